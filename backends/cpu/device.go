@@ -230,6 +230,7 @@ func (s *stream) Launch(l *backends.Launch) error {
 	if err != nil {
 		return err
 	}
+	defer s.d.pool.Settle()
 	if err := r.run(s.d.pool); err != nil {
 		return fmt.Errorf("%v: %w", l.Node, err)
 	}
@@ -277,7 +278,6 @@ type executable struct {
 // Submit runs the program to its end; Wait tells what went wrong.
 func (e *executable) Submit() error {
 	e.err = nil
-	defer e.d.pool.Rest()
 	for i, r := range e.sequence {
 		if r == nil {
 			continue
@@ -290,13 +290,18 @@ func (e *executable) Submit() error {
 	return nil
 }
 
-func (e *executable) Wait() error  { return e.err }
-func (e *executable) Close() error { e.steps, e.sequence = nil, nil; return nil }
+func (e *executable) Wait() error { return e.err }
+
+// Close waits until no worker reads the program's memory.
+func (e *executable) Close() error {
+	e.steps, e.sequence = nil, nil
+	e.d.pool.Settle()
+	return nil
+}
 
 // Profile runs the program once, launch by launch, and times each, its barrier included.
 func (e *executable) Profile() ([]time.Duration, error) {
 	times := make([]time.Duration, len(e.steps))
-	defer e.d.pool.Rest()
 	for i, r := range e.steps {
 		start := time.Now()
 		if err := r.run(e.d.pool); err != nil {

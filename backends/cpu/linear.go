@@ -30,6 +30,8 @@ type linear struct {
 	variant variant
 	mul     product
 	next    *pool.Ahead // the beginning of the mat-vec that follows; may be nil
+	redo    *pool.Redo  // t where its chunks may be computed twice; may be nil
+	results [][]float32 // of each worker's chunk until it is committed
 }
 
 // product computes the sums of a linear.
@@ -83,7 +85,11 @@ func bindLinear(d *Device, l *backends.Launch) (runner, error) {
 func (t *linear) run(p *pool.Pool) error {
 	if t.x.n > 0 && t.y.cols > 0 {
 		t.mul.prepare(p)
-		p.RunAhead(t, t.mul.chunks(), t.next)
+		if t.redo != nil {
+			p.RunRedo(t.redo, t.mul.chunks(), t.next)
+		} else {
+			p.RunAhead(t, t.mul.chunks(), t.next)
+		}
 	}
 	return nil
 }
@@ -91,13 +97,18 @@ func (t *linear) run(p *pool.Pool) error {
 func (t *linear) Do(worker, chunk int) {
 	r0, r1, i0, i1 := t.mul.do(worker, chunk)
 	for i := i0; i < i1; i++ {
-		y := t.y.row(i)[r0:r1]
-		if t.b != nil {
-			t.d.k.Add(y, y, t.b[r0:r1])
-		}
-		if t.r.data != nil {
-			t.d.k.Add(y, y, t.r.row(i)[r0:r1])
-		}
+		t.add(i, r0, r1)
+	}
+}
+
+// add adds bias and residual to results r0 … r1-1 of row i.
+func (t *linear) add(i, r0, r1 int) {
+	y := t.y.row(i)[r0:r1]
+	if t.b != nil {
+		t.d.k.Add(y, y, t.b[r0:r1])
+	}
+	if t.r.data != nil {
+		t.d.k.Add(y, y, t.r.row(i)[r0:r1])
 	}
 }
 

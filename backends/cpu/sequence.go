@@ -24,10 +24,12 @@ func sequence(d *Device, steps []runner, launches []backends.Launch) []runner {
 		case *linear:
 			t.next = next
 			if m, c := t.single(); m != nil {
+				t.redo = redoable(d, t, t)
 				next = newOpening(d.k, m, c, d.pool.Size())
 			}
 		case *joined:
 			t.next = next
+			t.redo = redoable(d, t, t.parts...)
 			m, c := t.parts[0].single()
 			next = newOpening(d.k, m, c, d.pool.Size())
 		}
@@ -48,6 +50,59 @@ func (t *linear) single() (*simd.Panels, cuts) {
 		}
 	}
 	return nil, nil
+}
+
+// redoable gives a task of mat-vecs as one whose chunks can be computed twice, with the memory
+// that this takes. Go's own kernels are not: a result that is dropped may come from activations
+// that another step was writing, which Go forbids.
+func redoable(d *Device, task pool.Redo, parts ...*linear) *pool.Redo {
+	if d.k.Name == "go" {
+		return nil
+	}
+	for _, t := range parts {
+		_, c := t.single()
+		most := 0
+		for i := range c.chunks() {
+			p0, p1 := c.of(i)
+			most = max(most, p1-p0)
+		}
+		t.results = make([][]float32, d.pool.Size())
+		for i := range t.results {
+			t.results[i] = cut(d, i, []int{simd.TailFloats, most * simd.PanelRows})[1]
+		}
+	}
+	return &task
+}
+
+// Compute computes a chunk of a mat-vec into the worker's memory.
+func (t *linear) Compute(worker, chunk int) {
+	m, c := t.single()
+	p0, p1 := c.of(chunk)
+	if p0 == p1 {
+		return
+	}
+	size := simd.PanelBytes(m.Type, m.Cols)
+	part := simd.Panels{Type: m.Type, Rows: min(p1*simd.PanelRows, m.Rows) - p0*simd.PanelRows, Cols: m.Cols, Data: m.Data[p0*size : p1*size]}
+	switch g := t.mul.(type) {
+	case *plain:
+		g.k.MatVecPanels(t.results[worker], &part, 0, p1-p0, t.x.row(0), g.tail[worker])
+	case *rounding:
+		row := g.x.q.Row(0)
+		g.k.MulPanels(t.results[worker], part.Rows, &part, 0, p1-p0, &row, 0, 1, g.tail[worker])
+	}
+}
+
+// Commit puts the worker's results where they belong, and adds what is added to them.
+func (t *linear) Commit(worker, chunk int) {
+	m, c := t.single()
+	p0, p1 := c.of(chunk)
+	r0, r1 := p0*simd.PanelRows, min(p1*simd.PanelRows, m.Rows)
+	if r0 >= r1 {
+		return
+	}
+	y := t.y.row(0)[r0:r1]
+	copy(y, t.results[worker])
+	t.add(0, r0, r1)
 }
 
 // aheadBytes is how much of its share of the next mat-vec's weights a worker reads while it
@@ -87,6 +142,7 @@ type joined struct {
 	parts   []*linear
 	from    []int // chunks of a thread's share before each part, and of all of them
 	next    *pool.Ahead
+	redo    *pool.Redo // may be nil
 	threads int
 }
 
@@ -169,18 +225,38 @@ func (g *joined) run(p *pool.Pool) error {
 	for _, t := range g.parts {
 		t.mul.prepare(p)
 	}
-	p.RunAhead(g, g.threads*g.from[len(g.parts)], g.next)
+	chunks := g.threads * g.from[len(g.parts)]
+	if g.redo != nil {
+		p.RunRedo(g.redo, chunks, g.next)
+	} else {
+		p.RunAhead(g, chunks, g.next)
+	}
 	return nil
 }
 
-// Do computes a chunk. A thread's range has its share of each part, one after another.
-func (g *joined) Do(worker, chunk int) {
+// part gives a chunk's mat-vec, and which of its chunks it is. A thread's range has its share
+// of each part, one after another.
+func (g *joined) part(chunk int) (*linear, int) {
 	per := g.from[len(g.parts)]
 	thread, at := chunk/per, chunk%per
-	for i, t := range g.parts {
-		if at < g.from[i+1] {
-			t.Do(worker, thread*(g.from[i+1]-g.from[i])+at-g.from[i])
-			return
-		}
+	i := 0
+	for at >= g.from[i+1] {
+		i++
 	}
+	return g.parts[i], thread*(g.from[i+1]-g.from[i]) + at - g.from[i]
+}
+
+func (g *joined) Do(worker, chunk int) {
+	t, c := g.part(chunk)
+	t.Do(worker, c)
+}
+
+func (g *joined) Compute(worker, chunk int) {
+	t, c := g.part(chunk)
+	t.Compute(worker, c)
+}
+
+func (g *joined) Commit(worker, chunk int) {
+	t, c := g.part(chunk)
+	t.Commit(worker, c)
 }

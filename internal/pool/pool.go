@@ -4,7 +4,8 @@
 //
 // A region is over when its chunks are done, not when every worker has shown
 // up: a worker that the operating system keeps from running holds nothing up
-// unless it has a chunk in its hands, and chunks are short.
+// unless it has a chunk in its hands; and where chunks can be computed twice, not
+// even then.
 package pool
 
 import (
@@ -20,6 +21,16 @@ import (
 // cannot be preempted, and a busy machine waits for the last chunk.
 type Task interface{ Do(worker, chunk int) }
 
+// Redo is a task whose chunks can be computed twice: Do is Compute, then Commit. When a worker
+// has lost its core in the midst of Compute, the caller computes that chunk again, and the
+// worker's result is dropped whenever it comes, maybe regions later. So Compute reads what
+// lives until Settle, and writes memory of its worker only; Commit is short.
+type Redo interface {
+	Task
+	Compute(worker, chunk int)
+	Commit(worker, chunk int)
+}
+
 // Ahead is what idle workers may do for a task to come, or leave undone: reading what
 // each will want first, while memory would rest.
 type Ahead interface {
@@ -28,12 +39,14 @@ type Ahead interface {
 }
 
 const (
-	spinFor    = 2 * time.Millisecond // a worker polls so long, then parks
-	pollPauses = 8                    // pause instructions between two polls
-	yieldEvery = 64                   // polls between two visits to the scheduler
-	joinPolls  = 400                  // polls for the last chunk before yielding
-	joinLooks  = 50                   // polls between two looks for chunks that nobody has begun
-	joinYields = 100                  // yields for the last chunk before parking
+	// A worker polls so long, then parks. A caller that lost its core gets the worker's then.
+	spinFor    = 300 * time.Microsecond
+	pollPauses = 8   // pause instructions between two polls
+	yieldEvery = 64  // polls between two visits to the scheduler
+	joinPolls  = 400 // polls for the last chunk before yielding
+	joinLooks  = 50  // polls between two looks for chunks that nobody has begun
+	joinTakes  = 200 // polls for a chunk before it is computed again
+	joinYields = 100 // yields for the last chunk before parking
 )
 
 type line [64]byte // keeps words that different cores write apart
@@ -59,6 +72,7 @@ type Pool struct {
 	done  atomic.Uint64 // units finished
 	_     line
 	ahead atomic.Pointer[Ahead]
+	redo  atomic.Pointer[Redo] // the task, if its chunks can be computed twice
 	_     line
 	// waiting is set when Run has parked until the last chunk is done.
 	waiting  atomic.Bool
@@ -71,12 +85,14 @@ type Pool struct {
 }
 
 // maxUnits is how many units a region has at most: what a span can count.
-const maxUnits = 1<<16 - 1
+const maxUnits = 1<<12 - 1
 
 type worker struct {
 	// left is a span: the units of this worker's range that nobody has claimed. That of
 	// an earlier region stands for the whole range of the current one.
-	left   atomic.Uint64
+	left atomic.Uint64
+	// busy is set while it may be computing a chunk.
+	busy   atomic.Bool
 	_      line
 	asleep atomic.Bool
 	wake   chan struct{}
@@ -88,15 +104,28 @@ type worker struct {
 	_       line
 }
 
-// span is units from … to-1 of a region: region number << 32 | from << 16 | to.
+// span is units from … to-1 of a region:
+//
+//	27 bits  number of the region
+//	 1 bit   held: the unit before from is being computed
+//	12 bits  done: units that the worker had done in the region before that one
+//	12 bits  from
+//	12 bits  to
 type span uint64
 
-func makeSpan(region uint64, from, to int) span {
-	return span(region<<32 | uint64(from)<<16 | uint64(to))
+const (
+	regions      = 1 << 27
+	held    span = 1 << 36
+)
+
+func makeSpan(region uint64, done, from, to int) span {
+	return span(region<<37 | uint64(done)<<24 | uint64(from)<<12 | uint64(to))
 }
-func (s span) region() uint64 { return uint64(s) >> 32 }
-func (s span) from() int      { return int(s >> 16 & maxUnits) }
+func (s span) region() uint64 { return uint64(s) >> 37 }
+func (s span) done() int      { return int(s >> 24 & maxUnits) }
+func (s span) from() int      { return int(s >> 12 & maxUnits) }
 func (s span) to() int        { return int(s & maxUnits) }
+func (s span) empty() bool    { return s.from() == s.to() }
 
 // New starts a pool of size workers, of which the caller of Run is one. A size
 // below one means one.
@@ -129,9 +158,14 @@ func (p *Pool) Size() int { return p.size }
 func (p *Pool) Run(t Task, chunks int) { p.RunAhead(t, chunks, nil) }
 
 // RunAhead is Run. From then on workers that wait work on next, unless it is nil, until
-// another is named or Rest is called. It is not done by the caller when no other worker
+// another is named or Settle is called. It is not done by the caller when no other worker
 // takes part.
-func (p *Pool) RunAhead(t Task, chunks int, next *Ahead) {
+func (p *Pool) RunAhead(t Task, chunks int, next *Ahead) { p.begin(t, nil, chunks, next) }
+
+// RunRedo is RunAhead of a task whose chunks can be computed twice.
+func (p *Pool) RunRedo(t *Redo, chunks int, next *Ahead) { p.begin(*t, t, chunks, next) }
+
+func (p *Pool) begin(t Task, redo *Redo, chunks int, next *Ahead) {
 	if chunks <= 0 {
 		return
 	}
@@ -145,8 +179,18 @@ func (p *Pool) RunAhead(t Task, chunks int, next *Ahead) {
 	}
 	p.task, p.chunks, p.per = t, chunks, (chunks+maxUnits-1)/maxUnits
 	p.units = (chunks + p.per - 1) / p.per
+	if p.per > 1 {
+		redo = nil
+	}
+	p.redo.Store(redo)
 	p.done.Store(0)
-	p.state.Store((p.state.Load()>>32+1)<<32 | uint64(p.units))
+	region := (p.state.Load()>>32 + 1) % regions
+	if region == 0 { // numbers come again: no word may be as old as that
+		for i := range p.workers {
+			p.workers[i].left.Store(uint64(makeSpan(regions-1, 0, 0, 0)))
+		}
+	}
+	p.state.Store(region<<32 | uint64(p.units))
 	if next != nil {
 		p.ahead.Store(next)
 	}
@@ -158,14 +202,14 @@ func (p *Pool) RunAhead(t Task, chunks int, next *Ahead) {
 	p.task = nil
 }
 
-// Rest ends what workers do ahead: afterwards nobody reads what it was about.
-func (p *Pool) Rest() {
-	if p.ahead.Load() == nil {
-		return
-	}
+// Settle ends what workers do ahead, and waits for those that compute a chunk that is no longer
+// wanted. Afterwards no worker reads any memory that it was about.
+func (p *Pool) Settle() {
+	p.run.Lock()
+	defer p.run.Unlock()
 	p.ahead.Store(nil)
-	for id := range p.workers {
-		for p.workers[id].looking.Load() {
+	for i := range p.workers {
+		for w := &p.workers[i]; w.looking.Load() || w.busy.Load(); {
 			runtime.Gosched()
 		}
 	}
@@ -178,7 +222,7 @@ func (p *Pool) lookAhead(id int, word *atomic.Uint64, was uint64) {
 		return
 	}
 	w.looking.Store(true)
-	a := p.ahead.Load() // again: Rest waits for this one
+	a := p.ahead.Load() // again: Settle waits for this one
 	if a != w.ahead {
 		w.ahead, w.step = a, 0
 	}
@@ -205,30 +249,81 @@ func (p *Pool) wakeUp(n int) {
 // those whose numbers differ from its own in one bit. That is a look at few of many
 // workers, and still spreads what is left over all of them.
 func (p *Pool) drain(id int) {
-	for n := uint64(0); ; {
-		unit, ok := p.next(id)
-		switch {
-		case ok:
+	w := &p.workers[id]
+	w.busy.Store(true)
+	for n := 0; ; n++ {
+		s, ok := p.next(id, n)
+		for !ok && p.share(id) {
+			s, ok = p.next(id, n)
+		}
+		if !ok {
+			p.finish(n)
+			break
+		}
+		// As long as the unit is held the region is open. If it is still held behind this load, what
+		// was loaded is the region's.
+		redo := p.redo.Load()
+		if now := span(w.left.Load()); now.region() != s.region() || now&held == 0 {
+			break
+		}
+		unit := s.from()
+		if redo == nil {
 			for c := unit * p.per; c < min((unit+1)*p.per, p.chunks); c++ {
 				p.task.Do(id, c)
 			}
-			n++
-		case !p.share(id):
-			p.finish(n)
-			return
+			continue
 		}
+		(*redo).Compute(id, unit)
+		if !p.keep(id, s.region()) {
+			break
+		}
+		(*redo).Commit(id, unit)
 	}
+	w.busy.Store(false)
 }
 
 // finish counts the units that a worker has done. It counts them when it finds no more:
 // every atomic operation waits for all loads before it, with memory idle meanwhile.
-func (p *Pool) finish(n uint64) {
+func (p *Pool) finish(n int) {
 	if n == 0 {
 		return
 	}
 	total := uint64(p.units) // read while the region is open
-	if p.done.Add(n) == total && p.waiting.Load() && p.waiting.CompareAndSwap(true, false) {
+	if p.done.Add(uint64(n)) == total && p.waiting.Load() && p.waiting.CompareAndSwap(true, false) {
 		p.finished <- struct{}{}
+	}
+}
+
+// keep reports whether a worker still holds the unit that it has computed, of a region; then it
+// is nobody else's. Otherwise the caller has taken it, and counted what the worker did before.
+func (p *Pool) keep(id int, region uint64) bool {
+	left := &p.workers[id].left
+	for {
+		raw := left.Load()
+		if span(raw).region() != region || span(raw)&held == 0 {
+			return false
+		}
+		if left.CompareAndSwap(raw, raw&^uint64(held)) {
+			return true
+		}
+	}
+}
+
+// replace computes the units that other workers hold, if their ranges are empty: they have had
+// the time for it. Only the caller does that.
+func (p *Pool) replace() {
+	redo := p.redo.Load()
+	for i := 1; i < p.size && redo != nil; i++ {
+		left := &p.workers[i].left
+		raw := left.Load()
+		s := span(raw)
+		if s.region() != p.state.Load()>>32 || s&held == 0 || !s.empty() {
+			continue
+		}
+		if left.CompareAndSwap(raw, uint64(makeSpan(s.region(), 0, s.to(), s.to()))) {
+			(*redo).Do(0, s.from()-1)
+			p.done.Add(uint64(s.done() + 1))
+		}
 	}
 }
 
@@ -242,15 +337,16 @@ func (p *Pool) share(id int) bool {
 	return false
 }
 
-// next claims the first unit that is left of a worker's own range.
-func (p *Pool) next(id int) (unit int, ok bool) {
+// next claims the first unit that is left of a worker's own range, after n that it has done.
+func (p *Pool) next(id, n int) (s span, ok bool) {
 	for {
 		s, raw := p.left(id)
-		if s.from() == s.to() {
+		if s.empty() {
 			return 0, false
 		}
-		if p.workers[id].left.CompareAndSwap(raw, uint64(s)+1<<16) {
-			return s.from(), true
+		claimed := makeSpan(s.region(), n, s.from()+1, s.to()) | held
+		if p.workers[id].left.CompareAndSwap(raw, uint64(claimed)) {
+			return s, true
 		}
 	}
 }
@@ -260,19 +356,18 @@ func (p *Pool) next(id int) (unit int, ok bool) {
 func (p *Pool) take(id, from int) bool {
 	for {
 		s, raw := p.left(from)
-		n := s.to() - s.from()
-		if n == 0 {
+		if s.empty() {
 			return false
 		}
-		half := s.to() - (n+1)/2
+		half := s.to() - (s.to()-s.from()+1)/2
 		mine, _ := p.left(id)
-		if mine.region() != s.region() || mine.from() != mine.to() {
+		if mine.region() != s.region() || !mine.empty() {
 			return false // a region has begun meanwhile: the worker's own range comes first
 		}
-		if p.workers[from].left.CompareAndSwap(raw, uint64(makeSpan(s.region(), s.from(), half))) {
+		if p.workers[from].left.CompareAndSwap(raw, uint64(s&^maxUnits)|uint64(half)) {
 			// The region is open as long as these units are not done, so nobody has
 			// given the worker another range.
-			p.workers[id].left.Store(uint64(makeSpan(s.region(), half, s.to())))
+			p.workers[id].left.Store(uint64(makeSpan(s.region(), 0, half, s.to())))
 			return true
 		}
 	}
@@ -281,8 +376,8 @@ func (p *Pool) take(id, from int) bool {
 // left gives what is left of a worker's range in the current region, and the word
 // that says so. A claim is a compare-and-swap of that word: it holds the region's number,
 // so a worker that was stopped between load and swap cannot claim from a later
-// region. Having claimed a unit keeps the region open, which makes the plain reads of
-// task, chunks, per and units safe.
+// region. A unit that is held keeps the region open, which makes the plain reads of the
+// region's other fields safe; but one that can be computed twice may be taken from its holder.
 func (p *Pool) left(id int) (s span, raw uint64) {
 	for {
 		state := p.state.Load()
@@ -294,7 +389,7 @@ func (p *Pool) left(id int) (s span, raw uint64) {
 		// Should the region end before the swap, the range has been claimed and the word is another.
 		if p.state.Load() == state {
 			units, up := int(uint32(state)), p.size-1 // rounded up: worker 0, which is here, has one at least
-			return makeSpan(state>>32, (id*units+up)/p.size, ((id+1)*units+up)/p.size), raw
+			return makeSpan(state>>32, 0, (id*units+up)/p.size, ((id+1)*units+up)/p.size), raw
 		}
 	}
 }
@@ -313,6 +408,12 @@ func (p *Pool) join() {
 				for p.take(0, from) {
 					p.drain(0)
 				}
+			}
+		}
+		if i%joinLooks == 0 && i >= joinTakes {
+			p.replace()
+			if p.done.Load() == units {
+				return
 			}
 		}
 		switch {

@@ -242,3 +242,89 @@ func TestInOrder(t *testing.T) {
 		}
 	}
 }
+
+// redone computes chunk numbers, each worker into its own memory.
+type redone struct {
+	got       []atomic.Int32
+	mine      []int
+	slow      func(worker, chunk int)
+	committed atomic.Int64
+}
+
+func (r *redone) Do(worker, chunk int) {
+	r.got[chunk].Add(1)
+	r.committed.Add(1)
+}
+
+func (r *redone) Compute(worker, chunk int) {
+	r.slow(worker, chunk)
+	r.mine[worker] = chunk
+}
+
+func (r *redone) Commit(worker, chunk int) {
+	r.got[r.mine[worker]].Add(1)
+	r.committed.Add(1)
+}
+
+// A worker that loses its core in the midst of a chunk holds nothing up, and what it brings
+// later is dropped.
+func TestRedo(t *testing.T) {
+	for _, size := range []int{2, 3, 8} {
+		p := New(size)
+		const chunks, regions = 40, 30
+		var late atomic.Int32
+		release := make(chan struct{})
+		r := &redone{got: make([]atomic.Int32, chunks), mine: make([]int, size)}
+		r.slow = func(worker, chunk int) {
+			if worker == 1 && late.Add(1) == 5 {
+				<-release // holds on until all regions are over
+			}
+			time.Sleep(20 * time.Microsecond)
+		}
+		var task Redo = r
+		for range regions {
+			p.RunRedo(&task, chunks, nil)
+		}
+		if n := r.committed.Load(); n != chunks*regions {
+			t.Errorf("%d workers: %d chunks of %d", size, n, chunks*regions)
+		}
+		close(release)
+		p.Settle()
+		p.Run(newCounter(size, 16), 16)
+		for i := range r.got {
+			if n := r.got[i].Load(); n != regions {
+				t.Errorf("%d workers: chunk %d came %d times in %d regions", size, i, n, regions)
+			}
+		}
+		p.Close()
+	}
+}
+
+type steps struct{ done [8]atomic.Int32 }
+
+func (s *steps) Step(worker, step int) bool {
+	s.done[worker].Add(1)
+	return step < 9
+}
+
+// Workers that wait do all steps ahead, once, and none after Settle.
+func TestAhead(t *testing.T) {
+	p := New(2)
+	defer p.Close()
+	s := &steps{}
+	var a Ahead = s
+	c := newCounter(2, 4)
+	p.RunAhead(c, 4, &a)
+	for start := time.Now(); s.done[1].Load() < 10; {
+		if time.Since(start) > time.Second {
+			t.Fatalf("%d steps of 10", s.done[1].Load())
+		}
+	}
+	p.Run(c, 4)
+	p.Settle()
+	for i := range s.done {
+		if n := s.done[i].Load(); n > 10 {
+			t.Errorf("worker %d did %d steps of 10", i, n)
+		}
+	}
+}
