@@ -11,10 +11,9 @@ const (
 	// splitBytes is about what a chunk reads of the cache.
 	splitBytes = 1 << 20
 	// A split has at least and at most so many positions, however long one is,
-	// and a cache is divided into at most maxSplits, but into fewSplits or more where
-	// that does not make them shorter.
-	minSplit, maxSplit   = 32, 128
-	fewSplits, maxSplits = 4, 256
+	// and a cache is divided into at most maxSplits.
+	minSplit, maxSplit = 32, 128
+	maxSplits          = 256
 	// blockBytes is about what of the keys, or of the values, is worked on while
 	// as much of what follows is on its way from memory.
 	blockBytes = 64 << 10
@@ -27,8 +26,9 @@ const (
 // of the positions with all heads, so that memory is read in its order: a head's
 // own rows lie far apart, which memory serves at a third of its speed. Each split
 // leaves its maximum, its sum and its weighted sum of values; where there are
-// several, a second region adds them up in order. Splits depend on shapes and
-// positions alone, and so do results.
+// several, a second region adds them up in order. Where one split has all positions
+// a chunk is a group's heads instead. Splits depend on shapes and positions alone, and
+// so do results.
 type decodeAttention struct {
 	attention
 	most     int // positions of a split
@@ -36,6 +36,7 @@ type decodeAttention struct {
 	block    int // positions of a split that are worked on at a time
 	splits   int // of the longest cache
 	used     int // most splits of any token in this run
+	parts    int // chunks of a split, each some groups' heads
 	partials []float32
 	partial  int // floats of one split
 	work     []decodeWork
@@ -60,7 +61,7 @@ func newDecodeAttention(a attention) *decodeAttention {
 	}
 	t.most = max(minSplit, min(splitBytes/max(1, bytes), maxSplit))
 	t.most = max(t.most, (t.capacity+maxSplits-1)/maxSplits)
-	t.splits = max((t.capacity+t.most-1)/t.most, min(fewSplits, (t.capacity+minSplit-1)/minSplit))
+	t.splits = (t.capacity + t.most - 1) / t.most
 	t.block = min(t.most, max(8, 2*blockBytes/max(1, bytes)))
 	t.partial = t.heads * (t.dv + 2)
 	t.partials = t.d.shared(len(t.pos) * t.splits * t.partial)
@@ -104,12 +105,16 @@ func (t *decodeAttention) run(p *pool.Pool) error {
 		from, end := t.sees(i)
 		longest = max(longest, end-from)
 	}
-	t.split = min(t.most, max(minSplit, ((longest+fewSplits-1)/fewSplits+7)&^7))
-	t.used = 0
-	for i := range t.pos {
-		t.used = max(t.used, t.splitsOf(i))
+	t.used = (longest + t.most - 1) / t.most
+	t.split = t.most
+	if t.used > 0 { // as even as they can be
+		t.split = min(t.most, ((longest+t.used-1)/t.used+7)&^7)
 	}
-	p.Run(t, len(t.pos)*t.used)
+	t.parts = 1
+	if t.used == 1 {
+		t.parts = t.groups
+	}
+	p.Run(t, len(t.pos)*t.used*t.parts)
 	if t.used > 1 {
 		p.Run(&t.joining, len(t.pos)*t.groups)
 	}
@@ -128,6 +133,8 @@ func (t *decodeAttention) part(token, split int) []float32 {
 }
 
 func (t *decodeAttention) Do(worker, chunk int) {
+	chunk, part := chunk/t.parts, chunk%t.parts
+	first, behind := part*t.groups/t.parts, (part+1)*t.groups/t.parts // groups
 	token, split := chunk/t.used, chunk%t.used
 	if split >= t.splitsOf(token) {
 		return
@@ -136,11 +143,11 @@ func (t *decodeAttention) Do(worker, chunk int) {
 	from += split * t.split
 	end := min(last, from+t.split)
 	w, k := &t.work[worker], t.d.k
-	for h := range t.heads {
+	for h := first * t.share; h < behind*t.share; h++ {
 		k.Scale(w.q[h*t.dh:(h+1)*t.dh], t.scale, t.q.row(token*t.heads+h))
 	}
 	if t.share >= sharedLoads {
-		for g := range t.groups {
+		for g := first; g < behind; g++ {
 			k.PackX(t.queries(w, g), w.q[g*t.share*t.dh:], t.dh, t.share, t.dh, 0, k.Panels(t.share))
 		}
 	}
@@ -150,14 +157,14 @@ func (t *decodeAttention) Do(worker, chunk int) {
 		if to < end {
 			next = ahead(t.k, to, min(to+t.block, end))
 		}
-		for g := range t.groups {
+		for g := first; g < behind; g++ {
 			askShare(next, g, t.groups)
 			t.scores(w, g, p-from, p, to)
 		}
 	}
-	part := t.part(token, split)
-	for h := range t.heads {
-		s, one := w.scores[h*t.most:][:end-from], part[h*(t.dv+2):][:t.dv+2]
+	results := t.part(token, split)
+	for h := first * t.share; h < behind*t.share; h++ {
+		s, one := w.scores[h*t.most:][:end-from], results[h*(t.dv+2):][:t.dv+2]
 		t.cap(s)
 		one[0] = k.Max(s)
 		one[1] = k.ExpSum(s, s, one[0])
@@ -170,18 +177,18 @@ func (t *decodeAttention) Do(worker, chunk int) {
 			at := min(from+t.split, last)
 			next = ahead(t.k, at, min(at+t.block, last))
 		}
-		for g := range t.groups {
+		for g := first; g < behind; g++ {
 			askShare(next, g, t.groups)
 			for h := g * t.share; h < (g+1)*t.share; h++ {
-				k.WeightedSum(part[h*(t.dv+2)+2:][:t.dv], t.v[g], p, w.scores[h*t.most:][p-from:to-from])
+				k.WeightedSum(results[h*(t.dv+2)+2:][:t.dv], t.v[g], p, w.scores[h*t.most:][p-from:to-from])
 			}
 		}
 	}
 	if t.used > 1 {
 		return
 	}
-	for h := range t.heads {
-		one := part[h*(t.dv+2):][:t.dv+2]
+	for h := first * t.share; h < behind*t.share; h++ {
+		one := results[h*(t.dv+2):][:t.dv+2]
 		k.Scale(t.y.row(token*t.heads+h), 1/one[1], one[2:])
 	}
 }
