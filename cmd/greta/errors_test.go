@@ -99,7 +99,7 @@ func TestBadInput(t *testing.T) {
 		{name: "empty stop", args: []string{"run", model, "--prompt", "x", "--stop", ""}, want: "--stop"},
 		{name: "threads", args: []string{"run", model, "--threads", "-3"}, want: "--threads"},
 		{name: "no tokenizer", args: []string{"run", family(t, "qwen2"), "--prompt", "x"}, want: "--tokenizer"},
-		{name: "unwritable output", args: []string{"run", model, "--prompt", "x", "--json", "/nonexistent/x.json"}, want: "/nonexistent/x.json"},
+		{name: "unwritable output", args: []string{"run", model, "--prompt", "x", "--json", os.DevNull + "/x.json"}, want: os.DevNull + "/x.json"},
 		{name: "unknown backend", args: []string{"run", model, "--backend", "gpu"}, want: "cpu, ref", code: exitNoDevice},
 		{name: "stage", args: []string{"dump", "llama2_block", "--stage", "x"}, want: "program"},
 		{name: "golden", args: []string{"check", model, "--expected", safetensors}, want: "input_ids"},
