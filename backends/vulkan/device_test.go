@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -253,14 +254,20 @@ func TestPipelineCacheDisk(t *testing.T) {
 	}
 }
 
-// validated opens a device with the validation layer and collects its messages.
-func validated(t *testing.T, bounds bool) (*vulkan.Device, *[]string) {
+// validated opens a device with the validation layer. said gives the messages that are new, once
+// the layer, which has threads of its own, has looked at all that was submitted.
+func validated(t *testing.T, bounds bool) (dev *vulkan.Device, said func() []string) {
 	t.Helper()
 	// Newer layers guess what a shader touches only when told to.
 	t.Setenv("VK_LAYER_SYNCVAL_SHADER_ACCESSES_HEURISTIC", "1")
-	messages := &[]string{}
+	var mu sync.Mutex
+	var messages []string
 	dev, err := vulkan.New(vulkan.Options{Software: true, Device: os.Getenv("GRETA_VULKAN_DEVICE"), Validate: true, Bounds: bounds,
-		Message: func(s string) { *messages = append(*messages, s) }})
+		Message: func(s string) {
+			mu.Lock()
+			defer mu.Unlock()
+			messages = append(messages, s)
+		}})
 	var none *vulkan.NoDevice
 	if os.Getenv("GRETA_REQUIRE_VALIDATION") == "" && (errors.As(err, &none) || errors.Is(err, vk.VK_ERROR_LAYER_NOT_PRESENT)) {
 		t.Skip(err)
@@ -273,7 +280,14 @@ func validated(t *testing.T, bounds bool) (*vulkan.Device, *[]string) {
 			t.Error(err)
 		}
 	})
-	return dev, messages
+	return dev, func() []string {
+		dev.Idle()
+		mu.Lock()
+		defer mu.Unlock()
+		all := messages
+		messages = nil
+		return all
+	}
 }
 
 // chain captures y = silu(silu(x)): two dispatches of which the second must wait.
@@ -313,13 +327,12 @@ func chain(t *testing.T, dev *vulkan.Device) {
 // chain, of a model whose prompt is computed in chunks that are queued, and of steps of
 // one token with all paths.
 func TestValidation(t *testing.T) {
-	dev, messages := validated(t, false)
+	dev, said := validated(t, false)
 	quiet := func(what string) {
 		t.Helper()
-		for _, m := range *messages {
+		for _, m := range said() {
 			t.Errorf("%s: %s", what, m)
 		}
-		*messages = nil
 	}
 	if testing.Short() {
 		eachOperator(t, dev)
@@ -358,38 +371,39 @@ func TestValidation(t *testing.T) {
 
 // TestMissingBarrier proves that the layer would see a barrier that is missing.
 func TestMissingBarrier(t *testing.T) {
-	dev, messages := validated(t, false)
+	dev, said := validated(t, false)
 	dev.ForgetBarriers()
 	chain(t, dev)
-	for _, m := range *messages {
+	messages := said()
+	for _, m := range messages {
 		if strings.Contains(m, "SYNC-HAZARD") {
 			return
 		}
 	}
-	t.Errorf("the layer did not see the missing barrier; it said %q", *messages)
+	t.Errorf("the layer did not see the missing barrier; it said %q", messages)
 }
 
 // TestBounds: with every access checked the layer has nothing to say of one case of
 // every operator; and a kernel that reads behind its operand is seen. What the layer
 // says of its own settings does not count.
 func TestBounds(t *testing.T) {
-	dev, messages := validated(t, true)
+	dev, said := validated(t, true)
 	own := func(m string) bool {
 		return strings.HasPrefix(m, "VALIDATION-SETTINGS: ") || strings.Contains(m, "(): Internal Warning: ")
 	}
 	// With the code that layer 1.4.309 adds to mix.comp lavapipe 26.1.6 crashes; the
 	// kernel has one loop and no index that is not bounded by it.
 	eachOperator(t, dev, "mix")
-	for _, m := range slices.DeleteFunc(*messages, own) {
+	for _, m := range slices.DeleteFunc(said(), own) {
 		t.Error(m)
 	}
-	*messages = nil
 	dev.ShortenBindings()
 	chain(t, dev)
-	for _, m := range *messages {
+	messages := said()
+	for _, m := range messages {
 		if strings.Contains(m, "VUID-vkCmdDispatch-storageBuffers-06936") {
 			return
 		}
 	}
-	t.Errorf("the layer did not see the access out of bounds; it said %q", *messages)
+	t.Errorf("the layer did not see the access out of bounds; it said %q", messages)
 }

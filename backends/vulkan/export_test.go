@@ -19,6 +19,9 @@ func (d *Device) SetMaxAllocation(bytes, lap int) { d.mostWeight, d.lap = bytes,
 // ForgetBarriers makes recorders leave out the barriers between dispatches.
 func (d *Device) ForgetBarriers() { d.careless = true }
 
+// Idle waits for the device, and so for what a validation layer finds out behind its back.
+func (d *Device) Idle() { d.c.DeviceWaitIdle(d.handle) }
+
 // Unfolded makes every launch of a program have its own dispatch.
 func (d *Device) Unfolded(on bool) { d.plain = on }
 
