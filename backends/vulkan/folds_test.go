@@ -54,19 +54,7 @@ func TestFolds(t *testing.T) {
 					o.DType, o.KV, o.Context = c.dtype, c.kv, c.context
 					o.Set = map[string]string{"L": layers, "D": "256", "H": "4", "G": "2", "F": "768", "V": "500"}
 				})
-				if _, err := s.Prefill(context.Background(), []int32{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8}); err != nil {
-					t.Fatal(err)
-				}
-				for token := range int32(3) {
-					got, err := s.Decode(5 + token)
-					if err != nil {
-						t.Fatal(err)
-					}
-					want := oneByOne(t, dev, s, 1)
-					if r := relative(got, want); !(r <= c.limit) {
-						t.Errorf("%s layers, token %d: a step differs from its launches one by one by %.2e", layers, token, r)
-					}
-				}
+				tokens(t, dev, s, layers+" layers, ", c.limit)
 				e := eagerly(t, dev, s)
 				recorded = 0
 				if err := e.Submit(); err != nil {
@@ -111,18 +99,7 @@ func TestFoldsWithBiases(t *testing.T) {
 				s := session(t, dev, func(o *engine.Options) {
 					*o = engine.Options{Model: file, Source: src, Device: dev, Context: 64, DType: c.dtype, KV: tensor.F32}
 				})
-				if _, err := s.Prefill(context.Background(), []int32{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8}); err != nil {
-					t.Fatal(err)
-				}
-				for token := range int32(3) {
-					got, err := s.Decode(5 + token)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if r := relative(got, oneByOne(t, dev, s, 1)); !(r <= c.limit) {
-						t.Errorf("token %d: a step differs from its launches one by one by %.2e", token, r)
-					}
-				}
+				tokens(t, dev, s, "", c.limit)
 			})
 		}
 	}
@@ -143,19 +120,26 @@ func TestGateBeside(t *testing.T) {
 					o.Model, o.DType, o.KV, o.Context = file, dtype, tensor.F16, 64
 					o.Set = map[string]string{"L": "1", "D": "256", "H": "4", "G": "2", "Dh": "64", "F": width, "V": "500"}
 				})
-				if _, err := s.Prefill(context.Background(), []int32{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8}); err != nil {
-					t.Fatal(err)
-				}
-				for token := range int32(3) {
-					got, err := s.Decode(5 + token)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if r := relative(got, oneByOne(t, dev, s, 1)); !(r <= 2e-2) {
-						t.Errorf("token %d: a step differs from its launches one by one by %.2e", token, r)
-					}
-				}
+				tokens(t, dev, s, "", 2e-2)
 			})
+		}
+	}
+}
+
+// tokens decodes three tokens behind a prompt, and compares each step with its launches one by one;
+// what begins its errors.
+func tokens(t *testing.T, dev *vulkan.Device, s *engine.Session, what string, limit float64) {
+	t.Helper()
+	if _, err := s.Prefill(context.Background(), []int32{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8}); err != nil {
+		t.Fatal(err)
+	}
+	for token := range int32(3) {
+		got, err := s.Decode(5 + token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := relative(got, oneByOne(t, dev, s, 1)); !(r <= limit) {
+			t.Errorf("%stoken %d: a step differs from its launches one by one by %.2e", what, token, r)
 		}
 	}
 }

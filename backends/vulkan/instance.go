@@ -380,7 +380,7 @@ func List() ([]Description, error) {
 	return list, nil
 }
 
-// manifestsNamed says whether a device is the one that was asked for: by number, UUID, PCI
+// named says whether a device is the one that was asked for: by number, UUID, PCI
 // address, kind, or a part of its name.
 func (p *physical) named(name string) bool {
 	if n, err := strconv.Atoi(name); err == nil {
