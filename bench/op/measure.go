@@ -47,7 +47,6 @@ const (
 	batchTime   = 2 * time.Millisecond // of a sample by a device's clock, so that starting it is lost in it
 	gpuLaunches = 2048                 // in one program
 	cpuLaunches = 1 << 15
-	warmUp      = 100 * time.Millisecond // at most, on devices whose clocks rise from idle; where less time is asked for, less
 )
 
 // Reference is a case's operands and its results in float64.
@@ -447,11 +446,7 @@ func (m *measurement) timeDevice(p *placed, r *record.Result) (err error) {
 		if e, err = m.dev.Capture(p.program(n)); err != nil {
 			return err
 		}
-		var t time.Duration
-		t, err = run(e)
-		for begin := time.Now(); err == nil && time.Since(begin) < min(warmUp, m.opt.MinTime); {
-			t, err = run(e)
-		}
+		t, err := guard.WarmUp(m.ctx, func() (time.Duration, error) { return run(e) })
 		if err != nil {
 			return errors.Join(err, e.Close())
 		}

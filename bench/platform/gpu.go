@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"greta/bench/guard"
 	"greta/bench/record"
 )
 
@@ -261,21 +262,28 @@ func (g *GPU) roofs(memory, gflops float64) record.Roofs {
 	return record.Roofs{ReadGBs: memory, GFlops: gflops, LastCache: float64(g.limits.lastCache())}
 }
 
-// warmUp runs one thread until the clocks have risen from idle, and measures them.
-func (g *GPU) warmUp() error {
-	if g.backend != "hip" { // elsewhere kernels read no clock
-		return nil
+// warmUp adds vectors until the clocks have risen from idle, and measures them where kernels read one.
+func (g *GPU) warmUp() (err error) {
+	const bytes = 16 << 20
+	_, l, err := g.additions(bytes / 16)
+	if err != nil {
+		return err
 	}
-	var err error
+	run, end, err := g.dev.sequence(inStream, 100, l)
+	if err == nil {
+		_, err = guard.WarmUp(g.ctx, func() (time.Duration, error) {
+			_, host, err := run()
+			return time.Duration(host * float64(time.Second)), err
+		})
+		err = errors.Join(err, closed(end), g.release())
+	}
+	if err != nil || g.backend != "hip" { // elsewhere kernels read no clock
+		return err
+	}
 	if g.spinOut, err = g.dev.alloc(16, onDevice); err != nil {
 		return err
 	}
-	for begin := time.Now(); time.Since(begin) < 300*time.Millisecond; {
-		if err := g.clock(4 << 20); err != nil {
-			return err
-		}
-	}
-	return nil
+	return g.clock(4 << 20)
 }
 
 // clock measures the shader's clock: the cycles that a kernel of one thread counts,

@@ -22,20 +22,26 @@ func vecAddSizes(s *session, away int) []int {
 	}
 }
 
+// additions is a launch that adds two vectors of so many times four elements of f32, and their sum.
+func (g *GPU) additions(four int) (memory, launch, error) {
+	var m [3]memory
+	for i := range m {
+		var err error
+		if m[i], err = g.alloc(16 * four); err != nil {
+			return nil, nil, err
+		}
+		if err := g.fill(m[i], "float", 4*four, i); err != nil {
+			return nil, nil, err
+		}
+	}
+	l, err := g.dev.bind(code{"vecadd", "add", plainBlock, nil}, ceil(four, plainBlock), 0, m[0], m[1], m[2], uint32(four))
+	return m[0], l, err
+}
+
 func vecAddGPU(g *GPU) error {
 	for _, n := range vecAddSizes(g.session, g.away()) {
 		four := ceil(n, 4)
-		var m [3]memory
-		for i := range m {
-			var err error
-			if m[i], err = g.alloc(16 * four); err != nil {
-				return err
-			}
-			if err := g.fill(m[i], "float", 4*four, i); err != nil {
-				return err
-			}
-		}
-		l, err := g.dev.bind(code{"vecadd", "add", plainBlock, nil}, ceil(four, plainBlock), 0, m[0], m[1], m[2], uint32(four))
+		sum, l, err := g.additions(four)
 		if err != nil {
 			return err
 		}
@@ -46,7 +52,7 @@ func vecAddGPU(g *GPU) error {
 		p.Cache, p.Roofs = g.memoryLevel(12 * n)
 		p.Roofs.GFlops = g.peaks.f32
 		p.check = func() (record.Check, error) {
-			return g.wrong(4*four, code{"vecadd", "check", plainBlock, nil}, ceil(4*four, plainBlock), m[0], uint32(4*four))
+			return g.wrong(4*four, code{"vecadd", "check", plainBlock, nil}, ceil(4*four, plainBlock), sum, uint32(4*four))
 		}
 		if _, err := g.measure(p); err != nil {
 			return err
