@@ -35,7 +35,7 @@ func TestRoundingIsShared(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return d.bindRounding(&o, r, form{group: group}).skip
+		return d.bindRounding(&o, r, form{group: group}).of != nil
 	}
 	for _, c := range []struct {
 		what    string

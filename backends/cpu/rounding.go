@@ -14,6 +14,7 @@ type rounded struct {
 	memory []float32
 	holds  *roundX          // the last region that writes it
 	source backends.Operand // what that rounds
+	now    *roundX          // the region that wrote it last, in a run
 }
 
 func (h *rounded) forget() { h.holds = nil }
@@ -51,7 +52,7 @@ type roundX struct {
 	form form
 	q    simd.Quants // in eight bits
 	s    simd.Split  // or in parts
-	skip bool        // a launch before this one did it
+	of   *roundX     // a launch before this one that does the same; may be nil
 }
 
 // bindRounding prepares the rounding of an operand.
@@ -60,7 +61,7 @@ func (d *Device) bindRounding(o *backends.Operand, x rows, f form) *roundX {
 	if p := h.holds; p != nil && p.form == f && p.x.n == x.n && p.x.cols == x.cols && p.x.inner == x.inner && p.x.stride == x.stride &&
 		h.source.Buffer == o.Buffer && h.source.Offset == o.Offset {
 		same := *p
-		same.skip = true
+		same.of = p.first()
 		return &same
 	}
 	r := &roundX{d: d, x: x, form: f}
@@ -82,9 +83,22 @@ func (d *Device) bindRounding(o *backends.Operand, x rows, f form) *roundX {
 	return r
 }
 
+// first is the region that rounds for r, which may be r itself.
+func (r *roundX) first() *roundX {
+	if r.of != nil {
+		return r.of
+	}
+	return r
+}
+
 func (r *roundX) run(p *pool.Pool) {
+	// Launches run in another order than they are bound in (sequence): the memory may hold something else.
+	now := &r.d.rounded.now
+	if r.of != nil && *now == r.of {
+		return
+	}
+	*now = r.first()
 	switch {
-	case r.skip:
 	case r.form.parts > 0:
 		p.Run(r, r.s.Groups())
 	case r.x.n == 1: // a microsecond: not worth a region
