@@ -277,7 +277,7 @@ type executable struct {
 
 // Submit runs the program to its end; Wait tells what went wrong.
 func (e *executable) Submit() error {
-	e.err = nil
+	e.err, e.d.rounded.now = nil, nil
 	for i, r := range e.sequence {
 		if r == nil {
 			continue
@@ -302,6 +302,7 @@ func (e *executable) Close() error {
 // Profile runs the program once, launch by launch, and times each, its barrier included.
 func (e *executable) Profile() ([]time.Duration, error) {
 	times := make([]time.Duration, len(e.steps))
+	e.d.rounded.now = nil
 	for i, r := range e.steps {
 		start := time.Now()
 		if err := r.run(e.d.pool); err != nil {

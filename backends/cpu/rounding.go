@@ -14,7 +14,7 @@ type rounded struct {
 	memory []float32
 	holds  *roundX          // the last region that writes it
 	source backends.Operand // what that rounds
-	now    *roundX          // the region that wrote it last, in a run
+	now    *roundX          // the region that wrote it last, in this run of a program
 }
 
 func (h *rounded) forget() { h.holds = nil }
