@@ -92,7 +92,7 @@ func (a *app) checkReference(ctx context.Context, f *checkFlags, b *bundle) erro
 	opt := engine.CheckOptions{Options: b.opt, Limit: f.tolerance}
 	if f.tokens != "" {
 		var err error
-		if opt.Tokens, err = parseTokens(f.tokens); err != nil {
+		if opt.Tokens, err = parseTokens("--tokens", f.tokens); err != nil {
 			return usage(err)
 		}
 	}

@@ -228,7 +228,7 @@ func (r *runner) prepare() error {
 		return usage(err)
 	}
 	if f.hasTokens {
-		r.prompt, err = parseTokens(f.tokens)
+		r.prompt, err = parseTokens("--tokens", f.tokens)
 	} else {
 		r.prompt, err = r.encodePrompt()
 	}
@@ -275,24 +275,24 @@ func (r *runner) encodePrompt() ([]int32, error) {
 	return ids, err
 }
 
-// parseTokens reads ids divided by commas or spaces.
-func parseTokens(text string) ([]int32, error) {
+// parseTokens reads ids divided by commas or spaces, which what gave.
+func parseTokens(what, text string) ([]int32, error) {
 	var ids []int32
 	for part := range strings.SplitSeq(text, ",") {
 		fields := strings.Fields(part)
 		if len(fields) == 0 && strings.TrimSpace(text) != "" {
-			return nil, fmt.Errorf("--tokens: an id is missing beside a comma in %q", text)
+			return nil, fmt.Errorf("%s: an id is missing beside a comma in %q", what, text)
 		}
 		for _, f := range fields {
 			n, err := strconv.ParseInt(f, 10, 32)
 			if err != nil {
-				return nil, fmt.Errorf("--tokens: %q is no token id", f)
+				return nil, fmt.Errorf("%s: %q is no token id", what, f)
 			}
 			ids = append(ids, int32(n))
 		}
 	}
 	if len(ids) == 0 {
-		return nil, fmt.Errorf("--tokens is empty")
+		return nil, fmt.Errorf("%s is empty", what)
 	}
 	return ids, nil
 }

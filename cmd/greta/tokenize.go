@@ -30,8 +30,13 @@ tokenizer.bin. TEXT - is standard input. With --decode TEXT is ids, 1,2,3.`,
 			}
 			var ids []int32
 			if decode {
-				if ids, err = parseTokens(text); err != nil {
+				if ids, err = parseTokens("--decode", text); err != nil {
 					return usage(err)
+				}
+				for _, id := range ids {
+					if id < 0 || int(id) >= t.VocabSize() {
+						return usage(fmt.Errorf("--decode: there is no token %d, the tokenizer has %d", id, t.VocabSize()))
+					}
 				}
 				text = t.Decode(ids)
 			} else if ids, err = t.Encode(text, tokenizer.Options{AddBOS: t.AddBOS() && !noBOS, ParseSpecial: special}); err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"greta/tokenizer"
 	"greta/weights"
@@ -30,16 +31,22 @@ func openTokenizer(path string) (*tokenizer.Tokenizer, error) {
 		return nil, err
 	}
 	if !st.IsDir() {
-		t, err := tokenizer.Load(path)
-		if err == nil {
-			return t, nil
+		ours := slices.Contains([]string{".json", ".model", ".bin"}, filepath.Ext(path))
+		if ours {
+			var t *tokenizer.Tokenizer
+			if t, err = tokenizer.Load(path); err == nil {
+				return t, nil
+			}
 		}
 		src, srcErr := open.Open(path)
-		if srcErr != nil {
+		switch {
+		case srcErr != nil && ours:
 			return nil, err
+		case srcErr != nil:
+			return nil, fmt.Errorf("neither tokenizer.json, *.model or *.bin, nor a model with a tokenizer: %w", srcErr)
 		}
 		defer src.Close()
-		t, err = tokenizerOf(src)
+		t, err := tokenizerOf(src)
 		if err == nil && t == nil {
 			err = fmt.Errorf("%s: no tokenizer lies with these weights", path)
 		}
