@@ -70,7 +70,8 @@ type Info struct {
 	ReadGBs, GFlops float64
 }
 
-// Device runs programs. All methods are called by one goroutine at a time.
+// Device runs programs. All methods are called by one goroutine at a time, but where a device
+// says that it takes several.
 type Device interface {
 	Info() Info
 	// Alloc gives zeroed memory.

@@ -2,13 +2,15 @@
 // loads weights, captures a step as a program, and replays it per token.
 //
 // An Engine holds a model's weights on a device. A Session holds the state of
-// one sequence. A Step is the captured program for one number of tokens.
+// one sequence; several may live at once. A Step is the captured program for one number of tokens.
 package engine
 
 import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"greta/backends"
 	"greta/engine/packcache"
@@ -62,6 +64,7 @@ const maxSteps = 8
 type Engine struct {
 	opt     Options
 	dev     backends.Device
+	capture sync.Mutex // held by whoever makes a step, which may load weights
 	weights map[weightKey]*loaded
 	kept    *packcache.File // holds some of the weights; may be nil
 	bytes   int             // of the weights that a decode step reads
@@ -69,6 +72,7 @@ type Engine struct {
 	rows    bool // the model says which rows of logits it wants with R
 	queued  bool // a step may be submitted behind another one
 	empty   bool // weights have memory but no numbers
+	closed  atomic.Bool
 }
 
 // New checks the model, selects kernels and loads the weights that they need.
@@ -185,6 +189,9 @@ func (e *Engine) has(n *graph.Node) bool {
 
 // Close frees the weights. Sessions must be closed before.
 func (e *Engine) Close() error {
+	e.capture.Lock()
+	defer e.capture.Unlock()
+	e.closed.Store(true)
 	var first error
 	for _, w := range e.weights {
 		if err := w.buffer.Free(); err != nil && first == nil {

@@ -14,7 +14,9 @@ import (
 )
 
 // Session is one sequence: its caches, its position, and the captured steps
-// that work on them. It is used by one goroutine at a time.
+// that work on them. It is used by one goroutine at a time. On the processor several
+// sessions may be used at once, and take turns step by step; elsewhere all sessions of
+// a device are used by one goroutine at a time.
 type Session struct {
 	engine *Engine
 	states map[string]backends.Buffer
@@ -96,6 +98,12 @@ func (s *Session) Step(tokens, rows int) (*Step, error) { return s.stepOf(tokens
 // stepOf gives a step other than one that is under way, whose inputs may not be
 // written yet: two of the same size take turns then.
 func (s *Session) stepOf(tokens, rows, picks int, busy *Step) (*Step, error) {
+	switch {
+	case s.stream == nil:
+		return nil, errors.New("the session is closed")
+	case s.engine.closed.Load():
+		return nil, errors.New("the engine is closed, and with it the weights")
+	}
 	for i, st := range s.steps {
 		if st.Tokens == tokens && st.Rows == rows && st.picks == picks && st != busy {
 			copy(s.steps[1:i+1], s.steps[:i])

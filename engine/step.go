@@ -31,6 +31,8 @@ type Step struct {
 // newStep lowers, plans and captures a step for the session.
 func (s *Session) newStep(tokens, rows, picks int) (*Step, error) {
 	e := s.engine
+	e.capture.Lock()
+	defer e.capture.Unlock()
 	g := e.first
 	var err error
 	switch {

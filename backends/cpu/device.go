@@ -14,6 +14,7 @@ package cpu
 import (
 	"fmt"
 	"runtime"
+	"sync"
 	"time"
 
 	"greta/backends"
@@ -23,12 +24,15 @@ import (
 	"greta/tensor"
 )
 
-// Device is the processor.
+// Device is the processor. Programs may be captured and run by several goroutines: they take
+// turns.
 type Device struct {
 	k    *simd.Kernels
 	pool *pool.Pool
 	info backends.Info
 
+	// turn is held by whoever binds launches or runs them: they share what follows.
+	turn      sync.Mutex
 	perWorker [][]float32 // scratch of each worker
 	common    []float32   // scratch of all of them
 	rounded   rounded     // activations in eight bits
@@ -225,6 +229,8 @@ func (d *Device) Stream() (backends.Stream, error) { return &stream{d}, nil }
 type stream struct{ d *Device }
 
 func (s *stream) Launch(l *backends.Launch) error {
+	s.d.turn.Lock()
+	defer s.d.turn.Unlock()
 	s.d.rounded.forget()
 	r, err := s.d.bind(l)
 	if err != nil {
@@ -253,6 +259,8 @@ func (s *stream) Close() error { return nil }
 
 // Capture binds every launch of a program.
 func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
+	d.turn.Lock()
+	defer d.turn.Unlock()
 	e := &executable{d: d, program: p, steps: make([]runner, len(p.Launches))}
 	d.rounded.forget()
 	for i := range p.Launches {
@@ -277,6 +285,8 @@ type executable struct {
 
 // Submit runs the program to its end; Wait tells what went wrong.
 func (e *executable) Submit() error {
+	e.d.turn.Lock()
+	defer e.d.turn.Unlock()
 	e.err, e.d.rounded.now = nil, nil
 	for i, r := range e.sequence {
 		if r == nil {
@@ -301,6 +311,8 @@ func (e *executable) Close() error {
 
 // Profile runs the program once, launch by launch, and times each, its barrier included.
 func (e *executable) Profile() ([]time.Duration, error) {
+	e.d.turn.Lock()
+	defer e.d.turn.Unlock()
 	times := make([]time.Duration, len(e.steps))
 	e.d.rounded.now = nil
 	for i, r := range e.steps {
