@@ -127,7 +127,7 @@ func (b *bind) attentionFlash() error {
 		b.none(c)
 		b.none(c)
 	}
-	c.spec = []uint32{flag(x != nil)}
+	c.spec = []uint32{flag(x != nil), flag(!b.unread(x, y))}
 	c.push = []uint32{uint32(q.Shape[0]), uint32(heads), uint32(heads / k.Shape[1]), uint32(k.Shape[0]),
 		vq.off, vq.stride, koff, kstride, voff, vstride, posoff, vy.off, vy.stride,
 		bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number)}

@@ -14,10 +14,11 @@
 // the positions BC at a time, tiles that no token sees left out. Weights are exponentials of scores less a
 // limit of each token; where a tile has a score more than SLACK above one, all lasts are set to the largest scores so
 // far, and the sums are multiplied by what they became too large by.
-// With HALVES the result is also written in the form that products want, each row times one: it is a mean of
-// values of f16.
+// With HALVES the result is also written in the form that products want, without STORE in that alone; each row
+// times one: it is a mean of values of f16.
 layout(local_size_x = NT) in;
 layout(constant_id = 0) const bool HALVES = false;
+layout(constant_id = 1) const bool STORE = true; // y is read
 layout(binding = 0, std430) readonly buffer BQ { float q[]; };
 layout(binding = 1, std430) readonly buffer BK { float16_t k[]; };
 layout(binding = 2, std430) readonly buffer BV { float16_t v[]; };
@@ -80,7 +81,7 @@ float16_t known(const in uint i, const in uint j, const in float16_t e) { return
 float put(const in uint i, const in uint j, const in float e) {
   uint s = s0 + i, c = h * DH + j;
   if (lasts[i] >= 0) {
-    y[yoff + s * ystride + c] = e;
+    if (STORE) y[yoff + s * ystride + c] = e;
     if (HALVES) halves[s * heads * DH + c] = float16_t(e);
   }
   return e;

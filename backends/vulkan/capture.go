@@ -52,6 +52,22 @@ func (d *Device) plan(p *backends.Program) (*executable, error) {
 		}
 	}
 	made, folds := &copies{}, d.findFolds(p)
+	if err := e.bind(made, folds); err != nil {
+		return nil, err
+	}
+	if made.missed {
+		if err := e.bind(&copies{all: true}, folds); err != nil {
+			return nil, err
+		}
+	}
+	e.crossings()
+	return e, nil
+}
+
+// bind gives every launch its dispatches.
+func (e *executable) bind(made *copies, folds *folds) error {
+	d, p := e.d, e.program
+	e.dispatches, e.first = nil, nil
 	for i := range p.Launches {
 		l := &p.Launches[i]
 		k := l.Kernel.(*kernel)
@@ -62,14 +78,13 @@ func (d *Device) plan(p *backends.Program) (*executable, error) {
 			continue
 		}
 		if err := errors.Join(k.bind(b), b.err); err != nil {
-			return nil, fmt.Errorf("%v: %w", l.Node, err)
+			return fmt.Errorf("%v: %w", l.Node, err)
 		}
 		made.wrote(i, b.list)
 		e.dispatches = append(e.dispatches, b.list...)
 	}
 	e.first = append(e.first, len(e.dispatches))
-	e.crossings()
-	return e, nil
+	return nil
 }
 
 // crossings finds what of Step memory with two sides goes to the device before

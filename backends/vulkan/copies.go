@@ -55,6 +55,16 @@ type copies struct {
 	list  []converted
 	norms []folded
 	ahead []converted // of norms that come later
+	// absent are results of which only a form was written. If a dispatch reads one of them
+	// nevertheless, missed is set, and the program is bound anew with all results written.
+	absent      []absent
+	all, missed bool
+}
+
+// absent is the range of a result that its launch did not write.
+type absent struct {
+	span
+	maker int
 }
 
 // start makes forms hold that were made for a norm which is launch i.
@@ -68,11 +78,14 @@ func (c *copies) start(i int) {
 }
 
 // wrote forgets what the dispatches of a launch have made void: copies of what they
-// wrote, unless they wrote the copy too.
+// wrote, unless they wrote the copy too. It sees whether they read what is absent.
 func (c *copies) wrote(launch int, list []dispatch) {
 	for i := range list {
 		for _, s := range list[i].used {
-			if s.write {
+			if !s.write {
+				c.missed = c.missed || slices.ContainsFunc(c.absent, func(a absent) bool { return a.overlaps(&s) })
+			} else {
+				c.absent = slices.DeleteFunc(c.absent, func(a absent) bool { return a.maker != launch && a.overlaps(&s) })
 				c.norms = slices.DeleteFunc(c.norms, func(n folded) bool {
 					return n.y.Buffer == s.b && uint64(n.y.Offset) < s.to && s.from < uint64(n.y.Offset+extent(n.y))
 				})
@@ -225,8 +238,9 @@ func (b *bind) normed(i int) *converted {
 	return &b.copies.ahead[len(b.copies.ahead)-1]
 }
 
-// form fills x with o, or with z = op(o, y), which it stores too.
+// form fills x with o, or with z = op(o, y), which it stores too where it is read.
 func (b *bind) form(x *converted, o, y, z *backends.Operand, op uint32) {
+	store := op != opCopy && !b.unread(x, z)
 	c := b.call("form")
 	vx := b.floats(c, o, false)
 	var vy, vz rows
@@ -247,7 +261,7 @@ func (b *bind) form(x *converted, o, y, z *backends.Operand, op uint32) {
 		size, kind = min(size, 256), 1
 		parts = (int(x.pitch) + int(size) - 1) / int(size)
 	}
-	c.spec = []uint32{size, flag(whole), kind, op}
+	c.spec = []uint32{size, flag(whole), kind, op, flag(store)}
 	c.push = []uint32{vx.cols, vx.inner, vx.off, vx.stride, vy.off, vy.stride, vz.off, vz.stride, x.pitch}
 	b.run(c, int(vx.n), parts)
 }
@@ -267,6 +281,20 @@ func (b *bind) written(f form, o *backends.Operand, cols int, reads *converted) 
 		return nil
 	}
 	return b.reserve(at, &flat, b.number, reads)
+}
+
+// unread says whether nobody reads o itself, of which this launch writes the form x: all that reads
+// it are products that take the form. Its kernel then writes the form alone.
+func (b *bind) unread(x *converted, o *backends.Operand) bool {
+	if x == nil || b.copies.all || !inside(o) || !readers(b.program, b.number, o, func(j, operand int) bool {
+		l := &b.program.Launches[j]
+		k, ok := l.Kernel.(*kernel)
+		return ok && operand == 0 && isLinear(l.Node) && b.d.formOf(k.on, &l.In[1], l.In[0].Shape.Rows()) == x.form
+	}) {
+		return false
+	}
+	b.copies.absent = append(b.copies.absent, absent{x.from, b.number})
+	return true
 }
 
 // reserve finds memory for a form, beside that of a form that is read meanwhile; what lay

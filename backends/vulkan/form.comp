@@ -9,11 +9,12 @@
 #include "forms.glsl"
 // Rows of f32 in a form that products want, padded with zeros to whole pitches: signed bytes with
 // scales, or f16, each row times a power of two so that none overflows. With OP the rows are first
-// computed from x and y, and stored as z too. A workgroup takes one row, with DOTS a part of it.
+// computed from x and y, and with STORE stored as z too. A workgroup takes one row, with DOTS a part of it.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const bool VECTORS = false; // rows can be read 16 bytes at a time
 layout(constant_id = 2) const uint FORM = DOTS;
 layout(constant_id = 3) const uint OP = COPY;
+layout(constant_id = 4) const bool STORE = true; // z is read
 layout(binding = 0, std430) readonly buffer BX { float x[]; };
 layout(binding = 0, std430) readonly buffer BX4 { vec4 x4[]; };
 layout(binding = 1, std430) readonly buffer BY { float y[]; };
@@ -41,7 +42,7 @@ vec4 four(uint i, bool store) {
       if (OP != COPY) {
         vec4 u = y4[(ay >> 2) + i];
         v = vec4(gated(v.x, u.x), gated(v.y, u.y), gated(v.z, u.z), gated(v.w, u.w));
-        if (store) z4[(az >> 2) + i] = v;
+        if (STORE && store) z4[(az >> 2) + i] = v;
       }
     }
   } else {
@@ -49,7 +50,7 @@ vec4 four(uint i, bool store) {
       v[j] = x[ax + 4 * i + j];
       if (OP != COPY) {
         v[j] = gated(v[j], y[ay + 4 * i + j]);
-        if (store) z[az + 4 * i + j] = v[j];
+        if (STORE && store) z[az + 4 * i + j] = v[j];
       }
     }
   }

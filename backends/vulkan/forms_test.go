@@ -5,6 +5,8 @@ package vulkan_test
 import (
 	"context"
 	"math"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"greta/backends"
@@ -65,6 +67,80 @@ func TestForms(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// turns is a model whose products read two norms by turns, so that the form of one takes the place of
+// the other's while that is still wanted.
+const turns = `model: turns
+in:
+  tokens: i32[S]
+  pos:    i32[S]
+  last:   i32[R]
+params:
+  D: 256
+  V: 500
+weights:
+  tok_embd: {shape: [V, D], gguf: tok_embd}
+  first:    {shape: [D], gguf: first}
+  second:   {shape: [D], gguf: second}
+  wa:       {shape: [D, D], gguf: wa}
+  wb:       {shape: [D, D], gguf: wb}
+  wc:       {shape: [D, D], gguf: wc}
+  lm_head:  {shape: [V, D], gguf: lm_head}
+state:
+  kc: float[C, 4, D/4]
+  vc: float[C, 4, D/4]
+body:
+  x: embed(tokens, tok_embd)
+  h: rmsnorm(x, first, eps=1e-5)
+  a: linear(h, wa)
+  g: rmsnorm(x, second, eps=1e-5)
+  b: linear(g, wb)
+  c: linear(h, wc)
+  ks: push(kc, a as [S, 4, D/4], pos)
+  vs: push(vc, b as [S, 4, D/4], pos)
+  y: attention(c as [S, 4, D/4], ks, vs, pos, scale=0.125)
+  logits: linear(rows(y as [S, D], last), lm_head)
+out: logits
+`
+
+// TestFormsByTurns: a result of which only the form was to be written is written where the form does
+// not last.
+func TestFormsByTurns(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "turns.yaml")
+	if err := os.WriteFile(path, []byte(turns), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	file, err := models.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := open(t, vulkan.Options{FP16: backends.On})
+	for _, dtype := range []tensor.Type{tensor.F16, tensor.Q8_0} {
+		t.Run(dtype.String(), func(t *testing.T) {
+			e, err := engine.New(context.Background(), engine.Options{Model: file, Device: dev, Context: 64, DType: dtype, Seed: 3})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			s, err := e.NewSession()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			prompt := make([]int32, 20)
+			for i := range prompt {
+				prompt[i] = int32(7 * i % 500)
+			}
+			got, err := s.Prefill(context.Background(), prompt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r := relative(got, oneByOne(t, dev, s, len(prompt))); !(r <= 1e-5) {
+				t.Errorf("a step differs from its launches one by one by %.2e (relative L2)", r)
+			}
+		})
 	}
 }
 

@@ -160,19 +160,19 @@ func (b *bind) normWide(add, layer bool) error {
 		b.none(c)
 	}
 	vy := b.floats(c, y, true)
-	kind, pitch := uint32(0), uint32(0)
+	kind, pitch, store := uint32(0), uint32(0), true
 	for i, f := range []form{dots, halves} {
 		if to := b.written(f, y, int(x.cols), nil); to != nil {
 			b.temporary(c, to.data, true)
 			b.temporary(c, to.scales, true)
-			kind, pitch = uint32(i+1), to.pitch
+			kind, pitch, store = uint32(i+1), to.pitch, !b.unread(to, y)
 		}
 	}
 	if kind == 0 {
 		b.none(c)
 		b.none(c)
 	}
-	c.spec = []uint32{b.d.rowGroup(int(x.cols)), flag(layer), flag(add), wtype, btype, kind}
+	c.spec = []uint32{b.d.rowGroup(int(x.cols)), flag(layer), flag(add), wtype, btype, kind, flag(store)}
 	c.push = []uint32{x.n, x.cols / 4, x.inner, x.off / 4, x.stride / 4, r.off / 4, r.stride / 4, sum.off / 4, sum.stride / 4,
 		vy.off / 4, vy.stride / 4, woff, boff, bits(graph.Attr[ops.NormAttr](l.Node).Eps), pitch}
 	b.run(c, min(int(x.n), 32768), 1)

@@ -6,13 +6,14 @@
 #include "reduce.glsl"
 #include "forms.glsl"
 // norm.comp for rows of whole groups of four elements, of which an invocation keeps
-// up to 4 in registers; it writes the result also in the form that products want.
+// up to 4 in registers; it writes the result also in the form that products want, or only so.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const bool LAYER = false;
 layout(constant_id = 2) const bool ADD = false;
 layout(constant_id = 3) const uint W = 0; // types, 0: none
 layout(constant_id = 4) const uint B = 0;
 layout(constant_id = 5) const uint FORM = 0;
+layout(constant_id = 6) const bool STORE = true; // y itself is read, not its form alone
 layout(binding = 0, std430) readonly buffer BX { vec4 x[]; };
 layout(binding = 1, std430) readonly buffer BR { vec4 r[]; };
 layout(binding = 2, std430) readonly buffer BW { uint w[]; };
@@ -64,7 +65,7 @@ void main() {
         uint aw = woff + 4 * i, ab = boff + 4 * i;
         if (W != 0) v[j] *= vec4(NARROW(w, W, aw), NARROW(w, W, aw + 1), NARROW(w, W, aw + 2), NARROW(w, W, aw + 3));
         if (B != 0) v[j] += vec4(NARROW(b, B, ab), NARROW(b, B, ab + 1), NARROW(b, B, ab + 2), NARROW(b, B, ab + 3));
-        y[ay + i] = v[j];
+        if (STORE) y[ay + i] = v[j];
       }
     }
     if (FORM == DOTS) {
