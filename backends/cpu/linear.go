@@ -20,6 +20,10 @@ const (
 	// chunkProducts is about what one chunk of a product over panels multiplies:
 	// a tenth of a millisecond's work.
 	chunkProducts = 16 << 20
+	// wideBytes is the most that a chunk reads of activations in eight bits, so that they stay in
+	// the second-level cache while all weights pass; and chunks are as large as that, or
+	// twice chunkProducts.
+	wideBytes = 768 << 10
 )
 
 // linear is y = x·wᵀ (+ b) (+ r), in chunks of some rows of w.
@@ -29,6 +33,7 @@ type linear struct {
 	b       []float32
 	variant variant
 	mul     product
+	summed  bool        // mul adds r itself
 	next    *pool.Ahead // the beginning of the mat-vec that follows; may be nil
 	redo    *pool.Redo  // t where its chunks may be computed twice; may be nil
 	results [][]float32 // of each worker's chunk until it is committed
@@ -101,13 +106,13 @@ func (t *linear) Do(worker, chunk int) {
 	}
 }
 
-// add adds bias and residual to results r0 … r1-1 of row i.
+// add adds bias and residual to results r0 … r1-1 of row i, where mul does not.
 func (t *linear) add(i, r0, r1 int) {
 	y := t.y.row(i)[r0:r1]
 	if t.b != nil {
 		t.d.k.Add(y, y, t.b[r0:r1])
 	}
-	if t.r.data != nil {
+	if t.r.data != nil && !t.summed {
 		t.d.k.Add(y, y, t.r.row(i)[r0:r1])
 	}
 }
@@ -115,15 +120,15 @@ func (t *linear) add(i, r0, r1 int) {
 // rounding is a product over panels of a block format, with activations in
 // eight bits.
 type rounding struct {
-	t      *linear
-	m      *simd.Panels
-	x      *roundX
-	k      *simd.Kernels
-	ldy    int
-	cuts   cuts
-	tiles  int // of a chunk
-	across int // chunks that one group of panels makes
-	tail   [][]float32
+	t     *linear
+	m     *simd.Panels
+	x     *roundX
+	k     *simd.Kernels
+	r     []float32 // what the products are added to, laid out as y; may be nil
+	ldy   int
+	cuts  cuts
+	tiles int // of a chunk
+	tail  [][]float32
 }
 
 // cuts divides panels into chunks: chunk c has those from cuts[c] to cuts[c+1].
@@ -179,28 +184,45 @@ func bindRounded(d *Device, t *linear, w, x *backends.Operand) (product, error) 
 		panels := or(t.variant.panels, chunkPanels)
 		g.x = d.bindRounding(x, t.x, form{group: 8})
 		g.cuts = cutEven(all, panels)
-		g.tiles = max(1, chunkProducts/(panels*simd.PanelRows*8*max(1, m.Cols)))
+		g.tiles = g.tilesOf(panels, d.pool.Size())
+		if ldr, even := t.r.lead(); t.r.data != nil && even && ldr == ldy && t.b == nil {
+			g.r, t.summed = t.r.data, true
+		}
 	}
-	g.across = (g.x.q.Tiles() + g.tiles - 1) / g.tiles
 	return g, nil
+}
+
+// tilesOf gives the groups of activations of a chunk of so many panels: even parts of all, and
+// so many chunks that all threads end together.
+func (g *rounding) tilesOf(panels, threads int) int {
+	all := g.x.q.Tiles()
+	most := min(2*chunkProducts/(panels*simd.PanelRows*8*max(1, g.m.Cols)), wideBytes/max(1, simd.QuantsLen(8, g.m.Cols, 8)))
+	if enough := 8 * threads; g.cuts.chunks() < enough {
+		most = min(most, all*g.cuts.chunks()/enough)
+	}
+	most = min(max(1, most), max(1, all))
+	parts := (all + most - 1) / most
+	return max(1, (all+parts-1)/max(1, parts))
 }
 
 func (g *rounding) prepare(p *pool.Pool) { g.x.run(p) }
 
-func (g *rounding) chunks() int { return g.cuts.chunks() * g.across }
+// chunks gives some rows of activations with all weights, then the next: these rows stay in the
+// second-level cache, and are the larger part of what a chunk reads.
+func (g *rounding) chunks() int { return (g.x.q.Tiles() + g.tiles - 1) / g.tiles * g.cuts.chunks() }
 
 func (g *rounding) do(worker, chunk int) (r0, r1, i0, i1 int) {
 	q := &g.x.q
-	p0, p1 := g.cuts.of(chunk / g.across)
-	t0 := chunk % g.across * g.tiles
+	p0, p1 := g.cuts.of(chunk % g.cuts.chunks())
+	t0 := chunk / g.cuts.chunks() * g.tiles
 	t1 := min(t0+g.tiles, q.Tiles())
 	i0, i1 = t0*q.Group, min(t1*q.Group, q.N)
 	if q.Group > 1 {
-		g.k.MulPanels(g.t.y.data, g.ldy, g.m, p0, p1, q, t0, t1, g.tail[worker])
+		g.k.MulPanels(g.t.y.data, g.r, g.ldy, g.m, p0, p1, q, t0, t1, g.tail[worker])
 	} else {
 		for i := i0; i < i1; i++ {
 			row := q.Row(i)
-			g.k.MulPanels(g.t.y.row(i), g.m.Rows, g.m, p0, p1, &row, 0, 1, g.tail[worker])
+			g.k.MulPanels(g.t.y.row(i), nil, g.m.Rows, g.m, p0, p1, &row, 0, 1, g.tail[worker])
 		}
 	}
 	return p0 * simd.PanelRows, min(p1*simd.PanelRows, g.m.Rows), i0, i1

@@ -157,7 +157,7 @@ func (t *linearID) product(y []float32, e, in, r0, r1 int, scratch []float32) {
 	switch {
 	case t.q != nil:
 		row := t.q.q.Row(in)
-		t.d.k.MulPanels(y, t.height, t.panels[e], p0, p1, &row, 0, 1, scratch)
+		t.d.k.MulPanels(y, nil, t.height, t.panels[e], p0, p1, &row, 0, 1, scratch)
 	case t.panels != nil:
 		t.d.k.MatVecPanels(y, t.panels[e], p0, p1, t.x.row(in), scratch)
 	default:

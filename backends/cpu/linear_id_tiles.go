@@ -135,7 +135,7 @@ func (g *idTiles) Do(worker, chunk int) {
 		memory := g.memory[group*g.size:][:(n+g.group-1)/g.group*g.size]
 		if g.parts == 0 {
 			q := simd.Quants{N: n, Cols: m.Cols, Group: g.group, Data: tensor.Bytes(memory)}
-			g.d.k.MulPanels(w.y, width, &part, 0, p1-p0, &q, 0, q.Tiles(), w.scratch)
+			g.d.k.MulPanels(w.y, nil, width, &part, 0, p1-p0, &q, 0, q.Tiles(), w.scratch)
 		} else {
 			s := simd.Split{N: n, Cols: m.Cols, Parts: g.parts, Data: memory}
 			g.d.k.MulUnit(w.y, width, &part, 0, p1-p0, &s, 0, n, w.scratch)

@@ -88,7 +88,7 @@ func (t *linear) Compute(worker, chunk int) {
 		g.k.MatVecPanels(t.results[worker], &part, 0, p1-p0, t.x.row(0), g.tail[worker])
 	case *rounding:
 		row := g.x.q.Row(0)
-		g.k.MulPanels(t.results[worker], part.Rows, &part, 0, p1-p0, &row, 0, 1, g.tail[worker])
+		g.k.MulPanels(t.results[worker], nil, part.Rows, &part, 0, p1-p0, &row, 0, 1, g.tail[worker])
 	}
 }
 

@@ -175,7 +175,7 @@ func BenchmarkPanels(b *testing.B) {
 				t2 := threadTime(b)
 				if RoundsActivations(t) {
 					k.Quantise(one, 0, x[:cols])
-					k.MulPanels(y, rows, m, 0, PanelCount(rows), one, 0, 1, tail)
+					k.MulPanels(y, nil, rows, m, 0, PanelCount(rows), one, 0, 1, tail)
 				} else {
 					k.MatVecPanels(y, m, 0, PanelCount(rows), x[:cols], tail)
 				}
@@ -205,7 +205,7 @@ func BenchmarkPanels(b *testing.B) {
 				}
 				for p := 0; p < PanelCount(rows); p += 4 {
 					for t := 0; t < q.Tiles(); t += 8 {
-						k.MulPanels(y, rows, m, p, p+4, q, t, t+8, tail)
+						k.MulPanels(y, nil, rows, m, p, p+4, q, t, t+8, tail)
 					}
 				}
 				best = min(best, time.Since(t0))

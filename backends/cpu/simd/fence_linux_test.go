@@ -222,7 +222,7 @@ func (p *factors) panels(t *testing.T, k *Kernels, at *fences, m *Panels, n int)
 				done()
 			}
 			y := result()
-			k.WithFar(n%2 > 0).MulPanels(y, ldy, m, 0, count, q, 0, q.Tiles(), fenced[float32](at, TailFloats))
+			k.WithFar(n%2 > 0).MulPanels(y, nil, ldy, m, 0, count, q, 0, q.Tiles(), fenced[float32](at, TailFloats))
 			p.check(t, k.Name+" MulPanels", y, ldy, n, m.Rows, inEight)
 		}
 	} else {

@@ -20,11 +20,10 @@ func machineLevels() []Kernels {
 			narrow = &avxvnniPanelKernels
 		}
 		if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512DQ {
-			wide := narrow // a processor of AVX-512 without dot products of bytes
-			if x.HasAVX512VNNI {
-				wide = &avx512PanelKernels
+			k := Kernels{Name: "avx512", k: avx512Kernels, p: narrow, mr: 32, nr: 12, tile: 256, far: far}
+			if x.HasAVX512VNNI { // there are processors of AVX-512 without dot products of bytes
+				k.p, k.w = &avx512PanelKernels, &avx512WideKernels
 			}
-			k := Kernels{Name: "avx512", k: avx512Kernels, p: wide, mr: 32, nr: 12, tile: 256, far: far}
 			if x.HasAVX512BF16 {
 				k.b = &avx512Bf16Kernels
 				if x.HasAVX512VNNI && x.HasAMXTile && x.HasAMXBF16 && grantTiles() {

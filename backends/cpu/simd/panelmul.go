@@ -84,17 +84,25 @@ const TailFloats = 8 * PanelRows
 
 // MulPanels computes y[j·ldy+n] = Σ_c m[n, c]·x[j, c] for the rows n of panels
 // p0 … p1-1 and the rows j of the groups t0 … t1-1 of x, rounded to eight
-// bits. m is of a block format; tail has TailFloats.
-func (k *Kernels) MulPanels(y []float32, ldy int, m *Panels, p0, p1 int, x *Quants, t0, t1 int, tail []float32) {
+// bits, and adds r[j·ldy+n] unless r is nil. m is of a block format; tail has TailFloats.
+func (k *Kernels) MulPanels(y, r []float32, ldy int, m *Panels, p0, p1 int, x *Quants, t0, t1 int, tail []float32) {
 	if x.Cols != m.Cols || p0 < 0 || p1 > PanelCount(m.Rows) || t0 < 0 || t1 > x.Tiles() || m.Rows > ldy && x.N > 1 ||
-		x.N > 0 && len(y) < (x.N-1)*ldy+m.Rows {
+		x.N > 0 && (len(y) < (x.N-1)*ldy+m.Rows || r != nil && len(r) < (x.N-1)*ldy+m.Rows) {
 		panic(fmt.Sprintf("simd: MulPanels of panels %d to %d of %d by %d with rows %d to %d of %d by %d into %d floats, stride %d",
 			p0, p1, m.Rows, m.Cols, t0*x.Group, t1*x.Group, x.N, x.Cols, len(y), ldy))
 	}
+	n0, n1 := p0*PanelRows, min(p1*PanelRows, m.Rows)
 	if m.Cols == 0 {
 		for j := t0 * x.Group; j < min(t1*x.Group, x.N); j++ {
-			clear(y[j*ldy+p0*PanelRows : j*ldy+min(p1*PanelRows, m.Rows)])
+			clear(y[j*ldy+n0 : j*ldy+n1])
+			if r != nil {
+				k.addRows(y, r, ldy, j, j+1, n0, n1)
+			}
 		}
+		return
+	}
+	if k.w != nil && x.Group > 1 {
+		k.mulWide(y, r, ldy, m, p0, p1, x, t0, t1, tail)
 		return
 	}
 	mul, blocks := panelFormats[m.Type].kernel(k.p), blocksOf(m.Cols)
@@ -120,6 +128,9 @@ func (k *Kernels) MulPanels(y []float32, ldy int, m *Panels, p0, p1 int, x *Quan
 			for c := range cols {
 				copy(y[(j+c)*ldy+full*PanelRows:(j+c)*ldy+m.Rows], tail[c*PanelRows:])
 			}
+		}
+		if r != nil {
+			k.addRows(y, r, ldy, j, j+cols, n0, n1)
 		}
 	}
 }

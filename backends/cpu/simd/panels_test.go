@@ -129,8 +129,9 @@ func testPanels(t *testing.T, k *Kernels, r *rand.Rand, m *Panels, w []float32, 
 			}
 		}
 		mid := PanelCount(m.Rows) / 2
-		k.MulPanels(y.v, ldy, m, mid, PanelCount(m.Rows), q, 0, q.Tiles(), tail)
-		k.MulPanels(y.v, ldy, m, 0, mid, q, 0, q.Tiles(), tail)
+		k.MulPanels(y.v, nil, ldy, m, mid, PanelCount(m.Rows), q, 0, q.Tiles(), tail)
+		k.MulPanels(y.v, nil, ldy, m, 0, mid, q, 0, q.Tiles(), tail)
+		testAdded(t, k, r, m, q, y.v, ldy, tail)
 	} else {
 		for j := range n {
 			xr[j] = make([]float64, m.Cols)
@@ -156,6 +157,22 @@ func testPanels(t *testing.T, k *Kernels, r *rand.Rand, m *Panels, w []float32, 
 				if v != guard {
 					t.Fatalf("%s: wrote %v behind row %d", m.Type, v, j)
 				}
+			}
+		}
+	}
+}
+
+// testAdded checks that MulPanels adds to its products, y, what it is told to, and nothing besides.
+func testAdded(t *testing.T, k *Kernels, r *rand.Rand, m *Panels, q *Quants, y []float32, ldy int, tail []float32) {
+	t.Helper()
+	add := randVector(r, len(y), 0).v
+	sum := newBanded(len(y), 1)
+	k.MulPanels(sum.v, add, ldy, m, 0, PanelCount(m.Rows), q, 0, q.Tiles(), tail)
+	sum.check(t, m.Type.String())
+	for j := range q.N {
+		for i := range m.Rows {
+			if at := j*ldy + i; sum.v[at] != y[at]+add[at] {
+				t.Fatalf("%s %dx%d, row %d times %d of %d: %g with %g added, %g without", m.Type, m.Rows, m.Cols, i, j, q.N, sum.v[at], add[at], y[at])
 			}
 		}
 	}
@@ -283,7 +300,7 @@ func TestFar(t *testing.T) {
 				if RoundsActivations(typ) {
 					q := &Quants{N: 1, Cols: cols, Group: 1, Data: make([]byte, QuantsLen(1, cols, 1))}
 					k.Quantise(q, 0, x)
-					k.MulPanels(y[i][:], rows, m, 0, PanelCount(rows), q, 0, 1, tail)
+					k.MulPanels(y[i][:], nil, rows, m, 0, PanelCount(rows), q, 0, 1, tail)
 				} else {
 					k.MatVecPanels(y[i][:], m, 0, PanelCount(rows), x, tail)
 				}

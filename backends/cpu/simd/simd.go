@@ -26,6 +26,7 @@ type Kernels struct {
 	Name   string
 	k      kernels
 	p      *panelKernels
+	w      *wideKernels // nil where p has products of eight rows of activations too
 	b      *bf16Kernels // nil where the processor has no dot products of bf16
 	a      *amxKernels  // nil where it has no matrix unit, or the system does not grant it
 	mr, nr int          // the micro-kernel's tile: rows of W, rows of X

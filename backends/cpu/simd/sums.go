@@ -24,6 +24,7 @@ var assembler = map[string]string{
 	"panel_avx2_amd64.s":        "381574dc52fc005a04b9bdbe35ec1f22ae34c45fa5279ddfc5d970661c129e8c",
 	"panel_dotprod_arm64.s":     "7791ec2ab583101423225b9bd93a37533f58c7bbc53760eb8a59ab859d3bdfc0",
 	"panel_neon_arm64.s":        "b7c12c3a7b85bc52701e1d19db839aa3241dd79a9505da5de242659e4e8e3578",
+	"panelwide_avx512_amd64.s":  "4ef68360297273ae5ccd8d482e1c844cd1587672326708df7ece38cbb8bb1fac",
 	"bf16_avx512_amd64.s":       "36a6fc7d752ce7024617cd1ee79500ef2fa3dcb4b0a4cc575d11e802a8ebcc5c",
 	"probe_avx512_amd64.s":      "6bb73e3a08a08c93fac5db2c5098b0049887231673ea225dc2f11d3b4f4ad016",
 	"probe_avxvnni_amd64.s":     "febf0158dc655ad806785519cc5c49d4ac0b4e58bb38aee796ddbb11602d6724",
