@@ -148,7 +148,7 @@ func (t *decodeAttention) Do(worker, chunk int) {
 	}
 	if t.share >= sharedLoads {
 		for g := first; g < behind; g++ {
-			k.PackX(t.queries(w, g), w.q[g*t.share*t.dh:], t.dh, t.share, t.dh, 0, k.Panels(t.share))
+			k.PackAll(t.queries(w, g), w.q[g*t.share*t.dh:], t.dh, t.share, t.dh)
 		}
 	}
 	for p := from; p < end; p += t.block {

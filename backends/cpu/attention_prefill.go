@@ -27,6 +27,8 @@ type prefillAttention struct {
 	tokens int // of a tile
 	tiles  int
 	work   []prefillWork
+	to     *roundX // where results go in eight bits; may be nil
+	keep   bool    // and to y too
 }
 
 // prefillWork is one worker's memory. R is the queries of a tile, P the positions of a block.
@@ -40,6 +42,7 @@ type prefillWork struct {
 	yt        []float32   // [dv, R]
 	most, sum []float32   // [R]: of the scores so far
 	change    []float32   // [R]: e^(old maximum - new one)
+	row       []float32   // [share, dv]: a token's results
 	zeros     []float32   // [dv]
 	bad       []int       // positions whose values are no numbers
 	scratch   []float32
@@ -58,18 +61,31 @@ func newPrefillAttention(a attention) *prefillAttention {
 	scratch := max(k.ScratchLen(t.k[0]), k.ScratchLen(simd.Matrix{Type: tensor.F32}))
 	for i := range t.work {
 		w := &t.work[i]
-		parts := cut(t.d, i, []int{r * t.dh, k.PackedLen(r, t.dh), r * p, max(k.PackedLen(t.dv, p), k.PackedLen(t.dv, r)), t.dv, t.dv * r, r, r, r, scratch})
+		parts := cut(t.d, i, []int{r * t.dh, k.PackedLen(r, t.dh), r * p, max(k.PackedLen(t.dv, p), k.PackedLen(t.dv, r)), t.dv, t.dv * r, r, r, r, scratch, t.share * t.dv})
 		w.zeros, w.bad = make([]float32, t.dv), make([]int, 0, p)
 		w.q, w.queries, w.scores, w.values, w.wide, w.yt = parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]
-		w.most, w.sum, w.change, w.scratch = parts[6], parts[7], parts[8], parts[9]
+		w.most, w.sum, w.change, w.scratch, w.row = parts[6], parts[7], parts[8], parts[9], parts[10]
 		w.probs = simd.Matrix{Type: tensor.F32, Data: tensor.Bytes(w.scores), Stride: 4 * p}
 	}
 	return t
 }
 
+// rounding gives the same step with results in eight bits, too or instead; nil where it cannot.
+func (t *prefillAttention) rounding(to *roundX, keep bool) *prefillAttention {
+	if to.form.group == 0 || to.x.n != len(t.pos) || to.x.cols != t.heads*t.dv || t.share*t.dv%64 != 0 {
+		return nil
+	}
+	same := *t
+	same.to, same.keep = to, keep
+	return &same
+}
+
 func (t *prefillAttention) run(p *pool.Pool) error {
 	if err := t.checkPositions(); err != nil {
 		return err
+	}
+	if t.to != nil {
+		t.d.rounded.now = t.to
 	}
 	if t.heads > 0 {
 		p.Run(t, t.tiles*t.groups)
@@ -93,7 +109,7 @@ func (t *prefillAttention) Do(worker, chunk int) {
 			k.Scale(w.q[at:at+t.dh], t.scale, t.q.row(token*t.heads+g*t.share+i))
 		}
 	}
-	k.PackX(w.queries, w.q, t.dh, r, t.dh, 0, k.Panels(r))
+	k.PackAll(w.queries, w.q, t.dh, r, t.dh)
 	for i := range r {
 		w.most[i], w.sum[i] = least, 0
 	}
@@ -245,11 +261,21 @@ func (t *prefillAttention) store(w *prefillWork, g, first, r int) {
 		y := w.yt[c*r:][:r]
 		k.Mul(y, y, w.change[:r])
 	}
-	k.PackX(w.values, w.yt, r, t.dv, r, 0, k.Panels(t.dv))
+	k.PackAll(w.values, w.yt, r, t.dv, r)
 	for i := range r {
-		y := t.y.row((first+i/t.share)*t.heads + g*t.share + i%t.share)
+		token, h := first+i/t.share, i%t.share
+		y := w.row[h*t.dv:][:t.dv]
+		if t.to == nil {
+			y = t.y.row(token*t.heads + g*t.share + h)
+		}
 		for c, at := 0, i*nr; c < t.dv; c, at = c+nr, at+r*nr {
 			copy(y[c:min(c+nr, t.dv)], w.values[at:at+nr])
+		}
+		if t.to != nil && t.keep {
+			copy(t.y.row(token*t.heads+g*t.share+h), y)
+		}
+		if t.to != nil && h == t.share-1 {
+			k.QuantisePart(&t.to.q, token, g*t.share*t.dv, w.row)
 		}
 	}
 }

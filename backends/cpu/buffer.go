@@ -9,6 +9,7 @@ import (
 // buffer is host memory: allocated, or someone else's that was mapped.
 type buffer struct {
 	data []byte
+	use  backends.Use
 	free func([]byte) error // nil: not ours
 }
 
@@ -40,11 +41,13 @@ func (d *Device) Alloc(bytes int, use backends.Use) (backends.Buffer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%d bytes of %v: %w", bytes, use, err)
 	}
-	return &buffer{data, free}, nil
+	return &buffer{data, use, free}, nil
 }
 
 // Map uses memory as it is, such as a mapped file. Weights are only read.
-func (d *Device) Map(data []byte) (backends.Buffer, error) { return &buffer{data: data}, nil }
+func (d *Device) Map(data []byte) (backends.Buffer, error) {
+	return &buffer{data: data, use: backends.Weights}, nil
+}
 
 // hostRange gives bytes [offset, offset+n) of a buffer of this device.
 func hostRange(b backends.Buffer, offset, n int) ([]byte, error) {

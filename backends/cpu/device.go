@@ -14,6 +14,7 @@ package cpu
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -270,7 +271,9 @@ func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 		}
 		d.rounded.written(p.Launches[i].Out)
 	}
-	e.sequence = sequence(d, e.steps, p.Launches)
+	e.sequence = slices.Clone(e.steps)
+	fuse(d, e.sequence, p.Launches)
+	e.sequence = sequence(d, e.sequence, p.Launches)
 	return e, nil
 }
 

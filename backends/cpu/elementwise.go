@@ -46,14 +46,21 @@ func (e *elementwise) Do(_, chunk int) {
 		return
 	}
 	for i := from; i < min(from+e.per, e.x.n); i++ {
-		var y []float32
-		if e.single {
-			y = e.y.row(0)
-		} else if e.y.data != nil {
-			y = e.y.row(i)
-		}
-		e.f(e.z.row(i), e.x.row(i), y)
+		e.make(i, e.z.row(i))
 	}
+}
+
+func (e *elementwise) made() *rows { return &e.z }
+
+// make computes row i into z, which may be another's memory.
+func (e *elementwise) make(i int, z []float32) {
+	var y []float32
+	if e.single {
+		y = e.y.row(0)
+	} else if e.y.data != nil {
+		y = e.y.row(i)
+	}
+	e.f(z, e.x.row(i), y)
 }
 
 // newElementwise binds operands; y may be nil.

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"greta/backends"
 	"greta/backends/cpu/simd"
 	"greta/internal/pool"
 )
@@ -12,23 +13,23 @@ type halves struct {
 	panels int // of a chunk
 	tiles  int // of a chunk
 	across int // chunks that one group of panels makes
-	x      []float32
+	x      *roundX
 	tail   [][]float32
 }
 
-func newHalves(d *Device, t *linear, m *simd.Panels) *halves {
+func newHalves(d *Device, t *linear, m *simd.Panels, x *backends.Operand) *halves {
 	g := &halves{t: t, m: m, panels: or(t.variant.panels, chunkPanels), tail: make([][]float32, d.pool.Size())}
 	all := simd.BF16Tiles(t.x.n)
 	g.tiles = max(1, chunkProducts/(g.panels*simd.PanelRows*simd.BF16Rows*max(1, m.Cols)))
 	g.across = (all + g.tiles - 1) / g.tiles
-	g.x = d.shared(all * simd.BF16TileFloats(m.Cols))
+	g.x = d.bindRounding(x, t.x, form{bf16: true})
 	for i := range g.tail {
 		g.tail[i] = d.workerScratch(i, simd.BF16TailFloats)
 	}
 	return g
 }
 
-func (g *halves) prepare(p *pool.Pool) { p.Run((*packingBF16)(g), simd.BF16Tiles(g.t.x.n)) }
+func (g *halves) prepare(p *pool.Pool) { g.x.run(p) }
 
 func (g *halves) chunks() int {
 	return (simd.PanelCount(g.m.Rows) + g.panels - 1) / g.panels * g.across
@@ -39,14 +40,6 @@ func (g *halves) do(worker, chunk int) (r0, r1, i0, i1 int) {
 	p0, t0 := chunk/g.across*g.panels, chunk%g.across*g.tiles
 	p1, t1 := min(p0+g.panels, simd.PanelCount(g.m.Rows)), min(t0+g.tiles, simd.BF16Tiles(n))
 	ld, _ := g.t.y.lead()
-	g.t.d.k.MulBF16(g.t.y.data, ld, g.m, p0, p1, g.x, n, t0, t1, g.tail[worker])
+	g.t.d.k.MulBF16(g.t.y.data, ld, g.m, p0, p1, g.x.packed, n, t0, t1, g.tail[worker])
 	return p0 * simd.PanelRows, min(p1*simd.PanelRows, g.m.Rows), min(t0*simd.BF16Rows, n), min(t1*simd.BF16Rows, n)
-}
-
-// packingBF16 is the region that rounds activations to bf16.
-type packingBF16 halves
-
-func (g *packingBF16) Do(_, tile int) {
-	ld, _ := g.t.x.lead()
-	g.t.d.k.PackBF16(g.x, g.t.x.data, ld, g.t.x.n, g.t.x.cols, tile)
 }

@@ -76,13 +76,13 @@ func bindLinear(d *Device, l *backends.Launch) (runner, error) {
 	w := &l.In[1]
 	switch {
 	case w.Packing == "":
-		t.mul, err = bindStored(d, t, w)
+		t.mul, err = bindStored(d, t, w, &l.In[0])
 	case d.onUnit(t.x.n) && t.tiled():
 		t.mul, err = bindUnit(d, t, w, &l.In[0])
 	case simd.RoundsActivations(w.Type):
 		t.mul, err = bindRounded(d, t, w, &l.In[0])
 	default:
-		t.mul, err = bindPlain(d, t, w)
+		t.mul, err = bindPlain(d, t, w, &l.In[0])
 	}
 	return t, err
 }
@@ -246,16 +246,16 @@ type plain struct {
 	tail [][]float32
 }
 
-func bindPlain(d *Device, t *linear, w *backends.Operand) (product, error) {
+func bindPlain(d *Device, t *linear, w, x *backends.Operand) (product, error) {
 	m, err := panelsOf(w, 0)
 	if err != nil {
 		return nil, err
 	}
 	if t.tiled() && d.bf16Dots(m.Type) {
-		return newHalves(d, t, m), nil
+		return newHalves(d, t, m, x), nil
 	}
 	if t.tiled() {
-		return newTiles(d, t, simd.Matrix{Type: m.Type, Rows: m.Rows, Cols: m.Cols, Data: m.Data, Packed: true}), nil
+		return newTiles(d, t, simd.Matrix{Type: m.Type, Rows: m.Rows, Cols: m.Cols, Data: m.Data, Packed: true}, x), nil
 	}
 	most := or(t.variant.chunk, chunkBytes) / max(1, simd.PanelBytes(m.Type, m.Cols))
 	return &plain{t: t, k: t.matVec(), m: m, cuts: cutTapered(simd.PanelCount(m.Rows), most, d.pool.Size()), tail: tails(d)}, nil
@@ -307,38 +307,30 @@ type tiles struct {
 	t       *linear
 	w       simd.Matrix
 	per     int // rows of w in a chunk
+	x       *roundX
 	scratch [][]float32
-	packed  []float32 // x in panels
 }
 
-func newTiles(d *Device, t *linear, w simd.Matrix) *tiles {
+func newTiles(d *Device, t *linear, w simd.Matrix, x *backends.Operand) *tiles {
 	threads := d.pool.Size()
 	g := &tiles{t: t, w: w, scratch: make([][]float32, threads)}
 	g.per = max(16, min(or(t.variant.rows, d.k.TileRows()), (w.Rows/(4*threads)+15)/16*16))
-	g.packed = d.shared(d.k.PackedLen(t.x.n, t.x.cols))
+	g.x = d.bindRounding(x, t.x, form{})
 	for i := range g.scratch {
 		g.scratch[i] = d.workerScratch(i, d.k.ScratchLen(w))
 	}
 	return g
 }
 
-func (g *tiles) prepare(p *pool.Pool) { p.Run((*packing)(g), g.t.d.k.Panels(g.t.x.n)) }
+func (g *tiles) prepare(p *pool.Pool) { g.x.run(p) }
 func (g *tiles) chunks() int          { return (g.w.Rows + g.per - 1) / g.per }
 
 func (g *tiles) do(worker, chunk int) (r0, r1, i0, i1 int) {
 	r0 = chunk * g.per
 	r1 = min(r0+g.per, g.w.Rows)
 	ld, _ := g.t.y.lead()
-	g.t.d.k.MulRows(g.t.y.data, ld, g.w, r0, r1, g.packed, g.t.x.n, g.scratch[worker], false)
+	g.t.d.k.MulRows(g.t.y.data, ld, g.w, r0, r1, g.x.packed, g.t.x.n, g.scratch[worker], false)
 	return r0, r1, 0, g.t.x.n
-}
-
-// packing is the region that packs the activations of tiles.
-type packing tiles
-
-func (g *packing) Do(_, panel int) {
-	ld, _ := g.t.x.lead()
-	g.t.d.k.PackX(g.packed, g.t.x.data, ld, g.t.x.n, g.t.x.cols, panel, panel+1)
 }
 
 // stored is a product over rows as files store them, in f32.
@@ -349,13 +341,13 @@ type stored struct {
 	scratch [][]float32
 }
 
-func bindStored(d *Device, t *linear, o *backends.Operand) (product, error) {
+func bindStored(d *Device, t *linear, o, x *backends.Operand) (product, error) {
 	w, err := matrix(o)
 	if err != nil {
 		return nil, err
 	}
 	if t.tiled() {
-		return newTiles(d, t, w), nil
+		return newTiles(d, t, w, x), nil
 	}
 	threads := d.pool.Size()
 	g := &stored{t: t, w: w, scratch: make([][]float32, threads)}

@@ -28,21 +28,28 @@ func (n *norm) run(p *pool.Pool) error {
 
 func (n *norm) Do(_, chunk int) {
 	for i := chunk * n.per; i < min((chunk+1)*n.per, n.x.n); i++ {
-		x, y := n.x.row(i), n.y.row(i)
-		if n.r.data != nil {
-			n.d.k.Add(n.sum.row(i), x, n.r.row(i))
-			x = n.sum.row(i)
-		}
-		if n.layer {
-			n.layerRow(y, x)
-			continue
-		}
-		scale := float32(1 / math.Sqrt(float64(n.d.k.SumSquares(x))/float64(len(x))+n.eps))
-		if n.w == nil {
-			n.d.k.Scale(y, scale, x)
-		} else {
-			n.d.k.ScaleMul(y, scale, x, n.w)
-		}
+		n.make(i, n.y.row(i))
+	}
+}
+
+func (n *norm) made() *rows { return &n.y }
+
+// make computes row i into y, which may be another's memory.
+func (n *norm) make(i int, y []float32) {
+	x := n.x.row(i)
+	if n.r.data != nil {
+		n.d.k.Add(n.sum.row(i), x, n.r.row(i))
+		x = n.sum.row(i)
+	}
+	if n.layer {
+		n.layerRow(y, x)
+		return
+	}
+	scale := float32(1 / math.Sqrt(float64(n.d.k.SumSquares(x))/float64(len(x))+n.eps))
+	if n.w == nil {
+		n.d.k.Scale(y, scale, x)
+	} else {
+		n.d.k.ScaleMul(y, scale, x, n.w)
 	}
 }
 

@@ -42,17 +42,22 @@ func extent(o *backends.Operand) (from, to int) {
 }
 
 // form is how a product wants activations: in eight bits, in groups of so many
-// rows, or in so many parts for the matrix unit.
-type form struct{ group, parts int }
+// rows; in so many parts for the matrix unit; in tiles of bf16; or else in f32, in panels.
+type form struct {
+	group, parts int
+	bf16         bool
+}
 
 // roundX is the region that brings activations to another form.
 type roundX struct {
-	d    *Device
-	x    rows
-	form form
-	q    simd.Quants // in eight bits
-	s    simd.Split  // or in parts
-	of   *roundX     // a launch before this one that does the same; may be nil
+	d      *Device
+	x      rows
+	form   form
+	q      simd.Quants // in eight bits,
+	s      simd.Split  // in parts,
+	packed []float32   // or in tiles or panels
+	of     *roundX     // a launch before this one that does the same; may be nil
+	made   bool        // the launch that makes x does it (making)
 }
 
 // bindRounding prepares the rounding of an operand.
@@ -66,18 +71,26 @@ func (d *Device) bindRounding(o *backends.Operand, x rows, f form) *roundX {
 	}
 	r := &roundX{d: d, x: x, form: f}
 	size := 0
-	if f.parts > 0 {
+	switch {
+	case f.parts > 0:
 		size = simd.SplitLen(x.n, x.cols, f.parts)
-	} else {
+	case f.group > 0:
 		size = (simd.QuantsLen(x.n, x.cols, f.group) + 3) / 4
+	case f.bf16:
+		size = simd.BF16Tiles(x.n) * simd.BF16TileFloats(x.cols)
+	default:
+		size = d.k.PackedLen(x.n, x.cols)
 	}
 	if len(h.memory) < size {
 		h.memory = simd.AlignedFloats(size)
 	}
-	if f.parts > 0 {
+	switch {
+	case f.parts > 0:
 		r.s = simd.Split{N: x.n, Cols: x.cols, Parts: f.parts, Data: h.memory[:size]}
-	} else {
+	case f.group > 0:
 		r.q = simd.Quants{N: x.n, Cols: x.cols, Group: f.group, Data: tensor.Bytes(h.memory[:size])}
+	default:
+		r.packed = h.memory[:size]
 	}
 	h.holds, h.source = r, *o
 	return r
@@ -94,27 +107,53 @@ func (r *roundX) first() *roundX {
 func (r *roundX) run(p *pool.Pool) {
 	// Launches run in another order than they are bound in (sequence): the memory may hold something else.
 	now := &r.d.rounded.now
-	if r.of != nil && *now == r.of {
+	if (r.of != nil || r.made) && *now == r.first() {
 		return
 	}
 	*now = r.first()
+	if r.form.group > 0 && r.x.n == 1 { // a microsecond: not worth a region
+		r.d.k.Quantise(&r.q, 0, r.x.row(0))
+		return
+	}
+	p.Run(r, r.parts())
+}
+
+// together is how many rows are brought to the form at once, by one worker.
+func (r *roundX) together() int {
 	switch {
 	case r.form.parts > 0:
-		p.Run(r, r.s.Groups())
-	case r.x.n == 1: // a microsecond: not worth a region
-		r.d.k.Quantise(&r.q, 0, r.x.row(0))
+		return simd.SplitRows
+	case r.form.group > 0:
+		return 8
+	case r.form.bf16:
+		return simd.BF16Rows
+	}
+	return r.d.k.PanelRows()
+}
+
+// parts is the number of groups of rows that are brought to the form at once.
+func (r *roundX) parts() int { return (r.x.n + r.together() - 1) / r.together() }
+
+func (r *roundX) Do(_, part int) {
+	first := part * r.together()
+	ld, _ := r.x.lead()
+	switch {
+	case r.form.parts > 0:
+		r.d.k.Put(&r.s, r.x.data, ld, part)
+	case r.form.group > 0:
+		for i := first; i < min(first+8, r.x.n); i++ {
+			r.d.k.Quantise(&r.q, i, r.x.row(i))
+		}
 	default:
-		p.Run(r, (r.x.n+7)/8)
+		r.put(part, r.x.data[first*ld:], ld)
 	}
 }
 
-func (r *roundX) Do(_, chunk int) {
-	if r.form.parts > 0 {
-		ld, _ := r.x.lead()
-		r.d.k.Put(&r.s, r.x.data, ld, chunk)
-		return
-	}
-	for i := 8 * chunk; i < min(8*chunk+8, r.x.n); i++ {
-		r.d.k.Quantise(&r.q, i, r.x.row(i))
+// put brings a part of the rows, which lie at x, ld floats apart, to tiles or panels.
+func (r *roundX) put(part int, x []float32, ld int) {
+	if r.form.bf16 {
+		r.d.k.PackBF16(r.packed, x, ld, r.x.n, r.x.cols, part)
+	} else {
+		r.d.k.PackX(r.packed, x, ld, r.x.n, r.x.cols, part)
 	}
 }

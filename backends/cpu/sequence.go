@@ -11,13 +11,13 @@ import (
 	"greta/internal/pool"
 )
 
-// sequence gives the steps of a program as they are best run: mat-vecs joined where nothing
-// forbids it, and each told of the next. A step that another one does is nil.
+// sequence orders the steps of a program as they are best run: mat-vecs joined where nothing
+// forbids it, and each told of the next. A step that another one does becomes nil.
 func sequence(d *Device, steps []runner, launches []backends.Launch) []runner {
 	if d.pool.Size() == 1 {
 		return steps
 	}
-	all := join(slices.Clone(steps), launches, d.pool.Size())
+	all := join(steps, launches, d.pool.Size())
 	var next *pool.Ahead
 	for _, s := range slices.Backward(all) {
 		switch t := s.(type) {

@@ -23,7 +23,7 @@ func randomBlock(rng *rand.Rand) string {
 	for i := range 6 + rng.IntN(12) {
 		pick := func() string { return names[max(rng.IntN(len(names)), rng.IntN(len(names)))] }
 		name := fmt.Sprintf("v%d", i)
-		switch rng.IntN(6) {
+		switch rng.IntN(9) {
 		case 0:
 			fmt.Fprintf(&body, "  %s: %s + %s\n", name, pick(), pick())
 		case 1:
@@ -31,6 +31,11 @@ func randomBlock(rng *rand.Rand) string {
 		case 2:
 			fmt.Fprintf(&body, "  %s: %s + linear(%s, w%d)\n", name, pick(), names[rng.IntN(len(names))], i)
 			fmt.Fprintf(&weights, "  w%d: {shape: [D, D], gguf: w%d, hf: w%d}\n", i, i, i)
+		case 3:
+			fmt.Fprintf(&body, "  %s: rmsnorm(%s, w%d, eps=1e-5)\n", name, pick(), i)
+			fmt.Fprintf(&weights, "  w%d: {shape: [D], gguf: w%d, hf: w%d}\n", i, i, i)
+		case 4:
+			fmt.Fprintf(&body, "  %s: silu(%s) * %s\n", name, pick(), pick())
 		default:
 			fmt.Fprintf(&body, "  %s: linear(%s, w%d)\n", name, names[rng.IntN(len(names))], i)
 			fmt.Fprintf(&weights, "  w%d: {shape: [D, D], gguf: w%d, hf: w%d}\n", i, i, i)
@@ -50,15 +55,15 @@ func TestSequence(t *testing.T) {
 	if testing.Short() {
 		blocks = 40
 	}
-	devices := make([]*cpu.Device, 3)
+	devices := make([]*cpu.Device, 4)
 	for i := range devices {
 		var err error
-		if devices[i], err = cpu.New(i + 2); err != nil {
+		if devices[i], err = cpu.New(i + 1); err != nil {
 			t.Fatal(err)
 		}
 		defer devices[i].Close()
 	}
-	types := []tensor.Type{tensor.Q8_0, tensor.Q4_0, tensor.F16}
+	types := []tensor.Type{tensor.Q8_0, tensor.Q4_0, tensor.F16, tensor.BF16, tensor.F32}
 	for i := range blocks {
 		text := randomBlock(rng)
 		path := filepath.Join(t.TempDir(), "random.yaml")
@@ -74,14 +79,14 @@ func TestSequence(t *testing.T) {
 	}
 }
 
-// runBlock gives what two steps of one token and one of three give.
+// runBlock gives what two steps of one token and some of several give.
 func runBlock(t *testing.T, path string, dev *cpu.Device, typ tensor.Type, eager bool) (all []float32) {
 	t.Helper()
 	file, err := models.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := engine.New(context.Background(), engine.Options{Model: file, Device: dev, Context: 8, DType: typ, Eager: eager})
+	e, err := engine.New(context.Background(), engine.Options{Model: file, Device: dev, Context: 64, DType: typ, Eager: eager})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +97,7 @@ func runBlock(t *testing.T, path string, dev *cpu.Device, typ tensor.Type, eager
 	}
 	defer s.Close()
 	rng := rand.New(rand.NewPCG(3, 4))
-	for _, tokens := range []int{1, 1, 3} {
+	for _, tokens := range []int{1, 1, 3, 13, 40} {
 		x := make([]float32, tokens*e.Decode().Input("x").Shape[1])
 		for i := range x {
 			x[i] = float32(rng.NormFloat64())

@@ -93,7 +93,7 @@ func BenchmarkMatMul(b *testing.B) {
 			best := time.Hour
 			for b.Loop() {
 				t0 := time.Now()
-				k.PackX(xp, x, cols, s, cols, 0, k.Panels(s))
+				k.PackAll(xp, x, cols, s, cols)
 				k.MulRows(y, rows, m, 0, rows, xp, s, scratch, false)
 				best = min(best, time.Since(t0))
 			}
@@ -248,7 +248,7 @@ func BenchmarkBF16(b *testing.B) {
 	for b.Loop() {
 		t0 := time.Now()
 		for t := range BF16Tiles(s) {
-			k.PackBF16(xp, x, cols, s, cols, t)
+			k.PackBF16(xp, x[t*BF16Rows*cols:], cols, s, cols, t)
 		}
 		for p := 0; p < PanelCount(rows); p += 4 {
 			k.MulBF16(y, rows, m, p, p+4, xp, s, 0, BF16Tiles(s), tail)

@@ -21,15 +21,15 @@ func BF16Tiles(n int) int { return (n + BF16Rows - 1) / BF16Rows }
 // BF16TileFloats gives the size of a tile, in floats.
 func BF16TileFloats(cols int) int { return (cols + 1) / 2 * BF16Rows }
 
-// PackBF16 rounds rows of x, ldx floats apart, into tile t of dst: of n rows
+// PackBF16 rounds rows at x, ldx floats apart, into tile t of dst: of n rows
 // in all those from 12·t on.
 func (k *Kernels) PackBF16(dst, x []float32, ldx, n, cols, t int) {
-	r, size := t*BF16Rows, BF16TileFloats(cols)
-	if t < 0 || r >= n || ldx < cols || len(x) < (n-1)*ldx+cols || len(dst) < (t+1)*size {
+	rows, size := min(BF16Rows, n-t*BF16Rows), BF16TileFloats(cols)
+	if t < 0 || rows <= 0 || ldx < cols || len(x) < (rows-1)*ldx+cols || len(dst) < (t+1)*size {
 		panic(fmt.Sprintf("simd: PackBF16 of tile %d of %d rows of %d, stride %d, from %d to %d floats", t, n, cols, ldx, len(x), len(dst)))
 	}
 	if cols > 0 {
-		k.b.BF16PackX(ptr(x[r*ldx:]), ldx, ptr(dst[t*size:]), cols, min(BF16Rows, n-r))
+		k.b.BF16PackX(ptr(x), ldx, ptr(dst[t*size:]), cols, rows)
 	}
 }
 

@@ -237,7 +237,7 @@ func (p *factors) panels(t *testing.T, k *Kernels, at *fences, m *Panels, n int)
 	if m.Type == tensor.BF16 && k.HasBF16() {
 		tiles := fenced[float32](at, BF16Tiles(n)*BF16TileFloats(p.cols))
 		for i := range BF16Tiles(n) {
-			k.PackBF16(tiles, x, p.cols, n, p.cols, i)
+			k.PackBF16(tiles, x[i*BF16Rows*p.cols:], p.cols, n, p.cols, i)
 		}
 		y := result()
 		k.MulBF16(y, ldy, m, 0, count, tiles, n, 0, BF16Tiles(n), fenced[float32](at, BF16TailFloats))
@@ -263,7 +263,7 @@ func (p *factors) rows(t *testing.T, k *Kernels, at *fences, w Matrix, n int) {
 	t.Helper()
 	defer at.scope()()
 	xp := fenced[float32](at, k.PackedLen(n, p.cols))
-	k.PackX(xp, fencedCopy(at, p.x[:n*p.cols]), p.cols, n, p.cols, 0, k.Panels(n))
+	k.PackAll(xp, fencedCopy(at, p.x[:n*p.cols]), p.cols, n, p.cols)
 	ldy := w.Rows + n%3
 	y, scratch := fenced[float32](at, (n-1)*ldy+w.Rows), fenced[float32](at, k.ScratchLen(w))
 	k.MulRows(y, ldy, w, 0, w.Rows, xp, n, scratch, false)

@@ -41,19 +41,24 @@ func (k *Kernels) ScratchLen(m Matrix) int {
 	return (k.tile + k.mr) * blockK
 }
 
-// PackX packs the panels p0 … p1-1 of X, s rows of cols columns with ldx
-// floats from row to row, into dst of PackedLen floats.
-func (k *Kernels) PackX(dst, x []float32, ldx, s, cols, p0, p1 int) {
-	if p1 > k.Panels(s) || ldx < cols || s > 0 && len(x) < (s-1)*ldx+cols || len(dst) < k.PackedLen(s, cols) {
-		panic(fmt.Sprintf("simd: PackX of panels %d to %d of %d rows of %d, stride %d, from %d to %d floats", p0, p1, s, cols, ldx, len(x), len(dst)))
+// PackX packs panel p of X, which has s rows of cols columns, into dst of PackedLen
+// floats; the panel's rows lie at x, ldx floats apart.
+func (k *Kernels) PackX(dst, x []float32, ldx, s, cols, p int) {
+	rows := min(k.nr, s-p*k.nr)
+	if p < 0 || rows <= 0 || ldx < cols || len(x) < (rows-1)*ldx+cols || len(dst) < k.PackedLen(s, cols) {
+		panic(fmt.Sprintf("simd: PackX of panel %d of %d rows of %d, stride %d, from %d to %d floats", p, s, cols, ldx, len(x), len(dst)))
 	}
 	panels := k.Panels(s)
 	for c0 := 0; c0 < cols; c0 += blockK {
 		kc := min(blockK, cols-c0)
-		for p := p0; p < p1; p++ {
-			r := p * k.nr
-			k.k.PackF32(ptr(x[r*ldx+c0:]), ldx, ptr(dst[(c0*panels+p*kc)*k.nr:]), kc, min(k.nr, s-r), k.nr)
-		}
+		k.k.PackF32(ptr(x[c0:]), ldx, ptr(dst[(c0*panels+p*kc)*k.nr:]), kc, rows, k.nr)
+	}
+}
+
+// PackAll packs all panels of X.
+func (k *Kernels) PackAll(dst, x []float32, ldx, s, cols int) {
+	for p := range k.Panels(s) {
+		k.PackX(dst, x[p*k.nr*ldx:], ldx, s, cols, p)
 	}
 }
 

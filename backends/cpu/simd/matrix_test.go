@@ -386,7 +386,7 @@ func testMatMul(t *testing.T, k *Kernels, r *rand.Rand, typ tensor.Type, s, n, c
 	}
 	xp, scratch := newBanded(k.PackedLen(s, cols), 0), newBanded(k.ScratchLen(m), 0)
 	for p := range k.Panels(s) {
-		k.PackX(xp.v, x.v, ldx, s, cols, p, p+1)
+		k.PackX(xp.v, x.v[p*k.PanelRows()*ldx:], ldx, s, cols, p)
 	}
 	split := n / 3 // two calls, as two workers would make them
 	if packed {

@@ -56,6 +56,18 @@ func (k *Kernels) Quantise(q *Quants, i int, x []float32) {
 	}
 }
 
+// QuantisePart rounds x into row i from column c on. It is whole pairs of blocks: 64 columns, or
+// those up to the row's end.
+func (k *Kernels) QuantisePart(q *Quants, i, c int, x []float32) {
+	end := c + len(x)
+	if c < 0 || c%64 != 0 || end > q.Cols || end%64 != 0 && end < q.Cols || q.Cols%32 != 0 || i < 0 || i >= q.N {
+		panic(fmt.Sprintf("simd: QuantisePart of columns %d to %d into row %d of %d by %d", c, end, i, q.N, q.Cols))
+	}
+	if len(x) > 0 {
+		k.p.Quant(ptr(x), ptr(q.tile(i / q.Group)[c/32*recordBytes*q.Group:]), len(x), q.Group|i%q.Group<<8)
+	}
+}
+
 // Panels is a matrix packed by PackPanel, panel behind panel.
 type Panels struct {
 	Type       tensor.Type

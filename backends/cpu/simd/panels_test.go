@@ -258,7 +258,7 @@ func TestBF16(t *testing.T) {
 					x, y := randVector(r, (n-1)*ldx+cols, 0), newBanded((n-1)*ldy+rows, 3)
 					xp := newBanded(BF16Tiles(n)*BF16TileFloats(cols), 0)
 					for i := range BF16Tiles(n) {
-						k.PackBF16(xp.v, x.v, ldx, n, cols, i)
+						k.PackBF16(xp.v, x.v[i*BF16Rows*ldx:], ldx, n, cols, i)
 					}
 					xp.check(t, "PackBF16")
 					mid := PanelCount(rows) / 2
