@@ -136,7 +136,8 @@ selects kernels, plans memory, captures a step once and replays it per token.
 
 Every flag can also be set by a variable (--top-k as GRETA_TOP_K) or in
 greta/config.yaml in the user's configuration folder. A flag wins over a
-variable, a variable over the file.
+variable, a variable over the file. Where a flag means something else than that of
+greta run, the command's name comes before it: GRETA_BENCH_OP_CACHE, smoke-profile.
 
 Exit codes: 0 ok, 1 failed, 2 usage or bad input, 3 no such device,
 4 mismatch with a reference, 5 performance gate, 6 out of memory, 130 interrupted.`,

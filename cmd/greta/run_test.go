@@ -233,6 +233,18 @@ func TestVariablesAndConfig(t *testing.T) {
 	if !strings.Contains(dump(), "[55, ") {
 		t.Error("the file has no effect")
 	}
+	// What is for greta run alone is not what a command's flag of the same name means.
+	if err := os.WriteFile(config, []byte("cache: /somewhere\nprompt: Once\nsmoke-profile: fill\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	bench := []string{"bench", "op", "add", "--m", "1", "--n", "64", "--dry-run", "--no-store"}
+	if r := greta(t, bench...); r.code != 0 {
+		t.Errorf("a folder of caches in the file: exit code %d, %s", r.code, r.err)
+	}
+	t.Setenv("GRETA_BENCH_OP_CACHE", "lukewarm")
+	if r := greta(t, bench...); r.code != exitUsage || !strings.Contains(r.err, "lukewarm") {
+		t.Errorf("GRETA_BENCH_OP_CACHE: exit code %d, %s", r.code, r.err)
+	}
 	if err := os.WriteFile(config, []byte("contxt: 55\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}

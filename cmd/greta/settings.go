@@ -18,6 +18,25 @@ import (
 // a variable or the configuration file does not set the other.
 var contrary = [][2]string{{"no-store", "store"}, {"no-store", "label"}}
 
+// namesakes are flags of commands that are called like one of greta run's and mean something
+// else. Variables and the configuration file set them with the command's name before theirs.
+var namesakes = map[string][]string{
+	"bench op":       {"cache", "config", "profile", "prompt"},
+	"bench model":    {"profile", "prompt"},
+	"bench platform": {"profile", "set"},
+	"smoke":          {"profile"},
+	"tune":           {"profile", "prompt"},
+}
+
+// settingName is what the configuration file calls a flag of a command.
+func settingName(c *cobra.Command, flag string) string {
+	_, command, _ := strings.Cut(c.CommandPath(), " ") // without greta
+	if slices.Contains(namesakes[command], flag) {
+		return strings.ReplaceAll(command, " ", "-") + "-" + flag
+	}
+	return flag
+}
+
 // applySettings gives every flag that the command line leaves out the value of
 // its GRETA_* variable, or that of the configuration file.
 func applySettings(c *cobra.Command) error {
@@ -35,14 +54,15 @@ func applySettings(c *cobra.Command) error {
 		if f.Changed || outdone(f.Name) || first != nil || f.Name == "help" || f.Name == "version" {
 			return
 		}
-		variable := "GRETA_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		name := settingName(c, f.Name)
+		variable := "GRETA_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 		if v := os.Getenv(variable); v != "" {
 			if err := c.Flags().Set(f.Name, v); err != nil {
 				first = fmt.Errorf("variable %s=%q: %w", variable, v, err)
 			}
-		} else if v, ok := config[f.Name]; ok {
+		} else if v, ok := config[name]; ok {
 			if err := c.Flags().Set(f.Name, v); err != nil {
-				first = fmt.Errorf("%s: %s: %w", path, f.Name, err)
+				first = fmt.Errorf("%s: %s: %w", path, name, err)
 			}
 		}
 	})
@@ -75,7 +95,9 @@ func readConfig(root *cobra.Command) (map[string]string, string, error) {
 	return config, path, nil
 }
 
-// knowsFlag says whether a command or one below it has a flag.
+// knowsFlag says whether a command or one below it has a flag of this name in the file.
 func knowsFlag(c *cobra.Command, name string) bool {
-	return c.Flags().Lookup(name) != nil || slices.ContainsFunc(c.Commands(), func(sub *cobra.Command) bool { return knowsFlag(sub, name) })
+	known := false
+	c.Flags().VisitAll(func(f *pflag.Flag) { known = known || settingName(c, f.Name) == name })
+	return known || slices.ContainsFunc(c.Commands(), func(sub *cobra.Command) bool { return knowsFlag(sub, name) })
 }
