@@ -35,7 +35,7 @@ type runFlags struct {
 
 	noLimits bool
 
-	hasPrompt, hasTokens, hasGen bool // given by the user
+	hasPrompt, hasTokens, hasGen, hasPrefill bool // given by the user
 }
 
 func (a *app) runCmd() *cobra.Command {
@@ -63,7 +63,8 @@ at the end. docs/json.md lists the keys that --json writes.`,
 		Args: exactly(1, "one model"),
 		RunE: func(c *cobra.Command, args []string) error {
 			changed := c.Flags().Changed
-			f.hasPrompt, f.hasTokens, f.hasGen = changed("prompt"), changed("tokens"), changed("gen")
+			f.hasPrompt, f.hasTokens = changed("prompt"), changed("tokens")
+			f.hasGen, f.hasPrefill = changed("gen"), changed("prefill")
 			if err := usage(f.check()); err != nil {
 				return err
 			}
@@ -87,7 +88,7 @@ at the end. docs/json.md lists the keys that --json writes.`,
 	s.Uint64Var(&f.sampling.Seed, "seed", 0, "seed of the draws")
 	s.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on behind an end token")
 	s.StringArrayVar(&f.stops, "stop", nil, "end where this text appears (may be repeated)")
-	s.IntVar(&f.prefill, "prefill", 0, "tokens of prefill in a measured run (default 128)")
+	s.IntVar(&f.prefill, "prefill", 0, "tokens of prefill in a measured run, 0 for none (default 128)")
 	s.IntVar(&f.repeat, "repeat", 0, "repeats of a measured run (default: up to 5 in about 10 s)")
 	s.StringVar(&f.json, "json", "", "write the report to this file; - is standard output, which then holds nothing else")
 	s.StringVar(&f.logits, "logits", "", "write the logits of every prompt position to this .npy file, float32 [positions, vocabulary]")
@@ -107,7 +108,7 @@ func (f *runFlags) check() error {
 	case f.gen < 0:
 		return fmt.Errorf("--gen %d: it must be 0 or more", f.gen)
 	case f.prefill < 0:
-		return fmt.Errorf("--prefill %d: it must be positive", f.prefill)
+		return fmt.Errorf("--prefill %d: it must be 0 or more", f.prefill)
 	case f.repeat < 0:
 		return fmt.Errorf("--repeat %d: it must be positive", f.repeat)
 	case f.measured() && (f.logits != "" || f.nll):
@@ -126,7 +127,7 @@ func (f *runFlags) check() error {
 		if !f.hasGen {
 			f.gen = defaultDecode
 		}
-		if f.prefill == 0 {
+		if !f.hasPrefill {
 			f.prefill = defaultPrefill
 		}
 	} else if !f.hasGen && (f.logits != "" || f.nll) {

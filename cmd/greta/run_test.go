@@ -76,6 +76,7 @@ func TestFlagsHaveEffects(t *testing.T) {
 			return r.Prefill.Limit == nil && r.Decode.Limit == nil && first.Prefill.Limit != nil && first.Decode.Limit != nil
 		}},
 		{[]string{"--prefill", "6"}, func(r *report.Report) bool { return r.Prefill.Tokens == 6 }},
+		{[]string{"--prefill", "0"}, func(r *report.Report) bool { return r.Prefill.Tokens == 0 && r.Decode.Tokens == 2 }},
 		{[]string{"--gen", "3"}, func(r *report.Report) bool { return r.Decode.Tokens == 3 }},
 		{[]string{"--repeat", "2"}, func(r *report.Report) bool { return r.Decode.Repeats == 2 }},
 	} {
