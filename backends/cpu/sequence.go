@@ -149,7 +149,9 @@ type joined struct {
 // joinReach is how many launches ahead a mat-vec is looked for.
 const joinReach = 6
 
-// join puts a joined in the place of the first of its parts, and nil in those of the others.
+// join puts a joined in the place of the first of its parts, and nil in those of the others. All
+// parts round their activations or none does: between a step that rounds what it makes and the
+// products that take that, no other may come that rounds (see fuse).
 func join(all []runner, launches []backends.Launch, threads int) []runner {
 	for i := range all {
 		parts := single(all[i])
@@ -158,7 +160,7 @@ func join(all []runner, launches []backends.Launch, threads int) []runner {
 		}
 		for j := i + 1; j < min(i+joinReach, len(all)); j++ {
 			more := single(all[j])
-			if more != nil && sameMemory(&launches[i].In[0], &launches[j].In[0]) && movable(launches[i:j], &launches[j]) {
+			if more != nil && (roundingOf(parts[0]) == nil) == (roundingOf(more[0]) == nil) && sameMemory(&launches[i].In[0], &launches[j].In[0]) && movable(launches[i:j], &launches[j]) {
 				parts, all[j] = append(parts, more...), nil
 			}
 		}
