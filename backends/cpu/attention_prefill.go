@@ -9,9 +9,11 @@ import (
 )
 
 const (
-	tileQueries   = 128 // query rows of a tile, about: tokens times the heads of a group
-	tilePositions = 128 // positions of a block, at most packedBlock
-	packedBlock   = 256 // columns up to which panels of a packed operand follow each other
+	// tileSide is about how many query rows a tile has, tokens times the heads of a group, and how many
+	// positions a block; small heads, whose products are short, have twice as many, at most packedBlock.
+	tileSide    = 128
+	smallHead   = 64
+	packedBlock = 256 // columns up to which panels of a packed operand follow each other
 )
 
 // prefillAttention takes a tile of tokens with the query heads of one group
@@ -24,11 +26,12 @@ const (
 // is how a packed operand lies. A chunk is one tile and one group.
 type prefillAttention struct {
 	attention
-	tokens int // of a tile
-	tiles  int
-	work   []prefillWork
-	to     *roundX // where results go in eight bits; may be nil
-	keep   bool    // and to y too
+	tokens    int // of a tile
+	tiles     int
+	positions int // of a block
+	work      []prefillWork
+	to        *roundX // where results go in eight bits; may be nil
+	keep      bool    // and to y too
 }
 
 // prefillWork is one worker's memory. R is the queries of a tile, P the positions of a block.
@@ -51,13 +54,23 @@ type prefillWork struct {
 func newPrefillAttention(a attention) *prefillAttention {
 	t := &prefillAttention{attention: a}
 	k := t.d.k
-	t.tokens = min(max(1, tileQueries/max(1, t.share)), len(t.pos))
-	t.tiles = (len(t.pos) + t.tokens - 1) / t.tokens
+	t.positions = tileSide
+	if max(t.dh, t.dv) <= smallHead {
+		t.positions = 2 * tileSide
+	}
+	t.tokens = min(max(1, t.positions/max(1, t.share)), len(t.pos))
+	count := func() int {
+		t.tiles = (len(t.pos) + t.tokens - 1) / t.tokens
+		return t.tiles * t.groups
+	}
+	for count() < 4*t.d.pool.Size() && t.tokens*t.share > tileSide && t.tokens > 1 {
+		t.tokens /= 2
+	}
 	t.work = make([]prefillWork, t.d.pool.Size())
 	if t.groups == 0 {
 		return t
 	}
-	r, p := t.tokens*t.share, tilePositions
+	r, p := t.tokens*t.share, t.positions
 	scratch := max(k.ScratchLen(t.k[0]), k.ScratchLen(simd.Matrix{Type: tensor.F32}))
 	for i := range t.work {
 		w := &t.work[i]
@@ -114,8 +127,8 @@ func (t *prefillAttention) Do(worker, chunk int) {
 		w.most[i], w.sum[i] = least, 0
 	}
 	started := false
-	for ; begin < end; begin += tilePositions {
-		to := min(begin+tilePositions, end)
+	for ; begin < end; begin += t.positions {
+		to := min(begin+t.positions, end)
 		seeing := t.firstSeeing(first, last, begin, to)
 		if seeing == last {
 			continue
@@ -125,7 +138,7 @@ func (t *prefillAttention) Do(worker, chunk int) {
 		if started && t.dh <= packedBlock {
 			lo = (seeing - first) * t.share / nr * nr
 		}
-		k.MulRows(w.scores[lo*tilePositions:], tilePositions, rowsOf(&t.k[g], begin, to), 0, to-begin, w.queries[lo*t.dh:], r-lo, w.scratch, false)
+		k.MulRows(w.scores[lo*t.positions:], t.positions, rowsOf(&t.k[g], begin, to), 0, to-begin, w.queries[lo*t.dh:], r-lo, w.scratch, false)
 		if t.softmax(w, first, last, begin, to) && started {
 			for c := range t.dv {
 				y := w.yt[c*r:][:r]
@@ -163,7 +176,7 @@ func (t *prefillAttention) softmax(w *prefillWork, first, last, begin, to int) b
 		from, end = max(from, begin)-begin, min(end, to)-begin
 		for i := range t.share {
 			r := (token-first)*t.share + i
-			s := w.scores[r*tilePositions:][:to-begin]
+			s := w.scores[r*t.positions:][:to-begin]
 			w.change[r] = 0
 			if from >= end {
 				clear(s)
@@ -219,7 +232,11 @@ func (t *prefillAttention) packValues(w *prefillWork, g, from, to int, hidden bo
 				row = w.zeros
 			}
 		}
-		for c, at := 0, p*nr; c < t.dv; c, at = c+nr, at+n*nr {
+		c, at := 0, p*nr
+		for ; nr == 12 && c+12 <= t.dv; c, at = c+12, at+n*12 { // without a call
+			*(*[12]float32)(w.values[at:]) = *(*[12]float32)(row[c:])
+		}
+		for ; c < t.dv; c, at = c+nr, at+n*nr {
 			copy(w.values[at:at+nr], row[c:min(c+nr, t.dv)])
 		}
 	}
@@ -243,7 +260,7 @@ func (t *prefillAttention) addBad(w *prefillWork, g, first, last, begin, p int) 
 			continue
 		}
 		for i := (token - first) * t.share; i < (token-first+1)*t.share; i++ {
-			e := w.scores[i*tilePositions+p-begin]
+			e := w.scores[i*t.positions+p-begin]
 			for c, v := range row {
 				w.yt[c*r+i] += e * v
 			}
