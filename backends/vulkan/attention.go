@@ -157,6 +157,80 @@ func (b *bind) attentionMatrix() error {
 	return nil
 }
 
+// takesOne says whether attention_one.comp computes an attention of one token together with its rotations and
+// stores: 16 bytes of a row are an invocation's part, and a row those of a part of a subgroup.
+func (b *bind) takesOne(k, v *backends.Operand) bool {
+	whole := func(o *backends.Operand) bool { return o.Offset%16 == 0 && o.Stride%16 == 0 }
+	dh := k.Shape[2]
+	lanes := dh / 8
+	return b.d.p.shuffle && (k.Type == tensor.F16 || k.Type == tensor.BF16) && v.Type == k.Type && v.Shape[2] == dh && whole(k) && whole(v) &&
+		dh%32 == 0 && dh <= attentionTile && lanes&(lanes-1) == 0 && b.d.p.MinSubgroup%lanes == 0
+}
+
+// one runs attention_one.comp.
+func (b *bind) one(f fresh) error {
+	l := b.l
+	k, v, y := &l.In[1], &l.In[2], &l.Out[0]
+	a := graph.Attr[ops.AttentionAttr](l.Node)
+	heads, dh, n := l.In[0].Shape[1], k.Shape[2], fewParts(l.Node)
+	c := b.call("attention_one")
+	q := b.floats(c, flatRow(&f.q.In[0], &l.In[0]), false)
+	koff, kstride := b.cacheOperand(c, k)
+	voff, vstride := b.cacheOperand(c, v)
+	posoff := b.ints(c, &l.In[3])
+	vy := b.floats(c, y, true)
+	partoff, err := b.parted(c, n)
+	if err != nil {
+		return err
+	}
+	b.status(c)
+	x := b.formed(c)
+	c.spec = []uint32{attentionTile, typeCodes[k.Type], uint32(dh), uint32(n), flag(x != nil)}
+	c.push = []uint32{uint32(heads), uint32(heads / k.Shape[1]), uint32(k.Shape[0]), q.off, koff / 8, kstride / 8, voff / 8, vstride / 8,
+		posoff, vy.off, partoff, bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number)}
+	b.fresh(c, f)
+	b.run(c, heads, n)
+	return nil
+}
+
+// parted binds the memory of an attention's parts and the counters of those that have ended, where there are
+// more than one, and gives its offset in groups of four elements.
+func (b *bind) parted(c *dispatch, parts int) (off uint32, err error) {
+	if parts == 1 {
+		b.none(c)
+		b.none(c)
+		return 0, nil
+	}
+	l := b.l
+	if l.Scratch.Offset%16 != 0 {
+		return 0, fmt.Errorf("scratch at offset %d, which is no multiple of 16 bytes", l.Scratch.Offset)
+	}
+	off = b.bytes(c, l.Scratch.Buffer, l.Scratch.Offset, attentionScratch(b.d, l.Node), true) / 16
+	count, err := b.d.counters(l.In[0].Shape[0] * l.In[0].Shape[1])
+	if err != nil {
+		return 0, err
+	}
+	b.temporary(c, count, true)
+	return off, nil
+}
+
+// formed binds the bytes that an attention's result is also written as, nil: it is not.
+func (b *bind) formed(c *dispatch) *converted {
+	y, dv := &b.l.Out[0], b.l.In[2].Shape[2]
+	var x *converted
+	if dv%32 == 0 {
+		x = b.written(dots, y, b.l.In[0].Shape[1]*dv, nil)
+	}
+	if x != nil {
+		b.temporary(c, x.data, true)
+		b.temporary(c, x.scales, true)
+	} else {
+		b.none(c)
+		b.none(c)
+	}
+	return x
+}
+
 // few runs attention_few.comp.
 func (b *bind) few(units int) error {
 	l := b.l
@@ -168,6 +242,9 @@ func (b *bind) few(units int) error {
 	if b.folds != nil {
 		new, isFresh = b.folds.fresh[b.number]
 	}
+	if isFresh && b.takesOne(k, v) {
+		return b.one(new)
+	}
 	shader := "attention_few"
 	if isFresh {
 		shader, q = "attention_fresh", flatRow(&new.q.In[0], q)
@@ -178,34 +255,14 @@ func (b *bind) few(units int) error {
 	voff, vstride := b.cacheOperand(c, v)
 	posoff := b.ints(c, &l.In[3])
 	vy := b.floats(c, y, true)
-	partoff := uint32(0)
-	if n == 1 {
-		b.none(c)
-		b.none(c)
-	} else {
-		partoff = b.bytes(c, l.Scratch.Buffer, l.Scratch.Offset, attentionScratch(b.d, l.Node), true) / 16
-		if l.Scratch.Offset%16 != 0 {
-			return fmt.Errorf("scratch at offset %d, which is no multiple of 16 bytes", l.Scratch.Offset)
-		}
-		count, err := b.d.counters(q.Shape[0] * heads)
-		if err != nil {
-			return err
-		}
-		b.temporary(c, count, true)
+	partoff, err := b.parted(c, n)
+	if err != nil {
+		return err
 	}
 	b.status(c)
-	var x *converted
-	if dv%32 == 0 {
-		x = b.written(dots, y, heads*dv, nil)
-	}
-	pitch := uint32(0)
+	x, pitch := b.formed(c), uint32(0)
 	if x != nil {
-		b.temporary(c, x.data, true)
-		b.temporary(c, x.scales, true)
 		pitch = x.pitch
-	} else {
-		b.none(c)
-		b.none(c)
 	}
 	c.spec = []uint32{attentionTile, typeCodes[k.Type], typeCodes[v.Type], uint32(n), flag(x != nil), uint32(dh)}
 	c.push = []uint32{uint32(heads), uint32(heads / k.Shape[1]), uint32(dh), uint32(dv), uint32(k.Shape[0]),

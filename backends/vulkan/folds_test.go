@@ -105,6 +105,55 @@ func TestFoldsWithBiases(t *testing.T) {
 	}
 }
 
+// TestFresh: attention of one token with its rotations and stores gives what the launches by themselves give, at
+// the ends of turns and of parts, with windows and without, of heads that share their keys and that do not.
+func TestFresh(t *testing.T) {
+	dev := open(t, vulkan.Options{FP16: backends.Off})
+	gemma, err := models.Builtin("gemma2_2b") // softcap; every other layer has a window
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		kv     tensor.Type
+		change func(o *engine.Options)
+		depths []int
+	}{
+		{"llama", tensor.F16, func(o *engine.Options) {
+			o.Context, o.Set = 70, map[string]string{"L": "2", "D": "256", "H": "4", "F": "64", "V": "4100"}
+		}, []int{1, 30, 31, 32, 33, 66}},
+		{"many heads", tensor.BF16, func(o *engine.Options) { // two turns a part
+			o.Context, o.Set = 1300, map[string]string{"L": "1", "D": "512", "H": "16", "G": "4", "F": "64", "V": "4100"}
+		}, []int{511, 1290}},
+		{"gemma", tensor.F16, func(o *engine.Options) {
+			o.Model, o.Context = gemma, 400
+			o.Set = map[string]string{"L": "2", "D": "128", "H": "4", "G": "2", "Dh": "64", "F": "64", "V": "4100", "W": "40"}
+		}, []int{38, 39, 40, 97, 128, 390}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := session(t, dev, func(o *engine.Options) {
+				o.DType, o.KV, o.Chunk = tensor.F16, c.kv, 128
+				c.change(o)
+			})
+			for _, n := range c.depths {
+				s.Reset()
+				if _, err := s.Prefill(context.Background(), prompt(n)); err != nil {
+					t.Fatal(err)
+				}
+				for token := range int32(2) {
+					got, err := s.Decode(5 + token)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if r := relative(got, oneByOne(t, dev, s, 1)); !(r <= 1e-4) {
+						t.Errorf("behind %d positions: a step differs from its launches one by one by %.2e", n+int(token), r)
+					}
+				}
+			}
+		})
+	}
+}
+
 // TestGateBeside: a gate reads bytes and writes bytes, which may want the same size of memory. In a
 // Gemma 2 the norm before it is no fold, so that both are forms.
 func TestGateBeside(t *testing.T) {

@@ -123,6 +123,7 @@ type physical struct {
 	family  uint32 // of queues that compute
 	stamps  bool   // the family has timestamps
 	cacheID string // names device and driver
+	shuffle bool   // invocations of a subgroup read each other's numbers
 	// flexible are the matrices whose sizes are free but for granularities
 	flexible []vk.CooperativeMatrixFlexibleDimensionsPropertiesNV
 }
@@ -215,6 +216,7 @@ func (in *instance) describe(h vk.PhysicalDevice) (*physical, error) {
 	if sizes.MinSubgroupSize > 0 {
 		p.MinSubgroup, p.MaxSubgroup = int(sizes.MinSubgroupSize), int(sizes.MaxSubgroupSize)
 	}
+	p.shuffle = p11.SubgroupSupportedOperations&vk.SubgroupFeatureFlags(vk.VK_SUBGROUP_FEATURE_SHUFFLE_BIT) != 0
 	p.Limits = describeLimits(&p.limits)
 	p.MaxAllocation = int(min(p11.MaxMemoryAllocationSize, 1<<62))
 	if m4.MaxBufferSize > 0 {

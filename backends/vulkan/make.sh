@@ -25,6 +25,7 @@ jobs() {
     echo attention_few.comp attention_few_$n.spv -DNV=$n
     echo attention_few.comp attention_fresh_$n.spv -DNV=$n -DFRESH
   done
+  echo attention_one.comp attention_one.spv -DNP=2
   for n in "64 16 32" "96 16 32" "128 16 32" "64 8 8"; do # elements of a head, matrices, subgroups
     read -r x t w <<<"$n"
     echo attention_matrix.comp attention_matrix_${x}_$t.spv -DELEMS=$x -DTS=$t -DSG=$w

@@ -98,7 +98,7 @@ func (d *Device) Paths() []backends.Path {
 	}
 	if d.has.dots {
 		all = append(all, backends.Path{Name: pathDots, About: "products of 8-bit activations and block formats by integer dot products",
-			Half: true, Auto: true, Rel: 1e-2, Code: codeOf("matvecq", "chainq", "gateq", "form", "norm", "attention_few", "attention_fresh"),
+			Half: true, Auto: true, Rel: 1e-2, Code: codeOf("matvecq", "chainq", "gateq", "form", "norm", "attention_few", "attention_fresh", "attention_one"),
 			Takes: func(n *graph.Node) bool {
 				return isProduct(n) && takesDots(n.In[1].Type, n.In[0].Shape.Rows()) || n.Op == ops.LinearID && takesDots(n.In[1].Type, 1)
 			}})

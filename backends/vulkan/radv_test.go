@@ -153,9 +153,11 @@ func TestRADV(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		opt := engine.Options{Model: file, Device: onlyPlans{dev}, Context: 2048, DType: typ, Set: map[string]string{"L": "2"}}
-		if err := engine.Rehearse(opt, 1); err != nil {
-			t.Fatalf("a model of %s: %v", typ, err)
+		for _, kv := range []tensor.Type{tensor.F16, tensor.F32} {
+			opt := engine.Options{Model: file, Device: onlyPlans{dev}, Context: 2048, DType: typ, KV: kv, Set: map[string]string{"L": "2"}}
+			if err := engine.Rehearse(opt, 1); err != nil {
+				t.Fatalf("a model of %s with caches of %s: %v", typ, kv, err)
+			}
 		}
 	}
 	files, err := modules.ReadDir(".")
