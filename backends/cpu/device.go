@@ -61,7 +61,7 @@ func New(threads int, opts ...Option) (*Device, error) {
 }
 
 // NewLevel is New with the kernels of a level that this machine has: "amx", "avx512",
-// "avx2", "neon" or "go", which every machine has.
+// "avx2", "i8mm", "dotprod", "neon" or "go", which every machine has.
 func NewLevel(level string, threads int, opts ...Option) (*Device, error) {
 	k, err := simd.Select(level)
 	if err != nil {

@@ -128,7 +128,7 @@ func (f *fences) launch(p *optest.Prepared) (results [][]byte, err error) {
 // writes a byte too many, whatever lies there otherwise.
 func TestFenced(t *testing.T) {
 	devices := map[string]backends.Device{}
-	for _, level := range []string{"amx", "avx512", "avx2", "neon", "go"} {
+	for _, level := range []string{"amx", "avx512", "avx2", "i8mm", "dotprod", "neon", "go"} {
 		dev, err := cpu.NewLevel(level, 1)
 		if err != nil {
 			t.Logf("%v", err)

@@ -61,6 +61,9 @@ func (m *CPUModel) products(t tensor.Type, fastBF16 bool) float64 {
 	switch {
 	case simd.RoundsActivations(t):
 		peak *= 4 // dot products of bytes
+		if m.kernels.PairsRows() {
+			peak *= 2
+		}
 	case t == tensor.BF16 && fastBF16:
 		peak *= 2
 	}

@@ -50,7 +50,7 @@ func TestCPUModel(t *testing.T) {
 // TestCPURoofsBite: ten times what this processor can do is refused, on every level that it
 // has, in arithmetic and from caches; what it can do is not.
 func TestCPURoofsBite(t *testing.T) {
-	for _, level := range []string{"amx", "avx512", "avx2", "neon", "go"} {
+	for _, level := range []string{"amx", "avx512", "avx2", "i8mm", "dotprod", "neon", "go"} {
 		m, err := ModelCPU(level, 1)
 		if err != nil {
 			continue // not on this machine

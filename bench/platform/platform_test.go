@@ -45,7 +45,7 @@ func runCPU(t *testing.T, level string, opt Options) ([]record.Result, error) {
 // TestCPU runs every benchmark on every level of the processor's code: all results
 // are right, and what is not there says so.
 func TestCPU(t *testing.T) {
-	for _, level := range []string{"avx512", "avx2", "neon", "go"} {
+	for _, level := range []string{"avx512", "avx2", "i8mm", "dotprod", "neon", "go"} {
 		t.Run(level, func(t *testing.T) {
 			var seen []string
 			all, err := runCPU(t, level, Options{Plan: quick, Repetitions: 2, MinTime: time.Millisecond,

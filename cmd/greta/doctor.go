@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"greta/backends/cpu/simd"
 	"greta/engine/health"
 	"greta/engine/report"
 	"greta/internal/child"
@@ -146,7 +147,11 @@ func (d *doctor) processor() {
 	}
 	defer dev.Close()
 	i := dev.Info()
-	d.say("processor", fine, "", "%s, kernels for %s, %d threads", i.Name, i.Level, i.Threads)
+	var levels []string
+	for _, k := range simd.Levels() {
+		levels = append(levels, k.Name)
+	}
+	d.say("processor", fine, "", "%s, kernels for %s (of %s), %d threads", i.Name, i.Level, strings.Join(levels, ", "), i.Threads)
 	if n := runtime.NumCPU(); i.Threads < n {
 		d.say("processor", noted, "", "%d of %d cores are used: the rest are hyperthreads, or a limit of this group of processes", i.Threads, n)
 	}

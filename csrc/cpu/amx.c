@@ -62,7 +62,7 @@ INLINE void wide(const int f, vf d, vf low, const uint8_t *pair, long b, uint8_t
   }
   UNROLL for (int g = 0; g < 8; g++) {
     const int h = HALVES(f) ? g / 4 : 0;
-    vi w = code(f, pair + SCALES(f) + QUANTS(f) * b, g, 0);
+    vi w = code(f, pair + SCALES(f) + QUANTS(f) * b, g, 0, WHOLE);
     vf v[4];
     UNROLL for (int c = 0; c < 4; c++) {
       vi t = c ? shr(w, 8 * c) : w;

@@ -7,7 +7,8 @@
 //	32·G   G floats      d
 //	36·G   G · 3 int32   -Σq of the block, then of its two halves, G of each
 //
-// so that a row's part of a product is  d·(a·Σ w·q + m·Σ q)  per block.
+// so that a row's part of a product is  d·(a·Σ w·q + m·Σ q)  per block. The q of rows
+// that are PAIRED lie two by two: eight columns of the one and of the other in turn.
 #include "panel.h"
 
 #define RECORD 48 // bytes per row and block
@@ -20,7 +21,7 @@ INLINE void block(const int f, const int NC, const int G, vf d, vf low, const ui
   vi s[8], t[8];
   scales(f, d, low, pair, b, r, a, m);
   const uint8_t *q = pair + SCALES(f) + QUANTS(f) * b, *xd = x + 32 * G + 4 * col, *xs = xd + 4 * G;
-  const int n = HALVES(f) ? 4 : 8;
+  const int n = HALVES(f) ? 4 : 8, each = PAIRED(NC) ? 2 : 1;
 #if VL == 16
   if (NC == 1) {
     UNROLL for (int i = 0; i < QUANTS(f) / 64; i++) LOADED("v", ld_i(q + 64 * i)); // in order
@@ -28,36 +29,42 @@ INLINE void block(const int f, const int NC, const int G, vf d, vf low, const ui
 #endif
   // One row of activations would be one chain of dependent sums: make it more.
   const int chains = NC == 1 && VL == 16 ? n / 2 : 1;
-  UNROLL for (int i = 0; i < 8; i++) {
-    const int g = HALVES(f) || f == Q8_0 ? i : (i & 1) * 4 + i / 2; // both halves of a vector in turn
+  UNROLL for (int i = 0; i < 8; i += each) {
+    const int order = PAIRED(NC) ? (i & 2) * 2 + i / 4 * 2 : (i & 1) * 4 + i / 2; // both halves of a vector in turn
+    const int g = HALVES(f) || f == Q8_0 ? i : order;
     if (i % n == 0) {
       const uint8_t *sum = HALVES(f) ? xs + 4 * G * (1 + i / 4) : xs;
-      UNROLL for (int c = 0; c < NC; c++) s[c] = OFFSET(f) ? shl(all4(sum + 4 * c), OFFSET(f)) : viset(0);
+      UNROLL for (int c = 0; c < NC; c++) s[c] = OFFSET(f) ? shl(lanes_x(NC, sum, c), OFFSET(f)) : viset(0);
       UNROLL for (int c = 1; c < chains; c++) s[c] = viset(0);
     }
 #if VL < 16
     IN_ORDER("+r", q); // planes are loaded again instead of kept
 #endif
-    vi w = code(f, q, g, r);
-    UNROLL for (int c = 0; c < NC; c++) dot(f, &s[c + i % chains], &t[c], w, all4(x + 32 * (col + c) + 4 * g), i % n, n);
-    if (i % n == n - 1) {
+    vi w = code(f, q, g, r, PAIRED(NC) ? LOW : WHOLE), w2 = PAIRED(NC) ? code(f, q, g, r, HIGH) : w;
+    UNROLL for (int c = 0; c < NC; c += each) {
+      if (PAIRED(NC))
+        dot_2x2(&s[c], w, w2, ld_i(x + 32 * (col + c) + 8 * g));
+      else
+        dot(f, &s[c + i % chains], &t[c], w, all4(x + 32 * (col + c) + 4 * g), i % n, n);
+    }
+    if (i % n == n - each) {
       if (chains == 4) s[2] = addi(s[2], s[3]), s[1] = addi(s[1], s[2]);
       if (chains > 1) s[0] = addi(s[0], s[1]);
     }
-    if (HALVES(f) && i % n == n - 1) {
+    if (HALVES(f) && i % n == n - each) {
       const int h = i / 4;
       UNROLL for (int c = 0; c < NC; c++) {
-        v[c] = h ? fma(from_i(s[c]), a[1], v[c]) : from_i(s[c]) * a[0];
-        if (AFFINE(f)) v[c] = fnma(from_i(all4(xs + 4 * G * (1 + h) + 4 * c)), m[h], v[c]);
+        v[c] = h ? fma(from_i(s[c]), lanes_w(NC, a[1], c), v[c]) : from_i(s[c]) * lanes_w(NC, a[0], c);
+        if (AFFINE(f)) v[c] = fnma(from_i(lanes_x(NC, xs + 4 * G * (1 + h), c)), lanes_w(NC, m[h], c), v[c]);
       }
     }
   }
   UNROLL for (int c = 0; c < NC; c++) {
     if (!HALVES(f)) {
-      v[c] = from_i(s[c]) * a[0];
-      if (AFFINE(f)) v[c] = fnma(from_i(all4(xs + 4 * c)), m[0], v[c]);
+      v[c] = from_i(s[c]) * lanes_w(NC, a[0], c);
+      if (AFFINE(f)) v[c] = fnma(from_i(lanes_x(NC, xs, c)), lanes_w(NC, m[0], c), v[c]);
     }
-    acc[c] = fma(v[c], (vf)all4(xd + 4 * c), acc[c]);
+    acc[c] = fma(v[c], (vf)lanes_x(NC, xd, c), acc[c]);
   }
 }
 
@@ -91,7 +98,7 @@ INLINE void tile(const int f, const int NC, const int RS, const int G, const int
   }
   UNROLL for (int c = 0; c < NC; c++) {
     if (col + c < cols) {
-      UNROLL for (int r = 0; r < RS; r++) st(y + (col + c) * ldy + (r0 + r) * VL, acc[r * NC + c]);
+      UNROLL for (int r = 0; r < RS; r++) st(y + (col + c) * ldy + (r0 + r) * VL, row_of(NC, acc + r * NC, c));
     }
   }
 }
@@ -108,6 +115,14 @@ INLINE void tile(const int f, const int NC, const int RS, const int G, const int
     WIDE(F, 8, 0);        \
   else                    \
     WIDE(F, 4, 0)
+#elif PAIRED(8)
+#define TILES(F)                                             \
+  ROLLED for (long r = 0; r < R; r++) {                      \
+    if (cols > 4)                                            \
+      tile(F, 8, 1, 8, 0, w, x, 0, y, ldy, blocks, cols, r); \
+    else                                                     \
+      tile(F, 4, 1, 8, 0, w, x, 0, y, ldy, blocks, cols, r); \
+  }
 #else // too few registers for more than four columns
 #define TILES(F)                                                                                       \
   ROLLED for (long r = 0; r < R; r++) {                                                                \
@@ -149,11 +164,11 @@ typedef i8v i8vu __attribute__((aligned(1), may_alias));
 // One more block of zeros makes their number even. A block with a NaN or an
 // infinity gets the scale NaN.
 void quant_x(const float *x, uint8_t *dst, long k, long shape) {
-  long G = shape & 255, j = shape >> 8;
+  long G = shape & 255, j = shape >> 8, next = PAIRED(G) ? 16 : 8; // from eight columns to those behind them
   ROLLED for (long n = (k / 32 + 1) & ~1L; n > 0; n--, k -= 32, x += 32, dst += RECORD * G) {
     float *d = (float *)(dst + 32 * G) + j;
     int32_t *sum = (int32_t *)d + G;
-    uint8_t *q = dst + 32 * j;
+    uint8_t *q = dst + (PAIRED(G) ? 64 * (j >> 1) + 8 * (j & 1) : 32 * j);
     vf v[32 / VL], top = vset(0), bad = top;
     UNROLL for (int i = 0; i < 32 / VL; i++) {
       v[i] = k > 0 ? ld_f32(x + i * VL) : vset(0);
@@ -169,7 +184,8 @@ void quant_x(const float *x, uint8_t *dst, long k, long shape) {
       UNROLL for (int i = 0; i < 16 / VL; i++) {
         vi c = round_i(v[h * (16 / VL) + i] * vset(scale));
         total = addi(total, c);
-        *(i8vu *)(q + 16 * h + VL * i) = __builtin_convertvector((i32v)c, i8v);
+        const int at = 16 * h + VL * i;
+        *(i8vu *)(q + at / 8 * next + at % 8) = __builtin_convertvector((i32v)c, i8v);
       }
       sum[G * (1 + h)] = -(int32_t)fold(from_i(total), 0);
     }
@@ -190,8 +206,13 @@ long peak_i8(uint8_t *p, long n) {
   UNROLL for (int i = 0; i < CHAINS; i++) s[i] = t[i] = viset(0);
   ROLLED for (long r = 0; r < n; r++)
     UNROLL for (int g = 0; g < 8; g++)
-      UNROLL for (int i = 0; i < CHAINS; i++) dot(Q4_0, &s[i], &t[i], w, x, g, 8);
+      UNROLL for (int i = 0; i < CHAINS; i += PAIRED(2) ? 2 : 1) {
+        if (PAIRED(2))
+          dot_2x2(&s[i], w, w, x);
+        else
+          dot(Q4_0, &s[i], &t[i], w, x, g, 8);
+      }
   UNROLL for (int i = 1; i < CHAINS; i++) s[0] = addi(s[0], s[i]);
   st((float *)p, from_i(s[0]));
-  return n * 8 * CHAINS * 4 * VL;
+  return n * 8 * CHAINS * 4 * VL * (PAIRED(2) ? 2 : 1);
 }

@@ -47,6 +47,51 @@ INLINE vi all4(const void *p) { return viset(*(const i32u *)p); } // four bytes 
 #define IN_ORDER(REGISTER, v) __asm__ volatile("" : REGISTER(v))
 #define LOADED(REGISTER, v) __asm__ volatile("" : : REGISTER(v)) // by now
 
+// Products of NC rows of activations with VL rows of weights are NC vectors: vector c
+// holds those of row c of the activations. Where the processor multiplies two rows by
+// two (I8MM) and NC is PAIRED, lane 2·i + j of vector 2·p + h is of row 2·h + i of the
+// weights and row 2·p + j of the activations; vectors of codes then hold eight columns
+// of two rows, those of half h of VL.
+enum { LOW, HIGH, WHOLE }; // parts of VL rows
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+#define PAIRED(NC) ((NC) > 1)
+typedef int64_t i64u __attribute__((aligned(1), may_alias));
+INLINE vi zip(vi a, vi b, const int high) { return high ? vzip2q_s32(a, b) : vzip1q_s32(a, b); }
+// plane gives the vector of a plane at q, or a half of it and of the next one; bits gives
+// the bits of two groups the same places.
+INLINE vi plane(const uint8_t *q, const int part) { return part == WHOLE ? ld_i(q) : zip(ld_i(q), ld_i(q + 64), part); }
+INLINE vi bits(const uint8_t *q, const int part) {
+  vi h = ld_i(q);
+  return part == WHOLE ? h : zip(h, shr(h, 1), part);
+}
+// lanes_x gives a number of each row of activations, p[0] … p[NC-1], in the lanes of
+// vector c; lanes_w those of rows of weights, the lanes of v.
+INLINE vi lanes_x(const int NC, const uint8_t *p, const int c) {
+  return PAIRED(NC) ? (vi)vdupq_n_s64(*(const i64u *)(p + 8 * (c >> 1))) : all4(p + 4 * c);
+}
+INLINE vf lanes_w(const int NC, vf v, const int c) { return PAIRED(NC) ? (vf)zip((vi)v, (vi)v, c & 1) : v; }
+// dot_2x2 adds products of eight bytes to the vectors of both halves.
+INLINE void dot_2x2(vi *s, vi low, vi high, vi x) {
+  s[0] = vmmlaq_s32(s[0], (int8x16_t)low, (int8x16_t)x);
+  s[1] = vmmlaq_s32(s[1], (int8x16_t)high, (int8x16_t)x);
+  IN_ORDER("+w", s[0]);
+  IN_ORDER("+w", s[1]);
+}
+// row_of gives the products of row c of the activations, in order.
+INLINE vf row_of(const int NC, const vf *v, const int c) {
+  if (!PAIRED(NC)) return v[c];
+  return c & 1 ? vuzp2q_f32(v[c - 1], v[c]) : vuzp1q_f32(v[c], v[c + 1]);
+}
+#else
+#define PAIRED(NC) 0
+#define plane(Q, PART) ((void)(PART), ld_i(Q))
+#define bits plane
+#define lanes_x(NC, P, C) all4((P) + 4 * (C))
+#define lanes_w(NC, V, C) (V)
+#define dot_2x2(S, LOW, HIGH, X) ((void)(LOW), (void)(HIGH))
+#define row_of(NC, V, C) (V)[C]
+#endif
+
 // dot adds four products of bytes to every lane: w of 7 bits or, where f is
 // SIGNED, of 8; x between -127 and 127. It is the i-th of n calls; t is its own.
 #if defined(__AVX512F__)
@@ -106,18 +151,22 @@ INLINE void dot(const int f, vi *s, vi *t, vi w, vi x, const int i, const int n)
 }
 #endif
 
-// code gives the codes of group g for the r-th VL rows of a block.
-INLINE vi code(const int f, const uint8_t *q, const int g, long r) {
+// code gives the codes of group g for the r-th VL rows of a block; for half of these rows,
+// where g is even, also those of group g + 1.
+INLINE vi code(const int f, const uint8_t *q, const int g, long r, const int part) {
   q += 4 * VL * r;
-  if (f == Q8_0) return UNSIGNED_DOT ? ld_i(q + 64 * g) ^ viset((int)0x80808080) : ld_i(q + 64 * g);
+  if (f == Q8_0) {
+    vi v = plane(q + 64 * g, part);
+    return UNSIGNED_DOT ? v ^ viset((int)0x80808080) : v;
+  }
   if (f == Q2_K || f == Q3_K) {
     const int from = f == Q3_K ? 64 : 0;
-    vi v = shr(ld_i(q + from + 64 * (g & 1)), 2 * (g >> 1)) & viset(0x03030303);
+    vi v = shr(plane(q + from + 64 * (g & 1), part), 2 * (g >> 1)) & viset(0x03030303);
     if (f == Q2_K) return v;
-    vi h = ld_i(q);
+    vi h = bits(q, part);
     return v | ((g < 2 ? shl(h, 2 - g) : shr(h, g - 2)) & viset(0x04040404));
   }
-  vi v = ld_i(q + QUANTS(f) - 256 + 64 * (g & 3));
+  vi v = plane(q + QUANTS(f) - 256 + 64 * (g & 3), part);
   v = (g < 4 ? v : shr(v, 4)) & viset(0x0f0f0f0f);
   if (f == IQ4_NL) { // the format's sixteen levels
     static const int8_t levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -125,11 +174,11 @@ INLINE vi code(const int f, const uint8_t *q, const int g, long r) {
     return lookup(UNSIGNED_DOT ? table ^ viset((int)0x80808080) : table, v);
   }
   if (f == Q5_0 || f == Q5_1 || f == Q5_K) {
-    vi h = ld_i(q);
+    vi h = bits(q, part);
     v |= (g < 4 ? shl(h, 4 - g) : shr(h, g - 4)) & viset(0x10101010);
   }
   if (f == Q6_K) {
-    vi h = ld_i(q + 64 * (g & 1));
+    vi h = plane(q + 64 * (g & 1), part);
     const int at = 2 * (g >> 1);
     v |= (at < 4 ? shl(h, 4 - at) : shr(h, at - 4)) & viset(0x30303030);
   }

@@ -50,7 +50,7 @@ INLINE void block(const int f, const int NC, const int col, const uint8_t *pair,
     if (i % n == 0) {
       UNROLL for (int c = 0; c < NC; c++) s[c] = OFFSET(f) ? all4(t + ROWS * (i / n) + c) : viset(0);
     }
-    const vi w = code(f, q, g, 0);
+    const vi w = code(f, q, g, 0, WHOLE);
     UNROLL for (int c = 0; c < NC; c++) s[c] = _mm512_dpbusd_epi32(s[c], w, all4(x + 32 * (col + c) + 4 * g));
     if (IS_K(f) && i % n == n - 1) {
       const vi scale = ld_scale(f, sc + 16 * (i / n));

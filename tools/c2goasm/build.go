@@ -40,7 +40,9 @@ type set struct {
 
 var sets = []set{
 	{"kernels", "kernels.go", "table", nil, levels},
-	{"panelKernels", "panelkernels.go", "panels", []string{"panel.c"}, panelLevels},
+	{"panelKernels", "panelkernels.go", "panels", []string{"panel.c"}, append([]level{
+		{"i8mm", "arm64", []string{"-march=armv8.2-a+dotprod+i8mm"}},
+	}, panelLevels...)},
 	{"wideKernels", "widekernels.go", "wide", []string{"panelwide.c"}, panelLevels[:1]},
 	{"bf16Kernels", "bf16kernels.go", "bf16", []string{"bf16.c"}, []level{
 		{"avx512", "amd64", append([]string{"-mavx512bf16"}, levels[0].flags...)},

@@ -36,6 +36,8 @@ func (k *Kernels) PeakOf(t tensor.Type, rounded bool) Peak {
 			products += x - i
 		}
 		return Peak{"bf16 on the matrix unit", products, func(p []float32, n int) int { return k.a.TilePeak(ptr(p), n) }}
+	case RoundsActivations(t) && k.pairs:
+		return Peak{"matrix products of int8", 1, func(p []float32, n int) int { return k.p.DotPeak(ptr(p), n) }}
 	case RoundsActivations(t):
 		return Peak{"dot products of int8", 1, func(p []float32, n int) int { return k.p.DotPeak(ptr(p), n) }}
 	case rounded && k.HasBF16():

@@ -136,7 +136,7 @@ func shapes(t tensor.Type) (rows, cols []int) {
 }
 
 func TestMatVec(t *testing.T) {
-	forLevels(t, func(t *testing.T, k *Kernels) {
+	forVectors(t, func(t *testing.T, k *Kernels) {
 		for _, typ := range testTypes {
 			t.Run(typ.String(), func(t *testing.T) {
 				r := newRand(5)
@@ -170,7 +170,7 @@ func TestMatVec(t *testing.T) {
 
 // A matrix larger than one call into assembly may read.
 func TestMatVecManyRows(t *testing.T) {
-	forLevels(t, func(t *testing.T, k *Kernels) {
+	forVectors(t, func(t *testing.T, k *Kernels) {
 		r := newRand(6)
 		const n, c = 211, 1056
 		for _, typ := range []tensor.Type{tensor.F32, tensor.Q8_0} {
@@ -198,7 +198,7 @@ func checkDot(t *testing.T, what string, got float32, w []float64, x []float32) 
 }
 
 func TestWeightedSum(t *testing.T) {
-	forLevels(t, func(t *testing.T, k *Kernels) {
+	forVectors(t, func(t *testing.T, k *Kernels) {
 		for _, typ := range []tensor.Type{tensor.F32, tensor.F16, tensor.BF16} {
 			t.Run(typ.String(), func(t *testing.T) {
 				r := newRand(7)
@@ -229,7 +229,7 @@ func TestWeightedSum(t *testing.T) {
 }
 
 func TestDecode(t *testing.T) {
-	forLevels(t, func(t *testing.T, k *Kernels) {
+	forVectors(t, func(t *testing.T, k *Kernels) {
 		for _, typ := range testTypes {
 			r := newRand(8)
 			_, cols := shapes(typ)
@@ -279,7 +279,7 @@ func TestSixteenBits(t *testing.T) {
 		slim func(float32) uint16
 		enc  func(k *Kernels, dst []uint16, src []float32)
 	}
-	forLevels(t, func(t *testing.T, k *Kernels) {
+	forVectors(t, func(t *testing.T, k *Kernels) {
 		for _, c := range []conv{
 			{tensor.F16, tensor.F16ToF32, tensor.F32ToF16, (*Kernels).EncodeF16},
 			{tensor.BF16, tensor.BF16ToF32, tensor.F32ToBF16, (*Kernels).EncodeBF16},
@@ -344,7 +344,7 @@ func TestMatrixCheck(t *testing.T) {
 }
 
 func TestMatMul(t *testing.T) {
-	forLevels(t, func(t *testing.T, k *Kernels) {
+	forVectors(t, func(t *testing.T, k *Kernels) {
 		for _, typ := range testTypes {
 			t.Run(typ.String(), func(t *testing.T) {
 				r := newRand(10)

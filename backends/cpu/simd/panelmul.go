@@ -22,7 +22,8 @@ const recordBytes = 48 // of a row and a block of 32: q, d, -Σq of it and of it
 type Quants struct {
 	N, Cols int
 	// Group is how many rows lie together: 1, or 8 for products of many rows,
-	// which take eight rows of activations at once.
+	// which take eight rows of activations at once. What made them must multiply them:
+	// where Kernels.PairsRows, such rows lie two by two.
 	Group int
 	Data  []byte
 }

@@ -1,6 +1,7 @@
 package simd
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -69,15 +70,34 @@ func packAll(t *testing.T, typ tensor.Type, src []byte, rows, cols int) *Panels 
 	return m
 }
 
-// rounded gives x as it was rounded to eight bits.
-func (q *Quants) rounded(row int) []float64 {
+// codeAt says where a record has the code of column c of row j.
+func (q *Quants) codeAt(k *Kernels, j, c int) int {
+	if k.PairsRows() && q.Group > 1 {
+		return 64*(j/2) + 16*(c/8) + 8*(j%2) + c%8
+	}
+	return 32*j + c
+}
+
+// rounded gives x as level k rounded it to eight bits.
+func (q *Quants) rounded(k *Kernels, row int) []float64 {
 	out := make([]float64, q.Cols)
 	t, j := q.tile(row/q.Group), row%q.Group
 	for i := range out {
 		rec := t[i/32*q.Group*recordBytes:]
-		out[i] = float64(int8(rec[32*j+i%32])) * float64(*(*float32)(unsafe.Pointer(&rec[32*q.Group+4*j])))
+		out[i] = float64(int8(rec[q.codeAt(k, j, i%32)])) * float64(*(*float32)(unsafe.Pointer(&rec[32*q.Group+4*j])))
 	}
 	return out
+}
+
+// plain gives the records with the codes of each row together, as most levels have them.
+func (q *Quants) plain(k *Kernels) string {
+	out, size := bytes.Clone(q.Data), q.Group*recordBytes
+	for at := 0; at < len(out); at += size {
+		for i := range 32 * q.Group {
+			out[at+i] = q.Data[at+q.codeAt(k, i/32, i%32)]
+		}
+	}
+	return string(out)
 }
 
 // TestPanels compares products over panels, of every packable type, with
@@ -121,7 +141,7 @@ func testPanels(t *testing.T, k *Kernels, r *rand.Rand, m *Panels, w []float32, 
 		q := &Quants{N: n, Cols: m.Cols, Group: group, Data: make([]byte, QuantsLen(n, m.Cols, group))}
 		for j := range n {
 			k.Quantise(q, j, x[j*m.Cols:(j+1)*m.Cols])
-			xr[j] = q.rounded(j)
+			xr[j] = q.rounded(k, j)
 			for i, v := range xr[j] {
 				if d := math.Abs(v - float64(x[j*m.Cols+i])); d > 0.02 {
 					t.Fatalf("%g rounds to %g", x[j*m.Cols+i], v)
@@ -178,6 +198,49 @@ func testAdded(t *testing.T, k *Kernels, r *rand.Rand, m *Panels, q *Quants, y [
 	}
 }
 
+// TestSameBits: compiled levels give the same bits where kernels of panel.c multiply, since sums of
+// bytes are exact and they are scaled in the same order. The level in Go has no fused multiply-adds.
+func TestSameBits(t *testing.T) {
+	levels := Levels()
+	levels = levels[:len(levels)-1]
+	for _, typ := range panelTypes {
+		if !RoundsActivations(typ) {
+			continue
+		}
+		r := newRand(31)
+		block, _ := typ.Block()
+		for _, s := range []struct{ n, rows, cols int }{
+			{1, 33, 3}, {2, 16, 1}, {3, 17, 2}, {4, 16, 5}, {5, 1, 1}, {6, 20, 3}, {7, 31, 1}, {8, 48, 4}, {9, 15, 7}, {29, 40, 6},
+		} {
+			cols := s.cols * block
+			m := packAll(t, typ, anyRows(r, typ, s.rows, cols), s.rows, cols)
+			x, tail := randVector(r, s.n*cols, 0).v, make([]float32, TailFloats)
+			for i := range x {
+				x[i] *= float32(i%7) * 1000 // rows and blocks of different sizes, and some of large numbers
+			}
+			for _, group := range []int{1, 8} {
+				var first []float32
+				for _, k := range levels {
+					if k.w != nil && group > 1 {
+						continue
+					}
+					q := &Quants{N: s.n, Cols: cols, Group: group, Data: make([]byte, QuantsLen(s.n, cols, group))}
+					for j := range s.n {
+						k.Quantise(q, j, x[j*cols:(j+1)*cols])
+					}
+					y := make([]float32, s.n*s.rows)
+					k.MulPanels(y, nil, s.rows, m, 0, PanelCount(s.rows), q, 0, q.Tiles(), tail)
+					if first == nil {
+						first = y
+					} else if !bytes.Equal(tensor.Bytes(first), tensor.Bytes(y)) {
+						t.Errorf("%s, %d rows of activations in groups of %d, %d by %d: %s and %s give other bits", typ, s.n, group, s.rows, cols, levels[0].Name, k.Name)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestQuantise checks that all levels round to the same bytes, and what
 // becomes of zeros, tiny and infinite values.
 func TestQuantise(t *testing.T) {
@@ -191,25 +254,25 @@ func TestQuantise(t *testing.T) {
 	x[200] = float32(math.Inf(-1))
 	x[300] = float32(math.NaN())
 	for _, group := range []int{1, 8} {
-		var first []byte
+		var first string
 		forLevels(t, func(t *testing.T, k *Kernels) {
 			q := &Quants{N: 9, Cols: 96, Group: group, Data: make([]byte, QuantsLen(9, 96, group))}
 			for j := range 9 {
 				k.Quantise(q, j, x[j*96:(j+1)*96])
 			}
-			row := q.rounded(2)
-			if !math.IsNaN(row[8]) || math.IsNaN(row[40]) || !math.IsNaN(q.rounded(3)[12]) {
+			row := q.rounded(k, 2)
+			if !math.IsNaN(row[8]) || math.IsNaN(row[40]) || !math.IsNaN(q.rounded(k, 3)[12]) {
 				t.Errorf("an infinity and a NaN must give NaNs in their blocks")
 			}
-			if v := q.rounded(1)[0]; v != 0 {
+			if v := q.rounded(k, 1)[0]; v != 0 {
 				t.Errorf("zeros round to %g", v)
 			}
 			// Blocks without NaN; those hold whatever a conversion of NaN gives.
 			clear(q.tile(2 / group)[:])
 			clear(q.tile(3 / group)[:])
-			if first == nil {
-				first = q.Data
-			} else if string(first) != string(q.Data) {
+			if data := q.plain(k); first == "" {
+				first = data
+			} else if first != data {
 				t.Errorf("group %d: other bytes than at the first level", group)
 			}
 		})

@@ -22,7 +22,7 @@ import (
 
 // Kernels is the set of loops of one level.
 type Kernels struct {
-	// Name is the level: amx, avx512, avx2, neon or go.
+	// Name is the level: amx, avx512, avx2, i8mm, dotprod, neon or go.
 	Name   string
 	k      kernels
 	p      *panelKernels
@@ -32,6 +32,7 @@ type Kernels struct {
 	mr, nr int          // the micro-kernel's tile: rows of W, rows of X
 	tile   int          // see TileRows
 	far    bool         // see Far
+	pairs  bool         // see PairsRows
 }
 
 // CanFar says whether this build has kernels that Far changes.
@@ -48,6 +49,10 @@ func (k *Kernels) WithFar(on bool) *Kernels {
 	c.far = on
 	return &c
 }
+
+// PairsRows says whether products of bytes of several rows of activations are matrix products of
+// the processor, two rows by two (I8MM): twice as many in an instruction as dot products make.
+func (k *Kernels) PairsRows() bool { return k.pairs }
 
 var goLevel = Kernels{Name: "go", k: goKernels, p: &goPanelKernels, mr: goMR, nr: goNR, tile: 128}
 

@@ -26,6 +26,19 @@ func forLevels(t *testing.T, f func(t *testing.T, k *Kernels)) {
 	}
 }
 
+// bytesOnly says that a level is neon but for products of bytes, which forVectors leaves out.
+func bytesOnly(k *Kernels) bool { return k.Name == "i8mm" || k.Name == "dotprod" }
+
+// forVectors runs f for each level of this machine that has kernels of its own besides
+// products of bytes.
+func forVectors(t *testing.T, f func(t *testing.T, k *Kernels)) {
+	for _, k := range Levels() {
+		if !bytesOnly(k) {
+			t.Run(k.Name, func(t *testing.T) { f(t, k) })
+		}
+	}
+}
+
 const guard = float32(-12345.678)
 
 // banded is a vector between guard bands, at any alignment of its elements.
@@ -102,7 +115,7 @@ func TestAlignedFloats(t *testing.T) {
 }
 
 func TestReductions(t *testing.T) {
-	forLevels(t, func(t *testing.T, k *Kernels) {
+	forVectors(t, func(t *testing.T, k *Kernels) {
 		r := newRand(1)
 		for _, n := range sizes() {
 			a, b := randVector(r, n, n%3), randVector(r, n, n%5)
@@ -162,7 +175,7 @@ func TestElementwise(t *testing.T) {
 		{"gelu_erf", func(k *Kernels, y, a, b []float32) { k.GELUErf(y, a, nil) }, func(a, b float64) float64 { return phi(a) }, 160},
 		{"gelu_erf·u", func(k *Kernels, y, a, b []float32) { k.GELUErf(y, a, b) }, func(a, b float64) float64 { return phi(a) * b }, 160},
 	}
-	forLevels(t, func(t *testing.T, k *Kernels) {
+	forVectors(t, func(t *testing.T, k *Kernels) {
 		for _, c := range cases {
 			t.Run(c.name, func(t *testing.T) {
 				r := newRand(2)
@@ -201,7 +214,7 @@ func TestElementwise(t *testing.T) {
 }
 
 func TestAxpy(t *testing.T) {
-	forLevels(t, func(t *testing.T, k *Kernels) {
+	forVectors(t, func(t *testing.T, k *Kernels) {
 		r := newRand(3)
 		for _, n := range sizes() {
 			x, y := randVector(r, n, n%3), randVector(r, n, n%7)
@@ -224,7 +237,7 @@ func TestExpRange(t *testing.T) {
 		x = append(x, float32(v))
 	}
 	x = append(x, 0, -inf, inf, nan, -103.97208, 88.72283, 88.72284, -87.33655, 1e-30, -1e30, 1e30)
-	forLevels(t, func(t *testing.T, k *Kernels) {
+	forVectors(t, func(t *testing.T, k *Kernels) {
 		y := make([]float32, len(x))
 		k.Exp(y, x)
 		worst := 0.0
@@ -246,7 +259,7 @@ func TestExpRange(t *testing.T) {
 }
 
 func TestExpSum(t *testing.T) {
-	forLevels(t, func(t *testing.T, k *Kernels) {
+	forVectors(t, func(t *testing.T, k *Kernels) {
 		r := newRand(4)
 		for _, n := range sizes() {
 			x, y := randVector(r, n, n%3), newBanded(n, n%5)
@@ -275,7 +288,7 @@ func TestExpSum(t *testing.T) {
 func TestGateSpecials(t *testing.T) {
 	inf := float32(math.Inf(1))
 	x := []float32{0, 100, -100, 1e30, -1e30, inf, float32(math.NaN())}
-	forLevels(t, func(t *testing.T, k *Kernels) {
+	forVectors(t, func(t *testing.T, k *Kernels) {
 		for name, f := range map[string]func(y, x, u []float32){"silu": k.SiLU, "gelu_tanh": k.GELUTanh, "gelu_erf": k.GELUErf} {
 			y := make([]float32, len(x))
 			f(y, x, nil)
@@ -299,7 +312,7 @@ func TestLevel(t *testing.T) {
 
 // TestRead: every byte but those of a short tail is read, by one stream and by several.
 func TestRead(t *testing.T) {
-	forLevels(t, func(t *testing.T, k *Kernels) {
+	forVectors(t, func(t *testing.T, k *Kernels) {
 		b := make([]byte, 9999)
 		for _, streams := range ReadStreams {
 			for i := range len(b) - 256 {

@@ -19,6 +19,7 @@ var assembler = map[string]string{
 	"plainpanel_neon_arm64.s":   "8a5b129ceb2edc07c27d7c06a9ba942c1610abbba7f15ffd6bab0a4e7849afc8",
 	"rows_neon_arm64.s":         "d8dd32f43ebb620459417d6deb2694188fb42cca9b8112cf1a634a576a4896be",
 	"vector_neon_arm64.s":       "847c5246f8eb27208df5f70bf2d71e715057281c3f99105b55335d64ba938012",
+	"panel_i8mm_arm64.s":        "17a39add3025f6a21855bd343076b1353d0bcb4faddf01f7ba519d4f99043787",
 	"panel_avx512_amd64.s":      "777f754e8ecddb0d3a7b1d9bbf0d728ec2fe99556431aae1764f510ea75f3906",
 	"panel_avxvnni_amd64.s":     "7666e196a5ca4d7ff59f3cd28b841c339f2e73c9f0d742c226025847b8ca77f5",
 	"panel_avx2_amd64.s":        "381574dc52fc005a04b9bdbe35ec1f22ae34c45fa5279ddfc5d970661c129e8c",
