@@ -37,13 +37,15 @@ INLINE void block(const int f, const int NC, const int G, vf d, vf low, const ui
       UNROLL for (int c = 0; c < NC; c++) s[c] = OFFSET(f) ? shl(lanes_x(NC, sum, c), OFFSET(f)) : viset(0);
       UNROLL for (int c = 1; c < chains; c++) s[c] = viset(0);
     }
-#if VL < 16
+#if VL < 16 && !LANES
     IN_ORDER("+r", q); // planes are loaded again instead of kept
 #endif
     vi w = code(f, q, g, r, PAIRED(NC) ? LOW : WHOLE), w2 = PAIRED(NC) ? code(f, q, g, r, HIGH) : w;
     UNROLL for (int c = 0; c < NC; c += each) {
       if (PAIRED(NC))
         dot_2x2(&s[c], w, w2, ld_i(x + 32 * (col + c) + 8 * g));
+      else if (LANES)
+        dot_lane(&s[c], w, ld_i(x + 32 * (col + c) + g / 4 * 16), g % 4);
       else
         dot(f, &s[c + i % chains], &t[c], w, all4(x + 32 * (col + c) + 4 * g), i % n, n);
     }

@@ -74,8 +74,7 @@ INLINE vf lanes_w(const int NC, vf v, const int c) { return PAIRED(NC) ? (vf)zip
 INLINE void dot_2x2(vi *s, vi low, vi high, vi x) {
   s[0] = vmmlaq_s32(s[0], (int8x16_t)low, (int8x16_t)x);
   s[1] = vmmlaq_s32(s[1], (int8x16_t)high, (int8x16_t)x);
-  IN_ORDER("+w", s[0]);
-  IN_ORDER("+w", s[1]);
+  __asm__("" : "+w"(s[0]), "+w"(s[1])); // in order, but what was loaded may be kept
 }
 // row_of gives the products of row c of the activations, in order.
 INLINE vf row_of(const int NC, const vf *v, const int c) {
@@ -149,6 +148,25 @@ INLINE void dot(const int f, vi *s, vi *t, vi w, vi x, const int i, const int n)
 #endif
   IN_ORDER("+w", *s);
 }
+#endif
+
+// dot_lane is dot with lane i of x in the place of all lanes of x, where there is an
+// instruction for it.
+#if defined(__ARM_FEATURE_DOTPROD)
+#define LANES 1
+#define DOT_LANE(I) (I): *s = vdotq_laneq_s32(*s, (int8x16_t)w, (int8x16_t)x, I); break
+INLINE void dot_lane(vi *s, vi w, vi x, const int i) {
+  switch (i) {
+  case DOT_LANE(0);
+  case DOT_LANE(1);
+  case DOT_LANE(2);
+  case DOT_LANE(3);
+  }
+  __asm__("" : "+w"(*s)); // as above
+}
+#else
+#define LANES 0
+#define dot_lane(S, W, X, I) ((void)(X))
 #endif
 
 // code gives the codes of group g for the r-th VL rows of a block; for half of these rows,

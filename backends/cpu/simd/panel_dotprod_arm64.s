@@ -10,570 +10,372 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	// pq_q8_0: +0
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540044eb // b.lt 0x108a4 <pq_q8_0+0x8a4>
-	WORD $0xd101c3ff // sub sp, sp, #0x70
+	WORD $0x54002c2b // b.lt 0x1058c <pq_q8_0+0x58c>
+	WORD $0xf81b0ffb // str x27, [sp, #-0x50]!
 	WORD $0x8b44fc89 // add x9, x4, x4, lsr #63
 	WORD $0x8b03046e // add x14, x3, x3, lsl #1
 	WORD $0xd37be870 // lsl x16, x3, #5
 	WORD $0x92401caf // and x15, x5, #0xff
-	WORD $0xa9026ffe // stp x30, x27, [sp, #0x20]
+	WORD $0xa90167fa // stp x26, x25, [sp, #0x10]
 	WORD $0xd341fd2a // lsr x10, x9, #1
 	WORD $0xd37ef469 // lsl x9, x3, #2
 	WORD $0xd37ef5cc // lsl x12, x14, #2
 	WORD $0xd37df1ce // lsl x14, x14, #3
-	WORD $0xa90367fa // stp x26, x25, [sp, #0x30]
+	WORD $0xa9025ff8 // stp x24, x23, [sp, #0x20]
 	WORD $0x8b0a114b // add x11, x10, x10, lsl #4
 	WORD $0x8b03012d // add x13, x9, x3
 	WORD $0xd37df06a // lsl x10, x3, #3
 	WORD $0xd37ef5ad // lsl x13, x13, #2
-	WORD $0xa9013bfd // stp x29, x14, [sp, #0x10]
-	WORD $0xcb09020e // sub x14, x16, x9
+	WORD $0xcb090210 // sub x16, x16, x9
+	WORD $0xa90357f6 // stp x22, x21, [sp, #0x30]
 	WORD $0xd37ae56b // lsl x11, x11, #6
-	WORD $0xa9045ff8 // stp x24, x23, [sp, #0x40]
-	WORD $0xa90557f6 // stp x22, x21, [sp, #0x50]
-	WORD $0xa9064ff4 // stp x20, x19, [sp, #0x60]
-	WORD $0xf90007ee // str x14, [sp, #0x8]
-	WORD $0x14000005 // b 0x10078 <pq_q8_0+0x78>
+	WORD $0xa9044ff4 // stp x20, x19, [sp, #0x40]
+	WORD $0x14000005 // b 0x1006c <pq_q8_0+0x6c>
 	WORD $0xf1000508 // subs x8, x8, #0x1
 	WORD $0x8b0b0000 // add x0, x0, x11
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x540040ad // b.le 0x10888 <pq_q8_0+0x888>
-	WORD $0x37401445 // tbnz w5, #0x8, 0x10300 <pq_q8_0+0x300>
+	WORD $0x5400288d // b.le 0x10578 <pq_q8_0+0x578>
+	WORD $0x37400c85 // tbnz w5, #0x8, 0x101fc <pq_q8_0+0x1fc>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x5400130b // b.lt 0x102f0 <pq_q8_0+0x2f0>
+	WORD $0x54000b4b // b.lt 0x101ec <pq_q8_0+0x1ec>
 	WORD $0xaa0003f1 // mov x17, x0
 	WORD $0xaa0103e6 // mov x6, x1
 	WORD $0xaa0403e7 // mov x7, x4
-	WORD $0xaa1f03f0 // mov x16, xzr
+	WORD $0xaa1f03f5 // mov x21, xzr
 	WORD $0x91010233 // add x19, x17, #0x40
 	WORD $0x52800034 // mov w20, #0x1 // =1
-	WORD $0x8b10266e // add x14, x19, x16, lsl #9
-	WORD $0x8b101637 // add x23, x17, x16, lsl #5
-	WORD $0xaa0603f6 // mov x22, x6
+	WORD $0x8b152676 // add x22, x19, x21, lsl #9
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x910020d8 // add x24, x6, #0x8
-	WORD $0x910030d9 // add x25, x6, #0xc
-	WORD $0xaa0e03fd // mov x29, x14
-	WORD $0xfd4002e5 // ldr d5, [x23]
-	WORD $0x910040da // add x26, x6, #0x10
-	WORD $0x3dc003a6 // ldr q6, [x29]
-	WORD $0x910050db // add x27, x6, #0x14
-	WORD $0x4ddfcac7 // ld1r { v7.4s }, [x22], #4
-	WORD $0x910060de // add x30, x6, #0x18
-	WORD $0x910070d0 // add x16, x6, #0x1c
-	WORD $0xaa0e03f5 // mov x21, x14
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x4e8794c4 // sdot v4.4s, v6.16b, v7.16b
-	WORD $0x4d40cac6 // ld1r { v6.4s }, [x22]
-	WORD $0x3dc013a7 // ldr q7, [x29, #0x40]
-	WORD $0x4e8694e4 // sdot v4.4s, v7.16b, v6.16b
-	WORD $0x4d40cb06 // ld1r { v6.4s }, [x24]
-	WORD $0x3dc023a7 // ldr q7, [x29, #0x80]
-	WORD $0x4e8694e4 // sdot v4.4s, v7.16b, v6.16b
-	WORD $0x4d40cb26 // ld1r { v6.4s }, [x25]
-	WORD $0x3dc033a7 // ldr q7, [x29, #0xc0]
-	WORD $0x4e8694e4 // sdot v4.4s, v7.16b, v6.16b
-	WORD $0x4d40cb46 // ld1r { v6.4s }, [x26]
-	WORD $0x3dc043a7 // ldr q7, [x29, #0x100]
-	WORD $0x4e8694e4 // sdot v4.4s, v7.16b, v6.16b
-	WORD $0x4d40cb66 // ld1r { v6.4s }, [x27]
-	WORD $0x3dc053a7 // ldr q7, [x29, #0x140]
-	WORD $0x4e8694e4 // sdot v4.4s, v7.16b, v6.16b
-	WORD $0x4d40cbc6 // ld1r { v6.4s }, [x30]
-	WORD $0x3dc063a7 // ldr q7, [x29, #0x180]
-	WORD $0x4e8694e4 // sdot v4.4s, v7.16b, v6.16b
-	WORD $0x4d40ca06 // ld1r { v6.4s }, [x16]
-	WORD $0x3dc073a7 // ldr q7, [x29, #0x1c0]
-	WORD $0x910080dd // add x29, x6, #0x20
-	WORD $0x4e8694e4 // sdot v4.4s, v7.16b, v6.16b
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0xad4040d2 // ldp q18, q16, [x6]
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xad404ed1 // ldp q17, q19, [x22]
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x4d40cba6 // ld1r { v6.4s }, [x29]
-	WORD $0xfd4006f0 // ldr d16, [x23, #0x8]
-	WORD $0x4d40c8d1 // ld1r { v17.4s }, [x6]
-	WORD $0x3dc006b2 // ldr q18, [x21, #0x10]
+	WORD $0x8b151635 // add x21, x17, x21, lsl #5
+	WORD $0x4f92e224 // sdot v4.4s, v17.16b, v18.4b[0]
+	WORD $0xad4152d1 // ldp q17, q20, [x22, #0x20]
+	WORD $0x4f92e265 // sdot v5.4s, v19.16b, v18.4b[0]
+	WORD $0x4f92e226 // sdot v6.4s, v17.16b, v18.4b[0]
+	WORD $0xad424ed1 // ldp q17, q19, [x22, #0x40]
+	WORD $0x4f92e287 // sdot v7.4s, v20.16b, v18.4b[0]
+	WORD $0x4fb2e224 // sdot v4.4s, v17.16b, v18.4b[1]
+	WORD $0xad4352d1 // ldp q17, q20, [x22, #0x60]
+	WORD $0x4fb2e265 // sdot v5.4s, v19.16b, v18.4b[1]
+	WORD $0x4fb2e226 // sdot v6.4s, v17.16b, v18.4b[1]
+	WORD $0xad444ed1 // ldp q17, q19, [x22, #0x80]
+	WORD $0x4fb2e287 // sdot v7.4s, v20.16b, v18.4b[1]
+	WORD $0x4f92ea24 // sdot v4.4s, v17.16b, v18.4b[2]
+	WORD $0xad4552d1 // ldp q17, q20, [x22, #0xa0]
+	WORD $0x4f92ea65 // sdot v5.4s, v19.16b, v18.4b[2]
+	WORD $0x4f92ea26 // sdot v6.4s, v17.16b, v18.4b[2]
+	WORD $0xad464ed1 // ldp q17, q19, [x22, #0xc0]
+	WORD $0x4f92ea87 // sdot v7.4s, v20.16b, v18.4b[2]
+	WORD $0x4fb2ea24 // sdot v4.4s, v17.16b, v18.4b[3]
+	WORD $0xad4752d1 // ldp q17, q20, [x22, #0xe0]
+	WORD $0x4fb2ea65 // sdot v5.4s, v19.16b, v18.4b[3]
+	WORD $0x4fb2ea26 // sdot v6.4s, v17.16b, v18.4b[3]
+	WORD $0x4fb2ea87 // sdot v7.4s, v20.16b, v18.4b[3]
+	WORD $0xad484ad1 // ldp q17, q18, [x22, #0x100]
+	WORD $0x4f90e224 // sdot v4.4s, v17.16b, v16.4b[0]
+	WORD $0xad494ed1 // ldp q17, q19, [x22, #0x120]
+	WORD $0x4f90e245 // sdot v5.4s, v18.16b, v16.4b[0]
+	WORD $0x4f90e226 // sdot v6.4s, v17.16b, v16.4b[0]
+	WORD $0xad4a4ad1 // ldp q17, q18, [x22, #0x140]
+	WORD $0x4f90e267 // sdot v7.4s, v19.16b, v16.4b[0]
+	WORD $0x4fb0e224 // sdot v4.4s, v17.16b, v16.4b[1]
+	WORD $0xad4b4ed1 // ldp q17, q19, [x22, #0x160]
+	WORD $0x4fb0e245 // sdot v5.4s, v18.16b, v16.4b[1]
+	WORD $0x4fb0e226 // sdot v6.4s, v17.16b, v16.4b[1]
+	WORD $0xad4c4ad1 // ldp q17, q18, [x22, #0x180]
+	WORD $0x4fb0e267 // sdot v7.4s, v19.16b, v16.4b[1]
+	WORD $0x4f90ea24 // sdot v4.4s, v17.16b, v16.4b[2]
+	WORD $0xad4d4ed1 // ldp q17, q19, [x22, #0x1a0]
+	WORD $0x4f90ea45 // sdot v5.4s, v18.16b, v16.4b[2]
+	WORD $0x4f90ea26 // sdot v6.4s, v17.16b, v16.4b[2]
+	WORD $0xad4e4ad1 // ldp q17, q18, [x22, #0x1c0]
+	WORD $0x4f90ea67 // sdot v7.4s, v19.16b, v16.4b[2]
+	WORD $0x4fb0ea24 // sdot v4.4s, v17.16b, v16.4b[3]
+	WORD $0xad4f4ed1 // ldp q17, q19, [x22, #0x1e0]
+	WORD $0x4fb0ea45 // sdot v5.4s, v18.16b, v16.4b[3]
+	WORD $0x2a1403f6 // mov w22, w20
 	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
-	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40cad1 // ld1r { v17.4s }, [x22]
-	WORD $0x3dc016b2 // ldr q18, [x21, #0x50]
-	WORD $0x6e24dca4 // fmul v4.4s, v5.4s, v4.4s
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40cb11 // ld1r { v17.4s }, [x24]
-	WORD $0x3dc026b2 // ldr q18, [x21, #0x90]
-	WORD $0x4e24ccc3 // fmla v3.4s, v6.4s, v4.4s
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40cb31 // ld1r { v17.4s }, [x25]
-	WORD $0x3dc036b2 // ldr q18, [x21, #0xd0]
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40cb51 // ld1r { v17.4s }, [x26]
-	WORD $0x3dc046b2 // ldr q18, [x21, #0x110]
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40cb71 // ld1r { v17.4s }, [x27]
-	WORD $0x3dc056b2 // ldr q18, [x21, #0x150]
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40cbd1 // ld1r { v17.4s }, [x30]
-	WORD $0x3dc066b2 // ldr q18, [x21, #0x190]
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40ca11 // ld1r { v17.4s }, [x16]
-	WORD $0x3dc076b2 // ldr q18, [x21, #0x1d0]
-	WORD $0xaa0e03f5 // mov x21, x14
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x4d40cbb1 // ld1r { v17.4s }, [x29]
-	WORD $0xfd400af3 // ldr d19, [x23, #0x10]
-	WORD $0x4d40c8d4 // ld1r { v20.4s }, [x6]
-	WORD $0x3dc00ab5 // ldr q21, [x21, #0x20]
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x4e9496b2 // sdot v18.4s, v21.16b, v20.16b
-	WORD $0x4d40cad4 // ld1r { v20.4s }, [x22]
-	WORD $0x3dc01ab5 // ldr q21, [x21, #0x60]
-	WORD $0x6e27de05 // fmul v5.4s, v16.4s, v7.4s
-	WORD $0x4e9496b2 // sdot v18.4s, v21.16b, v20.16b
-	WORD $0x4d40cb14 // ld1r { v20.4s }, [x24]
-	WORD $0x3dc02ab5 // ldr q21, [x21, #0xa0]
-	WORD $0x4e25ce22 // fmla v2.4s, v17.4s, v5.4s
-	WORD $0x4e9496b2 // sdot v18.4s, v21.16b, v20.16b
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x3dc03ab5 // ldr q21, [x21, #0xe0]
-	WORD $0x4e9496b2 // sdot v18.4s, v21.16b, v20.16b
-	WORD $0x4d40cb54 // ld1r { v20.4s }, [x26]
-	WORD $0x3dc04ab5 // ldr q21, [x21, #0x120]
-	WORD $0x4e9496b2 // sdot v18.4s, v21.16b, v20.16b
-	WORD $0x4d40cb74 // ld1r { v20.4s }, [x27]
-	WORD $0x3dc05ab5 // ldr q21, [x21, #0x160]
-	WORD $0x4e9496b2 // sdot v18.4s, v21.16b, v20.16b
-	WORD $0x4d40cbd4 // ld1r { v20.4s }, [x30]
-	WORD $0x3dc06ab5 // ldr q21, [x21, #0x1a0]
-	WORD $0x4e9496b2 // sdot v18.4s, v21.16b, v20.16b
-	WORD $0x4d40ca14 // ld1r { v20.4s }, [x16]
-	WORD $0x3dc07ab5 // ldr q21, [x21, #0x1e0]
-	WORD $0x4e9496b2 // sdot v18.4s, v21.16b, v20.16b
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x4d40cbb4 // ld1r { v20.4s }, [x29]
-	WORD $0xfd400ef6 // ldr d22, [x23, #0x18]
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x3dc00dd8 // ldr q24, [x14, #0x30]
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
-	WORD $0x9100c0c6 // add x6, x6, #0x30
-	WORD $0x4e979715 // sdot v21.4s, v24.16b, v23.16b
-	WORD $0x4d40cad7 // ld1r { v23.4s }, [x22]
-	WORD $0x3dc01dd8 // ldr q24, [x14, #0x70]
-	WORD $0x6e32de67 // fmul v7.4s, v19.4s, v18.4s
-	WORD $0x4e979715 // sdot v21.4s, v24.16b, v23.16b
-	WORD $0x4d40cb17 // ld1r { v23.4s }, [x24]
-	WORD $0x3dc02dd8 // ldr q24, [x14, #0xb0]
-	WORD $0x4e27ce81 // fmla v1.4s, v20.4s, v7.4s
-	WORD $0x4e979715 // sdot v21.4s, v24.16b, v23.16b
-	WORD $0x4d40cb37 // ld1r { v23.4s }, [x25]
-	WORD $0x3dc03dd8 // ldr q24, [x14, #0xf0]
-	WORD $0x4e979715 // sdot v21.4s, v24.16b, v23.16b
-	WORD $0x4d40cb57 // ld1r { v23.4s }, [x26]
-	WORD $0x3dc04dd8 // ldr q24, [x14, #0x130]
-	WORD $0x4e979715 // sdot v21.4s, v24.16b, v23.16b
-	WORD $0x4d40cb77 // ld1r { v23.4s }, [x27]
-	WORD $0x3dc05dd8 // ldr q24, [x14, #0x170]
-	WORD $0x4e979715 // sdot v21.4s, v24.16b, v23.16b
-	WORD $0x4d40cbd7 // ld1r { v23.4s }, [x30]
-	WORD $0x3dc06dd8 // ldr q24, [x14, #0x1b0]
-	WORD $0x4e979715 // sdot v21.4s, v24.16b, v23.16b
-	WORD $0x4d40ca17 // ld1r { v23.4s }, [x16]
-	WORD $0x3dc07dd8 // ldr q24, [x14, #0x1f0]
-	WORD $0x2a1403ee // mov w14, w20
-	WORD $0x52800030 // mov w16, #0x1 // =1
 	WORD $0x2a1f03f4 // mov w20, wzr
-	WORD $0x4e979715 // sdot v21.4s, v24.16b, v23.16b
-	WORD $0x4d40cbb2 // ld1r { v18.4s }, [x29]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e35ded0 // fmul v16.4s, v22.4s, v21.4s
-	WORD $0x4e30ce40 // fmla v0.4s, v18.4s, v16.4s
-	WORD $0x3707ee6e // tbnz w14, #0x0, 0x100ac <pq_q8_0+0xac>
+	WORD $0x4fb0ea26 // sdot v6.4s, v17.16b, v16.4b[3]
+	WORD $0x6d404ab1 // ldp d17, d18, [x21]
+	WORD $0x4fb0ea67 // sdot v7.4s, v19.16b, v16.4b[3]
+	WORD $0x6d414eb0 // ldp d16, d19, [x21, #0x10]
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x910080d5 // add x21, x6, #0x20
+	WORD $0x9100c0c6 // add x6, x6, #0x30
+	WORD $0x6e24de24 // fmul v4.4s, v17.4s, v4.4s
+	WORD $0x6e25de45 // fmul v5.4s, v18.4s, v5.4s
+	WORD $0x6e26de06 // fmul v6.4s, v16.4s, v6.4s
+	WORD $0x6e27de67 // fmul v7.4s, v19.4s, v7.4s
+	WORD $0x4d40cab0 // ld1r { v16.4s }, [x21]
+	WORD $0x52800035 // mov w21, #0x1 // =1
+	WORD $0x4e24ce03 // fmla v3.4s, v16.4s, v4.4s
+	WORD $0x4e25ce02 // fmla v2.4s, v16.4s, v5.4s
+	WORD $0x4e26ce01 // fmla v1.4s, v16.4s, v6.4s
+	WORD $0x4e27ce00 // fmla v0.4s, v16.4s, v7.4s
+	WORD $0x3707f636 // tbnz w22, #0x0, 0x100a0 <pq_q8_0+0xa0>
 	WORD $0xf10008e7 // subs x7, x7, #0x2
 	WORD $0x91110231 // add x17, x17, #0x440
-	WORD $0x54ffedac // b.gt 0x100a0 <pq_q8_0+0xa0>
-	WORD $0xb4ffebcf // cbz x15, 0x10068 <pq_q8_0+0x68>
+	WORD $0x54fff56c // b.gt 0x10094 <pq_q8_0+0x94>
+	WORD $0xb4fff38f // cbz x15, 0x1005c <pq_q8_0+0x5c>
 	WORD $0xad000843 // stp q3, q2, [x2]
 	WORD $0xad010041 // stp q1, q0, [x2, #0x20]
-	WORD $0x17ffff5b // b 0x10068 <pq_q8_0+0x68>
+	WORD $0x17ffff99 // b 0x1005c <pq_q8_0+0x5c>
 	WORD $0xaa1f03f1 // mov x17, xzr
-	WORD $0x14000004 // b 0x10314 <pq_q8_0+0x314>
+	WORD $0x14000004 // b 0x10210 <pq_q8_0+0x210>
 	WORD $0x91000631 // add x17, x17, #0x1
 	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54ffeac0 // b.eq 0x10068 <pq_q8_0+0x68>
+	WORD $0x54fff280 // b.eq 0x1005c <pq_q8_0+0x5c>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5400136d // b.le 0x10598 <pq_q8_0+0x598>
+	WORD $0x54000b6d // b.le 0x10394 <pq_q8_0+0x394>
 	WORD $0xd37df227 // lsl x7, x17, #3
 	WORD $0xaa0003f3 // mov x19, x0
 	WORD $0xaa0103f4 // mov x20, x1
 	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0x8b060277 // add x23, x19, x6
+	WORD $0xaa1f03f9 // mov x25, xzr
 	WORD $0x8b070276 // add x22, x19, x7
-	WORD $0x91010277 // add x23, x19, #0x40
+	WORD $0x910102f7 // add x23, x23, #0x40
 	WORD $0x52800038 // mov w24, #0x1 // =1
-	WORD $0xd37be9d9 // lsl x25, x14, #5
-	WORD $0x8b0e26f0 // add x16, x23, x14, lsl #9
-	WORD $0xaa1403ee // mov x14, x20
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0xfc796ac4 // ldr d4, [x22, x25]
-	WORD $0x3ce66a11 // ldr q17, [x16, x6]
-	WORD $0x4ddfc9c6 // ld1r { v6.4s }, [x14], #4
-	WORD $0x91008299 // add x25, x20, #0x20
-	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
-	WORD $0x4e869625 // sdot v5.4s, v17.16b, v6.16b
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x4d40cb27 // ld1r { v7.4s }, [x25]
-	WORD $0x91010299 // add x25, x20, #0x40
-	WORD $0x4e879626 // sdot v6.4s, v17.16b, v7.16b
+	WORD $0x8b1926fa // add x26, x23, x25, lsl #9
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x4d40cb30 // ld1r { v16.4s }, [x25]
-	WORD $0x91018299 // add x25, x20, #0x60
-	WORD $0x4e909627 // sdot v7.4s, v17.16b, v16.16b
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x4d40cb32 // ld1r { v18.4s }, [x25]
-	WORD $0x4e929630 // sdot v16.4s, v17.16b, v18.16b
-	WORD $0x8b060219 // add x25, x16, x6
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x3dc01332 // ldr q18, [x25, #0x40]
-	WORD $0x9100928e // add x14, x20, #0x24
-	WORD $0x4e919645 // sdot v5.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9101128e // add x14, x20, #0x44
-	WORD $0x4e919646 // sdot v6.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9101928e // add x14, x20, #0x64
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9100228e // add x14, x20, #0x8
-	WORD $0x4e919650 // sdot v16.4s, v18.16b, v17.16b
-	WORD $0x8b060219 // add x25, x16, x6
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x3dc02332 // ldr q18, [x25, #0x80]
-	WORD $0x9100a28e // add x14, x20, #0x28
-	WORD $0x4e919645 // sdot v5.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9101228e // add x14, x20, #0x48
-	WORD $0x4e919646 // sdot v6.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9101a28e // add x14, x20, #0x68
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9100328e // add x14, x20, #0xc
-	WORD $0x4e919650 // sdot v16.4s, v18.16b, v17.16b
-	WORD $0x8b060219 // add x25, x16, x6
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x3dc03332 // ldr q18, [x25, #0xc0]
-	WORD $0x9100b28e // add x14, x20, #0x2c
-	WORD $0x4e919645 // sdot v5.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9101328e // add x14, x20, #0x4c
-	WORD $0x4e919646 // sdot v6.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9101b28e // add x14, x20, #0x6c
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9100428e // add x14, x20, #0x10
-	WORD $0x4e919650 // sdot v16.4s, v18.16b, v17.16b
-	WORD $0x8b060219 // add x25, x16, x6
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x3dc04332 // ldr q18, [x25, #0x100]
-	WORD $0x9100c28e // add x14, x20, #0x30
-	WORD $0x4e919645 // sdot v5.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9101428e // add x14, x20, #0x50
-	WORD $0x4e919646 // sdot v6.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9101c28e // add x14, x20, #0x70
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9100528e // add x14, x20, #0x14
-	WORD $0x4e919650 // sdot v16.4s, v18.16b, v17.16b
-	WORD $0x8b060219 // add x25, x16, x6
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x3dc05332 // ldr q18, [x25, #0x140]
-	WORD $0x9100d28e // add x14, x20, #0x34
-	WORD $0x4e919645 // sdot v5.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9101528e // add x14, x20, #0x54
-	WORD $0x4e919646 // sdot v6.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9101d28e // add x14, x20, #0x74
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9100628e // add x14, x20, #0x18
-	WORD $0x4e919650 // sdot v16.4s, v18.16b, v17.16b
-	WORD $0x8b060219 // add x25, x16, x6
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x3dc06332 // ldr q18, [x25, #0x180]
-	WORD $0x9100e28e // add x14, x20, #0x38
-	WORD $0x4e919645 // sdot v5.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9101628e // add x14, x20, #0x58
-	WORD $0x4e919646 // sdot v6.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9101e28e // add x14, x20, #0x78
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9100728e // add x14, x20, #0x1c
-	WORD $0x4e919650 // sdot v16.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x8b060210 // add x16, x16, x6
-	WORD $0x9100f28e // add x14, x20, #0x3c
-	WORD $0x3dc07212 // ldr q18, [x16, #0x1c0]
-	WORD $0x91043290 // add x16, x20, #0x10c
-	WORD $0x4e919645 // sdot v5.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9101728e // add x14, x20, #0x5c
-	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
-	WORD $0x4e919646 // sdot v6.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9101f28e // add x14, x20, #0x7c
-	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
-	WORD $0x6e25dc85 // fmul v5.4s, v4.4s, v5.4s
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9104028e // add x14, x20, #0x100
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x3dc00a98 // ldr q24, [x20, #0x20]
+	WORD $0xad404296 // ldp q22, q16, [x20]
+	WORD $0x3dc00357 // ldr q23, [x26]
+	WORD $0xad41d291 // ldp q17, q20, [x20, #0x30]
+	WORD $0x3dc01e93 // ldr q19, [x20, #0x70]
+	WORD $0xad42d692 // ldp q18, q21, [x20, #0x50]
+	WORD $0x4f98e2e6 // sdot v6.4s, v23.16b, v24.4b[0]
+	WORD $0x4f96e2e7 // sdot v7.4s, v23.16b, v22.4b[0]
+	WORD $0xd37beb39 // lsl x25, x25, #5
+	WORD $0x4f94e2e5 // sdot v5.4s, v23.16b, v20.4b[0]
+	WORD $0x4f95e2e4 // sdot v4.4s, v23.16b, v21.4b[0]
+	WORD $0x3dc01357 // ldr q23, [x26, #0x40]
+	WORD $0x4fb6e2e7 // sdot v7.4s, v23.16b, v22.4b[1]
+	WORD $0x4fb8e2e6 // sdot v6.4s, v23.16b, v24.4b[1]
+	WORD $0x4fb4e2e5 // sdot v5.4s, v23.16b, v20.4b[1]
+	WORD $0x4fb5e2e4 // sdot v4.4s, v23.16b, v21.4b[1]
+	WORD $0x3dc02357 // ldr q23, [x26, #0x80]
+	WORD $0x4f96eae7 // sdot v7.4s, v23.16b, v22.4b[2]
+	WORD $0x4f98eae6 // sdot v6.4s, v23.16b, v24.4b[2]
+	WORD $0x4f94eae5 // sdot v5.4s, v23.16b, v20.4b[2]
+	WORD $0x4f95eae4 // sdot v4.4s, v23.16b, v21.4b[2]
+	WORD $0x3dc03357 // ldr q23, [x26, #0xc0]
+	WORD $0x4fb6eae7 // sdot v7.4s, v23.16b, v22.4b[3]
+	WORD $0x4fb8eae6 // sdot v6.4s, v23.16b, v24.4b[3]
+	WORD $0x4fb4eae5 // sdot v5.4s, v23.16b, v20.4b[3]
+	WORD $0x4fb5eae4 // sdot v4.4s, v23.16b, v21.4b[3]
+	WORD $0x3dc04354 // ldr q20, [x26, #0x100]
+	WORD $0x4f90e287 // sdot v7.4s, v20.16b, v16.4b[0]
+	WORD $0x4f91e286 // sdot v6.4s, v20.16b, v17.4b[0]
+	WORD $0x4f92e285 // sdot v5.4s, v20.16b, v18.4b[0]
+	WORD $0x4f93e284 // sdot v4.4s, v20.16b, v19.4b[0]
+	WORD $0x3dc05354 // ldr q20, [x26, #0x140]
+	WORD $0x4fb0e287 // sdot v7.4s, v20.16b, v16.4b[1]
+	WORD $0x4fb1e286 // sdot v6.4s, v20.16b, v17.4b[1]
+	WORD $0x4fb2e285 // sdot v5.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb3e284 // sdot v4.4s, v20.16b, v19.4b[1]
+	WORD $0x3dc06354 // ldr q20, [x26, #0x180]
+	WORD $0x4f90ea87 // sdot v7.4s, v20.16b, v16.4b[2]
+	WORD $0x4f91ea86 // sdot v6.4s, v20.16b, v17.4b[2]
+	WORD $0x4f92ea85 // sdot v5.4s, v20.16b, v18.4b[2]
+	WORD $0x4f93ea84 // sdot v4.4s, v20.16b, v19.4b[2]
+	WORD $0x3dc07354 // ldr q20, [x26, #0x1c0]
+	WORD $0x4fb0ea87 // sdot v7.4s, v20.16b, v16.4b[3]
+	WORD $0x4fb1ea86 // sdot v6.4s, v20.16b, v17.4b[3]
+	WORD $0x4fb2ea85 // sdot v5.4s, v20.16b, v18.4b[3]
+	WORD $0xfc796ad0 // ldr d16, [x22, x25]
+	WORD $0x4fb3ea84 // sdot v4.4s, v20.16b, v19.4b[3]
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x6e26dc86 // fmul v6.4s, v4.4s, v6.4s
-	WORD $0x4e919650 // sdot v16.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9104128e // add x14, x20, #0x104
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4d40c9d2 // ld1r { v18.4s }, [x14]
-	WORD $0x6e27dc87 // fmul v7.4s, v4.4s, v7.4s
-	WORD $0x9104228e // add x14, x20, #0x108
-	WORD $0x4d40ca13 // ld1r { v19.4s }, [x16]
-	WORD $0x2a1803f0 // mov w16, w24
-	WORD $0x4e25ce23 // fmla v3.4s, v17.4s, v5.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x91040299 // add x25, x20, #0x100
+	WORD $0x9104129a // add x26, x20, #0x104
+	WORD $0x4d40cb31 // ld1r { v17.4s }, [x25]
+	WORD $0x91042299 // add x25, x20, #0x108
+	WORD $0x4d40cb52 // ld1r { v18.4s }, [x26]
+	WORD $0x9104329a // add x26, x20, #0x10c
 	WORD $0x91060294 // add x20, x20, #0x180
+	WORD $0x6e27de07 // fmul v7.4s, v16.4s, v7.4s
+	WORD $0x6e26de06 // fmul v6.4s, v16.4s, v6.4s
+	WORD $0x4d40cb53 // ld1r { v19.4s }, [x26]
+	WORD $0x6e25de05 // fmul v5.4s, v16.4s, v5.4s
+	WORD $0x6e24de04 // fmul v4.4s, v16.4s, v4.4s
+	WORD $0x4d40cb30 // ld1r { v16.4s }, [x25]
+	WORD $0x2a1803fa // mov w26, w24
+	WORD $0x52800039 // mov w25, #0x1 // =1
 	WORD $0x2a1f03f8 // mov w24, wzr
+	WORD $0x4e27ce23 // fmla v3.4s, v17.4s, v7.4s
 	WORD $0x4e26ce42 // fmla v2.4s, v18.4s, v6.4s
-	WORD $0x6e30dc84 // fmul v4.4s, v4.4s, v16.4s
-	WORD $0x4d40c9d0 // ld1r { v16.4s }, [x14]
-	WORD $0x5280002e // mov w14, #0x1 // =1
-	WORD $0x4e27ce01 // fmla v1.4s, v16.4s, v7.4s
+	WORD $0x4e25ce01 // fmla v1.4s, v16.4s, v5.4s
 	WORD $0x4e24ce60 // fmla v0.4s, v19.4s, v4.4s
-	WORD $0x3707ee50 // tbnz w16, #0x0, 0x10350 <pq_q8_0+0x350>
+	WORD $0x3707f67a // tbnz w26, #0x0, 0x10250 <pq_q8_0+0x250>
 	WORD $0xf1000ab5 // subs x21, x21, #0x2
 	WORD $0x91110273 // add x19, x19, #0x440
-	WORD $0x54ffed6c // b.gt 0x10340 <pq_q8_0+0x340>
-	WORD $0xb4ffeb8f // cbz x15, 0x10308 <pq_q8_0+0x308>
+	WORD $0x54fff56c // b.gt 0x1023c <pq_q8_0+0x23c>
+	WORD $0xb4fff38f // cbz x15, 0x10204 <pq_q8_0+0x204>
 	WORD $0x8b060047 // add x7, x2, x6
 	WORD $0xf10009ff // cmp x15, #0x2
 	WORD $0x3d8000e3 // str q3, [x7]
-	WORD $0x54ffeb03 // b.lo 0x10308 <pq_q8_0+0x308>
+	WORD $0x54fff303 // b.lo 0x10204 <pq_q8_0+0x204>
 	WORD $0xf1000dff // cmp x15, #0x3
 	WORD $0x3ca968e2 // str q2, [x7, x9]
-	WORD $0x54ffeaa3 // b.lo 0x10308 <pq_q8_0+0x308>
+	WORD $0x54fff2a3 // b.lo 0x10204 <pq_q8_0+0x204>
 	WORD $0xf10011ff // cmp x15, #0x4
 	WORD $0x3caa68e1 // str q1, [x7, x10]
-	WORD $0x54ffea43 // b.lo 0x10308 <pq_q8_0+0x308>
+	WORD $0x54fff243 // b.lo 0x10204 <pq_q8_0+0x204>
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3cac68e0 // str q0, [x7, x12]
-	WORD $0x54ffe9e3 // b.lo 0x10308 <pq_q8_0+0x308>
+	WORD $0x54fff1e3 // b.lo 0x10204 <pq_q8_0+0x204>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x5400138b // b.lt 0x10854 <pq_q8_0+0x854>
+	WORD $0x54000b6b // b.lt 0x1054c <pq_q8_0+0x54c>
 	WORD $0xd37df233 // lsl x19, x17, #3
 	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
 	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0x8b060298 // add x24, x20, x6
+	WORD $0xaa1f03fa // mov x26, xzr
 	WORD $0x8b130297 // add x23, x20, x19
-	WORD $0x91010298 // add x24, x20, #0x40
+	WORD $0x91010318 // add x24, x24, #0x40
 	WORD $0x52800039 // mov w25, #0x1 // =1
-	WORD $0xd37be9da // lsl x26, x14, #5
-	WORD $0x8b0e2710 // add x16, x24, x14, lsl #9
-	WORD $0x910202ae // add x14, x21, #0x80
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xfc7a6ae5 // ldr d5, [x23, x26]
-	WORD $0x4d40c9c6 // ld1r { v6.4s }, [x14]
-	WORD $0x3ce66a11 // ldr q17, [x16, x6]
-	WORD $0x910282ae // add x14, x21, #0xa0
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x4e869624 // sdot v4.4s, v17.16b, v6.16b
+	WORD $0x8b1a271b // add x27, x24, x26, lsl #9
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x4d40c9c7 // ld1r { v7.4s }, [x14]
-	WORD $0x910302ae // add x14, x21, #0xc0
-	WORD $0x4e879626 // sdot v6.4s, v17.16b, v7.16b
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x4d40c9d0 // ld1r { v16.4s }, [x14]
-	WORD $0x910382ae // add x14, x21, #0xe0
-	WORD $0x4e909627 // sdot v7.4s, v17.16b, v16.16b
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x4d40c9d2 // ld1r { v18.4s }, [x14]
-	WORD $0x910212ae // add x14, x21, #0x84
-	WORD $0x4e929630 // sdot v16.4s, v17.16b, v18.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc011d2 // ldr q18, [x14, #0x40]
-	WORD $0x910292ae // add x14, x21, #0xa4
-	WORD $0x4e919644 // sdot v4.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x910312ae // add x14, x21, #0xc4
-	WORD $0x4e919646 // sdot v6.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x910392ae // add x14, x21, #0xe4
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x910222ae // add x14, x21, #0x88
-	WORD $0x4e919650 // sdot v16.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
-	WORD $0x9102a2ae // add x14, x21, #0xa8
-	WORD $0x4e919644 // sdot v4.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x910322ae // add x14, x21, #0xc8
-	WORD $0x4e919646 // sdot v6.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9103a2ae // add x14, x21, #0xe8
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x910232ae // add x14, x21, #0x8c
-	WORD $0x4e919650 // sdot v16.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
-	WORD $0x9102b2ae // add x14, x21, #0xac
-	WORD $0x4e919644 // sdot v4.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x910332ae // add x14, x21, #0xcc
-	WORD $0x4e919646 // sdot v6.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9103b2ae // add x14, x21, #0xec
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x910242ae // add x14, x21, #0x90
-	WORD $0x4e919650 // sdot v16.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc041d2 // ldr q18, [x14, #0x100]
-	WORD $0x9102c2ae // add x14, x21, #0xb0
-	WORD $0x4e919644 // sdot v4.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x910342ae // add x14, x21, #0xd0
-	WORD $0x4e919646 // sdot v6.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9103c2ae // add x14, x21, #0xf0
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x910252ae // add x14, x21, #0x94
-	WORD $0x4e919650 // sdot v16.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc051d2 // ldr q18, [x14, #0x140]
-	WORD $0x9102d2ae // add x14, x21, #0xb4
-	WORD $0x4e919644 // sdot v4.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x910352ae // add x14, x21, #0xd4
-	WORD $0x4e919646 // sdot v6.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9103d2ae // add x14, x21, #0xf4
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x910262ae // add x14, x21, #0x98
-	WORD $0x4e919650 // sdot v16.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc061d2 // ldr q18, [x14, #0x180]
-	WORD $0x9102e2ae // add x14, x21, #0xb8
-	WORD $0x4e919644 // sdot v4.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x910362ae // add x14, x21, #0xd8
-	WORD $0x4e919646 // sdot v6.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9103e2ae // add x14, x21, #0xf8
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x910272ae // add x14, x21, #0x9c
-	WORD $0x4e919650 // sdot v16.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x8b060210 // add x16, x16, x6
-	WORD $0x9102f2ae // add x14, x21, #0xbc
-	WORD $0x3dc07212 // ldr q18, [x16, #0x1c0]
-	WORD $0x910472b0 // add x16, x21, #0x11c
-	WORD $0x4e919644 // sdot v4.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x910372ae // add x14, x21, #0xdc
-	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
-	WORD $0x4e919646 // sdot v6.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9103f2ae // add x14, x21, #0xfc
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x3dc02ab8 // ldr q24, [x21, #0xa0]
+	WORD $0xad4442b6 // ldp q22, q16, [x21, #0x80]
+	WORD $0x3dc00377 // ldr q23, [x27]
+	WORD $0xad45d2b1 // ldp q17, q20, [x21, #0xb0]
+	WORD $0x3dc03eb3 // ldr q19, [x21, #0xf0]
+	WORD $0xad46d6b2 // ldp q18, q21, [x21, #0xd0]
+	WORD $0x4f98e2e7 // sdot v7.4s, v23.16b, v24.4b[0]
+	WORD $0x4f96e2e6 // sdot v6.4s, v23.16b, v22.4b[0]
+	WORD $0xd37beb5a // lsl x26, x26, #5
+	WORD $0x4f94e2e5 // sdot v5.4s, v23.16b, v20.4b[0]
+	WORD $0x4f95e2e4 // sdot v4.4s, v23.16b, v21.4b[0]
+	WORD $0x3dc01377 // ldr q23, [x27, #0x40]
+	WORD $0x4fb6e2e6 // sdot v6.4s, v23.16b, v22.4b[1]
+	WORD $0x4fb8e2e7 // sdot v7.4s, v23.16b, v24.4b[1]
+	WORD $0x4fb4e2e5 // sdot v5.4s, v23.16b, v20.4b[1]
+	WORD $0x4fb5e2e4 // sdot v4.4s, v23.16b, v21.4b[1]
+	WORD $0x3dc02377 // ldr q23, [x27, #0x80]
+	WORD $0x4f96eae6 // sdot v6.4s, v23.16b, v22.4b[2]
+	WORD $0x4f98eae7 // sdot v7.4s, v23.16b, v24.4b[2]
+	WORD $0x4f94eae5 // sdot v5.4s, v23.16b, v20.4b[2]
+	WORD $0x4f95eae4 // sdot v4.4s, v23.16b, v21.4b[2]
+	WORD $0x3dc03377 // ldr q23, [x27, #0xc0]
+	WORD $0x4fb6eae6 // sdot v6.4s, v23.16b, v22.4b[3]
+	WORD $0x4fb8eae7 // sdot v7.4s, v23.16b, v24.4b[3]
+	WORD $0x4fb4eae5 // sdot v5.4s, v23.16b, v20.4b[3]
+	WORD $0x4fb5eae4 // sdot v4.4s, v23.16b, v21.4b[3]
+	WORD $0x3dc04374 // ldr q20, [x27, #0x100]
+	WORD $0x4f90e286 // sdot v6.4s, v20.16b, v16.4b[0]
+	WORD $0x4f91e287 // sdot v7.4s, v20.16b, v17.4b[0]
+	WORD $0x4f92e285 // sdot v5.4s, v20.16b, v18.4b[0]
+	WORD $0x4f93e284 // sdot v4.4s, v20.16b, v19.4b[0]
+	WORD $0x3dc05374 // ldr q20, [x27, #0x140]
+	WORD $0x4fb0e286 // sdot v6.4s, v20.16b, v16.4b[1]
+	WORD $0x4fb1e287 // sdot v7.4s, v20.16b, v17.4b[1]
+	WORD $0x4fb2e285 // sdot v5.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb3e284 // sdot v4.4s, v20.16b, v19.4b[1]
+	WORD $0x3dc06374 // ldr q20, [x27, #0x180]
+	WORD $0x4f90ea86 // sdot v6.4s, v20.16b, v16.4b[2]
+	WORD $0x4f91ea87 // sdot v7.4s, v20.16b, v17.4b[2]
+	WORD $0x4f92ea85 // sdot v5.4s, v20.16b, v18.4b[2]
+	WORD $0x4f93ea84 // sdot v4.4s, v20.16b, v19.4b[2]
+	WORD $0x3dc07374 // ldr q20, [x27, #0x1c0]
+	WORD $0x4fb0ea86 // sdot v6.4s, v20.16b, v16.4b[3]
+	WORD $0x4fb1ea87 // sdot v7.4s, v20.16b, v17.4b[3]
+	WORD $0x4fb2ea85 // sdot v5.4s, v20.16b, v18.4b[3]
+	WORD $0xfc7a6af0 // ldr d16, [x23, x26]
+	WORD $0x4fb3ea84 // sdot v4.4s, v20.16b, v19.4b[3]
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
-	WORD $0x6e24dca4 // fmul v4.4s, v5.4s, v4.4s
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x910442ae // add x14, x21, #0x110
 	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x6e26dca6 // fmul v6.4s, v5.4s, v6.4s
-	WORD $0x4e919650 // sdot v16.4s, v18.16b, v17.16b
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x910452ae // add x14, x21, #0x114
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4d40c9d2 // ld1r { v18.4s }, [x14]
-	WORD $0x6e27dca7 // fmul v7.4s, v5.4s, v7.4s
-	WORD $0x910462ae // add x14, x21, #0x118
-	WORD $0x4d40ca13 // ld1r { v19.4s }, [x16]
-	WORD $0x2a1903f0 // mov w16, w25
-	WORD $0x4e24ce23 // fmla v3.4s, v17.4s, v4.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x910442ba // add x26, x21, #0x110
+	WORD $0x910452bb // add x27, x21, #0x114
+	WORD $0x4d40cb51 // ld1r { v17.4s }, [x26]
+	WORD $0x910462ba // add x26, x21, #0x118
+	WORD $0x4d40cb72 // ld1r { v18.4s }, [x27]
+	WORD $0x910472bb // add x27, x21, #0x11c
 	WORD $0x910602b5 // add x21, x21, #0x180
+	WORD $0x6e26de06 // fmul v6.4s, v16.4s, v6.4s
+	WORD $0x6e27de07 // fmul v7.4s, v16.4s, v7.4s
+	WORD $0x4d40cb73 // ld1r { v19.4s }, [x27]
+	WORD $0x6e25de05 // fmul v5.4s, v16.4s, v5.4s
+	WORD $0x6e24de04 // fmul v4.4s, v16.4s, v4.4s
+	WORD $0x4d40cb50 // ld1r { v16.4s }, [x26]
+	WORD $0x2a1903fb // mov w27, w25
+	WORD $0x5280003a // mov w26, #0x1 // =1
 	WORD $0x2a1f03f9 // mov w25, wzr
-	WORD $0x4e26ce42 // fmla v2.4s, v18.4s, v6.4s
-	WORD $0x6e30dca5 // fmul v5.4s, v5.4s, v16.4s
-	WORD $0x4d40c9d0 // ld1r { v16.4s }, [x14]
-	WORD $0x5280002e // mov w14, #0x1 // =1
-	WORD $0x4e27ce01 // fmla v1.4s, v16.4s, v7.4s
-	WORD $0x4e25ce60 // fmla v0.4s, v19.4s, v5.4s
-	WORD $0x3707ee30 // tbnz w16, #0x0, 0x10608 <pq_q8_0+0x608>
+	WORD $0x4e26ce23 // fmla v3.4s, v17.4s, v6.4s
+	WORD $0x4e27ce42 // fmla v2.4s, v18.4s, v7.4s
+	WORD $0x4e25ce01 // fmla v1.4s, v16.4s, v5.4s
+	WORD $0x4e24ce60 // fmla v0.4s, v19.4s, v4.4s
+	WORD $0x3707f67b // tbnz w27, #0x0, 0x10408 <pq_q8_0+0x408>
 	WORD $0xf1000ad6 // subs x22, x22, #0x2
 	WORD $0x91110294 // add x20, x20, #0x440
-	WORD $0x54ffed4c // b.gt 0x105f8 <pq_q8_0+0x5f8>
+	WORD $0x54fff56c // b.gt 0x103f4 <pq_q8_0+0x3f4>
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3ca378e3 // str q3, [x7, x3, lsl #4]
-	WORD $0x54ffd560 // b.eq 0x10308 <pq_q8_0+0x308>
+	WORD $0x54ffe580 // b.eq 0x10204 <pq_q8_0+0x204>
 	WORD $0xf1001dff // cmp x15, #0x7
 	WORD $0x3cad68e2 // str q2, [x7, x13]
-	WORD $0x54ffd503 // b.lo 0x10308 <pq_q8_0+0x308>
-	WORD $0xf9400fee // ldr x14, [sp, #0x18]
+	WORD $0x54ffe523 // b.lo 0x10204 <pq_q8_0+0x204>
 	WORD $0xf10021ff // cmp x15, #0x8
 	WORD $0x3cae68e1 // str q1, [x7, x14]
-	WORD $0x54ffd483 // b.lo 0x10308 <pq_q8_0+0x308>
-	WORD $0xf94007ee // ldr x14, [sp, #0x8]
-	WORD $0x3cae68e0 // str q0, [x7, x14]
-	WORD $0x17fffea1 // b 0x10308 <pq_q8_0+0x308>
-	WORD $0xa9464ff4 // ldp x20, x19, [sp, #0x60]
-	WORD $0xf9400bfd // ldr x29, [sp, #0x10]
-	WORD $0xa94557f6 // ldp x22, x21, [sp, #0x50]
-	WORD $0xa9445ff8 // ldp x24, x23, [sp, #0x40]
-	WORD $0xa94367fa // ldp x26, x25, [sp, #0x30]
-	WORD $0xa9426ffe // ldp x30, x27, [sp, #0x20]
-	WORD $0x9101c3ff // add sp, sp, #0x70
+	WORD $0x54ffe4c3 // b.lo 0x10204 <pq_q8_0+0x204>
+	WORD $0x3cb068e0 // str q0, [x7, x16]
+	WORD $0x17ffff24 // b 0x10204 <pq_q8_0+0x204>
+	WORD $0xa9444ff4 // ldp x20, x19, [sp, #0x40]
+	WORD $0xa94357f6 // ldp x22, x21, [sp, #0x30]
+	WORD $0xa9425ff8 // ldp x24, x23, [sp, #0x20]
+	WORD $0xa94167fa // ldp x26, x25, [sp, #0x10]
+	WORD $0xf84507fb // ldr x27, [sp], #0x50
 	WORD $0xd65f03c0 // ret
 
-	// pq_q4_0: +2216
+	// pq_q4_0: +1424
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400510b // b.lt 0x112d0 <pq_q4_0+0xa28>
-	WORD $0xd101c3ff // sub sp, sp, #0x70
+	WORD $0x5400358b // b.lt 0x10c48 <pq_q4_0+0x6b8>
+	WORD $0xf81b0ffb // str x27, [sp, #-0x50]!
 	WORD $0x8b44fc89 // add x9, x4, x4, lsr #63
-	WORD $0x8b03046e // add x14, x3, x3, lsl #1
 	WORD $0xd37ef46a // lsl x10, x3, #2
+	WORD $0x8b03046e // add x14, x3, x3, lsl #1
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x10044d2f // adr x15, 0x19270 <peak_i8+0x254>
+	WORD $0x100323ef // adr x15, 0x16a30 <peak_i8+0x268>
 	WORD $0xd341fd2b // lsr x11, x9, #1
 	WORD $0x8b03014d // add x13, x10, x3
 	WORD $0xd37df069 // lsl x9, x3, #3
@@ -583,3760 +385,2572 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8b0b0d6c // add x12, x11, x11, lsl #3
 	WORD $0xd37ef5cb // lsl x11, x14, #2
 	WORD $0xd37df1ce // lsl x14, x14, #3
-	WORD $0xa9026ffe // stp x30, x27, [sp, #0x20]
+	WORD $0xcb0a0210 // sub x16, x16, x10
+	WORD $0xa90167fa // stp x26, x25, [sp, #0x10]
 	WORD $0xd37ae58c // lsl x12, x12, #6
-	WORD $0xa9013bfd // stp x29, x14, [sp, #0x10]
-	WORD $0xcb0a020e // sub x14, x16, x10
-	WORD $0xa90367fa // stp x26, x25, [sp, #0x30]
-	WORD $0xa9045ff8 // stp x24, x23, [sp, #0x40]
-	WORD $0xa90557f6 // stp x22, x21, [sp, #0x50]
-	WORD $0xa9064ff4 // stp x20, x19, [sp, #0x60]
-	WORD $0xf90007ee // str x14, [sp, #0x8]
-	WORD $0x14000005 // b 0x1092c <pq_q4_0+0x84>
+	WORD $0xa9025ff8 // stp x24, x23, [sp, #0x20]
+	WORD $0xa90357f6 // stp x22, x21, [sp, #0x30]
+	WORD $0xa9044ff4 // stp x20, x19, [sp, #0x40]
+	WORD $0x14000005 // b 0x10608 <pq_q4_0+0x78>
 	WORD $0xf1000508 // subs x8, x8, #0x1
 	WORD $0x8b0c0000 // add x0, x0, x12
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x54004c6d // b.le 0x112b4 <pq_q4_0+0xa0c>
-	WORD $0x37401b45 // tbnz w5, #0x8, 0x10c94 <pq_q4_0+0x3ec>
+	WORD $0x5400318d // b.le 0x10c34 <pq_q4_0+0x6a4>
+	WORD $0x374011c5 // tbnz w5, #0x8, 0x10840 <pq_q4_0+0x2b0>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x54001a0b // b.lt 0x10c84 <pq_q4_0+0x3dc>
+	WORD $0x5400108b // b.lt 0x10830 <pq_q4_0+0x2a0>
 	WORD $0xaa0003f1 // mov x17, x0
 	WORD $0xaa0103e6 // mov x6, x1
 	WORD $0xaa0403e7 // mov x7, x4
-	WORD $0xaa1f03f0 // mov x16, xzr
+	WORD $0xaa1f03f5 // mov x21, xzr
 	WORD $0x91010233 // add x19, x17, #0x40
 	WORD $0x52800034 // mov w20, #0x1 // =1
-	WORD $0x8b10226e // add x14, x19, x16, lsl #8
 	WORD $0xbd4024c6 // ldr s6, [x6, #0x24]
-	WORD $0x8b101638 // add x24, x17, x16, lsl #5
-	WORD $0xaa0603f6 // mov x22, x6
-	WORD $0x910040d9 // add x25, x6, #0x10
-	WORD $0x910050da // add x26, x6, #0x14
-	WORD $0x6ea144c7 // ushl v7.4s, v6.4s, v1.4s
-	WORD $0xaa0e03f0 // mov x16, x14
-	WORD $0xfd400306 // ldr d6, [x24]
-	WORD $0x3dc00210 // ldr q16, [x16]
-	WORD $0x910020db // add x27, x6, #0x8
-	WORD $0x4ddfcad1 // ld1r { v17.4s }, [x22], #4
-	WORD $0x910060dd // add x29, x6, #0x18
-	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x910030de // add x30, x6, #0xc
-	WORD $0x910080d7 // add x23, x6, #0x20
-	WORD $0xaa0e03f5 // mov x21, x14
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc00210 // ldr q16, [x16]
-	WORD $0x4d40cb31 // ld1r { v17.4s }, [x25]
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc01210 // ldr q16, [x16, #0x40]
-	WORD $0x4d40cad1 // ld1r { v17.4s }, [x22]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc01210 // ldr q16, [x16, #0x40]
-	WORD $0x4d40cb51 // ld1r { v17.4s }, [x26]
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc02210 // ldr q16, [x16, #0x80]
-	WORD $0x4d40cb71 // ld1r { v17.4s }, [x27]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc02210 // ldr q16, [x16, #0x80]
-	WORD $0x4d40cbb1 // ld1r { v17.4s }, [x29]
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc03210 // ldr q16, [x16, #0xc0]
-	WORD $0x4d40cbd1 // ld1r { v17.4s }, [x30]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc03210 // ldr q16, [x16, #0xc0]
-	WORD $0x910070d0 // add x16, x6, #0x1c
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4d40ca11 // ld1r { v17.4s }, [x16]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0xbd4024d2 // ldr s18, [x6, #0x24]
-	WORD $0x4d40caf0 // ld1r { v16.4s }, [x23]
-	WORD $0xfd400711 // ldr d17, [x24, #0x8]
-	WORD $0x3dc006b3 // ldr q19, [x21, #0x10]
-	WORD $0x6ea14652 // ushl v18.4s, v18.4s, v1.4s
-	WORD $0x4d40c8d4 // ld1r { v20.4s }, [x6]
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x4e040652 // dup v18.4s, v18.s[0]
-	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc006b3 // ldr q19, [x21, #0x10]
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x4e26ce05 // fmla v5.4s, v16.4s, v6.4s
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc016b3 // ldr q19, [x21, #0x50]
-	WORD $0x4d40cad4 // ld1r { v20.4s }, [x22]
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc016b3 // ldr q19, [x21, #0x50]
-	WORD $0x4d40cb54 // ld1r { v20.4s }, [x26]
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc026b3 // ldr q19, [x21, #0x90]
-	WORD $0x4d40cb74 // ld1r { v20.4s }, [x27]
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc026b3 // ldr q19, [x21, #0x90]
-	WORD $0x4d40cbb4 // ld1r { v20.4s }, [x29]
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc036b3 // ldr q19, [x21, #0xd0]
-	WORD $0x4d40cbd4 // ld1r { v20.4s }, [x30]
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc036b3 // ldr q19, [x21, #0xd0]
-	WORD $0x4d40ca14 // ld1r { v20.4s }, [x16]
-	WORD $0xaa0e03f5 // mov x21, x14
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0xbd4024d5 // ldr s21, [x6, #0x24]
-	WORD $0x4d40caf3 // ld1r { v19.4s }, [x23]
-	WORD $0xfd400b14 // ldr d20, [x24, #0x10]
-	WORD $0x3dc00ab6 // ldr q22, [x21, #0x20]
-	WORD $0x6ea146b5 // ushl v21.4s, v21.4s, v1.4s
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x8b152276 // add x22, x19, x21, lsl #8
+	WORD $0x8b151635 // add x21, x17, x21, lsl #5
+	WORD $0x4f2354d0 // shl v16.4s, v6.4s, #0x3
+	WORD $0xad404ad1 // ldp q17, q18, [x22]
+	WORD $0xad4152d3 // ldp q19, q20, [x22, #0x20]
+	WORD $0xad4018c7 // ldp q7, q6, [x6]
+	WORD $0x4e040610 // dup v16.4s, v16.s[0]
+	WORD $0x4e201e35 // and v21.16b, v17.16b, v0.16b
+	WORD $0x6f3c0636 // ushr v22.4s, v17.4s, #0x4
+	WORD $0x4e201e57 // and v23.16b, v18.16b, v0.16b
+	WORD $0x6f3c0658 // ushr v24.4s, v18.4s, #0x4
+	WORD $0x4e201e99 // and v25.16b, v20.16b, v0.16b
+	WORD $0x4e201e7a // and v26.16b, v19.16b, v0.16b
+	WORD $0x6f3c067b // ushr v27.4s, v19.4s, #0x4
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x4eb01e12 // mov v18.16b, v16.16b
+	WORD $0x4eb01e13 // mov v19.16b, v16.16b
+	WORD $0x4eb01e11 // mov v17.16b, v16.16b
+	WORD $0x4f87e330 // sdot v16.4s, v25.16b, v7.4b[0]
 	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
-	WORD $0x4e0406b5 // dup v21.4s, v21.s[0]
-	WORD $0x6e32de27 // fmul v7.4s, v17.4s, v18.4s
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc00ab6 // ldr q22, [x21, #0x20]
-	WORD $0x4d40cb37 // ld1r { v23.4s }, [x25]
-	WORD $0x4e27ce64 // fmla v4.4s, v19.4s, v7.4s
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc01ab6 // ldr q22, [x21, #0x60]
-	WORD $0x4d40cad7 // ld1r { v23.4s }, [x22]
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc01ab6 // ldr q22, [x21, #0x60]
-	WORD $0x4d40cb57 // ld1r { v23.4s }, [x26]
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc02ab6 // ldr q22, [x21, #0xa0]
-	WORD $0x4d40cb77 // ld1r { v23.4s }, [x27]
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc02ab6 // ldr q22, [x21, #0xa0]
-	WORD $0x4d40cbb7 // ld1r { v23.4s }, [x29]
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc03ab6 // ldr q22, [x21, #0xe0]
-	WORD $0x4d40cbd7 // ld1r { v23.4s }, [x30]
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc03ab6 // ldr q22, [x21, #0xe0]
-	WORD $0x4d40ca17 // ld1r { v23.4s }, [x16]
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0xbd4024d8 // ldr s24, [x6, #0x24]
-	WORD $0x4d40caf6 // ld1r { v22.4s }, [x23]
-	WORD $0xfd400f17 // ldr d23, [x24, #0x18]
-	WORD $0x3dc00dd9 // ldr q25, [x14, #0x30]
-	WORD $0x6ea14718 // ushl v24.4s, v24.4s, v1.4s
-	WORD $0x4d40c8da // ld1r { v26.4s }, [x6]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x0e217af7 // fcvtl v23.4s, v23.4h
-	WORD $0x9100c0c6 // add x6, x6, #0x30
-	WORD $0x4e040718 // dup v24.4s, v24.s[0]
-	WORD $0x6e35de91 // fmul v17.4s, v20.4s, v21.4s
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc00dd9 // ldr q25, [x14, #0x30]
-	WORD $0x4d40cb3a // ld1r { v26.4s }, [x25]
-	WORD $0x4e31cec3 // fmla v3.4s, v22.4s, v17.4s
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
+	WORD $0x4f87e2b2 // sdot v18.4s, v21.16b, v7.4b[0]
+	WORD $0x4f87e2f3 // sdot v19.4s, v23.16b, v7.4b[0]
+	WORD $0x4f87e351 // sdot v17.4s, v26.16b, v7.4b[0]
+	WORD $0xad425ed5 // ldp q21, q23, [x22, #0x40]
+	WORD $0xad436ad9 // ldp q25, q26, [x22, #0x60]
+	WORD $0x4f86e290 // sdot v16.4s, v20.16b, v6.4b[0]
+	WORD $0x4f86e2d2 // sdot v18.4s, v22.16b, v6.4b[0]
+	WORD $0x4f86e313 // sdot v19.4s, v24.16b, v6.4b[0]
+	WORD $0x4e201eb4 // and v20.16b, v21.16b, v0.16b
+	WORD $0x4e201ef6 // and v22.16b, v23.16b, v0.16b
+	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
+	WORD $0x4e201f58 // and v24.16b, v26.16b, v0.16b
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x4f86e371 // sdot v17.4s, v27.16b, v6.4b[0]
+	WORD $0x4e201f3b // and v27.16b, v25.16b, v0.16b
+	WORD $0x4fa7e310 // sdot v16.4s, v24.16b, v7.4b[1]
+	WORD $0x4fa7e292 // sdot v18.4s, v20.16b, v7.4b[1]
 	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0xad4462d4 // ldp q20, q24, [x22, #0x80]
+	WORD $0x4fa7e2d3 // sdot v19.4s, v22.16b, v7.4b[1]
+	WORD $0x4e201f56 // and v22.16b, v26.16b, v0.16b
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4fa7e371 // sdot v17.4s, v27.16b, v7.4b[1]
+	WORD $0xad456eda // ldp q26, q27, [x22, #0xa0]
 	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc01dd9 // ldr q25, [x14, #0x70]
-	WORD $0x4d40cada // ld1r { v26.4s }, [x22]
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc01dd9 // ldr q25, [x14, #0x70]
-	WORD $0x4d40cb5a // ld1r { v26.4s }, [x26]
+	WORD $0x4fa6e2d0 // sdot v16.4s, v22.16b, v6.4b[1]
+	WORD $0x4e201e96 // and v22.16b, v20.16b, v0.16b
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x4fa6e2b2 // sdot v18.4s, v21.16b, v6.4b[1]
+	WORD $0x4fa6e2f3 // sdot v19.4s, v23.16b, v6.4b[1]
+	WORD $0x4e201f15 // and v21.16b, v24.16b, v0.16b
+	WORD $0x6f3c0717 // ushr v23.4s, v24.4s, #0x4
+	WORD $0x4e201f78 // and v24.16b, v27.16b, v0.16b
+	WORD $0x4fa6e331 // sdot v17.4s, v25.16b, v6.4b[1]
+	WORD $0x4e201f59 // and v25.16b, v26.16b, v0.16b
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0x4f87ead2 // sdot v18.4s, v22.16b, v7.4b[2]
+	WORD $0x4f87eb10 // sdot v16.4s, v24.16b, v7.4b[2]
+	WORD $0x4f87eab3 // sdot v19.4s, v21.16b, v7.4b[2]
+	WORD $0x4e201ef5 // and v21.16b, v23.16b, v0.16b
+	WORD $0x4e201f76 // and v22.16b, v27.16b, v0.16b
+	WORD $0x4f87eb31 // sdot v17.4s, v25.16b, v7.4b[2]
+	WORD $0xad4662d7 // ldp q23, q24, [x22, #0xc0]
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4f86ea92 // sdot v18.4s, v20.16b, v6.4b[2]
+	WORD $0xad4766d4 // ldp q20, q25, [x22, #0xe0]
+	WORD $0x4f86ead0 // sdot v16.4s, v22.16b, v6.4b[2]
+	WORD $0x4f86eab3 // sdot v19.4s, v21.16b, v6.4b[2]
+	WORD $0x4e201ef5 // and v21.16b, v23.16b, v0.16b
+	WORD $0x4e201f16 // and v22.16b, v24.16b, v0.16b
+	WORD $0x4e201f3b // and v27.16b, v25.16b, v0.16b
+	WORD $0x4f86eb51 // sdot v17.4s, v26.16b, v6.4b[2]
+	WORD $0x4e201e9a // and v26.16b, v20.16b, v0.16b
 	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc02dd9 // ldr q25, [x14, #0xb0]
-	WORD $0x4d40cb7a // ld1r { v26.4s }, [x27]
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc02dd9 // ldr q25, [x14, #0xb0]
-	WORD $0x4d40cbba // ld1r { v26.4s }, [x29]
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc03dd9 // ldr q25, [x14, #0xf0]
-	WORD $0x4d40cbda // ld1r { v26.4s }, [x30]
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc03dd9 // ldr q25, [x14, #0xf0]
-	WORD $0x4d40ca1a // ld1r { v26.4s }, [x16]
-	WORD $0x2a1403ee // mov w14, w20
-	WORD $0x52800030 // mov w16, #0x1 // =1
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x4fa7eb70 // sdot v16.4s, v27.16b, v7.4b[3]
+	WORD $0x4fa7eab2 // sdot v18.4s, v21.16b, v7.4b[3]
+	WORD $0x4fa7ead3 // sdot v19.4s, v22.16b, v7.4b[3]
+	WORD $0x6f3c06f5 // ushr v21.4s, v23.4s, #0x4
+	WORD $0x6f3c0716 // ushr v22.4s, v24.4s, #0x4
+	WORD $0x4fa7eb51 // sdot v17.4s, v26.16b, v7.4b[3]
+	WORD $0x6f3c0687 // ushr v7.4s, v20.4s, #0x4
+	WORD $0x4e201f34 // and v20.16b, v25.16b, v0.16b
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x2a1403f6 // mov w22, w20
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4fa6ea90 // sdot v16.4s, v20.16b, v6.4b[3]
 	WORD $0x2a1f03f4 // mov w20, wzr
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x4d40caf4 // ld1r { v20.4s }, [x23]
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x6e38def2 // fmul v18.4s, v23.4s, v24.4s
-	WORD $0x4e32ce82 // fmla v2.4s, v20.4s, v18.4s
-	WORD $0x3707e76e // tbnz w14, #0x0, 0x10960 <pq_q4_0+0xb8>
+	WORD $0x4fa6eab2 // sdot v18.4s, v21.16b, v6.4b[3]
+	WORD $0x4fa6ead3 // sdot v19.4s, v22.16b, v6.4b[3]
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6d4056b4 // ldp d20, d21, [x21]
+	WORD $0x4fa6e8f1 // sdot v17.4s, v7.16b, v6.4b[3]
+	WORD $0x6d411ea6 // ldp d6, d7, [x21, #0x10]
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x910080d5 // add x21, x6, #0x20
+	WORD $0x9100c0c6 // add x6, x6, #0x30
+	WORD $0x6e32de92 // fmul v18.4s, v20.4s, v18.4s
+	WORD $0x6e33deb3 // fmul v19.4s, v21.4s, v19.4s
+	WORD $0x4d40cab4 // ld1r { v20.4s }, [x21]
+	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
+	WORD $0x6e31dcc6 // fmul v6.4s, v6.4s, v17.4s
+	WORD $0x52800035 // mov w21, #0x1 // =1
+	WORD $0x4e32ce85 // fmla v5.4s, v20.4s, v18.4s
+	WORD $0x4e33ce84 // fmla v4.4s, v20.4s, v19.4s
+	WORD $0x4e26ce83 // fmla v3.4s, v20.4s, v6.4s
+	WORD $0x4e27ce82 // fmla v2.4s, v20.4s, v7.4s
+	WORD $0x3707f0f6 // tbnz w22, #0x0, 0x1063c <pq_q4_0+0xac>
 	WORD $0xf10008e7 // subs x7, x7, #0x2
 	WORD $0x91090231 // add x17, x17, #0x240
-	WORD $0x54ffe6ac // b.gt 0x10954 <pq_q4_0+0xac>
-	WORD $0xb4ffe4cf // cbz x15, 0x1091c <pq_q4_0+0x74>
+	WORD $0x54fff02c // b.gt 0x10630 <pq_q4_0+0xa0>
+	WORD $0xb4ffee4f // cbz x15, 0x105f8 <pq_q4_0+0x68>
 	WORD $0xad001045 // stp q5, q4, [x2]
 	WORD $0xad010843 // stp q3, q2, [x2, #0x20]
-	WORD $0x17ffff23 // b 0x1091c <pq_q4_0+0x74>
+	WORD $0x17ffff6f // b 0x105f8 <pq_q4_0+0x68>
 	WORD $0xaa1f03f1 // mov x17, xzr
-	WORD $0x14000004 // b 0x10ca8 <pq_q4_0+0x400>
+	WORD $0x14000004 // b 0x10854 <pq_q4_0+0x2c4>
 	WORD $0x91000631 // add x17, x17, #0x1
 	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54ffe3c0 // b.eq 0x1091c <pq_q4_0+0x74>
+	WORD $0x54ffed40 // b.eq 0x105f8 <pq_q4_0+0x68>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x540015cd // b.le 0x10f78 <pq_q4_0+0x6d0>
+	WORD $0x54000d4d // b.le 0x10a14 <pq_q4_0+0x484>
 	WORD $0xd37df227 // lsl x7, x17, #3
 	WORD $0xaa0003f3 // mov x19, x0
 	WORD $0xaa0103f4 // mov x20, x1
 	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0x8b060277 // add x23, x19, x6
+	WORD $0xaa1f03f9 // mov x25, xzr
 	WORD $0x8b070276 // add x22, x19, x7
-	WORD $0x91010277 // add x23, x19, #0x40
+	WORD $0x910102f7 // add x23, x23, #0x40
 	WORD $0x52800038 // mov w24, #0x1 // =1
 	WORD $0xbd412286 // ldr s6, [x20, #0x120]
-	WORD $0xd37be9d9 // lsl x25, x14, #5
-	WORD $0x8b0e22f0 // add x16, x23, x14, lsl #8
-	WORD $0xbd412e92 // ldr s18, [x20, #0x12c]
-	WORD $0xbd412a91 // ldr s17, [x20, #0x128]
-	WORD $0xbd412690 // ldr s16, [x20, #0x124]
-	WORD $0x6ea144c7 // ushl v7.4s, v6.4s, v1.4s
-	WORD $0xfc796ac6 // ldr d6, [x22, x25]
-	WORD $0x3ce66a13 // ldr q19, [x16, x6]
-	WORD $0xaa1403ee // mov x14, x20
-	WORD $0x6ea14610 // ushl v16.4s, v16.4s, v1.4s
-	WORD $0x4ddfc9d4 // ld1r { v20.4s }, [x14], #4
-	WORD $0x91008299 // add x25, x20, #0x20
-	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x6ea14631 // ushl v17.4s, v17.4s, v1.4s
-	WORD $0x4e040610 // dup v16.4s, v16.s[0]
-	WORD $0x6ea14652 // ushl v18.4s, v18.4s, v1.4s
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4e040631 // dup v17.4s, v17.s[0]
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x91010299 // add x25, x20, #0x40
-	WORD $0x4e040652 // dup v18.4s, v18.s[0]
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x91018299 // add x25, x20, #0x60
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x91004299 // add x25, x20, #0x10
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3ce66a13 // ldr q19, [x16, x6]
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x9100c299 // add x25, x20, #0x30
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x91014299 // add x25, x20, #0x50
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x9101c299 // add x25, x20, #0x70
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b060219 // add x25, x16, x6
-	WORD $0x3dc01333 // ldr q19, [x25, #0x40]
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9100928e // add x14, x20, #0x24
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101128e // add x14, x20, #0x44
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101928e // add x14, x20, #0x64
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc011d3 // ldr q19, [x14, #0x40]
-	WORD $0x9100528e // add x14, x20, #0x14
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9100d28e // add x14, x20, #0x34
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101528e // add x14, x20, #0x54
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101d28e // add x14, x20, #0x74
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc021d3 // ldr q19, [x14, #0x80]
-	WORD $0x9100228e // add x14, x20, #0x8
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9100a28e // add x14, x20, #0x28
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101228e // add x14, x20, #0x48
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101a28e // add x14, x20, #0x68
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc021d3 // ldr q19, [x14, #0x80]
-	WORD $0x9100628e // add x14, x20, #0x18
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9100e28e // add x14, x20, #0x38
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101628e // add x14, x20, #0x58
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101e28e // add x14, x20, #0x78
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc031d3 // ldr q19, [x14, #0xc0]
-	WORD $0x9100328e // add x14, x20, #0xc
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9100b28e // add x14, x20, #0x2c
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101328e // add x14, x20, #0x4c
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101b28e // add x14, x20, #0x6c
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc031d3 // ldr q19, [x14, #0xc0]
-	WORD $0x9100728e // add x14, x20, #0x1c
-	WORD $0x91043290 // add x16, x20, #0x10c
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9100f28e // add x14, x20, #0x3c
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101728e // add x14, x20, #0x5c
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101f28e // add x14, x20, #0x7c
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x6e27dcc7 // fmul v7.4s, v6.4s, v7.4s
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9104028e // add x14, x20, #0x100
+	WORD $0xbd412687 // ldr s7, [x20, #0x124]
+	WORD $0x8b1922fa // add x26, x23, x25, lsl #8
+	WORD $0xbd412a90 // ldr s16, [x20, #0x128]
+	WORD $0xbd412e91 // ldr s17, [x20, #0x12c]
+	WORD $0xd37beb39 // lsl x25, x25, #5
+	WORD $0x6ea144c6 // ushl v6.4s, v6.4s, v1.4s
+	WORD $0x6ea144e7 // ushl v7.4s, v7.4s, v1.4s
+	WORD $0x3dc0035a // ldr q26, [x26]
+	WORD $0x6ea14615 // ushl v21.4s, v16.4s, v1.4s
+	WORD $0x6ea14636 // ushl v22.4s, v17.4s, v1.4s
+	WORD $0x4e201f5b // and v27.16b, v26.16b, v0.16b
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0xad404e92 // ldp q18, q19, [x20]
+	WORD $0x4e0404d1 // dup v17.4s, v6.s[0]
+	WORD $0xad415297 // ldp q23, q20, [x20, #0x20]
+	WORD $0x4e0404f0 // dup v16.4s, v7.s[0]
+	WORD $0x4e0406a7 // dup v7.4s, v21.s[0]
+	WORD $0x4e0406c6 // dup v6.4s, v22.s[0]
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0xad425698 // ldp q24, q21, [x20, #0x40]
+	WORD $0x4f92e371 // sdot v17.4s, v27.16b, v18.4b[0]
+	WORD $0xad435a99 // ldp q25, q22, [x20, #0x60]
+	WORD $0x4f97e370 // sdot v16.4s, v27.16b, v23.4b[0]
+	WORD $0x4f98e367 // sdot v7.4s, v27.16b, v24.4b[0]
+	WORD $0x4f93e351 // sdot v17.4s, v26.16b, v19.4b[0]
+	WORD $0x4f94e350 // sdot v16.4s, v26.16b, v20.4b[0]
+	WORD $0x4f99e366 // sdot v6.4s, v27.16b, v25.4b[0]
+	WORD $0x3dc0135b // ldr q27, [x26, #0x40]
+	WORD $0x4f95e347 // sdot v7.4s, v26.16b, v21.4b[0]
+	WORD $0x4f96e346 // sdot v6.4s, v26.16b, v22.4b[0]
+	WORD $0x4e201f7a // and v26.16b, v27.16b, v0.16b
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x4fb2e351 // sdot v17.4s, v26.16b, v18.4b[1]
+	WORD $0x4fb7e350 // sdot v16.4s, v26.16b, v23.4b[1]
+	WORD $0x4fb8e347 // sdot v7.4s, v26.16b, v24.4b[1]
+	WORD $0x4fb9e346 // sdot v6.4s, v26.16b, v25.4b[1]
+	WORD $0x4e201f7a // and v26.16b, v27.16b, v0.16b
+	WORD $0x3dc0235b // ldr q27, [x26, #0x80]
+	WORD $0x4fb3e351 // sdot v17.4s, v26.16b, v19.4b[1]
+	WORD $0x4fb4e350 // sdot v16.4s, v26.16b, v20.4b[1]
+	WORD $0x4fb5e347 // sdot v7.4s, v26.16b, v21.4b[1]
+	WORD $0x4fb6e346 // sdot v6.4s, v26.16b, v22.4b[1]
+	WORD $0x4e201f7a // and v26.16b, v27.16b, v0.16b
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x4f92eb51 // sdot v17.4s, v26.16b, v18.4b[2]
+	WORD $0x4f97eb50 // sdot v16.4s, v26.16b, v23.4b[2]
+	WORD $0x4f98eb47 // sdot v7.4s, v26.16b, v24.4b[2]
+	WORD $0x4f99eb46 // sdot v6.4s, v26.16b, v25.4b[2]
+	WORD $0x4e201f7a // and v26.16b, v27.16b, v0.16b
+	WORD $0x3dc0335b // ldr q27, [x26, #0xc0]
+	WORD $0x9104129a // add x26, x20, #0x104
+	WORD $0x4f93eb51 // sdot v17.4s, v26.16b, v19.4b[2]
+	WORD $0x4f94eb50 // sdot v16.4s, v26.16b, v20.4b[2]
+	WORD $0x4f95eb47 // sdot v7.4s, v26.16b, v21.4b[2]
+	WORD $0x4f96eb46 // sdot v6.4s, v26.16b, v22.4b[2]
+	WORD $0x4e201f7a // and v26.16b, v27.16b, v0.16b
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x4fb2eb51 // sdot v17.4s, v26.16b, v18.4b[3]
+	WORD $0x4e201f72 // and v18.16b, v27.16b, v0.16b
+	WORD $0x4fb7eb50 // sdot v16.4s, v26.16b, v23.4b[3]
+	WORD $0x4fb8eb47 // sdot v7.4s, v26.16b, v24.4b[3]
+	WORD $0x4fb9eb46 // sdot v6.4s, v26.16b, v25.4b[3]
+	WORD $0x4fb3ea51 // sdot v17.4s, v18.16b, v19.4b[3]
+	WORD $0x4fb4ea50 // sdot v16.4s, v18.16b, v20.4b[3]
+	WORD $0x4fb5ea47 // sdot v7.4s, v18.16b, v21.4b[3]
+	WORD $0xfc796ad3 // ldr d19, [x22, x25]
+	WORD $0x4fb6ea46 // sdot v6.4s, v18.16b, v22.4b[3]
+	WORD $0x0e217a72 // fcvtl v18.4s, v19.4h
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e30dcd0 // fmul v16.4s, v6.4s, v16.4s
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d3 // ld1r { v19.4s }, [x14]
-	WORD $0x9104128e // add x14, x20, #0x104
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x6e31dcd1 // fmul v17.4s, v6.4s, v17.4s
-	WORD $0x9104228e // add x14, x20, #0x108
-	WORD $0x4d40ca15 // ld1r { v21.4s }, [x16]
-	WORD $0x2a1803f0 // mov w16, w24
-	WORD $0x4e27ce65 // fmla v5.4s, v19.4s, v7.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x91040299 // add x25, x20, #0x100
+	WORD $0x4d40cb33 // ld1r { v19.4s }, [x25]
+	WORD $0x91042299 // add x25, x20, #0x108
+	WORD $0x4d40cb54 // ld1r { v20.4s }, [x26]
+	WORD $0x9104329a // add x26, x20, #0x10c
 	WORD $0x91060294 // add x20, x20, #0x180
+	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
+	WORD $0x6e30de50 // fmul v16.4s, v18.4s, v16.4s
+	WORD $0x4d40cb55 // ld1r { v21.4s }, [x26]
+	WORD $0x6e27de47 // fmul v7.4s, v18.4s, v7.4s
+	WORD $0x6e26de46 // fmul v6.4s, v18.4s, v6.4s
+	WORD $0x4d40cb32 // ld1r { v18.4s }, [x25]
+	WORD $0x2a1803fa // mov w26, w24
+	WORD $0x52800039 // mov w25, #0x1 // =1
 	WORD $0x2a1f03f8 // mov w24, wzr
+	WORD $0x4e31ce65 // fmla v5.4s, v19.4s, v17.4s
 	WORD $0x4e30ce84 // fmla v4.4s, v20.4s, v16.4s
-	WORD $0x6e32dcc6 // fmul v6.4s, v6.4s, v18.4s
-	WORD $0x4d40c9d2 // ld1r { v18.4s }, [x14]
-	WORD $0x5280002e // mov w14, #0x1 // =1
-	WORD $0x4e31ce43 // fmla v3.4s, v18.4s, v17.4s
+	WORD $0x4e27ce43 // fmla v3.4s, v18.4s, v7.4s
 	WORD $0x4e26cea2 // fmla v2.4s, v21.4s, v6.4s
-	WORD $0x3707ebf0 // tbnz w16, #0x0, 0x10ce4 <pq_q4_0+0x43c>
+	WORD $0x3707f49a // tbnz w26, #0x0, 0x10894 <pq_q4_0+0x304>
 	WORD $0xf1000ab5 // subs x21, x21, #0x2
 	WORD $0x91090273 // add x19, x19, #0x240
-	WORD $0x54ffeb0c // b.gt 0x10cd4 <pq_q4_0+0x42c>
-	WORD $0xb4ffe92f // cbz x15, 0x10c9c <pq_q4_0+0x3f4>
+	WORD $0x54fff38c // b.gt 0x10880 <pq_q4_0+0x2f0>
+	WORD $0xb4fff1af // cbz x15, 0x10848 <pq_q4_0+0x2b8>
 	WORD $0x8b060047 // add x7, x2, x6
 	WORD $0xf10009ff // cmp x15, #0x2
 	WORD $0x3d8000e5 // str q5, [x7]
-	WORD $0x54ffe8a3 // b.lo 0x10c9c <pq_q4_0+0x3f4>
+	WORD $0x54fff123 // b.lo 0x10848 <pq_q4_0+0x2b8>
 	WORD $0xf1000dff // cmp x15, #0x3
 	WORD $0x3caa68e4 // str q4, [x7, x10]
-	WORD $0x54ffe843 // b.lo 0x10c9c <pq_q4_0+0x3f4>
+	WORD $0x54fff0c3 // b.lo 0x10848 <pq_q4_0+0x2b8>
 	WORD $0xf10011ff // cmp x15, #0x4
 	WORD $0x3ca968e3 // str q3, [x7, x9]
-	WORD $0x54ffe7e3 // b.lo 0x10c9c <pq_q4_0+0x3f4>
+	WORD $0x54fff063 // b.lo 0x10848 <pq_q4_0+0x2b8>
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3cab68e2 // str q2, [x7, x11]
-	WORD $0x54ffe783 // b.lo 0x10c9c <pq_q4_0+0x3f4>
+	WORD $0x54fff003 // b.lo 0x10848 <pq_q4_0+0x2b8>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x540015eb // b.lt 0x11280 <pq_q4_0+0x9d8>
+	WORD $0x54000d4b // b.lt 0x10c08 <pq_q4_0+0x678>
 	WORD $0xd37df233 // lsl x19, x17, #3
 	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
 	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0x8b060298 // add x24, x20, x6
+	WORD $0xaa1f03fa // mov x26, xzr
 	WORD $0x8b130297 // add x23, x20, x19
-	WORD $0x91010298 // add x24, x20, #0x40
+	WORD $0x91010318 // add x24, x24, #0x40
 	WORD $0x52800039 // mov w25, #0x1 // =1
-	WORD $0xbd4132a7 // ldr s7, [x21, #0x130]
-	WORD $0xd37be9da // lsl x26, x14, #5
-	WORD $0x8b0e2310 // add x16, x24, x14, lsl #8
-	WORD $0xbd413eb2 // ldr s18, [x21, #0x13c]
-	WORD $0xbd413ab1 // ldr s17, [x21, #0x138]
-	WORD $0xbd4136b0 // ldr s16, [x21, #0x134]
+	WORD $0xbd4132a6 // ldr s6, [x21, #0x130]
+	WORD $0xbd4136a7 // ldr s7, [x21, #0x134]
+	WORD $0x8b1a231b // add x27, x24, x26, lsl #8
+	WORD $0xbd413ab0 // ldr s16, [x21, #0x138]
+	WORD $0xbd413eb1 // ldr s17, [x21, #0x13c]
+	WORD $0xd37beb5a // lsl x26, x26, #5
+	WORD $0x6ea144c6 // ushl v6.4s, v6.4s, v1.4s
 	WORD $0x6ea144e7 // ushl v7.4s, v7.4s, v1.4s
-	WORD $0xfc7a6ae6 // ldr d6, [x23, x26]
-	WORD $0x3ce66a13 // ldr q19, [x16, x6]
-	WORD $0x910202ae // add x14, x21, #0x80
-	WORD $0x6ea14610 // ushl v16.4s, v16.4s, v1.4s
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910282ae // add x14, x21, #0xa0
-	WORD $0x6ea14631 // ushl v17.4s, v17.4s, v1.4s
-	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x6ea14652 // ushl v18.4s, v18.4s, v1.4s
-	WORD $0x4e040610 // dup v16.4s, v16.s[0]
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x4e040631 // dup v17.4s, v17.s[0]
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4e040652 // dup v18.4s, v18.s[0]
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910302ae // add x14, x21, #0xc0
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910382ae // add x14, x21, #0xe0
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910242ae // add x14, x21, #0x90
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3ce66a13 // ldr q19, [x16, x6]
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9102c2ae // add x14, x21, #0xb0
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910342ae // add x14, x21, #0xd0
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9103c2ae // add x14, x21, #0xf0
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc011d3 // ldr q19, [x14, #0x40]
-	WORD $0x910212ae // add x14, x21, #0x84
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910292ae // add x14, x21, #0xa4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910312ae // add x14, x21, #0xc4
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910392ae // add x14, x21, #0xe4
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc011d3 // ldr q19, [x14, #0x40]
-	WORD $0x910252ae // add x14, x21, #0x94
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9102d2ae // add x14, x21, #0xb4
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910352ae // add x14, x21, #0xd4
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9103d2ae // add x14, x21, #0xf4
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc021d3 // ldr q19, [x14, #0x80]
-	WORD $0x910222ae // add x14, x21, #0x88
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9102a2ae // add x14, x21, #0xa8
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910322ae // add x14, x21, #0xc8
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9103a2ae // add x14, x21, #0xe8
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc021d3 // ldr q19, [x14, #0x80]
-	WORD $0x910262ae // add x14, x21, #0x98
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9102e2ae // add x14, x21, #0xb8
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910362ae // add x14, x21, #0xd8
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9103e2ae // add x14, x21, #0xf8
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc031d3 // ldr q19, [x14, #0xc0]
-	WORD $0x910232ae // add x14, x21, #0x8c
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9102b2ae // add x14, x21, #0xac
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910332ae // add x14, x21, #0xcc
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9103b2ae // add x14, x21, #0xec
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc031d3 // ldr q19, [x14, #0xc0]
-	WORD $0x910272ae // add x14, x21, #0x9c
-	WORD $0x910472b0 // add x16, x21, #0x11c
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9102f2ae // add x14, x21, #0xbc
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910372ae // add x14, x21, #0xdc
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9103f2ae // add x14, x21, #0xfc
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x6e27dcc7 // fmul v7.4s, v6.4s, v7.4s
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910442ae // add x14, x21, #0x110
+	WORD $0x3dc0037a // ldr q26, [x27]
+	WORD $0x6ea14615 // ushl v21.4s, v16.4s, v1.4s
+	WORD $0x6ea14636 // ushl v22.4s, v17.4s, v1.4s
+	WORD $0x4e201f5b // and v27.16b, v26.16b, v0.16b
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0xad444eb2 // ldp q18, q19, [x21, #0x80]
+	WORD $0x4e0404d1 // dup v17.4s, v6.s[0]
+	WORD $0xad4552b7 // ldp q23, q20, [x21, #0xa0]
+	WORD $0x4e0404f0 // dup v16.4s, v7.s[0]
+	WORD $0x4e0406a7 // dup v7.4s, v21.s[0]
+	WORD $0x4e0406c6 // dup v6.4s, v22.s[0]
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0xad4656b8 // ldp q24, q21, [x21, #0xc0]
+	WORD $0x4f92e371 // sdot v17.4s, v27.16b, v18.4b[0]
+	WORD $0xad475ab9 // ldp q25, q22, [x21, #0xe0]
+	WORD $0x4f97e370 // sdot v16.4s, v27.16b, v23.4b[0]
+	WORD $0x4f98e367 // sdot v7.4s, v27.16b, v24.4b[0]
+	WORD $0x4f93e351 // sdot v17.4s, v26.16b, v19.4b[0]
+	WORD $0x4f94e350 // sdot v16.4s, v26.16b, v20.4b[0]
+	WORD $0x4f99e366 // sdot v6.4s, v27.16b, v25.4b[0]
+	WORD $0x3dc0137b // ldr q27, [x27, #0x40]
+	WORD $0x4f95e347 // sdot v7.4s, v26.16b, v21.4b[0]
+	WORD $0x4f96e346 // sdot v6.4s, v26.16b, v22.4b[0]
+	WORD $0x4e201f7a // and v26.16b, v27.16b, v0.16b
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x4fb2e351 // sdot v17.4s, v26.16b, v18.4b[1]
+	WORD $0x4fb7e350 // sdot v16.4s, v26.16b, v23.4b[1]
+	WORD $0x4fb8e347 // sdot v7.4s, v26.16b, v24.4b[1]
+	WORD $0x4fb9e346 // sdot v6.4s, v26.16b, v25.4b[1]
+	WORD $0x4e201f7a // and v26.16b, v27.16b, v0.16b
+	WORD $0x3dc0237b // ldr q27, [x27, #0x80]
+	WORD $0x4fb3e351 // sdot v17.4s, v26.16b, v19.4b[1]
+	WORD $0x4fb4e350 // sdot v16.4s, v26.16b, v20.4b[1]
+	WORD $0x4fb5e347 // sdot v7.4s, v26.16b, v21.4b[1]
+	WORD $0x4fb6e346 // sdot v6.4s, v26.16b, v22.4b[1]
+	WORD $0x4e201f7a // and v26.16b, v27.16b, v0.16b
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x4f92eb51 // sdot v17.4s, v26.16b, v18.4b[2]
+	WORD $0x4f97eb50 // sdot v16.4s, v26.16b, v23.4b[2]
+	WORD $0x4f98eb47 // sdot v7.4s, v26.16b, v24.4b[2]
+	WORD $0x4f99eb46 // sdot v6.4s, v26.16b, v25.4b[2]
+	WORD $0x4e201f7a // and v26.16b, v27.16b, v0.16b
+	WORD $0x3dc0337b // ldr q27, [x27, #0xc0]
+	WORD $0x910452bb // add x27, x21, #0x114
+	WORD $0x4f93eb51 // sdot v17.4s, v26.16b, v19.4b[2]
+	WORD $0x4f94eb50 // sdot v16.4s, v26.16b, v20.4b[2]
+	WORD $0x4f95eb47 // sdot v7.4s, v26.16b, v21.4b[2]
+	WORD $0x4f96eb46 // sdot v6.4s, v26.16b, v22.4b[2]
+	WORD $0x4e201f7a // and v26.16b, v27.16b, v0.16b
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x4fb2eb51 // sdot v17.4s, v26.16b, v18.4b[3]
+	WORD $0x4e201f72 // and v18.16b, v27.16b, v0.16b
+	WORD $0x4fb7eb50 // sdot v16.4s, v26.16b, v23.4b[3]
+	WORD $0x4fb8eb47 // sdot v7.4s, v26.16b, v24.4b[3]
+	WORD $0x4fb9eb46 // sdot v6.4s, v26.16b, v25.4b[3]
+	WORD $0x4fb3ea51 // sdot v17.4s, v18.16b, v19.4b[3]
+	WORD $0x4fb4ea50 // sdot v16.4s, v18.16b, v20.4b[3]
+	WORD $0x4fb5ea47 // sdot v7.4s, v18.16b, v21.4b[3]
+	WORD $0xfc7a6af3 // ldr d19, [x23, x26]
+	WORD $0x4fb6ea46 // sdot v6.4s, v18.16b, v22.4b[3]
+	WORD $0x0e217a72 // fcvtl v18.4s, v19.4h
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e30dcd0 // fmul v16.4s, v6.4s, v16.4s
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d3 // ld1r { v19.4s }, [x14]
-	WORD $0x910452ae // add x14, x21, #0x114
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x6e31dcd1 // fmul v17.4s, v6.4s, v17.4s
-	WORD $0x910462ae // add x14, x21, #0x118
-	WORD $0x4d40ca15 // ld1r { v21.4s }, [x16]
-	WORD $0x2a1903f0 // mov w16, w25
-	WORD $0x4e27ce65 // fmla v5.4s, v19.4s, v7.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x910442ba // add x26, x21, #0x110
+	WORD $0x4d40cb53 // ld1r { v19.4s }, [x26]
+	WORD $0x910462ba // add x26, x21, #0x118
+	WORD $0x4d40cb74 // ld1r { v20.4s }, [x27]
+	WORD $0x910472bb // add x27, x21, #0x11c
 	WORD $0x910602b5 // add x21, x21, #0x180
+	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
+	WORD $0x6e30de50 // fmul v16.4s, v18.4s, v16.4s
+	WORD $0x4d40cb75 // ld1r { v21.4s }, [x27]
+	WORD $0x6e27de47 // fmul v7.4s, v18.4s, v7.4s
+	WORD $0x6e26de46 // fmul v6.4s, v18.4s, v6.4s
+	WORD $0x4d40cb52 // ld1r { v18.4s }, [x26]
+	WORD $0x2a1903fb // mov w27, w25
+	WORD $0x5280003a // mov w26, #0x1 // =1
 	WORD $0x2a1f03f9 // mov w25, wzr
+	WORD $0x4e31ce65 // fmla v5.4s, v19.4s, v17.4s
 	WORD $0x4e30ce84 // fmla v4.4s, v20.4s, v16.4s
-	WORD $0x6e32dcc6 // fmul v6.4s, v6.4s, v18.4s
-	WORD $0x4d40c9d2 // ld1r { v18.4s }, [x14]
-	WORD $0x5280002e // mov w14, #0x1 // =1
-	WORD $0x4e31ce43 // fmla v3.4s, v18.4s, v17.4s
+	WORD $0x4e27ce43 // fmla v3.4s, v18.4s, v7.4s
 	WORD $0x4e26cea2 // fmla v2.4s, v21.4s, v6.4s
-	WORD $0x3707ebd0 // tbnz w16, #0x0, 0x10fe8 <pq_q4_0+0x740>
+	WORD $0x3707f49b // tbnz w27, #0x0, 0x10a88 <pq_q4_0+0x4f8>
 	WORD $0xf1000ad6 // subs x22, x22, #0x2
 	WORD $0x91090294 // add x20, x20, #0x240
-	WORD $0x54ffeaec // b.gt 0x10fd8 <pq_q4_0+0x730>
+	WORD $0x54fff38c // b.gt 0x10a74 <pq_q4_0+0x4e4>
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3ca378e5 // str q5, [x7, x3, lsl #4]
-	WORD $0x54ffd0a0 // b.eq 0x10c9c <pq_q4_0+0x3f4>
+	WORD $0x54ffe1c0 // b.eq 0x10848 <pq_q4_0+0x2b8>
 	WORD $0xf1001dff // cmp x15, #0x7
 	WORD $0x3cad68e4 // str q4, [x7, x13]
-	WORD $0x54ffd043 // b.lo 0x10c9c <pq_q4_0+0x3f4>
-	WORD $0xf9400fee // ldr x14, [sp, #0x18]
+	WORD $0x54ffe163 // b.lo 0x10848 <pq_q4_0+0x2b8>
 	WORD $0xf10021ff // cmp x15, #0x8
 	WORD $0x3cae68e3 // str q3, [x7, x14]
-	WORD $0x54ffcfc3 // b.lo 0x10c9c <pq_q4_0+0x3f4>
-	WORD $0xf94007ee // ldr x14, [sp, #0x8]
-	WORD $0x3cae68e2 // str q2, [x7, x14]
-	WORD $0x17fffe7b // b 0x10c9c <pq_q4_0+0x3f4>
-	WORD $0xa9464ff4 // ldp x20, x19, [sp, #0x60]
-	WORD $0xf9400bfd // ldr x29, [sp, #0x10]
-	WORD $0xa94557f6 // ldp x22, x21, [sp, #0x50]
-	WORD $0xa9445ff8 // ldp x24, x23, [sp, #0x40]
-	WORD $0xa94367fa // ldp x26, x25, [sp, #0x30]
-	WORD $0xa9426ffe // ldp x30, x27, [sp, #0x20]
-	WORD $0x9101c3ff // add sp, sp, #0x70
+	WORD $0x54ffe103 // b.lo 0x10848 <pq_q4_0+0x2b8>
+	WORD $0x3cb068e2 // str q2, [x7, x16]
+	WORD $0x17ffff06 // b 0x10848 <pq_q4_0+0x2b8>
+	WORD $0xa9444ff4 // ldp x20, x19, [sp, #0x40]
+	WORD $0xa94357f6 // ldp x22, x21, [sp, #0x30]
+	WORD $0xa9425ff8 // ldp x24, x23, [sp, #0x20]
+	WORD $0xa94167fa // ldp x26, x25, [sp, #0x10]
+	WORD $0xf84507fb // ldr x27, [sp], #0x50
 	WORD $0xd65f03c0 // ret
 
-	// pq_q4_1: +4820
+	// pq_q4_1: +3148
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400542b // b.lt 0x11d60 <pq_q4_1+0xa8c>
-	WORD $0xd101c3ff // sub sp, sp, #0x70
+	WORD $0x5400380b // b.lt 0x11354 <pq_q4_1+0x708>
+	WORD $0xf81b0ffb // str x27, [sp, #-0x50]!
 	WORD $0x8b44fc89 // add x9, x4, x4, lsr #63
 	WORD $0x8b03046e // add x14, x3, x3, lsl #1
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0xd37be870 // lsl x16, x3, #5
 	WORD $0x92401caf // and x15, x5, #0xff
-	WORD $0xfd000be8 // str d8, [sp, #0x10]
+	WORD $0xa90167fa // stp x26, x25, [sp, #0x10]
 	WORD $0xd341fd2a // lsr x10, x9, #1
 	WORD $0xd37ef469 // lsl x9, x3, #2
 	WORD $0xd37ef5cc // lsl x12, x14, #2
 	WORD $0xd37df1ce // lsl x14, x14, #3
-	WORD $0xf9000ffd // str x29, [sp, #0x18]
+	WORD $0xa9025ff8 // stp x24, x23, [sp, #0x20]
 	WORD $0x8b0a094b // add x11, x10, x10, lsl #2
 	WORD $0x8b03012d // add x13, x9, x3
 	WORD $0xd37df06a // lsl x10, x3, #3
 	WORD $0xd37ef5ad // lsl x13, x13, #2
-	WORD $0xf90007ee // str x14, [sp, #0x8]
-	WORD $0xcb09020e // sub x14, x16, x9
+	WORD $0xcb090210 // sub x16, x16, x9
+	WORD $0xa90357f6 // stp x22, x21, [sp, #0x30]
 	WORD $0xd379e16b // lsl x11, x11, #7
-	WORD $0xa9026ffe // stp x30, x27, [sp, #0x20]
-	WORD $0xa90367fa // stp x26, x25, [sp, #0x30]
-	WORD $0xa9045ff8 // stp x24, x23, [sp, #0x40]
-	WORD $0xa90557f6 // stp x22, x21, [sp, #0x50]
-	WORD $0xa9064ff4 // stp x20, x19, [sp, #0x60]
-	WORD $0xf90003ee // str x14, [sp]
-	WORD $0x14000005 // b 0x11358 <pq_q4_1+0x84>
+	WORD $0xa9044ff4 // stp x20, x19, [sp, #0x40]
+	WORD $0x14000005 // b 0x10cbc <pq_q4_1+0x70>
 	WORD $0xf1000508 // subs x8, x8, #0x1
 	WORD $0x8b0b0000 // add x0, x0, x11
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x54004f6d // b.le 0x11d40 <pq_q4_1+0xa6c>
-	WORD $0x37401cc5 // tbnz w5, #0x8, 0x116f0 <pq_q4_1+0x41c>
+	WORD $0x5400344d // b.le 0x11340 <pq_q4_1+0x6f4>
+	WORD $0x37401305 // tbnz w5, #0x8, 0x10f1c <pq_q4_1+0x2d0>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x54001b8b // b.lt 0x116e0 <pq_q4_1+0x40c>
+	WORD $0x540011cb // b.lt 0x10f0c <pq_q4_1+0x2c0>
 	WORD $0xaa0003f1 // mov x17, x0
 	WORD $0xaa0103e6 // mov x6, x1
 	WORD $0xaa0403e7 // mov x7, x4
-	WORD $0xaa1f03f0 // mov x16, xzr
+	WORD $0xaa1f03f5 // mov x21, xzr
 	WORD $0x91020233 // add x19, x17, #0x80
 	WORD $0x52800034 // mov w20, #0x1 // =1
-	WORD $0x8b10226e // add x14, x19, x16, lsl #8
-	WORD $0x8b101638 // add x24, x17, x16, lsl #5
-	WORD $0xaa0603f6 // mov x22, x6
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x910040d9 // add x25, x6, #0x10
-	WORD $0x910050da // add x26, x6, #0x14
-	WORD $0xaa0e03f0 // mov x16, x14
-	WORD $0xfd400306 // ldr d6, [x24]
-	WORD $0xfd402305 // ldr d5, [x24, #0x40]
-	WORD $0x3dc00210 // ldr q16, [x16]
-	WORD $0x910020db // add x27, x6, #0x8
-	WORD $0x4ddfcad1 // ld1r { v17.4s }, [x22], #4
-	WORD $0x910060dd // add x29, x6, #0x18
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x910030de // add x30, x6, #0xc
-	WORD $0x910080d7 // add x23, x6, #0x20
-	WORD $0xaa0e03f5 // mov x21, x14
-	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
-	WORD $0x6f00e41e // movi v30.2d, #0000000000000000
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc00210 // ldr q16, [x16]
-	WORD $0x4d40cb31 // ld1r { v17.4s }, [x25]
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc01210 // ldr q16, [x16, #0x40]
-	WORD $0x4d40cad1 // ld1r { v17.4s }, [x22]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc01210 // ldr q16, [x16, #0x40]
-	WORD $0x4d40cb51 // ld1r { v17.4s }, [x26]
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc02210 // ldr q16, [x16, #0x80]
-	WORD $0x4d40cb71 // ld1r { v17.4s }, [x27]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc02210 // ldr q16, [x16, #0x80]
-	WORD $0x4d40cbb1 // ld1r { v17.4s }, [x29]
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc03210 // ldr q16, [x16, #0xc0]
-	WORD $0x4d40cbd1 // ld1r { v17.4s }, [x30]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc03210 // ldr q16, [x16, #0xc0]
-	WORD $0x910070d0 // add x16, x6, #0x1c
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4d40ca11 // ld1r { v17.4s }, [x16]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0xbd4024d1 // ldr s17, [x6, #0x24]
-	WORD $0x4d40caf0 // ld1r { v16.4s }, [x23]
-	WORD $0xfd400713 // ldr d19, [x24, #0x8]
-	WORD $0xfd402712 // ldr d18, [x24, #0x48]
-	WORD $0x3dc006b5 // ldr q21, [x21, #0x10]
-	WORD $0x4d40c8d6 // ld1r { v22.4s }, [x6]
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
-	WORD $0x4e9696b4 // sdot v20.4s, v21.16b, v22.16b
-	WORD $0x3dc006b5 // ldr q21, [x21, #0x10]
-	WORD $0x4d40cb36 // ld1r { v22.4s }, [x25]
+	WORD $0x8b152276 // add x22, x19, x21, lsl #8
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xad401cd0 // ldp q16, q7, [x6]
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0xad4052d2 // ldp q18, q20, [x22]
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0xad4162d5 // ldp q21, q24, [x22, #0x20]
+	WORD $0x8b151635 // add x21, x17, x21, lsl #5
+	WORD $0x4e201e57 // and v23.16b, v18.16b, v0.16b
+	WORD $0x4e201e96 // and v22.16b, v20.16b, v0.16b
+	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
+	WORD $0x4e201eb9 // and v25.16b, v21.16b, v0.16b
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4f9150a6 // fmls v6.4s, v5.4s, v17.s[0]
+	WORD $0x4f90e2e5 // sdot v5.4s, v23.16b, v16.4b[0]
+	WORD $0x4e201f17 // and v23.16b, v24.16b, v0.16b
+	WORD $0x4f90e2c6 // sdot v6.4s, v22.16b, v16.4b[0]
+	WORD $0x6f3c0716 // ushr v22.4s, v24.4s, #0x4
+	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
+	WORD $0x4f90e331 // sdot v17.4s, v25.16b, v16.4b[0]
+	WORD $0xad4266d8 // ldp q24, q25, [x22, #0x40]
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e26ce04 // fmla v4.4s, v16.4s, v6.4s
-	WORD $0x4e9696b4 // sdot v20.4s, v21.16b, v22.16b
-	WORD $0x3dc016b5 // ldr q21, [x21, #0x50]
-	WORD $0x4d40cad6 // ld1r { v22.4s }, [x22]
+	WORD $0x4f90e2f3 // sdot v19.4s, v23.16b, v16.4b[0]
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4f87e245 // sdot v5.4s, v18.16b, v7.4b[0]
+	WORD $0xad435ed2 // ldp q18, q23, [x22, #0x60]
+	WORD $0x4f87e286 // sdot v6.4s, v20.16b, v7.4b[0]
+	WORD $0x4f87e2b1 // sdot v17.4s, v21.16b, v7.4b[0]
+	WORD $0x4e201f14 // and v20.16b, v24.16b, v0.16b
+	WORD $0x6f3c0715 // ushr v21.4s, v24.4s, #0x4
+	WORD $0x4e201f38 // and v24.16b, v25.16b, v0.16b
+	WORD $0x4f87e2d3 // sdot v19.4s, v22.16b, v7.4b[0]
+	WORD $0x4e201e56 // and v22.16b, v18.16b, v0.16b
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
+	WORD $0x4fb0e285 // sdot v5.4s, v20.16b, v16.4b[1]
+	WORD $0x4e201ef4 // and v20.16b, v23.16b, v0.16b
+	WORD $0x4fb0e306 // sdot v6.4s, v24.16b, v16.4b[1]
+	WORD $0x4fb0e2d1 // sdot v17.4s, v22.16b, v16.4b[1]
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b4 // sdot v20.4s, v21.16b, v22.16b
-	WORD $0x3dc016b5 // ldr q21, [x21, #0x50]
-	WORD $0x4d40cb56 // ld1r { v22.4s }, [x26]
+	WORD $0xad4462d6 // ldp q22, q24, [x22, #0x80]
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
+	WORD $0x4fb0e293 // sdot v19.4s, v20.16b, v16.4b[1]
+	WORD $0x4fa7e2a5 // sdot v5.4s, v21.16b, v7.4b[1]
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0xad4556d4 // ldp q20, q21, [x22, #0xa0]
+	WORD $0x4fa7e326 // sdot v6.4s, v25.16b, v7.4b[1]
+	WORD $0x4e201ed9 // and v25.16b, v22.16b, v0.16b
+	WORD $0x4fa7e251 // sdot v17.4s, v18.16b, v7.4b[1]
+	WORD $0x6f3c06d2 // ushr v18.4s, v22.4s, #0x4
+	WORD $0x4e201f16 // and v22.16b, v24.16b, v0.16b
+	WORD $0x4fa7e2f3 // sdot v19.4s, v23.16b, v7.4b[1]
+	WORD $0x4e201e97 // and v23.16b, v20.16b, v0.16b
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x4f90eb25 // sdot v5.4s, v25.16b, v16.4b[2]
+	WORD $0x4e201eb9 // and v25.16b, v21.16b, v0.16b
+	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b4 // sdot v20.4s, v21.16b, v22.16b
-	WORD $0x3dc026b5 // ldr q21, [x21, #0x90]
-	WORD $0x4d40cb76 // ld1r { v22.4s }, [x27]
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b4 // sdot v20.4s, v21.16b, v22.16b
-	WORD $0x3dc026b5 // ldr q21, [x21, #0x90]
-	WORD $0x4d40cbb6 // ld1r { v22.4s }, [x29]
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b4 // sdot v20.4s, v21.16b, v22.16b
-	WORD $0x3dc036b5 // ldr q21, [x21, #0xd0]
-	WORD $0x4d40cbd6 // ld1r { v22.4s }, [x30]
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b4 // sdot v20.4s, v21.16b, v22.16b
-	WORD $0x3dc036b5 // ldr q21, [x21, #0xd0]
-	WORD $0x4d40ca16 // ld1r { v22.4s }, [x16]
-	WORD $0xaa0e03f5 // mov x21, x14
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b4 // sdot v20.4s, v21.16b, v22.16b
-	WORD $0xbd4024d6 // ldr s22, [x6, #0x24]
-	WORD $0x4d40caf5 // ld1r { v21.4s }, [x23]
-	WORD $0xfd400b18 // ldr d24, [x24, #0x10]
-	WORD $0xfd402b17 // ldr d23, [x24, #0x50]
-	WORD $0x3dc00aba // ldr q26, [x21, #0x20]
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x0e217af7 // fcvtl v23.4s, v23.4h
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x6e34de67 // fmul v7.4s, v19.4s, v20.4s
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc00aba // ldr q26, [x21, #0x20]
-	WORD $0x4d40cb3b // ld1r { v27.4s }, [x25]
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4f965247 // fmls v7.4s, v18.4s, v22.s[0]
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e27cea3 // fmla v3.4s, v21.4s, v7.4s
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc01aba // ldr q26, [x21, #0x60]
-	WORD $0x4d40cadb // ld1r { v27.4s }, [x22]
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc01aba // ldr q26, [x21, #0x60]
-	WORD $0x4d40cb5b // ld1r { v27.4s }, [x26]
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc02aba // ldr q26, [x21, #0xa0]
-	WORD $0x4d40cb7b // ld1r { v27.4s }, [x27]
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc02aba // ldr q26, [x21, #0xa0]
-	WORD $0x4d40cbbb // ld1r { v27.4s }, [x29]
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc03aba // ldr q26, [x21, #0xe0]
-	WORD $0x4d40cbdb // ld1r { v27.4s }, [x30]
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc03aba // ldr q26, [x21, #0xe0]
-	WORD $0x4d40ca1b // ld1r { v27.4s }, [x16]
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0xbd4024db // ldr s27, [x6, #0x24]
-	WORD $0x4d40cafa // ld1r { v26.4s }, [x23]
-	WORD $0xfd400f1d // ldr d29, [x24, #0x18]
-	WORD $0xfd402f1c // ldr d28, [x24, #0x58]
-	WORD $0x3dc00ddf // ldr q31, [x14, #0x30]
-	WORD $0x4d40c8c8 // ld1r { v8.4s }, [x6]
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x0e217bbd // fcvtl v29.4s, v29.4h
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x6e39df13 // fmul v19.4s, v24.4s, v25.4s
-	WORD $0x4e21db79 // scvtf v25.4s, v27.4s
-	WORD $0x0e217b9b // fcvtl v27.4s, v28.4h
-	WORD $0x4e8897fe // sdot v30.4s, v31.16b, v8.16b
-	WORD $0x3dc00ddf // ldr q31, [x14, #0x30]
-	WORD $0x4d40cb28 // ld1r { v8.4s }, [x25]
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4f9952f3 // fmls v19.4s, v23.4s, v25.s[0]
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e33cf42 // fmla v2.4s, v26.4s, v19.4s
-	WORD $0x4e8897fe // sdot v30.4s, v31.16b, v8.16b
-	WORD $0x3dc01ddf // ldr q31, [x14, #0x70]
-	WORD $0x4d40cac8 // ld1r { v8.4s }, [x22]
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e8897fe // sdot v30.4s, v31.16b, v8.16b
-	WORD $0x3dc01ddf // ldr q31, [x14, #0x70]
-	WORD $0x4d40cb48 // ld1r { v8.4s }, [x26]
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e8897fe // sdot v30.4s, v31.16b, v8.16b
-	WORD $0x3dc02ddf // ldr q31, [x14, #0xb0]
-	WORD $0x4d40cb68 // ld1r { v8.4s }, [x27]
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e8897fe // sdot v30.4s, v31.16b, v8.16b
-	WORD $0x3dc02ddf // ldr q31, [x14, #0xb0]
-	WORD $0x4d40cba8 // ld1r { v8.4s }, [x29]
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e8897fe // sdot v30.4s, v31.16b, v8.16b
-	WORD $0x3dc03ddf // ldr q31, [x14, #0xf0]
-	WORD $0x4d40cbc8 // ld1r { v8.4s }, [x30]
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e8897fe // sdot v30.4s, v31.16b, v8.16b
-	WORD $0x3dc03ddf // ldr q31, [x14, #0xf0]
-	WORD $0x4d40ca08 // ld1r { v8.4s }, [x16]
-	WORD $0x2a1403ee // mov w14, w20
-	WORD $0x52800030 // mov w16, #0x1 // =1
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x4f90eac6 // sdot v6.4s, v22.16b, v16.4b[2]
+	WORD $0x4f90eaf1 // sdot v17.4s, v23.16b, v16.4b[2]
+	WORD $0x4e201f16 // and v22.16b, v24.16b, v0.16b
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0xad4662d7 // ldp q23, q24, [x22, #0xc0]
+	WORD $0x4f87ea45 // sdot v5.4s, v18.16b, v7.4b[2]
+	WORD $0x4e201eb2 // and v18.16b, v21.16b, v0.16b
+	WORD $0x4f90eb33 // sdot v19.4s, v25.16b, v16.4b[2]
+	WORD $0x4e201ef5 // and v21.16b, v23.16b, v0.16b
+	WORD $0x4f87eac6 // sdot v6.4s, v22.16b, v7.4b[2]
+	WORD $0x4f87ea91 // sdot v17.4s, v20.16b, v7.4b[2]
+	WORD $0xad475ad4 // ldp q20, q22, [x22, #0xe0]
+	WORD $0x4f87ea53 // sdot v19.4s, v18.16b, v7.4b[2]
+	WORD $0x4e201f12 // and v18.16b, v24.16b, v0.16b
+	WORD $0x4fb0eaa5 // sdot v5.4s, v21.16b, v16.4b[3]
+	WORD $0x4e201e95 // and v21.16b, v20.16b, v0.16b
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x4fb0ea46 // sdot v6.4s, v18.16b, v16.4b[3]
+	WORD $0x4e201ed2 // and v18.16b, v22.16b, v0.16b
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
+	WORD $0x4fb0eab1 // sdot v17.4s, v21.16b, v16.4b[3]
+	WORD $0x4e201ef5 // and v21.16b, v23.16b, v0.16b
+	WORD $0x2a1403f6 // mov w22, w20
+	WORD $0x4fb0ea53 // sdot v19.4s, v18.16b, v16.4b[3]
+	WORD $0x4e201e90 // and v16.16b, v20.16b, v0.16b
+	WORD $0x4e201f17 // and v23.16b, v24.16b, v0.16b
+	WORD $0x4e201ed2 // and v18.16b, v22.16b, v0.16b
+	WORD $0x4fa7eaa5 // sdot v5.4s, v21.16b, v7.4b[3]
+	WORD $0xbd4024d5 // ldr s21, [x6, #0x24]
 	WORD $0x2a1f03f4 // mov w20, wzr
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e8897fe // sdot v30.4s, v31.16b, v8.16b
-	WORD $0xbd4024d8 // ldr s24, [x6, #0x24]
-	WORD $0x4d40cae5 // ld1r { v5.4s }, [x23]
-	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
+	WORD $0x4fa7ea11 // sdot v17.4s, v16.16b, v7.4b[3]
+	WORD $0x6d4052b0 // ldp d16, d20, [x21]
+	WORD $0x4fa7eae6 // sdot v6.4s, v23.16b, v7.4b[3]
+	WORD $0x4fa7ea53 // sdot v19.4s, v18.16b, v7.4b[3]
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x0e217a92 // fcvtl v18.4s, v20.4h
+	WORD $0x6d4152a7 // ldp d7, d20, [x21, #0x10]
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e25de05 // fmul v5.4s, v16.4s, v5.4s
+	WORD $0x6d445ab0 // ldp d16, d22, [x21, #0x40]
+	WORD $0x6e26de46 // fmul v6.4s, v18.4s, v6.4s
+	WORD $0x6e31dce7 // fmul v7.4s, v7.4s, v17.4s
+	WORD $0x6d454ab1 // ldp d17, d18, [x21, #0x50]
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e33de93 // fmul v19.4s, v20.4s, v19.4s
+	WORD $0x910080d5 // add x21, x6, #0x20
 	WORD $0x9100c0c6 // add x6, x6, #0x30
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x6e3edfb4 // fmul v20.4s, v29.4s, v30.4s
-	WORD $0x4f985374 // fmls v20.4s, v27.4s, v24.s[0]
-	WORD $0x4e34cca1 // fmla v1.4s, v5.4s, v20.4s
-	WORD $0x3707e5ee // tbnz w14, #0x0, 0x1138c <pq_q4_1+0xb8>
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x4f955205 // fmls v5.4s, v16.4s, v21.s[0]
+	WORD $0x4f9552c6 // fmls v6.4s, v22.4s, v21.s[0]
+	WORD $0x4d40cab0 // ld1r { v16.4s }, [x21]
+	WORD $0x52800035 // mov w21, #0x1 // =1
+	WORD $0x4f955227 // fmls v7.4s, v17.4s, v21.s[0]
+	WORD $0x4f955253 // fmls v19.4s, v18.4s, v21.s[0]
+	WORD $0x4e25ce04 // fmla v4.4s, v16.4s, v5.4s
+	WORD $0x4e26ce03 // fmla v3.4s, v16.4s, v6.4s
+	WORD $0x4e27ce02 // fmla v2.4s, v16.4s, v7.4s
+	WORD $0x4e33ce01 // fmla v1.4s, v16.4s, v19.4s
+	WORD $0x3707efb6 // tbnz w22, #0x0, 0x10cf0 <pq_q4_1+0xa4>
 	WORD $0xf10008e7 // subs x7, x7, #0x2
 	WORD $0x910a0231 // add x17, x17, #0x280
-	WORD $0x54ffe52c // b.gt 0x11380 <pq_q4_1+0xac>
-	WORD $0xb4ffe34f // cbz x15, 0x11348 <pq_q4_1+0x74>
+	WORD $0x54ffeeec // b.gt 0x10ce4 <pq_q4_1+0x98>
+	WORD $0xb4ffed0f // cbz x15, 0x10cac <pq_q4_1+0x60>
 	WORD $0xad000c44 // stp q4, q3, [x2]
 	WORD $0xad010442 // stp q2, q1, [x2, #0x20]
-	WORD $0x17ffff17 // b 0x11348 <pq_q4_1+0x74>
+	WORD $0x17ffff65 // b 0x10cac <pq_q4_1+0x60>
 	WORD $0xaa1f03f1 // mov x17, xzr
-	WORD $0x14000004 // b 0x11704 <pq_q4_1+0x430>
+	WORD $0x14000004 // b 0x10f30 <pq_q4_1+0x2e4>
 	WORD $0x91000631 // add x17, x17, #0x1
 	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54ffe240 // b.eq 0x11348 <pq_q4_1+0x74>
+	WORD $0x54ffec00 // b.eq 0x10cac <pq_q4_1+0x60>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5400168d // b.le 0x119ec <pq_q4_1+0x718>
+	WORD $0x54000e0d // b.le 0x11108 <pq_q4_1+0x4bc>
 	WORD $0xd37df227 // lsl x7, x17, #3
 	WORD $0xaa0003f3 // mov x19, x0
 	WORD $0xaa0103f4 // mov x20, x1
 	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0x8b060277 // add x23, x19, x6
+	WORD $0xaa1f03f9 // mov x25, xzr
 	WORD $0x8b070276 // add x22, x19, x7
-	WORD $0x91020277 // add x23, x19, #0x80
+	WORD $0x910202f7 // add x23, x23, #0x80
 	WORD $0x52800038 // mov w24, #0x1 // =1
-	WORD $0x8b0e16d9 // add x25, x22, x14, lsl #5
-	WORD $0x8b0e22f0 // add x16, x23, x14, lsl #8
-	WORD $0xaa1403ee // mov x14, x20
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x8b1922fa // add x26, x23, x25, lsl #8
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0xfd400330 // ldr d16, [x25]
-	WORD $0xfd402325 // ldr d5, [x25, #0x40]
-	WORD $0x3ce66a06 // ldr q6, [x16, x6]
-	WORD $0x91008299 // add x25, x20, #0x20
-	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x4e201cd3 // and v19.16b, v6.16b, v0.16b
-	WORD $0x4ddfc9c6 // ld1r { v6.4s }, [x14], #4
-	WORD $0x4e869672 // sdot v18.4s, v19.16b, v6.16b
-	WORD $0x4d40cb26 // ld1r { v6.4s }, [x25]
-	WORD $0x91010299 // add x25, x20, #0x40
-	WORD $0x4e869671 // sdot v17.4s, v19.16b, v6.16b
-	WORD $0x4d40cb26 // ld1r { v6.4s }, [x25]
-	WORD $0x91018299 // add x25, x20, #0x60
-	WORD $0x4e869667 // sdot v7.4s, v19.16b, v6.16b
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x91004299 // add x25, x20, #0x10
-	WORD $0x4e949666 // sdot v6.4s, v19.16b, v20.16b
-	WORD $0x3ce66a13 // ldr q19, [x16, x6]
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x9100c299 // add x25, x20, #0x30
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x91014299 // add x25, x20, #0x50
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x9101c299 // add x25, x20, #0x70
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x4e949666 // sdot v6.4s, v19.16b, v20.16b
-	WORD $0x8b060219 // add x25, x16, x6
-	WORD $0x3dc01333 // ldr q19, [x25, #0x40]
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9100928e // add x14, x20, #0x24
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101128e // add x14, x20, #0x44
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101928e // add x14, x20, #0x64
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949666 // sdot v6.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc011d3 // ldr q19, [x14, #0x40]
-	WORD $0x9100528e // add x14, x20, #0x14
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9100d28e // add x14, x20, #0x34
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101528e // add x14, x20, #0x54
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101d28e // add x14, x20, #0x74
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949666 // sdot v6.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc021d3 // ldr q19, [x14, #0x80]
-	WORD $0x9100228e // add x14, x20, #0x8
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9100a28e // add x14, x20, #0x28
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101228e // add x14, x20, #0x48
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101a28e // add x14, x20, #0x68
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949666 // sdot v6.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc021d3 // ldr q19, [x14, #0x80]
-	WORD $0x9100628e // add x14, x20, #0x18
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9100e28e // add x14, x20, #0x38
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101628e // add x14, x20, #0x58
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101e28e // add x14, x20, #0x78
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949666 // sdot v6.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc031d3 // ldr q19, [x14, #0xc0]
-	WORD $0x9100328e // add x14, x20, #0xc
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9100b28e // add x14, x20, #0x2c
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101328e // add x14, x20, #0x4c
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101b28e // add x14, x20, #0x6c
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949666 // sdot v6.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc031d3 // ldr q19, [x14, #0xc0]
-	WORD $0x9100728e // add x14, x20, #0x1c
-	WORD $0x91041290 // add x16, x20, #0x104
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9100f28e // add x14, x20, #0x3c
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101728e // add x14, x20, #0x5c
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101f28e // add x14, x20, #0x7c
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e32de12 // fmul v18.4s, v16.4s, v18.4s
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9104028e // add x14, x20, #0x100
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x8b1916d9 // add x25, x22, x25, lsl #5
+	WORD $0x3dc00359 // ldr q25, [x26]
+	WORD $0xad404694 // ldp q20, q17, [x20]
+	WORD $0xad414a96 // ldp q22, q18, [x20, #0x20]
+	WORD $0x4e201f3a // and v26.16b, v25.16b, v0.16b
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0xad424e97 // ldp q23, q19, [x20, #0x40]
+	WORD $0xad435698 // ldp q24, q21, [x20, #0x60]
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x4f94e347 // sdot v7.4s, v26.16b, v20.4b[0]
+	WORD $0x4f96e350 // sdot v16.4s, v26.16b, v22.4b[0]
+	WORD $0x4f97e346 // sdot v6.4s, v26.16b, v23.4b[0]
+	WORD $0x4f98e345 // sdot v5.4s, v26.16b, v24.4b[0]
+	WORD $0x3dc0135a // ldr q26, [x26, #0x40]
+	WORD $0x4f91e327 // sdot v7.4s, v25.16b, v17.4b[0]
+	WORD $0x4f92e330 // sdot v16.4s, v25.16b, v18.4b[0]
+	WORD $0x4f93e326 // sdot v6.4s, v25.16b, v19.4b[0]
+	WORD $0x4f95e325 // sdot v5.4s, v25.16b, v21.4b[0]
+	WORD $0x4e201f59 // and v25.16b, v26.16b, v0.16b
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4fb4e327 // sdot v7.4s, v25.16b, v20.4b[1]
+	WORD $0x4fb6e330 // sdot v16.4s, v25.16b, v22.4b[1]
+	WORD $0x4fb7e326 // sdot v6.4s, v25.16b, v23.4b[1]
+	WORD $0x4fb8e325 // sdot v5.4s, v25.16b, v24.4b[1]
+	WORD $0x4e201f59 // and v25.16b, v26.16b, v0.16b
+	WORD $0x3dc0235a // ldr q26, [x26, #0x80]
+	WORD $0x4fb1e327 // sdot v7.4s, v25.16b, v17.4b[1]
+	WORD $0x4fb2e330 // sdot v16.4s, v25.16b, v18.4b[1]
+	WORD $0x4fb3e326 // sdot v6.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb5e325 // sdot v5.4s, v25.16b, v21.4b[1]
+	WORD $0x4e201f59 // and v25.16b, v26.16b, v0.16b
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4f94eb27 // sdot v7.4s, v25.16b, v20.4b[2]
+	WORD $0x4f96eb30 // sdot v16.4s, v25.16b, v22.4b[2]
+	WORD $0x4f97eb26 // sdot v6.4s, v25.16b, v23.4b[2]
+	WORD $0x4f98eb25 // sdot v5.4s, v25.16b, v24.4b[2]
+	WORD $0x4e201f59 // and v25.16b, v26.16b, v0.16b
+	WORD $0x3dc0335a // ldr q26, [x26, #0xc0]
+	WORD $0x9104129a // add x26, x20, #0x104
+	WORD $0x4f91eb27 // sdot v7.4s, v25.16b, v17.4b[2]
+	WORD $0x4f92eb30 // sdot v16.4s, v25.16b, v18.4b[2]
+	WORD $0x4f93eb26 // sdot v6.4s, v25.16b, v19.4b[2]
+	WORD $0x4f95eb25 // sdot v5.4s, v25.16b, v21.4b[2]
+	WORD $0x4e201f59 // and v25.16b, v26.16b, v0.16b
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4fb4eb27 // sdot v7.4s, v25.16b, v20.4b[3]
+	WORD $0x4e201f54 // and v20.16b, v26.16b, v0.16b
+	WORD $0x4fb6eb30 // sdot v16.4s, v25.16b, v22.4b[3]
+	WORD $0x4fb7eb26 // sdot v6.4s, v25.16b, v23.4b[3]
+	WORD $0x4fb8eb25 // sdot v5.4s, v25.16b, v24.4b[3]
+	WORD $0x4fb1ea87 // sdot v7.4s, v20.16b, v17.4b[3]
+	WORD $0x4fb2ea90 // sdot v16.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb3ea86 // sdot v6.4s, v20.16b, v19.4b[3]
+	WORD $0xfd400331 // ldr d17, [x25]
+	WORD $0x4fb5ea85 // sdot v5.4s, v20.16b, v21.4b[3]
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
 	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x6e31de11 // fmul v17.4s, v16.4s, v17.4s
-	WORD $0x4e949666 // sdot v6.4s, v19.16b, v20.16b
-	WORD $0xbd412293 // ldr s19, [x20, #0x120]
-	WORD $0xbd412694 // ldr s20, [x20, #0x124]
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
 	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
-	WORD $0xbd412a95 // ldr s21, [x20, #0x128]
-	WORD $0xbd412e96 // ldr s22, [x20, #0x12c]
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0xbd412292 // ldr s18, [x20, #0x120]
+	WORD $0xbd412693 // ldr s19, [x20, #0x124]
+	WORD $0xbd412a94 // ldr s20, [x20, #0x128]
+	WORD $0xbd412e95 // ldr s21, [x20, #0x12c]
+	WORD $0xfd402336 // ldr d22, [x25, #0x40]
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x91040299 // add x25, x20, #0x100
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x6e27de07 // fmul v7.4s, v16.4s, v7.4s
+	WORD $0x6e27de27 // fmul v7.4s, v17.4s, v7.4s
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e30de30 // fmul v16.4s, v17.4s, v16.4s
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e26de06 // fmul v6.4s, v16.4s, v6.4s
-	WORD $0x4e21dad0 // scvtf v16.4s, v22.4s
-	WORD $0x4f9350b2 // fmls v18.4s, v5.4s, v19.s[0]
-	WORD $0x4f9450b1 // fmls v17.4s, v5.4s, v20.s[0]
-	WORD $0x4d40c9d3 // ld1r { v19.4s }, [x14]
-	WORD $0x4f9550a7 // fmls v7.4s, v5.4s, v21.s[0]
-	WORD $0x4d40ca14 // ld1r { v20.4s }, [x16]
-	WORD $0x9104228e // add x14, x20, #0x108
-	WORD $0x91043290 // add x16, x20, #0x10c
+	WORD $0x6e26de26 // fmul v6.4s, v17.4s, v6.4s
+	WORD $0x6e25de25 // fmul v5.4s, v17.4s, v5.4s
+	WORD $0x4d40cb31 // ld1r { v17.4s }, [x25]
+	WORD $0x91042299 // add x25, x20, #0x108
+	WORD $0x4d40cb57 // ld1r { v23.4s }, [x26]
+	WORD $0x9104329a // add x26, x20, #0x10c
 	WORD $0x91060294 // add x20, x20, #0x180
-	WORD $0x4f9050a6 // fmls v6.4s, v5.4s, v16.s[0]
-	WORD $0x4d40c9c5 // ld1r { v5.4s }, [x14]
-	WORD $0x4d40ca10 // ld1r { v16.4s }, [x16]
-	WORD $0x4e32ce64 // fmla v4.4s, v19.4s, v18.4s
-	WORD $0x4e31ce83 // fmla v3.4s, v20.4s, v17.4s
-	WORD $0x2a1803f0 // mov w16, w24
-	WORD $0x5280002e // mov w14, #0x1 // =1
+	WORD $0x4f9252c7 // fmls v7.4s, v22.4s, v18.s[0]
+	WORD $0x4f9352d0 // fmls v16.4s, v22.4s, v19.s[0]
+	WORD $0x4d40cb32 // ld1r { v18.4s }, [x25]
+	WORD $0x4f9452c6 // fmls v6.4s, v22.4s, v20.s[0]
+	WORD $0x4f9552c5 // fmls v5.4s, v22.4s, v21.s[0]
+	WORD $0x4d40cb53 // ld1r { v19.4s }, [x26]
+	WORD $0x2a1803fa // mov w26, w24
+	WORD $0x52800039 // mov w25, #0x1 // =1
 	WORD $0x2a1f03f8 // mov w24, wzr
-	WORD $0x4e27cca2 // fmla v2.4s, v5.4s, v7.4s
-	WORD $0x4e26ce01 // fmla v1.4s, v16.4s, v6.4s
-	WORD $0x3707eb30 // tbnz w16, #0x0, 0x11740 <pq_q4_1+0x46c>
+	WORD $0x4e27ce24 // fmla v4.4s, v17.4s, v7.4s
+	WORD $0x4e30cee3 // fmla v3.4s, v23.4s, v16.4s
+	WORD $0x4e26ce42 // fmla v2.4s, v18.4s, v6.4s
+	WORD $0x4e25ce61 // fmla v1.4s, v19.4s, v5.4s
+	WORD $0x3707f3da // tbnz w26, #0x0, 0x10f70 <pq_q4_1+0x324>
 	WORD $0xf1000ab5 // subs x21, x21, #0x2
 	WORD $0x910a0273 // add x19, x19, #0x280
-	WORD $0x54ffea4c // b.gt 0x11730 <pq_q4_1+0x45c>
-	WORD $0xb4ffe86f // cbz x15, 0x116f8 <pq_q4_1+0x424>
+	WORD $0x54fff2cc // b.gt 0x10f5c <pq_q4_1+0x310>
+	WORD $0xb4fff0ef // cbz x15, 0x10f24 <pq_q4_1+0x2d8>
 	WORD $0x8b060047 // add x7, x2, x6
 	WORD $0xf10009ff // cmp x15, #0x2
 	WORD $0x3d8000e4 // str q4, [x7]
-	WORD $0x54ffe7e3 // b.lo 0x116f8 <pq_q4_1+0x424>
+	WORD $0x54fff063 // b.lo 0x10f24 <pq_q4_1+0x2d8>
 	WORD $0xf1000dff // cmp x15, #0x3
 	WORD $0x3ca968e3 // str q3, [x7, x9]
-	WORD $0x54ffe783 // b.lo 0x116f8 <pq_q4_1+0x424>
+	WORD $0x54fff003 // b.lo 0x10f24 <pq_q4_1+0x2d8>
 	WORD $0xf10011ff // cmp x15, #0x4
 	WORD $0x3caa68e2 // str q2, [x7, x10]
-	WORD $0x54ffe723 // b.lo 0x116f8 <pq_q4_1+0x424>
+	WORD $0x54ffefa3 // b.lo 0x10f24 <pq_q4_1+0x2d8>
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3cac68e1 // str q1, [x7, x12]
-	WORD $0x54ffe6c3 // b.lo 0x116f8 <pq_q4_1+0x424>
+	WORD $0x54ffef43 // b.lo 0x10f24 <pq_q4_1+0x2d8>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x540016ab // b.lt 0x11d0c <pq_q4_1+0xa38>
+	WORD $0x54000e0b // b.lt 0x11314 <pq_q4_1+0x6c8>
 	WORD $0xd37df233 // lsl x19, x17, #3
 	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
 	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0x8b060298 // add x24, x20, x6
+	WORD $0xaa1f03fa // mov x26, xzr
 	WORD $0x8b130297 // add x23, x20, x19
-	WORD $0x91020298 // add x24, x20, #0x80
+	WORD $0x91020318 // add x24, x24, #0x80
 	WORD $0x52800039 // mov w25, #0x1 // =1
-	WORD $0x8b0e16fa // add x26, x23, x14, lsl #5
-	WORD $0x8b0e2310 // add x16, x24, x14, lsl #8
-	WORD $0x910202ae // add x14, x21, #0x80
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x8b1a231b // add x27, x24, x26, lsl #8
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0xfd400347 // ldr d7, [x26]
-	WORD $0xfd402345 // ldr d5, [x26, #0x40]
-	WORD $0x3ce66a06 // ldr q6, [x16, x6]
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x4e201cd3 // and v19.16b, v6.16b, v0.16b
-	WORD $0x4d40c9c6 // ld1r { v6.4s }, [x14]
-	WORD $0x910282ae // add x14, x21, #0xa0
-	WORD $0x4e869672 // sdot v18.4s, v19.16b, v6.16b
-	WORD $0x4d40c9c6 // ld1r { v6.4s }, [x14]
-	WORD $0x910302ae // add x14, x21, #0xc0
-	WORD $0x4e869671 // sdot v17.4s, v19.16b, v6.16b
-	WORD $0x4d40c9c6 // ld1r { v6.4s }, [x14]
-	WORD $0x910382ae // add x14, x21, #0xe0
-	WORD $0x4e869670 // sdot v16.4s, v19.16b, v6.16b
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910242ae // add x14, x21, #0x90
-	WORD $0x4e949666 // sdot v6.4s, v19.16b, v20.16b
-	WORD $0x3ce66a13 // ldr q19, [x16, x6]
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9102c2ae // add x14, x21, #0xb0
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910342ae // add x14, x21, #0xd0
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9103c2ae // add x14, x21, #0xf0
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949666 // sdot v6.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc011d3 // ldr q19, [x14, #0x40]
-	WORD $0x910212ae // add x14, x21, #0x84
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910292ae // add x14, x21, #0xa4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910312ae // add x14, x21, #0xc4
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910392ae // add x14, x21, #0xe4
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949666 // sdot v6.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc011d3 // ldr q19, [x14, #0x40]
-	WORD $0x910252ae // add x14, x21, #0x94
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9102d2ae // add x14, x21, #0xb4
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910352ae // add x14, x21, #0xd4
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9103d2ae // add x14, x21, #0xf4
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949666 // sdot v6.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc021d3 // ldr q19, [x14, #0x80]
-	WORD $0x910222ae // add x14, x21, #0x88
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9102a2ae // add x14, x21, #0xa8
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910322ae // add x14, x21, #0xc8
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9103a2ae // add x14, x21, #0xe8
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949666 // sdot v6.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc021d3 // ldr q19, [x14, #0x80]
-	WORD $0x910262ae // add x14, x21, #0x98
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9102e2ae // add x14, x21, #0xb8
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910362ae // add x14, x21, #0xd8
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9103e2ae // add x14, x21, #0xf8
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949666 // sdot v6.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc031d3 // ldr q19, [x14, #0xc0]
-	WORD $0x910232ae // add x14, x21, #0x8c
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9102b2ae // add x14, x21, #0xac
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910332ae // add x14, x21, #0xcc
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9103b2ae // add x14, x21, #0xec
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949666 // sdot v6.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc031d3 // ldr q19, [x14, #0xc0]
-	WORD $0x910272ae // add x14, x21, #0x9c
-	WORD $0x910452b0 // add x16, x21, #0x114
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9102f2ae // add x14, x21, #0xbc
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910372ae // add x14, x21, #0xdc
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9103f2ae // add x14, x21, #0xfc
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e32dcf2 // fmul v18.4s, v7.4s, v18.4s
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910442ae // add x14, x21, #0x110
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x8b1a16fa // add x26, x23, x26, lsl #5
+	WORD $0x3dc00379 // ldr q25, [x27]
+	WORD $0xad4446b4 // ldp q20, q17, [x21, #0x80]
+	WORD $0xad454ab6 // ldp q22, q18, [x21, #0xa0]
+	WORD $0x4e201f3a // and v26.16b, v25.16b, v0.16b
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0xad464eb7 // ldp q23, q19, [x21, #0xc0]
+	WORD $0xad4756b8 // ldp q24, q21, [x21, #0xe0]
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x4f94e347 // sdot v7.4s, v26.16b, v20.4b[0]
+	WORD $0x4f96e350 // sdot v16.4s, v26.16b, v22.4b[0]
+	WORD $0x4f97e346 // sdot v6.4s, v26.16b, v23.4b[0]
+	WORD $0x4f98e345 // sdot v5.4s, v26.16b, v24.4b[0]
+	WORD $0x3dc0137a // ldr q26, [x27, #0x40]
+	WORD $0x4f91e327 // sdot v7.4s, v25.16b, v17.4b[0]
+	WORD $0x4f92e330 // sdot v16.4s, v25.16b, v18.4b[0]
+	WORD $0x4f93e326 // sdot v6.4s, v25.16b, v19.4b[0]
+	WORD $0x4f95e325 // sdot v5.4s, v25.16b, v21.4b[0]
+	WORD $0x4e201f59 // and v25.16b, v26.16b, v0.16b
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4fb4e327 // sdot v7.4s, v25.16b, v20.4b[1]
+	WORD $0x4fb6e330 // sdot v16.4s, v25.16b, v22.4b[1]
+	WORD $0x4fb7e326 // sdot v6.4s, v25.16b, v23.4b[1]
+	WORD $0x4fb8e325 // sdot v5.4s, v25.16b, v24.4b[1]
+	WORD $0x4e201f59 // and v25.16b, v26.16b, v0.16b
+	WORD $0x3dc0237a // ldr q26, [x27, #0x80]
+	WORD $0x4fb1e327 // sdot v7.4s, v25.16b, v17.4b[1]
+	WORD $0x4fb2e330 // sdot v16.4s, v25.16b, v18.4b[1]
+	WORD $0x4fb3e326 // sdot v6.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb5e325 // sdot v5.4s, v25.16b, v21.4b[1]
+	WORD $0x4e201f59 // and v25.16b, v26.16b, v0.16b
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4f94eb27 // sdot v7.4s, v25.16b, v20.4b[2]
+	WORD $0x4f96eb30 // sdot v16.4s, v25.16b, v22.4b[2]
+	WORD $0x4f97eb26 // sdot v6.4s, v25.16b, v23.4b[2]
+	WORD $0x4f98eb25 // sdot v5.4s, v25.16b, v24.4b[2]
+	WORD $0x4e201f59 // and v25.16b, v26.16b, v0.16b
+	WORD $0x3dc0337a // ldr q26, [x27, #0xc0]
+	WORD $0x910452bb // add x27, x21, #0x114
+	WORD $0x4f91eb27 // sdot v7.4s, v25.16b, v17.4b[2]
+	WORD $0x4f92eb30 // sdot v16.4s, v25.16b, v18.4b[2]
+	WORD $0x4f93eb26 // sdot v6.4s, v25.16b, v19.4b[2]
+	WORD $0x4f95eb25 // sdot v5.4s, v25.16b, v21.4b[2]
+	WORD $0x4e201f59 // and v25.16b, v26.16b, v0.16b
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4fb4eb27 // sdot v7.4s, v25.16b, v20.4b[3]
+	WORD $0x4e201f54 // and v20.16b, v26.16b, v0.16b
+	WORD $0x4fb6eb30 // sdot v16.4s, v25.16b, v22.4b[3]
+	WORD $0x4fb7eb26 // sdot v6.4s, v25.16b, v23.4b[3]
+	WORD $0x4fb8eb25 // sdot v5.4s, v25.16b, v24.4b[3]
+	WORD $0x4fb1ea87 // sdot v7.4s, v20.16b, v17.4b[3]
+	WORD $0x4fb2ea90 // sdot v16.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb3ea86 // sdot v6.4s, v20.16b, v19.4b[3]
+	WORD $0xfd400351 // ldr d17, [x26]
+	WORD $0x4fb5ea85 // sdot v5.4s, v20.16b, v21.4b[3]
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x6e31dcf1 // fmul v17.4s, v7.4s, v17.4s
-	WORD $0x4e949666 // sdot v6.4s, v19.16b, v20.16b
-	WORD $0xbd4132b3 // ldr s19, [x21, #0x130]
-	WORD $0xbd4136b4 // ldr s20, [x21, #0x134]
 	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
-	WORD $0xbd413ab5 // ldr s21, [x21, #0x138]
-	WORD $0xbd413eb6 // ldr s22, [x21, #0x13c]
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0xbd4132b2 // ldr s18, [x21, #0x130]
+	WORD $0xbd4136b3 // ldr s19, [x21, #0x134]
+	WORD $0xbd413ab4 // ldr s20, [x21, #0x138]
+	WORD $0xbd413eb5 // ldr s21, [x21, #0x13c]
+	WORD $0xfd402356 // ldr d22, [x26, #0x40]
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x910442ba // add x26, x21, #0x110
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x6e30dcf0 // fmul v16.4s, v7.4s, v16.4s
+	WORD $0x6e27de27 // fmul v7.4s, v17.4s, v7.4s
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e30de30 // fmul v16.4s, v17.4s, v16.4s
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e26dce6 // fmul v6.4s, v7.4s, v6.4s
-	WORD $0x4e21dac7 // scvtf v7.4s, v22.4s
-	WORD $0x4f9350b2 // fmls v18.4s, v5.4s, v19.s[0]
-	WORD $0x4f9450b1 // fmls v17.4s, v5.4s, v20.s[0]
-	WORD $0x4d40c9d3 // ld1r { v19.4s }, [x14]
-	WORD $0x4f9550b0 // fmls v16.4s, v5.4s, v21.s[0]
-	WORD $0x4d40ca14 // ld1r { v20.4s }, [x16]
-	WORD $0x910462ae // add x14, x21, #0x118
-	WORD $0x910472b0 // add x16, x21, #0x11c
+	WORD $0x6e26de26 // fmul v6.4s, v17.4s, v6.4s
+	WORD $0x6e25de25 // fmul v5.4s, v17.4s, v5.4s
+	WORD $0x4d40cb51 // ld1r { v17.4s }, [x26]
+	WORD $0x910462ba // add x26, x21, #0x118
+	WORD $0x4d40cb77 // ld1r { v23.4s }, [x27]
+	WORD $0x910472bb // add x27, x21, #0x11c
 	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x4f8750a6 // fmls v6.4s, v5.4s, v7.s[0]
-	WORD $0x4d40c9c5 // ld1r { v5.4s }, [x14]
-	WORD $0x4d40ca07 // ld1r { v7.4s }, [x16]
-	WORD $0x4e32ce64 // fmla v4.4s, v19.4s, v18.4s
-	WORD $0x4e31ce83 // fmla v3.4s, v20.4s, v17.4s
-	WORD $0x2a1903f0 // mov w16, w25
-	WORD $0x5280002e // mov w14, #0x1 // =1
+	WORD $0x4f9252c7 // fmls v7.4s, v22.4s, v18.s[0]
+	WORD $0x4f9352d0 // fmls v16.4s, v22.4s, v19.s[0]
+	WORD $0x4d40cb52 // ld1r { v18.4s }, [x26]
+	WORD $0x4f9452c6 // fmls v6.4s, v22.4s, v20.s[0]
+	WORD $0x4f9552c5 // fmls v5.4s, v22.4s, v21.s[0]
+	WORD $0x4d40cb73 // ld1r { v19.4s }, [x27]
+	WORD $0x2a1903fb // mov w27, w25
+	WORD $0x5280003a // mov w26, #0x1 // =1
 	WORD $0x2a1f03f9 // mov w25, wzr
-	WORD $0x4e30cca2 // fmla v2.4s, v5.4s, v16.4s
-	WORD $0x4e26cce1 // fmla v1.4s, v7.4s, v6.4s
-	WORD $0x3707eb10 // tbnz w16, #0x0, 0x11a5c <pq_q4_1+0x788>
+	WORD $0x4e27ce24 // fmla v4.4s, v17.4s, v7.4s
+	WORD $0x4e30cee3 // fmla v3.4s, v23.4s, v16.4s
+	WORD $0x4e26ce42 // fmla v2.4s, v18.4s, v6.4s
+	WORD $0x4e25ce61 // fmla v1.4s, v19.4s, v5.4s
+	WORD $0x3707f3db // tbnz w27, #0x0, 0x1117c <pq_q4_1+0x530>
 	WORD $0xf1000ad6 // subs x22, x22, #0x2
 	WORD $0x910a0294 // add x20, x20, #0x280
-	WORD $0x54ffea2c // b.gt 0x11a4c <pq_q4_1+0x778>
+	WORD $0x54fff2cc // b.gt 0x11168 <pq_q4_1+0x51c>
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3ca378e4 // str q4, [x7, x3, lsl #4]
-	WORD $0x54ffcf20 // b.eq 0x116f8 <pq_q4_1+0x424>
+	WORD $0x54ffe040 // b.eq 0x10f24 <pq_q4_1+0x2d8>
 	WORD $0xf1001dff // cmp x15, #0x7
 	WORD $0x3cad68e3 // str q3, [x7, x13]
-	WORD $0x54ffcec3 // b.lo 0x116f8 <pq_q4_1+0x424>
-	WORD $0xf94007ee // ldr x14, [sp, #0x8]
+	WORD $0x54ffdfe3 // b.lo 0x10f24 <pq_q4_1+0x2d8>
 	WORD $0xf10021ff // cmp x15, #0x8
 	WORD $0x3cae68e2 // str q2, [x7, x14]
-	WORD $0x54ffce43 // b.lo 0x116f8 <pq_q4_1+0x424>
-	WORD $0xf94003ee // ldr x14, [sp]
-	WORD $0x3cae68e1 // str q1, [x7, x14]
-	WORD $0x17fffe6f // b 0x116f8 <pq_q4_1+0x424>
-	WORD $0xa9464ff4 // ldp x20, x19, [sp, #0x60]
-	WORD $0xf9400ffd // ldr x29, [sp, #0x18]
-	WORD $0xa94557f6 // ldp x22, x21, [sp, #0x50]
-	WORD $0xfd400be8 // ldr d8, [sp, #0x10]
-	WORD $0xa9445ff8 // ldp x24, x23, [sp, #0x40]
-	WORD $0xa94367fa // ldp x26, x25, [sp, #0x30]
-	WORD $0xa9426ffe // ldp x30, x27, [sp, #0x20]
-	WORD $0x9101c3ff // add sp, sp, #0x70
+	WORD $0x54ffdf83 // b.lo 0x10f24 <pq_q4_1+0x2d8>
+	WORD $0x3cb068e1 // str q1, [x7, x16]
+	WORD $0x17fffefa // b 0x10f24 <pq_q4_1+0x2d8>
+	WORD $0xa9444ff4 // ldp x20, x19, [sp, #0x40]
+	WORD $0xa94357f6 // ldp x22, x21, [sp, #0x30]
+	WORD $0xa9425ff8 // ldp x24, x23, [sp, #0x20]
+	WORD $0xa94167fa // ldp x26, x25, [sp, #0x10]
+	WORD $0xf84507fb // ldr x27, [sp], #0x50
 	WORD $0xd65f03c0 // ret
 
-	// pq_q5_0: +7524
+	// pq_q5_0: +4952
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400694b // b.lt 0x12a94 <pq_q5_0+0xd30>
-	WORD $0xd101c3ff // sub sp, sp, #0x70
+	WORD $0x5400494b // b.lt 0x11c88 <pq_q5_0+0x930>
+	WORD $0xd10343ff // sub sp, sp, #0xd0
 	WORD $0x8b44fc89 // add x9, x4, x4, lsr #63
 	WORD $0x5280580a // mov w10, #0x2c0 // =704
-	WORD $0x8b03046d // add x13, x3, x3, lsl #1
 	WORD $0xd37ef46b // lsl x11, x3, #2
-	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0x4f00e601 // movi v1.16b, #0x10
+	WORD $0x8b03046e // add x14, x3, x3, lsl #1
+	WORD $0x4f00e600 // movi v0.16b, #0x10
+	WORD $0x4f00e5e1 // movi v1.16b, #0xf
 	WORD $0xd341fd29 // lsr x9, x9, #1
-	WORD $0xd37ef5ac // lsl x12, x13, #2
+	WORD $0x8b03016d // add x13, x11, x3
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x8b03016e // add x14, x11, x3
-	WORD $0x1003a72f // adr x15, 0x19280 <peak_i8+0x264>
-	WORD $0xd37df1ad // lsl x13, x13, #3
+	WORD $0x1002b5af // adr x15, 0x16a40 <peak_i8+0x278>
+	WORD $0xd37ef5cc // lsl x12, x14, #2
+	WORD $0xd37ef5ad // lsl x13, x13, #2
 	WORD $0x9b0a7d29 // mul x9, x9, x10
 	WORD $0xd37df06a // lsl x10, x3, #3
-	WORD $0xd37ef5ce // lsl x14, x14, #2
+	WORD $0xd37df1ce // lsl x14, x14, #3
 	WORD $0x3dc001e2 // ldr q2, [x15]
-	WORD $0xf90007ed // str x13, [sp, #0x8]
 	WORD $0x92401caf // and x15, x5, #0xff
-	WORD $0xcb0b020d // sub x13, x16, x11
+	WORD $0xcb0b0210 // sub x16, x16, x11
 	WORD $0x52802811 // mov w17, #0x140 // =320
-	WORD $0xa9026ffe // stp x30, x27, [sp, #0x20]
-	WORD $0xa90367fa // stp x26, x25, [sp, #0x30]
-	WORD $0xa9045ff8 // stp x24, x23, [sp, #0x40]
-	WORD $0xa90557f6 // stp x22, x21, [sp, #0x50]
-	WORD $0xa9064ff4 // stp x20, x19, [sp, #0x60]
-	WORD $0xa9013bfd // stp x29, x14, [sp, #0x10]
-	WORD $0xf90003ed // str x13, [sp]
-	WORD $0x14000005 // b 0x11df4 <pq_q5_0+0x90>
+	WORD $0x6d043bef // stp d15, d14, [sp, #0x40]
+	WORD $0x6d0533ed // stp d13, d12, [sp, #0x50]
+	WORD $0x6d062beb // stp d11, d10, [sp, #0x60]
+	WORD $0x6d0723e9 // stp d9, d8, [sp, #0x70]
+	WORD $0xa9086ffd // stp x29, x27, [sp, #0x80]
+	WORD $0xa90967fa // stp x26, x25, [sp, #0x90]
+	WORD $0xa90a5ff8 // stp x24, x23, [sp, #0xa0]
+	WORD $0xa90b57f6 // stp x22, x21, [sp, #0xb0]
+	WORD $0xa90c4ff4 // stp x20, x19, [sp, #0xc0]
+	WORD $0x14000005 // b 0x113ec <pq_q5_0+0x94>
 	WORD $0xf1000508 // subs x8, x8, #0x1
 	WORD $0x8b090000 // add x0, x0, x9
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x5400644d // b.le 0x12a78 <pq_q5_0+0xd14>
-	WORD $0x37402ac5 // tbnz w5, #0x8, 0x1234c <pq_q5_0+0x5e8>
+	WORD $0x540043cd // b.le 0x11c60 <pq_q5_0+0x908>
+	WORD $0x37401e05 // tbnz w5, #0x8, 0x117ac <pq_q5_0+0x454>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x5400298b // b.lt 0x1233c <pq_q5_0+0x5d8>
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x54001ccb // b.lt 0x1179c <pq_q5_0+0x444>
 	WORD $0xaa0003e6 // mov x6, x0
 	WORD $0xaa0103e7 // mov x7, x1
 	WORD $0xaa0403f3 // mov x19, x4
-	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0xaa1f03f6 // mov x22, xzr
 	WORD $0x910100d4 // add x20, x6, #0x40
 	WORD $0x52800035 // mov w21, #0x1 // =1
-	WORD $0x9b1151cd // madd x13, x14, x17, x20
-	WORD $0x8b0e14d8 // add x24, x6, x14, lsl #5
-	WORD $0xbd4024f0 // ldr s16, [x7, #0x24]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x910040fa // add x26, x7, #0x10
-	WORD $0x910050fb // add x27, x7, #0x14
-	WORD $0xfd400307 // ldr d7, [x24]
-	WORD $0x6ea24610 // ushl v16.4s, v16.4s, v2.4s
-	WORD $0x910020fd // add x29, x7, #0x8
-	WORD $0x910060fe // add x30, x7, #0x18
-	WORD $0x910030f0 // add x16, x7, #0xc
-	WORD $0x910080f9 // add x25, x7, #0x20
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0xaa0d03ee // mov x14, x13
-	WORD $0x4e040610 // dup v16.4s, v16.s[0]
-	WORD $0xaa0d03f6 // mov x22, x13
-	WORD $0x3dc001d1 // ldr q17, [x14]
-	WORD $0x3dc011d2 // ldr q18, [x14, #0x40]
-	WORD $0x4ddfcaf3 // ld1r { v19.4s }, [x23], #4
-	WORD $0x4f245631 // shl v17.4s, v17.4s, #0x4
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc011d1 // ldr q17, [x14, #0x40]
-	WORD $0x3dc001d2 // ldr q18, [x14]
-	WORD $0x4d40cb53 // ld1r { v19.4s }, [x26]
-	WORD $0x6f3c0631 // ushr v17.4s, v17.4s, #0x4
-	WORD $0x4e211e52 // and v18.16b, v18.16b, v1.16b
-	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
-	WORD $0x4eb11e51 // orr v17.16b, v18.16b, v17.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc001d1 // ldr q17, [x14]
-	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
-	WORD $0x4d40caf3 // ld1r { v19.4s }, [x23]
-	WORD $0x4f235631 // shl v17.4s, v17.4s, #0x3
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc001d1 // ldr q17, [x14]
-	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
-	WORD $0x4d40cb73 // ld1r { v19.4s }, [x27]
-	WORD $0x6f3f0631 // ushr v17.4s, v17.4s, #0x1
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc001d1 // ldr q17, [x14]
-	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
-	WORD $0x4d40cbb3 // ld1r { v19.4s }, [x29]
-	WORD $0x4f225631 // shl v17.4s, v17.4s, #0x2
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc001d1 // ldr q17, [x14]
-	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
-	WORD $0x4d40cbd3 // ld1r { v19.4s }, [x30]
-	WORD $0x6f3e0631 // ushr v17.4s, v17.4s, #0x2
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc001d1 // ldr q17, [x14]
-	WORD $0x3dc041d2 // ldr q18, [x14, #0x100]
-	WORD $0x4d40ca13 // ld1r { v19.4s }, [x16]
-	WORD $0x4eb18631 // add v17.4s, v17.4s, v17.4s
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc001d1 // ldr q17, [x14]
-	WORD $0x3dc041d2 // ldr q18, [x14, #0x100]
-	WORD $0x910070ee // add x14, x7, #0x1c
-	WORD $0x6f3d0631 // ushr v17.4s, v17.4s, #0x3
-	WORD $0x4d40c9d3 // ld1r { v19.4s }, [x14]
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x4d40cb31 // ld1r { v17.4s }, [x25]
-	WORD $0xfd400712 // ldr d18, [x24, #0x8]
-	WORD $0xbd4024f3 // ldr s19, [x7, #0x24]
-	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
-	WORD $0x3dc016d5 // ldr q21, [x22, #0x50]
-	WORD $0x4d40c8f6 // ld1r { v22.4s }, [x7]
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4f245694 // shl v20.4s, v20.4s, #0x4
-	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4e27ce26 // fmla v6.4s, v17.4s, v7.4s
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc016d4 // ldr q20, [x22, #0x50]
-	WORD $0x3dc006d5 // ldr q21, [x22, #0x10]
-	WORD $0x4d40cb56 // ld1r { v22.4s }, [x26]
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
-	WORD $0x3dc026d5 // ldr q21, [x22, #0x90]
-	WORD $0x4d40caf6 // ld1r { v22.4s }, [x23]
-	WORD $0x4f235694 // shl v20.4s, v20.4s, #0x3
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
-	WORD $0x3dc026d5 // ldr q21, [x22, #0x90]
-	WORD $0x4d40cb76 // ld1r { v22.4s }, [x27]
-	WORD $0x6f3f0694 // ushr v20.4s, v20.4s, #0x1
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
-	WORD $0x3dc036d5 // ldr q21, [x22, #0xd0]
-	WORD $0x4d40cbb6 // ld1r { v22.4s }, [x29]
-	WORD $0x4f225694 // shl v20.4s, v20.4s, #0x2
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
-	WORD $0x3dc036d5 // ldr q21, [x22, #0xd0]
-	WORD $0x4d40cbd6 // ld1r { v22.4s }, [x30]
-	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
-	WORD $0x3dc046d5 // ldr q21, [x22, #0x110]
-	WORD $0x4d40ca16 // ld1r { v22.4s }, [x16]
-	WORD $0x4eb48694 // add v20.4s, v20.4s, v20.4s
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
-	WORD $0x3dc046d5 // ldr q21, [x22, #0x110]
-	WORD $0x4d40c9d6 // ld1r { v22.4s }, [x14]
-	WORD $0xaa0d03f6 // mov x22, x13
-	WORD $0x6f3d0694 // ushr v20.4s, v20.4s, #0x3
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0xfd400b15 // ldr d21, [x24, #0x10]
-	WORD $0xbd4024f6 // ldr s22, [x7, #0x24]
-	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
-	WORD $0x3dc01ad8 // ldr q24, [x22, #0x60]
-	WORD $0x4d40c8f9 // ld1r { v25.4s }, [x7]
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4f2456f7 // shl v23.4s, v23.4s, #0x4
-	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
-	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
-	WORD $0x6e33de50 // fmul v16.4s, v18.4s, v19.4s
-	WORD $0x4eb81ef7 // orr v23.16b, v23.16b, v24.16b
-	WORD $0x4e30ce85 // fmla v5.4s, v20.4s, v16.4s
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc01ad7 // ldr q23, [x22, #0x60]
-	WORD $0x3dc00ad8 // ldr q24, [x22, #0x20]
-	WORD $0x4d40cb59 // ld1r { v25.4s }, [x26]
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
-	WORD $0x3dc02ad8 // ldr q24, [x22, #0xa0]
-	WORD $0x4d40caf9 // ld1r { v25.4s }, [x23]
-	WORD $0x4f2356f7 // shl v23.4s, v23.4s, #0x3
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4eb81ef7 // orr v23.16b, v23.16b, v24.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
-	WORD $0x3dc02ad8 // ldr q24, [x22, #0xa0]
-	WORD $0x4d40cb79 // ld1r { v25.4s }, [x27]
-	WORD $0x6f3f06f7 // ushr v23.4s, v23.4s, #0x1
+	WORD $0x9b1152d7 // madd x23, x22, x17, x20
+	WORD $0xad001ff1 // stp q17, q7, [sp]
+	WORD $0xbd4024e7 // ldr s7, [x7, #0x24]
+	WORD $0xad010fe4 // stp q4, q3, [sp, #0x20]
+	WORD $0xad4040f1 // ldp q17, q16, [x7]
+	WORD $0x4f2454e7 // shl v7.4s, v7.4s, #0x4
+	WORD $0x8b1614d6 // add x22, x6, x22, lsl #5
+	WORD $0xad404af3 // ldp q19, q18, [x23]
+	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
+	WORD $0xad4262f4 // ldp q20, q24, [x23, #0x40]
+	WORD $0xad446eff // ldp q31, q27, [x23, #0x80]
+	WORD $0x4f245675 // shl v21.4s, v19.4s, #0x4
+	WORD $0x4f235679 // shl v25.4s, v19.4s, #0x3
+	WORD $0x4e201e7c // and v28.16b, v19.16b, v0.16b
+	WORD $0x4e211e9e // and v30.16b, v20.16b, v1.16b
+	WORD $0x6f3c0697 // ushr v23.4s, v20.4s, #0x4
+	WORD $0x6f3f067a // ushr v26.4s, v19.4s, #0x1
+	WORD $0xad465aeb // ldp q11, q22, [x23, #0xc0]
+	WORD $0x4e211ffd // and v29.16b, v31.16b, v1.16b
+	WORD $0x4e201eac // and v12.16b, v21.16b, v0.16b
+	WORD $0x6f3c07e8 // ushr v8.4s, v31.4s, #0x4
+	WORD $0x4f22567f // shl v31.4s, v19.4s, #0x2
+	WORD $0xad4852f5 // ldp q21, q20, [x23, #0x100]
+	WORD $0x6f3e066a // ushr v10.4s, v19.4s, #0x2
+	WORD $0x4e211d69 // and v9.16b, v11.16b, v1.16b
+	WORD $0x6f3c056b // ushr v11.4s, v11.4s, #0x4
+	WORD $0x4eb3866e // add v14.4s, v19.4s, v19.4s
+	WORD $0x4ebe1d8c // orr v12.16b, v12.16b, v30.16b
+	WORD $0x4e211eef // and v15.16b, v23.16b, v1.16b
+	WORD $0x4ea71cf7 // mov v23.16b, v7.16b
+	WORD $0x4e201f23 // and v3.16b, v25.16b, v0.16b
+	WORD $0x4e201f44 // and v4.16b, v26.16b, v0.16b
+	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
+	WORD $0xad4166fa // ldp q26, q25, [x23, #0x20]
+	WORD $0x4e211f05 // and v5.16b, v24.16b, v1.16b
+	WORD $0x4f91e197 // sdot v23.4s, v12.16b, v17.4b[0]
+	WORD $0x4e211eac // and v12.16b, v21.16b, v1.16b
+	WORD $0x4eaf1f9c // orr v28.16b, v28.16b, v15.16b
+	WORD $0x4f24564f // shl v15.4s, v18.4s, #0x4
+	WORD $0x4ebd1c63 // orr v3.16b, v3.16b, v29.16b
+	WORD $0x4e201ffd // and v29.16b, v31.16b, v0.16b
+	WORD $0x4e201d5f // and v31.16b, v10.16b, v0.16b
+	WORD $0x4e211d6a // and v10.16b, v11.16b, v1.16b
 	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4eb81ef7 // orr v23.16b, v23.16b, v24.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
-	WORD $0x3dc03ad8 // ldr q24, [x22, #0xe0]
-	WORD $0x4d40cbb9 // ld1r { v25.4s }, [x29]
-	WORD $0x4f2256f7 // shl v23.4s, v23.4s, #0x2
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4eb81ef7 // orr v23.16b, v23.16b, v24.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
-	WORD $0x3dc03ad8 // ldr q24, [x22, #0xe0]
-	WORD $0x4d40cbd9 // ld1r { v25.4s }, [x30]
-	WORD $0x6f3e06f7 // ushr v23.4s, v23.4s, #0x2
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4eb81ef7 // orr v23.16b, v23.16b, v24.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
-	WORD $0x3dc04ad8 // ldr q24, [x22, #0x120]
-	WORD $0x4d40ca19 // ld1r { v25.4s }, [x16]
-	WORD $0x4eb786f7 // add v23.4s, v23.4s, v23.4s
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4eb81ef7 // orr v23.16b, v23.16b, v24.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
-	WORD $0x3dc04ad8 // ldr q24, [x22, #0x120]
-	WORD $0x4d40c9d9 // ld1r { v25.4s }, [x14]
-	WORD $0x6f3d06f7 // ushr v23.4s, v23.4s, #0x3
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4eb81ef7 // orr v23.16b, v23.16b, v24.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x4d40cb37 // ld1r { v23.4s }, [x25]
-	WORD $0xfd400f18 // ldr d24, [x24, #0x18]
-	WORD $0xbd4024f9 // ldr s25, [x7, #0x24]
-	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
-	WORD $0x3dc01dbb // ldr q27, [x13, #0x70]
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
-	WORD $0x4f24575a // shl v26.4s, v26.4s, #0x4
-	WORD $0x6ea24739 // ushl v25.4s, v25.4s, v2.4s
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4e040739 // dup v25.4s, v25.s[0]
-	WORD $0x6e36deb2 // fmul v18.4s, v21.4s, v22.4s
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x4d40c8fb // ld1r { v27.4s }, [x7]
-	WORD $0x9100c0e7 // add x7, x7, #0x30
-	WORD $0x4e32cee4 // fmla v4.4s, v23.4s, v18.4s
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc01dba // ldr q26, [x13, #0x70]
-	WORD $0x3dc00dbb // ldr q27, [x13, #0x30]
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4e201dcb // and v11.16b, v14.16b, v0.16b
+	WORD $0x4ea81c84 // orr v4.16b, v4.16b, v8.16b
+	WORD $0xad4336fe // ldp q30, q13, [x23, #0x60]
+	WORD $0x4e201e48 // and v8.16b, v18.16b, v0.16b
+	WORD $0x4f90e397 // sdot v23.4s, v28.16b, v16.4b[0]
+	WORD $0x4f23564e // shl v14.4s, v18.4s, #0x3
+	WORD $0x4e201def // and v15.16b, v15.16b, v0.16b
+	WORD $0x4ea91fa9 // orr v9.16b, v29.16b, v9.16b
+	WORD $0x4e211f66 // and v6.16b, v27.16b, v1.16b
+	WORD $0x4eaa1ffd // orr v29.16b, v31.16b, v10.16b
+	WORD $0x6f3f065f // ushr v31.4s, v18.4s, #0x1
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x4eac1d7c // orr v28.16b, v11.16b, v12.16b
+	WORD $0x4f24574a // shl v10.4s, v26.4s, #0x4
+	WORD $0x4e211f0b // and v11.16b, v24.16b, v1.16b
+	WORD $0x4ea51de5 // orr v5.16b, v15.16b, v5.16b
+	WORD $0x4f24572c // shl v12.4s, v25.4s, #0x4
+	WORD $0x4fb1e077 // sdot v23.4s, v3.16b, v17.4b[1]
+	WORD $0x4ea71cf8 // mov v24.16b, v7.16b
+	WORD $0x4e201dc3 // and v3.16b, v14.16b, v0.16b
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40cb5b // ld1r { v27.4s }, [x26]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
-	WORD $0x3dc02dbb // ldr q27, [x13, #0xb0]
-	WORD $0x4f23575a // shl v26.4s, v26.4s, #0x3
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x4d40cafb // ld1r { v27.4s }, [x23]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
-	WORD $0x3dc02dbb // ldr q27, [x13, #0xb0]
-	WORD $0x6f3f075a // ushr v26.4s, v26.4s, #0x1
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x4d40cb7b // ld1r { v27.4s }, [x27]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
-	WORD $0x3dc03dbb // ldr q27, [x13, #0xf0]
-	WORD $0x4f22575a // shl v26.4s, v26.4s, #0x2
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x4d40cbbb // ld1r { v27.4s }, [x29]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
-	WORD $0x3dc03dbb // ldr q27, [x13, #0xf0]
-	WORD $0x6f3e075a // ushr v26.4s, v26.4s, #0x2
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x4d40cbdb // ld1r { v27.4s }, [x30]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
-	WORD $0x3dc04dbb // ldr q27, [x13, #0x130]
-	WORD $0x4eba875a // add v26.4s, v26.4s, v26.4s
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x4d40ca1b // ld1r { v27.4s }, [x16]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
-	WORD $0x3dc04dbb // ldr q27, [x13, #0x130]
-	WORD $0x2a1503ed // mov w13, w21
+	WORD $0x4eab1d08 // orr v8.16b, v8.16b, v11.16b
+	WORD $0x4e211fcb // and v11.16b, v30.16b, v1.16b
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
+	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
+	WORD $0x4f91e0b8 // sdot v24.4s, v5.16b, v17.4b[0]
+	WORD $0x4e211da5 // and v5.16b, v13.16b, v1.16b
+	WORD $0x4ea61c63 // orr v3.16b, v3.16b, v6.16b
+	WORD $0x4ebb1fe6 // orr v6.16b, v31.16b, v27.16b
+	WORD $0x4ea71cfb // mov v27.16b, v7.16b
+	WORD $0x4eab1d4a // orr v10.16b, v10.16b, v11.16b
+	WORD $0xad453aff // ldp q31, q14, [x23, #0xa0]
+	WORD $0x4ea51d85 // orr v5.16b, v12.16b, v5.16b
+	WORD $0x4e201f4c // and v12.16b, v26.16b, v0.16b
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4f90e118 // sdot v24.4s, v8.16b, v16.4b[0]
+	WORD $0x6f3c05a8 // ushr v8.4s, v13.4s, #0x4
+	WORD $0x4f91e15b // sdot v27.4s, v10.16b, v17.4b[0]
+	WORD $0x4f23574a // shl v10.4s, v26.4s, #0x3
+	WORD $0x4fb0e097 // sdot v23.4s, v4.16b, v16.4b[1]
+	WORD $0x4f225644 // shl v4.4s, v18.4s, #0x2
+	WORD $0x4f91e0a7 // sdot v7.4s, v5.16b, v17.4b[0]
+	WORD $0x4f235725 // shl v5.4s, v25.4s, #0x3
+	WORD $0x4fb1e078 // sdot v24.4s, v3.16b, v17.4b[1]
+	WORD $0x4e211fe3 // and v3.16b, v31.16b, v1.16b
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4ebe1d9e // orr v30.16b, v12.16b, v30.16b
+	WORD $0x4f91e937 // sdot v23.4s, v9.16b, v17.4b[2]
+	WORD $0x4e211ecb // and v11.16b, v22.16b, v1.16b
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4f90ebb7 // sdot v23.4s, v29.16b, v16.4b[2]
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x4ea31d43 // orr v3.16b, v10.16b, v3.16b
+	WORD $0x4e211ddd // and v29.16b, v14.16b, v1.16b
+	WORD $0x4f90e3db // sdot v27.4s, v30.16b, v16.4b[0]
+	WORD $0x4fb0e0d8 // sdot v24.4s, v6.16b, v16.4b[1]
+	WORD $0x6f3f0746 // ushr v6.4s, v26.4s, #0x1
+	WORD $0x6f3c07fe // ushr v30.4s, v31.4s, #0x4
+	WORD $0x4e201f29 // and v9.16b, v25.16b, v0.16b
+	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
+	WORD $0x4eab1c84 // orr v4.16b, v4.16b, v11.16b
+	WORD $0x4ebd1ca5 // orr v5.16b, v5.16b, v29.16b
+	WORD $0x4fb1eb97 // sdot v23.4s, v28.16b, v17.4b[3]
+	WORD $0x6f3f073c // ushr v28.4s, v25.4s, #0x1
+	WORD $0x6f3c05dd // ushr v29.4s, v14.4s, #0x4
+	WORD $0x4fb1e07b // sdot v27.4s, v3.16b, v17.4b[1]
+	WORD $0x4e201cc3 // and v3.16b, v6.16b, v0.16b
+	WORD $0x4e211fc6 // and v6.16b, v30.16b, v1.16b
+	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
+	WORD $0x6f3e065f // ushr v31.4s, v18.4s, #0x2
+	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4f91e898 // sdot v24.4s, v4.16b, v17.4b[2]
+	WORD $0x4ea61c63 // orr v3.16b, v3.16b, v6.16b
+	WORD $0x4f225744 // shl v4.4s, v26.4s, #0x2
+	WORD $0x4f90e107 // sdot v7.4s, v8.16b, v16.4b[0]
+	WORD $0x4e211ec6 // and v6.16b, v22.16b, v1.16b
+	WORD $0x6f3d0673 // ushr v19.4s, v19.4s, #0x3
+	WORD $0x4ebd1f96 // orr v22.16b, v28.16b, v29.16b
+	WORD $0x4eb2865c // add v28.4s, v18.4s, v18.4s
+	WORD $0x4fb1e0a7 // sdot v7.4s, v5.16b, v17.4b[1]
+	WORD $0x4e201fe5 // and v5.16b, v31.16b, v0.16b
+	WORD $0x4fb0e07b // sdot v27.4s, v3.16b, v16.4b[1]
+	WORD $0x4e201c83 // and v3.16b, v4.16b, v0.16b
+	WORD $0xad4712fd // ldp q29, q4, [x23, #0xe0]
+	WORD $0x4fb0e2c7 // sdot v7.4s, v22.16b, v16.4b[1]
+	WORD $0x4ea61ca5 // orr v5.16b, v5.16b, v6.16b
+	WORD $0x4e201f86 // and v6.16b, v28.16b, v0.16b
+	WORD $0x4e211e96 // and v22.16b, v20.16b, v1.16b
+	WORD $0x4f22573c // shl v28.4s, v25.4s, #0x2
+	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
+	WORD $0x4e211fbe // and v30.16b, v29.16b, v1.16b
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
+	WORD $0x4f90e8b8 // sdot v24.4s, v5.16b, v16.4b[2]
+	WORD $0x6f3d0652 // ushr v18.4s, v18.4s, #0x3
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x4eb61cc5 // orr v5.16b, v6.16b, v22.16b
+	WORD $0x4e201f86 // and v6.16b, v28.16b, v0.16b
+	WORD $0x4ebe1c63 // orr v3.16b, v3.16b, v30.16b
+	WORD $0x6f3e075e // ushr v30.4s, v26.4s, #0x2
+	WORD $0x4e211c96 // and v22.16b, v4.16b, v1.16b
+	WORD $0x4e211fbc // and v28.16b, v29.16b, v1.16b
+	WORD $0x4eba875d // add v29.4s, v26.4s, v26.4s
+	WORD $0x6f3c0484 // ushr v4.4s, v4.4s, #0x4
+	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
+	WORD $0x4fb1e8b8 // sdot v24.4s, v5.16b, v17.4b[3]
+	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
+	WORD $0x4f91e87b // sdot v27.4s, v3.16b, v17.4b[2]
+	WORD $0x4e201fc3 // and v3.16b, v30.16b, v0.16b
+	WORD $0x6f3e073e // ushr v30.4s, v25.4s, #0x2
+	WORD $0x4eb61cc6 // orr v6.16b, v6.16b, v22.16b
+	WORD $0xad497ef6 // ldp q22, q31, [x23, #0x120]
+	WORD $0x2a1503f7 // mov w23, w21
 	WORD $0x2a1f03f5 // mov w21, wzr
-	WORD $0x6f3d075a // ushr v26.4s, v26.4s, #0x3
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x4d40c9db // ld1r { v27.4s }, [x14]
-	WORD $0x5280002e // mov w14, #0x1 // =1
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x4d40cb35 // ld1r { v21.4s }, [x25]
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x6e39df13 // fmul v19.4s, v24.4s, v25.4s
-	WORD $0x4e33cea3 // fmla v3.4s, v21.4s, v19.4s
-	WORD $0x3707d7ed // tbnz w13, #0x0, 0x11e28 <pq_q5_0+0xc4>
+	WORD $0x4ebc1c63 // orr v3.16b, v3.16b, v28.16b
+	WORD $0x4e201fbc // and v28.16b, v29.16b, v0.16b
+	WORD $0x4e201fdd // and v29.16b, v30.16b, v0.16b
+	WORD $0x4e211c84 // and v4.16b, v4.16b, v1.16b
+	WORD $0x4f91e8c7 // sdot v7.4s, v6.16b, v17.4b[2]
+	WORD $0x4eb98726 // add v6.4s, v25.4s, v25.4s
+	WORD $0x4e211ede // and v30.16b, v22.16b, v1.16b
+	WORD $0x4f90e87b // sdot v27.4s, v3.16b, v16.4b[2]
+	WORD $0x4eb51e73 // orr v19.16b, v19.16b, v21.16b
+	WORD $0x6f3c06d5 // ushr v21.4s, v22.4s, #0x4
+	WORD $0x4ea41fa3 // orr v3.16b, v29.16b, v4.16b
+	WORD $0x6f3c07f6 // ushr v22.4s, v31.4s, #0x4
+	WORD $0x4e201cc5 // and v5.16b, v6.16b, v0.16b
+	WORD $0x4e211fe6 // and v6.16b, v31.16b, v1.16b
+	WORD $0x4ebe1f84 // orr v4.16b, v28.16b, v30.16b
+	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
+	WORD $0x4fb0ea77 // sdot v23.4s, v19.16b, v16.4b[3]
+	WORD $0x4f90e867 // sdot v7.4s, v3.16b, v16.4b[2]
+	WORD $0x6f3d0743 // ushr v3.4s, v26.4s, #0x3
+	WORD $0x4ea61ca5 // orr v5.16b, v5.16b, v6.16b
+	WORD $0x6f3d0726 // ushr v6.4s, v25.4s, #0x3
+	WORD $0x4fb1e89b // sdot v27.4s, v4.16b, v17.4b[3]
+	WORD $0x4e211ea4 // and v4.16b, v21.16b, v1.16b
+	WORD $0x4e211ed5 // and v21.16b, v22.16b, v1.16b
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
+	WORD $0x4fb1e8a7 // sdot v7.4s, v5.16b, v17.4b[3]
+	WORD $0x4eb41e45 // orr v5.16b, v18.16b, v20.16b
+	WORD $0x4ea41c63 // orr v3.16b, v3.16b, v4.16b
+	WORD $0x4eb51cc4 // orr v4.16b, v6.16b, v21.16b
+	WORD $0x4fb0e8b8 // sdot v24.4s, v5.16b, v16.4b[3]
+	WORD $0x6d411ac5 // ldp d5, d6, [x22, #0x10]
+	WORD $0x4fb0e87b // sdot v27.4s, v3.16b, v16.4b[3]
+	WORD $0x4e21db11 // scvtf v17.4s, v24.4s
+	WORD $0x4fb0e887 // sdot v7.4s, v4.16b, v16.4b[3]
+	WORD $0x4e21daf0 // scvtf v16.4s, v23.4s
+	WORD $0x6d4012c3 // ldp d3, d4, [x22]
+	WORD $0x910080f6 // add x22, x7, #0x20
+	WORD $0x9100c0e7 // add x7, x7, #0x30
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x4e21db72 // scvtf v18.4s, v27.4s
+	WORD $0x0e217863 // fcvtl v3.4s, v3.4h
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x6e32dca5 // fmul v5.4s, v5.4s, v18.4s
+	WORD $0x6e30dc63 // fmul v3.4s, v3.4s, v16.4s
+	WORD $0x4d40cad0 // ld1r { v16.4s }, [x22]
+	WORD $0x52800036 // mov w22, #0x1 // =1
+	WORD $0x6e31dc84 // fmul v4.4s, v4.4s, v17.4s
+	WORD $0xad401ff1 // ldp q17, q7, [sp]
+	WORD $0x4e23ce11 // fmla v17.4s, v16.4s, v3.4s
+	WORD $0x4e24ce07 // fmla v7.4s, v16.4s, v4.4s
+	WORD $0xad410fe4 // ldp q4, q3, [sp, #0x20]
+	WORD $0x4e25ce04 // fmla v4.4s, v16.4s, v5.4s
+	WORD $0x4e26ce03 // fmla v3.4s, v16.4s, v6.4s
+	WORD $0x3707e4b7 // tbnz w23, #0x0, 0x11420 <pq_q5_0+0xc8>
 	WORD $0xf1000a73 // subs x19, x19, #0x2
 	WORD $0x910b00c6 // add x6, x6, #0x2c0
-	WORD $0x54ffd72c // b.gt 0x11e1c <pq_q5_0+0xb8>
-	WORD $0xb4ffd54f // cbz x15, 0x11de4 <pq_q5_0+0x80>
-	WORD $0xad001446 // stp q6, q5, [x2]
+	WORD $0x54ffe3ec // b.gt 0x11414 <pq_q5_0+0xbc>
+	WORD $0xb4ffe20f // cbz x15, 0x113dc <pq_q5_0+0x84>
+	WORD $0xad001c51 // stp q17, q7, [x2]
 	WORD $0xad010c44 // stp q4, q3, [x2, #0x20]
-	WORD $0x17fffea7 // b 0x11de4 <pq_q5_0+0x80>
+	WORD $0x17ffff0d // b 0x113dc <pq_q5_0+0x84>
 	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0x14000004 // b 0x12360 <pq_q5_0+0x5fc>
+	WORD $0x14000004 // b 0x117c0 <pq_q5_0+0x468>
 	WORD $0x910004c6 // add x6, x6, #0x1
 	WORD $0xf10010df // cmp x6, #0x4
-	WORD $0x54ffd440 // b.eq 0x11de4 <pq_q5_0+0x80>
+	WORD $0x54ffe100 // b.eq 0x113dc <pq_q5_0+0x84>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xd37cecc7 // lsl x7, x6, #4
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x540019ed // b.le 0x126b4 <pq_q5_0+0x950>
+	WORD $0x5400104d // b.le 0x119e0 <pq_q5_0+0x688>
 	WORD $0xd37df0d3 // lsl x19, x6, #3
 	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
 	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0xaa1f03ed // mov x13, xzr
-	WORD $0x8b13028e // add x14, x20, x19
-	WORD $0x91010290 // add x16, x20, #0x40
-	WORD $0x52800037 // mov w23, #0x1 // =1
-	WORD $0x9b1141b8 // madd x24, x13, x17, x16
-	WORD $0xd37be9ad // lsl x13, x13, #5
-	WORD $0xbd4122b0 // ldr s16, [x21, #0x120]
-	WORD $0xbd4126b1 // ldr s17, [x21, #0x124]
-	WORD $0xbd412ab2 // ldr s18, [x21, #0x128]
-	WORD $0xbd412eb3 // ldr s19, [x21, #0x12c]
-	WORD $0xfc6d69c7 // ldr d7, [x14, x13]
-	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc011b5 // ldr q21, [x13, #0x40]
+	WORD $0x8b070298 // add x24, x20, x7
+	WORD $0xaa1f03fa // mov x26, xzr
+	WORD $0x8b130297 // add x23, x20, x19
+	WORD $0x91010318 // add x24, x24, #0x40
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x9b11635b // madd x27, x26, x17, x24
+	WORD $0xbd4122a7 // ldr s7, [x21, #0x120]
+	WORD $0xbd4126b0 // ldr s16, [x21, #0x124]
+	WORD $0xbd412ab3 // ldr s19, [x21, #0x128]
+	WORD $0xbd412eb7 // ldr s23, [x21, #0x12c]
+	WORD $0xd37beb5a // lsl x26, x26, #5
+	WORD $0x6ea244e7 // ushl v7.4s, v7.4s, v2.4s
 	WORD $0x6ea24610 // ushl v16.4s, v16.4s, v2.4s
-	WORD $0xaa1503ed // mov x13, x21
-	WORD $0x6ea24631 // ushl v17.4s, v17.4s, v2.4s
-	WORD $0x910082b9 // add x25, x21, #0x20
-	WORD $0x4f245694 // shl v20.4s, v20.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6ea24652 // ushl v18.4s, v18.4s, v2.4s
-	WORD $0x4e040610 // dup v16.4s, v16.s[0]
-	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x4e040631 // dup v17.4s, v17.s[0]
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4e040652 // dup v18.4s, v18.s[0]
-	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4ddfc9b5 // ld1r { v21.4s }, [x13], #4
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x4d40cb35 // ld1r { v21.4s }, [x25]
-	WORD $0x910102b9 // add x25, x21, #0x40
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40cb35 // ld1r { v21.4s }, [x25]
-	WORD $0x910182b9 // add x25, x21, #0x60
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40cb35 // ld1r { v21.4s }, [x25]
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x8b070319 // add x25, x24, x7
-	WORD $0x3dc01334 // ldr q20, [x25, #0x40]
-	WORD $0x3dc00335 // ldr q21, [x25]
-	WORD $0x910042b9 // add x25, x21, #0x10
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x4d40cb35 // ld1r { v21.4s }, [x25]
-	WORD $0x9100c2b9 // add x25, x21, #0x30
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x4d40cb35 // ld1r { v21.4s }, [x25]
-	WORD $0x910142b9 // add x25, x21, #0x50
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40cb35 // ld1r { v21.4s }, [x25]
-	WORD $0x9101c2b9 // add x25, x21, #0x70
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40cb35 // ld1r { v21.4s }, [x25]
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x8b070319 // add x25, x24, x7
-	WORD $0x3dc00334 // ldr q20, [x25]
-	WORD $0x3dc02335 // ldr q21, [x25, #0x80]
-	WORD $0x4f235694 // shl v20.4s, v20.4s, #0x3
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910092ad // add x13, x21, #0x24
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910112ad // add x13, x21, #0x44
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910192ad // add x13, x21, #0x64
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
-	WORD $0x910052ad // add x13, x21, #0x14
-	WORD $0x6f3f0694 // ushr v20.4s, v20.4s, #0x1
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9100d2ad // add x13, x21, #0x34
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910152ad // add x13, x21, #0x54
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9101d2ad // add x13, x21, #0x74
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
-	WORD $0x910022ad // add x13, x21, #0x8
-	WORD $0x4f225694 // shl v20.4s, v20.4s, #0x2
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9100a2ad // add x13, x21, #0x28
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910122ad // add x13, x21, #0x48
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9101a2ad // add x13, x21, #0x68
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
-	WORD $0x910062ad // add x13, x21, #0x18
-	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9100e2ad // add x13, x21, #0x38
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910162ad // add x13, x21, #0x58
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9101e2ad // add x13, x21, #0x78
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
-	WORD $0x910032ad // add x13, x21, #0xc
-	WORD $0x4eb48694 // add v20.4s, v20.4s, v20.4s
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9100b2ad // add x13, x21, #0x2c
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910132ad // add x13, x21, #0x4c
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9101b2ad // add x13, x21, #0x6c
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
-	WORD $0x910072ad // add x13, x21, #0x1c
-	WORD $0x910432b8 // add x24, x21, #0x10c
-	WORD $0x6f3d0694 // ushr v20.4s, v20.4s, #0x3
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9100f2ad // add x13, x21, #0x3c
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910172ad // add x13, x21, #0x5c
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9101f2ad // add x13, x21, #0x7c
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e30dcf0 // fmul v16.4s, v7.4s, v16.4s
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910402ad // add x13, x21, #0x100
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x6e31dcf1 // fmul v17.4s, v7.4s, v17.4s
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b4 // ld1r { v20.4s }, [x13]
-	WORD $0x910412ad // add x13, x21, #0x104
+	WORD $0x6ea2467a // ushl v26.4s, v19.4s, v2.4s
+	WORD $0x6ea246fd // ushl v29.4s, v23.4s, v2.4s
+	WORD $0xad4056b2 // ldp q18, q21, [x21]
+	WORD $0x3dc00371 // ldr q17, [x27]
+	WORD $0x3dc01379 // ldr q25, [x27, #0x40]
+	WORD $0x4e040613 // dup v19.4s, v16.s[0]
+	WORD $0xad415ab8 // ldp q24, q22, [x21, #0x20]
+	WORD $0x4e0407b0 // dup v16.4s, v29.s[0]
+	WORD $0x4f245634 // shl v20.4s, v17.4s, #0x4
+	WORD $0x4e211f3b // and v27.16b, v25.16b, v1.16b
+	WORD $0x6f3c073e // ushr v30.4s, v25.4s, #0x4
+	WORD $0xad425eb9 // ldp q25, q23, [x21, #0x40]
+	WORD $0x4e201e3d // and v29.16b, v17.16b, v0.16b
+	WORD $0x4f23563f // shl v31.4s, v17.4s, #0x3
+	WORD $0x4e201e9c // and v28.16b, v20.16b, v0.16b
+	WORD $0x4e0404f4 // dup v20.4s, v7.s[0]
+	WORD $0x4e040747 // dup v7.4s, v26.s[0]
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4ebb1f9c // orr v28.16b, v28.16b, v27.16b
+	WORD $0xad436abb // ldp q27, q26, [x21, #0x60]
+	WORD $0x4ebe1fbd // orr v29.16b, v29.16b, v30.16b
+	WORD $0x4f92e394 // sdot v20.4s, v28.16b, v18.4b[0]
+	WORD $0x4f98e393 // sdot v19.4s, v28.16b, v24.4b[0]
+	WORD $0x4f99e387 // sdot v7.4s, v28.16b, v25.4b[0]
+	WORD $0x4f9be390 // sdot v16.4s, v28.16b, v27.4b[0]
+	WORD $0x3dc0237c // ldr q28, [x27, #0x80]
+	WORD $0x4e211f9e // and v30.16b, v28.16b, v1.16b
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x4f95e3b4 // sdot v20.4s, v29.16b, v21.4b[0]
+	WORD $0x4f96e3b3 // sdot v19.4s, v29.16b, v22.4b[0]
+	WORD $0x4f97e3a7 // sdot v7.4s, v29.16b, v23.4b[0]
+	WORD $0x4f9ae3b0 // sdot v16.4s, v29.16b, v26.4b[0]
+	WORD $0x6f3f063d // ushr v29.4s, v17.4s, #0x1
+	WORD $0x4ebe1ffe // orr v30.16b, v31.16b, v30.16b
+	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
+	WORD $0x4f22563f // shl v31.4s, v17.4s, #0x2
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4fb2e3d4 // sdot v20.4s, v30.16b, v18.4b[1]
+	WORD $0x4fb8e3d3 // sdot v19.4s, v30.16b, v24.4b[1]
+	WORD $0x4fb9e3c7 // sdot v7.4s, v30.16b, v25.4b[1]
+	WORD $0x4fbbe3d0 // sdot v16.4s, v30.16b, v27.4b[1]
+	WORD $0x3dc0337e // ldr q30, [x27, #0xc0]
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x4e211fdd // and v29.16b, v30.16b, v1.16b
+	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
+	WORD $0x4fb5e394 // sdot v20.4s, v28.16b, v21.4b[1]
+	WORD $0x4fb6e393 // sdot v19.4s, v28.16b, v22.4b[1]
+	WORD $0x4fb7e387 // sdot v7.4s, v28.16b, v23.4b[1]
+	WORD $0x4fbae390 // sdot v16.4s, v28.16b, v26.4b[1]
+	WORD $0x6f3e063c // ushr v28.4s, v17.4s, #0x2
+	WORD $0x4ebd1ffd // orr v29.16b, v31.16b, v29.16b
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4eb1863f // add v31.4s, v17.4s, v17.4s
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4f92ebb4 // sdot v20.4s, v29.16b, v18.4b[2]
+	WORD $0x4f98ebb3 // sdot v19.4s, v29.16b, v24.4b[2]
+	WORD $0x4f99eba7 // sdot v7.4s, v29.16b, v25.4b[2]
+	WORD $0x4f9bebb0 // sdot v16.4s, v29.16b, v27.4b[2]
+	WORD $0x3dc0437d // ldr q29, [x27, #0x100]
+	WORD $0x6f3d0631 // ushr v17.4s, v17.4s, #0x3
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4ebe1f9c // orr v28.16b, v28.16b, v30.16b
+	WORD $0x4e211fbe // and v30.16b, v29.16b, v1.16b
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
+	WORD $0x910412bb // add x27, x21, #0x104
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4f95eb94 // sdot v20.4s, v28.16b, v21.4b[2]
+	WORD $0x4f96eb93 // sdot v19.4s, v28.16b, v22.4b[2]
+	WORD $0x4f97eb87 // sdot v7.4s, v28.16b, v23.4b[2]
+	WORD $0x4f9aeb90 // sdot v16.4s, v28.16b, v26.4b[2]
+	WORD $0x4ebe1ffc // orr v28.16b, v31.16b, v30.16b
+	WORD $0x4ebd1e31 // orr v17.16b, v17.16b, v29.16b
+	WORD $0x4fb8eb93 // sdot v19.4s, v28.16b, v24.4b[3]
+	WORD $0x4fb9eb87 // sdot v7.4s, v28.16b, v25.4b[3]
+	WORD $0x4fbbeb90 // sdot v16.4s, v28.16b, v27.4b[3]
+	WORD $0x4fb2eb94 // sdot v20.4s, v28.16b, v18.4b[3]
+	WORD $0x4fb6ea33 // sdot v19.4s, v17.16b, v22.4b[3]
+	WORD $0x4fb7ea27 // sdot v7.4s, v17.16b, v23.4b[3]
+	WORD $0xfc7a6af2 // ldr d18, [x23, x26]
+	WORD $0x4fbaea30 // sdot v16.4s, v17.16b, v26.4b[3]
+	WORD $0x4fb5ea34 // sdot v20.4s, v17.16b, v21.4b[3]
+	WORD $0x0e217a51 // fcvtl v17.4s, v18.4h
+	WORD $0x4e21da92 // scvtf v18.4s, v20.4s
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x6e32dcf2 // fmul v18.4s, v7.4s, v18.4s
-	WORD $0x910422ad // add x13, x21, #0x108
-	WORD $0x4d40cb16 // ld1r { v22.4s }, [x24]
-	WORD $0x2a1703f8 // mov w24, w23
-	WORD $0x4e30ce86 // fmla v6.4s, v20.4s, v16.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x910402ba // add x26, x21, #0x100
+	WORD $0x4d40cb75 // ld1r { v21.4s }, [x27]
+	WORD $0x4d40cb54 // ld1r { v20.4s }, [x26]
+	WORD $0x910422ba // add x26, x21, #0x108
+	WORD $0x910432bb // add x27, x21, #0x10c
+	WORD $0x4d40cb76 // ld1r { v22.4s }, [x27]
+	WORD $0x2a1903fb // mov w27, w25
 	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x4e31cea5 // fmla v5.4s, v21.4s, v17.4s
-	WORD $0x6e33dce7 // fmul v7.4s, v7.4s, v19.4s
-	WORD $0x4d40c9b3 // ld1r { v19.4s }, [x13]
-	WORD $0x5280002d // mov w13, #0x1 // =1
-	WORD $0x4e32ce64 // fmla v4.4s, v19.4s, v18.4s
-	WORD $0x4e27cec3 // fmla v3.4s, v22.4s, v7.4s
-	WORD $0x3707e7d8 // tbnz w24, #0x0, 0x1239c <pq_q5_0+0x638>
+	WORD $0x6e32de32 // fmul v18.4s, v17.4s, v18.4s
+	WORD $0x6e33de33 // fmul v19.4s, v17.4s, v19.4s
+	WORD $0x6e27de27 // fmul v7.4s, v17.4s, v7.4s
+	WORD $0x6e30de30 // fmul v16.4s, v17.4s, v16.4s
+	WORD $0x4d40cb51 // ld1r { v17.4s }, [x26]
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x2a1f03f9 // mov w25, wzr
+	WORD $0x4e32ce86 // fmla v6.4s, v20.4s, v18.4s
+	WORD $0x4e33cea5 // fmla v5.4s, v21.4s, v19.4s
+	WORD $0x4e27ce24 // fmla v4.4s, v17.4s, v7.4s
+	WORD $0x4e30cec3 // fmla v3.4s, v22.4s, v16.4s
+	WORD $0x3707f19b // tbnz w27, #0x0, 0x11800 <pq_q5_0+0x4a8>
 	WORD $0xf1000ad6 // subs x22, x22, #0x2
 	WORD $0x910b0294 // add x20, x20, #0x2c0
-	WORD $0x54ffe6ec // b.gt 0x1238c <pq_q5_0+0x628>
-	WORD $0xb4ffe50f // cbz x15, 0x12354 <pq_q5_0+0x5f0>
+	WORD $0x54fff08c // b.gt 0x117ec <pq_q5_0+0x494>
+	WORD $0xb4ffeeaf // cbz x15, 0x117b4 <pq_q5_0+0x45c>
 	WORD $0x8b070053 // add x19, x2, x7
 	WORD $0xf10009ff // cmp x15, #0x2
 	WORD $0x3d800266 // str q6, [x19]
-	WORD $0x54ffe483 // b.lo 0x12354 <pq_q5_0+0x5f0>
+	WORD $0x54ffee23 // b.lo 0x117b4 <pq_q5_0+0x45c>
 	WORD $0xf1000dff // cmp x15, #0x3
 	WORD $0x3cab6a65 // str q5, [x19, x11]
-	WORD $0x54ffe423 // b.lo 0x12354 <pq_q5_0+0x5f0>
+	WORD $0x54ffedc3 // b.lo 0x117b4 <pq_q5_0+0x45c>
 	WORD $0xf10011ff // cmp x15, #0x4
 	WORD $0x3caa6a64 // str q4, [x19, x10]
-	WORD $0x54ffe3c3 // b.lo 0x12354 <pq_q5_0+0x5f0>
+	WORD $0x54ffed63 // b.lo 0x117b4 <pq_q5_0+0x45c>
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3cac6a63 // str q3, [x19, x12]
-	WORD $0x54ffe363 // b.lo 0x12354 <pq_q5_0+0x5f0>
+	WORD $0x54ffed03 // b.lo 0x117b4 <pq_q5_0+0x45c>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x54001a0b // b.lt 0x12a40 <pq_q5_0+0xcdc>
+	WORD $0x5400104b // b.lt 0x11c34 <pq_q5_0+0x8dc>
 	WORD $0xd37df0d4 // lsl x20, x6, #3
 	WORD $0xaa0003f5 // mov x21, x0
 	WORD $0xaa0103f6 // mov x22, x1
 	WORD $0xaa0403f7 // mov x23, x4
-	WORD $0xaa1f03ed // mov x13, xzr
-	WORD $0x8b1402ae // add x14, x21, x20
-	WORD $0x910102b0 // add x16, x21, #0x40
-	WORD $0x52800038 // mov w24, #0x1 // =1
-	WORD $0x9b1141b9 // madd x25, x13, x17, x16
-	WORD $0xd37be9ad // lsl x13, x13, #5
-	WORD $0xbd4132d0 // ldr s16, [x22, #0x130]
-	WORD $0xbd4136d1 // ldr s17, [x22, #0x134]
-	WORD $0xbd413ad2 // ldr s18, [x22, #0x138]
-	WORD $0xbd413ed3 // ldr s19, [x22, #0x13c]
-	WORD $0xfc6d69c7 // ldr d7, [x14, x13]
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc011b5 // ldr q21, [x13, #0x40]
+	WORD $0x8b0702b9 // add x25, x21, x7
+	WORD $0xaa1f03fb // mov x27, xzr
+	WORD $0x8b1402b8 // add x24, x21, x20
+	WORD $0x91010339 // add x25, x25, #0x40
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x9b11677d // madd x29, x27, x17, x25
+	WORD $0xbd4132c7 // ldr s7, [x22, #0x130]
+	WORD $0xbd4136d0 // ldr s16, [x22, #0x134]
+	WORD $0xbd413ad3 // ldr s19, [x22, #0x138]
+	WORD $0xbd413ed7 // ldr s23, [x22, #0x13c]
+	WORD $0xd37beb7b // lsl x27, x27, #5
+	WORD $0x6ea244e7 // ushl v7.4s, v7.4s, v2.4s
 	WORD $0x6ea24610 // ushl v16.4s, v16.4s, v2.4s
-	WORD $0x910202cd // add x13, x22, #0x80
-	WORD $0x6ea24631 // ushl v17.4s, v17.4s, v2.4s
-	WORD $0x6ea24652 // ushl v18.4s, v18.4s, v2.4s
-	WORD $0x4f245694 // shl v20.4s, v20.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
-	WORD $0x4e040610 // dup v16.4s, v16.s[0]
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x4e040631 // dup v17.4s, v17.s[0]
-	WORD $0x4e040652 // dup v18.4s, v18.s[0]
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910282cd // add x13, x22, #0xa0
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910302cd // add x13, x22, #0xc0
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910382cd // add x13, x22, #0xe0
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc011b4 // ldr q20, [x13, #0x40]
-	WORD $0x3dc001b5 // ldr q21, [x13]
-	WORD $0x910242cd // add x13, x22, #0x90
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9102c2cd // add x13, x22, #0xb0
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910342cd // add x13, x22, #0xd0
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9103c2cd // add x13, x22, #0xf0
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
-	WORD $0x910212cd // add x13, x22, #0x84
-	WORD $0x4f235694 // shl v20.4s, v20.4s, #0x3
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910292cd // add x13, x22, #0xa4
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910312cd // add x13, x22, #0xc4
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910392cd // add x13, x22, #0xe4
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
-	WORD $0x910252cd // add x13, x22, #0x94
-	WORD $0x6f3f0694 // ushr v20.4s, v20.4s, #0x1
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9102d2cd // add x13, x22, #0xb4
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910352cd // add x13, x22, #0xd4
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9103d2cd // add x13, x22, #0xf4
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
-	WORD $0x910222cd // add x13, x22, #0x88
-	WORD $0x4f225694 // shl v20.4s, v20.4s, #0x2
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9102a2cd // add x13, x22, #0xa8
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910322cd // add x13, x22, #0xc8
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9103a2cd // add x13, x22, #0xe8
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
-	WORD $0x910262cd // add x13, x22, #0x98
-	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9102e2cd // add x13, x22, #0xb8
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910362cd // add x13, x22, #0xd8
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9103e2cd // add x13, x22, #0xf8
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
-	WORD $0x910232cd // add x13, x22, #0x8c
-	WORD $0x4eb48694 // add v20.4s, v20.4s, v20.4s
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9102b2cd // add x13, x22, #0xac
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910332cd // add x13, x22, #0xcc
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9103b2cd // add x13, x22, #0xec
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
-	WORD $0x910272cd // add x13, x22, #0x9c
-	WORD $0x910472d9 // add x25, x22, #0x11c
-	WORD $0x6f3d0694 // ushr v20.4s, v20.4s, #0x3
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9102f2cd // add x13, x22, #0xbc
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910372cd // add x13, x22, #0xdc
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9103f2cd // add x13, x22, #0xfc
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e30dcf0 // fmul v16.4s, v7.4s, v16.4s
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910442cd // add x13, x22, #0x110
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x6e31dcf1 // fmul v17.4s, v7.4s, v17.4s
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b4 // ld1r { v20.4s }, [x13]
-	WORD $0x910452cd // add x13, x22, #0x114
+	WORD $0x6ea2467a // ushl v26.4s, v19.4s, v2.4s
+	WORD $0x6ea246fd // ushl v29.4s, v23.4s, v2.4s
+	WORD $0xad4456d2 // ldp q18, q21, [x22, #0x80]
+	WORD $0x3dc003b1 // ldr q17, [x29]
+	WORD $0x3dc013b9 // ldr q25, [x29, #0x40]
+	WORD $0x4e040613 // dup v19.4s, v16.s[0]
+	WORD $0xad455ad8 // ldp q24, q22, [x22, #0xa0]
+	WORD $0x4e0407b0 // dup v16.4s, v29.s[0]
+	WORD $0x4f245634 // shl v20.4s, v17.4s, #0x4
+	WORD $0x4e211f3b // and v27.16b, v25.16b, v1.16b
+	WORD $0x6f3c073e // ushr v30.4s, v25.4s, #0x4
+	WORD $0xad465ed9 // ldp q25, q23, [x22, #0xc0]
+	WORD $0x4e201e3d // and v29.16b, v17.16b, v0.16b
+	WORD $0x4f23563f // shl v31.4s, v17.4s, #0x3
+	WORD $0x4e201e9c // and v28.16b, v20.16b, v0.16b
+	WORD $0x4e0404f4 // dup v20.4s, v7.s[0]
+	WORD $0x4e040747 // dup v7.4s, v26.s[0]
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4ebb1f9c // orr v28.16b, v28.16b, v27.16b
+	WORD $0xad476adb // ldp q27, q26, [x22, #0xe0]
+	WORD $0x4ebe1fbd // orr v29.16b, v29.16b, v30.16b
+	WORD $0x4f92e394 // sdot v20.4s, v28.16b, v18.4b[0]
+	WORD $0x4f98e393 // sdot v19.4s, v28.16b, v24.4b[0]
+	WORD $0x4f99e387 // sdot v7.4s, v28.16b, v25.4b[0]
+	WORD $0x4f9be390 // sdot v16.4s, v28.16b, v27.4b[0]
+	WORD $0x3dc023bc // ldr q28, [x29, #0x80]
+	WORD $0x4e211f9e // and v30.16b, v28.16b, v1.16b
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x4f95e3b4 // sdot v20.4s, v29.16b, v21.4b[0]
+	WORD $0x4f96e3b3 // sdot v19.4s, v29.16b, v22.4b[0]
+	WORD $0x4f97e3a7 // sdot v7.4s, v29.16b, v23.4b[0]
+	WORD $0x4f9ae3b0 // sdot v16.4s, v29.16b, v26.4b[0]
+	WORD $0x6f3f063d // ushr v29.4s, v17.4s, #0x1
+	WORD $0x4ebe1ffe // orr v30.16b, v31.16b, v30.16b
+	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
+	WORD $0x4f22563f // shl v31.4s, v17.4s, #0x2
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4fb2e3d4 // sdot v20.4s, v30.16b, v18.4b[1]
+	WORD $0x4fb8e3d3 // sdot v19.4s, v30.16b, v24.4b[1]
+	WORD $0x4fb9e3c7 // sdot v7.4s, v30.16b, v25.4b[1]
+	WORD $0x4fbbe3d0 // sdot v16.4s, v30.16b, v27.4b[1]
+	WORD $0x3dc033be // ldr q30, [x29, #0xc0]
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x4e211fdd // and v29.16b, v30.16b, v1.16b
+	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
+	WORD $0x4fb5e394 // sdot v20.4s, v28.16b, v21.4b[1]
+	WORD $0x4fb6e393 // sdot v19.4s, v28.16b, v22.4b[1]
+	WORD $0x4fb7e387 // sdot v7.4s, v28.16b, v23.4b[1]
+	WORD $0x4fbae390 // sdot v16.4s, v28.16b, v26.4b[1]
+	WORD $0x6f3e063c // ushr v28.4s, v17.4s, #0x2
+	WORD $0x4ebd1ffd // orr v29.16b, v31.16b, v29.16b
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4eb1863f // add v31.4s, v17.4s, v17.4s
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4f92ebb4 // sdot v20.4s, v29.16b, v18.4b[2]
+	WORD $0x4f98ebb3 // sdot v19.4s, v29.16b, v24.4b[2]
+	WORD $0x4f99eba7 // sdot v7.4s, v29.16b, v25.4b[2]
+	WORD $0x4f9bebb0 // sdot v16.4s, v29.16b, v27.4b[2]
+	WORD $0x3dc043bd // ldr q29, [x29, #0x100]
+	WORD $0x6f3d0631 // ushr v17.4s, v17.4s, #0x3
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4ebe1f9c // orr v28.16b, v28.16b, v30.16b
+	WORD $0x4e211fbe // and v30.16b, v29.16b, v1.16b
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
+	WORD $0x910452dd // add x29, x22, #0x114
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4f95eb94 // sdot v20.4s, v28.16b, v21.4b[2]
+	WORD $0x4f96eb93 // sdot v19.4s, v28.16b, v22.4b[2]
+	WORD $0x4f97eb87 // sdot v7.4s, v28.16b, v23.4b[2]
+	WORD $0x4f9aeb90 // sdot v16.4s, v28.16b, v26.4b[2]
+	WORD $0x4ebe1ffc // orr v28.16b, v31.16b, v30.16b
+	WORD $0x4ebd1e31 // orr v17.16b, v17.16b, v29.16b
+	WORD $0x4fb8eb93 // sdot v19.4s, v28.16b, v24.4b[3]
+	WORD $0x4fb9eb87 // sdot v7.4s, v28.16b, v25.4b[3]
+	WORD $0x4fbbeb90 // sdot v16.4s, v28.16b, v27.4b[3]
+	WORD $0x4fb2eb94 // sdot v20.4s, v28.16b, v18.4b[3]
+	WORD $0x4fb6ea33 // sdot v19.4s, v17.16b, v22.4b[3]
+	WORD $0x4fb7ea27 // sdot v7.4s, v17.16b, v23.4b[3]
+	WORD $0xfc7b6b12 // ldr d18, [x24, x27]
+	WORD $0x4fbaea30 // sdot v16.4s, v17.16b, v26.4b[3]
+	WORD $0x4fb5ea34 // sdot v20.4s, v17.16b, v21.4b[3]
+	WORD $0x0e217a51 // fcvtl v17.4s, v18.4h
+	WORD $0x4e21da92 // scvtf v18.4s, v20.4s
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x6e32dcf2 // fmul v18.4s, v7.4s, v18.4s
-	WORD $0x910462cd // add x13, x22, #0x118
-	WORD $0x4d40cb36 // ld1r { v22.4s }, [x25]
-	WORD $0x2a1803f9 // mov w25, w24
-	WORD $0x4e30ce86 // fmla v6.4s, v20.4s, v16.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x910442db // add x27, x22, #0x110
+	WORD $0x4d40cbb5 // ld1r { v21.4s }, [x29]
+	WORD $0x4d40cb74 // ld1r { v20.4s }, [x27]
+	WORD $0x910462db // add x27, x22, #0x118
+	WORD $0x910472dd // add x29, x22, #0x11c
+	WORD $0x4d40cbb6 // ld1r { v22.4s }, [x29]
+	WORD $0x2a1a03fd // mov w29, w26
 	WORD $0x910602d6 // add x22, x22, #0x180
-	WORD $0x2a1f03f8 // mov w24, wzr
-	WORD $0x4e31cea5 // fmla v5.4s, v21.4s, v17.4s
-	WORD $0x6e33dce7 // fmul v7.4s, v7.4s, v19.4s
-	WORD $0x4d40c9b3 // ld1r { v19.4s }, [x13]
-	WORD $0x5280002d // mov w13, #0x1 // =1
-	WORD $0x4e32ce64 // fmla v4.4s, v19.4s, v18.4s
-	WORD $0x4e27cec3 // fmla v3.4s, v22.4s, v7.4s
-	WORD $0x3707e7b9 // tbnz w25, #0x0, 0x12724 <pq_q5_0+0x9c0>
+	WORD $0x6e32de32 // fmul v18.4s, v17.4s, v18.4s
+	WORD $0x6e33de33 // fmul v19.4s, v17.4s, v19.4s
+	WORD $0x6e27de27 // fmul v7.4s, v17.4s, v7.4s
+	WORD $0x6e30de30 // fmul v16.4s, v17.4s, v16.4s
+	WORD $0x4d40cb71 // ld1r { v17.4s }, [x27]
+	WORD $0x5280003b // mov w27, #0x1 // =1
+	WORD $0x2a1f03fa // mov w26, wzr
+	WORD $0x4e32ce86 // fmla v6.4s, v20.4s, v18.4s
+	WORD $0x4e33cea5 // fmla v5.4s, v21.4s, v19.4s
+	WORD $0x4e27ce24 // fmla v4.4s, v17.4s, v7.4s
+	WORD $0x4e30cec3 // fmla v3.4s, v22.4s, v16.4s
+	WORD $0x3707f19d // tbnz w29, #0x0, 0x11a54 <pq_q5_0+0x6fc>
 	WORD $0xf1000af7 // subs x23, x23, #0x2
 	WORD $0x910b02b5 // add x21, x21, #0x2c0
-	WORD $0x54ffe6cc // b.gt 0x12714 <pq_q5_0+0x9b0>
+	WORD $0x54fff08c // b.gt 0x11a40 <pq_q5_0+0x6e8>
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3ca37a66 // str q6, [x19, x3, lsl #4]
-	WORD $0x54ffc860 // b.eq 0x12354 <pq_q5_0+0x5f0>
-	WORD $0xf9400fed // ldr x13, [sp, #0x18]
+	WORD $0x54ffdbc0 // b.eq 0x117b4 <pq_q5_0+0x45c>
 	WORD $0xf1001dff // cmp x15, #0x7
 	WORD $0x3cad6a65 // str q5, [x19, x13]
-	WORD $0x54ffc7e3 // b.lo 0x12354 <pq_q5_0+0x5f0>
-	WORD $0xf94007ed // ldr x13, [sp, #0x8]
+	WORD $0x54ffdb63 // b.lo 0x117b4 <pq_q5_0+0x45c>
 	WORD $0xf10021ff // cmp x15, #0x8
+	WORD $0x3cae6a64 // str q4, [x19, x14]
+	WORD $0x54ffdb03 // b.lo 0x117b4 <pq_q5_0+0x45c>
+	WORD $0x3cb06a63 // str q3, [x19, x16]
+	WORD $0x17fffed6 // b 0x117b4 <pq_q5_0+0x45c>
+	WORD $0xa94c4ff4 // ldp x20, x19, [sp, #0xc0]
+	WORD $0xa94b57f6 // ldp x22, x21, [sp, #0xb0]
+	WORD $0xa94a5ff8 // ldp x24, x23, [sp, #0xa0]
+	WORD $0xa94967fa // ldp x26, x25, [sp, #0x90]
+	WORD $0xa9486ffd // ldp x29, x27, [sp, #0x80]
+	WORD $0x6d4723e9 // ldp d9, d8, [sp, #0x70]
+	WORD $0x6d462beb // ldp d11, d10, [sp, #0x60]
+	WORD $0x6d4533ed // ldp d13, d12, [sp, #0x50]
+	WORD $0x6d443bef // ldp d15, d14, [sp, #0x40]
+	WORD $0x910343ff // add sp, sp, #0xd0
+	WORD $0xd65f03c0 // ret
+
+	// pq_q5_1: +7308
+	WORD $0x9350fca8 // asr x8, x5, #16
+	WORD $0xf100051f // cmp x8, #0x1
+	WORD $0x54004a8b // b.lt 0x125e4 <pq_q5_1+0x958>
+	WORD $0x6db92beb // stp d11, d10, [sp, #-0x70]!
+	WORD $0x8b44fc89 // add x9, x4, x4, lsr #63
+	WORD $0xd37ef46a // lsl x10, x3, #2
+	WORD $0x8b03046e // add x14, x3, x3, lsl #1
+	WORD $0x4f00e600 // movi v0.16b, #0x10
+	WORD $0x4f00e5e1 // movi v1.16b, #0xf
+	WORD $0xd37be870 // lsl x16, x3, #5
+	WORD $0xd341fd2b // lsr x11, x9, #1
+	WORD $0x8b03014d // add x13, x10, x3
+	WORD $0xd37df069 // lsl x9, x3, #3
+	WORD $0xd37ef5cc // lsl x12, x14, #2
+	WORD $0xd37ef5ad // lsl x13, x13, #2
+	WORD $0xd37df1ce // lsl x14, x14, #3
+	WORD $0x8b0b056b // add x11, x11, x11, lsl #1
+	WORD $0x92401caf // and x15, x5, #0xff
+	WORD $0xcb0a0210 // sub x16, x16, x10
+	WORD $0x52802811 // mov w17, #0x140 // =320
+	WORD $0x6d0123e9 // stp d9, d8, [sp, #0x10]
+	WORD $0xd378dd6b // lsl x11, x11, #8
+	WORD $0xa9026ffd // stp x29, x27, [sp, #0x20]
+	WORD $0xa90367fa // stp x26, x25, [sp, #0x30]
+	WORD $0xa9045ff8 // stp x24, x23, [sp, #0x40]
+	WORD $0xa90557f6 // stp x22, x21, [sp, #0x50]
+	WORD $0xa9064ff4 // stp x20, x19, [sp, #0x60]
+	WORD $0x14000005 // b 0x11d0c <pq_q5_1+0x80>
+	WORD $0xf1000508 // subs x8, x8, #0x1
+	WORD $0x8b0b0000 // add x0, x0, x11
+	WORD $0x91010042 // add x2, x2, #0x40
+	WORD $0x5400460d // b.le 0x125c8 <pq_q5_1+0x93c>
+	WORD $0x37401ec5 // tbnz w5, #0x8, 0x120e4 <pq_q5_1+0x458>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x54001d8b // b.lt 0x120d4 <pq_q5_1+0x448>
+	WORD $0xaa0003e6 // mov x6, x0
+	WORD $0xaa0103e7 // mov x7, x1
+	WORD $0xaa0403f3 // mov x19, x4
+	WORD $0xaa1f03f6 // mov x22, xzr
+	WORD $0x910200d4 // add x20, x6, #0x80
+	WORD $0x52800035 // mov w21, #0x1 // =1
+	WORD $0x9b1152d7 // madd x23, x22, x17, x20
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0xad401cf0 // ldp q16, q7, [x7]
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x8b1614d6 // add x22, x6, x22, lsl #5
+	WORD $0xad4052f2 // ldp q18, q20, [x23]
+	WORD $0xad426ef8 // ldp q24, q27, [x23, #0x40]
+	WORD $0xad446af6 // ldp q22, q26, [x23, #0x80]
+	WORD $0x4f245655 // shl v21.4s, v18.4s, #0x4
+	WORD $0x4f24569f // shl v31.4s, v20.4s, #0x4
+	WORD $0x4e201e4a // and v10.16b, v18.16b, v0.16b
+	WORD $0x6f3c071d // ushr v29.4s, v24.4s, #0x4
+	WORD $0x4e211f1e // and v30.16b, v24.16b, v1.16b
+	WORD $0x4e211f69 // and v9.16b, v27.16b, v1.16b
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x4f23565c // shl v28.4s, v18.4s, #0x3
+	WORD $0x4e211ecb // and v11.16b, v22.16b, v1.16b
+	WORD $0x4e201ea8 // and v8.16b, v21.16b, v0.16b
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0xad465ef9 // ldp q25, q23, [x23, #0xc0]
+	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
+	WORD $0xad4162f5 // ldp q21, q24, [x23, #0x20]
+	WORD $0x4ebe1d1e // orr v30.16b, v8.16b, v30.16b
+	WORD $0x6f3f0648 // ushr v8.4s, v18.4s, #0x1
+	WORD $0x4ea91fff // orr v31.16b, v31.16b, v9.16b
+	WORD $0x4ebd1d5d // orr v29.16b, v10.16b, v29.16b
+	WORD $0x4e201e8a // and v10.16b, v20.16b, v0.16b
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4f225649 // shl v9.4s, v18.4s, #0x2
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
+	WORD $0x4f90e3c6 // sdot v6.4s, v30.16b, v16.4b[0]
+	WORD $0x4f90e3f1 // sdot v17.4s, v31.16b, v16.4b[0]
+	WORD $0x4ebb1d5b // orr v27.16b, v10.16b, v27.16b
+	WORD $0x4e211f3e // and v30.16b, v25.16b, v1.16b
+	WORD $0x4eab1f9c // orr v28.16b, v28.16b, v11.16b
+	WORD $0x4f23568b // shl v11.4s, v20.4s, #0x3
+	WORD $0x4f2456aa // shl v10.4s, v21.4s, #0x4
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4f87e3a6 // sdot v6.4s, v29.16b, v7.4b[0]
+	WORD $0x4eb61d1d // orr v29.16b, v8.16b, v22.16b
+	WORD $0x4f87e371 // sdot v17.4s, v27.16b, v7.4b[0]
+	WORD $0x4e211f5f // and v31.16b, v26.16b, v1.16b
+	WORD $0xad436ee8 // ldp q8, q27, [x23, #0x60]
+	WORD $0x4e201d6b // and v11.16b, v11.16b, v0.16b
+	WORD $0x4ebe1d3e // orr v30.16b, v9.16b, v30.16b
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4fb0e386 // sdot v6.4s, v28.16b, v16.4b[1]
+	WORD $0x6f3f069c // ushr v28.4s, v20.4s, #0x1
+	WORD $0x4e211d09 // and v9.16b, v8.16b, v1.16b
+	WORD $0x4ebf1d7f // orr v31.16b, v11.16b, v31.16b
+	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x4fa7e3a6 // sdot v6.4s, v29.16b, v7.4b[1]
+	WORD $0x4e201ebd // and v29.16b, v21.16b, v0.16b
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
+	WORD $0x4f24570a // shl v10.4s, v24.4s, #0x4
+	WORD $0x4fb0e3f1 // sdot v17.4s, v31.16b, v16.4b[1]
+	WORD $0x4e211f7f // and v31.16b, v27.16b, v1.16b
+	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
+	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x6f3e064b // ushr v11.4s, v18.4s, #0x2
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4f90e133 // sdot v19.4s, v9.16b, v16.4b[0]
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x4ea81fbd // orr v29.16b, v29.16b, v8.16b
+	WORD $0x4eba1f9a // orr v26.16b, v28.16b, v26.16b
+	WORD $0x4f22569c // shl v28.4s, v20.4s, #0x2
+	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
+	WORD $0x4f90ebc6 // sdot v6.4s, v30.16b, v16.4b[2]
+	WORD $0x4ebf1d5f // orr v31.16b, v10.16b, v31.16b
+	WORD $0x4e201f0a // and v10.16b, v24.16b, v0.16b
+	WORD $0x4f2356be // shl v30.4s, v21.4s, #0x3
+	WORD $0x4f87e3b3 // sdot v19.4s, v29.16b, v7.4b[0]
+	WORD $0xad4576e8 // ldp q8, q29, [x23, #0xa0]
+	WORD $0x4e201d6b // and v11.16b, v11.16b, v0.16b
+	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
+	WORD $0x4f90e3f6 // sdot v22.4s, v31.16b, v16.4b[0]
+	WORD $0x4f23571f // shl v31.4s, v24.4s, #0x3
+	WORD $0x4fa7e351 // sdot v17.4s, v26.16b, v7.4b[1]
+	WORD $0x4e201f9a // and v26.16b, v28.16b, v0.16b
+	WORD $0x4e211efc // and v28.16b, v23.16b, v1.16b
+	WORD $0x4ebb1d5b // orr v27.16b, v10.16b, v27.16b
+	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
+	WORD $0x4e211d09 // and v9.16b, v8.16b, v1.16b
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4e211faa // and v10.16b, v29.16b, v1.16b
+	WORD $0x4eb91d79 // orr v25.16b, v11.16b, v25.16b
+	WORD $0x4f87e376 // sdot v22.4s, v27.16b, v7.4b[0]
+	WORD $0x6f3f06bb // ushr v27.4s, v21.4s, #0x1
+	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
+	WORD $0x4ebc1f5a // orr v26.16b, v26.16b, v28.16b
+	WORD $0x4ea91fdc // orr v28.16b, v30.16b, v9.16b
+	WORD $0x4eaa1ffe // orr v30.16b, v31.16b, v10.16b
+	WORD $0xad492eea // ldp q10, q11, [x23, #0x120]
+	WORD $0x6f3f071f // ushr v31.4s, v24.4s, #0x1
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4f87eb26 // sdot v6.4s, v25.16b, v7.4b[2]
+	WORD $0x4eb28659 // add v25.4s, v18.4s, v18.4s
+	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
+	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
+	WORD $0x4f90eb51 // sdot v17.4s, v26.16b, v16.4b[2]
+	WORD $0x4fb0e393 // sdot v19.4s, v28.16b, v16.4b[1]
+	WORD $0x4e201ffa // and v26.16b, v31.16b, v0.16b
+	WORD $0x4e211fbc // and v28.16b, v29.16b, v1.16b
+	WORD $0x4fb0e3d6 // sdot v22.4s, v30.16b, v16.4b[1]
+	WORD $0x4e201f3e // and v30.16b, v25.16b, v0.16b
+	WORD $0xad4866fd // ldp q29, q25, [x23, #0x100]
+	WORD $0x4ea81f7b // orr v27.16b, v27.16b, v8.16b
+	WORD $0x6f3d0652 // ushr v18.4s, v18.4s, #0x3
+	WORD $0x6f3e0688 // ushr v8.4s, v20.4s, #0x2
+	WORD $0x4ebc1f5a // orr v26.16b, v26.16b, v28.16b
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x4e211fbf // and v31.16b, v29.16b, v1.16b
+	WORD $0x6f3c07bc // ushr v28.4s, v29.4s, #0x4
+	WORD $0x4fa7e373 // sdot v19.4s, v27.16b, v7.4b[1]
+	WORD $0x4f2256bb // shl v27.4s, v21.4s, #0x2
+	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
+	WORD $0x4fa7e356 // sdot v22.4s, v26.16b, v7.4b[1]
+	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
+	WORD $0xad476afd // ldp q29, q26, [x23, #0xe0]
+	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
+	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
+	WORD $0x2a1503f7 // mov w23, w21
+	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
+	WORD $0x4e201d1f // and v31.16b, v8.16b, v0.16b
+	WORD $0x2a1f03f5 // mov w21, wzr
+	WORD $0x4e211fa9 // and v9.16b, v29.16b, v1.16b
+	WORD $0x4f225708 // shl v8.4s, v24.4s, #0x2
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4fb0ebc6 // sdot v6.4s, v30.16b, v16.4b[3]
+	WORD $0x6f3e06be // ushr v30.4s, v21.4s, #0x2
+	WORD $0x4ebc1e52 // orr v18.16b, v18.16b, v28.16b
+	WORD $0x4eb71ff7 // orr v23.16b, v31.16b, v23.16b
+	WORD $0x4ea91f7b // orr v27.16b, v27.16b, v9.16b
+	WORD $0x4eb4869c // add v28.4s, v20.4s, v20.4s
+	WORD $0x4e211f5f // and v31.16b, v26.16b, v1.16b
+	WORD $0x6f3e0709 // ushr v9.4s, v24.4s, #0x2
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4f87eaf1 // sdot v17.4s, v23.16b, v7.4b[2]
+	WORD $0x6f3d0694 // ushr v20.4s, v20.4s, #0x3
+	WORD $0x4f90eb73 // sdot v19.4s, v27.16b, v16.4b[2]
+	WORD $0x4e201d1b // and v27.16b, v8.16b, v0.16b
+	WORD $0x4eb586a8 // add v8.4s, v21.4s, v21.4s
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
+	WORD $0x4ebd1fdd // orr v29.16b, v30.16b, v29.16b
+	WORD $0x4ebf1f7b // orr v27.16b, v27.16b, v31.16b
+	WORD $0x4e211f3f // and v31.16b, v25.16b, v1.16b
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x4e201d1e // and v30.16b, v8.16b, v0.16b
+	WORD $0x4e211d48 // and v8.16b, v10.16b, v1.16b
+	WORD $0x6f3d06b5 // ushr v21.4s, v21.4s, #0x3
+	WORD $0x4eba1d3a // orr v26.16b, v9.16b, v26.16b
+	WORD $0x4f87ebb3 // sdot v19.4s, v29.16b, v7.4b[2]
+	WORD $0x6f3c055d // ushr v29.4s, v10.4s, #0x4
+	WORD $0x4ebf1f97 // orr v23.16b, v28.16b, v31.16b
+	WORD $0x4eb8871c // add v28.4s, v24.4s, v24.4s
+	WORD $0x4f90eb76 // sdot v22.4s, v27.16b, v16.4b[2]
+	WORD $0x4ea81fdb // orr v27.16b, v30.16b, v8.16b
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
+	WORD $0x6f3d0718 // ushr v24.4s, v24.4s, #0x3
+	WORD $0x4f87eb56 // sdot v22.4s, v26.16b, v7.4b[2]
+	WORD $0x4e201f9a // and v26.16b, v28.16b, v0.16b
+	WORD $0x4e211d7c // and v28.16b, v11.16b, v1.16b
+	WORD $0x6f3c057e // ushr v30.4s, v11.4s, #0x4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4fb0eaf1 // sdot v17.4s, v23.16b, v16.4b[3]
+	WORD $0x4eb91e94 // orr v20.16b, v20.16b, v25.16b
+	WORD $0x4ebc1f57 // orr v23.16b, v26.16b, v28.16b
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x4e211fd9 // and v25.16b, v30.16b, v1.16b
+	WORD $0x4fb0eb73 // sdot v19.4s, v27.16b, v16.4b[3]
+	WORD $0x4fa7ea46 // sdot v6.4s, v18.16b, v7.4b[3]
+	WORD $0xbd4024f2 // ldr s18, [x7, #0x24]
+	WORD $0x4ebd1eb5 // orr v21.16b, v21.16b, v29.16b
+	WORD $0x4fb0eaf6 // sdot v22.4s, v23.16b, v16.4b[3]
+	WORD $0x4fa7ea91 // sdot v17.4s, v20.16b, v7.4b[3]
+	WORD $0x4eb91f10 // orr v16.16b, v24.16b, v25.16b
+	WORD $0x6d4462d7 // ldp d23, d24, [x22, #0x40]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4fa7eab3 // sdot v19.4s, v21.16b, v7.4b[3]
+	WORD $0x6d4156d4 // ldp d20, d21, [x22, #0x10]
+	WORD $0x4fa7ea16 // sdot v22.4s, v16.16b, v7.4b[3]
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x6d4042c7 // ldp d7, d16, [x22]
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x0e217af7 // fcvtl v23.4s, v23.4h
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
+	WORD $0x6e33de93 // fmul v19.4s, v20.4s, v19.4s
+	WORD $0x6e36deb4 // fmul v20.4s, v21.4s, v22.4s
+	WORD $0x6e26dce6 // fmul v6.4s, v7.4s, v6.4s
+	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
+	WORD $0x6d4546c7 // ldp d7, d17, [x22, #0x50]
+	WORD $0x910080f6 // add x22, x7, #0x20
+	WORD $0x4d40cad5 // ld1r { v21.4s }, [x22]
+	WORD $0x9100c0e7 // add x7, x7, #0x30
+	WORD $0x52800036 // mov w22, #0x1 // =1
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x4f9252e6 // fmls v6.4s, v23.4s, v18.s[0]
+	WORD $0x4f925310 // fmls v16.4s, v24.4s, v18.s[0]
+	WORD $0x4f9250f3 // fmls v19.4s, v7.4s, v18.s[0]
+	WORD $0x4f925234 // fmls v20.4s, v17.4s, v18.s[0]
+	WORD $0x4e26cea5 // fmla v5.4s, v21.4s, v6.4s
+	WORD $0x4e30cea4 // fmla v4.4s, v21.4s, v16.4s
+	WORD $0x4e33cea3 // fmla v3.4s, v21.4s, v19.4s
+	WORD $0x4e34cea2 // fmla v2.4s, v21.4s, v20.4s
+	WORD $0x3707e3f7 // tbnz w23, #0x0, 0x11d40 <pq_q5_1+0xb4>
+	WORD $0xf1000a73 // subs x19, x19, #0x2
+	WORD $0x910c00c6 // add x6, x6, #0x300
+	WORD $0x54ffe32c // b.gt 0x11d34 <pq_q5_1+0xa8>
+	WORD $0xb4ffe14f // cbz x15, 0x11cfc <pq_q5_1+0x70>
+	WORD $0xad001045 // stp q5, q4, [x2]
+	WORD $0xad010843 // stp q3, q2, [x2, #0x20]
+	WORD $0x17ffff07 // b 0x11cfc <pq_q5_1+0x70>
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x14000004 // b 0x120f8 <pq_q5_1+0x46c>
+	WORD $0x910004c6 // add x6, x6, #0x1
+	WORD $0xf10010df // cmp x6, #0x4
+	WORD $0x54ffe040 // b.eq 0x11cfc <pq_q5_1+0x70>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xd37cecc7 // lsl x7, x6, #4
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x5400110d // b.le 0x12330 <pq_q5_1+0x6a4>
+	WORD $0xd37df0d3 // lsl x19, x6, #3
+	WORD $0xaa0003f4 // mov x20, x0
+	WORD $0xaa0103f5 // mov x21, x1
+	WORD $0xaa0403f6 // mov x22, x4
+	WORD $0x8b070298 // add x24, x20, x7
+	WORD $0xaa1f03fa // mov x26, xzr
+	WORD $0x8b130297 // add x23, x20, x19
+	WORD $0x91020318 // add x24, x24, #0x80
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x9b11635b // madd x27, x26, x17, x24
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0xad404eb5 // ldp q21, q19, [x21]
+	WORD $0xad4152b8 // ldp q24, q20, [x21, #0x20]
+	WORD $0x8b1a16fa // add x26, x23, x26, lsl #5
+	WORD $0x3dc00372 // ldr q18, [x27]
+	WORD $0x3dc01376 // ldr q22, [x27, #0x40]
+	WORD $0x3dc0237d // ldr q29, [x27, #0x80]
+	WORD $0x4f245646 // shl v6.4s, v18.4s, #0x4
+	WORD $0x4e211ed7 // and v23.16b, v22.16b, v1.16b
+	WORD $0x6f3c06db // ushr v27.4s, v22.4s, #0x4
+	WORD $0x4e201e5e // and v30.16b, v18.16b, v0.16b
+	WORD $0x4f23565f // shl v31.4s, v18.4s, #0x3
+	WORD $0x4e201cd9 // and v25.16b, v6.16b, v0.16b
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4eb71f3c // orr v28.16b, v25.16b, v23.16b
+	WORD $0xad425ab9 // ldp q25, q22, [x21, #0x40]
+	WORD $0xad435eba // ldp q26, q23, [x21, #0x60]
+	WORD $0x4ebb1fdb // orr v27.16b, v30.16b, v27.16b
+	WORD $0x6f3f065e // ushr v30.4s, v18.4s, #0x1
+	WORD $0x4f95e390 // sdot v16.4s, v28.16b, v21.4b[0]
+	WORD $0x4f98e391 // sdot v17.4s, v28.16b, v24.4b[0]
+	WORD $0x4f99e387 // sdot v7.4s, v28.16b, v25.4b[0]
+	WORD $0x4f9ae386 // sdot v6.4s, v28.16b, v26.4b[0]
+	WORD $0x4e211fbc // and v28.16b, v29.16b, v1.16b
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4f93e370 // sdot v16.4s, v27.16b, v19.4b[0]
+	WORD $0x4f94e371 // sdot v17.4s, v27.16b, v20.4b[0]
+	WORD $0x4f96e367 // sdot v7.4s, v27.16b, v22.4b[0]
+	WORD $0x4f97e366 // sdot v6.4s, v27.16b, v23.4b[0]
+	WORD $0x4ebc1ffb // orr v27.16b, v31.16b, v28.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
+	WORD $0x3dc0337c // ldr q28, [x27, #0xc0]
+	WORD $0x4f22565f // shl v31.4s, v18.4s, #0x2
+	WORD $0x4fb5e370 // sdot v16.4s, v27.16b, v21.4b[1]
+	WORD $0x4fb8e371 // sdot v17.4s, v27.16b, v24.4b[1]
+	WORD $0x4fb9e367 // sdot v7.4s, v27.16b, v25.4b[1]
+	WORD $0x4fbae366 // sdot v6.4s, v27.16b, v26.4b[1]
+	WORD $0x4ebd1fdb // orr v27.16b, v30.16b, v29.16b
+	WORD $0x4e211f9d // and v29.16b, v28.16b, v1.16b
+	WORD $0x6f3e065e // ushr v30.4s, v18.4s, #0x2
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
+	WORD $0x4fb3e370 // sdot v16.4s, v27.16b, v19.4b[1]
+	WORD $0x4fb4e371 // sdot v17.4s, v27.16b, v20.4b[1]
+	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
+	WORD $0x4fb6e367 // sdot v7.4s, v27.16b, v22.4b[1]
+	WORD $0x4fb7e366 // sdot v6.4s, v27.16b, v23.4b[1]
+	WORD $0x4eb2865b // add v27.4s, v18.4s, v18.4s
+	WORD $0x4ebd1ffd // orr v29.16b, v31.16b, v29.16b
+	WORD $0x3dc0437f // ldr q31, [x27, #0x100]
+	WORD $0x4ebc1fdc // orr v28.16b, v30.16b, v28.16b
+	WORD $0x6f3c07fe // ushr v30.4s, v31.4s, #0x4
+	WORD $0x6f3d0652 // ushr v18.4s, v18.4s, #0x3
+	WORD $0x4f95ebb0 // sdot v16.4s, v29.16b, v21.4b[2]
+	WORD $0x4f98ebb1 // sdot v17.4s, v29.16b, v24.4b[2]
+	WORD $0x4f99eba7 // sdot v7.4s, v29.16b, v25.4b[2]
+	WORD $0x4f9aeba6 // sdot v6.4s, v29.16b, v26.4b[2]
+	WORD $0x4e211ffd // and v29.16b, v31.16b, v1.16b
+	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
+	WORD $0x4f93eb90 // sdot v16.4s, v28.16b, v19.4b[2]
+	WORD $0x4f94eb91 // sdot v17.4s, v28.16b, v20.4b[2]
+	WORD $0x4f96eb87 // sdot v7.4s, v28.16b, v22.4b[2]
+	WORD $0x4f97eb86 // sdot v6.4s, v28.16b, v23.4b[2]
+	WORD $0x4e211fdc // and v28.16b, v30.16b, v1.16b
+	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
+	WORD $0x4ebd1f7b // orr v27.16b, v27.16b, v29.16b
+	WORD $0x910412bb // add x27, x21, #0x104
+	WORD $0x4ebc1e52 // orr v18.16b, v18.16b, v28.16b
+	WORD $0x4fb5eb70 // sdot v16.4s, v27.16b, v21.4b[3]
+	WORD $0x4fb8eb71 // sdot v17.4s, v27.16b, v24.4b[3]
+	WORD $0x4fb9eb67 // sdot v7.4s, v27.16b, v25.4b[3]
+	WORD $0x4fbaeb66 // sdot v6.4s, v27.16b, v26.4b[3]
+	WORD $0x4fb3ea50 // sdot v16.4s, v18.16b, v19.4b[3]
+	WORD $0x4fb4ea51 // sdot v17.4s, v18.16b, v20.4b[3]
+	WORD $0x4fb6ea47 // sdot v7.4s, v18.16b, v22.4b[3]
+	WORD $0xfd400353 // ldr d19, [x26]
+	WORD $0x4fb7ea46 // sdot v6.4s, v18.16b, v23.4b[3]
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0xbd4122b2 // ldr s18, [x21, #0x120]
+	WORD $0xbd4126b4 // ldr s20, [x21, #0x124]
+	WORD $0xbd412ab5 // ldr s21, [x21, #0x128]
+	WORD $0xbd412eb6 // ldr s22, [x21, #0x12c]
+	WORD $0xfd402357 // ldr d23, [x26, #0x40]
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x910402ba // add x26, x21, #0x100
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e30de70 // fmul v16.4s, v19.4s, v16.4s
+	WORD $0x0e217af7 // fcvtl v23.4s, v23.4h
+	WORD $0x6e31de71 // fmul v17.4s, v19.4s, v17.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e27de67 // fmul v7.4s, v19.4s, v7.4s
+	WORD $0x6e26de66 // fmul v6.4s, v19.4s, v6.4s
+	WORD $0x4d40cb53 // ld1r { v19.4s }, [x26]
+	WORD $0x910422ba // add x26, x21, #0x108
+	WORD $0x4d40cb78 // ld1r { v24.4s }, [x27]
+	WORD $0x910432bb // add x27, x21, #0x10c
+	WORD $0x910602b5 // add x21, x21, #0x180
+	WORD $0x4f9252f0 // fmls v16.4s, v23.4s, v18.s[0]
+	WORD $0x4f9452f1 // fmls v17.4s, v23.4s, v20.s[0]
+	WORD $0x4d40cb52 // ld1r { v18.4s }, [x26]
+	WORD $0x4f9552e7 // fmls v7.4s, v23.4s, v21.s[0]
+	WORD $0x4f9652e6 // fmls v6.4s, v23.4s, v22.s[0]
+	WORD $0x4d40cb74 // ld1r { v20.4s }, [x27]
+	WORD $0x2a1903fb // mov w27, w25
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x2a1f03f9 // mov w25, wzr
+	WORD $0x4e30ce65 // fmla v5.4s, v19.4s, v16.4s
+	WORD $0x4e31cf04 // fmla v4.4s, v24.4s, v17.4s
+	WORD $0x4e27ce43 // fmla v3.4s, v18.4s, v7.4s
+	WORD $0x4e26ce82 // fmla v2.4s, v20.4s, v6.4s
+	WORD $0x3707f0db // tbnz w27, #0x0, 0x12138 <pq_q5_1+0x4ac>
+	WORD $0xf1000ad6 // subs x22, x22, #0x2
+	WORD $0x910c0294 // add x20, x20, #0x300
+	WORD $0x54ffefcc // b.gt 0x12124 <pq_q5_1+0x498>
+	WORD $0xb4ffedef // cbz x15, 0x120ec <pq_q5_1+0x460>
+	WORD $0x8b070053 // add x19, x2, x7
+	WORD $0xf10009ff // cmp x15, #0x2
+	WORD $0x3d800265 // str q5, [x19]
+	WORD $0x54ffed63 // b.lo 0x120ec <pq_q5_1+0x460>
+	WORD $0xf1000dff // cmp x15, #0x3
+	WORD $0x3caa6a64 // str q4, [x19, x10]
+	WORD $0x54ffed03 // b.lo 0x120ec <pq_q5_1+0x460>
+	WORD $0xf10011ff // cmp x15, #0x4
+	WORD $0x3ca96a63 // str q3, [x19, x9]
+	WORD $0x54ffeca3 // b.lo 0x120ec <pq_q5_1+0x460>
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3cac6a62 // str q2, [x19, x12]
+	WORD $0x54ffec43 // b.lo 0x120ec <pq_q5_1+0x460>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x5400110b // b.lt 0x1259c <pq_q5_1+0x910>
+	WORD $0xd37df0d4 // lsl x20, x6, #3
+	WORD $0xaa0003f5 // mov x21, x0
+	WORD $0xaa0103f6 // mov x22, x1
+	WORD $0xaa0403f7 // mov x23, x4
+	WORD $0x8b0702b9 // add x25, x21, x7
+	WORD $0xaa1f03fb // mov x27, xzr
+	WORD $0x8b1402b8 // add x24, x21, x20
+	WORD $0x91020339 // add x25, x25, #0x80
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x9b11677d // madd x29, x27, x17, x25
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0xad444ed5 // ldp q21, q19, [x22, #0x80]
+	WORD $0xad4552d8 // ldp q24, q20, [x22, #0xa0]
+	WORD $0x8b1b171b // add x27, x24, x27, lsl #5
+	WORD $0x3dc003b2 // ldr q18, [x29]
+	WORD $0x3dc013b6 // ldr q22, [x29, #0x40]
+	WORD $0x3dc023bd // ldr q29, [x29, #0x80]
+	WORD $0x4f245646 // shl v6.4s, v18.4s, #0x4
+	WORD $0x4e211ed7 // and v23.16b, v22.16b, v1.16b
+	WORD $0x6f3c06db // ushr v27.4s, v22.4s, #0x4
+	WORD $0x4e201e5e // and v30.16b, v18.16b, v0.16b
+	WORD $0x4f23565f // shl v31.4s, v18.4s, #0x3
+	WORD $0x4e201cd9 // and v25.16b, v6.16b, v0.16b
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4eb71f3c // orr v28.16b, v25.16b, v23.16b
+	WORD $0xad465ad9 // ldp q25, q22, [x22, #0xc0]
+	WORD $0xad475eda // ldp q26, q23, [x22, #0xe0]
+	WORD $0x4ebb1fdb // orr v27.16b, v30.16b, v27.16b
+	WORD $0x6f3f065e // ushr v30.4s, v18.4s, #0x1
+	WORD $0x4f95e390 // sdot v16.4s, v28.16b, v21.4b[0]
+	WORD $0x4f98e391 // sdot v17.4s, v28.16b, v24.4b[0]
+	WORD $0x4f99e387 // sdot v7.4s, v28.16b, v25.4b[0]
+	WORD $0x4f9ae386 // sdot v6.4s, v28.16b, v26.4b[0]
+	WORD $0x4e211fbc // and v28.16b, v29.16b, v1.16b
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4f93e370 // sdot v16.4s, v27.16b, v19.4b[0]
+	WORD $0x4f94e371 // sdot v17.4s, v27.16b, v20.4b[0]
+	WORD $0x4f96e367 // sdot v7.4s, v27.16b, v22.4b[0]
+	WORD $0x4f97e366 // sdot v6.4s, v27.16b, v23.4b[0]
+	WORD $0x4ebc1ffb // orr v27.16b, v31.16b, v28.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
+	WORD $0x3dc033bc // ldr q28, [x29, #0xc0]
+	WORD $0x4f22565f // shl v31.4s, v18.4s, #0x2
+	WORD $0x4fb5e370 // sdot v16.4s, v27.16b, v21.4b[1]
+	WORD $0x4fb8e371 // sdot v17.4s, v27.16b, v24.4b[1]
+	WORD $0x4fb9e367 // sdot v7.4s, v27.16b, v25.4b[1]
+	WORD $0x4fbae366 // sdot v6.4s, v27.16b, v26.4b[1]
+	WORD $0x4ebd1fdb // orr v27.16b, v30.16b, v29.16b
+	WORD $0x4e211f9d // and v29.16b, v28.16b, v1.16b
+	WORD $0x6f3e065e // ushr v30.4s, v18.4s, #0x2
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
+	WORD $0x4fb3e370 // sdot v16.4s, v27.16b, v19.4b[1]
+	WORD $0x4fb4e371 // sdot v17.4s, v27.16b, v20.4b[1]
+	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
+	WORD $0x4fb6e367 // sdot v7.4s, v27.16b, v22.4b[1]
+	WORD $0x4fb7e366 // sdot v6.4s, v27.16b, v23.4b[1]
+	WORD $0x4eb2865b // add v27.4s, v18.4s, v18.4s
+	WORD $0x4ebd1ffd // orr v29.16b, v31.16b, v29.16b
+	WORD $0x3dc043bf // ldr q31, [x29, #0x100]
+	WORD $0x4ebc1fdc // orr v28.16b, v30.16b, v28.16b
+	WORD $0x6f3c07fe // ushr v30.4s, v31.4s, #0x4
+	WORD $0x6f3d0652 // ushr v18.4s, v18.4s, #0x3
+	WORD $0x4f95ebb0 // sdot v16.4s, v29.16b, v21.4b[2]
+	WORD $0x4f98ebb1 // sdot v17.4s, v29.16b, v24.4b[2]
+	WORD $0x4f99eba7 // sdot v7.4s, v29.16b, v25.4b[2]
+	WORD $0x4f9aeba6 // sdot v6.4s, v29.16b, v26.4b[2]
+	WORD $0x4e211ffd // and v29.16b, v31.16b, v1.16b
+	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
+	WORD $0x4f93eb90 // sdot v16.4s, v28.16b, v19.4b[2]
+	WORD $0x4f94eb91 // sdot v17.4s, v28.16b, v20.4b[2]
+	WORD $0x4f96eb87 // sdot v7.4s, v28.16b, v22.4b[2]
+	WORD $0x4f97eb86 // sdot v6.4s, v28.16b, v23.4b[2]
+	WORD $0x4e211fdc // and v28.16b, v30.16b, v1.16b
+	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
+	WORD $0x4ebd1f7b // orr v27.16b, v27.16b, v29.16b
+	WORD $0x910452dd // add x29, x22, #0x114
+	WORD $0x4ebc1e52 // orr v18.16b, v18.16b, v28.16b
+	WORD $0x4fb5eb70 // sdot v16.4s, v27.16b, v21.4b[3]
+	WORD $0x4fb8eb71 // sdot v17.4s, v27.16b, v24.4b[3]
+	WORD $0x4fb9eb67 // sdot v7.4s, v27.16b, v25.4b[3]
+	WORD $0x4fbaeb66 // sdot v6.4s, v27.16b, v26.4b[3]
+	WORD $0x4fb3ea50 // sdot v16.4s, v18.16b, v19.4b[3]
+	WORD $0x4fb4ea51 // sdot v17.4s, v18.16b, v20.4b[3]
+	WORD $0x4fb6ea47 // sdot v7.4s, v18.16b, v22.4b[3]
+	WORD $0xfd400373 // ldr d19, [x27]
+	WORD $0x4fb7ea46 // sdot v6.4s, v18.16b, v23.4b[3]
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0xbd4132d2 // ldr s18, [x22, #0x130]
+	WORD $0xbd4136d4 // ldr s20, [x22, #0x134]
+	WORD $0xbd413ad5 // ldr s21, [x22, #0x138]
+	WORD $0xbd413ed6 // ldr s22, [x22, #0x13c]
+	WORD $0xfd402377 // ldr d23, [x27, #0x40]
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x910442db // add x27, x22, #0x110
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e30de70 // fmul v16.4s, v19.4s, v16.4s
+	WORD $0x0e217af7 // fcvtl v23.4s, v23.4h
+	WORD $0x6e31de71 // fmul v17.4s, v19.4s, v17.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e27de67 // fmul v7.4s, v19.4s, v7.4s
+	WORD $0x6e26de66 // fmul v6.4s, v19.4s, v6.4s
+	WORD $0x4d40cb73 // ld1r { v19.4s }, [x27]
+	WORD $0x910462db // add x27, x22, #0x118
+	WORD $0x4d40cbb8 // ld1r { v24.4s }, [x29]
+	WORD $0x910472dd // add x29, x22, #0x11c
+	WORD $0x910602d6 // add x22, x22, #0x180
+	WORD $0x4f9252f0 // fmls v16.4s, v23.4s, v18.s[0]
+	WORD $0x4f9452f1 // fmls v17.4s, v23.4s, v20.s[0]
+	WORD $0x4d40cb72 // ld1r { v18.4s }, [x27]
+	WORD $0x4f9552e7 // fmls v7.4s, v23.4s, v21.s[0]
+	WORD $0x4f9652e6 // fmls v6.4s, v23.4s, v22.s[0]
+	WORD $0x4d40cbb4 // ld1r { v20.4s }, [x29]
+	WORD $0x2a1a03fd // mov w29, w26
+	WORD $0x5280003b // mov w27, #0x1 // =1
+	WORD $0x2a1f03fa // mov w26, wzr
+	WORD $0x4e30ce65 // fmla v5.4s, v19.4s, v16.4s
+	WORD $0x4e31cf04 // fmla v4.4s, v24.4s, v17.4s
+	WORD $0x4e27ce43 // fmla v3.4s, v18.4s, v7.4s
+	WORD $0x4e26ce82 // fmla v2.4s, v20.4s, v6.4s
+	WORD $0x3707f0dd // tbnz w29, #0x0, 0x123a4 <pq_q5_1+0x718>
+	WORD $0xf1000af7 // subs x23, x23, #0x2
+	WORD $0x910c02b5 // add x21, x21, #0x300
+	WORD $0x54ffefcc // b.gt 0x12390 <pq_q5_1+0x704>
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3ca37a65 // str q5, [x19, x3, lsl #4]
+	WORD $0x54ffda40 // b.eq 0x120ec <pq_q5_1+0x460>
+	WORD $0xf1001dff // cmp x15, #0x7
 	WORD $0x3cad6a64 // str q4, [x19, x13]
-	WORD $0x54ffc763 // b.lo 0x12354 <pq_q5_0+0x5f0>
-	WORD $0xf94003ed // ldr x13, [sp]
-	WORD $0x3cad6a63 // str q3, [x19, x13]
-	WORD $0x17fffe38 // b 0x12354 <pq_q5_0+0x5f0>
+	WORD $0x54ffd9e3 // b.lo 0x120ec <pq_q5_1+0x460>
+	WORD $0xf10021ff // cmp x15, #0x8
+	WORD $0x3cae6a63 // str q3, [x19, x14]
+	WORD $0x54ffd983 // b.lo 0x120ec <pq_q5_1+0x460>
+	WORD $0x3cb06a62 // str q2, [x19, x16]
+	WORD $0x17fffeca // b 0x120ec <pq_q5_1+0x460>
 	WORD $0xa9464ff4 // ldp x20, x19, [sp, #0x60]
-	WORD $0xf9400bfd // ldr x29, [sp, #0x10]
 	WORD $0xa94557f6 // ldp x22, x21, [sp, #0x50]
 	WORD $0xa9445ff8 // ldp x24, x23, [sp, #0x40]
 	WORD $0xa94367fa // ldp x26, x25, [sp, #0x30]
-	WORD $0xa9426ffe // ldp x30, x27, [sp, #0x20]
-	WORD $0x9101c3ff // add sp, sp, #0x70
+	WORD $0xa9426ffd // ldp x29, x27, [sp, #0x20]
+	WORD $0x6d4123e9 // ldp d9, d8, [sp, #0x10]
+	WORD $0x6cc72beb // ldp d11, d10, [sp], #0x70
 	WORD $0xd65f03c0 // ret
 
-	// pq_q5_1: +10904
+	// pq_iq4_nl: +9704
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54006c4b // b.lt 0x13828 <pq_q5_1+0xd90>
-	WORD $0xd10203ff // sub sp, sp, #0x80
+	WORD $0x5400398b // b.lt 0x12d20 <pq_iq4_nl+0x738>
+	WORD $0xf81b0ffb // str x27, [sp, #-0x50]!
 	WORD $0x8b44fc89 // add x9, x4, x4, lsr #63
 	WORD $0xd37ef46a // lsl x10, x3, #2
-	WORD $0x8b03046d // add x13, x3, x3, lsl #1
+	WORD $0x8b03046e // add x14, x3, x3, lsl #1
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0x4f00e601 // movi v1.16b, #0x10
-	WORD $0xd37be86e // lsl x14, x3, #5
+	WORD $0xd37be870 // lsl x16, x3, #5
+	WORD $0x1002202f // adr x15, 0x16a10 <peak_i8+0x248>
 	WORD $0xd341fd2b // lsr x11, x9, #1
-	WORD $0x8b03014f // add x15, x10, x3
-	WORD $0xd37ef5ac // lsl x12, x13, #2
-	WORD $0xd37ef5ef // lsl x15, x15, #2
-	WORD $0xd37df1ad // lsl x13, x13, #3
+	WORD $0x8b03014d // add x13, x10, x3
 	WORD $0xd37df069 // lsl x9, x3, #3
-	WORD $0x8b0b056b // add x11, x11, x11, lsl #1
-	WORD $0x52802811 // mov w17, #0x140 // =320
-	WORD $0x6d0123e9 // stp d9, d8, [sp, #0x10]
-	WORD $0xa9023ffd // stp x29, x15, [sp, #0x20]
+	WORD $0xd37ef5ad // lsl x13, x13, #2
+	WORD $0x3dc001e1 // ldr q1, [x15]
 	WORD $0x92401caf // and x15, x5, #0xff
-	WORD $0xd378dd6b // lsl x11, x11, #8
-	WORD $0xf90007ed // str x13, [sp, #0x8]
-	WORD $0xcb0a01cd // sub x13, x14, x10
+	WORD $0x8b0b0d6c // add x12, x11, x11, lsl #3
+	WORD $0xd37ef5cb // lsl x11, x14, #2
+	WORD $0xd37df1ce // lsl x14, x14, #3
+	WORD $0xcb0a0210 // sub x16, x16, x10
+	WORD $0xa90167fa // stp x26, x25, [sp, #0x10]
+	WORD $0xd37ae58c // lsl x12, x12, #6
+	WORD $0xa9025ff8 // stp x24, x23, [sp, #0x20]
+	WORD $0xa90357f6 // stp x22, x21, [sp, #0x30]
+	WORD $0xa9044ff4 // stp x20, x19, [sp, #0x40]
+	WORD $0x14000005 // b 0x12660 <pq_iq4_nl+0x78>
+	WORD $0xf1000508 // subs x8, x8, #0x1
+	WORD $0x8b0c0000 // add x0, x0, x12
+	WORD $0x91010042 // add x2, x2, #0x40
+	WORD $0x5400358d // b.le 0x12d0c <pq_iq4_nl+0x724>
+	WORD $0x37401585 // tbnz w5, #0x8, 0x12910 <pq_iq4_nl+0x328>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x5400144b // b.lt 0x12900 <pq_iq4_nl+0x318>
+	WORD $0xaa0003f1 // mov x17, x0
+	WORD $0xaa0103e6 // mov x6, x1
+	WORD $0xaa0403e7 // mov x7, x4
+	WORD $0xaa1f03f5 // mov x21, xzr
+	WORD $0x91010233 // add x19, x17, #0x40
+	WORD $0x52800034 // mov w20, #0x1 // =1
+	WORD $0x8b152276 // add x22, x19, x21, lsl #8
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0xad4040d1 // ldp q17, q16, [x6]
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0xad4052d3 // ldp q19, q20, [x22]
+	WORD $0x8b151635 // add x21, x17, x21, lsl #5
+	WORD $0xad4162d5 // ldp q21, q24, [x22, #0x20]
+	WORD $0xad4276dc // ldp q28, q29, [x22, #0x40]
+	WORD $0x4e201e76 // and v22.16b, v19.16b, v0.16b
+	WORD $0x4e201e97 // and v23.16b, v20.16b, v0.16b
+	WORD $0x6f3c067a // ushr v26.4s, v19.4s, #0x4
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x4e201f1b // and v27.16b, v24.16b, v0.16b
+	WORD $0x4e201eb9 // and v25.16b, v21.16b, v0.16b
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x4e160036 // tbl v22.16b, { v1.16b }, v22.16b
+	WORD $0x4e170037 // tbl v23.16b, { v1.16b }, v23.16b
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0x4e1b003b // tbl v27.16b, { v1.16b }, v27.16b
+	WORD $0x4e190039 // tbl v25.16b, { v1.16b }, v25.16b
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x4e1a003a // tbl v26.16b, { v1.16b }, v26.16b
+	WORD $0x4e140034 // tbl v20.16b, { v1.16b }, v20.16b
+	WORD $0x4f91e2c6 // sdot v6.4s, v22.16b, v17.4b[0]
+	WORD $0x4f91e2e7 // sdot v7.4s, v23.16b, v17.4b[0]
+	WORD $0xad435ed6 // ldp q22, q23, [x22, #0x60]
+	WORD $0x4f91e373 // sdot v19.4s, v27.16b, v17.4b[0]
+	WORD $0x4e201fbb // and v27.16b, v29.16b, v0.16b
+	WORD $0x4f91e332 // sdot v18.4s, v25.16b, v17.4b[0]
+	WORD $0x4e201f99 // and v25.16b, v28.16b, v0.16b
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x4e150035 // tbl v21.16b, { v1.16b }, v21.16b
+	WORD $0x4f90e346 // sdot v6.4s, v26.16b, v16.4b[0]
+	WORD $0x4e180038 // tbl v24.16b, { v1.16b }, v24.16b
+	WORD $0x4f90e287 // sdot v7.4s, v20.16b, v16.4b[0]
+	WORD $0x4e201ed4 // and v20.16b, v22.16b, v0.16b
+	WORD $0x4e1b003a // tbl v26.16b, { v1.16b }, v27.16b
+	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
+	WORD $0x4e201efb // and v27.16b, v23.16b, v0.16b
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4e190039 // tbl v25.16b, { v1.16b }, v25.16b
+	WORD $0x4e140034 // tbl v20.16b, { v1.16b }, v20.16b
+	WORD $0x4f90e2b2 // sdot v18.4s, v21.16b, v16.4b[0]
+	WORD $0x4f90e313 // sdot v19.4s, v24.16b, v16.4b[0]
+	WORD $0x4fb1e347 // sdot v7.4s, v26.16b, v17.4b[1]
+	WORD $0x6f3c06f5 // ushr v21.4s, v23.4s, #0x4
+	WORD $0xad4462d7 // ldp q23, q24, [x22, #0x80]
+	WORD $0x4e1c003a // tbl v26.16b, { v1.16b }, v28.16b
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4e1b003b // tbl v27.16b, { v1.16b }, v27.16b
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4fb1e326 // sdot v6.4s, v25.16b, v17.4b[1]
+	WORD $0x4fb1e292 // sdot v18.4s, v20.16b, v17.4b[1]
+	WORD $0x4e201ef4 // and v20.16b, v23.16b, v0.16b
+	WORD $0x4e160036 // tbl v22.16b, { v1.16b }, v22.16b
+	WORD $0x4e201fb9 // and v25.16b, v29.16b, v0.16b
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4fb0e346 // sdot v6.4s, v26.16b, v16.4b[1]
+	WORD $0x4fb1e373 // sdot v19.4s, v27.16b, v17.4b[1]
+	WORD $0xad456eda // ldp q26, q27, [x22, #0xa0]
+	WORD $0x4e140034 // tbl v20.16b, { v1.16b }, v20.16b
+	WORD $0x4e190039 // tbl v25.16b, { v1.16b }, v25.16b
+	WORD $0x4e201f1c // and v28.16b, v24.16b, v0.16b
+	WORD $0x4e150035 // tbl v21.16b, { v1.16b }, v21.16b
+	WORD $0x4fb0e2d2 // sdot v18.4s, v22.16b, v16.4b[1]
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x4e201f76 // and v22.16b, v27.16b, v0.16b
+	WORD $0x4e201f5d // and v29.16b, v26.16b, v0.16b
+	WORD $0x4f91ea86 // sdot v6.4s, v20.16b, v17.4b[2]
+	WORD $0x4fb0e327 // sdot v7.4s, v25.16b, v16.4b[1]
+	WORD $0x4e1c0039 // tbl v25.16b, { v1.16b }, v28.16b
+	WORD $0x4e160034 // tbl v20.16b, { v1.16b }, v22.16b
+	WORD $0x4fb0e2b3 // sdot v19.4s, v21.16b, v16.4b[1]
+	WORD $0x6f3c0715 // ushr v21.4s, v24.4s, #0x4
+	WORD $0x4e201ef6 // and v22.16b, v23.16b, v0.16b
+	WORD $0x6f3c0757 // ushr v23.4s, v26.4s, #0x4
+	WORD $0x6f3c0778 // ushr v24.4s, v27.4s, #0x4
+	WORD $0x4e1d003c // tbl v28.16b, { v1.16b }, v29.16b
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4f91eb27 // sdot v7.4s, v25.16b, v17.4b[2]
+	WORD $0x4f91ea93 // sdot v19.4s, v20.16b, v17.4b[2]
+	WORD $0x4e160034 // tbl v20.16b, { v1.16b }, v22.16b
+	WORD $0x4e201ef6 // and v22.16b, v23.16b, v0.16b
+	WORD $0xad4666d7 // ldp q23, q25, [x22, #0xc0]
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x4e150035 // tbl v21.16b, { v1.16b }, v21.16b
+	WORD $0x4f91eb92 // sdot v18.4s, v28.16b, v17.4b[2]
+	WORD $0x4e201f3b // and v27.16b, v25.16b, v0.16b
+	WORD $0x4f90ea86 // sdot v6.4s, v20.16b, v16.4b[2]
+	WORD $0x4e160036 // tbl v22.16b, { v1.16b }, v22.16b
+	WORD $0x4e180034 // tbl v20.16b, { v1.16b }, v24.16b
+	WORD $0xad4772d8 // ldp q24, q28, [x22, #0xe0]
+	WORD $0x4e201efa // and v26.16b, v23.16b, v0.16b
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x4f90eaa7 // sdot v7.4s, v21.16b, v16.4b[2]
+	WORD $0x4e1b0035 // tbl v21.16b, { v1.16b }, v27.16b
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x4e201f1b // and v27.16b, v24.16b, v0.16b
+	WORD $0x4f90ead2 // sdot v18.4s, v22.16b, v16.4b[2]
+	WORD $0x4e201f96 // and v22.16b, v28.16b, v0.16b
+	WORD $0x4f90ea93 // sdot v19.4s, v20.16b, v16.4b[2]
+	WORD $0x6f3c0714 // ushr v20.4s, v24.4s, #0x4
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e1a003a // tbl v26.16b, { v1.16b }, v26.16b
+	WORD $0x4e1b0038 // tbl v24.16b, { v1.16b }, v27.16b
+	WORD $0x6f3c079b // ushr v27.4s, v28.4s, #0x4
+	WORD $0x4e160036 // tbl v22.16b, { v1.16b }, v22.16b
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x2a1403f6 // mov w22, w20
+	WORD $0x4fb1eaa7 // sdot v7.4s, v21.16b, v17.4b[3]
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0x2a1f03f4 // mov w20, wzr
+	WORD $0x4e170035 // tbl v21.16b, { v1.16b }, v23.16b
+	WORD $0x4e201f77 // and v23.16b, v27.16b, v0.16b
+	WORD $0x4fb1eb46 // sdot v6.4s, v26.16b, v17.4b[3]
+	WORD $0x4fb1eb12 // sdot v18.4s, v24.16b, v17.4b[3]
+	WORD $0x4e190038 // tbl v24.16b, { v1.16b }, v25.16b
+	WORD $0x4fb1ead3 // sdot v19.4s, v22.16b, v17.4b[3]
+	WORD $0x4e140031 // tbl v17.16b, { v1.16b }, v20.16b
+	WORD $0x4e170034 // tbl v20.16b, { v1.16b }, v23.16b
+	WORD $0x4fb0eaa6 // sdot v6.4s, v21.16b, v16.4b[3]
+	WORD $0x4fb0eb07 // sdot v7.4s, v24.16b, v16.4b[3]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4fb0ea32 // sdot v18.4s, v17.16b, v16.4b[3]
+	WORD $0x4fb0ea93 // sdot v19.4s, v20.16b, v16.4b[3]
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6d4046b0 // ldp d16, d17, [x21]
+	WORD $0x6d4156b4 // ldp d20, d21, [x21, #0x10]
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x910080d5 // add x21, x6, #0x20
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x9100c0c6 // add x6, x6, #0x30
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e26de06 // fmul v6.4s, v16.4s, v6.4s
+	WORD $0x6e27de27 // fmul v7.4s, v17.4s, v7.4s
+	WORD $0x4d40cab0 // ld1r { v16.4s }, [x21]
+	WORD $0x6e32de91 // fmul v17.4s, v20.4s, v18.4s
+	WORD $0x6e33deb2 // fmul v18.4s, v21.4s, v19.4s
+	WORD $0x52800035 // mov w21, #0x1 // =1
+	WORD $0x4e26ce05 // fmla v5.4s, v16.4s, v6.4s
+	WORD $0x4e27ce04 // fmla v4.4s, v16.4s, v7.4s
+	WORD $0x4e31ce03 // fmla v3.4s, v16.4s, v17.4s
+	WORD $0x4e32ce02 // fmla v2.4s, v16.4s, v18.4s
+	WORD $0x3707ed36 // tbnz w22, #0x0, 0x12694 <pq_iq4_nl+0xac>
+	WORD $0xf10008e7 // subs x7, x7, #0x2
+	WORD $0x91090231 // add x17, x17, #0x240
+	WORD $0x54ffec6c // b.gt 0x12688 <pq_iq4_nl+0xa0>
+	WORD $0xb4ffea8f // cbz x15, 0x12650 <pq_iq4_nl+0x68>
+	WORD $0xad001045 // stp q5, q4, [x2]
+	WORD $0xad010843 // stp q3, q2, [x2, #0x20]
+	WORD $0x17ffff51 // b 0x12650 <pq_iq4_nl+0x68>
+	WORD $0xaa1f03f1 // mov x17, xzr
+	WORD $0x14000004 // b 0x12924 <pq_iq4_nl+0x33c>
+	WORD $0x91000631 // add x17, x17, #0x1
+	WORD $0xf100123f // cmp x17, #0x4
+	WORD $0x54ffe980 // b.eq 0x12650 <pq_iq4_nl+0x68>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xd37cee26 // lsl x6, x17, #4
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x54000d6d // b.le 0x12ae8 <pq_iq4_nl+0x500>
+	WORD $0xd37df227 // lsl x7, x17, #3
+	WORD $0xaa0003f3 // mov x19, x0
+	WORD $0xaa0103f4 // mov x20, x1
+	WORD $0xaa0403f5 // mov x21, x4
+	WORD $0x8b060277 // add x23, x19, x6
+	WORD $0xaa1f03f9 // mov x25, xzr
+	WORD $0x8b070276 // add x22, x19, x7
+	WORD $0x910102f7 // add x23, x23, #0x40
+	WORD $0x52800038 // mov w24, #0x1 // =1
+	WORD $0x8b1922fa // add x26, x23, x25, lsl #8
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xad404a97 // ldp q23, q18, [x20]
+	WORD $0x3dc01299 // ldr q25, [x20, #0x40]
+	WORD $0x3dc00350 // ldr q16, [x26]
+	WORD $0xad414e98 // ldp q24, q19, [x20, #0x20]
+	WORD $0x3dc01e96 // ldr q22, [x20, #0x70]
+	WORD $0xd37beb39 // lsl x25, x25, #5
+	WORD $0x4e201e11 // and v17.16b, v16.16b, v0.16b
+	WORD $0x6f3c0615 // ushr v21.4s, v16.4s, #0x4
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x4e11003a // tbl v26.16b, { v1.16b }, v17.16b
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x4e201ebb // and v27.16b, v21.16b, v0.16b
+	WORD $0xad42d295 // ldp q21, q20, [x20, #0x50]
+	WORD $0x4e1b003b // tbl v27.16b, { v1.16b }, v27.16b
+	WORD $0x4f97e347 // sdot v7.4s, v26.16b, v23.4b[0]
+	WORD $0x4f98e346 // sdot v6.4s, v26.16b, v24.4b[0]
+	WORD $0x4f99e351 // sdot v17.4s, v26.16b, v25.4b[0]
+	WORD $0x4f94e350 // sdot v16.4s, v26.16b, v20.4b[0]
+	WORD $0x3dc0135a // ldr q26, [x26, #0x40]
+	WORD $0x4e201f5c // and v28.16b, v26.16b, v0.16b
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4f92e367 // sdot v7.4s, v27.16b, v18.4b[0]
+	WORD $0x4f93e366 // sdot v6.4s, v27.16b, v19.4b[0]
+	WORD $0x4f95e371 // sdot v17.4s, v27.16b, v21.4b[0]
+	WORD $0x4f96e370 // sdot v16.4s, v27.16b, v22.4b[0]
+	WORD $0x3dc0235b // ldr q27, [x26, #0x80]
+	WORD $0x4e1c003c // tbl v28.16b, { v1.16b }, v28.16b
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4e1a003a // tbl v26.16b, { v1.16b }, v26.16b
+	WORD $0x4fb7e387 // sdot v7.4s, v28.16b, v23.4b[1]
+	WORD $0x4fb8e386 // sdot v6.4s, v28.16b, v24.4b[1]
+	WORD $0x4fb9e391 // sdot v17.4s, v28.16b, v25.4b[1]
+	WORD $0x4fb4e390 // sdot v16.4s, v28.16b, v20.4b[1]
+	WORD $0x4e201f7c // and v28.16b, v27.16b, v0.16b
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x4fb2e347 // sdot v7.4s, v26.16b, v18.4b[1]
+	WORD $0x4fb3e346 // sdot v6.4s, v26.16b, v19.4b[1]
+	WORD $0x4fb5e351 // sdot v17.4s, v26.16b, v21.4b[1]
+	WORD $0x4fb6e350 // sdot v16.4s, v26.16b, v22.4b[1]
+	WORD $0x4e1c003a // tbl v26.16b, { v1.16b }, v28.16b
+	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
+	WORD $0x3dc0335c // ldr q28, [x26, #0xc0]
+	WORD $0x9104129a // add x26, x20, #0x104
+	WORD $0x4f97eb47 // sdot v7.4s, v26.16b, v23.4b[2]
+	WORD $0x4f98eb46 // sdot v6.4s, v26.16b, v24.4b[2]
+	WORD $0x4f99eb51 // sdot v17.4s, v26.16b, v25.4b[2]
+	WORD $0x4e1b003b // tbl v27.16b, { v1.16b }, v27.16b
+	WORD $0x4f94eb50 // sdot v16.4s, v26.16b, v20.4b[2]
+	WORD $0x4e201f9a // and v26.16b, v28.16b, v0.16b
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x4e1a003a // tbl v26.16b, { v1.16b }, v26.16b
+	WORD $0x4f92eb67 // sdot v7.4s, v27.16b, v18.4b[2]
+	WORD $0x4f93eb66 // sdot v6.4s, v27.16b, v19.4b[2]
+	WORD $0x4f95eb71 // sdot v17.4s, v27.16b, v21.4b[2]
+	WORD $0x4f96eb70 // sdot v16.4s, v27.16b, v22.4b[2]
+	WORD $0x4e201f9b // and v27.16b, v28.16b, v0.16b
+	WORD $0x4fb4eb50 // sdot v16.4s, v26.16b, v20.4b[3]
+	WORD $0x4fb7eb47 // sdot v7.4s, v26.16b, v23.4b[3]
+	WORD $0x4fb8eb46 // sdot v6.4s, v26.16b, v24.4b[3]
+	WORD $0x4e1b0034 // tbl v20.16b, { v1.16b }, v27.16b
+	WORD $0x4fb9eb51 // sdot v17.4s, v26.16b, v25.4b[3]
+	WORD $0x4fb2ea87 // sdot v7.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb3ea86 // sdot v6.4s, v20.16b, v19.4b[3]
+	WORD $0x4fb5ea91 // sdot v17.4s, v20.16b, v21.4b[3]
+	WORD $0xfc796ad2 // ldr d18, [x22, x25]
+	WORD $0x4fb6ea90 // sdot v16.4s, v20.16b, v22.4b[3]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x91040299 // add x25, x20, #0x100
+	WORD $0x4d40cb33 // ld1r { v19.4s }, [x25]
+	WORD $0x91042299 // add x25, x20, #0x108
+	WORD $0x4d40cb54 // ld1r { v20.4s }, [x26]
+	WORD $0x9104329a // add x26, x20, #0x10c
+	WORD $0x91060294 // add x20, x20, #0x180
+	WORD $0x6e27de47 // fmul v7.4s, v18.4s, v7.4s
+	WORD $0x6e26de46 // fmul v6.4s, v18.4s, v6.4s
+	WORD $0x4d40cb55 // ld1r { v21.4s }, [x26]
+	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
+	WORD $0x6e30de50 // fmul v16.4s, v18.4s, v16.4s
+	WORD $0x4d40cb32 // ld1r { v18.4s }, [x25]
+	WORD $0x2a1803fa // mov w26, w24
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x2a1f03f8 // mov w24, wzr
+	WORD $0x4e27ce65 // fmla v5.4s, v19.4s, v7.4s
+	WORD $0x4e26ce84 // fmla v4.4s, v20.4s, v6.4s
+	WORD $0x4e31ce43 // fmla v3.4s, v18.4s, v17.4s
+	WORD $0x4e30cea2 // fmla v2.4s, v21.4s, v16.4s
+	WORD $0x3707f47a // tbnz w26, #0x0, 0x12964 <pq_iq4_nl+0x37c>
+	WORD $0xf1000ab5 // subs x21, x21, #0x2
+	WORD $0x91090273 // add x19, x19, #0x240
+	WORD $0x54fff36c // b.gt 0x12950 <pq_iq4_nl+0x368>
+	WORD $0xb4fff18f // cbz x15, 0x12918 <pq_iq4_nl+0x330>
+	WORD $0x8b060047 // add x7, x2, x6
+	WORD $0xf10009ff // cmp x15, #0x2
+	WORD $0x3d8000e5 // str q5, [x7]
+	WORD $0x54fff103 // b.lo 0x12918 <pq_iq4_nl+0x330>
+	WORD $0xf1000dff // cmp x15, #0x3
+	WORD $0x3caa68e4 // str q4, [x7, x10]
+	WORD $0x54fff0a3 // b.lo 0x12918 <pq_iq4_nl+0x330>
+	WORD $0xf10011ff // cmp x15, #0x4
+	WORD $0x3ca968e3 // str q3, [x7, x9]
+	WORD $0x54fff043 // b.lo 0x12918 <pq_iq4_nl+0x330>
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3cab68e2 // str q2, [x7, x11]
+	WORD $0x54ffefe3 // b.lo 0x12918 <pq_iq4_nl+0x330>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x54000d6b // b.lt 0x12ce0 <pq_iq4_nl+0x6f8>
+	WORD $0xd37df233 // lsl x19, x17, #3
+	WORD $0xaa0003f4 // mov x20, x0
+	WORD $0xaa0103f5 // mov x21, x1
+	WORD $0xaa0403f6 // mov x22, x4
+	WORD $0x8b060298 // add x24, x20, x6
+	WORD $0xaa1f03fa // mov x26, xzr
+	WORD $0x8b130297 // add x23, x20, x19
+	WORD $0x91010318 // add x24, x24, #0x40
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x8b1a231b // add x27, x24, x26, lsl #8
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0xad444ab7 // ldp q23, q18, [x21, #0x80]
+	WORD $0x3dc032b9 // ldr q25, [x21, #0xc0]
+	WORD $0x3dc00370 // ldr q16, [x27]
+	WORD $0xad454eb8 // ldp q24, q19, [x21, #0xa0]
+	WORD $0x3dc03eb6 // ldr q22, [x21, #0xf0]
+	WORD $0xd37beb5a // lsl x26, x26, #5
+	WORD $0x4e201e11 // and v17.16b, v16.16b, v0.16b
+	WORD $0x6f3c0615 // ushr v21.4s, v16.4s, #0x4
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x4e11003a // tbl v26.16b, { v1.16b }, v17.16b
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x4e201ebb // and v27.16b, v21.16b, v0.16b
+	WORD $0xad46d2b5 // ldp q21, q20, [x21, #0xd0]
+	WORD $0x4e1b003b // tbl v27.16b, { v1.16b }, v27.16b
+	WORD $0x4f97e346 // sdot v6.4s, v26.16b, v23.4b[0]
+	WORD $0x4f98e347 // sdot v7.4s, v26.16b, v24.4b[0]
+	WORD $0x4f99e351 // sdot v17.4s, v26.16b, v25.4b[0]
+	WORD $0x4f94e350 // sdot v16.4s, v26.16b, v20.4b[0]
+	WORD $0x3dc0137a // ldr q26, [x27, #0x40]
+	WORD $0x4e201f5c // and v28.16b, v26.16b, v0.16b
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4f92e366 // sdot v6.4s, v27.16b, v18.4b[0]
+	WORD $0x4f93e367 // sdot v7.4s, v27.16b, v19.4b[0]
+	WORD $0x4f95e371 // sdot v17.4s, v27.16b, v21.4b[0]
+	WORD $0x4f96e370 // sdot v16.4s, v27.16b, v22.4b[0]
+	WORD $0x3dc0237b // ldr q27, [x27, #0x80]
+	WORD $0x4e1c003c // tbl v28.16b, { v1.16b }, v28.16b
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4e1a003a // tbl v26.16b, { v1.16b }, v26.16b
+	WORD $0x4fb7e386 // sdot v6.4s, v28.16b, v23.4b[1]
+	WORD $0x4fb8e387 // sdot v7.4s, v28.16b, v24.4b[1]
+	WORD $0x4fb9e391 // sdot v17.4s, v28.16b, v25.4b[1]
+	WORD $0x4fb4e390 // sdot v16.4s, v28.16b, v20.4b[1]
+	WORD $0x4e201f7c // and v28.16b, v27.16b, v0.16b
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x4fb2e346 // sdot v6.4s, v26.16b, v18.4b[1]
+	WORD $0x4fb3e347 // sdot v7.4s, v26.16b, v19.4b[1]
+	WORD $0x4fb5e351 // sdot v17.4s, v26.16b, v21.4b[1]
+	WORD $0x4fb6e350 // sdot v16.4s, v26.16b, v22.4b[1]
+	WORD $0x4e1c003a // tbl v26.16b, { v1.16b }, v28.16b
+	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
+	WORD $0x3dc0337c // ldr q28, [x27, #0xc0]
+	WORD $0x910452bb // add x27, x21, #0x114
+	WORD $0x4f97eb46 // sdot v6.4s, v26.16b, v23.4b[2]
+	WORD $0x4f98eb47 // sdot v7.4s, v26.16b, v24.4b[2]
+	WORD $0x4f99eb51 // sdot v17.4s, v26.16b, v25.4b[2]
+	WORD $0x4e1b003b // tbl v27.16b, { v1.16b }, v27.16b
+	WORD $0x4f94eb50 // sdot v16.4s, v26.16b, v20.4b[2]
+	WORD $0x4e201f9a // and v26.16b, v28.16b, v0.16b
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x4e1a003a // tbl v26.16b, { v1.16b }, v26.16b
+	WORD $0x4f92eb66 // sdot v6.4s, v27.16b, v18.4b[2]
+	WORD $0x4f93eb67 // sdot v7.4s, v27.16b, v19.4b[2]
+	WORD $0x4f95eb71 // sdot v17.4s, v27.16b, v21.4b[2]
+	WORD $0x4f96eb70 // sdot v16.4s, v27.16b, v22.4b[2]
+	WORD $0x4e201f9b // and v27.16b, v28.16b, v0.16b
+	WORD $0x4fb4eb50 // sdot v16.4s, v26.16b, v20.4b[3]
+	WORD $0x4fb7eb46 // sdot v6.4s, v26.16b, v23.4b[3]
+	WORD $0x4fb8eb47 // sdot v7.4s, v26.16b, v24.4b[3]
+	WORD $0x4e1b0034 // tbl v20.16b, { v1.16b }, v27.16b
+	WORD $0x4fb9eb51 // sdot v17.4s, v26.16b, v25.4b[3]
+	WORD $0x4fb2ea86 // sdot v6.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb3ea87 // sdot v7.4s, v20.16b, v19.4b[3]
+	WORD $0x4fb5ea91 // sdot v17.4s, v20.16b, v21.4b[3]
+	WORD $0xfc7a6af2 // ldr d18, [x23, x26]
+	WORD $0x4fb6ea90 // sdot v16.4s, v20.16b, v22.4b[3]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x910442ba // add x26, x21, #0x110
+	WORD $0x4d40cb53 // ld1r { v19.4s }, [x26]
+	WORD $0x910462ba // add x26, x21, #0x118
+	WORD $0x4d40cb74 // ld1r { v20.4s }, [x27]
+	WORD $0x910472bb // add x27, x21, #0x11c
+	WORD $0x910602b5 // add x21, x21, #0x180
+	WORD $0x6e26de46 // fmul v6.4s, v18.4s, v6.4s
+	WORD $0x6e27de47 // fmul v7.4s, v18.4s, v7.4s
+	WORD $0x4d40cb75 // ld1r { v21.4s }, [x27]
+	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
+	WORD $0x6e30de50 // fmul v16.4s, v18.4s, v16.4s
+	WORD $0x4d40cb52 // ld1r { v18.4s }, [x26]
+	WORD $0x2a1903fb // mov w27, w25
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x2a1f03f9 // mov w25, wzr
+	WORD $0x4e26ce65 // fmla v5.4s, v19.4s, v6.4s
+	WORD $0x4e27ce84 // fmla v4.4s, v20.4s, v7.4s
+	WORD $0x4e31ce43 // fmla v3.4s, v18.4s, v17.4s
+	WORD $0x4e30cea2 // fmla v2.4s, v21.4s, v16.4s
+	WORD $0x3707f47b // tbnz w27, #0x0, 0x12b5c <pq_iq4_nl+0x574>
+	WORD $0xf1000ad6 // subs x22, x22, #0x2
+	WORD $0x91090294 // add x20, x20, #0x240
+	WORD $0x54fff36c // b.gt 0x12b48 <pq_iq4_nl+0x560>
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3ca378e5 // str q5, [x7, x3, lsl #4]
+	WORD $0x54ffe180 // b.eq 0x12918 <pq_iq4_nl+0x330>
+	WORD $0xf1001dff // cmp x15, #0x7
+	WORD $0x3cad68e4 // str q4, [x7, x13]
+	WORD $0x54ffe123 // b.lo 0x12918 <pq_iq4_nl+0x330>
+	WORD $0xf10021ff // cmp x15, #0x8
+	WORD $0x3cae68e3 // str q3, [x7, x14]
+	WORD $0x54ffe0c3 // b.lo 0x12918 <pq_iq4_nl+0x330>
+	WORD $0x3cb068e2 // str q2, [x7, x16]
+	WORD $0x17ffff04 // b 0x12918 <pq_iq4_nl+0x330>
+	WORD $0xa9444ff4 // ldp x20, x19, [sp, #0x40]
+	WORD $0xa94357f6 // ldp x22, x21, [sp, #0x30]
+	WORD $0xa9425ff8 // ldp x24, x23, [sp, #0x20]
+	WORD $0xa94167fa // ldp x26, x25, [sp, #0x10]
+	WORD $0xf84507fb // ldr x27, [sp], #0x50
+	WORD $0xd65f03c0 // ret
+
+	// pq_q4_k: +11556
+	WORD $0x9350fca8 // asr x8, x5, #16
+	WORD $0xf100051f // cmp x8, #0x1
+	WORD $0x5400444b // b.lt 0x135b4 <pq_q4_k+0x890>
+	WORD $0xd10203ff // sub sp, sp, #0x80
+	WORD $0x91001c89 // add x9, x4, #0x7
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x5281280a // mov w10, #0x940 // =2368
+	WORD $0x9a84b129 // csel x9, x9, x4, lt
+	WORD $0x8b03046e // add x14, x3, x3, lsl #1
+	WORD $0x4f00e5e0 // movi v0.16b, #0xf
+	WORD $0xd343fd29 // lsr x9, x9, #3
+	WORD $0xd37be870 // lsl x16, x3, #5
+	WORD $0xd37df06b // lsl x11, x3, #3
+	WORD $0xd37ef5cc // lsl x12, x14, #2
+	WORD $0xd37df1ce // lsl x14, x14, #3
+	WORD $0x92401caf // and x15, x5, #0xff
+	WORD $0x9b0a7d29 // mul x9, x9, x10
+	WORD $0xd37ef46a // lsl x10, x3, #2
+	WORD $0xfd000bea // str d10, [sp, #0x10]
+	WORD $0x6d01a3e9 // stp d9, d8, [sp, #0x18]
+	WORD $0x8b03014d // add x13, x10, x3
+	WORD $0xcb0a0210 // sub x16, x16, x10
+	WORD $0xf90017fd // str x29, [sp, #0x28]
+	WORD $0xd37ef5ad // lsl x13, x13, #2
 	WORD $0xa9036ffe // stp x30, x27, [sp, #0x30]
 	WORD $0xa90467fa // stp x26, x25, [sp, #0x40]
 	WORD $0xa9055ff8 // stp x24, x23, [sp, #0x50]
 	WORD $0xa90657f6 // stp x22, x21, [sp, #0x60]
 	WORD $0xa9074ff4 // stp x20, x19, [sp, #0x70]
-	WORD $0xf90003ed // str x13, [sp]
-	WORD $0x14000005 // b 0x12b24 <pq_q5_1+0x8c>
+	WORD $0xf90007f0 // str x16, [sp, #0x8]
+	WORD $0x14000005 // b 0x12db0 <pq_q4_k+0x8c>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b0b0000 // add x0, x0, x11
+	WORD $0x8b090000 // add x0, x0, x9
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x5400674d // b.le 0x13808 <pq_q5_1+0xd70>
-	WORD $0x37402c45 // tbnz w5, #0x8, 0x130ac <pq_q5_1+0x614>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x54002b0b // b.lt 0x1309c <pq_q5_1+0x604>
-	WORD $0xaa0003e6 // mov x6, x0
-	WORD $0xaa0103e7 // mov x7, x1
-	WORD $0xaa0403f3 // mov x19, x4
-	WORD $0xaa1f03ee // mov x14, xzr
-	WORD $0x910200d4 // add x20, x6, #0x80
-	WORD $0x52800035 // mov w21, #0x1 // =1
-	WORD $0x9b1151cd // madd x13, x14, x17, x20
-	WORD $0x8b0e14d8 // add x24, x6, x14, lsl #5
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x910040fa // add x26, x7, #0x10
-	WORD $0x910050fb // add x27, x7, #0x14
-	WORD $0x910020fd // add x29, x7, #0x8
-	WORD $0xfd400307 // ldr d7, [x24]
-	WORD $0xfd402306 // ldr d6, [x24, #0x40]
-	WORD $0x910060fe // add x30, x7, #0x18
-	WORD $0x910030f0 // add x16, x7, #0xc
-	WORD $0x910080f9 // add x25, x7, #0x20
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0xaa0d03ee // mov x14, x13
-	WORD $0xaa0d03f6 // mov x22, x13
-	WORD $0x3dc001d0 // ldr q16, [x14]
-	WORD $0x3dc011d1 // ldr q17, [x14, #0x40]
-	WORD $0x4ddfcaf3 // ld1r { v19.4s }, [x23], #4
-	WORD $0x4f245610 // shl v16.4s, v16.4s, #0x4
-	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
-	WORD $0x4e211e12 // and v18.16b, v16.16b, v1.16b
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x4eb11e51 // orr v17.16b, v18.16b, v17.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc011d1 // ldr q17, [x14, #0x40]
-	WORD $0x3dc001d2 // ldr q18, [x14]
-	WORD $0x4d40cb53 // ld1r { v19.4s }, [x26]
-	WORD $0x6f3c0631 // ushr v17.4s, v17.4s, #0x4
-	WORD $0x4e211e52 // and v18.16b, v18.16b, v1.16b
-	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
-	WORD $0x4eb11e51 // orr v17.16b, v18.16b, v17.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc001d1 // ldr q17, [x14]
-	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
-	WORD $0x4d40caf3 // ld1r { v19.4s }, [x23]
-	WORD $0x4f235631 // shl v17.4s, v17.4s, #0x3
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc001d1 // ldr q17, [x14]
-	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
-	WORD $0x4d40cb73 // ld1r { v19.4s }, [x27]
-	WORD $0x6f3f0631 // ushr v17.4s, v17.4s, #0x1
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc001d1 // ldr q17, [x14]
-	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
-	WORD $0x4d40cbb3 // ld1r { v19.4s }, [x29]
-	WORD $0x4f225631 // shl v17.4s, v17.4s, #0x2
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc001d1 // ldr q17, [x14]
-	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
-	WORD $0x4d40cbd3 // ld1r { v19.4s }, [x30]
-	WORD $0x6f3e0631 // ushr v17.4s, v17.4s, #0x2
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc001d1 // ldr q17, [x14]
-	WORD $0x3dc041d2 // ldr q18, [x14, #0x100]
-	WORD $0x4d40ca13 // ld1r { v19.4s }, [x16]
-	WORD $0x4eb18631 // add v17.4s, v17.4s, v17.4s
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc001d1 // ldr q17, [x14]
-	WORD $0x3dc041d2 // ldr q18, [x14, #0x100]
-	WORD $0x910070ee // add x14, x7, #0x1c
-	WORD $0x6f3d0631 // ushr v17.4s, v17.4s, #0x3
-	WORD $0x4d40c9d3 // ld1r { v19.4s }, [x14]
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0xbd4024f2 // ldr s18, [x7, #0x24]
-	WORD $0x4d40cb31 // ld1r { v17.4s }, [x25]
-	WORD $0xfd400714 // ldr d20, [x24, #0x8]
-	WORD $0xfd402713 // ldr d19, [x24, #0x48]
-	WORD $0x3dc006d5 // ldr q21, [x22, #0x10]
-	WORD $0x3dc016d6 // ldr q22, [x22, #0x50]
-	WORD $0x4d40c8f8 // ld1r { v24.4s }, [x7]
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4f2456b5 // shl v21.4s, v21.4s, #0x4
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x4e211eb7 // and v23.16b, v21.16b, v1.16b
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
-	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x4f9250c7 // fmls v7.4s, v6.4s, v18.s[0]
-	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc016d6 // ldr q22, [x22, #0x50]
-	WORD $0x3dc006d7 // ldr q23, [x22, #0x10]
-	WORD $0x4d40cb58 // ld1r { v24.4s }, [x26]
-	WORD $0x4e27ce25 // fmla v5.4s, v17.4s, v7.4s
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
-	WORD $0x3dc026d7 // ldr q23, [x22, #0x90]
-	WORD $0x4d40caf8 // ld1r { v24.4s }, [x23]
-	WORD $0x4f2356d6 // shl v22.4s, v22.4s, #0x3
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
-	WORD $0x3dc026d7 // ldr q23, [x22, #0x90]
-	WORD $0x4d40cb78 // ld1r { v24.4s }, [x27]
-	WORD $0x6f3f06d6 // ushr v22.4s, v22.4s, #0x1
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
-	WORD $0x3dc036d7 // ldr q23, [x22, #0xd0]
-	WORD $0x4d40cbb8 // ld1r { v24.4s }, [x29]
-	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
-	WORD $0x3dc036d7 // ldr q23, [x22, #0xd0]
-	WORD $0x4d40cbd8 // ld1r { v24.4s }, [x30]
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
-	WORD $0x3dc046d7 // ldr q23, [x22, #0x110]
-	WORD $0x4d40ca18 // ld1r { v24.4s }, [x16]
-	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
-	WORD $0x3dc046d7 // ldr q23, [x22, #0x110]
-	WORD $0x4d40c9d8 // ld1r { v24.4s }, [x14]
-	WORD $0xaa0d03f6 // mov x22, x13
-	WORD $0x6f3d06d6 // ushr v22.4s, v22.4s, #0x3
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0xbd4024f7 // ldr s23, [x7, #0x24]
-	WORD $0x4d40cb36 // ld1r { v22.4s }, [x25]
-	WORD $0xfd400b19 // ldr d25, [x24, #0x10]
-	WORD $0xfd402b18 // ldr d24, [x24, #0x50]
-	WORD $0x3dc00ada // ldr q26, [x22, #0x20]
-	WORD $0x3dc01adb // ldr q27, [x22, #0x60]
-	WORD $0x4d40c8fd // ld1r { v29.4s }, [x7]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x0e217b39 // fcvtl v25.4s, v25.4h
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4f24575a // shl v26.4s, v26.4s, #0x4
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
-	WORD $0x4e211f5c // and v28.16b, v26.16b, v1.16b
-	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
-	WORD $0x6e35de90 // fmul v16.4s, v20.4s, v21.4s
-	WORD $0x4ebb1f9b // orr v27.16b, v28.16b, v27.16b
-	WORD $0x4f975270 // fmls v16.4s, v19.4s, v23.s[0]
-	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc01adb // ldr q27, [x22, #0x60]
-	WORD $0x3dc00adc // ldr q28, [x22, #0x20]
-	WORD $0x4d40cb5d // ld1r { v29.4s }, [x26]
-	WORD $0x4e30cec4 // fmla v4.4s, v22.4s, v16.4s
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4ebb1f9b // orr v27.16b, v28.16b, v27.16b
-	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
-	WORD $0x3dc02adc // ldr q28, [x22, #0xa0]
-	WORD $0x4d40cafd // ld1r { v29.4s }, [x23]
-	WORD $0x4f23577b // shl v27.4s, v27.4s, #0x3
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
-	WORD $0x3dc02adc // ldr q28, [x22, #0xa0]
-	WORD $0x4d40cb7d // ld1r { v29.4s }, [x27]
-	WORD $0x6f3f077b // ushr v27.4s, v27.4s, #0x1
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
-	WORD $0x3dc03adc // ldr q28, [x22, #0xe0]
-	WORD $0x4d40cbbd // ld1r { v29.4s }, [x29]
-	WORD $0x4f22577b // shl v27.4s, v27.4s, #0x2
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
-	WORD $0x3dc03adc // ldr q28, [x22, #0xe0]
-	WORD $0x4d40cbdd // ld1r { v29.4s }, [x30]
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
-	WORD $0x3dc04adc // ldr q28, [x22, #0x120]
-	WORD $0x4d40ca1d // ld1r { v29.4s }, [x16]
-	WORD $0x4ebb877b // add v27.4s, v27.4s, v27.4s
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
-	WORD $0x3dc04adc // ldr q28, [x22, #0x120]
-	WORD $0x4d40c9dd // ld1r { v29.4s }, [x14]
-	WORD $0x6f3d077b // ushr v27.4s, v27.4s, #0x3
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0xbd4024fc // ldr s28, [x7, #0x24]
-	WORD $0x4d40cb3b // ld1r { v27.4s }, [x25]
-	WORD $0xfd400f1e // ldr d30, [x24, #0x18]
-	WORD $0xfd402f1d // ldr d29, [x24, #0x58]
-	WORD $0x3dc00dbf // ldr q31, [x13, #0x30]
-	WORD $0x3dc01da8 // ldr q8, [x13, #0x70]
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x0e217bde // fcvtl v30.4s, v30.4h
-	WORD $0x4f2457ff // shl v31.4s, v31.4s, #0x4
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x6e3adf34 // fmul v20.4s, v25.4s, v26.4s
-	WORD $0x4e21db9a // scvtf v26.4s, v28.4s
-	WORD $0x0e217bbc // fcvtl v28.4s, v29.4h
-	WORD $0x4e211fe9 // and v9.16b, v31.16b, v1.16b
-	WORD $0x6f00e41f // movi v31.2d, #0000000000000000
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
-	WORD $0x4d40c8e9 // ld1r { v9.4s }, [x7]
-	WORD $0x4f9a5314 // fmls v20.4s, v24.4s, v26.s[0]
-	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc01da8 // ldr q8, [x13, #0x70]
-	WORD $0x3dc00da9 // ldr q9, [x13, #0x30]
-	WORD $0x4e34cf63 // fmla v3.4s, v27.4s, v20.4s
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
-	WORD $0x4d40cb49 // ld1r { v9.4s }, [x26]
-	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
-	WORD $0x3dc02da9 // ldr q9, [x13, #0xb0]
-	WORD $0x4f235508 // shl v8.4s, v8.4s, #0x3
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4d40cae9 // ld1r { v9.4s }, [x23]
-	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
-	WORD $0x3dc02da9 // ldr q9, [x13, #0xb0]
-	WORD $0x6f3f0508 // ushr v8.4s, v8.4s, #0x1
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4d40cb69 // ld1r { v9.4s }, [x27]
-	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
-	WORD $0x3dc03da9 // ldr q9, [x13, #0xf0]
-	WORD $0x4f225508 // shl v8.4s, v8.4s, #0x2
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4d40cba9 // ld1r { v9.4s }, [x29]
-	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
-	WORD $0x3dc03da9 // ldr q9, [x13, #0xf0]
-	WORD $0x6f3e0508 // ushr v8.4s, v8.4s, #0x2
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4d40cbc9 // ld1r { v9.4s }, [x30]
-	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
-	WORD $0x3dc04da9 // ldr q9, [x13, #0x130]
-	WORD $0x4ea88508 // add v8.4s, v8.4s, v8.4s
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4d40ca09 // ld1r { v9.4s }, [x16]
-	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
-	WORD $0x3dc04da9 // ldr q9, [x13, #0x130]
-	WORD $0x2a1503ed // mov w13, w21
-	WORD $0x2a1f03f5 // mov w21, wzr
-	WORD $0x6f3d0508 // ushr v8.4s, v8.4s, #0x3
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4d40c9c9 // ld1r { v9.4s }, [x14]
-	WORD $0x5280002e // mov w14, #0x1 // =1
-	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0xbd4024f9 // ldr s25, [x7, #0x24]
-	WORD $0x4d40cb26 // ld1r { v6.4s }, [x25]
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
-	WORD $0x9100c0e7 // add x7, x7, #0x30
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x6e3fdfd5 // fmul v21.4s, v30.4s, v31.4s
-	WORD $0x4f995395 // fmls v21.4s, v28.4s, v25.s[0]
-	WORD $0x4e35ccc2 // fmla v2.4s, v6.4s, v21.4s
-	WORD $0x3707d66d // tbnz w13, #0x0, 0x12b58 <pq_q5_1+0xc0>
-	WORD $0xf1000a73 // subs x19, x19, #0x2
-	WORD $0x910c00c6 // add x6, x6, #0x300
-	WORD $0x54ffd5ac // b.gt 0x12b4c <pq_q5_1+0xb4>
-	WORD $0xb4ffd3cf // cbz x15, 0x12b14 <pq_q5_1+0x7c>
-	WORD $0xad001045 // stp q5, q4, [x2]
-	WORD $0xad010843 // stp q3, q2, [x2, #0x20]
-	WORD $0x17fffe9b // b 0x12b14 <pq_q5_1+0x7c>
-	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0x14000004 // b 0x130c0 <pq_q5_1+0x628>
-	WORD $0x910004c6 // add x6, x6, #0x1
-	WORD $0xf10010df // cmp x6, #0x4
-	WORD $0x54ffd2c0 // b.eq 0x12b14 <pq_q5_1+0x7c>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xd37cecc7 // lsl x7, x6, #4
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x54001aad // b.le 0x1342c <pq_q5_1+0x994>
-	WORD $0xd37df0d3 // lsl x19, x6, #3
-	WORD $0xaa0003f4 // mov x20, x0
-	WORD $0xaa0103f5 // mov x21, x1
-	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0xaa1f03ed // mov x13, xzr
-	WORD $0x8b13028e // add x14, x20, x19
-	WORD $0x91020290 // add x16, x20, #0x80
-	WORD $0x52800037 // mov w23, #0x1 // =1
-	WORD $0x9b1141b8 // madd x24, x13, x17, x16
-	WORD $0x8b0d15cd // add x13, x14, x13, lsl #5
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x910082b9 // add x25, x21, #0x20
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0xfd4001b0 // ldr d16, [x13]
-	WORD $0xfd4021a6 // ldr d6, [x13, #0x40]
-	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc001a7 // ldr q7, [x13]
-	WORD $0x3dc011b1 // ldr q17, [x13, #0x40]
-	WORD $0xaa1503ed // mov x13, x21
-	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x4f2454e7 // shl v7.4s, v7.4s, #0x4
-	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
-	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
-	WORD $0x4eb11cf4 // orr v20.16b, v7.16b, v17.16b
-	WORD $0x4ddfc9a7 // ld1r { v7.4s }, [x13], #4
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x4e879693 // sdot v19.4s, v20.16b, v7.16b
-	WORD $0x4d40cb27 // ld1r { v7.4s }, [x25]
-	WORD $0x910102b9 // add x25, x21, #0x40
-	WORD $0x4e879692 // sdot v18.4s, v20.16b, v7.16b
-	WORD $0x4d40cb27 // ld1r { v7.4s }, [x25]
-	WORD $0x910182b9 // add x25, x21, #0x60
-	WORD $0x4e879691 // sdot v17.4s, v20.16b, v7.16b
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x4d40cb35 // ld1r { v21.4s }, [x25]
-	WORD $0x4e959687 // sdot v7.4s, v20.16b, v21.16b
-	WORD $0x8b070319 // add x25, x24, x7
-	WORD $0x3dc01334 // ldr q20, [x25, #0x40]
-	WORD $0x3dc00335 // ldr q21, [x25]
-	WORD $0x910042b9 // add x25, x21, #0x10
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x4d40cb35 // ld1r { v21.4s }, [x25]
-	WORD $0x9100c2b9 // add x25, x21, #0x30
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x4d40cb35 // ld1r { v21.4s }, [x25]
-	WORD $0x910142b9 // add x25, x21, #0x50
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40cb35 // ld1r { v21.4s }, [x25]
-	WORD $0x9101c2b9 // add x25, x21, #0x70
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40cb35 // ld1r { v21.4s }, [x25]
-	WORD $0x4e959687 // sdot v7.4s, v20.16b, v21.16b
-	WORD $0x8b070319 // add x25, x24, x7
-	WORD $0x3dc00334 // ldr q20, [x25]
-	WORD $0x3dc02335 // ldr q21, [x25, #0x80]
-	WORD $0x4f235694 // shl v20.4s, v20.4s, #0x3
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910092ad // add x13, x21, #0x24
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910112ad // add x13, x21, #0x44
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910192ad // add x13, x21, #0x64
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959687 // sdot v7.4s, v20.16b, v21.16b
-	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
-	WORD $0x910052ad // add x13, x21, #0x14
-	WORD $0x6f3f0694 // ushr v20.4s, v20.4s, #0x1
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9100d2ad // add x13, x21, #0x34
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910152ad // add x13, x21, #0x54
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9101d2ad // add x13, x21, #0x74
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959687 // sdot v7.4s, v20.16b, v21.16b
-	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
-	WORD $0x910022ad // add x13, x21, #0x8
-	WORD $0x4f225694 // shl v20.4s, v20.4s, #0x2
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9100a2ad // add x13, x21, #0x28
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910122ad // add x13, x21, #0x48
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9101a2ad // add x13, x21, #0x68
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959687 // sdot v7.4s, v20.16b, v21.16b
-	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
-	WORD $0x910062ad // add x13, x21, #0x18
-	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9100e2ad // add x13, x21, #0x38
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910162ad // add x13, x21, #0x58
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9101e2ad // add x13, x21, #0x78
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959687 // sdot v7.4s, v20.16b, v21.16b
-	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
-	WORD $0x910032ad // add x13, x21, #0xc
-	WORD $0x4eb48694 // add v20.4s, v20.4s, v20.4s
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9100b2ad // add x13, x21, #0x2c
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910132ad // add x13, x21, #0x4c
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9101b2ad // add x13, x21, #0x6c
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959687 // sdot v7.4s, v20.16b, v21.16b
-	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
-	WORD $0x910072ad // add x13, x21, #0x1c
-	WORD $0x910412b8 // add x24, x21, #0x104
-	WORD $0x6f3d0694 // ushr v20.4s, v20.4s, #0x3
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9100f2ad // add x13, x21, #0x3c
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910172ad // add x13, x21, #0x5c
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9101f2ad // add x13, x21, #0x7c
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x6e33de13 // fmul v19.4s, v16.4s, v19.4s
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910402ad // add x13, x21, #0x100
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e32de12 // fmul v18.4s, v16.4s, v18.4s
-	WORD $0x4e959687 // sdot v7.4s, v20.16b, v21.16b
-	WORD $0xbd4122b4 // ldr s20, [x21, #0x120]
-	WORD $0xbd4126b5 // ldr s21, [x21, #0x124]
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0xbd412ab6 // ldr s22, [x21, #0x128]
-	WORD $0xbd412eb7 // ldr s23, [x21, #0x12c]
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e31de11 // fmul v17.4s, v16.4s, v17.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x6e27de07 // fmul v7.4s, v16.4s, v7.4s
-	WORD $0x4e21daf0 // scvtf v16.4s, v23.4s
-	WORD $0x4f9450d3 // fmls v19.4s, v6.4s, v20.s[0]
-	WORD $0x4f9550d2 // fmls v18.4s, v6.4s, v21.s[0]
-	WORD $0x4d40c9b4 // ld1r { v20.4s }, [x13]
-	WORD $0x4f9650d1 // fmls v17.4s, v6.4s, v22.s[0]
-	WORD $0x4d40cb15 // ld1r { v21.4s }, [x24]
-	WORD $0x910422ad // add x13, x21, #0x108
-	WORD $0x910432b8 // add x24, x21, #0x10c
-	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x4f9050c7 // fmls v7.4s, v6.4s, v16.s[0]
-	WORD $0x4d40c9a6 // ld1r { v6.4s }, [x13]
-	WORD $0x4d40cb10 // ld1r { v16.4s }, [x24]
-	WORD $0x4e33ce85 // fmla v5.4s, v20.4s, v19.4s
-	WORD $0x4e32cea4 // fmla v4.4s, v21.4s, v18.4s
-	WORD $0x2a1703f8 // mov w24, w23
-	WORD $0x5280002d // mov w13, #0x1 // =1
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x4e31ccc3 // fmla v3.4s, v6.4s, v17.4s
-	WORD $0x4e27ce02 // fmla v2.4s, v16.4s, v7.4s
-	WORD $0x3707e718 // tbnz w24, #0x0, 0x130fc <pq_q5_1+0x664>
-	WORD $0xf1000ad6 // subs x22, x22, #0x2
-	WORD $0x910c0294 // add x20, x20, #0x300
-	WORD $0x54ffe62c // b.gt 0x130ec <pq_q5_1+0x654>
-	WORD $0xb4ffe44f // cbz x15, 0x130b4 <pq_q5_1+0x61c>
-	WORD $0x8b070053 // add x19, x2, x7
-	WORD $0xf10009ff // cmp x15, #0x2
-	WORD $0x3d800265 // str q5, [x19]
-	WORD $0x54ffe3c3 // b.lo 0x130b4 <pq_q5_1+0x61c>
-	WORD $0xf1000dff // cmp x15, #0x3
-	WORD $0x3caa6a64 // str q4, [x19, x10]
-	WORD $0x54ffe363 // b.lo 0x130b4 <pq_q5_1+0x61c>
-	WORD $0xf10011ff // cmp x15, #0x4
-	WORD $0x3ca96a63 // str q3, [x19, x9]
-	WORD $0x54ffe303 // b.lo 0x130b4 <pq_q5_1+0x61c>
-	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3cac6a62 // str q2, [x19, x12]
-	WORD $0x54ffe2a3 // b.lo 0x130b4 <pq_q5_1+0x61c>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x54001acb // b.lt 0x137d0 <pq_q5_1+0xd38>
-	WORD $0xd37df0d4 // lsl x20, x6, #3
-	WORD $0xaa0003f5 // mov x21, x0
-	WORD $0xaa0103f6 // mov x22, x1
-	WORD $0xaa0403f7 // mov x23, x4
-	WORD $0xaa1f03ed // mov x13, xzr
-	WORD $0x8b1402ae // add x14, x21, x20
-	WORD $0x910202b0 // add x16, x21, #0x80
-	WORD $0x52800038 // mov w24, #0x1 // =1
-	WORD $0x9b1141b9 // madd x25, x13, x17, x16
-	WORD $0x8b0d15cd // add x13, x14, x13, lsl #5
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0xfd4001a7 // ldr d7, [x13]
-	WORD $0xfd4021a6 // ldr d6, [x13, #0x40]
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc001b0 // ldr q16, [x13]
-	WORD $0x3dc011b1 // ldr q17, [x13, #0x40]
-	WORD $0x910202cd // add x13, x22, #0x80
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x4f245610 // shl v16.4s, v16.4s, #0x4
-	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
-	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
-	WORD $0x4eb11e14 // orr v20.16b, v16.16b, v17.16b
-	WORD $0x4d40c9b0 // ld1r { v16.4s }, [x13]
-	WORD $0x910282cd // add x13, x22, #0xa0
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x4e909693 // sdot v19.4s, v20.16b, v16.16b
-	WORD $0x4d40c9b0 // ld1r { v16.4s }, [x13]
-	WORD $0x910302cd // add x13, x22, #0xc0
-	WORD $0x4e909692 // sdot v18.4s, v20.16b, v16.16b
-	WORD $0x4d40c9b0 // ld1r { v16.4s }, [x13]
-	WORD $0x910382cd // add x13, x22, #0xe0
-	WORD $0x4e909691 // sdot v17.4s, v20.16b, v16.16b
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc011b4 // ldr q20, [x13, #0x40]
-	WORD $0x3dc001b5 // ldr q21, [x13]
-	WORD $0x910242cd // add x13, x22, #0x90
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9102c2cd // add x13, x22, #0xb0
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910342cd // add x13, x22, #0xd0
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9103c2cd // add x13, x22, #0xf0
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
-	WORD $0x910212cd // add x13, x22, #0x84
-	WORD $0x4f235694 // shl v20.4s, v20.4s, #0x3
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910292cd // add x13, x22, #0xa4
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910312cd // add x13, x22, #0xc4
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910392cd // add x13, x22, #0xe4
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
-	WORD $0x910252cd // add x13, x22, #0x94
-	WORD $0x6f3f0694 // ushr v20.4s, v20.4s, #0x1
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9102d2cd // add x13, x22, #0xb4
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910352cd // add x13, x22, #0xd4
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9103d2cd // add x13, x22, #0xf4
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
-	WORD $0x910222cd // add x13, x22, #0x88
-	WORD $0x4f225694 // shl v20.4s, v20.4s, #0x2
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9102a2cd // add x13, x22, #0xa8
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910322cd // add x13, x22, #0xc8
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9103a2cd // add x13, x22, #0xe8
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
-	WORD $0x910262cd // add x13, x22, #0x98
-	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9102e2cd // add x13, x22, #0xb8
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910362cd // add x13, x22, #0xd8
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9103e2cd // add x13, x22, #0xf8
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
-	WORD $0x910232cd // add x13, x22, #0x8c
-	WORD $0x4eb48694 // add v20.4s, v20.4s, v20.4s
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9102b2cd // add x13, x22, #0xac
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910332cd // add x13, x22, #0xcc
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9103b2cd // add x13, x22, #0xec
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
-	WORD $0x910272cd // add x13, x22, #0x9c
-	WORD $0x910452d9 // add x25, x22, #0x114
-	WORD $0x6f3d0694 // ushr v20.4s, v20.4s, #0x3
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9102f2cd // add x13, x22, #0xbc
-	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910372cd // add x13, x22, #0xdc
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9103f2cd // add x13, x22, #0xfc
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x6e33dcf3 // fmul v19.4s, v7.4s, v19.4s
-	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
-	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x910442cd // add x13, x22, #0x110
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e32dcf2 // fmul v18.4s, v7.4s, v18.4s
-	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0xbd4132d4 // ldr s20, [x22, #0x130]
-	WORD $0xbd4136d5 // ldr s21, [x22, #0x134]
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0xbd413ad6 // ldr s22, [x22, #0x138]
-	WORD $0xbd413ed7 // ldr s23, [x22, #0x13c]
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e31dcf1 // fmul v17.4s, v7.4s, v17.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
-	WORD $0x4e21daf0 // scvtf v16.4s, v23.4s
-	WORD $0x4f9450d3 // fmls v19.4s, v6.4s, v20.s[0]
-	WORD $0x4f9550d2 // fmls v18.4s, v6.4s, v21.s[0]
-	WORD $0x4d40c9b4 // ld1r { v20.4s }, [x13]
-	WORD $0x4f9650d1 // fmls v17.4s, v6.4s, v22.s[0]
-	WORD $0x4d40cb35 // ld1r { v21.4s }, [x25]
-	WORD $0x910462cd // add x13, x22, #0x118
-	WORD $0x910472d9 // add x25, x22, #0x11c
-	WORD $0x910602d6 // add x22, x22, #0x180
-	WORD $0x4f9050c7 // fmls v7.4s, v6.4s, v16.s[0]
-	WORD $0x4d40c9a6 // ld1r { v6.4s }, [x13]
-	WORD $0x4d40cb30 // ld1r { v16.4s }, [x25]
-	WORD $0x4e33ce85 // fmla v5.4s, v20.4s, v19.4s
-	WORD $0x4e32cea4 // fmla v4.4s, v21.4s, v18.4s
-	WORD $0x2a1803f9 // mov w25, w24
-	WORD $0x5280002d // mov w13, #0x1 // =1
-	WORD $0x2a1f03f8 // mov w24, wzr
-	WORD $0x4e31ccc3 // fmla v3.4s, v6.4s, v17.4s
-	WORD $0x4e27ce02 // fmla v2.4s, v16.4s, v7.4s
-	WORD $0x3707e6f9 // tbnz w25, #0x0, 0x1349c <pq_q5_1+0xa04>
-	WORD $0xf1000af7 // subs x23, x23, #0x2
-	WORD $0x910c02b5 // add x21, x21, #0x300
-	WORD $0x54ffe60c // b.gt 0x1348c <pq_q5_1+0x9f4>
-	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3ca37a65 // str q5, [x19, x3, lsl #4]
-	WORD $0x54ffc6e0 // b.eq 0x130b4 <pq_q5_1+0x61c>
-	WORD $0xf94017ed // ldr x13, [sp, #0x28]
-	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3cad6a64 // str q4, [x19, x13]
-	WORD $0x54ffc663 // b.lo 0x130b4 <pq_q5_1+0x61c>
-	WORD $0xf94007ed // ldr x13, [sp, #0x8]
-	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3cad6a63 // str q3, [x19, x13]
-	WORD $0x54ffc5e3 // b.lo 0x130b4 <pq_q5_1+0x61c>
-	WORD $0xf94003ed // ldr x13, [sp]
-	WORD $0x3cad6a62 // str q2, [x19, x13]
-	WORD $0x17fffe2c // b 0x130b4 <pq_q5_1+0x61c>
-	WORD $0xa9474ff4 // ldp x20, x19, [sp, #0x70]
-	WORD $0xf94013fd // ldr x29, [sp, #0x20]
-	WORD $0xa94657f6 // ldp x22, x21, [sp, #0x60]
-	WORD $0xa9455ff8 // ldp x24, x23, [sp, #0x50]
-	WORD $0xa94467fa // ldp x26, x25, [sp, #0x40]
-	WORD $0xa9436ffe // ldp x30, x27, [sp, #0x30]
-	WORD $0x6d4123e9 // ldp d9, d8, [sp, #0x10]
-	WORD $0x910203ff // add sp, sp, #0x80
-	WORD $0xd65f03c0 // ret
-
-	// pq_iq4_nl: +14380
-	WORD $0x9350fca8 // asr x8, x5, #16
-	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400540b // b.lt 0x142b4 <pq_iq4_nl+0xa88>
-	WORD $0xd101c3ff // sub sp, sp, #0x70
-	WORD $0x8b44fc89 // add x9, x4, x4, lsr #63
-	WORD $0x8b03046e // add x14, x3, x3, lsl #1
-	WORD $0xd37ef46a // lsl x10, x3, #2
-	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x1002d00f // adr x15, 0x19250 <peak_i8+0x234>
-	WORD $0xd341fd2b // lsr x11, x9, #1
-	WORD $0x8b03014d // add x13, x10, x3
-	WORD $0xd37df069 // lsl x9, x3, #3
-	WORD $0xd37ef5ad // lsl x13, x13, #2
-	WORD $0x3dc001e1 // ldr q1, [x15]
-	WORD $0x92401caf // and x15, x5, #0xff
-	WORD $0x8b0b0d6c // add x12, x11, x11, lsl #3
-	WORD $0xd37ef5cb // lsl x11, x14, #2
-	WORD $0xd37df1ce // lsl x14, x14, #3
-	WORD $0xa9026ffe // stp x30, x27, [sp, #0x20]
-	WORD $0xd37ae58c // lsl x12, x12, #6
-	WORD $0xa9013bfd // stp x29, x14, [sp, #0x10]
-	WORD $0xcb0a020e // sub x14, x16, x10
-	WORD $0xa90367fa // stp x26, x25, [sp, #0x30]
-	WORD $0xa9045ff8 // stp x24, x23, [sp, #0x40]
-	WORD $0xa90557f6 // stp x22, x21, [sp, #0x50]
-	WORD $0xa9064ff4 // stp x20, x19, [sp, #0x60]
-	WORD $0xf90007ee // str x14, [sp, #0x8]
-	WORD $0x14000005 // b 0x138b0 <pq_iq4_nl+0x84>
-	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b0c0000 // add x0, x0, x12
-	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x54004f6d // b.le 0x14298 <pq_iq4_nl+0xa6c>
-	WORD $0x37401e45 // tbnz w5, #0x8, 0x13c78 <pq_iq4_nl+0x44c>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x54001d0b // b.lt 0x13c68 <pq_iq4_nl+0x43c>
-	WORD $0xaa0003f1 // mov x17, x0
-	WORD $0xaa0103e6 // mov x6, x1
-	WORD $0xaa0403e7 // mov x7, x4
-	WORD $0xaa1f03f0 // mov x16, xzr
-	WORD $0x91010233 // add x19, x17, #0x40
-	WORD $0x52800034 // mov w20, #0x1 // =1
-	WORD $0x8b10226e // add x14, x19, x16, lsl #8
-	WORD $0x8b101637 // add x23, x17, x16, lsl #5
-	WORD $0xaa0603f6 // mov x22, x6
-	WORD $0x910040d8 // add x24, x6, #0x10
-	WORD $0x910050d9 // add x25, x6, #0x14
-	WORD $0x910020db // add x27, x6, #0x8
-	WORD $0xaa0e03f0 // mov x16, x14
-	WORD $0xfd4002e6 // ldr d6, [x23]
-	WORD $0x910060dd // add x29, x6, #0x18
-	WORD $0x3dc00207 // ldr q7, [x16]
-	WORD $0x910030de // add x30, x6, #0xc
-	WORD $0x4ddfcad1 // ld1r { v17.4s }, [x22], #4
-	WORD $0x910080da // add x26, x6, #0x20
-	WORD $0x4e201cf0 // and v16.16b, v7.16b, v0.16b
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0xaa0e03f5 // mov x21, x14
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x4e100030 // tbl v16.16b, { v1.16b }, v16.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc00210 // ldr q16, [x16]
-	WORD $0x4d40cb11 // ld1r { v17.4s }, [x24]
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e100030 // tbl v16.16b, { v1.16b }, v16.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc01210 // ldr q16, [x16, #0x40]
-	WORD $0x4d40cad1 // ld1r { v17.4s }, [x22]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e100030 // tbl v16.16b, { v1.16b }, v16.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc01210 // ldr q16, [x16, #0x40]
-	WORD $0x4d40cb31 // ld1r { v17.4s }, [x25]
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e100030 // tbl v16.16b, { v1.16b }, v16.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc02210 // ldr q16, [x16, #0x80]
-	WORD $0x4d40cb71 // ld1r { v17.4s }, [x27]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e100030 // tbl v16.16b, { v1.16b }, v16.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc02210 // ldr q16, [x16, #0x80]
-	WORD $0x4d40cbb1 // ld1r { v17.4s }, [x29]
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e100030 // tbl v16.16b, { v1.16b }, v16.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc03210 // ldr q16, [x16, #0xc0]
-	WORD $0x4d40cbd1 // ld1r { v17.4s }, [x30]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e100030 // tbl v16.16b, { v1.16b }, v16.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc03210 // ldr q16, [x16, #0xc0]
-	WORD $0x910070d0 // add x16, x6, #0x1c
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4d40ca11 // ld1r { v17.4s }, [x16]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e100030 // tbl v16.16b, { v1.16b }, v16.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x4d40cb50 // ld1r { v16.4s }, [x26]
-	WORD $0xfd4006f1 // ldr d17, [x23, #0x8]
-	WORD $0x3dc006b2 // ldr q18, [x21, #0x10]
-	WORD $0x4d40c8d4 // ld1r { v20.4s }, [x6]
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x4e201e53 // and v19.16b, v18.16b, v0.16b
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4e26ce05 // fmla v5.4s, v16.4s, v6.4s
-	WORD $0x3dc006b3 // ldr q19, [x21, #0x10]
-	WORD $0x4d40cb14 // ld1r { v20.4s }, [x24]
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc016b3 // ldr q19, [x21, #0x50]
-	WORD $0x4d40cad4 // ld1r { v20.4s }, [x22]
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc016b3 // ldr q19, [x21, #0x50]
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc026b3 // ldr q19, [x21, #0x90]
-	WORD $0x4d40cb74 // ld1r { v20.4s }, [x27]
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc026b3 // ldr q19, [x21, #0x90]
-	WORD $0x4d40cbb4 // ld1r { v20.4s }, [x29]
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc036b3 // ldr q19, [x21, #0xd0]
-	WORD $0x4d40cbd4 // ld1r { v20.4s }, [x30]
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc036b3 // ldr q19, [x21, #0xd0]
-	WORD $0x4d40ca14 // ld1r { v20.4s }, [x16]
-	WORD $0xaa0e03f5 // mov x21, x14
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4d40cb53 // ld1r { v19.4s }, [x26]
-	WORD $0xfd400af4 // ldr d20, [x23, #0x10]
-	WORD $0x3dc00ab5 // ldr q21, [x21, #0x20]
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
-	WORD $0x4e201eb6 // and v22.16b, v21.16b, v0.16b
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x4e160036 // tbl v22.16b, { v1.16b }, v22.16b
-	WORD $0x6e32de27 // fmul v7.4s, v17.4s, v18.4s
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x4e27ce64 // fmla v4.4s, v19.4s, v7.4s
-	WORD $0x3dc00ab6 // ldr q22, [x21, #0x20]
-	WORD $0x4d40cb17 // ld1r { v23.4s }, [x24]
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e160036 // tbl v22.16b, { v1.16b }, v22.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc01ab6 // ldr q22, [x21, #0x60]
-	WORD $0x4d40cad7 // ld1r { v23.4s }, [x22]
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e160036 // tbl v22.16b, { v1.16b }, v22.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc01ab6 // ldr q22, [x21, #0x60]
-	WORD $0x4d40cb37 // ld1r { v23.4s }, [x25]
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e160036 // tbl v22.16b, { v1.16b }, v22.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc02ab6 // ldr q22, [x21, #0xa0]
-	WORD $0x4d40cb77 // ld1r { v23.4s }, [x27]
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e160036 // tbl v22.16b, { v1.16b }, v22.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc02ab6 // ldr q22, [x21, #0xa0]
-	WORD $0x4d40cbb7 // ld1r { v23.4s }, [x29]
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e160036 // tbl v22.16b, { v1.16b }, v22.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc03ab6 // ldr q22, [x21, #0xe0]
-	WORD $0x4d40cbd7 // ld1r { v23.4s }, [x30]
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e160036 // tbl v22.16b, { v1.16b }, v22.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc03ab6 // ldr q22, [x21, #0xe0]
-	WORD $0x4d40ca17 // ld1r { v23.4s }, [x16]
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e160036 // tbl v22.16b, { v1.16b }, v22.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x4d40cb56 // ld1r { v22.4s }, [x26]
-	WORD $0xfd400ef7 // ldr d23, [x23, #0x18]
-	WORD $0x3dc00dd8 // ldr q24, [x14, #0x30]
-	WORD $0x4d40c8da // ld1r { v26.4s }, [x6]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x0e217af7 // fcvtl v23.4s, v23.4h
-	WORD $0x9100c0c6 // add x6, x6, #0x30
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e180039 // tbl v25.16b, { v1.16b }, v24.16b
-	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
-	WORD $0x6e35de91 // fmul v17.4s, v20.4s, v21.4s
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x4e31cec3 // fmla v3.4s, v22.4s, v17.4s
-	WORD $0x3dc00dd9 // ldr q25, [x14, #0x30]
-	WORD $0x4d40cb1a // ld1r { v26.4s }, [x24]
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e190039 // tbl v25.16b, { v1.16b }, v25.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc01dd9 // ldr q25, [x14, #0x70]
-	WORD $0x4d40cada // ld1r { v26.4s }, [x22]
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e190039 // tbl v25.16b, { v1.16b }, v25.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc01dd9 // ldr q25, [x14, #0x70]
-	WORD $0x4d40cb3a // ld1r { v26.4s }, [x25]
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e190039 // tbl v25.16b, { v1.16b }, v25.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc02dd9 // ldr q25, [x14, #0xb0]
-	WORD $0x4d40cb7a // ld1r { v26.4s }, [x27]
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e190039 // tbl v25.16b, { v1.16b }, v25.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc02dd9 // ldr q25, [x14, #0xb0]
-	WORD $0x4d40cbba // ld1r { v26.4s }, [x29]
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e190039 // tbl v25.16b, { v1.16b }, v25.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc03dd9 // ldr q25, [x14, #0xf0]
-	WORD $0x4d40cbda // ld1r { v26.4s }, [x30]
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e190039 // tbl v25.16b, { v1.16b }, v25.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc03dd9 // ldr q25, [x14, #0xf0]
-	WORD $0x4d40ca1a // ld1r { v26.4s }, [x16]
-	WORD $0x2a1403ee // mov w14, w20
-	WORD $0x52800030 // mov w16, #0x1 // =1
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x2a1f03f4 // mov w20, wzr
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e190039 // tbl v25.16b, { v1.16b }, v25.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x4d40cb54 // ld1r { v20.4s }, [x26]
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x6e38def2 // fmul v18.4s, v23.4s, v24.4s
-	WORD $0x4e32ce82 // fmla v2.4s, v20.4s, v18.4s
-	WORD $0x3707e46e // tbnz w14, #0x0, 0x138e4 <pq_iq4_nl+0xb8>
-	WORD $0xf10008e7 // subs x7, x7, #0x2
-	WORD $0x91090231 // add x17, x17, #0x240
-	WORD $0x54ffe3ac // b.gt 0x138d8 <pq_iq4_nl+0xac>
-	WORD $0xb4ffe1cf // cbz x15, 0x138a0 <pq_iq4_nl+0x74>
-	WORD $0xad001045 // stp q5, q4, [x2]
-	WORD $0xad010843 // stp q3, q2, [x2, #0x20]
-	WORD $0x17ffff0b // b 0x138a0 <pq_iq4_nl+0x74>
-	WORD $0xaa1f03f1 // mov x17, xzr
-	WORD $0x14000004 // b 0x13c8c <pq_iq4_nl+0x460>
-	WORD $0x91000631 // add x17, x17, #0x1
-	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54ffe0c0 // b.eq 0x138a0 <pq_iq4_nl+0x74>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xd37cee26 // lsl x6, x17, #4
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x540015cd // b.le 0x13f5c <pq_iq4_nl+0x730>
-	WORD $0xd37df227 // lsl x7, x17, #3
-	WORD $0xaa0003f3 // mov x19, x0
-	WORD $0xaa0103f4 // mov x20, x1
-	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0xaa1f03ee // mov x14, xzr
-	WORD $0x8b070276 // add x22, x19, x7
-	WORD $0x91010277 // add x23, x19, #0x40
-	WORD $0x52800038 // mov w24, #0x1 // =1
-	WORD $0xd37be9d9 // lsl x25, x14, #5
-	WORD $0x8b0e22f0 // add x16, x23, x14, lsl #8
-	WORD $0xaa1403ee // mov x14, x20
-	WORD $0xfc796ac6 // ldr d6, [x22, x25]
-	WORD $0x3ce66a07 // ldr q7, [x16, x6]
-	WORD $0x4ddfc9d0 // ld1r { v16.4s }, [x14], #4
-	WORD $0x91008299 // add x25, x20, #0x20
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x4e070033 // tbl v19.16b, { v1.16b }, v7.16b
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x4e909667 // sdot v7.4s, v19.16b, v16.16b
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x4d40cb31 // ld1r { v17.4s }, [x25]
-	WORD $0x91010299 // add x25, x20, #0x40
-	WORD $0x4e919670 // sdot v16.4s, v19.16b, v17.16b
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x4d40cb32 // ld1r { v18.4s }, [x25]
-	WORD $0x91018299 // add x25, x20, #0x60
-	WORD $0x4e929671 // sdot v17.4s, v19.16b, v18.16b
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x91004299 // add x25, x20, #0x10
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3ce66a13 // ldr q19, [x16, x6]
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x9100c299 // add x25, x20, #0x30
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x91014299 // add x25, x20, #0x50
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x9101c299 // add x25, x20, #0x70
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b060219 // add x25, x16, x6
-	WORD $0x3dc01333 // ldr q19, [x25, #0x40]
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9100928e // add x14, x20, #0x24
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101128e // add x14, x20, #0x44
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101928e // add x14, x20, #0x64
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc011d3 // ldr q19, [x14, #0x40]
-	WORD $0x9100528e // add x14, x20, #0x14
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9100d28e // add x14, x20, #0x34
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101528e // add x14, x20, #0x54
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101d28e // add x14, x20, #0x74
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc021d3 // ldr q19, [x14, #0x80]
-	WORD $0x9100228e // add x14, x20, #0x8
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9100a28e // add x14, x20, #0x28
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101228e // add x14, x20, #0x48
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101a28e // add x14, x20, #0x68
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc021d3 // ldr q19, [x14, #0x80]
-	WORD $0x9100628e // add x14, x20, #0x18
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9100e28e // add x14, x20, #0x38
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101628e // add x14, x20, #0x58
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101e28e // add x14, x20, #0x78
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc031d3 // ldr q19, [x14, #0xc0]
-	WORD $0x9100328e // add x14, x20, #0xc
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9100b28e // add x14, x20, #0x2c
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101328e // add x14, x20, #0x4c
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101b28e // add x14, x20, #0x6c
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc031d3 // ldr q19, [x14, #0xc0]
-	WORD $0x9100728e // add x14, x20, #0x1c
-	WORD $0x91043290 // add x16, x20, #0x10c
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9100f28e // add x14, x20, #0x3c
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101728e // add x14, x20, #0x5c
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9101f28e // add x14, x20, #0x7c
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x6e27dcc7 // fmul v7.4s, v6.4s, v7.4s
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9104028e // add x14, x20, #0x100
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e30dcd0 // fmul v16.4s, v6.4s, v16.4s
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d3 // ld1r { v19.4s }, [x14]
-	WORD $0x9104128e // add x14, x20, #0x104
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x6e31dcd1 // fmul v17.4s, v6.4s, v17.4s
-	WORD $0x9104228e // add x14, x20, #0x108
-	WORD $0x4d40ca15 // ld1r { v21.4s }, [x16]
-	WORD $0x2a1803f0 // mov w16, w24
-	WORD $0x4e27ce65 // fmla v5.4s, v19.4s, v7.4s
-	WORD $0x91060294 // add x20, x20, #0x180
-	WORD $0x2a1f03f8 // mov w24, wzr
-	WORD $0x4e30ce84 // fmla v4.4s, v20.4s, v16.4s
-	WORD $0x6e32dcc6 // fmul v6.4s, v6.4s, v18.4s
-	WORD $0x4d40c9d2 // ld1r { v18.4s }, [x14]
-	WORD $0x5280002e // mov w14, #0x1 // =1
-	WORD $0x4e31ce43 // fmla v3.4s, v18.4s, v17.4s
-	WORD $0x4e26cea2 // fmla v2.4s, v21.4s, v6.4s
-	WORD $0x3707ebf0 // tbnz w16, #0x0, 0x13cc8 <pq_iq4_nl+0x49c>
-	WORD $0xf1000ab5 // subs x21, x21, #0x2
-	WORD $0x91090273 // add x19, x19, #0x240
-	WORD $0x54ffeb0c // b.gt 0x13cb8 <pq_iq4_nl+0x48c>
-	WORD $0xb4ffe92f // cbz x15, 0x13c80 <pq_iq4_nl+0x454>
-	WORD $0x8b060047 // add x7, x2, x6
-	WORD $0xf10009ff // cmp x15, #0x2
-	WORD $0x3d8000e5 // str q5, [x7]
-	WORD $0x54ffe8a3 // b.lo 0x13c80 <pq_iq4_nl+0x454>
-	WORD $0xf1000dff // cmp x15, #0x3
-	WORD $0x3caa68e4 // str q4, [x7, x10]
-	WORD $0x54ffe843 // b.lo 0x13c80 <pq_iq4_nl+0x454>
-	WORD $0xf10011ff // cmp x15, #0x4
-	WORD $0x3ca968e3 // str q3, [x7, x9]
-	WORD $0x54ffe7e3 // b.lo 0x13c80 <pq_iq4_nl+0x454>
-	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3cab68e2 // str q2, [x7, x11]
-	WORD $0x54ffe783 // b.lo 0x13c80 <pq_iq4_nl+0x454>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x540015eb // b.lt 0x14264 <pq_iq4_nl+0xa38>
-	WORD $0xd37df233 // lsl x19, x17, #3
-	WORD $0xaa0003f4 // mov x20, x0
-	WORD $0xaa0103f5 // mov x21, x1
-	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0xaa1f03ee // mov x14, xzr
-	WORD $0x8b130297 // add x23, x20, x19
-	WORD $0x91010298 // add x24, x20, #0x40
-	WORD $0x52800039 // mov w25, #0x1 // =1
-	WORD $0xd37be9da // lsl x26, x14, #5
-	WORD $0x8b0e2310 // add x16, x24, x14, lsl #8
-	WORD $0x910202ae // add x14, x21, #0x80
-	WORD $0xfc7a6ae6 // ldr d6, [x23, x26]
-	WORD $0x3ce66a07 // ldr q7, [x16, x6]
-	WORD $0x4d40c9d0 // ld1r { v16.4s }, [x14]
-	WORD $0x910282ae // add x14, x21, #0xa0
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x4e070033 // tbl v19.16b, { v1.16b }, v7.16b
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x4e909667 // sdot v7.4s, v19.16b, v16.16b
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x910302ae // add x14, x21, #0xc0
-	WORD $0x4e919670 // sdot v16.4s, v19.16b, v17.16b
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x4d40c9d2 // ld1r { v18.4s }, [x14]
-	WORD $0x910382ae // add x14, x21, #0xe0
-	WORD $0x4e929671 // sdot v17.4s, v19.16b, v18.16b
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910242ae // add x14, x21, #0x90
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3ce66a13 // ldr q19, [x16, x6]
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9102c2ae // add x14, x21, #0xb0
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910342ae // add x14, x21, #0xd0
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9103c2ae // add x14, x21, #0xf0
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc011d3 // ldr q19, [x14, #0x40]
-	WORD $0x910212ae // add x14, x21, #0x84
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910292ae // add x14, x21, #0xa4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910312ae // add x14, x21, #0xc4
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910392ae // add x14, x21, #0xe4
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc011d3 // ldr q19, [x14, #0x40]
-	WORD $0x910252ae // add x14, x21, #0x94
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9102d2ae // add x14, x21, #0xb4
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910352ae // add x14, x21, #0xd4
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9103d2ae // add x14, x21, #0xf4
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc021d3 // ldr q19, [x14, #0x80]
-	WORD $0x910222ae // add x14, x21, #0x88
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9102a2ae // add x14, x21, #0xa8
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910322ae // add x14, x21, #0xc8
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9103a2ae // add x14, x21, #0xe8
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc021d3 // ldr q19, [x14, #0x80]
-	WORD $0x910262ae // add x14, x21, #0x98
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9102e2ae // add x14, x21, #0xb8
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910362ae // add x14, x21, #0xd8
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9103e2ae // add x14, x21, #0xf8
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc031d3 // ldr q19, [x14, #0xc0]
-	WORD $0x910232ae // add x14, x21, #0x8c
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9102b2ae // add x14, x21, #0xac
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910332ae // add x14, x21, #0xcc
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9103b2ae // add x14, x21, #0xec
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x8b06020e // add x14, x16, x6
-	WORD $0x3dc031d3 // ldr q19, [x14, #0xc0]
-	WORD $0x910272ae // add x14, x21, #0x9c
-	WORD $0x910472b0 // add x16, x21, #0x11c
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9102f2ae // add x14, x21, #0xbc
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949667 // sdot v7.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910372ae // add x14, x21, #0xdc
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x4e949670 // sdot v16.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x9103f2ae // add x14, x21, #0xfc
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x6e27dcc7 // fmul v7.4s, v6.4s, v7.4s
-	WORD $0x4e949671 // sdot v17.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x910442ae // add x14, x21, #0x110
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e30dcd0 // fmul v16.4s, v6.4s, v16.4s
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4d40c9d3 // ld1r { v19.4s }, [x14]
-	WORD $0x910452ae // add x14, x21, #0x114
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x6e31dcd1 // fmul v17.4s, v6.4s, v17.4s
-	WORD $0x910462ae // add x14, x21, #0x118
-	WORD $0x4d40ca15 // ld1r { v21.4s }, [x16]
-	WORD $0x2a1903f0 // mov w16, w25
-	WORD $0x4e27ce65 // fmla v5.4s, v19.4s, v7.4s
-	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x2a1f03f9 // mov w25, wzr
-	WORD $0x4e30ce84 // fmla v4.4s, v20.4s, v16.4s
-	WORD $0x6e32dcc6 // fmul v6.4s, v6.4s, v18.4s
-	WORD $0x4d40c9d2 // ld1r { v18.4s }, [x14]
-	WORD $0x5280002e // mov w14, #0x1 // =1
-	WORD $0x4e31ce43 // fmla v3.4s, v18.4s, v17.4s
-	WORD $0x4e26cea2 // fmla v2.4s, v21.4s, v6.4s
-	WORD $0x3707ebd0 // tbnz w16, #0x0, 0x13fcc <pq_iq4_nl+0x7a0>
-	WORD $0xf1000ad6 // subs x22, x22, #0x2
-	WORD $0x91090294 // add x20, x20, #0x240
-	WORD $0x54ffeaec // b.gt 0x13fbc <pq_iq4_nl+0x790>
-	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3ca378e5 // str q5, [x7, x3, lsl #4]
-	WORD $0x54ffd0a0 // b.eq 0x13c80 <pq_iq4_nl+0x454>
-	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3cad68e4 // str q4, [x7, x13]
-	WORD $0x54ffd043 // b.lo 0x13c80 <pq_iq4_nl+0x454>
-	WORD $0xf9400fee // ldr x14, [sp, #0x18]
-	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3cae68e3 // str q3, [x7, x14]
-	WORD $0x54ffcfc3 // b.lo 0x13c80 <pq_iq4_nl+0x454>
-	WORD $0xf94007ee // ldr x14, [sp, #0x8]
-	WORD $0x3cae68e2 // str q2, [x7, x14]
-	WORD $0x17fffe7b // b 0x13c80 <pq_iq4_nl+0x454>
-	WORD $0xa9464ff4 // ldp x20, x19, [sp, #0x60]
-	WORD $0xf9400bfd // ldr x29, [sp, #0x10]
-	WORD $0xa94557f6 // ldp x22, x21, [sp, #0x50]
-	WORD $0xa9445ff8 // ldp x24, x23, [sp, #0x40]
-	WORD $0xa94367fa // ldp x26, x25, [sp, #0x30]
-	WORD $0xa9426ffe // ldp x30, x27, [sp, #0x20]
-	WORD $0x9101c3ff // add sp, sp, #0x70
-	WORD $0xd65f03c0 // ret
-
-	// pq_q4_k: +17080
-	WORD $0xd10343ff // sub sp, sp, #0xd0
-	WORD $0x9350fca8 // asr x8, x5, #16
-	WORD $0x6d033bef // stp d15, d14, [sp, #0x30]
-	WORD $0x6d0433ed // stp d13, d12, [sp, #0x40]
-	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x6d052beb // stp d11, d10, [sp, #0x50]
-	WORD $0x6d0623e9 // stp d9, d8, [sp, #0x60]
-	WORD $0xa9070ffd // stp x29, x3, [sp, #0x70]
-	WORD $0xa9086ffe // stp x30, x27, [sp, #0x80]
-	WORD $0xa90967fa // stp x26, x25, [sp, #0x90]
-	WORD $0xa90a5ff8 // stp x24, x23, [sp, #0xa0]
-	WORD $0xa90b57f6 // stp x22, x21, [sp, #0xb0]
-	WORD $0xa90c4ff4 // stp x20, x19, [sp, #0xc0]
-	WORD $0x5400606b // b.lt 0x14ef8 <pq_q4_k+0xc40>
-	WORD $0x91001c89 // add x9, x4, #0x7
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5281280a // mov w10, #0x940 // =2368
-	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0x92401caf // and x15, x5, #0xff
-	WORD $0xd343fd29 // lsr x9, x9, #3
-	WORD $0x9b0a7d23 // mul x3, x9, x10
-	WORD $0xf9403fe9 // ldr x9, [sp, #0x78]
-	WORD $0xd37ef52a // lsl x10, x9, #2
-	WORD $0x8b09052d // add x13, x9, x9, lsl #1
-	WORD $0xd37df12b // lsl x11, x9, #3
-	WORD $0xd37be930 // lsl x16, x9, #5
-	WORD $0x8b09014e // add x14, x10, x9
-	WORD $0xd37ef5ac // lsl x12, x13, #2
-	WORD $0xd37ef5c9 // lsl x9, x14, #2
-	WORD $0xf9000fe9 // str x9, [sp, #0x18]
-	WORD $0xd37df1a9 // lsl x9, x13, #3
-	WORD $0xf9000be9 // str x9, [sp, #0x10]
-	WORD $0xcb0a0209 // sub x9, x16, x10
-	WORD $0xf90007e9 // str x9, [sp, #0x8]
-	WORD $0x14000005 // b 0x14358 <pq_q4_k+0xa0>
-	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b030000 // add x0, x0, x3
-	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x54005d2d // b.le 0x14ef8 <pq_q4_k+0xc40>
-	WORD $0x37402605 // tbnz w5, #0x8, 0x14818 <pq_q4_k+0x560>
+	WORD $0x54003f2d // b.le 0x13590 <pq_q4_k+0x86c>
+	WORD $0x37401985 // tbnz w5, #0x8, 0x130e0 <pq_q4_k+0x3bc>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x540024cb // b.lt 0x14808 <pq_q4_k+0x550>
+	WORD $0x5400184b // b.lt 0x130d0 <pq_q4_k+0x3ac>
 	WORD $0xaa0003f1 // mov x17, x0
 	WORD $0xaa0103e6 // mov x6, x1
 	WORD $0xaa0403e7 // mov x7, x4
@@ -4345,7 +2959,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6d424226 // ldp d6, d16, [x17, #0x20]
 	WORD $0x6d414e31 // ldp d17, d19, [x17, #0x10]
 	WORD $0x6d435232 // ldp d18, d20, [x17, #0x30]
-	WORD $0x0e2178af // fcvtl v15.4s, v5.4h
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
 	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
 	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
@@ -4354,790 +2968,545 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x91010231 // add x17, x17, #0x40
 	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
 	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
-	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0xaa1f03f6 // mov x22, xzr
 	WORD $0x91010234 // add x20, x17, #0x40
 	WORD $0x52800035 // mov w21, #0x1 // =1
-	WORD $0x8b0e162d // add x13, x17, x14, lsl #5
-	WORD $0x8b0e2296 // add x22, x20, x14, lsl #8
-	WORD $0xaa0603f8 // mov x24, x6
+	WORD $0x8b16163b // add x27, x17, x22, lsl #5
+	WORD $0x8b162297 // add x23, x20, x22, lsl #8
+	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
 	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x910040db // add x27, x6, #0x10
-	WORD $0x910050dd // add x29, x6, #0x14
-	WORD $0x910041ae // add x14, x13, #0x10
-	WORD $0xaa0d03f9 // mov x25, x13
-	WORD $0xaa1603f7 // mov x23, x22
-	WORD $0x0ddfcb37 // ld1r { v23.2s }, [x25], #4
-	WORD $0x0d40c9d6 // ld1r { v22.2s }, [x14]
-	WORD $0x3dc002f8 // ldr q24, [x23]
-	WORD $0x910020de // add x30, x6, #0x8
-	WORD $0x4ddfcb19 // ld1r { v25.4s }, [x24], #4
-	WORD $0x910060d0 // add x16, x6, #0x18
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x910030ce // add x14, x6, #0xc
-	WORD $0x910070da // add x26, x6, #0x1c
-	WORD $0x910051a9 // add x9, x13, #0x14
-	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
-	WORD $0x6f00e408 // movi v8.2d, #0000000000000000
-	WORD $0x6f00e40c // movi v12.2d, #0000000000000000
-	WORD $0x0f08a6d6 // sshll v22.8h, v22.8b, #0x0
-	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
-	WORD $0x3dc002f8 // ldr q24, [x23]
-	WORD $0x4d40cb79 // ld1r { v25.4s }, [x27]
-	WORD $0x0f10a6d6 // sshll v22.4s, v22.4h, #0x0
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
-	WORD $0x3dc012f8 // ldr q24, [x23, #0x40]
-	WORD $0x4d40cb19 // ld1r { v25.4s }, [x24]
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
-	WORD $0x3dc012f8 // ldr q24, [x23, #0x40]
-	WORD $0x4d40cbb9 // ld1r { v25.4s }, [x29]
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
-	WORD $0x3dc022f8 // ldr q24, [x23, #0x80]
-	WORD $0x4d40cbd9 // ld1r { v25.4s }, [x30]
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
-	WORD $0x3dc022f8 // ldr q24, [x23, #0x80]
-	WORD $0x4d40ca19 // ld1r { v25.4s }, [x16]
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
-	WORD $0x3dc032f8 // ldr q24, [x23, #0xc0]
-	WORD $0x4d40c9d9 // ld1r { v25.4s }, [x14]
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
-	WORD $0x3dc032f8 // ldr q24, [x23, #0xc0]
-	WORD $0x4d40cb59 // ld1r { v25.4s }, [x26]
-	WORD $0x910080d7 // add x23, x6, #0x20
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
-	WORD $0x4ea41c98 // mov v24.16b, v4.16b
-	WORD $0x4ea31c64 // mov v4.16b, v3.16b
-	WORD $0x4d40cae5 // ld1r { v5.4s }, [x23]
-	WORD $0x0d40cb3c // ld1r { v28.2s }, [x25]
-	WORD $0xaa1603f9 // mov x25, x22
-	WORD $0xbd4024d9 // ldr s25, [x6, #0x24]
-	WORD $0x0d40c93b // ld1r { v27.2s }, [x9]
-	WORD $0x910021a9 // add x9, x13, #0x8
-	WORD $0x4ea21c43 // mov v3.16b, v2.16b
-	WORD $0x4ea11c22 // mov v2.16b, v1.16b
-	WORD $0x3d800be5 // str q5, [sp, #0x20]
-	WORD $0x3dc0073d // ldr q29, [x25, #0x10]
-	WORD $0x4d40c8de // ld1r { v30.4s }, [x6]
-	WORD $0x4eb41e81 // mov v1.16b, v20.16b
-	WORD $0x4eb31e74 // mov v20.16b, v19.16b
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4eb21e53 // mov v19.16b, v18.16b
-	WORD $0x4eb11e32 // mov v18.16b, v17.16b
-	WORD $0x4eb01e11 // mov v17.16b, v16.16b
-	WORD $0x4ea71cf0 // mov v16.16b, v7.16b
-	WORD $0x4ea61cc7 // mov v7.16b, v6.16b
-	WORD $0x4eaf1de6 // mov v6.16b, v15.16b
-	WORD $0x0f08a77b // sshll v27.8h, v27.8b, #0x0
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x3dc0073d // ldr q29, [x25, #0x10]
-	WORD $0x4d40cb7e // ld1r { v30.4s }, [x27]
-	WORD $0x0f10a77b // sshll v27.4s, v27.4h, #0x0
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
-	WORD $0x3dc0173d // ldr q29, [x25, #0x50]
-	WORD $0x4d40cb1e // ld1r { v30.4s }, [x24]
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
-	WORD $0x3dc0173d // ldr q29, [x25, #0x50]
-	WORD $0x4d40cbbe // ld1r { v30.4s }, [x29]
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
-	WORD $0x3dc0273d // ldr q29, [x25, #0x90]
-	WORD $0x4d40cbde // ld1r { v30.4s }, [x30]
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
-	WORD $0x3dc0273d // ldr q29, [x25, #0x90]
-	WORD $0x4d40ca1e // ld1r { v30.4s }, [x16]
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
-	WORD $0x3dc0373d // ldr q29, [x25, #0xd0]
-	WORD $0x4d40c9de // ld1r { v30.4s }, [x14]
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
-	WORD $0x3dc0373d // ldr q29, [x25, #0xd0]
-	WORD $0x4d40cb5e // ld1r { v30.4s }, [x26]
-	WORD $0x910061b9 // add x25, x13, #0x18
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
-	WORD $0x0d40cb3f // ld1r { v31.2s }, [x25]
-	WORD $0xaa1603f9 // mov x25, x22
-	WORD $0x0d40c929 // ld1r { v9.2s }, [x9]
-	WORD $0xbd4024de // ldr s30, [x6, #0x24]
-	WORD $0x4d40cafd // ld1r { v29.4s }, [x23]
-	WORD $0x3dc00b2a // ldr q10, [x25, #0x20]
-	WORD $0x4d40c8cb // ld1r { v11.4s }, [x6]
-	WORD $0x910031a9 // add x9, x13, #0xc
-	WORD $0x910071ad // add x13, x13, #0x1c
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x0f08a529 // sshll v9.8h, v9.8b, #0x0
-	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
-	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
-	WORD $0x0f10a529 // sshll v9.4s, v9.4h, #0x0
-	WORD $0x3dc00b2a // ldr q10, [x25, #0x20]
-	WORD $0x4d40cb6b // ld1r { v11.4s }, [x27]
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
-	WORD $0x3dc01b2a // ldr q10, [x25, #0x60]
-	WORD $0x4d40cb0b // ld1r { v11.4s }, [x24]
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
-	WORD $0x3dc01b2a // ldr q10, [x25, #0x60]
-	WORD $0x4d40cbab // ld1r { v11.4s }, [x29]
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
-	WORD $0x3dc02b2a // ldr q10, [x25, #0xa0]
-	WORD $0x4d40cbcb // ld1r { v11.4s }, [x30]
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
-	WORD $0x3dc02b2a // ldr q10, [x25, #0xa0]
-	WORD $0x4d40ca0b // ld1r { v11.4s }, [x16]
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
-	WORD $0x3dc03b2a // ldr q10, [x25, #0xe0]
-	WORD $0x4d40c9cb // ld1r { v11.4s }, [x14]
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
-	WORD $0x3dc03b2a // ldr q10, [x25, #0xe0]
-	WORD $0x4d40cb4b // ld1r { v11.4s }, [x26]
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
-	WORD $0xbd4024cb // ldr s11, [x6, #0x24]
-	WORD $0x4d40caea // ld1r { v10.4s }, [x23]
-	WORD $0x0d40c92e // ld1r { v14.2s }, [x9]
-	WORD $0x0d40c9ad // ld1r { v13.2s }, [x13]
-	WORD $0x3dc00ecf // ldr q15, [x22, #0x30]
-	WORD $0x4d40c8c5 // ld1r { v5.4s }, [x6]
-	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
-	WORD $0x2a1503e9 // mov w9, w21
-	WORD $0x2a1f03f5 // mov w21, wzr
-	WORD $0x4e201def // and v15.16b, v15.16b, v0.16b
-	WORD $0x0f08a5ce // sshll v14.8h, v14.8b, #0x0
-	WORD $0x4e8595ec // sdot v12.4s, v15.16b, v5.16b
-	WORD $0x0f10a5ce // sshll v14.4s, v14.4h, #0x0
-	WORD $0x3dc00ec5 // ldr q5, [x22, #0x30]
-	WORD $0x4d40cb6f // ld1r { v15.4s }, [x27]
-	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
-	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
-	WORD $0x4e8f94ac // sdot v12.4s, v5.16b, v15.16b
-	WORD $0x3dc01ec5 // ldr q5, [x22, #0x70]
-	WORD $0x4d40cb0f // ld1r { v15.4s }, [x24]
-	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
-	WORD $0x4e8f94ac // sdot v12.4s, v5.16b, v15.16b
-	WORD $0x3dc01ec5 // ldr q5, [x22, #0x70]
-	WORD $0x4d40cbaf // ld1r { v15.4s }, [x29]
-	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
-	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
-	WORD $0x4e8f94ac // sdot v12.4s, v5.16b, v15.16b
-	WORD $0x3dc02ec5 // ldr q5, [x22, #0xb0]
-	WORD $0x4d40cbcf // ld1r { v15.4s }, [x30]
-	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
-	WORD $0x4e8f94ac // sdot v12.4s, v5.16b, v15.16b
-	WORD $0x3dc02ec5 // ldr q5, [x22, #0xb0]
-	WORD $0x4d40ca0f // ld1r { v15.4s }, [x16]
-	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
-	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
-	WORD $0x4e8f94ac // sdot v12.4s, v5.16b, v15.16b
-	WORD $0x3dc03ec5 // ldr q5, [x22, #0xf0]
-	WORD $0x4d40c9cf // ld1r { v15.4s }, [x14]
-	WORD $0x5280002e // mov w14, #0x1 // =1
-	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
-	WORD $0x4e8f94ac // sdot v12.4s, v5.16b, v15.16b
-	WORD $0x0f08a6e5 // sshll v5.8h, v23.8b, #0x0
-	WORD $0x0f08a797 // sshll v23.8h, v28.8b, #0x0
-	WORD $0x3dc03edc // ldr q28, [x22, #0xf0]
-	WORD $0x4d40cb4f // ld1r { v15.4s }, [x26]
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0xaa1b03fe // mov x30, x27
+	WORD $0x9100237a // add x26, x27, #0x8
+	WORD $0x9100337d // add x29, x27, #0xc
+	WORD $0x0ddfcbd7 // ld1r { v23.2s }, [x30], #4
+	WORD $0x91004376 // add x22, x27, #0x10
+	WORD $0xad4072f9 // ldp q25, q28, [x23]
+	WORD $0x91005378 // add x24, x27, #0x14
+	WORD $0xad4126fe // ldp q30, q9, [x23, #0x20]
+	WORD $0x91006379 // add x25, x27, #0x18
+	WORD $0xad4068db // ldp q27, q26, [x6]
+	WORD $0x9100737b // add x27, x27, #0x1c
+	WORD $0x4e201f3d // and v29.16b, v25.16b, v0.16b
+	WORD $0x6f3c073f // ushr v31.4s, v25.4s, #0x4
+	WORD $0x4e201f88 // and v8.16b, v28.16b, v0.16b
+	WORD $0x4e201fca // and v10.16b, v30.16b, v0.16b
 	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x0f10a4a5 // sshll v5.4s, v5.4h, #0x0
-	WORD $0x0f10a6f7 // sshll v23.4s, v23.4h, #0x0
+	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
+	WORD $0x0f08a6f7 // sshll v23.8h, v23.8b, #0x0
+	WORD $0x4f9be3b8 // sdot v24.4s, v29.16b, v27.4b[0]
+	WORD $0x6f3c07dd // ushr v29.4s, v30.4s, #0x4
+	WORD $0x4e201d3e // and v30.16b, v9.16b, v0.16b
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4f9be115 // sdot v21.4s, v8.16b, v27.4b[0]
+	WORD $0x6f3c0528 // ushr v8.4s, v9.4s, #0x4
+	WORD $0x4f9be156 // sdot v22.4s, v10.16b, v27.4b[0]
+	WORD $0xad422ae9 // ldp q9, q10, [x23, #0x40]
 	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e8f978c // sdot v12.4s, v28.16b, v15.16b
-	WORD $0x4ea61ccf // mov v15.16b, v6.16b
-	WORD $0x0f08a7fc // sshll v28.8h, v31.8b, #0x0
-	WORD $0x0f08a5bf // sshll v31.8h, v13.8b, #0x0
-	WORD $0x4ea71ce6 // mov v6.16b, v7.16b
-	WORD $0x4eb01e07 // mov v7.16b, v16.16b
-	WORD $0x4eb11e30 // mov v16.16b, v17.16b
-	WORD $0x4eb21e51 // mov v17.16b, v18.16b
-	WORD $0x4e21d9cd // scvtf v13.4s, v14.4s
-	WORD $0x6e25dde5 // fmul v5.4s, v15.4s, v5.4s
-	WORD $0x4eb31e72 // mov v18.16b, v19.16b
-	WORD $0x4eb41e93 // mov v19.16b, v20.16b
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4f9be3d9 // sdot v25.4s, v30.16b, v27.4b[0]
+	WORD $0x4f9ae3f8 // sdot v24.4s, v31.16b, v26.4b[0]
+	WORD $0x4e201d3e // and v30.16b, v9.16b, v0.16b
+	WORD $0x4e201d1f // and v31.16b, v8.16b, v0.16b
+	WORD $0x4f9ae395 // sdot v21.4s, v28.16b, v26.4b[0]
+	WORD $0xad4322fc // ldp q28, q8, [x23, #0x60]
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x4f9ae3b6 // sdot v22.4s, v29.16b, v26.4b[0]
+	WORD $0x4e201d5d // and v29.16b, v10.16b, v0.16b
+	WORD $0x4fbbe3d8 // sdot v24.4s, v30.16b, v27.4b[1]
+	WORD $0x4e201f9e // and v30.16b, v28.16b, v0.16b
+	WORD $0x4f9ae3f9 // sdot v25.4s, v31.16b, v26.4b[0]
+	WORD $0x6f3c079f // ushr v31.4s, v28.4s, #0x4
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4fbbe3b5 // sdot v21.4s, v29.16b, v27.4b[1]
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x4fbbe3d6 // sdot v22.4s, v30.16b, v27.4b[1]
+	WORD $0xad447afd // ldp q29, q30, [x23, #0x80]
+	WORD $0x4e201d1c // and v28.16b, v8.16b, v0.16b
+	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
+	WORD $0x4fbae138 // sdot v24.4s, v9.16b, v26.4b[1]
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4e201fa9 // and v9.16b, v29.16b, v0.16b
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
+	WORD $0x4fbbe399 // sdot v25.4s, v28.16b, v27.4b[1]
+	WORD $0x4fbae3f6 // sdot v22.4s, v31.16b, v26.4b[1]
+	WORD $0x4f9be938 // sdot v24.4s, v9.16b, v27.4b[2]
+	WORD $0xad4526ff // ldp q31, q9, [x23, #0xa0]
+	WORD $0x4fbae155 // sdot v21.4s, v10.16b, v26.4b[1]
+	WORD $0x4e201fca // and v10.16b, v30.16b, v0.16b
+	WORD $0x4fbae119 // sdot v25.4s, v8.16b, v26.4b[1]
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4e201fe8 // and v8.16b, v31.16b, v0.16b
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x4f9be955 // sdot v21.4s, v10.16b, v27.4b[2]
+	WORD $0x4e201d2a // and v10.16b, v9.16b, v0.16b
+	WORD $0x4f9aebb8 // sdot v24.4s, v29.16b, v26.4b[2]
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
+	WORD $0x4f9be916 // sdot v22.4s, v8.16b, v27.4b[2]
+	WORD $0xad4622fd // ldp q29, q8, [x23, #0xc0]
+	WORD $0x4f9be959 // sdot v25.4s, v10.16b, v27.4b[2]
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e201faa // and v10.16b, v29.16b, v0.16b
+	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4f9aebf6 // sdot v22.4s, v31.16b, v26.4b[2]
+	WORD $0x0d40cbdc // ld1r { v28.2s }, [x30]
+	WORD $0x4f9ae939 // sdot v25.4s, v9.16b, v26.4b[2]
+	WORD $0x0f10a6f7 // sshll v23.4s, v23.4h, #0x0
+	WORD $0x4fbbe958 // sdot v24.4s, v10.16b, v27.4b[3]
+	WORD $0xad472aff // ldp q31, q10, [x23, #0xe0]
+	WORD $0x4f9aebd5 // sdot v21.4s, v30.16b, v26.4b[2]
+	WORD $0x4e201d1e // and v30.16b, v8.16b, v0.16b
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
+	WORD $0x4e201fe9 // and v9.16b, v31.16b, v0.16b
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x4fbbebd5 // sdot v21.4s, v30.16b, v27.4b[3]
+	WORD $0x4fbaebb8 // sdot v24.4s, v29.16b, v26.4b[3]
+	WORD $0x0d40cb5d // ld1r { v29.2s }, [x26]
+	WORD $0x0d40cade // ld1r { v30.2s }, [x22]
+	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
+	WORD $0x0f08a79c // sshll v28.8h, v28.8b, #0x0
+	WORD $0x4fbbe936 // sdot v22.4s, v9.16b, v27.4b[3]
+	WORD $0x4e201d49 // and v9.16b, v10.16b, v0.16b
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
+	WORD $0x0f08a7de // sshll v30.8h, v30.8b, #0x0
+	WORD $0x4fbae915 // sdot v21.4s, v8.16b, v26.4b[3]
+	WORD $0x4fbbe939 // sdot v25.4s, v9.16b, v27.4b[3]
+	WORD $0x0d40cbbb // ld1r { v27.2s }, [x29]
+	WORD $0x0d40cb09 // ld1r { v9.2s }, [x24]
+	WORD $0x4e201d48 // and v8.16b, v10.16b, v0.16b
+	WORD $0x0d40cb2a // ld1r { v10.2s }, [x25]
+	WORD $0x4fbaebf6 // sdot v22.4s, v31.16b, v26.4b[3]
+	WORD $0x0d40cb7f // ld1r { v31.2s }, [x27]
 	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
-	WORD $0x0f10a7ff // sshll v31.4s, v31.4h, #0x0
-	WORD $0x6e37dcf7 // fmul v23.4s, v7.4s, v23.4s
-	WORD $0x6e29de29 // fmul v9.4s, v17.4s, v9.4s
-	WORD $0x4ea11c34 // mov v20.16b, v1.16b
-	WORD $0x6e2dde6d // fmul v13.4s, v19.4s, v13.4s
-	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
-	WORD $0x6e36dcd6 // fmul v22.4s, v6.4s, v22.4s
+	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
+	WORD $0x0f08a77b // sshll v27.8h, v27.8b, #0x0
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4fbae919 // sdot v25.4s, v8.16b, v26.4b[3]
+	WORD $0x0f10a7da // sshll v26.4s, v30.4h, #0x0
+	WORD $0x0f08a53e // sshll v30.8h, v9.8b, #0x0
+	WORD $0x0f08a548 // sshll v8.8h, v10.8b, #0x0
+	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
 	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD $0x6e35dca5 // fmul v5.4s, v5.4s, v21.4s
-	WORD $0x4e21dbf5 // scvtf v21.4s, v31.4s
-	WORD $0x6e3adef7 // fmul v23.4s, v23.4s, v26.4s
-	WORD $0x6e3bde1b // fmul v27.4s, v16.4s, v27.4s
-	WORD $0x4ea21c41 // mov v1.16b, v2.16b
-	WORD $0x6e28dd3a // fmul v26.4s, v9.4s, v8.4s
-	WORD $0xbd4024c8 // ldr s8, [x6, #0x24]
-	WORD $0x4e21d969 // scvtf v9.4s, v11.4s
-	WORD $0x6e2cddbf // fmul v31.4s, v13.4s, v12.4s
-	WORD $0x4ea31c62 // mov v2.16b, v3.16b
-	WORD $0x4ea41c83 // mov v3.16b, v4.16b
-	WORD $0x6e3cde5c // fmul v28.4s, v18.4s, v28.4s
-	WORD $0x6e35de95 // fmul v21.4s, v20.4s, v21.4s
+	WORD $0x0f10a77b // sshll v27.4s, v27.4h, #0x0
+	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
+	WORD $0x0f10a7de // sshll v30.4s, v30.4h, #0x0
+	WORD $0x0f10a508 // sshll v8.4s, v8.4h, #0x0
+	WORD $0x0f10a7ff // sshll v31.4s, v31.4h, #0x0
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e37dcb7 // fmul v23.4s, v5.4s, v23.4s
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e3cdcfc // fmul v28.4s, v7.4s, v28.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e3dde3d // fmul v29.4s, v17.4s, v29.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
 	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
-	WORD $0x4f9952c5 // fmls v5.4s, v22.4s, v25.s[0]
-	WORD $0x4f9e5377 // fmls v23.4s, v27.4s, v30.s[0]
-	WORD $0x4eb81f04 // mov v4.16b, v24.16b
-	WORD $0x3dc00bf6 // ldr q22, [sp, #0x20]
+	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e3bde7b // fmul v27.4s, v19.4s, v27.4s
+	WORD $0xbd4024c9 // ldr s9, [x6, #0x24]
+	WORD $0x910080d6 // add x22, x6, #0x20
+	WORD $0x6e38def7 // fmul v23.4s, v23.4s, v24.4s
+	WORD $0x6e35df95 // fmul v21.4s, v28.4s, v21.4s
+	WORD $0x6e3adcd8 // fmul v24.4s, v6.4s, v26.4s
+	WORD $0x6e36dfb6 // fmul v22.4s, v29.4s, v22.4s
+	WORD $0x4e21d93a // scvtf v26.4s, v9.4s
+	WORD $0x6e3ede1c // fmul v28.4s, v16.4s, v30.4s
+	WORD $0x6e3fde9d // fmul v29.4s, v20.4s, v31.4s
+	WORD $0x2a1503f7 // mov w23, w21
 	WORD $0x9100c0c6 // add x6, x6, #0x30
-	WORD $0x4f89539a // fmls v26.4s, v28.4s, v9.s[0]
-	WORD $0x4f8852bf // fmls v31.4s, v21.4s, v8.s[0]
-	WORD $0x4d40caf5 // ld1r { v21.4s }, [x23]
-	WORD $0x4e25cec1 // fmla v1.4s, v22.4s, v5.4s
-	WORD $0x4e37cfa2 // fmla v2.4s, v29.4s, v23.4s
-	WORD $0x4e3acd43 // fmla v3.4s, v10.4s, v26.4s
-	WORD $0x4e3fcea4 // fmla v4.4s, v21.4s, v31.4s
-	WORD $0x3707dec9 // tbnz w9, #0x0, 0x143c4 <pq_q4_k+0x10c>
+	WORD $0x6e39df79 // fmul v25.4s, v27.4s, v25.4s
+	WORD $0x6e28de5b // fmul v27.4s, v18.4s, v8.4s
+	WORD $0x2a1f03f5 // mov w21, wzr
+	WORD $0x4f9a5317 // fmls v23.4s, v24.4s, v26.s[0]
+	WORD $0x4f9a5395 // fmls v21.4s, v28.4s, v26.s[0]
+	WORD $0x4d40cad8 // ld1r { v24.4s }, [x22]
+	WORD $0x52800036 // mov w22, #0x1 // =1
+	WORD $0x4f9a5376 // fmls v22.4s, v27.4s, v26.s[0]
+	WORD $0x4f9a53b9 // fmls v25.4s, v29.4s, v26.s[0]
+	WORD $0x4e37cf01 // fmla v1.4s, v24.4s, v23.4s
+	WORD $0x4e35cf02 // fmla v2.4s, v24.4s, v21.4s
+	WORD $0x4e36cf03 // fmla v3.4s, v24.4s, v22.4s
+	WORD $0x4e39cf04 // fmla v4.4s, v24.4s, v25.4s
+	WORD $0x3707eb57 // tbnz w23, #0x0, 0x12e1c <pq_q4_k+0xf8>
 	WORD $0x11000673 // add w19, w19, #0x1
 	WORD $0x91090231 // add x17, x17, #0x240
 	WORD $0x7100127f // cmp w19, #0x4
-	WORD $0x54ffdde1 // b.ne 0x143b8 <pq_q4_k+0x100>
+	WORD $0x54ffea61 // b.ne 0x12e10 <pq_q4_k+0xec>
 	WORD $0xf10020e7 // subs x7, x7, #0x8
-	WORD $0x54ffdbec // b.gt 0x14380 <pq_q4_k+0xc8>
-	WORD $0xb4ffda0f // cbz x15, 0x14348 <pq_q4_k+0x90>
+	WORD $0x54ffe86c // b.gt 0x12dd8 <pq_q4_k+0xb4>
+	WORD $0xb4ffe68f // cbz x15, 0x12da0 <pq_q4_k+0x7c>
 	WORD $0xad000841 // stp q1, q2, [x2]
 	WORD $0xad011043 // stp q3, q4, [x2, #0x20]
-	WORD $0x17fffecd // b 0x14348 <pq_q4_k+0x90>
+	WORD $0x17ffff31 // b 0x12da0 <pq_q4_k+0x7c>
 	WORD $0xaa1f03f1 // mov x17, xzr
-	WORD $0x14000004 // b 0x1482c <pq_q4_k+0x574>
+	WORD $0x14000004 // b 0x130f4 <pq_q4_k+0x3d0>
 	WORD $0x91000631 // add x17, x17, #0x1
 	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54ffd900 // b.eq 0x14348 <pq_q4_k+0x90>
+	WORD $0x54ffe580 // b.eq 0x12da0 <pq_q4_k+0x7c>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x540018ad // b.le 0x14b58 <pq_q4_k+0x8a0>
+	WORD $0x5400102d // b.le 0x13310 <pq_q4_k+0x5ec>
 	WORD $0xd37ef627 // lsl x7, x17, #2
 	WORD $0xaa0003f3 // mov x19, x0
 	WORD $0xaa0103f4 // mov x20, x1
 	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0x8b110e69 // add x9, x19, x17, lsl #3
+	WORD $0x8b110e77 // add x23, x19, x17, lsl #3
 	WORD $0x2a1f03f6 // mov w22, wzr
 	WORD $0x91010273 // add x19, x19, #0x40
-	WORD $0xfd400125 // ldr d5, [x9]
-	WORD $0xfd401126 // ldr d6, [x9, #0x20]
+	WORD $0xfd4002e5 // ldr d5, [x23]
+	WORD $0xfd4012e6 // ldr d6, [x23, #0x20]
 	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
 	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0xaa1f03ed // mov x13, xzr
+	WORD $0x8b060278 // add x24, x19, x6
+	WORD $0xaa1f03fb // mov x27, xzr
 	WORD $0x8b070277 // add x23, x19, x7
-	WORD $0x91010278 // add x24, x19, #0x40
+	WORD $0x91010318 // add x24, x24, #0x40
 	WORD $0x52800039 // mov w25, #0x1 // =1
-	WORD $0x8b0d16e9 // add x9, x23, x13, lsl #5
-	WORD $0x8b0d230e // add x14, x24, x13, lsl #8
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x8b1b231a // add x26, x24, x27, lsl #8
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x9100412d // add x13, x9, #0x10
-	WORD $0x0d40c933 // ld1r { v19.2s }, [x9]
-	WORD $0x91008289 // add x9, x20, #0x20
-	WORD $0x0d40c9b4 // ld1r { v20.2s }, [x13]
-	WORD $0x3ce669c7 // ldr q7, [x14, x6]
-	WORD $0xaa1403ed // mov x13, x20
-	WORD $0x4e201cf5 // and v21.16b, v7.16b, v0.16b
-	WORD $0x4ddfc9a7 // ld1r { v7.4s }, [x13], #4
-	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
-	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
-	WORD $0x4e8796b2 // sdot v18.4s, v21.16b, v7.16b
-	WORD $0x4d40c927 // ld1r { v7.4s }, [x9]
-	WORD $0x91010289 // add x9, x20, #0x40
-	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
-	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
-	WORD $0x4e8796b1 // sdot v17.4s, v21.16b, v7.16b
-	WORD $0x4d40c927 // ld1r { v7.4s }, [x9]
-	WORD $0x91018289 // add x9, x20, #0x60
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e8796b0 // sdot v16.4s, v21.16b, v7.16b
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x91004289 // add x9, x20, #0x10
-	WORD $0x6e33dcb3 // fmul v19.4s, v5.4s, v19.4s
-	WORD $0x6e34dcd4 // fmul v20.4s, v6.4s, v20.4s
-	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x3ce669d5 // ldr q21, [x14, x6]
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9100c289 // add x9, x20, #0x30
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x91014289 // add x9, x20, #0x50
-	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9101c289 // add x9, x20, #0x70
-	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc01135 // ldr q21, [x9, #0x40]
-	WORD $0x4d40c9b6 // ld1r { v22.4s }, [x13]
-	WORD $0x91009289 // add x9, x20, #0x24
-	WORD $0x9104128d // add x13, x20, #0x104
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x91011289 // add x9, x20, #0x44
-	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x91019289 // add x9, x20, #0x64
-	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc01135 // ldr q21, [x9, #0x40]
-	WORD $0x91005289 // add x9, x20, #0x14
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9100d289 // add x9, x20, #0x34
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x91015289 // add x9, x20, #0x54
-	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9101d289 // add x9, x20, #0x74
-	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc02135 // ldr q21, [x9, #0x80]
-	WORD $0x91002289 // add x9, x20, #0x8
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9100a289 // add x9, x20, #0x28
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x91012289 // add x9, x20, #0x48
-	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9101a289 // add x9, x20, #0x68
-	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc02135 // ldr q21, [x9, #0x80]
-	WORD $0x91006289 // add x9, x20, #0x18
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9100e289 // add x9, x20, #0x38
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x91016289 // add x9, x20, #0x58
-	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9101e289 // add x9, x20, #0x78
-	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc03135 // ldr q21, [x9, #0xc0]
-	WORD $0x91003289 // add x9, x20, #0xc
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9100b289 // add x9, x20, #0x2c
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x91013289 // add x9, x20, #0x4c
-	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9101b289 // add x9, x20, #0x6c
-	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc03135 // ldr q21, [x9, #0xc0]
-	WORD $0x91007289 // add x9, x20, #0x1c
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9100f289 // add x9, x20, #0x3c
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x91017289 // add x9, x20, #0x5c
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9101f289 // add x9, x20, #0x7c
+	WORD $0x8b1b16fb // add x27, x23, x27, lsl #5
+	WORD $0x3dc0035b // ldr q27, [x26]
+	WORD $0xad404e96 // ldp q22, q19, [x20]
+	WORD $0xad415298 // ldp q24, q20, [x20, #0x20]
+	WORD $0x9100437d // add x29, x27, #0x10
+	WORD $0x4e201f7c // and v28.16b, v27.16b, v0.16b
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x3dc0335d // ldr q29, [x26, #0xc0]
+	WORD $0xad425699 // ldp q25, q21, [x20, #0x40]
+	WORD $0x0d40cbbe // ld1r { v30.2s }, [x29]
+	WORD $0xad435e9a // ldp q26, q23, [x20, #0x60]
+	WORD $0x9104229d // add x29, x20, #0x108
+	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
+	WORD $0x4f96e391 // sdot v17.4s, v28.16b, v22.4b[0]
+	WORD $0x4f98e392 // sdot v18.4s, v28.16b, v24.4b[0]
+	WORD $0x4f99e390 // sdot v16.4s, v28.16b, v25.4b[0]
+	WORD $0x4f9ae387 // sdot v7.4s, v28.16b, v26.4b[0]
+	WORD $0x3dc0135c // ldr q28, [x26, #0x40]
+	WORD $0x4f93e371 // sdot v17.4s, v27.16b, v19.4b[0]
+	WORD $0x4f94e372 // sdot v18.4s, v27.16b, v20.4b[0]
+	WORD $0x4f95e370 // sdot v16.4s, v27.16b, v21.4b[0]
+	WORD $0x4f97e367 // sdot v7.4s, v27.16b, v23.4b[0]
+	WORD $0x4e201f9b // and v27.16b, v28.16b, v0.16b
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x0f08a7de // sshll v30.8h, v30.8b, #0x0
+	WORD $0x4fb6e371 // sdot v17.4s, v27.16b, v22.4b[1]
+	WORD $0x4fb8e372 // sdot v18.4s, v27.16b, v24.4b[1]
+	WORD $0x4fb9e370 // sdot v16.4s, v27.16b, v25.4b[1]
+	WORD $0x4fbae367 // sdot v7.4s, v27.16b, v26.4b[1]
+	WORD $0x4e201f9b // and v27.16b, v28.16b, v0.16b
+	WORD $0x3dc0235c // ldr q28, [x26, #0x80]
+	WORD $0x9104029a // add x26, x20, #0x100
+	WORD $0x4fb3e371 // sdot v17.4s, v27.16b, v19.4b[1]
+	WORD $0x4fb4e372 // sdot v18.4s, v27.16b, v20.4b[1]
+	WORD $0x4fb5e370 // sdot v16.4s, v27.16b, v21.4b[1]
+	WORD $0x4fb7e367 // sdot v7.4s, v27.16b, v23.4b[1]
+	WORD $0x4e201f9b // and v27.16b, v28.16b, v0.16b
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x4f96eb71 // sdot v17.4s, v27.16b, v22.4b[2]
+	WORD $0x4f98eb72 // sdot v18.4s, v27.16b, v24.4b[2]
+	WORD $0x4f99eb70 // sdot v16.4s, v27.16b, v25.4b[2]
+	WORD $0x4f9aeb67 // sdot v7.4s, v27.16b, v26.4b[2]
+	WORD $0x4e201f9b // and v27.16b, v28.16b, v0.16b
+	WORD $0x0d40cb7c // ld1r { v28.2s }, [x27]
+	WORD $0x9104129b // add x27, x20, #0x104
+	WORD $0x0f08a79c // sshll v28.8h, v28.8b, #0x0
+	WORD $0x4f93eb71 // sdot v17.4s, v27.16b, v19.4b[2]
+	WORD $0x4f94eb72 // sdot v18.4s, v27.16b, v20.4b[2]
+	WORD $0x4f95eb70 // sdot v16.4s, v27.16b, v21.4b[2]
+	WORD $0x4f97eb67 // sdot v7.4s, v27.16b, v23.4b[2]
+	WORD $0x4e201fbb // and v27.16b, v29.16b, v0.16b
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
+	WORD $0x4fb6eb71 // sdot v17.4s, v27.16b, v22.4b[3]
+	WORD $0x4fb8eb72 // sdot v18.4s, v27.16b, v24.4b[3]
+	WORD $0x4fb9eb70 // sdot v16.4s, v27.16b, v25.4b[3]
+	WORD $0x4e201fb6 // and v22.16b, v29.16b, v0.16b
+	WORD $0x4fbaeb67 // sdot v7.4s, v27.16b, v26.4b[3]
+	WORD $0x0f10a7d8 // sshll v24.4s, v30.4h, #0x0
+	WORD $0x4e21db99 // scvtf v25.4s, v28.4s
+	WORD $0x4fb3ead1 // sdot v17.4s, v22.16b, v19.4b[3]
+	WORD $0x4fb4ead2 // sdot v18.4s, v22.16b, v20.4b[3]
+	WORD $0x4fb5ead0 // sdot v16.4s, v22.16b, v21.4b[3]
+	WORD $0x4fb7eac7 // sdot v7.4s, v22.16b, v23.4b[3]
+	WORD $0x4e21db15 // scvtf v21.4s, v24.4s
+	WORD $0x6e39dcb6 // fmul v22.4s, v5.4s, v25.4s
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
-	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x91040289 // add x9, x20, #0x100
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x6e31de71 // fmul v17.4s, v19.4s, v17.4s
-	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0xbd412295 // ldr s21, [x20, #0x120]
-	WORD $0xbd412696 // ldr s22, [x20, #0x124]
 	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0xbd412293 // ldr s19, [x20, #0x120]
+	WORD $0xbd412694 // ldr s20, [x20, #0x124]
 	WORD $0xbd412a97 // ldr s23, [x20, #0x128]
 	WORD $0xbd412e98 // ldr s24, [x20, #0x12c]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x6e30de70 // fmul v16.4s, v19.4s, v16.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e35dcd5 // fmul v21.4s, v6.4s, v21.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x6e27de67 // fmul v7.4s, v19.4s, v7.4s
-	WORD $0x4e21db13 // scvtf v19.4s, v24.4s
-	WORD $0x4f955292 // fmls v18.4s, v20.4s, v21.s[0]
-	WORD $0x4f965291 // fmls v17.4s, v20.4s, v22.s[0]
-	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
-	WORD $0x4f975290 // fmls v16.4s, v20.4s, v23.s[0]
-	WORD $0x4d40c9b6 // ld1r { v22.4s }, [x13]
-	WORD $0x91042289 // add x9, x20, #0x108
-	WORD $0x9104328d // add x13, x20, #0x10c
+	WORD $0x6e31ded1 // fmul v17.4s, v22.4s, v17.4s
+	WORD $0x6e32ded2 // fmul v18.4s, v22.4s, v18.4s
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e30ded0 // fmul v16.4s, v22.4s, v16.4s
+	WORD $0x6e27dec7 // fmul v7.4s, v22.4s, v7.4s
+	WORD $0x4d40cb56 // ld1r { v22.4s }, [x26]
+	WORD $0x9104329a // add x26, x20, #0x10c
 	WORD $0x91060294 // add x20, x20, #0x180
-	WORD $0x4f935287 // fmls v7.4s, v20.4s, v19.s[0]
-	WORD $0x4d40c933 // ld1r { v19.4s }, [x9]
-	WORD $0x4d40c9b4 // ld1r { v20.4s }, [x13]
-	WORD $0x4e32cea4 // fmla v4.4s, v21.4s, v18.4s
-	WORD $0x4e31cec3 // fmla v3.4s, v22.4s, v17.4s
-	WORD $0x2a1903e9 // mov w9, w25
-	WORD $0x5280002d // mov w13, #0x1 // =1
+	WORD $0x4f9352b1 // fmls v17.4s, v21.4s, v19.s[0]
+	WORD $0x4d40cb73 // ld1r { v19.4s }, [x27]
+	WORD $0x5280003b // mov w27, #0x1 // =1
+	WORD $0x4f9452b2 // fmls v18.4s, v21.4s, v20.s[0]
+	WORD $0x4f9752b0 // fmls v16.4s, v21.4s, v23.s[0]
+	WORD $0x4d40cbb4 // ld1r { v20.4s }, [x29]
+	WORD $0x4f9852a7 // fmls v7.4s, v21.4s, v24.s[0]
+	WORD $0x4d40cb55 // ld1r { v21.4s }, [x26]
+	WORD $0x2a1903fa // mov w26, w25
 	WORD $0x2a1f03f9 // mov w25, wzr
-	WORD $0x4e30ce62 // fmla v2.4s, v19.4s, v16.4s
-	WORD $0x4e27ce81 // fmla v1.4s, v20.4s, v7.4s
-	WORD $0x3707ea49 // tbnz w9, #0x0, 0x14884 <pq_q4_k+0x5cc>
+	WORD $0x4e31cec4 // fmla v4.4s, v22.4s, v17.4s
+	WORD $0x4e32ce63 // fmla v3.4s, v19.4s, v18.4s
+	WORD $0x4e30ce82 // fmla v2.4s, v20.4s, v16.4s
+	WORD $0x4e27cea1 // fmla v1.4s, v21.4s, v7.4s
+	WORD $0x3707f2fa // tbnz w26, #0x0, 0x13150 <pq_q4_k+0x42c>
 	WORD $0x110006d6 // add w22, w22, #0x1
 	WORD $0x91090273 // add x19, x19, #0x240
 	WORD $0x710012df // cmp w22, #0x4
-	WORD $0x54ffe941 // b.ne 0x14874 <pq_q4_k+0x5bc>
+	WORD $0x54fff1c1 // b.ne 0x1313c <pq_q4_k+0x418>
 	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x54ffe82c // b.gt 0x14858 <pq_q4_k+0x5a0>
-	WORD $0xb4ffe64f // cbz x15, 0x14820 <pq_q4_k+0x568>
+	WORD $0x54fff0ac // b.gt 0x13120 <pq_q4_k+0x3fc>
+	WORD $0xb4ffeecf // cbz x15, 0x130e8 <pq_q4_k+0x3c4>
 	WORD $0x8b060047 // add x7, x2, x6
 	WORD $0xf10009ff // cmp x15, #0x2
 	WORD $0x3d8000e4 // str q4, [x7]
-	WORD $0x54ffe5c3 // b.lo 0x14820 <pq_q4_k+0x568>
+	WORD $0x54ffee43 // b.lo 0x130e8 <pq_q4_k+0x3c4>
 	WORD $0xf1000dff // cmp x15, #0x3
 	WORD $0x3caa68e3 // str q3, [x7, x10]
-	WORD $0x54ffe563 // b.lo 0x14820 <pq_q4_k+0x568>
+	WORD $0x54ffede3 // b.lo 0x130e8 <pq_q4_k+0x3c4>
 	WORD $0xf10011ff // cmp x15, #0x4
 	WORD $0x3cab68e2 // str q2, [x7, x11]
-	WORD $0x54ffe503 // b.lo 0x14820 <pq_q4_k+0x568>
+	WORD $0x54ffed83 // b.lo 0x130e8 <pq_q4_k+0x3c4>
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3cac68e1 // str q1, [x7, x12]
-	WORD $0x54ffe4a3 // b.lo 0x14820 <pq_q4_k+0x568>
+	WORD $0x54ffed23 // b.lo 0x130e8 <pq_q4_k+0x3c4>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x540018cb // b.lt 0x14ebc <pq_q4_k+0xc04>
+	WORD $0x5400102b // b.lt 0x13560 <pq_q4_k+0x83c>
 	WORD $0xd37ef633 // lsl x19, x17, #2
 	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
 	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0x8b110e89 // add x9, x20, x17, lsl #3
+	WORD $0x8b110e98 // add x24, x20, x17, lsl #3
 	WORD $0x2a1f03f7 // mov w23, wzr
 	WORD $0x91010294 // add x20, x20, #0x40
-	WORD $0xfd400125 // ldr d5, [x9]
-	WORD $0xfd401126 // ldr d6, [x9, #0x20]
+	WORD $0xfd400305 // ldr d5, [x24]
+	WORD $0xfd401306 // ldr d6, [x24, #0x20]
 	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
 	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0xaa1f03ed // mov x13, xzr
+	WORD $0x8b060299 // add x25, x20, x6
+	WORD $0xaa1f03fd // mov x29, xzr
 	WORD $0x8b130298 // add x24, x20, x19
-	WORD $0x91010299 // add x25, x20, #0x40
+	WORD $0x91010339 // add x25, x25, #0x40
 	WORD $0x5280003a // mov w26, #0x1 // =1
-	WORD $0x8b0d1709 // add x9, x24, x13, lsl #5
-	WORD $0x8b0d232e // add x14, x25, x13, lsl #8
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x8b1d233b // add x27, x25, x29, lsl #8
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x9100412d // add x13, x9, #0x10
-	WORD $0x0d40c933 // ld1r { v19.2s }, [x9]
-	WORD $0x910202a9 // add x9, x21, #0x80
-	WORD $0x0d40c9b4 // ld1r { v20.2s }, [x13]
-	WORD $0x3ce669c7 // ldr q7, [x14, x6]
-	WORD $0x910452ad // add x13, x21, #0x114
-	WORD $0x4e201cf5 // and v21.16b, v7.16b, v0.16b
-	WORD $0x4d40c927 // ld1r { v7.4s }, [x9]
-	WORD $0x910282a9 // add x9, x21, #0xa0
-	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
-	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
-	WORD $0x4e8796b2 // sdot v18.4s, v21.16b, v7.16b
-	WORD $0x4d40c927 // ld1r { v7.4s }, [x9]
-	WORD $0x910302a9 // add x9, x21, #0xc0
-	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
-	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
-	WORD $0x4e8796b1 // sdot v17.4s, v21.16b, v7.16b
-	WORD $0x4d40c927 // ld1r { v7.4s }, [x9]
-	WORD $0x910382a9 // add x9, x21, #0xe0
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e8796b0 // sdot v16.4s, v21.16b, v7.16b
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x910242a9 // add x9, x21, #0x90
-	WORD $0x6e33dcb3 // fmul v19.4s, v5.4s, v19.4s
-	WORD $0x6e34dcd4 // fmul v20.4s, v6.4s, v20.4s
-	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x3ce669d5 // ldr q21, [x14, x6]
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9102c2a9 // add x9, x21, #0xb0
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x910342a9 // add x9, x21, #0xd0
-	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9103c2a9 // add x9, x21, #0xf0
-	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc01135 // ldr q21, [x9, #0x40]
-	WORD $0x910212a9 // add x9, x21, #0x84
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x910292a9 // add x9, x21, #0xa4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x910312a9 // add x9, x21, #0xc4
-	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x910392a9 // add x9, x21, #0xe4
-	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc01135 // ldr q21, [x9, #0x40]
-	WORD $0x910252a9 // add x9, x21, #0x94
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9102d2a9 // add x9, x21, #0xb4
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x910352a9 // add x9, x21, #0xd4
-	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9103d2a9 // add x9, x21, #0xf4
-	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc02135 // ldr q21, [x9, #0x80]
-	WORD $0x910222a9 // add x9, x21, #0x88
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9102a2a9 // add x9, x21, #0xa8
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x910322a9 // add x9, x21, #0xc8
-	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9103a2a9 // add x9, x21, #0xe8
-	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc02135 // ldr q21, [x9, #0x80]
-	WORD $0x910262a9 // add x9, x21, #0x98
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9102e2a9 // add x9, x21, #0xb8
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x910362a9 // add x9, x21, #0xd8
-	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9103e2a9 // add x9, x21, #0xf8
-	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc03135 // ldr q21, [x9, #0xc0]
-	WORD $0x910232a9 // add x9, x21, #0x8c
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9102b2a9 // add x9, x21, #0xac
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x910332a9 // add x9, x21, #0xcc
-	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9103b2a9 // add x9, x21, #0xec
-	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc03135 // ldr q21, [x9, #0xc0]
-	WORD $0x910272a9 // add x9, x21, #0x9c
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9102f2a9 // add x9, x21, #0xbc
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x910372a9 // add x9, x21, #0xdc
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x9103f2a9 // add x9, x21, #0xfc
+	WORD $0x8b1d171d // add x29, x24, x29, lsl #5
+	WORD $0x3dc0037b // ldr q27, [x27]
+	WORD $0xad444eb6 // ldp q22, q19, [x21, #0x80]
+	WORD $0xad4552b8 // ldp q24, q20, [x21, #0xa0]
+	WORD $0x910043be // add x30, x29, #0x10
+	WORD $0x4e201f7c // and v28.16b, v27.16b, v0.16b
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x3dc0337d // ldr q29, [x27, #0xc0]
+	WORD $0xad4656b9 // ldp q25, q21, [x21, #0xc0]
+	WORD $0x0d40cbde // ld1r { v30.2s }, [x30]
+	WORD $0xad475eba // ldp q26, q23, [x21, #0xe0]
+	WORD $0x910462be // add x30, x21, #0x118
+	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
+	WORD $0x4f96e391 // sdot v17.4s, v28.16b, v22.4b[0]
+	WORD $0x4f98e392 // sdot v18.4s, v28.16b, v24.4b[0]
+	WORD $0x4f99e390 // sdot v16.4s, v28.16b, v25.4b[0]
+	WORD $0x4f9ae387 // sdot v7.4s, v28.16b, v26.4b[0]
+	WORD $0x3dc0137c // ldr q28, [x27, #0x40]
+	WORD $0x4f93e371 // sdot v17.4s, v27.16b, v19.4b[0]
+	WORD $0x4f94e372 // sdot v18.4s, v27.16b, v20.4b[0]
+	WORD $0x4f95e370 // sdot v16.4s, v27.16b, v21.4b[0]
+	WORD $0x4f97e367 // sdot v7.4s, v27.16b, v23.4b[0]
+	WORD $0x4e201f9b // and v27.16b, v28.16b, v0.16b
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x0f08a7de // sshll v30.8h, v30.8b, #0x0
+	WORD $0x4fb6e371 // sdot v17.4s, v27.16b, v22.4b[1]
+	WORD $0x4fb8e372 // sdot v18.4s, v27.16b, v24.4b[1]
+	WORD $0x4fb9e370 // sdot v16.4s, v27.16b, v25.4b[1]
+	WORD $0x4fbae367 // sdot v7.4s, v27.16b, v26.4b[1]
+	WORD $0x4e201f9b // and v27.16b, v28.16b, v0.16b
+	WORD $0x3dc0237c // ldr q28, [x27, #0x80]
+	WORD $0x910442bb // add x27, x21, #0x110
+	WORD $0x910472b0 // add x16, x21, #0x11c
+	WORD $0x4fb3e371 // sdot v17.4s, v27.16b, v19.4b[1]
+	WORD $0x4fb4e372 // sdot v18.4s, v27.16b, v20.4b[1]
+	WORD $0x4fb5e370 // sdot v16.4s, v27.16b, v21.4b[1]
+	WORD $0x4fb7e367 // sdot v7.4s, v27.16b, v23.4b[1]
+	WORD $0x4e201f9b // and v27.16b, v28.16b, v0.16b
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x4f96eb71 // sdot v17.4s, v27.16b, v22.4b[2]
+	WORD $0x4f98eb72 // sdot v18.4s, v27.16b, v24.4b[2]
+	WORD $0x4f99eb70 // sdot v16.4s, v27.16b, v25.4b[2]
+	WORD $0x4f9aeb67 // sdot v7.4s, v27.16b, v26.4b[2]
+	WORD $0x4e201f9b // and v27.16b, v28.16b, v0.16b
+	WORD $0x0d40cbbc // ld1r { v28.2s }, [x29]
+	WORD $0x910452bd // add x29, x21, #0x114
+	WORD $0x0f08a79c // sshll v28.8h, v28.8b, #0x0
+	WORD $0x4f93eb71 // sdot v17.4s, v27.16b, v19.4b[2]
+	WORD $0x4f94eb72 // sdot v18.4s, v27.16b, v20.4b[2]
+	WORD $0x4f95eb70 // sdot v16.4s, v27.16b, v21.4b[2]
+	WORD $0x4f97eb67 // sdot v7.4s, v27.16b, v23.4b[2]
+	WORD $0x4e201fbb // and v27.16b, v29.16b, v0.16b
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
+	WORD $0x4fb6eb71 // sdot v17.4s, v27.16b, v22.4b[3]
+	WORD $0x4fb8eb72 // sdot v18.4s, v27.16b, v24.4b[3]
+	WORD $0x4fb9eb70 // sdot v16.4s, v27.16b, v25.4b[3]
+	WORD $0x4e201fb6 // and v22.16b, v29.16b, v0.16b
+	WORD $0x4fbaeb67 // sdot v7.4s, v27.16b, v26.4b[3]
+	WORD $0x0f10a7d8 // sshll v24.4s, v30.4h, #0x0
+	WORD $0x4e21db99 // scvtf v25.4s, v28.4s
+	WORD $0x4fb3ead1 // sdot v17.4s, v22.16b, v19.4b[3]
+	WORD $0x4fb4ead2 // sdot v18.4s, v22.16b, v20.4b[3]
+	WORD $0x4fb5ead0 // sdot v16.4s, v22.16b, v21.4b[3]
+	WORD $0x4fb7eac7 // sdot v7.4s, v22.16b, v23.4b[3]
+	WORD $0x4e21db15 // scvtf v21.4s, v24.4s
+	WORD $0x6e39dcb6 // fmul v22.4s, v5.4s, v25.4s
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
-	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x910442a9 // add x9, x21, #0x110
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x6e31de71 // fmul v17.4s, v19.4s, v17.4s
-	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0xbd4132b5 // ldr s21, [x21, #0x130]
-	WORD $0xbd4136b6 // ldr s22, [x21, #0x134]
 	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0xbd4132b3 // ldr s19, [x21, #0x130]
+	WORD $0xbd4136b4 // ldr s20, [x21, #0x134]
 	WORD $0xbd413ab7 // ldr s23, [x21, #0x138]
 	WORD $0xbd413eb8 // ldr s24, [x21, #0x13c]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x6e30de70 // fmul v16.4s, v19.4s, v16.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x6e27de67 // fmul v7.4s, v19.4s, v7.4s
-	WORD $0x4e21db13 // scvtf v19.4s, v24.4s
-	WORD $0x4f955292 // fmls v18.4s, v20.4s, v21.s[0]
-	WORD $0x4f965291 // fmls v17.4s, v20.4s, v22.s[0]
-	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
-	WORD $0x4f975290 // fmls v16.4s, v20.4s, v23.s[0]
-	WORD $0x4d40c9b6 // ld1r { v22.4s }, [x13]
-	WORD $0x910462a9 // add x9, x21, #0x118
-	WORD $0x910472ad // add x13, x21, #0x11c
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e35dcd5 // fmul v21.4s, v6.4s, v21.4s
 	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x4f935287 // fmls v7.4s, v20.4s, v19.s[0]
-	WORD $0x4d40c933 // ld1r { v19.4s }, [x9]
-	WORD $0x4d40c9b4 // ld1r { v20.4s }, [x13]
-	WORD $0x4e32cea4 // fmla v4.4s, v21.4s, v18.4s
-	WORD $0x4e31cec3 // fmla v3.4s, v22.4s, v17.4s
-	WORD $0x2a1a03e9 // mov w9, w26
-	WORD $0x5280002d // mov w13, #0x1 // =1
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e31ded1 // fmul v17.4s, v22.4s, v17.4s
+	WORD $0x6e32ded2 // fmul v18.4s, v22.4s, v18.4s
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e30ded0 // fmul v16.4s, v22.4s, v16.4s
+	WORD $0x6e27dec7 // fmul v7.4s, v22.4s, v7.4s
+	WORD $0x4d40cb76 // ld1r { v22.4s }, [x27]
+	WORD $0x4f9352b1 // fmls v17.4s, v21.4s, v19.s[0]
+	WORD $0x4d40cbb3 // ld1r { v19.4s }, [x29]
+	WORD $0x5280003d // mov w29, #0x1 // =1
+	WORD $0x4f9452b2 // fmls v18.4s, v21.4s, v20.s[0]
+	WORD $0x4f9752b0 // fmls v16.4s, v21.4s, v23.s[0]
+	WORD $0x4d40cbd4 // ld1r { v20.4s }, [x30]
+	WORD $0x4f9852a7 // fmls v7.4s, v21.4s, v24.s[0]
+	WORD $0x4d40ca15 // ld1r { v21.4s }, [x16]
+	WORD $0x2a1a03f0 // mov w16, w26
 	WORD $0x2a1f03fa // mov w26, wzr
-	WORD $0x4e30ce62 // fmla v2.4s, v19.4s, v16.4s
-	WORD $0x4e27ce81 // fmla v1.4s, v20.4s, v7.4s
-	WORD $0x3707ea29 // tbnz w9, #0x0, 0x14be4 <pq_q4_k+0x92c>
+	WORD $0x4e31cec4 // fmla v4.4s, v22.4s, v17.4s
+	WORD $0x4e32ce63 // fmla v3.4s, v19.4s, v18.4s
+	WORD $0x4e30ce82 // fmla v2.4s, v20.4s, v16.4s
+	WORD $0x4e27cea1 // fmla v1.4s, v21.4s, v7.4s
+	WORD $0x3707f2f0 // tbnz w16, #0x0, 0x133a0 <pq_q4_k+0x67c>
 	WORD $0x110006f7 // add w23, w23, #0x1
 	WORD $0x91090294 // add x20, x20, #0x240
 	WORD $0x710012ff // cmp w23, #0x4
-	WORD $0x54ffe921 // b.ne 0x14bd4 <pq_q4_k+0x91c>
+	WORD $0x54fff1c1 // b.ne 0x1338c <pq_q4_k+0x668>
 	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x54ffe80c // b.gt 0x14bb8 <pq_q4_k+0x900>
-	WORD $0xf9403fe9 // ldr x9, [sp, #0x78]
+	WORD $0x54fff0ac // b.gt 0x13370 <pq_q4_k+0x64c>
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3ca978e4 // str q4, [x7, x9, lsl #4]
-	WORD $0x54ffcac0 // b.eq 0x14820 <pq_q4_k+0x568>
-	WORD $0xf9400fe9 // ldr x9, [sp, #0x18]
+	WORD $0x3ca378e4 // str q4, [x7, x3, lsl #4]
+	WORD $0x54ffdc00 // b.eq 0x130e8 <pq_q4_k+0x3c4>
 	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3ca968e3 // str q3, [x7, x9]
-	WORD $0x54ffca43 // b.lo 0x14820 <pq_q4_k+0x568>
-	WORD $0xf9400be9 // ldr x9, [sp, #0x10]
+	WORD $0x3cad68e3 // str q3, [x7, x13]
+	WORD $0x54ffdba3 // b.lo 0x130e8 <pq_q4_k+0x3c4>
 	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3ca968e2 // str q2, [x7, x9]
-	WORD $0x54ffc9c3 // b.lo 0x14820 <pq_q4_k+0x568>
-	WORD $0xf94007e9 // ldr x9, [sp, #0x8]
-	WORD $0x3ca968e1 // str q1, [x7, x9]
-	WORD $0x17fffe4b // b 0x14820 <pq_q4_k+0x568>
-	WORD $0xa94c4ff4 // ldp x20, x19, [sp, #0xc0]
-	WORD $0xf9403bfd // ldr x29, [sp, #0x70]
-	WORD $0xa94b57f6 // ldp x22, x21, [sp, #0xb0]
-	WORD $0xa94a5ff8 // ldp x24, x23, [sp, #0xa0]
-	WORD $0xa94967fa // ldp x26, x25, [sp, #0x90]
-	WORD $0xa9486ffe // ldp x30, x27, [sp, #0x80]
-	WORD $0x6d4623e9 // ldp d9, d8, [sp, #0x60]
-	WORD $0x6d452beb // ldp d11, d10, [sp, #0x50]
-	WORD $0x6d4433ed // ldp d13, d12, [sp, #0x40]
-	WORD $0x6d433bef // ldp d15, d14, [sp, #0x30]
-	WORD $0x910343ff // add sp, sp, #0xd0
+	WORD $0x3cae68e2 // str q2, [x7, x14]
+	WORD $0x54ffdb43 // b.lo 0x130e8 <pq_q4_k+0x3c4>
+	WORD $0xf94007f0 // ldr x16, [sp, #0x8]
+	WORD $0x3cb068e1 // str q1, [x7, x16]
+	WORD $0x17fffed7 // b 0x130e8 <pq_q4_k+0x3c4>
+	WORD $0xa9474ff4 // ldp x20, x19, [sp, #0x70]
+	WORD $0xf94017fd // ldr x29, [sp, #0x28]
+	WORD $0xa94657f6 // ldp x22, x21, [sp, #0x60]
+	WORD $0xfd400bea // ldr d10, [sp, #0x10]
+	WORD $0xa9455ff8 // ldp x24, x23, [sp, #0x50]
+	WORD $0xa94467fa // ldp x26, x25, [sp, #0x40]
+	WORD $0xa9436ffe // ldp x30, x27, [sp, #0x30]
+	WORD $0x6d41a3e9 // ldp d9, d8, [sp, #0x18]
+	WORD $0x910203ff // add sp, sp, #0x80
 	WORD $0xd65f03c0 // ret
 
-	// pq_q5_k: +20264
-	WORD $0xd10383ff // sub sp, sp, #0xe0
+	// pq_q5_k: +13752
 	WORD $0x9350fca8 // asr x8, x5, #16
-	WORD $0x6d043bef // stp d15, d14, [sp, #0x40]
-	WORD $0x6d0533ed // stp d13, d12, [sp, #0x50]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x6d062beb // stp d11, d10, [sp, #0x60]
-	WORD $0x6d0723e9 // stp d9, d8, [sp, #0x70]
-	WORD $0xa9080ffd // stp x29, x3, [sp, #0x80]
-	WORD $0xa9096ffe // stp x30, x27, [sp, #0x90]
-	WORD $0xa90a67fa // stp x26, x25, [sp, #0xa0]
-	WORD $0xa90b5ff8 // stp x24, x23, [sp, #0xb0]
-	WORD $0xa90c57f6 // stp x22, x21, [sp, #0xc0]
-	WORD $0xa90d4ff4 // stp x20, x19, [sp, #0xd0]
-	WORD $0x540077cb // b.lt 0x15e54 <pq_q5_k+0xf2c>
+	WORD $0x540059ab // b.lt 0x140f4 <pq_q5_k+0xb3c>
+	WORD $0xd104c3ff // sub sp, sp, #0x130
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0xf94047ec // ldr x12, [sp, #0x88]
-	WORD $0x9a84b129 // csel x9, x9, x4, lt
 	WORD $0x5281680a // mov w10, #0xb40 // =2880
-	WORD $0x4f00e5e0 // movi v0.16b, #0xf
+	WORD $0x9a84b129 // csel x9, x9, x4, lt
+	WORD $0x8b03046e // add x14, x3, x3, lsl #1
+	WORD $0x4f00e600 // movi v0.16b, #0x10
 	WORD $0xd343fd29 // lsr x9, x9, #3
-	WORD $0x4f00e601 // movi v1.16b, #0x10
-	WORD $0xd37df18b // lsl x11, x12, #3
-	WORD $0xd37be98e // lsl x14, x12, #5
+	WORD $0x4f00e5e1 // movi v1.16b, #0xf
+	WORD $0xd37be870 // lsl x16, x3, #5
+	WORD $0xd37ef5cc // lsl x12, x14, #2
+	WORD $0xd37df1ce // lsl x14, x14, #3
+	WORD $0xd37df06b // lsl x11, x3, #3
+	WORD $0x9b0a7d29 // mul x9, x9, x10
+	WORD $0xd37ef46a // lsl x10, x3, #2
 	WORD $0x92401caf // and x15, x5, #0xff
+	WORD $0xf9000fee // str x14, [sp, #0x18]
 	WORD $0x52802811 // mov w17, #0x140 // =320
-	WORD $0x9b0a7d3a // mul x26, x9, x10
-	WORD $0xd37ef58a // lsl x10, x12, #2
-	WORD $0x8b0c0589 // add x9, x12, x12, lsl #1
-	WORD $0x8b0c014d // add x13, x10, x12
-	WORD $0xd37ef52c // lsl x12, x9, #2
-	WORD $0xd37df129 // lsl x9, x9, #3
+	WORD $0x8b03014d // add x13, x10, x3
+	WORD $0xcb0a020e // sub x14, x16, x10
+	WORD $0x6d093bef // stp d15, d14, [sp, #0x90]
 	WORD $0xd37ef5ad // lsl x13, x13, #2
-	WORD $0xf9000fec // str x12, [sp, #0x18]
-	WORD $0xa900b7e9 // stp x9, x13, [sp, #0x8]
-	WORD $0xcb0a01c9 // sub x9, x14, x10
-	WORD $0xf90003e9 // str x9, [sp]
-	WORD $0x14000005 // b 0x14fd0 <pq_q5_k+0xa8>
+	WORD $0x6d0a33ed // stp d13, d12, [sp, #0xa0]
+	WORD $0x6d0b2beb // stp d11, d10, [sp, #0xb0]
+	WORD $0x6d0c23e9 // stp d9, d8, [sp, #0xc0]
+	WORD $0xf9006bfd // str x29, [sp, #0xd0]
+	WORD $0xa90e6ffe // stp x30, x27, [sp, #0xe0]
+	WORD $0xa90f67fa // stp x26, x25, [sp, #0xf0]
+	WORD $0xa9105ff8 // stp x24, x23, [sp, #0x100]
+	WORD $0xa91157f6 // stp x22, x21, [sp, #0x110]
+	WORD $0xa9124ff4 // stp x20, x19, [sp, #0x120]
+	WORD $0xf9000bee // str x14, [sp, #0x10]
+	WORD $0x14000005 // b 0x13658 <pq_q5_k+0xa0>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b1a0000 // add x0, x0, x26
+	WORD $0x8b090000 // add x0, x0, x9
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x5400744d // b.le 0x15e54 <pq_q5_k+0xf2c>
-	WORD $0x374034e5 // tbnz w5, #0x8, 0x1566c <pq_q5_k+0x744>
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x540053ad // b.le 0x140c8 <pq_q5_k+0xb10>
+	WORD $0x374027e5 // tbnz w5, #0x8, 0x13b54 <pq_q5_k+0x59c>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xaa1a03ec // mov x12, x26
+	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x5400334b // b.lt 0x15654 <pq_q5_k+0x72c>
+	WORD $0x540026ab // b.lt 0x13b44 <pq_q5_k+0x58c>
 	WORD $0xaa0003e6 // mov x6, x0
 	WORD $0xaa0103e7 // mov x7, x1
 	WORD $0xaa0403f3 // mov x19, x4
@@ -5145,1402 +3514,1057 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x2a1f03f4 // mov w20, wzr
 	WORD $0x6d4244c7 // ldp d7, d17, [x6, #0x20]
 	WORD $0x6d4150d2 // ldp d18, d20, [x6, #0x10]
-	WORD $0x6d4308d3 // ldp d19, d2, [x6, #0x30]
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x0e2178ea // fcvtl v10.4s, v7.4h
-	WORD $0x0e217a0f // fcvtl v15.4s, v16.4h
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
-	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x6d4354d3 // ldp d19, d21, [x6, #0x30]
+	WORD $0x0e2178db // fcvtl v27.4s, v6.4h
+	WORD $0x0e2178f8 // fcvtl v24.4s, v7.4h
+	WORD $0x0e217a1c // fcvtl v28.4s, v16.4h
+	WORD $0x0e217a3a // fcvtl v26.4s, v17.4h
+	WORD $0x0e217a5d // fcvtl v29.4s, v18.4h
+	WORD $0x0e217a9f // fcvtl v31.4s, v20.4h
 	WORD $0x910100c6 // add x6, x6, #0x40
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x0e217850 // fcvtl v16.4s, v2.4h
-	WORD $0x3d800be6 // str q6, [sp, #0x20]
-	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x0e217a7e // fcvtl v30.4s, v19.4h
+	WORD $0x0e217ab7 // fcvtl v23.4s, v21.4h
+	WORD $0xad03eff8 // stp q24, q27, [sp, #0x70]
+	WORD $0xad02ebfd // stp q29, q26, [sp, #0x50]
+	WORD $0xad01fbff // stp q31, q30, [sp, #0x30]
+	WORD $0x3d800bf7 // str q23, [sp, #0x20]
+	WORD $0xaa1f03f0 // mov x16, xzr
 	WORD $0x910100d5 // add x21, x6, #0x40
 	WORD $0x52800036 // mov w22, #0x1 // =1
-	WORD $0x9b115537 // madd x23, x9, x17, x21
-	WORD $0x8b0914c9 // add x9, x6, x9, lsl #5
-	WORD $0xaa0703f8 // mov x24, x7
-	WORD $0x910040fb // add x27, x7, #0x10
-	WORD $0x910050fe // add x30, x7, #0x14
-	WORD $0x910020f0 // add x16, x7, #0x8
-	WORD $0x9100412d // add x13, x9, #0x10
-	WORD $0xaa0903fa // mov x26, x9
-	WORD $0x910060ee // add x14, x7, #0x18
-	WORD $0x0ddfcb57 // ld1r { v23.2s }, [x26], #4
-	WORD $0x0d40c9b8 // ld1r { v24.2s }, [x13]
-	WORD $0x910030ed // add x13, x7, #0xc
-	WORD $0x910070fd // add x29, x7, #0x1c
-	WORD $0x91005123 // add x3, x9, #0x14
-	WORD $0xaa1703f9 // mov x25, x23
-	WORD $0x3dc00336 // ldr q22, [x25]
-	WORD $0x3dc01339 // ldr q25, [x25, #0x40]
-	WORD $0x4ddfcb1b // ld1r { v27.4s }, [x24], #4
-	WORD $0x0f08a6f7 // sshll v23.8h, v23.8b, #0x0
-	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x0f08a718 // sshll v24.8h, v24.8b, #0x0
-	WORD $0x0f10a6f7 // sshll v23.4s, v23.4h, #0x0
-	WORD $0x4e211eda // and v26.16b, v22.16b, v1.16b
+	WORD $0x9b115618 // madd x24, x16, x17, x21
+	WORD $0x8b1014dd // add x29, x6, x16, lsl #5
+	WORD $0x4ea51cba // mov v26.16b, v5.16b
+	WORD $0x4ea41c85 // mov v5.16b, v4.16b
+	WORD $0x4ea31c64 // mov v4.16b, v3.16b
+	WORD $0x4ea21c43 // mov v3.16b, v2.16b
+	WORD $0x910043b7 // add x23, x29, #0x10
+	WORD $0x910053b9 // add x25, x29, #0x14
+	WORD $0x910023bb // add x27, x29, #0x8
+	WORD $0x910063ba // add x26, x29, #0x18
+	WORD $0x910033b0 // add x16, x29, #0xc
+	WORD $0x910073be // add x30, x29, #0x1c
+	WORD $0x0ddfcba6 // ld1r { v6.2s }, [x29], #4
+	WORD $0x4ebc1f82 // mov v2.16b, v28.16b
+	WORD $0xad427b1b // ldp q27, q30, [x24, #0x40]
 	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
-	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4eb91f59 // orr v25.16b, v26.16b, v25.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x3dc01339 // ldr q25, [x25, #0x40]
-	WORD $0x3dc0033a // ldr q26, [x25]
-	WORD $0x4d40cb7b // ld1r { v27.4s }, [x27]
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4eb91f59 // orr v25.16b, v26.16b, v25.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x3dc00339 // ldr q25, [x25]
-	WORD $0x3dc0233a // ldr q26, [x25, #0x80]
-	WORD $0x4d40cb1b // ld1r { v27.4s }, [x24]
-	WORD $0x4f235739 // shl v25.4s, v25.4s, #0x3
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x3dc00339 // ldr q25, [x25]
-	WORD $0x3dc0233a // ldr q26, [x25, #0x80]
-	WORD $0x4d40cbdb // ld1r { v27.4s }, [x30]
-	WORD $0x6f3f0739 // ushr v25.4s, v25.4s, #0x1
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x3dc00339 // ldr q25, [x25]
-	WORD $0x3dc0333a // ldr q26, [x25, #0xc0]
-	WORD $0x4d40ca1b // ld1r { v27.4s }, [x16]
-	WORD $0x4f225739 // shl v25.4s, v25.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x3dc00339 // ldr q25, [x25]
-	WORD $0x3dc0333a // ldr q26, [x25, #0xc0]
-	WORD $0x4d40c9db // ld1r { v27.4s }, [x14]
-	WORD $0x6f3e0739 // ushr v25.4s, v25.4s, #0x2
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x3dc00339 // ldr q25, [x25]
-	WORD $0x3dc0433a // ldr q26, [x25, #0x100]
-	WORD $0x4d40c9bb // ld1r { v27.4s }, [x13]
-	WORD $0x4eb98739 // add v25.4s, v25.4s, v25.4s
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x3dc00339 // ldr q25, [x25]
-	WORD $0x3dc0433a // ldr q26, [x25, #0x100]
-	WORD $0x4d40cbbb // ld1r { v27.4s }, [x29]
-	WORD $0x910080f9 // add x25, x7, #0x20
-	WORD $0x6f3d0739 // ushr v25.4s, v25.4s, #0x3
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x4eb31e79 // mov v25.16b, v19.16b
-	WORD $0x4eb11e33 // mov v19.16b, v17.16b
-	WORD $0x4d40cb22 // ld1r { v2.4s }, [x25]
-	WORD $0x0d40cb5d // ld1r { v29.2s }, [x26]
-	WORD $0xaa1703fa // mov x26, x23
-	WORD $0xbd4024fa // ldr s26, [x7, #0x24]
-	WORD $0x0d40c87c // ld1r { v28.2s }, [x3]
-	WORD $0x91002123 // add x3, x9, #0x8
-	WORD $0x4eaa1d51 // mov v17.16b, v10.16b
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x3d800fe2 // str q2, [sp, #0x30]
-	WORD $0x3dc0075b // ldr q27, [x26, #0x10]
-	WORD $0x3dc0175e // ldr q30, [x26, #0x50]
-	WORD $0x4d40c8e8 // ld1r { v8.4s }, [x7]
-	WORD $0x4eb01e02 // mov v2.16b, v16.16b
-	WORD $0x4f24577b // shl v27.4s, v27.4s, #0x4
-	WORD $0x4eb41e90 // mov v16.16b, v20.16b
-	WORD $0x4eb21e54 // mov v20.16b, v18.16b
-	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
-	WORD $0x4eaf1df2 // mov v18.16b, v15.16b
-	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
-	WORD $0x0f08a79c // sshll v28.8h, v28.8b, #0x0
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0xad407308 // ldp q8, q28, [x24]
+	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
+	WORD $0xad443709 // ldp q9, q13, [x24, #0x80]
+	WORD $0xfd006fe6 // str d6, [sp, #0xd8]
 	WORD $0x4e211f7f // and v31.16b, v27.16b, v1.16b
-	WORD $0x6f00e41b // movi v27.2d, #0000000000000000
-	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
-	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
-	WORD $0x4ebe1ffe // orr v30.16b, v31.16b, v30.16b
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
-	WORD $0x3dc0175e // ldr q30, [x26, #0x50]
-	WORD $0x3dc0075f // ldr q31, [x26, #0x10]
-	WORD $0x4d40cb68 // ld1r { v8.4s }, [x27]
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x4e211fd3 // and v19.16b, v30.16b, v1.16b
+	WORD $0x4f24551d // shl v29.4s, v8.4s, #0x4
+	WORD $0x4f245792 // shl v18.4s, v28.4s, #0x4
+	WORD $0x4e201d0a // and v10.16b, v8.16b, v0.16b
+	WORD $0x4f23550c // shl v12.4s, v8.4s, #0x3
+	WORD $0x4e211d2e // and v14.16b, v9.16b, v1.16b
+	WORD $0x4f225507 // shl v7.4s, v8.4s, #0x2
+	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
+	WORD $0xad462f0f // ldp q15, q11, [x24, #0xc0]
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
 	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
-	WORD $0x4ebe1ffe // orr v30.16b, v31.16b, v30.16b
-	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
-	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
-	WORD $0x3dc0275f // ldr q31, [x26, #0x90]
-	WORD $0x4d40cb08 // ld1r { v8.4s }, [x24]
-	WORD $0x4f2357de // shl v30.4s, v30.4s, #0x3
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
-	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
-	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
-	WORD $0x3dc0275f // ldr q31, [x26, #0x90]
-	WORD $0x4d40cbc8 // ld1r { v8.4s }, [x30]
-	WORD $0x6f3f07de // ushr v30.4s, v30.4s, #0x1
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
-	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
-	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
-	WORD $0x3dc0375f // ldr q31, [x26, #0xd0]
-	WORD $0x4d40ca08 // ld1r { v8.4s }, [x16]
-	WORD $0x4f2257de // shl v30.4s, v30.4s, #0x2
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
-	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
-	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
-	WORD $0x3dc0375f // ldr q31, [x26, #0xd0]
-	WORD $0x4d40c9c8 // ld1r { v8.4s }, [x14]
-	WORD $0x6f3e07de // ushr v30.4s, v30.4s, #0x2
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
-	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
-	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
-	WORD $0x3dc0475f // ldr q31, [x26, #0x110]
-	WORD $0x4d40c9a8 // ld1r { v8.4s }, [x13]
-	WORD $0x4ebe87de // add v30.4s, v30.4s, v30.4s
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
-	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
-	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
-	WORD $0x3dc0475f // ldr q31, [x26, #0x110]
-	WORD $0x4d40cba8 // ld1r { v8.4s }, [x29]
-	WORD $0x9100613a // add x26, x9, #0x18
-	WORD $0x6f3d07de // ushr v30.4s, v30.4s, #0x3
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
-	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
-	WORD $0x0d40cb48 // ld1r { v8.2s }, [x26]
-	WORD $0xaa1703fa // mov x26, x23
-	WORD $0x0d40c86a // ld1r { v10.2s }, [x3]
-	WORD $0xbd4024ff // ldr s31, [x7, #0x24]
-	WORD $0x4d40cb3e // ld1r { v30.4s }, [x25]
-	WORD $0x3dc00b49 // ldr q9, [x26, #0x20]
-	WORD $0x3dc01b4b // ldr q11, [x26, #0x60]
-	WORD $0x4d40c8ed // ld1r { v13.4s }, [x7]
-	WORD $0x91003123 // add x3, x9, #0xc
-	WORD $0x91007129 // add x9, x9, #0x1c
-	WORD $0x4f245529 // shl v9.4s, v9.4s, #0x4
-	WORD $0x4e201d6b // and v11.16b, v11.16b, v0.16b
-	WORD $0x0f08a54a // sshll v10.8h, v10.8b, #0x0
-	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
-	WORD $0x4e211d2c // and v12.16b, v9.16b, v1.16b
-	WORD $0x6f00e409 // movi v9.2d, #0000000000000000
-	WORD $0x0f10a54a // sshll v10.4s, v10.4h, #0x0
-	WORD $0x4eab1d8b // orr v11.16b, v12.16b, v11.16b
-	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
-	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
-	WORD $0x3dc01b4b // ldr q11, [x26, #0x60]
-	WORD $0x3dc00b4c // ldr q12, [x26, #0x20]
-	WORD $0x4d40cb6d // ld1r { v13.4s }, [x27]
-	WORD $0x6f3c056b // ushr v11.4s, v11.4s, #0x4
-	WORD $0x4e211d8c // and v12.16b, v12.16b, v1.16b
-	WORD $0x4e201d6b // and v11.16b, v11.16b, v0.16b
-	WORD $0x4eab1d8b // orr v11.16b, v12.16b, v11.16b
-	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
-	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
-	WORD $0x3dc02b4c // ldr q12, [x26, #0xa0]
-	WORD $0x4d40cb0d // ld1r { v13.4s }, [x24]
-	WORD $0x4f23556b // shl v11.4s, v11.4s, #0x3
 	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
-	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
-	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
-	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
-	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
-	WORD $0x3dc02b4c // ldr q12, [x26, #0xa0]
-	WORD $0x4d40cbcd // ld1r { v13.4s }, [x30]
-	WORD $0x6f3f056b // ushr v11.4s, v11.4s, #0x1
-	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
-	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
-	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
-	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
-	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
-	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
-	WORD $0x3dc03b4c // ldr q12, [x26, #0xe0]
-	WORD $0x4d40ca0d // ld1r { v13.4s }, [x16]
-	WORD $0x4f22556b // shl v11.4s, v11.4s, #0x2
-	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
-	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
-	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
-	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
-	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
-	WORD $0x3dc03b4c // ldr q12, [x26, #0xe0]
-	WORD $0x4d40c9cd // ld1r { v13.4s }, [x14]
-	WORD $0x6f3e056b // ushr v11.4s, v11.4s, #0x2
-	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
-	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
-	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
-	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
-	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
-	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
-	WORD $0x3dc04b4c // ldr q12, [x26, #0x120]
-	WORD $0x4d40c9ad // ld1r { v13.4s }, [x13]
-	WORD $0x4eab856b // add v11.4s, v11.4s, v11.4s
-	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
-	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
-	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
-	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
-	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
-	WORD $0x3dc04b4c // ldr q12, [x26, #0x120]
-	WORD $0x4d40cbad // ld1r { v13.4s }, [x29]
-	WORD $0x6f3d056b // ushr v11.4s, v11.4s, #0x3
-	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
-	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
-	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
-	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
-	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
-	WORD $0xbd4024ec // ldr s12, [x7, #0x24]
-	WORD $0x4d40cb2b // ld1r { v11.4s }, [x25]
-	WORD $0x0d40c86f // ld1r { v15.2s }, [x3]
-	WORD $0x0d40c92d // ld1r { v13.2s }, [x9]
-	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
-	WORD $0x3dc01ee6 // ldr q6, [x23, #0x70]
-	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
-	WORD $0x52800029 // mov w9, #0x1 // =1
-	WORD $0x4f2455ce // shl v14.4s, v14.4s, #0x4
+	WORD $0x4f235795 // shl v21.4s, v28.4s, #0x3
+	WORD $0x6f3f0506 // ushr v6.4s, v8.4s, #0x1
+	WORD $0x4ebb1d4a // orr v10.16b, v10.16b, v27.16b
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x4e211df0 // and v16.16b, v15.16b, v1.16b
+	WORD $0x4ebf1fbf // orr v31.16b, v29.16b, v31.16b
+	WORD $0xad406cfd // ldp q29, q27, [x7]
+	WORD $0x4eb31e52 // orr v18.16b, v18.16b, v19.16b
+	WORD $0x6f3e0511 // ushr v17.4s, v8.4s, #0x2
+	WORD $0x6f3c05ef // ushr v15.4s, v15.4s, #0x4
+	WORD $0x4e201f94 // and v20.16b, v28.16b, v0.16b
+	WORD $0x4eae1d8c // orr v12.16b, v12.16b, v14.16b
+	WORD $0x4e211dae // and v14.16b, v13.16b, v1.16b
+	WORD $0x4f9de3f6 // sdot v22.4s, v31.16b, v29.4b[0]
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x6f3c05b3 // ushr v19.4s, v13.4s, #0x4
+	WORD $0x4e211fcd // and v13.16b, v30.16b, v1.16b
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4f9be156 // sdot v22.4s, v10.16b, v27.4b[0]
+	WORD $0xad417b1f // ldp q31, q30, [x24, #0x20]
+	WORD $0x4f9de258 // sdot v24.4s, v18.16b, v29.4b[0]
+	WORD $0xad434b0a // ldp q10, q18, [x24, #0x60]
 	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x0f08a5ef // sshll v15.8h, v15.8b, #0x0
-	WORD $0x4e211dc7 // and v7.16b, v14.16b, v1.16b
-	WORD $0x6f00e40e // movi v14.2d, #0000000000000000
-	WORD $0x0f10a5ef // sshll v15.4s, v15.4h, #0x0
-	WORD $0x4ea61ce6 // orr v6.16b, v7.16b, v6.16b
-	WORD $0x4d40c8e7 // ld1r { v7.4s }, [x7]
-	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
-	WORD $0x3dc01ee6 // ldr q6, [x23, #0x70]
-	WORD $0x3dc00ee7 // ldr q7, [x23, #0x30]
-	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
-	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
+	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
+	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
+	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
+	WORD $0x4eb01ce7 // orr v7.16b, v7.16b, v16.16b
+	WORD $0x4f2457f0 // shl v16.4s, v31.4s, #0x4
+	WORD $0x4ead1e94 // orr v20.16b, v20.16b, v13.16b
+	WORD $0x4e211d4d // and v13.16b, v10.16b, v1.16b
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x4eae1eb5 // orr v21.16b, v21.16b, v14.16b
+	WORD $0x4f2457ce // shl v14.4s, v30.4s, #0x4
+	WORD $0x4ea91cc6 // orr v6.16b, v6.16b, v9.16b
+	WORD $0x4eaf1e31 // orr v17.16b, v17.16b, v15.16b
+	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
+	WORD $0x4fbde196 // sdot v22.4s, v12.16b, v29.4b[1]
+	WORD $0x4e201fec // and v12.16b, v31.16b, v0.16b
+	WORD $0x4e211d4f // and v15.16b, v10.16b, v1.16b
+	WORD $0x4f9be298 // sdot v24.4s, v20.16b, v27.4b[0]
+	WORD $0x4e211e54 // and v20.16b, v18.16b, v1.16b
+	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x4ead1e10 // orr v16.16b, v16.16b, v13.16b
+	WORD $0x4f2357ed // shl v13.4s, v31.4s, #0x3
+	WORD $0x4fbbe0d6 // sdot v22.4s, v6.16b, v27.4b[1]
+	WORD $0x4eaf1d86 // orr v6.16b, v12.16b, v15.16b
+	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
+	WORD $0x4eb41dd4 // orr v20.16b, v14.16b, v20.16b
+	WORD $0x6f3f0789 // ushr v9.4s, v28.4s, #0x1
+	WORD $0xad453b0c // ldp q12, q14, [x24, #0xa0]
+	WORD $0x4e201dad // and v13.16b, v13.16b, v0.16b
+	WORD $0x4f9de217 // sdot v23.4s, v16.16b, v29.4b[0]
+	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
+	WORD $0x4f9de8f6 // sdot v22.4s, v7.16b, v29.4b[2]
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211d90 // and v16.16b, v12.16b, v1.16b
+	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
+	WORD $0x4f9de299 // sdot v25.4s, v20.16b, v29.4b[0]
+	WORD $0x4e201fd4 // and v20.16b, v30.16b, v0.16b
+	WORD $0x4e211e52 // and v18.16b, v18.16b, v1.16b
+	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
+	WORD $0x4f9bea36 // sdot v22.4s, v17.16b, v27.4b[2]
+	WORD $0x4f9be0d7 // sdot v23.4s, v6.16b, v27.4b[0]
+	WORD $0x4eb01db0 // orr v16.16b, v13.16b, v16.16b
+	WORD $0x4f22578d // shl v13.4s, v28.4s, #0x2
+	WORD $0x6f3f07e6 // ushr v6.4s, v31.4s, #0x1
+	WORD $0x4eb31d33 // orr v19.16b, v9.16b, v19.16b
+	WORD $0xad48270a // ldp q10, q9, [x24, #0x100]
+	WORD $0x4eb21e92 // orr v18.16b, v20.16b, v18.16b
+	WORD $0x4e211d74 // and v20.16b, v11.16b, v1.16b
+	WORD $0x4fbde217 // sdot v23.4s, v16.16b, v29.4b[1]
+	WORD $0x4e211d90 // and v16.16b, v12.16b, v1.16b
+	WORD $0x4e201db1 // and v17.16b, v13.16b, v0.16b
+	WORD $0x4f2357cd // shl v13.4s, v30.4s, #0x3
+	WORD $0x4fbde2b8 // sdot v24.4s, v21.16b, v29.4b[1]
 	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4ea61ce6 // orr v6.16b, v7.16b, v6.16b
-	WORD $0x4d40cb67 // ld1r { v7.4s }, [x27]
-	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
-	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
-	WORD $0x3dc02ee7 // ldr q7, [x23, #0xb0]
-	WORD $0x4f2354c6 // shl v6.4s, v6.4s, #0x3
+	WORD $0x4f9be259 // sdot v25.4s, v18.16b, v27.4b[0]
+	WORD $0x4ea88515 // add v21.4s, v8.4s, v8.4s
+	WORD $0x4e201dac // and v12.16b, v13.16b, v0.16b
+	WORD $0x4e211dcd // and v13.16b, v14.16b, v1.16b
+	WORD $0x4fbbe278 // sdot v24.4s, v19.16b, v27.4b[1]
+	WORD $0x4eb41e31 // orr v17.16b, v17.16b, v20.16b
+	WORD $0x6f3c0573 // ushr v19.4s, v11.4s, #0x4
+	WORD $0x6f3f07cb // ushr v11.4s, v30.4s, #0x1
+	WORD $0x4eb01cc6 // orr v6.16b, v6.16b, v16.16b
+	WORD $0x4f2257f0 // shl v16.4s, v31.4s, #0x2
+	WORD $0x4ead1d94 // orr v20.16b, v12.16b, v13.16b
+	WORD $0x6f3c05cc // ushr v12.4s, v14.4s, #0x4
+	WORD $0x6f3e0792 // ushr v18.4s, v28.4s, #0x2
+	WORD $0x4e211d47 // and v7.16b, v10.16b, v1.16b
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
+	WORD $0x4fbbe0d7 // sdot v23.4s, v6.16b, v27.4b[1]
+	WORD $0x4e201e06 // and v6.16b, v16.16b, v0.16b
+	WORD $0x4f9dea38 // sdot v24.4s, v17.16b, v29.4b[2]
+	WORD $0xad47430d // ldp q13, q16, [x24, #0xe0]
+	WORD $0x4fbde299 // sdot v25.4s, v20.16b, v29.4b[1]
+	WORD $0x4e201d74 // and v20.16b, v11.16b, v0.16b
+	WORD $0x4e211d8b // and v11.16b, v12.16b, v1.16b
+	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
+	WORD $0x4e211dae // and v14.16b, v13.16b, v1.16b
+	WORD $0x4f2257cc // shl v12.4s, v30.4s, #0x2
+	WORD $0x4ea71ea7 // orr v7.16b, v21.16b, v7.16b
+	WORD $0x4e211e15 // and v21.16b, v16.16b, v1.16b
+	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x4eab1e91 // orr v17.16b, v20.16b, v11.16b
+	WORD $0x4eb31e52 // orr v18.16b, v18.16b, v19.16b
+	WORD $0x6f3e07f3 // ushr v19.4s, v31.4s, #0x2
+	WORD $0x6f3c05ab // ushr v11.4s, v13.4s, #0x4
+	WORD $0x4eae1cc6 // orr v6.16b, v6.16b, v14.16b
+	WORD $0x4e201d94 // and v20.16b, v12.16b, v0.16b
+	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
+	WORD $0x6f3d0508 // ushr v8.4s, v8.4s, #0x3
+	WORD $0x4fbde8f6 // sdot v22.4s, v7.16b, v29.4b[3]
+	WORD $0x4fbbe239 // sdot v25.4s, v17.16b, v27.4b[1]
+	WORD $0x6f3e07d1 // ushr v17.4s, v30.4s, #0x2
+	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
+	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
+	WORD $0x4f9de8d7 // sdot v23.4s, v6.16b, v29.4b[2]
+	WORD $0x4eb51e86 // orr v6.16b, v20.16b, v21.16b
+	WORD $0x4f9bea58 // sdot v24.4s, v18.16b, v27.4b[2]
+	WORD $0xad495714 // ldp q20, q21, [x24, #0x120]
+	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
+	WORD $0x4eab1e73 // orr v19.16b, v19.16b, v11.16b
+	WORD $0x4ebc878b // add v11.4s, v28.4s, v28.4s
+	WORD $0x4f9de8d9 // sdot v25.4s, v6.16b, v29.4b[2]
+	WORD $0x4ebf87f2 // add v18.4s, v31.4s, v31.4s
+	WORD $0x4e211d46 // and v6.16b, v10.16b, v1.16b
+	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
+	WORD $0x4eb01e30 // orr v16.16b, v17.16b, v16.16b
+	WORD $0x4ebe87d1 // add v17.4s, v30.4s, v30.4s
+	WORD $0x4f9bea77 // sdot v23.4s, v19.16b, v27.4b[2]
+	WORD $0x4e201d6a // and v10.16b, v11.16b, v0.16b
+	WORD $0x4e211d2b // and v11.16b, v9.16b, v1.16b
+	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
+	WORD $0x4e211e93 // and v19.16b, v20.16b, v1.16b
+	WORD $0x6f3d079c // ushr v28.4s, v28.4s, #0x3
+	WORD $0x4f9bea19 // sdot v25.4s, v16.16b, v27.4b[2]
+	WORD $0x4e201e30 // and v16.16b, v17.16b, v0.16b
+	WORD $0x4e211eb1 // and v17.16b, v21.16b, v1.16b
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x4eab1d47 // orr v7.16b, v10.16b, v11.16b
+	WORD $0x4eb31e52 // orr v18.16b, v18.16b, v19.16b
+	WORD $0x4ea61d06 // orr v6.16b, v8.16b, v6.16b
+	WORD $0x4eb11e10 // orr v16.16b, v16.16b, v17.16b
+	WORD $0x4e201f91 // and v17.16b, v28.16b, v0.16b
+	WORD $0x4ea21c5c // mov v28.16b, v2.16b
+	WORD $0x4e211d33 // and v19.16b, v9.16b, v1.16b
+	WORD $0x4fbde8f8 // sdot v24.4s, v7.16b, v29.4b[3]
+	WORD $0x6f3d07e7 // ushr v7.4s, v31.4s, #0x3
+	WORD $0x3dc00fff // ldr q31, [sp, #0x30]
+	WORD $0x4fbbe8d6 // sdot v22.4s, v6.16b, v27.4b[3]
+	WORD $0x4fbdea19 // sdot v25.4s, v16.16b, v29.4b[3]
+	WORD $0x6f3c0690 // ushr v16.4s, v20.4s, #0x4
+	WORD $0x0d40cbb4 // ld1r { v20.2s }, [x29]
+	WORD $0x4eb31e31 // orr v17.16b, v17.16b, v19.16b
+	WORD $0x6f3d07c6 // ushr v6.4s, v30.4s, #0x3
+	WORD $0x6f3c06b3 // ushr v19.4s, v21.4s, #0x4
+	WORD $0xfd406ff5 // ldr d21, [sp, #0xd8]
 	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
-	WORD $0x4d40cb07 // ld1r { v7.4s }, [x24]
-	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
-	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
-	WORD $0x3dc02ee7 // ldr q7, [x23, #0xb0]
-	WORD $0x6f3f04c6 // ushr v6.4s, v6.4s, #0x1
-	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
-	WORD $0x4d40cbc7 // ld1r { v7.4s }, [x30]
-	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
-	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
-	WORD $0x3dc03ee7 // ldr q7, [x23, #0xf0]
-	WORD $0x4f2254c6 // shl v6.4s, v6.4s, #0x2
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
-	WORD $0x4d40ca07 // ld1r { v7.4s }, [x16]
-	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
-	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
-	WORD $0x3dc03ee7 // ldr q7, [x23, #0xf0]
-	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
-	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
-	WORD $0x4d40c9c7 // ld1r { v7.4s }, [x14]
-	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
-	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
-	WORD $0x3dc04ee7 // ldr q7, [x23, #0x130]
-	WORD $0x4ea684c6 // add v6.4s, v6.4s, v6.4s
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
-	WORD $0x4d40c9a7 // ld1r { v7.4s }, [x13]
-	WORD $0x2a1603ed // mov w13, w22
+	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
+	WORD $0x4fbdea57 // sdot v23.4s, v18.16b, v29.4b[3]
+	WORD $0x0d40caf2 // ld1r { v18.2s }, [x23]
+	WORD $0x2a1603f7 // mov w23, w22
+	WORD $0xad4277fe // ldp q30, q29, [sp, #0x40]
 	WORD $0x2a1f03f6 // mov w22, wzr
-	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
-	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
-	WORD $0x3dc04ee7 // ldr q7, [x23, #0x130]
-	WORD $0x6f3d04c6 // ushr v6.4s, v6.4s, #0x3
-	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
-	WORD $0x4d40cba7 // ld1r { v7.4s }, [x29]
-	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
-	WORD $0x4e21db06 // scvtf v6.4s, v24.4s
-	WORD $0x3dc00bf8 // ldr q24, [sp, #0x20]
-	WORD $0x0f08a507 // sshll v7.8h, v8.8b, #0x0
-	WORD $0x4e21d9e8 // scvtf v8.4s, v15.4s
-	WORD $0x4eb21e4f // mov v15.16b, v18.16b
-	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
-	WORD $0x0f08a5b8 // sshll v24.8h, v13.8b, #0x0
-	WORD $0x4eb41e92 // mov v18.16b, v20.16b
-	WORD $0x4eb01e14 // mov v20.16b, v16.16b
-	WORD $0x4e21d9cd // scvtf v13.4s, v14.4s
-	WORD $0x6e3dddfd // fmul v29.4s, v15.4s, v29.4s
+	WORD $0x4fbbea38 // sdot v24.4s, v17.16b, v27.4b[3]
+	WORD $0x0d40cb71 // ld1r { v17.2s }, [x27]
+	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
+	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
+	WORD $0x4eb01ce7 // orr v7.16b, v7.16b, v16.16b
+	WORD $0x0d40ca10 // ld1r { v16.2s }, [x16]
+	WORD $0x910080f0 // add x16, x7, #0x20
+	WORD $0x0f08a6b5 // sshll v21.8h, v21.8b, #0x0
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
+	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
+	WORD $0x4eb31cc6 // orr v6.16b, v6.16b, v19.16b
+	WORD $0x0d40cb33 // ld1r { v19.2s }, [x25]
+	WORD $0x4fbbe8f7 // sdot v23.4s, v7.16b, v27.4b[3]
+	WORD $0x0d40cb47 // ld1r { v7.2s }, [x26]
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
+	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
+	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
+	WORD $0x4fbbe8d9 // sdot v25.4s, v6.16b, v27.4b[3]
+	WORD $0x0d40cbc6 // ld1r { v6.2s }, [x30]
+	WORD $0x3dc023fb // ldr q27, [sp, #0x80]
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x0f08a4e7 // sshll v7.8h, v7.8b, #0x0
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x0f08a4c6 // sshll v6.8h, v6.8b, #0x0
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
 	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
-	WORD $0x4ea21c50 // mov v16.16b, v2.16b
-	WORD $0x6e2ade4a // fmul v10.4s, v18.4s, v10.4s
-	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
-	WORD $0x6e28de88 // fmul v8.4s, v20.4s, v8.4s
-	WORD $0x6e36def6 // fmul v22.4s, v23.4s, v22.4s
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x4e21db17 // scvtf v23.4s, v24.4s
-	WORD $0x6e3bdfb8 // fmul v24.4s, v29.4s, v27.4s
-	WORD $0x6e29dd5b // fmul v27.4s, v10.4s, v9.4s
-	WORD $0x4eb11e2a // mov v10.16b, v17.16b
-	WORD $0x4eb31e71 // mov v17.16b, v19.16b
-	WORD $0x6e2ddd1d // fmul v29.4s, v8.4s, v13.4s
-	WORD $0xbd4024e8 // ldr s8, [x7, #0x24]
-	WORD $0x4e21d989 // scvtf v9.4s, v12.4s
-	WORD $0x6e27df27 // fmul v7.4s, v25.4s, v7.4s
-	WORD $0x4eb91f33 // mov v19.16b, v25.16b
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x0f10a4c6 // sshll v6.4s, v6.4h, #0x0
+	WORD $0x6e35df75 // fmul v21.4s, v27.4s, v21.4s
+	WORD $0x6e34df94 // fmul v20.4s, v28.4s, v20.4s
+	WORD $0x6e31dfb1 // fmul v17.4s, v29.4s, v17.4s
+	WORD $0x4ea31c62 // mov v2.16b, v3.16b
+	WORD $0x4ea41c83 // mov v3.16b, v4.16b
+	WORD $0x4ea51ca4 // mov v4.16b, v5.16b
+	WORD $0x4eba1f45 // mov v5.16b, v26.16b
+	WORD $0xbd4024fa // ldr s26, [x7, #0x24]
 	WORD $0x9100c0e7 // add x7, x7, #0x30
-	WORD $0x6e26dd46 // fmul v6.4s, v10.4s, v6.4s
-	WORD $0x6e3cde3c // fmul v28.4s, v17.4s, v28.4s
-	WORD $0x6e37dc57 // fmul v23.4s, v2.4s, v23.4s
-	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
-	WORD $0x3dc00fe2 // ldr q2, [sp, #0x30]
-	WORD $0x4f8950fb // fmls v27.4s, v7.4s, v9.s[0]
-	WORD $0x4f9a50d6 // fmls v22.4s, v6.4s, v26.s[0]
-	WORD $0x4f9f5398 // fmls v24.4s, v28.4s, v31.s[0]
-	WORD $0x4d40cb26 // ld1r { v6.4s }, [x25]
-	WORD $0x4f8852fd // fmls v29.4s, v23.4s, v8.s[0]
-	WORD $0x4e3bcd64 // fmla v4.4s, v11.4s, v27.4s
-	WORD $0x4e36cc55 // fmla v21.4s, v2.4s, v22.4s
-	WORD $0x4e38cfc3 // fmla v3.4s, v30.4s, v24.4s
-	WORD $0x4e3dccc5 // fmla v5.4s, v6.4s, v29.4s
-	WORD $0x3707d06d // tbnz w13, #0x0, 0x15044 <pq_q5_k+0x11c>
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e30dff0 // fmul v16.4s, v31.4s, v16.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x6e38de94 // fmul v20.4s, v20.4s, v24.4s
+	WORD $0x3dc01ff8 // ldr q24, [sp, #0x70]
+	WORD $0x4e21db56 // scvtf v22.4s, v26.4s
+	WORD $0x3dc01bfa // ldr q26, [sp, #0x60]
+	WORD $0x6e37de31 // fmul v17.4s, v17.4s, v23.4s
+	WORD $0x3dc00bf7 // ldr q23, [sp, #0x20]
+	WORD $0x6e32df12 // fmul v18.4s, v24.4s, v18.4s
+	WORD $0x6e33df53 // fmul v19.4s, v26.4s, v19.4s
+	WORD $0x6e27dfc7 // fmul v7.4s, v30.4s, v7.4s
+	WORD $0x6e26dee6 // fmul v6.4s, v23.4s, v6.4s
+	WORD $0x6e39de10 // fmul v16.4s, v16.4s, v25.4s
+	WORD $0x4f965255 // fmls v21.4s, v18.4s, v22.s[0]
+	WORD $0x4f965274 // fmls v20.4s, v19.4s, v22.s[0]
+	WORD $0x4d40ca12 // ld1r { v18.4s }, [x16]
+	WORD $0x4f9650f1 // fmls v17.4s, v7.4s, v22.s[0]
+	WORD $0x4f9650d0 // fmls v16.4s, v6.4s, v22.s[0]
+	WORD $0x52800030 // mov w16, #0x1 // =1
+	WORD $0x4e35ce42 // fmla v2.4s, v18.4s, v21.4s
+	WORD $0x4e34ce43 // fmla v3.4s, v18.4s, v20.4s
+	WORD $0x4e31ce44 // fmla v4.4s, v18.4s, v17.4s
+	WORD $0x4e30ce45 // fmla v5.4s, v18.4s, v16.4s
+	WORD $0x3707dd77 // tbnz w23, #0x0, 0x136d4 <pq_q5_k+0x11c>
 	WORD $0x11000694 // add w20, w20, #0x1
 	WORD $0x910b00c6 // add x6, x6, #0x2c0
 	WORD $0x7100129f // cmp w20, #0x4
-	WORD $0x54ffcf81 // b.ne 0x15038 <pq_q5_k+0x110>
+	WORD $0x54ffdc81 // b.ne 0x136c8 <pq_q5_k+0x110>
 	WORD $0xf1002273 // subs x19, x19, #0x8
-	WORD $0x54ffcd6c // b.gt 0x14ffc <pq_q5_k+0xd4>
-	WORD $0xaa0c03fa // mov x26, x12
-	WORD $0xf9400fec // ldr x12, [sp, #0x18]
-	WORD $0xb4ffcb2f // cbz x15, 0x14fc0 <pq_q5_k+0x98>
-	WORD $0xad000c55 // stp q21, q3, [x2]
+	WORD $0x54ffda0c // b.gt 0x13680 <pq_q5_k+0xc8>
+	WORD $0xb4ffd82f // cbz x15, 0x13648 <pq_q5_k+0x90>
+	WORD $0xad000c42 // stp q2, q3, [x2]
 	WORD $0xad011444 // stp q4, q5, [x2, #0x20]
-	WORD $0x17fffe56 // b 0x14fc0 <pq_q5_k+0x98>
+	WORD $0x17fffebe // b 0x13648 <pq_q5_k+0x90>
 	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0x14000004 // b 0x15680 <pq_q5_k+0x758>
+	WORD $0x14000004 // b 0x13b68 <pq_q5_k+0x5b0>
 	WORD $0x910004c6 // add x6, x6, #0x1
 	WORD $0xf10010df // cmp x6, #0x4
-	WORD $0x54ffca20 // b.eq 0x14fc0 <pq_q5_k+0x98>
+	WORD $0x54ffd720 // b.eq 0x13648 <pq_q5_k+0x90>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xd37cecc7 // lsl x7, x6, #4
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x54001ccd // b.le 0x15a30 <pq_q5_k+0xb08>
+	WORD $0x5400132d // b.le 0x13de4 <pq_q5_k+0x82c>
 	WORD $0xd37ef4d3 // lsl x19, x6, #2
 	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
 	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0x8b060e89 // add x9, x20, x6, lsl #3
+	WORD $0x8b060e90 // add x16, x20, x6, lsl #3
 	WORD $0x2a1f03f7 // mov w23, wzr
 	WORD $0x91010294 // add x20, x20, #0x40
-	WORD $0xfd400126 // ldr d6, [x9]
-	WORD $0xfd401127 // ldr d7, [x9, #0x20]
+	WORD $0xfd400206 // ldr d6, [x16]
+	WORD $0xfd401207 // ldr d7, [x16, #0x20]
 	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
 	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x8b13028d // add x13, x20, x19
-	WORD $0x9101028e // add x14, x20, #0x40
-	WORD $0x52800030 // mov w16, #0x1 // =1
-	WORD $0x9b113938 // madd x24, x9, x17, x14
-	WORD $0x8b0915a9 // add x9, x13, x9, lsl #5
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x8b070290 // add x16, x20, x7
+	WORD $0xaa1f03fb // mov x27, xzr
+	WORD $0x8b130298 // add x24, x20, x19
+	WORD $0x91010219 // add x25, x16, #0x40
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x9b116770 // madd x16, x27, x17, x25
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
 	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x91004123 // add x3, x9, #0x10
-	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
-	WORD $0x0d40c874 // ld1r { v20.2s }, [x3]
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc00130 // ldr q16, [x9]
-	WORD $0x3dc01131 // ldr q17, [x9, #0x40]
-	WORD $0xaa1503e9 // mov x9, x21
-	WORD $0x910082a3 // add x3, x21, #0x20
-	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
-	WORD $0x4f245610 // shl v16.4s, v16.4s, #0x4
-	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
-	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
-	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
-	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
-	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4eb11e16 // orr v22.16b, v16.16b, v17.16b
-	WORD $0x4ddfc930 // ld1r { v16.4s }, [x9], #4
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e9096d5 // sdot v21.4s, v22.16b, v16.16b
-	WORD $0x6e32dcd2 // fmul v18.4s, v6.4s, v18.4s
-	WORD $0x4d40c870 // ld1r { v16.4s }, [x3]
-	WORD $0x910102a3 // add x3, x21, #0x40
-	WORD $0x6e34dcf4 // fmul v20.4s, v7.4s, v20.4s
-	WORD $0x4e9096d3 // sdot v19.4s, v22.16b, v16.16b
-	WORD $0x4d40c870 // ld1r { v16.4s }, [x3]
-	WORD $0x910182a3 // add x3, x21, #0x60
-	WORD $0x4e9096d1 // sdot v17.4s, v22.16b, v16.16b
+	WORD $0xad4056b7 // ldp q23, q21, [x21]
+	WORD $0xad415aba // ldp q26, q22, [x21, #0x20]
+	WORD $0x8b1b171b // add x27, x24, x27, lsl #5
+	WORD $0x910422bd // add x29, x21, #0x108
+	WORD $0x3dc00214 // ldr q20, [x16]
+	WORD $0x3dc01218 // ldr q24, [x16, #0x40]
+	WORD $0x3dc0221f // ldr q31, [x16, #0x80]
+	WORD $0x4f245690 // shl v16.4s, v20.4s, #0x4
+	WORD $0x4e211f19 // and v25.16b, v24.16b, v1.16b
+	WORD $0x6f3c071d // ushr v29.4s, v24.4s, #0x4
+	WORD $0x4e201e88 // and v8.16b, v20.16b, v0.16b
+	WORD $0x4f235689 // shl v9.4s, v20.4s, #0x3
+	WORD $0x6f3f068a // ushr v10.4s, v20.4s, #0x1
+	WORD $0x4e201e1b // and v27.16b, v16.16b, v0.16b
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b070303 // add x3, x24, x7
-	WORD $0x3dc01076 // ldr q22, [x3, #0x40]
-	WORD $0x3dc00077 // ldr q23, [x3]
-	WORD $0x910042a3 // add x3, x21, #0x10
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9100c2a3 // add x3, x21, #0x30
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910142a3 // add x3, x21, #0x50
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9101c2a3 // add x3, x21, #0x70
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b070303 // add x3, x24, x7
-	WORD $0x3dc00076 // ldr q22, [x3]
-	WORD $0x3dc02077 // ldr q23, [x3, #0x80]
-	WORD $0x910412a3 // add x3, x21, #0x104
-	WORD $0x4f2356d6 // shl v22.4s, v22.4s, #0x3
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910092a9 // add x9, x21, #0x24
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910112a9 // add x9, x21, #0x44
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910192a9 // add x9, x21, #0x64
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
-	WORD $0x910052a9 // add x9, x21, #0x14
-	WORD $0x6f3f06d6 // ushr v22.4s, v22.4s, #0x1
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9100d2a9 // add x9, x21, #0x34
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910152a9 // add x9, x21, #0x54
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9101d2a9 // add x9, x21, #0x74
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc03137 // ldr q23, [x9, #0xc0]
-	WORD $0x910022a9 // add x9, x21, #0x8
-	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9100a2a9 // add x9, x21, #0x28
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910122a9 // add x9, x21, #0x48
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9101a2a9 // add x9, x21, #0x68
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc03137 // ldr q23, [x9, #0xc0]
-	WORD $0x910062a9 // add x9, x21, #0x18
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9100e2a9 // add x9, x21, #0x38
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910162a9 // add x9, x21, #0x58
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9101e2a9 // add x9, x21, #0x78
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
-	WORD $0x910032a9 // add x9, x21, #0xc
-	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9100b2a9 // add x9, x21, #0x2c
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910132a9 // add x9, x21, #0x4c
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9101b2a9 // add x9, x21, #0x6c
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
-	WORD $0x910072a9 // add x9, x21, #0x1c
-	WORD $0x6f3d06d6 // ushr v22.4s, v22.4s, #0x3
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9100f2a9 // add x9, x21, #0x3c
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910172a9 // add x9, x21, #0x5c
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9101f2a9 // add x9, x21, #0x7c
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4eb91f7e // orr v30.16b, v27.16b, v25.16b
+	WORD $0xad4262bb // ldp q27, q24, [x21, #0x40]
+	WORD $0xad4366bc // ldp q28, q25, [x21, #0x60]
+	WORD $0x4ebd1d1d // orr v29.16b, v8.16b, v29.16b
+	WORD $0x4e201d28 // and v8.16b, v9.16b, v0.16b
+	WORD $0x4f225689 // shl v9.4s, v20.4s, #0x2
+	WORD $0x4f97e3d2 // sdot v18.4s, v30.16b, v23.4b[0]
+	WORD $0x4f9ae3d3 // sdot v19.4s, v30.16b, v26.4b[0]
+	WORD $0x4f9be3d1 // sdot v17.4s, v30.16b, v27.4b[0]
+	WORD $0x4f9ce3d0 // sdot v16.4s, v30.16b, v28.4b[0]
+	WORD $0x4e211ffe // and v30.16b, v31.16b, v1.16b
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x4f95e3b2 // sdot v18.4s, v29.16b, v21.4b[0]
+	WORD $0x4f96e3b3 // sdot v19.4s, v29.16b, v22.4b[0]
+	WORD $0x4f98e3b1 // sdot v17.4s, v29.16b, v24.4b[0]
+	WORD $0x4f99e3b0 // sdot v16.4s, v29.16b, v25.4b[0]
+	WORD $0x4ebe1d1d // orr v29.16b, v8.16b, v30.16b
+	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
+	WORD $0x4e201d48 // and v8.16b, v10.16b, v0.16b
+	WORD $0x3dc0321e // ldr q30, [x16, #0xc0]
+	WORD $0x4fb7e3b2 // sdot v18.4s, v29.16b, v23.4b[1]
+	WORD $0x4fbae3b3 // sdot v19.4s, v29.16b, v26.4b[1]
+	WORD $0x4fbbe3b1 // sdot v17.4s, v29.16b, v27.4b[1]
+	WORD $0x4fbce3b0 // sdot v16.4s, v29.16b, v28.4b[1]
+	WORD $0x4ebf1d1d // orr v29.16b, v8.16b, v31.16b
+	WORD $0x4e211fdf // and v31.16b, v30.16b, v1.16b
+	WORD $0x6f3e0688 // ushr v8.4s, v20.4s, #0x2
+	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4eb4868a // add v10.4s, v20.4s, v20.4s
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
+	WORD $0x4fb5e3b2 // sdot v18.4s, v29.16b, v21.4b[1]
+	WORD $0x4fb6e3b3 // sdot v19.4s, v29.16b, v22.4b[1]
+	WORD $0x4fb8e3b1 // sdot v17.4s, v29.16b, v24.4b[1]
+	WORD $0x4fb9e3b0 // sdot v16.4s, v29.16b, v25.4b[1]
+	WORD $0x0d40cb7d // ld1r { v29.2s }, [x27]
+	WORD $0x4ebf1d3f // orr v31.16b, v9.16b, v31.16b
+	WORD $0x3dc04209 // ldr q9, [x16, #0x100]
+	WORD $0x4ebe1d1e // orr v30.16b, v8.16b, v30.16b
+	WORD $0x4e211d28 // and v8.16b, v9.16b, v1.16b
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f3d0694 // ushr v20.4s, v20.4s, #0x3
+	WORD $0x4f97ebf2 // sdot v18.4s, v31.16b, v23.4b[2]
+	WORD $0x4f9aebf3 // sdot v19.4s, v31.16b, v26.4b[2]
+	WORD $0x4f9bebf1 // sdot v17.4s, v31.16b, v27.4b[2]
+	WORD $0x9100437b // add x27, x27, #0x10
+	WORD $0x4f9cebf0 // sdot v16.4s, v31.16b, v28.4b[2]
+	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
+	WORD $0x0d40cb7f // ld1r { v31.2s }, [x27]
+	WORD $0x4f95ebd2 // sdot v18.4s, v30.16b, v21.4b[2]
+	WORD $0x4f96ebd3 // sdot v19.4s, v30.16b, v22.4b[2]
+	WORD $0x4f98ebd1 // sdot v17.4s, v30.16b, v24.4b[2]
+	WORD $0x4f99ebd0 // sdot v16.4s, v30.16b, v25.4b[2]
+	WORD $0x4ea81d5e // orr v30.16b, v10.16b, v8.16b
+	WORD $0x4e211d28 // and v8.16b, v9.16b, v1.16b
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
+	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
+	WORD $0x4ea81e94 // orr v20.16b, v20.16b, v8.16b
+	WORD $0x4fb7ebd2 // sdot v18.4s, v30.16b, v23.4b[3]
+	WORD $0x4fbaebd3 // sdot v19.4s, v30.16b, v26.4b[3]
+	WORD $0x4fbbebd1 // sdot v17.4s, v30.16b, v27.4b[3]
+	WORD $0x4fbcebd0 // sdot v16.4s, v30.16b, v28.4b[3]
+	WORD $0x4e21dbba // scvtf v26.4s, v29.4s
+	WORD $0x0f10a7f7 // sshll v23.4s, v31.4h, #0x0
+	WORD $0x4fb5ea92 // sdot v18.4s, v20.16b, v21.4b[3]
+	WORD $0x4fb6ea93 // sdot v19.4s, v20.16b, v22.4b[3]
+	WORD $0x4fb8ea91 // sdot v17.4s, v20.16b, v24.4b[3]
+	WORD $0x4fb9ea90 // sdot v16.4s, v20.16b, v25.4b[3]
+	WORD $0x4e21daf6 // scvtf v22.4s, v23.4s
+	WORD $0x6e3adcd7 // fmul v23.4s, v6.4s, v26.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x6e35de55 // fmul v21.4s, v18.4s, v21.4s
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910402a9 // add x9, x21, #0x100
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e33de53 // fmul v19.4s, v18.4s, v19.4s
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0xbd4122b6 // ldr s22, [x21, #0x120]
-	WORD $0xbd4126b7 // ldr s23, [x21, #0x124]
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0xbd4122b4 // ldr s20, [x21, #0x120]
+	WORD $0xbd4126b5 // ldr s21, [x21, #0x124]
 	WORD $0xbd412ab8 // ldr s24, [x21, #0x128]
 	WORD $0xbd412eb9 // ldr s25, [x21, #0x12c]
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
+	WORD $0x910402b0 // add x16, x21, #0x100
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e36dcf6 // fmul v22.4s, v7.4s, v22.4s
 	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x6e30de50 // fmul v16.4s, v18.4s, v16.4s
-	WORD $0x4e21db32 // scvtf v18.4s, v25.4s
-	WORD $0x4f965295 // fmls v21.4s, v20.4s, v22.s[0]
-	WORD $0x4f975293 // fmls v19.4s, v20.4s, v23.s[0]
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x4f985291 // fmls v17.4s, v20.4s, v24.s[0]
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910422a9 // add x9, x21, #0x108
-	WORD $0x910432a3 // add x3, x21, #0x10c
+	WORD $0x6e32def2 // fmul v18.4s, v23.4s, v18.4s
+	WORD $0x6e33def3 // fmul v19.4s, v23.4s, v19.4s
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e31def1 // fmul v17.4s, v23.4s, v17.4s
+	WORD $0x6e30def0 // fmul v16.4s, v23.4s, v16.4s
+	WORD $0x910412bb // add x27, x21, #0x104
+	WORD $0x4d40ca17 // ld1r { v23.4s }, [x16]
+	WORD $0x910432b0 // add x16, x21, #0x10c
 	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x4f925290 // fmls v16.4s, v20.4s, v18.s[0]
-	WORD $0x4d40c932 // ld1r { v18.4s }, [x9]
-	WORD $0x4d40c874 // ld1r { v20.4s }, [x3]
-	WORD $0x4e35cec5 // fmla v5.4s, v22.4s, v21.4s
-	WORD $0x4e33cee4 // fmla v4.4s, v23.4s, v19.4s
-	WORD $0x2a1003e3 // mov w3, w16
-	WORD $0x52800029 // mov w9, #0x1 // =1
-	WORD $0x2a1f03f0 // mov w16, wzr
-	WORD $0x4e31ce43 // fmla v3.4s, v18.4s, v17.4s
-	WORD $0x4e30ce82 // fmla v2.4s, v20.4s, v16.4s
-	WORD $0x3707e623 // tbnz w3, #0x0, 0x156d8 <pq_q5_k+0x7b0>
+	WORD $0x4f9452d2 // fmls v18.4s, v22.4s, v20.s[0]
+	WORD $0x4f9552d3 // fmls v19.4s, v22.4s, v21.s[0]
+	WORD $0x4d40cb74 // ld1r { v20.4s }, [x27]
+	WORD $0x4f9852d1 // fmls v17.4s, v22.4s, v24.s[0]
+	WORD $0x4f9952d0 // fmls v16.4s, v22.4s, v25.s[0]
+	WORD $0x4d40cbb5 // ld1r { v21.4s }, [x29]
+	WORD $0x4d40ca16 // ld1r { v22.4s }, [x16]
+	WORD $0x2a1a03f0 // mov w16, w26
+	WORD $0x5280003b // mov w27, #0x1 // =1
+	WORD $0x2a1f03fa // mov w26, wzr
+	WORD $0x4e32cee5 // fmla v5.4s, v23.4s, v18.4s
+	WORD $0x4e33ce84 // fmla v4.4s, v20.4s, v19.4s
+	WORD $0x4e31cea3 // fmla v3.4s, v21.4s, v17.4s
+	WORD $0x4e30cec2 // fmla v2.4s, v22.4s, v16.4s
+	WORD $0x3707eff0 // tbnz w16, #0x0, 0x13bc4 <pq_q5_k+0x60c>
 	WORD $0x110006f7 // add w23, w23, #0x1
 	WORD $0x910b0294 // add x20, x20, #0x2c0
 	WORD $0x710012ff // cmp w23, #0x4
-	WORD $0x54ffe521 // b.ne 0x156c8 <pq_q5_k+0x7a0>
+	WORD $0x54ffeec1 // b.ne 0x13bb0 <pq_q5_k+0x5f8>
 	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x54ffe40c // b.gt 0x156ac <pq_q5_k+0x784>
-	WORD $0xb4ffe22f // cbz x15, 0x15674 <pq_q5_k+0x74c>
+	WORD $0x54ffedac // b.gt 0x13b94 <pq_q5_k+0x5dc>
+	WORD $0xb4ffebcf // cbz x15, 0x13b5c <pq_q5_k+0x5a4>
 	WORD $0x8b070053 // add x19, x2, x7
 	WORD $0xf10009ff // cmp x15, #0x2
 	WORD $0x3d800265 // str q5, [x19]
-	WORD $0x54ffe1a3 // b.lo 0x15674 <pq_q5_k+0x74c>
+	WORD $0x54ffeb43 // b.lo 0x13b5c <pq_q5_k+0x5a4>
 	WORD $0xf1000dff // cmp x15, #0x3
 	WORD $0x3caa6a64 // str q4, [x19, x10]
-	WORD $0x54ffe143 // b.lo 0x15674 <pq_q5_k+0x74c>
+	WORD $0x54ffeae3 // b.lo 0x13b5c <pq_q5_k+0x5a4>
 	WORD $0xf10011ff // cmp x15, #0x4
 	WORD $0x3cab6a63 // str q3, [x19, x11]
-	WORD $0x54ffe0e3 // b.lo 0x15674 <pq_q5_k+0x74c>
+	WORD $0x54ffea83 // b.lo 0x13b5c <pq_q5_k+0x5a4>
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3cac6a62 // str q2, [x19, x12]
-	WORD $0x54ffe083 // b.lo 0x15674 <pq_q5_k+0x74c>
+	WORD $0x54ffea23 // b.lo 0x13b5c <pq_q5_k+0x5a4>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x54001ceb // b.lt 0x15e18 <pq_q5_k+0xef0>
+	WORD $0x5400132b // b.lt 0x14094 <pq_q5_k+0xadc>
 	WORD $0xd37ef4d4 // lsl x20, x6, #2
 	WORD $0xaa0003f5 // mov x21, x0
 	WORD $0xaa0103f6 // mov x22, x1
 	WORD $0xaa0403f7 // mov x23, x4
-	WORD $0x8b060ea9 // add x9, x21, x6, lsl #3
+	WORD $0x8b060eb0 // add x16, x21, x6, lsl #3
 	WORD $0x2a1f03f8 // mov w24, wzr
 	WORD $0x910102b5 // add x21, x21, #0x40
-	WORD $0xfd400126 // ldr d6, [x9]
-	WORD $0xfd401127 // ldr d7, [x9, #0x20]
+	WORD $0xfd400206 // ldr d6, [x16]
+	WORD $0xfd401207 // ldr d7, [x16, #0x20]
 	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
 	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x8b1402ad // add x13, x21, x20
-	WORD $0x910102ae // add x14, x21, #0x40
-	WORD $0x52800030 // mov w16, #0x1 // =1
-	WORD $0x9b113939 // madd x25, x9, x17, x14
-	WORD $0x8b0915a9 // add x9, x13, x9, lsl #5
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0x91004123 // add x3, x9, #0x10
-	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
-	WORD $0x0d40c873 // ld1r { v19.2s }, [x3]
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc00130 // ldr q16, [x9]
-	WORD $0x3dc01131 // ldr q17, [x9, #0x40]
-	WORD $0x910202c9 // add x9, x22, #0x80
-	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
-	WORD $0x910452c3 // add x3, x22, #0x114
-	WORD $0x4f245610 // shl v16.4s, v16.4s, #0x4
-	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
-	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
-	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
-	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
-	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4eb11e16 // orr v22.16b, v16.16b, v17.16b
-	WORD $0x4d40c930 // ld1r { v16.4s }, [x9]
-	WORD $0x910282c9 // add x9, x22, #0xa0
+	WORD $0x8b0702b0 // add x16, x21, x7
+	WORD $0xaa1f03fd // mov x29, xzr
+	WORD $0x8b1402b9 // add x25, x21, x20
+	WORD $0x9101021a // add x26, x16, #0x40
+	WORD $0x5280003b // mov w27, #0x1 // =1
+	WORD $0x9b116bb0 // madd x16, x29, x17, x26
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e9096d5 // sdot v21.4s, v22.16b, v16.16b
-	WORD $0x6e32dcd2 // fmul v18.4s, v6.4s, v18.4s
-	WORD $0x4d40c930 // ld1r { v16.4s }, [x9]
-	WORD $0x910302c9 // add x9, x22, #0xc0
-	WORD $0x6e33dcf3 // fmul v19.4s, v7.4s, v19.4s
-	WORD $0x4e9096d4 // sdot v20.4s, v22.16b, v16.16b
-	WORD $0x4d40c930 // ld1r { v16.4s }, [x9]
-	WORD $0x910382c9 // add x9, x22, #0xe0
-	WORD $0x4e9096d1 // sdot v17.4s, v22.16b, v16.16b
+	WORD $0xad4456d7 // ldp q23, q21, [x22, #0x80]
+	WORD $0xad455ada // ldp q26, q22, [x22, #0xa0]
+	WORD $0x8b1d173d // add x29, x25, x29, lsl #5
+	WORD $0x910462de // add x30, x22, #0x118
+	WORD $0x910472ce // add x14, x22, #0x11c
+	WORD $0x3dc00214 // ldr q20, [x16]
+	WORD $0x3dc01218 // ldr q24, [x16, #0x40]
+	WORD $0x3dc0221f // ldr q31, [x16, #0x80]
+	WORD $0x4f245690 // shl v16.4s, v20.4s, #0x4
+	WORD $0x4e211f19 // and v25.16b, v24.16b, v1.16b
+	WORD $0x6f3c071d // ushr v29.4s, v24.4s, #0x4
+	WORD $0x4e201e88 // and v8.16b, v20.16b, v0.16b
+	WORD $0x4f235689 // shl v9.4s, v20.4s, #0x3
+	WORD $0x6f3f068a // ushr v10.4s, v20.4s, #0x1
+	WORD $0x4e201e1b // and v27.16b, v16.16b, v0.16b
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
-	WORD $0x3dc00137 // ldr q23, [x9]
-	WORD $0x910242c9 // add x9, x22, #0x90
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9102c2c9 // add x9, x22, #0xb0
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910342c9 // add x9, x22, #0xd0
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9103c2c9 // add x9, x22, #0xf0
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
-	WORD $0x910212c9 // add x9, x22, #0x84
-	WORD $0x4f2356d6 // shl v22.4s, v22.4s, #0x3
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910292c9 // add x9, x22, #0xa4
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910312c9 // add x9, x22, #0xc4
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910392c9 // add x9, x22, #0xe4
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
-	WORD $0x910252c9 // add x9, x22, #0x94
-	WORD $0x6f3f06d6 // ushr v22.4s, v22.4s, #0x1
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9102d2c9 // add x9, x22, #0xb4
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910352c9 // add x9, x22, #0xd4
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9103d2c9 // add x9, x22, #0xf4
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc03137 // ldr q23, [x9, #0xc0]
-	WORD $0x910222c9 // add x9, x22, #0x88
-	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9102a2c9 // add x9, x22, #0xa8
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910322c9 // add x9, x22, #0xc8
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9103a2c9 // add x9, x22, #0xe8
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc03137 // ldr q23, [x9, #0xc0]
-	WORD $0x910262c9 // add x9, x22, #0x98
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9102e2c9 // add x9, x22, #0xb8
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910362c9 // add x9, x22, #0xd8
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9103e2c9 // add x9, x22, #0xf8
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
-	WORD $0x910232c9 // add x9, x22, #0x8c
-	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9102b2c9 // add x9, x22, #0xac
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910332c9 // add x9, x22, #0xcc
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9103b2c9 // add x9, x22, #0xec
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
-	WORD $0x910272c9 // add x9, x22, #0x9c
-	WORD $0x6f3d06d6 // ushr v22.4s, v22.4s, #0x3
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9102f2c9 // add x9, x22, #0xbc
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910372c9 // add x9, x22, #0xdc
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9103f2c9 // add x9, x22, #0xfc
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x6e35de55 // fmul v21.4s, v18.4s, v21.4s
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910442c9 // add x9, x22, #0x110
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4eb91f7e // orr v30.16b, v27.16b, v25.16b
+	WORD $0xad4662db // ldp q27, q24, [x22, #0xc0]
+	WORD $0xad4766dc // ldp q28, q25, [x22, #0xe0]
+	WORD $0x4ebd1d1d // orr v29.16b, v8.16b, v29.16b
+	WORD $0x4e201d28 // and v8.16b, v9.16b, v0.16b
+	WORD $0x4f225689 // shl v9.4s, v20.4s, #0x2
+	WORD $0x4f97e3d2 // sdot v18.4s, v30.16b, v23.4b[0]
+	WORD $0x4f9ae3d3 // sdot v19.4s, v30.16b, v26.4b[0]
+	WORD $0x4f9be3d1 // sdot v17.4s, v30.16b, v27.4b[0]
+	WORD $0x4f9ce3d0 // sdot v16.4s, v30.16b, v28.4b[0]
+	WORD $0x4e211ffe // and v30.16b, v31.16b, v1.16b
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x4f95e3b2 // sdot v18.4s, v29.16b, v21.4b[0]
+	WORD $0x4f96e3b3 // sdot v19.4s, v29.16b, v22.4b[0]
+	WORD $0x4f98e3b1 // sdot v17.4s, v29.16b, v24.4b[0]
+	WORD $0x4f99e3b0 // sdot v16.4s, v29.16b, v25.4b[0]
+	WORD $0x4ebe1d1d // orr v29.16b, v8.16b, v30.16b
+	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
+	WORD $0x4e201d48 // and v8.16b, v10.16b, v0.16b
+	WORD $0x3dc0321e // ldr q30, [x16, #0xc0]
+	WORD $0x4fb7e3b2 // sdot v18.4s, v29.16b, v23.4b[1]
+	WORD $0x4fbae3b3 // sdot v19.4s, v29.16b, v26.4b[1]
+	WORD $0x4fbbe3b1 // sdot v17.4s, v29.16b, v27.4b[1]
+	WORD $0x4fbce3b0 // sdot v16.4s, v29.16b, v28.4b[1]
+	WORD $0x4ebf1d1d // orr v29.16b, v8.16b, v31.16b
+	WORD $0x4e211fdf // and v31.16b, v30.16b, v1.16b
+	WORD $0x6f3e0688 // ushr v8.4s, v20.4s, #0x2
+	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4eb4868a // add v10.4s, v20.4s, v20.4s
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
+	WORD $0x4fb5e3b2 // sdot v18.4s, v29.16b, v21.4b[1]
+	WORD $0x4fb6e3b3 // sdot v19.4s, v29.16b, v22.4b[1]
+	WORD $0x4fb8e3b1 // sdot v17.4s, v29.16b, v24.4b[1]
+	WORD $0x4fb9e3b0 // sdot v16.4s, v29.16b, v25.4b[1]
+	WORD $0x0d40cbbd // ld1r { v29.2s }, [x29]
+	WORD $0x4ebf1d3f // orr v31.16b, v9.16b, v31.16b
+	WORD $0x3dc04209 // ldr q9, [x16, #0x100]
+	WORD $0x4ebe1d1e // orr v30.16b, v8.16b, v30.16b
+	WORD $0x4e211d28 // and v8.16b, v9.16b, v1.16b
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f3d0694 // ushr v20.4s, v20.4s, #0x3
+	WORD $0x4f97ebf2 // sdot v18.4s, v31.16b, v23.4b[2]
+	WORD $0x4f9aebf3 // sdot v19.4s, v31.16b, v26.4b[2]
+	WORD $0x4f9bebf1 // sdot v17.4s, v31.16b, v27.4b[2]
+	WORD $0x910043bd // add x29, x29, #0x10
+	WORD $0x4f9cebf0 // sdot v16.4s, v31.16b, v28.4b[2]
+	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
+	WORD $0x0d40cbbf // ld1r { v31.2s }, [x29]
+	WORD $0x4f95ebd2 // sdot v18.4s, v30.16b, v21.4b[2]
+	WORD $0x4f96ebd3 // sdot v19.4s, v30.16b, v22.4b[2]
+	WORD $0x4f98ebd1 // sdot v17.4s, v30.16b, v24.4b[2]
+	WORD $0x4f99ebd0 // sdot v16.4s, v30.16b, v25.4b[2]
+	WORD $0x4ea81d5e // orr v30.16b, v10.16b, v8.16b
+	WORD $0x4e211d28 // and v8.16b, v9.16b, v1.16b
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
+	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
+	WORD $0x4ea81e94 // orr v20.16b, v20.16b, v8.16b
+	WORD $0x4fb7ebd2 // sdot v18.4s, v30.16b, v23.4b[3]
+	WORD $0x4fbaebd3 // sdot v19.4s, v30.16b, v26.4b[3]
+	WORD $0x4fbbebd1 // sdot v17.4s, v30.16b, v27.4b[3]
+	WORD $0x4fbcebd0 // sdot v16.4s, v30.16b, v28.4b[3]
+	WORD $0x4e21dbba // scvtf v26.4s, v29.4s
+	WORD $0x0f10a7f7 // sshll v23.4s, v31.4h, #0x0
+	WORD $0x4fb5ea92 // sdot v18.4s, v20.16b, v21.4b[3]
+	WORD $0x4fb6ea93 // sdot v19.4s, v20.16b, v22.4b[3]
+	WORD $0x4fb8ea91 // sdot v17.4s, v20.16b, v24.4b[3]
+	WORD $0x4fb9ea90 // sdot v16.4s, v20.16b, v25.4b[3]
+	WORD $0x4e21daf6 // scvtf v22.4s, v23.4s
+	WORD $0x6e3adcd7 // fmul v23.4s, v6.4s, v26.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e34de54 // fmul v20.4s, v18.4s, v20.4s
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0xbd4132d6 // ldr s22, [x22, #0x130]
-	WORD $0xbd4136d7 // ldr s23, [x22, #0x134]
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0xbd4132d4 // ldr s20, [x22, #0x130]
+	WORD $0xbd4136d5 // ldr s21, [x22, #0x134]
 	WORD $0xbd413ad8 // ldr s24, [x22, #0x138]
 	WORD $0xbd413ed9 // ldr s25, [x22, #0x13c]
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
+	WORD $0x910442d0 // add x16, x22, #0x110
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e36dcf6 // fmul v22.4s, v7.4s, v22.4s
 	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x6e30de50 // fmul v16.4s, v18.4s, v16.4s
-	WORD $0x4e21db32 // scvtf v18.4s, v25.4s
-	WORD $0x4f965275 // fmls v21.4s, v19.4s, v22.s[0]
-	WORD $0x4f975274 // fmls v20.4s, v19.4s, v23.s[0]
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x4f985271 // fmls v17.4s, v19.4s, v24.s[0]
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910462c9 // add x9, x22, #0x118
-	WORD $0x910472c3 // add x3, x22, #0x11c
+	WORD $0x6e32def2 // fmul v18.4s, v23.4s, v18.4s
+	WORD $0x6e33def3 // fmul v19.4s, v23.4s, v19.4s
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e31def1 // fmul v17.4s, v23.4s, v17.4s
+	WORD $0x6e30def0 // fmul v16.4s, v23.4s, v16.4s
+	WORD $0x910452dd // add x29, x22, #0x114
+	WORD $0x4d40ca17 // ld1r { v23.4s }, [x16]
 	WORD $0x910602d6 // add x22, x22, #0x180
-	WORD $0x4f925270 // fmls v16.4s, v19.4s, v18.s[0]
-	WORD $0x4d40c932 // ld1r { v18.4s }, [x9]
-	WORD $0x4d40c873 // ld1r { v19.4s }, [x3]
-	WORD $0x4e35cec5 // fmla v5.4s, v22.4s, v21.4s
-	WORD $0x4e34cee4 // fmla v4.4s, v23.4s, v20.4s
-	WORD $0x2a1003e3 // mov w3, w16
-	WORD $0x52800029 // mov w9, #0x1 // =1
-	WORD $0x2a1f03f0 // mov w16, wzr
-	WORD $0x4e31ce43 // fmla v3.4s, v18.4s, v17.4s
-	WORD $0x4e30ce62 // fmla v2.4s, v19.4s, v16.4s
-	WORD $0x3707e603 // tbnz w3, #0x0, 0x15abc <pq_q5_k+0xb94>
+	WORD $0x4f9452d2 // fmls v18.4s, v22.4s, v20.s[0]
+	WORD $0x4f9552d3 // fmls v19.4s, v22.4s, v21.s[0]
+	WORD $0x4d40cbb4 // ld1r { v20.4s }, [x29]
+	WORD $0x4f9852d1 // fmls v17.4s, v22.4s, v24.s[0]
+	WORD $0x4f9952d0 // fmls v16.4s, v22.4s, v25.s[0]
+	WORD $0x4d40cbd5 // ld1r { v21.4s }, [x30]
+	WORD $0x4d40c9d6 // ld1r { v22.4s }, [x14]
+	WORD $0x2a1b03ee // mov w14, w27
+	WORD $0x5280003d // mov w29, #0x1 // =1
+	WORD $0x2a1f03fb // mov w27, wzr
+	WORD $0x4e32cee5 // fmla v5.4s, v23.4s, v18.4s
+	WORD $0x4e33ce84 // fmla v4.4s, v20.4s, v19.4s
+	WORD $0x4e31cea3 // fmla v3.4s, v21.4s, v17.4s
+	WORD $0x4e30cec2 // fmla v2.4s, v22.4s, v16.4s
+	WORD $0x3707efee // tbnz w14, #0x0, 0x13e74 <pq_q5_k+0x8bc>
 	WORD $0x11000718 // add w24, w24, #0x1
 	WORD $0x910b02b5 // add x21, x21, #0x2c0
 	WORD $0x7100131f // cmp w24, #0x4
-	WORD $0x54ffe501 // b.ne 0x15aac <pq_q5_k+0xb84>
+	WORD $0x54ffeec1 // b.ne 0x13e60 <pq_q5_k+0x8a8>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x54ffe3ec // b.gt 0x15a90 <pq_q5_k+0xb68>
-	WORD $0xf94047e9 // ldr x9, [sp, #0x88]
+	WORD $0x54ffedac // b.gt 0x13e44 <pq_q5_k+0x88c>
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3ca97a65 // str q5, [x19, x9, lsl #4]
-	WORD $0x54ffc280 // b.eq 0x15674 <pq_q5_k+0x74c>
-	WORD $0xf9400be9 // ldr x9, [sp, #0x10]
+	WORD $0x3ca37a65 // str q5, [x19, x3, lsl #4]
+	WORD $0x54ffd600 // b.eq 0x13b5c <pq_q5_k+0x5a4>
 	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3ca96a64 // str q4, [x19, x9]
-	WORD $0x54ffc203 // b.lo 0x15674 <pq_q5_k+0x74c>
-	WORD $0xf94007e9 // ldr x9, [sp, #0x8]
+	WORD $0x3cad6a64 // str q4, [x19, x13]
+	WORD $0x54ffd5a3 // b.lo 0x13b5c <pq_q5_k+0x5a4>
+	WORD $0xf9400fee // ldr x14, [sp, #0x18]
 	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3ca96a63 // str q3, [x19, x9]
-	WORD $0x54ffc183 // b.lo 0x15674 <pq_q5_k+0x74c>
-	WORD $0xf94003e9 // ldr x9, [sp]
-	WORD $0x3ca96a62 // str q2, [x19, x9]
-	WORD $0x17fffe09 // b 0x15674 <pq_q5_k+0x74c>
-	WORD $0xa94d4ff4 // ldp x20, x19, [sp, #0xd0]
-	WORD $0xf94043fd // ldr x29, [sp, #0x80]
-	WORD $0xa94c57f6 // ldp x22, x21, [sp, #0xc0]
-	WORD $0xa94b5ff8 // ldp x24, x23, [sp, #0xb0]
-	WORD $0xa94a67fa // ldp x26, x25, [sp, #0xa0]
-	WORD $0xa9496ffe // ldp x30, x27, [sp, #0x90]
-	WORD $0x6d4723e9 // ldp d9, d8, [sp, #0x70]
-	WORD $0x6d462beb // ldp d11, d10, [sp, #0x60]
-	WORD $0x6d4533ed // ldp d13, d12, [sp, #0x50]
-	WORD $0x6d443bef // ldp d15, d14, [sp, #0x40]
-	WORD $0x910383ff // add sp, sp, #0xe0
+	WORD $0x3cae6a63 // str q3, [x19, x14]
+	WORD $0x54ffd523 // b.lo 0x13b5c <pq_q5_k+0x5a4>
+	WORD $0xf9400bee // ldr x14, [sp, #0x10]
+	WORD $0x3cae6a62 // str q2, [x19, x14]
+	WORD $0x17fffea6 // b 0x13b5c <pq_q5_k+0x5a4>
+	WORD $0xa9524ff4 // ldp x20, x19, [sp, #0x120]
+	WORD $0xf9406bfd // ldr x29, [sp, #0xd0]
+	WORD $0xa95157f6 // ldp x22, x21, [sp, #0x110]
+	WORD $0xa9505ff8 // ldp x24, x23, [sp, #0x100]
+	WORD $0xa94f67fa // ldp x26, x25, [sp, #0xf0]
+	WORD $0xa94e6ffe // ldp x30, x27, [sp, #0xe0]
+	WORD $0x6d4c23e9 // ldp d9, d8, [sp, #0xc0]
+	WORD $0x6d4b2beb // ldp d11, d10, [sp, #0xb0]
+	WORD $0x6d4a33ed // ldp d13, d12, [sp, #0xa0]
+	WORD $0x6d493bef // ldp d15, d14, [sp, #0x90]
+	WORD $0x9104c3ff // add sp, sp, #0x130
 	WORD $0xd65f03c0 // ret
 
-	// pq_q6_k: +24196
-	WORD $0xd10303ff // sub sp, sp, #0xc0
+	// pq_q6_k: +16632
 	WORD $0x9350fca8 // asr x8, x5, #16
-	WORD $0x6d023bef // stp d15, d14, [sp, #0x20]
-	WORD $0x6d0333ed // stp d13, d12, [sp, #0x30]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x6d042beb // stp d11, d10, [sp, #0x40]
-	WORD $0x6d0523e9 // stp d9, d8, [sp, #0x50]
-	WORD $0xa9060ffd // stp x29, x3, [sp, #0x60]
-	WORD $0xa9076ffe // stp x30, x27, [sp, #0x70]
-	WORD $0xa90867fa // stp x26, x25, [sp, #0x80]
-	WORD $0xa9095ff8 // stp x24, x23, [sp, #0x90]
-	WORD $0xa90a57f6 // stp x22, x21, [sp, #0xa0]
-	WORD $0xa90b4ff4 // stp x20, x19, [sp, #0xb0]
-	WORD $0x540079ab // b.lt 0x16dec <pq_q6_k+0xf68>
+	WORD $0x5400624b // b.lt 0x14d48 <pq_q6_k+0xc50>
+	WORD $0xd10643ff // sub sp, sp, #0x190
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0xf94037ee // ldr x14, [sp, #0x68]
-	WORD $0x9a84b129 // csel x9, x9, x4, lt
 	WORD $0x5281a80a // mov w10, #0xd40 // =3392
-	WORD $0x4f00e5e0 // movi v0.16b, #0xf
+	WORD $0x9a84b129 // csel x9, x9, x4, lt
+	WORD $0xd37ef46b // lsl x11, x3, #2
+	WORD $0x6d0f3bef // stp d15, d14, [sp, #0xf0]
 	WORD $0xd343fd29 // lsr x9, x9, #3
-	WORD $0xd37ef5cb // lsl x11, x14, #2
-	WORD $0x8b0e05cd // add x13, x14, x14, lsl #1
-	WORD $0x4f01e601 // movi v1.16b, #0x30
-	WORD $0x10019aef // adr x15, 0x19240 <peak_i8+0x224>
-	WORD $0x52803011 // mov w17, #0x180 // =384
-	WORD $0x9b0a7d3a // mul x26, x9, x10
-	WORD $0x8b0e0169 // add x9, x11, x14
-	WORD $0xd37df1ca // lsl x10, x14, #3
-	WORD $0xd37ef529 // lsl x9, x9, #2
-	WORD $0xd37be9ce // lsl x14, x14, #5
-	WORD $0xd37ef5ac // lsl x12, x13, #2
-	WORD $0x3dc001e2 // ldr q2, [x15]
+	WORD $0x6d1033ed // stp d13, d12, [sp, #0x100]
+	WORD $0x8b03046e // add x14, x3, x3, lsl #1
+	WORD $0x4f00e5ec // movi v12.16b, #0xf
+	WORD $0x4f01e60f // movi v15.16b, #0x30
+	WORD $0x8b03016d // add x13, x11, x3
+	WORD $0x9b0a7d29 // mul x9, x9, x10
+	WORD $0xd37be870 // lsl x16, x3, #5
+	WORD $0x1001460f // adr x15, 0x16a00 <peak_i8+0x238>
+	WORD $0xd37df06a // lsl x10, x3, #3
+	WORD $0xd37ef5cc // lsl x12, x14, #2
+	WORD $0xd37ef5ad // lsl x13, x13, #2
+	WORD $0xd37df1ce // lsl x14, x14, #3
+	WORD $0x3dc001e0 // ldr q0, [x15]
 	WORD $0x92401caf // and x15, x5, #0xff
-	WORD $0xf9000be9 // str x9, [sp, #0x10]
-	WORD $0xd37df1a9 // lsl x9, x13, #3
-	WORD $0xf9000fec // str x12, [sp, #0x18]
-	WORD $0xf90007e9 // str x9, [sp, #0x8]
-	WORD $0xcb0b01c9 // sub x9, x14, x11
-	WORD $0xf90003e9 // str x9, [sp]
-	WORD $0x14000005 // b 0x15f38 <pq_q6_k+0xb4>
+	WORD $0xcb0b0210 // sub x16, x16, x11
+	WORD $0x52803011 // mov w17, #0x180 // =384
+	WORD $0x6d112beb // stp d11, d10, [sp, #0x110]
+	WORD $0x6d1223e9 // stp d9, d8, [sp, #0x120]
+	WORD $0xf9009bfd // str x29, [sp, #0x130]
+	WORD $0xa9146ffe // stp x30, x27, [sp, #0x140]
+	WORD $0xa91567fa // stp x26, x25, [sp, #0x150]
+	WORD $0xa9165ff8 // stp x24, x23, [sp, #0x160]
+	WORD $0xa91757f6 // stp x22, x21, [sp, #0x170]
+	WORD $0xa9184ff4 // stp x20, x19, [sp, #0x180]
+	WORD $0x3d802fe0 // str q0, [sp, #0xb0]
+	WORD $0x14000005 // b 0x1419c <pq_q6_k+0xa4>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b1a0000 // add x0, x0, x26
+	WORD $0x8b090000 // add x0, x0, x9
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x540075cd // b.le 0x16dec <pq_q6_k+0xf68>
-	WORD $0x37403365 // tbnz w5, #0x8, 0x165a4 <pq_q6_k+0x720>
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xaa1a03ec // mov x12, x26
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x54005c2d // b.le 0x14d1c <pq_q6_k+0xc24>
+	WORD $0x37402945 // tbnz w5, #0x8, 0x146c4 <pq_q6_k+0x5cc>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x540031cb // b.lt 0x1658c <pq_q6_k+0x708>
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x5400280b // b.lt 0x146b4 <pq_q6_k+0x5bc>
 	WORD $0xaa0003e6 // mov x6, x0
 	WORD $0xaa0103e7 // mov x7, x1
 	WORD $0xaa0403f3 // mov x19, x4
-	WORD $0x6d4040c7 // ldp d7, d16, [x6]
+	WORD $0x6d4010c3 // ldp d3, d4, [x6]
 	WORD $0x2a1f03f4 // mov w20, wzr
-	WORD $0x6d4148d1 // ldp d17, d18, [x6, #0x10]
+	WORD $0x6d4118c5 // ldp d5, d6, [x6, #0x10]
 	WORD $0x910100c6 // add x6, x6, #0x40
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
-	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x0e21787b // fcvtl v27.4s, v3.4h
+	WORD $0x0e21789c // fcvtl v28.4s, v4.4h
+	WORD $0x0e2178bd // fcvtl v29.4s, v5.4h
+	WORD $0x0e2178de // fcvtl v30.4s, v6.4h
+	WORD $0xad01effc // stp q28, q27, [sp, #0x30]
+	WORD $0xad00f7fe // stp q30, q29, [sp, #0x10]
+	WORD $0xaa1f03f7 // mov x23, xzr
 	WORD $0x910100d5 // add x21, x6, #0x40
 	WORD $0x52800036 // mov w22, #0x1 // =1
-	WORD $0x9b115537 // madd x23, x9, x17, x21
-	WORD $0x8b0914c9 // add x9, x6, x9, lsl #5
-	WORD $0xaa0703f9 // mov x25, x7
-	WORD $0x910020fd // add x29, x7, #0x8
-	WORD $0x910030fe // add x30, x7, #0xc
-	WORD $0x910040f0 // add x16, x7, #0x10
-	WORD $0x9100412d // add x13, x9, #0x10
-	WORD $0xaa0903fb // mov x27, x9
-	WORD $0x910050ee // add x14, x7, #0x14
-	WORD $0x0ddfcb75 // ld1r { v21.2s }, [x27], #4
-	WORD $0x0d40c9b3 // ld1r { v19.2s }, [x13]
-	WORD $0xbd4028f4 // ldr s20, [x7, #0x28]
-	WORD $0x910060ed // add x13, x7, #0x18
-	WORD $0x910070fa // add x26, x7, #0x1c
-	WORD $0xaa1703f8 // mov x24, x23
-	WORD $0x91005123 // add x3, x9, #0x14
-	WORD $0x3dc00316 // ldr q22, [x24]
-	WORD $0x3dc02317 // ldr q23, [x24, #0x80]
-	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
-	WORD $0x4ddfcb38 // ld1r { v24.4s }, [x25], #4
-	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x0f08a6b5 // sshll v21.8h, v21.8b, #0x0
-	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
-	WORD $0x4e040694 // dup v20.4s, v20.s[0]
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
+	WORD $0x8b1714d9 // add x25, x6, x23, lsl #5
+	WORD $0x9b1156fa // madd x26, x23, x17, x21
+	WORD $0xad04c3e2 // stp q2, q16, [sp, #0x90]
+	WORD $0xad0607e7 // stp q7, q1, [sp, #0xc0]
+	WORD $0xaa1903f7 // mov x23, x25
+	WORD $0x9100233d // add x29, x25, #0x8
+	WORD $0x9100333e // add x30, x25, #0xc
+	WORD $0x0ddfcae1 // ld1r { v1.2s }, [x23], #4
+	WORD $0x91004338 // add x24, x25, #0x10
+	WORD $0x2d4510e3 // ldp s3, s4, [x7, #0x28]
+	WORD $0x9100533b // add x27, x25, #0x14
+	WORD $0xad467b50 // ldp q16, q30, [x26, #0xc0]
+	WORD $0xad403b46 // ldp q6, q14, [x26]
+	WORD $0xfd009fe1 // str d1, [sp, #0x138]
+	WORD $0x6ea04465 // ushl v5.4s, v3.4s, v0.4s
+	WORD $0x6ea04484 // ushl v4.4s, v4.4s, v0.4s
+	WORD $0x4f01e601 // movi v1.16b, #0x30
+	WORD $0xad480354 // ldp q20, q0, [x26, #0x100]
+	WORD $0x4e2c1e18 // and v24.16b, v16.16b, v12.16b
+	WORD $0xad447f47 // ldp q7, q31, [x26, #0x80]
+	WORD $0x4f2454d2 // shl v18.4s, v6.4s, #0x4
+	WORD $0xad420b4a // ldp q10, q2, [x26, #0x40]
+	WORD $0x4f2254d9 // shl v25.4s, v6.4s, #0x2
+	WORD $0xad03fbe0 // stp q0, q30, [sp, #0x70]
+	WORD $0xad4a0355 // ldp q21, q0, [x26, #0x140]
+	WORD $0x4e2c1ce3 // and v3.16b, v7.16b, v12.16b
+	WORD $0x6f3c04f7 // ushr v23.4s, v7.4s, #0x4
+	WORD $0x4e2f1e52 // and v18.16b, v18.16b, v15.16b
+	WORD $0x4f245556 // shl v22.4s, v10.4s, #0x4
+	WORD $0x4e2f1cc7 // and v7.16b, v6.16b, v15.16b
+	WORD $0x6f3c060b // ushr v11.4s, v16.4s, #0x4
+	WORD $0x3d803be0 // str q0, [sp, #0xe0]
+	WORD $0x4e2c1ea0 // and v0.16b, v21.16b, v12.16b
+	WORD $0x6f3e04dd // ushr v29.4s, v6.4s, #0x2
+	WORD $0x4f2455d1 // shl v17.4s, v14.4s, #0x4
+	WORD $0x4ea31e48 // orr v8.16b, v18.16b, v3.16b
+	WORD $0x4e2c1fcd // and v13.16b, v30.16b, v12.16b
+	WORD $0x4e2c1ee6 // and v6.16b, v23.16b, v12.16b
+	WORD $0xad405cfe // ldp q30, q23, [x7]
+	WORD $0x3d801be0 // str q0, [sp, #0x60]
+	WORD $0x6f3c06a0 // ushr v0.4s, v21.4s, #0x4
+	WORD $0x4e0404b5 // dup v21.4s, v5.s[0]
+	WORD $0x4f00e5e5 // movi v5.16b, #0xf
+	WORD $0x4e2c1e93 // and v19.16b, v20.16b, v12.16b
+	WORD $0x6f3c069c // ushr v28.4s, v20.4s, #0x4
+	WORD $0x4e040494 // dup v20.4s, v4.s[0]
+	WORD $0x4f225549 // shl v9.4s, v10.4s, #0x2
+	WORD $0x4e211d4f // and v15.16b, v10.16b, v1.16b
+	WORD $0x3d8017e0 // str q0, [sp, #0x50]
+	WORD $0x4e211ec0 // and v0.16b, v22.16b, v1.16b
+	WORD $0x4eb51eb6 // mov v22.16b, v21.16b
+	WORD $0x4e2c1ffb // and v27.16b, v31.16b, v12.16b
+	WORD $0x4e211f24 // and v4.16b, v25.16b, v1.16b
+	WORD $0x4ea61ce3 // orr v3.16b, v7.16b, v6.16b
+	WORD $0x4e251d67 // and v7.16b, v11.16b, v5.16b
+	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
+	WORD $0x4eb41e99 // mov v25.16b, v20.16b
+	WORD $0x4f9ee116 // sdot v22.4s, v8.16b, v30.4b[0]
+	WORD $0xad41234c // ldp q12, q8, [x26, #0x20]
+	WORD $0x4eb81c06 // orr v6.16b, v0.16b, v24.16b
+	WORD $0x4f245452 // shl v18.4s, v2.4s, #0x4
+	WORD $0x4f2255d0 // shl v16.4s, v14.4s, #0x2
+	WORD $0x4eb31c80 // orr v0.16b, v4.16b, v19.16b
+	WORD $0x4e211d38 // and v24.16b, v9.16b, v1.16b
+	WORD $0xad454f4b // ldp q11, q19, [x26, #0xa0]
+	WORD $0x4ea71de7 // orr v7.16b, v15.16b, v7.16b
+	WORD $0x4fbee0d6 // sdot v22.4s, v6.16b, v30.4b[1]
+	WORD $0x4ebb1e26 // orr v6.16b, v17.16b, v27.16b
+	WORD $0x4f245591 // shl v17.4s, v12.4s, #0x4
+	WORD $0x4eb51ea9 // mov v9.16b, v21.16b
+	WORD $0x4f97e079 // sdot v25.4s, v3.16b, v23.4b[0]
+	WORD $0x3dc01ffa // ldr q26, [sp, #0x70]
+	WORD $0x4e251d64 // and v4.16b, v11.16b, v5.16b
+	WORD $0x4e211e52 // and v18.16b, v18.16b, v1.16b
+	WORD $0x4fb7e0f9 // sdot v25.4s, v7.16b, v23.4b[1]
+	WORD $0x4e251f47 // and v7.16b, v26.16b, v5.16b
+	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
+	WORD $0x4f9ee0c9 // sdot v9.4s, v6.16b, v30.4b[0]
+	WORD $0x4e211e26 // and v6.16b, v17.16b, v1.16b
+	WORD $0x4e251f9c // and v28.16b, v28.16b, v5.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4f9ee816 // sdot v22.4s, v0.16b, v30.4b[2]
+	WORD $0xad428fe0 // ldp q0, q3, [sp, #0x50]
+	WORD $0x4ead1e52 // orr v18.16b, v18.16b, v13.16b
+	WORD $0x4ea41cc4 // orr v4.16b, v6.16b, v4.16b
+	WORD $0x4ea71e06 // orr v6.16b, v16.16b, v7.16b
+	WORD $0xad434351 // ldp q17, q16, [x26, #0x60]
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x4e251c1b // and v27.16b, v0.16b, v5.16b
+	WORD $0x4ea31f18 // orr v24.16b, v24.16b, v3.16b
+	WORD $0x4fbee249 // sdot v9.4s, v18.16b, v30.4b[1]
+	WORD $0xad470352 // ldp q18, q0, [x26, #0xe0]
+	WORD $0x4f24551d // shl v29.4s, v8.4s, #0x4
+	WORD $0x4f245627 // shl v7.4s, v17.4s, #0x4
+	WORD $0x6f3e054f // ushr v15.4s, v10.4s, #0x2
+	WORD $0x4f97eb99 // sdot v25.4s, v28.16b, v23.4b[2]
+	WORD $0x4fbeeb16 // sdot v22.4s, v24.16b, v30.4b[3]
+	WORD $0x4f225458 // shl v24.4s, v2.4s, #0x2
+	WORD $0x4eb51eaa // mov v10.16b, v21.16b
+	WORD $0x6f3c07fc // ushr v28.4s, v31.4s, #0x4
+	WORD $0x4e251e5f // and v31.16b, v18.16b, v5.16b
+	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
+	WORD $0x4f9ee8c9 // sdot v9.4s, v6.16b, v30.4b[2]
+	WORD $0x4e251e66 // and v6.16b, v19.16b, v5.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4ea21c43 // mov v3.16b, v2.16b
+	WORD $0x3dc03be2 // ldr q2, [sp, #0xe0]
+	WORD $0x4f9ee08a // sdot v10.4s, v4.16b, v30.4b[0]
+	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
+	WORD $0x4e251f9c // and v28.16b, v28.16b, v5.16b
+	WORD $0x4eae1dc4 // mov v4.16b, v14.16b
+	WORD $0x4e251c4d // and v13.16b, v2.16b, v5.16b
+	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
+	WORD $0x4ebf1ce7 // orr v7.16b, v7.16b, v31.16b
+	WORD $0x4f22559f // shl v31.4s, v12.4s, #0x2
+	WORD $0x4ea61fbd // orr v29.16b, v29.16b, v6.16b
+	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
+	WORD $0xad490b46 // ldp q6, q2, [x26, #0x120]
+	WORD $0x4ead1f18 // orr v24.16b, v24.16b, v13.16b
+	WORD $0x4f24560d // shl v13.4s, v16.4s, #0x4
+	WORD $0x4ebc1dce // orr v14.16b, v14.16b, v28.16b
+	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
+	WORD $0x4f9ee3b5 // sdot v21.4s, v29.16b, v30.4b[0]
+	WORD $0x4e251cdc // and v28.16b, v6.16b, v5.16b
+	WORD $0x4e251c1d // and v29.16b, v0.16b, v5.16b
+	WORD $0x4ebb1def // orr v15.16b, v15.16b, v27.16b
+	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
+	WORD $0x4fbeeb09 // sdot v9.4s, v24.16b, v30.4b[3]
+	WORD $0x4f225518 // shl v24.4s, v8.4s, #0x2
+	WORD $0x4fbee0ea // sdot v10.4s, v7.16b, v30.4b[1]
+	WORD $0x4eb41e87 // mov v7.16b, v20.16b
+	WORD $0x4ebc1ffb // orr v27.16b, v31.16b, v28.16b
+	WORD $0x3d801be2 // str q2, [sp, #0x60]
+	WORD $0x4ebd1dbc // orr v28.16b, v13.16b, v29.16b
+	WORD $0x4f22563d // shl v29.4s, v17.4s, #0x2
+	WORD $0x4e251c4d // and v13.16b, v2.16b, v5.16b
+	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
+	WORD $0x3dc023e2 // ldr q2, [sp, #0x80]
+	WORD $0x4f97e1c7 // sdot v7.4s, v14.16b, v23.4b[0]
+	WORD $0x4f9eeb6a // sdot v10.4s, v27.16b, v30.4b[2]
+	WORD $0xad4b6f5f // ldp q31, q27, [x26, #0x160]
+	WORD $0x4fbee395 // sdot v21.4s, v28.16b, v30.4b[1]
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4ead1f18 // orr v24.16b, v24.16b, v13.16b
+	WORD $0x4f22560d // shl v13.4s, v16.4s, #0x2
+	WORD $0x4e251ffc // and v28.16b, v31.16b, v5.16b
+	WORD $0x6f3c044e // ushr v14.4s, v2.4s, #0x4
+	WORD $0x4ea31c62 // mov v2.16b, v3.16b
+	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
+	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
+	WORD $0x4f9eeb15 // sdot v21.4s, v24.16b, v30.4b[2]
+	WORD $0x4e251f78 // and v24.16b, v27.16b, v5.16b
+	WORD $0x4fb7e9f9 // sdot v25.4s, v15.16b, v23.4b[3]
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x6f3c057d // ushr v29.4s, v11.4s, #0x4
+	WORD $0x4e211dab // and v11.16b, v13.16b, v1.16b
+	WORD $0x4f01e60f // movi v15.16b, #0x30
+	WORD $0x4e251dcd // and v13.16b, v14.16b, v5.16b
+	WORD $0x6f3c074e // ushr v14.4s, v26.4s, #0x4
+	WORD $0x6f3e049a // ushr v26.4s, v4.4s, #0x2
+	WORD $0x6f3c0404 // ushr v4.4s, v0.4s, #0x4
+	WORD $0x4fbeeb8a // sdot v10.4s, v28.16b, v30.4b[3]
+	WORD $0x4e251fbc // and v28.16b, v29.16b, v5.16b
+	WORD $0x4e211d9d // and v29.16b, v12.16b, v1.16b
+	WORD $0x4eb81d78 // orr v24.16b, v11.16b, v24.16b
+	WORD $0x4e211c6b // and v11.16b, v3.16b, v1.16b
+	WORD $0x6f3c0643 // ushr v3.4s, v18.4s, #0x4
+	WORD $0x4eb41e92 // mov v18.16b, v20.16b
+	WORD $0x4e251e73 // and v19.16b, v19.16b, v5.16b
+	WORD $0x4e251c84 // and v4.16b, v4.16b, v5.16b
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x4e211e3d // and v29.16b, v17.16b, v1.16b
+	WORD $0x3dc03be0 // ldr q0, [sp, #0xe0]
+	WORD $0x4e251c63 // and v3.16b, v3.16b, v5.16b
+	WORD $0x4fbeeb15 // sdot v21.4s, v24.16b, v30.4b[3]
+	WORD $0x4e211d18 // and v24.16b, v8.16b, v1.16b
+	WORD $0x4e2f1f5a // and v26.16b, v26.16b, v15.16b
+	WORD $0x9100633a // add x26, x25, #0x18
+	WORD $0x4f97e392 // sdot v18.4s, v28.16b, v23.4b[0]
+	WORD $0x4e2f1e1c // and v28.16b, v16.16b, v15.16b
+	WORD $0x91007339 // add x25, x25, #0x1c
+	WORD $0x4ea31fa3 // orr v3.16b, v29.16b, v3.16b
+	WORD $0x6f3e059d // ushr v29.4s, v12.4s, #0x2
+	WORD $0x4f00e5ec // movi v12.16b, #0xf
+	WORD $0x4eb31f13 // orr v19.16b, v24.16b, v19.16b
+	WORD $0x4e251dd8 // and v24.16b, v14.16b, v5.16b
+	WORD $0x4ead1d7e // orr v30.16b, v11.16b, v13.16b
+	WORD $0x4fb7e072 // sdot v18.4s, v3.16b, v23.4b[1]
+	WORD $0x4ea41f83 // orr v3.16b, v28.16b, v4.16b
+	WORD $0x6f3c0404 // ushr v4.4s, v0.4s, #0x4
+	WORD $0x3dc01be0 // ldr q0, [sp, #0x60]
+	WORD $0x4f97e274 // sdot v20.4s, v19.16b, v23.4b[0]
+	WORD $0x4eb81f53 // orr v19.16b, v26.16b, v24.16b
+	WORD $0x4e2c1cc6 // and v6.16b, v6.16b, v12.16b
+	WORD $0x4e2f1fb8 // and v24.16b, v29.16b, v15.16b
+	WORD $0x6f3e045a // ushr v26.4s, v2.4s, #0x2
+	WORD $0x6f3c0405 // ushr v5.4s, v0.4s, #0x4
+	WORD $0x6f3e051c // ushr v28.4s, v8.4s, #0x2
+	WORD $0xfd409fe0 // ldr d0, [sp, #0x138]
+	WORD $0x6f3c07fd // ushr v29.4s, v31.4s, #0x4
+	WORD $0x6f3e0631 // ushr v17.4s, v17.4s, #0x2
+	WORD $0x4fb7e3c7 // sdot v7.4s, v30.16b, v23.4b[1]
+	WORD $0x4ea61f06 // orr v6.16b, v24.16b, v6.16b
+	WORD $0x3dc007fe // ldr q30, [sp, #0x10]
+	WORD $0x4fb7e074 // sdot v20.4s, v3.16b, v23.4b[1]
+	WORD $0x4e2c1c83 // and v3.16b, v4.16b, v12.16b
+	WORD $0x4e2f1f44 // and v4.16b, v26.16b, v15.16b
+	WORD $0x4e2c1ca5 // and v5.16b, v5.16b, v12.16b
+	WORD $0x4e2f1f98 // and v24.16b, v28.16b, v15.16b
+	WORD $0x4e2c1fba // and v26.16b, v29.16b, v12.16b
+	WORD $0x4e2f1e31 // and v17.16b, v17.16b, v15.16b
+	WORD $0x4f97ea67 // sdot v7.4s, v19.16b, v23.4b[2]
+	WORD $0x3dc037e1 // ldr q1, [sp, #0xd0]
+	WORD $0x6f3c0773 // ushr v19.4s, v27.4s, #0x4
+	WORD $0x6f3e0610 // ushr v16.4s, v16.4s, #0x2
+	WORD $0x4ea31c83 // orr v3.16b, v4.16b, v3.16b
+	WORD $0x4ea51f04 // orr v4.16b, v24.16b, v5.16b
+	WORD $0x3dc013fb // ldr q27, [sp, #0x40]
+	WORD $0x4eba1e25 // orr v5.16b, v17.16b, v26.16b
+	WORD $0x4f97e8d2 // sdot v18.4s, v6.16b, v23.4b[2]
+	WORD $0x0d40cb06 // ld1r { v6.2s }, [x24]
+	WORD $0x4e2c1e71 // and v17.16b, v19.16b, v12.16b
+	WORD $0x4e2f1e10 // and v16.16b, v16.16b, v15.16b
+	WORD $0x4f97e894 // sdot v20.4s, v4.16b, v23.4b[2]
+	WORD $0x0d40cae4 // ld1r { v4.2s }, [x23]
+	WORD $0x4fb7e867 // sdot v7.4s, v3.16b, v23.4b[3]
+	WORD $0x0d40cbc3 // ld1r { v3.2s }, [x30]
+	WORD $0x0f08a413 // sshll v19.8h, v0.8b, #0x0
+	WORD $0x4eb11e10 // orr v16.16b, v16.16b, v17.16b
+	WORD $0x0d40cbb1 // ld1r { v17.2s }, [x29]
+	WORD $0x4fb7e8b2 // sdot v18.4s, v5.16b, v23.4b[3]
+	WORD $0x0f08a484 // sshll v4.8h, v4.8b, #0x0
+	WORD $0x0d40cb65 // ld1r { v5.2s }, [x27]
+	WORD $0x0f08a4c6 // sshll v6.8h, v6.8b, #0x0
+	WORD $0x0f08a463 // sshll v3.8h, v3.8b, #0x0
 	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
-	WORD $0x3dc01316 // ldr q22, [x24, #0x40]
-	WORD $0x3dc03317 // ldr q23, [x24, #0xc0]
-	WORD $0x4d40cb38 // ld1r { v24.4s }, [x25]
-	WORD $0x6e35dcf5 // fmul v21.4s, v7.4s, v21.4s
-	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
-	WORD $0x6e33dcf3 // fmul v19.4s, v7.4s, v19.4s
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
-	WORD $0x3dc00316 // ldr q22, [x24]
-	WORD $0x3dc04317 // ldr q23, [x24, #0x100]
-	WORD $0x4d40cbb8 // ld1r { v24.4s }, [x29]
-	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
-	WORD $0x3dc01316 // ldr q22, [x24, #0x40]
-	WORD $0x3dc05317 // ldr q23, [x24, #0x140]
-	WORD $0x4d40cbd8 // ld1r { v24.4s }, [x30]
-	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
-	WORD $0xbd402cf6 // ldr s22, [x7, #0x2c]
-	WORD $0x3dc02317 // ldr q23, [x24, #0x80]
-	WORD $0x3dc00318 // ldr q24, [x24]
-	WORD $0x4d40ca19 // ld1r { v25.4s }, [x16]
-	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x6e34deb4 // fmul v20.4s, v21.4s, v20.4s
-	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc03317 // ldr q23, [x24, #0xc0]
-	WORD $0x3dc01318 // ldr q24, [x24, #0x40]
-	WORD $0x4d40c9d9 // ld1r { v25.4s }, [x14]
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc04317 // ldr q23, [x24, #0x100]
-	WORD $0x3dc00318 // ldr q24, [x24]
-	WORD $0x4d40c9b9 // ld1r { v25.4s }, [x13]
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x6f3e0718 // ushr v24.4s, v24.4s, #0x2
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc05317 // ldr q23, [x24, #0x140]
-	WORD $0x3dc01318 // ldr q24, [x24, #0x40]
-	WORD $0x4d40cb59 // ld1r { v25.4s }, [x26]
-	WORD $0x910080f8 // add x24, x7, #0x20
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x6f3e0718 // ushr v24.4s, v24.4s, #0x2
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x0d40cb7a // ld1r { v26.2s }, [x27]
-	WORD $0xaa1703fb // mov x27, x23
-	WORD $0x4d40cb17 // ld1r { v23.4s }, [x24]
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0xbd4028f9 // ldr s25, [x7, #0x28]
-	WORD $0x3dc0077b // ldr q27, [x27, #0x10]
-	WORD $0x3dc0277c // ldr q28, [x27, #0x90]
-	WORD $0x6ea24739 // ushl v25.4s, v25.4s, v2.4s
-	WORD $0x4d40c8fd // ld1r { v29.4s }, [x7]
-	WORD $0x91002123 // add x3, x9, #0x8
-	WORD $0x4f24577b // shl v27.4s, v27.4s, #0x4
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x0f08a75a // sshll v26.8h, v26.8b, #0x0
-	WORD $0x0f08a718 // sshll v24.8h, v24.8b, #0x0
 	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e040739 // dup v25.4s, v25.s[0]
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x0f10a75a // sshll v26.4s, v26.4h, #0x0
-	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
-	WORD $0x4e36ce74 // fmla v20.4s, v19.4s, v22.4s
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
-	WORD $0x4e34cee6 // fmla v6.4s, v23.4s, v20.4s
-	WORD $0x3dc0177b // ldr q27, [x27, #0x50]
-	WORD $0x3dc0377c // ldr q28, [x27, #0xd0]
-	WORD $0x4d40cb3d // ld1r { v29.4s }, [x25]
-	WORD $0x6e3ade1a // fmul v26.4s, v16.4s, v26.4s
-	WORD $0x4f24577b // shl v27.4s, v27.4s, #0x4
-	WORD $0x6e38de18 // fmul v24.4s, v16.4s, v24.4s
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
-	WORD $0x3dc0077b // ldr q27, [x27, #0x10]
-	WORD $0x3dc0477c // ldr q28, [x27, #0x110]
-	WORD $0x4d40cbbd // ld1r { v29.4s }, [x29]
-	WORD $0x4f22577b // shl v27.4s, v27.4s, #0x2
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
-	WORD $0x3dc0177b // ldr q27, [x27, #0x50]
-	WORD $0x3dc0577c // ldr q28, [x27, #0x150]
-	WORD $0x4d40cbdd // ld1r { v29.4s }, [x30]
-	WORD $0x4f22577b // shl v27.4s, v27.4s, #0x2
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
-	WORD $0xbd402cfb // ldr s27, [x7, #0x2c]
-	WORD $0x3dc0277c // ldr q28, [x27, #0x90]
-	WORD $0x3dc0077d // ldr q29, [x27, #0x10]
-	WORD $0x4d40ca1e // ld1r { v30.4s }, [x16]
-	WORD $0x6ea2477b // ushl v27.4s, v27.4s, v2.4s
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
-	WORD $0x4e04077b // dup v27.4s, v27.s[0]
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x6e39df59 // fmul v25.4s, v26.4s, v25.4s
-	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
-	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
-	WORD $0x3dc0377c // ldr q28, [x27, #0xd0]
-	WORD $0x3dc0177d // ldr q29, [x27, #0x50]
-	WORD $0x4d40c9de // ld1r { v30.4s }, [x14]
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
-	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
-	WORD $0x3dc0477c // ldr q28, [x27, #0x110]
-	WORD $0x3dc0077d // ldr q29, [x27, #0x10]
-	WORD $0x4d40c9be // ld1r { v30.4s }, [x13]
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x6f3e07bd // ushr v29.4s, v29.4s, #0x2
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
-	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
-	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
-	WORD $0x3dc0577c // ldr q28, [x27, #0x150]
-	WORD $0x3dc0177d // ldr q29, [x27, #0x50]
-	WORD $0x4d40cb5e // ld1r { v30.4s }, [x26]
-	WORD $0x9100613b // add x27, x9, #0x18
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x6f3e07bd // ushr v29.4s, v29.4s, #0x2
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
-	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
-	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
-	WORD $0x0d40cb7d // ld1r { v29.2s }, [x27]
-	WORD $0xaa1703fb // mov x27, x23
-	WORD $0x0d40c87f // ld1r { v31.2s }, [x3]
-	WORD $0x4d40cb1c // ld1r { v28.4s }, [x24]
-	WORD $0xbd4028fe // ldr s30, [x7, #0x28]
-	WORD $0x3dc00b68 // ldr q8, [x27, #0x20]
-	WORD $0x3dc02b69 // ldr q9, [x27, #0xa0]
-	WORD $0x6ea247de // ushl v30.4s, v30.4s, v2.4s
-	WORD $0x4d40c8ea // ld1r { v10.4s }, [x7]
-	WORD $0x91003123 // add x3, x9, #0xc
-	WORD $0x4f245508 // shl v8.4s, v8.4s, #0x4
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x91007129 // add x9, x9, #0x1c
-	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
-	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
-	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x4e0407de // dup v30.4s, v30.s[0]
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x0f10a7ff // sshll v31.4s, v31.4h, #0x0
-	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
-	WORD $0x4e3bcf19 // fmla v25.4s, v24.4s, v27.4s
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
-	WORD $0x4e39cf85 // fmla v5.4s, v28.4s, v25.4s
-	WORD $0x3dc01b68 // ldr q8, [x27, #0x60]
-	WORD $0x3dc03b69 // ldr q9, [x27, #0xe0]
-	WORD $0x4d40cb2a // ld1r { v10.4s }, [x25]
-	WORD $0x6e3fde3f // fmul v31.4s, v17.4s, v31.4s
-	WORD $0x4f245508 // shl v8.4s, v8.4s, #0x4
-	WORD $0x6e3dde3d // fmul v29.4s, v17.4s, v29.4s
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
-	WORD $0x3dc00b68 // ldr q8, [x27, #0x20]
-	WORD $0x3dc04b69 // ldr q9, [x27, #0x120]
-	WORD $0x4d40cbaa // ld1r { v10.4s }, [x29]
-	WORD $0x4f225508 // shl v8.4s, v8.4s, #0x2
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
-	WORD $0x3dc01b68 // ldr q8, [x27, #0x60]
-	WORD $0x3dc05b69 // ldr q9, [x27, #0x160]
-	WORD $0x4d40cbca // ld1r { v10.4s }, [x30]
-	WORD $0x4f225508 // shl v8.4s, v8.4s, #0x2
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
-	WORD $0xbd402ce8 // ldr s8, [x7, #0x2c]
-	WORD $0x3dc02b69 // ldr q9, [x27, #0xa0]
-	WORD $0x3dc00b6a // ldr q10, [x27, #0x20]
-	WORD $0x4d40ca0b // ld1r { v11.4s }, [x16]
-	WORD $0x6ea24508 // ushl v8.4s, v8.4s, v2.4s
-	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x4e040508 // dup v8.4s, v8.s[0]
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x6e3edffa // fmul v26.4s, v31.4s, v30.4s
-	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
-	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
-	WORD $0x3dc03b69 // ldr q9, [x27, #0xe0]
-	WORD $0x3dc01b6a // ldr q10, [x27, #0x60]
-	WORD $0x4d40c9cb // ld1r { v11.4s }, [x14]
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
-	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
-	WORD $0x3dc04b69 // ldr q9, [x27, #0x120]
-	WORD $0x3dc00b6a // ldr q10, [x27, #0x20]
-	WORD $0x4d40c9ab // ld1r { v11.4s }, [x13]
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x6f3e054a // ushr v10.4s, v10.4s, #0x2
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
-	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
-	WORD $0x3dc05b69 // ldr q9, [x27, #0x160]
-	WORD $0x3dc01b6a // ldr q10, [x27, #0x60]
-	WORD $0x4d40cb4b // ld1r { v11.4s }, [x26]
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x6f3e054a // ushr v10.4s, v10.4s, #0x2
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
-	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
-	WORD $0x4d40cb09 // ld1r { v9.4s }, [x24]
-	WORD $0x0d40c86c // ld1r { v12.2s }, [x3]
-	WORD $0x0d40c92a // ld1r { v10.2s }, [x9]
-	WORD $0xbd4028eb // ldr s11, [x7, #0x28]
-	WORD $0x3dc00eed // ldr q13, [x23, #0x30]
-	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
-	WORD $0x4e21d91f // scvtf v31.4s, v8.4s
-	WORD $0x6ea2456b // ushl v11.4s, v11.4s, v2.4s
-	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0x0
-	WORD $0x52800029 // mov w9, #0x1 // =1
-	WORD $0x4f2455ad // shl v13.4s, v13.4s, #0x4
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x0f08a54a // sshll v10.8h, v10.8b, #0x0
-	WORD $0x4e04056b // dup v11.4s, v11.s[0]
-	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0x0
-	WORD $0x4e3fcfba // fmla v26.4s, v29.4s, v31.4s
-	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
-	WORD $0x0f10a54a // sshll v10.4s, v10.4h, #0x0
-	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
-	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
-	WORD $0x4d40c8ee // ld1r { v14.4s }, [x7]
-	WORD $0x4e21d955 // scvtf v21.4s, v10.4s
-	WORD $0x4e3acd24 // fmla v4.4s, v9.4s, v26.4s
-	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
-	WORD $0x6e2cde4c // fmul v12.4s, v18.4s, v12.4s
-	WORD $0x3dc01eed // ldr q13, [x23, #0x70]
-	WORD $0x3dc03eee // ldr q14, [x23, #0xf0]
-	WORD $0x6e35de55 // fmul v21.4s, v18.4s, v21.4s
-	WORD $0x4f2455ad // shl v13.4s, v13.4s, #0x4
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
-	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
-	WORD $0x4d40cb2e // ld1r { v14.4s }, [x25]
-	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
-	WORD $0x3dc00eed // ldr q13, [x23, #0x30]
-	WORD $0x3dc04eee // ldr q14, [x23, #0x130]
-	WORD $0x4f2255ad // shl v13.4s, v13.4s, #0x2
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
-	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
-	WORD $0x4d40cbae // ld1r { v14.4s }, [x29]
-	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
-	WORD $0x3dc01eed // ldr q13, [x23, #0x70]
-	WORD $0x3dc05eee // ldr q14, [x23, #0x170]
-	WORD $0x4f2255ad // shl v13.4s, v13.4s, #0x2
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
-	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
-	WORD $0x4d40cbce // ld1r { v14.4s }, [x30]
-	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
-	WORD $0xbd402ced // ldr s13, [x7, #0x2c]
-	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
-	WORD $0x3dc00eef // ldr q15, [x23, #0x30]
-	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
-	WORD $0x6ea245ad // ushl v13.4s, v13.4s, v2.4s
+	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
+	WORD $0x4fb7ea14 // sdot v20.4s, v16.16b, v23.4b[3]
+	WORD $0x0d40cb50 // ld1r { v16.2s }, [x26]
+	WORD $0x0d40cb37 // ld1r { v23.2s }, [x25]
+	WORD $0x0f10a484 // sshll v4.4s, v4.4h, #0x0
+	WORD $0x0f08a4a5 // sshll v5.8h, v5.8b, #0x0
+	WORD $0x0f10a463 // sshll v3.4s, v3.4h, #0x0
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
+	WORD $0x0f08a6f7 // sshll v23.8h, v23.8b, #0x0
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0xad4173fd // ldp q29, q28, [sp, #0x20]
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x0f10a4c6 // sshll v6.4s, v6.4h, #0x0
+	WORD $0x0f10a4a5 // sshll v5.4s, v5.4h, #0x0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
+	WORD $0x0f10a6f7 // sshll v23.4s, v23.4h, #0x0
+	WORD $0x910080f7 // add x23, x7, #0x20
+	WORD $0x6e33df73 // fmul v19.4s, v27.4s, v19.4s
+	WORD $0x6e24df84 // fmul v4.4s, v28.4s, v4.4s
+	WORD $0x3dc027e2 // ldr q2, [sp, #0x90]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x2a1603f8 // mov w24, w22
+	WORD $0x4e21d938 // scvtf v24.4s, v9.4s
+	WORD $0x6e31dfb1 // fmul v17.4s, v29.4s, v17.4s
 	WORD $0x9100c0e7 // add x7, x7, #0x30
-	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
-	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
-	WORD $0x4e0405ad // dup v13.4s, v13.s[0]
-	WORD $0x6e2bdd9e // fmul v30.4s, v12.4s, v11.4s
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
-	WORD $0x4d40ca0f // ld1r { v15.4s }, [x16]
-	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x3dc03eee // ldr q14, [x23, #0xf0]
-	WORD $0x3dc01eef // ldr q15, [x23, #0x70]
-	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
-	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
-	WORD $0x4d40c9cf // ld1r { v15.4s }, [x14]
-	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x3dc04eee // ldr q14, [x23, #0x130]
-	WORD $0x3dc00eef // ldr q15, [x23, #0x30]
-	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
-	WORD $0x6f3e05ef // ushr v15.4s, v15.4s, #0x2
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
-	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
-	WORD $0x4d40c9af // ld1r { v15.4s }, [x13]
-	WORD $0x2a1603ed // mov w13, w22
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21d95a // scvtf v26.4s, v10.4s
 	WORD $0x2a1f03f6 // mov w22, wzr
-	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x3dc05eee // ldr q14, [x23, #0x170]
-	WORD $0x3dc01eef // ldr q15, [x23, #0x70]
-	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
-	WORD $0x6f3e05ef // ushr v15.4s, v15.4s, #0x2
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
-	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
-	WORD $0x4d40cb4f // ld1r { v15.4s }, [x26]
-	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x4e21d9a8 // scvtf v8.4s, v13.4s
-	WORD $0x4d40cb13 // ld1r { v19.4s }, [x24]
-	WORD $0x4e28cebe // fmla v30.4s, v21.4s, v8.4s
-	WORD $0x4e3ece63 // fmla v3.4s, v19.4s, v30.4s
-	WORD $0x3707d10d // tbnz w13, #0x0, 0x15f90 <pq_q6_k+0x10c>
+	WORD $0x6e23dfc3 // fmul v3.4s, v30.4s, v3.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26df66 // fmul v6.4s, v27.4s, v6.4s
+	WORD $0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
+	WORD $0x4e21db36 // scvtf v22.4s, v25.4s
+	WORD $0x6e25df85 // fmul v5.4s, v28.4s, v5.4s
+	WORD $0x6e38dc84 // fmul v4.4s, v4.4s, v24.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e30dfb0 // fmul v16.4s, v29.4s, v16.4s
+	WORD $0x6e3ade31 // fmul v17.4s, v17.4s, v26.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x6e37dfd7 // fmul v23.4s, v30.4s, v23.4s
+	WORD $0x6e35dc63 // fmul v3.4s, v3.4s, v21.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e36ccd3 // fmla v19.4s, v6.4s, v22.4s
+	WORD $0x4e27cca4 // fmla v4.4s, v5.4s, v7.4s
+	WORD $0xad459fe0 // ldp q0, q7, [sp, #0xb0]
+	WORD $0x4e32ce11 // fmla v17.4s, v16.4s, v18.4s
+	WORD $0x4d40cae5 // ld1r { v5.4s }, [x23]
+	WORD $0x3dc02bf0 // ldr q16, [sp, #0xa0]
+	WORD $0x4e34cee3 // fmla v3.4s, v23.4s, v20.4s
+	WORD $0x52800037 // mov w23, #0x1 // =1
+	WORD $0x4e33ccb0 // fmla v16.4s, v5.4s, v19.4s
+	WORD $0x4e24cca7 // fmla v7.4s, v5.4s, v4.4s
+	WORD $0x4e31cca1 // fmla v1.4s, v5.4s, v17.4s
+	WORD $0x4e23cca2 // fmla v2.4s, v5.4s, v3.4s
+	WORD $0x3707db18 // tbnz w24, #0x0, 0x141f8 <pq_q6_k+0x100>
 	WORD $0x11000694 // add w20, w20, #0x1
 	WORD $0x910d00c6 // add x6, x6, #0x340
 	WORD $0x7100129f // cmp w20, #0x4
-	WORD $0x54ffd021 // b.ne 0x15f84 <pq_q6_k+0x100>
+	WORD $0x54ffda21 // b.ne 0x141ec <pq_q6_k+0xf4>
 	WORD $0xf1002273 // subs x19, x19, #0x8
-	WORD $0x54ffceec // b.gt 0x15f64 <pq_q6_k+0xe0>
-	WORD $0xaa0c03fa // mov x26, x12
-	WORD $0xf9400fec // ldr x12, [sp, #0x18]
-	WORD $0xb4ffccaf // cbz x15, 0x15f28 <pq_q6_k+0xa4>
-	WORD $0xad001446 // stp q6, q5, [x2]
-	WORD $0xad010c44 // stp q4, q3, [x2, #0x20]
-	WORD $0x17fffe62 // b 0x15f28 <pq_q6_k+0xa4>
+	WORD $0x54ffd8ac // b.gt 0x141c4 <pq_q6_k+0xcc>
+	WORD $0xb4ffd6cf // cbz x15, 0x1418c <pq_q6_k+0x94>
+	WORD $0xad001c50 // stp q16, q7, [x2]
+	WORD $0xad010841 // stp q1, q2, [x2, #0x20]
+	WORD $0x17fffeb3 // b 0x1418c <pq_q6_k+0x94>
 	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0x14000004 // b 0x165b8 <pq_q6_k+0x734>
+	WORD $0x14000004 // b 0x146d8 <pq_q6_k+0x5e0>
 	WORD $0x910004c6 // add x6, x6, #0x1
 	WORD $0xf10010df // cmp x6, #0x4
-	WORD $0x54ffcba0 // b.eq 0x15f28 <pq_q6_k+0xa4>
+	WORD $0x54ffd5c0 // b.eq 0x1418c <pq_q6_k+0x94>
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0xd37cecc7 // lsl x7, x6, #4
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xd37cecc7 // lsl x7, x6, #4
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x54001e4d // b.le 0x16998 <pq_q6_k+0xb14>
+	WORD $0x540016cd // b.le 0x149c8 <pq_q6_k+0x8d0>
 	WORD $0xd37ef4d3 // lsl x19, x6, #2
 	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
@@ -6548,1492 +4572,393 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xfc667a87 // ldr d7, [x20, x6, lsl #3]
 	WORD $0x2a1f03f7 // mov w23, wzr
 	WORD $0x91010294 // add x20, x20, #0x40
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x8b13028d // add x13, x20, x19
-	WORD $0x9101028e // add x14, x20, #0x40
-	WORD $0x52800030 // mov w16, #0x1 // =1
-	WORD $0x9b113938 // madd x24, x9, x17, x14
-	WORD $0x8b0915a9 // add x9, x13, x9, lsl #5
-	WORD $0xbd4142b1 // ldr s17, [x21, #0x140]
-	WORD $0xbd4146b3 // ldr s19, [x21, #0x144]
-	WORD $0xbd414ab4 // ldr s20, [x21, #0x148]
-	WORD $0xbd414eb5 // ldr s21, [x21, #0x14c]
-	WORD $0x91004123 // add x3, x9, #0x10
-	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
-	WORD $0x6ea24631 // ushl v17.4s, v17.4s, v2.4s
-	WORD $0x0d40c870 // ld1r { v16.2s }, [x3]
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
-	WORD $0xaa1503e9 // mov x9, x21
-	WORD $0x4e040631 // dup v17.4s, v17.s[0]
-	WORD $0x4ddfc938 // ld1r { v24.4s }, [x9], #4
-	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
-	WORD $0x910082a3 // add x3, x21, #0x20
-	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
-	WORD $0x6ea246b5 // ushl v21.4s, v21.4s, v2.4s
-	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
-	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	WORD $0x4e040694 // dup v20.4s, v20.s[0]
+	WORD $0x0e2178e6 // fcvtl v6.4s, v7.4h
+	WORD $0x8b070299 // add x25, x20, x7
+	WORD $0xaa1f03fb // mov x27, xzr
+	WORD $0x8b130298 // add x24, x20, x19
+	WORD $0x91010339 // add x25, x25, #0x40
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x9b11677d // madd x29, x27, x17, x25
+	WORD $0xbd4142b2 // ldr s18, [x21, #0x140]
+	WORD $0x3dc02ffe // ldr q30, [sp, #0xb0]
+	WORD $0xad068fe1 // stp q1, q3, [sp, #0xd0]
+	WORD $0x4f01e603 // movi v3.16b, #0x30
+	WORD $0xbd414eb4 // ldr s20, [x21, #0x14c]
+	WORD $0x6ebe465a // ushl v26.4s, v18.4s, v30.4s
+	WORD $0x4ea41c85 // mov v5.16b, v4.16b
+	WORD $0x4f00e5e4 // movi v4.16b, #0xf
+	WORD $0x3d8033e2 // str q2, [sp, #0xc0]
+	WORD $0x6ebe469b // ushl v27.4s, v20.4s, v30.4s
+	WORD $0xbd4146b5 // ldr s21, [x21, #0x144]
+	WORD $0xbd414ab3 // ldr s19, [x21, #0x148]
+	WORD $0xad4042aa // ldp q10, q16, [x21]
+	WORD $0x3dc003a8 // ldr q8, [x29]
+	WORD $0x3dc013b7 // ldr q23, [x29, #0x40]
+	WORD $0x3dc023bd // ldr q29, [x29, #0x80]
+	WORD $0x4e040754 // dup v20.4s, v26.s[0]
+	WORD $0x3dc033ad // ldr q13, [x29, #0xc0]
+	WORD $0x3dc053bf // ldr q31, [x29, #0x140]
+	WORD $0x4f24551c // shl v28.4s, v8.4s, #0x4
+	WORD $0x4f2456e0 // shl v0.4s, v23.4s, #0x4
+	WORD $0x4e2c1fba // and v26.16b, v29.16b, v12.16b
+	WORD $0x4f22550e // shl v14.4s, v8.4s, #0x2
+	WORD $0x3dc043ac // ldr q12, [x29, #0x100]
+	WORD $0x6ebe46b5 // ushl v21.4s, v21.4s, v30.4s
+	WORD $0x6ebe4673 // ushl v19.4s, v19.4s, v30.4s
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x8b1b171b // add x27, x24, x27, lsl #5
+	WORD $0x4e2f1f9c // and v28.16b, v28.16b, v15.16b
+	WORD $0x4e231c02 // and v2.16b, v0.16b, v3.16b
+	WORD $0x4f2256e0 // shl v0.4s, v23.4s, #0x2
+	WORD $0x4e241daf // and v15.16b, v13.16b, v4.16b
+	WORD $0x4e241d81 // and v1.16b, v12.16b, v4.16b
+	WORD $0x4e231dce // and v14.16b, v14.16b, v3.16b
+	WORD $0xad4146ab // ldp q11, q17, [x21, #0x20]
 	WORD $0x4e0406b5 // dup v21.4s, v21.s[0]
-	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
-	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910102a3 // add x3, x21, #0x40
-	WORD $0x6e32dcf2 // fmul v18.4s, v7.4s, v18.4s
-	WORD $0x6e30dcf0 // fmul v16.4s, v7.4s, v16.4s
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910182a3 // add x3, x21, #0x60
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b070303 // add x3, x24, x7
-	WORD $0x3dc01076 // ldr q22, [x3, #0x40]
-	WORD $0x3dc03077 // ldr q23, [x3, #0xc0]
-	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
-	WORD $0x910092a9 // add x9, x21, #0x24
-	WORD $0x910412a3 // add x3, x21, #0x104
-	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910112a9 // add x9, x21, #0x44
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910192a9 // add x9, x21, #0x64
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
-	WORD $0x910022a9 // add x9, x21, #0x8
-	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
-	WORD $0x9100a2a9 // add x9, x21, #0x28
-	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910122a9 // add x9, x21, #0x48
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9101a2a9 // add x9, x21, #0x68
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
-	WORD $0x3dc05137 // ldr q23, [x9, #0x140]
-	WORD $0x910032a9 // add x9, x21, #0xc
-	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
-	WORD $0x9100b2a9 // add x9, x21, #0x2c
-	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910132a9 // add x9, x21, #0x4c
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9101b2a9 // add x9, x21, #0x6c
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x6e33de53 // fmul v19.4s, v18.4s, v19.4s
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0xbd4162b6 // ldr s22, [x21, #0x160]
-	WORD $0xbd4166b7 // ldr s23, [x21, #0x164]
+	WORD $0x4eba1f87 // orr v7.16b, v28.16b, v26.16b
+	WORD $0x4e241ffc // and v28.16b, v31.16b, v4.16b
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0xad424aa9 // ldp q9, q18, [x21, #0x40]
+	WORD $0x4e04067a // dup v26.4s, v19.s[0]
+	WORD $0x4eaf1c4f // orr v15.16b, v2.16b, v15.16b
+	WORD $0x4e231d02 // and v2.16b, v8.16b, v3.16b
+	WORD $0x4e241fa3 // and v3.16b, v29.16b, v4.16b
+	WORD $0x4e040773 // dup v19.4s, v27.s[0]
+	WORD $0x4ea11dc1 // orr v1.16b, v14.16b, v1.16b
+	WORD $0x4ebc1c0e // orr v14.16b, v0.16b, v28.16b
+	WORD $0xad4372bd // ldp q29, q28, [x21, #0x60]
+	WORD $0xbd4162b9 // ldr s25, [x21, #0x160]
+	WORD $0xbd4166b6 // ldr s22, [x21, #0x164]
 	WORD $0xbd416ab8 // ldr s24, [x21, #0x168]
-	WORD $0xbd416eb9 // ldr s25, [x21, #0x16c]
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
-	WORD $0x6ea246f7 // ushl v23.4s, v23.4s, v2.4s
-	WORD $0x3dc0213a // ldr q26, [x9, #0x80]
-	WORD $0x3dc0013b // ldr q27, [x9]
-	WORD $0x910042a9 // add x9, x21, #0x10
-	WORD $0x6ea24718 // ushl v24.4s, v24.4s, v2.4s
-	WORD $0x6ea24739 // ushl v25.4s, v25.4s, v2.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
-	WORD $0x4e0406f7 // dup v23.4s, v23.s[0]
-	WORD $0x6e34de54 // fmul v20.4s, v18.4s, v20.4s
-	WORD $0x4e040718 // dup v24.4s, v24.s[0]
-	WORD $0x4e040739 // dup v25.4s, v25.s[0]
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9100c2a9 // add x9, x21, #0x30
-	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x910142a9 // add x9, x21, #0x50
-	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9101c2a9 // add x9, x21, #0x70
-	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc0313a // ldr q26, [x9, #0xc0]
-	WORD $0x3dc0113b // ldr q27, [x9, #0x40]
-	WORD $0x910052a9 // add x9, x21, #0x14
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9100d2a9 // add x9, x21, #0x34
-	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x910152a9 // add x9, x21, #0x54
-	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9101d2a9 // add x9, x21, #0x74
-	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc0413a // ldr q26, [x9, #0x100]
-	WORD $0x3dc0013b // ldr q27, [x9]
-	WORD $0x910062a9 // add x9, x21, #0x18
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9100e2a9 // add x9, x21, #0x38
-	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x910162a9 // add x9, x21, #0x58
-	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9101e2a9 // add x9, x21, #0x78
-	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc0513a // ldr q26, [x9, #0x140]
-	WORD $0x3dc0113b // ldr q27, [x9, #0x40]
-	WORD $0x910072a9 // add x9, x21, #0x1c
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9100f2a9 // add x9, x21, #0x3c
-	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x910172a9 // add x9, x21, #0x5c
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9101f2a9 // add x9, x21, #0x7c
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e36ce11 // fmla v17.4s, v16.4s, v22.4s
-	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x4e21db15 // scvtf v21.4s, v24.4s
-	WORD $0x910402a9 // add x9, x21, #0x100
-	WORD $0x4e37ce13 // fmla v19.4s, v16.4s, v23.4s
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
-	WORD $0x4e35ce14 // fmla v20.4s, v16.4s, v21.4s
-	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
-	WORD $0x910422a9 // add x9, x21, #0x108
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x52800029 // mov w9, #0x1 // =1
-	WORD $0x4e38ce12 // fmla v18.4s, v16.4s, v24.4s
-	WORD $0x4d40c870 // ld1r { v16.4s }, [x3]
-	WORD $0x910432a3 // add x3, x21, #0x10c
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x4e31cea6 // fmla v6.4s, v21.4s, v17.4s
-	WORD $0x4e34cec4 // fmla v4.4s, v22.4s, v20.4s
-	WORD $0x2a1003e3 // mov w3, w16
+	WORD $0xbd416ea0 // ldr s0, [x21, #0x16c]
+	WORD $0x6ebe4739 // ushl v25.4s, v25.4s, v30.4s
+	WORD $0x4f8ae0f4 // sdot v20.4s, v7.16b, v10.4b[0]
+	WORD $0x4f8be0f5 // sdot v21.4s, v7.16b, v11.4b[0]
+	WORD $0x4f89e0fa // sdot v26.4s, v7.16b, v9.4b[0]
+	WORD $0x4ea31c42 // orr v2.16b, v2.16b, v3.16b
+	WORD $0x4f9de0f3 // sdot v19.4s, v7.16b, v29.4b[0]
+	WORD $0x0d40cb63 // ld1r { v3.2s }, [x27]
+	WORD $0x6ebe46c7 // ushl v7.4s, v22.4s, v30.4s
+	WORD $0x6ebe4718 // ushl v24.4s, v24.4s, v30.4s
+	WORD $0x6ebe4400 // ushl v0.4s, v0.4s, v30.4s
+	WORD $0x4faae1f4 // sdot v20.4s, v15.16b, v10.4b[1]
+	WORD $0x4fabe1f5 // sdot v21.4s, v15.16b, v11.4b[1]
+	WORD $0x4fa9e1fa // sdot v26.4s, v15.16b, v9.4b[1]
+	WORD $0x4fbde1f3 // sdot v19.4s, v15.16b, v29.4b[1]
+	WORD $0x4f01e60f // movi v15.16b, #0x30
+	WORD $0x4e040736 // dup v22.4s, v25.s[0]
+	WORD $0x4e0404f9 // dup v25.4s, v7.s[0]
+	WORD $0x0f08a463 // sshll v3.8h, v3.8b, #0x0
+	WORD $0x4e04071b // dup v27.4s, v24.s[0]
+	WORD $0x4e040418 // dup v24.4s, v0.s[0]
+	WORD $0x6f3c05a0 // ushr v0.4s, v13.4s, #0x4
+	WORD $0x9100437b // add x27, x27, #0x10
+	WORD $0x6f3c0587 // ushr v7.4s, v12.4s, #0x4
+	WORD $0x4f00e5ec // movi v12.16b, #0xf
+	WORD $0x4f90e056 // sdot v22.4s, v2.16b, v16.4b[0]
+	WORD $0x4f91e059 // sdot v25.4s, v2.16b, v17.4b[0]
+	WORD $0x4f8ae834 // sdot v20.4s, v1.16b, v10.4b[2]
+	WORD $0x4f8be835 // sdot v21.4s, v1.16b, v11.4b[2]
+	WORD $0x4f92e05b // sdot v27.4s, v2.16b, v18.4b[0]
+	WORD $0x4f9ce058 // sdot v24.4s, v2.16b, v28.4b[0]
+	WORD $0x0d40cb62 // ld1r { v2.2s }, [x27]
+	WORD $0x4f89e83a // sdot v26.4s, v1.16b, v9.4b[2]
+	WORD $0x0f10a463 // sshll v3.4s, v3.4h, #0x0
+	WORD $0x4f9de833 // sdot v19.4s, v1.16b, v29.4b[2]
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4e2f1ee1 // and v1.16b, v23.16b, v15.16b
+	WORD $0x6f3e0508 // ushr v8.4s, v8.4s, #0x2
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0x0
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x6f3e06f7 // ushr v23.4s, v23.4s, #0x2
+	WORD $0x4ea01c20 // orr v0.16b, v1.16b, v0.16b
+	WORD $0x4e21d861 // scvtf v1.4s, v3.4s
+	WORD $0x4e2c1ce3 // and v3.16b, v7.16b, v12.16b
+	WORD $0x4e2f1d07 // and v7.16b, v8.16b, v15.16b
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0x0
+	WORD $0x4fb0e016 // sdot v22.4s, v0.16b, v16.4b[1]
+	WORD $0x4fb1e019 // sdot v25.4s, v0.16b, v17.4b[1]
+	WORD $0x4fb2e01b // sdot v27.4s, v0.16b, v18.4b[1]
+	WORD $0x4fbce018 // sdot v24.4s, v0.16b, v28.4b[1]
+	WORD $0x4ea31ce0 // orr v0.16b, v7.16b, v3.16b
+	WORD $0x4e2c1fe3 // and v3.16b, v31.16b, v12.16b
+	WORD $0x4e2f1ee7 // and v7.16b, v23.16b, v15.16b
+	WORD $0x4faae9d4 // sdot v20.4s, v14.16b, v10.4b[3]
+	WORD $0x6e21dcc1 // fmul v1.4s, v6.4s, v1.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f90e816 // sdot v22.4s, v0.16b, v16.4b[2]
+	WORD $0x4f91e819 // sdot v25.4s, v0.16b, v17.4b[2]
+	WORD $0x4f92e81b // sdot v27.4s, v0.16b, v18.4b[2]
+	WORD $0x4f9ce818 // sdot v24.4s, v0.16b, v28.4b[2]
+	WORD $0x4ea31ce0 // orr v0.16b, v7.16b, v3.16b
+	WORD $0x4e21da83 // scvtf v3.4s, v20.4s
+	WORD $0x4fabe9d5 // sdot v21.4s, v14.16b, v11.4b[3]
+	WORD $0x4fa9e9da // sdot v26.4s, v14.16b, v9.4b[3]
+	WORD $0x4fbde9d3 // sdot v19.4s, v14.16b, v29.4b[3]
+	WORD $0x4e21daa7 // scvtf v7.4s, v21.4s
+	WORD $0x4e21db54 // scvtf v20.4s, v26.4s
+	WORD $0x4fb0e816 // sdot v22.4s, v0.16b, v16.4b[3]
+	WORD $0x4fb1e819 // sdot v25.4s, v0.16b, v17.4b[3]
+	WORD $0x4fb2e81b // sdot v27.4s, v0.16b, v18.4b[3]
+	WORD $0x4fbce818 // sdot v24.4s, v0.16b, v28.4b[3]
+	WORD $0x6e22dcc0 // fmul v0.4s, v6.4s, v2.4s
+	WORD $0x6e23dc22 // fmul v2.4s, v1.4s, v3.4s
+	WORD $0x4e21da63 // scvtf v3.4s, v19.4s
+	WORD $0x4e21dad1 // scvtf v17.4s, v22.4s
+	WORD $0x6e27dc27 // fmul v7.4s, v1.4s, v7.4s
+	WORD $0x6e34dc30 // fmul v16.4s, v1.4s, v20.4s
+	WORD $0x4e21db32 // scvtf v18.4s, v25.4s
+	WORD $0x4e21db73 // scvtf v19.4s, v27.4s
+	WORD $0x910402bb // add x27, x21, #0x100
+	WORD $0x6e23dc21 // fmul v1.4s, v1.4s, v3.4s
+	WORD $0x4e21db03 // scvtf v3.4s, v24.4s
+	WORD $0x4ea51ca4 // mov v4.16b, v5.16b
+	WORD $0x4e31cc02 // fmla v2.4s, v0.4s, v17.4s
+	WORD $0x910432bd // add x29, x21, #0x10c
+	WORD $0x4e32cc07 // fmla v7.4s, v0.4s, v18.4s
+	WORD $0x4e33cc10 // fmla v16.4s, v0.4s, v19.4s
+	WORD $0x4d40cbb2 // ld1r { v18.4s }, [x29]
+	WORD $0x4e23cc01 // fmla v1.4s, v0.4s, v3.4s
+	WORD $0x4d40cb60 // ld1r { v0.4s }, [x27]
+	WORD $0x910412bb // add x27, x21, #0x104
+	WORD $0x4d40cb63 // ld1r { v3.4s }, [x27]
+	WORD $0x910422bb // add x27, x21, #0x108
+	WORD $0x2a1a03fd // mov w29, w26
+	WORD $0x4d40cb71 // ld1r { v17.4s }, [x27]
 	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x2a1f03f0 // mov w16, wzr
-	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
-	WORD $0x4e32cee3 // fmla v3.4s, v23.4s, v18.4s
-	WORD $0x3707e443 // tbnz w3, #0x0, 0x16604 <pq_q6_k+0x780>
+	WORD $0x5280003b // mov w27, #0x1 // =1
+	WORD $0x4e22cc04 // fmla v4.4s, v0.4s, v2.4s
+	WORD $0x3dc03be0 // ldr q0, [sp, #0xe0]
+	WORD $0x3dc033e2 // ldr q2, [sp, #0xc0]
+	WORD $0x2a1f03fa // mov w26, wzr
+	WORD $0x4e27cc60 // fmla v0.4s, v3.4s, v7.4s
+	WORD $0x4e30ce22 // fmla v2.4s, v17.4s, v16.4s
+	WORD $0x3d803be0 // str q0, [sp, #0xe0]
+	WORD $0xad468fe0 // ldp q0, q3, [sp, #0xd0]
+	WORD $0x4e21ce40 // fmla v0.4s, v18.4s, v1.4s
+	WORD $0x3d8037e0 // str q0, [sp, #0xd0]
+	WORD $0x3dc037e1 // ldr q1, [sp, #0xd0]
+	WORD $0x3707ec1d // tbnz w29, #0x0, 0x14728 <pq_q6_k+0x630>
 	WORD $0x110006f7 // add w23, w23, #0x1
 	WORD $0x910d0294 // add x20, x20, #0x340
 	WORD $0x710012ff // cmp w23, #0x4
-	WORD $0x54ffe341 // b.ne 0x165f4 <pq_q6_k+0x770>
+	WORD $0x54ffeae1 // b.ne 0x14714 <pq_q6_k+0x61c>
 	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x54ffe28c // b.gt 0x165e4 <pq_q6_k+0x760>
-	WORD $0xb4ffe0af // cbz x15, 0x165ac <pq_q6_k+0x728>
+	WORD $0x54ffea2c // b.gt 0x14704 <pq_q6_k+0x60c>
+	WORD $0x3dc02fe0 // ldr q0, [sp, #0xb0]
+	WORD $0xb4ffe82f // cbz x15, 0x146cc <pq_q6_k+0x5d4>
 	WORD $0x8b070053 // add x19, x2, x7
 	WORD $0xf10009ff // cmp x15, #0x2
-	WORD $0x3d800266 // str q6, [x19]
-	WORD $0x54ffe023 // b.lo 0x165ac <pq_q6_k+0x728>
+	WORD $0x3d800264 // str q4, [x19]
+	WORD $0x54ffe7a3 // b.lo 0x146cc <pq_q6_k+0x5d4>
 	WORD $0xf1000dff // cmp x15, #0x3
-	WORD $0x3cab6a65 // str q5, [x19, x11]
-	WORD $0x54ffdfc3 // b.lo 0x165ac <pq_q6_k+0x728>
+	WORD $0x3cab6a63 // str q3, [x19, x11]
+	WORD $0x54ffe743 // b.lo 0x146cc <pq_q6_k+0x5d4>
 	WORD $0xf10011ff // cmp x15, #0x4
-	WORD $0x3caa6a64 // str q4, [x19, x10]
-	WORD $0x54ffdf63 // b.lo 0x165ac <pq_q6_k+0x728>
+	WORD $0x3caa6a62 // str q2, [x19, x10]
+	WORD $0x54ffe6e3 // b.lo 0x146cc <pq_q6_k+0x5d4>
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3cac6a63 // str q3, [x19, x12]
-	WORD $0x54ffdf03 // b.lo 0x165ac <pq_q6_k+0x728>
+	WORD $0x3cac6a61 // str q1, [x19, x12]
+	WORD $0x54ffe683 // b.lo 0x146cc <pq_q6_k+0x5d4>
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x54001e6b // b.lt 0x16db0 <pq_q6_k+0xf2c>
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x540016cb // b.lt 0x14cec <pq_q6_k+0xbf4>
 	WORD $0xd37ef4d4 // lsl x20, x6, #2
 	WORD $0xaa0003f5 // mov x21, x0
 	WORD $0xaa0103f6 // mov x22, x1
 	WORD $0xaa0403f7 // mov x23, x4
-	WORD $0xfc667aa7 // ldr d7, [x21, x6, lsl #3]
+	WORD $0xfc667aa0 // ldr d0, [x21, x6, lsl #3]
 	WORD $0x2a1f03f8 // mov w24, wzr
 	WORD $0x910102b5 // add x21, x21, #0x40
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x8b1402ad // add x13, x21, x20
-	WORD $0x910102ae // add x14, x21, #0x40
-	WORD $0x52800030 // mov w16, #0x1 // =1
-	WORD $0x9b113939 // madd x25, x9, x17, x14
-	WORD $0x8b0915a9 // add x9, x13, x9, lsl #5
-	WORD $0xbd4152d1 // ldr s17, [x22, #0x150]
-	WORD $0xbd4156d3 // ldr s19, [x22, #0x154]
-	WORD $0xbd415ad4 // ldr s20, [x22, #0x158]
-	WORD $0xbd415ed5 // ldr s21, [x22, #0x15c]
-	WORD $0x91004123 // add x3, x9, #0x10
-	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
-	WORD $0x6ea24631 // ushl v17.4s, v17.4s, v2.4s
-	WORD $0x0d40c870 // ld1r { v16.2s }, [x3]
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
-	WORD $0x910202c9 // add x9, x22, #0x80
-	WORD $0x4e040631 // dup v17.4s, v17.s[0]
-	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
-	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
-	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x910282c9 // add x9, x22, #0xa0
-	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
-	WORD $0x6ea246b5 // ushl v21.4s, v21.4s, v2.4s
-	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
-	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
-	WORD $0x910452c3 // add x3, x22, #0x114
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e040694 // dup v20.4s, v20.s[0]
-	WORD $0x4e0406b5 // dup v21.4s, v21.s[0]
-	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
-	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910302c9 // add x9, x22, #0xc0
-	WORD $0x6e32dcf2 // fmul v18.4s, v7.4s, v18.4s
-	WORD $0x6e30dcf0 // fmul v16.4s, v7.4s, v16.4s
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910382c9 // add x9, x22, #0xe0
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
-	WORD $0x3dc03137 // ldr q23, [x9, #0xc0]
-	WORD $0x910212c9 // add x9, x22, #0x84
-	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
-	WORD $0x910292c9 // add x9, x22, #0xa4
-	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910312c9 // add x9, x22, #0xc4
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910392c9 // add x9, x22, #0xe4
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
-	WORD $0x910222c9 // add x9, x22, #0x88
-	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
-	WORD $0x9102a2c9 // add x9, x22, #0xa8
-	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910322c9 // add x9, x22, #0xc8
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9103a2c9 // add x9, x22, #0xe8
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
-	WORD $0x3dc05137 // ldr q23, [x9, #0x140]
-	WORD $0x910232c9 // add x9, x22, #0x8c
-	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
-	WORD $0x9102b2c9 // add x9, x22, #0xac
-	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910332c9 // add x9, x22, #0xcc
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9103b2c9 // add x9, x22, #0xec
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x6e33de53 // fmul v19.4s, v18.4s, v19.4s
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0xbd4172d6 // ldr s22, [x22, #0x170]
-	WORD $0xbd4176d7 // ldr s23, [x22, #0x174]
+	WORD $0x0e21780d // fcvtl v13.4s, v0.4h
+	WORD $0x8b0702ba // add x26, x21, x7
+	WORD $0xaa1f03fd // mov x29, xzr
+	WORD $0x8b1402b9 // add x25, x21, x20
+	WORD $0x9101035a // add x26, x26, #0x40
+	WORD $0x5280003b // mov w27, #0x1 // =1
+	WORD $0x9b116bbe // madd x30, x29, x17, x26
+	WORD $0xbd4156d5 // ldr s21, [x22, #0x154]
+	WORD $0x3dc02fe0 // ldr q0, [sp, #0xb0]
+	WORD $0xbd4152d2 // ldr s18, [x22, #0x150]
+	WORD $0xbd415ad3 // ldr s19, [x22, #0x158]
+	WORD $0xad0687e4 // stp q4, q1, [sp, #0xd0]
+	WORD $0x6ea046a2 // ushl v2.4s, v21.4s, v0.4s
+	WORD $0xbd415ed4 // ldr s20, [x22, #0x15c]
+	WORD $0x4ea51ca6 // mov v6.16b, v5.16b
+	WORD $0x6ea04641 // ushl v1.4s, v18.4s, v0.4s
+	WORD $0x6ea04673 // ushl v19.4s, v19.4s, v0.4s
+	WORD $0x4ea31c65 // mov v5.16b, v3.16b
+	WORD $0x4f00e5e3 // movi v3.16b, #0xf
+	WORD $0x6ea04699 // ushl v25.4s, v20.4s, v0.4s
+	WORD $0xbd4172c7 // ldr s7, [x22, #0x170]
+	WORD $0x3dc003c8 // ldr q8, [x30]
+	WORD $0x3dc023db // ldr q27, [x30, #0x80]
+	WORD $0x3dc013d7 // ldr q23, [x30, #0x40]
+	WORD $0x4e040455 // dup v21.4s, v2.s[0]
+	WORD $0x4e040434 // dup v20.4s, v1.s[0]
+	WORD $0x3dc033c1 // ldr q1, [x30, #0xc0]
+	WORD $0x4f24551a // shl v26.4s, v8.4s, #0x4
+	WORD $0x4e2c1f62 // and v2.16b, v27.16b, v12.16b
+	WORD $0x4f2456fc // shl v28.4s, v23.4s, #0x4
+	WORD $0x4f22551d // shl v29.4s, v8.4s, #0x2
+	WORD $0x4e231c3e // and v30.16b, v1.16b, v3.16b
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x6ea044e4 // ushl v4.4s, v7.4s, v0.4s
+	WORD $0x3dc043cc // ldr q12, [x30, #0x100]
+	WORD $0x3dc053c7 // ldr q7, [x30, #0x140]
+	WORD $0x4e2f1f5a // and v26.16b, v26.16b, v15.16b
+	WORD $0x4e2f1f9c // and v28.16b, v28.16b, v15.16b
+	WORD $0x4ead1dbf // mov v31.16b, v13.16b
+	WORD $0xad4442ca // ldp q10, q16, [x22, #0x80]
+	WORD $0x3d8033e7 // str q7, [sp, #0xc0]
+	WORD $0x4f2256ed // shl v13.4s, v23.4s, #0x2
+	WORD $0x4e231d8e // and v14.16b, v12.16b, v3.16b
+	WORD $0x4e2f1fbd // and v29.16b, v29.16b, v15.16b
+	WORD $0x4ea21f42 // orr v2.16b, v26.16b, v2.16b
+	WORD $0x4e04067a // dup v26.4s, v19.s[0]
+	WORD $0x4f01e613 // movi v19.16b, #0x30
+	WORD $0x4e231cef // and v15.16b, v7.16b, v3.16b
+	WORD $0x4ebe1f87 // orr v7.16b, v28.16b, v30.16b
+	WORD $0x4e231f7b // and v27.16b, v27.16b, v3.16b
+	WORD $0xad4546cb // ldp q11, q17, [x22, #0xa0]
+	WORD $0x8b1d173d // add x29, x25, x29, lsl #5
+	WORD $0xad464ac9 // ldp q9, q18, [x22, #0xc0]
+	WORD $0x4f8ae054 // sdot v20.4s, v2.16b, v10.4b[0]
+	WORD $0x4e331d1c // and v28.16b, v8.16b, v19.16b
+	WORD $0x4e331dbe // and v30.16b, v13.16b, v19.16b
+	WORD $0x4e040733 // dup v19.4s, v25.s[0]
+	WORD $0x4eae1fad // orr v13.16b, v29.16b, v14.16b
+	WORD $0xbd4176d6 // ldr s22, [x22, #0x174]
 	WORD $0xbd417ad8 // ldr s24, [x22, #0x178]
 	WORD $0xbd417ed9 // ldr s25, [x22, #0x17c]
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
-	WORD $0x6ea246f7 // ushl v23.4s, v23.4s, v2.4s
-	WORD $0x3dc0213a // ldr q26, [x9, #0x80]
-	WORD $0x3dc0013b // ldr q27, [x9]
-	WORD $0x910242c9 // add x9, x22, #0x90
-	WORD $0x6ea24718 // ushl v24.4s, v24.4s, v2.4s
-	WORD $0x6ea24739 // ushl v25.4s, v25.4s, v2.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
-	WORD $0x4e0406f7 // dup v23.4s, v23.s[0]
-	WORD $0x6e34de54 // fmul v20.4s, v18.4s, v20.4s
+	WORD $0x4faae0f4 // sdot v20.4s, v7.16b, v10.4b[1]
+	WORD $0x4ebb1f8e // orr v14.16b, v28.16b, v27.16b
+	WORD $0xad4772dd // ldp q29, q28, [x22, #0xe0]
+	WORD $0x4f8be055 // sdot v21.4s, v2.16b, v11.4b[0]
+	WORD $0x4f89e05a // sdot v26.4s, v2.16b, v9.4b[0]
+	WORD $0x4eaf1fde // orr v30.16b, v30.16b, v15.16b
+	WORD $0x4f01e60f // movi v15.16b, #0x30
+	WORD $0x6ea046db // ushl v27.4s, v22.4s, v0.4s
+	WORD $0x4f9de053 // sdot v19.4s, v2.16b, v29.4b[0]
+	WORD $0x0d40cba2 // ld1r { v2.2s }, [x29]
+	WORD $0x4e040496 // dup v22.4s, v4.s[0]
+	WORD $0x6ea04704 // ushl v4.4s, v24.4s, v0.4s
+	WORD $0x6ea04738 // ushl v24.4s, v25.4s, v0.4s
+	WORD $0x4f8ae9b4 // sdot v20.4s, v13.16b, v10.4b[2]
+	WORD $0x6f3c0420 // ushr v0.4s, v1.4s, #0x4
+	WORD $0x910043bd // add x29, x29, #0x10
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0x0
+	WORD $0x4faaebd4 // sdot v20.4s, v30.16b, v10.4b[3]
+	WORD $0x6f3c058a // ushr v10.4s, v12.4s, #0x4
+	WORD $0x4f00e5ec // movi v12.16b, #0xf
+	WORD $0x4fabe0f5 // sdot v21.4s, v7.16b, v11.4b[1]
+	WORD $0x4fa9e0fa // sdot v26.4s, v7.16b, v9.4b[1]
+	WORD $0x4fbde0f3 // sdot v19.4s, v7.16b, v29.4b[1]
+	WORD $0x0d40cba1 // ld1r { v1.2s }, [x29]
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x4e2f1ee7 // and v7.16b, v23.16b, v15.16b
+	WORD $0x6f3e0508 // ushr v8.4s, v8.4s, #0x2
+	WORD $0x4e040779 // dup v25.4s, v27.s[0]
+	WORD $0x4e04049b // dup v27.4s, v4.s[0]
 	WORD $0x4e040718 // dup v24.4s, v24.s[0]
-	WORD $0x4e040739 // dup v25.4s, v25.s[0]
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9102c2c9 // add x9, x22, #0xb0
-	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x910342c9 // add x9, x22, #0xd0
-	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9103c2c9 // add x9, x22, #0xf0
-	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc0313a // ldr q26, [x9, #0xc0]
-	WORD $0x3dc0113b // ldr q27, [x9, #0x40]
-	WORD $0x910252c9 // add x9, x22, #0x94
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9102d2c9 // add x9, x22, #0xb4
-	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x910352c9 // add x9, x22, #0xd4
-	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9103d2c9 // add x9, x22, #0xf4
-	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc0413a // ldr q26, [x9, #0x100]
-	WORD $0x3dc0013b // ldr q27, [x9]
-	WORD $0x910262c9 // add x9, x22, #0x98
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9102e2c9 // add x9, x22, #0xb8
-	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x910362c9 // add x9, x22, #0xd8
-	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9103e2c9 // add x9, x22, #0xf8
-	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc0513a // ldr q26, [x9, #0x140]
-	WORD $0x3dc0113b // ldr q27, [x9, #0x40]
-	WORD $0x910272c9 // add x9, x22, #0x9c
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9102f2c9 // add x9, x22, #0xbc
-	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x910372c9 // add x9, x22, #0xdc
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9103f2c9 // add x9, x22, #0xfc
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e36ce11 // fmla v17.4s, v16.4s, v22.4s
-	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x4e21db15 // scvtf v21.4s, v24.4s
-	WORD $0x910442c9 // add x9, x22, #0x110
-	WORD $0x4e37ce13 // fmla v19.4s, v16.4s, v23.4s
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
-	WORD $0x4e35ce14 // fmla v20.4s, v16.4s, v21.4s
-	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
-	WORD $0x910462c9 // add x9, x22, #0x118
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x52800029 // mov w9, #0x1 // =1
-	WORD $0x4e38ce12 // fmla v18.4s, v16.4s, v24.4s
-	WORD $0x4d40c870 // ld1r { v16.4s }, [x3]
-	WORD $0x910472c3 // add x3, x22, #0x11c
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x4e31cea6 // fmla v6.4s, v21.4s, v17.4s
-	WORD $0x4e34cec4 // fmla v4.4s, v22.4s, v20.4s
-	WORD $0x2a1003e3 // mov w3, w16
+	WORD $0x4ea51ca3 // mov v3.16b, v5.16b
+	WORD $0x4ea61cc5 // mov v5.16b, v6.16b
+	WORD $0x3dc033e6 // ldr q6, [sp, #0xc0]
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0x0
+	WORD $0x4f8be9b5 // sdot v21.4s, v13.16b, v11.4b[2]
+	WORD $0x4f89e9ba // sdot v26.4s, v13.16b, v9.4b[2]
+	WORD $0x4f9de9b3 // sdot v19.4s, v13.16b, v29.4b[2]
+	WORD $0x4ebf1fed // mov v13.16b, v31.16b
+	WORD $0x0f08a421 // sshll v1.8h, v1.8b, #0x0
+	WORD $0x4ea01ce0 // orr v0.16b, v7.16b, v0.16b
+	WORD $0x4e2c1d47 // and v7.16b, v10.16b, v12.16b
+	WORD $0x4e2f1d08 // and v8.16b, v8.16b, v15.16b
+	WORD $0x6f3c04df // ushr v31.4s, v6.4s, #0x4
+	WORD $0x6f3e06f7 // ushr v23.4s, v23.4s, #0x2
+	WORD $0x4f90e1d6 // sdot v22.4s, v14.16b, v16.4b[0]
+	WORD $0x4f91e1d9 // sdot v25.4s, v14.16b, v17.4b[0]
+	WORD $0x4f92e1db // sdot v27.4s, v14.16b, v18.4b[0]
+	WORD $0x4f9ce1d8 // sdot v24.4s, v14.16b, v28.4b[0]
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x0f10a421 // sshll v1.4s, v1.4h, #0x0
+	WORD $0x4fb0e016 // sdot v22.4s, v0.16b, v16.4b[1]
+	WORD $0x4fb1e019 // sdot v25.4s, v0.16b, v17.4b[1]
+	WORD $0x4fb2e01b // sdot v27.4s, v0.16b, v18.4b[1]
+	WORD $0x4fbce018 // sdot v24.4s, v0.16b, v28.4b[1]
+	WORD $0x4ea71d00 // orr v0.16b, v8.16b, v7.16b
+	WORD $0x4e2c1fe7 // and v7.16b, v31.16b, v12.16b
+	WORD $0x4e2f1ef7 // and v23.16b, v23.16b, v15.16b
+	WORD $0x6e22dda2 // fmul v2.4s, v13.4s, v2.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4f90e816 // sdot v22.4s, v0.16b, v16.4b[2]
+	WORD $0x4f91e819 // sdot v25.4s, v0.16b, v17.4b[2]
+	WORD $0x4f92e81b // sdot v27.4s, v0.16b, v18.4b[2]
+	WORD $0x4f9ce818 // sdot v24.4s, v0.16b, v28.4b[2]
+	WORD $0x4ea71ee0 // orr v0.16b, v23.16b, v7.16b
+	WORD $0x4e21da87 // scvtf v7.4s, v20.4s
+	WORD $0x4fabebd5 // sdot v21.4s, v30.16b, v11.4b[3]
+	WORD $0x4fa9ebda // sdot v26.4s, v30.16b, v9.4b[3]
+	WORD $0x4fbdebd3 // sdot v19.4s, v30.16b, v29.4b[3]
+	WORD $0x4e21dab4 // scvtf v20.4s, v21.4s
+	WORD $0x4e21db55 // scvtf v21.4s, v26.4s
+	WORD $0x4fb0e816 // sdot v22.4s, v0.16b, v16.4b[3]
+	WORD $0x4fb1e819 // sdot v25.4s, v0.16b, v17.4b[3]
+	WORD $0x4fb2e81b // sdot v27.4s, v0.16b, v18.4b[3]
+	WORD $0x4fbce818 // sdot v24.4s, v0.16b, v28.4b[3]
+	WORD $0x6e21dda0 // fmul v0.4s, v13.4s, v1.4s
+	WORD $0x6e27dc41 // fmul v1.4s, v2.4s, v7.4s
+	WORD $0x4e21da67 // scvtf v7.4s, v19.4s
+	WORD $0x4e21dad2 // scvtf v18.4s, v22.4s
+	WORD $0x6e34dc50 // fmul v16.4s, v2.4s, v20.4s
+	WORD $0x6e35dc51 // fmul v17.4s, v2.4s, v21.4s
+	WORD $0x4e21db33 // scvtf v19.4s, v25.4s
+	WORD $0x4e21db74 // scvtf v20.4s, v27.4s
+	WORD $0x910442dd // add x29, x22, #0x110
+	WORD $0x6e27dc42 // fmul v2.4s, v2.4s, v7.4s
+	WORD $0x4e21db07 // scvtf v7.4s, v24.4s
+	WORD $0x3dc037e4 // ldr q4, [sp, #0xd0]
+	WORD $0x4e32cc01 // fmla v1.4s, v0.4s, v18.4s
+	WORD $0x910472de // add x30, x22, #0x11c
+	WORD $0x4e33cc10 // fmla v16.4s, v0.4s, v19.4s
+	WORD $0x4e34cc11 // fmla v17.4s, v0.4s, v20.4s
+	WORD $0x4d40cbd3 // ld1r { v19.4s }, [x30]
+	WORD $0x4e27cc02 // fmla v2.4s, v0.4s, v7.4s
+	WORD $0x4d40cba0 // ld1r { v0.4s }, [x29]
+	WORD $0x910452dd // add x29, x22, #0x114
+	WORD $0x4d40cba7 // ld1r { v7.4s }, [x29]
+	WORD $0x910462dd // add x29, x22, #0x118
+	WORD $0x2a1b03fe // mov w30, w27
+	WORD $0x4d40cbb2 // ld1r { v18.4s }, [x29]
 	WORD $0x910602d6 // add x22, x22, #0x180
-	WORD $0x2a1f03f0 // mov w16, wzr
-	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
-	WORD $0x4e32cee3 // fmla v3.4s, v23.4s, v18.4s
-	WORD $0x3707e423 // tbnz w3, #0x0, 0x16a18 <pq_q6_k+0xb94>
+	WORD $0x5280003d // mov w29, #0x1 // =1
+	WORD $0x4e21cc04 // fmla v4.4s, v0.4s, v1.4s
+	WORD $0x3dc03be1 // ldr q1, [sp, #0xe0]
+	WORD $0x2a1f03fb // mov w27, wzr
+	WORD $0x4e30cce5 // fmla v5.4s, v7.4s, v16.4s
+	WORD $0x4e31ce43 // fmla v3.4s, v18.4s, v17.4s
+	WORD $0x4e22ce61 // fmla v1.4s, v19.4s, v2.4s
+	WORD $0x3707ebfe // tbnz w30, #0x0, 0x14a4c <pq_q6_k+0x954>
 	WORD $0x11000718 // add w24, w24, #0x1
 	WORD $0x910d02b5 // add x21, x21, #0x340
 	WORD $0x7100131f // cmp w24, #0x4
-	WORD $0x54ffe321 // b.ne 0x16a08 <pq_q6_k+0xb84>
+	WORD $0x54ffeac1 // b.ne 0x14a38 <pq_q6_k+0x940>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x54ffe26c // b.gt 0x169f8 <pq_q6_k+0xb74>
-	WORD $0xf94037e9 // ldr x9, [sp, #0x68]
+	WORD $0x54ffea0c // b.gt 0x14a28 <pq_q6_k+0x930>
+	WORD $0x3dc02fe0 // ldr q0, [sp, #0xb0]
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3ca97a66 // str q6, [x19, x9, lsl #4]
-	WORD $0x54ffbf80 // b.eq 0x165ac <pq_q6_k+0x728>
-	WORD $0xf9400be9 // ldr x9, [sp, #0x10]
+	WORD $0x3ca37a64 // str q4, [x19, x3, lsl #4]
+	WORD $0x54ffcea0 // b.eq 0x146cc <pq_q6_k+0x5d4>
 	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3ca96a65 // str q5, [x19, x9]
-	WORD $0x54ffbf03 // b.lo 0x165ac <pq_q6_k+0x728>
-	WORD $0xf94007e9 // ldr x9, [sp, #0x8]
+	WORD $0x3cad6a65 // str q5, [x19, x13]
+	WORD $0x54ffce43 // b.lo 0x146cc <pq_q6_k+0x5d4>
 	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3ca96a64 // str q4, [x19, x9]
-	WORD $0x54ffbe83 // b.lo 0x165ac <pq_q6_k+0x728>
-	WORD $0xf94003e9 // ldr x9, [sp]
-	WORD $0x3ca96a63 // str q3, [x19, x9]
-	WORD $0x17fffdf1 // b 0x165ac <pq_q6_k+0x728>
-	WORD $0xa94b4ff4 // ldp x20, x19, [sp, #0xb0]
-	WORD $0xf94033fd // ldr x29, [sp, #0x60]
-	WORD $0xa94a57f6 // ldp x22, x21, [sp, #0xa0]
-	WORD $0xa9495ff8 // ldp x24, x23, [sp, #0x90]
-	WORD $0xa94867fa // ldp x26, x25, [sp, #0x80]
-	WORD $0xa9476ffe // ldp x30, x27, [sp, #0x70]
-	WORD $0x6d4523e9 // ldp d9, d8, [sp, #0x50]
-	WORD $0x6d442beb // ldp d11, d10, [sp, #0x40]
-	WORD $0x6d4333ed // ldp d13, d12, [sp, #0x30]
-	WORD $0x6d423bef // ldp d15, d14, [sp, #0x20]
-	WORD $0x910303ff // add sp, sp, #0xc0
-	WORD $0xd65f03c0 // ret
-
-	// pq_q2_k: +28188
-	WORD $0xd10643ff // sub sp, sp, #0x190
-	WORD $0x9350fca8 // asr x8, x5, #16
-	WORD $0x6d0f3bef // stp d15, d14, [sp, #0xf0]
-	WORD $0x6d1033ed // stp d13, d12, [sp, #0x100]
-	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x6d112beb // stp d11, d10, [sp, #0x110]
-	WORD $0x6d1223e9 // stp d9, d8, [sp, #0x120]
-	WORD $0xa9130ffd // stp x29, x3, [sp, #0x130]
-	WORD $0xa9146ffe // stp x30, x27, [sp, #0x140]
-	WORD $0xa91567fa // stp x26, x25, [sp, #0x150]
-	WORD $0xa9165ff8 // stp x24, x23, [sp, #0x160]
-	WORD $0xa91757f6 // stp x22, x21, [sp, #0x170]
-	WORD $0xa9184ff4 // stp x20, x19, [sp, #0x180]
-	WORD $0x5400768b // b.lt 0x17d20 <pq_q2_k+0xf04>
-	WORD $0x91001c89 // add x9, x4, #0x7
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5280a80a // mov w10, #0x540 // =1344
-	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0x4f0005e0 // movi v0.4s, #0xf
-	WORD $0x4f00e461 // movi v1.16b, #0x3
-	WORD $0xd343fd29 // lsr x9, x9, #3
-	WORD $0x92401caf // and x15, x5, #0xff
-	WORD $0x9b0a7d23 // mul x3, x9, x10
-	WORD $0xf9409fe9 // ldr x9, [sp, #0x138]
-	WORD $0xd37ef52a // lsl x10, x9, #2
-	WORD $0x8b09052d // add x13, x9, x9, lsl #1
-	WORD $0xd37df12b // lsl x11, x9, #3
-	WORD $0xd37be930 // lsl x16, x9, #5
-	WORD $0x8b09014e // add x14, x10, x9
-	WORD $0xd37ef5ac // lsl x12, x13, #2
-	WORD $0xd37ef5c9 // lsl x9, x14, #2
-	WORD $0xf9000fe9 // str x9, [sp, #0x18]
-	WORD $0xd37df1a9 // lsl x9, x13, #3
-	WORD $0xf9000be9 // str x9, [sp, #0x10]
-	WORD $0xcb0a0209 // sub x9, x16, x10
-	WORD $0xf90007e9 // str x9, [sp, #0x8]
-	WORD $0x14000005 // b 0x16ec0 <pq_q2_k+0xa4>
-	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b030000 // add x0, x0, x3
-	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x5400732d // b.le 0x17d20 <pq_q2_k+0xf04>
-	WORD $0x37403285 // tbnz w5, #0x8, 0x17510 <pq_q2_k+0x6f4>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e40f // movi v15.2d, #0000000000000000
-	WORD $0x5400314b // b.lt 0x17500 <pq_q2_k+0x6e4>
-	WORD $0xaa0003f1 // mov x17, x0
-	WORD $0xaa0103e6 // mov x6, x1
-	WORD $0xaa0403e7 // mov x7, x4
-	WORD $0x6d401e26 // ldp d6, d7, [x17]
-	WORD $0x2a1f03f3 // mov w19, wzr
-	WORD $0x6d424630 // ldp d16, d17, [x17, #0x20]
-	WORD $0x6d414e32 // ldp d18, d19, [x17, #0x10]
-	WORD $0x0e2178da // fcvtl v26.4s, v6.4h
-	WORD $0x0e2178ff // fcvtl v31.4s, v7.4h
-	WORD $0x0e217a0b // fcvtl v11.4s, v16.4h
-	WORD $0x6d434226 // ldp d6, d16, [x17, #0x30]
-	WORD $0x0e217a3b // fcvtl v27.4s, v17.4h
-	WORD $0x0e217a48 // fcvtl v8.4s, v18.4h
-	WORD $0x0e217a69 // fcvtl v9.4s, v19.4h
-	WORD $0x91010231 // add x17, x17, #0x40
-	WORD $0x0e2178dd // fcvtl v29.4s, v6.4h
-	WORD $0x0e217a1e // fcvtl v30.4s, v16.4h
-	WORD $0xad06fffb // stp q27, q31, [sp, #0xd0]
-	WORD $0xad05f7e9 // stp q9, q29, [sp, #0xb0]
-	WORD $0x3d802bfe // str q30, [sp, #0xa0]
-	WORD $0xaa1f03ee // mov x14, xzr
-	WORD $0x91010234 // add x20, x17, #0x40
-	WORD $0x52800035 // mov w21, #0x1 // =1
-	WORD $0x8b0e162d // add x13, x17, x14, lsl #5
-	WORD $0x8b0e1e96 // add x22, x20, x14, lsl #7
-	WORD $0xaa0603fb // mov x27, x6
-	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
-	WORD $0x910020d0 // add x16, x6, #0x8
-	WORD $0x910040de // add x30, x6, #0x10
-	WORD $0x910041ae // add x14, x13, #0x10
-	WORD $0xaa0d03fa // mov x26, x13
-	WORD $0xaa1603f7 // mov x23, x22
-	WORD $0x0ddfcb5b // ld1r { v27.2s }, [x26], #4
-	WORD $0x0d40c9ca // ld1r { v10.2s }, [x14]
-	WORD $0x3dc002e6 // ldr q6, [x23]
-	WORD $0x910030ce // add x14, x6, #0xc
-	WORD $0x4ddfcb67 // ld1r { v7.4s }, [x27], #4
-	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x910050dd // add x29, x6, #0x14
-	WORD $0x910060d9 // add x25, x6, #0x18
-	WORD $0x910070d8 // add x24, x6, #0x1c
-	WORD $0x910051a9 // add x9, x13, #0x14
-	WORD $0x6f00e41d // movi v29.2d, #0000000000000000
-	WORD $0x6f00e41e // movi v30.2d, #0000000000000000
-	WORD $0x6f00e40d // movi v13.2d, #0000000000000000
-	WORD $0x6f00e40e // movi v14.2d, #0000000000000000
-	WORD $0x4e8794d8 // sdot v24.4s, v6.16b, v7.16b
-	WORD $0x4eb41e85 // mov v5.16b, v20.16b
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x3dc012e6 // ldr q6, [x23, #0x40]
-	WORD $0x4d40cb67 // ld1r { v7.4s }, [x27]
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e8794d8 // sdot v24.4s, v6.16b, v7.16b
-	WORD $0x3dc002e6 // ldr q6, [x23]
-	WORD $0x4d40ca07 // ld1r { v7.4s }, [x16]
-	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e8794d8 // sdot v24.4s, v6.16b, v7.16b
-	WORD $0x3dc012e6 // ldr q6, [x23, #0x40]
-	WORD $0x4d40c9c7 // ld1r { v7.4s }, [x14]
-	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e8794d8 // sdot v24.4s, v6.16b, v7.16b
-	WORD $0xbd4028c4 // ldr s4, [x6, #0x28]
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x3d801fe4 // str q4, [sp, #0x70]
-	WORD $0x3dc002e6 // ldr q6, [x23]
-	WORD $0x4d40cbc7 // ld1r { v7.4s }, [x30]
-	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e8794d6 // sdot v22.4s, v6.16b, v7.16b
-	WORD $0x3dc012e6 // ldr q6, [x23, #0x40]
-	WORD $0x4d40cba7 // ld1r { v7.4s }, [x29]
-	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e8794d6 // sdot v22.4s, v6.16b, v7.16b
-	WORD $0x3dc002e6 // ldr q6, [x23]
-	WORD $0x4d40cb27 // ld1r { v7.4s }, [x25]
-	WORD $0x6f3a04c6 // ushr v6.4s, v6.4s, #0x6
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e8794d6 // sdot v22.4s, v6.16b, v7.16b
-	WORD $0x3dc012e6 // ldr q6, [x23, #0x40]
-	WORD $0x4d40cb07 // ld1r { v7.4s }, [x24]
-	WORD $0x910080d7 // add x23, x6, #0x20
-	WORD $0x6f3a04c6 // ushr v6.4s, v6.4s, #0x6
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e8794d6 // sdot v22.4s, v6.16b, v7.16b
-	WORD $0xbd402cc4 // ldr s4, [x6, #0x2c]
-	WORD $0x0d40cb49 // ld1r { v9.2s }, [x26]
-	WORD $0xaa1603fa // mov x26, x22
-	WORD $0x0d40c93f // ld1r { v31.2s }, [x9]
-	WORD $0x910021a9 // add x9, x13, #0x8
-	WORD $0x3d8023e4 // str q4, [sp, #0x80]
-	WORD $0x4d40cae4 // ld1r { v4.4s }, [x23]
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
-	WORD $0x3d8027e4 // str q4, [sp, #0x90]
-	WORD $0x3dc00746 // ldr q6, [x26, #0x10]
-	WORD $0x4d40c8c7 // ld1r { v7.4s }, [x6]
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e8794dd // sdot v29.4s, v6.16b, v7.16b
-	WORD $0x3dc01746 // ldr q6, [x26, #0x50]
-	WORD $0x4d40cb67 // ld1r { v7.4s }, [x27]
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e8794dd // sdot v29.4s, v6.16b, v7.16b
-	WORD $0x3dc00746 // ldr q6, [x26, #0x10]
-	WORD $0x4d40ca07 // ld1r { v7.4s }, [x16]
-	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e8794dd // sdot v29.4s, v6.16b, v7.16b
-	WORD $0x3dc01746 // ldr q6, [x26, #0x50]
-	WORD $0x4d40c9c7 // ld1r { v7.4s }, [x14]
-	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e8794dd // sdot v29.4s, v6.16b, v7.16b
-	WORD $0xbd4028c4 // ldr s4, [x6, #0x28]
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x3d801be4 // str q4, [sp, #0x60]
-	WORD $0x3dc00746 // ldr q6, [x26, #0x10]
-	WORD $0x4d40cbc7 // ld1r { v7.4s }, [x30]
-	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e8794de // sdot v30.4s, v6.16b, v7.16b
-	WORD $0x3dc01746 // ldr q6, [x26, #0x50]
-	WORD $0x4d40cba7 // ld1r { v7.4s }, [x29]
-	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e8794de // sdot v30.4s, v6.16b, v7.16b
-	WORD $0x3dc00746 // ldr q6, [x26, #0x10]
-	WORD $0x4d40cb27 // ld1r { v7.4s }, [x25]
-	WORD $0x6f3a04c6 // ushr v6.4s, v6.4s, #0x6
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e8794de // sdot v30.4s, v6.16b, v7.16b
-	WORD $0x3dc01746 // ldr q6, [x26, #0x50]
-	WORD $0x4d40cb07 // ld1r { v7.4s }, [x24]
-	WORD $0x910061ba // add x26, x13, #0x18
-	WORD $0x6f3a04c6 // ushr v6.4s, v6.4s, #0x6
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e8794de // sdot v30.4s, v6.16b, v7.16b
-	WORD $0xbd402cc4 // ldr s4, [x6, #0x2c]
-	WORD $0x0d40cb4c // ld1r { v12.2s }, [x26]
-	WORD $0xaa1603fa // mov x26, x22
-	WORD $0x0d40c927 // ld1r { v7.2s }, [x9]
-	WORD $0x910031a9 // add x9, x13, #0xc
-	WORD $0x3d8013e4 // str q4, [sp, #0x40]
-	WORD $0x4d40cae4 // ld1r { v4.4s }, [x23]
-	WORD $0x910071ad // add x13, x13, #0x1c
-	WORD $0x0f08a4e7 // sshll v7.8h, v7.8b, #0x0
-	WORD $0x3d8017e4 // str q4, [sp, #0x50]
-	WORD $0x3dc00b46 // ldr q6, [x26, #0x20]
-	WORD $0x4d40c8d0 // ld1r { v16.4s }, [x6]
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
-	WORD $0x4e9094cd // sdot v13.4s, v6.16b, v16.16b
-	WORD $0x3dc01b46 // ldr q6, [x26, #0x60]
-	WORD $0x4d40cb70 // ld1r { v16.4s }, [x27]
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e9094cd // sdot v13.4s, v6.16b, v16.16b
-	WORD $0x3dc00b46 // ldr q6, [x26, #0x20]
-	WORD $0x4d40ca10 // ld1r { v16.4s }, [x16]
-	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e9094cd // sdot v13.4s, v6.16b, v16.16b
-	WORD $0x3dc01b46 // ldr q6, [x26, #0x60]
-	WORD $0x4d40c9d0 // ld1r { v16.4s }, [x14]
-	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e9094cd // sdot v13.4s, v6.16b, v16.16b
-	WORD $0xbd4028c4 // ldr s4, [x6, #0x28]
-	WORD $0x3d800fe4 // str q4, [sp, #0x30]
-	WORD $0x3dc00b46 // ldr q6, [x26, #0x20]
-	WORD $0x4d40cbd0 // ld1r { v16.4s }, [x30]
-	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e9094ce // sdot v14.4s, v6.16b, v16.16b
-	WORD $0x3dc01b46 // ldr q6, [x26, #0x60]
-	WORD $0x4d40cbb0 // ld1r { v16.4s }, [x29]
-	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e9094ce // sdot v14.4s, v6.16b, v16.16b
-	WORD $0x3dc00b46 // ldr q6, [x26, #0x20]
-	WORD $0x4d40cb30 // ld1r { v16.4s }, [x25]
-	WORD $0x6f3a04c6 // ushr v6.4s, v6.4s, #0x6
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e9094ce // sdot v14.4s, v6.16b, v16.16b
-	WORD $0x3dc01b46 // ldr q6, [x26, #0x60]
-	WORD $0x4d40cb10 // ld1r { v16.4s }, [x24]
-	WORD $0x6f3a04c6 // ushr v6.4s, v6.4s, #0x6
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e9094ce // sdot v14.4s, v6.16b, v16.16b
-	WORD $0x4ea31c66 // mov v6.16b, v3.16b
-	WORD $0x4ea81d03 // mov v3.16b, v8.16b
-	WORD $0x4d40cae4 // ld1r { v4.4s }, [x23]
-	WORD $0xbd402cd0 // ldr s16, [x6, #0x2c]
-	WORD $0x0d40c934 // ld1r { v20.2s }, [x9]
-	WORD $0x0d40c9b2 // ld1r { v18.2s }, [x13]
-	WORD $0x2a1503e9 // mov w9, w21
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x2a1f03f5 // mov w21, wzr
-	WORD $0x3d800be4 // str q4, [sp, #0x20]
-	WORD $0x3dc00ed3 // ldr q19, [x22, #0x30]
-	WORD $0x4d40c8d5 // ld1r { v21.4s }, [x6]
-	WORD $0x4ea21c44 // mov v4.16b, v2.16b
-	WORD $0x0f08a762 // sshll v2.8h, v27.8b, #0x0
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x6f00e41b // movi v27.2d, #0000000000000000
-	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
-	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
-	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0x0
-	WORD $0x4e959671 // sdot v17.4s, v19.16b, v21.16b
-	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
-	WORD $0x3dc01ed3 // ldr q19, [x22, #0x70]
-	WORD $0x4d40cb75 // ld1r { v21.4s }, [x27]
-	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
-	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e959671 // sdot v17.4s, v19.16b, v21.16b
-	WORD $0x4e21a842 // fcvtns v2.4s, v2.4s
-	WORD $0x3dc00ed3 // ldr q19, [x22, #0x30]
-	WORD $0x4d40ca15 // ld1r { v21.4s }, [x16]
-	WORD $0x4e21aa94 // fcvtns v20.4s, v20.4s
-	WORD $0x6f3e0673 // ushr v19.4s, v19.4s, #0x2
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4e959671 // sdot v17.4s, v19.16b, v21.16b
-	WORD $0x3dc01ed3 // ldr q19, [x22, #0x70]
-	WORD $0x4d40c9d5 // ld1r { v21.4s }, [x14]
-	WORD $0x5280002e // mov w14, #0x1 // =1
-	WORD $0x6f3e0673 // ushr v19.4s, v19.4s, #0x2
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4e959671 // sdot v17.4s, v19.16b, v21.16b
-	WORD $0xbd4028d3 // ldr s19, [x6, #0x28]
-	WORD $0x3dc00ed5 // ldr q21, [x22, #0x30]
-	WORD $0x4d40cbd7 // ld1r { v23.4s }, [x30]
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4e9796bb // sdot v27.4s, v21.16b, v23.16b
-	WORD $0x0f08a535 // sshll v21.8h, v9.8b, #0x0
-	WORD $0x4e201c49 // and v9.16b, v2.16b, v0.16b
-	WORD $0x3dc01ed7 // ldr q23, [x22, #0x70]
-	WORD $0x4d40cbb9 // ld1r { v25.4s }, [x29]
-	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
-	WORD $0x6e21d929 // ucvtf v9.4s, v9.4s
-	WORD $0x4e201c42 // and v2.16b, v2.16b, v0.16b
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e21d842 // ucvtf v2.4s, v2.4s
-	WORD $0x4e9996fb // sdot v27.4s, v23.16b, v25.16b
-	WORD $0x6e29df59 // fmul v25.4s, v26.4s, v9.4s
-	WORD $0x4e21d8e9 // scvtf v9.4s, v7.4s
-	WORD $0x3dc00ec7 // ldr q7, [x22, #0x30]
-	WORD $0x4e21aab5 // fcvtns v21.4s, v21.4s
-	WORD $0x0f08a557 // sshll v23.8h, v10.8b, #0x0
-	WORD $0x4eba1f4a // mov v10.16b, v26.16b
-	WORD $0x6f3a04fc // ushr v28.4s, v7.4s, #0x6
-	WORD $0x3dc01fe7 // ldr q7, [sp, #0x70]
-	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
-	WORD $0x4e21d8e8 // scvtf v8.4s, v7.4s
-	WORD $0x6e38df27 // fmul v7.4s, v25.4s, v24.4s
-	WORD $0x4e21a938 // fcvtns v24.4s, v9.4s
-	WORD $0x6f3c06ba // ushr v26.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x0f10a7f9 // sshll v25.4s, v31.4h, #0x0
-	WORD $0x4d40cb3f // ld1r { v31.4s }, [x25]
-	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
-	WORD $0x0f10a6f7 // sshll v23.4s, v23.4h, #0x0
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e201f09 // and v9.16b, v24.16b, v0.16b
-	WORD $0x6e21dab5 // ucvtf v21.4s, v21.4s
-	WORD $0x4f885047 // fmls v7.4s, v2.4s, v8.s[0]
-	WORD $0x4e9f979b // sdot v27.4s, v28.16b, v31.16b
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x3dc03be8 // ldr q8, [sp, #0xe0]
-	WORD $0x4e201e9c // and v28.16b, v20.16b, v0.16b
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x6e21db42 // ucvtf v2.4s, v26.4s
-	WORD $0x6e21d93f // ucvtf v31.4s, v9.4s
-	WORD $0x0f08a59a // sshll v26.8h, v12.8b, #0x0
-	WORD $0x6e35dd15 // fmul v21.4s, v8.4s, v21.4s
-	WORD $0x3dc037e8 // ldr q8, [sp, #0xd0]
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x6e21db9c // ucvtf v28.4s, v28.4s
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e21da4c // scvtf v12.4s, v18.4s
-	WORD $0x0f10a75a // sshll v26.4s, v26.4h, #0x0
-	WORD $0x3dc02ff2 // ldr q18, [sp, #0xb0]
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x6e22dd02 // fmul v2.4s, v8.4s, v2.4s
-	WORD $0x6e3fdc7f // fmul v31.4s, v3.4s, v31.4s
-	WORD $0x4e21d9a8 // scvtf v8.4s, v13.4s
-	WORD $0x6e21db18 // ucvtf v24.4s, v24.4s
-	WORD $0x4e21aaf7 // fcvtns v23.4s, v23.4s
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x3dc01be9 // ldr q9, [sp, #0x60]
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x6e3cde5c // fmul v28.4s, v18.4s, v28.4s
-	WORD $0x4e21da2d // scvtf v13.4s, v17.4s
-	WORD $0x6e28dff2 // fmul v18.4s, v31.4s, v8.4s
-	WORD $0x3dc033ff // ldr q31, [sp, #0xc0]
-	WORD $0x6e21da94 // ucvtf v20.4s, v20.4s
-	WORD $0x6e3ddeb1 // fmul v17.4s, v21.4s, v29.4s
-	WORD $0x3dc01ed5 // ldr q21, [x22, #0x70]
-	WORD $0x4e21ab39 // fcvtns v25.4s, v25.4s
-	WORD $0x6e38dff8 // fmul v24.4s, v31.4s, v24.4s
-	WORD $0x3dc00fff // ldr q31, [sp, #0x30]
-	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
-	WORD $0x4e201efd // and v29.16b, v23.16b, v0.16b
-	WORD $0x4e21ab5a // fcvtns v26.4s, v26.4s
-	WORD $0x4e21a988 // fcvtns v8.4s, v12.4s
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
-	WORD $0x6f3a06b5 // ushr v21.4s, v21.4s, #0x6
-	WORD $0x3dc02bec // ldr q12, [sp, #0xa0]
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x6e34dd94 // fmul v20.4s, v12.4s, v20.4s
-	WORD $0x4e21da6c // scvtf v12.4s, v19.4s
-	WORD $0x6e2ddf93 // fmul v19.4s, v28.4s, v13.4s
-	WORD $0x6e21dbbc // ucvtf v28.4s, v29.4s
-	WORD $0x4e201f3d // and v29.16b, v25.16b, v0.16b
-	WORD $0x4f895051 // fmls v17.4s, v2.4s, v9.s[0]
-	WORD $0x4e201f42 // and v2.16b, v26.16b, v0.16b
-	WORD $0x4d40cb09 // ld1r { v9.4s }, [x24]
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4f9f5312 // fmls v18.4s, v24.4s, v31.s[0]
-	WORD $0x4e201d18 // and v24.16b, v8.16b, v0.16b
-	WORD $0x3dc03bff // ldr q31, [sp, #0xe0]
-	WORD $0x4f8c5293 // fmls v19.4s, v20.4s, v12.s[0]
-	WORD $0x6f3c0734 // ushr v20.4s, v25.4s, #0x4
-	WORD $0x6e21dbb9 // ucvtf v25.4s, v29.4s
-	WORD $0x4e8996bb // sdot v27.4s, v21.16b, v9.16b
-	WORD $0x6f3c0755 // ushr v21.4s, v26.4s, #0x4
-	WORD $0x6e21d842 // ucvtf v2.4s, v2.4s
-	WORD $0x6e3cdd5a // fmul v26.4s, v10.4s, v28.4s
-	WORD $0x6e21db18 // ucvtf v24.4s, v24.4s
-	WORD $0x6f3c051c // ushr v28.4s, v8.4s, #0x4
-	WORD $0x3dc02fe9 // ldr q9, [sp, #0xb0]
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x6e39dff9 // fmul v25.4s, v31.4s, v25.4s
-	WORD $0x4e21dbdd // scvtf v29.4s, v30.4s
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
-	WORD $0x4e21d9de // scvtf v30.4s, v14.4s
-	WORD $0x6e38dd38 // fmul v24.4s, v9.4s, v24.4s
-	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x6e21daf7 // ucvtf v23.4s, v23.4s
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e36cf47 // fmla v7.4s, v26.4s, v22.4s
-	WORD $0x4ea31c68 // mov v8.16b, v3.16b
-	WORD $0x6e21db96 // ucvtf v22.4s, v28.4s
-	WORD $0x6e21da94 // ucvtf v20.4s, v20.4s
-	WORD $0x3dc023e3 // ldr q3, [sp, #0x80]
-	WORD $0x4e3dcf31 // fmla v17.4s, v25.4s, v29.4s
-	WORD $0x4e3ecc52 // fmla v18.4s, v2.4s, v30.4s
-	WORD $0x3dc02bfe // ldr q30, [sp, #0xa0]
-	WORD $0x4e3bcf13 // fmla v19.4s, v24.4s, v27.4s
-	WORD $0xad466ffd // ldp q29, q27, [sp, #0xc0]
-	WORD $0xbd402cd8 // ldr s24, [x6, #0x2c]
-	WORD $0x6e21dab5 // ucvtf v21.4s, v21.4s
-	WORD $0x6e37dd62 // fmul v2.4s, v11.4s, v23.4s
-	WORD $0x4e21d877 // scvtf v23.4s, v3.4s
-	WORD $0x3dc013e3 // ldr q3, [sp, #0x40]
-	WORD $0x6e36dfd6 // fmul v22.4s, v30.4s, v22.4s
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x6e34df74 // fmul v20.4s, v27.4s, v20.4s
-	WORD $0x4eaa1d5a // mov v26.16b, v10.16b
-	WORD $0x4e21d879 // scvtf v25.4s, v3.4s
-	WORD $0x4ea61cc3 // mov v3.16b, v6.16b
-	WORD $0x3dc027e6 // ldr q6, [sp, #0x90]
-	WORD $0x6e35dfb5 // fmul v21.4s, v29.4s, v21.4s
-	WORD $0x9100c0c6 // add x6, x6, #0x30
-	WORD $0x4f975047 // fmls v7.4s, v2.4s, v23.s[0]
-	WORD $0x4d40cae2 // ld1r { v2.4s }, [x23]
-	WORD $0x4f9852d3 // fmls v19.4s, v22.4s, v24.s[0]
-	WORD $0x4f995291 // fmls v17.4s, v20.4s, v25.s[0]
-	WORD $0x4ea51cb4 // mov v20.16b, v5.16b
-	WORD $0x4f9052b2 // fmls v18.4s, v21.4s, v16.s[0]
-	WORD $0x4e27cccf // fmla v15.4s, v6.4s, v7.4s
-	WORD $0x3dc017e6 // ldr q6, [sp, #0x50]
-	WORD $0x4e33cc44 // fmla v4.4s, v2.4s, v19.4s
-	WORD $0x4e31ccc3 // fmla v3.4s, v6.4s, v17.4s
-	WORD $0x3dc00be6 // ldr q6, [sp, #0x20]
-	WORD $0x4e32ccd4 // fmla v20.4s, v6.4s, v18.4s
-	WORD $0x4ea41c82 // mov v2.16b, v4.16b
-	WORD $0x3707d2a9 // tbnz w9, #0x0, 0x16f38 <pq_q2_k+0x11c>
-	WORD $0x11000673 // add w19, w19, #0x1
-	WORD $0x91050231 // add x17, x17, #0x140
-	WORD $0x7100127f // cmp w19, #0x4
-	WORD $0x54ffd1c1 // b.ne 0x16f2c <pq_q2_k+0x110>
-	WORD $0xf10020e7 // subs x7, x7, #0x8
-	WORD $0x54ffcf6c // b.gt 0x16ee8 <pq_q2_k+0xcc>
-	WORD $0xb4ffcd8f // cbz x15, 0x16eb0 <pq_q2_k+0x94>
-	WORD $0xad000c4f // stp q15, q3, [x2]
-	WORD $0xad010854 // stp q20, q2, [x2, #0x20]
-	WORD $0x17fffe69 // b 0x16eb0 <pq_q2_k+0x94>
-	WORD $0xaa1f03f1 // mov x17, xzr
-	WORD $0x14000004 // b 0x17524 <pq_q2_k+0x708>
-	WORD $0x91000631 // add x17, x17, #0x1
-	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54ffcc80 // b.eq 0x16eb0 <pq_q2_k+0x94>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xd37cee26 // lsl x6, x17, #4
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x54001d6d // b.le 0x178e8 <pq_q2_k+0xacc>
-	WORD $0xd37ef627 // lsl x7, x17, #2
-	WORD $0xaa0003f3 // mov x19, x0
-	WORD $0xaa0103f4 // mov x20, x1
-	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0x8b110e69 // add x9, x19, x17, lsl #3
-	WORD $0x2a1f03f6 // mov w22, wzr
-	WORD $0x91010273 // add x19, x19, #0x40
-	WORD $0xfd400126 // ldr d6, [x9]
-	WORD $0xfd401127 // ldr d7, [x9, #0x20]
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0xaa1f03ed // mov x13, xzr
-	WORD $0x8b070277 // add x23, x19, x7
-	WORD $0x91010278 // add x24, x19, #0x40
-	WORD $0x52800039 // mov w25, #0x1 // =1
-	WORD $0x8b0d16e9 // add x9, x23, x13, lsl #5
-	WORD $0x8b0d1f0e // add x14, x24, x13, lsl #7
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x6f00e41d // movi v29.2d, #0000000000000000
-	WORD $0x6f00e41c // movi v28.2d, #0000000000000000
-	WORD $0x9100412d // add x13, x9, #0x10
-	WORD $0x0d40c935 // ld1r { v21.2s }, [x9]
-	WORD $0xaa1403e9 // mov x9, x20
-	WORD $0x0d40c9b4 // ld1r { v20.2s }, [x13]
-	WORD $0x3ce669d1 // ldr q17, [x14, x6]
-	WORD $0x4ddfc932 // ld1r { v18.4s }, [x9], #4
-	WORD $0x9100828d // add x13, x20, #0x20
-	WORD $0x4e211e36 // and v22.16b, v17.16b, v1.16b
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x0f08a6b5 // sshll v21.8h, v21.8b, #0x0
-	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
-	WORD $0x4e9296d0 // sdot v16.4s, v22.16b, v18.16b
-	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
-	WORD $0x4d40c9b2 // ld1r { v18.4s }, [x13]
-	WORD $0x9101028d // add x13, x20, #0x40
-	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e9296d1 // sdot v17.4s, v22.16b, v18.16b
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x4d40c9b3 // ld1r { v19.4s }, [x13]
-	WORD $0x9101828d // add x13, x20, #0x60
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e21aab5 // fcvtns v21.4s, v21.4s
-	WORD $0x4e9396d2 // sdot v18.4s, v22.16b, v19.16b
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x4d40c9b7 // ld1r { v23.4s }, [x13]
-	WORD $0x4e21aa94 // fcvtns v20.4s, v20.4s
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x8b0601cd // add x13, x14, x6
-	WORD $0x3dc011b6 // ldr q22, [x13, #0x40]
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x91009289 // add x9, x20, #0x24
-	WORD $0x4e201e89 // and v9.16b, v20.16b, v0.16b
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x9104128d // add x13, x20, #0x104
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x91011289 // add x9, x20, #0x44
-	WORD $0x6e21da94 // ucvtf v20.4s, v20.4s
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x91019289 // add x9, x20, #0x64
-	WORD $0x6e34dcf4 // fmul v20.4s, v7.4s, v20.4s
-	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x91002289 // add x9, x20, #0x8
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x3ce669d6 // ldr q22, [x14, x6]
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9100a289 // add x9, x20, #0x28
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x91012289 // add x9, x20, #0x48
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9101a289 // add x9, x20, #0x68
-	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
-	WORD $0x91003289 // add x9, x20, #0xc
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9100b289 // add x9, x20, #0x2c
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x91013289 // add x9, x20, #0x4c
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9101b289 // add x9, x20, #0x6c
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x91004289 // add x9, x20, #0x10
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0xbd414296 // ldr s22, [x20, #0x140]
-	WORD $0xbd414697 // ldr s23, [x20, #0x144]
-	WORD $0xbd414a98 // ldr s24, [x20, #0x148]
-	WORD $0xbd414e9a // ldr s26, [x20, #0x14c]
-	WORD $0x3ce669d9 // ldr q25, [x14, x6]
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9100c289 // add x9, x20, #0x30
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x4e211f3e // and v30.16b, v25.16b, v1.16b
-	WORD $0x4e9b97dd // sdot v29.4s, v30.16b, v27.16b
-	WORD $0x6f00e41b // movi v27.2d, #0000000000000000
-	WORD $0x4d40c939 // ld1r { v25.4s }, [x9]
-	WORD $0x91014289 // add x9, x20, #0x50
-	WORD $0x4e9997dc // sdot v28.4s, v30.16b, v25.16b
-	WORD $0x4d40c939 // ld1r { v25.4s }, [x9]
-	WORD $0x9101c289 // add x9, x20, #0x70
-	WORD $0x4e9997db // sdot v27.4s, v30.16b, v25.16b
-	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x4e9f97d9 // sdot v25.4s, v30.16b, v31.16b
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc0113e // ldr q30, [x9, #0x40]
-	WORD $0x91005289 // add x9, x20, #0x14
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x9100d289 // add x9, x20, #0x34
-	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e9f97dd // sdot v29.4s, v30.16b, v31.16b
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x91015289 // add x9, x20, #0x54
-	WORD $0x4e9f97dc // sdot v28.4s, v30.16b, v31.16b
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x9101d289 // add x9, x20, #0x74
-	WORD $0x4e9f97db // sdot v27.4s, v30.16b, v31.16b
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x91006289 // add x9, x20, #0x18
-	WORD $0x4e9f97d9 // sdot v25.4s, v30.16b, v31.16b
-	WORD $0x3ce669de // ldr q30, [x14, x6]
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x9100e289 // add x9, x20, #0x38
-	WORD $0x6f3a07de // ushr v30.4s, v30.4s, #0x6
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e9f97dd // sdot v29.4s, v30.16b, v31.16b
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x91016289 // add x9, x20, #0x58
-	WORD $0x4e9f97dc // sdot v28.4s, v30.16b, v31.16b
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x9101e289 // add x9, x20, #0x78
-	WORD $0x4e9f97db // sdot v27.4s, v30.16b, v31.16b
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x4e9f97d9 // sdot v25.4s, v30.16b, v31.16b
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc0113e // ldr q30, [x9, #0x40]
-	WORD $0x91007289 // add x9, x20, #0x1c
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x9100f289 // add x9, x20, #0x3c
-	WORD $0x6f3a07de // ushr v30.4s, v30.4s, #0x6
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e9f97dd // sdot v29.4s, v30.16b, v31.16b
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x91017289 // add x9, x20, #0x5c
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x4e9f97dc // sdot v28.4s, v30.16b, v31.16b
-	WORD $0x4e201ebf // and v31.16b, v21.16b, v0.16b
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4d40c928 // ld1r { v8.4s }, [x9]
-	WORD $0x9101f289 // add x9, x20, #0x7c
-	WORD $0x6e21dbff // ucvtf v31.4s, v31.4s
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
-	WORD $0x6e21d928 // ucvtf v8.4s, v9.4s
-	WORD $0x4d40c929 // ld1r { v9.4s }, [x9]
-	WORD $0x91040289 // add x9, x20, #0x100
-	WORD $0x6e21dab5 // ucvtf v21.4s, v21.4s
-	WORD $0x6e3fdcdf // fmul v31.4s, v6.4s, v31.4s
-	WORD $0x4e8997d9 // sdot v25.4s, v30.16b, v9.16b
-	WORD $0x6e35dcf5 // fmul v21.4s, v7.4s, v21.4s
-	WORD $0x6e30dff0 // fmul v16.4s, v31.4s, v16.4s
-	WORD $0x6e31dff1 // fmul v17.4s, v31.4s, v17.4s
-	WORD $0x6e32dff2 // fmul v18.4s, v31.4s, v18.4s
-	WORD $0x6e33dff3 // fmul v19.4s, v31.4s, v19.4s
-	WORD $0x4f9652b0 // fmls v16.4s, v21.4s, v22.s[0]
-	WORD $0x6e28dcd6 // fmul v22.4s, v6.4s, v8.4s
-	WORD $0x4f9752b1 // fmls v17.4s, v21.4s, v23.s[0]
-	WORD $0x4e21db97 // scvtf v23.4s, v28.4s
-	WORD $0x4f9852b2 // fmls v18.4s, v21.4s, v24.s[0]
-	WORD $0x4e21db78 // scvtf v24.4s, v27.4s
-	WORD $0x4f9a52b3 // fmls v19.4s, v21.4s, v26.s[0]
-	WORD $0x4e21db35 // scvtf v21.4s, v25.4s
-	WORD $0xbd416299 // ldr s25, [x20, #0x160]
-	WORD $0xbd41669a // ldr s26, [x20, #0x164]
-	WORD $0xbd416e9b // ldr s27, [x20, #0x16c]
-	WORD $0x4e3dced0 // fmla v16.4s, v22.4s, v29.4s
-	WORD $0x4e37ced1 // fmla v17.4s, v22.4s, v23.4s
-	WORD $0xbd416a97 // ldr s23, [x20, #0x168]
-	WORD $0x4e38ced2 // fmla v18.4s, v22.4s, v24.4s
-	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
-	WORD $0x4e21db59 // scvtf v25.4s, v26.4s
-	WORD $0x4e21db7a // scvtf v26.4s, v27.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e35ced3 // fmla v19.4s, v22.4s, v21.4s
-	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
-	WORD $0x91042289 // add x9, x20, #0x108
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x2a1903e9 // mov w9, w25
-	WORD $0x2a1f03f9 // mov w25, wzr
-	WORD $0x4f985290 // fmls v16.4s, v20.4s, v24.s[0]
-	WORD $0x4f995291 // fmls v17.4s, v20.4s, v25.s[0]
-	WORD $0x4f975292 // fmls v18.4s, v20.4s, v23.s[0]
-	WORD $0x4f9a5293 // fmls v19.4s, v20.4s, v26.s[0]
-	WORD $0x4d40c9b4 // ld1r { v20.4s }, [x13]
-	WORD $0x9104328d // add x13, x20, #0x10c
-	WORD $0x91060294 // add x20, x20, #0x180
-	WORD $0x4d40c9b7 // ld1r { v23.4s }, [x13]
-	WORD $0x5280002d // mov w13, #0x1 // =1
-	WORD $0x4e30cea5 // fmla v5.4s, v21.4s, v16.4s
-	WORD $0x4e31ce84 // fmla v4.4s, v20.4s, v17.4s
-	WORD $0x4e32cec3 // fmla v3.4s, v22.4s, v18.4s
-	WORD $0x4e33cee2 // fmla v2.4s, v23.4s, v19.4s
-	WORD $0x3707e589 // tbnz w9, #0x0, 0x1757c <pq_q2_k+0x760>
-	WORD $0x110006d6 // add w22, w22, #0x1
-	WORD $0x91050273 // add x19, x19, #0x140
-	WORD $0x710012df // cmp w22, #0x4
-	WORD $0x54ffe481 // b.ne 0x1756c <pq_q2_k+0x750>
-	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x54ffe36c // b.gt 0x17550 <pq_q2_k+0x734>
-	WORD $0xb4ffe18f // cbz x15, 0x17518 <pq_q2_k+0x6fc>
-	WORD $0x8b060047 // add x7, x2, x6
-	WORD $0xf10009ff // cmp x15, #0x2
-	WORD $0x3d8000e5 // str q5, [x7]
-	WORD $0x54ffe103 // b.lo 0x17518 <pq_q2_k+0x6fc>
-	WORD $0xf1000dff // cmp x15, #0x3
-	WORD $0x3caa68e4 // str q4, [x7, x10]
-	WORD $0x54ffe0a3 // b.lo 0x17518 <pq_q2_k+0x6fc>
-	WORD $0xf10011ff // cmp x15, #0x4
-	WORD $0x3cab68e3 // str q3, [x7, x11]
-	WORD $0x54ffe043 // b.lo 0x17518 <pq_q2_k+0x6fc>
-	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3cac68e2 // str q2, [x7, x12]
-	WORD $0x54ffdfe3 // b.lo 0x17518 <pq_q2_k+0x6fc>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x54001d8b // b.lt 0x17ce4 <pq_q2_k+0xec8>
-	WORD $0xd37ef633 // lsl x19, x17, #2
-	WORD $0xaa0003f4 // mov x20, x0
-	WORD $0xaa0103f5 // mov x21, x1
-	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0x8b110e89 // add x9, x20, x17, lsl #3
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x91010294 // add x20, x20, #0x40
-	WORD $0xfd400126 // ldr d6, [x9]
-	WORD $0xfd401127 // ldr d7, [x9, #0x20]
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0xaa1f03ed // mov x13, xzr
-	WORD $0x8b130298 // add x24, x20, x19
-	WORD $0x91010299 // add x25, x20, #0x40
-	WORD $0x5280003a // mov w26, #0x1 // =1
-	WORD $0x8b0d1709 // add x9, x24, x13, lsl #5
-	WORD $0x8b0d1f2e // add x14, x25, x13, lsl #7
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x6f00e41d // movi v29.2d, #0000000000000000
-	WORD $0x6f00e41c // movi v28.2d, #0000000000000000
-	WORD $0x9100412d // add x13, x9, #0x10
-	WORD $0x0d40c935 // ld1r { v21.2s }, [x9]
-	WORD $0x910202a9 // add x9, x21, #0x80
-	WORD $0x0d40c9b4 // ld1r { v20.2s }, [x13]
-	WORD $0x3ce669d1 // ldr q17, [x14, x6]
-	WORD $0x4d40c932 // ld1r { v18.4s }, [x9]
-	WORD $0x910282a9 // add x9, x21, #0xa0
-	WORD $0x910452ad // add x13, x21, #0x114
-	WORD $0x4e211e36 // and v22.16b, v17.16b, v1.16b
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x0f08a6b5 // sshll v21.8h, v21.8b, #0x0
-	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
-	WORD $0x4e9296d0 // sdot v16.4s, v22.16b, v18.16b
-	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
-	WORD $0x4d40c932 // ld1r { v18.4s }, [x9]
-	WORD $0x910302a9 // add x9, x21, #0xc0
-	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e9296d1 // sdot v17.4s, v22.16b, v18.16b
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x4d40c933 // ld1r { v19.4s }, [x9]
-	WORD $0x910382a9 // add x9, x21, #0xe0
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e21aab5 // fcvtns v21.4s, v21.4s
-	WORD $0x4e9396d2 // sdot v18.4s, v22.16b, v19.16b
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e21aa94 // fcvtns v20.4s, v20.4s
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
-	WORD $0x910212a9 // add x9, x21, #0x84
-	WORD $0x4e201e89 // and v9.16b, v20.16b, v0.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910292a9 // add x9, x21, #0xa4
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910312a9 // add x9, x21, #0xc4
-	WORD $0x6e21da94 // ucvtf v20.4s, v20.4s
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910392a9 // add x9, x21, #0xe4
-	WORD $0x6e34dcf4 // fmul v20.4s, v7.4s, v20.4s
-	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910222a9 // add x9, x21, #0x88
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x3ce669d6 // ldr q22, [x14, x6]
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9102a2a9 // add x9, x21, #0xa8
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910322a9 // add x9, x21, #0xc8
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9103a2a9 // add x9, x21, #0xe8
-	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
-	WORD $0x910232a9 // add x9, x21, #0x8c
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9102b2a9 // add x9, x21, #0xac
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910332a9 // add x9, x21, #0xcc
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9103b2a9 // add x9, x21, #0xec
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910242a9 // add x9, x21, #0x90
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0xbd4152b6 // ldr s22, [x21, #0x150]
-	WORD $0xbd4156b7 // ldr s23, [x21, #0x154]
-	WORD $0xbd415ab8 // ldr s24, [x21, #0x158]
-	WORD $0xbd415eba // ldr s26, [x21, #0x15c]
-	WORD $0x3ce669d9 // ldr q25, [x14, x6]
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9102c2a9 // add x9, x21, #0xb0
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x4e211f3e // and v30.16b, v25.16b, v1.16b
-	WORD $0x4e9b97dd // sdot v29.4s, v30.16b, v27.16b
-	WORD $0x6f00e41b // movi v27.2d, #0000000000000000
-	WORD $0x4d40c939 // ld1r { v25.4s }, [x9]
-	WORD $0x910342a9 // add x9, x21, #0xd0
-	WORD $0x4e9997dc // sdot v28.4s, v30.16b, v25.16b
-	WORD $0x4d40c939 // ld1r { v25.4s }, [x9]
-	WORD $0x9103c2a9 // add x9, x21, #0xf0
-	WORD $0x4e9997db // sdot v27.4s, v30.16b, v25.16b
-	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x4e9f97d9 // sdot v25.4s, v30.16b, v31.16b
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc0113e // ldr q30, [x9, #0x40]
-	WORD $0x910252a9 // add x9, x21, #0x94
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x9102d2a9 // add x9, x21, #0xb4
-	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e9f97dd // sdot v29.4s, v30.16b, v31.16b
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x910352a9 // add x9, x21, #0xd4
-	WORD $0x4e9f97dc // sdot v28.4s, v30.16b, v31.16b
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x9103d2a9 // add x9, x21, #0xf4
-	WORD $0x4e9f97db // sdot v27.4s, v30.16b, v31.16b
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x910262a9 // add x9, x21, #0x98
-	WORD $0x4e9f97d9 // sdot v25.4s, v30.16b, v31.16b
-	WORD $0x3ce669de // ldr q30, [x14, x6]
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x9102e2a9 // add x9, x21, #0xb8
-	WORD $0x6f3a07de // ushr v30.4s, v30.4s, #0x6
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e9f97dd // sdot v29.4s, v30.16b, v31.16b
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x910362a9 // add x9, x21, #0xd8
-	WORD $0x4e9f97dc // sdot v28.4s, v30.16b, v31.16b
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x9103e2a9 // add x9, x21, #0xf8
-	WORD $0x4e9f97db // sdot v27.4s, v30.16b, v31.16b
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x4e9f97d9 // sdot v25.4s, v30.16b, v31.16b
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc0113e // ldr q30, [x9, #0x40]
-	WORD $0x910272a9 // add x9, x21, #0x9c
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x9102f2a9 // add x9, x21, #0xbc
-	WORD $0x6f3a07de // ushr v30.4s, v30.4s, #0x6
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e9f97dd // sdot v29.4s, v30.16b, v31.16b
-	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
-	WORD $0x910372a9 // add x9, x21, #0xdc
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x4e9f97dc // sdot v28.4s, v30.16b, v31.16b
-	WORD $0x4e201ebf // and v31.16b, v21.16b, v0.16b
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4d40c928 // ld1r { v8.4s }, [x9]
-	WORD $0x9103f2a9 // add x9, x21, #0xfc
-	WORD $0x6e21dbff // ucvtf v31.4s, v31.4s
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
-	WORD $0x6e21d928 // ucvtf v8.4s, v9.4s
-	WORD $0x4d40c929 // ld1r { v9.4s }, [x9]
-	WORD $0x910442a9 // add x9, x21, #0x110
-	WORD $0x6e21dab5 // ucvtf v21.4s, v21.4s
-	WORD $0x6e3fdcdf // fmul v31.4s, v6.4s, v31.4s
-	WORD $0x4e8997d9 // sdot v25.4s, v30.16b, v9.16b
-	WORD $0x6e35dcf5 // fmul v21.4s, v7.4s, v21.4s
-	WORD $0x6e30dff0 // fmul v16.4s, v31.4s, v16.4s
-	WORD $0x6e31dff1 // fmul v17.4s, v31.4s, v17.4s
-	WORD $0x6e32dff2 // fmul v18.4s, v31.4s, v18.4s
-	WORD $0x6e33dff3 // fmul v19.4s, v31.4s, v19.4s
-	WORD $0x4f9652b0 // fmls v16.4s, v21.4s, v22.s[0]
-	WORD $0x6e28dcd6 // fmul v22.4s, v6.4s, v8.4s
-	WORD $0x4f9752b1 // fmls v17.4s, v21.4s, v23.s[0]
-	WORD $0x4e21db97 // scvtf v23.4s, v28.4s
-	WORD $0x4f9852b2 // fmls v18.4s, v21.4s, v24.s[0]
-	WORD $0x4e21db78 // scvtf v24.4s, v27.4s
-	WORD $0x4f9a52b3 // fmls v19.4s, v21.4s, v26.s[0]
-	WORD $0x4e21db35 // scvtf v21.4s, v25.4s
-	WORD $0xbd4172b9 // ldr s25, [x21, #0x170]
-	WORD $0xbd4176ba // ldr s26, [x21, #0x174]
-	WORD $0xbd417ebb // ldr s27, [x21, #0x17c]
-	WORD $0x4e3dced0 // fmla v16.4s, v22.4s, v29.4s
-	WORD $0x4e37ced1 // fmla v17.4s, v22.4s, v23.4s
-	WORD $0xbd417ab7 // ldr s23, [x21, #0x178]
-	WORD $0x4e38ced2 // fmla v18.4s, v22.4s, v24.4s
-	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
-	WORD $0x4e21db59 // scvtf v25.4s, v26.4s
-	WORD $0x4e21db7a // scvtf v26.4s, v27.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e35ced3 // fmla v19.4s, v22.4s, v21.4s
-	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
-	WORD $0x910462a9 // add x9, x21, #0x118
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x2a1a03e9 // mov w9, w26
-	WORD $0x2a1f03fa // mov w26, wzr
-	WORD $0x4f985290 // fmls v16.4s, v20.4s, v24.s[0]
-	WORD $0x4f995291 // fmls v17.4s, v20.4s, v25.s[0]
-	WORD $0x4f975292 // fmls v18.4s, v20.4s, v23.s[0]
-	WORD $0x4f9a5293 // fmls v19.4s, v20.4s, v26.s[0]
-	WORD $0x4d40c9b4 // ld1r { v20.4s }, [x13]
-	WORD $0x910472ad // add x13, x21, #0x11c
-	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x4d40c9b7 // ld1r { v23.4s }, [x13]
-	WORD $0x5280002d // mov w13, #0x1 // =1
-	WORD $0x4e30cea5 // fmla v5.4s, v21.4s, v16.4s
-	WORD $0x4e31ce84 // fmla v4.4s, v20.4s, v17.4s
-	WORD $0x4e32cec3 // fmla v3.4s, v22.4s, v18.4s
-	WORD $0x4e33cee2 // fmla v2.4s, v23.4s, v19.4s
-	WORD $0x3707e569 // tbnz w9, #0x0, 0x17974 <pq_q2_k+0xb58>
-	WORD $0x110006f7 // add w23, w23, #0x1
-	WORD $0x91050294 // add x20, x20, #0x140
-	WORD $0x710012ff // cmp w23, #0x4
-	WORD $0x54ffe461 // b.ne 0x17964 <pq_q2_k+0xb48>
-	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x54ffe34c // b.gt 0x17948 <pq_q2_k+0xb2c>
-	WORD $0xf9409fe9 // ldr x9, [sp, #0x138]
-	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3ca978e5 // str q5, [x7, x9, lsl #4]
-	WORD $0x54ffc140 // b.eq 0x17518 <pq_q2_k+0x6fc>
-	WORD $0xf9400fe9 // ldr x9, [sp, #0x18]
-	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3ca968e4 // str q4, [x7, x9]
-	WORD $0x54ffc0c3 // b.lo 0x17518 <pq_q2_k+0x6fc>
-	WORD $0xf9400be9 // ldr x9, [sp, #0x10]
-	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3ca968e3 // str q3, [x7, x9]
-	WORD $0x54ffc043 // b.lo 0x17518 <pq_q2_k+0x6fc>
-	WORD $0xf94007e9 // ldr x9, [sp, #0x8]
-	WORD $0x3ca968e2 // str q2, [x7, x9]
-	WORD $0x17fffdff // b 0x17518 <pq_q2_k+0x6fc>
+	WORD $0x3cae6a63 // str q3, [x19, x14]
+	WORD $0x54ffcde3 // b.lo 0x146cc <pq_q6_k+0x5d4>
+	WORD $0x3cb06a61 // str q1, [x19, x16]
+	WORD $0x17fffe6d // b 0x146cc <pq_q6_k+0x5d4>
 	WORD $0xa9584ff4 // ldp x20, x19, [sp, #0x180]
 	WORD $0xf9409bfd // ldr x29, [sp, #0x130]
 	WORD $0xa95757f6 // ldp x22, x21, [sp, #0x170]
@@ -8047,60 +4972,785 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910643ff // add sp, sp, #0x190
 	WORD $0xd65f03c0 // ret
 
-	// pq_q3_k: +32080
-	WORD $0xd10303ff // sub sp, sp, #0xc0
+	// pq_q2_k: +19788
 	WORD $0x9350fca8 // asr x8, x5, #16
-	WORD $0x6d023bef // stp d15, d14, [sp, #0x20]
-	WORD $0x6d0333ed // stp d13, d12, [sp, #0x30]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x6d042beb // stp d11, d10, [sp, #0x40]
-	WORD $0x6d0523e9 // stp d9, d8, [sp, #0x50]
-	WORD $0xa9060ffd // stp x29, x3, [sp, #0x60]
-	WORD $0xa9076ffe // stp x30, x27, [sp, #0x70]
-	WORD $0xa90867fa // stp x26, x25, [sp, #0x80]
-	WORD $0xa9095ff8 // stp x24, x23, [sp, #0x90]
-	WORD $0xa90a57f6 // stp x22, x21, [sp, #0xa0]
-	WORD $0xa90b4ff4 // stp x20, x19, [sp, #0xb0]
-	WORD $0x54007beb // b.lt 0x18d00 <pq_q3_k+0xfb0>
+	WORD $0x54005aab // b.lt 0x158a8 <pq_q2_k+0xb5c>
+	WORD $0xd10503ff // sub sp, sp, #0x140
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0xf94037ee // ldr x14, [sp, #0x68]
+	WORD $0x5280a80a // mov w10, #0x540 // =1344
 	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0x5280e80a // mov w10, #0x740 // =1856
-	WORD $0x4f00e460 // movi v0.16b, #0x3
+	WORD $0x8b03046e // add x14, x3, x3, lsl #1
+	WORD $0x4f0005e0 // movi v0.4s, #0xf
 	WORD $0xd343fd29 // lsr x9, x9, #3
-	WORD $0xd37ef5cb // lsl x11, x14, #2
-	WORD $0x8b0e05cd // add x13, x14, x14, lsl #1
-	WORD $0x4f00e481 // movi v1.16b, #0x4
-	WORD $0x1000a58f // adr x15, 0x19260 <peak_i8+0x244>
-	WORD $0x52801811 // mov w17, #0xc0 // =192
-	WORD $0x9b0a7d3a // mul x26, x9, x10
-	WORD $0x8b0e0169 // add x9, x11, x14
-	WORD $0xd37df1ca // lsl x10, x14, #3
-	WORD $0xd37ef529 // lsl x9, x9, #2
-	WORD $0xd37be9ce // lsl x14, x14, #5
-	WORD $0xd37ef5ac // lsl x12, x13, #2
+	WORD $0x4f00e461 // movi v1.16b, #0x3
+	WORD $0xd37be870 // lsl x16, x3, #5
+	WORD $0xd37df06b // lsl x11, x3, #3
+	WORD $0xd37ef5cc // lsl x12, x14, #2
+	WORD $0xd37df1ce // lsl x14, x14, #3
+	WORD $0x9b0a7d29 // mul x9, x9, x10
+	WORD $0xd37ef46a // lsl x10, x3, #2
+	WORD $0x92401caf // and x15, x5, #0xff
+	WORD $0x6d0a3bef // stp d15, d14, [sp, #0xa0]
+	WORD $0x8b03014d // add x13, x10, x3
+	WORD $0xcb0a0210 // sub x16, x16, x10
+	WORD $0x6d0b33ed // stp d13, d12, [sp, #0xb0]
+	WORD $0xd37ef5ad // lsl x13, x13, #2
+	WORD $0x6d0c2beb // stp d11, d10, [sp, #0xc0]
+	WORD $0x6d0d23e9 // stp d9, d8, [sp, #0xd0]
+	WORD $0xf90073fd // str x29, [sp, #0xe0]
+	WORD $0xa90f6ffe // stp x30, x27, [sp, #0xf0]
+	WORD $0xa91067fa // stp x26, x25, [sp, #0x100]
+	WORD $0xa9115ff8 // stp x24, x23, [sp, #0x110]
+	WORD $0xa91257f6 // stp x22, x21, [sp, #0x120]
+	WORD $0xa9134ff4 // stp x20, x19, [sp, #0x130]
+	WORD $0x14000005 // b 0x14de0 <pq_q2_k+0x94>
+	WORD $0xf1000508 // subs x8, x8, #0x1
+	WORD $0x8b090000 // add x0, x0, x9
+	WORD $0x91010042 // add x2, x2, #0x40
+	WORD $0x5400550d // b.le 0x1587c <pq_q2_k+0xb30>
+	WORD $0x37402605 // tbnz w5, #0x8, 0x152a0 <pq_q2_k+0x554>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x540024cb // b.lt 0x15290 <pq_q2_k+0x544>
+	WORD $0xaa0003f1 // mov x17, x0
+	WORD $0xaa0103e6 // mov x6, x1
+	WORD $0xaa0403e7 // mov x7, x4
+	WORD $0x6d404226 // ldp d6, d16, [x17]
+	WORD $0x2a1f03f3 // mov w19, wzr
+	WORD $0x6d424627 // ldp d7, d17, [x17, #0x20]
+	WORD $0x6d415232 // ldp d18, d20, [x17, #0x10]
+	WORD $0x0e2178c3 // fcvtl v3.4s, v6.4h
+	WORD $0x6d435626 // ldp d6, d21, [x17, #0x30]
+	WORD $0x0e2178f6 // fcvtl v22.4s, v7.4h
+	WORD $0x0e217a19 // fcvtl v25.4s, v16.4h
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x0e217a5a // fcvtl v26.4s, v18.4h
+	WORD $0x0e217a8a // fcvtl v10.4s, v20.4h
+	WORD $0x91010231 // add x17, x17, #0x40
+	WORD $0x0e2178cd // fcvtl v13.4s, v6.4h
+	WORD $0x0e217abf // fcvtl v31.4s, v21.4h
+	WORD $0xad045bf1 // stp q17, q22, [sp, #0x80]
+	WORD $0xad00abff // stp q31, q10, [sp, #0x10]
+	WORD $0xaa1f03f6 // mov x22, xzr
+	WORD $0x91010234 // add x20, x17, #0x40
+	WORD $0x52800035 // mov w21, #0x1 // =1
+	WORD $0x8b161638 // add x24, x17, x22, lsl #5
+	WORD $0xad0213e2 // stp q2, q4, [sp, #0x40]
+	WORD $0x8b161e96 // add x22, x20, x22, lsl #7
+	WORD $0xad034fe5 // stp q5, q19, [sp, #0x60]
+	WORD $0x4ead1dac // mov v12.16b, v13.16b
+	WORD $0x6f00e40e // movi v14.2d, #0000000000000000
+	WORD $0xaa1803fe // mov x30, x24
+	WORD $0x4eb91f25 // mov v5.16b, v25.16b
+	WORD $0x6f00e409 // movi v9.2d, #0000000000000000
+	WORD $0x0ddfcbd6 // ld1r { v22.2s }, [x30], #4
+	WORD $0x0d40cbd7 // ld1r { v23.2s }, [x30]
+	WORD $0xad4036dd // ldp q29, q13, [x22]
+	WORD $0x9100231d // add x29, x24, #0x8
+	WORD $0xad4266dc // ldp q28, q25, [x22, #0x40]
+	WORD $0x9100431a // add x26, x24, #0x10
+	WORD $0x0f08a6c8 // sshll v8.8h, v22.8b, #0x0
+	WORD $0xad4058cb // ldp q11, q22, [x6]
+	WORD $0x4e211fa6 // and v6.16b, v29.16b, v1.16b
+	WORD $0x0f08a6f7 // sshll v23.8h, v23.8b, #0x0
+	WORD $0x4e211db8 // and v24.16b, v13.16b, v1.16b
+	WORD $0x6f3e07af // ushr v15.4s, v29.4s, #0x2
+	WORD $0x6f3c07b0 // ushr v16.4s, v29.4s, #0x4
+	WORD $0x4e211f31 // and v17.16b, v25.16b, v1.16b
+	WORD $0x0f10a508 // sshll v8.4s, v8.4h, #0x0
+	WORD $0x6f3e0787 // ushr v7.4s, v28.4s, #0x2
+	WORD $0x0d40cbbe // ld1r { v30.2s }, [x29]
+	WORD $0x4f8be0ce // sdot v14.4s, v6.16b, v11.4b[0]
+	WORD $0x4e211f86 // and v6.16b, v28.16b, v1.16b
+	WORD $0x0f10a6f3 // sshll v19.4s, v23.4h, #0x0
+	WORD $0x4f8be309 // sdot v9.4s, v24.16b, v11.4b[0]
+	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
+	WORD $0x4e21d912 // scvtf v18.4s, v8.4s
+	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
+	WORD $0x4fabe0ce // sdot v14.4s, v6.16b, v11.4b[1]
+	WORD $0x6f3e05a6 // ushr v6.4s, v13.4s, #0x2
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0xad417eca // ldp q10, q31, [x22, #0x20]
+	WORD $0x4fabe229 // sdot v9.4s, v17.16b, v11.4b[1]
+	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
+	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
+	WORD $0x4e21aa52 // fcvtns v18.4s, v18.4s
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x0d40cb42 // ld1r { v2.2s }, [x26]
+	WORD $0x4f8be9ee // sdot v14.4s, v15.16b, v11.4b[2]
+	WORD $0x4e21aa73 // fcvtns v19.4s, v19.4s
+	WORD $0x4f96e218 // sdot v24.4s, v16.16b, v22.4b[0]
+	WORD $0x6f3c05b0 // ushr v16.4s, v13.4s, #0x4
+	WORD $0x4e211d55 // and v21.16b, v10.16b, v1.16b
+	WORD $0x4f8be8c9 // sdot v9.4s, v6.16b, v11.4b[2]
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x4e201e54 // and v20.16b, v18.16b, v0.16b
+	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
+	WORD $0x6f3c0791 // ushr v17.4s, v28.4s, #0x4
+	WORD $0x4fabe8ee // sdot v14.4s, v7.16b, v11.4b[3]
+	WORD $0x0f08a7c7 // sshll v7.8h, v30.8b, #0x0
+	WORD $0xfd0077e2 // str d2, [sp, #0xe8]
+	WORD $0x2d4508c8 // ldp s8, s2, [x6, #0x28]
+	WORD $0x6f3a07bd // ushr v29.4s, v29.4s, #0x6
+	WORD $0x6e21da94 // ucvtf v20.4s, v20.4s
+	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
+	WORD $0x6f00e41e // movi v30.2d, #0000000000000000
+	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
+	WORD $0x4f8be2a6 // sdot v6.4s, v21.16b, v11.4b[0]
+	WORD $0x4e201e75 // and v21.16b, v19.16b, v0.16b
+	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
+	WORD $0x4eba1f44 // mov v4.16b, v26.16b
+	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
+	WORD $0xad436adb // ldp q27, q26, [x22, #0x60]
+	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
+	WORD $0x3d800fe2 // str q2, [sp, #0x30]
+	WORD $0x6f3e072f // ushr v15.4s, v25.4s, #0x2
+	WORD $0x4e211fa2 // and v2.16b, v29.16b, v1.16b
+	WORD $0x6e21da52 // ucvtf v18.4s, v18.4s
+	WORD $0x6e34dc74 // fmul v20.4s, v3.4s, v20.4s
+	WORD $0x4e21d9dd // scvtf v29.4s, v14.4s
+	WORD $0x4f96e21e // sdot v30.4s, v16.16b, v22.4b[0]
+	WORD $0x4e201e70 // and v16.16b, v19.16b, v0.16b
+	WORD $0x6e21dab3 // ucvtf v19.4s, v21.4s
+	WORD $0x6f3e0555 // ushr v21.4s, v10.4s, #0x2
+	WORD $0x4fb6e238 // sdot v24.4s, v17.16b, v22.4b[1]
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e211f71 // and v17.16b, v27.16b, v1.16b
+	WORD $0x3dc027f7 // ldr q23, [sp, #0x90]
+	WORD $0x4e211dee // and v14.16b, v15.16b, v1.16b
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e3dde9d // fmul v29.4s, v20.4s, v29.4s
+	WORD $0x6e32def2 // fmul v18.4s, v23.4s, v18.4s
+	WORD $0x6e21da10 // ucvtf v16.4s, v16.4s
+	WORD $0x4f96e858 // sdot v24.4s, v2.16b, v22.4b[2]
+	WORD $0x4e211ea2 // and v2.16b, v21.16b, v1.16b
+	WORD $0x4fabe226 // sdot v6.4s, v17.16b, v11.4b[1]
+	WORD $0x9100331b // add x27, x24, #0xc
+	WORD $0x4fabe9c9 // sdot v9.4s, v14.16b, v11.4b[3]
+	WORD $0x4e21a8e7 // fcvtns v7.4s, v7.4s
+	WORD $0x3dc023f4 // ldr q20, [sp, #0x80]
+	WORD $0x6e33dcb1 // fmul v17.4s, v5.4s, v19.4s
+	WORD $0x6f00e40f // movi v15.2d, #0000000000000000
+	WORD $0x4e21d933 // scvtf v19.4s, v9.4s
+	WORD $0x4f8be846 // sdot v6.4s, v2.16b, v11.4b[2]
+	WORD $0x0d40cb62 // ld1r { v2.2s }, [x27]
+	WORD $0x4f88525d // fmls v29.4s, v18.4s, v8.s[0]
+	WORD $0x4e211ff2 // and v18.16b, v31.16b, v1.16b
+	WORD $0x6e30de90 // fmul v16.4s, v20.4s, v16.4s
+	WORD $0x6f3e0774 // ushr v20.4s, v27.4s, #0x2
+	WORD $0x4e201cf5 // and v21.16b, v7.16b, v0.16b
+	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0x0
+	WORD $0x6e33de29 // fmul v9.4s, v17.4s, v19.4s
+	WORD $0x4f8be24f // sdot v15.4s, v18.16b, v11.4b[0]
+	WORD $0x6f3c0732 // ushr v18.4s, v25.4s, #0x4
+	WORD $0x4e211e91 // and v17.16b, v20.16b, v1.16b
+	WORD $0x4e211f54 // and v20.16b, v26.16b, v1.16b
+	WORD $0x6e21dab3 // ucvtf v19.4s, v21.4s
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0000000000000000
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e211e52 // and v18.16b, v18.16b, v1.16b
+	WORD $0x4fabea26 // sdot v6.4s, v17.16b, v11.4b[3]
+	WORD $0x4f885209 // fmls v9.4s, v16.4s, v8.s[0]
+	WORD $0x4fabe28f // sdot v15.4s, v20.16b, v11.4b[1]
+	WORD $0x6f3c0554 // ushr v20.4s, v10.4s, #0x4
+	WORD $0x6f3e07f1 // ushr v17.4s, v31.4s, #0x2
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4fb6e25e // sdot v30.4s, v18.16b, v22.4b[1]
+	WORD $0x6e33dc90 // fmul v16.4s, v4.4s, v19.4s
+	WORD $0x91005317 // add x23, x24, #0x14
+	WORD $0x4e211e92 // and v18.16b, v20.16b, v1.16b
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x91006319 // add x25, x24, #0x18
+	WORD $0x6f3e0753 // ushr v19.4s, v26.4s, #0x2
+	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
+	WORD $0x6f3a05b4 // ushr v20.4s, v13.4s, #0x6
+	WORD $0x4e21a842 // fcvtns v2.4s, v2.4s
+	WORD $0x91007318 // add x24, x24, #0x1c
+	WORD $0x4f96e24e // sdot v14.4s, v18.16b, v22.4b[0]
+	WORD $0x6f3c0772 // ushr v18.4s, v27.4s, #0x4
+	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
+	WORD $0x4f8bea2f // sdot v15.4s, v17.16b, v11.4b[2]
+	WORD $0xfd4077f1 // ldr d17, [sp, #0xe8]
+	WORD $0x4eac1d8d // mov v13.16b, v12.16b
+	WORD $0x6e21d8e7 // ucvtf v7.4s, v7.4s
+	WORD $0x6e26de0c // fmul v12.4s, v16.4s, v6.4s
+	WORD $0x6f3c07e6 // ushr v6.4s, v31.4s, #0x4
+	WORD $0x4e211e90 // and v16.16b, v20.16b, v1.16b
+	WORD $0x4e211e52 // and v18.16b, v18.16b, v1.16b
+	WORD $0x910080d6 // add x22, x6, #0x20
+	WORD $0x4fabea6f // sdot v15.4s, v19.16b, v11.4b[3]
+	WORD $0x6f00e40b // movi v11.2d, #0000000000000000
+	WORD $0x9100c0c6 // add x6, x6, #0x30
+	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
+	WORD $0x4e201c53 // and v19.16b, v2.16b, v0.16b
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x6e27dda7 // fmul v7.4s, v13.4s, v7.4s
+	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
+	WORD $0x4ea31c77 // mov v23.16b, v3.16b
+	WORD $0x0d40cae3 // ld1r { v3.2s }, [x23]
+	WORD $0x2a1503f7 // mov w23, w21
+	WORD $0x4f96ea1e // sdot v30.4s, v16.16b, v22.4b[2]
+	WORD $0x0d40cb30 // ld1r { v16.2s }, [x25]
+	WORD $0x4fb6e24e // sdot v14.4s, v18.16b, v22.4b[1]
+	WORD $0x6f3a0552 // ushr v18.4s, v10.4s, #0x6
+	WORD $0x6f3c0754 // ushr v20.4s, v26.4s, #0x4
+	WORD $0x3dc00bea // ldr q10, [sp, #0x20]
+	WORD $0x4f96e0cb // sdot v11.4s, v6.16b, v22.4b[0]
+	WORD $0x0f10a626 // sshll v6.4s, v17.4h, #0x0
+	WORD $0x4f8850ec // fmls v12.4s, v7.4s, v8.s[0]
+	WORD $0x6e21da71 // ucvtf v17.4s, v19.4s
+	WORD $0x4e201c42 // and v2.16b, v2.16b, v0.16b
+	WORD $0x0d40cb13 // ld1r { v19.2s }, [x24]
+	WORD $0x0f08a463 // sshll v3.8h, v3.8b, #0x0
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
+	WORD $0x4e211e47 // and v7.16b, v18.16b, v1.16b
+	WORD $0x4e211e92 // and v18.16b, v20.16b, v1.16b
+	WORD $0x4e21d9f4 // scvtf v20.4s, v15.4s
+	WORD $0x6e21d842 // ucvtf v2.4s, v2.4s
+	WORD $0x6e31dd51 // fmul v17.4s, v10.4s, v17.4s
+	WORD $0x0f10a463 // sshll v3.4s, v3.4h, #0x0
+	WORD $0x2a1f03f5 // mov w21, wzr
+	WORD $0x4fb6e24b // sdot v11.4s, v18.16b, v22.4b[1]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x0f08a672 // sshll v18.8h, v19.8b, #0x0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
+	WORD $0x6f3a07f3 // ushr v19.4s, v31.4s, #0x6
+	WORD $0x3dc007ff // ldr q31, [sp, #0x10]
+	WORD $0x4f96e8ee // sdot v14.4s, v7.16b, v22.4b[2]
+	WORD $0x6f3a0787 // ushr v7.4s, v28.4s, #0x6
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e34de3c // fmul v28.4s, v17.4s, v20.4s
+	WORD $0x6e22dfe2 // fmul v2.4s, v31.4s, v2.4s
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21a8c6 // fcvtns v6.4s, v6.4s
+	WORD $0x6f3a0731 // ushr v17.4s, v25.4s, #0x6
+	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
+	WORD $0x6f3a0774 // ushr v20.4s, v27.4s, #0x6
+	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
+	WORD $0x6f3a0755 // ushr v21.4s, v26.4s, #0x6
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21a863 // fcvtns v3.4s, v3.4s
+	WORD $0x4ea41c9a // mov v26.16b, v4.16b
+	WORD $0x4f88505c // fmls v28.4s, v2.4s, v8.s[0]
+	WORD $0x4e21aa02 // fcvtns v2.4s, v16.4s
+	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
+	WORD $0x4fb6e8f8 // sdot v24.4s, v7.16b, v22.4b[3]
+	WORD $0x4e211e87 // and v7.16b, v20.16b, v1.16b
+	WORD $0x4e201cd0 // and v16.16b, v6.16b, v0.16b
+	WORD $0x4f96ea6b // sdot v11.4s, v19.16b, v22.4b[2]
+	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
+	WORD $0x4e21aa52 // fcvtns v18.4s, v18.4s
+	WORD $0x4fb6ea3e // sdot v30.4s, v17.16b, v22.4b[3]
+	WORD $0x4e211eb1 // and v17.16b, v21.16b, v1.16b
+	WORD $0x4e201c73 // and v19.16b, v3.16b, v0.16b
+	WORD $0x4fb6e8ee // sdot v14.4s, v7.16b, v22.4b[3]
+	WORD $0x6e21da07 // ucvtf v7.4s, v16.4s
+	WORD $0x4e201c50 // and v16.16b, v2.16b, v0.16b
+	WORD $0x6f3c0463 // ushr v3.4s, v3.4s, #0x4
+	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
+	WORD $0x4fb6ea2b // sdot v11.4s, v17.16b, v22.4b[3]
+	WORD $0x6e21da71 // ucvtf v17.4s, v19.4s
+	WORD $0x4e201e53 // and v19.16b, v18.16b, v0.16b
+	WORD $0x6e21da10 // ucvtf v16.4s, v16.4s
+	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
+	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e201c42 // and v2.16b, v2.16b, v0.16b
+	WORD $0x6e21da73 // ucvtf v19.4s, v19.4s
+	WORD $0x4e21dbd5 // scvtf v21.4s, v30.4s
+	WORD $0x4e21d9d6 // scvtf v22.4s, v14.4s
+	WORD $0x6e31dcb1 // fmul v17.4s, v5.4s, v17.4s
+	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
+	WORD $0x6e27dee7 // fmul v7.4s, v23.4s, v7.4s
+	WORD $0x6e30dc90 // fmul v16.4s, v4.4s, v16.4s
+	WORD $0x3dc00fe4 // ldr q4, [sp, #0x30]
+	WORD $0x4e21db14 // scvtf v20.4s, v24.4s
+	WORD $0x6e21d8c6 // ucvtf v6.4s, v6.4s
+	WORD $0x6e21d863 // ucvtf v3.4s, v3.4s
+	WORD $0x6e21d842 // ucvtf v2.4s, v2.4s
+	WORD $0x6e33dd53 // fmul v19.4s, v10.4s, v19.4s
+	WORD $0x6e21da52 // ucvtf v18.4s, v18.4s
+	WORD $0x4e21d978 // scvtf v24.4s, v11.4s
+	WORD $0x4e35ce29 // fmla v9.4s, v17.4s, v21.4s
+	WORD $0x4ea51cb9 // mov v25.16b, v5.16b
+	WORD $0x4e36ce0c // fmla v12.4s, v16.4s, v22.4s
+	WORD $0xad445bf1 // ldp q17, q22, [sp, #0x80]
+	WORD $0x4e34ccfd // fmla v29.4s, v7.4s, v20.4s
+	WORD $0x4e21d887 // scvtf v7.4s, v4.4s
+	WORD $0x6e22dda2 // fmul v2.4s, v13.4s, v2.4s
+	WORD $0x4e38ce7c // fmla v28.4s, v19.4s, v24.4s
+	WORD $0xad434fe5 // ldp q5, q19, [sp, #0x60]
+	WORD $0x6e26dec6 // fmul v6.4s, v22.4s, v6.4s
+	WORD $0x6e23de23 // fmul v3.4s, v17.4s, v3.4s
+	WORD $0x6e32dff0 // fmul v16.4s, v31.4s, v18.4s
+	WORD $0x4f87504c // fmls v12.4s, v2.4s, v7.s[0]
+	WORD $0xad4213e2 // ldp q2, q4, [sp, #0x40]
+	WORD $0x4f8750dd // fmls v29.4s, v6.4s, v7.s[0]
+	WORD $0x4f875069 // fmls v9.4s, v3.4s, v7.s[0]
+	WORD $0x4d40cac3 // ld1r { v3.4s }, [x22]
+	WORD $0x4f87521c // fmls v28.4s, v16.4s, v7.s[0]
+	WORD $0x52800036 // mov w22, #0x1 // =1
+	WORD $0x4e2ccc64 // fmla v4.4s, v3.4s, v12.4s
+	WORD $0x4e3dcc73 // fmla v19.4s, v3.4s, v29.4s
+	WORD $0x4e29cc65 // fmla v5.4s, v3.4s, v9.4s
+	WORD $0x4e3ccc62 // fmla v2.4s, v3.4s, v28.4s
+	WORD $0x4eb71ee3 // mov v3.16b, v23.16b
+	WORD $0x3707df17 // tbnz w23, #0x0, 0x14e54 <pq_q2_k+0x108>
+	WORD $0x11000673 // add w19, w19, #0x1
+	WORD $0x91050231 // add x17, x17, #0x140
+	WORD $0x7100127f // cmp w19, #0x4
+	WORD $0x54ffde21 // b.ne 0x14e48 <pq_q2_k+0xfc>
+	WORD $0xf10020e7 // subs x7, x7, #0x8
+	WORD $0x54ffdbec // b.gt 0x14e08 <pq_q2_k+0xbc>
+	WORD $0xb4ffda0f // cbz x15, 0x14dd0 <pq_q2_k+0x84>
+	WORD $0xad001453 // stp q19, q5, [x2]
+	WORD $0xad010844 // stp q4, q2, [x2, #0x20]
+	WORD $0x17fffecd // b 0x14dd0 <pq_q2_k+0x84>
+	WORD $0xaa1f03f1 // mov x17, xzr
+	WORD $0x14000004 // b 0x152b4 <pq_q2_k+0x568>
+	WORD $0x91000631 // add x17, x17, #0x1
+	WORD $0xf100123f // cmp x17, #0x4
+	WORD $0x54ffd900 // b.eq 0x14dd0 <pq_q2_k+0x84>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xd37cee26 // lsl x6, x17, #4
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x540014ed // b.le 0x15568 <pq_q2_k+0x81c>
+	WORD $0xd37ef627 // lsl x7, x17, #2
+	WORD $0xaa0003f3 // mov x19, x0
+	WORD $0xaa0103f4 // mov x20, x1
+	WORD $0xaa0403f5 // mov x21, x4
+	WORD $0x8b110e77 // add x23, x19, x17, lsl #3
+	WORD $0x2a1f03f6 // mov w22, wzr
+	WORD $0x91010273 // add x19, x19, #0x40
+	WORD $0xfd4002e6 // ldr d6, [x23]
+	WORD $0xfd4012e7 // ldr d7, [x23, #0x20]
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x8b060278 // add x24, x19, x6
+	WORD $0xaa1f03fa // mov x26, xzr
+	WORD $0x8b070277 // add x23, x19, x7
+	WORD $0x91010318 // add x24, x24, #0x40
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x8b1a1f1b // add x27, x24, x26, lsl #7
+	WORD $0x8b1a16fa // add x26, x23, x26, lsl #5
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x0d40cb54 // ld1r { v20.2s }, [x26]
+	WORD $0x3dc00377 // ldr q23, [x27]
+	WORD $0x9100435a // add x26, x26, #0x10
+	WORD $0xad407699 // ldp q25, q29, [x20]
+	WORD $0x0d40cb4c // ld1r { v12.2s }, [x26]
+	WORD $0x4e211eea // and v10.16b, v23.16b, v1.16b
+	WORD $0xad416e89 // ldp q9, q27, [x20, #0x20]
+	WORD $0xad426a9f // ldp q31, q26, [x20, #0x40]
+	WORD $0x0f08a68b // sshll v11.8h, v20.8b, #0x0
+	WORD $0xad437288 // ldp q8, q28, [x20, #0x60]
+	WORD $0x3dc0137e // ldr q30, [x27, #0x40]
+	WORD $0x4f99e152 // sdot v18.4s, v10.16b, v25.4b[0]
+	WORD $0x4f89e153 // sdot v19.4s, v10.16b, v9.4b[0]
+	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0x0
+	WORD $0x4f9fe151 // sdot v17.4s, v10.16b, v31.4b[0]
+	WORD $0x4e211fcd // and v13.16b, v30.16b, v1.16b
+	WORD $0x6f3e07ce // ushr v14.4s, v30.4s, #0x2
+	WORD $0x4f88e150 // sdot v16.4s, v10.16b, v8.4b[0]
+	WORD $0x0f10a56a // sshll v10.4s, v11.4h, #0x0
+	WORD $0x6f3e06eb // ushr v11.4s, v23.4s, #0x2
+	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0x0
+	WORD $0x4fb9e1b2 // sdot v18.4s, v13.16b, v25.4b[1]
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
+	WORD $0x4fa9e1b3 // sdot v19.4s, v13.16b, v9.4b[1]
+	WORD $0x4fbfe1b1 // sdot v17.4s, v13.16b, v31.4b[1]
+	WORD $0x4fa8e1b0 // sdot v16.4s, v13.16b, v8.4b[1]
+	WORD $0x6f3c06ef // ushr v15.4s, v23.4s, #0x4
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4f99e972 // sdot v18.4s, v11.16b, v25.4b[2]
+	WORD $0x4e21a94a // fcvtns v10.4s, v10.4s
+	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
+	WORD $0x4f89e973 // sdot v19.4s, v11.16b, v9.4b[2]
+	WORD $0x4f9fe971 // sdot v17.4s, v11.16b, v31.4b[2]
+	WORD $0x4f88e970 // sdot v16.4s, v11.16b, v8.4b[2]
+	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x6f3c07cd // ushr v13.4s, v30.4s, #0x4
+	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
+	WORD $0x6f3c054b // ushr v11.4s, v10.4s, #0x4
+	WORD $0x4fb9e9d2 // sdot v18.4s, v14.16b, v25.4b[3]
+	WORD $0x4e201d59 // and v25.16b, v10.16b, v0.16b
+	WORD $0x4fa9e9d3 // sdot v19.4s, v14.16b, v9.4b[3]
+	WORD $0x6f3a06f7 // ushr v23.4s, v23.4s, #0x6
+	WORD $0x4e211da9 // and v9.16b, v13.16b, v1.16b
+	WORD $0x4f9de1f8 // sdot v24.4s, v15.16b, v29.4b[0]
+	WORD $0x4f9be1f6 // sdot v22.4s, v15.16b, v27.4b[0]
+	WORD $0x4e201d6a // and v10.16b, v11.16b, v0.16b
+	WORD $0x4e21a98b // fcvtns v11.4s, v12.4s
+	WORD $0x4f9ae1f5 // sdot v21.4s, v15.16b, v26.4b[0]
+	WORD $0x4f9ce1f4 // sdot v20.4s, v15.16b, v28.4b[0]
+	WORD $0x4fbde138 // sdot v24.4s, v9.16b, v29.4b[1]
+	WORD $0x4fbbe136 // sdot v22.4s, v9.16b, v27.4b[1]
+	WORD $0x4fbae135 // sdot v21.4s, v9.16b, v26.4b[1]
+	WORD $0x4fbce134 // sdot v20.4s, v9.16b, v28.4b[1]
+	WORD $0x6e21db39 // ucvtf v25.4s, v25.4s
+	WORD $0x6f3c0569 // ushr v9.4s, v11.4s, #0x4
+	WORD $0x6f3a07de // ushr v30.4s, v30.4s, #0x6
+	WORD $0x4fa8e9d0 // sdot v16.4s, v14.16b, v8.4b[3]
+	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
+	WORD $0x4e201d68 // and v8.16b, v11.16b, v0.16b
+	WORD $0x4fbfe9d1 // sdot v17.4s, v14.16b, v31.4b[3]
+	WORD $0x6e21d95f // ucvtf v31.4s, v10.4s
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4f9deaf8 // sdot v24.4s, v23.16b, v29.4b[2]
+	WORD $0x4f9beaf6 // sdot v22.4s, v23.16b, v27.4b[2]
+	WORD $0x4f9aeaf5 // sdot v21.4s, v23.16b, v26.4b[2]
+	WORD $0x4f9ceaf4 // sdot v20.4s, v23.16b, v28.4b[2]
+	WORD $0x6e21d917 // ucvtf v23.4s, v8.4s
+	WORD $0x6e39dcc8 // fmul v8.4s, v6.4s, v25.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e3fdcf9 // fmul v25.4s, v7.4s, v31.4s
+	WORD $0x4fbdebd8 // sdot v24.4s, v30.16b, v29.4b[3]
+	WORD $0xbd41429d // ldr s29, [x20, #0x140]
+	WORD $0x6e21d93f // ucvtf v31.4s, v9.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4fbbebd6 // sdot v22.4s, v30.16b, v27.4b[3]
+	WORD $0xbd41469b // ldr s27, [x20, #0x144]
+	WORD $0x4e21da09 // scvtf v9.4s, v16.4s
+	WORD $0x6e32dd12 // fmul v18.4s, v8.4s, v18.4s
+	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
+	WORD $0x6e33dd13 // fmul v19.4s, v8.4s, v19.4s
+	WORD $0x4fbaebd5 // sdot v21.4s, v30.16b, v26.4b[3]
+	WORD $0xbd414a9a // ldr s26, [x20, #0x148]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x4fbcebd4 // sdot v20.4s, v30.16b, v28.4b[3]
+	WORD $0xbd414e9c // ldr s28, [x20, #0x14c]
+	WORD $0x6e31dd10 // fmul v16.4s, v8.4s, v17.4s
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e29dd11 // fmul v17.4s, v8.4s, v9.4s
+	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
+	WORD $0x6e37dcd7 // fmul v23.4s, v6.4s, v23.4s
+	WORD $0x4f9d5332 // fmls v18.4s, v25.4s, v29.s[0]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4f9b5333 // fmls v19.4s, v25.4s, v27.s[0]
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9a5330 // fmls v16.4s, v25.4s, v26.s[0]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9c5331 // fmls v17.4s, v25.4s, v28.s[0]
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0xbd416299 // ldr s25, [x20, #0x160]
+	WORD $0x4e38cef2 // fmla v18.4s, v23.4s, v24.4s
+	WORD $0xbd416698 // ldr s24, [x20, #0x164]
+	WORD $0xbd416a9a // ldr s26, [x20, #0x168]
+	WORD $0x4e36cef3 // fmla v19.4s, v23.4s, v22.4s
+	WORD $0xbd416e96 // ldr s22, [x20, #0x16c]
+	WORD $0x6e3fdcfe // fmul v30.4s, v7.4s, v31.4s
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4e35cef0 // fmla v16.4s, v23.4s, v21.4s
+	WORD $0x4e21db55 // scvtf v21.4s, v26.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e34cef1 // fmla v17.4s, v23.4s, v20.4s
+	WORD $0x9104029a // add x26, x20, #0x100
+	WORD $0x9104329b // add x27, x20, #0x10c
+	WORD $0x4d40cb54 // ld1r { v20.4s }, [x26]
+	WORD $0x9104129a // add x26, x20, #0x104
+	WORD $0x4d40cb77 // ld1r { v23.4s }, [x27]
+	WORD $0x4f9953d2 // fmls v18.4s, v30.4s, v25.s[0]
+	WORD $0x4f9853d3 // fmls v19.4s, v30.4s, v24.s[0]
+	WORD $0x2a1903fb // mov w27, w25
+	WORD $0x4f9553d0 // fmls v16.4s, v30.4s, v21.s[0]
+	WORD $0x4f9653d1 // fmls v17.4s, v30.4s, v22.s[0]
+	WORD $0x4d40cb55 // ld1r { v21.4s }, [x26]
+	WORD $0x9104229a // add x26, x20, #0x108
+	WORD $0x91060294 // add x20, x20, #0x180
+	WORD $0x2a1f03f9 // mov w25, wzr
+	WORD $0x4d40cb56 // ld1r { v22.4s }, [x26]
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x4e32ce85 // fmla v5.4s, v20.4s, v18.4s
+	WORD $0x4e33cea4 // fmla v4.4s, v21.4s, v19.4s
+	WORD $0x4e31cee2 // fmla v2.4s, v23.4s, v17.4s
+	WORD $0x4e30cec3 // fmla v3.4s, v22.4s, v16.4s
+	WORD $0x3707ee3b // tbnz w27, #0x0, 0x15310 <pq_q2_k+0x5c4>
+	WORD $0x110006d6 // add w22, w22, #0x1
+	WORD $0x91050273 // add x19, x19, #0x140
+	WORD $0x710012df // cmp w22, #0x4
+	WORD $0x54ffed01 // b.ne 0x152fc <pq_q2_k+0x5b0>
+	WORD $0xf10022b5 // subs x21, x21, #0x8
+	WORD $0x54ffebec // b.gt 0x152e0 <pq_q2_k+0x594>
+	WORD $0xb4ffea0f // cbz x15, 0x152a8 <pq_q2_k+0x55c>
+	WORD $0x8b060047 // add x7, x2, x6
+	WORD $0xf10009ff // cmp x15, #0x2
+	WORD $0x3d8000e5 // str q5, [x7]
+	WORD $0x54ffe983 // b.lo 0x152a8 <pq_q2_k+0x55c>
+	WORD $0xf1000dff // cmp x15, #0x3
+	WORD $0x3caa68e4 // str q4, [x7, x10]
+	WORD $0x54ffe923 // b.lo 0x152a8 <pq_q2_k+0x55c>
+	WORD $0xf10011ff // cmp x15, #0x4
+	WORD $0x3cab68e3 // str q3, [x7, x11]
+	WORD $0x54ffe8c3 // b.lo 0x152a8 <pq_q2_k+0x55c>
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3cac68e2 // str q2, [x7, x12]
+	WORD $0x54ffe863 // b.lo 0x152a8 <pq_q2_k+0x55c>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x540014eb // b.lt 0x15850 <pq_q2_k+0xb04>
+	WORD $0xd37ef633 // lsl x19, x17, #2
+	WORD $0xaa0003f4 // mov x20, x0
+	WORD $0xaa0103f5 // mov x21, x1
+	WORD $0xaa0403f6 // mov x22, x4
+	WORD $0x8b110e98 // add x24, x20, x17, lsl #3
+	WORD $0x2a1f03f7 // mov w23, wzr
+	WORD $0x91010294 // add x20, x20, #0x40
+	WORD $0xfd400306 // ldr d6, [x24]
+	WORD $0xfd401307 // ldr d7, [x24, #0x20]
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x8b060299 // add x25, x20, x6
+	WORD $0xaa1f03fb // mov x27, xzr
+	WORD $0x8b130298 // add x24, x20, x19
+	WORD $0x91010339 // add x25, x25, #0x40
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x8b1b1f3d // add x29, x25, x27, lsl #7
+	WORD $0x8b1b171b // add x27, x24, x27, lsl #5
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x0d40cb74 // ld1r { v20.2s }, [x27]
+	WORD $0x3dc003b7 // ldr q23, [x29]
+	WORD $0x9100437b // add x27, x27, #0x10
+	WORD $0xad4476b9 // ldp q25, q29, [x21, #0x80]
+	WORD $0x0d40cb6c // ld1r { v12.2s }, [x27]
+	WORD $0x4e211eea // and v10.16b, v23.16b, v1.16b
+	WORD $0xad456ea9 // ldp q9, q27, [x21, #0xa0]
+	WORD $0xad466abf // ldp q31, q26, [x21, #0xc0]
+	WORD $0x0f08a68b // sshll v11.8h, v20.8b, #0x0
+	WORD $0xad4772a8 // ldp q8, q28, [x21, #0xe0]
+	WORD $0x3dc013be // ldr q30, [x29, #0x40]
+	WORD $0x4f99e152 // sdot v18.4s, v10.16b, v25.4b[0]
+	WORD $0x4f89e153 // sdot v19.4s, v10.16b, v9.4b[0]
+	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0x0
+	WORD $0x4f9fe151 // sdot v17.4s, v10.16b, v31.4b[0]
+	WORD $0x4e211fcd // and v13.16b, v30.16b, v1.16b
+	WORD $0x6f3e07ce // ushr v14.4s, v30.4s, #0x2
+	WORD $0x4f88e150 // sdot v16.4s, v10.16b, v8.4b[0]
+	WORD $0x0f10a56a // sshll v10.4s, v11.4h, #0x0
+	WORD $0x6f3e06eb // ushr v11.4s, v23.4s, #0x2
+	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0x0
+	WORD $0x4fb9e1b2 // sdot v18.4s, v13.16b, v25.4b[1]
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
+	WORD $0x4fa9e1b3 // sdot v19.4s, v13.16b, v9.4b[1]
+	WORD $0x4fbfe1b1 // sdot v17.4s, v13.16b, v31.4b[1]
+	WORD $0x4fa8e1b0 // sdot v16.4s, v13.16b, v8.4b[1]
+	WORD $0x6f3c06ef // ushr v15.4s, v23.4s, #0x4
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4f99e972 // sdot v18.4s, v11.16b, v25.4b[2]
+	WORD $0x4e21a94a // fcvtns v10.4s, v10.4s
+	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
+	WORD $0x4f89e973 // sdot v19.4s, v11.16b, v9.4b[2]
+	WORD $0x4f9fe971 // sdot v17.4s, v11.16b, v31.4b[2]
+	WORD $0x4f88e970 // sdot v16.4s, v11.16b, v8.4b[2]
+	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x6f3c07cd // ushr v13.4s, v30.4s, #0x4
+	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
+	WORD $0x6f3c054b // ushr v11.4s, v10.4s, #0x4
+	WORD $0x4fb9e9d2 // sdot v18.4s, v14.16b, v25.4b[3]
+	WORD $0x4e201d59 // and v25.16b, v10.16b, v0.16b
+	WORD $0x4fa9e9d3 // sdot v19.4s, v14.16b, v9.4b[3]
+	WORD $0x6f3a06f7 // ushr v23.4s, v23.4s, #0x6
+	WORD $0x4e211da9 // and v9.16b, v13.16b, v1.16b
+	WORD $0x4f9de1f8 // sdot v24.4s, v15.16b, v29.4b[0]
+	WORD $0x4f9be1f6 // sdot v22.4s, v15.16b, v27.4b[0]
+	WORD $0x4e201d6a // and v10.16b, v11.16b, v0.16b
+	WORD $0x4e21a98b // fcvtns v11.4s, v12.4s
+	WORD $0x4f9ae1f5 // sdot v21.4s, v15.16b, v26.4b[0]
+	WORD $0x4f9ce1f4 // sdot v20.4s, v15.16b, v28.4b[0]
+	WORD $0x4fbde138 // sdot v24.4s, v9.16b, v29.4b[1]
+	WORD $0x4fbbe136 // sdot v22.4s, v9.16b, v27.4b[1]
+	WORD $0x4fbae135 // sdot v21.4s, v9.16b, v26.4b[1]
+	WORD $0x4fbce134 // sdot v20.4s, v9.16b, v28.4b[1]
+	WORD $0x6e21db39 // ucvtf v25.4s, v25.4s
+	WORD $0x6f3c0569 // ushr v9.4s, v11.4s, #0x4
+	WORD $0x6f3a07de // ushr v30.4s, v30.4s, #0x6
+	WORD $0x4fa8e9d0 // sdot v16.4s, v14.16b, v8.4b[3]
+	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
+	WORD $0x4e201d68 // and v8.16b, v11.16b, v0.16b
+	WORD $0x4fbfe9d1 // sdot v17.4s, v14.16b, v31.4b[3]
+	WORD $0x6e21d95f // ucvtf v31.4s, v10.4s
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4f9deaf8 // sdot v24.4s, v23.16b, v29.4b[2]
+	WORD $0x4f9beaf6 // sdot v22.4s, v23.16b, v27.4b[2]
+	WORD $0x4f9aeaf5 // sdot v21.4s, v23.16b, v26.4b[2]
+	WORD $0x4f9ceaf4 // sdot v20.4s, v23.16b, v28.4b[2]
+	WORD $0x6e21d917 // ucvtf v23.4s, v8.4s
+	WORD $0x6e39dcc8 // fmul v8.4s, v6.4s, v25.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e3fdcf9 // fmul v25.4s, v7.4s, v31.4s
+	WORD $0x4fbdebd8 // sdot v24.4s, v30.16b, v29.4b[3]
+	WORD $0xbd4152bd // ldr s29, [x21, #0x150]
+	WORD $0x6e21d93f // ucvtf v31.4s, v9.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4fbbebd6 // sdot v22.4s, v30.16b, v27.4b[3]
+	WORD $0xbd4156bb // ldr s27, [x21, #0x154]
+	WORD $0x4e21da09 // scvtf v9.4s, v16.4s
+	WORD $0x6e32dd12 // fmul v18.4s, v8.4s, v18.4s
+	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
+	WORD $0x6e33dd13 // fmul v19.4s, v8.4s, v19.4s
+	WORD $0x4fbaebd5 // sdot v21.4s, v30.16b, v26.4b[3]
+	WORD $0xbd415aba // ldr s26, [x21, #0x158]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x4fbcebd4 // sdot v20.4s, v30.16b, v28.4b[3]
+	WORD $0xbd415ebc // ldr s28, [x21, #0x15c]
+	WORD $0x6e31dd10 // fmul v16.4s, v8.4s, v17.4s
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e29dd11 // fmul v17.4s, v8.4s, v9.4s
+	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
+	WORD $0x6e37dcd7 // fmul v23.4s, v6.4s, v23.4s
+	WORD $0x4f9d5332 // fmls v18.4s, v25.4s, v29.s[0]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4f9b5333 // fmls v19.4s, v25.4s, v27.s[0]
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9a5330 // fmls v16.4s, v25.4s, v26.s[0]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9c5331 // fmls v17.4s, v25.4s, v28.s[0]
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0xbd4172b9 // ldr s25, [x21, #0x170]
+	WORD $0x4e38cef2 // fmla v18.4s, v23.4s, v24.4s
+	WORD $0xbd4176b8 // ldr s24, [x21, #0x174]
+	WORD $0xbd417aba // ldr s26, [x21, #0x178]
+	WORD $0x4e36cef3 // fmla v19.4s, v23.4s, v22.4s
+	WORD $0xbd417eb6 // ldr s22, [x21, #0x17c]
+	WORD $0x6e3fdcfe // fmul v30.4s, v7.4s, v31.4s
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4e35cef0 // fmla v16.4s, v23.4s, v21.4s
+	WORD $0x4e21db55 // scvtf v21.4s, v26.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e34cef1 // fmla v17.4s, v23.4s, v20.4s
+	WORD $0x910442bb // add x27, x21, #0x110
+	WORD $0x910472bd // add x29, x21, #0x11c
+	WORD $0x4d40cb74 // ld1r { v20.4s }, [x27]
+	WORD $0x910452bb // add x27, x21, #0x114
+	WORD $0x4d40cbb7 // ld1r { v23.4s }, [x29]
+	WORD $0x4f9953d2 // fmls v18.4s, v30.4s, v25.s[0]
+	WORD $0x4f9853d3 // fmls v19.4s, v30.4s, v24.s[0]
+	WORD $0x2a1a03fd // mov w29, w26
+	WORD $0x4f9553d0 // fmls v16.4s, v30.4s, v21.s[0]
+	WORD $0x4f9653d1 // fmls v17.4s, v30.4s, v22.s[0]
+	WORD $0x4d40cb75 // ld1r { v21.4s }, [x27]
+	WORD $0x910462bb // add x27, x21, #0x118
+	WORD $0x910602b5 // add x21, x21, #0x180
+	WORD $0x2a1f03fa // mov w26, wzr
+	WORD $0x4d40cb76 // ld1r { v22.4s }, [x27]
+	WORD $0x5280003b // mov w27, #0x1 // =1
+	WORD $0x4e32ce85 // fmla v5.4s, v20.4s, v18.4s
+	WORD $0x4e33cea4 // fmla v4.4s, v21.4s, v19.4s
+	WORD $0x4e31cee2 // fmla v2.4s, v23.4s, v17.4s
+	WORD $0x4e30cec3 // fmla v3.4s, v22.4s, v16.4s
+	WORD $0x3707ee3d // tbnz w29, #0x0, 0x155f8 <pq_q2_k+0x8ac>
+	WORD $0x110006f7 // add w23, w23, #0x1
+	WORD $0x91050294 // add x20, x20, #0x140
+	WORD $0x710012ff // cmp w23, #0x4
+	WORD $0x54ffed01 // b.ne 0x155e4 <pq_q2_k+0x898>
+	WORD $0xf10022d6 // subs x22, x22, #0x8
+	WORD $0x54ffebec // b.gt 0x155c8 <pq_q2_k+0x87c>
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3ca378e5 // str q5, [x7, x3, lsl #4]
+	WORD $0x54ffd280 // b.eq 0x152a8 <pq_q2_k+0x55c>
+	WORD $0xf1001dff // cmp x15, #0x7
+	WORD $0x3cad68e4 // str q4, [x7, x13]
+	WORD $0x54ffd223 // b.lo 0x152a8 <pq_q2_k+0x55c>
+	WORD $0xf10021ff // cmp x15, #0x8
+	WORD $0x3cae68e3 // str q3, [x7, x14]
+	WORD $0x54ffd1c3 // b.lo 0x152a8 <pq_q2_k+0x55c>
+	WORD $0x3cb068e2 // str q2, [x7, x16]
+	WORD $0x17fffe8c // b 0x152a8 <pq_q2_k+0x55c>
+	WORD $0xa9534ff4 // ldp x20, x19, [sp, #0x130]
+	WORD $0xf94073fd // ldr x29, [sp, #0xe0]
+	WORD $0xa95257f6 // ldp x22, x21, [sp, #0x120]
+	WORD $0xa9515ff8 // ldp x24, x23, [sp, #0x110]
+	WORD $0xa95067fa // ldp x26, x25, [sp, #0x100]
+	WORD $0xa94f6ffe // ldp x30, x27, [sp, #0xf0]
+	WORD $0x6d4d23e9 // ldp d9, d8, [sp, #0xd0]
+	WORD $0x6d4c2beb // ldp d11, d10, [sp, #0xc0]
+	WORD $0x6d4b33ed // ldp d13, d12, [sp, #0xb0]
+	WORD $0x6d4a3bef // ldp d15, d14, [sp, #0xa0]
+	WORD $0x910503ff // add sp, sp, #0x140
+	WORD $0xd65f03c0 // ret
+
+	// pq_q3_k: +22700
+	WORD $0x9350fca8 // asr x8, x5, #16
+	WORD $0xf100051f // cmp x8, #0x1
+	WORD $0x5400612b // b.lt 0x164d8 <pq_q3_k+0xc2c>
+	WORD $0xd10543ff // sub sp, sp, #0x150
+	WORD $0x91001c89 // add x9, x4, #0x7
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x5280e80a // mov w10, #0x740 // =1856
+	WORD $0x9a84b129 // csel x9, x9, x4, lt
+	WORD $0xd37ef46b // lsl x11, x3, #2
+	WORD $0x6d0b3bef // stp d15, d14, [sp, #0xb0]
+	WORD $0xd343fd29 // lsr x9, x9, #3
+	WORD $0x8b03046e // add x14, x3, x3, lsl #1
+	WORD $0x4f00e46e // movi v14.16b, #0x3
+	WORD $0x8b03016d // add x13, x11, x3
+	WORD $0xd37be870 // lsl x16, x3, #5
+	WORD $0x100089cf // adr x15, 0x16a20 <peak_i8+0x258>
+	WORD $0x9b0a7d29 // mul x9, x9, x10
+	WORD $0xd37df06a // lsl x10, x3, #3
+	WORD $0xd37ef5cc // lsl x12, x14, #2
+	WORD $0xd37ef5ad // lsl x13, x13, #2
+	WORD $0xd37df1ce // lsl x14, x14, #3
 	WORD $0x3dc001e2 // ldr q2, [x15]
 	WORD $0x92401caf // and x15, x5, #0xff
-	WORD $0xf9000be9 // str x9, [sp, #0x10]
-	WORD $0xd37df1a9 // lsl x9, x13, #3
-	WORD $0xf9000fec // str x12, [sp, #0x18]
-	WORD $0xf90007e9 // str x9, [sp, #0x8]
-	WORD $0xcb0b01c9 // sub x9, x14, x11
-	WORD $0xf90003e9 // str x9, [sp]
-	WORD $0x14000005 // b 0x17e04 <pq_q3_k+0xb4>
+	WORD $0xcb0b0210 // sub x16, x16, x11
+	WORD $0x52801811 // mov w17, #0xc0 // =192
+	WORD $0x6d0c33ed // stp d13, d12, [sp, #0xc0]
+	WORD $0x6d0d2beb // stp d11, d10, [sp, #0xd0]
+	WORD $0x6d0e23e9 // stp d9, d8, [sp, #0xe0]
+	WORD $0xf9007bfd // str x29, [sp, #0xf0]
+	WORD $0xa9106ffe // stp x30, x27, [sp, #0x100]
+	WORD $0xa91167fa // stp x26, x25, [sp, #0x110]
+	WORD $0xa9125ff8 // stp x24, x23, [sp, #0x120]
+	WORD $0xa91357f6 // stp x22, x21, [sp, #0x130]
+	WORD $0xa9144ff4 // stp x20, x19, [sp, #0x140]
+	WORD $0xf9007ff0 // str x16, [sp, #0xf8]
+	WORD $0x3d801fe2 // str q2, [sp, #0x70]
+	WORD $0x14000005 // b 0x15950 <pq_q3_k+0xa4>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b1a0000 // add x0, x0, x26
+	WORD $0x8b090000 // add x0, x0, x9
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x5400780d // b.le 0x18d00 <pq_q3_k+0xfb0>
-	WORD $0x374034e5 // tbnz w5, #0x8, 0x184a0 <pq_q3_k+0x750>
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xaa1a03ec // mov x12, x26
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x54005b0d // b.le 0x164ac <pq_q3_k+0xc00>
+	WORD $0x37402865 // tbnz w5, #0x8, 0x15e5c <pq_q3_k+0x5b0>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x5400334b // b.lt 0x18488 <pq_q3_k+0x738>
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x5400272b // b.lt 0x15e4c <pq_q3_k+0x5a0>
 	WORD $0xaa0003e6 // mov x6, x0
 	WORD $0xaa0103e7 // mov x7, x1
 	WORD $0xaa0403f3 // mov x19, x4
@@ -8108,426 +5758,327 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x2a1f03f4 // mov w20, wzr
 	WORD $0x6d4148d1 // ldp d17, d18, [x6, #0x10]
 	WORD $0x910100c6 // add x6, x6, #0x40
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
-	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x0e2178fe // fcvtl v30.4s, v7.4h
+	WORD $0x0e217a1f // fcvtl v31.4s, v16.4h
+	WORD $0x0e217a3c // fcvtl v28.4s, v17.4h
+	WORD $0x0e217a58 // fcvtl v24.4s, v18.4h
+	WORD $0xad01fbff // stp q31, q30, [sp, #0x30]
+	WORD $0xad00f3f8 // stp q24, q28, [sp, #0x10]
+	WORD $0x4f00e49b // movi v27.16b, #0x4
+	WORD $0xaa1f03f0 // mov x16, xzr
 	WORD $0x910100d5 // add x21, x6, #0x40
 	WORD $0x52800036 // mov w22, #0x1 // =1
-	WORD $0x9b115537 // madd x23, x9, x17, x21
-	WORD $0x8b0914c9 // add x9, x6, x9, lsl #5
-	WORD $0xaa0703f9 // mov x25, x7
-	WORD $0x910020fd // add x29, x7, #0x8
-	WORD $0x910030fe // add x30, x7, #0xc
-	WORD $0x910040f0 // add x16, x7, #0x10
-	WORD $0x9100412d // add x13, x9, #0x10
-	WORD $0xaa0903fb // mov x27, x9
-	WORD $0x910050ee // add x14, x7, #0x14
-	WORD $0x0ddfcb75 // ld1r { v21.2s }, [x27], #4
-	WORD $0x0d40c9b3 // ld1r { v19.2s }, [x13]
-	WORD $0xbd4028f4 // ldr s20, [x7, #0x28]
-	WORD $0x910060ed // add x13, x7, #0x18
-	WORD $0x910070fa // add x26, x7, #0x1c
-	WORD $0xaa1703f8 // mov x24, x23
-	WORD $0x91005123 // add x3, x9, #0x14
-	WORD $0x3dc00316 // ldr q22, [x24]
-	WORD $0x3dc01317 // ldr q23, [x24, #0x40]
-	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
-	WORD $0x4ddfcb38 // ld1r { v24.4s }, [x25], #4
-	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x0f08a6b5 // sshll v21.8h, v21.8b, #0x0
-	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
-	WORD $0x4e040694 // dup v20.4s, v20.s[0]
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
-	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
-	WORD $0x3dc00316 // ldr q22, [x24]
-	WORD $0x3dc02317 // ldr q23, [x24, #0x80]
-	WORD $0x4d40cb38 // ld1r { v24.4s }, [x25]
-	WORD $0x6e35dcf5 // fmul v21.4s, v7.4s, v21.4s
-	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
-	WORD $0x6e33dcf3 // fmul v19.4s, v7.4s, v19.4s
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
-	WORD $0x3dc01316 // ldr q22, [x24, #0x40]
-	WORD $0x3dc00317 // ldr q23, [x24]
-	WORD $0x4d40cbb8 // ld1r { v24.4s }, [x29]
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
-	WORD $0x3dc02316 // ldr q22, [x24, #0x80]
-	WORD $0x3dc00317 // ldr q23, [x24]
-	WORD $0x4d40cbd8 // ld1r { v24.4s }, [x30]
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x6f3f06f7 // ushr v23.4s, v23.4s, #0x1
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
-	WORD $0xbd402cf6 // ldr s22, [x7, #0x2c]
-	WORD $0x3dc01317 // ldr q23, [x24, #0x40]
-	WORD $0x3dc00318 // ldr q24, [x24]
-	WORD $0x4d40ca19 // ld1r { v25.4s }, [x16]
+	WORD $0x9b11561d // madd x29, x16, x17, x21
+	WORD $0x8b1014de // add x30, x6, x16, lsl #5
+	WORD $0xad048ff3 // stp q19, q3, [sp, #0x90]
+	WORD $0x4ea11c3a // mov v26.16b, v1.16b
+	WORD $0x4ea01c01 // mov v1.16b, v0.16b
+	WORD $0x4f00e460 // movi v0.16b, #0x3
+	WORD $0xaa1e03fb // mov x27, x30
+	WORD $0x910023da // add x26, x30, #0x8
+	WORD $0x910033d0 // add x16, x30, #0xc
+	WORD $0x0ddfcb63 // ld1r { v3.2s }, [x27], #4
+	WORD $0x910043d7 // add x23, x30, #0x10
+	WORD $0x2d4558f5 // ldp s21, s22, [x7, #0x28]
+	WORD $0x910053d8 // add x24, x30, #0x14
+	WORD $0xad402bbd // ldp q29, q10, [x29]
+	WORD $0x910063d9 // add x25, x30, #0x18
+	WORD $0xad4227bc // ldp q28, q9, [x29, #0x40]
+	WORD $0xfd0043e3 // str d3, [sp, #0x80]
+	WORD $0xad4433ad // ldp q13, q12, [x29, #0x80]
+	WORD $0x6ea246b5 // ushl v21.4s, v21.4s, v2.4s
+	WORD $0x4f2257b4 // shl v20.4s, v29.4s, #0x2
+	WORD $0x4ebd87b9 // add v25.4s, v29.4s, v29.4s
 	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x6f3e0718 // ushr v24.4s, v24.4s, #0x2
-	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x6e34deb4 // fmul v20.4s, v21.4s, v20.4s
-	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc02317 // ldr q23, [x24, #0x80]
-	WORD $0x3dc00318 // ldr q24, [x24]
-	WORD $0x4d40c9d9 // ld1r { v25.4s }, [x14]
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x6f3d0718 // ushr v24.4s, v24.4s, #0x3
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc01317 // ldr q23, [x24, #0x40]
-	WORD $0x3dc00318 // ldr q24, [x24]
-	WORD $0x4d40c9b9 // ld1r { v25.4s }, [x13]
-	WORD $0x6f3a06f7 // ushr v23.4s, v23.4s, #0x6
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc02317 // ldr q23, [x24, #0x80]
-	WORD $0x3dc00318 // ldr q24, [x24]
-	WORD $0x4d40cb59 // ld1r { v25.4s }, [x26]
-	WORD $0x910080f8 // add x24, x7, #0x20
-	WORD $0x6f3a06f7 // ushr v23.4s, v23.4s, #0x6
-	WORD $0x6f3b0718 // ushr v24.4s, v24.4s, #0x5
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x0d40cb7a // ld1r { v26.2s }, [x27]
-	WORD $0xaa1703fb // mov x27, x23
-	WORD $0x4d40cb17 // ld1r { v23.4s }, [x24]
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0xbd4028f9 // ldr s25, [x7, #0x28]
-	WORD $0x3dc0077b // ldr q27, [x27, #0x10]
-	WORD $0x3dc0177c // ldr q28, [x27, #0x50]
-	WORD $0x6ea24739 // ushl v25.4s, v25.4s, v2.4s
-	WORD $0x4d40c8fd // ld1r { v29.4s }, [x7]
-	WORD $0x91002123 // add x3, x9, #0x8
-	WORD $0x4f22577b // shl v27.4s, v27.4s, #0x2
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x0f08a75a // sshll v26.8h, v26.8b, #0x0
-	WORD $0x0f08a718 // sshll v24.8h, v24.8b, #0x0
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e040739 // dup v25.4s, v25.s[0]
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x0f10a75a // sshll v26.4s, v26.4h, #0x0
-	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
-	WORD $0x4e36ce74 // fmla v20.4s, v19.4s, v22.4s
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
-	WORD $0x4e34cee6 // fmla v6.4s, v23.4s, v20.4s
-	WORD $0x3dc0077b // ldr q27, [x27, #0x10]
-	WORD $0x3dc0277c // ldr q28, [x27, #0x90]
-	WORD $0x4d40cb3d // ld1r { v29.4s }, [x25]
-	WORD $0x6e3ade1a // fmul v26.4s, v16.4s, v26.4s
-	WORD $0x4ebb877b // add v27.4s, v27.4s, v27.4s
-	WORD $0x6e38de18 // fmul v24.4s, v16.4s, v24.4s
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
-	WORD $0x3dc0177b // ldr q27, [x27, #0x50]
-	WORD $0x3dc0077c // ldr q28, [x27, #0x10]
-	WORD $0x4d40cbbd // ld1r { v29.4s }, [x29]
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4ebb1f9b // orr v27.16b, v28.16b, v27.16b
-	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
-	WORD $0x3dc0277b // ldr q27, [x27, #0x90]
-	WORD $0x3dc0077c // ldr q28, [x27, #0x10]
-	WORD $0x4d40cbdd // ld1r { v29.4s }, [x30]
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x6f3f079c // ushr v28.4s, v28.4s, #0x1
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
-	WORD $0x4ebb1f9b // orr v27.16b, v28.16b, v27.16b
-	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
-	WORD $0xbd402cfb // ldr s27, [x7, #0x2c]
-	WORD $0x3dc0177c // ldr q28, [x27, #0x50]
-	WORD $0x3dc0077d // ldr q29, [x27, #0x10]
-	WORD $0x4d40ca1e // ld1r { v30.4s }, [x16]
-	WORD $0x6ea2477b // ushl v27.4s, v27.4s, v2.4s
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x6f3e07bd // ushr v29.4s, v29.4s, #0x2
-	WORD $0x4e04077b // dup v27.4s, v27.s[0]
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
-	WORD $0x6e39df59 // fmul v25.4s, v26.4s, v25.4s
-	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
-	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
-	WORD $0x3dc0277c // ldr q28, [x27, #0x90]
-	WORD $0x3dc0077d // ldr q29, [x27, #0x10]
-	WORD $0x4d40c9de // ld1r { v30.4s }, [x14]
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x6f3d07bd // ushr v29.4s, v29.4s, #0x3
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
-	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
-	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
-	WORD $0x3dc0177c // ldr q28, [x27, #0x50]
-	WORD $0x3dc0077d // ldr q29, [x27, #0x10]
-	WORD $0x4d40c9be // ld1r { v30.4s }, [x13]
-	WORD $0x6f3a079c // ushr v28.4s, v28.4s, #0x6
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
-	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
-	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
-	WORD $0x3dc0277c // ldr q28, [x27, #0x90]
-	WORD $0x3dc0077d // ldr q29, [x27, #0x10]
-	WORD $0x4d40cb5e // ld1r { v30.4s }, [x26]
-	WORD $0x9100613b // add x27, x9, #0x18
-	WORD $0x6f3a079c // ushr v28.4s, v28.4s, #0x6
-	WORD $0x6f3b07bd // ushr v29.4s, v29.4s, #0x5
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
-	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
-	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
-	WORD $0x0d40cb7d // ld1r { v29.2s }, [x27]
-	WORD $0xaa1703fb // mov x27, x23
-	WORD $0x0d40c87f // ld1r { v31.2s }, [x3]
-	WORD $0x4d40cb1c // ld1r { v28.4s }, [x24]
-	WORD $0xbd4028fe // ldr s30, [x7, #0x28]
-	WORD $0x3dc00b68 // ldr q8, [x27, #0x20]
-	WORD $0x3dc01b69 // ldr q9, [x27, #0x60]
-	WORD $0x6ea247de // ushl v30.4s, v30.4s, v2.4s
-	WORD $0x4d40c8ea // ld1r { v10.4s }, [x7]
-	WORD $0x91003123 // add x3, x9, #0xc
-	WORD $0x4f225508 // shl v8.4s, v8.4s, #0x2
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x91007129 // add x9, x9, #0x1c
-	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
-	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
-	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x4e0407de // dup v30.4s, v30.s[0]
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x0f10a7ff // sshll v31.4s, v31.4h, #0x0
-	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
-	WORD $0x4e3bcf19 // fmla v25.4s, v24.4s, v27.4s
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
-	WORD $0x4e39cf85 // fmla v5.4s, v28.4s, v25.4s
-	WORD $0x3dc00b68 // ldr q8, [x27, #0x20]
-	WORD $0x3dc02b69 // ldr q9, [x27, #0xa0]
-	WORD $0x4d40cb2a // ld1r { v10.4s }, [x25]
-	WORD $0x6e3fde3f // fmul v31.4s, v17.4s, v31.4s
-	WORD $0x4ea88508 // add v8.4s, v8.4s, v8.4s
-	WORD $0x6e3dde3d // fmul v29.4s, v17.4s, v29.4s
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
-	WORD $0x3dc01b68 // ldr q8, [x27, #0x60]
-	WORD $0x3dc00b69 // ldr q9, [x27, #0x20]
-	WORD $0x4d40cbaa // ld1r { v10.4s }, [x29]
-	WORD $0x6f3e0508 // ushr v8.4s, v8.4s, #0x2
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
-	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
-	WORD $0x3dc02b68 // ldr q8, [x27, #0xa0]
-	WORD $0x3dc00b69 // ldr q9, [x27, #0x20]
-	WORD $0x4d40cbca // ld1r { v10.4s }, [x30]
-	WORD $0x6f3e0508 // ushr v8.4s, v8.4s, #0x2
-	WORD $0x6f3f0529 // ushr v9.4s, v9.4s, #0x1
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
-	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
-	WORD $0xbd402ce8 // ldr s8, [x7, #0x2c]
-	WORD $0x3dc01b69 // ldr q9, [x27, #0x60]
-	WORD $0x3dc00b6a // ldr q10, [x27, #0x20]
-	WORD $0x4d40ca0b // ld1r { v11.4s }, [x16]
-	WORD $0x6ea24508 // ushl v8.4s, v8.4s, v2.4s
-	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x6f3e054a // ushr v10.4s, v10.4s, #0x2
-	WORD $0x4e040508 // dup v8.4s, v8.s[0]
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x6e3edffa // fmul v26.4s, v31.4s, v30.4s
-	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
-	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
-	WORD $0x3dc02b69 // ldr q9, [x27, #0xa0]
-	WORD $0x3dc00b6a // ldr q10, [x27, #0x20]
-	WORD $0x4d40c9cb // ld1r { v11.4s }, [x14]
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x6f3d054a // ushr v10.4s, v10.4s, #0x3
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
-	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
-	WORD $0x3dc01b69 // ldr q9, [x27, #0x60]
-	WORD $0x3dc00b6a // ldr q10, [x27, #0x20]
-	WORD $0x4d40c9ab // ld1r { v11.4s }, [x13]
+	WORD $0xad4313ab // ldp q11, q4, [x29, #0x60]
+	WORD $0x4e2e1f97 // and v23.16b, v28.16b, v14.16b
+	WORD $0xad450fa8 // ldp q8, q3, [x29, #0xa0]
+	WORD $0x4e201dae // and v14.16b, v13.16b, v0.16b
+	WORD $0x6f3e078f // ushr v15.4s, v28.4s, #0x2
+	WORD $0x4e3b1e9e // and v30.16b, v20.16b, v27.16b
+	WORD $0x6f3c0790 // ushr v16.4s, v28.4s, #0x4
+	WORD $0x6f3e07b1 // ushr v17.4s, v29.4s, #0x2
+	WORD $0x4e0406b4 // dup v20.4s, v21.s[0]
+	WORD $0x4e3b1f35 // and v21.16b, v25.16b, v27.16b
+	WORD $0xad028fe4 // stp q4, q3, [sp, #0x50]
+	WORD $0x4e3b1fa7 // and v7.16b, v29.16b, v27.16b
+	WORD $0x4f225543 // shl v3.4s, v10.4s, #0x2
+	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
+	WORD $0x4eb71fc4 // orr v4.16b, v30.16b, v23.16b
+	WORD $0x4e201d25 // and v5.16b, v9.16b, v0.16b
+	WORD $0x4e3b1e31 // and v17.16b, v17.16b, v27.16b
+	WORD $0x4eae1eae // orr v14.16b, v21.16b, v14.16b
+	WORD $0x4e0406d5 // dup v21.4s, v22.s[0]
+	WORD $0x4e201df6 // and v22.16b, v15.16b, v0.16b
+	WORD $0xad405cfe // ldp q30, q23, [x7]
+	WORD $0x4eb41e99 // mov v25.16b, v20.16b
+	WORD $0x4e3b1c63 // and v3.16b, v3.16b, v27.16b
+	WORD $0x6f3a0786 // ushr v6.4s, v28.4s, #0x6
+	WORD $0x4eb01e30 // orr v16.16b, v17.16b, v16.16b
+	WORD $0x6f3d07b1 // ushr v17.4s, v29.4s, #0x3
+	WORD $0x6f3e05b2 // ushr v18.4s, v13.4s, #0x2
+	WORD $0x4eb61ce7 // orr v7.16b, v7.16b, v22.16b
+	WORD $0x4eb51eb6 // mov v22.16b, v21.16b
+	WORD $0x6f3f07b3 // ushr v19.4s, v29.4s, #0x1
+	WORD $0x4f9ee099 // sdot v25.4s, v4.16b, v30.4b[0]
+	WORD $0x6f3c05a4 // ushr v4.4s, v13.4s, #0x4
+	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
+	WORD $0x6f3c07a5 // ushr v5.4s, v29.4s, #0x4
+	WORD $0x4e3b1e31 // and v17.16b, v17.16b, v27.16b
+	WORD $0x4f97e216 // sdot v22.4s, v16.16b, v23.4b[0]
+	WORD $0x4eaa8550 // add v16.4s, v10.4s, v10.4s
+	WORD $0x4fbee1d9 // sdot v25.4s, v14.16b, v30.4b[1]
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4e201d8e // and v14.16b, v12.16b, v0.16b
+	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
+	WORD $0x4e3b1ca5 // and v5.16b, v5.16b, v27.16b
+	WORD $0x4e3b1e10 // and v16.16b, v16.16b, v27.16b
+	WORD $0x4eb41e9c // mov v28.16b, v20.16b
+	WORD $0x4f9ee8f9 // sdot v25.4s, v7.16b, v30.4b[2]
+	WORD $0x4ea41e24 // orr v4.16b, v17.16b, v4.16b
+	WORD $0x4e201e51 // and v17.16b, v18.16b, v0.16b
+	WORD $0x4e3b1e72 // and v18.16b, v19.16b, v27.16b
+	WORD $0x4ea61ca5 // orr v5.16b, v5.16b, v6.16b
+	WORD $0x6f3c0527 // ushr v7.4s, v9.4s, #0x4
+	WORD $0x4eae1e06 // orr v6.16b, v16.16b, v14.16b
+	WORD $0x4f00e46e // movi v14.16b, #0x3
+	WORD $0x4f9ee07c // sdot v28.4s, v3.16b, v30.4b[0]
+	WORD $0x4fb7e096 // sdot v22.4s, v4.16b, v23.4b[1]
+	WORD $0x6f3e0544 // ushr v4.4s, v10.4s, #0x2
+	WORD $0x6f3e0523 // ushr v3.4s, v9.4s, #0x2
+	WORD $0xad4163bf // ldp q31, q24, [x29, #0x20]
+	WORD $0x4eb11e51 // orr v17.16b, v18.16b, v17.16b
+	WORD $0x6f3a05ad // ushr v13.4s, v13.4s, #0x6
+	WORD $0x6f3b07b3 // ushr v19.4s, v29.4s, #0x5
+	WORD $0x4e3b1d52 // and v18.16b, v10.16b, v27.16b
+	WORD $0x4e2e1ce7 // and v7.16b, v7.16b, v14.16b
+	WORD $0x4e3b1c84 // and v4.16b, v4.16b, v27.16b
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4fbeea39 // sdot v25.4s, v17.16b, v30.4b[3]
+	WORD $0x4f2257f1 // shl v17.4s, v31.4s, #0x2
+	WORD $0x4eb51ebd // mov v29.16b, v21.16b
+	WORD $0x4fbee0dc // sdot v28.4s, v6.16b, v30.4b[1]
+	WORD $0x4ea71c84 // orr v4.16b, v4.16b, v7.16b
+	WORD $0x4f97e8b6 // sdot v22.4s, v5.16b, v23.4b[2]
+	WORD $0x4e2e1da5 // and v5.16b, v13.16b, v14.16b
+	WORD $0x6f3e0586 // ushr v6.4s, v12.4s, #0x2
+	WORD $0x6f3f0550 // ushr v16.4s, v10.4s, #0x1
+	WORD $0x4e3b1e67 // and v7.16b, v19.16b, v27.16b
+	WORD $0x910073de // add x30, x30, #0x1c
+	WORD $0x4ea31e43 // orr v3.16b, v18.16b, v3.16b
+	WORD $0x6f3c0592 // ushr v18.4s, v12.4s, #0x4
+	WORD $0x6f3d0553 // ushr v19.4s, v10.4s, #0x3
+	WORD $0x4f97e09d // sdot v29.4s, v4.16b, v23.4b[0]
+	WORD $0x4e2e1d64 // and v4.16b, v11.16b, v14.16b
+	WORD $0x4e3b1e31 // and v17.16b, v17.16b, v27.16b
 	WORD $0x6f3a0529 // ushr v9.4s, v9.4s, #0x6
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
-	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
-	WORD $0x3dc02b69 // ldr q9, [x27, #0xa0]
-	WORD $0x3dc00b6a // ldr q10, [x27, #0x20]
-	WORD $0x4d40cb4b // ld1r { v11.4s }, [x26]
-	WORD $0x6f3a0529 // ushr v9.4s, v9.4s, #0x6
-	WORD $0x6f3b054a // ushr v10.4s, v10.4s, #0x5
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
-	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
-	WORD $0x4d40cb09 // ld1r { v9.4s }, [x24]
-	WORD $0x0d40c86c // ld1r { v12.2s }, [x3]
-	WORD $0x0d40c92a // ld1r { v10.2s }, [x9]
-	WORD $0xbd4028eb // ldr s11, [x7, #0x28]
-	WORD $0x3dc00eed // ldr q13, [x23, #0x30]
-	WORD $0x3dc01eee // ldr q14, [x23, #0x70]
-	WORD $0x4e21d91f // scvtf v31.4s, v8.4s
-	WORD $0x6ea2456b // ushl v11.4s, v11.4s, v2.4s
-	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0x0
-	WORD $0x52800029 // mov w9, #0x1 // =1
-	WORD $0x4f2255ad // shl v13.4s, v13.4s, #0x2
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x0f08a54a // sshll v10.8h, v10.8b, #0x0
-	WORD $0x4e04056b // dup v11.4s, v11.s[0]
-	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0x0
-	WORD $0x4e3fcfba // fmla v26.4s, v29.4s, v31.4s
-	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
-	WORD $0x0f10a54a // sshll v10.4s, v10.4h, #0x0
-	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
-	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
-	WORD $0x4d40c8ee // ld1r { v14.4s }, [x7]
-	WORD $0x4e21d955 // scvtf v21.4s, v10.4s
-	WORD $0x4e3acd24 // fmla v4.4s, v9.4s, v26.4s
-	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
-	WORD $0x6e2cde4c // fmul v12.4s, v18.4s, v12.4s
-	WORD $0x3dc00eed // ldr q13, [x23, #0x30]
-	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
-	WORD $0x6e35de55 // fmul v21.4s, v18.4s, v21.4s
-	WORD $0x4ead85ad // add v13.4s, v13.4s, v13.4s
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
-	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
-	WORD $0x4d40cb2e // ld1r { v14.4s }, [x25]
-	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
-	WORD $0x3dc01eed // ldr q13, [x23, #0x70]
-	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
-	WORD $0x6f3e05ad // ushr v13.4s, v13.4s, #0x2
-	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
-	WORD $0x4e201dad // and v13.16b, v13.16b, v0.16b
-	WORD $0x4ead1dcd // orr v13.16b, v14.16b, v13.16b
-	WORD $0x4d40cbae // ld1r { v14.4s }, [x29]
-	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
-	WORD $0x3dc02eed // ldr q13, [x23, #0xb0]
-	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
-	WORD $0x6f3e05ad // ushr v13.4s, v13.4s, #0x2
-	WORD $0x6f3f05ce // ushr v14.4s, v14.4s, #0x1
-	WORD $0x4e201dad // and v13.16b, v13.16b, v0.16b
-	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
-	WORD $0x4ead1dcd // orr v13.16b, v14.16b, v13.16b
-	WORD $0x4d40cbce // ld1r { v14.4s }, [x30]
-	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
-	WORD $0xbd402ced // ldr s13, [x7, #0x2c]
-	WORD $0x3dc01eee // ldr q14, [x23, #0x70]
-	WORD $0x3dc00eef // ldr q15, [x23, #0x30]
-	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
-	WORD $0x6ea245ad // ushl v13.4s, v13.4s, v2.4s
-	WORD $0x9100c0e7 // add x7, x7, #0x30
-	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
-	WORD $0x6f3e05ef // ushr v15.4s, v15.4s, #0x2
-	WORD $0x4e0405ad // dup v13.4s, v13.s[0]
-	WORD $0x6e2bdd9e // fmul v30.4s, v12.4s, v11.4s
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
-	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
-	WORD $0x4d40ca0f // ld1r { v15.4s }, [x16]
-	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
-	WORD $0x3dc00eef // ldr q15, [x23, #0x30]
-	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
-	WORD $0x6f3d05ef // ushr v15.4s, v15.4s, #0x3
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
-	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
-	WORD $0x4d40c9cf // ld1r { v15.4s }, [x14]
-	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x3dc01eee // ldr q14, [x23, #0x70]
-	WORD $0x3dc00eef // ldr q15, [x23, #0x30]
-	WORD $0x6f3a05ce // ushr v14.4s, v14.4s, #0x6
-	WORD $0x6f3c05ef // ushr v15.4s, v15.4s, #0x4
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
-	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
-	WORD $0x4d40c9af // ld1r { v15.4s }, [x13]
-	WORD $0x2a1603ed // mov w13, w22
+	WORD $0x4e2e1cc6 // and v6.16b, v6.16b, v14.16b
+	WORD $0x4e3b1e10 // and v16.16b, v16.16b, v27.16b
+	WORD $0x4e2e1e52 // and v18.16b, v18.16b, v14.16b
+	WORD $0x4e3b1e73 // and v19.16b, v19.16b, v27.16b
+	WORD $0x4ea51ce5 // orr v5.16b, v7.16b, v5.16b
+	WORD $0x4f9ee87c // sdot v28.4s, v3.16b, v30.4b[2]
+	WORD $0x4ebf87e3 // add v3.4s, v31.4s, v31.4s
+	WORD $0x6f3c0547 // ushr v7.4s, v10.4s, #0x4
+	WORD $0x4ea41e24 // orr v4.16b, v17.16b, v4.16b
+	WORD $0x4e2e1d31 // and v17.16b, v9.16b, v14.16b
+	WORD $0x4eb41e89 // mov v9.16b, v20.16b
+	WORD $0x4ea61e06 // orr v6.16b, v16.16b, v6.16b
+	WORD $0x4eb21e70 // orr v16.16b, v19.16b, v18.16b
+	WORD $0x4e2e1d12 // and v18.16b, v8.16b, v14.16b
+	WORD $0x4e3b1c63 // and v3.16b, v3.16b, v27.16b
+	WORD $0x4e3b1ce7 // and v7.16b, v7.16b, v27.16b
+	WORD $0x6f3a0593 // ushr v19.4s, v12.4s, #0x6
+	WORD $0x4f9ee089 // sdot v9.4s, v4.16b, v30.4b[0]
+	WORD $0x6f3b0544 // ushr v4.4s, v10.4s, #0x5
+	WORD $0x4fb7e8b6 // sdot v22.4s, v5.16b, v23.4b[3]
+	WORD $0x4fbee8dc // sdot v28.4s, v6.16b, v30.4b[3]
+	WORD $0x4eb21c63 // orr v3.16b, v3.16b, v18.16b
+	WORD $0x4eb11ce5 // orr v5.16b, v7.16b, v17.16b
+	WORD $0x4e2e1e66 // and v6.16b, v19.16b, v14.16b
+	WORD $0x4e3b1c84 // and v4.16b, v4.16b, v27.16b
+	WORD $0x6f3e0567 // ushr v7.4s, v11.4s, #0x2
+	WORD $0x4fb7e21d // sdot v29.4s, v16.16b, v23.4b[1]
+	WORD $0x4ea11c20 // mov v0.16b, v1.16b
+	WORD $0x4eba1f41 // mov v1.16b, v26.16b
+	WORD $0xad42ebef // ldp q15, q26, [sp, #0x50]
+	WORD $0x4fbee069 // sdot v9.4s, v3.16b, v30.4b[1]
+	WORD $0x4f225703 // shl v3.4s, v24.4s, #0x2
+	WORD $0x4f97e8bd // sdot v29.4s, v5.16b, v23.4b[2]
+	WORD $0x6f3c0565 // ushr v5.4s, v11.4s, #0x4
+	WORD $0x6f3e07f0 // ushr v16.4s, v31.4s, #0x2
+	WORD $0x4ea61c8c // orr v12.16b, v4.16b, v6.16b
+	WORD $0x4e2e1ce4 // and v4.16b, v7.16b, v14.16b
+	WORD $0x4e3b1fe6 // and v6.16b, v31.16b, v27.16b
+	WORD $0x4e2e1df1 // and v17.16b, v15.16b, v14.16b
+	WORD $0x4e3b1c63 // and v3.16b, v3.16b, v27.16b
+	WORD $0x4e2e1ca5 // and v5.16b, v5.16b, v14.16b
+	WORD $0x6f3d07f2 // ushr v18.4s, v31.4s, #0x3
+	WORD $0x4eb51eaa // mov v10.16b, v21.16b
+	WORD $0x4e3b1e10 // and v16.16b, v16.16b, v27.16b
+	WORD $0x6f3e0507 // ushr v7.4s, v8.4s, #0x2
+	WORD $0x6f3f07f3 // ushr v19.4s, v31.4s, #0x1
+	WORD $0x4ea41cc4 // orr v4.16b, v6.16b, v4.16b
+	WORD $0x6f3c0506 // ushr v6.4s, v8.4s, #0x4
+	WORD $0x4eb11c63 // orr v3.16b, v3.16b, v17.16b
+	WORD $0x4eb88711 // add v17.4s, v24.4s, v24.4s
+	WORD $0x6f3e070d // ushr v13.4s, v24.4s, #0x2
+	WORD $0x4fb7e99d // sdot v29.4s, v12.16b, v23.4b[3]
+	WORD $0x4ea51e05 // orr v5.16b, v16.16b, v5.16b
+	WORD $0x4e3b1e50 // and v16.16b, v18.16b, v27.16b
+	WORD $0x4e2e1cc6 // and v6.16b, v6.16b, v14.16b
+	WORD $0x6f3a0572 // ushr v18.4s, v11.4s, #0x6
+	WORD $0x4f9ee074 // sdot v20.4s, v3.16b, v30.4b[0]
+	WORD $0x4e2e1f43 // and v3.16b, v26.16b, v14.16b
+	WORD $0x4e3b1e31 // and v17.16b, v17.16b, v27.16b
+	WORD $0x4f97e0aa // sdot v10.4s, v5.16b, v23.4b[0]
+	WORD $0x6f3c07e5 // ushr v5.4s, v31.4s, #0x4
+	WORD $0x6f3e05eb // ushr v11.4s, v15.4s, #0x2
+	WORD $0x4ea61e06 // orr v6.16b, v16.16b, v6.16b
+	WORD $0x6f3c05f0 // ushr v16.4s, v15.4s, #0x4
+	WORD $0x4e2e1ce7 // and v7.16b, v7.16b, v14.16b
+	WORD $0x4e3b1e73 // and v19.16b, v19.16b, v27.16b
+	WORD $0x4e2e1e52 // and v18.16b, v18.16b, v14.16b
+	WORD $0x4ea31e23 // orr v3.16b, v17.16b, v3.16b
+	WORD $0x4e3b1ca5 // and v5.16b, v5.16b, v27.16b
+	WORD $0x4e2e1d71 // and v17.16b, v11.16b, v14.16b
+	WORD $0x4e3b1f0b // and v11.16b, v24.16b, v27.16b
+	WORD $0x4e2e1e10 // and v16.16b, v16.16b, v14.16b
+	WORD $0x4e3b1dad // and v13.16b, v13.16b, v27.16b
+	WORD $0x4f9ee889 // sdot v9.4s, v4.16b, v30.4b[2]
+	WORD $0x4fb7e0ca // sdot v10.4s, v6.16b, v23.4b[1]
+	WORD $0x4fbee074 // sdot v20.4s, v3.16b, v30.4b[1]
+	WORD $0x4ea71e63 // orr v3.16b, v19.16b, v7.16b
+	WORD $0x4eb21ca4 // orr v4.16b, v5.16b, v18.16b
+	WORD $0x4eb11d66 // orr v6.16b, v11.16b, v17.16b
+	WORD $0x4eb01da7 // orr v7.16b, v13.16b, v16.16b
+	WORD $0x6f3e0751 // ushr v17.4s, v26.4s, #0x2
+	WORD $0x6f3f0712 // ushr v18.4s, v24.4s, #0x1
+	WORD $0x6f3a0505 // ushr v5.4s, v8.4s, #0x6
+	WORD $0x6f3b07f0 // ushr v16.4s, v31.4s, #0x5
+	WORD $0x6f3c0753 // ushr v19.4s, v26.4s, #0x4
+	WORD $0x6f3d071f // ushr v31.4s, v24.4s, #0x3
+	WORD $0x4fbee869 // sdot v9.4s, v3.16b, v30.4b[3]
+	WORD $0x4f9ee8d4 // sdot v20.4s, v6.16b, v30.4b[2]
+	WORD $0x4f97e0f5 // sdot v21.4s, v7.16b, v23.4b[0]
+	WORD $0x4e2e1e26 // and v6.16b, v17.16b, v14.16b
+	WORD $0x4e3b1e47 // and v7.16b, v18.16b, v27.16b
+	WORD $0x4e2e1ca5 // and v5.16b, v5.16b, v14.16b
+	WORD $0x4e3b1e10 // and v16.16b, v16.16b, v27.16b
+	WORD $0x4e2e1e71 // and v17.16b, v19.16b, v14.16b
+	WORD $0x4e3b1ff2 // and v18.16b, v31.16b, v27.16b
+	WORD $0x4f97e88a // sdot v10.4s, v4.16b, v23.4b[2]
+	WORD $0x6f3b0713 // ushr v19.4s, v24.4s, #0x5
+	WORD $0x4ea61ce3 // orr v3.16b, v7.16b, v6.16b
+	WORD $0xfd4043e7 // ldr d7, [sp, #0x80]
+	WORD $0x0d40cb66 // ld1r { v6.2s }, [x27]
+	WORD $0x4ea51e04 // orr v4.16b, v16.16b, v5.16b
+	WORD $0x6f3c0710 // ushr v16.4s, v24.4s, #0x4
+	WORD $0x4eb11e45 // orr v5.16b, v18.16b, v17.16b
+	WORD $0x0d40caf1 // ld1r { v17.2s }, [x23]
+	WORD $0x2a1603f7 // mov w23, w22
 	WORD $0x2a1f03f6 // mov w22, wzr
-	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
-	WORD $0x3dc00eef // ldr q15, [x23, #0x30]
-	WORD $0x6f3a05ce // ushr v14.4s, v14.4s, #0x6
-	WORD $0x6f3b05ef // ushr v15.4s, v15.4s, #0x5
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
-	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
-	WORD $0x4d40cb4f // ld1r { v15.4s }, [x26]
-	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x4e21d9a8 // scvtf v8.4s, v13.4s
-	WORD $0x4d40cb13 // ld1r { v19.4s }, [x24]
-	WORD $0x4e28cebe // fmla v30.4s, v21.4s, v8.4s
-	WORD $0x4e3ece63 // fmla v3.4s, v19.4s, v30.4s
-	WORD $0x3707cf8d // tbnz w13, #0x0, 0x17e5c <pq_q3_k+0x10c>
+	WORD $0x4fbee874 // sdot v20.4s, v3.16b, v30.4b[3]
+	WORD $0xad41fbff // ldp q31, q30, [sp, #0x30]
+	WORD $0x6f3a05e3 // ushr v3.4s, v15.4s, #0x6
+	WORD $0x0f08a4e7 // sshll v7.8h, v7.8b, #0x0
+	WORD $0x4e3b1e10 // and v16.16b, v16.16b, v27.16b
+	WORD $0x6f3a0752 // ushr v18.4s, v26.4s, #0x6
+	WORD $0x4fb7e0b5 // sdot v21.4s, v5.16b, v23.4b[1]
+	WORD $0x0d40cb45 // ld1r { v5.2s }, [x26]
+	WORD $0x4e3b1e73 // and v19.16b, v19.16b, v27.16b
+	WORD $0x4e2e1c63 // and v3.16b, v3.16b, v14.16b
+	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
+	WORD $0x0f08a4c6 // sshll v6.8h, v6.8b, #0x0
+	WORD $0x4e2e1e52 // and v18.16b, v18.16b, v14.16b
+	WORD $0x4fb7e88a // sdot v10.4s, v4.16b, v23.4b[3]
+	WORD $0x0d40cb04 // ld1r { v4.2s }, [x24]
+	WORD $0x0f08a4a5 // sshll v5.8h, v5.8b, #0x0
+	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
+	WORD $0x4ea31e03 // orr v3.16b, v16.16b, v3.16b
+	WORD $0x0d40ca10 // ld1r { v16.2s }, [x16]
+	WORD $0x910080f0 // add x16, x7, #0x20
+	WORD $0x9100c0e7 // add x7, x7, #0x30
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4eb21e72 // orr v18.16b, v19.16b, v18.16b
+	WORD $0x0d40cbd3 // ld1r { v19.2s }, [x30]
+	WORD $0x0f10a4c6 // sshll v6.4s, v6.4h, #0x0
+	WORD $0x0f10a4a5 // sshll v5.4s, v5.4h, #0x0
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
+	WORD $0x4f97e875 // sdot v21.4s, v3.16b, v23.4b[2]
+	WORD $0x0d40cb23 // ld1r { v3.2s }, [x25]
+	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
+	WORD $0x0f08a484 // sshll v4.8h, v4.8b, #0x0
+	WORD $0x6e27dfc7 // fmul v7.4s, v30.4s, v7.4s
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
+	WORD $0x0f08a463 // sshll v3.8h, v3.8b, #0x0
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
+	WORD $0x0f10a484 // sshll v4.4s, v4.4h, #0x0
+	WORD $0x4fb7ea55 // sdot v21.4s, v18.16b, v23.4b[3]
+	WORD $0x0f10a672 // sshll v18.4s, v19.4h, #0x0
+	WORD $0x4e21db99 // scvtf v25.4s, v28.4s
+	WORD $0x3dc00bfc // ldr q28, [sp, #0x20]
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x0f10a463 // sshll v3.4s, v3.4h, #0x0
+	WORD $0x6e38dce7 // fmul v7.4s, v7.4s, v24.4s
+	WORD $0x3dc007f8 // ldr q24, [sp, #0x10]
+	WORD $0x6e26dfe6 // fmul v6.4s, v31.4s, v6.4s
+	WORD $0x6e25df85 // fmul v5.4s, v28.4s, v5.4s
+	WORD $0x4e21d93a // scvtf v26.4s, v9.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x6e30df10 // fmul v16.4s, v24.4s, v16.4s
+	WORD $0x4e21da93 // scvtf v19.4s, v20.4s
+	WORD $0x4e21dad4 // scvtf v20.4s, v22.4s
+	WORD $0x6e39dcc6 // fmul v6.4s, v6.4s, v25.4s
+	WORD $0x4e21dbb6 // scvtf v22.4s, v29.4s
+	WORD $0x4e21d957 // scvtf v23.4s, v10.4s
+	WORD $0x6e3adca5 // fmul v5.4s, v5.4s, v26.4s
+	WORD $0x6e31dfd1 // fmul v17.4s, v30.4s, v17.4s
+	WORD $0x6e24dfe4 // fmul v4.4s, v31.4s, v4.4s
+	WORD $0x6e23df83 // fmul v3.4s, v28.4s, v3.4s
+	WORD $0x6e32df12 // fmul v18.4s, v24.4s, v18.4s
+	WORD $0x6e33de10 // fmul v16.4s, v16.4s, v19.4s
+	WORD $0x4e21dab3 // scvtf v19.4s, v21.4s
+	WORD $0x4e34ce27 // fmla v7.4s, v17.4s, v20.4s
+	WORD $0x4e36cc86 // fmla v6.4s, v4.4s, v22.4s
+	WORD $0x4e37cc65 // fmla v5.4s, v3.4s, v23.4s
+	WORD $0x4d40ca04 // ld1r { v4.4s }, [x16]
+	WORD $0x4e33ce50 // fmla v16.4s, v18.4s, v19.4s
+	WORD $0xad448ff3 // ldp q19, q3, [sp, #0x90]
+	WORD $0x52800030 // mov w16, #0x1 // =1
+	WORD $0x4e27cc93 // fmla v19.4s, v4.4s, v7.4s
+	WORD $0x4e26cc83 // fmla v3.4s, v4.4s, v6.4s
+	WORD $0x4e25cc81 // fmla v1.4s, v4.4s, v5.4s
+	WORD $0x4e30cc80 // fmla v0.4s, v4.4s, v16.4s
+	WORD $0x3707dc17 // tbnz w23, #0x0, 0x159b0 <pq_q3_k+0x104>
 	WORD $0x11000694 // add w20, w20, #0x1
 	WORD $0x910700c6 // add x6, x6, #0x1c0
 	WORD $0x7100129f // cmp w20, #0x4
-	WORD $0x54ffcea1 // b.ne 0x17e50 <pq_q3_k+0x100>
+	WORD $0x54ffdb01 // b.ne 0x159a0 <pq_q3_k+0xf4>
 	WORD $0xf1002273 // subs x19, x19, #0x8
-	WORD $0x54ffcd6c // b.gt 0x17e30 <pq_q3_k+0xe0>
-	WORD $0xaa0c03fa // mov x26, x12
-	WORD $0xf9400fec // ldr x12, [sp, #0x18]
-	WORD $0xb4ffcb2f // cbz x15, 0x17df4 <pq_q3_k+0xa4>
-	WORD $0xad001446 // stp q6, q5, [x2]
-	WORD $0xad010c44 // stp q4, q3, [x2, #0x20]
-	WORD $0x17fffe56 // b 0x17df4 <pq_q3_k+0xa4>
+	WORD $0x54ffd98c // b.gt 0x15978 <pq_q3_k+0xcc>
+	WORD $0xb4ffd7af // cbz x15, 0x15940 <pq_q3_k+0x94>
+	WORD $0xad000c53 // stp q19, q3, [x2]
+	WORD $0xad010041 // stp q1, q0, [x2, #0x20]
+	WORD $0x17fffeba // b 0x15940 <pq_q3_k+0x94>
 	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0x14000004 // b 0x184b4 <pq_q3_k+0x764>
+	WORD $0x14000004 // b 0x15e70 <pq_q3_k+0x5c4>
 	WORD $0x910004c6 // add x6, x6, #0x1
 	WORD $0xf10010df // cmp x6, #0x4
-	WORD $0x54ffca20 // b.eq 0x17df4 <pq_q3_k+0xa4>
+	WORD $0x54ffd6a0 // b.eq 0x15940 <pq_q3_k+0x94>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xd37cecc7 // lsl x7, x6, #4
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xd37cecc7 // lsl x7, x6, #4
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x54001ead // b.le 0x188a0 <pq_q3_k+0xb50>
+	WORD $0x540016ad // b.le 0x1615c <pq_q3_k+0x8b0>
 	WORD $0xd37ef4d3 // lsl x19, x6, #2
 	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
@@ -8535,537 +6086,405 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xfc667a87 // ldr d7, [x20, x6, lsl #3]
 	WORD $0x2a1f03f7 // mov w23, wzr
 	WORD $0x91010294 // add x20, x20, #0x40
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x8b13028d // add x13, x20, x19
-	WORD $0x9101028e // add x14, x20, #0x40
-	WORD $0x52800030 // mov w16, #0x1 // =1
-	WORD $0x9b113938 // madd x24, x9, x17, x14
-	WORD $0x8b0915a9 // add x9, x13, x9, lsl #5
-	WORD $0xbd4142b1 // ldr s17, [x21, #0x140]
+	WORD $0x0e2178f9 // fcvtl v25.4s, v7.4h
+	WORD $0x3d801bf9 // str q25, [sp, #0x60]
+	WORD $0x8b070299 // add x25, x20, x7
+	WORD $0xaa1f03f0 // mov x16, xzr
+	WORD $0x8b130298 // add x24, x20, x19
+	WORD $0x91010339 // add x25, x25, #0x40
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x9b11661b // madd x27, x16, x17, x25
+	WORD $0x4f00e486 // movi v6.16b, #0x4
+	WORD $0xbd4142b2 // ldr s18, [x21, #0x140]
 	WORD $0xbd4146b3 // ldr s19, [x21, #0x144]
-	WORD $0xbd414ab4 // ldr s20, [x21, #0x148]
-	WORD $0xbd414eb5 // ldr s21, [x21, #0x14c]
-	WORD $0x91004123 // add x3, x9, #0x10
-	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
-	WORD $0x6ea24631 // ushl v17.4s, v17.4s, v2.4s
-	WORD $0x0d40c870 // ld1r { v16.2s }, [x3]
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc01137 // ldr q23, [x9, #0x40]
-	WORD $0xaa1503e9 // mov x9, x21
-	WORD $0x4e040631 // dup v17.4s, v17.s[0]
-	WORD $0x4ddfc938 // ld1r { v24.4s }, [x9], #4
-	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
-	WORD $0x910082a3 // add x3, x21, #0x20
-	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
-	WORD $0x6ea246b5 // ushl v21.4s, v21.4s, v2.4s
-	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
-	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	WORD $0x4e040694 // dup v20.4s, v20.s[0]
-	WORD $0x4e0406b5 // dup v21.4s, v21.s[0]
-	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
-	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910102a3 // add x3, x21, #0x40
-	WORD $0x6e32dcf2 // fmul v18.4s, v7.4s, v18.4s
-	WORD $0x6e30dcf0 // fmul v16.4s, v7.4s, v16.4s
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910182a3 // add x3, x21, #0x60
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b070303 // add x3, x24, x7
-	WORD $0x3dc00076 // ldr q22, [x3]
-	WORD $0x3dc02077 // ldr q23, [x3, #0x80]
-	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
-	WORD $0x910092a9 // add x9, x21, #0x24
-	WORD $0x910412a3 // add x3, x21, #0x104
-	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910112a9 // add x9, x21, #0x44
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910192a9 // add x9, x21, #0x64
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
-	WORD $0x3dc00137 // ldr q23, [x9]
-	WORD $0x910022a9 // add x9, x21, #0x8
-	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
-	WORD $0x9100a2a9 // add x9, x21, #0x28
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910122a9 // add x9, x21, #0x48
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9101a2a9 // add x9, x21, #0x68
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc02136 // ldr q22, [x9, #0x80]
-	WORD $0x3dc00137 // ldr q23, [x9]
-	WORD $0x910032a9 // add x9, x21, #0xc
-	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
-	WORD $0x9100b2a9 // add x9, x21, #0x2c
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x6f3f06f7 // ushr v23.4s, v23.4s, #0x1
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910132a9 // add x9, x21, #0x4c
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9101b2a9 // add x9, x21, #0x6c
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x6e33de53 // fmul v19.4s, v18.4s, v19.4s
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
+	WORD $0xbd414ab5 // ldr s21, [x21, #0x148]
+	WORD $0xbd414eb4 // ldr s20, [x21, #0x14c]
 	WORD $0xbd4162b6 // ldr s22, [x21, #0x160]
 	WORD $0xbd4166b7 // ldr s23, [x21, #0x164]
-	WORD $0xbd416ab8 // ldr s24, [x21, #0x168]
-	WORD $0xbd416eb9 // ldr s25, [x21, #0x16c]
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
-	WORD $0x6ea246f7 // ushl v23.4s, v23.4s, v2.4s
-	WORD $0x3dc0113a // ldr q26, [x9, #0x40]
-	WORD $0x3dc0013b // ldr q27, [x9]
-	WORD $0x910042a9 // add x9, x21, #0x10
-	WORD $0x6ea24718 // ushl v24.4s, v24.4s, v2.4s
-	WORD $0x6ea24739 // ushl v25.4s, v25.4s, v2.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
-	WORD $0x4e0406f7 // dup v23.4s, v23.s[0]
-	WORD $0x6e34de54 // fmul v20.4s, v18.4s, v20.4s
-	WORD $0x4e040718 // dup v24.4s, v24.s[0]
-	WORD $0x4e040739 // dup v25.4s, v25.s[0]
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9100c2a9 // add x9, x21, #0x30
-	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x910142a9 // add x9, x21, #0x50
-	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9101c2a9 // add x9, x21, #0x70
-	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc0213a // ldr q26, [x9, #0x80]
-	WORD $0x3dc0013b // ldr q27, [x9]
-	WORD $0x910052a9 // add x9, x21, #0x14
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x6f3d077b // ushr v27.4s, v27.4s, #0x3
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9100d2a9 // add x9, x21, #0x34
-	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x910152a9 // add x9, x21, #0x54
-	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9101d2a9 // add x9, x21, #0x74
-	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc0113a // ldr q26, [x9, #0x40]
-	WORD $0x3dc0013b // ldr q27, [x9]
-	WORD $0x910062a9 // add x9, x21, #0x18
-	WORD $0x6f3a075a // ushr v26.4s, v26.4s, #0x6
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9100e2a9 // add x9, x21, #0x38
-	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x910162a9 // add x9, x21, #0x58
-	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9101e2a9 // add x9, x21, #0x78
-	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc0213a // ldr q26, [x9, #0x80]
-	WORD $0x3dc0013b // ldr q27, [x9]
-	WORD $0x910072a9 // add x9, x21, #0x1c
-	WORD $0x6f3a075a // ushr v26.4s, v26.4s, #0x6
-	WORD $0x6f3b077b // ushr v27.4s, v27.4s, #0x5
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9100f2a9 // add x9, x21, #0x3c
-	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x910172a9 // add x9, x21, #0x5c
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9101f2a9 // add x9, x21, #0x7c
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e36ce11 // fmla v17.4s, v16.4s, v22.4s
-	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x4e21db15 // scvtf v21.4s, v24.4s
-	WORD $0x910402a9 // add x9, x21, #0x100
-	WORD $0x4e37ce13 // fmla v19.4s, v16.4s, v23.4s
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
-	WORD $0x4e35ce14 // fmla v20.4s, v16.4s, v21.4s
-	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
-	WORD $0x910422a9 // add x9, x21, #0x108
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x52800029 // mov w9, #0x1 // =1
-	WORD $0x4e38ce12 // fmla v18.4s, v16.4s, v24.4s
-	WORD $0x4d40c870 // ld1r { v16.4s }, [x3]
-	WORD $0x910432a3 // add x3, x21, #0x10c
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x4e31cea6 // fmla v6.4s, v21.4s, v17.4s
-	WORD $0x4e34cec4 // fmla v4.4s, v22.4s, v20.4s
-	WORD $0x2a1003e3 // mov w3, w16
+	WORD $0x4ea41c85 // mov v5.16b, v4.16b
+	WORD $0x4f00e464 // movi v4.16b, #0x3
+	WORD $0xbd416aba // ldr s26, [x21, #0x168]
+	WORD $0xbd416ebb // ldr s27, [x21, #0x16c]
+	WORD $0x6ea2465d // ushl v29.4s, v18.4s, v2.4s
+	WORD $0x6ea2467e // ushl v30.4s, v19.4s, v2.4s
+	WORD $0x6ea246b5 // ushl v21.4s, v21.4s, v2.4s
+	WORD $0x3dc00379 // ldr q25, [x27]
+	WORD $0x3dc0136b // ldr q11, [x27, #0x40]
+	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
+	WORD $0x6ea246cc // ushl v12.4s, v22.4s, v2.4s
+	WORD $0x6ea246ed // ushl v13.4s, v23.4s, v2.4s
+	WORD $0xad0483e3 // stp q3, q0, [sp, #0x90]
+	WORD $0x4f225729 // shl v9.4s, v25.4s, #0x2
+	WORD $0x4eb9872f // add v15.4s, v25.4s, v25.4s
+	WORD $0x4e2e1d76 // and v22.16b, v11.16b, v14.16b
+	WORD $0x3d8023e1 // str q1, [sp, #0x80]
+	WORD $0x6ea2475a // ushl v26.4s, v26.4s, v2.4s
+	WORD $0x6ea2476e // ushl v14.4s, v27.4s, v2.4s
+	WORD $0x6f3c0560 // ushr v0.4s, v11.4s, #0x4
+	WORD $0x6f3e0721 // ushr v1.4s, v25.4s, #0x2
+	WORD $0x4e0407bb // dup v27.4s, v29.s[0]
+	WORD $0x4e261d37 // and v23.16b, v9.16b, v6.16b
+	WORD $0x3dc02369 // ldr q9, [x27, #0x80]
+	WORD $0x4e261def // and v15.16b, v15.16b, v6.16b
+	WORD $0xad4042bc // ldp q28, q16, [x21]
+	WORD $0x4e0407dd // dup v29.4s, v30.s[0]
+	WORD $0x4e241d22 // and v2.16b, v9.16b, v4.16b
+	WORD $0xad4146bf // ldp q31, q17, [x21, #0x20]
+	WORD $0xad424aa8 // ldp q8, q18, [x21, #0x40]
+	WORD $0x4e0406be // dup v30.4s, v21.s[0]
+	WORD $0xad434eb8 // ldp q24, q19, [x21, #0x60]
+	WORD $0x4eb61ee7 // orr v7.16b, v23.16b, v22.16b
+	WORD $0x4e040696 // dup v22.4s, v20.s[0]
+	WORD $0x6f3e0563 // ushr v3.4s, v11.4s, #0x2
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4e261c21 // and v1.16b, v1.16b, v6.16b
+	WORD $0x4ea21de2 // orr v2.16b, v15.16b, v2.16b
+	WORD $0x4e040754 // dup v20.4s, v26.s[0]
+	WORD $0x4f9ce0fb // sdot v27.4s, v7.16b, v28.4b[0]
+	WORD $0x4f9fe0fd // sdot v29.4s, v7.16b, v31.4b[0]
+	WORD $0x4f88e0fe // sdot v30.4s, v7.16b, v8.4b[0]
+	WORD $0x4f98e0f6 // sdot v22.4s, v7.16b, v24.4b[0]
+	WORD $0x4e261f27 // and v7.16b, v25.16b, v6.16b
+	WORD $0x4e241c63 // and v3.16b, v3.16b, v4.16b
+	WORD $0x4e0405da // dup v26.4s, v14.s[0]
+	WORD $0x4f00e46e // movi v14.16b, #0x3
+	WORD $0x4ea01c20 // orr v0.16b, v1.16b, v0.16b
+	WORD $0x4fbce05b // sdot v27.4s, v2.16b, v28.4b[1]
+	WORD $0x4fbfe05d // sdot v29.4s, v2.16b, v31.4b[1]
+	WORD $0x4fa8e05e // sdot v30.4s, v2.16b, v8.4b[1]
+	WORD $0x4fb8e056 // sdot v22.4s, v2.16b, v24.4b[1]
+	WORD $0x6f3e0521 // ushr v1.4s, v9.4s, #0x2
+	WORD $0x6f3f0722 // ushr v2.4s, v25.4s, #0x1
+	WORD $0x8b101710 // add x16, x24, x16, lsl #5
+	WORD $0x4e040597 // dup v23.4s, v12.s[0]
+	WORD $0x6f3c052c // ushr v12.4s, v9.4s, #0x4
+	WORD $0x4ea31ce3 // orr v3.16b, v7.16b, v3.16b
+	WORD $0x6f3d0727 // ushr v7.4s, v25.4s, #0x3
+	WORD $0x0d40ca0a // ld1r { v10.2s }, [x16]
+	WORD $0x4e0405b5 // dup v21.4s, v13.s[0]
+	WORD $0x4e2e1c21 // and v1.16b, v1.16b, v14.16b
+	WORD $0x4e261c42 // and v2.16b, v2.16b, v6.16b
+	WORD $0x4f90e017 // sdot v23.4s, v0.16b, v16.4b[0]
+	WORD $0x4f92e014 // sdot v20.4s, v0.16b, v18.4b[0]
+	WORD $0x4e2e1d8c // and v12.16b, v12.16b, v14.16b
+	WORD $0x4e261ce7 // and v7.16b, v7.16b, v6.16b
+	WORD $0x4f93e01a // sdot v26.4s, v0.16b, v19.4b[0]
+	WORD $0x4f91e015 // sdot v21.4s, v0.16b, v17.4b[0]
+	WORD $0x0f08a540 // sshll v0.8h, v10.8b, #0x0
+	WORD $0x4ea11c4a // orr v10.16b, v2.16b, v1.16b
+	WORD $0x6f3a0561 // ushr v1.4s, v11.4s, #0x6
+	WORD $0x6f3c0722 // ushr v2.4s, v25.4s, #0x4
+	WORD $0x91004210 // add x16, x16, #0x10
+	WORD $0x4f9ce87b // sdot v27.4s, v3.16b, v28.4b[2]
+	WORD $0x4f9fe87d // sdot v29.4s, v3.16b, v31.4b[2]
+	WORD $0x4f88e87e // sdot v30.4s, v3.16b, v8.4b[2]
+	WORD $0x4f98e876 // sdot v22.4s, v3.16b, v24.4b[2]
+	WORD $0x4eac1ce3 // orr v3.16b, v7.16b, v12.16b
+	WORD $0x0d40ca07 // ld1r { v7.2s }, [x16]
+	WORD $0x4e2e1c21 // and v1.16b, v1.16b, v14.16b
+	WORD $0x4e261c42 // and v2.16b, v2.16b, v6.16b
+	WORD $0x0f10a400 // sshll v0.4s, v0.4h, #0x0
+	WORD $0x4fb0e077 // sdot v23.4s, v3.16b, v16.4b[1]
+	WORD $0x4fb1e075 // sdot v21.4s, v3.16b, v17.4b[1]
+	WORD $0x4fb2e074 // sdot v20.4s, v3.16b, v18.4b[1]
+	WORD $0x4fb3e07a // sdot v26.4s, v3.16b, v19.4b[1]
+	WORD $0x0f08a4e3 // sshll v3.8h, v7.8b, #0x0
+	WORD $0x4ea11c41 // orr v1.16b, v2.16b, v1.16b
+	WORD $0x6f3a0522 // ushr v2.4s, v9.4s, #0x6
+	WORD $0x6f3b0727 // ushr v7.4s, v25.4s, #0x5
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x3dc01bf9 // ldr q25, [sp, #0x60]
+	WORD $0x4fbce95b // sdot v27.4s, v10.16b, v28.4b[3]
+	WORD $0x0f10a463 // sshll v3.4s, v3.4h, #0x0
+	WORD $0x4e2e1c42 // and v2.16b, v2.16b, v14.16b
+	WORD $0x4e261ce7 // and v7.16b, v7.16b, v6.16b
+	WORD $0x4f90e837 // sdot v23.4s, v1.16b, v16.4b[2]
+	WORD $0x4f91e835 // sdot v21.4s, v1.16b, v17.4b[2]
+	WORD $0x4f92e834 // sdot v20.4s, v1.16b, v18.4b[2]
+	WORD $0x4f93e83a // sdot v26.4s, v1.16b, v19.4b[2]
+	WORD $0x6e20df20 // fmul v0.4s, v25.4s, v0.4s
+	WORD $0x4e21d861 // scvtf v1.4s, v3.4s
+	WORD $0x4e21db63 // scvtf v3.4s, v27.4s
+	WORD $0x4ea21ce2 // orr v2.16b, v7.16b, v2.16b
+	WORD $0x4fbfe95d // sdot v29.4s, v10.16b, v31.4b[3]
+	WORD $0x4fa8e95e // sdot v30.4s, v10.16b, v8.4b[3]
+	WORD $0x4fb8e956 // sdot v22.4s, v10.16b, v24.4b[3]
+	WORD $0x4e21dba7 // scvtf v7.4s, v29.4s
+	WORD $0x4e21dbd8 // scvtf v24.4s, v30.4s
+	WORD $0x4fb0e857 // sdot v23.4s, v2.16b, v16.4b[3]
+	WORD $0x4fb1e855 // sdot v21.4s, v2.16b, v17.4b[3]
+	WORD $0x4fb2e854 // sdot v20.4s, v2.16b, v18.4b[3]
+	WORD $0x4fb3e85a // sdot v26.4s, v2.16b, v19.4b[3]
+	WORD $0x6e23dc02 // fmul v2.4s, v0.4s, v3.4s
+	WORD $0x4e21dac3 // scvtf v3.4s, v22.4s
+	WORD $0x6e21df21 // fmul v1.4s, v25.4s, v1.4s
+	WORD $0x6e27dc07 // fmul v7.4s, v0.4s, v7.4s
+	WORD $0x6e38dc10 // fmul v16.4s, v0.4s, v24.4s
+	WORD $0x4e21daf1 // scvtf v17.4s, v23.4s
+	WORD $0x4e21dab2 // scvtf v18.4s, v21.4s
+	WORD $0x4e21da93 // scvtf v19.4s, v20.4s
+	WORD $0x6e23dc00 // fmul v0.4s, v0.4s, v3.4s
+	WORD $0x4e21db43 // scvtf v3.4s, v26.4s
+	WORD $0x910402b0 // add x16, x21, #0x100
+	WORD $0x4ea51ca4 // mov v4.16b, v5.16b
+	WORD $0x3dc027e5 // ldr q5, [sp, #0x90]
+	WORD $0x910432bb // add x27, x21, #0x10c
+	WORD $0x4e31cc22 // fmla v2.4s, v1.4s, v17.4s
+	WORD $0x4e32cc27 // fmla v7.4s, v1.4s, v18.4s
+	WORD $0x4d40cb72 // ld1r { v18.4s }, [x27]
+	WORD $0x4e33cc30 // fmla v16.4s, v1.4s, v19.4s
+	WORD $0x4e23cc20 // fmla v0.4s, v1.4s, v3.4s
+	WORD $0x4d40ca01 // ld1r { v1.4s }, [x16]
+	WORD $0x910412b0 // add x16, x21, #0x104
+	WORD $0x2a1a03fb // mov w27, w26
+	WORD $0x2a1f03fa // mov w26, wzr
+	WORD $0x4d40ca03 // ld1r { v3.4s }, [x16]
+	WORD $0x910422b0 // add x16, x21, #0x108
 	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x2a1f03f0 // mov w16, wzr
-	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
-	WORD $0x4e32cee3 // fmla v3.4s, v23.4s, v18.4s
-	WORD $0x3707e3e3 // tbnz w3, #0x0, 0x18500 <pq_q3_k+0x7b0>
+	WORD $0x4d40ca11 // ld1r { v17.4s }, [x16]
+	WORD $0x4e22cc24 // fmla v4.4s, v1.4s, v2.4s
+	WORD $0x52800030 // mov w16, #0x1 // =1
+	WORD $0xad4387e2 // ldp q2, q1, [sp, #0x70]
+	WORD $0x4e27cc65 // fmla v5.4s, v3.4s, v7.4s
+	WORD $0x4e30ce21 // fmla v1.4s, v17.4s, v16.4s
+	WORD $0x3d8027e5 // str q5, [sp, #0x90]
+	WORD $0xad4497e3 // ldp q3, q5, [sp, #0x90]
+	WORD $0x4e20ce45 // fmla v5.4s, v18.4s, v0.4s
+	WORD $0x3d802be5 // str q5, [sp, #0xa0]
+	WORD $0x3dc02be0 // ldr q0, [sp, #0xa0]
+	WORD $0x3707ec3b // tbnz w27, #0x0, 0x15ec4 <pq_q3_k+0x618>
 	WORD $0x110006f7 // add w23, w23, #0x1
 	WORD $0x91070294 // add x20, x20, #0x1c0
 	WORD $0x710012ff // cmp w23, #0x4
-	WORD $0x54ffe2e1 // b.ne 0x184f0 <pq_q3_k+0x7a0>
+	WORD $0x54ffeb01 // b.ne 0x15eb0 <pq_q3_k+0x604>
 	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x54ffe22c // b.gt 0x184e0 <pq_q3_k+0x790>
-	WORD $0xb4ffe04f // cbz x15, 0x184a8 <pq_q3_k+0x758>
+	WORD $0x54ffea2c // b.gt 0x15e9c <pq_q3_k+0x5f0>
+	WORD $0xb4ffe84f // cbz x15, 0x15e64 <pq_q3_k+0x5b8>
 	WORD $0x8b070053 // add x19, x2, x7
 	WORD $0xf10009ff // cmp x15, #0x2
-	WORD $0x3d800266 // str q6, [x19]
-	WORD $0x54ffdfc3 // b.lo 0x184a8 <pq_q3_k+0x758>
+	WORD $0x3d800264 // str q4, [x19]
+	WORD $0x54ffe7c3 // b.lo 0x15e64 <pq_q3_k+0x5b8>
 	WORD $0xf1000dff // cmp x15, #0x3
-	WORD $0x3cab6a65 // str q5, [x19, x11]
-	WORD $0x54ffdf63 // b.lo 0x184a8 <pq_q3_k+0x758>
+	WORD $0x3cab6a63 // str q3, [x19, x11]
+	WORD $0x54ffe763 // b.lo 0x15e64 <pq_q3_k+0x5b8>
 	WORD $0xf10011ff // cmp x15, #0x4
-	WORD $0x3caa6a64 // str q4, [x19, x10]
-	WORD $0x54ffdf03 // b.lo 0x184a8 <pq_q3_k+0x758>
+	WORD $0x3caa6a61 // str q1, [x19, x10]
+	WORD $0x54ffe703 // b.lo 0x15e64 <pq_q3_k+0x5b8>
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3cac6a63 // str q3, [x19, x12]
-	WORD $0x54ffdea3 // b.lo 0x184a8 <pq_q3_k+0x758>
+	WORD $0x3cac6a60 // str q0, [x19, x12]
+	WORD $0x54ffe6a3 // b.lo 0x15e64 <pq_q3_k+0x5b8>
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x54001ecb // b.lt 0x18cc4 <pq_q3_k+0xf74>
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x5400168b // b.lt 0x16478 <pq_q3_k+0xbcc>
 	WORD $0xd37ef4d4 // lsl x20, x6, #2
 	WORD $0xaa0003f5 // mov x21, x0
 	WORD $0xaa0103f6 // mov x22, x1
 	WORD $0xaa0403f7 // mov x23, x4
-	WORD $0xfc667aa7 // ldr d7, [x21, x6, lsl #3]
+	WORD $0xfc667aa0 // ldr d0, [x21, x6, lsl #3]
 	WORD $0x2a1f03f8 // mov w24, wzr
 	WORD $0x910102b5 // add x21, x21, #0x40
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x8b1402ad // add x13, x21, x20
-	WORD $0x910102ae // add x14, x21, #0x40
-	WORD $0x52800030 // mov w16, #0x1 // =1
-	WORD $0x9b113939 // madd x25, x9, x17, x14
-	WORD $0x8b0915a9 // add x9, x13, x9, lsl #5
-	WORD $0xbd4152d1 // ldr s17, [x22, #0x150]
+	WORD $0x0e217819 // fcvtl v25.4s, v0.4h
+	WORD $0x3d801bf9 // str q25, [sp, #0x60]
+	WORD $0x8b0702ba // add x26, x21, x7
+	WORD $0xaa1f03f0 // mov x16, xzr
+	WORD $0x8b1402b9 // add x25, x21, x20
+	WORD $0x9101035a // add x26, x26, #0x40
+	WORD $0x5280003b // mov w27, #0x1 // =1
+	WORD $0x9b116a1d // madd x29, x16, x17, x26
+	WORD $0x3d8023e3 // str q3, [sp, #0x80]
+	WORD $0xbd4152d2 // ldr s18, [x22, #0x150]
+	WORD $0x3dc01fe3 // ldr q3, [sp, #0x70]
+	WORD $0x4f00e485 // movi v5.16b, #0x4
 	WORD $0xbd4156d3 // ldr s19, [x22, #0x154]
-	WORD $0xbd415ad4 // ldr s20, [x22, #0x158]
-	WORD $0xbd415ed5 // ldr s21, [x22, #0x15c]
-	WORD $0x91004123 // add x3, x9, #0x10
-	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
-	WORD $0x6ea24631 // ushl v17.4s, v17.4s, v2.4s
-	WORD $0x0d40c870 // ld1r { v16.2s }, [x3]
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc01137 // ldr q23, [x9, #0x40]
-	WORD $0x910202c9 // add x9, x22, #0x80
-	WORD $0x4e040631 // dup v17.4s, v17.s[0]
-	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
-	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
-	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x910282c9 // add x9, x22, #0xa0
-	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
-	WORD $0x6ea246b5 // ushl v21.4s, v21.4s, v2.4s
-	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
-	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
-	WORD $0x910452c3 // add x3, x22, #0x114
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e040694 // dup v20.4s, v20.s[0]
-	WORD $0x4e0406b5 // dup v21.4s, v21.s[0]
-	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
-	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910302c9 // add x9, x22, #0xc0
-	WORD $0x6e32dcf2 // fmul v18.4s, v7.4s, v18.4s
-	WORD $0x6e30dcf0 // fmul v16.4s, v7.4s, v16.4s
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910382c9 // add x9, x22, #0xe0
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
-	WORD $0x910212c9 // add x9, x22, #0x84
-	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
-	WORD $0x910292c9 // add x9, x22, #0xa4
-	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910312c9 // add x9, x22, #0xc4
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910392c9 // add x9, x22, #0xe4
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
-	WORD $0x3dc00137 // ldr q23, [x9]
-	WORD $0x910222c9 // add x9, x22, #0x88
-	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
-	WORD $0x9102a2c9 // add x9, x22, #0xa8
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910322c9 // add x9, x22, #0xc8
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9103a2c9 // add x9, x22, #0xe8
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc02136 // ldr q22, [x9, #0x80]
-	WORD $0x3dc00137 // ldr q23, [x9]
-	WORD $0x910232c9 // add x9, x22, #0x8c
-	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
-	WORD $0x9102b2c9 // add x9, x22, #0xac
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x6f3f06f7 // ushr v23.4s, v23.4s, #0x1
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x910332c9 // add x9, x22, #0xcc
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x9103b2c9 // add x9, x22, #0xec
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x6e33de53 // fmul v19.4s, v18.4s, v19.4s
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0xbd4172d6 // ldr s22, [x22, #0x170]
-	WORD $0xbd4176d7 // ldr s23, [x22, #0x174]
-	WORD $0xbd417ad8 // ldr s24, [x22, #0x178]
-	WORD $0xbd417ed9 // ldr s25, [x22, #0x17c]
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
-	WORD $0x6ea246f7 // ushl v23.4s, v23.4s, v2.4s
-	WORD $0x3dc0113a // ldr q26, [x9, #0x40]
-	WORD $0x3dc0013b // ldr q27, [x9]
-	WORD $0x910242c9 // add x9, x22, #0x90
-	WORD $0x6ea24718 // ushl v24.4s, v24.4s, v2.4s
-	WORD $0x6ea24739 // ushl v25.4s, v25.4s, v2.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
-	WORD $0x4e0406f7 // dup v23.4s, v23.s[0]
-	WORD $0x6e34de54 // fmul v20.4s, v18.4s, v20.4s
-	WORD $0x4e040718 // dup v24.4s, v24.s[0]
-	WORD $0x4e040739 // dup v25.4s, v25.s[0]
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9102c2c9 // add x9, x22, #0xb0
-	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x910342c9 // add x9, x22, #0xd0
-	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9103c2c9 // add x9, x22, #0xf0
-	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc0213a // ldr q26, [x9, #0x80]
-	WORD $0x3dc0013b // ldr q27, [x9]
-	WORD $0x910252c9 // add x9, x22, #0x94
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x6f3d077b // ushr v27.4s, v27.4s, #0x3
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9102d2c9 // add x9, x22, #0xb4
-	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x910352c9 // add x9, x22, #0xd4
-	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9103d2c9 // add x9, x22, #0xf4
-	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc0113a // ldr q26, [x9, #0x40]
-	WORD $0x3dc0013b // ldr q27, [x9]
-	WORD $0x910262c9 // add x9, x22, #0x98
-	WORD $0x6f3a075a // ushr v26.4s, v26.4s, #0x6
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9102e2c9 // add x9, x22, #0xb8
-	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x910362c9 // add x9, x22, #0xd8
-	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9103e2c9 // add x9, x22, #0xf8
-	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc0213a // ldr q26, [x9, #0x80]
-	WORD $0x3dc0013b // ldr q27, [x9]
-	WORD $0x910272c9 // add x9, x22, #0x9c
-	WORD $0x6f3a075a // ushr v26.4s, v26.4s, #0x6
-	WORD $0x6f3b077b // ushr v27.4s, v27.4s, #0x5
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9102f2c9 // add x9, x22, #0xbc
-	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x910372c9 // add x9, x22, #0xdc
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x9103f2c9 // add x9, x22, #0xfc
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e36ce11 // fmla v17.4s, v16.4s, v22.4s
-	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x4e21db15 // scvtf v21.4s, v24.4s
-	WORD $0x910442c9 // add x9, x22, #0x110
-	WORD $0x4e37ce13 // fmla v19.4s, v16.4s, v23.4s
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
-	WORD $0x4e35ce14 // fmla v20.4s, v16.4s, v21.4s
-	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
-	WORD $0x910462c9 // add x9, x22, #0x118
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x52800029 // mov w9, #0x1 // =1
-	WORD $0x4e38ce12 // fmla v18.4s, v16.4s, v24.4s
-	WORD $0x4d40c870 // ld1r { v16.4s }, [x3]
-	WORD $0x910472c3 // add x3, x22, #0x11c
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x4e31cea6 // fmla v6.4s, v21.4s, v17.4s
-	WORD $0x4e34cec4 // fmla v4.4s, v22.4s, v20.4s
-	WORD $0x2a1003e3 // mov w3, w16
+	WORD $0xbd415ad5 // ldr s21, [x22, #0x158]
+	WORD $0xbd415ed4 // ldr s20, [x22, #0x15c]
+	WORD $0x4ea41c86 // mov v6.16b, v4.16b
+	WORD $0x6ea34657 // ushl v23.4s, v18.4s, v3.4s
+	WORD $0x4f00e464 // movi v4.16b, #0x3
+	WORD $0x6ea3467a // ushl v26.4s, v19.4s, v3.4s
+	WORD $0xad048be1 // stp q1, q2, [sp, #0x90]
+	WORD $0xbd4172c0 // ldr s0, [x22, #0x170]
+	WORD $0xbd4176c1 // ldr s1, [x22, #0x174]
+	WORD $0x3dc003b9 // ldr q25, [x29]
+	WORD $0x3dc013ab // ldr q11, [x29, #0x40]
+	WORD $0xbd417ac2 // ldr s2, [x22, #0x178]
+	WORD $0xbd417ed6 // ldr s22, [x22, #0x17c]
+	WORD $0x6ea346b5 // ushl v21.4s, v21.4s, v3.4s
+	WORD $0x6ea34694 // ushl v20.4s, v20.4s, v3.4s
+	WORD $0x4f22573b // shl v27.4s, v25.4s, #0x2
+	WORD $0x4e2e1d6c // and v12.16b, v11.16b, v14.16b
+	WORD $0x3dc023a9 // ldr q9, [x29, #0x80]
+	WORD $0x6ea34400 // ushl v0.4s, v0.4s, v3.4s
+	WORD $0x6ea34421 // ushl v1.4s, v1.4s, v3.4s
+	WORD $0x6ea34442 // ushl v2.4s, v2.4s, v3.4s
+	WORD $0x6ea346ce // ushl v14.4s, v22.4s, v3.4s
+	WORD $0x4e04075d // dup v29.4s, v26.s[0]
+	WORD $0x4e0406be // dup v30.4s, v21.s[0]
+	WORD $0x4e251f6d // and v13.16b, v27.16b, v5.16b
+	WORD $0x4e0406fb // dup v27.4s, v23.s[0]
+	WORD $0x4eb98737 // add v23.4s, v25.4s, v25.4s
+	WORD $0xad4442dc // ldp q28, q16, [x22, #0x80]
+	WORD $0x4e040696 // dup v22.4s, v20.s[0]
+	WORD $0xad4546df // ldp q31, q17, [x22, #0xa0]
+	WORD $0x6f3c056f // ushr v15.4s, v11.4s, #0x4
+	WORD $0x4eac1dba // orr v26.16b, v13.16b, v12.16b
+	WORD $0x4e241d2c // and v12.16b, v9.16b, v4.16b
+	WORD $0x6f3e056d // ushr v13.4s, v11.4s, #0x2
+	WORD $0x4e251ee3 // and v3.16b, v23.16b, v5.16b
+	WORD $0xad464ac8 // ldp q8, q18, [x22, #0xc0]
+	WORD $0xad474ed8 // ldp q24, q19, [x22, #0xe0]
+	WORD $0x6f3e0727 // ushr v7.4s, v25.4s, #0x2
+	WORD $0x4e040417 // dup v23.4s, v0.s[0]
+	WORD $0x4e040435 // dup v21.4s, v1.s[0]
+	WORD $0x4e251f20 // and v0.16b, v25.16b, v5.16b
+	WORD $0x4eac1c61 // orr v1.16b, v3.16b, v12.16b
+	WORD $0x4e241da3 // and v3.16b, v13.16b, v4.16b
+	WORD $0x4f9ce35b // sdot v27.4s, v26.16b, v28.4b[0]
+	WORD $0x4f9fe35d // sdot v29.4s, v26.16b, v31.4b[0]
+	WORD $0x4f88e35e // sdot v30.4s, v26.16b, v8.4b[0]
+	WORD $0x4f98e356 // sdot v22.4s, v26.16b, v24.4b[0]
+	WORD $0x4e0405da // dup v26.4s, v14.s[0]
+	WORD $0x4f00e46e // movi v14.16b, #0x3
+	WORD $0x4e241def // and v15.16b, v15.16b, v4.16b
+	WORD $0x4e251ce7 // and v7.16b, v7.16b, v5.16b
+	WORD $0x4e040454 // dup v20.4s, v2.s[0]
+	WORD $0x6f3c0522 // ushr v2.4s, v9.4s, #0x4
+	WORD $0x4fbce03b // sdot v27.4s, v1.16b, v28.4b[1]
+	WORD $0x4fbfe03d // sdot v29.4s, v1.16b, v31.4b[1]
+	WORD $0x4fa8e03e // sdot v30.4s, v1.16b, v8.4b[1]
+	WORD $0x4fb8e036 // sdot v22.4s, v1.16b, v24.4b[1]
+	WORD $0x6f3e0521 // ushr v1.4s, v9.4s, #0x2
+	WORD $0x6f3f072c // ushr v12.4s, v25.4s, #0x1
+	WORD $0x4ea31c00 // orr v0.16b, v0.16b, v3.16b
+	WORD $0x6f3d0723 // ushr v3.4s, v25.4s, #0x3
+	WORD $0x8b101730 // add x16, x25, x16, lsl #5
+	WORD $0x4eaf1ce7 // orr v7.16b, v7.16b, v15.16b
+	WORD $0x4e2e1c42 // and v2.16b, v2.16b, v14.16b
+	WORD $0x4e2e1c21 // and v1.16b, v1.16b, v14.16b
+	WORD $0x0d40ca0a // ld1r { v10.2s }, [x16]
+	WORD $0x4e251c63 // and v3.16b, v3.16b, v5.16b
+	WORD $0x4e251d8c // and v12.16b, v12.16b, v5.16b
+	WORD $0x91004210 // add x16, x16, #0x10
+	WORD $0x4f90e0f7 // sdot v23.4s, v7.16b, v16.4b[0]
+	WORD $0x4f91e0f5 // sdot v21.4s, v7.16b, v17.4b[0]
+	WORD $0x4f9ce81b // sdot v27.4s, v0.16b, v28.4b[2]
+	WORD $0x4f9fe81d // sdot v29.4s, v0.16b, v31.4b[2]
+	WORD $0x4f88e81e // sdot v30.4s, v0.16b, v8.4b[2]
+	WORD $0x4f92e0f4 // sdot v20.4s, v7.16b, v18.4b[0]
+	WORD $0x4f98e816 // sdot v22.4s, v0.16b, v24.4b[2]
+	WORD $0x4f93e0fa // sdot v26.4s, v7.16b, v19.4b[0]
+	WORD $0x0f08a540 // sshll v0.8h, v10.8b, #0x0
+	WORD $0x4ea21c62 // orr v2.16b, v3.16b, v2.16b
+	WORD $0x0d40ca03 // ld1r { v3.2s }, [x16]
+	WORD $0x4ea11d8a // orr v10.16b, v12.16b, v1.16b
+	WORD $0x6f3a0561 // ushr v1.4s, v11.4s, #0x6
+	WORD $0x6f3c0727 // ushr v7.4s, v25.4s, #0x4
+	WORD $0x4fb0e057 // sdot v23.4s, v2.16b, v16.4b[1]
+	WORD $0x4fb1e055 // sdot v21.4s, v2.16b, v17.4b[1]
+	WORD $0x4fb2e054 // sdot v20.4s, v2.16b, v18.4b[1]
+	WORD $0x4fb3e05a // sdot v26.4s, v2.16b, v19.4b[1]
+	WORD $0x0f08a462 // sshll v2.8h, v3.8b, #0x0
+	WORD $0x4e2e1c21 // and v1.16b, v1.16b, v14.16b
+	WORD $0x4e251ce3 // and v3.16b, v7.16b, v5.16b
+	WORD $0x0f10a400 // sshll v0.4s, v0.4h, #0x0
+	WORD $0x6f3b0727 // ushr v7.4s, v25.4s, #0x5
+	WORD $0x3dc01bf9 // ldr q25, [sp, #0x60]
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0x0
+	WORD $0x4fbce95b // sdot v27.4s, v10.16b, v28.4b[3]
+	WORD $0x4ea11c61 // orr v1.16b, v3.16b, v1.16b
+	WORD $0x6f3a0523 // ushr v3.4s, v9.4s, #0x6
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4e251ce7 // and v7.16b, v7.16b, v5.16b
+	WORD $0x4e2e1c63 // and v3.16b, v3.16b, v14.16b
+	WORD $0x4f90e837 // sdot v23.4s, v1.16b, v16.4b[2]
+	WORD $0x4f91e835 // sdot v21.4s, v1.16b, v17.4b[2]
+	WORD $0x4f92e834 // sdot v20.4s, v1.16b, v18.4b[2]
+	WORD $0x4f93e83a // sdot v26.4s, v1.16b, v19.4b[2]
+	WORD $0x6e20df20 // fmul v0.4s, v25.4s, v0.4s
+	WORD $0x4e21d841 // scvtf v1.4s, v2.4s
+	WORD $0x4fbfe95d // sdot v29.4s, v10.16b, v31.4b[3]
+	WORD $0x4ea31ce2 // orr v2.16b, v7.16b, v3.16b
+	WORD $0x4e21db63 // scvtf v3.4s, v27.4s
+	WORD $0x4fa8e95e // sdot v30.4s, v10.16b, v8.4b[3]
+	WORD $0x4fb8e956 // sdot v22.4s, v10.16b, v24.4b[3]
+	WORD $0x4e21dba7 // scvtf v7.4s, v29.4s
+	WORD $0x4e21dbd8 // scvtf v24.4s, v30.4s
+	WORD $0x4fb0e857 // sdot v23.4s, v2.16b, v16.4b[3]
+	WORD $0x4fb1e855 // sdot v21.4s, v2.16b, v17.4b[3]
+	WORD $0x4fb2e854 // sdot v20.4s, v2.16b, v18.4b[3]
+	WORD $0x4fb3e85a // sdot v26.4s, v2.16b, v19.4b[3]
+	WORD $0x6e23dc02 // fmul v2.4s, v0.4s, v3.4s
+	WORD $0x4e21dac3 // scvtf v3.4s, v22.4s
+	WORD $0x6e21df21 // fmul v1.4s, v25.4s, v1.4s
+	WORD $0x4e21daf1 // scvtf v17.4s, v23.4s
+	WORD $0x6e27dc07 // fmul v7.4s, v0.4s, v7.4s
+	WORD $0x6e38dc10 // fmul v16.4s, v0.4s, v24.4s
+	WORD $0x4e21dab2 // scvtf v18.4s, v21.4s
+	WORD $0x4e21da93 // scvtf v19.4s, v20.4s
+	WORD $0x910442d0 // add x16, x22, #0x110
+	WORD $0x6e23dc00 // fmul v0.4s, v0.4s, v3.4s
+	WORD $0x4e21db43 // scvtf v3.4s, v26.4s
+	WORD $0x4ea61cc4 // mov v4.16b, v6.16b
+	WORD $0x4e31cc22 // fmla v2.4s, v1.4s, v17.4s
+	WORD $0x3dc02be6 // ldr q6, [sp, #0xa0]
+	WORD $0x910472dd // add x29, x22, #0x11c
+	WORD $0x4e32cc27 // fmla v7.4s, v1.4s, v18.4s
+	WORD $0x4e33cc30 // fmla v16.4s, v1.4s, v19.4s
+	WORD $0x4d40cbb2 // ld1r { v18.4s }, [x29]
+	WORD $0x4e23cc20 // fmla v0.4s, v1.4s, v3.4s
+	WORD $0x4d40ca01 // ld1r { v1.4s }, [x16]
+	WORD $0x910452d0 // add x16, x22, #0x114
+	WORD $0x4d40ca03 // ld1r { v3.4s }, [x16]
+	WORD $0x910462d0 // add x16, x22, #0x118
+	WORD $0x2a1b03fd // mov w29, w27
+	WORD $0x4d40ca11 // ld1r { v17.4s }, [x16]
 	WORD $0x910602d6 // add x22, x22, #0x180
-	WORD $0x2a1f03f0 // mov w16, wzr
-	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
-	WORD $0x4e32cee3 // fmla v3.4s, v23.4s, v18.4s
-	WORD $0x3707e3c3 // tbnz w3, #0x0, 0x18920 <pq_q3_k+0xbd0>
+	WORD $0x52800030 // mov w16, #0x1 // =1
+	WORD $0x4e22cc26 // fmla v6.4s, v1.4s, v2.4s
+	WORD $0x2a1f03fb // mov w27, wzr
+	WORD $0x4e27cc64 // fmla v4.4s, v3.4s, v7.4s
+	WORD $0x3dc023e3 // ldr q3, [sp, #0x80]
+	WORD $0x4e30ce23 // fmla v3.4s, v17.4s, v16.4s
+	WORD $0x3d802be6 // str q6, [sp, #0xa0]
+	WORD $0xad448be1 // ldp q1, q2, [sp, #0x90]
+	WORD $0x4e20ce41 // fmla v1.4s, v18.4s, v0.4s
+	WORD $0x3707ec5d // tbnz w29, #0x0, 0x161e4 <pq_q3_k+0x938>
 	WORD $0x11000718 // add w24, w24, #0x1
 	WORD $0x910702b5 // add x21, x21, #0x1c0
 	WORD $0x7100131f // cmp w24, #0x4
-	WORD $0x54ffe2c1 // b.ne 0x18910 <pq_q3_k+0xbc0>
+	WORD $0x54ffeb21 // b.ne 0x161d0 <pq_q3_k+0x924>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x54ffe20c // b.gt 0x18900 <pq_q3_k+0xbb0>
-	WORD $0xf94037e9 // ldr x9, [sp, #0x68]
+	WORD $0x54ffea4c // b.gt 0x161bc <pq_q3_k+0x910>
+	WORD $0x3ca37a62 // str q2, [x19, x3, lsl #4]
+	WORD $0x3dc01fe2 // ldr q2, [sp, #0x70]
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3ca97a66 // str q6, [x19, x9, lsl #4]
-	WORD $0x54ffbec0 // b.eq 0x184a8 <pq_q3_k+0x758>
-	WORD $0xf9400be9 // ldr x9, [sp, #0x10]
+	WORD $0x54ffcf00 // b.eq 0x15e64 <pq_q3_k+0x5b8>
 	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3ca96a65 // str q5, [x19, x9]
-	WORD $0x54ffbe43 // b.lo 0x184a8 <pq_q3_k+0x758>
-	WORD $0xf94007e9 // ldr x9, [sp, #0x8]
+	WORD $0x3cad6a64 // str q4, [x19, x13]
+	WORD $0x54ffcea3 // b.lo 0x15e64 <pq_q3_k+0x5b8>
 	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3ca96a64 // str q4, [x19, x9]
-	WORD $0x54ffbdc3 // b.lo 0x184a8 <pq_q3_k+0x758>
-	WORD $0xf94003e9 // ldr x9, [sp]
-	WORD $0x3ca96a63 // str q3, [x19, x9]
-	WORD $0x17fffdeb // b 0x184a8 <pq_q3_k+0x758>
-	WORD $0xa94b4ff4 // ldp x20, x19, [sp, #0xb0]
-	WORD $0xf94033fd // ldr x29, [sp, #0x60]
-	WORD $0xa94a57f6 // ldp x22, x21, [sp, #0xa0]
-	WORD $0xa9495ff8 // ldp x24, x23, [sp, #0x90]
-	WORD $0xa94867fa // ldp x26, x25, [sp, #0x80]
-	WORD $0xa9476ffe // ldp x30, x27, [sp, #0x70]
-	WORD $0x6d4523e9 // ldp d9, d8, [sp, #0x50]
-	WORD $0x6d442beb // ldp d11, d10, [sp, #0x40]
-	WORD $0x6d4333ed // ldp d13, d12, [sp, #0x30]
-	WORD $0x6d423bef // ldp d15, d14, [sp, #0x20]
-	WORD $0x910303ff // add sp, sp, #0xc0
+	WORD $0x3cae6a63 // str q3, [x19, x14]
+	WORD $0x54ffce43 // b.lo 0x15e64 <pq_q3_k+0x5b8>
+	WORD $0xf9407ff0 // ldr x16, [sp, #0xf8]
+	WORD $0x3cb06a61 // str q1, [x19, x16]
+	WORD $0x17fffe6f // b 0x15e64 <pq_q3_k+0x5b8>
+	WORD $0xa9544ff4 // ldp x20, x19, [sp, #0x140]
+	WORD $0xf9407bfd // ldr x29, [sp, #0xf0]
+	WORD $0xa95357f6 // ldp x22, x21, [sp, #0x130]
+	WORD $0xa9525ff8 // ldp x24, x23, [sp, #0x120]
+	WORD $0xa95167fa // ldp x26, x25, [sp, #0x110]
+	WORD $0xa9506ffe // ldp x30, x27, [sp, #0x100]
+	WORD $0x6d4e23e9 // ldp d9, d8, [sp, #0xe0]
+	WORD $0x6d4d2beb // ldp d11, d10, [sp, #0xd0]
+	WORD $0x6d4c33ed // ldp d13, d12, [sp, #0xc0]
+	WORD $0x6d4b3bef // ldp d15, d14, [sp, #0xb0]
+	WORD $0x910543ff // add sp, sp, #0x150
 	WORD $0xd65f03c0 // ret
 
-	// quant_x: +36144
+	// quant_x: +25820
 	WORD $0x91007c48 // add x8, x2, #0x1f
 	WORD $0xf100005f // cmp x2, #0x0
 	WORD $0x9a82b108 // csel x8, x8, x2, lt
@@ -9073,7 +6492,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x91000508 // add x8, x8, #0x1
 	WORD $0x927ff90b // and x11, x8, #0xfffffffffffffffe
 	WORD $0xf100057f // cmp x11, #0x1
-	WORD $0x5400166b // b.lt 0x19018 <quant_x+0x2e8>
+	WORD $0x5400166b // b.lt 0x167c4 <quant_x+0x2e8>
 	WORD $0x9348fc6d // asr x13, x3, #8
 	WORD $0x92401c6e // and x14, x3, #0xff
 	WORD $0x52800508 // mov w8, #0x28 // =40
@@ -9097,7 +6516,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x72a1b450 // movk w16, #0xda2, lsl #16
 	WORD $0x52a85fd1 // mov w17, #0x42fe0000 // =1123942400
 	WORD $0x72a78020 // movk w0, #0x3c01, lsl #16
-	WORD $0x1400005e // b 0x18f24 <quant_x+0x1f4>
+	WORD $0x1400005e // b 0x166d0 <quant_x+0x1f4>
 	WORD $0x4ea6d414 // fsub v20.4s, v0.4s, v6.4s
 	WORD $0x4e26cc02 // fmla v2.4s, v0.4s, v6.4s
 	WORD $0x8b0d0024 // add x4, x1, x13
@@ -9190,7 +6609,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4b050063 // sub w3, w3, w5
 	WORD $0xb8296823 // str w3, [x1, x9]
 	WORD $0x8b0a0021 // add x1, x1, x10
-	WORD $0x540007cd // b.le 0x19018 <quant_x+0x2e8>
+	WORD $0x540007cd // b.le 0x167c4 <quant_x+0x2e8>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
 	WORD $0xf100045f // cmp x2, #0x1
@@ -9202,7 +6621,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x54fff30b // b.lt 0x18db0 <quant_x+0x80>
+	WORD $0x54fff30b // b.lt 0x1655c <quant_x+0x80>
 	WORD $0xad7e11e3 // ldp q3, q4, [x15, #-0x40]
 	WORD $0xad7f41e7 // ldp q7, q16, [x15, #-0x20]
 	WORD $0x4ea3d402 // fsub v2.4s, v0.4s, v3.4s
@@ -9251,13 +6670,13 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e751e54 // bsl v20.16b, v18.16b, v21.16b
 	WORD $0x6eb4e675 // fcmgt v21.4s, v19.4s, v20.4s
 	WORD $0x6ef51e93 // bif v19.16b, v20.16b, v21.16b
-	WORD $0x17ffff67 // b 0x18db0 <quant_x+0x80>
+	WORD $0x17ffff67 // b 0x1655c <quant_x+0x80>
 	WORD $0xd65f03c0 // ret
 
-	// peak_i8: +36892
+	// peak_i8: +26568
 	WORD $0xf100043f // cmp x1, #0x1
 	WORD $0xaa0003e8 // mov x8, x0
-	WORD $0x5400100b // b.lt 0x19224 <peak_i8+0x208>
+	WORD $0x5400100b // b.lt 0x169d0 <peak_i8+0x208>
 	WORD $0x4f00e5f5 // movi v21.16b, #0xf
 	WORD $0x3dc00103 // ldr q3, [x8]
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
@@ -9371,7 +6790,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e8396a2 // sdot v2.4s, v21.16b, v3.16b
 	WORD $0x4e8396a1 // sdot v1.4s, v21.16b, v3.16b
 	WORD $0x4e8396a0 // sdot v0.4s, v21.16b, v3.16b
-	WORD $0x54fff3e1 // b.ne 0x19068 <peak_i8+0x4c>
+	WORD $0x54fff3e1 // b.ne 0x16814 <peak_i8+0x4c>
 	WORD $0x4eb48663 // add v3.4s, v19.4s, v20.4s
 	WORD $0x4eb28631 // add v17.4s, v17.4s, v18.4s
 	WORD $0x4eb084e7 // add v7.4s, v7.4s, v16.4s
@@ -9384,7 +6803,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea38421 // add v1.4s, v1.4s, v3.4s
 	WORD $0x4ea18400 // add v0.4s, v0.4s, v1.4s
 	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	WORD $0x14000002 // b 0x19228 <peak_i8+0x20c>
+	WORD $0x14000002 // b 0x169d4 <peak_i8+0x20c>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x8b010429 // add x9, x1, x1, lsl #1
 	WORD $0x3d800100 // str q0, [x8]
@@ -9392,15 +6811,16 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 
 	// constants
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000005; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0xbfad9881; WORD $0xf6eaddcf
-	WORD $0x26190d01; WORD $0x71594535; WORD $0x00000002; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000003; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000004; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000005
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0xbfad9881
+	WORD $0xf6eaddcf; WORD $0x26190d01; WORD $0x71594535; WORD $0x00000002
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000003
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000004
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 
 // func q8_0_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
 TEXT ·q8_0_dotprod(SB), 0, $0-48
@@ -9421,7 +6841,7 @@ TEXT ·q4_0_dotprod(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_dotprod<>+2216(SB)
+	CALL ·panel_dotprod<>+1424(SB)
 	RET
 
 // func q4_1_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9432,7 +6852,7 @@ TEXT ·q4_1_dotprod(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_dotprod<>+4820(SB)
+	CALL ·panel_dotprod<>+3148(SB)
 	RET
 
 // func q5_0_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9443,7 +6863,7 @@ TEXT ·q5_0_dotprod(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_dotprod<>+7524(SB)
+	CALL ·panel_dotprod<>+4952(SB)
 	RET
 
 // func q5_1_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9454,7 +6874,7 @@ TEXT ·q5_1_dotprod(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_dotprod<>+10904(SB)
+	CALL ·panel_dotprod<>+7308(SB)
 	RET
 
 // func iQ4_NL_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9465,7 +6885,7 @@ TEXT ·iQ4_NL_dotprod(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_dotprod<>+14380(SB)
+	CALL ·panel_dotprod<>+9704(SB)
 	RET
 
 // func q4_K_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9476,7 +6896,7 @@ TEXT ·q4_K_dotprod(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_dotprod<>+17080(SB)
+	CALL ·panel_dotprod<>+11556(SB)
 	RET
 
 // func q5_K_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9487,7 +6907,7 @@ TEXT ·q5_K_dotprod(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_dotprod<>+20264(SB)
+	CALL ·panel_dotprod<>+13752(SB)
 	RET
 
 // func q6_K_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9498,7 +6918,7 @@ TEXT ·q6_K_dotprod(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_dotprod<>+24196(SB)
+	CALL ·panel_dotprod<>+16632(SB)
 	RET
 
 // func q2_K_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9509,7 +6929,7 @@ TEXT ·q2_K_dotprod(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_dotprod<>+28188(SB)
+	CALL ·panel_dotprod<>+19788(SB)
 	RET
 
 // func q3_K_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9520,7 +6940,7 @@ TEXT ·q3_K_dotprod(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_dotprod<>+32080(SB)
+	CALL ·panel_dotprod<>+22700(SB)
 	RET
 
 // func quant_dotprod(x, dst unsafe.Pointer, k, shape int)
@@ -9529,13 +6949,13 @@ TEXT ·quant_dotprod(SB), 0, $0-32
 	MOVD dst+8(FP), R1
 	MOVD k+16(FP), R2
 	MOVD shape+24(FP), R3
-	CALL ·panel_dotprod<>+36144(SB)
+	CALL ·panel_dotprod<>+25820(SB)
 	RET
 
 // func dotPeak_dotprod(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_dotprod(SB), 0, $0-24
 	MOVD p+0(FP), R0
 	MOVD n+8(FP), R1
-	CALL ·panel_dotprod<>+36892(SB)
+	CALL ·panel_dotprod<>+26568(SB)
 	MOVD R0, ret+16(FP)
 	RET

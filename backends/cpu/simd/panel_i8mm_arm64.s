@@ -10,207 +10,138 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	// pq_q8_0: +0
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54003cab // b.lt 0x1079c <pq_q8_0+0x79c>
-	WORD $0xd101c3ff // sub sp, sp, #0x70
+	WORD $0x5400318b // b.lt 0x10638 <pq_q8_0+0x638>
+	WORD $0x6dbb23e9 // stp d9, d8, [sp, #-0x50]!
 	WORD $0x8b44fc89 // add x9, x4, x4, lsr #63
 	WORD $0x8b03046e // add x14, x3, x3, lsl #1
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0xa90367fa // stp x26, x25, [sp, #0x30]
 	WORD $0x92401caf // and x15, x5, #0xff
+	WORD $0xa90167fa // stp x26, x25, [sp, #0x10]
 	WORD $0xd341fd2a // lsr x10, x9, #1
 	WORD $0xd37ef469 // lsl x9, x3, #2
 	WORD $0xd37ef5cc // lsl x12, x14, #2
 	WORD $0xd37df1ce // lsl x14, x14, #3
-	WORD $0xa9026ffe // stp x30, x27, [sp, #0x20]
+	WORD $0xa9025ff8 // stp x24, x23, [sp, #0x20]
 	WORD $0x8b0a114b // add x11, x10, x10, lsl #4
 	WORD $0x8b03012d // add x13, x9, x3
 	WORD $0xd37df06a // lsl x10, x3, #3
 	WORD $0xd37ef5ad // lsl x13, x13, #2
-	WORD $0xcb09021b // sub x27, x16, x9
-	WORD $0xa9045ff8 // stp x24, x23, [sp, #0x40]
-	WORD $0xd37ae57a // lsl x26, x11, #6
-	WORD $0xa90557f6 // stp x22, x21, [sp, #0x50]
-	WORD $0xa9064ff4 // stp x20, x19, [sp, #0x60]
-	WORD $0xa9013bfd // stp x29, x14, [sp, #0x10]
-	WORD $0xf90007fb // str x27, [sp, #0x8]
-	WORD $0x14000005 // b 0x10078 <pq_q8_0+0x78>
+	WORD $0xcb090210 // sub x16, x16, x9
+	WORD $0xa90357f6 // stp x22, x21, [sp, #0x30]
+	WORD $0xd37ae56b // lsl x11, x11, #6
+	WORD $0xa9044ff4 // stp x20, x19, [sp, #0x40]
+	WORD $0x14000005 // b 0x1006c <pq_q8_0+0x6c>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b1a0000 // add x0, x0, x26
+	WORD $0x8b0b0000 // add x0, x0, x11
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x5400386d // b.le 0x10780 <pq_q8_0+0x780>
-	WORD $0x374014c5 // tbnz w5, #0x8, 0x10310 <pq_q8_0+0x310>
+	WORD $0x54002ded // b.le 0x10624 <pq_q8_0+0x624>
+	WORD $0x37400c85 // tbnz w5, #0x8, 0x101fc <pq_q8_0+0x1fc>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0xaa1a03ee // mov x14, x26
+	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x5400130b // b.lt 0x102f4 <pq_q8_0+0x2f4>
+	WORD $0x54000b4b // b.lt 0x101ec <pq_q8_0+0x1ec>
 	WORD $0xaa0003f1 // mov x17, x0
 	WORD $0xaa0103e6 // mov x6, x1
 	WORD $0xaa0403e7 // mov x7, x4
-	WORD $0xaa1f03eb // mov x11, xzr
+	WORD $0xaa1f03f5 // mov x21, xzr
 	WORD $0x91010233 // add x19, x17, #0x40
 	WORD $0x52800034 // mov w20, #0x1 // =1
-	WORD $0x8b0b2670 // add x16, x19, x11, lsl #9
-	WORD $0x8b0b1637 // add x23, x17, x11, lsl #5
-	WORD $0xaa0603f6 // mov x22, x6
+	WORD $0x8b152676 // add x22, x19, x21, lsl #9
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x910020d8 // add x24, x6, #0x8
-	WORD $0x910030d9 // add x25, x6, #0xc
-	WORD $0xaa1003fd // mov x29, x16
-	WORD $0xfd4002e5 // ldr d5, [x23]
-	WORD $0x910040da // add x26, x6, #0x10
-	WORD $0x3dc003a6 // ldr q6, [x29]
-	WORD $0x910050db // add x27, x6, #0x14
-	WORD $0x4ddfcac7 // ld1r { v7.4s }, [x22], #4
-	WORD $0x910060de // add x30, x6, #0x18
-	WORD $0x910070cb // add x11, x6, #0x1c
-	WORD $0xaa1003f5 // mov x21, x16
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x4e8794c4 // sdot v4.4s, v6.16b, v7.16b
-	WORD $0x4d40cac6 // ld1r { v6.4s }, [x22]
-	WORD $0x3dc013a7 // ldr q7, [x29, #0x40]
-	WORD $0x4e8694e4 // sdot v4.4s, v7.16b, v6.16b
-	WORD $0x4d40cb06 // ld1r { v6.4s }, [x24]
-	WORD $0x3dc023a7 // ldr q7, [x29, #0x80]
-	WORD $0x4e8694e4 // sdot v4.4s, v7.16b, v6.16b
-	WORD $0x4d40cb26 // ld1r { v6.4s }, [x25]
-	WORD $0x3dc033a7 // ldr q7, [x29, #0xc0]
-	WORD $0x4e8694e4 // sdot v4.4s, v7.16b, v6.16b
-	WORD $0x4d40cb46 // ld1r { v6.4s }, [x26]
-	WORD $0x3dc043a7 // ldr q7, [x29, #0x100]
-	WORD $0x4e8694e4 // sdot v4.4s, v7.16b, v6.16b
-	WORD $0x4d40cb66 // ld1r { v6.4s }, [x27]
-	WORD $0x3dc053a7 // ldr q7, [x29, #0x140]
-	WORD $0x4e8694e4 // sdot v4.4s, v7.16b, v6.16b
-	WORD $0x4d40cbc6 // ld1r { v6.4s }, [x30]
-	WORD $0x3dc063a7 // ldr q7, [x29, #0x180]
-	WORD $0x4e8694e4 // sdot v4.4s, v7.16b, v6.16b
-	WORD $0x4d40c966 // ld1r { v6.4s }, [x11]
-	WORD $0x3dc073a7 // ldr q7, [x29, #0x1c0]
-	WORD $0x910080dd // add x29, x6, #0x20
-	WORD $0x4e8694e4 // sdot v4.4s, v7.16b, v6.16b
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0xad4040d2 // ldp q18, q16, [x6]
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xad404ed1 // ldp q17, q19, [x22]
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x4d40cba6 // ld1r { v6.4s }, [x29]
-	WORD $0xfd4006f0 // ldr d16, [x23, #0x8]
-	WORD $0x4d40c8d1 // ld1r { v17.4s }, [x6]
-	WORD $0x3dc006b2 // ldr q18, [x21, #0x10]
+	WORD $0x8b151635 // add x21, x17, x21, lsl #5
+	WORD $0x4f92e224 // sdot v4.4s, v17.16b, v18.4b[0]
+	WORD $0xad4152d1 // ldp q17, q20, [x22, #0x20]
+	WORD $0x4f92e265 // sdot v5.4s, v19.16b, v18.4b[0]
+	WORD $0x4f92e226 // sdot v6.4s, v17.16b, v18.4b[0]
+	WORD $0xad424ed1 // ldp q17, q19, [x22, #0x40]
+	WORD $0x4f92e287 // sdot v7.4s, v20.16b, v18.4b[0]
+	WORD $0x4fb2e224 // sdot v4.4s, v17.16b, v18.4b[1]
+	WORD $0xad4352d1 // ldp q17, q20, [x22, #0x60]
+	WORD $0x4fb2e265 // sdot v5.4s, v19.16b, v18.4b[1]
+	WORD $0x4fb2e226 // sdot v6.4s, v17.16b, v18.4b[1]
+	WORD $0xad444ed1 // ldp q17, q19, [x22, #0x80]
+	WORD $0x4fb2e287 // sdot v7.4s, v20.16b, v18.4b[1]
+	WORD $0x4f92ea24 // sdot v4.4s, v17.16b, v18.4b[2]
+	WORD $0xad4552d1 // ldp q17, q20, [x22, #0xa0]
+	WORD $0x4f92ea65 // sdot v5.4s, v19.16b, v18.4b[2]
+	WORD $0x4f92ea26 // sdot v6.4s, v17.16b, v18.4b[2]
+	WORD $0xad464ed1 // ldp q17, q19, [x22, #0xc0]
+	WORD $0x4f92ea87 // sdot v7.4s, v20.16b, v18.4b[2]
+	WORD $0x4fb2ea24 // sdot v4.4s, v17.16b, v18.4b[3]
+	WORD $0xad4752d1 // ldp q17, q20, [x22, #0xe0]
+	WORD $0x4fb2ea65 // sdot v5.4s, v19.16b, v18.4b[3]
+	WORD $0x4fb2ea26 // sdot v6.4s, v17.16b, v18.4b[3]
+	WORD $0x4fb2ea87 // sdot v7.4s, v20.16b, v18.4b[3]
+	WORD $0xad484ad1 // ldp q17, q18, [x22, #0x100]
+	WORD $0x4f90e224 // sdot v4.4s, v17.16b, v16.4b[0]
+	WORD $0xad494ed1 // ldp q17, q19, [x22, #0x120]
+	WORD $0x4f90e245 // sdot v5.4s, v18.16b, v16.4b[0]
+	WORD $0x4f90e226 // sdot v6.4s, v17.16b, v16.4b[0]
+	WORD $0xad4a4ad1 // ldp q17, q18, [x22, #0x140]
+	WORD $0x4f90e267 // sdot v7.4s, v19.16b, v16.4b[0]
+	WORD $0x4fb0e224 // sdot v4.4s, v17.16b, v16.4b[1]
+	WORD $0xad4b4ed1 // ldp q17, q19, [x22, #0x160]
+	WORD $0x4fb0e245 // sdot v5.4s, v18.16b, v16.4b[1]
+	WORD $0x4fb0e226 // sdot v6.4s, v17.16b, v16.4b[1]
+	WORD $0xad4c4ad1 // ldp q17, q18, [x22, #0x180]
+	WORD $0x4fb0e267 // sdot v7.4s, v19.16b, v16.4b[1]
+	WORD $0x4f90ea24 // sdot v4.4s, v17.16b, v16.4b[2]
+	WORD $0xad4d4ed1 // ldp q17, q19, [x22, #0x1a0]
+	WORD $0x4f90ea45 // sdot v5.4s, v18.16b, v16.4b[2]
+	WORD $0x4f90ea26 // sdot v6.4s, v17.16b, v16.4b[2]
+	WORD $0xad4e4ad1 // ldp q17, q18, [x22, #0x1c0]
+	WORD $0x4f90ea67 // sdot v7.4s, v19.16b, v16.4b[2]
+	WORD $0x4fb0ea24 // sdot v4.4s, v17.16b, v16.4b[3]
+	WORD $0xad4f4ed1 // ldp q17, q19, [x22, #0x1e0]
+	WORD $0x4fb0ea45 // sdot v5.4s, v18.16b, v16.4b[3]
+	WORD $0x2a1403f6 // mov w22, w20
 	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
-	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40cad1 // ld1r { v17.4s }, [x22]
-	WORD $0x3dc016b2 // ldr q18, [x21, #0x50]
-	WORD $0x6e24dca4 // fmul v4.4s, v5.4s, v4.4s
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40cb11 // ld1r { v17.4s }, [x24]
-	WORD $0x3dc026b2 // ldr q18, [x21, #0x90]
-	WORD $0x4e24ccc3 // fmla v3.4s, v6.4s, v4.4s
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40cb31 // ld1r { v17.4s }, [x25]
-	WORD $0x3dc036b2 // ldr q18, [x21, #0xd0]
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40cb51 // ld1r { v17.4s }, [x26]
-	WORD $0x3dc046b2 // ldr q18, [x21, #0x110]
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40cb71 // ld1r { v17.4s }, [x27]
-	WORD $0x3dc056b2 // ldr q18, [x21, #0x150]
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40cbd1 // ld1r { v17.4s }, [x30]
-	WORD $0x3dc066b2 // ldr q18, [x21, #0x190]
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x4d40c971 // ld1r { v17.4s }, [x11]
-	WORD $0x3dc076b2 // ldr q18, [x21, #0x1d0]
-	WORD $0xaa1003f5 // mov x21, x16
-	WORD $0x4e919647 // sdot v7.4s, v18.16b, v17.16b
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x4d40cbb1 // ld1r { v17.4s }, [x29]
-	WORD $0xfd400af3 // ldr d19, [x23, #0x10]
-	WORD $0x4d40c8d4 // ld1r { v20.4s }, [x6]
-	WORD $0x3dc00ab5 // ldr q21, [x21, #0x20]
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x4e9496b2 // sdot v18.4s, v21.16b, v20.16b
-	WORD $0x4d40cad4 // ld1r { v20.4s }, [x22]
-	WORD $0x3dc01ab5 // ldr q21, [x21, #0x60]
-	WORD $0x6e27de05 // fmul v5.4s, v16.4s, v7.4s
-	WORD $0x4e9496b2 // sdot v18.4s, v21.16b, v20.16b
-	WORD $0x4d40cb14 // ld1r { v20.4s }, [x24]
-	WORD $0x3dc02ab5 // ldr q21, [x21, #0xa0]
-	WORD $0x4e25ce22 // fmla v2.4s, v17.4s, v5.4s
-	WORD $0x4e9496b2 // sdot v18.4s, v21.16b, v20.16b
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x3dc03ab5 // ldr q21, [x21, #0xe0]
-	WORD $0x4e9496b2 // sdot v18.4s, v21.16b, v20.16b
-	WORD $0x4d40cb54 // ld1r { v20.4s }, [x26]
-	WORD $0x3dc04ab5 // ldr q21, [x21, #0x120]
-	WORD $0x4e9496b2 // sdot v18.4s, v21.16b, v20.16b
-	WORD $0x4d40cb74 // ld1r { v20.4s }, [x27]
-	WORD $0x3dc05ab5 // ldr q21, [x21, #0x160]
-	WORD $0x4e9496b2 // sdot v18.4s, v21.16b, v20.16b
-	WORD $0x4d40cbd4 // ld1r { v20.4s }, [x30]
-	WORD $0x3dc06ab5 // ldr q21, [x21, #0x1a0]
-	WORD $0x4e9496b2 // sdot v18.4s, v21.16b, v20.16b
-	WORD $0x4d40c974 // ld1r { v20.4s }, [x11]
-	WORD $0x3dc07ab5 // ldr q21, [x21, #0x1e0]
-	WORD $0x4e9496b2 // sdot v18.4s, v21.16b, v20.16b
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x4d40cbb4 // ld1r { v20.4s }, [x29]
-	WORD $0xfd400ef6 // ldr d22, [x23, #0x18]
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x3dc00e18 // ldr q24, [x16, #0x30]
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
-	WORD $0x9100c0c6 // add x6, x6, #0x30
-	WORD $0x4e979715 // sdot v21.4s, v24.16b, v23.16b
-	WORD $0x4d40cad7 // ld1r { v23.4s }, [x22]
-	WORD $0x3dc01e18 // ldr q24, [x16, #0x70]
-	WORD $0x6e32de67 // fmul v7.4s, v19.4s, v18.4s
-	WORD $0x4e979715 // sdot v21.4s, v24.16b, v23.16b
-	WORD $0x4d40cb17 // ld1r { v23.4s }, [x24]
-	WORD $0x3dc02e18 // ldr q24, [x16, #0xb0]
-	WORD $0x4e27ce81 // fmla v1.4s, v20.4s, v7.4s
-	WORD $0x4e979715 // sdot v21.4s, v24.16b, v23.16b
-	WORD $0x4d40cb37 // ld1r { v23.4s }, [x25]
-	WORD $0x3dc03e18 // ldr q24, [x16, #0xf0]
-	WORD $0x4e979715 // sdot v21.4s, v24.16b, v23.16b
-	WORD $0x4d40cb57 // ld1r { v23.4s }, [x26]
-	WORD $0x3dc04e18 // ldr q24, [x16, #0x130]
-	WORD $0x4e979715 // sdot v21.4s, v24.16b, v23.16b
-	WORD $0x4d40cb77 // ld1r { v23.4s }, [x27]
-	WORD $0x3dc05e18 // ldr q24, [x16, #0x170]
-	WORD $0x4e979715 // sdot v21.4s, v24.16b, v23.16b
-	WORD $0x4d40cbd7 // ld1r { v23.4s }, [x30]
-	WORD $0x3dc06e18 // ldr q24, [x16, #0x1b0]
-	WORD $0x4e979715 // sdot v21.4s, v24.16b, v23.16b
-	WORD $0x4d40c977 // ld1r { v23.4s }, [x11]
-	WORD $0x3dc07e18 // ldr q24, [x16, #0x1f0]
-	WORD $0x2a1403f0 // mov w16, w20
-	WORD $0x5280002b // mov w11, #0x1 // =1
 	WORD $0x2a1f03f4 // mov w20, wzr
-	WORD $0x4e979715 // sdot v21.4s, v24.16b, v23.16b
-	WORD $0x4d40cbb2 // ld1r { v18.4s }, [x29]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e35ded0 // fmul v16.4s, v22.4s, v21.4s
-	WORD $0x4e30ce40 // fmla v0.4s, v18.4s, v16.4s
-	WORD $0x3707ee70 // tbnz w16, #0x0, 0x100b0 <pq_q8_0+0xb0>
+	WORD $0x4fb0ea26 // sdot v6.4s, v17.16b, v16.4b[3]
+	WORD $0x6d404ab1 // ldp d17, d18, [x21]
+	WORD $0x4fb0ea67 // sdot v7.4s, v19.16b, v16.4b[3]
+	WORD $0x6d414eb0 // ldp d16, d19, [x21, #0x10]
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x910080d5 // add x21, x6, #0x20
+	WORD $0x9100c0c6 // add x6, x6, #0x30
+	WORD $0x6e24de24 // fmul v4.4s, v17.4s, v4.4s
+	WORD $0x6e25de45 // fmul v5.4s, v18.4s, v5.4s
+	WORD $0x6e26de06 // fmul v6.4s, v16.4s, v6.4s
+	WORD $0x6e27de67 // fmul v7.4s, v19.4s, v7.4s
+	WORD $0x4d40cab0 // ld1r { v16.4s }, [x21]
+	WORD $0x52800035 // mov w21, #0x1 // =1
+	WORD $0x4e24ce03 // fmla v3.4s, v16.4s, v4.4s
+	WORD $0x4e25ce02 // fmla v2.4s, v16.4s, v5.4s
+	WORD $0x4e26ce01 // fmla v1.4s, v16.4s, v6.4s
+	WORD $0x4e27ce00 // fmla v0.4s, v16.4s, v7.4s
+	WORD $0x3707f636 // tbnz w22, #0x0, 0x100a0 <pq_q8_0+0xa0>
 	WORD $0xf10008e7 // subs x7, x7, #0x2
 	WORD $0x91110231 // add x17, x17, #0x440
-	WORD $0x54ffedac // b.gt 0x100a4 <pq_q8_0+0xa4>
-	WORD $0xaa0e03fa // mov x26, x14
-	WORD $0xf9400fee // ldr x14, [sp, #0x18]
-	WORD $0xf94007fb // ldr x27, [sp, #0x8]
-	WORD $0xb4ffeb4f // cbz x15, 0x10068 <pq_q8_0+0x68>
+	WORD $0x54fff56c // b.gt 0x10094 <pq_q8_0+0x94>
+	WORD $0xb4fff38f // cbz x15, 0x1005c <pq_q8_0+0x5c>
 	WORD $0xad000843 // stp q3, q2, [x2]
 	WORD $0xad010041 // stp q1, q0, [x2, #0x20]
-	WORD $0x17ffff57 // b 0x10068 <pq_q8_0+0x68>
+	WORD $0x17ffff99 // b 0x1005c <pq_q8_0+0x5c>
 	WORD $0xaa1f03f1 // mov x17, xzr
-	WORD $0x14000004 // b 0x10324 <pq_q8_0+0x324>
+	WORD $0x14000004 // b 0x10210 <pq_q8_0+0x210>
 	WORD $0x91000631 // add x17, x17, #0x1
 	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54ffea40 // b.eq 0x10068 <pq_q8_0+0x68>
+	WORD $0x54fff280 // b.eq 0x1005c <pq_q8_0+0x5c>
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x540011e3 // b.lo 0x10564 <pq_q8_0+0x564>
+	WORD $0x54001083 // b.lo 0x10424 <pq_q8_0+0x424>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
@@ -220,546 +151,446 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x54001e6d // b.le 0x1071c <pq_q8_0+0x71c>
+	WORD $0x54001c2d // b.le 0x105c0 <pq_q8_0+0x5c0>
 	WORD $0xd37df227 // lsl x7, x17, #3
 	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0xaa0003f3 // mov x19, x0
 	WORD $0xaa0103f4 // mov x20, x1
 	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0xaa1f03eb // mov x11, xzr
+	WORD $0x8b060277 // add x23, x19, x6
+	WORD $0xaa1f03f9 // mov x25, xzr
 	WORD $0x8b070276 // add x22, x19, x7
-	WORD $0x91010277 // add x23, x19, #0x40
+	WORD $0x910102f7 // add x23, x23, #0x40
 	WORD $0x52800038 // mov w24, #0x1 // =1
-	WORD $0xd37be970 // lsl x16, x11, #5
-	WORD $0x8b0b26eb // add x11, x23, x11, lsl #9
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x8b1926fa // add x26, x23, x25, lsl #9
 	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
-	WORD $0xfc706ad3 // ldr d19, [x22, x16]
-	WORD $0x8b060170 // add x16, x11, x6
-	WORD $0x3dc00212 // ldr q18, [x16]
-	WORD $0x3dc01214 // ldr q20, [x16, #0x40]
-	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x4e943a59 // zip1 v25.4s, v18.4s, v20.4s
-	WORD $0x4e947a5a // zip2 v26.4s, v18.4s, v20.4s
-	WORD $0x3dc00292 // ldr q18, [x20]
-	WORD $0x4e92a730 // smmla v16.4s, v25.16b, v18.16b
-	WORD $0x4e92a751 // smmla v17.4s, v26.16b, v18.16b
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x3dc01294 // ldr q20, [x20, #0x40]
-	WORD $0x4e94a736 // smmla v22.4s, v25.16b, v20.16b
-	WORD $0x4e94a752 // smmla v18.4s, v26.16b, v20.16b
-	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0x3dc02295 // ldr q21, [x20, #0x80]
-	WORD $0x4e95a737 // smmla v23.4s, v25.16b, v21.16b
-	WORD $0x4e95a754 // smmla v20.4s, v26.16b, v21.16b
 	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x3dc0329b // ldr q27, [x20, #0xc0]
-	WORD $0x4e9ba738 // smmla v24.4s, v25.16b, v27.16b
-	WORD $0x4e9ba755 // smmla v21.4s, v26.16b, v27.16b
-	WORD $0x8b060170 // add x16, x11, x6
-	WORD $0x3dc02219 // ldr q25, [x16, #0x80]
-	WORD $0x3dc0321a // ldr q26, [x16, #0xc0]
-	WORD $0x4e9a3b3b // zip1 v27.4s, v25.4s, v26.4s
-	WORD $0x4e9a7b39 // zip2 v25.4s, v25.4s, v26.4s
-	WORD $0x3dc0069a // ldr q26, [x20, #0x10]
-	WORD $0x4e9aa770 // smmla v16.4s, v27.16b, v26.16b
-	WORD $0x4e9aa731 // smmla v17.4s, v25.16b, v26.16b
-	WORD $0x3dc0169a // ldr q26, [x20, #0x50]
-	WORD $0x4e9aa776 // smmla v22.4s, v27.16b, v26.16b
-	WORD $0x4e9aa732 // smmla v18.4s, v25.16b, v26.16b
-	WORD $0x3dc0269a // ldr q26, [x20, #0x90]
-	WORD $0x4e9aa777 // smmla v23.4s, v27.16b, v26.16b
-	WORD $0x4e9aa734 // smmla v20.4s, v25.16b, v26.16b
-	WORD $0x3dc0369a // ldr q26, [x20, #0xd0]
-	WORD $0x4e9aa778 // smmla v24.4s, v27.16b, v26.16b
-	WORD $0x4e9aa735 // smmla v21.4s, v25.16b, v26.16b
-	WORD $0x8b060170 // add x16, x11, x6
-	WORD $0x3dc04219 // ldr q25, [x16, #0x100]
-	WORD $0x3dc0521a // ldr q26, [x16, #0x140]
-	WORD $0x91042290 // add x16, x20, #0x108
-	WORD $0x4e9a3b3b // zip1 v27.4s, v25.4s, v26.4s
-	WORD $0x4e9a7b39 // zip2 v25.4s, v25.4s, v26.4s
-	WORD $0x3dc00a9a // ldr q26, [x20, #0x20]
-	WORD $0x4e9aa770 // smmla v16.4s, v27.16b, v26.16b
-	WORD $0x4e9aa731 // smmla v17.4s, v25.16b, v26.16b
-	WORD $0x3dc01a9a // ldr q26, [x20, #0x60]
-	WORD $0x4e9aa776 // smmla v22.4s, v27.16b, v26.16b
-	WORD $0x4e9aa732 // smmla v18.4s, v25.16b, v26.16b
-	WORD $0x3dc02a9a // ldr q26, [x20, #0xa0]
-	WORD $0x4e9aa777 // smmla v23.4s, v27.16b, v26.16b
-	WORD $0x4e9aa734 // smmla v20.4s, v25.16b, v26.16b
-	WORD $0x3dc03a9a // ldr q26, [x20, #0xe0]
-	WORD $0x4e9aa778 // smmla v24.4s, v27.16b, v26.16b
-	WORD $0x4e9aa735 // smmla v21.4s, v25.16b, v26.16b
-	WORD $0x8b06016b // add x11, x11, x6
-	WORD $0x3dc06179 // ldr q25, [x11, #0x180]
-	WORD $0x3dc0717a // ldr q26, [x11, #0x1c0]
-	WORD $0x9104028b // add x11, x20, #0x100
-	WORD $0x4e9a3b3b // zip1 v27.4s, v25.4s, v26.4s
-	WORD $0x4e9a7b39 // zip2 v25.4s, v25.4s, v26.4s
-	WORD $0x3dc00e9a // ldr q26, [x20, #0x30]
-	WORD $0x4e9aa770 // smmla v16.4s, v27.16b, v26.16b
-	WORD $0x4e9aa731 // smmla v17.4s, v25.16b, v26.16b
-	WORD $0x3dc01e9a // ldr q26, [x20, #0x70]
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e9aa776 // smmla v22.4s, v27.16b, v26.16b
-	WORD $0x4e9aa732 // smmla v18.4s, v25.16b, v26.16b
-	WORD $0x3dc02e9a // ldr q26, [x20, #0xb0]
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0xd37beb39 // lsl x25, x25, #5
+	WORD $0x3dc00350 // ldr q16, [x26]
+	WORD $0x3dc01351 // ldr q17, [x26, #0x40]
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0xad407298 // ldp q24, q28, [x20]
+	WORD $0x3dc02348 // ldr q8, [x26, #0x80]
+	WORD $0x4e913a1b // zip1 v27.4s, v16.4s, v17.4s
+	WORD $0x4e917a1a // zip2 v26.4s, v16.4s, v17.4s
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0xad427699 // ldp q25, q29, [x20, #0x40]
+	WORD $0x3dc03349 // ldr q9, [x26, #0xc0]
+	WORD $0xad447e9e // ldp q30, q31, [x20, #0x80]
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x4e98a777 // smmla v23.4s, v27.16b, v24.16b
+	WORD $0x4e98a755 // smmla v21.4s, v26.16b, v24.16b
+	WORD $0x4e99a776 // smmla v22.4s, v27.16b, v25.16b
+	WORD $0x4e99a752 // smmla v18.4s, v26.16b, v25.16b
+	WORD $0x4e9ea774 // smmla v20.4s, v27.16b, v30.16b
+	WORD $0x4e9ea751 // smmla v17.4s, v26.16b, v30.16b
+	WORD $0x4e893918 // zip1 v24.4s, v8.4s, v9.4s
+	WORD $0x4e897919 // zip2 v25.4s, v8.4s, v9.4s
+	WORD $0xad46229e // ldp q30, q8, [x20, #0xc0]
+	WORD $0x4e9ea773 // smmla v19.4s, v27.16b, v30.16b
+	WORD $0x3dc0435b // ldr q27, [x26, #0x100]
+	WORD $0x4e9ea750 // smmla v16.4s, v26.16b, v30.16b
+	WORD $0x3dc0535a // ldr q26, [x26, #0x140]
+	WORD $0x4e9da716 // smmla v22.4s, v24.16b, v29.16b
+	WORD $0x4e9da732 // smmla v18.4s, v25.16b, v29.16b
+	WORD $0x4e9ca717 // smmla v23.4s, v24.16b, v28.16b
+	WORD $0x4e9fa714 // smmla v20.4s, v24.16b, v31.16b
+	WORD $0x4e9a3b7d // zip1 v29.4s, v27.4s, v26.4s
+	WORD $0x4e9a7b7a // zip2 v26.4s, v27.4s, v26.4s
+	WORD $0x4e88a713 // smmla v19.4s, v24.16b, v8.16b
+	WORD $0xad416e98 // ldp q24, q27, [x20, #0x20]
+	WORD $0x4e9ca735 // smmla v21.4s, v25.16b, v28.16b
+	WORD $0x4e9fa731 // smmla v17.4s, v25.16b, v31.16b
+	WORD $0x3dc0635c // ldr q28, [x26, #0x180]
+	WORD $0x4e88a730 // smmla v16.4s, v25.16b, v8.16b
+	WORD $0x3dc07359 // ldr q25, [x26, #0x1c0]
+	WORD $0x4e98a7b7 // smmla v23.4s, v29.16b, v24.16b
+	WORD $0x4e98a755 // smmla v21.4s, v26.16b, v24.16b
+	WORD $0xad43629e // ldp q30, q24, [x20, #0x60]
+	WORD $0x4e993b9f // zip1 v31.4s, v28.4s, v25.4s
+	WORD $0x4e997b99 // zip2 v25.4s, v28.4s, v25.4s
+	WORD $0xad457288 // ldp q8, q28, [x20, #0xa0]
+	WORD $0x2a1803fa // mov w26, w24
+	WORD $0x4e9ea7b6 // smmla v22.4s, v29.16b, v30.16b
+	WORD $0x4e9ea752 // smmla v18.4s, v26.16b, v30.16b
+	WORD $0x2a1f03f8 // mov w24, wzr
+	WORD $0x4e88a7b4 // smmla v20.4s, v29.16b, v8.16b
+	WORD $0x4e88a751 // smmla v17.4s, v26.16b, v8.16b
+	WORD $0xad47229e // ldp q30, q8, [x20, #0xe0]
+	WORD $0x4e98a7f6 // smmla v22.4s, v31.16b, v24.16b
+	WORD $0x4e98a732 // smmla v18.4s, v25.16b, v24.16b
+	WORD $0x4e9ba7f7 // smmla v23.4s, v31.16b, v27.16b
+	WORD $0x4e9ba735 // smmla v21.4s, v25.16b, v27.16b
+	WORD $0x4e9ea750 // smmla v16.4s, v26.16b, v30.16b
+	WORD $0xfc796ada // ldr d26, [x22, x25]
+	WORD $0x4e9ea7b3 // smmla v19.4s, v29.16b, v30.16b
+	WORD $0x4e9ca731 // smmla v17.4s, v25.16b, v28.16b
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x0e217b58 // fcvtl v24.4s, v26.4h
+	WORD $0x4e88a730 // smmla v16.4s, v25.16b, v8.16b
+	WORD $0x4e9ca7f4 // smmla v20.4s, v31.16b, v28.16b
+	WORD $0x4e88a7f3 // smmla v19.4s, v31.16b, v8.16b
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
 	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
 	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e9aa777 // smmla v23.4s, v27.16b, v26.16b
-	WORD $0x4e9aa734 // smmla v20.4s, v25.16b, v26.16b
-	WORD $0x3dc03e9a // ldr q26, [x20, #0xf0]
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e9aa735 // smmla v21.4s, v25.16b, v26.16b
-	WORD $0x4e933a79 // zip1 v25.4s, v19.4s, v19.4s
-	WORD $0x4e9aa778 // smmla v24.4s, v27.16b, v26.16b
-	WORD $0x4e937a73 // zip2 v19.4s, v19.4s, v19.4s
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4d40cd7a // ld1r { v26.2d }, [x11]
-	WORD $0x9104428b // add x11, x20, #0x110
-	WORD $0x4d40ce1b // ld1r { v27.2d }, [x16]
-	WORD $0x2a1803f0 // mov w16, w24
-	WORD $0x6e30df30 // fmul v16.4s, v25.4s, v16.4s
-	WORD $0x6e36df36 // fmul v22.4s, v25.4s, v22.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x4e983b19 // zip1 v25.4s, v24.4s, v24.4s
+	WORD $0x4e987b18 // zip2 v24.4s, v24.4s, v24.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x91040299 // add x25, x20, #0x100
+	WORD $0x4d40cf3a // ld1r { v26.2d }, [x25]
+	WORD $0x91042299 // add x25, x20, #0x108
+	WORD $0x4d40cf3b // ld1r { v27.2d }, [x25]
+	WORD $0x91044299 // add x25, x20, #0x110
+	WORD $0x6e35df15 // fmul v21.4s, v24.4s, v21.4s
 	WORD $0x6e37df37 // fmul v23.4s, v25.4s, v23.4s
-	WORD $0x6e31de71 // fmul v17.4s, v19.4s, v17.4s
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
-	WORD $0x6e34de74 // fmul v20.4s, v19.4s, v20.4s
-	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
-	WORD $0x4d40cd79 // ld1r { v25.2d }, [x11]
-	WORD $0x9104628b // add x11, x20, #0x118
-	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
+	WORD $0x6e36df36 // fmul v22.4s, v25.4s, v22.4s
+	WORD $0x6e32df12 // fmul v18.4s, v24.4s, v18.4s
+	WORD $0x6e34df34 // fmul v20.4s, v25.4s, v20.4s
+	WORD $0x6e31df11 // fmul v17.4s, v24.4s, v17.4s
+	WORD $0x6e33df33 // fmul v19.4s, v25.4s, v19.4s
+	WORD $0x4d40cf39 // ld1r { v25.2d }, [x25]
+	WORD $0x91046299 // add x25, x20, #0x118
+	WORD $0x6e30df10 // fmul v16.4s, v24.4s, v16.4s
 	WORD $0x91060294 // add x20, x20, #0x180
-	WORD $0x2a1f03f8 // mov w24, wzr
-	WORD $0x4e30cf47 // fmla v7.4s, v26.4s, v16.4s
-	WORD $0x4d40cd70 // ld1r { v16.2d }, [x11]
+	WORD $0x4e35cf46 // fmla v6.4s, v26.4s, v21.4s
+	WORD $0x4d40cf35 // ld1r { v21.2d }, [x25]
+	WORD $0x4e37cf47 // fmla v7.4s, v26.4s, v23.4s
 	WORD $0x4e36cf65 // fmla v5.4s, v27.4s, v22.4s
-	WORD $0x4e31cf46 // fmla v6.4s, v26.4s, v17.4s
 	WORD $0x4e32cf64 // fmla v4.4s, v27.4s, v18.4s
-	WORD $0x5280002b // mov w11, #0x1 // =1
-	WORD $0x4e37cf23 // fmla v3.4s, v25.4s, v23.4s
-	WORD $0x4e34cf22 // fmla v2.4s, v25.4s, v20.4s
-	WORD $0x4e38ce01 // fmla v1.4s, v16.4s, v24.4s
-	WORD $0x4e33ce00 // fmla v0.4s, v16.4s, v19.4s
-	WORD $0x3707f150 // tbnz w16, #0x0, 0x10378 <pq_q8_0+0x378>
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x4e34cf23 // fmla v3.4s, v25.4s, v20.4s
+	WORD $0x4e31cf22 // fmla v2.4s, v25.4s, v17.4s
+	WORD $0x4e33cea1 // fmla v1.4s, v21.4s, v19.4s
+	WORD $0x4e30cea0 // fmla v0.4s, v21.4s, v16.4s
+	WORD $0x3707f2da // tbnz w26, #0x0, 0x10268 <pq_q8_0+0x268>
 	WORD $0xf1000ab5 // subs x21, x21, #0x2
 	WORD $0x91110273 // add x19, x19, #0x440
-	WORD $0x54fff06c // b.gt 0x10368 <pq_q8_0+0x368>
-	WORD $0x14000070 // b 0x10720 <pq_q8_0+0x720>
+	WORD $0x54fff1cc // b.gt 0x10254 <pq_q8_0+0x254>
+	WORD $0x14000069 // b 0x105c4 <pq_q8_0+0x5c4>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0xd37cee2b // lsl x11, x17, #4
+	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x54000aed // b.le 0x106d8 <pq_q8_0+0x6d8>
-	WORD $0xd37df226 // lsl x6, x17, #3
-	WORD $0xaa0003e7 // mov x7, x0
-	WORD $0xaa0103f3 // mov x19, x1
-	WORD $0xaa0403f4 // mov x20, x4
-	WORD $0xaa1f03f0 // mov x16, xzr
-	WORD $0x8b0600f5 // add x21, x7, x6
-	WORD $0x910100f6 // add x22, x7, #0x40
-	WORD $0x52800037 // mov w23, #0x1 // =1
-	WORD $0xd37bea19 // lsl x25, x16, #5
-	WORD $0x8b1026d8 // add x24, x22, x16, lsl #9
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x54000a0d // b.le 0x1057c <pq_q8_0+0x57c>
+	WORD $0xd37df227 // lsl x7, x17, #3
+	WORD $0xaa0003f3 // mov x19, x0
+	WORD $0xaa0103f4 // mov x20, x1
+	WORD $0xaa0403f5 // mov x21, x4
+	WORD $0x8b060277 // add x23, x19, x6
+	WORD $0xaa1f03f9 // mov x25, xzr
+	WORD $0x8b070276 // add x22, x19, x7
+	WORD $0x910102f7 // add x23, x23, #0x40
+	WORD $0x52800038 // mov w24, #0x1 // =1
+	WORD $0x8b1926fa // add x26, x23, x25, lsl #9
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0xfc796aa4 // ldr d4, [x21, x25]
-	WORD $0x8b0b0310 // add x16, x24, x11
-	WORD $0x3dc00206 // ldr q6, [x16]
-	WORD $0x3dc01210 // ldr q16, [x16, #0x40]
-	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0xd37beb39 // lsl x25, x25, #5
+	WORD $0x3dc00346 // ldr q6, [x26]
+	WORD $0x3dc01350 // ldr q16, [x26, #0x40]
+	WORD $0x3dc02352 // ldr q18, [x26, #0x80]
+	WORD $0x3dc03353 // ldr q19, [x26, #0xc0]
 	WORD $0x4e9038d1 // zip1 v17.4s, v6.4s, v16.4s
-	WORD $0x4e9078d2 // zip2 v18.4s, v6.4s, v16.4s
-	WORD $0x3dc00266 // ldr q6, [x19]
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x4e86a627 // smmla v7.4s, v17.16b, v6.16b
-	WORD $0x4e86a645 // smmla v5.4s, v18.16b, v6.16b
+	WORD $0x4e9078d0 // zip2 v16.4s, v6.4s, v16.4s
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x3dc01273 // ldr q19, [x19, #0x40]
-	WORD $0x4e93a630 // smmla v16.4s, v17.16b, v19.16b
-	WORD $0x4e93a646 // smmla v6.4s, v18.16b, v19.16b
-	WORD $0x8b0b0310 // add x16, x24, x11
-	WORD $0x3dc02211 // ldr q17, [x16, #0x80]
-	WORD $0x3dc03212 // ldr q18, [x16, #0xc0]
-	WORD $0x4e923a33 // zip1 v19.4s, v17.4s, v18.4s
-	WORD $0x4e927a31 // zip2 v17.4s, v17.4s, v18.4s
-	WORD $0x3dc00672 // ldr q18, [x19, #0x10]
-	WORD $0x4e92a667 // smmla v7.4s, v19.16b, v18.16b
-	WORD $0x4e92a625 // smmla v5.4s, v17.16b, v18.16b
-	WORD $0x3dc01672 // ldr q18, [x19, #0x50]
-	WORD $0x4e92a670 // smmla v16.4s, v19.16b, v18.16b
-	WORD $0x4e92a626 // smmla v6.4s, v17.16b, v18.16b
-	WORD $0x8b0b0310 // add x16, x24, x11
-	WORD $0x3dc04211 // ldr q17, [x16, #0x100]
-	WORD $0x3dc05212 // ldr q18, [x16, #0x140]
-	WORD $0x4e923a33 // zip1 v19.4s, v17.4s, v18.4s
-	WORD $0x4e927a31 // zip2 v17.4s, v17.4s, v18.4s
-	WORD $0x3dc00a72 // ldr q18, [x19, #0x20]
-	WORD $0x4e92a667 // smmla v7.4s, v19.16b, v18.16b
-	WORD $0x4e92a625 // smmla v5.4s, v17.16b, v18.16b
-	WORD $0x3dc01a72 // ldr q18, [x19, #0x60]
-	WORD $0x4e92a670 // smmla v16.4s, v19.16b, v18.16b
-	WORD $0x4e92a626 // smmla v6.4s, v17.16b, v18.16b
-	WORD $0x8b0b0310 // add x16, x24, x11
-	WORD $0x2a1703f8 // mov w24, w23
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x3dc06211 // ldr q17, [x16, #0x180]
-	WORD $0x3dc07212 // ldr q18, [x16, #0x1c0]
-	WORD $0x91040270 // add x16, x19, #0x100
-	WORD $0x4e923a33 // zip1 v19.4s, v17.4s, v18.4s
-	WORD $0x4e927a31 // zip2 v17.4s, v17.4s, v18.4s
-	WORD $0x3dc00e72 // ldr q18, [x19, #0x30]
-	WORD $0x4e92a667 // smmla v7.4s, v19.16b, v18.16b
-	WORD $0x4e92a625 // smmla v5.4s, v17.16b, v18.16b
-	WORD $0x3dc01e72 // ldr q18, [x19, #0x70]
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e933a56 // zip1 v22.4s, v18.4s, v19.4s
+	WORD $0x4e937a52 // zip2 v18.4s, v18.4s, v19.4s
+	WORD $0xad404e94 // ldp q20, q19, [x20]
+	WORD $0x4e94a624 // smmla v4.4s, v17.16b, v20.16b
+	WORD $0x4e94a605 // smmla v5.4s, v16.16b, v20.16b
+	WORD $0xad425295 // ldp q21, q20, [x20, #0x40]
+	WORD $0x4e93a645 // smmla v5.4s, v18.16b, v19.16b
+	WORD $0x4e93a6c4 // smmla v4.4s, v22.16b, v19.16b
+	WORD $0x3dc06353 // ldr q19, [x26, #0x180]
+	WORD $0x4e95a627 // smmla v7.4s, v17.16b, v21.16b
+	WORD $0x4e95a606 // smmla v6.4s, v16.16b, v21.16b
+	WORD $0x3dc04350 // ldr q16, [x26, #0x100]
+	WORD $0x3dc05351 // ldr q17, [x26, #0x140]
+	WORD $0x4e94a646 // smmla v6.4s, v18.16b, v20.16b
+	WORD $0x4e94a6c7 // smmla v7.4s, v22.16b, v20.16b
+	WORD $0x3dc07354 // ldr q20, [x26, #0x1c0]
+	WORD $0x4e913a15 // zip1 v21.4s, v16.4s, v17.4s
+	WORD $0x4e917a10 // zip2 v16.4s, v16.4s, v17.4s
+	WORD $0xad414a91 // ldp q17, q18, [x20, #0x20]
+	WORD $0x9104229a // add x26, x20, #0x108
+	WORD $0x4e91a6a4 // smmla v4.4s, v21.16b, v17.16b
+	WORD $0x4e91a605 // smmla v5.4s, v16.16b, v17.16b
+	WORD $0xad434696 // ldp q22, q17, [x20, #0x60]
+	WORD $0x4e96a6a7 // smmla v7.4s, v21.16b, v22.16b
+	WORD $0x4e943a75 // zip1 v21.4s, v19.4s, v20.4s
+	WORD $0x4e96a606 // smmla v6.4s, v16.16b, v22.16b
+	WORD $0x4e947a70 // zip2 v16.4s, v19.4s, v20.4s
+	WORD $0xfc796ad3 // ldr d19, [x22, x25]
+	WORD $0x91040299 // add x25, x20, #0x100
+	WORD $0x91060294 // add x20, x20, #0x180
+	WORD $0x4e92a6a4 // smmla v4.4s, v21.16b, v18.16b
+	WORD $0x4e91a6a7 // smmla v7.4s, v21.16b, v17.16b
+	WORD $0x4e92a605 // smmla v5.4s, v16.16b, v18.16b
+	WORD $0x0e217a72 // fcvtl v18.4s, v19.4h
+	WORD $0x4e91a606 // smmla v6.4s, v16.16b, v17.16b
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
 	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
-	WORD $0x4e92a670 // smmla v16.4s, v19.16b, v18.16b
-	WORD $0x4e92a626 // smmla v6.4s, v17.16b, v18.16b
-	WORD $0x4e843891 // zip1 v17.4s, v4.4s, v4.4s
-	WORD $0x4e847884 // zip2 v4.4s, v4.4s, v4.4s
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
 	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
-	WORD $0x4d40ce12 // ld1r { v18.2d }, [x16]
-	WORD $0x91042270 // add x16, x19, #0x108
-	WORD $0x91060273 // add x19, x19, #0x180
-	WORD $0x6e27de27 // fmul v7.4s, v17.4s, v7.4s
-	WORD $0x6e25dc85 // fmul v5.4s, v4.4s, v5.4s
-	WORD $0x6e30de30 // fmul v16.4s, v17.4s, v16.4s
-	WORD $0x6e26dc84 // fmul v4.4s, v4.4s, v6.4s
-	WORD $0x4d40ce06 // ld1r { v6.2d }, [x16]
-	WORD $0x52800030 // mov w16, #0x1 // =1
-	WORD $0x4e27ce43 // fmla v3.4s, v18.4s, v7.4s
+	WORD $0x4e923a50 // zip1 v16.4s, v18.4s, v18.4s
+	WORD $0x4e927a51 // zip2 v17.4s, v18.4s, v18.4s
+	WORD $0x4d40cf32 // ld1r { v18.2d }, [x25]
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x6e24de04 // fmul v4.4s, v16.4s, v4.4s
+	WORD $0x6e25de25 // fmul v5.4s, v17.4s, v5.4s
+	WORD $0x6e27de07 // fmul v7.4s, v16.4s, v7.4s
+	WORD $0x6e26de26 // fmul v6.4s, v17.4s, v6.4s
+	WORD $0x4d40cf50 // ld1r { v16.2d }, [x26]
+	WORD $0x2a1803fa // mov w26, w24
+	WORD $0x2a1f03f8 // mov w24, wzr
+	WORD $0x4e24ce43 // fmla v3.4s, v18.4s, v4.4s
 	WORD $0x4e25ce42 // fmla v2.4s, v18.4s, v5.4s
-	WORD $0x4e30ccc1 // fmla v1.4s, v6.4s, v16.4s
-	WORD $0x4e24ccc0 // fmla v0.4s, v6.4s, v4.4s
-	WORD $0x3707f6d8 // tbnz w24, #0x0, 0x105a0 <pq_q8_0+0x5a0>
-	WORD $0xf1000a94 // subs x20, x20, #0x2
-	WORD $0x911100e7 // add x7, x7, #0x440
-	WORD $0x54fff5ec // b.gt 0x10590 <pq_q8_0+0x590>
-	WORD $0xb4ffe20f // cbz x15, 0x10318 <pq_q8_0+0x318>
+	WORD $0x4e27ce01 // fmla v1.4s, v16.4s, v7.4s
+	WORD $0x4e26ce00 // fmla v0.4s, v16.4s, v6.4s
+	WORD $0x3707f7da // tbnz w26, #0x0, 0x10464 <pq_q8_0+0x464>
+	WORD $0xf1000ab5 // subs x21, x21, #0x2
+	WORD $0x91110273 // add x19, x19, #0x440
+	WORD $0x54fff6cc // b.gt 0x10450 <pq_q8_0+0x450>
+	WORD $0xb4ffe44f // cbz x15, 0x10204 <pq_q8_0+0x204>
 	WORD $0x4e821864 // uzp1 v4.4s, v3.4s, v2.4s
-	WORD $0x8b0b004b // add x11, x2, x11
+	WORD $0x8b060046 // add x6, x2, x6
 	WORD $0xf10009ff // cmp x15, #0x2
-	WORD $0x3d800164 // str q4, [x11]
-	WORD $0x54ffe163 // b.lo 0x10318 <pq_q8_0+0x318>
+	WORD $0x3d8000c4 // str q4, [x6]
+	WORD $0x54ffe3a3 // b.lo 0x10204 <pq_q8_0+0x204>
 	WORD $0x4e825862 // uzp2 v2.4s, v3.4s, v2.4s
 	WORD $0xf1000dff // cmp x15, #0x3
-	WORD $0x3ca96962 // str q2, [x11, x9]
-	WORD $0x54ffe0e3 // b.lo 0x10318 <pq_q8_0+0x318>
+	WORD $0x3ca968c2 // str q2, [x6, x9]
+	WORD $0x54ffe323 // b.lo 0x10204 <pq_q8_0+0x204>
 	WORD $0x4e801822 // uzp1 v2.4s, v1.4s, v0.4s
 	WORD $0xf10011ff // cmp x15, #0x4
-	WORD $0x3caa6962 // str q2, [x11, x10]
-	WORD $0x54ffe061 // b.ne 0x10318 <pq_q8_0+0x318>
+	WORD $0x3caa68c2 // str q2, [x6, x10]
+	WORD $0x54ffe2a1 // b.ne 0x10204 <pq_q8_0+0x204>
 	WORD $0x4e805820 // uzp2 v0.4s, v1.4s, v0.4s
-	WORD $0x3cac6960 // str q0, [x11, x12]
-	WORD $0x17ffff00 // b 0x10318 <pq_q8_0+0x318>
+	WORD $0x3cac68c0 // str q0, [x6, x12]
+	WORD $0x17ffff12 // b 0x10204 <pq_q8_0+0x204>
 	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0x4e8618f0 // uzp1 v16.4s, v7.4s, v6.4s
 	WORD $0x4e8658e6 // uzp2 v6.4s, v7.4s, v6.4s
-	WORD $0x8b06004b // add x11, x2, x6
+	WORD $0x8b060046 // add x6, x2, x6
 	WORD $0x4e8418a7 // uzp1 v7.4s, v5.4s, v4.4s
 	WORD $0x4e8458a4 // uzp2 v4.4s, v5.4s, v4.4s
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x4e821865 // uzp1 v5.4s, v3.4s, v2.4s
-	WORD $0x3d800170 // str q16, [x11]
-	WORD $0x3ca96966 // str q6, [x11, x9]
-	WORD $0x3caa6967 // str q7, [x11, x10]
-	WORD $0x3cac6964 // str q4, [x11, x12]
-	WORD $0x3ca37965 // str q5, [x11, x3, lsl #4]
-	WORD $0x54ffde40 // b.eq 0x10318 <pq_q8_0+0x318>
+	WORD $0x3d8000d0 // str q16, [x6]
+	WORD $0x3ca968c6 // str q6, [x6, x9]
+	WORD $0x3caa68c7 // str q7, [x6, x10]
+	WORD $0x3cac68c4 // str q4, [x6, x12]
+	WORD $0x3ca378c5 // str q5, [x6, x3, lsl #4]
+	WORD $0x54ffe080 // b.eq 0x10204 <pq_q8_0+0x204>
 	WORD $0x4e825862 // uzp2 v2.4s, v3.4s, v2.4s
 	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3cad6962 // str q2, [x11, x13]
-	WORD $0x54ffddc3 // b.lo 0x10318 <pq_q8_0+0x318>
+	WORD $0x3cad68c2 // str q2, [x6, x13]
+	WORD $0x54ffe003 // b.lo 0x10204 <pq_q8_0+0x204>
 	WORD $0x4e801822 // uzp1 v2.4s, v1.4s, v0.4s
 	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3cae6962 // str q2, [x11, x14]
-	WORD $0x54ffdd43 // b.lo 0x10318 <pq_q8_0+0x318>
+	WORD $0x3cae68c2 // str q2, [x6, x14]
+	WORD $0x54ffdf83 // b.lo 0x10204 <pq_q8_0+0x204>
 	WORD $0x4e805820 // uzp2 v0.4s, v1.4s, v0.4s
-	WORD $0x3cbb6960 // str q0, [x11, x27]
-	WORD $0x17fffee7 // b 0x10318 <pq_q8_0+0x318>
-	WORD $0xa9464ff4 // ldp x20, x19, [sp, #0x60]
-	WORD $0xf9400bfd // ldr x29, [sp, #0x10]
-	WORD $0xa94557f6 // ldp x22, x21, [sp, #0x50]
-	WORD $0xa9445ff8 // ldp x24, x23, [sp, #0x40]
-	WORD $0xa94367fa // ldp x26, x25, [sp, #0x30]
-	WORD $0xa9426ffe // ldp x30, x27, [sp, #0x20]
-	WORD $0x9101c3ff // add sp, sp, #0x70
+	WORD $0x3cb068c0 // str q0, [x6, x16]
+	WORD $0x17fffef9 // b 0x10204 <pq_q8_0+0x204>
+	WORD $0xa9444ff4 // ldp x20, x19, [sp, #0x40]
+	WORD $0xa94357f6 // ldp x22, x21, [sp, #0x30]
+	WORD $0xa9425ff8 // ldp x24, x23, [sp, #0x20]
+	WORD $0xa94167fa // ldp x26, x25, [sp, #0x10]
+	WORD $0x6cc523e9 // ldp d9, d8, [sp], #0x50
 	WORD $0xd65f03c0 // ret
 
-	// pq_q4_0: +1952
+	// pq_q4_0: +1596
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400486b // b.lt 0x110b4 <pq_q4_0+0x914>
-	WORD $0xd101c3ff // sub sp, sp, #0x70
+	WORD $0x54003a6b // b.lt 0x10d90 <pq_q4_0+0x754>
+	WORD $0x6db83bef // stp d15, d14, [sp, #-0x80]!
 	WORD $0x8b44fc89 // add x9, x4, x4, lsr #63
 	WORD $0xd37ef46a // lsl x10, x3, #2
-	WORD $0x8b03046c // add x12, x3, x3, lsl #1
-	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0xd37be86e // lsl x14, x3, #5
-	WORD $0x1004136f // adr x15, 0x18a30 <peak_i8+0x2a8>
+	WORD $0x8b03046e // add x14, x3, x3, lsl #1
+	WORD $0x4f00e5fe // movi v30.16b, #0xf
+	WORD $0xd37be870 // lsl x16, x3, #5
+	WORD $0x10036f0f // adr x15, 0x17440 <peak_i8+0x27c>
 	WORD $0xd341fd2b // lsr x11, x9, #1
-	WORD $0x8b030150 // add x16, x10, x3
-	WORD $0xa9026ffe // stp x30, x27, [sp, #0x20]
-	WORD $0xa90367fa // stp x26, x25, [sp, #0x30]
+	WORD $0x8b03014d // add x13, x10, x3
 	WORD $0xd37df069 // lsl x9, x3, #3
-	WORD $0xd37df19b // lsl x27, x12, #3
-	WORD $0x8b0b0d6d // add x13, x11, x11, lsl #3
-	WORD $0xd37ef58b // lsl x11, x12, #2
-	WORD $0x3dc001e1 // ldr q1, [x15]
-	WORD $0xf9000bfd // str x29, [sp, #0x10]
+	WORD $0xd37ef5ad // lsl x13, x13, #2
+	WORD $0x3dc001e0 // ldr q0, [x15]
 	WORD $0x92401caf // and x15, x5, #0xff
-	WORD $0xcb0a01dd // sub x29, x14, x10
-	WORD $0xd37ae5ba // lsl x26, x13, #6
-	WORD $0xd37ef60d // lsl x13, x16, #2
-	WORD $0x10041011 // adr x17, 0x18a00 <peak_i8+0x278>
-	WORD $0xa9045ff8 // stp x24, x23, [sp, #0x40]
-	WORD $0xa90557f6 // stp x22, x21, [sp, #0x50]
-	WORD $0xa9064ff4 // stp x20, x19, [sp, #0x60]
-	WORD $0xf9000ffa // str x26, [sp, #0x18]
-	WORD $0xa9006ffd // stp x29, x27, [sp]
-	WORD $0x14000005 // b 0x1082c <pq_q4_0+0x8c>
+	WORD $0x8b0b0d6c // add x12, x11, x11, lsl #3
+	WORD $0xd37ef5cb // lsl x11, x14, #2
+	WORD $0xd37df1ce // lsl x14, x14, #3
+	WORD $0xcb0a0210 // sub x16, x16, x10
+	WORD $0x6d0133ed // stp d13, d12, [sp, #0x10]
+	WORD $0xd37ae58c // lsl x12, x12, #6
+	WORD $0x6d022beb // stp d11, d10, [sp, #0x20]
+	WORD $0x6d0323e9 // stp d9, d8, [sp, #0x30]
+	WORD $0xa90467fa // stp x26, x25, [sp, #0x40]
+	WORD $0xa9055ff8 // stp x24, x23, [sp, #0x50]
+	WORD $0xa90657f6 // stp x22, x21, [sp, #0x60]
+	WORD $0xa9074ff4 // stp x20, x19, [sp, #0x70]
+	WORD $0x14000005 // b 0x106c0 <pq_q4_0+0x84>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b1a0000 // add x0, x0, x26
+	WORD $0x8b0c0000 // add x0, x0, x12
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x5400438d // b.le 0x11098 <pq_q4_0+0x8f8>
-	WORD $0x37401b85 // tbnz w5, #0x8, 0x10b9c <pq_q4_0+0x3fc>
+	WORD $0x540035ad // b.le 0x10d70 <pq_q4_0+0x734>
+	WORD $0x374011c5 // tbnz w5, #0x8, 0x108f8 <pq_q4_0+0x2bc>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x54001a0b // b.lt 0x10b84 <pq_q4_0+0x3e4>
-	WORD $0xaa0003e6 // mov x6, x0
-	WORD $0xaa0103e7 // mov x7, x1
-	WORD $0xaa0403f3 // mov x19, x4
-	WORD $0xaa1f03ec // mov x12, xzr
-	WORD $0x910100d4 // add x20, x6, #0x40
-	WORD $0x52800035 // mov w21, #0x1 // =1
-	WORD $0x8b0c228e // add x14, x20, x12, lsl #8
-	WORD $0xbd4024e6 // ldr s6, [x7, #0x24]
-	WORD $0x8b0c14d9 // add x25, x6, x12, lsl #5
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x910040fa // add x26, x7, #0x10
-	WORD $0x910050fb // add x27, x7, #0x14
-	WORD $0x6ea144c7 // ushl v7.4s, v6.4s, v1.4s
-	WORD $0xaa0e03f0 // mov x16, x14
-	WORD $0xfd400326 // ldr d6, [x25]
-	WORD $0x3dc00210 // ldr q16, [x16]
-	WORD $0x910020fd // add x29, x7, #0x8
-	WORD $0x4ddfcaf1 // ld1r { v17.4s }, [x23], #4
-	WORD $0x910060fe // add x30, x7, #0x18
-	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x910030ec // add x12, x7, #0xc
-	WORD $0x910080f8 // add x24, x7, #0x20
-	WORD $0xaa0e03f6 // mov x22, x14
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc00210 // ldr q16, [x16]
-	WORD $0x4d40cb51 // ld1r { v17.4s }, [x26]
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc01210 // ldr q16, [x16, #0x40]
-	WORD $0x4d40caf1 // ld1r { v17.4s }, [x23]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc01210 // ldr q16, [x16, #0x40]
-	WORD $0x4d40cb71 // ld1r { v17.4s }, [x27]
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc02210 // ldr q16, [x16, #0x80]
-	WORD $0x4d40cbb1 // ld1r { v17.4s }, [x29]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc02210 // ldr q16, [x16, #0x80]
-	WORD $0x4d40cbd1 // ld1r { v17.4s }, [x30]
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc03210 // ldr q16, [x16, #0xc0]
-	WORD $0x4d40c991 // ld1r { v17.4s }, [x12]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc03210 // ldr q16, [x16, #0xc0]
-	WORD $0x910070f0 // add x16, x7, #0x1c
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4d40ca11 // ld1r { v17.4s }, [x16]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0xbd4024f2 // ldr s18, [x7, #0x24]
-	WORD $0x4d40cb10 // ld1r { v16.4s }, [x24]
-	WORD $0xfd400731 // ldr d17, [x25, #0x8]
-	WORD $0x3dc006d3 // ldr q19, [x22, #0x10]
-	WORD $0x6ea14652 // ushl v18.4s, v18.4s, v1.4s
-	WORD $0x4d40c8f4 // ld1r { v20.4s }, [x7]
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x4e040652 // dup v18.4s, v18.s[0]
-	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc006d3 // ldr q19, [x22, #0x10]
-	WORD $0x4d40cb54 // ld1r { v20.4s }, [x26]
-	WORD $0x4e26ce05 // fmla v5.4s, v16.4s, v6.4s
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc016d3 // ldr q19, [x22, #0x50]
-	WORD $0x4d40caf4 // ld1r { v20.4s }, [x23]
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc016d3 // ldr q19, [x22, #0x50]
-	WORD $0x4d40cb74 // ld1r { v20.4s }, [x27]
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc026d3 // ldr q19, [x22, #0x90]
-	WORD $0x4d40cbb4 // ld1r { v20.4s }, [x29]
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc026d3 // ldr q19, [x22, #0x90]
-	WORD $0x4d40cbd4 // ld1r { v20.4s }, [x30]
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc036d3 // ldr q19, [x22, #0xd0]
-	WORD $0x4d40c994 // ld1r { v20.4s }, [x12]
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc036d3 // ldr q19, [x22, #0xd0]
-	WORD $0x4d40ca14 // ld1r { v20.4s }, [x16]
-	WORD $0xaa0e03f6 // mov x22, x14
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0xbd4024f5 // ldr s21, [x7, #0x24]
-	WORD $0x4d40cb13 // ld1r { v19.4s }, [x24]
-	WORD $0xfd400b34 // ldr d20, [x25, #0x10]
-	WORD $0x3dc00ad6 // ldr q22, [x22, #0x20]
-	WORD $0x6ea146b5 // ushl v21.4s, v21.4s, v1.4s
-	WORD $0x4d40c8f7 // ld1r { v23.4s }, [x7]
+	WORD $0x5400108b // b.lt 0x108e8 <pq_q4_0+0x2ac>
+	WORD $0xaa0003f1 // mov x17, x0
+	WORD $0xaa0103e6 // mov x6, x1
+	WORD $0xaa0403e7 // mov x7, x4
+	WORD $0xaa1f03f5 // mov x21, xzr
+	WORD $0x91010233 // add x19, x17, #0x40
+	WORD $0x52800034 // mov w20, #0x1 // =1
+	WORD $0xbd4024c6 // ldr s6, [x6, #0x24]
+	WORD $0x8b152276 // add x22, x19, x21, lsl #8
+	WORD $0x8b151635 // add x21, x17, x21, lsl #5
+	WORD $0x4f2354d0 // shl v16.4s, v6.4s, #0x3
+	WORD $0xad404ad1 // ldp q17, q18, [x22]
+	WORD $0xad4152d3 // ldp q19, q20, [x22, #0x20]
+	WORD $0xad4018c7 // ldp q7, q6, [x6]
+	WORD $0x4e040610 // dup v16.4s, v16.s[0]
+	WORD $0x4e3e1e35 // and v21.16b, v17.16b, v30.16b
+	WORD $0x6f3c0636 // ushr v22.4s, v17.4s, #0x4
+	WORD $0x4e3e1e57 // and v23.16b, v18.16b, v30.16b
+	WORD $0x6f3c0658 // ushr v24.4s, v18.4s, #0x4
+	WORD $0x4e3e1e99 // and v25.16b, v20.16b, v30.16b
+	WORD $0x4e3e1e7a // and v26.16b, v19.16b, v30.16b
+	WORD $0x6f3c067b // ushr v27.4s, v19.4s, #0x4
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x4eb01e12 // mov v18.16b, v16.16b
+	WORD $0x4eb01e13 // mov v19.16b, v16.16b
+	WORD $0x4eb01e11 // mov v17.16b, v16.16b
+	WORD $0x4f87e330 // sdot v16.4s, v25.16b, v7.4b[0]
+	WORD $0x4e3e1ed6 // and v22.16b, v22.16b, v30.16b
+	WORD $0x4e3e1f18 // and v24.16b, v24.16b, v30.16b
+	WORD $0x4e3e1e94 // and v20.16b, v20.16b, v30.16b
+	WORD $0x4e3e1f7b // and v27.16b, v27.16b, v30.16b
+	WORD $0x4f87e2b2 // sdot v18.4s, v21.16b, v7.4b[0]
+	WORD $0x4f87e2f3 // sdot v19.4s, v23.16b, v7.4b[0]
+	WORD $0x4f87e351 // sdot v17.4s, v26.16b, v7.4b[0]
+	WORD $0xad425ed5 // ldp q21, q23, [x22, #0x40]
+	WORD $0xad436ad9 // ldp q25, q26, [x22, #0x60]
+	WORD $0x4f86e290 // sdot v16.4s, v20.16b, v6.4b[0]
+	WORD $0x4f86e2d2 // sdot v18.4s, v22.16b, v6.4b[0]
+	WORD $0x4f86e313 // sdot v19.4s, v24.16b, v6.4b[0]
+	WORD $0x4e3e1eb4 // and v20.16b, v21.16b, v30.16b
+	WORD $0x4e3e1ef6 // and v22.16b, v23.16b, v30.16b
+	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
+	WORD $0x4e3e1f58 // and v24.16b, v26.16b, v30.16b
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x4f86e371 // sdot v17.4s, v27.16b, v6.4b[0]
+	WORD $0x4e3e1f3b // and v27.16b, v25.16b, v30.16b
+	WORD $0x4fa7e310 // sdot v16.4s, v24.16b, v7.4b[1]
+	WORD $0x4fa7e292 // sdot v18.4s, v20.16b, v7.4b[1]
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0xad4462d4 // ldp q20, q24, [x22, #0x80]
+	WORD $0x4fa7e2d3 // sdot v19.4s, v22.16b, v7.4b[1]
+	WORD $0x4e3e1f56 // and v22.16b, v26.16b, v30.16b
+	WORD $0x4e3e1eb5 // and v21.16b, v21.16b, v30.16b
+	WORD $0x4e3e1ef7 // and v23.16b, v23.16b, v30.16b
+	WORD $0x4fa7e371 // sdot v17.4s, v27.16b, v7.4b[1]
+	WORD $0xad456eda // ldp q26, q27, [x22, #0xa0]
+	WORD $0x4e3e1f39 // and v25.16b, v25.16b, v30.16b
+	WORD $0x4fa6e2d0 // sdot v16.4s, v22.16b, v6.4b[1]
+	WORD $0x4e3e1e96 // and v22.16b, v20.16b, v30.16b
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x4fa6e2b2 // sdot v18.4s, v21.16b, v6.4b[1]
+	WORD $0x4fa6e2f3 // sdot v19.4s, v23.16b, v6.4b[1]
+	WORD $0x4e3e1f15 // and v21.16b, v24.16b, v30.16b
+	WORD $0x6f3c0717 // ushr v23.4s, v24.4s, #0x4
+	WORD $0x4e3e1f78 // and v24.16b, v27.16b, v30.16b
+	WORD $0x4fa6e331 // sdot v17.4s, v25.16b, v6.4b[1]
+	WORD $0x4e3e1f59 // and v25.16b, v26.16b, v30.16b
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x4e3e1e94 // and v20.16b, v20.16b, v30.16b
+	WORD $0x4f87ead2 // sdot v18.4s, v22.16b, v7.4b[2]
+	WORD $0x4f87eb10 // sdot v16.4s, v24.16b, v7.4b[2]
+	WORD $0x4f87eab3 // sdot v19.4s, v21.16b, v7.4b[2]
+	WORD $0x4e3e1ef5 // and v21.16b, v23.16b, v30.16b
+	WORD $0x4e3e1f76 // and v22.16b, v27.16b, v30.16b
+	WORD $0x4f87eb31 // sdot v17.4s, v25.16b, v7.4b[2]
+	WORD $0xad4662d7 // ldp q23, q24, [x22, #0xc0]
+	WORD $0x4e3e1f5a // and v26.16b, v26.16b, v30.16b
+	WORD $0x4f86ea92 // sdot v18.4s, v20.16b, v6.4b[2]
+	WORD $0xad4766d4 // ldp q20, q25, [x22, #0xe0]
+	WORD $0x4f86ead0 // sdot v16.4s, v22.16b, v6.4b[2]
+	WORD $0x4f86eab3 // sdot v19.4s, v21.16b, v6.4b[2]
+	WORD $0x4e3e1ef5 // and v21.16b, v23.16b, v30.16b
+	WORD $0x4e3e1f16 // and v22.16b, v24.16b, v30.16b
+	WORD $0x4e3e1f3b // and v27.16b, v25.16b, v30.16b
+	WORD $0x4f86eb51 // sdot v17.4s, v26.16b, v6.4b[2]
+	WORD $0x4e3e1e9a // and v26.16b, v20.16b, v30.16b
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x4fa7eb70 // sdot v16.4s, v27.16b, v7.4b[3]
+	WORD $0x4fa7eab2 // sdot v18.4s, v21.16b, v7.4b[3]
+	WORD $0x4fa7ead3 // sdot v19.4s, v22.16b, v7.4b[3]
+	WORD $0x6f3c06f5 // ushr v21.4s, v23.4s, #0x4
+	WORD $0x6f3c0716 // ushr v22.4s, v24.4s, #0x4
+	WORD $0x4fa7eb51 // sdot v17.4s, v26.16b, v7.4b[3]
+	WORD $0x6f3c0687 // ushr v7.4s, v20.4s, #0x4
+	WORD $0x4e3e1f34 // and v20.16b, v25.16b, v30.16b
+	WORD $0x4e3e1eb5 // and v21.16b, v21.16b, v30.16b
+	WORD $0x4e3e1ed6 // and v22.16b, v22.16b, v30.16b
+	WORD $0x2a1403f6 // mov w22, w20
+	WORD $0x4e3e1ce7 // and v7.16b, v7.16b, v30.16b
+	WORD $0x4fa6ea90 // sdot v16.4s, v20.16b, v6.4b[3]
+	WORD $0x2a1f03f4 // mov w20, wzr
+	WORD $0x4fa6eab2 // sdot v18.4s, v21.16b, v6.4b[3]
+	WORD $0x4fa6ead3 // sdot v19.4s, v22.16b, v6.4b[3]
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6d4056b4 // ldp d20, d21, [x21]
+	WORD $0x4fa6e8f1 // sdot v17.4s, v7.16b, v6.4b[3]
+	WORD $0x6d411ea6 // ldp d6, d7, [x21, #0x10]
 	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
 	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
-	WORD $0x4e0406b5 // dup v21.4s, v21.s[0]
-	WORD $0x6e32de27 // fmul v7.4s, v17.4s, v18.4s
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc00ad6 // ldr q22, [x22, #0x20]
-	WORD $0x4d40cb57 // ld1r { v23.4s }, [x26]
-	WORD $0x4e27ce64 // fmla v4.4s, v19.4s, v7.4s
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc01ad6 // ldr q22, [x22, #0x60]
-	WORD $0x4d40caf7 // ld1r { v23.4s }, [x23]
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc01ad6 // ldr q22, [x22, #0x60]
-	WORD $0x4d40cb77 // ld1r { v23.4s }, [x27]
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc02ad6 // ldr q22, [x22, #0xa0]
-	WORD $0x4d40cbb7 // ld1r { v23.4s }, [x29]
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc02ad6 // ldr q22, [x22, #0xa0]
-	WORD $0x4d40cbd7 // ld1r { v23.4s }, [x30]
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc03ad6 // ldr q22, [x22, #0xe0]
-	WORD $0x4d40c997 // ld1r { v23.4s }, [x12]
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc03ad6 // ldr q22, [x22, #0xe0]
-	WORD $0x4d40ca17 // ld1r { v23.4s }, [x16]
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0xbd4024f8 // ldr s24, [x7, #0x24]
-	WORD $0x4d40cb16 // ld1r { v22.4s }, [x24]
-	WORD $0xfd400f37 // ldr d23, [x25, #0x18]
-	WORD $0x3dc00dd9 // ldr q25, [x14, #0x30]
-	WORD $0x6ea14718 // ushl v24.4s, v24.4s, v1.4s
-	WORD $0x4d40c8fa // ld1r { v26.4s }, [x7]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x0e217af7 // fcvtl v23.4s, v23.4h
-	WORD $0x9100c0e7 // add x7, x7, #0x30
-	WORD $0x4e040718 // dup v24.4s, v24.s[0]
-	WORD $0x6e35de91 // fmul v17.4s, v20.4s, v21.4s
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc00dd9 // ldr q25, [x14, #0x30]
-	WORD $0x4d40cb5a // ld1r { v26.4s }, [x26]
-	WORD $0x4e31cec3 // fmla v3.4s, v22.4s, v17.4s
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc01dd9 // ldr q25, [x14, #0x70]
-	WORD $0x4d40cafa // ld1r { v26.4s }, [x23]
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc01dd9 // ldr q25, [x14, #0x70]
-	WORD $0x4d40cb7a // ld1r { v26.4s }, [x27]
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc02dd9 // ldr q25, [x14, #0xb0]
-	WORD $0x4d40cbba // ld1r { v26.4s }, [x29]
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc02dd9 // ldr q25, [x14, #0xb0]
-	WORD $0x4d40cbda // ld1r { v26.4s }, [x30]
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc03dd9 // ldr q25, [x14, #0xf0]
-	WORD $0x4d40c99a // ld1r { v26.4s }, [x12]
-	WORD $0x5280002c // mov w12, #0x1 // =1
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc03dd9 // ldr q25, [x14, #0xf0]
-	WORD $0x4d40ca1a // ld1r { v26.4s }, [x16]
-	WORD $0x2a1503ee // mov w14, w21
-	WORD $0x2a1f03f5 // mov w21, wzr
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x4d40cb14 // ld1r { v20.4s }, [x24]
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x6e38def2 // fmul v18.4s, v23.4s, v24.4s
-	WORD $0x4e32ce82 // fmla v2.4s, v20.4s, v18.4s
-	WORD $0x3707e76e // tbnz w14, #0x0, 0x10860 <pq_q4_0+0xc0>
-	WORD $0xf1000a73 // subs x19, x19, #0x2
-	WORD $0x910900c6 // add x6, x6, #0x240
-	WORD $0x54ffe6ac // b.gt 0x10854 <pq_q4_0+0xb4>
-	WORD $0xa9406ffd // ldp x29, x27, [sp]
-	WORD $0xf9400ffa // ldr x26, [sp, #0x18]
-	WORD $0xb4ffe48f // cbz x15, 0x1081c <pq_q4_0+0x7c>
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x910080d5 // add x21, x6, #0x20
+	WORD $0x9100c0c6 // add x6, x6, #0x30
+	WORD $0x6e32de92 // fmul v18.4s, v20.4s, v18.4s
+	WORD $0x6e33deb3 // fmul v19.4s, v21.4s, v19.4s
+	WORD $0x4d40cab4 // ld1r { v20.4s }, [x21]
+	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
+	WORD $0x6e31dcc6 // fmul v6.4s, v6.4s, v17.4s
+	WORD $0x52800035 // mov w21, #0x1 // =1
+	WORD $0x4e32ce85 // fmla v5.4s, v20.4s, v18.4s
+	WORD $0x4e33ce84 // fmla v4.4s, v20.4s, v19.4s
+	WORD $0x4e26ce83 // fmla v3.4s, v20.4s, v6.4s
+	WORD $0x4e27ce82 // fmla v2.4s, v20.4s, v7.4s
+	WORD $0x3707f0f6 // tbnz w22, #0x0, 0x106f4 <pq_q4_0+0xb8>
+	WORD $0xf10008e7 // subs x7, x7, #0x2
+	WORD $0x91090231 // add x17, x17, #0x240
+	WORD $0x54fff02c // b.gt 0x106e8 <pq_q4_0+0xac>
+	WORD $0xb4ffee4f // cbz x15, 0x106b0 <pq_q4_0+0x74>
 	WORD $0xad001045 // stp q5, q4, [x2]
 	WORD $0xad010843 // stp q3, q2, [x2, #0x20]
-	WORD $0x17ffff21 // b 0x1081c <pq_q4_0+0x7c>
-	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0x14000004 // b 0x10bb0 <pq_q4_0+0x410>
-	WORD $0x910004c6 // add x6, x6, #0x1
-	WORD $0xf10010df // cmp x6, #0x4
-	WORD $0x54ffe380 // b.eq 0x1081c <pq_q4_0+0x7c>
+	WORD $0x17ffff6f // b 0x106b0 <pq_q4_0+0x74>
+	WORD $0xaa1f03f1 // mov x17, xzr
+	WORD $0x14000004 // b 0x1090c <pq_q4_0+0x2d0>
+	WORD $0x91000631 // add x17, x17, #0x1
+	WORD $0xf100123f // cmp x17, #0x4
+	WORD $0x54ffed40 // b.eq 0x106b0 <pq_q4_0+0x74>
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x54001443 // b.lo 0x10e3c <pq_q4_0+0x69c>
+	WORD $0x54001223 // b.lo 0x10b54 <pq_q4_0+0x518>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
@@ -769,591 +600,477 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x540022cd // b.le 0x11034 <pq_q4_0+0x894>
-	WORD $0xd37df0d3 // lsl x19, x6, #3
-	WORD $0xd37cecc7 // lsl x7, x6, #4
-	WORD $0xaa0003f4 // mov x20, x0
-	WORD $0xaa0103f5 // mov x21, x1
-	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0xaa1f03ec // mov x12, xzr
-	WORD $0x8b130297 // add x23, x20, x19
-	WORD $0x91010298 // add x24, x20, #0x40
-	WORD $0x52800039 // mov w25, #0x1 // =1
-	WORD $0xd37be98e // lsl x14, x12, #5
-	WORD $0x6d524eb5 // ldp d21, d19, [x21, #0x120]
-	WORD $0x8b0c230c // add x12, x24, x12, lsl #8
-	WORD $0x3dc00238 // ldr q24, [x17]
-	WORD $0x6d534ab4 // ldp d20, d18, [x21, #0x130]
-	WORD $0xfc6e6af6 // ldr d22, [x23, x14]
-	WORD $0x8b07018e // add x14, x12, x7
-	WORD $0x6eb846b5 // ushl v21.4s, v21.4s, v24.4s
-	WORD $0x3dc001d7 // ldr q23, [x14]
-	WORD $0x3dc011d9 // ldr q25, [x14, #0x40]
-	WORD $0x6eb84673 // ushl v19.4s, v19.4s, v24.4s
-	WORD $0x6eb84694 // ushl v20.4s, v20.4s, v24.4s
-	WORD $0x6eb84652 // ushl v18.4s, v18.4s, v24.4s
-	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
-	WORD $0x4e993afa // zip1 v26.4s, v23.4s, v25.4s
-	WORD $0x4e997af7 // zip2 v23.4s, v23.4s, v25.4s
+	WORD $0x54001ead // b.le 0x10d0c <pq_q4_0+0x6d0>
+	WORD $0xd37df227 // lsl x7, x17, #3
+	WORD $0xd37cee26 // lsl x6, x17, #4
+	WORD $0xaa0003f3 // mov x19, x0
+	WORD $0xaa0103f4 // mov x20, x1
+	WORD $0xaa0403f5 // mov x21, x4
+	WORD $0x8b060277 // add x23, x19, x6
+	WORD $0xaa1f03f9 // mov x25, xzr
+	WORD $0x8b070276 // add x22, x19, x7
+	WORD $0x910102f7 // add x23, x23, #0x40
+	WORD $0x52800038 // mov w24, #0x1 // =1
+	WORD $0x8b1922fa // add x26, x23, x25, lsl #8
+	WORD $0xfd409295 // ldr d21, [x20, #0x120]
+	WORD $0xfd409e92 // ldr d18, [x20, #0x138]
+	WORD $0x6d52ce94 // ldp d20, d19, [x20, #0x128]
+	WORD $0x4f00e5e1 // movi v1.16b, #0xf
+	WORD $0x3dc00356 // ldr q22, [x26]
+	WORD $0x3dc01358 // ldr q24, [x26, #0x40]
+	WORD $0x6ea046b5 // ushl v21.4s, v21.4s, v0.4s
+	WORD $0xad406a9c // ldp q28, q26, [x20]
+	WORD $0xd37beb39 // lsl x25, x25, #5
+	WORD $0x4e983ad7 // zip1 v23.4s, v22.4s, v24.4s
+	WORD $0x4e987adb // zip2 v27.4s, v22.4s, v24.4s
+	WORD $0x6ea04673 // ushl v19.4s, v19.4s, v0.4s
+	WORD $0x6ea04694 // ushl v20.4s, v20.4s, v0.4s
+	WORD $0x6ea04656 // ushl v22.4s, v18.4s, v0.4s
 	WORD $0x4e0806b5 // dup v21.2d, v21.d[0]
-	WORD $0x4e080673 // dup v19.2d, v19.d[0]
-	WORD $0x3dc002b9 // ldr q25, [x21]
+	WORD $0xad42769f // ldp q31, q29, [x20, #0x40]
+	WORD $0x4e080672 // dup v18.2d, v19.d[0]
 	WORD $0x4e080694 // dup v20.2d, v20.d[0]
-	WORD $0x4e080652 // dup v18.2d, v18.d[0]
-	WORD $0x4e201f5b // and v27.16b, v26.16b, v0.16b
-	WORD $0x4e201efc // and v28.16b, v23.16b, v0.16b
-	WORD $0x4eb51eb7 // mov v23.16b, v21.16b
-	WORD $0x4eb21e58 // mov v24.16b, v18.16b
-	WORD $0x4e99a777 // smmla v23.4s, v27.16b, v25.16b
-	WORD $0x4e99a795 // smmla v21.4s, v28.16b, v25.16b
-	WORD $0x4eb31e79 // mov v25.16b, v19.16b
-	WORD $0x3dc012ba // ldr q26, [x21, #0x40]
-	WORD $0x4e9aa779 // smmla v25.4s, v27.16b, v26.16b
-	WORD $0x4e9aa793 // smmla v19.4s, v28.16b, v26.16b
-	WORD $0x4eb41e9a // mov v26.16b, v20.16b
-	WORD $0x3dc022bd // ldr q29, [x21, #0x80]
-	WORD $0x4e9da77a // smmla v26.4s, v27.16b, v29.16b
-	WORD $0x4e9da794 // smmla v20.4s, v28.16b, v29.16b
-	WORD $0x3dc032bd // ldr q29, [x21, #0xc0]
-	WORD $0x4e9da778 // smmla v24.4s, v27.16b, v29.16b
-	WORD $0x4e9da792 // smmla v18.4s, v28.16b, v29.16b
-	WORD $0x8b07018e // add x14, x12, x7
-	WORD $0x3dc001db // ldr q27, [x14]
-	WORD $0x3dc011dc // ldr q28, [x14, #0x40]
-	WORD $0x4e9c3b7d // zip1 v29.4s, v27.4s, v28.4s
-	WORD $0x4e9c7b7b // zip2 v27.4s, v27.4s, v28.4s
-	WORD $0x6f3c07bc // ushr v28.4s, v29.4s, #0x4
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x3dc00abd // ldr q29, [x21, #0x20]
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e9da797 // smmla v23.4s, v28.16b, v29.16b
-	WORD $0x4e9da775 // smmla v21.4s, v27.16b, v29.16b
-	WORD $0x3dc01abd // ldr q29, [x21, #0x60]
-	WORD $0x4e9da799 // smmla v25.4s, v28.16b, v29.16b
-	WORD $0x4e9da773 // smmla v19.4s, v27.16b, v29.16b
-	WORD $0x3dc02abd // ldr q29, [x21, #0xa0]
-	WORD $0x4e9da79a // smmla v26.4s, v28.16b, v29.16b
-	WORD $0x4e9da774 // smmla v20.4s, v27.16b, v29.16b
-	WORD $0x3dc03abd // ldr q29, [x21, #0xe0]
-	WORD $0x4e9da798 // smmla v24.4s, v28.16b, v29.16b
-	WORD $0x4e9da772 // smmla v18.4s, v27.16b, v29.16b
-	WORD $0x8b07018e // add x14, x12, x7
-	WORD $0x3dc021db // ldr q27, [x14, #0x80]
-	WORD $0x3dc031dc // ldr q28, [x14, #0xc0]
-	WORD $0x910422ae // add x14, x21, #0x108
-	WORD $0x4e9c3b7d // zip1 v29.4s, v27.4s, v28.4s
-	WORD $0x4e9c7b7b // zip2 v27.4s, v27.4s, v28.4s
-	WORD $0x4e201fbc // and v28.16b, v29.16b, v0.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x3dc006bd // ldr q29, [x21, #0x10]
-	WORD $0x4e9da797 // smmla v23.4s, v28.16b, v29.16b
-	WORD $0x4e9da775 // smmla v21.4s, v27.16b, v29.16b
-	WORD $0x3dc016bd // ldr q29, [x21, #0x50]
-	WORD $0x4e9da799 // smmla v25.4s, v28.16b, v29.16b
-	WORD $0x4e9da773 // smmla v19.4s, v27.16b, v29.16b
-	WORD $0x3dc026bd // ldr q29, [x21, #0x90]
-	WORD $0x4e9da79a // smmla v26.4s, v28.16b, v29.16b
-	WORD $0x4e9da774 // smmla v20.4s, v27.16b, v29.16b
-	WORD $0x3dc036bd // ldr q29, [x21, #0xd0]
-	WORD $0x4e9da798 // smmla v24.4s, v28.16b, v29.16b
-	WORD $0x4e9da772 // smmla v18.4s, v27.16b, v29.16b
-	WORD $0x8b07018c // add x12, x12, x7
-	WORD $0x3dc0219b // ldr q27, [x12, #0x80]
-	WORD $0x3dc0319c // ldr q28, [x12, #0xc0]
-	WORD $0x910402ac // add x12, x21, #0x100
-	WORD $0x4e9c3b7d // zip1 v29.4s, v27.4s, v28.4s
-	WORD $0x4e9c7b7b // zip2 v27.4s, v27.4s, v28.4s
-	WORD $0x6f3c07bc // ushr v28.4s, v29.4s, #0x4
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x3dc00ebd // ldr q29, [x21, #0x30]
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e9da797 // smmla v23.4s, v28.16b, v29.16b
-	WORD $0x4e9da775 // smmla v21.4s, v27.16b, v29.16b
-	WORD $0x3dc01ebd // ldr q29, [x21, #0x70]
+	WORD $0x4e3e1ee8 // and v8.16b, v23.16b, v30.16b
+	WORD $0x4e0806d3 // dup v19.2d, v22.d[0]
+	WORD $0x4e211f6a // and v10.16b, v27.16b, v1.16b
+	WORD $0x4eb51eb9 // mov v25.16b, v21.16b
+	WORD $0x6f3c06eb // ushr v11.4s, v23.4s, #0x4
+	WORD $0x6f3c076c // ushr v12.4s, v27.4s, #0x4
+	WORD $0xad447a89 // ldp q9, q30, [x20, #0x80]
+	WORD $0x4eb41e98 // mov v24.16b, v20.16b
+	WORD $0x4eb31e77 // mov v23.16b, v19.16b
+	WORD $0x4eb21e56 // mov v22.16b, v18.16b
+	WORD $0x4e9ca519 // smmla v25.4s, v8.16b, v28.16b
+	WORD $0x4e9ca555 // smmla v21.4s, v10.16b, v28.16b
+	WORD $0x4e9fa554 // smmla v20.4s, v10.16b, v31.16b
+	WORD $0xad466e9c // ldp q28, q27, [x20, #0xc0]
+	WORD $0x4e89a552 // smmla v18.4s, v10.16b, v9.16b
+	WORD $0x4e9fa518 // smmla v24.4s, v8.16b, v31.16b
+	WORD $0x3dc0235f // ldr q31, [x26, #0x80]
+	WORD $0x4e89a516 // smmla v22.4s, v8.16b, v9.16b
+	WORD $0x4e211d89 // and v9.16b, v12.16b, v1.16b
+	WORD $0x4e9ca517 // smmla v23.4s, v8.16b, v28.16b
+	WORD $0x4e9ca553 // smmla v19.4s, v10.16b, v28.16b
+	WORD $0x3dc0335c // ldr q28, [x26, #0xc0]
+	WORD $0x4e211d68 // and v8.16b, v11.16b, v1.16b
+	WORD $0x4e9c3bea // zip1 v10.4s, v31.4s, v28.4s
+	WORD $0x4e9c7bfc // zip2 v28.4s, v31.4s, v28.4s
+	WORD $0x2a1803fa // mov w26, w24
+	WORD $0xad412e9f // ldp q31, q11, [x20, #0x20]
+	WORD $0x2a1f03f8 // mov w24, wzr
+	WORD $0x4e9fa519 // smmla v25.4s, v8.16b, v31.16b
+	WORD $0x4e9fa535 // smmla v21.4s, v9.16b, v31.16b
+	WORD $0x4e211d4e // and v14.16b, v10.16b, v1.16b
+	WORD $0xad437e8c // ldp q12, q31, [x20, #0x60]
+	WORD $0x4e211f8f // and v15.16b, v28.16b, v1.16b
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x4e9aa5d9 // smmla v25.4s, v14.16b, v26.16b
+	WORD $0x4e8ca518 // smmla v24.4s, v8.16b, v12.16b
+	WORD $0x4e8ca534 // smmla v20.4s, v9.16b, v12.16b
+	WORD $0x4e9aa5f5 // smmla v21.4s, v15.16b, v26.16b
+	WORD $0xad45068c // ldp q12, q1, [x20, #0xa0]
+	WORD $0x6f3c055a // ushr v26.4s, v10.4s, #0x4
+	WORD $0x4e9da5d8 // smmla v24.4s, v14.16b, v29.16b
+	WORD $0x4e9da5f4 // smmla v20.4s, v15.16b, v29.16b
+	WORD $0x4e8ca516 // smmla v22.4s, v8.16b, v12.16b
+	WORD $0x4e8ca532 // smmla v18.4s, v9.16b, v12.16b
+	WORD $0xad47328d // ldp q13, q12, [x20, #0xe0]
+	WORD $0x4e9ea5d6 // smmla v22.4s, v14.16b, v30.16b
+	WORD $0x4e9ea5f2 // smmla v18.4s, v15.16b, v30.16b
+	WORD $0x4f00e5fe // movi v30.16b, #0xf
+	WORD $0x4e8da517 // smmla v23.4s, v8.16b, v13.16b
+	WORD $0x4e8da533 // smmla v19.4s, v9.16b, v13.16b
+	WORD $0x4e9ba5d7 // smmla v23.4s, v14.16b, v27.16b
+	WORD $0x4e9ba5f3 // smmla v19.4s, v15.16b, v27.16b
+	WORD $0xfc796adb // ldr d27, [x22, x25]
+	WORD $0x4e3e1f5a // and v26.16b, v26.16b, v30.16b
+	WORD $0x4e3e1f9c // and v28.16b, v28.16b, v30.16b
+	WORD $0x0e217b7b // fcvtl v27.4s, v27.4h
+	WORD $0x91040299 // add x25, x20, #0x100
+	WORD $0x4e8ba759 // smmla v25.4s, v26.16b, v11.16b
+	WORD $0x4e8ba795 // smmla v21.4s, v28.16b, v11.16b
+	WORD $0x4e81a756 // smmla v22.4s, v26.16b, v1.16b
+	WORD $0x4e81a792 // smmla v18.4s, v28.16b, v1.16b
+	WORD $0x4e21db21 // scvtf v1.4s, v25.4s
+	WORD $0x4e9b3b79 // zip1 v25.4s, v27.4s, v27.4s
+	WORD $0x4e9fa758 // smmla v24.4s, v26.16b, v31.16b
+	WORD $0x4e9fa794 // smmla v20.4s, v28.16b, v31.16b
+	WORD $0x4e8ca757 // smmla v23.4s, v26.16b, v12.16b
+	WORD $0x4e8ca793 // smmla v19.4s, v28.16b, v12.16b
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e9da799 // smmla v25.4s, v28.16b, v29.16b
-	WORD $0x4e9da773 // smmla v19.4s, v27.16b, v29.16b
-	WORD $0x3dc02ebd // ldr q29, [x21, #0xb0]
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e9da79a // smmla v26.4s, v28.16b, v29.16b
-	WORD $0x4e9da774 // smmla v20.4s, v27.16b, v29.16b
-	WORD $0x3dc03ebd // ldr q29, [x21, #0xf0]
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e9da772 // smmla v18.4s, v27.16b, v29.16b
-	WORD $0x4e963adb // zip1 v27.4s, v22.4s, v22.4s
-	WORD $0x4e967ad6 // zip2 v22.4s, v22.4s, v22.4s
-	WORD $0x4e9da798 // smmla v24.4s, v28.16b, v29.16b
-	WORD $0x4d40cd9c // ld1r { v28.2d }, [x12]
+	WORD $0x4e9b7b7a // zip2 v26.4s, v27.4s, v27.4s
 	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
 	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x910442ac // add x12, x21, #0x110
-	WORD $0x6e35ded5 // fmul v21.4s, v22.4s, v21.4s
-	WORD $0x6e37df77 // fmul v23.4s, v27.4s, v23.4s
-	WORD $0x6e39df79 // fmul v25.4s, v27.4s, v25.4s
-	WORD $0x6e33ded3 // fmul v19.4s, v22.4s, v19.4s
-	WORD $0x6e3adf7a // fmul v26.4s, v27.4s, v26.4s
-	WORD $0x6e34ded4 // fmul v20.4s, v22.4s, v20.4s
-	WORD $0x4d40cddd // ld1r { v29.2d }, [x14]
-	WORD $0x2a1903ee // mov w14, w25
-	WORD $0x2a1f03f9 // mov w25, wzr
-	WORD $0x6e38df78 // fmul v24.4s, v27.4s, v24.4s
-	WORD $0x4d40cd9b // ld1r { v27.2d }, [x12]
-	WORD $0x910462ac // add x12, x21, #0x118
-	WORD $0x6e32ded2 // fmul v18.4s, v22.4s, v18.4s
-	WORD $0x4e35cf90 // fmla v16.4s, v28.4s, v21.4s
-	WORD $0x4d40cd95 // ld1r { v21.2d }, [x12]
-	WORD $0x4e37cf91 // fmla v17.4s, v28.4s, v23.4s
-	WORD $0x4e39cfa7 // fmla v7.4s, v29.4s, v25.4s
-	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x4e33cfa6 // fmla v6.4s, v29.4s, v19.4s
-	WORD $0x4e3acf65 // fmla v5.4s, v27.4s, v26.4s
-	WORD $0x5280002c // mov w12, #0x1 // =1
-	WORD $0x4e34cf64 // fmla v4.4s, v27.4s, v20.4s
-	WORD $0x4e38cea3 // fmla v3.4s, v21.4s, v24.4s
-	WORD $0x4e32cea2 // fmla v2.4s, v21.4s, v18.4s
-	WORD $0x3707eeee // tbnz w14, #0x0, 0x10c04 <pq_q4_0+0x464>
-	WORD $0xf1000ad6 // subs x22, x22, #0x2
-	WORD $0x91090294 // add x20, x20, #0x240
-	WORD $0x54ffee0c // b.gt 0x10bf4 <pq_q4_0+0x454>
-	WORD $0x14000080 // b 0x11038 <pq_q4_0+0x898>
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e21df21 // fmul v1.4s, v25.4s, v1.4s
+	WORD $0x4d40cf3b // ld1r { v27.2d }, [x25]
+	WORD $0x91042299 // add x25, x20, #0x108
+	WORD $0x4d40cf3c // ld1r { v28.2d }, [x25]
+	WORD $0x91044299 // add x25, x20, #0x110
+	WORD $0x6e35df55 // fmul v21.4s, v26.4s, v21.4s
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
+	WORD $0x6e34df54 // fmul v20.4s, v26.4s, v20.4s
+	WORD $0x6e36df36 // fmul v22.4s, v25.4s, v22.4s
+	WORD $0x4d40cf3d // ld1r { v29.2d }, [x25]
+	WORD $0x6e32df52 // fmul v18.4s, v26.4s, v18.4s
+	WORD $0x6e37df37 // fmul v23.4s, v25.4s, v23.4s
+	WORD $0x91046299 // add x25, x20, #0x118
+	WORD $0x6e33df53 // fmul v19.4s, v26.4s, v19.4s
+	WORD $0x4e21cf71 // fmla v17.4s, v27.4s, v1.4s
+	WORD $0x4d40cf21 // ld1r { v1.2d }, [x25]
+	WORD $0x4e35cf70 // fmla v16.4s, v27.4s, v21.4s
+	WORD $0x91060294 // add x20, x20, #0x180
+	WORD $0x4e38cf87 // fmla v7.4s, v28.4s, v24.4s
+	WORD $0x4e34cf86 // fmla v6.4s, v28.4s, v20.4s
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x4e36cfa5 // fmla v5.4s, v29.4s, v22.4s
+	WORD $0x4e32cfa4 // fmla v4.4s, v29.4s, v18.4s
+	WORD $0x4e37cc23 // fmla v3.4s, v1.4s, v23.4s
+	WORD $0x4e33cc22 // fmla v2.4s, v1.4s, v19.4s
+	WORD $0x3707f13a // tbnz w26, #0x0, 0x10964 <pq_q4_0+0x328>
+	WORD $0xf1000ab5 // subs x21, x21, #0x2
+	WORD $0x91090273 // add x19, x19, #0x240
+	WORD $0x54fff02c // b.gt 0x10950 <pq_q4_0+0x314>
+	WORD $0x14000070 // b 0x10d10 <pq_q4_0+0x6d4>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xd37ceccc // lsl x12, x6, #4
+	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x54000ced // b.le 0x10ff0 <pq_q4_0+0x850>
-	WORD $0xd37df0d0 // lsl x16, x6, #3
-	WORD $0xaa0003e7 // mov x7, x0
-	WORD $0xaa0103f3 // mov x19, x1
-	WORD $0xaa0403f4 // mov x20, x4
-	WORD $0xaa1f03ee // mov x14, xzr
-	WORD $0x8b1000f5 // add x21, x7, x16
-	WORD $0x910100f6 // add x22, x7, #0x40
-	WORD $0x52800037 // mov w23, #0x1 // =1
-	WORD $0xd37be9d9 // lsl x25, x14, #5
-	WORD $0x6d521e70 // ldp d16, d7, [x19, #0x120]
-	WORD $0x8b0e22d8 // add x24, x22, x14, lsl #8
-	WORD $0x3dc00231 // ldr q17, [x17]
-	WORD $0xfc796aa6 // ldr d6, [x21, x25]
-	WORD $0x8b0c030e // add x14, x24, x12
-	WORD $0x3dc001d2 // ldr q18, [x14]
-	WORD $0x3dc011d3 // ldr q19, [x14, #0x40]
-	WORD $0x6eb14610 // ushl v16.4s, v16.4s, v17.4s
-	WORD $0x6eb144e7 // ushl v7.4s, v7.4s, v17.4s
-	WORD $0x3dc00275 // ldr q21, [x19]
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x4e933a54 // zip1 v20.4s, v18.4s, v19.4s
-	WORD $0x4e937a52 // zip2 v18.4s, v18.4s, v19.4s
-	WORD $0x4e080610 // dup v16.2d, v16.d[0]
-	WORD $0x4e0804e7 // dup v7.2d, v7.d[0]
-	WORD $0x4e201e93 // and v19.16b, v20.16b, v0.16b
-	WORD $0x4e201e54 // and v20.16b, v18.16b, v0.16b
-	WORD $0x4eb01e12 // mov v18.16b, v16.16b
+	WORD $0x54000aed // b.le 0x10cc8 <pq_q4_0+0x68c>
+	WORD $0xd37df227 // lsl x7, x17, #3
+	WORD $0xaa0003f3 // mov x19, x0
+	WORD $0xaa0103f4 // mov x20, x1
+	WORD $0xaa0403f5 // mov x21, x4
+	WORD $0x8b060277 // add x23, x19, x6
+	WORD $0xaa1f03f9 // mov x25, xzr
+	WORD $0x8b070276 // add x22, x19, x7
+	WORD $0x910102f7 // add x23, x23, #0x40
+	WORD $0x52800038 // mov w24, #0x1 // =1
+	WORD $0x6d520686 // ldp d6, d1, [x20, #0x120]
+	WORD $0x8b1922fa // add x26, x23, x25, lsl #8
+	WORD $0xad405694 // ldp q20, q21, [x20]
+	WORD $0xd37beb39 // lsl x25, x25, #5
+	WORD $0x3dc00347 // ldr q7, [x26]
+	WORD $0x3dc01350 // ldr q16, [x26, #0x40]
+	WORD $0x3dc03359 // ldr q25, [x26, #0xc0]
+	WORD $0x6ea04421 // ushl v1.4s, v1.4s, v0.4s
+	WORD $0x6ea044d1 // ushl v17.4s, v6.4s, v0.4s
+	WORD $0x4e9038f2 // zip1 v18.4s, v7.4s, v16.4s
+	WORD $0x4e9078f0 // zip2 v16.4s, v7.4s, v16.4s
+	WORD $0xad425e96 // ldp q22, q23, [x20, #0x40]
+	WORD $0x4e080426 // dup v6.2d, v1.d[0]
+	WORD $0x4e080627 // dup v7.2d, v17.d[0]
+	WORD $0x4e3e1e41 // and v1.16b, v18.16b, v30.16b
+	WORD $0x4e3e1e13 // and v19.16b, v16.16b, v30.16b
+	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
 	WORD $0x4ea71cf1 // mov v17.16b, v7.16b
-	WORD $0x4e95a672 // smmla v18.4s, v19.16b, v21.16b
-	WORD $0x4e95a690 // smmla v16.4s, v20.16b, v21.16b
-	WORD $0x3dc01275 // ldr q21, [x19, #0x40]
-	WORD $0x4e95a671 // smmla v17.4s, v19.16b, v21.16b
-	WORD $0x4e95a687 // smmla v7.4s, v20.16b, v21.16b
-	WORD $0x8b0c030e // add x14, x24, x12
-	WORD $0x3dc001d3 // ldr q19, [x14]
-	WORD $0x3dc011d4 // ldr q20, [x14, #0x40]
-	WORD $0x4e943a75 // zip1 v21.4s, v19.4s, v20.4s
-	WORD $0x4e947a73 // zip2 v19.4s, v19.4s, v20.4s
-	WORD $0x6f3c06b4 // ushr v20.4s, v21.4s, #0x4
+	WORD $0x6f3c0618 // ushr v24.4s, v16.4s, #0x4
+	WORD $0x4ea61cd0 // mov v16.16b, v6.16b
+	WORD $0x4e94a667 // smmla v7.4s, v19.16b, v20.16b
+	WORD $0x4e96a666 // smmla v6.4s, v19.16b, v22.16b
+	WORD $0x4e94a431 // smmla v17.4s, v1.16b, v20.16b
+	WORD $0x3dc02354 // ldr q20, [x26, #0x80]
+	WORD $0x4e96a430 // smmla v16.4s, v1.16b, v22.16b
+	WORD $0x4e3e1e41 // and v1.16b, v18.16b, v30.16b
+	WORD $0x4e3e1f12 // and v18.16b, v24.16b, v30.16b
+	WORD $0xad416296 // ldp q22, q24, [x20, #0x20]
+	WORD $0x4e993a93 // zip1 v19.4s, v20.4s, v25.4s
+	WORD $0x4e997a94 // zip2 v20.4s, v20.4s, v25.4s
+	WORD $0x9104229a // add x26, x20, #0x108
+	WORD $0x4e96a431 // smmla v17.4s, v1.16b, v22.16b
+	WORD $0x4e96a647 // smmla v7.4s, v18.16b, v22.16b
+	WORD $0xad436696 // ldp q22, q25, [x20, #0x60]
+	WORD $0x4e96a430 // smmla v16.4s, v1.16b, v22.16b
+	WORD $0x4e3e1e61 // and v1.16b, v19.16b, v30.16b
+	WORD $0x4e96a646 // smmla v6.4s, v18.16b, v22.16b
+	WORD $0x4e3e1e92 // and v18.16b, v20.16b, v30.16b
 	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x3dc00a75 // ldr q21, [x19, #0x20]
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e95a692 // smmla v18.4s, v20.16b, v21.16b
-	WORD $0x4e95a670 // smmla v16.4s, v19.16b, v21.16b
-	WORD $0x3dc01a75 // ldr q21, [x19, #0x60]
-	WORD $0x4e95a691 // smmla v17.4s, v20.16b, v21.16b
-	WORD $0x4e95a667 // smmla v7.4s, v19.16b, v21.16b
-	WORD $0x8b0c030e // add x14, x24, x12
-	WORD $0x3dc021d3 // ldr q19, [x14, #0x80]
-	WORD $0x3dc031d4 // ldr q20, [x14, #0xc0]
-	WORD $0x4e943a75 // zip1 v21.4s, v19.4s, v20.4s
-	WORD $0x4e947a73 // zip2 v19.4s, v19.4s, v20.4s
-	WORD $0x4e201eb4 // and v20.16b, v21.16b, v0.16b
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x3dc00675 // ldr q21, [x19, #0x10]
-	WORD $0x4e95a692 // smmla v18.4s, v20.16b, v21.16b
-	WORD $0x4e95a670 // smmla v16.4s, v19.16b, v21.16b
-	WORD $0x3dc01675 // ldr q21, [x19, #0x50]
-	WORD $0x4e95a691 // smmla v17.4s, v20.16b, v21.16b
-	WORD $0x4e95a667 // smmla v7.4s, v19.16b, v21.16b
-	WORD $0x8b0c030e // add x14, x24, x12
-	WORD $0x2a1703f8 // mov w24, w23
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x3dc021d3 // ldr q19, [x14, #0x80]
-	WORD $0x3dc031d4 // ldr q20, [x14, #0xc0]
-	WORD $0x9104026e // add x14, x19, #0x100
-	WORD $0x4e943a75 // zip1 v21.4s, v19.4s, v20.4s
-	WORD $0x4e947a73 // zip2 v19.4s, v19.4s, v20.4s
-	WORD $0x6f3c06b4 // ushr v20.4s, v21.4s, #0x4
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x3dc00e75 // ldr q21, [x19, #0x30]
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e95a692 // smmla v18.4s, v20.16b, v21.16b
-	WORD $0x4e95a670 // smmla v16.4s, v19.16b, v21.16b
-	WORD $0x3dc01e75 // ldr q21, [x19, #0x70]
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4e95a691 // smmla v17.4s, v20.16b, v21.16b
-	WORD $0x4e95a667 // smmla v7.4s, v19.16b, v21.16b
-	WORD $0x4e8638d3 // zip1 v19.4s, v6.4s, v6.4s
-	WORD $0x4e8678c6 // zip2 v6.4s, v6.4s, v6.4s
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x4e95a431 // smmla v17.4s, v1.16b, v21.16b
+	WORD $0x4e97a430 // smmla v16.4s, v1.16b, v23.16b
+	WORD $0xfc796ac1 // ldr d1, [x22, x25]
+	WORD $0x4e95a647 // smmla v7.4s, v18.16b, v21.16b
+	WORD $0x4e97a646 // smmla v6.4s, v18.16b, v23.16b
+	WORD $0x4e3e1e72 // and v18.16b, v19.16b, v30.16b
+	WORD $0x4e3e1e93 // and v19.16b, v20.16b, v30.16b
+	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
+	WORD $0x91040299 // add x25, x20, #0x100
+	WORD $0x91060294 // add x20, x20, #0x180
+	WORD $0x4e98a651 // smmla v17.4s, v18.16b, v24.16b
+	WORD $0x4e99a650 // smmla v16.4s, v18.16b, v25.16b
+	WORD $0x4e98a667 // smmla v7.4s, v19.16b, v24.16b
+	WORD $0x4e99a666 // smmla v6.4s, v19.16b, v25.16b
+	WORD $0x4d40cf33 // ld1r { v19.2d }, [x25]
+	WORD $0x4e813832 // zip1 v18.4s, v1.4s, v1.4s
+	WORD $0x4e817821 // zip2 v1.4s, v1.4s, v1.4s
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
 	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x4d40cdd4 // ld1r { v20.2d }, [x14]
-	WORD $0x9104226e // add x14, x19, #0x108
-	WORD $0x91060273 // add x19, x19, #0x180
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
-	WORD $0x6e30dcd0 // fmul v16.4s, v6.4s, v16.4s
-	WORD $0x6e31de71 // fmul v17.4s, v19.4s, v17.4s
-	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
-	WORD $0x4d40cdc7 // ld1r { v7.2d }, [x14]
-	WORD $0x5280002e // mov w14, #0x1 // =1
-	WORD $0x4e32ce85 // fmla v5.4s, v20.4s, v18.4s
-	WORD $0x4e30ce84 // fmla v4.4s, v20.4s, v16.4s
-	WORD $0x4e31cce3 // fmla v3.4s, v7.4s, v17.4s
-	WORD $0x4e26cce2 // fmla v2.4s, v7.4s, v6.4s
-	WORD $0x3707f4d8 // tbnz w24, #0x0, 0x10e78 <pq_q4_0+0x6d8>
-	WORD $0xf1000a94 // subs x20, x20, #0x2
-	WORD $0x910900e7 // add x7, x7, #0x240
-	WORD $0x54fff3ec // b.gt 0x10e68 <pq_q4_0+0x6c8>
-	WORD $0xb4ffddaf // cbz x15, 0x10ba4 <pq_q4_0+0x404>
-	WORD $0x4e8418a6 // uzp1 v6.4s, v5.4s, v4.4s
-	WORD $0x8b0c004c // add x12, x2, x12
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
+	WORD $0x6e27dc27 // fmul v7.4s, v1.4s, v7.4s
+	WORD $0x6e30de50 // fmul v16.4s, v18.4s, v16.4s
+	WORD $0x6e26dc21 // fmul v1.4s, v1.4s, v6.4s
+	WORD $0x4d40cf46 // ld1r { v6.2d }, [x26]
+	WORD $0x2a1803fa // mov w26, w24
+	WORD $0x2a1f03f8 // mov w24, wzr
+	WORD $0x4e31ce65 // fmla v5.4s, v19.4s, v17.4s
+	WORD $0x4e27ce64 // fmla v4.4s, v19.4s, v7.4s
+	WORD $0x4e30ccc3 // fmla v3.4s, v6.4s, v16.4s
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	WORD $0x3707f6fa // tbnz w26, #0x0, 0x10b94 <pq_q4_0+0x558>
+	WORD $0xf1000ab5 // subs x21, x21, #0x2
+	WORD $0x91090273 // add x19, x19, #0x240
+	WORD $0x54fff5ec // b.gt 0x10b80 <pq_q4_0+0x544>
+	WORD $0xb4ffe1cf // cbz x15, 0x10900 <pq_q4_0+0x2c4>
+	WORD $0x4e8418a1 // uzp1 v1.4s, v5.4s, v4.4s
+	WORD $0x8b060046 // add x6, x2, x6
 	WORD $0xf10009ff // cmp x15, #0x2
-	WORD $0x3d800186 // str q6, [x12]
-	WORD $0x54ffdd03 // b.lo 0x10ba4 <pq_q4_0+0x404>
-	WORD $0x4e8458a4 // uzp2 v4.4s, v5.4s, v4.4s
+	WORD $0x3d8000c1 // str q1, [x6]
+	WORD $0x54ffe123 // b.lo 0x10900 <pq_q4_0+0x2c4>
+	WORD $0x4e8458a1 // uzp2 v1.4s, v5.4s, v4.4s
 	WORD $0xf1000dff // cmp x15, #0x3
-	WORD $0x3caa6984 // str q4, [x12, x10]
-	WORD $0x54ffdc83 // b.lo 0x10ba4 <pq_q4_0+0x404>
-	WORD $0x4e821864 // uzp1 v4.4s, v3.4s, v2.4s
+	WORD $0x3caa68c1 // str q1, [x6, x10]
+	WORD $0x54ffe0a3 // b.lo 0x10900 <pq_q4_0+0x2c4>
+	WORD $0x4e821861 // uzp1 v1.4s, v3.4s, v2.4s
 	WORD $0xf10011ff // cmp x15, #0x4
-	WORD $0x3ca96984 // str q4, [x12, x9]
-	WORD $0x54ffdc01 // b.ne 0x10ba4 <pq_q4_0+0x404>
-	WORD $0x4e825862 // uzp2 v2.4s, v3.4s, v2.4s
-	WORD $0x3cab6982 // str q2, [x12, x11]
-	WORD $0x17fffedd // b 0x10ba4 <pq_q4_0+0x404>
-	WORD $0xd37cecc7 // lsl x7, x6, #4
-	WORD $0x4e901a32 // uzp1 v18.4s, v17.4s, v16.4s
+	WORD $0x3ca968c1 // str q1, [x6, x9]
+	WORD $0x54ffe021 // b.ne 0x10900 <pq_q4_0+0x2c4>
+	WORD $0x4e825861 // uzp2 v1.4s, v3.4s, v2.4s
+	WORD $0x3cab68c1 // str q1, [x6, x11]
+	WORD $0x17fffefe // b 0x10900 <pq_q4_0+0x2c4>
+	WORD $0xd37cee26 // lsl x6, x17, #4
+	WORD $0x4e901a21 // uzp1 v1.4s, v17.4s, v16.4s
+	WORD $0x8b060046 // add x6, x2, x6
 	WORD $0x4e905a30 // uzp2 v16.4s, v17.4s, v16.4s
-	WORD $0x8b07004c // add x12, x2, x7
 	WORD $0x4e8618f1 // uzp1 v17.4s, v7.4s, v6.4s
 	WORD $0x4e8658e6 // uzp2 v6.4s, v7.4s, v6.4s
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x4e8418a7 // uzp1 v7.4s, v5.4s, v4.4s
-	WORD $0x3d800192 // str q18, [x12]
-	WORD $0x3caa6990 // str q16, [x12, x10]
-	WORD $0x3ca96991 // str q17, [x12, x9]
-	WORD $0x3cab6986 // str q6, [x12, x11]
-	WORD $0x3ca37987 // str q7, [x12, x3, lsl #4]
-	WORD $0x54ffd9e0 // b.eq 0x10ba4 <pq_q4_0+0x404>
-	WORD $0x4e8458a4 // uzp2 v4.4s, v5.4s, v4.4s
+	WORD $0x3d8000c1 // str q1, [x6]
+	WORD $0x4e8418a1 // uzp1 v1.4s, v5.4s, v4.4s
+	WORD $0x3caa68d0 // str q16, [x6, x10]
+	WORD $0x3ca968d1 // str q17, [x6, x9]
+	WORD $0x3cab68c6 // str q6, [x6, x11]
+	WORD $0x3ca378c1 // str q1, [x6, x3, lsl #4]
+	WORD $0x54ffde00 // b.eq 0x10900 <pq_q4_0+0x2c4>
+	WORD $0x4e8458a1 // uzp2 v1.4s, v5.4s, v4.4s
 	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3cad6984 // str q4, [x12, x13]
-	WORD $0x54ffd963 // b.lo 0x10ba4 <pq_q4_0+0x404>
-	WORD $0x4e821864 // uzp1 v4.4s, v3.4s, v2.4s
+	WORD $0x3cad68c1 // str q1, [x6, x13]
+	WORD $0x54ffdd83 // b.lo 0x10900 <pq_q4_0+0x2c4>
+	WORD $0x4e821861 // uzp1 v1.4s, v3.4s, v2.4s
 	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3cbb6984 // str q4, [x12, x27]
-	WORD $0x54ffd8e3 // b.lo 0x10ba4 <pq_q4_0+0x404>
-	WORD $0x4e825862 // uzp2 v2.4s, v3.4s, v2.4s
-	WORD $0x3cbd6982 // str q2, [x12, x29]
-	WORD $0x17fffec4 // b 0x10ba4 <pq_q4_0+0x404>
-	WORD $0xa9464ff4 // ldp x20, x19, [sp, #0x60]
-	WORD $0xf9400bfd // ldr x29, [sp, #0x10]
-	WORD $0xa94557f6 // ldp x22, x21, [sp, #0x50]
-	WORD $0xa9445ff8 // ldp x24, x23, [sp, #0x40]
-	WORD $0xa94367fa // ldp x26, x25, [sp, #0x30]
-	WORD $0xa9426ffe // ldp x30, x27, [sp, #0x20]
-	WORD $0x9101c3ff // add sp, sp, #0x70
+	WORD $0x3cae68c1 // str q1, [x6, x14]
+	WORD $0x54ffdd03 // b.lo 0x10900 <pq_q4_0+0x2c4>
+	WORD $0x4e825861 // uzp2 v1.4s, v3.4s, v2.4s
+	WORD $0x3cb068c1 // str q1, [x6, x16]
+	WORD $0x17fffee5 // b 0x10900 <pq_q4_0+0x2c4>
+	WORD $0xa9474ff4 // ldp x20, x19, [sp, #0x70]
+	WORD $0xa94657f6 // ldp x22, x21, [sp, #0x60]
+	WORD $0xa9455ff8 // ldp x24, x23, [sp, #0x50]
+	WORD $0xa94467fa // ldp x26, x25, [sp, #0x40]
+	WORD $0x6d4323e9 // ldp d9, d8, [sp, #0x30]
+	WORD $0x6d422beb // ldp d11, d10, [sp, #0x20]
+	WORD $0x6d4133ed // ldp d13, d12, [sp, #0x10]
+	WORD $0x6cc83bef // ldp d15, d14, [sp], #0x80
 	WORD $0xd65f03c0 // ret
 
-	// pq_q4_1: +4280
+	// pq_q4_1: +3476
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54004ccb // b.lt 0x11a58 <pq_q4_1+0x9a0>
-	WORD $0xd101c3ff // sub sp, sp, #0x70
+	WORD $0x54003e4b // b.lt 0x11564 <pq_q4_1+0x7d0>
+	WORD $0x6db83bef // stp d15, d14, [sp, #-0x80]!
 	WORD $0x8b44fc89 // add x9, x4, x4, lsr #63
 	WORD $0x8b03046e // add x14, x3, x3, lsl #1
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0xa90367fa // stp x26, x25, [sp, #0x30]
 	WORD $0x92401caf // and x15, x5, #0xff
+	WORD $0x6d0133ed // stp d13, d12, [sp, #0x10]
 	WORD $0xd341fd2a // lsr x10, x9, #1
 	WORD $0xd37ef469 // lsl x9, x3, #2
 	WORD $0xd37ef5cc // lsl x12, x14, #2
 	WORD $0xd37df1ce // lsl x14, x14, #3
-	WORD $0xa9026ffe // stp x30, x27, [sp, #0x20]
+	WORD $0x6d022beb // stp d11, d10, [sp, #0x20]
 	WORD $0x8b0a094b // add x11, x10, x10, lsl #2
 	WORD $0x8b03012d // add x13, x9, x3
 	WORD $0xd37df06a // lsl x10, x3, #3
 	WORD $0xd37ef5ad // lsl x13, x13, #2
-	WORD $0xcb09021b // sub x27, x16, x9
-	WORD $0xfd000be8 // str d8, [sp, #0x10]
-	WORD $0xd379e17a // lsl x26, x11, #7
-	WORD $0xf9000ffd // str x29, [sp, #0x18]
-	WORD $0xa9045ff8 // stp x24, x23, [sp, #0x40]
-	WORD $0xa90557f6 // stp x22, x21, [sp, #0x50]
-	WORD $0xa9064ff4 // stp x20, x19, [sp, #0x60]
-	WORD $0xa9003bfb // stp x27, x14, [sp]
-	WORD $0x14000005 // b 0x11138 <pq_q4_1+0x80>
+	WORD $0xcb090210 // sub x16, x16, x9
+	WORD $0x6d0323e9 // stp d9, d8, [sp, #0x30]
+	WORD $0xd379e16b // lsl x11, x11, #7
+	WORD $0xa90467fa // stp x26, x25, [sp, #0x40]
+	WORD $0xa9055ff8 // stp x24, x23, [sp, #0x50]
+	WORD $0xa90657f6 // stp x22, x21, [sp, #0x60]
+	WORD $0xa9074ff4 // stp x20, x19, [sp, #0x70]
+	WORD $0x14000005 // b 0x10e10 <pq_q4_1+0x7c>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b1a0000 // add x0, x0, x26
+	WORD $0x8b0b0000 // add x0, x0, x11
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x5400482d // b.le 0x11a38 <pq_q4_1+0x980>
-	WORD $0x37401d25 // tbnz w5, #0x8, 0x114dc <pq_q4_1+0x424>
+	WORD $0x540039cd // b.le 0x11544 <pq_q4_1+0x7b0>
+	WORD $0x37401305 // tbnz w5, #0x8, 0x11070 <pq_q4_1+0x2dc>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xaa1a03ee // mov x14, x26
+	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x54001b8b // b.lt 0x114c4 <pq_q4_1+0x40c>
+	WORD $0x540011cb // b.lt 0x11060 <pq_q4_1+0x2cc>
 	WORD $0xaa0003f1 // mov x17, x0
 	WORD $0xaa0103e6 // mov x6, x1
 	WORD $0xaa0403e7 // mov x7, x4
-	WORD $0xaa1f03eb // mov x11, xzr
+	WORD $0xaa1f03f5 // mov x21, xzr
 	WORD $0x91020233 // add x19, x17, #0x80
 	WORD $0x52800034 // mov w20, #0x1 // =1
-	WORD $0x8b0b2270 // add x16, x19, x11, lsl #8
-	WORD $0x8b0b1638 // add x24, x17, x11, lsl #5
-	WORD $0xaa0603f6 // mov x22, x6
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x910040d9 // add x25, x6, #0x10
-	WORD $0x910050da // add x26, x6, #0x14
-	WORD $0xaa1003eb // mov x11, x16
-	WORD $0xfd400306 // ldr d6, [x24]
-	WORD $0xfd402305 // ldr d5, [x24, #0x40]
-	WORD $0x3dc00170 // ldr q16, [x11]
-	WORD $0x910020db // add x27, x6, #0x8
-	WORD $0x4ddfcad1 // ld1r { v17.4s }, [x22], #4
-	WORD $0x910060dd // add x29, x6, #0x18
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x910030de // add x30, x6, #0xc
-	WORD $0x910080d7 // add x23, x6, #0x20
-	WORD $0xaa1003f5 // mov x21, x16
-	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
-	WORD $0x6f00e41e // movi v30.2d, #0000000000000000
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc00170 // ldr q16, [x11]
-	WORD $0x4d40cb31 // ld1r { v17.4s }, [x25]
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc01170 // ldr q16, [x11, #0x40]
-	WORD $0x4d40cad1 // ld1r { v17.4s }, [x22]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc01170 // ldr q16, [x11, #0x40]
-	WORD $0x4d40cb51 // ld1r { v17.4s }, [x26]
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc02170 // ldr q16, [x11, #0x80]
-	WORD $0x4d40cb71 // ld1r { v17.4s }, [x27]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc02170 // ldr q16, [x11, #0x80]
-	WORD $0x4d40cbb1 // ld1r { v17.4s }, [x29]
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc03170 // ldr q16, [x11, #0xc0]
-	WORD $0x4d40cbd1 // ld1r { v17.4s }, [x30]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc03170 // ldr q16, [x11, #0xc0]
-	WORD $0x910070cb // add x11, x6, #0x1c
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4d40c971 // ld1r { v17.4s }, [x11]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0xbd4024d1 // ldr s17, [x6, #0x24]
-	WORD $0x4d40caf0 // ld1r { v16.4s }, [x23]
-	WORD $0xfd400713 // ldr d19, [x24, #0x8]
-	WORD $0xfd402712 // ldr d18, [x24, #0x48]
-	WORD $0x3dc006b5 // ldr q21, [x21, #0x10]
-	WORD $0x4d40c8d6 // ld1r { v22.4s }, [x6]
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
-	WORD $0x4e9696b4 // sdot v20.4s, v21.16b, v22.16b
-	WORD $0x3dc006b5 // ldr q21, [x21, #0x10]
-	WORD $0x4d40cb36 // ld1r { v22.4s }, [x25]
+	WORD $0x8b152276 // add x22, x19, x21, lsl #8
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xad401cd0 // ldp q16, q7, [x6]
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0xad4052d2 // ldp q18, q20, [x22]
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0xad4162d5 // ldp q21, q24, [x22, #0x20]
+	WORD $0x8b151635 // add x21, x17, x21, lsl #5
+	WORD $0x4e201e57 // and v23.16b, v18.16b, v0.16b
+	WORD $0x4e201e96 // and v22.16b, v20.16b, v0.16b
+	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
+	WORD $0x4e201eb9 // and v25.16b, v21.16b, v0.16b
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4f9150a6 // fmls v6.4s, v5.4s, v17.s[0]
+	WORD $0x4f90e2e5 // sdot v5.4s, v23.16b, v16.4b[0]
+	WORD $0x4e201f17 // and v23.16b, v24.16b, v0.16b
+	WORD $0x4f90e2c6 // sdot v6.4s, v22.16b, v16.4b[0]
+	WORD $0x6f3c0716 // ushr v22.4s, v24.4s, #0x4
+	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
+	WORD $0x4f90e331 // sdot v17.4s, v25.16b, v16.4b[0]
+	WORD $0xad4266d8 // ldp q24, q25, [x22, #0x40]
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e26ce04 // fmla v4.4s, v16.4s, v6.4s
-	WORD $0x4e9696b4 // sdot v20.4s, v21.16b, v22.16b
-	WORD $0x3dc016b5 // ldr q21, [x21, #0x50]
-	WORD $0x4d40cad6 // ld1r { v22.4s }, [x22]
+	WORD $0x4f90e2f3 // sdot v19.4s, v23.16b, v16.4b[0]
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4f87e245 // sdot v5.4s, v18.16b, v7.4b[0]
+	WORD $0xad435ed2 // ldp q18, q23, [x22, #0x60]
+	WORD $0x4f87e286 // sdot v6.4s, v20.16b, v7.4b[0]
+	WORD $0x4f87e2b1 // sdot v17.4s, v21.16b, v7.4b[0]
+	WORD $0x4e201f14 // and v20.16b, v24.16b, v0.16b
+	WORD $0x6f3c0715 // ushr v21.4s, v24.4s, #0x4
+	WORD $0x4e201f38 // and v24.16b, v25.16b, v0.16b
+	WORD $0x4f87e2d3 // sdot v19.4s, v22.16b, v7.4b[0]
+	WORD $0x4e201e56 // and v22.16b, v18.16b, v0.16b
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
+	WORD $0x4fb0e285 // sdot v5.4s, v20.16b, v16.4b[1]
+	WORD $0x4e201ef4 // and v20.16b, v23.16b, v0.16b
+	WORD $0x4fb0e306 // sdot v6.4s, v24.16b, v16.4b[1]
+	WORD $0x4fb0e2d1 // sdot v17.4s, v22.16b, v16.4b[1]
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b4 // sdot v20.4s, v21.16b, v22.16b
-	WORD $0x3dc016b5 // ldr q21, [x21, #0x50]
-	WORD $0x4d40cb56 // ld1r { v22.4s }, [x26]
+	WORD $0xad4462d6 // ldp q22, q24, [x22, #0x80]
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
+	WORD $0x4fb0e293 // sdot v19.4s, v20.16b, v16.4b[1]
+	WORD $0x4fa7e2a5 // sdot v5.4s, v21.16b, v7.4b[1]
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0xad4556d4 // ldp q20, q21, [x22, #0xa0]
+	WORD $0x4fa7e326 // sdot v6.4s, v25.16b, v7.4b[1]
+	WORD $0x4e201ed9 // and v25.16b, v22.16b, v0.16b
+	WORD $0x4fa7e251 // sdot v17.4s, v18.16b, v7.4b[1]
+	WORD $0x6f3c06d2 // ushr v18.4s, v22.4s, #0x4
+	WORD $0x4e201f16 // and v22.16b, v24.16b, v0.16b
+	WORD $0x4fa7e2f3 // sdot v19.4s, v23.16b, v7.4b[1]
+	WORD $0x4e201e97 // and v23.16b, v20.16b, v0.16b
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x4f90eb25 // sdot v5.4s, v25.16b, v16.4b[2]
+	WORD $0x4e201eb9 // and v25.16b, v21.16b, v0.16b
+	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b4 // sdot v20.4s, v21.16b, v22.16b
-	WORD $0x3dc026b5 // ldr q21, [x21, #0x90]
-	WORD $0x4d40cb76 // ld1r { v22.4s }, [x27]
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b4 // sdot v20.4s, v21.16b, v22.16b
-	WORD $0x3dc026b5 // ldr q21, [x21, #0x90]
-	WORD $0x4d40cbb6 // ld1r { v22.4s }, [x29]
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b4 // sdot v20.4s, v21.16b, v22.16b
-	WORD $0x3dc036b5 // ldr q21, [x21, #0xd0]
-	WORD $0x4d40cbd6 // ld1r { v22.4s }, [x30]
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b4 // sdot v20.4s, v21.16b, v22.16b
-	WORD $0x3dc036b5 // ldr q21, [x21, #0xd0]
-	WORD $0x4d40c976 // ld1r { v22.4s }, [x11]
-	WORD $0xaa1003f5 // mov x21, x16
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e9696b4 // sdot v20.4s, v21.16b, v22.16b
-	WORD $0xbd4024d6 // ldr s22, [x6, #0x24]
-	WORD $0x4d40caf5 // ld1r { v21.4s }, [x23]
-	WORD $0xfd400b18 // ldr d24, [x24, #0x10]
-	WORD $0xfd402b17 // ldr d23, [x24, #0x50]
-	WORD $0x3dc00aba // ldr q26, [x21, #0x20]
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x0e217af7 // fcvtl v23.4s, v23.4h
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x6e34de67 // fmul v7.4s, v19.4s, v20.4s
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc00aba // ldr q26, [x21, #0x20]
-	WORD $0x4d40cb3b // ld1r { v27.4s }, [x25]
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4f965247 // fmls v7.4s, v18.4s, v22.s[0]
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e27cea3 // fmla v3.4s, v21.4s, v7.4s
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc01aba // ldr q26, [x21, #0x60]
-	WORD $0x4d40cadb // ld1r { v27.4s }, [x22]
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc01aba // ldr q26, [x21, #0x60]
-	WORD $0x4d40cb5b // ld1r { v27.4s }, [x26]
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc02aba // ldr q26, [x21, #0xa0]
-	WORD $0x4d40cb7b // ld1r { v27.4s }, [x27]
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc02aba // ldr q26, [x21, #0xa0]
-	WORD $0x4d40cbbb // ld1r { v27.4s }, [x29]
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc03aba // ldr q26, [x21, #0xe0]
-	WORD $0x4d40cbdb // ld1r { v27.4s }, [x30]
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc03aba // ldr q26, [x21, #0xe0]
-	WORD $0x4d40c97b // ld1r { v27.4s }, [x11]
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0xbd4024db // ldr s27, [x6, #0x24]
-	WORD $0x4d40cafa // ld1r { v26.4s }, [x23]
-	WORD $0xfd400f1d // ldr d29, [x24, #0x18]
-	WORD $0xfd402f1c // ldr d28, [x24, #0x58]
-	WORD $0x3dc00e1f // ldr q31, [x16, #0x30]
-	WORD $0x4d40c8c8 // ld1r { v8.4s }, [x6]
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x0e217bbd // fcvtl v29.4s, v29.4h
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x6e39df13 // fmul v19.4s, v24.4s, v25.4s
-	WORD $0x4e21db79 // scvtf v25.4s, v27.4s
-	WORD $0x0e217b9b // fcvtl v27.4s, v28.4h
-	WORD $0x4e8897fe // sdot v30.4s, v31.16b, v8.16b
-	WORD $0x3dc00e1f // ldr q31, [x16, #0x30]
-	WORD $0x4d40cb28 // ld1r { v8.4s }, [x25]
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4f9952f3 // fmls v19.4s, v23.4s, v25.s[0]
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e33cf42 // fmla v2.4s, v26.4s, v19.4s
-	WORD $0x4e8897fe // sdot v30.4s, v31.16b, v8.16b
-	WORD $0x3dc01e1f // ldr q31, [x16, #0x70]
-	WORD $0x4d40cac8 // ld1r { v8.4s }, [x22]
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e8897fe // sdot v30.4s, v31.16b, v8.16b
-	WORD $0x3dc01e1f // ldr q31, [x16, #0x70]
-	WORD $0x4d40cb48 // ld1r { v8.4s }, [x26]
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e8897fe // sdot v30.4s, v31.16b, v8.16b
-	WORD $0x3dc02e1f // ldr q31, [x16, #0xb0]
-	WORD $0x4d40cb68 // ld1r { v8.4s }, [x27]
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e8897fe // sdot v30.4s, v31.16b, v8.16b
-	WORD $0x3dc02e1f // ldr q31, [x16, #0xb0]
-	WORD $0x4d40cba8 // ld1r { v8.4s }, [x29]
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e8897fe // sdot v30.4s, v31.16b, v8.16b
-	WORD $0x3dc03e1f // ldr q31, [x16, #0xf0]
-	WORD $0x4d40cbc8 // ld1r { v8.4s }, [x30]
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e8897fe // sdot v30.4s, v31.16b, v8.16b
-	WORD $0x3dc03e1f // ldr q31, [x16, #0xf0]
-	WORD $0x4d40c968 // ld1r { v8.4s }, [x11]
-	WORD $0x2a1403f0 // mov w16, w20
-	WORD $0x5280002b // mov w11, #0x1 // =1
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x4f90eac6 // sdot v6.4s, v22.16b, v16.4b[2]
+	WORD $0x4f90eaf1 // sdot v17.4s, v23.16b, v16.4b[2]
+	WORD $0x4e201f16 // and v22.16b, v24.16b, v0.16b
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0xad4662d7 // ldp q23, q24, [x22, #0xc0]
+	WORD $0x4f87ea45 // sdot v5.4s, v18.16b, v7.4b[2]
+	WORD $0x4e201eb2 // and v18.16b, v21.16b, v0.16b
+	WORD $0x4f90eb33 // sdot v19.4s, v25.16b, v16.4b[2]
+	WORD $0x4e201ef5 // and v21.16b, v23.16b, v0.16b
+	WORD $0x4f87eac6 // sdot v6.4s, v22.16b, v7.4b[2]
+	WORD $0x4f87ea91 // sdot v17.4s, v20.16b, v7.4b[2]
+	WORD $0xad475ad4 // ldp q20, q22, [x22, #0xe0]
+	WORD $0x4f87ea53 // sdot v19.4s, v18.16b, v7.4b[2]
+	WORD $0x4e201f12 // and v18.16b, v24.16b, v0.16b
+	WORD $0x4fb0eaa5 // sdot v5.4s, v21.16b, v16.4b[3]
+	WORD $0x4e201e95 // and v21.16b, v20.16b, v0.16b
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x4fb0ea46 // sdot v6.4s, v18.16b, v16.4b[3]
+	WORD $0x4e201ed2 // and v18.16b, v22.16b, v0.16b
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
+	WORD $0x4fb0eab1 // sdot v17.4s, v21.16b, v16.4b[3]
+	WORD $0x4e201ef5 // and v21.16b, v23.16b, v0.16b
+	WORD $0x2a1403f6 // mov w22, w20
+	WORD $0x4fb0ea53 // sdot v19.4s, v18.16b, v16.4b[3]
+	WORD $0x4e201e90 // and v16.16b, v20.16b, v0.16b
+	WORD $0x4e201f17 // and v23.16b, v24.16b, v0.16b
+	WORD $0x4e201ed2 // and v18.16b, v22.16b, v0.16b
+	WORD $0x4fa7eaa5 // sdot v5.4s, v21.16b, v7.4b[3]
+	WORD $0xbd4024d5 // ldr s21, [x6, #0x24]
 	WORD $0x2a1f03f4 // mov w20, wzr
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e8897fe // sdot v30.4s, v31.16b, v8.16b
-	WORD $0xbd4024d8 // ldr s24, [x6, #0x24]
-	WORD $0x4d40cae5 // ld1r { v5.4s }, [x23]
-	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
+	WORD $0x4fa7ea11 // sdot v17.4s, v16.16b, v7.4b[3]
+	WORD $0x6d4052b0 // ldp d16, d20, [x21]
+	WORD $0x4fa7eae6 // sdot v6.4s, v23.16b, v7.4b[3]
+	WORD $0x4fa7ea53 // sdot v19.4s, v18.16b, v7.4b[3]
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x0e217a92 // fcvtl v18.4s, v20.4h
+	WORD $0x6d4152a7 // ldp d7, d20, [x21, #0x10]
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e25de05 // fmul v5.4s, v16.4s, v5.4s
+	WORD $0x6d445ab0 // ldp d16, d22, [x21, #0x40]
+	WORD $0x6e26de46 // fmul v6.4s, v18.4s, v6.4s
+	WORD $0x6e31dce7 // fmul v7.4s, v7.4s, v17.4s
+	WORD $0x6d454ab1 // ldp d17, d18, [x21, #0x50]
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e33de93 // fmul v19.4s, v20.4s, v19.4s
+	WORD $0x910080d5 // add x21, x6, #0x20
 	WORD $0x9100c0c6 // add x6, x6, #0x30
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x6e3edfb4 // fmul v20.4s, v29.4s, v30.4s
-	WORD $0x4f985374 // fmls v20.4s, v27.4s, v24.s[0]
-	WORD $0x4e34cca1 // fmla v1.4s, v5.4s, v20.4s
-	WORD $0x3707e5f0 // tbnz w16, #0x0, 0x11170 <pq_q4_1+0xb8>
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x4f955205 // fmls v5.4s, v16.4s, v21.s[0]
+	WORD $0x4f9552c6 // fmls v6.4s, v22.4s, v21.s[0]
+	WORD $0x4d40cab0 // ld1r { v16.4s }, [x21]
+	WORD $0x52800035 // mov w21, #0x1 // =1
+	WORD $0x4f955227 // fmls v7.4s, v17.4s, v21.s[0]
+	WORD $0x4f955253 // fmls v19.4s, v18.4s, v21.s[0]
+	WORD $0x4e25ce04 // fmla v4.4s, v16.4s, v5.4s
+	WORD $0x4e26ce03 // fmla v3.4s, v16.4s, v6.4s
+	WORD $0x4e27ce02 // fmla v2.4s, v16.4s, v7.4s
+	WORD $0x4e33ce01 // fmla v1.4s, v16.4s, v19.4s
+	WORD $0x3707efb6 // tbnz w22, #0x0, 0x10e44 <pq_q4_1+0xb0>
 	WORD $0xf10008e7 // subs x7, x7, #0x2
 	WORD $0x910a0231 // add x17, x17, #0x280
-	WORD $0x54ffe52c // b.gt 0x11164 <pq_q4_1+0xac>
-	WORD $0xaa0e03fa // mov x26, x14
-	WORD $0xa9403bfb // ldp x27, x14, [sp]
-	WORD $0xb4ffe2ef // cbz x15, 0x11128 <pq_q4_1+0x70>
+	WORD $0x54ffeeec // b.gt 0x10e38 <pq_q4_1+0xa4>
+	WORD $0xb4ffed0f // cbz x15, 0x10e00 <pq_q4_1+0x6c>
 	WORD $0xad000c44 // stp q4, q3, [x2]
 	WORD $0xad010442 // stp q2, q1, [x2, #0x20]
-	WORD $0x17ffff14 // b 0x11128 <pq_q4_1+0x70>
+	WORD $0x17ffff65 // b 0x10e00 <pq_q4_1+0x6c>
 	WORD $0xaa1f03f1 // mov x17, xzr
-	WORD $0x14000004 // b 0x114f0 <pq_q4_1+0x438>
+	WORD $0x14000004 // b 0x11084 <pq_q4_1+0x2f0>
 	WORD $0x91000631 // add x17, x17, #0x1
 	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54ffe1e0 // b.eq 0x11128 <pq_q4_1+0x70>
+	WORD $0x54ffec00 // b.eq 0x10e00 <pq_q4_1+0x6c>
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x54001623 // b.lo 0x117b8 <pq_q4_1+0x700>
+	WORD $0x540013c3 // b.lo 0x11300 <pq_q4_1+0x56c>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
@@ -1363,2614 +1080,2191 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x540025cd // b.le 0x119d4 <pq_q4_1+0x91c>
+	WORD $0x5400218d // b.le 0x114e0 <pq_q4_1+0x74c>
 	WORD $0xd37df227 // lsl x7, x17, #3
 	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0xaa0003f3 // mov x19, x0
 	WORD $0xaa0103f4 // mov x20, x1
 	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0xaa1f03eb // mov x11, xzr
+	WORD $0x8b060277 // add x23, x19, x6
+	WORD $0xaa1f03f9 // mov x25, xzr
 	WORD $0x8b070276 // add x22, x19, x7
-	WORD $0x91020277 // add x23, x19, #0x80
+	WORD $0x910202f7 // add x23, x23, #0x80
 	WORD $0x52800038 // mov w24, #0x1 // =1
-	WORD $0x8b0b16d0 // add x16, x22, x11, lsl #5
-	WORD $0x8b0b22eb // add x11, x23, x11, lsl #8
-	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
-	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x8b1922fa // add x26, x23, x25, lsl #8
 	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
+	WORD $0xad406e9f // ldp q31, q27, [x20]
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x3dc00351 // ldr q17, [x26]
+	WORD $0x3dc01352 // ldr q18, [x26, #0x40]
 	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0xfd400218 // ldr d24, [x16]
-	WORD $0xfd402219 // ldr d25, [x16, #0x40]
-	WORD $0x8b060170 // add x16, x11, x6
 	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x3dc00211 // ldr q17, [x16]
-	WORD $0x3dc01212 // ldr q18, [x16, #0x40]
-	WORD $0x0e217b1e // fcvtl v30.4s, v24.4h
-	WORD $0x0e217b39 // fcvtl v25.4s, v25.4h
-	WORD $0x4e923a33 // zip1 v19.4s, v17.4s, v18.4s
-	WORD $0x4e927a31 // zip2 v17.4s, v17.4s, v18.4s
-	WORD $0x4e201e7b // and v27.16b, v19.16b, v0.16b
-	WORD $0x4e201e3c // and v28.16b, v17.16b, v0.16b
-	WORD $0x3dc00291 // ldr q17, [x20]
 	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x4e91a77a // smmla v26.4s, v27.16b, v17.16b
-	WORD $0x4e91a796 // smmla v22.4s, v28.16b, v17.16b
-	WORD $0x3dc01291 // ldr q17, [x20, #0x40]
-	WORD $0x4e91a777 // smmla v23.4s, v27.16b, v17.16b
-	WORD $0x4e91a794 // smmla v20.4s, v28.16b, v17.16b
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x3dc02292 // ldr q18, [x20, #0x80]
-	WORD $0x4e92a775 // smmla v21.4s, v27.16b, v18.16b
-	WORD $0x4e92a791 // smmla v17.4s, v28.16b, v18.16b
+	WORD $0x3dc0234c // ldr q12, [x26, #0x80]
+	WORD $0x4e923a39 // zip1 v25.4s, v17.4s, v18.4s
+	WORD $0x4e927a3a // zip2 v26.4s, v17.4s, v18.4s
 	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x3dc0329d // ldr q29, [x20, #0xc0]
-	WORD $0x4e9da773 // smmla v19.4s, v27.16b, v29.16b
-	WORD $0x4e9da792 // smmla v18.4s, v28.16b, v29.16b
-	WORD $0x8b060170 // add x16, x11, x6
-	WORD $0x3dc0021b // ldr q27, [x16]
-	WORD $0x3dc0121c // ldr q28, [x16, #0x40]
-	WORD $0x4e9c3b7d // zip1 v29.4s, v27.4s, v28.4s
-	WORD $0x4e9c7b7b // zip2 v27.4s, v27.4s, v28.4s
-	WORD $0x6f3c07bc // ushr v28.4s, v29.4s, #0x4
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x3dc00a9d // ldr q29, [x20, #0x20]
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e9da79a // smmla v26.4s, v28.16b, v29.16b
-	WORD $0x4e9da776 // smmla v22.4s, v27.16b, v29.16b
-	WORD $0x3dc01a9d // ldr q29, [x20, #0x60]
-	WORD $0x4e9da797 // smmla v23.4s, v28.16b, v29.16b
-	WORD $0x4e9da774 // smmla v20.4s, v27.16b, v29.16b
-	WORD $0x3dc02a9d // ldr q29, [x20, #0xa0]
-	WORD $0x4e9da795 // smmla v21.4s, v28.16b, v29.16b
-	WORD $0x4e9da771 // smmla v17.4s, v27.16b, v29.16b
-	WORD $0x3dc03a9d // ldr q29, [x20, #0xe0]
-	WORD $0x4e9da793 // smmla v19.4s, v28.16b, v29.16b
-	WORD $0x4e9da772 // smmla v18.4s, v27.16b, v29.16b
-	WORD $0x8b060170 // add x16, x11, x6
-	WORD $0x3dc0221b // ldr q27, [x16, #0x80]
-	WORD $0x3dc0321c // ldr q28, [x16, #0xc0]
-	WORD $0x91042290 // add x16, x20, #0x108
-	WORD $0x4e9c3b7d // zip1 v29.4s, v27.4s, v28.4s
-	WORD $0x4e9c7b7b // zip2 v27.4s, v27.4s, v28.4s
-	WORD $0x4e201fbc // and v28.16b, v29.16b, v0.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x3dc0069d // ldr q29, [x20, #0x10]
-	WORD $0x4e9da79a // smmla v26.4s, v28.16b, v29.16b
-	WORD $0x4e9da776 // smmla v22.4s, v27.16b, v29.16b
-	WORD $0x3dc0169d // ldr q29, [x20, #0x50]
-	WORD $0x4e9da797 // smmla v23.4s, v28.16b, v29.16b
-	WORD $0x4e9da774 // smmla v20.4s, v27.16b, v29.16b
-	WORD $0x3dc0269d // ldr q29, [x20, #0x90]
-	WORD $0x4e9da795 // smmla v21.4s, v28.16b, v29.16b
-	WORD $0x4e9da771 // smmla v17.4s, v27.16b, v29.16b
-	WORD $0x3dc0369d // ldr q29, [x20, #0xd0]
-	WORD $0x4e9da793 // smmla v19.4s, v28.16b, v29.16b
-	WORD $0x4e9da772 // smmla v18.4s, v27.16b, v29.16b
-	WORD $0x8b06016b // add x11, x11, x6
-	WORD $0x3dc0217b // ldr q27, [x11, #0x80]
-	WORD $0x3dc0317c // ldr q28, [x11, #0xc0]
-	WORD $0x9104028b // add x11, x20, #0x100
-	WORD $0x4e9c3b7d // zip1 v29.4s, v27.4s, v28.4s
-	WORD $0x4e9c7b7b // zip2 v27.4s, v27.4s, v28.4s
-	WORD $0x6f3c07bc // ushr v28.4s, v29.4s, #0x4
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e201f7d // and v29.16b, v27.16b, v0.16b
-	WORD $0x3dc00e9b // ldr q27, [x20, #0x30]
-	WORD $0x4e9ba79a // smmla v26.4s, v28.16b, v27.16b
-	WORD $0x4e9ba7b6 // smmla v22.4s, v29.16b, v27.16b
-	WORD $0x3dc01e9b // ldr q27, [x20, #0x70]
-	WORD $0x4e21db5f // scvtf v31.4s, v26.4s
-	WORD $0x4e9e7bda // zip2 v26.4s, v30.4s, v30.4s
-	WORD $0x4e9ba797 // smmla v23.4s, v28.16b, v27.16b
-	WORD $0x4e9ba7b4 // smmla v20.4s, v29.16b, v27.16b
-	WORD $0x3dc02e9b // ldr q27, [x20, #0xb0]
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e9ba795 // smmla v21.4s, v28.16b, v27.16b
-	WORD $0x4e9ba7b1 // smmla v17.4s, v29.16b, v27.16b
-	WORD $0x4e9e3bdb // zip1 v27.4s, v30.4s, v30.4s
-	WORD $0x3dc03e98 // ldr q24, [x20, #0xf0]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e98a793 // smmla v19.4s, v28.16b, v24.16b
-	WORD $0x4e98a7b2 // smmla v18.4s, v29.16b, v24.16b
-	WORD $0x4e21dadc // scvtf v28.4s, v22.4s
-	WORD $0x6e3fdf76 // fmul v22.4s, v27.4s, v31.4s
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x6d527a9d // ldp d29, d30, [x20, #0x120]
-	WORD $0x6d53229f // ldp d31, d8, [x20, #0x130]
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x6e37df77 // fmul v23.4s, v27.4s, v23.4s
-	WORD $0x6e35df75 // fmul v21.4s, v27.4s, v21.4s
-	WORD $0x4e993b38 // zip1 v24.4s, v25.4s, v25.4s
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
-	WORD $0x4e997b39 // zip2 v25.4s, v25.4s, v25.4s
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
-	WORD $0x6e33df73 // fmul v19.4s, v27.4s, v19.4s
-	WORD $0x4e21d91b // scvtf v27.4s, v8.4s
-	WORD $0x6e3cdf5c // fmul v28.4s, v26.4s, v28.4s
-	WORD $0x6e34df54 // fmul v20.4s, v26.4s, v20.4s
-	WORD $0x6e31df51 // fmul v17.4s, v26.4s, v17.4s
-	WORD $0x6e32df52 // fmul v18.4s, v26.4s, v18.4s
-	WORD $0x4e0807bd // dup v29.2d, v29.d[0]
-	WORD $0x4e0807da // dup v26.2d, v30.d[0]
-	WORD $0x4e0807fe // dup v30.2d, v31.d[0]
-	WORD $0x4e08077b // dup v27.2d, v27.d[0]
-	WORD $0x4ebdcf16 // fmls v22.4s, v24.4s, v29.4s
-	WORD $0x4ebdcf3c // fmls v28.4s, v25.4s, v29.4s
-	WORD $0x4d40cd7d // ld1r { v29.2d }, [x11]
-	WORD $0x9104428b // add x11, x20, #0x110
-	WORD $0x4ebacf17 // fmls v23.4s, v24.4s, v26.4s
-	WORD $0x4ebacf34 // fmls v20.4s, v25.4s, v26.4s
-	WORD $0x4d40ce1a // ld1r { v26.2d }, [x16]
-	WORD $0x91046290 // add x16, x20, #0x118
-	WORD $0x4ebecf15 // fmls v21.4s, v24.4s, v30.4s
-	WORD $0x4ebecf31 // fmls v17.4s, v25.4s, v30.4s
-	WORD $0x4ebbcf13 // fmls v19.4s, v24.4s, v27.4s
-	WORD $0x4d40cd7e // ld1r { v30.2d }, [x11]
-	WORD $0x4ebbcf32 // fmls v18.4s, v25.4s, v27.4s
-	WORD $0x4d40ce18 // ld1r { v24.2d }, [x16]
-	WORD $0x4e36cfb0 // fmla v16.4s, v29.4s, v22.4s
-	WORD $0x4e3ccfa7 // fmla v7.4s, v29.4s, v28.4s
-	WORD $0x4e37cf46 // fmla v6.4s, v26.4s, v23.4s
-	WORD $0x2a1803f0 // mov w16, w24
-	WORD $0x4e34cf45 // fmla v5.4s, v26.4s, v20.4s
-	WORD $0x4e35cfc4 // fmla v4.4s, v30.4s, v21.4s
-	WORD $0x91060294 // add x20, x20, #0x180
-	WORD $0x4e31cfc3 // fmla v3.4s, v30.4s, v17.4s
-	WORD $0x4e33cf02 // fmla v2.4s, v24.4s, v19.4s
-	WORD $0x5280002b // mov w11, #0x1 // =1
-	WORD $0x4e32cf01 // fmla v1.4s, v24.4s, v18.4s
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0xad427289 // ldp q9, q28, [x20, #0x40]
+	WORD $0xad44768e // ldp q14, q29, [x20, #0x80]
+	WORD $0x3dc0334d // ldr q13, [x26, #0xc0]
+	WORD $0xad467a8f // ldp q15, q30, [x20, #0xc0]
+	WORD $0x8b1916d9 // add x25, x22, x25, lsl #5
+	WORD $0x4e201f2a // and v10.16b, v25.16b, v0.16b
+	WORD $0x4e201f4b // and v11.16b, v26.16b, v0.16b
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x4e8d3988 // zip1 v8.4s, v12.4s, v13.4s
+	WORD $0x4e8d798c // zip2 v12.4s, v12.4s, v13.4s
+	WORD $0x2a1803fa // mov w26, w24
 	WORD $0x2a1f03f8 // mov w24, wzr
-	WORD $0x3707ed10 // tbnz w16, #0x0, 0x11544 <pq_q4_1+0x48c>
+	WORD $0x4e9fa557 // smmla v23.4s, v10.16b, v31.16b
+	WORD $0x4e9fa578 // smmla v24.4s, v11.16b, v31.16b
+	WORD $0x6f3c075f // ushr v31.4s, v26.4s, #0x4
+	WORD $0x4e89a556 // smmla v22.4s, v10.16b, v9.16b
+	WORD $0x4e89a574 // smmla v20.4s, v11.16b, v9.16b
+	WORD $0x4e8ea555 // smmla v21.4s, v10.16b, v14.16b
+	WORD $0x4e8ea572 // smmla v18.4s, v11.16b, v14.16b
+	WORD $0x4e8fa553 // smmla v19.4s, v10.16b, v15.16b
+	WORD $0x4e8fa571 // smmla v17.4s, v11.16b, v15.16b
+	WORD $0xad41268a // ldp q10, q9, [x20, #0x20]
+	WORD $0x4e201f2b // and v11.16b, v25.16b, v0.16b
+	WORD $0x4e201fed // and v13.16b, v31.16b, v0.16b
+	WORD $0xad45669f // ldp q31, q25, [x20, #0xa0]
+	WORD $0x4e8aa577 // smmla v23.4s, v11.16b, v10.16b
+	WORD $0xad436a8e // ldp q14, q26, [x20, #0x60]
+	WORD $0x4e8aa5b8 // smmla v24.4s, v13.16b, v10.16b
+	WORD $0x4e9fa575 // smmla v21.4s, v11.16b, v31.16b
+	WORD $0x4e9fa5b2 // smmla v18.4s, v13.16b, v31.16b
+	WORD $0xad477e8a // ldp q10, q31, [x20, #0xe0]
+	WORD $0x4e201d0f // and v15.16b, v8.16b, v0.16b
+	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
+	WORD $0x4e8ea576 // smmla v22.4s, v11.16b, v14.16b
+	WORD $0x4e8ea5b4 // smmla v20.4s, v13.16b, v14.16b
+	WORD $0x4e8aa573 // smmla v19.4s, v11.16b, v10.16b
+	WORD $0x4e8aa5b1 // smmla v17.4s, v13.16b, v10.16b
+	WORD $0x4e201d8a // and v10.16b, v12.16b, v0.16b
+	WORD $0x6f3c058b // ushr v11.4s, v12.4s, #0x4
+	WORD $0x4e9da5f5 // smmla v21.4s, v15.16b, v29.16b
+	WORD $0x4e9ba5f7 // smmla v23.4s, v15.16b, v27.16b
+	WORD $0x4e9ca5f6 // smmla v22.4s, v15.16b, v28.16b
+	WORD $0x4e9da552 // smmla v18.4s, v10.16b, v29.16b
+	WORD $0xfd40033d // ldr d29, [x25]
+	WORD $0x4e9ba558 // smmla v24.4s, v10.16b, v27.16b
+	WORD $0x4e9ca554 // smmla v20.4s, v10.16b, v28.16b
+	WORD $0x4e201d1b // and v27.16b, v8.16b, v0.16b
+	WORD $0x4e201d7c // and v28.16b, v11.16b, v0.16b
+	WORD $0x0e217bbd // fcvtl v29.4s, v29.4h
+	WORD $0x4e9ea5f3 // smmla v19.4s, v15.16b, v30.16b
+	WORD $0x4e9ea551 // smmla v17.4s, v10.16b, v30.16b
+	WORD $0xfd40233e // ldr d30, [x25, #0x40]
+	WORD $0x4e89a777 // smmla v23.4s, v27.16b, v9.16b
+	WORD $0x4e89a798 // smmla v24.4s, v28.16b, v9.16b
+	WORD $0x6d522688 // ldp d8, d9, [x20, #0x120]
+	WORD $0x4e9aa776 // smmla v22.4s, v27.16b, v26.16b
+	WORD $0x4e9aa794 // smmla v20.4s, v28.16b, v26.16b
+	WORD $0x4e99a775 // smmla v21.4s, v27.16b, v25.16b
+	WORD $0x4e99a792 // smmla v18.4s, v28.16b, v25.16b
+	WORD $0x4e9fa773 // smmla v19.4s, v27.16b, v31.16b
+	WORD $0x0e217bd9 // fcvtl v25.4s, v30.4h
+	WORD $0x4e9fa791 // smmla v17.4s, v28.16b, v31.16b
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e9d3bbb // zip1 v27.4s, v29.4s, v29.4s
+	WORD $0x4e21db1c // scvtf v28.4s, v24.4s
+	WORD $0x4e9d7bba // zip2 v26.4s, v29.4s, v29.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4e21dade // scvtf v30.4s, v22.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e993b38 // zip1 v24.4s, v25.4s, v25.4s
+	WORD $0x4e997b39 // zip2 v25.4s, v25.4s, v25.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e37df77 // fmul v23.4s, v27.4s, v23.4s
+	WORD $0x6e3cdf56 // fmul v22.4s, v26.4s, v28.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e08051d // dup v29.2d, v8.d[0]
+	WORD $0x6d53229f // ldp d31, d8, [x20, #0x130]
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21d93c // scvtf v28.4s, v9.4s
+	WORD $0x6e34df54 // fmul v20.4s, v26.4s, v20.4s
+	WORD $0x6e35df75 // fmul v21.4s, v27.4s, v21.4s
+	WORD $0x91040299 // add x25, x20, #0x100
+	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
+	WORD $0x4ebdcf17 // fmls v23.4s, v24.4s, v29.4s
+	WORD $0x4ebdcf36 // fmls v22.4s, v25.4s, v29.4s
+	WORD $0x6e3edf7d // fmul v29.4s, v27.4s, v30.4s
+	WORD $0x4e21d91e // scvtf v30.4s, v8.4s
+	WORD $0x6e32df52 // fmul v18.4s, v26.4s, v18.4s
+	WORD $0x6e33df73 // fmul v19.4s, v27.4s, v19.4s
+	WORD $0x6e31df51 // fmul v17.4s, v26.4s, v17.4s
+	WORD $0x4e08079c // dup v28.2d, v28.d[0]
+	WORD $0x4d40cf3b // ld1r { v27.2d }, [x25]
+	WORD $0x91042299 // add x25, x20, #0x108
+	WORD $0x4e0807ff // dup v31.2d, v31.d[0]
+	WORD $0x4e0807da // dup v26.2d, v30.d[0]
+	WORD $0x4d40cf3e // ld1r { v30.2d }, [x25]
+	WORD $0x91044299 // add x25, x20, #0x110
+	WORD $0x4ebccf1d // fmls v29.4s, v24.4s, v28.4s
+	WORD $0x4ebccf34 // fmls v20.4s, v25.4s, v28.4s
+	WORD $0x4d40cf3c // ld1r { v28.2d }, [x25]
+	WORD $0x4ebfcf15 // fmls v21.4s, v24.4s, v31.4s
+	WORD $0x4ebfcf32 // fmls v18.4s, v25.4s, v31.4s
+	WORD $0x91046299 // add x25, x20, #0x118
+	WORD $0x4ebacf13 // fmls v19.4s, v24.4s, v26.4s
+	WORD $0x4ebacf31 // fmls v17.4s, v25.4s, v26.4s
+	WORD $0x91060294 // add x20, x20, #0x180
+	WORD $0x4e36cf67 // fmla v7.4s, v27.4s, v22.4s
+	WORD $0x4d40cf36 // ld1r { v22.2d }, [x25]
+	WORD $0x4e37cf70 // fmla v16.4s, v27.4s, v23.4s
+	WORD $0x4e3dcfc6 // fmla v6.4s, v30.4s, v29.4s
+	WORD $0x4e34cfc5 // fmla v5.4s, v30.4s, v20.4s
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x4e35cf84 // fmla v4.4s, v28.4s, v21.4s
+	WORD $0x4e32cf83 // fmla v3.4s, v28.4s, v18.4s
+	WORD $0x4e33cec2 // fmla v2.4s, v22.4s, v19.4s
+	WORD $0x4e31cec1 // fmla v1.4s, v22.4s, v17.4s
+	WORD $0x3707ef9a // tbnz w26, #0x0, 0x110dc <pq_q4_1+0x348>
 	WORD $0xf1000ab5 // subs x21, x21, #0x2
 	WORD $0x910a0273 // add x19, x19, #0x280
-	WORD $0x54ffec2c // b.gt 0x11534 <pq_q4_1+0x47c>
-	WORD $0x14000089 // b 0x119d8 <pq_q4_1+0x920>
+	WORD $0x54ffee8c // b.gt 0x110c8 <pq_q4_1+0x334>
+	WORD $0x1400007a // b 0x114e4 <pq_q4_1+0x750>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xd37cee2b // lsl x11, x17, #4
+	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x54000e0d // b.le 0x11990 <pq_q4_1+0x8d8>
-	WORD $0xd37df226 // lsl x6, x17, #3
-	WORD $0xaa0003e7 // mov x7, x0
-	WORD $0xaa0103f3 // mov x19, x1
-	WORD $0xaa0403f4 // mov x20, x4
-	WORD $0xaa1f03f0 // mov x16, xzr
-	WORD $0x8b0600f5 // add x21, x7, x6
-	WORD $0x910200f6 // add x22, x7, #0x80
-	WORD $0x52800037 // mov w23, #0x1 // =1
-	WORD $0x8b1016b9 // add x25, x21, x16, lsl #5
-	WORD $0x8b1022d8 // add x24, x22, x16, lsl #8
+	WORD $0x54000c2d // b.le 0x1149c <pq_q4_1+0x708>
+	WORD $0xd37df227 // lsl x7, x17, #3
+	WORD $0xaa0003f3 // mov x19, x0
+	WORD $0xaa0103f4 // mov x20, x1
+	WORD $0xaa0403f5 // mov x21, x4
+	WORD $0x8b060277 // add x23, x19, x6
+	WORD $0xaa1f03f9 // mov x25, xzr
+	WORD $0x8b070276 // add x22, x19, x7
+	WORD $0x910202f7 // add x23, x23, #0x80
+	WORD $0x52800038 // mov w24, #0x1 // =1
+	WORD $0x8b1922fa // add x26, x23, x25, lsl #8
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0xfd400332 // ldr d18, [x25]
-	WORD $0xfd402331 // ldr d17, [x25, #0x40]
-	WORD $0x8b0b0310 // add x16, x24, x11
-	WORD $0x3dc00205 // ldr q5, [x16]
-	WORD $0x3dc01206 // ldr q6, [x16, #0x40]
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x4e8638b0 // zip1 v16.4s, v5.4s, v6.4s
-	WORD $0x4e8678a5 // zip2 v5.4s, v5.4s, v6.4s
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x4e913a36 // zip1 v22.4s, v17.4s, v17.4s
-	WORD $0x4e917a31 // zip2 v17.4s, v17.4s, v17.4s
-	WORD $0x4e201e13 // and v19.16b, v16.16b, v0.16b
-	WORD $0x4e201cb4 // and v20.16b, v5.16b, v0.16b
-	WORD $0x3dc00265 // ldr q5, [x19]
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x4e85a666 // smmla v6.4s, v19.16b, v5.16b
-	WORD $0x4e85a687 // smmla v7.4s, v20.16b, v5.16b
+	WORD $0xad405a95 // ldp q21, q22, [x20]
+	WORD $0x8b1916d9 // add x25, x22, x25, lsl #5
+	WORD $0x3dc00345 // ldr q5, [x26]
+	WORD $0x3dc01346 // ldr q6, [x26, #0x40]
+	WORD $0x3dc03359 // ldr q25, [x26, #0xc0]
+	WORD $0xad426297 // ldp q23, q24, [x20, #0x40]
+	WORD $0x4e8638b1 // zip1 v17.4s, v5.4s, v6.4s
+	WORD $0x4e8678b2 // zip2 v18.4s, v5.4s, v6.4s
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x3dc01275 // ldr q21, [x19, #0x40]
-	WORD $0x4e95a670 // smmla v16.4s, v19.16b, v21.16b
-	WORD $0x4e95a685 // smmla v5.4s, v20.16b, v21.16b
-	WORD $0x8b0b0310 // add x16, x24, x11
-	WORD $0x3dc00213 // ldr q19, [x16]
-	WORD $0x3dc01214 // ldr q20, [x16, #0x40]
-	WORD $0x4e943a75 // zip1 v21.4s, v19.4s, v20.4s
-	WORD $0x4e947a73 // zip2 v19.4s, v19.4s, v20.4s
-	WORD $0x6f3c06b4 // ushr v20.4s, v21.4s, #0x4
+	WORD $0x4e201e33 // and v19.16b, v17.16b, v0.16b
+	WORD $0x4e201e54 // and v20.16b, v18.16b, v0.16b
+	WORD $0x6f3c0631 // ushr v17.4s, v17.4s, #0x4
+	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
+	WORD $0x4e95a666 // smmla v6.4s, v19.16b, v21.16b
+	WORD $0x4e95a687 // smmla v7.4s, v20.16b, v21.16b
+	WORD $0x3dc02355 // ldr q21, [x26, #0x80]
+	WORD $0x4e97a670 // smmla v16.4s, v19.16b, v23.16b
+	WORD $0x4e97a685 // smmla v5.4s, v20.16b, v23.16b
+	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
+	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
+	WORD $0xad415e94 // ldp q20, q23, [x20, #0x20]
+	WORD $0x4e993ab3 // zip1 v19.4s, v21.4s, v25.4s
+	WORD $0x4e997ab5 // zip2 v21.4s, v21.4s, v25.4s
+	WORD $0x9104229a // add x26, x20, #0x108
+	WORD $0x4e94a626 // smmla v6.4s, v17.16b, v20.16b
+	WORD $0x4e94a647 // smmla v7.4s, v18.16b, v20.16b
+	WORD $0xad436694 // ldp q20, q25, [x20, #0x60]
+	WORD $0x4e94a630 // smmla v16.4s, v17.16b, v20.16b
+	WORD $0x4e201e71 // and v17.16b, v19.16b, v0.16b
+	WORD $0x4e94a645 // smmla v5.4s, v18.16b, v20.16b
+	WORD $0x4e201eb2 // and v18.16b, v21.16b, v0.16b
 	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x3dc00a75 // ldr q21, [x19, #0x20]
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e95a686 // smmla v6.4s, v20.16b, v21.16b
-	WORD $0x4e95a667 // smmla v7.4s, v19.16b, v21.16b
-	WORD $0x3dc01a75 // ldr q21, [x19, #0x60]
-	WORD $0x4e95a690 // smmla v16.4s, v20.16b, v21.16b
-	WORD $0x4e95a665 // smmla v5.4s, v19.16b, v21.16b
-	WORD $0x8b0b0310 // add x16, x24, x11
-	WORD $0x3dc02213 // ldr q19, [x16, #0x80]
-	WORD $0x3dc03214 // ldr q20, [x16, #0xc0]
-	WORD $0x4e943a75 // zip1 v21.4s, v19.4s, v20.4s
-	WORD $0x4e947a73 // zip2 v19.4s, v19.4s, v20.4s
-	WORD $0x4e201eb4 // and v20.16b, v21.16b, v0.16b
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x3dc00675 // ldr q21, [x19, #0x10]
-	WORD $0x4e95a686 // smmla v6.4s, v20.16b, v21.16b
-	WORD $0x4e95a667 // smmla v7.4s, v19.16b, v21.16b
-	WORD $0x3dc01675 // ldr q21, [x19, #0x50]
-	WORD $0x4e95a690 // smmla v16.4s, v20.16b, v21.16b
-	WORD $0x4e95a665 // smmla v5.4s, v19.16b, v21.16b
-	WORD $0x8b0b0310 // add x16, x24, x11
-	WORD $0x91042278 // add x24, x19, #0x108
-	WORD $0x3dc02213 // ldr q19, [x16, #0x80]
-	WORD $0x3dc03214 // ldr q20, [x16, #0xc0]
-	WORD $0x91040270 // add x16, x19, #0x100
-	WORD $0x4e943a75 // zip1 v21.4s, v19.4s, v20.4s
-	WORD $0x4e947a73 // zip2 v19.4s, v19.4s, v20.4s
 	WORD $0x6f3c06b4 // ushr v20.4s, v21.4s, #0x4
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x3dc00e75 // ldr q21, [x19, #0x30]
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e95a686 // smmla v6.4s, v20.16b, v21.16b
-	WORD $0x4e95a667 // smmla v7.4s, v19.16b, v21.16b
-	WORD $0x3dc01e75 // ldr q21, [x19, #0x70]
+	WORD $0x4e96a626 // smmla v6.4s, v17.16b, v22.16b
+	WORD $0x4e98a630 // smmla v16.4s, v17.16b, v24.16b
+	WORD $0xfd400331 // ldr d17, [x25]
+	WORD $0x4e96a647 // smmla v7.4s, v18.16b, v22.16b
+	WORD $0x4e98a645 // smmla v5.4s, v18.16b, v24.16b
+	WORD $0x4e201e72 // and v18.16b, v19.16b, v0.16b
+	WORD $0x4e201e93 // and v19.16b, v20.16b, v0.16b
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0xfd402334 // ldr d20, [x25, #0x40]
+	WORD $0x91040299 // add x25, x20, #0x100
+	WORD $0x4e97a646 // smmla v6.4s, v18.16b, v23.16b
+	WORD $0x4e99a650 // smmla v16.4s, v18.16b, v25.16b
+	WORD $0x4e97a667 // smmla v7.4s, v19.16b, v23.16b
+	WORD $0x4e99a665 // smmla v5.4s, v19.16b, v25.16b
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x6d524e92 // ldp d18, d19, [x20, #0x120]
+	WORD $0x4e913a35 // zip1 v21.4s, v17.4s, v17.4s
+	WORD $0x4e917a31 // zip2 v17.4s, v17.4s, v17.4s
 	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
 	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x4e95a690 // smmla v16.4s, v20.16b, v21.16b
-	WORD $0x4e95a665 // smmla v5.4s, v19.16b, v21.16b
-	WORD $0x4e923a53 // zip1 v19.4s, v18.4s, v18.4s
-	WORD $0x4e927a52 // zip2 v18.4s, v18.4s, v18.4s
-	WORD $0x6d525674 // ldp d20, d21, [x19, #0x120]
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
 	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
-	WORD $0x91060273 // add x19, x19, #0x180
-	WORD $0x6e26de66 // fmul v6.4s, v19.4s, v6.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e27de47 // fmul v7.4s, v18.4s, v7.4s
-	WORD $0x6e30de70 // fmul v16.4s, v19.4s, v16.4s
-	WORD $0x6e25de45 // fmul v5.4s, v18.4s, v5.4s
-	WORD $0x4e080692 // dup v18.2d, v20.d[0]
-	WORD $0x4e0806b3 // dup v19.2d, v21.d[0]
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x4e943a96 // zip1 v22.4s, v20.4s, v20.4s
+	WORD $0x4e947a94 // zip2 v20.4s, v20.4s, v20.4s
+	WORD $0x91060294 // add x20, x20, #0x180
+	WORD $0x6e26dea6 // fmul v6.4s, v21.4s, v6.4s
+	WORD $0x6e27de27 // fmul v7.4s, v17.4s, v7.4s
+	WORD $0x6e30deb0 // fmul v16.4s, v21.4s, v16.4s
+	WORD $0x6e25de25 // fmul v5.4s, v17.4s, v5.4s
+	WORD $0x4e080652 // dup v18.2d, v18.d[0]
+	WORD $0x4e080671 // dup v17.2d, v19.d[0]
 	WORD $0x4eb2cec6 // fmls v6.4s, v22.4s, v18.4s
-	WORD $0x4eb2ce27 // fmls v7.4s, v17.4s, v18.4s
-	WORD $0x4d40ce12 // ld1r { v18.2d }, [x16]
-	WORD $0x4eb3ced0 // fmls v16.4s, v22.4s, v19.4s
-	WORD $0x4eb3ce25 // fmls v5.4s, v17.4s, v19.4s
-	WORD $0x4d40cf11 // ld1r { v17.2d }, [x24]
-	WORD $0x2a1703f8 // mov w24, w23
-	WORD $0x52800030 // mov w16, #0x1 // =1
-	WORD $0x2a1f03f7 // mov w23, wzr
+	WORD $0x4eb2ce87 // fmls v7.4s, v20.4s, v18.4s
+	WORD $0x4d40cf32 // ld1r { v18.2d }, [x25]
+	WORD $0x4eb1ced0 // fmls v16.4s, v22.4s, v17.4s
+	WORD $0x4eb1ce85 // fmls v5.4s, v20.4s, v17.4s
+	WORD $0x4d40cf51 // ld1r { v17.2d }, [x26]
+	WORD $0x2a1803fa // mov w26, w24
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x2a1f03f8 // mov w24, wzr
 	WORD $0x4e26ce44 // fmla v4.4s, v18.4s, v6.4s
 	WORD $0x4e27ce43 // fmla v3.4s, v18.4s, v7.4s
 	WORD $0x4e30ce22 // fmla v2.4s, v17.4s, v16.4s
 	WORD $0x4e25ce21 // fmla v1.4s, v17.4s, v5.4s
-	WORD $0x3707f3b8 // tbnz w24, #0x0, 0x117f4 <pq_q4_1+0x73c>
-	WORD $0xf1000a94 // subs x20, x20, #0x2
-	WORD $0x910a00e7 // add x7, x7, #0x280
-	WORD $0x54fff2cc // b.gt 0x117e4 <pq_q4_1+0x72c>
-	WORD $0xb4ffdaaf // cbz x15, 0x114e4 <pq_q4_1+0x42c>
+	WORD $0x3707f5ba // tbnz w26, #0x0, 0x11340 <pq_q4_1+0x5ac>
+	WORD $0xf1000ab5 // subs x21, x21, #0x2
+	WORD $0x910a0273 // add x19, x19, #0x280
+	WORD $0x54fff4ac // b.gt 0x1132c <pq_q4_1+0x598>
+	WORD $0xb4ffdeef // cbz x15, 0x11078 <pq_q4_1+0x2e4>
 	WORD $0x4e831885 // uzp1 v5.4s, v4.4s, v3.4s
-	WORD $0x8b0b004b // add x11, x2, x11
+	WORD $0x8b060046 // add x6, x2, x6
 	WORD $0xf10009ff // cmp x15, #0x2
-	WORD $0x3d800165 // str q5, [x11]
-	WORD $0x54ffda03 // b.lo 0x114e4 <pq_q4_1+0x42c>
+	WORD $0x3d8000c5 // str q5, [x6]
+	WORD $0x54ffde43 // b.lo 0x11078 <pq_q4_1+0x2e4>
 	WORD $0x4e835883 // uzp2 v3.4s, v4.4s, v3.4s
 	WORD $0xf1000dff // cmp x15, #0x3
-	WORD $0x3ca96963 // str q3, [x11, x9]
-	WORD $0x54ffd983 // b.lo 0x114e4 <pq_q4_1+0x42c>
+	WORD $0x3ca968c3 // str q3, [x6, x9]
+	WORD $0x54ffddc3 // b.lo 0x11078 <pq_q4_1+0x2e4>
 	WORD $0x4e811843 // uzp1 v3.4s, v2.4s, v1.4s
 	WORD $0xf10011ff // cmp x15, #0x4
-	WORD $0x3caa6963 // str q3, [x11, x10]
-	WORD $0x54ffd901 // b.ne 0x114e4 <pq_q4_1+0x42c>
+	WORD $0x3caa68c3 // str q3, [x6, x10]
+	WORD $0x54ffdd41 // b.ne 0x11078 <pq_q4_1+0x2e4>
 	WORD $0x4e815841 // uzp2 v1.4s, v2.4s, v1.4s
-	WORD $0x3cac6961 // str q1, [x11, x12]
-	WORD $0x17fffec5 // b 0x114e4 <pq_q4_1+0x42c>
+	WORD $0x3cac68c1 // str q1, [x6, x12]
+	WORD $0x17fffee7 // b 0x11078 <pq_q4_1+0x2e4>
 	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0x4e871a11 // uzp1 v17.4s, v16.4s, v7.4s
 	WORD $0x4e875a07 // uzp2 v7.4s, v16.4s, v7.4s
-	WORD $0x8b06004b // add x11, x2, x6
+	WORD $0x8b060046 // add x6, x2, x6
 	WORD $0x4e8518d0 // uzp1 v16.4s, v6.4s, v5.4s
 	WORD $0x4e8558c5 // uzp2 v5.4s, v6.4s, v5.4s
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x4e831886 // uzp1 v6.4s, v4.4s, v3.4s
-	WORD $0x3d800171 // str q17, [x11]
-	WORD $0x3ca96967 // str q7, [x11, x9]
-	WORD $0x3caa6970 // str q16, [x11, x10]
-	WORD $0x3cac6965 // str q5, [x11, x12]
-	WORD $0x3ca37966 // str q6, [x11, x3, lsl #4]
-	WORD $0x54ffd6e0 // b.eq 0x114e4 <pq_q4_1+0x42c>
+	WORD $0x3d8000d1 // str q17, [x6]
+	WORD $0x3ca968c7 // str q7, [x6, x9]
+	WORD $0x3caa68d0 // str q16, [x6, x10]
+	WORD $0x3cac68c5 // str q5, [x6, x12]
+	WORD $0x3ca378c6 // str q6, [x6, x3, lsl #4]
+	WORD $0x54ffdb20 // b.eq 0x11078 <pq_q4_1+0x2e4>
 	WORD $0x4e835883 // uzp2 v3.4s, v4.4s, v3.4s
 	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3cad6963 // str q3, [x11, x13]
-	WORD $0x54ffd663 // b.lo 0x114e4 <pq_q4_1+0x42c>
+	WORD $0x3cad68c3 // str q3, [x6, x13]
+	WORD $0x54ffdaa3 // b.lo 0x11078 <pq_q4_1+0x2e4>
 	WORD $0x4e811843 // uzp1 v3.4s, v2.4s, v1.4s
 	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3cae6963 // str q3, [x11, x14]
-	WORD $0x54ffd5e3 // b.lo 0x114e4 <pq_q4_1+0x42c>
+	WORD $0x3cae68c3 // str q3, [x6, x14]
+	WORD $0x54ffda23 // b.lo 0x11078 <pq_q4_1+0x2e4>
 	WORD $0x4e815841 // uzp2 v1.4s, v2.4s, v1.4s
-	WORD $0x3cbb6961 // str q1, [x11, x27]
-	WORD $0x17fffeac // b 0x114e4 <pq_q4_1+0x42c>
-	WORD $0xa9464ff4 // ldp x20, x19, [sp, #0x60]
-	WORD $0xf9400ffd // ldr x29, [sp, #0x18]
-	WORD $0xa94557f6 // ldp x22, x21, [sp, #0x50]
-	WORD $0xfd400be8 // ldr d8, [sp, #0x10]
-	WORD $0xa9445ff8 // ldp x24, x23, [sp, #0x40]
-	WORD $0xa94367fa // ldp x26, x25, [sp, #0x30]
-	WORD $0xa9426ffe // ldp x30, x27, [sp, #0x20]
-	WORD $0x9101c3ff // add sp, sp, #0x70
-	WORD $0xd65f03c0 // ret
-
-	// pq_q5_0: +6748
-	WORD $0x9350fca8 // asr x8, x5, #16
-	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400620b // b.lt 0x126a4 <pq_q5_0+0xc48>
-	WORD $0xd10203ff // sub sp, sp, #0x80
-	WORD $0x8b44fc89 // add x9, x4, x4, lsr #63
-	WORD $0x5280580b // mov w11, #0x2c0 // =704
-	WORD $0xa90467fa // stp x26, x25, [sp, #0x40]
-	WORD $0xd37ef46c // lsl x12, x3, #2
-	WORD $0x8b03046f // add x15, x3, x3, lsl #1
-	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0xd341fd2a // lsr x10, x9, #1
-	WORD $0x4f00e601 // movi v1.16b, #0x10
-	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x10037d91 // adr x17, 0x18a40 <peak_i8+0x2b8>
-	WORD $0xa9036ffe // stp x30, x27, [sp, #0x30]
-	WORD $0xd37ef5ed // lsl x13, x15, #2
-	WORD $0x9b0b7d5a // mul x26, x10, x11
-	WORD $0x8b03018a // add x10, x12, x3
-	WORD $0xd37df06b // lsl x11, x3, #3
-	WORD $0xd37ef54e // lsl x14, x10, #2
-	WORD $0xd37df1fb // lsl x27, x15, #3
-	WORD $0x3dc00222 // ldr q2, [x17]
-	WORD $0xf90017fd // str x29, [sp, #0x28]
-	WORD $0xaa0503f9 // mov x25, x5
-	WORD $0x92401ca9 // and x9, x5, #0xff
-	WORD $0xcb0c021d // sub x29, x16, x12
-	WORD $0x52802811 // mov w17, #0x140 // =320
-	WORD $0x10037a46 // adr x6, 0x18a10 <peak_i8+0x288>
-	WORD $0xfd0013e8 // str d8, [sp, #0x20]
-	WORD $0xa9055ff8 // stp x24, x23, [sp, #0x50]
-	WORD $0xa90657f6 // stp x22, x21, [sp, #0x60]
-	WORD $0xa9074ff4 // stp x20, x19, [sp, #0x70]
-	WORD $0xa90117fa // stp x26, x5, [sp, #0x10]
-	WORD $0xa9006ffd // stp x29, x27, [sp]
-	WORD $0x14000005 // b 0x11af8 <pq_q5_0+0x9c>
-	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b1a0000 // add x0, x0, x26
-	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x54005c8d // b.le 0x12684 <pq_q5_0+0xc28>
-	WORD $0x37402b19 // tbnz w25, #0x8, 0x12058 <pq_q5_0+0x5fc>
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x5400298b // b.lt 0x12040 <pq_q5_0+0x5e4>
-	WORD $0xaa0003e7 // mov x7, x0
-	WORD $0xaa0103f3 // mov x19, x1
-	WORD $0xaa0403f4 // mov x20, x4
-	WORD $0xaa1f03ea // mov x10, xzr
-	WORD $0x910100f5 // add x21, x7, #0x40
-	WORD $0x52800036 // mov w22, #0x1 // =1
-	WORD $0x9b115545 // madd x5, x10, x17, x21
-	WORD $0x8b0a14f9 // add x25, x7, x10, lsl #5
-	WORD $0xbd402670 // ldr s16, [x19, #0x24]
-	WORD $0xaa1303f8 // mov x24, x19
-	WORD $0x9100427b // add x27, x19, #0x10
-	WORD $0x9100527d // add x29, x19, #0x14
-	WORD $0xfd400327 // ldr d7, [x25]
-	WORD $0x6ea24610 // ushl v16.4s, v16.4s, v2.4s
-	WORD $0x9100227e // add x30, x19, #0x8
-	WORD $0x9100626a // add x10, x19, #0x18
-	WORD $0x91003270 // add x16, x19, #0xc
-	WORD $0x9100827a // add x26, x19, #0x20
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0xaa0503ef // mov x15, x5
-	WORD $0x4e040610 // dup v16.4s, v16.s[0]
-	WORD $0xaa0503f7 // mov x23, x5
-	WORD $0x3dc001f1 // ldr q17, [x15]
-	WORD $0x3dc011f2 // ldr q18, [x15, #0x40]
-	WORD $0x4ddfcb13 // ld1r { v19.4s }, [x24], #4
-	WORD $0x4f245631 // shl v17.4s, v17.4s, #0x4
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc011f1 // ldr q17, [x15, #0x40]
-	WORD $0x3dc001f2 // ldr q18, [x15]
-	WORD $0x4d40cb73 // ld1r { v19.4s }, [x27]
-	WORD $0x6f3c0631 // ushr v17.4s, v17.4s, #0x4
-	WORD $0x4e211e52 // and v18.16b, v18.16b, v1.16b
-	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
-	WORD $0x4eb11e51 // orr v17.16b, v18.16b, v17.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc001f1 // ldr q17, [x15]
-	WORD $0x3dc021f2 // ldr q18, [x15, #0x80]
-	WORD $0x4d40cb13 // ld1r { v19.4s }, [x24]
-	WORD $0x4f235631 // shl v17.4s, v17.4s, #0x3
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc001f1 // ldr q17, [x15]
-	WORD $0x3dc021f2 // ldr q18, [x15, #0x80]
-	WORD $0x4d40cbb3 // ld1r { v19.4s }, [x29]
-	WORD $0x6f3f0631 // ushr v17.4s, v17.4s, #0x1
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc001f1 // ldr q17, [x15]
-	WORD $0x3dc031f2 // ldr q18, [x15, #0xc0]
-	WORD $0x4d40cbd3 // ld1r { v19.4s }, [x30]
-	WORD $0x4f225631 // shl v17.4s, v17.4s, #0x2
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc001f1 // ldr q17, [x15]
-	WORD $0x3dc031f2 // ldr q18, [x15, #0xc0]
-	WORD $0x4d40c953 // ld1r { v19.4s }, [x10]
-	WORD $0x6f3e0631 // ushr v17.4s, v17.4s, #0x2
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc001f1 // ldr q17, [x15]
-	WORD $0x3dc041f2 // ldr q18, [x15, #0x100]
-	WORD $0x4d40ca13 // ld1r { v19.4s }, [x16]
-	WORD $0x4eb18631 // add v17.4s, v17.4s, v17.4s
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc001f1 // ldr q17, [x15]
-	WORD $0x3dc041f2 // ldr q18, [x15, #0x100]
-	WORD $0x9100726f // add x15, x19, #0x1c
-	WORD $0x6f3d0631 // ushr v17.4s, v17.4s, #0x3
-	WORD $0x4d40c9f3 // ld1r { v19.4s }, [x15]
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x4d40cb51 // ld1r { v17.4s }, [x26]
-	WORD $0xfd400732 // ldr d18, [x25, #0x8]
-	WORD $0xbd402673 // ldr s19, [x19, #0x24]
-	WORD $0x3dc006f4 // ldr q20, [x23, #0x10]
-	WORD $0x3dc016f5 // ldr q21, [x23, #0x50]
-	WORD $0x4d40ca76 // ld1r { v22.4s }, [x19]
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4f245694 // shl v20.4s, v20.4s, #0x4
-	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4e27ce26 // fmla v6.4s, v17.4s, v7.4s
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc016f4 // ldr q20, [x23, #0x50]
-	WORD $0x3dc006f5 // ldr q21, [x23, #0x10]
-	WORD $0x4d40cb76 // ld1r { v22.4s }, [x27]
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc006f4 // ldr q20, [x23, #0x10]
-	WORD $0x3dc026f5 // ldr q21, [x23, #0x90]
-	WORD $0x4d40cb16 // ld1r { v22.4s }, [x24]
-	WORD $0x4f235694 // shl v20.4s, v20.4s, #0x3
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc006f4 // ldr q20, [x23, #0x10]
-	WORD $0x3dc026f5 // ldr q21, [x23, #0x90]
-	WORD $0x4d40cbb6 // ld1r { v22.4s }, [x29]
-	WORD $0x6f3f0694 // ushr v20.4s, v20.4s, #0x1
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc006f4 // ldr q20, [x23, #0x10]
-	WORD $0x3dc036f5 // ldr q21, [x23, #0xd0]
-	WORD $0x4d40cbd6 // ld1r { v22.4s }, [x30]
-	WORD $0x4f225694 // shl v20.4s, v20.4s, #0x2
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc006f4 // ldr q20, [x23, #0x10]
-	WORD $0x3dc036f5 // ldr q21, [x23, #0xd0]
-	WORD $0x4d40c956 // ld1r { v22.4s }, [x10]
-	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc006f4 // ldr q20, [x23, #0x10]
-	WORD $0x3dc046f5 // ldr q21, [x23, #0x110]
-	WORD $0x4d40ca16 // ld1r { v22.4s }, [x16]
-	WORD $0x4eb48694 // add v20.4s, v20.4s, v20.4s
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc006f4 // ldr q20, [x23, #0x10]
-	WORD $0x3dc046f5 // ldr q21, [x23, #0x110]
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0xaa0503f7 // mov x23, x5
-	WORD $0x6f3d0694 // ushr v20.4s, v20.4s, #0x3
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x4d40cb54 // ld1r { v20.4s }, [x26]
-	WORD $0xfd400b35 // ldr d21, [x25, #0x10]
-	WORD $0xbd402676 // ldr s22, [x19, #0x24]
-	WORD $0x3dc00af7 // ldr q23, [x23, #0x20]
-	WORD $0x3dc01af8 // ldr q24, [x23, #0x60]
-	WORD $0x4d40ca79 // ld1r { v25.4s }, [x19]
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4f2456f7 // shl v23.4s, v23.4s, #0x4
-	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
-	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
-	WORD $0x6e33de50 // fmul v16.4s, v18.4s, v19.4s
-	WORD $0x4eb81ef7 // orr v23.16b, v23.16b, v24.16b
-	WORD $0x4e30ce85 // fmla v5.4s, v20.4s, v16.4s
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc01af7 // ldr q23, [x23, #0x60]
-	WORD $0x3dc00af8 // ldr q24, [x23, #0x20]
-	WORD $0x4d40cb79 // ld1r { v25.4s }, [x27]
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc00af7 // ldr q23, [x23, #0x20]
-	WORD $0x3dc02af8 // ldr q24, [x23, #0xa0]
-	WORD $0x4d40cb19 // ld1r { v25.4s }, [x24]
-	WORD $0x4f2356f7 // shl v23.4s, v23.4s, #0x3
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4eb81ef7 // orr v23.16b, v23.16b, v24.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc00af7 // ldr q23, [x23, #0x20]
-	WORD $0x3dc02af8 // ldr q24, [x23, #0xa0]
-	WORD $0x4d40cbb9 // ld1r { v25.4s }, [x29]
-	WORD $0x6f3f06f7 // ushr v23.4s, v23.4s, #0x1
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4eb81ef7 // orr v23.16b, v23.16b, v24.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc00af7 // ldr q23, [x23, #0x20]
-	WORD $0x3dc03af8 // ldr q24, [x23, #0xe0]
-	WORD $0x4d40cbd9 // ld1r { v25.4s }, [x30]
-	WORD $0x4f2256f7 // shl v23.4s, v23.4s, #0x2
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4eb81ef7 // orr v23.16b, v23.16b, v24.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc00af7 // ldr q23, [x23, #0x20]
-	WORD $0x3dc03af8 // ldr q24, [x23, #0xe0]
-	WORD $0x4d40c959 // ld1r { v25.4s }, [x10]
-	WORD $0x6f3e06f7 // ushr v23.4s, v23.4s, #0x2
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4eb81ef7 // orr v23.16b, v23.16b, v24.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc00af7 // ldr q23, [x23, #0x20]
-	WORD $0x3dc04af8 // ldr q24, [x23, #0x120]
-	WORD $0x4d40ca19 // ld1r { v25.4s }, [x16]
-	WORD $0x4eb786f7 // add v23.4s, v23.4s, v23.4s
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4eb81ef7 // orr v23.16b, v23.16b, v24.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc00af7 // ldr q23, [x23, #0x20]
-	WORD $0x3dc04af8 // ldr q24, [x23, #0x120]
-	WORD $0x4d40c9f9 // ld1r { v25.4s }, [x15]
-	WORD $0x6f3d06f7 // ushr v23.4s, v23.4s, #0x3
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4eb81ef7 // orr v23.16b, v23.16b, v24.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x4d40cb57 // ld1r { v23.4s }, [x26]
-	WORD $0xfd400f38 // ldr d24, [x25, #0x18]
-	WORD $0xbd402679 // ldr s25, [x19, #0x24]
-	WORD $0x3dc00cba // ldr q26, [x5, #0x30]
-	WORD $0x3dc01cbb // ldr q27, [x5, #0x70]
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
-	WORD $0x4f24575a // shl v26.4s, v26.4s, #0x4
-	WORD $0x6ea24739 // ushl v25.4s, v25.4s, v2.4s
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4e040739 // dup v25.4s, v25.s[0]
-	WORD $0x6e36deb2 // fmul v18.4s, v21.4s, v22.4s
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x4d40ca7b // ld1r { v27.4s }, [x19]
-	WORD $0x9100c273 // add x19, x19, #0x30
-	WORD $0x4e32cee4 // fmla v4.4s, v23.4s, v18.4s
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc01cba // ldr q26, [x5, #0x70]
-	WORD $0x3dc00cbb // ldr q27, [x5, #0x30]
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40cb7b // ld1r { v27.4s }, [x27]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc00cba // ldr q26, [x5, #0x30]
-	WORD $0x3dc02cbb // ldr q27, [x5, #0xb0]
-	WORD $0x4f23575a // shl v26.4s, v26.4s, #0x3
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x4d40cb1b // ld1r { v27.4s }, [x24]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc00cba // ldr q26, [x5, #0x30]
-	WORD $0x3dc02cbb // ldr q27, [x5, #0xb0]
-	WORD $0x6f3f075a // ushr v26.4s, v26.4s, #0x1
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x4d40cbbb // ld1r { v27.4s }, [x29]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc00cba // ldr q26, [x5, #0x30]
-	WORD $0x3dc03cbb // ldr q27, [x5, #0xf0]
-	WORD $0x4f22575a // shl v26.4s, v26.4s, #0x2
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x4d40cbdb // ld1r { v27.4s }, [x30]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc00cba // ldr q26, [x5, #0x30]
-	WORD $0x3dc03cbb // ldr q27, [x5, #0xf0]
-	WORD $0x6f3e075a // ushr v26.4s, v26.4s, #0x2
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x4d40c95b // ld1r { v27.4s }, [x10]
-	WORD $0x5280002a // mov w10, #0x1 // =1
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc00cba // ldr q26, [x5, #0x30]
-	WORD $0x3dc04cbb // ldr q27, [x5, #0x130]
-	WORD $0x4eba875a // add v26.4s, v26.4s, v26.4s
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x4d40ca1b // ld1r { v27.4s }, [x16]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc00cba // ldr q26, [x5, #0x30]
-	WORD $0x3dc04cbb // ldr q27, [x5, #0x130]
-	WORD $0x6f3d075a // ushr v26.4s, v26.4s, #0x3
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x4d40c9fb // ld1r { v27.4s }, [x15]
-	WORD $0x2a1603ef // mov w15, w22
-	WORD $0x2a1f03f6 // mov w22, wzr
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x4d40cb55 // ld1r { v21.4s }, [x26]
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x6e39df13 // fmul v19.4s, v24.4s, v25.4s
-	WORD $0x4e33cea3 // fmla v3.4s, v21.4s, v19.4s
-	WORD $0x3707d7ef // tbnz w15, #0x0, 0x11b2c <pq_q5_0+0xd0>
-	WORD $0xf1000a94 // subs x20, x20, #0x2
-	WORD $0x910b00e7 // add x7, x7, #0x2c0
-	WORD $0x54ffd72c // b.gt 0x11b20 <pq_q5_0+0xc4>
-	WORD $0xa94167fa // ldp x26, x25, [sp, #0x10]
-	WORD $0xa9406ffd // ldp x29, x27, [sp]
-	WORD $0xb4ffd509 // cbz x9, 0x11ae8 <pq_q5_0+0x8c>
-	WORD $0xad001446 // stp q6, q5, [x2]
-	WORD $0xad010c44 // stp q4, q3, [x2, #0x20]
-	WORD $0x17fffea5 // b 0x11ae8 <pq_q5_0+0x8c>
-	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0x14000004 // b 0x1206c <pq_q5_0+0x610>
-	WORD $0x910004e7 // add x7, x7, #0x1
-	WORD $0xf10010ff // cmp x7, #0x4
-	WORD $0x54ffd400 // b.eq 0x11ae8 <pq_q5_0+0x8c>
-	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x54001903 // b.lo 0x12390 <pq_q5_0+0x934>
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x54002c4d // b.le 0x12620 <pq_q5_0+0xbc4>
-	WORD $0xd37df0f4 // lsl x20, x7, #3
-	WORD $0xd37cecf3 // lsl x19, x7, #4
-	WORD $0xaa0003f5 // mov x21, x0
-	WORD $0xaa0103f6 // mov x22, x1
-	WORD $0xaa0403f7 // mov x23, x4
-	WORD $0xaa1f03e5 // mov x5, xzr
-	WORD $0x8b1402aa // add x10, x21, x20
-	WORD $0x910102af // add x15, x21, #0x40
-	WORD $0x52800030 // mov w16, #0x1 // =1
-	WORD $0x9b113cb8 // madd x24, x5, x17, x15
-	WORD $0xd37be8a5 // lsl x5, x5, #5
-	WORD $0x3dc000dd // ldr q29, [x6]
-	WORD $0x6d5256d4 // ldp d20, d21, [x22, #0x120]
-	WORD $0x6d5366d8 // ldp d24, d25, [x22, #0x130]
-	WORD $0xfc656953 // ldr d19, [x10, x5]
-	WORD $0x8b130305 // add x5, x24, x19
-	WORD $0x3dc000b6 // ldr q22, [x5]
-	WORD $0x3dc010ba // ldr q26, [x5, #0x40]
-	WORD $0x3dc020bb // ldr q27, [x5, #0x80]
-	WORD $0x6ebd4694 // ushl v20.4s, v20.4s, v29.4s
-	WORD $0x6ebd46b5 // ushl v21.4s, v21.4s, v29.4s
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x6f3f06d7 // ushr v23.4s, v22.4s, #0x1
-	WORD $0x4e977adc // zip2 v28.4s, v22.4s, v23.4s
-	WORD $0x4e973ad6 // zip1 v22.4s, v22.4s, v23.4s
-	WORD $0x4e9b3b57 // zip1 v23.4s, v26.4s, v27.4s
-	WORD $0x4e9b7b5a // zip2 v26.4s, v26.4s, v27.4s
-	WORD $0x4f24579b // shl v27.4s, v28.4s, #0x4
-	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
-	WORD $0x4e201efc // and v28.16b, v23.16b, v0.16b
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e080697 // dup v23.2d, v20.d[0]
-	WORD $0x3dc002d4 // ldr q20, [x22]
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4ebc1edc // orr v28.16b, v22.16b, v28.16b
-	WORD $0x4eba1f7e // orr v30.16b, v27.16b, v26.16b
-	WORD $0x4eb71efb // mov v27.16b, v23.16b
-	WORD $0x4e0806b6 // dup v22.2d, v21.d[0]
-	WORD $0x6ebd4715 // ushl v21.4s, v24.4s, v29.4s
-	WORD $0x6ebd4738 // ushl v24.4s, v25.4s, v29.4s
-	WORD $0x4e94a79b // smmla v27.4s, v28.16b, v20.16b
-	WORD $0x4e94a7d7 // smmla v23.4s, v30.16b, v20.16b
-	WORD $0x4eb61eda // mov v26.16b, v22.16b
-	WORD $0x3dc012d4 // ldr q20, [x22, #0x40]
-	WORD $0x4e94a79a // smmla v26.4s, v28.16b, v20.16b
-	WORD $0x4e94a7d6 // smmla v22.4s, v30.16b, v20.16b
-	WORD $0x4e0806b4 // dup v20.2d, v21.d[0]
-	WORD $0x3dc022d5 // ldr q21, [x22, #0x80]
-	WORD $0x4eb41e99 // mov v25.16b, v20.16b
-	WORD $0x4e95a7d4 // smmla v20.4s, v30.16b, v21.16b
-	WORD $0x4e95a799 // smmla v25.4s, v28.16b, v21.16b
-	WORD $0x4e080715 // dup v21.2d, v24.d[0]
-	WORD $0x3dc032dd // ldr q29, [x22, #0xc0]
-	WORD $0x4eb51eb8 // mov v24.16b, v21.16b
-	WORD $0x4e9da7d5 // smmla v21.4s, v30.16b, v29.16b
-	WORD $0x4e9da798 // smmla v24.4s, v28.16b, v29.16b
-	WORD $0x8b130305 // add x5, x24, x19
-	WORD $0x3dc000bc // ldr q28, [x5]
-	WORD $0x3dc010bd // ldr q29, [x5, #0x40]
-	WORD $0x3dc020be // ldr q30, [x5, #0x80]
-	WORD $0x6f3f079f // ushr v31.4s, v28.4s, #0x1
-	WORD $0x4e9e7ba8 // zip2 v8.4s, v29.4s, v30.4s
-	WORD $0x4e9e3bbd // zip1 v29.4s, v29.4s, v30.4s
-	WORD $0x4e9f3b9e // zip1 v30.4s, v28.4s, v31.4s
-	WORD $0x4e9f7b9c // zip2 v28.4s, v28.4s, v31.4s
-	WORD $0x6f3c051f // ushr v31.4s, v8.4s, #0x4
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
-	WORD $0x4ebd1fdd // orr v29.16b, v30.16b, v29.16b
-	WORD $0x3dc00ade // ldr q30, [x22, #0x20]
-	WORD $0x4ebf1f9c // orr v28.16b, v28.16b, v31.16b
-	WORD $0x4e9ea7bb // smmla v27.4s, v29.16b, v30.16b
-	WORD $0x4e9ea797 // smmla v23.4s, v28.16b, v30.16b
-	WORD $0x3dc01ade // ldr q30, [x22, #0x60]
-	WORD $0x4e9ea7ba // smmla v26.4s, v29.16b, v30.16b
-	WORD $0x4e9ea796 // smmla v22.4s, v28.16b, v30.16b
-	WORD $0x3dc02ade // ldr q30, [x22, #0xa0]
-	WORD $0x4e9ea7b9 // smmla v25.4s, v29.16b, v30.16b
-	WORD $0x4e9ea794 // smmla v20.4s, v28.16b, v30.16b
-	WORD $0x3dc03ade // ldr q30, [x22, #0xe0]
-	WORD $0x4e9ea7b8 // smmla v24.4s, v29.16b, v30.16b
-	WORD $0x4e9ea795 // smmla v21.4s, v28.16b, v30.16b
-	WORD $0x8b130305 // add x5, x24, x19
-	WORD $0x3dc000bc // ldr q28, [x5]
-	WORD $0x3dc030be // ldr q30, [x5, #0xc0]
-	WORD $0x3dc040bf // ldr q31, [x5, #0x100]
-	WORD $0x6f3f079d // ushr v29.4s, v28.4s, #0x1
-	WORD $0x4e9d7b88 // zip2 v8.4s, v28.4s, v29.4s
-	WORD $0x4e9d3b9c // zip1 v28.4s, v28.4s, v29.4s
-	WORD $0x4e9f3bdd // zip1 v29.4s, v30.4s, v31.4s
-	WORD $0x4e9f7bde // zip2 v30.4s, v30.4s, v31.4s
-	WORD $0x4f22551f // shl v31.4s, v8.4s, #0x2
-	WORD $0x4f22579c // shl v28.4s, v28.4s, #0x2
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
-	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x4ebd1f9c // orr v28.16b, v28.16b, v29.16b
-	WORD $0x4ebe1ffd // orr v29.16b, v31.16b, v30.16b
-	WORD $0x3dc006de // ldr q30, [x22, #0x10]
-	WORD $0x4e9ea79b // smmla v27.4s, v28.16b, v30.16b
-	WORD $0x4e9ea7b7 // smmla v23.4s, v29.16b, v30.16b
-	WORD $0x3dc016de // ldr q30, [x22, #0x50]
-	WORD $0x4e9ea79a // smmla v26.4s, v28.16b, v30.16b
-	WORD $0x4e9ea7b6 // smmla v22.4s, v29.16b, v30.16b
-	WORD $0x3dc026de // ldr q30, [x22, #0x90]
-	WORD $0x4e9ea799 // smmla v25.4s, v28.16b, v30.16b
-	WORD $0x4e9ea7b4 // smmla v20.4s, v29.16b, v30.16b
-	WORD $0x3dc036de // ldr q30, [x22, #0xd0]
-	WORD $0x4e9ea798 // smmla v24.4s, v28.16b, v30.16b
-	WORD $0x4e9ea7b5 // smmla v21.4s, v29.16b, v30.16b
-	WORD $0x8b130305 // add x5, x24, x19
-	WORD $0x2a1003f8 // mov w24, w16
-	WORD $0x2a1f03f0 // mov w16, wzr
-	WORD $0x3dc000bc // ldr q28, [x5]
-	WORD $0x3dc030bd // ldr q29, [x5, #0xc0]
-	WORD $0x3dc040be // ldr q30, [x5, #0x100]
-	WORD $0x910402c5 // add x5, x22, #0x100
-	WORD $0x6f3f079f // ushr v31.4s, v28.4s, #0x1
-	WORD $0x4e9e3ba8 // zip1 v8.4s, v29.4s, v30.4s
-	WORD $0x4e9e7bbd // zip2 v29.4s, v29.4s, v30.4s
-	WORD $0x4e9f7b9e // zip2 v30.4s, v28.4s, v31.4s
-	WORD $0x4e9f3b9c // zip1 v28.4s, v28.4s, v31.4s
-	WORD $0x6f3c051f // ushr v31.4s, v8.4s, #0x4
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x6f3e07de // ushr v30.4s, v30.4s, #0x2
-	WORD $0x6f3e079c // ushr v28.4s, v28.4s, #0x2
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4ebf1f9c // orr v28.16b, v28.16b, v31.16b
-	WORD $0x4ebd1fdd // orr v29.16b, v30.16b, v29.16b
-	WORD $0x3dc00ede // ldr q30, [x22, #0x30]
-	WORD $0x4e9ea79b // smmla v27.4s, v28.16b, v30.16b
-	WORD $0x4e9ea7b7 // smmla v23.4s, v29.16b, v30.16b
-	WORD $0x3dc01ede // ldr q30, [x22, #0x70]
-	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e9ea79a // smmla v26.4s, v28.16b, v30.16b
-	WORD $0x4e9ea7b6 // smmla v22.4s, v29.16b, v30.16b
-	WORD $0x3dc02ede // ldr q30, [x22, #0xb0]
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e9ea799 // smmla v25.4s, v28.16b, v30.16b
-	WORD $0x4e9ea7b4 // smmla v20.4s, v29.16b, v30.16b
-	WORD $0x3dc03ede // ldr q30, [x22, #0xf0]
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e9ea798 // smmla v24.4s, v28.16b, v30.16b
-	WORD $0x4e9ea7b5 // smmla v21.4s, v29.16b, v30.16b
-	WORD $0x4e933a7c // zip1 v28.4s, v19.4s, v19.4s
-	WORD $0x4e937a73 // zip2 v19.4s, v19.4s, v19.4s
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4d40ccbd // ld1r { v29.2d }, [x5]
-	WORD $0x910422c5 // add x5, x22, #0x108
-	WORD $0x4d40ccbe // ld1r { v30.2d }, [x5]
-	WORD $0x910442c5 // add x5, x22, #0x110
-	WORD $0x6e3bdf9b // fmul v27.4s, v28.4s, v27.4s
-	WORD $0x6e37de77 // fmul v23.4s, v19.4s, v23.4s
-	WORD $0x6e3adf9a // fmul v26.4s, v28.4s, v26.4s
-	WORD $0x6e36de76 // fmul v22.4s, v19.4s, v22.4s
-	WORD $0x6e39df99 // fmul v25.4s, v28.4s, v25.4s
-	WORD $0x4d40ccbf // ld1r { v31.2d }, [x5]
-	WORD $0x6e34de74 // fmul v20.4s, v19.4s, v20.4s
-	WORD $0x6e38df98 // fmul v24.4s, v28.4s, v24.4s
-	WORD $0x910462c5 // add x5, x22, #0x118
-	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
-	WORD $0x4d40ccb5 // ld1r { v21.2d }, [x5]
-	WORD $0x4e3bcfb2 // fmla v18.4s, v29.4s, v27.4s
-	WORD $0x910602d6 // add x22, x22, #0x180
-	WORD $0x4e37cfb1 // fmla v17.4s, v29.4s, v23.4s
-	WORD $0x4e3acfd0 // fmla v16.4s, v30.4s, v26.4s
-	WORD $0x52800025 // mov w5, #0x1 // =1
-	WORD $0x4e36cfc7 // fmla v7.4s, v30.4s, v22.4s
-	WORD $0x4e39cfe6 // fmla v6.4s, v31.4s, v25.4s
-	WORD $0x4e34cfe5 // fmla v5.4s, v31.4s, v20.4s
-	WORD $0x4e38cea4 // fmla v4.4s, v21.4s, v24.4s
-	WORD $0x4e33cea3 // fmla v3.4s, v21.4s, v19.4s
-	WORD $0x3707ea38 // tbnz w24, #0x0, 0x120c0 <pq_q5_0+0x664>
-	WORD $0xf1000af7 // subs x23, x23, #0x2
-	WORD $0x910b02b5 // add x21, x21, #0x2c0
-	WORD $0x54ffe94c // b.gt 0x120b0 <pq_q5_0+0x654>
-	WORD $0x140000a6 // b 0x12624 <pq_q5_0+0xbc8>
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xd37cecea // lsl x10, x7, #4
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x540011ad // b.le 0x125dc <pq_q5_0+0xb80>
-	WORD $0xd37df0ef // lsl x15, x7, #3
-	WORD $0xaa0003f0 // mov x16, x0
-	WORD $0xaa0103f3 // mov x19, x1
-	WORD $0xaa0403f4 // mov x20, x4
-	WORD $0xaa1f03e5 // mov x5, xzr
-	WORD $0x8b0f0215 // add x21, x16, x15
-	WORD $0x91010216 // add x22, x16, #0x40
-	WORD $0x52800037 // mov w23, #0x1 // =1
-	WORD $0x9b1158b8 // madd x24, x5, x17, x22
-	WORD $0xd37be8a5 // lsl x5, x5, #5
-	WORD $0x6d524a70 // ldp d16, d18, [x19, #0x120]
-	WORD $0xfc656aa7 // ldr d7, [x21, x5]
-	WORD $0x8b0a0305 // add x5, x24, x10
-	WORD $0x3dc000b1 // ldr q17, [x5]
-	WORD $0x3dc010b4 // ldr q20, [x5, #0x40]
-	WORD $0x3dc020b5 // ldr q21, [x5, #0x80]
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x6f3f0633 // ushr v19.4s, v17.4s, #0x1
-	WORD $0x4e937a36 // zip2 v22.4s, v17.4s, v19.4s
-	WORD $0x4e933a31 // zip1 v17.4s, v17.4s, v19.4s
-	WORD $0x4e953a93 // zip1 v19.4s, v20.4s, v21.4s
-	WORD $0x4e957a94 // zip2 v20.4s, v20.4s, v21.4s
-	WORD $0x3dc000d5 // ldr q21, [x6]
-	WORD $0x6eb54610 // ushl v16.4s, v16.4s, v21.4s
-	WORD $0x6eb54652 // ushl v18.4s, v18.4s, v21.4s
-	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
-	WORD $0x4f245631 // shl v17.4s, v17.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211e37 // and v23.16b, v17.16b, v1.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e080611 // dup v17.2d, v16.d[0]
-	WORD $0x3dc00270 // ldr q16, [x19]
-	WORD $0x4eb31ef7 // orr v23.16b, v23.16b, v19.16b
-	WORD $0x4eb41ed4 // orr v20.16b, v22.16b, v20.16b
-	WORD $0x4eb11e33 // mov v19.16b, v17.16b
-	WORD $0x4e90a6f3 // smmla v19.4s, v23.16b, v16.16b
-	WORD $0x4e90a691 // smmla v17.4s, v20.16b, v16.16b
-	WORD $0x4e080650 // dup v16.2d, v18.d[0]
-	WORD $0x3dc01275 // ldr q21, [x19, #0x40]
-	WORD $0x4eb01e12 // mov v18.16b, v16.16b
-	WORD $0x4e95a690 // smmla v16.4s, v20.16b, v21.16b
-	WORD $0x4e95a6f2 // smmla v18.4s, v23.16b, v21.16b
-	WORD $0x8b0a0305 // add x5, x24, x10
-	WORD $0x3dc000b4 // ldr q20, [x5]
-	WORD $0x3dc010b5 // ldr q21, [x5, #0x40]
-	WORD $0x3dc020b6 // ldr q22, [x5, #0x80]
-	WORD $0x6f3f0697 // ushr v23.4s, v20.4s, #0x1
-	WORD $0x4e967ab8 // zip2 v24.4s, v21.4s, v22.4s
-	WORD $0x4e963ab5 // zip1 v21.4s, v21.4s, v22.4s
-	WORD $0x4e973a96 // zip1 v22.4s, v20.4s, v23.4s
-	WORD $0x4e977a94 // zip2 v20.4s, v20.4s, v23.4s
-	WORD $0x6f3c0717 // ushr v23.4s, v24.4s, #0x4
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51ed5 // orr v21.16b, v22.16b, v21.16b
-	WORD $0x3dc00a76 // ldr q22, [x19, #0x20]
-	WORD $0x4eb71e94 // orr v20.16b, v20.16b, v23.16b
-	WORD $0x4e96a6b3 // smmla v19.4s, v21.16b, v22.16b
-	WORD $0x4e96a691 // smmla v17.4s, v20.16b, v22.16b
-	WORD $0x3dc01a76 // ldr q22, [x19, #0x60]
-	WORD $0x4e96a6b2 // smmla v18.4s, v21.16b, v22.16b
-	WORD $0x4e96a690 // smmla v16.4s, v20.16b, v22.16b
-	WORD $0x8b0a0305 // add x5, x24, x10
-	WORD $0x3dc000b4 // ldr q20, [x5]
-	WORD $0x3dc030b6 // ldr q22, [x5, #0xc0]
-	WORD $0x3dc040b7 // ldr q23, [x5, #0x100]
-	WORD $0x6f3f0695 // ushr v21.4s, v20.4s, #0x1
-	WORD $0x4e957a98 // zip2 v24.4s, v20.4s, v21.4s
-	WORD $0x4e953a94 // zip1 v20.4s, v20.4s, v21.4s
-	WORD $0x4e973ad5 // zip1 v21.4s, v22.4s, v23.4s
-	WORD $0x4e977ad6 // zip2 v22.4s, v22.4s, v23.4s
-	WORD $0x4f225717 // shl v23.4s, v24.4s, #0x2
-	WORD $0x4f225694 // shl v20.4s, v20.4s, #0x2
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4eb61ef5 // orr v21.16b, v23.16b, v22.16b
-	WORD $0x3dc00676 // ldr q22, [x19, #0x10]
-	WORD $0x4e96a693 // smmla v19.4s, v20.16b, v22.16b
-	WORD $0x4e96a6b1 // smmla v17.4s, v21.16b, v22.16b
-	WORD $0x3dc01676 // ldr q22, [x19, #0x50]
-	WORD $0x4e96a692 // smmla v18.4s, v20.16b, v22.16b
-	WORD $0x4e96a6b0 // smmla v16.4s, v21.16b, v22.16b
-	WORD $0x8b0a0305 // add x5, x24, x10
-	WORD $0x2a1703f8 // mov w24, w23
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x3dc000b4 // ldr q20, [x5]
-	WORD $0x3dc030b5 // ldr q21, [x5, #0xc0]
-	WORD $0x3dc040b6 // ldr q22, [x5, #0x100]
-	WORD $0x91040265 // add x5, x19, #0x100
-	WORD $0x6f3f0697 // ushr v23.4s, v20.4s, #0x1
-	WORD $0x4e963ab8 // zip1 v24.4s, v21.4s, v22.4s
-	WORD $0x4e967ab5 // zip2 v21.4s, v21.4s, v22.4s
-	WORD $0x4e977a96 // zip2 v22.4s, v20.4s, v23.4s
-	WORD $0x4e973a94 // zip1 v20.4s, v20.4s, v23.4s
-	WORD $0x6f3c0717 // ushr v23.4s, v24.4s, #0x4
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71e94 // orr v20.16b, v20.16b, v23.16b
-	WORD $0x4eb51ed5 // orr v21.16b, v22.16b, v21.16b
-	WORD $0x3dc00e76 // ldr q22, [x19, #0x30]
-	WORD $0x4e96a693 // smmla v19.4s, v20.16b, v22.16b
-	WORD $0x4e96a6b1 // smmla v17.4s, v21.16b, v22.16b
-	WORD $0x3dc01e76 // ldr q22, [x19, #0x70]
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e96a692 // smmla v18.4s, v20.16b, v22.16b
-	WORD $0x4e96a6b0 // smmla v16.4s, v21.16b, v22.16b
-	WORD $0x4e8738f4 // zip1 v20.4s, v7.4s, v7.4s
-	WORD $0x4e8778e7 // zip2 v7.4s, v7.4s, v7.4s
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4d40ccb5 // ld1r { v21.2d }, [x5]
-	WORD $0x91042265 // add x5, x19, #0x108
-	WORD $0x91060273 // add x19, x19, #0x180
-	WORD $0x6e33de93 // fmul v19.4s, v20.4s, v19.4s
-	WORD $0x6e31dcf1 // fmul v17.4s, v7.4s, v17.4s
-	WORD $0x6e32de92 // fmul v18.4s, v20.4s, v18.4s
-	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
-	WORD $0x4d40ccb0 // ld1r { v16.2d }, [x5]
-	WORD $0x52800025 // mov w5, #0x1 // =1
-	WORD $0x4e33cea6 // fmla v6.4s, v21.4s, v19.4s
-	WORD $0x4e31cea5 // fmla v5.4s, v21.4s, v17.4s
-	WORD $0x4e32ce04 // fmla v4.4s, v16.4s, v18.4s
-	WORD $0x4e27ce03 // fmla v3.4s, v16.4s, v7.4s
-	WORD $0x3707f018 // tbnz w24, #0x0, 0x123cc <pq_q5_0+0x970>
-	WORD $0xf1000a94 // subs x20, x20, #0x2
-	WORD $0x910b0210 // add x16, x16, #0x2c0
-	WORD $0x54ffef2c // b.gt 0x123bc <pq_q5_0+0x960>
-	WORD $0xb4ffd429 // cbz x9, 0x12060 <pq_q5_0+0x604>
-	WORD $0x4e8518c7 // uzp1 v7.4s, v6.4s, v5.4s
-	WORD $0x8b0a004a // add x10, x2, x10
-	WORD $0xf100093f // cmp x9, #0x2
-	WORD $0x3d800147 // str q7, [x10]
-	WORD $0x54ffd383 // b.lo 0x12060 <pq_q5_0+0x604>
-	WORD $0x4e8558c5 // uzp2 v5.4s, v6.4s, v5.4s
-	WORD $0xf1000d3f // cmp x9, #0x3
-	WORD $0x3cac6945 // str q5, [x10, x12]
-	WORD $0x54ffd303 // b.lo 0x12060 <pq_q5_0+0x604>
-	WORD $0x4e831885 // uzp1 v5.4s, v4.4s, v3.4s
-	WORD $0xf100113f // cmp x9, #0x4
-	WORD $0x3cab6945 // str q5, [x10, x11]
-	WORD $0x54ffd281 // b.ne 0x12060 <pq_q5_0+0x604>
-	WORD $0x4e835883 // uzp2 v3.4s, v4.4s, v3.4s
-	WORD $0x3cad6943 // str q3, [x10, x13]
-	WORD $0x17fffe91 // b 0x12060 <pq_q5_0+0x604>
-	WORD $0xd37cecf3 // lsl x19, x7, #4
-	WORD $0x4e911a53 // uzp1 v19.4s, v18.4s, v17.4s
-	WORD $0x4e915a51 // uzp2 v17.4s, v18.4s, v17.4s
-	WORD $0x8b13004a // add x10, x2, x19
-	WORD $0x4e871a12 // uzp1 v18.4s, v16.4s, v7.4s
-	WORD $0x4e875a07 // uzp2 v7.4s, v16.4s, v7.4s
-	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x4e8518d0 // uzp1 v16.4s, v6.4s, v5.4s
-	WORD $0x3d800153 // str q19, [x10]
-	WORD $0x3cac6951 // str q17, [x10, x12]
-	WORD $0x3cab6952 // str q18, [x10, x11]
-	WORD $0x3cad6947 // str q7, [x10, x13]
-	WORD $0x3ca37950 // str q16, [x10, x3, lsl #4]
-	WORD $0x54ffd060 // b.eq 0x12060 <pq_q5_0+0x604>
-	WORD $0x4e8558c5 // uzp2 v5.4s, v6.4s, v5.4s
-	WORD $0xf1001d3f // cmp x9, #0x7
-	WORD $0x3cae6945 // str q5, [x10, x14]
-	WORD $0x54ffcfe3 // b.lo 0x12060 <pq_q5_0+0x604>
-	WORD $0x4e831885 // uzp1 v5.4s, v4.4s, v3.4s
-	WORD $0xf100213f // cmp x9, #0x8
-	WORD $0x3cbb6945 // str q5, [x10, x27]
-	WORD $0x54ffcf63 // b.lo 0x12060 <pq_q5_0+0x604>
-	WORD $0x4e835883 // uzp2 v3.4s, v4.4s, v3.4s
-	WORD $0x3cbd6943 // str q3, [x10, x29]
-	WORD $0x17fffe78 // b 0x12060 <pq_q5_0+0x604>
+	WORD $0x3cb068c1 // str q1, [x6, x16]
+	WORD $0x17fffece // b 0x11078 <pq_q4_1+0x2e4>
 	WORD $0xa9474ff4 // ldp x20, x19, [sp, #0x70]
-	WORD $0xf94017fd // ldr x29, [sp, #0x28]
 	WORD $0xa94657f6 // ldp x22, x21, [sp, #0x60]
-	WORD $0xfd4013e8 // ldr d8, [sp, #0x20]
 	WORD $0xa9455ff8 // ldp x24, x23, [sp, #0x50]
 	WORD $0xa94467fa // ldp x26, x25, [sp, #0x40]
-	WORD $0xa9436ffe // ldp x30, x27, [sp, #0x30]
-	WORD $0x910203ff // add sp, sp, #0x80
+	WORD $0x6d4323e9 // ldp d9, d8, [sp, #0x30]
+	WORD $0x6d422beb // ldp d11, d10, [sp, #0x20]
+	WORD $0x6d4133ed // ldp d13, d12, [sp, #0x10]
+	WORD $0x6cc83bef // ldp d15, d14, [sp], #0x80
 	WORD $0xd65f03c0 // ret
 
-	// pq_q5_1: +9896
+	// pq_q5_0: +5480
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400660b // b.lt 0x13370 <pq_q5_1+0xcc8>
-	WORD $0xd10203ff // sub sp, sp, #0x80
+	WORD $0x5400500b // b.lt 0x11f70 <pq_q5_0+0xa08>
+	WORD $0xd103c3ff // sub sp, sp, #0xf0
 	WORD $0x8b44fc89 // add x9, x4, x4, lsr #63
-	WORD $0xd37ef46a // lsl x10, x3, #2
+	WORD $0x5280580a // mov w10, #0x2c0 // =704
+	WORD $0xd37ef46b // lsl x11, x3, #2
 	WORD $0x8b03046e // add x14, x3, x3, lsl #1
-	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0x4f00e601 // movi v1.16b, #0x10
+	WORD $0x4f00e61f // movi v31.16b, #0x10
+	WORD $0x4f00e5fe // movi v30.16b, #0xf
+	WORD $0xd341fd29 // lsr x9, x9, #1
+	WORD $0x8b03016d // add x13, x11, x3
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0xd341fd2b // lsr x11, x9, #1
-	WORD $0x8b03014d // add x13, x10, x3
-	WORD $0xa90467fa // stp x26, x25, [sp, #0x40]
-	WORD $0xd37df069 // lsl x9, x3, #3
+	WORD $0x1002f5af // adr x15, 0x17450 <peak_i8+0x28c>
+	WORD $0x6d082beb // stp d11, d10, [sp, #0x80]
 	WORD $0xd37ef5cc // lsl x12, x14, #2
+	WORD $0x9b0a7d29 // mul x9, x9, x10
+	WORD $0xd37df06a // lsl x10, x3, #3
 	WORD $0xd37ef5ad // lsl x13, x13, #2
-	WORD $0x8b0b056b // add x11, x11, x11, lsl #1
-	WORD $0xd37df1da // lsl x26, x14, #3
-	WORD $0xa9036ffe // stp x30, x27, [sp, #0x30]
+	WORD $0xd37df1ce // lsl x14, x14, #3
+	WORD $0x3dc001ea // ldr q10, [x15]
 	WORD $0x92401caf // and x15, x5, #0xff
-	WORD $0xcb0a021b // sub x27, x16, x10
+	WORD $0xcb0b0210 // sub x16, x16, x11
 	WORD $0x52802811 // mov w17, #0x140 // =320
-	WORD $0xd378dd79 // lsl x25, x11, #8
-	WORD $0x6d0123e9 // stp d9, d8, [sp, #0x10]
-	WORD $0xf90013fd // str x29, [sp, #0x20]
-	WORD $0xa9055ff8 // stp x24, x23, [sp, #0x50]
-	WORD $0xa90657f6 // stp x22, x21, [sp, #0x60]
-	WORD $0xa9074ff4 // stp x20, x19, [sp, #0x70]
-	WORD $0xf90017f9 // str x25, [sp, #0x28]
-	WORD $0xa9006bfb // stp x27, x26, [sp]
-	WORD $0x14000005 // b 0x12734 <pq_q5_1+0x8c>
+	WORD $0x6d063bef // stp d15, d14, [sp, #0x60]
+	WORD $0x6d0733ed // stp d13, d12, [sp, #0x70]
+	WORD $0x6d0923e9 // stp d9, d8, [sp, #0x90]
+	WORD $0xf90053fb // str x27, [sp, #0xa0]
+	WORD $0xa90b67fa // stp x26, x25, [sp, #0xb0]
+	WORD $0xa90c5ff8 // stp x24, x23, [sp, #0xc0]
+	WORD $0xa90d57f6 // stp x22, x21, [sp, #0xd0]
+	WORD $0xa90e4ff4 // stp x20, x19, [sp, #0xe0]
+	WORD $0x3d8003ea // str q10, [sp]
+	WORD $0x14000005 // b 0x11600 <pq_q5_0+0x98>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b190000 // add x0, x0, x25
+	WORD $0x8b090000 // add x0, x0, x9
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x5400610d // b.le 0x13350 <pq_q5_1+0xca8>
-	WORD $0x37402c85 // tbnz w5, #0x8, 0x12cc4 <pq_q5_1+0x61c>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x54004a6d // b.le 0x11f48 <pq_q5_0+0x9e0>
+	WORD $0x37401ea5 // tbnz w5, #0x8, 0x119d4 <pq_q5_0+0x46c>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x54002b0b // b.lt 0x12cac <pq_q5_1+0x604>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x54001d4b // b.lt 0x119c0 <pq_q5_0+0x458>
 	WORD $0xaa0003e6 // mov x6, x0
 	WORD $0xaa0103e7 // mov x7, x1
 	WORD $0xaa0403f3 // mov x19, x4
-	WORD $0xaa1f03eb // mov x11, xzr
-	WORD $0x910200d4 // add x20, x6, #0x80
+	WORD $0xaa1f03f6 // mov x22, xzr
+	WORD $0x910100d4 // add x20, x6, #0x40
 	WORD $0x52800035 // mov w21, #0x1 // =1
-	WORD $0x9b11516e // madd x14, x11, x17, x20
-	WORD $0x8b0b14d8 // add x24, x6, x11, lsl #5
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x910040fa // add x26, x7, #0x10
-	WORD $0x910050fb // add x27, x7, #0x14
-	WORD $0x910020fd // add x29, x7, #0x8
-	WORD $0xfd400307 // ldr d7, [x24]
-	WORD $0xfd402306 // ldr d6, [x24, #0x40]
-	WORD $0x910060fe // add x30, x7, #0x18
-	WORD $0x910030eb // add x11, x7, #0xc
-	WORD $0x910080f9 // add x25, x7, #0x20
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0xaa0e03f0 // mov x16, x14
-	WORD $0xaa0e03f6 // mov x22, x14
-	WORD $0x3dc00210 // ldr q16, [x16]
-	WORD $0x3dc01211 // ldr q17, [x16, #0x40]
-	WORD $0x4ddfcaf3 // ld1r { v19.4s }, [x23], #4
-	WORD $0x4f245610 // shl v16.4s, v16.4s, #0x4
-	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
-	WORD $0x4e211e12 // and v18.16b, v16.16b, v1.16b
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x4eb11e51 // orr v17.16b, v18.16b, v17.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc01211 // ldr q17, [x16, #0x40]
-	WORD $0x3dc00212 // ldr q18, [x16]
-	WORD $0x4d40cb53 // ld1r { v19.4s }, [x26]
-	WORD $0x6f3c0631 // ushr v17.4s, v17.4s, #0x4
-	WORD $0x4e211e52 // and v18.16b, v18.16b, v1.16b
-	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
-	WORD $0x4eb11e51 // orr v17.16b, v18.16b, v17.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc00211 // ldr q17, [x16]
-	WORD $0x3dc02212 // ldr q18, [x16, #0x80]
-	WORD $0x4d40caf3 // ld1r { v19.4s }, [x23]
-	WORD $0x4f235631 // shl v17.4s, v17.4s, #0x3
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc00211 // ldr q17, [x16]
-	WORD $0x3dc02212 // ldr q18, [x16, #0x80]
-	WORD $0x4d40cb73 // ld1r { v19.4s }, [x27]
-	WORD $0x6f3f0631 // ushr v17.4s, v17.4s, #0x1
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc00211 // ldr q17, [x16]
-	WORD $0x3dc03212 // ldr q18, [x16, #0xc0]
-	WORD $0x4d40cbb3 // ld1r { v19.4s }, [x29]
-	WORD $0x4f225631 // shl v17.4s, v17.4s, #0x2
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc00211 // ldr q17, [x16]
-	WORD $0x3dc03212 // ldr q18, [x16, #0xc0]
-	WORD $0x4d40cbd3 // ld1r { v19.4s }, [x30]
-	WORD $0x6f3e0631 // ushr v17.4s, v17.4s, #0x2
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc00211 // ldr q17, [x16]
-	WORD $0x3dc04212 // ldr q18, [x16, #0x100]
-	WORD $0x4d40c973 // ld1r { v19.4s }, [x11]
-	WORD $0x4eb18631 // add v17.4s, v17.4s, v17.4s
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc00211 // ldr q17, [x16]
-	WORD $0x3dc04212 // ldr q18, [x16, #0x100]
-	WORD $0x910070f0 // add x16, x7, #0x1c
-	WORD $0x6f3d0631 // ushr v17.4s, v17.4s, #0x3
-	WORD $0x4d40ca13 // ld1r { v19.4s }, [x16]
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0xbd4024f2 // ldr s18, [x7, #0x24]
-	WORD $0x4d40cb31 // ld1r { v17.4s }, [x25]
-	WORD $0xfd400714 // ldr d20, [x24, #0x8]
-	WORD $0xfd402713 // ldr d19, [x24, #0x48]
-	WORD $0x3dc006d5 // ldr q21, [x22, #0x10]
-	WORD $0x3dc016d6 // ldr q22, [x22, #0x50]
-	WORD $0x4d40c8f8 // ld1r { v24.4s }, [x7]
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4f2456b5 // shl v21.4s, v21.4s, #0x4
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x4e211eb7 // and v23.16b, v21.16b, v1.16b
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
-	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x4f9250c7 // fmls v7.4s, v6.4s, v18.s[0]
-	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc016d6 // ldr q22, [x22, #0x50]
-	WORD $0x3dc006d7 // ldr q23, [x22, #0x10]
-	WORD $0x4d40cb58 // ld1r { v24.4s }, [x26]
-	WORD $0x4e27ce25 // fmla v5.4s, v17.4s, v7.4s
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
-	WORD $0x3dc026d7 // ldr q23, [x22, #0x90]
-	WORD $0x4d40caf8 // ld1r { v24.4s }, [x23]
-	WORD $0x4f2356d6 // shl v22.4s, v22.4s, #0x3
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
-	WORD $0x3dc026d7 // ldr q23, [x22, #0x90]
-	WORD $0x4d40cb78 // ld1r { v24.4s }, [x27]
-	WORD $0x6f3f06d6 // ushr v22.4s, v22.4s, #0x1
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
-	WORD $0x3dc036d7 // ldr q23, [x22, #0xd0]
-	WORD $0x4d40cbb8 // ld1r { v24.4s }, [x29]
-	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
-	WORD $0x3dc036d7 // ldr q23, [x22, #0xd0]
-	WORD $0x4d40cbd8 // ld1r { v24.4s }, [x30]
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
-	WORD $0x3dc046d7 // ldr q23, [x22, #0x110]
-	WORD $0x4d40c978 // ld1r { v24.4s }, [x11]
-	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
-	WORD $0x3dc046d7 // ldr q23, [x22, #0x110]
-	WORD $0x4d40ca18 // ld1r { v24.4s }, [x16]
-	WORD $0xaa0e03f6 // mov x22, x14
-	WORD $0x6f3d06d6 // ushr v22.4s, v22.4s, #0x3
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0xbd4024f7 // ldr s23, [x7, #0x24]
-	WORD $0x4d40cb36 // ld1r { v22.4s }, [x25]
-	WORD $0xfd400b19 // ldr d25, [x24, #0x10]
-	WORD $0xfd402b18 // ldr d24, [x24, #0x50]
-	WORD $0x3dc00ada // ldr q26, [x22, #0x20]
-	WORD $0x3dc01adb // ldr q27, [x22, #0x60]
-	WORD $0x4d40c8fd // ld1r { v29.4s }, [x7]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x0e217b39 // fcvtl v25.4s, v25.4h
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4f24575a // shl v26.4s, v26.4s, #0x4
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
-	WORD $0x4e211f5c // and v28.16b, v26.16b, v1.16b
-	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
-	WORD $0x6e35de90 // fmul v16.4s, v20.4s, v21.4s
-	WORD $0x4ebb1f9b // orr v27.16b, v28.16b, v27.16b
-	WORD $0x4f975270 // fmls v16.4s, v19.4s, v23.s[0]
-	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc01adb // ldr q27, [x22, #0x60]
-	WORD $0x3dc00adc // ldr q28, [x22, #0x20]
-	WORD $0x4d40cb5d // ld1r { v29.4s }, [x26]
-	WORD $0x4e30cec4 // fmla v4.4s, v22.4s, v16.4s
+	WORD $0x9b1152d7 // madd x23, x22, x17, x20
+	WORD $0xad0187e2 // stp q2, q1, [sp, #0x30]
+	WORD $0xbd4024e2 // ldr s2, [x7, #0x24]
+	WORD $0x4f00e5e1 // movi v1.16b, #0xf
+	WORD $0x3d8017e0 // str q0, [sp, #0x50]
+	WORD $0x4f00e600 // movi v0.16b, #0x10
+	WORD $0x4f245442 // shl v2.4s, v2.4s, #0x4
+	WORD $0xad4040f1 // ldp q17, q16, [x7]
+	WORD $0x8b1614d6 // add x22, x6, x22, lsl #5
+	WORD $0xad404af3 // ldp q19, q18, [x23]
+	WORD $0x4e040447 // dup v7.4s, v2.s[0]
+	WORD $0xad4262f4 // ldp q20, q24, [x23, #0x40]
+	WORD $0xad465aeb // ldp q11, q22, [x23, #0xc0]
+	WORD $0x4f245675 // shl v21.4s, v19.4s, #0x4
+	WORD $0x4e3f1e7c // and v28.16b, v19.16b, v31.16b
+	WORD $0x4f235679 // shl v25.4s, v19.4s, #0x3
+	WORD $0x4e3e1e82 // and v2.16b, v20.16b, v30.16b
+	WORD $0x6f3c0697 // ushr v23.4s, v20.4s, #0x4
+	WORD $0x6f3f067a // ushr v26.4s, v19.4s, #0x1
+	WORD $0xad446efe // ldp q30, q27, [x23, #0x80]
+	WORD $0x4e211d69 // and v9.16b, v11.16b, v1.16b
+	WORD $0x4e3f1eac // and v12.16b, v21.16b, v31.16b
+	WORD $0x4f22567f // shl v31.4s, v19.4s, #0x2
+	WORD $0x6f3e066a // ushr v10.4s, v19.4s, #0x2
+	WORD $0xad4852f5 // ldp q21, q20, [x23, #0x100]
+	WORD $0x6f3c056b // ushr v11.4s, v11.4s, #0x4
+	WORD $0x4e211eee // and v14.16b, v23.16b, v1.16b
+	WORD $0x4ea71cf7 // mov v23.16b, v7.16b
+	WORD $0x4e211fdd // and v29.16b, v30.16b, v1.16b
+	WORD $0x4ea21d8c // orr v12.16b, v12.16b, v2.16b
+	WORD $0x4eb38662 // add v2.4s, v19.4s, v19.4s
+	WORD $0x6f3c07c8 // ushr v8.4s, v30.4s, #0x4
+	WORD $0x4e201f2f // and v15.16b, v25.16b, v0.16b
+	WORD $0x4e201f43 // and v3.16b, v26.16b, v0.16b
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0xad4166fa // ldp q26, q25, [x23, #0x20]
+	WORD $0x4eae1f9c // orr v28.16b, v28.16b, v14.16b
+	WORD $0x4f91e197 // sdot v23.4s, v12.16b, v17.4b[0]
+	WORD $0x4e211eac // and v12.16b, v21.16b, v1.16b
+	WORD $0x4f24564e // shl v14.4s, v18.4s, #0x4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
+	WORD $0x4e201c44 // and v4.16b, v2.16b, v0.16b
+	WORD $0xad4336fe // ldp q30, q13, [x23, #0x60]
+	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
+	WORD $0x4ebd1dfd // orr v29.16b, v15.16b, v29.16b
+	WORD $0x4e211f0f // and v15.16b, v24.16b, v1.16b
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x4f90e397 // sdot v23.4s, v28.16b, v16.4b[0]
+	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
+	WORD $0x4ea91fff // orr v31.16b, v31.16b, v9.16b
+	WORD $0x4e211f69 // and v9.16b, v27.16b, v1.16b
+	WORD $0x4eab1d42 // orr v2.16b, v10.16b, v11.16b
+	WORD $0x6f3f064a // ushr v10.4s, v18.4s, #0x1
 	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x4eac1c9c // orr v28.16b, v4.16b, v12.16b
+	WORD $0x4f245744 // shl v4.4s, v26.4s, #0x4
+	WORD $0x4ea81c63 // orr v3.16b, v3.16b, v8.16b
+	WORD $0x4e201e48 // and v8.16b, v18.16b, v0.16b
+	WORD $0x4f235645 // shl v5.4s, v18.4s, #0x3
+	WORD $0x4e211f0b // and v11.16b, v24.16b, v1.16b
+	WORD $0x4eaf1dcc // orr v12.16b, v14.16b, v15.16b
+	WORD $0x4f24572e // shl v14.4s, v25.4s, #0x4
+	WORD $0x4fb1e3b7 // sdot v23.4s, v29.16b, v17.4b[1]
+	WORD $0x4ea71cf8 // mov v24.16b, v7.16b
+	WORD $0x4e201d5d // and v29.16b, v10.16b, v0.16b
+	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
+	WORD $0x4e211fca // and v10.16b, v30.16b, v1.16b
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x4eab1d08 // orr v8.16b, v8.16b, v11.16b
+	WORD $0x4e211dab // and v11.16b, v13.16b, v1.16b
+	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
+	WORD $0x4f91e198 // sdot v24.4s, v12.16b, v17.4b[0]
+	WORD $0x4e201dcc // and v12.16b, v14.16b, v0.16b
+	WORD $0x4ebb1fbd // orr v29.16b, v29.16b, v27.16b
+	WORD $0x4eaa1c84 // orr v4.16b, v4.16b, v10.16b
+	WORD $0x4ea71cfb // mov v27.16b, v7.16b
+	WORD $0x4ea91ca5 // orr v5.16b, v5.16b, v9.16b
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0xad453ae9 // ldp q9, q14, [x23, #0xa0]
+	WORD $0x4eab1d8b // orr v11.16b, v12.16b, v11.16b
+	WORD $0x4e201f4c // and v12.16b, v26.16b, v0.16b
+	WORD $0x4f90e118 // sdot v24.4s, v8.16b, v16.4b[0]
+	WORD $0x6f3c05a8 // ushr v8.4s, v13.4s, #0x4
+	WORD $0x4f91e09b // sdot v27.4s, v4.16b, v17.4b[0]
+	WORD $0x4f235744 // shl v4.4s, v26.4s, #0x3
+	WORD $0x4fb0e077 // sdot v23.4s, v3.16b, v16.4b[1]
+	WORD $0x4f225643 // shl v3.4s, v18.4s, #0x2
+	WORD $0x4f91e167 // sdot v7.4s, v11.16b, v17.4b[0]
+	WORD $0x4f23572b // shl v11.4s, v25.4s, #0x3
+	WORD $0x4fb1e0b8 // sdot v24.4s, v5.16b, v17.4b[1]
+	WORD $0x4e211d25 // and v5.16b, v9.16b, v1.16b
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4ebe1d9e // orr v30.16b, v12.16b, v30.16b
+	WORD $0x4f91ebf7 // sdot v23.4s, v31.16b, v17.4b[2]
+	WORD $0x4e201f3f // and v31.16b, v25.16b, v0.16b
+	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
+	WORD $0x4e211eca // and v10.16b, v22.16b, v1.16b
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4f90e857 // sdot v23.4s, v2.16b, v16.4b[2]
+	WORD $0x4e201d62 // and v2.16b, v11.16b, v0.16b
+	WORD $0x4ea51c84 // orr v4.16b, v4.16b, v5.16b
+	WORD $0x4e211dc5 // and v5.16b, v14.16b, v1.16b
+	WORD $0x4f90e3db // sdot v27.4s, v30.16b, v16.4b[0]
+	WORD $0x4fb0e3b8 // sdot v24.4s, v29.16b, v16.4b[1]
+	WORD $0x6f3f075d // ushr v29.4s, v26.4s, #0x1
+	WORD $0x6f3c053e // ushr v30.4s, v9.4s, #0x4
+	WORD $0x4ea81fff // orr v31.16b, v31.16b, v8.16b
+	WORD $0x4eaa1c63 // orr v3.16b, v3.16b, v10.16b
+	WORD $0x4ea51c42 // orr v2.16b, v2.16b, v5.16b
+	WORD $0x4fb1eb97 // sdot v23.4s, v28.16b, v17.4b[3]
+	WORD $0x6f3f0725 // ushr v5.4s, v25.4s, #0x1
+	WORD $0x6f3c05dc // ushr v28.4s, v14.4s, #0x4
+	WORD $0x4fb1e09b // sdot v27.4s, v4.16b, v17.4b[1]
+	WORD $0x4e201fa4 // and v4.16b, v29.16b, v0.16b
+	WORD $0x4e211fdd // and v29.16b, v30.16b, v1.16b
+	WORD $0x4f90e3e7 // sdot v7.4s, v31.16b, v16.4b[0]
+	WORD $0x6f3e065f // ushr v31.4s, v18.4s, #0x2
+	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
 	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4ebb1f9b // orr v27.16b, v28.16b, v27.16b
-	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
-	WORD $0x3dc02adc // ldr q28, [x22, #0xa0]
-	WORD $0x4d40cafd // ld1r { v29.4s }, [x23]
-	WORD $0x4f23577b // shl v27.4s, v27.4s, #0x3
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
-	WORD $0x3dc02adc // ldr q28, [x22, #0xa0]
-	WORD $0x4d40cb7d // ld1r { v29.4s }, [x27]
-	WORD $0x6f3f077b // ushr v27.4s, v27.4s, #0x1
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
-	WORD $0x3dc03adc // ldr q28, [x22, #0xe0]
-	WORD $0x4d40cbbd // ld1r { v29.4s }, [x29]
-	WORD $0x4f22577b // shl v27.4s, v27.4s, #0x2
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
-	WORD $0x3dc03adc // ldr q28, [x22, #0xe0]
-	WORD $0x4d40cbdd // ld1r { v29.4s }, [x30]
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
-	WORD $0x3dc04adc // ldr q28, [x22, #0x120]
-	WORD $0x4d40c97d // ld1r { v29.4s }, [x11]
-	WORD $0x4ebb877b // add v27.4s, v27.4s, v27.4s
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
-	WORD $0x3dc04adc // ldr q28, [x22, #0x120]
-	WORD $0x4d40ca1d // ld1r { v29.4s }, [x16]
-	WORD $0x6f3d077b // ushr v27.4s, v27.4s, #0x3
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0xbd4024fc // ldr s28, [x7, #0x24]
-	WORD $0x4d40cb3b // ld1r { v27.4s }, [x25]
-	WORD $0xfd400f1e // ldr d30, [x24, #0x18]
-	WORD $0xfd402f1d // ldr d29, [x24, #0x58]
-	WORD $0x3dc00ddf // ldr q31, [x14, #0x30]
-	WORD $0x3dc01dc8 // ldr q8, [x14, #0x70]
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x0e217bde // fcvtl v30.4s, v30.4h
-	WORD $0x4f2457ff // shl v31.4s, v31.4s, #0x4
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x6e3adf34 // fmul v20.4s, v25.4s, v26.4s
-	WORD $0x4e21db9a // scvtf v26.4s, v28.4s
-	WORD $0x0e217bbc // fcvtl v28.4s, v29.4h
-	WORD $0x4e211fe9 // and v9.16b, v31.16b, v1.16b
-	WORD $0x6f00e41f // movi v31.2d, #0000000000000000
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
-	WORD $0x4d40c8e9 // ld1r { v9.4s }, [x7]
-	WORD $0x4f9a5314 // fmls v20.4s, v24.4s, v26.s[0]
-	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc01dc8 // ldr q8, [x14, #0x70]
-	WORD $0x3dc00dc9 // ldr q9, [x14, #0x30]
-	WORD $0x4e34cf63 // fmla v3.4s, v27.4s, v20.4s
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
-	WORD $0x4d40cb49 // ld1r { v9.4s }, [x26]
-	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc00dc8 // ldr q8, [x14, #0x30]
-	WORD $0x3dc02dc9 // ldr q9, [x14, #0xb0]
-	WORD $0x4f235508 // shl v8.4s, v8.4s, #0x3
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4d40cae9 // ld1r { v9.4s }, [x23]
-	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc00dc8 // ldr q8, [x14, #0x30]
-	WORD $0x3dc02dc9 // ldr q9, [x14, #0xb0]
-	WORD $0x6f3f0508 // ushr v8.4s, v8.4s, #0x1
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4d40cb69 // ld1r { v9.4s }, [x27]
-	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc00dc8 // ldr q8, [x14, #0x30]
-	WORD $0x3dc03dc9 // ldr q9, [x14, #0xf0]
-	WORD $0x4f225508 // shl v8.4s, v8.4s, #0x2
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4d40cba9 // ld1r { v9.4s }, [x29]
-	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc00dc8 // ldr q8, [x14, #0x30]
-	WORD $0x3dc03dc9 // ldr q9, [x14, #0xf0]
-	WORD $0x6f3e0508 // ushr v8.4s, v8.4s, #0x2
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4d40cbc9 // ld1r { v9.4s }, [x30]
-	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc00dc8 // ldr q8, [x14, #0x30]
-	WORD $0x3dc04dc9 // ldr q9, [x14, #0x130]
-	WORD $0x4ea88508 // add v8.4s, v8.4s, v8.4s
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4d40c969 // ld1r { v9.4s }, [x11]
-	WORD $0x5280002b // mov w11, #0x1 // =1
-	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc00dc8 // ldr q8, [x14, #0x30]
-	WORD $0x3dc04dc9 // ldr q9, [x14, #0x130]
-	WORD $0x2a1503ee // mov w14, w21
+	WORD $0x4fb1e047 // sdot v7.4s, v2.16b, v17.4b[1]
+	WORD $0x4f91e878 // sdot v24.4s, v3.16b, v17.4b[2]
+	WORD $0x4ebd1c82 // orr v2.16b, v4.16b, v29.16b
+	WORD $0x4f225743 // shl v3.4s, v26.4s, #0x2
+	WORD $0x4e201fe4 // and v4.16b, v31.16b, v0.16b
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4ebc1ca5 // orr v5.16b, v5.16b, v28.16b
+	WORD $0x4eb2865c // add v28.4s, v18.4s, v18.4s
+	WORD $0x6f3d0673 // ushr v19.4s, v19.4s, #0x3
+	WORD $0x4fb0e05b // sdot v27.4s, v2.16b, v16.4b[1]
+	WORD $0x6f3d0652 // ushr v18.4s, v18.4s, #0x3
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x4eb61c84 // orr v4.16b, v4.16b, v22.16b
+	WORD $0xad470efd // ldp q29, q3, [x23, #0xe0]
+	WORD $0x4fb0e0a7 // sdot v7.4s, v5.16b, v16.4b[1]
+	WORD $0x6f3c06a5 // ushr v5.4s, v21.4s, #0x4
+	WORD $0x4e201f95 // and v21.16b, v28.16b, v0.16b
+	WORD $0x4e211e96 // and v22.16b, v20.16b, v1.16b
+	WORD $0x4f22573c // shl v28.4s, v25.4s, #0x2
+	WORD $0x4f90e898 // sdot v24.4s, v4.16b, v16.4b[2]
+	WORD $0x4e211fbe // and v30.16b, v29.16b, v1.16b
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
+	WORD $0x4e211ca5 // and v5.16b, v5.16b, v1.16b
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x4eb61ea4 // orr v4.16b, v21.16b, v22.16b
+	WORD $0x4e201f95 // and v21.16b, v28.16b, v0.16b
+	WORD $0x4e211c76 // and v22.16b, v3.16b, v1.16b
+	WORD $0x4ebe1c42 // orr v2.16b, v2.16b, v30.16b
+	WORD $0x6f3e075e // ushr v30.4s, v26.4s, #0x2
+	WORD $0x4e211fbc // and v28.16b, v29.16b, v1.16b
+	WORD $0x4eba875d // add v29.4s, v26.4s, v26.4s
+	WORD $0x6f3c0463 // ushr v3.4s, v3.4s, #0x4
+	WORD $0x4ea51e65 // orr v5.16b, v19.16b, v5.16b
+	WORD $0x4eb61eb5 // orr v21.16b, v21.16b, v22.16b
+	WORD $0xad497ef6 // ldp q22, q31, [x23, #0x120]
+	WORD $0x2a1503f7 // mov w23, w21
 	WORD $0x2a1f03f5 // mov w21, wzr
-	WORD $0x6f3d0508 // ushr v8.4s, v8.4s, #0x3
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4d40ca09 // ld1r { v9.4s }, [x16]
-	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0xbd4024f9 // ldr s25, [x7, #0x24]
-	WORD $0x4d40cb26 // ld1r { v6.4s }, [x25]
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
+	WORD $0x4f91e85b // sdot v27.4s, v2.16b, v17.4b[2]
+	WORD $0x4e201fc2 // and v2.16b, v30.16b, v0.16b
+	WORD $0x6f3e073e // ushr v30.4s, v25.4s, #0x2
+	WORD $0x4e211c63 // and v3.16b, v3.16b, v1.16b
+	WORD $0x4f91eaa7 // sdot v7.4s, v21.16b, v17.4b[2]
+	WORD $0x4eb98735 // add v21.4s, v25.4s, v25.4s
+	WORD $0x4fb1e898 // sdot v24.4s, v4.16b, v17.4b[3]
+	WORD $0x4fb0e8b7 // sdot v23.4s, v5.16b, v16.4b[3]
+	WORD $0x4ebc1c42 // orr v2.16b, v2.16b, v28.16b
+	WORD $0x4e201fbc // and v28.16b, v29.16b, v0.16b
+	WORD $0x4e201fdd // and v29.16b, v30.16b, v0.16b
+	WORD $0x4e211ede // and v30.16b, v22.16b, v1.16b
+	WORD $0x4e201ea4 // and v4.16b, v21.16b, v0.16b
+	WORD $0xad4203e1 // ldp q1, q0, [sp, #0x40]
+	WORD $0x4f90e85b // sdot v27.4s, v2.16b, v16.4b[2]
+	WORD $0x6f3c06d5 // ushr v21.4s, v22.4s, #0x4
+	WORD $0x6f3c07f6 // ushr v22.4s, v31.4s, #0x4
+	WORD $0x4ea31fa2 // orr v2.16b, v29.16b, v3.16b
+	WORD $0x4ebe1f83 // orr v3.16b, v28.16b, v30.16b
+	WORD $0x4f00e5fe // movi v30.16b, #0xf
+	WORD $0x4f90e847 // sdot v7.4s, v2.16b, v16.4b[2]
+	WORD $0x6f3d0742 // ushr v2.4s, v26.4s, #0x3
+	WORD $0x4fb1e87b // sdot v27.4s, v3.16b, v17.4b[3]
+	WORD $0x4e3e1ff3 // and v19.16b, v31.16b, v30.16b
+	WORD $0x4f00e61f // movi v31.16b, #0x10
+	WORD $0x4e3e1ea3 // and v3.16b, v21.16b, v30.16b
+	WORD $0x4e3e1ed5 // and v21.16b, v22.16b, v30.16b
+	WORD $0x4e3e1e94 // and v20.16b, v20.16b, v30.16b
+	WORD $0x4eb31c84 // orr v4.16b, v4.16b, v19.16b
+	WORD $0x6f3d0733 // ushr v19.4s, v25.4s, #0x3
+	WORD $0x4e3f1c42 // and v2.16b, v2.16b, v31.16b
+	WORD $0x4e3f1e52 // and v18.16b, v18.16b, v31.16b
+	WORD $0x4e3f1e73 // and v19.16b, v19.16b, v31.16b
+	WORD $0x4fb1e887 // sdot v7.4s, v4.16b, v17.4b[3]
+	WORD $0x4ea31c42 // orr v2.16b, v2.16b, v3.16b
+	WORD $0x4eb41e44 // orr v4.16b, v18.16b, v20.16b
+	WORD $0x4eb51e63 // orr v3.16b, v19.16b, v21.16b
+	WORD $0x4fb0e85b // sdot v27.4s, v2.16b, v16.4b[3]
+	WORD $0x4fb0e898 // sdot v24.4s, v4.16b, v16.4b[3]
+	WORD $0x6d4116c4 // ldp d4, d5, [x22, #0x10]
+	WORD $0x4fb0e867 // sdot v7.4s, v3.16b, v16.4b[3]
+	WORD $0x6d400ec2 // ldp d2, d3, [x22]
+	WORD $0x4e21daf0 // scvtf v16.4s, v23.4s
+	WORD $0x4e21db11 // scvtf v17.4s, v24.4s
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x4e21db72 // scvtf v18.4s, v27.4s
+	WORD $0x0e217842 // fcvtl v2.4s, v2.4h
+	WORD $0x0e217863 // fcvtl v3.4s, v3.4h
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x910080f6 // add x22, x7, #0x20
 	WORD $0x9100c0e7 // add x7, x7, #0x30
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x6e3fdfd5 // fmul v21.4s, v30.4s, v31.4s
-	WORD $0x4f995395 // fmls v21.4s, v28.4s, v25.s[0]
-	WORD $0x4e35ccc2 // fmla v2.4s, v6.4s, v21.4s
-	WORD $0x3707d66e // tbnz w14, #0x0, 0x12768 <pq_q5_1+0xc0>
+	WORD $0x6e32dc84 // fmul v4.4s, v4.4s, v18.4s
+	WORD $0x6e30dc42 // fmul v2.4s, v2.4s, v16.4s
+	WORD $0x4d40cad0 // ld1r { v16.4s }, [x22]
+	WORD $0x6e31dc63 // fmul v3.4s, v3.4s, v17.4s
+	WORD $0x6e27dca5 // fmul v5.4s, v5.4s, v7.4s
+	WORD $0x52800036 // mov w22, #0x1 // =1
+	WORD $0x4e24ce01 // fmla v1.4s, v16.4s, v4.4s
+	WORD $0x4e22ce06 // fmla v6.4s, v16.4s, v2.4s
+	WORD $0x3dc00fe2 // ldr q2, [sp, #0x30]
+	WORD $0x4e25ce00 // fmla v0.4s, v16.4s, v5.4s
+	WORD $0x4e23ce02 // fmla v2.4s, v16.4s, v3.4s
+	WORD $0x3707e437 // tbnz w23, #0x0, 0x11634 <pq_q5_0+0xcc>
 	WORD $0xf1000a73 // subs x19, x19, #0x2
-	WORD $0x910c00c6 // add x6, x6, #0x300
-	WORD $0x54ffd5ac // b.gt 0x1275c <pq_q5_1+0xb4>
-	WORD $0xa9406bfb // ldp x27, x26, [sp]
-	WORD $0xf94017f9 // ldr x25, [sp, #0x28]
-	WORD $0xb4ffd38f // cbz x15, 0x12724 <pq_q5_1+0x7c>
-	WORD $0xad001045 // stp q5, q4, [x2]
-	WORD $0xad010843 // stp q3, q2, [x2, #0x20]
-	WORD $0x17fffe99 // b 0x12724 <pq_q5_1+0x7c>
+	WORD $0x910b00c6 // add x6, x6, #0x2c0
+	WORD $0x54ffe36c // b.gt 0x11628 <pq_q5_0+0xc0>
+	WORD $0x3dc003ea // ldr q10, [sp]
+	WORD $0xb4ffe16f // cbz x15, 0x115f0 <pq_q5_0+0x88>
+	WORD $0xad000846 // stp q6, q2, [x2]
+	WORD $0xad010041 // stp q1, q0, [x2, #0x20]
+	WORD $0x17ffff08 // b 0x115f0 <pq_q5_0+0x88>
 	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0x14000004 // b 0x12cd8 <pq_q5_1+0x630>
+	WORD $0x14000004 // b 0x119e8 <pq_q5_0+0x480>
 	WORD $0x910004c6 // add x6, x6, #0x1
 	WORD $0xf10010df // cmp x6, #0x4
-	WORD $0x54ffd280 // b.eq 0x12724 <pq_q5_1+0x7c>
+	WORD $0x54ffe060 // b.eq 0x115f0 <pq_q5_0+0x88>
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x54001ae3 // b.lo 0x13038 <pq_q5_1+0x990>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x540016c3 // b.lo 0x11cc4 <pq_q5_0+0x75c>
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x54002f4d // b.le 0x132ec <pq_q5_1+0xc44>
+	WORD $0x5400268d // b.le 0x11ee4 <pq_q5_0+0x97c>
 	WORD $0xd37df0d3 // lsl x19, x6, #3
 	WORD $0xd37cecc7 // lsl x7, x6, #4
 	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
 	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0x8b070298 // add x24, x20, x7
+	WORD $0xaa1f03fa // mov x26, xzr
 	WORD $0x8b130297 // add x23, x20, x19
-	WORD $0x91020298 // add x24, x20, #0x80
-	WORD $0x5280002b // mov w11, #0x1 // =1
-	WORD $0x9b1161d0 // madd x16, x14, x17, x24
-	WORD $0x8b0e16ee // add x14, x23, x14, lsl #5
-	WORD $0x6f00e41b // movi v27.2d, #0000000000000000
-	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
-	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
-	WORD $0xfd4001d9 // ldr d25, [x14]
-	WORD $0xfd4021da // ldr d26, [x14, #0x40]
-	WORD $0x8b07020e // add x14, x16, x7
-	WORD $0x3dc001d2 // ldr q18, [x14]
-	WORD $0x3dc011d4 // ldr q20, [x14, #0x40]
-	WORD $0x3dc021d5 // ldr q21, [x14, #0x80]
-	WORD $0x6f3f0653 // ushr v19.4s, v18.4s, #0x1
-	WORD $0x4e937a56 // zip2 v22.4s, v18.4s, v19.4s
-	WORD $0x4e933a52 // zip1 v18.4s, v18.4s, v19.4s
-	WORD $0x4e953a93 // zip1 v19.4s, v20.4s, v21.4s
-	WORD $0x4e957a94 // zip2 v20.4s, v20.4s, v21.4s
-	WORD $0x4f2456d5 // shl v21.4s, v22.4s, #0x4
-	WORD $0x4f245652 // shl v18.4s, v18.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211e52 // and v18.16b, v18.16b, v1.16b
-	WORD $0x4e211eb6 // and v22.16b, v21.16b, v1.16b
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x4eb31e5c // orr v28.16b, v18.16b, v19.16b
-	WORD $0x4eb41edd // orr v29.16b, v22.16b, v20.16b
-	WORD $0x3dc002b2 // ldr q18, [x21]
-	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0x4e92a79b // smmla v27.4s, v28.16b, v18.16b
-	WORD $0x4e92a7b5 // smmla v21.4s, v29.16b, v18.16b
-	WORD $0x3dc012b2 // ldr q18, [x21, #0x40]
-	WORD $0x4e92a797 // smmla v23.4s, v28.16b, v18.16b
-	WORD $0x4e92a7b6 // smmla v22.4s, v29.16b, v18.16b
-	WORD $0x3dc022b2 // ldr q18, [x21, #0x80]
-	WORD $0x4e92a798 // smmla v24.4s, v28.16b, v18.16b
-	WORD $0x4e92a7b3 // smmla v19.4s, v29.16b, v18.16b
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x3dc032be // ldr q30, [x21, #0xc0]
-	WORD $0x4e9ea794 // smmla v20.4s, v28.16b, v30.16b
-	WORD $0x4e9ea7b2 // smmla v18.4s, v29.16b, v30.16b
-	WORD $0x8b07020e // add x14, x16, x7
-	WORD $0x3dc001dc // ldr q28, [x14]
-	WORD $0x3dc011dd // ldr q29, [x14, #0x40]
-	WORD $0x3dc021de // ldr q30, [x14, #0x80]
-	WORD $0x6f3f079f // ushr v31.4s, v28.4s, #0x1
-	WORD $0x4e9e7ba8 // zip2 v8.4s, v29.4s, v30.4s
-	WORD $0x4e9e3bbd // zip1 v29.4s, v29.4s, v30.4s
-	WORD $0x4e9f3b9e // zip1 v30.4s, v28.4s, v31.4s
-	WORD $0x4e9f7b9c // zip2 v28.4s, v28.4s, v31.4s
-	WORD $0x6f3c051f // ushr v31.4s, v8.4s, #0x4
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
-	WORD $0x4ebd1fdd // orr v29.16b, v30.16b, v29.16b
-	WORD $0x3dc00abe // ldr q30, [x21, #0x20]
-	WORD $0x4ebf1f9c // orr v28.16b, v28.16b, v31.16b
-	WORD $0x4e9ea7bb // smmla v27.4s, v29.16b, v30.16b
-	WORD $0x4e9ea795 // smmla v21.4s, v28.16b, v30.16b
-	WORD $0x3dc01abe // ldr q30, [x21, #0x60]
-	WORD $0x4e9ea7b7 // smmla v23.4s, v29.16b, v30.16b
-	WORD $0x4e9ea796 // smmla v22.4s, v28.16b, v30.16b
-	WORD $0x3dc02abe // ldr q30, [x21, #0xa0]
-	WORD $0x4e9ea7b8 // smmla v24.4s, v29.16b, v30.16b
-	WORD $0x4e9ea793 // smmla v19.4s, v28.16b, v30.16b
-	WORD $0x3dc03abe // ldr q30, [x21, #0xe0]
-	WORD $0x4e9ea7b4 // smmla v20.4s, v29.16b, v30.16b
-	WORD $0x4e9ea792 // smmla v18.4s, v28.16b, v30.16b
-	WORD $0x8b07020e // add x14, x16, x7
-	WORD $0x3dc001dc // ldr q28, [x14]
-	WORD $0x3dc031de // ldr q30, [x14, #0xc0]
-	WORD $0x3dc041df // ldr q31, [x14, #0x100]
-	WORD $0x6f3f079d // ushr v29.4s, v28.4s, #0x1
-	WORD $0x4e9d7b88 // zip2 v8.4s, v28.4s, v29.4s
-	WORD $0x4e9d3b9c // zip1 v28.4s, v28.4s, v29.4s
-	WORD $0x4e9f3bdd // zip1 v29.4s, v30.4s, v31.4s
-	WORD $0x4e9f7bde // zip2 v30.4s, v30.4s, v31.4s
-	WORD $0x4f22551f // shl v31.4s, v8.4s, #0x2
-	WORD $0x4f22579c // shl v28.4s, v28.4s, #0x2
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
-	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x4ebd1f9c // orr v28.16b, v28.16b, v29.16b
-	WORD $0x4ebe1ffd // orr v29.16b, v31.16b, v30.16b
-	WORD $0x3dc006be // ldr q30, [x21, #0x10]
-	WORD $0x4e9ea79b // smmla v27.4s, v28.16b, v30.16b
-	WORD $0x4e9ea7b5 // smmla v21.4s, v29.16b, v30.16b
-	WORD $0x3dc016be // ldr q30, [x21, #0x50]
-	WORD $0x4e9ea797 // smmla v23.4s, v28.16b, v30.16b
-	WORD $0x4e9ea7b6 // smmla v22.4s, v29.16b, v30.16b
-	WORD $0x3dc026be // ldr q30, [x21, #0x90]
-	WORD $0x4e9ea798 // smmla v24.4s, v28.16b, v30.16b
-	WORD $0x4e9ea7b3 // smmla v19.4s, v29.16b, v30.16b
-	WORD $0x3dc036be // ldr q30, [x21, #0xd0]
-	WORD $0x4e9ea794 // smmla v20.4s, v28.16b, v30.16b
-	WORD $0x4e9ea7b2 // smmla v18.4s, v29.16b, v30.16b
-	WORD $0x8b07020e // add x14, x16, x7
-	WORD $0x910422b0 // add x16, x21, #0x108
-	WORD $0x3dc001dc // ldr q28, [x14]
-	WORD $0x3dc031dd // ldr q29, [x14, #0xc0]
-	WORD $0x3dc041de // ldr q30, [x14, #0x100]
-	WORD $0x910402ae // add x14, x21, #0x100
-	WORD $0x6f3f079f // ushr v31.4s, v28.4s, #0x1
-	WORD $0x4e9e3ba8 // zip1 v8.4s, v29.4s, v30.4s
-	WORD $0x4e9e7bbd // zip2 v29.4s, v29.4s, v30.4s
-	WORD $0x4e9f7b9e // zip2 v30.4s, v28.4s, v31.4s
-	WORD $0x4e9f3b9c // zip1 v28.4s, v28.4s, v31.4s
-	WORD $0x6f3c051f // ushr v31.4s, v8.4s, #0x4
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x6f3e07de // ushr v30.4s, v30.4s, #0x2
-	WORD $0x6f3e079c // ushr v28.4s, v28.4s, #0x2
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4ebf1f9c // orr v28.16b, v28.16b, v31.16b
-	WORD $0x4ebd1fdd // orr v29.16b, v30.16b, v29.16b
-	WORD $0x3dc00ebe // ldr q30, [x21, #0x30]
-	WORD $0x0e217b5f // fcvtl v31.4s, v26.4h
-	WORD $0x4e9ea79b // smmla v27.4s, v28.16b, v30.16b
-	WORD $0x4e9ea7b5 // smmla v21.4s, v29.16b, v30.16b
-	WORD $0x3dc01ebe // ldr q30, [x21, #0x70]
-	WORD $0x4e21db68 // scvtf v8.4s, v27.4s
-	WORD $0x4e9f7bfb // zip2 v27.4s, v31.4s, v31.4s
-	WORD $0x4e9ea797 // smmla v23.4s, v28.16b, v30.16b
-	WORD $0x4e9ea7b6 // smmla v22.4s, v29.16b, v30.16b
-	WORD $0x3dc02ebe // ldr q30, [x21, #0xb0]
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e9ea798 // smmla v24.4s, v28.16b, v30.16b
-	WORD $0x4e9ea7b3 // smmla v19.4s, v29.16b, v30.16b
-	WORD $0x0e217b3e // fcvtl v30.4s, v25.4h
-	WORD $0x3dc03eba // ldr q26, [x21, #0xf0]
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e9aa794 // smmla v20.4s, v28.16b, v26.16b
-	WORD $0x4e9aa7b2 // smmla v18.4s, v29.16b, v26.16b
-	WORD $0x4e9f3bfa // zip1 v26.4s, v31.4s, v31.4s
-	WORD $0x4e9e3bd9 // zip1 v25.4s, v30.4s, v30.4s
-	WORD $0x4e9e7bdc // zip2 v28.4s, v30.4s, v30.4s
-	WORD $0x4e21dabd // scvtf v29.4s, v21.4s
-	WORD $0x6d527ebe // ldp d30, d31, [x21, #0x120]
+	WORD $0x91010318 // add x24, x24, #0x40
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x9b11635b // madd x27, x26, x17, x24
+	WORD $0x6d5356ba // ldp d26, d21, [x21, #0x130]
+	WORD $0xad008ff1 // stp q17, q3, [sp, #0x10]
+	WORD $0x4f00e5f0 // movi v16.16b, #0xf
+	WORD $0x4ea71cf1 // mov v17.16b, v7.16b
+	WORD $0xad0197f3 // stp q19, q5, [sp, #0x30]
+	WORD $0x6d5252b3 // ldp d19, d20, [x21, #0x120]
+	WORD $0x4ea61cc7 // mov v7.16b, v6.16b
+	WORD $0x4f00e606 // movi v6.16b, #0x10
+	WORD $0x6eaa475a // ushl v26.4s, v26.4s, v10.4s
+	WORD $0x3d8017e4 // str q4, [sp, #0x50]
+	WORD $0xad4062b7 // ldp q23, q24, [x21]
+	WORD $0x3dc00376 // ldr q22, [x27]
+	WORD $0x3dc0137d // ldr q29, [x27, #0x40]
+	WORD $0x3dc02369 // ldr q9, [x27, #0x80]
+	WORD $0x6eaa4673 // ushl v19.4s, v19.4s, v10.4s
+	WORD $0x6eaa4694 // ushl v20.4s, v20.4s, v10.4s
+	WORD $0xd37beb5a // lsl x26, x26, #5
+	WORD $0x6f3f06dc // ushr v28.4s, v22.4s, #0x1
+	WORD $0x4e893bab // zip1 v11.4s, v29.4s, v9.4s
+	WORD $0x4e897bbd // zip2 v29.4s, v29.4s, v9.4s
+	WORD $0x3dc04369 // ldr q9, [x27, #0x100]
+	WORD $0xad4266ae // ldp q14, q25, [x21, #0x40]
+	WORD $0xad446ea2 // ldp q2, q27, [x21, #0x80]
+	WORD $0x4e9c3ac8 // zip1 v8.4s, v22.4s, v28.4s
+	WORD $0x4e9c7adf // zip2 v31.4s, v22.4s, v28.4s
+	WORD $0x6eaa46bc // ushl v28.4s, v21.4s, v10.4s
+	WORD $0x4e080676 // dup v22.2d, v19.d[0]
+	WORD $0x4e301d60 // and v0.16b, v11.16b, v16.16b
+	WORD $0x6f3c07a1 // ushr v1.4s, v29.4s, #0x4
+	WORD $0x4e301fa3 // and v3.16b, v29.16b, v16.16b
+	WORD $0x4e080695 // dup v21.2d, v20.d[0]
+	WORD $0x4e080754 // dup v20.2d, v26.d[0]
+	WORD $0x4e080793 // dup v19.2d, v28.d[0]
+	WORD $0x6f3c057c // ushr v28.4s, v11.4s, #0x4
+	WORD $0x3dc0337a // ldr q26, [x27, #0xc0]
+	WORD $0x4f24550c // shl v12.4s, v8.4s, #0x4
+	WORD $0x4f2457ed // shl v13.4s, v31.4s, #0x4
+	WORD $0x4f22551d // shl v29.4s, v8.4s, #0x2
+	WORD $0x4e893b4a // zip1 v10.4s, v26.4s, v9.4s
+	WORD $0x4e261d04 // and v4.16b, v8.16b, v6.16b
+	WORD $0x4e897b4b // zip2 v11.4s, v26.4s, v9.4s
+	WORD $0x4e301f9c // and v28.16b, v28.16b, v16.16b
+	WORD $0x4e301c21 // and v1.16b, v1.16b, v16.16b
+	WORD $0x4e261ffa // and v26.16b, v31.16b, v6.16b
+	WORD $0x4e261d8c // and v12.16b, v12.16b, v6.16b
+	WORD $0x4e261dad // and v13.16b, v13.16b, v6.16b
+	WORD $0x4e261fa5 // and v5.16b, v29.16b, v6.16b
+	WORD $0x4eb61edd // mov v29.16b, v22.16b
+	WORD $0xad467aaf // ldp q15, q30, [x21, #0xc0]
+	WORD $0x4e301d49 // and v9.16b, v10.16b, v16.16b
+	WORD $0x6f3e0508 // ushr v8.4s, v8.4s, #0x2
+	WORD $0x910422bb // add x27, x21, #0x108
+	WORD $0x4ea01d80 // orr v0.16b, v12.16b, v0.16b
+	WORD $0x4ea31da3 // orr v3.16b, v13.16b, v3.16b
+	WORD $0x4ebc1c8c // orr v12.16b, v4.16b, v28.16b
+	WORD $0x4eb51ebc // mov v28.16b, v21.16b
+	WORD $0x4ea11f4d // orr v13.16b, v26.16b, v1.16b
+	WORD $0x4f2257e1 // shl v1.4s, v31.4s, #0x2
+	WORD $0x4eb41e9a // mov v26.16b, v20.16b
+	WORD $0x4e301d64 // and v4.16b, v11.16b, v16.16b
+	WORD $0x4ea91ca9 // orr v9.16b, v5.16b, v9.16b
+	WORD $0x4e97a41d // smmla v29.4s, v0.16b, v23.16b
+	WORD $0x4e97a476 // smmla v22.4s, v3.16b, v23.16b
+	WORD $0x4eb31e77 // mov v23.16b, v19.16b
+	WORD $0x4e8ea41c // smmla v28.4s, v0.16b, v14.16b
+	WORD $0x4e8ea475 // smmla v21.4s, v3.16b, v14.16b
+	WORD $0x4e261c21 // and v1.16b, v1.16b, v6.16b
+	WORD $0x4e82a41a // smmla v26.4s, v0.16b, v2.16b
+	WORD $0x4e8fa417 // smmla v23.4s, v0.16b, v15.16b
+	WORD $0xad413aa0 // ldp q0, q14, [x21, #0x20]
+	WORD $0x4e82a474 // smmla v20.4s, v3.16b, v2.16b
+	WORD $0x4e8fa473 // smmla v19.4s, v3.16b, v15.16b
+	WORD $0x6f3c0545 // ushr v5.4s, v10.4s, #0x4
+	WORD $0xad430ea2 // ldp q2, q3, [x21, #0x60]
+	WORD $0x4ea41c21 // orr v1.16b, v1.16b, v4.16b
+	WORD $0x4e80a59d // smmla v29.4s, v12.16b, v0.16b
+	WORD $0x4e80a5b6 // smmla v22.4s, v13.16b, v0.16b
+	WORD $0xad4512a0 // ldp q0, q4, [x21, #0xa0]
+	WORD $0x4e82a59c // smmla v28.4s, v12.16b, v2.16b
+	WORD $0x4e82a5b5 // smmla v21.4s, v13.16b, v2.16b
+	WORD $0x6f3c056a // ushr v10.4s, v11.4s, #0x4
+	WORD $0x4e301ca5 // and v5.16b, v5.16b, v16.16b
+	WORD $0x4e80a59a // smmla v26.4s, v12.16b, v0.16b
+	WORD $0x4e80a5b4 // smmla v20.4s, v13.16b, v0.16b
+	WORD $0x4e98a53d // smmla v29.4s, v9.16b, v24.16b
+	WORD $0xad470aa0 // ldp q0, q2, [x21, #0xe0]
+	WORD $0x4e98a436 // smmla v22.4s, v1.16b, v24.16b
+	WORD $0x4e301d58 // and v24.16b, v10.16b, v16.16b
+	WORD $0x4e99a435 // smmla v21.4s, v1.16b, v25.16b
+	WORD $0x4e9ba434 // smmla v20.4s, v1.16b, v27.16b
+	WORD $0x4e99a53c // smmla v28.4s, v9.16b, v25.16b
+	WORD $0x4e9ba53a // smmla v26.4s, v9.16b, v27.16b
+	WORD $0x4e80a597 // smmla v23.4s, v12.16b, v0.16b
+	WORD $0x4e80a5b3 // smmla v19.4s, v13.16b, v0.16b
+	WORD $0x6f3e07e0 // ushr v0.4s, v31.4s, #0x2
+	WORD $0x4e261d1f // and v31.16b, v8.16b, v6.16b
+	WORD $0x4e9ea433 // smmla v19.4s, v1.16b, v30.16b
+	WORD $0xfc7a6ae1 // ldr d1, [x23, x26]
+	WORD $0x4e9ea537 // smmla v23.4s, v9.16b, v30.16b
+	WORD $0x4e261c00 // and v0.16b, v0.16b, v6.16b
+	WORD $0x4ea51fe5 // orr v5.16b, v31.16b, v5.16b
+	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
+	WORD $0x910402ba // add x26, x21, #0x100
+	WORD $0x4ea71ce6 // mov v6.16b, v7.16b
+	WORD $0x4eb11e27 // mov v7.16b, v17.16b
+	WORD $0x4eb81c00 // orr v0.16b, v0.16b, v24.16b
+	WORD $0xad4047ea // ldp q10, q17, [sp]
+	WORD $0x4e8ea4bd // smmla v29.4s, v5.16b, v14.16b
+	WORD $0x4e83a4bc // smmla v28.4s, v5.16b, v3.16b
+	WORD $0x4e84a4ba // smmla v26.4s, v5.16b, v4.16b
+	WORD $0x4e82a4b7 // smmla v23.4s, v5.16b, v2.16b
+	WORD $0x4d40cf78 // ld1r { v24.2d }, [x27]
+	WORD $0x2a1903fb // mov w27, w25
+	WORD $0x4e8ea416 // smmla v22.4s, v0.16b, v14.16b
+	WORD $0x4e83a415 // smmla v21.4s, v0.16b, v3.16b
+	WORD $0x4e84a414 // smmla v20.4s, v0.16b, v4.16b
+	WORD $0x4e82a413 // smmla v19.4s, v0.16b, v2.16b
+	WORD $0x4e813820 // zip1 v0.4s, v1.4s, v1.4s
+	WORD $0x4e21dac3 // scvtf v3.4s, v22.4s
+	WORD $0x4e817821 // zip2 v1.4s, v1.4s, v1.4s
+	WORD $0x4e21dba2 // scvtf v2.4s, v29.4s
+	WORD $0x4e21db84 // scvtf v4.4s, v28.4s
+	WORD $0x4e21daa5 // scvtf v5.4s, v21.4s
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x6e28df35 // fmul v21.4s, v25.4s, v8.4s
-	WORD $0x6d5326a8 // ldp d8, d9, [x21, #0x130]
-	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
-	WORD $0x6e3ddf9d // fmul v29.4s, v28.4s, v29.4s
-	WORD $0x6e37df37 // fmul v23.4s, v25.4s, v23.4s
-	WORD $0x6e36df96 // fmul v22.4s, v28.4s, v22.4s
-	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
-	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
-	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
-	WORD $0x6e33df93 // fmul v19.4s, v28.4s, v19.4s
-	WORD $0x6e34df34 // fmul v20.4s, v25.4s, v20.4s
-	WORD $0x6e32df92 // fmul v18.4s, v28.4s, v18.4s
-	WORD $0x4d40cdd9 // ld1r { v25.2d }, [x14]
-	WORD $0x4e0807de // dup v30.2d, v30.d[0]
-	WORD $0x4e0807ff // dup v31.2d, v31.d[0]
-	WORD $0x910442ae // add x14, x21, #0x110
-	WORD $0x4e08051c // dup v28.2d, v8.d[0]
-	WORD $0x4e080528 // dup v8.2d, v9.d[0]
-	WORD $0x4ebecf55 // fmls v21.4s, v26.4s, v30.4s
-	WORD $0x4ebecf7d // fmls v29.4s, v27.4s, v30.4s
-	WORD $0x4d40ce1e // ld1r { v30.2d }, [x16]
-	WORD $0x4ebfcf57 // fmls v23.4s, v26.4s, v31.4s
-	WORD $0x4ebfcf76 // fmls v22.4s, v27.4s, v31.4s
-	WORD $0x910462b0 // add x16, x21, #0x118
-	WORD $0x4ebccf58 // fmls v24.4s, v26.4s, v28.4s
-	WORD $0x4ebccf73 // fmls v19.4s, v27.4s, v28.4s
-	WORD $0x4d40cddc // ld1r { v28.2d }, [x14]
-	WORD $0x4ea8cf54 // fmls v20.4s, v26.4s, v8.4s
-	WORD $0x4ea8cf72 // fmls v18.4s, v27.4s, v8.4s
-	WORD $0x4d40ce1a // ld1r { v26.2d }, [x16]
-	WORD $0x4e35cf31 // fmla v17.4s, v25.4s, v21.4s
-	WORD $0x4e3dcf30 // fmla v16.4s, v25.4s, v29.4s
-	WORD $0x2a0b03f0 // mov w16, w11
-	WORD $0x4e37cfc7 // fmla v7.4s, v30.4s, v23.4s
-	WORD $0x4e36cfc6 // fmla v6.4s, v30.4s, v22.4s
-	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x4e38cf85 // fmla v5.4s, v28.4s, v24.4s
-	WORD $0x4e33cf84 // fmla v4.4s, v28.4s, v19.4s
-	WORD $0x5280002e // mov w14, #0x1 // =1
-	WORD $0x4e34cf43 // fmla v3.4s, v26.4s, v20.4s
-	WORD $0x4e32cf42 // fmla v2.4s, v26.4s, v18.4s
-	WORD $0x2a1f03eb // mov w11, wzr
-	WORD $0x3707e850 // tbnz w16, #0x0, 0x12d2c <pq_q5_1+0x684>
-	WORD $0xf1000ad6 // subs x22, x22, #0x2
-	WORD $0x910c0294 // add x20, x20, #0x300
-	WORD $0x54ffe76c // b.gt 0x12d1c <pq_q5_1+0x674>
-	WORD $0x140000af // b 0x132f0 <pq_q5_1+0xc48>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xd37ceccb // lsl x11, x6, #4
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x540012cd // b.le 0x132a8 <pq_q5_1+0xc00>
-	WORD $0xd37df0d0 // lsl x16, x6, #3
-	WORD $0xaa0003e7 // mov x7, x0
-	WORD $0xaa0103f3 // mov x19, x1
-	WORD $0xaa0403f4 // mov x20, x4
-	WORD $0xaa1f03ee // mov x14, xzr
-	WORD $0x8b1000f5 // add x21, x7, x16
-	WORD $0x910200f6 // add x22, x7, #0x80
-	WORD $0x52800037 // mov w23, #0x1 // =1
-	WORD $0x9b1159d8 // madd x24, x14, x17, x22
-	WORD $0x8b0e16ae // add x14, x21, x14, lsl #5
-	WORD $0xfd4001d0 // ldr d16, [x14]
-	WORD $0xfd4021c6 // ldr d6, [x14, #0x40]
-	WORD $0x8b0b030e // add x14, x24, x11
-	WORD $0x3dc001c7 // ldr q7, [x14]
-	WORD $0x3dc011d2 // ldr q18, [x14, #0x40]
-	WORD $0x3dc021d3 // ldr q19, [x14, #0x80]
-	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x6f3f04f1 // ushr v17.4s, v7.4s, #0x1
-	WORD $0x4e9178f4 // zip2 v20.4s, v7.4s, v17.4s
-	WORD $0x4e9138e7 // zip1 v7.4s, v7.4s, v17.4s
-	WORD $0x4e933a51 // zip1 v17.4s, v18.4s, v19.4s
-	WORD $0x4e937a52 // zip2 v18.4s, v18.4s, v19.4s
-	WORD $0x4f245693 // shl v19.4s, v20.4s, #0x4
-	WORD $0x4f2454e7 // shl v7.4s, v7.4s, #0x4
-	WORD $0x4e201e34 // and v20.16b, v17.16b, v0.16b
-	WORD $0x4e201e55 // and v21.16b, v18.16b, v0.16b
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4eb41cf4 // orr v20.16b, v7.16b, v20.16b
-	WORD $0x4eb51e75 // orr v21.16b, v19.16b, v21.16b
-	WORD $0x3dc00267 // ldr q7, [x19]
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x4e87a691 // smmla v17.4s, v20.16b, v7.16b
-	WORD $0x4e87a6b2 // smmla v18.4s, v21.16b, v7.16b
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x3dc01276 // ldr q22, [x19, #0x40]
-	WORD $0x4e96a693 // smmla v19.4s, v20.16b, v22.16b
-	WORD $0x4e96a6a7 // smmla v7.4s, v21.16b, v22.16b
-	WORD $0x8b0b030e // add x14, x24, x11
-	WORD $0x3dc001d4 // ldr q20, [x14]
-	WORD $0x3dc011d5 // ldr q21, [x14, #0x40]
-	WORD $0x3dc021d6 // ldr q22, [x14, #0x80]
-	WORD $0x6f3f0697 // ushr v23.4s, v20.4s, #0x1
-	WORD $0x4e967ab8 // zip2 v24.4s, v21.4s, v22.4s
-	WORD $0x4e963ab5 // zip1 v21.4s, v21.4s, v22.4s
-	WORD $0x4e973a96 // zip1 v22.4s, v20.4s, v23.4s
-	WORD $0x4e977a94 // zip2 v20.4s, v20.4s, v23.4s
-	WORD $0x6f3c0717 // ushr v23.4s, v24.4s, #0x4
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51ed5 // orr v21.16b, v22.16b, v21.16b
-	WORD $0x3dc00a76 // ldr q22, [x19, #0x20]
-	WORD $0x4eb71e94 // orr v20.16b, v20.16b, v23.16b
-	WORD $0x4e96a6b1 // smmla v17.4s, v21.16b, v22.16b
-	WORD $0x4e96a692 // smmla v18.4s, v20.16b, v22.16b
-	WORD $0x3dc01a76 // ldr q22, [x19, #0x60]
-	WORD $0x4e96a6b3 // smmla v19.4s, v21.16b, v22.16b
-	WORD $0x4e96a687 // smmla v7.4s, v20.16b, v22.16b
-	WORD $0x8b0b030e // add x14, x24, x11
-	WORD $0x3dc001d4 // ldr q20, [x14]
-	WORD $0x3dc031d6 // ldr q22, [x14, #0xc0]
-	WORD $0x3dc041d7 // ldr q23, [x14, #0x100]
-	WORD $0x6f3f0695 // ushr v21.4s, v20.4s, #0x1
-	WORD $0x4e957a98 // zip2 v24.4s, v20.4s, v21.4s
-	WORD $0x4e953a94 // zip1 v20.4s, v20.4s, v21.4s
-	WORD $0x4e973ad5 // zip1 v21.4s, v22.4s, v23.4s
-	WORD $0x4e977ad6 // zip2 v22.4s, v22.4s, v23.4s
-	WORD $0x4f225717 // shl v23.4s, v24.4s, #0x2
-	WORD $0x4f225694 // shl v20.4s, v20.4s, #0x2
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x4eb61ef5 // orr v21.16b, v23.16b, v22.16b
-	WORD $0x3dc00676 // ldr q22, [x19, #0x10]
-	WORD $0x4e96a691 // smmla v17.4s, v20.16b, v22.16b
-	WORD $0x4e96a6b2 // smmla v18.4s, v21.16b, v22.16b
-	WORD $0x3dc01676 // ldr q22, [x19, #0x50]
-	WORD $0x4e96a693 // smmla v19.4s, v20.16b, v22.16b
-	WORD $0x4e96a6a7 // smmla v7.4s, v21.16b, v22.16b
-	WORD $0x8b0b030e // add x14, x24, x11
-	WORD $0x91042278 // add x24, x19, #0x108
-	WORD $0x3dc001d4 // ldr q20, [x14]
-	WORD $0x3dc031d5 // ldr q21, [x14, #0xc0]
-	WORD $0x3dc041d6 // ldr q22, [x14, #0x100]
-	WORD $0x9104026e // add x14, x19, #0x100
-	WORD $0x6f3f0697 // ushr v23.4s, v20.4s, #0x1
-	WORD $0x4e963ab8 // zip1 v24.4s, v21.4s, v22.4s
-	WORD $0x4e967ab5 // zip2 v21.4s, v21.4s, v22.4s
-	WORD $0x4e977a96 // zip2 v22.4s, v20.4s, v23.4s
-	WORD $0x4e973a94 // zip1 v20.4s, v20.4s, v23.4s
-	WORD $0x6f3c0717 // ushr v23.4s, v24.4s, #0x4
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71e94 // orr v20.16b, v20.16b, v23.16b
-	WORD $0x4eb51ed5 // orr v21.16b, v22.16b, v21.16b
-	WORD $0x3dc00e76 // ldr q22, [x19, #0x30]
-	WORD $0x4e8638d7 // zip1 v23.4s, v6.4s, v6.4s
-	WORD $0x4e8678c6 // zip2 v6.4s, v6.4s, v6.4s
-	WORD $0x4e96a691 // smmla v17.4s, v20.16b, v22.16b
-	WORD $0x4e96a6b2 // smmla v18.4s, v21.16b, v22.16b
-	WORD $0x3dc01e76 // ldr q22, [x19, #0x70]
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e96a693 // smmla v19.4s, v20.16b, v22.16b
-	WORD $0x4e96a6a7 // smmla v7.4s, v21.16b, v22.16b
-	WORD $0x4e903a14 // zip1 v20.4s, v16.4s, v16.4s
-	WORD $0x4e907a10 // zip2 v16.4s, v16.4s, v16.4s
-	WORD $0x6d525a75 // ldp d21, d22, [x19, #0x120]
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x91060273 // add x19, x19, #0x180
-	WORD $0x6e31de91 // fmul v17.4s, v20.4s, v17.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x6e32de12 // fmul v18.4s, v16.4s, v18.4s
-	WORD $0x6e33de93 // fmul v19.4s, v20.4s, v19.4s
-	WORD $0x6e27de07 // fmul v7.4s, v16.4s, v7.4s
-	WORD $0x4e0806b0 // dup v16.2d, v21.d[0]
-	WORD $0x4e0806d4 // dup v20.2d, v22.d[0]
-	WORD $0x4eb0cef1 // fmls v17.4s, v23.4s, v16.4s
-	WORD $0x4eb0ccd2 // fmls v18.4s, v6.4s, v16.4s
-	WORD $0x4d40cdd0 // ld1r { v16.2d }, [x14]
-	WORD $0x4eb4cef3 // fmls v19.4s, v23.4s, v20.4s
-	WORD $0x4eb4ccc7 // fmls v7.4s, v6.4s, v20.4s
-	WORD $0x4d40cf06 // ld1r { v6.2d }, [x24]
-	WORD $0x2a1703f8 // mov w24, w23
-	WORD $0x5280002e // mov w14, #0x1 // =1
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x4e31ce05 // fmla v5.4s, v16.4s, v17.4s
-	WORD $0x4e32ce04 // fmla v4.4s, v16.4s, v18.4s
-	WORD $0x4e33ccc3 // fmla v3.4s, v6.4s, v19.4s
-	WORD $0x4e27ccc2 // fmla v2.4s, v6.4s, v7.4s
-	WORD $0x3707eef8 // tbnz w24, #0x0, 0x13074 <pq_q5_1+0x9cc>
-	WORD $0xf1000a94 // subs x20, x20, #0x2
-	WORD $0x910c00e7 // add x7, x7, #0x300
-	WORD $0x54ffee0c // b.gt 0x13064 <pq_q5_1+0x9bc>
-	WORD $0xb4ffd12f // cbz x15, 0x12ccc <pq_q5_1+0x624>
-	WORD $0x4e8418a6 // uzp1 v6.4s, v5.4s, v4.4s
-	WORD $0x8b0b004b // add x11, x2, x11
-	WORD $0xf10009ff // cmp x15, #0x2
-	WORD $0x3d800166 // str q6, [x11]
-	WORD $0x54ffd083 // b.lo 0x12ccc <pq_q5_1+0x624>
-	WORD $0x4e8458a4 // uzp2 v4.4s, v5.4s, v4.4s
-	WORD $0xf1000dff // cmp x15, #0x3
-	WORD $0x3caa6964 // str q4, [x11, x10]
-	WORD $0x54ffd003 // b.lo 0x12ccc <pq_q5_1+0x624>
-	WORD $0x4e821864 // uzp1 v4.4s, v3.4s, v2.4s
-	WORD $0xf10011ff // cmp x15, #0x4
-	WORD $0x3ca96964 // str q4, [x11, x9]
-	WORD $0x54ffcf81 // b.ne 0x12ccc <pq_q5_1+0x624>
-	WORD $0x4e825862 // uzp2 v2.4s, v3.4s, v2.4s
-	WORD $0x3cac6962 // str q2, [x11, x12]
-	WORD $0x17fffe79 // b 0x12ccc <pq_q5_1+0x624>
+	WORD $0x4d40cf56 // ld1r { v22.2d }, [x26]
+	WORD $0x4e21db55 // scvtf v21.4s, v26.4s
+	WORD $0x6e23dc23 // fmul v3.4s, v1.4s, v3.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x910442ba // add x26, x21, #0x110
+	WORD $0x6e22dc02 // fmul v2.4s, v0.4s, v2.4s
+	WORD $0x6e24dc04 // fmul v4.4s, v0.4s, v4.4s
+	WORD $0x4d40cf59 // ld1r { v25.2d }, [x26]
+	WORD $0x6e25dc25 // fmul v5.4s, v1.4s, v5.4s
+	WORD $0x6e34dc34 // fmul v20.4s, v1.4s, v20.4s
+	WORD $0x910462ba // add x26, x21, #0x118
+	WORD $0x6e33dc21 // fmul v1.4s, v1.4s, v19.4s
+	WORD $0x6e35dc15 // fmul v21.4s, v0.4s, v21.4s
+	WORD $0x910602b5 // add x21, x21, #0x180
+	WORD $0x4e23ced2 // fmla v18.4s, v22.4s, v3.4s
+	WORD $0xad414fe3 // ldp q3, q19, [sp, #0x20]
+	WORD $0x6e37dc00 // fmul v0.4s, v0.4s, v23.4s
+	WORD $0x4e22ced1 // fmla v17.4s, v22.4s, v2.4s
+	WORD $0x4d40cf42 // ld1r { v2.2d }, [x26]
+	WORD $0x4e24cf07 // fmla v7.4s, v24.4s, v4.4s
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x2a1f03f9 // mov w25, wzr
+	WORD $0x4e25cf03 // fmla v3.4s, v24.4s, v5.4s
+	WORD $0xad4213e5 // ldp q5, q4, [sp, #0x40]
+	WORD $0x4e35cf26 // fmla v6.4s, v25.4s, v21.4s
+	WORD $0x4e34cf33 // fmla v19.4s, v25.4s, v20.4s
+	WORD $0x4e20cc45 // fmla v5.4s, v2.4s, v0.4s
+	WORD $0x4e21cc44 // fmla v4.4s, v2.4s, v1.4s
+	WORD $0x3707ecdb // tbnz w27, #0x0, 0x11a40 <pq_q5_0+0x4d8>
+	WORD $0xf1000ad6 // subs x22, x22, #0x2
+	WORD $0x910b0294 // add x20, x20, #0x2c0
+	WORD $0x54ffebcc // b.gt 0x11a2c <pq_q5_0+0x4c4>
+	WORD $0x4f00e61f // movi v31.16b, #0x10
+	WORD $0x4f00e5fe // movi v30.16b, #0xf
+	WORD $0x1400008a // b 0x11ee8 <pq_q5_0+0x980>
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xd37cecc7 // lsl x7, x6, #4
-	WORD $0x4e901a32 // uzp1 v18.4s, v17.4s, v16.4s
-	WORD $0x4e905a30 // uzp2 v16.4s, v17.4s, v16.4s
-	WORD $0x8b07004b // add x11, x2, x7
-	WORD $0x4e8618f1 // uzp1 v17.4s, v7.4s, v6.4s
-	WORD $0x4e8658e6 // uzp2 v6.4s, v7.4s, v6.4s
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x54000e2d // b.le 0x11ea0 <pq_q5_0+0x938>
+	WORD $0xd37df0d3 // lsl x19, x6, #3
+	WORD $0xaa0003f4 // mov x20, x0
+	WORD $0xaa0103f5 // mov x21, x1
+	WORD $0xaa0403f6 // mov x22, x4
+	WORD $0x8b070298 // add x24, x20, x7
+	WORD $0xaa1f03fa // mov x26, xzr
+	WORD $0x8b130297 // add x23, x20, x19
+	WORD $0x91010318 // add x24, x24, #0x40
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x9b11635b // madd x27, x26, x17, x24
+	WORD $0xad4056b3 // ldp q19, q21, [x21]
+	WORD $0xd37beb5a // lsl x26, x26, #5
+	WORD $0x3dc00360 // ldr q0, [x27]
+	WORD $0x3dc01362 // ldr q2, [x27, #0x40]
+	WORD $0x3dc02372 // ldr q18, [x27, #0x80]
+	WORD $0x3dc04379 // ldr q25, [x27, #0x100]
+	WORD $0x6f3f0401 // ushr v1.4s, v0.4s, #0x1
+	WORD $0x4e923851 // zip1 v17.4s, v2.4s, v18.4s
+	WORD $0x4e927854 // zip2 v20.4s, v2.4s, v18.4s
+	WORD $0x4e817807 // zip2 v7.4s, v0.4s, v1.4s
+	WORD $0x4e813810 // zip1 v16.4s, v0.4s, v1.4s
+	WORD $0x6d5206a0 // ldp d0, d1, [x21, #0x120]
+	WORD $0x4e3e1e97 // and v23.16b, v20.16b, v30.16b
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x6f3c0638 // ushr v24.4s, v17.4s, #0x4
+	WORD $0x4f2454e2 // shl v2.4s, v7.4s, #0x4
+	WORD $0x4f245616 // shl v22.4s, v16.4s, #0x4
+	WORD $0x6eaa4412 // ushl v18.4s, v0.4s, v10.4s
+	WORD $0x6eaa4420 // ushl v0.4s, v1.4s, v10.4s
+	WORD $0x4e3e1e21 // and v1.16b, v17.16b, v30.16b
+	WORD $0x4e3f1e1a // and v26.16b, v16.16b, v31.16b
+	WORD $0x4e3f1cfb // and v27.16b, v7.16b, v31.16b
+	WORD $0x4e3f1ed6 // and v22.16b, v22.16b, v31.16b
+	WORD $0x4e3f1c42 // and v2.16b, v2.16b, v31.16b
+	WORD $0x4e080652 // dup v18.2d, v18.d[0]
+	WORD $0x4e080411 // dup v17.2d, v0.d[0]
+	WORD $0x3dc03360 // ldr q0, [x27, #0xc0]
+	WORD $0x910422bb // add x27, x21, #0x108
+	WORD $0x4ea11ec1 // orr v1.16b, v22.16b, v1.16b
+	WORD $0x4eb71c56 // orr v22.16b, v2.16b, v23.16b
+	WORD $0x4e3e1f17 // and v23.16b, v24.16b, v30.16b
+	WORD $0x4e3e1e98 // and v24.16b, v20.16b, v30.16b
+	WORD $0x4eb21e54 // mov v20.16b, v18.16b
+	WORD $0x4e99381d // zip1 v29.4s, v0.4s, v25.4s
+	WORD $0xad420abc // ldp q28, q2, [x21, #0x40]
+	WORD $0x4e997800 // zip2 v0.4s, v0.4s, v25.4s
+	WORD $0x4e93a6d2 // smmla v18.4s, v22.16b, v19.16b
+	WORD $0x4eb71f57 // orr v23.16b, v26.16b, v23.16b
+	WORD $0x4f225619 // shl v25.4s, v16.4s, #0x2
+	WORD $0x4e93a434 // smmla v20.4s, v1.16b, v19.16b
+	WORD $0x4eb11e33 // mov v19.16b, v17.16b
+	WORD $0x4eb81f78 // orr v24.16b, v27.16b, v24.16b
+	WORD $0x4e9ca6d1 // smmla v17.4s, v22.16b, v28.16b
+	WORD $0x4f2254fa // shl v26.4s, v7.4s, #0x2
+	WORD $0x4e3f1f39 // and v25.16b, v25.16b, v31.16b
+	WORD $0x6f3e04e7 // ushr v7.4s, v7.4s, #0x2
+	WORD $0x6f3e0610 // ushr v16.4s, v16.4s, #0x2
+	WORD $0x4e9ca433 // smmla v19.4s, v1.16b, v28.16b
+	WORD $0xad415aa1 // ldp q1, q22, [x21, #0x20]
+	WORD $0xad4372bb // ldp q27, q28, [x21, #0x60]
+	WORD $0x4e3f1f5a // and v26.16b, v26.16b, v31.16b
+	WORD $0x4e3f1e10 // and v16.16b, v16.16b, v31.16b
+	WORD $0x4e3f1ce7 // and v7.16b, v7.16b, v31.16b
+	WORD $0x4e81a6f4 // smmla v20.4s, v23.16b, v1.16b
+	WORD $0x4e81a712 // smmla v18.4s, v24.16b, v1.16b
+	WORD $0x4e3e1fa1 // and v1.16b, v29.16b, v30.16b
+	WORD $0x4e9ba6f3 // smmla v19.4s, v23.16b, v27.16b
+	WORD $0x4e3e1c17 // and v23.16b, v0.16b, v30.16b
+	WORD $0x4e9ba711 // smmla v17.4s, v24.16b, v27.16b
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x6f3c07b8 // ushr v24.4s, v29.4s, #0x4
+	WORD $0x4ea11f21 // orr v1.16b, v25.16b, v1.16b
+	WORD $0x4eb71f57 // orr v23.16b, v26.16b, v23.16b
+	WORD $0x4e3e1f18 // and v24.16b, v24.16b, v30.16b
+	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
+	WORD $0x4e95a434 // smmla v20.4s, v1.16b, v21.16b
+	WORD $0x4e82a433 // smmla v19.4s, v1.16b, v2.16b
+	WORD $0xfc7a6ae1 // ldr d1, [x23, x26]
+	WORD $0x4e82a6f1 // smmla v17.4s, v23.16b, v2.16b
+	WORD $0x4e95a6f2 // smmla v18.4s, v23.16b, v21.16b
+	WORD $0x910402ba // add x26, x21, #0x100
+	WORD $0x4eb81e02 // orr v2.16b, v16.16b, v24.16b
+	WORD $0x4ea01ce0 // orr v0.16b, v7.16b, v0.16b
+	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
+	WORD $0x910602b5 // add x21, x21, #0x180
+	WORD $0x4e9ca453 // smmla v19.4s, v2.16b, v28.16b
+	WORD $0x4e9ca411 // smmla v17.4s, v0.16b, v28.16b
+	WORD $0x4e96a454 // smmla v20.4s, v2.16b, v22.16b
+	WORD $0x4e96a412 // smmla v18.4s, v0.16b, v22.16b
+	WORD $0x4e813820 // zip1 v0.4s, v1.4s, v1.4s
+	WORD $0x4e817821 // zip2 v1.4s, v1.4s, v1.4s
+	WORD $0x4e21da82 // scvtf v2.4s, v20.4s
+	WORD $0x4e21da47 // scvtf v7.4s, v18.4s
+	WORD $0x4e21da70 // scvtf v16.4s, v19.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4d40cf52 // ld1r { v18.2d }, [x26]
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x6e22dc02 // fmul v2.4s, v0.4s, v2.4s
+	WORD $0x6e27dc27 // fmul v7.4s, v1.4s, v7.4s
+	WORD $0x6e30dc00 // fmul v0.4s, v0.4s, v16.4s
+	WORD $0x6e31dc21 // fmul v1.4s, v1.4s, v17.4s
+	WORD $0x4d40cf70 // ld1r { v16.2d }, [x27]
+	WORD $0x2a1903fb // mov w27, w25
+	WORD $0x2a1f03f9 // mov w25, wzr
+	WORD $0x4e22ce46 // fmla v6.4s, v18.4s, v2.4s
+	WORD $0x4e27ce45 // fmla v5.4s, v18.4s, v7.4s
+	WORD $0x4e20ce04 // fmla v4.4s, v16.4s, v0.4s
+	WORD $0x4e21ce03 // fmla v3.4s, v16.4s, v1.4s
+	WORD $0x3707f3bb // tbnz w27, #0x0, 0x11d04 <pq_q5_0+0x79c>
+	WORD $0xf1000ad6 // subs x22, x22, #0x2
+	WORD $0x910b0294 // add x20, x20, #0x2c0
+	WORD $0x54fff2ac // b.gt 0x11cf0 <pq_q5_0+0x788>
+	WORD $0xb4ffd9ef // cbz x15, 0x119dc <pq_q5_0+0x474>
+	WORD $0x4e8518c0 // uzp1 v0.4s, v6.4s, v5.4s
+	WORD $0x8b070047 // add x7, x2, x7
+	WORD $0xf10009ff // cmp x15, #0x2
+	WORD $0x3d8000e0 // str q0, [x7]
+	WORD $0x54ffd943 // b.lo 0x119dc <pq_q5_0+0x474>
+	WORD $0x4e8558c0 // uzp2 v0.4s, v6.4s, v5.4s
+	WORD $0xf1000dff // cmp x15, #0x3
+	WORD $0x3cab68e0 // str q0, [x7, x11]
+	WORD $0x54ffd8c3 // b.lo 0x119dc <pq_q5_0+0x474>
+	WORD $0x4e831880 // uzp1 v0.4s, v4.4s, v3.4s
+	WORD $0xf10011ff // cmp x15, #0x4
+	WORD $0x3caa68e0 // str q0, [x7, x10]
+	WORD $0x54ffd841 // b.ne 0x119dc <pq_q5_0+0x474>
+	WORD $0x4e835880 // uzp2 v0.4s, v4.4s, v3.4s
+	WORD $0x3cac68e0 // str q0, [x7, x12]
+	WORD $0x17fffebf // b 0x119dc <pq_q5_0+0x474>
+	WORD $0xd37cecc7 // lsl x7, x6, #4
+	WORD $0x4e921a20 // uzp1 v0.4s, v17.4s, v18.4s
+	WORD $0x8b070047 // add x7, x2, x7
+	WORD $0x4e925a21 // uzp2 v1.4s, v17.4s, v18.4s
+	WORD $0x4e8318e2 // uzp1 v2.4s, v7.4s, v3.4s
+	WORD $0x4e8358e3 // uzp2 v3.4s, v7.4s, v3.4s
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x4e8418a7 // uzp1 v7.4s, v5.4s, v4.4s
-	WORD $0x3d800172 // str q18, [x11]
-	WORD $0x3caa6970 // str q16, [x11, x10]
-	WORD $0x3ca96971 // str q17, [x11, x9]
-	WORD $0x3cac6966 // str q6, [x11, x12]
-	WORD $0x3ca37967 // str q7, [x11, x3, lsl #4]
-	WORD $0x54ffcd60 // b.eq 0x12ccc <pq_q5_1+0x624>
-	WORD $0x4e8458a4 // uzp2 v4.4s, v5.4s, v4.4s
+	WORD $0x3d8000e0 // str q0, [x7]
+	WORD $0x4e9318c0 // uzp1 v0.4s, v6.4s, v19.4s
+	WORD $0x3cab68e1 // str q1, [x7, x11]
+	WORD $0x3caa68e2 // str q2, [x7, x10]
+	WORD $0x3cac68e3 // str q3, [x7, x12]
+	WORD $0x3ca378e0 // str q0, [x7, x3, lsl #4]
+	WORD $0x54ffd620 // b.eq 0x119dc <pq_q5_0+0x474>
+	WORD $0x4e9358c0 // uzp2 v0.4s, v6.4s, v19.4s
 	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3cad6964 // str q4, [x11, x13]
-	WORD $0x54ffcce3 // b.lo 0x12ccc <pq_q5_1+0x624>
-	WORD $0x4e821864 // uzp1 v4.4s, v3.4s, v2.4s
+	WORD $0x3cad68e0 // str q0, [x7, x13]
+	WORD $0x54ffd5a3 // b.lo 0x119dc <pq_q5_0+0x474>
+	WORD $0x4e8418a0 // uzp1 v0.4s, v5.4s, v4.4s
 	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3cba6964 // str q4, [x11, x26]
-	WORD $0x54ffcc63 // b.lo 0x12ccc <pq_q5_1+0x624>
-	WORD $0x4e825862 // uzp2 v2.4s, v3.4s, v2.4s
-	WORD $0x3cbb6962 // str q2, [x11, x27]
-	WORD $0x17fffe60 // b 0x12ccc <pq_q5_1+0x624>
-	WORD $0xa9474ff4 // ldp x20, x19, [sp, #0x70]
-	WORD $0xf94013fd // ldr x29, [sp, #0x20]
-	WORD $0xa94657f6 // ldp x22, x21, [sp, #0x60]
-	WORD $0xa9455ff8 // ldp x24, x23, [sp, #0x50]
-	WORD $0xa94467fa // ldp x26, x25, [sp, #0x40]
-	WORD $0xa9436ffe // ldp x30, x27, [sp, #0x30]
-	WORD $0x6d4123e9 // ldp d9, d8, [sp, #0x10]
-	WORD $0x910203ff // add sp, sp, #0x80
+	WORD $0x3cae68e0 // str q0, [x7, x14]
+	WORD $0x54ffd523 // b.lo 0x119dc <pq_q5_0+0x474>
+	WORD $0x4e8458a0 // uzp2 v0.4s, v5.4s, v4.4s
+	WORD $0x3cb068e0 // str q0, [x7, x16]
+	WORD $0x17fffea6 // b 0x119dc <pq_q5_0+0x474>
+	WORD $0xa94e4ff4 // ldp x20, x19, [sp, #0xe0]
+	WORD $0xf94053fb // ldr x27, [sp, #0xa0]
+	WORD $0xa94d57f6 // ldp x22, x21, [sp, #0xd0]
+	WORD $0xa94c5ff8 // ldp x24, x23, [sp, #0xc0]
+	WORD $0xa94b67fa // ldp x26, x25, [sp, #0xb0]
+	WORD $0x6d4923e9 // ldp d9, d8, [sp, #0x90]
+	WORD $0x6d482beb // ldp d11, d10, [sp, #0x80]
+	WORD $0x6d4733ed // ldp d13, d12, [sp, #0x70]
+	WORD $0x6d463bef // ldp d15, d14, [sp, #0x60]
+	WORD $0x9103c3ff // add sp, sp, #0xf0
 	WORD $0xd65f03c0 // ret
 
-	// pq_iq4_nl: +13172
+	// pq_q5_1: +8052
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54004c2b // b.lt 0x13d00 <pq_iq4_nl+0x98c>
-	WORD $0xd101c3ff // sub sp, sp, #0x70
+	WORD $0x540052eb // b.lt 0x129d8 <pq_q5_1+0xa64>
+	WORD $0xd10403ff // sub sp, sp, #0x100
 	WORD $0x8b44fc89 // add x9, x4, x4, lsr #63
 	WORD $0xd37ef46a // lsl x10, x3, #2
-	WORD $0x8b03046c // add x12, x3, x3, lsl #1
-	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x1002b24f // adr x15, 0x189e0 <peak_i8+0x258>
+	WORD $0x6d073bef // stp d15, d14, [sp, #0x70]
+	WORD $0x6d0833ed // stp d13, d12, [sp, #0x80]
+	WORD $0x8b03046e // add x14, x3, x3, lsl #1
+	WORD $0x4f00e60c // movi v12.16b, #0x10
 	WORD $0xd341fd2b // lsr x11, x9, #1
-	WORD $0x8b03014e // add x14, x10, x3
-	WORD $0xa90367fa // stp x26, x25, [sp, #0x30]
+	WORD $0x4f00e5ef // movi v15.16b, #0xf
+	WORD $0xd37be870 // lsl x16, x3, #5
+	WORD $0x8b03014d // add x13, x10, x3
 	WORD $0xd37df069 // lsl x9, x3, #3
-	WORD $0x3dc001e1 // ldr q1, [x15]
-	WORD $0xa9026ffe // stp x30, x27, [sp, #0x20]
-	WORD $0x8b0b0d6d // add x13, x11, x11, lsl #3
-	WORD $0xd37ef58b // lsl x11, x12, #2
+	WORD $0xd37ef5cc // lsl x12, x14, #2
+	WORD $0x8b0b056b // add x11, x11, x11, lsl #1
+	WORD $0xd37ef5ad // lsl x13, x13, #2
+	WORD $0xd37df1ce // lsl x14, x14, #3
 	WORD $0x92401caf // and x15, x5, #0xff
-	WORD $0xcb0a021b // sub x27, x16, x10
-	WORD $0xf9000bfd // str x29, [sp, #0x10]
-	WORD $0xd37ae5ba // lsl x26, x13, #6
-	WORD $0xd37ef5cd // lsl x13, x14, #2
-	WORD $0xd37df18e // lsl x14, x12, #3
-	WORD $0xa9045ff8 // stp x24, x23, [sp, #0x40]
-	WORD $0xa90557f6 // stp x22, x21, [sp, #0x50]
-	WORD $0xa9064ff4 // stp x20, x19, [sp, #0x60]
-	WORD $0xf9000fee // str x14, [sp, #0x18]
-	WORD $0xf90007fb // str x27, [sp, #0x8]
-	WORD $0x14000005 // b 0x133fc <pq_iq4_nl+0x88>
+	WORD $0xcb0a0210 // sub x16, x16, x10
+	WORD $0x52802811 // mov w17, #0x140 // =320
+	WORD $0xd378dd6b // lsl x11, x11, #8
+	WORD $0x6d092beb // stp d11, d10, [sp, #0x90]
+	WORD $0x6d0a23e9 // stp d9, d8, [sp, #0xa0]
+	WORD $0xf9005bfb // str x27, [sp, #0xb0]
+	WORD $0xa90c67fa // stp x26, x25, [sp, #0xc0]
+	WORD $0xa90d5ff8 // stp x24, x23, [sp, #0xd0]
+	WORD $0xa90e57f6 // stp x22, x21, [sp, #0xe0]
+	WORD $0xa90f4ff4 // stp x20, x19, [sp, #0xf0]
+	WORD $0x14000005 // b 0x12000 <pq_q5_1+0x8c>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b1a0000 // add x0, x0, x26
+	WORD $0x8b0b0000 // add x0, x0, x11
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x5400476d // b.le 0x13ce4 <pq_iq4_nl+0x970>
-	WORD $0x37401ec5 // tbnz w5, #0x8, 0x137d4 <pq_iq4_nl+0x460>
+	WORD $0x54004dad // b.le 0x129b0 <pq_q5_1+0xa3c>
+	WORD $0x37401ec5 // tbnz w5, #0x8, 0x123d8 <pq_q5_1+0x464>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xaa1a03ee // mov x14, x26
+	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x54001d0b // b.lt 0x137b8 <pq_iq4_nl+0x444>
-	WORD $0xaa0003f1 // mov x17, x0
-	WORD $0xaa0103e6 // mov x6, x1
-	WORD $0xaa0403e7 // mov x7, x4
-	WORD $0xaa1f03ec // mov x12, xzr
-	WORD $0x91010233 // add x19, x17, #0x40
-	WORD $0x52800034 // mov w20, #0x1 // =1
-	WORD $0x8b0c2270 // add x16, x19, x12, lsl #8
-	WORD $0x8b0c1637 // add x23, x17, x12, lsl #5
-	WORD $0xaa0603f6 // mov x22, x6
-	WORD $0x910040d8 // add x24, x6, #0x10
-	WORD $0x910050d9 // add x25, x6, #0x14
-	WORD $0x910020db // add x27, x6, #0x8
-	WORD $0xaa1003ec // mov x12, x16
-	WORD $0xfd4002e6 // ldr d6, [x23]
-	WORD $0x910060dd // add x29, x6, #0x18
-	WORD $0x3dc00187 // ldr q7, [x12]
-	WORD $0x910030de // add x30, x6, #0xc
-	WORD $0x4ddfcad1 // ld1r { v17.4s }, [x22], #4
-	WORD $0x910080da // add x26, x6, #0x20
-	WORD $0x4e201cf0 // and v16.16b, v7.16b, v0.16b
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0xaa1003f5 // mov x21, x16
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x4e100030 // tbl v16.16b, { v1.16b }, v16.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc00190 // ldr q16, [x12]
-	WORD $0x4d40cb11 // ld1r { v17.4s }, [x24]
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e100030 // tbl v16.16b, { v1.16b }, v16.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc01190 // ldr q16, [x12, #0x40]
-	WORD $0x4d40cad1 // ld1r { v17.4s }, [x22]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e100030 // tbl v16.16b, { v1.16b }, v16.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc01190 // ldr q16, [x12, #0x40]
-	WORD $0x4d40cb31 // ld1r { v17.4s }, [x25]
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e100030 // tbl v16.16b, { v1.16b }, v16.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc02190 // ldr q16, [x12, #0x80]
-	WORD $0x4d40cb71 // ld1r { v17.4s }, [x27]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e100030 // tbl v16.16b, { v1.16b }, v16.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc02190 // ldr q16, [x12, #0x80]
-	WORD $0x4d40cbb1 // ld1r { v17.4s }, [x29]
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e100030 // tbl v16.16b, { v1.16b }, v16.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc03190 // ldr q16, [x12, #0xc0]
-	WORD $0x4d40cbd1 // ld1r { v17.4s }, [x30]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e100030 // tbl v16.16b, { v1.16b }, v16.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x3dc03190 // ldr q16, [x12, #0xc0]
-	WORD $0x910070cc // add x12, x6, #0x1c
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x4d40c991 // ld1r { v17.4s }, [x12]
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4e100030 // tbl v16.16b, { v1.16b }, v16.16b
-	WORD $0x4e919607 // sdot v7.4s, v16.16b, v17.16b
-	WORD $0x4d40cb50 // ld1r { v16.4s }, [x26]
-	WORD $0xfd4006f1 // ldr d17, [x23, #0x8]
-	WORD $0x3dc006b2 // ldr q18, [x21, #0x10]
-	WORD $0x4d40c8d4 // ld1r { v20.4s }, [x6]
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x4e201e53 // and v19.16b, v18.16b, v0.16b
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4e26ce05 // fmla v5.4s, v16.4s, v6.4s
-	WORD $0x3dc006b3 // ldr q19, [x21, #0x10]
-	WORD $0x4d40cb14 // ld1r { v20.4s }, [x24]
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc016b3 // ldr q19, [x21, #0x50]
-	WORD $0x4d40cad4 // ld1r { v20.4s }, [x22]
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc016b3 // ldr q19, [x21, #0x50]
-	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc026b3 // ldr q19, [x21, #0x90]
-	WORD $0x4d40cb74 // ld1r { v20.4s }, [x27]
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc026b3 // ldr q19, [x21, #0x90]
-	WORD $0x4d40cbb4 // ld1r { v20.4s }, [x29]
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc036b3 // ldr q19, [x21, #0xd0]
-	WORD $0x4d40cbd4 // ld1r { v20.4s }, [x30]
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x3dc036b3 // ldr q19, [x21, #0xd0]
-	WORD $0x4d40c994 // ld1r { v20.4s }, [x12]
-	WORD $0xaa1003f5 // mov x21, x16
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e949672 // sdot v18.4s, v19.16b, v20.16b
-	WORD $0x4d40cb53 // ld1r { v19.4s }, [x26]
-	WORD $0xfd400af4 // ldr d20, [x23, #0x10]
-	WORD $0x3dc00ab5 // ldr q21, [x21, #0x20]
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x54001d8b // b.lt 0x123c8 <pq_q5_1+0x454>
+	WORD $0xaa0003e6 // mov x6, x0
+	WORD $0xaa0103e7 // mov x7, x1
+	WORD $0xaa0403f3 // mov x19, x4
+	WORD $0xaa1f03f6 // mov x22, xzr
+	WORD $0x910200d4 // add x20, x6, #0x80
+	WORD $0x52800035 // mov w21, #0x1 // =1
+	WORD $0x9b1152d7 // madd x23, x22, x17, x20
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0xad401cf0 // ldp q16, q7, [x7]
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x8b1614d6 // add x22, x6, x22, lsl #5
+	WORD $0xad4052f2 // ldp q18, q20, [x23]
+	WORD $0xad426ef8 // ldp q24, q27, [x23, #0x40]
+	WORD $0xad446af6 // ldp q22, q26, [x23, #0x80]
+	WORD $0x4f245655 // shl v21.4s, v18.4s, #0x4
+	WORD $0x4f24569f // shl v31.4s, v20.4s, #0x4
+	WORD $0x4e2c1e4a // and v10.16b, v18.16b, v12.16b
+	WORD $0x6f3c071d // ushr v29.4s, v24.4s, #0x4
+	WORD $0x4e2f1f1e // and v30.16b, v24.16b, v15.16b
+	WORD $0x4e2f1f69 // and v9.16b, v27.16b, v15.16b
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x4f23565c // shl v28.4s, v18.4s, #0x3
+	WORD $0x4e2f1ecb // and v11.16b, v22.16b, v15.16b
+	WORD $0x4e2c1ea8 // and v8.16b, v21.16b, v12.16b
+	WORD $0x4e2c1fff // and v31.16b, v31.16b, v12.16b
+	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
+	WORD $0x4e2f1fbd // and v29.16b, v29.16b, v15.16b
+	WORD $0xad465ef9 // ldp q25, q23, [x23, #0xc0]
+	WORD $0x4e2f1f7b // and v27.16b, v27.16b, v15.16b
+	WORD $0xad4162f5 // ldp q21, q24, [x23, #0x20]
+	WORD $0x4ebe1d1e // orr v30.16b, v8.16b, v30.16b
+	WORD $0x6f3f0648 // ushr v8.4s, v18.4s, #0x1
+	WORD $0x4ea91fff // orr v31.16b, v31.16b, v9.16b
+	WORD $0x4ebd1d5d // orr v29.16b, v10.16b, v29.16b
+	WORD $0x4e2c1e8a // and v10.16b, v20.16b, v12.16b
+	WORD $0x4e2c1f9c // and v28.16b, v28.16b, v12.16b
+	WORD $0x4f225649 // shl v9.4s, v18.4s, #0x2
+	WORD $0x4e2f1ed6 // and v22.16b, v22.16b, v15.16b
+	WORD $0x4e2c1d08 // and v8.16b, v8.16b, v12.16b
+	WORD $0x4f90e3c6 // sdot v6.4s, v30.16b, v16.4b[0]
+	WORD $0x4f90e3f1 // sdot v17.4s, v31.16b, v16.4b[0]
+	WORD $0x4ebb1d5b // orr v27.16b, v10.16b, v27.16b
+	WORD $0x4e2f1f3e // and v30.16b, v25.16b, v15.16b
+	WORD $0x4eab1f9c // orr v28.16b, v28.16b, v11.16b
+	WORD $0x4f23568b // shl v11.4s, v20.4s, #0x3
+	WORD $0x4f2456aa // shl v10.4s, v21.4s, #0x4
+	WORD $0x4e2c1d29 // and v9.16b, v9.16b, v12.16b
+	WORD $0x4f87e3a6 // sdot v6.4s, v29.16b, v7.4b[0]
+	WORD $0x4eb61d1d // orr v29.16b, v8.16b, v22.16b
+	WORD $0x4f87e371 // sdot v17.4s, v27.16b, v7.4b[0]
+	WORD $0x4e2f1f5f // and v31.16b, v26.16b, v15.16b
+	WORD $0xad436ee8 // ldp q8, q27, [x23, #0x60]
+	WORD $0x4e2c1d6b // and v11.16b, v11.16b, v12.16b
+	WORD $0x4ebe1d3e // orr v30.16b, v9.16b, v30.16b
+	WORD $0x4e2c1d4a // and v10.16b, v10.16b, v12.16b
+	WORD $0x4fb0e386 // sdot v6.4s, v28.16b, v16.4b[1]
+	WORD $0x6f3f069c // ushr v28.4s, v20.4s, #0x1
+	WORD $0x4e2f1d09 // and v9.16b, v8.16b, v15.16b
+	WORD $0x4ebf1d7f // orr v31.16b, v11.16b, v31.16b
+	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x4fa7e3a6 // sdot v6.4s, v29.16b, v7.4b[1]
+	WORD $0x4e2c1ebd // and v29.16b, v21.16b, v12.16b
+	WORD $0x4e2c1f9c // and v28.16b, v28.16b, v12.16b
+	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
+	WORD $0x4f24570a // shl v10.4s, v24.4s, #0x4
+	WORD $0x4fb0e3f1 // sdot v17.4s, v31.16b, v16.4b[1]
+	WORD $0x4e2f1f7f // and v31.16b, v27.16b, v15.16b
+	WORD $0x4e2f1d08 // and v8.16b, v8.16b, v15.16b
+	WORD $0x4e2f1f5a // and v26.16b, v26.16b, v15.16b
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x6f3e064b // ushr v11.4s, v18.4s, #0x2
+	WORD $0x4e2c1d4a // and v10.16b, v10.16b, v12.16b
+	WORD $0x4f90e133 // sdot v19.4s, v9.16b, v16.4b[0]
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x4ea81fbd // orr v29.16b, v29.16b, v8.16b
+	WORD $0x4eba1f9a // orr v26.16b, v28.16b, v26.16b
+	WORD $0x4f22569c // shl v28.4s, v20.4s, #0x2
+	WORD $0x4e2f1f7b // and v27.16b, v27.16b, v15.16b
+	WORD $0x4f90ebc6 // sdot v6.4s, v30.16b, v16.4b[2]
+	WORD $0x4ebf1d5f // orr v31.16b, v10.16b, v31.16b
+	WORD $0x4e2c1f0a // and v10.16b, v24.16b, v12.16b
+	WORD $0x4f2356be // shl v30.4s, v21.4s, #0x3
+	WORD $0x4f87e3b3 // sdot v19.4s, v29.16b, v7.4b[0]
+	WORD $0xad4576e8 // ldp q8, q29, [x23, #0xa0]
+	WORD $0x4e2c1d6b // and v11.16b, v11.16b, v12.16b
+	WORD $0x4e2f1f39 // and v25.16b, v25.16b, v15.16b
+	WORD $0x4f90e3f6 // sdot v22.4s, v31.16b, v16.4b[0]
+	WORD $0x4f23571f // shl v31.4s, v24.4s, #0x3
+	WORD $0x4fa7e351 // sdot v17.4s, v26.16b, v7.4b[1]
+	WORD $0x4e2c1f9a // and v26.16b, v28.16b, v12.16b
+	WORD $0x4e2f1efc // and v28.16b, v23.16b, v15.16b
+	WORD $0x4ebb1d5b // orr v27.16b, v10.16b, v27.16b
+	WORD $0x4e2c1fde // and v30.16b, v30.16b, v12.16b
+	WORD $0x4e2f1d09 // and v9.16b, v8.16b, v15.16b
+	WORD $0x4e2c1fff // and v31.16b, v31.16b, v12.16b
+	WORD $0x4e2f1faa // and v10.16b, v29.16b, v15.16b
+	WORD $0x4eb91d79 // orr v25.16b, v11.16b, v25.16b
+	WORD $0x4f87e376 // sdot v22.4s, v27.16b, v7.4b[0]
+	WORD $0x6f3f06bb // ushr v27.4s, v21.4s, #0x1
+	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
+	WORD $0x4ebc1f5a // orr v26.16b, v26.16b, v28.16b
+	WORD $0x4ea91fdc // orr v28.16b, v30.16b, v9.16b
+	WORD $0x4eaa1ffe // orr v30.16b, v31.16b, v10.16b
+	WORD $0xad492eea // ldp q10, q11, [x23, #0x120]
+	WORD $0x6f3f071f // ushr v31.4s, v24.4s, #0x1
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4f87eb26 // sdot v6.4s, v25.16b, v7.4b[2]
+	WORD $0x4eb28659 // add v25.4s, v18.4s, v18.4s
+	WORD $0x4e2c1f7b // and v27.16b, v27.16b, v12.16b
+	WORD $0x4e2f1d08 // and v8.16b, v8.16b, v15.16b
+	WORD $0x4f90eb51 // sdot v17.4s, v26.16b, v16.4b[2]
+	WORD $0x4fb0e393 // sdot v19.4s, v28.16b, v16.4b[1]
+	WORD $0x4e2c1ffa // and v26.16b, v31.16b, v12.16b
+	WORD $0x4e2f1fbc // and v28.16b, v29.16b, v15.16b
+	WORD $0x4fb0e3d6 // sdot v22.4s, v30.16b, v16.4b[1]
+	WORD $0x4e2c1f3e // and v30.16b, v25.16b, v12.16b
+	WORD $0xad4866fd // ldp q29, q25, [x23, #0x100]
+	WORD $0x4ea81f7b // orr v27.16b, v27.16b, v8.16b
+	WORD $0x6f3d0652 // ushr v18.4s, v18.4s, #0x3
+	WORD $0x6f3e0688 // ushr v8.4s, v20.4s, #0x2
+	WORD $0x4ebc1f5a // orr v26.16b, v26.16b, v28.16b
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x4e2f1fbf // and v31.16b, v29.16b, v15.16b
+	WORD $0x6f3c07bc // ushr v28.4s, v29.4s, #0x4
+	WORD $0x4fa7e373 // sdot v19.4s, v27.16b, v7.4b[1]
+	WORD $0x4f2256bb // shl v27.4s, v21.4s, #0x2
+	WORD $0x4e2c1e52 // and v18.16b, v18.16b, v12.16b
+	WORD $0x4fa7e356 // sdot v22.4s, v26.16b, v7.4b[1]
+	WORD $0x4e2f1ef7 // and v23.16b, v23.16b, v15.16b
+	WORD $0xad476afd // ldp q29, q26, [x23, #0xe0]
+	WORD $0x4e2c1f7b // and v27.16b, v27.16b, v12.16b
+	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
+	WORD $0x2a1503f7 // mov w23, w21
+	WORD $0x4e2f1f9c // and v28.16b, v28.16b, v15.16b
+	WORD $0x4e2c1d1f // and v31.16b, v8.16b, v12.16b
+	WORD $0x2a1f03f5 // mov w21, wzr
+	WORD $0x4e2f1fa9 // and v9.16b, v29.16b, v15.16b
+	WORD $0x4f225708 // shl v8.4s, v24.4s, #0x2
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4fb0ebc6 // sdot v6.4s, v30.16b, v16.4b[3]
+	WORD $0x6f3e06be // ushr v30.4s, v21.4s, #0x2
+	WORD $0x4ebc1e52 // orr v18.16b, v18.16b, v28.16b
+	WORD $0x4eb71ff7 // orr v23.16b, v31.16b, v23.16b
+	WORD $0x4ea91f7b // orr v27.16b, v27.16b, v9.16b
+	WORD $0x4eb4869c // add v28.4s, v20.4s, v20.4s
+	WORD $0x4e2f1f5f // and v31.16b, v26.16b, v15.16b
+	WORD $0x6f3e0709 // ushr v9.4s, v24.4s, #0x2
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4e2c1fde // and v30.16b, v30.16b, v12.16b
+	WORD $0x4e2f1fbd // and v29.16b, v29.16b, v15.16b
+	WORD $0x4f87eaf1 // sdot v17.4s, v23.16b, v7.4b[2]
+	WORD $0x6f3d0694 // ushr v20.4s, v20.4s, #0x3
+	WORD $0x4f90eb73 // sdot v19.4s, v27.16b, v16.4b[2]
+	WORD $0x4e2c1d1b // and v27.16b, v8.16b, v12.16b
+	WORD $0x4eb586a8 // add v8.4s, v21.4s, v21.4s
+	WORD $0x4e2c1f9c // and v28.16b, v28.16b, v12.16b
+	WORD $0x4e2c1d29 // and v9.16b, v9.16b, v12.16b
+	WORD $0x4e2f1f5a // and v26.16b, v26.16b, v15.16b
+	WORD $0x4ebd1fdd // orr v29.16b, v30.16b, v29.16b
+	WORD $0x4ebf1f7b // orr v27.16b, v27.16b, v31.16b
+	WORD $0x4e2f1f3f // and v31.16b, v25.16b, v15.16b
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x4e2c1d1e // and v30.16b, v8.16b, v12.16b
+	WORD $0x4e2f1d48 // and v8.16b, v10.16b, v15.16b
+	WORD $0x6f3d06b5 // ushr v21.4s, v21.4s, #0x3
+	WORD $0x4eba1d3a // orr v26.16b, v9.16b, v26.16b
+	WORD $0x4f87ebb3 // sdot v19.4s, v29.16b, v7.4b[2]
+	WORD $0x6f3c055d // ushr v29.4s, v10.4s, #0x4
+	WORD $0x4ebf1f97 // orr v23.16b, v28.16b, v31.16b
+	WORD $0x4eb8871c // add v28.4s, v24.4s, v24.4s
+	WORD $0x4f90eb76 // sdot v22.4s, v27.16b, v16.4b[2]
+	WORD $0x4ea81fdb // orr v27.16b, v30.16b, v8.16b
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x4e2f1f39 // and v25.16b, v25.16b, v15.16b
+	WORD $0x6f3d0718 // ushr v24.4s, v24.4s, #0x3
+	WORD $0x4f87eb56 // sdot v22.4s, v26.16b, v7.4b[2]
+	WORD $0x4e2c1f9a // and v26.16b, v28.16b, v12.16b
+	WORD $0x4e2f1d7c // and v28.16b, v11.16b, v15.16b
+	WORD $0x6f3c057e // ushr v30.4s, v11.4s, #0x4
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4e2f1fbd // and v29.16b, v29.16b, v15.16b
+	WORD $0x4fb0eaf1 // sdot v17.4s, v23.16b, v16.4b[3]
+	WORD $0x4eb91e94 // orr v20.16b, v20.16b, v25.16b
+	WORD $0x4ebc1f57 // orr v23.16b, v26.16b, v28.16b
+	WORD $0x4e2c1f18 // and v24.16b, v24.16b, v12.16b
+	WORD $0x4e2f1fd9 // and v25.16b, v30.16b, v15.16b
+	WORD $0x4fb0eb73 // sdot v19.4s, v27.16b, v16.4b[3]
+	WORD $0x4fa7ea46 // sdot v6.4s, v18.16b, v7.4b[3]
+	WORD $0xbd4024f2 // ldr s18, [x7, #0x24]
+	WORD $0x4ebd1eb5 // orr v21.16b, v21.16b, v29.16b
+	WORD $0x4fb0eaf6 // sdot v22.4s, v23.16b, v16.4b[3]
+	WORD $0x4fa7ea91 // sdot v17.4s, v20.16b, v7.4b[3]
+	WORD $0x4eb91f10 // orr v16.16b, v24.16b, v25.16b
+	WORD $0x6d4462d7 // ldp d23, d24, [x22, #0x40]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4fa7eab3 // sdot v19.4s, v21.16b, v7.4b[3]
+	WORD $0x6d4156d4 // ldp d20, d21, [x22, #0x10]
+	WORD $0x4fa7ea16 // sdot v22.4s, v16.16b, v7.4b[3]
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x6d4042c7 // ldp d7, d16, [x22]
 	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
-	WORD $0x4e201eb6 // and v22.16b, v21.16b, v0.16b
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x4e160036 // tbl v22.16b, { v1.16b }, v22.16b
-	WORD $0x6e32de27 // fmul v7.4s, v17.4s, v18.4s
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x4e27ce64 // fmla v4.4s, v19.4s, v7.4s
-	WORD $0x3dc00ab6 // ldr q22, [x21, #0x20]
-	WORD $0x4d40cb17 // ld1r { v23.4s }, [x24]
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e160036 // tbl v22.16b, { v1.16b }, v22.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc01ab6 // ldr q22, [x21, #0x60]
-	WORD $0x4d40cad7 // ld1r { v23.4s }, [x22]
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e160036 // tbl v22.16b, { v1.16b }, v22.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc01ab6 // ldr q22, [x21, #0x60]
-	WORD $0x4d40cb37 // ld1r { v23.4s }, [x25]
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e160036 // tbl v22.16b, { v1.16b }, v22.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc02ab6 // ldr q22, [x21, #0xa0]
-	WORD $0x4d40cb77 // ld1r { v23.4s }, [x27]
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e160036 // tbl v22.16b, { v1.16b }, v22.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc02ab6 // ldr q22, [x21, #0xa0]
-	WORD $0x4d40cbb7 // ld1r { v23.4s }, [x29]
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e160036 // tbl v22.16b, { v1.16b }, v22.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc03ab6 // ldr q22, [x21, #0xe0]
-	WORD $0x4d40cbd7 // ld1r { v23.4s }, [x30]
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e160036 // tbl v22.16b, { v1.16b }, v22.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x3dc03ab6 // ldr q22, [x21, #0xe0]
-	WORD $0x4d40c997 // ld1r { v23.4s }, [x12]
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e160036 // tbl v22.16b, { v1.16b }, v22.16b
-	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x4d40cb56 // ld1r { v22.4s }, [x26]
-	WORD $0xfd400ef7 // ldr d23, [x23, #0x18]
-	WORD $0x3dc00e18 // ldr q24, [x16, #0x30]
-	WORD $0x4d40c8da // ld1r { v26.4s }, [x6]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
 	WORD $0x0e217af7 // fcvtl v23.4s, v23.4h
-	WORD $0x9100c0c6 // add x6, x6, #0x30
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e180039 // tbl v25.16b, { v1.16b }, v24.16b
-	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
-	WORD $0x6e35de91 // fmul v17.4s, v20.4s, v21.4s
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x4e31cec3 // fmla v3.4s, v22.4s, v17.4s
-	WORD $0x3dc00e19 // ldr q25, [x16, #0x30]
-	WORD $0x4d40cb1a // ld1r { v26.4s }, [x24]
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e190039 // tbl v25.16b, { v1.16b }, v25.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc01e19 // ldr q25, [x16, #0x70]
-	WORD $0x4d40cada // ld1r { v26.4s }, [x22]
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e190039 // tbl v25.16b, { v1.16b }, v25.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc01e19 // ldr q25, [x16, #0x70]
-	WORD $0x4d40cb3a // ld1r { v26.4s }, [x25]
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e190039 // tbl v25.16b, { v1.16b }, v25.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc02e19 // ldr q25, [x16, #0xb0]
-	WORD $0x4d40cb7a // ld1r { v26.4s }, [x27]
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e190039 // tbl v25.16b, { v1.16b }, v25.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc02e19 // ldr q25, [x16, #0xb0]
-	WORD $0x4d40cbba // ld1r { v26.4s }, [x29]
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e190039 // tbl v25.16b, { v1.16b }, v25.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc03e19 // ldr q25, [x16, #0xf0]
-	WORD $0x4d40cbda // ld1r { v26.4s }, [x30]
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e190039 // tbl v25.16b, { v1.16b }, v25.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x3dc03e19 // ldr q25, [x16, #0xf0]
-	WORD $0x4d40c99a // ld1r { v26.4s }, [x12]
-	WORD $0x2a1403f0 // mov w16, w20
-	WORD $0x5280002c // mov w12, #0x1 // =1
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x2a1f03f4 // mov w20, wzr
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e190039 // tbl v25.16b, { v1.16b }, v25.16b
-	WORD $0x4e9a9738 // sdot v24.4s, v25.16b, v26.16b
-	WORD $0x4d40cb54 // ld1r { v20.4s }, [x26]
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x6e38def2 // fmul v18.4s, v23.4s, v24.4s
-	WORD $0x4e32ce82 // fmla v2.4s, v20.4s, v18.4s
-	WORD $0x3707e470 // tbnz w16, #0x0, 0x13434 <pq_iq4_nl+0xc0>
-	WORD $0xf10008e7 // subs x7, x7, #0x2
-	WORD $0x91090231 // add x17, x17, #0x240
-	WORD $0x54ffe3ac // b.gt 0x13428 <pq_iq4_nl+0xb4>
-	WORD $0xaa0e03fa // mov x26, x14
-	WORD $0xf9400fee // ldr x14, [sp, #0x18]
-	WORD $0xf94007fb // ldr x27, [sp, #0x8]
-	WORD $0xb4ffe14f // cbz x15, 0x133ec <pq_iq4_nl+0x78>
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
+	WORD $0x6e33de93 // fmul v19.4s, v20.4s, v19.4s
+	WORD $0x6e36deb4 // fmul v20.4s, v21.4s, v22.4s
+	WORD $0x6e26dce6 // fmul v6.4s, v7.4s, v6.4s
+	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
+	WORD $0x6d4546c7 // ldp d7, d17, [x22, #0x50]
+	WORD $0x910080f6 // add x22, x7, #0x20
+	WORD $0x4d40cad5 // ld1r { v21.4s }, [x22]
+	WORD $0x9100c0e7 // add x7, x7, #0x30
+	WORD $0x52800036 // mov w22, #0x1 // =1
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x4f9252e6 // fmls v6.4s, v23.4s, v18.s[0]
+	WORD $0x4f925310 // fmls v16.4s, v24.4s, v18.s[0]
+	WORD $0x4f9250f3 // fmls v19.4s, v7.4s, v18.s[0]
+	WORD $0x4f925234 // fmls v20.4s, v17.4s, v18.s[0]
+	WORD $0x4e26cea5 // fmla v5.4s, v21.4s, v6.4s
+	WORD $0x4e30cea4 // fmla v4.4s, v21.4s, v16.4s
+	WORD $0x4e33cea3 // fmla v3.4s, v21.4s, v19.4s
+	WORD $0x4e34cea2 // fmla v2.4s, v21.4s, v20.4s
+	WORD $0x3707e3f7 // tbnz w23, #0x0, 0x12034 <pq_q5_1+0xc0>
+	WORD $0xf1000a73 // subs x19, x19, #0x2
+	WORD $0x910c00c6 // add x6, x6, #0x300
+	WORD $0x54ffe32c // b.gt 0x12028 <pq_q5_1+0xb4>
+	WORD $0xb4ffe14f // cbz x15, 0x11ff0 <pq_q5_1+0x7c>
 	WORD $0xad001045 // stp q5, q4, [x2]
 	WORD $0xad010843 // stp q3, q2, [x2, #0x20]
-	WORD $0x17ffff07 // b 0x133ec <pq_iq4_nl+0x78>
-	WORD $0xaa1f03f1 // mov x17, xzr
-	WORD $0x14000004 // b 0x137e8 <pq_iq4_nl+0x474>
-	WORD $0x91000631 // add x17, x17, #0x1
-	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54ffe040 // b.eq 0x133ec <pq_iq4_nl+0x78>
+	WORD $0x17ffff07 // b 0x11ff0 <pq_q5_1+0x7c>
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x14000004 // b 0x123ec <pq_q5_1+0x478>
+	WORD $0x910004c6 // add x6, x6, #0x1
+	WORD $0xf10010df // cmp x6, #0x4
+	WORD $0x54ffe040 // b.eq 0x11ff0 <pq_q5_1+0x7c>
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x54001463 // b.lo 0x13a78 <pq_iq4_nl+0x704>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x540018a3 // b.lo 0x12704 <pq_q5_1+0x790>
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x5400236d // b.le 0x13c80 <pq_iq4_nl+0x90c>
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x540029ad // b.le 0x1294c <pq_q5_1+0x9d8>
+	WORD $0xd37df0d3 // lsl x19, x6, #3
+	WORD $0xd37cecc7 // lsl x7, x6, #4
+	WORD $0xaa0003f4 // mov x20, x0
+	WORD $0xaa0103f5 // mov x21, x1
+	WORD $0xaa0403f6 // mov x22, x4
+	WORD $0x8b070298 // add x24, x20, x7
+	WORD $0xaa1f03fa // mov x26, xzr
+	WORD $0x8b130297 // add x23, x20, x19
+	WORD $0x91020318 // add x24, x24, #0x80
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x9b11635b // madd x27, x26, x17, x24
+	WORD $0xad0117e6 // stp q6, q5, [sp, #0x20]
+	WORD $0x4f00e605 // movi v5.16b, #0x10
+	WORD $0xad024bf6 // stp q22, q18, [sp, #0x40]
+	WORD $0x4f00e5e6 // movi v6.16b, #0xf
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0xad4002a1 // ldp q1, q0, [x21]
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x3d801be4 // str q4, [sp, #0x60]
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
+	WORD $0x3dc00374 // ldr q20, [x27]
+	WORD $0x3dc01376 // ldr q22, [x27, #0x40]
+	WORD $0x3dc02379 // ldr q25, [x27, #0x80]
+	WORD $0x3dc0336a // ldr q10, [x27, #0xc0]
+	WORD $0x3dc0436b // ldr q11, [x27, #0x100]
+	WORD $0xad0003e1 // stp q1, q0, [sp]
+	WORD $0x6f3f0695 // ushr v21.4s, v20.4s, #0x1
+	WORD $0x4e997ade // zip2 v30.4s, v22.4s, v25.4s
+	WORD $0x4e993add // zip1 v29.4s, v22.4s, v25.4s
+	WORD $0x4e8b394c // zip1 v12.4s, v10.4s, v11.4s
+	WORD $0x4e8b7944 // zip2 v4.4s, v10.4s, v11.4s
+	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x8b1a16fb // add x27, x23, x26, lsl #5
+	WORD $0x910402ba // add x26, x21, #0x100
+	WORD $0x4e957a9c // zip2 v28.4s, v20.4s, v21.4s
+	WORD $0x4e953a9f // zip1 v31.4s, v20.4s, v21.4s
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x4e2f1fce // and v14.16b, v30.16b, v15.16b
+	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
+	WORD $0x4e2f1fad // and v13.16b, v29.16b, v15.16b
+	WORD $0x6f3c07af // ushr v15.4s, v29.4s, #0x4
+	WORD $0xad4276a0 // ldp q0, q29, [x21, #0x40]
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x4f245788 // shl v8.4s, v28.4s, #0x4
+	WORD $0x4f2457e9 // shl v9.4s, v31.4s, #0x4
+	WORD $0x4e261fde // and v30.16b, v30.16b, v6.16b
+	WORD $0x4e251f82 // and v2.16b, v28.16b, v5.16b
+	WORD $0x4e251fe1 // and v1.16b, v31.16b, v5.16b
+	WORD $0x4e261def // and v15.16b, v15.16b, v6.16b
+	WORD $0x4f2257ea // shl v10.4s, v31.4s, #0x2
+	WORD $0x6f3e079a // ushr v26.4s, v28.4s, #0x2
+	WORD $0x6f3e07fb // ushr v27.4s, v31.4s, #0x2
+	WORD $0x4e251d29 // and v9.16b, v9.16b, v5.16b
+	WORD $0x4e251d08 // and v8.16b, v8.16b, v5.16b
+	WORD $0x4ebe1c4b // orr v11.16b, v2.16b, v30.16b
+	WORD $0x3dc003e2 // ldr q2, [sp]
+	WORD $0x4e251f7b // and v27.16b, v27.16b, v5.16b
+	WORD $0x4ead1d2d // orr v13.16b, v9.16b, v13.16b
+	WORD $0x4eae1d0e // orr v14.16b, v8.16b, v14.16b
+	WORD $0x4eaf1c29 // orr v9.16b, v1.16b, v15.16b
+	WORD $0xad4422a3 // ldp q3, q8, [x21, #0x80]
+	WORD $0x4e251d4f // and v15.16b, v10.16b, v5.16b
+	WORD $0xad467aa1 // ldp q1, q30, [x21, #0xc0]
+	WORD $0x4e82a5b2 // smmla v18.4s, v13.16b, v2.16b
+	WORD $0x4e82a5d3 // smmla v19.4s, v14.16b, v2.16b
+	WORD $0x4e261d82 // and v2.16b, v12.16b, v6.16b
+	WORD $0x4e80a5b4 // smmla v20.4s, v13.16b, v0.16b
+	WORD $0x4e83a5b7 // smmla v23.4s, v13.16b, v3.16b
+	WORD $0x4e83a5d8 // smmla v24.4s, v14.16b, v3.16b
+	WORD $0x4e81a5b9 // smmla v25.4s, v13.16b, v1.16b
+	WORD $0x4f225783 // shl v3.4s, v28.4s, #0x2
+	WORD $0x4e80a5d5 // smmla v21.4s, v14.16b, v0.16b
+	WORD $0x4ea21ded // orr v13.16b, v15.16b, v2.16b
+	WORD $0x4f00e5ef // movi v15.16b, #0xf
+	WORD $0xad412aa0 // ldp q0, q10, [x21, #0x20]
+	WORD $0x4e81a5d6 // smmla v22.4s, v14.16b, v1.16b
+	WORD $0x4e251c63 // and v3.16b, v3.16b, v5.16b
+	WORD $0xad431aa1 // ldp q1, q6, [x21, #0x60]
+	WORD $0x6f3c058e // ushr v14.4s, v12.4s, #0x4
+	WORD $0x4e2f1c82 // and v2.16b, v4.16b, v15.16b
+	WORD $0x6f3c0484 // ushr v4.4s, v4.4s, #0x4
+	WORD $0x4e80a532 // smmla v18.4s, v9.16b, v0.16b
+	WORD $0x4e80a573 // smmla v19.4s, v11.16b, v0.16b
+	WORD $0xad4532a0 // ldp q0, q12, [x21, #0xa0]
+	WORD $0x4e81a534 // smmla v20.4s, v9.16b, v1.16b
+	WORD $0x4e81a575 // smmla v21.4s, v11.16b, v1.16b
+	WORD $0x4e2f1dc1 // and v1.16b, v14.16b, v15.16b
+	WORD $0x4ea21c62 // orr v2.16b, v3.16b, v2.16b
+	WORD $0x4e2f1c84 // and v4.16b, v4.16b, v15.16b
+	WORD $0x4e251f4e // and v14.16b, v26.16b, v5.16b
+	WORD $0x4e80a537 // smmla v23.4s, v9.16b, v0.16b
+	WORD $0xad476aa3 // ldp q3, q26, [x21, #0xe0]
+	WORD $0x4e80a578 // smmla v24.4s, v11.16b, v0.16b
+	WORD $0x3dc007e0 // ldr q0, [sp, #0x10]
+	WORD $0x4e80a5b2 // smmla v18.4s, v13.16b, v0.16b
+	WORD $0x4e80a453 // smmla v19.4s, v2.16b, v0.16b
+	WORD $0xfd400360 // ldr d0, [x27]
+	WORD $0x4e83a539 // smmla v25.4s, v9.16b, v3.16b
+	WORD $0x4ea11f69 // orr v9.16b, v27.16b, v1.16b
+	WORD $0x4ea41ddb // orr v27.16b, v14.16b, v4.16b
+	WORD $0x4e83a576 // smmla v22.4s, v11.16b, v3.16b
+	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
+	WORD $0x4e9da455 // smmla v21.4s, v2.16b, v29.16b
+	WORD $0x4e88a458 // smmla v24.4s, v2.16b, v8.16b
+	WORD $0x4e9ea456 // smmla v22.4s, v2.16b, v30.16b
+	WORD $0x6d520ea1 // ldp d1, d3, [x21, #0x120]
+	WORD $0xfd402362 // ldr d2, [x27, #0x40]
+	WORD $0x4e8aa532 // smmla v18.4s, v9.16b, v10.16b
+	WORD $0x4e8aa773 // smmla v19.4s, v27.16b, v10.16b
+	WORD $0x4e9da5b4 // smmla v20.4s, v13.16b, v29.16b
+	WORD $0x4e88a5b7 // smmla v23.4s, v13.16b, v8.16b
+	WORD $0x4e9ea5b9 // smmla v25.4s, v13.16b, v30.16b
+	WORD $0x0e217842 // fcvtl v2.4s, v2.4h
+	WORD $0x4e80381d // zip1 v29.4s, v0.4s, v0.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e807800 // zip2 v0.4s, v0.4s, v0.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e86a534 // smmla v20.4s, v9.16b, v6.16b
+	WORD $0x4e86a775 // smmla v21.4s, v27.16b, v6.16b
+	WORD $0x4e8ca537 // smmla v23.4s, v9.16b, v12.16b
+	WORD $0x4e8ca778 // smmla v24.4s, v27.16b, v12.16b
+	WORD $0x4e9aa539 // smmla v25.4s, v9.16b, v26.16b
+	WORD $0x6d5372a4 // ldp d4, d28, [x21, #0x130]
+	WORD $0x4e9aa776 // smmla v22.4s, v27.16b, v26.16b
+	WORD $0x4e82385a // zip1 v26.4s, v2.4s, v2.4s
+	WORD $0x4e827842 // zip2 v2.4s, v2.4s, v2.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e32dfb2 // fmul v18.4s, v29.4s, v18.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e33dc13 // fmul v19.4s, v0.4s, v19.4s
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e080421 // dup v1.2d, v1.d[0]
+	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e35dc15 // fmul v21.4s, v0.4s, v21.4s
+	WORD $0x4d40cf5b // ld1r { v27.2d }, [x26]
+	WORD $0x910422ba // add x26, x21, #0x108
+	WORD $0x3dc00be6 // ldr q6, [sp, #0x20]
+	WORD $0x4ea1cf52 // fmls v18.4s, v26.4s, v1.4s
+	WORD $0x4ea1cc53 // fmls v19.4s, v2.4s, v1.4s
+	WORD $0x6e37dfa1 // fmul v1.4s, v29.4s, v23.4s
+	WORD $0x6e38dc17 // fmul v23.4s, v0.4s, v24.4s
+	WORD $0x6e39dfb8 // fmul v24.4s, v29.4s, v25.4s
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	WORD $0x4e080796 // dup v22.2d, v28.d[0]
+	WORD $0x6e34dfb4 // fmul v20.4s, v29.4s, v20.4s
+	WORD $0x4e080463 // dup v3.2d, v3.d[0]
+	WORD $0x4e080484 // dup v4.2d, v4.d[0]
+	WORD $0x4d40cf59 // ld1r { v25.2d }, [x26]
+	WORD $0x910442ba // add x26, x21, #0x110
+	WORD $0x2a1903fb // mov w27, w25
+	WORD $0x2a1f03f9 // mov w25, wzr
+	WORD $0x4eb6cf58 // fmls v24.4s, v26.4s, v22.4s
+	WORD $0x4eb6cc40 // fmls v0.4s, v2.4s, v22.4s
+	WORD $0xad41dbe5 // ldp q5, q22, [sp, #0x30]
+	WORD $0x4ea3cf54 // fmls v20.4s, v26.4s, v3.4s
+	WORD $0x4ea3cc55 // fmls v21.4s, v2.4s, v3.4s
+	WORD $0x4ea4cf41 // fmls v1.4s, v26.4s, v4.4s
+	WORD $0x4d40cf43 // ld1r { v3.2d }, [x26]
+	WORD $0x4ea4cc57 // fmls v23.4s, v2.4s, v4.4s
+	WORD $0x910462ba // add x26, x21, #0x118
+	WORD $0x910602b5 // add x21, x21, #0x180
+	WORD $0x4e32cf76 // fmla v22.4s, v27.4s, v18.4s
+	WORD $0xad4293f2 // ldp q18, q4, [sp, #0x50]
+	WORD $0x4d40cf42 // ld1r { v2.2d }, [x26]
+	WORD $0x4e34cf31 // fmla v17.4s, v25.4s, v20.4s
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x4e35cf30 // fmla v16.4s, v25.4s, v21.4s
+	WORD $0x4e21cc67 // fmla v7.4s, v3.4s, v1.4s
+	WORD $0x4e33cf72 // fmla v18.4s, v27.4s, v19.4s
+	WORD $0x4e37cc66 // fmla v6.4s, v3.4s, v23.4s
+	WORD $0x4e38cc45 // fmla v5.4s, v2.4s, v24.4s
+	WORD $0x4e20cc44 // fmla v4.4s, v2.4s, v0.4s
+	WORD $0x3707eadb // tbnz w27, #0x0, 0x12444 <pq_q5_1+0x4d0>
+	WORD $0xf1000ad6 // subs x22, x22, #0x2
+	WORD $0x910c0294 // add x20, x20, #0x300
+	WORD $0x54ffe9cc // b.gt 0x12430 <pq_q5_1+0x4bc>
+	WORD $0x4f00e60c // movi v12.16b, #0x10
+	WORD $0x14000094 // b 0x12950 <pq_q5_1+0x9dc>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xd37cecc7 // lsl x7, x6, #4
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x54000f6d // b.le 0x12908 <pq_q5_1+0x994>
+	WORD $0xd37df0d3 // lsl x19, x6, #3
+	WORD $0xaa0003f4 // mov x20, x0
+	WORD $0xaa0103f5 // mov x21, x1
+	WORD $0xaa0403f6 // mov x22, x4
+	WORD $0x8b070298 // add x24, x20, x7
+	WORD $0xaa1f03fa // mov x26, xzr
+	WORD $0x8b130297 // add x23, x20, x19
+	WORD $0x91020318 // add x24, x24, #0x80
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x9b11635b // madd x27, x26, x17, x24
+	WORD $0xad4052b9 // ldp q25, q20, [x21]
+	WORD $0x8b1a16fa // add x26, x23, x26, lsl #5
+	WORD $0x3dc00360 // ldr q0, [x27]
+	WORD $0x3dc01366 // ldr q6, [x27, #0x40]
+	WORD $0x3dc02367 // ldr q7, [x27, #0x80]
+	WORD $0x3dc0337b // ldr q27, [x27, #0xc0]
+	WORD $0x3dc0437c // ldr q28, [x27, #0x100]
+	WORD $0x910422bb // add x27, x21, #0x108
+	WORD $0x6f3f0401 // ushr v1.4s, v0.4s, #0x1
+	WORD $0x4e817812 // zip2 v18.4s, v0.4s, v1.4s
+	WORD $0x4e813813 // zip1 v19.4s, v0.4s, v1.4s
+	WORD $0x4e8778c1 // zip2 v1.4s, v6.4s, v7.4s
+	WORD $0x4e8738c0 // zip1 v0.4s, v6.4s, v7.4s
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x4f245650 // shl v16.4s, v18.4s, #0x4
+	WORD $0x4f245671 // shl v17.4s, v19.4s, #0x4
+	WORD $0x4e2f1c36 // and v22.16b, v1.16b, v15.16b
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e2f1c15 // and v21.16b, v0.16b, v15.16b
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e2c1e7a // and v26.16b, v19.16b, v12.16b
+	WORD $0x4e2c1e18 // and v24.16b, v16.16b, v12.16b
+	WORD $0x4e2c1e37 // and v23.16b, v17.16b, v12.16b
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x4e2f1c21 // and v1.16b, v1.16b, v15.16b
+	WORD $0x4e2f1c00 // and v0.16b, v0.16b, v15.16b
+	WORD $0x4eb61f16 // orr v22.16b, v24.16b, v22.16b
+	WORD $0x4e2c1e58 // and v24.16b, v18.16b, v12.16b
+	WORD $0x4eb51ef7 // orr v23.16b, v23.16b, v21.16b
+	WORD $0xad4256bd // ldp q29, q21, [x21, #0x40]
+	WORD $0x4ea01f40 // orr v0.16b, v26.16b, v0.16b
+	WORD $0x4f22567a // shl v26.4s, v19.4s, #0x2
+	WORD $0x6f3e0673 // ushr v19.4s, v19.4s, #0x2
+	WORD $0x4ea11f01 // orr v1.16b, v24.16b, v1.16b
+	WORD $0x4e9c7b78 // zip2 v24.4s, v27.4s, v28.4s
+	WORD $0x4e99a6e6 // smmla v6.4s, v23.16b, v25.16b
+	WORD $0x4e99a6c7 // smmla v7.4s, v22.16b, v25.16b
+	WORD $0x4e9c3b79 // zip1 v25.4s, v27.4s, v28.4s
+	WORD $0x4e9da6f0 // smmla v16.4s, v23.16b, v29.16b
+	WORD $0x4e9da6d1 // smmla v17.4s, v22.16b, v29.16b
+	WORD $0xad415eb6 // ldp q22, q23, [x21, #0x20]
+	WORD $0x4f22565b // shl v27.4s, v18.4s, #0x2
+	WORD $0xad4376bc // ldp q28, q29, [x21, #0x60]
+	WORD $0x6f3e0652 // ushr v18.4s, v18.4s, #0x2
+	WORD $0x4e96a406 // smmla v6.4s, v0.16b, v22.16b
+	WORD $0x4e96a427 // smmla v7.4s, v1.16b, v22.16b
+	WORD $0x4e2f1f36 // and v22.16b, v25.16b, v15.16b
+	WORD $0x4e9ca410 // smmla v16.4s, v0.16b, v28.16b
+	WORD $0x4e2f1f00 // and v0.16b, v24.16b, v15.16b
+	WORD $0x4e2c1f7b // and v27.16b, v27.16b, v12.16b
+	WORD $0x4e9ca431 // smmla v17.4s, v1.16b, v28.16b
+	WORD $0x6f3c0701 // ushr v1.4s, v24.4s, #0x4
+	WORD $0x6f3c0738 // ushr v24.4s, v25.4s, #0x4
+	WORD $0x4e2c1f5a // and v26.16b, v26.16b, v12.16b
+	WORD $0x4e2c1e73 // and v19.16b, v19.16b, v12.16b
+	WORD $0x4e2c1e52 // and v18.16b, v18.16b, v12.16b
+	WORD $0x4ea01f60 // orr v0.16b, v27.16b, v0.16b
+	WORD $0x4e2f1f18 // and v24.16b, v24.16b, v15.16b
+	WORD $0x4e2f1c21 // and v1.16b, v1.16b, v15.16b
+	WORD $0x4eb61f56 // orr v22.16b, v26.16b, v22.16b
+	WORD $0x4e94a407 // smmla v7.4s, v0.16b, v20.16b
+	WORD $0x4e95a411 // smmla v17.4s, v0.16b, v21.16b
+	WORD $0xfd400340 // ldr d0, [x26]
+	WORD $0x4eb81e73 // orr v19.16b, v19.16b, v24.16b
+	WORD $0x4ea11e41 // orr v1.16b, v18.16b, v1.16b
+	WORD $0xfd402352 // ldr d18, [x26, #0x40]
+	WORD $0x4e94a6c6 // smmla v6.4s, v22.16b, v20.16b
+	WORD $0x4e95a6d0 // smmla v16.4s, v22.16b, v21.16b
+	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x4e97a666 // smmla v6.4s, v19.16b, v23.16b
+	WORD $0x4e97a427 // smmla v7.4s, v1.16b, v23.16b
+	WORD $0x4e9da670 // smmla v16.4s, v19.16b, v29.16b
+	WORD $0x4e9da431 // smmla v17.4s, v1.16b, v29.16b
+	WORD $0x6d524ea1 // ldp d1, d19, [x21, #0x120]
+	WORD $0x4e803814 // zip1 v20.4s, v0.4s, v0.4s
+	WORD $0x4e807800 // zip2 v0.4s, v0.4s, v0.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x4e923a55 // zip1 v21.4s, v18.4s, v18.4s
+	WORD $0x4e927a52 // zip2 v18.4s, v18.4s, v18.4s
+	WORD $0x910402ba // add x26, x21, #0x100
+	WORD $0x910602b5 // add x21, x21, #0x180
+	WORD $0x6e26de86 // fmul v6.4s, v20.4s, v6.4s
+	WORD $0x6e27dc07 // fmul v7.4s, v0.4s, v7.4s
+	WORD $0x6e30de90 // fmul v16.4s, v20.4s, v16.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	WORD $0x4e080421 // dup v1.2d, v1.d[0]
+	WORD $0x4e080671 // dup v17.2d, v19.d[0]
+	WORD $0x4ea1cea6 // fmls v6.4s, v21.4s, v1.4s
+	WORD $0x4ea1ce47 // fmls v7.4s, v18.4s, v1.4s
+	WORD $0x4d40cf41 // ld1r { v1.2d }, [x26]
+	WORD $0x4eb1ceb0 // fmls v16.4s, v21.4s, v17.4s
+	WORD $0x4eb1ce40 // fmls v0.4s, v18.4s, v17.4s
+	WORD $0x4d40cf71 // ld1r { v17.2d }, [x27]
+	WORD $0x2a1903fb // mov w27, w25
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x2a1f03f9 // mov w25, wzr
+	WORD $0x4e26cc25 // fmla v5.4s, v1.4s, v6.4s
+	WORD $0x4e27cc24 // fmla v4.4s, v1.4s, v7.4s
+	WORD $0x4e30ce23 // fmla v3.4s, v17.4s, v16.4s
+	WORD $0x4e20ce22 // fmla v2.4s, v17.4s, v0.4s
+	WORD $0x3707f27b // tbnz w27, #0x0, 0x12744 <pq_q5_1+0x7d0>
+	WORD $0xf1000ad6 // subs x22, x22, #0x2
+	WORD $0x910c0294 // add x20, x20, #0x300
+	WORD $0x54fff16c // b.gt 0x12730 <pq_q5_1+0x7bc>
+	WORD $0xb4ffd6cf // cbz x15, 0x123e0 <pq_q5_1+0x46c>
+	WORD $0x4e8418a0 // uzp1 v0.4s, v5.4s, v4.4s
+	WORD $0x8b070047 // add x7, x2, x7
+	WORD $0xf10009ff // cmp x15, #0x2
+	WORD $0x3d8000e0 // str q0, [x7]
+	WORD $0x54ffd623 // b.lo 0x123e0 <pq_q5_1+0x46c>
+	WORD $0x4e8458a0 // uzp2 v0.4s, v5.4s, v4.4s
+	WORD $0xf1000dff // cmp x15, #0x3
+	WORD $0x3caa68e0 // str q0, [x7, x10]
+	WORD $0x54ffd5a3 // b.lo 0x123e0 <pq_q5_1+0x46c>
+	WORD $0x4e821860 // uzp1 v0.4s, v3.4s, v2.4s
+	WORD $0xf10011ff // cmp x15, #0x4
+	WORD $0x3ca968e0 // str q0, [x7, x9]
+	WORD $0x54ffd521 // b.ne 0x123e0 <pq_q5_1+0x46c>
+	WORD $0x4e825860 // uzp2 v0.4s, v3.4s, v2.4s
+	WORD $0x3cac68e0 // str q0, [x7, x12]
+	WORD $0x17fffea6 // b 0x123e0 <pq_q5_1+0x46c>
+	WORD $0xd37cecc7 // lsl x7, x6, #4
+	WORD $0x4e921ac0 // uzp1 v0.4s, v22.4s, v18.4s
+	WORD $0x8b070047 // add x7, x2, x7
+	WORD $0x4e925ac1 // uzp2 v1.4s, v22.4s, v18.4s
+	WORD $0x4e901a22 // uzp1 v2.4s, v17.4s, v16.4s
+	WORD $0x4e905a23 // uzp2 v3.4s, v17.4s, v16.4s
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3d8000e0 // str q0, [x7]
+	WORD $0x4e8618e0 // uzp1 v0.4s, v7.4s, v6.4s
+	WORD $0x3caa68e1 // str q1, [x7, x10]
+	WORD $0x3ca968e2 // str q2, [x7, x9]
+	WORD $0x3cac68e3 // str q3, [x7, x12]
+	WORD $0x3ca378e0 // str q0, [x7, x3, lsl #4]
+	WORD $0x54ffd300 // b.eq 0x123e0 <pq_q5_1+0x46c>
+	WORD $0x4e8658e0 // uzp2 v0.4s, v7.4s, v6.4s
+	WORD $0xf1001dff // cmp x15, #0x7
+	WORD $0x3cad68e0 // str q0, [x7, x13]
+	WORD $0x54ffd283 // b.lo 0x123e0 <pq_q5_1+0x46c>
+	WORD $0x4e8418a0 // uzp1 v0.4s, v5.4s, v4.4s
+	WORD $0xf10021ff // cmp x15, #0x8
+	WORD $0x3cae68e0 // str q0, [x7, x14]
+	WORD $0x54ffd203 // b.lo 0x123e0 <pq_q5_1+0x46c>
+	WORD $0x4e8458a0 // uzp2 v0.4s, v5.4s, v4.4s
+	WORD $0x3cb068e0 // str q0, [x7, x16]
+	WORD $0x17fffe8d // b 0x123e0 <pq_q5_1+0x46c>
+	WORD $0xa94f4ff4 // ldp x20, x19, [sp, #0xf0]
+	WORD $0xf9405bfb // ldr x27, [sp, #0xb0]
+	WORD $0xa94e57f6 // ldp x22, x21, [sp, #0xe0]
+	WORD $0xa94d5ff8 // ldp x24, x23, [sp, #0xd0]
+	WORD $0xa94c67fa // ldp x26, x25, [sp, #0xc0]
+	WORD $0x6d4a23e9 // ldp d9, d8, [sp, #0xa0]
+	WORD $0x6d492beb // ldp d11, d10, [sp, #0x90]
+	WORD $0x6d4833ed // ldp d13, d12, [sp, #0x80]
+	WORD $0x6d473bef // ldp d15, d14, [sp, #0x70]
+	WORD $0x910403ff // add sp, sp, #0x100
+	WORD $0xd65f03c0 // ret
+
+	// pq_iq4_nl: +10716
+	WORD $0x9350fca8 // asr x8, x5, #16
+	WORD $0xf100051f // cmp x8, #0x1
+	WORD $0x5400410b // b.lt 0x13204 <pq_iq4_nl+0x828>
+	WORD $0xd10283ff // sub sp, sp, #0xa0
+	WORD $0x8b44fc89 // add x9, x4, x4, lsr #63
+	WORD $0xd37ef46a // lsl x10, x3, #2
+	WORD $0x6d042beb // stp d11, d10, [sp, #0x40]
+	WORD $0x8b03046e // add x14, x3, x3, lsl #1
+	WORD $0x4f00e5ea // movi v10.16b, #0xf
+	WORD $0xd37be870 // lsl x16, x3, #5
+	WORD $0xd341fd2b // lsr x11, x9, #1
+	WORD $0x100250cf // adr x15, 0x17420 <peak_i8+0x25c>
+	WORD $0x8b03014d // add x13, x10, x3
+	WORD $0x6d0333ed // stp d13, d12, [sp, #0x30]
+	WORD $0xd37df069 // lsl x9, x3, #3
+	WORD $0xd37ef5ad // lsl x13, x13, #2
+	WORD $0x8b0b0d6c // add x12, x11, x11, lsl #3
+	WORD $0xd37ef5cb // lsl x11, x14, #2
+	WORD $0xd37df1ce // lsl x14, x14, #3
+	WORD $0x3dc001ed // ldr q13, [x15]
+	WORD $0x92401caf // and x15, x5, #0xff
+	WORD $0xcb0a0210 // sub x16, x16, x10
+	WORD $0xd37ae58c // lsl x12, x12, #6
+	WORD $0x6d023bef // stp d15, d14, [sp, #0x20]
+	WORD $0x6d0523e9 // stp d9, d8, [sp, #0x50]
+	WORD $0xa90667fa // stp x26, x25, [sp, #0x60]
+	WORD $0xa9075ff8 // stp x24, x23, [sp, #0x70]
+	WORD $0xa90857f6 // stp x22, x21, [sp, #0x80]
+	WORD $0xa9094ff4 // stp x20, x19, [sp, #0x90]
+	WORD $0x14000005 // b 0x12a64 <pq_iq4_nl+0x88>
+	WORD $0xf1000508 // subs x8, x8, #0x1
+	WORD $0x8b0c0000 // add x0, x0, x12
+	WORD $0x91010042 // add x2, x2, #0x40
+	WORD $0x54003c0d // b.le 0x131e0 <pq_iq4_nl+0x804>
+	WORD $0x37401585 // tbnz w5, #0x8, 0x12d14 <pq_iq4_nl+0x338>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x5400144b // b.lt 0x12d04 <pq_iq4_nl+0x328>
+	WORD $0xaa0003f1 // mov x17, x0
+	WORD $0xaa0103e6 // mov x6, x1
+	WORD $0xaa0403e7 // mov x7, x4
+	WORD $0xaa1f03f5 // mov x21, xzr
+	WORD $0x91010233 // add x19, x17, #0x40
+	WORD $0x52800034 // mov w20, #0x1 // =1
+	WORD $0x8b152276 // add x22, x19, x21, lsl #8
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0xad4040d1 // ldp q17, q16, [x6]
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0xad4052d3 // ldp q19, q20, [x22]
+	WORD $0x8b151635 // add x21, x17, x21, lsl #5
+	WORD $0xad4162d5 // ldp q21, q24, [x22, #0x20]
+	WORD $0xad4276dc // ldp q28, q29, [x22, #0x40]
+	WORD $0x4e2a1e76 // and v22.16b, v19.16b, v10.16b
+	WORD $0x4e2a1e97 // and v23.16b, v20.16b, v10.16b
+	WORD $0x6f3c067a // ushr v26.4s, v19.4s, #0x4
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x4e2a1f1b // and v27.16b, v24.16b, v10.16b
+	WORD $0x4e2a1eb9 // and v25.16b, v21.16b, v10.16b
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x4e1601b6 // tbl v22.16b, { v13.16b }, v22.16b
+	WORD $0x4e1701b7 // tbl v23.16b, { v13.16b }, v23.16b
+	WORD $0x4e2a1f5a // and v26.16b, v26.16b, v10.16b
+	WORD $0x4e2a1e94 // and v20.16b, v20.16b, v10.16b
+	WORD $0x4e1b01bb // tbl v27.16b, { v13.16b }, v27.16b
+	WORD $0x4e1901b9 // tbl v25.16b, { v13.16b }, v25.16b
+	WORD $0x4e2a1eb5 // and v21.16b, v21.16b, v10.16b
+	WORD $0x4e2a1f18 // and v24.16b, v24.16b, v10.16b
+	WORD $0x4e1a01ba // tbl v26.16b, { v13.16b }, v26.16b
+	WORD $0x4e1401b4 // tbl v20.16b, { v13.16b }, v20.16b
+	WORD $0x4f91e2c6 // sdot v6.4s, v22.16b, v17.4b[0]
+	WORD $0x4f91e2e7 // sdot v7.4s, v23.16b, v17.4b[0]
+	WORD $0xad435ed6 // ldp q22, q23, [x22, #0x60]
+	WORD $0x4f91e373 // sdot v19.4s, v27.16b, v17.4b[0]
+	WORD $0x4e2a1fbb // and v27.16b, v29.16b, v10.16b
+	WORD $0x4f91e332 // sdot v18.4s, v25.16b, v17.4b[0]
+	WORD $0x4e2a1f99 // and v25.16b, v28.16b, v10.16b
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x4e1501b5 // tbl v21.16b, { v13.16b }, v21.16b
+	WORD $0x4f90e346 // sdot v6.4s, v26.16b, v16.4b[0]
+	WORD $0x4e1801b8 // tbl v24.16b, { v13.16b }, v24.16b
+	WORD $0x4f90e287 // sdot v7.4s, v20.16b, v16.4b[0]
+	WORD $0x4e2a1ed4 // and v20.16b, v22.16b, v10.16b
+	WORD $0x4e1b01ba // tbl v26.16b, { v13.16b }, v27.16b
+	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
+	WORD $0x4e2a1efb // and v27.16b, v23.16b, v10.16b
+	WORD $0x4e2a1f9c // and v28.16b, v28.16b, v10.16b
+	WORD $0x4e1901b9 // tbl v25.16b, { v13.16b }, v25.16b
+	WORD $0x4e1401b4 // tbl v20.16b, { v13.16b }, v20.16b
+	WORD $0x4f90e2b2 // sdot v18.4s, v21.16b, v16.4b[0]
+	WORD $0x4f90e313 // sdot v19.4s, v24.16b, v16.4b[0]
+	WORD $0x4fb1e347 // sdot v7.4s, v26.16b, v17.4b[1]
+	WORD $0x6f3c06f5 // ushr v21.4s, v23.4s, #0x4
+	WORD $0xad4462d7 // ldp q23, q24, [x22, #0x80]
+	WORD $0x4e1c01ba // tbl v26.16b, { v13.16b }, v28.16b
+	WORD $0x4e2a1ed6 // and v22.16b, v22.16b, v10.16b
+	WORD $0x4e1b01bb // tbl v27.16b, { v13.16b }, v27.16b
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4fb1e326 // sdot v6.4s, v25.16b, v17.4b[1]
+	WORD $0x4fb1e292 // sdot v18.4s, v20.16b, v17.4b[1]
+	WORD $0x4e2a1ef4 // and v20.16b, v23.16b, v10.16b
+	WORD $0x4e1601b6 // tbl v22.16b, { v13.16b }, v22.16b
+	WORD $0x4e2a1fb9 // and v25.16b, v29.16b, v10.16b
+	WORD $0x4e2a1eb5 // and v21.16b, v21.16b, v10.16b
+	WORD $0x4fb0e346 // sdot v6.4s, v26.16b, v16.4b[1]
+	WORD $0x4fb1e373 // sdot v19.4s, v27.16b, v17.4b[1]
+	WORD $0xad456eda // ldp q26, q27, [x22, #0xa0]
+	WORD $0x4e1401b4 // tbl v20.16b, { v13.16b }, v20.16b
+	WORD $0x4e1901b9 // tbl v25.16b, { v13.16b }, v25.16b
+	WORD $0x4e2a1f1c // and v28.16b, v24.16b, v10.16b
+	WORD $0x4e1501b5 // tbl v21.16b, { v13.16b }, v21.16b
+	WORD $0x4fb0e2d2 // sdot v18.4s, v22.16b, v16.4b[1]
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x4e2a1f76 // and v22.16b, v27.16b, v10.16b
+	WORD $0x4e2a1f5d // and v29.16b, v26.16b, v10.16b
+	WORD $0x4f91ea86 // sdot v6.4s, v20.16b, v17.4b[2]
+	WORD $0x4fb0e327 // sdot v7.4s, v25.16b, v16.4b[1]
+	WORD $0x4e1c01b9 // tbl v25.16b, { v13.16b }, v28.16b
+	WORD $0x4e1601b4 // tbl v20.16b, { v13.16b }, v22.16b
+	WORD $0x4fb0e2b3 // sdot v19.4s, v21.16b, v16.4b[1]
+	WORD $0x6f3c0715 // ushr v21.4s, v24.4s, #0x4
+	WORD $0x4e2a1ef6 // and v22.16b, v23.16b, v10.16b
+	WORD $0x6f3c0757 // ushr v23.4s, v26.4s, #0x4
+	WORD $0x6f3c0778 // ushr v24.4s, v27.4s, #0x4
+	WORD $0x4e1d01bc // tbl v28.16b, { v13.16b }, v29.16b
+	WORD $0x4e2a1eb5 // and v21.16b, v21.16b, v10.16b
+	WORD $0x4f91eb27 // sdot v7.4s, v25.16b, v17.4b[2]
+	WORD $0x4f91ea93 // sdot v19.4s, v20.16b, v17.4b[2]
+	WORD $0x4e1601b4 // tbl v20.16b, { v13.16b }, v22.16b
+	WORD $0x4e2a1ef6 // and v22.16b, v23.16b, v10.16b
+	WORD $0xad4666d7 // ldp q23, q25, [x22, #0xc0]
+	WORD $0x4e2a1f18 // and v24.16b, v24.16b, v10.16b
+	WORD $0x4e1501b5 // tbl v21.16b, { v13.16b }, v21.16b
+	WORD $0x4f91eb92 // sdot v18.4s, v28.16b, v17.4b[2]
+	WORD $0x4e2a1f3b // and v27.16b, v25.16b, v10.16b
+	WORD $0x4f90ea86 // sdot v6.4s, v20.16b, v16.4b[2]
+	WORD $0x4e1601b6 // tbl v22.16b, { v13.16b }, v22.16b
+	WORD $0x4e1801b4 // tbl v20.16b, { v13.16b }, v24.16b
+	WORD $0xad4772d8 // ldp q24, q28, [x22, #0xe0]
+	WORD $0x4e2a1efa // and v26.16b, v23.16b, v10.16b
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x4f90eaa7 // sdot v7.4s, v21.16b, v16.4b[2]
+	WORD $0x4e1b01b5 // tbl v21.16b, { v13.16b }, v27.16b
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x4e2a1f1b // and v27.16b, v24.16b, v10.16b
+	WORD $0x4f90ead2 // sdot v18.4s, v22.16b, v16.4b[2]
+	WORD $0x4e2a1f96 // and v22.16b, v28.16b, v10.16b
+	WORD $0x4f90ea93 // sdot v19.4s, v20.16b, v16.4b[2]
+	WORD $0x6f3c0714 // ushr v20.4s, v24.4s, #0x4
+	WORD $0x4e2a1ef7 // and v23.16b, v23.16b, v10.16b
+	WORD $0x4e1a01ba // tbl v26.16b, { v13.16b }, v26.16b
+	WORD $0x4e1b01b8 // tbl v24.16b, { v13.16b }, v27.16b
+	WORD $0x6f3c079b // ushr v27.4s, v28.4s, #0x4
+	WORD $0x4e1601b6 // tbl v22.16b, { v13.16b }, v22.16b
+	WORD $0x4e2a1f39 // and v25.16b, v25.16b, v10.16b
+	WORD $0x2a1403f6 // mov w22, w20
+	WORD $0x4fb1eaa7 // sdot v7.4s, v21.16b, v17.4b[3]
+	WORD $0x4e2a1e94 // and v20.16b, v20.16b, v10.16b
+	WORD $0x2a1f03f4 // mov w20, wzr
+	WORD $0x4e1701b5 // tbl v21.16b, { v13.16b }, v23.16b
+	WORD $0x4e2a1f77 // and v23.16b, v27.16b, v10.16b
+	WORD $0x4fb1eb46 // sdot v6.4s, v26.16b, v17.4b[3]
+	WORD $0x4fb1eb12 // sdot v18.4s, v24.16b, v17.4b[3]
+	WORD $0x4e1901b8 // tbl v24.16b, { v13.16b }, v25.16b
+	WORD $0x4fb1ead3 // sdot v19.4s, v22.16b, v17.4b[3]
+	WORD $0x4e1401b1 // tbl v17.16b, { v13.16b }, v20.16b
+	WORD $0x4e1701b4 // tbl v20.16b, { v13.16b }, v23.16b
+	WORD $0x4fb0eaa6 // sdot v6.4s, v21.16b, v16.4b[3]
+	WORD $0x4fb0eb07 // sdot v7.4s, v24.16b, v16.4b[3]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4fb0ea32 // sdot v18.4s, v17.16b, v16.4b[3]
+	WORD $0x4fb0ea93 // sdot v19.4s, v20.16b, v16.4b[3]
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6d4046b0 // ldp d16, d17, [x21]
+	WORD $0x6d4156b4 // ldp d20, d21, [x21, #0x10]
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x910080d5 // add x21, x6, #0x20
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x9100c0c6 // add x6, x6, #0x30
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e26de06 // fmul v6.4s, v16.4s, v6.4s
+	WORD $0x6e27de27 // fmul v7.4s, v17.4s, v7.4s
+	WORD $0x4d40cab0 // ld1r { v16.4s }, [x21]
+	WORD $0x6e32de91 // fmul v17.4s, v20.4s, v18.4s
+	WORD $0x6e33deb2 // fmul v18.4s, v21.4s, v19.4s
+	WORD $0x52800035 // mov w21, #0x1 // =1
+	WORD $0x4e26ce05 // fmla v5.4s, v16.4s, v6.4s
+	WORD $0x4e27ce04 // fmla v4.4s, v16.4s, v7.4s
+	WORD $0x4e31ce03 // fmla v3.4s, v16.4s, v17.4s
+	WORD $0x4e32ce02 // fmla v2.4s, v16.4s, v18.4s
+	WORD $0x3707ed36 // tbnz w22, #0x0, 0x12a98 <pq_iq4_nl+0xbc>
+	WORD $0xf10008e7 // subs x7, x7, #0x2
+	WORD $0x91090231 // add x17, x17, #0x240
+	WORD $0x54ffec6c // b.gt 0x12a8c <pq_iq4_nl+0xb0>
+	WORD $0xb4ffea8f // cbz x15, 0x12a54 <pq_iq4_nl+0x78>
+	WORD $0xad001045 // stp q5, q4, [x2]
+	WORD $0xad010843 // stp q3, q2, [x2, #0x20]
+	WORD $0x17ffff51 // b 0x12a54 <pq_iq4_nl+0x78>
+	WORD $0xaa1f03f1 // mov x17, xzr
+	WORD $0x14000004 // b 0x12d28 <pq_iq4_nl+0x34c>
+	WORD $0x91000631 // add x17, x17, #0x1
+	WORD $0xf100123f // cmp x17, #0x4
+	WORD $0x54ffe980 // b.eq 0x12a54 <pq_iq4_nl+0x78>
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x54001423 // b.lo 0x12fb0 <pq_iq4_nl+0x5d4>
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x5400214d // b.le 0x1317c <pq_iq4_nl+0x7a0>
 	WORD $0xd37df227 // lsl x7, x17, #3
 	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0xaa0003f3 // mov x19, x0
 	WORD $0xaa0103f4 // mov x20, x1
 	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0xaa1f03ec // mov x12, xzr
+	WORD $0x8b060277 // add x23, x19, x6
+	WORD $0xaa1f03f9 // mov x25, xzr
 	WORD $0x8b070276 // add x22, x19, x7
-	WORD $0x91010277 // add x23, x19, #0x40
+	WORD $0x910102f7 // add x23, x23, #0x40
 	WORD $0x52800038 // mov w24, #0x1 // =1
-	WORD $0xd37be990 // lsl x16, x12, #5
-	WORD $0x8b0c22ec // add x12, x23, x12, lsl #8
-	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
-	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
-	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
-	WORD $0xfc706ad4 // ldr d20, [x22, x16]
-	WORD $0x8b060190 // add x16, x12, x6
-	WORD $0x3dc00212 // ldr q18, [x16]
-	WORD $0x3dc01213 // ldr q19, [x16, #0x40]
-	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
-	WORD $0x4e937a55 // zip2 v21.4s, v18.4s, v19.4s
-	WORD $0x4e933a52 // zip1 v18.4s, v18.4s, v19.4s
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x4e201e56 // and v22.16b, v18.16b, v0.16b
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x4e16003b // tbl v27.16b, { v1.16b }, v22.16b
-	WORD $0x4e15003c // tbl v28.16b, { v1.16b }, v21.16b
-	WORD $0x3dc00295 // ldr q21, [x20]
-	WORD $0x4e95a772 // smmla v18.4s, v27.16b, v21.16b
-	WORD $0x4e95a793 // smmla v19.4s, v28.16b, v21.16b
+	WORD $0x8b1922fa // add x26, x23, x25, lsl #8
+	WORD $0xad004fe7 // stp q7, q19, [sp]
+	WORD $0x4ea11c30 // mov v16.16b, v1.16b
+	WORD $0x4ea61cc1 // mov v1.16b, v6.16b
+	WORD $0x4ea51ca6 // mov v6.16b, v5.16b
+	WORD $0x4ea41c85 // mov v5.16b, v4.16b
+	WORD $0x3dc00352 // ldr q18, [x26]
+	WORD $0x3dc01353 // ldr q19, [x26, #0x40]
+	WORD $0x4ea31c64 // mov v4.16b, v3.16b
+	WORD $0x4f00e5e3 // movi v3.16b, #0xf
 	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x3dc01296 // ldr q22, [x20, #0x40]
-	WORD $0x4e96a778 // smmla v24.4s, v27.16b, v22.16b
-	WORD $0x4e96a795 // smmla v21.4s, v28.16b, v22.16b
-	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
-	WORD $0x3dc02297 // ldr q23, [x20, #0x80]
-	WORD $0x4e97a779 // smmla v25.4s, v27.16b, v23.16b
-	WORD $0x4e97a796 // smmla v22.4s, v28.16b, v23.16b
+	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
+	WORD $0x4e933a5c // zip1 v28.4s, v18.4s, v19.4s
+	WORD $0x4e937a5d // zip2 v29.4s, v18.4s, v19.4s
+	WORD $0xd37beb39 // lsl x25, x25, #5
 	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
-	WORD $0x3dc0329d // ldr q29, [x20, #0xc0]
-	WORD $0x4e9da77a // smmla v26.4s, v27.16b, v29.16b
-	WORD $0x4e9da797 // smmla v23.4s, v28.16b, v29.16b
-	WORD $0x8b060190 // add x16, x12, x6
-	WORD $0x3dc0021b // ldr q27, [x16]
-	WORD $0x3dc0121c // ldr q28, [x16, #0x40]
-	WORD $0x4e9c7b7d // zip2 v29.4s, v27.4s, v28.4s
-	WORD $0x4e9c3b7b // zip1 v27.4s, v27.4s, v28.4s
-	WORD $0x6f3c07bc // ushr v28.4s, v29.4s, #0x4
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x3dc00a9d // ldr q29, [x20, #0x20]
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e1b003b // tbl v27.16b, { v1.16b }, v27.16b
-	WORD $0x4e1c003c // tbl v28.16b, { v1.16b }, v28.16b
-	WORD $0x4e9da772 // smmla v18.4s, v27.16b, v29.16b
-	WORD $0x4e9da793 // smmla v19.4s, v28.16b, v29.16b
-	WORD $0x3dc01a9d // ldr q29, [x20, #0x60]
-	WORD $0x4e9da778 // smmla v24.4s, v27.16b, v29.16b
-	WORD $0x4e9da795 // smmla v21.4s, v28.16b, v29.16b
-	WORD $0x3dc02a9d // ldr q29, [x20, #0xa0]
-	WORD $0x4e9da779 // smmla v25.4s, v27.16b, v29.16b
-	WORD $0x4e9da796 // smmla v22.4s, v28.16b, v29.16b
-	WORD $0x3dc03a9d // ldr q29, [x20, #0xe0]
-	WORD $0x4e9da77a // smmla v26.4s, v27.16b, v29.16b
-	WORD $0x4e9da797 // smmla v23.4s, v28.16b, v29.16b
-	WORD $0x8b060190 // add x16, x12, x6
-	WORD $0x3dc0221b // ldr q27, [x16, #0x80]
-	WORD $0x3dc0321c // ldr q28, [x16, #0xc0]
-	WORD $0x91042290 // add x16, x20, #0x108
-	WORD $0x4e9c7b7d // zip2 v29.4s, v27.4s, v28.4s
-	WORD $0x4e9c3b7b // zip1 v27.4s, v27.4s, v28.4s
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e201fbc // and v28.16b, v29.16b, v0.16b
-	WORD $0x3dc0069d // ldr q29, [x20, #0x10]
-	WORD $0x4e1b003b // tbl v27.16b, { v1.16b }, v27.16b
-	WORD $0x4e1c003c // tbl v28.16b, { v1.16b }, v28.16b
-	WORD $0x4e9da772 // smmla v18.4s, v27.16b, v29.16b
-	WORD $0x4e9da793 // smmla v19.4s, v28.16b, v29.16b
-	WORD $0x3dc0169d // ldr q29, [x20, #0x50]
-	WORD $0x4e9da778 // smmla v24.4s, v27.16b, v29.16b
-	WORD $0x4e9da795 // smmla v21.4s, v28.16b, v29.16b
-	WORD $0x3dc0269d // ldr q29, [x20, #0x90]
-	WORD $0x4e9da779 // smmla v25.4s, v27.16b, v29.16b
-	WORD $0x4e9da796 // smmla v22.4s, v28.16b, v29.16b
-	WORD $0x3dc0369d // ldr q29, [x20, #0xd0]
-	WORD $0x4e9da77a // smmla v26.4s, v27.16b, v29.16b
-	WORD $0x4e9da797 // smmla v23.4s, v28.16b, v29.16b
-	WORD $0x8b06018c // add x12, x12, x6
-	WORD $0x3dc0219b // ldr q27, [x12, #0x80]
-	WORD $0x3dc0319c // ldr q28, [x12, #0xc0]
-	WORD $0x9104028c // add x12, x20, #0x100
-	WORD $0x4e9c7b7d // zip2 v29.4s, v27.4s, v28.4s
-	WORD $0x4e9c3b7b // zip1 v27.4s, v27.4s, v28.4s
-	WORD $0x6f3c07bc // ushr v28.4s, v29.4s, #0x4
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x3dc00e9d // ldr q29, [x20, #0x30]
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e1b003b // tbl v27.16b, { v1.16b }, v27.16b
-	WORD $0x4e1c003c // tbl v28.16b, { v1.16b }, v28.16b
-	WORD $0x4e9da772 // smmla v18.4s, v27.16b, v29.16b
-	WORD $0x4e9da793 // smmla v19.4s, v28.16b, v29.16b
-	WORD $0x3dc01e9d // ldr q29, [x20, #0x70]
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0xad406a9e // ldp q30, q26, [x20]
+	WORD $0x4ead1da7 // mov v7.16b, v13.16b
+	WORD $0xad426e89 // ldp q9, q27, [x20, #0x40]
+	WORD $0x4e2a1f9f // and v31.16b, v28.16b, v10.16b
+	WORD $0x4e2a1fa8 // and v8.16b, v29.16b, v10.16b
+	WORD $0x6f3c078a // ushr v10.4s, v28.4s, #0x4
+	WORD $0x6f3c07ab // ushr v11.4s, v29.4s, #0x4
+	WORD $0xad44728e // ldp q14, q28, [x20, #0x80]
+	WORD $0xad46768f // ldp q15, q29, [x20, #0xc0]
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x4e1f01ac // tbl v12.16b, { v13.16b }, v31.16b
+	WORD $0x4e0801a8 // tbl v8.16b, { v13.16b }, v8.16b
+	WORD $0x4e231d4a // and v10.16b, v10.16b, v3.16b
+	WORD $0x4e231d6b // and v11.16b, v11.16b, v3.16b
+	WORD $0x3dc0235f // ldr q31, [x26, #0x80]
+	WORD $0x3dc0334d // ldr q13, [x26, #0xc0]
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x9104229a // add x26, x20, #0x108
+	WORD $0x4e0a00ea // tbl v10.16b, { v7.16b }, v10.16b
+	WORD $0x4e8d3be0 // zip1 v0.4s, v31.4s, v13.4s
+	WORD $0x4e8d7bed // zip2 v13.4s, v31.4s, v13.4s
+	WORD $0x4e0b00eb // tbl v11.16b, { v7.16b }, v11.16b
+	WORD $0x4e9ea515 // smmla v21.4s, v8.16b, v30.16b
+	WORD $0x4e89a599 // smmla v25.4s, v12.16b, v9.16b
+	WORD $0x4e89a517 // smmla v23.4s, v8.16b, v9.16b
+	WORD $0x4e8ea598 // smmla v24.4s, v12.16b, v14.16b
+	WORD $0x4e8ea514 // smmla v20.4s, v8.16b, v14.16b
+	WORD $0xad437e89 // ldp q9, q31, [x20, #0x60]
+	WORD $0x4e8fa512 // smmla v18.4s, v8.16b, v15.16b
+	WORD $0xad453a88 // ldp q8, q14, [x20, #0xa0]
+	WORD $0x4e9ea593 // smmla v19.4s, v12.16b, v30.16b
+	WORD $0x4e8fa596 // smmla v22.4s, v12.16b, v15.16b
+	WORD $0xad417a82 // ldp q2, q30, [x20, #0x20]
+	WORD $0x4e89a559 // smmla v25.4s, v10.16b, v9.16b
+	WORD $0x4e89a577 // smmla v23.4s, v11.16b, v9.16b
+	WORD $0x4e88a558 // smmla v24.4s, v10.16b, v8.16b
+	WORD $0x4e88a574 // smmla v20.4s, v11.16b, v8.16b
+	WORD $0xad472289 // ldp q9, q8, [x20, #0xe0]
+	WORD $0x4e231c0c // and v12.16b, v0.16b, v3.16b
+	WORD $0x4e82a553 // smmla v19.4s, v10.16b, v2.16b
+	WORD $0x4e82a575 // smmla v21.4s, v11.16b, v2.16b
+	WORD $0x4e231da2 // and v2.16b, v13.16b, v3.16b
+	WORD $0x6f3c05ad // ushr v13.4s, v13.4s, #0x4
+	WORD $0x4e89a556 // smmla v22.4s, v10.16b, v9.16b
+	WORD $0x4f00e5ea // movi v10.16b, #0xf
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e0c00ec // tbl v12.16b, { v7.16b }, v12.16b
+	WORD $0x4e89a572 // smmla v18.4s, v11.16b, v9.16b
+	WORD $0x4e0200e2 // tbl v2.16b, { v7.16b }, v2.16b
+	WORD $0x4ea41c83 // mov v3.16b, v4.16b
+	WORD $0x4ea51ca4 // mov v4.16b, v5.16b
+	WORD $0x4e2a1c00 // and v0.16b, v0.16b, v10.16b
+	WORD $0x4e2a1da9 // and v9.16b, v13.16b, v10.16b
+	WORD $0x4ea71ced // mov v13.16b, v7.16b
+	WORD $0x4e9aa593 // smmla v19.4s, v12.16b, v26.16b
+	WORD $0x4e9ba599 // smmla v25.4s, v12.16b, v27.16b
+	WORD $0x4e9ca598 // smmla v24.4s, v12.16b, v28.16b
+	WORD $0x4e9aa455 // smmla v21.4s, v2.16b, v26.16b
+	WORD $0x4e9ba457 // smmla v23.4s, v2.16b, v27.16b
+	WORD $0x4e9ca454 // smmla v20.4s, v2.16b, v28.16b
+	WORD $0x4e0001a0 // tbl v0.16b, { v13.16b }, v0.16b
+	WORD $0x4e0901ba // tbl v26.16b, { v13.16b }, v9.16b
+	WORD $0x4e9da452 // smmla v18.4s, v2.16b, v29.16b
+	WORD $0xfc796ac2 // ldr d2, [x22, x25]
+	WORD $0x4e9da596 // smmla v22.4s, v12.16b, v29.16b
+	WORD $0x0e217842 // fcvtl v2.4s, v2.4h
+	WORD $0x91040299 // add x25, x20, #0x100
+	WORD $0x4d40cf5b // ld1r { v27.2d }, [x26]
+	WORD $0x4e9ea413 // smmla v19.4s, v0.16b, v30.16b
+	WORD $0x4e9ea755 // smmla v21.4s, v26.16b, v30.16b
+	WORD $0x4e9fa419 // smmla v25.4s, v0.16b, v31.16b
+	WORD $0x4e9fa757 // smmla v23.4s, v26.16b, v31.16b
+	WORD $0x4e8ea418 // smmla v24.4s, v0.16b, v14.16b
+	WORD $0x4e8ea754 // smmla v20.4s, v26.16b, v14.16b
+	WORD $0x4e88a416 // smmla v22.4s, v0.16b, v8.16b
+	WORD $0x4e88a752 // smmla v18.4s, v26.16b, v8.16b
+	WORD $0x4e823840 // zip1 v0.4s, v2.4s, v2.4s
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e9da778 // smmla v24.4s, v27.16b, v29.16b
-	WORD $0x4e9da795 // smmla v21.4s, v28.16b, v29.16b
-	WORD $0x3dc02e9d // ldr q29, [x20, #0xb0]
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4e827842 // zip2 v2.4s, v2.4s, v2.4s
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e9da779 // smmla v25.4s, v27.16b, v29.16b
-	WORD $0x4e9da796 // smmla v22.4s, v28.16b, v29.16b
-	WORD $0x3dc03e9d // ldr q29, [x20, #0xf0]
 	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e9da77a // smmla v26.4s, v27.16b, v29.16b
-	WORD $0x4e943a9b // zip1 v27.4s, v20.4s, v20.4s
-	WORD $0x4e9da797 // smmla v23.4s, v28.16b, v29.16b
-	WORD $0x4e947a94 // zip2 v20.4s, v20.4s, v20.4s
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
 	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4d40cd9c // ld1r { v28.2d }, [x12]
-	WORD $0x9104428c // add x12, x20, #0x110
-	WORD $0x4d40ce1d // ld1r { v29.2d }, [x16]
-	WORD $0x2a1803f0 // mov w16, w24
-	WORD $0x6e32df72 // fmul v18.4s, v27.4s, v18.4s
-	WORD $0x6e38df78 // fmul v24.4s, v27.4s, v24.4s
-	WORD $0x6e39df79 // fmul v25.4s, v27.4s, v25.4s
-	WORD $0x6e33de93 // fmul v19.4s, v20.4s, v19.4s
-	WORD $0x6e35de95 // fmul v21.4s, v20.4s, v21.4s
-	WORD $0x6e36de96 // fmul v22.4s, v20.4s, v22.4s
-	WORD $0x6e3adf7a // fmul v26.4s, v27.4s, v26.4s
-	WORD $0x4d40cd9b // ld1r { v27.2d }, [x12]
-	WORD $0x9104628c // add x12, x20, #0x118
-	WORD $0x6e37de94 // fmul v20.4s, v20.4s, v23.4s
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x6e33dc13 // fmul v19.4s, v0.4s, v19.4s
+	WORD $0x4d40cf3a // ld1r { v26.2d }, [x25]
+	WORD $0x91044299 // add x25, x20, #0x110
+	WORD $0x9104629a // add x26, x20, #0x118
+	WORD $0x4ea61cc5 // mov v5.16b, v6.16b
+	WORD $0x6e35dc55 // fmul v21.4s, v2.4s, v21.4s
+	WORD $0x6e39dc19 // fmul v25.4s, v0.4s, v25.4s
+	WORD $0x6e37dc57 // fmul v23.4s, v2.4s, v23.4s
+	WORD $0x6e38dc18 // fmul v24.4s, v0.4s, v24.4s
+	WORD $0x6e34dc54 // fmul v20.4s, v2.4s, v20.4s
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	WORD $0x6e32dc42 // fmul v2.4s, v2.4s, v18.4s
+	WORD $0x4ea11c26 // mov v6.16b, v1.16b
+	WORD $0x4d40cf3c // ld1r { v28.2d }, [x25]
+	WORD $0x4eb01e01 // mov v1.16b, v16.16b
+	WORD $0x4d40cf52 // ld1r { v18.2d }, [x26]
+	WORD $0x3dc003e7 // ldr q7, [sp]
+	WORD $0x4e33cf51 // fmla v17.4s, v26.4s, v19.4s
+	WORD $0x3dc007f3 // ldr q19, [sp, #0x10]
+	WORD $0x2a1803fa // mov w26, w24
+	WORD $0x4e35cf47 // fmla v7.4s, v26.4s, v21.4s
+	WORD $0x4e37cf66 // fmla v6.4s, v27.4s, v23.4s
 	WORD $0x91060294 // add x20, x20, #0x180
+	WORD $0x4e39cf61 // fmla v1.4s, v27.4s, v25.4s
+	WORD $0x4e38cf93 // fmla v19.4s, v28.4s, v24.4s
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x4e34cf85 // fmla v5.4s, v28.4s, v20.4s
+	WORD $0x4e20ce44 // fmla v4.4s, v18.4s, v0.4s
 	WORD $0x2a1f03f8 // mov w24, wzr
-	WORD $0x4e32cf91 // fmla v17.4s, v28.4s, v18.4s
-	WORD $0x4d40cd92 // ld1r { v18.2d }, [x12]
-	WORD $0x4e38cfa7 // fmla v7.4s, v29.4s, v24.4s
-	WORD $0x4e33cf90 // fmla v16.4s, v28.4s, v19.4s
-	WORD $0x4e35cfa6 // fmla v6.4s, v29.4s, v21.4s
-	WORD $0x5280002c // mov w12, #0x1 // =1
-	WORD $0x4e39cf65 // fmla v5.4s, v27.4s, v25.4s
-	WORD $0x4e36cf64 // fmla v4.4s, v27.4s, v22.4s
-	WORD $0x4e3ace43 // fmla v3.4s, v18.4s, v26.4s
-	WORD $0x4e34ce42 // fmla v2.4s, v18.4s, v20.4s
-	WORD $0x3707eed0 // tbnz w16, #0x0, 0x1383c <pq_iq4_nl+0x4c8>
+	WORD $0x4e22ce43 // fmla v3.4s, v18.4s, v2.4s
+	WORD $0x3707ef3a // tbnz w26, #0x0, 0x12d80 <pq_iq4_nl+0x3a4>
 	WORD $0xf1000ab5 // subs x21, x21, #0x2
 	WORD $0x91090273 // add x19, x19, #0x240
-	WORD $0x54ffedec // b.gt 0x1382c <pq_iq4_nl+0x4b8>
-	WORD $0x14000084 // b 0x13c84 <pq_iq4_nl+0x910>
+	WORD $0x54ffee2c // b.gt 0x12d6c <pq_iq4_nl+0x390>
+	WORD $0x14000075 // b 0x13180 <pq_iq4_nl+0x7a4>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xd37cee2c // lsl x12, x17, #4
+	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x54000d6d // b.le 0x13c3c <pq_iq4_nl+0x8c8>
-	WORD $0xd37df226 // lsl x6, x17, #3
-	WORD $0xaa0003e7 // mov x7, x0
-	WORD $0xaa0103f3 // mov x19, x1
-	WORD $0xaa0403f4 // mov x20, x4
-	WORD $0xaa1f03f0 // mov x16, xzr
-	WORD $0x8b0600f5 // add x21, x7, x6
-	WORD $0x910100f6 // add x22, x7, #0x40
-	WORD $0x52800037 // mov w23, #0x1 // =1
-	WORD $0xd37bea19 // lsl x25, x16, #5
-	WORD $0x8b1022d8 // add x24, x22, x16, lsl #8
-	WORD $0xfc796aa6 // ldr d6, [x21, x25]
-	WORD $0x8b0c0310 // add x16, x24, x12
-	WORD $0x3dc00207 // ldr q7, [x16]
-	WORD $0x3dc01210 // ldr q16, [x16, #0x40]
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x4e9078f1 // zip2 v17.4s, v7.4s, v16.4s
-	WORD $0x4e9038e7 // zip1 v7.4s, v7.4s, v16.4s
-	WORD $0x4e201cf0 // and v16.16b, v7.16b, v0.16b
-	WORD $0x4e201e32 // and v18.16b, v17.16b, v0.16b
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x54000b8d // b.le 0x13138 <pq_iq4_nl+0x75c>
+	WORD $0xd37df227 // lsl x7, x17, #3
+	WORD $0xaa0003f3 // mov x19, x0
+	WORD $0xaa0103f4 // mov x20, x1
+	WORD $0xaa0403f5 // mov x21, x4
+	WORD $0x8b060277 // add x23, x19, x6
+	WORD $0xaa1f03f9 // mov x25, xzr
+	WORD $0x8b070276 // add x22, x19, x7
+	WORD $0x910102f7 // add x23, x23, #0x40
+	WORD $0x52800038 // mov w24, #0x1 // =1
+	WORD $0x8b1922fa // add x26, x23, x25, lsl #8
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x4e100033 // tbl v19.16b, { v1.16b }, v16.16b
-	WORD $0x4e120034 // tbl v20.16b, { v1.16b }, v18.16b
-	WORD $0x3dc00270 // ldr q16, [x19]
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x4e90a671 // smmla v17.4s, v19.16b, v16.16b
-	WORD $0x4e90a687 // smmla v7.4s, v20.16b, v16.16b
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0xad406297 // ldp q23, q24, [x20]
+	WORD $0xd37beb39 // lsl x25, x25, #5
+	WORD $0x3dc00340 // ldr q0, [x26]
+	WORD $0x3dc01346 // ldr q6, [x26, #0x40]
+	WORD $0x3dc02355 // ldr q21, [x26, #0x80]
+	WORD $0xad426a99 // ldp q25, q26, [x20, #0x40]
+	WORD $0x3dc03356 // ldr q22, [x26, #0xc0]
+	WORD $0x4e863810 // zip1 v16.4s, v0.4s, v6.4s
+	WORD $0x4e867800 // zip2 v0.4s, v0.4s, v6.4s
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x4e963abb // zip1 v27.4s, v21.4s, v22.4s
+	WORD $0x4e967ab5 // zip2 v21.4s, v21.4s, v22.4s
+	WORD $0x9104229a // add x26, x20, #0x108
+	WORD $0x4e2a1e12 // and v18.16b, v16.16b, v10.16b
+	WORD $0x4e2a1c13 // and v19.16b, v0.16b, v10.16b
+	WORD $0x6f3c0614 // ushr v20.4s, v16.4s, #0x4
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x3dc01275 // ldr q21, [x19, #0x40]
-	WORD $0x4e95a672 // smmla v18.4s, v19.16b, v21.16b
-	WORD $0x4e95a690 // smmla v16.4s, v20.16b, v21.16b
-	WORD $0x8b0c0310 // add x16, x24, x12
-	WORD $0x3dc00213 // ldr q19, [x16]
-	WORD $0x3dc01214 // ldr q20, [x16, #0x40]
-	WORD $0x4e947a75 // zip2 v21.4s, v19.4s, v20.4s
-	WORD $0x4e943a73 // zip1 v19.4s, v19.4s, v20.4s
-	WORD $0x6f3c06b4 // ushr v20.4s, v21.4s, #0x4
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x3dc00a75 // ldr q21, [x19, #0x20]
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e140034 // tbl v20.16b, { v1.16b }, v20.16b
-	WORD $0x4e95a671 // smmla v17.4s, v19.16b, v21.16b
-	WORD $0x4e95a687 // smmla v7.4s, v20.16b, v21.16b
-	WORD $0x3dc01a75 // ldr q21, [x19, #0x60]
-	WORD $0x4e95a672 // smmla v18.4s, v19.16b, v21.16b
-	WORD $0x4e95a690 // smmla v16.4s, v20.16b, v21.16b
-	WORD $0x8b0c0310 // add x16, x24, x12
-	WORD $0x3dc02213 // ldr q19, [x16, #0x80]
-	WORD $0x3dc03214 // ldr q20, [x16, #0xc0]
-	WORD $0x4e947a75 // zip2 v21.4s, v19.4s, v20.4s
-	WORD $0x4e943a73 // zip1 v19.4s, v19.4s, v20.4s
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e201eb4 // and v20.16b, v21.16b, v0.16b
-	WORD $0x3dc00675 // ldr q21, [x19, #0x10]
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e140034 // tbl v20.16b, { v1.16b }, v20.16b
-	WORD $0x4e95a671 // smmla v17.4s, v19.16b, v21.16b
-	WORD $0x4e95a687 // smmla v7.4s, v20.16b, v21.16b
-	WORD $0x3dc01675 // ldr q21, [x19, #0x50]
-	WORD $0x4e95a672 // smmla v18.4s, v19.16b, v21.16b
-	WORD $0x4e95a690 // smmla v16.4s, v20.16b, v21.16b
-	WORD $0x8b0c0310 // add x16, x24, x12
-	WORD $0x2a1703f8 // mov w24, w23
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x3dc02213 // ldr q19, [x16, #0x80]
-	WORD $0x3dc03214 // ldr q20, [x16, #0xc0]
-	WORD $0x91040270 // add x16, x19, #0x100
-	WORD $0x4e947a75 // zip2 v21.4s, v19.4s, v20.4s
-	WORD $0x4e943a73 // zip1 v19.4s, v19.4s, v20.4s
-	WORD $0x6f3c06b4 // ushr v20.4s, v21.4s, #0x4
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x3dc00e75 // ldr q21, [x19, #0x30]
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e130033 // tbl v19.16b, { v1.16b }, v19.16b
-	WORD $0x4e140034 // tbl v20.16b, { v1.16b }, v20.16b
-	WORD $0x4e95a671 // smmla v17.4s, v19.16b, v21.16b
-	WORD $0x4e95a687 // smmla v7.4s, v20.16b, v21.16b
-	WORD $0x3dc01e75 // ldr q21, [x19, #0x70]
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e2a1f76 // and v22.16b, v27.16b, v10.16b
+	WORD $0x4e1201b2 // tbl v18.16b, { v13.16b }, v18.16b
+	WORD $0x4e1301b3 // tbl v19.16b, { v13.16b }, v19.16b
+	WORD $0x4e2a1e94 // and v20.16b, v20.16b, v10.16b
+	WORD $0x4e2a1c00 // and v0.16b, v0.16b, v10.16b
+	WORD $0x4e1401b4 // tbl v20.16b, { v13.16b }, v20.16b
+	WORD $0x4e0001a0 // tbl v0.16b, { v13.16b }, v0.16b
+	WORD $0x4e97a646 // smmla v6.4s, v18.16b, v23.16b
+	WORD $0x4e97a667 // smmla v7.4s, v19.16b, v23.16b
+	WORD $0x4e99a651 // smmla v17.4s, v18.16b, v25.16b
+	WORD $0x4e99a670 // smmla v16.4s, v19.16b, v25.16b
+	WORD $0xad414e92 // ldp q18, q19, [x20, #0x20]
+	WORD $0x4e2a1eb7 // and v23.16b, v21.16b, v10.16b
+	WORD $0x4e92a686 // smmla v6.4s, v20.16b, v18.16b
+	WORD $0x4e92a407 // smmla v7.4s, v0.16b, v18.16b
+	WORD $0xad434a99 // ldp q25, q18, [x20, #0x60]
+	WORD $0x4e99a691 // smmla v17.4s, v20.16b, v25.16b
+	WORD $0x4e99a410 // smmla v16.4s, v0.16b, v25.16b
+	WORD $0x6f3c06a0 // ushr v0.4s, v21.4s, #0x4
+	WORD $0x6f3c0774 // ushr v20.4s, v27.4s, #0x4
+	WORD $0x4e1601b5 // tbl v21.16b, { v13.16b }, v22.16b
+	WORD $0x4e1701b6 // tbl v22.16b, { v13.16b }, v23.16b
+	WORD $0x4e2a1c00 // and v0.16b, v0.16b, v10.16b
+	WORD $0x4e2a1e94 // and v20.16b, v20.16b, v10.16b
+	WORD $0x4e98a6a6 // smmla v6.4s, v21.16b, v24.16b
+	WORD $0x4e9aa6b1 // smmla v17.4s, v21.16b, v26.16b
+	WORD $0xfc796ad5 // ldr d21, [x22, x25]
+	WORD $0x4e0001a0 // tbl v0.16b, { v13.16b }, v0.16b
+	WORD $0x4e98a6c7 // smmla v7.4s, v22.16b, v24.16b
+	WORD $0x4e9aa6d0 // smmla v16.4s, v22.16b, v26.16b
+	WORD $0x4e1401b4 // tbl v20.16b, { v13.16b }, v20.16b
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x91040299 // add x25, x20, #0x100
+	WORD $0x91060294 // add x20, x20, #0x180
+	WORD $0x4e93a407 // smmla v7.4s, v0.16b, v19.16b
+	WORD $0x4e92a410 // smmla v16.4s, v0.16b, v18.16b
+	WORD $0x4e93a686 // smmla v6.4s, v20.16b, v19.16b
+	WORD $0x4e92a691 // smmla v17.4s, v20.16b, v18.16b
+	WORD $0x4e953aa0 // zip1 v0.4s, v21.4s, v21.4s
+	WORD $0x4e957ab2 // zip2 v18.4s, v21.4s, v21.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
 	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x4e95a672 // smmla v18.4s, v19.16b, v21.16b
-	WORD $0x4e95a690 // smmla v16.4s, v20.16b, v21.16b
-	WORD $0x4e8638d3 // zip1 v19.4s, v6.4s, v6.4s
-	WORD $0x4e8678c6 // zip2 v6.4s, v6.4s, v6.4s
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4d40ce14 // ld1r { v20.2d }, [x16]
-	WORD $0x91042270 // add x16, x19, #0x108
-	WORD $0x91060273 // add x19, x19, #0x180
-	WORD $0x6e31de71 // fmul v17.4s, v19.4s, v17.4s
-	WORD $0x6e27dcc7 // fmul v7.4s, v6.4s, v7.4s
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
-	WORD $0x6e30dcc6 // fmul v6.4s, v6.4s, v16.4s
-	WORD $0x4d40ce10 // ld1r { v16.2d }, [x16]
-	WORD $0x52800030 // mov w16, #0x1 // =1
-	WORD $0x4e31ce85 // fmla v5.4s, v20.4s, v17.4s
-	WORD $0x4e27ce84 // fmla v4.4s, v20.4s, v7.4s
-	WORD $0x4e32ce03 // fmla v3.4s, v16.4s, v18.4s
-	WORD $0x4e26ce02 // fmla v2.4s, v16.4s, v6.4s
-	WORD $0x3707f458 // tbnz w24, #0x0, 0x13ab4 <pq_iq4_nl+0x740>
-	WORD $0xf1000a94 // subs x20, x20, #0x2
-	WORD $0x910900e7 // add x7, x7, #0x240
-	WORD $0x54fff36c // b.gt 0x13aa4 <pq_iq4_nl+0x730>
-	WORD $0xb4ffdd0f // cbz x15, 0x137dc <pq_iq4_nl+0x468>
-	WORD $0x4e8418a6 // uzp1 v6.4s, v5.4s, v4.4s
-	WORD $0x8b0c004c // add x12, x2, x12
+	WORD $0x4d40cf33 // ld1r { v19.2d }, [x25]
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x6e26dc06 // fmul v6.4s, v0.4s, v6.4s
+	WORD $0x6e27de47 // fmul v7.4s, v18.4s, v7.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	WORD $0x6e30de50 // fmul v16.4s, v18.4s, v16.4s
+	WORD $0x4d40cf51 // ld1r { v17.2d }, [x26]
+	WORD $0x2a1803fa // mov w26, w24
+	WORD $0x2a1f03f8 // mov w24, wzr
+	WORD $0x4e26ce65 // fmla v5.4s, v19.4s, v6.4s
+	WORD $0x4e27ce64 // fmla v4.4s, v19.4s, v7.4s
+	WORD $0x4e20ce23 // fmla v3.4s, v17.4s, v0.4s
+	WORD $0x4e30ce22 // fmla v2.4s, v17.4s, v16.4s
+	WORD $0x3707f65a // tbnz w26, #0x0, 0x12ff0 <pq_iq4_nl+0x614>
+	WORD $0xf1000ab5 // subs x21, x21, #0x2
+	WORD $0x91090273 // add x19, x19, #0x240
+	WORD $0x54fff54c // b.gt 0x12fdc <pq_iq4_nl+0x600>
+	WORD $0xb4ffdf2f // cbz x15, 0x12d1c <pq_iq4_nl+0x340>
+	WORD $0x4e8418a0 // uzp1 v0.4s, v5.4s, v4.4s
+	WORD $0x8b060046 // add x6, x2, x6
 	WORD $0xf10009ff // cmp x15, #0x2
-	WORD $0x3d800186 // str q6, [x12]
-	WORD $0x54ffdc63 // b.lo 0x137dc <pq_iq4_nl+0x468>
-	WORD $0x4e8458a4 // uzp2 v4.4s, v5.4s, v4.4s
+	WORD $0x3d8000c0 // str q0, [x6]
+	WORD $0x54ffde83 // b.lo 0x12d1c <pq_iq4_nl+0x340>
+	WORD $0x4e8458a0 // uzp2 v0.4s, v5.4s, v4.4s
 	WORD $0xf1000dff // cmp x15, #0x3
-	WORD $0x3caa6984 // str q4, [x12, x10]
-	WORD $0x54ffdbe3 // b.lo 0x137dc <pq_iq4_nl+0x468>
-	WORD $0x4e821864 // uzp1 v4.4s, v3.4s, v2.4s
+	WORD $0x3caa68c0 // str q0, [x6, x10]
+	WORD $0x54ffde03 // b.lo 0x12d1c <pq_iq4_nl+0x340>
+	WORD $0x4e821860 // uzp1 v0.4s, v3.4s, v2.4s
 	WORD $0xf10011ff // cmp x15, #0x4
-	WORD $0x3ca96984 // str q4, [x12, x9]
-	WORD $0x54ffdb61 // b.ne 0x137dc <pq_iq4_nl+0x468>
-	WORD $0x4e825862 // uzp2 v2.4s, v3.4s, v2.4s
-	WORD $0x3cab6982 // str q2, [x12, x11]
-	WORD $0x17fffed8 // b 0x137dc <pq_iq4_nl+0x468>
+	WORD $0x3ca968c0 // str q0, [x6, x9]
+	WORD $0x54ffdd81 // b.ne 0x12d1c <pq_iq4_nl+0x340>
+	WORD $0x4e825860 // uzp2 v0.4s, v3.4s, v2.4s
+	WORD $0x3cab68c0 // str q0, [x6, x11]
+	WORD $0x17fffee9 // b 0x12d1c <pq_iq4_nl+0x340>
 	WORD $0xd37cee26 // lsl x6, x17, #4
-	WORD $0x4e901a32 // uzp1 v18.4s, v17.4s, v16.4s
-	WORD $0x4e905a30 // uzp2 v16.4s, v17.4s, v16.4s
-	WORD $0x8b06004c // add x12, x2, x6
-	WORD $0x4e8618f1 // uzp1 v17.4s, v7.4s, v6.4s
-	WORD $0x4e8658e6 // uzp2 v6.4s, v7.4s, v6.4s
+	WORD $0x4e871a20 // uzp1 v0.4s, v17.4s, v7.4s
+	WORD $0x8b060046 // add x6, x2, x6
+	WORD $0x4e875a22 // uzp2 v2.4s, v17.4s, v7.4s
+	WORD $0x4e861830 // uzp1 v16.4s, v1.4s, v6.4s
+	WORD $0x4e865826 // uzp2 v6.4s, v1.4s, v6.4s
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x4e8418a7 // uzp1 v7.4s, v5.4s, v4.4s
-	WORD $0x3d800192 // str q18, [x12]
-	WORD $0x3caa6990 // str q16, [x12, x10]
-	WORD $0x3ca96991 // str q17, [x12, x9]
-	WORD $0x3cab6986 // str q6, [x12, x11]
-	WORD $0x3ca37987 // str q7, [x12, x3, lsl #4]
-	WORD $0x54ffd940 // b.eq 0x137dc <pq_iq4_nl+0x468>
-	WORD $0x4e8458a4 // uzp2 v4.4s, v5.4s, v4.4s
+	WORD $0x3d8000c0 // str q0, [x6]
+	WORD $0x4e851a60 // uzp1 v0.4s, v19.4s, v5.4s
+	WORD $0x3caa68c2 // str q2, [x6, x10]
+	WORD $0x3ca968d0 // str q16, [x6, x9]
+	WORD $0x3cab68c6 // str q6, [x6, x11]
+	WORD $0x3ca378c0 // str q0, [x6, x3, lsl #4]
+	WORD $0x54ffdb60 // b.eq 0x12d1c <pq_iq4_nl+0x340>
+	WORD $0x4e855a60 // uzp2 v0.4s, v19.4s, v5.4s
 	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3cad6984 // str q4, [x12, x13]
-	WORD $0x54ffd8c3 // b.lo 0x137dc <pq_iq4_nl+0x468>
-	WORD $0x4e821864 // uzp1 v4.4s, v3.4s, v2.4s
+	WORD $0x3cad68c0 // str q0, [x6, x13]
+	WORD $0x54ffdae3 // b.lo 0x12d1c <pq_iq4_nl+0x340>
+	WORD $0x4e831880 // uzp1 v0.4s, v4.4s, v3.4s
 	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3cae6984 // str q4, [x12, x14]
-	WORD $0x54ffd843 // b.lo 0x137dc <pq_iq4_nl+0x468>
-	WORD $0x4e825862 // uzp2 v2.4s, v3.4s, v2.4s
-	WORD $0x3cbb6982 // str q2, [x12, x27]
-	WORD $0x17fffebf // b 0x137dc <pq_iq4_nl+0x468>
-	WORD $0xa9464ff4 // ldp x20, x19, [sp, #0x60]
-	WORD $0xf9400bfd // ldr x29, [sp, #0x10]
-	WORD $0xa94557f6 // ldp x22, x21, [sp, #0x50]
-	WORD $0xa9445ff8 // ldp x24, x23, [sp, #0x40]
-	WORD $0xa94367fa // ldp x26, x25, [sp, #0x30]
-	WORD $0xa9426ffe // ldp x30, x27, [sp, #0x20]
-	WORD $0x9101c3ff // add sp, sp, #0x70
+	WORD $0x3cae68c0 // str q0, [x6, x14]
+	WORD $0x54ffda63 // b.lo 0x12d1c <pq_iq4_nl+0x340>
+	WORD $0x4e835880 // uzp2 v0.4s, v4.4s, v3.4s
+	WORD $0x3cb068c0 // str q0, [x6, x16]
+	WORD $0x17fffed0 // b 0x12d1c <pq_iq4_nl+0x340>
+	WORD $0xa9494ff4 // ldp x20, x19, [sp, #0x90]
+	WORD $0xa94857f6 // ldp x22, x21, [sp, #0x80]
+	WORD $0xa9475ff8 // ldp x24, x23, [sp, #0x70]
+	WORD $0xa94667fa // ldp x26, x25, [sp, #0x60]
+	WORD $0x6d4523e9 // ldp d9, d8, [sp, #0x50]
+	WORD $0x6d442beb // ldp d11, d10, [sp, #0x40]
+	WORD $0x6d4333ed // ldp d13, d12, [sp, #0x30]
+	WORD $0x6d423bef // ldp d15, d14, [sp, #0x20]
+	WORD $0x910283ff // add sp, sp, #0xa0
 	WORD $0xd65f03c0 // ret
 
-	// pq_q4_k: +15620
+	// pq_q4_k: +12808
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54005b8b // b.lt 0x1487c <pq_q4_k+0xb78>
+	WORD $0x54004ceb // b.lt 0x13bac <pq_q4_k+0x9a4>
 	WORD $0xd10343ff // sub sp, sp, #0xd0
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x5281280a // mov w10, #0x940 // =2368
 	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0xa90967fa // stp x26, x25, [sp, #0x90]
-	WORD $0x4f00e5e0 // movi v0.16b, #0xf
+	WORD $0x8b03046e // add x14, x3, x3, lsl #1
+	WORD $0x4f00e5fd // movi v29.16b, #0xf
 	WORD $0xd343fd29 // lsr x9, x9, #3
-	WORD $0xd37be86e // lsl x14, x3, #5
-	WORD $0xa9086ffe // stp x30, x27, [sp, #0x80]
+	WORD $0xd37be870 // lsl x16, x3, #5
 	WORD $0xd37df06b // lsl x11, x3, #3
-	WORD $0xf9003bfd // str x29, [sp, #0x70]
+	WORD $0xd37ef5cc // lsl x12, x14, #2
+	WORD $0xd37df1ce // lsl x14, x14, #3
 	WORD $0x92401caf // and x15, x5, #0xff
-	WORD $0x9b0a7d3a // mul x26, x9, x10
+	WORD $0x9b0a7d29 // mul x9, x9, x10
 	WORD $0xd37ef46a // lsl x10, x3, #2
-	WORD $0x8b030469 // add x9, x3, x3, lsl #1
 	WORD $0x6d033bef // stp d15, d14, [sp, #0x30]
-	WORD $0x8b03014d // add x13, x10, x3
-	WORD $0xd37ef52c // lsl x12, x9, #2
-	WORD $0xd37df13b // lsl x27, x9, #3
-	WORD $0xd37ef5ad // lsl x13, x13, #2
-	WORD $0xcb0a01dd // sub x29, x14, x10
 	WORD $0x6d0433ed // stp d13, d12, [sp, #0x40]
+	WORD $0x8b03014d // add x13, x10, x3
+	WORD $0xcb0a0210 // sub x16, x16, x10
 	WORD $0x6d052beb // stp d11, d10, [sp, #0x50]
+	WORD $0xd37ef5ad // lsl x13, x13, #2
 	WORD $0x6d0623e9 // stp d9, d8, [sp, #0x60]
+	WORD $0xf9003bfd // str x29, [sp, #0x70]
+	WORD $0xa9086ffe // stp x30, x27, [sp, #0x80]
+	WORD $0xa90967fa // stp x26, x25, [sp, #0x90]
 	WORD $0xa90a5ff8 // stp x24, x23, [sp, #0xa0]
 	WORD $0xa90b57f6 // stp x22, x21, [sp, #0xb0]
 	WORD $0xa90c4ff4 // stp x20, x19, [sp, #0xc0]
-	WORD $0xf9003fe5 // str x5, [sp, #0x78]
-	WORD $0xa9016bfb // stp x27, x26, [sp, #0x10]
-	WORD $0xf90007fd // str x29, [sp, #0x8]
-	WORD $0x14000005 // b 0x13da0 <pq_q4_k+0x9c>
+	WORD $0x14000005 // b 0x13298 <pq_q4_k+0x90>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b1a0000 // add x0, x0, x26
+	WORD $0x8b090000 // add x0, x0, x9
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x540055ad // b.le 0x14850 <pq_q4_k+0xb4c>
-	WORD $0x37402665 // tbnz w5, #0x8, 0x1426c <pq_q4_k+0x568>
+	WORD $0x5400476d // b.le 0x13b80 <pq_q4_k+0x978>
+	WORD $0x374019c5 // tbnz w5, #0x8, 0x135d0 <pq_q4_k+0x3c8>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x540024cb // b.lt 0x14250 <pq_q4_k+0x54c>
+	WORD $0x5400188b // b.lt 0x135c0 <pq_q4_k+0x3b8>
 	WORD $0xaa0003f1 // mov x17, x0
 	WORD $0xaa0103e6 // mov x6, x1
 	WORD $0xaa0403e7 // mov x7, x4
@@ -3979,7 +3273,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6d424226 // ldp d6, d16, [x17, #0x20]
 	WORD $0x6d414e31 // ldp d17, d19, [x17, #0x10]
 	WORD $0x6d435232 // ldp d18, d20, [x17, #0x30]
-	WORD $0x0e2178af // fcvtl v15.4s, v5.4h
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
 	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
 	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
@@ -3988,296 +3282,195 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x91010231 // add x17, x17, #0x40
 	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
 	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
-	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0xaa1f03f6 // mov x22, xzr
 	WORD $0x91010234 // add x20, x17, #0x40
 	WORD $0x52800035 // mov w21, #0x1 // =1
-	WORD $0x8b09162e // add x14, x17, x9, lsl #5
-	WORD $0x8b092296 // add x22, x20, x9, lsl #8
-	WORD $0xaa0603f8 // mov x24, x6
+	WORD $0x8b16163b // add x27, x17, x22, lsl #5
+	WORD $0x8b162297 // add x23, x20, x22, lsl #8
+	WORD $0x4f00e5e0 // movi v0.16b, #0xf
+	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
 	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x910040db // add x27, x6, #0x10
-	WORD $0x910050dd // add x29, x6, #0x14
-	WORD $0x910041c9 // add x9, x14, #0x10
-	WORD $0xaa0e03f9 // mov x25, x14
-	WORD $0xaa1603f7 // mov x23, x22
-	WORD $0x0ddfcb37 // ld1r { v23.2s }, [x25], #4
-	WORD $0x0d40c936 // ld1r { v22.2s }, [x9]
-	WORD $0x3dc002f8 // ldr q24, [x23]
-	WORD $0x910020de // add x30, x6, #0x8
-	WORD $0x4ddfcb19 // ld1r { v25.4s }, [x24], #4
-	WORD $0x910060c9 // add x9, x6, #0x18
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x910030d0 // add x16, x6, #0xc
-	WORD $0x910070da // add x26, x6, #0x1c
-	WORD $0x910051c5 // add x5, x14, #0x14
-	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
-	WORD $0x6f00e408 // movi v8.2d, #0000000000000000
-	WORD $0x6f00e40c // movi v12.2d, #0000000000000000
-	WORD $0x0f08a6d6 // sshll v22.8h, v22.8b, #0x0
-	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
-	WORD $0x3dc002f8 // ldr q24, [x23]
-	WORD $0x4d40cb79 // ld1r { v25.4s }, [x27]
-	WORD $0x0f10a6d6 // sshll v22.4s, v22.4h, #0x0
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
-	WORD $0x3dc012f8 // ldr q24, [x23, #0x40]
-	WORD $0x4d40cb19 // ld1r { v25.4s }, [x24]
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
-	WORD $0x3dc012f8 // ldr q24, [x23, #0x40]
-	WORD $0x4d40cbb9 // ld1r { v25.4s }, [x29]
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
-	WORD $0x3dc022f8 // ldr q24, [x23, #0x80]
-	WORD $0x4d40cbd9 // ld1r { v25.4s }, [x30]
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
-	WORD $0x3dc022f8 // ldr q24, [x23, #0x80]
-	WORD $0x4d40c939 // ld1r { v25.4s }, [x9]
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
-	WORD $0x3dc032f8 // ldr q24, [x23, #0xc0]
-	WORD $0x4d40ca19 // ld1r { v25.4s }, [x16]
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
-	WORD $0x3dc032f8 // ldr q24, [x23, #0xc0]
-	WORD $0x4d40cb59 // ld1r { v25.4s }, [x26]
-	WORD $0x910080d7 // add x23, x6, #0x20
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
-	WORD $0x4ea41c98 // mov v24.16b, v4.16b
-	WORD $0x4ea31c64 // mov v4.16b, v3.16b
-	WORD $0x4d40cae5 // ld1r { v5.4s }, [x23]
-	WORD $0x0d40cb3c // ld1r { v28.2s }, [x25]
-	WORD $0xaa1603f9 // mov x25, x22
-	WORD $0xbd4024d9 // ldr s25, [x6, #0x24]
-	WORD $0x0d40c8bb // ld1r { v27.2s }, [x5]
-	WORD $0x910021c5 // add x5, x14, #0x8
-	WORD $0x4ea21c43 // mov v3.16b, v2.16b
-	WORD $0x4ea11c22 // mov v2.16b, v1.16b
-	WORD $0x3d800be5 // str q5, [sp, #0x20]
-	WORD $0x3dc0073d // ldr q29, [x25, #0x10]
-	WORD $0x4d40c8de // ld1r { v30.4s }, [x6]
-	WORD $0x4eb41e81 // mov v1.16b, v20.16b
-	WORD $0x4eb31e74 // mov v20.16b, v19.16b
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4eb21e53 // mov v19.16b, v18.16b
-	WORD $0x4eb11e32 // mov v18.16b, v17.16b
-	WORD $0x4eb01e11 // mov v17.16b, v16.16b
-	WORD $0x4ea71cf0 // mov v16.16b, v7.16b
-	WORD $0x4ea61cc7 // mov v7.16b, v6.16b
-	WORD $0x4eaf1de6 // mov v6.16b, v15.16b
-	WORD $0x0f08a77b // sshll v27.8h, v27.8b, #0x0
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x3dc0073d // ldr q29, [x25, #0x10]
-	WORD $0x4d40cb7e // ld1r { v30.4s }, [x27]
-	WORD $0x0f10a77b // sshll v27.4s, v27.4h, #0x0
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
-	WORD $0x3dc0173d // ldr q29, [x25, #0x50]
-	WORD $0x4d40cb1e // ld1r { v30.4s }, [x24]
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
-	WORD $0x3dc0173d // ldr q29, [x25, #0x50]
-	WORD $0x4d40cbbe // ld1r { v30.4s }, [x29]
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
-	WORD $0x3dc0273d // ldr q29, [x25, #0x90]
-	WORD $0x4d40cbde // ld1r { v30.4s }, [x30]
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
-	WORD $0x3dc0273d // ldr q29, [x25, #0x90]
-	WORD $0x4d40c93e // ld1r { v30.4s }, [x9]
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
-	WORD $0x3dc0373d // ldr q29, [x25, #0xd0]
-	WORD $0x4d40ca1e // ld1r { v30.4s }, [x16]
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
-	WORD $0x3dc0373d // ldr q29, [x25, #0xd0]
-	WORD $0x4d40cb5e // ld1r { v30.4s }, [x26]
-	WORD $0x910061d9 // add x25, x14, #0x18
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
-	WORD $0x0d40cb3f // ld1r { v31.2s }, [x25]
-	WORD $0xaa1603f9 // mov x25, x22
-	WORD $0x0d40c8a9 // ld1r { v9.2s }, [x5]
-	WORD $0xbd4024de // ldr s30, [x6, #0x24]
-	WORD $0x4d40cafd // ld1r { v29.4s }, [x23]
-	WORD $0x3dc00b2a // ldr q10, [x25, #0x20]
-	WORD $0x4d40c8cb // ld1r { v11.4s }, [x6]
-	WORD $0x910031c5 // add x5, x14, #0xc
-	WORD $0x910071ce // add x14, x14, #0x1c
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x0f08a529 // sshll v9.8h, v9.8b, #0x0
-	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
-	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
-	WORD $0x0f10a529 // sshll v9.4s, v9.4h, #0x0
-	WORD $0x3dc00b2a // ldr q10, [x25, #0x20]
-	WORD $0x4d40cb6b // ld1r { v11.4s }, [x27]
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
-	WORD $0x3dc01b2a // ldr q10, [x25, #0x60]
-	WORD $0x4d40cb0b // ld1r { v11.4s }, [x24]
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
-	WORD $0x3dc01b2a // ldr q10, [x25, #0x60]
-	WORD $0x4d40cbab // ld1r { v11.4s }, [x29]
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
-	WORD $0x3dc02b2a // ldr q10, [x25, #0xa0]
-	WORD $0x4d40cbcb // ld1r { v11.4s }, [x30]
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
-	WORD $0x3dc02b2a // ldr q10, [x25, #0xa0]
-	WORD $0x4d40c92b // ld1r { v11.4s }, [x9]
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
-	WORD $0x3dc03b2a // ldr q10, [x25, #0xe0]
-	WORD $0x4d40ca0b // ld1r { v11.4s }, [x16]
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
-	WORD $0x3dc03b2a // ldr q10, [x25, #0xe0]
-	WORD $0x4d40cb4b // ld1r { v11.4s }, [x26]
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
-	WORD $0xbd4024cb // ldr s11, [x6, #0x24]
-	WORD $0x4d40caea // ld1r { v10.4s }, [x23]
-	WORD $0x0d40c8ae // ld1r { v14.2s }, [x5]
-	WORD $0x0d40c9cd // ld1r { v13.2s }, [x14]
-	WORD $0x3dc00ecf // ldr q15, [x22, #0x30]
-	WORD $0x4d40c8c5 // ld1r { v5.4s }, [x6]
-	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
-	WORD $0x2a1503ee // mov w14, w21
-	WORD $0x2a1f03f5 // mov w21, wzr
-	WORD $0x4e201def // and v15.16b, v15.16b, v0.16b
-	WORD $0x0f08a5ce // sshll v14.8h, v14.8b, #0x0
-	WORD $0x4e8595ec // sdot v12.4s, v15.16b, v5.16b
-	WORD $0x0f10a5ce // sshll v14.4s, v14.4h, #0x0
-	WORD $0x3dc00ec5 // ldr q5, [x22, #0x30]
-	WORD $0x4d40cb6f // ld1r { v15.4s }, [x27]
-	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
-	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
-	WORD $0x4e8f94ac // sdot v12.4s, v5.16b, v15.16b
-	WORD $0x3dc01ec5 // ldr q5, [x22, #0x70]
-	WORD $0x4d40cb0f // ld1r { v15.4s }, [x24]
-	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
-	WORD $0x4e8f94ac // sdot v12.4s, v5.16b, v15.16b
-	WORD $0x3dc01ec5 // ldr q5, [x22, #0x70]
-	WORD $0x4d40cbaf // ld1r { v15.4s }, [x29]
-	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
-	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
-	WORD $0x4e8f94ac // sdot v12.4s, v5.16b, v15.16b
-	WORD $0x3dc02ec5 // ldr q5, [x22, #0xb0]
-	WORD $0x4d40cbcf // ld1r { v15.4s }, [x30]
-	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
-	WORD $0x4e8f94ac // sdot v12.4s, v5.16b, v15.16b
-	WORD $0x3dc02ec5 // ldr q5, [x22, #0xb0]
-	WORD $0x4d40c92f // ld1r { v15.4s }, [x9]
-	WORD $0x52800029 // mov w9, #0x1 // =1
-	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
-	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
-	WORD $0x4e8f94ac // sdot v12.4s, v5.16b, v15.16b
-	WORD $0x3dc03ec5 // ldr q5, [x22, #0xf0]
-	WORD $0x4d40ca0f // ld1r { v15.4s }, [x16]
-	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
-	WORD $0x4e8f94ac // sdot v12.4s, v5.16b, v15.16b
-	WORD $0x0f08a6e5 // sshll v5.8h, v23.8b, #0x0
-	WORD $0x0f08a797 // sshll v23.8h, v28.8b, #0x0
-	WORD $0x3dc03edc // ldr q28, [x22, #0xf0]
-	WORD $0x4d40cb4f // ld1r { v15.4s }, [x26]
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0xaa1b03fe // mov x30, x27
+	WORD $0x9100237a // add x26, x27, #0x8
+	WORD $0x9100337d // add x29, x27, #0xc
+	WORD $0x0ddfcbd7 // ld1r { v23.2s }, [x30], #4
+	WORD $0x91004376 // add x22, x27, #0x10
+	WORD $0xad4072f9 // ldp q25, q28, [x23]
+	WORD $0x91005378 // add x24, x27, #0x14
+	WORD $0xad4126fe // ldp q30, q9, [x23, #0x20]
+	WORD $0x91006379 // add x25, x27, #0x18
+	WORD $0xad4068db // ldp q27, q26, [x6]
+	WORD $0x9100737b // add x27, x27, #0x1c
+	WORD $0x4e201f3d // and v29.16b, v25.16b, v0.16b
+	WORD $0x6f3c073f // ushr v31.4s, v25.4s, #0x4
+	WORD $0x4e201f88 // and v8.16b, v28.16b, v0.16b
+	WORD $0x4e201fca // and v10.16b, v30.16b, v0.16b
 	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x0f10a4a5 // sshll v5.4s, v5.4h, #0x0
-	WORD $0x0f10a6f7 // sshll v23.4s, v23.4h, #0x0
+	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
+	WORD $0x0f08a6f7 // sshll v23.8h, v23.8b, #0x0
+	WORD $0x4f9be3b8 // sdot v24.4s, v29.16b, v27.4b[0]
+	WORD $0x6f3c07dd // ushr v29.4s, v30.4s, #0x4
+	WORD $0x4e201d3e // and v30.16b, v9.16b, v0.16b
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4f9be115 // sdot v21.4s, v8.16b, v27.4b[0]
+	WORD $0x6f3c0528 // ushr v8.4s, v9.4s, #0x4
+	WORD $0x4f9be156 // sdot v22.4s, v10.16b, v27.4b[0]
+	WORD $0xad422ae9 // ldp q9, q10, [x23, #0x40]
 	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e8f978c // sdot v12.4s, v28.16b, v15.16b
-	WORD $0x4ea61ccf // mov v15.16b, v6.16b
-	WORD $0x0f08a7fc // sshll v28.8h, v31.8b, #0x0
-	WORD $0x0f08a5bf // sshll v31.8h, v13.8b, #0x0
-	WORD $0x4ea71ce6 // mov v6.16b, v7.16b
-	WORD $0x4eb01e07 // mov v7.16b, v16.16b
-	WORD $0x4eb11e30 // mov v16.16b, v17.16b
-	WORD $0x4eb21e51 // mov v17.16b, v18.16b
-	WORD $0x4e21d9cd // scvtf v13.4s, v14.4s
-	WORD $0x6e25dde5 // fmul v5.4s, v15.4s, v5.4s
-	WORD $0x4eb31e72 // mov v18.16b, v19.16b
-	WORD $0x4eb41e93 // mov v19.16b, v20.16b
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4f9be3d9 // sdot v25.4s, v30.16b, v27.4b[0]
+	WORD $0x4f9ae3f8 // sdot v24.4s, v31.16b, v26.4b[0]
+	WORD $0x4e201d3e // and v30.16b, v9.16b, v0.16b
+	WORD $0x4e201d1f // and v31.16b, v8.16b, v0.16b
+	WORD $0x4f9ae395 // sdot v21.4s, v28.16b, v26.4b[0]
+	WORD $0xad4322fc // ldp q28, q8, [x23, #0x60]
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x4f9ae3b6 // sdot v22.4s, v29.16b, v26.4b[0]
+	WORD $0x4e201d5d // and v29.16b, v10.16b, v0.16b
+	WORD $0x4fbbe3d8 // sdot v24.4s, v30.16b, v27.4b[1]
+	WORD $0x4e201f9e // and v30.16b, v28.16b, v0.16b
+	WORD $0x4f9ae3f9 // sdot v25.4s, v31.16b, v26.4b[0]
+	WORD $0x6f3c079f // ushr v31.4s, v28.4s, #0x4
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4fbbe3b5 // sdot v21.4s, v29.16b, v27.4b[1]
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x4fbbe3d6 // sdot v22.4s, v30.16b, v27.4b[1]
+	WORD $0xad447afd // ldp q29, q30, [x23, #0x80]
+	WORD $0x4e201d1c // and v28.16b, v8.16b, v0.16b
+	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
+	WORD $0x4fbae138 // sdot v24.4s, v9.16b, v26.4b[1]
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4e201fa9 // and v9.16b, v29.16b, v0.16b
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
+	WORD $0x4fbbe399 // sdot v25.4s, v28.16b, v27.4b[1]
+	WORD $0x4fbae3f6 // sdot v22.4s, v31.16b, v26.4b[1]
+	WORD $0x4f9be938 // sdot v24.4s, v9.16b, v27.4b[2]
+	WORD $0xad4526ff // ldp q31, q9, [x23, #0xa0]
+	WORD $0x4fbae155 // sdot v21.4s, v10.16b, v26.4b[1]
+	WORD $0x4e201fca // and v10.16b, v30.16b, v0.16b
+	WORD $0x4fbae119 // sdot v25.4s, v8.16b, v26.4b[1]
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4e201fe8 // and v8.16b, v31.16b, v0.16b
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x4f9be955 // sdot v21.4s, v10.16b, v27.4b[2]
+	WORD $0x4e201d2a // and v10.16b, v9.16b, v0.16b
+	WORD $0x4f9aebb8 // sdot v24.4s, v29.16b, v26.4b[2]
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
+	WORD $0x4f9be916 // sdot v22.4s, v8.16b, v27.4b[2]
+	WORD $0xad4622fd // ldp q29, q8, [x23, #0xc0]
+	WORD $0x4f9be959 // sdot v25.4s, v10.16b, v27.4b[2]
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e201faa // and v10.16b, v29.16b, v0.16b
+	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4f9aebf6 // sdot v22.4s, v31.16b, v26.4b[2]
+	WORD $0x0d40cbdc // ld1r { v28.2s }, [x30]
+	WORD $0x4f9ae939 // sdot v25.4s, v9.16b, v26.4b[2]
+	WORD $0x0f10a6f7 // sshll v23.4s, v23.4h, #0x0
+	WORD $0x4fbbe958 // sdot v24.4s, v10.16b, v27.4b[3]
+	WORD $0xad472aff // ldp q31, q10, [x23, #0xe0]
+	WORD $0x4f9aebd5 // sdot v21.4s, v30.16b, v26.4b[2]
+	WORD $0x4e201d1e // and v30.16b, v8.16b, v0.16b
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
+	WORD $0x4e201fe9 // and v9.16b, v31.16b, v0.16b
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x4fbbebd5 // sdot v21.4s, v30.16b, v27.4b[3]
+	WORD $0x4fbaebb8 // sdot v24.4s, v29.16b, v26.4b[3]
+	WORD $0x0d40cb5d // ld1r { v29.2s }, [x26]
+	WORD $0x0d40cade // ld1r { v30.2s }, [x22]
+	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
+	WORD $0x0f08a79c // sshll v28.8h, v28.8b, #0x0
+	WORD $0x4fbbe936 // sdot v22.4s, v9.16b, v27.4b[3]
+	WORD $0x4e201d49 // and v9.16b, v10.16b, v0.16b
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
+	WORD $0x0f08a7de // sshll v30.8h, v30.8b, #0x0
+	WORD $0x4fbae915 // sdot v21.4s, v8.16b, v26.4b[3]
+	WORD $0x4fbbe939 // sdot v25.4s, v9.16b, v27.4b[3]
+	WORD $0x0d40cbbb // ld1r { v27.2s }, [x29]
+	WORD $0x0d40cb09 // ld1r { v9.2s }, [x24]
+	WORD $0x4e201d48 // and v8.16b, v10.16b, v0.16b
+	WORD $0x0d40cb2a // ld1r { v10.2s }, [x25]
+	WORD $0x4fbaebf6 // sdot v22.4s, v31.16b, v26.4b[3]
+	WORD $0x0d40cb7f // ld1r { v31.2s }, [x27]
 	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
-	WORD $0x0f10a7ff // sshll v31.4s, v31.4h, #0x0
-	WORD $0x6e37dcf7 // fmul v23.4s, v7.4s, v23.4s
-	WORD $0x6e29de29 // fmul v9.4s, v17.4s, v9.4s
-	WORD $0x4ea11c34 // mov v20.16b, v1.16b
-	WORD $0x6e2dde6d // fmul v13.4s, v19.4s, v13.4s
-	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
-	WORD $0x6e36dcd6 // fmul v22.4s, v6.4s, v22.4s
+	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
+	WORD $0x0f08a77b // sshll v27.8h, v27.8b, #0x0
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4fbae919 // sdot v25.4s, v8.16b, v26.4b[3]
+	WORD $0x0f10a7da // sshll v26.4s, v30.4h, #0x0
+	WORD $0x0f08a53e // sshll v30.8h, v9.8b, #0x0
+	WORD $0x0f08a548 // sshll v8.8h, v10.8b, #0x0
+	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
 	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD $0x6e35dca5 // fmul v5.4s, v5.4s, v21.4s
-	WORD $0x4e21dbf5 // scvtf v21.4s, v31.4s
-	WORD $0x6e3adef7 // fmul v23.4s, v23.4s, v26.4s
-	WORD $0x6e3bde1b // fmul v27.4s, v16.4s, v27.4s
-	WORD $0x4ea21c41 // mov v1.16b, v2.16b
-	WORD $0x6e28dd3a // fmul v26.4s, v9.4s, v8.4s
-	WORD $0xbd4024c8 // ldr s8, [x6, #0x24]
-	WORD $0x4e21d969 // scvtf v9.4s, v11.4s
-	WORD $0x6e2cddbf // fmul v31.4s, v13.4s, v12.4s
-	WORD $0x4ea31c62 // mov v2.16b, v3.16b
-	WORD $0x4ea41c83 // mov v3.16b, v4.16b
-	WORD $0x6e3cde5c // fmul v28.4s, v18.4s, v28.4s
-	WORD $0x6e35de95 // fmul v21.4s, v20.4s, v21.4s
+	WORD $0x0f10a77b // sshll v27.4s, v27.4h, #0x0
+	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
+	WORD $0x0f10a7de // sshll v30.4s, v30.4h, #0x0
+	WORD $0x0f10a508 // sshll v8.4s, v8.4h, #0x0
+	WORD $0x0f10a7ff // sshll v31.4s, v31.4h, #0x0
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e37dcb7 // fmul v23.4s, v5.4s, v23.4s
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e3cdcfc // fmul v28.4s, v7.4s, v28.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e3dde3d // fmul v29.4s, v17.4s, v29.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
 	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
-	WORD $0x4f9952c5 // fmls v5.4s, v22.4s, v25.s[0]
-	WORD $0x4f9e5377 // fmls v23.4s, v27.4s, v30.s[0]
-	WORD $0x4eb81f04 // mov v4.16b, v24.16b
-	WORD $0x3dc00bf6 // ldr q22, [sp, #0x20]
+	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e3bde7b // fmul v27.4s, v19.4s, v27.4s
+	WORD $0xbd4024c9 // ldr s9, [x6, #0x24]
+	WORD $0x910080d6 // add x22, x6, #0x20
+	WORD $0x6e38def7 // fmul v23.4s, v23.4s, v24.4s
+	WORD $0x6e35df95 // fmul v21.4s, v28.4s, v21.4s
+	WORD $0x6e3adcd8 // fmul v24.4s, v6.4s, v26.4s
+	WORD $0x6e36dfb6 // fmul v22.4s, v29.4s, v22.4s
+	WORD $0x4e21d93a // scvtf v26.4s, v9.4s
+	WORD $0x6e3ede1c // fmul v28.4s, v16.4s, v30.4s
+	WORD $0x6e3fde9d // fmul v29.4s, v20.4s, v31.4s
+	WORD $0x2a1503f7 // mov w23, w21
 	WORD $0x9100c0c6 // add x6, x6, #0x30
-	WORD $0x4f89539a // fmls v26.4s, v28.4s, v9.s[0]
-	WORD $0x4f8852bf // fmls v31.4s, v21.4s, v8.s[0]
-	WORD $0x4d40caf5 // ld1r { v21.4s }, [x23]
-	WORD $0x4e25cec1 // fmla v1.4s, v22.4s, v5.4s
-	WORD $0x4e37cfa2 // fmla v2.4s, v29.4s, v23.4s
-	WORD $0x4e3acd43 // fmla v3.4s, v10.4s, v26.4s
-	WORD $0x4e3fcea4 // fmla v4.4s, v21.4s, v31.4s
-	WORD $0x3707dece // tbnz w14, #0x0, 0x13e0c <pq_q4_k+0x108>
+	WORD $0x6e39df79 // fmul v25.4s, v27.4s, v25.4s
+	WORD $0x6e28de5b // fmul v27.4s, v18.4s, v8.4s
+	WORD $0x2a1f03f5 // mov w21, wzr
+	WORD $0x4f9a5317 // fmls v23.4s, v24.4s, v26.s[0]
+	WORD $0x4f9a5395 // fmls v21.4s, v28.4s, v26.s[0]
+	WORD $0x4d40cad8 // ld1r { v24.4s }, [x22]
+	WORD $0x52800036 // mov w22, #0x1 // =1
+	WORD $0x4f9a5376 // fmls v22.4s, v27.4s, v26.s[0]
+	WORD $0x4f9a53b9 // fmls v25.4s, v29.4s, v26.s[0]
+	WORD $0x4f00e5fd // movi v29.16b, #0xf
+	WORD $0x4e37cf01 // fmla v1.4s, v24.4s, v23.4s
+	WORD $0x4e35cf02 // fmla v2.4s, v24.4s, v21.4s
+	WORD $0x4e36cf03 // fmla v3.4s, v24.4s, v22.4s
+	WORD $0x4e39cf04 // fmla v4.4s, v24.4s, v25.4s
+	WORD $0x3707eb17 // tbnz w23, #0x0, 0x13304 <pq_q4_k+0xfc>
 	WORD $0x11000673 // add w19, w19, #0x1
 	WORD $0x91090231 // add x17, x17, #0x240
 	WORD $0x7100127f // cmp w19, #0x4
-	WORD $0x54ffdde1 // b.ne 0x13e00 <pq_q4_k+0xfc>
+	WORD $0x54ffea21 // b.ne 0x132f8 <pq_q4_k+0xf0>
 	WORD $0xf10020e7 // subs x7, x7, #0x8
-	WORD $0x54ffdbec // b.gt 0x13dc8 <pq_q4_k+0xc4>
-	WORD $0xa9416bfb // ldp x27, x26, [sp, #0x10]
-	WORD $0xf9403fe5 // ldr x5, [sp, #0x78]
-	WORD $0xf94007fd // ldr x29, [sp, #0x8]
-	WORD $0xb4ffd9af // cbz x15, 0x13d90 <pq_q4_k+0x8c>
+	WORD $0x54ffe82c // b.gt 0x132c0 <pq_q4_k+0xb8>
+	WORD $0xb4ffe64f // cbz x15, 0x13288 <pq_q4_k+0x80>
 	WORD $0xad000841 // stp q1, q2, [x2]
 	WORD $0xad011043 // stp q3, q4, [x2, #0x20]
-	WORD $0x17fffeca // b 0x13d90 <pq_q4_k+0x8c>
+	WORD $0x17ffff2f // b 0x13288 <pq_q4_k+0x80>
 	WORD $0xaa1f03f1 // mov x17, xzr
-	WORD $0x14000004 // b 0x14280 <pq_q4_k+0x57c>
+	WORD $0x14000004 // b 0x135e4 <pq_q4_k+0x3dc>
 	WORD $0x91000631 // add x17, x17, #0x1
 	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54ffd8a0 // b.eq 0x13d90 <pq_q4_k+0x8c>
+	WORD $0x54ffe540 // b.eq 0x13288 <pq_q4_k+0x80>
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x54001843 // b.lo 0x1458c <pq_q4_k+0x888>
+	WORD $0x54001883 // b.lo 0x138f8 <pq_q4_k+0x6f0>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
@@ -4287,367 +3480,354 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x54002a0d // b.le 0x147ec <pq_q4_k+0xae8>
+	WORD $0x5400286d // b.le 0x13b1c <pq_q4_k+0x914>
 	WORD $0xd37ef627 // lsl x7, x17, #2
 	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0xaa0003f3 // mov x19, x0
 	WORD $0xaa0103f4 // mov x20, x1
 	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0x8b110e69 // add x9, x19, x17, lsl #3
+	WORD $0x8b110e77 // add x23, x19, x17, lsl #3
 	WORD $0x2a1f03f6 // mov w22, wzr
 	WORD $0x91010273 // add x19, x19, #0x40
-	WORD $0xfd400131 // ldr d17, [x9]
-	WORD $0xfd401132 // ldr d18, [x9, #0x20]
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
-	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0xfd4002f1 // ldr d17, [x23]
+	WORD $0xfd4012f2 // ldr d18, [x23, #0x20]
+	WORD $0x0e217a28 // fcvtl v8.4s, v17.4h
+	WORD $0x0e217a49 // fcvtl v9.4s, v18.4h
+	WORD $0x3d8003e9 // str q9, [sp]
+	WORD $0x8b060278 // add x24, x19, x6
+	WORD $0xaa1f03fa // mov x26, xzr
 	WORD $0x8b070277 // add x23, x19, x7
-	WORD $0x91010278 // add x24, x19, #0x40
+	WORD $0x91010318 // add x24, x24, #0x40
 	WORD $0x52800039 // mov w25, #0x1 // =1
-	WORD $0x8b0916ee // add x14, x23, x9, lsl #5
-	WORD $0x8b092309 // add x9, x24, x9, lsl #8
+	WORD $0x8b1a231b // add x27, x24, x26, lsl #8
+	WORD $0xad00c3e7 // stp q7, q16, [sp, #0x10]
+	WORD $0x4ea51ca7 // mov v7.16b, v5.16b
+	WORD $0x4ea31c65 // mov v5.16b, v3.16b
+	WORD $0x4ea11c23 // mov v3.16b, v1.16b
+	WORD $0x4f00e5e1 // movi v1.16b, #0xf
+	WORD $0x3dc00373 // ldr q19, [x27]
+	WORD $0x3dc01375 // ldr q21, [x27, #0x40]
 	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
-	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
 	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
-	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
-	WORD $0x910041d0 // add x16, x14, #0x10
-	WORD $0x0d40c9dc // ld1r { v28.2s }, [x14]
-	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
-	WORD $0x0d40ca1b // ld1r { v27.2s }, [x16]
-	WORD $0x8b06012e // add x14, x9, x6
-	WORD $0x3dc001d3 // ldr q19, [x14]
-	WORD $0x3dc011d4 // ldr q20, [x14, #0x40]
-	WORD $0x91044290 // add x16, x20, #0x110
-	WORD $0x0f08a79c // sshll v28.8h, v28.8b, #0x0
-	WORD $0x4e943a75 // zip1 v21.4s, v19.4s, v20.4s
-	WORD $0x4e947a73 // zip2 v19.4s, v19.4s, v20.4s
-	WORD $0x0f08a77b // sshll v27.8h, v27.8b, #0x0
-	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
-	WORD $0x0f10a77b // sshll v27.4s, v27.4h, #0x0
-	WORD $0x4e201ebd // and v29.16b, v21.16b, v0.16b
-	WORD $0x4e201e7e // and v30.16b, v19.16b, v0.16b
-	WORD $0x3dc00293 // ldr q19, [x20]
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD $0x4e21db68 // scvtf v8.4s, v27.4s
-	WORD $0x4e93a7ba // smmla v26.4s, v29.16b, v19.16b
-	WORD $0x4e93a7d7 // smmla v23.4s, v30.16b, v19.16b
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x3dc01294 // ldr q20, [x20, #0x40]
-	WORD $0x6e3cde3c // fmul v28.4s, v17.4s, v28.4s
-	WORD $0x4e94a7b9 // smmla v25.4s, v29.16b, v20.16b
-	WORD $0x4e94a7d3 // smmla v19.4s, v30.16b, v20.16b
-	WORD $0x3dc02294 // ldr q20, [x20, #0x80]
-	WORD $0x4e9c3b9b // zip1 v27.4s, v28.4s, v28.4s
-	WORD $0x4e94a7b8 // smmla v24.4s, v29.16b, v20.16b
-	WORD $0x4e94a7d5 // smmla v21.4s, v30.16b, v20.16b
+	WORD $0xad40728b // ldp q11, q28, [x20]
+	WORD $0x4e953a7d // zip1 v29.4s, v19.4s, v21.4s
+	WORD $0x4e957a7e // zip2 v30.4s, v19.4s, v21.4s
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
 	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0x3dc0329f // ldr q31, [x20, #0xc0]
-	WORD $0x4e9fa7b6 // smmla v22.4s, v29.16b, v31.16b
-	WORD $0x4e9fa7d4 // smmla v20.4s, v30.16b, v31.16b
-	WORD $0x8b06012e // add x14, x9, x6
-	WORD $0x3dc001dd // ldr q29, [x14]
-	WORD $0x3dc011de // ldr q30, [x14, #0x40]
-	WORD $0x4e9e3bbf // zip1 v31.4s, v29.4s, v30.4s
-	WORD $0x4e9e7bbd // zip2 v29.4s, v29.4s, v30.4s
-	WORD $0x6f3c07fe // ushr v30.4s, v31.4s, #0x4
+	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0xad427e8c // ldp q12, q31, [x20, #0x40]
+	WORD $0x3dc0228d // ldr q13, [x20, #0x80]
+	WORD $0x3dc02360 // ldr q0, [x27, #0x80]
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x4e211fae // and v14.16b, v29.16b, v1.16b
+	WORD $0x4e211fcf // and v15.16b, v30.16b, v1.16b
 	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x3dc00a9f // ldr q31, [x20, #0x20]
-	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e9fa7da // smmla v26.4s, v30.16b, v31.16b
-	WORD $0x4e9fa7b7 // smmla v23.4s, v29.16b, v31.16b
-	WORD $0x3dc01a9f // ldr q31, [x20, #0x60]
-	WORD $0x4e9fa7d9 // smmla v25.4s, v30.16b, v31.16b
-	WORD $0x4e9fa7b3 // smmla v19.4s, v29.16b, v31.16b
-	WORD $0x3dc02a9f // ldr q31, [x20, #0xa0]
-	WORD $0x4e9fa7d8 // smmla v24.4s, v30.16b, v31.16b
-	WORD $0x4e9fa7b5 // smmla v21.4s, v29.16b, v31.16b
-	WORD $0x3dc03a9f // ldr q31, [x20, #0xe0]
-	WORD $0x4e9fa7d6 // smmla v22.4s, v30.16b, v31.16b
-	WORD $0x4e9fa7b4 // smmla v20.4s, v29.16b, v31.16b
-	WORD $0x8b06012e // add x14, x9, x6
-	WORD $0x3dc021dd // ldr q29, [x14, #0x80]
-	WORD $0x3dc031de // ldr q30, [x14, #0xc0]
-	WORD $0x9104228e // add x14, x20, #0x108
-	WORD $0x4e9e3bbf // zip1 v31.4s, v29.4s, v30.4s
-	WORD $0x4e9e7bbd // zip2 v29.4s, v29.4s, v30.4s
-	WORD $0x4e201ffe // and v30.16b, v31.16b, v0.16b
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x3dc0069f // ldr q31, [x20, #0x10]
-	WORD $0x4e9fa7da // smmla v26.4s, v30.16b, v31.16b
-	WORD $0x4e9fa7b7 // smmla v23.4s, v29.16b, v31.16b
-	WORD $0x3dc0169f // ldr q31, [x20, #0x50]
-	WORD $0x4e9fa7d9 // smmla v25.4s, v30.16b, v31.16b
-	WORD $0x4e9fa7b3 // smmla v19.4s, v29.16b, v31.16b
-	WORD $0x3dc0269f // ldr q31, [x20, #0x90]
-	WORD $0x4e9fa7d8 // smmla v24.4s, v30.16b, v31.16b
-	WORD $0x4e9fa7b5 // smmla v21.4s, v29.16b, v31.16b
-	WORD $0x3dc0369f // ldr q31, [x20, #0xd0]
-	WORD $0x4e9fa7d6 // smmla v22.4s, v30.16b, v31.16b
-	WORD $0x4e9fa7b4 // smmla v20.4s, v29.16b, v31.16b
-	WORD $0x8b060129 // add x9, x9, x6
-	WORD $0x3dc0213d // ldr q29, [x9, #0x80]
-	WORD $0x3dc0313e // ldr q30, [x9, #0xc0]
-	WORD $0x91040289 // add x9, x20, #0x100
-	WORD $0x4e9e3bbf // zip1 v31.4s, v29.4s, v30.4s
-	WORD $0x4e9e7bbd // zip2 v29.4s, v29.4s, v30.4s
-	WORD $0x6f3c07fe // ushr v30.4s, v31.4s, #0x4
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x3dc00e9f // ldr q31, [x20, #0x30]
-	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e9fa7da // smmla v26.4s, v30.16b, v31.16b
-	WORD $0x4e9fa7b7 // smmla v23.4s, v29.16b, v31.16b
-	WORD $0x3dc01e9f // ldr q31, [x20, #0x70]
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e9fa7d9 // smmla v25.4s, v30.16b, v31.16b
-	WORD $0x4e9fa7b3 // smmla v19.4s, v29.16b, v31.16b
-	WORD $0x3dc02e9f // ldr q31, [x20, #0xb0]
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e9fa7d8 // smmla v24.4s, v30.16b, v31.16b
-	WORD $0x4e9fa7b5 // smmla v21.4s, v29.16b, v31.16b
-	WORD $0x3dc03e9f // ldr q31, [x20, #0xf0]
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e9fa7d6 // smmla v22.4s, v30.16b, v31.16b
-	WORD $0x4e9fa7b4 // smmla v20.4s, v29.16b, v31.16b
-	WORD $0x4e21db5d // scvtf v29.4s, v26.4s
-	WORD $0x4e21db3e // scvtf v30.4s, v25.4s
-	WORD $0x6e28de5a // fmul v26.4s, v18.4s, v8.4s
-	WORD $0x4e9c7b99 // zip2 v25.4s, v28.4s, v28.4s
-	WORD $0x6d527e9c // ldp d28, d31, [x20, #0x120]
+	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
+	WORD $0xad462691 // ldp q17, q9, [x20, #0xc0]
+	WORD $0x8b1a16fa // add x26, x23, x26, lsl #5
+	WORD $0x4ea61cd0 // mov v16.16b, v6.16b
+	WORD $0x4ea41c86 // mov v6.16b, v4.16b
+	WORD $0x4e8ba5da // smmla v26.4s, v14.16b, v11.16b
+	WORD $0x4e8ba5f9 // smmla v25.4s, v15.16b, v11.16b
+	WORD $0x3dc0336b // ldr q11, [x27, #0xc0]
+	WORD $0x4e8da5d7 // smmla v23.4s, v14.16b, v13.16b
+	WORD $0x4e8da5f4 // smmla v20.4s, v15.16b, v13.16b
+	WORD $0x4ea21c44 // mov v4.16b, v2.16b
+	WORD $0x4e8b380d // zip1 v13.4s, v0.4s, v11.4s
+	WORD $0x4e8b7800 // zip2 v0.4s, v0.4s, v11.4s
+	WORD $0x4ea81d02 // mov v2.16b, v8.16b
+	WORD $0xad44ee88 // ldp q8, q27, [x20, #0x90]
+	WORD $0x4e8ca5d8 // smmla v24.4s, v14.16b, v12.16b
+	WORD $0x4e8ca5f6 // smmla v22.4s, v15.16b, v12.16b
+	WORD $0x4e211fac // and v12.16b, v29.16b, v1.16b
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0xad412a92 // ldp q18, q10, [x20, #0x20]
+	WORD $0x4e91a5d5 // smmla v21.4s, v14.16b, v17.16b
+	WORD $0x4e91a5f3 // smmla v19.4s, v15.16b, v17.16b
+	WORD $0x0d40cb51 // ld1r { v17.2s }, [x26]
+	WORD $0x4e9ba597 // smmla v23.4s, v12.16b, v27.16b
+	WORD $0x4e9ba7d4 // smmla v20.4s, v30.16b, v27.16b
+	WORD $0x4e211dbb // and v27.16b, v13.16b, v1.16b
+	WORD $0x4e211c0e // and v14.16b, v0.16b, v1.16b
+	WORD $0x4e92a59a // smmla v26.4s, v12.16b, v18.16b
+	WORD $0xad43768b // ldp q11, q29, [x20, #0x60]
+	WORD $0x4e92a7d9 // smmla v25.4s, v30.16b, v18.16b
+	WORD $0x9100435a // add x26, x26, #0x10
+	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
+	WORD $0x4e9ca77a // smmla v26.4s, v27.16b, v28.16b
+	WORD $0x4e9ca5d9 // smmla v25.4s, v14.16b, v28.16b
+	WORD $0x0d40cb5c // ld1r { v28.2s }, [x26]
+	WORD $0x4e8ba598 // smmla v24.4s, v12.16b, v11.16b
+	WORD $0x4e8ba7d6 // smmla v22.4s, v30.16b, v11.16b
+	WORD $0xad473e8b // ldp q11, q15, [x20, #0xe0]
+	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x0f08a79c // sshll v28.8h, v28.8b, #0x0
+	WORD $0x4e9fa778 // smmla v24.4s, v27.16b, v31.16b
+	WORD $0x4e8ba595 // smmla v21.4s, v12.16b, v11.16b
+	WORD $0x4e8ba7d3 // smmla v19.4s, v30.16b, v11.16b
+	WORD $0x6f3c05be // ushr v30.4s, v13.4s, #0x4
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e88a777 // smmla v23.4s, v27.16b, v8.16b
+	WORD $0x4e88a5d4 // smmla v20.4s, v14.16b, v8.16b
+	WORD $0x4ea21c48 // mov v8.16b, v2.16b
+	WORD $0x4e89a775 // smmla v21.4s, v27.16b, v9.16b
+	WORD $0x0f10a79b // sshll v27.4s, v28.4h, #0x0
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
+	WORD $0x3dc02e92 // ldr q18, [x20, #0xb0]
+	WORD $0x6e31dd11 // fmul v17.4s, v8.4s, v17.4s
+	WORD $0x4e9fa5d6 // smmla v22.4s, v14.16b, v31.16b
+	WORD $0x4e89a5d3 // smmla v19.4s, v14.16b, v9.16b
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x3dc003e9 // ldr q9, [sp]
+	WORD $0x4e8aa7da // smmla v26.4s, v30.16b, v10.16b
+	WORD $0x4e8aa419 // smmla v25.4s, v0.16b, v10.16b
+	WORD $0x4e92a7d7 // smmla v23.4s, v30.16b, v18.16b
+	WORD $0x4e92a414 // smmla v20.4s, v0.16b, v18.16b
+	WORD $0x6d527e92 // ldp d18, d31, [x20, #0x120]
+	WORD $0x4e9da7d8 // smmla v24.4s, v30.16b, v29.16b
+	WORD $0x4e9da416 // smmla v22.4s, v0.16b, v29.16b
+	WORD $0x4e8fa7d5 // smmla v21.4s, v30.16b, v15.16b
+	WORD $0x4e8fa413 // smmla v19.4s, v0.16b, v15.16b
+	WORD $0x6e3bdd20 // fmul v0.4s, v9.4s, v27.4s
+	WORD $0x4e21db5b // scvtf v27.4s, v26.4s
+	WORD $0x4e913a3a // zip1 v26.4s, v17.4s, v17.4s
+	WORD $0x4e21db3c // scvtf v28.4s, v25.4s
+	WORD $0x4e917a3e // zip2 v30.4s, v17.4s, v17.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
 	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x6d532688 // ldp d8, d9, [x20, #0x130]
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x6e3ddf7d // fmul v29.4s, v27.4s, v29.4s
-	WORD $0x6e3edf7e // fmul v30.4s, v27.4s, v30.4s
-	WORD $0x6e38df78 // fmul v24.4s, v27.4s, v24.4s
-	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
-	WORD $0x6e37df37 // fmul v23.4s, v25.4s, v23.4s
-	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
-	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
-	WORD $0x6e36df76 // fmul v22.4s, v27.4s, v22.4s
-	WORD $0x4e9a3b5b // zip1 v27.4s, v26.4s, v26.4s
-	WORD $0x4e9a7b5a // zip2 v26.4s, v26.4s, v26.4s
-	WORD $0x6e33df33 // fmul v19.4s, v25.4s, v19.4s
-	WORD $0x6e35df35 // fmul v21.4s, v25.4s, v21.4s
-	WORD $0x6e34df34 // fmul v20.4s, v25.4s, v20.4s
-	WORD $0x4e08079c // dup v28.2d, v28.d[0]
-	WORD $0x4e0807f9 // dup v25.2d, v31.d[0]
-	WORD $0x4e08051f // dup v31.2d, v8.d[0]
-	WORD $0x4e080528 // dup v8.2d, v9.d[0]
-	WORD $0x4ebccf7d // fmls v29.4s, v27.4s, v28.4s
-	WORD $0x4ebccf57 // fmls v23.4s, v26.4s, v28.4s
-	WORD $0x4d40cd3c // ld1r { v28.2d }, [x9]
-	WORD $0x91046289 // add x9, x20, #0x118
-	WORD $0x4eb9cf7e // fmls v30.4s, v27.4s, v25.4s
-	WORD $0x4eb9cf53 // fmls v19.4s, v26.4s, v25.4s
-	WORD $0x4ebfcf78 // fmls v24.4s, v27.4s, v31.4s
-	WORD $0x4ebfcf55 // fmls v21.4s, v26.4s, v31.4s
-	WORD $0x4d40cdd9 // ld1r { v25.2d }, [x14]
-	WORD $0x4ea8cf76 // fmls v22.4s, v27.4s, v8.4s
-	WORD $0x4ea8cf54 // fmls v20.4s, v26.4s, v8.4s
-	WORD $0x4d40ce1f // ld1r { v31.2d }, [x16]
-	WORD $0x4d40cd3a // ld1r { v26.2d }, [x9]
-	WORD $0x4e3dcf90 // fmla v16.4s, v28.4s, v29.4s
-	WORD $0x4e37cf87 // fmla v7.4s, v28.4s, v23.4s
-	WORD $0x4e3ecf26 // fmla v6.4s, v25.4s, v30.4s
-	WORD $0x4e33cf25 // fmla v5.4s, v25.4s, v19.4s
-	WORD $0x2a1903ee // mov w14, w25
-	WORD $0x4e38cfe4 // fmla v4.4s, v31.4s, v24.4s
-	WORD $0x4e35cfe3 // fmla v3.4s, v31.4s, v21.4s
+	WORD $0x6e3bdf59 // fmul v25.4s, v26.4s, v27.4s
+	WORD $0x4e80381d // zip1 v29.4s, v0.4s, v0.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e3cdfdb // fmul v27.4s, v30.4s, v28.4s
+	WORD $0x4e80781c // zip2 v28.4s, v0.4s, v0.4s
+	WORD $0x4e080651 // dup v17.2d, v18.d[0]
+	WORD $0x4e21db00 // scvtf v0.4s, v24.4s
+	WORD $0x4e21dbf2 // scvtf v18.4s, v31.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6d537e98 // ldp d24, d31, [x20, #0x130]
+	WORD $0x6e36dfd6 // fmul v22.4s, v30.4s, v22.4s
+	WORD $0x4eb1cfb9 // fmls v25.4s, v29.4s, v17.4s
+	WORD $0x6e37df57 // fmul v23.4s, v26.4s, v23.4s
+	WORD $0x6e34dfd4 // fmul v20.4s, v30.4s, v20.4s
+	WORD $0x4eb1cf9b // fmls v27.4s, v28.4s, v17.4s
+	WORD $0x6e35df55 // fmul v21.4s, v26.4s, v21.4s
+	WORD $0x9104029a // add x26, x20, #0x100
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4e21dbf1 // scvtf v17.4s, v31.4s
+	WORD $0x6e20df40 // fmul v0.4s, v26.4s, v0.4s
+	WORD $0x6e33dfd3 // fmul v19.4s, v30.4s, v19.4s
+	WORD $0x4e080652 // dup v18.2d, v18.d[0]
+	WORD $0x4d40cf5a // ld1r { v26.2d }, [x26]
+	WORD $0x9104229a // add x26, x20, #0x108
+	WORD $0x4ea31c61 // mov v1.16b, v3.16b
+	WORD $0x4ea41c82 // mov v2.16b, v4.16b
+	WORD $0x4d40cf5e // ld1r { v30.2d }, [x26]
+	WORD $0x9104429a // add x26, x20, #0x110
+	WORD $0x4ea51ca3 // mov v3.16b, v5.16b
+	WORD $0x4e080718 // dup v24.2d, v24.d[0]
+	WORD $0x4e080631 // dup v17.2d, v17.d[0]
+	WORD $0x4eb2cfa0 // fmls v0.4s, v29.4s, v18.4s
+	WORD $0x4eb2cf96 // fmls v22.4s, v28.4s, v18.4s
+	WORD $0x4d40cf52 // ld1r { v18.2d }, [x26]
+	WORD $0x9104629a // add x26, x20, #0x118
+	WORD $0x4ea61cc4 // mov v4.16b, v6.16b
+	WORD $0x4ea71ce5 // mov v5.16b, v7.16b
+	WORD $0x4eb01e06 // mov v6.16b, v16.16b
+	WORD $0x4eb8cfb7 // fmls v23.4s, v29.4s, v24.4s
+	WORD $0x4eb8cf94 // fmls v20.4s, v28.4s, v24.4s
+	WORD $0x2a1903fb // mov w27, w25
+	WORD $0x4eb1cfb5 // fmls v21.4s, v29.4s, v17.4s
+	WORD $0x4eb1cf93 // fmls v19.4s, v28.4s, v17.4s
+	WORD $0x4d40cf51 // ld1r { v17.2d }, [x26]
+	WORD $0xad40c3e7 // ldp q7, q16, [sp, #0x10]
+	WORD $0x4e20cfc6 // fmla v6.4s, v30.4s, v0.4s
+	WORD $0x4e36cfc5 // fmla v5.4s, v30.4s, v22.4s
 	WORD $0x91060294 // add x20, x20, #0x180
-	WORD $0x4e36cf42 // fmla v2.4s, v26.4s, v22.4s
-	WORD $0x4e34cf41 // fmla v1.4s, v26.4s, v20.4s
-	WORD $0x52800029 // mov w9, #0x1 // =1
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x4e37ce44 // fmla v4.4s, v18.4s, v23.4s
+	WORD $0x4e34ce43 // fmla v3.4s, v18.4s, v20.4s
 	WORD $0x2a1f03f9 // mov w25, wzr
-	WORD $0x3707ec2e // tbnz w14, #0x0, 0x142f0 <pq_q4_k+0x5ec>
+	WORD $0x4e39cf50 // fmla v16.4s, v26.4s, v25.4s
+	WORD $0x4e3bcf47 // fmla v7.4s, v26.4s, v27.4s
+	WORD $0x4e35ce22 // fmla v2.4s, v17.4s, v21.4s
+	WORD $0x4e33ce21 // fmla v1.4s, v17.4s, v19.4s
+	WORD $0x3707ec5b // tbnz w27, #0x0, 0x1365c <pq_q4_k+0x454>
 	WORD $0x110006d6 // add w22, w22, #0x1
 	WORD $0x91090273 // add x19, x19, #0x240
 	WORD $0x710012df // cmp w22, #0x4
-	WORD $0x54ffeb21 // b.ne 0x142e0 <pq_q4_k+0x5dc>
+	WORD $0x54ffeb21 // b.ne 0x13648 <pq_q4_k+0x440>
 	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x54ffea0c // b.gt 0x142c4 <pq_q4_k+0x5c0>
-	WORD $0x1400009a // b 0x147f0 <pq_q4_k+0xaec>
+	WORD $0x54ffe9ec // b.gt 0x13628 <pq_q4_k+0x420>
+	WORD $0x4f00e5fd // movi v29.16b, #0xf
+	WORD $0x1400008b // b 0x13b20 <pq_q4_k+0x918>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xd37cee29 // lsl x9, x17, #4
+	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5400102d // b.le 0x147a8 <pq_q4_k+0xaa4>
-	WORD $0xd37ef630 // lsl x16, x17, #2
-	WORD $0xaa0003e6 // mov x6, x0
-	WORD $0xaa0103e7 // mov x7, x1
-	WORD $0xaa0403f3 // mov x19, x4
-	WORD $0x8b110cce // add x14, x6, x17, lsl #3
-	WORD $0x2a1f03f4 // mov w20, wzr
-	WORD $0x910100c6 // add x6, x6, #0x40
-	WORD $0xfd4001c5 // ldr d5, [x14]
-	WORD $0xfd4011c6 // ldr d6, [x14, #0x20]
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x54000e4d // b.le 0x13ad8 <pq_q4_k+0x8d0>
+	WORD $0xd37ef627 // lsl x7, x17, #2
+	WORD $0xaa0003f3 // mov x19, x0
+	WORD $0xaa0103f4 // mov x20, x1
+	WORD $0xaa0403f5 // mov x21, x4
+	WORD $0x8b110e77 // add x23, x19, x17, lsl #3
+	WORD $0x2a1f03f6 // mov w22, wzr
+	WORD $0x91010273 // add x19, x19, #0x40
+	WORD $0xfd4002e0 // ldr d0, [x23]
+	WORD $0xfd4012e6 // ldr d6, [x23, #0x20]
+	WORD $0x0e217805 // fcvtl v5.4s, v0.4h
 	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0xaa1f03ee // mov x14, xzr
-	WORD $0x8b1000d5 // add x21, x6, x16
-	WORD $0x910100d6 // add x22, x6, #0x40
-	WORD $0x52800037 // mov w23, #0x1 // =1
-	WORD $0x8b0e16b9 // add x25, x21, x14, lsl #5
-	WORD $0x8b0e22ce // add x14, x22, x14, lsl #8
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x91004338 // add x24, x25, #0x10
-	WORD $0x0d40cb33 // ld1r { v19.2s }, [x25]
-	WORD $0x0d40cb14 // ld1r { v20.2s }, [x24]
-	WORD $0x8b0901d8 // add x24, x14, x9
-	WORD $0x3dc00307 // ldr q7, [x24]
-	WORD $0x3dc01310 // ldr q16, [x24, #0x40]
-	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
-	WORD $0x4e9038f2 // zip1 v18.4s, v7.4s, v16.4s
-	WORD $0x4e9078e7 // zip2 v7.4s, v7.4s, v16.4s
+	WORD $0x8b060278 // add x24, x19, x6
+	WORD $0xaa1f03fa // mov x26, xzr
+	WORD $0x8b070277 // add x23, x19, x7
+	WORD $0x91010318 // add x24, x24, #0x40
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x8b1a231b // add x27, x24, x26, lsl #8
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
-	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
-	WORD $0x4e201e55 // and v21.16b, v18.16b, v0.16b
-	WORD $0x4e201cf6 // and v22.16b, v7.16b, v0.16b
-	WORD $0x3dc000e7 // ldr q7, [x7]
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
 	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
-	WORD $0x4e87a6b0 // smmla v16.4s, v21.16b, v7.16b
-	WORD $0x4e87a6d1 // smmla v17.4s, v22.16b, v7.16b
+	WORD $0xad405e96 // ldp q22, q23, [x20]
+	WORD $0x3dc00360 // ldr q0, [x27]
+	WORD $0x3dc01367 // ldr q7, [x27, #0x40]
+	WORD $0x8b1a16fa // add x26, x23, x26, lsl #5
+	WORD $0xad426698 // ldp q24, q25, [x20, #0x40]
+	WORD $0x3dc0237b // ldr q27, [x27, #0x80]
+	WORD $0x4e873813 // zip1 v19.4s, v0.4s, v7.4s
+	WORD $0x4e877800 // zip2 v0.4s, v0.4s, v7.4s
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x3dc010f7 // ldr q23, [x7, #0x40]
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x0d40cb5a // ld1r { v26.2s }, [x26]
+	WORD $0x9100435a // add x26, x26, #0x10
+	WORD $0x0d40cb5c // ld1r { v28.2s }, [x26]
+	WORD $0x9104029a // add x26, x20, #0x100
+	WORD $0x4e3d1e74 // and v20.16b, v19.16b, v29.16b
+	WORD $0x4e3d1c15 // and v21.16b, v0.16b, v29.16b
+	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x0f08a75a // sshll v26.8h, v26.8b, #0x0
+	WORD $0x4e96a690 // smmla v16.4s, v20.16b, v22.16b
+	WORD $0x4e96a6b1 // smmla v17.4s, v21.16b, v22.16b
+	WORD $0x4e98a692 // smmla v18.4s, v20.16b, v24.16b
+	WORD $0x4e98a6a7 // smmla v7.4s, v21.16b, v24.16b
+	WORD $0x4e3d1e73 // and v19.16b, v19.16b, v29.16b
+	WORD $0x4e3d1c00 // and v0.16b, v0.16b, v29.16b
+	WORD $0xad415694 // ldp q20, q21, [x20, #0x20]
+	WORD $0x3dc03376 // ldr q22, [x27, #0xc0]
+	WORD $0x9104229b // add x27, x20, #0x108
+	WORD $0x4e963b78 // zip1 v24.4s, v27.4s, v22.4s
+	WORD $0x4e967b76 // zip2 v22.4s, v27.4s, v22.4s
+	WORD $0x4e94a670 // smmla v16.4s, v19.16b, v20.16b
+	WORD $0x4e94a411 // smmla v17.4s, v0.16b, v20.16b
+	WORD $0xad436e94 // ldp q20, q27, [x20, #0x60]
+	WORD $0x4e94a672 // smmla v18.4s, v19.16b, v20.16b
+	WORD $0x0f10a753 // sshll v19.4s, v26.4h, #0x0
+	WORD $0x4e94a407 // smmla v7.4s, v0.16b, v20.16b
+	WORD $0x4e3d1f00 // and v0.16b, v24.16b, v29.16b
+	WORD $0x0f08a79a // sshll v26.8h, v28.8b, #0x0
+	WORD $0x4e3d1ed4 // and v20.16b, v22.16b, v29.16b
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x4e97a410 // smmla v16.4s, v0.16b, v23.16b
+	WORD $0x4e99a412 // smmla v18.4s, v0.16b, v25.16b
+	WORD $0x0f10a740 // sshll v0.4s, v26.4h, #0x0
+	WORD $0x4e97a691 // smmla v17.4s, v20.16b, v23.16b
+	WORD $0x4e99a687 // smmla v7.4s, v20.16b, v25.16b
+	WORD $0x4e3d1f14 // and v20.16b, v24.16b, v29.16b
+	WORD $0x4e3d1ed6 // and v22.16b, v22.16b, v29.16b
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
 	WORD $0x6e33dcb3 // fmul v19.4s, v5.4s, v19.4s
-	WORD $0x4e97a6b2 // smmla v18.4s, v21.16b, v23.16b
-	WORD $0x4e97a6c7 // smmla v7.4s, v22.16b, v23.16b
-	WORD $0x8b0901d8 // add x24, x14, x9
-	WORD $0x3dc00315 // ldr q21, [x24]
-	WORD $0x3dc01316 // ldr q22, [x24, #0x40]
-	WORD $0x6e34dcd4 // fmul v20.4s, v6.4s, v20.4s
-	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
-	WORD $0x4e967ab5 // zip2 v21.4s, v21.4s, v22.4s
-	WORD $0x4e943a98 // zip1 v24.4s, v20.4s, v20.4s
-	WORD $0x4e947a94 // zip2 v20.4s, v20.4s, v20.4s
-	WORD $0x6f3c06f6 // ushr v22.4s, v23.4s, #0x4
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x3dc008f7 // ldr q23, [x7, #0x20]
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e97a6d0 // smmla v16.4s, v22.16b, v23.16b
-	WORD $0x4e97a6b1 // smmla v17.4s, v21.16b, v23.16b
-	WORD $0x3dc018f7 // ldr q23, [x7, #0x60]
-	WORD $0x4e97a6d2 // smmla v18.4s, v22.16b, v23.16b
-	WORD $0x4e97a6a7 // smmla v7.4s, v21.16b, v23.16b
-	WORD $0x8b0901d8 // add x24, x14, x9
-	WORD $0x3dc02315 // ldr q21, [x24, #0x80]
-	WORD $0x3dc03316 // ldr q22, [x24, #0xc0]
-	WORD $0x910420f8 // add x24, x7, #0x108
-	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
-	WORD $0x4e967ab5 // zip2 v21.4s, v21.4s, v22.4s
-	WORD $0x4e201ef6 // and v22.16b, v23.16b, v0.16b
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x3dc004f7 // ldr q23, [x7, #0x10]
-	WORD $0x4e97a6d0 // smmla v16.4s, v22.16b, v23.16b
-	WORD $0x4e97a6b1 // smmla v17.4s, v21.16b, v23.16b
-	WORD $0x3dc014f7 // ldr q23, [x7, #0x50]
-	WORD $0x4e97a6d2 // smmla v18.4s, v22.16b, v23.16b
-	WORD $0x4e97a6a7 // smmla v7.4s, v21.16b, v23.16b
-	WORD $0x8b0901ce // add x14, x14, x9
-	WORD $0x3dc021d5 // ldr q21, [x14, #0x80]
-	WORD $0x3dc031d6 // ldr q22, [x14, #0xc0]
-	WORD $0x910400ee // add x14, x7, #0x100
-	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
-	WORD $0x4e967ab5 // zip2 v21.4s, v21.4s, v22.4s
-	WORD $0x6f3c06f6 // ushr v22.4s, v23.4s, #0x4
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x3dc00cf7 // ldr q23, [x7, #0x30]
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e97a6d0 // smmla v16.4s, v22.16b, v23.16b
-	WORD $0x4e97a6b1 // smmla v17.4s, v21.16b, v23.16b
-	WORD $0x3dc01cf7 // ldr q23, [x7, #0x70]
+	WORD $0x4e95a690 // smmla v16.4s, v20.16b, v21.16b
+	WORD $0x4e9ba692 // smmla v18.4s, v20.16b, v27.16b
+	WORD $0x4e95a6d1 // smmla v17.4s, v22.16b, v21.16b
+	WORD $0x4e9ba6c7 // smmla v7.4s, v22.16b, v27.16b
+	WORD $0x6d525694 // ldp d20, d21, [x20, #0x120]
+	WORD $0x6e20dcc0 // fmul v0.4s, v6.4s, v0.4s
+	WORD $0x4e933a76 // zip1 v22.4s, v19.4s, v19.4s
+	WORD $0x4e937a73 // zip2 v19.4s, v19.4s, v19.4s
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e97a6d2 // smmla v18.4s, v22.16b, v23.16b
-	WORD $0x4e97a6a7 // smmla v7.4s, v21.16b, v23.16b
-	WORD $0x4e933a75 // zip1 v21.4s, v19.4s, v19.4s
-	WORD $0x4e937a73 // zip2 v19.4s, v19.4s, v19.4s
-	WORD $0x6d525cf6 // ldp d22, d23, [x7, #0x120]
 	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
 	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x910600e7 // add x7, x7, #0x180
-	WORD $0x6e30deb0 // fmul v16.4s, v21.4s, v16.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x91060294 // add x20, x20, #0x180
+	WORD $0x4e803817 // zip1 v23.4s, v0.4s, v0.4s
+	WORD $0x4e807800 // zip2 v0.4s, v0.4s, v0.4s
+	WORD $0x6e30ded0 // fmul v16.4s, v22.4s, v16.4s
 	WORD $0x6e31de71 // fmul v17.4s, v19.4s, v17.4s
-	WORD $0x6e32deb2 // fmul v18.4s, v21.4s, v18.4s
+	WORD $0x6e32ded2 // fmul v18.4s, v22.4s, v18.4s
 	WORD $0x6e27de67 // fmul v7.4s, v19.4s, v7.4s
-	WORD $0x4e0806d3 // dup v19.2d, v22.d[0]
-	WORD $0x4e0806f5 // dup v21.2d, v23.d[0]
-	WORD $0x4eb3cf10 // fmls v16.4s, v24.4s, v19.4s
-	WORD $0x4eb3ce91 // fmls v17.4s, v20.4s, v19.4s
-	WORD $0x4d40cdd3 // ld1r { v19.2d }, [x14]
-	WORD $0x4eb5cf12 // fmls v18.4s, v24.4s, v21.4s
-	WORD $0x4eb5ce87 // fmls v7.4s, v20.4s, v21.4s
-	WORD $0x4d40cf14 // ld1r { v20.2d }, [x24]
-	WORD $0x2a1703f8 // mov w24, w23
-	WORD $0x5280002e // mov w14, #0x1 // =1
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x4e30ce64 // fmla v4.4s, v19.4s, v16.4s
-	WORD $0x4e31ce63 // fmla v3.4s, v19.4s, v17.4s
-	WORD $0x4e32ce82 // fmla v2.4s, v20.4s, v18.4s
-	WORD $0x4e27ce81 // fmla v1.4s, v20.4s, v7.4s
-	WORD $0x3707f2d8 // tbnz w24, #0x0, 0x145e4 <pq_q4_k+0x8e0>
-	WORD $0x11000694 // add w20, w20, #0x1
-	WORD $0x910900c6 // add x6, x6, #0x240
-	WORD $0x7100129f // cmp w20, #0x4
-	WORD $0x54fff1c1 // b.ne 0x145d4 <pq_q4_k+0x8d0>
-	WORD $0xf1002273 // subs x19, x19, #0x8
-	WORD $0x54fff0ac // b.gt 0x145b8 <pq_q4_k+0x8b4>
-	WORD $0xb4ffd66f // cbz x15, 0x14274 <pq_q4_k+0x570>
-	WORD $0x4e831885 // uzp1 v5.4s, v4.4s, v3.4s
-	WORD $0x8b090049 // add x9, x2, x9
+	WORD $0x4e080694 // dup v20.2d, v20.d[0]
+	WORD $0x4e0806b3 // dup v19.2d, v21.d[0]
+	WORD $0x4eb4cef0 // fmls v16.4s, v23.4s, v20.4s
+	WORD $0x4eb4cc11 // fmls v17.4s, v0.4s, v20.4s
+	WORD $0x4d40cf54 // ld1r { v20.2d }, [x26]
+	WORD $0x4eb3cef2 // fmls v18.4s, v23.4s, v19.4s
+	WORD $0x4eb3cc07 // fmls v7.4s, v0.4s, v19.4s
+	WORD $0x4d40cf60 // ld1r { v0.2d }, [x27]
+	WORD $0x2a1903fb // mov w27, w25
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x2a1f03f9 // mov w25, wzr
+	WORD $0x4e30ce84 // fmla v4.4s, v20.4s, v16.4s
+	WORD $0x4e31ce83 // fmla v3.4s, v20.4s, v17.4s
+	WORD $0x4e32cc02 // fmla v2.4s, v0.4s, v18.4s
+	WORD $0x4e27cc01 // fmla v1.4s, v0.4s, v7.4s
+	WORD $0x3707f4db // tbnz w27, #0x0, 0x13954 <pq_q4_k+0x74c>
+	WORD $0x110006d6 // add w22, w22, #0x1
+	WORD $0x91090273 // add x19, x19, #0x240
+	WORD $0x710012df // cmp w22, #0x4
+	WORD $0x54fff3a1 // b.ne 0x13940 <pq_q4_k+0x738>
+	WORD $0xf10022b5 // subs x21, x21, #0x8
+	WORD $0x54fff28c // b.gt 0x13924 <pq_q4_k+0x71c>
+	WORD $0xb4ffd80f // cbz x15, 0x135d8 <pq_q4_k+0x3d0>
+	WORD $0x4e831880 // uzp1 v0.4s, v4.4s, v3.4s
+	WORD $0x8b060046 // add x6, x2, x6
 	WORD $0xf10009ff // cmp x15, #0x2
-	WORD $0x3d800125 // str q5, [x9]
-	WORD $0x54ffd5c3 // b.lo 0x14274 <pq_q4_k+0x570>
-	WORD $0x4e835883 // uzp2 v3.4s, v4.4s, v3.4s
+	WORD $0x3d8000c0 // str q0, [x6]
+	WORD $0x54ffd763 // b.lo 0x135d8 <pq_q4_k+0x3d0>
+	WORD $0x4e835880 // uzp2 v0.4s, v4.4s, v3.4s
 	WORD $0xf1000dff // cmp x15, #0x3
-	WORD $0x3caa6923 // str q3, [x9, x10]
-	WORD $0x54ffd543 // b.lo 0x14274 <pq_q4_k+0x570>
-	WORD $0x4e811843 // uzp1 v3.4s, v2.4s, v1.4s
+	WORD $0x3caa68c0 // str q0, [x6, x10]
+	WORD $0x54ffd6e3 // b.lo 0x135d8 <pq_q4_k+0x3d0>
+	WORD $0x4e811840 // uzp1 v0.4s, v2.4s, v1.4s
 	WORD $0xf10011ff // cmp x15, #0x4
-	WORD $0x3cab6923 // str q3, [x9, x11]
-	WORD $0x54ffd4c1 // b.ne 0x14274 <pq_q4_k+0x570>
-	WORD $0x4e815841 // uzp2 v1.4s, v2.4s, v1.4s
-	WORD $0x3cac6921 // str q1, [x9, x12]
-	WORD $0x17fffea3 // b 0x14274 <pq_q4_k+0x570>
+	WORD $0x3cab68c0 // str q0, [x6, x11]
+	WORD $0x54ffd661 // b.ne 0x135d8 <pq_q4_k+0x3d0>
+	WORD $0x4e815840 // uzp2 v0.4s, v2.4s, v1.4s
+	WORD $0x3cac68c0 // str q0, [x6, x12]
+	WORD $0x17fffeb0 // b 0x135d8 <pq_q4_k+0x3d0>
 	WORD $0xd37cee26 // lsl x6, x17, #4
-	WORD $0x4e871a11 // uzp1 v17.4s, v16.4s, v7.4s
+	WORD $0x4e871a00 // uzp1 v0.4s, v16.4s, v7.4s
+	WORD $0x8b060046 // add x6, x2, x6
 	WORD $0x4e875a07 // uzp2 v7.4s, v16.4s, v7.4s
-	WORD $0x8b060049 // add x9, x2, x6
 	WORD $0x4e8518d0 // uzp1 v16.4s, v6.4s, v5.4s
 	WORD $0x4e8558c5 // uzp2 v5.4s, v6.4s, v5.4s
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x4e831886 // uzp1 v6.4s, v4.4s, v3.4s
-	WORD $0x3d800131 // str q17, [x9]
-	WORD $0x3caa6927 // str q7, [x9, x10]
-	WORD $0x3cab6930 // str q16, [x9, x11]
-	WORD $0x3cac6925 // str q5, [x9, x12]
-	WORD $0x3ca37926 // str q6, [x9, x3, lsl #4]
-	WORD $0x54ffd2a0 // b.eq 0x14274 <pq_q4_k+0x570>
-	WORD $0x4e835883 // uzp2 v3.4s, v4.4s, v3.4s
+	WORD $0x3d8000c0 // str q0, [x6]
+	WORD $0x4e831880 // uzp1 v0.4s, v4.4s, v3.4s
+	WORD $0x3caa68c7 // str q7, [x6, x10]
+	WORD $0x3cab68d0 // str q16, [x6, x11]
+	WORD $0x3cac68c5 // str q5, [x6, x12]
+	WORD $0x3ca378c0 // str q0, [x6, x3, lsl #4]
+	WORD $0x54ffd440 // b.eq 0x135d8 <pq_q4_k+0x3d0>
+	WORD $0x4e835880 // uzp2 v0.4s, v4.4s, v3.4s
 	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3cad6923 // str q3, [x9, x13]
-	WORD $0x54ffd223 // b.lo 0x14274 <pq_q4_k+0x570>
-	WORD $0x4e811843 // uzp1 v3.4s, v2.4s, v1.4s
+	WORD $0x3cad68c0 // str q0, [x6, x13]
+	WORD $0x54ffd3c3 // b.lo 0x135d8 <pq_q4_k+0x3d0>
+	WORD $0x4e811840 // uzp1 v0.4s, v2.4s, v1.4s
 	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3cbb6923 // str q3, [x9, x27]
-	WORD $0x54ffd1a3 // b.lo 0x14274 <pq_q4_k+0x570>
-	WORD $0x4e815841 // uzp2 v1.4s, v2.4s, v1.4s
-	WORD $0x3cbd6921 // str q1, [x9, x29]
-	WORD $0x17fffe8a // b 0x14274 <pq_q4_k+0x570>
+	WORD $0x3cae68c0 // str q0, [x6, x14]
+	WORD $0x54ffd343 // b.lo 0x135d8 <pq_q4_k+0x3d0>
+	WORD $0x4e815840 // uzp2 v0.4s, v2.4s, v1.4s
+	WORD $0x3cb068c0 // str q0, [x6, x16]
+	WORD $0x17fffe97 // b 0x135d8 <pq_q4_k+0x3d0>
 	WORD $0xa94c4ff4 // ldp x20, x19, [sp, #0xc0]
 	WORD $0xf9403bfd // ldr x29, [sp, #0x70]
 	WORD $0xa94b57f6 // ldp x22, x21, [sp, #0xb0]
@@ -4661,488 +3841,391 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910343ff // add sp, sp, #0xd0
 	WORD $0xd65f03c0 // ret
 
-	// pq_q5_k: +18560
+	// pq_q5_k: +15280
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540073cb // b.lt 0x15700 <pq_q5_k+0xe80>
-	WORD $0xd10383ff // sub sp, sp, #0xe0
+	WORD $0x5400628b // b.lt 0x14808 <pq_q5_k+0xc58>
+	WORD $0xd10503ff // sub sp, sp, #0x140
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x5281680a // mov w10, #0xb40 // =2880
 	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0xa90a67fa // stp x26, x25, [sp, #0xa0]
-	WORD $0x4f00e5e0 // movi v0.16b, #0xf
+	WORD $0xf90073fd // str x29, [sp, #0xe0]
+	WORD $0xd37be870 // lsl x16, x3, #5
 	WORD $0xd343fd29 // lsr x9, x9, #3
-	WORD $0x4f00e601 // movi v1.16b, #0x10
-	WORD $0xd37be86e // lsl x14, x3, #5
-	WORD $0xf90043fd // str x29, [sp, #0x80]
+	WORD $0x6d0c2beb // stp d11, d10, [sp, #0xc0]
+	WORD $0x4f00e60a // movi v10.16b, #0x10
+	WORD $0x4f00e5eb // movi v11.16b, #0xf
 	WORD $0xd37df06b // lsl x11, x3, #3
 	WORD $0x92401caf // and x15, x5, #0xff
-	WORD $0x9b0a7d3a // mul x26, x9, x10
+	WORD $0x9b0a7d3d // mul x29, x9, x10
 	WORD $0xd37ef46a // lsl x10, x3, #2
 	WORD $0x8b030469 // add x9, x3, x3, lsl #1
-	WORD $0xa9096ffe // stp x30, x27, [sp, #0x90]
 	WORD $0x52802811 // mov w17, #0x140 // =320
+	WORD $0x6d0a3bef // stp d15, d14, [sp, #0xa0]
 	WORD $0x8b03014d // add x13, x10, x3
 	WORD $0xd37ef52c // lsl x12, x9, #2
-	WORD $0xd37df13d // lsl x29, x9, #3
-	WORD $0xd37ef5bb // lsl x27, x13, #2
-	WORD $0xcb0a01de // sub x30, x14, x10
-	WORD $0x6d043bef // stp d15, d14, [sp, #0x40]
-	WORD $0x6d0533ed // stp d13, d12, [sp, #0x50]
-	WORD $0x6d062beb // stp d11, d10, [sp, #0x60]
-	WORD $0x6d0723e9 // stp d9, d8, [sp, #0x70]
-	WORD $0xa90b5ff8 // stp x24, x23, [sp, #0xb0]
-	WORD $0xa90c57f6 // stp x22, x21, [sp, #0xc0]
-	WORD $0xa90d4ff4 // stp x20, x19, [sp, #0xd0]
-	WORD $0xf90047e5 // str x5, [sp, #0x88]
-	WORD $0xa9016bfb // stp x27, x26, [sp, #0x10]
-	WORD $0xa90077fe // stp x30, x29, [sp]
-	WORD $0x14000005 // b 0x14924 <pq_q5_k+0xa4>
+	WORD $0xd37df12e // lsl x14, x9, #3
+	WORD $0xd37ef5ad // lsl x13, x13, #2
+	WORD $0xcb0a0210 // sub x16, x16, x10
+	WORD $0x6d0b33ed // stp d13, d12, [sp, #0xb0]
+	WORD $0x6d0d23e9 // stp d9, d8, [sp, #0xd0]
+	WORD $0xa90f6ffe // stp x30, x27, [sp, #0xf0]
+	WORD $0xa91067fa // stp x26, x25, [sp, #0x100]
+	WORD $0xa9115ff8 // stp x24, x23, [sp, #0x110]
+	WORD $0xa91257f6 // stp x22, x21, [sp, #0x120]
+	WORD $0xa9134ff4 // stp x20, x19, [sp, #0x130]
+	WORD $0xf90077ee // str x14, [sp, #0xe8]
+	WORD $0x14000005 // b 0x13c4c <pq_q5_k+0x9c>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b1a0000 // add x0, x0, x26
+	WORD $0x8b1d0000 // add x0, x0, x29
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x54006dad // b.le 0x156d4 <pq_q5_k+0xe54>
-	WORD $0x374034e5 // tbnz w5, #0x8, 0x14fc0 <pq_q5_k+0x740>
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x54005cad // b.le 0x147dc <pq_q5_k+0xc2c>
+	WORD $0x37402905 // tbnz w5, #0x8, 0x1416c <pq_q5_k+0x5bc>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0xaa1003ee // mov x14, x16
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x5400334b // b.lt 0x14fa4 <pq_q5_k+0x724>
+	WORD $0xaa1d03f0 // mov x16, x29
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x5400272b // b.lt 0x14150 <pq_q5_k+0x5a0>
 	WORD $0xaa0003e6 // mov x6, x0
 	WORD $0xaa0103e7 // mov x7, x1
 	WORD $0xaa0403f3 // mov x19, x4
-	WORD $0x6d4040c6 // ldp d6, d16, [x6]
+	WORD $0x6d4040c0 // ldp d0, d16, [x6]
 	WORD $0x2a1f03f4 // mov w20, wzr
 	WORD $0x6d4244c7 // ldp d7, d17, [x6, #0x20]
 	WORD $0x6d4150d2 // ldp d18, d20, [x6, #0x10]
-	WORD $0x6d4308d3 // ldp d19, d2, [x6, #0x30]
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x0e2178ea // fcvtl v10.4s, v7.4h
-	WORD $0x0e217a0f // fcvtl v15.4s, v16.4h
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
-	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x0e217801 // fcvtl v1.4s, v0.4h
+	WORD $0x6d4354c0 // ldp d0, d21, [x6, #0x30]
+	WORD $0x0e2178f8 // fcvtl v24.4s, v7.4h
+	WORD $0x0e217a1b // fcvtl v27.4s, v16.4h
+	WORD $0x0e217a3a // fcvtl v26.4s, v17.4h
+	WORD $0x0e217a5c // fcvtl v28.4s, v18.4h
+	WORD $0x0e217a9e // fcvtl v30.4s, v20.4h
 	WORD $0x910100c6 // add x6, x6, #0x40
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x0e217850 // fcvtl v16.4s, v2.4h
-	WORD $0x3d800be6 // str q6, [sp, #0x20]
+	WORD $0x0e21781d // fcvtl v29.4s, v0.4h
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0xad0363fb // stp q27, q24, [sp, #0x60]
+	WORD $0xad026bfc // stp q28, q26, [sp, #0x40]
+	WORD $0xad0177fe // stp q30, q29, [sp, #0x20]
 	WORD $0xaa1f03e9 // mov x9, xzr
 	WORD $0x910100d5 // add x21, x6, #0x40
 	WORD $0x52800036 // mov w22, #0x1 // =1
-	WORD $0x9b115537 // madd x23, x9, x17, x21
-	WORD $0x8b0914c5 // add x5, x6, x9, lsl #5
-	WORD $0xaa0703f8 // mov x24, x7
-	WORD $0x910040fb // add x27, x7, #0x10
-	WORD $0x910050fe // add x30, x7, #0x14
-	WORD $0x910060f0 // add x16, x7, #0x18
-	WORD $0x910040a9 // add x9, x5, #0x10
-	WORD $0xaa0503fa // mov x26, x5
-	WORD $0x910030ee // add x14, x7, #0xc
-	WORD $0x0ddfcb57 // ld1r { v23.2s }, [x26], #4
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x910020e9 // add x9, x7, #0x8
-	WORD $0x910070fd // add x29, x7, #0x1c
-	WORD $0x910050ad // add x13, x5, #0x14
-	WORD $0xaa1703f9 // mov x25, x23
-	WORD $0x3dc00336 // ldr q22, [x25]
-	WORD $0x3dc01339 // ldr q25, [x25, #0x40]
-	WORD $0x4ddfcb1b // ld1r { v27.4s }, [x24], #4
-	WORD $0x0f08a6f7 // sshll v23.8h, v23.8b, #0x0
-	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x0f08a718 // sshll v24.8h, v24.8b, #0x0
-	WORD $0x0f10a6f7 // sshll v23.4s, v23.4h, #0x0
-	WORD $0x4e211eda // and v26.16b, v22.16b, v1.16b
+	WORD $0x9b115538 // madd x24, x9, x17, x21
+	WORD $0x8b0914dd // add x29, x6, x9, lsl #5
+	WORD $0x3d8027e5 // str q5, [sp, #0x90]
+	WORD $0x4ea41c85 // mov v5.16b, v4.16b
+	WORD $0x4ea31c64 // mov v4.16b, v3.16b
+	WORD $0x4ea21c43 // mov v3.16b, v2.16b
+	WORD $0x910043b7 // add x23, x29, #0x10
+	WORD $0x910053b9 // add x25, x29, #0x14
+	WORD $0x910023bb // add x27, x29, #0x8
+	WORD $0x910063ba // add x26, x29, #0x18
+	WORD $0x910033a9 // add x9, x29, #0xc
+	WORD $0x910073be // add x30, x29, #0x1c
+	WORD $0x0ddfcba0 // ld1r { v0.2s }, [x29], #4
+	WORD $0x4ea11c22 // mov v2.16b, v1.16b
+	WORD $0xad407308 // ldp q8, q28, [x24]
+	WORD $0x4f00e601 // movi v1.16b, #0x10
+	WORD $0x4eb51eba // mov v26.16b, v21.16b
+	WORD $0x4f00e5f5 // movi v21.16b, #0xf
 	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
-	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4eb91f59 // orr v25.16b, v26.16b, v25.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x3dc01339 // ldr q25, [x25, #0x40]
-	WORD $0x3dc0033a // ldr q26, [x25]
-	WORD $0x4d40cb7b // ld1r { v27.4s }, [x27]
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4eb91f59 // orr v25.16b, v26.16b, v25.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x3dc00339 // ldr q25, [x25]
-	WORD $0x3dc0233a // ldr q26, [x25, #0x80]
-	WORD $0x4d40cb1b // ld1r { v27.4s }, [x24]
-	WORD $0x4f235739 // shl v25.4s, v25.4s, #0x3
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x3dc00339 // ldr q25, [x25]
-	WORD $0x3dc0233a // ldr q26, [x25, #0x80]
-	WORD $0x4d40cbdb // ld1r { v27.4s }, [x30]
-	WORD $0x6f3f0739 // ushr v25.4s, v25.4s, #0x1
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x3dc00339 // ldr q25, [x25]
-	WORD $0x3dc0333a // ldr q26, [x25, #0xc0]
-	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
-	WORD $0x4f225739 // shl v25.4s, v25.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x3dc00339 // ldr q25, [x25]
-	WORD $0x3dc0333a // ldr q26, [x25, #0xc0]
-	WORD $0x4d40ca1b // ld1r { v27.4s }, [x16]
-	WORD $0x6f3e0739 // ushr v25.4s, v25.4s, #0x2
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x3dc00339 // ldr q25, [x25]
-	WORD $0x3dc0433a // ldr q26, [x25, #0x100]
-	WORD $0x4d40c9db // ld1r { v27.4s }, [x14]
-	WORD $0x4eb98739 // add v25.4s, v25.4s, v25.4s
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x3dc00339 // ldr q25, [x25]
-	WORD $0x3dc0433a // ldr q26, [x25, #0x100]
-	WORD $0x4d40cbbb // ld1r { v27.4s }, [x29]
-	WORD $0x910080f9 // add x25, x7, #0x20
-	WORD $0x6f3d0739 // ushr v25.4s, v25.4s, #0x3
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x4eb31e79 // mov v25.16b, v19.16b
-	WORD $0x4eb11e33 // mov v19.16b, v17.16b
-	WORD $0x4d40cb22 // ld1r { v2.4s }, [x25]
-	WORD $0x0d40cb5d // ld1r { v29.2s }, [x26]
-	WORD $0xaa1703fa // mov x26, x23
-	WORD $0xbd4024fa // ldr s26, [x7, #0x24]
-	WORD $0x0d40c9bc // ld1r { v28.2s }, [x13]
-	WORD $0x910020ad // add x13, x5, #0x8
-	WORD $0x4eaa1d51 // mov v17.16b, v10.16b
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x3d800fe2 // str q2, [sp, #0x30]
-	WORD $0x3dc0075b // ldr q27, [x26, #0x10]
-	WORD $0x3dc0175e // ldr q30, [x26, #0x50]
-	WORD $0x4d40c8e8 // ld1r { v8.4s }, [x7]
-	WORD $0x4eb01e02 // mov v2.16b, v16.16b
-	WORD $0x4f24577b // shl v27.4s, v27.4s, #0x4
-	WORD $0x4eb41e90 // mov v16.16b, v20.16b
-	WORD $0x4eb21e54 // mov v20.16b, v18.16b
-	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
-	WORD $0x4eaf1df2 // mov v18.16b, v15.16b
-	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
-	WORD $0x0f08a79c // sshll v28.8h, v28.8b, #0x0
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x4e211f7f // and v31.16b, v27.16b, v1.16b
-	WORD $0x6f00e41b // movi v27.2d, #0000000000000000
-	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
-	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
-	WORD $0x4ebe1ffe // orr v30.16b, v31.16b, v30.16b
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
-	WORD $0x3dc0175e // ldr q30, [x26, #0x50]
-	WORD $0x3dc0075f // ldr q31, [x26, #0x10]
-	WORD $0x4d40cb68 // ld1r { v8.4s }, [x27]
+	WORD $0xfd0043e0 // str d0, [sp, #0x80]
+	WORD $0xad427b00 // ldp q0, q30, [x24, #0x40]
+	WORD $0x4f24551b // shl v27.4s, v8.4s, #0x4
+	WORD $0xad44331f // ldp q31, q12, [x24, #0x80]
+	WORD $0x4f245791 // shl v17.4s, v28.4s, #0x4
+	WORD $0x4e2a1d09 // and v9.16b, v8.16b, v10.16b
+	WORD $0x4f23550a // shl v10.4s, v8.4s, #0x3
+	WORD $0x4e2b1c1d // and v29.16b, v0.16b, v11.16b
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x6f3f050f // ushr v15.4s, v8.4s, #0x1
+	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
+	WORD $0x4e2b1fed // and v13.16b, v31.16b, v11.16b
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0xad462f0e // ldp q14, q11, [x24, #0xc0]
+	WORD $0x4f225506 // shl v6.4s, v8.4s, #0x2
+	WORD $0x4e351fd2 // and v18.16b, v30.16b, v21.16b
+	WORD $0x4e351c00 // and v0.16b, v0.16b, v21.16b
+	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
+	WORD $0x4ebd1f73 // orr v19.16b, v27.16b, v29.16b
+	WORD $0xad406cfd // ldp q29, q27, [x7]
+	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
+	WORD $0x4e351dc7 // and v7.16b, v14.16b, v21.16b
+	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
 	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
-	WORD $0x4ebe1ffe // orr v30.16b, v31.16b, v30.16b
-	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
-	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
-	WORD $0x3dc0275f // ldr q31, [x26, #0x90]
-	WORD $0x4d40cb08 // ld1r { v8.4s }, [x24]
-	WORD $0x4f2357de // shl v30.4s, v30.4s, #0x3
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
-	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
-	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
-	WORD $0x3dc0275f // ldr q31, [x26, #0x90]
-	WORD $0x4d40cbc8 // ld1r { v8.4s }, [x30]
-	WORD $0x6f3f07de // ushr v30.4s, v30.4s, #0x1
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
-	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
-	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
-	WORD $0x3dc0375f // ldr q31, [x26, #0xd0]
-	WORD $0x4d40c928 // ld1r { v8.4s }, [x9]
-	WORD $0x4f2257de // shl v30.4s, v30.4s, #0x2
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
-	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
-	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
-	WORD $0x3dc0375f // ldr q31, [x26, #0xd0]
-	WORD $0x4d40ca08 // ld1r { v8.4s }, [x16]
-	WORD $0x6f3e07de // ushr v30.4s, v30.4s, #0x2
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
-	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
-	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
-	WORD $0x3dc0475f // ldr q31, [x26, #0x110]
-	WORD $0x4d40c9c8 // ld1r { v8.4s }, [x14]
-	WORD $0x4ebe87de // add v30.4s, v30.4s, v30.4s
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
-	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
-	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
-	WORD $0x3dc0475f // ldr q31, [x26, #0x110]
-	WORD $0x4d40cba8 // ld1r { v8.4s }, [x29]
-	WORD $0x910060ba // add x26, x5, #0x18
-	WORD $0x6f3d07de // ushr v30.4s, v30.4s, #0x3
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
-	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
-	WORD $0x0d40cb48 // ld1r { v8.2s }, [x26]
-	WORD $0xaa1703fa // mov x26, x23
-	WORD $0x0d40c9aa // ld1r { v10.2s }, [x13]
-	WORD $0xbd4024ff // ldr s31, [x7, #0x24]
-	WORD $0x4d40cb3e // ld1r { v30.4s }, [x25]
-	WORD $0x3dc00b49 // ldr q9, [x26, #0x20]
-	WORD $0x3dc01b4b // ldr q11, [x26, #0x60]
-	WORD $0x4d40c8ed // ld1r { v13.4s }, [x7]
-	WORD $0x910030ad // add x13, x5, #0xc
-	WORD $0x910070a5 // add x5, x5, #0x1c
-	WORD $0x4f245529 // shl v9.4s, v9.4s, #0x4
-	WORD $0x4e201d6b // and v11.16b, v11.16b, v0.16b
-	WORD $0x0f08a54a // sshll v10.8h, v10.8b, #0x0
-	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
-	WORD $0x4e211d2c // and v12.16b, v9.16b, v1.16b
-	WORD $0x6f00e409 // movi v9.2d, #0000000000000000
-	WORD $0x0f10a54a // sshll v10.4s, v10.4h, #0x0
-	WORD $0x4eab1d8b // orr v11.16b, v12.16b, v11.16b
-	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
-	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
-	WORD $0x3dc01b4b // ldr q11, [x26, #0x60]
-	WORD $0x3dc00b4c // ldr q12, [x26, #0x20]
-	WORD $0x4d40cb6d // ld1r { v13.4s }, [x27]
-	WORD $0x6f3c056b // ushr v11.4s, v11.4s, #0x4
+	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
+	WORD $0x4e351fff // and v31.16b, v31.16b, v21.16b
+	WORD $0x4ea01d20 // orr v0.16b, v9.16b, v0.16b
+	WORD $0x4f9de276 // sdot v22.4s, v19.16b, v29.4b[0]
+	WORD $0x4f235793 // shl v19.4s, v28.4s, #0x3
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
+	WORD $0x6f3e0510 // ushr v16.4s, v8.4s, #0x2
+	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
+	WORD $0x4e211f94 // and v20.16b, v28.16b, v1.16b
+	WORD $0x4ead1d49 // orr v9.16b, v10.16b, v13.16b
+	WORD $0x4e351d8a // and v10.16b, v12.16b, v21.16b
+	WORD $0x4ebf1ded // orr v13.16b, v15.16b, v31.16b
+	WORD $0x6f3c0592 // ushr v18.4s, v12.4s, #0x4
+	WORD $0x4e351fcc // and v12.16b, v30.16b, v21.16b
+	WORD $0x4f9be016 // sdot v22.4s, v0.16b, v27.4b[0]
+	WORD $0x4ea71cc0 // orr v0.16b, v6.16b, v7.16b
+	WORD $0xad417b1f // ldp q31, q30, [x24, #0x20]
+	WORD $0x4e211e67 // and v7.16b, v19.16b, v1.16b
+	WORD $0x4f9de238 // sdot v24.4s, v17.16b, v29.4b[0]
+	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
+	WORD $0xad434713 // ldp q19, q17, [x24, #0x60]
+	WORD $0x4e351dce // and v14.16b, v14.16b, v21.16b
+	WORD $0x4f2457e6 // shl v6.4s, v31.4s, #0x4
+	WORD $0x4eac1e94 // orr v20.16b, v20.16b, v12.16b
+	WORD $0x4fbde136 // sdot v22.4s, v9.16b, v29.4b[1]
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x6f3f078f // ushr v15.4s, v28.4s, #0x1
+	WORD $0x4e351e6c // and v12.16b, v19.16b, v21.16b
+	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
+	WORD $0x4eae1e10 // orr v16.16b, v16.16b, v14.16b
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e211fee // and v14.16b, v31.16b, v1.16b
+	WORD $0x4f2457c9 // shl v9.4s, v30.4s, #0x4
+	WORD $0x4fbbe1b6 // sdot v22.4s, v13.16b, v27.4b[1]
+	WORD $0x4e351e73 // and v19.16b, v19.16b, v21.16b
+	WORD $0x4eaa1ce7 // orr v7.16b, v7.16b, v10.16b
+	WORD $0x4eac1cc6 // orr v6.16b, v6.16b, v12.16b
+	WORD $0x4f2357ec // shl v12.4s, v31.4s, #0x3
+	WORD $0x4e211dea // and v10.16b, v15.16b, v1.16b
+	WORD $0x4f9be298 // sdot v24.4s, v20.16b, v27.4b[0]
+	WORD $0x4e351e34 // and v20.16b, v17.16b, v21.16b
+	WORD $0x4e211d2f // and v15.16b, v9.16b, v1.16b
+	WORD $0x4eb31dd3 // orr v19.16b, v14.16b, v19.16b
+	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
+	WORD $0xad453b0d // ldp q13, q14, [x24, #0xa0]
+	WORD $0x4f9de0d7 // sdot v23.4s, v6.16b, v29.4b[0]
 	WORD $0x4e211d8c // and v12.16b, v12.16b, v1.16b
-	WORD $0x4e201d6b // and v11.16b, v11.16b, v0.16b
-	WORD $0x4eab1d8b // orr v11.16b, v12.16b, v11.16b
-	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
-	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
-	WORD $0x3dc02b4c // ldr q12, [x26, #0xa0]
-	WORD $0x4d40cb0d // ld1r { v13.4s }, [x24]
-	WORD $0x4f23556b // shl v11.4s, v11.4s, #0x3
-	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
-	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
-	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
-	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
-	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
-	WORD $0x3dc02b4c // ldr q12, [x26, #0xa0]
-	WORD $0x4d40cbcd // ld1r { v13.4s }, [x30]
-	WORD $0x6f3f056b // ushr v11.4s, v11.4s, #0x1
-	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
-	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
-	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
-	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
-	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
-	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
-	WORD $0x3dc03b4c // ldr q12, [x26, #0xe0]
-	WORD $0x4d40c92d // ld1r { v13.4s }, [x9]
-	WORD $0x4f22556b // shl v11.4s, v11.4s, #0x2
-	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
-	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
-	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
-	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
-	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
-	WORD $0x3dc03b4c // ldr q12, [x26, #0xe0]
-	WORD $0x4d40ca0d // ld1r { v13.4s }, [x16]
-	WORD $0x6f3e056b // ushr v11.4s, v11.4s, #0x2
-	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
-	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
-	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
-	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
-	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
-	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
-	WORD $0x3dc04b4c // ldr q12, [x26, #0x120]
-	WORD $0x4d40c9cd // ld1r { v13.4s }, [x14]
-	WORD $0x4eab856b // add v11.4s, v11.4s, v11.4s
-	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
-	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
-	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
-	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
-	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
-	WORD $0x3dc04b4c // ldr q12, [x26, #0x120]
-	WORD $0x4d40cbad // ld1r { v13.4s }, [x29]
-	WORD $0x6f3d056b // ushr v11.4s, v11.4s, #0x3
-	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
-	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
-	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
-	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
-	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
-	WORD $0xbd4024ec // ldr s12, [x7, #0x24]
-	WORD $0x4d40cb2b // ld1r { v11.4s }, [x25]
-	WORD $0x0d40c9af // ld1r { v15.2s }, [x13]
-	WORD $0x0d40c8ad // ld1r { v13.2s }, [x5]
-	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
-	WORD $0x3dc01ee6 // ldr q6, [x23, #0x70]
-	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
-	WORD $0x2a1603ed // mov w13, w22
-	WORD $0x2a1f03f6 // mov w22, wzr
-	WORD $0x4f2455ce // shl v14.4s, v14.4s, #0x4
-	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x0f08a5ef // sshll v15.8h, v15.8b, #0x0
-	WORD $0x4e211dc7 // and v7.16b, v14.16b, v1.16b
-	WORD $0x6f00e40e // movi v14.2d, #0000000000000000
-	WORD $0x0f10a5ef // sshll v15.4s, v15.4h, #0x0
-	WORD $0x4ea61ce6 // orr v6.16b, v7.16b, v6.16b
-	WORD $0x4d40c8e7 // ld1r { v7.4s }, [x7]
-	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
-	WORD $0x3dc01ee6 // ldr q6, [x23, #0x70]
-	WORD $0x3dc00ee7 // ldr q7, [x23, #0x30]
-	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
+	WORD $0x4e351e52 // and v18.16b, v18.16b, v21.16b
+	WORD $0x4eb41df4 // orr v20.16b, v15.16b, v20.16b
+	WORD $0x6f3c0631 // ushr v17.4s, v17.4s, #0x4
+	WORD $0x4f9be277 // sdot v23.4s, v19.16b, v27.4b[0]
+	WORD $0x4e351da6 // and v6.16b, v13.16b, v21.16b
+	WORD $0x6f3f07f3 // ushr v19.4s, v31.4s, #0x1
+	WORD $0x6f3c05ad // ushr v13.4s, v13.4s, #0x4
+	WORD $0x4f9de816 // sdot v22.4s, v0.16b, v29.4b[2]
+	WORD $0x4eb21d52 // orr v18.16b, v10.16b, v18.16b
+	WORD $0xad48270a // ldp q10, q9, [x24, #0x100]
+	WORD $0x4ea61d86 // orr v6.16b, v12.16b, v6.16b
+	WORD $0x4f22578c // shl v12.4s, v28.4s, #0x2
+	WORD $0x4f9de299 // sdot v25.4s, v20.16b, v29.4b[0]
+	WORD $0x4e211fd4 // and v20.16b, v30.16b, v1.16b
+	WORD $0x4e351e31 // and v17.16b, v17.16b, v21.16b
+	WORD $0x4f9bea16 // sdot v22.4s, v16.16b, v27.4b[2]
+	WORD $0x4fbde0f8 // sdot v24.4s, v7.16b, v29.4b[1]
+	WORD $0x4ea88507 // add v7.4s, v8.4s, v8.4s
+	WORD $0x4e211d90 // and v16.16b, v12.16b, v1.16b
+	WORD $0x4f2357cc // shl v12.4s, v30.4s, #0x3
+	WORD $0x4fbde0d7 // sdot v23.4s, v6.16b, v29.4b[1]
+	WORD $0x4e211e66 // and v6.16b, v19.16b, v1.16b
+	WORD $0x4e351db3 // and v19.16b, v13.16b, v21.16b
+	WORD $0x4eb11e91 // orr v17.16b, v20.16b, v17.16b
+	WORD $0x4e351d74 // and v20.16b, v11.16b, v21.16b
+	WORD $0x4e351dcd // and v13.16b, v14.16b, v21.16b
+	WORD $0x4fbbe258 // sdot v24.4s, v18.16b, v27.4b[1]
+	WORD $0x4e211d8c // and v12.16b, v12.16b, v1.16b
+	WORD $0x4f2257f2 // shl v18.4s, v31.4s, #0x2
+	WORD $0x4eb31cc6 // orr v6.16b, v6.16b, v19.16b
+	WORD $0x6f3c0573 // ushr v19.4s, v11.4s, #0x4
+	WORD $0x6f3f07cb // ushr v11.4s, v30.4s, #0x1
+	WORD $0x4eb41e10 // orr v16.16b, v16.16b, v20.16b
+	WORD $0x4f9be239 // sdot v25.4s, v17.16b, v27.4b[0]
+	WORD $0x6f3e0791 // ushr v17.4s, v28.4s, #0x2
+	WORD $0x4ead1d94 // orr v20.16b, v12.16b, v13.16b
+	WORD $0x6f3c05cc // ushr v12.4s, v14.4s, #0x4
+	WORD $0x4fbbe0d7 // sdot v23.4s, v6.16b, v27.4b[1]
+	WORD $0x4e211e46 // and v6.16b, v18.16b, v1.16b
+	WORD $0x4e351d40 // and v0.16b, v10.16b, v21.16b
+	WORD $0xad474b0d // ldp q13, q18, [x24, #0xe0]
 	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
-	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4ea61ce6 // orr v6.16b, v7.16b, v6.16b
-	WORD $0x4d40cb67 // ld1r { v7.4s }, [x27]
-	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
-	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
-	WORD $0x3dc02ee7 // ldr q7, [x23, #0xb0]
-	WORD $0x4f2354c6 // shl v6.4s, v6.4s, #0x3
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
-	WORD $0x4d40cb07 // ld1r { v7.4s }, [x24]
-	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
-	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
-	WORD $0x3dc02ee7 // ldr q7, [x23, #0xb0]
-	WORD $0x6f3f04c6 // ushr v6.4s, v6.4s, #0x1
-	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
-	WORD $0x4d40cbc7 // ld1r { v7.4s }, [x30]
-	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
-	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
-	WORD $0x3dc03ee7 // ldr q7, [x23, #0xf0]
-	WORD $0x4f2254c6 // shl v6.4s, v6.4s, #0x2
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
-	WORD $0x4d40c927 // ld1r { v7.4s }, [x9]
-	WORD $0x52800029 // mov w9, #0x1 // =1
-	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
-	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
-	WORD $0x3dc03ee7 // ldr q7, [x23, #0xf0]
-	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
-	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
-	WORD $0x4d40ca07 // ld1r { v7.4s }, [x16]
-	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
-	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
-	WORD $0x3dc04ee7 // ldr q7, [x23, #0x130]
-	WORD $0x4ea684c6 // add v6.4s, v6.4s, v6.4s
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
-	WORD $0x4d40c9c7 // ld1r { v7.4s }, [x14]
-	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
-	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
-	WORD $0x3dc04ee7 // ldr q7, [x23, #0x130]
-	WORD $0x6f3d04c6 // ushr v6.4s, v6.4s, #0x3
-	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
-	WORD $0x4d40cba7 // ld1r { v7.4s }, [x29]
-	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
-	WORD $0x4e21db06 // scvtf v6.4s, v24.4s
-	WORD $0x3dc00bf8 // ldr q24, [sp, #0x20]
-	WORD $0x0f08a507 // sshll v7.8h, v8.8b, #0x0
-	WORD $0x4e21d9e8 // scvtf v8.4s, v15.4s
-	WORD $0x4eb21e4f // mov v15.16b, v18.16b
-	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
-	WORD $0x0f08a5b8 // sshll v24.8h, v13.8b, #0x0
-	WORD $0x4eb41e92 // mov v18.16b, v20.16b
-	WORD $0x4eb01e14 // mov v20.16b, v16.16b
-	WORD $0x4e21d9cd // scvtf v13.4s, v14.4s
-	WORD $0x6e3dddfd // fmul v29.4s, v15.4s, v29.4s
-	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
-	WORD $0x4ea21c50 // mov v16.16b, v2.16b
-	WORD $0x6e2ade4a // fmul v10.4s, v18.4s, v10.4s
-	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
-	WORD $0x6e28de88 // fmul v8.4s, v20.4s, v8.4s
-	WORD $0x6e36def6 // fmul v22.4s, v23.4s, v22.4s
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x4e21db17 // scvtf v23.4s, v24.4s
-	WORD $0x6e3bdfb8 // fmul v24.4s, v29.4s, v27.4s
-	WORD $0x6e29dd5b // fmul v27.4s, v10.4s, v9.4s
-	WORD $0x4eb11e2a // mov v10.16b, v17.16b
-	WORD $0x4eb31e71 // mov v17.16b, v19.16b
-	WORD $0x6e2ddd1d // fmul v29.4s, v8.4s, v13.4s
-	WORD $0xbd4024e8 // ldr s8, [x7, #0x24]
-	WORD $0x4e21d989 // scvtf v9.4s, v12.4s
-	WORD $0x6e27df27 // fmul v7.4s, v25.4s, v7.4s
-	WORD $0x4eb91f33 // mov v19.16b, v25.16b
+	WORD $0x4fbde299 // sdot v25.4s, v20.16b, v29.4b[1]
+	WORD $0x4e211d74 // and v20.16b, v11.16b, v1.16b
+	WORD $0x4e351d8b // and v11.16b, v12.16b, v21.16b
+	WORD $0x4f2257cc // shl v12.4s, v30.4s, #0x2
+	WORD $0x4e351dae // and v14.16b, v13.16b, v21.16b
+	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
+	WORD $0x4e351e73 // and v19.16b, v19.16b, v21.16b
+	WORD $0x4ea01ce0 // orr v0.16b, v7.16b, v0.16b
+	WORD $0x4f9dea18 // sdot v24.4s, v16.16b, v29.4b[2]
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x4eab1e87 // orr v7.16b, v20.16b, v11.16b
+	WORD $0x4e211d90 // and v16.16b, v12.16b, v1.16b
+	WORD $0x4eae1cc6 // orr v6.16b, v6.16b, v14.16b
+	WORD $0x4e351e54 // and v20.16b, v18.16b, v21.16b
+	WORD $0x4eb31e31 // orr v17.16b, v17.16b, v19.16b
+	WORD $0x6f3e07f3 // ushr v19.4s, v31.4s, #0x2
+	WORD $0x6f3c05ab // ushr v11.4s, v13.4s, #0x4
+	WORD $0x6f3d0508 // ushr v8.4s, v8.4s, #0x3
+	WORD $0x4fbbe0f9 // sdot v25.4s, v7.16b, v27.4b[1]
+	WORD $0x6f3e07c7 // ushr v7.4s, v30.4s, #0x2
+	WORD $0x4fbde816 // sdot v22.4s, v0.16b, v29.4b[3]
+	WORD $0x4f9de8d7 // sdot v23.4s, v6.16b, v29.4b[2]
+	WORD $0x4eb41e06 // orr v6.16b, v16.16b, v20.16b
+	WORD $0x6f3c0650 // ushr v16.4s, v18.4s, #0x4
+	WORD $0xad495312 // ldp q18, q20, [x24, #0x120]
+	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
+	WORD $0x4e351d6b // and v11.16b, v11.16b, v21.16b
+	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
+	WORD $0x4f9bea38 // sdot v24.4s, v17.16b, v27.4b[2]
+	WORD $0x4e351e10 // and v16.16b, v16.16b, v21.16b
+	WORD $0x4f9de8d9 // sdot v25.4s, v6.16b, v29.4b[2]
+	WORD $0x4e351d46 // and v6.16b, v10.16b, v21.16b
+	WORD $0x4ebf87f1 // add v17.4s, v31.4s, v31.4s
+	WORD $0x4eab1e73 // orr v19.16b, v19.16b, v11.16b
+	WORD $0x4ebc878b // add v11.4s, v28.4s, v28.4s
+	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
+	WORD $0x4eb01ce7 // orr v7.16b, v7.16b, v16.16b
+	WORD $0x4ebe87d0 // add v16.4s, v30.4s, v30.4s
+	WORD $0x6f3d079c // ushr v28.4s, v28.4s, #0x3
+	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
+	WORD $0x4e211d6a // and v10.16b, v11.16b, v1.16b
+	WORD $0x4e351d2b // and v11.16b, v9.16b, v21.16b
+	WORD $0x4f9bea77 // sdot v23.4s, v19.16b, v27.4b[2]
+	WORD $0x4f9be8f9 // sdot v25.4s, v7.16b, v27.4b[2]
+	WORD $0x4e211e07 // and v7.16b, v16.16b, v1.16b
+	WORD $0x4e351e90 // and v16.16b, v20.16b, v21.16b
+	WORD $0x4e351e53 // and v19.16b, v18.16b, v21.16b
+	WORD $0x4eab1d40 // orr v0.16b, v10.16b, v11.16b
+	WORD $0x4f00e5eb // movi v11.16b, #0xf
+	WORD $0x4f00e60a // movi v10.16b, #0x10
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x4ea61d06 // orr v6.16b, v8.16b, v6.16b
+	WORD $0x4ea21c41 // mov v1.16b, v2.16b
+	WORD $0x4eb01ce7 // orr v7.16b, v7.16b, v16.16b
+	WORD $0x4eb31e31 // orr v17.16b, v17.16b, v19.16b
+	WORD $0x4eba1f55 // mov v21.16b, v26.16b
+	WORD $0xbd4024fa // ldr s26, [x7, #0x24]
+	WORD $0x4fbde818 // sdot v24.4s, v0.16b, v29.4b[3]
+	WORD $0x6f3d07e0 // ushr v0.4s, v31.4s, #0x3
+	WORD $0x4e2a1f90 // and v16.16b, v28.16b, v10.16b
+	WORD $0x4e2b1d33 // and v19.16b, v9.16b, v11.16b
+	WORD $0x4fbde8f9 // sdot v25.4s, v7.16b, v29.4b[3]
+	WORD $0x6f3c0647 // ushr v7.4s, v18.4s, #0x4
+	WORD $0x4fbbe8d6 // sdot v22.4s, v6.16b, v27.4b[3]
+	WORD $0x6f3d07c6 // ushr v6.4s, v30.4s, #0x3
+	WORD $0x3dc00bfe // ldr q30, [sp, #0x20]
+	WORD $0x6f3c0692 // ushr v18.4s, v20.4s, #0x4
+	WORD $0xfd4043f4 // ldr d20, [sp, #0x80]
+	WORD $0x4eb31e10 // orr v16.16b, v16.16b, v19.16b
+	WORD $0x0d40cbb3 // ld1r { v19.2s }, [x29]
+	WORD $0x4e2a1c00 // and v0.16b, v0.16b, v10.16b
+	WORD $0x4e2b1ce7 // and v7.16b, v7.16b, v11.16b
+	WORD $0x4e2a1cc6 // and v6.16b, v6.16b, v10.16b
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
+	WORD $0x4e2b1e52 // and v18.16b, v18.16b, v11.16b
+	WORD $0x4fbdea37 // sdot v23.4s, v17.16b, v29.4b[3]
+	WORD $0x0d40caf1 // ld1r { v17.2s }, [x23]
+	WORD $0xad41f3fd // ldp q29, q28, [sp, #0x30]
+	WORD $0x2a1603f7 // mov w23, w22
+	WORD $0x2a1f03f6 // mov w22, wzr
+	WORD $0x4fbbea18 // sdot v24.4s, v16.16b, v27.4b[3]
+	WORD $0x0d40cb70 // ld1r { v16.2s }, [x27]
+	WORD $0x4ea71c00 // orr v0.16b, v0.16b, v7.16b
+	WORD $0x0d40c927 // ld1r { v7.2s }, [x9]
+	WORD $0x910080e9 // add x9, x7, #0x20
 	WORD $0x9100c0e7 // add x7, x7, #0x30
-	WORD $0x6e26dd46 // fmul v6.4s, v10.4s, v6.4s
-	WORD $0x6e3cde3c // fmul v28.4s, v17.4s, v28.4s
-	WORD $0x6e37dc57 // fmul v23.4s, v2.4s, v23.4s
-	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
-	WORD $0x3dc00fe2 // ldr q2, [sp, #0x30]
-	WORD $0x4f8950fb // fmls v27.4s, v7.4s, v9.s[0]
-	WORD $0x4f9a50d6 // fmls v22.4s, v6.4s, v26.s[0]
-	WORD $0x4f9f5398 // fmls v24.4s, v28.4s, v31.s[0]
-	WORD $0x4d40cb26 // ld1r { v6.4s }, [x25]
-	WORD $0x4f8852fd // fmls v29.4s, v23.4s, v8.s[0]
-	WORD $0x4e3bcd64 // fmla v4.4s, v11.4s, v27.4s
-	WORD $0x4e36cc55 // fmla v21.4s, v2.4s, v22.4s
-	WORD $0x4e38cfc3 // fmla v3.4s, v30.4s, v24.4s
-	WORD $0x4e3dccc5 // fmla v5.4s, v6.4s, v29.4s
-	WORD $0x3707d06d // tbnz w13, #0x0, 0x14994 <pq_q5_k+0x114>
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
+	WORD $0x4eb21cc6 // orr v6.16b, v6.16b, v18.16b
+	WORD $0x0d40cb32 // ld1r { v18.2s }, [x25]
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
+	WORD $0x4fbbe817 // sdot v23.4s, v0.16b, v27.4b[3]
+	WORD $0x0d40cb40 // ld1r { v0.2s }, [x26]
+	WORD $0x0f08a4e7 // sshll v7.8h, v7.8b, #0x0
+	WORD $0x4fbbe8d9 // sdot v25.4s, v6.16b, v27.4b[3]
+	WORD $0x0d40cbc6 // ld1r { v6.2s }, [x30]
+	WORD $0x3dc01bfb // ldr q27, [sp, #0x60]
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
+	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
+	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
+	WORD $0x0f08a400 // sshll v0.8h, v0.8b, #0x0
+	WORD $0x0f08a4c6 // sshll v6.8h, v6.8b, #0x0
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
+	WORD $0x0f10a400 // sshll v0.4s, v0.4h, #0x0
+	WORD $0x0f10a4c6 // sshll v6.4s, v6.4h, #0x0
+	WORD $0x6e34dc34 // fmul v20.4s, v1.4s, v20.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e33df73 // fmul v19.4s, v27.4s, v19.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x6e30df90 // fmul v16.4s, v28.4s, v16.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e27dfc7 // fmul v7.4s, v30.4s, v7.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4ea31c62 // mov v2.16b, v3.16b
+	WORD $0x4ea41c83 // mov v3.16b, v4.16b
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4e21db56 // scvtf v22.4s, v26.4s
+	WORD $0x3dc017fa // ldr q26, [sp, #0x50]
+	WORD $0x6e38de73 // fmul v19.4s, v19.4s, v24.4s
+	WORD $0x3dc01ff8 // ldr q24, [sp, #0x70]
+	WORD $0x6e37de10 // fmul v16.4s, v16.4s, v23.4s
+	WORD $0x6e32df52 // fmul v18.4s, v26.4s, v18.4s
+	WORD $0x6e20dfa0 // fmul v0.4s, v29.4s, v0.4s
+	WORD $0x6e39dce7 // fmul v7.4s, v7.4s, v25.4s
+	WORD $0x6e31df11 // fmul v17.4s, v24.4s, v17.4s
+	WORD $0x6e26dea6 // fmul v6.4s, v21.4s, v6.4s
+	WORD $0x4ea51ca4 // mov v4.16b, v5.16b
+	WORD $0x3dc027e5 // ldr q5, [sp, #0x90]
+	WORD $0x4f965253 // fmls v19.4s, v18.4s, v22.s[0]
+	WORD $0x4f965010 // fmls v16.4s, v0.4s, v22.s[0]
+	WORD $0x4f965234 // fmls v20.4s, v17.4s, v22.s[0]
+	WORD $0x4f9650c7 // fmls v7.4s, v6.4s, v22.s[0]
+	WORD $0x4d40c931 // ld1r { v17.4s }, [x9]
+	WORD $0x52800029 // mov w9, #0x1 // =1
+	WORD $0x4e33ce23 // fmla v3.4s, v17.4s, v19.4s
+	WORD $0x4e30ce24 // fmla v4.4s, v17.4s, v16.4s
+	WORD $0x4e34ce22 // fmla v2.4s, v17.4s, v20.4s
+	WORD $0x4e27ce25 // fmla v5.4s, v17.4s, v7.4s
+	WORD $0x3707dcd7 // tbnz w23, #0x0, 0x13ccc <pq_q5_k+0x11c>
 	WORD $0x11000694 // add w20, w20, #0x1
 	WORD $0x910b00c6 // add x6, x6, #0x2c0
 	WORD $0x7100129f // cmp w20, #0x4
-	WORD $0x54ffcf81 // b.ne 0x14988 <pq_q5_k+0x108>
+	WORD $0x54ffdbe1 // b.ne 0x13cc0 <pq_q5_k+0x110>
 	WORD $0xf1002273 // subs x19, x19, #0x8
-	WORD $0x54ffcd6c // b.gt 0x1494c <pq_q5_k+0xcc>
-	WORD $0xa9416bfb // ldp x27, x26, [sp, #0x10]
-	WORD $0xf94047e5 // ldr x5, [sp, #0x88]
-	WORD $0xa94077fe // ldp x30, x29, [sp]
-	WORD $0xb4ffcb2f // cbz x15, 0x14914 <pq_q5_k+0x94>
-	WORD $0xad000c55 // stp q21, q3, [x2]
+	WORD $0x54ffd98c // b.gt 0x13c7c <pq_q5_k+0xcc>
+	WORD $0xaa1003fd // mov x29, x16
+	WORD $0xaa0e03f0 // mov x16, x14
+	WORD $0xf94077ee // ldr x14, [sp, #0xe8]
+	WORD $0xb4ffd70f // cbz x15, 0x13c3c <pq_q5_k+0x8c>
+	WORD $0xad000c42 // stp q2, q3, [x2]
 	WORD $0xad011444 // stp q4, q5, [x2, #0x20]
-	WORD $0x17fffe56 // b 0x14914 <pq_q5_k+0x94>
+	WORD $0x17fffeb5 // b 0x13c3c <pq_q5_k+0x8c>
 	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0x14000004 // b 0x14fd4 <pq_q5_k+0x754>
+	WORD $0x14000004 // b 0x14180 <pq_q5_k+0x5d0>
 	WORD $0x910004c6 // add x6, x6, #0x1
 	WORD $0xf10010df // cmp x6, #0x4
-	WORD $0x54ffca20 // b.eq 0x14914 <pq_q5_k+0x94>
+	WORD $0x54ffd600 // b.eq 0x13c3c <pq_q5_k+0x8c>
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x54001d03 // b.lo 0x15378 <pq_q5_k+0xaf8>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x54001b43 // b.lo 0x144ec <pq_q5_k+0x93c>
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x5400338d // b.le 0x15670 <pq_q5_k+0xdf0>
+	WORD $0x54002e6d // b.le 0x14778 <pq_q5_k+0xbc8>
 	WORD $0xd37ef4d3 // lsl x19, x6, #2
 	WORD $0xd37cecc7 // lsl x7, x6, #4
 	WORD $0xaa0003f4 // mov x20, x0
@@ -5151,1865 +4234,1586 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8b060e89 // add x9, x20, x6, lsl #3
 	WORD $0x2a1f03f7 // mov w23, wzr
 	WORD $0x91010294 // add x20, x20, #0x40
-	WORD $0xfd400132 // ldr d18, [x9]
-	WORD $0xfd401133 // ldr d19, [x9, #0x20]
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0xaa1f03f9 // mov x25, xzr
-	WORD $0x8b130289 // add x9, x20, x19
-	WORD $0x9101028e // add x14, x20, #0x40
-	WORD $0x52800030 // mov w16, #0x1 // =1
-	WORD $0x8b19152d // add x13, x9, x25, lsl #5
-	WORD $0x9b113b38 // madd x24, x25, x17, x14
+	WORD $0xfd400120 // ldr d0, [x9]
+	WORD $0xfd401132 // ldr d18, [x9, #0x20]
+	WORD $0x0e21781e // fcvtl v30.4s, v0.4h
+	WORD $0x0e217a5f // fcvtl v31.4s, v18.4h
+	WORD $0x3d8007fe // str q30, [sp, #0x10]
+	WORD $0x8b070299 // add x25, x20, x7
+	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x8b130298 // add x24, x20, x19
+	WORD $0x91010339 // add x25, x25, #0x40
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x9b11653b // madd x27, x9, x17, x25
+	WORD $0xad0143e7 // stp q7, q16, [sp, #0x20]
+	WORD $0x4f00e5e7 // movi v7.16b, #0xf
+	WORD $0xad034ff4 // stp q20, q19, [sp, #0x60]
+	WORD $0x4f00e611 // movi v17.16b, #0x10
 	WORD $0x6f00e41b // movi v27.2d, #0000000000000000
-	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
-	WORD $0x910041b9 // add x25, x13, #0x10
-	WORD $0x0d40c9bc // ld1r { v28.2s }, [x13]
-	WORD $0x0d40cb3d // ld1r { v29.2s }, [x25]
-	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc011b6 // ldr q22, [x13, #0x40]
-	WORD $0x3dc021b7 // ldr q23, [x13, #0x80]
-	WORD $0x0f08a79c // sshll v28.8h, v28.8b, #0x0
-	WORD $0x910442b9 // add x25, x21, #0x110
-	WORD $0x6f3f0695 // ushr v21.4s, v20.4s, #0x1
-	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
-	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
-	WORD $0x4e957a98 // zip2 v24.4s, v20.4s, v21.4s
-	WORD $0x4e953a94 // zip1 v20.4s, v20.4s, v21.4s
-	WORD $0x4e973ad5 // zip1 v21.4s, v22.4s, v23.4s
-	WORD $0x4e977ad6 // zip2 v22.4s, v22.4s, v23.4s
-	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
-	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD $0x4f245717 // shl v23.4s, v24.4s, #0x4
-	WORD $0x4f245694 // shl v20.4s, v20.4s, #0x4
-	WORD $0x4e201eb8 // and v24.16b, v21.16b, v0.16b
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x6e3cde5c // fmul v28.4s, v18.4s, v28.4s
-	WORD $0x4e211e99 // and v25.16b, v20.16b, v1.16b
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
+	WORD $0xad0257e2 // stp q2, q21, [sp, #0x40]
 	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0x6e3dde7d // fmul v29.4s, v19.4s, v29.4s
-	WORD $0x4eb81f3e // orr v30.16b, v25.16b, v24.16b
-	WORD $0x4eb61eff // orr v31.16b, v23.16b, v22.16b
-	WORD $0x3dc002b6 // ldr q22, [x21]
-	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
-	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
-	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
-	WORD $0x4e96a7d4 // smmla v20.4s, v30.16b, v22.16b
-	WORD $0x4e96a7f5 // smmla v21.4s, v31.16b, v22.16b
-	WORD $0x3dc012b6 // ldr q22, [x21, #0x40]
-	WORD $0x4e96a7d8 // smmla v24.4s, v30.16b, v22.16b
-	WORD $0x4e96a7f7 // smmla v23.4s, v31.16b, v22.16b
-	WORD $0x3dc022b6 // ldr q22, [x21, #0x80]
-	WORD $0x4e96a7db // smmla v27.4s, v30.16b, v22.16b
-	WORD $0x4e96a7f9 // smmla v25.4s, v31.16b, v22.16b
+	WORD $0x8b091709 // add x9, x24, x9, lsl #5
+	WORD $0xad0413e5 // stp q5, q4, [sp, #0x80]
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
 	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
-	WORD $0x3dc032a8 // ldr q8, [x21, #0xc0]
-	WORD $0x4e88a7da // smmla v26.4s, v30.16b, v8.16b
-	WORD $0x4e88a7f6 // smmla v22.4s, v31.16b, v8.16b
-	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc001be // ldr q30, [x13]
-	WORD $0x3dc011bf // ldr q31, [x13, #0x40]
-	WORD $0x3dc021a8 // ldr q8, [x13, #0x80]
-	WORD $0x6f3f07c9 // ushr v9.4s, v30.4s, #0x1
-	WORD $0x4e887bea // zip2 v10.4s, v31.4s, v8.4s
-	WORD $0x4e883bff // zip1 v31.4s, v31.4s, v8.4s
-	WORD $0x4e893bc8 // zip1 v8.4s, v30.4s, v9.4s
-	WORD $0x4e897bde // zip2 v30.4s, v30.4s, v9.4s
-	WORD $0x6f3c0549 // ushr v9.4s, v10.4s, #0x4
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4ebf1d1f // orr v31.16b, v8.16b, v31.16b
-	WORD $0x3dc00aa8 // ldr q8, [x21, #0x20]
-	WORD $0x4ea91fde // orr v30.16b, v30.16b, v9.16b
-	WORD $0x4e88a7f4 // smmla v20.4s, v31.16b, v8.16b
-	WORD $0x4e88a7d5 // smmla v21.4s, v30.16b, v8.16b
-	WORD $0x3dc01aa8 // ldr q8, [x21, #0x60]
-	WORD $0x4e88a7f8 // smmla v24.4s, v31.16b, v8.16b
-	WORD $0x4e88a7d7 // smmla v23.4s, v30.16b, v8.16b
-	WORD $0x3dc02aa8 // ldr q8, [x21, #0xa0]
-	WORD $0x4e88a7fb // smmla v27.4s, v31.16b, v8.16b
-	WORD $0x4e88a7d9 // smmla v25.4s, v30.16b, v8.16b
-	WORD $0x3dc03aa8 // ldr q8, [x21, #0xe0]
-	WORD $0x4e88a7fa // smmla v26.4s, v31.16b, v8.16b
-	WORD $0x4e88a7d6 // smmla v22.4s, v30.16b, v8.16b
-	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc001be // ldr q30, [x13]
-	WORD $0x3dc031a8 // ldr q8, [x13, #0xc0]
-	WORD $0x3dc041a9 // ldr q9, [x13, #0x100]
-	WORD $0x6f3f07df // ushr v31.4s, v30.4s, #0x1
-	WORD $0x4e9f7bca // zip2 v10.4s, v30.4s, v31.4s
-	WORD $0x4e9f3bde // zip1 v30.4s, v30.4s, v31.4s
-	WORD $0x4e89391f // zip1 v31.4s, v8.4s, v9.4s
-	WORD $0x4e897908 // zip2 v8.4s, v8.4s, v9.4s
-	WORD $0x4f225549 // shl v9.4s, v10.4s, #0x2
-	WORD $0x4f2257de // shl v30.4s, v30.4s, #0x2
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
-	WORD $0x4ea81d3f // orr v31.16b, v9.16b, v8.16b
-	WORD $0x3dc006a8 // ldr q8, [x21, #0x10]
-	WORD $0x4e88a7d4 // smmla v20.4s, v30.16b, v8.16b
-	WORD $0x4e88a7f5 // smmla v21.4s, v31.16b, v8.16b
-	WORD $0x3dc016a8 // ldr q8, [x21, #0x50]
-	WORD $0x4e88a7d8 // smmla v24.4s, v30.16b, v8.16b
-	WORD $0x4e88a7f7 // smmla v23.4s, v31.16b, v8.16b
-	WORD $0x3dc026a8 // ldr q8, [x21, #0x90]
-	WORD $0x4e88a7db // smmla v27.4s, v30.16b, v8.16b
-	WORD $0x4e88a7f9 // smmla v25.4s, v31.16b, v8.16b
-	WORD $0x3dc036a8 // ldr q8, [x21, #0xd0]
-	WORD $0x4e88a7da // smmla v26.4s, v30.16b, v8.16b
-	WORD $0x4e88a7f6 // smmla v22.4s, v31.16b, v8.16b
-	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x910422b8 // add x24, x21, #0x108
-	WORD $0x3dc001be // ldr q30, [x13]
-	WORD $0x3dc031bf // ldr q31, [x13, #0xc0]
-	WORD $0x3dc041a8 // ldr q8, [x13, #0x100]
-	WORD $0x910402ad // add x13, x21, #0x100
-	WORD $0x6f3f07c9 // ushr v9.4s, v30.4s, #0x1
-	WORD $0x4e883bea // zip1 v10.4s, v31.4s, v8.4s
-	WORD $0x4e887bff // zip2 v31.4s, v31.4s, v8.4s
-	WORD $0x4e897bc8 // zip2 v8.4s, v30.4s, v9.4s
-	WORD $0x4e893bde // zip1 v30.4s, v30.4s, v9.4s
-	WORD $0x6f3c0549 // ushr v9.4s, v10.4s, #0x4
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x6f3e0508 // ushr v8.4s, v8.4s, #0x2
-	WORD $0x6f3e07de // ushr v30.4s, v30.4s, #0x2
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4ea91fde // orr v30.16b, v30.16b, v9.16b
-	WORD $0x4ebf1d1f // orr v31.16b, v8.16b, v31.16b
-	WORD $0x3dc00ea8 // ldr q8, [x21, #0x30]
-	WORD $0x4e88a7d4 // smmla v20.4s, v30.16b, v8.16b
-	WORD $0x4e88a7f5 // smmla v21.4s, v31.16b, v8.16b
-	WORD $0x3dc01ea8 // ldr q8, [x21, #0x70]
+	WORD $0x4ebf1ff0 // mov v16.16b, v31.16b
+	WORD $0xad427ead // ldp q13, q31, [x21, #0x40]
+	WORD $0x3dc00360 // ldr q0, [x27]
+	WORD $0x3dc01373 // ldr q19, [x27, #0x40]
+	WORD $0x3dc0237e // ldr q30, [x27, #0x80]
+	WORD $0x3dc03368 // ldr q8, [x27, #0xc0]
+	WORD $0x3dc04369 // ldr q9, [x27, #0x100]
+	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
+	WORD $0x6f3f041d // ushr v29.4s, v0.4s, #0x1
+	WORD $0x4e9e3a72 // zip1 v18.4s, v19.4s, v30.4s
+	WORD $0x4e9e7a6a // zip2 v10.4s, v19.4s, v30.4s
+	WORD $0x4e89390f // zip1 v15.4s, v8.4s, v9.4s
+	WORD $0x4e897913 // zip2 v19.4s, v8.4s, v9.4s
+	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
+	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x2a1a03fb // mov w27, w26
+	WORD $0x4e9d781c // zip2 v28.4s, v0.4s, v29.4s
+	WORD $0x4e9d381d // zip1 v29.4s, v0.4s, v29.4s
+	WORD $0x2a1f03fa // mov w26, wzr
+	WORD $0x6f3c064b // ushr v11.4s, v18.4s, #0x4
+	WORD $0x4e271d4e // and v14.16b, v10.16b, v7.16b
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x4e271e52 // and v18.16b, v18.16b, v7.16b
+	WORD $0xad407aa0 // ldp q0, q30, [x21]
+	WORD $0x4e271de3 // and v3.16b, v15.16b, v7.16b
+	WORD $0x4f245788 // shl v8.4s, v28.4s, #0x4
+	WORD $0x4f2457a9 // shl v9.4s, v29.4s, #0x4
+	WORD $0x4e311fac // and v12.16b, v29.16b, v17.16b
+	WORD $0x4e271d6b // and v11.16b, v11.16b, v7.16b
+	WORD $0x4f225782 // shl v2.4s, v28.4s, #0x2
+	WORD $0x4f2257a1 // shl v1.4s, v29.4s, #0x2
+	WORD $0x4e271d4a // and v10.16b, v10.16b, v7.16b
+	WORD $0x4e311f84 // and v4.16b, v28.16b, v17.16b
+	WORD $0x6f3e07bd // ushr v29.4s, v29.4s, #0x2
+	WORD $0x4e311d29 // and v9.16b, v9.16b, v17.16b
+	WORD $0x4e311d08 // and v8.16b, v8.16b, v17.16b
+	WORD $0x4eab1d8c // orr v12.16b, v12.16b, v11.16b
+	WORD $0x4e271e6b // and v11.16b, v19.16b, v7.16b
+	WORD $0x4e311c42 // and v2.16b, v2.16b, v17.16b
+	WORD $0x4e311c21 // and v1.16b, v1.16b, v17.16b
+	WORD $0x4eb21d25 // orr v5.16b, v9.16b, v18.16b
+	WORD $0x4eae1d0e // orr v14.16b, v8.16b, v14.16b
+	WORD $0x4eaa1c92 // orr v18.16b, v4.16b, v10.16b
+	WORD $0x0d40c924 // ld1r { v4.2s }, [x9]
+	WORD $0x4eab1c4b // orr v11.16b, v2.16b, v11.16b
+	WORD $0x91004129 // add x9, x9, #0x10
+	WORD $0xad4426a6 // ldp q6, q9, [x21, #0x80]
+	WORD $0x4ea31c28 // orr v8.16b, v1.16b, v3.16b
+	WORD $0x4e80a4bb // smmla v27.4s, v5.16b, v0.16b
+	WORD $0x4e80a5d4 // smmla v20.4s, v14.16b, v0.16b
+	WORD $0x4e8da4b5 // smmla v21.4s, v5.16b, v13.16b
+	WORD $0xad4102a2 // ldp q2, q0, [x21, #0x20]
+	WORD $0x4e8da5d6 // smmla v22.4s, v14.16b, v13.16b
+	WORD $0xad462aa1 // ldp q1, q10, [x21, #0xc0]
+	WORD $0xad4336a3 // ldp q3, q13, [x21, #0x60]
+	WORD $0x0f08a484 // sshll v4.8h, v4.8b, #0x0
+	WORD $0x4e82a59b // smmla v27.4s, v12.16b, v2.16b
+	WORD $0x4e82a654 // smmla v20.4s, v18.16b, v2.16b
+	WORD $0x0d40c922 // ld1r { v2.2s }, [x9]
+	WORD $0x4e86a4b8 // smmla v24.4s, v5.16b, v6.16b
+	WORD $0x4e86a5d9 // smmla v25.4s, v14.16b, v6.16b
+	WORD $0x4e81a4ba // smmla v26.4s, v5.16b, v1.16b
+	WORD $0x4e81a5d7 // smmla v23.4s, v14.16b, v1.16b
+	WORD $0x6f3c0665 // ushr v5.4s, v19.4s, #0x4
+	WORD $0xad453aa1 // ldp q1, q14, [x21, #0xa0]
+	WORD $0x6f3c05e6 // ushr v6.4s, v15.4s, #0x4
+	WORD $0x6f3e0793 // ushr v19.4s, v28.4s, #0x2
+	WORD $0x4e83a595 // smmla v21.4s, v12.16b, v3.16b
+	WORD $0x4e83a656 // smmla v22.4s, v18.16b, v3.16b
+	WORD $0x0f10a483 // sshll v3.4s, v4.4h, #0x0
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0x0
+	WORD $0x4e81a598 // smmla v24.4s, v12.16b, v1.16b
+	WORD $0x4e81a659 // smmla v25.4s, v18.16b, v1.16b
+	WORD $0x4e271cc4 // and v4.16b, v6.16b, v7.16b
+	WORD $0xad4772a1 // ldp q1, q28, [x21, #0xe0]
+	WORD $0x4e271ca5 // and v5.16b, v5.16b, v7.16b
+	WORD $0x4e311fa6 // and v6.16b, v29.16b, v17.16b
+	WORD $0x4e311e73 // and v19.16b, v19.16b, v17.16b
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4e9ea51b // smmla v27.4s, v8.16b, v30.16b
+	WORD $0x4e9ea574 // smmla v20.4s, v11.16b, v30.16b
+	WORD $0xad409ffe // ldp q30, q7, [sp, #0x10]
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0x0
+	WORD $0x4ea51e7d // orr v29.16b, v19.16b, v5.16b
+	WORD $0x4e81a59a // smmla v26.4s, v12.16b, v1.16b
+	WORD $0x4e81a657 // smmla v23.4s, v18.16b, v1.16b
+	WORD $0x4ea41cc1 // orr v1.16b, v6.16b, v4.16b
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e23dfd3 // fmul v19.4s, v30.4s, v3.4s
+	WORD $0x4e9fa515 // smmla v21.4s, v8.16b, v31.16b
+	WORD $0x4e9fa576 // smmla v22.4s, v11.16b, v31.16b
+	WORD $0x4eb01e1f // mov v31.16b, v16.16b
+	WORD $0x4e80a43b // smmla v27.4s, v1.16b, v0.16b
+	WORD $0x4e80a7b4 // smmla v20.4s, v29.16b, v0.16b
+	WORD $0x6d520ea0 // ldp d0, d3, [x21, #0x120]
+	WORD $0x4e89a518 // smmla v24.4s, v8.16b, v9.16b
+	WORD $0x4e89a579 // smmla v25.4s, v11.16b, v9.16b
+	WORD $0x4e8aa51a // smmla v26.4s, v8.16b, v10.16b
+	WORD $0x4e8aa577 // smmla v23.4s, v11.16b, v10.16b
+	WORD $0x6e22dfe2 // fmul v2.4s, v31.4s, v2.4s
+	WORD $0x4e8da435 // smmla v21.4s, v1.16b, v13.16b
+	WORD $0x4e8da7b6 // smmla v22.4s, v29.16b, v13.16b
+	WORD $0x4e933a72 // zip1 v18.4s, v19.4s, v19.4s
+	WORD $0x4e21db64 // scvtf v4.4s, v27.4s
+	WORD $0x4e937a66 // zip2 v6.4s, v19.4s, v19.4s
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4e8ea438 // smmla v24.4s, v1.16b, v14.16b
+	WORD $0x4e8ea7b9 // smmla v25.4s, v29.16b, v14.16b
+	WORD $0x4e9ca43a // smmla v26.4s, v1.16b, v28.16b
+	WORD $0x4e9ca7b7 // smmla v23.4s, v29.16b, v28.16b
+	WORD $0x6d5316a1 // ldp d1, d5, [x21, #0x130]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e88a7d8 // smmla v24.4s, v30.16b, v8.16b
-	WORD $0x4e88a7f7 // smmla v23.4s, v31.16b, v8.16b
-	WORD $0x3dc02ea8 // ldr q8, [x21, #0xb0]
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e88a7db // smmla v27.4s, v30.16b, v8.16b
-	WORD $0x4e88a7f9 // smmla v25.4s, v31.16b, v8.16b
-	WORD $0x3dc03ea8 // ldr q8, [x21, #0xf0]
-	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x4e88a7da // smmla v26.4s, v30.16b, v8.16b
-	WORD $0x4e88a7f6 // smmla v22.4s, v31.16b, v8.16b
-	WORD $0x4e9c3b9e // zip1 v30.4s, v28.4s, v28.4s
-	WORD $0x4e9c7b9c // zip2 v28.4s, v28.4s, v28.4s
-	WORD $0x6d5226a8 // ldp d8, d9, [x21, #0x120]
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x6d532eaa // ldp d10, d11, [x21, #0x130]
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4e823853 // zip1 v19.4s, v2.4s, v2.4s
+	WORD $0x6e24de44 // fmul v4.4s, v18.4s, v4.4s
+	WORD $0x4e827842 // zip2 v2.4s, v2.4s, v2.4s
 	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e9d3bbf // zip1 v31.4s, v29.4s, v29.4s
-	WORD $0x4e9d7bbd // zip2 v29.4s, v29.4s, v29.4s
-	WORD $0x6e34dfd4 // fmul v20.4s, v30.4s, v20.4s
-	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
-	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
-	WORD $0x6e35df95 // fmul v21.4s, v28.4s, v21.4s
-	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
-	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
-	WORD $0x6e38dfd8 // fmul v24.4s, v30.4s, v24.4s
-	WORD $0x6e37df97 // fmul v23.4s, v28.4s, v23.4s
-	WORD $0x6e3bdfdb // fmul v27.4s, v30.4s, v27.4s
-	WORD $0x6e39df99 // fmul v25.4s, v28.4s, v25.4s
-	WORD $0x6e3adfda // fmul v26.4s, v30.4s, v26.4s
-	WORD $0x6e36df96 // fmul v22.4s, v28.4s, v22.4s
-	WORD $0x4e080508 // dup v8.2d, v8.d[0]
-	WORD $0x4e08053e // dup v30.2d, v9.d[0]
-	WORD $0x4d40cda9 // ld1r { v9.2d }, [x13]
-	WORD $0x4e08055c // dup v28.2d, v10.d[0]
-	WORD $0x4e08056a // dup v10.2d, v11.d[0]
-	WORD $0x910462ad // add x13, x21, #0x118
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e34dcd4 // fmul v20.4s, v6.4s, v20.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e080400 // dup v0.2d, v0.d[0]
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e35de55 // fmul v21.4s, v18.4s, v21.4s
+	WORD $0x4e080463 // dup v3.2d, v3.d[0]
+	WORD $0x910402a9 // add x9, x21, #0x100
+	WORD $0x4ea0ce64 // fmls v4.4s, v19.4s, v0.4s
+	WORD $0x6e36dcd6 // fmul v22.4s, v6.4s, v22.4s
+	WORD $0x4d40cd3b // ld1r { v27.2d }, [x9]
+	WORD $0x4ea0cc54 // fmls v20.4s, v2.4s, v0.4s
+	WORD $0x6e38de40 // fmul v0.4s, v18.4s, v24.4s
+	WORD $0x6e39dcd8 // fmul v24.4s, v6.4s, v25.4s
+	WORD $0x6e37dcc6 // fmul v6.4s, v6.4s, v23.4s
+	WORD $0x4e080421 // dup v1.2d, v1.d[0]
+	WORD $0x6e3ade52 // fmul v18.4s, v18.4s, v26.4s
+	WORD $0x4e0804a5 // dup v5.2d, v5.d[0]
+	WORD $0x4ea3ce75 // fmls v21.4s, v19.4s, v3.4s
+	WORD $0x910422a9 // add x9, x21, #0x108
+	WORD $0x4d40cd37 // ld1r { v23.2d }, [x9]
+	WORD $0x4ea3cc56 // fmls v22.4s, v2.4s, v3.4s
+	WORD $0x910442a9 // add x9, x21, #0x110
+	WORD $0x4ea1cc58 // fmls v24.4s, v2.4s, v1.4s
+	WORD $0x3dc00ff0 // ldr q16, [sp, #0x30]
+	WORD $0x4ea1ce60 // fmls v0.4s, v19.4s, v1.4s
+	WORD $0x4ea5cc46 // fmls v6.4s, v2.4s, v5.4s
+	WORD $0x3dc013e2 // ldr q2, [sp, #0x40]
+	WORD $0x4d40cd23 // ld1r { v3.2d }, [x9]
+	WORD $0x4ea5ce72 // fmls v18.4s, v19.4s, v5.4s
+	WORD $0x910462a9 // add x9, x21, #0x118
+	WORD $0x4e35cee7 // fmla v7.4s, v23.4s, v21.4s
+	WORD $0xad4397f3 // ldp q19, q5, [sp, #0x70]
+	WORD $0x4e34cf62 // fmla v2.4s, v27.4s, v20.4s
+	WORD $0x4d40cd21 // ld1r { v1.2d }, [x9]
+	WORD $0xad42d3f5 // ldp q21, q20, [sp, #0x50]
+	WORD $0x4e24cf70 // fmla v16.4s, v27.4s, v4.4s
+	WORD $0x3dc027e4 // ldr q4, [sp, #0x90]
 	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x4ea8cff4 // fmls v20.4s, v31.4s, v8.4s
-	WORD $0x4ea8cfb5 // fmls v21.4s, v29.4s, v8.4s
-	WORD $0x4ebecff8 // fmls v24.4s, v31.4s, v30.4s
-	WORD $0x4ebecfb7 // fmls v23.4s, v29.4s, v30.4s
-	WORD $0x4d40cf1e // ld1r { v30.2d }, [x24]
-	WORD $0x4ebccffb // fmls v27.4s, v31.4s, v28.4s
-	WORD $0x4ebccfb9 // fmls v25.4s, v29.4s, v28.4s
-	WORD $0x4d40cf3c // ld1r { v28.2d }, [x25]
-	WORD $0x4eaacffa // fmls v26.4s, v31.4s, v10.4s
-	WORD $0x4eaacfb6 // fmls v22.4s, v29.4s, v10.4s
-	WORD $0x4d40cdbd // ld1r { v29.2d }, [x13]
-	WORD $0x4e34cd31 // fmla v17.4s, v9.4s, v20.4s
-	WORD $0x4e35cd30 // fmla v16.4s, v9.4s, v21.4s
-	WORD $0x2a1003ed // mov w13, w16
-	WORD $0x4e38cfc7 // fmla v7.4s, v30.4s, v24.4s
-	WORD $0x4e37cfc6 // fmla v6.4s, v30.4s, v23.4s
-	WORD $0x52800039 // mov w25, #0x1 // =1
-	WORD $0x4e3bcf85 // fmla v5.4s, v28.4s, v27.4s
-	WORD $0x4e39cf84 // fmla v4.4s, v28.4s, v25.4s
-	WORD $0x2a1f03f0 // mov w16, wzr
-	WORD $0x4e3acfa3 // fmla v3.4s, v29.4s, v26.4s
-	WORD $0x4e36cfa2 // fmla v2.4s, v29.4s, v22.4s
-	WORD $0x3707e76d // tbnz w13, #0x0, 0x15044 <pq_q5_k+0x7c4>
+	WORD $0x4e38cc73 // fmla v19.4s, v3.4s, v24.4s
+	WORD $0x52800029 // mov w9, #0x1 // =1
+	WORD $0x4e36cef5 // fmla v21.4s, v23.4s, v22.4s
+	WORD $0x4e20cc74 // fmla v20.4s, v3.4s, v0.4s
+	WORD $0x4e32cc25 // fmla v5.4s, v1.4s, v18.4s
+	WORD $0x4e26cc24 // fmla v4.4s, v1.4s, v6.4s
+	WORD $0x3707e9bb // tbnz w27, #0x0, 0x141f8 <pq_q5_k+0x648>
 	WORD $0x110006f7 // add w23, w23, #0x1
 	WORD $0x910b0294 // add x20, x20, #0x2c0
 	WORD $0x710012ff // cmp w23, #0x4
-	WORD $0x54ffe661 // b.ne 0x15034 <pq_q5_k+0x7b4>
+	WORD $0x54ffe881 // b.ne 0x141e4 <pq_q5_k+0x634>
 	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x54ffe54c // b.gt 0x15018 <pq_q5_k+0x798>
-	WORD $0x140000c0 // b 0x15674 <pq_q5_k+0xdf4>
+	WORD $0x54ffe74c // b.gt 0x141c4 <pq_q5_k+0x614>
+	WORD $0x4f00e60a // movi v10.16b, #0x10
+	WORD $0x4f00e5eb // movi v11.16b, #0xf
+	WORD $0x140000a5 // b 0x1477c <pq_q5_k+0xbcc>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xd37cecc9 // lsl x9, x6, #4
+	WORD $0xd37cecc7 // lsl x7, x6, #4
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x540014ed // b.le 0x1562c <pq_q5_k+0xdac>
-	WORD $0xd37ef4ce // lsl x14, x6, #2
-	WORD $0xaa0003f0 // mov x16, x0
-	WORD $0xaa0103e7 // mov x7, x1
-	WORD $0xaa0403f3 // mov x19, x4
-	WORD $0x8b060e0d // add x13, x16, x6, lsl #3
-	WORD $0x2a1f03f4 // mov w20, wzr
-	WORD $0x91010210 // add x16, x16, #0x40
-	WORD $0xfd4001a6 // ldr d6, [x13]
-	WORD $0xfd4011a7 // ldr d7, [x13, #0x20]
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0xaa1f03f8 // mov x24, xzr
-	WORD $0x8b0e0215 // add x21, x16, x14
-	WORD $0x91010216 // add x22, x16, #0x40
-	WORD $0x52800037 // mov w23, #0x1 // =1
-	WORD $0x8b1816ad // add x13, x21, x24, lsl #5
-	WORD $0x9b115b19 // madd x25, x24, x17, x22
-	WORD $0x910041b8 // add x24, x13, #0x10
-	WORD $0x0d40c9b4 // ld1r { v20.2s }, [x13]
-	WORD $0x0d40cb15 // ld1r { v21.2s }, [x24]
-	WORD $0x8b09032d // add x13, x25, x9
-	WORD $0x3dc001b0 // ldr q16, [x13]
-	WORD $0x3dc011b2 // ldr q18, [x13, #0x40]
-	WORD $0x3dc021b3 // ldr q19, [x13, #0x80]
-	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
-	WORD $0x910420f8 // add x24, x7, #0x108
-	WORD $0x6f3f0611 // ushr v17.4s, v16.4s, #0x1
-	WORD $0x0f08a6b5 // sshll v21.8h, v21.8b, #0x0
-	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
-	WORD $0x4e917a16 // zip2 v22.4s, v16.4s, v17.4s
-	WORD $0x4e913a10 // zip1 v16.4s, v16.4s, v17.4s
-	WORD $0x4e933a51 // zip1 v17.4s, v18.4s, v19.4s
-	WORD $0x4e937a52 // zip2 v18.4s, v18.4s, v19.4s
-	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4f2456d3 // shl v19.4s, v22.4s, #0x4
-	WORD $0x4f245610 // shl v16.4s, v16.4s, #0x4
-	WORD $0x4e201e36 // and v22.16b, v17.16b, v0.16b
-	WORD $0x4e201e57 // and v23.16b, v18.16b, v0.16b
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x5400118d // b.le 0x14734 <pq_q5_k+0xb84>
+	WORD $0xd37ef4d3 // lsl x19, x6, #2
+	WORD $0xaa0003f4 // mov x20, x0
+	WORD $0xaa0103f5 // mov x21, x1
+	WORD $0xaa0403f6 // mov x22, x4
+	WORD $0x8b060e89 // add x9, x20, x6, lsl #3
+	WORD $0x2a1f03f7 // mov w23, wzr
+	WORD $0x91010294 // add x20, x20, #0x40
+	WORD $0xfd400120 // ldr d0, [x9]
+	WORD $0xfd401121 // ldr d1, [x9, #0x20]
+	WORD $0x0e217806 // fcvtl v6.4s, v0.4h
+	WORD $0x0e217827 // fcvtl v7.4s, v1.4h
+	WORD $0x8b070289 // add x9, x20, x7
+	WORD $0xaa1f03fb // mov x27, xzr
+	WORD $0x8b130298 // add x24, x20, x19
+	WORD $0x91010139 // add x25, x9, #0x40
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x9b116769 // madd x9, x27, x17, x25
 	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e34dcd4 // fmul v20.4s, v6.4s, v20.4s
-	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4eb61e16 // orr v22.16b, v16.16b, v22.16b
-	WORD $0x4eb71e77 // orr v23.16b, v19.16b, v23.16b
-	WORD $0x3dc000f0 // ldr q16, [x7]
 	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x6e35dcf5 // fmul v21.4s, v7.4s, v21.4s
-	WORD $0x4e90a6d1 // smmla v17.4s, v22.16b, v16.16b
-	WORD $0x4e90a6f2 // smmla v18.4s, v23.16b, v16.16b
+	WORD $0x8b1b171b // add x27, x24, x27, lsl #5
+	WORD $0x3dc00120 // ldr q0, [x9]
+	WORD $0x3dc01130 // ldr q16, [x9, #0x40]
+	WORD $0x3dc02131 // ldr q17, [x9, #0x80]
+	WORD $0x3dc03128 // ldr q8, [x9, #0xc0]
+	WORD $0x3dc04129 // ldr q9, [x9, #0x100]
+	WORD $0x91004369 // add x9, x27, #0x10
+	WORD $0x6f3f0401 // ushr v1.4s, v0.4s, #0x1
+	WORD $0x4e817814 // zip2 v20.4s, v0.4s, v1.4s
+	WORD $0x4e813815 // zip1 v21.4s, v0.4s, v1.4s
+	WORD $0x4e913a01 // zip1 v1.4s, v16.4s, v17.4s
+	WORD $0x4e917a00 // zip2 v0.4s, v16.4s, v17.4s
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x3dc010f8 // ldr q24, [x7, #0x40]
-	WORD $0x4e98a6d3 // smmla v19.4s, v22.16b, v24.16b
-	WORD $0x4e98a6f0 // smmla v16.4s, v23.16b, v24.16b
-	WORD $0x8b09032d // add x13, x25, x9
-	WORD $0x3dc001b6 // ldr q22, [x13]
-	WORD $0x3dc011b7 // ldr q23, [x13, #0x40]
-	WORD $0x3dc021b8 // ldr q24, [x13, #0x80]
-	WORD $0x6f3f06d9 // ushr v25.4s, v22.4s, #0x1
-	WORD $0x4e987afa // zip2 v26.4s, v23.4s, v24.4s
-	WORD $0x4e983af7 // zip1 v23.4s, v23.4s, v24.4s
-	WORD $0x4e993ad8 // zip1 v24.4s, v22.4s, v25.4s
-	WORD $0x4e997ad6 // zip2 v22.4s, v22.4s, v25.4s
-	WORD $0x6f3c0759 // ushr v25.4s, v26.4s, #0x4
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
-	WORD $0x3dc008f8 // ldr q24, [x7, #0x20]
-	WORD $0x4eb91ed6 // orr v22.16b, v22.16b, v25.16b
-	WORD $0x4e98a6f1 // smmla v17.4s, v23.16b, v24.16b
-	WORD $0x4e98a6d2 // smmla v18.4s, v22.16b, v24.16b
-	WORD $0x3dc018f8 // ldr q24, [x7, #0x60]
-	WORD $0x4e98a6f3 // smmla v19.4s, v23.16b, v24.16b
-	WORD $0x4e98a6d0 // smmla v16.4s, v22.16b, v24.16b
-	WORD $0x8b09032d // add x13, x25, x9
-	WORD $0x3dc001b6 // ldr q22, [x13]
-	WORD $0x3dc031b8 // ldr q24, [x13, #0xc0]
-	WORD $0x3dc041b9 // ldr q25, [x13, #0x100]
-	WORD $0x6f3f06d7 // ushr v23.4s, v22.4s, #0x1
-	WORD $0x4e977ada // zip2 v26.4s, v22.4s, v23.4s
-	WORD $0x4e973ad6 // zip1 v22.4s, v22.4s, v23.4s
-	WORD $0x4e993b17 // zip1 v23.4s, v24.4s, v25.4s
-	WORD $0x4e997b18 // zip2 v24.4s, v24.4s, v25.4s
-	WORD $0x4f225759 // shl v25.4s, v26.4s, #0x2
-	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4eb81f37 // orr v23.16b, v25.16b, v24.16b
-	WORD $0x3dc004f8 // ldr q24, [x7, #0x10]
-	WORD $0x4e98a6d1 // smmla v17.4s, v22.16b, v24.16b
-	WORD $0x4e98a6f2 // smmla v18.4s, v23.16b, v24.16b
-	WORD $0x3dc014f8 // ldr q24, [x7, #0x50]
-	WORD $0x4e98a6d3 // smmla v19.4s, v22.16b, v24.16b
-	WORD $0x4e98a6f0 // smmla v16.4s, v23.16b, v24.16b
-	WORD $0x8b09032d // add x13, x25, x9
-	WORD $0x3dc001b6 // ldr q22, [x13]
-	WORD $0x3dc031b7 // ldr q23, [x13, #0xc0]
-	WORD $0x3dc041b8 // ldr q24, [x13, #0x100]
-	WORD $0x910400ed // add x13, x7, #0x100
-	WORD $0x6f3f06d9 // ushr v25.4s, v22.4s, #0x1
-	WORD $0x4e983afa // zip1 v26.4s, v23.4s, v24.4s
-	WORD $0x4e987af7 // zip2 v23.4s, v23.4s, v24.4s
-	WORD $0x4e997ad8 // zip2 v24.4s, v22.4s, v25.4s
-	WORD $0x4e993ad6 // zip1 v22.4s, v22.4s, v25.4s
-	WORD $0x6f3c0759 // ushr v25.4s, v26.4s, #0x4
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x6f3e0718 // ushr v24.4s, v24.4s, #0x2
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4eb91ed6 // orr v22.16b, v22.16b, v25.16b
-	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
-	WORD $0x3dc00cf8 // ldr q24, [x7, #0x30]
-	WORD $0x4e953ab9 // zip1 v25.4s, v21.4s, v21.4s
-	WORD $0x4e957ab5 // zip2 v21.4s, v21.4s, v21.4s
-	WORD $0x4e98a6d1 // smmla v17.4s, v22.16b, v24.16b
-	WORD $0x4e98a6f2 // smmla v18.4s, v23.16b, v24.16b
-	WORD $0x3dc01cf8 // ldr q24, [x7, #0x70]
+	WORD $0x4f245696 // shl v22.4s, v20.4s, #0x4
+	WORD $0x4f2456b7 // shl v23.4s, v21.4s, #0x4
+	WORD $0x4e2b1c39 // and v25.16b, v1.16b, v11.16b
+	WORD $0x4e2b1c1a // and v26.16b, v0.16b, v11.16b
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x6f3c041d // ushr v29.4s, v0.4s, #0x4
+	WORD $0x4e2a1ebf // and v31.16b, v21.16b, v10.16b
+	WORD $0x4e2a1efb // and v27.16b, v23.16b, v10.16b
+	WORD $0x4e2a1edc // and v28.16b, v22.16b, v10.16b
+	WORD $0xad405ab8 // ldp q24, q22, [x21]
+	WORD $0x4e2b1c21 // and v1.16b, v1.16b, v11.16b
+	WORD $0xad425ebe // ldp q30, q23, [x21, #0x40]
+	WORD $0x4eb91f79 // orr v25.16b, v27.16b, v25.16b
+	WORD $0x4eba1f9a // orr v26.16b, v28.16b, v26.16b
+	WORD $0x4e2b1fbc // and v28.16b, v29.16b, v11.16b
+	WORD $0x4e2a1e9d // and v29.16b, v20.16b, v10.16b
+	WORD $0xad4102bb // ldp q27, q0, [x21, #0x20]
+	WORD $0x4ea11fe1 // orr v1.16b, v31.16b, v1.16b
+	WORD $0x4e98a731 // smmla v17.4s, v25.16b, v24.16b
+	WORD $0x4e98a752 // smmla v18.4s, v26.16b, v24.16b
+	WORD $0x4e9ea733 // smmla v19.4s, v25.16b, v30.16b
+	WORD $0x4e893919 // zip1 v25.4s, v8.4s, v9.4s
+	WORD $0x4e9ea750 // smmla v16.4s, v26.16b, v30.16b
+	WORD $0x4e89791a // zip2 v26.4s, v8.4s, v9.4s
+	WORD $0xad437eb8 // ldp q24, q31, [x21, #0x60]
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x0d40cb7d // ld1r { v29.2s }, [x27]
+	WORD $0x4f2256be // shl v30.4s, v21.4s, #0x2
+	WORD $0x4f225689 // shl v9.4s, v20.4s, #0x2
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x4e9ba431 // smmla v17.4s, v1.16b, v27.16b
+	WORD $0x4e9ba792 // smmla v18.4s, v28.16b, v27.16b
+	WORD $0x4e2b1f3b // and v27.16b, v25.16b, v11.16b
+	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
+	WORD $0x4e2a1fde // and v30.16b, v30.16b, v10.16b
+	WORD $0x4e98a433 // smmla v19.4s, v1.16b, v24.16b
+	WORD $0x4e2b1f41 // and v1.16b, v26.16b, v11.16b
+	WORD $0x4e2a1d29 // and v9.16b, v9.16b, v10.16b
+	WORD $0x4e98a790 // smmla v16.4s, v28.16b, v24.16b
+	WORD $0x6f3c0758 // ushr v24.4s, v26.4s, #0x4
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
+	WORD $0x4ebb1fda // orr v26.16b, v30.16b, v27.16b
+	WORD $0x6f3e06b5 // ushr v21.4s, v21.4s, #0x2
+	WORD $0x0f10a7bc // sshll v28.4s, v29.4h, #0x0
+	WORD $0x4ea11d21 // orr v1.16b, v9.16b, v1.16b
+	WORD $0x0f08a51b // sshll v27.8h, v8.8b, #0x0
+	WORD $0x4e2b1f39 // and v25.16b, v25.16b, v11.16b
+	WORD $0x4e2b1f18 // and v24.16b, v24.16b, v11.16b
+	WORD $0x4e2a1e94 // and v20.16b, v20.16b, v10.16b
+	WORD $0x4e2a1eb5 // and v21.16b, v21.16b, v10.16b
+	WORD $0x4e96a751 // smmla v17.4s, v26.16b, v22.16b
+	WORD $0x4e96a432 // smmla v18.4s, v1.16b, v22.16b
+	WORD $0x4e21db96 // scvtf v22.4s, v28.4s
+	WORD $0x4e97a430 // smmla v16.4s, v1.16b, v23.16b
+	WORD $0x0f10a761 // sshll v1.4s, v27.4h, #0x0
+	WORD $0x4eb81e94 // orr v20.16b, v20.16b, v24.16b
+	WORD $0x4e97a753 // smmla v19.4s, v26.16b, v23.16b
+	WORD $0x4eb91eb5 // orr v21.16b, v21.16b, v25.16b
+	WORD $0x910402a9 // add x9, x21, #0x100
+	WORD $0x910422bb // add x27, x21, #0x108
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e36dcd6 // fmul v22.4s, v6.4s, v22.4s
+	WORD $0x4e80a692 // smmla v18.4s, v20.16b, v0.16b
+	WORD $0x4e80a6b1 // smmla v17.4s, v21.16b, v0.16b
+	WORD $0x4e9fa6b3 // smmla v19.4s, v21.16b, v31.16b
+	WORD $0x4e9fa690 // smmla v16.4s, v20.16b, v31.16b
+	WORD $0x6d5252a0 // ldp d0, d20, [x21, #0x120]
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
 	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e98a6d3 // smmla v19.4s, v22.16b, v24.16b
-	WORD $0x4e98a6f0 // smmla v16.4s, v23.16b, v24.16b
-	WORD $0x4e943a96 // zip1 v22.4s, v20.4s, v20.4s
-	WORD $0x4e947a94 // zip2 v20.4s, v20.4s, v20.4s
-	WORD $0x6d5260f7 // ldp d23, d24, [x7, #0x120]
+	WORD $0x6e21dce1 // fmul v1.4s, v7.4s, v1.4s
+	WORD $0x4e963ad5 // zip1 v21.4s, v22.4s, v22.4s
+	WORD $0x4e967ad6 // zip2 v22.4s, v22.4s, v22.4s
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x910600e7 // add x7, x7, #0x180
-	WORD $0x6e31ded1 // fmul v17.4s, v22.4s, v17.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x6e32de92 // fmul v18.4s, v20.4s, v18.4s
-	WORD $0x6e33ded3 // fmul v19.4s, v22.4s, v19.4s
-	WORD $0x6e30de90 // fmul v16.4s, v20.4s, v16.4s
-	WORD $0x4e0806f4 // dup v20.2d, v23.d[0]
-	WORD $0x4e080716 // dup v22.2d, v24.d[0]
-	WORD $0x4eb4cf31 // fmls v17.4s, v25.4s, v20.4s
-	WORD $0x4eb4ceb2 // fmls v18.4s, v21.4s, v20.4s
-	WORD $0x4d40cdb4 // ld1r { v20.2d }, [x13]
-	WORD $0x4eb6cf33 // fmls v19.4s, v25.4s, v22.4s
-	WORD $0x4eb6ceb0 // fmls v16.4s, v21.4s, v22.4s
-	WORD $0x4d40cf15 // ld1r { v21.2d }, [x24]
-	WORD $0x2a1703ed // mov w13, w23
-	WORD $0x52800038 // mov w24, #0x1 // =1
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x4e31ce85 // fmla v5.4s, v20.4s, v17.4s
-	WORD $0x4e32ce84 // fmla v4.4s, v20.4s, v18.4s
-	WORD $0x4e33cea3 // fmla v3.4s, v21.4s, v19.4s
-	WORD $0x4e30cea2 // fmla v2.4s, v21.4s, v16.4s
-	WORD $0x3707ee0d // tbnz w13, #0x0, 0x153d0 <pq_q5_k+0xb50>
-	WORD $0x11000694 // add w20, w20, #0x1
-	WORD $0x910b0210 // add x16, x16, #0x2c0
-	WORD $0x7100129f // cmp w20, #0x4
-	WORD $0x54ffed01 // b.ne 0x153c0 <pq_q5_k+0xb40>
-	WORD $0xf1002273 // subs x19, x19, #0x8
-	WORD $0x54ffebec // b.gt 0x153a4 <pq_q5_k+0xb24>
-	WORD $0xb4ffccef // cbz x15, 0x14fc8 <pq_q5_k+0x748>
-	WORD $0x4e8418a6 // uzp1 v6.4s, v5.4s, v4.4s
-	WORD $0x8b090049 // add x9, x2, x9
-	WORD $0xf10009ff // cmp x15, #0x2
-	WORD $0x3d800126 // str q6, [x9]
-	WORD $0x54ffcc43 // b.lo 0x14fc8 <pq_q5_k+0x748>
-	WORD $0x4e8458a4 // uzp2 v4.4s, v5.4s, v4.4s
-	WORD $0xf1000dff // cmp x15, #0x3
-	WORD $0x3caa6924 // str q4, [x9, x10]
-	WORD $0x54ffcbc3 // b.lo 0x14fc8 <pq_q5_k+0x748>
-	WORD $0x4e821864 // uzp1 v4.4s, v3.4s, v2.4s
-	WORD $0xf10011ff // cmp x15, #0x4
-	WORD $0x3cab6924 // str q4, [x9, x11]
-	WORD $0x54ffcb41 // b.ne 0x14fc8 <pq_q5_k+0x748>
-	WORD $0x4e825862 // uzp2 v2.4s, v3.4s, v2.4s
-	WORD $0x3cac6922 // str q2, [x9, x12]
-	WORD $0x17fffe57 // b 0x14fc8 <pq_q5_k+0x748>
-	WORD $0xd37cecc7 // lsl x7, x6, #4
-	WORD $0x4e901a32 // uzp1 v18.4s, v17.4s, v16.4s
-	WORD $0x4e905a30 // uzp2 v16.4s, v17.4s, v16.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x910602b5 // add x21, x21, #0x180
+	WORD $0x4e813837 // zip1 v23.4s, v1.4s, v1.4s
+	WORD $0x4e817821 // zip2 v1.4s, v1.4s, v1.4s
+	WORD $0x6e31deb1 // fmul v17.4s, v21.4s, v17.4s
+	WORD $0x6e32ded2 // fmul v18.4s, v22.4s, v18.4s
+	WORD $0x6e33deb3 // fmul v19.4s, v21.4s, v19.4s
+	WORD $0x6e30ded0 // fmul v16.4s, v22.4s, v16.4s
+	WORD $0x4e080400 // dup v0.2d, v0.d[0]
+	WORD $0x4e080694 // dup v20.2d, v20.d[0]
+	WORD $0x4ea0cef1 // fmls v17.4s, v23.4s, v0.4s
+	WORD $0x4ea0cc32 // fmls v18.4s, v1.4s, v0.4s
+	WORD $0x4d40cd20 // ld1r { v0.2d }, [x9]
+	WORD $0x4eb4cef3 // fmls v19.4s, v23.4s, v20.4s
+	WORD $0x4eb4cc30 // fmls v16.4s, v1.4s, v20.4s
+	WORD $0x4d40cf61 // ld1r { v1.2d }, [x27]
+	WORD $0x2a1a03e9 // mov w9, w26
+	WORD $0x5280003b // mov w27, #0x1 // =1
+	WORD $0x2a1f03fa // mov w26, wzr
+	WORD $0x4e31cc05 // fmla v5.4s, v0.4s, v17.4s
+	WORD $0x4e32cc04 // fmla v4.4s, v0.4s, v18.4s
+	WORD $0x4e33cc23 // fmla v3.4s, v1.4s, v19.4s
+	WORD $0x4e30cc22 // fmla v2.4s, v1.4s, v16.4s
+	WORD $0x3707f189 // tbnz w9, #0x0, 0x14548 <pq_q5_k+0x998>
+	WORD $0x110006f7 // add w23, w23, #0x1
+	WORD $0x910b0294 // add x20, x20, #0x2c0
+	WORD $0x710012ff // cmp w23, #0x4
+	WORD $0x54fff061 // b.ne 0x14534 <pq_q5_k+0x984>
+	WORD $0xf10022d6 // subs x22, x22, #0x8
+	WORD $0x54ffef4c // b.gt 0x14518 <pq_q5_k+0x968>
+	WORD $0xb4ffd20f // cbz x15, 0x14174 <pq_q5_k+0x5c4>
+	WORD $0x4e8418a0 // uzp1 v0.4s, v5.4s, v4.4s
 	WORD $0x8b070049 // add x9, x2, x7
-	WORD $0x4e8618f1 // uzp1 v17.4s, v7.4s, v6.4s
-	WORD $0x4e8658e6 // uzp2 v6.4s, v7.4s, v6.4s
+	WORD $0xf10009ff // cmp x15, #0x2
+	WORD $0x3d800120 // str q0, [x9]
+	WORD $0x54ffd163 // b.lo 0x14174 <pq_q5_k+0x5c4>
+	WORD $0x4e8458a0 // uzp2 v0.4s, v5.4s, v4.4s
+	WORD $0xf1000dff // cmp x15, #0x3
+	WORD $0x3caa6920 // str q0, [x9, x10]
+	WORD $0x54ffd0e3 // b.lo 0x14174 <pq_q5_k+0x5c4>
+	WORD $0x4e821860 // uzp1 v0.4s, v3.4s, v2.4s
+	WORD $0xf10011ff // cmp x15, #0x4
+	WORD $0x3cab6920 // str q0, [x9, x11]
+	WORD $0x54ffd061 // b.ne 0x14174 <pq_q5_k+0x5c4>
+	WORD $0x4e825860 // uzp2 v0.4s, v3.4s, v2.4s
+	WORD $0x3cac6920 // str q0, [x9, x12]
+	WORD $0x17fffe80 // b 0x14174 <pq_q5_k+0x5c4>
+	WORD $0xd37cecc7 // lsl x7, x6, #4
+	WORD $0x4e821a00 // uzp1 v0.4s, v16.4s, v2.4s
+	WORD $0x8b070049 // add x9, x2, x7
+	WORD $0x4e825a01 // uzp2 v1.4s, v16.4s, v2.4s
+	WORD $0x4e9518e2 // uzp1 v2.4s, v7.4s, v21.4s
+	WORD $0x4e9558e3 // uzp2 v3.4s, v7.4s, v21.4s
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x4e8418a7 // uzp1 v7.4s, v5.4s, v4.4s
-	WORD $0x3d800132 // str q18, [x9]
-	WORD $0x3caa6930 // str q16, [x9, x10]
-	WORD $0x3cab6931 // str q17, [x9, x11]
-	WORD $0x3cac6926 // str q6, [x9, x12]
-	WORD $0x3ca37927 // str q7, [x9, x3, lsl #4]
-	WORD $0x54ffc920 // b.eq 0x14fc8 <pq_q5_k+0x748>
-	WORD $0x4e8458a4 // uzp2 v4.4s, v5.4s, v4.4s
+	WORD $0x3d800120 // str q0, [x9]
+	WORD $0x4e931a80 // uzp1 v0.4s, v20.4s, v19.4s
+	WORD $0x3caa6921 // str q1, [x9, x10]
+	WORD $0x3cab6922 // str q2, [x9, x11]
+	WORD $0x3cac6923 // str q3, [x9, x12]
+	WORD $0x3ca37920 // str q0, [x9, x3, lsl #4]
+	WORD $0x54ffce40 // b.eq 0x14174 <pq_q5_k+0x5c4>
+	WORD $0x4e935a80 // uzp2 v0.4s, v20.4s, v19.4s
 	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3cbb6924 // str q4, [x9, x27]
-	WORD $0x54ffc8a3 // b.lo 0x14fc8 <pq_q5_k+0x748>
-	WORD $0x4e821864 // uzp1 v4.4s, v3.4s, v2.4s
+	WORD $0x3cad6920 // str q0, [x9, x13]
+	WORD $0x54ffcdc3 // b.lo 0x14174 <pq_q5_k+0x5c4>
+	WORD $0x4e8418a0 // uzp1 v0.4s, v5.4s, v4.4s
 	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3cbd6924 // str q4, [x9, x29]
-	WORD $0x54ffc823 // b.lo 0x14fc8 <pq_q5_k+0x748>
-	WORD $0x4e825862 // uzp2 v2.4s, v3.4s, v2.4s
-	WORD $0x3cbe6922 // str q2, [x9, x30]
-	WORD $0x17fffe3e // b 0x14fc8 <pq_q5_k+0x748>
-	WORD $0xa94d4ff4 // ldp x20, x19, [sp, #0xd0]
-	WORD $0xf94043fd // ldr x29, [sp, #0x80]
-	WORD $0xa94c57f6 // ldp x22, x21, [sp, #0xc0]
-	WORD $0xa94b5ff8 // ldp x24, x23, [sp, #0xb0]
-	WORD $0xa94a67fa // ldp x26, x25, [sp, #0xa0]
-	WORD $0xa9496ffe // ldp x30, x27, [sp, #0x90]
-	WORD $0x6d4723e9 // ldp d9, d8, [sp, #0x70]
-	WORD $0x6d462beb // ldp d11, d10, [sp, #0x60]
-	WORD $0x6d4533ed // ldp d13, d12, [sp, #0x50]
-	WORD $0x6d443bef // ldp d15, d14, [sp, #0x40]
-	WORD $0x910383ff // add sp, sp, #0xe0
+	WORD $0x3cae6920 // str q0, [x9, x14]
+	WORD $0x54ffcd43 // b.lo 0x14174 <pq_q5_k+0x5c4>
+	WORD $0x4e8458a0 // uzp2 v0.4s, v5.4s, v4.4s
+	WORD $0x3cb06920 // str q0, [x9, x16]
+	WORD $0x17fffe67 // b 0x14174 <pq_q5_k+0x5c4>
+	WORD $0xa9534ff4 // ldp x20, x19, [sp, #0x130]
+	WORD $0xf94073fd // ldr x29, [sp, #0xe0]
+	WORD $0xa95257f6 // ldp x22, x21, [sp, #0x120]
+	WORD $0xa9515ff8 // ldp x24, x23, [sp, #0x110]
+	WORD $0xa95067fa // ldp x26, x25, [sp, #0x100]
+	WORD $0xa94f6ffe // ldp x30, x27, [sp, #0xf0]
+	WORD $0x6d4d23e9 // ldp d9, d8, [sp, #0xd0]
+	WORD $0x6d4c2beb // ldp d11, d10, [sp, #0xc0]
+	WORD $0x6d4b33ed // ldp d13, d12, [sp, #0xb0]
+	WORD $0x6d4a3bef // ldp d15, d14, [sp, #0xa0]
+	WORD $0x910503ff // add sp, sp, #0x140
 	WORD $0xd65f03c0 // ret
 
-	// pq_q6_k: +22276
-	WORD $0xd103c3ff // sub sp, sp, #0xf0
-	WORD $0xa90b67fa // stp x26, x25, [sp, #0xb0]
-	WORD $0x9350fcba // asr x26, x5, #16
-	WORD $0x6d053bef // stp d15, d14, [sp, #0x50]
-	WORD $0xf100075f // cmp x26, #0x1
-	WORD $0x6d0633ed // stp d13, d12, [sp, #0x60]
-	WORD $0x6d072beb // stp d11, d10, [sp, #0x70]
-	WORD $0x6d0823e9 // stp d9, d8, [sp, #0x80]
-	WORD $0xf9004bfd // str x29, [sp, #0x90]
-	WORD $0xa90a6ffe // stp x30, x27, [sp, #0xa0]
-	WORD $0xa90c5ff8 // stp x24, x23, [sp, #0xc0]
-	WORD $0xa90d57f6 // stp x22, x21, [sp, #0xd0]
-	WORD $0xa90e4ff4 // stp x20, x19, [sp, #0xe0]
-	WORD $0x540074eb // b.lt 0x165d4 <pq_q6_k+0xed0>
+	// pq_q6_k: +18444
+	WORD $0x9350fca8 // asr x8, x5, #16
+	WORD $0xf100051f // cmp x8, #0x1
+	WORD $0x540066ab // b.lt 0x154e8 <pq_q6_k+0xcdc>
+	WORD $0xd10743ff // sub sp, sp, #0x1d0
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x5281a80b // mov w11, #0xd40 // =3392
 	WORD $0x9a84b129 // csel x9, x9, x4, lt
 	WORD $0xd37ef46c // lsl x12, x3, #2
-	WORD $0x8b03046e // add x14, x3, x3, lsl #1
+	WORD $0x6d133bef // stp d15, d14, [sp, #0x130]
 	WORD $0xd343fd2a // lsr x10, x9, #3
-	WORD $0x4f00e5fd // movi v29.16b, #0xf
-	WORD $0x4f01e601 // movi v1.16b, #0x30
-	WORD $0xd37be86f // lsl x15, x3, #5
-	WORD $0x100192f0 // adr x16, 0x189c0 <peak_i8+0x238>
-	WORD $0xd37ef5cd // lsl x13, x14, #2
-	WORD $0x9b0b7d5b // mul x27, x10, x11
-	WORD $0x8b03018a // add x10, x12, x3
+	WORD $0x6d1433ed // stp d13, d12, [sp, #0x140]
+	WORD $0x8b03046f // add x15, x3, x3, lsl #1
+	WORD $0x4f00e5ed // movi v13.16b, #0xf
+	WORD $0x4f01e60e // movi v14.16b, #0x30
+	WORD $0xd37be870 // lsl x16, x3, #5
+	WORD $0x9b0b7d4a // mul x10, x10, x11
+	WORD $0x10015d91 // adr x17, 0x17400 <peak_i8+0x23c>
 	WORD $0xd37df06b // lsl x11, x3, #3
-	WORD $0xd37ef55d // lsl x29, x10, #2
-	WORD $0xd37df1de // lsl x30, x14, #3
-	WORD $0x3dc00202 // ldr q2, [x16]
+	WORD $0xd37ef5ed // lsl x13, x15, #2
+	WORD $0xd37df1ef // lsl x15, x15, #3
+	WORD $0x3dc0022f // ldr q15, [x17]
 	WORD $0x92401ca9 // and x9, x5, #0xff
-	WORD $0xcb0c01e8 // sub x8, x15, x12
+	WORD $0xcb0c0210 // sub x16, x16, x12
 	WORD $0x52803011 // mov w17, #0x180 // =384
-	WORD $0x10019486 // adr x6, 0x18a20 <peak_i8+0x298>
-	WORD $0xa90223e5 // stp x5, x8, [sp, #0x20]
-	WORD $0x3d800fe2 // str q2, [sp, #0x30]
-	WORD $0xa9016ffd // stp x29, x27, [sp, #0x10]
-	WORD $0xf90007fe // str x30, [sp, #0x8]
-	WORD $0x14000005 // b 0x157b8 <pq_q6_k+0xb4>
-	WORD $0xf100075a // subs x26, x26, #0x1
-	WORD $0x8b1b0000 // add x0, x0, x27
+	WORD $0x10015f86 // adr x6, 0x17460 <peak_i8+0x29c>
+	WORD $0x6d152beb // stp d11, d10, [sp, #0x150]
+	WORD $0x6d1623e9 // stp d9, d8, [sp, #0x160]
+	WORD $0xa9172bfd // stp x29, x10, [sp, #0x170]
+	WORD $0x8b03018a // add x10, x12, x3
+	WORD $0xd37ef54e // lsl x14, x10, #2
+	WORD $0xa9186ffe // stp x30, x27, [sp, #0x180]
+	WORD $0xa91967fa // stp x26, x25, [sp, #0x190]
+	WORD $0xa91a5ff8 // stp x24, x23, [sp, #0x1a0]
+	WORD $0xa91b57f6 // stp x22, x21, [sp, #0x1b0]
+	WORD $0xa91c4ff4 // stp x20, x19, [sp, #0x1c0]
+	WORD $0x3d8007ef // str q15, [sp, #0x10]
+	WORD $0x14000006 // b 0x148b8 <pq_q6_k+0xac>
+	WORD $0xf940bfea // ldr x10, [sp, #0x178]
+	WORD $0xf1000508 // subs x8, x8, #0x1
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x5400710d // b.le 0x165d4 <pq_q6_k+0xed0>
-	WORD $0x374033c5 // tbnz w5, #0x8, 0x15e30 <pq_q6_k+0x72c>
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x8b0a0000 // add x0, x0, x10
+	WORD $0x5400604d // b.le 0x154bc <pq_q6_k+0xcb0>
+	WORD $0x374029a5 // tbnz w5, #0x8, 0x14dec <pq_q6_k+0x5e0>
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0xf9004ffa // str x26, [sp, #0x98]
-	WORD $0x5400320b // b.lt 0x15e14 <pq_q6_k+0x710>
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x5400286b // b.lt 0x14ddc <pq_q6_k+0x5d0>
 	WORD $0xaa0003e7 // mov x7, x0
 	WORD $0xaa0103f3 // mov x19, x1
 	WORD $0xaa0403f4 // mov x20, x4
-	WORD $0x6d4040e7 // ldp d7, d16, [x7]
+	WORD $0x6d4008e0 // ldp d0, d2, [x7]
 	WORD $0x2a1f03f5 // mov w21, wzr
-	WORD $0x6d4148f1 // ldp d17, d18, [x7, #0x10]
+	WORD $0x6d4110e3 // ldp d3, d4, [x7, #0x10]
 	WORD $0x910100e7 // add x7, x7, #0x40
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x0e217818 // fcvtl v24.4s, v0.4h
+	WORD $0x0e21785a // fcvtl v26.4s, v2.4h
+	WORD $0x0e21787b // fcvtl v27.4s, v3.4h
+	WORD $0x0e21789c // fcvtl v28.4s, v4.4h
+	WORD $0xad0263fa // stp q26, q24, [sp, #0x40]
+	WORD $0xad016ffc // stp q28, q27, [sp, #0x20]
 	WORD $0xaa1f03ea // mov x10, xzr
 	WORD $0x910100f6 // add x22, x7, #0x40
 	WORD $0x52800037 // mov w23, #0x1 // =1
-	WORD $0x9b115958 // madd x24, x10, x17, x22
-	WORD $0x8b0a14ee // add x14, x7, x10, lsl #5
-	WORD $0xaa1303fa // mov x26, x19
-	WORD $0x9100227e // add x30, x19, #0x8
-	WORD $0x91004270 // add x16, x19, #0x10
-	WORD $0x9100526f // add x15, x19, #0x14
-	WORD $0x910041ca // add x10, x14, #0x10
-	WORD $0xaa0e03fd // mov x29, x14
-	WORD $0x91006265 // add x5, x19, #0x18
-	WORD $0x0ddfcbb5 // ld1r { v21.2s }, [x29], #4
-	WORD $0x0d40c953 // ld1r { v19.2s }, [x10]
-	WORD $0xbd402a74 // ldr s20, [x19, #0x28]
-	WORD $0x9100326a // add x10, x19, #0xc
-	WORD $0x9100727b // add x27, x19, #0x1c
-	WORD $0xaa1803f9 // mov x25, x24
-	WORD $0x910051c8 // add x8, x14, #0x14
-	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0x3dc00336 // ldr q22, [x25]
-	WORD $0x3dc02337 // ldr q23, [x25, #0x80]
-	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
-	WORD $0x4ddfcb58 // ld1r { v24.4s }, [x26], #4
-	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
-	WORD $0x4e3d1ef7 // and v23.16b, v23.16b, v29.16b
-	WORD $0x0f08a6b5 // sshll v21.8h, v21.8b, #0x0
-	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
-	WORD $0x4e040694 // dup v20.4s, v20.s[0]
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
-	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
+	WORD $0x8b0a14fa // add x26, x7, x10, lsl #5
+	WORD $0xad069bf0 // stp q16, q6, [sp, #0xd0]
+	WORD $0x9b11595b // madd x27, x10, x17, x22
+	WORD $0xad0787e5 // stp q5, q1, [sp, #0xf0]
+	WORD $0x4f00e5fc // movi v28.16b, #0xf
+	WORD $0x4f01e612 // movi v18.16b, #0x30
+	WORD $0xaa1a03f8 // mov x24, x26
+	WORD $0x9100235e // add x30, x26, #0x8
+	WORD $0x9100334a // add x10, x26, #0xc
+	WORD $0x0ddfcb00 // ld1r { v0.2s }, [x24], #4
+	WORD $0x9100535d // add x29, x26, #0x14
+	WORD $0x91004359 // add x25, x26, #0x10
+	WORD $0xad400762 // ldp q2, q1, [x27]
+	WORD $0xfd0063e0 // str d0, [sp, #0xc0]
+	WORD $0x2d450e60 // ldp s0, s3, [x19, #0x28]
+	WORD $0xad443366 // ldp q6, q12, [x27, #0x80]
+	WORD $0x4f245450 // shl v16.4s, v2.4s, #0x4
+	WORD $0xad427f6a // ldp q10, q31, [x27, #0x40]
+	WORD $0x6eaf4478 // ushl v24.4s, v3.4s, v15.4s
+	WORD $0xad480f71 // ldp q17, q3, [x27, #0x100]
+	WORD $0x6eaf4404 // ushl v4.4s, v0.4s, v15.4s
+	WORD $0xad461767 // ldp q7, q5, [x27, #0xc0]
+	WORD $0x4e2d1cc0 // and v0.16b, v6.16b, v13.16b
+	WORD $0x4f225453 // shl v19.4s, v2.4s, #0x2
+	WORD $0x6f3c04d6 // ushr v22.4s, v6.4s, #0x4
+	WORD $0x3d8047e3 // str q3, [sp, #0x110]
+	WORD $0xad4a0f75 // ldp q21, q3, [x27, #0x140]
+	WORD $0x4e2e1c46 // and v6.16b, v2.16b, v14.16b
+	WORD $0x4e2e1e17 // and v23.16b, v16.16b, v14.16b
+	WORD $0x6f3e0449 // ushr v9.4s, v2.4s, #0x2
+	WORD $0x4f245554 // shl v20.4s, v10.4s, #0x4
+	WORD $0x4e3c1ecb // and v11.16b, v22.16b, v28.16b
+	WORD $0x4e2d1cfd // and v29.16b, v7.16b, v13.16b
+	WORD $0x3d804be3 // str q3, [sp, #0x120]
+	WORD $0x4e2d1ea3 // and v3.16b, v21.16b, v13.16b
+	WORD $0x6f3c06a2 // ushr v2.4s, v21.4s, #0x4
+	WORD $0x4e040495 // dup v21.4s, v4.s[0]
+	WORD $0x4ea01ee0 // orr v0.16b, v23.16b, v0.16b
+	WORD $0x6f3c04f9 // ushr v25.4s, v7.4s, #0x4
+	WORD $0xad405e7e // ldp q30, q23, [x19]
+	WORD $0x4e321e84 // and v4.16b, v20.16b, v18.16b
+	WORD $0xad0517e3 // stp q3, q5, [sp, #0xa0]
+	WORD $0x4f225543 // shl v3.4s, v10.4s, #0x2
+	WORD $0x4e2d1e3b // and v27.16b, v17.16b, v13.16b
+	WORD $0x4eb51eb6 // mov v22.16b, v21.16b
+	WORD $0x4e040714 // dup v20.4s, v24.s[0]
+	WORD $0x4e2e1d4f // and v15.16b, v10.16b, v14.16b
+	WORD $0x4ebd1c98 // orr v24.16b, v4.16b, v29.16b
+	WORD $0x6f3c0627 // ushr v7.4s, v17.4s, #0x4
+	WORD $0x4e3c1d90 // and v16.16b, v12.16b, v28.16b
+	WORD $0xad040be3 // stp q3, q2, [sp, #0x80]
+	WORD $0x4f245423 // shl v3.4s, v1.4s, #0x4
+	WORD $0x4eab1cc2 // orr v2.16b, v6.16b, v11.16b
+	WORD $0x4f9ee016 // sdot v22.4s, v0.16b, v30.4b[0]
+	WORD $0x4e321e60 // and v0.16b, v19.16b, v18.16b
+	WORD $0x4e3c1f26 // and v6.16b, v25.16b, v28.16b
+	WORD $0xad417768 // ldp q8, q29, [x27, #0x20]
+	WORD $0x4eb41e99 // mov v25.16b, v20.16b
+	WORD $0x4e321c64 // and v4.16b, v3.16b, v18.16b
+	WORD $0x4ea11c2d // mov v13.16b, v1.16b
+	WORD $0x4ebb1c00 // orr v0.16b, v0.16b, v27.16b
+	WORD $0x4fbee316 // sdot v22.4s, v24.16b, v30.4b[1]
+	WORD $0x4e3c1cae // and v14.16b, v5.16b, v28.16b
+	WORD $0x4f2457f1 // shl v17.4s, v31.4s, #0x4
+	WORD $0x4f225433 // shl v19.4s, v1.4s, #0x2
+	WORD $0x4f245505 // shl v5.4s, v8.4s, #0x4
+	WORD $0xad45076b // ldp q11, q1, [x27, #0xa0]
+	WORD $0x4eb01c84 // orr v4.16b, v4.16b, v16.16b
+	WORD $0x4e3c1ce7 // and v7.16b, v7.16b, v28.16b
+	WORD $0x4ea61de6 // orr v6.16b, v15.16b, v6.16b
+	WORD $0x4e321d38 // and v24.16b, v9.16b, v18.16b
+	WORD $0x4eb51ea9 // mov v9.16b, v21.16b
+	WORD $0x4f97e059 // sdot v25.4s, v2.16b, v23.4b[0]
+	WORD $0x3dc023e3 // ldr q3, [sp, #0x80]
+	WORD $0x4f9ee816 // sdot v22.4s, v0.16b, v30.4b[2]
+	WORD $0x3dc047e0 // ldr q0, [sp, #0x110]
+	WORD $0x4e3c1d62 // and v2.16b, v11.16b, v28.16b
+	WORD $0x4e321e31 // and v17.16b, v17.16b, v18.16b
+	WORD $0x4e321c70 // and v16.16b, v3.16b, v18.16b
+	WORD $0x4f9ee089 // sdot v9.4s, v4.16b, v30.4b[0]
+	WORD $0x4e321ca4 // and v4.16b, v5.16b, v18.16b
+	WORD $0x4fb7e0d9 // sdot v25.4s, v6.16b, v23.4b[1]
+	WORD $0x4e3c1c06 // and v6.16b, v0.16b, v28.16b
+	WORD $0x4ea71f07 // orr v7.16b, v24.16b, v7.16b
+	WORD $0xad448fe0 // ldp q0, q3, [sp, #0x90]
+	WORD $0x6f3e0545 // ushr v5.4s, v10.4s, #0x2
+	WORD $0x4eae1e31 // orr v17.16b, v17.16b, v14.16b
+	WORD $0x4e321e73 // and v19.16b, v19.16b, v18.16b
+	WORD $0x4ea21c82 // orr v2.16b, v4.16b, v2.16b
+	WORD $0x4f97e8f9 // sdot v25.4s, v7.16b, v23.4b[2]
+	WORD $0x4eb51eaa // mov v10.16b, v21.16b
+	WORD $0x4ea31e1b // orr v27.16b, v16.16b, v3.16b
+	WORD $0xad431f70 // ldp q16, q7, [x27, #0x60]
+	WORD $0x4ea61e66 // orr v6.16b, v19.16b, v6.16b
+	WORD $0x4fbee229 // sdot v9.4s, v17.16b, v30.4b[1]
+	WORD $0xad471373 // ldp q19, q4, [x27, #0xe0]
+	WORD $0x4f245611 // shl v17.4s, v16.4s, #0x4
+	WORD $0x4f9ee04a // sdot v10.4s, v2.16b, v30.4b[0]
+	WORD $0x4f2457a2 // shl v2.4s, v29.4s, #0x4
+	WORD $0xad037fe1 // stp q1, q31, [sp, #0x60]
+	WORD $0x4fbeeb76 // sdot v22.4s, v27.16b, v30.4b[3]
+	WORD $0x4f2257f8 // shl v24.4s, v31.4s, #0x2
+	WORD $0x6f3c059b // ushr v27.4s, v12.4s, #0x4
+	WORD $0x4e3c1e7f // and v31.16b, v19.16b, v28.16b
+	WORD $0x4e321e31 // and v17.16b, v17.16b, v18.16b
+	WORD $0x4f9ee8c9 // sdot v9.4s, v6.16b, v30.4b[2]
+	WORD $0x4e3c1c26 // and v6.16b, v1.16b, v28.16b
+	WORD $0x4e321c42 // and v2.16b, v2.16b, v18.16b
+	WORD $0x4e3c1c1a // and v26.16b, v0.16b, v28.16b
+	WORD $0x4ebd1fa0 // mov v0.16b, v29.16b
+	WORD $0x3dc04bfd // ldr q29, [sp, #0x120]
+	WORD $0x4e321f18 // and v24.16b, v24.16b, v18.16b
+	WORD $0x4e3c1f7b // and v27.16b, v27.16b, v28.16b
+	WORD $0x4ead1da3 // mov v3.16b, v13.16b
+	WORD $0x4e321dad // and v13.16b, v13.16b, v18.16b
+	WORD $0x4ebf1e31 // orr v17.16b, v17.16b, v31.16b
+	WORD $0x4e3c1fac // and v12.16b, v29.16b, v28.16b
+	WORD $0x4f22551f // shl v31.4s, v8.4s, #0x2
+	WORD $0x4ea61c42 // orr v2.16b, v2.16b, v6.16b
+	WORD $0x4e321cae // and v14.16b, v5.16b, v18.16b
+	WORD $0xad491766 // ldp q6, q5, [x27, #0x120]
+	WORD $0x4ebb1dbb // orr v27.16b, v13.16b, v27.16b
+	WORD $0x4e3c1c8f // and v15.16b, v4.16b, v28.16b
+	WORD $0x4eac1f18 // orr v24.16b, v24.16b, v12.16b
+	WORD $0x4f2454ec // shl v12.4s, v7.4s, #0x4
+	WORD $0x4fbee22a // sdot v10.4s, v17.16b, v30.4b[1]
+	WORD $0x4e3c1cd1 // and v17.16b, v6.16b, v28.16b
+	WORD $0x4e321fed // and v13.16b, v31.16b, v18.16b
+	WORD $0x4f9ee055 // sdot v21.4s, v2.16b, v30.4b[0]
+	WORD $0x4eb41e82 // mov v2.16b, v20.16b
+	WORD $0x4ea01c01 // mov v1.16b, v0.16b
+	WORD $0x4f225400 // shl v0.4s, v0.4s, #0x2
+	WORD $0x4e321d8c // and v12.16b, v12.16b, v18.16b
+	WORD $0x4eb11db1 // orr v17.16b, v13.16b, v17.16b
+	WORD $0x4fbeeb09 // sdot v9.4s, v24.16b, v30.4b[3]
+	WORD $0x4e3c1cad // and v13.16b, v5.16b, v28.16b
+	WORD $0x4f97e362 // sdot v2.4s, v27.16b, v23.4b[0]
+	WORD $0x4e321c00 // and v0.16b, v0.16b, v18.16b
+	WORD $0x4eaf1d98 // orr v24.16b, v12.16b, v15.16b
+	WORD $0x4f22560c // shl v12.4s, v16.4s, #0x2
+	WORD $0x4eba1ddf // orr v31.16b, v14.16b, v26.16b
+	WORD $0x4f9eea2a // sdot v10.4s, v17.16b, v30.4b[2]
+	WORD $0xad4b477b // ldp q27, q17, [x27, #0x160]
+	WORD $0x4ead1c00 // orr v0.16b, v0.16b, v13.16b
+	WORD $0x4f2254ed // shl v13.4s, v7.4s, #0x2
+	WORD $0x6f3c056b // ushr v11.4s, v11.4s, #0x4
+	WORD $0x4fbee315 // sdot v21.4s, v24.16b, v30.4b[1]
+	WORD $0x4e321d8c // and v12.16b, v12.16b, v18.16b
+	WORD $0x4e3c1f78 // and v24.16b, v27.16b, v28.16b
+	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
+	WORD $0x4f9ee815 // sdot v21.4s, v0.16b, v30.4b[2]
+	WORD $0x4e3c1e20 // and v0.16b, v17.16b, v28.16b
+	WORD $0x3dc02ffd // ldr q29, [sp, #0xb0]
+	WORD $0xad433ffa // ldp q26, q15, [sp, #0x60]
+	WORD $0x4eb81d98 // orr v24.16b, v12.16b, v24.16b
+	WORD $0x4e321dac // and v12.16b, v13.16b, v18.16b
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x6f3c0484 // ushr v4.4s, v4.4s, #0x4
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0x6f3c074d // ushr v13.4s, v26.4s, #0x4
+	WORD $0x3dc047fa // ldr q26, [sp, #0x110]
+	WORD $0x4fb7ebf9 // sdot v25.4s, v31.16b, v23.4b[3]
+	WORD $0x4ea01d80 // orr v0.16b, v12.16b, v0.16b
+	WORD $0x4fbeeb0a // sdot v10.4s, v24.16b, v30.4b[3]
+	WORD $0x4e3c1d78 // and v24.16b, v11.16b, v28.16b
+	WORD $0x4e321d0b // and v11.16b, v8.16b, v18.16b
+	WORD $0x6f3c074e // ushr v14.4s, v26.4s, #0x4
+	WORD $0x6f3e047a // ushr v26.4s, v3.4s, #0x2
+	WORD $0x4eb41e83 // mov v3.16b, v20.16b
+	WORD $0x4e3c1fbd // and v29.16b, v29.16b, v28.16b
+	WORD $0x4e321dec // and v12.16b, v15.16b, v18.16b
+	WORD $0x4fbee815 // sdot v21.4s, v0.16b, v30.4b[3]
+	WORD $0x4e3c1da0 // and v0.16b, v13.16b, v28.16b
+	WORD $0x4f00e5ed // movi v13.16b, #0xf
+	WORD $0x4eb81d78 // orr v24.16b, v11.16b, v24.16b
+	WORD $0x4e321e0b // and v11.16b, v16.16b, v18.16b
+	WORD $0x4e321c3e // and v30.16b, v1.16b, v18.16b
+	WORD $0x4ea11c3c // mov v28.16b, v1.16b
+	WORD $0x3dc04bf2 // ldr q18, [sp, #0x120]
+	WORD $0x4ebd1d9d // orr v29.16b, v12.16b, v29.16b
+	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
+	WORD $0x6f3e051f // ushr v31.4s, v8.4s, #0x2
+	WORD $0x4e2d1e73 // and v19.16b, v19.16b, v13.16b
+	WORD $0x4f97e303 // sdot v3.4s, v24.16b, v23.4b[0]
+	WORD $0x4e2d1dd8 // and v24.16b, v14.16b, v13.16b
+	WORD $0x4f01e60e // movi v14.16b, #0x30
+	WORD $0x4ea01fc0 // orr v0.16b, v30.16b, v0.16b
+	WORD $0x4e2d1c84 // and v4.16b, v4.16b, v13.16b
+	WORD $0x4fb7e3a2 // sdot v2.4s, v29.16b, v23.4b[1]
+	WORD $0x4e2d1ca5 // and v5.16b, v5.16b, v13.16b
+	WORD $0x4eb31d73 // orr v19.16b, v11.16b, v19.16b
+	WORD $0x4e2d1cc6 // and v6.16b, v6.16b, v13.16b
+	WORD $0x4f97e014 // sdot v20.4s, v0.16b, v23.4b[0]
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x9100635b // add x27, x26, #0x18
+	WORD $0x4e2e1f5a // and v26.16b, v26.16b, v14.16b
+	WORD $0x4e2e1cfe // and v30.16b, v7.16b, v14.16b
+	WORD $0x4fb7e263 // sdot v3.4s, v19.16b, v23.4b[1]
+	WORD $0x6f3c0653 // ushr v19.4s, v18.4s, #0x4
+	WORD $0x9100735a // add x26, x26, #0x1c
+	WORD $0x6f3e0792 // ushr v18.4s, v28.4s, #0x2
+	WORD $0x6f3e0610 // ushr v16.4s, v16.4s, #0x2
+	WORD $0x4eb81f40 // orr v0.16b, v26.16b, v24.16b
+	WORD $0x4ea41fc4 // orr v4.16b, v30.16b, v4.16b
+	WORD $0x6f3e05fa // ushr v26.4s, v15.4s, #0x2
+	WORD $0x4e2e1ff8 // and v24.16b, v31.16b, v14.16b
+	WORD $0x4e2e1e52 // and v18.16b, v18.16b, v14.16b
+	WORD $0x6f3e04e7 // ushr v7.4s, v7.4s, #0x2
+	WORD $0x4fb7e094 // sdot v20.4s, v4.16b, v23.4b[1]
+	WORD $0x4e2d1e64 // and v4.16b, v19.16b, v13.16b
+	WORD $0x4e2e1f53 // and v19.16b, v26.16b, v14.16b
+	WORD $0x4f97e802 // sdot v2.4s, v0.16b, v23.4b[2]
+	WORD $0x6f3c0620 // ushr v0.4s, v17.4s, #0x4
+	WORD $0x4ea51e45 // orr v5.16b, v18.16b, v5.16b
+	WORD $0x4ea61f06 // orr v6.16b, v24.16b, v6.16b
+	WORD $0x4e2d1f78 // and v24.16b, v27.16b, v13.16b
+	WORD $0xfd4063f1 // ldr d17, [sp, #0xc0]
+	WORD $0x4e2e1e10 // and v16.16b, v16.16b, v14.16b
+	WORD $0x4ea41e64 // orr v4.16b, v19.16b, v4.16b
+	WORD $0x0d40cb52 // ld1r { v18.2s }, [x26]
+	WORD $0x4e2d1c00 // and v0.16b, v0.16b, v13.16b
+	WORD $0x4e2e1ce7 // and v7.16b, v7.16b, v14.16b
+	WORD $0x4f97e8b4 // sdot v20.4s, v5.16b, v23.4b[2]
+	WORD $0x0d40cb05 // ld1r { v5.2s }, [x24]
+	WORD $0x4f97e8c3 // sdot v3.4s, v6.16b, v23.4b[2]
+	WORD $0x4eb81e06 // orr v6.16b, v16.16b, v24.16b
+	WORD $0x4fb7e882 // sdot v2.4s, v4.16b, v23.4b[3]
+	WORD $0x0d40c944 // ld1r { v4.2s }, [x10]
+	WORD $0x4ea01ce0 // orr v0.16b, v7.16b, v0.16b
+	WORD $0x0d40cbc7 // ld1r { v7.2s }, [x30]
+	WORD $0x0f08a4a5 // sshll v5.8h, v5.8b, #0x0
+	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
+	WORD $0x0d40cb30 // ld1r { v16.2s }, [x25]
+	WORD $0x4fb7e8c3 // sdot v3.4s, v6.16b, v23.4b[3]
+	WORD $0x0d40cba6 // ld1r { v6.2s }, [x29]
+	WORD $0x0f08a4e7 // sshll v7.8h, v7.8b, #0x0
+	WORD $0x0f08a484 // sshll v4.8h, v4.8b, #0x0
+	WORD $0x4fb7e814 // sdot v20.4s, v0.16b, v23.4b[3]
+	WORD $0x0d40cb60 // ld1r { v0.2s }, [x27]
+	WORD $0x0f10a4a5 // sshll v5.4s, v5.4h, #0x0
+	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
+	WORD $0x0f08a4c6 // sshll v6.8h, v6.8b, #0x0
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
+	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
+	WORD $0x0f10a484 // sshll v4.4s, v4.4h, #0x0
+	WORD $0x3dc017f8 // ldr q24, [sp, #0x50]
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x0f08a400 // sshll v0.8h, v0.8b, #0x0
+	WORD $0xad41ebfb // ldp q27, q26, [sp, #0x30]
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x0f10a4c6 // sshll v6.4s, v6.4h, #0x0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0xad40f3ef // ldp q15, q28, [sp, #0x10]
+	WORD $0x0f10a400 // sshll v0.4s, v0.4h, #0x0
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
+	WORD $0x4e21dad3 // scvtf v19.4s, v22.4s
+	WORD $0x6e25df45 // fmul v5.4s, v26.4s, v5.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e21d936 // scvtf v22.4s, v9.4s
+	WORD $0x6e31df11 // fmul v17.4s, v24.4s, v17.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6e27df67 // fmul v7.4s, v27.4s, v7.4s
+	WORD $0x9100826a // add x10, x19, #0x20
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4e21d957 // scvtf v23.4s, v10.4s
+	WORD $0x3dc043e1 // ldr q1, [sp, #0x100]
+	WORD $0x6e24df84 // fmul v4.4s, v28.4s, v4.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x2a1703f8 // mov w24, w23
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
-	WORD $0x3dc01336 // ldr q22, [x25, #0x40]
-	WORD $0x3dc03337 // ldr q23, [x25, #0xc0]
-	WORD $0x4d40cb58 // ld1r { v24.4s }, [x26]
-	WORD $0x6e35dcf5 // fmul v21.4s, v7.4s, v21.4s
-	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
-	WORD $0x6e33dcf3 // fmul v19.4s, v7.4s, v19.4s
-	WORD $0x4e3d1ef7 // and v23.16b, v23.16b, v29.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
-	WORD $0x3dc00336 // ldr q22, [x25]
-	WORD $0x3dc04337 // ldr q23, [x25, #0x100]
-	WORD $0x4d40cbd8 // ld1r { v24.4s }, [x30]
-	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
-	WORD $0x4e3d1ef7 // and v23.16b, v23.16b, v29.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
-	WORD $0x3dc01336 // ldr q22, [x25, #0x40]
-	WORD $0x3dc05337 // ldr q23, [x25, #0x140]
-	WORD $0x4d40c958 // ld1r { v24.4s }, [x10]
-	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
-	WORD $0x4e3d1ef7 // and v23.16b, v23.16b, v29.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
-	WORD $0xbd402e76 // ldr s22, [x19, #0x2c]
-	WORD $0x3dc02337 // ldr q23, [x25, #0x80]
-	WORD $0x3dc00338 // ldr q24, [x25]
-	WORD $0x4d40ca19 // ld1r { v25.4s }, [x16]
-	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
-	WORD $0x4e3d1ef7 // and v23.16b, v23.16b, v29.16b
-	WORD $0x6e34deb4 // fmul v20.4s, v21.4s, v20.4s
-	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc03337 // ldr q23, [x25, #0xc0]
-	WORD $0x3dc01338 // ldr q24, [x25, #0x40]
-	WORD $0x4d40c9f9 // ld1r { v25.4s }, [x15]
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4e3d1ef7 // and v23.16b, v23.16b, v29.16b
-	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc04337 // ldr q23, [x25, #0x100]
-	WORD $0x3dc00338 // ldr q24, [x25]
-	WORD $0x4d40c8b9 // ld1r { v25.4s }, [x5]
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x6f3e0718 // ushr v24.4s, v24.4s, #0x2
-	WORD $0x4e3d1ef7 // and v23.16b, v23.16b, v29.16b
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc05337 // ldr q23, [x25, #0x140]
-	WORD $0x3dc01338 // ldr q24, [x25, #0x40]
-	WORD $0x4d40cb79 // ld1r { v25.4s }, [x27]
-	WORD $0x91008279 // add x25, x19, #0x20
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x6f3e0718 // ushr v24.4s, v24.4s, #0x2
-	WORD $0x4e3d1ef7 // and v23.16b, v23.16b, v29.16b
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x0d40cbba // ld1r { v26.2s }, [x29]
-	WORD $0xaa1803fd // mov x29, x24
-	WORD $0x4d40cb37 // ld1r { v23.4s }, [x25]
-	WORD $0x0d40c918 // ld1r { v24.2s }, [x8]
-	WORD $0xbd402a79 // ldr s25, [x19, #0x28]
-	WORD $0x3dc007bb // ldr q27, [x29, #0x10]
-	WORD $0x3dc027bc // ldr q28, [x29, #0x90]
-	WORD $0x6ea24739 // ushl v25.4s, v25.4s, v2.4s
-	WORD $0x910021c8 // add x8, x14, #0x8
-	WORD $0x0f08a75a // sshll v26.8h, v26.8b, #0x0
-	WORD $0x4f24577b // shl v27.4s, v27.4s, #0x4
-	WORD $0x4e3d1f9c // and v28.16b, v28.16b, v29.16b
-	WORD $0x4d40ca7d // ld1r { v29.4s }, [x19]
-	WORD $0x0f08a718 // sshll v24.8h, v24.8b, #0x0
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e040739 // dup v25.4s, v25.s[0]
-	WORD $0x0f10a75a // sshll v26.4s, v26.4h, #0x0
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x4e36ce74 // fmla v20.4s, v19.4s, v22.4s
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
-	WORD $0x6e3ade1a // fmul v26.4s, v16.4s, v26.4s
-	WORD $0x4e34cee6 // fmla v6.4s, v23.4s, v20.4s
-	WORD $0x3dc017bb // ldr q27, [x29, #0x50]
-	WORD $0x3dc037bc // ldr q28, [x29, #0xd0]
-	WORD $0x4d40cb5d // ld1r { v29.4s }, [x26]
-	WORD $0x6e38de18 // fmul v24.4s, v16.4s, v24.4s
-	WORD $0x4f24577b // shl v27.4s, v27.4s, #0x4
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
-	WORD $0x3dc007bb // ldr q27, [x29, #0x10]
-	WORD $0x3dc047bc // ldr q28, [x29, #0x110]
-	WORD $0x4d40cbdd // ld1r { v29.4s }, [x30]
-	WORD $0x4f22577b // shl v27.4s, v27.4s, #0x2
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
-	WORD $0x3dc017bb // ldr q27, [x29, #0x50]
-	WORD $0x3dc057bc // ldr q28, [x29, #0x150]
-	WORD $0x4d40c95d // ld1r { v29.4s }, [x10]
-	WORD $0x4f22577b // shl v27.4s, v27.4s, #0x2
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
-	WORD $0xbd402e7b // ldr s27, [x19, #0x2c]
-	WORD $0x3dc027bc // ldr q28, [x29, #0x90]
-	WORD $0x3dc007bd // ldr q29, [x29, #0x10]
-	WORD $0x4d40ca1e // ld1r { v30.4s }, [x16]
-	WORD $0x6ea2477b // ushl v27.4s, v27.4s, v2.4s
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
-	WORD $0x4e04077b // dup v27.4s, v27.s[0]
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x6e39df59 // fmul v25.4s, v26.4s, v25.4s
-	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
-	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
-	WORD $0x3dc037bc // ldr q28, [x29, #0xd0]
-	WORD $0x3dc017bd // ldr q29, [x29, #0x50]
-	WORD $0x4d40c9fe // ld1r { v30.4s }, [x15]
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
-	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
-	WORD $0x3dc047bc // ldr q28, [x29, #0x110]
-	WORD $0x3dc007bd // ldr q29, [x29, #0x10]
-	WORD $0x4d40c8be // ld1r { v30.4s }, [x5]
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x6f3e07bd // ushr v29.4s, v29.4s, #0x2
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
-	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
-	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
-	WORD $0x3dc057bc // ldr q28, [x29, #0x150]
-	WORD $0x3dc017bd // ldr q29, [x29, #0x50]
-	WORD $0x4d40cb7e // ld1r { v30.4s }, [x27]
-	WORD $0x910061dd // add x29, x14, #0x18
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x6f3e07bd // ushr v29.4s, v29.4s, #0x2
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
-	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
-	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
-	WORD $0x0d40cbbd // ld1r { v29.2s }, [x29]
-	WORD $0xaa1803fd // mov x29, x24
-	WORD $0x0d40c91f // ld1r { v31.2s }, [x8]
-	WORD $0x4d40cb3c // ld1r { v28.4s }, [x25]
-	WORD $0xbd402a7e // ldr s30, [x19, #0x28]
-	WORD $0x3dc00ba8 // ldr q8, [x29, #0x20]
-	WORD $0x3dc02ba9 // ldr q9, [x29, #0xa0]
-	WORD $0x6ea247de // ushl v30.4s, v30.4s, v2.4s
-	WORD $0x4d40ca6a // ld1r { v10.4s }, [x19]
-	WORD $0x910031c8 // add x8, x14, #0xc
-	WORD $0x4f245508 // shl v8.4s, v8.4s, #0x4
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x910071ce // add x14, x14, #0x1c
-	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
-	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
-	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x4e0407de // dup v30.4s, v30.s[0]
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x0f10a7ff // sshll v31.4s, v31.4h, #0x0
-	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
-	WORD $0x4e3bcf19 // fmla v25.4s, v24.4s, v27.4s
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
-	WORD $0x4e39cf85 // fmla v5.4s, v28.4s, v25.4s
-	WORD $0x3dc01ba8 // ldr q8, [x29, #0x60]
-	WORD $0x3dc03ba9 // ldr q9, [x29, #0xe0]
-	WORD $0x4d40cb4a // ld1r { v10.4s }, [x26]
-	WORD $0x6e3fde3f // fmul v31.4s, v17.4s, v31.4s
-	WORD $0x4f245508 // shl v8.4s, v8.4s, #0x4
-	WORD $0x6e3dde3d // fmul v29.4s, v17.4s, v29.4s
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
-	WORD $0x3dc00ba8 // ldr q8, [x29, #0x20]
-	WORD $0x3dc04ba9 // ldr q9, [x29, #0x120]
-	WORD $0x4d40cbca // ld1r { v10.4s }, [x30]
-	WORD $0x4f225508 // shl v8.4s, v8.4s, #0x2
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
-	WORD $0x3dc01ba8 // ldr q8, [x29, #0x60]
-	WORD $0x3dc05ba9 // ldr q9, [x29, #0x160]
-	WORD $0x4d40c94a // ld1r { v10.4s }, [x10]
-	WORD $0x4f225508 // shl v8.4s, v8.4s, #0x2
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
-	WORD $0xbd402e68 // ldr s8, [x19, #0x2c]
-	WORD $0x3dc02ba9 // ldr q9, [x29, #0xa0]
-	WORD $0x3dc00baa // ldr q10, [x29, #0x20]
-	WORD $0x4d40ca0b // ld1r { v11.4s }, [x16]
-	WORD $0x6ea24508 // ushl v8.4s, v8.4s, v2.4s
-	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x4e040508 // dup v8.4s, v8.s[0]
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x6e3edffa // fmul v26.4s, v31.4s, v30.4s
-	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
-	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
-	WORD $0x3dc03ba9 // ldr q9, [x29, #0xe0]
-	WORD $0x3dc01baa // ldr q10, [x29, #0x60]
-	WORD $0x4d40c9eb // ld1r { v11.4s }, [x15]
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
-	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
-	WORD $0x3dc04ba9 // ldr q9, [x29, #0x120]
-	WORD $0x3dc00baa // ldr q10, [x29, #0x20]
-	WORD $0x4d40c8ab // ld1r { v11.4s }, [x5]
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x6f3e054a // ushr v10.4s, v10.4s, #0x2
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
-	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
-	WORD $0x3dc05ba9 // ldr q9, [x29, #0x160]
-	WORD $0x3dc01baa // ldr q10, [x29, #0x60]
-	WORD $0x4d40cb6b // ld1r { v11.4s }, [x27]
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x6f3e054a // ushr v10.4s, v10.4s, #0x2
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
-	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
-	WORD $0x4d40cb29 // ld1r { v9.4s }, [x25]
-	WORD $0x0d40c90c // ld1r { v12.2s }, [x8]
-	WORD $0x0d40c9ca // ld1r { v10.2s }, [x14]
-	WORD $0xbd402a6b // ldr s11, [x19, #0x28]
-	WORD $0x3dc00f0d // ldr q13, [x24, #0x30]
-	WORD $0x3dc02f0e // ldr q14, [x24, #0xb0]
-	WORD $0x4e21d91f // scvtf v31.4s, v8.4s
-	WORD $0x6ea2456b // ushl v11.4s, v11.4s, v2.4s
-	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0x0
-	WORD $0x2a1703e8 // mov w8, w23
-	WORD $0x4f2455ad // shl v13.4s, v13.4s, #0x4
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x0f08a54a // sshll v10.8h, v10.8b, #0x0
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x4e04056b // dup v11.4s, v11.s[0]
-	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0x0
-	WORD $0x4e3fcfba // fmla v26.4s, v29.4s, v31.4s
-	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
-	WORD $0x0f10a54a // sshll v10.4s, v10.4h, #0x0
-	WORD $0x4f00e5fd // movi v29.16b, #0xf
-	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
-	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
-	WORD $0x4d40ca6e // ld1r { v14.4s }, [x19]
-	WORD $0x4e21d955 // scvtf v21.4s, v10.4s
-	WORD $0x4e3acd24 // fmla v4.4s, v9.4s, v26.4s
-	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
-	WORD $0x6e2cde4c // fmul v12.4s, v18.4s, v12.4s
-	WORD $0x3dc01f0d // ldr q13, [x24, #0x70]
-	WORD $0x3dc03f0e // ldr q14, [x24, #0xf0]
-	WORD $0x6e35de55 // fmul v21.4s, v18.4s, v21.4s
-	WORD $0x4f2455ad // shl v13.4s, v13.4s, #0x4
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
-	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
-	WORD $0x4d40cb4e // ld1r { v14.4s }, [x26]
-	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
-	WORD $0x3dc00f0d // ldr q13, [x24, #0x30]
-	WORD $0x3dc04f0e // ldr q14, [x24, #0x130]
-	WORD $0x4f2255ad // shl v13.4s, v13.4s, #0x2
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
-	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
-	WORD $0x4d40cbce // ld1r { v14.4s }, [x30]
-	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
-	WORD $0x3dc01f0d // ldr q13, [x24, #0x70]
-	WORD $0x3dc05f0e // ldr q14, [x24, #0x170]
-	WORD $0x4f2255ad // shl v13.4s, v13.4s, #0x2
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
-	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
-	WORD $0x4d40c94e // ld1r { v14.4s }, [x10]
-	WORD $0x5280002a // mov w10, #0x1 // =1
-	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
-	WORD $0xbd402e6d // ldr s13, [x19, #0x2c]
-	WORD $0x3dc02f0e // ldr q14, [x24, #0xb0]
-	WORD $0x3dc00f0f // ldr q15, [x24, #0x30]
-	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
-	WORD $0x6ea245ad // ushl v13.4s, v13.4s, v2.4s
+	WORD $0x6e26df46 // fmul v6.4s, v26.4s, v6.4s
 	WORD $0x9100c273 // add x19, x19, #0x30
-	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
-	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
-	WORD $0x4e0405ad // dup v13.4s, v13.s[0]
-	WORD $0x6e2bdd9e // fmul v30.4s, v12.4s, v11.4s
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
-	WORD $0x4d40ca0f // ld1r { v15.4s }, [x16]
-	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x3dc03f0e // ldr q14, [x24, #0xf0]
-	WORD $0x3dc01f0f // ldr q15, [x24, #0x70]
-	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
-	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
-	WORD $0x4d40c9ef // ld1r { v15.4s }, [x15]
-	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x3dc04f0e // ldr q14, [x24, #0x130]
-	WORD $0x3dc00f0f // ldr q15, [x24, #0x30]
-	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
-	WORD $0x6f3e05ef // ushr v15.4s, v15.4s, #0x2
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
-	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
-	WORD $0x4d40c8af // ld1r { v15.4s }, [x5]
-	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x3dc05f0e // ldr q14, [x24, #0x170]
-	WORD $0x3dc01f0f // ldr q15, [x24, #0x70]
-	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
-	WORD $0x6f3e05ef // ushr v15.4s, v15.4s, #0x2
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
-	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
-	WORD $0x4d40cb6f // ld1r { v15.4s }, [x27]
-	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x4e21d9a8 // scvtf v8.4s, v13.4s
-	WORD $0x4d40cb33 // ld1r { v19.4s }, [x25]
-	WORD $0x4e28cebe // fmla v30.4s, v21.4s, v8.4s
-	WORD $0x4e3ece63 // fmla v3.4s, v19.4s, v30.4s
-	WORD $0x3707d0c8 // tbnz w8, #0x0, 0x15810 <pq_q6_k+0x10c>
+	WORD $0x6e36dca5 // fmul v5.4s, v5.4s, v22.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x2a1f03f7 // mov w23, wzr
+	WORD $0x6e30df10 // fmul v16.4s, v24.4s, v16.4s
+	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
+	WORD $0x4e21db33 // scvtf v19.4s, v25.4s
+	WORD $0x6e20df60 // fmul v0.4s, v27.4s, v0.4s
+	WORD $0x6e37dce7 // fmul v7.4s, v7.4s, v23.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e32df92 // fmul v18.4s, v28.4s, v18.4s
+	WORD $0x6e35dc84 // fmul v4.4s, v4.4s, v21.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e22ccc5 // fmla v5.4s, v6.4s, v2.4s
+	WORD $0x4d40c942 // ld1r { v2.4s }, [x10]
+	WORD $0x5280002a // mov w10, #0x1 // =1
+	WORD $0x4e33ce11 // fmla v17.4s, v16.4s, v19.4s
+	WORD $0xad469bf0 // ldp q16, q6, [sp, #0xd0]
+	WORD $0x4e23cc07 // fmla v7.4s, v0.4s, v3.4s
+	WORD $0x4e34ce44 // fmla v4.4s, v18.4s, v20.4s
+	WORD $0x4e25cc46 // fmla v6.4s, v2.4s, v5.4s
+	WORD $0x3dc03fe5 // ldr q5, [sp, #0xf0]
+	WORD $0x4e31cc50 // fmla v16.4s, v2.4s, v17.4s
+	WORD $0x4e27cc45 // fmla v5.4s, v2.4s, v7.4s
+	WORD $0x4e24cc41 // fmla v1.4s, v2.4s, v4.4s
+	WORD $0x3707dab8 // tbnz w24, #0x0, 0x14914 <pq_q6_k+0x108>
 	WORD $0x110006b5 // add w21, w21, #0x1
 	WORD $0x910d00e7 // add x7, x7, #0x340
 	WORD $0x710012bf // cmp w21, #0x4
-	WORD $0x54ffcfe1 // b.ne 0x15804 <pq_q6_k+0x100>
+	WORD $0x54ffd9c1 // b.ne 0x14908 <pq_q6_k+0xfc>
 	WORD $0xf1002294 // subs x20, x20, #0x8
-	WORD $0x54ffceac // b.gt 0x157e4 <pq_q6_k+0xe0>
-	WORD $0xa94197fb // ldp x27, x5, [sp, #0x18]
-	WORD $0xf9404ffa // ldr x26, [sp, #0x98]
-	WORD $0xa940f7fe // ldp x30, x29, [sp, #0x8]
-	WORD $0xb4ffcc49 // cbz x9, 0x157a8 <pq_q6_k+0xa4>
-	WORD $0xad001446 // stp q6, q5, [x2]
-	WORD $0xad010c44 // stp q4, q3, [x2, #0x20]
-	WORD $0x17fffe5f // b 0x157a8 <pq_q6_k+0xa4>
+	WORD $0x54ffd84c // b.gt 0x148e0 <pq_q6_k+0xd4>
+	WORD $0xb4ffd649 // cbz x9, 0x148a4 <pq_q6_k+0x98>
+	WORD $0xad001850 // stp q16, q6, [x2]
+	WORD $0xad010445 // stp q5, q1, [x2, #0x20]
+	WORD $0x17fffeaf // b 0x148a4 <pq_q6_k+0x98>
 	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0x14000004 // b 0x15e44 <pq_q6_k+0x740>
+	WORD $0x14000004 // b 0x14e00 <pq_q6_k+0x5f4>
 	WORD $0x910004e7 // add x7, x7, #0x1
 	WORD $0xf10010ff // cmp x7, #0x4
-	WORD $0x54ffcb40 // b.eq 0x157a8 <pq_q6_k+0xa4>
+	WORD $0x54ffd540 // b.eq 0x148a4 <pq_q6_k+0x98>
 	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x54002043 // b.lo 0x16250 <pq_q6_k+0xb4c>
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x54001d63 // b.lo 0x151b0 <pq_q6_k+0x9a4>
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
 	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x540037cd // b.le 0x16568 <pq_q6_k+0xe64>
+	WORD $0x5400316d // b.le 0x15458 <pq_q6_k+0xc4c>
 	WORD $0xd37ef4f4 // lsl x20, x7, #2
 	WORD $0xd37cecf3 // lsl x19, x7, #4
 	WORD $0xaa0003f5 // mov x21, x0
 	WORD $0xaa0103f6 // mov x22, x1
 	WORD $0xaa0403f7 // mov x23, x4
-	WORD $0xfc677ab3 // ldr d19, [x21, x7, lsl #3]
+	WORD $0xfc677aa0 // ldr d0, [x21, x7, lsl #3]
 	WORD $0x2a1f03f8 // mov w24, wzr
 	WORD $0x910102b5 // add x21, x21, #0x40
-	WORD $0x0e217a60 // fcvtl v0.4s, v19.4h
-	WORD $0x3d8013e0 // str q0, [sp, #0x40]
-	WORD $0xaa1f03ee // mov x14, xzr
-	WORD $0x8b1402aa // add x10, x21, x20
-	WORD $0x910102af // add x15, x21, #0x40
-	WORD $0x52800030 // mov w16, #0x1 // =1
-	WORD $0x8b0e1548 // add x8, x10, x14, lsl #5
-	WORD $0x9b113dd9 // madd x25, x14, x17, x15
-	WORD $0x3dc000de // ldr q30, [x6]
-	WORD $0x6d545ad5 // ldp d21, d22, [x22, #0x140]
-	WORD $0x4f00e5e1 // movi v1.16b, #0xf
-	WORD $0x9100410e // add x14, x8, #0x10
-	WORD $0x6d5566d7 // ldp d23, d25, [x22, #0x150]
-	WORD $0x0d40c9c0 // ld1r { v0.2s }, [x14]
-	WORD $0x0d40c918 // ld1r { v24.2s }, [x8]
-	WORD $0x4ea31c74 // mov v20.16b, v3.16b
-	WORD $0x4f01e603 // movi v3.16b, #0x30
-	WORD $0x6ebe46b5 // ushl v21.4s, v21.4s, v30.4s
-	WORD $0x6ebe46d6 // ushl v22.4s, v22.4s, v30.4s
-	WORD $0x6ebe46f7 // ushl v23.4s, v23.4s, v30.4s
-	WORD $0x6ebe4739 // ushl v25.4s, v25.4s, v30.4s
-	WORD $0x910422ce // add x14, x22, #0x108
-	WORD $0xfd004fe0 // str d0, [sp, #0x98]
-	WORD $0x8b130328 // add x8, x25, x19
-	WORD $0x3dc0011a // ldr q26, [x8]
-	WORD $0x3dc0111b // ldr q27, [x8, #0x40]
-	WORD $0x3dc0211c // ldr q28, [x8, #0x80]
-	WORD $0x3dc0311d // ldr q29, [x8, #0xc0]
-	WORD $0x4e0806b5 // dup v21.2d, v21.d[0]
-	WORD $0x4e0806d6 // dup v22.2d, v22.d[0]
-	WORD $0x4e9b3b5f // zip1 v31.4s, v26.4s, v27.4s
-	WORD $0x4e9b7b5a // zip2 v26.4s, v26.4s, v27.4s
-	WORD $0x4e0806f7 // dup v23.2d, v23.d[0]
-	WORD $0x4e9d3b9b // zip1 v27.4s, v28.4s, v29.4s
-	WORD $0x4e9d7b9c // zip2 v28.4s, v28.4s, v29.4s
-	WORD $0x4e080739 // dup v25.2d, v25.d[0]
-	WORD $0x0f08a718 // sshll v24.8h, v24.8b, #0x0
-	WORD $0x4f2457fd // shl v29.4s, v31.4s, #0x4
-	WORD $0x4f24575a // shl v26.4s, v26.4s, #0x4
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
-	WORD $0x4e231fbd // and v29.16b, v29.16b, v3.16b
-	WORD $0x4e231f5a // and v26.16b, v26.16b, v3.16b
-	WORD $0x4ebb1fbf // orr v31.16b, v29.16b, v27.16b
-	WORD $0x4ebc1f48 // orr v8.16b, v26.16b, v28.16b
+	WORD $0x0e21781f // fcvtl v31.4s, v0.4h
+	WORD $0x8b1302ba // add x26, x21, x19
+	WORD $0xaa1f03ea // mov x10, xzr
+	WORD $0x8b1402b9 // add x25, x21, x20
+	WORD $0x9101035a // add x26, x26, #0x40
+	WORD $0x5280003b // mov w27, #0x1 // =1
+	WORD $0x9b11695d // madd x29, x10, x17, x26
+	WORD $0x6d5562d6 // ldp d22, d24, [x22, #0x150]
+	WORD $0x8b0a173e // add x30, x25, x10, lsl #5
+	WORD $0x3dc000d7 // ldr q23, [x6]
+	WORD $0xad05c7f2 // stp q18, q17, [sp, #0xb0]
+	WORD $0xad06cff4 // stp q20, q19, [sp, #0xd0]
+	WORD $0x6d5456d4 // ldp d20, d21, [x22, #0x140]
+	WORD $0x4f00e5f2 // movi v18.16b, #0xf
+	WORD $0x4f01e610 // movi v16.16b, #0x30
+	WORD $0x0d40cbdb // ld1r { v27.2s }, [x30]
+	WORD $0x6eb7471c // ushl v28.4s, v24.4s, v23.4s
+	WORD $0x910043ca // add x10, x30, #0x10
+	WORD $0x4ebf1ff1 // mov v17.16b, v31.16b
+	WORD $0x3dc003a0 // ldr q0, [x29]
+	WORD $0x3dc013b3 // ldr q19, [x29, #0x40]
+	WORD $0x3dc023b9 // ldr q25, [x29, #0x80]
+	WORD $0x3dc033ba // ldr q26, [x29, #0xc0]
+	WORD $0x6eb74694 // ushl v20.4s, v20.4s, v23.4s
+	WORD $0x6eb746b5 // ushl v21.4s, v21.4s, v23.4s
+	WORD $0x4e93381e // zip1 v30.4s, v0.4s, v19.4s
+	WORD $0x4e93781d // zip2 v29.4s, v0.4s, v19.4s
+	WORD $0x0f08a761 // sshll v1.8h, v27.8b, #0x0
+	WORD $0x4e9a3b2a // zip1 v10.4s, v25.4s, v26.4s
+	WORD $0x4e9a7b28 // zip2 v8.4s, v25.4s, v26.4s
+	WORD $0x6eb746d9 // ushl v25.4s, v22.4s, v23.4s
+	WORD $0x3dc043bb // ldr q27, [x29, #0x100]
+	WORD $0x3dc053ab // ldr q11, [x29, #0x140]
+	WORD $0x4e080698 // dup v24.2d, v20.d[0]
+	WORD $0xad403ac2 // ldp q2, q14, [x22]
+	WORD $0x0d40c95f // ld1r { v31.2s }, [x10]
+	WORD $0x4f2457d6 // shl v22.4s, v30.4s, #0x4
+	WORD $0x4f2457ba // shl v26.4s, v29.4s, #0x4
+	WORD $0x4e8b3b6c // zip1 v12.4s, v27.4s, v11.4s
+	WORD $0x4e321d4f // and v15.16b, v10.16b, v18.16b
+	WORD $0xad4236c0 // ldp q0, q13, [x22, #0x40]
+	WORD $0x4e080794 // dup v20.2d, v28.d[0]
+	WORD $0x4eb81f1c // mov v28.16b, v24.16b
+	WORD $0x4e8b7b6b // zip2 v11.4s, v27.4s, v11.4s
+	WORD $0x4e301f5a // and v26.16b, v26.16b, v16.16b
+	WORD $0xad0797e7 // stp q7, q5, [sp, #0xf0]
+	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
+	WORD $0xad088fe4 // stp q4, q3, [sp, #0x110]
+	WORD $0x4e321d03 // and v3.16b, v8.16b, v18.16b
+	WORD $0x4e301ec4 // and v4.16b, v22.16b, v16.16b
+	WORD $0x4e0806b6 // dup v22.2d, v21.d[0]
+	WORD $0x4e080735 // dup v21.2d, v25.d[0]
+	WORD $0x4f2257a5 // shl v5.4s, v29.4s, #0x2
+	WORD $0xad4426d3 // ldp q19, q9, [x22, #0x80]
+	WORD $0x4eb41e9b // mov v27.16b, v20.16b
+	WORD $0x4eaf1c84 // orr v4.16b, v4.16b, v15.16b
+	WORD $0x4ea31f43 // orr v3.16b, v26.16b, v3.16b
+	WORD $0x4f2257cf // shl v15.4s, v30.4s, #0x2
+	WORD $0x4eb61ed9 // mov v25.16b, v22.16b
 	WORD $0x4eb51eba // mov v26.16b, v21.16b
-	WORD $0x3dc002db // ldr q27, [x22]
-	WORD $0x4e9ba7fa // smmla v26.4s, v31.16b, v27.16b
-	WORD $0x4e9ba515 // smmla v21.4s, v8.16b, v27.16b
-	WORD $0x4eb61edb // mov v27.16b, v22.16b
-	WORD $0x3dc012dc // ldr q28, [x22, #0x40]
-	WORD $0x4e9ca7fb // smmla v27.4s, v31.16b, v28.16b
-	WORD $0x4e9ca516 // smmla v22.4s, v8.16b, v28.16b
-	WORD $0x4eb71efc // mov v28.16b, v23.16b
-	WORD $0x3dc022dd // ldr q29, [x22, #0x80]
-	WORD $0x4e9da7fc // smmla v28.4s, v31.16b, v29.16b
-	WORD $0x4e9da517 // smmla v23.4s, v8.16b, v29.16b
-	WORD $0x4eb91f3d // mov v29.16b, v25.16b
-	WORD $0x3dc032c9 // ldr q9, [x22, #0xc0]
-	WORD $0x4e89a7fd // smmla v29.4s, v31.16b, v9.16b
-	WORD $0x4e89a519 // smmla v25.4s, v8.16b, v9.16b
-	WORD $0x8b130328 // add x8, x25, x19
-	WORD $0x3dc0011f // ldr q31, [x8]
-	WORD $0x3dc01108 // ldr q8, [x8, #0x40]
-	WORD $0x3dc04109 // ldr q9, [x8, #0x100]
-	WORD $0x3dc0510a // ldr q10, [x8, #0x140]
-	WORD $0x4e883beb // zip1 v11.4s, v31.4s, v8.4s
-	WORD $0x4e887bff // zip2 v31.4s, v31.4s, v8.4s
-	WORD $0x4e8a3928 // zip1 v8.4s, v9.4s, v10.4s
-	WORD $0x4e8a7929 // zip2 v9.4s, v9.4s, v10.4s
-	WORD $0x4f22556a // shl v10.4s, v11.4s, #0x2
-	WORD $0x4f2257ff // shl v31.4s, v31.4s, #0x2
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4e231d4a // and v10.16b, v10.16b, v3.16b
-	WORD $0x4e231fff // and v31.16b, v31.16b, v3.16b
-	WORD $0x4ea81d48 // orr v8.16b, v10.16b, v8.16b
-	WORD $0x4ea91fff // orr v31.16b, v31.16b, v9.16b
-	WORD $0x3dc006c9 // ldr q9, [x22, #0x10]
-	WORD $0x4e89a51a // smmla v26.4s, v8.16b, v9.16b
-	WORD $0x4e89a7f5 // smmla v21.4s, v31.16b, v9.16b
-	WORD $0x3dc016c9 // ldr q9, [x22, #0x50]
-	WORD $0x4e89a51b // smmla v27.4s, v8.16b, v9.16b
-	WORD $0x4e89a7f6 // smmla v22.4s, v31.16b, v9.16b
-	WORD $0x3dc026c9 // ldr q9, [x22, #0x90]
-	WORD $0x4e89a51c // smmla v28.4s, v8.16b, v9.16b
-	WORD $0x4e89a7f7 // smmla v23.4s, v31.16b, v9.16b
-	WORD $0x3dc036c9 // ldr q9, [x22, #0xd0]
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e89a51d // smmla v29.4s, v8.16b, v9.16b
-	WORD $0x4e89a7f9 // smmla v25.4s, v31.16b, v9.16b
-	WORD $0x6d5622df // ldp d31, d8, [x22, #0x160]
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x6d5732c9 // ldp d9, d12, [x22, #0x170]
-	WORD $0x8b130328 // add x8, x25, x19
-	WORD $0x3dc0210a // ldr q10, [x8, #0x80]
-	WORD $0x3dc0310b // ldr q11, [x8, #0xc0]
-	WORD $0x3dc0010d // ldr q13, [x8]
-	WORD $0x3dc0110e // ldr q14, [x8, #0x40]
-	WORD $0x6ebe47ff // ushl v31.4s, v31.4s, v30.4s
-	WORD $0x6ebe4508 // ushl v8.4s, v8.4s, v30.4s
-	WORD $0x4e8b394f // zip1 v15.4s, v10.4s, v11.4s
-	WORD $0x4e8b794a // zip2 v10.4s, v10.4s, v11.4s
-	WORD $0x6ebe4529 // ushl v9.4s, v9.4s, v30.4s
-	WORD $0x4e8e39ab // zip1 v11.4s, v13.4s, v14.4s
-	WORD $0x4e8e79ad // zip2 v13.4s, v13.4s, v14.4s
-	WORD $0x6ebe459e // ushl v30.4s, v12.4s, v30.4s
-	WORD $0x4e0807ff // dup v31.2d, v31.d[0]
-	WORD $0x4e080508 // dup v8.2d, v8.d[0]
-	WORD $0x4e080529 // dup v9.2d, v9.d[0]
-	WORD $0x6f3c05ee // ushr v14.4s, v15.4s, #0x4
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e0807de // dup v30.2d, v30.d[0]
-	WORD $0x4e231d6b // and v11.16b, v11.16b, v3.16b
-	WORD $0x4e231dad // and v13.16b, v13.16b, v3.16b
-	WORD $0x4ea91d2c // mov v12.16b, v9.16b
-	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x4eae1d6e // orr v14.16b, v11.16b, v14.16b
-	WORD $0x4eaa1daf // orr v15.16b, v13.16b, v10.16b
-	WORD $0x4ebf1fea // mov v10.16b, v31.16b
-	WORD $0x3dc00acb // ldr q11, [x22, #0x20]
-	WORD $0x4e8ba5ca // smmla v10.4s, v14.16b, v11.16b
-	WORD $0x4e8ba5ff // smmla v31.4s, v15.16b, v11.16b
-	WORD $0x4ea81d0b // mov v11.16b, v8.16b
-	WORD $0x3dc01acd // ldr q13, [x22, #0x60]
-	WORD $0x4e8da5cb // smmla v11.4s, v14.16b, v13.16b
-	WORD $0x4e8da5e8 // smmla v8.4s, v15.16b, v13.16b
-	WORD $0x3dc02acd // ldr q13, [x22, #0xa0]
-	WORD $0x4e8da5cc // smmla v12.4s, v14.16b, v13.16b
-	WORD $0x4e8da5e9 // smmla v9.4s, v15.16b, v13.16b
-	WORD $0x4ebe1fcd // mov v13.16b, v30.16b
-	WORD $0x3dc03ac2 // ldr q2, [x22, #0xe0]
-	WORD $0x4e82a5cd // smmla v13.4s, v14.16b, v2.16b
-	WORD $0x4e82a5fe // smmla v30.4s, v15.16b, v2.16b
-	WORD $0x8b130328 // add x8, x25, x19
-	WORD $0x3dc04102 // ldr q2, [x8, #0x100]
-	WORD $0x3dc0510e // ldr q14, [x8, #0x140]
-	WORD $0x3dc0010f // ldr q15, [x8]
-	WORD $0x3dc01113 // ldr q19, [x8, #0x40]
-	WORD $0x910402c8 // add x8, x22, #0x100
-	WORD $0x4e8e3840 // zip1 v0.4s, v2.4s, v14.4s
-	WORD $0x4e8e7842 // zip2 v2.4s, v2.4s, v14.4s
-	WORD $0x4e9339ee // zip1 v14.4s, v15.4s, v19.4s
-	WORD $0x4e9379f3 // zip2 v19.4s, v15.4s, v19.4s
-	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
-	WORD $0x6f3e05ce // ushr v14.4s, v14.4s, #0x2
-	WORD $0x6f3e0673 // ushr v19.4s, v19.4s, #0x2
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e231dce // and v14.16b, v14.16b, v3.16b
-	WORD $0x4e231e73 // and v19.16b, v19.16b, v3.16b
-	WORD $0x4eb41e83 // mov v3.16b, v20.16b
-	WORD $0x4ea01dc0 // orr v0.16b, v14.16b, v0.16b
-	WORD $0x4ea21e62 // orr v2.16b, v19.16b, v2.16b
-	WORD $0x3dc00ed3 // ldr q19, [x22, #0x30]
-	WORD $0x4e93a40a // smmla v10.4s, v0.16b, v19.16b
-	WORD $0x4e93a45f // smmla v31.4s, v2.16b, v19.16b
-	WORD $0x0f10a713 // sshll v19.4s, v24.4h, #0x0
-	WORD $0xfd404fe1 // ldr d1, [sp, #0x98]
-	WORD $0x3dc01ed8 // ldr q24, [x22, #0x70]
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
-	WORD $0x0f08a434 // sshll v20.8h, v1.8b, #0x0
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x3dc013e1 // ldr q1, [sp, #0x40]
-	WORD $0x4e98a40b // smmla v11.4s, v0.16b, v24.16b
-	WORD $0x4e98a448 // smmla v8.4s, v2.16b, v24.16b
-	WORD $0x3dc02ed8 // ldr q24, [x22, #0xb0]
-	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
-	WORD $0x6e33dc33 // fmul v19.4s, v1.4s, v19.4s
-	WORD $0x4e98a40c // smmla v12.4s, v0.16b, v24.16b
-	WORD $0x4e98a449 // smmla v9.4s, v2.16b, v24.16b
-	WORD $0x4e21db58 // scvtf v24.4s, v26.4s
-	WORD $0x4e21db7a // scvtf v26.4s, v27.4s
-	WORD $0x4e21db9b // scvtf v27.4s, v28.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e21dbbc // scvtf v28.4s, v29.4s
-	WORD $0x3dc03edd // ldr q29, [x22, #0xf0]
-	WORD $0x4e933a6e // zip1 v14.4s, v19.4s, v19.4s
-	WORD $0x4e9da40d // smmla v13.4s, v0.16b, v29.16b
-	WORD $0x4e937a60 // zip2 v0.4s, v19.4s, v19.4s
-	WORD $0x4e21dab3 // scvtf v19.4s, v21.4s
-	WORD $0x6e34dc2f // fmul v15.4s, v1.4s, v20.4s
-	WORD $0x4e9da45e // smmla v30.4s, v2.16b, v29.16b
-	WORD $0x4e21dac2 // scvtf v2.4s, v22.4s
-	WORD $0x4e21d97d // scvtf v29.4s, v11.4s
-	WORD $0x4e21d9ab // scvtf v11.4s, v13.4s
-	WORD $0x6e38ddd8 // fmul v24.4s, v14.4s, v24.4s
-	WORD $0x6e3addd6 // fmul v22.4s, v14.4s, v26.4s
-	WORD $0x6e3cddd4 // fmul v20.4s, v14.4s, v28.4s
-	WORD $0x4e21d95c // scvtf v28.4s, v10.4s
-	WORD $0x6e3bddd5 // fmul v21.4s, v14.4s, v27.4s
-	WORD $0x6e33dc13 // fmul v19.4s, v0.4s, v19.4s
-	WORD $0x4e8f39fa // zip1 v26.4s, v15.4s, v15.4s
-	WORD $0x4e8f79fb // zip2 v27.4s, v15.4s, v15.4s
-	WORD $0x6e22dc02 // fmul v2.4s, v0.4s, v2.4s
-	WORD $0x6e37dc17 // fmul v23.4s, v0.4s, v23.4s
-	WORD $0x6e39dc00 // fmul v0.4s, v0.4s, v25.4s
-	WORD $0x4e21d919 // scvtf v25.4s, v8.4s
-	WORD $0x4e21d98a // scvtf v10.4s, v12.4s
-	WORD $0x4e3ccf58 // fmla v24.4s, v26.4s, v28.4s
+	WORD $0x4e321d86 // and v6.16b, v12.16b, v18.16b
+	WORD $0x0f10a421 // sshll v1.4s, v1.4h, #0x0
+	WORD $0x4e321d67 // and v7.16b, v11.16b, v18.16b
+	WORD $0x4e301ca5 // and v5.16b, v5.16b, v16.16b
+	WORD $0x4e82a49c // smmla v28.4s, v4.16b, v2.16b
+	WORD $0x4e82a478 // smmla v24.4s, v3.16b, v2.16b
+	WORD $0x4e301de2 // and v2.16b, v15.16b, v16.16b
+	WORD $0x4e80a499 // smmla v25.4s, v4.16b, v0.16b
+	WORD $0x4e80a476 // smmla v22.4s, v3.16b, v0.16b
+	WORD $0x4e93a49a // smmla v26.4s, v4.16b, v19.16b
+	WORD $0xad463ec0 // ldp q0, q15, [x22, #0xc0]
+	WORD $0x4e93a475 // smmla v21.4s, v3.16b, v19.16b
+	WORD $0x4ea71cb3 // orr v19.16b, v5.16b, v7.16b
+	WORD $0x6f3c0507 // ushr v7.4s, v8.4s, #0x4
+	WORD $0x4e301fc8 // and v8.16b, v30.16b, v16.16b
+	WORD $0x4e80a49b // smmla v27.4s, v4.16b, v0.16b
+	WORD $0x4e80a474 // smmla v20.4s, v3.16b, v0.16b
+	WORD $0x4ea61c40 // orr v0.16b, v2.16b, v6.16b
+	WORD $0x0f10a7e2 // sshll v2.4s, v31.4h, #0x0
+	WORD $0x4e21d83f // scvtf v31.4s, v1.4s
+	WORD $0x6f3c0543 // ushr v3.4s, v10.4s, #0x4
+	WORD $0x6d5612c1 // ldp d1, d4, [x22, #0x160]
+	WORD $0x6d571ac5 // ldp d5, d6, [x22, #0x170]
+	WORD $0x4e8ea41c // smmla v28.4s, v0.16b, v14.16b
+	WORD $0x4e8da419 // smmla v25.4s, v0.16b, v13.16b
+	WORD $0x4e89a41a // smmla v26.4s, v0.16b, v9.16b
+	WORD $0x4e321c63 // and v3.16b, v3.16b, v18.16b
+	WORD $0x6eb74421 // ushl v1.4s, v1.4s, v23.4s
+	WORD $0x6eb74484 // ushl v4.4s, v4.4s, v23.4s
+	WORD $0x4e8fa41b // smmla v27.4s, v0.16b, v15.16b
+	WORD $0x6eb744a0 // ushl v0.4s, v5.4s, v23.4s
+	WORD $0x6eb744c5 // ushl v5.4s, v6.4s, v23.4s
+	WORD $0x4e301fa6 // and v6.16b, v29.16b, v16.16b
+	WORD $0x4e8ea678 // smmla v24.4s, v19.16b, v14.16b
+	WORD $0x4e89a675 // smmla v21.4s, v19.16b, v9.16b
+	WORD $0x4e8fa674 // smmla v20.4s, v19.16b, v15.16b
+	WORD $0x4e08042a // dup v10.2d, v1.d[0]
+	WORD $0x4e321ce1 // and v1.16b, v7.16b, v18.16b
+	WORD $0x4e080489 // dup v9.2d, v4.d[0]
+	WORD $0x4ea31d0e // orr v14.16b, v8.16b, v3.16b
+	WORD $0x4e0804b7 // dup v23.2d, v5.d[0]
+	WORD $0x6f3c0583 // ushr v3.4s, v12.4s, #0x4
+	WORD $0x6f3e07c4 // ushr v4.4s, v30.4s, #0x2
+	WORD $0x6f3c0565 // ushr v5.4s, v11.4s, #0x4
+	WORD $0x4ea11ccf // orr v15.16b, v6.16b, v1.16b
+	WORD $0x6f3e07a6 // ushr v6.4s, v29.4s, #0x2
+	WORD $0x4e321c63 // and v3.16b, v3.16b, v18.16b
+	WORD $0x4e8da676 // smmla v22.4s, v19.16b, v13.16b
+	WORD $0x4e301c84 // and v4.16b, v4.16b, v16.16b
+	WORD $0x4e321ca5 // and v5.16b, v5.16b, v18.16b
+	WORD $0x4e301cc6 // and v6.16b, v6.16b, v16.16b
+	WORD $0x4e080408 // dup v8.2d, v0.d[0]
+	WORD $0x910402ca // add x10, x22, #0x100
+	WORD $0x4eaa1d4d // mov v13.16b, v10.16b
+	WORD $0xad4106c0 // ldp q0, q1, [x22, #0x20]
+	WORD $0x4ea31c83 // orr v3.16b, v4.16b, v3.16b
+	WORD $0x4eb71eeb // mov v11.16b, v23.16b
+	WORD $0x4ea91d3d // mov v29.16b, v9.16b
+	WORD $0x4ea51cc5 // orr v5.16b, v6.16b, v5.16b
+	WORD $0xad471ac4 // ldp q4, q6, [x22, #0xe0]
+	WORD $0x4e80a5cd // smmla v13.4s, v14.16b, v0.16b
+	WORD $0x4e80a5ea // smmla v10.4s, v15.16b, v0.16b
+	WORD $0x4ea81d1e // mov v30.16b, v8.16b
+	WORD $0xad4302c7 // ldp q7, q0, [x22, #0x60]
+	WORD $0x4e84a5cb // smmla v11.4s, v14.16b, v4.16b
+	WORD $0x4e84a5f7 // smmla v23.4s, v15.16b, v4.16b
+	WORD $0x6e3fde24 // fmul v4.4s, v17.4s, v31.4s
+	WORD $0x4e81a46d // smmla v13.4s, v3.16b, v1.16b
+	WORD $0x4e81a4aa // smmla v10.4s, v5.16b, v1.16b
+	WORD $0x4e21d841 // scvtf v1.4s, v2.4s
+	WORD $0x4e87a5dd // smmla v29.4s, v14.16b, v7.16b
+	WORD $0x4e87a5e9 // smmla v9.4s, v15.16b, v7.16b
+	WORD $0xad451ed3 // ldp q19, q7, [x22, #0xa0]
+	WORD $0x4eb11e3f // mov v31.16b, v17.16b
+	WORD $0x4e21db82 // scvtf v2.4s, v28.4s
+	WORD $0x4e80a47d // smmla v29.4s, v3.16b, v0.16b
+	WORD $0x4e80a4a9 // smmla v9.4s, v5.16b, v0.16b
+	WORD $0x4e843880 // zip1 v0.4s, v4.4s, v4.4s
+	WORD $0x4e21db5c // scvtf v28.4s, v26.4s
+	WORD $0x4e93a5de // smmla v30.4s, v14.16b, v19.16b
+	WORD $0x4e93a5e8 // smmla v8.4s, v15.16b, v19.16b
+	WORD $0x4e21db13 // scvtf v19.4s, v24.4s
+	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x4e847884 // zip2 v4.4s, v4.4s, v4.4s
+	WORD $0x4e87a47e // smmla v30.4s, v3.16b, v7.16b
+	WORD $0x4e86a46b // smmla v11.4s, v3.16b, v6.16b
+	WORD $0x3dc04bf0 // ldr q16, [sp, #0x120]
+	WORD $0x6e21dfe1 // fmul v1.4s, v31.4s, v1.4s
+	WORD $0x4e21dac3 // scvtf v3.4s, v22.4s
+	WORD $0x2a1b03fd // mov w29, w27
+	WORD $0x4e87a4a8 // smmla v8.4s, v5.16b, v7.16b
+	WORD $0x4e86a4b7 // smmla v23.4s, v5.16b, v6.16b
+	WORD $0x2a1f03fb // mov w27, wzr
+	WORD $0x6e22dc19 // fmul v25.4s, v0.4s, v2.4s
+	WORD $0x6e38dc18 // fmul v24.4s, v0.4s, v24.4s
+	WORD $0x6e3cdc16 // fmul v22.4s, v0.4s, v28.4s
+	WORD $0x4e21daa5 // scvtf v5.4s, v21.4s
+	WORD $0x6e3bdc02 // fmul v2.4s, v0.4s, v27.4s
+	WORD $0x4e21da80 // scvtf v0.4s, v20.4s
+	WORD $0x6e33dc9a // fmul v26.4s, v4.4s, v19.4s
+	WORD $0x4e21d9a6 // scvtf v6.4s, v13.4s
+	WORD $0xad45c7f2 // ldp q18, q17, [sp, #0xb0]
+	WORD $0x4e813827 // zip1 v7.4s, v1.4s, v1.4s
+	WORD $0x4e21dbb3 // scvtf v19.4s, v29.4s
+	WORD $0x4e21dbd4 // scvtf v20.4s, v30.4s
+	WORD $0x4e817821 // zip2 v1.4s, v1.4s, v1.4s
+	WORD $0x4e21d97b // scvtf v27.4s, v11.4s
+	WORD $0x6e23dc83 // fmul v3.4s, v4.4s, v3.4s
 	WORD $0x4e21d93c // scvtf v28.4s, v9.4s
-	WORD $0x4e3dcf56 // fmla v22.4s, v26.4s, v29.4s
-	WORD $0x4e21dbdd // scvtf v29.4s, v30.4s
-	WORD $0x4e3fcf73 // fmla v19.4s, v27.4s, v31.4s
-	WORD $0x4e39cf62 // fmla v2.4s, v27.4s, v25.4s
-	WORD $0x4d40cd19 // ld1r { v25.2d }, [x8]
-	WORD $0x910442c8 // add x8, x22, #0x110
-	WORD $0x4e2acf55 // fmla v21.4s, v26.4s, v10.4s
-	WORD $0x4e2bcf54 // fmla v20.4s, v26.4s, v11.4s
-	WORD $0x4d40cdda // ld1r { v26.2d }, [x14]
-	WORD $0x5280002e // mov w14, #0x1 // =1
-	WORD $0x4e3ccf77 // fmla v23.4s, v27.4s, v28.4s
-	WORD $0x4e3dcf60 // fmla v0.4s, v27.4s, v29.4s
-	WORD $0x4d40cd1b // ld1r { v27.2d }, [x8]
-	WORD $0x910462c8 // add x8, x22, #0x118
-	WORD $0x4e33cf31 // fmla v17.4s, v25.4s, v19.4s
-	WORD $0x4d40cd13 // ld1r { v19.2d }, [x8]
-	WORD $0x4e38cf32 // fmla v18.4s, v25.4s, v24.4s
-	WORD $0x4e36cf50 // fmla v16.4s, v26.4s, v22.4s
-	WORD $0x4e22cf47 // fmla v7.4s, v26.4s, v2.4s
-	WORD $0x2a1003e8 // mov w8, w16
-	WORD $0x4e35cf66 // fmla v6.4s, v27.4s, v21.4s
-	WORD $0x4e37cf65 // fmla v5.4s, v27.4s, v23.4s
+	WORD $0x6e25dc85 // fmul v5.4s, v4.4s, v5.4s
+	WORD $0x6e20dc80 // fmul v0.4s, v4.4s, v0.4s
+	WORD $0x4e21d904 // scvtf v4.4s, v8.4s
+	WORD $0x4e21d955 // scvtf v21.4s, v10.4s
+	WORD $0x4e26ccf9 // fmla v25.4s, v7.4s, v6.4s
+	WORD $0x4e33ccf8 // fmla v24.4s, v7.4s, v19.4s
+	WORD $0x4e21dae6 // scvtf v6.4s, v23.4s
+	WORD $0x4e34ccf6 // fmla v22.4s, v7.4s, v20.4s
+	WORD $0x4e3bcce2 // fmla v2.4s, v7.4s, v27.4s
+	WORD $0x4d40cd47 // ld1r { v7.2d }, [x10]
+	WORD $0x4e3ccc23 // fmla v3.4s, v1.4s, v28.4s
+	WORD $0x910422ca // add x10, x22, #0x108
+	WORD $0x4e24cc25 // fmla v5.4s, v1.4s, v4.4s
+	WORD $0x4d40cd44 // ld1r { v4.2d }, [x10]
+	WORD $0x4e35cc3a // fmla v26.4s, v1.4s, v21.4s
+	WORD $0xad46cff4 // ldp q20, q19, [sp, #0xd0]
+	WORD $0x910442ca // add x10, x22, #0x110
+	WORD $0x4e26cc20 // fmla v0.4s, v1.4s, v6.4s
+	WORD $0x4d40cd41 // ld1r { v1.2d }, [x10]
+	WORD $0x910462ca // add x10, x22, #0x118
+	WORD $0x4e23cc90 // fmla v16.4s, v4.4s, v3.4s
+	WORD $0x4e39ccf2 // fmla v18.4s, v7.4s, v25.4s
+	WORD $0x4d40cd46 // ld1r { v6.2d }, [x10]
+	WORD $0x4e3accf1 // fmla v17.4s, v7.4s, v26.4s
+	WORD $0x3dc03fe7 // ldr q7, [sp, #0xf0]
+	WORD $0x4e38cc94 // fmla v20.4s, v4.4s, v24.4s
+	WORD $0x4e36cc33 // fmla v19.4s, v1.4s, v22.4s
 	WORD $0x910602d6 // add x22, x22, #0x180
-	WORD $0x4e34ce64 // fmla v4.4s, v19.4s, v20.4s
-	WORD $0x4e20ce63 // fmla v3.4s, v19.4s, v0.4s
-	WORD $0x2a1f03f0 // mov w16, wzr
-	WORD $0x3707e428 // tbnz w8, #0x0, 0x15eac <pq_q6_k+0x7a8>
+	WORD $0x5280002a // mov w10, #0x1 // =1
+	WORD $0x4e25cc27 // fmla v7.4s, v1.4s, v5.4s
+	WORD $0x3dc043e5 // ldr q5, [sp, #0x100]
+	WORD $0x3d804bf0 // str q16, [sp, #0x120]
+	WORD $0xad488fe4 // ldp q4, q3, [sp, #0x110]
+	WORD $0x4e22ccc5 // fmla v5.4s, v6.4s, v2.4s
+	WORD $0x4e20ccc4 // fmla v4.4s, v6.4s, v0.4s
+	WORD $0x3707e73d // tbnz w29, #0x0, 0x14e68 <pq_q6_k+0x65c>
 	WORD $0x11000718 // add w24, w24, #0x1
 	WORD $0x910d02b5 // add x21, x21, #0x340
 	WORD $0x7100131f // cmp w24, #0x4
-	WORD $0x54ffe321 // b.ne 0x15e9c <pq_q6_k+0x798>
+	WORD $0x54ffe601 // b.ne 0x14e54 <pq_q6_k+0x648>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x54ffe24c // b.gt 0x15e88 <pq_q6_k+0x784>
-	WORD $0x4f00e5fd // movi v29.16b, #0xf
-	WORD $0x4f01e601 // movi v1.16b, #0x30
-	WORD $0x140000c8 // b 0x1656c <pq_q6_k+0xe68>
+	WORD $0x54ffe54c // b.gt 0x14e44 <pq_q6_k+0x638>
+	WORD $0x4f00e5ed // movi v13.16b, #0xf
+	WORD $0x4f01e60e // movi v14.16b, #0x30
+	WORD $0x3dc007ef // ldr q15, [sp, #0x10]
+	WORD $0x140000ac // b 0x1545c <pq_q6_k+0xc50>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xd37cecea // lsl x10, x7, #4
+	WORD $0xd37cecf3 // lsl x19, x7, #4
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x540015ed // b.le 0x16524 <pq_q6_k+0xe20>
-	WORD $0xd37ef4ef // lsl x15, x7, #2
-	WORD $0xaa0003f0 // mov x16, x0
-	WORD $0xaa0103f9 // mov x25, x1
-	WORD $0xaa0403f3 // mov x19, x4
-	WORD $0xfc677a00 // ldr d0, [x16, x7, lsl #3]
-	WORD $0x2a1f03f4 // mov w20, wzr
-	WORD $0x91010210 // add x16, x16, #0x40
+	WORD $0x5400126d // b.le 0x15414 <pq_q6_k+0xc08>
+	WORD $0xd37ef4f4 // lsl x20, x7, #2
+	WORD $0xaa0003f5 // mov x21, x0
+	WORD $0xaa0103f6 // mov x22, x1
+	WORD $0xaa0403f7 // mov x23, x4
+	WORD $0xfc677aa0 // ldr d0, [x21, x7, lsl #3]
+	WORD $0x2a1f03f8 // mov w24, wzr
+	WORD $0x910102b5 // add x21, x21, #0x40
 	WORD $0x0e217807 // fcvtl v7.4s, v0.4h
-	WORD $0xaa1f03ee // mov x14, xzr
-	WORD $0x8b0f0215 // add x21, x16, x15
-	WORD $0x91010216 // add x22, x16, #0x40
-	WORD $0x52800037 // mov w23, #0x1 // =1
-	WORD $0x8b0e16a8 // add x8, x21, x14, lsl #5
-	WORD $0x9b1159d8 // madd x24, x14, x17, x22
-	WORD $0x3dc000d6 // ldr q22, [x6]
-	WORD $0x6d540b20 // ldp d0, d2, [x25, #0x140]
-	WORD $0x9100410e // add x14, x8, #0x10
-	WORD $0x0d40c912 // ld1r { v18.2s }, [x8]
-	WORD $0x0d40c9d0 // ld1r { v16.2s }, [x14]
-	WORD $0x8b0a0308 // add x8, x24, x10
-	WORD $0x3dc00111 // ldr q17, [x8]
-	WORD $0x3dc01113 // ldr q19, [x8, #0x40]
-	WORD $0x3dc02114 // ldr q20, [x8, #0x80]
-	WORD $0x3dc03115 // ldr q21, [x8, #0xc0]
-	WORD $0x6eb64400 // ushl v0.4s, v0.4s, v22.4s
-	WORD $0x6eb64442 // ushl v2.4s, v2.4s, v22.4s
-	WORD $0x4e933a37 // zip1 v23.4s, v17.4s, v19.4s
-	WORD $0x4e937a31 // zip2 v17.4s, v17.4s, v19.4s
-	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
-	WORD $0x4e953a93 // zip1 v19.4s, v20.4s, v21.4s
-	WORD $0x4e957a94 // zip2 v20.4s, v20.4s, v21.4s
-	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
-	WORD $0x5280002e // mov w14, #0x1 // =1
-	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
-	WORD $0x4f2456f5 // shl v21.4s, v23.4s, #0x4
-	WORD $0x4f245631 // shl v17.4s, v17.4s, #0x4
-	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0x4e3d1e77 // and v23.16b, v19.16b, v29.16b
-	WORD $0x4e3d1e94 // and v20.16b, v20.16b, v29.16b
-	WORD $0x4e080413 // dup v19.2d, v0.d[0]
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4eb71ea0 // orr v0.16b, v21.16b, v23.16b
-	WORD $0x4eb41e37 // orr v23.16b, v17.16b, v20.16b
-	WORD $0x4eb31e74 // mov v20.16b, v19.16b
-	WORD $0x3dc00331 // ldr q17, [x25]
-	WORD $0x6e32dcf2 // fmul v18.4s, v7.4s, v18.4s
-	WORD $0x6e30dcf0 // fmul v16.4s, v7.4s, v16.4s
-	WORD $0x4e91a414 // smmla v20.4s, v0.16b, v17.16b
-	WORD $0x4e91a6f3 // smmla v19.4s, v23.16b, v17.16b
-	WORD $0x4e080451 // dup v17.2d, v2.d[0]
-	WORD $0x3dc01322 // ldr q2, [x25, #0x40]
-	WORD $0x4eb11e35 // mov v21.16b, v17.16b
-	WORD $0x4e82a6f1 // smmla v17.4s, v23.16b, v2.16b
-	WORD $0x4e82a415 // smmla v21.4s, v0.16b, v2.16b
-	WORD $0x8b0a0308 // add x8, x24, x10
-	WORD $0x3dc00100 // ldr q0, [x8]
-	WORD $0x3dc01102 // ldr q2, [x8, #0x40]
-	WORD $0x3dc04117 // ldr q23, [x8, #0x100]
-	WORD $0x3dc05118 // ldr q24, [x8, #0x140]
-	WORD $0x4e823819 // zip1 v25.4s, v0.4s, v2.4s
-	WORD $0x4e827800 // zip2 v0.4s, v0.4s, v2.4s
-	WORD $0x4e983ae2 // zip1 v2.4s, v23.4s, v24.4s
-	WORD $0x4e987af7 // zip2 v23.4s, v23.4s, v24.4s
-	WORD $0x4f225738 // shl v24.4s, v25.4s, #0x2
-	WORD $0x4f225400 // shl v0.4s, v0.4s, #0x2
-	WORD $0x4e3d1c42 // and v2.16b, v2.16b, v29.16b
-	WORD $0x4e3d1ef7 // and v23.16b, v23.16b, v29.16b
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x4ea21f02 // orr v2.16b, v24.16b, v2.16b
-	WORD $0x4eb71c00 // orr v0.16b, v0.16b, v23.16b
-	WORD $0x3dc00737 // ldr q23, [x25, #0x10]
-	WORD $0x4e97a454 // smmla v20.4s, v2.16b, v23.16b
-	WORD $0x4e97a413 // smmla v19.4s, v0.16b, v23.16b
-	WORD $0x3dc01737 // ldr q23, [x25, #0x50]
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e97a455 // smmla v21.4s, v2.16b, v23.16b
-	WORD $0x4e97a411 // smmla v17.4s, v0.16b, v23.16b
-	WORD $0x6d560b20 // ldp d0, d2, [x25, #0x160]
-	WORD $0x8b0a0308 // add x8, x24, x10
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x3dc02117 // ldr q23, [x8, #0x80]
-	WORD $0x3dc03118 // ldr q24, [x8, #0xc0]
-	WORD $0x3dc00119 // ldr q25, [x8]
-	WORD $0x3dc0111a // ldr q26, [x8, #0x40]
-	WORD $0x6eb64400 // ushl v0.4s, v0.4s, v22.4s
-	WORD $0x6eb64442 // ushl v2.4s, v2.4s, v22.4s
-	WORD $0x4e983afb // zip1 v27.4s, v23.4s, v24.4s
-	WORD $0x4e987af7 // zip2 v23.4s, v23.4s, v24.4s
-	WORD $0x4e9a3b38 // zip1 v24.4s, v25.4s, v26.4s
-	WORD $0x4e9a7b39 // zip2 v25.4s, v25.4s, v26.4s
-	WORD $0x4e080456 // dup v22.2d, v2.d[0]
-	WORD $0x6f3c077a // ushr v26.4s, v27.4s, #0x4
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x4e3d1efb // and v27.16b, v23.16b, v29.16b
-	WORD $0x4e080417 // dup v23.2d, v0.d[0]
-	WORD $0x4eba1f00 // orr v0.16b, v24.16b, v26.16b
-	WORD $0x4ebb1f3a // orr v26.16b, v25.16b, v27.16b
-	WORD $0x4eb71ef8 // mov v24.16b, v23.16b
-	WORD $0x3dc00b39 // ldr q25, [x25, #0x20]
-	WORD $0x4e99a418 // smmla v24.4s, v0.16b, v25.16b
-	WORD $0x4e99a757 // smmla v23.4s, v26.16b, v25.16b
-	WORD $0x4eb61ed9 // mov v25.16b, v22.16b
-	WORD $0x3dc01b22 // ldr q2, [x25, #0x60]
-	WORD $0x4e82a419 // smmla v25.4s, v0.16b, v2.16b
-	WORD $0x4e82a756 // smmla v22.4s, v26.16b, v2.16b
-	WORD $0x8b0a0308 // add x8, x24, x10
-	WORD $0x3dc04100 // ldr q0, [x8, #0x100]
-	WORD $0x3dc05102 // ldr q2, [x8, #0x140]
-	WORD $0x3dc0011a // ldr q26, [x8]
-	WORD $0x3dc0111b // ldr q27, [x8, #0x40]
-	WORD $0x91040328 // add x8, x25, #0x100
-	WORD $0x4e82381c // zip1 v28.4s, v0.4s, v2.4s
-	WORD $0x4e827800 // zip2 v0.4s, v0.4s, v2.4s
-	WORD $0x4e9b3b42 // zip1 v2.4s, v26.4s, v27.4s
-	WORD $0x4e9b7b5a // zip2 v26.4s, v26.4s, v27.4s
-	WORD $0x6f3c079b // ushr v27.4s, v28.4s, #0x4
+	WORD $0x8b1302ba // add x26, x21, x19
+	WORD $0xaa1f03ea // mov x10, xzr
+	WORD $0x8b1402b9 // add x25, x21, x20
+	WORD $0x9101035a // add x26, x26, #0x40
+	WORD $0x5280003b // mov w27, #0x1 // =1
+	WORD $0x9b11695d // madd x29, x10, x17, x26
+	WORD $0x6d5406c0 // ldp d0, d1, [x22, #0x140]
+	WORD $0x3dc000d4 // ldr q20, [x6]
+	WORD $0x8b0a172a // add x10, x25, x10, lsl #5
+	WORD $0xad4046d6 // ldp q22, q17, [x22]
+	WORD $0x6eb44400 // ushl v0.4s, v0.4s, v20.4s
+	WORD $0x6eb44421 // ushl v1.4s, v1.4s, v20.4s
+	WORD $0x9100415e // add x30, x10, #0x10
+	WORD $0xad4256d8 // ldp q24, q21, [x22, #0x40]
+	WORD $0x3dc003a2 // ldr q2, [x29]
+	WORD $0x3dc013b0 // ldr q16, [x29, #0x40]
+	WORD $0x3dc023b2 // ldr q18, [x29, #0x80]
+	WORD $0x3dc033b7 // ldr q23, [x29, #0xc0]
+	WORD $0x4e903853 // zip1 v19.4s, v2.4s, v16.4s
+	WORD $0x4e907850 // zip2 v16.4s, v2.4s, v16.4s
+	WORD $0x4e973a59 // zip1 v25.4s, v18.4s, v23.4s
+	WORD $0x4e977a5b // zip2 v27.4s, v18.4s, v23.4s
+	WORD $0x4e080412 // dup v18.2d, v0.d[0]
+	WORD $0x6d566ac2 // ldp d2, d26, [x22, #0x160]
+	WORD $0x3dc043a0 // ldr q0, [x29, #0x100]
+	WORD $0x0d40c957 // ld1r { v23.2s }, [x10]
+	WORD $0x910402ca // add x10, x22, #0x100
+	WORD $0x4f24567c // shl v28.4s, v19.4s, #0x4
+	WORD $0x4f24561d // shl v29.4s, v16.4s, #0x4
+	WORD $0x6eb4445e // ushl v30.4s, v2.4s, v20.4s
+	WORD $0x4e080422 // dup v2.2d, v1.d[0]
+	WORD $0x3dc053a1 // ldr q1, [x29, #0x140]
+	WORD $0x4e2d1f3f // and v31.16b, v25.16b, v13.16b
+	WORD $0x4e2d1f68 // and v8.16b, v27.16b, v13.16b
+	WORD $0x6eb4475a // ushl v26.4s, v26.4s, v20.4s
+	WORD $0x4e2e1f9c // and v28.16b, v28.16b, v14.16b
+	WORD $0x4e2e1fbd // and v29.16b, v29.16b, v14.16b
+	WORD $0x4e813809 // zip1 v9.4s, v0.4s, v1.4s
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x0f08a6ea // sshll v10.8h, v23.8b, #0x0
+	WORD $0x4eb21e57 // mov v23.16b, v18.16b
+	WORD $0x4ea21c54 // mov v20.16b, v2.16b
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x4ebf1f9c // orr v28.16b, v28.16b, v31.16b
+	WORD $0x4ea81fbd // orr v29.16b, v29.16b, v8.16b
+	WORD $0x4f22567f // shl v31.4s, v19.4s, #0x2
+	WORD $0x4f225608 // shl v8.4s, v16.4s, #0x2
+	WORD $0x4e2d1d2b // and v11.16b, v9.16b, v13.16b
+	WORD $0x0d40cbc1 // ld1r { v1.2s }, [x30]
+	WORD $0x4e2d1c0c // and v12.16b, v0.16b, v13.16b
+	WORD $0x4e2d1f39 // and v25.16b, v25.16b, v13.16b
+	WORD $0x4e2d1f7b // and v27.16b, v27.16b, v13.16b
+	WORD $0x4e2e1fff // and v31.16b, v31.16b, v14.16b
+	WORD $0x4e96a797 // smmla v23.4s, v28.16b, v22.16b
+	WORD $0x4e96a7b2 // smmla v18.4s, v29.16b, v22.16b
+	WORD $0x4e2e1d08 // and v8.16b, v8.16b, v14.16b
+	WORD $0x4e2e1e76 // and v22.16b, v19.16b, v14.16b
+	WORD $0x4e98a794 // smmla v20.4s, v28.16b, v24.16b
+	WORD $0x4e2e1e1c // and v28.16b, v16.16b, v14.16b
+	WORD $0x4e98a7a2 // smmla v2.4s, v29.16b, v24.16b
+	WORD $0x4e0807d8 // dup v24.2d, v30.d[0]
+	WORD $0x0f10a55d // sshll v29.4s, v10.4h, #0x0
+	WORD $0x4eab1ffe // orr v30.16b, v31.16b, v11.16b
+	WORD $0x0f08a421 // sshll v1.8h, v1.8b, #0x0
+	WORD $0x4eac1d1f // orr v31.16b, v8.16b, v12.16b
+	WORD $0x4eb91ec8 // orr v8.16b, v22.16b, v25.16b
+	WORD $0x4e080756 // dup v22.2d, v26.d[0]
+	WORD $0x4ebb1f9a // orr v26.16b, v28.16b, v27.16b
+	WORD $0x6f3c053c // ushr v28.4s, v9.4s, #0x4
+	WORD $0x6f3e0673 // ushr v19.4s, v19.4s, #0x2
 	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x6f3e0442 // ushr v2.4s, v2.4s, #0x2
-	WORD $0x6f3e075a // ushr v26.4s, v26.4s, #0x2
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
-	WORD $0x4e3d1c00 // and v0.16b, v0.16b, v29.16b
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4ebb1c42 // orr v2.16b, v2.16b, v27.16b
-	WORD $0x4ea01f40 // orr v0.16b, v26.16b, v0.16b
-	WORD $0x3dc00f3a // ldr q26, [x25, #0x30]
-	WORD $0x4e9aa458 // smmla v24.4s, v2.16b, v26.16b
-	WORD $0x4e9aa417 // smmla v23.4s, v0.16b, v26.16b
-	WORD $0x4e923a5a // zip1 v26.4s, v18.4s, v18.4s
-	WORD $0x3dc01f3b // ldr q27, [x25, #0x70]
-	WORD $0x4e927a52 // zip2 v18.4s, v18.4s, v18.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e9ba459 // smmla v25.4s, v2.16b, v27.16b
-	WORD $0x4e21da22 // scvtf v2.4s, v17.4s
-	WORD $0x4e9ba416 // smmla v22.4s, v0.16b, v27.16b
-	WORD $0x4e903a00 // zip1 v0.4s, v16.4s, v16.4s
-	WORD $0x4e907a10 // zip2 v16.4s, v16.4s, v16.4s
-	WORD $0x6e34df51 // fmul v17.4s, v26.4s, v20.4s
-	WORD $0x6e35df54 // fmul v20.4s, v26.4s, v21.4s
-	WORD $0x4e21db15 // scvtf v21.4s, v24.4s
-	WORD $0x6e33de53 // fmul v19.4s, v18.4s, v19.4s
-	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
-	WORD $0x6e22de42 // fmul v2.4s, v18.4s, v2.4s
-	WORD $0x4e21dad2 // scvtf v18.4s, v22.4s
-	WORD $0x4e35cc11 // fmla v17.4s, v0.4s, v21.4s
-	WORD $0x4e37ce13 // fmla v19.4s, v16.4s, v23.4s
-	WORD $0x4e38cc14 // fmla v20.4s, v0.4s, v24.4s
-	WORD $0x4d40cd00 // ld1r { v0.2d }, [x8]
-	WORD $0x4e32ce02 // fmla v2.4s, v16.4s, v18.4s
-	WORD $0x91042328 // add x8, x25, #0x108
-	WORD $0x91060339 // add x25, x25, #0x180
-	WORD $0x4d40cd10 // ld1r { v16.2d }, [x8]
-	WORD $0x2a1703e8 // mov w8, w23
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x4e31cc06 // fmla v6.4s, v0.4s, v17.4s
-	WORD $0x4e33cc05 // fmla v5.4s, v0.4s, v19.4s
-	WORD $0x4e34ce04 // fmla v4.4s, v16.4s, v20.4s
-	WORD $0x4e22ce03 // fmla v3.4s, v16.4s, v2.4s
-	WORD $0x3707ecc8 // tbnz w8, #0x0, 0x1629c <pq_q6_k+0xb98>
-	WORD $0x11000694 // add w20, w20, #0x1
-	WORD $0x910d0210 // add x16, x16, #0x340
-	WORD $0x7100129f // cmp w20, #0x4
-	WORD $0x54ffebc1 // b.ne 0x1628c <pq_q6_k+0xb88>
-	WORD $0xf1002273 // subs x19, x19, #0x8
-	WORD $0x54ffeb0c // b.gt 0x1627c <pq_q6_k+0xb78>
-	WORD $0x3dc00fe2 // ldr q2, [sp, #0x30]
-	WORD $0xb4ffc8a9 // cbz x9, 0x15e38 <pq_q6_k+0x734>
+	WORD $0x6f3e0610 // ushr v16.4s, v16.4s, #0x2
+	WORD $0x4eb81f19 // mov v25.16b, v24.16b
+	WORD $0x4e21dbbb // scvtf v27.4s, v29.4s
+	WORD $0x4e91a7d7 // smmla v23.4s, v30.16b, v17.16b
+	WORD $0x4e91a7f2 // smmla v18.4s, v31.16b, v17.16b
+	WORD $0x4e95a7d4 // smmla v20.4s, v30.16b, v21.16b
+	WORD $0x4e95a7e2 // smmla v2.4s, v31.16b, v21.16b
+	WORD $0xad4156d1 // ldp q17, q21, [x22, #0x20]
+	WORD $0xad437add // ldp q29, q30, [x22, #0x60]
+	WORD $0x0f10a421 // sshll v1.4s, v1.4h, #0x0
+	WORD $0x4e2d1f9c // and v28.16b, v28.16b, v13.16b
+	WORD $0x4e2e1e73 // and v19.16b, v19.16b, v14.16b
+	WORD $0x4e2d1c00 // and v0.16b, v0.16b, v13.16b
+	WORD $0x4e2e1e10 // and v16.16b, v16.16b, v14.16b
+	WORD $0x4e91a519 // smmla v25.4s, v8.16b, v17.16b
+	WORD $0x4e91a758 // smmla v24.4s, v26.16b, v17.16b
+	WORD $0x4eb61ed1 // mov v17.16b, v22.16b
+	WORD $0x4e9da756 // smmla v22.4s, v26.16b, v29.16b
+	WORD $0x6e3bdcfa // fmul v26.4s, v7.4s, v27.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4ebc1e73 // orr v19.16b, v19.16b, v28.16b
+	WORD $0x4ea01e00 // orr v0.16b, v16.16b, v0.16b
+	WORD $0x4e9da511 // smmla v17.4s, v8.16b, v29.16b
+	WORD $0x4e21daf0 // scvtf v16.4s, v23.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e9a3b57 // zip1 v23.4s, v26.4s, v26.4s
+	WORD $0x4e95a679 // smmla v25.4s, v19.16b, v21.16b
+	WORD $0x4e95a418 // smmla v24.4s, v0.16b, v21.16b
+	WORD $0x4e9a7b55 // zip2 v21.4s, v26.4s, v26.4s
+	WORD $0x4e9ea416 // smmla v22.4s, v0.16b, v30.16b
+	WORD $0x6e21dce0 // fmul v0.4s, v7.4s, v1.4s
+	WORD $0x4e21da81 // scvtf v1.4s, v20.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e9ea671 // smmla v17.4s, v19.16b, v30.16b
+	WORD $0x2a1b03fd // mov w29, w27
+	WORD $0x6e30def0 // fmul v16.4s, v23.4s, v16.4s
+	WORD $0x4e21db33 // scvtf v19.4s, v25.4s
+	WORD $0x6e32deb2 // fmul v18.4s, v21.4s, v18.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x2a1f03fb // mov w27, wzr
+	WORD $0x6e21dee1 // fmul v1.4s, v23.4s, v1.4s
+	WORD $0x4e803814 // zip1 v20.4s, v0.4s, v0.4s
+	WORD $0x4e21db17 // scvtf v23.4s, v24.4s
+	WORD $0x4e807800 // zip2 v0.4s, v0.4s, v0.4s
+	WORD $0x6e22dea2 // fmul v2.4s, v21.4s, v2.4s
+	WORD $0x4e21dad5 // scvtf v21.4s, v22.4s
+	WORD $0x4e33ce90 // fmla v16.4s, v20.4s, v19.4s
+	WORD $0x4e31ce81 // fmla v1.4s, v20.4s, v17.4s
+	WORD $0x4e37cc12 // fmla v18.4s, v0.4s, v23.4s
+	WORD $0x4e35cc02 // fmla v2.4s, v0.4s, v21.4s
+	WORD $0x4d40cd40 // ld1r { v0.2d }, [x10]
+	WORD $0x910422ca // add x10, x22, #0x108
+	WORD $0x910602d6 // add x22, x22, #0x180
+	WORD $0x4d40cd51 // ld1r { v17.2d }, [x10]
+	WORD $0x5280002a // mov w10, #0x1 // =1
+	WORD $0x4e30cc06 // fmla v6.4s, v0.4s, v16.4s
+	WORD $0x4e32cc05 // fmla v5.4s, v0.4s, v18.4s
+	WORD $0x4e21ce24 // fmla v4.4s, v17.4s, v1.4s
+	WORD $0x4e22ce23 // fmla v3.4s, v17.4s, v2.4s
+	WORD $0x3707f05d // tbnz w29, #0x0, 0x15200 <pq_q6_k+0x9f4>
+	WORD $0x11000718 // add w24, w24, #0x1
+	WORD $0x910d02b5 // add x21, x21, #0x340
+	WORD $0x7100131f // cmp w24, #0x4
+	WORD $0x54ffef21 // b.ne 0x151ec <pq_q6_k+0x9e0>
+	WORD $0xf10022f7 // subs x23, x23, #0x8
+	WORD $0x54ffee6c // b.gt 0x151dc <pq_q6_k+0x9d0>
+	WORD $0xb4ffcf09 // cbz x9, 0x14df4 <pq_q6_k+0x5e8>
 	WORD $0x4e8518c0 // uzp1 v0.4s, v6.4s, v5.4s
-	WORD $0x8b0a004a // add x10, x2, x10
+	WORD $0x8b13004a // add x10, x2, x19
 	WORD $0xf100093f // cmp x9, #0x2
 	WORD $0x3d800140 // str q0, [x10]
-	WORD $0x54ffc803 // b.lo 0x15e38 <pq_q6_k+0x734>
+	WORD $0x54ffce63 // b.lo 0x14df4 <pq_q6_k+0x5e8>
 	WORD $0x4e8558c0 // uzp2 v0.4s, v6.4s, v5.4s
 	WORD $0xf1000d3f // cmp x9, #0x3
 	WORD $0x3cac6940 // str q0, [x10, x12]
-	WORD $0x54ffc783 // b.lo 0x15e38 <pq_q6_k+0x734>
+	WORD $0x54ffcde3 // b.lo 0x14df4 <pq_q6_k+0x5e8>
 	WORD $0x4e831880 // uzp1 v0.4s, v4.4s, v3.4s
 	WORD $0xf100113f // cmp x9, #0x4
 	WORD $0x3cab6940 // str q0, [x10, x11]
-	WORD $0x54ffc701 // b.ne 0x15e38 <pq_q6_k+0x734>
+	WORD $0x54ffcd61 // b.ne 0x14df4 <pq_q6_k+0x5e8>
 	WORD $0x4e835880 // uzp2 v0.4s, v4.4s, v3.4s
 	WORD $0x3cad6940 // str q0, [x10, x13]
-	WORD $0x17fffe35 // b 0x15e38 <pq_q6_k+0x734>
+	WORD $0x17fffe68 // b 0x14df4 <pq_q6_k+0x5e8>
 	WORD $0xd37cecf3 // lsl x19, x7, #4
 	WORD $0x4e911a40 // uzp1 v0.4s, v18.4s, v17.4s
-	WORD $0x4e915a42 // uzp2 v2.4s, v18.4s, v17.4s
 	WORD $0x8b13004a // add x10, x2, x19
-	WORD $0x4e871a11 // uzp1 v17.4s, v16.4s, v7.4s
-	WORD $0x4e875a07 // uzp2 v7.4s, v16.4s, v7.4s
+	WORD $0x4e915a41 // uzp2 v1.4s, v18.4s, v17.4s
+	WORD $0x4e831a82 // uzp1 v2.4s, v20.4s, v3.4s
+	WORD $0x4e835a83 // uzp2 v3.4s, v20.4s, v3.4s
 	WORD $0xf100153f // cmp x9, #0x5
 	WORD $0x3d800140 // str q0, [x10]
-	WORD $0x4e8518c0 // uzp1 v0.4s, v6.4s, v5.4s
-	WORD $0x3cac6942 // str q2, [x10, x12]
-	WORD $0x3dc00fe2 // ldr q2, [sp, #0x30]
-	WORD $0x3cab6951 // str q17, [x10, x11]
-	WORD $0x3cad6947 // str q7, [x10, x13]
+	WORD $0x4e871a60 // uzp1 v0.4s, v19.4s, v7.4s
+	WORD $0x3cac6941 // str q1, [x10, x12]
+	WORD $0x3cab6942 // str q2, [x10, x11]
+	WORD $0x3cad6943 // str q3, [x10, x13]
 	WORD $0x3ca37940 // str q0, [x10, x3, lsl #4]
-	WORD $0x54ffc4c0 // b.eq 0x15e38 <pq_q6_k+0x734>
-	WORD $0x4e8558c0 // uzp2 v0.4s, v6.4s, v5.4s
+	WORD $0x54ffcb40 // b.eq 0x14df4 <pq_q6_k+0x5e8>
+	WORD $0x4e875a60 // uzp2 v0.4s, v19.4s, v7.4s
 	WORD $0xf1001d3f // cmp x9, #0x7
-	WORD $0x3cbd6940 // str q0, [x10, x29]
-	WORD $0x54ffc443 // b.lo 0x15e38 <pq_q6_k+0x734>
-	WORD $0x4e831880 // uzp1 v0.4s, v4.4s, v3.4s
+	WORD $0x3cae6940 // str q0, [x10, x14]
+	WORD $0x54ffcac3 // b.lo 0x14df4 <pq_q6_k+0x5e8>
+	WORD $0x4e8418a0 // uzp1 v0.4s, v5.4s, v4.4s
 	WORD $0xf100213f // cmp x9, #0x8
-	WORD $0x3cbe6940 // str q0, [x10, x30]
-	WORD $0x54ffc3c3 // b.lo 0x15e38 <pq_q6_k+0x734>
-	WORD $0x4e835880 // uzp2 v0.4s, v4.4s, v3.4s
-	WORD $0xf94017e8 // ldr x8, [sp, #0x28]
-	WORD $0x3ca86940 // str q0, [x10, x8]
-	WORD $0x17fffe1a // b 0x15e38 <pq_q6_k+0x734>
-	WORD $0xa94e4ff4 // ldp x20, x19, [sp, #0xe0]
-	WORD $0xf9404bfd // ldr x29, [sp, #0x90]
-	WORD $0xa94d57f6 // ldp x22, x21, [sp, #0xd0]
-	WORD $0xa94c5ff8 // ldp x24, x23, [sp, #0xc0]
-	WORD $0xa94b67fa // ldp x26, x25, [sp, #0xb0]
-	WORD $0xa94a6ffe // ldp x30, x27, [sp, #0xa0]
-	WORD $0x6d4823e9 // ldp d9, d8, [sp, #0x80]
-	WORD $0x6d472beb // ldp d11, d10, [sp, #0x70]
-	WORD $0x6d4633ed // ldp d13, d12, [sp, #0x60]
-	WORD $0x6d453bef // ldp d15, d14, [sp, #0x50]
-	WORD $0x9103c3ff // add sp, sp, #0xf0
+	WORD $0x3caf6940 // str q0, [x10, x15]
+	WORD $0x54ffca43 // b.lo 0x14df4 <pq_q6_k+0x5e8>
+	WORD $0x4e8458a0 // uzp2 v0.4s, v5.4s, v4.4s
+	WORD $0x3cb06940 // str q0, [x10, x16]
+	WORD $0x17fffe4f // b 0x14df4 <pq_q6_k+0x5e8>
+	WORD $0xa95c4ff4 // ldp x20, x19, [sp, #0x1c0]
+	WORD $0xf940bbfd // ldr x29, [sp, #0x170]
+	WORD $0xa95b57f6 // ldp x22, x21, [sp, #0x1b0]
+	WORD $0xa95a5ff8 // ldp x24, x23, [sp, #0x1a0]
+	WORD $0xa95967fa // ldp x26, x25, [sp, #0x190]
+	WORD $0xa9586ffe // ldp x30, x27, [sp, #0x180]
+	WORD $0x6d5623e9 // ldp d9, d8, [sp, #0x160]
+	WORD $0x6d552beb // ldp d11, d10, [sp, #0x150]
+	WORD $0x6d5433ed // ldp d13, d12, [sp, #0x140]
+	WORD $0x6d533bef // ldp d15, d14, [sp, #0x130]
+	WORD $0x910743ff // add sp, sp, #0x1d0
 	WORD $0xd65f03c0 // ret
 
-	// pq_q2_k: +26116
+	// pq_q2_k: +21740
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540077cb // b.lt 0x17504 <pq_q2_k+0xf00>
-	WORD $0xd10643ff // sub sp, sp, #0x190
+	WORD $0x540066ab // b.lt 0x161c8 <pq_q2_k+0xcdc>
+	WORD $0xd10583ff // sub sp, sp, #0x160
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x5280a80a // mov w10, #0x540 // =1344
 	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0xa91567fa // stp x26, x25, [sp, #0x150]
-	WORD $0xd37be86e // lsl x14, x3, #5
+	WORD $0x6d0e2beb // stp d11, d10, [sp, #0xe0]
+	WORD $0x8b03046e // add x14, x3, x3, lsl #1
 	WORD $0xd343fd29 // lsr x9, x9, #3
-	WORD $0x6d1033ed // stp d13, d12, [sp, #0x100]
-	WORD $0x4f00e46d // movi v13.16b, #0x3
-	WORD $0x6d112beb // stp d11, d10, [sp, #0x110]
-	WORD $0x4f0005ea // movi v10.4s, #0xf
+	WORD $0x4f0005eb // movi v11.4s, #0xf
+	WORD $0xd37be870 // lsl x16, x3, #5
 	WORD $0xd37df06b // lsl x11, x3, #3
-	WORD $0x9b0a7d3a // mul x26, x9, x10
+	WORD $0xd37ef5cc // lsl x12, x14, #2
+	WORD $0xd37df1ce // lsl x14, x14, #3
+	WORD $0x9b0a7d29 // mul x9, x9, x10
 	WORD $0xd37ef46a // lsl x10, x3, #2
-	WORD $0x8b030469 // add x9, x3, x3, lsl #1
-	WORD $0xa9146ffe // stp x30, x27, [sp, #0x140]
 	WORD $0x92401caf // and x15, x5, #0xff
+	WORD $0x6d0c3bef // stp d15, d14, [sp, #0xc0]
 	WORD $0x8b03014d // add x13, x10, x3
-	WORD $0xd37ef52c // lsl x12, x9, #2
-	WORD $0xd37df13b // lsl x27, x9, #3
+	WORD $0xcb0a0210 // sub x16, x16, x10
+	WORD $0x6d0d33ed // stp d13, d12, [sp, #0xd0]
 	WORD $0xd37ef5ad // lsl x13, x13, #2
-	WORD $0xf9009bfd // str x29, [sp, #0x130]
-	WORD $0xcb0a01dd // sub x29, x14, x10
-	WORD $0x6d0f3bef // stp d15, d14, [sp, #0xf0]
-	WORD $0x6d1223e9 // stp d9, d8, [sp, #0x120]
-	WORD $0xa9165ff8 // stp x24, x23, [sp, #0x160]
-	WORD $0xa91757f6 // stp x22, x21, [sp, #0x170]
-	WORD $0xa9184ff4 // stp x20, x19, [sp, #0x180]
-	WORD $0xa90217fa // stp x26, x5, [sp, #0x20]
-	WORD $0xa9016ffd // stp x29, x27, [sp, #0x10]
-	WORD $0x14000005 // b 0x166a0 <pq_q2_k+0x9c>
+	WORD $0x6d0f23e9 // stp d9, d8, [sp, #0xf0]
+	WORD $0xf90083fd // str x29, [sp, #0x100]
+	WORD $0xa9116ffe // stp x30, x27, [sp, #0x110]
+	WORD $0xa91267fa // stp x26, x25, [sp, #0x120]
+	WORD $0xa9135ff8 // stp x24, x23, [sp, #0x130]
+	WORD $0xa91457f6 // stp x22, x21, [sp, #0x140]
+	WORD $0xa9154ff4 // stp x20, x19, [sp, #0x150]
+	WORD $0x14000005 // b 0x1557c <pq_q2_k+0x90>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b1a0000 // add x0, x0, x26
+	WORD $0x8b090000 // add x0, x0, x9
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x540071ed // b.le 0x174d8 <pq_q2_k+0xed4>
-	WORD $0x37403325 // tbnz w5, #0x8, 0x16d04 <pq_q2_k+0x700>
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x5400612d // b.le 0x1619c <pq_q2_k+0xcb0>
+	WORD $0x374026c5 // tbnz w5, #0x8, 0x15a54 <pq_q2_k+0x568>
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x5400318b // b.lt 0x16ce8 <pq_q2_k+0x6e4>
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x5400256b // b.lt 0x15a40 <pq_q2_k+0x554>
 	WORD $0xaa0003f1 // mov x17, x0
 	WORD $0xaa0103e6 // mov x6, x1
 	WORD $0xaa0403e7 // mov x7, x4
-	WORD $0x6d401a20 // ldp d0, d6, [x17]
+	WORD $0x6d400620 // ldp d0, d1, [x17]
 	WORD $0x2a1f03f3 // mov w19, wzr
-	WORD $0x6d424227 // ldp d7, d16, [x17, #0x20]
-	WORD $0x6d414a31 // ldp d17, d18, [x17, #0x10]
-	WORD $0x0e217819 // fcvtl v25.4s, v0.4h
-	WORD $0x0e2178c8 // fcvtl v8.4s, v6.4h
-	WORD $0x0e2178fa // fcvtl v26.4s, v7.4h
-	WORD $0x6d431e20 // ldp d0, d7, [x17, #0x30]
-	WORD $0x0e217a01 // fcvtl v1.4s, v16.4h
-	WORD $0x0e217a3e // fcvtl v30.4s, v17.4h
-	WORD $0x0e217a5f // fcvtl v31.4s, v18.4h
+	WORD $0x6d424627 // ldp d7, d17, [x17, #0x20]
+	WORD $0x6d415232 // ldp d18, d20, [x17, #0x10]
+	WORD $0x0e21781a // fcvtl v26.4s, v0.4h
+	WORD $0x6d435620 // ldp d0, d21, [x17, #0x30]
+	WORD $0x0e2178f6 // fcvtl v22.4s, v7.4h
+	WORD $0x0e21783b // fcvtl v27.4s, v1.4h
+	WORD $0x0e217a33 // fcvtl v19.4s, v17.4h
+	WORD $0x0e217a5c // fcvtl v28.4s, v18.4h
+	WORD $0x0e217a8a // fcvtl v10.4s, v20.4h
 	WORD $0x91010231 // add x17, x17, #0x40
-	WORD $0x0e21781b // fcvtl v27.4s, v0.4h
-	WORD $0x0e2178ef // fcvtl v15.4s, v7.4h
-	WORD $0x3d8033ff // str q31, [sp, #0xc0]
-	WORD $0xad06fbfb // stp q27, q30, [sp, #0xd0]
-	WORD $0x4f0005ea // movi v10.4s, #0xf
-	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x0e21780d // fcvtl v13.4s, v0.4h
+	WORD $0x0e217abf // fcvtl v31.4s, v21.4h
+	WORD $0xad056bf6 // stp q22, q26, [sp, #0xa0]
+	WORD $0xad046ffc // stp q28, q27, [sp, #0x80]
+	WORD $0xad0137ea // stp q10, q13, [sp, #0x20]
+	WORD $0x3d8007ff // str q31, [sp, #0x10]
+	WORD $0x3d801ff3 // str q19, [sp, #0x70]
+	WORD $0xaa1f03f6 // mov x22, xzr
 	WORD $0x91010234 // add x20, x17, #0x40
 	WORD $0x52800035 // mov w21, #0x1 // =1
-	WORD $0x8b09162e // add x14, x17, x9, lsl #5
-	WORD $0x8b091e96 // add x22, x20, x9, lsl #7
-	WORD $0x3d802fe5 // str q5, [sp, #0xb0]
-	WORD $0xaa0603fb // mov x27, x6
-	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
-	WORD $0x910030d0 // add x16, x6, #0xc
-	WORD $0x910041c9 // add x9, x14, #0x10
-	WORD $0xaa0e03fa // mov x26, x14
-	WORD $0xaa1603f7 // mov x23, x22
-	WORD $0x0ddfcb5b // ld1r { v27.2s }, [x26], #4
-	WORD $0x0d40c92b // ld1r { v11.2s }, [x9]
-	WORD $0x3dc002e0 // ldr q0, [x23]
-	WORD $0x910020c9 // add x9, x6, #0x8
-	WORD $0x4ddfcb66 // ld1r { v6.4s }, [x27], #4
-	WORD $0x910040de // add x30, x6, #0x10
-	WORD $0x4e2d1c00 // and v0.16b, v0.16b, v13.16b
-	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
-	WORD $0x910050dd // add x29, x6, #0x14
-	WORD $0x910060d9 // add x25, x6, #0x18
-	WORD $0x910070d8 // add x24, x6, #0x1c
-	WORD $0x910051c5 // add x5, x14, #0x14
-	WORD $0x6f00e41d // movi v29.2d, #0000000000000000
-	WORD $0x6f00e41e // movi v30.2d, #0000000000000000
-	WORD $0x4ea81d0c // mov v12.16b, v8.16b
-	WORD $0x4e869418 // sdot v24.4s, v0.16b, v6.16b
-	WORD $0x4f00e468 // movi v8.16b, #0x3
+	WORD $0x8b161638 // add x24, x17, x22, lsl #5
+	WORD $0x3d801be3 // str q3, [sp, #0x60]
+	WORD $0x8b161e96 // add x22, x20, x22, lsl #7
+	WORD $0x4f00e463 // movi v3.16b, #0x3
 	WORD $0x6f00e40e // movi v14.2d, #0000000000000000
-	WORD $0x3dc012e0 // ldr q0, [x23, #0x40]
-	WORD $0x4d40cb66 // ld1r { v6.4s }, [x27]
-	WORD $0x4eb31e65 // mov v5.16b, v19.16b
-	WORD $0x0f08a775 // sshll v21.8h, v27.8b, #0x0
-	WORD $0x4e2d1c00 // and v0.16b, v0.16b, v13.16b
-	WORD $0x6f00e41b // movi v27.2d, #0000000000000000
-	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
-	WORD $0x4e869418 // sdot v24.4s, v0.16b, v6.16b
-	WORD $0x3dc002e0 // ldr q0, [x23]
-	WORD $0x4d40c926 // ld1r { v6.4s }, [x9]
-	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
-	WORD $0x4e2d1c00 // and v0.16b, v0.16b, v13.16b
-	WORD $0x4e869418 // sdot v24.4s, v0.16b, v6.16b
-	WORD $0x3dc012e0 // ldr q0, [x23, #0x40]
-	WORD $0x4d40ca06 // ld1r { v6.4s }, [x16]
-	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
-	WORD $0x4e2d1c00 // and v0.16b, v0.16b, v13.16b
-	WORD $0x4e869418 // sdot v24.4s, v0.16b, v6.16b
-	WORD $0xbd4028c0 // ldr s0, [x6, #0x28]
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x3d8023e0 // str q0, [sp, #0x80]
-	WORD $0x3dc002e0 // ldr q0, [x23]
-	WORD $0x4d40cbc6 // ld1r { v6.4s }, [x30]
+	WORD $0x6f00e409 // movi v9.2d, #0000000000000000
+	WORD $0xaa1803fe // mov x30, x24
+	WORD $0x9100431a // add x26, x24, #0x10
+	WORD $0x9100231d // add x29, x24, #0x8
+	WORD $0x0ddfcbc0 // ld1r { v0.2s }, [x30], #4
+	WORD $0x0d40cb41 // ld1r { v1.2s }, [x26]
+	WORD $0xad4036dd // ldp q29, q13, [x22]
+	WORD $0x0d40cbd7 // ld1r { v23.2s }, [x30]
+	WORD $0xad4058cb // ldp q11, q22, [x6]
+	WORD $0x0d40cbbe // ld1r { v30.2s }, [x29]
+	WORD $0x0f08a400 // sshll v0.8h, v0.8b, #0x0
+	WORD $0xfd0023e1 // str d1, [sp, #0x40]
+	WORD $0x3dc02ff5 // ldr q21, [sp, #0xb0]
+	WORD $0x4e231fa1 // and v1.16b, v29.16b, v3.16b
+	WORD $0xad4266dc // ldp q28, q25, [x22, #0x40]
+	WORD $0x6f3e07a8 // ushr v8.4s, v29.4s, #0x2
+	WORD $0x0f08a6f7 // sshll v23.8h, v23.8b, #0x0
+	WORD $0x4e231db8 // and v24.16b, v13.16b, v3.16b
+	WORD $0x0f10a400 // sshll v0.4s, v0.4h, #0x0
+	WORD $0x6f3c07a6 // ushr v6.4s, v29.4s, #0x4
+	WORD $0x6f3a07bd // ushr v29.4s, v29.4s, #0x6
+	WORD $0x4f8be02e // sdot v14.4s, v1.16b, v11.4b[0]
+	WORD $0x4e231f81 // and v1.16b, v28.16b, v3.16b
+	WORD $0x6f3e078f // ushr v15.4s, v28.4s, #0x2
+	WORD $0x4e231d10 // and v16.16b, v8.16b, v3.16b
+	WORD $0x0f10a6f1 // sshll v17.4s, v23.4h, #0x0
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4f8be309 // sdot v9.4s, v24.16b, v11.4b[0]
+	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
+	WORD $0x4fabe02e // sdot v14.4s, v1.16b, v11.4b[1]
+	WORD $0x4f0005f7 // movi v23.4s, #0xf
+	WORD $0x6f3e05a1 // ushr v1.4s, v13.4s, #0x2
+	WORD $0x4e231cc6 // and v6.16b, v6.16b, v3.16b
+	WORD $0x4e231f27 // and v7.16b, v25.16b, v3.16b
+	WORD $0x4f8bea0e // sdot v14.4s, v16.16b, v11.4b[2]
+	WORD $0x4e21da30 // scvtf v16.4s, v17.4s
+	WORD $0x4e21a800 // fcvtns v0.4s, v0.4s
+	WORD $0xad417eca // ldp q10, q31, [x22, #0x20]
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e231df2 // and v18.16b, v15.16b, v3.16b
+	WORD $0x4f96e0d8 // sdot v24.4s, v6.16b, v22.4b[0]
+	WORD $0x4fabe0e9 // sdot v9.4s, v7.16b, v11.4b[1]
+	WORD $0x6f00e40f // movi v15.2d, #0000000000000000
+	WORD $0x6f3c0787 // ushr v7.4s, v28.4s, #0x4
+	WORD $0x4e21aa10 // fcvtns v16.4s, v16.4s
+	WORD $0x6f3e0731 // ushr v17.4s, v25.4s, #0x2
+	WORD $0x4e371c06 // and v6.16b, v0.16b, v23.16b
 	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x4e2d1c00 // and v0.16b, v0.16b, v13.16b
-	WORD $0x4e869416 // sdot v22.4s, v0.16b, v6.16b
-	WORD $0x3dc012e0 // ldr q0, [x23, #0x40]
-	WORD $0x4d40cba6 // ld1r { v6.4s }, [x29]
-	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x4e2d1c00 // and v0.16b, v0.16b, v13.16b
-	WORD $0x4e869416 // sdot v22.4s, v0.16b, v6.16b
-	WORD $0x3dc002e0 // ldr q0, [x23]
-	WORD $0x4d40cb26 // ld1r { v6.4s }, [x25]
-	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
-	WORD $0x4e2d1c00 // and v0.16b, v0.16b, v13.16b
-	WORD $0x4e869416 // sdot v22.4s, v0.16b, v6.16b
-	WORD $0x3dc012e0 // ldr q0, [x23, #0x40]
-	WORD $0x4d40cb06 // ld1r { v6.4s }, [x24]
-	WORD $0x910080d7 // add x23, x6, #0x20
-	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
-	WORD $0x4e2d1c00 // and v0.16b, v0.16b, v13.16b
-	WORD $0x4e869416 // sdot v22.4s, v0.16b, v6.16b
-	WORD $0xbd402cc0 // ldr s0, [x6, #0x2c]
-	WORD $0x0d40cb49 // ld1r { v9.2s }, [x26]
-	WORD $0xaa1603fa // mov x26, x22
-	WORD $0x0d40c8bf // ld1r { v31.2s }, [x5]
-	WORD $0x910021c5 // add x5, x14, #0x8
-	WORD $0x3d8027e0 // str q0, [sp, #0x90]
-	WORD $0x4d40cae0 // ld1r { v0.4s }, [x23]
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
-	WORD $0x3d802be0 // str q0, [sp, #0xa0]
-	WORD $0x3dc00740 // ldr q0, [x26, #0x10]
-	WORD $0x4d40c8c6 // ld1r { v6.4s }, [x6]
-	WORD $0x4e2d1c00 // and v0.16b, v0.16b, v13.16b
-	WORD $0x4e86941d // sdot v29.4s, v0.16b, v6.16b
-	WORD $0x3dc01740 // ldr q0, [x26, #0x50]
-	WORD $0x4d40cb66 // ld1r { v6.4s }, [x27]
-	WORD $0x4e2d1c00 // and v0.16b, v0.16b, v13.16b
-	WORD $0x4e86941d // sdot v29.4s, v0.16b, v6.16b
-	WORD $0x3dc00740 // ldr q0, [x26, #0x10]
-	WORD $0x4d40c926 // ld1r { v6.4s }, [x9]
-	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
-	WORD $0x4e2d1c00 // and v0.16b, v0.16b, v13.16b
-	WORD $0x4e86941d // sdot v29.4s, v0.16b, v6.16b
-	WORD $0x3dc01740 // ldr q0, [x26, #0x50]
-	WORD $0x4d40ca06 // ld1r { v6.4s }, [x16]
-	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
-	WORD $0x4e2d1c00 // and v0.16b, v0.16b, v13.16b
-	WORD $0x4e86941d // sdot v29.4s, v0.16b, v6.16b
-	WORD $0xbd4028c0 // ldr s0, [x6, #0x28]
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x3d801fe0 // str q0, [sp, #0x70]
-	WORD $0x3dc00740 // ldr q0, [x26, #0x10]
-	WORD $0x4d40cbc6 // ld1r { v6.4s }, [x30]
-	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x4e2d1c00 // and v0.16b, v0.16b, v13.16b
-	WORD $0x4e86941e // sdot v30.4s, v0.16b, v6.16b
-	WORD $0x3dc01740 // ldr q0, [x26, #0x50]
-	WORD $0x4d40cba6 // ld1r { v6.4s }, [x29]
-	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x4e2d1c00 // and v0.16b, v0.16b, v13.16b
-	WORD $0x4e86941e // sdot v30.4s, v0.16b, v6.16b
-	WORD $0x3dc00740 // ldr q0, [x26, #0x10]
-	WORD $0x4d40cb26 // ld1r { v6.4s }, [x25]
-	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
-	WORD $0x4e2d1c00 // and v0.16b, v0.16b, v13.16b
-	WORD $0x4e86941e // sdot v30.4s, v0.16b, v6.16b
-	WORD $0x3dc01740 // ldr q0, [x26, #0x50]
-	WORD $0x4d40cb06 // ld1r { v6.4s }, [x24]
-	WORD $0x910061da // add x26, x14, #0x18
-	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
-	WORD $0x4e2d1c00 // and v0.16b, v0.16b, v13.16b
-	WORD $0x6f00e40d // movi v13.2d, #0000000000000000
-	WORD $0x4e86941e // sdot v30.4s, v0.16b, v6.16b
-	WORD $0x0d40cb40 // ld1r { v0.2s }, [x26]
-	WORD $0xaa1603fa // mov x26, x22
-	WORD $0x0d40c8a7 // ld1r { v7.2s }, [x5]
-	WORD $0x910031c5 // add x5, x14, #0xc
-	WORD $0x910071ce // add x14, x14, #0x1c
-	WORD $0xfd009fe0 // str d0, [sp, #0x138]
-	WORD $0xbd402cc0 // ldr s0, [x6, #0x2c]
-	WORD $0x0f08a4e7 // sshll v7.8h, v7.8b, #0x0
-	WORD $0x3d8017e0 // str q0, [sp, #0x50]
-	WORD $0x4d40cae0 // ld1r { v0.4s }, [x23]
-	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
-	WORD $0x3d801be0 // str q0, [sp, #0x60]
-	WORD $0x3dc00b40 // ldr q0, [x26, #0x20]
-	WORD $0x4d40c8c6 // ld1r { v6.4s }, [x6]
-	WORD $0x4e281c00 // and v0.16b, v0.16b, v8.16b
-	WORD $0x4e86940d // sdot v13.4s, v0.16b, v6.16b
-	WORD $0x3dc01b40 // ldr q0, [x26, #0x60]
-	WORD $0x4d40cb66 // ld1r { v6.4s }, [x27]
-	WORD $0x4e281c00 // and v0.16b, v0.16b, v8.16b
-	WORD $0x4e86940d // sdot v13.4s, v0.16b, v6.16b
-	WORD $0x3dc00b40 // ldr q0, [x26, #0x20]
-	WORD $0x4d40c926 // ld1r { v6.4s }, [x9]
-	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
-	WORD $0x4e281c00 // and v0.16b, v0.16b, v8.16b
-	WORD $0x4e86940d // sdot v13.4s, v0.16b, v6.16b
-	WORD $0x3dc01b40 // ldr q0, [x26, #0x60]
-	WORD $0x4d40ca06 // ld1r { v6.4s }, [x16]
-	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
-	WORD $0x4e281c00 // and v0.16b, v0.16b, v8.16b
-	WORD $0x4e86940d // sdot v13.4s, v0.16b, v6.16b
-	WORD $0xbd4028c0 // ldr s0, [x6, #0x28]
-	WORD $0x3d8013e0 // str q0, [sp, #0x40]
-	WORD $0x3dc00b40 // ldr q0, [x26, #0x20]
-	WORD $0x4d40cbc6 // ld1r { v6.4s }, [x30]
-	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x4e281c00 // and v0.16b, v0.16b, v8.16b
-	WORD $0x4e86940e // sdot v14.4s, v0.16b, v6.16b
-	WORD $0x3dc01b40 // ldr q0, [x26, #0x60]
-	WORD $0x4d40cba6 // ld1r { v6.4s }, [x29]
-	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x4e281c00 // and v0.16b, v0.16b, v8.16b
-	WORD $0x4e86940e // sdot v14.4s, v0.16b, v6.16b
-	WORD $0x3dc00b40 // ldr q0, [x26, #0x20]
-	WORD $0x4d40cb26 // ld1r { v6.4s }, [x25]
-	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
-	WORD $0x4e281c00 // and v0.16b, v0.16b, v8.16b
-	WORD $0x4e86940e // sdot v14.4s, v0.16b, v6.16b
-	WORD $0x3dc01b40 // ldr q0, [x26, #0x60]
-	WORD $0x4d40cb06 // ld1r { v6.4s }, [x24]
-	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
-	WORD $0x4e281c00 // and v0.16b, v0.16b, v8.16b
-	WORD $0x4e86940e // sdot v14.4s, v0.16b, v6.16b
-	WORD $0x4ea41c86 // mov v6.16b, v4.16b
-	WORD $0x4eba1f44 // mov v4.16b, v26.16b
-	WORD $0x4d40cae0 // ld1r { v0.4s }, [x23]
-	WORD $0xbd402cd0 // ldr s16, [x6, #0x2c]
-	WORD $0x0d40c8b3 // ld1r { v19.2s }, [x5]
-	WORD $0x0d40c9d1 // ld1r { v17.2s }, [x14]
-	WORD $0x2a1503ee // mov w14, w21
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x2a1f03f5 // mov w21, wzr
-	WORD $0x3d800fe0 // str q0, [sp, #0x30]
-	WORD $0x3dc00ed2 // ldr q18, [x22, #0x30]
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x4d40c8d4 // ld1r { v20.4s }, [x6]
-	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
-	WORD $0x4e281e52 // and v18.16b, v18.16b, v8.16b
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
-	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
-	WORD $0x4e949640 // sdot v0.4s, v18.16b, v20.16b
-	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0x3dc01ed2 // ldr q18, [x22, #0x70]
-	WORD $0x4d40cb74 // ld1r { v20.4s }, [x27]
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e281e52 // and v18.16b, v18.16b, v8.16b
-	WORD $0x4e949640 // sdot v0.4s, v18.16b, v20.16b
-	WORD $0x4e21aa73 // fcvtns v19.4s, v19.4s
-	WORD $0x3dc00ed2 // ldr q18, [x22, #0x30]
-	WORD $0x4d40c934 // ld1r { v20.4s }, [x9]
-	WORD $0x52800029 // mov w9, #0x1 // =1
-	WORD $0x6f3e0652 // ushr v18.4s, v18.4s, #0x2
-	WORD $0x4e281e52 // and v18.16b, v18.16b, v8.16b
-	WORD $0x4e949640 // sdot v0.4s, v18.16b, v20.16b
-	WORD $0x3dc01ed2 // ldr q18, [x22, #0x70]
-	WORD $0x4d40ca14 // ld1r { v20.4s }, [x16]
-	WORD $0x6f3e0652 // ushr v18.4s, v18.4s, #0x2
-	WORD $0x4e281e52 // and v18.16b, v18.16b, v8.16b
-	WORD $0x4e949640 // sdot v0.4s, v18.16b, v20.16b
-	WORD $0xbd4028d2 // ldr s18, [x6, #0x28]
-	WORD $0x3dc00ed4 // ldr q20, [x22, #0x30]
-	WORD $0x4d40cbc2 // ld1r { v2.4s }, [x30]
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e281e94 // and v20.16b, v20.16b, v8.16b
-	WORD $0x4e82969b // sdot v27.4s, v20.16b, v2.16b
-	WORD $0x4e21daa2 // scvtf v2.4s, v21.4s
-	WORD $0x0f08a534 // sshll v20.8h, v9.8b, #0x0
-	WORD $0x3dc01ed5 // ldr q21, [x22, #0x70]
-	WORD $0x4d40cbb7 // ld1r { v23.4s }, [x29]
-	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e21a842 // fcvtns v2.4s, v2.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e281eb5 // and v21.16b, v21.16b, v8.16b
-	WORD $0x4e2a1c49 // and v9.16b, v2.16b, v10.16b
-	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
-	WORD $0x4e9796bb // sdot v27.4s, v21.16b, v23.16b
-	WORD $0x0f08a575 // sshll v21.8h, v11.8b, #0x0
-	WORD $0x4eb91f2b // mov v11.16b, v25.16b
-	WORD $0x4e21aa94 // fcvtns v20.4s, v20.4s
-	WORD $0x4e2a1c42 // and v2.16b, v2.16b, v10.16b
-	WORD $0x6e21d929 // ucvtf v9.4s, v9.4s
-	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
-	WORD $0x6e21d842 // ucvtf v2.4s, v2.4s
-	WORD $0x6e29df37 // fmul v23.4s, v25.4s, v9.4s
-	WORD $0x4e21d8e9 // scvtf v9.4s, v7.4s
-	WORD $0x3dc00ec7 // ldr q7, [x22, #0x30]
-	WORD $0x6f3c0699 // ushr v25.4s, v20.4s, #0x4
-	WORD $0x4e2a1e94 // and v20.16b, v20.16b, v10.16b
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e22df42 // fmul v2.4s, v26.4s, v2.4s
-	WORD $0x6f3a04fa // ushr v26.4s, v7.4s, #0x6
-	WORD $0x3dc023e7 // ldr q7, [sp, #0x80]
-	WORD $0x4e2a1f39 // and v25.16b, v25.16b, v10.16b
-	WORD $0x6e21da94 // ucvtf v20.4s, v20.4s
-	WORD $0x4e21d8fc // scvtf v28.4s, v7.4s
-	WORD $0x6e38dee7 // fmul v7.4s, v23.4s, v24.4s
-	WORD $0x4e21a937 // fcvtns v23.4s, v9.4s
-	WORD $0x0f10a7f8 // sshll v24.4s, v31.4h, #0x0
-	WORD $0x4d40cb3f // ld1r { v31.4s }, [x25]
-	WORD $0x4e281f5a // and v26.16b, v26.16b, v8.16b
-	WORD $0x4eac1d88 // mov v8.16b, v12.16b
-	WORD $0x4e21aab5 // fcvtns v21.4s, v21.4s
-	WORD $0x6e34dd94 // fmul v20.4s, v12.4s, v20.4s
-	WORD $0x4e21da2c // scvtf v12.4s, v17.4s
-	WORD $0x3dc033f1 // ldr q17, [sp, #0xc0]
-	WORD $0x4f9c5047 // fmls v7.4s, v2.4s, v28.s[0]
-	WORD $0x6e21db22 // ucvtf v2.4s, v25.4s
-	WORD $0xfd409ff9 // ldr d25, [sp, #0x138]
-	WORD $0x4e2a1ee9 // and v9.16b, v23.16b, v10.16b
-	WORD $0x4e9f975b // sdot v27.4s, v26.16b, v31.16b
-	WORD $0x4e2a1e7a // and v26.16b, v19.16b, v10.16b
-	WORD $0x0f08a739 // sshll v25.8h, v25.8b, #0x0
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x3dc03bff // ldr q31, [sp, #0xe0]
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x6e21d93c // ucvtf v28.4s, v9.4s
-	WORD $0x6e21db5a // ucvtf v26.4s, v26.4s
-	WORD $0x3dc01fe9 // ldr q9, [sp, #0x70]
-	WORD $0x0f10a739 // sshll v25.4s, v25.4h, #0x0
-	WORD $0x4e2a1ef7 // and v23.16b, v23.16b, v10.16b
-	WORD $0x4e2a1e73 // and v19.16b, v19.16b, v10.16b
-	WORD $0x6e22dc22 // fmul v2.4s, v1.4s, v2.4s
-	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
-	WORD $0x4e21ab18 // fcvtns v24.4s, v24.4s
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x6e3cdffc // fmul v28.4s, v31.4s, v28.4s
-	WORD $0x4e21d9bf // scvtf v31.4s, v13.4s
-	WORD $0x6e3ade3a // fmul v26.4s, v17.4s, v26.4s
-	WORD $0x4e21d80d // scvtf v13.4s, v0.4s
-	WORD $0x6e21daf7 // ucvtf v23.4s, v23.4s
-	WORD $0x6e3dde80 // fmul v0.4s, v20.4s, v29.4s
-	WORD $0x6e21da73 // ucvtf v19.4s, v19.4s
-	WORD $0x3dc01ed4 // ldr q20, [x22, #0x70]
-	WORD $0x3dc037fd // ldr q29, [sp, #0xd0]
-	WORD $0x4e21ab39 // fcvtns v25.4s, v25.4s
-	WORD $0x6e3fdf91 // fmul v17.4s, v28.4s, v31.4s
-	WORD $0x4e2a1ebc // and v28.16b, v21.16b, v10.16b
-	WORD $0x4e21a99f // fcvtns v31.4s, v12.4s
-	WORD $0x4e21da4c // scvtf v12.4s, v18.4s
-	WORD $0x6e2ddf52 // fmul v18.4s, v26.4s, v13.4s
-	WORD $0x4f00e46d // movi v13.16b, #0x3
-	WORD $0x6e37dfb7 // fmul v23.4s, v29.4s, v23.4s
-	WORD $0x3dc013fd // ldr q29, [sp, #0x40]
-	WORD $0x6f3a0694 // ushr v20.4s, v20.4s, #0x6
-	WORD $0x4f895040 // fmls v0.4s, v2.4s, v9.s[0]
-	WORD $0x6e33ddf3 // fmul v19.4s, v15.4s, v19.4s
-	WORD $0x4e2a1f22 // and v2.16b, v25.16b, v10.16b
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x6e21db9a // ucvtf v26.4s, v28.4s
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e2a1f1c // and v28.16b, v24.16b, v10.16b
-	WORD $0x4d40cb09 // ld1r { v9.4s }, [x24]
-	WORD $0x4e2d1e94 // and v20.16b, v20.16b, v13.16b
-	WORD $0x6e21d842 // ucvtf v2.4s, v2.4s
-	WORD $0x4f8c5272 // fmls v18.4s, v19.4s, v12.s[0]
-	WORD $0x6f3c0713 // ushr v19.4s, v24.4s, #0x4
-	WORD $0x4e2a1eb5 // and v21.16b, v21.16b, v10.16b
-	WORD $0x4f9d52f1 // fmls v17.4s, v23.4s, v29.s[0]
-	WORD $0x4e2a1ff7 // and v23.16b, v31.16b, v10.16b
-	WORD $0x6e21db98 // ucvtf v24.4s, v28.4s
-	WORD $0x4e89969b // sdot v27.4s, v20.16b, v9.16b
-	WORD $0x6f3c0734 // ushr v20.4s, v25.4s, #0x4
-	WORD $0x6e3add79 // fmul v25.4s, v11.4s, v26.4s
-	WORD $0x6f3c07fa // ushr v26.4s, v31.4s, #0x4
-	WORD $0x4e21dbdc // scvtf v28.4s, v30.4s
-	WORD $0x3dc03bfe // ldr q30, [sp, #0xe0]
+	WORD $0x4e231d53 // and v19.16b, v10.16b, v3.16b
+	WORD $0x4f8be829 // sdot v9.4s, v1.16b, v11.4b[2]
+	WORD $0x6f3c05a1 // ushr v1.4s, v13.4s, #0x4
+	WORD $0x4fabea4e // sdot v14.4s, v18.16b, v11.4b[3]
+	WORD $0x0f08a7d2 // sshll v18.8h, v30.8b, #0x0
+	WORD $0x4e231ce7 // and v7.16b, v7.16b, v3.16b
+	WORD $0x6e21d8c6 // ucvtf v6.4s, v6.4s
+	WORD $0x4e371c00 // and v0.16b, v0.16b, v23.16b
+	WORD $0x6f00e41e // movi v30.2d, #0000000000000000
+	WORD $0x4f8be26f // sdot v15.4s, v19.16b, v11.4b[0]
+	WORD $0x4e371e13 // and v19.16b, v16.16b, v23.16b
+	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
+	WORD $0x4e231e31 // and v17.16b, v17.16b, v3.16b
+	WORD $0xad436adb // ldp q27, q26, [x22, #0x60]
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
+	WORD $0x4e231fb4 // and v20.16b, v29.16b, v3.16b
+	WORD $0x6e21d800 // ucvtf v0.4s, v0.4s
+	WORD $0x6e26dea6 // fmul v6.4s, v21.4s, v6.4s
 	WORD $0x4e21d9dd // scvtf v29.4s, v14.4s
-	WORD $0x6e21dab5 // ucvtf v21.4s, v21.4s
-	WORD $0x6e21daf7 // ucvtf v23.4s, v23.4s
-	WORD $0x4e2a1e73 // and v19.16b, v19.16b, v10.16b
-	WORD $0x3dc033ff // ldr q31, [sp, #0xc0]
-	WORD $0x6e22dfc2 // fmul v2.4s, v30.4s, v2.4s
-	WORD $0x4e2a1f5a // and v26.16b, v26.16b, v10.16b
-	WORD $0x6e38dd18 // fmul v24.4s, v8.4s, v24.4s
-	WORD $0x4e2a1e94 // and v20.16b, v20.16b, v10.16b
-	WORD $0x4e36cf27 // fmla v7.4s, v25.4s, v22.4s
-	WORD $0x6e21da73 // ucvtf v19.4s, v19.4s
-	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x4eab1d79 // mov v25.16b, v11.16b
-	WORD $0x6e21db56 // ucvtf v22.4s, v26.4s
-	WORD $0x4ea41c9a // mov v26.16b, v4.16b
-	WORD $0x6e37dff7 // fmul v23.4s, v31.4s, v23.4s
-	WORD $0x4e3dcc51 // fmla v17.4s, v2.4s, v29.4s
-	WORD $0x6e35dc82 // fmul v2.4s, v4.4s, v21.4s
-	WORD $0x3dc027e4 // ldr q4, [sp, #0x90]
-	WORD $0x6e21da94 // ucvtf v20.4s, v20.4s
-	WORD $0x4e3ccf00 // fmla v0.4s, v24.4s, v28.4s
-	WORD $0x4e21d895 // scvtf v21.4s, v4.4s
-	WORD $0x3dc017e4 // ldr q4, [sp, #0x50]
-	WORD $0x6e33dc33 // fmul v19.4s, v1.4s, v19.4s
-	WORD $0x4e3bcef2 // fmla v18.4s, v23.4s, v27.4s
-	WORD $0x3dc037fb // ldr q27, [sp, #0xd0]
-	WORD $0xbd402cd7 // ldr s23, [x6, #0x2c]
-	WORD $0x4e21d898 // scvtf v24.4s, v4.4s
-	WORD $0x6e36ddf6 // fmul v22.4s, v15.4s, v22.4s
-	WORD $0x4ea61cc4 // mov v4.16b, v6.16b
-	WORD $0x6e34df74 // fmul v20.4s, v27.4s, v20.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4ea21c4c // mov v12.16b, v2.16b
+	WORD $0x2d4508c8 // ldp s8, s2, [x6, #0x28]
+	WORD $0x4fb6e0f8 // sdot v24.4s, v7.16b, v22.4b[1]
+	WORD $0x4e371e07 // and v7.16b, v16.16b, v23.16b
+	WORD $0x4fabea29 // sdot v9.4s, v17.16b, v11.4b[3]
+	WORD $0x6f3e0551 // ushr v17.4s, v10.4s, #0x2
+	WORD $0x4f96e03e // sdot v30.4s, v1.16b, v22.4b[0]
+	WORD $0x4e21da41 // scvtf v1.4s, v18.4s
+	WORD $0x4e231f70 // and v16.16b, v27.16b, v3.16b
+	WORD $0x6e21da72 // ucvtf v18.4s, v19.4s
+	WORD $0x3dc02bf3 // ldr q19, [sp, #0xa0]
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e3ddcdd // fmul v29.4s, v6.4s, v29.4s
+	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
+	WORD $0x6e21d8e6 // ucvtf v6.4s, v7.4s
+	WORD $0x4e231e27 // and v7.16b, v17.16b, v3.16b
+	WORD $0x3dc027e0 // ldr q0, [sp, #0x90]
+	WORD $0x4fabe20f // sdot v15.4s, v16.16b, v11.4b[1]
+	WORD $0x9100331b // add x27, x24, #0xc
+	WORD $0x4e21a821 // fcvtns v1.4s, v1.4s
+	WORD $0x6e32dc10 // fmul v16.4s, v0.4s, v18.4s
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x4e21d931 // scvtf v17.4s, v9.4s
+	WORD $0x4e231ff2 // and v18.16b, v31.16b, v3.16b
+	WORD $0x4f8be8ef // sdot v15.4s, v7.16b, v11.4b[2]
+	WORD $0x0d40cb67 // ld1r { v7.2s }, [x27]
+	WORD $0x4f88527d // fmls v29.4s, v19.4s, v8.s[0]
+	WORD $0x6f3e0773 // ushr v19.4s, v27.4s, #0x2
+	WORD $0x3d8017e2 // str q2, [sp, #0x50]
+	WORD $0x3dc01fe2 // ldr q2, [sp, #0x70]
+	WORD $0x4f96ea98 // sdot v24.4s, v20.16b, v22.4b[2]
+	WORD $0x4e371c34 // and v20.16b, v1.16b, v23.16b
+	WORD $0x4f8be240 // sdot v0.4s, v18.16b, v11.4b[0]
+	WORD $0x6f3c0732 // ushr v18.4s, v25.4s, #0x4
+	WORD $0x0f08a4e7 // sshll v7.8h, v7.8b, #0x0
+	WORD $0x6e26dc46 // fmul v6.4s, v2.4s, v6.4s
+	WORD $0x6e31de09 // fmul v9.4s, v16.4s, v17.4s
+	WORD $0x4e231e70 // and v16.16b, v19.16b, v3.16b
+	WORD $0x4e231f53 // and v19.16b, v26.16b, v3.16b
+	WORD $0x6e21da91 // ucvtf v17.4s, v20.4s
+	WORD $0x4e231e52 // and v18.16b, v18.16b, v3.16b
+	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4fabea0f // sdot v15.4s, v16.16b, v11.4b[3]
+	WORD $0x4fabe260 // sdot v0.4s, v19.16b, v11.4b[1]
+	WORD $0x6f3c0553 // ushr v19.4s, v10.4s, #0x4
+	WORD $0x6f3e07f0 // ushr v16.4s, v31.4s, #0x2
+	WORD $0x4f8850c9 // fmls v9.4s, v6.4s, v8.s[0]
+	WORD $0x3dc023e6 // ldr q6, [sp, #0x80]
+	WORD $0x4fb6e25e // sdot v30.4s, v18.16b, v22.4b[1]
+	WORD $0x6f00e40e // movi v14.2d, #0000000000000000
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21d9f2 // scvtf v18.4s, v15.4s
+	WORD $0x4f00e46f // movi v15.16b, #0x3
+	WORD $0x6e31dcc6 // fmul v6.4s, v6.4s, v17.4s
+	WORD $0x4e231e71 // and v17.16b, v19.16b, v3.16b
+	WORD $0x6f3e0753 // ushr v19.4s, v26.4s, #0x2
+	WORD $0x4e371c21 // and v1.16b, v1.16b, v23.16b
+	WORD $0x91005317 // add x23, x24, #0x14
+	WORD $0x4e231e10 // and v16.16b, v16.16b, v3.16b
+	WORD $0x4eac1d82 // mov v2.16b, v12.16b
+	WORD $0x91006319 // add x25, x24, #0x18
+	WORD $0x4f96e22e // sdot v14.4s, v17.16b, v22.4b[0]
+	WORD $0x6f3c0771 // ushr v17.4s, v27.4s, #0x4
+	WORD $0x0d40caf5 // ld1r { v21.2s }, [x23]
+	WORD $0x4e21a8e7 // fcvtns v7.4s, v7.4s
+	WORD $0x4e2f1e73 // and v19.16b, v19.16b, v15.16b
+	WORD $0x4f8bea00 // sdot v0.4s, v16.16b, v11.4b[2]
+	WORD $0x6f3a05b4 // ushr v20.4s, v13.4s, #0x6
+	WORD $0xfd4023f0 // ldr d16, [sp, #0x40]
+	WORD $0x6e21d821 // ucvtf v1.4s, v1.4s
+	WORD $0x6e32dccc // fmul v12.4s, v6.4s, v18.4s
+	WORD $0x6f3c07e6 // ushr v6.4s, v31.4s, #0x4
+	WORD $0x3dc00fed // ldr q13, [sp, #0x30]
+	WORD $0x4e2f1e31 // and v17.16b, v17.16b, v15.16b
+	WORD $0x4fabea60 // sdot v0.4s, v19.16b, v11.4b[3]
+	WORD $0x6f00e40b // movi v11.2d, #0000000000000000
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
+	WORD $0x4e2f1e92 // and v18.16b, v20.16b, v15.16b
+	WORD $0x91007318 // add x24, x24, #0x1c
+	WORD $0x4e371cf3 // and v19.16b, v7.16b, v23.16b
+	WORD $0x4e2f1cc6 // and v6.16b, v6.16b, v15.16b
+	WORD $0x6e21dda1 // fmul v1.4s, v13.4s, v1.4s
+	WORD $0x4fb6e22e // sdot v14.4s, v17.16b, v22.4b[1]
+	WORD $0x6f3a0551 // ushr v17.4s, v10.4s, #0x6
+	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
+	WORD $0x3dc00bea // ldr q10, [sp, #0x20]
+	WORD $0x6f3c0754 // ushr v20.4s, v26.4s, #0x4
+	WORD $0x4f96ea5e // sdot v30.4s, v18.16b, v22.4b[2]
+	WORD $0x0d40cb32 // ld1r { v18.2s }, [x25]
+	WORD $0x4f96e0cb // sdot v11.4s, v6.16b, v22.4b[0]
+	WORD $0x0f10a606 // sshll v6.4s, v16.4h, #0x0
+	WORD $0x6e21da70 // ucvtf v16.4s, v19.4s
+	WORD $0x0f08a6b5 // sshll v21.8h, v21.8b, #0x0
+	WORD $0x4f88502c // fmls v12.4s, v1.4s, v8.s[0]
+	WORD $0x4e2f1e21 // and v1.16b, v17.16b, v15.16b
+	WORD $0x4e371ce7 // and v7.16b, v7.16b, v23.16b
+	WORD $0x4e2f1e91 // and v17.16b, v20.16b, v15.16b
+	WORD $0x0d40cb14 // ld1r { v20.2s }, [x24]
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x0f10a6b3 // sshll v19.4s, v21.4h, #0x0
+	WORD $0x6e30dd50 // fmul v16.4s, v10.4s, v16.4s
+	WORD $0x4f96e82e // sdot v14.4s, v1.16b, v22.4b[2]
+	WORD $0x910080d6 // add x22, x6, #0x20
+	WORD $0x4fb6e22b // sdot v11.4s, v17.16b, v22.4b[1]
+	WORD $0x6e21d8e1 // ucvtf v1.4s, v7.4s
+	WORD $0x0f08a691 // sshll v17.8h, v20.8b, #0x0
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
+	WORD $0x6f3a07f4 // ushr v20.4s, v31.4s, #0x6
+	WORD $0x3dc007ff // ldr q31, [sp, #0x10]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e20de00 // fmul v0.4s, v16.4s, v0.4s
+	WORD $0x3dc01be3 // ldr q3, [sp, #0x60]
+	WORD $0x6f3a0730 // ushr v16.4s, v25.4s, #0x6
+	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
+	WORD $0x2a1503f7 // mov w23, w21
+	WORD $0x6e21dfe1 // fmul v1.4s, v31.4s, v1.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
 	WORD $0x9100c0c6 // add x6, x6, #0x30
-	WORD $0x4f955047 // fmls v7.4s, v2.4s, v21.s[0]
-	WORD $0x4d40cae2 // ld1r { v2.4s }, [x23]
-	WORD $0x4f985260 // fmls v0.4s, v19.4s, v24.s[0]
-	WORD $0x4ea51cb3 // mov v19.16b, v5.16b
-	WORD $0xad4517e6 // ldp q6, q5, [sp, #0xa0]
-	WORD $0x4f905291 // fmls v17.4s, v20.4s, v16.s[0]
-	WORD $0x4f9752d2 // fmls v18.4s, v22.4s, v23.s[0]
-	WORD $0x4e27ccc5 // fmla v5.4s, v6.4s, v7.4s
-	WORD $0x3dc01be6 // ldr q6, [sp, #0x60]
+	WORD $0x6f3a0787 // ushr v7.4s, v28.4s, #0x6
+	WORD $0x6f3a0759 // ushr v25.4s, v26.4s, #0x6
+	WORD $0x3dc02ffa // ldr q26, [sp, #0xb0]
+	WORD $0x4e2f1e10 // and v16.16b, v16.16b, v15.16b
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x2a1f03f5 // mov w21, wzr
+	WORD $0x4e2f1e94 // and v20.16b, v20.16b, v15.16b
+	WORD $0x4e21a8c6 // fcvtns v6.4s, v6.4s
+	WORD $0x4e21aa73 // fcvtns v19.4s, v19.4s
+	WORD $0x4e2f1ce7 // and v7.16b, v7.16b, v15.16b
+	WORD $0x4f885020 // fmls v0.4s, v1.4s, v8.s[0]
+	WORD $0x6f3a0775 // ushr v21.4s, v27.4s, #0x6
+	WORD $0x4e21aa41 // fcvtns v1.4s, v18.4s
+	WORD $0xad446ffc // ldp q28, q27, [sp, #0x80]
+	WORD $0x4fb6ea1e // sdot v30.4s, v16.16b, v22.4b[3]
+	WORD $0x4e2f1f30 // and v16.16b, v25.16b, v15.16b
+	WORD $0x4f96ea8b // sdot v11.4s, v20.16b, v22.4b[2]
+	WORD $0x4e21aa31 // fcvtns v17.4s, v17.4s
+	WORD $0x4fb6e8f8 // sdot v24.4s, v7.16b, v22.4b[3]
+	WORD $0x4e2f1ea7 // and v7.16b, v21.16b, v15.16b
+	WORD $0x4e371cd2 // and v18.16b, v6.16b, v23.16b
+	WORD $0x4e371e74 // and v20.16b, v19.16b, v23.16b
+	WORD $0x4fb6ea0b // sdot v11.4s, v16.16b, v22.4b[3]
+	WORD $0x4e371c30 // and v16.16b, v1.16b, v23.16b
+	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
+	WORD $0x4fb6e8ee // sdot v14.4s, v7.16b, v22.4b[3]
+	WORD $0x6e21da47 // ucvtf v7.4s, v18.4s
+	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
+	WORD $0x6e21da92 // ucvtf v18.4s, v20.4s
+	WORD $0x4e371e34 // and v20.16b, v17.16b, v23.16b
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x6e21da10 // ucvtf v16.4s, v16.4s
+	WORD $0x6f3c0631 // ushr v17.4s, v17.4s, #0x4
+	WORD $0x4e371cc6 // and v6.16b, v6.16b, v23.16b
+	WORD $0x4e371e73 // and v19.16b, v19.16b, v23.16b
+	WORD $0x4e21db15 // scvtf v21.4s, v24.4s
+	WORD $0x6e21da94 // ucvtf v20.4s, v20.4s
+	WORD $0x6e27df47 // fmul v7.4s, v26.4s, v7.4s
+	WORD $0x4e21dbd6 // scvtf v22.4s, v30.4s
+	WORD $0x4e371c21 // and v1.16b, v1.16b, v23.16b
+	WORD $0x4e371e31 // and v17.16b, v17.16b, v23.16b
+	WORD $0x6e32df72 // fmul v18.4s, v27.4s, v18.4s
+	WORD $0x6e30df90 // fmul v16.4s, v28.4s, v16.4s
+	WORD $0x4e21d9d8 // scvtf v24.4s, v14.4s
+	WORD $0x6e21d8c6 // ucvtf v6.4s, v6.4s
+	WORD $0x6e21da73 // ucvtf v19.4s, v19.4s
+	WORD $0x4e21d979 // scvtf v25.4s, v11.4s
+	WORD $0x4e35ccfd // fmla v29.4s, v7.4s, v21.4s
+	WORD $0x3dc017e7 // ldr q7, [sp, #0x50]
+	WORD $0x6e21d821 // ucvtf v1.4s, v1.4s
+	WORD $0x4e36ce49 // fmla v9.4s, v18.4s, v22.4s
+	WORD $0x3dc02bf6 // ldr q22, [sp, #0xa0]
+	WORD $0x6e34dd54 // fmul v20.4s, v10.4s, v20.4s
+	WORD $0x4e38ce0c // fmla v12.4s, v16.4s, v24.4s
+	WORD $0x3dc01ff0 // ldr q16, [sp, #0x70]
+	WORD $0x6e21da31 // ucvtf v17.4s, v17.4s
+	WORD $0x6e26dec6 // fmul v6.4s, v22.4s, v6.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e33de10 // fmul v16.4s, v16.4s, v19.4s
+	WORD $0x6e21dda1 // fmul v1.4s, v13.4s, v1.4s
+	WORD $0x4e39ce80 // fmla v0.4s, v20.4s, v25.4s
+	WORD $0x6e31dff1 // fmul v17.4s, v31.4s, v17.4s
+	WORD $0x4f8750dd // fmls v29.4s, v6.4s, v7.s[0]
+	WORD $0x4d40cac6 // ld1r { v6.4s }, [x22]
+	WORD $0x52800036 // mov w22, #0x1 // =1
+	WORD $0x4f875209 // fmls v9.4s, v16.4s, v7.s[0]
+	WORD $0x4f87502c // fmls v12.4s, v1.4s, v7.s[0]
+	WORD $0x4f875220 // fmls v0.4s, v17.4s, v7.s[0]
+	WORD $0x4e3dccc2 // fmla v2.4s, v6.4s, v29.4s
+	WORD $0x4e29ccc3 // fmla v3.4s, v6.4s, v9.4s
+	WORD $0x4e2cccc5 // fmla v5.4s, v6.4s, v12.4s
 	WORD $0x4e20ccc4 // fmla v4.4s, v6.4s, v0.4s
-	WORD $0x3dc00fe0 // ldr q0, [sp, #0x30]
-	WORD $0x4e32cc43 // fmla v3.4s, v2.4s, v18.4s
-	WORD $0x4e31cc13 // fmla v19.4s, v0.4s, v17.4s
-	WORD $0x3707d26e // tbnz w14, #0x0, 0x16718 <pq_q2_k+0x114>
+	WORD $0x3707ded7 // tbnz w23, #0x0, 0x155fc <pq_q2_k+0x110>
 	WORD $0x11000673 // add w19, w19, #0x1
 	WORD $0x91050231 // add x17, x17, #0x140
 	WORD $0x7100127f // cmp w19, #0x4
-	WORD $0x54ffd161 // b.ne 0x16708 <pq_q2_k+0x104>
+	WORD $0x54ffdde1 // b.ne 0x155f0 <pq_q2_k+0x104>
 	WORD $0xf10020e7 // subs x7, x7, #0x8
-	WORD $0x54ffcf2c // b.gt 0x166c8 <pq_q2_k+0xc4>
-	WORD $0x4f0005ea // movi v10.4s, #0xf
-	WORD $0xa94217fa // ldp x26, x5, [sp, #0x20]
-	WORD $0xa9416ffd // ldp x29, x27, [sp, #0x10]
-	WORD $0xb4ffccef // cbz x15, 0x16690 <pq_q2_k+0x8c>
-	WORD $0xad001045 // stp q5, q4, [x2]
-	WORD $0xad010c53 // stp q19, q3, [x2, #0x20]
-	WORD $0x17fffe64 // b 0x16690 <pq_q2_k+0x8c>
+	WORD $0x54ffdb4c // b.gt 0x155a4 <pq_q2_k+0xb8>
+	WORD $0x4f0005eb // movi v11.4s, #0xf
+	WORD $0xb4ffd94f // cbz x15, 0x1556c <pq_q2_k+0x80>
+	WORD $0xad000c42 // stp q2, q3, [x2]
+	WORD $0xad011045 // stp q5, q4, [x2, #0x20]
+	WORD $0x17fffec7 // b 0x1556c <pq_q2_k+0x80>
 	WORD $0xaa1f03f1 // mov x17, xzr
-	WORD $0x14000004 // b 0x16d18 <pq_q2_k+0x714>
+	WORD $0x14000004 // b 0x15a68 <pq_q2_k+0x57c>
 	WORD $0x91000631 // add x17, x17, #0x1
 	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54ffcbe0 // b.eq 0x16690 <pq_q2_k+0x8c>
+	WORD $0x54ffd840 // b.eq 0x1556c <pq_q2_k+0x80>
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x540022a3 // b.lo 0x17170 <pq_q2_k+0xb6c>
+	WORD $0x54002083 // b.lo 0x15e7c <pq_q2_k+0x990>
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
@@ -7017,1485 +5821,1288 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x5400398d // b.le 0x17474 <pq_q2_k+0xe70>
+	WORD $0x5400352d // b.le 0x16138 <pq_q2_k+0xc4c>
 	WORD $0xd37ef627 // lsl x7, x17, #2
 	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0xaa0003f3 // mov x19, x0
 	WORD $0xaa0103f4 // mov x20, x1
 	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0x8b110e69 // add x9, x19, x17, lsl #3
+	WORD $0x8b110e77 // add x23, x19, x17, lsl #3
 	WORD $0x2a1f03f6 // mov w22, wzr
 	WORD $0x91010273 // add x19, x19, #0x40
-	WORD $0xfd400120 // ldr d0, [x9]
-	WORD $0xfd401132 // ldr d18, [x9, #0x20]
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	WORD $0x0e217a4c // fcvtl v12.4s, v18.4h
-	WORD $0x3d8023e0 // str q0, [sp, #0x80]
-	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0xfd4002e0 // ldr d0, [x23]
+	WORD $0xfd4012e1 // ldr d1, [x23, #0x20]
+	WORD $0x0e21780e // fcvtl v14.4s, v0.4h
+	WORD $0x0e217829 // fcvtl v9.4s, v1.4h
+	WORD $0xad04bbe9 // stp q9, q14, [sp, #0x90]
+	WORD $0x8b060278 // add x24, x19, x6
+	WORD $0xaa1f03fa // mov x26, xzr
 	WORD $0x8b070277 // add x23, x19, x7
-	WORD $0x91010278 // add x24, x19, #0x40
+	WORD $0x91010318 // add x24, x24, #0x40
 	WORD $0x52800039 // mov w25, #0x1 // =1
-	WORD $0x8b0916ee // add x14, x23, x9, lsl #5
-	WORD $0x8b091f09 // add x9, x24, x9, lsl #7
-	WORD $0xad04cfe4 // stp q4, q19, [sp, #0x90]
-	WORD $0xad05c3e5 // stp q5, q16, [sp, #0xb0]
-	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x910041d0 // add x16, x14, #0x10
-	WORD $0xad068fe7 // stp q7, q3, [sp, #0xd0]
-	WORD $0x0d40c9dc // ld1r { v28.2s }, [x14]
-	WORD $0x0d40ca04 // ld1r { v4.2s }, [x16]
-	WORD $0x8b06012e // add x14, x9, x6
-	WORD $0x3dc001c0 // ldr q0, [x14]
-	WORD $0x3dc011d2 // ldr q18, [x14, #0x40]
-	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
-	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
+	WORD $0x8b1a16fb // add x27, x23, x26, lsl #5
+	WORD $0x8b1a1f1a // add x26, x24, x26, lsl #7
+	WORD $0xad01c3e2 // stp q2, q16, [sp, #0x30]
+	WORD $0x4f00e462 // movi v2.16b, #0x3
 	WORD $0x6f00e41b // movi v27.2d, #0000000000000000
-	WORD $0x4eac1d87 // mov v7.16b, v12.16b
-	WORD $0x4e923816 // zip1 v22.4s, v0.4s, v18.4s
-	WORD $0x4e927800 // zip2 v0.4s, v0.4s, v18.4s
-	WORD $0x4f00e463 // movi v3.16b, #0x3
-	WORD $0x6f00e40e // movi v14.2d, #0000000000000000
-	WORD $0x6f00e40f // movi v15.2d, #0000000000000000
-	WORD $0x6f00e40a // movi v10.2d, #0000000000000000
-	WORD $0x6f00e40b // movi v11.2d, #0000000000000000
-	WORD $0x6f00e409 // movi v9.2d, #0000000000000000
-	WORD $0x4f0005e5 // movi v5.4s, #0xf
-	WORD $0x4e2d1ed2 // and v18.16b, v22.16b, v13.16b
-	WORD $0x4e2d1c00 // and v0.16b, v0.16b, v13.16b
-	WORD $0x3dc00296 // ldr q22, [x20]
-	WORD $0x4e96a654 // smmla v20.4s, v18.16b, v22.16b
-	WORD $0x4e96a415 // smmla v21.4s, v0.16b, v22.16b
-	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
-	WORD $0x3dc01298 // ldr q24, [x20, #0x40]
-	WORD $0x4e98a657 // smmla v23.4s, v18.16b, v24.16b
-	WORD $0x4e98a416 // smmla v22.4s, v0.16b, v24.16b
 	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
-	WORD $0x3dc0229a // ldr q26, [x20, #0x80]
-	WORD $0x4e9aa419 // smmla v25.4s, v0.16b, v26.16b
-	WORD $0x4e9aa658 // smmla v24.4s, v18.16b, v26.16b
+	WORD $0x3dc00341 // ldr q1, [x26]
+	WORD $0x3dc01352 // ldr q18, [x26, #0x40]
+	WORD $0x0d40cb60 // ld1r { v0.2s }, [x27]
+	WORD $0x9100437b // add x27, x27, #0x10
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x4e92383c // zip1 v28.4s, v1.4s, v18.4s
+	WORD $0x4e92783d // zip2 v29.4s, v1.4s, v18.4s
+	WORD $0x0d40cb73 // ld1r { v19.2s }, [x27]
+	WORD $0x0f08a400 // sshll v0.8h, v0.8b, #0x0
+	WORD $0xad407a81 // ldp q1, q30, [x20]
+	WORD $0xad427e8c // ldp q12, q31, [x20, #0x40]
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
 	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
-	WORD $0x3dc0329e // ldr q30, [x20, #0xc0]
-	WORD $0x4e9ea65b // smmla v27.4s, v18.16b, v30.16b
-	WORD $0x4e9ea41a // smmla v26.4s, v0.16b, v30.16b
-	WORD $0x8b06012e // add x14, x9, x6
-	WORD $0x3dc001c0 // ldr q0, [x14]
-	WORD $0x3dc011d2 // ldr q18, [x14, #0x40]
-	WORD $0x4e92381e // zip1 v30.4s, v0.4s, v18.4s
-	WORD $0x4e927800 // zip2 v0.4s, v0.4s, v18.4s
-	WORD $0x6f3e07d2 // ushr v18.4s, v30.4s, #0x2
-	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
-	WORD $0x3dc0069e // ldr q30, [x20, #0x10]
-	WORD $0x4e2d1e52 // and v18.16b, v18.16b, v13.16b
-	WORD $0x4e2d1c00 // and v0.16b, v0.16b, v13.16b
-	WORD $0x4e9ea654 // smmla v20.4s, v18.16b, v30.16b
-	WORD $0x4e9ea415 // smmla v21.4s, v0.16b, v30.16b
-	WORD $0x3dc0169e // ldr q30, [x20, #0x50]
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e9ea657 // smmla v23.4s, v18.16b, v30.16b
-	WORD $0x4e9ea416 // smmla v22.4s, v0.16b, v30.16b
-	WORD $0x3dc0269e // ldr q30, [x20, #0x90]
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e9ea658 // smmla v24.4s, v18.16b, v30.16b
-	WORD $0x4e9ea419 // smmla v25.4s, v0.16b, v30.16b
-	WORD $0x3dc0369e // ldr q30, [x20, #0xd0]
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x4e9ea65b // smmla v27.4s, v18.16b, v30.16b
-	WORD $0x4e9ea41a // smmla v26.4s, v0.16b, v30.16b
-	WORD $0x6d54329e // ldp d30, d12, [x20, #0x140]
-	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x6d554a8d // ldp d13, d18, [x20, #0x150]
-	WORD $0x8b06012e // add x14, x9, x6
-	WORD $0x3dc001c0 // ldr q0, [x14]
-	WORD $0x3dc011df // ldr q31, [x14, #0x40]
-	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
-	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
-	WORD $0x9104228e // add x14, x20, #0x108
-	WORD $0x4e9f3808 // zip1 v8.4s, v0.4s, v31.4s
-	WORD $0x4e9f7800 // zip2 v0.4s, v0.4s, v31.4s
-	WORD $0x4e08058c // dup v12.2d, v12.d[0]
-	WORD $0x6f3c051f // ushr v31.4s, v8.4s, #0x4
-	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x6f00e408 // movi v8.2d, #0000000000000000
-	WORD $0x4e231ff3 // and v19.16b, v31.16b, v3.16b
-	WORD $0x4e231c01 // and v1.16b, v0.16b, v3.16b
-	WORD $0x3dc00a80 // ldr q0, [x20, #0x20]
-	WORD $0x4e80a66e // smmla v14.4s, v19.16b, v0.16b
-	WORD $0x4e80a42f // smmla v15.4s, v1.16b, v0.16b
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x3dc01a9f // ldr q31, [x20, #0x60]
-	WORD $0x4e9fa42a // smmla v10.4s, v1.16b, v31.16b
-	WORD $0x4e9fa660 // smmla v0.4s, v19.16b, v31.16b
-	WORD $0x3dc02a9f // ldr q31, [x20, #0xa0]
-	WORD $0x4e9fa66b // smmla v11.4s, v19.16b, v31.16b
-	WORD $0x4e9fa428 // smmla v8.4s, v1.16b, v31.16b
-	WORD $0x6f00e41f // movi v31.2d, #0000000000000000
-	WORD $0x3dc03a82 // ldr q2, [x20, #0xe0]
-	WORD $0x4e82a669 // smmla v9.4s, v19.16b, v2.16b
-	WORD $0x4e82a43f // smmla v31.4s, v1.16b, v2.16b
-	WORD $0x3dc00e9d // ldr q29, [x20, #0x30]
-	WORD $0x8b060129 // add x9, x9, x6
-	WORD $0x3dc00121 // ldr q1, [x9]
-	WORD $0x3dc01122 // ldr q2, [x9, #0x40]
-	WORD $0x91040289 // add x9, x20, #0x100
-	WORD $0x4e823833 // zip1 v19.4s, v1.4s, v2.4s
-	WORD $0x4e827821 // zip2 v1.4s, v1.4s, v2.4s
-	WORD $0x0f08a782 // sshll v2.8h, v28.8b, #0x0
-	WORD $0x0f08a49c // sshll v28.8h, v4.8b, #0x0
-	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0x0
-	WORD $0x6f3a0673 // ushr v19.4s, v19.4s, #0x6
-	WORD $0x6f3a0421 // ushr v1.4s, v1.4s, #0x6
-	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
-	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
-	WORD $0x4e231e73 // and v19.16b, v19.16b, v3.16b
-	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
-	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD $0x4e21a842 // fcvtns v2.4s, v2.4s
-	WORD $0x4e9da66e // smmla v14.4s, v19.16b, v29.16b
-	WORD $0x4e9da42f // smmla v15.4s, v1.16b, v29.16b
-	WORD $0x3dc01e9d // ldr q29, [x20, #0x70]
-	WORD $0x4e21ab9c // fcvtns v28.4s, v28.4s
-	WORD $0x4e9da660 // smmla v0.4s, v19.16b, v29.16b
-	WORD $0x4e9da42a // smmla v10.4s, v1.16b, v29.16b
-	WORD $0x6f3c0443 // ushr v3.4s, v2.4s, #0x4
-	WORD $0x4e251c42 // and v2.16b, v2.16b, v5.16b
-	WORD $0x3dc023f0 // ldr q16, [sp, #0x80]
-	WORD $0x3dc02e9d // ldr q29, [x20, #0xb0]
-	WORD $0x4e251f84 // and v4.16b, v28.16b, v5.16b
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	WORD $0x6e21d842 // ucvtf v2.4s, v2.4s
-	WORD $0x4e251c63 // and v3.16b, v3.16b, v5.16b
-	WORD $0x4e9da66b // smmla v11.4s, v19.16b, v29.16b
-	WORD $0x4e9da428 // smmla v8.4s, v1.16b, v29.16b
-	WORD $0x3dc03e9d // ldr q29, [x20, #0xf0]
-	WORD $0x6e21d884 // ucvtf v4.4s, v4.4s
+	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
+	WORD $0x4e221f8b // and v11.16b, v28.16b, v2.16b
+	WORD $0x4e221fad // and v13.16b, v29.16b, v2.16b
+	WORD $0x0f08a672 // sshll v18.8h, v19.8b, #0x0
+	WORD $0x0f10a40a // sshll v10.4s, v0.4h, #0x0
+	WORD $0xad44228e // ldp q14, q8, [x20, #0x80]
+	WORD $0x6f3e0793 // ushr v19.4s, v28.4s, #0x2
+	WORD $0x6f3e07a9 // ushr v9.4s, v29.4s, #0x2
+	WORD $0x3d802fe3 // str q3, [sp, #0xb0]
+	WORD $0x4e81a57b // smmla v27.4s, v11.16b, v1.16b
+	WORD $0x4e81a5b8 // smmla v24.4s, v13.16b, v1.16b
+	WORD $0x4e8ca575 // smmla v21.4s, v11.16b, v12.16b
+	WORD $0x4e8ca5b4 // smmla v20.4s, v13.16b, v12.16b
+	WORD $0xad463281 // ldp q1, q12, [x20, #0xc0]
+	WORD $0x0f10a640 // sshll v0.4s, v18.4h, #0x0
+	WORD $0x4e21d952 // scvtf v18.4s, v10.4s
+	WORD $0x4e8ea577 // smmla v23.4s, v11.16b, v14.16b
+	WORD $0x4e8ea5b6 // smmla v22.4s, v13.16b, v14.16b
+	WORD $0x4eb11e2e // mov v14.16b, v17.16b
+	WORD $0x4f00e471 // movi v17.16b, #0x3
+	WORD $0x4e81a57a // smmla v26.4s, v11.16b, v1.16b
+	WORD $0x4e81a5b9 // smmla v25.4s, v13.16b, v1.16b
+	WORD $0x6f3c0781 // ushr v1.4s, v28.4s, #0x4
+	WORD $0x4e221e6a // and v10.16b, v19.16b, v2.16b
+	WORD $0x4e221d2d // and v13.16b, v9.16b, v2.16b
+	WORD $0x4e21d80f // scvtf v15.4s, v0.4s
+	WORD $0x4e21aa42 // fcvtns v2.4s, v18.4s
+	WORD $0x6d540e93 // ldp d19, d3, [x20, #0x140]
+	WORD $0x4e311c20 // and v0.16b, v1.16b, v17.16b
+	WORD $0x4f0005e1 // movi v1.4s, #0xf
+	WORD $0x6f3c07a9 // ushr v9.4s, v29.4s, #0x4
+	WORD $0x6f00e40b // movi v11.2d, #0000000000000000
+	WORD $0xad029be7 // stp q7, q6, [sp, #0x50]
+	WORD $0x3d800be3 // str q3, [sp, #0x20]
+	WORD $0xad0393e5 // stp q5, q4, [sp, #0x70]
+	WORD $0x4f0005e5 // movi v5.4s, #0xf
+	WORD $0x4e311d32 // and v18.16b, v9.16b, v17.16b
+	WORD $0x4e211c43 // and v3.16b, v2.16b, v1.16b
+	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
+	WORD $0x6f00e409 // movi v9.2d, #0000000000000000
+	WORD $0xad410684 // ldp q4, q1, [x20, #0x20]
+	WORD $0x3dc02be7 // ldr q7, [sp, #0xa0]
+	WORD $0x4e9ea55b // smmla v27.4s, v10.16b, v30.16b
+	WORD $0x4e9fa555 // smmla v21.4s, v10.16b, v31.16b
 	WORD $0x6e21d863 // ucvtf v3.4s, v3.4s
-	WORD $0x6e22de02 // fmul v2.4s, v16.4s, v2.4s
-	WORD $0x4e9da669 // smmla v9.4s, v19.16b, v29.16b
-	WORD $0x4e251f93 // and v19.16b, v28.16b, v5.16b
-	WORD $0x4e9da43f // smmla v31.4s, v1.16b, v29.16b
-	WORD $0x4e21dbdc // scvtf v28.4s, v30.4s
-	WORD $0x4e21dade // scvtf v30.4s, v22.4s
-	WORD $0x6e24de04 // fmul v4.4s, v16.4s, v4.4s
-	WORD $0x4e21db25 // scvtf v5.4s, v25.4s
-	WORD $0x4eb11e30 // mov v16.16b, v17.16b
+	WORD $0x4e251c42 // and v2.16b, v2.16b, v5.16b
+	WORD $0x4e88a557 // smmla v23.4s, v10.16b, v8.16b
+	WORD $0x4e88a5b6 // smmla v22.4s, v13.16b, v8.16b
+	WORD $0x4e8ca55a // smmla v26.4s, v10.16b, v12.16b
+	WORD $0x6f00e408 // movi v8.2d, #0000000000000000
+	WORD $0x6f00e40a // movi v10.2d, #0000000000000000
+	WORD $0x4e9ea5b8 // smmla v24.4s, v13.16b, v30.16b
+	WORD $0x6f00e41e // movi v30.2d, #0000000000000000
+	WORD $0x4e9fa5b4 // smmla v20.4s, v13.16b, v31.16b
+	WORD $0x6f00e41f // movi v31.2d, #0000000000000000
+	WORD $0x4e8ca5b9 // smmla v25.4s, v13.16b, v12.16b
 	WORD $0x6e23dce3 // fmul v3.4s, v7.4s, v3.4s
-	WORD $0x4ea61cd1 // mov v17.16b, v6.16b
-	WORD $0x4e21db46 // scvtf v6.4s, v26.4s
-	WORD $0x4e823841 // zip1 v1.4s, v2.4s, v2.4s
-	WORD $0x4e827842 // zip2 v2.4s, v2.4s, v2.4s
-	WORD $0x4e08079c // dup v28.2d, v28.d[0]
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
+	WORD $0xad451e8c // ldp q12, q7, [x20, #0xa0]
+	WORD $0x6f00e40d // movi v13.2d, #0000000000000000
+	WORD $0xad431a85 // ldp q5, q6, [x20, #0x60]
+	WORD $0x4e84a40b // smmla v11.4s, v0.16b, v4.16b
+	WORD $0x4e84a649 // smmla v9.4s, v18.16b, v4.16b
+	WORD $0x6f3a0784 // ushr v4.4s, v28.4s, #0x6
+	WORD $0xad47429c // ldp q28, q16, [x20, #0xe0]
+	WORD $0x6e21d842 // ucvtf v2.4s, v2.4s
+	WORD $0x4e8ca408 // smmla v8.4s, v0.16b, v12.16b
+	WORD $0x4e8ca64a // smmla v10.4s, v18.16b, v12.16b
+	WORD $0x6f00e40c // movi v12.2d, #0000000000000000
+	WORD $0x4e85a41e // smmla v30.4s, v0.16b, v5.16b
+	WORD $0x4e85a65f // smmla v31.4s, v18.16b, v5.16b
+	WORD $0x6f3a07a5 // ushr v5.4s, v29.4s, #0x6
+	WORD $0x4e9ca40d // smmla v13.4s, v0.16b, v28.16b
+	WORD $0x3dc027e0 // ldr q0, [sp, #0x90]
+	WORD $0x6e22dc00 // fmul v0.4s, v0.4s, v2.4s
+	WORD $0x4e311c82 // and v2.16b, v4.16b, v17.16b
+	WORD $0x4e9ca64c // smmla v12.4s, v18.16b, v28.16b
+	WORD $0x4e311ca4 // and v4.16b, v5.16b, v17.16b
+	WORD $0x4e21a9e5 // fcvtns v5.4s, v15.4s
 	WORD $0x4e83387d // zip1 v29.4s, v3.4s, v3.4s
 	WORD $0x4e837863 // zip2 v3.4s, v3.4s, v3.4s
-	WORD $0x6e21def6 // fmul v22.4s, v23.4s, v1.4s
-	WORD $0x6e22dfd7 // fmul v23.4s, v30.4s, v2.4s
-	WORD $0x4e21da5e // scvtf v30.4s, v18.4s
-	WORD $0x6e21de94 // fmul v20.4s, v20.4s, v1.4s
-	WORD $0x6e22deb5 // fmul v21.4s, v21.4s, v2.4s
-	WORD $0x6e21df19 // fmul v25.4s, v24.4s, v1.4s
-	WORD $0x6e22dcba // fmul v26.4s, v5.4s, v2.4s
-	WORD $0x6e22dcd8 // fmul v24.4s, v6.4s, v2.4s
-	WORD $0x4e0805a2 // dup v2.2d, v13.d[0]
-	WORD $0x6e21df72 // fmul v18.4s, v27.4s, v1.4s
-	WORD $0x6e21da61 // ucvtf v1.4s, v19.4s
-	WORD $0x4e84389b // zip1 v27.4s, v4.4s, v4.4s
-	WORD $0x4e0807c5 // dup v5.2d, v30.d[0]
-	WORD $0x4eaccfb6 // fmls v22.4s, v29.4s, v12.4s
-	WORD $0x4eaccc77 // fmls v23.4s, v3.4s, v12.4s
-	WORD $0x4ebccfb4 // fmls v20.4s, v29.4s, v28.4s
-	WORD $0x4ebccc75 // fmls v21.4s, v3.4s, v28.4s
-	WORD $0x4e84789c // zip2 v28.4s, v4.4s, v4.4s
-	WORD $0x4e21d9c4 // scvtf v4.4s, v14.4s
-	WORD $0x4ea2cfb9 // fmls v25.4s, v29.4s, v2.4s
-	WORD $0x4ea2cc7a // fmls v26.4s, v3.4s, v2.4s
-	WORD $0x4ea5cc78 // fmls v24.4s, v3.4s, v5.4s
-	WORD $0x6d560e82 // ldp d2, d3, [x20, #0x160]
-	WORD $0x4e21d9e6 // scvtf v6.4s, v15.4s
-	WORD $0x6e21dce1 // fmul v1.4s, v7.4s, v1.4s
-	WORD $0x4ea5cfb2 // fmls v18.4s, v29.4s, v5.4s
-	WORD $0x4e20cf76 // fmla v22.4s, v27.4s, v0.4s
-	WORD $0x6d574e85 // ldp d5, d19, [x20, #0x170]
-	WORD $0x4e24cf74 // fmla v20.4s, v27.4s, v4.4s
-	WORD $0x4e21d944 // scvtf v4.4s, v10.4s
-	WORD $0x4e21d840 // scvtf v0.4s, v2.4s
-	WORD $0x4e21d962 // scvtf v2.4s, v11.4s
-	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
-	WORD $0x4e21d93d // scvtf v29.4s, v9.4s
-	WORD $0x4e26cf95 // fmla v21.4s, v28.4s, v6.4s
-	WORD $0x4e21d906 // scvtf v6.4s, v8.4s
-	WORD $0x4e81383e // zip1 v30.4s, v1.4s, v1.4s
-	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
-	WORD $0x4e817821 // zip2 v1.4s, v1.4s, v1.4s
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x4e81a44b // smmla v11.4s, v2.16b, v1.16b
+	WORD $0x4e86a45e // smmla v30.4s, v2.16b, v6.16b
+	WORD $0x4e87a448 // smmla v8.4s, v2.16b, v7.16b
+	WORD $0x4e90a44d // smmla v13.4s, v2.16b, v16.16b
+	WORD $0x4f0005e2 // movi v2.4s, #0xf
+	WORD $0x4e81a489 // smmla v9.4s, v4.16b, v1.16b
+	WORD $0x4e21db01 // scvtf v1.4s, v24.4s
+	WORD $0x4e080672 // dup v18.2d, v19.d[0]
+	WORD $0x4e803813 // zip1 v19.4s, v0.4s, v0.4s
+	WORD $0x4e86a49f // smmla v31.4s, v4.16b, v6.16b
+	WORD $0x4e807806 // zip2 v6.4s, v0.4s, v0.4s
+	WORD $0x3dc00be0 // ldr q0, [sp, #0x20]
+	WORD $0x4e221ca2 // and v2.16b, v5.16b, v2.16b
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e23dc38 // fmul v24.4s, v1.4s, v3.4s
+	WORD $0x4e21daa1 // scvtf v1.4s, v21.4s
+	WORD $0x4e90a48c // smmla v12.4s, v4.16b, v16.16b
+	WORD $0x4e21da90 // scvtf v16.4s, v20.4s
+	WORD $0x9104029a // add x26, x20, #0x100
+	WORD $0x6e21d842 // ucvtf v2.4s, v2.4s
+	WORD $0x4e87a48a // smmla v10.4s, v4.16b, v7.16b
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6d551e84 // ldp d4, d7, [x20, #0x150]
+	WORD $0x4eae1dd1 // mov v17.16b, v14.16b
+	WORD $0x3dc02bee // ldr q14, [sp, #0xa0]
+	WORD $0x4f0005ef // movi v15.4s, #0xf
+	WORD $0x6e3ddc34 // fmul v20.4s, v1.4s, v29.4s
+	WORD $0x4e21dac1 // scvtf v1.4s, v22.4s
+	WORD $0x4e21daf5 // scvtf v21.4s, v23.4s
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0x6e3ddf7b // fmul v27.4s, v27.4s, v29.4s
+	WORD $0x4eb2ccd8 // fmls v24.4s, v6.4s, v18.4s
+	WORD $0x4e21db57 // scvtf v23.4s, v26.4s
+	WORD $0x4e21db3c // scvtf v28.4s, v25.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e23de16 // fmul v22.4s, v16.4s, v3.4s
+	WORD $0x2a1903fb // mov w27, w25
+	WORD $0x6e22ddc2 // fmul v2.4s, v14.4s, v2.4s
 	WORD $0x4e080400 // dup v0.2d, v0.d[0]
-	WORD $0x4e24cf97 // fmla v23.4s, v28.4s, v4.4s
-	WORD $0x4e3fcf98 // fmla v24.4s, v28.4s, v31.4s
-	WORD $0x4e22cf79 // fmla v25.4s, v27.4s, v2.4s
-	WORD $0x4e080462 // dup v2.2d, v3.d[0]
-	WORD $0x4e3dcf72 // fmla v18.4s, v27.4s, v29.4s
-	WORD $0x4e26cf9a // fmla v26.4s, v28.4s, v6.4s
-	WORD $0x4eb11e26 // mov v6.16b, v17.16b
-	WORD $0x4eb01e11 // mov v17.16b, v16.16b
-	WORD $0x4e0804a3 // dup v3.2d, v5.d[0]
-	WORD $0x4ea0cfd4 // fmls v20.4s, v30.4s, v0.4s
-	WORD $0x4ea0cc35 // fmls v21.4s, v1.4s, v0.4s
-	WORD $0x4e080660 // dup v0.2d, v19.d[0]
-	WORD $0xad44cfe4 // ldp q4, q19, [sp, #0x90]
-	WORD $0x4ea2cfd6 // fmls v22.4s, v30.4s, v2.4s
-	WORD $0x4ea2cc37 // fmls v23.4s, v1.4s, v2.4s
-	WORD $0x4d40cd22 // ld1r { v2.2d }, [x9]
-	WORD $0x4ea3cfd9 // fmls v25.4s, v30.4s, v3.4s
-	WORD $0x4ea3cc3a // fmls v26.4s, v1.4s, v3.4s
-	WORD $0x4d40cdc3 // ld1r { v3.2d }, [x14]
-	WORD $0x91044289 // add x9, x20, #0x110
-	WORD $0x4ea0cfd2 // fmls v18.4s, v30.4s, v0.4s
-	WORD $0x4ea0cc38 // fmls v24.4s, v1.4s, v0.4s
-	WORD $0x4e34cc53 // fmla v19.4s, v2.4s, v20.4s
-	WORD $0x4e35cc51 // fmla v17.4s, v2.4s, v21.4s
-	WORD $0x3dc03be2 // ldr q2, [sp, #0xe0]
-	WORD $0x9104628e // add x14, x20, #0x118
-	WORD $0x4ea71cec // mov v12.16b, v7.16b
-	WORD $0x4d40cd20 // ld1r { v0.2d }, [x9]
-	WORD $0xad461ff0 // ldp q16, q7, [sp, #0xc0]
-	WORD $0x4d40cdc1 // ld1r { v1.2d }, [x14]
-	WORD $0x4e37cc62 // fmla v2.4s, v3.4s, v23.4s
-	WORD $0x3dc02fe5 // ldr q5, [sp, #0xb0]
-	WORD $0x4f00e46d // movi v13.16b, #0x3
-	WORD $0x4e3acc06 // fmla v6.4s, v0.4s, v26.4s
-	WORD $0x2a1903ee // mov w14, w25
-	WORD $0x91060294 // add x20, x20, #0x180
-	WORD $0x4e36cc70 // fmla v16.4s, v3.4s, v22.4s
-	WORD $0x4e39cc07 // fmla v7.4s, v0.4s, v25.4s
-	WORD $0x52800029 // mov w9, #0x1 // =1
-	WORD $0x4e32cc25 // fmla v5.4s, v1.4s, v18.4s
-	WORD $0x4e38cc24 // fmla v4.4s, v1.4s, v24.4s
 	WORD $0x2a1f03f9 // mov w25, wzr
-	WORD $0x3d803be2 // str q2, [sp, #0xe0]
-	WORD $0x3dc03be3 // ldr q3, [sp, #0xe0]
-	WORD $0x3707e20e // tbnz w14, #0x0, 0x16d8c <pq_q2_k+0x788>
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dc3a // fmul v26.4s, v1.4s, v3.4s
+	WORD $0x4eb2ce7b // fmls v27.4s, v19.4s, v18.4s
+	WORD $0x4e2f1ca1 // and v1.16b, v5.16b, v15.16b
+	WORD $0x6e3ddeb9 // fmul v25.4s, v21.4s, v29.4s
+	WORD $0x6e3ddef5 // fmul v21.4s, v23.4s, v29.4s
+	WORD $0x6e23df97 // fmul v23.4s, v28.4s, v3.4s
+	WORD $0x4ea0ce74 // fmls v20.4s, v19.4s, v0.4s
+	WORD $0x4ea0ccd6 // fmls v22.4s, v6.4s, v0.4s
+	WORD $0x4e080483 // dup v3.2d, v4.d[0]
+	WORD $0x4e21d965 // scvtf v5.4s, v11.4s
+	WORD $0x4e823840 // zip1 v0.4s, v2.4s, v2.4s
+	WORD $0x4e0804e4 // dup v4.2d, v7.d[0]
+	WORD $0x6e21d821 // ucvtf v1.4s, v1.4s
+	WORD $0x4e21d927 // scvtf v7.4s, v9.4s
+	WORD $0x3dc027e9 // ldr q9, [sp, #0x90]
+	WORD $0x4e827852 // zip2 v18.4s, v2.4s, v2.4s
+	WORD $0x4e21d910 // scvtf v16.4s, v8.4s
+	WORD $0x4ea3ce79 // fmls v25.4s, v19.4s, v3.4s
+	WORD $0x4ea3ccda // fmls v26.4s, v6.4s, v3.4s
+	WORD $0x4e21d9bc // scvtf v28.4s, v13.4s
+	WORD $0x6d560e82 // ldp d2, d3, [x20, #0x160]
+	WORD $0x4ea4ccd7 // fmls v23.4s, v6.4s, v4.4s
+	WORD $0x4e25cc1b // fmla v27.4s, v0.4s, v5.4s
+	WORD $0x6d571a85 // ldp d5, d6, [x20, #0x170]
+	WORD $0x4ea4ce75 // fmls v21.4s, v19.4s, v4.4s
+	WORD $0x6e21dd21 // fmul v1.4s, v9.4s, v1.4s
+	WORD $0x4e21dbc4 // scvtf v4.4s, v30.4s
+	WORD $0x4e27ce58 // fmla v24.4s, v18.4s, v7.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e21dbe7 // scvtf v7.4s, v31.4s
+	WORD $0x4e21d953 // scvtf v19.4s, v10.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4e21d99d // scvtf v29.4s, v12.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e30cc19 // fmla v25.4s, v0.4s, v16.4s
+	WORD $0x4e24cc14 // fmla v20.4s, v0.4s, v4.4s
+	WORD $0x4e813824 // zip1 v4.4s, v1.4s, v1.4s
+	WORD $0x4e817821 // zip2 v1.4s, v1.4s, v1.4s
+	WORD $0x4e080442 // dup v2.2d, v2.d[0]
+	WORD $0x4e27ce56 // fmla v22.4s, v18.4s, v7.4s
+	WORD $0x4e3ccc15 // fmla v21.4s, v0.4s, v28.4s
+	WORD $0x4e33ce5a // fmla v26.4s, v18.4s, v19.4s
+	WORD $0x4e080463 // dup v3.2d, v3.d[0]
+	WORD $0x4e0804a0 // dup v0.2d, v5.d[0]
+	WORD $0x4e3dce57 // fmla v23.4s, v18.4s, v29.4s
+	WORD $0x3dc02ff2 // ldr q18, [sp, #0xb0]
+	WORD $0x4ea2cc9b // fmls v27.4s, v4.4s, v2.4s
+	WORD $0x4ea2cc38 // fmls v24.4s, v1.4s, v2.4s
+	WORD $0x4e0804c2 // dup v2.2d, v6.d[0]
+	WORD $0x4ea3cc36 // fmls v22.4s, v1.4s, v3.4s
+	WORD $0x4ea0cc99 // fmls v25.4s, v4.4s, v0.4s
+	WORD $0x4ea0cc3a // fmls v26.4s, v1.4s, v0.4s
+	WORD $0x4d40cf40 // ld1r { v0.2d }, [x26]
+	WORD $0x9104229a // add x26, x20, #0x108
+	WORD $0x4ea3cc94 // fmls v20.4s, v4.4s, v3.4s
+	WORD $0x4d40cf43 // ld1r { v3.2d }, [x26]
+	WORD $0x4ea2cc95 // fmls v21.4s, v4.4s, v2.4s
+	WORD $0x9104429a // add x26, x20, #0x110
+	WORD $0x4ea2cc37 // fmls v23.4s, v1.4s, v2.4s
+	WORD $0x3dc00fe2 // ldr q2, [sp, #0x30]
+	WORD $0x4d40cf41 // ld1r { v1.2d }, [x26]
+	WORD $0x9104629a // add x26, x20, #0x118
+	WORD $0x4e3bcc11 // fmla v17.4s, v0.4s, v27.4s
+	WORD $0xad421ff0 // ldp q16, q7, [sp, #0x40]
+	WORD $0x4e38cc02 // fmla v2.4s, v0.4s, v24.4s
+	WORD $0xad4317e6 // ldp q6, q5, [sp, #0x60]
+	WORD $0x4d40cf40 // ld1r { v0.2d }, [x26]
+	WORD $0x4e36cc72 // fmla v18.4s, v3.4s, v22.4s
+	WORD $0x3dc023e4 // ldr q4, [sp, #0x80]
+	WORD $0x91060294 // add x20, x20, #0x180
+	WORD $0x4e34cc70 // fmla v16.4s, v3.4s, v20.4s
+	WORD $0x4e39cc27 // fmla v7.4s, v1.4s, v25.4s
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x4e3acc26 // fmla v6.4s, v1.4s, v26.4s
+	WORD $0x4e35cc05 // fmla v5.4s, v0.4s, v21.4s
+	WORD $0x4e37cc04 // fmla v4.4s, v0.4s, v23.4s
+	WORD $0x3d802ff2 // str q18, [sp, #0xb0]
+	WORD $0x3dc02fe3 // ldr q3, [sp, #0xb0]
+	WORD $0x3707e45b // tbnz w27, #0x0, 0x15ae0 <pq_q2_k+0x5f4>
 	WORD $0x110006d6 // add w22, w22, #0x1
 	WORD $0x91050273 // add x19, x19, #0x140
 	WORD $0x710012df // cmp w22, #0x4
-	WORD $0x54ffe101 // b.ne 0x16d7c <pq_q2_k+0x778>
+	WORD $0x54ffe321 // b.ne 0x15acc <pq_q2_k+0x5e0>
 	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x54ffdfcc // b.gt 0x16d5c <pq_q2_k+0x758>
-	WORD $0x4f0005ea // movi v10.4s, #0xf
-	WORD $0x140000c3 // b 0x17478 <pq_q2_k+0xe74>
+	WORD $0x54ffe1ec // b.gt 0x15aac <pq_q2_k+0x5c0>
+	WORD $0x4f0005eb // movi v11.4s, #0xf
+	WORD $0x140000b1 // b 0x1613c <pq_q2_k+0xc50>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5400154d // b.le 0x17430 <pq_q2_k+0xe2c>
-	WORD $0xd37ef629 // lsl x9, x17, #2
-	WORD $0xaa0003f0 // mov x16, x0
-	WORD $0xaa0103e7 // mov x7, x1
-	WORD $0xaa0403f3 // mov x19, x4
-	WORD $0x8b110e0e // add x14, x16, x17, lsl #3
-	WORD $0x2a1f03f4 // mov w20, wzr
-	WORD $0x91010210 // add x16, x16, #0x40
-	WORD $0xfd4001c0 // ldr d0, [x14]
-	WORD $0xfd4011c1 // ldr d1, [x14, #0x20]
+	WORD $0x5400130d // b.le 0x160f4 <pq_q2_k+0xc08>
+	WORD $0xd37ef627 // lsl x7, x17, #2
+	WORD $0xaa0003f3 // mov x19, x0
+	WORD $0xaa0103f4 // mov x20, x1
+	WORD $0xaa0403f5 // mov x21, x4
+	WORD $0x8b110e77 // add x23, x19, x17, lsl #3
+	WORD $0x2a1f03f6 // mov w22, wzr
+	WORD $0x91010273 // add x19, x19, #0x40
+	WORD $0xfd4002e0 // ldr d0, [x23]
+	WORD $0xfd4012e1 // ldr d1, [x23, #0x20]
 	WORD $0x0e217806 // fcvtl v6.4s, v0.4h
 	WORD $0x0e217827 // fcvtl v7.4s, v1.4h
-	WORD $0xaa1f03ee // mov x14, xzr
-	WORD $0x8b090215 // add x21, x16, x9
-	WORD $0x91010216 // add x22, x16, #0x40
-	WORD $0x52800037 // mov w23, #0x1 // =1
-	WORD $0x8b0e16b9 // add x25, x21, x14, lsl #5
-	WORD $0x8b0e1ece // add x14, x22, x14, lsl #7
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
-	WORD $0x91004338 // add x24, x25, #0x10
-	WORD $0x0d40cb34 // ld1r { v20.2s }, [x25]
-	WORD $0x0d40cb13 // ld1r { v19.2s }, [x24]
-	WORD $0x8b0601d8 // add x24, x14, x6
-	WORD $0x3dc00300 // ldr q0, [x24]
-	WORD $0x3dc01301 // ldr q1, [x24, #0x40]
-	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
-	WORD $0x4e813811 // zip1 v17.4s, v0.4s, v1.4s
-	WORD $0x4e817801 // zip2 v1.4s, v0.4s, v1.4s
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
-	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
-	WORD $0x4e2d1e35 // and v21.16b, v17.16b, v13.16b
-	WORD $0x4e2d1c21 // and v1.16b, v1.16b, v13.16b
-	WORD $0x3dc000f1 // ldr q17, [x7]
-	WORD $0x4e21da9b // scvtf v27.4s, v20.4s
-	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
-	WORD $0x4e91a6a0 // smmla v0.4s, v21.16b, v17.16b
-	WORD $0x4e91a430 // smmla v16.4s, v1.16b, v17.16b
+	WORD $0x8b060278 // add x24, x19, x6
+	WORD $0xaa1f03fb // mov x27, xzr
+	WORD $0x8b070277 // add x23, x19, x7
+	WORD $0x91010318 // add x24, x24, #0x40
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x8b1b16fa // add x26, x23, x27, lsl #5
+	WORD $0x8b1b1f1b // add x27, x24, x27, lsl #7
+	WORD $0x4f00e46c // movi v12.16b, #0x3
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x3dc010f6 // ldr q22, [x7, #0x40]
-	WORD $0x4e21ab7b // fcvtns v27.4s, v27.4s
-	WORD $0x4e96a6b2 // smmla v18.4s, v21.16b, v22.16b
-	WORD $0x4e96a431 // smmla v17.4s, v1.16b, v22.16b
-	WORD $0x8b0601d8 // add x24, x14, x6
-	WORD $0x3dc00301 // ldr q1, [x24]
-	WORD $0x3dc01315 // ldr q21, [x24, #0x40]
-	WORD $0x4e953836 // zip1 v22.4s, v1.4s, v21.4s
-	WORD $0x4e957821 // zip2 v1.4s, v1.4s, v21.4s
-	WORD $0x6f3e06d5 // ushr v21.4s, v22.4s, #0x2
-	WORD $0x6f3e0421 // ushr v1.4s, v1.4s, #0x2
-	WORD $0x3dc004f6 // ldr q22, [x7, #0x10]
-	WORD $0x4e2d1eb5 // and v21.16b, v21.16b, v13.16b
-	WORD $0x4e2d1c21 // and v1.16b, v1.16b, v13.16b
-	WORD $0x4e96a6a0 // smmla v0.4s, v21.16b, v22.16b
-	WORD $0x4e96a430 // smmla v16.4s, v1.16b, v22.16b
-	WORD $0x3dc014f6 // ldr q22, [x7, #0x50]
-	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	WORD $0x4e21da08 // scvtf v8.4s, v16.4s
-	WORD $0x4e96a6b2 // smmla v18.4s, v21.16b, v22.16b
-	WORD $0x4e96a431 // smmla v17.4s, v1.16b, v22.16b
-	WORD $0x6d5464f7 // ldp d23, d25, [x7, #0x140]
-	WORD $0x8b0601d8 // add x24, x14, x6
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x3dc00301 // ldr q1, [x24]
-	WORD $0x3dc01315 // ldr q21, [x24, #0x40]
-	WORD $0x910420f8 // add x24, x7, #0x108
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x4e953836 // zip1 v22.4s, v1.4s, v21.4s
-	WORD $0x4e957821 // zip2 v1.4s, v1.4s, v21.4s
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x0d40cb40 // ld1r { v0.2s }, [x26]
+	WORD $0x3dc00361 // ldr q1, [x27]
+	WORD $0x3dc01374 // ldr q20, [x27, #0x40]
+	WORD $0x9100435a // add x26, x26, #0x10
+	WORD $0xad426a9b // ldp q27, q26, [x20, #0x40]
+	WORD $0x4e943838 // zip1 v24.4s, v1.4s, v20.4s
+	WORD $0x4e947837 // zip2 v23.4s, v1.4s, v20.4s
+	WORD $0x0d40cb5c // ld1r { v28.2s }, [x26]
+	WORD $0x0f08a400 // sshll v0.8h, v0.8b, #0x0
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
 	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x4e0806f7 // dup v23.2d, v23.d[0]
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
-	WORD $0x4e2d1eda // and v26.16b, v22.16b, v13.16b
-	WORD $0x4e2d1c21 // and v1.16b, v1.16b, v13.16b
-	WORD $0x3dc008f6 // ldr q22, [x7, #0x20]
-	WORD $0x4e96a758 // smmla v24.4s, v26.16b, v22.16b
-	WORD $0x4e96a435 // smmla v21.4s, v1.16b, v22.16b
+	WORD $0xad412a89 // ldp q9, q10, [x20, #0x20]
+	WORD $0x0f08a79c // sshll v28.8h, v28.8b, #0x0
 	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
-	WORD $0x3dc018fc // ldr q28, [x7, #0x60]
-	WORD $0x4e9ca434 // smmla v20.4s, v1.16b, v28.16b
-	WORD $0x4e21da61 // scvtf v1.4s, v19.4s
-	WORD $0x4e2a1f73 // and v19.16b, v27.16b, v10.16b
-	WORD $0x4e9ca756 // smmla v22.4s, v26.16b, v28.16b
-	WORD $0x6f3c077a // ushr v26.4s, v27.4s, #0x4
-	WORD $0x8b0601ce // add x14, x14, x6
-	WORD $0x6e21da73 // ucvtf v19.4s, v19.4s
-	WORD $0x3dc00cff // ldr q31, [x7, #0x30]
-	WORD $0x3dc001db // ldr q27, [x14]
-	WORD $0x3dc011dc // ldr q28, [x14, #0x40]
-	WORD $0x4e2a1f5a // and v26.16b, v26.16b, v10.16b
+	WORD $0x9104029a // add x26, x20, #0x100
+	WORD $0x0f10a401 // sshll v1.4s, v0.4h, #0x0
+	WORD $0xad406680 // ldp q0, q25, [x20]
+	WORD $0x4e2c1f1d // and v29.16b, v24.16b, v12.16b
+	WORD $0x6f3c071f // ushr v31.4s, v24.4s, #0x4
+	WORD $0x6f3c06e8 // ushr v8.4s, v23.4s, #0x4
+	WORD $0x4e2c1efe // and v30.16b, v23.16b, v12.16b
+	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
+	WORD $0x9104229b // add x27, x20, #0x108
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e80a7b1 // smmla v17.4s, v29.16b, v0.16b
+	WORD $0x4e9ba7b3 // smmla v19.4s, v29.16b, v27.16b
+	WORD $0x4e2c1ffd // and v29.16b, v31.16b, v12.16b
+	WORD $0x4e2c1d1f // and v31.16b, v8.16b, v12.16b
+	WORD $0x4e80a7d0 // smmla v16.4s, v30.16b, v0.16b
+	WORD $0x6f3e0700 // ushr v0.4s, v24.4s, #0x2
+	WORD $0x6f3e06e8 // ushr v8.4s, v23.4s, #0x2
+	WORD $0x4e9ba7d2 // smmla v18.4s, v30.16b, v27.16b
+	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
 	WORD $0x4e21a821 // fcvtns v1.4s, v1.4s
-	WORD $0x910400ee // add x14, x7, #0x100
-	WORD $0x4e9c3b7d // zip1 v29.4s, v27.4s, v28.4s
-	WORD $0x4e9c7b7b // zip2 v27.4s, v27.4s, v28.4s
-	WORD $0x6e21db5a // ucvtf v26.4s, v26.4s
-	WORD $0x6e33dcd3 // fmul v19.4s, v6.4s, v19.4s
-	WORD $0x6f3c043c // ushr v28.4s, v1.4s, #0x4
-	WORD $0x4e2a1c21 // and v1.16b, v1.16b, v10.16b
-	WORD $0x6f3a07bd // ushr v29.4s, v29.4s, #0x6
-	WORD $0x6f3a077b // ushr v27.4s, v27.4s, #0x6
-	WORD $0x6e3adcfa // fmul v26.4s, v7.4s, v26.4s
-	WORD $0x4e933a7e // zip1 v30.4s, v19.4s, v19.4s
-	WORD $0x4e937a73 // zip2 v19.4s, v19.4s, v19.4s
+	WORD $0xad437a9b // ldp q27, q30, [x20, #0x60]
+	WORD $0x4e89a7b4 // smmla v20.4s, v29.16b, v9.16b
+	WORD $0x4e89a7f5 // smmla v21.4s, v31.16b, v9.16b
+	WORD $0x4e2c1c00 // and v0.16b, v0.16b, v12.16b
+	WORD $0x6f3a0718 // ushr v24.4s, v24.4s, #0x6
+	WORD $0x4e9ba7b6 // smmla v22.4s, v29.16b, v27.16b
+	WORD $0x4e2c1d1d // and v29.16b, v8.16b, v12.16b
+	WORD $0x6f3a06f7 // ushr v23.4s, v23.4s, #0x6
+	WORD $0x4e2b1c29 // and v9.16b, v1.16b, v11.16b
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e99a411 // smmla v17.4s, v0.16b, v25.16b
+	WORD $0x4e9aa413 // smmla v19.4s, v0.16b, v26.16b
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x4e2c1f18 // and v24.16b, v24.16b, v12.16b
+	WORD $0x4e99a7b0 // smmla v16.4s, v29.16b, v25.16b
+	WORD $0x4e21ab99 // fcvtns v25.4s, v28.4s
+	WORD $0x6e21d928 // ucvtf v8.4s, v9.4s
+	WORD $0x4e2b1c21 // and v1.16b, v1.16b, v11.16b
+	WORD $0x4e9aa7b2 // smmla v18.4s, v29.16b, v26.16b
+	WORD $0x6d54729a // ldp d26, d28, [x20, #0x140]
+	WORD $0x4e9ba7e0 // smmla v0.4s, v31.16b, v27.16b
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
 	WORD $0x6e21d821 // ucvtf v1.4s, v1.4s
-	WORD $0x4e2a1f9c // and v28.16b, v28.16b, v10.16b
-	WORD $0x4e2d1fbd // and v29.16b, v29.16b, v13.16b
-	WORD $0x4e2d1f7b // and v27.16b, v27.16b, v13.16b
-	WORD $0x4e9a3b49 // zip1 v9.4s, v26.4s, v26.4s
-	WORD $0x4e9a7b5a // zip2 v26.4s, v26.4s, v26.4s
-	WORD $0x6e3edc10 // fmul v16.4s, v0.4s, v30.4s
-	WORD $0x4e9fa7b8 // smmla v24.4s, v29.16b, v31.16b
-	WORD $0x4e9fa775 // smmla v21.4s, v27.16b, v31.16b
-	WORD $0x4e21da3f // scvtf v31.4s, v17.4s
-	WORD $0x6e33dd11 // fmul v17.4s, v8.4s, v19.4s
-	WORD $0x6e3ede40 // fmul v0.4s, v18.4s, v30.4s
-	WORD $0x3dc01cfe // ldr q30, [x7, #0x70]
-	WORD $0x6e21db9c // ucvtf v28.4s, v28.4s
-	WORD $0x6e21dcc1 // fmul v1.4s, v6.4s, v1.4s
-	WORD $0x4eb7cd30 // fmls v16.4s, v9.4s, v23.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e33dff2 // fmul v18.4s, v31.4s, v19.4s
-	WORD $0x4e080733 // dup v19.2d, v25.d[0]
-	WORD $0x4e9ea7b6 // smmla v22.4s, v29.16b, v30.16b
-	WORD $0x4e9ea774 // smmla v20.4s, v27.16b, v30.16b
-	WORD $0x4eb7cf51 // fmls v17.4s, v26.4s, v23.4s
-	WORD $0x6e3cdcf7 // fmul v23.4s, v7.4s, v28.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4eb3cd20 // fmls v0.4s, v9.4s, v19.4s
-	WORD $0x4e813839 // zip1 v25.4s, v1.4s, v1.4s
-	WORD $0x4e817821 // zip2 v1.4s, v1.4s, v1.4s
-	WORD $0x4eb3cf52 // fmls v18.4s, v26.4s, v19.4s
-	WORD $0x4e21db13 // scvtf v19.4s, v24.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x6d5668f8 // ldp d24, d26, [x7, #0x160]
-	WORD $0x910600e7 // add x7, x7, #0x180
-	WORD $0x4e35cc31 // fmla v17.4s, v1.4s, v21.4s
-	WORD $0x4e36cf20 // fmla v0.4s, v25.4s, v22.4s
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4e2b1f3b // and v27.16b, v25.16b, v11.16b
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e28dcdd // fmul v29.4s, v6.4s, v8.4s
+	WORD $0x4e21da08 // scvtf v8.4s, v16.4s
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
 	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x4e33cf30 // fmla v16.4s, v25.4s, v19.4s
-	WORD $0x4e973af3 // zip1 v19.4s, v23.4s, v23.4s
-	WORD $0x4e977af7 // zip2 v23.4s, v23.4s, v23.4s
-	WORD $0x4e34cc32 // fmla v18.4s, v1.4s, v20.4s
-	WORD $0x4e080701 // dup v1.2d, v24.d[0]
-	WORD $0x4e080754 // dup v20.2d, v26.d[0]
-	WORD $0x4ea1ce70 // fmls v16.4s, v19.4s, v1.4s
-	WORD $0x4ea1cef1 // fmls v17.4s, v23.4s, v1.4s
-	WORD $0x4d40cdc1 // ld1r { v1.2d }, [x14]
-	WORD $0x4eb4ce60 // fmls v0.4s, v19.4s, v20.4s
-	WORD $0x4eb4cef2 // fmls v18.4s, v23.4s, v20.4s
-	WORD $0x4d40cf13 // ld1r { v19.2d }, [x24]
-	WORD $0x2a1703f8 // mov w24, w23
-	WORD $0x5280002e // mov w14, #0x1 // =1
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x4e30cc25 // fmla v5.4s, v1.4s, v16.4s
-	WORD $0x4e31cc24 // fmla v4.4s, v1.4s, v17.4s
-	WORD $0x4e20ce63 // fmla v3.4s, v19.4s, v0.4s
-	WORD $0x4e32ce62 // fmla v2.4s, v19.4s, v18.4s
-	WORD $0x3707edb8 // tbnz w24, #0x0, 0x171c8 <pq_q2_k+0xbc4>
-	WORD $0x11000694 // add w20, w20, #0x1
-	WORD $0x91050210 // add x16, x16, #0x140
-	WORD $0x7100129f // cmp w20, #0x4
-	WORD $0x54ffeca1 // b.ne 0x171b8 <pq_q2_k+0xbb4>
-	WORD $0xf1002273 // subs x19, x19, #0x8
-	WORD $0x54ffeb8c // b.gt 0x1719c <pq_q2_k+0xb98>
-	WORD $0xb4ffc6ef // cbz x15, 0x16d0c <pq_q2_k+0x708>
+	WORD $0x4e21da49 // scvtf v9.4s, v18.4s
+	WORD $0x6e21db7b // ucvtf v27.4s, v27.4s
+	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
+	WORD $0x4e2c1ef7 // and v23.16b, v23.16b, v12.16b
+	WORD $0x6e21dce1 // fmul v1.4s, v7.4s, v1.4s
+	WORD $0x4e8aa714 // smmla v20.4s, v24.16b, v10.16b
+	WORD $0x4e9ea716 // smmla v22.4s, v24.16b, v30.16b
+	WORD $0x4e9d3bbf // zip1 v31.4s, v29.4s, v29.4s
+	WORD $0x4e9d7bbd // zip2 v29.4s, v29.4s, v29.4s
+	WORD $0x4e2b1f39 // and v25.16b, v25.16b, v11.16b
+	WORD $0x4e08075a // dup v26.2d, v26.d[0]
+	WORD $0x4e8aa6f5 // smmla v21.4s, v23.16b, v10.16b
+	WORD $0x4e9ea6e0 // smmla v0.4s, v23.16b, v30.16b
+	WORD $0x6e3bdcd8 // fmul v24.4s, v6.4s, v27.4s
+	WORD $0x6e21db39 // ucvtf v25.4s, v25.4s
+	WORD $0x4e080797 // dup v23.2d, v28.d[0]
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e3fde31 // fmul v17.4s, v17.4s, v31.4s
+	WORD $0x6e3fde70 // fmul v16.4s, v19.4s, v31.4s
+	WORD $0x4e81383f // zip1 v31.4s, v1.4s, v1.4s
+	WORD $0x4e817821 // zip2 v1.4s, v1.4s, v1.4s
+	WORD $0x6e3ddd12 // fmul v18.4s, v8.4s, v29.4s
+	WORD $0x6e3ddd33 // fmul v19.4s, v9.4s, v29.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4ebacff1 // fmls v17.4s, v31.4s, v26.4s
+	WORD $0x4eb7cff0 // fmls v16.4s, v31.4s, v23.4s
+	WORD $0x4ebacc32 // fmls v18.4s, v1.4s, v26.4s
+	WORD $0x6d566e9a // ldp d26, d27, [x20, #0x160]
+	WORD $0x4eb7cc33 // fmls v19.4s, v1.4s, v23.4s
+	WORD $0x91060294 // add x20, x20, #0x180
+	WORD $0x4e983b01 // zip1 v1.4s, v24.4s, v24.4s
+	WORD $0x6e39dcf7 // fmul v23.4s, v7.4s, v25.4s
+	WORD $0x4e987b18 // zip2 v24.4s, v24.4s, v24.4s
+	WORD $0x4e21db59 // scvtf v25.4s, v26.4s
+	WORD $0x4e21db7a // scvtf v26.4s, v27.4s
+	WORD $0x4e34cc31 // fmla v17.4s, v1.4s, v20.4s
+	WORD $0x4e36cc30 // fmla v16.4s, v1.4s, v22.4s
+	WORD $0x4e35cf12 // fmla v18.4s, v24.4s, v21.4s
+	WORD $0x4e973af4 // zip1 v20.4s, v23.4s, v23.4s
+	WORD $0x4e977af5 // zip2 v21.4s, v23.4s, v23.4s
+	WORD $0x4e20cf13 // fmla v19.4s, v24.4s, v0.4s
+	WORD $0x4e080720 // dup v0.2d, v25.d[0]
+	WORD $0x4e080741 // dup v1.2d, v26.d[0]
+	WORD $0x4ea0ce91 // fmls v17.4s, v20.4s, v0.4s
+	WORD $0x4ea0ceb2 // fmls v18.4s, v21.4s, v0.4s
+	WORD $0x4d40cf40 // ld1r { v0.2d }, [x26]
+	WORD $0x4ea1ce90 // fmls v16.4s, v20.4s, v1.4s
+	WORD $0x4ea1ceb3 // fmls v19.4s, v21.4s, v1.4s
+	WORD $0x4d40cf61 // ld1r { v1.2d }, [x27]
+	WORD $0x2a1903fa // mov w26, w25
+	WORD $0x5280003b // mov w27, #0x1 // =1
+	WORD $0x2a1f03f9 // mov w25, wzr
+	WORD $0x4e31cc05 // fmla v5.4s, v0.4s, v17.4s
+	WORD $0x4e32cc04 // fmla v4.4s, v0.4s, v18.4s
+	WORD $0x4e30cc23 // fmla v3.4s, v1.4s, v16.4s
+	WORD $0x4e33cc22 // fmla v2.4s, v1.4s, v19.4s
+	WORD $0x3707f01a // tbnz w26, #0x0, 0x15ed8 <pq_q2_k+0x9ec>
+	WORD $0x110006d6 // add w22, w22, #0x1
+	WORD $0x91050273 // add x19, x19, #0x140
+	WORD $0x710012df // cmp w22, #0x4
+	WORD $0x54ffeee1 // b.ne 0x15ec4 <pq_q2_k+0x9d8>
+	WORD $0xf10022b5 // subs x21, x21, #0x8
+	WORD $0x54ffedcc // b.gt 0x15ea8 <pq_q2_k+0x9bc>
+	WORD $0xb4ffcb4f // cbz x15, 0x15a5c <pq_q2_k+0x570>
 	WORD $0x4e8418a0 // uzp1 v0.4s, v5.4s, v4.4s
-	WORD $0x8b060049 // add x9, x2, x6
+	WORD $0x8b060046 // add x6, x2, x6
 	WORD $0xf10009ff // cmp x15, #0x2
-	WORD $0x3d800120 // str q0, [x9]
-	WORD $0x54ffc643 // b.lo 0x16d0c <pq_q2_k+0x708>
+	WORD $0x3d8000c0 // str q0, [x6]
+	WORD $0x54ffcaa3 // b.lo 0x15a5c <pq_q2_k+0x570>
 	WORD $0x4e8458a0 // uzp2 v0.4s, v5.4s, v4.4s
 	WORD $0xf1000dff // cmp x15, #0x3
-	WORD $0x3caa6920 // str q0, [x9, x10]
-	WORD $0x54ffc5c3 // b.lo 0x16d0c <pq_q2_k+0x708>
+	WORD $0x3caa68c0 // str q0, [x6, x10]
+	WORD $0x54ffca23 // b.lo 0x15a5c <pq_q2_k+0x570>
 	WORD $0x4e821860 // uzp1 v0.4s, v3.4s, v2.4s
 	WORD $0xf10011ff // cmp x15, #0x4
-	WORD $0x3cab6920 // str q0, [x9, x11]
-	WORD $0x54ffc541 // b.ne 0x16d0c <pq_q2_k+0x708>
+	WORD $0x3cab68c0 // str q0, [x6, x11]
+	WORD $0x54ffc9a1 // b.ne 0x15a5c <pq_q2_k+0x570>
 	WORD $0x4e825860 // uzp2 v0.4s, v3.4s, v2.4s
-	WORD $0x3cac6920 // str q0, [x9, x12]
-	WORD $0x17fffe27 // b 0x16d0c <pq_q2_k+0x708>
+	WORD $0x3cac68c0 // str q0, [x6, x12]
+	WORD $0x17fffe4a // b 0x15a5c <pq_q2_k+0x570>
 	WORD $0xd37cee26 // lsl x6, x17, #4
-	WORD $0x4e911a60 // uzp1 v0.4s, v19.4s, v17.4s
-	WORD $0x8b060049 // add x9, x2, x6
-	WORD $0x4e915a61 // uzp2 v1.4s, v19.4s, v17.4s
+	WORD $0x4e821a20 // uzp1 v0.4s, v17.4s, v2.4s
+	WORD $0x8b060046 // add x6, x2, x6
+	WORD $0x4e825a21 // uzp2 v1.4s, v17.4s, v2.4s
 	WORD $0x4e831a02 // uzp1 v2.4s, v16.4s, v3.4s
 	WORD $0x4e835a03 // uzp2 v3.4s, v16.4s, v3.4s
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3d800120 // str q0, [x9]
+	WORD $0x3d8000c0 // str q0, [x6]
 	WORD $0x4e8618e0 // uzp1 v0.4s, v7.4s, v6.4s
-	WORD $0x3caa6921 // str q1, [x9, x10]
-	WORD $0x3cab6922 // str q2, [x9, x11]
-	WORD $0x3cac6923 // str q3, [x9, x12]
-	WORD $0x3ca37920 // str q0, [x9, x3, lsl #4]
-	WORD $0x54ffc320 // b.eq 0x16d0c <pq_q2_k+0x708>
+	WORD $0x3caa68c1 // str q1, [x6, x10]
+	WORD $0x3cab68c2 // str q2, [x6, x11]
+	WORD $0x3cac68c3 // str q3, [x6, x12]
+	WORD $0x3ca378c0 // str q0, [x6, x3, lsl #4]
+	WORD $0x54ffc780 // b.eq 0x15a5c <pq_q2_k+0x570>
 	WORD $0x4e8658e0 // uzp2 v0.4s, v7.4s, v6.4s
 	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3cad6920 // str q0, [x9, x13]
-	WORD $0x54ffc2a3 // b.lo 0x16d0c <pq_q2_k+0x708>
+	WORD $0x3cad68c0 // str q0, [x6, x13]
+	WORD $0x54ffc703 // b.lo 0x15a5c <pq_q2_k+0x570>
 	WORD $0x4e8418a0 // uzp1 v0.4s, v5.4s, v4.4s
 	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3cbb6920 // str q0, [x9, x27]
-	WORD $0x54ffc223 // b.lo 0x16d0c <pq_q2_k+0x708>
+	WORD $0x3cae68c0 // str q0, [x6, x14]
+	WORD $0x54ffc683 // b.lo 0x15a5c <pq_q2_k+0x570>
 	WORD $0x4e8458a0 // uzp2 v0.4s, v5.4s, v4.4s
-	WORD $0x3cbd6920 // str q0, [x9, x29]
-	WORD $0x17fffe0e // b 0x16d0c <pq_q2_k+0x708>
-	WORD $0xa9584ff4 // ldp x20, x19, [sp, #0x180]
-	WORD $0xf9409bfd // ldr x29, [sp, #0x130]
-	WORD $0xa95757f6 // ldp x22, x21, [sp, #0x170]
-	WORD $0xa9565ff8 // ldp x24, x23, [sp, #0x160]
-	WORD $0xa95567fa // ldp x26, x25, [sp, #0x150]
-	WORD $0xa9546ffe // ldp x30, x27, [sp, #0x140]
-	WORD $0x6d5223e9 // ldp d9, d8, [sp, #0x120]
-	WORD $0x6d512beb // ldp d11, d10, [sp, #0x110]
-	WORD $0x6d5033ed // ldp d13, d12, [sp, #0x100]
-	WORD $0x6d4f3bef // ldp d15, d14, [sp, #0xf0]
-	WORD $0x910643ff // add sp, sp, #0x190
+	WORD $0x3cb068c0 // str q0, [x6, x16]
+	WORD $0x17fffe31 // b 0x15a5c <pq_q2_k+0x570>
+	WORD $0xa9554ff4 // ldp x20, x19, [sp, #0x150]
+	WORD $0xf94083fd // ldr x29, [sp, #0x100]
+	WORD $0xa95457f6 // ldp x22, x21, [sp, #0x140]
+	WORD $0xa9535ff8 // ldp x24, x23, [sp, #0x130]
+	WORD $0xa95267fa // ldp x26, x25, [sp, #0x120]
+	WORD $0xa9516ffe // ldp x30, x27, [sp, #0x110]
+	WORD $0x6d4f23e9 // ldp d9, d8, [sp, #0xf0]
+	WORD $0x6d4e2beb // ldp d11, d10, [sp, #0xe0]
+	WORD $0x6d4d33ed // ldp d13, d12, [sp, #0xd0]
+	WORD $0x6d4c3bef // ldp d15, d14, [sp, #0xc0]
+	WORD $0x910583ff // add sp, sp, #0x160
 	WORD $0xd65f03c0 // ret
 
-	// pq_q3_k: +29960
-	WORD $0xd103c3ff // sub sp, sp, #0xf0
-	WORD $0xa90b67fa // stp x26, x25, [sp, #0xb0]
-	WORD $0x9350fcba // asr x26, x5, #16
-	WORD $0x6d053bef // stp d15, d14, [sp, #0x50]
-	WORD $0xf100075f // cmp x26, #0x1
-	WORD $0x6d0633ed // stp d13, d12, [sp, #0x60]
-	WORD $0x6d072beb // stp d11, d10, [sp, #0x70]
-	WORD $0x6d0823e9 // stp d9, d8, [sp, #0x80]
-	WORD $0xf9004bfd // str x29, [sp, #0x90]
-	WORD $0xa90a6ffe // stp x30, x27, [sp, #0xa0]
-	WORD $0xa90c5ff8 // stp x24, x23, [sp, #0xc0]
-	WORD $0xa90d57f6 // stp x22, x21, [sp, #0xd0]
-	WORD $0xa90e4ff4 // stp x20, x19, [sp, #0xe0]
-	WORD $0x540076eb // b.lt 0x18418 <pq_q3_k+0xf10>
+	// pq_q3_k: +25036
+	WORD $0x9350fca8 // asr x8, x5, #16
+	WORD $0xf100051f // cmp x8, #0x1
+	WORD $0x5400656b // b.lt 0x16e80 <pq_q3_k+0xcb4>
+	WORD $0xd10543ff // sub sp, sp, #0x150
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x5280e80b // mov w11, #0x740 // =1856
 	WORD $0x9a84b129 // csel x9, x9, x4, lt
+	WORD $0xf9007bfd // str x29, [sp, #0xf0]
 	WORD $0xd37ef46c // lsl x12, x3, #2
-	WORD $0x8b03046e // add x14, x3, x3, lsl #1
 	WORD $0xd343fd2a // lsr x10, x9, #3
-	WORD $0x4f00e47d // movi v29.16b, #0x3
-	WORD $0x4f00e481 // movi v1.16b, #0x4
-	WORD $0xd37be86f // lsl x15, x3, #5
-	WORD $0x1000a450 // adr x16, 0x189f0 <peak_i8+0x268>
-	WORD $0xd37ef5cd // lsl x13, x14, #2
-	WORD $0x9b0b7d5b // mul x27, x10, x11
+	WORD $0x6d0b3bef // stp d15, d14, [sp, #0xb0]
+	WORD $0x8b03046f // add x15, x3, x3, lsl #1
+	WORD $0x4f00e46e // movi v14.16b, #0x3
+	WORD $0x4f00e48f // movi v15.16b, #0x4
+	WORD $0xd37be870 // lsl x16, x3, #5
+	WORD $0x9b0b7d5d // mul x29, x10, x11
 	WORD $0x8b03018a // add x10, x12, x3
+	WORD $0x100090f1 // adr x17, 0x17430 <peak_i8+0x26c>
 	WORD $0xd37df06b // lsl x11, x3, #3
-	WORD $0xd37ef55d // lsl x29, x10, #2
-	WORD $0xd37df1de // lsl x30, x14, #3
-	WORD $0x3dc00202 // ldr q2, [x16]
+	WORD $0xd37ef5ed // lsl x13, x15, #2
+	WORD $0xd37ef54e // lsl x14, x10, #2
+	WORD $0xd37df1ef // lsl x15, x15, #3
+	WORD $0x3dc00220 // ldr q0, [x17]
+	WORD $0xa9106ffe // stp x30, x27, [sp, #0x100]
 	WORD $0x92401ca9 // and x9, x5, #0xff
-	WORD $0xcb0c01e8 // sub x8, x15, x12
+	WORD $0xcb0c021e // sub x30, x16, x12
 	WORD $0x52801811 // mov w17, #0xc0 // =192
-	WORD $0x1000a1e6 // adr x6, 0x189d0 <peak_i8+0x248>
-	WORD $0xa90223e5 // stp x5, x8, [sp, #0x20]
-	WORD $0x3d800fe2 // str q2, [sp, #0x30]
-	WORD $0xa9016ffd // stp x29, x27, [sp, #0x10]
+	WORD $0x10008ea6 // adr x6, 0x17410 <peak_i8+0x24c>
+	WORD $0x6d0c33ed // stp d13, d12, [sp, #0xc0]
+	WORD $0x6d0d2beb // stp d11, d10, [sp, #0xd0]
+	WORD $0x6d0e23e9 // stp d9, d8, [sp, #0xe0]
+	WORD $0xa91167fa // stp x26, x25, [sp, #0x110]
+	WORD $0xa9125ff8 // stp x24, x23, [sp, #0x120]
+	WORD $0xa91357f6 // stp x22, x21, [sp, #0x130]
+	WORD $0xa9144ff4 // stp x20, x19, [sp, #0x140]
+	WORD $0x3d8007e0 // str q0, [sp, #0x10]
+	WORD $0xf9007fef // str x15, [sp, #0xf8]
 	WORD $0xf90007fe // str x30, [sp, #0x8]
-	WORD $0x14000005 // b 0x175bc <pq_q3_k+0xb4>
-	WORD $0xf100075a // subs x26, x26, #0x1
-	WORD $0x8b1b0000 // add x0, x0, x27
+	WORD $0x14000005 // b 0x1627c <pq_q3_k+0xb0>
+	WORD $0xf1000508 // subs x8, x8, #0x1
+	WORD $0x8b1d0000 // add x0, x0, x29
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x5400730d // b.le 0x18418 <pq_q3_k+0xf10>
-	WORD $0x37403545 // tbnz w5, #0x8, 0x17c64 <pq_q3_k+0x75c>
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x54005eed // b.le 0x16e54 <pq_q3_k+0xc88>
+	WORD $0x374028a5 // tbnz w5, #0x8, 0x16790 <pq_q3_k+0x5c4>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xaa1d03ef // mov x15, x29
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0xf9004ffa // str x26, [sp, #0x98]
-	WORD $0x5400338b // b.lt 0x17c48 <pq_q3_k+0x740>
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x540026eb // b.lt 0x16774 <pq_q3_k+0x5a8>
 	WORD $0xaa0003e7 // mov x7, x0
 	WORD $0xaa0103f3 // mov x19, x1
 	WORD $0xaa0403f4 // mov x20, x4
-	WORD $0x6d4040e7 // ldp d7, d16, [x7]
+	WORD $0x6d4040e2 // ldp d2, d16, [x7]
 	WORD $0x2a1f03f5 // mov w21, wzr
 	WORD $0x6d4148f1 // ldp d17, d18, [x7, #0x10]
 	WORD $0x910100e7 // add x7, x7, #0x40
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x0e21785e // fcvtl v30.4s, v2.4h
+	WORD $0x0e217a1f // fcvtl v31.4s, v16.4h
+	WORD $0x0e217a3c // fcvtl v28.4s, v17.4h
+	WORD $0x0e217a59 // fcvtl v25.4s, v18.4h
+	WORD $0xad037bff // stp q31, q30, [sp, #0x60]
+	WORD $0xad0273f9 // stp q25, q28, [sp, #0x40]
 	WORD $0xaa1f03ea // mov x10, xzr
 	WORD $0x910100f6 // add x22, x7, #0x40
 	WORD $0x52800037 // mov w23, #0x1 // =1
-	WORD $0x9b115958 // madd x24, x10, x17, x22
-	WORD $0x8b0a14ee // add x14, x7, x10, lsl #5
-	WORD $0xaa1303fa // mov x26, x19
-	WORD $0x9100227e // add x30, x19, #0x8
-	WORD $0x91004270 // add x16, x19, #0x10
-	WORD $0x9100526f // add x15, x19, #0x14
-	WORD $0x910041ca // add x10, x14, #0x10
-	WORD $0xaa0e03fd // mov x29, x14
-	WORD $0x91006265 // add x5, x19, #0x18
-	WORD $0x0ddfcbb5 // ld1r { v21.2s }, [x29], #4
-	WORD $0x0d40c953 // ld1r { v19.2s }, [x10]
-	WORD $0xbd402a74 // ldr s20, [x19, #0x28]
-	WORD $0x9100326a // add x10, x19, #0xc
-	WORD $0x9100727b // add x27, x19, #0x1c
-	WORD $0xaa1803f9 // mov x25, x24
-	WORD $0x910051c8 // add x8, x14, #0x14
+	WORD $0x9b11595e // madd x30, x10, x17, x22
+	WORD $0x8b0a14ea // add x10, x7, x10, lsl #5
+	WORD $0xad0497e0 // stp q0, q5, [sp, #0x90]
+	WORD $0x4ea11c25 // mov v5.16b, v1.16b
+	WORD $0x4f00e481 // movi v1.16b, #0x4
+	WORD $0xaa0a03fd // mov x29, x10
+	WORD $0x9100215b // add x27, x10, #0x8
+	WORD $0x91003150 // add x16, x10, #0xc
+	WORD $0x0ddfcba0 // ld1r { v0.2s }, [x29], #4
+	WORD $0x91004158 // add x24, x10, #0x10
+	WORD $0x2d455674 // ldp s20, s21, [x19, #0x28]
+	WORD $0x91005159 // add x25, x10, #0x14
+	WORD $0xad402bdd // ldp q29, q10, [x30]
+	WORD $0x9100615a // add x26, x10, #0x18
+	WORD $0xfd0043e0 // str d0, [sp, #0x80]
+	WORD $0x3dc007e0 // ldr q0, [sp, #0x10]
+	WORD $0x9100714a // add x10, x10, #0x1c
+	WORD $0xad4227d6 // ldp q22, q9, [x30, #0x40]
+	WORD $0x4f2257a2 // shl v2.4s, v29.4s, #0x2
+	WORD $0x6ea04694 // ushl v20.4s, v20.4s, v0.4s
+	WORD $0x6ea046b5 // ushl v21.4s, v21.4s, v0.4s
 	WORD $0x4f00e460 // movi v0.16b, #0x3
-	WORD $0x3dc00336 // ldr q22, [x25]
-	WORD $0x3dc01337 // ldr q23, [x25, #0x40]
-	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
-	WORD $0x4ddfcb58 // ld1r { v24.4s }, [x26], #4
-	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
-	WORD $0x4e3d1ef7 // and v23.16b, v23.16b, v29.16b
-	WORD $0x0f08a6b5 // sshll v21.8h, v21.8b, #0x0
-	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
+	WORD $0xad4433dc // ldp q28, q12, [x30, #0x80]
+	WORD $0x4e2e1ed7 // and v23.16b, v22.16b, v14.16b
+	WORD $0x4ebd87b9 // add v25.4s, v29.4s, v29.4s
+	WORD $0x6f3c06de // ushr v30.4s, v22.4s, #0x4
+	WORD $0x4e2f1c42 // and v2.16b, v2.16b, v15.16b
+	WORD $0x6f3e07a7 // ushr v7.4s, v29.4s, #0x2
 	WORD $0x4e040694 // dup v20.4s, v20.s[0]
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
-	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
-	WORD $0x3dc00336 // ldr q22, [x25]
-	WORD $0x3dc02337 // ldr q23, [x25, #0x80]
-	WORD $0x4d40cb58 // ld1r { v24.4s }, [x26]
-	WORD $0x6e35dcf5 // fmul v21.4s, v7.4s, v21.4s
-	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
-	WORD $0x6e33dcf3 // fmul v19.4s, v7.4s, v19.4s
-	WORD $0x4e3d1ef7 // and v23.16b, v23.16b, v29.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
-	WORD $0x3dc01336 // ldr q22, [x25, #0x40]
-	WORD $0x3dc00337 // ldr q23, [x25]
-	WORD $0x4d40cbd8 // ld1r { v24.4s }, [x30]
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4e3d1ed6 // and v22.16b, v22.16b, v29.16b
-	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
-	WORD $0x3dc02336 // ldr q22, [x25, #0x80]
-	WORD $0x3dc00337 // ldr q23, [x25]
-	WORD $0x4d40c958 // ld1r { v24.4s }, [x10]
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x6f3f06f7 // ushr v23.4s, v23.4s, #0x1
-	WORD $0x4e3d1ed6 // and v22.16b, v22.16b, v29.16b
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
-	WORD $0xbd402e76 // ldr s22, [x19, #0x2c]
-	WORD $0x3dc01337 // ldr q23, [x25, #0x40]
-	WORD $0x3dc00338 // ldr q24, [x25]
-	WORD $0x4d40ca19 // ld1r { v25.4s }, [x16]
-	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x6f3e0718 // ushr v24.4s, v24.4s, #0x2
-	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
-	WORD $0x4e3d1ef7 // and v23.16b, v23.16b, v29.16b
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x6e34deb4 // fmul v20.4s, v21.4s, v20.4s
-	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc02337 // ldr q23, [x25, #0x80]
-	WORD $0x3dc00338 // ldr q24, [x25]
-	WORD $0x4d40c9f9 // ld1r { v25.4s }, [x15]
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x6f3d0718 // ushr v24.4s, v24.4s, #0x3
-	WORD $0x4e3d1ef7 // and v23.16b, v23.16b, v29.16b
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc01337 // ldr q23, [x25, #0x40]
-	WORD $0x3dc00338 // ldr q24, [x25]
-	WORD $0x4d40c8b9 // ld1r { v25.4s }, [x5]
-	WORD $0x6f3a06f7 // ushr v23.4s, v23.4s, #0x6
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x4e3d1ef7 // and v23.16b, v23.16b, v29.16b
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc02337 // ldr q23, [x25, #0x80]
-	WORD $0x3dc00338 // ldr q24, [x25]
-	WORD $0x4d40cb79 // ld1r { v25.4s }, [x27]
-	WORD $0x91008279 // add x25, x19, #0x20
-	WORD $0x6f3a06f7 // ushr v23.4s, v23.4s, #0x6
-	WORD $0x6f3b0718 // ushr v24.4s, v24.4s, #0x5
-	WORD $0x4e3d1ef7 // and v23.16b, v23.16b, v29.16b
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
-	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x0d40cbba // ld1r { v26.2s }, [x29]
-	WORD $0xaa1803fd // mov x29, x24
-	WORD $0x4d40cb37 // ld1r { v23.4s }, [x25]
-	WORD $0x0d40c918 // ld1r { v24.2s }, [x8]
-	WORD $0xbd402a79 // ldr s25, [x19, #0x28]
-	WORD $0x3dc007bb // ldr q27, [x29, #0x10]
-	WORD $0x3dc017bc // ldr q28, [x29, #0x50]
-	WORD $0x6ea24739 // ushl v25.4s, v25.4s, v2.4s
-	WORD $0x910021c8 // add x8, x14, #0x8
-	WORD $0x0f08a75a // sshll v26.8h, v26.8b, #0x0
-	WORD $0x4f22577b // shl v27.4s, v27.4s, #0x2
-	WORD $0x4e3d1f9c // and v28.16b, v28.16b, v29.16b
-	WORD $0x4d40ca7d // ld1r { v29.4s }, [x19]
-	WORD $0x0f08a718 // sshll v24.8h, v24.8b, #0x0
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e040739 // dup v25.4s, v25.s[0]
-	WORD $0x0f10a75a // sshll v26.4s, v26.4h, #0x0
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x4e36ce74 // fmla v20.4s, v19.4s, v22.4s
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
-	WORD $0x6e3ade1a // fmul v26.4s, v16.4s, v26.4s
-	WORD $0x4e34cee6 // fmla v6.4s, v23.4s, v20.4s
-	WORD $0x3dc007bb // ldr q27, [x29, #0x10]
-	WORD $0x3dc027bc // ldr q28, [x29, #0x90]
-	WORD $0x4d40cb5d // ld1r { v29.4s }, [x26]
-	WORD $0x6e38de18 // fmul v24.4s, v16.4s, v24.4s
-	WORD $0x4ebb877b // add v27.4s, v27.4s, v27.4s
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
-	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
-	WORD $0x3dc017bb // ldr q27, [x29, #0x50]
-	WORD $0x3dc007bc // ldr q28, [x29, #0x10]
-	WORD $0x4d40cbdd // ld1r { v29.4s }, [x30]
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4ebb1f9b // orr v27.16b, v28.16b, v27.16b
-	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
-	WORD $0x3dc027bb // ldr q27, [x29, #0x90]
-	WORD $0x3dc007bc // ldr q28, [x29, #0x10]
-	WORD $0x4d40c95d // ld1r { v29.4s }, [x10]
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x6f3f079c // ushr v28.4s, v28.4s, #0x1
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
-	WORD $0x4ebb1f9b // orr v27.16b, v28.16b, v27.16b
-	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
-	WORD $0xbd402e7b // ldr s27, [x19, #0x2c]
-	WORD $0x3dc017bc // ldr q28, [x29, #0x50]
-	WORD $0x3dc007bd // ldr q29, [x29, #0x10]
-	WORD $0x4d40ca1e // ld1r { v30.4s }, [x16]
-	WORD $0x6ea2477b // ushl v27.4s, v27.4s, v2.4s
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x6f3e07bd // ushr v29.4s, v29.4s, #0x2
-	WORD $0x4e04077b // dup v27.4s, v27.s[0]
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
-	WORD $0x6e39df59 // fmul v25.4s, v26.4s, v25.4s
-	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
-	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
-	WORD $0x3dc027bc // ldr q28, [x29, #0x90]
-	WORD $0x3dc007bd // ldr q29, [x29, #0x10]
-	WORD $0x4d40c9fe // ld1r { v30.4s }, [x15]
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x6f3d07bd // ushr v29.4s, v29.4s, #0x3
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
-	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
-	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
-	WORD $0x3dc017bc // ldr q28, [x29, #0x50]
-	WORD $0x3dc007bd // ldr q29, [x29, #0x10]
-	WORD $0x4d40c8be // ld1r { v30.4s }, [x5]
-	WORD $0x6f3a079c // ushr v28.4s, v28.4s, #0x6
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
-	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
-	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
-	WORD $0x3dc027bc // ldr q28, [x29, #0x90]
-	WORD $0x3dc007bd // ldr q29, [x29, #0x10]
-	WORD $0x4d40cb7e // ld1r { v30.4s }, [x27]
-	WORD $0x910061dd // add x29, x14, #0x18
-	WORD $0x6f3a079c // ushr v28.4s, v28.4s, #0x6
+	WORD $0x4e2e1f8d // and v13.16b, v28.16b, v14.16b
+	WORD $0x6f3e06ce // ushr v14.4s, v22.4s, #0x2
+	WORD $0x4e211faf // and v15.16b, v29.16b, v1.16b
+	WORD $0x4e211f23 // and v3.16b, v25.16b, v1.16b
+	WORD $0x4e201fd3 // and v19.16b, v30.16b, v0.16b
+	WORD $0x4f225551 // shl v17.4s, v10.4s, #0x2
+	WORD $0x4eb71c42 // orr v2.16b, v2.16b, v23.16b
+	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
+	WORD $0x4eb41e99 // mov v25.16b, v20.16b
+	WORD $0xad405e7e // ldp q30, q23, [x19]
+	WORD $0x4e0406b5 // dup v21.4s, v21.s[0]
+	WORD $0x4ead1c63 // orr v3.16b, v3.16b, v13.16b
+	WORD $0x6f3a06cd // ushr v13.4s, v22.4s, #0x6
+	WORD $0x4e201dd6 // and v22.16b, v14.16b, v0.16b
+	WORD $0x4eb31ce7 // orr v7.16b, v7.16b, v19.16b
+	WORD $0x6f3d07b3 // ushr v19.4s, v29.4s, #0x3
+	WORD $0x4e201d24 // and v4.16b, v9.16b, v0.16b
+	WORD $0x4f9ee059 // sdot v25.4s, v2.16b, v30.4b[0]
+	WORD $0x6f3c0782 // ushr v2.4s, v28.4s, #0x4
+	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
+	WORD $0x4eb61def // orr v15.16b, v15.16b, v22.16b
+	WORD $0x4eb51eb6 // mov v22.16b, v21.16b
+	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
+	WORD $0x6f3e0790 // ushr v16.4s, v28.4s, #0x2
+	WORD $0x6f3f07b2 // ushr v18.4s, v29.4s, #0x1
+	WORD $0x4e201c42 // and v2.16b, v2.16b, v0.16b
+	WORD $0x4ea41e24 // orr v4.16b, v17.16b, v4.16b
+	WORD $0x6f3a078e // ushr v14.4s, v28.4s, #0x6
+	WORD $0x4fbee079 // sdot v25.4s, v3.16b, v30.4b[1]
+	WORD $0x4f97e0f6 // sdot v22.4s, v7.16b, v23.4b[0]
+	WORD $0x4eb41e9c // mov v28.16b, v20.16b
+	WORD $0x4eaa8547 // add v7.4s, v10.4s, v10.4s
+	WORD $0x4ea21e62 // orr v2.16b, v19.16b, v2.16b
+	WORD $0x4f9ee9f9 // sdot v25.4s, v15.16b, v30.4b[2]
+	WORD $0x4f00e48f // movi v15.16b, #0x4
+	WORD $0x6f3c07b1 // ushr v17.4s, v29.4s, #0x4
+	WORD $0x4e201d83 // and v3.16b, v12.16b, v0.16b
+	WORD $0x4f9ee09c // sdot v28.4s, v4.16b, v30.4b[0]
+	WORD $0x6f3e0524 // ushr v4.4s, v9.4s, #0x2
+	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
+	WORD $0x4e211e52 // and v18.16b, v18.16b, v1.16b
+	WORD $0x4e201db3 // and v19.16b, v13.16b, v0.16b
+	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
+	WORD $0x6f3c052d // ushr v13.4s, v9.4s, #0x4
+	WORD $0x4fb7e056 // sdot v22.4s, v2.16b, v23.4b[1]
+	WORD $0x6f3e0542 // ushr v2.4s, v10.4s, #0x2
+	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
+	WORD $0xad4163df // ldp q31, q24, [x30, #0x20]
 	WORD $0x6f3b07bd // ushr v29.4s, v29.4s, #0x5
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
-	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
-	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
-	WORD $0x0d40cbbd // ld1r { v29.2s }, [x29]
-	WORD $0xaa1803fd // mov x29, x24
-	WORD $0x0d40c91f // ld1r { v31.2s }, [x8]
-	WORD $0x4d40cb3c // ld1r { v28.4s }, [x25]
-	WORD $0xbd402a7e // ldr s30, [x19, #0x28]
-	WORD $0x3dc00ba8 // ldr q8, [x29, #0x20]
-	WORD $0x3dc01ba9 // ldr q9, [x29, #0x60]
-	WORD $0x6ea247de // ushl v30.4s, v30.4s, v2.4s
-	WORD $0x4d40ca6a // ld1r { v10.4s }, [x19]
-	WORD $0x910031c8 // add x8, x14, #0xc
-	WORD $0x4f225508 // shl v8.4s, v8.4s, #0x2
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x910071ce // add x14, x14, #0x1c
-	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
-	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
-	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x4e0407de // dup v30.4s, v30.s[0]
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x0f10a7ff // sshll v31.4s, v31.4h, #0x0
-	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
-	WORD $0x4e3bcf19 // fmla v25.4s, v24.4s, v27.4s
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
-	WORD $0x4e39cf85 // fmla v5.4s, v28.4s, v25.4s
-	WORD $0x3dc00ba8 // ldr q8, [x29, #0x20]
-	WORD $0x3dc02ba9 // ldr q9, [x29, #0xa0]
-	WORD $0x4d40cb4a // ld1r { v10.4s }, [x26]
-	WORD $0x6e3fde3f // fmul v31.4s, v17.4s, v31.4s
-	WORD $0x4ea88508 // add v8.4s, v8.4s, v8.4s
-	WORD $0x6e3dde3d // fmul v29.4s, v17.4s, v29.4s
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
-	WORD $0x3dc01ba8 // ldr q8, [x29, #0x60]
-	WORD $0x3dc00ba9 // ldr q9, [x29, #0x20]
-	WORD $0x4d40cbca // ld1r { v10.4s }, [x30]
-	WORD $0x6f3e0508 // ushr v8.4s, v8.4s, #0x2
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
-	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
-	WORD $0x3dc02ba8 // ldr q8, [x29, #0xa0]
-	WORD $0x3dc00ba9 // ldr q9, [x29, #0x20]
-	WORD $0x4d40c94a // ld1r { v10.4s }, [x10]
-	WORD $0x6f3e0508 // ushr v8.4s, v8.4s, #0x2
-	WORD $0x6f3f0529 // ushr v9.4s, v9.4s, #0x1
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
-	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
-	WORD $0xbd402e68 // ldr s8, [x19, #0x2c]
-	WORD $0x3dc01ba9 // ldr q9, [x29, #0x60]
-	WORD $0x3dc00baa // ldr q10, [x29, #0x20]
-	WORD $0x4d40ca0b // ld1r { v11.4s }, [x16]
-	WORD $0x6ea24508 // ushl v8.4s, v8.4s, v2.4s
-	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x6f3e054a // ushr v10.4s, v10.4s, #0x2
-	WORD $0x4e040508 // dup v8.4s, v8.s[0]
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x6e3edffa // fmul v26.4s, v31.4s, v30.4s
-	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
-	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
-	WORD $0x3dc02ba9 // ldr q9, [x29, #0xa0]
-	WORD $0x3dc00baa // ldr q10, [x29, #0x20]
-	WORD $0x4d40c9eb // ld1r { v11.4s }, [x15]
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x6f3d054a // ushr v10.4s, v10.4s, #0x3
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
-	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
-	WORD $0x3dc01ba9 // ldr q9, [x29, #0x60]
-	WORD $0x3dc00baa // ldr q10, [x29, #0x20]
-	WORD $0x4d40c8ab // ld1r { v11.4s }, [x5]
+	WORD $0x4eb01e50 // orr v16.16b, v18.16b, v16.16b
+	WORD $0x4e2f1d52 // and v18.16b, v10.16b, v15.16b
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4ea31ce3 // orr v3.16b, v7.16b, v3.16b
+	WORD $0x4e201da7 // and v7.16b, v13.16b, v0.16b
+	WORD $0x4e2f1c42 // and v2.16b, v2.16b, v15.16b
+	WORD $0xad436fcb // ldp q11, q27, [x30, #0x60]
+	WORD $0x4eb31e31 // orr v17.16b, v17.16b, v19.16b
+	WORD $0x4ea41e44 // orr v4.16b, v18.16b, v4.16b
+	WORD $0x4f2257f2 // shl v18.4s, v31.4s, #0x2
+	WORD $0x4fbeea19 // sdot v25.4s, v16.16b, v30.4b[3]
+	WORD $0x4ea71c42 // orr v2.16b, v2.16b, v7.16b
+	WORD $0x4e2f1fa7 // and v7.16b, v29.16b, v15.16b
+	WORD $0x4eb51ebd // mov v29.16b, v21.16b
+	WORD $0x4f97ea36 // sdot v22.4s, v17.16b, v23.4b[2]
+	WORD $0x4e201dd0 // and v16.16b, v14.16b, v0.16b
+	WORD $0x4fbee07c // sdot v28.4s, v3.16b, v30.4b[1]
+	WORD $0x6f3e0583 // ushr v3.4s, v12.4s, #0x2
+	WORD $0x6f3f0551 // ushr v17.4s, v10.4s, #0x1
+	WORD $0x4f97e05d // sdot v29.4s, v2.16b, v23.4b[0]
+	WORD $0x4e201d62 // and v2.16b, v11.16b, v0.16b
+	WORD $0x4e2f1e52 // and v18.16b, v18.16b, v15.16b
 	WORD $0x6f3a0529 // ushr v9.4s, v9.4s, #0x6
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
-	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
-	WORD $0x3dc02ba9 // ldr q9, [x29, #0xa0]
-	WORD $0x3dc00baa // ldr q10, [x29, #0x20]
-	WORD $0x4d40cb6b // ld1r { v11.4s }, [x27]
-	WORD $0x6f3a0529 // ushr v9.4s, v9.4s, #0x6
-	WORD $0x6f3b054a // ushr v10.4s, v10.4s, #0x5
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
-	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
-	WORD $0x4d40cb29 // ld1r { v9.4s }, [x25]
-	WORD $0x0d40c90c // ld1r { v12.2s }, [x8]
-	WORD $0x0d40c9ca // ld1r { v10.2s }, [x14]
-	WORD $0xbd402a6b // ldr s11, [x19, #0x28]
-	WORD $0x3dc00f0d // ldr q13, [x24, #0x30]
-	WORD $0x3dc01f0e // ldr q14, [x24, #0x70]
-	WORD $0x4e21d91f // scvtf v31.4s, v8.4s
-	WORD $0x6ea2456b // ushl v11.4s, v11.4s, v2.4s
-	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0x0
-	WORD $0x2a1703e8 // mov w8, w23
-	WORD $0x4f2255ad // shl v13.4s, v13.4s, #0x2
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x0f08a54a // sshll v10.8h, v10.8b, #0x0
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x4e04056b // dup v11.4s, v11.s[0]
-	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0x0
-	WORD $0x4e3fcfba // fmla v26.4s, v29.4s, v31.4s
-	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
-	WORD $0x0f10a54a // sshll v10.4s, v10.4h, #0x0
-	WORD $0x4f00e47d // movi v29.16b, #0x3
-	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
-	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
-	WORD $0x4d40ca6e // ld1r { v14.4s }, [x19]
-	WORD $0x4e21d955 // scvtf v21.4s, v10.4s
-	WORD $0x4e3acd24 // fmla v4.4s, v9.4s, v26.4s
-	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
-	WORD $0x6e2cde4c // fmul v12.4s, v18.4s, v12.4s
-	WORD $0x3dc00f0d // ldr q13, [x24, #0x30]
-	WORD $0x3dc02f0e // ldr q14, [x24, #0xb0]
-	WORD $0x6e35de55 // fmul v21.4s, v18.4s, v21.4s
-	WORD $0x4ead85ad // add v13.4s, v13.4s, v13.4s
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
-	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
-	WORD $0x4d40cb4e // ld1r { v14.4s }, [x26]
-	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
-	WORD $0x3dc01f0d // ldr q13, [x24, #0x70]
-	WORD $0x3dc00f0e // ldr q14, [x24, #0x30]
-	WORD $0x6f3e05ad // ushr v13.4s, v13.4s, #0x2
-	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
-	WORD $0x4e201dad // and v13.16b, v13.16b, v0.16b
-	WORD $0x4ead1dcd // orr v13.16b, v14.16b, v13.16b
-	WORD $0x4d40cbce // ld1r { v14.4s }, [x30]
-	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
-	WORD $0x3dc02f0d // ldr q13, [x24, #0xb0]
-	WORD $0x3dc00f0e // ldr q14, [x24, #0x30]
-	WORD $0x6f3e05ad // ushr v13.4s, v13.4s, #0x2
-	WORD $0x6f3f05ce // ushr v14.4s, v14.4s, #0x1
-	WORD $0x4e201dad // and v13.16b, v13.16b, v0.16b
-	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
-	WORD $0x4ead1dcd // orr v13.16b, v14.16b, v13.16b
-	WORD $0x4d40c94e // ld1r { v14.4s }, [x10]
-	WORD $0x5280002a // mov w10, #0x1 // =1
-	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
-	WORD $0xbd402e6d // ldr s13, [x19, #0x2c]
-	WORD $0x3dc01f0e // ldr q14, [x24, #0x70]
-	WORD $0x3dc00f0f // ldr q15, [x24, #0x30]
-	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
-	WORD $0x6ea245ad // ushl v13.4s, v13.4s, v2.4s
+	WORD $0x6f3c0593 // ushr v19.4s, v12.4s, #0x4
+	WORD $0x6f3d054d // ushr v13.4s, v10.4s, #0x3
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0xad456bc8 // ldp q8, q26, [x30, #0xa0]
+	WORD $0x4e2f1e31 // and v17.16b, v17.16b, v15.16b
+	WORD $0x4eb01ce7 // orr v7.16b, v7.16b, v16.16b
+	WORD $0x6f3c0550 // ushr v16.4s, v10.4s, #0x4
+	WORD $0x4ea21e42 // orr v2.16b, v18.16b, v2.16b
+	WORD $0x4e201d32 // and v18.16b, v9.16b, v0.16b
+	WORD $0x4eb41e89 // mov v9.16b, v20.16b
+	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
+	WORD $0x4e2f1dad // and v13.16b, v13.16b, v15.16b
+	WORD $0x4f9ee89c // sdot v28.4s, v4.16b, v30.4b[2]
+	WORD $0x4ebf87e4 // add v4.4s, v31.4s, v31.4s
+	WORD $0x4ea31e23 // orr v3.16b, v17.16b, v3.16b
+	WORD $0x4e2f1e10 // and v16.16b, v16.16b, v15.16b
+	WORD $0x6f3a058c // ushr v12.4s, v12.4s, #0x6
+	WORD $0x4f9ee049 // sdot v9.4s, v2.16b, v30.4b[0]
+	WORD $0x6f3b0542 // ushr v2.4s, v10.4s, #0x5
+	WORD $0x4eb31db1 // orr v17.16b, v13.16b, v19.16b
+	WORD $0x4e201d13 // and v19.16b, v8.16b, v0.16b
+	WORD $0x4e2f1c84 // and v4.16b, v4.16b, v15.16b
+	WORD $0x4fb7e8f6 // sdot v22.4s, v7.16b, v23.4b[3]
+	WORD $0x4fbee87c // sdot v28.4s, v3.16b, v30.4b[3]
+	WORD $0x4eb21e03 // orr v3.16b, v16.16b, v18.16b
+	WORD $0x4e201d87 // and v7.16b, v12.16b, v0.16b
+	WORD $0x4e2f1c42 // and v2.16b, v2.16b, v15.16b
+	WORD $0x6f3e0570 // ushr v16.4s, v11.4s, #0x2
+	WORD $0x4fb7e23d // sdot v29.4s, v17.16b, v23.4b[1]
+	WORD $0x4eb31c84 // orr v4.16b, v4.16b, v19.16b
+	WORD $0x6f3e07f1 // ushr v17.4s, v31.4s, #0x2
+	WORD $0x6f3d07ec // ushr v12.4s, v31.4s, #0x3
+	WORD $0x4f97e87d // sdot v29.4s, v3.16b, v23.4b[2]
+	WORD $0x6f3c0563 // ushr v3.4s, v11.4s, #0x4
+	WORD $0x4ea71c42 // orr v2.16b, v2.16b, v7.16b
+	WORD $0x4e201e07 // and v7.16b, v16.16b, v0.16b
+	WORD $0x4e2f1ff0 // and v16.16b, v31.16b, v15.16b
+	WORD $0x4fbee089 // sdot v9.4s, v4.16b, v30.4b[1]
+	WORD $0x4f225704 // shl v4.4s, v24.4s, #0x2
+	WORD $0x4e2f1e31 // and v17.16b, v17.16b, v15.16b
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e201f73 // and v19.16b, v27.16b, v0.16b
+	WORD $0x4ea71e07 // orr v7.16b, v16.16b, v7.16b
+	WORD $0x6f3c0510 // ushr v16.4s, v8.4s, #0x4
+	WORD $0x6f3e070e // ushr v14.4s, v24.4s, #0x2
+	WORD $0x4e2f1c84 // and v4.16b, v4.16b, v15.16b
+	WORD $0x6f3e0512 // ushr v18.4s, v8.4s, #0x2
+	WORD $0x6f3f07ed // ushr v13.4s, v31.4s, #0x1
+	WORD $0x4ea31e23 // orr v3.16b, v17.16b, v3.16b
+	WORD $0x4e2f1d91 // and v17.16b, v12.16b, v15.16b
+	WORD $0x6f3e076c // ushr v12.4s, v27.4s, #0x2
+	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
+	WORD $0x4eb51eaa // mov v10.16b, v21.16b
+	WORD $0x4e2f1dce // and v14.16b, v14.16b, v15.16b
+	WORD $0x4eb31c84 // orr v4.16b, v4.16b, v19.16b
+	WORD $0x4eb88713 // add v19.4s, v24.4s, v24.4s
+	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
+	WORD $0x4e2f1dad // and v13.16b, v13.16b, v15.16b
+	WORD $0x6f3a056b // ushr v11.4s, v11.4s, #0x6
+	WORD $0x4f9ee8e9 // sdot v9.4s, v7.16b, v30.4b[2]
+	WORD $0x4eb01e30 // orr v16.16b, v17.16b, v16.16b
+	WORD $0x6f3c0771 // ushr v17.4s, v27.4s, #0x4
+	WORD $0x4f9ee094 // sdot v20.4s, v4.16b, v30.4b[0]
+	WORD $0x4e201f44 // and v4.16b, v26.16b, v0.16b
+	WORD $0x4e2f1e73 // and v19.16b, v19.16b, v15.16b
+	WORD $0x4f97e06a // sdot v10.4s, v3.16b, v23.4b[0]
+	WORD $0x6f3c07e3 // ushr v3.4s, v31.4s, #0x4
+	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
+	WORD $0x4e201d6b // and v11.16b, v11.16b, v0.16b
+	WORD $0x4ea41e64 // orr v4.16b, v19.16b, v4.16b
+	WORD $0x4e201d93 // and v19.16b, v12.16b, v0.16b
+	WORD $0x4e2f1f0c // and v12.16b, v24.16b, v15.16b
+	WORD $0x4fb7e20a // sdot v10.4s, v16.16b, v23.4b[1]
+	WORD $0x4e2f1c63 // and v3.16b, v3.16b, v15.16b
+	WORD $0x6f3a0507 // ushr v7.4s, v8.4s, #0x6
+	WORD $0x4eb11dd1 // orr v17.16b, v14.16b, v17.16b
+	WORD $0x4f00e46e // movi v14.16b, #0x3
+	WORD $0x4fbee094 // sdot v20.4s, v4.16b, v30.4b[1]
+	WORD $0x4eb21da4 // orr v4.16b, v13.16b, v18.16b
+	WORD $0x4eb31d90 // orr v16.16b, v12.16b, v19.16b
+	WORD $0x6f3b07f2 // ushr v18.4s, v31.4s, #0x5
+	WORD $0x6f3e0753 // ushr v19.4s, v26.4s, #0x2
+	WORD $0x6f3f071f // ushr v31.4s, v24.4s, #0x1
+	WORD $0x4f97e235 // sdot v21.4s, v17.16b, v23.4b[0]
+	WORD $0x4eab1c63 // orr v3.16b, v3.16b, v11.16b
+	WORD $0x4f9eea14 // sdot v20.4s, v16.16b, v30.4b[2]
+	WORD $0x6f3c0748 // ushr v8.4s, v26.4s, #0x4
+	WORD $0x4e2e1e70 // and v16.16b, v19.16b, v14.16b
+	WORD $0x6f3d070b // ushr v11.4s, v24.4s, #0x3
+	WORD $0x4e2f1ff1 // and v17.16b, v31.16b, v15.16b
+	WORD $0x4fb7e85d // sdot v29.4s, v2.16b, v23.4b[3]
+	WORD $0x4e2e1ce7 // and v7.16b, v7.16b, v14.16b
+	WORD $0x4e2e1d13 // and v19.16b, v8.16b, v14.16b
+	WORD $0x4e2f1e52 // and v18.16b, v18.16b, v15.16b
+	WORD $0x4e2f1d7f // and v31.16b, v11.16b, v15.16b
+	WORD $0x4fbee889 // sdot v9.4s, v4.16b, v30.4b[3]
+	WORD $0x4f97e86a // sdot v10.4s, v3.16b, v23.4b[2]
+	WORD $0x4eb01e22 // orr v2.16b, v17.16b, v16.16b
+	WORD $0xfd4043f0 // ldr d16, [sp, #0x80]
+	WORD $0x6f3c0711 // ushr v17.4s, v24.4s, #0x4
+	WORD $0x6f3b0718 // ushr v24.4s, v24.4s, #0x5
+	WORD $0x4eb31fe4 // orr v4.16b, v31.16b, v19.16b
+	WORD $0x6f3a0753 // ushr v19.4s, v26.4s, #0x6
+	WORD $0x4ea71e43 // orr v3.16b, v18.16b, v7.16b
+	WORD $0x0d40cba7 // ld1r { v7.2s }, [x29]
+	WORD $0x0d40cb12 // ld1r { v18.2s }, [x24]
+	WORD $0x4fbee854 // sdot v20.4s, v2.16b, v30.4b[3]
+	WORD $0xad437bff // ldp q31, q30, [sp, #0x60]
+	WORD $0x6f3a0762 // ushr v2.4s, v27.4s, #0x6
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
+	WORD $0x4e2f1e31 // and v17.16b, v17.16b, v15.16b
+	WORD $0x4fb7e095 // sdot v21.4s, v4.16b, v23.4b[1]
+	WORD $0x0d40cb64 // ld1r { v4.2s }, [x27]
+	WORD $0x4e2e1e73 // and v19.16b, v19.16b, v14.16b
+	WORD $0x4e2f1f18 // and v24.16b, v24.16b, v15.16b
+	WORD $0x0f08a4e7 // sshll v7.8h, v7.8b, #0x0
+	WORD $0x4e2e1c42 // and v2.16b, v2.16b, v14.16b
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
+	WORD $0x4fb7e86a // sdot v10.4s, v3.16b, v23.4b[3]
+	WORD $0x0d40cb23 // ld1r { v3.2s }, [x25]
+	WORD $0x0f08a484 // sshll v4.8h, v4.8b, #0x0
+	WORD $0x4eb31f13 // orr v19.16b, v24.16b, v19.16b
+	WORD $0x0d40c958 // ld1r { v24.2s }, [x10]
+	WORD $0x9100826a // add x10, x19, #0x20
 	WORD $0x9100c273 // add x19, x19, #0x30
-	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
-	WORD $0x6f3e05ef // ushr v15.4s, v15.4s, #0x2
-	WORD $0x4e0405ad // dup v13.4s, v13.s[0]
-	WORD $0x6e2bdd9e // fmul v30.4s, v12.4s, v11.4s
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
-	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
-	WORD $0x4d40ca0f // ld1r { v15.4s }, [x16]
-	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x3dc02f0e // ldr q14, [x24, #0xb0]
-	WORD $0x3dc00f0f // ldr q15, [x24, #0x30]
-	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
-	WORD $0x6f3d05ef // ushr v15.4s, v15.4s, #0x3
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
-	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
-	WORD $0x4d40c9ef // ld1r { v15.4s }, [x15]
-	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x3dc01f0e // ldr q14, [x24, #0x70]
-	WORD $0x3dc00f0f // ldr q15, [x24, #0x30]
-	WORD $0x6f3a05ce // ushr v14.4s, v14.4s, #0x6
-	WORD $0x6f3c05ef // ushr v15.4s, v15.4s, #0x4
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
-	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
-	WORD $0x4d40c8af // ld1r { v15.4s }, [x5]
-	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x3dc02f0e // ldr q14, [x24, #0xb0]
-	WORD $0x3dc00f0f // ldr q15, [x24, #0x30]
-	WORD $0x6f3a05ce // ushr v14.4s, v14.4s, #0x6
-	WORD $0x6f3b05ef // ushr v15.4s, v15.4s, #0x5
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
-	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
-	WORD $0x4d40cb6f // ld1r { v15.4s }, [x27]
-	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x4e21d9a8 // scvtf v8.4s, v13.4s
-	WORD $0x4d40cb33 // ld1r { v19.4s }, [x25]
-	WORD $0x4e28cebe // fmla v30.4s, v21.4s, v8.4s
-	WORD $0x4e3ece63 // fmla v3.4s, v19.4s, v30.4s
-	WORD $0x3707cf48 // tbnz w8, #0x0, 0x17614 <pq_q3_k+0x10c>
+	WORD $0x4ea21e22 // orr v2.16b, v17.16b, v2.16b
+	WORD $0x0d40ca11 // ld1r { v17.2s }, [x16]
+	WORD $0x2a1703f0 // mov w16, w23
+	WORD $0x2a1f03f7 // mov w23, wzr
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
+	WORD $0x0f10a484 // sshll v4.4s, v4.4h, #0x0
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
+	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
+	WORD $0x4f97e855 // sdot v21.4s, v2.16b, v23.4b[2]
+	WORD $0x0d40cb42 // ld1r { v2.2s }, [x26]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x0f08a463 // sshll v3.8h, v3.8b, #0x0
+	WORD $0x6e30dfd0 // fmul v16.4s, v30.4s, v16.4s
+	WORD $0x0f08a718 // sshll v24.8h, v24.8b, #0x0
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0x0
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
+	WORD $0x0f10a463 // sshll v3.4s, v3.4h, #0x0
+	WORD $0x4fb7ea75 // sdot v21.4s, v19.16b, v23.4b[3]
+	WORD $0x0f10a713 // sshll v19.4s, v24.4h, #0x0
+	WORD $0x4e21db9a // scvtf v26.4s, v28.4s
+	WORD $0x3dc017fc // ldr q28, [sp, #0x50]
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0x0
+	WORD $0x6e39de10 // fmul v16.4s, v16.4s, v25.4s
+	WORD $0x3dc013f9 // ldr q25, [sp, #0x40]
+	WORD $0x6e27dfe7 // fmul v7.4s, v31.4s, v7.4s
+	WORD $0x6e24df84 // fmul v4.4s, v28.4s, v4.4s
+	WORD $0x4e21d93b // scvtf v27.4s, v9.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e31df31 // fmul v17.4s, v25.4s, v17.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e3adce7 // fmul v7.4s, v7.4s, v26.4s
+	WORD $0x4e21dbb7 // scvtf v23.4s, v29.4s
+	WORD $0x4e21d958 // scvtf v24.4s, v10.4s
+	WORD $0x6e3bdc84 // fmul v4.4s, v4.4s, v27.4s
+	WORD $0x6e32dfd2 // fmul v18.4s, v30.4s, v18.4s
+	WORD $0x4ea51ca1 // mov v1.16b, v5.16b
+	WORD $0xad4497e0 // ldp q0, q5, [sp, #0x90]
+	WORD $0x6e23dfe3 // fmul v3.4s, v31.4s, v3.4s
+	WORD $0x6e22df82 // fmul v2.4s, v28.4s, v2.4s
+	WORD $0x6e33df33 // fmul v19.4s, v25.4s, v19.4s
+	WORD $0x6e34de31 // fmul v17.4s, v17.4s, v20.4s
+	WORD $0x4e21dab4 // scvtf v20.4s, v21.4s
+	WORD $0x4e36ce50 // fmla v16.4s, v18.4s, v22.4s
+	WORD $0x4e37cc67 // fmla v7.4s, v3.4s, v23.4s
+	WORD $0x4d40c943 // ld1r { v3.4s }, [x10]
+	WORD $0x5280002a // mov w10, #0x1 // =1
+	WORD $0x4e38cc44 // fmla v4.4s, v2.4s, v24.4s
+	WORD $0x4e34ce71 // fmla v17.4s, v19.4s, v20.4s
+	WORD $0x4e30cc66 // fmla v6.4s, v3.4s, v16.4s
+	WORD $0x4e27cc65 // fmla v5.4s, v3.4s, v7.4s
+	WORD $0x4e24cc61 // fmla v1.4s, v3.4s, v4.4s
+	WORD $0x4e31cc60 // fmla v0.4s, v3.4s, v17.4s
+	WORD $0x3707dc30 // tbnz w16, #0x0, 0x162dc <pq_q3_k+0x110>
 	WORD $0x110006b5 // add w21, w21, #0x1
 	WORD $0x910700e7 // add x7, x7, #0x1c0
 	WORD $0x710012bf // cmp w21, #0x4
-	WORD $0x54ffce61 // b.ne 0x17608 <pq_q3_k+0x100>
+	WORD $0x54ffdb41 // b.ne 0x162d0 <pq_q3_k+0x104>
 	WORD $0xf1002294 // subs x20, x20, #0x8
-	WORD $0x54ffcd2c // b.gt 0x175e8 <pq_q3_k+0xe0>
-	WORD $0xa94197fb // ldp x27, x5, [sp, #0x18]
-	WORD $0xf9404ffa // ldr x26, [sp, #0x98]
-	WORD $0xa940f7fe // ldp x30, x29, [sp, #0x8]
-	WORD $0xb4ffcac9 // cbz x9, 0x175ac <pq_q3_k+0xa4>
+	WORD $0x54ffd9cc // b.gt 0x162a8 <pq_q3_k+0xdc>
+	WORD $0xaa0f03fd // mov x29, x15
+	WORD $0xf9407fef // ldr x15, [sp, #0xf8]
+	WORD $0xf94007fe // ldr x30, [sp, #0x8]
+	WORD $0xb4ffd769 // cbz x9, 0x1626c <pq_q3_k+0xa0>
 	WORD $0xad001446 // stp q6, q5, [x2]
-	WORD $0xad010c44 // stp q4, q3, [x2, #0x20]
-	WORD $0x17fffe53 // b 0x175ac <pq_q3_k+0xa4>
+	WORD $0xad010041 // stp q1, q0, [x2, #0x20]
+	WORD $0x17fffeb8 // b 0x1626c <pq_q3_k+0xa0>
 	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0x14000004 // b 0x17c78 <pq_q3_k+0x770>
+	WORD $0x14000004 // b 0x167a4 <pq_q3_k+0x5d8>
 	WORD $0x910004e7 // add x7, x7, #0x1
 	WORD $0xf10010ff // cmp x7, #0x4
-	WORD $0x54ffc9c0 // b.eq 0x175ac <pq_q3_k+0xa4>
+	WORD $0x54ffd660 // b.eq 0x1626c <pq_q3_k+0xa0>
 	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x54002083 // b.lo 0x1808c <pq_q3_k+0xb84>
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x54001d43 // b.lo 0x16b50 <pq_q3_k+0x984>
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
 	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x5400384d // b.le 0x183ac <pq_q3_k+0xea4>
+	WORD $0x5400310d // b.le 0x16df0 <pq_q3_k+0xc24>
 	WORD $0xd37ef4f4 // lsl x20, x7, #2
 	WORD $0xd37cecf3 // lsl x19, x7, #4
 	WORD $0xaa0003f5 // mov x21, x0
 	WORD $0xaa0103f6 // mov x22, x1
 	WORD $0xaa0403f7 // mov x23, x4
-	WORD $0xfc677ab3 // ldr d19, [x21, x7, lsl #3]
+	WORD $0xfc677aa2 // ldr d2, [x21, x7, lsl #3]
 	WORD $0x2a1f03f8 // mov w24, wzr
 	WORD $0x910102b5 // add x21, x21, #0x40
-	WORD $0x0e217a60 // fcvtl v0.4s, v19.4h
-	WORD $0x3d8013e0 // str q0, [sp, #0x40]
-	WORD $0xaa1f03ee // mov x14, xzr
-	WORD $0x8b1402aa // add x10, x21, x20
-	WORD $0x910102af // add x15, x21, #0x40
-	WORD $0x52800030 // mov w16, #0x1 // =1
-	WORD $0x8b0e1548 // add x8, x10, x14, lsl #5
-	WORD $0x9b113dd9 // madd x25, x14, x17, x15
-	WORD $0x3dc000de // ldr q30, [x6]
-	WORD $0x6d545ad5 // ldp d21, d22, [x22, #0x140]
-	WORD $0x4f00e461 // movi v1.16b, #0x3
-	WORD $0x9100410e // add x14, x8, #0x10
-	WORD $0x6d5566d7 // ldp d23, d25, [x22, #0x150]
-	WORD $0x0d40c9c0 // ld1r { v0.2s }, [x14]
-	WORD $0x0d40c918 // ld1r { v24.2s }, [x8]
-	WORD $0x4ea31c74 // mov v20.16b, v3.16b
-	WORD $0x4f00e483 // movi v3.16b, #0x4
-	WORD $0x6ebe46b5 // ushl v21.4s, v21.4s, v30.4s
-	WORD $0x6ebe46d6 // ushl v22.4s, v22.4s, v30.4s
-	WORD $0x6ebe46f7 // ushl v23.4s, v23.4s, v30.4s
-	WORD $0x6ebe4739 // ushl v25.4s, v25.4s, v30.4s
-	WORD $0x910422ce // add x14, x22, #0x108
-	WORD $0xfd004fe0 // str d0, [sp, #0x98]
-	WORD $0x8b130328 // add x8, x25, x19
-	WORD $0x3dc0011a // ldr q26, [x8]
-	WORD $0x3dc0111c // ldr q28, [x8, #0x40]
-	WORD $0x3dc0211d // ldr q29, [x8, #0x80]
+	WORD $0x0e21784e // fcvtl v14.4s, v2.4h
+	WORD $0x3d8027ee // str q14, [sp, #0x90]
+	WORD $0x8b1302aa // add x10, x21, x19
+	WORD $0xaa1f03f0 // mov x16, xzr
+	WORD $0x8b1402b9 // add x25, x21, x20
+	WORD $0x9101015a // add x26, x10, #0x40
+	WORD $0x5280003b // mov w27, #0x1 // =1
+	WORD $0x9b116a0a // madd x10, x16, x17, x26
+	WORD $0x6d5462d6 // ldp d22, d24, [x22, #0x140]
+	WORD $0x8b101730 // add x16, x25, x16, lsl #5
+	WORD $0x3dc000d7 // ldr q23, [x6]
+	WORD $0x3d802bf1 // str q17, [sp, #0xa0]
+	WORD $0xad0157f2 // stp q18, q21, [sp, #0x20]
+	WORD $0x4f00e472 // movi v18.16b, #0x3
+	WORD $0x4f00e491 // movi v17.16b, #0x4
+	WORD $0x6d5556d4 // ldp d20, d21, [x22, #0x150]
+	WORD $0x6eb74718 // ushl v24.4s, v24.4s, v23.4s
+	WORD $0x3d8023e4 // str q4, [sp, #0x80]
+	WORD $0x6eb746d6 // ushl v22.4s, v22.4s, v23.4s
+	WORD $0x3dc00142 // ldr q2, [x10]
+	WORD $0x3dc0115c // ldr q28, [x10, #0x40]
+	WORD $0x3dc0215e // ldr q30, [x10, #0x80]
+	WORD $0x6eb7468e // ushl v14.4s, v20.4s, v23.4s
+	WORD $0x6eb746b5 // ushl v21.4s, v21.4s, v23.4s
+	WORD $0x4e080718 // dup v24.2d, v24.d[0]
+	WORD $0x6f3f045a // ushr v26.4s, v2.4s, #0x1
+	WORD $0x4e9e3b9b // zip1 v27.4s, v28.4s, v30.4s
+	WORD $0x4e9e7b9c // zip2 v28.4s, v28.4s, v30.4s
+	WORD $0x0d40ca1e // ld1r { v30.2s }, [x16]
+	WORD $0x9100420a // add x10, x16, #0x10
+	WORD $0xad0243f3 // stp q19, q16, [sp, #0x40]
+	WORD $0xad422ec9 // ldp q9, q11, [x22, #0x40]
+	WORD $0x0d40c940 // ld1r { v0.2s }, [x10]
+	WORD $0x4e9a3859 // zip1 v25.4s, v2.4s, v26.4s
+	WORD $0x4e9a785a // zip2 v26.4s, v2.4s, v26.4s
+	WORD $0x4e0806d4 // dup v20.2d, v22.d[0]
+	WORD $0x4e321f61 // and v1.16b, v27.16b, v18.16b
+	WORD $0x4e321f84 // and v4.16b, v28.16b, v18.16b
+	WORD $0x0f08a7de // sshll v30.8h, v30.8b, #0x0
+	WORD $0x6f3e0773 // ushr v19.4s, v27.4s, #0x2
+	WORD $0x6f3e0783 // ushr v3.4s, v28.4s, #0x2
+	WORD $0x4e0805d6 // dup v22.2d, v14.d[0]
 	WORD $0x4e0806b5 // dup v21.2d, v21.d[0]
-	WORD $0x4e0806d6 // dup v22.2d, v22.d[0]
-	WORD $0x4e0806f7 // dup v23.2d, v23.d[0]
-	WORD $0x6f3f075b // ushr v27.4s, v26.4s, #0x1
-	WORD $0x4e080739 // dup v25.2d, v25.d[0]
-	WORD $0x0f08a718 // sshll v24.8h, v24.8b, #0x0
-	WORD $0x4e9b7b5f // zip2 v31.4s, v26.4s, v27.4s
-	WORD $0x4e9b3b5a // zip1 v26.4s, v26.4s, v27.4s
-	WORD $0x4e9d3b9b // zip1 v27.4s, v28.4s, v29.4s
-	WORD $0x4e9d7b9c // zip2 v28.4s, v28.4s, v29.4s
-	WORD $0x4f2257fd // shl v29.4s, v31.4s, #0x2
-	WORD $0x4f22575a // shl v26.4s, v26.4s, #0x2
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
-	WORD $0x4e231f5a // and v26.16b, v26.16b, v3.16b
-	WORD $0x4e231fbd // and v29.16b, v29.16b, v3.16b
-	WORD $0x4ebb1f5f // orr v31.16b, v26.16b, v27.16b
-	WORD $0x4ebc1fa8 // orr v8.16b, v29.16b, v28.16b
-	WORD $0x4eb51eba // mov v26.16b, v21.16b
-	WORD $0x3dc002db // ldr q27, [x22]
-	WORD $0x4e9ba7fa // smmla v26.4s, v31.16b, v27.16b
-	WORD $0x4e9ba515 // smmla v21.4s, v8.16b, v27.16b
-	WORD $0x4eb61edb // mov v27.16b, v22.16b
-	WORD $0x3dc012dc // ldr q28, [x22, #0x40]
-	WORD $0x4e9ca7fb // smmla v27.4s, v31.16b, v28.16b
-	WORD $0x4e9ca516 // smmla v22.4s, v8.16b, v28.16b
-	WORD $0x4eb71efc // mov v28.16b, v23.16b
-	WORD $0x3dc022dd // ldr q29, [x22, #0x80]
-	WORD $0x4e9da7fc // smmla v28.4s, v31.16b, v29.16b
-	WORD $0x4e9da517 // smmla v23.4s, v8.16b, v29.16b
-	WORD $0x4eb91f3d // mov v29.16b, v25.16b
-	WORD $0x3dc032c9 // ldr q9, [x22, #0xc0]
-	WORD $0x4e89a7fd // smmla v29.4s, v31.16b, v9.16b
-	WORD $0x4e89a519 // smmla v25.4s, v8.16b, v9.16b
-	WORD $0x8b130328 // add x8, x25, x19
-	WORD $0x3dc0111f // ldr q31, [x8, #0x40]
-	WORD $0x3dc02108 // ldr q8, [x8, #0x80]
-	WORD $0x3dc00109 // ldr q9, [x8]
-	WORD $0x4e883bea // zip1 v10.4s, v31.4s, v8.4s
-	WORD $0x6f3f052b // ushr v11.4s, v9.4s, #0x1
-	WORD $0x4e887bff // zip2 v31.4s, v31.4s, v8.4s
-	WORD $0x4e8b3928 // zip1 v8.4s, v9.4s, v11.4s
-	WORD $0x4e8b7929 // zip2 v9.4s, v9.4s, v11.4s
-	WORD $0x6f3e054a // ushr v10.4s, v10.4s, #0x2
-	WORD $0x6f3e07ff // ushr v31.4s, v31.4s, #0x2
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x4e231d08 // and v8.16b, v8.16b, v3.16b
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x4e231d29 // and v9.16b, v9.16b, v3.16b
-	WORD $0x4eaa1d08 // orr v8.16b, v8.16b, v10.16b
-	WORD $0x4ebf1d3f // orr v31.16b, v9.16b, v31.16b
-	WORD $0x3dc006c9 // ldr q9, [x22, #0x10]
-	WORD $0x4e89a51a // smmla v26.4s, v8.16b, v9.16b
-	WORD $0x4e89a7f5 // smmla v21.4s, v31.16b, v9.16b
-	WORD $0x3dc016c9 // ldr q9, [x22, #0x50]
-	WORD $0x4e89a51b // smmla v27.4s, v8.16b, v9.16b
-	WORD $0x4e89a7f6 // smmla v22.4s, v31.16b, v9.16b
-	WORD $0x3dc026c9 // ldr q9, [x22, #0x90]
-	WORD $0x4e89a51c // smmla v28.4s, v8.16b, v9.16b
-	WORD $0x4e89a7f7 // smmla v23.4s, v31.16b, v9.16b
-	WORD $0x3dc036c9 // ldr q9, [x22, #0xd0]
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e89a51d // smmla v29.4s, v8.16b, v9.16b
-	WORD $0x4e89a7f9 // smmla v25.4s, v31.16b, v9.16b
-	WORD $0x6d5622df // ldp d31, d8, [x22, #0x160]
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x6d5732c9 // ldp d9, d12, [x22, #0x170]
-	WORD $0x8b130328 // add x8, x25, x19
-	WORD $0x3dc0010a // ldr q10, [x8]
-	WORD $0x3dc0110b // ldr q11, [x8, #0x40]
-	WORD $0x3dc0210d // ldr q13, [x8, #0x80]
-	WORD $0x6ebe47ff // ushl v31.4s, v31.4s, v30.4s
-	WORD $0x6ebe4508 // ushl v8.4s, v8.4s, v30.4s
-	WORD $0x6ebe4529 // ushl v9.4s, v9.4s, v30.4s
-	WORD $0x6f3f054e // ushr v14.4s, v10.4s, #0x1
-	WORD $0x4e8d396f // zip1 v15.4s, v11.4s, v13.4s
-	WORD $0x4e8d796b // zip2 v11.4s, v11.4s, v13.4s
-	WORD $0x6ebe459e // ushl v30.4s, v12.4s, v30.4s
-	WORD $0x4e0807ff // dup v31.2d, v31.d[0]
-	WORD $0x4e080508 // dup v8.2d, v8.d[0]
-	WORD $0x4e080529 // dup v9.2d, v9.d[0]
-	WORD $0x4e8e794d // zip2 v13.4s, v10.4s, v14.4s
-	WORD $0x4e8e394a // zip1 v10.4s, v10.4s, v14.4s
-	WORD $0x6f3c05ee // ushr v14.4s, v15.4s, #0x4
-	WORD $0x6f3c056b // ushr v11.4s, v11.4s, #0x4
-	WORD $0x4e0807de // dup v30.2d, v30.d[0]
-	WORD $0x4ea91d2c // mov v12.16b, v9.16b
-	WORD $0x6f3e05ad // ushr v13.4s, v13.4s, #0x2
-	WORD $0x6f3e054a // ushr v10.4s, v10.4s, #0x2
-	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
-	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
-	WORD $0x4e231d4a // and v10.16b, v10.16b, v3.16b
-	WORD $0x4e231dad // and v13.16b, v13.16b, v3.16b
-	WORD $0x4eae1d4e // orr v14.16b, v10.16b, v14.16b
-	WORD $0x4eab1daf // orr v15.16b, v13.16b, v11.16b
-	WORD $0x4ebf1fea // mov v10.16b, v31.16b
-	WORD $0x3dc00acb // ldr q11, [x22, #0x20]
-	WORD $0x4e8ba5ca // smmla v10.4s, v14.16b, v11.16b
-	WORD $0x4e8ba5ff // smmla v31.4s, v15.16b, v11.16b
-	WORD $0x4ea81d0b // mov v11.16b, v8.16b
-	WORD $0x3dc01acd // ldr q13, [x22, #0x60]
-	WORD $0x4e8da5cb // smmla v11.4s, v14.16b, v13.16b
-	WORD $0x4e8da5e8 // smmla v8.4s, v15.16b, v13.16b
-	WORD $0x3dc02acd // ldr q13, [x22, #0xa0]
-	WORD $0x4e8da5cc // smmla v12.4s, v14.16b, v13.16b
-	WORD $0x4e8da5e9 // smmla v9.4s, v15.16b, v13.16b
-	WORD $0x4ebe1fcd // mov v13.16b, v30.16b
-	WORD $0x3dc03ac2 // ldr q2, [x22, #0xe0]
-	WORD $0x4e82a5cd // smmla v13.4s, v14.16b, v2.16b
-	WORD $0x4e82a5fe // smmla v30.4s, v15.16b, v2.16b
-	WORD $0x8b130328 // add x8, x25, x19
-	WORD $0x3dc00102 // ldr q2, [x8]
-	WORD $0x3dc0110e // ldr q14, [x8, #0x40]
-	WORD $0x3dc0210f // ldr q15, [x8, #0x80]
-	WORD $0x910402c8 // add x8, x22, #0x100
-	WORD $0x6f3f0453 // ushr v19.4s, v2.4s, #0x1
-	WORD $0x4e8f39c0 // zip1 v0.4s, v14.4s, v15.4s
-	WORD $0x4e8f79ce // zip2 v14.4s, v14.4s, v15.4s
-	WORD $0x4e93784f // zip2 v15.4s, v2.4s, v19.4s
-	WORD $0x4e933842 // zip1 v2.4s, v2.4s, v19.4s
-	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
-	WORD $0x6f3a05d3 // ushr v19.4s, v14.4s, #0x6
-	WORD $0x6f3c05ee // ushr v14.4s, v15.4s, #0x4
-	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4e231c42 // and v2.16b, v2.16b, v3.16b
-	WORD $0x4e231dce // and v14.16b, v14.16b, v3.16b
-	WORD $0x4eb41e83 // mov v3.16b, v20.16b
-	WORD $0x4ea01c40 // orr v0.16b, v2.16b, v0.16b
-	WORD $0x4eb31dc2 // orr v2.16b, v14.16b, v19.16b
-	WORD $0x3dc00ed3 // ldr q19, [x22, #0x30]
-	WORD $0x4e93a40a // smmla v10.4s, v0.16b, v19.16b
-	WORD $0x4e93a45f // smmla v31.4s, v2.16b, v19.16b
-	WORD $0x0f10a713 // sshll v19.4s, v24.4h, #0x0
-	WORD $0xfd404fe1 // ldr d1, [sp, #0x98]
-	WORD $0x3dc01ed8 // ldr q24, [x22, #0x70]
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
-	WORD $0x0f08a434 // sshll v20.8h, v1.8b, #0x0
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x3dc013e1 // ldr q1, [sp, #0x40]
-	WORD $0x4e98a40b // smmla v11.4s, v0.16b, v24.16b
-	WORD $0x4e98a448 // smmla v8.4s, v2.16b, v24.16b
-	WORD $0x3dc02ed8 // ldr q24, [x22, #0xb0]
-	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
-	WORD $0x6e33dc33 // fmul v19.4s, v1.4s, v19.4s
-	WORD $0x4e98a40c // smmla v12.4s, v0.16b, v24.16b
-	WORD $0x4e98a449 // smmla v9.4s, v2.16b, v24.16b
-	WORD $0x4e21db58 // scvtf v24.4s, v26.4s
-	WORD $0x4e21db7a // scvtf v26.4s, v27.4s
-	WORD $0x4e21db9b // scvtf v27.4s, v28.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e21dbbc // scvtf v28.4s, v29.4s
-	WORD $0x3dc03edd // ldr q29, [x22, #0xf0]
-	WORD $0x4e933a6e // zip1 v14.4s, v19.4s, v19.4s
-	WORD $0x4e9da40d // smmla v13.4s, v0.16b, v29.16b
-	WORD $0x4e937a60 // zip2 v0.4s, v19.4s, v19.4s
-	WORD $0x4e21dab3 // scvtf v19.4s, v21.4s
-	WORD $0x6e34dc2f // fmul v15.4s, v1.4s, v20.4s
-	WORD $0x4e9da45e // smmla v30.4s, v2.16b, v29.16b
-	WORD $0x4e21dac2 // scvtf v2.4s, v22.4s
-	WORD $0x4e21d97d // scvtf v29.4s, v11.4s
-	WORD $0x4e21d9ab // scvtf v11.4s, v13.4s
-	WORD $0x6e38ddd8 // fmul v24.4s, v14.4s, v24.4s
-	WORD $0x6e3addd6 // fmul v22.4s, v14.4s, v26.4s
-	WORD $0x6e3cddd4 // fmul v20.4s, v14.4s, v28.4s
-	WORD $0x4e21d95c // scvtf v28.4s, v10.4s
-	WORD $0x6e3bddd5 // fmul v21.4s, v14.4s, v27.4s
-	WORD $0x6e33dc13 // fmul v19.4s, v0.4s, v19.4s
-	WORD $0x4e8f39fa // zip1 v26.4s, v15.4s, v15.4s
-	WORD $0x4e8f79fb // zip2 v27.4s, v15.4s, v15.4s
-	WORD $0x6e22dc02 // fmul v2.4s, v0.4s, v2.4s
-	WORD $0x6e37dc17 // fmul v23.4s, v0.4s, v23.4s
-	WORD $0x6e39dc00 // fmul v0.4s, v0.4s, v25.4s
-	WORD $0x4e21d919 // scvtf v25.4s, v8.4s
-	WORD $0x4e21d98a // scvtf v10.4s, v12.4s
-	WORD $0x4e3ccf58 // fmla v24.4s, v26.4s, v28.4s
-	WORD $0x4e21d93c // scvtf v28.4s, v9.4s
-	WORD $0x4e3dcf56 // fmla v22.4s, v26.4s, v29.4s
-	WORD $0x4e21dbdd // scvtf v29.4s, v30.4s
-	WORD $0x4e3fcf73 // fmla v19.4s, v27.4s, v31.4s
-	WORD $0x4e39cf62 // fmla v2.4s, v27.4s, v25.4s
-	WORD $0x4d40cd19 // ld1r { v25.2d }, [x8]
-	WORD $0x910442c8 // add x8, x22, #0x110
-	WORD $0x4e2acf55 // fmla v21.4s, v26.4s, v10.4s
-	WORD $0x4e2bcf54 // fmla v20.4s, v26.4s, v11.4s
-	WORD $0x4d40cdda // ld1r { v26.2d }, [x14]
-	WORD $0x5280002e // mov w14, #0x1 // =1
-	WORD $0x4e3ccf77 // fmla v23.4s, v27.4s, v28.4s
-	WORD $0x4e3dcf60 // fmla v0.4s, v27.4s, v29.4s
-	WORD $0x4d40cd1b // ld1r { v27.2d }, [x8]
-	WORD $0x910462c8 // add x8, x22, #0x118
-	WORD $0x4e33cf31 // fmla v17.4s, v25.4s, v19.4s
-	WORD $0x4d40cd13 // ld1r { v19.2d }, [x8]
-	WORD $0x4e38cf32 // fmla v18.4s, v25.4s, v24.4s
-	WORD $0x4e36cf50 // fmla v16.4s, v26.4s, v22.4s
-	WORD $0x4e22cf47 // fmla v7.4s, v26.4s, v2.4s
-	WORD $0x2a1003e8 // mov w8, w16
-	WORD $0x4e35cf66 // fmla v6.4s, v27.4s, v21.4s
-	WORD $0x4e37cf65 // fmla v5.4s, v27.4s, v23.4s
+	WORD $0xad0317e6 // stp q6, q5, [sp, #0x60]
+	WORD $0x0f08a400 // sshll v0.8h, v0.8b, #0x0
+	WORD $0x4f225748 // shl v8.4s, v26.4s, #0x2
+	WORD $0x4f22572a // shl v10.4s, v25.4s, #0x2
+	WORD $0x0f10a7ce // sshll v14.4s, v30.4h, #0x0
+	WORD $0x4eb81f1e // mov v30.16b, v24.16b
+	WORD $0xad407edd // ldp q29, q31, [x22]
+	WORD $0xad4436cc // ldp q12, q13, [x22, #0x80]
+	WORD $0x4e321e73 // and v19.16b, v19.16b, v18.16b
+	WORD $0x4e311d4a // and v10.16b, v10.16b, v17.16b
+	WORD $0x4e311d08 // and v8.16b, v8.16b, v17.16b
+	WORD $0x4e311f25 // and v5.16b, v25.16b, v17.16b
+	WORD $0xad463ec2 // ldp q2, q15, [x22, #0xc0]
+	WORD $0x4e321c63 // and v3.16b, v3.16b, v18.16b
+	WORD $0x4e311f46 // and v6.16b, v26.16b, v17.16b
+	WORD $0x6d5642c7 // ldp d7, d16, [x22, #0x160]
+	WORD $0x4ea11d41 // orr v1.16b, v10.16b, v1.16b
+	WORD $0x4ea41d04 // orr v4.16b, v8.16b, v4.16b
+	WORD $0x4eb41e8a // mov v10.16b, v20.16b
+	WORD $0x4eb61ec8 // mov v8.16b, v22.16b
+	WORD $0x4eb31ca5 // orr v5.16b, v5.16b, v19.16b
+	WORD $0x6f3e0753 // ushr v19.4s, v26.4s, #0x2
+	WORD $0x4ea31cc3 // orr v3.16b, v6.16b, v3.16b
+	WORD $0x6eb744e7 // ushl v7.4s, v7.4s, v23.4s
+	WORD $0x6eb74610 // ushl v16.4s, v16.4s, v23.4s
+	WORD $0x4e89a43e // smmla v30.4s, v1.16b, v9.16b
+	WORD $0x4e89a498 // smmla v24.4s, v4.16b, v9.16b
+	WORD $0x4eb51ea9 // mov v9.16b, v21.16b
+	WORD $0x4e9da42a // smmla v10.4s, v1.16b, v29.16b
+	WORD $0x4e9da494 // smmla v20.4s, v4.16b, v29.16b
+	WORD $0x4e8ca428 // smmla v8.4s, v1.16b, v12.16b
+	WORD $0x4e8ca496 // smmla v22.4s, v4.16b, v12.16b
+	WORD $0x0f10a40c // sshll v12.4s, v0.4h, #0x0
+	WORD $0x4e82a495 // smmla v21.4s, v4.16b, v2.16b
+	WORD $0x4e82a429 // smmla v9.4s, v1.16b, v2.16b
+	WORD $0x6d571ac1 // ldp d1, d6, [x22, #0x170]
+	WORD $0x6f3c0760 // ushr v0.4s, v27.4s, #0x4
+	WORD $0x6f3c0782 // ushr v2.4s, v28.4s, #0x4
+	WORD $0x6f3e0724 // ushr v4.4s, v25.4s, #0x2
+	WORD $0x4e9fa4aa // smmla v10.4s, v5.16b, v31.16b
+	WORD $0x4e8ba4be // smmla v30.4s, v5.16b, v11.16b
+	WORD $0x4e8ba478 // smmla v24.4s, v3.16b, v11.16b
+	WORD $0x4e8da4a8 // smmla v8.4s, v5.16b, v13.16b
+	WORD $0x4e321c00 // and v0.16b, v0.16b, v18.16b
+	WORD $0x4e311c84 // and v4.16b, v4.16b, v17.16b
+	WORD $0x4e8fa4a9 // smmla v9.4s, v5.16b, v15.16b
+	WORD $0x6eb74421 // ushl v1.4s, v1.4s, v23.4s
+	WORD $0x6eb744c5 // ushl v5.4s, v6.4s, v23.4s
+	WORD $0x4e0804eb // dup v11.2d, v7.d[0]
+	WORD $0x4e321c42 // and v2.16b, v2.16b, v18.16b
+	WORD $0x4e311e66 // and v6.16b, v19.16b, v17.16b
+	WORD $0x4e9fa474 // smmla v20.4s, v3.16b, v31.16b
+	WORD $0x4e8da476 // smmla v22.4s, v3.16b, v13.16b
+	WORD $0x4e8fa475 // smmla v21.4s, v3.16b, v15.16b
+	WORD $0x4e08061f // dup v31.2d, v16.d[0]
+	WORD $0x4ea01c8f // orr v15.16b, v4.16b, v0.16b
+	WORD $0x4e08043d // dup v29.2d, v1.d[0]
+	WORD $0x4e0804b7 // dup v23.2d, v5.d[0]
+	WORD $0xad4106c0 // ldp q0, q1, [x22, #0x20]
+	WORD $0x4ea21cc2 // orr v2.16b, v6.16b, v2.16b
+	WORD $0x4eab1d6d // mov v13.16b, v11.16b
+	WORD $0x6f3a0763 // ushr v3.4s, v27.4s, #0x6
+	WORD $0x6f3c0724 // ushr v4.4s, v25.4s, #0x4
+	WORD $0x6f3c0745 // ushr v5.4s, v26.4s, #0x4
+	WORD $0x6f3a0786 // ushr v6.4s, v28.4s, #0x6
+	WORD $0x4e80a44b // smmla v11.4s, v2.16b, v0.16b
+	WORD $0x4ebf1ff9 // mov v25.16b, v31.16b
+	WORD $0x4e80a5ed // smmla v13.4s, v15.16b, v0.16b
+	WORD $0xad4302c7 // ldp q7, q0, [x22, #0x60]
+	WORD $0x4e321c63 // and v3.16b, v3.16b, v18.16b
+	WORD $0x4e311c84 // and v4.16b, v4.16b, v17.16b
+	WORD $0x4e321cc6 // and v6.16b, v6.16b, v18.16b
+	WORD $0x4e311ca5 // and v5.16b, v5.16b, v17.16b
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4e87a5f9 // smmla v25.4s, v15.16b, v7.16b
+	WORD $0x4e87a45f // smmla v31.4s, v2.16b, v7.16b
+	WORD $0xad451ed0 // ldp q16, q7, [x22, #0xa0]
+	WORD $0x4ea31c83 // orr v3.16b, v4.16b, v3.16b
+	WORD $0x4ea61ca5 // orr v5.16b, v5.16b, v6.16b
+	WORD $0xad471ac4 // ldp q4, q6, [x22, #0xe0]
+	WORD $0x4ebd1fba // mov v26.16b, v29.16b
+	WORD $0x4eb71efb // mov v27.16b, v23.16b
+	WORD $0x4e90a45d // smmla v29.4s, v2.16b, v16.16b
+	WORD $0x4e81a46d // smmla v13.4s, v3.16b, v1.16b
+	WORD $0x4e80a479 // smmla v25.4s, v3.16b, v0.16b
+	WORD $0x4e84a457 // smmla v23.4s, v2.16b, v4.16b
+	WORD $0x3dc027e2 // ldr q2, [sp, #0x90]
+	WORD $0x4e81a4ab // smmla v11.4s, v5.16b, v1.16b
+	WORD $0x4e21d981 // scvtf v1.4s, v12.4s
+	WORD $0x4e84a5fb // smmla v27.4s, v15.16b, v4.16b
+	WORD $0x4e21d944 // scvtf v4.4s, v10.4s
+	WORD $0x6e2edc42 // fmul v2.4s, v2.4s, v14.4s
+	WORD $0x3dc027ee // ldr q14, [sp, #0x90]
+	WORD $0x4e80a4bf // smmla v31.4s, v5.16b, v0.16b
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4e90a5fa // smmla v26.4s, v15.16b, v16.16b
+	WORD $0x4e21da90 // scvtf v16.4s, v20.4s
+	WORD $0x6e21ddc1 // fmul v1.4s, v14.4s, v1.4s
+	WORD $0x4e86a47b // smmla v27.4s, v3.16b, v6.16b
+	WORD $0x4e823840 // zip1 v0.4s, v2.4s, v2.4s
+	WORD $0x4e827853 // zip2 v19.4s, v2.4s, v2.4s
+	WORD $0x4e21dbc2 // scvtf v2.4s, v30.4s
+	WORD $0x4e87a47a // smmla v26.4s, v3.16b, v7.16b
+	WORD $0x910402ca // add x10, x22, #0x100
+	WORD $0x4e21db03 // scvtf v3.4s, v24.4s
+	WORD $0x4e87a4bd // smmla v29.4s, v5.16b, v7.16b
+	WORD $0x3dc00bf2 // ldr q18, [sp, #0x20]
+	WORD $0x4e86a4b7 // smmla v23.4s, v5.16b, v6.16b
+	WORD $0x4e21dac5 // scvtf v5.4s, v22.4s
+	WORD $0x6e24dc1c // fmul v28.4s, v0.4s, v4.4s
+	WORD $0x6e28dc18 // fmul v24.4s, v0.4s, v8.4s
+	WORD $0x6e22dc14 // fmul v20.4s, v0.4s, v2.4s
+	WORD $0x6e29dc02 // fmul v2.4s, v0.4s, v9.4s
+	WORD $0x3dc02bf1 // ldr q17, [sp, #0xa0]
+	WORD $0x4e21d9a0 // scvtf v0.4s, v13.4s
+	WORD $0x4e813824 // zip1 v4.4s, v1.4s, v1.4s
+	WORD $0x52800030 // mov w16, #0x1 // =1
+	WORD $0x4e21db26 // scvtf v6.4s, v25.4s
+	WORD $0x6e30de7e // fmul v30.4s, v19.4s, v16.4s
+	WORD $0x4e21daa7 // scvtf v7.4s, v21.4s
+	WORD $0x4e21db50 // scvtf v16.4s, v26.4s
+	WORD $0x4e817821 // zip2 v1.4s, v1.4s, v1.4s
+	WORD $0x4e21d975 // scvtf v21.4s, v11.4s
+	WORD $0x4e21db76 // scvtf v22.4s, v27.4s
+	WORD $0x6e25de65 // fmul v5.4s, v19.4s, v5.4s
+	WORD $0x4e20cc9c // fmla v28.4s, v4.4s, v0.4s
+	WORD $0x6e23de60 // fmul v0.4s, v19.4s, v3.4s
+	WORD $0x4e21dbe3 // scvtf v3.4s, v31.4s
+	WORD $0x4e26cc94 // fmla v20.4s, v4.4s, v6.4s
+	WORD $0x4e21dba6 // scvtf v6.4s, v29.4s
+	WORD $0x6e27de67 // fmul v7.4s, v19.4s, v7.4s
+	WORD $0x4e30cc98 // fmla v24.4s, v4.4s, v16.4s
+	WORD $0x4e35cc3e // fmla v30.4s, v1.4s, v21.4s
+	WORD $0x4e21daf0 // scvtf v16.4s, v23.4s
+	WORD $0x4e36cc82 // fmla v2.4s, v4.4s, v22.4s
+	WORD $0xad41cff5 // ldp q21, q19, [sp, #0x30]
+	WORD $0x4e23cc20 // fmla v0.4s, v1.4s, v3.4s
+	WORD $0x4d40cd43 // ld1r { v3.2d }, [x10]
+	WORD $0x910422ca // add x10, x22, #0x108
+	WORD $0x4e26cc25 // fmla v5.4s, v1.4s, v6.4s
+	WORD $0x4d40cd44 // ld1r { v4.2d }, [x10]
+	WORD $0x910442ca // add x10, x22, #0x110
+	WORD $0x4e30cc27 // fmla v7.4s, v1.4s, v16.4s
+	WORD $0xad429bf0 // ldp q16, q6, [sp, #0x50]
+	WORD $0x4d40cd41 // ld1r { v1.2d }, [x10]
+	WORD $0x910462ca // add x10, x22, #0x118
+	WORD $0x4e3ccc72 // fmla v18.4s, v3.4s, v28.4s
+	WORD $0x4e3ecc75 // fmla v21.4s, v3.4s, v30.4s
+	WORD $0x4d40cd43 // ld1r { v3.2d }, [x10]
+	WORD $0x4e34cc91 // fmla v17.4s, v4.4s, v20.4s
+	WORD $0x4e20cc93 // fmla v19.4s, v4.4s, v0.4s
+	WORD $0x2a1b03ea // mov w10, w27
 	WORD $0x910602d6 // add x22, x22, #0x180
-	WORD $0x4e34ce64 // fmla v4.4s, v19.4s, v20.4s
-	WORD $0x4e20ce63 // fmla v3.4s, v19.4s, v0.4s
-	WORD $0x2a1f03f0 // mov w16, wzr
-	WORD $0x3707e3e8 // tbnz w8, #0x0, 0x17ce0 <pq_q3_k+0x7d8>
+	WORD $0x4e25cc26 // fmla v6.4s, v1.4s, v5.4s
+	WORD $0xad4393e5 // ldp q5, q4, [sp, #0x70]
+	WORD $0x4e38cc30 // fmla v16.4s, v1.4s, v24.4s
+	WORD $0x2a1f03fb // mov w27, wzr
+	WORD $0x3d802bf1 // str q17, [sp, #0xa0]
+	WORD $0x4e22cc65 // fmla v5.4s, v3.4s, v2.4s
+	WORD $0x4e27cc64 // fmla v4.4s, v3.4s, v7.4s
+	WORD $0x3dc02bf1 // ldr q17, [sp, #0xa0]
+	WORD $0x3707e74a // tbnz w10, #0x0, 0x16810 <pq_q3_k+0x644>
 	WORD $0x11000718 // add w24, w24, #0x1
 	WORD $0x910702b5 // add x21, x21, #0x1c0
 	WORD $0x7100131f // cmp w24, #0x4
-	WORD $0x54ffe2e1 // b.ne 0x17cd0 <pq_q3_k+0x7c8>
+	WORD $0x54ffe621 // b.ne 0x167fc <pq_q3_k+0x630>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x54ffe20c // b.gt 0x17cbc <pq_q3_k+0x7b4>
-	WORD $0x4f00e47d // movi v29.16b, #0x3
-	WORD $0x4f00e481 // movi v1.16b, #0x4
-	WORD $0x140000ca // b 0x183b0 <pq_q3_k+0xea8>
+	WORD $0x54ffe54c // b.gt 0x167e8 <pq_q3_k+0x61c>
+	WORD $0x4f00e46e // movi v14.16b, #0x3
+	WORD $0x4f00e48f // movi v15.16b, #0x4
+	WORD $0x140000aa // b 0x16df4 <pq_q3_k+0xc28>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xd37cecea // lsl x10, x7, #4
+	WORD $0xd37cecf3 // lsl x19, x7, #4
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5400162d // b.le 0x18368 <pq_q3_k+0xe60>
-	WORD $0xd37ef4ef // lsl x15, x7, #2
-	WORD $0xaa0003f0 // mov x16, x0
-	WORD $0xaa0103f9 // mov x25, x1
-	WORD $0xaa0403f3 // mov x19, x4
-	WORD $0xfc677a00 // ldr d0, [x16, x7, lsl #3]
-	WORD $0x2a1f03f4 // mov w20, wzr
-	WORD $0x91010210 // add x16, x16, #0x40
+	WORD $0x5400122d // b.le 0x16dac <pq_q3_k+0xbe0>
+	WORD $0xd37ef4f4 // lsl x20, x7, #2
+	WORD $0xaa0003f5 // mov x21, x0
+	WORD $0xaa0103f6 // mov x22, x1
+	WORD $0xaa0403f7 // mov x23, x4
+	WORD $0xfc677aa0 // ldr d0, [x21, x7, lsl #3]
+	WORD $0x2a1f03f8 // mov w24, wzr
+	WORD $0x910102b5 // add x21, x21, #0x40
 	WORD $0x0e217807 // fcvtl v7.4s, v0.4h
-	WORD $0xaa1f03ee // mov x14, xzr
-	WORD $0x8b0f0215 // add x21, x16, x15
-	WORD $0x91010216 // add x22, x16, #0x40
-	WORD $0x52800037 // mov w23, #0x1 // =1
-	WORD $0x8b0e16a8 // add x8, x21, x14, lsl #5
-	WORD $0x9b1159d8 // madd x24, x14, x17, x22
-	WORD $0x3dc000d6 // ldr q22, [x6]
-	WORD $0x6d540b20 // ldp d0, d2, [x25, #0x140]
-	WORD $0x9100410e // add x14, x8, #0x10
-	WORD $0x0d40c913 // ld1r { v19.2s }, [x8]
-	WORD $0x0d40c9d0 // ld1r { v16.2s }, [x14]
-	WORD $0x8b0a0308 // add x8, x24, x10
-	WORD $0x3dc00111 // ldr q17, [x8]
-	WORD $0x3dc01114 // ldr q20, [x8, #0x40]
-	WORD $0x3dc02115 // ldr q21, [x8, #0x80]
-	WORD $0x6eb64400 // ushl v0.4s, v0.4s, v22.4s
-	WORD $0x6eb64442 // ushl v2.4s, v2.4s, v22.4s
-	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
-	WORD $0x6f3f0632 // ushr v18.4s, v17.4s, #0x1
-	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
-	WORD $0x5280002e // mov w14, #0x1 // =1
-	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
-	WORD $0x4e927a37 // zip2 v23.4s, v17.4s, v18.4s
-	WORD $0x4e923a31 // zip1 v17.4s, v17.4s, v18.4s
-	WORD $0x4e953a92 // zip1 v18.4s, v20.4s, v21.4s
-	WORD $0x4e957a94 // zip2 v20.4s, v20.4s, v21.4s
-	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4f2256f5 // shl v21.4s, v23.4s, #0x2
-	WORD $0x4f225631 // shl v17.4s, v17.4s, #0x2
-	WORD $0x4e3d1e57 // and v23.16b, v18.16b, v29.16b
-	WORD $0x4e3d1e94 // and v20.16b, v20.16b, v29.16b
-	WORD $0x4e080412 // dup v18.2d, v0.d[0]
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x6e33dcf3 // fmul v19.4s, v7.4s, v19.4s
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x6e30dcf0 // fmul v16.4s, v7.4s, v16.4s
-	WORD $0x4eb71e20 // orr v0.16b, v17.16b, v23.16b
-	WORD $0x4eb41eb7 // orr v23.16b, v21.16b, v20.16b
-	WORD $0x4eb21e54 // mov v20.16b, v18.16b
-	WORD $0x3dc00331 // ldr q17, [x25]
-	WORD $0x4e91a414 // smmla v20.4s, v0.16b, v17.16b
-	WORD $0x4e91a6f2 // smmla v18.4s, v23.16b, v17.16b
-	WORD $0x4e080451 // dup v17.2d, v2.d[0]
-	WORD $0x3dc01322 // ldr q2, [x25, #0x40]
-	WORD $0x4eb11e35 // mov v21.16b, v17.16b
-	WORD $0x4e82a6f1 // smmla v17.4s, v23.16b, v2.16b
-	WORD $0x4e82a415 // smmla v21.4s, v0.16b, v2.16b
-	WORD $0x8b0a0308 // add x8, x24, x10
-	WORD $0x3dc01100 // ldr q0, [x8, #0x40]
-	WORD $0x3dc02102 // ldr q2, [x8, #0x80]
-	WORD $0x3dc00117 // ldr q23, [x8]
-	WORD $0x4e823818 // zip1 v24.4s, v0.4s, v2.4s
-	WORD $0x6f3f06f9 // ushr v25.4s, v23.4s, #0x1
-	WORD $0x4e827800 // zip2 v0.4s, v0.4s, v2.4s
-	WORD $0x4e993ae2 // zip1 v2.4s, v23.4s, v25.4s
-	WORD $0x4e997af7 // zip2 v23.4s, v23.4s, v25.4s
-	WORD $0x6f3e0718 // ushr v24.4s, v24.4s, #0x2
-	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
-	WORD $0x4e3d1f18 // and v24.16b, v24.16b, v29.16b
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e3d1c00 // and v0.16b, v0.16b, v29.16b
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4eb81c42 // orr v2.16b, v2.16b, v24.16b
-	WORD $0x4ea01ee0 // orr v0.16b, v23.16b, v0.16b
-	WORD $0x3dc00737 // ldr q23, [x25, #0x10]
-	WORD $0x4e97a454 // smmla v20.4s, v2.16b, v23.16b
-	WORD $0x4e97a412 // smmla v18.4s, v0.16b, v23.16b
-	WORD $0x3dc01737 // ldr q23, [x25, #0x50]
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e97a455 // smmla v21.4s, v2.16b, v23.16b
-	WORD $0x4e97a411 // smmla v17.4s, v0.16b, v23.16b
-	WORD $0x6d560b20 // ldp d0, d2, [x25, #0x160]
-	WORD $0x8b0a0308 // add x8, x24, x10
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x3dc00117 // ldr q23, [x8]
-	WORD $0x3dc01118 // ldr q24, [x8, #0x40]
-	WORD $0x3dc02119 // ldr q25, [x8, #0x80]
-	WORD $0x6eb64400 // ushl v0.4s, v0.4s, v22.4s
-	WORD $0x6eb64442 // ushl v2.4s, v2.4s, v22.4s
-	WORD $0x6f3f06fa // ushr v26.4s, v23.4s, #0x1
-	WORD $0x4e993b1b // zip1 v27.4s, v24.4s, v25.4s
-	WORD $0x4e997b18 // zip2 v24.4s, v24.4s, v25.4s
-	WORD $0x4e080456 // dup v22.2d, v2.d[0]
-	WORD $0x4e9a7af9 // zip2 v25.4s, v23.4s, v26.4s
-	WORD $0x4e9a3af7 // zip1 v23.4s, v23.4s, v26.4s
-	WORD $0x6f3c077a // ushr v26.4s, v27.4s, #0x4
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x6f3e0739 // ushr v25.4s, v25.4s, #0x2
-	WORD $0x6f3e06f7 // ushr v23.4s, v23.4s, #0x2
-	WORD $0x4e3d1f5a // and v26.16b, v26.16b, v29.16b
-	WORD $0x4e3d1f18 // and v24.16b, v24.16b, v29.16b
-	WORD $0x4e211efb // and v27.16b, v23.16b, v1.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4e080417 // dup v23.2d, v0.d[0]
-	WORD $0x4eba1f60 // orr v0.16b, v27.16b, v26.16b
-	WORD $0x4eb81f3a // orr v26.16b, v25.16b, v24.16b
-	WORD $0x4eb71ef8 // mov v24.16b, v23.16b
-	WORD $0x3dc00b39 // ldr q25, [x25, #0x20]
-	WORD $0x4e99a418 // smmla v24.4s, v0.16b, v25.16b
-	WORD $0x4e99a757 // smmla v23.4s, v26.16b, v25.16b
-	WORD $0x4eb61ed9 // mov v25.16b, v22.16b
-	WORD $0x3dc01b22 // ldr q2, [x25, #0x60]
-	WORD $0x4e82a419 // smmla v25.4s, v0.16b, v2.16b
-	WORD $0x4e82a756 // smmla v22.4s, v26.16b, v2.16b
-	WORD $0x8b0a0308 // add x8, x24, x10
-	WORD $0x3dc00100 // ldr q0, [x8]
-	WORD $0x3dc01102 // ldr q2, [x8, #0x40]
-	WORD $0x3dc0211a // ldr q26, [x8, #0x80]
-	WORD $0x91040328 // add x8, x25, #0x100
-	WORD $0x6f3f041b // ushr v27.4s, v0.4s, #0x1
-	WORD $0x4e9a385c // zip1 v28.4s, v2.4s, v26.4s
-	WORD $0x4e9a7842 // zip2 v2.4s, v2.4s, v26.4s
-	WORD $0x4e9b781a // zip2 v26.4s, v0.4s, v27.4s
-	WORD $0x4e9b3800 // zip1 v0.4s, v0.4s, v27.4s
-	WORD $0x6f3a079b // ushr v27.4s, v28.4s, #0x6
-	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x4e3d1f7b // and v27.16b, v27.16b, v29.16b
-	WORD $0x4e3d1c42 // and v2.16b, v2.16b, v29.16b
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4ebb1c00 // orr v0.16b, v0.16b, v27.16b
-	WORD $0x4ea21f42 // orr v2.16b, v26.16b, v2.16b
-	WORD $0x3dc00f3a // ldr q26, [x25, #0x30]
-	WORD $0x4e9aa418 // smmla v24.4s, v0.16b, v26.16b
-	WORD $0x4e9aa457 // smmla v23.4s, v2.16b, v26.16b
-	WORD $0x4e933a7a // zip1 v26.4s, v19.4s, v19.4s
-	WORD $0x3dc01f3b // ldr q27, [x25, #0x70]
-	WORD $0x4e937a73 // zip2 v19.4s, v19.4s, v19.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e9ba456 // smmla v22.4s, v2.16b, v27.16b
-	WORD $0x4e21da22 // scvtf v2.4s, v17.4s
-	WORD $0x4e9ba419 // smmla v25.4s, v0.16b, v27.16b
-	WORD $0x4e903a00 // zip1 v0.4s, v16.4s, v16.4s
-	WORD $0x4e907a10 // zip2 v16.4s, v16.4s, v16.4s
-	WORD $0x6e34df51 // fmul v17.4s, v26.4s, v20.4s
-	WORD $0x6e35df54 // fmul v20.4s, v26.4s, v21.4s
-	WORD $0x4e21db15 // scvtf v21.4s, v24.4s
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
-	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
-	WORD $0x6e22de62 // fmul v2.4s, v19.4s, v2.4s
-	WORD $0x4e21dad3 // scvtf v19.4s, v22.4s
-	WORD $0x4e35cc11 // fmla v17.4s, v0.4s, v21.4s
-	WORD $0x4e37ce12 // fmla v18.4s, v16.4s, v23.4s
-	WORD $0x4e38cc14 // fmla v20.4s, v0.4s, v24.4s
-	WORD $0x4d40cd00 // ld1r { v0.2d }, [x8]
-	WORD $0x4e33ce02 // fmla v2.4s, v16.4s, v19.4s
-	WORD $0x91042328 // add x8, x25, #0x108
-	WORD $0x91060339 // add x25, x25, #0x180
-	WORD $0x4d40cd10 // ld1r { v16.2d }, [x8]
-	WORD $0x2a1703e8 // mov w8, w23
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x4e31cc06 // fmla v6.4s, v0.4s, v17.4s
-	WORD $0x4e32cc05 // fmla v5.4s, v0.4s, v18.4s
-	WORD $0x4e34ce04 // fmla v4.4s, v16.4s, v20.4s
-	WORD $0x4e22ce03 // fmla v3.4s, v16.4s, v2.4s
-	WORD $0x3707ec88 // tbnz w8, #0x0, 0x180d8 <pq_q3_k+0xbd0>
-	WORD $0x11000694 // add w20, w20, #0x1
-	WORD $0x91070210 // add x16, x16, #0x1c0
-	WORD $0x7100129f // cmp w20, #0x4
-	WORD $0x54ffeb81 // b.ne 0x180c8 <pq_q3_k+0xbc0>
-	WORD $0xf1002273 // subs x19, x19, #0x8
-	WORD $0x54ffeacc // b.gt 0x180b8 <pq_q3_k+0xbb0>
-	WORD $0x3dc00fe2 // ldr q2, [sp, #0x30]
-	WORD $0xb4ffc829 // cbz x9, 0x17c6c <pq_q3_k+0x764>
+	WORD $0x8b1302b0 // add x16, x21, x19
+	WORD $0xaa1f03ea // mov x10, xzr
+	WORD $0x8b1402b9 // add x25, x21, x20
+	WORD $0x9101021a // add x26, x16, #0x40
+	WORD $0x5280003b // mov w27, #0x1 // =1
+	WORD $0x9b116950 // madd x16, x10, x17, x26
+	WORD $0x6d545ad8 // ldp d24, d22, [x22, #0x140]
+	WORD $0x3dc000d5 // ldr q21, [x6]
+	WORD $0x6d5672db // ldp d27, d28, [x22, #0x160]
+	WORD $0x8b0a172a // add x10, x25, x10, lsl #5
+	WORD $0xad4042d2 // ldp q18, q16, [x22]
+	WORD $0x6eb5471d // ushl v29.4s, v24.4s, v21.4s
+	WORD $0xad4246d4 // ldp q20, q17, [x22, #0x40]
+	WORD $0x6eb5477b // ushl v27.4s, v27.4s, v21.4s
+	WORD $0x6eb5479c // ushl v28.4s, v28.4s, v21.4s
+	WORD $0x3dc00202 // ldr q2, [x16]
+	WORD $0x3dc01200 // ldr q0, [x16, #0x40]
+	WORD $0x3dc02201 // ldr q1, [x16, #0x80]
+	WORD $0x2a1b03f0 // mov w16, w27
+	WORD $0x2a1f03fb // mov w27, wzr
+	WORD $0x6f3f0457 // ushr v23.4s, v2.4s, #0x1
+	WORD $0x4e813818 // zip1 v24.4s, v0.4s, v1.4s
+	WORD $0x4e817819 // zip2 v25.4s, v0.4s, v1.4s
+	WORD $0x6eb546c1 // ushl v1.4s, v22.4s, v21.4s
+	WORD $0x4e0807b6 // dup v22.2d, v29.d[0]
+	WORD $0x0d40c940 // ld1r { v0.2s }, [x10]
+	WORD $0x9100414a // add x10, x10, #0x10
+	WORD $0x4e08077b // dup v27.2d, v27.d[0]
+	WORD $0x4e973853 // zip1 v19.4s, v2.4s, v23.4s
+	WORD $0x4e977857 // zip2 v23.4s, v2.4s, v23.4s
+	WORD $0x6f3c071f // ushr v31.4s, v24.4s, #0x4
+	WORD $0x6f3c0728 // ushr v8.4s, v25.4s, #0x4
+	WORD $0x4e2e1f0a // and v10.16b, v24.16b, v14.16b
+	WORD $0x4e080435 // dup v21.2d, v1.d[0]
+	WORD $0x4e2e1f21 // and v1.16b, v25.16b, v14.16b
+	WORD $0x6f3e072d // ushr v13.4s, v25.4s, #0x2
+	WORD $0x0f08a400 // sshll v0.8h, v0.8b, #0x0
+	WORD $0x6f3a0739 // ushr v25.4s, v25.4s, #0x6
+	WORD $0x4f22567e // shl v30.4s, v19.4s, #0x2
+	WORD $0x4f2256fd // shl v29.4s, v23.4s, #0x2
+	WORD $0x6f3e0669 // ushr v9.4s, v19.4s, #0x2
+	WORD $0x6f3e06eb // ushr v11.4s, v23.4s, #0x2
+	WORD $0x4e2e1fff // and v31.16b, v31.16b, v14.16b
+	WORD $0x4e2e1d08 // and v8.16b, v8.16b, v14.16b
+	WORD $0x0f10a400 // sshll v0.4s, v0.4h, #0x0
+	WORD $0xad410ada // ldp q26, q2, [x22, #0x20]
+	WORD $0x4e2f1fde // and v30.16b, v30.16b, v15.16b
+	WORD $0x4e2f1fbd // and v29.16b, v29.16b, v15.16b
+	WORD $0x4e2f1d29 // and v9.16b, v9.16b, v15.16b
+	WORD $0x4e2f1d6b // and v11.16b, v11.16b, v15.16b
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4eaa1fde // orr v30.16b, v30.16b, v10.16b
+	WORD $0x4ea11fa1 // orr v1.16b, v29.16b, v1.16b
+	WORD $0x4eb61edd // mov v29.16b, v22.16b
+	WORD $0x4ebf1d3f // orr v31.16b, v9.16b, v31.16b
+	WORD $0x4eb51ea9 // mov v9.16b, v21.16b
+	WORD $0x4ea81d68 // orr v8.16b, v11.16b, v8.16b
+	WORD $0x6f3e070b // ushr v11.4s, v24.4s, #0x2
+	WORD $0x6f3a0718 // ushr v24.4s, v24.4s, #0x6
+	WORD $0x4e92a7dd // smmla v29.4s, v30.16b, v18.16b
+	WORD $0x4e92a436 // smmla v22.4s, v1.16b, v18.16b
+	WORD $0x4e94a435 // smmla v21.4s, v1.16b, v20.16b
+	WORD $0x4e94a7c9 // smmla v9.4s, v30.16b, v20.16b
+	WORD $0x4e2f1e61 // and v1.16b, v19.16b, v15.16b
+	WORD $0x4e2e1db4 // and v20.16b, v13.16b, v14.16b
+	WORD $0x4e2e1d7e // and v30.16b, v11.16b, v14.16b
+	WORD $0x4e2f1eeb // and v11.16b, v23.16b, v15.16b
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
+	WORD $0x4e080792 // dup v18.2d, v28.d[0]
+	WORD $0x4ebb1f7c // mov v28.16b, v27.16b
+	WORD $0x4e9aa51b // smmla v27.4s, v8.16b, v26.16b
+	WORD $0x4ebe1c21 // orr v1.16b, v1.16b, v30.16b
+	WORD $0x0d40c95e // ld1r { v30.2s }, [x10]
+	WORD $0x4eb41d74 // orr v20.16b, v11.16b, v20.16b
+	WORD $0x4e2f1ef7 // and v23.16b, v23.16b, v15.16b
+	WORD $0xad4332ca // ldp q10, q12, [x22, #0x60]
+	WORD $0x4e9aa7fc // smmla v28.4s, v31.16b, v26.16b
+	WORD $0x4eb21e5a // mov v26.16b, v18.16b
+	WORD $0x6e20dce0 // fmul v0.4s, v7.4s, v0.4s
+	WORD $0x0f08a7de // sshll v30.8h, v30.8b, #0x0
+	WORD $0x4e91a429 // smmla v9.4s, v1.16b, v17.16b
+	WORD $0x4e91a695 // smmla v21.4s, v20.16b, v17.16b
+	WORD $0x4e90a43d // smmla v29.4s, v1.16b, v16.16b
+	WORD $0x4e90a696 // smmla v22.4s, v20.16b, v16.16b
+	WORD $0x4e2e1f01 // and v1.16b, v24.16b, v14.16b
+	WORD $0x4e2f1e70 // and v16.16b, v19.16b, v15.16b
+	WORD $0x4e2e1f33 // and v19.16b, v25.16b, v14.16b
+	WORD $0x4e8aa7fa // smmla v26.4s, v31.16b, v10.16b
+	WORD $0x0f10a7d1 // sshll v17.4s, v30.4h, #0x0
+	WORD $0x4e8aa512 // smmla v18.4s, v8.16b, v10.16b
+	WORD $0x4ea11e01 // orr v1.16b, v16.16b, v1.16b
+	WORD $0x4eb31ef0 // orr v16.16b, v23.16b, v19.16b
+	WORD $0x4e21dbb3 // scvtf v19.4s, v29.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e803814 // zip1 v20.4s, v0.4s, v0.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e807800 // zip2 v0.4s, v0.4s, v0.4s
+	WORD $0x910402ca // add x10, x22, #0x100
+	WORD $0x4e82a43c // smmla v28.4s, v1.16b, v2.16b
+	WORD $0x4e82a61b // smmla v27.4s, v16.16b, v2.16b
+	WORD $0x4e8ca43a // smmla v26.4s, v1.16b, v12.16b
+	WORD $0x4e8ca612 // smmla v18.4s, v16.16b, v12.16b
+	WORD $0x4e21d922 // scvtf v2.4s, v9.4s
+	WORD $0x4e21dab0 // scvtf v16.4s, v21.4s
+	WORD $0x6e31dce1 // fmul v1.4s, v7.4s, v17.4s
+	WORD $0x6e33de91 // fmul v17.4s, v20.4s, v19.4s
+	WORD $0x6e36dc13 // fmul v19.4s, v0.4s, v22.4s
+	WORD $0x4e21db76 // scvtf v22.4s, v27.4s
+	WORD $0x4e21db57 // scvtf v23.4s, v26.4s
+	WORD $0x6e22de82 // fmul v2.4s, v20.4s, v2.4s
+	WORD $0x4e21db94 // scvtf v20.4s, v28.4s
+	WORD $0x6e30dc00 // fmul v0.4s, v0.4s, v16.4s
+	WORD $0x4e813835 // zip1 v21.4s, v1.4s, v1.4s
+	WORD $0x4e817821 // zip2 v1.4s, v1.4s, v1.4s
+	WORD $0x4e21da50 // scvtf v16.4s, v18.4s
+	WORD $0x4e34ceb1 // fmla v17.4s, v21.4s, v20.4s
+	WORD $0x4e36cc33 // fmla v19.4s, v1.4s, v22.4s
+	WORD $0x4e37cea2 // fmla v2.4s, v21.4s, v23.4s
+	WORD $0x4e30cc20 // fmla v0.4s, v1.4s, v16.4s
+	WORD $0x4d40cd41 // ld1r { v1.2d }, [x10]
+	WORD $0x910422ca // add x10, x22, #0x108
+	WORD $0x910602d6 // add x22, x22, #0x180
+	WORD $0x4d40cd50 // ld1r { v16.2d }, [x10]
+	WORD $0x5280002a // mov w10, #0x1 // =1
+	WORD $0x4e31cc26 // fmla v6.4s, v1.4s, v17.4s
+	WORD $0x4e33cc25 // fmla v5.4s, v1.4s, v19.4s
+	WORD $0x4e22ce04 // fmla v4.4s, v16.4s, v2.4s
+	WORD $0x4e20ce03 // fmla v3.4s, v16.4s, v0.4s
+	WORD $0x3707f090 // tbnz w16, #0x0, 0x16ba0 <pq_q3_k+0x9d4>
+	WORD $0x11000718 // add w24, w24, #0x1
+	WORD $0x910702b5 // add x21, x21, #0x1c0
+	WORD $0x7100131f // cmp w24, #0x4
+	WORD $0x54ffef61 // b.ne 0x16b8c <pq_q3_k+0x9c0>
+	WORD $0xf10022f7 // subs x23, x23, #0x8
+	WORD $0x54ffeeac // b.gt 0x16b7c <pq_q3_k+0x9b0>
+	WORD $0xb4ffcf69 // cbz x9, 0x16798 <pq_q3_k+0x5cc>
 	WORD $0x4e8518c0 // uzp1 v0.4s, v6.4s, v5.4s
-	WORD $0x8b0a004a // add x10, x2, x10
+	WORD $0x8b13004a // add x10, x2, x19
 	WORD $0xf100093f // cmp x9, #0x2
 	WORD $0x3d800140 // str q0, [x10]
-	WORD $0x54ffc783 // b.lo 0x17c6c <pq_q3_k+0x764>
+	WORD $0x54ffcec3 // b.lo 0x16798 <pq_q3_k+0x5cc>
 	WORD $0x4e8558c0 // uzp2 v0.4s, v6.4s, v5.4s
 	WORD $0xf1000d3f // cmp x9, #0x3
 	WORD $0x3cac6940 // str q0, [x10, x12]
-	WORD $0x54ffc703 // b.lo 0x17c6c <pq_q3_k+0x764>
+	WORD $0x54ffce43 // b.lo 0x16798 <pq_q3_k+0x5cc>
 	WORD $0x4e831880 // uzp1 v0.4s, v4.4s, v3.4s
 	WORD $0xf100113f // cmp x9, #0x4
 	WORD $0x3cab6940 // str q0, [x10, x11]
-	WORD $0x54ffc681 // b.ne 0x17c6c <pq_q3_k+0x764>
+	WORD $0x54ffcdc1 // b.ne 0x16798 <pq_q3_k+0x5cc>
 	WORD $0x4e835880 // uzp2 v0.4s, v4.4s, v3.4s
 	WORD $0x3cad6940 // str q0, [x10, x13]
-	WORD $0x17fffe31 // b 0x17c6c <pq_q3_k+0x764>
+	WORD $0x17fffe6b // b 0x16798 <pq_q3_k+0x5cc>
 	WORD $0xd37cecf3 // lsl x19, x7, #4
-	WORD $0x4e911a40 // uzp1 v0.4s, v18.4s, v17.4s
-	WORD $0x4e915a42 // uzp2 v2.4s, v18.4s, v17.4s
+	WORD $0x4e951a40 // uzp1 v0.4s, v18.4s, v21.4s
 	WORD $0x8b13004a // add x10, x2, x19
-	WORD $0x4e871a11 // uzp1 v17.4s, v16.4s, v7.4s
-	WORD $0x4e875a07 // uzp2 v7.4s, v16.4s, v7.4s
+	WORD $0x4e955a41 // uzp2 v1.4s, v18.4s, v21.4s
+	WORD $0x4e931a22 // uzp1 v2.4s, v17.4s, v19.4s
+	WORD $0x4e935a23 // uzp2 v3.4s, v17.4s, v19.4s
 	WORD $0xf100153f // cmp x9, #0x5
 	WORD $0x3d800140 // str q0, [x10]
-	WORD $0x4e8518c0 // uzp1 v0.4s, v6.4s, v5.4s
-	WORD $0x3cac6942 // str q2, [x10, x12]
-	WORD $0x3dc00fe2 // ldr q2, [sp, #0x30]
-	WORD $0x3cab6951 // str q17, [x10, x11]
-	WORD $0x3cad6947 // str q7, [x10, x13]
+	WORD $0x4e861a00 // uzp1 v0.4s, v16.4s, v6.4s
+	WORD $0x3cac6941 // str q1, [x10, x12]
+	WORD $0x3cab6942 // str q2, [x10, x11]
+	WORD $0x3cad6943 // str q3, [x10, x13]
 	WORD $0x3ca37940 // str q0, [x10, x3, lsl #4]
-	WORD $0x54ffc440 // b.eq 0x17c6c <pq_q3_k+0x764>
-	WORD $0x4e8558c0 // uzp2 v0.4s, v6.4s, v5.4s
+	WORD $0x54ffcba0 // b.eq 0x16798 <pq_q3_k+0x5cc>
+	WORD $0x4e865a00 // uzp2 v0.4s, v16.4s, v6.4s
 	WORD $0xf1001d3f // cmp x9, #0x7
-	WORD $0x3cbd6940 // str q0, [x10, x29]
-	WORD $0x54ffc3c3 // b.lo 0x17c6c <pq_q3_k+0x764>
-	WORD $0x4e831880 // uzp1 v0.4s, v4.4s, v3.4s
+	WORD $0x3cae6940 // str q0, [x10, x14]
+	WORD $0x54ffcb23 // b.lo 0x16798 <pq_q3_k+0x5cc>
+	WORD $0x4e8418a0 // uzp1 v0.4s, v5.4s, v4.4s
 	WORD $0xf100213f // cmp x9, #0x8
+	WORD $0x3caf6940 // str q0, [x10, x15]
+	WORD $0x54ffcaa3 // b.lo 0x16798 <pq_q3_k+0x5cc>
+	WORD $0x4e8458a0 // uzp2 v0.4s, v5.4s, v4.4s
 	WORD $0x3cbe6940 // str q0, [x10, x30]
-	WORD $0x54ffc343 // b.lo 0x17c6c <pq_q3_k+0x764>
-	WORD $0x4e835880 // uzp2 v0.4s, v4.4s, v3.4s
-	WORD $0xf94017e8 // ldr x8, [sp, #0x28]
-	WORD $0x3ca86940 // str q0, [x10, x8]
-	WORD $0x17fffe16 // b 0x17c6c <pq_q3_k+0x764>
-	WORD $0xa94e4ff4 // ldp x20, x19, [sp, #0xe0]
-	WORD $0xf9404bfd // ldr x29, [sp, #0x90]
-	WORD $0xa94d57f6 // ldp x22, x21, [sp, #0xd0]
-	WORD $0xa94c5ff8 // ldp x24, x23, [sp, #0xc0]
-	WORD $0xa94b67fa // ldp x26, x25, [sp, #0xb0]
-	WORD $0xa94a6ffe // ldp x30, x27, [sp, #0xa0]
-	WORD $0x6d4823e9 // ldp d9, d8, [sp, #0x80]
-	WORD $0x6d472beb // ldp d11, d10, [sp, #0x70]
-	WORD $0x6d4633ed // ldp d13, d12, [sp, #0x60]
-	WORD $0x6d453bef // ldp d15, d14, [sp, #0x50]
-	WORD $0x9103c3ff // add sp, sp, #0xf0
+	WORD $0x17fffe52 // b 0x16798 <pq_q3_k+0x5cc>
+	WORD $0xa9544ff4 // ldp x20, x19, [sp, #0x140]
+	WORD $0xf9407bfd // ldr x29, [sp, #0xf0]
+	WORD $0xa95357f6 // ldp x22, x21, [sp, #0x130]
+	WORD $0xa9525ff8 // ldp x24, x23, [sp, #0x120]
+	WORD $0xa95167fa // ldp x26, x25, [sp, #0x110]
+	WORD $0xa9506ffe // ldp x30, x27, [sp, #0x100]
+	WORD $0x6d4e23e9 // ldp d9, d8, [sp, #0xe0]
+	WORD $0x6d4d2beb // ldp d11, d10, [sp, #0xd0]
+	WORD $0x6d4c33ed // ldp d13, d12, [sp, #0xc0]
+	WORD $0x6d4b3bef // ldp d15, d14, [sp, #0xb0]
+	WORD $0x910543ff // add sp, sp, #0x150
 	WORD $0xd65f03c0 // ret
 
-	// quant_x: +33864
+	// quant_x: +28292
 	WORD $0x91007c48 // add x8, x2, #0x1f
 	WORD $0xf100005f // cmp x2, #0x0
 	WORD $0x9a82b108 // csel x8, x8, x2, lt
@@ -8503,7 +7110,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x91000508 // add x8, x8, #0x1
 	WORD $0x927ff908 // and x8, x8, #0xfffffffffffffffe
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400190b // b.lt 0x18784 <quant_x+0x33c>
+	WORD $0x5400190b // b.lt 0x171c0 <quant_x+0x33c>
 	WORD $0x9343fc6a // asr x10, x3, #3
 	WORD $0x92401c71 // and x17, x3, #0xff
 	WORD $0x9348fc69 // asr x9, x3, #8
@@ -8545,7 +7152,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x72a1b443 // movk w3, #0xda2, lsl #16
 	WORD $0x52a85fc4 // mov w4, #0x42fe0000 // =1123942400
 	WORD $0x72a78025 // movk w5, #0x3c01, lsl #16
-	WORD $0x14000061 // b 0x18690 <quant_x+0x248>
+	WORD $0x14000061 // b 0x170cc <quant_x+0x248>
 	WORD $0x4eb2d414 // fsub v20.4s, v0.4s, v18.4s
 	WORD $0x4e32cc02 // fmla v2.4s, v0.4s, v18.4s
 	WORD $0x8b100027 // add x7, x1, x16
@@ -8641,7 +7248,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4b0700c6 // sub w6, w6, w7
 	WORD $0xb82c6826 // str w6, [x1, x12]
 	WORD $0x8b0a0021 // add x1, x1, x10
-	WORD $0x540007cd // b.le 0x18784 <quant_x+0x33c>
+	WORD $0x540007cd // b.le 0x171c0 <quant_x+0x33c>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
 	WORD $0xf100045f // cmp x2, #0x1
@@ -8653,7 +7260,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
 	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x54fff2ab // b.lt 0x18510 <quant_x+0xc8>
+	WORD $0x54fff2ab // b.lt 0x16f4c <quant_x+0xc8>
 	WORD $0xad7e1803 // ldp q3, q6, [x0, #-0x40]
 	WORD $0xad7f1c05 // ldp q5, q7, [x0, #-0x20]
 	WORD $0x4ea3d402 // fsub v2.4s, v0.4s, v3.4s
@@ -8702,13 +7309,13 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e751e34 // bsl v20.16b, v17.16b, v21.16b
 	WORD $0x6eb4e675 // fcmgt v21.4s, v19.4s, v20.4s
 	WORD $0x6ef51e93 // bif v19.16b, v20.16b, v21.16b
-	WORD $0x17ffff64 // b 0x18510 <quant_x+0xc8>
+	WORD $0x17ffff64 // b 0x16f4c <quant_x+0xc8>
 	WORD $0xd65f03c0 // ret
 
-	// peak_i8: +34696
+	// peak_i8: +29124
 	WORD $0xf100043f // cmp x1, #0x1
 	WORD $0xaa0003e8 // mov x8, x0
-	WORD $0x5400100b // b.lt 0x18990 <peak_i8+0x208>
+	WORD $0x5400100b // b.lt 0x173cc <peak_i8+0x208>
 	WORD $0x4f00e5f5 // movi v21.16b, #0xf
 	WORD $0x3dc00103 // ldr q3, [x8]
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
@@ -8822,7 +7429,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e83a6a2 // smmla v2.4s, v21.16b, v3.16b
 	WORD $0x4e83a6a1 // smmla v1.4s, v21.16b, v3.16b
 	WORD $0x4e83a6a0 // smmla v0.4s, v21.16b, v3.16b
-	WORD $0x54fff3e1 // b.ne 0x187d4 <peak_i8+0x4c>
+	WORD $0x54fff3e1 // b.ne 0x17210 <peak_i8+0x4c>
 	WORD $0x4eb48663 // add v3.4s, v19.4s, v20.4s
 	WORD $0x4eb28631 // add v17.4s, v17.4s, v18.4s
 	WORD $0x4eb084e7 // add v7.4s, v7.4s, v16.4s
@@ -8835,7 +7442,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea38421 // add v1.4s, v1.4s, v3.4s
 	WORD $0x4ea18400 // add v0.4s, v0.4s, v1.4s
 	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	WORD $0x14000002 // b 0x18994 <peak_i8+0x20c>
+	WORD $0x14000002 // b 0x173d0 <peak_i8+0x20c>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x8b010429 // add x9, x1, x1, lsl #1
 	WORD $0x3d800100 // str q0, [x8]
@@ -8844,19 +7451,15 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 
 	// constants
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000005
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000002
-	WORD $0x00000002; WORD $0x00000000; WORD $0x00000000; WORD $0xbfad9881
-	WORD $0xf6eaddcf; WORD $0x26190d01; WORD $0x71594535; WORD $0x00000002
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000003
-	WORD $0x00000003; WORD $0x00000000; WORD $0x00000000; WORD $0x00000004
-	WORD $0x00000004; WORD $0x00000000; WORD $0x00000000; WORD $0x00000005
-	WORD $0x00000005; WORD $0x00000000; WORD $0x00000000; WORD $0x00000003
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000004
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000005; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000002; WORD $0x00000002; WORD $0x00000000; WORD $0x00000000
+	WORD $0xbfad9881; WORD $0xf6eaddcf; WORD $0x26190d01; WORD $0x71594535
+	WORD $0x00000002; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000003; WORD $0x00000003; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000004; WORD $0x00000004; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000005; WORD $0x00000005; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 
 // func q8_0_i8mm(w, x, y unsafe.Pointer, ldy, blocks, shape int)
 TEXT ·q8_0_i8mm(SB), 0, $0-48
@@ -8877,7 +7480,7 @@ TEXT ·q4_0_i8mm(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_i8mm<>+1952(SB)
+	CALL ·panel_i8mm<>+1596(SB)
 	RET
 
 // func q4_1_i8mm(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8888,7 +7491,7 @@ TEXT ·q4_1_i8mm(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_i8mm<>+4280(SB)
+	CALL ·panel_i8mm<>+3476(SB)
 	RET
 
 // func q5_0_i8mm(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8899,7 +7502,7 @@ TEXT ·q5_0_i8mm(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_i8mm<>+6748(SB)
+	CALL ·panel_i8mm<>+5480(SB)
 	RET
 
 // func q5_1_i8mm(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8910,7 +7513,7 @@ TEXT ·q5_1_i8mm(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_i8mm<>+9896(SB)
+	CALL ·panel_i8mm<>+8052(SB)
 	RET
 
 // func iQ4_NL_i8mm(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8921,7 +7524,7 @@ TEXT ·iQ4_NL_i8mm(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_i8mm<>+13172(SB)
+	CALL ·panel_i8mm<>+10716(SB)
 	RET
 
 // func q4_K_i8mm(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8932,7 +7535,7 @@ TEXT ·q4_K_i8mm(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_i8mm<>+15620(SB)
+	CALL ·panel_i8mm<>+12808(SB)
 	RET
 
 // func q5_K_i8mm(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8943,7 +7546,7 @@ TEXT ·q5_K_i8mm(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_i8mm<>+18560(SB)
+	CALL ·panel_i8mm<>+15280(SB)
 	RET
 
 // func q6_K_i8mm(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8954,7 +7557,7 @@ TEXT ·q6_K_i8mm(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_i8mm<>+22276(SB)
+	CALL ·panel_i8mm<>+18444(SB)
 	RET
 
 // func q2_K_i8mm(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8965,7 +7568,7 @@ TEXT ·q2_K_i8mm(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_i8mm<>+26116(SB)
+	CALL ·panel_i8mm<>+21740(SB)
 	RET
 
 // func q3_K_i8mm(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8976,7 +7579,7 @@ TEXT ·q3_K_i8mm(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_i8mm<>+29960(SB)
+	CALL ·panel_i8mm<>+25036(SB)
 	RET
 
 // func quant_i8mm(x, dst unsafe.Pointer, k, shape int)
@@ -8985,13 +7588,13 @@ TEXT ·quant_i8mm(SB), 0, $0-32
 	MOVD dst+8(FP), R1
 	MOVD k+16(FP), R2
 	MOVD shape+24(FP), R3
-	CALL ·panel_i8mm<>+33864(SB)
+	CALL ·panel_i8mm<>+28292(SB)
 	RET
 
 // func dotPeak_i8mm(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_i8mm(SB), 0, $0-24
 	MOVD p+0(FP), R0
 	MOVD n+8(FP), R1
-	CALL ·panel_i8mm<>+34696(SB)
+	CALL ·panel_i8mm<>+29124(SB)
 	MOVD R0, ret+16(FP)
 	RET
