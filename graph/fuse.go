@@ -232,7 +232,8 @@ func (m *matched) attrs(p *patternNode, n *Node, set map[string]bool) bool {
 }
 
 // closed says whether nothing outside the match needs a value that the fused
-// node does not give, nor lies between its results and its operands.
+// node does not give, nor lies between its results and its operands, and whether no
+// operand is computed inside, as both terms of a sum may be one product.
 func (m *matched) closed(g *Graph) bool {
 	inside := map[*Node]bool{}
 	first := len(g.Nodes)
@@ -271,7 +272,7 @@ func (m *matched) closed(g *Graph) bool {
 		}
 	}
 	for _, v := range m.fused.In {
-		if v != nil && v.Def != nil && behind[v.Def] {
+		if v != nil && v.Def != nil && (inside[v.Def] || behind[v.Def]) {
 			return false
 		}
 	}

@@ -103,6 +103,8 @@ func TestFuse(t *testing.T) {
 		"residual":          {ops.LinearResidual, "l: linear(x, w)\ny: z + l\nout y", "y f32[3, 8] = linear_residual(x, w, z)"},
 		"two products": {ops.LinearResidual, "l: linear(x, w)\nm: linear(z, w)\ny: l + m\nout y",
 			"l f32[3, 8] = linear(x, w)\ny f32[3, 8] = linear_residual(z, w, l)"},
+		"both terms are one product":  {ops.LinearResidual, "l: linear(x, w)\ny: l + l\nout y", ""},
+		"both factors are one result": {ops.SwiGLU, "g: silu(x)\ny: g * g\nout y", ""},
 		"an update": {ops.RoPEPush, "k: x as [3, 2, 4]\nr: rope(k, pos, layout=pair, base=100)\nks: push(kc, r, pos)\nout ks",
 			"k f32[3, 2, 4] = view(x; shape=[3, 2, 4])\nks f32[16, 2, 4] = rope_push(kc, k, pos; base=100, layout=pair)"},
 		"one operand, two values": {ops.RoPEPush, "k: x as [3, 2, 4]\nr: rope(k, pos)\nks: push(kc, r, other)\nout ks", ""},
