@@ -19,12 +19,17 @@ import (
 	"greta/weights/synthetic"
 )
 
-// randomBlock writes a block of products and other operators of what is there, in any order.
+// randomBlock writes a block of products and other operators of what is there, in any order. Its
+// result adds up what nothing else reads, so that other values make room for later ones.
 func randomBlock(rng *rand.Rand) string {
 	var weights, body strings.Builder
-	names := []string{"x"}
+	names, unread := []string{"x"}, map[string]bool{}
+	read := func(i int) string {
+		delete(unread, names[i])
+		return names[i]
+	}
 	for i := range 6 + rng.IntN(12) {
-		pick := func() string { return names[max(rng.IntN(len(names)), rng.IntN(len(names)))] }
+		pick := func() string { return read(max(rng.IntN(len(names)), rng.IntN(len(names)))) }
 		name := fmt.Sprintf("v%d", i)
 		switch rng.IntN(9) {
 		case 0:
@@ -32,7 +37,7 @@ func randomBlock(rng *rand.Rand) string {
 		case 1:
 			fmt.Fprintf(&body, "  %s: sigmoid(%s)\n", name, pick())
 		case 2:
-			fmt.Fprintf(&body, "  %s: %s + linear(%s, w%d)\n", name, pick(), names[rng.IntN(len(names))], i)
+			fmt.Fprintf(&body, "  %s: %s + linear(%s, w%d)\n", name, pick(), read(rng.IntN(len(names))), i)
 			fmt.Fprintf(&weights, "  w%d: {shape: [D, D], gguf: w%d, hf: w%d}\n", i, i, i)
 		case 3:
 			fmt.Fprintf(&body, "  %s: rmsnorm(%s, w%d, eps=1e-5)\n", name, pick(), i)
@@ -40,13 +45,18 @@ func randomBlock(rng *rand.Rand) string {
 		case 4:
 			fmt.Fprintf(&body, "  %s: silu(%s) * %s\n", name, pick(), pick())
 		default:
-			fmt.Fprintf(&body, "  %s: linear(%s, w%d)\n", name, names[rng.IntN(len(names))], i)
+			fmt.Fprintf(&body, "  %s: linear(%s, w%d)\n", name, read(rng.IntN(len(names))), i)
 			fmt.Fprintf(&weights, "  w%d: {shape: [D, D], gguf: w%d, hf: w%d}\n", i, i, i)
 		}
-		names = append(names, name)
+		names, unread[name] = append(names, name), true
+	}
+	for i := len(names) - 1; i >= 0; i-- {
+		if !unread[names[i]] {
+			names = slices.Delete(names, i, i+1)
+		}
 	}
 	fmt.Fprintf(&weights, "  w: {shape: [D, D], gguf: w, hf: w}\n")
-	fmt.Fprintf(&body, "  y: linear(x, w) + %s\n", strings.Join(names[1:], " + "))
+	fmt.Fprintf(&body, "  y: linear(x, w) + %s\n", strings.Join(names, " + "))
 	return fmt.Sprintf("block: random\nin:\n  x: float[S, D]\nparams: {D: %d}\nweights:\n%sbody:\n%sout: y\n", 32*(1+rng.IntN(6)), weights.String(), body.String())
 }
 
