@@ -47,6 +47,14 @@ const (
 	joinLooks  = 50  // polls between two looks for chunks that nobody has begun
 	joinTakes  = 200 // polls for a chunk before it is computed again
 	joinYields = 100 // yields for the last chunk before parking
+
+	// Where a program keeps a CPU busy, a system that counts who waits where may leave a worker on the
+	// caller's CPU for good, and the two only take turns. A worker that has polled for so many visits
+	// to the scheduler where the caller was last seen, which is looked at in every so many
+	// regions, leaves that CPU, but not more often than that.
+	crowdedVisits = 4
+	homeRegions   = 8
+	crowdedEvery  = time.Millisecond
 )
 
 type line [64]byte // keeps words that different cores write apart
@@ -71,6 +79,7 @@ type Pool struct {
 	_     line
 	done  atomic.Uint64 // units finished
 	_     line
+	home  atomic.Int64 // CPU that the caller was last seen on, -1 where it is unknown
 	ahead atomic.Pointer[Ahead]
 	redo  atomic.Pointer[Redo] // the task, if its chunks can be computed twice
 	_     line
@@ -101,6 +110,7 @@ type worker struct {
 	looking atomic.Bool
 	ahead   *Ahead
 	step    int
+	moved   time.Time // when it last left the caller's CPU
 	_       line
 }
 
@@ -139,6 +149,7 @@ func New(size int) *Pool {
 func newPool(size int, spin time.Duration) *Pool {
 	size = max(size, 1)
 	p := &Pool{size: size, spin: spin, finished: make(chan struct{}, 1), workers: make([]worker, size)}
+	p.home.Store(-1)
 	for id := 1; id < size; id++ {
 		p.workers[id].wake = make(chan struct{}, 1)
 		p.exited.Add(1)
@@ -189,6 +200,9 @@ func (p *Pool) begin(t Task, redo *Redo, chunks int, next *Ahead) {
 		for i := range p.workers {
 			p.workers[i].left.Store(uint64(makeSpan(regions-1, 0, 0, 0)))
 		}
+	}
+	if region%homeRegions == 0 && p.spin > 0 {
+		p.home.Store(int64(currentCPU()))
 	}
 	p.state.Store(region<<32 | uint64(p.units))
 	if next != nil {
@@ -456,10 +470,14 @@ func (p *Pool) await(id int) bool {
 				return true
 			}
 			if i%yieldEvery == yieldEvery-1 {
+				now := time.Now()
 				if start.IsZero() {
-					start = time.Now()
-				} else if time.Since(start) >= p.spin {
+					start = now
+				} else if now.Sub(start) >= p.spin {
 					break
+				}
+				if i == crowdedVisits*yieldEvery-1 {
+					p.keepApart(w, now)
 				}
 				runtime.Gosched()
 			}
@@ -477,6 +495,17 @@ func (p *Pool) await(id int) bool {
 		}
 		p.sleepers.Add(-1)
 	}
+}
+
+// keepApart takes a worker off the caller's CPU: it finds nothing to do there, and as long as it
+// looks for something the caller has nothing to give.
+func (p *Pool) keepApart(w *worker, now time.Time) {
+	home := int(p.home.Load())
+	if home < 0 || now.Sub(w.moved) < crowdedEvery || currentCPU() != home {
+		return
+	}
+	w.moved = now
+	leave(home)
 }
 
 // Close stops the workers and waits until they are gone.
