@@ -230,13 +230,11 @@ void main() {
     if (t < parts) head = part[at + t];
     r = 0;
     weight = 0;
-    float v[8];
+    float v[16]; // of the parts, on their way while those are weighed
     if (t < DH) {
-      [[unroll]] for (uint n = 0; n < 8; n++) v[n] = part1[to + min(n, parts - 1) * DH + t];
+      [[unroll]] for (uint n = 0; n < 16; n++) v[n] = part1[to + min(n, parts - 1) * DH + t];
     }
-    if (t < parts) {
-      heads_[t] = head.x;
-    }
+    if (t < parts) heads_[t] = head.x;
     barrier();
     best = LOW;
     for (uint n = 0; n < parts; n++) best = max(best, heads_[n]);
@@ -249,12 +247,12 @@ void main() {
     barrier();
     for (uint n = 0; n < parts; n++) weight += heads_[MOST + n];
     if (t < DH) {
-      for (uint n0 = 0; n0 < parts; n0 += 8) {
-        float v1[8];
-        if (n0 + 8 < parts) {
-          [[unroll]] for (uint n = 0; n < 8; n++) v1[n] = part1[to + min(n0 + 8 + n, parts - 1) * DH + t];
+      for (uint n0 = 0; n0 < parts; n0 += 16) {
+        float v1[16];
+        if (n0 + 16 < parts) {
+          [[unroll]] for (uint n = 0; n < 16; n++) v1[n] = part1[to + min(n0 + 16 + n, parts - 1) * DH + t];
         }
-        [[unroll]] for (uint n = 0; n < 8; n++) {
+        [[unroll]] for (uint n = 0; n < 16; n++) {
           if (n0 + n < parts) r = fma(v[n], heads_[n0 + n], r);
           v[n] = v1[n];
         }

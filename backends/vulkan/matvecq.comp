@@ -215,24 +215,42 @@ float squared(uint u) {
 #endif
 }
 
-// form makes bytes of the workgroup's 32 results, with by: elements of g where NEXT. All rows are in one
-// dispatch, and their number is a multiple of 32.
-void form(uint block, uint t, float by) {
+// word gives four codes as bytes.
+uint word(uint i) { return code[4 * i] & 255 | (code[4 * i + 1] & 255) << 8 | (code[4 * i + 2] & 255) << 16 | code[4 * i + 3] << 24; }
+
+// form makes bytes of the workgroup's 32 results, with by: an element of g where NEXT, of result i. All rows are in
+// one dispatch, and their number is a multiple of 32.
+void form(uint block, uint i, float by) {
   barrier();
-  float v = 0;
-  if (t < 32) {
-    v = result[t];
-    square_[t] = v * v;
+  if (gl_SubgroupSize >= 32) { // the first subgroup does it
+    if (gl_SubgroupID > 0) return;
+    float v = i < 32 ? result[i] : 0.0, all2 = NEXT ? subgroupAdd(v * v) : 0.0;
     if (NEXT) v *= by;
-    top[t] = abs(v);
+    float m = subgroupMax(abs(v));
+    int c = int(roundEven(v * (m > 0 ? 127.0 / m : 0.0))), sum = subgroupAdd(c);
+    if (i < 32) code[i] = c;
+    subgroupBarrier();
+    if (i < 8) bytes[8 * block + i] = word(i);
+    if (i == 0) {
+      scales2[block] = vec2(m / 127.0, m / 127.0 * float(sum));
+      if (NEXT) squares2[block] = all2;
+    }
+    return;
+  }
+  float v = 0;
+  if (i < 32) {
+    v = result[i];
+    square_[i] = v * v;
+    if (NEXT) v *= by;
+    top[i] = abs(v);
   }
   barrier();
   float m = 0;
   for (uint j = 0; j < 32; j++) m = max(m, top[j]);
-  if (t < 32) code[t] = int(roundEven(v * (m > 0 ? 127.0 / m : 0.0)));
+  if (i < 32) code[i] = int(roundEven(v * (m > 0 ? 127.0 / m : 0.0)));
   barrier();
-  if (t < 8) bytes[8 * block + t] = code[4 * t] & 255 | (code[4 * t + 1] & 255) << 8 | (code[4 * t + 2] & 255) << 16 | code[4 * t + 3] << 24;
-  if (t == 0) {
+  if (i < 8) bytes[8 * block + i] = word(i);
+  if (i == 0) {
     int sum = 0;
     float all2 = 0;
     for (uint j = 0; j < 32; j++) {
@@ -293,8 +311,9 @@ void main() {
   uint units = cols / (32 * SPAN);
 #if NX == 1
 #ifdef CHAIN
+  const uint at = gl_SubgroupSize >= 32 ? gl_SubgroupInvocationID : t; // form's i
   float by = 0;
-  if (NEXT && t < 32) by = g[goff + (row0 & ~31u) + t];
+  if (NEXT && at < 32) by = g[goff + (row0 & ~31u) + at];
 #endif
   const uint lane = gl_SubgroupInvocationID, SG = gl_SubgroupSize;
   const uint limit = min(row0 + ROWS, rows);
@@ -361,7 +380,7 @@ void main() {
     u0 = u1;
   }
 #ifdef CHAIN
-  if (FORM) form(row0 / 32, t, by);
+  if (FORM) form(row0 / 32, at, by);
 #endif
 #else
   float acc[R * NX];
