@@ -76,7 +76,14 @@ func (bd *binder) bound() (*bound, error) {
 	if bd.err != nil {
 		return nil, fmt.Errorf("%v: %w", l.Node, bd.err)
 	}
-	b := &bound{what: l.Kernel.Name() + " of " + l.Node.Name, number: bd.number, parts: bd.parts, spans: bd.spans(), works: bd.works}
+	b := newBound(l.Kernel.Name()+" of "+l.Node.Name, bd.number, bd.parts)
+	b.spans, b.works = bd.spans(), bd.works
+	return b, nil
+}
+
+// newBound pins the arguments of dispatches.
+func newBound(what string, number int, parts []*dispatch) *bound {
+	b := &bound{what: what, number: number, parts: parts}
 	for _, p := range b.parts {
 		a := &p.args
 		a.ptrs = make([]uintptr, len(a.at))
@@ -88,7 +95,7 @@ func (bd *binder) bound() (*bound, error) {
 			a.ptrs[i] = uintptr(unsafe.Pointer(&a.values[at]))
 		}
 	}
-	return b, nil
+	return b
 }
 
 // run puts a launch on the device's stream. Its programs must be loaded and the device current.
@@ -158,10 +165,13 @@ func (dev *Device) Capture(p *backends.Program) (backends.Executable, error) {
 			}
 		}
 	}
-	if err := dev.prepare(programs); err != nil {
+	if err := e.findSteps(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	if err := e.findSteps(); err != nil {
+	if err := e.prepareMoves(); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	if err := dev.prepare(e.moves.programs(programs)); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	if err := e.record(); err != nil {
@@ -176,24 +186,26 @@ func (dev *Device) Capture(p *backends.Program) (backends.Executable, error) {
 func (e *executable) record() error {
 	dev, d := e.dev, e.dev.d
 	defer dev.enter()()
-	for _, level := range e.levels { // modules load lazily: not in a capture
-		for _, b := range level {
-			for _, p := range b.parts {
-				if _, err := dev.functionOf(p); err != nil {
-					return err
-				}
+	all := e.moves.bounds()
+	for _, level := range e.levels {
+		all = append(all, level...)
+	}
+	for _, b := range all { // modules load lazily: not in a capture
+		for _, p := range b.parts {
+			if _, err := dev.functionOf(p); err != nil {
+				return err
 			}
 		}
 	}
 	if err := d.call(fnCaptureBegin, "", dev.stream, captureRelaxed); err != nil {
 		return err
 	}
-	failed := e.copyIn()
+	failed, follows := e.copyIn(), false
 	if failed == nil {
-		failed = e.branches()
+		follows, failed = e.branches()
 	}
 	if failed == nil {
-		failed = e.copyOut()
+		failed = e.copyOut(follows)
 	}
 	graph, err := d.get(fnCaptureEnd, "", 1, dev.stream)
 	if failed != nil || err != nil {
@@ -227,10 +239,10 @@ func (e *executable) upload() error {
 // branches captures the program level by level: the first launch of a level on
 // the stream itself, and those that use the workspace; the others on side streams
 // that fork from it and join it. A launch that follows a kernel on the stream may
-// start while that ends.
-func (e *executable) branches() error {
+// start while that ends; follows says whether the stream's last is one.
+func (e *executable) branches() (follows bool, err error) {
 	dev, d := e.dev, e.dev.d
-	follows := false // the stream's last is a kernel
+	follows = e.moves != nil && e.moves.in != nil
 	for _, level := range e.levels {
 		var own, aside []*bound
 		for i, b := range level {
@@ -241,39 +253,39 @@ func (e *executable) branches() error {
 			}
 		}
 		if err := dev.side(len(aside)); err != nil {
-			return err
+			return false, err
 		}
 		if len(aside) > 0 {
 			if err := d.call(fnEventRecord, "fork", dev.fork, dev.stream); err != nil {
-				return err
+				return false, err
 			}
 		}
 		for i, b := range aside {
 			s := dev.sides[i]
 			if err := d.call(fnStreamWaitEvent, b.what, s.stream, dev.fork, 0); err != nil {
-				return err
+				return false, err
 			}
 			if err := b.runOn(dev, s.stream, false); err != nil {
-				return err
+				return false, err
 			}
 			if err := d.call(fnEventRecord, b.what, s.event, s.stream); err != nil {
-				return err
+				return false, err
 			}
 		}
 		for _, b := range own {
 			if err := b.runOn(dev, dev.stream, follows); err != nil {
-				return err
+				return false, err
 			}
 			follows = follows || b.starts()
 		}
 		for i := range aside {
 			if err := d.call(fnStreamWaitEvent, "join", dev.stream, dev.sides[i].event, 0); err != nil {
-				return err
+				return false, err
 			}
 			follows = false
 		}
 	}
-	return nil
+	return follows, nil
 }
 
 // executable replays a program as a graph, which is never changed.
@@ -290,6 +302,7 @@ type executable struct {
 	marked   bool      // with its end recorded
 	steps    []*buffer // Step memory that is used
 	in, out  []stepRange
+	moves    *moves    // their copies, nil where the driver copies
 	events   []uintptr // of Profile
 }
 
@@ -303,6 +316,9 @@ func (e *executable) Submit() error {
 	}
 	if err == nil {
 		err = dev.d.check(fnGraphLaunch, e.program.Name, dev.d.invokeChecked(fnGraphLaunch, e.submit))
+	}
+	if err == nil && e.moves != nil {
+		e.moves.runs++
 	}
 	runtime.UnlockOSThread()
 	return err
@@ -386,6 +402,10 @@ func (e *executable) Close() error {
 	}
 	for _, b := range e.launches {
 		b.free()
+	}
+	if e.moves != nil {
+		errs = append(errs, e.moves.free(e.dev))
+		e.moves = nil
 	}
 	e.graph, e.done, e.events, e.launches, e.levels = 0, 0, nil, nil, nil
 	return errors.Join(errs...)

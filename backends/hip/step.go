@@ -211,6 +211,9 @@ func joinRanges(list []stepRange, near int) []stepRange {
 
 // copyIn and copyOut are the first and the last of a captured program.
 func (e *executable) copyIn() error {
+	if e.moves != nil {
+		return e.moves.run(e.dev, e.moves.in, false)
+	}
 	for _, r := range e.in {
 		if err := e.dev.d.call(fnCopyIn, "step", r.b.at+uintptr(r.from), r.b.side.at+uintptr(r.from), uintptr(r.to-r.from), e.dev.stream); err != nil {
 			return err
@@ -219,7 +222,10 @@ func (e *executable) copyIn() error {
 	return nil
 }
 
-func (e *executable) copyOut() error {
+func (e *executable) copyOut(follows bool) error {
+	if e.moves != nil {
+		return e.moves.run(e.dev, e.moves.out, follows)
+	}
 	for _, r := range e.out {
 		if err := e.dev.d.call(fnCopyOut, "step", r.b.side.at+uintptr(r.from), r.b.at+uintptr(r.from), uintptr(r.to-r.from), e.dev.stream); err != nil {
 			return err
@@ -267,11 +273,13 @@ func (e *executable) fly() error {
 	return nil
 }
 
-// land waits for the program's end: that of the stream, where nothing was
-// submitted behind it.
+// land waits for the program's end: where it tells that by no word, or not soon, for that
+// of the stream, or for an event's where another was submitted behind it.
 func (e *executable) land() error {
 	var err error
-	if e.marked {
+	if e.moves != nil && e.moves.ended() {
+		// nothing to wait for
+	} else if e.marked {
 		err = e.dev.d.check(fnEventWait, "", e.dev.d.invokeChecked(fnEventWait, e.end[:1]))
 	} else {
 		err = e.dev.wait()

@@ -1,0 +1,140 @@
+package hip
+
+import (
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+// Where launches overlap, step memory is copied by launches of a kernel instead of
+// copies of the driver: the first launch of a program starts while they end, and the
+// last one tells the program's end by a word in the host's memory, at which the host
+// looks. See move.hip.
+
+const (
+	moveRanges  = 4       // RANGES in move.hip
+	moveThreads = 256     // NT there
+	moveBlock   = 4 << 10 // bytes that a block copies at once
+	moveBlocks  = 64      // the most of a launch
+	// lookFor is how long the host looks at the word, before it lets the driver wait:
+	// longer than a token takes.
+	lookFor = 5 * time.Millisecond
+)
+
+// moves are a captured program's copies, and the word by which it tells its end.
+type moves struct {
+	in, out *bound
+	at      uintptr // pinned memory of the host
+	told    *uint32 // the word there: how many runs have ended
+	runs    uint32  // how many were submitted
+}
+
+// canMove says whether ranges are of the kind that move.hip copies.
+func canMove(list []stepRange) bool {
+	for _, r := range list {
+		if (r.from|r.to)%4 != 0 {
+			return false
+		}
+	}
+	return len(list) <= moveRanges
+}
+
+// prepareMoves makes the launches that copy, where the device takes them.
+func (e *executable) prepareMoves() error {
+	dev := e.dev
+	if !dev.overlaps || len(e.out) == 0 || !canMove(e.in) || !canMove(e.out) {
+		return nil
+	}
+	defer dev.enter()()
+	at, err := dev.d.get(fnHostAlloc, "end of "+e.program.Name, 0, 64, 0)
+	if err != nil {
+		return err
+	}
+	word := view(uintptr(at), 64)
+	clear(word)
+	e.moves = &moves{at: uintptr(at), told: (*uint32)(unsafe.Pointer(unsafe.SliceData(word)))}
+	if len(e.in) > 0 {
+		if e.moves.in, err = e.move(e.in, 0); err != nil {
+			return err
+		}
+	}
+	e.moves.out, err = e.move(e.out, e.moves.at)
+	return err
+}
+
+// move is the launch that copies ranges, to the device where told is 0.
+func (e *executable) move(list []stepRange, told uintptr) (*bound, error) {
+	words, bytes := make([]uint64, 2*moveRanges+moveRanges/2), 0
+	for i, r := range list {
+		device, host := uint64(r.b.at)+uint64(r.from), uint64(r.b.side.at)+uint64(r.from)
+		if told == 0 {
+			words[i], words[moveRanges+i] = device, host
+		} else {
+			words[i], words[moveRanges+i] = host, device
+		}
+		n := r.to - r.from
+		words[2*moveRanges+i/2] |= uint64(uint32(n)) << (32 * (i % 2))
+		bytes += n
+	}
+	count, err := e.dev.ticket()
+	if err != nil {
+		return nil, err
+	}
+	b := &binder{dev: e.dev}
+	d := b.start(moveFile, "move", moveThreads, min(ceil(bytes, moveBlock), moveBlocks), 1, 1)
+	d.args.add(words...)
+	d.ptr(count, told)
+	return newBound("copies of "+e.program.Name, 0, b.parts), b.err
+}
+
+var moveFile = newProgram("move.hip")
+
+// bounds are the launches that there are.
+func (m *moves) bounds() (all []*bound) {
+	if m == nil {
+		return nil
+	}
+	for _, b := range []*bound{m.in, m.out} {
+		if b != nil {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// programs adds what the copies need.
+func (m *moves) programs(all []program) []program {
+	for _, b := range m.bounds() {
+		all = b.programs(all)
+	}
+	return all
+}
+
+// run puts one of the launches on the stream, where there is one.
+func (m *moves) run(dev *Device, b *bound, follows bool) error {
+	if b == nil {
+		return nil
+	}
+	return b.runOn(dev, dev.stream, follows)
+}
+
+// ended looks for the end of the last run, for a while. What the run wrote to the
+// host's memory can be read then.
+func (m *moves) ended() bool {
+	start := time.Now()
+	for n := 1; ; n++ {
+		if atomic.LoadUint32(m.told) == m.runs {
+			return true
+		}
+		if n%1024 == 0 && time.Since(start) > lookFor {
+			return false
+		}
+	}
+}
+
+func (m *moves) free(dev *Device) error {
+	for _, b := range m.bounds() {
+		b.free()
+	}
+	return dev.d.call(fnHostFree, "", m.at)
+}
