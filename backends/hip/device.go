@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -40,6 +41,7 @@ type Device struct {
 	ticketsOf *buffer                  // counters of launches
 	tickets   int                      // given so far
 	works     []*buffer                // memory inside launches; the last is the largest
+	areas     [2][]*buffer             // widened weights, the same
 	choose    func(*graph.Node) string // of variants, nil: the defaults
 	alone     bool                     // launches are not joined
 	overlaps  bool                     // launches may start before the one before them ends
@@ -219,7 +221,7 @@ func (dev *Device) Close() error {
 	for _, b := range dev.counters {
 		errs = append(errs, b.Free())
 	}
-	for _, b := range dev.works {
+	for _, b := range slices.Concat(dev.works, dev.areas[0], dev.areas[1]) {
 		errs = append(errs, b.Free())
 	}
 	if dev.ticketsOf != nil {
@@ -246,6 +248,7 @@ func (dev *Device) Close() error {
 		end(fnReleaseContext, dev.handle)
 	}
 	dev.modules, dev.tables, dev.counters, dev.works, dev.sides, dev.fork = nil, nil, nil, nil, nil, 0
+	dev.areas = [2][]*buffer{}
 	dev.statusAt, dev.stream, dev.context = 0, 0, false
 	errs = append(errs, dev.c.cache.trim())
 	return errors.Join(errs...)

@@ -20,6 +20,9 @@ type dispatch struct {
 	shared int // bytes of shared memory that the launch asks for
 	// cluster is how many blocks along x reach each other's shared memory.
 	cluster int
+	// area is the one in which weights are widened, 0: none; soon is which value of the
+	// arguments says that they are before the launch waits.
+	area, soon int
 }
 
 // args are a function's arguments: values in one slice, their addresses in
@@ -157,6 +160,7 @@ func (dev *Device) Capture(p *backends.Program) (backends.Executable, error) {
 	}
 	var programs []program
 	e.levels = levels
+	dev.widenSoon(levels)
 	for _, level := range levels {
 		for _, b := range level {
 			programs = b.programs(programs)

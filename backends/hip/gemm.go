@@ -31,13 +31,13 @@ var (
 		{columns: 192, stages: 5, cluster: 2}, {columns: 256, stages: 4, cluster: 2},
 	}
 	decodeShapes = []gemmShape{
-		{columns: 128, stages: 6, cluster: 1, decode: 1}, {columns: 176, stages: 5, cluster: 1, decode: 2}, {columns: 192, stages: 5, cluster: 1, decode: 2},
+		{columns: 128, stages: 6, cluster: 1, decode: 2}, {columns: 128, stages: 6, cluster: 1, decode: 1}, {columns: 176, stages: 5, cluster: 1, decode: 2}, {columns: 192, stages: 5, cluster: 1, decode: 2},
 	}
 )
 
 func (s gemmShape) String() string {
 	if s.decode > 0 {
-		return fmt.Sprintf("decode=%dx%d,stages=%d", gemmRows, s.columns, s.stages)
+		return fmt.Sprintf("decode=%dx%d,stages=%d,groups=%d", gemmRows, s.columns, s.stages, s.decode)
 	}
 	if s.cluster > 0 {
 		return fmt.Sprintf("pipeline=%dx%d,stages=%d,cluster=%d", gemmRows, s.columns, s.stages, s.cluster)
@@ -90,14 +90,7 @@ func (b *binder) gemm(products []product, norm *normed, pair pairing) {
 		direct = direct && !b.scalar(p.w)
 	}
 	size := func(n int) int { return ceil(2*n*kp+4*n, 256) * 256 } // rows and their factors
-	need := size(rows)
-	widened := !direct && shape.decode == 0
-	if widened {
-		for _, p := range products {
-			need += size(p.w.Shape[0])
-		}
-	}
-	work, err := b.dev.workspace(need)
+	work, err := b.dev.workspace(size(rows))
 	if err != nil {
 		b.failf("%w", err)
 	}
@@ -106,35 +99,27 @@ func (b *binder) gemm(products []product, norm *normed, pair pairing) {
 	if bf16 {
 		to16 = "f2b"
 	}
-	from, threads := first.x, 256
-	if norm != nil {
-		from, threads = &norm.x, normThreads
-	}
 	common := []string{onOff("BF16", bf16), define("TO16", to16)}
-	rounds := newProgram("halves.hip", append(common, "ROUND=1", onOff("NORM", norm != nil), "W_TYPE=W_F16", "W_SCALAR=0",
-		onOff("X_SCALAR", b.loose(from)), define("KEEP", min(ceil(kp, 4*threads), roundKeep)))...)
-	d := b.start(rounds, "round_rows", threads, rows, 1, 1)
-	d.ptr(work, work+uintptr(2*rows*kp), b.pointer(from)).rows(rowsOf(from)).u32(kp)
-	b.norm(d, norm)
-	at := work + uintptr(size(rows))
-	matrices := make([]halfMatrix, 0, len(products))
+	var matrices []halfMatrix
 	for _, p := range products {
-		n := p.w.Shape[0]
-		m := halfMatrix{at: b.pointerOf(p.w), row: p.w.Stride / 2, n: n, k: k, bias: b.dense(p.bias), y: p.y}
-		m.packed = p.w
-		if widened {
-			prog := newProgram("halves.hip", append(common, "ROUND=0", "NORM=0", define("W_TYPE", weightNames[t]), onOff("W_SCALAR", b.scalar(p.w)))...)
-			d := b.start(prog, "widen", 256, ceil(n, 256/max(b.dev.wave, 32)), 1, 1).ptr(at, at+uintptr(2*n*kp))
-			b.weights(d, p.w)
-			d.u32(n, kp)
-			m.at, m.factor, m.row, m.k = at, at+uintptr(2*n*kp), kp, kp // rows are padded
-			at += uintptr(size(n))
-		}
+		m := halfMatrix{at: b.pointerOf(p.w), row: p.w.Stride / 2, n: p.w.Shape[0], k: k, bias: b.dense(p.bias), y: p.y, packed: p.w}
 		if pair.of != "" && !pair.keep {
 			m.y = 0
 		}
 		matrices = append(matrices, m)
 	}
+	if !direct && shape.decode == 0 {
+		b.widen(matrices, t, kp, common)
+	}
+	from, threads := first.x, 256
+	if norm != nil {
+		from, threads = &norm.x, normThreads
+	}
+	rounds := newProgram("halves.hip", append(common, "ROUND=1", onOff("NORM", norm != nil), "W_TYPE=W_F16", "W_SCALAR=0",
+		onOff("X_SCALAR", b.loose(from)), define("KEEP", min(ceil(kp, 4*threads), roundKeep)))...)
+	d := b.start(rounds, "round_rows", threads, rows, 1, 1)
+	d.ptr(work, work+uintptr(2*rows*kp), b.pointer(from)).rows(rowsOf(from)).u32(kp)
+	b.norm(d, norm)
 	x := halfMatrix{at: work, factor: work + uintptr(2*rows*kp), row: kp, n: rows, k: kp}
 	options := []string{define("MATS", len(products)), onOff("PAIRED", pair.of != ""), define("PAIRED_OF", "of_"+pairName(pair.of)),
 		onOff("MMA_BF16", bf16), b.bias(first)}
@@ -142,6 +127,75 @@ func (b *binder) gemm(products []product, norm *normed, pair pairing) {
 		b.pipeline(shape, options, x, matrices, first.res, pair)
 	} else {
 		b.halves(shape, options, x, matrices, first.res, pair)
+	}
+}
+
+// widen makes rows of halves of matrices of another type, padded to kp columns, with
+// their factors.
+func (b *binder) widen(matrices []halfMatrix, t tensor.Type, kp int, common []string) {
+	size := func(n int) int { return ceil(2*n*kp+4*n, 256) * 256 }
+	all := 0
+	for _, m := range matrices {
+		all += size(m.n)
+	}
+	number := 1
+	if len(matrices) > 1 {
+		number = 2
+	}
+	at, err := b.dev.area(number, all)
+	if err != nil {
+		b.failf("%w", err)
+	}
+	for i := range matrices {
+		m := &matrices[i]
+		factor := at + uintptr(2*m.n*kp)
+		prog := newProgram("halves.hip", append(common, "ROUND=0", "NORM=0", define("W_TYPE", weightNames[t]), onOff("W_SCALAR", b.scalar(m.packed)))...)
+		d := b.start(prog, "widen", 256, ceil(m.n, 256/max(b.dev.wave, 32)), 1, 1).ptr(at, factor)
+		b.weights(d, m.packed)
+		d.u32(m.n, kp)
+		d.area, d.soon = number, len(d.args.values)
+		d.u32(0)
+		m.at, m.factor, m.row, m.k = at, factor, kp, kp // rows are padded
+		at += uintptr(size(m.n))
+	}
+}
+
+// Weights are widened to one of two areas, that of single matrices and that of several,
+// so that what the product before reads is left alone where the two take turns, as in
+// the blocks of a model: then they are widened while launches before still run. That
+// needs each product to let launches begin no earlier than its own wait ends, as then
+// the product before it, whose area may be the one that is written, has ended.
+
+// area gives the memory of an area, 1 or 2, of n bytes at least.
+func (dev *Device) area(number, n int) (uintptr, error) {
+	all := &dev.areas[number-1]
+	if k := len(*all); k > 0 && (*all)[k-1].size >= n {
+		return (*all)[k-1].at, nil
+	}
+	b, err := dev.alloc(n, "widened weights")
+	if err != nil {
+		return 0, err
+	}
+	*all = append(*all, b)
+	return b.at, nil
+}
+
+// widenSoon lets launches that widen weights start at once, where the last ones of the
+// program before them did not use the same area.
+func (dev *Device) widenSoon(levels [][]*bound) {
+	last := 0
+	for _, level := range levels {
+		for _, b := range level {
+			before := last
+			for _, p := range b.parts {
+				if p.area == 0 {
+					continue
+				}
+				if last = p.area; last != before && dev.overlaps {
+					p.args.values[p.soon] = 1
+				}
+			}
+		}
 	}
 }
 

@@ -19,7 +19,7 @@ func decodes(t tensor.Type) []gemmShape {
 	case tensor.Q4_0, tensor.Q8_0, tensor.Q4_K:
 		return decodeShapes
 	case tensor.Q6_K: // its loads two steps ahead need a thread's registers
-		return decodeShapes[:1]
+		return decodeShapes[1:2]
 	}
 	return nil
 }

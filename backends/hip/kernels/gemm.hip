@@ -57,7 +57,6 @@ G_KERNEL G_BOUNDS2(NT, RESIDENT)
          u32 coltiles, const float *res, Rows rr, float *out) {
   extern __shared__ u4 shared_memory[];
   const u32 base = (shared_at(shared_memory) + 1023) & ~1023u;
-  begin_next();
   // Eight rows of tiles at a time, so that the blocks that run have few rows of either.
   const u32 per = 8 * coltiles, band = bidx() / per, high = g_min(8, rowtiles - band * 8);
   const u32 m0 = (band * 8 + bidx() % per % high) * BM;
@@ -83,6 +82,7 @@ G_KERNEL G_BOUNDS2(NT, RESIDENT)
     in.to = swizzled(row, t % 8);
   }
   wait_previous();
+  begin_next(); // not before: see widen
   float acc[BN / 2];
   G_UNROLL for (int i = 0; i < BN / 2; i++) acc[i] = 0;
   const u32 steps = kp / BK;

@@ -66,11 +66,9 @@ G_KERNEL G_BOUNDS(NT) round_rows(u16 *__restrict__ out, float *__restrict__ fact
 // Of weights: a wave a row. Plain floats are not scaled: halves hold those of
 // eight bits and of f16 exactly. A block's elements are scaled by what they can be at most.
 #define AT_ONCE (W_NQ > 2 ? 2 : 4) // units of a lane
-G_KERNEL G_BOUNDS(NT) widen(u16 *__restrict__ out, float *__restrict__ factor, Weights w, u32 n, u32 kp) {
-  begin_next();
-  const u32 r = bidx() * (NT / G_WAVE) + tid() / G_WAVE;
-  wait_previous();
-  if (r >= n) return;
+// With soon nothing that still runs uses out and factor: only the launch's end waits for
+// those before it.
+G_FN void widen_row(u16 *__restrict__ out, float *__restrict__ factor, const Weights &w, u32 r, u32 kp) {
   const Row row = w_row(w, r);
   out += (u64)r * kp;
   const u32 units = (w.k + 4 * W_NQ - 1) / (4 * W_NQ);
@@ -97,5 +95,12 @@ G_KERNEL G_BOUNDS(NT) widen(u16 *__restrict__ out, float *__restrict__ factor, W
     }
   }
   for (u32 e = 4 * (units * W_NQ + lane()); e < kp; e += 4 * G_WAVE) *(four16 *)(out + e) = four16{{0, 0, 0, 0}};
+}
+G_KERNEL G_BOUNDS(NT) widen(u16 *__restrict__ out, float *__restrict__ factor, Weights w, u32 n, u32 kp, u32 soon) {
+  begin_next();
+  if (!soon) wait_previous();
+  const u32 r = bidx() * (NT / G_WAVE) + tid() / G_WAVE;
+  if (r < n) widen_row(out, factor, w, r, kp);
+  if (soon && bidx() == 0) wait_previous();
 }
 #endif

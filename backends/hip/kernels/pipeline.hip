@@ -70,7 +70,6 @@ G_KERNEL G_BOUNDS2(NT, 1) pipeline(G_CONSTANT Maps maps, const float *afactor, u
                                    u32 coltiles, const float *res, Rows rr, float *out, Codes codes) {
   extern __shared__ u4 shared_memory[];
   const u32 start = (shared_at(shared_memory) + 1023) & ~1023u, full = start + STAGES * STAGE_BYTES, empty = full + 8 * STAGES;
-  begin_next();
   const u32 t = tid(), rank = bidx() % CLUSTER, tiles = groups * coltiles;
   if (t == 0) {
     G_UNROLL for (u32 s = 0; s < STAGES; s++) {
@@ -81,6 +80,7 @@ G_KERNEL G_BOUNDS2(NT, 1) pipeline(G_CONSTANT Maps maps, const float *afactor, u
   }
   meet<CLUSTER>();
   wait_previous();
+  begin_next(); // not before: see widen
   if (t < MAKERS) {
 #if DECODE
     if (DECODE == 2) registers_less<120>();
