@@ -23,6 +23,9 @@ type dispatch struct {
 	// area is the one in which weights are widened, 0: none; soon is which value of the
 	// arguments says that they are before the launch waits.
 	area, soon int
+	// late is which value of the arguments holds back launches behind this one (see
+	// vec.hip), or of move.hip's its soon; 0: it has none.
+	late int
 }
 
 // args are a function's arguments: values in one slice, their addresses in
@@ -175,6 +178,7 @@ func (dev *Device) Capture(p *backends.Program) (backends.Executable, error) {
 	if err := e.prepareMoves(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
+	e.hurry()
 	if err := dev.prepare(e.moves.programs(programs)); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}

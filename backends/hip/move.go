@@ -84,10 +84,25 @@ func (e *executable) move(list []stepRange, told uintptr) (*bound, error) {
 	d := b.start(moveFile, "move", moveThreads, min(ceil(bytes, moveBlock), moveBlocks), 1, 1)
 	d.args.add(words...)
 	d.ptr(count, told)
+	d.late = len(d.args.values)
+	d.u32(0)
 	return newBound("copies of "+e.program.Name, 0, b.parts), b.err
 }
 
 var moveFile = newProgram("move.hip")
+
+// hurry lets a program's first launch begin while its inputs are copied, where that can hold
+// back those behind it.
+func (e *executable) hurry() {
+	if e.moves == nil || e.moves.in == nil || len(e.levels) == 0 || len(e.levels[0]) != 1 {
+		return
+	}
+	if first := e.levels[0][0].parts; len(first) == 1 && first[0].late > 0 {
+		for _, d := range []*dispatch{first[0], e.moves.in.parts[0]} {
+			d.args.values[d.late] = 1
+		}
+	}
+}
 
 // bounds are the launches that there are.
 func (m *moves) bounds() (all []*bound) {

@@ -34,6 +34,8 @@ func vecBytes(t tensor.Type, k int, eight bool) int {
 	}
 	sums := 32
 	switch t {
+	case tensor.Q8_0:
+		return k + 4*(k/32)
 	case tensor.Q4_K, tensor.Q5_K, tensor.Q6_K:
 		sums = 16
 	}
@@ -247,6 +249,8 @@ func (b *binder) vec(products []product, norm *normed, pair pairing) {
 		b.failf("%w", err)
 	}
 	d.ptr(counter)
+	d.late = len(d.args.values)
+	d.u32(0)
 }
 
 // plainNorm says whether a norm's weights can be loaded as quads of f32.

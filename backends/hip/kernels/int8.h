@@ -15,6 +15,8 @@
 #define SUM_BY 1.0f
 #endif
 
+#define SUMS (W_TYPE != W_Q8_0) // sums are wanted: not where codes are numbers by themselves
+
 // where chunk c of n lies, in chunks
 G_FN u32 chunk_at(u32 c, u32 n) {
 #if W_TYPE == W_Q8_0
@@ -44,16 +46,22 @@ struct Shared8 {
   G_FN_IN void store(u32 i, f4 v, bool real) const {
     float top = g_max(g_max(g_abs(v.x), g_abs(v.y)), g_max(g_abs(v.z), g_abs(v.w)));
     G_UNROLL for (u32 o = 1; o < 8; o <<= 1) top = g_max(top, shfl_xor(top, o));
-    const float d = top * (1.0f / 127.0f), up = top > 0 ? 127.0f / top : 0.0f;
-    const int a = (int)g_rint(v.x * up), b = (int)g_rint(v.y * up), c = (int)g_rint(v.z * up), e = (int)g_rint(v.w * up);
-    float s = (float)(a + b + c + e);
-    s += shfl_xor(s, 1);
-    s += shfl_xor(s, 2);
-    if (!CHUNK16) s += shfl_xor(s, 4);
+    // Numbers so small that an inverse has no place are taken for zero.
+    const float d = top * (1.0f / 127.0f), up = top > 1e-35f ? 127.0f * g_inverse(top) : 0.0f;
+    // A sum with 1.5 · 2^23 has the rounded number in its lowest bits.
+    const auto round = [&](float x) { return f2u(g_fma(x, up, 12582912.0f)); };
+    const u32 bytes = (round(v.x) & 255) | (round(v.y) & 255) << 8 | (round(v.z) & 255) << 16 | round(v.w) << 24;
+    float s = 0;
+    if (SUMS) {
+      s = (float)dot4(bytes, 0x01010101u, 0);
+      s += shfl_xor(s, 1);
+      s += shfl_xor(s, 2);
+      if (!CHUNK16) s += shfl_xor(s, 4);
+    }
     if (!real) return;
-    ((u32 *)(q + chunk_at(i / 16, n)))[i / 4 & 3] = (u32)(a & 255) | (u32)(b & 255) << 8 | (u32)(c & 255) << 16 | (u32)(e & 255) << 24;
+    ((u32 *)(q + chunk_at(i / 16, n)))[i / 4 & 3] = bytes;
     if (i % 32 == 0) scale[i / 32] = d * SCALE_BY;
-    if (i % (CHUNK16 ? 16 : 32) == 0) sum[i / (CHUNK16 ? 16 : 32)] = d * s * SUM_BY;
+    if (SUMS && i % (CHUNK16 ? 16 : 32) == 0) sum[i / (CHUNK16 ? 16 : 32)] = d * s * SUM_BY;
   }
 };
 

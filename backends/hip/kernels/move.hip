@@ -22,9 +22,11 @@ G_FN u4 fresh4(const u4 *p) {
 }
 
 // At the beginning told is null. Launches behind begin only when all is copied, as some
-// read positions before they wait for the launch before them.
+// read positions before they wait for the launch before them; with soon the first of them begins
+// at once, and lets others begin no sooner than its wait ends.
 // At the end the word in the host's memory is counted up once all bytes are there.
-G_KERNEL G_BOUNDS(NT) move(Moves m, u32 *count, u32 *told) {
+G_KERNEL G_BOUNDS(NT) move(Moves m, u32 *count, u32 *told, u32 soon) {
+  if (soon) begin_next();
   u32 run = 0;
   if (told && tid() == 0) run = fresh(told) + 1;
   wait_previous();

@@ -4,10 +4,10 @@
 #define NORM_NT 512 // threads of a row
 
 G_FN float norm_square(f4 v, float ss) { return g_fma(v.w, v.w, g_fma(v.z, v.z, g_fma(v.y, v.y, g_fma(v.x, v.x, ss)))); }
-// 1 / √(mean + eps) of d elements, from the sums of squares of N threads. s has N / G_WAVE words.
-template <int N> G_FN float norm_root(float ss, u32 d, float eps, float *s) {
-  return g_rsqrt(block_sum<N>(ss, s) / (float)d + eps);
-}
+// 1 / √(mean + eps) of d elements, from the sum of their squares
+G_FN float norm_scale(float ss, u32 d, float eps) { return g_rsqrt(ss / (float)d + eps); }
+// the same from the sums of squares of N threads. s has N / G_WAVE words.
+template <int N> G_FN float norm_root(float ss, u32 d, float eps, float *s) { return norm_scale(block_sum<N>(ss, s), d, eps); }
 
 // The same from the elements x + r, r null or a row of as many: thread t takes
 // elements 4t … 4t+3, and 4N further on again.

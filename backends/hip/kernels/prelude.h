@@ -83,6 +83,7 @@ G_FN float approx_exp2(float x) { return __builtin_amdgcn_exp2f(x); }
 G_FN float approx_exp2(float x) { return __builtin_exp2f(x); }
 #endif
 G_FN float g_rsqrt(float x) { return __builtin_amdgcn_rsqf(x); }
+G_FN float g_inverse(float x) { return __builtin_amdgcn_rcpf(x); } // to one unit in the last place
 G_FN float h2f(u16 h) { return (float)__builtin_bit_cast(_Float16, h); }
 G_FN u16 f2h(float f) { return __builtin_bit_cast(u16, (_Float16)f); }
 // byte i of w as a float, less a whole number
@@ -144,6 +145,7 @@ G_FN float shfl_xor(float v, u32 m) { return __shfl_xor_sync(~0u, v, m); }
 #endif
 G_FN float approx_exp2(float x) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
 G_FN float g_rsqrt(float x) { float r; asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
+G_FN float g_inverse(float x) { float r; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
 G_FN float h2f(u16 h) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(h)); return r; }
 G_FN u16 f2h(float f) { u16 r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(f)); return r; }
 // byte i of w as a float, less a whole number: put in the mantissa of 2^23,
@@ -289,6 +291,21 @@ template <int N> G_FN float block_sum(float v, float *s) {
   v = 0;
   G_UNROLL for (int i = 0; i < N / G_WAVE; i++) v += s[i];
   bar();
+  return v;
+}
+// The same bits where s, which lies at a multiple of 16 bytes, is not written again: a barrier less.
+template <int N> G_FN float block_sum_once(float v, float *s) {
+  v = wave_sum(v);
+  if (lane() == 0) s[tid() / G_WAVE] = v;
+  bar();
+  v = 0;
+  G_UNROLL for (int i = 0; i < N / G_WAVE; i += 4) {
+    const f4 w = *(const f4 *)(s + i);
+    v += w.x;
+    v += w.y;
+    v += w.z;
+    v += w.w;
+  }
   return v;
 }
 template <int N> G_FN float block_max(float v, float *s) {

@@ -13,7 +13,8 @@
 // in the order of norm.hip, so to the same bits.
 //
 // Blocks start while the launch before them ends: they fill their rings, with weights
-// that no launch writes, and wait before they read x.
+// that no launch writes, and wait before they read x. With late the launches behind
+// begin no sooner than that wait ends.
 #include "prelude.h"
 #include "pair.h"
 #include "norm.h"
@@ -245,12 +246,12 @@ G_FN void put(const Matrix &m, u32 row, float v, const float *res) {
 }
 
 G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pairs, const float *res,
-                              const void *nw, u32 ntype, float eps, float *h, float *out, u32 *counter) {
+                              const void *nw, u32 ntype, float eps, float *h, float *out, u32 *counter, u32 late) {
   extern __shared__ u4 shared_memory[];
 #if NORM
-  __shared__ float part[WAVES];
+  alignas(16) __shared__ float part[WAVES];
 #endif
-  begin_next();
+  if (!late) begin_next();
   const u32 wave = tid() / G_WAVE, stride = gdimx() * WAVES;
 #if STREAM
   u32 p = DRAW == 2 ? bidx() * WAVES + wave : wave * gdimx() + bidx();
@@ -293,6 +294,7 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
   G_UNROLL for (u32 j = 0; j < ONCE; j++) weights[j] = norm_of(quad_of(j));
 #endif
   wait_previous();
+  if (late) begin_next();
   const auto ask_rest = [&](u32 j0) {
 #if STREAM
     if (j0 == 0) for (u32 i = early_stages; i < STAGES; i++) stream.ask(all);
@@ -321,7 +323,7 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
     ask_rest(j0);
     G_UNROLL for (u32 j = 0; j < ONCE; j++) ss = norm_square(mine[j], ss);
   }
-  const float by = norm_root<NT>(ss, k, eps, part);
+  const float by = norm_scale(block_sum_once<NT>(ss, part), k, eps);
 #endif
 #if INT8
   const Shared8 xs(shared_x, k);
