@@ -65,7 +65,7 @@ func (dev *Device) gemmShapesFor(t tensor.Type, rows int, n []int, paired bool) 
 	best := slices.MinFunc(pipelineShapes, func(a, b gemmShape) int {
 		return dev.rounds(a, rows, n, paired) - dev.rounds(b, rows, n, paired)
 	})
-	if t == tensor.Q4_0 { // the one type for which it was measured to be faster
+	if t == tensor.Q4_0 || t == tensor.Q8_0 { // the types for which it was measured to be faster
 		best = decodeShapes[0]
 	}
 	all := []gemmShape{best}

@@ -8,7 +8,7 @@
 // are stored.
 //
 // With DECODE w is of a block format: its tile is not copied but made by DECODE
-// groups of four waves, which are two groups of steps ahead with their loads.
+// groups of four waves, which are four steps ahead with their loads.
 //
 // Compile time: BN, STAGES, CLUSTER, MATS, PAIRED, BIAS, MMA_BF16 as gemm.hip has
 // them; FULL: tiles are whole; EVEN: pairs of results lie at multiples of 8 bytes.
@@ -22,6 +22,7 @@
 #define MAKERS (DECODE * 128)
 #define WAVES (MAKERS / 32)
 #define ARRIVALS (1 + WAVES) // of a full stage: the copy of x, and waves that make w
+#define AHEAD (4 / GROUP)    // groups of steps
 #define EIGHTS (BN / 8)      // eight rows of w at a time, a wave's number PASSES
 #define PASSES ((EIGHTS + WAVES - 1) / WAVES)
 #else
@@ -106,12 +107,12 @@ G_KERNEL G_BOUNDS2(NT, 1) pipeline(G_CONSTANT Maps maps, const float *afactor, u
         up[i] = 1.0f / (second ? all.m[MATS - 1].factor : m.factor)[r[i]];
       }
       const u32 parts = (steps + GROUP - 1) / GROUP;
-      Line line[2][PASSES];
-      G_UNROLL for (u32 d = 0; d < 2; d++) {
+      Line line[AHEAD][PASSES];
+      G_UNROLL for (u32 d = 0; d < AHEAD; d++) {
         G_UNROLL for (u32 i = 0; i < PASSES; i++) line_load(line[d][i], w_row(of[i], r[i]), g_min(d, parts - 1));
       }
-      for (u32 part = 0; part < parts; part += 2) {
-        G_UNROLL for (u32 d = 0; d < 2; d++) {
+      for (u32 part = 0; part < parts; part += AHEAD) {
+        G_UNROLL for (u32 d = 0; d < AHEAD; d++) {
           if (part + d >= parts) break;
           u32 to[2], full_at[2];
           bool there[2];
@@ -141,7 +142,7 @@ G_KERNEL G_BOUNDS2(NT, 1) pipeline(G_CONSTANT Maps maps, const float *afactor, u
               if (there[g]) arrive_at<1>(full_at[g], 0);
             }
           }
-          G_UNROLL for (u32 i = 0; i < PASSES; i++) line_load(line[d][i], w_row(of[i], r[i]), g_min(part + d + 2, parts - 1));
+          G_UNROLL for (u32 i = 0; i < PASSES; i++) line_load(line[d][i], w_row(of[i], r[i]), g_min(part + d + AHEAD, parts - 1));
         }
       }
     }
