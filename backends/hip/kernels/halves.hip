@@ -79,6 +79,28 @@ G_FN void widen_row(u16 *__restrict__ out, float *__restrict__ factor, const Wei
   up = scale_for(wave_max(top));
 #endif
   if (lane() == 0) factor[r] = 1.0f / up;
+#if W_TYPE == W_Q4_K // eight elements in a row a lane, so that stores are of whole lines: measured for this type
+  for (u32 u0 = lane(); u0 < w.k / 8; u0 += 2 * G_WAVE) {
+    Quad q[2][2];
+    G_UNROLL for (u32 j = 0; j < 2; j++) {
+      const u32 e = 8 * g_min(u0 + j * G_WAVE, w.k / 8 - 1);
+      G_UNROLL for (u32 i = 0; i < 2; i++) q[j][i] = w_quad(row, e + 4 * i);
+    }
+    G_UNROLL for (u32 j = 0; j < 2; j++) {
+      const u32 u = u0 + j * G_WAVE;
+      if (u >= w.k / 8) break;
+      u32 v[4];
+      G_UNROLL for (u32 i = 0; i < 2; i++) {
+        q[j][i].s *= up;
+        q[j][i].o *= up;
+        w_apply(q[j][i]);
+        v[2 * i] = TO16(q[j][i].v[0]) | (u32)TO16(q[j][i].v[1]) << 16;
+        v[2 * i + 1] = TO16(q[j][i].v[2]) | (u32)TO16(q[j][i].v[3]) << 16;
+      }
+      *(u4 *)(out + 8 * u) = u4{v[0], v[1], v[2], v[3]};
+    }
+  }
+#else
   for (u32 u0 = lane(); u0 < units; u0 += AT_ONCE * G_WAVE) {
     Quad q[AT_ONCE][W_NQ];
     G_UNROLL for (u32 j = 0; j < AT_ONCE; j++) w_unit(row, g_min(u0 + j * G_WAVE, units - 1), q[j]);
@@ -94,6 +116,7 @@ G_FN void widen_row(u16 *__restrict__ out, float *__restrict__ factor, const Wei
       }
     }
   }
+#endif
   for (u32 e = 4 * (units * W_NQ + lane()); e < kp; e += 4 * G_WAVE) *(four16 *)(out + e) = four16{{0, 0, 0, 0}};
 }
 G_KERNEL G_BOUNDS(NT) widen(u16 *__restrict__ out, float *__restrict__ factor, Weights w, u32 n, u32 kp, u32 soon) {
