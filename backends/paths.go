@@ -52,6 +52,9 @@ type Path struct {
 	Code string
 	// Takes says whether the path computes a node when it is on; nil: all.
 	Takes func(n *graph.Node) bool
+	// Try, where it is set, tries the path in place of the trial of nodes: it is a way to run
+	// programs. The path is on meanwhile, and all others are off.
+	Try func() error
 }
 
 // Pathed is a device that has fast paths.

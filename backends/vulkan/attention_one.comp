@@ -6,31 +6,38 @@
 #define STATUS 7
 #include "common.glsl"
 #include "status.glsl"
+#define HAND 15
+#include "handed.glsl"
 #include "turn.glsl"
 // Attention of one token over caches of 16 bits, together with its rotations and stores: q is not rotated yet,
 // and the newest rows of the caches are not in them (attention_few.comp, FRESH). A workgroup works on
 // one head and every PARTS-th block of positions; L lanes take a position, eight elements each, and
 // NP positions at a time, with the next on their way. What does not depend on the token's position is
 // asked for before that is known. The workgroup that ends last puts the parts of its head together,
-// and writes the result also as signed bytes (forms.glsl) where DOTS.
+// and writes the result also as signed bytes (forms.glsl) where DOTS. Where HANDED, q and the newest rows are read
+// when the stage before has ended, and the workgroup that ends last counts.
 layout(local_size_x_id = 0) in; // T, DH at least
 layout(constant_id = 1) const uint TYPE = F16; // of both caches, or BF16
 layout(constant_id = 2) const uint DH = 128;   // elements of a head: 8 by a power of two that divides the subgroup's size
 layout(constant_id = 3) const uint PARTS = 1;
 layout(constant_id = 4) const bool DOTS = false;
 layout(constant_id = 5) const bool PAIR = false; // elements 2i and 2i+1 rotate together, else i and i + pairs
+layout(constant_id = 6) const bool HANDED = false;
 layout(binding = 0, std430) readonly buffer BQ { float q[]; };
 layout(binding = 1, std430) readonly buffer BK { uvec4 k4[]; };
 layout(binding = 2, std430) readonly buffer BV { uvec4 v4[]; };
 layout(binding = 3, std430) readonly buffer BPos { int pos[]; };
-layout(binding = 4, std430) writeonly buffer BY { float y[]; };
+layout(binding = 4, std430) coherent writeonly buffer BY { float y[]; };
 layout(binding = 5, std430) coherent buffer BPart { vec2 part[]; };   // a part's maximum and sum, behind
 layout(binding = 5, std430) coherent buffer BPart1 { float part1[]; }; // the sums of all parts
 layout(binding = 6, std430) coherent buffer BDone { uint done[]; }; // zero before and behind a dispatch
-layout(binding = 8, std430) writeonly buffer BD { uint bytes[]; };
-layout(binding = 9, std430) writeonly buffer BS { vec2 scales[]; };
+layout(binding = 8, std430) coherent writeonly buffer BD { uint bytes[]; };
+layout(binding = 9, std430) coherent writeonly buffer BS { vec2 scales[]; };
 layout(binding = 10, std430) readonly buffer BXK { float xk[]; };
 layout(binding = 11, std430) readonly buffer BXV { float xv[]; };
+layout(binding = 0, std430) coherent volatile buffer HQ { float qh[]; }; // where HANDED
+layout(binding = 10, std430) coherent volatile buffer HXK { float xkh[]; };
+layout(binding = 11, std430) coherent volatile buffer HXV { float xvh[]; };
 layout(binding = 12, std430) readonly buffer BF { uvec2 freqs[]; };
 layout(binding = 13, std430) writeonly buffer BKW { uvec4 kw4[]; };
 layout(binding = 14, std430) writeonly buffer BVW { uvec4 vw4[]; };
@@ -41,6 +48,7 @@ layout(push_constant) uniform Push {
   uint window, launch;
   uint xkoff, xvoff, pairs;
   float turned; // on cosine and sine
+  uint before, whole, stage; // where HANDED: the stage before, its workgroups; this one
 };
 
 const uint T = gl_WorkGroupSize.x;
@@ -96,15 +104,17 @@ void main() {
     e = PAIR ? t ^ 1u : second ? t - pairs : t + pairs;
     freq = freqs[PAIR ? t >> 1 : second ? t - pairs : t];
   }
+  if (HANDED) follow(launch, before, whole);
   if (t < DH) {
-    a = q[qoff + h * DH + t];
-    other = q[qoff + h * DH + e];
-    b = xk[xkoff + g * DH + t];
-    other2 = xk[xkoff + g * DH + e];
-    c = xv[xvoff + g * DH + t];
+    a = HANDED ? qh[qoff + h * DH + t] : q[qoff + h * DH + t];
+    other = HANDED ? qh[qoff + h * DH + e] : q[qoff + h * DH + e];
+    b = HANDED ? xkh[xkoff + g * DH + t] : xk[xkoff + g * DH + t];
+    other2 = HANDED ? xkh[xkoff + g * DH + e] : xk[xkoff + g * DH + e];
+    c = HANDED ? xvh[xvoff + g * DH + t] : xv[xvoff + g * DH + t];
   }
   if (last < 0 || last >= int(positions)) {
     if (t == 0) refuse(launch, 0, last, positions);
+    if (HANDED && p == 0) hand(stage);
     return;
   }
   const uint newest = uint(last), end = newest + 1, from = window > 0 && end > window ? end - window : 0;
@@ -279,4 +289,5 @@ void main() {
       scales[(h * DH + t) >> 5] = vec2(m / 127.0, m / 127.0 * float(all.x + all.y + all.z + all.w));
     }
   }
+  if (HANDED) hand(stage);
 }

@@ -20,7 +20,8 @@ type executable struct {
 	dispatches []dispatch
 	first      []int // of each launch in dispatches, and the end
 	ins, outs  []span
-	returns    int // bytes of outs
+	returns    int     // bytes of outs
+	ended      *buffer // counters of stages that are handed over, nil: none is
 	pool       vk.DescriptorPool
 	run        *submission
 }
@@ -29,6 +30,9 @@ type executable struct {
 func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 	e, err := d.plan(p)
 	if err != nil {
+		return nil, err
+	}
+	if err := e.handOver(); err != nil {
 		return nil, err
 	}
 	if e.run, err = d.newSubmission("step " + p.Name); err == nil {
@@ -135,10 +139,14 @@ func (e *executable) record(s *submission, after func(r *recorder, launch int)) 
 	if err := d.begin(*s.cb); err != nil {
 		return pool, err
 	}
-	r := &recorder{d: d, cb: *s.cb, pool: pool}
+	r := &recorder{d: d, cb: *s.cb, pool: pool, apart: after != nil}
 	// Whatever ran before on the queue has written what this step reads.
 	r.barrier(shaderStage|transferStage, shaderStage|transferStage)
 	e.enter(r)
+	if e.ended != nil {
+		d.c.CmdFillBuffer(r.cb, e.ended.handle, 0, ^uint64(0), 0)
+		r.barrier(transferStage, shaderStage)
+	}
 	if after != nil {
 		after(r, -1)
 	}
@@ -207,6 +215,9 @@ func (e *executable) status() error {
 	}
 	launch, index, value, limit := int(w[0])-1, w[1], int32(w[2]), w[3]
 	clear(w)
+	if limit == 0 && launch < len(e.program.Launches) {
+		return fmt.Errorf("%v waited in vain for the stage before it", e.program.Launches[launch].Node)
+	}
 	if launch >= len(e.program.Launches) {
 		return fmt.Errorf("%s: launch %d refused its operands", e.program.Name, launch)
 	}

@@ -34,6 +34,7 @@ type Device struct {
 
 	shorten  uint64 // set by a test: bytes by which bindings are too short
 	careless bool   // set by a test: no barriers between dispatches
+	miscount uint32 // set by a test: workgroups that are waited for beyond those that there are
 	plain    bool   // set by a test: nothing is folded (fold.go)
 	distant  bool   // set by a test: the host reaches no memory of the device's
 	tile     int    // set by a test: the size of tiles
@@ -58,6 +59,7 @@ type Device struct {
 	staging [slots]*transfer
 	next    int // slot of the next copy
 	tables  map[string]*table
+	ordered bool // starts workgroups in the order of dispatches, whatever the driver
 	// temporaries hold converted activations
 	temporaries map[string]*buffer
 	lost        error // after VK_ERROR_DEVICE_LOST every call gives this

@@ -25,6 +25,30 @@ func (d *Device) Idle() { d.c.DeviceWaitIdle(d.handle) }
 // Unfolded makes every launch of a program have its own dispatch.
 func (d *Device) Unfolded(on bool) { d.plain = on }
 
+// Ordered makes the device one that starts workgroups in the order of dispatches, as software devices do.
+func (d *Device) Ordered() { d.ordered = true }
+
+// Miscount makes dispatches that are handed over wait for a workgroup too many.
+func (d *Device) Miscount(on bool) {
+	d.miscount = 0
+	if on {
+		d.miscount = 1
+	}
+}
+
+// LeastSubgroup is the smallest size that subgroups have.
+func (d *Device) LeastSubgroup() int { return d.p.MinSubgroup }
+
+// Handed counts the dispatches that wait for the stage before them by themselves.
+func Handed(x backends.Executable) (n int) {
+	for i := range x.(*executable).dispatches {
+		if x.(*executable).dispatches[i].handed {
+			n++
+		}
+	}
+	return n
+}
+
 // SetTile fixes the size of tiles: 32, 64 or 128.
 func (d *Device) SetTile(n int) { d.tile = n }
 

@@ -70,7 +70,7 @@ func (d *Device) findFolds(p *backends.Program) *folds {
 }
 
 // foldBindings is the number of storage buffers of the kernels with most.
-const foldBindings = 15
+const foldBindings = 16
 
 // foldWindow is over how many launches a result must lie where it is, so that a fold may
 // read it later than its launch does: from the query's product to attention.

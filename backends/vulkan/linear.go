@@ -114,8 +114,8 @@ func (b *bind) vecShape(t tensor.Type, cols, nx int) (size, r int) {
 
 // dotRows is the number of results of a workgroup of matvecq.comp for one row of x; its subgroups
 // take two rows of w at a time in turn. The numbers of its invocations are what was fastest: of products
-// that run side by side, of a gate, and of those whose results a norm takes, beside which nothing runs.
-const dotRows, dotGroup, dotGroupGate, dotGroupAlone = 32, 256, 128, 512
+// that run side by side, of a gate, and of those whose results a norm takes, beside which nothing runs; of these with a row a subgroup, handed over.
+const dotRows, dotGroup, dotGroupGate, dotGroupAlone, dotGroupOne = 32, 256, 128, 512, 1024
 
 // wideGates are the formats whose gates are fastest with as many invocations as other products.
 var wideGates = map[tensor.Type]bool{tensor.Q4_0: true, tensor.Q8_0: true}
@@ -190,17 +190,20 @@ func (b *bind) chain(p product, up *backends.Operand, act uint32, norm int) {
 	read := *x // reserving memory below may move it
 	whole := piece{0, p.w.Rows()}
 	size, per := b.dotShape(p.w.Type, p.w.Shape.Last(), 1)
-	name := "chainq_"
+	room := b.aheadOf(p.w.Type, p.w.Shape.Last())
+	name, suffix := "chainq_", ""
 	switch {
 	case up != nil:
 		name = "gateq_"
 		if !wideGates[p.w.Type] {
 			size = min(dotGroupGate, b.d.p.Invocations)
 		}
+	case norm >= 0 && room > 0 && handOne[p.w.Type] && b.d.p.Invocations >= dotGroupOne:
+		size, suffix = dotGroupOne, "_1"
 	case norm >= 0:
 		size = min(dotGroupAlone, b.d.p.Invocations)
 	}
-	c := b.call(name + p.w.Type.String())
+	c := b.call(name + p.w.Type.String() + suffix)
 	woff, boff, btype, r, y := b.dotOperands(c, p, read, whole)
 	if read.squares != nil {
 		b.temporary(c, read.squares, false)
@@ -233,13 +236,15 @@ func (b *bind) chain(p product, up *backends.Operand, act uint32, norm int) {
 		}
 		b.none(c)
 	}
+	b.hand(c, room > 0, (p.w.Rows()+per-1)/per)
 	uoff := uint32(0)
 	if up != nil {
 		uoff = b.weights(c, up, whole)
 	}
-	c.spec = []uint32{uint32(size), btype, flag(p.r != nil), 0, flag(read.squares != nil), flag(to != nil), flag(norm >= 0), act}
+	c.spec = []uint32{uint32(size), btype, flag(p.r != nil), 0, flag(read.squares != nil), flag(to != nil), flag(norm >= 0), act,
+		flag(room > 0), uint32(max(room, 128))}
 	c.push = []uint32{uint32(p.w.Rows()), uint32(p.w.Shape.Last()), 0, uint32(p.w.Rows()), 1, woff, uint32(p.w.Stride), 0,
-		read.pitch / 8, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, 0, 1, 1, uint32(b.number), goff, uoff, bits(read.eps)}
+		read.pitch / 8, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, 0, 1, 1, uint32(b.number), goff, uoff, bits(read.eps), 0, 0, 0}
 	gx, gy := spread((p.w.Rows()+per-1)/per, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))
 	b.run(c, gx, gy)
 }

@@ -65,6 +65,9 @@ jobs() {
           *) w=2 ;;
         esac
         echo matvecq.comp gateq_$name.spv $number -DNX=1 -DR=$w -DCHAIN -DGATE
+        case $name in # a row a subgroup
+          q4_0 | q8_0) echo matvecq.comp chainq_${name}_1.spv $number -DNX=1 -DR=1 -DCHAIN ;;
+        esac
         ;;
     esac
     case $name in

@@ -7,6 +7,8 @@
 #include "common.glsl"
 #include "status.glsl"
 #ifdef CHAIN
+#define HAND 13
+#include "handed.glsl"
 #include "apply.glsl"
 #endif
 // y[s,n] = sum over k of w[n,k] x[s,k] (+ b[n]) (+ r[s,n]) for few rows of x, which are signed bytes with
@@ -19,6 +21,7 @@
 // With the macro CHAIN, of one row of x: x may be the bytes of u g that come with sums of squares of u, for
 // an RMSNorm whose division is left for the end (NORM); and y may be written as bytes too (FORM), or
 // those of y g with sums of squares of y (NEXT). A scale covers the 32 results of a workgroup. With the macro GATE too, y = act(w x, up x).
+// HANDED: what the stage before writes is read when that has ended, and x lies in shared memory.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint BIAS = 0; // type, 0: none
 layout(constant_id = 2) const bool RESIDUAL = false;
@@ -28,16 +31,20 @@ layout(constant_id = 4) const bool NORM = false;
 layout(constant_id = 5) const bool FORM = false;
 layout(constant_id = 6) const bool NEXT = false;
 layout(constant_id = 7) const uint ACT = SWIGLU;
+layout(constant_id = 8) const bool HANDED = false;
+layout(constant_id = 9) const uint ROOM = 128; // for x's elements
 layout(binding = 8, std430) readonly buffer BQ { float squares[]; }; // of x, per 32
-layout(binding = 9, std430) writeonly buffer BD { uint bytes[]; };
-layout(binding = 10, std430) writeonly buffer BDS { vec2 scales2[]; };
-layout(binding = 11, std430) writeonly buffer BDQ { float squares2[]; };
+layout(binding = 9, std430) coherent writeonly buffer BD { uint bytes[]; };
+layout(binding = 10, std430) coherent writeonly buffer BDS { vec2 scales2[]; };
+layout(binding = 11, std430) coherent writeonly buffer BDQ { float squares2[]; };
 layout(binding = 12, std430) readonly buffer BG { float g[]; };
-#endif
+layout(binding = 5, std430) coherent writeonly buffer BY { float y[]; };
+#else
 layout(binding = 5, std430) writeonly buffer BY { float y[]; };
+#endif
 #ifdef GATE
-layout(binding = 13, std430) readonly buffer Up { uint up[]; };
-layout(binding = 13, std430) readonly buffer Up4 { uvec4 up4[]; };
+layout(binding = 14, std430) readonly buffer Up { uint up[]; };
+layout(binding = 14, std430) readonly buffer Up4 { uvec4 up4[]; };
 #endif
 layout(binding = 0, std430) readonly buffer Weights { uint w[]; };
 layout(binding = 0, std430) readonly buffer Weights4 { uvec4 w4[]; };
@@ -46,6 +53,12 @@ layout(binding = 2, std430) readonly buffer BS { vec2 scales[]; }; // per 32: sc
 layout(binding = 3, std430) readonly buffer BB { uint b[]; };
 layout(binding = 4, std430) readonly buffer BR { float r[]; };
 layout(binding = 6, std430) readonly buffer BE { int experts[]; };
+#ifdef CHAIN // where HANDED
+layout(binding = 1, std430) coherent volatile buffer HX { uvec4 codesh[]; };
+layout(binding = 2, std430) coherent volatile buffer HS { uvec4 scalesh[]; };
+layout(binding = 8, std430) coherent volatile buffer HQ { uvec4 squaresh[]; };
+layout(binding = 4, std430) coherent volatile buffer HR { float rh[]; };
+#endif
 layout(push_constant) uniform Push {
   uint rows, cols;             // of w in this dispatch, and of each
   uint first, all;             // number of its first row, and of rows in w: of experts with EXPERTS
@@ -56,6 +69,9 @@ layout(push_constant) uniform Push {
   uint eoff, users, inputs, launch;
   uint goff, uoff; // of g in elements, of up in bytes
   float eps;
+#ifdef CHAIN
+  uint before, whole, stage; // where HANDED: the stage before, its workgroups; this one
+#endif
 };
 
 #if NX > 1
@@ -70,6 +86,17 @@ shared float part[64 * R * NX]; // subgroups have 4 invocations at least
 shared float top[32], square_[32];
 shared int code[32];
 shared float result[32];
+shared uvec4 sx[ROOM / 16];
+shared vec2 sscales[ROOM / 32];
+shared float ssquares[ROOM / 32];
+#define X16(i) (HANDED ? sx[i] : x16[i])
+#define SCALES(i) (HANDED ? sscales[i] : scales[i])
+#define SQUARES(i) (HANDED ? ssquares[i] : squares[i])
+#define RESIDUE(i) (HANDED ? rh[i] : r[i])
+#else
+#define X16(i) x16[i]
+#define SCALES(i) scales[i]
+#define RESIDUE(i) r[i]
 #endif
 
 int dp(uint a, uint c, int sum) { return sum + dotPacked4x8EXT(int(a), int(c)); }
@@ -88,7 +115,7 @@ const uint Q4_0 = 10, Q4_1 = 11, Q5_0 = 12, Q5_1 = 13, Q8_0 = 14, Q4_K = 22, Q5_
 uint fifth(uint h) { return ((h & 15u) * 0x00204081u & 0x01010101u) << 4; }
 
 // Pieces of a row that are under way: up to 40 registers for all rows.
-#if TYPE >= 20 || TYPE == 14
+#if TYPE >= 20 || TYPE == 14 && R > 1
 #define UN 1
 #else
 #define UN 2
@@ -140,16 +167,16 @@ X activations(uint s, uint u) {
   // Sixteen elements of each of four blocks.
   uint from = s * pitch + (u >> 2) * 8 + 4 * ((u >> 1) & 1u);
   [[unroll]] for (uint i = 0; i < 4; i++) {
-    v.a[i] = x16[2 * (from + i) + (u & 1u)];
-    v.s[i] = vec2(scales[from + i].x, 0);
+    v.a[i] = X16(2 * (from + i) + (u & 1u));
+    v.s[i] = vec2(SCALES(from + i).x, 0);
     v.s[i].y = v.s[i].x * float(dp4(v.a[i], uvec4(0x01010101u), 0)) * 32.0;
   }
 #else
   uint from = s * pitch + SPAN * u;
   [[unroll]] for (uint i = 0; i < SPAN; i++) {
-    v.a[2 * i] = x16[2 * (from + i)];
-    v.a[2 * i + 1] = x16[2 * (from + i) + 1];
-    v.s[i] = scales[from + i];
+    v.a[2 * i] = X16(2 * (from + i));
+    v.a[2 * i + 1] = X16(2 * (from + i) + 1);
+    v.s[i] = SCALES(from + i);
   }
 #endif
   return v;
@@ -207,12 +234,40 @@ float product(Raw v, X x, uint u) {
 float squared(uint u) {
 #if TYPE == 24
   uint from = (u >> 2) * 8 + 4 * ((u >> 1) & 1u);
-  return (u & 1u) != 0 ? 0.0 : squares[from] + squares[from + 1] + squares[from + 2] + squares[from + 3];
+  return (u & 1u) != 0 ? 0.0 : SQUARES(from) + SQUARES(from + 1) + SQUARES(from + 2) + SQUARES(from + 3);
 #elif TYPE >= 20
-  return squares[2 * u] + squares[2 * u + 1];
+  return SQUARES(2 * u) + SQUARES(2 * u + 1);
 #else
-  return squares[u];
+  return SQUARES(u);
 #endif
+}
+
+// take puts x where it is read from, once the stage before has ended: codes, scales, and squares where NORM, all
+// loads before the first store. Their rows are multiples of 128.
+void take() {
+  follow(launch, before, whole);
+  const uint t = gl_LocalInvocationID.x, T = gl_WorkGroupSize.x;
+  const uint codes = cols / 16, also = codes + cols / 64, all = NORM ? also + cols / 128 : also;
+  for (uint i0 = t; i0 < all; i0 += 2 * T) {
+    uvec4 a[2];
+    [[unroll]] for (uint k = 0; k < 2; k++) {
+      uint i = i0 + k * T;
+      if (i < codes) a[k] = codesh[i];
+      else if (i < also) a[k] = scalesh[i - codes];
+      else if (i < all) a[k] = squaresh[i - also];
+    }
+    [[unroll]] for (uint k = 0; k < 2; k++) {
+      uint i = i0 + k * T;
+      if (i < codes) sx[i] = a[k];
+      else if (i < also) {
+        sscales[2 * (i - codes)] = uintBitsToFloat(a[k].xy);
+        sscales[2 * (i - codes) + 1] = uintBitsToFloat(a[k].zw);
+      } else if (i < all) {
+        [[unroll]] for (uint j = 0; j < 4; j++) ssquares[4 * (i - also) + j] = uintBitsToFloat(a[k][j]);
+      }
+    }
+  }
+  barrier();
 }
 
 // word gives four codes as bytes.
@@ -325,6 +380,9 @@ void main() {
 #endif
   Raw v[R * UN], next[R * UN];
   FETCHES(v, n0, u0)
+#ifdef CHAIN
+  if (HANDED) take();
+#endif
   while (n0 < limit) {
     bool ends = u0 - lane + UN * SG >= units; // the rows do, behind this turn
     uint n1 = ends ? n0 + gl_NumSubgroups * OUT : n0, u1 = ends ? lane : u0 + UN * SG;
@@ -349,7 +407,7 @@ void main() {
         if (BIAS != 0) add = NARROW(b, BIAS, bias + n);
         if (RESIDUAL) {
           uint outer = c0 / rinner;
-          add += r[roff + outer * rstride + (c0 - outer * rinner) * all + first + n];
+          add += RESIDUE(roff + outer * rstride + (c0 - outer * rinner) * all + first + n);
         }
       }
       [[unroll]] for (uint i = 0; i < R; i++) acc[i] = subgroupAdd(acc[i]);
@@ -381,6 +439,7 @@ void main() {
   }
 #ifdef CHAIN
   if (FORM) form(row0 / 32, at, by);
+  if (HANDED) hand(stage);
 #endif
 #else
   float acc[R * NX];

@@ -24,10 +24,11 @@ const (
 	pathMatrix = "matrix" // products of many rows by cooperative matrices
 	pathOnce   = "once"   // attention of many tokens in one pass, by matrices with functions of elements
 	pathDots   = "dots"   // products of few rows by integer dot products
+	pathAhead  = "ahead"  // stages of a token's step that begin before those before them have ended
 )
 
 // taken says which paths kernels that are chosen from now on may use.
-type taken struct{ matrix, once, dots bool }
+type taken struct{ matrix, once, dots, ahead bool }
 
 // tensorCore is how cooperative matrices are used: their size in each
 // dimension, and the subgroup that they belong to.
@@ -103,6 +104,10 @@ func (d *Device) Paths() []backends.Path {
 				return isProduct(n) && takesDots(n.In[1].Type, n.In[0].Shape.Rows()) || n.Op == ops.LinearID && takesDots(n.In[1].Type, 1)
 			}})
 	}
+	if d.has.dots && (d.p.inOrder || d.ordered) && !d.opt.Validate {
+		all = append(all, backends.Path{Name: pathAhead, About: "stages of a step that begin while the one before ends, without a barrier",
+			Half: true, Auto: true, Code: codeOf("chainq", "gateq", "attention_one"), Takes: func(*graph.Node) bool { return false }, Try: d.tryAhead})
+	}
 	return all
 }
 
@@ -125,6 +130,8 @@ func (d *Device) set(name string, on bool) {
 		d.on.once = on
 	case pathDots:
 		d.on.dots = on
+	case pathAhead:
+		d.on.ahead = on
 	}
 }
 

@@ -30,6 +30,10 @@ type dispatch struct {
 	shader string
 	// subgroup is the size that subgroups must have, 0: any
 	subgroup int
+	// ends is how many workgroups count up when they end, 0: none; handed: it waits for the stage
+	// before by itself (handed.go)
+	ends   int
+	handed bool
 }
 
 // schedule orders dispatches so that few barriers are needed: by the length of the
@@ -69,6 +73,8 @@ type recorder struct {
 	cb   vk.CommandBuffer
 	pool vk.DescriptorPool
 	open []span // touched since the last barrier
+	// apart makes every dispatch wait at a barrier
+	apart bool
 }
 
 func (d *Device) newCommandBuffer() (vk.CommandBuffer, error) {
@@ -117,7 +123,8 @@ func (r *recorder) barrier(from, to vk.PipelineStageFlags) {
 
 // dispatch records one dispatch.
 func (r *recorder) dispatch(x *dispatch) error {
-	if conflict(x.used, r.open) && !r.d.careless {
+	handed := x.handed && !r.apart
+	if !handed && conflict(x.used, r.open) && !r.d.careless {
 		r.barrier(shaderStage, shaderStage)
 	}
 	r.open = append(r.open, x.used...)
@@ -137,7 +144,12 @@ func (r *recorder) dispatch(x *dispatch) error {
 	d.c.UpdateDescriptorSets(d.handle, uint32(len(writes)), &writes[0], 0, nil)
 	d.c.CmdBindPipeline(r.cb, vk.VK_PIPELINE_BIND_POINT_COMPUTE, x.pipe.handle)
 	d.c.CmdBindDescriptorSets(r.cb, vk.VK_PIPELINE_BIND_POINT_COMPUTE, x.pipe.layout.pipeline, 0, 1, &set, 0, nil)
-	d.c.CmdPushConstants(r.cb, x.pipe.layout.pipeline, computeStage, 0, uint32(4*len(x.push)), unsafe.Pointer(&x.push[0]))
+	push := x.push
+	if x.handed && !handed {
+		push = slices.Clone(push)
+		clear(push[len(push)-handWords:][:2])
+	}
+	d.c.CmdPushConstants(r.cb, x.pipe.layout.pipeline, computeStage, 0, uint32(4*len(push)), unsafe.Pointer(&push[0]))
 	d.c.CmdDispatch(r.cb, x.groups[0], x.groups[1], x.groups[2])
 	return nil
 }

@@ -270,6 +270,10 @@ func Check(dev backends.Device, name string, stage func(string)) (err error) {
 			err = errors.Join(err, p.SetPath(other.Name, !other.Half))
 		}
 	}()
+	if try := paths[i].Try; try != nil {
+		stage(paths[i].About)
+		return try()
+	}
 	cases, err := taken(dev, paths[i])
 	if err != nil {
 		return err
@@ -308,6 +312,9 @@ func Rehearse(dev backends.Device) error {
 			if err := p.SetPath(other.Name, other.Name == path.Name); err != nil {
 				return err
 			}
+		}
+		if path.Try != nil { // which runs what it captures
+			continue
 		}
 		cases, err := taken(dev, path)
 		if err == nil {

@@ -1,0 +1,132 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"greta/backends"
+	"greta/backends/vulkan"
+	"greta/engine"
+	"greta/tensor"
+)
+
+// TestHanded: a step whose stages are handed over gives the bits of one with barriers, run after run.
+func TestHanded(t *testing.T) {
+	dev := open(t, vulkan.Options{FP16: backends.On})
+	dev.Ordered()
+	stream, err := dev.Stream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(t *testing.T, x backends.Executable, o *backends.Operand) []byte {
+		if err := x.Submit(); err != nil {
+			t.Fatal(err)
+		}
+		if err := x.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 4*o.Shape.Elems())
+		if err := stream.Read(o.Buffer, o.Offset, b); err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for _, c := range []struct {
+		dtype, kv tensor.Type
+		context   int
+	}{
+		{tensor.Q4_0, tensor.F16, 64}, {tensor.Q8_0, tensor.F16, 600}, {tensor.Q4_K, tensor.BF16, 600}, {tensor.Q6_K, tensor.F32, 64},
+		{tensor.Q5_1, tensor.F16, 64}, {tensor.F16, tensor.F16, 64},
+	} {
+		t.Run(fmt.Sprintf("%s kv %s context %d", c.dtype, c.kv, c.context), func(t *testing.T) {
+			var handed [2]int
+			for i, layers := range []string{"3", "4"} {
+				s := session(t, dev, func(o *engine.Options) {
+					o.DType, o.KV, o.Context = c.dtype, c.kv, c.context
+					o.Set = map[string]string{"L": layers, "D": "256", "H": "4", "G": "2", "F": "768", "V": "500"}
+				})
+				for range c.context / 30 {
+					if _, err := s.Prefill(context.Background(), []int32{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := s.Decode(7); err != nil { // writes what the step reads
+					t.Fatal(err)
+				}
+				st, err := s.Step(1, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var x [2]backends.Executable
+				for n := range x {
+					if err := dev.SetPath("ahead", n == 1); err != nil {
+						t.Fatal(err)
+					}
+					if x[n], err = dev.Capture(st.Program); err != nil {
+						t.Fatal(err)
+					}
+					defer x[n].Close()
+				}
+				handed[i] = vulkan.Handed(x[1])
+				if n := vulkan.Handed(x[0]); n > 0 {
+					t.Errorf("%d dispatches are handed over where nothing is to be", n)
+				}
+				o := &st.Program.Launches[len(st.Program.Launches)-1].Out[0]
+				want := run(t, x[0], o)
+				for n := range 10 {
+					if !bytes.Equal(run(t, x[1], o), want) {
+						t.Fatalf("%s layers, run %d gives other bits than with barriers", layers, n)
+					}
+				}
+				if _, err := x[1].(interface {
+					Profile() ([]time.Duration, error)
+				}).Profile(); err != nil {
+					t.Error(err)
+				}
+			}
+			want := 7
+			if c.kv == tensor.F32 || dev.LeastSubgroup() < 8 { // attention and what reads it wait at barriers
+				want = 5
+			}
+			if !c.dtype.IsBlock() || !slices.ContainsFunc(dev.Paths(), func(p backends.Path) bool { return p.Name == "dots" }) {
+				want = 0
+			}
+			if n := handed[1] - handed[0]; n != want {
+				t.Errorf("%d dispatches of a block are handed over, not %d", n, want)
+			}
+		})
+	}
+}
+
+// TestTryAhead: what a health check asks of the path passes; and where a wait has no end, the check and every step that
+// is handed over fail, and say so.
+func TestTryAhead(t *testing.T) {
+	dev := open(t, vulkan.Options{FP16: backends.On})
+	dev.Ordered()
+	i := slices.IndexFunc(dev.Paths(), func(p backends.Path) bool { return p.Name == "ahead" })
+	if i < 0 {
+		t.Skip("no integer dot products")
+	}
+	try := dev.Paths()[i].Try
+	if err := try(); err != nil {
+		t.Error(err)
+	}
+	dev.Miscount(true)
+	defer dev.Miscount(false)
+	for range 2 {
+		if err := try(); err == nil || !strings.Contains(err.Error(), "waited in vain") {
+			t.Errorf("waits for a workgroup that there is not: %v", err)
+		}
+	}
+	dev.Miscount(false)
+	if err := try(); err != nil {
+		t.Error("afterwards:", err)
+	}
+}
