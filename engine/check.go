@@ -23,10 +23,14 @@ type CheckOptions struct {
 
 // DefaultLimit is the relative L2 error against float64 at which an operator
 // counts as diverged: single precision through a whole model stays below 1e-4;
-// caches in f16 round in other places than the reference's, which costs up to 2e-3.
+// caches in f16 round in other places than the reference's, which costs up to 2e-3, and
+// those in bf16, with three bits less, cost 2.5e-3 in 32 layers of random weights.
 func DefaultLimit(kv tensor.Type) float64 {
-	if kv == tensor.F16 || kv == tensor.BF16 {
+	switch kv {
+	case tensor.F16:
 		return 2e-3
+	case tensor.BF16:
+		return 6e-3
 	}
 	return 1e-4
 }

@@ -232,6 +232,25 @@ func TestCheckFindsNothing(t *testing.T) {
 	}
 }
 
+// TestCheckOfDeepCaches: what 32 layers make of caches in bf16 is no mistake.
+func TestCheckOfDeepCaches(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs 32 layers in float64")
+	}
+	file, err := models.Builtin("llama2_7b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := map[string]string{"D": "512", "F": "1024", "H": "8", "G": "8", "L": "32", "V": "1000"}
+	r, err := Check(t.Context(), CheckOptions{Options: Options{Model: file, Device: newCPU(t, 2), Context: 16, KV: tensor.BF16, DType: tensor.F16, Set: set}, Ref: ref.New()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.OK() {
+		t.Errorf("%+v, limit %.0e", r.Diverged, r.Limit)
+	}
+}
+
 // wrongKernel is the processor with one operator's results changed.
 type wrongKernel struct {
 	backends.Device

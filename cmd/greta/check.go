@@ -77,7 +77,7 @@ The exit code is 4 on a mismatch.`,
 	f.register(s)
 	s.StringVar(&f.tokens, "tokens", "", "token ids to check on, 1,2,3 (default: ten made up ones)")
 	s.StringVar(&f.expected, "expected", "", "compare with this safetensors or JSON file (.zst is unpacked), or with the one in this folder")
-	s.Float64Var(&f.tolerance, "tolerance", 0, "relative L2 error that counts as divergence (default: 1e-4 with --kv f32, else 2e-3); with --expected the largest absolute error of a logit, or of the mean (default: 1e-4)")
+	s.Float64Var(&f.tolerance, "tolerance", 0, "relative L2 error that counts as divergence (default: 1e-4 with --kv f32, 2e-3 with f16, 6e-3 with bf16); with --expected the largest absolute error of a logit, or of the mean (default: 1e-4)")
 	s.BoolVar(&f.all, "all", false, "print every operator, not only those that matter")
 	s.BoolVar(&f.json, "json", false, "write JSON")
 	return c
