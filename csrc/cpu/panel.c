@@ -111,12 +111,7 @@ INLINE void tile(const int f, const int NC, const int RS, const int G, const int
 // where wide; far asks for weights before their turn (ask), where one row of
 // activations leaves memory the limit.
 #if VL == 16
-#define WIDE(F, NC, COL) tile(F, NC, 1, 8, 0, w, x, COL, y, ldy, blocks, cols, 0)
-#define TILES(F)          \
-  if (cols > 4)           \
-    WIDE(F, 8, 0);        \
-  else                    \
-    WIDE(F, 4, 0)
+#define TILES(F) // records of eight rows are for panelwide.c
 #elif PAIRED(8)
 #define TILES(F)                                             \
   ROLLED for (long r = 0; r < R; r++) {                      \

@@ -14,97 +14,80 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x58ec8348 // sub rsp, 0x58
+	LONG $0x28ec8348 // sub rsp, 0x28
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0d478e0f; WORD $0x0000 // jle 0x10d69 <pq_q8_0+0xd69>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	QUAD $0x00c34e052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xc34e] # 0x1c380 <peak_i8+0x390>
-	QUAD $0xc33c0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0xc33c] # 0x1c378 <peak_i8+0x388>
-	WORD $0x894d; BYTE $0xc3 // mov r11, r8
-	LONG $0x3febc149 // shr r11, 0x3f
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	LONG $0x2444894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r8
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
-	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
-	WORD $0x014d; BYTE $0xc3 // add r11, r8
-	WORD $0xd149; BYTE $0xeb // shr r11
-	LONG $0x40eb694d; WORD $0x0004; BYTE $0x00 // imul r13, r11, 0x440
-	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0x04e3c149 // shl r11, 0x4
-	LONG $0x245c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r11
-	LONG $0x545e8d4c // lea r11, [rsi + 0x54]
-	LONG $0x7f1c8d48 // lea rbx, [rdi + 2*rdi]
-	LONG $0xbf3c8d48 // lea rdi, [rdi + 4*rdi]
-	LONG $0x245c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r11
-	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
-	QUAD $0x00000000cd3c8d48 // lea rdi, [8*rcx]
-	LONG $0x245c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rbx
-	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
+	LONG $0x06038e0f; WORD $0x0000 // jle 0x10625 <pq_q8_0+0x625>
+	QUAD $0x005ed5052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x5ed5] # 0x15f00 <peak_i8+0x3b0>
+	QUAD $0x5e630d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x5e63] # 0x15e98 <peak_i8+0x348>
+	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
+	LONG $0x3fe9c148 // shr rcx, 0x3f
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	LONG $0x02508d4d // lea r10, [r8 + 0x2]
+	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
+	WORD $0x014c; BYTE $0xc1 // add rcx, r8
+	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
+	WORD $0xd148; BYTE $0xe9 // shr rcx
+	LONG $0x40f96948; WORD $0x0004; BYTE $0x00 // imul rdi, rcx, 0x440
+	LONG $0x544b8d49 // lea rcx, [r11 + 0x54]
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
 	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
-	LONG $0xc93c8d48 // lea rdi, [rcx + 8*rcx]
-	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
-	WORD $0x0148; BYTE $0xcf // add rdi, rcx
-	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
-	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
-	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
-	WORD $0x20eb // jmp 0x100de <pq_q8_0+0xde>
+	WORD $0x20eb // jmp 0x1008e <pq_q8_0+0x8e>
 	WORD $0x9066 // nop
 	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x014c; BYTE $0xed // add rbp, r13
+	WORD $0x0148; BYTE $0xfe // add rsi, rdi
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0c8b8e0f; WORD $0x0000 // jle 0x10d69 <pq_q8_0+0xd69>
+	LONG $0x05978e0f; WORD $0x0000 // jle 0x10625 <pq_q8_0+0x625>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0245850f; WORD $0x0000 // jne 0x10330 <pq_q8_0+0x330>
+	WORD $0xdf75 // jne 0x10076 <pq_q8_0+0x76>
 	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0688850f; WORD $0x0000 // jne 0x10780 <pq_q8_0+0x780>
+	LONG $0x022c850f; WORD $0x0000 // jne 0x102d0 <pq_q8_0+0x2d0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02168e0f; WORD $0x0000 // jle 0x1031b <pq_q8_0+0x31b>
-	LONG $0x245c8b4c; BYTE $0x28 // mov r11, qword ptr [rsp + 0x28]
-	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
-	WORD $0x8948; BYTE $0xe9 // mov rcx, rbp
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487cf162; WORD $0x5910; BYTE $0x01 // vmovups zmm3, zmmword ptr [rcx + 0x40]
-	LONG $0x487df262; WORD $0x2113 // vcvtph2ps zmm4, ymmword ptr [rcx]
-	LONG $0x487cf162; WORD $0x5910; BYTE $0x02 // vmovups zmm3, zmmword ptr [rcx + 0x80]
-	LONG $0x487cf162; WORD $0x5910; BYTE $0x03 // vmovups zmm3, zmmword ptr [rcx + 0xc0]
-	LONG $0x487cf162; WORD $0x5910; BYTE $0x04 // vmovups zmm3, zmmword ptr [rcx + 0x100]
-	LONG $0x487cf162; WORD $0x5910; BYTE $0x05 // vmovups zmm3, zmmword ptr [rcx + 0x140]
-	LONG $0x487cf162; WORD $0x5910; BYTE $0x06 // vmovups zmm3, zmmword ptr [rcx + 0x180]
-	LONG $0x487cf162; WORD $0x5910; BYTE $0x07 // vmovups zmm3, zmmword ptr [rcx + 0x1c0]
-	LONG $0x487cf162; WORD $0x5910; BYTE $0x08 // vmovups zmm3, zmmword ptr [rcx + 0x200]
-	LONG $0x5f6ef9c5; BYTE $0xd0 // vmovd xmm3, dword ptr [rdi - 0x30]
-	LONG $0x4875f162; WORD $0x69ef; BYTE $0x01 // vpxord zmm5, zmm1, zmmword ptr [rcx + 0x40]
-	LONG $0x48757162; WORD $0x51ef; BYTE $0x02 // vpxord zmm10, zmm1, zmmword ptr [rcx + 0x80]
+	LONG $0x020c8e0f; WORD $0x0000 // jle 0x102bd <pq_q8_0+0x2bd>
+	LONG $0x245c8b48; BYTE $0x08 // mov rbx, qword ptr [rsp + 0x8]
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x9066 // nop
+	LONG $0x487cd162; WORD $0x5f10; BYTE $0x01 // vmovups zmm3, zmmword ptr [r15 + 0x40]
+	LONG $0x487dd262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [r15]
+	LONG $0x487cd162; WORD $0x5f10; BYTE $0x02 // vmovups zmm3, zmmword ptr [r15 + 0x80]
+	LONG $0x487cd162; WORD $0x5f10; BYTE $0x03 // vmovups zmm3, zmmword ptr [r15 + 0xc0]
+	LONG $0x487cd162; WORD $0x5f10; BYTE $0x04 // vmovups zmm3, zmmword ptr [r15 + 0x100]
+	LONG $0x487cd162; WORD $0x5f10; BYTE $0x05 // vmovups zmm3, zmmword ptr [r15 + 0x140]
+	LONG $0x487cd162; WORD $0x5f10; BYTE $0x06 // vmovups zmm3, zmmword ptr [r15 + 0x180]
+	LONG $0x487cd162; WORD $0x5f10; BYTE $0x07 // vmovups zmm3, zmmword ptr [r15 + 0x1c0]
+	LONG $0x487cd162; WORD $0x5f10; BYTE $0x08 // vmovups zmm3, zmmword ptr [r15 + 0x200]
+	LONG $0x6e79c1c4; WORD $0xd05e // vmovd xmm3, dword ptr [r14 - 0x30]
+	LONG $0x4875d162; WORD $0x6fef; BYTE $0x01 // vpxord zmm5, zmm1, zmmword ptr [r15 + 0x40]
+	LONG $0x48755162; WORD $0x57ef; BYTE $0x02 // vpxord zmm10, zmm1, zmmword ptr [r15 + 0x80]
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x48757162; WORD $0x49ef; BYTE $0x03 // vpxord zmm9, zmm1, zmmword ptr [rcx + 0xc0]
+	LONG $0x48755162; WORD $0x4fef; BYTE $0x03 // vpxord zmm9, zmm1, zmmword ptr [r15 + 0xc0]
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x487d7262; WORD $0x5913; BYTE $0x01 // vcvtph2ps zmm11, ymmword ptr [rcx + 0x20]
-	LONG $0xfec38349 // add r11, -0x2
-	LONG $0x582df262; WORD $0x7750; BYTE $0xec // vpdpbusd zmm6, zmm10, dword ptr [rdi - 0x50]{1to16}
-	LONG $0x48757162; WORD $0x51ef; BYTE $0x04 // vpxord zmm10, zmm1, zmmword ptr [rcx + 0x100]
-	LONG $0x5835f262; WORD $0x7f50; BYTE $0xed // vpdpbusd zmm7, zmm9, dword ptr [rdi - 0x4c]{1to16}
-	LONG $0x48757162; WORD $0x49ef; BYTE $0x05 // vpxord zmm9, zmm1, zmmword ptr [rcx + 0x140]
-	LONG $0x582d7262; WORD $0x4750; BYTE $0xee // vpdpbusd zmm8, zmm10, dword ptr [rdi - 0x48]{1to16}
-	LONG $0x48757162; WORD $0x51ef; BYTE $0x06 // vpxord zmm10, zmm1, zmmword ptr [rcx + 0x180]
-	LONG $0x582df262; WORD $0x7750; BYTE $0xf0 // vpdpbusd zmm6, zmm10, dword ptr [rdi - 0x40]{1to16}
-	LONG $0x48757162; WORD $0x51ef; BYTE $0x08 // vpxord zmm10, zmm1, zmmword ptr [rcx + 0x200]
-	LONG $0x582d7262; WORD $0x4750; BYTE $0xf2 // vpdpbusd zmm8, zmm10, dword ptr [rdi - 0x38]{1to16}
+	LONG $0x487d5262; WORD $0x5f13; BYTE $0x01 // vcvtph2ps zmm11, ymmword ptr [r15 + 0x20]
+	LONG $0xfec38348 // add rbx, -0x2
+	LONG $0x582dd262; WORD $0x7650; BYTE $0xec // vpdpbusd zmm6, zmm10, dword ptr [r14 - 0x50]{1to16}
+	LONG $0x48755162; WORD $0x57ef; BYTE $0x04 // vpxord zmm10, zmm1, zmmword ptr [r15 + 0x100]
+	LONG $0x5835d262; WORD $0x7e50; BYTE $0xed // vpdpbusd zmm7, zmm9, dword ptr [r14 - 0x4c]{1to16}
+	LONG $0x48755162; WORD $0x4fef; BYTE $0x05 // vpxord zmm9, zmm1, zmmword ptr [r15 + 0x140]
+	LONG $0x582d5262; WORD $0x4650; BYTE $0xee // vpdpbusd zmm8, zmm10, dword ptr [r14 - 0x48]{1to16}
+	LONG $0x48755162; WORD $0x57ef; BYTE $0x06 // vpxord zmm10, zmm1, zmmword ptr [r15 + 0x180]
+	LONG $0x582dd262; WORD $0x7650; BYTE $0xf0 // vpdpbusd zmm6, zmm10, dword ptr [r14 - 0x40]{1to16}
+	LONG $0x48755162; WORD $0x57ef; BYTE $0x08 // vpxord zmm10, zmm1, zmmword ptr [r15 + 0x200]
+	LONG $0x582d5262; WORD $0x4650; BYTE $0xf2 // vpdpbusd zmm8, zmm10, dword ptr [r14 - 0x38]{1to16}
 	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
 	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
-	LONG $0x5855f262; WORD $0x5f50; BYTE $0xeb // vpdpbusd zmm3, zmm5, dword ptr [rdi - 0x54]{1to16}
-	LONG $0x5835f262; WORD $0x5f50; BYTE $0xef // vpdpbusd zmm3, zmm9, dword ptr [rdi - 0x44]{1to16}
-	LONG $0x48757162; WORD $0x49ef; BYTE $0x07 // vpxord zmm9, zmm1, zmmword ptr [rcx + 0x1c0]
-	LONG $0x5835f262; WORD $0x7f50; BYTE $0xf1 // vpdpbusd zmm7, zmm9, dword ptr [rdi - 0x3c]{1to16}
+	LONG $0x5855d262; WORD $0x5e50; BYTE $0xeb // vpdpbusd zmm3, zmm5, dword ptr [r14 - 0x54]{1to16}
+	LONG $0x5835d262; WORD $0x5e50; BYTE $0xef // vpdpbusd zmm3, zmm9, dword ptr [r14 - 0x44]{1to16}
+	LONG $0x48755162; WORD $0x4fef; BYTE $0x07 // vpxord zmm9, zmm1, zmmword ptr [r15 + 0x1c0]
+	LONG $0x5835d262; WORD $0x7e50; BYTE $0xf1 // vpdpbusd zmm7, zmm9, dword ptr [r14 - 0x3c]{1to16}
 	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
@@ -113,233 +96,58 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
 	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
-	LONG $0x586df262; WORD $0x5f98; BYTE $0xf3 // vfmadd132ps zmm3, zmm2, dword ptr [rdi - 0x34]{1to16} # zmm3 = (zmm3 * mem) + zmm2
-	LONG $0x487cf162; WORD $0x5110; BYTE $0x09 // vmovups zmm2, zmmword ptr [rcx + 0x240]
-	LONG $0x487cf162; WORD $0x5110; BYTE $0x0a // vmovups zmm2, zmmword ptr [rcx + 0x280]
-	LONG $0x487cf162; WORD $0x5110; BYTE $0x0b // vmovups zmm2, zmmword ptr [rcx + 0x2c0]
-	LONG $0x487cf162; WORD $0x5110; BYTE $0x0c // vmovups zmm2, zmmword ptr [rcx + 0x300]
-	LONG $0x487cf162; WORD $0x5110; BYTE $0x0d // vmovups zmm2, zmmword ptr [rcx + 0x340]
-	LONG $0x487cf162; WORD $0x5110; BYTE $0x0e // vmovups zmm2, zmmword ptr [rcx + 0x380]
-	LONG $0x487cf162; WORD $0x5110; BYTE $0x0f // vmovups zmm2, zmmword ptr [rcx + 0x3c0]
-	LONG $0x487cf162; WORD $0x5110; BYTE $0x10 // vmovups zmm2, zmmword ptr [rcx + 0x400]
-	LONG $0x176ef9c5 // vmovd xmm2, dword ptr [rdi]
-	LONG $0x48757162; WORD $0x49ef; BYTE $0x0a // vpxord zmm9, zmm1, zmmword ptr [rcx + 0x280]
-	LONG $0x4875f162; WORD $0x69ef; BYTE $0x09 // vpxord zmm5, zmm1, zmmword ptr [rcx + 0x240]
-	LONG $0x48757162; WORD $0x51ef; BYTE $0x0b // vpxord zmm10, zmm1, zmmword ptr [rcx + 0x2c0]
-	LONG $0x5835f262; WORD $0x7750; BYTE $0xf8 // vpdpbusd zmm6, zmm9, dword ptr [rdi - 0x20]{1to16}
-	LONG $0x48757162; WORD $0x49ef; BYTE $0x0c // vpxord zmm9, zmm1, zmmword ptr [rcx + 0x300]
-	LONG $0x582df262; WORD $0x7f50; BYTE $0xf9 // vpdpbusd zmm7, zmm10, dword ptr [rdi - 0x1c]{1to16}
-	LONG $0x48757162; WORD $0x51ef; BYTE $0x0d // vpxord zmm10, zmm1, zmmword ptr [rcx + 0x340]
-	LONG $0x58357262; WORD $0x4750; BYTE $0xfa // vpdpbusd zmm8, zmm9, dword ptr [rdi - 0x18]{1to16}
-	LONG $0x48757162; WORD $0x49ef; BYTE $0x0e // vpxord zmm9, zmm1, zmmword ptr [rcx + 0x380]
-	LONG $0x5835f262; WORD $0x7750; BYTE $0xfc // vpdpbusd zmm6, zmm9, dword ptr [rdi - 0x10]{1to16}
-	LONG $0x48757162; WORD $0x49ef; BYTE $0x10 // vpxord zmm9, zmm1, zmmword ptr [rcx + 0x400]
-	LONG $0x58357262; WORD $0x4750; BYTE $0xfe // vpdpbusd zmm8, zmm9, dword ptr [rdi - 0x8]{1to16}
+	LONG $0x586dd262; WORD $0x5e98; BYTE $0xf3 // vfmadd132ps zmm3, zmm2, dword ptr [r14 - 0x34]{1to16} # zmm3 = (zmm3 * mem) + zmm2
+	LONG $0x487cd162; WORD $0x5710; BYTE $0x09 // vmovups zmm2, zmmword ptr [r15 + 0x240]
+	LONG $0x487cd162; WORD $0x5710; BYTE $0x0a // vmovups zmm2, zmmword ptr [r15 + 0x280]
+	LONG $0x487cd162; WORD $0x5710; BYTE $0x0b // vmovups zmm2, zmmword ptr [r15 + 0x2c0]
+	LONG $0x487cd162; WORD $0x5710; BYTE $0x0c // vmovups zmm2, zmmword ptr [r15 + 0x300]
+	LONG $0x487cd162; WORD $0x5710; BYTE $0x0d // vmovups zmm2, zmmword ptr [r15 + 0x340]
+	LONG $0x487cd162; WORD $0x5710; BYTE $0x0e // vmovups zmm2, zmmword ptr [r15 + 0x380]
+	LONG $0x487cd162; WORD $0x5710; BYTE $0x0f // vmovups zmm2, zmmword ptr [r15 + 0x3c0]
+	LONG $0x487cd162; WORD $0x5710; BYTE $0x10 // vmovups zmm2, zmmword ptr [r15 + 0x400]
+	LONG $0x6e79c1c4; BYTE $0x16 // vmovd xmm2, dword ptr [r14]
+	LONG $0x48755162; WORD $0x4fef; BYTE $0x0a // vpxord zmm9, zmm1, zmmword ptr [r15 + 0x280]
+	LONG $0x4875d162; WORD $0x6fef; BYTE $0x09 // vpxord zmm5, zmm1, zmmword ptr [r15 + 0x240]
+	LONG $0x48755162; WORD $0x57ef; BYTE $0x0b // vpxord zmm10, zmm1, zmmword ptr [r15 + 0x2c0]
+	LONG $0x5835d262; WORD $0x7650; BYTE $0xf8 // vpdpbusd zmm6, zmm9, dword ptr [r14 - 0x20]{1to16}
+	LONG $0x48755162; WORD $0x4fef; BYTE $0x0c // vpxord zmm9, zmm1, zmmword ptr [r15 + 0x300]
+	LONG $0x582dd262; WORD $0x7e50; BYTE $0xf9 // vpdpbusd zmm7, zmm10, dword ptr [r14 - 0x1c]{1to16}
+	LONG $0x48755162; WORD $0x57ef; BYTE $0x0d // vpxord zmm10, zmm1, zmmword ptr [r15 + 0x340]
+	LONG $0x58355262; WORD $0x4650; BYTE $0xfa // vpdpbusd zmm8, zmm9, dword ptr [r14 - 0x18]{1to16}
+	LONG $0x48755162; WORD $0x4fef; BYTE $0x0e // vpxord zmm9, zmm1, zmmword ptr [r15 + 0x380]
+	LONG $0x5835d262; WORD $0x7650; BYTE $0xfc // vpdpbusd zmm6, zmm9, dword ptr [r14 - 0x10]{1to16}
+	LONG $0x48755162; WORD $0x4fef; BYTE $0x10 // vpxord zmm9, zmm1, zmmword ptr [r15 + 0x400]
+	LONG $0x58355262; WORD $0x4650; BYTE $0xfe // vpdpbusd zmm8, zmm9, dword ptr [r14 - 0x8]{1to16}
 	LONG $0x486df262; WORD $0xd047 // vpsllvd zmm2, zmm2, zmm0
 	LONG $0x487df262; WORD $0xd258 // vpbroadcastd zmm2, xmm2
-	LONG $0x5855f262; WORD $0x5750; BYTE $0xf7 // vpdpbusd zmm2, zmm5, dword ptr [rdi - 0x24]{1to16}
-	LONG $0x582df262; WORD $0x5750; BYTE $0xfb // vpdpbusd zmm2, zmm10, dword ptr [rdi - 0x14]{1to16}
-	LONG $0x48757162; WORD $0x51ef; BYTE $0x0f // vpxord zmm10, zmm1, zmmword ptr [rcx + 0x3c0]
-	LONG $0x40c18148; WORD $0x0004; BYTE $0x00 // add rcx, 0x440
-	LONG $0x582df262; WORD $0x7f50; BYTE $0xfd // vpdpbusd zmm7, zmm10, dword ptr [rdi - 0xc]{1to16}
+	LONG $0x5855d262; WORD $0x5650; BYTE $0xf7 // vpdpbusd zmm2, zmm5, dword ptr [r14 - 0x24]{1to16}
+	LONG $0x582dd262; WORD $0x5650; BYTE $0xfb // vpdpbusd zmm2, zmm10, dword ptr [r14 - 0x14]{1to16}
+	LONG $0x48755162; WORD $0x57ef; BYTE $0x0f // vpxord zmm10, zmm1, zmmword ptr [r15 + 0x3c0]
+	LONG $0x40c78149; WORD $0x0004; BYTE $0x00 // add r15, 0x440
+	LONG $0x582dd262; WORD $0x7e50; BYTE $0xfd // vpdpbusd zmm7, zmm10, dword ptr [r14 - 0xc]{1to16}
 	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
 	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
 	LONG $0x486df162; WORD $0xd5fe // vpaddd zmm2, zmm2, zmm5
 	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
 	LONG $0x4824f162; WORD $0xd259 // vmulps zmm2, zmm11, zmm2
-	LONG $0x5865f262; WORD $0x5798; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [rdi - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
-	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x02fb8349 // cmp r11, 0x2
-	LONG $0xfe05870f; WORD $0xffff // ja 0x10120 <pq_q8_0+0x120>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfd9c850f; WORD $0xffff // jne 0x100c0 <pq_q8_0+0xc0>
-	LONG $0xfffd9de9; BYTE $0xff // jmp 0x100c6 <pq_q8_0+0xc6>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x0776820f; WORD $0x0000 // jb 0x10ac0 <pq_q8_0+0xac0>
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03978e0f; WORD $0x0000 // jle 0x106fc <pq_q8_0+0x6fc>
-	WORD $0x8948; BYTE $0xef // mov rdi, rbp
-	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	WORD $0x9066 // nop
-	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x087dc162; WORD $0x776e; BYTE $0x4a // vmovd xmm22, dword ptr [r15 + 0x128]
-	LONG $0x087dc162; WORD $0x7f6e; BYTE $0x49 // vmovd xmm23, dword ptr [r15 + 0x124]
-	LONG $0x087d4162; WORD $0x476e; BYTE $0x48 // vmovd xmm24, dword ptr [r15 + 0x120]
-	QUAD $0x00013c976e7941c4; BYTE $0x00 // vmovd xmm10, dword ptr [r15 + 0x13c]
-	QUAD $0x0001389f6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r15 + 0x138]
-	QUAD $0x000134a76e7941c4; BYTE $0x00 // vmovd xmm12, dword ptr [r15 + 0x134]
-	LONG $0x087dc162; WORD $0x676e; BYTE $0x4c // vmovd xmm20, dword ptr [r15 + 0x130]
-	LONG $0x087dc162; WORD $0x6f6e; BYTE $0x4b // vmovd xmm21, dword ptr [r15 + 0x12c]
-	WORD $0x894d; BYTE $0xde // mov r14, r11
-	LONG $0x09e3c149 // shl r11, 0x9
-	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x011f6cef48753162 // vpxord zmm13, zmm1, zmmword ptr [rdi + r11 + 0x40]
-	QUAD $0x021f74ef48753162 // vpxord zmm14, zmm1, zmmword ptr [rdi + r11 + 0x80]
-	QUAD $0x031f7cef48753162 // vpxord zmm15, zmm1, zmmword ptr [rdi + r11 + 0xc0]
-	QUAD $0x041f44ef4875a162 // vpxord zmm16, zmm1, zmmword ptr [rdi + r11 + 0x100]
-	QUAD $0x051f4cef4875a162 // vpxord zmm17, zmm1, zmmword ptr [rdi + r11 + 0x140]
-	QUAD $0x061f54ef4875a162 // vpxord zmm18, zmm1, zmmword ptr [rdi + r11 + 0x180]
-	QUAD $0x071f5cef4875a162 // vpxord zmm19, zmm1, zmmword ptr [rdi + r11 + 0x1c0]
-	LONG $0x404de262; WORD $0xf047 // vpsllvd zmm22, zmm22, zmm0
-	LONG $0x4045e262; WORD $0xf847 // vpsllvd zmm23, zmm23, zmm0
-	LONG $0x403d6262; WORD $0xc047 // vpsllvd zmm24, zmm24, zmm0
-	LONG $0x482d7262; WORD $0xd047 // vpsllvd zmm10, zmm10, zmm0
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x481d7262; WORD $0xe047 // vpsllvd zmm12, zmm12, zmm0
-	LONG $0x405de262; WORD $0xe047 // vpsllvd zmm20, zmm20, zmm0
-	LONG $0x4055e262; WORD $0xe847 // vpsllvd zmm21, zmm21, zmm0
-	LONG $0x487da262; WORD $0xf658 // vpbroadcastd zmm22, xmm22
-	LONG $0x5815c262; WORD $0x7750; BYTE $0x10 // vpdpbusd zmm22, zmm13, dword ptr [r15 + 0x40]{1to16}
-	LONG $0x487da262; WORD $0xff58 // vpbroadcastd zmm23, xmm23
-	LONG $0x5815c262; WORD $0x7f50; BYTE $0x08 // vpdpbusd zmm23, zmm13, dword ptr [r15 + 0x20]{1to16}
-	LONG $0x487d0262; WORD $0xc058 // vpbroadcastd zmm24, xmm24
-	LONG $0x58154262; WORD $0x0750 // vpdpbusd zmm24, zmm13, dword ptr [r15]{1to16}
-	LONG $0x487d5262; WORD $0xd258 // vpbroadcastd zmm10, xmm10
-	LONG $0x58155262; WORD $0x5750; BYTE $0x38 // vpdpbusd zmm10, zmm13, dword ptr [r15 + 0xe0]{1to16}
-	LONG $0x487d5262; WORD $0xdb58 // vpbroadcastd zmm11, xmm11
-	LONG $0x58155262; WORD $0x5f50; BYTE $0x30 // vpdpbusd zmm11, zmm13, dword ptr [r15 + 0xc0]{1to16}
-	LONG $0x487d5262; WORD $0xe458 // vpbroadcastd zmm12, xmm12
-	LONG $0x58155262; WORD $0x6750; BYTE $0x28 // vpdpbusd zmm12, zmm13, dword ptr [r15 + 0xa0]{1to16}
-	LONG $0x487da262; WORD $0xe458 // vpbroadcastd zmm20, xmm20
-	LONG $0x5815c262; WORD $0x6750; BYTE $0x20 // vpdpbusd zmm20, zmm13, dword ptr [r15 + 0x80]{1to16}
-	LONG $0x487da262; WORD $0xed58 // vpbroadcastd zmm21, xmm21
-	LONG $0x5815c262; WORD $0x6f50; BYTE $0x18 // vpdpbusd zmm21, zmm13, dword ptr [r15 + 0x60]{1to16}
-	QUAD $0x081f6cef48753162 // vpxord zmm13, zmm1, zmmword ptr [rdi + r11 + 0x200]
-	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
-	LONG $0x580dc262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm22, zmm14, dword ptr [r15 + 0x44]{1to16}
-	LONG $0x580dc262; WORD $0x7f50; BYTE $0x09 // vpdpbusd zmm23, zmm14, dword ptr [r15 + 0x24]{1to16}
-	LONG $0x580d4262; WORD $0x4750; BYTE $0x01 // vpdpbusd zmm24, zmm14, dword ptr [r15 + 0x4]{1to16}
-	LONG $0x580d5262; WORD $0x5750; BYTE $0x39 // vpdpbusd zmm10, zmm14, dword ptr [r15 + 0xe4]{1to16}
-	LONG $0x580d5262; WORD $0x5f50; BYTE $0x31 // vpdpbusd zmm11, zmm14, dword ptr [r15 + 0xc4]{1to16}
-	LONG $0x580d5262; WORD $0x6750; BYTE $0x29 // vpdpbusd zmm12, zmm14, dword ptr [r15 + 0xa4]{1to16}
-	LONG $0x580dc262; WORD $0x6750; BYTE $0x21 // vpdpbusd zmm20, zmm14, dword ptr [r15 + 0x84]{1to16}
-	LONG $0x580dc262; WORD $0x6f50; BYTE $0x19 // vpdpbusd zmm21, zmm14, dword ptr [r15 + 0x64]{1to16}
-	LONG $0x5805c262; WORD $0x7750; BYTE $0x12 // vpdpbusd zmm22, zmm15, dword ptr [r15 + 0x48]{1to16}
-	LONG $0x5805c262; WORD $0x7f50; BYTE $0x0a // vpdpbusd zmm23, zmm15, dword ptr [r15 + 0x28]{1to16}
-	LONG $0x58054262; WORD $0x4750; BYTE $0x02 // vpdpbusd zmm24, zmm15, dword ptr [r15 + 0x8]{1to16}
-	LONG $0x58055262; WORD $0x5750; BYTE $0x3a // vpdpbusd zmm10, zmm15, dword ptr [r15 + 0xe8]{1to16}
-	LONG $0x58055262; WORD $0x5f50; BYTE $0x32 // vpdpbusd zmm11, zmm15, dword ptr [r15 + 0xc8]{1to16}
-	LONG $0x58055262; WORD $0x6750; BYTE $0x2a // vpdpbusd zmm12, zmm15, dword ptr [r15 + 0xa8]{1to16}
-	LONG $0x5805c262; WORD $0x6750; BYTE $0x22 // vpdpbusd zmm20, zmm15, dword ptr [r15 + 0x88]{1to16}
-	LONG $0x5805c262; WORD $0x6f50; BYTE $0x1a // vpdpbusd zmm21, zmm15, dword ptr [r15 + 0x68]{1to16}
-	LONG $0x507dc262; WORD $0x7750; BYTE $0x13 // vpdpbusd zmm22, zmm16, dword ptr [r15 + 0x4c]{1to16}
-	LONG $0x507dc262; WORD $0x7f50; BYTE $0x0b // vpdpbusd zmm23, zmm16, dword ptr [r15 + 0x2c]{1to16}
-	LONG $0x507d4262; WORD $0x4750; BYTE $0x03 // vpdpbusd zmm24, zmm16, dword ptr [r15 + 0xc]{1to16}
-	LONG $0x507d5262; WORD $0x5750; BYTE $0x3b // vpdpbusd zmm10, zmm16, dword ptr [r15 + 0xec]{1to16}
-	LONG $0x507d5262; WORD $0x5f50; BYTE $0x33 // vpdpbusd zmm11, zmm16, dword ptr [r15 + 0xcc]{1to16}
-	LONG $0x507d5262; WORD $0x6750; BYTE $0x2b // vpdpbusd zmm12, zmm16, dword ptr [r15 + 0xac]{1to16}
-	LONG $0x507dc262; WORD $0x6750; BYTE $0x23 // vpdpbusd zmm20, zmm16, dword ptr [r15 + 0x8c]{1to16}
-	LONG $0x507dc262; WORD $0x6f50; BYTE $0x1b // vpdpbusd zmm21, zmm16, dword ptr [r15 + 0x6c]{1to16}
-	LONG $0x5075c262; WORD $0x7750; BYTE $0x14 // vpdpbusd zmm22, zmm17, dword ptr [r15 + 0x50]{1to16}
-	LONG $0x5075c262; WORD $0x7f50; BYTE $0x0c // vpdpbusd zmm23, zmm17, dword ptr [r15 + 0x30]{1to16}
-	LONG $0x50754262; WORD $0x4750; BYTE $0x04 // vpdpbusd zmm24, zmm17, dword ptr [r15 + 0x10]{1to16}
-	LONG $0x50755262; WORD $0x5750; BYTE $0x3c // vpdpbusd zmm10, zmm17, dword ptr [r15 + 0xf0]{1to16}
-	LONG $0x50755262; WORD $0x5f50; BYTE $0x34 // vpdpbusd zmm11, zmm17, dword ptr [r15 + 0xd0]{1to16}
-	LONG $0x50755262; WORD $0x6750; BYTE $0x2c // vpdpbusd zmm12, zmm17, dword ptr [r15 + 0xb0]{1to16}
-	LONG $0x5075c262; WORD $0x6750; BYTE $0x24 // vpdpbusd zmm20, zmm17, dword ptr [r15 + 0x90]{1to16}
-	LONG $0x5075c262; WORD $0x6f50; BYTE $0x1c // vpdpbusd zmm21, zmm17, dword ptr [r15 + 0x70]{1to16}
-	LONG $0x506dc262; WORD $0x7750; BYTE $0x15 // vpdpbusd zmm22, zmm18, dword ptr [r15 + 0x54]{1to16}
-	LONG $0x506dc262; WORD $0x7f50; BYTE $0x0d // vpdpbusd zmm23, zmm18, dword ptr [r15 + 0x34]{1to16}
-	LONG $0x506d4262; WORD $0x4750; BYTE $0x05 // vpdpbusd zmm24, zmm18, dword ptr [r15 + 0x14]{1to16}
-	LONG $0x506d5262; WORD $0x5750; BYTE $0x3d // vpdpbusd zmm10, zmm18, dword ptr [r15 + 0xf4]{1to16}
-	LONG $0x506d5262; WORD $0x5f50; BYTE $0x35 // vpdpbusd zmm11, zmm18, dword ptr [r15 + 0xd4]{1to16}
-	LONG $0x506d5262; WORD $0x6750; BYTE $0x2d // vpdpbusd zmm12, zmm18, dword ptr [r15 + 0xb4]{1to16}
-	LONG $0x506dc262; WORD $0x6750; BYTE $0x25 // vpdpbusd zmm20, zmm18, dword ptr [r15 + 0x94]{1to16}
-	LONG $0x506dc262; WORD $0x6f50; BYTE $0x1d // vpdpbusd zmm21, zmm18, dword ptr [r15 + 0x74]{1to16}
-	LONG $0x5065c262; WORD $0x7750; BYTE $0x16 // vpdpbusd zmm22, zmm19, dword ptr [r15 + 0x58]{1to16}
-	LONG $0x5065c262; WORD $0x7f50; BYTE $0x0e // vpdpbusd zmm23, zmm19, dword ptr [r15 + 0x38]{1to16}
-	LONG $0x50654262; WORD $0x4750; BYTE $0x06 // vpdpbusd zmm24, zmm19, dword ptr [r15 + 0x18]{1to16}
-	LONG $0x50655262; WORD $0x5750; BYTE $0x3e // vpdpbusd zmm10, zmm19, dword ptr [r15 + 0xf8]{1to16}
-	LONG $0x50655262; WORD $0x5f50; BYTE $0x36 // vpdpbusd zmm11, zmm19, dword ptr [r15 + 0xd8]{1to16}
-	LONG $0x50655262; WORD $0x6750; BYTE $0x2e // vpdpbusd zmm12, zmm19, dword ptr [r15 + 0xb8]{1to16}
-	LONG $0x5065c262; WORD $0x6750; BYTE $0x26 // vpdpbusd zmm20, zmm19, dword ptr [r15 + 0x98]{1to16}
-	LONG $0x5065c262; WORD $0x6f50; BYTE $0x1e // vpdpbusd zmm21, zmm19, dword ptr [r15 + 0x78]{1to16}
-	LONG $0x58154262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm24, zmm13, dword ptr [r15 + 0x1c]{1to16}
-	LONG $0x5815c262; WORD $0x7f50; BYTE $0x0f // vpdpbusd zmm23, zmm13, dword ptr [r15 + 0x3c]{1to16}
-	LONG $0x5815c262; WORD $0x7750; BYTE $0x17 // vpdpbusd zmm22, zmm13, dword ptr [r15 + 0x5c]{1to16}
-	LONG $0x58155262; WORD $0x6750; BYTE $0x2f // vpdpbusd zmm12, zmm13, dword ptr [r15 + 0xbc]{1to16}
-	LONG $0x58155262; WORD $0x5f50; BYTE $0x37 // vpdpbusd zmm11, zmm13, dword ptr [r15 + 0xdc]{1to16}
-	LONG $0x58155262; WORD $0x5750; BYTE $0x3f // vpdpbusd zmm10, zmm13, dword ptr [r15 + 0xfc]{1to16}
-	LONG $0x5815c262; WORD $0x6f50; BYTE $0x1f // vpdpbusd zmm21, zmm13, dword ptr [r15 + 0x7c]{1to16}
-	LONG $0x5815c262; WORD $0x6750; BYTE $0x27 // vpdpbusd zmm20, zmm13, dword ptr [r15 + 0x9c]{1to16}
-	LONG $0x487d3262; WORD $0x2c13; BYTE $0x37 // vcvtph2ps zmm13, ymmword ptr [rdi + r14]
-	LONG $0x487c1162; WORD $0xf05b // vcvtdq2ps zmm14, zmm24
-	LONG $0x487ca162; WORD $0xc75b // vcvtdq2ps zmm16, zmm23
-	LONG $0x487c3162; WORD $0xfe5b // vcvtdq2ps zmm15, zmm22
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x48145162; WORD $0xf659 // vmulps zmm14, zmm13, zmm14
-	LONG $0x580d5262; WORD $0x4fb8; BYTE $0x40 // vfmadd231ps zmm9, zmm14, dword ptr [r15 + 0x100]{1to16} # zmm9 = (zmm14 * mem) + zmm9
-	LONG $0x48143162; WORD $0xf059 // vmulps zmm14, zmm13, zmm16
-	LONG $0x580d5262; WORD $0x47b8; BYTE $0x41 // vfmadd231ps zmm8, zmm14, dword ptr [r15 + 0x104]{1to16} # zmm8 = (zmm14 * mem) + zmm8
-	LONG $0x48145162; WORD $0xf759 // vmulps zmm14, zmm13, zmm15
-	LONG $0x487ca162; WORD $0xc55b // vcvtdq2ps zmm16, zmm21
-	LONG $0x487c3162; WORD $0xfc5b // vcvtdq2ps zmm15, zmm20
-	LONG $0x580dd262; WORD $0x7fb8; BYTE $0x42 // vfmadd231ps zmm7, zmm14, dword ptr [r15 + 0x108]{1to16} # zmm7 = (zmm14 * mem) + zmm7
-	LONG $0x48145162; WORD $0xe459 // vmulps zmm12, zmm13, zmm12
-	LONG $0x48145162; WORD $0xdb59 // vmulps zmm11, zmm13, zmm11
-	LONG $0x48145162; WORD $0xd259 // vmulps zmm10, zmm13, zmm10
-	LONG $0x581dd262; WORD $0x67b8; BYTE $0x45 // vfmadd231ps zmm4, zmm12, dword ptr [r15 + 0x114]{1to16} # zmm4 = (zmm12 * mem) + zmm4
-	LONG $0x5825d262; WORD $0x5fb8; BYTE $0x46 // vfmadd231ps zmm3, zmm11, dword ptr [r15 + 0x118]{1to16} # zmm3 = (zmm11 * mem) + zmm3
-	LONG $0x582dd262; WORD $0x57b8; BYTE $0x47 // vfmadd231ps zmm2, zmm10, dword ptr [r15 + 0x11c]{1to16} # zmm2 = (zmm10 * mem) + zmm2
-	LONG $0x48143162; WORD $0xf059 // vmulps zmm14, zmm13, zmm16
-	LONG $0x580dd262; WORD $0x77b8; BYTE $0x43 // vfmadd231ps zmm6, zmm14, dword ptr [r15 + 0x10c]{1to16} # zmm6 = (zmm14 * mem) + zmm6
-	LONG $0x48145162; WORD $0xf759 // vmulps zmm14, zmm13, zmm15
-	LONG $0x580dd262; WORD $0x6fb8; BYTE $0x44 // vfmadd231ps zmm5, zmm14, dword ptr [r15 + 0x110]{1to16} # zmm5 = (zmm14 * mem) + zmm5
-	LONG $0x80c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x180
-	LONG $0x01c4f641 // test r12b, 0x1
-	LONG $0x0000bc41; WORD $0x0000 // mov r12d, 0x0
-	LONG $0xfc9c850f; WORD $0xffff // jne 0x10380 <pq_q8_0+0x380>
-	LONG $0x40c78148; WORD $0x0004; BYTE $0x00 // add rdi, 0x440
-	LONG $0xfe4b8d48 // lea rcx, [rbx - 0x2]
+	LONG $0x5865d262; WORD $0x5698; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [r14 - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
+	LONG $0x60c68349 // add r14, 0x60
 	LONG $0x02fb8348 // cmp rbx, 0x2
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xfc748f0f; WORD $0xffff // jg 0x10370 <pq_q8_0+0x370>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487c7162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm9
-	LONG $0x487c7162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm8
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm7
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
-	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm5
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf990840f; WORD $0xffff // je 0x100c6 <pq_q8_0+0xc6>
-	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm4
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf97a820f; WORD $0xffff // jb 0x100c6 <pq_q8_0+0xc6>
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf964820f; WORD $0xffff // jb 0x100c6 <pq_q8_0+0xc6>
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm2
-	LONG $0xfff953e9; BYTE $0xff // jmp 0x100c6 <pq_q8_0+0xc6>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xe9 // mov r9, r13
+	LONG $0xfe03870f; WORD $0xffff // ja 0x100c0 <pq_q8_0+0xc0>
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xfdaa850f; WORD $0xffff // jne 0x10070 <pq_q8_0+0x70>
+	LONG $0xfffdabe9; BYTE $0xff // jmp 0x10076 <pq_q8_0+0x76>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05b98e0f; WORD $0x0000 // jle 0x10d45 <pq_q8_0+0xd45>
-	WORD $0x8949; BYTE $0xef // mov r15, rbp
-	LONG $0x00e78149; WORD $0xffff; BYTE $0xff // and r15, -0x100
+	LONG $0x03308e0f; WORD $0x0000 // jle 0x10609 <pq_q8_0+0x609>
+	LONG $0x24348b4c // mov r14, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x8949; BYTE $0xec // mov r12, rbp
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	LONG $0x000125e9; BYTE $0x00 // jmp 0x108ca <pq_q8_0+0x8ca>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	LONG $0x000125e9; BYTE $0x00 // jmp 0x1041b <pq_q8_0+0x41b>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	QUAD $0x09245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x240]
 	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
 	QUAD $0x0a245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x280]
@@ -349,64 +157,64 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0e245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x380]
 	QUAD $0x0f245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x3c0]
 	QUAD $0x10245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x400]
-	LONG $0x5f6ef9c5; BYTE $0x54 // vmovd xmm3, dword ptr [rdi + 0x54]
+	LONG $0x6e79c1c4; WORD $0x545e // vmovd xmm3, dword ptr [r14 + 0x54]
 	QUAD $0x09246cef4875d162 // vpxord zmm5, zmm1, zmmword ptr [r12 + 0x240]
 	QUAD $0x0a244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x280]
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
 	QUAD $0x0b2454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x2c0]
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
-	LONG $0x5835f262; WORD $0x7750; BYTE $0x0d // vpdpbusd zmm6, zmm9, dword ptr [rdi + 0x34]{1to16}
+	LONG $0xfe4f8d49 // lea rcx, [r15 - 0x2]
+	LONG $0x5835d262; WORD $0x7650; BYTE $0x0d // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x34]{1to16}
 	QUAD $0x0c244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x300]
-	LONG $0x582df262; WORD $0x7f50; BYTE $0x0e // vpdpbusd zmm7, zmm10, dword ptr [rdi + 0x38]{1to16}
+	LONG $0x582dd262; WORD $0x7e50; BYTE $0x0e // vpdpbusd zmm7, zmm10, dword ptr [r14 + 0x38]{1to16}
 	QUAD $0x0d2454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x340]
-	LONG $0x58357262; WORD $0x4750; BYTE $0x0f // vpdpbusd zmm8, zmm9, dword ptr [rdi + 0x3c]{1to16}
+	LONG $0x58355262; WORD $0x4650; BYTE $0x0f // vpdpbusd zmm8, zmm9, dword ptr [r14 + 0x3c]{1to16}
 	QUAD $0x0e244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x380]
-	LONG $0x5835f262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm6, zmm9, dword ptr [rdi + 0x44]{1to16}
+	LONG $0x5835d262; WORD $0x7650; BYTE $0x11 // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x44]{1to16}
 	QUAD $0x10244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x400]
-	LONG $0x58357262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm8, zmm9, dword ptr [rdi + 0x4c]{1to16}
+	LONG $0x58355262; WORD $0x4650; BYTE $0x13 // vpdpbusd zmm8, zmm9, dword ptr [r14 + 0x4c]{1to16}
 	LONG $0xf372e1c5; BYTE $0x07 // vpslld xmm3, xmm3, 0x7
 	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
-	LONG $0x5855f262; WORD $0x5f50; BYTE $0x0c // vpdpbusd zmm3, zmm5, dword ptr [rdi + 0x30]{1to16}
-	LONG $0x582df262; WORD $0x5f50; BYTE $0x10 // vpdpbusd zmm3, zmm10, dword ptr [rdi + 0x40]{1to16}
+	LONG $0x5855d262; WORD $0x5e50; BYTE $0x0c // vpdpbusd zmm3, zmm5, dword ptr [r14 + 0x30]{1to16}
+	LONG $0x582dd262; WORD $0x5e50; BYTE $0x10 // vpdpbusd zmm3, zmm10, dword ptr [r14 + 0x40]{1to16}
 	QUAD $0x0f2454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x3c0]
-	WORD $0x894d; BYTE $0xdc // mov r12, r11
-	LONG $0x582df262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [rdi + 0x48]{1to16}
+	WORD $0x894d; BYTE $0xec // mov r12, r13
+	LONG $0x582dd262; WORD $0x7e50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [r14 + 0x48]{1to16}
 	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
 	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
 	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
 	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
-	LONG $0x5865f262; WORD $0x57b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [rdi + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
-	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x047f8e0f; WORD $0x0000 // jle 0x10d49 <pq_q8_0+0xd49>
-	QUAD $0x00000240249c8d4d // lea r11, [r12 + 0x240]
-	WORD $0x394d; BYTE $0xdf // cmp r15, r11
-	WORD $0x6e73 // jae 0x10945 <pq_q8_0+0x945>
-	WORD $0x8945; BYTE $0xfe // mov r14d, r15d
-	LONG $0x08eec141 // shr r14d, 0x8
-	WORD $0x8944; BYTE $0xfe // mov esi, r15d
+	LONG $0x5865d262; WORD $0x56b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [r14 + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x02ff8349 // cmp r15, 0x2
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	LONG $0x01f28e0f; WORD $0x0000 // jle 0x1060d <pq_q8_0+0x60d>
+	QUAD $0x0000024024ac8d4d // lea r13, [r12 + 0x240]
+	WORD $0x394d; BYTE $0xea // cmp r10, r13
+	WORD $0x6a73 // jae 0x10492 <pq_q8_0+0x492>
+	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0xb70f; BYTE $0xde // movzx ebx, si
-	LONG $0xf6b60f45 // movzx r14d, r14b
-	WORD $0x894d; BYTE $0xfd // mov r13, r15
-	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8944; BYTE $0xf1 // mov ecx, r14d
+	LONG $0xdbb70f44 // movzx r11d, bx
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
+	WORD $0xe989 // mov ecx, ebp
 	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
-	LONG $0x3fffe381; WORD $0x0000 // and ebx, 0x3fff
-	WORD $0xfe41; BYTE $0xc6 // inc r14b
+	LONG $0xffe38141; WORD $0x003f; BYTE $0x00 // and r11d, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
 	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
-	WORD $0x2949; BYTE $0xdd // sub r13, rbx
-	QUAD $0x004000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x4000]
-	QUAD $0x005000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x5000]
-	QUAD $0x006000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x6000]
-	QUAD $0x007000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x7000]
-	WORD $0x394d; BYTE $0xdf // cmp r15, r11
-	WORD $0xab72 // jb 0x108f0 <pq_q8_0+0x8f0>
+	WORD $0x294c; BYTE $0xdf // sub rdi, r11
+	QUAD $0x00004000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x4000]
+	QUAD $0x00005000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x5000]
+	QUAD $0x00006000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x6000]
+	QUAD $0x00007000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x7000]
+	WORD $0x394d; BYTE $0xea // cmp r10, r13
+	WORD $0xae72 // jb 0x10440 <pq_q8_0+0x440>
 	LONG $0x487dd262; WORD $0x1c13; BYTE $0x24 // vcvtph2ps zmm3, ymmword ptr [r12]
 	QUAD $0x01246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x40]
 	QUAD $0x02246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x80]
@@ -416,171 +224,66 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x06246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x180]
 	QUAD $0x07246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x1c0]
 	QUAD $0x08246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x200]
-	LONG $0x676ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rdi + 0x24]
+	LONG $0x6e79c1c4; WORD $0x2466 // vmovd xmm4, dword ptr [r14 + 0x24]
 	QUAD $0x01246cef4875d162 // vpxord zmm5, zmm1, zmmword ptr [r12 + 0x40]
 	QUAD $0x02244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x80]
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
 	QUAD $0x032454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0xc0]
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	QUAD $0x00000440249c8d4d // lea r11, [r12 + 0x440]
-	LONG $0x5835f262; WORD $0x7750; BYTE $0x01 // vpdpbusd zmm6, zmm9, dword ptr [rdi + 0x4]{1to16}
+	QUAD $0x0000044024ac8d4d // lea r13, [r12 + 0x440]
+	LONG $0x5835d262; WORD $0x7650; BYTE $0x01 // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x4]{1to16}
 	QUAD $0x04244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x100]
-	LONG $0x582df262; WORD $0x7f50; BYTE $0x02 // vpdpbusd zmm7, zmm10, dword ptr [rdi + 0x8]{1to16}
+	LONG $0x582dd262; WORD $0x7e50; BYTE $0x02 // vpdpbusd zmm7, zmm10, dword ptr [r14 + 0x8]{1to16}
 	QUAD $0x052454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x140]
-	LONG $0x58357262; WORD $0x4750; BYTE $0x03 // vpdpbusd zmm8, zmm9, dword ptr [rdi + 0xc]{1to16}
+	LONG $0x58355262; WORD $0x4650; BYTE $0x03 // vpdpbusd zmm8, zmm9, dword ptr [r14 + 0xc]{1to16}
 	QUAD $0x06244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x180]
-	LONG $0x5835f262; WORD $0x7750; BYTE $0x05 // vpdpbusd zmm6, zmm9, dword ptr [rdi + 0x14]{1to16}
+	LONG $0x5835d262; WORD $0x7650; BYTE $0x05 // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x14]{1to16}
 	QUAD $0x08244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x200]
-	LONG $0x58357262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm8, zmm9, dword ptr [rdi + 0x1c]{1to16}
+	LONG $0x58355262; WORD $0x4650; BYTE $0x07 // vpdpbusd zmm8, zmm9, dword ptr [r14 + 0x1c]{1to16}
 	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
 	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x5855f262; WORD $0x2750 // vpdpbusd zmm4, zmm5, dword ptr [rdi]{1to16}
-	LONG $0x582df262; WORD $0x6750; BYTE $0x04 // vpdpbusd zmm4, zmm10, dword ptr [rdi + 0x10]{1to16}
+	LONG $0x5855d262; WORD $0x2650 // vpdpbusd zmm4, zmm5, dword ptr [r14]{1to16}
+	LONG $0x582dd262; WORD $0x6650; BYTE $0x04 // vpdpbusd zmm4, zmm10, dword ptr [r14 + 0x10]{1to16}
 	QUAD $0x072454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x1c0]
-	LONG $0x582df262; WORD $0x7f50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [rdi + 0x18]{1to16}
+	LONG $0x582dd262; WORD $0x7e50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [r14 + 0x18]{1to16}
 	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
 	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
 	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
-	LONG $0x5865f262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [rdi + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
-	WORD $0x394d; BYTE $0xdf // cmp r15, r11
-	LONG $0xfd5a830f; WORD $0xffff // jae 0x107b0 <pq_q8_0+0x7b0>
-	WORD $0x8945; BYTE $0xfe // mov r14d, r15d
-	LONG $0x08eec141 // shr r14d, 0x8
-	WORD $0x8944; BYTE $0xfe // mov esi, r15d
-	WORD $0xb70f; BYTE $0xce // movzx ecx, si
-	LONG $0xf6b60f45 // movzx r14d, r14b
-	WORD $0x894d; BYTE $0xfd // mov r13, r15
-	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8944; BYTE $0xf3 // mov ebx, r14d
-	WORD $0xe383; BYTE $0x3f // and ebx, 0x3f
+	LONG $0x5865d262; WORD $0x56b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r14 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	WORD $0x394d; BYTE $0xea // cmp r10, r13
+	LONG $0xfd5c830f; WORD $0xffff // jae 0x10300 <pq_q8_0+0x300>
+	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0xb70f; BYTE $0xcb // movzx ecx, bx
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
+	WORD $0xef89 // mov edi, ebp
+	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
 	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc6 // inc r14b
-	WORD $0xe3c1; BYTE $0x06 // shl ebx, 0x6
-	WORD $0x2949; BYTE $0xcd // sub r13, rcx
-	QUAD $0x0040002b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r13 + 0x4000]
-	QUAD $0x0050002b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r13 + 0x5000]
-	QUAD $0x0060002b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r13 + 0x6000]
-	QUAD $0x0070002b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r13 + 0x7000]
-	WORD $0x394d; BYTE $0xdf // cmp r15, r11
-	WORD $0xab72 // jb 0x10a60 <pq_q8_0+0xa60>
-	LONG $0xfffcf6e9; BYTE $0xff // jmp 0x107b0 <pq_q8_0+0x7b0>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02288e0f; WORD $0x0000 // jle 0x10cf1 <pq_q8_0+0xcf1>
-	WORD $0x8949; BYTE $0xef // mov r15, rbp
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x0000012cb76ef9c5 // vmovd xmm6, dword ptr [rdi + 0x12c]
-	QUAD $0x00000128bf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x128]
-	QUAD $0x00000124bf6e79c5 // vmovd xmm15, dword ptr [rdi + 0x124]
-	LONG $0x087de162; WORD $0x476e; BYTE $0x48 // vmovd xmm16, dword ptr [rdi + 0x120]
-	WORD $0x894d; BYTE $0xf4 // mov r12, r14
-	LONG $0x09e6c149 // shl r14, 0x9
-	LONG $0x05e4c149 // shl r12, 0x5
-	QUAD $0x013744ef48751162 // vpxord zmm8, zmm1, zmmword ptr [r15 + r14 + 0x40]
-	QUAD $0x02374cef48751162 // vpxord zmm9, zmm1, zmmword ptr [r15 + r14 + 0x80]
-	QUAD $0x033754ef48751162 // vpxord zmm10, zmm1, zmmword ptr [r15 + r14 + 0xc0]
-	QUAD $0x04375cef48751162 // vpxord zmm11, zmm1, zmmword ptr [r15 + r14 + 0x100]
-	QUAD $0x053764ef48751162 // vpxord zmm12, zmm1, zmmword ptr [r15 + r14 + 0x140]
-	QUAD $0x06376cef48751162 // vpxord zmm13, zmm1, zmmword ptr [r15 + r14 + 0x180]
-	QUAD $0x073774ef48751162 // vpxord zmm14, zmm1, zmmword ptr [r15 + r14 + 0x1c0]
-	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
-	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
-	LONG $0x48057262; WORD $0xf847 // vpsllvd zmm15, zmm15, zmm0
-	LONG $0x407de262; WORD $0xc047 // vpsllvd zmm16, zmm16, zmm0
-	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
-	LONG $0x583df262; WORD $0x7750; BYTE $0x18 // vpdpbusd zmm6, zmm8, dword ptr [rdi + 0x60]{1to16}
-	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
-	LONG $0x583df262; WORD $0x7f50; BYTE $0x10 // vpdpbusd zmm7, zmm8, dword ptr [rdi + 0x40]{1to16}
-	LONG $0x487d5262; WORD $0xff58 // vpbroadcastd zmm15, xmm15
-	LONG $0x583d7262; WORD $0x7f50; BYTE $0x08 // vpdpbusd zmm15, zmm8, dword ptr [rdi + 0x20]{1to16}
-	LONG $0x487da262; WORD $0xc058 // vpbroadcastd zmm16, xmm16
-	LONG $0x583de262; WORD $0x0750 // vpdpbusd zmm16, zmm8, dword ptr [rdi]{1to16}
-	QUAD $0x083744ef48751162 // vpxord zmm8, zmm1, zmmword ptr [r15 + r14 + 0x200]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x5835f262; WORD $0x7750; BYTE $0x19 // vpdpbusd zmm6, zmm9, dword ptr [rdi + 0x64]{1to16}
-	LONG $0x5835f262; WORD $0x7f50; BYTE $0x11 // vpdpbusd zmm7, zmm9, dword ptr [rdi + 0x44]{1to16}
-	LONG $0x58357262; WORD $0x7f50; BYTE $0x09 // vpdpbusd zmm15, zmm9, dword ptr [rdi + 0x24]{1to16}
-	LONG $0x5835e262; WORD $0x4750; BYTE $0x01 // vpdpbusd zmm16, zmm9, dword ptr [rdi + 0x4]{1to16}
-	LONG $0x582df262; WORD $0x7750; BYTE $0x1a // vpdpbusd zmm6, zmm10, dword ptr [rdi + 0x68]{1to16}
-	LONG $0x582df262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [rdi + 0x48]{1to16}
-	LONG $0x582d7262; WORD $0x7f50; BYTE $0x0a // vpdpbusd zmm15, zmm10, dword ptr [rdi + 0x28]{1to16}
-	LONG $0x582de262; WORD $0x4750; BYTE $0x02 // vpdpbusd zmm16, zmm10, dword ptr [rdi + 0x8]{1to16}
-	LONG $0x5825f262; WORD $0x7750; BYTE $0x1b // vpdpbusd zmm6, zmm11, dword ptr [rdi + 0x6c]{1to16}
-	LONG $0x5825f262; WORD $0x7f50; BYTE $0x13 // vpdpbusd zmm7, zmm11, dword ptr [rdi + 0x4c]{1to16}
-	LONG $0x58257262; WORD $0x7f50; BYTE $0x0b // vpdpbusd zmm15, zmm11, dword ptr [rdi + 0x2c]{1to16}
-	LONG $0x5825e262; WORD $0x4750; BYTE $0x03 // vpdpbusd zmm16, zmm11, dword ptr [rdi + 0xc]{1to16}
-	LONG $0x581df262; WORD $0x7750; BYTE $0x1c // vpdpbusd zmm6, zmm12, dword ptr [rdi + 0x70]{1to16}
-	LONG $0x581df262; WORD $0x7f50; BYTE $0x14 // vpdpbusd zmm7, zmm12, dword ptr [rdi + 0x50]{1to16}
-	LONG $0x581d7262; WORD $0x7f50; BYTE $0x0c // vpdpbusd zmm15, zmm12, dword ptr [rdi + 0x30]{1to16}
-	LONG $0x581de262; WORD $0x4750; BYTE $0x04 // vpdpbusd zmm16, zmm12, dword ptr [rdi + 0x10]{1to16}
-	LONG $0x5815f262; WORD $0x7750; BYTE $0x1d // vpdpbusd zmm6, zmm13, dword ptr [rdi + 0x74]{1to16}
-	LONG $0x5815f262; WORD $0x7f50; BYTE $0x15 // vpdpbusd zmm7, zmm13, dword ptr [rdi + 0x54]{1to16}
-	LONG $0x58157262; WORD $0x7f50; BYTE $0x0d // vpdpbusd zmm15, zmm13, dword ptr [rdi + 0x34]{1to16}
-	LONG $0x5815e262; WORD $0x4750; BYTE $0x05 // vpdpbusd zmm16, zmm13, dword ptr [rdi + 0x14]{1to16}
-	LONG $0x580df262; WORD $0x7750; BYTE $0x1e // vpdpbusd zmm6, zmm14, dword ptr [rdi + 0x78]{1to16}
-	LONG $0x580df262; WORD $0x7f50; BYTE $0x16 // vpdpbusd zmm7, zmm14, dword ptr [rdi + 0x58]{1to16}
-	LONG $0x580d7262; WORD $0x7f50; BYTE $0x0e // vpdpbusd zmm15, zmm14, dword ptr [rdi + 0x38]{1to16}
-	LONG $0x580de262; WORD $0x4750; BYTE $0x06 // vpdpbusd zmm16, zmm14, dword ptr [rdi + 0x18]{1to16}
-	LONG $0x583df262; WORD $0x7f50; BYTE $0x17 // vpdpbusd zmm7, zmm8, dword ptr [rdi + 0x5c]{1to16}
-	LONG $0x583df262; WORD $0x7750; BYTE $0x1f // vpdpbusd zmm6, zmm8, dword ptr [rdi + 0x7c]{1to16}
-	LONG $0x583de262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm16, zmm8, dword ptr [rdi + 0x1c]{1to16}
-	LONG $0x583d7262; WORD $0x7f50; BYTE $0x0f // vpdpbusd zmm15, zmm8, dword ptr [rdi + 0x3c]{1to16}
-	LONG $0x487d1262; WORD $0x0413; BYTE $0x27 // vcvtph2ps zmm8, ymmword ptr [r15 + r12]
-	LONG $0x487c3162; WORD $0xc85b // vcvtdq2ps zmm9, zmm16
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487c5162; WORD $0xd75b // vcvtdq2ps zmm10, zmm15
-	LONG $0x483c5162; WORD $0xc959 // vmulps zmm9, zmm8, zmm9
-	LONG $0x5835f262; WORD $0x6fb8; BYTE $0x40 // vfmadd231ps zmm5, zmm9, dword ptr [rdi + 0x100]{1to16} # zmm5 = (zmm9 * mem) + zmm5
-	LONG $0x483c5162; WORD $0xca59 // vmulps zmm9, zmm8, zmm10
-	LONG $0x483cf162; WORD $0xff59 // vmulps zmm7, zmm8, zmm7
-	LONG $0x483cf162; WORD $0xf659 // vmulps zmm6, zmm8, zmm6
-	LONG $0x5835f262; WORD $0x67b8; BYTE $0x41 // vfmadd231ps zmm4, zmm9, dword ptr [rdi + 0x104]{1to16} # zmm4 = (zmm9 * mem) + zmm4
-	LONG $0x5845f262; WORD $0x5fb8; BYTE $0x42 // vfmadd231ps zmm3, zmm7, dword ptr [rdi + 0x108]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	LONG $0x584df262; WORD $0x57b8; BYTE $0x43 // vfmadd231ps zmm2, zmm6, dword ptr [rdi + 0x10c]{1to16} # zmm2 = (zmm6 * mem) + zmm2
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfe17850f; WORD $0xffff // jne 0x10af0 <pq_q8_0+0xaf0>
-	LONG $0x40c78149; WORD $0x0004; BYTE $0x00 // add r15, 0x440
-	LONG $0xfe4b8d48 // lea rcx, [rbx - 0x2]
-	LONG $0x02fb8348 // cmp rbx, 0x2
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xfdef8f0f; WORD $0xffff // jg 0x10ae0 <pq_q8_0+0xae0>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf3cc840f; WORD $0xffff // je 0x100c6 <pq_q8_0+0xc6>
-	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf3bc820f; WORD $0xffff // jb 0x100c6 <pq_q8_0+0xc6>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm4
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf3a7820f; WORD $0xffff // jb 0x100c6 <pq_q8_0+0xc6>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm3
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf392850f; WORD $0xffff // jne 0x100c6 <pq_q8_0+0xc6>
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm2
-	LONG $0xfff381e9; BYTE $0xff // jmp 0x100c6 <pq_q8_0+0xc6>
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
+	WORD $0x2949; BYTE $0xcb // sub r11, rcx
+	QUAD $0x0040001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x4000]
+	QUAD $0x0050001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x5000]
+	QUAD $0x0060001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x6000]
+	QUAD $0x0070001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x7000]
+	WORD $0x394d; BYTE $0xea // cmp r10, r13
+	WORD $0xac72 // jb 0x105b0 <pq_q8_0+0x5b0>
+	LONG $0xfffcf7e9; BYTE $0xff // jmp 0x10300 <pq_q8_0+0x300>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x894d; BYTE $0xcd // mov r13, r9
-	LONG $0x24448b4c; BYTE $0x50 // mov r8, qword ptr [rsp + 0x50]
-	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
-	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf35c850f; WORD $0xffff // jne 0x100c0 <pq_q8_0+0xc0>
-	LONG $0xfff35de9; BYTE $0xff // jmp 0x100c6 <pq_q8_0+0xc6>
-	LONG $0x58c48348 // add rsp, 0x58
+	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xfa50850f; WORD $0xffff // jne 0x10070 <pq_q8_0+0x70>
+	LONG $0xfffa51e9; BYTE $0xff // jmp 0x10076 <pq_q8_0+0x76>
+	LONG $0x28c48348 // add rsp, 0x28
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -589,616 +292,302 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// pq_q4_0: +3456
+	// pq_q4_0: +1600
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x58ec8348 // sub rsp, 0x58
+	LONG $0x28ec8348 // sub rsp, 0x28
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0dcf8e0f; WORD $0x0000 // jle 0x11b71 <pq_q4_0+0xdf1>
+	LONG $0x06438e0f; WORD $0x0000 // jle 0x10ca5 <pq_q4_0+0x665>
+	QUAD $0x005897052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x5897] # 0x15f02 <peak_i8+0x3b2>
+	QUAD $0x58130d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x5813] # 0x15e88 <peak_i8+0x338>
 	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
 	LONG $0x3fe9c148 // shr rcx, 0x3f
-	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	QUAD $0x00b5cd052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xb5cd] # 0x1c382 <peak_i8+0x392>
-	QUAD $0xb5a90d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0xb5a9] # 0x1c368 <peak_i8+0x378>
-	LONG $0xd9b60f41 // movzx ebx, r9b
-	LONG $0x2444894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r8
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
-	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	LONG $0x02508d4d // lea r10, [r8 + 0x2]
+	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
 	WORD $0x014c; BYTE $0xc1 // add rcx, r8
+	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
 	WORD $0xd148; BYTE $0xe9 // shr rcx
 	LONG $0x06e1c148 // shl rcx, 0x6
-	LONG $0xc92c8d4c // lea r13, [rcx + 8*rcx]
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
-	LONG $0x7f148d4c // lea r10, [rdi + 2*rdi]
-	LONG $0xbf3c8d48 // lea rdi, [rdi + 4*rdi]
-	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
-	QUAD $0x00000000cd3c8d48 // lea rdi, [8*rcx]
-	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
-	WORD $0x8949; BYTE $0xca // mov r10, rcx
-	LONG $0x04e2c149 // shl r10, 0x4
-	LONG $0x2454894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r10
-	LONG $0x54568d4c // lea r10, [rsi + 0x54]
-	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
-	LONG $0x2454894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r10
-	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
 	LONG $0xc93c8d48 // lea rdi, [rcx + 8*rcx]
-	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
-	WORD $0x0148; BYTE $0xcf // add rdi, rcx
-	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
-	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
-	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
-	WORD $0x1feb // jmp 0x10e5e <pq_q4_0+0xde>
+	LONG $0x544b8d49 // lea rcx, [r11 + 0x54]
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
+	WORD $0x1feb // jmp 0x106ce <pq_q4_0+0x8e>
 	BYTE $0x90 // nop
 	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x014c; BYTE $0xed // add rbp, r13
+	WORD $0x0148; BYTE $0xfe // add rsi, rdi
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0d138e0f; WORD $0x0000 // jle 0x11b71 <pq_q4_0+0xdf1>
+	LONG $0x05d78e0f; WORD $0x0000 // jle 0x10ca5 <pq_q4_0+0x665>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0275850f; WORD $0x0000 // jne 0x110e0 <pq_q4_0+0x360>
+	WORD $0xdf75 // jne 0x106b6 <pq_q4_0+0x76>
 	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x06d8850f; WORD $0x0000 // jne 0x11550 <pq_q4_0+0x7d0>
+	LONG $0x025c850f; WORD $0x0000 // jne 0x10940 <pq_q4_0+0x300>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02408e0f; WORD $0x0000 // jle 0x110c5 <pq_q4_0+0x345>
-	LONG $0x24548b4c; BYTE $0x28 // mov r10, qword ptr [rsp + 0x28]
-	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
-	WORD $0x8948; BYTE $0xe9 // mov rcx, rbp
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487cf162; WORD $0x5910; BYTE $0x01 // vmovups zmm3, zmmword ptr [rcx + 0x40]
-	LONG $0x487df262; WORD $0x2113 // vcvtph2ps zmm4, ymmword ptr [rcx]
-	LONG $0x487cf162; WORD $0x5910; BYTE $0x02 // vmovups zmm3, zmmword ptr [rcx + 0x80]
-	LONG $0x487cf162; WORD $0x5910; BYTE $0x03 // vmovups zmm3, zmmword ptr [rcx + 0xc0]
-	LONG $0x487cf162; WORD $0x5910; BYTE $0x04 // vmovups zmm3, zmmword ptr [rcx + 0x100]
-	LONG $0x5f6ef9c5; BYTE $0xd0 // vmovd xmm3, dword ptr [rdi - 0x30]
-	LONG $0x48fef162; WORD $0x696f; BYTE $0x01 // vmovdqu64 zmm5, zmmword ptr [rcx + 0x40]
-	LONG $0x48fef162; WORD $0x716f; BYTE $0x02 // vmovdqu64 zmm6, zmmword ptr [rcx + 0x80]
-	LONG $0x48fef162; WORD $0x796f; BYTE $0x03 // vmovdqu64 zmm7, zmmword ptr [rcx + 0xc0]
-	LONG $0x48fe7162; WORD $0x416f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [rcx + 0x100]
+	LONG $0x02368e0f; WORD $0x0000 // jle 0x10927 <pq_q4_0+0x2e7>
+	LONG $0x245c8b48; BYTE $0x08 // mov rbx, qword ptr [rsp + 0x8]
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x9066 // nop
+	LONG $0x487cd162; WORD $0x5f10; BYTE $0x01 // vmovups zmm3, zmmword ptr [r15 + 0x40]
+	LONG $0x487dd262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [r15]
+	LONG $0x487cd162; WORD $0x5f10; BYTE $0x02 // vmovups zmm3, zmmword ptr [r15 + 0x80]
+	LONG $0x487cd162; WORD $0x5f10; BYTE $0x03 // vmovups zmm3, zmmword ptr [r15 + 0xc0]
+	LONG $0x487cd162; WORD $0x5f10; BYTE $0x04 // vmovups zmm3, zmmword ptr [r15 + 0x100]
+	LONG $0x6e79c1c4; WORD $0xd05e // vmovd xmm3, dword ptr [r14 - 0x30]
+	LONG $0x48fed162; WORD $0x6f6f; BYTE $0x01 // vmovdqu64 zmm5, zmmword ptr [r15 + 0x40]
+	LONG $0x48fed162; WORD $0x776f; BYTE $0x02 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x80]
+	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x03 // vmovdqu64 zmm7, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x100]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0xfec28349 // add r10, -0x2
+	LONG $0xfec38348 // add rbx, -0x2
 	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
 	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
 	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
 	LONG $0x4825f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm11, zmm7, 0x4
 	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
-	LONG $0x5835f262; WORD $0x5f50; BYTE $0xeb // vpdpbusd zmm3, zmm9, dword ptr [rdi - 0x54]{1to16}
+	LONG $0x5835d262; WORD $0x5e50; BYTE $0xeb // vpdpbusd zmm3, zmm9, dword ptr [r14 - 0x54]{1to16}
 	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58557262; WORD $0x4f50; BYTE $0xef // vpdpbusd zmm9, zmm5, dword ptr [rdi - 0x44]{1to16}
+	LONG $0x58555262; WORD $0x4e50; BYTE $0xef // vpdpbusd zmm9, zmm5, dword ptr [r14 - 0x44]{1to16}
 	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
-	LONG $0x58557262; WORD $0x5750; BYTE $0xec // vpdpbusd zmm10, zmm5, dword ptr [rdi - 0x50]{1to16}
+	LONG $0x58555262; WORD $0x5650; BYTE $0xec // vpdpbusd zmm10, zmm5, dword ptr [r14 - 0x50]{1to16}
 	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
 	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
-	LONG $0x5855f262; WORD $0x7750; BYTE $0xf0 // vpdpbusd zmm6, zmm5, dword ptr [rdi - 0x40]{1to16}
+	LONG $0x5855d262; WORD $0x7650; BYTE $0xf0 // vpdpbusd zmm6, zmm5, dword ptr [r14 - 0x40]{1to16}
 	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
 	LONG $0x483df162; WORD $0xf9db // vpandd zmm7, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x5855f262; WORD $0x5f50; BYTE $0xed // vpdpbusd zmm3, zmm5, dword ptr [rdi - 0x4c]{1to16}
+	LONG $0x5855d262; WORD $0x5e50; BYTE $0xed // vpdpbusd zmm3, zmm5, dword ptr [r14 - 0x4c]{1to16}
 	LONG $0x4825f162; WORD $0xe9db // vpandd zmm5, zmm11, zmm1
-	LONG $0x58557262; WORD $0x4f50; BYTE $0xf1 // vpdpbusd zmm9, zmm5, dword ptr [rdi - 0x3c]{1to16}
+	LONG $0x58555262; WORD $0x4e50; BYTE $0xf1 // vpdpbusd zmm9, zmm5, dword ptr [r14 - 0x3c]{1to16}
 	LONG $0x483df162; WORD $0xe9db // vpandd zmm5, zmm8, zmm1
-	LONG $0x58457262; WORD $0x5750; BYTE $0xee // vpdpbusd zmm10, zmm7, dword ptr [rdi - 0x48]{1to16}
-	LONG $0x487d7262; WORD $0x5913; BYTE $0x01 // vcvtph2ps zmm11, ymmword ptr [rcx + 0x20]
-	LONG $0x5855f262; WORD $0x7750; BYTE $0xf2 // vpdpbusd zmm6, zmm5, dword ptr [rdi - 0x38]{1to16}
+	LONG $0x58455262; WORD $0x5650; BYTE $0xee // vpdpbusd zmm10, zmm7, dword ptr [r14 - 0x48]{1to16}
+	LONG $0x487d5262; WORD $0x5f13; BYTE $0x01 // vcvtph2ps zmm11, ymmword ptr [r15 + 0x20]
+	LONG $0x5855d262; WORD $0x7650; BYTE $0xf2 // vpdpbusd zmm6, zmm5, dword ptr [r14 - 0x38]{1to16}
 	LONG $0x4865d162; WORD $0xd9fe // vpaddd zmm3, zmm3, zmm9
 	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
 	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
-	LONG $0x586df262; WORD $0x5f98; BYTE $0xf3 // vfmadd132ps zmm3, zmm2, dword ptr [rdi - 0x34]{1to16} # zmm3 = (zmm3 * mem) + zmm2
-	LONG $0x487cf162; WORD $0x5110; BYTE $0x05 // vmovups zmm2, zmmword ptr [rcx + 0x140]
-	LONG $0x487cf162; WORD $0x5110; BYTE $0x06 // vmovups zmm2, zmmword ptr [rcx + 0x180]
-	LONG $0x487cf162; WORD $0x5110; BYTE $0x07 // vmovups zmm2, zmmword ptr [rcx + 0x1c0]
-	LONG $0x487cf162; WORD $0x5110; BYTE $0x08 // vmovups zmm2, zmmword ptr [rcx + 0x200]
-	LONG $0x176ef9c5 // vmovd xmm2, dword ptr [rdi]
-	LONG $0x48fef162; WORD $0x696f; BYTE $0x05 // vmovdqu64 zmm5, zmmword ptr [rcx + 0x140]
-	LONG $0x48fef162; WORD $0x716f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [rcx + 0x180]
-	LONG $0x48fef162; WORD $0x796f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [rcx + 0x1c0]
-	LONG $0x48fe7162; WORD $0x416f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [rcx + 0x200]
-	LONG $0x40c18148; WORD $0x0002; BYTE $0x00 // add rcx, 0x240
+	LONG $0x586dd262; WORD $0x5e98; BYTE $0xf3 // vfmadd132ps zmm3, zmm2, dword ptr [r14 - 0x34]{1to16} # zmm3 = (zmm3 * mem) + zmm2
+	LONG $0x487cd162; WORD $0x5710; BYTE $0x05 // vmovups zmm2, zmmword ptr [r15 + 0x140]
+	LONG $0x487cd162; WORD $0x5710; BYTE $0x06 // vmovups zmm2, zmmword ptr [r15 + 0x180]
+	LONG $0x487cd162; WORD $0x5710; BYTE $0x07 // vmovups zmm2, zmmword ptr [r15 + 0x1c0]
+	LONG $0x487cd162; WORD $0x5710; BYTE $0x08 // vmovups zmm2, zmmword ptr [r15 + 0x200]
+	LONG $0x6e79c1c4; BYTE $0x16 // vmovd xmm2, dword ptr [r14]
+	LONG $0x48fed162; WORD $0x6f6f; BYTE $0x05 // vmovdqu64 zmm5, zmmword ptr [r15 + 0x140]
+	LONG $0x48fed162; WORD $0x776f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x180]
+	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x200]
+	LONG $0x40c78149; WORD $0x0002; BYTE $0x00 // add r15, 0x240
 	LONG $0x486df262; WORD $0xd047 // vpsllvd zmm2, zmm2, zmm0
 	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
 	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
 	LONG $0x487df262; WORD $0xd258 // vpbroadcastd zmm2, xmm2
-	LONG $0x5835f262; WORD $0x5750; BYTE $0xf7 // vpdpbusd zmm2, zmm9, dword ptr [rdi - 0x24]{1to16}
+	LONG $0x5835d262; WORD $0x5650; BYTE $0xf7 // vpdpbusd zmm2, zmm9, dword ptr [r14 - 0x24]{1to16}
 	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58557262; WORD $0x4f50; BYTE $0xfb // vpdpbusd zmm9, zmm5, dword ptr [rdi - 0x14]{1to16}
+	LONG $0x58555262; WORD $0x4e50; BYTE $0xfb // vpdpbusd zmm9, zmm5, dword ptr [r14 - 0x14]{1to16}
 	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
-	LONG $0x58557262; WORD $0x5750; BYTE $0xf8 // vpdpbusd zmm10, zmm5, dword ptr [rdi - 0x20]{1to16}
+	LONG $0x58555262; WORD $0x5650; BYTE $0xf8 // vpdpbusd zmm10, zmm5, dword ptr [r14 - 0x20]{1to16}
 	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
 	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
-	LONG $0x5855f262; WORD $0x7750; BYTE $0xfc // vpdpbusd zmm6, zmm5, dword ptr [rdi - 0x10]{1to16}
+	LONG $0x5855d262; WORD $0x7650; BYTE $0xfc // vpdpbusd zmm6, zmm5, dword ptr [r14 - 0x10]{1to16}
 	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x5855f262; WORD $0x5750; BYTE $0xf9 // vpdpbusd zmm2, zmm5, dword ptr [rdi - 0x1c]{1to16}
+	LONG $0x5855d262; WORD $0x5650; BYTE $0xf9 // vpdpbusd zmm2, zmm5, dword ptr [r14 - 0x1c]{1to16}
 	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
-	LONG $0x58557262; WORD $0x4f50; BYTE $0xfd // vpdpbusd zmm9, zmm5, dword ptr [rdi - 0xc]{1to16}
+	LONG $0x58555262; WORD $0x4e50; BYTE $0xfd // vpdpbusd zmm9, zmm5, dword ptr [r14 - 0xc]{1to16}
 	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
 	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
-	LONG $0x5855f262; WORD $0x7750; BYTE $0xfe // vpdpbusd zmm6, zmm5, dword ptr [rdi - 0x8]{1to16}
+	LONG $0x5855d262; WORD $0x7650; BYTE $0xfe // vpdpbusd zmm6, zmm5, dword ptr [r14 - 0x8]{1to16}
 	LONG $0x486dd162; WORD $0xd1fe // vpaddd zmm2, zmm2, zmm9
 	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
-	LONG $0x58357262; WORD $0x5750; BYTE $0xfa // vpdpbusd zmm10, zmm9, dword ptr [rdi - 0x18]{1to16}
+	LONG $0x58355262; WORD $0x5650; BYTE $0xfa // vpdpbusd zmm10, zmm9, dword ptr [r14 - 0x18]{1to16}
 	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
 	LONG $0x486df162; WORD $0xd5fe // vpaddd zmm2, zmm2, zmm5
 	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
 	LONG $0x4824f162; WORD $0xd259 // vmulps zmm2, zmm11, zmm2
-	LONG $0x5865f262; WORD $0x5798; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [rdi - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
-	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x02fa8349 // cmp r10, 0x2
-	LONG $0xfddb870f; WORD $0xffff // ja 0x10ea0 <pq_q4_0+0x120>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0xfd72850f; WORD $0xffff // jne 0x10e40 <pq_q4_0+0xc0>
-	LONG $0xfffd73e9; BYTE $0xff // jmp 0x10e46 <pq_q4_0+0xc6>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
-	LONG $0x07a7820f; WORD $0x0000 // jb 0x118a0 <pq_q4_0+0xb20>
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03c48e0f; WORD $0x0000 // jle 0x114d8 <pq_q4_0+0x758>
-	WORD $0x8948; BYTE $0xef // mov rdi, rbp
-	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	WORD $0x894d; BYTE $0xc2 // mov r10, r8
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xf3 // mov r11, r14
-	LONG $0x08e6c149 // shl r14, 0x8
-	LONG $0x087dc162; WORD $0x7f6e; BYTE $0x4a // vmovd xmm23, dword ptr [r15 + 0x128]
-	LONG $0x087d4162; WORD $0x476e; BYTE $0x49 // vmovd xmm24, dword ptr [r15 + 0x124]
-	LONG $0x087d4162; WORD $0x4f6e; BYTE $0x48 // vmovd xmm25, dword ptr [r15 + 0x120]
-	QUAD $0x00013c976e7941c4; BYTE $0x00 // vmovd xmm10, dword ptr [r15 + 0x13c]
-	LONG $0x087dc162; WORD $0x6f6e; BYTE $0x4c // vmovd xmm21, dword ptr [r15 + 0x130]
-	LONG $0x087dc162; WORD $0x776e; BYTE $0x4b // vmovd xmm22, dword ptr [r15 + 0x12c]
-	LONG $0x05e3c149 // shl r11, 0x5
-	QUAD $0x02376c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rdi + r14 + 0x80]
-	QUAD $0x01375c6f48fe3162 // vmovdqu64 zmm11, zmmword ptr [rdi + r14 + 0x40]
-	QUAD $0x03375c6f48fea162 // vmovdqu64 zmm19, zmmword ptr [rdi + r14 + 0xc0]
-	QUAD $0x0437646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rdi + r14 + 0x100]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x4045e262; WORD $0xf847 // vpsllvd zmm23, zmm23, zmm0
-	LONG $0x403d6262; WORD $0xc047 // vpsllvd zmm24, zmm24, zmm0
-	LONG $0x40356262; WORD $0xc847 // vpsllvd zmm25, zmm25, zmm0
-	LONG $0x482d7262; WORD $0xd047 // vpsllvd zmm10, zmm10, zmm0
-	LONG $0x4055e262; WORD $0xe847 // vpsllvd zmm21, zmm21, zmm0
-	LONG $0x404de262; WORD $0xf047 // vpsllvd zmm22, zmm22, zmm0
-	LONG $0x4075d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm17, zmm13, 0x4
-	LONG $0x48257162; WORD $0xf1db // vpandd zmm14, zmm11, zmm1
-	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
-	LONG $0x4815e162; WORD $0xc1db // vpandd zmm16, zmm13, zmm1
-	LONG $0x4815b162; WORD $0xd372; BYTE $0x04 // vpsrld zmm13, zmm19, 0x4
-	LONG $0x4065e162; WORD $0xd1db // vpandd zmm18, zmm19, zmm1
-	LONG $0x487da262; WORD $0xff58 // vpbroadcastd zmm23, xmm23
-	LONG $0x487d0262; WORD $0xc058 // vpbroadcastd zmm24, xmm24
-	LONG $0x487d0262; WORD $0xc958 // vpbroadcastd zmm25, xmm25
-	LONG $0x580dc262; WORD $0x7f50; BYTE $0x10 // vpdpbusd zmm23, zmm14, dword ptr [r15 + 0x40]{1to16}
-	LONG $0x580d4262; WORD $0x4750; BYTE $0x08 // vpdpbusd zmm24, zmm14, dword ptr [r15 + 0x20]{1to16}
-	LONG $0x580d4262; WORD $0x0f50 // vpdpbusd zmm25, zmm14, dword ptr [r15]{1to16}
-	LONG $0x487d5262; WORD $0xd258 // vpbroadcastd zmm10, xmm10
-	LONG $0x487da262; WORD $0xed58 // vpbroadcastd zmm21, xmm21
-	LONG $0x487da262; WORD $0xf658 // vpbroadcastd zmm22, xmm22
-	LONG $0x580d5262; WORD $0x5750; BYTE $0x38 // vpdpbusd zmm10, zmm14, dword ptr [r15 + 0xe0]{1to16}
-	LONG $0x580dc262; WORD $0x6f50; BYTE $0x20 // vpdpbusd zmm21, zmm14, dword ptr [r15 + 0x80]{1to16}
-	LONG $0x580dc262; WORD $0x7750; BYTE $0x18 // vpdpbusd zmm22, zmm14, dword ptr [r15 + 0x60]{1to16}
-	LONG $0x481de162; WORD $0xe1db // vpandd zmm20, zmm12, zmm1
-	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
-	LONG $0x48257162; WORD $0xf9db // vpandd zmm15, zmm11, zmm1
-	QUAD $0x0001389f6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r15 + 0x138]
-	LONG $0x4815e162; WORD $0xd9db // vpandd zmm19, zmm13, zmm1
-	QUAD $0x000134af6e7941c4; BYTE $0x00 // vmovd xmm13, dword ptr [r15 + 0x134]
-	LONG $0x4075e162; WORD $0xc9db // vpandd zmm17, zmm17, zmm1
-	LONG $0x481d7162; WORD $0xe1db // vpandd zmm12, zmm12, zmm1
-	LONG $0x5805c262; WORD $0x7f50; BYTE $0x14 // vpdpbusd zmm23, zmm15, dword ptr [r15 + 0x50]{1to16}
-	LONG $0x58054262; WORD $0x4750; BYTE $0x0c // vpdpbusd zmm24, zmm15, dword ptr [r15 + 0x30]{1to16}
-	LONG $0x58054262; WORD $0x4f50; BYTE $0x04 // vpdpbusd zmm25, zmm15, dword ptr [r15 + 0x10]{1to16}
-	LONG $0x58055262; WORD $0x5750; BYTE $0x3c // vpdpbusd zmm10, zmm15, dword ptr [r15 + 0xf0]{1to16}
-	LONG $0x5805c262; WORD $0x6f50; BYTE $0x24 // vpdpbusd zmm21, zmm15, dword ptr [r15 + 0x90]{1to16}
-	LONG $0x5805c262; WORD $0x7750; BYTE $0x1c // vpdpbusd zmm22, zmm15, dword ptr [r15 + 0x70]{1to16}
-	LONG $0x507dc262; WORD $0x7f50; BYTE $0x11 // vpdpbusd zmm23, zmm16, dword ptr [r15 + 0x44]{1to16}
-	LONG $0x507d4262; WORD $0x4750; BYTE $0x09 // vpdpbusd zmm24, zmm16, dword ptr [r15 + 0x24]{1to16}
-	LONG $0x507d4262; WORD $0x4f50; BYTE $0x01 // vpdpbusd zmm25, zmm16, dword ptr [r15 + 0x4]{1to16}
-	LONG $0x507d5262; WORD $0x5750; BYTE $0x39 // vpdpbusd zmm10, zmm16, dword ptr [r15 + 0xe4]{1to16}
-	LONG $0x507dc262; WORD $0x6f50; BYTE $0x21 // vpdpbusd zmm21, zmm16, dword ptr [r15 + 0x84]{1to16}
-	LONG $0x507dc262; WORD $0x7750; BYTE $0x19 // vpdpbusd zmm22, zmm16, dword ptr [r15 + 0x64]{1to16}
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
-	LONG $0x5075c262; WORD $0x7f50; BYTE $0x15 // vpdpbusd zmm23, zmm17, dword ptr [r15 + 0x54]{1to16}
-	LONG $0x50754262; WORD $0x4750; BYTE $0x0d // vpdpbusd zmm24, zmm17, dword ptr [r15 + 0x34]{1to16}
-	LONG $0x50754262; WORD $0x4f50; BYTE $0x05 // vpdpbusd zmm25, zmm17, dword ptr [r15 + 0x14]{1to16}
-	LONG $0x50755262; WORD $0x5750; BYTE $0x3d // vpdpbusd zmm10, zmm17, dword ptr [r15 + 0xf4]{1to16}
-	LONG $0x5075c262; WORD $0x6f50; BYTE $0x25 // vpdpbusd zmm21, zmm17, dword ptr [r15 + 0x94]{1to16}
-	LONG $0x5075c262; WORD $0x7750; BYTE $0x1d // vpdpbusd zmm22, zmm17, dword ptr [r15 + 0x74]{1to16}
-	LONG $0x487d5262; WORD $0xdb58 // vpbroadcastd zmm11, xmm11
-	LONG $0x580d5262; WORD $0x5f50; BYTE $0x30 // vpdpbusd zmm11, zmm14, dword ptr [r15 + 0xc0]{1to16}
-	LONG $0x487d5262; WORD $0xed58 // vpbroadcastd zmm13, xmm13
-	LONG $0x580d5262; WORD $0x6f50; BYTE $0x28 // vpdpbusd zmm13, zmm14, dword ptr [r15 + 0xa0]{1to16}
-	LONG $0x506dc262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm23, zmm18, dword ptr [r15 + 0x48]{1to16}
-	LONG $0x506d4262; WORD $0x4750; BYTE $0x0a // vpdpbusd zmm24, zmm18, dword ptr [r15 + 0x28]{1to16}
-	LONG $0x506d4262; WORD $0x4f50; BYTE $0x02 // vpdpbusd zmm25, zmm18, dword ptr [r15 + 0x8]{1to16}
-	LONG $0x506d5262; WORD $0x5750; BYTE $0x3a // vpdpbusd zmm10, zmm18, dword ptr [r15 + 0xe8]{1to16}
-	LONG $0x506dc262; WORD $0x6f50; BYTE $0x22 // vpdpbusd zmm21, zmm18, dword ptr [r15 + 0x88]{1to16}
-	LONG $0x506dc262; WORD $0x7750; BYTE $0x1a // vpdpbusd zmm22, zmm18, dword ptr [r15 + 0x68]{1to16}
-	LONG $0x58055262; WORD $0x5f50; BYTE $0x34 // vpdpbusd zmm11, zmm15, dword ptr [r15 + 0xd0]{1to16}
-	LONG $0x58055262; WORD $0x6f50; BYTE $0x2c // vpdpbusd zmm13, zmm15, dword ptr [r15 + 0xb0]{1to16}
-	LONG $0x5065c262; WORD $0x7f50; BYTE $0x16 // vpdpbusd zmm23, zmm19, dword ptr [r15 + 0x58]{1to16}
-	LONG $0x50654262; WORD $0x4750; BYTE $0x0e // vpdpbusd zmm24, zmm19, dword ptr [r15 + 0x38]{1to16}
-	LONG $0x50654262; WORD $0x4f50; BYTE $0x06 // vpdpbusd zmm25, zmm19, dword ptr [r15 + 0x18]{1to16}
-	LONG $0x50655262; WORD $0x5750; BYTE $0x3e // vpdpbusd zmm10, zmm19, dword ptr [r15 + 0xf8]{1to16}
-	LONG $0x5065c262; WORD $0x6f50; BYTE $0x26 // vpdpbusd zmm21, zmm19, dword ptr [r15 + 0x98]{1to16}
-	LONG $0x5065c262; WORD $0x7750; BYTE $0x1e // vpdpbusd zmm22, zmm19, dword ptr [r15 + 0x78]{1to16}
-	LONG $0x507d5262; WORD $0x5f50; BYTE $0x31 // vpdpbusd zmm11, zmm16, dword ptr [r15 + 0xc4]{1to16}
-	LONG $0x507d5262; WORD $0x6f50; BYTE $0x29 // vpdpbusd zmm13, zmm16, dword ptr [r15 + 0xa4]{1to16}
-	LONG $0x505dc262; WORD $0x7f50; BYTE $0x13 // vpdpbusd zmm23, zmm20, dword ptr [r15 + 0x4c]{1to16}
-	LONG $0x505d4262; WORD $0x4750; BYTE $0x0b // vpdpbusd zmm24, zmm20, dword ptr [r15 + 0x2c]{1to16}
-	LONG $0x505d4262; WORD $0x4f50; BYTE $0x03 // vpdpbusd zmm25, zmm20, dword ptr [r15 + 0xc]{1to16}
-	LONG $0x505d5262; WORD $0x5750; BYTE $0x3b // vpdpbusd zmm10, zmm20, dword ptr [r15 + 0xec]{1to16}
-	LONG $0x505dc262; WORD $0x6f50; BYTE $0x23 // vpdpbusd zmm21, zmm20, dword ptr [r15 + 0x8c]{1to16}
-	LONG $0x505dc262; WORD $0x7750; BYTE $0x1b // vpdpbusd zmm22, zmm20, dword ptr [r15 + 0x6c]{1to16}
-	LONG $0x50755262; WORD $0x5f50; BYTE $0x35 // vpdpbusd zmm11, zmm17, dword ptr [r15 + 0xd4]{1to16}
-	LONG $0x50755262; WORD $0x6f50; BYTE $0x2d // vpdpbusd zmm13, zmm17, dword ptr [r15 + 0xb4]{1to16}
-	LONG $0x487da262; WORD $0x0c13; BYTE $0x1f // vcvtph2ps zmm17, ymmword ptr [rdi + r11]
-	LONG $0x581d4262; WORD $0x4f50; BYTE $0x07 // vpdpbusd zmm25, zmm12, dword ptr [r15 + 0x1c]{1to16}
-	LONG $0x581d4262; WORD $0x4750; BYTE $0x0f // vpdpbusd zmm24, zmm12, dword ptr [r15 + 0x3c]{1to16}
-	LONG $0x581dc262; WORD $0x7f50; BYTE $0x17 // vpdpbusd zmm23, zmm12, dword ptr [r15 + 0x5c]{1to16}
-	LONG $0x581d5262; WORD $0x5750; BYTE $0x3f // vpdpbusd zmm10, zmm12, dword ptr [r15 + 0xfc]{1to16}
-	LONG $0x581dc262; WORD $0x7750; BYTE $0x1f // vpdpbusd zmm22, zmm12, dword ptr [r15 + 0x7c]{1to16}
-	LONG $0x581dc262; WORD $0x6f50; BYTE $0x27 // vpdpbusd zmm21, zmm12, dword ptr [r15 + 0x9c]{1to16}
-	LONG $0x506d5262; WORD $0x5f50; BYTE $0x32 // vpdpbusd zmm11, zmm18, dword ptr [r15 + 0xc8]{1to16}
-	LONG $0x506d5262; WORD $0x6f50; BYTE $0x2a // vpdpbusd zmm13, zmm18, dword ptr [r15 + 0xa8]{1to16}
-	LONG $0x50655262; WORD $0x5f50; BYTE $0x36 // vpdpbusd zmm11, zmm19, dword ptr [r15 + 0xd8]{1to16}
-	LONG $0x50655262; WORD $0x6f50; BYTE $0x2e // vpdpbusd zmm13, zmm19, dword ptr [r15 + 0xb8]{1to16}
-	LONG $0x505d5262; WORD $0x5f50; BYTE $0x33 // vpdpbusd zmm11, zmm20, dword ptr [r15 + 0xcc]{1to16}
-	LONG $0x505d5262; WORD $0x6f50; BYTE $0x2b // vpdpbusd zmm13, zmm20, dword ptr [r15 + 0xac]{1to16}
-	LONG $0x581d5262; WORD $0x6f50; BYTE $0x2f // vpdpbusd zmm13, zmm12, dword ptr [r15 + 0xbc]{1to16}
-	LONG $0x581d5262; WORD $0x5f50; BYTE $0x37 // vpdpbusd zmm11, zmm12, dword ptr [r15 + 0xdc]{1to16}
-	LONG $0x487c1162; WORD $0xf15b // vcvtdq2ps zmm14, zmm25
-	LONG $0x487c8162; WORD $0xc05b // vcvtdq2ps zmm16, zmm24
-	LONG $0x487c3162; WORD $0xff5b // vcvtdq2ps zmm15, zmm23
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x40745162; WORD $0xf659 // vmulps zmm14, zmm17, zmm14
-	LONG $0x580d5262; WORD $0x4fb8; BYTE $0x40 // vfmadd231ps zmm9, zmm14, dword ptr [r15 + 0x100]{1to16} # zmm9 = (zmm14 * mem) + zmm9
-	LONG $0x40743162; WORD $0xf059 // vmulps zmm14, zmm17, zmm16
-	LONG $0x580d5262; WORD $0x47b8; BYTE $0x41 // vfmadd231ps zmm8, zmm14, dword ptr [r15 + 0x104]{1to16} # zmm8 = (zmm14 * mem) + zmm8
-	LONG $0x40745162; WORD $0xf759 // vmulps zmm14, zmm17, zmm15
-	LONG $0x487ca162; WORD $0xc65b // vcvtdq2ps zmm16, zmm22
-	LONG $0x487c3162; WORD $0xfd5b // vcvtdq2ps zmm15, zmm21
-	LONG $0x580dd262; WORD $0x7fb8; BYTE $0x42 // vfmadd231ps zmm7, zmm14, dword ptr [r15 + 0x108]{1to16} # zmm7 = (zmm14 * mem) + zmm7
-	LONG $0x40745162; WORD $0xd259 // vmulps zmm10, zmm17, zmm10
-	LONG $0x582dd262; WORD $0x57b8; BYTE $0x47 // vfmadd231ps zmm2, zmm10, dword ptr [r15 + 0x11c]{1to16} # zmm2 = (zmm10 * mem) + zmm2
-	LONG $0x40743162; WORD $0xf059 // vmulps zmm14, zmm17, zmm16
-	LONG $0x580dd262; WORD $0x77b8; BYTE $0x43 // vfmadd231ps zmm6, zmm14, dword ptr [r15 + 0x10c]{1to16} # zmm6 = (zmm14 * mem) + zmm6
-	LONG $0x40745162; WORD $0xf759 // vmulps zmm14, zmm17, zmm15
-	LONG $0x580dd262; WORD $0x6fb8; BYTE $0x44 // vfmadd231ps zmm5, zmm14, dword ptr [r15 + 0x110]{1to16} # zmm5 = (zmm14 * mem) + zmm5
-	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x40745162; WORD $0xed59 // vmulps zmm13, zmm17, zmm13
-	LONG $0x40745162; WORD $0xdb59 // vmulps zmm11, zmm17, zmm11
-	LONG $0x5815d262; WORD $0x67b8; BYTE $0x45 // vfmadd231ps zmm4, zmm13, dword ptr [r15 + 0x114]{1to16} # zmm4 = (zmm13 * mem) + zmm4
-	LONG $0x5825d262; WORD $0x5fb8; BYTE $0x46 // vfmadd231ps zmm3, zmm11, dword ptr [r15 + 0x118]{1to16} # zmm3 = (zmm11 * mem) + zmm3
-	LONG $0x80c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x180
-	LONG $0x01c4f641 // test r12b, 0x1
-	LONG $0x0000bc41; WORD $0x0000 // mov r12d, 0x0
-	LONG $0xfc70850f; WORD $0xffff // jne 0x11130 <pq_q4_0+0x3b0>
-	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
-	LONG $0xfe4a8d49 // lea rcx, [r10 - 0x2]
-	LONG $0x02fa8349 // cmp r10, 0x2
-	WORD $0x8949; BYTE $0xca // mov r10, rcx
-	LONG $0xfc488f0f; WORD $0xffff // jg 0x11120 <pq_q4_0+0x3a0>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487c7162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm9
-	LONG $0x487c7162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm8
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm7
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
-	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm5
-	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
-	LONG $0xf935840f; WORD $0xffff // je 0x10e46 <pq_q4_0+0xc6>
-	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm4
-	WORD $0xfb83; BYTE $0x07 // cmp ebx, 0x7
-	LONG $0xf920820f; WORD $0xffff // jb 0x10e46 <pq_q4_0+0xc6>
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
-	WORD $0xfb83; BYTE $0x08 // cmp ebx, 0x8
-	LONG $0xf90b820f; WORD $0xffff // jb 0x10e46 <pq_q4_0+0xc6>
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm2
-	LONG $0xfff8fae9; BYTE $0xff // jmp 0x10e46 <pq_q4_0+0xc6>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x894d; BYTE $0xe9 // mov r9, r13
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05f18e0f; WORD $0x0000 // jle 0x11b4d <pq_q4_0+0xdcd>
-	WORD $0x8949; BYTE $0xef // mov r15, rbp
-	LONG $0x00e78149; WORD $0xffff; BYTE $0xff // and r15, -0x100
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x8949; BYTE $0xec // mov r12, rbp
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	LONG $0x000132e9; BYTE $0x00 // jmp 0x116a7 <pq_q4_0+0x927>
+	LONG $0x5865d262; WORD $0x5698; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [r14 - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x02fb8348 // cmp rbx, 0x2
+	LONG $0xfdd9870f; WORD $0xffff // ja 0x10700 <pq_q4_0+0xc0>
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xfd80850f; WORD $0xffff // jne 0x106b0 <pq_q4_0+0x70>
+	LONG $0xfffd81e9; BYTE $0xff // jmp 0x106b6 <pq_q4_0+0x76>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03408e0f; WORD $0x0000 // jle 0x10c89 <pq_q4_0+0x649>
+	LONG $0x24348b4c // mov r14, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	LONG $0x000132e9; BYTE $0x00 // jmp 0x10a98 <pq_q4_0+0x458>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	QUAD $0x05245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x140]
 	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
 	QUAD $0x06245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x180]
 	QUAD $0x07245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x1c0]
 	QUAD $0x08245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x200]
-	LONG $0x5f6ef9c5; BYTE $0x54 // vmovd xmm3, dword ptr [rdi + 0x54]
+	LONG $0x6e79c1c4; WORD $0x545e // vmovd xmm3, dword ptr [r14 + 0x54]
 	QUAD $0x05246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x140]
 	QUAD $0x0624746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x180]
 	QUAD $0x07247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x1c0]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	QUAD $0x0824446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x200]
-	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
-	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	LONG $0xfe4f8d49 // lea rcx, [r15 - 0x2]
+	WORD $0x894d; BYTE $0xec // mov r12, r13
 	LONG $0xf372e1c5; BYTE $0x03 // vpslld xmm3, xmm3, 0x3
 	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
 	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
 	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
-	LONG $0x5835f262; WORD $0x5f50; BYTE $0x0c // vpdpbusd zmm3, zmm9, dword ptr [rdi + 0x30]{1to16}
+	LONG $0x5835d262; WORD $0x5e50; BYTE $0x0c // vpdpbusd zmm3, zmm9, dword ptr [r14 + 0x30]{1to16}
 	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58557262; WORD $0x4f50; BYTE $0x10 // vpdpbusd zmm9, zmm5, dword ptr [rdi + 0x40]{1to16}
+	LONG $0x58555262; WORD $0x4e50; BYTE $0x10 // vpdpbusd zmm9, zmm5, dword ptr [r14 + 0x40]{1to16}
 	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
-	LONG $0x58557262; WORD $0x5750; BYTE $0x0d // vpdpbusd zmm10, zmm5, dword ptr [rdi + 0x34]{1to16}
+	LONG $0x58555262; WORD $0x5650; BYTE $0x0d // vpdpbusd zmm10, zmm5, dword ptr [r14 + 0x34]{1to16}
 	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
 	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
-	LONG $0x5855f262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm6, zmm5, dword ptr [rdi + 0x44]{1to16}
+	LONG $0x5855d262; WORD $0x7650; BYTE $0x11 // vpdpbusd zmm6, zmm5, dword ptr [r14 + 0x44]{1to16}
 	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x5855f262; WORD $0x5f50; BYTE $0x0e // vpdpbusd zmm3, zmm5, dword ptr [rdi + 0x38]{1to16}
+	LONG $0x5855d262; WORD $0x5e50; BYTE $0x0e // vpdpbusd zmm3, zmm5, dword ptr [r14 + 0x38]{1to16}
 	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
-	LONG $0x58557262; WORD $0x4f50; BYTE $0x12 // vpdpbusd zmm9, zmm5, dword ptr [rdi + 0x48]{1to16}
+	LONG $0x58555262; WORD $0x4e50; BYTE $0x12 // vpdpbusd zmm9, zmm5, dword ptr [r14 + 0x48]{1to16}
 	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
 	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
-	LONG $0x5855f262; WORD $0x7750; BYTE $0x13 // vpdpbusd zmm6, zmm5, dword ptr [rdi + 0x4c]{1to16}
+	LONG $0x5855d262; WORD $0x7650; BYTE $0x13 // vpdpbusd zmm6, zmm5, dword ptr [r14 + 0x4c]{1to16}
 	LONG $0x4865d162; WORD $0xd9fe // vpaddd zmm3, zmm3, zmm9
 	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
-	LONG $0x58357262; WORD $0x5750; BYTE $0x0f // vpdpbusd zmm10, zmm9, dword ptr [rdi + 0x3c]{1to16}
+	LONG $0x58355262; WORD $0x5650; BYTE $0x0f // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x3c]{1to16}
 	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
 	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
 	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
-	LONG $0x5865f262; WORD $0x57b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [rdi + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
-	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x04aa8e0f; WORD $0x0000 // jle 0x11b51 <pq_q4_0+0xdd1>
-	QUAD $0x00000140249c8d4d // lea r11, [r12 + 0x140]
-	WORD $0x394d; BYTE $0xdf // cmp r15, r11
-	WORD $0x6373 // jae 0x11717 <pq_q4_0+0x997>
-	WORD $0x8945; BYTE $0xfe // mov r14d, r15d
-	LONG $0x08eec141 // shr r14d, 0x8
-	WORD $0x8944; BYTE $0xfe // mov esi, r15d
+	LONG $0x5865d262; WORD $0x56b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [r14 + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x02ff8349 // cmp r15, 0x2
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	LONG $0x01f58e0f; WORD $0x0000 // jle 0x10c8d <pq_q4_0+0x64d>
+	QUAD $0x0000014024ac8d4d // lea r13, [r12 + 0x140]
+	WORD $0x394d; BYTE $0xea // cmp r10, r13
+	WORD $0x5d73 // jae 0x10b02 <pq_q4_0+0x4c2>
+	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
 	WORD $0x9066 // nop
-	LONG $0xd6b70f44 // movzx r10d, si
-	LONG $0xf6b60f45 // movzx r14d, r14b
-	WORD $0x894d; BYTE $0xfd // mov r13, r15
-	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8944; BYTE $0xf1 // mov ecx, r14d
+	LONG $0xdbb70f44 // movzx r11d, bx
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
+	WORD $0xe989 // mov ecx, ebp
 	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
-	LONG $0xffe28141; WORD $0x003f; BYTE $0x00 // and r10d, 0x3fff
-	WORD $0xfe41; BYTE $0xc6 // inc r14b
+	LONG $0xffe38141; WORD $0x003f; BYTE $0x00 // and r11d, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
 	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
-	WORD $0x294d; BYTE $0xd5 // sub r13, r10
-	QUAD $0x004000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x4000]
-	QUAD $0x005000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x5000]
-	QUAD $0x006000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x6000]
-	QUAD $0x007000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x7000]
-	WORD $0x394d; BYTE $0xdf // cmp r15, r11
-	WORD $0xa972 // jb 0x116c0 <pq_q4_0+0x940>
+	WORD $0x294c; BYTE $0xdf // sub rdi, r11
+	QUAD $0x00004000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x4000]
+	QUAD $0x00005000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x5000]
+	QUAD $0x00006000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x6000]
+	QUAD $0x00007000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x7000]
+	WORD $0x394d; BYTE $0xea // cmp r10, r13
+	WORD $0xae72 // jb 0x10ab0 <pq_q4_0+0x470>
 	LONG $0x487dd262; WORD $0x1c13; BYTE $0x24 // vcvtph2ps zmm3, ymmword ptr [r12]
 	QUAD $0x01246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x40]
 	QUAD $0x02246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x80]
 	QUAD $0x03246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0xc0]
 	QUAD $0x04246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x100]
-	LONG $0x676ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rdi + 0x24]
+	LONG $0x6e79c1c4; WORD $0x2466 // vmovd xmm4, dword ptr [r14 + 0x24]
 	QUAD $0x01246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x40]
 	QUAD $0x0224746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x80]
 	QUAD $0x03247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0xc0]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	QUAD $0x0424446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x100]
-	QUAD $0x00000240249c8d4d // lea r11, [r12 + 0x240]
+	QUAD $0x0000024024ac8d4d // lea r13, [r12 + 0x240]
 	LONG $0xf472d9c5; BYTE $0x03 // vpslld xmm4, xmm4, 0x3
 	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
 	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
 	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x5835f262; WORD $0x2750 // vpdpbusd zmm4, zmm9, dword ptr [rdi]{1to16}
+	LONG $0x5835d262; WORD $0x2650 // vpdpbusd zmm4, zmm9, dword ptr [r14]{1to16}
 	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58557262; WORD $0x4f50; BYTE $0x04 // vpdpbusd zmm9, zmm5, dword ptr [rdi + 0x10]{1to16}
+	LONG $0x58555262; WORD $0x4e50; BYTE $0x04 // vpdpbusd zmm9, zmm5, dword ptr [r14 + 0x10]{1to16}
 	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
-	LONG $0x58557262; WORD $0x5750; BYTE $0x01 // vpdpbusd zmm10, zmm5, dword ptr [rdi + 0x4]{1to16}
+	LONG $0x58555262; WORD $0x5650; BYTE $0x01 // vpdpbusd zmm10, zmm5, dword ptr [r14 + 0x4]{1to16}
 	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
 	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
-	LONG $0x5855f262; WORD $0x7750; BYTE $0x05 // vpdpbusd zmm6, zmm5, dword ptr [rdi + 0x14]{1to16}
+	LONG $0x5855d262; WORD $0x7650; BYTE $0x05 // vpdpbusd zmm6, zmm5, dword ptr [r14 + 0x14]{1to16}
 	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x5855f262; WORD $0x6750; BYTE $0x02 // vpdpbusd zmm4, zmm5, dword ptr [rdi + 0x8]{1to16}
+	LONG $0x5855d262; WORD $0x6650; BYTE $0x02 // vpdpbusd zmm4, zmm5, dword ptr [r14 + 0x8]{1to16}
 	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
-	LONG $0x58557262; WORD $0x4f50; BYTE $0x06 // vpdpbusd zmm9, zmm5, dword ptr [rdi + 0x18]{1to16}
+	LONG $0x58555262; WORD $0x4e50; BYTE $0x06 // vpdpbusd zmm9, zmm5, dword ptr [r14 + 0x18]{1to16}
 	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
 	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
-	LONG $0x5855f262; WORD $0x7750; BYTE $0x07 // vpdpbusd zmm6, zmm5, dword ptr [rdi + 0x1c]{1to16}
+	LONG $0x5855d262; WORD $0x7650; BYTE $0x07 // vpdpbusd zmm6, zmm5, dword ptr [r14 + 0x1c]{1to16}
 	LONG $0x485dd162; WORD $0xe1fe // vpaddd zmm4, zmm4, zmm9
 	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
-	LONG $0x58357262; WORD $0x5750; BYTE $0x03 // vpdpbusd zmm10, zmm9, dword ptr [rdi + 0xc]{1to16}
+	LONG $0x58355262; WORD $0x5650; BYTE $0x03 // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0xc]{1to16}
 	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
 	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
-	LONG $0x5865f262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [rdi + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
-	WORD $0x394d; BYTE $0xdf // cmp r15, r11
-	LONG $0xfd4b830f; WORD $0xffff // jae 0x11580 <pq_q4_0+0x800>
-	WORD $0x8945; BYTE $0xfe // mov r14d, r15d
-	LONG $0x08eec141 // shr r14d, 0x8
-	WORD $0x8944; BYTE $0xfe // mov esi, r15d
-	BYTE $0x90 // nop
-	WORD $0xb70f; BYTE $0xce // movzx ecx, si
-	LONG $0xf6b60f45 // movzx r14d, r14b
-	WORD $0x894d; BYTE $0xfd // mov r13, r15
-	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8945; BYTE $0xf2 // mov r10d, r14d
-	LONG $0x3fe28341 // and r10d, 0x3f
+	LONG $0x5865d262; WORD $0x56b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r14 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	WORD $0x394d; BYTE $0xea // cmp r10, r13
+	LONG $0xfd4f830f; WORD $0xffff // jae 0x10970 <pq_q4_0+0x330>
+	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0xb70f; BYTE $0xcb // movzx ecx, bx
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
+	WORD $0xef89 // mov edi, ebp
+	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
 	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc6 // inc r14b
-	LONG $0x06e2c141 // shl r10d, 0x6
-	WORD $0x2949; BYTE $0xcd // sub r13, rcx
-	QUAD $0x0040002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x4000]
-	QUAD $0x0050002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x5000]
-	QUAD $0x0060002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x6000]
-	QUAD $0x0070002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x7000]
-	WORD $0x394d; BYTE $0xdf // cmp r15, r11
-	WORD $0xa972 // jb 0x11840 <pq_q4_0+0xac0>
-	LONG $0xfffce4e9; BYTE $0xff // jmp 0x11580 <pq_q4_0+0x800>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02538e0f; WORD $0x0000 // jle 0x11afc <pq_q4_0+0xd7c>
-	WORD $0x8949; BYTE $0xef // mov r15, rbp
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	WORD $0x894d; BYTE $0xc2 // mov r10, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xf4 // mov r12, r14
-	LONG $0x08e6c149 // shl r14, 0x8
-	QUAD $0x0000012cb76ef9c5 // vmovd xmm6, dword ptr [rdi + 0x12c]
-	LONG $0x087de162; WORD $0x476e; BYTE $0x49 // vmovd xmm16, dword ptr [rdi + 0x124]
-	LONG $0x087de162; WORD $0x4f6e; BYTE $0x48 // vmovd xmm17, dword ptr [rdi + 0x120]
-	LONG $0x05e4c149 // shl r12, 0x5
-	QUAD $0x0137446f48fe1162 // vmovdqu64 zmm8, zmmword ptr [r15 + r14 + 0x40]
-	QUAD $0x0237646f48fe1162 // vmovdqu64 zmm12, zmmword ptr [r15 + r14 + 0x80]
-	QUAD $0x03376c6f48fe1162 // vmovdqu64 zmm13, zmmword ptr [r15 + r14 + 0xc0]
-	QUAD $0x04377c6f48fe9162 // vmovdqu64 zmm7, zmmword ptr [r15 + r14 + 0x100]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
-	LONG $0x407de262; WORD $0xc047 // vpsllvd zmm16, zmm16, zmm0
-	LONG $0x4075e262; WORD $0xc847 // vpsllvd zmm17, zmm17, zmm0
-	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
-	LONG $0x487da262; WORD $0xc058 // vpbroadcastd zmm16, xmm16
-	LONG $0x487da262; WORD $0xc958 // vpbroadcastd zmm17, xmm17
-	LONG $0x5835f262; WORD $0x7750; BYTE $0x18 // vpdpbusd zmm6, zmm9, dword ptr [rdi + 0x60]{1to16}
-	LONG $0x5835e262; WORD $0x4750; BYTE $0x08 // vpdpbusd zmm16, zmm9, dword ptr [rdi + 0x20]{1to16}
-	LONG $0x5835e262; WORD $0x0f50 // vpdpbusd zmm17, zmm9, dword ptr [rdi]{1to16}
-	LONG $0x481d7162; WORD $0xd9db // vpandd zmm11, zmm12, zmm1
-	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
-	LONG $0x48157162; WORD $0xf1db // vpandd zmm14, zmm13, zmm1
-	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
-	LONG $0x48457162; WORD $0xf9db // vpandd zmm15, zmm7, zmm1
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x483d7162; WORD $0xd1db // vpandd zmm10, zmm8, zmm1
-	QUAD $0x00000128876e79c5 // vmovd xmm8, dword ptr [rdi + 0x128]
-	LONG $0x481d7162; WORD $0xe1db // vpandd zmm12, zmm12, zmm1
-	LONG $0x48157162; WORD $0xe9db // vpandd zmm13, zmm13, zmm1
-	LONG $0x4845f162; WORD $0xf9db // vpandd zmm7, zmm7, zmm1
-	LONG $0x582df262; WORD $0x7750; BYTE $0x1c // vpdpbusd zmm6, zmm10, dword ptr [rdi + 0x70]{1to16}
-	LONG $0x582de262; WORD $0x4750; BYTE $0x0c // vpdpbusd zmm16, zmm10, dword ptr [rdi + 0x30]{1to16}
-	LONG $0x582de262; WORD $0x4f50; BYTE $0x04 // vpdpbusd zmm17, zmm10, dword ptr [rdi + 0x10]{1to16}
-	LONG $0x5825f262; WORD $0x7750; BYTE $0x19 // vpdpbusd zmm6, zmm11, dword ptr [rdi + 0x64]{1to16}
-	LONG $0x5825e262; WORD $0x4750; BYTE $0x09 // vpdpbusd zmm16, zmm11, dword ptr [rdi + 0x24]{1to16}
-	LONG $0x5825e262; WORD $0x4f50; BYTE $0x01 // vpdpbusd zmm17, zmm11, dword ptr [rdi + 0x4]{1to16}
-	LONG $0x483d7262; WORD $0xc047 // vpsllvd zmm8, zmm8, zmm0
-	LONG $0x581df262; WORD $0x7750; BYTE $0x1d // vpdpbusd zmm6, zmm12, dword ptr [rdi + 0x74]{1to16}
-	LONG $0x581de262; WORD $0x4750; BYTE $0x0d // vpdpbusd zmm16, zmm12, dword ptr [rdi + 0x34]{1to16}
-	LONG $0x581de262; WORD $0x4f50; BYTE $0x05 // vpdpbusd zmm17, zmm12, dword ptr [rdi + 0x14]{1to16}
-	LONG $0x487d5262; WORD $0xc058 // vpbroadcastd zmm8, xmm8
-	LONG $0x58357262; WORD $0x4750; BYTE $0x10 // vpdpbusd zmm8, zmm9, dword ptr [rdi + 0x40]{1to16}
-	LONG $0x580df262; WORD $0x7750; BYTE $0x1a // vpdpbusd zmm6, zmm14, dword ptr [rdi + 0x68]{1to16}
-	LONG $0x580de262; WORD $0x4750; BYTE $0x0a // vpdpbusd zmm16, zmm14, dword ptr [rdi + 0x28]{1to16}
-	LONG $0x580de262; WORD $0x4f50; BYTE $0x02 // vpdpbusd zmm17, zmm14, dword ptr [rdi + 0x8]{1to16}
-	LONG $0x582d7262; WORD $0x4750; BYTE $0x14 // vpdpbusd zmm8, zmm10, dword ptr [rdi + 0x50]{1to16}
-	LONG $0x5815f262; WORD $0x7750; BYTE $0x1e // vpdpbusd zmm6, zmm13, dword ptr [rdi + 0x78]{1to16}
-	LONG $0x5815e262; WORD $0x4750; BYTE $0x0e // vpdpbusd zmm16, zmm13, dword ptr [rdi + 0x38]{1to16}
-	LONG $0x5815e262; WORD $0x4f50; BYTE $0x06 // vpdpbusd zmm17, zmm13, dword ptr [rdi + 0x18]{1to16}
-	LONG $0x58257262; WORD $0x4750; BYTE $0x11 // vpdpbusd zmm8, zmm11, dword ptr [rdi + 0x44]{1to16}
-	LONG $0x487d1262; WORD $0x1c13; BYTE $0x27 // vcvtph2ps zmm11, ymmword ptr [r15 + r12]
-	LONG $0x5805f262; WORD $0x7750; BYTE $0x1b // vpdpbusd zmm6, zmm15, dword ptr [rdi + 0x6c]{1to16}
-	LONG $0x5805e262; WORD $0x4750; BYTE $0x0b // vpdpbusd zmm16, zmm15, dword ptr [rdi + 0x2c]{1to16}
-	LONG $0x5805e262; WORD $0x4f50; BYTE $0x03 // vpdpbusd zmm17, zmm15, dword ptr [rdi + 0xc]{1to16}
-	LONG $0x581d7262; WORD $0x4750; BYTE $0x15 // vpdpbusd zmm8, zmm12, dword ptr [rdi + 0x54]{1to16}
-	LONG $0x5845f262; WORD $0x7750; BYTE $0x1f // vpdpbusd zmm6, zmm7, dword ptr [rdi + 0x7c]{1to16}
-	LONG $0x5845e262; WORD $0x4f50; BYTE $0x07 // vpdpbusd zmm17, zmm7, dword ptr [rdi + 0x1c]{1to16}
-	LONG $0x5845e262; WORD $0x4750; BYTE $0x0f // vpdpbusd zmm16, zmm7, dword ptr [rdi + 0x3c]{1to16}
-	LONG $0x580d7262; WORD $0x4750; BYTE $0x12 // vpdpbusd zmm8, zmm14, dword ptr [rdi + 0x48]{1to16}
-	LONG $0x58157262; WORD $0x4750; BYTE $0x16 // vpdpbusd zmm8, zmm13, dword ptr [rdi + 0x58]{1to16}
-	LONG $0x58057262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm8, zmm15, dword ptr [rdi + 0x4c]{1to16}
-	LONG $0x58457262; WORD $0x4750; BYTE $0x17 // vpdpbusd zmm8, zmm7, dword ptr [rdi + 0x5c]{1to16}
-	LONG $0x487c3162; WORD $0xc95b // vcvtdq2ps zmm9, zmm17
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487c3162; WORD $0xd05b // vcvtdq2ps zmm10, zmm16
-	LONG $0x48245162; WORD $0xc959 // vmulps zmm9, zmm11, zmm9
-	LONG $0x5835f262; WORD $0x6fb8; BYTE $0x40 // vfmadd231ps zmm5, zmm9, dword ptr [rdi + 0x100]{1to16} # zmm5 = (zmm9 * mem) + zmm5
-	LONG $0x48245162; WORD $0xca59 // vmulps zmm9, zmm11, zmm10
-	LONG $0x4824f162; WORD $0xf659 // vmulps zmm6, zmm11, zmm6
-	LONG $0x5835f262; WORD $0x67b8; BYTE $0x41 // vfmadd231ps zmm4, zmm9, dword ptr [rdi + 0x104]{1to16} # zmm4 = (zmm9 * mem) + zmm4
-	LONG $0x584df262; WORD $0x57b8; BYTE $0x43 // vfmadd231ps zmm2, zmm6, dword ptr [rdi + 0x10c]{1to16} # zmm2 = (zmm6 * mem) + zmm2
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x48245162; WORD $0xc059 // vmulps zmm8, zmm11, zmm8
-	LONG $0x583df262; WORD $0x5fb8; BYTE $0x42 // vfmadd231ps zmm3, zmm8, dword ptr [rdi + 0x108]{1to16} # zmm3 = (zmm8 * mem) + zmm3
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfdec850f; WORD $0xffff // jne 0x118d0 <pq_q4_0+0xb50>
-	LONG $0x40c78149; WORD $0x0002; BYTE $0x00 // add r15, 0x240
-	LONG $0xfe4a8d49 // lea rcx, [r10 - 0x2]
-	LONG $0x02fa8349 // cmp r10, 0x2
-	WORD $0x8949; BYTE $0xca // mov r10, rcx
-	LONG $0xfdc48f0f; WORD $0xffff // jg 0x118c0 <pq_q4_0+0xb40>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0xf341840f; WORD $0xffff // je 0x10e46 <pq_q4_0+0xc6>
-	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
-	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
-	LONG $0xf332820f; WORD $0xffff // jb 0x10e46 <pq_q4_0+0xc6>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm4
-	WORD $0xfb83; BYTE $0x03 // cmp ebx, 0x3
-	LONG $0xf31e820f; WORD $0xffff // jb 0x10e46 <pq_q4_0+0xc6>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm3
-	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
-	LONG $0xf30a850f; WORD $0xffff // jne 0x10e46 <pq_q4_0+0xc6>
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm2
-	LONG $0xfff2f9e9; BYTE $0xff // jmp 0x10e46 <pq_q4_0+0xc6>
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
+	WORD $0x2949; BYTE $0xcb // sub r11, rcx
+	QUAD $0x0040001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x4000]
+	QUAD $0x0050001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x5000]
+	QUAD $0x0060001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x6000]
+	QUAD $0x0070001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x7000]
+	WORD $0x394d; BYTE $0xea // cmp r10, r13
+	WORD $0xac72 // jb 0x10c30 <pq_q4_0+0x5f0>
+	LONG $0xfffce7e9; BYTE $0xff // jmp 0x10970 <pq_q4_0+0x330>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x894d; BYTE $0xcd // mov r13, r9
-	LONG $0x24448b4c; BYTE $0x50 // mov r8, qword ptr [rsp + 0x50]
-	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
-	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0xf2d4850f; WORD $0xffff // jne 0x10e40 <pq_q4_0+0xc0>
-	LONG $0xfff2d5e9; BYTE $0xff // jmp 0x10e46 <pq_q4_0+0xc6>
-	LONG $0x58c48348 // add rsp, 0x58
+	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xfa10850f; WORD $0xffff // jne 0x106b0 <pq_q4_0+0x70>
+	LONG $0xfffa11e9; BYTE $0xff // jmp 0x106b6 <pq_q4_0+0x76>
+	LONG $0x28c48348 // add rsp, 0x28
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -1207,650 +596,310 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// pq_q4_1: +7056
+	// pq_q4_1: +3264
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x50ec8348 // sub rsp, 0x50
+	LONG $0x20ec8348 // sub rsp, 0x20
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0ee68e0f; WORD $0x0000 // jle 0x12a98 <pq_q4_1+0xf08>
+	LONG $0x06788e0f; WORD $0x0000 // jle 0x1135a <pq_q4_1+0x69a>
+	QUAD $0x519c0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x519c] # 0x15e88 <peak_i8+0x338>
 	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
 	LONG $0x3fe9c148 // shr rcx, 0x3f
-	WORD $0x8949; BYTE $0xff // mov r15, rdi
-	QUAD $0xa7a20558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0xa7a2] # 0x1c368 <peak_i8+0x378>
-	LONG $0xd9b60f45 // movzx r11d, r9b
-	LONG $0x2444894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r8
-	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
-	LONG $0x244c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r9
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
 	WORD $0x014c; BYTE $0xc1 // add rcx, r8
 	WORD $0xd148; BYTE $0xe9 // shr rcx
 	LONG $0x07e1c148 // shl rcx, 0x7
-	LONG $0x892c8d4c // lea r13, [rcx + 4*rcx]
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
-	LONG $0x7f148d4c // lea r10, [rdi + 2*rdi]
-	LONG $0xbf3c8d48 // lea rdi, [rdi + 4*rdi]
-	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
-	QUAD $0x00000000cd3c8d48 // lea rdi, [8*rcx]
-	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
-	WORD $0x8949; BYTE $0xca // mov r10, rcx
-	LONG $0x04e2c149 // shl r10, 0x4
-	LONG $0x2454894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r10
-	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
-	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
-	LONG $0xc93c8d48 // lea rdi, [rcx + 8*rcx]
-	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
-	WORD $0x0148; BYTE $0xcf // add rdi, rcx
+	LONG $0x893c8d48 // lea rdi, [rcx + 4*rcx]
 	LONG $0x02488d49 // lea rcx, [r8 + 0x2]
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
 	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
-	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
-	WORD $0x21eb // jmp 0x11c5e <pq_q4_1+0xce>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x25eb // jmp 0x10d3e <pq_q4_1+0x7e>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x487cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm1
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x014d; BYTE $0xef // add r15, r13
+	WORD $0x0148; BYTE $0xfe // add rsi, rdi
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0e3a8e0f; WORD $0x0000 // jle 0x12a98 <pq_q4_1+0xf08>
+	LONG $0x061c8e0f; WORD $0x0000 // jle 0x1135a <pq_q4_1+0x69a>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0285850f; WORD $0x0000 // jne 0x11ef0 <pq_q4_1+0x360>
+	WORD $0xdf75 // jne 0x10d26 <pq_q4_1+0x66>
 	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x07a8850f; WORD $0x0000 // jne 0x12420 <pq_q4_1+0x890>
+	LONG $0x027c850f; WORD $0x0000 // jne 0x10fd0 <pq_q4_1+0x310>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02548e0f; WORD $0x0000 // jle 0x11ed9 <pq_q4_1+0x349>
-	LONG $0x24548b4c; BYTE $0x28 // mov r10, qword ptr [rsp + 0x28]
-	WORD $0x894c; BYTE $0xff // mov rdi, r15
-	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
-	LONG $0x487df262; WORD $0x5713; BYTE $0x02 // vcvtph2ps zmm2, ymmword ptr [rdi + 0x40]
-	LONG $0x487df262; WORD $0x1f13 // vcvtph2ps zmm3, ymmword ptr [rdi]
-	LONG $0x487cf162; WORD $0x6710; BYTE $0x02 // vmovups zmm4, zmmword ptr [rdi + 0x80]
-	LONG $0x487cf162; WORD $0x6710; BYTE $0x03 // vmovups zmm4, zmmword ptr [rdi + 0xc0]
-	LONG $0x487cf162; WORD $0x6710; BYTE $0x04 // vmovups zmm4, zmmword ptr [rdi + 0x100]
-	LONG $0x487cf162; WORD $0x6710; BYTE $0x05 // vmovups zmm4, zmmword ptr [rdi + 0x140]
-	LONG $0x48fef162; WORD $0x676f; BYTE $0x02 // vmovdqu64 zmm4, zmmword ptr [rdi + 0x80]
-	LONG $0x48fef162; WORD $0x6f6f; BYTE $0x03 // vmovdqu64 zmm5, zmmword ptr [rdi + 0xc0]
-	LONG $0x48fef162; WORD $0x776f; BYTE $0x04 // vmovdqu64 zmm6, zmmword ptr [rdi + 0x100]
+	LONG $0x025a8e0f; WORD $0x0000 // jle 0x10fbb <pq_q4_1+0x2fb>
+	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
+	LONG $0x24348b4c // mov r14, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x487df262; WORD $0x5313; BYTE $0x02 // vcvtph2ps zmm2, ymmword ptr [rbx + 0x40]
+	LONG $0x487df262; WORD $0x1b13 // vcvtph2ps zmm3, ymmword ptr [rbx]
+	LONG $0x487cf162; WORD $0x6310; BYTE $0x02 // vmovups zmm4, zmmword ptr [rbx + 0x80]
+	LONG $0x487cf162; WORD $0x6310; BYTE $0x03 // vmovups zmm4, zmmword ptr [rbx + 0xc0]
+	LONG $0x487cf162; WORD $0x6310; BYTE $0x04 // vmovups zmm4, zmmword ptr [rbx + 0x100]
+	LONG $0x487cf162; WORD $0x6310; BYTE $0x05 // vmovups zmm4, zmmword ptr [rbx + 0x140]
+	LONG $0x48fef162; WORD $0x636f; BYTE $0x02 // vmovdqu64 zmm4, zmmword ptr [rbx + 0x80]
+	LONG $0x48fef162; WORD $0x6b6f; BYTE $0x03 // vmovdqu64 zmm5, zmmword ptr [rbx + 0xc0]
+	LONG $0x48fef162; WORD $0x736f; BYTE $0x04 // vmovdqu64 zmm6, zmmword ptr [rbx + 0x100]
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x48fef162; WORD $0x7f6f; BYTE $0x05 // vmovdqu64 zmm7, zmmword ptr [rdi + 0x140]
+	LONG $0x48fef162; WORD $0x7b6f; BYTE $0x05 // vmovdqu64 zmm7, zmmword ptr [rbx + 0x140]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0xfec28349 // add r10, -0x2
+	LONG $0xfec38349 // add r11, -0x2
 	LONG $0x485d7162; WORD $0xc0db // vpandd zmm8, zmm4, zmm0
 	LONG $0x485df162; WORD $0xd472; BYTE $0x04 // vpsrld zmm4, zmm4, 0x4
-	LONG $0x583d7262; WORD $0x0950 // vpdpbusd zmm9, zmm8, dword ptr [rcx]{1to16}
+	LONG $0x583d5262; WORD $0x0e50 // vpdpbusd zmm9, zmm8, dword ptr [r14]{1to16}
 	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
-	LONG $0x58257262; WORD $0x5150; BYTE $0x01 // vpdpbusd zmm10, zmm11, dword ptr [rcx + 0x4]{1to16}
+	LONG $0x58255262; WORD $0x5650; BYTE $0x01 // vpdpbusd zmm10, zmm11, dword ptr [r14 + 0x4]{1to16}
 	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x585d7262; WORD $0x4150; BYTE $0x04 // vpdpbusd zmm8, zmm4, dword ptr [rcx + 0x10]{1to16}
+	LONG $0x585d5262; WORD $0x4650; BYTE $0x04 // vpdpbusd zmm8, zmm4, dword ptr [r14 + 0x10]{1to16}
 	LONG $0x485df162; WORD $0xd572; BYTE $0x04 // vpsrld zmm4, zmm5, 0x4
 	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
 	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0x585df262; WORD $0x6950; BYTE $0x05 // vpdpbusd zmm5, zmm4, dword ptr [rcx + 0x14]{1to16}
+	LONG $0x585dd262; WORD $0x6e50; BYTE $0x05 // vpdpbusd zmm5, zmm4, dword ptr [r14 + 0x14]{1to16}
 	LONG $0x484df162; WORD $0xe0db // vpandd zmm4, zmm6, zmm0
-	LONG $0x585d7262; WORD $0x4950; BYTE $0x02 // vpdpbusd zmm9, zmm4, dword ptr [rcx + 0x8]{1to16}
+	LONG $0x585d5262; WORD $0x4e50; BYTE $0x02 // vpdpbusd zmm9, zmm4, dword ptr [r14 + 0x8]{1to16}
 	LONG $0x485df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm4, zmm6, 0x4
 	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x584d7262; WORD $0x5150; BYTE $0x03 // vpdpbusd zmm10, zmm6, dword ptr [rcx + 0xc]{1to16}
+	LONG $0x584d5262; WORD $0x5650; BYTE $0x03 // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0xc]{1to16}
 	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0x585d7262; WORD $0x4150; BYTE $0x06 // vpdpbusd zmm8, zmm4, dword ptr [rcx + 0x18]{1to16}
+	LONG $0x585d5262; WORD $0x4650; BYTE $0x06 // vpdpbusd zmm8, zmm4, dword ptr [r14 + 0x18]{1to16}
 	LONG $0x4835d162; WORD $0xe0fe // vpaddd zmm4, zmm9, zmm8
 	LONG $0x483df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm8, zmm7, 0x4
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
-	LONG $0x584df262; WORD $0x6950; BYTE $0x07 // vpdpbusd zmm5, zmm6, dword ptr [rcx + 0x1c]{1to16}
+	LONG $0x584dd262; WORD $0x6e50; BYTE $0x07 // vpdpbusd zmm5, zmm6, dword ptr [r14 + 0x1c]{1to16}
 	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
-	LONG $0x6110fac5; BYTE $0x24 // vmovss xmm4, dword ptr [rcx + 0x24]
+	LONG $0x107ac1c4; WORD $0x2466 // vmovss xmm4, dword ptr [r14 + 0x24]
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
 	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
-	LONG $0x5875f262; WORD $0x6198; BYTE $0x08 // vfmadd132ps zmm4, zmm1, dword ptr [rcx + 0x20]{1to16} # zmm4 = (zmm4 * mem) + zmm1
-	LONG $0x487df262; WORD $0x5713; BYTE $0x03 // vcvtph2ps zmm2, ymmword ptr [rdi + 0x60]
-	LONG $0x487df262; WORD $0x5f13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [rdi + 0x20]
-	LONG $0x487cf162; WORD $0x4f10; BYTE $0x06 // vmovups zmm1, zmmword ptr [rdi + 0x180]
-	LONG $0x487cf162; WORD $0x4f10; BYTE $0x07 // vmovups zmm1, zmmword ptr [rdi + 0x1c0]
-	LONG $0x487cf162; WORD $0x4f10; BYTE $0x08 // vmovups zmm1, zmmword ptr [rdi + 0x200]
-	LONG $0x487cf162; WORD $0x4f10; BYTE $0x09 // vmovups zmm1, zmmword ptr [rdi + 0x240]
-	LONG $0x48fef162; WORD $0x4f6f; BYTE $0x06 // vmovdqu64 zmm1, zmmword ptr [rdi + 0x180]
-	LONG $0x48fef162; WORD $0x6f6f; BYTE $0x07 // vmovdqu64 zmm5, zmmword ptr [rdi + 0x1c0]
-	LONG $0x48fef162; WORD $0x776f; BYTE $0x08 // vmovdqu64 zmm6, zmmword ptr [rdi + 0x200]
-	LONG $0x48fef162; WORD $0x7f6f; BYTE $0x09 // vmovdqu64 zmm7, zmmword ptr [rdi + 0x240]
-	LONG $0x80c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x280
+	LONG $0x5875d262; WORD $0x6698; BYTE $0x08 // vfmadd132ps zmm4, zmm1, dword ptr [r14 + 0x20]{1to16} # zmm4 = (zmm4 * mem) + zmm1
+	LONG $0x487df262; WORD $0x5313; BYTE $0x03 // vcvtph2ps zmm2, ymmword ptr [rbx + 0x60]
+	LONG $0x487df262; WORD $0x5b13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [rbx + 0x20]
+	LONG $0x487cf162; WORD $0x4b10; BYTE $0x06 // vmovups zmm1, zmmword ptr [rbx + 0x180]
+	LONG $0x487cf162; WORD $0x4b10; BYTE $0x07 // vmovups zmm1, zmmword ptr [rbx + 0x1c0]
+	LONG $0x487cf162; WORD $0x4b10; BYTE $0x08 // vmovups zmm1, zmmword ptr [rbx + 0x200]
+	LONG $0x487cf162; WORD $0x4b10; BYTE $0x09 // vmovups zmm1, zmmword ptr [rbx + 0x240]
+	LONG $0x48fef162; WORD $0x4b6f; BYTE $0x06 // vmovdqu64 zmm1, zmmword ptr [rbx + 0x180]
+	LONG $0x48fef162; WORD $0x6b6f; BYTE $0x07 // vmovdqu64 zmm5, zmmword ptr [rbx + 0x1c0]
+	LONG $0x48fef162; WORD $0x736f; BYTE $0x08 // vmovdqu64 zmm6, zmmword ptr [rbx + 0x200]
+	LONG $0x48fef162; WORD $0x7b6f; BYTE $0x09 // vmovdqu64 zmm7, zmmword ptr [rbx + 0x240]
+	LONG $0x80c38148; WORD $0x0002; BYTE $0x00 // add rbx, 0x280
 	LONG $0x48757162; WORD $0xc0db // vpandd zmm8, zmm1, zmm0
 	LONG $0x4875f162; WORD $0xd172; BYTE $0x04 // vpsrld zmm1, zmm1, 0x4
-	LONG $0x583d7262; WORD $0x4950; BYTE $0x0c // vpdpbusd zmm9, zmm8, dword ptr [rcx + 0x30]{1to16}
+	LONG $0x583d5262; WORD $0x4e50; BYTE $0x0c // vpdpbusd zmm9, zmm8, dword ptr [r14 + 0x30]{1to16}
 	LONG $0x4875f162; WORD $0xc8db // vpandd zmm1, zmm1, zmm0
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x58757262; WORD $0x4150; BYTE $0x10 // vpdpbusd zmm8, zmm1, dword ptr [rcx + 0x40]{1to16}
+	LONG $0x58755262; WORD $0x4650; BYTE $0x10 // vpdpbusd zmm8, zmm1, dword ptr [r14 + 0x40]{1to16}
 	LONG $0x4855f162; WORD $0xc8db // vpandd zmm1, zmm5, zmm0
-	LONG $0x58757262; WORD $0x5150; BYTE $0x0d // vpdpbusd zmm10, zmm1, dword ptr [rcx + 0x34]{1to16}
+	LONG $0x58755262; WORD $0x5650; BYTE $0x0d // vpdpbusd zmm10, zmm1, dword ptr [r14 + 0x34]{1to16}
 	LONG $0x4875f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm1, zmm5, 0x4
 	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
 	LONG $0x4875f162; WORD $0xc8db // vpandd zmm1, zmm1, zmm0
-	LONG $0x5875f262; WORD $0x6950; BYTE $0x11 // vpdpbusd zmm5, zmm1, dword ptr [rcx + 0x44]{1to16}
+	LONG $0x5875d262; WORD $0x6e50; BYTE $0x11 // vpdpbusd zmm5, zmm1, dword ptr [r14 + 0x44]{1to16}
 	LONG $0x484df162; WORD $0xc8db // vpandd zmm1, zmm6, zmm0
-	LONG $0x58757262; WORD $0x4950; BYTE $0x0e // vpdpbusd zmm9, zmm1, dword ptr [rcx + 0x38]{1to16}
+	LONG $0x58755262; WORD $0x4e50; BYTE $0x0e // vpdpbusd zmm9, zmm1, dword ptr [r14 + 0x38]{1to16}
 	LONG $0x4875f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm1, zmm6, 0x4
 	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
 	LONG $0x4875f162; WORD $0xc8db // vpandd zmm1, zmm1, zmm0
-	LONG $0x58757262; WORD $0x4150; BYTE $0x12 // vpdpbusd zmm8, zmm1, dword ptr [rcx + 0x48]{1to16}
-	LONG $0x584d7262; WORD $0x5150; BYTE $0x0f // vpdpbusd zmm10, zmm6, dword ptr [rcx + 0x3c]{1to16}
+	LONG $0x58755262; WORD $0x4650; BYTE $0x12 // vpdpbusd zmm8, zmm1, dword ptr [r14 + 0x48]{1to16}
+	LONG $0x584d5262; WORD $0x5650; BYTE $0x0f // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0x3c]{1to16}
 	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x584df262; WORD $0x6950; BYTE $0x13 // vpdpbusd zmm5, zmm6, dword ptr [rcx + 0x4c]{1to16}
+	LONG $0x584dd262; WORD $0x6e50; BYTE $0x13 // vpdpbusd zmm5, zmm6, dword ptr [r14 + 0x4c]{1to16}
 	LONG $0x4835d162; WORD $0xc8fe // vpaddd zmm1, zmm9, zmm8
 	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
 	LONG $0x4875f162; WORD $0xcdfe // vpaddd zmm1, zmm1, zmm5
 	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
 	LONG $0x4864f162; WORD $0xd959 // vmulps zmm3, zmm3, zmm1
-	LONG $0x4910fac5; BYTE $0x54 // vmovss xmm1, dword ptr [rcx + 0x54]
+	LONG $0x107ac1c4; WORD $0x544e // vmovss xmm1, dword ptr [r14 + 0x54]
 	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
 	LONG $0x487df262; WORD $0xc918 // vbroadcastss zmm1, xmm1
 	LONG $0x486df262; WORD $0xcbac // vfnmadd213ps zmm1, zmm2, zmm3 # zmm1 = -(zmm2 * zmm1) + zmm3
-	LONG $0x585df262; WORD $0x4998; BYTE $0x14 // vfmadd132ps zmm1, zmm4, dword ptr [rcx + 0x50]{1to16} # zmm1 = (zmm1 * mem) + zmm4
-	LONG $0x60c18348 // add rcx, 0x60
-	LONG $0x02fa8349 // cmp r10, 0x2
-	LONG $0xfdb7870f; WORD $0xffff // ja 0x11c90 <pq_q4_1+0x100>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfd5e850f; WORD $0xffff // jne 0x11c40 <pq_q4_1+0xb0>
-	LONG $0xfffd5fe9; BYTE $0xff // jmp 0x11c46 <pq_q4_1+0xb6>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0x0886820f; WORD $0x0000 // jb 0x12790 <pq_q4_1+0xc00>
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x585dd262; WORD $0x4e98; BYTE $0x14 // vfmadd132ps zmm1, zmm4, dword ptr [r14 + 0x50]{1to16} # zmm1 = (zmm1 * mem) + zmm4
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x02fb8349 // cmp r11, 0x2
+	LONG $0xfdb5870f; WORD $0xffff // ja 0x10d70 <pq_q4_1+0xb0>
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xfd5c850f; WORD $0xffff // jne 0x10d20 <pq_q4_1+0x60>
+	LONG $0xfffd5de9; BYTE $0xff // jmp 0x10d26 <pq_q4_1+0x66>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04788e0f; WORD $0x0000 // jle 0x1239c <pq_q4_1+0x80c>
-	WORD $0x894c; BYTE $0xff // mov rdi, r15
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	WORD $0x894d; BYTE $0xc2 // mov r10, r8
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0x08e6c149 // shl r14, 0x8
-	LONG $0x003d0162; WORD $0xc0ef // vpxord xmm24, xmm24, xmm24
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0x004da162; WORD $0xf6ef // vpxord xmm22, xmm22, xmm22
-	LONG $0x0045a162; WORD $0xffef // vpxord xmm23, xmm23, xmm23
-	LONG $0x05e3c148 // shl rbx, 0x5
-	QUAD $0x0237546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rdi + r14 + 0x80]
-	QUAD $0x03375c6f48fe3162 // vmovdqu64 zmm11, zmmword ptr [rdi + r14 + 0xc0]
-	QUAD $0x0437646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rdi + r14 + 0x100]
-	QUAD $0x05376c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rdi + r14 + 0x140]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x482d7162; WORD $0xf8db // vpandd zmm15, zmm10, zmm0
-	LONG $0x58054262; WORD $0x0450; BYTE $0x24 // vpdpbusd zmm24, zmm15, dword ptr [r12]{1to16}
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x4825e162; WORD $0xc8db // vpandd zmm17, zmm11, zmm0
-	QUAD $0x38244c5058055262 // vpdpbusd zmm9, zmm15, dword ptr [r12 + 0xe0]{1to16}
-	LONG $0x481de162; WORD $0xd8db // vpandd zmm19, zmm12, zmm0
-	QUAD $0x1824745058055262 // vpdpbusd zmm14, zmm15, dword ptr [r12 + 0x60]{1to16}
-	QUAD $0x102474505805c262 // vpdpbusd zmm22, zmm15, dword ptr [r12 + 0x40]{1to16}
-	QUAD $0x08247c505805c262 // vpdpbusd zmm23, zmm15, dword ptr [r12 + 0x20]{1to16}
-	LONG $0x4815e162; WORD $0xe8db // vpandd zmm21, zmm13, zmm0
-	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
-	LONG $0x482de162; WORD $0xc0db // vpandd zmm16, zmm10, zmm0
-	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	QUAD $0x28245c5058055262 // vpdpbusd zmm11, zmm15, dword ptr [r12 + 0xa0]{1to16}
-	LONG $0x482de162; WORD $0xd0db // vpandd zmm18, zmm10, zmm0
-	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	QUAD $0x2024645058055262 // vpdpbusd zmm12, zmm15, dword ptr [r12 + 0x80]{1to16}
-	QUAD $0x04244450507d4262 // vpdpbusd zmm24, zmm16, dword ptr [r12 + 0x10]{1to16}
-	LONG $0x482de162; WORD $0xe0db // vpandd zmm20, zmm10, zmm0
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x3024545058055262 // vpdpbusd zmm10, zmm15, dword ptr [r12 + 0xc0]{1to16}
-	QUAD $0x3c244c50507d5262 // vpdpbusd zmm9, zmm16, dword ptr [r12 + 0xf0]{1to16}
-	QUAD $0x1c247450507d5262 // vpdpbusd zmm14, zmm16, dword ptr [r12 + 0x70]{1to16}
-	QUAD $0x14247450507dc262 // vpdpbusd zmm22, zmm16, dword ptr [r12 + 0x50]{1to16}
-	QUAD $0x0c247c50507dc262 // vpdpbusd zmm23, zmm16, dword ptr [r12 + 0x30]{1to16}
-	LONG $0x487d7262; WORD $0x3c13; BYTE $0x1f // vcvtph2ps zmm15, ymmword ptr [rdi + rbx]
-	QUAD $0x2c245c50507d5262 // vpdpbusd zmm11, zmm16, dword ptr [r12 + 0xb0]{1to16}
-	QUAD $0x24246450507d5262 // vpdpbusd zmm12, zmm16, dword ptr [r12 + 0x90]{1to16}
-	QUAD $0x0124445050754262 // vpdpbusd zmm24, zmm17, dword ptr [r12 + 0x4]{1to16}
-	QUAD $0x34245450507d5262 // vpdpbusd zmm10, zmm16, dword ptr [r12 + 0xd0]{1to16}
-	QUAD $0x39244c5050755262 // vpdpbusd zmm9, zmm17, dword ptr [r12 + 0xe4]{1to16}
-	QUAD $0x1924745050755262 // vpdpbusd zmm14, zmm17, dword ptr [r12 + 0x64]{1to16}
-	QUAD $0x112474505075c262 // vpdpbusd zmm22, zmm17, dword ptr [r12 + 0x44]{1to16}
-	QUAD $0x09247c505075c262 // vpdpbusd zmm23, zmm17, dword ptr [r12 + 0x24]{1to16}
-	LONG $0x4815e162; WORD $0xc0db // vpandd zmm16, zmm13, zmm0
-	QUAD $0x021f6c13487d7262 // vcvtph2ps zmm13, ymmword ptr [rdi + rbx + 0x40]
-	QUAD $0x29245c5050755262 // vpdpbusd zmm11, zmm17, dword ptr [r12 + 0xa4]{1to16}
-	QUAD $0x2124645050755262 // vpdpbusd zmm12, zmm17, dword ptr [r12 + 0x84]{1to16}
-	QUAD $0x05244450506d4262 // vpdpbusd zmm24, zmm18, dword ptr [r12 + 0x14]{1to16}
-	QUAD $0x3124545050755262 // vpdpbusd zmm10, zmm17, dword ptr [r12 + 0xc4]{1to16}
-	QUAD $0x3d244c50506d5262 // vpdpbusd zmm9, zmm18, dword ptr [r12 + 0xf4]{1to16}
-	QUAD $0x1d247450506d5262 // vpdpbusd zmm14, zmm18, dword ptr [r12 + 0x74]{1to16}
-	QUAD $0x15247450506dc262 // vpdpbusd zmm22, zmm18, dword ptr [r12 + 0x54]{1to16}
-	QUAD $0x0d247c50506dc262 // vpdpbusd zmm23, zmm18, dword ptr [r12 + 0x34]{1to16}
-	QUAD $0x48244c10087ec162 // vmovss xmm17, dword ptr [r12 + 0x120]
-	QUAD $0x2d245c50506d5262 // vpdpbusd zmm11, zmm18, dword ptr [r12 + 0xb4]{1to16}
-	QUAD $0x25246450506d5262 // vpdpbusd zmm12, zmm18, dword ptr [r12 + 0x94]{1to16}
-	QUAD $0x0224445050654262 // vpdpbusd zmm24, zmm19, dword ptr [r12 + 0x8]{1to16}
-	QUAD $0x35245450506d5262 // vpdpbusd zmm10, zmm18, dword ptr [r12 + 0xd4]{1to16}
-	QUAD $0x3a244c5050655262 // vpdpbusd zmm9, zmm19, dword ptr [r12 + 0xe8]{1to16}
-	QUAD $0x1a24745050655262 // vpdpbusd zmm14, zmm19, dword ptr [r12 + 0x68]{1to16}
-	QUAD $0x122474505065c262 // vpdpbusd zmm22, zmm19, dword ptr [r12 + 0x48]{1to16}
-	QUAD $0x0a247c505065c262 // vpdpbusd zmm23, zmm19, dword ptr [r12 + 0x28]{1to16}
-	QUAD $0x2a245c5050655262 // vpdpbusd zmm11, zmm19, dword ptr [r12 + 0xa8]{1to16}
-	QUAD $0x2224645050655262 // vpdpbusd zmm12, zmm19, dword ptr [r12 + 0x88]{1to16}
-	QUAD $0x06244450505d4262 // vpdpbusd zmm24, zmm20, dword ptr [r12 + 0x18]{1to16}
-	QUAD $0x3224545050655262 // vpdpbusd zmm10, zmm19, dword ptr [r12 + 0xc8]{1to16}
-	QUAD $0x3e244c50505d5262 // vpdpbusd zmm9, zmm20, dword ptr [r12 + 0xf8]{1to16}
-	QUAD $0x1e247450505d5262 // vpdpbusd zmm14, zmm20, dword ptr [r12 + 0x78]{1to16}
-	QUAD $0x16247450505dc262 // vpdpbusd zmm22, zmm20, dword ptr [r12 + 0x58]{1to16}
-	QUAD $0x0e247c50505dc262 // vpdpbusd zmm23, zmm20, dword ptr [r12 + 0x38]{1to16}
-	QUAD $0x2e245c50505d5262 // vpdpbusd zmm11, zmm20, dword ptr [r12 + 0xb8]{1to16}
-	QUAD $0x26246450505d5262 // vpdpbusd zmm12, zmm20, dword ptr [r12 + 0x98]{1to16}
-	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
-	QUAD $0x0324445050554262 // vpdpbusd zmm24, zmm21, dword ptr [r12 + 0xc]{1to16}
-	QUAD $0x36245450505d5262 // vpdpbusd zmm10, zmm20, dword ptr [r12 + 0xd8]{1to16}
-	QUAD $0x3b244c5050555262 // vpdpbusd zmm9, zmm21, dword ptr [r12 + 0xec]{1to16}
-	QUAD $0x1b24745050555262 // vpdpbusd zmm14, zmm21, dword ptr [r12 + 0x6c]{1to16}
-	QUAD $0x132474505055c262 // vpdpbusd zmm22, zmm21, dword ptr [r12 + 0x4c]{1to16}
-	QUAD $0x0b247c505055c262 // vpdpbusd zmm23, zmm21, dword ptr [r12 + 0x2c]{1to16}
-	QUAD $0x2b245c5050555262 // vpdpbusd zmm11, zmm21, dword ptr [r12 + 0xac]{1to16}
-	QUAD $0x2324645050555262 // vpdpbusd zmm12, zmm21, dword ptr [r12 + 0x8c]{1to16}
-	LONG $0x487da262; WORD $0xc918 // vbroadcastss zmm17, xmm17
-	QUAD $0x07244450507d4262 // vpdpbusd zmm24, zmm16, dword ptr [r12 + 0x1c]{1to16}
-	QUAD $0x3324545050555262 // vpdpbusd zmm10, zmm21, dword ptr [r12 + 0xcc]{1to16}
-	QUAD $0x1f247450507d5262 // vpdpbusd zmm14, zmm16, dword ptr [r12 + 0x7c]{1to16}
-	QUAD $0x3f244c50507d5262 // vpdpbusd zmm9, zmm16, dword ptr [r12 + 0xfc]{1to16}
-	QUAD $0x0f247c50507dc262 // vpdpbusd zmm23, zmm16, dword ptr [r12 + 0x3c]{1to16}
-	QUAD $0x17247450507dc262 // vpdpbusd zmm22, zmm16, dword ptr [r12 + 0x5c]{1to16}
-	QUAD $0x2f245c50507d5262 // vpdpbusd zmm11, zmm16, dword ptr [r12 + 0xbc]{1to16}
-	QUAD $0x27246450507d5262 // vpdpbusd zmm12, zmm16, dword ptr [r12 + 0x9c]{1to16}
-	QUAD $0x37245450507d5262 // vpdpbusd zmm10, zmm16, dword ptr [r12 + 0xdc]{1to16}
-	LONG $0x487c8162; WORD $0xc05b // vcvtdq2ps zmm16, zmm24
-	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x4804a162; WORD $0xc059 // vmulps zmm16, zmm15, zmm16
-	LONG $0x48045162; WORD $0xf659 // vmulps zmm14, zmm15, zmm14
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x48045162; WORD $0xc959 // vmulps zmm9, zmm15, zmm9
-	LONG $0x48045162; WORD $0xdb59 // vmulps zmm11, zmm15, zmm11
-	LONG $0x48045162; WORD $0xe459 // vmulps zmm12, zmm15, zmm12
-	LONG $0x4815a262; WORD $0xc8ac // vfnmadd213ps zmm17, zmm13, zmm16 # zmm17 = -(zmm13 * zmm17) + zmm16
-	QUAD $0x402444b850755262 // vfmadd231ps zmm8, zmm17, dword ptr [r12 + 0x100]{1to16} # zmm8 = (zmm17 * mem) + zmm8
-	QUAD $0x49244c10087ec162 // vmovss xmm17, dword ptr [r12 + 0x124]
-	LONG $0x487ca162; WORD $0xc75b // vcvtdq2ps zmm16, zmm23
-	LONG $0x48045162; WORD $0xd259 // vmulps zmm10, zmm15, zmm10
-	LONG $0x4804a162; WORD $0xc059 // vmulps zmm16, zmm15, zmm16
-	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
-	LONG $0x487da262; WORD $0xc918 // vbroadcastss zmm17, xmm17
-	LONG $0x4815a262; WORD $0xc8ac // vfnmadd213ps zmm17, zmm13, zmm16 # zmm17 = -(zmm13 * zmm17) + zmm16
-	QUAD $0x41247cb85075d262 // vfmadd231ps zmm7, zmm17, dword ptr [r12 + 0x104]{1to16} # zmm7 = (zmm17 * mem) + zmm7
-	QUAD $0x4a244c10087ec162 // vmovss xmm17, dword ptr [r12 + 0x128]
-	LONG $0x487ca162; WORD $0xc65b // vcvtdq2ps zmm16, zmm22
-	LONG $0x4804a162; WORD $0xc059 // vmulps zmm16, zmm15, zmm16
-	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
-	LONG $0x487da262; WORD $0xc918 // vbroadcastss zmm17, xmm17
-	LONG $0x4815a262; WORD $0xc8ac // vfnmadd213ps zmm17, zmm13, zmm16 # zmm17 = -(zmm13 * zmm17) + zmm16
-	QUAD $0x4b244410087ec162 // vmovss xmm16, dword ptr [r12 + 0x12c]
-	QUAD $0x422474b85075d262 // vfmadd231ps zmm6, zmm17, dword ptr [r12 + 0x108]{1to16} # zmm6 = (zmm17 * mem) + zmm6
-	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
-	LONG $0x487da262; WORD $0xc018 // vbroadcastss zmm16, xmm16
-	LONG $0x4815c262; WORD $0xc6ac // vfnmadd213ps zmm16, zmm13, zmm14 # zmm16 = -(zmm13 * zmm16) + zmm14
-	QUAD $0x013024b4107a41c4; WORD $0x0000 // vmovss xmm14, dword ptr [r12 + 0x130]
-	QUAD $0x43246cb8507dd262 // vfmadd231ps zmm5, zmm16, dword ptr [r12 + 0x10c]{1to16} # zmm5 = (zmm16 * mem) + zmm5
-	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
-	LONG $0x487d5262; WORD $0xf618 // vbroadcastss zmm14, xmm14
-	LONG $0x48155262; WORD $0xf4ac // vfnmadd213ps zmm14, zmm13, zmm12 # zmm14 = -(zmm13 * zmm14) + zmm12
-	QUAD $0x013424a4107a41c4; WORD $0x0000 // vmovss xmm12, dword ptr [r12 + 0x134]
-	QUAD $0x442464b8580dd262 // vfmadd231ps zmm4, zmm14, dword ptr [r12 + 0x110]{1to16} # zmm4 = (zmm14 * mem) + zmm4
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
-	LONG $0x48155262; WORD $0xe3ac // vfnmadd213ps zmm12, zmm13, zmm11 # zmm12 = -(zmm13 * zmm12) + zmm11
-	QUAD $0x0138249c107a41c4; WORD $0x0000 // vmovss xmm11, dword ptr [r12 + 0x138]
-	QUAD $0x45245cb8581dd262 // vfmadd231ps zmm3, zmm12, dword ptr [r12 + 0x114]{1to16} # zmm3 = (zmm12 * mem) + zmm3
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
-	LONG $0x48155262; WORD $0xdaac // vfnmadd213ps zmm11, zmm13, zmm10 # zmm11 = -(zmm13 * zmm11) + zmm10
-	QUAD $0x013c2494107a41c4; WORD $0x0000 // vmovss xmm10, dword ptr [r12 + 0x13c]
-	QUAD $0x462454b85825d262 // vfmadd231ps zmm2, zmm11, dword ptr [r12 + 0x118]{1to16} # zmm2 = (zmm11 * mem) + zmm2
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x487d5262; WORD $0xd218 // vbroadcastss zmm10, xmm10
-	LONG $0x48155262; WORD $0xd1ac // vfnmadd213ps zmm10, zmm13, zmm9 # zmm10 = -(zmm13 * zmm10) + zmm9
-	QUAD $0x47244cb8582dd262 // vfmadd231ps zmm1, zmm10, dword ptr [r12 + 0x11c]{1to16} # zmm1 = (zmm10 * mem) + zmm1
-	LONG $0x80c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x180
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfbbc850f; WORD $0xffff // jne 0x11f40 <pq_q4_1+0x3b0>
-	LONG $0x80c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x280
-	LONG $0xfe4a8d49 // lea rcx, [r10 - 0x2]
-	LONG $0x02fa8349 // cmp r10, 0x2
-	WORD $0x8949; BYTE $0xca // mov r10, rcx
-	LONG $0xfb948f0f; WORD $0xffff // jg 0x11f30 <pq_q4_1+0x3a0>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487c7162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm8
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm7
-	LONG $0x487cf162; WORD $0x3411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm6
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm5
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm4
-	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xf870840f; WORD $0xffff // je 0x11c46 <pq_q4_1+0xb6>
-	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
-	LONG $0x07fb8341 // cmp r11d, 0x7
-	LONG $0xf85a820f; WORD $0xffff // jb 0x11c46 <pq_q4_1+0xb6>
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm2
-	LONG $0x08fb8341 // cmp r11d, 0x8
-	LONG $0xf844820f; WORD $0xffff // jb 0x11c46 <pq_q4_1+0xb6>
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x0c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm1
-	LONG $0xfff833e9; BYTE $0xff // jmp 0x11c46 <pq_q4_1+0xb6>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xe9 // mov r9, r13
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x06488e0f; WORD $0x0000 // jle 0x12a74 <pq_q4_1+0xee4>
-	WORD $0x894d; BYTE $0xfd // mov r13, r15
-	LONG $0x00e58149; WORD $0xffff; BYTE $0xff // and r13, -0x100
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x894c; BYTE $0xfd // mov rbp, r15
+	LONG $0x03658e0f; WORD $0x0000 // jle 0x1133e <pq_q4_1+0x67e>
+	LONG $0x241c8b48 // mov rbx, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	LONG $0x00013ce9; BYTE $0x00 // jmp 0x12581 <pq_q4_1+0x9f1>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x5513; BYTE $0x03 // vcvtph2ps zmm2, ymmword ptr [rbp + 0x60]
-	LONG $0x487df262; WORD $0x5d13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [rbp + 0x20]
-	LONG $0x487cf162; WORD $0x6510; BYTE $0x06 // vmovups zmm4, zmmword ptr [rbp + 0x180]
-	LONG $0x487cf162; WORD $0x6510; BYTE $0x07 // vmovups zmm4, zmmword ptr [rbp + 0x1c0]
-	LONG $0x487cf162; WORD $0x6510; BYTE $0x08 // vmovups zmm4, zmmword ptr [rbp + 0x200]
-	LONG $0x487cf162; WORD $0x6510; BYTE $0x09 // vmovups zmm4, zmmword ptr [rbp + 0x240]
-	LONG $0x48fef162; WORD $0x656f; BYTE $0x06 // vmovdqu64 zmm4, zmmword ptr [rbp + 0x180]
-	LONG $0x48fef162; WORD $0x6d6f; BYTE $0x07 // vmovdqu64 zmm5, zmmword ptr [rbp + 0x1c0]
-	LONG $0x48fef162; WORD $0x756f; BYTE $0x08 // vmovdqu64 zmm6, zmmword ptr [rbp + 0x200]
-	LONG $0x48fef162; WORD $0x7d6f; BYTE $0x09 // vmovdqu64 zmm7, zmmword ptr [rbp + 0x240]
+	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	LONG $0x00013be9; BYTE $0x00 // jmp 0x11131 <pq_q4_1+0x471>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x5713; BYTE $0x03 // vcvtph2ps zmm2, ymmword ptr [r15 + 0x60]
+	LONG $0x487dd262; WORD $0x5f13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [r15 + 0x20]
+	LONG $0x487cd162; WORD $0x6710; BYTE $0x06 // vmovups zmm4, zmmword ptr [r15 + 0x180]
+	LONG $0x487cd162; WORD $0x6710; BYTE $0x07 // vmovups zmm4, zmmword ptr [r15 + 0x1c0]
+	LONG $0x487cd162; WORD $0x6710; BYTE $0x08 // vmovups zmm4, zmmword ptr [r15 + 0x200]
+	LONG $0x487cd162; WORD $0x6710; BYTE $0x09 // vmovups zmm4, zmmword ptr [r15 + 0x240]
+	LONG $0x48fed162; WORD $0x676f; BYTE $0x06 // vmovdqu64 zmm4, zmmword ptr [r15 + 0x180]
+	LONG $0x48fed162; WORD $0x6f6f; BYTE $0x07 // vmovdqu64 zmm5, zmmword ptr [r15 + 0x1c0]
+	LONG $0x48fed162; WORD $0x776f; BYTE $0x08 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x200]
+	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x09 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x240]
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
-	WORD $0x8948; BYTE $0xdd // mov rbp, rbx
+	LONG $0xfe4e8d49 // lea rcx, [r14 - 0x2]
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	LONG $0x485d7162; WORD $0xc0db // vpandd zmm8, zmm4, zmm0
 	LONG $0x485df162; WORD $0xd472; BYTE $0x04 // vpsrld zmm4, zmm4, 0x4
-	LONG $0x583d7262; WORD $0x4f50; BYTE $0x0c // vpdpbusd zmm9, zmm8, dword ptr [rdi + 0x30]{1to16}
+	LONG $0x583d7262; WORD $0x4b50; BYTE $0x0c // vpdpbusd zmm9, zmm8, dword ptr [rbx + 0x30]{1to16}
 	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
-	LONG $0x58257262; WORD $0x5750; BYTE $0x0d // vpdpbusd zmm10, zmm11, dword ptr [rdi + 0x34]{1to16}
+	LONG $0x58257262; WORD $0x5350; BYTE $0x0d // vpdpbusd zmm10, zmm11, dword ptr [rbx + 0x34]{1to16}
 	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x585d7262; WORD $0x4750; BYTE $0x10 // vpdpbusd zmm8, zmm4, dword ptr [rdi + 0x40]{1to16}
+	LONG $0x585d7262; WORD $0x4350; BYTE $0x10 // vpdpbusd zmm8, zmm4, dword ptr [rbx + 0x40]{1to16}
 	LONG $0x485df162; WORD $0xd572; BYTE $0x04 // vpsrld zmm4, zmm5, 0x4
 	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
 	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0x585df262; WORD $0x6f50; BYTE $0x11 // vpdpbusd zmm5, zmm4, dword ptr [rdi + 0x44]{1to16}
+	LONG $0x585df262; WORD $0x6b50; BYTE $0x11 // vpdpbusd zmm5, zmm4, dword ptr [rbx + 0x44]{1to16}
 	LONG $0x484df162; WORD $0xe0db // vpandd zmm4, zmm6, zmm0
-	LONG $0x585d7262; WORD $0x4f50; BYTE $0x0e // vpdpbusd zmm9, zmm4, dword ptr [rdi + 0x38]{1to16}
+	LONG $0x585d7262; WORD $0x4b50; BYTE $0x0e // vpdpbusd zmm9, zmm4, dword ptr [rbx + 0x38]{1to16}
 	LONG $0x485df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm4, zmm6, 0x4
 	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x584d7262; WORD $0x5750; BYTE $0x0f // vpdpbusd zmm10, zmm6, dword ptr [rdi + 0x3c]{1to16}
+	LONG $0x584d7262; WORD $0x5350; BYTE $0x0f // vpdpbusd zmm10, zmm6, dword ptr [rbx + 0x3c]{1to16}
 	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0x585d7262; WORD $0x4750; BYTE $0x12 // vpdpbusd zmm8, zmm4, dword ptr [rdi + 0x48]{1to16}
+	LONG $0x585d7262; WORD $0x4350; BYTE $0x12 // vpdpbusd zmm8, zmm4, dword ptr [rbx + 0x48]{1to16}
 	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x584df262; WORD $0x6f50; BYTE $0x13 // vpdpbusd zmm5, zmm6, dword ptr [rdi + 0x4c]{1to16}
+	LONG $0x584df262; WORD $0x6b50; BYTE $0x13 // vpdpbusd zmm5, zmm6, dword ptr [rbx + 0x4c]{1to16}
 	LONG $0x4835d162; WORD $0xe0fe // vpaddd zmm4, zmm9, zmm8
 	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
 	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
-	LONG $0x6710fac5; BYTE $0x54 // vmovss xmm4, dword ptr [rdi + 0x54]
+	LONG $0x6310fac5; BYTE $0x54 // vmovss xmm4, dword ptr [rbx + 0x54]
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
 	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
-	LONG $0x585df262; WORD $0x4fb8; BYTE $0x14 // vfmadd231ps zmm1, zmm4, dword ptr [rdi + 0x50]{1to16} # zmm1 = (zmm4 * mem) + zmm1
-	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x04f78e0f; WORD $0x0000 // jle 0x12a78 <pq_q4_1+0xee8>
-	LONG $0x809d8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rbp + 0x180]
-	WORD $0x3949; BYTE $0xdd // cmp r13, rbx
-	WORD $0x6a73 // jae 0x125f7 <pq_q4_1+0xa67>
-	WORD $0x8945; BYTE $0xee // mov r14d, r13d
-	LONG $0x08eec141 // shr r14d, 0x8
-	WORD $0x8944; BYTE $0xee // mov esi, r13d
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0xd6b70f44 // movzx r10d, si
-	LONG $0xf6b60f45 // movzx r14d, r14b
-	WORD $0x894d; BYTE $0xec // mov r12, r13
-	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8944; BYTE $0xf1 // mov ecx, r14d
+	LONG $0x585df262; WORD $0x4bb8; BYTE $0x14 // vfmadd231ps zmm1, zmm4, dword ptr [rbx + 0x50]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	LONG $0x60c38348 // add rbx, 0x60
+	LONG $0x02fe8349 // cmp r14, 0x2
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x02118e0f; WORD $0x0000 // jle 0x11342 <pq_q4_1+0x682>
+	LONG $0x80a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x180]
+	WORD $0x394c; BYTE $0xe7 // cmp rdi, r12
+	WORD $0x6a73 // jae 0x111a7 <pq_q4_1+0x4e7>
+	WORD $0xfd89 // mov ebp, edi
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8941; BYTE $0xfd // mov r13d, edi
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xd5b70f45 // movzx r10d, r13w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x8949; BYTE $0xfb // mov r11, rdi
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0xe989 // mov ecx, ebp
 	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
 	LONG $0xffe28141; WORD $0x003f; BYTE $0x00 // and r10d, 0x3fff
-	WORD $0xfe41; BYTE $0xc6 // inc r14b
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
 	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
-	WORD $0x294d; BYTE $0xd4 // sub r12, r10
-	QUAD $0x004000218c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r12 + 0x4000]
-	QUAD $0x005000218c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r12 + 0x5000]
-	QUAD $0x006000218c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r12 + 0x6000]
-	QUAD $0x007000218c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r12 + 0x7000]
-	WORD $0x3949; BYTE $0xdd // cmp r13, rbx
-	WORD $0xa972 // jb 0x125a0 <pq_q4_1+0xa10>
-	LONG $0x487df262; WORD $0x5513; BYTE $0x02 // vcvtph2ps zmm2, ymmword ptr [rbp + 0x40]
-	LONG $0x487cf162; WORD $0x5d10; BYTE $0x02 // vmovups zmm3, zmmword ptr [rbp + 0x80]
-	LONG $0x487df262; WORD $0x6513; BYTE $0x00 // vcvtph2ps zmm4, ymmword ptr [rbp]
-	LONG $0x487cf162; WORD $0x5d10; BYTE $0x03 // vmovups zmm3, zmmword ptr [rbp + 0xc0]
-	LONG $0x487cf162; WORD $0x5d10; BYTE $0x04 // vmovups zmm3, zmmword ptr [rbp + 0x100]
-	LONG $0x487cf162; WORD $0x5d10; BYTE $0x05 // vmovups zmm3, zmmword ptr [rbp + 0x140]
-	LONG $0x48fef162; WORD $0x5d6f; BYTE $0x02 // vmovdqu64 zmm3, zmmword ptr [rbp + 0x80]
-	LONG $0x48fef162; WORD $0x6d6f; BYTE $0x03 // vmovdqu64 zmm5, zmmword ptr [rbp + 0xc0]
-	LONG $0x48fef162; WORD $0x756f; BYTE $0x04 // vmovdqu64 zmm6, zmmword ptr [rbp + 0x100]
-	LONG $0x48fef162; WORD $0x7d6f; BYTE $0x05 // vmovdqu64 zmm7, zmmword ptr [rbp + 0x140]
+	WORD $0x294d; BYTE $0xd3 // sub r11, r10
+	QUAD $0x004000198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x4000]
+	QUAD $0x005000198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x5000]
+	QUAD $0x006000198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x6000]
+	QUAD $0x007000198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x7000]
+	WORD $0x394c; BYTE $0xe7 // cmp rdi, r12
+	WORD $0xa972 // jb 0x11150 <pq_q4_1+0x490>
+	LONG $0x487dd262; WORD $0x5713; BYTE $0x02 // vcvtph2ps zmm2, ymmword ptr [r15 + 0x40]
+	LONG $0x487cd162; WORD $0x5f10; BYTE $0x02 // vmovups zmm3, zmmword ptr [r15 + 0x80]
+	LONG $0x487dd262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [r15]
+	LONG $0x487cd162; WORD $0x5f10; BYTE $0x03 // vmovups zmm3, zmmword ptr [r15 + 0xc0]
+	LONG $0x487cd162; WORD $0x5f10; BYTE $0x04 // vmovups zmm3, zmmword ptr [r15 + 0x100]
+	LONG $0x487cd162; WORD $0x5f10; BYTE $0x05 // vmovups zmm3, zmmword ptr [r15 + 0x140]
+	LONG $0x48fed162; WORD $0x5f6f; BYTE $0x02 // vmovdqu64 zmm3, zmmword ptr [r15 + 0x80]
+	LONG $0x48fed162; WORD $0x6f6f; BYTE $0x03 // vmovdqu64 zmm5, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fed162; WORD $0x776f; BYTE $0x04 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x100]
+	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x05 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x140]
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x809d8d48; WORD $0x0002; BYTE $0x00 // lea rbx, [rbp + 0x280]
+	LONG $0x80a78d4d; WORD $0x0002; BYTE $0x00 // lea r12, [r15 + 0x280]
 	LONG $0x48657162; WORD $0xc0db // vpandd zmm8, zmm3, zmm0
 	LONG $0x4865f162; WORD $0xd372; BYTE $0x04 // vpsrld zmm3, zmm3, 0x4
-	LONG $0x583d7262; WORD $0x0f50 // vpdpbusd zmm9, zmm8, dword ptr [rdi]{1to16}
+	LONG $0x583d7262; WORD $0x0b50 // vpdpbusd zmm9, zmm8, dword ptr [rbx]{1to16}
 	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
-	LONG $0x58257262; WORD $0x5750; BYTE $0x01 // vpdpbusd zmm10, zmm11, dword ptr [rdi + 0x4]{1to16}
+	LONG $0x58257262; WORD $0x5350; BYTE $0x01 // vpdpbusd zmm10, zmm11, dword ptr [rbx + 0x4]{1to16}
 	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x58657262; WORD $0x4750; BYTE $0x04 // vpdpbusd zmm8, zmm3, dword ptr [rdi + 0x10]{1to16}
+	LONG $0x58657262; WORD $0x4350; BYTE $0x04 // vpdpbusd zmm8, zmm3, dword ptr [rbx + 0x10]{1to16}
 	LONG $0x4865f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm3, zmm5, 0x4
 	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
 	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
-	LONG $0x5865f262; WORD $0x6f50; BYTE $0x05 // vpdpbusd zmm5, zmm3, dword ptr [rdi + 0x14]{1to16}
+	LONG $0x5865f262; WORD $0x6b50; BYTE $0x05 // vpdpbusd zmm5, zmm3, dword ptr [rbx + 0x14]{1to16}
 	LONG $0x484df162; WORD $0xd8db // vpandd zmm3, zmm6, zmm0
-	LONG $0x58657262; WORD $0x4f50; BYTE $0x02 // vpdpbusd zmm9, zmm3, dword ptr [rdi + 0x8]{1to16}
+	LONG $0x58657262; WORD $0x4b50; BYTE $0x02 // vpdpbusd zmm9, zmm3, dword ptr [rbx + 0x8]{1to16}
 	LONG $0x4865f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm3, zmm6, 0x4
 	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x584d7262; WORD $0x5750; BYTE $0x03 // vpdpbusd zmm10, zmm6, dword ptr [rdi + 0xc]{1to16}
+	LONG $0x584d7262; WORD $0x5350; BYTE $0x03 // vpdpbusd zmm10, zmm6, dword ptr [rbx + 0xc]{1to16}
 	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
-	LONG $0x58657262; WORD $0x4750; BYTE $0x06 // vpdpbusd zmm8, zmm3, dword ptr [rdi + 0x18]{1to16}
+	LONG $0x58657262; WORD $0x4350; BYTE $0x06 // vpdpbusd zmm8, zmm3, dword ptr [rbx + 0x18]{1to16}
 	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x584df262; WORD $0x6f50; BYTE $0x07 // vpdpbusd zmm5, zmm6, dword ptr [rdi + 0x1c]{1to16}
+	LONG $0x584df262; WORD $0x6b50; BYTE $0x07 // vpdpbusd zmm5, zmm6, dword ptr [rbx + 0x1c]{1to16}
 	LONG $0x4835d162; WORD $0xd8fe // vpaddd zmm3, zmm9, zmm8
 	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
 	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
-	LONG $0x6f10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rdi + 0x24]
+	LONG $0x6b10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rbx + 0x24]
 	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x487df262; WORD $0xe518 // vbroadcastss zmm4, xmm5
 	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
-	LONG $0x585df262; WORD $0x4fb8; BYTE $0x08 // vfmadd231ps zmm1, zmm4, dword ptr [rdi + 0x20]{1to16} # zmm1 = (zmm4 * mem) + zmm1
-	WORD $0x3949; BYTE $0xdd // cmp r13, rbx
-	LONG $0xfd31830f; WORD $0xffff // jae 0x12450 <pq_q4_1+0x8c0>
-	WORD $0x8945; BYTE $0xee // mov r14d, r13d
-	LONG $0x08eec141 // shr r14d, 0x8
-	WORD $0x8944; BYTE $0xee // mov esi, r13d
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0xb70f; BYTE $0xce // movzx ecx, si
-	LONG $0xf6b60f45 // movzx r14d, r14b
-	WORD $0x894d; BYTE $0xec // mov r12, r13
-	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8945; BYTE $0xf2 // mov r10d, r14d
+	LONG $0x585df262; WORD $0x4bb8; BYTE $0x08 // vfmadd231ps zmm1, zmm4, dword ptr [rbx + 0x20]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	WORD $0x394c; BYTE $0xe7 // cmp rdi, r12
+	LONG $0xfd32830f; WORD $0xffff // jae 0x11000 <pq_q4_1+0x340>
+	WORD $0xfd89 // mov ebp, edi
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8941; BYTE $0xfd // mov r13d, edi
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xcdb70f41 // movzx ecx, r13w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x8949; BYTE $0xfb // mov r11, rdi
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8941; BYTE $0xea // mov r10d, ebp
 	LONG $0x3fe28341 // and r10d, 0x3f
 	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc6 // inc r14b
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
 	LONG $0x06e2c141 // shl r10d, 0x6
-	WORD $0x2949; BYTE $0xcc // sub r12, rcx
-	QUAD $0x004000228c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r12 + 0x4000]
-	QUAD $0x005000228c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r12 + 0x5000]
-	QUAD $0x006000228c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r12 + 0x6000]
-	QUAD $0x007000228c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r12 + 0x7000]
-	WORD $0x3949; BYTE $0xdd // cmp r13, rbx
-	WORD $0xa972 // jb 0x12730 <pq_q4_1+0xba0>
-	LONG $0xfffcc4e9; BYTE $0xff // jmp 0x12450 <pq_q4_1+0x8c0>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02878e0f; WORD $0x0000 // jle 0x12a20 <pq_q4_1+0xe90>
-	WORD $0x894d; BYTE $0xfc // mov r12, r15
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	WORD $0x894d; BYTE $0xc2 // mov r10, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0x08e6c149 // shl r14, 0x8
-	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
-	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
-	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
-	LONG $0x05e3c148 // shl rbx, 0x5
-	QUAD $0x0234746f48fe9162 // vmovdqu64 zmm6, zmmword ptr [r12 + r14 + 0x80]
-	QUAD $0x0334446f48fe1162 // vmovdqu64 zmm8, zmmword ptr [r12 + r14 + 0xc0]
-	QUAD $0x04344c6f48fe1162 // vmovdqu64 zmm9, zmmword ptr [r12 + r14 + 0x100]
-	QUAD $0x05347c6f48fe9162 // vmovdqu64 zmm7, zmmword ptr [r12 + r14 + 0x140]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
-	LONG $0x582de262; WORD $0x0750 // vpdpbusd zmm16, zmm10, dword ptr [rdi]{1to16}
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x483d7162; WORD $0xe0db // vpandd zmm12, zmm8, zmm0
-	LONG $0x582df262; WORD $0x6f50; BYTE $0x18 // vpdpbusd zmm5, zmm10, dword ptr [rdi + 0x60]{1to16}
-	LONG $0x48357162; WORD $0xe8db // vpandd zmm13, zmm9, zmm0
-	LONG $0x582d7262; WORD $0x7f50; BYTE $0x08 // vpdpbusd zmm15, zmm10, dword ptr [rdi + 0x20]{1to16}
-	LONG $0x48457162; WORD $0xf0db // vpandd zmm14, zmm7, zmm0
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x484d7162; WORD $0xd8db // vpandd zmm11, zmm6, zmm0
-	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
-	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
-	LONG $0x484d7162; WORD $0xc0db // vpandd zmm8, zmm6, zmm0
-	LONG $0x484dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm6, zmm9, 0x4
-	LONG $0x5825e262; WORD $0x4750; BYTE $0x04 // vpdpbusd zmm16, zmm11, dword ptr [rdi + 0x10]{1to16}
-	LONG $0x484d7162; WORD $0xc8db // vpandd zmm9, zmm6, zmm0
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x582df262; WORD $0x7750; BYTE $0x10 // vpdpbusd zmm6, zmm10, dword ptr [rdi + 0x40]{1to16}
-	LONG $0x5825f262; WORD $0x6f50; BYTE $0x1c // vpdpbusd zmm5, zmm11, dword ptr [rdi + 0x70]{1to16}
-	LONG $0x58257262; WORD $0x7f50; BYTE $0x0c // vpdpbusd zmm15, zmm11, dword ptr [rdi + 0x30]{1to16}
-	QUAD $0x0000012097107ac5 // vmovss xmm10, dword ptr [rdi + 0x120]
-	LONG $0x581de262; WORD $0x4750; BYTE $0x01 // vpdpbusd zmm16, zmm12, dword ptr [rdi + 0x4]{1to16}
-	LONG $0x5825f262; WORD $0x7750; BYTE $0x14 // vpdpbusd zmm6, zmm11, dword ptr [rdi + 0x50]{1to16}
-	LONG $0x581df262; WORD $0x6f50; BYTE $0x19 // vpdpbusd zmm5, zmm12, dword ptr [rdi + 0x64]{1to16}
-	LONG $0x581d7262; WORD $0x7f50; BYTE $0x09 // vpdpbusd zmm15, zmm12, dword ptr [rdi + 0x24]{1to16}
-	LONG $0x583de262; WORD $0x4750; BYTE $0x05 // vpdpbusd zmm16, zmm8, dword ptr [rdi + 0x14]{1to16}
-	LONG $0x581df262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm6, zmm12, dword ptr [rdi + 0x44]{1to16}
-	LONG $0x583df262; WORD $0x6f50; BYTE $0x1d // vpdpbusd zmm5, zmm8, dword ptr [rdi + 0x74]{1to16}
-	LONG $0x583d7262; WORD $0x7f50; BYTE $0x0d // vpdpbusd zmm15, zmm8, dword ptr [rdi + 0x34]{1to16}
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x5815e262; WORD $0x4750; BYTE $0x02 // vpdpbusd zmm16, zmm13, dword ptr [rdi + 0x8]{1to16}
-	LONG $0x583df262; WORD $0x7750; BYTE $0x15 // vpdpbusd zmm6, zmm8, dword ptr [rdi + 0x54]{1to16}
-	LONG $0x5815f262; WORD $0x6f50; BYTE $0x1a // vpdpbusd zmm5, zmm13, dword ptr [rdi + 0x68]{1to16}
-	LONG $0x58157262; WORD $0x7f50; BYTE $0x0a // vpdpbusd zmm15, zmm13, dword ptr [rdi + 0x28]{1to16}
-	LONG $0x487d5262; WORD $0x0413; BYTE $0x1c // vcvtph2ps zmm8, ymmword ptr [r12 + rbx]
-	LONG $0x487d5262; WORD $0xd218 // vbroadcastss zmm10, xmm10
-	LONG $0x5835e262; WORD $0x4750; BYTE $0x06 // vpdpbusd zmm16, zmm9, dword ptr [rdi + 0x18]{1to16}
-	LONG $0x5815f262; WORD $0x7750; BYTE $0x12 // vpdpbusd zmm6, zmm13, dword ptr [rdi + 0x48]{1to16}
-	LONG $0x5835f262; WORD $0x6f50; BYTE $0x1e // vpdpbusd zmm5, zmm9, dword ptr [rdi + 0x78]{1to16}
-	LONG $0x58357262; WORD $0x7f50; BYTE $0x0e // vpdpbusd zmm15, zmm9, dword ptr [rdi + 0x38]{1to16}
-	LONG $0x580de262; WORD $0x4750; BYTE $0x03 // vpdpbusd zmm16, zmm14, dword ptr [rdi + 0xc]{1to16}
-	LONG $0x5835f262; WORD $0x7750; BYTE $0x16 // vpdpbusd zmm6, zmm9, dword ptr [rdi + 0x58]{1to16}
-	QUAD $0x021c4c13487d5262 // vcvtph2ps zmm9, ymmword ptr [r12 + rbx + 0x40]
-	LONG $0x580df262; WORD $0x6f50; BYTE $0x1b // vpdpbusd zmm5, zmm14, dword ptr [rdi + 0x6c]{1to16}
-	LONG $0x580d7262; WORD $0x7f50; BYTE $0x0b // vpdpbusd zmm15, zmm14, dword ptr [rdi + 0x2c]{1to16}
-	LONG $0x5845e262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm16, zmm7, dword ptr [rdi + 0x1c]{1to16}
-	LONG $0x580df262; WORD $0x7750; BYTE $0x13 // vpdpbusd zmm6, zmm14, dword ptr [rdi + 0x4c]{1to16}
-	LONG $0x5845f262; WORD $0x6f50; BYTE $0x1f // vpdpbusd zmm5, zmm7, dword ptr [rdi + 0x7c]{1to16}
-	LONG $0x58457262; WORD $0x7f50; BYTE $0x0f // vpdpbusd zmm15, zmm7, dword ptr [rdi + 0x3c]{1to16}
-	LONG $0x5845f262; WORD $0x7750; BYTE $0x17 // vpdpbusd zmm6, zmm7, dword ptr [rdi + 0x5c]{1to16}
-	LONG $0x487cb162; WORD $0xf85b // vcvtdq2ps zmm7, zmm16
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x483cf162; WORD $0xff59 // vmulps zmm7, zmm8, zmm7
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x483cf162; WORD $0xed59 // vmulps zmm5, zmm8, zmm5
-	LONG $0x48357262; WORD $0xd7ac // vfnmadd213ps zmm10, zmm9, zmm7 # zmm10 = -(zmm9 * zmm10) + zmm7
-	LONG $0x582df262; WORD $0x67b8; BYTE $0x40 // vfmadd231ps zmm4, zmm10, dword ptr [rdi + 0x100]{1to16} # zmm4 = (zmm10 * mem) + zmm4
-	QUAD $0x0000012497107ac5 // vmovss xmm10, dword ptr [rdi + 0x124]
-	LONG $0x487cd162; WORD $0xff5b // vcvtdq2ps zmm7, zmm15
-	LONG $0x483cf162; WORD $0xf659 // vmulps zmm6, zmm8, zmm6
-	LONG $0x483cf162; WORD $0xff59 // vmulps zmm7, zmm8, zmm7
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x487d5262; WORD $0xd218 // vbroadcastss zmm10, xmm10
-	LONG $0x48357262; WORD $0xd7ac // vfnmadd213ps zmm10, zmm9, zmm7 # zmm10 = -(zmm9 * zmm10) + zmm7
-	QUAD $0x00000128bf10fac5 // vmovss xmm7, dword ptr [rdi + 0x128]
-	LONG $0x582df262; WORD $0x5fb8; BYTE $0x41 // vfmadd231ps zmm3, zmm10, dword ptr [rdi + 0x104]{1to16} # zmm3 = (zmm10 * mem) + zmm3
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x4835f262; WORD $0xfeac // vfnmadd213ps zmm7, zmm9, zmm6 # zmm7 = -(zmm9 * zmm7) + zmm6
-	QUAD $0x0000012cb710fac5 // vmovss xmm6, dword ptr [rdi + 0x12c]
-	LONG $0x5845f262; WORD $0x57b8; BYTE $0x42 // vfmadd231ps zmm2, zmm7, dword ptr [rdi + 0x108]{1to16} # zmm2 = (zmm7 * mem) + zmm2
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
-	LONG $0x4835f262; WORD $0xf5ac // vfnmadd213ps zmm6, zmm9, zmm5 # zmm6 = -(zmm9 * zmm6) + zmm5
-	LONG $0x584df262; WORD $0x4fb8; BYTE $0x43 // vfmadd231ps zmm1, zmm6, dword ptr [rdi + 0x10c]{1to16} # zmm1 = (zmm6 * mem) + zmm1
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfdb8850f; WORD $0xffff // jne 0x127c0 <pq_q4_1+0xc30>
-	LONG $0x80c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x280
-	LONG $0xfe4a8d49 // lea rcx, [r10 - 0x2]
-	LONG $0x02fa8349 // cmp r10, 0x2
-	WORD $0x8949; BYTE $0xca // mov r10, rcx
-	LONG $0xfd908f0f; WORD $0xffff // jg 0x127b0 <pq_q4_1+0xc20>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xf21d840f; WORD $0xffff // je 0x11c46 <pq_q4_1+0xb6>
-	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
-	LONG $0x02fb8341 // cmp r11d, 0x2
-	LONG $0xf20d820f; WORD $0xffff // jb 0x11c46 <pq_q4_1+0xb6>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm3
-	LONG $0x03fb8341 // cmp r11d, 0x3
-	LONG $0xf1f8820f; WORD $0xffff // jb 0x11c46 <pq_q4_1+0xb6>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm2
-	LONG $0x04fb8341 // cmp r11d, 0x4
-	LONG $0xf1e3850f; WORD $0xffff // jne 0x11c46 <pq_q4_1+0xb6>
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x0c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm1
-	LONG $0xfff1d2e9; BYTE $0xff // jmp 0x11c46 <pq_q4_1+0xb6>
+	WORD $0x2949; BYTE $0xcb // sub r11, rcx
+	QUAD $0x0040001a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r11 + 0x4000]
+	QUAD $0x0050001a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r11 + 0x5000]
+	QUAD $0x0060001a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r11 + 0x6000]
+	QUAD $0x0070001a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r11 + 0x7000]
+	WORD $0x394c; BYTE $0xe7 // cmp rdi, r12
+	WORD $0xa772 // jb 0x112e0 <pq_q4_1+0x620>
+	LONG $0xfffcc2e9; BYTE $0xff // jmp 0x11000 <pq_q4_1+0x340>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x894d; BYTE $0xcd // mov r13, r9
-	LONG $0x24448b4c; BYTE $0x48 // mov r8, qword ptr [rsp + 0x48]
-	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
-	LONG $0x244c8b4c; BYTE $0x38 // mov r9, qword ptr [rsp + 0x38]
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xf1ad850f; WORD $0xffff // jne 0x11c40 <pq_q4_1+0xb0>
-	LONG $0xfff1aee9; BYTE $0xff // jmp 0x11c46 <pq_q4_1+0xb6>
-	LONG $0x50c48348 // add rsp, 0x50
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf9cb850f; WORD $0xffff // jne 0x10d20 <pq_q4_1+0x60>
+	LONG $0xfff9cce9; BYTE $0xff // jmp 0x10d26 <pq_q4_1+0x66>
+	LONG $0x20c48348 // add rsp, 0x20
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -1859,87 +908,70 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x00401f0f // nop dword ptr [rax]
 
-	// pq_q5_0: +10928
+	// pq_q5_0: +4976
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x58ec8348 // sub rsp, 0x58
+	LONG $0x28ec8348 // sub rsp, 0x28
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x10b38e0f; WORD $0x0000 // jle 0x13b85 <pq_q5_0+0x10d5>
+	LONG $0x08438e0f; WORD $0x0000 // jle 0x11bd5 <pq_q5_0+0x865>
+	QUAD $0x004b69052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x4b69] # 0x15f04 <peak_i8+0x3b4>
+	QUAD $0x4c230d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x4c23] # 0x15fc8 <peak_i8+0x478>
+	QUAD $0x4c21155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x4c21] # 0x15fd0 <peak_i8+0x480>
 	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
 	LONG $0x3fe9c148 // shr rcx, 0x3f
-	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	QUAD $0x00989f052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x989f] # 0x1c384 <peak_i8+0x394>
-	QUAD $0x99590d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x9959] # 0x1c448 <peak_i8+0x458>
-	QUAD $0x9957155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x9957] # 0x1c450 <peak_i8+0x460>
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	LONG $0x2444894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r8
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
-	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	LONG $0x02508d4d // lea r10, [r8 + 0x2]
+	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
 	WORD $0x014c; BYTE $0xc1 // add rcx, r8
+	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
 	WORD $0xd148; BYTE $0xe9 // shr rcx
-	LONG $0xc0e9694c; WORD $0x0002; BYTE $0x00 // imul r13, rcx, 0x2c0
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
-	LONG $0x7f1c8d4c // lea r11, [rdi + 2*rdi]
-	LONG $0xbf3c8d48 // lea rdi, [rdi + 4*rdi]
-	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
-	QUAD $0x00000000cd3c8d48 // lea rdi, [8*rcx]
-	LONG $0x245c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r11
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0x04e3c149 // shl r11, 0x4
-	LONG $0x245c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r11
-	LONG $0x545e8d4c // lea r11, [rsi + 0x54]
-	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
-	LONG $0x245c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r11
+	LONG $0xc0f96948; WORD $0x0002; BYTE $0x00 // imul rdi, rcx, 0x2c0
+	LONG $0x544b8d49 // lea rcx, [r11 + 0x54]
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
 	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
-	LONG $0xc93c8d48 // lea rdi, [rcx + 8*rcx]
-	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
-	WORD $0x0148; BYTE $0xcf // add rdi, rcx
-	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
-	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
-	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
-	WORD $0x26eb // jmp 0x12b9e <pq_q5_0+0xee>
+	WORD $0x26eb // jmp 0x1140e <pq_q5_0+0x9e>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x014c; BYTE $0xed // add rbp, r13
+	WORD $0x0148; BYTE $0xfe // add rsi, rdi
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0fe78e0f; WORD $0x0000 // jle 0x13b85 <pq_q5_0+0x10d5>
+	LONG $0x07c78e0f; WORD $0x0000 // jle 0x11bd5 <pq_q5_0+0x865>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0355850f; WORD $0x0000 // jne 0x12f00 <pq_q5_0+0x450>
+	WORD $0xdf75 // jne 0x113f6 <pq_q5_0+0x86>
 	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0838850f; WORD $0x0000 // jne 0x133f0 <pq_q5_0+0x940>
+	LONG $0x034c850f; WORD $0x0000 // jne 0x11770 <pq_q5_0+0x400>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x032c8e0f; WORD $0x0000 // jle 0x12ef1 <pq_q5_0+0x441>
-	LONG $0x245c8b4c; BYTE $0x28 // mov r11, qword ptr [rsp + 0x28]
-	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
-	WORD $0x8948; BYTE $0xe9 // mov rcx, rbp
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487cf162; WORD $0x6910; BYTE $0x01 // vmovups zmm5, zmmword ptr [rcx + 0x40]
-	LONG $0x487df262; WORD $0x2113 // vcvtph2ps zmm4, ymmword ptr [rcx]
-	LONG $0x487cf162; WORD $0x6910; BYTE $0x02 // vmovups zmm5, zmmword ptr [rcx + 0x80]
-	LONG $0x487cf162; WORD $0x6910; BYTE $0x03 // vmovups zmm5, zmmword ptr [rcx + 0xc0]
-	LONG $0x487cf162; WORD $0x6910; BYTE $0x04 // vmovups zmm5, zmmword ptr [rcx + 0x100]
-	LONG $0x487cf162; WORD $0x6910; BYTE $0x05 // vmovups zmm5, zmmword ptr [rcx + 0x140]
-	LONG $0x48fef162; WORD $0x716f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [rcx + 0x40]
-	LONG $0x6f6ef9c5; BYTE $0xd0 // vmovd xmm5, dword ptr [rdi - 0x30]
-	LONG $0x48fef162; WORD $0x796f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [rcx + 0x80]
-	LONG $0x48fe7162; WORD $0x416f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [rcx + 0xc0]
-	LONG $0x48fe7162; WORD $0x496f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [rcx + 0x100]
+	LONG $0x03228e0f; WORD $0x0000 // jle 0x11753 <pq_q5_0+0x3e3>
+	LONG $0x245c8b48; BYTE $0x08 // mov rbx, qword ptr [rsp + 0x8]
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x9066 // nop
+	LONG $0x487cd162; WORD $0x6f10; BYTE $0x01 // vmovups zmm5, zmmword ptr [r15 + 0x40]
+	LONG $0x487dd262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [r15]
+	LONG $0x487cd162; WORD $0x6f10; BYTE $0x02 // vmovups zmm5, zmmword ptr [r15 + 0x80]
+	LONG $0x487cd162; WORD $0x6f10; BYTE $0x03 // vmovups zmm5, zmmword ptr [r15 + 0xc0]
+	LONG $0x487cd162; WORD $0x6f10; BYTE $0x04 // vmovups zmm5, zmmword ptr [r15 + 0x100]
+	LONG $0x487cd162; WORD $0x6f10; BYTE $0x05 // vmovups zmm5, zmmword ptr [r15 + 0x140]
+	LONG $0x48fed162; WORD $0x776f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x40]
+	LONG $0x6e79c1c4; WORD $0xd06e // vmovd xmm5, dword ptr [r14 - 0x30]
+	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x100]
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xfec38349 // add r11, -0x2
+	LONG $0xfec38348 // add rbx, -0x2
 	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
 	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
 	LONG $0x48cd7162; WORD $0xeadb // vpandq zmm13, zmm6, zmm2
@@ -1948,56 +980,56 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
 	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x582df262; WORD $0x6f50; BYTE $0xeb // vpdpbusd zmm5, zmm10, dword ptr [rdi - 0x54]{1to16}
+	LONG $0x582dd262; WORD $0x6e50; BYTE $0xeb // vpdpbusd zmm5, zmm10, dword ptr [r14 - 0x54]{1to16}
 	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
 	LONG $0x481df162; WORD $0xf672; BYTE $0x02 // vpslld zmm12, zmm6, 0x2
 	LONG $0x48c57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm7, zmm1, 0xf8
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x5815f262; WORD $0x7f50; BYTE $0xef // vpdpbusd zmm7, zmm13, dword ptr [rdi - 0x44]{1to16}
+	LONG $0x5815d262; WORD $0x7e50; BYTE $0xef // vpdpbusd zmm7, zmm13, dword ptr [r14 - 0x44]{1to16}
 	LONG $0x4815f162; WORD $0xd672; BYTE $0x01 // vpsrld zmm13, zmm6, 0x1
 	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
-	LONG $0x582d7262; WORD $0x5f50; BYTE $0xec // vpdpbusd zmm11, zmm10, dword ptr [rdi - 0x50]{1to16}
+	LONG $0x582d5262; WORD $0x5e50; BYTE $0xec // vpdpbusd zmm11, zmm10, dword ptr [r14 - 0x50]{1to16}
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
 	LONG $0x4815f162; WORD $0xd672; BYTE $0x02 // vpsrld zmm13, zmm6, 0x2
 	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x582d7262; WORD $0x4750; BYTE $0xf0 // vpdpbusd zmm8, zmm10, dword ptr [rdi - 0x40]{1to16}
+	LONG $0x582d5262; WORD $0x4650; BYTE $0xf0 // vpdpbusd zmm8, zmm10, dword ptr [r14 - 0x40]{1to16}
 	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
-	LONG $0x48fe7162; WORD $0x616f; BYTE $0x05 // vmovdqu64 zmm12, zmmword ptr [rcx + 0x140]
+	LONG $0x48fe5162; WORD $0x676f; BYTE $0x05 // vmovdqu64 zmm12, zmmword ptr [r15 + 0x140]
 	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x582df262; WORD $0x6f50; BYTE $0xed // vpdpbusd zmm5, zmm10, dword ptr [rdi - 0x4c]{1to16}
+	LONG $0x582dd262; WORD $0x6e50; BYTE $0xed // vpdpbusd zmm5, zmm10, dword ptr [r14 - 0x4c]{1to16}
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
 	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
 	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x582df262; WORD $0x7f50; BYTE $0xf1 // vpdpbusd zmm7, zmm10, dword ptr [rdi - 0x3c]{1to16}
+	LONG $0x582dd262; WORD $0x7e50; BYTE $0xf1 // vpdpbusd zmm7, zmm10, dword ptr [r14 - 0x3c]{1to16}
 	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
 	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
 	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
 	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
 	LONG $0x489d7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm12, zmm1, 0xf8
-	LONG $0x58357262; WORD $0x5f50; BYTE $0xee // vpdpbusd zmm11, zmm9, dword ptr [rdi - 0x48]{1to16}
+	LONG $0x58355262; WORD $0x5e50; BYTE $0xee // vpdpbusd zmm11, zmm9, dword ptr [r14 - 0x48]{1to16}
 	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
 	LONG $0x4845d162; WORD $0xd472; BYTE $0x04 // vpsrld zmm7, zmm12, 0x4
 	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
-	LONG $0x58457262; WORD $0x4750; BYTE $0xf2 // vpdpbusd zmm8, zmm7, dword ptr [rdi - 0x38]{1to16}
+	LONG $0x58455262; WORD $0x4650; BYTE $0xf2 // vpdpbusd zmm8, zmm7, dword ptr [r14 - 0x38]{1to16}
 	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
-	LONG $0x5865f262; WORD $0x6798; BYTE $0xf3 // vfmadd132ps zmm4, zmm3, dword ptr [rdi - 0x34]{1to16} # zmm4 = (zmm4 * mem) + zmm3
-	LONG $0x487cf162; WORD $0x6910; BYTE $0x06 // vmovups zmm5, zmmword ptr [rcx + 0x180]
-	LONG $0x487df262; WORD $0x5913; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [rcx + 0x20]
-	LONG $0x487cf162; WORD $0x6910; BYTE $0x07 // vmovups zmm5, zmmword ptr [rcx + 0x1c0]
-	LONG $0x487cf162; WORD $0x6910; BYTE $0x08 // vmovups zmm5, zmmword ptr [rcx + 0x200]
-	LONG $0x487cf162; WORD $0x6910; BYTE $0x09 // vmovups zmm5, zmmword ptr [rcx + 0x240]
-	LONG $0x487cf162; WORD $0x6910; BYTE $0x0a // vmovups zmm5, zmmword ptr [rcx + 0x280]
-	LONG $0x48fef162; WORD $0x716f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [rcx + 0x180]
-	LONG $0x2f6ef9c5 // vmovd xmm5, dword ptr [rdi]
-	LONG $0x48fef162; WORD $0x796f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [rcx + 0x1c0]
-	LONG $0x48fe7162; WORD $0x416f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [rcx + 0x200]
-	LONG $0x48fe7162; WORD $0x496f; BYTE $0x09 // vmovdqu64 zmm9, zmmword ptr [rcx + 0x240]
+	LONG $0x5865d262; WORD $0x6698; BYTE $0xf3 // vfmadd132ps zmm4, zmm3, dword ptr [r14 - 0x34]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	LONG $0x487cd162; WORD $0x6f10; BYTE $0x06 // vmovups zmm5, zmmword ptr [r15 + 0x180]
+	LONG $0x487dd262; WORD $0x5f13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [r15 + 0x20]
+	LONG $0x487cd162; WORD $0x6f10; BYTE $0x07 // vmovups zmm5, zmmword ptr [r15 + 0x1c0]
+	LONG $0x487cd162; WORD $0x6f10; BYTE $0x08 // vmovups zmm5, zmmword ptr [r15 + 0x200]
+	LONG $0x487cd162; WORD $0x6f10; BYTE $0x09 // vmovups zmm5, zmmword ptr [r15 + 0x240]
+	LONG $0x487cd162; WORD $0x6f10; BYTE $0x0a // vmovups zmm5, zmmword ptr [r15 + 0x280]
+	LONG $0x48fed162; WORD $0x776f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x180]
+	LONG $0x6e79c1c4; BYTE $0x2e // vmovd xmm5, dword ptr [r14]
+	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x200]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x09 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x240]
 	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
 	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
 	LONG $0x48cd7162; WORD $0xe2db // vpandq zmm12, zmm6, zmm2
@@ -2006,261 +1038,62 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
 	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x582df262; WORD $0x6f50; BYTE $0xf7 // vpdpbusd zmm5, zmm10, dword ptr [rdi - 0x24]{1to16}
+	LONG $0x582dd262; WORD $0x6e50; BYTE $0xf7 // vpdpbusd zmm5, zmm10, dword ptr [r14 - 0x24]{1to16}
 	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
 	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
 	LONG $0x48c57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm1, 0xf8
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x581df262; WORD $0x7f50; BYTE $0xfb // vpdpbusd zmm7, zmm12, dword ptr [rdi - 0x14]{1to16}
+	LONG $0x581dd262; WORD $0x7e50; BYTE $0xfb // vpdpbusd zmm7, zmm12, dword ptr [r14 - 0x14]{1to16}
 	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
 	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
-	LONG $0x582d7262; WORD $0x5f50; BYTE $0xf8 // vpdpbusd zmm11, zmm10, dword ptr [rdi - 0x20]{1to16}
+	LONG $0x582d5262; WORD $0x5e50; BYTE $0xf8 // vpdpbusd zmm11, zmm10, dword ptr [r14 - 0x20]{1to16}
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
 	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
 	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x582d7262; WORD $0x4750; BYTE $0xfc // vpdpbusd zmm8, zmm10, dword ptr [rdi - 0x10]{1to16}
+	LONG $0x582d5262; WORD $0x4650; BYTE $0xfc // vpdpbusd zmm8, zmm10, dword ptr [r14 - 0x10]{1to16}
 	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
 	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x582df262; WORD $0x6f50; BYTE $0xf9 // vpdpbusd zmm5, zmm10, dword ptr [rdi - 0x1c]{1to16}
+	LONG $0x582dd262; WORD $0x6e50; BYTE $0xf9 // vpdpbusd zmm5, zmm10, dword ptr [r14 - 0x1c]{1to16}
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
 	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
 	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x582df262; WORD $0x7f50; BYTE $0xfd // vpdpbusd zmm7, zmm10, dword ptr [rdi - 0xc]{1to16}
-	LONG $0x48fe7162; WORD $0x516f; BYTE $0x0a // vmovdqu64 zmm10, zmmword ptr [rcx + 0x280]
+	LONG $0x582dd262; WORD $0x7e50; BYTE $0xfd // vpdpbusd zmm7, zmm10, dword ptr [r14 - 0xc]{1to16}
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x0a // vmovdqu64 zmm10, zmmword ptr [r15 + 0x280]
 	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
 	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
-	LONG $0xc0c18148; WORD $0x0002; BYTE $0x00 // add rcx, 0x2c0
+	LONG $0xc0c78149; WORD $0x0002; BYTE $0x00 // add r15, 0x2c0
 	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
 	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
 	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
-	LONG $0x58357262; WORD $0x5f50; BYTE $0xfa // vpdpbusd zmm11, zmm9, dword ptr [rdi - 0x18]{1to16}
+	LONG $0x58355262; WORD $0x5e50; BYTE $0xfa // vpdpbusd zmm11, zmm9, dword ptr [r14 - 0x18]{1to16}
 	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
 	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
 	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
-	LONG $0x58457262; WORD $0x4750; BYTE $0xfe // vpdpbusd zmm8, zmm7, dword ptr [rdi - 0x8]{1to16}
+	LONG $0x58455262; WORD $0x4650; BYTE $0xfe // vpdpbusd zmm8, zmm7, dword ptr [r14 - 0x8]{1to16}
 	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x4864f162; WORD $0xdd59 // vmulps zmm3, zmm3, zmm5
-	LONG $0x585df262; WORD $0x5f98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [rdi - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
-	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x02fb8349 // cmp r11, 0x2
-	LONG $0xfcef870f; WORD $0xffff // ja 0x12be0 <pq_q5_0+0x130>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc86850f; WORD $0xffff // jne 0x12b80 <pq_q5_0+0xd0>
-	LONG $0xfffc87e9; BYTE $0xff // jmp 0x12b86 <pq_q5_0+0xd6>
-	BYTE $0x90 // nop
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x0926820f; WORD $0x0000 // jb 0x13840 <pq_q5_0+0xd90>
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x585dd262; WORD $0x5e98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [r14 - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x02fb8348 // cmp rbx, 0x2
+	LONG $0xfced870f; WORD $0xffff // ja 0x11440 <pq_q5_0+0xd0>
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xfc94850f; WORD $0xffff // jne 0x113f0 <pq_q5_0+0x80>
+	LONG $0xfffc95e9; BYTE $0xff // jmp 0x113f6 <pq_q5_0+0x86>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04368e0f; WORD $0x0000 // jle 0x1336c <pq_q5_0+0x8bc>
-	WORD $0x8948; BYTE $0xef // mov rdi, rbp
-	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	WORD $0x894d; BYTE $0xc3 // mov r11, r8
-	BYTE $0x90 // nop
-	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
-	WORD $0xdb31 // xor ebx, ebx
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x9b348d4c // lea r14, [rbx + 4*rbx]
-	QUAD $0x0001209f6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r15 + 0x120]
-	QUAD $0x000124a76e7941c4; BYTE $0x00 // vmovd xmm12, dword ptr [r15 + 0x124]
-	QUAD $0x000128af6e7941c4; BYTE $0x00 // vmovd xmm13, dword ptr [r15 + 0x128]
-	QUAD $0x00012cb76e7941c4; BYTE $0x00 // vmovd xmm14, dword ptr [r15 + 0x12c]
-	QUAD $0x000130bf6e7941c4; BYTE $0x00 // vmovd xmm15, dword ptr [r15 + 0x130]
-	LONG $0x087dc162; WORD $0x476e; BYTE $0x4d // vmovd xmm16, dword ptr [r15 + 0x134]
-	LONG $0x087dc162; WORD $0x4f6e; BYTE $0x4e // vmovd xmm17, dword ptr [r15 + 0x138]
-	LONG $0x087dc162; WORD $0x576e; BYTE $0x4f // vmovd xmm18, dword ptr [r15 + 0x13c]
-	LONG $0x05e3c148 // shl rbx, 0x5
-	LONG $0x06e6c149 // shl r14, 0x6
-	QUAD $0x01375c6f48fea162 // vmovdqu64 zmm19, zmmword ptr [rdi + r14 + 0x40]
-	QUAD $0x02376c6f48fea162 // vmovdqu64 zmm21, zmmword ptr [rdi + r14 + 0x80]
-	QUAD $0x0337746f48fea162 // vmovdqu64 zmm22, zmmword ptr [rdi + r14 + 0xc0]
-	QUAD $0x0437646f48fea162 // vmovdqu64 zmm20, zmmword ptr [rdi + r14 + 0x100]
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x481d7262; WORD $0xe047 // vpsllvd zmm12, zmm12, zmm0
-	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
-	LONG $0x480d7262; WORD $0xf047 // vpsllvd zmm14, zmm14, zmm0
-	LONG $0x48057262; WORD $0xf847 // vpsllvd zmm15, zmm15, zmm0
-	LONG $0x407de262; WORD $0xc047 // vpsllvd zmm16, zmm16, zmm0
-	LONG $0x4075e262; WORD $0xc847 // vpsllvd zmm17, zmm17, zmm0
-	LONG $0x406de262; WORD $0xd047 // vpsllvd zmm18, zmm18, zmm0
-	LONG $0x487d5262; WORD $0xdb58 // vpbroadcastd zmm11, xmm11
-	LONG $0x487d5262; WORD $0xe458 // vpbroadcastd zmm12, xmm12
-	LONG $0x487d5262; WORD $0xed58 // vpbroadcastd zmm13, xmm13
-	LONG $0x487d5262; WORD $0xf658 // vpbroadcastd zmm14, xmm14
-	LONG $0x487d5262; WORD $0xff58 // vpbroadcastd zmm15, xmm15
-	LONG $0x487da262; WORD $0xc058 // vpbroadcastd zmm16, xmm16
-	LONG $0x487da262; WORD $0xc958 // vpbroadcastd zmm17, xmm17
-	LONG $0x487da262; WORD $0xd258 // vpbroadcastd zmm18, xmm18
-	LONG $0x4045b162; WORD $0xf372; BYTE $0x04 // vpslld zmm23, zmm19, 0x4
-	LONG $0x40c5e162; WORD $0xfadb // vpandq zmm23, zmm23, zmm2
-	LONG $0x40d5e362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm23, zmm21, zmm1, 0xf8
-	LONG $0x50455262; WORD $0x1f50 // vpdpbusd zmm11, zmm23, dword ptr [r15]{1to16}
-	LONG $0x50455262; WORD $0x6750; BYTE $0x08 // vpdpbusd zmm12, zmm23, dword ptr [r15 + 0x20]{1to16}
-	LONG $0x50455262; WORD $0x6f50; BYTE $0x10 // vpdpbusd zmm13, zmm23, dword ptr [r15 + 0x40]{1to16}
-	LONG $0x50455262; WORD $0x7750; BYTE $0x18 // vpdpbusd zmm14, zmm23, dword ptr [r15 + 0x60]{1to16}
-	LONG $0x50455262; WORD $0x7f50; BYTE $0x20 // vpdpbusd zmm15, zmm23, dword ptr [r15 + 0x80]{1to16}
-	LONG $0x5045c262; WORD $0x4750; BYTE $0x28 // vpdpbusd zmm16, zmm23, dword ptr [r15 + 0xa0]{1to16}
-	LONG $0x5045c262; WORD $0x4f50; BYTE $0x30 // vpdpbusd zmm17, zmm23, dword ptr [r15 + 0xc0]{1to16}
-	LONG $0x5045c262; WORD $0x5750; BYTE $0x38 // vpdpbusd zmm18, zmm23, dword ptr [r15 + 0xe0]{1to16}
-	LONG $0x4055b162; WORD $0xd572; BYTE $0x04 // vpsrld zmm21, zmm21, 0x4
-	LONG $0x40e5e162; WORD $0xfadb // vpandq zmm23, zmm19, zmm2
-	LONG $0x40d5e362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm23, zmm21, zmm1, 0xf8
-	LONG $0x4055b162; WORD $0xf372; BYTE $0x03 // vpslld zmm21, zmm19, 0x3
-	LONG $0x40d5e162; WORD $0xeadb // vpandq zmm21, zmm21, zmm2
-	LONG $0x50455262; WORD $0x5f50; BYTE $0x04 // vpdpbusd zmm11, zmm23, dword ptr [r15 + 0x10]{1to16}
-	LONG $0x50455262; WORD $0x6750; BYTE $0x0c // vpdpbusd zmm12, zmm23, dword ptr [r15 + 0x30]{1to16}
-	LONG $0x50455262; WORD $0x6f50; BYTE $0x14 // vpdpbusd zmm13, zmm23, dword ptr [r15 + 0x50]{1to16}
-	LONG $0x50455262; WORD $0x7750; BYTE $0x1c // vpdpbusd zmm14, zmm23, dword ptr [r15 + 0x70]{1to16}
-	LONG $0x50455262; WORD $0x7f50; BYTE $0x24 // vpdpbusd zmm15, zmm23, dword ptr [r15 + 0x90]{1to16}
-	LONG $0x5045c262; WORD $0x4750; BYTE $0x2c // vpdpbusd zmm16, zmm23, dword ptr [r15 + 0xb0]{1to16}
-	LONG $0x5045c262; WORD $0x4f50; BYTE $0x34 // vpdpbusd zmm17, zmm23, dword ptr [r15 + 0xd0]{1to16}
-	LONG $0x5045c262; WORD $0x5750; BYTE $0x3c // vpdpbusd zmm18, zmm23, dword ptr [r15 + 0xf0]{1to16}
-	LONG $0x40cde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm22, zmm1, 0xf8
-	LONG $0x404db162; WORD $0xd672; BYTE $0x04 // vpsrld zmm22, zmm22, 0x4
-	LONG $0x50555262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm21, dword ptr [r15 + 0x4]{1to16}
-	LONG $0x50555262; WORD $0x6750; BYTE $0x09 // vpdpbusd zmm12, zmm21, dword ptr [r15 + 0x24]{1to16}
-	LONG $0x50555262; WORD $0x6f50; BYTE $0x11 // vpdpbusd zmm13, zmm21, dword ptr [r15 + 0x44]{1to16}
-	LONG $0x50555262; WORD $0x7750; BYTE $0x19 // vpdpbusd zmm14, zmm21, dword ptr [r15 + 0x64]{1to16}
-	LONG $0x50555262; WORD $0x7f50; BYTE $0x21 // vpdpbusd zmm15, zmm21, dword ptr [r15 + 0x84]{1to16}
-	LONG $0x5055c262; WORD $0x4750; BYTE $0x29 // vpdpbusd zmm16, zmm21, dword ptr [r15 + 0xa4]{1to16}
-	LONG $0x5055c262; WORD $0x4f50; BYTE $0x31 // vpdpbusd zmm17, zmm21, dword ptr [r15 + 0xc4]{1to16}
-	LONG $0x5055c262; WORD $0x5750; BYTE $0x39 // vpdpbusd zmm18, zmm21, dword ptr [r15 + 0xe4]{1to16}
-	LONG $0x4055b162; WORD $0xd372; BYTE $0x01 // vpsrld zmm21, zmm19, 0x1
-	LONG $0x40d5e162; WORD $0xeadb // vpandq zmm21, zmm21, zmm2
-	LONG $0x40cde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm22, zmm1, 0xf8
-	LONG $0x404db162; WORD $0xd372; BYTE $0x02 // vpsrld zmm22, zmm19, 0x2
-	LONG $0x50555262; WORD $0x5f50; BYTE $0x05 // vpdpbusd zmm11, zmm21, dword ptr [r15 + 0x14]{1to16}
-	LONG $0x50555262; WORD $0x6750; BYTE $0x0d // vpdpbusd zmm12, zmm21, dword ptr [r15 + 0x34]{1to16}
-	LONG $0x50555262; WORD $0x6f50; BYTE $0x15 // vpdpbusd zmm13, zmm21, dword ptr [r15 + 0x54]{1to16}
-	LONG $0x50555262; WORD $0x7750; BYTE $0x1d // vpdpbusd zmm14, zmm21, dword ptr [r15 + 0x74]{1to16}
-	LONG $0x50555262; WORD $0x7f50; BYTE $0x25 // vpdpbusd zmm15, zmm21, dword ptr [r15 + 0x94]{1to16}
-	LONG $0x5055c262; WORD $0x4750; BYTE $0x2d // vpdpbusd zmm16, zmm21, dword ptr [r15 + 0xb4]{1to16}
-	LONG $0x5055c262; WORD $0x4f50; BYTE $0x35 // vpdpbusd zmm17, zmm21, dword ptr [r15 + 0xd4]{1to16}
-	LONG $0x5055c262; WORD $0x5750; BYTE $0x3d // vpdpbusd zmm18, zmm21, dword ptr [r15 + 0xf4]{1to16}
-	LONG $0x4055b162; WORD $0xf372; BYTE $0x02 // vpslld zmm21, zmm19, 0x2
-	LONG $0x40d5e162; WORD $0xeadb // vpandq zmm21, zmm21, zmm2
-	LONG $0x40dde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm20, zmm1, 0xf8
-	LONG $0x405db162; WORD $0xd472; BYTE $0x04 // vpsrld zmm20, zmm20, 0x4
-	LONG $0x50555262; WORD $0x5f50; BYTE $0x02 // vpdpbusd zmm11, zmm21, dword ptr [r15 + 0x8]{1to16}
-	LONG $0x50555262; WORD $0x6750; BYTE $0x0a // vpdpbusd zmm12, zmm21, dword ptr [r15 + 0x28]{1to16}
-	LONG $0x50555262; WORD $0x6f50; BYTE $0x12 // vpdpbusd zmm13, zmm21, dword ptr [r15 + 0x48]{1to16}
-	LONG $0x50555262; WORD $0x7750; BYTE $0x1a // vpdpbusd zmm14, zmm21, dword ptr [r15 + 0x68]{1to16}
-	LONG $0x50555262; WORD $0x7f50; BYTE $0x22 // vpdpbusd zmm15, zmm21, dword ptr [r15 + 0x88]{1to16}
-	LONG $0x5055c262; WORD $0x4750; BYTE $0x2a // vpdpbusd zmm16, zmm21, dword ptr [r15 + 0xa8]{1to16}
-	LONG $0x5055c262; WORD $0x4f50; BYTE $0x32 // vpdpbusd zmm17, zmm21, dword ptr [r15 + 0xc8]{1to16}
-	LONG $0x5055c262; WORD $0x5750; BYTE $0x3a // vpdpbusd zmm18, zmm21, dword ptr [r15 + 0xe8]{1to16}
-	LONG $0x40cde162; WORD $0xeadb // vpandq zmm21, zmm22, zmm2
-	QUAD $0x0537746f48fea162 // vmovdqu64 zmm22, zmmword ptr [rdi + r14 + 0x140]
-	LONG $0x40dde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm20, zmm1, 0xf8
-	LONG $0x50555262; WORD $0x5f50; BYTE $0x06 // vpdpbusd zmm11, zmm21, dword ptr [r15 + 0x18]{1to16}
-	LONG $0x50555262; WORD $0x6750; BYTE $0x0e // vpdpbusd zmm12, zmm21, dword ptr [r15 + 0x38]{1to16}
-	LONG $0x50555262; WORD $0x6f50; BYTE $0x16 // vpdpbusd zmm13, zmm21, dword ptr [r15 + 0x58]{1to16}
-	LONG $0x50555262; WORD $0x7750; BYTE $0x1e // vpdpbusd zmm14, zmm21, dword ptr [r15 + 0x78]{1to16}
-	LONG $0x50555262; WORD $0x7f50; BYTE $0x26 // vpdpbusd zmm15, zmm21, dword ptr [r15 + 0x98]{1to16}
-	LONG $0x5055c262; WORD $0x4750; BYTE $0x2e // vpdpbusd zmm16, zmm21, dword ptr [r15 + 0xb8]{1to16}
-	LONG $0x5055c262; WORD $0x4f50; BYTE $0x36 // vpdpbusd zmm17, zmm21, dword ptr [r15 + 0xd8]{1to16}
-	LONG $0x5055c262; WORD $0x5750; BYTE $0x3e // vpdpbusd zmm18, zmm21, dword ptr [r15 + 0xf8]{1to16}
-	LONG $0x4065a162; WORD $0xebfe // vpaddd zmm21, zmm19, zmm19
-	LONG $0x4065b162; WORD $0xd372; BYTE $0x03 // vpsrld zmm19, zmm19, 0x3
-	LONG $0x40d5e162; WORD $0xeadb // vpandq zmm21, zmm21, zmm2
-	LONG $0x40e5e162; WORD $0xdadb // vpandq zmm19, zmm19, zmm2
-	LONG $0x40cde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm22, zmm1, 0xf8
-	LONG $0x50555262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm21, dword ptr [r15 + 0xc]{1to16}
-	LONG $0x50555262; WORD $0x6750; BYTE $0x0b // vpdpbusd zmm12, zmm21, dword ptr [r15 + 0x2c]{1to16}
-	LONG $0x405db162; WORD $0xd672; BYTE $0x04 // vpsrld zmm20, zmm22, 0x4
-	LONG $0x50555262; WORD $0x6f50; BYTE $0x13 // vpdpbusd zmm13, zmm21, dword ptr [r15 + 0x4c]{1to16}
-	LONG $0x50555262; WORD $0x7750; BYTE $0x1b // vpdpbusd zmm14, zmm21, dword ptr [r15 + 0x6c]{1to16}
-	LONG $0x50555262; WORD $0x7f50; BYTE $0x23 // vpdpbusd zmm15, zmm21, dword ptr [r15 + 0x8c]{1to16}
-	LONG $0x5055c262; WORD $0x4750; BYTE $0x2b // vpdpbusd zmm16, zmm21, dword ptr [r15 + 0xac]{1to16}
-	LONG $0x5055c262; WORD $0x4f50; BYTE $0x33 // vpdpbusd zmm17, zmm21, dword ptr [r15 + 0xcc]{1to16}
-	LONG $0x5055c262; WORD $0x5750; BYTE $0x3b // vpdpbusd zmm18, zmm21, dword ptr [r15 + 0xec]{1to16}
-	LONG $0x40dde362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm19, zmm20, zmm1, 0xf8
-	LONG $0x50655262; WORD $0x5f50; BYTE $0x07 // vpdpbusd zmm11, zmm19, dword ptr [r15 + 0x1c]{1to16}
-	LONG $0x50655262; WORD $0x6750; BYTE $0x0f // vpdpbusd zmm12, zmm19, dword ptr [r15 + 0x3c]{1to16}
-	LONG $0x50655262; WORD $0x6f50; BYTE $0x17 // vpdpbusd zmm13, zmm19, dword ptr [r15 + 0x5c]{1to16}
-	LONG $0x50655262; WORD $0x7750; BYTE $0x1f // vpdpbusd zmm14, zmm19, dword ptr [r15 + 0x7c]{1to16}
-	LONG $0x50655262; WORD $0x7f50; BYTE $0x27 // vpdpbusd zmm15, zmm19, dword ptr [r15 + 0x9c]{1to16}
-	LONG $0x5065c262; WORD $0x4750; BYTE $0x2f // vpdpbusd zmm16, zmm19, dword ptr [r15 + 0xbc]{1to16}
-	LONG $0x5065c262; WORD $0x4f50; BYTE $0x37 // vpdpbusd zmm17, zmm19, dword ptr [r15 + 0xdc]{1to16}
-	LONG $0x5065c262; WORD $0x5750; BYTE $0x3f // vpdpbusd zmm18, zmm19, dword ptr [r15 + 0xfc]{1to16}
-	LONG $0x487de262; WORD $0x1c13; BYTE $0x1f // vcvtph2ps zmm19, ymmword ptr [rdi + rbx]
-	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
-	LONG $0x40645162; WORD $0xdb59 // vmulps zmm11, zmm19, zmm11
-	LONG $0x58255262; WORD $0x57b8; BYTE $0x40 // vfmadd231ps zmm10, zmm11, dword ptr [r15 + 0x100]{1to16} # zmm10 = (zmm11 * mem) + zmm10
-	LONG $0x40645162; WORD $0xdc59 // vmulps zmm11, zmm19, zmm12
-	LONG $0x487c5162; WORD $0xe65b // vcvtdq2ps zmm12, zmm14
-	LONG $0x58255262; WORD $0x4fb8; BYTE $0x41 // vfmadd231ps zmm9, zmm11, dword ptr [r15 + 0x104]{1to16} # zmm9 = (zmm11 * mem) + zmm9
-	LONG $0x40645162; WORD $0xdd59 // vmulps zmm11, zmm19, zmm13
-	LONG $0x58255262; WORD $0x47b8; BYTE $0x42 // vfmadd231ps zmm8, zmm11, dword ptr [r15 + 0x108]{1to16} # zmm8 = (zmm11 * mem) + zmm8
-	LONG $0x487c5162; WORD $0xef5b // vcvtdq2ps zmm13, zmm15
-	LONG $0x40645162; WORD $0xdc59 // vmulps zmm11, zmm19, zmm12
-	LONG $0x487c3162; WORD $0xe05b // vcvtdq2ps zmm12, zmm16
-	LONG $0x5825d262; WORD $0x7fb8; BYTE $0x43 // vfmadd231ps zmm7, zmm11, dword ptr [r15 + 0x10c]{1to16} # zmm7 = (zmm11 * mem) + zmm7
-	LONG $0x40645162; WORD $0xdd59 // vmulps zmm11, zmm19, zmm13
-	LONG $0x5825d262; WORD $0x77b8; BYTE $0x44 // vfmadd231ps zmm6, zmm11, dword ptr [r15 + 0x110]{1to16} # zmm6 = (zmm11 * mem) + zmm6
-	LONG $0x487c3162; WORD $0xe95b // vcvtdq2ps zmm13, zmm17
-	LONG $0x40645162; WORD $0xdc59 // vmulps zmm11, zmm19, zmm12
-	LONG $0x487c3162; WORD $0xe25b // vcvtdq2ps zmm12, zmm18
-	LONG $0x5825d262; WORD $0x6fb8; BYTE $0x45 // vfmadd231ps zmm5, zmm11, dword ptr [r15 + 0x114]{1to16} # zmm5 = (zmm11 * mem) + zmm5
-	LONG $0x40645162; WORD $0xdd59 // vmulps zmm11, zmm19, zmm13
-	LONG $0x5825d262; WORD $0x67b8; BYTE $0x46 // vfmadd231ps zmm4, zmm11, dword ptr [r15 + 0x118]{1to16} # zmm4 = (zmm11 * mem) + zmm4
-	LONG $0x40645162; WORD $0xdc59 // vmulps zmm11, zmm19, zmm12
-	LONG $0x5825d262; WORD $0x5fb8; BYTE $0x47 // vfmadd231ps zmm3, zmm11, dword ptr [r15 + 0x11c]{1to16} # zmm3 = (zmm11 * mem) + zmm3
-	LONG $0x80c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x180
-	LONG $0x01c4f641 // test r12b, 0x1
-	LONG $0x0000bc41; WORD $0x0000 // mov r12d, 0x0
-	LONG $0xfbfc850f; WORD $0xffff // jne 0x12f50 <pq_q5_0+0x4a0>
-	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
-	LONG $0xfe4b8d49 // lea rcx, [r11 - 0x2]
-	LONG $0x02fb8349 // cmp r11, 0x2
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0xfbd48f0f; WORD $0xffff // jg 0x12f40 <pq_q5_0+0x490>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
-	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
-	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm7
-	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf7e0840f; WORD $0xffff // je 0x12b86 <pq_q5_0+0xd6>
-	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm5
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf7ca820f; WORD $0xffff // jb 0x12b86 <pq_q5_0+0xd6>
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm4
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf7b4820f; WORD $0xffff // jb 0x12b86 <pq_q5_0+0xd6>
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
-	LONG $0xfff7a3e9; BYTE $0xff // jmp 0x12b86 <pq_q5_0+0xd6>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xe9 // mov r9, r13
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x07658e0f; WORD $0x0000 // jle 0x13b61 <pq_q5_0+0x10b1>
-	WORD $0x8949; BYTE $0xef // mov r15, rbp
-	LONG $0x00e78149; WORD $0xffff; BYTE $0xff // and r15, -0x100
+	LONG $0x04408e0f; WORD $0x0000 // jle 0x11bb9 <pq_q5_0+0x849>
+	LONG $0x24348b4c // mov r14, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x8949; BYTE $0xec // mov r12, rbp
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	LONG $0x0001aae9; BYTE $0x00 // jmp 0x135bf <pq_q5_0+0xb0f>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	LONG $0x0001aae9; BYTE $0x00 // jmp 0x11940 <pq_q5_0+0x5d0>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	QUAD $0x06246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x180]
 	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
 	QUAD $0x07246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x1c0]
@@ -2268,12 +1101,12 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x09246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x240]
 	QUAD $0x0a246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x280]
 	QUAD $0x0624746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x180]
-	LONG $0x6f6ef9c5; BYTE $0x54 // vmovd xmm5, dword ptr [rdi + 0x54]
+	LONG $0x6e79c1c4; WORD $0x546e // vmovd xmm5, dword ptr [r14 + 0x54]
 	QUAD $0x07247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x1c0]
 	QUAD $0x0824446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x200]
 	QUAD $0x09244c6f48fe5162 // vmovdqu64 zmm9, zmmword ptr [r12 + 0x240]
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
+	LONG $0xfe4f8d49 // lea rcx, [r15 - 0x2]
 	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
 	LONG $0xf572d1c5; BYTE $0x04 // vpslld xmm5, xmm5, 0x4
 	LONG $0x48cd7162; WORD $0xe2db // vpandq zmm12, zmm6, zmm2
@@ -2282,73 +1115,73 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
 	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x582df262; WORD $0x6f50; BYTE $0x0c // vpdpbusd zmm5, zmm10, dword ptr [rdi + 0x30]{1to16}
+	LONG $0x582dd262; WORD $0x6e50; BYTE $0x0c // vpdpbusd zmm5, zmm10, dword ptr [r14 + 0x30]{1to16}
 	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
 	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
 	LONG $0x48c57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm1, 0xf8
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x581df262; WORD $0x7f50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [rdi + 0x40]{1to16}
+	LONG $0x581dd262; WORD $0x7e50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [r14 + 0x40]{1to16}
 	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
 	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
-	LONG $0x582d7262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm11, zmm10, dword ptr [rdi + 0x34]{1to16}
+	LONG $0x582d5262; WORD $0x5e50; BYTE $0x0d // vpdpbusd zmm11, zmm10, dword ptr [r14 + 0x34]{1to16}
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
 	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
 	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x582d7262; WORD $0x4750; BYTE $0x11 // vpdpbusd zmm8, zmm10, dword ptr [rdi + 0x44]{1to16}
+	LONG $0x582d5262; WORD $0x4650; BYTE $0x11 // vpdpbusd zmm8, zmm10, dword ptr [r14 + 0x44]{1to16}
 	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
 	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x582df262; WORD $0x6f50; BYTE $0x0e // vpdpbusd zmm5, zmm10, dword ptr [rdi + 0x38]{1to16}
+	LONG $0x582dd262; WORD $0x6e50; BYTE $0x0e // vpdpbusd zmm5, zmm10, dword ptr [r14 + 0x38]{1to16}
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
 	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
 	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x582df262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [rdi + 0x48]{1to16}
+	LONG $0x582dd262; WORD $0x7e50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [r14 + 0x48]{1to16}
 	QUAD $0x0a24546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x280]
 	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
 	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
-	WORD $0x8949; BYTE $0xdc // mov r12, rbx
+	WORD $0x894d; BYTE $0xec // mov r12, r13
 	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
 	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
 	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
-	LONG $0x58357262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [rdi + 0x3c]{1to16}
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x3c]{1to16}
 	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
 	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
 	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
-	LONG $0x58457262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm8, zmm7, dword ptr [rdi + 0x4c]{1to16}
+	LONG $0x58455262; WORD $0x4650; BYTE $0x13 // vpdpbusd zmm8, zmm7, dword ptr [r14 + 0x4c]{1to16}
 	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
-	LONG $0x585df262; WORD $0x5fb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [rdi + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x05a68e0f; WORD $0x0000 // jle 0x13b65 <pq_q5_0+0x10b5>
-	QUAD $0x00000180249c8d49 // lea rbx, [r12 + 0x180]
-	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
-	WORD $0x6b73 // jae 0x13637 <pq_q5_0+0xb87>
-	WORD $0x8945; BYTE $0xfe // mov r14d, r15d
-	LONG $0x08eec141 // shr r14d, 0x8
-	WORD $0x8944; BYTE $0xfe // mov esi, r15d
+	LONG $0x585dd262; WORD $0x5eb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [r14 + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x02ff8349 // cmp r15, 0x2
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	LONG $0x027d8e0f; WORD $0x0000 // jle 0x11bbd <pq_q5_0+0x84d>
+	QUAD $0x0000018024ac8d4d // lea r13, [r12 + 0x180]
+	WORD $0x394d; BYTE $0xea // cmp r10, r13
+	WORD $0x6573 // jae 0x119b2 <pq_q5_0+0x642>
+	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xdeb70f44 // movzx r11d, si
-	LONG $0xf6b60f45 // movzx r14d, r14b
-	WORD $0x894d; BYTE $0xfd // mov r13, r15
-	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8944; BYTE $0xf1 // mov ecx, r14d
+	LONG $0xdbb70f44 // movzx r11d, bx
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
+	WORD $0xe989 // mov ecx, ebp
 	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
 	LONG $0xffe38141; WORD $0x003f; BYTE $0x00 // and r11d, 0x3fff
-	WORD $0xfe41; BYTE $0xc6 // inc r14b
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
 	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
-	WORD $0x294d; BYTE $0xdd // sub r13, r11
-	QUAD $0x004000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x4000]
-	QUAD $0x005000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x5000]
-	QUAD $0x006000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x6000]
-	QUAD $0x007000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x7000]
-	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
-	WORD $0xa972 // jb 0x135e0 <pq_q5_0+0xb30>
+	WORD $0x294c; BYTE $0xdf // sub rdi, r11
+	QUAD $0x00004000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x4000]
+	QUAD $0x00005000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x5000]
+	QUAD $0x00006000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x6000]
+	QUAD $0x00007000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x7000]
+	WORD $0x394d; BYTE $0xea // cmp r10, r13
+	WORD $0xae72 // jb 0x11960 <pq_q5_0+0x5f0>
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
 	QUAD $0x01246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x40]
 	QUAD $0x02246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x80]
@@ -2356,12 +1189,12 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x04246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x100]
 	QUAD $0x05246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x140]
 	QUAD $0x0124746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x40]
-	LONG $0x6f6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rdi + 0x24]
+	LONG $0x6e79c1c4; WORD $0x246e // vmovd xmm5, dword ptr [r14 + 0x24]
 	QUAD $0x02247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x80]
 	QUAD $0x0324446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0xc0]
 	QUAD $0x04244c6f48fe5162 // vmovdqu64 zmm9, zmmword ptr [r12 + 0x100]
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	QUAD $0x000002c0249c8d49 // lea rbx, [r12 + 0x2c0]
+	QUAD $0x000002c024ac8d4d // lea r13, [r12 + 0x2c0]
 	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
 	LONG $0xf572d1c5; BYTE $0x04 // vpslld xmm5, xmm5, 0x4
 	LONG $0x48cd7162; WORD $0xe2db // vpandq zmm12, zmm6, zmm2
@@ -2370,205 +1203,75 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
 	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x582df262; WORD $0x2f50 // vpdpbusd zmm5, zmm10, dword ptr [rdi]{1to16}
+	LONG $0x582dd262; WORD $0x2e50 // vpdpbusd zmm5, zmm10, dword ptr [r14]{1to16}
 	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
 	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
 	LONG $0x48c57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm1, 0xf8
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x581df262; WORD $0x7f50; BYTE $0x04 // vpdpbusd zmm7, zmm12, dword ptr [rdi + 0x10]{1to16}
+	LONG $0x581dd262; WORD $0x7e50; BYTE $0x04 // vpdpbusd zmm7, zmm12, dword ptr [r14 + 0x10]{1to16}
 	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
 	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
-	LONG $0x582d7262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm10, dword ptr [rdi + 0x4]{1to16}
+	LONG $0x582d5262; WORD $0x5e50; BYTE $0x01 // vpdpbusd zmm11, zmm10, dword ptr [r14 + 0x4]{1to16}
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
 	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
 	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x582d7262; WORD $0x4750; BYTE $0x05 // vpdpbusd zmm8, zmm10, dword ptr [rdi + 0x14]{1to16}
+	LONG $0x582d5262; WORD $0x4650; BYTE $0x05 // vpdpbusd zmm8, zmm10, dword ptr [r14 + 0x14]{1to16}
 	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
 	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x582df262; WORD $0x6f50; BYTE $0x02 // vpdpbusd zmm5, zmm10, dword ptr [rdi + 0x8]{1to16}
+	LONG $0x582dd262; WORD $0x6e50; BYTE $0x02 // vpdpbusd zmm5, zmm10, dword ptr [r14 + 0x8]{1to16}
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
 	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
 	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x582df262; WORD $0x7f50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [rdi + 0x18]{1to16}
+	LONG $0x582dd262; WORD $0x7e50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [r14 + 0x18]{1to16}
 	QUAD $0x0524546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x140]
 	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
 	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
 	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
 	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
 	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
-	LONG $0x58357262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [rdi + 0xc]{1to16}
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0xc]{1to16}
 	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
 	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
 	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
-	LONG $0x58457262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm8, zmm7, dword ptr [rdi + 0x1c]{1to16}
+	LONG $0x58455262; WORD $0x4650; BYTE $0x07 // vpdpbusd zmm8, zmm7, dword ptr [r14 + 0x1c]{1to16}
 	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
-	LONG $0x585df262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [rdi + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
-	LONG $0xfc53830f; WORD $0xffff // jae 0x13420 <pq_q5_0+0x970>
-	WORD $0x8945; BYTE $0xfe // mov r14d, r15d
-	LONG $0x08eec141 // shr r14d, 0x8
-	WORD $0x8944; BYTE $0xfe // mov esi, r15d
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0xb70f; BYTE $0xce // movzx ecx, si
-	LONG $0xf6b60f45 // movzx r14d, r14b
-	WORD $0x894d; BYTE $0xfd // mov r13, r15
-	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8945; BYTE $0xf3 // mov r11d, r14d
-	LONG $0x3fe38341 // and r11d, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc6 // inc r14b
-	LONG $0x06e3c141 // shl r11d, 0x6
-	WORD $0x2949; BYTE $0xcd // sub r13, rcx
-	QUAD $0x0040002b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r13 + 0x4000]
-	QUAD $0x0050002b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r13 + 0x5000]
-	QUAD $0x0060002b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r13 + 0x6000]
-	QUAD $0x0070002b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r13 + 0x7000]
-	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
-	WORD $0xa972 // jb 0x137e0 <pq_q5_0+0xd30>
-	LONG $0xfffbe4e9; BYTE $0xff // jmp 0x13420 <pq_q5_0+0x970>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02c48e0f; WORD $0x0000 // jle 0x13b0d <pq_q5_0+0x105d>
-	WORD $0x8949; BYTE $0xef // mov r15, rbp
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	LONG $0x585dd262; WORD $0x5eb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r14 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0x394d; BYTE $0xea // cmp r10, r13
+	LONG $0xfc57830f; WORD $0xffff // jae 0x117a0 <pq_q5_0+0x430>
+	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xb6248d4f // lea r12, [r14 + 4*r14]
-	QUAD $0x00000120bf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x120]
-	QUAD $0x00000124876e79c5 // vmovd xmm8, dword ptr [rdi + 0x124]
-	QUAD $0x000001288f6e79c5 // vmovd xmm9, dword ptr [rdi + 0x128]
-	QUAD $0x0000012c976e79c5 // vmovd xmm10, dword ptr [rdi + 0x12c]
-	LONG $0x05e6c149 // shl r14, 0x5
-	LONG $0x06e4c149 // shl r12, 0x6
-	QUAD $0x01275c6f48fe1162 // vmovdqu64 zmm11, zmmword ptr [r15 + r12 + 0x40]
-	QUAD $0x0227646f48fe1162 // vmovdqu64 zmm12, zmmword ptr [r15 + r12 + 0x80]
-	QUAD $0x03276c6f48fe1162 // vmovdqu64 zmm13, zmmword ptr [r15 + r12 + 0xc0]
-	QUAD $0x0427746f48fe1162 // vmovdqu64 zmm14, zmmword ptr [r15 + r12 + 0x100]
-	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
-	LONG $0x483d7262; WORD $0xc047 // vpsllvd zmm8, zmm8, zmm0
-	LONG $0x48357262; WORD $0xc847 // vpsllvd zmm9, zmm9, zmm0
-	LONG $0x482d7262; WORD $0xd047 // vpsllvd zmm10, zmm10, zmm0
-	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
-	LONG $0x487d5262; WORD $0xc058 // vpbroadcastd zmm8, xmm8
-	LONG $0x487d5262; WORD $0xc958 // vpbroadcastd zmm9, xmm9
-	LONG $0x487d5262; WORD $0xd258 // vpbroadcastd zmm10, xmm10
-	LONG $0x4805d162; WORD $0xf372; BYTE $0x04 // vpslld zmm15, zmm11, 0x4
-	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
-	LONG $0x489d7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm12, zmm1, 0xf8
-	LONG $0x5805f262; WORD $0x3f50 // vpdpbusd zmm7, zmm15, dword ptr [rdi]{1to16}
-	LONG $0x58057262; WORD $0x4750; BYTE $0x08 // vpdpbusd zmm8, zmm15, dword ptr [rdi + 0x20]{1to16}
-	LONG $0x58057262; WORD $0x4f50; BYTE $0x10 // vpdpbusd zmm9, zmm15, dword ptr [rdi + 0x40]{1to16}
-	LONG $0x58057262; WORD $0x5750; BYTE $0x18 // vpdpbusd zmm10, zmm15, dword ptr [rdi + 0x60]{1to16}
-	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
-	LONG $0x48a57162; WORD $0xfadb // vpandq zmm15, zmm11, zmm2
-	LONG $0x489d7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm12, zmm1, 0xf8
-	LONG $0x481dd162; WORD $0xf372; BYTE $0x03 // vpslld zmm12, zmm11, 0x3
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x5805f262; WORD $0x7f50; BYTE $0x04 // vpdpbusd zmm7, zmm15, dword ptr [rdi + 0x10]{1to16}
-	LONG $0x58057262; WORD $0x4750; BYTE $0x0c // vpdpbusd zmm8, zmm15, dword ptr [rdi + 0x30]{1to16}
-	LONG $0x58057262; WORD $0x4f50; BYTE $0x14 // vpdpbusd zmm9, zmm15, dword ptr [rdi + 0x50]{1to16}
-	LONG $0x58057262; WORD $0x5750; BYTE $0x1c // vpdpbusd zmm10, zmm15, dword ptr [rdi + 0x70]{1to16}
-	LONG $0x48957362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm1, 0xf8
-	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
-	LONG $0x581df262; WORD $0x7f50; BYTE $0x01 // vpdpbusd zmm7, zmm12, dword ptr [rdi + 0x4]{1to16}
-	LONG $0x581d7262; WORD $0x4750; BYTE $0x09 // vpdpbusd zmm8, zmm12, dword ptr [rdi + 0x24]{1to16}
-	LONG $0x581d7262; WORD $0x4f50; BYTE $0x11 // vpdpbusd zmm9, zmm12, dword ptr [rdi + 0x44]{1to16}
-	LONG $0x581d7262; WORD $0x5750; BYTE $0x19 // vpdpbusd zmm10, zmm12, dword ptr [rdi + 0x64]{1to16}
-	LONG $0x481dd162; WORD $0xd372; BYTE $0x01 // vpsrld zmm12, zmm11, 0x1
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x48957362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm1, 0xf8
-	LONG $0x4815d162; WORD $0xd672; BYTE $0x04 // vpsrld zmm13, zmm14, 0x4
-	LONG $0x581df262; WORD $0x7f50; BYTE $0x05 // vpdpbusd zmm7, zmm12, dword ptr [rdi + 0x14]{1to16}
-	LONG $0x581d7262; WORD $0x4750; BYTE $0x0d // vpdpbusd zmm8, zmm12, dword ptr [rdi + 0x34]{1to16}
-	LONG $0x581d7262; WORD $0x4f50; BYTE $0x15 // vpdpbusd zmm9, zmm12, dword ptr [rdi + 0x54]{1to16}
-	LONG $0x581d7262; WORD $0x5750; BYTE $0x1d // vpdpbusd zmm10, zmm12, dword ptr [rdi + 0x74]{1to16}
-	LONG $0x481dd162; WORD $0xf372; BYTE $0x02 // vpslld zmm12, zmm11, 0x2
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x488d7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm14, zmm1, 0xf8
-	QUAD $0x0527746f48fe1162 // vmovdqu64 zmm14, zmmword ptr [r15 + r12 + 0x140]
-	LONG $0x581df262; WORD $0x7f50; BYTE $0x02 // vpdpbusd zmm7, zmm12, dword ptr [rdi + 0x8]{1to16}
-	LONG $0x581d7262; WORD $0x4750; BYTE $0x0a // vpdpbusd zmm8, zmm12, dword ptr [rdi + 0x28]{1to16}
-	LONG $0x581d7262; WORD $0x4f50; BYTE $0x12 // vpdpbusd zmm9, zmm12, dword ptr [rdi + 0x48]{1to16}
-	LONG $0x581d7262; WORD $0x5750; BYTE $0x1a // vpdpbusd zmm10, zmm12, dword ptr [rdi + 0x68]{1to16}
-	LONG $0x481dd162; WORD $0xd372; BYTE $0x02 // vpsrld zmm12, zmm11, 0x2
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x48957362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm1, 0xf8
-	LONG $0x48255162; WORD $0xebfe // vpaddd zmm13, zmm11, zmm11
-	LONG $0x4825d162; WORD $0xd372; BYTE $0x03 // vpsrld zmm11, zmm11, 0x3
-	LONG $0x581df262; WORD $0x7f50; BYTE $0x06 // vpdpbusd zmm7, zmm12, dword ptr [rdi + 0x18]{1to16}
-	LONG $0x581d7262; WORD $0x4750; BYTE $0x0e // vpdpbusd zmm8, zmm12, dword ptr [rdi + 0x38]{1to16}
-	LONG $0x48957162; WORD $0xeadb // vpandq zmm13, zmm13, zmm2
-	LONG $0x581d7262; WORD $0x4f50; BYTE $0x16 // vpdpbusd zmm9, zmm12, dword ptr [rdi + 0x58]{1to16}
-	LONG $0x581d7262; WORD $0x5750; BYTE $0x1e // vpdpbusd zmm10, zmm12, dword ptr [rdi + 0x78]{1to16}
-	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
-	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
-	LONG $0x5815f262; WORD $0x7f50; BYTE $0x03 // vpdpbusd zmm7, zmm13, dword ptr [rdi + 0xc]{1to16}
-	LONG $0x58157262; WORD $0x4750; BYTE $0x0b // vpdpbusd zmm8, zmm13, dword ptr [rdi + 0x2c]{1to16}
-	LONG $0x481dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm12, zmm14, 0x4
-	LONG $0x58157262; WORD $0x4f50; BYTE $0x13 // vpdpbusd zmm9, zmm13, dword ptr [rdi + 0x4c]{1to16}
-	LONG $0x58157262; WORD $0x5750; BYTE $0x1b // vpdpbusd zmm10, zmm13, dword ptr [rdi + 0x6c]{1to16}
-	LONG $0x489d7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm1, 0xf8
-	LONG $0x5825f262; WORD $0x7f50; BYTE $0x07 // vpdpbusd zmm7, zmm11, dword ptr [rdi + 0x1c]{1to16}
-	LONG $0x58257262; WORD $0x4750; BYTE $0x0f // vpdpbusd zmm8, zmm11, dword ptr [rdi + 0x3c]{1to16}
-	LONG $0x58257262; WORD $0x4f50; BYTE $0x17 // vpdpbusd zmm9, zmm11, dword ptr [rdi + 0x5c]{1to16}
-	LONG $0x58257262; WORD $0x5750; BYTE $0x1f // vpdpbusd zmm10, zmm11, dword ptr [rdi + 0x7c]{1to16}
-	LONG $0x487d1262; WORD $0x1c13; BYTE $0x37 // vcvtph2ps zmm11, ymmword ptr [r15 + r14]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x4824f162; WORD $0xff59 // vmulps zmm7, zmm11, zmm7
-	LONG $0x5845f262; WORD $0x77b8; BYTE $0x40 // vfmadd231ps zmm6, zmm7, dword ptr [rdi + 0x100]{1to16} # zmm6 = (zmm7 * mem) + zmm6
-	LONG $0x4824d162; WORD $0xf859 // vmulps zmm7, zmm11, zmm8
-	LONG $0x487c5162; WORD $0xc25b // vcvtdq2ps zmm8, zmm10
-	LONG $0x5845f262; WORD $0x6fb8; BYTE $0x41 // vfmadd231ps zmm5, zmm7, dword ptr [rdi + 0x104]{1to16} # zmm5 = (zmm7 * mem) + zmm5
-	LONG $0x4824d162; WORD $0xf959 // vmulps zmm7, zmm11, zmm9
-	LONG $0x5845f262; WORD $0x67b8; BYTE $0x42 // vfmadd231ps zmm4, zmm7, dword ptr [rdi + 0x108]{1to16} # zmm4 = (zmm7 * mem) + zmm4
-	LONG $0x4824d162; WORD $0xf859 // vmulps zmm7, zmm11, zmm8
-	LONG $0x5845f262; WORD $0x5fb8; BYTE $0x43 // vfmadd231ps zmm3, zmm7, dword ptr [rdi + 0x10c]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfd7b850f; WORD $0xffff // jne 0x13870 <pq_q5_0+0xdc0>
-	LONG $0xc0c78149; WORD $0x0002; BYTE $0x00 // add r15, 0x2c0
-	LONG $0xfe4b8d49 // lea rcx, [r11 - 0x2]
-	LONG $0x02fb8349 // cmp r11, 0x2
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0xfd538f0f; WORD $0xffff // jg 0x13860 <pq_q5_0+0xdb0>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf070840f; WORD $0xffff // je 0x12b86 <pq_q5_0+0xd6>
-	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf060820f; WORD $0xffff // jb 0x12b86 <pq_q5_0+0xd6>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf04b820f; WORD $0xffff // jb 0x12b86 <pq_q5_0+0xd6>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf036850f; WORD $0xffff // jne 0x12b86 <pq_q5_0+0xd6>
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
-	LONG $0xfff025e9; BYTE $0xff // jmp 0x12b86 <pq_q5_0+0xd6>
+	WORD $0xb70f; BYTE $0xcb // movzx ecx, bx
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
+	WORD $0xef89 // mov edi, ebp
+	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
+	WORD $0x2949; BYTE $0xcb // sub r11, rcx
+	QUAD $0x0040001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x4000]
+	QUAD $0x0050001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x5000]
+	QUAD $0x0060001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x6000]
+	QUAD $0x0070001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x7000]
+	WORD $0x394d; BYTE $0xea // cmp r10, r13
+	WORD $0xac72 // jb 0x11b60 <pq_q5_0+0x7f0>
+	LONG $0xfffbe7e9; BYTE $0xff // jmp 0x117a0 <pq_q5_0+0x430>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894d; BYTE $0xcd // mov r13, r9
-	LONG $0x24448b4c; BYTE $0x50 // mov r8, qword ptr [rsp + 0x50]
-	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
-	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf000850f; WORD $0xffff // jne 0x12b80 <pq_q5_0+0xd0>
-	LONG $0xfff001e9; BYTE $0xff // jmp 0x12b86 <pq_q5_0+0xd6>
-	LONG $0x58c48348 // add rsp, 0x58
+	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf820850f; WORD $0xffff // jne 0x113f0 <pq_q5_0+0x80>
+	LONG $0xfff821e9; BYTE $0xff // jmp 0x113f6 <pq_q5_0+0x86>
+	LONG $0x28c48348 // add rsp, 0x28
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -2579,122 +1282,103 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// pq_q5_1: +15264
+	// pq_q5_1: +7152
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x50ec8348 // sub rsp, 0x50
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x11628e0f; WORD $0x0000 // jle 0x14d24 <pq_q5_1+0x1184>
-	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
+	LONG $0x18ec8348 // sub rsp, 0x18
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x10f8c149 // sar r8, 0x10
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x08798e0f; WORD $0x0000 // jle 0x1248a <pq_q5_1+0x89a>
+	QUAD $0x43ad055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x43ad] # 0x15fc8 <peak_i8+0x478>
+	QUAD $0x43ab0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x43ab] # 0x15fd0 <peak_i8+0x480>
+	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
 	LONG $0x3fe9c148 // shr rcx, 0x3f
-	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	QUAD $0x886f055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x886f] # 0x1c448 <peak_i8+0x458>
-	QUAD $0x886d0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x886d] # 0x1c450 <peak_i8+0x460>
-	LONG $0xf9b60f45 // movzx r15d, r9b
-	LONG $0x2444894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r8
-	WORD $0x014c; BYTE $0xc1 // add rcx, r8
-	LONG $0x247c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r15
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x2474894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r14
+	WORD $0x014c; BYTE $0xf1 // add rcx, r14
 	WORD $0xd148; BYTE $0xe9 // shr rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
-	LONG $0x49248d4c // lea r12, [rcx + 2*rcx]
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x2464894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r12
-	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
-	LONG $0x763c8d48 // lea rdi, [rsi + 2*rsi]
-	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
-	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
-	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
+	LONG $0x493c8d48 // lea rdi, [rcx + 2*rcx]
+	LONG $0x024e8d49 // lea rcx, [r14 + 0x2]
+	LONG $0x240c8948 // mov qword ptr [rsp], rcx
 	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
-	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x02488d49 // lea rcx, [r8 + 0x2]
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
-	WORD $0x24eb // jmp 0x13c7e <pq_q5_1+0xde>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x2deb // jmp 0x11c7e <pq_q5_1+0x8e>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x014d; BYTE $0xe2 // add r10, r12
+	LONG $0xff488d49 // lea rcx, [r8 - 0x1]
+	WORD $0x0148; BYTE $0xf8 // add rax, rdi
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x10a68e0f; WORD $0x0000 // jle 0x14d24 <pq_q5_1+0x1184>
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x080c8e0f; WORD $0x0000 // jle 0x1248a <pq_q5_1+0x89a>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0395850f; WORD $0x0000 // jne 0x14020 <pq_q5_1+0x480>
+	WORD $0xdf75 // jne 0x11c66 <pq_q5_1+0x76>
 	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x08c8850f; WORD $0x0000 // jne 0x14560 <pq_q5_1+0x9c0>
+	LONG $0x038c850f; WORD $0x0000 // jne 0x12020 <pq_q5_1+0x430>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03668e0f; WORD $0x0000 // jle 0x1400b <pq_q5_1+0x46b>
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	WORD $0xff31 // xor edi, edi
-	LONG $0x00401f0f // nop dword ptr [rax]
-	QUAD $0x02fa6413487dd262 // vcvtph2ps zmm4, ymmword ptr [r10 + 8*rdi + 0x40]
-	QUAD $0x02fa6c10487cd162 // vmovups zmm5, zmmword ptr [r10 + 8*rdi + 0x80]
-	LONG $0x487dd262; WORD $0x1c13; BYTE $0xfa // vcvtph2ps zmm3, ymmword ptr [r10 + 8*rdi]
-	QUAD $0x03fa6c10487cd162 // vmovups zmm5, zmmword ptr [r10 + 8*rdi + 0xc0]
-	QUAD $0x04fa6c10487cd162 // vmovups zmm5, zmmword ptr [r10 + 8*rdi + 0x100]
-	QUAD $0x05fa6c10487cd162 // vmovups zmm5, zmmword ptr [r10 + 8*rdi + 0x140]
-	QUAD $0x06fa6c10487cd162 // vmovups zmm5, zmmword ptr [r10 + 8*rdi + 0x180]
-	QUAD $0x02fa6c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r10 + 8*rdi + 0x80]
-	QUAD $0x03fa746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r10 + 8*rdi + 0xc0]
-	QUAD $0x04fa7c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r10 + 8*rdi + 0x100]
-	QUAD $0x05fa446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r10 + 8*rdi + 0x140]
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x03678e0f; WORD $0x0000 // jle 0x12008 <pq_q5_1+0x418>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0xdb31 // xor ebx, ebx
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	QUAD $0x02d86413487df262 // vcvtph2ps zmm4, ymmword ptr [rax + 8*rbx + 0x40]
+	QUAD $0x02d86c10487cf162 // vmovups zmm5, zmmword ptr [rax + 8*rbx + 0x80]
+	LONG $0x487df262; WORD $0x1c13; BYTE $0xd8 // vcvtph2ps zmm3, ymmword ptr [rax + 8*rbx]
+	QUAD $0x03d86c10487cf162 // vmovups zmm5, zmmword ptr [rax + 8*rbx + 0xc0]
+	QUAD $0x04d86c10487cf162 // vmovups zmm5, zmmword ptr [rax + 8*rbx + 0x100]
+	QUAD $0x05d86c10487cf162 // vmovups zmm5, zmmword ptr [rax + 8*rbx + 0x140]
+	QUAD $0x06d86c10487cf162 // vmovups zmm5, zmmword ptr [rax + 8*rbx + 0x180]
+	QUAD $0x02d86c6f48fef162 // vmovdqu64 zmm5, zmmword ptr [rax + 8*rbx + 0x80]
+	QUAD $0x03d8746f48fef162 // vmovdqu64 zmm6, zmmword ptr [rax + 8*rbx + 0xc0]
+	QUAD $0x04d87c6f48fef162 // vmovdqu64 zmm7, zmmword ptr [rax + 8*rbx + 0x100]
+	QUAD $0x05d8446f48fe7162 // vmovdqu64 zmm8, zmmword ptr [rax + 8*rbx + 0x140]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xfec68348 // add rsi, -0x2
+	LONG $0xfec38349 // add r11, -0x2
 	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
 	LONG $0x48d57162; WORD $0xe9db // vpandq zmm13, zmm5, zmm1
 	LONG $0x481df162; WORD $0xf572; BYTE $0x03 // vpslld zmm12, zmm5, 0x3
 	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
 	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	QUAD $0x003d545058355262 // vpdpbusd zmm10, zmm9, dword ptr [r13 + rdi]{1to16}
+	LONG $0x58357262; WORD $0x1450; BYTE $0x1e // vpdpbusd zmm10, zmm9, dword ptr [rsi + rbx]{1to16}
 	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
 	LONG $0x481df162; WORD $0xf572; BYTE $0x02 // vpslld zmm12, zmm5, 0x2
 	LONG $0x48cd7362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm13, zmm6, zmm0, 0xf8
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	QUAD $0x043d74505815d262 // vpdpbusd zmm6, zmm13, dword ptr [r13 + rdi + 0x10]{1to16}
+	QUAD $0x041e74505815f262 // vpdpbusd zmm6, zmm13, dword ptr [rsi + rbx + 0x10]{1to16}
 	LONG $0x4815f162; WORD $0xd572; BYTE $0x01 // vpsrld zmm13, zmm5, 0x1
 	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	QUAD $0x013d5c5058355262 // vpdpbusd zmm11, zmm9, dword ptr [r13 + rdi + 0x4]{1to16}
+	QUAD $0x011e5c5058357262 // vpdpbusd zmm11, zmm9, dword ptr [rsi + rbx + 0x4]{1to16}
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
 	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
 	LONG $0x4815f162; WORD $0xd572; BYTE $0x02 // vpsrld zmm13, zmm5, 0x2
 	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	QUAD $0x053d7c505835d262 // vpdpbusd zmm7, zmm9, dword ptr [r13 + rdi + 0x14]{1to16}
+	QUAD $0x051e7c505835f262 // vpdpbusd zmm7, zmm9, dword ptr [rsi + rbx + 0x14]{1to16}
 	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	QUAD $0x06fa646f48fe5162 // vmovdqu64 zmm12, zmmword ptr [r10 + 8*rdi + 0x180]
+	QUAD $0x06d8646f48fe7162 // vmovdqu64 zmm12, zmmword ptr [rax + 8*rbx + 0x180]
 	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	QUAD $0x023d545058355262 // vpdpbusd zmm10, zmm9, dword ptr [r13 + rdi + 0x8]{1to16}
+	QUAD $0x021e545058357262 // vpdpbusd zmm10, zmm9, dword ptr [rsi + rbx + 0x8]{1to16}
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
 	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	QUAD $0x063d74505835d262 // vpdpbusd zmm6, zmm9, dword ptr [r13 + rdi + 0x18]{1to16}
+	QUAD $0x061e74505835f262 // vpdpbusd zmm6, zmm9, dword ptr [rsi + rbx + 0x18]{1to16}
 	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
 	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
 	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
 	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
 	LONG $0x483dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm8, zmm12, 0x4
 	LONG $0x489d7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm12, zmm0, 0xf8
-	QUAD $0x033d5c5058355262 // vpdpbusd zmm11, zmm9, dword ptr [r13 + rdi + 0xc]{1to16}
+	QUAD $0x031e5c5058357262 // vpdpbusd zmm11, zmm9, dword ptr [rsi + rbx + 0xc]{1to16}
 	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
-	QUAD $0x073d7c50583dd262 // vpdpbusd zmm7, zmm8, dword ptr [r13 + rdi + 0x1c]{1to16}
+	QUAD $0x071e7c50583df262 // vpdpbusd zmm7, zmm8, dword ptr [rsi + rbx + 0x1c]{1to16}
 	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
@@ -2702,624 +1386,270 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x107ac1c4; WORD $0x3d5c; BYTE $0x24 // vmovss xmm3, dword ptr [r13 + rdi + 0x24]
+	LONG $0x5c10fac5; WORD $0x241e // vmovss xmm3, dword ptr [rsi + rbx + 0x24]
 	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x487df262; WORD $0xdb18 // vbroadcastss zmm3, xmm3
 	LONG $0x485df262; WORD $0xddac // vfnmadd213ps zmm3, zmm4, zmm5 # zmm3 = -(zmm4 * zmm3) + zmm5
-	QUAD $0x083d5c98586dd262 // vfmadd132ps zmm3, zmm2, dword ptr [r13 + rdi + 0x20]{1to16} # zmm3 = (zmm3 * mem) + zmm2
-	QUAD $0x03fa6413487dd262 // vcvtph2ps zmm4, ymmword ptr [r10 + 8*rdi + 0x60]
-	QUAD $0x07fa6c10487cd162 // vmovups zmm5, zmmword ptr [r10 + 8*rdi + 0x1c0]
-	QUAD $0x01fa5413487dd262 // vcvtph2ps zmm2, ymmword ptr [r10 + 8*rdi + 0x20]
-	QUAD $0x08fa6c10487cd162 // vmovups zmm5, zmmword ptr [r10 + 8*rdi + 0x200]
-	QUAD $0x09fa6c10487cd162 // vmovups zmm5, zmmword ptr [r10 + 8*rdi + 0x240]
-	QUAD $0x0afa6c10487cd162 // vmovups zmm5, zmmword ptr [r10 + 8*rdi + 0x280]
-	QUAD $0x0bfa6c10487cd162 // vmovups zmm5, zmmword ptr [r10 + 8*rdi + 0x2c0]
-	QUAD $0x07fa6c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r10 + 8*rdi + 0x1c0]
-	QUAD $0x08fa746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r10 + 8*rdi + 0x200]
-	QUAD $0x09fa7c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r10 + 8*rdi + 0x240]
-	QUAD $0x0afa446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r10 + 8*rdi + 0x280]
+	QUAD $0x081e5c98586df262 // vfmadd132ps zmm3, zmm2, dword ptr [rsi + rbx + 0x20]{1to16} # zmm3 = (zmm3 * mem) + zmm2
+	QUAD $0x03d86413487df262 // vcvtph2ps zmm4, ymmword ptr [rax + 8*rbx + 0x60]
+	QUAD $0x07d86c10487cf162 // vmovups zmm5, zmmword ptr [rax + 8*rbx + 0x1c0]
+	QUAD $0x01d85413487df262 // vcvtph2ps zmm2, ymmword ptr [rax + 8*rbx + 0x20]
+	QUAD $0x08d86c10487cf162 // vmovups zmm5, zmmword ptr [rax + 8*rbx + 0x200]
+	QUAD $0x09d86c10487cf162 // vmovups zmm5, zmmword ptr [rax + 8*rbx + 0x240]
+	QUAD $0x0ad86c10487cf162 // vmovups zmm5, zmmword ptr [rax + 8*rbx + 0x280]
+	QUAD $0x0bd86c10487cf162 // vmovups zmm5, zmmword ptr [rax + 8*rbx + 0x2c0]
+	QUAD $0x07d86c6f48fef162 // vmovdqu64 zmm5, zmmword ptr [rax + 8*rbx + 0x1c0]
+	QUAD $0x08d8746f48fef162 // vmovdqu64 zmm6, zmmword ptr [rax + 8*rbx + 0x200]
+	QUAD $0x09d87c6f48fef162 // vmovdqu64 zmm7, zmmword ptr [rax + 8*rbx + 0x240]
+	QUAD $0x0ad8446f48fe7162 // vmovdqu64 zmm8, zmmword ptr [rax + 8*rbx + 0x280]
 	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
 	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
 	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
 	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
 	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	QUAD $0x0c3d545058355262 // vpdpbusd zmm10, zmm9, dword ptr [r13 + rdi + 0x30]{1to16}
+	QUAD $0x0c1e545058357262 // vpdpbusd zmm10, zmm9, dword ptr [rsi + rbx + 0x30]{1to16}
 	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
 	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
 	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	QUAD $0x103d7450581dd262 // vpdpbusd zmm6, zmm12, dword ptr [r13 + rdi + 0x40]{1to16}
+	QUAD $0x101e7450581df262 // vpdpbusd zmm6, zmm12, dword ptr [rsi + rbx + 0x40]{1to16}
 	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
 	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	QUAD $0x0d3d5c5058355262 // vpdpbusd zmm11, zmm9, dword ptr [r13 + rdi + 0x34]{1to16}
+	QUAD $0x0d1e5c5058357262 // vpdpbusd zmm11, zmm9, dword ptr [rsi + rbx + 0x34]{1to16}
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
 	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
 	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
 	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	QUAD $0x113d7c505835d262 // vpdpbusd zmm7, zmm9, dword ptr [r13 + rdi + 0x44]{1to16}
+	QUAD $0x111e7c505835f262 // vpdpbusd zmm7, zmm9, dword ptr [rsi + rbx + 0x44]{1to16}
 	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
 	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	QUAD $0x0e3d545058355262 // vpdpbusd zmm10, zmm9, dword ptr [r13 + rdi + 0x38]{1to16}
+	QUAD $0x0e1e545058357262 // vpdpbusd zmm10, zmm9, dword ptr [rsi + rbx + 0x38]{1to16}
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
 	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	QUAD $0x123d74505835d262 // vpdpbusd zmm6, zmm9, dword ptr [r13 + rdi + 0x48]{1to16}
+	QUAD $0x121e74505835f262 // vpdpbusd zmm6, zmm9, dword ptr [rsi + rbx + 0x48]{1to16}
 	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
 	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
 	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
 	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
 	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
-	QUAD $0x0bfa546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r10 + 8*rdi + 0x2c0]
+	QUAD $0x0bd8546f48fe7162 // vmovdqu64 zmm10, zmmword ptr [rax + 8*rbx + 0x2c0]
 	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
 	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
-	QUAD $0x0f3d5c5058355262 // vpdpbusd zmm11, zmm9, dword ptr [r13 + rdi + 0x3c]{1to16}
+	QUAD $0x0f1e5c5058357262 // vpdpbusd zmm11, zmm9, dword ptr [rsi + rbx + 0x3c]{1to16}
 	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
-	QUAD $0x133d7c50583dd262 // vpdpbusd zmm7, zmm8, dword ptr [r13 + rdi + 0x4c]{1to16}
+	QUAD $0x131e7c50583df262 // vpdpbusd zmm7, zmm8, dword ptr [rsi + rbx + 0x4c]{1to16}
 	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
 	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x486cf162; WORD $0xed59 // vmulps zmm5, zmm2, zmm5
-	LONG $0x107ac1c4; WORD $0x3d54; BYTE $0x54 // vmovss xmm2, dword ptr [r13 + rdi + 0x54]
+	LONG $0x5410fac5; WORD $0x541e // vmovss xmm2, dword ptr [rsi + rbx + 0x54]
 	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
 	LONG $0x487df262; WORD $0xd218 // vbroadcastss zmm2, xmm2
 	LONG $0x485df262; WORD $0xd5ac // vfnmadd213ps zmm2, zmm4, zmm5 # zmm2 = -(zmm4 * zmm2) + zmm5
-	QUAD $0x143d54985865d262 // vfmadd132ps zmm2, zmm3, dword ptr [r13 + rdi + 0x50]{1to16} # zmm2 = (zmm2 * mem) + zmm3
-	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x02fe8348 // cmp rsi, 0x2
-	LONG $0xfca5870f; WORD $0xffff // ja 0x13cb0 <pq_q5_1+0x110>
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0xfc4c850f; WORD $0xffff // jne 0x13c60 <pq_q5_1+0xc0>
-	LONG $0xfffc4de9; BYTE $0xff // jmp 0x13c66 <pq_q5_1+0xc6>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x05ff8341 // cmp r15d, 0x5
-	LONG $0x0976820f; WORD $0x0000 // jb 0x149b0 <pq_q5_1+0xe10>
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04938e0f; WORD $0x0000 // jle 0x144e8 <pq_q5_1+0x948>
-	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
-	WORD $0x894c; BYTE $0xee // mov rsi, r13
-	WORD $0x894d; BYTE $0xc3 // mov r11, r8
-	WORD $0x9066 // nop
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0xdb31 // xor ebx, ebx
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x9b348d4c // lea r14, [rbx + 4*rbx]
-	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
-	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
-	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x05e3c148 // shl rbx, 0x5
-	LONG $0x06e6c149 // shl r14, 0x6
-	QUAD $0x0237546f48fea162 // vmovdqu64 zmm18, zmmword ptr [rdi + r14 + 0x80]
-	QUAD $0x0337646f48fea162 // vmovdqu64 zmm20, zmmword ptr [rdi + r14 + 0xc0]
-	QUAD $0x04376c6f48fea162 // vmovdqu64 zmm21, zmmword ptr [rdi + r14 + 0x100]
-	QUAD $0x05375c6f48fea162 // vmovdqu64 zmm19, zmmword ptr [rdi + r14 + 0x140]
-	LONG $0x482db162; WORD $0xf272; BYTE $0x04 // vpslld zmm10, zmm18, 0x4
-	LONG $0x48ade162; WORD $0xf1db // vpandq zmm22, zmm10, zmm1
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x40dde362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm22, zmm20, zmm0, 0xf8
-	LONG $0x504de262; WORD $0x0e50 // vpdpbusd zmm17, zmm22, dword ptr [rsi]{1to16}
-	LONG $0x504de262; WORD $0x4650; BYTE $0x08 // vpdpbusd zmm16, zmm22, dword ptr [rsi + 0x20]{1to16}
-	LONG $0x504d7262; WORD $0x7e50; BYTE $0x10 // vpdpbusd zmm15, zmm22, dword ptr [rsi + 0x40]{1to16}
-	LONG $0x504d7262; WORD $0x7650; BYTE $0x18 // vpdpbusd zmm14, zmm22, dword ptr [rsi + 0x60]{1to16}
-	LONG $0x504d7262; WORD $0x6e50; BYTE $0x20 // vpdpbusd zmm13, zmm22, dword ptr [rsi + 0x80]{1to16}
-	LONG $0x504d7262; WORD $0x6650; BYTE $0x28 // vpdpbusd zmm12, zmm22, dword ptr [rsi + 0xa0]{1to16}
-	LONG $0x504d7262; WORD $0x5e50; BYTE $0x30 // vpdpbusd zmm11, zmm22, dword ptr [rsi + 0xc0]{1to16}
-	LONG $0x504d7262; WORD $0x5650; BYTE $0x38 // vpdpbusd zmm10, zmm22, dword ptr [rsi + 0xe0]{1to16}
-	LONG $0x405db162; WORD $0xd472; BYTE $0x04 // vpsrld zmm20, zmm20, 0x4
-	LONG $0x40ede162; WORD $0xf1db // vpandq zmm22, zmm18, zmm1
-	LONG $0x40dde362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm22, zmm20, zmm0, 0xf8
-	LONG $0x405db162; WORD $0xf272; BYTE $0x03 // vpslld zmm20, zmm18, 0x3
-	LONG $0x40dde162; WORD $0xe1db // vpandq zmm20, zmm20, zmm1
-	LONG $0x504de262; WORD $0x4e50; BYTE $0x04 // vpdpbusd zmm17, zmm22, dword ptr [rsi + 0x10]{1to16}
-	LONG $0x504de262; WORD $0x4650; BYTE $0x0c // vpdpbusd zmm16, zmm22, dword ptr [rsi + 0x30]{1to16}
-	LONG $0x504d7262; WORD $0x7e50; BYTE $0x14 // vpdpbusd zmm15, zmm22, dword ptr [rsi + 0x50]{1to16}
-	LONG $0x504d7262; WORD $0x7650; BYTE $0x1c // vpdpbusd zmm14, zmm22, dword ptr [rsi + 0x70]{1to16}
-	LONG $0x504d7262; WORD $0x6e50; BYTE $0x24 // vpdpbusd zmm13, zmm22, dword ptr [rsi + 0x90]{1to16}
-	LONG $0x504d7262; WORD $0x6650; BYTE $0x2c // vpdpbusd zmm12, zmm22, dword ptr [rsi + 0xb0]{1to16}
-	LONG $0x504d7262; WORD $0x5e50; BYTE $0x34 // vpdpbusd zmm11, zmm22, dword ptr [rsi + 0xd0]{1to16}
-	LONG $0x504d7262; WORD $0x5650; BYTE $0x3c // vpdpbusd zmm10, zmm22, dword ptr [rsi + 0xf0]{1to16}
-	LONG $0x40d5e362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm20, zmm21, zmm0, 0xf8
-	LONG $0x4055b162; WORD $0xd572; BYTE $0x04 // vpsrld zmm21, zmm21, 0x4
-	LONG $0x505de262; WORD $0x4e50; BYTE $0x01 // vpdpbusd zmm17, zmm20, dword ptr [rsi + 0x4]{1to16}
-	LONG $0x505de262; WORD $0x4650; BYTE $0x09 // vpdpbusd zmm16, zmm20, dword ptr [rsi + 0x24]{1to16}
-	LONG $0x505d7262; WORD $0x7e50; BYTE $0x11 // vpdpbusd zmm15, zmm20, dword ptr [rsi + 0x44]{1to16}
-	LONG $0x505d7262; WORD $0x7650; BYTE $0x19 // vpdpbusd zmm14, zmm20, dword ptr [rsi + 0x64]{1to16}
-	LONG $0x505d7262; WORD $0x6e50; BYTE $0x21 // vpdpbusd zmm13, zmm20, dword ptr [rsi + 0x84]{1to16}
-	LONG $0x505d7262; WORD $0x6650; BYTE $0x29 // vpdpbusd zmm12, zmm20, dword ptr [rsi + 0xa4]{1to16}
-	LONG $0x505d7262; WORD $0x5e50; BYTE $0x31 // vpdpbusd zmm11, zmm20, dword ptr [rsi + 0xc4]{1to16}
-	LONG $0x505d7262; WORD $0x5650; BYTE $0x39 // vpdpbusd zmm10, zmm20, dword ptr [rsi + 0xe4]{1to16}
-	LONG $0x405db162; WORD $0xd272; BYTE $0x01 // vpsrld zmm20, zmm18, 0x1
-	LONG $0x40dde162; WORD $0xe1db // vpandq zmm20, zmm20, zmm1
-	LONG $0x40d5e362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm20, zmm21, zmm0, 0xf8
-	LONG $0x4055b162; WORD $0xd272; BYTE $0x02 // vpsrld zmm21, zmm18, 0x2
-	LONG $0x505de262; WORD $0x4e50; BYTE $0x05 // vpdpbusd zmm17, zmm20, dword ptr [rsi + 0x14]{1to16}
-	LONG $0x505de262; WORD $0x4650; BYTE $0x0d // vpdpbusd zmm16, zmm20, dword ptr [rsi + 0x34]{1to16}
-	LONG $0x505d7262; WORD $0x7e50; BYTE $0x15 // vpdpbusd zmm15, zmm20, dword ptr [rsi + 0x54]{1to16}
-	LONG $0x505d7262; WORD $0x7650; BYTE $0x1d // vpdpbusd zmm14, zmm20, dword ptr [rsi + 0x74]{1to16}
-	LONG $0x505d7262; WORD $0x6e50; BYTE $0x25 // vpdpbusd zmm13, zmm20, dword ptr [rsi + 0x94]{1to16}
-	LONG $0x505d7262; WORD $0x6650; BYTE $0x2d // vpdpbusd zmm12, zmm20, dword ptr [rsi + 0xb4]{1to16}
-	LONG $0x505d7262; WORD $0x5e50; BYTE $0x35 // vpdpbusd zmm11, zmm20, dword ptr [rsi + 0xd4]{1to16}
-	LONG $0x505d7262; WORD $0x5650; BYTE $0x3d // vpdpbusd zmm10, zmm20, dword ptr [rsi + 0xf4]{1to16}
-	LONG $0x405db162; WORD $0xf272; BYTE $0x02 // vpslld zmm20, zmm18, 0x2
-	LONG $0x40dde162; WORD $0xe1db // vpandq zmm20, zmm20, zmm1
-	LONG $0x40e5e362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm20, zmm19, zmm0, 0xf8
-	LONG $0x4065b162; WORD $0xd372; BYTE $0x04 // vpsrld zmm19, zmm19, 0x4
-	LONG $0x505de262; WORD $0x4e50; BYTE $0x02 // vpdpbusd zmm17, zmm20, dword ptr [rsi + 0x8]{1to16}
-	LONG $0x505de262; WORD $0x4650; BYTE $0x0a // vpdpbusd zmm16, zmm20, dword ptr [rsi + 0x28]{1to16}
-	LONG $0x505d7262; WORD $0x7e50; BYTE $0x12 // vpdpbusd zmm15, zmm20, dword ptr [rsi + 0x48]{1to16}
-	LONG $0x505d7262; WORD $0x7650; BYTE $0x1a // vpdpbusd zmm14, zmm20, dword ptr [rsi + 0x68]{1to16}
-	LONG $0x505d7262; WORD $0x6e50; BYTE $0x22 // vpdpbusd zmm13, zmm20, dword ptr [rsi + 0x88]{1to16}
-	LONG $0x505d7262; WORD $0x6650; BYTE $0x2a // vpdpbusd zmm12, zmm20, dword ptr [rsi + 0xa8]{1to16}
-	LONG $0x505d7262; WORD $0x5e50; BYTE $0x32 // vpdpbusd zmm11, zmm20, dword ptr [rsi + 0xc8]{1to16}
-	LONG $0x505d7262; WORD $0x5650; BYTE $0x3a // vpdpbusd zmm10, zmm20, dword ptr [rsi + 0xe8]{1to16}
-	LONG $0x40d5e162; WORD $0xe1db // vpandq zmm20, zmm21, zmm1
-	QUAD $0x06376c6f48fea162 // vmovdqu64 zmm21, zmmword ptr [rdi + r14 + 0x180]
-	LONG $0x40e5e362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm20, zmm19, zmm0, 0xf8
-	LONG $0x505de262; WORD $0x4e50; BYTE $0x06 // vpdpbusd zmm17, zmm20, dword ptr [rsi + 0x18]{1to16}
-	LONG $0x505de262; WORD $0x4650; BYTE $0x0e // vpdpbusd zmm16, zmm20, dword ptr [rsi + 0x38]{1to16}
-	LONG $0x505d7262; WORD $0x7e50; BYTE $0x16 // vpdpbusd zmm15, zmm20, dword ptr [rsi + 0x58]{1to16}
-	LONG $0x505d7262; WORD $0x7650; BYTE $0x1e // vpdpbusd zmm14, zmm20, dword ptr [rsi + 0x78]{1to16}
-	LONG $0x505d7262; WORD $0x6e50; BYTE $0x26 // vpdpbusd zmm13, zmm20, dword ptr [rsi + 0x98]{1to16}
-	LONG $0x505d7262; WORD $0x6650; BYTE $0x2e // vpdpbusd zmm12, zmm20, dword ptr [rsi + 0xb8]{1to16}
-	LONG $0x505d7262; WORD $0x5e50; BYTE $0x36 // vpdpbusd zmm11, zmm20, dword ptr [rsi + 0xd8]{1to16}
-	LONG $0x505d7262; WORD $0x5650; BYTE $0x3e // vpdpbusd zmm10, zmm20, dword ptr [rsi + 0xf8]{1to16}
-	LONG $0x406da162; WORD $0xe2fe // vpaddd zmm20, zmm18, zmm18
-	LONG $0x406db162; WORD $0xd272; BYTE $0x03 // vpsrld zmm18, zmm18, 0x3
-	LONG $0x40dde162; WORD $0xe1db // vpandq zmm20, zmm20, zmm1
-	LONG $0x40d5e362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm20, zmm21, zmm0, 0xf8
-	LONG $0x505de262; WORD $0x4e50; BYTE $0x03 // vpdpbusd zmm17, zmm20, dword ptr [rsi + 0xc]{1to16}
-	LONG $0x505de262; WORD $0x4650; BYTE $0x0b // vpdpbusd zmm16, zmm20, dword ptr [rsi + 0x2c]{1to16}
-	LONG $0x505d7262; WORD $0x7e50; BYTE $0x13 // vpdpbusd zmm15, zmm20, dword ptr [rsi + 0x4c]{1to16}
-	LONG $0x505d7262; WORD $0x7650; BYTE $0x1b // vpdpbusd zmm14, zmm20, dword ptr [rsi + 0x6c]{1to16}
-	LONG $0x505d7262; WORD $0x6e50; BYTE $0x23 // vpdpbusd zmm13, zmm20, dword ptr [rsi + 0x8c]{1to16}
-	LONG $0x505d7262; WORD $0x6650; BYTE $0x2b // vpdpbusd zmm12, zmm20, dword ptr [rsi + 0xac]{1to16}
-	LONG $0x505d7262; WORD $0x5e50; BYTE $0x33 // vpdpbusd zmm11, zmm20, dword ptr [rsi + 0xcc]{1to16}
-	LONG $0x505d7262; WORD $0x5650; BYTE $0x3b // vpdpbusd zmm10, zmm20, dword ptr [rsi + 0xec]{1to16}
-	LONG $0x40ede162; WORD $0xe1db // vpandq zmm20, zmm18, zmm1
-	LONG $0x4065b162; WORD $0xd572; BYTE $0x04 // vpsrld zmm19, zmm21, 0x4
-	QUAD $0x021f5413487de262 // vcvtph2ps zmm18, ymmword ptr [rdi + rbx + 0x40]
-	LONG $0x40e5e362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm20, zmm19, zmm0, 0xf8
-	LONG $0x487de262; WORD $0x1c13; BYTE $0x1f // vcvtph2ps zmm19, ymmword ptr [rdi + rbx]
-	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
-	LONG $0x505de262; WORD $0x4e50; BYTE $0x07 // vpdpbusd zmm17, zmm20, dword ptr [rsi + 0x1c]{1to16}
-	LONG $0x505de262; WORD $0x4650; BYTE $0x0f // vpdpbusd zmm16, zmm20, dword ptr [rsi + 0x3c]{1to16}
-	LONG $0x505d7262; WORD $0x7e50; BYTE $0x17 // vpdpbusd zmm15, zmm20, dword ptr [rsi + 0x5c]{1to16}
-	LONG $0x505d7262; WORD $0x7650; BYTE $0x1f // vpdpbusd zmm14, zmm20, dword ptr [rsi + 0x7c]{1to16}
-	LONG $0x505d7262; WORD $0x6e50; BYTE $0x27 // vpdpbusd zmm13, zmm20, dword ptr [rsi + 0x9c]{1to16}
-	LONG $0x505d7262; WORD $0x6650; BYTE $0x2f // vpdpbusd zmm12, zmm20, dword ptr [rsi + 0xbc]{1to16}
-	LONG $0x505d7262; WORD $0x5e50; BYTE $0x37 // vpdpbusd zmm11, zmm20, dword ptr [rsi + 0xdc]{1to16}
-	LONG $0x505d7262; WORD $0x5650; BYTE $0x3f // vpdpbusd zmm10, zmm20, dword ptr [rsi + 0xfc]{1to16}
-	LONG $0x087ee162; WORD $0x6610; BYTE $0x48 // vmovss xmm20, dword ptr [rsi + 0x120]
-	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
-	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
-	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
-	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
-	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
-	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x487da262; WORD $0xe418 // vbroadcastss zmm20, xmm20
-	LONG $0x4064a162; WORD $0xc959 // vmulps zmm17, zmm19, zmm17
-	LONG $0x4064a162; WORD $0xc059 // vmulps zmm16, zmm19, zmm16
-	LONG $0x40645162; WORD $0xff59 // vmulps zmm15, zmm19, zmm15
-	LONG $0x40645162; WORD $0xf659 // vmulps zmm14, zmm19, zmm14
-	LONG $0x40645162; WORD $0xed59 // vmulps zmm13, zmm19, zmm13
-	LONG $0x40645162; WORD $0xe459 // vmulps zmm12, zmm19, zmm12
-	LONG $0x40645162; WORD $0xdb59 // vmulps zmm11, zmm19, zmm11
-	LONG $0x40645162; WORD $0xd259 // vmulps zmm10, zmm19, zmm10
-	LONG $0x406da262; WORD $0xe1ac // vfnmadd213ps zmm20, zmm18, zmm17 # zmm20 = -(zmm18 * zmm20) + zmm17
-	LONG $0x087ee162; WORD $0x4e10; BYTE $0x49 // vmovss xmm17, dword ptr [rsi + 0x124]
-	LONG $0x505d7262; WORD $0x4eb8; BYTE $0x40 // vfmadd231ps zmm9, zmm20, dword ptr [rsi + 0x100]{1to16} # zmm9 = (zmm20 * mem) + zmm9
-	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
-	LONG $0x487da262; WORD $0xc918 // vbroadcastss zmm17, xmm17
-	LONG $0x406da262; WORD $0xc8ac // vfnmadd213ps zmm17, zmm18, zmm16 # zmm17 = -(zmm18 * zmm17) + zmm16
-	LONG $0x087ee162; WORD $0x4610; BYTE $0x4a // vmovss xmm16, dword ptr [rsi + 0x128]
-	LONG $0x50757262; WORD $0x46b8; BYTE $0x41 // vfmadd231ps zmm8, zmm17, dword ptr [rsi + 0x104]{1to16} # zmm8 = (zmm17 * mem) + zmm8
-	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
-	LONG $0x487da262; WORD $0xc018 // vbroadcastss zmm16, xmm16
-	LONG $0x406dc262; WORD $0xc7ac // vfnmadd213ps zmm16, zmm18, zmm15 # zmm16 = -(zmm18 * zmm16) + zmm15
-	QUAD $0x0000012cbe107ac5 // vmovss xmm15, dword ptr [rsi + 0x12c]
-	LONG $0x507df262; WORD $0x7eb8; BYTE $0x42 // vfmadd231ps zmm7, zmm16, dword ptr [rsi + 0x108]{1to16} # zmm7 = (zmm16 * mem) + zmm7
-	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
-	LONG $0x487d5262; WORD $0xff18 // vbroadcastss zmm15, xmm15
-	LONG $0x406d5262; WORD $0xfeac // vfnmadd213ps zmm15, zmm18, zmm14 # zmm15 = -(zmm18 * zmm15) + zmm14
-	QUAD $0x00000130b6107ac5 // vmovss xmm14, dword ptr [rsi + 0x130]
-	LONG $0x5805f262; WORD $0x76b8; BYTE $0x43 // vfmadd231ps zmm6, zmm15, dword ptr [rsi + 0x10c]{1to16} # zmm6 = (zmm15 * mem) + zmm6
-	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
-	LONG $0x487d5262; WORD $0xf618 // vbroadcastss zmm14, xmm14
-	LONG $0x406d5262; WORD $0xf5ac // vfnmadd213ps zmm14, zmm18, zmm13 # zmm14 = -(zmm18 * zmm14) + zmm13
-	QUAD $0x00000134ae107ac5 // vmovss xmm13, dword ptr [rsi + 0x134]
-	LONG $0x580df262; WORD $0x6eb8; BYTE $0x44 // vfmadd231ps zmm5, zmm14, dword ptr [rsi + 0x110]{1to16} # zmm5 = (zmm14 * mem) + zmm5
-	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
-	LONG $0x487d5262; WORD $0xed18 // vbroadcastss zmm13, xmm13
-	LONG $0x406d5262; WORD $0xecac // vfnmadd213ps zmm13, zmm18, zmm12 # zmm13 = -(zmm18 * zmm13) + zmm12
-	QUAD $0x00000138a6107ac5 // vmovss xmm12, dword ptr [rsi + 0x138]
-	LONG $0x5815f262; WORD $0x66b8; BYTE $0x45 // vfmadd231ps zmm4, zmm13, dword ptr [rsi + 0x114]{1to16} # zmm4 = (zmm13 * mem) + zmm4
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
-	LONG $0x406d5262; WORD $0xe3ac // vfnmadd213ps zmm12, zmm18, zmm11 # zmm12 = -(zmm18 * zmm12) + zmm11
-	QUAD $0x0000013c9e107ac5 // vmovss xmm11, dword ptr [rsi + 0x13c]
-	LONG $0x581df262; WORD $0x5eb8; BYTE $0x46 // vfmadd231ps zmm3, zmm12, dword ptr [rsi + 0x118]{1to16} # zmm3 = (zmm12 * mem) + zmm3
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
-	LONG $0x406d5262; WORD $0xdaac // vfnmadd213ps zmm11, zmm18, zmm10 # zmm11 = -(zmm18 * zmm11) + zmm10
-	LONG $0x5825f262; WORD $0x56b8; BYTE $0x47 // vfmadd231ps zmm2, zmm11, dword ptr [rsi + 0x11c]{1to16} # zmm2 = (zmm11 * mem) + zmm2
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfba0850f; WORD $0xffff // jne 0x14070 <pq_q5_1+0x4d0>
-	LONG $0x00c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x300
-	LONG $0xfe4b8d49 // lea rcx, [r11 - 0x2]
+	QUAD $0x141e54985865f262 // vfmadd132ps zmm2, zmm3, dword ptr [rsi + rbx + 0x50]{1to16} # zmm2 = (zmm2 * mem) + zmm3
+	LONG $0x60c38348 // add rbx, 0x60
 	LONG $0x02fb8349 // cmp r11, 0x2
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0xfb788f0f; WORD $0xffff // jg 0x14060 <pq_q5_1+0x4c0>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487c7162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm9
-	LONG $0x487c7162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm8
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm7
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm5
-	LONG $0x05ff8341 // cmp r15d, 0x5
-	LONG $0xf744840f; WORD $0xffff // je 0x13c66 <pq_q5_1+0xc6>
-	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm4
-	LONG $0x07ff8341 // cmp r15d, 0x7
-	LONG $0xf72e820f; WORD $0xffff // jb 0x13c66 <pq_q5_1+0xc6>
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
-	LONG $0x08ff8341 // cmp r15d, 0x8
-	LONG $0xf718820f; WORD $0xffff // jb 0x13c66 <pq_q5_1+0xc6>
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm2
-	LONG $0xfff707e9; BYTE $0xff // jmp 0x13c66 <pq_q5_1+0xc6>
-	BYTE $0x90 // nop
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x079a8e0f; WORD $0x0000 // jle 0x14d03 <pq_q5_1+0x1163>
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0xfca8870f; WORD $0xffff // ja 0x11cb0 <pq_q5_1+0xc0>
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xfc4f850f; WORD $0xffff // jne 0x11c60 <pq_q5_1+0x70>
+	LONG $0xfffc50e9; BYTE $0xff // jmp 0x11c66 <pq_q5_1+0x76>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x04458e0f; WORD $0x0000 // jle 0x1246e <pq_q5_1+0x87e>
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x894c; BYTE $0xd5 // mov rbp, r10
-	WORD $0x894c; BYTE $0xef // mov rdi, r13
-	LONG $0x0001b4e9; BYTE $0x00 // jmp 0x14736 <pq_q5_1+0xb96>
+	WORD $0x8949; BYTE $0xc7 // mov r15, rax
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	LONG $0x0001b4e9; BYTE $0x00 // jmp 0x121f6 <pq_q5_1+0x606>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x5d13; BYTE $0x03 // vcvtph2ps zmm3, ymmword ptr [rbp + 0x60]
-	LONG $0x487df262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [rbp + 0x20]
-	LONG $0x487cf162; WORD $0x6d10; BYTE $0x07 // vmovups zmm5, zmmword ptr [rbp + 0x1c0]
-	LONG $0x487cf162; WORD $0x6d10; BYTE $0x08 // vmovups zmm5, zmmword ptr [rbp + 0x200]
-	LONG $0x487cf162; WORD $0x6d10; BYTE $0x09 // vmovups zmm5, zmmword ptr [rbp + 0x240]
-	LONG $0x487cf162; WORD $0x6d10; BYTE $0x0a // vmovups zmm5, zmmword ptr [rbp + 0x280]
-	LONG $0x487cf162; WORD $0x6d10; BYTE $0x0b // vmovups zmm5, zmmword ptr [rbp + 0x2c0]
-	LONG $0x48fef162; WORD $0x6d6f; BYTE $0x07 // vmovdqu64 zmm5, zmmword ptr [rbp + 0x1c0]
-	LONG $0x48fef162; WORD $0x756f; BYTE $0x08 // vmovdqu64 zmm6, zmmword ptr [rbp + 0x200]
-	LONG $0x48fef162; WORD $0x7d6f; BYTE $0x09 // vmovdqu64 zmm7, zmmword ptr [rbp + 0x240]
-	LONG $0x48fe7162; WORD $0x456f; BYTE $0x0a // vmovdqu64 zmm8, zmmword ptr [rbp + 0x280]
+	LONG $0x487dd262; WORD $0x5f13; BYTE $0x03 // vcvtph2ps zmm3, ymmword ptr [r15 + 0x60]
+	LONG $0x487dd262; WORD $0x6713; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r15 + 0x20]
+	LONG $0x487cd162; WORD $0x6f10; BYTE $0x07 // vmovups zmm5, zmmword ptr [r15 + 0x1c0]
+	LONG $0x487cd162; WORD $0x6f10; BYTE $0x08 // vmovups zmm5, zmmword ptr [r15 + 0x200]
+	LONG $0x487cd162; WORD $0x6f10; BYTE $0x09 // vmovups zmm5, zmmword ptr [r15 + 0x240]
+	LONG $0x487cd162; WORD $0x6f10; BYTE $0x0a // vmovups zmm5, zmmword ptr [r15 + 0x280]
+	LONG $0x487cd162; WORD $0x6f10; BYTE $0x0b // vmovups zmm5, zmmword ptr [r15 + 0x2c0]
+	LONG $0x48fed162; WORD $0x6f6f; BYTE $0x07 // vmovdqu64 zmm5, zmmword ptr [r15 + 0x1c0]
+	LONG $0x48fed162; WORD $0x776f; BYTE $0x08 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x200]
+	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x09 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x240]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x0a // vmovdqu64 zmm8, zmmword ptr [r15 + 0x280]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
+	LONG $0xfe4e8d49 // lea rcx, [r14 - 0x2]
 	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
 	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
 	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
 	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
 	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x58357262; WORD $0x5750; BYTE $0x0c // vpdpbusd zmm10, zmm9, dword ptr [rdi + 0x30]{1to16}
+	LONG $0x58357262; WORD $0x5350; BYTE $0x0c // vpdpbusd zmm10, zmm9, dword ptr [rbx + 0x30]{1to16}
 	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
 	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
 	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x581df262; WORD $0x7750; BYTE $0x10 // vpdpbusd zmm6, zmm12, dword ptr [rdi + 0x40]{1to16}
+	LONG $0x581df262; WORD $0x7350; BYTE $0x10 // vpdpbusd zmm6, zmm12, dword ptr [rbx + 0x40]{1to16}
 	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
 	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	LONG $0x58357262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm11, zmm9, dword ptr [rdi + 0x34]{1to16}
+	LONG $0x58357262; WORD $0x5b50; BYTE $0x0d // vpdpbusd zmm11, zmm9, dword ptr [rbx + 0x34]{1to16}
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
 	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
 	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
 	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x5835f262; WORD $0x7f50; BYTE $0x11 // vpdpbusd zmm7, zmm9, dword ptr [rdi + 0x44]{1to16}
+	LONG $0x5835f262; WORD $0x7b50; BYTE $0x11 // vpdpbusd zmm7, zmm9, dword ptr [rbx + 0x44]{1to16}
 	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
 	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	LONG $0x58357262; WORD $0x5750; BYTE $0x0e // vpdpbusd zmm10, zmm9, dword ptr [rdi + 0x38]{1to16}
+	LONG $0x58357262; WORD $0x5350; BYTE $0x0e // vpdpbusd zmm10, zmm9, dword ptr [rbx + 0x38]{1to16}
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
 	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	LONG $0x5835f262; WORD $0x7750; BYTE $0x12 // vpdpbusd zmm6, zmm9, dword ptr [rdi + 0x48]{1to16}
+	LONG $0x5835f262; WORD $0x7350; BYTE $0x12 // vpdpbusd zmm6, zmm9, dword ptr [rbx + 0x48]{1to16}
 	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
 	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
 	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
 	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
 	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
-	LONG $0x48fe7162; WORD $0x556f; BYTE $0x0b // vmovdqu64 zmm10, zmmword ptr [rbp + 0x2c0]
-	WORD $0x8948; BYTE $0xdd // mov rbp, rbx
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x0b // vmovdqu64 zmm10, zmmword ptr [r15 + 0x2c0]
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
 	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
-	LONG $0x58357262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [rdi + 0x3c]{1to16}
+	LONG $0x58357262; WORD $0x5b50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [rbx + 0x3c]{1to16}
 	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
-	LONG $0x583df262; WORD $0x7f50; BYTE $0x13 // vpdpbusd zmm7, zmm8, dword ptr [rdi + 0x4c]{1to16}
+	LONG $0x583df262; WORD $0x7b50; BYTE $0x13 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x4c]{1to16}
 	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
 	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
-	LONG $0x6f10fac5; BYTE $0x54 // vmovss xmm5, dword ptr [rdi + 0x54]
+	LONG $0x6b10fac5; BYTE $0x54 // vmovss xmm5, dword ptr [rbx + 0x54]
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x487df262; WORD $0xed18 // vbroadcastss zmm5, xmm5
 	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
-	LONG $0x5855f262; WORD $0x57b8; BYTE $0x14 // vfmadd231ps zmm2, zmm5, dword ptr [rdi + 0x50]{1to16} # zmm2 = (zmm5 * mem) + zmm2
-	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x05d18e0f; WORD $0x0000 // jle 0x14d07 <pq_q5_1+0x1167>
-	LONG $0xc09d8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rbp + 0x1c0]
-	WORD $0x3949; BYTE $0xdb // cmp r11, rbx
-	WORD $0x6573 // jae 0x147a7 <pq_q5_1+0xc07>
-	WORD $0x8945; BYTE $0xde // mov r14d, r11d
-	LONG $0x08eec141 // shr r14d, 0x8
-	WORD $0x8944; BYTE $0xde // mov esi, r11d
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0xb70f; BYTE $0xce // movzx ecx, si
-	LONG $0xf6b60f45 // movzx r14d, r14b
-	WORD $0x894d; BYTE $0xdc // mov r12, r11
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8945; BYTE $0xf7 // mov r15d, r14d
-	LONG $0x3fe78341 // and r15d, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc6 // inc r14b
-	LONG $0x06e7c141 // shl r15d, 0x6
-	WORD $0x2949; BYTE $0xcc // sub r12, rcx
-	QUAD $0x004000278c180f43; BYTE $0x00 // prefetcht0 byte ptr [r15 + r12 + 0x4000]
-	QUAD $0x005000278c180f43; BYTE $0x00 // prefetcht0 byte ptr [r15 + r12 + 0x5000]
-	QUAD $0x006000278c180f43; BYTE $0x00 // prefetcht0 byte ptr [r15 + r12 + 0x6000]
-	QUAD $0x007000278c180f43; BYTE $0x00 // prefetcht0 byte ptr [r15 + r12 + 0x7000]
-	WORD $0x3949; BYTE $0xdb // cmp r11, rbx
-	WORD $0xa972 // jb 0x14750 <pq_q5_1+0xbb0>
-	LONG $0x487df262; WORD $0x5d13; BYTE $0x02 // vcvtph2ps zmm3, ymmword ptr [rbp + 0x40]
-	LONG $0x487cf162; WORD $0x6d10; BYTE $0x02 // vmovups zmm5, zmmword ptr [rbp + 0x80]
-	LONG $0x487df262; WORD $0x6513; BYTE $0x00 // vcvtph2ps zmm4, ymmword ptr [rbp]
-	LONG $0x487cf162; WORD $0x6d10; BYTE $0x03 // vmovups zmm5, zmmword ptr [rbp + 0xc0]
-	LONG $0x487cf162; WORD $0x6d10; BYTE $0x04 // vmovups zmm5, zmmword ptr [rbp + 0x100]
-	LONG $0x487cf162; WORD $0x6d10; BYTE $0x05 // vmovups zmm5, zmmword ptr [rbp + 0x140]
-	LONG $0x487cf162; WORD $0x6d10; BYTE $0x06 // vmovups zmm5, zmmword ptr [rbp + 0x180]
-	LONG $0x48fef162; WORD $0x6d6f; BYTE $0x02 // vmovdqu64 zmm5, zmmword ptr [rbp + 0x80]
-	LONG $0x48fef162; WORD $0x756f; BYTE $0x03 // vmovdqu64 zmm6, zmmword ptr [rbp + 0xc0]
-	LONG $0x48fef162; WORD $0x7d6f; BYTE $0x04 // vmovdqu64 zmm7, zmmword ptr [rbp + 0x100]
-	LONG $0x48fe7162; WORD $0x456f; BYTE $0x05 // vmovdqu64 zmm8, zmmword ptr [rbp + 0x140]
+	LONG $0x5855f262; WORD $0x53b8; BYTE $0x14 // vfmadd231ps zmm2, zmm5, dword ptr [rbx + 0x50]{1to16} # zmm2 = (zmm5 * mem) + zmm2
+	LONG $0x60c38348 // add rbx, 0x60
+	LONG $0x02fe8349 // cmp r14, 0x2
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x027c8e0f; WORD $0x0000 // jle 0x12472 <pq_q5_1+0x882>
+	LONG $0xc0a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x1c0]
+	WORD $0x394c; BYTE $0xe7 // cmp rdi, r12
+	WORD $0x6573 // jae 0x12267 <pq_q5_1+0x677>
+	WORD $0xfd89 // mov ebp, edi
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8941; BYTE $0xfd // mov r13d, edi
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xd5b70f45 // movzx r10d, r13w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x8949; BYTE $0xfb // mov r11, rdi
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0xe989 // mov ecx, ebp
+	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
+	LONG $0xffe28141; WORD $0x003f; BYTE $0x00 // and r10d, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
+	WORD $0x294d; BYTE $0xd3 // sub r11, r10
+	QUAD $0x004000198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x4000]
+	QUAD $0x005000198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x5000]
+	QUAD $0x006000198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x6000]
+	QUAD $0x007000198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x7000]
+	WORD $0x394c; BYTE $0xe7 // cmp rdi, r12
+	WORD $0xa972 // jb 0x12210 <pq_q5_1+0x620>
+	LONG $0x487dd262; WORD $0x5f13; BYTE $0x02 // vcvtph2ps zmm3, ymmword ptr [r15 + 0x40]
+	LONG $0x487cd162; WORD $0x6f10; BYTE $0x02 // vmovups zmm5, zmmword ptr [r15 + 0x80]
+	LONG $0x487dd262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [r15]
+	LONG $0x487cd162; WORD $0x6f10; BYTE $0x03 // vmovups zmm5, zmmword ptr [r15 + 0xc0]
+	LONG $0x487cd162; WORD $0x6f10; BYTE $0x04 // vmovups zmm5, zmmword ptr [r15 + 0x100]
+	LONG $0x487cd162; WORD $0x6f10; BYTE $0x05 // vmovups zmm5, zmmword ptr [r15 + 0x140]
+	LONG $0x487cd162; WORD $0x6f10; BYTE $0x06 // vmovups zmm5, zmmword ptr [r15 + 0x180]
+	LONG $0x48fed162; WORD $0x6f6f; BYTE $0x02 // vmovdqu64 zmm5, zmmword ptr [r15 + 0x80]
+	LONG $0x48fed162; WORD $0x776f; BYTE $0x03 // vmovdqu64 zmm6, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x04 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x100]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x05 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x140]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x009d8d48; WORD $0x0003; BYTE $0x00 // lea rbx, [rbp + 0x300]
+	LONG $0x00a78d4d; WORD $0x0003; BYTE $0x00 // lea r12, [r15 + 0x300]
 	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
 	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
 	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
 	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
 	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x58357262; WORD $0x1750 // vpdpbusd zmm10, zmm9, dword ptr [rdi]{1to16}
+	LONG $0x58357262; WORD $0x1350 // vpdpbusd zmm10, zmm9, dword ptr [rbx]{1to16}
 	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
 	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
 	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x581df262; WORD $0x7750; BYTE $0x04 // vpdpbusd zmm6, zmm12, dword ptr [rdi + 0x10]{1to16}
+	LONG $0x581df262; WORD $0x7350; BYTE $0x04 // vpdpbusd zmm6, zmm12, dword ptr [rbx + 0x10]{1to16}
 	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
 	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	LONG $0x58357262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm9, dword ptr [rdi + 0x4]{1to16}
+	LONG $0x58357262; WORD $0x5b50; BYTE $0x01 // vpdpbusd zmm11, zmm9, dword ptr [rbx + 0x4]{1to16}
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
 	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
 	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
 	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x5835f262; WORD $0x7f50; BYTE $0x05 // vpdpbusd zmm7, zmm9, dword ptr [rdi + 0x14]{1to16}
+	LONG $0x5835f262; WORD $0x7b50; BYTE $0x05 // vpdpbusd zmm7, zmm9, dword ptr [rbx + 0x14]{1to16}
 	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
 	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	LONG $0x58357262; WORD $0x5750; BYTE $0x02 // vpdpbusd zmm10, zmm9, dword ptr [rdi + 0x8]{1to16}
+	LONG $0x58357262; WORD $0x5350; BYTE $0x02 // vpdpbusd zmm10, zmm9, dword ptr [rbx + 0x8]{1to16}
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
 	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	LONG $0x5835f262; WORD $0x7750; BYTE $0x06 // vpdpbusd zmm6, zmm9, dword ptr [rdi + 0x18]{1to16}
+	LONG $0x5835f262; WORD $0x7350; BYTE $0x06 // vpdpbusd zmm6, zmm9, dword ptr [rbx + 0x18]{1to16}
 	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
 	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
 	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
 	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
 	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
-	LONG $0x48fe7162; WORD $0x556f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [rbp + 0x180]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x180]
 	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
 	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
-	LONG $0x58357262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [rdi + 0xc]{1to16}
+	LONG $0x58357262; WORD $0x5b50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [rbx + 0xc]{1to16}
 	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
-	LONG $0x583df262; WORD $0x7f50; BYTE $0x07 // vpdpbusd zmm7, zmm8, dword ptr [rdi + 0x1c]{1to16}
+	LONG $0x583df262; WORD $0x7b50; BYTE $0x07 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x1c]{1to16}
 	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
 	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
-	LONG $0x7710fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rdi + 0x24]
+	LONG $0x7310fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rbx + 0x24]
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x487df262; WORD $0xee18 // vbroadcastss zmm5, xmm6
 	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
-	LONG $0x5855f262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm5, dword ptr [rdi + 0x20]{1to16} # zmm2 = (zmm5 * mem) + zmm2
-	WORD $0x3949; BYTE $0xdb // cmp r11, rbx
-	LONG $0xfc4c830f; WORD $0xffff // jae 0x14590 <pq_q5_1+0x9f0>
-	WORD $0x8945; BYTE $0xde // mov r14d, r11d
-	LONG $0x08eec141 // shr r14d, 0x8
-	WORD $0x8944; BYTE $0xde // mov esi, r11d
-	WORD $0x9066 // nop
-	WORD $0xb70f; BYTE $0xce // movzx ecx, si
-	LONG $0xf6b60f45 // movzx r14d, r14b
-	WORD $0x894d; BYTE $0xdc // mov r12, r11
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8945; BYTE $0xf7 // mov r15d, r14d
-	LONG $0x3fe78341 // and r15d, 0x3f
+	LONG $0x5855f262; WORD $0x53b8; BYTE $0x08 // vfmadd231ps zmm2, zmm5, dword ptr [rbx + 0x20]{1to16} # zmm2 = (zmm5 * mem) + zmm2
+	WORD $0x394c; BYTE $0xe7 // cmp rdi, r12
+	LONG $0xfc4d830f; WORD $0xffff // jae 0x12050 <pq_q5_1+0x460>
+	WORD $0xfd89 // mov ebp, edi
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8941; BYTE $0xfd // mov r13d, edi
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xcdb70f41 // movzx ecx, r13w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x8949; BYTE $0xfb // mov r11, rdi
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8941; BYTE $0xea // mov r10d, ebp
+	LONG $0x3fe28341 // and r10d, 0x3f
 	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc6 // inc r14b
-	LONG $0x06e7c141 // shl r15d, 0x6
-	WORD $0x2949; BYTE $0xcc // sub r12, rcx
-	QUAD $0x004000278c180f43; BYTE $0x00 // prefetcht0 byte ptr [r15 + r12 + 0x4000]
-	QUAD $0x005000278c180f43; BYTE $0x00 // prefetcht0 byte ptr [r15 + r12 + 0x5000]
-	QUAD $0x006000278c180f43; BYTE $0x00 // prefetcht0 byte ptr [r15 + r12 + 0x6000]
-	QUAD $0x007000278c180f43; BYTE $0x00 // prefetcht0 byte ptr [r15 + r12 + 0x7000]
-	WORD $0x3949; BYTE $0xdb // cmp r11, rbx
-	WORD $0xa972 // jb 0x14950 <pq_q5_1+0xdb0>
-	LONG $0xfffbe4e9; BYTE $0xff // jmp 0x14590 <pq_q5_1+0x9f0>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02f68e0f; WORD $0x0000 // jle 0x14caf <pq_q5_1+0x110f>
-	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
-	WORD $0x894c; BYTE $0xef // mov rdi, r13
-	WORD $0x894d; BYTE $0xc3 // mov r11, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0xed31 // xor ebp, ebp
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0xad748d4c; BYTE $0x00 // lea r14, [rbp + 4*rbp]
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x05e5c148 // shl rbp, 0x5
-	LONG $0x06e6c149 // shl r14, 0x6
-	QUAD $0x0236546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rsi + r14 + 0x80]
-	QUAD $0x03365c6f48fe3162 // vmovdqu64 zmm11, zmmword ptr [rsi + r14 + 0xc0]
-	QUAD $0x0436646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rsi + r14 + 0x100]
-	QUAD $0x05366c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rsi + r14 + 0x140]
-	LONG $0x484dd162; WORD $0xf272; BYTE $0x04 // vpslld zmm6, zmm10, 0x4
-	LONG $0x48cd7162; WORD $0xf1db // vpandq zmm14, zmm6, zmm1
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x48a57362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm11, zmm0, 0xf8
-	LONG $0x580d7262; WORD $0x0f50 // vpdpbusd zmm9, zmm14, dword ptr [rdi]{1to16}
-	LONG $0x580d7262; WORD $0x4750; BYTE $0x08 // vpdpbusd zmm8, zmm14, dword ptr [rdi + 0x20]{1to16}
-	LONG $0x580df262; WORD $0x7f50; BYTE $0x10 // vpdpbusd zmm7, zmm14, dword ptr [rdi + 0x40]{1to16}
-	LONG $0x580df262; WORD $0x7750; BYTE $0x18 // vpdpbusd zmm6, zmm14, dword ptr [rdi + 0x60]{1to16}
-	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
-	LONG $0x48ad7162; WORD $0xf1db // vpandq zmm14, zmm10, zmm1
-	LONG $0x48a57362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm11, zmm0, 0xf8
-	LONG $0x4825d162; WORD $0xf272; BYTE $0x03 // vpslld zmm11, zmm10, 0x3
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x580d7262; WORD $0x4f50; BYTE $0x04 // vpdpbusd zmm9, zmm14, dword ptr [rdi + 0x10]{1to16}
-	LONG $0x580d7262; WORD $0x4750; BYTE $0x0c // vpdpbusd zmm8, zmm14, dword ptr [rdi + 0x30]{1to16}
-	LONG $0x580df262; WORD $0x7f50; BYTE $0x14 // vpdpbusd zmm7, zmm14, dword ptr [rdi + 0x50]{1to16}
-	LONG $0x580df262; WORD $0x7750; BYTE $0x1c // vpdpbusd zmm6, zmm14, dword ptr [rdi + 0x70]{1to16}
-	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
-	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
-	LONG $0x58257262; WORD $0x4f50; BYTE $0x01 // vpdpbusd zmm9, zmm11, dword ptr [rdi + 0x4]{1to16}
-	LONG $0x58257262; WORD $0x4750; BYTE $0x09 // vpdpbusd zmm8, zmm11, dword ptr [rdi + 0x24]{1to16}
-	LONG $0x5825f262; WORD $0x7f50; BYTE $0x11 // vpdpbusd zmm7, zmm11, dword ptr [rdi + 0x44]{1to16}
-	LONG $0x5825f262; WORD $0x7750; BYTE $0x19 // vpdpbusd zmm6, zmm11, dword ptr [rdi + 0x64]{1to16}
-	LONG $0x4825d162; WORD $0xd272; BYTE $0x01 // vpsrld zmm11, zmm10, 0x1
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
-	LONG $0x481dd162; WORD $0xd572; BYTE $0x04 // vpsrld zmm12, zmm13, 0x4
-	LONG $0x58257262; WORD $0x4f50; BYTE $0x05 // vpdpbusd zmm9, zmm11, dword ptr [rdi + 0x14]{1to16}
-	LONG $0x58257262; WORD $0x4750; BYTE $0x0d // vpdpbusd zmm8, zmm11, dword ptr [rdi + 0x34]{1to16}
-	LONG $0x5825f262; WORD $0x7f50; BYTE $0x15 // vpdpbusd zmm7, zmm11, dword ptr [rdi + 0x54]{1to16}
-	LONG $0x5825f262; WORD $0x7750; BYTE $0x1d // vpdpbusd zmm6, zmm11, dword ptr [rdi + 0x74]{1to16}
-	LONG $0x4825d162; WORD $0xf272; BYTE $0x02 // vpslld zmm11, zmm10, 0x2
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x48957362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm13, zmm0, 0xf8
-	QUAD $0x06366c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rsi + r14 + 0x180]
-	LONG $0x58257262; WORD $0x4f50; BYTE $0x02 // vpdpbusd zmm9, zmm11, dword ptr [rdi + 0x8]{1to16}
-	LONG $0x58257262; WORD $0x4750; BYTE $0x0a // vpdpbusd zmm8, zmm11, dword ptr [rdi + 0x28]{1to16}
-	LONG $0x5825f262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm11, dword ptr [rdi + 0x48]{1to16}
-	LONG $0x5825f262; WORD $0x7750; BYTE $0x1a // vpdpbusd zmm6, zmm11, dword ptr [rdi + 0x68]{1to16}
-	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
-	LONG $0x482d5162; WORD $0xe2fe // vpaddd zmm12, zmm10, zmm10
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x03 // vpsrld zmm10, zmm10, 0x3
-	LONG $0x58257262; WORD $0x4f50; BYTE $0x06 // vpdpbusd zmm9, zmm11, dword ptr [rdi + 0x18]{1to16}
-	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
-	LONG $0x58257262; WORD $0x4750; BYTE $0x0e // vpdpbusd zmm8, zmm11, dword ptr [rdi + 0x38]{1to16}
-	LONG $0x5825f262; WORD $0x7f50; BYTE $0x16 // vpdpbusd zmm7, zmm11, dword ptr [rdi + 0x58]{1to16}
-	LONG $0x5825f262; WORD $0x7750; BYTE $0x1e // vpdpbusd zmm6, zmm11, dword ptr [rdi + 0x78]{1to16}
-	LONG $0x48ad7162; WORD $0xd1db // vpandq zmm10, zmm10, zmm1
-	LONG $0x48957362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm0, 0xf8
-	LONG $0x581d7262; WORD $0x4f50; BYTE $0x03 // vpdpbusd zmm9, zmm12, dword ptr [rdi + 0xc]{1to16}
-	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
-	LONG $0x581d7262; WORD $0x4750; BYTE $0x0b // vpdpbusd zmm8, zmm12, dword ptr [rdi + 0x2c]{1to16}
-	LONG $0x581df262; WORD $0x7f50; BYTE $0x13 // vpdpbusd zmm7, zmm12, dword ptr [rdi + 0x4c]{1to16}
-	LONG $0x581df262; WORD $0x7750; BYTE $0x1b // vpdpbusd zmm6, zmm12, dword ptr [rdi + 0x6c]{1to16}
-	QUAD $0x022e6413487d7262 // vcvtph2ps zmm12, ymmword ptr [rsi + rbp + 0x40]
-	LONG $0x48a57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm11, zmm0, 0xf8
-	LONG $0x487d7262; WORD $0x1c13; BYTE $0x2e // vcvtph2ps zmm11, ymmword ptr [rsi + rbp]
-	LONG $0x000001bd; BYTE $0x00 // mov ebp, 0x1
-	LONG $0x582d7262; WORD $0x4f50; BYTE $0x07 // vpdpbusd zmm9, zmm10, dword ptr [rdi + 0x1c]{1to16}
-	LONG $0x582d7262; WORD $0x4750; BYTE $0x0f // vpdpbusd zmm8, zmm10, dword ptr [rdi + 0x3c]{1to16}
-	LONG $0x582df262; WORD $0x7f50; BYTE $0x17 // vpdpbusd zmm7, zmm10, dword ptr [rdi + 0x5c]{1to16}
-	LONG $0x582df262; WORD $0x7750; BYTE $0x1f // vpdpbusd zmm6, zmm10, dword ptr [rdi + 0x7c]{1to16}
-	QUAD $0x0000012097107ac5 // vmovss xmm10, dword ptr [rdi + 0x120]
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487d5262; WORD $0xd218 // vbroadcastss zmm10, xmm10
-	LONG $0x48245162; WORD $0xc959 // vmulps zmm9, zmm11, zmm9
-	LONG $0x48245162; WORD $0xc059 // vmulps zmm8, zmm11, zmm8
-	LONG $0x4824f162; WORD $0xff59 // vmulps zmm7, zmm11, zmm7
-	LONG $0x4824f162; WORD $0xf659 // vmulps zmm6, zmm11, zmm6
-	LONG $0x481d5262; WORD $0xd1ac // vfnmadd213ps zmm10, zmm12, zmm9 # zmm10 = -(zmm12 * zmm10) + zmm9
-	QUAD $0x000001248f107ac5 // vmovss xmm9, dword ptr [rdi + 0x124]
-	LONG $0x582df262; WORD $0x6fb8; BYTE $0x40 // vfmadd231ps zmm5, zmm10, dword ptr [rdi + 0x100]{1to16} # zmm5 = (zmm10 * mem) + zmm5
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x487d5262; WORD $0xc918 // vbroadcastss zmm9, xmm9
-	LONG $0x481d5262; WORD $0xc8ac // vfnmadd213ps zmm9, zmm12, zmm8 # zmm9 = -(zmm12 * zmm9) + zmm8
-	QUAD $0x0000012887107ac5 // vmovss xmm8, dword ptr [rdi + 0x128]
-	LONG $0x5835f262; WORD $0x67b8; BYTE $0x41 // vfmadd231ps zmm4, zmm9, dword ptr [rdi + 0x104]{1to16} # zmm4 = (zmm9 * mem) + zmm4
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487d5262; WORD $0xc018 // vbroadcastss zmm8, xmm8
-	LONG $0x481d7262; WORD $0xc7ac // vfnmadd213ps zmm8, zmm12, zmm7 # zmm8 = -(zmm12 * zmm8) + zmm7
-	QUAD $0x0000012cbf10fac5 // vmovss xmm7, dword ptr [rdi + 0x12c]
-	LONG $0x583df262; WORD $0x5fb8; BYTE $0x42 // vfmadd231ps zmm3, zmm8, dword ptr [rdi + 0x108]{1to16} # zmm3 = (zmm8 * mem) + zmm3
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x481df262; WORD $0xfeac // vfnmadd213ps zmm7, zmm12, zmm6 # zmm7 = -(zmm12 * zmm7) + zmm6
-	LONG $0x5845f262; WORD $0x57b8; BYTE $0x43 // vfmadd231ps zmm2, zmm7, dword ptr [rdi + 0x10c]{1to16} # zmm2 = (zmm7 * mem) + zmm2
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfd49850f; WORD $0xffff // jne 0x149e0 <pq_q5_1+0xe40>
-	LONG $0x00c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x300
-	LONG $0xfe4b8d49 // lea rcx, [r11 - 0x2]
-	LONG $0x02fb8349 // cmp r11, 0x2
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0xfd218f0f; WORD $0xffff // jg 0x149d0 <pq_q5_1+0xe30>
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0xefae840f; WORD $0xffff // je 0x13c66 <pq_q5_1+0xc6>
-	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
-	LONG $0x02ff8341 // cmp r15d, 0x2
-	LONG $0xef9e820f; WORD $0xffff // jb 0x13c66 <pq_q5_1+0xc6>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm4
-	LONG $0x03ff8341 // cmp r15d, 0x3
-	LONG $0xef89820f; WORD $0xffff // jb 0x13c66 <pq_q5_1+0xc6>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm3
-	LONG $0x04ff8341 // cmp r15d, 0x4
-	LONG $0xef74850f; WORD $0xffff // jne 0x13c66 <pq_q5_1+0xc6>
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm2
-	LONG $0xffef63e9; BYTE $0xff // jmp 0x13c66 <pq_q5_1+0xc6>
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	LONG $0x06e2c141 // shl r10d, 0x6
+	WORD $0x2949; BYTE $0xcb // sub r11, rcx
+	QUAD $0x0040001a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r11 + 0x4000]
+	QUAD $0x0050001a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r11 + 0x5000]
+	QUAD $0x0060001a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r11 + 0x6000]
+	QUAD $0x0070001a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r11 + 0x7000]
+	WORD $0x394c; BYTE $0xe7 // cmp rdi, r12
+	WORD $0xa772 // jb 0x12410 <pq_q5_1+0x820>
+	LONG $0xfffbe2e9; BYTE $0xff // jmp 0x12050 <pq_q5_1+0x460>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x247c8b4c; BYTE $0x40 // mov r15, qword ptr [rsp + 0x40]
-	LONG $0x24448b4c; BYTE $0x48 // mov r8, qword ptr [rsp + 0x48]
-	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0xef41850f; WORD $0xffff // jne 0x13c60 <pq_q5_1+0xc0>
-	LONG $0xffef42e9; BYTE $0xff // jmp 0x13c66 <pq_q5_1+0xc6>
-	LONG $0x50c48348 // add rsp, 0x50
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf7db850f; WORD $0xffff // jne 0x11c60 <pq_q5_1+0x70>
+	LONG $0xfff7dce9; BYTE $0xff // jmp 0x11c66 <pq_q5_1+0x76>
+	LONG $0x18c48348 // add rsp, 0x18
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -3328,87 +1658,70 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x00401f0f // nop dword ptr [rax]
 
-	// pq_iq4_nl: +19776
+	// pq_iq4_nl: +9376
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x58ec8348 // sub rsp, 0x58
+	LONG $0x28ec8348 // sub rsp, 0x28
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0f008e0f; WORD $0x0000 // jle 0x15c62 <pq_iq4_nl+0xf22>
+	LONG $0x07138e0f; WORD $0x0000 // jle 0x12bd5 <pq_iq4_nl+0x735>
+	QUAD $0x003af5052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x3af5] # 0x15fc0 <peak_i8+0x470>
+	QUAD $0x3aed0d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x3aed] # 0x15fc2 <peak_i8+0x472>
+	QUAD $0x3a01155a487df262; WORD $0x0000 // vbroadcasti32x4 zmm2, xmmword ptr [rip + 0x3a01] # zmm2 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
 	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
 	LONG $0x3fe9c148 // shr rcx, 0x3f
-	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	QUAD $0x0076cb052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x76cb] # 0x1c440 <peak_i8+0x450>
-	QUAD $0x76c30d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x76c3] # 0x1c442 <peak_i8+0x452>
-	QUAD $0x75b7155a487df262; WORD $0x0000 // vbroadcasti32x4 zmm2, xmmword ptr [rip + 0x75b7] # zmm2 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	LONG $0x2444894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r8
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
-	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	LONG $0x02508d4d // lea r10, [r8 + 0x2]
+	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
 	WORD $0x014c; BYTE $0xc1 // add rcx, r8
+	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
 	WORD $0xd148; BYTE $0xe9 // shr rcx
 	LONG $0x06e1c148 // shl rcx, 0x6
-	LONG $0xc92c8d4c // lea r13, [rcx + 8*rcx]
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
-	LONG $0x7f1c8d4c // lea r11, [rdi + 2*rdi]
-	LONG $0xbf3c8d48 // lea rdi, [rdi + 4*rdi]
-	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
-	QUAD $0x00000000cd3c8d48 // lea rdi, [8*rcx]
-	LONG $0x245c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r11
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0x04e3c149 // shl r11, 0x4
-	LONG $0x245c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r11
-	LONG $0x545e8d4c // lea r11, [rsi + 0x54]
-	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
-	LONG $0x245c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r11
-	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
 	LONG $0xc93c8d48 // lea rdi, [rcx + 8*rcx]
-	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
-	WORD $0x0148; BYTE $0xcf // add rdi, rcx
-	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
-	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
-	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
-	WORD $0x25eb // jmp 0x14e2e <pq_iq4_nl+0xee>
+	LONG $0x544b8d49 // lea rcx, [r11 + 0x54]
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
+	WORD $0x25eb // jmp 0x1253e <pq_iq4_nl+0x9e>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x014c; BYTE $0xed // add rbp, r13
+	WORD $0x0148; BYTE $0xfe // add rsi, rdi
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0e348e0f; WORD $0x0000 // jle 0x15c62 <pq_iq4_nl+0xf22>
+	LONG $0x06978e0f; WORD $0x0000 // jle 0x12bd5 <pq_iq4_nl+0x735>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x02d5850f; WORD $0x0000 // jne 0x15110 <pq_iq4_nl+0x3d0>
+	WORD $0xdf75 // jne 0x12526 <pq_iq4_nl+0x86>
 	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0768850f; WORD $0x0000 // jne 0x155b0 <pq_iq4_nl+0x870>
+	LONG $0x02bc850f; WORD $0x0000 // jne 0x12810 <pq_iq4_nl+0x370>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02a08e0f; WORD $0x0000 // jle 0x150f5 <pq_iq4_nl+0x3b5>
-	LONG $0x245c8b4c; BYTE $0x28 // mov r11, qword ptr [rsp + 0x28]
-	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
-	WORD $0x8948; BYTE $0xe9 // mov rcx, rbp
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487cf162; WORD $0x6110; BYTE $0x01 // vmovups zmm4, zmmword ptr [rcx + 0x40]
-	LONG $0x487df262; WORD $0x2913 // vcvtph2ps zmm5, ymmword ptr [rcx]
-	LONG $0x487cf162; WORD $0x6110; BYTE $0x02 // vmovups zmm4, zmmword ptr [rcx + 0x80]
-	LONG $0x487cf162; WORD $0x6110; BYTE $0x03 // vmovups zmm4, zmmword ptr [rcx + 0xc0]
-	LONG $0x487cf162; WORD $0x6110; BYTE $0x04 // vmovups zmm4, zmmword ptr [rcx + 0x100]
-	LONG $0x48fef162; WORD $0x716f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [rcx + 0x40]
-	LONG $0x676ef9c5; BYTE $0xd0 // vmovd xmm4, dword ptr [rdi - 0x30]
-	LONG $0x48fef162; WORD $0x796f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [rcx + 0x80]
-	LONG $0x48fe7162; WORD $0x416f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [rcx + 0xc0]
+	LONG $0x02968e0f; WORD $0x0000 // jle 0x127f7 <pq_iq4_nl+0x357>
+	LONG $0x245c8b48; BYTE $0x08 // mov rbx, qword ptr [rsp + 0x8]
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x9066 // nop
+	LONG $0x487cd162; WORD $0x6710; BYTE $0x01 // vmovups zmm4, zmmword ptr [r15 + 0x40]
+	LONG $0x487dd262; WORD $0x2f13 // vcvtph2ps zmm5, ymmword ptr [r15]
+	LONG $0x487cd162; WORD $0x6710; BYTE $0x02 // vmovups zmm4, zmmword ptr [r15 + 0x80]
+	LONG $0x487cd162; WORD $0x6710; BYTE $0x03 // vmovups zmm4, zmmword ptr [r15 + 0xc0]
+	LONG $0x487cd162; WORD $0x6710; BYTE $0x04 // vmovups zmm4, zmmword ptr [r15 + 0x100]
+	LONG $0x48fed162; WORD $0x776f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x40]
+	LONG $0x6e79c1c4; WORD $0xd066 // vmovd xmm4, dword ptr [r14 - 0x30]
+	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r15 + 0xc0]
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x48fe7162; WORD $0x496f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [rcx + 0x100]
-	LONG $0xfec38349 // add r11, -0x2
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x100]
+	LONG $0xfec38348 // add rbx, -0x2
 	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
 	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
@@ -3418,47 +1731,47 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
 	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
 	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x582df262; WORD $0x6750; BYTE $0xeb // vpdpbusd zmm4, zmm10, dword ptr [rdi - 0x54]{1to16}
+	LONG $0x582dd262; WORD $0x6650; BYTE $0xeb // vpdpbusd zmm4, zmm10, dword ptr [r14 - 0x54]{1to16}
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x584d7262; WORD $0x5750; BYTE $0xef // vpdpbusd zmm10, zmm6, dword ptr [rdi - 0x44]{1to16}
+	LONG $0x584d5262; WORD $0x5650; BYTE $0xef // vpdpbusd zmm10, zmm6, dword ptr [r14 - 0x44]{1to16}
 	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
-	LONG $0x584d7262; WORD $0x5f50; BYTE $0xec // vpdpbusd zmm11, zmm6, dword ptr [rdi - 0x50]{1to16}
+	LONG $0x584d5262; WORD $0x5e50; BYTE $0xec // vpdpbusd zmm11, zmm6, dword ptr [r14 - 0x50]{1to16}
 	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
 	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584df262; WORD $0x7f50; BYTE $0xf0 // vpdpbusd zmm7, zmm6, dword ptr [rdi - 0x40]{1to16}
+	LONG $0x584dd262; WORD $0x7e50; BYTE $0xf0 // vpdpbusd zmm7, zmm6, dword ptr [r14 - 0x40]{1to16}
 	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
-	LONG $0x584df262; WORD $0x6750; BYTE $0xed // vpdpbusd zmm4, zmm6, dword ptr [rdi - 0x4c]{1to16}
+	LONG $0x584dd262; WORD $0x6650; BYTE $0xed // vpdpbusd zmm4, zmm6, dword ptr [r14 - 0x4c]{1to16}
 	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584d7262; WORD $0x5750; BYTE $0xf1 // vpdpbusd zmm10, zmm6, dword ptr [rdi - 0x3c]{1to16}
+	LONG $0x584d5262; WORD $0x5650; BYTE $0xf1 // vpdpbusd zmm10, zmm6, dword ptr [r14 - 0x3c]{1to16}
 	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
 	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
 	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
-	LONG $0x584d7262; WORD $0x5f50; BYTE $0xee // vpdpbusd zmm11, zmm6, dword ptr [rdi - 0x48]{1to16}
+	LONG $0x584d5262; WORD $0x5e50; BYTE $0xee // vpdpbusd zmm11, zmm6, dword ptr [r14 - 0x48]{1to16}
 	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584df262; WORD $0x7f50; BYTE $0xf2 // vpdpbusd zmm7, zmm6, dword ptr [rdi - 0x38]{1to16}
+	LONG $0x584dd262; WORD $0x7e50; BYTE $0xf2 // vpdpbusd zmm7, zmm6, dword ptr [r14 - 0x38]{1to16}
 	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
 	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
-	LONG $0x5865f262; WORD $0x6798; BYTE $0xf3 // vfmadd132ps zmm4, zmm3, dword ptr [rdi - 0x34]{1to16} # zmm4 = (zmm4 * mem) + zmm3
-	LONG $0x487df262; WORD $0x6913; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [rcx + 0x20]
-	LONG $0x487cf162; WORD $0x5910; BYTE $0x05 // vmovups zmm3, zmmword ptr [rcx + 0x140]
-	LONG $0x487cf162; WORD $0x5910; BYTE $0x06 // vmovups zmm3, zmmword ptr [rcx + 0x180]
-	LONG $0x487cf162; WORD $0x5910; BYTE $0x07 // vmovups zmm3, zmmword ptr [rcx + 0x1c0]
-	LONG $0x487cf162; WORD $0x5910; BYTE $0x08 // vmovups zmm3, zmmword ptr [rcx + 0x200]
-	LONG $0x48fef162; WORD $0x716f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [rcx + 0x140]
-	LONG $0x1f6ef9c5 // vmovd xmm3, dword ptr [rdi]
-	LONG $0x48fef162; WORD $0x796f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [rcx + 0x180]
-	LONG $0x48fe7162; WORD $0x416f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [rcx + 0x1c0]
-	LONG $0x48fe7162; WORD $0x496f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [rcx + 0x200]
-	LONG $0x40c18148; WORD $0x0002; BYTE $0x00 // add rcx, 0x240
+	LONG $0x5865d262; WORD $0x6698; BYTE $0xf3 // vfmadd132ps zmm4, zmm3, dword ptr [r14 - 0x34]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	LONG $0x487dd262; WORD $0x6f13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r15 + 0x20]
+	LONG $0x487cd162; WORD $0x5f10; BYTE $0x05 // vmovups zmm3, zmmword ptr [r15 + 0x140]
+	LONG $0x487cd162; WORD $0x5f10; BYTE $0x06 // vmovups zmm3, zmmword ptr [r15 + 0x180]
+	LONG $0x487cd162; WORD $0x5f10; BYTE $0x07 // vmovups zmm3, zmmword ptr [r15 + 0x1c0]
+	LONG $0x487cd162; WORD $0x5f10; BYTE $0x08 // vmovups zmm3, zmmword ptr [r15 + 0x200]
+	LONG $0x48fed162; WORD $0x776f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x140]
+	LONG $0x6e79c1c4; BYTE $0x1e // vmovd xmm3, dword ptr [r14]
+	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x180]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x200]
+	LONG $0x40c78149; WORD $0x0002; BYTE $0x00 // add r15, 0x240
 	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
 	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
@@ -3468,256 +1781,65 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
 	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
 	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x582df262; WORD $0x5f50; BYTE $0xf7 // vpdpbusd zmm3, zmm10, dword ptr [rdi - 0x24]{1to16}
+	LONG $0x582dd262; WORD $0x5e50; BYTE $0xf7 // vpdpbusd zmm3, zmm10, dword ptr [r14 - 0x24]{1to16}
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x584d7262; WORD $0x5750; BYTE $0xfb // vpdpbusd zmm10, zmm6, dword ptr [rdi - 0x14]{1to16}
+	LONG $0x584d5262; WORD $0x5650; BYTE $0xfb // vpdpbusd zmm10, zmm6, dword ptr [r14 - 0x14]{1to16}
 	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
-	LONG $0x584d7262; WORD $0x5f50; BYTE $0xf8 // vpdpbusd zmm11, zmm6, dword ptr [rdi - 0x20]{1to16}
+	LONG $0x584d5262; WORD $0x5e50; BYTE $0xf8 // vpdpbusd zmm11, zmm6, dword ptr [r14 - 0x20]{1to16}
 	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
 	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584df262; WORD $0x7f50; BYTE $0xfc // vpdpbusd zmm7, zmm6, dword ptr [rdi - 0x10]{1to16}
+	LONG $0x584dd262; WORD $0x7e50; BYTE $0xfc // vpdpbusd zmm7, zmm6, dword ptr [r14 - 0x10]{1to16}
 	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
-	LONG $0x584df262; WORD $0x5f50; BYTE $0xf9 // vpdpbusd zmm3, zmm6, dword ptr [rdi - 0x1c]{1to16}
+	LONG $0x584dd262; WORD $0x5e50; BYTE $0xf9 // vpdpbusd zmm3, zmm6, dword ptr [r14 - 0x1c]{1to16}
 	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584d7262; WORD $0x5750; BYTE $0xfd // vpdpbusd zmm10, zmm6, dword ptr [rdi - 0xc]{1to16}
+	LONG $0x584d5262; WORD $0x5650; BYTE $0xfd // vpdpbusd zmm10, zmm6, dword ptr [r14 - 0xc]{1to16}
 	LONG $0x4865d162; WORD $0xdafe // vpaddd zmm3, zmm3, zmm10
 	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
 	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
-	LONG $0x584d7262; WORD $0x5f50; BYTE $0xfa // vpdpbusd zmm11, zmm6, dword ptr [rdi - 0x18]{1to16}
+	LONG $0x584d5262; WORD $0x5e50; BYTE $0xfa // vpdpbusd zmm11, zmm6, dword ptr [r14 - 0x18]{1to16}
 	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584df262; WORD $0x7f50; BYTE $0xfe // vpdpbusd zmm7, zmm6, dword ptr [rdi - 0x8]{1to16}
+	LONG $0x584dd262; WORD $0x7e50; BYTE $0xfe // vpdpbusd zmm7, zmm6, dword ptr [r14 - 0x8]{1to16}
 	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
 	LONG $0x4865f162; WORD $0xdefe // vpaddd zmm3, zmm3, zmm6
 	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x4854f162; WORD $0xdb59 // vmulps zmm3, zmm5, zmm3
-	LONG $0x585df262; WORD $0x5f98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [rdi - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
-	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x02fb8349 // cmp r11, 0x2
-	LONG $0xfd7b870f; WORD $0xffff // ja 0x14e70 <pq_iq4_nl+0x130>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfd12850f; WORD $0xffff // jne 0x14e10 <pq_iq4_nl+0xd0>
-	LONG $0xfffd13e9; BYTE $0xff // jmp 0x14e16 <pq_iq4_nl+0xd6>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x0836820f; WORD $0x0000 // jb 0x15960 <pq_iq4_nl+0xc20>
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03f28e0f; WORD $0x0000 // jle 0x15538 <pq_iq4_nl+0x7f8>
-	WORD $0x8948; BYTE $0xef // mov rdi, rbp
-	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	WORD $0x894d; BYTE $0xc3 // mov r11, r8
-	BYTE $0x90 // nop
-	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0x08e6c149 // shl r14, 0x8
-	LONG $0x087d4162; WORD $0x476e; BYTE $0x4a // vmovd xmm24, dword ptr [r15 + 0x128]
-	LONG $0x087d4162; WORD $0x4f6e; BYTE $0x49 // vmovd xmm25, dword ptr [r15 + 0x124]
-	LONG $0x087d4162; WORD $0x576e; BYTE $0x48 // vmovd xmm26, dword ptr [r15 + 0x120]
-	QUAD $0x00013c9f6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r15 + 0x13c]
-	LONG $0x087dc162; WORD $0x776e; BYTE $0x4c // vmovd xmm22, dword ptr [r15 + 0x130]
-	LONG $0x087dc162; WORD $0x7f6e; BYTE $0x4b // vmovd xmm23, dword ptr [r15 + 0x12c]
-	LONG $0x05e3c148 // shl rbx, 0x5
-	QUAD $0x0137646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rdi + r14 + 0x40]
-	QUAD $0x02377c6f48fe3162 // vmovdqu64 zmm15, zmmword ptr [rdi + r14 + 0x80]
-	QUAD $0x0337646f48fea162 // vmovdqu64 zmm20, zmmword ptr [rdi + r14 + 0xc0]
-	QUAD $0x04376c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rdi + r14 + 0x100]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x403d6262; WORD $0xc047 // vpsllvd zmm24, zmm24, zmm0
-	LONG $0x40356262; WORD $0xc847 // vpsllvd zmm25, zmm25, zmm0
-	LONG $0x402d6262; WORD $0xd047 // vpsllvd zmm26, zmm26, zmm0
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x404de262; WORD $0xf047 // vpsllvd zmm22, zmm22, zmm0
-	LONG $0x4045e262; WORD $0xf847 // vpsllvd zmm23, zmm23, zmm0
-	LONG $0x489d7162; WORD $0xf1db // vpandq zmm14, zmm12, zmm1
-	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
-	LONG $0x406dd162; WORD $0xd772; BYTE $0x04 // vpsrld zmm18, zmm15, 0x4
-	LONG $0x4885e162; WORD $0xc9db // vpandq zmm17, zmm15, zmm1
-	LONG $0x40dd7162; WORD $0xf9db // vpandq zmm15, zmm20, zmm1
-	LONG $0x405db162; WORD $0xd472; BYTE $0x04 // vpsrld zmm20, zmm20, 0x4
-	LONG $0x487d0262; WORD $0xc058 // vpbroadcastd zmm24, xmm24
-	LONG $0x487d0262; WORD $0xc958 // vpbroadcastd zmm25, xmm25
-	LONG $0x487d0262; WORD $0xd258 // vpbroadcastd zmm26, xmm26
-	LONG $0x487d5262; WORD $0xdb58 // vpbroadcastd zmm11, xmm11
-	LONG $0x487da262; WORD $0xf658 // vpbroadcastd zmm22, xmm22
-	LONG $0x487da262; WORD $0xff58 // vpbroadcastd zmm23, xmm23
-	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
-	LONG $0x486dc262; WORD $0xdf00 // vpshufb zmm19, zmm2, zmm15
-	LONG $0x48957162; WORD $0xf9db // vpandq zmm15, zmm13, zmm1
-	LONG $0x486d5262; WORD $0xf600 // vpshufb zmm14, zmm2, zmm14
-	LONG $0x580d4262; WORD $0x4750; BYTE $0x10 // vpdpbusd zmm24, zmm14, dword ptr [r15 + 0x40]{1to16}
-	LONG $0x580d4262; WORD $0x4f50; BYTE $0x08 // vpdpbusd zmm25, zmm14, dword ptr [r15 + 0x20]{1to16}
-	LONG $0x580d4262; WORD $0x1750 // vpdpbusd zmm26, zmm14, dword ptr [r15]{1to16}
-	LONG $0x580d5262; WORD $0x5f50; BYTE $0x38 // vpdpbusd zmm11, zmm14, dword ptr [r15 + 0xe0]{1to16}
-	LONG $0x580dc262; WORD $0x7750; BYTE $0x20 // vpdpbusd zmm22, zmm14, dword ptr [r15 + 0x80]{1to16}
-	LONG $0x580dc262; WORD $0x7f50; BYTE $0x18 // vpdpbusd zmm23, zmm14, dword ptr [r15 + 0x60]{1to16}
-	LONG $0x486da262; WORD $0xc900 // vpshufb zmm17, zmm2, zmm17
-	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
-	LONG $0x486dc262; WORD $0xc400 // vpshufb zmm16, zmm2, zmm12
-	LONG $0x40ed7162; WORD $0xe1db // vpandq zmm12, zmm18, zmm1
-	LONG $0x486dc262; WORD $0xef00 // vpshufb zmm21, zmm2, zmm15
-	QUAD $0x000134bf6e7941c4; BYTE $0x00 // vmovd xmm15, dword ptr [r15 + 0x134]
-	LONG $0x48957162; WORD $0xe9db // vpandq zmm13, zmm13, zmm1
-	LONG $0x486dc262; WORD $0xd400 // vpshufb zmm18, zmm2, zmm12
-	LONG $0x40dd7162; WORD $0xe1db // vpandq zmm12, zmm20, zmm1
-	LONG $0x486d5262; WORD $0xed00 // vpshufb zmm13, zmm2, zmm13
-	LONG $0x486dc262; WORD $0xe400 // vpshufb zmm20, zmm2, zmm12
-	QUAD $0x000138a76e7941c4; BYTE $0x00 // vmovd xmm12, dword ptr [r15 + 0x138]
-	LONG $0x507d4262; WORD $0x4750; BYTE $0x14 // vpdpbusd zmm24, zmm16, dword ptr [r15 + 0x50]{1to16}
-	LONG $0x507d4262; WORD $0x4f50; BYTE $0x0c // vpdpbusd zmm25, zmm16, dword ptr [r15 + 0x30]{1to16}
-	LONG $0x507d4262; WORD $0x5750; BYTE $0x04 // vpdpbusd zmm26, zmm16, dword ptr [r15 + 0x10]{1to16}
-	LONG $0x507d5262; WORD $0x5f50; BYTE $0x3c // vpdpbusd zmm11, zmm16, dword ptr [r15 + 0xf0]{1to16}
-	LONG $0x507dc262; WORD $0x7750; BYTE $0x24 // vpdpbusd zmm22, zmm16, dword ptr [r15 + 0x90]{1to16}
-	LONG $0x507dc262; WORD $0x7f50; BYTE $0x1c // vpdpbusd zmm23, zmm16, dword ptr [r15 + 0x70]{1to16}
-	LONG $0x50754262; WORD $0x4750; BYTE $0x11 // vpdpbusd zmm24, zmm17, dword ptr [r15 + 0x44]{1to16}
-	LONG $0x50754262; WORD $0x4f50; BYTE $0x09 // vpdpbusd zmm25, zmm17, dword ptr [r15 + 0x24]{1to16}
-	LONG $0x50754262; WORD $0x5750; BYTE $0x01 // vpdpbusd zmm26, zmm17, dword ptr [r15 + 0x4]{1to16}
-	LONG $0x50755262; WORD $0x5f50; BYTE $0x39 // vpdpbusd zmm11, zmm17, dword ptr [r15 + 0xe4]{1to16}
-	LONG $0x5075c262; WORD $0x7750; BYTE $0x21 // vpdpbusd zmm22, zmm17, dword ptr [r15 + 0x84]{1to16}
-	LONG $0x5075c262; WORD $0x7f50; BYTE $0x19 // vpdpbusd zmm23, zmm17, dword ptr [r15 + 0x64]{1to16}
-	LONG $0x48057262; WORD $0xf847 // vpsllvd zmm15, zmm15, zmm0
-	LONG $0x506d4262; WORD $0x4750; BYTE $0x15 // vpdpbusd zmm24, zmm18, dword ptr [r15 + 0x54]{1to16}
-	LONG $0x506d4262; WORD $0x4f50; BYTE $0x0d // vpdpbusd zmm25, zmm18, dword ptr [r15 + 0x34]{1to16}
-	LONG $0x506d4262; WORD $0x5750; BYTE $0x05 // vpdpbusd zmm26, zmm18, dword ptr [r15 + 0x14]{1to16}
-	LONG $0x506d5262; WORD $0x5f50; BYTE $0x3d // vpdpbusd zmm11, zmm18, dword ptr [r15 + 0xf4]{1to16}
-	LONG $0x506dc262; WORD $0x7750; BYTE $0x25 // vpdpbusd zmm22, zmm18, dword ptr [r15 + 0x94]{1to16}
-	LONG $0x506dc262; WORD $0x7f50; BYTE $0x1d // vpdpbusd zmm23, zmm18, dword ptr [r15 + 0x74]{1to16}
-	LONG $0x487d5262; WORD $0xff58 // vpbroadcastd zmm15, xmm15
-	LONG $0x580d5262; WORD $0x7f50; BYTE $0x28 // vpdpbusd zmm15, zmm14, dword ptr [r15 + 0xa0]{1to16}
-	LONG $0x481d7262; WORD $0xe047 // vpsllvd zmm12, zmm12, zmm0
-	LONG $0x487d5262; WORD $0xe458 // vpbroadcastd zmm12, xmm12
-	LONG $0x580d5262; WORD $0x6750; BYTE $0x30 // vpdpbusd zmm12, zmm14, dword ptr [r15 + 0xc0]{1to16}
-	LONG $0x50654262; WORD $0x4750; BYTE $0x12 // vpdpbusd zmm24, zmm19, dword ptr [r15 + 0x48]{1to16}
-	LONG $0x50654262; WORD $0x4f50; BYTE $0x0a // vpdpbusd zmm25, zmm19, dword ptr [r15 + 0x28]{1to16}
-	LONG $0x50654262; WORD $0x5750; BYTE $0x02 // vpdpbusd zmm26, zmm19, dword ptr [r15 + 0x8]{1to16}
-	LONG $0x50655262; WORD $0x5f50; BYTE $0x3a // vpdpbusd zmm11, zmm19, dword ptr [r15 + 0xe8]{1to16}
-	LONG $0x5065c262; WORD $0x7750; BYTE $0x22 // vpdpbusd zmm22, zmm19, dword ptr [r15 + 0x88]{1to16}
-	LONG $0x5065c262; WORD $0x7f50; BYTE $0x1a // vpdpbusd zmm23, zmm19, dword ptr [r15 + 0x68]{1to16}
-	LONG $0x507d5262; WORD $0x7f50; BYTE $0x2c // vpdpbusd zmm15, zmm16, dword ptr [r15 + 0xb0]{1to16}
-	LONG $0x507d5262; WORD $0x6750; BYTE $0x34 // vpdpbusd zmm12, zmm16, dword ptr [r15 + 0xd0]{1to16}
-	LONG $0x505d4262; WORD $0x4750; BYTE $0x16 // vpdpbusd zmm24, zmm20, dword ptr [r15 + 0x58]{1to16}
-	LONG $0x505d4262; WORD $0x4f50; BYTE $0x0e // vpdpbusd zmm25, zmm20, dword ptr [r15 + 0x38]{1to16}
-	LONG $0x505d4262; WORD $0x5750; BYTE $0x06 // vpdpbusd zmm26, zmm20, dword ptr [r15 + 0x18]{1to16}
-	LONG $0x505d5262; WORD $0x5f50; BYTE $0x3e // vpdpbusd zmm11, zmm20, dword ptr [r15 + 0xf8]{1to16}
-	LONG $0x505dc262; WORD $0x7750; BYTE $0x26 // vpdpbusd zmm22, zmm20, dword ptr [r15 + 0x98]{1to16}
-	LONG $0x505dc262; WORD $0x7f50; BYTE $0x1e // vpdpbusd zmm23, zmm20, dword ptr [r15 + 0x78]{1to16}
-	LONG $0x50755262; WORD $0x7f50; BYTE $0x29 // vpdpbusd zmm15, zmm17, dword ptr [r15 + 0xa4]{1to16}
-	LONG $0x50755262; WORD $0x6750; BYTE $0x31 // vpdpbusd zmm12, zmm17, dword ptr [r15 + 0xc4]{1to16}
-	LONG $0x50554262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm24, zmm21, dword ptr [r15 + 0x4c]{1to16}
-	LONG $0x50554262; WORD $0x4f50; BYTE $0x0b // vpdpbusd zmm25, zmm21, dword ptr [r15 + 0x2c]{1to16}
-	LONG $0x50554262; WORD $0x5750; BYTE $0x03 // vpdpbusd zmm26, zmm21, dword ptr [r15 + 0xc]{1to16}
-	LONG $0x50555262; WORD $0x5f50; BYTE $0x3b // vpdpbusd zmm11, zmm21, dword ptr [r15 + 0xec]{1to16}
-	LONG $0x5055c262; WORD $0x7750; BYTE $0x23 // vpdpbusd zmm22, zmm21, dword ptr [r15 + 0x8c]{1to16}
-	LONG $0x5055c262; WORD $0x7f50; BYTE $0x1b // vpdpbusd zmm23, zmm21, dword ptr [r15 + 0x6c]{1to16}
-	LONG $0x506d5262; WORD $0x7f50; BYTE $0x2d // vpdpbusd zmm15, zmm18, dword ptr [r15 + 0xb4]{1to16}
-	LONG $0x506d5262; WORD $0x6750; BYTE $0x35 // vpdpbusd zmm12, zmm18, dword ptr [r15 + 0xd4]{1to16}
-	LONG $0x58154262; WORD $0x5750; BYTE $0x07 // vpdpbusd zmm26, zmm13, dword ptr [r15 + 0x1c]{1to16}
-	LONG $0x58154262; WORD $0x4f50; BYTE $0x0f // vpdpbusd zmm25, zmm13, dword ptr [r15 + 0x3c]{1to16}
-	LONG $0x58154262; WORD $0x4750; BYTE $0x17 // vpdpbusd zmm24, zmm13, dword ptr [r15 + 0x5c]{1to16}
-	LONG $0x487de262; WORD $0x1413; BYTE $0x1f // vcvtph2ps zmm18, ymmword ptr [rdi + rbx]
-	LONG $0x58155262; WORD $0x5f50; BYTE $0x3f // vpdpbusd zmm11, zmm13, dword ptr [r15 + 0xfc]{1to16}
-	LONG $0x5815c262; WORD $0x7f50; BYTE $0x1f // vpdpbusd zmm23, zmm13, dword ptr [r15 + 0x7c]{1to16}
-	LONG $0x5815c262; WORD $0x7750; BYTE $0x27 // vpdpbusd zmm22, zmm13, dword ptr [r15 + 0x9c]{1to16}
-	LONG $0x50655262; WORD $0x7f50; BYTE $0x2a // vpdpbusd zmm15, zmm19, dword ptr [r15 + 0xa8]{1to16}
-	LONG $0x50655262; WORD $0x6750; BYTE $0x32 // vpdpbusd zmm12, zmm19, dword ptr [r15 + 0xc8]{1to16}
-	LONG $0x505d5262; WORD $0x7f50; BYTE $0x2e // vpdpbusd zmm15, zmm20, dword ptr [r15 + 0xb8]{1to16}
-	LONG $0x505d5262; WORD $0x6750; BYTE $0x36 // vpdpbusd zmm12, zmm20, dword ptr [r15 + 0xd8]{1to16}
-	LONG $0x50555262; WORD $0x7f50; BYTE $0x2b // vpdpbusd zmm15, zmm21, dword ptr [r15 + 0xac]{1to16}
-	LONG $0x50555262; WORD $0x6750; BYTE $0x33 // vpdpbusd zmm12, zmm21, dword ptr [r15 + 0xcc]{1to16}
-	LONG $0x58155262; WORD $0x7f50; BYTE $0x2f // vpdpbusd zmm15, zmm13, dword ptr [r15 + 0xbc]{1to16}
-	LONG $0x487c1162; WORD $0xf25b // vcvtdq2ps zmm14, zmm26
-	LONG $0x487c8162; WORD $0xc95b // vcvtdq2ps zmm17, zmm25
-	LONG $0x487c8162; WORD $0xc05b // vcvtdq2ps zmm16, zmm24
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x58155262; WORD $0x6750; BYTE $0x37 // vpdpbusd zmm12, zmm13, dword ptr [r15 + 0xdc]{1to16}
-	LONG $0x406c5162; WORD $0xf659 // vmulps zmm14, zmm18, zmm14
-	LONG $0x580d5262; WORD $0x57b8; BYTE $0x40 // vfmadd231ps zmm10, zmm14, dword ptr [r15 + 0x100]{1to16} # zmm10 = (zmm14 * mem) + zmm10
-	LONG $0x406c3162; WORD $0xf159 // vmulps zmm14, zmm18, zmm17
-	LONG $0x580d5262; WORD $0x4fb8; BYTE $0x41 // vfmadd231ps zmm9, zmm14, dword ptr [r15 + 0x104]{1to16} # zmm9 = (zmm14 * mem) + zmm9
-	LONG $0x406c3162; WORD $0xf059 // vmulps zmm14, zmm18, zmm16
-	LONG $0x487ca162; WORD $0xcf5b // vcvtdq2ps zmm17, zmm23
-	LONG $0x487ca162; WORD $0xc65b // vcvtdq2ps zmm16, zmm22
-	LONG $0x580d5262; WORD $0x47b8; BYTE $0x42 // vfmadd231ps zmm8, zmm14, dword ptr [r15 + 0x108]{1to16} # zmm8 = (zmm14 * mem) + zmm8
-	LONG $0x406c5162; WORD $0xdb59 // vmulps zmm11, zmm18, zmm11
-	LONG $0x5825d262; WORD $0x5fb8; BYTE $0x47 // vfmadd231ps zmm3, zmm11, dword ptr [r15 + 0x11c]{1to16} # zmm3 = (zmm11 * mem) + zmm3
-	LONG $0x406c3162; WORD $0xf159 // vmulps zmm14, zmm18, zmm17
-	LONG $0x580dd262; WORD $0x7fb8; BYTE $0x43 // vfmadd231ps zmm7, zmm14, dword ptr [r15 + 0x10c]{1to16} # zmm7 = (zmm14 * mem) + zmm7
-	LONG $0x406c3162; WORD $0xf059 // vmulps zmm14, zmm18, zmm16
-	LONG $0x580dd262; WORD $0x77b8; BYTE $0x44 // vfmadd231ps zmm6, zmm14, dword ptr [r15 + 0x110]{1to16} # zmm6 = (zmm14 * mem) + zmm6
-	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x406c5162; WORD $0xf759 // vmulps zmm14, zmm18, zmm15
-	LONG $0x580dd262; WORD $0x6fb8; BYTE $0x45 // vfmadd231ps zmm5, zmm14, dword ptr [r15 + 0x114]{1to16} # zmm5 = (zmm14 * mem) + zmm5
-	LONG $0x406c5162; WORD $0xe459 // vmulps zmm12, zmm18, zmm12
-	LONG $0x581dd262; WORD $0x67b8; BYTE $0x46 // vfmadd231ps zmm4, zmm12, dword ptr [r15 + 0x118]{1to16} # zmm4 = (zmm12 * mem) + zmm4
-	LONG $0x80c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x180
-	LONG $0x01c4f641 // test r12b, 0x1
-	LONG $0x0000bc41; WORD $0x0000 // mov r12d, 0x0
-	LONG $0xfc40850f; WORD $0xffff // jne 0x15160 <pq_iq4_nl+0x420>
-	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
-	LONG $0xfe4b8d49 // lea rcx, [r11 - 0x2]
-	LONG $0x02fb8349 // cmp r11, 0x2
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0xfc188f0f; WORD $0xffff // jg 0x15150 <pq_iq4_nl+0x410>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
-	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
-	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm7
-	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf8a4840f; WORD $0xffff // je 0x14e16 <pq_iq4_nl+0xd6>
-	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm5
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf88e820f; WORD $0xffff // jb 0x14e16 <pq_iq4_nl+0xd6>
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm4
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf878820f; WORD $0xffff // jb 0x14e16 <pq_iq4_nl+0xd6>
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
-	LONG $0xfff867e9; BYTE $0xff // jmp 0x14e16 <pq_iq4_nl+0xd6>
-	BYTE $0x90 // nop
-	WORD $0x894d; BYTE $0xe9 // mov r9, r13
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x06828e0f; WORD $0x0000 // jle 0x15c3e <pq_iq4_nl+0xefe>
-	WORD $0x8949; BYTE $0xef // mov r15, rbp
-	LONG $0x00e78149; WORD $0xffff; BYTE $0xff // and r15, -0x100
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x8949; BYTE $0xec // mov r12, rbp
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	LONG $0x000162e9; BYTE $0x00 // jmp 0x15737 <pq_iq4_nl+0x9f7>
+	LONG $0x585dd262; WORD $0x5e98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [r14 - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x02fb8348 // cmp rbx, 0x2
+	LONG $0xfd79870f; WORD $0xffff // ja 0x12570 <pq_iq4_nl+0xd0>
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xfd20850f; WORD $0xffff // jne 0x12520 <pq_iq4_nl+0x80>
+	LONG $0xfffd21e9; BYTE $0xff // jmp 0x12526 <pq_iq4_nl+0x86>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03a08e0f; WORD $0x0000 // jle 0x12bb9 <pq_iq4_nl+0x719>
+	LONG $0x24348b4c // mov r14, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	LONG $0x000162e9; BYTE $0x00 // jmp 0x12998 <pq_iq4_nl+0x4f8>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	QUAD $0x05246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x140]
 	QUAD $0x01246c13487dd262 // vcvtph2ps zmm5, ymmword ptr [r12 + 0x20]
 	QUAD $0x06246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x180]
 	QUAD $0x07246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x1c0]
 	QUAD $0x08246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x200]
 	QUAD $0x0524746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x140]
-	LONG $0x676ef9c5; BYTE $0x54 // vmovd xmm4, dword ptr [rdi + 0x54]
+	LONG $0x6e79c1c4; WORD $0x5466 // vmovd xmm4, dword ptr [r14 + 0x54]
 	QUAD $0x06247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x180]
 	QUAD $0x0724446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x1c0]
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
 	QUAD $0x08244c6f48fe5162 // vmovdqu64 zmm9, zmmword ptr [r12 + 0x200]
-	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
-	WORD $0x8949; BYTE $0xdc // mov r12, rbx
+	LONG $0xfe4f8d49 // lea rcx, [r15 - 0x2]
+	WORD $0x894d; BYTE $0xec // mov r12, r13
 	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
 	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
@@ -3727,75 +1849,75 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
 	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
 	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x582df262; WORD $0x6750; BYTE $0x0c // vpdpbusd zmm4, zmm10, dword ptr [rdi + 0x30]{1to16}
+	LONG $0x582dd262; WORD $0x6650; BYTE $0x0c // vpdpbusd zmm4, zmm10, dword ptr [r14 + 0x30]{1to16}
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x584d7262; WORD $0x5750; BYTE $0x10 // vpdpbusd zmm10, zmm6, dword ptr [rdi + 0x40]{1to16}
+	LONG $0x584d5262; WORD $0x5650; BYTE $0x10 // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0x40]{1to16}
 	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
-	LONG $0x584d7262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm11, zmm6, dword ptr [rdi + 0x34]{1to16}
+	LONG $0x584d5262; WORD $0x5e50; BYTE $0x0d // vpdpbusd zmm11, zmm6, dword ptr [r14 + 0x34]{1to16}
 	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
 	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584df262; WORD $0x7f50; BYTE $0x11 // vpdpbusd zmm7, zmm6, dword ptr [rdi + 0x44]{1to16}
+	LONG $0x584dd262; WORD $0x7e50; BYTE $0x11 // vpdpbusd zmm7, zmm6, dword ptr [r14 + 0x44]{1to16}
 	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
-	LONG $0x584df262; WORD $0x6750; BYTE $0x0e // vpdpbusd zmm4, zmm6, dword ptr [rdi + 0x38]{1to16}
+	LONG $0x584dd262; WORD $0x6650; BYTE $0x0e // vpdpbusd zmm4, zmm6, dword ptr [r14 + 0x38]{1to16}
 	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584d7262; WORD $0x5750; BYTE $0x12 // vpdpbusd zmm10, zmm6, dword ptr [rdi + 0x48]{1to16}
+	LONG $0x584d5262; WORD $0x5650; BYTE $0x12 // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0x48]{1to16}
 	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
 	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
 	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
-	LONG $0x584d7262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm11, zmm6, dword ptr [rdi + 0x3c]{1to16}
+	LONG $0x584d5262; WORD $0x5e50; BYTE $0x0f // vpdpbusd zmm11, zmm6, dword ptr [r14 + 0x3c]{1to16}
 	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584df262; WORD $0x7f50; BYTE $0x13 // vpdpbusd zmm7, zmm6, dword ptr [rdi + 0x4c]{1to16}
+	LONG $0x584dd262; WORD $0x7e50; BYTE $0x13 // vpdpbusd zmm7, zmm6, dword ptr [r14 + 0x4c]{1to16}
 	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
 	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
-	LONG $0x585df262; WORD $0x5fb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [rdi + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x050b8e0f; WORD $0x0000 // jle 0x15c42 <pq_iq4_nl+0xf02>
-	QUAD $0x00000140249c8d49 // lea rbx, [r12 + 0x140]
-	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
-	WORD $0x6373 // jae 0x157a7 <pq_iq4_nl+0xa67>
-	WORD $0x8945; BYTE $0xfe // mov r14d, r15d
-	LONG $0x08eec141 // shr r14d, 0x8
-	WORD $0x8944; BYTE $0xfe // mov esi, r15d
+	LONG $0x585dd262; WORD $0x5eb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [r14 + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x02ff8349 // cmp r15, 0x2
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	LONG $0x02258e0f; WORD $0x0000 // jle 0x12bbd <pq_iq4_nl+0x71d>
+	QUAD $0x0000014024ac8d4d // lea r13, [r12 + 0x140]
+	WORD $0x394d; BYTE $0xea // cmp r10, r13
+	WORD $0x5d73 // jae 0x12a02 <pq_iq4_nl+0x562>
+	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
 	WORD $0x9066 // nop
-	LONG $0xdeb70f44 // movzx r11d, si
-	LONG $0xf6b60f45 // movzx r14d, r14b
-	WORD $0x894d; BYTE $0xfd // mov r13, r15
-	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8944; BYTE $0xf1 // mov ecx, r14d
+	LONG $0xdbb70f44 // movzx r11d, bx
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
+	WORD $0xe989 // mov ecx, ebp
 	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
 	LONG $0xffe38141; WORD $0x003f; BYTE $0x00 // and r11d, 0x3fff
-	WORD $0xfe41; BYTE $0xc6 // inc r14b
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
 	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
-	WORD $0x294d; BYTE $0xdd // sub r13, r11
-	QUAD $0x004000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x4000]
-	QUAD $0x005000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x5000]
-	QUAD $0x006000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x6000]
-	QUAD $0x007000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x7000]
-	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
-	WORD $0xa972 // jb 0x15750 <pq_iq4_nl+0xa10>
+	WORD $0x294c; BYTE $0xdf // sub rdi, r11
+	QUAD $0x00004000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x4000]
+	QUAD $0x00005000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x5000]
+	QUAD $0x00006000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x6000]
+	QUAD $0x00007000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x7000]
+	WORD $0x394d; BYTE $0xea // cmp r10, r13
+	WORD $0xae72 // jb 0x129b0 <pq_iq4_nl+0x510>
 	QUAD $0x01246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x40]
 	LONG $0x487dd262; WORD $0x2c13; BYTE $0x24 // vcvtph2ps zmm5, ymmword ptr [r12]
 	QUAD $0x02246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x80]
 	QUAD $0x03246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0xc0]
 	QUAD $0x04246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x100]
 	QUAD $0x0124746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x40]
-	LONG $0x676ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rdi + 0x24]
+	LONG $0x6e79c1c4; WORD $0x2466 // vmovd xmm4, dword ptr [r14 + 0x24]
 	QUAD $0x02247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x80]
 	QUAD $0x0324446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0xc0]
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
 	QUAD $0x04244c6f48fe5162 // vmovdqu64 zmm9, zmmword ptr [r12 + 0x100]
-	QUAD $0x00000240249c8d49 // lea rbx, [r12 + 0x240]
+	QUAD $0x0000024024ac8d4d // lea r13, [r12 + 0x240]
 	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
 	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
@@ -3805,188 +1927,66 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
 	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
 	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x582df262; WORD $0x2750 // vpdpbusd zmm4, zmm10, dword ptr [rdi]{1to16}
+	LONG $0x582dd262; WORD $0x2650 // vpdpbusd zmm4, zmm10, dword ptr [r14]{1to16}
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x584d7262; WORD $0x5750; BYTE $0x04 // vpdpbusd zmm10, zmm6, dword ptr [rdi + 0x10]{1to16}
+	LONG $0x584d5262; WORD $0x5650; BYTE $0x04 // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0x10]{1to16}
 	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
-	LONG $0x584d7262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm6, dword ptr [rdi + 0x4]{1to16}
+	LONG $0x584d5262; WORD $0x5e50; BYTE $0x01 // vpdpbusd zmm11, zmm6, dword ptr [r14 + 0x4]{1to16}
 	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
 	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584df262; WORD $0x7f50; BYTE $0x05 // vpdpbusd zmm7, zmm6, dword ptr [rdi + 0x14]{1to16}
+	LONG $0x584dd262; WORD $0x7e50; BYTE $0x05 // vpdpbusd zmm7, zmm6, dword ptr [r14 + 0x14]{1to16}
 	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
-	LONG $0x584df262; WORD $0x6750; BYTE $0x02 // vpdpbusd zmm4, zmm6, dword ptr [rdi + 0x8]{1to16}
+	LONG $0x584dd262; WORD $0x6650; BYTE $0x02 // vpdpbusd zmm4, zmm6, dword ptr [r14 + 0x8]{1to16}
 	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584d7262; WORD $0x5750; BYTE $0x06 // vpdpbusd zmm10, zmm6, dword ptr [rdi + 0x18]{1to16}
+	LONG $0x584d5262; WORD $0x5650; BYTE $0x06 // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0x18]{1to16}
 	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
 	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
 	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
-	LONG $0x584d7262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm6, dword ptr [rdi + 0xc]{1to16}
+	LONG $0x584d5262; WORD $0x5e50; BYTE $0x03 // vpdpbusd zmm11, zmm6, dword ptr [r14 + 0xc]{1to16}
 	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584df262; WORD $0x7f50; BYTE $0x07 // vpdpbusd zmm7, zmm6, dword ptr [rdi + 0x1c]{1to16}
+	LONG $0x584dd262; WORD $0x7e50; BYTE $0x07 // vpdpbusd zmm7, zmm6, dword ptr [r14 + 0x1c]{1to16}
 	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
 	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
-	LONG $0x585df262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [rdi + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
-	LONG $0xfceb830f; WORD $0xffff // jae 0x155e0 <pq_iq4_nl+0x8a0>
-	WORD $0x8945; BYTE $0xfe // mov r14d, r15d
-	LONG $0x08eec141 // shr r14d, 0x8
-	WORD $0x8944; BYTE $0xfe // mov esi, r15d
-	BYTE $0x90 // nop
-	WORD $0xb70f; BYTE $0xce // movzx ecx, si
-	LONG $0xf6b60f45 // movzx r14d, r14b
-	WORD $0x894d; BYTE $0xfd // mov r13, r15
-	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8945; BYTE $0xf3 // mov r11d, r14d
-	LONG $0x3fe38341 // and r11d, 0x3f
+	LONG $0x585dd262; WORD $0x5eb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r14 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0x394d; BYTE $0xea // cmp r10, r13
+	LONG $0xfcef830f; WORD $0xffff // jae 0x12840 <pq_iq4_nl+0x3a0>
+	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0xb70f; BYTE $0xcb // movzx ecx, bx
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
+	WORD $0xef89 // mov edi, ebp
+	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
 	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc6 // inc r14b
-	LONG $0x06e3c141 // shl r11d, 0x6
-	WORD $0x2949; BYTE $0xcd // sub r13, rcx
-	QUAD $0x0040002b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r13 + 0x4000]
-	QUAD $0x0050002b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r13 + 0x5000]
-	QUAD $0x0060002b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r13 + 0x6000]
-	QUAD $0x0070002b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r13 + 0x7000]
-	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
-	WORD $0xa972 // jb 0x15900 <pq_iq4_nl+0xbc0>
-	LONG $0xfffc84e9; BYTE $0xff // jmp 0x155e0 <pq_iq4_nl+0x8a0>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02818e0f; WORD $0x0000 // jle 0x15bea <pq_iq4_nl+0xeaa>
-	WORD $0x8949; BYTE $0xef // mov r15, rbp
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	WORD $0x894d; BYTE $0xc3 // mov r11, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xf4 // mov r12, r14
-	LONG $0x08e6c149 // shl r14, 0x8
-	QUAD $0x0000012cbf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x12c]
-	LONG $0x087de162; WORD $0x4f6e; BYTE $0x49 // vmovd xmm17, dword ptr [rdi + 0x124]
-	LONG $0x087de162; WORD $0x576e; BYTE $0x48 // vmovd xmm18, dword ptr [rdi + 0x120]
-	LONG $0x05e4c149 // shl r12, 0x5
-	QUAD $0x0137546f48fe1162 // vmovdqu64 zmm10, zmmword ptr [r15 + r14 + 0x40]
-	QUAD $0x02376c6f48fe1162 // vmovdqu64 zmm13, zmmword ptr [r15 + r14 + 0x80]
-	QUAD $0x0337746f48fe1162 // vmovdqu64 zmm14, zmmword ptr [r15 + r14 + 0xc0]
-	QUAD $0x0437446f48fe1162 // vmovdqu64 zmm8, zmmword ptr [r15 + r14 + 0x100]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
-	LONG $0x4075e262; WORD $0xc847 // vpsllvd zmm17, zmm17, zmm0
-	LONG $0x406de262; WORD $0xd047 // vpsllvd zmm18, zmm18, zmm0
-	LONG $0x48ad7162; WORD $0xc9db // vpandq zmm9, zmm10, zmm1
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x48957162; WORD $0xe1db // vpandq zmm12, zmm13, zmm1
-	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
-	LONG $0x488d7162; WORD $0xf9db // vpandq zmm15, zmm14, zmm1
-	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
-	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
-	LONG $0x487da262; WORD $0xc958 // vpbroadcastd zmm17, xmm17
-	LONG $0x487da262; WORD $0xd258 // vpbroadcastd zmm18, xmm18
-	LONG $0x48bde162; WORD $0xc1db // vpandq zmm16, zmm8, zmm1
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x48ad7162; WORD $0xd1db // vpandq zmm10, zmm10, zmm1
-	LONG $0x486d5262; WORD $0xc900 // vpshufb zmm9, zmm2, zmm9
-	LONG $0x5835f262; WORD $0x7f50; BYTE $0x18 // vpdpbusd zmm7, zmm9, dword ptr [rdi + 0x60]{1to16}
-	LONG $0x5835e262; WORD $0x4f50; BYTE $0x08 // vpdpbusd zmm17, zmm9, dword ptr [rdi + 0x20]{1to16}
-	LONG $0x5835e262; WORD $0x1750 // vpdpbusd zmm18, zmm9, dword ptr [rdi]{1to16}
-	LONG $0x486d5262; WORD $0xe400 // vpshufb zmm12, zmm2, zmm12
-	LONG $0x486d5262; WORD $0xff00 // vpshufb zmm15, zmm2, zmm15
-	LONG $0x486da262; WORD $0xc000 // vpshufb zmm16, zmm2, zmm16
-	LONG $0x48bd7162; WORD $0xc1db // vpandq zmm8, zmm8, zmm1
-	LONG $0x486d5262; WORD $0xda00 // vpshufb zmm11, zmm2, zmm10
-	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
-	LONG $0x486d5262; WORD $0xc000 // vpshufb zmm8, zmm2, zmm8
-	LONG $0x486d5262; WORD $0xea00 // vpshufb zmm13, zmm2, zmm10
-	LONG $0x488d7162; WORD $0xd1db // vpandq zmm10, zmm14, zmm1
-	LONG $0x486d5262; WORD $0xf200 // vpshufb zmm14, zmm2, zmm10
-	QUAD $0x00000128976e79c5 // vmovd xmm10, dword ptr [rdi + 0x128]
-	LONG $0x5825f262; WORD $0x7f50; BYTE $0x1c // vpdpbusd zmm7, zmm11, dword ptr [rdi + 0x70]{1to16}
-	LONG $0x5825e262; WORD $0x4f50; BYTE $0x0c // vpdpbusd zmm17, zmm11, dword ptr [rdi + 0x30]{1to16}
-	LONG $0x5825e262; WORD $0x5750; BYTE $0x04 // vpdpbusd zmm18, zmm11, dword ptr [rdi + 0x10]{1to16}
-	LONG $0x581df262; WORD $0x7f50; BYTE $0x19 // vpdpbusd zmm7, zmm12, dword ptr [rdi + 0x64]{1to16}
-	LONG $0x581de262; WORD $0x4f50; BYTE $0x09 // vpdpbusd zmm17, zmm12, dword ptr [rdi + 0x24]{1to16}
-	LONG $0x581de262; WORD $0x5750; BYTE $0x01 // vpdpbusd zmm18, zmm12, dword ptr [rdi + 0x4]{1to16}
-	LONG $0x5815f262; WORD $0x7f50; BYTE $0x1d // vpdpbusd zmm7, zmm13, dword ptr [rdi + 0x74]{1to16}
-	LONG $0x5815e262; WORD $0x4f50; BYTE $0x0d // vpdpbusd zmm17, zmm13, dword ptr [rdi + 0x34]{1to16}
-	LONG $0x5815e262; WORD $0x5750; BYTE $0x05 // vpdpbusd zmm18, zmm13, dword ptr [rdi + 0x14]{1to16}
-	LONG $0x482d7262; WORD $0xd047 // vpsllvd zmm10, zmm10, zmm0
-	LONG $0x487d5262; WORD $0xd258 // vpbroadcastd zmm10, xmm10
-	LONG $0x58357262; WORD $0x5750; BYTE $0x10 // vpdpbusd zmm10, zmm9, dword ptr [rdi + 0x40]{1to16}
-	LONG $0x5805f262; WORD $0x7f50; BYTE $0x1a // vpdpbusd zmm7, zmm15, dword ptr [rdi + 0x68]{1to16}
-	LONG $0x5805e262; WORD $0x4f50; BYTE $0x0a // vpdpbusd zmm17, zmm15, dword ptr [rdi + 0x28]{1to16}
-	LONG $0x5805e262; WORD $0x5750; BYTE $0x02 // vpdpbusd zmm18, zmm15, dword ptr [rdi + 0x8]{1to16}
-	LONG $0x58257262; WORD $0x5750; BYTE $0x14 // vpdpbusd zmm10, zmm11, dword ptr [rdi + 0x50]{1to16}
-	LONG $0x580df262; WORD $0x7f50; BYTE $0x1e // vpdpbusd zmm7, zmm14, dword ptr [rdi + 0x78]{1to16}
-	LONG $0x580de262; WORD $0x4f50; BYTE $0x0e // vpdpbusd zmm17, zmm14, dword ptr [rdi + 0x38]{1to16}
-	LONG $0x580de262; WORD $0x5750; BYTE $0x06 // vpdpbusd zmm18, zmm14, dword ptr [rdi + 0x18]{1to16}
-	LONG $0x581d7262; WORD $0x5750; BYTE $0x11 // vpdpbusd zmm10, zmm12, dword ptr [rdi + 0x44]{1to16}
-	LONG $0x507df262; WORD $0x7f50; BYTE $0x1b // vpdpbusd zmm7, zmm16, dword ptr [rdi + 0x6c]{1to16}
-	LONG $0x507de262; WORD $0x4f50; BYTE $0x0b // vpdpbusd zmm17, zmm16, dword ptr [rdi + 0x2c]{1to16}
-	LONG $0x507de262; WORD $0x5750; BYTE $0x03 // vpdpbusd zmm18, zmm16, dword ptr [rdi + 0xc]{1to16}
-	LONG $0x487d1262; WORD $0x2413; BYTE $0x27 // vcvtph2ps zmm12, ymmword ptr [r15 + r12]
-	LONG $0x58157262; WORD $0x5750; BYTE $0x15 // vpdpbusd zmm10, zmm13, dword ptr [rdi + 0x54]{1to16}
-	LONG $0x583df262; WORD $0x7f50; BYTE $0x1f // vpdpbusd zmm7, zmm8, dword ptr [rdi + 0x7c]{1to16}
-	LONG $0x583de262; WORD $0x5750; BYTE $0x07 // vpdpbusd zmm18, zmm8, dword ptr [rdi + 0x1c]{1to16}
-	LONG $0x583de262; WORD $0x4f50; BYTE $0x0f // vpdpbusd zmm17, zmm8, dword ptr [rdi + 0x3c]{1to16}
-	LONG $0x58057262; WORD $0x5750; BYTE $0x12 // vpdpbusd zmm10, zmm15, dword ptr [rdi + 0x48]{1to16}
-	LONG $0x580d7262; WORD $0x5750; BYTE $0x16 // vpdpbusd zmm10, zmm14, dword ptr [rdi + 0x58]{1to16}
-	LONG $0x507d7262; WORD $0x5750; BYTE $0x13 // vpdpbusd zmm10, zmm16, dword ptr [rdi + 0x4c]{1to16}
-	LONG $0x487c3162; WORD $0xca5b // vcvtdq2ps zmm9, zmm18
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487c3162; WORD $0xd95b // vcvtdq2ps zmm11, zmm17
-	LONG $0x583d7262; WORD $0x5750; BYTE $0x17 // vpdpbusd zmm10, zmm8, dword ptr [rdi + 0x5c]{1to16}
-	LONG $0x481c5162; WORD $0xc959 // vmulps zmm9, zmm12, zmm9
-	LONG $0x5835f262; WORD $0x77b8; BYTE $0x40 // vfmadd231ps zmm6, zmm9, dword ptr [rdi + 0x100]{1to16} # zmm6 = (zmm9 * mem) + zmm6
-	LONG $0x481c5162; WORD $0xcb59 // vmulps zmm9, zmm12, zmm11
-	LONG $0x481cf162; WORD $0xff59 // vmulps zmm7, zmm12, zmm7
-	LONG $0x5835f262; WORD $0x6fb8; BYTE $0x41 // vfmadd231ps zmm5, zmm9, dword ptr [rdi + 0x104]{1to16} # zmm5 = (zmm9 * mem) + zmm5
-	LONG $0x5845f262; WORD $0x5fb8; BYTE $0x43 // vfmadd231ps zmm3, zmm7, dword ptr [rdi + 0x10c]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x481c5162; WORD $0xca59 // vmulps zmm9, zmm12, zmm10
-	LONG $0x5835f262; WORD $0x67b8; BYTE $0x42 // vfmadd231ps zmm4, zmm9, dword ptr [rdi + 0x108]{1to16} # zmm4 = (zmm9 * mem) + zmm4
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfdbe850f; WORD $0xffff // jne 0x15990 <pq_iq4_nl+0xc50>
-	LONG $0x40c78149; WORD $0x0002; BYTE $0x00 // add r15, 0x240
-	LONG $0xfe4b8d49 // lea rcx, [r11 - 0x2]
-	LONG $0x02fb8349 // cmp r11, 0x2
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0xfd968f0f; WORD $0xffff // jg 0x15980 <pq_iq4_nl+0xc40>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf223840f; WORD $0xffff // je 0x14e16 <pq_iq4_nl+0xd6>
-	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf213820f; WORD $0xffff // jb 0x14e16 <pq_iq4_nl+0xd6>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf1fe820f; WORD $0xffff // jb 0x14e16 <pq_iq4_nl+0xd6>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf1e9850f; WORD $0xffff // jne 0x14e16 <pq_iq4_nl+0xd6>
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
-	LONG $0xfff1d8e9; BYTE $0xff // jmp 0x14e16 <pq_iq4_nl+0xd6>
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
+	WORD $0x2949; BYTE $0xcb // sub r11, rcx
+	QUAD $0x0040001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x4000]
+	QUAD $0x0050001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x5000]
+	QUAD $0x0060001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x6000]
+	QUAD $0x0070001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x7000]
+	WORD $0x394d; BYTE $0xea // cmp r10, r13
+	WORD $0xac72 // jb 0x12b60 <pq_iq4_nl+0x6c0>
+	LONG $0xfffc87e9; BYTE $0xff // jmp 0x12840 <pq_iq4_nl+0x3a0>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894d; BYTE $0xcd // mov r13, r9
-	LONG $0x24448b4c; BYTE $0x50 // mov r8, qword ptr [rsp + 0x50]
-	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
-	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf1b3850f; WORD $0xffff // jne 0x14e10 <pq_iq4_nl+0xd0>
-	LONG $0xfff1b4e9; BYTE $0xff // jmp 0x14e16 <pq_iq4_nl+0xd6>
-	LONG $0x58c48348 // add rsp, 0x58
+	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf950850f; WORD $0xffff // jne 0x12520 <pq_iq4_nl+0x80>
+	LONG $0xfff951e9; BYTE $0xff // jmp 0x12526 <pq_iq4_nl+0x86>
+	LONG $0x28c48348 // add rsp, 0x28
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -3995,2030 +1995,980 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// pq_q4_k: +23680
+	// pq_q4_k: +11248
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x58ec8348 // sub rsp, 0x58
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f9c149 // sar r9, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x10238e0f; WORD $0x0000 // jle 0x16cc5 <pq_q4_k+0x1045>
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
+	LONG $0x18ec8348 // sub rsp, 0x18
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x10f8c149 // sar r8, 0x10
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x66ae0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x66ae] # 0x1c368 <peak_i8+0x378>
-	QUAD $0x66ac0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x66ac] # 0x1c370 <peak_i8+0x380>
-	LONG $0xe0b60f44 // movzx r12d, al
-	LONG $0x2444894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r8
-	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
-	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
-	LONG $0xc8490f49 // cmovns rcx, r8
-	LONG $0x2464894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r12
+	LONG $0x07438e0f; WORD $0x0000 // jle 0x13358 <pq_q4_k+0x768>
+	QUAD $0x32690558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x3269] # 0x15e88 <peak_i8+0x338>
+	LONG $0x244c8d49; BYTE $0x07 // lea rcx, [r12 + 0x7]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x2464894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r12
+	LONG $0xcc490f49 // cmovns rcx, r12
 	LONG $0x03e9c148 // shr rcx, 0x3
-	LONG $0x40e9694c; WORD $0x0009; BYTE $0x00 // imul r13, rcx, 0x940
-	QUAD $0x00000000bd1c8d4c // lea r11, [4*rdi]
-	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
-	LONG $0x04e3c148 // shl rbx, 0x4
-	LONG $0x245c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rbx
-	LONG $0x246c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r13
-	LONG $0x5b0c8d4b // lea rcx, [r11 + 2*r11]
-	LONG $0x9b348d4f // lea r14, [r11 + 4*r11]
-	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
-	QUAD $0x00000000fd0c8d48 // lea rcx, [8*rdi]
-	LONG $0x2474894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r14
-	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
-	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
-	LONG $0xff0c8d48 // lea rcx, [rdi + 8*rdi]
-	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
-	WORD $0x0148; BYTE $0xf9 // add rcx, rdi
-	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
-	WORD $0x1feb // jmp 0x15d58 <pq_q4_k+0xd8>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
-	WORD $0x014d; BYTE $0xea // add r10, r13
+	LONG $0x40f16948; WORD $0x0009; BYTE $0x00 // imul rsi, rcx, 0x940
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	WORD $0x29eb // jmp 0x12c6e <pq_q4_k+0x7e>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm1
+	LONG $0xff488d49 // lea rcx, [r8 - 0x1]
+	WORD $0x0148; BYTE $0xf0 // add rax, rsi
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f98349 // cmp r9, 0x1
-	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
-	LONG $0x0f6d8e0f; WORD $0x0000 // jle 0x16cc5 <pq_q4_k+0x1045>
-	LONG $0x000100a9; BYTE $0x00 // test eax, 0x100
-	LONG $0x030d850f; WORD $0x0000 // jne 0x16070 <pq_q4_k+0x3f0>
-	LONG $0x000200a9; BYTE $0x00 // test eax, 0x200
-	LONG $0x0822850f; WORD $0x0000 // jne 0x16590 <pq_q4_k+0x910>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02d88e0f; WORD $0x0000 // jle 0x16053 <pq_q4_k+0x3d3>
-	WORD $0x894d; BYTE $0xd6 // mov r14, r10
-	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x06ea8e0f; WORD $0x0000 // jle 0x13358 <pq_q4_k+0x768>
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	WORD $0xdf75 // jne 0x12c56 <pq_q4_k+0x66>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x02ec850f; WORD $0x0000 // jne 0x12f70 <pq_q4_k+0x380>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x02d18e0f; WORD $0x0000 // jle 0x12f62 <pq_q4_k+0x372>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x487dd262; WORD $0x1213 // vcvtph2ps zmm2, ymmword ptr [r10]
+	LONG $0x487dd262; WORD $0x5a13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [r10 + 0x20]
+	LONG $0x40c28349 // add r10, 0x40
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x1613 // vcvtph2ps zmm2, ymmword ptr [r14]
-	LONG $0x487dd262; WORD $0x5e13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [r14 + 0x20]
-	LONG $0x40c68349 // add r14, 0x40
-	WORD $0xff31 // xor edi, edi
+	LONG $0x487dd262; WORD $0x2221 // vpmovsxbd zmm4, xmmword ptr [r10]
+	LONG $0x487dd262; WORD $0x6a21; BYTE $0x01 // vpmovsxbd zmm5, xmmword ptr [r10 + 0x10]
+	LONG $0x487cd162; WORD $0x7210; BYTE $0x01 // vmovups zmm6, zmmword ptr [r10 + 0x40]
+	LONG $0x487cd162; WORD $0x7210; BYTE $0x02 // vmovups zmm6, zmmword ptr [r10 + 0x80]
+	LONG $0x487cd162; WORD $0x7210; BYTE $0x03 // vmovups zmm6, zmmword ptr [r10 + 0xc0]
+	LONG $0x487cd162; WORD $0x7210; BYTE $0x04 // vmovups zmm6, zmmword ptr [r10 + 0x100]
+	LONG $0x48fed162; WORD $0x726f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r10 + 0x40]
+	LONG $0x48fed162; WORD $0x7a6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r10 + 0x80]
+	LONG $0x48fe5162; WORD $0x426f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r10 + 0xc0]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x48fe5162; WORD $0x4a6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r10 + 0x100]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x582d1262; WORD $0x1c50; BYTE $0x33 // vpdpbusd zmm11, zmm10, dword ptr [r11 + r14]{1to16}
+	LONG $0x48457162; WORD $0xf0db // vpandd zmm14, zmm7, zmm0
+	QUAD $0x01336450580d1262 // vpdpbusd zmm12, zmm14, dword ptr [r11 + r14 + 0x4]{1to16}
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	QUAD $0x04335450584d1262 // vpdpbusd zmm10, zmm6, dword ptr [r11 + r14 + 0x10]{1to16}
+	LONG $0x484df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm6, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	QUAD $0x05337c50584d9262 // vpdpbusd zmm7, zmm6, dword ptr [r11 + r14 + 0x14]{1to16}
+	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
+	QUAD $0x02335c50584d1262 // vpdpbusd zmm11, zmm6, dword ptr [r11 + r14 + 0x8]{1to16}
+	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
+	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
+	QUAD $0x03336450583d1262 // vpdpbusd zmm12, zmm8, dword ptr [r11 + r14 + 0xc]{1to16}
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	QUAD $0x06335450584d1262 // vpdpbusd zmm10, zmm6, dword ptr [r11 + r14 + 0x18]{1to16}
+	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
+	LONG $0x48647162; WORD $0xf559 // vmulps zmm14, zmm3, zmm5
+	LONG $0x487dd262; WORD $0x6a21; BYTE $0x03 // vpmovsxbd zmm5, xmmword ptr [r10 + 0x30]
+	LONG $0x4825d162; WORD $0xf2fe // vpaddd zmm6, zmm11, zmm10
+	LONG $0x482dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm10, zmm9, 0x4
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x482d7162; WORD $0xc0db // vpandd zmm8, zmm10, zmm0
+	QUAD $0x07337c50583d9262 // vpdpbusd zmm7, zmm8, dword ptr [r11 + r14 + 0x1c]{1to16}
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x4845d162; WORD $0xfcfe // vpaddd zmm7, zmm7, zmm12
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x484df162; WORD $0xf7fe // vpaddd zmm6, zmm6, zmm7
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
+	LONG $0x107a81c4; WORD $0x3364; BYTE $0x24 // vmovss xmm4, dword ptr [r11 + r14 + 0x24]
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x487df262; WORD $0xfc18 // vbroadcastss zmm7, xmm4
+	LONG $0x48457262; WORD $0xf6ac // vfnmadd213ps zmm14, zmm7, zmm6 # zmm14 = -(zmm7 * zmm14) + zmm6
+	QUAD $0x0833749858751262 // vfmadd132ps zmm14, zmm1, dword ptr [r11 + r14 + 0x20]{1to16} # zmm14 = (zmm14 * mem) + zmm1
+	LONG $0x487dd262; WORD $0x4a21; BYTE $0x02 // vpmovsxbd zmm1, xmmword ptr [r10 + 0x20]
+	LONG $0x487cd162; WORD $0x7210; BYTE $0x05 // vmovups zmm6, zmmword ptr [r10 + 0x140]
+	LONG $0x487cd162; WORD $0x7210; BYTE $0x06 // vmovups zmm6, zmmword ptr [r10 + 0x180]
+	LONG $0x487cd162; WORD $0x7210; BYTE $0x07 // vmovups zmm6, zmmword ptr [r10 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7210; BYTE $0x08 // vmovups zmm6, zmmword ptr [r10 + 0x200]
+	LONG $0x48fed162; WORD $0x726f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r10 + 0x140]
+	LONG $0x48fed162; WORD $0x7a6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r10 + 0x180]
+	LONG $0x48fe5162; WORD $0x426f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r10 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x4a6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r10 + 0x200]
+	LONG $0x40c28149; WORD $0x0002; BYTE $0x00 // add r10, 0x240
+	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	QUAD $0x0c335c50582d1262 // vpdpbusd zmm11, zmm10, dword ptr [r11 + r14 + 0x30]{1to16}
+	LONG $0x48457162; WORD $0xe8db // vpandd zmm13, zmm7, zmm0
+	QUAD $0x0d33645058151262 // vpdpbusd zmm12, zmm13, dword ptr [r11 + r14 + 0x34]{1to16}
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	QUAD $0x10335450584d1262 // vpdpbusd zmm10, zmm6, dword ptr [r11 + r14 + 0x40]{1to16}
+	LONG $0x484df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm6, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	QUAD $0x11337c50584d9262 // vpdpbusd zmm7, zmm6, dword ptr [r11 + r14 + 0x44]{1to16}
+	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
+	QUAD $0x0e335c50584d1262 // vpdpbusd zmm11, zmm6, dword ptr [r11 + r14 + 0x38]{1to16}
+	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
+	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	QUAD $0x0f336450583d1262 // vpdpbusd zmm12, zmm8, dword ptr [r11 + r14 + 0x3c]{1to16}
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	QUAD $0x12335450584d1262 // vpdpbusd zmm10, zmm6, dword ptr [r11 + r14 + 0x48]{1to16}
+	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
+	QUAD $0x13337c50583d9262 // vpdpbusd zmm7, zmm8, dword ptr [r11 + r14 + 0x4c]{1to16}
+	LONG $0x486cf162; WORD $0xc959 // vmulps zmm1, zmm2, zmm1
+	LONG $0x4825d162; WORD $0xf2fe // vpaddd zmm6, zmm11, zmm10
+	LONG $0x4845d162; WORD $0xfcfe // vpaddd zmm7, zmm7, zmm12
+	LONG $0x484df162; WORD $0xf7fe // vpaddd zmm6, zmm6, zmm7
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x4874f162; WORD $0xf659 // vmulps zmm6, zmm1, zmm6
+	LONG $0x107a81c4; WORD $0x334c; BYTE $0x54 // vmovss xmm1, dword ptr [r11 + r14 + 0x54]
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
+	LONG $0x487df262; WORD $0xf918 // vbroadcastss zmm7, xmm1
+	LONG $0x4864f162; WORD $0xcd59 // vmulps zmm1, zmm3, zmm5
+	LONG $0x4845f262; WORD $0xceac // vfnmadd213ps zmm1, zmm7, zmm6 # zmm1 = -(zmm7 * zmm1) + zmm6
+	QUAD $0x14334c98580d9262 // vfmadd132ps zmm1, zmm14, dword ptr [r11 + r14 + 0x50]{1to16} # zmm1 = (zmm1 * mem) + zmm14
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x80fe8141; WORD $0x0001; BYTE $0x00 // cmp r14d, 0x180
+	LONG $0xfd72850f; WORD $0xffff // jne 0x12cc0 <pq_q4_k+0xd0>
+	WORD $0x014d; BYTE $0xf3 // add r11, r14
+	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0xfd3e8f0f; WORD $0xffff // jg 0x12ca0 <pq_q4_k+0xb0>
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xfce5850f; WORD $0xffff // jne 0x12c50 <pq_q4_k+0x60>
+	LONG $0xfffce6e9; BYTE $0xff // jmp 0x12c56 <pq_q4_k+0x66>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x03c38e0f; WORD $0x0000 // jle 0x1333c <pq_q4_k+0x74c>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x8949; BYTE $0xc7 // mov r15, rax
+	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
+	WORD $0x1eeb // jmp 0x12fb1 <pq_q4_k+0x3c1>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0x038f8e0f; WORD $0x0000 // jle 0x13340 <pq_q4_k+0x750>
+	LONG $0x487dd262; WORD $0x1713 // vcvtph2ps zmm2, ymmword ptr [r15]
+	LONG $0x487dd262; WORD $0x5f13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [r15 + 0x20]
+	LONG $0x40c78349 // add r15, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xfe // mov r14, r15
+	LONG $0x000148e9; BYTE $0x00 // jmp 0x13114 <pq_q4_k+0x524>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x487dd262; WORD $0x6621; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [r14 + 0x20]
+	LONG $0x487dd262; WORD $0x6e21; BYTE $0x03 // vpmovsxbd zmm5, xmmword ptr [r14 + 0x30]
+	LONG $0x487cd162; WORD $0x7610; BYTE $0x05 // vmovups zmm6, zmmword ptr [r14 + 0x140]
+	LONG $0x487cd162; WORD $0x7610; BYTE $0x06 // vmovups zmm6, zmmword ptr [r14 + 0x180]
+	LONG $0x487cd162; WORD $0x7610; BYTE $0x07 // vmovups zmm6, zmmword ptr [r14 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7610; BYTE $0x08 // vmovups zmm6, zmmword ptr [r14 + 0x200]
+	LONG $0x48fed162; WORD $0x766f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r14 + 0x140]
+	LONG $0x48fed162; WORD $0x7e6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r14 + 0x180]
+	LONG $0x48fe5162; WORD $0x466f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x200]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	WORD $0xc5ff // inc ebp
+	WORD $0x894d; BYTE $0xfe // mov r14, r15
+	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x582d5262; WORD $0x5b50; BYTE $0x0c // vpdpbusd zmm11, zmm10, dword ptr [r11 + 0x30]{1to16}
+	LONG $0x48457162; WORD $0xe8db // vpandd zmm13, zmm7, zmm0
+	LONG $0x58155262; WORD $0x6350; BYTE $0x0d // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0x34]{1to16}
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x584d5262; WORD $0x5350; BYTE $0x10 // vpdpbusd zmm10, zmm6, dword ptr [r11 + 0x40]{1to16}
+	LONG $0x484df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm6, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	LONG $0x584dd262; WORD $0x7b50; BYTE $0x11 // vpdpbusd zmm7, zmm6, dword ptr [r11 + 0x44]{1to16}
+	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
+	LONG $0x584d5262; WORD $0x5b50; BYTE $0x0e // vpdpbusd zmm11, zmm6, dword ptr [r11 + 0x38]{1to16}
+	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
+	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x583d5262; WORD $0x6350; BYTE $0x0f // vpdpbusd zmm12, zmm8, dword ptr [r11 + 0x3c]{1to16}
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	LONG $0x584d5262; WORD $0x5350; BYTE $0x12 // vpdpbusd zmm10, zmm6, dword ptr [r11 + 0x48]{1to16}
+	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
+	LONG $0x583dd262; WORD $0x7b50; BYTE $0x13 // vpdpbusd zmm7, zmm8, dword ptr [r11 + 0x4c]{1to16}
+	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x4825d162; WORD $0xf2fe // vpaddd zmm6, zmm11, zmm10
+	LONG $0x4845d162; WORD $0xfcfe // vpaddd zmm7, zmm7, zmm12
+	LONG $0x484df162; WORD $0xf7fe // vpaddd zmm6, zmm6, zmm7
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x485cf162; WORD $0xe659 // vmulps zmm4, zmm4, zmm6
+	LONG $0x107ac1c4; WORD $0x5473 // vmovss xmm6, dword ptr [r11 + 0x54]
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
+	LONG $0x484df262; WORD $0xecac // vfnmadd213ps zmm5, zmm6, zmm4 # zmm5 = -(zmm6 * zmm5) + zmm4
+	LONG $0x5855d262; WORD $0x4bb8; BYTE $0x14 // vfmadd231ps zmm1, zmm5, dword ptr [r11 + 0x50]{1to16} # zmm1 = (zmm5 * mem) + zmm1
+	LONG $0x60c38349 // add r11, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe8c840f; WORD $0xffff // je 0x12fa0 <pq_q4_k+0x3b0>
+	LONG $0x40be8d4d; WORD $0x0001; BYTE $0x00 // lea r15, [r14 + 0x140]
+	WORD $0x394c; BYTE $0xff // cmp rdi, r15
+	WORD $0x6773 // jae 0x13187 <pq_q4_k+0x597>
+	WORD $0x8941; BYTE $0xfc // mov r12d, edi
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8941; BYTE $0xfd // mov r13d, edi
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xcdb70f41 // movzx ecx, r13w
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8944; BYTE $0xe6 // mov esi, r12d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x2949; BYTE $0xca // sub r10, rcx
+	QUAD $0x004000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x4000]
+	QUAD $0x005000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x5000]
+	QUAD $0x006000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x6000]
+	QUAD $0x007000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x7000]
+	WORD $0x394c; BYTE $0xff // cmp rdi, r15
+	WORD $0xa972 // jb 0x13130 <pq_q4_k+0x540>
+	LONG $0x487dd262; WORD $0x2621 // vpmovsxbd zmm4, xmmword ptr [r14]
+	LONG $0x487dd262; WORD $0x6e21; BYTE $0x01 // vpmovsxbd zmm5, xmmword ptr [r14 + 0x10]
+	LONG $0x487cd162; WORD $0x7610; BYTE $0x01 // vmovups zmm6, zmmword ptr [r14 + 0x40]
+	LONG $0x487cd162; WORD $0x7610; BYTE $0x02 // vmovups zmm6, zmmword ptr [r14 + 0x80]
+	LONG $0x487cd162; WORD $0x7610; BYTE $0x03 // vmovups zmm6, zmmword ptr [r14 + 0xc0]
+	LONG $0x487cd162; WORD $0x7610; BYTE $0x04 // vmovups zmm6, zmmword ptr [r14 + 0x100]
+	LONG $0x48fed162; WORD $0x766f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r14 + 0x40]
+	LONG $0x48fed162; WORD $0x7e6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r14 + 0x80]
+	LONG $0x48fe5162; WORD $0x466f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r14 + 0xc0]
+	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x100]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x40be8d4d; WORD $0x0002; BYTE $0x00 // lea r15, [r14 + 0x240]
+	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x582d5262; WORD $0x1b50 // vpdpbusd zmm11, zmm10, dword ptr [r11]{1to16}
+	LONG $0x48457162; WORD $0xe8db // vpandd zmm13, zmm7, zmm0
+	LONG $0x58155262; WORD $0x6350; BYTE $0x01 // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0x4]{1to16}
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x584d5262; WORD $0x5350; BYTE $0x04 // vpdpbusd zmm10, zmm6, dword ptr [r11 + 0x10]{1to16}
+	LONG $0x484df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm6, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	LONG $0x584dd262; WORD $0x7b50; BYTE $0x05 // vpdpbusd zmm7, zmm6, dword ptr [r11 + 0x14]{1to16}
+	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
+	LONG $0x584d5262; WORD $0x5b50; BYTE $0x02 // vpdpbusd zmm11, zmm6, dword ptr [r11 + 0x8]{1to16}
+	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
+	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x583d5262; WORD $0x6350; BYTE $0x03 // vpdpbusd zmm12, zmm8, dword ptr [r11 + 0xc]{1to16}
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	LONG $0x584d5262; WORD $0x5350; BYTE $0x06 // vpdpbusd zmm10, zmm6, dword ptr [r11 + 0x18]{1to16}
+	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
+	LONG $0x583dd262; WORD $0x7b50; BYTE $0x07 // vpdpbusd zmm7, zmm8, dword ptr [r11 + 0x1c]{1to16}
+	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x4825d162; WORD $0xf2fe // vpaddd zmm6, zmm11, zmm10
+	LONG $0x4845d162; WORD $0xfcfe // vpaddd zmm7, zmm7, zmm12
+	LONG $0x484df162; WORD $0xf7fe // vpaddd zmm6, zmm6, zmm7
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x485cf162; WORD $0xe659 // vmulps zmm4, zmm4, zmm6
+	LONG $0x107ac1c4; WORD $0x2473 // vmovss xmm6, dword ptr [r11 + 0x24]
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
+	LONG $0x484df262; WORD $0xecac // vfnmadd213ps zmm5, zmm6, zmm4 # zmm5 = -(zmm6 * zmm5) + zmm4
+	LONG $0x5855d262; WORD $0x4bb8; BYTE $0x08 // vfmadd231ps zmm1, zmm5, dword ptr [r11 + 0x20]{1to16} # zmm1 = (zmm5 * mem) + zmm1
+	WORD $0x394c; BYTE $0xff // cmp rdi, r15
+	LONG $0xfd09830f; WORD $0xffff // jae 0x12fd0 <pq_q4_k+0x3e0>
+	WORD $0x8941; BYTE $0xfc // mov r12d, edi
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8941; BYTE $0xfd // mov r13d, edi
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xcdb70f41 // movzx ecx, r13w
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8944; BYTE $0xe6 // mov esi, r12d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x2949; BYTE $0xca // sub r10, rcx
+	QUAD $0x004000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x4000]
+	QUAD $0x005000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x5000]
+	QUAD $0x006000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x6000]
+	QUAD $0x007000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x7000]
+	WORD $0x394c; BYTE $0xff // cmp rdi, r15
+	WORD $0xa972 // jb 0x132e0 <pq_q4_k+0x6f0>
+	LONG $0xfffc94e9; BYTE $0xff // jmp 0x12fd0 <pq_q4_k+0x3e0>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0x24648b4c; BYTE $0x10 // mov r12, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf8fd850f; WORD $0xffff // jne 0x12c50 <pq_q4_k+0x60>
+	LONG $0xfff8fee9; BYTE $0xff // jmp 0x12c56 <pq_q4_k+0x66>
+	LONG $0x18c48348 // add rsp, 0x18
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+
+	// pq_q5_k: +13168
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x18ec8348 // sub rsp, 0x18
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x10f8c149 // sar r8, 0x10
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x09238e0f; WORD $0x0000 // jle 0x13cb8 <pq_q5_k+0x948>
+	QUAD $0x2c29055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x2c29] # 0x15fc8 <peak_i8+0x478>
+	QUAD $0x2c270d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x2c27] # 0x15fd0 <peak_i8+0x480>
+	LONG $0x244c8d49; BYTE $0x07 // lea rcx, [r12 + 0x7]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x2464894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r12
+	LONG $0xcc490f49 // cmovns rcx, r12
+	LONG $0x03e9c148 // shr rcx, 0x3
+	LONG $0x40f16948; WORD $0x000b; BYTE $0x00 // imul rsi, rcx, 0xb40
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	WORD $0x1feb // jmp 0x133ee <pq_q5_k+0x7e>
+	BYTE $0x90 // nop
+	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
+	LONG $0xff488d49 // lea rcx, [r8 - 0x1]
+	WORD $0x0148; BYTE $0xf0 // add rax, rsi
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x08ca8e0f; WORD $0x0000 // jle 0x13cb8 <pq_q5_k+0x948>
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	WORD $0xdf75 // jne 0x133d6 <pq_q5_k+0x66>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x03dc850f; WORD $0x0000 // jne 0x137e0 <pq_q5_k+0x470>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x03bf8e0f; WORD $0x0000 // jle 0x137d0 <pq_q5_k+0x460>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x487dd262; WORD $0x1a13 // vcvtph2ps zmm3, ymmword ptr [r10]
+	LONG $0x487dd262; WORD $0x6213; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r10 + 0x20]
+	LONG $0x40c28349 // add r10, 0x40
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x2a21 // vpmovsxbd zmm5, xmmword ptr [r10]
+	LONG $0x487dd262; WORD $0x7221; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r10 + 0x10]
+	LONG $0x487cd162; WORD $0x7a10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r10 + 0x40]
+	LONG $0x487cd162; WORD $0x7a10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r10 + 0x80]
+	LONG $0x487cd162; WORD $0x7a10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r10 + 0xc0]
+	LONG $0x487cd162; WORD $0x7a10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r10 + 0x100]
+	LONG $0x487cd162; WORD $0x7a10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r10 + 0x140]
+	LONG $0x48fed162; WORD $0x7a6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [r10 + 0x40]
+	LONG $0x48fe5162; WORD $0x426f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [r10 + 0x80]
+	LONG $0x48fe5162; WORD $0x4a6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [r10 + 0xc0]
+	LONG $0x48fe5162; WORD $0x526f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r10 + 0x100]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x4825f162; WORD $0xf772; BYTE $0x04 // vpslld zmm11, zmm7, 0x4
+	LONG $0x48c57162; WORD $0xf9db // vpandq zmm15, zmm7, zmm1
+	LONG $0x480df162; WORD $0xf772; BYTE $0x03 // vpslld zmm14, zmm7, 0x3
+	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
+	LONG $0x48bd7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm8, zmm0, 0xf8
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x58251262; WORD $0x2450; BYTE $0x33 // vpdpbusd zmm12, zmm11, dword ptr [r11 + r14]{1to16}
+	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
+	LONG $0x480df162; WORD $0xf772; BYTE $0x02 // vpslld zmm14, zmm7, 0x2
+	LONG $0x48bd7362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm15, zmm8, zmm0, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	QUAD $0x0433445058051262 // vpdpbusd zmm8, zmm15, dword ptr [r11 + r14 + 0x10]{1to16}
+	LONG $0x4805f162; WORD $0xd772; BYTE $0x01 // vpsrld zmm15, zmm7, 0x1
+	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
+	QUAD $0x01336c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r11 + r14 + 0x4]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
+	LONG $0x4805f162; WORD $0xd772; BYTE $0x02 // vpsrld zmm15, zmm7, 0x2
+	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	QUAD $0x05334c5058251262 // vpdpbusd zmm9, zmm11, dword ptr [r11 + r14 + 0x14]{1to16}
+	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
+	LONG $0x48fe5162; WORD $0x726f; BYTE $0x05 // vmovdqu64 zmm14, zmmword ptr [r10 + 0x140]
+	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
+	QUAD $0x0233645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r11 + r14 + 0x8]{1to16}
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x485ce162; WORD $0xc659 // vmulps zmm16, zmm4, zmm6
+	LONG $0x487dd262; WORD $0x7221; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r10 + 0x30]
+	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
+	QUAD $0x0633445058251262 // vpdpbusd zmm8, zmm11, dword ptr [r11 + r14 + 0x18]{1to16}
+	LONG $0x48457162; WORD $0xdffe // vpaddd zmm11, zmm7, zmm7
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x03 // vpsrld zmm7, zmm7, 0x3
+	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
+	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
+	LONG $0x482dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm10, zmm14, 0x4
+	LONG $0x488d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm14, zmm0, 0xf8
+	QUAD $0x03336c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r11 + r14 + 0xc]{1to16}
+	LONG $0x48c57362; WORD $0xd025; BYTE $0xec // vpternlogq zmm10, zmm7, zmm0, 0xec
+	QUAD $0x07334c50582d1262 // vpdpbusd zmm9, zmm10, dword ptr [r11 + r14 + 0x1c]{1to16}
+	LONG $0x481d5162; WORD $0xc0fe // vpaddd zmm8, zmm12, zmm8
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x4835d162; WORD $0xfdfe // vpaddd zmm7, zmm9, zmm13
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x483df162; WORD $0xfffe // vpaddd zmm7, zmm8, zmm7
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
+	LONG $0x107a81c4; WORD $0x336c; BYTE $0x24 // vmovss xmm5, dword ptr [r11 + r14 + 0x24]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487d7262; WORD $0xc518 // vbroadcastss zmm8, xmm5
+	LONG $0x483de262; WORD $0xc7ac // vfnmadd213ps zmm16, zmm8, zmm7 # zmm16 = -(zmm8 * zmm16) + zmm7
+	QUAD $0x08334498586d8262 // vfmadd132ps zmm16, zmm2, dword ptr [r11 + r14 + 0x20]{1to16} # zmm16 = (zmm16 * mem) + zmm2
+	LONG $0x487dd262; WORD $0x5221; BYTE $0x02 // vpmovsxbd zmm2, xmmword ptr [r10 + 0x20]
+	LONG $0x487cd162; WORD $0x7a10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r10 + 0x180]
+	LONG $0x487cd162; WORD $0x7a10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r10 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7a10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r10 + 0x200]
+	LONG $0x487cd162; WORD $0x7a10; BYTE $0x09 // vmovups zmm7, zmmword ptr [r10 + 0x240]
+	LONG $0x487cd162; WORD $0x7a10; BYTE $0x0a // vmovups zmm7, zmmword ptr [r10 + 0x280]
+	LONG $0x48fed162; WORD $0x7a6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r10 + 0x180]
+	LONG $0x48fe5162; WORD $0x426f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r10 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x4a6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r10 + 0x200]
+	LONG $0x48fe5162; WORD $0x526f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r10 + 0x240]
+	LONG $0x4825f162; WORD $0xf772; BYTE $0x04 // vpslld zmm11, zmm7, 0x4
+	LONG $0x48c57162; WORD $0xf1db // vpandq zmm14, zmm7, zmm1
+	LONG $0x4805f162; WORD $0xf772; BYTE $0x03 // vpslld zmm15, zmm7, 0x3
+	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
+	LONG $0x48bd7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm8, zmm0, 0xf8
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	QUAD $0x0c33645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r11 + r14 + 0x30]{1to16}
+	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
+	LONG $0x4805f162; WORD $0xf772; BYTE $0x02 // vpslld zmm15, zmm7, 0x2
+	LONG $0x48bd7362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm8, zmm0, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	QUAD $0x10334450580d1262 // vpdpbusd zmm8, zmm14, dword ptr [r11 + r14 + 0x40]{1to16}
+	LONG $0x480df162; WORD $0xd772; BYTE $0x01 // vpsrld zmm14, zmm7, 0x1
+	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
+	QUAD $0x0d336c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r11 + r14 + 0x34]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
+	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
+	LONG $0x480df162; WORD $0xd772; BYTE $0x02 // vpsrld zmm14, zmm7, 0x2
+	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	QUAD $0x11334c5058251262 // vpdpbusd zmm9, zmm11, dword ptr [r11 + r14 + 0x44]{1to16}
+	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
+	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
+	QUAD $0x0e33645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r11 + r14 + 0x38]{1to16}
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
+	LONG $0x4864f162; WORD $0xd259 // vmulps zmm2, zmm3, zmm2
+	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
+	QUAD $0x1233445058251262 // vpdpbusd zmm8, zmm11, dword ptr [r11 + r14 + 0x48]{1to16}
+	LONG $0x48457162; WORD $0xdffe // vpaddd zmm11, zmm7, zmm7
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x03 // vpsrld zmm7, zmm7, 0x3
+	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
+	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
+	LONG $0x481d5162; WORD $0xc0fe // vpaddd zmm8, zmm12, zmm8
+	LONG $0x48fe5162; WORD $0x626f; BYTE $0x0a // vmovdqu64 zmm12, zmmword ptr [r10 + 0x280]
+	LONG $0xc0c28149; WORD $0x0002; BYTE $0x00 // add r10, 0x2c0
+	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
+	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
+	QUAD $0x0f336c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r11 + r14 + 0x3c]{1to16}
+	LONG $0x48c57362; WORD $0xd025; BYTE $0xec // vpternlogq zmm10, zmm7, zmm0, 0xec
+	QUAD $0x13334c50582d1262 // vpdpbusd zmm9, zmm10, dword ptr [r11 + r14 + 0x4c]{1to16}
+	LONG $0x4835d162; WORD $0xfdfe // vpaddd zmm7, zmm9, zmm13
+	LONG $0x483df162; WORD $0xfffe // vpaddd zmm7, zmm8, zmm7
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x486cf162; WORD $0xff59 // vmulps zmm7, zmm2, zmm7
+	LONG $0x107a81c4; WORD $0x3354; BYTE $0x54 // vmovss xmm2, dword ptr [r11 + r14 + 0x54]
+	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
+	LONG $0x487d7262; WORD $0xc218 // vbroadcastss zmm8, xmm2
+	LONG $0x485cf162; WORD $0xd659 // vmulps zmm2, zmm4, zmm6
+	LONG $0x483df262; WORD $0xd7ac // vfnmadd213ps zmm2, zmm8, zmm7 # zmm2 = -(zmm8 * zmm2) + zmm7
+	QUAD $0x14335498507d9262 // vfmadd132ps zmm2, zmm16, dword ptr [r11 + r14 + 0x50]{1to16} # zmm2 = (zmm2 * mem) + zmm16
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x80fe8141; WORD $0x0001; BYTE $0x00 // cmp r14d, 0x180
+	LONG $0xfc84850f; WORD $0xffff // jne 0x13440 <pq_q5_k+0xd0>
+	WORD $0x014d; BYTE $0xf3 // add r11, r14
+	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0xfc508f0f; WORD $0xffff // jg 0x13420 <pq_q5_k+0xb0>
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xfbf7850f; WORD $0xffff // jne 0x133d0 <pq_q5_k+0x60>
+	LONG $0xfffbf8e9; BYTE $0xff // jmp 0x133d6 <pq_q5_k+0x66>
+	WORD $0x9066 // nop
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x04b38e0f; WORD $0x0000 // jle 0x13c9c <pq_q5_k+0x92c>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8949; BYTE $0xc7 // mov r15, rax
+	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
+	WORD $0x1eeb // jmp 0x13821 <pq_q5_k+0x4b1>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0x047f8e0f; WORD $0x0000 // jle 0x13ca0 <pq_q5_k+0x930>
+	LONG $0x487dd262; WORD $0x1f13 // vcvtph2ps zmm3, ymmword ptr [r15]
+	LONG $0x487dd262; WORD $0x6713; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r15 + 0x20]
+	LONG $0x40c78349 // add r15, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xfe // mov r14, r15
+	LONG $0x0001bfe9; BYTE $0x00 // jmp 0x139fb <pq_q5_k+0x68b>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x487dd262; WORD $0x6e21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r14 + 0x20]
+	LONG $0x487dd262; WORD $0x7621; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x30]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r14 + 0x180]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r14 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r14 + 0x200]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x09 // vmovups zmm7, zmmword ptr [r14 + 0x240]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x0a // vmovups zmm7, zmmword ptr [r14 + 0x280]
+	LONG $0x48fed162; WORD $0x7e6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r14 + 0x180]
+	LONG $0x48fe5162; WORD $0x466f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x200]
+	LONG $0x48fe5162; WORD $0x566f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r14 + 0x240]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	WORD $0xc5ff // inc ebp
+	LONG $0x4825f162; WORD $0xf772; BYTE $0x04 // vpslld zmm11, zmm7, 0x4
+	LONG $0x48c57162; WORD $0xf1db // vpandq zmm14, zmm7, zmm1
+	LONG $0x4805f162; WORD $0xf772; BYTE $0x03 // vpslld zmm15, zmm7, 0x3
+	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
+	LONG $0x48bd7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm8, zmm0, 0xf8
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x58255262; WORD $0x6350; BYTE $0x0c // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x30]{1to16}
+	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
+	LONG $0x4805f162; WORD $0xf772; BYTE $0x02 // vpslld zmm15, zmm7, 0x2
+	LONG $0x48bd7362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm8, zmm0, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x580d5262; WORD $0x4350; BYTE $0x10 // vpdpbusd zmm8, zmm14, dword ptr [r11 + 0x40]{1to16}
+	LONG $0x480df162; WORD $0xd772; BYTE $0x01 // vpsrld zmm14, zmm7, 0x1
+	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
+	LONG $0x58255262; WORD $0x6b50; BYTE $0x0d // vpdpbusd zmm13, zmm11, dword ptr [r11 + 0x34]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
+	LONG $0x480df162; WORD $0xd772; BYTE $0x02 // vpsrld zmm14, zmm7, 0x2
+	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58255262; WORD $0x4b50; BYTE $0x11 // vpdpbusd zmm9, zmm11, dword ptr [r11 + 0x44]{1to16}
+	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
+	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
+	LONG $0x58255262; WORD $0x6350; BYTE $0x0e // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x38]{1to16}
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
+	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
+	LONG $0x58255262; WORD $0x4350; BYTE $0x12 // vpdpbusd zmm8, zmm11, dword ptr [r11 + 0x48]{1to16}
+	LONG $0x48457162; WORD $0xdffe // vpaddd zmm11, zmm7, zmm7
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x03 // vpsrld zmm7, zmm7, 0x3
+	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
+	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
+	LONG $0x481d5162; WORD $0xc0fe // vpaddd zmm8, zmm12, zmm8
+	LONG $0x48fe5162; WORD $0x666f; BYTE $0x0a // vmovdqu64 zmm12, zmmword ptr [r14 + 0x280]
+	WORD $0x894d; BYTE $0xfe // mov r14, r15
+	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
+	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
+	LONG $0x58255262; WORD $0x6b50; BYTE $0x0f // vpdpbusd zmm13, zmm11, dword ptr [r11 + 0x3c]{1to16}
+	LONG $0x48c57362; WORD $0xd025; BYTE $0xec // vpternlogq zmm10, zmm7, zmm0, 0xec
+	LONG $0x582d5262; WORD $0x4b50; BYTE $0x13 // vpdpbusd zmm9, zmm10, dword ptr [r11 + 0x4c]{1to16}
+	LONG $0x4835d162; WORD $0xfdfe // vpaddd zmm7, zmm9, zmm13
+	LONG $0x483df162; WORD $0xfffe // vpaddd zmm7, zmm8, zmm7
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
+	LONG $0x107ac1c4; WORD $0x547b // vmovss xmm7, dword ptr [r11 + 0x54]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x4845f262; WORD $0xf5ac // vfnmadd213ps zmm6, zmm7, zmm5 # zmm6 = -(zmm7 * zmm6) + zmm5
+	LONG $0x584dd262; WORD $0x53b8; BYTE $0x14 // vfmadd231ps zmm2, zmm6, dword ptr [r11 + 0x50]{1to16} # zmm2 = (zmm6 * mem) + zmm2
+	LONG $0x60c38349 // add r11, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe15840f; WORD $0xffff // je 0x13810 <pq_q5_k+0x4a0>
+	LONG $0x80be8d4d; WORD $0x0001; BYTE $0x00 // lea r15, [r14 + 0x180]
+	WORD $0x394c; BYTE $0xff // cmp rdi, r15
+	WORD $0x7073 // jae 0x13a77 <pq_q5_k+0x707>
+	WORD $0x8941; BYTE $0xfc // mov r12d, edi
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8941; BYTE $0xfd // mov r13d, edi
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xcdb70f41 // movzx ecx, r13w
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8944; BYTE $0xe6 // mov esi, r12d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x2949; BYTE $0xca // sub r10, rcx
+	QUAD $0x004000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x4000]
+	QUAD $0x005000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x5000]
+	QUAD $0x006000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x6000]
+	QUAD $0x007000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x7000]
+	WORD $0x394c; BYTE $0xff // cmp rdi, r15
+	WORD $0xa972 // jb 0x13a20 <pq_q5_k+0x6b0>
 	LONG $0x487dd262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [r14]
 	LONG $0x487dd262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x10]
 	LONG $0x487cd162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r14 + 0x40]
 	LONG $0x487cd162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r14 + 0x80]
 	LONG $0x487cd162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r14 + 0xc0]
 	LONG $0x487cd162; WORD $0x7e10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r14 + 0x100]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r14 + 0x140]
 	LONG $0x48fed162; WORD $0x7e6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [r14 + 0x40]
 	LONG $0x48fe5162; WORD $0x466f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x80]
 	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [r14 + 0xc0]
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0x48fe5162; WORD $0x566f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r14 + 0x100]
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x48457162; WORD $0xd8db // vpandd zmm11, zmm7, zmm0
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x58255262; WORD $0x2450; BYTE $0x3b // vpdpbusd zmm12, zmm11, dword ptr [r11 + rdi]{1to16}
-	LONG $0x483d7162; WORD $0xf0db // vpandd zmm14, zmm8, zmm0
-	QUAD $0x013b6c50580d5262 // vpdpbusd zmm13, zmm14, dword ptr [r11 + rdi + 0x4]{1to16}
-	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	QUAD $0x043b5c5058455262 // vpdpbusd zmm11, zmm7, dword ptr [r11 + rdi + 0x10]{1to16}
-	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
-	QUAD $0x053b445058455262 // vpdpbusd zmm8, zmm7, dword ptr [r11 + rdi + 0x14]{1to16}
-	LONG $0x4835f162; WORD $0xf8db // vpandd zmm7, zmm9, zmm0
-	QUAD $0x023b645058455262 // vpdpbusd zmm12, zmm7, dword ptr [r11 + rdi + 0x8]{1to16}
-	LONG $0x4845d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm7, zmm9, 0x4
-	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
-	QUAD $0x033b6c5058355262 // vpdpbusd zmm13, zmm9, dword ptr [r11 + rdi + 0xc]{1to16}
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
-	QUAD $0x063b5c5058455262 // vpdpbusd zmm11, zmm7, dword ptr [r11 + rdi + 0x18]{1to16}
-	LONG $0x486cf162; WORD $0xed59 // vmulps zmm5, zmm2, zmm5
-	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
-	LONG $0x481dd162; WORD $0xfbfe // vpaddd zmm7, zmm12, zmm11
-	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x48257162; WORD $0xc8db // vpandd zmm9, zmm11, zmm0
-	QUAD $0x073b445058355262 // vpdpbusd zmm8, zmm9, dword ptr [r11 + rdi + 0x1c]{1to16}
-	LONG $0x483d5162; WORD $0xc5fe // vpaddd zmm8, zmm8, zmm13
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x4845d162; WORD $0xf8fe // vpaddd zmm7, zmm7, zmm8
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
-	LONG $0x107ac1c4; WORD $0x3b7c; BYTE $0x24 // vmovss xmm7, dword ptr [r11 + rdi + 0x24]
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x484df262; WORD $0xfdac // vfnmadd213ps zmm7, zmm6, zmm5 # zmm7 = -(zmm6 * zmm7) + zmm5
-	LONG $0x487dd262; WORD $0x6e21; BYTE $0x03 // vpmovsxbd zmm5, xmmword ptr [r14 + 0x30]
-	QUAD $0x083b7c98585dd262 // vfmadd132ps zmm7, zmm4, dword ptr [r11 + rdi + 0x20]{1to16} # zmm7 = (zmm7 * mem) + zmm4
-	LONG $0x487dd262; WORD $0x6621; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [r14 + 0x20]
-	LONG $0x487cd162; WORD $0x7610; BYTE $0x05 // vmovups zmm6, zmmword ptr [r14 + 0x140]
-	LONG $0x487cd162; WORD $0x7610; BYTE $0x06 // vmovups zmm6, zmmword ptr [r14 + 0x180]
-	LONG $0x487cd162; WORD $0x7610; BYTE $0x07 // vmovups zmm6, zmmword ptr [r14 + 0x1c0]
-	LONG $0x487cd162; WORD $0x7610; BYTE $0x08 // vmovups zmm6, zmmword ptr [r14 + 0x200]
-	LONG $0x48fed162; WORD $0x766f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r14 + 0x140]
-	LONG $0x48fe5162; WORD $0x466f; BYTE $0x06 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x180]
-	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x07 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x566f; BYTE $0x08 // vmovdqu64 zmm10, zmmword ptr [r14 + 0x200]
-	LONG $0x40c68149; WORD $0x0002; BYTE $0x00 // add r14, 0x240
-	LONG $0x484d7162; WORD $0xd8db // vpandd zmm11, zmm6, zmm0
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	QUAD $0x0c3b645058255262 // vpdpbusd zmm12, zmm11, dword ptr [r11 + rdi + 0x30]{1to16}
-	LONG $0x483d7162; WORD $0xf0db // vpandd zmm14, zmm8, zmm0
-	QUAD $0x0d3b6c50580d5262 // vpdpbusd zmm13, zmm14, dword ptr [r11 + rdi + 0x34]{1to16}
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	QUAD $0x103b5c50584d5262 // vpdpbusd zmm11, zmm6, dword ptr [r11 + rdi + 0x40]{1to16}
-	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	QUAD $0x113b4450584d5262 // vpdpbusd zmm8, zmm6, dword ptr [r11 + rdi + 0x44]{1to16}
-	LONG $0x4835f162; WORD $0xf0db // vpandd zmm6, zmm9, zmm0
-	QUAD $0x0e3b6450584d5262 // vpdpbusd zmm12, zmm6, dword ptr [r11 + rdi + 0x38]{1to16}
-	LONG $0x484dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm6, zmm9, 0x4
-	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	QUAD $0x0f3b6c5058355262 // vpdpbusd zmm13, zmm9, dword ptr [r11 + rdi + 0x3c]{1to16}
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	QUAD $0x123b5c50584d5262 // vpdpbusd zmm11, zmm6, dword ptr [r11 + rdi + 0x48]{1to16}
-	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
-	QUAD $0x133b445058355262 // vpdpbusd zmm8, zmm9, dword ptr [r11 + rdi + 0x4c]{1to16}
-	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x481dd162; WORD $0xf3fe // vpaddd zmm6, zmm12, zmm11
-	LONG $0x483d5162; WORD $0xc5fe // vpaddd zmm8, zmm8, zmm13
-	LONG $0x484dd162; WORD $0xf0fe // vpaddd zmm6, zmm6, zmm8
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x107ac1c4; WORD $0x3b64; BYTE $0x54 // vmovss xmm4, dword ptr [r11 + rdi + 0x54]
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
-	LONG $0x4855f262; WORD $0xe6ac // vfnmadd213ps zmm4, zmm5, zmm6 # zmm4 = -(zmm5 * zmm4) + zmm6
-	QUAD $0x143b64985845d262 // vfmadd132ps zmm4, zmm7, dword ptr [r11 + rdi + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm7
-	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x0180ff81; WORD $0x0000 // cmp edi, 0x180
-	LONG $0xfd71850f; WORD $0xffff // jne 0x15db0 <pq_q4_k+0x130>
-	WORD $0x0149; BYTE $0xfb // add r11, rdi
-	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xfd3d8f0f; WORD $0xffff // jg 0x15d90 <pq_q4_k+0x110>
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0xfce4840f; WORD $0xffff // je 0x15d40 <pq_q4_k+0xc0>
-	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
-	LONG $0xfffcd9e9; BYTE $0xff // jmp 0x15d40 <pq_q4_k+0xc0>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x05fc8341 // cmp r12d, 0x5
-	LONG $0x08d6820f; WORD $0x0000 // jb 0x16960 <pq_q4_k+0xce0>
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x046f8e0f; WORD $0x0000 // jle 0x16514 <pq_q4_k+0x894>
-	WORD $0x894c; BYTE $0xd5 // mov rbp, r10
-	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
-	WORD $0x894d; BYTE $0xc3 // mov r11, r8
-	WORD $0x9066 // nop
-	LONG $0x487d7262; WORD $0x5513; BYTE $0x00 // vcvtph2ps zmm10, ymmword ptr [rbp]
-	LONG $0x487d7262; WORD $0x5d13; BYTE $0x01 // vcvtph2ps zmm11, ymmword ptr [rbp + 0x20]
-	LONG $0x40c58348 // add rbp, 0x40
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0xff31 // xor edi, edi
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
-	LONG $0x08e7c148 // shl rdi, 0x8
-	LONG $0x00150162; WORD $0xedef // vpxord xmm29, xmm29, xmm29
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x0065a162; WORD $0xdbef // vpxord xmm19, xmm19, xmm19
-	LONG $0x00250162; WORD $0xdbef // vpxord xmm27, xmm27, xmm27
-	LONG $0x001d0162; WORD $0xe4ef // vpxord xmm28, xmm28, xmm28
-	LONG $0x05e1c148 // shl rcx, 0x5
-	QUAD $0x013d746f48fe7162 // vmovdqu64 zmm14, zmmword ptr [rbp + rdi + 0x40]
-	QUAD $0x023d7c6f48fe7162 // vmovdqu64 zmm15, zmmword ptr [rbp + rdi + 0x80]
-	QUAD $0x033d4c6f48fee162 // vmovdqu64 zmm17, zmmword ptr [rbp + rdi + 0xc0]
-	QUAD $0x043d546f48fee162 // vmovdqu64 zmm18, zmmword ptr [rbp + rdi + 0x100]
-	QUAD $0x000d6421487d7262 // vpmovsxbd zmm12, xmmword ptr [rbp + rcx]
-	QUAD $0x010d4421487de262 // vpmovsxbd zmm16, xmmword ptr [rbp + rcx + 0x10]
-	LONG $0x000001bf; BYTE $0x00 // mov edi, 0x1
-	LONG $0x480de162; WORD $0xe0db // vpandd zmm20, zmm14, zmm0
-	LONG $0x505d4262; WORD $0x2e50 // vpdpbusd zmm29, zmm20, dword ptr [r14]{1to16}
-	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
-	LONG $0x4805e162; WORD $0xf0db // vpandd zmm22, zmm15, zmm0
-	LONG $0x505d5262; WORD $0x6e50; BYTE $0x38 // vpdpbusd zmm13, zmm20, dword ptr [r14 + 0xe0]{1to16}
-	LONG $0x40756162; WORD $0xc0db // vpandd zmm24, zmm17, zmm0
-	LONG $0x505dc262; WORD $0x5e50; BYTE $0x18 // vpdpbusd zmm19, zmm20, dword ptr [r14 + 0x60]{1to16}
-	LONG $0x505d4262; WORD $0x5e50; BYTE $0x10 // vpdpbusd zmm27, zmm20, dword ptr [r14 + 0x40]{1to16}
-	LONG $0x505d4262; WORD $0x6650; BYTE $0x08 // vpdpbusd zmm28, zmm20, dword ptr [r14 + 0x20]{1to16}
-	LONG $0x406d6162; WORD $0xd0db // vpandd zmm26, zmm18, zmm0
-	LONG $0x406db162; WORD $0xd272; BYTE $0x04 // vpsrld zmm18, zmm18, 0x4
-	LONG $0x480de162; WORD $0xe8db // vpandd zmm21, zmm14, zmm0
-	LONG $0x480dd162; WORD $0xd772; BYTE $0x04 // vpsrld zmm14, zmm15, 0x4
-	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
-	LONG $0x505d5262; WORD $0x7e50; BYTE $0x28 // vpdpbusd zmm15, zmm20, dword ptr [r14 + 0xa0]{1to16}
-	LONG $0x406de162; WORD $0xd0db // vpandd zmm18, zmm18, zmm0
-	LONG $0x480de162; WORD $0xf8db // vpandd zmm23, zmm14, zmm0
-	LONG $0x480db162; WORD $0xd172; BYTE $0x04 // vpsrld zmm14, zmm17, 0x4
-	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
-	LONG $0x505dc262; WORD $0x4e50; BYTE $0x20 // vpdpbusd zmm17, zmm20, dword ptr [r14 + 0x80]{1to16}
-	LONG $0x50554262; WORD $0x6e50; BYTE $0x04 // vpdpbusd zmm29, zmm21, dword ptr [r14 + 0x10]{1to16}
-	LONG $0x480d6162; WORD $0xc8db // vpandd zmm25, zmm14, zmm0
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0x505d5262; WORD $0x7650; BYTE $0x30 // vpdpbusd zmm14, zmm20, dword ptr [r14 + 0xc0]{1to16}
-	LONG $0x50555262; WORD $0x6e50; BYTE $0x3c // vpdpbusd zmm13, zmm21, dword ptr [r14 + 0xf0]{1to16}
-	LONG $0x5055c262; WORD $0x5e50; BYTE $0x1c // vpdpbusd zmm19, zmm21, dword ptr [r14 + 0x70]{1to16}
-	LONG $0x50554262; WORD $0x5e50; BYTE $0x14 // vpdpbusd zmm27, zmm21, dword ptr [r14 + 0x50]{1to16}
-	LONG $0x50554262; WORD $0x6650; BYTE $0x0c // vpdpbusd zmm28, zmm21, dword ptr [r14 + 0x30]{1to16}
-	LONG $0x087ec162; WORD $0x6610; BYTE $0x48 // vmovss xmm20, dword ptr [r14 + 0x120]
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
-	LONG $0x50555262; WORD $0x7e50; BYTE $0x2c // vpdpbusd zmm15, zmm21, dword ptr [r14 + 0xb0]{1to16}
-	LONG $0x5055c262; WORD $0x4e50; BYTE $0x24 // vpdpbusd zmm17, zmm21, dword ptr [r14 + 0x90]{1to16}
-	LONG $0x504d4262; WORD $0x6e50; BYTE $0x01 // vpdpbusd zmm29, zmm22, dword ptr [r14 + 0x4]{1to16}
-	LONG $0x50555262; WORD $0x7650; BYTE $0x34 // vpdpbusd zmm14, zmm21, dword ptr [r14 + 0xd0]{1to16}
-	LONG $0x504d5262; WORD $0x6e50; BYTE $0x39 // vpdpbusd zmm13, zmm22, dword ptr [r14 + 0xe4]{1to16}
-	LONG $0x504dc262; WORD $0x5e50; BYTE $0x19 // vpdpbusd zmm19, zmm22, dword ptr [r14 + 0x64]{1to16}
-	LONG $0x504d4262; WORD $0x5e50; BYTE $0x11 // vpdpbusd zmm27, zmm22, dword ptr [r14 + 0x44]{1to16}
-	LONG $0x504d4262; WORD $0x6650; BYTE $0x09 // vpdpbusd zmm28, zmm22, dword ptr [r14 + 0x24]{1to16}
-	LONG $0x482c5162; WORD $0xe459 // vmulps zmm12, zmm10, zmm12
-	LONG $0x407ce162; WORD $0xc157 // vxorps zmm16, zmm16, zmm1
-	LONG $0x504d5262; WORD $0x7e50; BYTE $0x29 // vpdpbusd zmm15, zmm22, dword ptr [r14 + 0xa4]{1to16}
-	LONG $0x4824a162; WORD $0xc059 // vmulps zmm16, zmm11, zmm16
-	LONG $0x504dc262; WORD $0x4e50; BYTE $0x21 // vpdpbusd zmm17, zmm22, dword ptr [r14 + 0x84]{1to16}
-	LONG $0x50454262; WORD $0x6e50; BYTE $0x05 // vpdpbusd zmm29, zmm23, dword ptr [r14 + 0x14]{1to16}
-	LONG $0x504d5262; WORD $0x7650; BYTE $0x31 // vpdpbusd zmm14, zmm22, dword ptr [r14 + 0xc4]{1to16}
-	LONG $0x50455262; WORD $0x6e50; BYTE $0x3d // vpdpbusd zmm13, zmm23, dword ptr [r14 + 0xf4]{1to16}
-	LONG $0x5045c262; WORD $0x5e50; BYTE $0x1d // vpdpbusd zmm19, zmm23, dword ptr [r14 + 0x74]{1to16}
-	LONG $0x50454262; WORD $0x5e50; BYTE $0x15 // vpdpbusd zmm27, zmm23, dword ptr [r14 + 0x54]{1to16}
-	LONG $0x50454262; WORD $0x6650; BYTE $0x0d // vpdpbusd zmm28, zmm23, dword ptr [r14 + 0x34]{1to16}
-	LONG $0x50455262; WORD $0x7e50; BYTE $0x2d // vpdpbusd zmm15, zmm23, dword ptr [r14 + 0xb4]{1to16}
-	LONG $0x5045c262; WORD $0x4e50; BYTE $0x25 // vpdpbusd zmm17, zmm23, dword ptr [r14 + 0x94]{1to16}
-	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
-	LONG $0x503d4262; WORD $0x6e50; BYTE $0x02 // vpdpbusd zmm29, zmm24, dword ptr [r14 + 0x8]{1to16}
-	LONG $0x50455262; WORD $0x7650; BYTE $0x35 // vpdpbusd zmm14, zmm23, dword ptr [r14 + 0xd4]{1to16}
-	LONG $0x503d5262; WORD $0x6e50; BYTE $0x3a // vpdpbusd zmm13, zmm24, dword ptr [r14 + 0xe8]{1to16}
-	LONG $0x503dc262; WORD $0x5e50; BYTE $0x1a // vpdpbusd zmm19, zmm24, dword ptr [r14 + 0x68]{1to16}
-	LONG $0x503d4262; WORD $0x5e50; BYTE $0x12 // vpdpbusd zmm27, zmm24, dword ptr [r14 + 0x48]{1to16}
-	LONG $0x503d4262; WORD $0x6650; BYTE $0x0a // vpdpbusd zmm28, zmm24, dword ptr [r14 + 0x28]{1to16}
-	LONG $0x503d5262; WORD $0x7e50; BYTE $0x2a // vpdpbusd zmm15, zmm24, dword ptr [r14 + 0xa8]{1to16}
-	LONG $0x503dc262; WORD $0x4e50; BYTE $0x22 // vpdpbusd zmm17, zmm24, dword ptr [r14 + 0x88]{1to16}
-	LONG $0x487da262; WORD $0xe418 // vbroadcastss zmm20, xmm20
-	LONG $0x50354262; WORD $0x6e50; BYTE $0x06 // vpdpbusd zmm29, zmm25, dword ptr [r14 + 0x18]{1to16}
-	LONG $0x503d5262; WORD $0x7650; BYTE $0x32 // vpdpbusd zmm14, zmm24, dword ptr [r14 + 0xc8]{1to16}
-	LONG $0x50355262; WORD $0x6e50; BYTE $0x3e // vpdpbusd zmm13, zmm25, dword ptr [r14 + 0xf8]{1to16}
-	LONG $0x5035c262; WORD $0x5e50; BYTE $0x1e // vpdpbusd zmm19, zmm25, dword ptr [r14 + 0x78]{1to16}
-	LONG $0x50354262; WORD $0x5e50; BYTE $0x16 // vpdpbusd zmm27, zmm25, dword ptr [r14 + 0x58]{1to16}
-	LONG $0x50354262; WORD $0x6650; BYTE $0x0e // vpdpbusd zmm28, zmm25, dword ptr [r14 + 0x38]{1to16}
-	LONG $0x50355262; WORD $0x7e50; BYTE $0x2e // vpdpbusd zmm15, zmm25, dword ptr [r14 + 0xb8]{1to16}
-	LONG $0x5035c262; WORD $0x4e50; BYTE $0x26 // vpdpbusd zmm17, zmm25, dword ptr [r14 + 0x98]{1to16}
-	LONG $0x502d4262; WORD $0x6e50; BYTE $0x03 // vpdpbusd zmm29, zmm26, dword ptr [r14 + 0xc]{1to16}
-	LONG $0x50355262; WORD $0x7650; BYTE $0x36 // vpdpbusd zmm14, zmm25, dword ptr [r14 + 0xd8]{1to16}
-	LONG $0x502d5262; WORD $0x6e50; BYTE $0x3b // vpdpbusd zmm13, zmm26, dword ptr [r14 + 0xec]{1to16}
-	LONG $0x502dc262; WORD $0x5e50; BYTE $0x1b // vpdpbusd zmm19, zmm26, dword ptr [r14 + 0x6c]{1to16}
-	LONG $0x502d4262; WORD $0x5e50; BYTE $0x13 // vpdpbusd zmm27, zmm26, dword ptr [r14 + 0x4c]{1to16}
-	LONG $0x502d4262; WORD $0x6650; BYTE $0x0b // vpdpbusd zmm28, zmm26, dword ptr [r14 + 0x2c]{1to16}
-	LONG $0x502d5262; WORD $0x7e50; BYTE $0x2b // vpdpbusd zmm15, zmm26, dword ptr [r14 + 0xac]{1to16}
-	LONG $0x502dc262; WORD $0x4e50; BYTE $0x23 // vpdpbusd zmm17, zmm26, dword ptr [r14 + 0x8c]{1to16}
-	LONG $0x506d4262; WORD $0x6e50; BYTE $0x07 // vpdpbusd zmm29, zmm18, dword ptr [r14 + 0x1c]{1to16}
-	LONG $0x502d5262; WORD $0x7650; BYTE $0x33 // vpdpbusd zmm14, zmm26, dword ptr [r14 + 0xcc]{1to16}
-	LONG $0x506dc262; WORD $0x5e50; BYTE $0x1f // vpdpbusd zmm19, zmm18, dword ptr [r14 + 0x7c]{1to16}
-	LONG $0x506d5262; WORD $0x6e50; BYTE $0x3f // vpdpbusd zmm13, zmm18, dword ptr [r14 + 0xfc]{1to16}
-	LONG $0x506d4262; WORD $0x6650; BYTE $0x0f // vpdpbusd zmm28, zmm18, dword ptr [r14 + 0x3c]{1to16}
-	LONG $0x506d4262; WORD $0x5e50; BYTE $0x17 // vpdpbusd zmm27, zmm18, dword ptr [r14 + 0x5c]{1to16}
-	LONG $0x506d5262; WORD $0x7e50; BYTE $0x2f // vpdpbusd zmm15, zmm18, dword ptr [r14 + 0xbc]{1to16}
-	LONG $0x506dc262; WORD $0x4e50; BYTE $0x27 // vpdpbusd zmm17, zmm18, dword ptr [r14 + 0x9c]{1to16}
-	LONG $0x506d5262; WORD $0x7650; BYTE $0x37 // vpdpbusd zmm14, zmm18, dword ptr [r14 + 0xdc]{1to16}
-	LONG $0x487c8162; WORD $0xd55b // vcvtdq2ps zmm18, zmm29
-	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
-	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
-	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
-	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
-	LONG $0x481ca162; WORD $0xd259 // vmulps zmm18, zmm12, zmm18
-	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
-	LONG $0x481c5162; WORD $0xff59 // vmulps zmm15, zmm12, zmm15
-	LONG $0x481ca162; WORD $0xc959 // vmulps zmm17, zmm12, zmm17
-	LONG $0x407da262; WORD $0xe2a8 // vfmadd213ps zmm20, zmm16, zmm18 # zmm20 = (zmm16 * zmm20) + zmm18
-	LONG $0x505d5262; WORD $0x4eb8; BYTE $0x40 // vfmadd231ps zmm9, zmm20, dword ptr [r14 + 0x100]{1to16} # zmm9 = (zmm20 * mem) + zmm9
-	LONG $0x087ec162; WORD $0x6610; BYTE $0x49 // vmovss xmm20, dword ptr [r14 + 0x124]
-	LONG $0x487c8162; WORD $0xd45b // vcvtdq2ps zmm18, zmm28
-	LONG $0x481c5162; WORD $0xf659 // vmulps zmm14, zmm12, zmm14
-	LONG $0x481ca162; WORD $0xd259 // vmulps zmm18, zmm12, zmm18
-	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
-	LONG $0x487da262; WORD $0xe418 // vbroadcastss zmm20, xmm20
-	LONG $0x407da262; WORD $0xe2a8 // vfmadd213ps zmm20, zmm16, zmm18 # zmm20 = (zmm16 * zmm20) + zmm18
-	LONG $0x505d5262; WORD $0x46b8; BYTE $0x41 // vfmadd231ps zmm8, zmm20, dword ptr [r14 + 0x104]{1to16} # zmm8 = (zmm20 * mem) + zmm8
-	LONG $0x087ec162; WORD $0x6610; BYTE $0x4a // vmovss xmm20, dword ptr [r14 + 0x128]
-	LONG $0x487c8162; WORD $0xd35b // vcvtdq2ps zmm18, zmm27
-	LONG $0x481ca162; WORD $0xd259 // vmulps zmm18, zmm12, zmm18
-	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
-	LONG $0x487da262; WORD $0xe418 // vbroadcastss zmm20, xmm20
-	LONG $0x407da262; WORD $0xe2a8 // vfmadd213ps zmm20, zmm16, zmm18 # zmm20 = (zmm16 * zmm20) + zmm18
-	LONG $0x481ca162; WORD $0xd359 // vmulps zmm18, zmm12, zmm19
-	LONG $0x087ec162; WORD $0x5e10; BYTE $0x4b // vmovss xmm19, dword ptr [r14 + 0x12c]
-	LONG $0x481c5162; WORD $0xe559 // vmulps zmm12, zmm12, zmm13
-	QUAD $0x00013cae107a41c4; BYTE $0x00 // vmovss xmm13, dword ptr [r14 + 0x13c]
-	LONG $0x505dd262; WORD $0x7eb8; BYTE $0x42 // vfmadd231ps zmm7, zmm20, dword ptr [r14 + 0x108]{1to16} # zmm7 = (zmm20 * mem) + zmm7
-	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
-	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
-	LONG $0x487da262; WORD $0xdb18 // vbroadcastss zmm19, xmm19
-	LONG $0x487d5262; WORD $0xed18 // vbroadcastss zmm13, xmm13
-	LONG $0x407da262; WORD $0xdaa8 // vfmadd213ps zmm19, zmm16, zmm18 # zmm19 = (zmm16 * zmm19) + zmm18
-	LONG $0x087ec162; WORD $0x5610; BYTE $0x4c // vmovss xmm18, dword ptr [r14 + 0x130]
-	LONG $0x407d5262; WORD $0xeca8 // vfmadd213ps zmm13, zmm16, zmm12 # zmm13 = (zmm16 * zmm13) + zmm12
-	LONG $0x5065d262; WORD $0x76b8; BYTE $0x43 // vfmadd231ps zmm6, zmm19, dword ptr [r14 + 0x10c]{1to16} # zmm6 = (zmm19 * mem) + zmm6
-	LONG $0x5815d262; WORD $0x56b8; BYTE $0x47 // vfmadd231ps zmm2, zmm13, dword ptr [r14 + 0x11c]{1to16} # zmm2 = (zmm13 * mem) + zmm2
-	LONG $0x487ca162; WORD $0xd25b // vcvtdq2ps zmm18, zmm18
-	LONG $0x487da262; WORD $0xd218 // vbroadcastss zmm18, xmm18
-	LONG $0x407da262; WORD $0xd1a8 // vfmadd213ps zmm18, zmm16, zmm17 # zmm18 = (zmm16 * zmm18) + zmm17
-	LONG $0x087ec162; WORD $0x4e10; BYTE $0x4d // vmovss xmm17, dword ptr [r14 + 0x134]
-	LONG $0x506dd262; WORD $0x6eb8; BYTE $0x44 // vfmadd231ps zmm5, zmm18, dword ptr [r14 + 0x110]{1to16} # zmm5 = (zmm18 * mem) + zmm5
-	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
-	LONG $0x487da262; WORD $0xc918 // vbroadcastss zmm17, xmm17
-	LONG $0x407dc262; WORD $0xcfa8 // vfmadd213ps zmm17, zmm16, zmm15 # zmm17 = (zmm16 * zmm17) + zmm15
-	QUAD $0x000138be107a41c4; BYTE $0x00 // vmovss xmm15, dword ptr [r14 + 0x138]
-	LONG $0x5075d262; WORD $0x66b8; BYTE $0x45 // vfmadd231ps zmm4, zmm17, dword ptr [r14 + 0x114]{1to16} # zmm4 = (zmm17 * mem) + zmm4
-	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
-	LONG $0x487d5262; WORD $0xff18 // vbroadcastss zmm15, xmm15
-	LONG $0x407d5262; WORD $0xfea8 // vfmadd213ps zmm15, zmm16, zmm14 # zmm15 = (zmm16 * zmm15) + zmm14
-	LONG $0x5805d262; WORD $0x5eb8; BYTE $0x46 // vfmadd231ps zmm3, zmm15, dword ptr [r14 + 0x118]{1to16} # zmm3 = (zmm15 * mem) + zmm3
-	LONG $0x80c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x180
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfbf1850f; WORD $0xffff // jne 0x160e0 <pq_q4_k+0x460>
-	WORD $0xff41; BYTE $0xc7 // inc r15d
-	LONG $0x40c58148; WORD $0x0002; BYTE $0x00 // add rbp, 0x240
-	LONG $0x04ff8341 // cmp r15d, 0x4
-	LONG $0xfbcd850f; WORD $0xffff // jne 0x160d0 <pq_q4_k+0x450>
-	LONG $0xf84b8d49 // lea rcx, [r11 - 0x8]
-	LONG $0x08fb8349 // cmp r11, 0x8
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0xfb9c8f0f; WORD $0xffff // jg 0x160b0 <pq_q4_k+0x430>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487c7162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm9
-	LONG $0x487c7162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm8
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm7
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
-	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm5
-	LONG $0x05fc8341 // cmp r12d, 0x5
-	LONG $0xf7f2840f; WORD $0xffff // je 0x15d40 <pq_q4_k+0xc0>
-	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm4
-	LONG $0x07fc8341 // cmp r12d, 0x7
-	LONG $0xf7dc820f; WORD $0xffff // jb 0x15d40 <pq_q4_k+0xc0>
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
-	LONG $0x08fc8341 // cmp r12d, 0x8
-	LONG $0xf7c6820f; WORD $0xffff // jb 0x15d40 <pq_q4_k+0xc0>
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm2
-	LONG $0xfff7b5e9; BYTE $0xff // jmp 0x15d40 <pq_q4_k+0xc0>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x06fb8e0f; WORD $0x0000 // jle 0x16c94 <pq_q4_k+0x1014>
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	WORD $0x1feb // jmp 0x165d1 <pq_q4_k+0x951>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xf8738d48 // lea rsi, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
-	LONG $0x06c78e0f; WORD $0x0000 // jle 0x16c98 <pq_q4_k+0x1018>
-	LONG $0x487df262; WORD $0x1f13 // vcvtph2ps zmm3, ymmword ptr [rdi]
-	LONG $0x487df262; WORD $0x6713; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [rdi + 0x20]
-	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	WORD $0x8949; BYTE $0xff // mov r15, rdi
-	LONG $0x000148e9; BYTE $0x00 // jmp 0x16734 <pq_q4_k+0xab4>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
-	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r15 + 0x140]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r15 + 0x180]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r15 + 0x1c0]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r15 + 0x200]
-	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x05 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x140]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x06 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x180]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x07 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x08 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x200]
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	WORD $0xc5ff // inc ebp
-	WORD $0x8949; BYTE $0xff // mov r15, rdi
-	LONG $0x48457162; WORD $0xd8db // vpandd zmm11, zmm7, zmm0
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x58257262; WORD $0x6050; BYTE $0x0c // vpdpbusd zmm12, zmm11, dword ptr [rax + 0x30]{1to16}
-	LONG $0x483d7162; WORD $0xf0db // vpandd zmm14, zmm8, zmm0
-	LONG $0x580d7262; WORD $0x6850; BYTE $0x0d // vpdpbusd zmm13, zmm14, dword ptr [rax + 0x34]{1to16}
-	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x58457262; WORD $0x5850; BYTE $0x10 // vpdpbusd zmm11, zmm7, dword ptr [rax + 0x40]{1to16}
-	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
+	LONG $0xc0be8d4d; WORD $0x0002; BYTE $0x00 // lea r15, [r14 + 0x2c0]
+	LONG $0x4825f162; WORD $0xf772; BYTE $0x04 // vpslld zmm11, zmm7, 0x4
+	LONG $0x48c57162; WORD $0xf1db // vpandq zmm14, zmm7, zmm1
+	LONG $0x4805f162; WORD $0xf772; BYTE $0x03 // vpslld zmm15, zmm7, 0x3
+	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
+	LONG $0x48bd7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm8, zmm0, 0xf8
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x58255262; WORD $0x2350 // vpdpbusd zmm12, zmm11, dword ptr [r11]{1to16}
+	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
+	LONG $0x4805f162; WORD $0xf772; BYTE $0x02 // vpslld zmm15, zmm7, 0x2
+	LONG $0x48bd7362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm8, zmm0, 0xf8
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
-	LONG $0x58457262; WORD $0x4050; BYTE $0x11 // vpdpbusd zmm8, zmm7, dword ptr [rax + 0x44]{1to16}
-	LONG $0x4835f162; WORD $0xf8db // vpandd zmm7, zmm9, zmm0
-	LONG $0x58457262; WORD $0x6050; BYTE $0x0e // vpdpbusd zmm12, zmm7, dword ptr [rax + 0x38]{1to16}
-	LONG $0x4845d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm7, zmm9, 0x4
-	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x58357262; WORD $0x6850; BYTE $0x0f // vpdpbusd zmm13, zmm9, dword ptr [rax + 0x3c]{1to16}
+	LONG $0x580d5262; WORD $0x4350; BYTE $0x04 // vpdpbusd zmm8, zmm14, dword ptr [r11 + 0x10]{1to16}
+	LONG $0x480df162; WORD $0xd772; BYTE $0x01 // vpsrld zmm14, zmm7, 0x1
+	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
+	LONG $0x58255262; WORD $0x6b50; BYTE $0x01 // vpdpbusd zmm13, zmm11, dword ptr [r11 + 0x4]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
-	LONG $0x58457262; WORD $0x5850; BYTE $0x12 // vpdpbusd zmm11, zmm7, dword ptr [rax + 0x48]{1to16}
-	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
-	LONG $0x58357262; WORD $0x4050; BYTE $0x13 // vpdpbusd zmm8, zmm9, dword ptr [rax + 0x4c]{1to16}
+	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
+	LONG $0x480df162; WORD $0xd772; BYTE $0x02 // vpsrld zmm14, zmm7, 0x2
+	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58255262; WORD $0x4b50; BYTE $0x05 // vpdpbusd zmm9, zmm11, dword ptr [r11 + 0x14]{1to16}
+	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
+	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
+	LONG $0x58255262; WORD $0x6350; BYTE $0x02 // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x8]{1to16}
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
 	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
 	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x481dd162; WORD $0xfbfe // vpaddd zmm7, zmm12, zmm11
-	LONG $0x483d5162; WORD $0xc5fe // vpaddd zmm8, zmm8, zmm13
-	LONG $0x4845d162; WORD $0xf8fe // vpaddd zmm7, zmm7, zmm8
+	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
+	LONG $0x58255262; WORD $0x4350; BYTE $0x06 // vpdpbusd zmm8, zmm11, dword ptr [r11 + 0x18]{1to16}
+	LONG $0x48457162; WORD $0xdffe // vpaddd zmm11, zmm7, zmm7
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x03 // vpsrld zmm7, zmm7, 0x3
+	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
+	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
+	LONG $0x481d5162; WORD $0xc0fe // vpaddd zmm8, zmm12, zmm8
+	LONG $0x48fe5162; WORD $0x666f; BYTE $0x05 // vmovdqu64 zmm12, zmmword ptr [r14 + 0x140]
+	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
+	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
+	LONG $0x58255262; WORD $0x6b50; BYTE $0x03 // vpdpbusd zmm13, zmm11, dword ptr [r11 + 0xc]{1to16}
+	LONG $0x48c57362; WORD $0xd025; BYTE $0xec // vpternlogq zmm10, zmm7, zmm0, 0xec
+	LONG $0x582d5262; WORD $0x4b50; BYTE $0x07 // vpdpbusd zmm9, zmm10, dword ptr [r11 + 0x1c]{1to16}
+	LONG $0x4835d162; WORD $0xfdfe // vpaddd zmm7, zmm9, zmm13
+	LONG $0x483df162; WORD $0xfffe // vpaddd zmm7, zmm8, zmm7
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
-	LONG $0x7810fac5; BYTE $0x54 // vmovss xmm7, dword ptr [rax + 0x54]
+	LONG $0x107ac1c4; WORD $0x247b // vmovss xmm7, dword ptr [r11 + 0x24]
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x484df262; WORD $0xfdac // vfnmadd213ps zmm7, zmm6, zmm5 # zmm7 = -(zmm6 * zmm7) + zmm5
-	LONG $0x5845f262; WORD $0x50b8; BYTE $0x14 // vfmadd231ps zmm2, zmm7, dword ptr [rax + 0x50]{1to16} # zmm2 = (zmm7 * mem) + zmm2
-	LONG $0x60c08348 // add rax, 0x60
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe8c840f; WORD $0xffff // je 0x165c0 <pq_q4_k+0x940>
-	LONG $0x40bf8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r15 + 0x140]
-	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0x6773 // jae 0x167a7 <pq_q4_k+0xb27>
-	WORD $0x8945; BYTE $0xdc // mov r12d, r11d
+	LONG $0x4845f262; WORD $0xf5ac // vfnmadd213ps zmm6, zmm7, zmm5 # zmm6 = -(zmm7 * zmm6) + zmm5
+	LONG $0x584dd262; WORD $0x53b8; BYTE $0x08 // vfmadd231ps zmm2, zmm6, dword ptr [r11 + 0x20]{1to16} # zmm2 = (zmm6 * mem) + zmm2
+	WORD $0x394c; BYTE $0xff // cmp rdi, r15
+	LONG $0xfc12830f; WORD $0xffff // jae 0x13840 <pq_q5_k+0x4d0>
+	WORD $0x8941; BYTE $0xfc // mov r12d, edi
 	LONG $0x08ecc141 // shr r12d, 0x8
-	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	WORD $0x8941; BYTE $0xfd // mov r13d, edi
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xcdb70f41 // movzx ecx, r13w
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8944; BYTE $0xe6 // mov esi, r12d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x2949; BYTE $0xca // sub r10, rcx
+	QUAD $0x004000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x4000]
+	QUAD $0x005000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x5000]
+	QUAD $0x006000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x6000]
+	QUAD $0x007000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x7000]
+	WORD $0x394c; BYTE $0xff // cmp rdi, r15
+	WORD $0xa972 // jb 0x13c40 <pq_q5_k+0x8d0>
+	LONG $0xfffba4e9; BYTE $0xff // jmp 0x13840 <pq_q5_k+0x4d0>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x24648b4c; BYTE $0x10 // mov r12, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf71d850f; WORD $0xffff // jne 0x133d0 <pq_q5_k+0x60>
+	LONG $0xfff71ee9; BYTE $0xff // jmp 0x133d6 <pq_q5_k+0x66>
+	LONG $0x18c48348 // add rsp, 0x18
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0xb70f; BYTE $0xce // movzx ecx, si
-	LONG $0xe4b60f45 // movzx r12d, r12b
-	WORD $0x894d; BYTE $0xde // mov r14, r11
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8945; BYTE $0xe5 // mov r13d, r12d
-	LONG $0x3fe58341 // and r13d, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc4 // inc r12b
-	LONG $0x06e5c141 // shl r13d, 0x6
-	WORD $0x2949; BYTE $0xce // sub r14, rcx
-	QUAD $0x004000358c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r14 + 0x4000]
-	QUAD $0x005000358c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r14 + 0x5000]
-	QUAD $0x006000358c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r14 + 0x6000]
-	QUAD $0x007000358c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r14 + 0x7000]
-	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0xa972 // jb 0x16750 <pq_q4_k+0xad0>
-	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
-	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r15 + 0x80]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r15 + 0xc0]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r15 + 0x100]
-	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x40]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x80]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [r15 + 0xc0]
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x100]
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x40bf8d49; WORD $0x0002; BYTE $0x00 // lea rdi, [r15 + 0x240]
-	LONG $0x48457162; WORD $0xd8db // vpandd zmm11, zmm7, zmm0
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x58257262; WORD $0x2050 // vpdpbusd zmm12, zmm11, dword ptr [rax]{1to16}
-	LONG $0x483d7162; WORD $0xf0db // vpandd zmm14, zmm8, zmm0
-	LONG $0x580d7262; WORD $0x6850; BYTE $0x01 // vpdpbusd zmm13, zmm14, dword ptr [rax + 0x4]{1to16}
-	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x58457262; WORD $0x5850; BYTE $0x04 // vpdpbusd zmm11, zmm7, dword ptr [rax + 0x10]{1to16}
-	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
-	LONG $0x58457262; WORD $0x4050; BYTE $0x05 // vpdpbusd zmm8, zmm7, dword ptr [rax + 0x14]{1to16}
-	LONG $0x4835f162; WORD $0xf8db // vpandd zmm7, zmm9, zmm0
-	LONG $0x58457262; WORD $0x6050; BYTE $0x02 // vpdpbusd zmm12, zmm7, dword ptr [rax + 0x8]{1to16}
-	LONG $0x4845d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm7, zmm9, 0x4
-	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x58357262; WORD $0x6850; BYTE $0x03 // vpdpbusd zmm13, zmm9, dword ptr [rax + 0xc]{1to16}
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
-	LONG $0x58457262; WORD $0x5850; BYTE $0x06 // vpdpbusd zmm11, zmm7, dword ptr [rax + 0x18]{1to16}
-	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
-	LONG $0x58357262; WORD $0x4050; BYTE $0x07 // vpdpbusd zmm8, zmm9, dword ptr [rax + 0x1c]{1to16}
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x481dd162; WORD $0xfbfe // vpaddd zmm7, zmm12, zmm11
-	LONG $0x483d5162; WORD $0xc5fe // vpaddd zmm8, zmm8, zmm13
-	LONG $0x4845d162; WORD $0xf8fe // vpaddd zmm7, zmm7, zmm8
-	LONG $0x40107ac5; BYTE $0x24 // vmovss xmm8, dword ptr [rax + 0x24]
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487dd262; WORD $0xf818 // vbroadcastss zmm7, xmm8
-	LONG $0x484df262; WORD $0xfdac // vfnmadd213ps zmm7, zmm6, zmm5 # zmm7 = -(zmm6 * zmm7) + zmm5
-	LONG $0x5845f262; WORD $0x50b8; BYTE $0x08 // vfmadd231ps zmm2, zmm7, dword ptr [rax + 0x20]{1to16} # zmm2 = (zmm7 * mem) + zmm2
-	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	LONG $0xfd09830f; WORD $0xffff // jae 0x165f0 <pq_q4_k+0x970>
-	WORD $0x8945; BYTE $0xdc // mov r12d, r11d
-	LONG $0x08ecc141 // shr r12d, 0x8
-	WORD $0x8944; BYTE $0xde // mov esi, r11d
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0xb70f; BYTE $0xce // movzx ecx, si
-	LONG $0xe4b60f45 // movzx r12d, r12b
-	WORD $0x894d; BYTE $0xdd // mov r13, r11
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8945; BYTE $0xe6 // mov r14d, r12d
-	LONG $0x3fe68341 // and r14d, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc4 // inc r12b
-	LONG $0x06e6c141 // shl r14d, 0x6
-	WORD $0x2949; BYTE $0xcd // sub r13, rcx
-	QUAD $0x0040002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x4000]
-	QUAD $0x0050002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x5000]
-	QUAD $0x0060002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x6000]
-	QUAD $0x0070002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x7000]
-	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0xa972 // jb 0x16900 <pq_q4_k+0xc80>
-	LONG $0xfffc94e9; BYTE $0xff // jmp 0x165f0 <pq_q4_k+0x970>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02d78e0f; WORD $0x0000 // jle 0x16c40 <pq_q4_k+0xfc0>
-	WORD $0x894d; BYTE $0xd6 // mov r14, r10
-	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x3613 // vcvtph2ps zmm6, ymmword ptr [r14]
-	LONG $0x487dd262; WORD $0x7e13; BYTE $0x01 // vcvtph2ps zmm7, ymmword ptr [r14 + 0x20]
-	LONG $0x40c68349 // add r14, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
-	WORD $0xff31 // xor edi, edi
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
-	LONG $0x08e7c148 // shl rdi, 0x8
-	LONG $0x0055a162; WORD $0xedef // vpxord xmm21, xmm21, xmm21
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x005da162; WORD $0xe4ef // vpxord xmm20, xmm20, xmm20
-	LONG $0x05e1c148 // shl rcx, 0x5
-	QUAD $0x013e5c6f48fe5162 // vmovdqu64 zmm11, zmmword ptr [r14 + rdi + 0x40]
-	QUAD $0x023e6c6f48fe5162 // vmovdqu64 zmm13, zmmword ptr [r14 + rdi + 0x80]
-	QUAD $0x033e746f48fe5162 // vmovdqu64 zmm14, zmmword ptr [r14 + rdi + 0xc0]
-	QUAD $0x043e646f48fe5162 // vmovdqu64 zmm12, zmmword ptr [r14 + rdi + 0x100]
-	LONG $0x487d5262; WORD $0x0421; BYTE $0x0e // vpmovsxbd zmm8, xmmword ptr [r14 + rcx]
-	QUAD $0x010e5421487d5262 // vpmovsxbd zmm10, xmmword ptr [r14 + rcx + 0x10]
-	LONG $0x000001bf; BYTE $0x00 // mov edi, 0x1
-	LONG $0x48257162; WORD $0xf8db // vpandd zmm15, zmm11, zmm0
-	LONG $0x5805c262; WORD $0x2b50 // vpdpbusd zmm21, zmm15, dword ptr [r11]{1to16}
-	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
-	LONG $0x4815e162; WORD $0xc8db // vpandd zmm17, zmm13, zmm0
-	LONG $0x58055262; WORD $0x4b50; BYTE $0x18 // vpdpbusd zmm9, zmm15, dword ptr [r11 + 0x60]{1to16}
-	LONG $0x480de162; WORD $0xd0db // vpandd zmm18, zmm14, zmm0
-	LONG $0x5805c262; WORD $0x6350; BYTE $0x08 // vpdpbusd zmm20, zmm15, dword ptr [r11 + 0x20]{1to16}
-	LONG $0x481de162; WORD $0xd8db // vpandd zmm19, zmm12, zmm0
-	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
-	LONG $0x4825e162; WORD $0xc0db // vpandd zmm16, zmm11, zmm0
-	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
-	LONG $0x481d7162; WORD $0xe0db // vpandd zmm12, zmm12, zmm0
-	LONG $0x48257162; WORD $0xe8db // vpandd zmm13, zmm11, zmm0
-	LONG $0x4825d162; WORD $0xd672; BYTE $0x04 // vpsrld zmm11, zmm14, 0x4
-	LONG $0x507dc262; WORD $0x6b50; BYTE $0x04 // vpdpbusd zmm21, zmm16, dword ptr [r11 + 0x10]{1to16}
-	LONG $0x48257162; WORD $0xf0db // vpandd zmm14, zmm11, zmm0
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x58055262; WORD $0x5b50; BYTE $0x10 // vpdpbusd zmm11, zmm15, dword ptr [r11 + 0x40]{1to16}
-	LONG $0x507d5262; WORD $0x4b50; BYTE $0x1c // vpdpbusd zmm9, zmm16, dword ptr [r11 + 0x70]{1to16}
-	LONG $0x507dc262; WORD $0x6350; BYTE $0x0c // vpdpbusd zmm20, zmm16, dword ptr [r11 + 0x30]{1to16}
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x5075c262; WORD $0x6b50; BYTE $0x01 // vpdpbusd zmm21, zmm17, dword ptr [r11 + 0x4]{1to16}
-	LONG $0x507d5262; WORD $0x5b50; BYTE $0x14 // vpdpbusd zmm11, zmm16, dword ptr [r11 + 0x50]{1to16}
-	LONG $0x50755262; WORD $0x4b50; BYTE $0x19 // vpdpbusd zmm9, zmm17, dword ptr [r11 + 0x64]{1to16}
-	LONG $0x5075c262; WORD $0x6350; BYTE $0x09 // vpdpbusd zmm20, zmm17, dword ptr [r11 + 0x24]{1to16}
-	LONG $0x484c5162; WORD $0xc059 // vmulps zmm8, zmm6, zmm8
-	LONG $0x482c7162; WORD $0xd157 // vxorps zmm10, zmm10, zmm1
-	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
-	LONG $0x5815c262; WORD $0x6b50; BYTE $0x05 // vpdpbusd zmm21, zmm13, dword ptr [r11 + 0x14]{1to16}
-	LONG $0x50755262; WORD $0x5b50; BYTE $0x11 // vpdpbusd zmm11, zmm17, dword ptr [r11 + 0x44]{1to16}
-	LONG $0x58155262; WORD $0x4b50; BYTE $0x1d // vpdpbusd zmm9, zmm13, dword ptr [r11 + 0x74]{1to16}
-	LONG $0x5815c262; WORD $0x6350; BYTE $0x0d // vpdpbusd zmm20, zmm13, dword ptr [r11 + 0x34]{1to16}
-	LONG $0x506dc262; WORD $0x6b50; BYTE $0x02 // vpdpbusd zmm21, zmm18, dword ptr [r11 + 0x8]{1to16}
-	LONG $0x58155262; WORD $0x5b50; BYTE $0x15 // vpdpbusd zmm11, zmm13, dword ptr [r11 + 0x54]{1to16}
-	LONG $0x506d5262; WORD $0x4b50; BYTE $0x1a // vpdpbusd zmm9, zmm18, dword ptr [r11 + 0x68]{1to16}
-	LONG $0x506dc262; WORD $0x6350; BYTE $0x0a // vpdpbusd zmm20, zmm18, dword ptr [r11 + 0x28]{1to16}
-	QUAD $0x000120ab107a41c4; BYTE $0x00 // vmovss xmm13, dword ptr [r11 + 0x120]
-	LONG $0x580dc262; WORD $0x6b50; BYTE $0x06 // vpdpbusd zmm21, zmm14, dword ptr [r11 + 0x18]{1to16}
-	LONG $0x506d5262; WORD $0x5b50; BYTE $0x12 // vpdpbusd zmm11, zmm18, dword ptr [r11 + 0x48]{1to16}
-	LONG $0x580d5262; WORD $0x4b50; BYTE $0x1e // vpdpbusd zmm9, zmm14, dword ptr [r11 + 0x78]{1to16}
-	LONG $0x580dc262; WORD $0x6350; BYTE $0x0e // vpdpbusd zmm20, zmm14, dword ptr [r11 + 0x38]{1to16}
-	LONG $0x5065c262; WORD $0x6b50; BYTE $0x03 // vpdpbusd zmm21, zmm19, dword ptr [r11 + 0xc]{1to16}
-	LONG $0x580d5262; WORD $0x5b50; BYTE $0x16 // vpdpbusd zmm11, zmm14, dword ptr [r11 + 0x58]{1to16}
-	LONG $0x50655262; WORD $0x4b50; BYTE $0x1b // vpdpbusd zmm9, zmm19, dword ptr [r11 + 0x6c]{1to16}
-	LONG $0x5065c262; WORD $0x6350; BYTE $0x0b // vpdpbusd zmm20, zmm19, dword ptr [r11 + 0x2c]{1to16}
-	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
-	LONG $0x581dc262; WORD $0x6b50; BYTE $0x07 // vpdpbusd zmm21, zmm12, dword ptr [r11 + 0x1c]{1to16}
-	LONG $0x50655262; WORD $0x5b50; BYTE $0x13 // vpdpbusd zmm11, zmm19, dword ptr [r11 + 0x4c]{1to16}
-	LONG $0x581d5262; WORD $0x4b50; BYTE $0x1f // vpdpbusd zmm9, zmm12, dword ptr [r11 + 0x7c]{1to16}
-	LONG $0x581dc262; WORD $0x6350; BYTE $0x0f // vpdpbusd zmm20, zmm12, dword ptr [r11 + 0x3c]{1to16}
-	LONG $0x487d5262; WORD $0xed18 // vbroadcastss zmm13, xmm13
-	LONG $0x581d5262; WORD $0x5b50; BYTE $0x17 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x5c]{1to16}
-	LONG $0x487c3162; WORD $0xe55b // vcvtdq2ps zmm12, zmm21
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x483c5162; WORD $0xe459 // vmulps zmm12, zmm8, zmm12
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x482d5262; WORD $0xeca8 // vfmadd213ps zmm13, zmm10, zmm12 # zmm13 = (zmm10 * zmm13) + zmm12
-	LONG $0x5815d262; WORD $0x6bb8; BYTE $0x40 // vfmadd231ps zmm5, zmm13, dword ptr [r11 + 0x100]{1to16} # zmm5 = (zmm13 * mem) + zmm5
-	QUAD $0x000124ab107a41c4; BYTE $0x00 // vmovss xmm13, dword ptr [r11 + 0x124]
-	LONG $0x487c3162; WORD $0xe45b // vcvtdq2ps zmm12, zmm20
-	LONG $0x483c5162; WORD $0xdb59 // vmulps zmm11, zmm8, zmm11
-	LONG $0x483c5162; WORD $0xe459 // vmulps zmm12, zmm8, zmm12
-	LONG $0x483c5162; WORD $0xc159 // vmulps zmm8, zmm8, zmm9
-	QUAD $0x00012c8b107a41c4; BYTE $0x00 // vmovss xmm9, dword ptr [r11 + 0x12c]
-	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
-	LONG $0x487d5262; WORD $0xed18 // vbroadcastss zmm13, xmm13
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x482d5262; WORD $0xeca8 // vfmadd213ps zmm13, zmm10, zmm12 # zmm13 = (zmm10 * zmm13) + zmm12
-	QUAD $0x000128a3107a41c4; BYTE $0x00 // vmovss xmm12, dword ptr [r11 + 0x128]
-	LONG $0x5815d262; WORD $0x63b8; BYTE $0x41 // vfmadd231ps zmm4, zmm13, dword ptr [r11 + 0x104]{1to16} # zmm4 = (zmm13 * mem) + zmm4
-	LONG $0x487d5262; WORD $0xc918 // vbroadcastss zmm9, xmm9
-	LONG $0x482d5262; WORD $0xc8a8 // vfmadd213ps zmm9, zmm10, zmm8 # zmm9 = (zmm10 * zmm9) + zmm8
-	LONG $0x5835d262; WORD $0x53b8; BYTE $0x43 // vfmadd231ps zmm2, zmm9, dword ptr [r11 + 0x10c]{1to16} # zmm2 = (zmm9 * mem) + zmm2
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
-	LONG $0x482d5262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm10, zmm11 # zmm12 = (zmm10 * zmm12) + zmm11
-	LONG $0x581dd262; WORD $0x5bb8; BYTE $0x42 // vfmadd231ps zmm3, zmm12, dword ptr [r11 + 0x108]{1to16} # zmm3 = (zmm12 * mem) + zmm3
-	LONG $0x80c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x180
-	LONG $0x01c7f641 // test r15b, 0x1
-	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfd93850f; WORD $0xffff // jne 0x169b0 <pq_q4_k+0xd30>
-	WORD $0xc5ff // inc ebp
-	LONG $0x40c68149; WORD $0x0002; BYTE $0x00 // add r14, 0x240
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfd71850f; WORD $0xffff // jne 0x169a0 <pq_q4_k+0xd20>
-	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xfd408f0f; WORD $0xffff // jg 0x16980 <pq_q4_k+0xd00>
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0xf0f7840f; WORD $0xffff // je 0x15d40 <pq_q4_k+0xc0>
-	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
-	LONG $0x02fc8341 // cmp r12d, 0x2
-	LONG $0xf0e7820f; WORD $0xffff // jb 0x15d40 <pq_q4_k+0xc0>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm4
-	LONG $0x03fc8341 // cmp r12d, 0x3
-	LONG $0xf0d2820f; WORD $0xffff // jb 0x15d40 <pq_q4_k+0xc0>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm3
-	LONG $0x04fc8341 // cmp r12d, 0x4
-	LONG $0xf0bd850f; WORD $0xffff // jne 0x15d40 <pq_q4_k+0xc0>
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm2
-	LONG $0xfff0ace9; BYTE $0xff // jmp 0x15d40 <pq_q4_k+0xc0>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x24448b4c; BYTE $0x50 // mov r8, qword ptr [rsp + 0x50]
-	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
-	LONG $0x246c8b4c; BYTE $0x30 // mov r13, qword ptr [rsp + 0x30]
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0xf086840f; WORD $0xffff // je 0x15d40 <pq_q4_k+0xc0>
-	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0xfff07be9; BYTE $0xff // jmp 0x15d40 <pq_q4_k+0xc0>
-	LONG $0x58c48348 // add rsp, 0x58
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	BYTE $0x5d // pop rbp
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// pq_q5_k: +27872
+	// pq_q6_k: +15568
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x58ec8348 // sub rsp, 0x58
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f9c149 // sar r9, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x132e8e0f; WORD $0x0000 // jle 0x18030 <pq_q5_k+0x1350>
-	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
+	LONG $0x18ec8348 // sub rsp, 0x18
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x10f8c149 // sar r8, 0x10
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	QUAD $0x5732055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x5732] # 0x1c448 <peak_i8+0x458>
-	QUAD $0x57300d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x5730] # 0x1c450 <peak_i8+0x460>
-	QUAD $0x56461518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x5646] # 0x1c370 <peak_i8+0x380>
-	LONG $0xe8b60f44 // movzx r13d, al
-	LONG $0x2444894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r8
-	LONG $0x24748948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rsi
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
-	LONG $0xc8490f49 // cmovns rcx, r8
-	LONG $0x246c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r13
+	LONG $0x09638e0f; WORD $0x0000 // jle 0x14658 <pq_q6_k+0x988>
+	QUAD $0x0022c5052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x22c5] # 0x15fc3 <peak_i8+0x473>
+	QUAD $0x22c00d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x22c0] # 0x15fc8 <peak_i8+0x478>
+	QUAD $0x22c6155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x22c6] # 0x15fd8 <peak_i8+0x488>
+	LONG $0x244c8d49; BYTE $0x07 // lea rcx, [r12 + 0x7]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x2464894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r12
+	LONG $0xcc490f49 // cmovns rcx, r12
 	LONG $0x03e9c148 // shr rcx, 0x3
-	LONG $0x40c96948; WORD $0x000b; BYTE $0x00 // imul rcx, rcx, 0xb40
-	LONG $0x244c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rcx
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
-	LONG $0x7f1c8d4c // lea r11, [rdi + 2*rdi]
-	LONG $0xbf3c8d48 // lea rdi, [rdi + 4*rdi]
-	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
-	QUAD $0x00000000cd3c8d48 // lea rdi, [8*rcx]
-	LONG $0x245c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r11
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0x04e3c149 // shl r11, 0x4
-	LONG $0x245c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r11
-	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
-	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
-	LONG $0xc93c8d48 // lea rdi, [rcx + 8*rcx]
-	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
-	WORD $0x0148; BYTE $0xcf // add rdi, rcx
-	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
-	WORD $0x27eb // jmp 0x16dca <pq_q5_k+0xea>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x2454034c; BYTE $0x50 // add r10, qword ptr [rsp + 0x50]
-	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
-	LONG $0x01f98349 // cmp r9, 0x1
-	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
-	LONG $0x12668e0f; WORD $0x0000 // jle 0x18030 <pq_q5_k+0x1350>
-	LONG $0x000100a9; BYTE $0x00 // test eax, 0x100
-	LONG $0x03fb850f; WORD $0x0000 // jne 0x171d0 <pq_q5_k+0x4f0>
-	LONG $0x000200a9; BYTE $0x00 // test eax, 0x200
-	LONG $0x09d0850f; WORD $0x0000 // jne 0x177b0 <pq_q5_k+0xad0>
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03c38e0f; WORD $0x0000 // jle 0x171b0 <pq_q5_k+0x4d0>
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x1b13 // vcvtph2ps zmm3, ymmword ptr [r11]
-	LONG $0x487dd262; WORD $0x6313; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r11 + 0x20]
-	LONG $0x40c38349 // add r11, 0x40
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x3321 // vpmovsxbd zmm6, xmmword ptr [r11]
-	LONG $0x487dd262; WORD $0x7b21; BYTE $0x01 // vpmovsxbd zmm7, xmmword ptr [r11 + 0x10]
-	LONG $0x487c5162; WORD $0x4310; BYTE $0x01 // vmovups zmm8, zmmword ptr [r11 + 0x40]
-	LONG $0x487c5162; WORD $0x4310; BYTE $0x02 // vmovups zmm8, zmmword ptr [r11 + 0x80]
-	LONG $0x487c5162; WORD $0x4310; BYTE $0x03 // vmovups zmm8, zmmword ptr [r11 + 0xc0]
-	LONG $0x487c5162; WORD $0x4310; BYTE $0x04 // vmovups zmm8, zmmword ptr [r11 + 0x100]
-	LONG $0x487c5162; WORD $0x4310; BYTE $0x05 // vmovups zmm8, zmmword ptr [r11 + 0x140]
-	LONG $0x48fe5162; WORD $0x436f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r11 + 0x40]
-	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x80]
-	LONG $0x48fe5162; WORD $0x536f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r11 + 0xc0]
-	LONG $0x48fe5162; WORD $0x5b6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r11 + 0x100]
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
-	LONG $0x48bde162; WORD $0xc1db // vpandq zmm16, zmm8, zmm1
-	LONG $0x4805d162; WORD $0xf072; BYTE $0x03 // vpslld zmm15, zmm8, 0x3
-	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
-	LONG $0x48b57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm0, 0xf8
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x581d3262; WORD $0x2c50; BYTE $0x3f // vpdpbusd zmm13, zmm12, dword ptr [rdi + r15]{1to16}
-	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
-	LONG $0x4805d162; WORD $0xf072; BYTE $0x02 // vpslld zmm15, zmm8, 0x2
-	LONG $0x48b5e362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm9, zmm0, 0xf8
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	QUAD $0x043f4c50507d3262 // vpdpbusd zmm9, zmm16, dword ptr [rdi + r15 + 0x10]{1to16}
-	LONG $0x407dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm16, zmm8, 0x1
-	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
-	QUAD $0x013f7450581d3262 // vpdpbusd zmm14, zmm12, dword ptr [rdi + r15 + 0x4]{1to16}
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
-	LONG $0x407dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm16, zmm8, 0x2
-	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x053f5450581d3262 // vpdpbusd zmm10, zmm12, dword ptr [rdi + r15 + 0x14]{1to16}
-	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
-	LONG $0x48fe5162; WORD $0x7b6f; BYTE $0x05 // vmovdqu64 zmm15, zmmword ptr [r11 + 0x140]
-	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
-	QUAD $0x023f6c50581d3262 // vpdpbusd zmm13, zmm12, dword ptr [rdi + r15 + 0x8]{1to16}
-	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
-	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
-	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
-	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
-	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
-	QUAD $0x063f4c50581d3262 // vpdpbusd zmm9, zmm12, dword ptr [rdi + r15 + 0x18]{1to16}
-	LONG $0x483d5162; WORD $0xe0fe // vpaddd zmm12, zmm8, zmm8
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm8, zmm8, 0x3
-	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
-	LONG $0x48bd7162; WORD $0xc1db // vpandq zmm8, zmm8, zmm1
-	LONG $0x4825d162; WORD $0xd772; BYTE $0x04 // vpsrld zmm11, zmm15, 0x4
-	LONG $0x48857362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm15, zmm0, 0xf8
-	QUAD $0x033f7450581d3262 // vpdpbusd zmm14, zmm12, dword ptr [rdi + r15 + 0xc]{1to16}
-	LONG $0x48bd7362; WORD $0xd825; BYTE $0xec // vpternlogq zmm11, zmm8, zmm0, 0xec
-	QUAD $0x073f545058253262 // vpdpbusd zmm10, zmm11, dword ptr [rdi + r15 + 0x1c]{1to16}
-	LONG $0x48155162; WORD $0xc9fe // vpaddd zmm9, zmm13, zmm9
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x482d5162; WORD $0xc6fe // vpaddd zmm8, zmm10, zmm14
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0x48355162; WORD $0xc0fe // vpaddd zmm8, zmm9, zmm8
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x484c5162; WORD $0xc059 // vmulps zmm8, zmm6, zmm8
-	LONG $0x107aa1c4; WORD $0x3f74; BYTE $0x24 // vmovss xmm6, dword ptr [rdi + r15 + 0x24]
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
-	LONG $0x4845d262; WORD $0xf0ac // vfnmadd213ps zmm6, zmm7, zmm8 # zmm6 = -(zmm7 * zmm6) + zmm8
-	LONG $0x487dd262; WORD $0x7b21; BYTE $0x03 // vpmovsxbd zmm7, xmmword ptr [r11 + 0x30]
-	QUAD $0x083f74985855b262 // vfmadd132ps zmm6, zmm5, dword ptr [rdi + r15 + 0x20]{1to16} # zmm6 = (zmm6 * mem) + zmm5
-	LONG $0x487dd262; WORD $0x6b21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r11 + 0x20]
-	LONG $0x487c5162; WORD $0x4310; BYTE $0x06 // vmovups zmm8, zmmword ptr [r11 + 0x180]
-	LONG $0x487c5162; WORD $0x4310; BYTE $0x07 // vmovups zmm8, zmmword ptr [r11 + 0x1c0]
-	LONG $0x487c5162; WORD $0x4310; BYTE $0x08 // vmovups zmm8, zmmword ptr [r11 + 0x200]
-	LONG $0x487c5162; WORD $0x4310; BYTE $0x09 // vmovups zmm8, zmmword ptr [r11 + 0x240]
-	LONG $0x487c5162; WORD $0x4310; BYTE $0x0a // vmovups zmm8, zmmword ptr [r11 + 0x280]
-	LONG $0x48fe5162; WORD $0x436f; BYTE $0x06 // vmovdqu64 zmm8, zmmword ptr [r11 + 0x180]
-	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x07 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x536f; BYTE $0x08 // vmovdqu64 zmm10, zmmword ptr [r11 + 0x200]
-	LONG $0x48fe5162; WORD $0x5b6f; BYTE $0x09 // vmovdqu64 zmm11, zmmword ptr [r11 + 0x240]
-	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
-	LONG $0x48bd7162; WORD $0xf9db // vpandq zmm15, zmm8, zmm1
-	LONG $0x407dd162; WORD $0xf072; BYTE $0x03 // vpslld zmm16, zmm8, 0x3
-	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
-	LONG $0x48b57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm0, 0xf8
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	QUAD $0x0c3f6c50581d3262 // vpdpbusd zmm13, zmm12, dword ptr [rdi + r15 + 0x30]{1to16}
-	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
-	LONG $0x407dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm16, zmm8, 0x2
-	LONG $0x48b57362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm15, zmm9, zmm0, 0xf8
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	QUAD $0x103f4c5058053262 // vpdpbusd zmm9, zmm15, dword ptr [rdi + r15 + 0x40]{1to16}
-	LONG $0x4805d162; WORD $0xd072; BYTE $0x01 // vpsrld zmm15, zmm8, 0x1
-	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
-	QUAD $0x0d3f7450581d3262 // vpdpbusd zmm14, zmm12, dword ptr [rdi + r15 + 0x34]{1to16}
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
-	LONG $0x4805d162; WORD $0xd072; BYTE $0x02 // vpsrld zmm15, zmm8, 0x2
-	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x113f5450581d3262 // vpdpbusd zmm10, zmm12, dword ptr [rdi + r15 + 0x44]{1to16}
-	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
-	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
-	QUAD $0x0e3f6c50581d3262 // vpdpbusd zmm13, zmm12, dword ptr [rdi + r15 + 0x38]{1to16}
-	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
-	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
-	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
-	QUAD $0x123f4c50581d3262 // vpdpbusd zmm9, zmm12, dword ptr [rdi + r15 + 0x48]{1to16}
-	LONG $0x483d5162; WORD $0xe0fe // vpaddd zmm12, zmm8, zmm8
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm8, zmm8, 0x3
-	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
-	LONG $0x48bd7162; WORD $0xc1db // vpandq zmm8, zmm8, zmm1
-	LONG $0x48155162; WORD $0xc9fe // vpaddd zmm9, zmm13, zmm9
-	LONG $0x48fe5162; WORD $0x6b6f; BYTE $0x0a // vmovdqu64 zmm13, zmmword ptr [r11 + 0x280]
-	LONG $0xc0c38149; WORD $0x0002; BYTE $0x00 // add r11, 0x2c0
-	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
-	LONG $0x48957362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm0, 0xf8
-	QUAD $0x0f3f7450581d3262 // vpdpbusd zmm14, zmm12, dword ptr [rdi + r15 + 0x3c]{1to16}
-	LONG $0x48bd7362; WORD $0xd825; BYTE $0xec // vpternlogq zmm11, zmm8, zmm0, 0xec
-	QUAD $0x133f545058253262 // vpdpbusd zmm10, zmm11, dword ptr [rdi + r15 + 0x4c]{1to16}
-	LONG $0x482d5162; WORD $0xc6fe // vpaddd zmm8, zmm10, zmm14
-	LONG $0x48355162; WORD $0xc0fe // vpaddd zmm8, zmm9, zmm8
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
-	LONG $0x107aa1c4; WORD $0x3f6c; BYTE $0x54 // vmovss xmm5, dword ptr [rdi + r15 + 0x54]
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487df262; WORD $0xed18 // vbroadcastss zmm5, xmm5
-	LONG $0x4845d262; WORD $0xe8ac // vfnmadd213ps zmm5, zmm7, zmm8 # zmm5 = -(zmm7 * zmm5) + zmm8
-	QUAD $0x143f6c98584db262 // vfmadd132ps zmm5, zmm6, dword ptr [rdi + r15 + 0x50]{1to16} # zmm5 = (zmm5 * mem) + zmm6
-	LONG $0x60c78349 // add r15, 0x60
-	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfc84850f; WORD $0xffff // jne 0x16e20 <pq_q5_k+0x140>
-	WORD $0x014c; BYTE $0xff // add rdi, r15
-	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xfc508f0f; WORD $0xffff // jg 0x16e00 <pq_q5_k+0x120>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0xfbf7840f; WORD $0xffff // je 0x16db0 <pq_q5_k+0xd0>
-	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
-	LONG $0xfffbece9; BYTE $0xff // jmp 0x16db0 <pq_q5_k+0xd0>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x05fd8341 // cmp r13d, 0x5
-	LONG $0x0a76820f; WORD $0x0000 // jb 0x17c60 <pq_q5_k+0xf80>
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x052f8e0f; WORD $0x0000 // jle 0x17735 <pq_q5_k+0xa55>
-	WORD $0x894c; BYTE $0xd5 // mov rbp, r10
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	WORD $0x894d; BYTE $0xc3 // mov r11, r8
-	BYTE $0x90 // nop
-	LONG $0x487d7262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm11, ymmword ptr [rbp]
-	LONG $0x487d7262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm12, ymmword ptr [rbp + 0x20]
-	LONG $0x40c58348 // add rbp, 0x40
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xb63c8d4b // lea rdi, [r14 + 4*r14]
-	LONG $0x004da162; WORD $0xf6ef // vpxord xmm22, xmm22, xmm22
-	LONG $0x005da162; WORD $0xe4ef // vpxord xmm20, xmm20, xmm20
-	LONG $0x0065a162; WORD $0xdbef // vpxord xmm19, xmm19, xmm19
-	LONG $0x006da162; WORD $0xd2ef // vpxord xmm18, xmm18, xmm18
-	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
-	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
-	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
-	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x00356c21487d3262 // vpmovsxbd zmm13, xmmword ptr [rbp + r14]
-	QUAD $0x01356c21487da262 // vpmovsxbd zmm21, xmmword ptr [rbp + r14 + 0x10]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x06e7c148 // shl rdi, 0x6
-	QUAD $0x013d7c6f48fee162 // vmovdqu64 zmm23, zmmword ptr [rbp + rdi + 0x40]
-	QUAD $0x023d4c6f48fe6162 // vmovdqu64 zmm25, zmmword ptr [rbp + rdi + 0x80]
-	QUAD $0x033d546f48fe6162 // vmovdqu64 zmm26, zmmword ptr [rbp + rdi + 0xc0]
-	QUAD $0x043d446f48fe6162 // vmovdqu64 zmm24, zmmword ptr [rbp + rdi + 0x100]
-	LONG $0x480db162; WORD $0xf772; BYTE $0x04 // vpslld zmm14, zmm23, 0x4
-	LONG $0x488d6162; WORD $0xd9db // vpandq zmm27, zmm14, zmm1
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
-	LONG $0x487ca162; WORD $0xed5b // vcvtdq2ps zmm21, zmm21
-	LONG $0x40b56362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm27, zmm25, zmm0, 0xf8
-	LONG $0x5025c262; WORD $0x3450; BYTE $0x24 // vpdpbusd zmm22, zmm27, dword ptr [r12]{1to16}
-	QUAD $0x082464505025c262 // vpdpbusd zmm20, zmm27, dword ptr [r12 + 0x20]{1to16}
-	QUAD $0x10245c505025c262 // vpdpbusd zmm19, zmm27, dword ptr [r12 + 0x40]{1to16}
-	QUAD $0x182454505025c262 // vpdpbusd zmm18, zmm27, dword ptr [r12 + 0x60]{1to16}
-	QUAD $0x20244c505025c262 // vpdpbusd zmm17, zmm27, dword ptr [r12 + 0x80]{1to16}
-	QUAD $0x282444505025c262 // vpdpbusd zmm16, zmm27, dword ptr [r12 + 0xa0]{1to16}
-	QUAD $0x30247c5050255262 // vpdpbusd zmm15, zmm27, dword ptr [r12 + 0xc0]{1to16}
-	QUAD $0x3824745050255262 // vpdpbusd zmm14, zmm27, dword ptr [r12 + 0xe0]{1to16}
-	LONG $0x40359162; WORD $0xd172; BYTE $0x04 // vpsrld zmm25, zmm25, 0x4
-	LONG $0x40c56162; WORD $0xd9db // vpandq zmm27, zmm23, zmm1
-	LONG $0x40b56362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm27, zmm25, zmm0, 0xf8
-	LONG $0x4035b162; WORD $0xf772; BYTE $0x03 // vpslld zmm25, zmm23, 0x3
-	LONG $0x40b56162; WORD $0xc9db // vpandq zmm25, zmm25, zmm1
-	LONG $0x48245162; WORD $0xed59 // vmulps zmm13, zmm11, zmm13
-	LONG $0x4054e162; WORD $0xea57 // vxorps zmm21, zmm21, zmm2
-	QUAD $0x042474505025c262 // vpdpbusd zmm22, zmm27, dword ptr [r12 + 0x10]{1to16}
-	QUAD $0x0c2464505025c262 // vpdpbusd zmm20, zmm27, dword ptr [r12 + 0x30]{1to16}
-	QUAD $0x14245c505025c262 // vpdpbusd zmm19, zmm27, dword ptr [r12 + 0x50]{1to16}
-	QUAD $0x1c2454505025c262 // vpdpbusd zmm18, zmm27, dword ptr [r12 + 0x70]{1to16}
-	QUAD $0x24244c505025c262 // vpdpbusd zmm17, zmm27, dword ptr [r12 + 0x90]{1to16}
-	QUAD $0x2c2444505025c262 // vpdpbusd zmm16, zmm27, dword ptr [r12 + 0xb0]{1to16}
-	QUAD $0x34247c5050255262 // vpdpbusd zmm15, zmm27, dword ptr [r12 + 0xd0]{1to16}
-	QUAD $0x3c24745050255262 // vpdpbusd zmm14, zmm27, dword ptr [r12 + 0xf0]{1to16}
-	LONG $0x40ad6362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm25, zmm26, zmm0, 0xf8
-	LONG $0x402d9162; WORD $0xd272; BYTE $0x04 // vpsrld zmm26, zmm26, 0x4
-	LONG $0x481ca162; WORD $0xed59 // vmulps zmm21, zmm12, zmm21
-	QUAD $0x012474505035c262 // vpdpbusd zmm22, zmm25, dword ptr [r12 + 0x4]{1to16}
-	QUAD $0x092464505035c262 // vpdpbusd zmm20, zmm25, dword ptr [r12 + 0x24]{1to16}
-	QUAD $0x11245c505035c262 // vpdpbusd zmm19, zmm25, dword ptr [r12 + 0x44]{1to16}
-	QUAD $0x192454505035c262 // vpdpbusd zmm18, zmm25, dword ptr [r12 + 0x64]{1to16}
-	QUAD $0x21244c505035c262 // vpdpbusd zmm17, zmm25, dword ptr [r12 + 0x84]{1to16}
-	QUAD $0x292444505035c262 // vpdpbusd zmm16, zmm25, dword ptr [r12 + 0xa4]{1to16}
-	QUAD $0x31247c5050355262 // vpdpbusd zmm15, zmm25, dword ptr [r12 + 0xc4]{1to16}
-	QUAD $0x3924745050355262 // vpdpbusd zmm14, zmm25, dword ptr [r12 + 0xe4]{1to16}
-	LONG $0x4035b162; WORD $0xd772; BYTE $0x01 // vpsrld zmm25, zmm23, 0x1
-	LONG $0x40b56162; WORD $0xc9db // vpandq zmm25, zmm25, zmm1
-	LONG $0x40ad6362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm25, zmm26, zmm0, 0xf8
-	LONG $0x402db162; WORD $0xd772; BYTE $0x02 // vpsrld zmm26, zmm23, 0x2
-	QUAD $0x052474505035c262 // vpdpbusd zmm22, zmm25, dword ptr [r12 + 0x14]{1to16}
-	QUAD $0x0d2464505035c262 // vpdpbusd zmm20, zmm25, dword ptr [r12 + 0x34]{1to16}
-	QUAD $0x15245c505035c262 // vpdpbusd zmm19, zmm25, dword ptr [r12 + 0x54]{1to16}
-	QUAD $0x1d2454505035c262 // vpdpbusd zmm18, zmm25, dword ptr [r12 + 0x74]{1to16}
-	QUAD $0x25244c505035c262 // vpdpbusd zmm17, zmm25, dword ptr [r12 + 0x94]{1to16}
-	QUAD $0x2d2444505035c262 // vpdpbusd zmm16, zmm25, dword ptr [r12 + 0xb4]{1to16}
-	QUAD $0x35247c5050355262 // vpdpbusd zmm15, zmm25, dword ptr [r12 + 0xd4]{1to16}
-	QUAD $0x3d24745050355262 // vpdpbusd zmm14, zmm25, dword ptr [r12 + 0xf4]{1to16}
-	LONG $0x4035b162; WORD $0xf772; BYTE $0x02 // vpslld zmm25, zmm23, 0x2
-	LONG $0x40b56162; WORD $0xc9db // vpandq zmm25, zmm25, zmm1
-	LONG $0x40bd6362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm25, zmm24, zmm0, 0xf8
-	LONG $0x403d9162; WORD $0xd072; BYTE $0x04 // vpsrld zmm24, zmm24, 0x4
-	QUAD $0x022474505035c262 // vpdpbusd zmm22, zmm25, dword ptr [r12 + 0x8]{1to16}
-	QUAD $0x0a2464505035c262 // vpdpbusd zmm20, zmm25, dword ptr [r12 + 0x28]{1to16}
-	QUAD $0x12245c505035c262 // vpdpbusd zmm19, zmm25, dword ptr [r12 + 0x48]{1to16}
-	QUAD $0x1a2454505035c262 // vpdpbusd zmm18, zmm25, dword ptr [r12 + 0x68]{1to16}
-	QUAD $0x22244c505035c262 // vpdpbusd zmm17, zmm25, dword ptr [r12 + 0x88]{1to16}
-	QUAD $0x2a2444505035c262 // vpdpbusd zmm16, zmm25, dword ptr [r12 + 0xa8]{1to16}
-	QUAD $0x32247c5050355262 // vpdpbusd zmm15, zmm25, dword ptr [r12 + 0xc8]{1to16}
-	QUAD $0x3a24745050355262 // vpdpbusd zmm14, zmm25, dword ptr [r12 + 0xe8]{1to16}
-	LONG $0x40ad6162; WORD $0xc9db // vpandq zmm25, zmm26, zmm1
-	QUAD $0x053d546f48fe6162 // vmovdqu64 zmm26, zmmword ptr [rbp + rdi + 0x140]
-	LONG $0x40bd6362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm25, zmm24, zmm0, 0xf8
-	QUAD $0x062474505035c262 // vpdpbusd zmm22, zmm25, dword ptr [r12 + 0x18]{1to16}
-	QUAD $0x0e2464505035c262 // vpdpbusd zmm20, zmm25, dword ptr [r12 + 0x38]{1to16}
-	QUAD $0x16245c505035c262 // vpdpbusd zmm19, zmm25, dword ptr [r12 + 0x58]{1to16}
-	QUAD $0x1e2454505035c262 // vpdpbusd zmm18, zmm25, dword ptr [r12 + 0x78]{1to16}
-	QUAD $0x26244c505035c262 // vpdpbusd zmm17, zmm25, dword ptr [r12 + 0x98]{1to16}
-	QUAD $0x2e2444505035c262 // vpdpbusd zmm16, zmm25, dword ptr [r12 + 0xb8]{1to16}
-	QUAD $0x36247c5050355262 // vpdpbusd zmm15, zmm25, dword ptr [r12 + 0xd8]{1to16}
-	QUAD $0x3e24745050355262 // vpdpbusd zmm14, zmm25, dword ptr [r12 + 0xf8]{1to16}
-	LONG $0x40452162; WORD $0xcffe // vpaddd zmm25, zmm23, zmm23
-	LONG $0x4045b162; WORD $0xd772; BYTE $0x03 // vpsrld zmm23, zmm23, 0x3
-	LONG $0x40b56162; WORD $0xc9db // vpandq zmm25, zmm25, zmm1
-	LONG $0x40c5e162; WORD $0xf9db // vpandq zmm23, zmm23, zmm1
-	LONG $0x40ad6362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm25, zmm26, zmm0, 0xf8
-	QUAD $0x032474505035c262 // vpdpbusd zmm22, zmm25, dword ptr [r12 + 0xc]{1to16}
-	LONG $0x403d9162; WORD $0xd272; BYTE $0x04 // vpsrld zmm24, zmm26, 0x4
-	QUAD $0x0b2464505035c262 // vpdpbusd zmm20, zmm25, dword ptr [r12 + 0x2c]{1to16}
-	QUAD $0x13245c505035c262 // vpdpbusd zmm19, zmm25, dword ptr [r12 + 0x4c]{1to16}
-	QUAD $0x1b2454505035c262 // vpdpbusd zmm18, zmm25, dword ptr [r12 + 0x6c]{1to16}
-	QUAD $0x23244c505035c262 // vpdpbusd zmm17, zmm25, dword ptr [r12 + 0x8c]{1to16}
-	QUAD $0x2b2444505035c262 // vpdpbusd zmm16, zmm25, dword ptr [r12 + 0xac]{1to16}
-	QUAD $0x33247c5050355262 // vpdpbusd zmm15, zmm25, dword ptr [r12 + 0xcc]{1to16}
-	QUAD $0x3b24745050355262 // vpdpbusd zmm14, zmm25, dword ptr [r12 + 0xec]{1to16}
-	LONG $0x40bde362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm23, zmm24, zmm0, 0xf8
-	QUAD $0x072474505045c262 // vpdpbusd zmm22, zmm23, dword ptr [r12 + 0x1c]{1to16}
-	QUAD $0x0f2464505045c262 // vpdpbusd zmm20, zmm23, dword ptr [r12 + 0x3c]{1to16}
-	QUAD $0x17245c505045c262 // vpdpbusd zmm19, zmm23, dword ptr [r12 + 0x5c]{1to16}
-	QUAD $0x1f2454505045c262 // vpdpbusd zmm18, zmm23, dword ptr [r12 + 0x7c]{1to16}
-	QUAD $0x27244c505045c262 // vpdpbusd zmm17, zmm23, dword ptr [r12 + 0x9c]{1to16}
-	QUAD $0x2f2444505045c262 // vpdpbusd zmm16, zmm23, dword ptr [r12 + 0xbc]{1to16}
-	QUAD $0x37247c5050455262 // vpdpbusd zmm15, zmm23, dword ptr [r12 + 0xdc]{1to16}
-	QUAD $0x3f24745050455262 // vpdpbusd zmm14, zmm23, dword ptr [r12 + 0xfc]{1to16}
-	QUAD $0x48247c10087ec162 // vmovss xmm23, dword ptr [r12 + 0x120]
-	LONG $0x487ca162; WORD $0xff5b // vcvtdq2ps zmm23, zmm23
-	LONG $0x487ca162; WORD $0xf65b // vcvtdq2ps zmm22, zmm22
-	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
-	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
-	LONG $0x487ca162; WORD $0xd25b // vcvtdq2ps zmm18, zmm18
-	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
-	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
-	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
-	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
-	LONG $0x487da262; WORD $0xff18 // vbroadcastss zmm23, xmm23
-	LONG $0x4814a162; WORD $0xf659 // vmulps zmm22, zmm13, zmm22
-	LONG $0x4814a162; WORD $0xe459 // vmulps zmm20, zmm13, zmm20
-	LONG $0x4814a162; WORD $0xdb59 // vmulps zmm19, zmm13, zmm19
-	LONG $0x4814a162; WORD $0xd259 // vmulps zmm18, zmm13, zmm18
-	LONG $0x4814a162; WORD $0xc959 // vmulps zmm17, zmm13, zmm17
-	LONG $0x4814a162; WORD $0xc059 // vmulps zmm16, zmm13, zmm16
-	LONG $0x48145162; WORD $0xff59 // vmulps zmm15, zmm13, zmm15
-	LONG $0x48145162; WORD $0xee59 // vmulps zmm13, zmm13, zmm14
-	QUAD $0x013c24b4107a41c4; WORD $0x0000 // vmovss xmm14, dword ptr [r12 + 0x13c]
-	LONG $0x4055a262; WORD $0xfea8 // vfmadd213ps zmm23, zmm21, zmm22 # zmm23 = (zmm21 * zmm23) + zmm22
-	QUAD $0x49247410087ec162 // vmovss xmm22, dword ptr [r12 + 0x124]
-	QUAD $0x402454b850455262 // vfmadd231ps zmm10, zmm23, dword ptr [r12 + 0x100]{1to16} # zmm10 = (zmm23 * mem) + zmm10
-	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
-	LONG $0x487ca162; WORD $0xf65b // vcvtdq2ps zmm22, zmm22
-	LONG $0x487d5262; WORD $0xf618 // vbroadcastss zmm14, xmm14
-	LONG $0x40555262; WORD $0xf5a8 // vfmadd213ps zmm14, zmm21, zmm13 # zmm14 = (zmm21 * zmm14) + zmm13
-	QUAD $0x47245cb8580dd262 // vfmadd231ps zmm3, zmm14, dword ptr [r12 + 0x11c]{1to16} # zmm3 = (zmm14 * mem) + zmm3
-	LONG $0x487da262; WORD $0xf618 // vbroadcastss zmm22, xmm22
-	LONG $0x4055a262; WORD $0xf4a8 // vfmadd213ps zmm22, zmm21, zmm20 # zmm22 = (zmm21 * zmm22) + zmm20
-	QUAD $0x4a246410087ec162 // vmovss xmm20, dword ptr [r12 + 0x128]
-	QUAD $0x41244cb8504d5262 // vfmadd231ps zmm9, zmm22, dword ptr [r12 + 0x104]{1to16} # zmm9 = (zmm22 * mem) + zmm9
-	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
-	LONG $0x487da262; WORD $0xe418 // vbroadcastss zmm20, xmm20
-	LONG $0x4055a262; WORD $0xe3a8 // vfmadd213ps zmm20, zmm21, zmm19 # zmm20 = (zmm21 * zmm20) + zmm19
-	QUAD $0x4b245c10087ec162 // vmovss xmm19, dword ptr [r12 + 0x12c]
-	QUAD $0x422444b8505d5262 // vfmadd231ps zmm8, zmm20, dword ptr [r12 + 0x108]{1to16} # zmm8 = (zmm20 * mem) + zmm8
-	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
-	LONG $0x487da262; WORD $0xdb18 // vbroadcastss zmm19, xmm19
-	LONG $0x4055a262; WORD $0xdaa8 // vfmadd213ps zmm19, zmm21, zmm18 # zmm19 = (zmm21 * zmm19) + zmm18
-	QUAD $0x4c245410087ec162 // vmovss xmm18, dword ptr [r12 + 0x130]
-	QUAD $0x43247cb85065d262 // vfmadd231ps zmm7, zmm19, dword ptr [r12 + 0x10c]{1to16} # zmm7 = (zmm19 * mem) + zmm7
-	LONG $0x487ca162; WORD $0xd25b // vcvtdq2ps zmm18, zmm18
-	LONG $0x487da262; WORD $0xd218 // vbroadcastss zmm18, xmm18
-	LONG $0x4055a262; WORD $0xd1a8 // vfmadd213ps zmm18, zmm21, zmm17 # zmm18 = (zmm21 * zmm18) + zmm17
-	QUAD $0x4d244c10087ec162 // vmovss xmm17, dword ptr [r12 + 0x134]
-	QUAD $0x442474b8506dd262 // vfmadd231ps zmm6, zmm18, dword ptr [r12 + 0x110]{1to16} # zmm6 = (zmm18 * mem) + zmm6
-	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
-	LONG $0x487da262; WORD $0xc918 // vbroadcastss zmm17, xmm17
-	LONG $0x4055a262; WORD $0xc8a8 // vfmadd213ps zmm17, zmm21, zmm16 # zmm17 = (zmm21 * zmm17) + zmm16
-	QUAD $0x4e244410087ec162 // vmovss xmm16, dword ptr [r12 + 0x138]
-	QUAD $0x45246cb85075d262 // vfmadd231ps zmm5, zmm17, dword ptr [r12 + 0x114]{1to16} # zmm5 = (zmm17 * mem) + zmm5
-	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
-	LONG $0x487da262; WORD $0xc018 // vbroadcastss zmm16, xmm16
-	LONG $0x4055c262; WORD $0xc7a8 // vfmadd213ps zmm16, zmm21, zmm15 # zmm16 = (zmm21 * zmm16) + zmm15
-	QUAD $0x462464b8507dd262 // vfmadd231ps zmm4, zmm16, dword ptr [r12 + 0x118]{1to16} # zmm4 = (zmm16 * mem) + zmm4
-	LONG $0x80c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x180
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfb30850f; WORD $0xffff // jne 0x17240 <pq_q5_k+0x560>
-	WORD $0xff41; BYTE $0xc7 // inc r15d
-	LONG $0xc0c58148; WORD $0x0002; BYTE $0x00 // add rbp, 0x2c0
-	LONG $0x04ff8341 // cmp r15d, 0x4
-	LONG $0xfb0c850f; WORD $0xffff // jne 0x17230 <pq_q5_k+0x550>
-	LONG $0xf84b8d49 // lea rcx, [r11 - 0x8]
-	LONG $0x08fb8349 // cmp r11, 0x8
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0xfadb8f0f; WORD $0xffff // jg 0x17210 <pq_q5_k+0x530>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
-	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
-	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm7
-	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
-	LONG $0x05fd8341 // cmp r13d, 0x5
-	LONG $0xf641840f; WORD $0xffff // je 0x16db0 <pq_q5_k+0xd0>
-	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm5
-	LONG $0x07fd8341 // cmp r13d, 0x7
-	LONG $0xf62b820f; WORD $0xffff // jb 0x16db0 <pq_q5_k+0xd0>
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm4
-	LONG $0x08fd8341 // cmp r13d, 0x8
-	LONG $0xf615820f; WORD $0xffff // jb 0x16db0 <pq_q5_k+0xd0>
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
-	LONG $0xfff604e9; BYTE $0xff // jmp 0x16db0 <pq_q5_k+0xd0>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x084b8e0f; WORD $0x0000 // jle 0x18004 <pq_q5_k+0x1324>
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	WORD $0x1feb // jmp 0x177f1 <pq_q5_k+0xb11>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xf8778d49 // lea rsi, [r15 - 0x8]
-	LONG $0x08ff8349 // cmp r15, 0x8
-	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	LONG $0x08178e0f; WORD $0x0000 // jle 0x18008 <pq_q5_k+0x1328>
-	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
-	LONG $0x487df262; WORD $0x6f13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [rdi + 0x20]
-	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
-	LONG $0x0001bee9; BYTE $0x00 // jmp 0x179ca <pq_q5_k+0xcea>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x487df262; WORD $0x7321; BYTE $0x02 // vpmovsxbd zmm6, xmmword ptr [rbx + 0x20]
-	LONG $0x487df262; WORD $0x7b21; BYTE $0x03 // vpmovsxbd zmm7, xmmword ptr [rbx + 0x30]
-	LONG $0x487c7162; WORD $0x4310; BYTE $0x06 // vmovups zmm8, zmmword ptr [rbx + 0x180]
-	LONG $0x487c7162; WORD $0x4310; BYTE $0x07 // vmovups zmm8, zmmword ptr [rbx + 0x1c0]
-	LONG $0x487c7162; WORD $0x4310; BYTE $0x08 // vmovups zmm8, zmmword ptr [rbx + 0x200]
-	LONG $0x487c7162; WORD $0x4310; BYTE $0x09 // vmovups zmm8, zmmword ptr [rbx + 0x240]
-	LONG $0x487c7162; WORD $0x4310; BYTE $0x0a // vmovups zmm8, zmmword ptr [rbx + 0x280]
-	LONG $0x48fe7162; WORD $0x436f; BYTE $0x06 // vmovdqu64 zmm8, zmmword ptr [rbx + 0x180]
-	LONG $0x48fe7162; WORD $0x4b6f; BYTE $0x07 // vmovdqu64 zmm9, zmmword ptr [rbx + 0x1c0]
-	LONG $0x48fe7162; WORD $0x536f; BYTE $0x08 // vmovdqu64 zmm10, zmmword ptr [rbx + 0x200]
-	LONG $0x48fe7162; WORD $0x5b6f; BYTE $0x09 // vmovdqu64 zmm11, zmmword ptr [rbx + 0x240]
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	WORD $0xc5ff // inc ebp
-	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
-	LONG $0x48bd7162; WORD $0xf9db // vpandq zmm15, zmm8, zmm1
-	LONG $0x407dd162; WORD $0xf072; BYTE $0x03 // vpslld zmm16, zmm8, 0x3
-	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
-	LONG $0x48b57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm0, 0xf8
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x581d7262; WORD $0x6850; BYTE $0x0c // vpdpbusd zmm13, zmm12, dword ptr [rax + 0x30]{1to16}
-	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
-	LONG $0x407dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm16, zmm8, 0x2
-	LONG $0x48b57362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm15, zmm9, zmm0, 0xf8
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58057262; WORD $0x4850; BYTE $0x10 // vpdpbusd zmm9, zmm15, dword ptr [rax + 0x40]{1to16}
-	LONG $0x4805d162; WORD $0xd072; BYTE $0x01 // vpsrld zmm15, zmm8, 0x1
-	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
-	LONG $0x581d7262; WORD $0x7050; BYTE $0x0d // vpdpbusd zmm14, zmm12, dword ptr [rax + 0x34]{1to16}
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
-	LONG $0x4805d162; WORD $0xd072; BYTE $0x02 // vpsrld zmm15, zmm8, 0x2
-	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x581d7262; WORD $0x5050; BYTE $0x11 // vpdpbusd zmm10, zmm12, dword ptr [rax + 0x44]{1to16}
-	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
-	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
-	LONG $0x581d7262; WORD $0x6850; BYTE $0x0e // vpdpbusd zmm13, zmm12, dword ptr [rax + 0x38]{1to16}
-	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
-	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
-	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
-	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
-	LONG $0x581d7262; WORD $0x4850; BYTE $0x12 // vpdpbusd zmm9, zmm12, dword ptr [rax + 0x48]{1to16}
-	LONG $0x483d5162; WORD $0xe0fe // vpaddd zmm12, zmm8, zmm8
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm8, zmm8, 0x3
-	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
-	LONG $0x48bd7162; WORD $0xc1db // vpandq zmm8, zmm8, zmm1
-	LONG $0x48155162; WORD $0xc9fe // vpaddd zmm9, zmm13, zmm9
-	LONG $0x48fe7162; WORD $0x6b6f; BYTE $0x0a // vmovdqu64 zmm13, zmmword ptr [rbx + 0x280]
-	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
-	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
-	LONG $0x48957362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm0, 0xf8
-	LONG $0x581d7262; WORD $0x7050; BYTE $0x0f // vpdpbusd zmm14, zmm12, dword ptr [rax + 0x3c]{1to16}
-	LONG $0x48bd7362; WORD $0xd825; BYTE $0xec // vpternlogq zmm11, zmm8, zmm0, 0xec
-	LONG $0x58257262; WORD $0x5050; BYTE $0x13 // vpdpbusd zmm10, zmm11, dword ptr [rax + 0x4c]{1to16}
-	LONG $0x482d5162; WORD $0xc6fe // vpaddd zmm8, zmm10, zmm14
-	LONG $0x48355162; WORD $0xc0fe // vpaddd zmm8, zmm9, zmm8
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x484cd162; WORD $0xf059 // vmulps zmm6, zmm6, zmm8
-	LONG $0x40107ac5; BYTE $0x54 // vmovss xmm8, dword ptr [rax + 0x54]
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487d5262; WORD $0xc018 // vbroadcastss zmm8, xmm8
-	LONG $0x48457262; WORD $0xc6ac // vfnmadd213ps zmm8, zmm7, zmm6 # zmm8 = -(zmm7 * zmm8) + zmm6
-	LONG $0x583df262; WORD $0x58b8; BYTE $0x14 // vfmadd231ps zmm3, zmm8, dword ptr [rax + 0x50]{1to16} # zmm3 = (zmm8 * mem) + zmm3
-	LONG $0x60c08348 // add rax, 0x60
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe16840f; WORD $0xffff // je 0x177e0 <pq_q5_k+0xb00>
-	LONG $0x80bb8d48; WORD $0x0001; BYTE $0x00 // lea rdi, [rbx + 0x180]
-	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0x6173 // jae 0x17a37 <pq_q5_k+0xd57>
-	WORD $0x8945; BYTE $0xdc // mov r12d, r11d
-	LONG $0x08ecc141 // shr r12d, 0x8
-	WORD $0x8944; BYTE $0xde // mov esi, r11d
-	WORD $0xb70f; BYTE $0xce // movzx ecx, si
-	LONG $0xe4b60f45 // movzx r12d, r12b
-	WORD $0x894d; BYTE $0xde // mov r14, r11
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8945; BYTE $0xe5 // mov r13d, r12d
-	LONG $0x3fe58341 // and r13d, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc4 // inc r12b
-	LONG $0x06e5c141 // shl r13d, 0x6
-	WORD $0x2949; BYTE $0xce // sub r14, rcx
-	QUAD $0x004000358c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r14 + 0x4000]
-	QUAD $0x005000358c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r14 + 0x5000]
-	QUAD $0x006000358c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r14 + 0x6000]
-	QUAD $0x007000358c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r14 + 0x7000]
-	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0xa972 // jb 0x179e0 <pq_q5_k+0xd00>
-	LONG $0x487df262; WORD $0x3321 // vpmovsxbd zmm6, xmmword ptr [rbx]
-	LONG $0x487df262; WORD $0x7b21; BYTE $0x01 // vpmovsxbd zmm7, xmmword ptr [rbx + 0x10]
-	LONG $0x487c7162; WORD $0x4310; BYTE $0x01 // vmovups zmm8, zmmword ptr [rbx + 0x40]
-	LONG $0x487c7162; WORD $0x4310; BYTE $0x02 // vmovups zmm8, zmmword ptr [rbx + 0x80]
-	LONG $0x487c7162; WORD $0x4310; BYTE $0x03 // vmovups zmm8, zmmword ptr [rbx + 0xc0]
-	LONG $0x487c7162; WORD $0x4310; BYTE $0x04 // vmovups zmm8, zmmword ptr [rbx + 0x100]
-	LONG $0x487c7162; WORD $0x4310; BYTE $0x05 // vmovups zmm8, zmmword ptr [rbx + 0x140]
-	LONG $0x48fe7162; WORD $0x436f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [rbx + 0x40]
-	LONG $0x48fe7162; WORD $0x4b6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [rbx + 0x80]
-	LONG $0x48fe7162; WORD $0x536f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [rbx + 0xc0]
-	LONG $0x48fe7162; WORD $0x5b6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [rbx + 0x100]
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0xc0bb8d48; WORD $0x0002; BYTE $0x00 // lea rdi, [rbx + 0x2c0]
-	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
-	LONG $0x48bd7162; WORD $0xf9db // vpandq zmm15, zmm8, zmm1
-	LONG $0x407dd162; WORD $0xf072; BYTE $0x03 // vpslld zmm16, zmm8, 0x3
-	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
-	LONG $0x48b57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm0, 0xf8
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x581d7262; WORD $0x2850 // vpdpbusd zmm13, zmm12, dword ptr [rax]{1to16}
-	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
-	LONG $0x407dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm16, zmm8, 0x2
-	LONG $0x48b57362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm15, zmm9, zmm0, 0xf8
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58057262; WORD $0x4850; BYTE $0x04 // vpdpbusd zmm9, zmm15, dword ptr [rax + 0x10]{1to16}
-	LONG $0x4805d162; WORD $0xd072; BYTE $0x01 // vpsrld zmm15, zmm8, 0x1
-	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
-	LONG $0x581d7262; WORD $0x7050; BYTE $0x01 // vpdpbusd zmm14, zmm12, dword ptr [rax + 0x4]{1to16}
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
-	LONG $0x4805d162; WORD $0xd072; BYTE $0x02 // vpsrld zmm15, zmm8, 0x2
-	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x581d7262; WORD $0x5050; BYTE $0x05 // vpdpbusd zmm10, zmm12, dword ptr [rax + 0x14]{1to16}
-	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
-	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
-	LONG $0x581d7262; WORD $0x6850; BYTE $0x02 // vpdpbusd zmm13, zmm12, dword ptr [rax + 0x8]{1to16}
-	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
-	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
-	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
-	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
-	LONG $0x581d7262; WORD $0x4850; BYTE $0x06 // vpdpbusd zmm9, zmm12, dword ptr [rax + 0x18]{1to16}
-	LONG $0x483d5162; WORD $0xe0fe // vpaddd zmm12, zmm8, zmm8
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm8, zmm8, 0x3
-	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
-	LONG $0x48bd7162; WORD $0xc1db // vpandq zmm8, zmm8, zmm1
-	LONG $0x48155162; WORD $0xc9fe // vpaddd zmm9, zmm13, zmm9
-	LONG $0x48fe7162; WORD $0x6b6f; BYTE $0x05 // vmovdqu64 zmm13, zmmword ptr [rbx + 0x140]
-	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
-	LONG $0x48957362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm0, 0xf8
-	LONG $0x581d7262; WORD $0x7050; BYTE $0x03 // vpdpbusd zmm14, zmm12, dword ptr [rax + 0xc]{1to16}
-	LONG $0x48bd7362; WORD $0xd825; BYTE $0xec // vpternlogq zmm11, zmm8, zmm0, 0xec
-	LONG $0x58257262; WORD $0x5050; BYTE $0x07 // vpdpbusd zmm10, zmm11, dword ptr [rax + 0x1c]{1to16}
-	LONG $0x482d5162; WORD $0xc6fe // vpaddd zmm8, zmm10, zmm14
-	LONG $0x48355162; WORD $0xc0fe // vpaddd zmm8, zmm9, zmm8
-	LONG $0x48107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rax + 0x24]
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x484cd162; WORD $0xf059 // vmulps zmm6, zmm6, zmm8
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x487d5262; WORD $0xc118 // vbroadcastss zmm8, xmm9
-	LONG $0x48457262; WORD $0xc6ac // vfnmadd213ps zmm8, zmm7, zmm6 # zmm8 = -(zmm7 * zmm8) + zmm6
-	LONG $0x583df262; WORD $0x58b8; BYTE $0x08 // vfmadd231ps zmm3, zmm8, dword ptr [rax + 0x20]{1to16} # zmm3 = (zmm8 * mem) + zmm3
-	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	LONG $0xfc23830f; WORD $0xffff // jae 0x17810 <pq_q5_k+0xb30>
-	WORD $0x8945; BYTE $0xdc // mov r12d, r11d
-	LONG $0x08ecc141 // shr r12d, 0x8
-	WORD $0x8944; BYTE $0xde // mov esi, r11d
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0xb70f; BYTE $0xce // movzx ecx, si
-	LONG $0xe4b60f45 // movzx r12d, r12b
-	WORD $0x894d; BYTE $0xdd // mov r13, r11
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8945; BYTE $0xe6 // mov r14d, r12d
-	LONG $0x3fe68341 // and r14d, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc4 // inc r12b
-	LONG $0x06e6c141 // shl r14d, 0x6
-	WORD $0x2949; BYTE $0xcd // sub r13, rcx
-	QUAD $0x0040002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x4000]
-	QUAD $0x0050002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x5000]
-	QUAD $0x0060002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x6000]
-	QUAD $0x0070002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x7000]
-	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0xa972 // jb 0x17c00 <pq_q5_k+0xf20>
-	LONG $0xfffbb4e9; BYTE $0xff // jmp 0x17810 <pq_q5_k+0xb30>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03478e0f; WORD $0x0000 // jle 0x17fb0 <pq_q5_k+0x12d0>
-	WORD $0x894d; BYTE $0xd4 // mov r12, r10
-	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x3c13; BYTE $0x24 // vcvtph2ps zmm7, ymmword ptr [r12]
-	QUAD $0x01244413487d5262 // vcvtph2ps zmm8, ymmword ptr [r12 + 0x20]
-	LONG $0x40c48349 // add r12, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xb63c8d4b // lea rdi, [r14 + 4*r14]
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x05e6c149 // shl r14, 0x5
-	LONG $0x487d1262; WORD $0x0c21; BYTE $0x34 // vpmovsxbd zmm9, xmmword ptr [r12 + r14]
-	QUAD $0x01346c21487d1262 // vpmovsxbd zmm13, xmmword ptr [r12 + r14 + 0x10]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x06e7c148 // shl rdi, 0x6
-	QUAD $0x013c7c6f48fe5162 // vmovdqu64 zmm15, zmmword ptr [r12 + rdi + 0x40]
-	QUAD $0x023c446f48fec162 // vmovdqu64 zmm16, zmmword ptr [r12 + rdi + 0x80]
-	QUAD $0x033c4c6f48fec162 // vmovdqu64 zmm17, zmmword ptr [r12 + rdi + 0xc0]
-	QUAD $0x043c546f48fec162 // vmovdqu64 zmm18, zmmword ptr [r12 + rdi + 0x100]
-	LONG $0x482dd162; WORD $0xf772; BYTE $0x04 // vpslld zmm10, zmm15, 0x4
-	LONG $0x48ade162; WORD $0xd9db // vpandq zmm19, zmm10, zmm1
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
-	LONG $0x40fde362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm19, zmm16, zmm0, 0xf8
-	LONG $0x50655262; WORD $0x3350 // vpdpbusd zmm14, zmm19, dword ptr [r11]{1to16}
-	LONG $0x50655262; WORD $0x6350; BYTE $0x08 // vpdpbusd zmm12, zmm19, dword ptr [r11 + 0x20]{1to16}
-	LONG $0x50655262; WORD $0x5b50; BYTE $0x10 // vpdpbusd zmm11, zmm19, dword ptr [r11 + 0x40]{1to16}
-	LONG $0x50655262; WORD $0x5350; BYTE $0x18 // vpdpbusd zmm10, zmm19, dword ptr [r11 + 0x60]{1to16}
-	LONG $0x407db162; WORD $0xd072; BYTE $0x04 // vpsrld zmm16, zmm16, 0x4
-	LONG $0x4885e162; WORD $0xd9db // vpandq zmm19, zmm15, zmm1
-	LONG $0x40fde362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm19, zmm16, zmm0, 0xf8
-	LONG $0x407dd162; WORD $0xf772; BYTE $0x03 // vpslld zmm16, zmm15, 0x3
-	LONG $0x40fde162; WORD $0xc1db // vpandq zmm16, zmm16, zmm1
-	LONG $0x48445162; WORD $0xc959 // vmulps zmm9, zmm7, zmm9
-	LONG $0x48147162; WORD $0xea57 // vxorps zmm13, zmm13, zmm2
-	LONG $0x50655262; WORD $0x7350; BYTE $0x04 // vpdpbusd zmm14, zmm19, dword ptr [r11 + 0x10]{1to16}
-	LONG $0x50655262; WORD $0x6350; BYTE $0x0c // vpdpbusd zmm12, zmm19, dword ptr [r11 + 0x30]{1to16}
-	LONG $0x50655262; WORD $0x5b50; BYTE $0x14 // vpdpbusd zmm11, zmm19, dword ptr [r11 + 0x50]{1to16}
-	LONG $0x50655262; WORD $0x5350; BYTE $0x1c // vpdpbusd zmm10, zmm19, dword ptr [r11 + 0x70]{1to16}
-	LONG $0x40f5e362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm0, 0xf8
-	LONG $0x4075b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm17, zmm17, 0x4
-	LONG $0x483c5162; WORD $0xed59 // vmulps zmm13, zmm8, zmm13
-	LONG $0x507d5262; WORD $0x7350; BYTE $0x01 // vpdpbusd zmm14, zmm16, dword ptr [r11 + 0x4]{1to16}
-	LONG $0x507d5262; WORD $0x6350; BYTE $0x09 // vpdpbusd zmm12, zmm16, dword ptr [r11 + 0x24]{1to16}
-	LONG $0x507d5262; WORD $0x5b50; BYTE $0x11 // vpdpbusd zmm11, zmm16, dword ptr [r11 + 0x44]{1to16}
-	LONG $0x507d5262; WORD $0x5350; BYTE $0x19 // vpdpbusd zmm10, zmm16, dword ptr [r11 + 0x64]{1to16}
-	LONG $0x407dd162; WORD $0xd772; BYTE $0x01 // vpsrld zmm16, zmm15, 0x1
-	LONG $0x40fde162; WORD $0xc1db // vpandq zmm16, zmm16, zmm1
-	LONG $0x40f5e362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm0, 0xf8
-	LONG $0x4075b162; WORD $0xd272; BYTE $0x04 // vpsrld zmm17, zmm18, 0x4
-	LONG $0x507d5262; WORD $0x7350; BYTE $0x05 // vpdpbusd zmm14, zmm16, dword ptr [r11 + 0x14]{1to16}
-	LONG $0x507d5262; WORD $0x6350; BYTE $0x0d // vpdpbusd zmm12, zmm16, dword ptr [r11 + 0x34]{1to16}
-	LONG $0x507d5262; WORD $0x5b50; BYTE $0x15 // vpdpbusd zmm11, zmm16, dword ptr [r11 + 0x54]{1to16}
-	LONG $0x507d5262; WORD $0x5350; BYTE $0x1d // vpdpbusd zmm10, zmm16, dword ptr [r11 + 0x74]{1to16}
-	LONG $0x407dd162; WORD $0xf772; BYTE $0x02 // vpslld zmm16, zmm15, 0x2
-	LONG $0x40fde162; WORD $0xc1db // vpandq zmm16, zmm16, zmm1
-	LONG $0x40ede362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm18, zmm0, 0xf8
-	QUAD $0x053c546f48fec162 // vmovdqu64 zmm18, zmmword ptr [r12 + rdi + 0x140]
-	LONG $0x507d5262; WORD $0x7350; BYTE $0x02 // vpdpbusd zmm14, zmm16, dword ptr [r11 + 0x8]{1to16}
-	LONG $0x507d5262; WORD $0x6350; BYTE $0x0a // vpdpbusd zmm12, zmm16, dword ptr [r11 + 0x28]{1to16}
-	LONG $0x507d5262; WORD $0x5b50; BYTE $0x12 // vpdpbusd zmm11, zmm16, dword ptr [r11 + 0x48]{1to16}
-	LONG $0x507d5262; WORD $0x5350; BYTE $0x1a // vpdpbusd zmm10, zmm16, dword ptr [r11 + 0x68]{1to16}
-	LONG $0x407dd162; WORD $0xd772; BYTE $0x02 // vpsrld zmm16, zmm15, 0x2
-	LONG $0x40fde162; WORD $0xc1db // vpandq zmm16, zmm16, zmm1
-	LONG $0x40f5e362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm0, 0xf8
-	LONG $0x4805c162; WORD $0xcffe // vpaddd zmm17, zmm15, zmm15
-	LONG $0x4805d162; WORD $0xd772; BYTE $0x03 // vpsrld zmm15, zmm15, 0x3
-	LONG $0x507d5262; WORD $0x7350; BYTE $0x06 // vpdpbusd zmm14, zmm16, dword ptr [r11 + 0x18]{1to16}
-	LONG $0x40f5e162; WORD $0xc9db // vpandq zmm17, zmm17, zmm1
-	LONG $0x507d5262; WORD $0x6350; BYTE $0x0e // vpdpbusd zmm12, zmm16, dword ptr [r11 + 0x38]{1to16}
-	LONG $0x507d5262; WORD $0x5b50; BYTE $0x16 // vpdpbusd zmm11, zmm16, dword ptr [r11 + 0x58]{1to16}
-	LONG $0x507d5262; WORD $0x5350; BYTE $0x1e // vpdpbusd zmm10, zmm16, dword ptr [r11 + 0x78]{1to16}
-	LONG $0x48857162; WORD $0xf9db // vpandq zmm15, zmm15, zmm1
-	LONG $0x40ede362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm17, zmm18, zmm0, 0xf8
-	LONG $0x50755262; WORD $0x7350; BYTE $0x03 // vpdpbusd zmm14, zmm17, dword ptr [r11 + 0xc]{1to16}
-	LONG $0x407db162; WORD $0xd272; BYTE $0x04 // vpsrld zmm16, zmm18, 0x4
-	LONG $0x50755262; WORD $0x6350; BYTE $0x0b // vpdpbusd zmm12, zmm17, dword ptr [r11 + 0x2c]{1to16}
-	LONG $0x50755262; WORD $0x5b50; BYTE $0x13 // vpdpbusd zmm11, zmm17, dword ptr [r11 + 0x4c]{1to16}
-	LONG $0x50755262; WORD $0x5350; BYTE $0x1b // vpdpbusd zmm10, zmm17, dword ptr [r11 + 0x6c]{1to16}
-	LONG $0x40fd7362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm0, 0xf8
-	LONG $0x58055262; WORD $0x7350; BYTE $0x07 // vpdpbusd zmm14, zmm15, dword ptr [r11 + 0x1c]{1to16}
-	LONG $0x58055262; WORD $0x6350; BYTE $0x0f // vpdpbusd zmm12, zmm15, dword ptr [r11 + 0x3c]{1to16}
-	LONG $0x58055262; WORD $0x5b50; BYTE $0x17 // vpdpbusd zmm11, zmm15, dword ptr [r11 + 0x5c]{1to16}
-	LONG $0x58055262; WORD $0x5350; BYTE $0x1f // vpdpbusd zmm10, zmm15, dword ptr [r11 + 0x7c]{1to16}
-	QUAD $0x000120bb107a41c4; BYTE $0x00 // vmovss xmm15, dword ptr [r11 + 0x120]
-	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
-	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x487d5262; WORD $0xff18 // vbroadcastss zmm15, xmm15
-	LONG $0x48345162; WORD $0xf659 // vmulps zmm14, zmm9, zmm14
-	LONG $0x48345162; WORD $0xe459 // vmulps zmm12, zmm9, zmm12
-	LONG $0x48345162; WORD $0xdb59 // vmulps zmm11, zmm9, zmm11
-	LONG $0x48345162; WORD $0xca59 // vmulps zmm9, zmm9, zmm10
-	QUAD $0x00012c93107a41c4; BYTE $0x00 // vmovss xmm10, dword ptr [r11 + 0x12c]
-	LONG $0x48155262; WORD $0xfea8 // vfmadd213ps zmm15, zmm13, zmm14 # zmm15 = (zmm13 * zmm15) + zmm14
-	QUAD $0x000124b3107a41c4; BYTE $0x00 // vmovss xmm14, dword ptr [r11 + 0x124]
-	LONG $0x5805d262; WORD $0x73b8; BYTE $0x40 // vfmadd231ps zmm6, zmm15, dword ptr [r11 + 0x100]{1to16} # zmm6 = (zmm15 * mem) + zmm6
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
-	LONG $0x487d5262; WORD $0xd218 // vbroadcastss zmm10, xmm10
-	LONG $0x48155262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm13, zmm9 # zmm10 = (zmm13 * zmm10) + zmm9
-	LONG $0x582dd262; WORD $0x5bb8; BYTE $0x43 // vfmadd231ps zmm3, zmm10, dword ptr [r11 + 0x10c]{1to16} # zmm3 = (zmm10 * mem) + zmm3
-	LONG $0x487d5262; WORD $0xf618 // vbroadcastss zmm14, xmm14
-	LONG $0x48155262; WORD $0xf4a8 // vfmadd213ps zmm14, zmm13, zmm12 # zmm14 = (zmm13 * zmm14) + zmm12
-	QUAD $0x000128a3107a41c4; BYTE $0x00 // vmovss xmm12, dword ptr [r11 + 0x128]
-	LONG $0x580dd262; WORD $0x6bb8; BYTE $0x41 // vfmadd231ps zmm5, zmm14, dword ptr [r11 + 0x104]{1to16} # zmm5 = (zmm14 * mem) + zmm5
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
-	LONG $0x48155262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm13, zmm11 # zmm12 = (zmm13 * zmm12) + zmm11
-	LONG $0x581dd262; WORD $0x63b8; BYTE $0x42 // vfmadd231ps zmm4, zmm12, dword ptr [r11 + 0x108]{1to16} # zmm4 = (zmm12 * mem) + zmm4
-	LONG $0x80c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x180
-	LONG $0x01c7f641 // test r15b, 0x1
-	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfd23850f; WORD $0xffff // jne 0x17cb0 <pq_q5_k+0xfd0>
-	WORD $0xc5ff // inc ebp
-	LONG $0xc0c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x2c0
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfd01850f; WORD $0xffff // jne 0x17ca0 <pq_q5_k+0xfc0>
-	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xfcd08f0f; WORD $0xffff // jg 0x17c80 <pq_q5_k+0xfa0>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0xedf7840f; WORD $0xffff // je 0x16db0 <pq_q5_k+0xd0>
-	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
-	LONG $0x02fd8341 // cmp r13d, 0x2
-	LONG $0xede7820f; WORD $0xffff // jb 0x16db0 <pq_q5_k+0xd0>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
-	LONG $0x03fd8341 // cmp r13d, 0x3
-	LONG $0xedd2820f; WORD $0xffff // jb 0x16db0 <pq_q5_k+0xd0>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
-	LONG $0x04fd8341 // cmp r13d, 0x4
-	LONG $0xedbd850f; WORD $0xffff // jne 0x16db0 <pq_q5_k+0xd0>
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
-	LONG $0xffedace9; BYTE $0xff // jmp 0x16db0 <pq_q5_k+0xd0>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x246c8b4c; BYTE $0x30 // mov r13, qword ptr [rsp + 0x30]
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x24448b4c; BYTE $0x48 // mov r8, qword ptr [rsp + 0x48]
-	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0xed8b840f; WORD $0xffff // je 0x16db0 <pq_q5_k+0xd0>
+	LONG $0x40f16948; WORD $0x000d; BYTE $0x00 // imul rsi, rcx, 0xd40
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	WORD $0x26eb // jmp 0x13d5e <pq_q6_k+0x8e>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xffed80e9; BYTE $0xff // jmp 0x16db0 <pq_q5_k+0xd0>
-	LONG $0x58c48348 // add rsp, 0x58
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	BYTE $0x5d // pop rbp
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-
-	// pq_q6_k: +32848
-	BYTE $0x55 // push rbp
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
-	BYTE $0x53 // push rbx
-	LONG $0xd8ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xd8
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f9c149 // sar r9, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x14488e0f; WORD $0x0000 // jle 0x194bd <pq_q6_k+0x146d>
-	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	QUAD $0x0043bb052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x43bb] # 0x1c443 <peak_i8+0x453>
-	QUAD $0x43b63d5948fde262; WORD $0x0000 // vpbroadcastq zmm23, qword ptr [rip + 0x43b6] # 0x1c448 <peak_i8+0x458>
-	QUAD $0x43bc155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x43bc] # 0x1c458 <peak_i8+0x468>
-	LONG $0xe8b60f44 // movzx r13d, al
-	LONG $0x2444894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r8
-	LONG $0x24748948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rsi
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
-	LONG $0xc8490f49 // cmovns rcx, r8
-	LONG $0x246c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r13
-	LONG $0x03e9c148 // shr rcx, 0x3
-	LONG $0x40c96948; WORD $0x000d; BYTE $0x00 // imul rcx, rcx, 0xd40
-	LONG $0x244c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rcx
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
-	LONG $0x7f1c8d4c // lea r11, [rdi + 2*rdi]
-	LONG $0xbf3c8d48 // lea rdi, [rdi + 4*rdi]
-	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
-	QUAD $0x00000000cd3c8d48 // lea rdi, [8*rcx]
-	LONG $0x245c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r11
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0x04e3c149 // shl r11, 0x4
-	LONG $0x245c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r11
-	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
-	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
-	LONG $0xc93c8d48 // lea rdi, [rcx + 8*rcx]
-	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
-	WORD $0x0148; BYTE $0xcf // add rdi, rcx
-	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
-	WORD $0x25eb // jmp 0x1813a <pq_q6_k+0xea>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x2454034c; BYTE $0x50 // add r10, qword ptr [rsp + 0x50]
+	LONG $0xff488d49 // lea rcx, [r8 - 0x1]
+	WORD $0x0148; BYTE $0xf0 // add rax, rsi
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
-	LONG $0x01f98349 // cmp r9, 0x1
-	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
-	LONG $0x13838e0f; WORD $0x0000 // jle 0x194bd <pq_q6_k+0x146d>
-	LONG $0x000100a9; BYTE $0x00 // test eax, 0x100
-	LONG $0x040b850f; WORD $0x0000 // jne 0x18550 <pq_q6_k+0x500>
-	LONG $0x000200a9; BYTE $0x00 // test eax, 0x200
-	LONG $0x0a80850f; WORD $0x0000 // jne 0x18bd0 <pq_q6_k+0xb80>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03d58e0f; WORD $0x0000 // jle 0x18532 <pq_q6_k+0x4e2>
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x1b13 // vcvtph2ps zmm3, ymmword ptr [r11]
-	LONG $0x40c38349 // add r11, 0x40
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x08fa8e0f; WORD $0x0000 // jle 0x14658 <pq_q6_k+0x988>
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	WORD $0xdf75 // jne 0x13d46 <pq_q6_k+0x76>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x03ec850f; WORD $0x0000 // jne 0x14160 <pq_q6_k+0x490>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x03d18e0f; WORD $0x0000 // jle 0x14152 <pq_q6_k+0x482>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x487dd262; WORD $0x2213 // vcvtph2ps zmm4, ymmword ptr [r10]
+	LONG $0x40c28349 // add r10, 0x40
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x487dd262; WORD $0x2b21 // vpmovsxbd zmm5, xmmword ptr [r11]
-	LONG $0x487dd262; WORD $0x7321; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r11 + 0x10]
-	LONG $0x487cd162; WORD $0x7b10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r11 + 0x40]
-	LONG $0x487cd162; WORD $0x7b10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r11 + 0x80]
-	LONG $0x487cd162; WORD $0x7b10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r11 + 0xc0]
-	LONG $0x487cd162; WORD $0x7b10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r11 + 0x100]
-	LONG $0x487cd162; WORD $0x7b10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r11 + 0x140]
-	LONG $0x487cd162; WORD $0x7b10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r11 + 0x180]
-	LONG $0x48fe5162; WORD $0x436f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r11 + 0x40]
-	LONG $0x6e79a1c4; WORD $0x377c; BYTE $0x28 // vmovd xmm7, dword ptr [rdi + r14 + 0x28]
-	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x80]
-	LONG $0x48fe5162; WORD $0x536f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r11 + 0xc0]
-	LONG $0x48fe5162; WORD $0x5b6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r11 + 0x100]
-	LONG $0x48fec162; WORD $0x4b6f; BYTE $0x05 // vmovdqu64 zmm17, zmmword ptr [r11 + 0x140]
-	LONG $0x48fec162; WORD $0x436f; BYTE $0x06 // vmovdqu64 zmm16, zmmword ptr [r11 + 0x180]
+	LONG $0x487dd262; WORD $0x2a21 // vpmovsxbd zmm5, xmmword ptr [r10]
+	LONG $0x487dd262; WORD $0x7221; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r10 + 0x10]
+	LONG $0x487cd162; WORD $0x7a10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r10 + 0x40]
+	LONG $0x487cd162; WORD $0x7a10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r10 + 0x80]
+	LONG $0x487cd162; WORD $0x7a10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r10 + 0xc0]
+	LONG $0x487cd162; WORD $0x7a10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r10 + 0x100]
+	LONG $0x487cd162; WORD $0x7a10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r10 + 0x140]
+	LONG $0x487cd162; WORD $0x7a10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r10 + 0x180]
+	LONG $0x48fe5162; WORD $0x426f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r10 + 0x40]
+	LONG $0x6e7981c4; WORD $0x337c; BYTE $0x28 // vmovd xmm7, dword ptr [r11 + r14 + 0x28]
+	LONG $0x48fe5162; WORD $0x4a6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r10 + 0x80]
+	LONG $0x48fe5162; WORD $0x526f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r10 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5a6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r10 + 0x100]
+	LONG $0x48fec162; WORD $0x426f; BYTE $0x05 // vmovdqu64 zmm16, zmmword ptr [r10 + 0x140]
+	LONG $0x48fec162; WORD $0x4a6f; BYTE $0x06 // vmovdqu64 zmm17, zmmword ptr [r10 + 0x180]
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
 	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
-	LONG $0x4875d162; WORD $0xf172; BYTE $0x04 // vpslld zmm1, zmm9, 0x4
-	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
 	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
 	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
 	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
-	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
 	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
-	LONG $0x48ad3362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm23, 0xf8
-	LONG $0x581db262; WORD $0x3c50; BYTE $0x37 // vpdpbusd zmm7, zmm12, dword ptr [rdi + r14]{1to16}
-	LONG $0x48f57162; WORD $0xe2db // vpandq zmm12, zmm1, zmm2
-	LONG $0x40f53362; WORD $0xf725; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm23, 0xf8
-	LONG $0x40fd3362; WORD $0xff25; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm23, 0xf8
+	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
+	LONG $0x581d9262; WORD $0x3c50; BYTE $0x33 // vpdpbusd zmm7, zmm12, dword ptr [r11 + r14]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x40f57362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm17, zmm1, 0xf8
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x48a53362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm23, 0xf8
-	QUAD $0x01376c50581d3262 // vpdpbusd zmm13, zmm12, dword ptr [rdi + r14 + 0x4]{1to16}
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	QUAD $0x01336c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r11 + r14 + 0x4]{1to16}
+	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x481db162; WORD $0xd172; BYTE $0x04 // vpsrld zmm12, zmm17, 0x4
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	QUAD $0x02377c50580db262 // vpdpbusd zmm7, zmm14, dword ptr [rdi + r14 + 0x8]{1to16}
-	QUAD $0x03376c5058053262 // vpdpbusd zmm13, zmm15, dword ptr [rdi + r14 + 0xc]{1to16}
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
+	LONG $0x40fd7362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm16, zmm1, 0xf8
+	QUAD $0x02337c50580d9262 // vpdpbusd zmm7, zmm14, dword ptr [r11 + r14 + 0x8]{1to16}
+	QUAD $0x03336c5058051262 // vpdpbusd zmm13, zmm15, dword ptr [r11 + r14 + 0xc]{1to16}
+	LONG $0x485cf162; WORD $0xed59 // vmulps zmm5, zmm4, zmm5
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
 	LONG $0x4815f162; WORD $0xfffe // vpaddd zmm7, zmm13, zmm7
-	LONG $0x6e7921c4; WORD $0x376c; BYTE $0x2c // vmovd xmm13, dword ptr [rdi + r14 + 0x2c]
+	LONG $0x6e7901c4; WORD $0x336c; BYTE $0x2c // vmovd xmm13, dword ptr [r11 + r14 + 0x2c]
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
 	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
 	LONG $0x487dd262; WORD $0xed58 // vpbroadcastd zmm5, xmm13
 	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
-	LONG $0x48ad3362; WORD $0xef25; BYTE $0xf8 // vpternlogq zmm13, zmm10, zmm23, 0xf8
+	LONG $0x48ad7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm10, zmm1, 0xf8
 	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
 	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
-	QUAD $0x04376c505815b262 // vpdpbusd zmm5, zmm13, dword ptr [rdi + r14 + 0x10]{1to16}
+	QUAD $0x04336c5058159262 // vpdpbusd zmm5, zmm13, dword ptr [r11 + r14 + 0x10]{1to16}
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
 	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x48ad3362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm23, 0xf8
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x0537545058253262 // vpdpbusd zmm10, zmm11, dword ptr [rdi + r14 + 0x14]{1to16}
-	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
+	QUAD $0x0533545058251262 // vpdpbusd zmm10, zmm11, dword ptr [r11 + r14 + 0x14]{1to16}
 	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x48a53362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm23, 0xf8
 	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
-	LONG $0x48a53362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm23, 0xf8
-	QUAD $0x06376c50583db262 // vpdpbusd zmm5, zmm8, dword ptr [rdi + r14 + 0x18]{1to16}
-	QUAD $0x0737545058353262 // vpdpbusd zmm10, zmm9, dword ptr [rdi + r14 + 0x1c]{1to16}
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
+	LONG $0x489d7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm12, zmm1, 0xf8
+	QUAD $0x06336c50583d9262 // vpdpbusd zmm5, zmm8, dword ptr [r11 + r14 + 0x18]{1to16}
+	QUAD $0x0733545058351262 // vpdpbusd zmm10, zmm9, dword ptr [r11 + r14 + 0x1c]{1to16}
 	LONG $0x482df162; WORD $0xedfe // vpaddd zmm5, zmm10, zmm5
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x484df262; WORD $0xefa8 // vfmadd213ps zmm5, zmm6, zmm7 # zmm5 = (zmm6 * zmm5) + zmm7
-	QUAD $0x08376c98585db262 // vfmadd132ps zmm5, zmm4, dword ptr [rdi + r14 + 0x20]{1to16} # zmm5 = (zmm5 * mem) + zmm4
-	LONG $0x487dd262; WORD $0x6321; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [r11 + 0x20]
-	LONG $0x487dd262; WORD $0x7321; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r11 + 0x30]
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	QUAD $0x08336c9858659262 // vfmadd132ps zmm5, zmm3, dword ptr [r11 + r14 + 0x20]{1to16} # zmm5 = (zmm5 * mem) + zmm3
+	LONG $0x487dd262; WORD $0x5a21; BYTE $0x02 // vpmovsxbd zmm3, xmmword ptr [r10 + 0x20]
+	LONG $0x487dd262; WORD $0x7221; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r10 + 0x30]
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x487cf162; WORD $0xfe5b // vcvtdq2ps zmm7, zmm6
-	LONG $0x487cd162; WORD $0x7310; BYTE $0x07 // vmovups zmm6, zmmword ptr [r11 + 0x1c0]
-	LONG $0x487cd162; WORD $0x7310; BYTE $0x08 // vmovups zmm6, zmmword ptr [r11 + 0x200]
-	LONG $0x487cd162; WORD $0x7310; BYTE $0x09 // vmovups zmm6, zmmword ptr [r11 + 0x240]
-	LONG $0x487cd162; WORD $0x7310; BYTE $0x0a // vmovups zmm6, zmmword ptr [r11 + 0x280]
-	LONG $0x487cd162; WORD $0x7310; BYTE $0x0b // vmovups zmm6, zmmword ptr [r11 + 0x2c0]
-	LONG $0x487cd162; WORD $0x7310; BYTE $0x0c // vmovups zmm6, zmmword ptr [r11 + 0x300]
-	LONG $0x48fe5162; WORD $0x436f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r11 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x200]
-	LONG $0x48fe5162; WORD $0x536f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r11 + 0x240]
-	LONG $0x48fe5162; WORD $0x5b6f; BYTE $0x0a // vmovdqu64 zmm11, zmmword ptr [r11 + 0x280]
-	LONG $0x48fec162; WORD $0x436f; BYTE $0x0b // vmovdqu64 zmm16, zmmword ptr [r11 + 0x2c0]
-	LONG $0x4864f162; WORD $0xf459 // vmulps zmm6, zmm3, zmm4
-	LONG $0x6e79a1c4; WORD $0x3764; BYTE $0x58 // vmovd xmm4, dword ptr [rdi + r14 + 0x58]
-	LONG $0x4864f162; WORD $0xff59 // vmulps zmm7, zmm3, zmm7
+	LONG $0x487cd162; WORD $0x7210; BYTE $0x07 // vmovups zmm6, zmmword ptr [r10 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7210; BYTE $0x08 // vmovups zmm6, zmmword ptr [r10 + 0x200]
+	LONG $0x487cd162; WORD $0x7210; BYTE $0x09 // vmovups zmm6, zmmword ptr [r10 + 0x240]
+	LONG $0x487cd162; WORD $0x7210; BYTE $0x0a // vmovups zmm6, zmmword ptr [r10 + 0x280]
+	LONG $0x487cd162; WORD $0x7210; BYTE $0x0b // vmovups zmm6, zmmword ptr [r10 + 0x2c0]
+	LONG $0x487cd162; WORD $0x7210; BYTE $0x0c // vmovups zmm6, zmmword ptr [r10 + 0x300]
+	LONG $0x48fe5162; WORD $0x426f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r10 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x4a6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r10 + 0x200]
+	LONG $0x48fe5162; WORD $0x526f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r10 + 0x240]
+	LONG $0x48fe5162; WORD $0x5a6f; BYTE $0x0a // vmovdqu64 zmm11, zmmword ptr [r10 + 0x280]
+	LONG $0x48fec162; WORD $0x4a6f; BYTE $0x0b // vmovdqu64 zmm17, zmmword ptr [r10 + 0x2c0]
+	LONG $0x48fec162; WORD $0x426f; BYTE $0x0c // vmovdqu64 zmm16, zmmword ptr [r10 + 0x300]
+	LONG $0x40c28149; WORD $0x0003; BYTE $0x00 // add r10, 0x340
+	LONG $0x485cf162; WORD $0xf359 // vmulps zmm6, zmm4, zmm3
+	LONG $0x6e7981c4; WORD $0x335c; BYTE $0x58 // vmovd xmm3, dword ptr [r11 + r14 + 0x58]
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
 	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
-	LONG $0x4875d162; WORD $0xf172; BYTE $0x04 // vpslld zmm1, zmm9, 0x4
-	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
 	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
 	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
 	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
-	LONG $0x48ad3362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm23, 0xf8
-	LONG $0x40fd3362; WORD $0xf725; BYTE $0xf8 // vpternlogq zmm14, zmm16, zmm23, 0xf8
+	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
+	LONG $0x40fd7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm1, 0xf8
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	QUAD $0x0c376450581db262 // vpdpbusd zmm4, zmm12, dword ptr [rdi + r14 + 0x30]{1to16}
-	LONG $0x48f57162; WORD $0xe2db // vpandq zmm12, zmm1, zmm2
-	LONG $0x48fed162; WORD $0x4b6f; BYTE $0x0c // vmovdqu64 zmm1, zmmword ptr [r11 + 0x300]
-	LONG $0x40c38149; WORD $0x0003; BYTE $0x00 // add r11, 0x340
-	LONG $0x48a53362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm23, 0xf8
-	QUAD $0x0d376c50581d3262 // vpdpbusd zmm13, zmm12, dword ptr [rdi + r14 + 0x34]{1to16}
-	QUAD $0x0e376450580db262 // vpdpbusd zmm4, zmm14, dword ptr [rdi + r14 + 0x38]{1to16}
-	LONG $0x48f53362; WORD $0xff25; BYTE $0xf8 // vpternlogq zmm15, zmm1, zmm23, 0xf8
-	QUAD $0x0f376c5058053262 // vpdpbusd zmm13, zmm15, dword ptr [rdi + r14 + 0x3c]{1to16}
+	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	QUAD $0x0c335c50581d9262 // vpdpbusd zmm3, zmm12, dword ptr [r11 + r14 + 0x30]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	QUAD $0x0d336c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r11 + r14 + 0x34]{1to16}
+	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
+	LONG $0x40f57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm1, 0xf8
+	QUAD $0x0e335c50580d9262 // vpdpbusd zmm3, zmm14, dword ptr [r11 + r14 + 0x38]{1to16}
+	QUAD $0x0f336c5058051262 // vpdpbusd zmm13, zmm15, dword ptr [r11 + r14 + 0x3c]{1to16}
 	LONG $0x48bd7162; WORD $0xfadb // vpandq zmm15, zmm8, zmm2
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
-	LONG $0x4875f162; WORD $0xd172; BYTE $0x04 // vpsrld zmm1, zmm1, 0x4
-	LONG $0x48ad3362; WORD $0xff25; BYTE $0xf8 // vpternlogq zmm15, zmm10, zmm23, 0xf8
+	LONG $0x48ad7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm10, zmm1, 0xf8
 	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
 	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
 	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x48ad3362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm23, 0xf8
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x1137545058253262 // vpdpbusd zmm10, zmm11, dword ptr [rdi + r14 + 0x44]{1to16}
+	QUAD $0x1133545058251262 // vpdpbusd zmm10, zmm11, dword ptr [r11 + r14 + 0x44]{1to16}
+	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
 	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
 	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
-	LONG $0x48f53362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm9, zmm1, zmm23, 0xf8
-	LONG $0x48a53362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm23, 0xf8
-	QUAD $0x1337545058353262 // vpdpbusd zmm10, zmm9, dword ptr [rdi + r14 + 0x4c]{1to16}
-	LONG $0x4815f162; WORD $0xe4fe // vpaddd zmm4, zmm13, zmm4
-	LONG $0x487c7162; WORD $0xec5b // vcvtdq2ps zmm13, zmm4
-	LONG $0x6e79a1c4; WORD $0x3764; BYTE $0x5c // vmovd xmm4, dword ptr [rdi + r14 + 0x5c]
+	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
+	QUAD $0x1333545058351262 // vpdpbusd zmm10, zmm9, dword ptr [r11 + r14 + 0x4c]{1to16}
+	LONG $0x4815f162; WORD $0xdbfe // vpaddd zmm3, zmm13, zmm3
+	LONG $0x487c7162; WORD $0xeb5b // vcvtdq2ps zmm13, zmm3
+	LONG $0x6e7981c4; WORD $0x335c; BYTE $0x5c // vmovd xmm3, dword ptr [r11 + r14 + 0x5c]
 	LONG $0x484cd162; WORD $0xf559 // vmulps zmm6, zmm6, zmm13
-	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	QUAD $0x103764505805b262 // vpdpbusd zmm4, zmm15, dword ptr [rdi + r14 + 0x40]{1to16}
-	QUAD $0x12376450583db262 // vpdpbusd zmm4, zmm8, dword ptr [rdi + r14 + 0x48]{1to16}
-	LONG $0x482df162; WORD $0xe4fe // vpaddd zmm4, zmm10, zmm4
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4845f262; WORD $0xe6a8 // vfmadd213ps zmm4, zmm7, zmm6 # zmm4 = (zmm7 * zmm4) + zmm6
-	QUAD $0x143764985855b262 // vfmadd132ps zmm4, zmm5, dword ptr [rdi + r14 + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm5
+	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	QUAD $0x10335c5058059262 // vpdpbusd zmm3, zmm15, dword ptr [r11 + r14 + 0x40]{1to16}
+	QUAD $0x12335c50583d9262 // vpdpbusd zmm3, zmm8, dword ptr [r11 + r14 + 0x48]{1to16}
+	LONG $0x482df162; WORD $0xdbfe // vpaddd zmm3, zmm10, zmm3
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x4845f262; WORD $0xdea8 // vfmadd213ps zmm3, zmm7, zmm6 # zmm3 = (zmm7 * zmm3) + zmm6
+	QUAD $0x14335c9858559262 // vfmadd132ps zmm3, zmm5, dword ptr [r11 + r14 + 0x50]{1to16} # zmm3 = (zmm3 * mem) + zmm5
 	LONG $0x60c68349 // add r14, 0x60
 	LONG $0x80fe8141; WORD $0x0001; BYTE $0x00 // cmp r14d, 0x180
-	LONG $0xfc62850f; WORD $0xffff // jne 0x18180 <pq_q6_k+0x130>
-	WORD $0x014c; BYTE $0xf7 // add rdi, r14
+	LONG $0xfc62850f; WORD $0xffff // jne 0x13da0 <pq_q6_k+0xd0>
+	WORD $0x014d; BYTE $0xf3 // add r11, r14
 	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xfc3e8f0f; WORD $0xffff // jg 0x18170 <pq_q6_k+0x120>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0xfbe5840f; WORD $0xffff // je 0x18120 <pq_q6_k+0xd0>
-	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
-	LONG $0xfffbdae9; BYTE $0xff // jmp 0x18120 <pq_q6_k+0xd0>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x05fd8341 // cmp r13d, 0x5
-	LONG $0x0b46820f; WORD $0x0000 // jb 0x190a0 <pq_q6_k+0x1050>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xfc3e8f0f; WORD $0xffff // jg 0x13d90 <pq_q6_k+0xc0>
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xfbe5850f; WORD $0xffff // jne 0x13d40 <pq_q6_k+0x70>
+	LONG $0xfffbe6e9; BYTE $0xff // jmp 0x13d46 <pq_q6_k+0x76>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x04d38e0f; WORD $0x0000 // jle 0x1463c <pq_q6_k+0x96c>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05c38e0f; WORD $0x0000 // jle 0x18b4b <pq_q6_k+0xafb>
-	WORD $0x894c; BYTE $0xd5 // mov rbp, r10
-	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487de262; WORD $0x6d13; BYTE $0x00 // vcvtph2ps zmm21, ymmword ptr [rbp]
-	LONG $0x40c58348 // add rbp, 0x40
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	WORD $0x9066 // nop
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x76248d4f // lea r12, [r14 + 2*r14]
-	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x00014ca36e7941c4; BYTE $0x00 // vmovd xmm12, dword ptr [r11 + 0x14c]
-	LONG $0x487cf162; WORD $0xeb28 // vmovaps zmm5, zmm3
-	LONG $0x087d4162; WORD $0x736e; BYTE $0x5d // vmovd xmm30, dword ptr [r11 + 0x174]
-	QUAD $0x00355c21487d3262 // vpmovsxbd zmm11, xmmword ptr [rbp + r14]
-	LONG $0x07e4c149 // shl r12, 0x7
-	QUAD $0x01256c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rbp + r12 + 0x40]
-	QUAD $0x03254c6f48fe2162 // vmovdqu64 zmm25, zmmword ptr [rbp + r12 + 0xc0]
-	QUAD $0x0425746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rbp + r12 + 0x100]
-	QUAD $0x05255c6f48feb162 // vmovdqu64 zmm3, zmmword ptr [rbp + r12 + 0x140]
-	QUAD $0x0625446f48fe2162 // vmovdqu64 zmm24, zmmword ptr [rbp + r12 + 0x180]
-	LONG $0x481d7262; WORD $0xe047 // vpsllvd zmm12, zmm12, zmm0
-	LONG $0x400d6262; WORD $0xf047 // vpsllvd zmm30, zmm30, zmm0
-	LONG $0x487dc262; WORD $0xe458 // vpbroadcastd zmm20, xmm12
-	QUAD $0x000158a36e7941c4; BYTE $0x00 // vmovd xmm12, dword ptr [r11 + 0x158]
-	LONG $0x487d0262; WORD $0xf658 // vpbroadcastd zmm30, xmm30
-	LONG $0x4065d162; WORD $0xf572; BYTE $0x04 // vpslld zmm19, zmm13, 0x4
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x40e5e162; WORD $0xdadb // vpandq zmm19, zmm19, zmm2
-	LONG $0x40b5a362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm19, zmm25, zmm23, 0xf8
-	LONG $0x5065c262; WORD $0x6350; BYTE $0x18 // vpdpbusd zmm20, zmm19, dword ptr [r11 + 0x60]{1to16}
-	LONG $0x40359162; WORD $0xd172; BYTE $0x04 // vpsrld zmm25, zmm25, 0x4
-	LONG $0x40545162; WORD $0xfb59 // vmulps zmm15, zmm21, zmm11
-	QUAD $0x0001409b6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r11 + 0x140]
-	LONG $0x481d7262; WORD $0xe047 // vpsllvd zmm12, zmm12, zmm0
-	LONG $0x487d4262; WORD $0xec58 // vpbroadcastd zmm29, xmm12
-	QUAD $0x00015ca36e7941c4; BYTE $0x00 // vmovd xmm12, dword ptr [r11 + 0x15c]
-	LONG $0x50654262; WORD $0x6b50; BYTE $0x30 // vpdpbusd zmm29, zmm19, dword ptr [r11 + 0xc0]{1to16}
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x487dc262; WORD $0xc358 // vpbroadcastd zmm16, xmm11
-	QUAD $0x0001449b6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r11 + 0x144]
-	LONG $0x5065c262; WORD $0x0350 // vpdpbusd zmm16, zmm19, dword ptr [r11]{1to16}
-	LONG $0x481d7262; WORD $0xe047 // vpsllvd zmm12, zmm12, zmm0
-	LONG $0x487d4262; WORD $0xe458 // vpbroadcastd zmm28, xmm12
-	QUAD $0x0225646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rbp + r12 + 0x80]
-	LONG $0x50654262; WORD $0x6350; BYTE $0x38 // vpdpbusd zmm28, zmm19, dword ptr [r11 + 0xe0]{1to16}
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x487dc262; WORD $0xcb58 // vpbroadcastd zmm17, xmm11
-	QUAD $0x0001489b6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r11 + 0x148]
-	LONG $0x5065c262; WORD $0x4b50; BYTE $0x08 // vpdpbusd zmm17, zmm19, dword ptr [r11 + 0x20]{1to16}
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x487dc262; WORD $0xd358 // vpbroadcastd zmm18, xmm11
-	QUAD $0x0001509b6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r11 + 0x150]
-	LONG $0x5065c262; WORD $0x5350; BYTE $0x10 // vpdpbusd zmm18, zmm19, dword ptr [r11 + 0x40]{1to16}
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x487d4262; WORD $0xd358 // vpbroadcastd zmm26, xmm11
-	QUAD $0x0001549b6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r11 + 0x154]
-	LONG $0x50654262; WORD $0x5350; BYTE $0x20 // vpdpbusd zmm26, zmm19, dword ptr [r11 + 0x80]{1to16}
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x487d4262; WORD $0xdb58 // vpbroadcastd zmm27, xmm11
-	LONG $0x50654262; WORD $0x5b50; BYTE $0x28 // vpdpbusd zmm27, zmm19, dword ptr [r11 + 0xa0]{1to16}
-	LONG $0x4065d162; WORD $0xf472; BYTE $0x04 // vpslld zmm19, zmm12, 0x4
-	LONG $0x40e5e162; WORD $0xdadb // vpandq zmm19, zmm19, zmm2
-	LONG $0x488da362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm19, zmm14, zmm23, 0xf8
-	LONG $0x5065c262; WORD $0x4350; BYTE $0x01 // vpdpbusd zmm16, zmm19, dword ptr [r11 + 0x4]{1to16}
-	LONG $0x5065c262; WORD $0x4b50; BYTE $0x09 // vpdpbusd zmm17, zmm19, dword ptr [r11 + 0x24]{1to16}
-	LONG $0x5065c262; WORD $0x5350; BYTE $0x11 // vpdpbusd zmm18, zmm19, dword ptr [r11 + 0x44]{1to16}
-	LONG $0x5065c262; WORD $0x6350; BYTE $0x19 // vpdpbusd zmm20, zmm19, dword ptr [r11 + 0x64]{1to16}
-	LONG $0x50654262; WORD $0x5350; BYTE $0x21 // vpdpbusd zmm26, zmm19, dword ptr [r11 + 0x84]{1to16}
-	LONG $0x50654262; WORD $0x6b50; BYTE $0x31 // vpdpbusd zmm29, zmm19, dword ptr [r11 + 0xc4]{1to16}
-	LONG $0x50654262; WORD $0x6350; BYTE $0x39 // vpdpbusd zmm28, zmm19, dword ptr [r11 + 0xe4]{1to16}
-	LONG $0x50654262; WORD $0x5b50; BYTE $0x29 // vpdpbusd zmm27, zmm19, dword ptr [r11 + 0xa4]{1to16}
-	LONG $0x4065d162; WORD $0xf572; BYTE $0x02 // vpslld zmm19, zmm13, 0x2
-	LONG $0x40e5e162; WORD $0xdadb // vpandq zmm19, zmm19, zmm2
-	LONG $0x48e5a362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm19, zmm3, zmm23, 0xf8
-	LONG $0x5065c262; WORD $0x4350; BYTE $0x02 // vpdpbusd zmm16, zmm19, dword ptr [r11 + 0x8]{1to16}
-	LONG $0x5065c262; WORD $0x4b50; BYTE $0x0a // vpdpbusd zmm17, zmm19, dword ptr [r11 + 0x28]{1to16}
-	LONG $0x5065c262; WORD $0x5350; BYTE $0x12 // vpdpbusd zmm18, zmm19, dword ptr [r11 + 0x48]{1to16}
-	LONG $0x5065c262; WORD $0x6350; BYTE $0x1a // vpdpbusd zmm20, zmm19, dword ptr [r11 + 0x68]{1to16}
-	LONG $0x50654262; WORD $0x5350; BYTE $0x22 // vpdpbusd zmm26, zmm19, dword ptr [r11 + 0x88]{1to16}
-	LONG $0x50654262; WORD $0x6b50; BYTE $0x32 // vpdpbusd zmm29, zmm19, dword ptr [r11 + 0xc8]{1to16}
-	LONG $0x50654262; WORD $0x6350; BYTE $0x3a // vpdpbusd zmm28, zmm19, dword ptr [r11 + 0xe8]{1to16}
-	LONG $0x50654262; WORD $0x5b50; BYTE $0x2a // vpdpbusd zmm27, zmm19, dword ptr [r11 + 0xa8]{1to16}
-	LONG $0x4065d162; WORD $0xf472; BYTE $0x02 // vpslld zmm19, zmm12, 0x2
-	LONG $0x40e5e162; WORD $0xdadb // vpandq zmm19, zmm19, zmm2
-	LONG $0x40bda362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm19, zmm24, zmm23, 0xf8
-	LONG $0x5065c262; WORD $0x4350; BYTE $0x03 // vpdpbusd zmm16, zmm19, dword ptr [r11 + 0xc]{1to16}
-	LONG $0x5065c262; WORD $0x5350; BYTE $0x13 // vpdpbusd zmm18, zmm19, dword ptr [r11 + 0x4c]{1to16}
-	LONG $0x50654262; WORD $0x6b50; BYTE $0x33 // vpdpbusd zmm29, zmm19, dword ptr [r11 + 0xcc]{1to16}
-	LONG $0x5065c262; WORD $0x4b50; BYTE $0x0b // vpdpbusd zmm17, zmm19, dword ptr [r11 + 0x2c]{1to16}
-	LONG $0x5065c262; WORD $0x6350; BYTE $0x1b // vpdpbusd zmm20, zmm19, dword ptr [r11 + 0x6c]{1to16}
-	LONG $0x50654262; WORD $0x5350; BYTE $0x23 // vpdpbusd zmm26, zmm19, dword ptr [r11 + 0x8c]{1to16}
-	LONG $0x50654262; WORD $0x6350; BYTE $0x3b // vpdpbusd zmm28, zmm19, dword ptr [r11 + 0xec]{1to16}
-	LONG $0x50654262; WORD $0x5b50; BYTE $0x2b // vpdpbusd zmm27, zmm19, dword ptr [r11 + 0xac]{1to16}
-	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
-	LONG $0x487c1162; WORD $0xdd5b // vcvtdq2ps zmm11, zmm29
-	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
-	LONG $0x4804a162; WORD $0xd859 // vmulps zmm19, zmm15, zmm16
-	LONG $0x487ca162; WORD $0xc25b // vcvtdq2ps zmm16, zmm18
-	LONG $0x487c8162; WORD $0xd35b // vcvtdq2ps zmm18, zmm27
-	LONG $0x4804b162; WORD $0xe159 // vmulps zmm4, zmm15, zmm17
-	LONG $0x487ca162; WORD $0xcc5b // vcvtdq2ps zmm17, zmm20
-	LONG $0x087d4162; WORD $0x5b6e; BYTE $0x5a // vmovd xmm27, dword ptr [r11 + 0x168]
-	LONG $0x4804a162; WORD $0xd259 // vmulps zmm18, zmm15, zmm18
-	LONG $0x4804a162; WORD $0xe059 // vmulps zmm20, zmm15, zmm16
-	LONG $0x487c8162; WORD $0xc25b // vcvtdq2ps zmm16, zmm26
-	LONG $0x487c0162; WORD $0xd45b // vcvtdq2ps zmm26, zmm28
-	LONG $0x4804a162; WORD $0xc959 // vmulps zmm17, zmm15, zmm17
-	QUAD $0x5824a411487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x58], zmm4
-	LONG $0x487cf162; WORD $0xe128 // vmovaps zmm4, zmm1
-	LONG $0x4895f162; WORD $0xcadb // vpandq zmm1, zmm13, zmm2
-	LONG $0x4815d162; WORD $0xd572; BYTE $0x02 // vpsrld zmm13, zmm13, 0x2
-	LONG $0x40b5b362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm1, zmm25, zmm23, 0xf8
-	LONG $0x087d4162; WORD $0x4b6e; BYTE $0x5f // vmovd xmm25, dword ptr [r11 + 0x17c]
-	LONG $0x58754262; WORD $0x7350; BYTE $0x2c // vpdpbusd zmm30, zmm1, dword ptr [r11 + 0xb0]{1to16}
-	LONG $0x48957162; WORD $0xeadb // vpandq zmm13, zmm13, zmm2
-	QUAD $0x98249411487ce162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x98], zmm18
-	LONG $0x4804c162; WORD $0xd359 // vmulps zmm18, zmm15, zmm11
-	QUAD $0x0001609b6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r11 + 0x160]
-	LONG $0x4804a162; WORD $0xc059 // vmulps zmm16, zmm15, zmm16
-	LONG $0x48041162; WORD $0xfa59 // vmulps zmm15, zmm15, zmm26
-	LONG $0x40256262; WORD $0xd847 // vpsllvd zmm27, zmm27, zmm0
-	LONG $0x487d0262; WORD $0xdb58 // vpbroadcastd zmm27, xmm27
-	LONG $0x58754262; WORD $0x5b50; BYTE $0x14 // vpdpbusd zmm27, zmm1, dword ptr [r11 + 0x50]{1to16}
-	LONG $0x40356262; WORD $0xc847 // vpsllvd zmm25, zmm25, zmm0
-	LONG $0x487d0262; WORD $0xc958 // vpbroadcastd zmm25, xmm25
-	LONG $0x58754262; WORD $0x4b50; BYTE $0x3c // vpdpbusd zmm25, zmm1, dword ptr [r11 + 0xf0]{1to16}
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x487d4262; WORD $0xd358 // vpbroadcastd zmm26, xmm11
-	QUAD $0x0001649b6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r11 + 0x164]
-	LONG $0x58754262; WORD $0x5350; BYTE $0x04 // vpdpbusd zmm26, zmm1, dword ptr [r11 + 0x10]{1to16}
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x487d4262; WORD $0xe358 // vpbroadcastd zmm28, xmm11
-	QUAD $0x00016c9b6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r11 + 0x16c]
-	LONG $0x58754262; WORD $0x6350; BYTE $0x0c // vpdpbusd zmm28, zmm1, dword ptr [r11 + 0x30]{1to16}
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x487d4262; WORD $0xeb58 // vpbroadcastd zmm29, xmm11
-	QUAD $0x0001709b6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r11 + 0x170]
-	LONG $0x58754262; WORD $0x6b50; BYTE $0x1c // vpdpbusd zmm29, zmm1, dword ptr [r11 + 0x70]{1to16}
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x487d4262; WORD $0xfb58 // vpbroadcastd zmm31, xmm11
-	QUAD $0x0001789b6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r11 + 0x178]
-	LONG $0x58754262; WORD $0x7b50; BYTE $0x24 // vpdpbusd zmm31, zmm1, dword ptr [r11 + 0x90]{1to16}
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x487d5262; WORD $0xdb58 // vpbroadcastd zmm11, xmm11
-	LONG $0x58755262; WORD $0x5b50; BYTE $0x34 // vpdpbusd zmm11, zmm1, dword ptr [r11 + 0xd0]{1to16}
-	LONG $0x4875d162; WORD $0xd672; BYTE $0x04 // vpsrld zmm1, zmm14, 0x4
-	LONG $0x489d7162; WORD $0xf2db // vpandq zmm14, zmm12, zmm2
-	LONG $0x481dd162; WORD $0xd472; BYTE $0x02 // vpsrld zmm12, zmm12, 0x2
-	LONG $0x48f53362; WORD $0xf725; BYTE $0xf8 // vpternlogq zmm14, zmm1, zmm23, 0xf8
-	LONG $0x4875f162; WORD $0xd372; BYTE $0x04 // vpsrld zmm1, zmm3, 0x4
-	LONG $0x580d4262; WORD $0x5b50; BYTE $0x15 // vpdpbusd zmm27, zmm14, dword ptr [r11 + 0x54]{1to16}
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x580d4262; WORD $0x6350; BYTE $0x0d // vpdpbusd zmm28, zmm14, dword ptr [r11 + 0x34]{1to16}
-	LONG $0x580d4262; WORD $0x7350; BYTE $0x2d // vpdpbusd zmm30, zmm14, dword ptr [r11 + 0xb4]{1to16}
-	LONG $0x580d4262; WORD $0x5350; BYTE $0x05 // vpdpbusd zmm26, zmm14, dword ptr [r11 + 0x14]{1to16}
-	LONG $0x580d4262; WORD $0x6b50; BYTE $0x1d // vpdpbusd zmm29, zmm14, dword ptr [r11 + 0x74]{1to16}
-	LONG $0x580d4262; WORD $0x7b50; BYTE $0x25 // vpdpbusd zmm31, zmm14, dword ptr [r11 + 0x94]{1to16}
-	LONG $0x580d4262; WORD $0x4b50; BYTE $0x3d // vpdpbusd zmm25, zmm14, dword ptr [r11 + 0xf4]{1to16}
-	LONG $0x487cf162; WORD $0xdd28 // vmovaps zmm3, zmm5
-	LONG $0x48f53362; WORD $0xef25; BYTE $0xf8 // vpternlogq zmm13, zmm1, zmm23, 0xf8
-	LONG $0x48759162; WORD $0xd072; BYTE $0x04 // vpsrld zmm1, zmm24, 0x4
-	LONG $0x48f53362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm1, zmm23, 0xf8
-	QUAD $0x01354c21487db262 // vpmovsxbd zmm1, xmmword ptr [rbp + r14 + 0x10]
-	LONG $0x580d5262; WORD $0x5b50; BYTE $0x35 // vpdpbusd zmm11, zmm14, dword ptr [r11 + 0xd4]{1to16}
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x58154262; WORD $0x5b50; BYTE $0x16 // vpdpbusd zmm27, zmm13, dword ptr [r11 + 0x58]{1to16}
-	LONG $0x58154262; WORD $0x6350; BYTE $0x0e // vpdpbusd zmm28, zmm13, dword ptr [r11 + 0x38]{1to16}
-	LONG $0x58154262; WORD $0x7350; BYTE $0x2e // vpdpbusd zmm30, zmm13, dword ptr [r11 + 0xb8]{1to16}
-	LONG $0x58154262; WORD $0x5350; BYTE $0x06 // vpdpbusd zmm26, zmm13, dword ptr [r11 + 0x18]{1to16}
-	LONG $0x58154262; WORD $0x6b50; BYTE $0x1e // vpdpbusd zmm29, zmm13, dword ptr [r11 + 0x78]{1to16}
-	LONG $0x58154262; WORD $0x7b50; BYTE $0x26 // vpdpbusd zmm31, zmm13, dword ptr [r11 + 0x98]{1to16}
-	LONG $0x58154262; WORD $0x4b50; BYTE $0x3e // vpdpbusd zmm25, zmm13, dword ptr [r11 + 0xf8]{1to16}
-	LONG $0x58155262; WORD $0x5b50; BYTE $0x36 // vpdpbusd zmm11, zmm13, dword ptr [r11 + 0xd8]{1to16}
-	LONG $0x581d4262; WORD $0x5b50; BYTE $0x17 // vpdpbusd zmm27, zmm12, dword ptr [r11 + 0x5c]{1to16}
-	LONG $0x581d4262; WORD $0x6350; BYTE $0x0f // vpdpbusd zmm28, zmm12, dword ptr [r11 + 0x3c]{1to16}
-	LONG $0x581d4262; WORD $0x7350; BYTE $0x2f // vpdpbusd zmm30, zmm12, dword ptr [r11 + 0xbc]{1to16}
-	LONG $0x581d4262; WORD $0x7b50; BYTE $0x27 // vpdpbusd zmm31, zmm12, dword ptr [r11 + 0x9c]{1to16}
-	LONG $0x581d4262; WORD $0x4b50; BYTE $0x3f // vpdpbusd zmm25, zmm12, dword ptr [r11 + 0xfc]{1to16}
-	LONG $0x581d4262; WORD $0x5350; BYTE $0x07 // vpdpbusd zmm26, zmm12, dword ptr [r11 + 0x1c]{1to16}
-	LONG $0x581d4262; WORD $0x6b50; BYTE $0x1f // vpdpbusd zmm29, zmm12, dword ptr [r11 + 0x7c]{1to16}
-	LONG $0x581d5262; WORD $0x5b50; BYTE $0x37 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0xdc]{1to16}
-	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
-	LONG $0x4054f162; WORD $0xc959 // vmulps zmm1, zmm21, zmm1
-	LONG $0x487c1162; WORD $0xf35b // vcvtdq2ps zmm14, zmm27
-	LONG $0x487c1162; WORD $0xec5b // vcvtdq2ps zmm13, zmm28
-	QUAD $0x5824aca848757262; WORD $0x0000; BYTE $0x00 // vfmadd213ps zmm13, zmm1, zmmword ptr [rsp + 0x58] # zmm13 = (zmm1 * zmm13) + mem
-	LONG $0x487c1162; WORD $0xe25b // vcvtdq2ps zmm12, zmm26
-	LONG $0x487c0162; WORD $0xd55b // vcvtdq2ps zmm26, zmm29
-	LONG $0x487c0162; WORD $0xc75b // vcvtdq2ps zmm24, zmm31
-	LONG $0x487c9162; WORD $0xe95b // vcvtdq2ps zmm5, zmm25
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x48753262; WORD $0xf4a8 // vfmadd213ps zmm14, zmm1, zmm20 # zmm14 = (zmm1 * zmm14) + zmm20
-	LONG $0x487c8162; WORD $0xe65b // vcvtdq2ps zmm20, zmm30
-	QUAD $0x9824a4a84875e262; WORD $0x0000; BYTE $0x00 // vfmadd213ps zmm20, zmm1, zmmword ptr [rsp + 0x98] # zmm20 = (zmm1 * zmm20) + mem
-	LONG $0x48753262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm1, zmm19 # zmm12 = (zmm1 * zmm12) + zmm19
-	LONG $0x48752262; WORD $0xd1a8 // vfmadd213ps zmm26, zmm1, zmm17 # zmm26 = (zmm1 * zmm26) + zmm17
-	LONG $0x48752262; WORD $0xc0a8 // vfmadd213ps zmm24, zmm1, zmm16 # zmm24 = (zmm1 * zmm24) + zmm16
-	LONG $0x4875d262; WORD $0xefa8 // vfmadd213ps zmm5, zmm1, zmm15 # zmm5 = (zmm1 * zmm5) + zmm15
-	LONG $0x581d5262; WORD $0x53b8; BYTE $0x40 // vfmadd231ps zmm10, zmm12, dword ptr [r11 + 0x100]{1to16} # zmm10 = (zmm12 * mem) + zmm10
-	LONG $0x580d5262; WORD $0x43b8; BYTE $0x42 // vfmadd231ps zmm8, zmm14, dword ptr [r11 + 0x108]{1to16} # zmm8 = (zmm14 * mem) + zmm8
-	LONG $0x502dd262; WORD $0x7bb8; BYTE $0x43 // vfmadd231ps zmm7, zmm26, dword ptr [r11 + 0x10c]{1to16} # zmm7 = (zmm26 * mem) + zmm7
-	LONG $0x503dd262; WORD $0x73b8; BYTE $0x44 // vfmadd231ps zmm6, zmm24, dword ptr [r11 + 0x110]{1to16} # zmm6 = (zmm24 * mem) + zmm6
-	LONG $0x58155262; WORD $0x4bb8; BYTE $0x41 // vfmadd231ps zmm9, zmm13, dword ptr [r11 + 0x104]{1to16} # zmm9 = (zmm13 * mem) + zmm9
-	LONG $0x48753262; WORD $0xdaa8 // vfmadd213ps zmm11, zmm1, zmm18 # zmm11 = (zmm1 * zmm11) + zmm18
-	LONG $0x487cf162; WORD $0xcc28 // vmovaps zmm1, zmm4
-	LONG $0x5825d262; WORD $0x5bb8; BYTE $0x46 // vfmadd231ps zmm3, zmm11, dword ptr [r11 + 0x118]{1to16} # zmm3 = (zmm11 * mem) + zmm3
-	LONG $0x5855d262; WORD $0x4bb8; BYTE $0x47 // vfmadd231ps zmm1, zmm5, dword ptr [r11 + 0x11c]{1to16} # zmm1 = (zmm5 * mem) + zmm1
-	LONG $0x505dc262; WORD $0x73b8; BYTE $0x45 // vfmadd231ps zmm22, zmm20, dword ptr [r11 + 0x114]{1to16} # zmm22 = (zmm20 * mem) + zmm22
-	LONG $0x80c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x180
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfa9a850f; WORD $0xffff // jne 0x185c0 <pq_q6_k+0x570>
-	WORD $0xff41; BYTE $0xc7 // inc r15d
-	LONG $0x40c58148; WORD $0x0003; BYTE $0x00 // add rbp, 0x340
-	LONG $0x04ff8341 // cmp r15d, 0x4
-	LONG $0xfa76850f; WORD $0xffff // jne 0x185b0 <pq_q6_k+0x560>
-	LONG $0xf84f8d48 // lea rcx, [rdi - 0x8]
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfa558f0f; WORD $0xffff // jg 0x185a0 <pq_q6_k+0x550>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
-	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
-	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm7
-	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
-	LONG $0x05fd8341 // cmp r13d, 0x5
-	LONG $0xf59b840f; WORD $0xffff // je 0x18120 <pq_q6_k+0xd0>
-	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
-	LONG $0x487ce162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm22
-	LONG $0x07fd8341 // cmp r13d, 0x7
-	LONG $0xf585820f; WORD $0xffff // jb 0x18120 <pq_q6_k+0xd0>
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
-	LONG $0x08fd8341 // cmp r13d, 0x8
-	LONG $0xf56f820f; WORD $0xffff // jb 0x18120 <pq_q6_k+0xd0>
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x0c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm1
-	LONG $0xfff55ee9; BYTE $0xff // jmp 0x18120 <pq_q6_k+0xd0>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08b88e0f; WORD $0x0000 // jle 0x19491 <pq_q6_k+0x1441>
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894d; BYTE $0xd7 // mov r15, r10
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	WORD $0x1feb // jmp 0x18c11 <pq_q6_k+0xbc1>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xf8738d48 // lea rsi, [rbx - 0x8]
+	WORD $0x8949; BYTE $0xc7 // mov r15, rax
+	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
+	WORD $0x1eeb // jmp 0x141a1 <pq_q6_k+0x4d1>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
-	LONG $0x08848e0f; WORD $0x0000 // jle 0x19495 <pq_q6_k+0x1445>
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0x049f8e0f; WORD $0x0000 // jle 0x14640 <pq_q6_k+0x970>
 	LONG $0x487dd262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [r15]
 	LONG $0x40c78349 // add r15, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	WORD $0x894d; BYTE $0xfe // mov r14, r15
-	LONG $0x0001d4e9; BYTE $0x00 // jmp 0x18df9 <pq_q6_k+0xda9>
+	LONG $0x0001d6e9; BYTE $0x00 // jmp 0x1438b <pq_q6_k+0x6bb>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487dd262; WORD $0x7621; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x30]
 	LONG $0x487dd262; WORD $0x6e21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r14 + 0x20]
@@ -6038,84 +2988,84 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xc5ff // inc ebp
 	WORD $0x894d; BYTE $0xfe // mov r14, r15
 	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
-	LONG $0x4875d162; WORD $0xf172; BYTE $0x04 // vpslld zmm1, zmm9, 0x4
-	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
 	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
 	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
 	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
-	LONG $0x48ad3362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm23, 0xf8
-	LONG $0x40f53362; WORD $0xf725; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm23, 0xf8
-	LONG $0x40fd3362; WORD $0xff25; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm23, 0xf8
+	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
+	LONG $0x40fd7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm1, 0xf8
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x485ce162; WORD $0xd659 // vmulps zmm18, zmm4, zmm6
-	LONG $0x706ef9c5; BYTE $0x58 // vmovd xmm6, dword ptr [rax + 0x58]
+	LONG $0x6e79c1c4; WORD $0x5873 // vmovd xmm6, dword ptr [r11 + 0x58]
 	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
 	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
 	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
-	LONG $0x581df262; WORD $0x7050; BYTE $0x0c // vpdpbusd zmm6, zmm12, dword ptr [rax + 0x30]{1to16}
-	LONG $0x48f57162; WORD $0xe2db // vpandq zmm12, zmm1, zmm2
-	LONG $0x48bdf162; WORD $0xcadb // vpandq zmm1, zmm8, zmm2
+	LONG $0x581dd262; WORD $0x7350; BYTE $0x0c // vpdpbusd zmm6, zmm12, dword ptr [r11 + 0x30]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0x581d5262; WORD $0x6b50; BYTE $0x0d // vpdpbusd zmm13, zmm12, dword ptr [r11 + 0x34]{1to16}
+	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
+	LONG $0x40f57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm1, 0xf8
+	LONG $0x580dd262; WORD $0x7350; BYTE $0x0e // vpdpbusd zmm6, zmm14, dword ptr [r11 + 0x38]{1to16}
+	LONG $0x58055262; WORD $0x6b50; BYTE $0x0f // vpdpbusd zmm13, zmm15, dword ptr [r11 + 0x3c]{1to16}
+	LONG $0x48bd7162; WORD $0xfadb // vpandq zmm15, zmm8, zmm2
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
-	LONG $0x48a53362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm23, 0xf8
-	LONG $0x581d7262; WORD $0x6850; BYTE $0x0d // vpdpbusd zmm13, zmm12, dword ptr [rax + 0x34]{1to16}
-	LONG $0x48adb362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm1, zmm10, zmm23, 0xf8
+	LONG $0x48ad7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm10, zmm1, 0xf8
 	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
 	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
 	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x48ad3362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm23, 0xf8
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x58257262; WORD $0x5050; BYTE $0x11 // vpdpbusd zmm10, zmm11, dword ptr [rax + 0x44]{1to16}
+	LONG $0x58255262; WORD $0x5350; BYTE $0x11 // vpdpbusd zmm10, zmm11, dword ptr [r11 + 0x44]{1to16}
 	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
 	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x580df262; WORD $0x7050; BYTE $0x0e // vpdpbusd zmm6, zmm14, dword ptr [rax + 0x38]{1to16}
-	LONG $0x48a53362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm23, 0xf8
-	LONG $0x58057262; WORD $0x6850; BYTE $0x0f // vpdpbusd zmm13, zmm15, dword ptr [rax + 0x3c]{1to16}
+	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
+	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
+	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
+	LONG $0x58355262; WORD $0x5350; BYTE $0x13 // vpdpbusd zmm10, zmm9, dword ptr [r11 + 0x4c]{1to16}
 	LONG $0x4815f162; WORD $0xf6fe // vpaddd zmm6, zmm13, zmm6
-	LONG $0x686e79c5; BYTE $0x5c // vmovd xmm13, dword ptr [rax + 0x5c]
+	LONG $0x6e7941c4; WORD $0x5c6b // vmovd xmm13, dword ptr [r11 + 0x5c]
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
 	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
 	LONG $0x487dd262; WORD $0xfd58 // vpbroadcastd zmm7, xmm13
-	LONG $0x5875f262; WORD $0x7850; BYTE $0x10 // vpdpbusd zmm7, zmm1, dword ptr [rax + 0x40]{1to16}
-	LONG $0x4875b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm1, zmm16, 0x4
-	LONG $0x48f53362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm9, zmm1, zmm23, 0xf8
-	LONG $0x58357262; WORD $0x5050; BYTE $0x13 // vpdpbusd zmm10, zmm9, dword ptr [rax + 0x4c]{1to16}
-	LONG $0x583df262; WORD $0x7850; BYTE $0x12 // vpdpbusd zmm7, zmm8, dword ptr [rax + 0x48]{1to16}
+	LONG $0x5805d262; WORD $0x7b50; BYTE $0x10 // vpdpbusd zmm7, zmm15, dword ptr [r11 + 0x40]{1to16}
+	LONG $0x583dd262; WORD $0x7b50; BYTE $0x12 // vpdpbusd zmm7, zmm8, dword ptr [r11 + 0x48]{1to16}
 	LONG $0x482df162; WORD $0xfffe // vpaddd zmm7, zmm10, zmm7
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
-	LONG $0x5845f262; WORD $0x58b8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [rax + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	LONG $0x60c08348 // add rax, 0x60
+	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	LONG $0x60c38349 // add r11, 0x60
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe07840f; WORD $0xffff // je 0x18c00 <pq_q6_k+0xbb0>
+	LONG $0xfe05840f; WORD $0xffff // je 0x14190 <pq_q6_k+0x4c0>
 	LONG $0xc0be8d4d; WORD $0x0001; BYTE $0x00 // lea r15, [r14 + 0x1c0]
-	WORD $0x394d; BYTE $0xfb // cmp r11, r15
-	WORD $0x6273 // jae 0x18e67 <pq_q6_k+0xe17>
-	WORD $0x8945; BYTE $0xdc // mov r12d, r11d
+	WORD $0x394c; BYTE $0xff // cmp rdi, r15
+	WORD $0x7073 // jae 0x14407 <pq_q6_k+0x737>
+	WORD $0x8941; BYTE $0xfc // mov r12d, edi
 	LONG $0x08ecc141 // shr r12d, 0x8
-	WORD $0x8944; BYTE $0xde // mov esi, r11d
-	BYTE $0x90 // nop
-	WORD $0xb70f; BYTE $0xce // movzx ecx, si
+	WORD $0x8941; BYTE $0xfd // mov r13d, edi
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xcdb70f41 // movzx ecx, r13w
 	LONG $0xe4b60f45 // movzx r12d, r12b
-	WORD $0x894c; BYTE $0xdf // mov rdi, r11
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8945; BYTE $0xe5 // mov r13d, r12d
-	LONG $0x3fe58341 // and r13d, 0x3f
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8944; BYTE $0xe6 // mov esi, r12d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
 	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
 	WORD $0xfe41; BYTE $0xc4 // inc r12b
-	LONG $0x06e5c141 // shl r13d, 0x6
-	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
-	QUAD $0x0040003d8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r13 + rdi + 0x4000]
-	QUAD $0x0050003d8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r13 + rdi + 0x5000]
-	QUAD $0x0060003d8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r13 + rdi + 0x6000]
-	QUAD $0x0070003d8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r13 + rdi + 0x7000]
-	WORD $0x394d; BYTE $0xfb // cmp r11, r15
-	WORD $0xa972 // jb 0x18e10 <pq_q6_k+0xdc0>
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x2949; BYTE $0xca // sub r10, rcx
+	QUAD $0x004000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x4000]
+	QUAD $0x005000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x5000]
+	QUAD $0x006000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x6000]
+	QUAD $0x007000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x7000]
+	WORD $0x394c; BYTE $0xff // cmp rdi, r15
+	WORD $0xa972 // jb 0x143b0 <pq_q6_k+0x6e0>
 	LONG $0x487dd262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x10]
 	LONG $0x487dd262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [r14]
 	LONG $0x487cd162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r14 + 0x40]
@@ -6128,260 +3078,93 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x80]
 	LONG $0x48fe5162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r14 + 0xc0]
 	LONG $0x48fe5162; WORD $0x5e6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r14 + 0x100]
-	LONG $0x48fec162; WORD $0x466f; BYTE $0x05 // vmovdqu64 zmm16, zmmword ptr [r14 + 0x140]
+	LONG $0x48fec162; WORD $0x4e6f; BYTE $0x05 // vmovdqu64 zmm17, zmmword ptr [r14 + 0x140]
+	LONG $0x48fec162; WORD $0x466f; BYTE $0x06 // vmovdqu64 zmm16, zmmword ptr [r14 + 0x180]
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0x40be8d4d; WORD $0x0003; BYTE $0x00 // lea r15, [r14 + 0x340]
 	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
-	LONG $0x4875d162; WORD $0xf172; BYTE $0x04 // vpslld zmm1, zmm9, 0x4
-	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
 	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
 	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
 	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
-	LONG $0x48ad3362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm23, 0xf8
-	LONG $0x40fd3362; WORD $0xf725; BYTE $0xf8 // vpternlogq zmm14, zmm16, zmm23, 0xf8
+	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
+	LONG $0x40fd7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm1, 0xf8
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485ce162; WORD $0xce59 // vmulps zmm17, zmm4, zmm6
-	LONG $0x706ef9c5; BYTE $0x28 // vmovd xmm6, dword ptr [rax + 0x28]
+	LONG $0x485ce162; WORD $0xd659 // vmulps zmm18, zmm4, zmm6
+	LONG $0x6e79c1c4; WORD $0x2873 // vmovd xmm6, dword ptr [r11 + 0x28]
 	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
 	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
 	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
-	LONG $0x581df262; WORD $0x3050 // vpdpbusd zmm6, zmm12, dword ptr [rax]{1to16}
-	LONG $0x48f57162; WORD $0xe2db // vpandq zmm12, zmm1, zmm2
-	LONG $0x48fed162; WORD $0x4e6f; BYTE $0x06 // vmovdqu64 zmm1, zmmword ptr [r14 + 0x180]
-	LONG $0x48a53362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm23, 0xf8
-	LONG $0x581d7262; WORD $0x6850; BYTE $0x01 // vpdpbusd zmm13, zmm12, dword ptr [rax + 0x4]{1to16}
-	LONG $0x580df262; WORD $0x7050; BYTE $0x02 // vpdpbusd zmm6, zmm14, dword ptr [rax + 0x8]{1to16}
-	LONG $0x48f53362; WORD $0xff25; BYTE $0xf8 // vpternlogq zmm15, zmm1, zmm23, 0xf8
-	LONG $0x58057262; WORD $0x6850; BYTE $0x03 // vpdpbusd zmm13, zmm15, dword ptr [rax + 0xc]{1to16}
-	LONG $0x4875f162; WORD $0xd172; BYTE $0x04 // vpsrld zmm1, zmm1, 0x4
+	LONG $0x581dd262; WORD $0x3350 // vpdpbusd zmm6, zmm12, dword ptr [r11]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0x581d5262; WORD $0x6b50; BYTE $0x01 // vpdpbusd zmm13, zmm12, dword ptr [r11 + 0x4]{1to16}
+	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
+	LONG $0x40f57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm1, 0xf8
+	LONG $0x580dd262; WORD $0x7350; BYTE $0x02 // vpdpbusd zmm6, zmm14, dword ptr [r11 + 0x8]{1to16}
+	LONG $0x58055262; WORD $0x6b50; BYTE $0x03 // vpdpbusd zmm13, zmm15, dword ptr [r11 + 0xc]{1to16}
 	LONG $0x4815f162; WORD $0xf6fe // vpaddd zmm6, zmm13, zmm6
 	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x48ad3362; WORD $0xef25; BYTE $0xf8 // vpternlogq zmm13, zmm10, zmm23, 0xf8
+	LONG $0x48ad7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm10, zmm1, 0xf8
 	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
 	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
 	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x48ad3362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm23, 0xf8
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x58257262; WORD $0x5050; BYTE $0x05 // vpdpbusd zmm10, zmm11, dword ptr [rax + 0x14]{1to16}
+	LONG $0x58255262; WORD $0x5350; BYTE $0x05 // vpdpbusd zmm10, zmm11, dword ptr [r11 + 0x14]{1to16}
+	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
 	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
 	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
-	LONG $0x48f53362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm9, zmm1, zmm23, 0xf8
-	LONG $0x48a53362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm23, 0xf8
 	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
-	LONG $0x786ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rax + 0x2c]
-	LONG $0x58357262; WORD $0x5050; BYTE $0x07 // vpdpbusd zmm10, zmm9, dword ptr [rax + 0x1c]{1to16}
+	LONG $0x6e79c1c4; WORD $0x2c7b // vmovd xmm7, dword ptr [r11 + 0x2c]
+	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
+	LONG $0x58355262; WORD $0x5350; BYTE $0x07 // vpdpbusd zmm10, zmm9, dword ptr [r11 + 0x1c]{1to16}
 	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
 	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
-	LONG $0x5815f262; WORD $0x7850; BYTE $0x04 // vpdpbusd zmm7, zmm13, dword ptr [rax + 0x10]{1to16}
-	LONG $0x583df262; WORD $0x7850; BYTE $0x06 // vpdpbusd zmm7, zmm8, dword ptr [rax + 0x18]{1to16}
+	LONG $0x5815d262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm7, zmm13, dword ptr [r11 + 0x10]{1to16}
+	LONG $0x583dd262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm7, zmm8, dword ptr [r11 + 0x18]{1to16}
 	LONG $0x482df162; WORD $0xfffe // vpaddd zmm7, zmm10, zmm7
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x4075f262; WORD $0xfea8 // vfmadd213ps zmm7, zmm17, zmm6 # zmm7 = (zmm17 * zmm7) + zmm6
-	LONG $0x5845f262; WORD $0x58b8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [rax + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	WORD $0x394d; BYTE $0xfb // cmp r11, r15
-	LONG $0xfc04830f; WORD $0xffff // jae 0x18c30 <pq_q6_k+0xbe0>
-	WORD $0x8945; BYTE $0xdc // mov r12d, r11d
+	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
+	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	WORD $0x394c; BYTE $0xff // cmp rdi, r15
+	LONG $0xfbf2830f; WORD $0xffff // jae 0x141c0 <pq_q6_k+0x4f0>
+	WORD $0x8941; BYTE $0xfc // mov r12d, edi
 	LONG $0x08ecc141 // shr r12d, 0x8
-	WORD $0x8944; BYTE $0xde // mov esi, r11d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0xb70f; BYTE $0xce // movzx ecx, si
+	WORD $0x8941; BYTE $0xfd // mov r13d, edi
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xcdb70f41 // movzx ecx, r13w
 	LONG $0xe4b60f45 // movzx r12d, r12b
-	WORD $0x894d; BYTE $0xdd // mov r13, r11
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8944; BYTE $0xe7 // mov edi, r12d
-	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8944; BYTE $0xe6 // mov esi, r12d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
 	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
 	WORD $0xfe41; BYTE $0xc4 // inc r12b
-	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
-	WORD $0x2949; BYTE $0xcd // sub r13, rcx
-	QUAD $0x0040002f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r13 + 0x4000]
-	QUAD $0x0050002f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r13 + 0x5000]
-	QUAD $0x0060002f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r13 + 0x6000]
-	QUAD $0x0070002f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r13 + 0x7000]
-	WORD $0x394d; BYTE $0xfb // cmp r11, r15
-	WORD $0xab72 // jb 0x19040 <pq_q6_k+0xff0>
-	LONG $0xfffb96e9; BYTE $0xff // jmp 0x18c30 <pq_q6_k+0xbe0>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x2949; BYTE $0xca // sub r10, rcx
+	QUAD $0x004000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x4000]
+	QUAD $0x005000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x5000]
+	QUAD $0x006000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x6000]
+	QUAD $0x007000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x7000]
+	WORD $0x394c; BYTE $0xff // cmp rdi, r15
+	WORD $0xa972 // jb 0x145e0 <pq_q6_k+0x910>
+	LONG $0xfffb84e9; BYTE $0xff // jmp 0x141c0 <pq_q6_k+0x4f0>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03848e0f; WORD $0x0000 // jle 0x1943d <pq_q6_k+0x13ed>
-	WORD $0x894d; BYTE $0xd4 // mov r12, r10
-	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x3c13; BYTE $0x24 // vcvtph2ps zmm7, ymmword ptr [r12]
-	LONG $0x40c48349 // add r12, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
-	WORD $0xff31 // xor edi, edi
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x7f3c8d4c // lea r15, [rdi + 2*rdi]
-	LONG $0x05e7c148 // shl rdi, 0x5
-	QUAD $0x00014c8b6e7941c4; BYTE $0x00 // vmovd xmm9, dword ptr [r11 + 0x14c]
-	LONG $0x087dc162; WORD $0x6b6e; BYTE $0x5b // vmovd xmm21, dword ptr [r11 + 0x16c]
-	LONG $0x487dd262; WORD $0x0c21; BYTE $0x3c // vpmovsxbd zmm1, xmmword ptr [r12 + rdi]
-	QUAD $0x013c4421487d5262 // vpmovsxbd zmm8, xmmword ptr [r12 + rdi + 0x10]
-	LONG $0x000001bf; BYTE $0x00 // mov edi, 0x1
-	LONG $0x07e7c149 // shl r15, 0x7
-	QUAD $0x013c546f48fe1162 // vmovdqu64 zmm10, zmmword ptr [r12 + r15 + 0x40]
-	QUAD $0x033c746f48fe1162 // vmovdqu64 zmm14, zmmword ptr [r12 + r15 + 0xc0]
-	QUAD $0x043c5c6f48fe1162 // vmovdqu64 zmm11, zmmword ptr [r12 + r15 + 0x100]
-	QUAD $0x053c4c6f48fe8162 // vmovdqu64 zmm17, zmmword ptr [r12 + r15 + 0x140]
-	QUAD $0x063c546f48fe8162 // vmovdqu64 zmm18, zmmword ptr [r12 + r15 + 0x180]
-	LONG $0x48357262; WORD $0xc847 // vpsllvd zmm9, zmm9, zmm0
-	LONG $0x4055e262; WORD $0xe847 // vpsllvd zmm21, zmm21, zmm0
-	LONG $0x487dc262; WORD $0xd958 // vpbroadcastd zmm19, xmm9
-	QUAD $0x023c4c6f48fe1162 // vmovdqu64 zmm9, zmmword ptr [r12 + r15 + 0x80]
-	LONG $0x487da262; WORD $0xed58 // vpbroadcastd zmm21, xmm21
-	LONG $0x407dd162; WORD $0xf272; BYTE $0x04 // vpslld zmm16, zmm10, 0x4
-	LONG $0x48ade162; WORD $0xf2db // vpandq zmm22, zmm10, zmm2
-	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
-	LONG $0x40fde162; WORD $0xc2db // vpandq zmm16, zmm16, zmm2
-	LONG $0x488da362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm16, zmm14, zmm23, 0xf8
-	LONG $0x507dc262; WORD $0x5b50; BYTE $0x18 // vpdpbusd zmm19, zmm16, dword ptr [r11 + 0x60]{1to16}
-	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
-	LONG $0x488da362; WORD $0xf725; BYTE $0xf8 // vpternlogq zmm22, zmm14, zmm23, 0xf8
-	LONG $0x504dc262; WORD $0x6b50; BYTE $0x1c // vpdpbusd zmm21, zmm22, dword ptr [r11 + 0x70]{1to16}
-	LONG $0x48447162; WORD $0xe159 // vmulps zmm12, zmm7, zmm1
-	LONG $0x487cd162; WORD $0xc85b // vcvtdq2ps zmm1, zmm8
-	LONG $0x405dd162; WORD $0xf172; BYTE $0x02 // vpslld zmm20, zmm9, 0x2
-	LONG $0x48b57162; WORD $0xf2db // vpandq zmm14, zmm9, zmm2
-	LONG $0x48447162; WORD $0xc159 // vmulps zmm8, zmm7, zmm1
-	QUAD $0x0001408b6e79c1c4; BYTE $0x00 // vmovd xmm1, dword ptr [r11 + 0x140]
-	LONG $0x4875f262; WORD $0xc847 // vpsllvd zmm1, zmm1, zmm0
-	LONG $0x487d7262; WORD $0xe958 // vpbroadcastd zmm13, xmm1
-	QUAD $0x0001448b6e79c1c4; BYTE $0x00 // vmovd xmm1, dword ptr [r11 + 0x144]
-	LONG $0x507d5262; WORD $0x2b50 // vpdpbusd zmm13, zmm16, dword ptr [r11]{1to16}
-	LONG $0x4875f262; WORD $0xc847 // vpsllvd zmm1, zmm1, zmm0
-	LONG $0x487d7262; WORD $0xf958 // vpbroadcastd zmm15, xmm1
-	QUAD $0x0001488b6e79c1c4; BYTE $0x00 // vmovd xmm1, dword ptr [r11 + 0x148]
-	LONG $0x507d5262; WORD $0x7b50; BYTE $0x08 // vpdpbusd zmm15, zmm16, dword ptr [r11 + 0x20]{1to16}
-	LONG $0x4875f262; WORD $0xc847 // vpsllvd zmm1, zmm1, zmm0
-	LONG $0x487df262; WORD $0xc958 // vpbroadcastd zmm1, xmm1
-	LONG $0x507dd262; WORD $0x4b50; BYTE $0x10 // vpdpbusd zmm1, zmm16, dword ptr [r11 + 0x40]{1to16}
-	LONG $0x407dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm16, zmm9, 0x4
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
-	LONG $0x40fde162; WORD $0xc2db // vpandq zmm16, zmm16, zmm2
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x48a5a362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm16, zmm11, zmm23, 0xf8
-	LONG $0x507d5262; WORD $0x6b50; BYTE $0x01 // vpdpbusd zmm13, zmm16, dword ptr [r11 + 0x4]{1to16}
-	LONG $0x507d5262; WORD $0x7b50; BYTE $0x09 // vpdpbusd zmm15, zmm16, dword ptr [r11 + 0x24]{1to16}
-	LONG $0x507dc262; WORD $0x5b50; BYTE $0x19 // vpdpbusd zmm19, zmm16, dword ptr [r11 + 0x64]{1to16}
-	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
-	LONG $0x507dd262; WORD $0x4b50; BYTE $0x11 // vpdpbusd zmm1, zmm16, dword ptr [r11 + 0x44]{1to16}
-	LONG $0x407dd162; WORD $0xf272; BYTE $0x02 // vpslld zmm16, zmm10, 0x2
-	LONG $0x48a53362; WORD $0xf725; BYTE $0xf8 // vpternlogq zmm14, zmm11, zmm23, 0xf8
-	LONG $0x580dc262; WORD $0x6b50; BYTE $0x1d // vpdpbusd zmm21, zmm14, dword ptr [r11 + 0x74]{1to16}
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm10, zmm10, 0x2
-	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
-	LONG $0x40fde162; WORD $0xc2db // vpandq zmm16, zmm16, zmm2
-	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
-	LONG $0x40f5a362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm23, 0xf8
-	LONG $0x507d5262; WORD $0x6b50; BYTE $0x02 // vpdpbusd zmm13, zmm16, dword ptr [r11 + 0x8]{1to16}
-	LONG $0x507d5262; WORD $0x7b50; BYTE $0x0a // vpdpbusd zmm15, zmm16, dword ptr [r11 + 0x28]{1to16}
-	LONG $0x507dc262; WORD $0x5b50; BYTE $0x1a // vpdpbusd zmm19, zmm16, dword ptr [r11 + 0x68]{1to16}
-	LONG $0x48a53362; WORD $0xd725; BYTE $0xf8 // vpternlogq zmm10, zmm11, zmm23, 0xf8
-	LONG $0x507dd262; WORD $0x4b50; BYTE $0x12 // vpdpbusd zmm1, zmm16, dword ptr [r11 + 0x48]{1to16}
-	LONG $0x40dde162; WORD $0xc2db // vpandq zmm16, zmm20, zmm2
-	LONG $0x087dc162; WORD $0x636e; BYTE $0x5a // vmovd xmm20, dword ptr [r11 + 0x168]
-	LONG $0x582dc262; WORD $0x6b50; BYTE $0x1e // vpdpbusd zmm21, zmm10, dword ptr [r11 + 0x78]{1to16}
-	LONG $0x40eda362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm16, zmm18, zmm23, 0xf8
-	LONG $0x507d5262; WORD $0x6b50; BYTE $0x03 // vpdpbusd zmm13, zmm16, dword ptr [r11 + 0xc]{1to16}
-	LONG $0x507d5262; WORD $0x7b50; BYTE $0x0b // vpdpbusd zmm15, zmm16, dword ptr [r11 + 0x2c]{1to16}
-	LONG $0x507dc262; WORD $0x5b50; BYTE $0x1b // vpdpbusd zmm19, zmm16, dword ptr [r11 + 0x6c]{1to16}
-	LONG $0x507dd262; WORD $0x4b50; BYTE $0x13 // vpdpbusd zmm1, zmm16, dword ptr [r11 + 0x4c]{1to16}
-	LONG $0x405de262; WORD $0xe047 // vpsllvd zmm20, zmm20, zmm0
-	LONG $0x487da262; WORD $0xe458 // vpbroadcastd zmm20, xmm20
-	LONG $0x504dc262; WORD $0x6350; BYTE $0x14 // vpdpbusd zmm20, zmm22, dword ptr [r11 + 0x50]{1to16}
-	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
-	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
-	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
-	LONG $0x580dc262; WORD $0x6350; BYTE $0x15 // vpdpbusd zmm20, zmm14, dword ptr [r11 + 0x54]{1to16}
-	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
-	LONG $0x481cc162; WORD $0xc559 // vmulps zmm16, zmm12, zmm13
-	LONG $0x481c5162; WORD $0xff59 // vmulps zmm15, zmm12, zmm15
-	LONG $0x582dc262; WORD $0x6350; BYTE $0x16 // vpdpbusd zmm20, zmm10, dword ptr [r11 + 0x58]{1to16}
-	LONG $0x481c6162; WORD $0xc159 // vmulps zmm24, zmm12, zmm1
-	QUAD $0x0001608b6e79c1c4; BYTE $0x00 // vmovd xmm1, dword ptr [r11 + 0x160]
-	LONG $0x481c3162; WORD $0xe359 // vmulps zmm12, zmm12, zmm19
-	LONG $0x087dc162; WORD $0x5b6e; BYTE $0x59 // vmovd xmm19, dword ptr [r11 + 0x164]
-	LONG $0x4875f262; WORD $0xc847 // vpsllvd zmm1, zmm1, zmm0
-	LONG $0x4065e262; WORD $0xd847 // vpsllvd zmm19, zmm19, zmm0
-	LONG $0x487df262; WORD $0xc958 // vpbroadcastd zmm1, xmm1
-	LONG $0x487da262; WORD $0xdb58 // vpbroadcastd zmm19, xmm19
-	LONG $0x504dd262; WORD $0x4b50; BYTE $0x04 // vpdpbusd zmm1, zmm22, dword ptr [r11 + 0x10]{1to16}
-	LONG $0x504dc262; WORD $0x5b50; BYTE $0x0c // vpdpbusd zmm19, zmm22, dword ptr [r11 + 0x30]{1to16}
-	LONG $0x580dd262; WORD $0x4b50; BYTE $0x05 // vpdpbusd zmm1, zmm14, dword ptr [r11 + 0x14]{1to16}
-	LONG $0x580dc262; WORD $0x5b50; BYTE $0x0d // vpdpbusd zmm19, zmm14, dword ptr [r11 + 0x34]{1to16}
-	LONG $0x582dd262; WORD $0x4b50; BYTE $0x06 // vpdpbusd zmm1, zmm10, dword ptr [r11 + 0x18]{1to16}
-	LONG $0x582dc262; WORD $0x5b50; BYTE $0x0e // vpdpbusd zmm19, zmm10, dword ptr [r11 + 0x38]{1to16}
-	LONG $0x482db162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm18, 0x4
-	LONG $0x48ad3362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm23, 0xf8
-	LONG $0x5835c262; WORD $0x6350; BYTE $0x17 // vpdpbusd zmm20, zmm9, dword ptr [r11 + 0x5c]{1to16}
-	LONG $0x5835c262; WORD $0x6b50; BYTE $0x1f // vpdpbusd zmm21, zmm9, dword ptr [r11 + 0x7c]{1to16}
-	LONG $0x5835d262; WORD $0x4b50; BYTE $0x07 // vpdpbusd zmm1, zmm9, dword ptr [r11 + 0x1c]{1to16}
-	LONG $0x5835c262; WORD $0x5b50; BYTE $0x0f // vpdpbusd zmm19, zmm9, dword ptr [r11 + 0x3c]{1to16}
-	LONG $0x487c3162; WORD $0xd45b // vcvtdq2ps zmm10, zmm20
-	LONG $0x487c3162; WORD $0xdd5b // vcvtdq2ps zmm11, zmm21
-	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
-	LONG $0x487c3162; WORD $0xcb5b // vcvtdq2ps zmm9, zmm19
-	LONG $0x483d1262; WORD $0xd0a8 // vfmadd213ps zmm10, zmm8, zmm24 # zmm10 = (zmm8 * zmm10) + zmm24
-	LONG $0x483d5262; WORD $0xdca8 // vfmadd213ps zmm11, zmm8, zmm12 # zmm11 = (zmm8 * zmm11) + zmm12
-	LONG $0x582dd262; WORD $0x63b8; BYTE $0x42 // vfmadd231ps zmm4, zmm10, dword ptr [r11 + 0x108]{1to16} # zmm4 = (zmm10 * mem) + zmm4
-	LONG $0x5825d262; WORD $0x5bb8; BYTE $0x43 // vfmadd231ps zmm3, zmm11, dword ptr [r11 + 0x10c]{1to16} # zmm3 = (zmm11 * mem) + zmm3
-	LONG $0x483db262; WORD $0xc8a8 // vfmadd213ps zmm1, zmm8, zmm16 # zmm1 = (zmm8 * zmm1) + zmm16
-	LONG $0x483d5262; WORD $0xcfa8 // vfmadd213ps zmm9, zmm8, zmm15 # zmm9 = (zmm8 * zmm9) + zmm15
-	LONG $0x5875d262; WORD $0x73b8; BYTE $0x40 // vfmadd231ps zmm6, zmm1, dword ptr [r11 + 0x100]{1to16} # zmm6 = (zmm1 * mem) + zmm6
-	LONG $0x5835d262; WORD $0x6bb8; BYTE $0x41 // vfmadd231ps zmm5, zmm9, dword ptr [r11 + 0x104]{1to16} # zmm5 = (zmm9 * mem) + zmm5
-	LONG $0x80c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x180
-	LONG $0x01c6f641 // test r14b, 0x1
-	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfcd6850f; WORD $0xffff // jne 0x190f0 <pq_q6_k+0x10a0>
-	WORD $0xc5ff // inc ebp
-	LONG $0x40c48149; WORD $0x0003; BYTE $0x00 // add r12, 0x340
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfcb4850f; WORD $0xffff // jne 0x190e0 <pq_q6_k+0x1090>
-	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xfc938f0f; WORD $0xffff // jg 0x190d0 <pq_q6_k+0x1080>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0xecda840f; WORD $0xffff // je 0x18120 <pq_q6_k+0xd0>
-	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
-	LONG $0x02fd8341 // cmp r13d, 0x2
-	LONG $0xecca820f; WORD $0xffff // jb 0x18120 <pq_q6_k+0xd0>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
-	LONG $0x03fd8341 // cmp r13d, 0x3
-	LONG $0xecb5820f; WORD $0xffff // jb 0x18120 <pq_q6_k+0xd0>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
-	LONG $0x04fd8341 // cmp r13d, 0x4
-	LONG $0xeca0850f; WORD $0xffff // jne 0x18120 <pq_q6_k+0xd0>
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
-	LONG $0xffec8fe9; BYTE $0xff // jmp 0x18120 <pq_q6_k+0xd0>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x246c8b4c; BYTE $0x30 // mov r13, qword ptr [rsp + 0x30]
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x24448b4c; BYTE $0x48 // mov r8, qword ptr [rsp + 0x48]
-	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0xec6e840f; WORD $0xffff // je 0x18120 <pq_q6_k+0xd0>
-	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xffec63e9; BYTE $0xff // jmp 0x18120 <pq_q6_k+0xd0>
-	LONG $0xd8c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xd8
+	LONG $0x24648b4c; BYTE $0x10 // mov r12, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf6ed850f; WORD $0xffff // jne 0x13d40 <pq_q6_k+0x70>
+	LONG $0xfff6eee9; BYTE $0xff // jmp 0x13d46 <pq_q6_k+0x76>
+	LONG $0x18c48348 // add rsp, 0x18
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -6390,898 +3173,415 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 
-	// pq_q2_k: +38112
+	// pq_q2_k: +18032
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x58ec8348 // sub rsp, 0x58
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f9c149 // sar r9, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x147e8e0f; WORD $0x0000 // jle 0x1a980 <pq_q2_k+0x14a0>
-	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
+	LONG $0x18ec8348 // sub rsp, 0x18
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x10f8c149 // sar r8, 0x10
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	QUAD $0x2e5a2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x2e5a] # 0x1c370 <peak_i8+0x380>
-	QUAD $0x2e400d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x2e40] # 0x1c360 <peak_i8+0x370>
-	QUAD $0x2e521558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x2e52] # 0x1c37c <peak_i8+0x38c>
-	LONG $0xe0b60f44 // movzx r12d, al
-	LONG $0x2444894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r8
-	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
-	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
-	LONG $0xc8490f49 // cmovns rcx, r8
-	LONG $0x2464894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r12
+	LONG $0x09038e0f; WORD $0x0000 // jle 0x14f98 <pq_q2_k+0x928>
+	QUAD $0x17f10518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x17f1] # 0x15e90 <peak_i8+0x340>
+	QUAD $0x17d70d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x17d7] # 0x15e80 <peak_i8+0x330>
+	QUAD $0x17e91558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x17e9] # 0x15e9c <peak_i8+0x34c>
+	LONG $0x244c8d49; BYTE $0x07 // lea rcx, [r12 + 0x7]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x2464894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r12
+	LONG $0xcc490f49 // cmovns rcx, r12
 	LONG $0x03e9c148 // shr rcx, 0x3
-	LONG $0x40e9694c; WORD $0x0005; BYTE $0x00 // imul r13, rcx, 0x540
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x246c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r13
-	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
-	LONG $0x7f1c8d4c // lea r11, [rdi + 2*rdi]
-	LONG $0xbf3c8d48 // lea rdi, [rdi + 4*rdi]
-	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
-	QUAD $0x00000000cd3c8d48 // lea rdi, [8*rcx]
-	LONG $0x245c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r11
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0x04e3c149 // shl r11, 0x4
-	LONG $0x245c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r11
-	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
-	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
-	LONG $0xc93c8d48 // lea rdi, [rcx + 8*rcx]
-	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
-	WORD $0x0148; BYTE $0xcf // add rdi, rcx
-	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
-	WORD $0x25eb // jmp 0x195c8 <pq_q2_k+0xe8>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
-	WORD $0x014d; BYTE $0xea // add r10, r13
+	LONG $0x40f16948; WORD $0x0005; BYTE $0x00 // imul rsi, rcx, 0x540
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	WORD $0x25eb // jmp 0x146fe <pq_q2_k+0x8e>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
+	LONG $0xff488d49 // lea rcx, [r8 - 0x1]
+	WORD $0x0148; BYTE $0xf0 // add rax, rsi
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f98349 // cmp r9, 0x1
-	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
-	LONG $0x13b88e0f; WORD $0x0000 // jle 0x1a980 <pq_q2_k+0x14a0>
-	LONG $0x000100a9; BYTE $0x00 // test eax, 0x100
-	LONG $0x03dd850f; WORD $0x0000 // jne 0x199b0 <pq_q2_k+0x4d0>
-	LONG $0x000200a9; BYTE $0x00 // test eax, 0x200
-	LONG $0x0aa2850f; WORD $0x0000 // jne 0x1a080 <pq_q2_k+0xba0>
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03a58e0f; WORD $0x0000 // jle 0x19990 <pq_q2_k+0x4b0>
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x4313; BYTE $0x01 // vcvtph2ps zmm0, ymmword ptr [r11 + 0x20]
-	LONG $0x487dd262; WORD $0x1b13 // vcvtph2ps zmm3, ymmword ptr [r11]
-	LONG $0x40c38349 // add r11, 0x40
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	LONG $0x487cb162; WORD $0xe557 // vxorps zmm4, zmm0, zmm21
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x089a8e0f; WORD $0x0000 // jle 0x14f98 <pq_q2_k+0x928>
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	WORD $0xdf75 // jne 0x146e6 <pq_q2_k+0x76>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x03bc850f; WORD $0x0000 // jne 0x14ad0 <pq_q2_k+0x460>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x03a08e0f; WORD $0x0000 // jle 0x14ac1 <pq_q2_k+0x451>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x487dd262; WORD $0x6a13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r10 + 0x20]
+	LONG $0x487dd262; WORD $0x2213 // vcvtph2ps zmm4, ymmword ptr [r10]
+	LONG $0x40c28349 // add r10, 0x40
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	LONG $0x4854f162; WORD $0xe857 // vxorps zmm5, zmm5, zmm0
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x487dd262; WORD $0x0321 // vpmovsxbd zmm0, xmmword ptr [r11]
-	LONG $0x487dd262; WORD $0x7b21; BYTE $0x01 // vpmovsxbd zmm7, xmmword ptr [r11 + 0x10]
-	LONG $0x487c5162; WORD $0x4b10; BYTE $0x01 // vmovups zmm9, zmmword ptr [r11 + 0x40]
-	LONG $0x487c5162; WORD $0x4b10; BYTE $0x02 // vmovups zmm9, zmmword ptr [r11 + 0x80]
-	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x01 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x40]
-	LONG $0x48fe5162; WORD $0x536f; BYTE $0x02 // vmovdqu64 zmm10, zmmword ptr [r11 + 0x80]
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x487dd262; WORD $0x3221 // vpmovsxbd zmm6, xmmword ptr [r10]
+	LONG $0x487d5262; WORD $0x4221; BYTE $0x01 // vpmovsxbd zmm8, xmmword ptr [r10 + 0x10]
+	LONG $0x487c5162; WORD $0x5210; BYTE $0x01 // vmovups zmm10, zmmword ptr [r10 + 0x40]
+	LONG $0x487c5162; WORD $0x5210; BYTE $0x02 // vmovups zmm10, zmmword ptr [r10 + 0x80]
+	LONG $0x48fe5162; WORD $0x526f; BYTE $0x01 // vmovdqu64 zmm10, zmmword ptr [r10 + 0x40]
+	LONG $0x48fe5162; WORD $0x5a6f; BYTE $0x02 // vmovdqu64 zmm11, zmmword ptr [r10 + 0x80]
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x48357162; WORD $0xdadb // vpandd zmm11, zmm9, zmm2
-	LONG $0x58253262; WORD $0x2450; BYTE $0x3f // vpdpbusd zmm12, zmm11, dword ptr [rdi + r15]{1to16}
-	LONG $0x482d7162; WORD $0xdadb // vpandd zmm11, zmm10, zmm2
-	QUAD $0x013f6c5058253262 // vpdpbusd zmm13, zmm11, dword ptr [rdi + r15 + 0x4]{1to16}
-	LONG $0x4825d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm11, zmm9, 0x2
-	LONG $0x4805d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm15, zmm10, 0x2
-	LONG $0x480dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm14, zmm9, 0x4
-	LONG $0x48257162; WORD $0xdadb // vpandd zmm11, zmm11, zmm2
-	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	QUAD $0x023f645058253262 // vpdpbusd zmm12, zmm11, dword ptr [rdi + r15 + 0x8]{1to16}
-	LONG $0x48057162; WORD $0xdadb // vpandd zmm11, zmm15, zmm2
-	QUAD $0x033f6c5058253262 // vpdpbusd zmm13, zmm11, dword ptr [rdi + r15 + 0xc]{1to16}
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
-	LONG $0x487df162; WORD $0xc05b // vcvtps2dq zmm0, zmm0
-	LONG $0x487df162; WORD $0xff5b // vcvtps2dq zmm7, zmm7
-	LONG $0x487df162; WORD $0xf1db // vpandd zmm6, zmm0, zmm1
-	LONG $0x487df162; WORD $0xd072; BYTE $0x04 // vpsrld zmm0, zmm0, 0x4
-	LONG $0x48457162; WORD $0xc1db // vpandd zmm8, zmm7, zmm1
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
+	LONG $0x581d1262; WORD $0x2c50; BYTE $0x33 // vpdpbusd zmm13, zmm12, dword ptr [r11 + r14]{1to16}
+	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
+	QUAD $0x01337450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r11 + r14 + 0x4]{1to16}
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
+	LONG $0x407dd162; WORD $0xd372; BYTE $0x02 // vpsrld zmm16, zmm11, 0x2
+	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487df162; WORD $0xc1db // vpandd zmm0, zmm0, zmm1
+	QUAD $0x02336c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r11 + r14 + 0x8]{1to16}
+	LONG $0x407d7162; WORD $0xe2db // vpandd zmm12, zmm16, zmm2
+	QUAD $0x03337450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r11 + r14 + 0xc]{1to16}
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
+	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
+	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x480d5162; WORD $0xe5fe // vpaddd zmm12, zmm14, zmm13
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
+	LONG $0x48547162; WORD $0xee59 // vmulps zmm13, zmm5, zmm6
+	LONG $0x484dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm6, zmm10, 0x4
+	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
+	LONG $0x484df162; WORD $0xf2db // vpandd zmm6, zmm6, zmm2
+	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
+	LONG $0x107a01c4; WORD $0x3364; BYTE $0x28 // vmovss xmm12, dword ptr [r11 + r14 + 0x28]
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
+	LONG $0x481d7262; WORD $0xefa8 // vfmadd213ps zmm13, zmm12, zmm7 # zmm13 = (zmm12 * zmm13) + zmm7
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	QUAD $0x04337c50584d9262 // vpdpbusd zmm7, zmm6, dword ptr [r11 + r14 + 0x10]{1to16}
+	LONG $0x484dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm6, zmm11, 0x4
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x4825d162; WORD $0xd372; BYTE $0x06 // vpsrld zmm11, zmm11, 0x6
+	LONG $0x484df162; WORD $0xf2db // vpandd zmm6, zmm6, zmm2
+	QUAD $0x05336450584d1262 // vpdpbusd zmm12, zmm6, dword ptr [r11 + r14 + 0x14]{1to16}
+	LONG $0x484dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm6, zmm10, 0x6
+	LONG $0x484df162; WORD $0xf2db // vpandd zmm6, zmm6, zmm2
+	QUAD $0x06337c50584d9262 // vpdpbusd zmm7, zmm6, dword ptr [r11 + r14 + 0x18]{1to16}
+	LONG $0x107a81c4; WORD $0x3374; BYTE $0x2c // vmovss xmm6, dword ptr [r11 + r14 + 0x2c]
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487d7262; WORD $0xd618 // vbroadcastss zmm10, xmm6
+	LONG $0x4825f162; WORD $0xf2db // vpandd zmm6, zmm11, zmm2
+	QUAD $0x07336450584d1262 // vpdpbusd zmm12, zmm6, dword ptr [r11 + r14 + 0x1c]{1to16}
+	LONG $0x481df162; WORD $0xf7fe // vpaddd zmm6, zmm12, zmm7
+	LONG $0x487dd262; WORD $0x7a21; BYTE $0x02 // vpmovsxbd zmm7, xmmword ptr [r10 + 0x20]
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x4835d262; WORD $0xf5a8 // vfmadd213ps zmm6, zmm9, zmm13 # zmm6 = (zmm9 * zmm6) + zmm13
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x482dd262; WORD $0xf0b8 // vfmadd231ps zmm6, zmm10, zmm8 # zmm6 = (zmm10 * zmm8) + zmm6
+	LONG $0x487d5262; WORD $0x4221; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [r10 + 0x30]
+	QUAD $0x0833749858659262 // vfmadd132ps zmm6, zmm3, dword ptr [r11 + r14 + 0x20]{1to16} # zmm6 = (zmm6 * mem) + zmm3
+	LONG $0x487c5162; WORD $0x5210; BYTE $0x03 // vmovups zmm10, zmmword ptr [r10 + 0xc0]
+	LONG $0x487c5162; WORD $0x5210; BYTE $0x04 // vmovups zmm10, zmmword ptr [r10 + 0x100]
+	LONG $0x48fe5162; WORD $0x526f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r10 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5a6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r10 + 0x100]
+	LONG $0x40c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x140
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x487df162; WORD $0xff5b // vcvtps2dq zmm7, zmm7
+	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
+	QUAD $0x0c336c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r11 + r14 + 0x30]{1to16}
+	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
+	QUAD $0x0d337450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r11 + r14 + 0x34]{1to16}
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
+	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
+	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
+	LONG $0x4845f162; WORD $0xd9db // vpandd zmm3, zmm7, zmm1
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	QUAD $0x0e336c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r11 + r14 + 0x38]{1to16}
+	LONG $0x48057162; WORD $0xe2db // vpandd zmm12, zmm15, zmm2
+	QUAD $0x0f337450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r11 + r14 + 0x3c]{1to16}
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x4845f162; WORD $0xf9db // vpandd zmm7, zmm7, zmm1
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x48155162; WORD $0xdcfe // vpaddd zmm11, zmm13, zmm12
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x48645162; WORD $0xc059 // vmulps zmm8, zmm3, zmm8
-	LONG $0x485cf162; WORD $0xc059 // vmulps zmm0, zmm4, zmm0
-	LONG $0x484cd162; WORD $0xf359 // vmulps zmm6, zmm6, zmm11
-	LONG $0x107a21c4; WORD $0x3f5c; BYTE $0x28 // vmovss xmm11, dword ptr [rdi + r15 + 0x28]
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
-	LONG $0x487d7262; WORD $0xdea8 // vfmadd213ps zmm11, zmm0, zmm6 # zmm11 = (zmm0 * zmm11) + zmm6
-	LONG $0x480df162; WORD $0xc2db // vpandd zmm0, zmm14, zmm2
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	QUAD $0x043f7450587db262 // vpdpbusd zmm6, zmm0, dword ptr [rdi + r15 + 0x10]{1to16}
-	LONG $0x4805f162; WORD $0xc2db // vpandd zmm0, zmm15, zmm2
-	QUAD $0x053f6450587d3262 // vpdpbusd zmm12, zmm0, dword ptr [rdi + r15 + 0x14]{1to16}
-	LONG $0x487dd162; WORD $0xd172; BYTE $0x06 // vpsrld zmm0, zmm9, 0x6
-	LONG $0x4835d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm9, zmm10, 0x6
-	LONG $0x487df162; WORD $0xc2db // vpandd zmm0, zmm0, zmm2
-	LONG $0x48357162; WORD $0xcadb // vpandd zmm9, zmm9, zmm2
-	QUAD $0x063f7450587db262 // vpdpbusd zmm6, zmm0, dword ptr [rdi + r15 + 0x18]{1to16}
-	QUAD $0x073f645058353262 // vpdpbusd zmm12, zmm9, dword ptr [rdi + r15 + 0x1c]{1to16}
-	LONG $0x485cf162; WORD $0xc759 // vmulps zmm0, zmm4, zmm7
-	LONG $0x107aa1c4; WORD $0x3f7c; BYTE $0x2c // vmovss xmm7, dword ptr [rdi + r15 + 0x2c]
-	LONG $0x487c5162; WORD $0x4b10; BYTE $0x03 // vmovups zmm9, zmmword ptr [r11 + 0xc0]
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x481df162; WORD $0xf6fe // vpaddd zmm6, zmm12, zmm6
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x483dd262; WORD $0xf3a8 // vfmadd213ps zmm6, zmm8, zmm11 # zmm6 = (zmm8 * zmm6) + zmm11
-	LONG $0x487d5262; WORD $0x4321; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [r11 + 0x30]
-	LONG $0x487df262; WORD $0xf7b8 // vfmadd231ps zmm6, zmm0, zmm7 # zmm6 = (zmm0 * zmm7) + zmm6
-	LONG $0x487dd262; WORD $0x4321; BYTE $0x02 // vpmovsxbd zmm0, xmmword ptr [r11 + 0x20]
-	QUAD $0x083f74985855b262 // vfmadd132ps zmm6, zmm5, dword ptr [rdi + r15 + 0x20]{1to16} # zmm6 = (zmm6 * mem) + zmm5
-	LONG $0x487c5162; WORD $0x4b10; BYTE $0x04 // vmovups zmm9, zmmword ptr [r11 + 0x100]
-	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [r11 + 0xc0]
-	LONG $0x48fe5162; WORD $0x536f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r11 + 0x100]
-	LONG $0x40c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x140
-	LONG $0x487cd162; WORD $0xf85b // vcvtdq2ps zmm7, zmm8
-	LONG $0x48357162; WORD $0xdadb // vpandd zmm11, zmm9, zmm2
-	QUAD $0x0c3f645058253262 // vpdpbusd zmm12, zmm11, dword ptr [rdi + r15 + 0x30]{1to16}
-	LONG $0x482d7162; WORD $0xdadb // vpandd zmm11, zmm10, zmm2
-	QUAD $0x0d3f6c5058253262 // vpdpbusd zmm13, zmm11, dword ptr [rdi + r15 + 0x34]{1to16}
-	LONG $0x4825d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm11, zmm9, 0x2
-	LONG $0x480dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm14, zmm10, 0x2
-	LONG $0x48257162; WORD $0xdadb // vpandd zmm11, zmm11, zmm2
-	LONG $0x487df162; WORD $0xff5b // vcvtps2dq zmm7, zmm7
-	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	QUAD $0x0e3f645058253262 // vpdpbusd zmm12, zmm11, dword ptr [rdi + r15 + 0x38]{1to16}
-	LONG $0x480d7162; WORD $0xdadb // vpandd zmm11, zmm14, zmm2
-	QUAD $0x0f3f6c5058253262 // vpdpbusd zmm13, zmm11, dword ptr [rdi + r15 + 0x3c]{1to16}
-	LONG $0x480dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm14, zmm9, 0x4
-	LONG $0x487df162; WORD $0xc05b // vcvtps2dq zmm0, zmm0
-	LONG $0x48457162; WORD $0xc1db // vpandd zmm8, zmm7, zmm1
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x4845f162; WORD $0xf9db // vpandd zmm7, zmm7, zmm1
+	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
+	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487df162; WORD $0xe9db // vpandd zmm5, zmm0, zmm1
-	LONG $0x487df162; WORD $0xd072; BYTE $0x04 // vpsrld zmm0, zmm0, 0x4
-	LONG $0x48645162; WORD $0xc059 // vmulps zmm8, zmm3, zmm8
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487df162; WORD $0xc1db // vpandd zmm0, zmm0, zmm1
-	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	LONG $0x48155162; WORD $0xdcfe // vpaddd zmm11, zmm13, zmm12
-	LONG $0x4815d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm13, zmm10, 0x4
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x485cf162; WORD $0xc059 // vmulps zmm0, zmm4, zmm0
-	LONG $0x4854d162; WORD $0xeb59 // vmulps zmm5, zmm5, zmm11
-	LONG $0x107a21c4; WORD $0x3f5c; BYTE $0x58 // vmovss xmm11, dword ptr [rdi + r15 + 0x58]
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
-	LONG $0x487d7262; WORD $0xdda8 // vfmadd213ps zmm11, zmm0, zmm5 # zmm11 = (zmm0 * zmm11) + zmm5
-	LONG $0x480df162; WORD $0xc2db // vpandd zmm0, zmm14, zmm2
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	QUAD $0x103f6c50587db262 // vpdpbusd zmm5, zmm0, dword ptr [rdi + r15 + 0x40]{1to16}
-	LONG $0x4815f162; WORD $0xc2db // vpandd zmm0, zmm13, zmm2
-	QUAD $0x113f6450587d3262 // vpdpbusd zmm12, zmm0, dword ptr [rdi + r15 + 0x44]{1to16}
-	LONG $0x487dd162; WORD $0xd172; BYTE $0x06 // vpsrld zmm0, zmm9, 0x6
-	LONG $0x4835d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm9, zmm10, 0x6
-	LONG $0x487df162; WORD $0xc2db // vpandd zmm0, zmm0, zmm2
-	LONG $0x48357162; WORD $0xcadb // vpandd zmm9, zmm9, zmm2
-	QUAD $0x123f6c50587db262 // vpdpbusd zmm5, zmm0, dword ptr [rdi + r15 + 0x48]{1to16}
-	QUAD $0x133f645058353262 // vpdpbusd zmm12, zmm9, dword ptr [rdi + r15 + 0x4c]{1to16}
-	LONG $0x485cf162; WORD $0xc759 // vmulps zmm0, zmm4, zmm7
-	LONG $0x107aa1c4; WORD $0x3f7c; BYTE $0x5c // vmovss xmm7, dword ptr [rdi + r15 + 0x5c]
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x481df162; WORD $0xedfe // vpaddd zmm5, zmm12, zmm5
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x483dd262; WORD $0xeba8 // vfmadd213ps zmm5, zmm8, zmm11 # zmm5 = (zmm8 * zmm5) + zmm11
-	LONG $0x487df262; WORD $0xefb8 // vfmadd231ps zmm5, zmm0, zmm7 # zmm5 = (zmm0 * zmm7) + zmm5
-	QUAD $0x143f6c98584db262 // vfmadd132ps zmm5, zmm6, dword ptr [rdi + r15 + 0x50]{1to16} # zmm5 = (zmm5 * mem) + zmm6
-	LONG $0x60c78349 // add r15, 0x60
-	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfca4850f; WORD $0xffff // jne 0x19620 <pq_q2_k+0x140>
-	WORD $0x014c; BYTE $0xff // add rdi, r15
+	LONG $0x480d5162; WORD $0xe5fe // vpaddd zmm12, zmm14, zmm13
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
+	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
+	LONG $0x4864d162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm12
+	LONG $0x107a01c4; WORD $0x3364; BYTE $0x58 // vmovss xmm12, dword ptr [r11 + r14 + 0x58]
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
+	LONG $0x481df262; WORD $0xfba8 // vfmadd213ps zmm7, zmm12, zmm3 # zmm7 = (zmm12 * zmm7) + zmm3
+	LONG $0x4865d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm3, zmm10, 0x4
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x4865f162; WORD $0xdadb // vpandd zmm3, zmm3, zmm2
+	QUAD $0x1033645058651262 // vpdpbusd zmm12, zmm3, dword ptr [r11 + r14 + 0x40]{1to16}
+	LONG $0x4865d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm3, zmm11, 0x4
+	LONG $0x4865f162; WORD $0xdadb // vpandd zmm3, zmm3, zmm2
+	QUAD $0x11336c5058651262 // vpdpbusd zmm13, zmm3, dword ptr [r11 + r14 + 0x44]{1to16}
+	LONG $0x4865d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm3, zmm10, 0x6
+	LONG $0x4865f162; WORD $0xdadb // vpandd zmm3, zmm3, zmm2
+	QUAD $0x1233645058651262 // vpdpbusd zmm12, zmm3, dword ptr [r11 + r14 + 0x48]{1to16}
+	LONG $0x107a81c4; WORD $0x335c; BYTE $0x5c // vmovss xmm3, dword ptr [r11 + r14 + 0x5c]
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x487d7262; WORD $0xd318 // vbroadcastss zmm10, xmm3
+	LONG $0x4865d162; WORD $0xd372; BYTE $0x06 // vpsrld zmm3, zmm11, 0x6
+	LONG $0x4865f162; WORD $0xdadb // vpandd zmm3, zmm3, zmm2
+	QUAD $0x13336c5058651262 // vpdpbusd zmm13, zmm3, dword ptr [r11 + r14 + 0x4c]{1to16}
+	LONG $0x4815d162; WORD $0xdcfe // vpaddd zmm3, zmm13, zmm12
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x4835f262; WORD $0xdfa8 // vfmadd213ps zmm3, zmm9, zmm7 # zmm3 = (zmm9 * zmm3) + zmm7
+	LONG $0x482dd262; WORD $0xd8b8 // vfmadd231ps zmm3, zmm10, zmm8 # zmm3 = (zmm10 * zmm8) + zmm3
+	QUAD $0x14335c98584d9262 // vfmadd132ps zmm3, zmm6, dword ptr [r11 + r14 + 0x50]{1to16} # zmm3 = (zmm3 * mem) + zmm6
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x80fe8141; WORD $0x0001; BYTE $0x00 // cmp r14d, 0x180
+	LONG $0xfca3850f; WORD $0xffff // jne 0x14750 <pq_q2_k+0xe0>
+	WORD $0x014d; BYTE $0xf3 // add r11, r14
 	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xfc708f0f; WORD $0xffff // jg 0x19600 <pq_q2_k+0x120>
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0xfc17840f; WORD $0xffff // je 0x195b0 <pq_q2_k+0xd0>
-	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
-	LONG $0xfffc0ce9; BYTE $0xff // jmp 0x195b0 <pq_q2_k+0xd0>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x05fc8341 // cmp r12d, 0x5
-	LONG $0x0b56820f; WORD $0x0000 // jb 0x1a520 <pq_q2_k+0x1040>
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x061e8e0f; WORD $0x0000 // jle 0x1a004 <pq_q2_k+0xb24>
-	WORD $0x894c; BYTE $0xd5 // mov rbp, r10
-	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	LONG $0xfc6f8f0f; WORD $0xffff // jg 0x14730 <pq_q2_k+0xc0>
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xfc16850f; WORD $0xffff // jne 0x146e0 <pq_q2_k+0x70>
+	LONG $0xfffc17e9; BYTE $0xff // jmp 0x146e6 <pq_q2_k+0x76>
 	BYTE $0x90 // nop
-	LONG $0x487df262; WORD $0x4513; BYTE $0x01 // vcvtph2ps zmm0, ymmword ptr [rbp + 0x20]
-	LONG $0x487d7262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm11, ymmword ptr [rbp]
-	LONG $0x40c58348 // add rbp, 0x40
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	LONG $0x487c3162; WORD $0xe557 // vxorps zmm12, zmm0, zmm21
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
-	LONG $0x05e1c148 // shl rcx, 0x5
-	LONG $0x07e6c149 // shl r14, 0x7
-	LONG $0x0045a162; WORD $0xffef // vpxord xmm23, xmm23, xmm23
-	LONG $0x00350162; WORD $0xc9ef // vpxord xmm25, xmm25, xmm25
-	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
-	LONG $0x005da162; WORD $0xe4ef // vpxord xmm20, xmm20, xmm20
-	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
-	LONG $0x0065a162; WORD $0xdbef // vpxord xmm19, xmm19, xmm19
-	LONG $0x003d0162; WORD $0xc0ef // vpxord xmm24, xmm24, xmm24
-	LONG $0x000d0162; WORD $0xf6ef // vpxord xmm30, xmm30, xmm30
-	LONG $0x00150162; WORD $0xedef // vpxord xmm29, xmm29, xmm29
-	LONG $0x001d0162; WORD $0xe4ef // vpxord xmm28, xmm28, xmm28
-	LONG $0x00250162; WORD $0xdbef // vpxord xmm27, xmm27, xmm27
-	QUAD $0x000d4421487df262 // vpmovsxbd zmm0, xmmword ptr [rbp + rcx]
-	QUAD $0x01357c6f48fe3162 // vmovdqu64 zmm15, zmmword ptr [rbp + r14 + 0x40]
-	LONG $0x4805e162; WORD $0xf2db // vpandd zmm22, zmm15, zmm2
-	LONG $0x504dc262; WORD $0x7b50; BYTE $0x08 // vpdpbusd zmm23, zmm22, dword ptr [r11 + 0x20]{1to16}
-	LONG $0x504d4262; WORD $0x4b50; BYTE $0x10 // vpdpbusd zmm25, zmm22, dword ptr [r11 + 0x40]{1to16}
-	LONG $0x504dc262; WORD $0x4b50; BYTE $0x18 // vpdpbusd zmm17, zmm22, dword ptr [r11 + 0x60]{1to16}
-	LONG $0x504dc262; WORD $0x6350; BYTE $0x20 // vpdpbusd zmm20, zmm22, dword ptr [r11 + 0x80]{1to16}
-	LONG $0x504dc262; WORD $0x4350; BYTE $0x28 // vpdpbusd zmm16, zmm22, dword ptr [r11 + 0xa0]{1to16}
-	LONG $0x504dc262; WORD $0x5b50; BYTE $0x30 // vpdpbusd zmm19, zmm22, dword ptr [r11 + 0xc0]{1to16}
-	LONG $0x504d4262; WORD $0x4350; BYTE $0x38 // vpdpbusd zmm24, zmm22, dword ptr [r11 + 0xe0]{1to16}
-	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	LONG $0x487df162; WORD $0xc05b // vcvtps2dq zmm0, zmm0
-	LONG $0x487d7162; WORD $0xe9db // vpandd zmm13, zmm0, zmm1
-	LONG $0x487df162; WORD $0xd072; BYTE $0x04 // vpsrld zmm0, zmm0, 0x4
-	LONG $0x487df162; WORD $0xc1db // vpandd zmm0, zmm0, zmm1
-	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
-	LONG $0x487ce162; WORD $0xe85b // vcvtdq2ps zmm21, zmm0
-	QUAD $0x010d4421487df262 // vpmovsxbd zmm0, xmmword ptr [rbp + rcx + 0x10]
-	LONG $0x4824c162; WORD $0xd559 // vmulps zmm18, zmm11, zmm13
-	QUAD $0x02356c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rbp + r14 + 0x80]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x487c7162; WORD $0xf05b // vcvtdq2ps zmm14, zmm0
-	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0x504dd262; WORD $0x0350 // vpdpbusd zmm0, zmm22, dword ptr [r11]{1to16}
-	LONG $0x4815e162; WORD $0xf2db // vpandd zmm22, zmm13, zmm2
-	LONG $0x504dc262; WORD $0x7b50; BYTE $0x09 // vpdpbusd zmm23, zmm22, dword ptr [r11 + 0x24]{1to16}
-	LONG $0x504d4262; WORD $0x4b50; BYTE $0x11 // vpdpbusd zmm25, zmm22, dword ptr [r11 + 0x44]{1to16}
-	LONG $0x504dc262; WORD $0x4b50; BYTE $0x19 // vpdpbusd zmm17, zmm22, dword ptr [r11 + 0x64]{1to16}
-	LONG $0x504dc262; WORD $0x6350; BYTE $0x21 // vpdpbusd zmm20, zmm22, dword ptr [r11 + 0x84]{1to16}
-	LONG $0x504dc262; WORD $0x4350; BYTE $0x29 // vpdpbusd zmm16, zmm22, dword ptr [r11 + 0xa4]{1to16}
-	LONG $0x504dc262; WORD $0x5b50; BYTE $0x31 // vpdpbusd zmm19, zmm22, dword ptr [r11 + 0xc4]{1to16}
-	LONG $0x504d4262; WORD $0x4350; BYTE $0x39 // vpdpbusd zmm24, zmm22, dword ptr [r11 + 0xe4]{1to16}
-	LONG $0x504dd262; WORD $0x4350; BYTE $0x01 // vpdpbusd zmm0, zmm22, dword ptr [r11 + 0x4]{1to16}
-	LONG $0x404dd162; WORD $0xd772; BYTE $0x02 // vpsrld zmm22, zmm15, 0x2
-	LONG $0x487d5162; WORD $0xf65b // vcvtps2dq zmm14, zmm14
-	LONG $0x404de162; WORD $0xf2db // vpandd zmm22, zmm22, zmm2
-	LONG $0x504dc262; WORD $0x7b50; BYTE $0x0a // vpdpbusd zmm23, zmm22, dword ptr [r11 + 0x28]{1to16}
-	LONG $0x504d4262; WORD $0x4b50; BYTE $0x12 // vpdpbusd zmm25, zmm22, dword ptr [r11 + 0x48]{1to16}
-	LONG $0x504dc262; WORD $0x4b50; BYTE $0x1a // vpdpbusd zmm17, zmm22, dword ptr [r11 + 0x68]{1to16}
-	LONG $0x504dc262; WORD $0x6350; BYTE $0x22 // vpdpbusd zmm20, zmm22, dword ptr [r11 + 0x88]{1to16}
-	LONG $0x504dc262; WORD $0x4350; BYTE $0x2a // vpdpbusd zmm16, zmm22, dword ptr [r11 + 0xa8]{1to16}
-	LONG $0x504dc262; WORD $0x5b50; BYTE $0x32 // vpdpbusd zmm19, zmm22, dword ptr [r11 + 0xc8]{1to16}
-	LONG $0x504d4262; WORD $0x4350; BYTE $0x3a // vpdpbusd zmm24, zmm22, dword ptr [r11 + 0xe8]{1to16}
-	LONG $0x504dd262; WORD $0x4350; BYTE $0x02 // vpdpbusd zmm0, zmm22, dword ptr [r11 + 0x8]{1to16}
-	LONG $0x404dd162; WORD $0xd572; BYTE $0x02 // vpsrld zmm22, zmm13, 0x2
-	LONG $0x404de162; WORD $0xf2db // vpandd zmm22, zmm22, zmm2
-	LONG $0x504dc262; WORD $0x7b50; BYTE $0x0b // vpdpbusd zmm23, zmm22, dword ptr [r11 + 0x2c]{1to16}
-	LONG $0x504d4262; WORD $0x4b50; BYTE $0x13 // vpdpbusd zmm25, zmm22, dword ptr [r11 + 0x4c]{1to16}
-	LONG $0x504dc262; WORD $0x4b50; BYTE $0x1b // vpdpbusd zmm17, zmm22, dword ptr [r11 + 0x6c]{1to16}
-	LONG $0x504dc262; WORD $0x6350; BYTE $0x23 // vpdpbusd zmm20, zmm22, dword ptr [r11 + 0x8c]{1to16}
-	LONG $0x504dc262; WORD $0x4350; BYTE $0x2b // vpdpbusd zmm16, zmm22, dword ptr [r11 + 0xac]{1to16}
-	LONG $0x504dc262; WORD $0x5b50; BYTE $0x33 // vpdpbusd zmm19, zmm22, dword ptr [r11 + 0xcc]{1to16}
-	LONG $0x504d4262; WORD $0x4350; BYTE $0x3b // vpdpbusd zmm24, zmm22, dword ptr [r11 + 0xec]{1to16}
-	LONG $0x504dd262; WORD $0x4350; BYTE $0x03 // vpdpbusd zmm0, zmm22, dword ptr [r11 + 0xc]{1to16}
-	LONG $0x487c2162; WORD $0xd75b // vcvtdq2ps zmm26, zmm23
-	LONG $0x087ec162; WORD $0x7b10; BYTE $0x51 // vmovss xmm23, dword ptr [r11 + 0x144]
-	LONG $0x487c0162; WORD $0xc95b // vcvtdq2ps zmm25, zmm25
-	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
-	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
-	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
-	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
-	LONG $0x487c0162; WORD $0xc05b // vcvtdq2ps zmm24, zmm24
-	LONG $0x487ce162; WORD $0xf05b // vcvtdq2ps zmm22, zmm0
-	LONG $0x481cb162; WORD $0xc559 // vmulps zmm0, zmm12, zmm21
-	LONG $0x406c0162; WORD $0xc959 // vmulps zmm25, zmm18, zmm25
-	LONG $0x406c2162; WORD $0xfb59 // vmulps zmm31, zmm18, zmm19
-	LONG $0x087ec162; WORD $0x5b10; BYTE $0x56 // vmovss xmm19, dword ptr [r11 + 0x158]
-	LONG $0x406c0162; WORD $0xc059 // vmulps zmm24, zmm18, zmm24
-	LONG $0x406ca162; WORD $0xee59 // vmulps zmm21, zmm18, zmm22
-	LONG $0x087ec162; WORD $0x7310; BYTE $0x50 // vmovss xmm22, dword ptr [r11 + 0x140]
-	LONG $0x487ca162; WORD $0xff5b // vcvtdq2ps zmm23, zmm23
-	LONG $0x487da262; WORD $0xff18 // vbroadcastss zmm23, xmm23
-	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
-	LONG $0x487ca162; WORD $0xf65b // vcvtdq2ps zmm22, zmm22
-	LONG $0x487da262; WORD $0xdb18 // vbroadcastss zmm19, xmm19
-	LONG $0x487da262; WORD $0xf618 // vbroadcastss zmm22, xmm22
-	LONG $0x487d8262; WORD $0xdfa8 // vfmadd213ps zmm19, zmm0, zmm31 # zmm19 = (zmm0 * zmm19) + zmm31
-	LONG $0x487da262; WORD $0xf5a8 // vfmadd213ps zmm22, zmm0, zmm21 # zmm22 = (zmm0 * zmm22) + zmm21
-	LONG $0x406c8162; WORD $0xea59 // vmulps zmm21, zmm18, zmm26
-	LONG $0x406c2162; WORD $0xd159 // vmulps zmm26, zmm18, zmm17
-	LONG $0x087ec162; WORD $0x4b10; BYTE $0x53 // vmovss xmm17, dword ptr [r11 + 0x14c]
-	LONG $0x487da262; WORD $0xfda8 // vfmadd213ps zmm23, zmm0, zmm21 # zmm23 = (zmm0 * zmm23) + zmm21
-	LONG $0x087ec162; WORD $0x6b10; BYTE $0x52 // vmovss xmm21, dword ptr [r11 + 0x148]
-	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
-	LONG $0x487ca162; WORD $0xed5b // vcvtdq2ps zmm21, zmm21
-	LONG $0x487da262; WORD $0xc918 // vbroadcastss zmm17, xmm17
-	LONG $0x487d8262; WORD $0xcaa8 // vfmadd213ps zmm17, zmm0, zmm26 # zmm17 = (zmm0 * zmm17) + zmm26
-	LONG $0x406c2162; WORD $0xd459 // vmulps zmm26, zmm18, zmm20
-	LONG $0x487da262; WORD $0xed18 // vbroadcastss zmm21, xmm21
-	LONG $0x487d8262; WORD $0xe9a8 // vfmadd213ps zmm21, zmm0, zmm25 # zmm21 = (zmm0 * zmm21) + zmm25
-	LONG $0x087e4162; WORD $0x4b10; BYTE $0x54 // vmovss xmm25, dword ptr [r11 + 0x150]
-	LONG $0x487c0162; WORD $0xc95b // vcvtdq2ps zmm25, zmm25
-	LONG $0x487d8262; WORD $0xe118 // vbroadcastss zmm20, xmm25
-	LONG $0x406c2162; WORD $0xc859 // vmulps zmm25, zmm18, zmm16
-	LONG $0x087ec162; WORD $0x4310; BYTE $0x55 // vmovss xmm16, dword ptr [r11 + 0x154]
-	LONG $0x487d8262; WORD $0xe2a8 // vfmadd213ps zmm20, zmm0, zmm26 # zmm20 = (zmm0 * zmm20) + zmm26
-	LONG $0x002c0162; WORD $0xd257 // vxorps xmm26, xmm26, xmm26
-	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
-	LONG $0x487da262; WORD $0xc018 // vbroadcastss zmm16, xmm16
-	LONG $0x487d8262; WORD $0xc1a8 // vfmadd213ps zmm16, zmm0, zmm25 # zmm16 = (zmm0 * zmm16) + zmm25
-	LONG $0x087e4162; WORD $0x4b10; BYTE $0x57 // vmovss xmm25, dword ptr [r11 + 0x15c]
-	LONG $0x487c0162; WORD $0xc95b // vcvtdq2ps zmm25, zmm25
-	LONG $0x487d8262; WORD $0xd118 // vbroadcastss zmm18, xmm25
-	LONG $0x00340162; WORD $0xc957 // vxorps xmm25, xmm25, xmm25
-	LONG $0x487d8262; WORD $0xd0a8 // vfmadd213ps zmm18, zmm0, zmm24 # zmm18 = (zmm0 * zmm18) + zmm24
-	LONG $0x487dd162; WORD $0xd772; BYTE $0x04 // vpsrld zmm0, zmm15, 0x4
-	LONG $0x003c0162; WORD $0xc057 // vxorps xmm24, xmm24, xmm24
-	LONG $0x4805d162; WORD $0xd772; BYTE $0x06 // vpsrld zmm15, zmm15, 0x6
-	LONG $0x487d6162; WORD $0xfadb // vpandd zmm31, zmm0, zmm2
-	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0x5005d262; WORD $0x4350; BYTE $0x04 // vpdpbusd zmm0, zmm31, dword ptr [r11 + 0x10]{1to16}
-	LONG $0x50054262; WORD $0x7350; BYTE $0x0c // vpdpbusd zmm30, zmm31, dword ptr [r11 + 0x30]{1to16}
-	LONG $0x50054262; WORD $0x6b50; BYTE $0x14 // vpdpbusd zmm29, zmm31, dword ptr [r11 + 0x50]{1to16}
-	LONG $0x50054262; WORD $0x6350; BYTE $0x1c // vpdpbusd zmm28, zmm31, dword ptr [r11 + 0x70]{1to16}
-	LONG $0x50054262; WORD $0x5b50; BYTE $0x24 // vpdpbusd zmm27, zmm31, dword ptr [r11 + 0x90]{1to16}
-	LONG $0x50054262; WORD $0x5350; BYTE $0x2c // vpdpbusd zmm26, zmm31, dword ptr [r11 + 0xb0]{1to16}
-	LONG $0x50054262; WORD $0x4b50; BYTE $0x34 // vpdpbusd zmm25, zmm31, dword ptr [r11 + 0xd0]{1to16}
-	LONG $0x50054262; WORD $0x4350; BYTE $0x3c // vpdpbusd zmm24, zmm31, dword ptr [r11 + 0xf0]{1to16}
-	LONG $0x4005d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm31, zmm13, 0x4
-	LONG $0x48057162; WORD $0xfadb // vpandd zmm15, zmm15, zmm2
-	LONG $0x4815d162; WORD $0xd572; BYTE $0x06 // vpsrld zmm13, zmm13, 0x6
-	LONG $0x40056162; WORD $0xfadb // vpandd zmm31, zmm31, zmm2
-	LONG $0x48157162; WORD $0xeadb // vpandd zmm13, zmm13, zmm2
-	LONG $0x5005d262; WORD $0x4350; BYTE $0x05 // vpdpbusd zmm0, zmm31, dword ptr [r11 + 0x14]{1to16}
-	LONG $0x50054262; WORD $0x6b50; BYTE $0x15 // vpdpbusd zmm29, zmm31, dword ptr [r11 + 0x54]{1to16}
-	LONG $0x50054262; WORD $0x7350; BYTE $0x0d // vpdpbusd zmm30, zmm31, dword ptr [r11 + 0x34]{1to16}
-	LONG $0x50054262; WORD $0x6350; BYTE $0x1d // vpdpbusd zmm28, zmm31, dword ptr [r11 + 0x74]{1to16}
-	LONG $0x50054262; WORD $0x5b50; BYTE $0x25 // vpdpbusd zmm27, zmm31, dword ptr [r11 + 0x94]{1to16}
-	LONG $0x50054262; WORD $0x5350; BYTE $0x2d // vpdpbusd zmm26, zmm31, dword ptr [r11 + 0xb4]{1to16}
-	LONG $0x50054262; WORD $0x4b50; BYTE $0x35 // vpdpbusd zmm25, zmm31, dword ptr [r11 + 0xd4]{1to16}
-	LONG $0x50054262; WORD $0x4350; BYTE $0x3d // vpdpbusd zmm24, zmm31, dword ptr [r11 + 0xf4]{1to16}
-	LONG $0x5805d262; WORD $0x4350; BYTE $0x06 // vpdpbusd zmm0, zmm15, dword ptr [r11 + 0x18]{1to16}
-	LONG $0x58054262; WORD $0x6b50; BYTE $0x16 // vpdpbusd zmm29, zmm15, dword ptr [r11 + 0x58]{1to16}
-	LONG $0x58054262; WORD $0x7350; BYTE $0x0e // vpdpbusd zmm30, zmm15, dword ptr [r11 + 0x38]{1to16}
-	LONG $0x58054262; WORD $0x6350; BYTE $0x1e // vpdpbusd zmm28, zmm15, dword ptr [r11 + 0x78]{1to16}
-	LONG $0x58054262; WORD $0x5b50; BYTE $0x26 // vpdpbusd zmm27, zmm15, dword ptr [r11 + 0x98]{1to16}
-	LONG $0x58054262; WORD $0x5350; BYTE $0x2e // vpdpbusd zmm26, zmm15, dword ptr [r11 + 0xb8]{1to16}
-	LONG $0x58054262; WORD $0x4b50; BYTE $0x36 // vpdpbusd zmm25, zmm15, dword ptr [r11 + 0xd8]{1to16}
-	LONG $0x58054262; WORD $0x4350; BYTE $0x3e // vpdpbusd zmm24, zmm15, dword ptr [r11 + 0xf8]{1to16}
-	LONG $0x480d7162; WORD $0xf9db // vpandd zmm15, zmm14, zmm1
-	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
-	LONG $0x480d7162; WORD $0xf1db // vpandd zmm14, zmm14, zmm1
-	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
-	LONG $0x5815d262; WORD $0x4350; BYTE $0x07 // vpdpbusd zmm0, zmm13, dword ptr [r11 + 0x1c]{1to16}
-	LONG $0x58154262; WORD $0x6b50; BYTE $0x17 // vpdpbusd zmm29, zmm13, dword ptr [r11 + 0x5c]{1to16}
-	LONG $0x58154262; WORD $0x7350; BYTE $0x0f // vpdpbusd zmm30, zmm13, dword ptr [r11 + 0x3c]{1to16}
-	LONG $0x58154262; WORD $0x6350; BYTE $0x1f // vpdpbusd zmm28, zmm13, dword ptr [r11 + 0x7c]{1to16}
-	LONG $0x58154262; WORD $0x5350; BYTE $0x2f // vpdpbusd zmm26, zmm13, dword ptr [r11 + 0xbc]{1to16}
-	LONG $0x58154262; WORD $0x4350; BYTE $0x3f // vpdpbusd zmm24, zmm13, dword ptr [r11 + 0xfc]{1to16}
-	LONG $0x58154262; WORD $0x5b50; BYTE $0x27 // vpdpbusd zmm27, zmm13, dword ptr [r11 + 0x9c]{1to16}
-	LONG $0x58154262; WORD $0x4b50; BYTE $0x37 // vpdpbusd zmm25, zmm13, dword ptr [r11 + 0xdc]{1to16}
-	LONG $0x487c5162; WORD $0xef5b // vcvtdq2ps zmm13, zmm15
-	QUAD $0x000164bb107a41c4; BYTE $0x00 // vmovss xmm15, dword ptr [r11 + 0x164]
-	LONG $0x48244162; WORD $0xfd59 // vmulps zmm31, zmm11, zmm13
-	LONG $0x481c5162; WORD $0xee59 // vmulps zmm13, zmm12, zmm14
-	QUAD $0x000160b3107a41c4; BYTE $0x00 // vmovss xmm14, dword ptr [r11 + 0x160]
-	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
-	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	LONG $0x487c0162; WORD $0xe45b // vcvtdq2ps zmm28, zmm28
-	LONG $0x487c0162; WORD $0xf65b // vcvtdq2ps zmm30, zmm30
-	LONG $0x487c0162; WORD $0xc05b // vcvtdq2ps zmm24, zmm24
-	LONG $0x487c0162; WORD $0xd25b // vcvtdq2ps zmm26, zmm26
-	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
-	LONG $0x487d5262; WORD $0xff18 // vbroadcastss zmm15, xmm15
-	LONG $0x4005b262; WORD $0xc6a8 // vfmadd213ps zmm0, zmm31, zmm22 # zmm0 = (zmm31 * zmm0) + zmm22
-	LONG $0x487c8162; WORD $0xf55b // vcvtdq2ps zmm22, zmm29
-	LONG $0x40052262; WORD $0xe1a8 // vfmadd213ps zmm28, zmm31, zmm17 # zmm28 = (zmm31 * zmm28) + zmm17
-	LONG $0x087ec162; WORD $0x4b10; BYTE $0x5e // vmovss xmm17, dword ptr [r11 + 0x178]
-	LONG $0x40052262; WORD $0xf7a8 // vfmadd213ps zmm30, zmm31, zmm23 # zmm30 = (zmm31 * zmm30) + zmm23
-	LONG $0x40052262; WORD $0xc2a8 // vfmadd213ps zmm24, zmm31, zmm18 # zmm24 = (zmm31 * zmm24) + zmm18
-	LONG $0x087ec162; WORD $0x5310; BYTE $0x5b // vmovss xmm18, dword ptr [r11 + 0x16c]
-	LONG $0x40052262; WORD $0xd0a8 // vfmadd213ps zmm26, zmm31, zmm16 # zmm26 = (zmm31 * zmm26) + zmm16
-	LONG $0x487d5262; WORD $0xf618 // vbroadcastss zmm14, xmm14
-	LONG $0x4005a262; WORD $0xf5a8 // vfmadd213ps zmm22, zmm31, zmm21 # zmm22 = (zmm31 * zmm22) + zmm21
-	LONG $0x087ec162; WORD $0x6b10; BYTE $0x5a // vmovss xmm21, dword ptr [r11 + 0x168]
-	LONG $0x48157262; WORD $0xf0a8 // vfmadd213ps zmm14, zmm13, zmm0 # zmm14 = (zmm13 * zmm14) + zmm0
-	LONG $0x48151262; WORD $0xfea8 // vfmadd213ps zmm15, zmm13, zmm30 # zmm15 = (zmm13 * zmm15) + zmm30
-	LONG $0x580d5262; WORD $0x53b8; BYTE $0x40 // vfmadd231ps zmm10, zmm14, dword ptr [r11 + 0x100]{1to16} # zmm10 = (zmm14 * mem) + zmm10
-	LONG $0x58055262; WORD $0x4bb8; BYTE $0x41 // vfmadd231ps zmm9, zmm15, dword ptr [r11 + 0x104]{1to16} # zmm9 = (zmm15 * mem) + zmm9
-	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
-	LONG $0x487ca162; WORD $0xd25b // vcvtdq2ps zmm18, zmm18
-	LONG $0x487ca162; WORD $0xed5b // vcvtdq2ps zmm21, zmm21
-	LONG $0x487da262; WORD $0xc918 // vbroadcastss zmm17, xmm17
-	LONG $0x487da262; WORD $0xd218 // vbroadcastss zmm18, xmm18
-	LONG $0x48158262; WORD $0xd4a8 // vfmadd213ps zmm18, zmm13, zmm28 # zmm18 = (zmm13 * zmm18) + zmm28
-	LONG $0x506dd262; WORD $0x7bb8; BYTE $0x43 // vfmadd231ps zmm7, zmm18, dword ptr [r11 + 0x10c]{1to16} # zmm7 = (zmm18 * mem) + zmm7
-	LONG $0x487da262; WORD $0xed18 // vbroadcastss zmm21, xmm21
-	LONG $0x4815a262; WORD $0xeea8 // vfmadd213ps zmm21, zmm13, zmm22 # zmm21 = (zmm13 * zmm21) + zmm22
-	LONG $0x487c8162; WORD $0xf35b // vcvtdq2ps zmm22, zmm27
-	LONG $0x50555262; WORD $0x43b8; BYTE $0x42 // vfmadd231ps zmm8, zmm21, dword ptr [r11 + 0x108]{1to16} # zmm8 = (zmm21 * mem) + zmm8
-	LONG $0x4005a262; WORD $0xf4a8 // vfmadd213ps zmm22, zmm31, zmm20 # zmm22 = (zmm31 * zmm22) + zmm20
-	LONG $0x487c8162; WORD $0xe15b // vcvtdq2ps zmm20, zmm25
-	LONG $0x4005a262; WORD $0xe3a8 // vfmadd213ps zmm20, zmm31, zmm19 # zmm20 = (zmm31 * zmm20) + zmm19
-	LONG $0x087ec162; WORD $0x5b10; BYTE $0x5c // vmovss xmm19, dword ptr [r11 + 0x170]
-	LONG $0x4815a262; WORD $0xcca8 // vfmadd213ps zmm17, zmm13, zmm20 # zmm17 = (zmm13 * zmm17) + zmm20
-	LONG $0x087ec162; WORD $0x6310; BYTE $0x5f // vmovss xmm20, dword ptr [r11 + 0x17c]
-	LONG $0x5075d262; WORD $0x63b8; BYTE $0x46 // vfmadd231ps zmm4, zmm17, dword ptr [r11 + 0x118]{1to16} # zmm4 = (zmm17 * mem) + zmm4
-	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
-	LONG $0x487da262; WORD $0xfb18 // vbroadcastss zmm23, xmm19
-	LONG $0x087ec162; WORD $0x5b10; BYTE $0x5d // vmovss xmm19, dword ptr [r11 + 0x174]
-	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
-	LONG $0x4815a262; WORD $0xfea8 // vfmadd213ps zmm23, zmm13, zmm22 # zmm23 = (zmm13 * zmm23) + zmm22
-	LONG $0x5045d262; WORD $0x73b8; BYTE $0x44 // vfmadd231ps zmm6, zmm23, dword ptr [r11 + 0x110]{1to16} # zmm6 = (zmm23 * mem) + zmm6
-	LONG $0x487da262; WORD $0xe418 // vbroadcastss zmm20, xmm20
-	LONG $0x48152262; WORD $0xc4b8 // vfmadd231ps zmm24, zmm13, zmm20 # zmm24 = (zmm13 * zmm20) + zmm24
-	LONG $0x503dd262; WORD $0x5bb8; BYTE $0x47 // vfmadd231ps zmm3, zmm24, dword ptr [r11 + 0x11c]{1to16} # zmm3 = (zmm24 * mem) + zmm3
-	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
-	LONG $0x487da262; WORD $0xdb18 // vbroadcastss zmm19, xmm19
-	LONG $0x48158262; WORD $0xdaa8 // vfmadd213ps zmm19, zmm13, zmm26 # zmm19 = (zmm13 * zmm19) + zmm26
-	LONG $0x5065d262; WORD $0x6bb8; BYTE $0x45 // vfmadd231ps zmm5, zmm19, dword ptr [r11 + 0x114]{1to16} # zmm5 = (zmm19 * mem) + zmm5
-	LONG $0x80c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x180
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfa4b850f; WORD $0xffff // jne 0x19a20 <pq_q2_k+0x540>
-	WORD $0xff41; BYTE $0xc7 // inc r15d
-	LONG $0x40c58148; WORD $0x0001; BYTE $0x00 // add rbp, 0x140
-	LONG $0x04ff8341 // cmp r15d, 0x4
-	LONG $0xfa27850f; WORD $0xffff // jne 0x19a10 <pq_q2_k+0x530>
-	QUAD $0x237d2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x237d] # 0x1c370 <peak_i8+0x380>
-	LONG $0xf84f8d48 // lea rcx, [rdi - 0x8]
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xf9ec8f0f; WORD $0xffff // jg 0x199f0 <pq_q2_k+0x510>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
-	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
-	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm7
-	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
-	LONG $0x05fc8341 // cmp r12d, 0x5
-	LONG $0xf572840f; WORD $0xffff // je 0x195b0 <pq_q2_k+0xd0>
-	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm5
-	LONG $0x07fc8341 // cmp r12d, 0x7
-	LONG $0xf55c820f; WORD $0xffff // jb 0x195b0 <pq_q2_k+0xd0>
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm4
-	LONG $0x08fc8341 // cmp r12d, 0x8
-	LONG $0xf546820f; WORD $0xffff // jb 0x195b0 <pq_q2_k+0xd0>
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
-	LONG $0xfff535e9; BYTE $0xff // jmp 0x195b0 <pq_q2_k+0xd0>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08c68e0f; WORD $0x0000 // jle 0x1a94f <pq_q2_k+0x146f>
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x04a38e0f; WORD $0x0000 // jle 0x14f7c <pq_q2_k+0x90c>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894d; BYTE $0xd7 // mov r15, r10
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	WORD $0x1feb // jmp 0x1a0c1 <pq_q2_k+0xbe1>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xf8738d48 // lea rsi, [rbx - 0x8]
+	WORD $0x8949; BYTE $0xc7 // mov r15, rax
+	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
+	WORD $0x1eeb // jmp 0x14b11 <pq_q2_k+0x4a1>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
-	LONG $0x08928e0f; WORD $0x0000 // jle 0x1a953 <pq_q2_k+0x1473>
-	LONG $0x487dd262; WORD $0x4713; BYTE $0x01 // vcvtph2ps zmm0, ymmword ptr [r15 + 0x20]
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0x046f8e0f; WORD $0x0000 // jle 0x14f80 <pq_q2_k+0x910>
+	LONG $0x487dd262; WORD $0x6f13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r15 + 0x20]
 	LONG $0x487dd262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [r15]
 	LONG $0x40c78349 // add r15, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	WORD $0x894d; BYTE $0xfe // mov r14, r15
-	LONG $0x487cb162; WORD $0xed57 // vxorps zmm5, zmm0, zmm21
-	LONG $0x0001b6e9; BYTE $0x00 // jmp 0x1a298 <pq_q2_k+0xdb8>
+	LONG $0x4854f162; WORD $0xe857 // vxorps zmm5, zmm5, zmm0
+	LONG $0x0001b9e9; BYTE $0x00 // jmp 0x14ceb <pq_q2_k+0x67b>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x4621; BYTE $0x02 // vpmovsxbd zmm0, xmmword ptr [r14 + 0x20]
-	LONG $0x487dd262; WORD $0x7e21; BYTE $0x03 // vpmovsxbd zmm7, xmmword ptr [r14 + 0x30]
-	LONG $0x487c5162; WORD $0x4e10; BYTE $0x03 // vmovups zmm9, zmmword ptr [r14 + 0xc0]
-	LONG $0x487c5162; WORD $0x4e10; BYTE $0x04 // vmovups zmm9, zmmword ptr [r14 + 0x100]
-	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [r14 + 0xc0]
-	LONG $0x48fe5162; WORD $0x566f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r14 + 0x100]
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x487dd262; WORD $0x7621; BYTE $0x02 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x20]
+	LONG $0x487d5262; WORD $0x4621; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [r14 + 0x30]
+	LONG $0x487c5162; WORD $0x5610; BYTE $0x03 // vmovups zmm10, zmmword ptr [r14 + 0xc0]
+	LONG $0x487c5162; WORD $0x5610; BYTE $0x04 // vmovups zmm10, zmmword ptr [r14 + 0x100]
+	LONG $0x48fe5162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r14 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5e6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r14 + 0x100]
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
 	WORD $0xc5ff // inc ebp
 	WORD $0x894d; BYTE $0xfe // mov r14, r15
-	LONG $0x48357162; WORD $0xdadb // vpandd zmm11, zmm9, zmm2
-	LONG $0x58257262; WORD $0x6050; BYTE $0x0c // vpdpbusd zmm12, zmm11, dword ptr [rax + 0x30]{1to16}
-	LONG $0x482d7162; WORD $0xdadb // vpandd zmm11, zmm10, zmm2
-	LONG $0x58257262; WORD $0x6850; BYTE $0x0d // vpdpbusd zmm13, zmm11, dword ptr [rax + 0x34]{1to16}
-	LONG $0x4825d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm11, zmm9, 0x2
-	LONG $0x480dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm14, zmm10, 0x2
-	LONG $0x48257162; WORD $0xdadb // vpandd zmm11, zmm11, zmm2
-	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	LONG $0x58257262; WORD $0x6050; BYTE $0x0e // vpdpbusd zmm12, zmm11, dword ptr [rax + 0x38]{1to16}
-	LONG $0x480d7162; WORD $0xdadb // vpandd zmm11, zmm14, zmm2
-	LONG $0x58257262; WORD $0x6850; BYTE $0x0f // vpdpbusd zmm13, zmm11, dword ptr [rax + 0x3c]{1to16}
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x480dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm14, zmm9, 0x4
-	LONG $0x487df162; WORD $0xc05b // vcvtps2dq zmm0, zmm0
-	LONG $0x487df162; WORD $0xff5b // vcvtps2dq zmm7, zmm7
-	LONG $0x487df162; WORD $0xf1db // vpandd zmm6, zmm0, zmm1
-	LONG $0x487df162; WORD $0xd072; BYTE $0x04 // vpsrld zmm0, zmm0, 0x4
-	LONG $0x48457162; WORD $0xc1db // vpandd zmm8, zmm7, zmm1
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487df162; WORD $0xc1db // vpandd zmm0, zmm0, zmm1
-	LONG $0x4845f162; WORD $0xf9db // vpandd zmm7, zmm7, zmm1
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x48155162; WORD $0xdcfe // vpaddd zmm11, zmm13, zmm12
-	LONG $0x4815d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm13, zmm10, 0x4
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x485c5162; WORD $0xc059 // vmulps zmm8, zmm4, zmm8
-	LONG $0x4854f162; WORD $0xc059 // vmulps zmm0, zmm5, zmm0
-	LONG $0x484cd162; WORD $0xf359 // vmulps zmm6, zmm6, zmm11
-	LONG $0x58107ac5; BYTE $0x58 // vmovss xmm11, dword ptr [rax + 0x58]
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
-	LONG $0x487d7262; WORD $0xdea8 // vfmadd213ps zmm11, zmm0, zmm6 # zmm11 = (zmm0 * zmm11) + zmm6
-	LONG $0x480df162; WORD $0xc2db // vpandd zmm0, zmm14, zmm2
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x587df262; WORD $0x7050; BYTE $0x10 // vpdpbusd zmm6, zmm0, dword ptr [rax + 0x40]{1to16}
-	LONG $0x4815f162; WORD $0xc2db // vpandd zmm0, zmm13, zmm2
-	LONG $0x587d7262; WORD $0x6050; BYTE $0x11 // vpdpbusd zmm12, zmm0, dword ptr [rax + 0x44]{1to16}
-	LONG $0x487dd162; WORD $0xd172; BYTE $0x06 // vpsrld zmm0, zmm9, 0x6
-	LONG $0x4835d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm9, zmm10, 0x6
-	LONG $0x487df162; WORD $0xc2db // vpandd zmm0, zmm0, zmm2
-	LONG $0x48357162; WORD $0xcadb // vpandd zmm9, zmm9, zmm2
-	LONG $0x587df262; WORD $0x7050; BYTE $0x12 // vpdpbusd zmm6, zmm0, dword ptr [rax + 0x48]{1to16}
-	LONG $0x58357262; WORD $0x6050; BYTE $0x13 // vpdpbusd zmm12, zmm9, dword ptr [rax + 0x4c]{1to16}
-	LONG $0x4854f162; WORD $0xc759 // vmulps zmm0, zmm5, zmm7
-	LONG $0x7810fac5; BYTE $0x5c // vmovss xmm7, dword ptr [rax + 0x5c]
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x481df162; WORD $0xf6fe // vpaddd zmm6, zmm12, zmm6
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x483dd262; WORD $0xf3a8 // vfmadd213ps zmm6, zmm8, zmm11 # zmm6 = (zmm8 * zmm6) + zmm11
-	LONG $0x487df262; WORD $0xf7b8 // vfmadd231ps zmm6, zmm0, zmm7 # zmm6 = (zmm0 * zmm7) + zmm6
-	LONG $0x584df262; WORD $0x58b8; BYTE $0x14 // vfmadd231ps zmm3, zmm6, dword ptr [rax + 0x50]{1to16} # zmm3 = (zmm6 * mem) + zmm3
-	LONG $0x60c08348 // add rax, 0x60
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe18840f; WORD $0xffff // je 0x1a0b0 <pq_q2_k+0xbd0>
-	LONG $0xc0be8d4d; WORD $0x0000; BYTE $0x00 // lea r15, [r14 + 0xc0]
-	WORD $0x394d; BYTE $0xfb // cmp r11, r15
-	WORD $0x6373 // jae 0x1a307 <pq_q2_k+0xe27>
-	WORD $0x8945; BYTE $0xdc // mov r12d, r11d
-	LONG $0x08ecc141 // shr r12d, 0x8
-	WORD $0x8944; BYTE $0xde // mov esi, r11d
-	WORD $0x9066 // nop
-	WORD $0xb70f; BYTE $0xce // movzx ecx, si
-	LONG $0xe4b60f45 // movzx r12d, r12b
-	WORD $0x894c; BYTE $0xdf // mov rdi, r11
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8945; BYTE $0xe5 // mov r13d, r12d
-	LONG $0x3fe58341 // and r13d, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc4 // inc r12b
-	LONG $0x06e5c141 // shl r13d, 0x6
-	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
-	QUAD $0x0040003d8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r13 + rdi + 0x4000]
-	QUAD $0x0050003d8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r13 + rdi + 0x5000]
-	QUAD $0x0060003d8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r13 + rdi + 0x6000]
-	QUAD $0x0070003d8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r13 + rdi + 0x7000]
-	WORD $0x394d; BYTE $0xfb // cmp r11, r15
-	WORD $0xa972 // jb 0x1a2b0 <pq_q2_k+0xdd0>
-	LONG $0x487dd262; WORD $0x0621 // vpmovsxbd zmm0, xmmword ptr [r14]
-	LONG $0x487dd262; WORD $0x7e21; BYTE $0x01 // vpmovsxbd zmm7, xmmword ptr [r14 + 0x10]
-	LONG $0x487c5162; WORD $0x4e10; BYTE $0x01 // vmovups zmm9, zmmword ptr [r14 + 0x40]
-	LONG $0x487c5162; WORD $0x4e10; BYTE $0x02 // vmovups zmm9, zmmword ptr [r14 + 0x80]
-	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x01 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x40]
-	LONG $0x48fe5162; WORD $0x566f; BYTE $0x02 // vmovdqu64 zmm10, zmmword ptr [r14 + 0x80]
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x40be8d4d; WORD $0x0001; BYTE $0x00 // lea r15, [r14 + 0x140]
-	LONG $0x48357162; WORD $0xdadb // vpandd zmm11, zmm9, zmm2
-	LONG $0x58257262; WORD $0x2050 // vpdpbusd zmm12, zmm11, dword ptr [rax]{1to16}
-	LONG $0x482d7162; WORD $0xdadb // vpandd zmm11, zmm10, zmm2
-	LONG $0x58257262; WORD $0x6850; BYTE $0x01 // vpdpbusd zmm13, zmm11, dword ptr [rax + 0x4]{1to16}
-	LONG $0x4825d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm11, zmm9, 0x2
-	LONG $0x480dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm14, zmm10, 0x2
-	LONG $0x48257162; WORD $0xdadb // vpandd zmm11, zmm11, zmm2
-	LONG $0x58257262; WORD $0x6050; BYTE $0x02 // vpdpbusd zmm12, zmm11, dword ptr [rax + 0x8]{1to16}
-	LONG $0x480d7162; WORD $0xdadb // vpandd zmm11, zmm14, zmm2
-	LONG $0x58257262; WORD $0x6850; BYTE $0x03 // vpdpbusd zmm13, zmm11, dword ptr [rax + 0xc]{1to16}
-	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x480dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm14, zmm9, 0x4
-	LONG $0x487df162; WORD $0xc05b // vcvtps2dq zmm0, zmm0
-	LONG $0x487df162; WORD $0xff5b // vcvtps2dq zmm7, zmm7
-	LONG $0x487df162; WORD $0xf1db // vpandd zmm6, zmm0, zmm1
-	LONG $0x487df162; WORD $0xd072; BYTE $0x04 // vpsrld zmm0, zmm0, 0x4
-	LONG $0x48457162; WORD $0xc1db // vpandd zmm8, zmm7, zmm1
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487df162; WORD $0xc1db // vpandd zmm0, zmm0, zmm1
-	LONG $0x4845f162; WORD $0xf9db // vpandd zmm7, zmm7, zmm1
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x48155162; WORD $0xdcfe // vpaddd zmm11, zmm13, zmm12
-	LONG $0x60107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rax + 0x28]
-	LONG $0x4815d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm13, zmm10, 0x4
-	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x485c5162; WORD $0xc059 // vmulps zmm8, zmm4, zmm8
-	LONG $0x4854f162; WORD $0xc059 // vmulps zmm0, zmm5, zmm0
-	LONG $0x484cd162; WORD $0xf359 // vmulps zmm6, zmm6, zmm11
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x487d5262; WORD $0xdc18 // vbroadcastss zmm11, xmm12
-	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
-	LONG $0x487d7262; WORD $0xdea8 // vfmadd213ps zmm11, zmm0, zmm6 # zmm11 = (zmm0 * zmm11) + zmm6
-	LONG $0x480df162; WORD $0xc2db // vpandd zmm0, zmm14, zmm2
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x587df262; WORD $0x7050; BYTE $0x04 // vpdpbusd zmm6, zmm0, dword ptr [rax + 0x10]{1to16}
-	LONG $0x4815f162; WORD $0xc2db // vpandd zmm0, zmm13, zmm2
-	LONG $0x587d7262; WORD $0x6050; BYTE $0x05 // vpdpbusd zmm12, zmm0, dword ptr [rax + 0x14]{1to16}
-	LONG $0x487dd162; WORD $0xd172; BYTE $0x06 // vpsrld zmm0, zmm9, 0x6
-	LONG $0x4835d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm9, zmm10, 0x6
-	LONG $0x487df162; WORD $0xc2db // vpandd zmm0, zmm0, zmm2
-	LONG $0x48357162; WORD $0xcadb // vpandd zmm9, zmm9, zmm2
-	LONG $0x587df262; WORD $0x7050; BYTE $0x06 // vpdpbusd zmm6, zmm0, dword ptr [rax + 0x18]{1to16}
-	LONG $0x58357262; WORD $0x6050; BYTE $0x07 // vpdpbusd zmm12, zmm9, dword ptr [rax + 0x1c]{1to16}
-	LONG $0x4854f162; WORD $0xc759 // vmulps zmm0, zmm5, zmm7
-	LONG $0x7810fac5; BYTE $0x2c // vmovss xmm7, dword ptr [rax + 0x2c]
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x481df162; WORD $0xf6fe // vpaddd zmm6, zmm12, zmm6
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x483dd262; WORD $0xf3a8 // vfmadd213ps zmm6, zmm8, zmm11 # zmm6 = (zmm8 * zmm6) + zmm11
-	LONG $0x487df262; WORD $0xf7b8 // vfmadd231ps zmm6, zmm0, zmm7 # zmm6 = (zmm0 * zmm7) + zmm6
-	LONG $0x584df262; WORD $0x58b8; BYTE $0x08 // vfmadd231ps zmm3, zmm6, dword ptr [rax + 0x20]{1to16} # zmm3 = (zmm6 * mem) + zmm3
-	WORD $0x394d; BYTE $0xfb // cmp r11, r15
-	LONG $0xfc45830f; WORD $0xffff // jae 0x1a0f0 <pq_q2_k+0xc10>
-	WORD $0x8945; BYTE $0xdc // mov r12d, r11d
-	LONG $0x08ecc141 // shr r12d, 0x8
-	WORD $0x8944; BYTE $0xde // mov esi, r11d
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0xb70f; BYTE $0xce // movzx ecx, si
-	LONG $0xe4b60f45 // movzx r12d, r12b
-	WORD $0x894d; BYTE $0xdd // mov r13, r11
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8944; BYTE $0xe7 // mov edi, r12d
-	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc4 // inc r12b
-	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
-	WORD $0x2949; BYTE $0xcd // sub r13, rcx
-	QUAD $0x0040002f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r13 + 0x4000]
-	QUAD $0x0050002f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r13 + 0x5000]
-	QUAD $0x0060002f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r13 + 0x6000]
-	QUAD $0x0070002f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r13 + 0x7000]
-	WORD $0x394d; BYTE $0xfb // cmp r11, r15
-	WORD $0xab72 // jb 0x1a4c0 <pq_q2_k+0xfe0>
-	LONG $0xfffbd6e9; BYTE $0xff // jmp 0x1a0f0 <pq_q2_k+0xc10>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03d28e0f; WORD $0x0000 // jle 0x1a8fb <pq_q2_k+0x141b>
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x4313; BYTE $0x01 // vcvtph2ps zmm0, ymmword ptr [r11 + 0x20]
-	LONG $0x487dd262; WORD $0x3b13 // vcvtph2ps zmm7, ymmword ptr [r11]
-	LONG $0x40c38349 // add r11, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	LONG $0x487c3162; WORD $0xc557 // vxorps zmm8, zmm0, zmm21
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
-	LONG $0x07e6c149 // shl r14, 0x7
-	LONG $0x05e1c148 // shl rcx, 0x5
-	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
-	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
-	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
-	LONG $0x006da162; WORD $0xd2ef // vpxord xmm18, xmm18, xmm18
-	LONG $0x005da162; WORD $0xe4ef // vpxord xmm20, xmm20, xmm20
-	QUAD $0x0133646f48fe1162 // vmovdqu64 zmm12, zmmword ptr [r11 + r14 + 0x40]
-	QUAD $0x02337c6f48fe8162 // vmovdqu64 zmm23, zmmword ptr [r11 + r14 + 0x80]
-	LONG $0x487dd262; WORD $0x0421; BYTE $0x0b // vpmovsxbd zmm0, xmmword ptr [r11 + rcx]
-	QUAD $0x010b5421487d5262 // vpmovsxbd zmm10, xmmword ptr [r11 + rcx + 0x10]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x481d7162; WORD $0xf2db // vpandd zmm14, zmm12, zmm2
-	LONG $0x580d7262; WORD $0x3f50 // vpdpbusd zmm15, zmm14, dword ptr [rdi]{1to16}
-	LONG $0x580de262; WORD $0x4750; BYTE $0x08 // vpdpbusd zmm16, zmm14, dword ptr [rdi + 0x20]{1to16}
-	LONG $0x580de262; WORD $0x4f50; BYTE $0x10 // vpdpbusd zmm17, zmm14, dword ptr [rdi + 0x40]{1to16}
-	LONG $0x580de262; WORD $0x5750; BYTE $0x18 // vpdpbusd zmm18, zmm14, dword ptr [rdi + 0x60]{1to16}
-	LONG $0x40457162; WORD $0xf2db // vpandd zmm14, zmm23, zmm2
-	LONG $0x580d7262; WORD $0x7f50; BYTE $0x01 // vpdpbusd zmm15, zmm14, dword ptr [rdi + 0x4]{1to16}
-	LONG $0x580de262; WORD $0x4750; BYTE $0x09 // vpdpbusd zmm16, zmm14, dword ptr [rdi + 0x24]{1to16}
-	LONG $0x580de262; WORD $0x4f50; BYTE $0x11 // vpdpbusd zmm17, zmm14, dword ptr [rdi + 0x44]{1to16}
-	LONG $0x580de262; WORD $0x5750; BYTE $0x19 // vpdpbusd zmm18, zmm14, dword ptr [rdi + 0x64]{1to16}
-	LONG $0x480dd162; WORD $0xd472; BYTE $0x02 // vpsrld zmm14, zmm12, 0x2
-	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	LONG $0x480d7162; WORD $0xf2db // vpandd zmm14, zmm14, zmm2
-	LONG $0x580d7262; WORD $0x7f50; BYTE $0x02 // vpdpbusd zmm15, zmm14, dword ptr [rdi + 0x8]{1to16}
-	LONG $0x580de262; WORD $0x4750; BYTE $0x0a // vpdpbusd zmm16, zmm14, dword ptr [rdi + 0x28]{1to16}
-	LONG $0x580de262; WORD $0x4f50; BYTE $0x12 // vpdpbusd zmm17, zmm14, dword ptr [rdi + 0x48]{1to16}
-	LONG $0x580de262; WORD $0x5750; BYTE $0x1a // vpdpbusd zmm18, zmm14, dword ptr [rdi + 0x68]{1to16}
-	LONG $0x480db162; WORD $0xd772; BYTE $0x02 // vpsrld zmm14, zmm23, 0x2
-	LONG $0x487df162; WORD $0xc05b // vcvtps2dq zmm0, zmm0
-	LONG $0x480d7162; WORD $0xf2db // vpandd zmm14, zmm14, zmm2
-	LONG $0x580d7262; WORD $0x7f50; BYTE $0x03 // vpdpbusd zmm15, zmm14, dword ptr [rdi + 0xc]{1to16}
-	LONG $0x580de262; WORD $0x5750; BYTE $0x1b // vpdpbusd zmm18, zmm14, dword ptr [rdi + 0x6c]{1to16}
-	LONG $0x580de262; WORD $0x4750; BYTE $0x0b // vpdpbusd zmm16, zmm14, dword ptr [rdi + 0x2c]{1to16}
-	LONG $0x580de262; WORD $0x4f50; BYTE $0x13 // vpdpbusd zmm17, zmm14, dword ptr [rdi + 0x4c]{1to16}
-	QUAD $0x00000140b7107ac5 // vmovss xmm14, dword ptr [rdi + 0x140]
-	LONG $0x487d7162; WORD $0xc9db // vpandd zmm9, zmm0, zmm1
-	LONG $0x487df162; WORD $0xd072; BYTE $0x04 // vpsrld zmm0, zmm0, 0x4
-	LONG $0x487df162; WORD $0xc1db // vpandd zmm0, zmm0, zmm1
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	LONG $0x48445162; WORD $0xe959 // vmulps zmm13, zmm7, zmm9
-	LONG $0x487c5162; WORD $0xca5b // vcvtdq2ps zmm9, zmm10
-	LONG $0x483ce162; WORD $0xd859 // vmulps zmm19, zmm8, zmm0
-	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
-	LONG $0x487d5162; WORD $0xc95b // vcvtps2dq zmm9, zmm9
-	LONG $0x487cd162; WORD $0xc75b // vcvtdq2ps zmm0, zmm15
-	LONG $0x487ca162; WORD $0xf25b // vcvtdq2ps zmm22, zmm18
-	LONG $0x006da162; WORD $0xd2ef // vpxord xmm18, xmm18, xmm18
-	LONG $0x487d5262; WORD $0xfe18 // vbroadcastss zmm15, xmm14
-	LONG $0x487c3162; WORD $0xf05b // vcvtdq2ps zmm14, zmm16
-	LONG $0x487ca162; WORD $0xc15b // vcvtdq2ps zmm16, zmm17
-	LONG $0x087ee162; WORD $0x4f10; BYTE $0x53 // vmovss xmm17, dword ptr [rdi + 0x14c]
-	LONG $0x48357162; WORD $0xd1db // vpandd zmm10, zmm9, zmm1
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x4814f162; WORD $0xc059 // vmulps zmm0, zmm13, zmm0
-	LONG $0x487c5162; WORD $0xda5b // vcvtdq2ps zmm11, zmm10
-	LONG $0x48357162; WORD $0xc9db // vpandd zmm9, zmm9, zmm1
-	LONG $0x48145162; WORD $0xf659 // vmulps zmm14, zmm13, zmm14
-	LONG $0x4814a162; WORD $0xc059 // vmulps zmm16, zmm13, zmm16
-	LONG $0x487c5162; WORD $0xd15b // vcvtdq2ps zmm10, zmm9
-	LONG $0x40657262; WORD $0xf8a8 // vfmadd213ps zmm15, zmm19, zmm0 # zmm15 = (zmm19 * zmm15) + zmm0
-	QUAD $0x000001448710fac5 // vmovss xmm0, dword ptr [rdi + 0x144]
-	LONG $0x48445162; WORD $0xcb59 // vmulps zmm9, zmm7, zmm11
-	LONG $0x4825b162; WORD $0xd772; BYTE $0x06 // vpsrld zmm11, zmm23, 0x6
-	LONG $0x48257162; WORD $0xdadb // vpandd zmm11, zmm11, zmm2
-	LONG $0x483c5162; WORD $0xd259 // vmulps zmm10, zmm8, zmm10
-	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
-	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	LONG $0x487df262; WORD $0xc018 // vbroadcastss zmm0, xmm0
-	LONG $0x4065d262; WORD $0xc6a8 // vfmadd213ps zmm0, zmm19, zmm14 # zmm0 = (zmm19 * zmm0) + zmm14
-	QUAD $0x00000148b7107ac5 // vmovss xmm14, dword ptr [rdi + 0x148]
-	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
-	LONG $0x487d5262; WORD $0xf618 // vbroadcastss zmm14, xmm14
-	LONG $0x40653262; WORD $0xf0a8 // vfmadd213ps zmm14, zmm19, zmm16 # zmm14 = (zmm19 * zmm14) + zmm16
-	LONG $0x4814a162; WORD $0xc659 // vmulps zmm16, zmm13, zmm22
-	LONG $0x487d3262; WORD $0xe918 // vbroadcastss zmm13, xmm17
-	LONG $0x40653262; WORD $0xe8a8 // vfmadd213ps zmm13, zmm19, zmm16 # zmm13 = (zmm19 * zmm13) + zmm16
-	LONG $0x407dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm16, zmm12, 0x4
-	LONG $0x0064a162; WORD $0xdb57 // vxorps xmm19, xmm19, xmm19
-	LONG $0x481dd162; WORD $0xd472; BYTE $0x06 // vpsrld zmm12, zmm12, 0x6
-	LONG $0x407de162; WORD $0xcadb // vpandd zmm17, zmm16, zmm2
-	LONG $0x5075e262; WORD $0x5750; BYTE $0x04 // vpdpbusd zmm18, zmm17, dword ptr [rdi + 0x10]{1to16}
-	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
-	LONG $0x5075e262; WORD $0x5f50; BYTE $0x0c // vpdpbusd zmm19, zmm17, dword ptr [rdi + 0x30]{1to16}
-	LONG $0x5075e262; WORD $0x6750; BYTE $0x14 // vpdpbusd zmm20, zmm17, dword ptr [rdi + 0x50]{1to16}
-	LONG $0x5075e262; WORD $0x4750; BYTE $0x1c // vpdpbusd zmm16, zmm17, dword ptr [rdi + 0x70]{1to16}
-	LONG $0x4075b162; WORD $0xd772; BYTE $0x04 // vpsrld zmm17, zmm23, 0x4
+	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
+	LONG $0x581d5262; WORD $0x6b50; BYTE $0x0c // vpdpbusd zmm13, zmm12, dword ptr [r11 + 0x30]{1to16}
+	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
+	LONG $0x581d5262; WORD $0x7350; BYTE $0x0d // vpdpbusd zmm14, zmm12, dword ptr [r11 + 0x34]{1to16}
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
+	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
 	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
-	LONG $0x4075e162; WORD $0xcadb // vpandd zmm17, zmm17, zmm2
-	LONG $0x5075e262; WORD $0x5750; BYTE $0x05 // vpdpbusd zmm18, zmm17, dword ptr [rdi + 0x14]{1to16}
-	LONG $0x5075e262; WORD $0x6750; BYTE $0x15 // vpdpbusd zmm20, zmm17, dword ptr [rdi + 0x54]{1to16}
-	LONG $0x5075e262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm19, zmm17, dword ptr [rdi + 0x34]{1to16}
-	LONG $0x5075e262; WORD $0x4750; BYTE $0x1d // vpdpbusd zmm16, zmm17, dword ptr [rdi + 0x74]{1to16}
-	LONG $0x581de262; WORD $0x5750; BYTE $0x06 // vpdpbusd zmm18, zmm12, dword ptr [rdi + 0x18]{1to16}
-	LONG $0x581de262; WORD $0x6750; BYTE $0x16 // vpdpbusd zmm20, zmm12, dword ptr [rdi + 0x58]{1to16}
-	LONG $0x581de262; WORD $0x5f50; BYTE $0x0e // vpdpbusd zmm19, zmm12, dword ptr [rdi + 0x38]{1to16}
-	LONG $0x581de262; WORD $0x4750; BYTE $0x1e // vpdpbusd zmm16, zmm12, dword ptr [rdi + 0x78]{1to16}
-	QUAD $0x00000160a7107ac5 // vmovss xmm12, dword ptr [rdi + 0x160]
-	LONG $0x5825e262; WORD $0x5750; BYTE $0x07 // vpdpbusd zmm18, zmm11, dword ptr [rdi + 0x1c]{1to16}
-	LONG $0x5825e262; WORD $0x6750; BYTE $0x17 // vpdpbusd zmm20, zmm11, dword ptr [rdi + 0x5c]{1to16}
-	LONG $0x5825e262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm19, zmm11, dword ptr [rdi + 0x3c]{1to16}
-	LONG $0x5825e262; WORD $0x4750; BYTE $0x1f // vpdpbusd zmm16, zmm11, dword ptr [rdi + 0x7c]{1to16}
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x581d5262; WORD $0x6b50; BYTE $0x0e // vpdpbusd zmm13, zmm12, dword ptr [r11 + 0x38]{1to16}
+	LONG $0x48057162; WORD $0xe2db // vpandd zmm12, zmm15, zmm2
+	LONG $0x581d5262; WORD $0x7350; BYTE $0x0f // vpdpbusd zmm14, zmm12, dword ptr [r11 + 0x3c]{1to16}
+	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
+	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
+	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x480d5162; WORD $0xe5fe // vpaddd zmm12, zmm14, zmm13
+	LONG $0x480dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm14, zmm11, 0x4
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
+	LONG $0x4854f162; WORD $0xf659 // vmulps zmm6, zmm5, zmm6
+	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
+	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
+	LONG $0x107a41c4; WORD $0x5863 // vmovss xmm12, dword ptr [r11 + 0x58]
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
-	LONG $0x487c3162; WORD $0xda5b // vcvtdq2ps zmm11, zmm18
-	LONG $0x487ca162; WORD $0xcb5b // vcvtdq2ps zmm17, zmm19
-	LONG $0x48355262; WORD $0xdfa8 // vfmadd213ps zmm11, zmm9, zmm15 # zmm11 = (zmm9 * zmm11) + zmm15
-	LONG $0x487c3162; WORD $0xfc5b // vcvtdq2ps zmm15, zmm20
-	LONG $0x4835e262; WORD $0xc8a8 // vfmadd213ps zmm17, zmm9, zmm0 # zmm17 = (zmm9 * zmm17) + zmm0
-	QUAD $0x000001648710fac5 // vmovss xmm0, dword ptr [rdi + 0x164]
-	LONG $0x48355262; WORD $0xfea8 // vfmadd213ps zmm15, zmm9, zmm14 # zmm15 = (zmm9 * zmm15) + zmm14
-	QUAD $0x00000168b7107ac5 // vmovss xmm14, dword ptr [rdi + 0x168]
-	LONG $0x482d5262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm10, zmm11 # zmm12 = (zmm10 * zmm12) + zmm11
-	QUAD $0x0000016c9f107ac5 // vmovss xmm11, dword ptr [rdi + 0x16c]
-	LONG $0x581df262; WORD $0x77b8; BYTE $0x40 // vfmadd231ps zmm6, zmm12, dword ptr [rdi + 0x100]{1to16} # zmm6 = (zmm12 * mem) + zmm6
-	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
-	LONG $0x487df262; WORD $0xc018 // vbroadcastss zmm0, xmm0
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x482db262; WORD $0xc1a8 // vfmadd213ps zmm0, zmm10, zmm17 # zmm0 = (zmm10 * zmm0) + zmm17
-	LONG $0x587df262; WORD $0x6fb8; BYTE $0x41 // vfmadd231ps zmm5, zmm0, dword ptr [rdi + 0x104]{1to16} # zmm5 = (zmm0 * mem) + zmm5
-	LONG $0x487d5262; WORD $0xf618 // vbroadcastss zmm14, xmm14
-	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
-	LONG $0x482d5262; WORD $0xf7a8 // vfmadd213ps zmm14, zmm10, zmm15 # zmm14 = (zmm10 * zmm14) + zmm15
-	LONG $0x487c3162; WORD $0xf85b // vcvtdq2ps zmm15, zmm16
-	LONG $0x580df262; WORD $0x67b8; BYTE $0x42 // vfmadd231ps zmm4, zmm14, dword ptr [rdi + 0x108]{1to16} # zmm4 = (zmm14 * mem) + zmm4
-	LONG $0x48355262; WORD $0xfda8 // vfmadd213ps zmm15, zmm9, zmm13 # zmm15 = (zmm9 * zmm15) + zmm13
-	LONG $0x482d5262; WORD $0xfbb8 // vfmadd231ps zmm15, zmm10, zmm11 # zmm15 = (zmm10 * zmm11) + zmm15
-	LONG $0x5805f262; WORD $0x5fb8; BYTE $0x43 // vfmadd231ps zmm3, zmm15, dword ptr [rdi + 0x10c]{1to16} # zmm3 = (zmm15 * mem) + zmm3
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0x01c7f641 // test r15b, 0x1
-	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfc98850f; WORD $0xffff // jne 0x1a570 <pq_q2_k+0x1090>
-	WORD $0xc5ff // inc ebp
-	LONG $0x40c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x140
+	LONG $0x481df262; WORD $0xf7a8 // vfmadd213ps zmm6, zmm12, zmm7 # zmm6 = (zmm12 * zmm6) + zmm7
+	LONG $0x4805f162; WORD $0xfadb // vpandd zmm7, zmm15, zmm2
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x58455262; WORD $0x6350; BYTE $0x10 // vpdpbusd zmm12, zmm7, dword ptr [r11 + 0x40]{1to16}
+	LONG $0x480df162; WORD $0xfadb // vpandd zmm7, zmm14, zmm2
+	LONG $0x58455262; WORD $0x6b50; BYTE $0x11 // vpdpbusd zmm13, zmm7, dword ptr [r11 + 0x44]{1to16}
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm7, zmm10, 0x6
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x06 // vpsrld zmm10, zmm11, 0x6
+	LONG $0x4845f162; WORD $0xfadb // vpandd zmm7, zmm7, zmm2
+	LONG $0x482d7162; WORD $0xd2db // vpandd zmm10, zmm10, zmm2
+	LONG $0x58455262; WORD $0x6350; BYTE $0x12 // vpdpbusd zmm12, zmm7, dword ptr [r11 + 0x48]{1to16}
+	LONG $0x582d5262; WORD $0x6b50; BYTE $0x13 // vpdpbusd zmm13, zmm10, dword ptr [r11 + 0x4c]{1to16}
+	LONG $0x107ac1c4; WORD $0x5c7b // vmovss xmm7, dword ptr [r11 + 0x5c]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x48155162; WORD $0xd4fe // vpaddd zmm10, zmm13, zmm12
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x48357262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm9, zmm6 # zmm10 = (zmm9 * zmm10) + zmm6
+	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
+	LONG $0x582dd262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm10, dword ptr [r11 + 0x50]{1to16} # zmm3 = (zmm10 * mem) + zmm3
+	LONG $0x60c38349 // add r11, 0x60
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfc76850f; WORD $0xffff // jne 0x1a560 <pq_q2_k+0x1080>
-	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xfc458f0f; WORD $0xffff // jg 0x1a540 <pq_q2_k+0x1060>
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0xecac840f; WORD $0xffff // je 0x195b0 <pq_q2_k+0xd0>
-	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
-	LONG $0x02fc8341 // cmp r12d, 0x2
-	LONG $0xec9c820f; WORD $0xffff // jb 0x195b0 <pq_q2_k+0xd0>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
-	LONG $0x03fc8341 // cmp r12d, 0x3
-	LONG $0xec87820f; WORD $0xffff // jb 0x195b0 <pq_q2_k+0xd0>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
-	LONG $0x04fc8341 // cmp r12d, 0x4
-	LONG $0xec72850f; WORD $0xffff // jne 0x195b0 <pq_q2_k+0xd0>
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
-	LONG $0xffec61e9; BYTE $0xff // jmp 0x195b0 <pq_q2_k+0xd0>
+	LONG $0xfe15840f; WORD $0xffff // je 0x14b00 <pq_q2_k+0x490>
+	LONG $0xc0be8d4d; WORD $0x0000; BYTE $0x00 // lea r15, [r14 + 0xc0]
+	WORD $0x394c; BYTE $0xff // cmp rdi, r15
+	WORD $0x7073 // jae 0x14d67 <pq_q2_k+0x6f7>
+	WORD $0x8941; BYTE $0xfc // mov r12d, edi
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8941; BYTE $0xfd // mov r13d, edi
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xcdb70f41 // movzx ecx, r13w
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8944; BYTE $0xe6 // mov esi, r12d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x2949; BYTE $0xca // sub r10, rcx
+	QUAD $0x004000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x4000]
+	QUAD $0x005000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x5000]
+	QUAD $0x006000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x6000]
+	QUAD $0x007000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x7000]
+	WORD $0x394c; BYTE $0xff // cmp rdi, r15
+	WORD $0xa972 // jb 0x14d10 <pq_q2_k+0x6a0>
+	LONG $0x487dd262; WORD $0x3621 // vpmovsxbd zmm6, xmmword ptr [r14]
+	LONG $0x487d5262; WORD $0x4621; BYTE $0x01 // vpmovsxbd zmm8, xmmword ptr [r14 + 0x10]
+	LONG $0x487c5162; WORD $0x5610; BYTE $0x01 // vmovups zmm10, zmmword ptr [r14 + 0x40]
+	LONG $0x487c5162; WORD $0x5610; BYTE $0x02 // vmovups zmm10, zmmword ptr [r14 + 0x80]
+	LONG $0x48fe5162; WORD $0x566f; BYTE $0x01 // vmovdqu64 zmm10, zmmword ptr [r14 + 0x40]
+	LONG $0x48fe5162; WORD $0x5e6f; BYTE $0x02 // vmovdqu64 zmm11, zmmword ptr [r14 + 0x80]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x40be8d4d; WORD $0x0001; BYTE $0x00 // lea r15, [r14 + 0x140]
+	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
+	LONG $0x581d5262; WORD $0x2b50 // vpdpbusd zmm13, zmm12, dword ptr [r11]{1to16}
+	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
+	LONG $0x581d5262; WORD $0x7350; BYTE $0x01 // vpdpbusd zmm14, zmm12, dword ptr [r11 + 0x4]{1to16}
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
+	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
+	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x581d5262; WORD $0x6b50; BYTE $0x02 // vpdpbusd zmm13, zmm12, dword ptr [r11 + 0x8]{1to16}
+	LONG $0x48057162; WORD $0xe2db // vpandd zmm12, zmm15, zmm2
+	LONG $0x581d5262; WORD $0x7350; BYTE $0x03 // vpdpbusd zmm14, zmm12, dword ptr [r11 + 0xc]{1to16}
+	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
+	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
+	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x480d5162; WORD $0xe5fe // vpaddd zmm12, zmm14, zmm13
+	LONG $0x480dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm14, zmm11, 0x4
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
+	LONG $0x4854f162; WORD $0xf659 // vmulps zmm6, zmm5, zmm6
+	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
+	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
+	LONG $0x107a41c4; WORD $0x2863 // vmovss xmm12, dword ptr [r11 + 0x28]
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
+	LONG $0x481df262; WORD $0xf7a8 // vfmadd213ps zmm6, zmm12, zmm7 # zmm6 = (zmm12 * zmm6) + zmm7
+	LONG $0x4805f162; WORD $0xfadb // vpandd zmm7, zmm15, zmm2
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x58455262; WORD $0x6350; BYTE $0x04 // vpdpbusd zmm12, zmm7, dword ptr [r11 + 0x10]{1to16}
+	LONG $0x480df162; WORD $0xfadb // vpandd zmm7, zmm14, zmm2
+	LONG $0x58455262; WORD $0x6b50; BYTE $0x05 // vpdpbusd zmm13, zmm7, dword ptr [r11 + 0x14]{1to16}
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm7, zmm10, 0x6
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x06 // vpsrld zmm10, zmm11, 0x6
+	LONG $0x4845f162; WORD $0xfadb // vpandd zmm7, zmm7, zmm2
+	LONG $0x482d7162; WORD $0xd2db // vpandd zmm10, zmm10, zmm2
+	LONG $0x58455262; WORD $0x6350; BYTE $0x06 // vpdpbusd zmm12, zmm7, dword ptr [r11 + 0x18]{1to16}
+	LONG $0x582d5262; WORD $0x6b50; BYTE $0x07 // vpdpbusd zmm13, zmm10, dword ptr [r11 + 0x1c]{1to16}
+	LONG $0x107ac1c4; WORD $0x2c7b // vmovss xmm7, dword ptr [r11 + 0x2c]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x48155162; WORD $0xd4fe // vpaddd zmm10, zmm13, zmm12
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x48357262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm9, zmm6 # zmm10 = (zmm9 * zmm10) + zmm6
+	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
+	LONG $0x582dd262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm10, dword ptr [r11 + 0x20]{1to16} # zmm3 = (zmm10 * mem) + zmm3
+	WORD $0x394c; BYTE $0xff // cmp rdi, r15
+	LONG $0xfc32830f; WORD $0xffff // jae 0x14b40 <pq_q2_k+0x4d0>
+	WORD $0x8941; BYTE $0xfc // mov r12d, edi
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8941; BYTE $0xfd // mov r13d, edi
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xcdb70f41 // movzx ecx, r13w
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8944; BYTE $0xe6 // mov esi, r12d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x2949; BYTE $0xca // sub r10, rcx
+	QUAD $0x004000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x4000]
+	QUAD $0x005000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x5000]
+	QUAD $0x006000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x6000]
+	QUAD $0x007000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x7000]
+	WORD $0x394c; BYTE $0xff // cmp rdi, r15
+	WORD $0xa972 // jb 0x14f20 <pq_q2_k+0x8b0>
+	LONG $0xfffbc4e9; BYTE $0xff // jmp 0x14b40 <pq_q2_k+0x4d0>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x24448b4c; BYTE $0x50 // mov r8, qword ptr [rsp + 0x50]
-	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
-	LONG $0x246c8b4c; BYTE $0x30 // mov r13, qword ptr [rsp + 0x30]
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0xec3b840f; WORD $0xffff // je 0x195b0 <pq_q2_k+0xd0>
-	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xffec30e9; BYTE $0xff // jmp 0x195b0 <pq_q2_k+0xd0>
-	LONG $0x58c48348 // add rsp, 0x58
+	LONG $0x24648b4c; BYTE $0x10 // mov r12, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf74d850f; WORD $0xffff // jne 0x146e0 <pq_q2_k+0x70>
+	LONG $0xfff74ee9; BYTE $0xff // jmp 0x146e6 <pq_q2_k+0x76>
+	LONG $0x18c48348 // add rsp, 0x18
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -7290,82 +3590,66 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 
-	// pq_q3_k: +43424
+	// pq_q3_k: +20400
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x90ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x90
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x13b98e0f; WORD $0x0000 // jle 0x1bd83 <pq_q3_k+0x13e3>
-	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
+	LONG $0x18ec8348 // sub rsp, 0x18
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x10f8c149 // sar r8, 0x10
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	QUAD $0x001a68052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x1a68] # 0x1c445 <peak_i8+0x455>
-	QUAD $0x1a790d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x1a79] # 0x1c460 <peak_i8+0x470>
-	QUAD $0x1a77155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x1a77] # 0x1c468 <peak_i8+0x478>
-	LONG $0xe1b60f45 // movzx r12d, r9b
-	LONG $0x2444894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r8
-	LONG $0xc8490f49 // cmovns rcx, r8
-	LONG $0x2464894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r12
+	LONG $0x09158e0f; WORD $0x0000 // jle 0x158ea <pq_q3_k+0x93a>
+	QUAD $0x000fe7052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xfe7] # 0x15fc5 <peak_i8+0x475>
+	QUAD $0x0ff80d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0xff8] # 0x15fe0 <peak_i8+0x490>
+	QUAD $0x0ff6155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0xff6] # 0x15fe8 <peak_i8+0x498>
+	LONG $0x074f8d49 // lea rcx, [r15 + 0x7]
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x247c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r15
+	LONG $0xcf490f49 // cmovns rcx, r15
 	LONG $0x03e9c148 // shr rcx, 0x3
-	LONG $0x40e9694c; WORD $0x0007; BYTE $0x00 // imul r13, rcx, 0x740
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x246c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r13
-	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
-	LONG $0x763c8d48 // lea rdi, [rsi + 2*rsi]
-	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
-	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
-	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
-	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
-	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
-	WORD $0x18eb // jmp 0x1aa78 <pq_q3_k+0xd8>
-	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x014d; BYTE $0xea // add r10, r13
+	LONG $0x40f16948; WORD $0x0007; BYTE $0x00 // imul rsi, rcx, 0x740
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	WORD $0x27eb // jmp 0x1503e <pq_q3_k+0x8e>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
+	LONG $0xff488d49 // lea rcx, [r8 - 0x1]
+	WORD $0x0148; BYTE $0xf0 // add rax, rsi
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x130b8e0f; WORD $0x0000 // jle 0x1bd83 <pq_q3_k+0x13e3>
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x08ac8e0f; WORD $0x0000 // jle 0x158ea <pq_q3_k+0x93a>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x03db850f; WORD $0x0000 // jne 0x1ae60 <pq_q3_k+0x4c0>
+	WORD $0xdf75 // jne 0x15026 <pq_q3_k+0x76>
 	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0a2e850f; WORD $0x0000 // jne 0x1b4c0 <pq_q3_k+0xb20>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03a78e0f; WORD $0x0000 // jle 0x1ae46 <pq_q3_k+0x4a6>
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
-	LONG $0x40c68348 // add rsi, 0x40
+	LONG $0x03cc850f; WORD $0x0000 // jne 0x15420 <pq_q3_k+0x470>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x03a58e0f; WORD $0x0000 // jle 0x15406 <pq_q3_k+0x456>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	WORD $0x894c; BYTE $0xfb // mov rbx, r15
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x487dd262; WORD $0x2213 // vcvtph2ps zmm4, ymmword ptr [r10]
+	LONG $0x40c28349 // add r10, 0x40
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x487df262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [rsi]
-	LONG $0x487df262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [rsi + 0x10]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [rsi + 0x40]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [rsi + 0x80]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rsi + 0xc0]
-	LONG $0x48fe7162; WORD $0x466f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x40]
-	LONG $0x6e79a1c4; WORD $0x377c; BYTE $0x28 // vmovd xmm7, dword ptr [rdi + r14 + 0x28]
-	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x80]
-	LONG $0x48fe7162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [rsi + 0xc0]
+	LONG $0x487dd262; WORD $0x2a21 // vpmovsxbd zmm5, xmmword ptr [r10]
+	LONG $0x487dd262; WORD $0x7221; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r10 + 0x10]
+	LONG $0x487cd162; WORD $0x7a10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r10 + 0x40]
+	LONG $0x487cd162; WORD $0x7a10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r10 + 0x80]
+	LONG $0x487cd162; WORD $0x7a10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r10 + 0xc0]
+	LONG $0x48fe5162; WORD $0x426f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r10 + 0x40]
+	LONG $0x6e7981c4; WORD $0x337c; BYTE $0x28 // vmovd xmm7, dword ptr [r11 + r14 + 0x28]
+	LONG $0x48fe5162; WORD $0x4a6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r10 + 0x80]
+	LONG $0x48fe5162; WORD $0x526f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r10 + 0xc0]
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
 	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
@@ -7375,24 +3659,24 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
 	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
 	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
-	LONG $0x5825b262; WORD $0x3c50; BYTE $0x37 // vpdpbusd zmm7, zmm11, dword ptr [rdi + r14]{1to16}
+	LONG $0x58259262; WORD $0x3c50; BYTE $0x33 // vpdpbusd zmm7, zmm11, dword ptr [r11 + r14]{1to16}
 	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
 	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
 	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	QUAD $0x0137645058253262 // vpdpbusd zmm12, zmm11, dword ptr [rdi + r14 + 0x4]{1to16}
+	QUAD $0x0133645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r11 + r14 + 0x4]{1to16}
 	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
 	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	QUAD $0x02377c505815b262 // vpdpbusd zmm7, zmm13, dword ptr [rdi + r14 + 0x8]{1to16}
+	QUAD $0x02337c5058159262 // vpdpbusd zmm7, zmm13, dword ptr [r11 + r14 + 0x8]{1to16}
 	LONG $0x48857162; WORD $0xeadb // vpandq zmm13, zmm15, zmm2
 	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
-	QUAD $0x0337645058153262 // vpdpbusd zmm12, zmm13, dword ptr [rdi + r14 + 0xc]{1to16}
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	QUAD $0x0333645058151262 // vpdpbusd zmm12, zmm13, dword ptr [r11 + r14 + 0xc]{1to16}
+	LONG $0x485cf162; WORD $0xed59 // vmulps zmm5, zmm4, zmm5
 	LONG $0x4825d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm9, 0x4
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
 	LONG $0x4815d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm13, zmm10, 0x6
-	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
 	LONG $0x481df162; WORD $0xfffe // vpaddd zmm7, zmm12, zmm7
 	LONG $0x481dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm12, zmm8, 0x2
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
@@ -7400,395 +3684,137 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
 	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
 	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
-	LONG $0x6e79a1c4; WORD $0x376c; BYTE $0x2c // vmovd xmm5, dword ptr [rdi + r14 + 0x2c]
+	LONG $0x6e7981c4; WORD $0x336c; BYTE $0x2c // vmovd xmm5, dword ptr [r11 + r14 + 0x2c]
 	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
 	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
-	QUAD $0x04376c50581db262 // vpdpbusd zmm5, zmm12, dword ptr [rdi + r14 + 0x10]{1to16}
+	QUAD $0x04336c50581d9262 // vpdpbusd zmm5, zmm12, dword ptr [r11 + r14 + 0x10]{1to16}
 	LONG $0x481dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm12, zmm8, 0x3
 	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
 	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	QUAD $0x05375c50581d3262 // vpdpbusd zmm11, zmm12, dword ptr [rdi + r14 + 0x14]{1to16}
+	QUAD $0x05335c50581d1262 // vpdpbusd zmm11, zmm12, dword ptr [r11 + r14 + 0x14]{1to16}
 	LONG $0x481dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm12, zmm8, 0x4
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
 	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
 	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
 	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
-	QUAD $0x06376c50581db262 // vpdpbusd zmm5, zmm12, dword ptr [rdi + r14 + 0x18]{1to16}
+	QUAD $0x06336c50581d9262 // vpdpbusd zmm5, zmm12, dword ptr [r11 + r14 + 0x18]{1to16}
 	LONG $0x48957362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm13, zmm1, 0xf8
-	QUAD $0x07375c50583d3262 // vpdpbusd zmm11, zmm8, dword ptr [rdi + r14 + 0x1c]{1to16}
+	QUAD $0x07335c50583d1262 // vpdpbusd zmm11, zmm8, dword ptr [r11 + r14 + 0x1c]{1to16}
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0x4825f162; WORD $0xedfe // vpaddd zmm5, zmm11, zmm5
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x484df262; WORD $0xefa8 // vfmadd213ps zmm5, zmm6, zmm7 # zmm5 = (zmm6 * zmm5) + zmm7
-	QUAD $0x08376c98585db262 // vfmadd132ps zmm5, zmm4, dword ptr [rdi + r14 + 0x20]{1to16} # zmm5 = (zmm5 * mem) + zmm4
-	LONG $0x487df262; WORD $0x6621; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [rsi + 0x20]
-	LONG $0x487df262; WORD $0x7621; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [rsi + 0x30]
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	QUAD $0x08336c9858659262 // vfmadd132ps zmm5, zmm3, dword ptr [r11 + r14 + 0x20]{1to16} # zmm5 = (zmm5 * mem) + zmm3
+	LONG $0x487dd262; WORD $0x5a21; BYTE $0x02 // vpmovsxbd zmm3, xmmword ptr [r10 + 0x20]
+	LONG $0x487dd262; WORD $0x7221; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r10 + 0x30]
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x487cf162; WORD $0xfe5b // vcvtdq2ps zmm7, zmm6
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x04 // vmovups zmm6, zmmword ptr [rsi + 0x100]
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x05 // vmovups zmm6, zmmword ptr [rsi + 0x140]
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x06 // vmovups zmm6, zmmword ptr [rsi + 0x180]
-	LONG $0x48fe7162; WORD $0x466f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x100]
-	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x05 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x140]
-	LONG $0x48fe7162; WORD $0x566f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x180]
-	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
-	LONG $0x4864f162; WORD $0xf459 // vmulps zmm6, zmm3, zmm4
-	LONG $0x6e79a1c4; WORD $0x3764; BYTE $0x58 // vmovd xmm4, dword ptr [rdi + r14 + 0x58]
-	LONG $0x4864f162; WORD $0xff59 // vmulps zmm7, zmm3, zmm7
+	LONG $0x487cd162; WORD $0x7210; BYTE $0x04 // vmovups zmm6, zmmword ptr [r10 + 0x100]
+	LONG $0x487cd162; WORD $0x7210; BYTE $0x05 // vmovups zmm6, zmmword ptr [r10 + 0x140]
+	LONG $0x487cd162; WORD $0x7210; BYTE $0x06 // vmovups zmm6, zmmword ptr [r10 + 0x180]
+	LONG $0x48fe5162; WORD $0x426f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r10 + 0x100]
+	LONG $0x48fe5162; WORD $0x4a6f; BYTE $0x05 // vmovdqu64 zmm9, zmmword ptr [r10 + 0x140]
+	LONG $0x48fe5162; WORD $0x526f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [r10 + 0x180]
+	LONG $0xc0c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x1c0
+	LONG $0x485cf162; WORD $0xf359 // vmulps zmm6, zmm4, zmm3
+	LONG $0x6e7981c4; WORD $0x335c; BYTE $0x58 // vmovd xmm3, dword ptr [r11 + r14 + 0x58]
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
 	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
 	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
 	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
 	LONG $0x4805d162; WORD $0xd072; BYTE $0x03 // vpsrld zmm15, zmm8, 0x3
 	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
 	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
-	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	QUAD $0x0c3764505825b262 // vpdpbusd zmm4, zmm11, dword ptr [rdi + r14 + 0x30]{1to16}
+	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	QUAD $0x0c335c5058259262 // vpdpbusd zmm3, zmm11, dword ptr [r11 + r14 + 0x30]{1to16}
 	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
 	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
 	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	QUAD $0x0d37645058253262 // vpdpbusd zmm12, zmm11, dword ptr [rdi + r14 + 0x34]{1to16}
+	QUAD $0x0d33645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r11 + r14 + 0x34]{1to16}
 	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
 	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
 	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
-	QUAD $0x0e3764505815b262 // vpdpbusd zmm4, zmm13, dword ptr [rdi + r14 + 0x38]{1to16}
+	QUAD $0x0e335c5058159262 // vpdpbusd zmm3, zmm13, dword ptr [r11 + r14 + 0x38]{1to16}
 	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
 	LONG $0x480dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm14, zmm8, 0x4
 	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
-	QUAD $0x0f37645058153262 // vpdpbusd zmm12, zmm13, dword ptr [rdi + r14 + 0x3c]{1to16}
+	QUAD $0x0f33645058151262 // vpdpbusd zmm12, zmm13, dword ptr [r11 + r14 + 0x3c]{1to16}
 	LONG $0x4815d162; WORD $0xd072; BYTE $0x02 // vpsrld zmm13, zmm8, 0x2
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
 	LONG $0x48957162; WORD $0xeadb // vpandq zmm13, zmm13, zmm2
 	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x481df162; WORD $0xe4fe // vpaddd zmm4, zmm12, zmm4
+	LONG $0x481df162; WORD $0xdbfe // vpaddd zmm3, zmm12, zmm3
 	LONG $0x481dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm12, zmm9, 0x4
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
-	LONG $0x487c7162; WORD $0xdc5b // vcvtdq2ps zmm11, zmm4
-	LONG $0x6e79a1c4; WORD $0x3764; BYTE $0x5c // vmovd xmm4, dword ptr [rdi + r14 + 0x5c]
+	LONG $0x487c7162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm3
+	LONG $0x6e7981c4; WORD $0x335c; BYTE $0x5c // vmovd xmm3, dword ptr [r11 + r14 + 0x5c]
 	LONG $0x489d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm12, zmm1, 0xf8
 	LONG $0x481dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm12, zmm10, 0x4
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
 	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
 	LONG $0x484cd162; WORD $0xf359 // vmulps zmm6, zmm6, zmm11
-	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	QUAD $0x103764505815b262 // vpdpbusd zmm4, zmm13, dword ptr [rdi + r14 + 0x40]{1to16}
+	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	QUAD $0x10335c5058159262 // vpdpbusd zmm3, zmm13, dword ptr [r11 + r14 + 0x40]{1to16}
 	LONG $0x48857162; WORD $0xeadb // vpandq zmm13, zmm15, zmm2
 	LONG $0x489d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm12, zmm1, 0xf8
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	QUAD $0x1137645058153262 // vpdpbusd zmm12, zmm13, dword ptr [rdi + r14 + 0x44]{1to16}
+	QUAD $0x1133645058151262 // vpdpbusd zmm12, zmm13, dword ptr [r11 + r14 + 0x44]{1to16}
 	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
 	LONG $0x48b57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm9, zmm1, 0xf8
-	QUAD $0x123764505815b262 // vpdpbusd zmm4, zmm13, dword ptr [rdi + r14 + 0x48]{1to16}
-	QUAD $0x13376450583d3262 // vpdpbusd zmm12, zmm8, dword ptr [rdi + r14 + 0x4c]{1to16}
-	LONG $0x481df162; WORD $0xe4fe // vpaddd zmm4, zmm12, zmm4
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4845f262; WORD $0xe6a8 // vfmadd213ps zmm4, zmm7, zmm6 # zmm4 = (zmm7 * zmm4) + zmm6
-	QUAD $0x143764985855b262 // vfmadd132ps zmm4, zmm5, dword ptr [rdi + r14 + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm5
+	QUAD $0x12335c5058159262 // vpdpbusd zmm3, zmm13, dword ptr [r11 + r14 + 0x48]{1to16}
+	QUAD $0x13336450583d1262 // vpdpbusd zmm12, zmm8, dword ptr [r11 + r14 + 0x4c]{1to16}
+	LONG $0x481df162; WORD $0xdbfe // vpaddd zmm3, zmm12, zmm3
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x4845f262; WORD $0xdea8 // vfmadd213ps zmm3, zmm7, zmm6 # zmm3 = (zmm7 * zmm3) + zmm6
+	QUAD $0x14335c9858559262 // vfmadd132ps zmm3, zmm5, dword ptr [r11 + r14 + 0x50]{1to16} # zmm3 = (zmm3 * mem) + zmm5
 	LONG $0x60c68349 // add r14, 0x60
 	LONG $0x80fe8141; WORD $0x0001; BYTE $0x00 // cmp r14d, 0x180
-	LONG $0xfc8e850f; WORD $0xffff // jne 0x1aac0 <pq_q3_k+0x120>
-	WORD $0x014c; BYTE $0xf7 // add rdi, r14
+	LONG $0xfc8e850f; WORD $0xffff // jne 0x15080 <pq_q3_k+0xd0>
+	WORD $0x014d; BYTE $0xf3 // add r11, r14
 	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xfc6a8f0f; WORD $0xffff // jg 0x1aab0 <pq_q3_k+0x110>
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0xfc11840f; WORD $0xffff // je 0x1aa60 <pq_q3_k+0xc0>
-	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
-	LONG $0xfffc06e9; BYTE $0xff // jmp 0x1aa60 <pq_q3_k+0xc0>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x05fc8341 // cmp r12d, 0x5
-	LONG $0x0b06820f; WORD $0x0000 // jb 0x1b970 <pq_q3_k+0xfd0>
-	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x059c8e0f; WORD $0x0000 // jle 0x1b435 <pq_q3_k+0xa95>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xd5 // mov rbp, r10
-	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	LONG $0xfc6a8f0f; WORD $0xffff // jg 0x15070 <pq_q3_k+0xc0>
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xfc11850f; WORD $0xffff // jne 0x15020 <pq_q3_k+0x70>
+	LONG $0xfffc12e9; BYTE $0xff // jmp 0x15026 <pq_q3_k+0x76>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x487d6262; WORD $0x7d13; BYTE $0x00 // vcvtph2ps zmm31, ymmword ptr [rbp]
-	LONG $0x40c58348 // add rbp, 0x40
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	WORD $0x9066 // nop
-	QUAD $0x00157c1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0x157c] # 0x1c445 <peak_i8+0x455>
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x9066 // nop
-	LONG $0x763c8d4b // lea rdi, [r14 + 2*r14]
-	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x0000014cae6e79c5 // vmovd xmm13, dword ptr [rsi + 0x14c]
-	LONG $0x087d6162; WORD $0x5e6e; BYTE $0x5c // vmovd xmm27, dword ptr [rsi + 0x170]
-	LONG $0x087d6162; WORD $0x6e6e; BYTE $0x5e // vmovd xmm29, dword ptr [rsi + 0x178]
-	LONG $0x087d6162; WORD $0x766e; BYTE $0x5f // vmovd xmm30, dword ptr [rsi + 0x17c]
-	QUAD $0x00356421487d3262 // vpmovsxbd zmm12, xmmword ptr [rbp + r14]
-	LONG $0x06e7c148 // shl rdi, 0x6
-	QUAD $0x023d746f48fe7162 // vmovdqu64 zmm14, zmmword ptr [rbp + rdi + 0x80]
-	LONG $0x48157262; WORD $0xeb47 // vpsllvd zmm13, zmm13, zmm3
-	LONG $0x40256262; WORD $0xe347 // vpsllvd zmm28, zmm27, zmm3
-	LONG $0x40156262; WORD $0xeb47 // vpsllvd zmm29, zmm29, zmm3
-	LONG $0x487dc262; WORD $0xdd58 // vpbroadcastd zmm19, xmm13
-	QUAD $0x00000158ae6e79c5 // vmovd xmm13, dword ptr [rsi + 0x158]
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x40045162; WORD $0xfc59 // vmulps zmm15, zmm31, zmm12
-	QUAD $0x00000140a66e79c5 // vmovd xmm12, dword ptr [rsi + 0x140]
-	LONG $0x48157262; WORD $0xeb47 // vpsllvd zmm13, zmm13, zmm3
-	LONG $0x487d4262; WORD $0xcd58 // vpbroadcastd zmm25, xmm13
-	QUAD $0x033d6c6f48fe7162 // vmovdqu64 zmm13, zmmword ptr [rbp + rdi + 0xc0]
-	LONG $0x481d7262; WORD $0xe347 // vpsllvd zmm12, zmm12, zmm3
-	LONG $0x487dc262; WORD $0xc458 // vpbroadcastd zmm16, xmm12
-	QUAD $0x00000144a66e79c5 // vmovd xmm12, dword ptr [rsi + 0x144]
-	LONG $0x481d7262; WORD $0xe347 // vpsllvd zmm12, zmm12, zmm3
-	LONG $0x487dc262; WORD $0xcc58 // vpbroadcastd zmm17, xmm12
-	QUAD $0x00000148a66e79c5 // vmovd xmm12, dword ptr [rsi + 0x148]
-	LONG $0x481d7262; WORD $0xe347 // vpsllvd zmm12, zmm12, zmm3
-	LONG $0x487dc262; WORD $0xd458 // vpbroadcastd zmm18, xmm12
-	QUAD $0x00000150a66e79c5 // vmovd xmm12, dword ptr [rsi + 0x150]
-	LONG $0x481d7262; WORD $0xe347 // vpsllvd zmm12, zmm12, zmm3
-	LONG $0x487dc262; WORD $0xfc58 // vpbroadcastd zmm23, xmm12
-	QUAD $0x00000154a66e79c5 // vmovd xmm12, dword ptr [rsi + 0x154]
-	LONG $0x481d7262; WORD $0xe347 // vpsllvd zmm12, zmm12, zmm3
-	LONG $0x487d4262; WORD $0xc458 // vpbroadcastd zmm24, xmm12
-	QUAD $0x0000015ca66e79c5 // vmovd xmm12, dword ptr [rsi + 0x15c]
-	LONG $0x481d7262; WORD $0xe347 // vpsllvd zmm12, zmm12, zmm3
-	LONG $0x487d4262; WORD $0xd458 // vpbroadcastd zmm26, xmm12
-	QUAD $0x013d646f48fe7162 // vmovdqu64 zmm12, zmmword ptr [rbp + rdi + 0x40]
-	LONG $0x405dd162; WORD $0xf472; BYTE $0x02 // vpslld zmm20, zmm12, 0x2
-	LONG $0x489de162; WORD $0xeadb // vpandq zmm21, zmm12, zmm2
-	LONG $0x40dde162; WORD $0xe2db // vpandq zmm20, zmm20, zmm2
-	LONG $0x488de362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm20, zmm14, zmm1, 0xf8
-	LONG $0x505de262; WORD $0x4e50; BYTE $0x08 // vpdpbusd zmm17, zmm20, dword ptr [rsi + 0x20]{1to16}
-	LONG $0x505de262; WORD $0x0650 // vpdpbusd zmm16, zmm20, dword ptr [rsi]{1to16}
-	LONG $0x505de262; WORD $0x5650; BYTE $0x10 // vpdpbusd zmm18, zmm20, dword ptr [rsi + 0x40]{1to16}
-	LONG $0x505de262; WORD $0x5e50; BYTE $0x18 // vpdpbusd zmm19, zmm20, dword ptr [rsi + 0x60]{1to16}
-	LONG $0x505de262; WORD $0x7e50; BYTE $0x20 // vpdpbusd zmm23, zmm20, dword ptr [rsi + 0x80]{1to16}
-	LONG $0x505d6262; WORD $0x4650; BYTE $0x28 // vpdpbusd zmm24, zmm20, dword ptr [rsi + 0xa0]{1to16}
-	LONG $0x505d6262; WORD $0x4e50; BYTE $0x30 // vpdpbusd zmm25, zmm20, dword ptr [rsi + 0xc0]{1to16}
-	LONG $0x505d6262; WORD $0x5650; BYTE $0x38 // vpdpbusd zmm26, zmm20, dword ptr [rsi + 0xe0]{1to16}
-	LONG $0x481dc162; WORD $0xe4fe // vpaddd zmm20, zmm12, zmm12
-	LONG $0x40dde162; WORD $0xe2db // vpandq zmm20, zmm20, zmm2
-	LONG $0x4895e362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm20, zmm13, zmm1, 0xf8
-	LONG $0x505de262; WORD $0x4e50; BYTE $0x09 // vpdpbusd zmm17, zmm20, dword ptr [rsi + 0x24]{1to16}
-	LONG $0x505de262; WORD $0x4650; BYTE $0x01 // vpdpbusd zmm16, zmm20, dword ptr [rsi + 0x4]{1to16}
-	LONG $0x505de262; WORD $0x5650; BYTE $0x11 // vpdpbusd zmm18, zmm20, dword ptr [rsi + 0x44]{1to16}
-	LONG $0x505de262; WORD $0x5e50; BYTE $0x19 // vpdpbusd zmm19, zmm20, dword ptr [rsi + 0x64]{1to16}
-	LONG $0x505de262; WORD $0x7e50; BYTE $0x21 // vpdpbusd zmm23, zmm20, dword ptr [rsi + 0x84]{1to16}
-	LONG $0x505d6262; WORD $0x4650; BYTE $0x29 // vpdpbusd zmm24, zmm20, dword ptr [rsi + 0xa4]{1to16}
-	LONG $0x505d6262; WORD $0x4e50; BYTE $0x31 // vpdpbusd zmm25, zmm20, dword ptr [rsi + 0xc4]{1to16}
-	LONG $0x505d6262; WORD $0x5650; BYTE $0x39 // vpdpbusd zmm26, zmm20, dword ptr [rsi + 0xe4]{1to16}
-	LONG $0x405dd162; WORD $0xd672; BYTE $0x02 // vpsrld zmm20, zmm14, 0x2
-	LONG $0x40dde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm20, zmm1, 0xf8
-	LONG $0x405dd162; WORD $0xd572; BYTE $0x02 // vpsrld zmm20, zmm13, 0x2
-	LONG $0x5055e262; WORD $0x4e50; BYTE $0x0a // vpdpbusd zmm17, zmm21, dword ptr [rsi + 0x28]{1to16}
-	LONG $0x5055e262; WORD $0x4650; BYTE $0x02 // vpdpbusd zmm16, zmm21, dword ptr [rsi + 0x8]{1to16}
-	LONG $0x5055e262; WORD $0x5650; BYTE $0x12 // vpdpbusd zmm18, zmm21, dword ptr [rsi + 0x48]{1to16}
-	LONG $0x5055e262; WORD $0x5e50; BYTE $0x1a // vpdpbusd zmm19, zmm21, dword ptr [rsi + 0x68]{1to16}
-	LONG $0x5055e262; WORD $0x7e50; BYTE $0x22 // vpdpbusd zmm23, zmm21, dword ptr [rsi + 0x88]{1to16}
-	LONG $0x50556262; WORD $0x4650; BYTE $0x2a // vpdpbusd zmm24, zmm21, dword ptr [rsi + 0xa8]{1to16}
-	LONG $0x50556262; WORD $0x4e50; BYTE $0x32 // vpdpbusd zmm25, zmm21, dword ptr [rsi + 0xc8]{1to16}
-	LONG $0x50556262; WORD $0x5650; BYTE $0x3a // vpdpbusd zmm26, zmm21, dword ptr [rsi + 0xe8]{1to16}
-	LONG $0x4055d162; WORD $0xd472; BYTE $0x01 // vpsrld zmm21, zmm12, 0x1
-	LONG $0x40d5e162; WORD $0xeadb // vpandq zmm21, zmm21, zmm2
-	LONG $0x40dde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm20, zmm1, 0xf8
-	LONG $0x5055e262; WORD $0x4e50; BYTE $0x0b // vpdpbusd zmm17, zmm21, dword ptr [rsi + 0x2c]{1to16}
-	LONG $0x5055e262; WORD $0x5650; BYTE $0x13 // vpdpbusd zmm18, zmm21, dword ptr [rsi + 0x4c]{1to16}
-	LONG $0x5055e262; WORD $0x5e50; BYTE $0x1b // vpdpbusd zmm19, zmm21, dword ptr [rsi + 0x6c]{1to16}
-	LONG $0x5055e262; WORD $0x7e50; BYTE $0x23 // vpdpbusd zmm23, zmm21, dword ptr [rsi + 0x8c]{1to16}
-	LONG $0x50556262; WORD $0x4650; BYTE $0x2b // vpdpbusd zmm24, zmm21, dword ptr [rsi + 0xac]{1to16}
-	LONG $0x5055e262; WORD $0x4650; BYTE $0x03 // vpdpbusd zmm16, zmm21, dword ptr [rsi + 0xc]{1to16}
-	LONG $0x50556262; WORD $0x4e50; BYTE $0x33 // vpdpbusd zmm25, zmm21, dword ptr [rsi + 0xcc]{1to16}
-	LONG $0x50556262; WORD $0x5650; BYTE $0x3b // vpdpbusd zmm26, zmm21, dword ptr [rsi + 0xec]{1to16}
-	LONG $0x487cb162; WORD $0xe15b // vcvtdq2ps zmm4, zmm17
-	LONG $0x487cb162; WORD $0xc25b // vcvtdq2ps zmm0, zmm18
-	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
-	LONG $0x4804e162; WORD $0xec59 // vmulps zmm21, zmm15, zmm4
-	LONG $0x487cb162; WORD $0xe35b // vcvtdq2ps zmm4, zmm19
-	LONG $0x4804e162; WORD $0xc859 // vmulps zmm17, zmm15, zmm0
-	LONG $0x487cb162; WORD $0xc75b // vcvtdq2ps zmm0, zmm23
-	LONG $0x487c8162; WORD $0xfa5b // vcvtdq2ps zmm23, zmm26
-	LONG $0x4804a162; WORD $0xe059 // vmulps zmm20, zmm15, zmm16
-	LONG $0x087d6162; WORD $0x566e; BYTE $0x5b // vmovd xmm26, dword ptr [rsi + 0x16c]
-	LONG $0x4804e162; WORD $0xdc59 // vmulps zmm19, zmm15, zmm4
-	LONG $0x487c9162; WORD $0xe05b // vcvtdq2ps zmm4, zmm24
-	LONG $0x4804e162; WORD $0xd059 // vmulps zmm18, zmm15, zmm0
-	LONG $0x087d6162; WORD $0x466e; BYTE $0x59 // vmovd xmm24, dword ptr [rsi + 0x164]
-	LONG $0x4804f162; WORD $0xc459 // vmulps zmm0, zmm15, zmm4
-	LONG $0x487cd162; WORD $0xe328 // vmovaps zmm4, zmm11
-	LONG $0x4825d162; WORD $0xd472; BYTE $0x02 // vpsrld zmm11, zmm12, 0x2
-	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
-	LONG $0x402d6262; WORD $0xd347 // vpsllvd zmm26, zmm26, zmm3
-	QUAD $0x50248411487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x50], zmm0
-	LONG $0x487c9162; WORD $0xc15b // vcvtdq2ps zmm0, zmm25
-	LONG $0x487d0262; WORD $0xda58 // vpbroadcastd zmm27, xmm26
-	LONG $0x487d0262; WORD $0xd458 // vpbroadcastd zmm26, xmm28
-	LONG $0x087d6162; WORD $0x666e; BYTE $0x5d // vmovd xmm28, dword ptr [rsi + 0x174]
-	LONG $0x403d6262; WORD $0xcb47 // vpsllvd zmm25, zmm24, zmm3
-	LONG $0x4804e162; WORD $0xc059 // vmulps zmm16, zmm15, zmm0
-	LONG $0x48043162; WORD $0xff59 // vmulps zmm15, zmm15, zmm23
-	LONG $0x087de162; WORD $0x7e6e; BYTE $0x58 // vmovd xmm23, dword ptr [rsi + 0x160]
-	LONG $0x487c9162; WORD $0xc728 // vmovaps zmm0, zmm31
-	LONG $0x400d6262; WORD $0xfb47 // vpsllvd zmm31, zmm30, zmm3
-	LONG $0x487d0262; WORD $0xf558 // vpbroadcastd zmm30, xmm29
-	LONG $0x487d0262; WORD $0xef58 // vpbroadcastd zmm29, xmm31
-	LONG $0x4005d162; WORD $0xd672; BYTE $0x04 // vpsrld zmm31, zmm14, 0x4
-	LONG $0x40857362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm31, zmm1, 0xf8
-	LONG $0x4005d162; WORD $0xd472; BYTE $0x03 // vpsrld zmm31, zmm12, 0x3
-	LONG $0x58256262; WORD $0x5e50; BYTE $0x1c // vpdpbusd zmm27, zmm11, dword ptr [rsi + 0x70]{1to16}
-	LONG $0x58256262; WORD $0x5650; BYTE $0x24 // vpdpbusd zmm26, zmm11, dword ptr [rsi + 0x90]{1to16}
-	LONG $0x58256262; WORD $0x7650; BYTE $0x34 // vpdpbusd zmm30, zmm11, dword ptr [rsi + 0xd0]{1to16}
-	LONG $0x58256262; WORD $0x6e50; BYTE $0x3c // vpdpbusd zmm29, zmm11, dword ptr [rsi + 0xf0]{1to16}
-	LONG $0x40856162; WORD $0xfadb // vpandq zmm31, zmm31, zmm2
-	LONG $0x401d6262; WORD $0xe347 // vpsllvd zmm28, zmm28, zmm3
-	LONG $0x487d0262; WORD $0xe458 // vpbroadcastd zmm28, xmm28
-	LONG $0x58256262; WORD $0x6650; BYTE $0x2c // vpdpbusd zmm28, zmm11, dword ptr [rsi + 0xb0]{1to16}
-	LONG $0x4045e262; WORD $0xfb47 // vpsllvd zmm23, zmm23, zmm3
-	LONG $0x487d2262; WORD $0xc758 // vpbroadcastd zmm24, xmm23
-	LONG $0x487d8262; WORD $0xf958 // vpbroadcastd zmm23, xmm25
-	LONG $0x087d6162; WORD $0x4e6e; BYTE $0x5a // vmovd xmm25, dword ptr [rsi + 0x168]
-	LONG $0x58256262; WORD $0x4650; BYTE $0x04 // vpdpbusd zmm24, zmm11, dword ptr [rsi + 0x10]{1to16}
-	LONG $0x5825e262; WORD $0x7e50; BYTE $0x0c // vpdpbusd zmm23, zmm11, dword ptr [rsi + 0x30]{1to16}
-	LONG $0x40356262; WORD $0xcb47 // vpsllvd zmm25, zmm25, zmm3
-	LONG $0x487d0262; WORD $0xc958 // vpbroadcastd zmm25, xmm25
-	LONG $0x58256262; WORD $0x4e50; BYTE $0x14 // vpdpbusd zmm25, zmm11, dword ptr [rsi + 0x50]{1to16}
-	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
-	LONG $0x48a56362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm31, zmm11, zmm1, 0xf8
-	LONG $0x4825d162; WORD $0xd672; BYTE $0x06 // vpsrld zmm11, zmm14, 0x6
-	LONG $0x480dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm14, zmm12, 0x4
-	LONG $0x481dd162; WORD $0xd472; BYTE $0x05 // vpsrld zmm12, zmm12, 0x5
-	LONG $0x5005e262; WORD $0x7e50; BYTE $0x0d // vpdpbusd zmm23, zmm31, dword ptr [rsi + 0x34]{1to16}
-	LONG $0x50056262; WORD $0x7650; BYTE $0x35 // vpdpbusd zmm30, zmm31, dword ptr [rsi + 0xd4]{1to16}
-	LONG $0x50056262; WORD $0x6650; BYTE $0x2d // vpdpbusd zmm28, zmm31, dword ptr [rsi + 0xb4]{1to16}
-	LONG $0x50056262; WORD $0x4650; BYTE $0x05 // vpdpbusd zmm24, zmm31, dword ptr [rsi + 0x14]{1to16}
-	LONG $0x50056262; WORD $0x5e50; BYTE $0x1d // vpdpbusd zmm27, zmm31, dword ptr [rsi + 0x74]{1to16}
-	LONG $0x50056262; WORD $0x5650; BYTE $0x25 // vpdpbusd zmm26, zmm31, dword ptr [rsi + 0x94]{1to16}
-	LONG $0x50056262; WORD $0x6e50; BYTE $0x3d // vpdpbusd zmm29, zmm31, dword ptr [rsi + 0xf4]{1to16}
-	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x50056262; WORD $0x4e50; BYTE $0x15 // vpdpbusd zmm25, zmm31, dword ptr [rsi + 0x54]{1to16}
-	LONG $0x48a57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm11, zmm1, 0xf8
-	LONG $0x4825d162; WORD $0xd572; BYTE $0x06 // vpsrld zmm11, zmm13, 0x6
-	LONG $0x487c6162; WORD $0xf828 // vmovaps zmm31, zmm0
-	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	QUAD $0x01355c21487d3262 // vpmovsxbd zmm11, xmmword ptr [rbp + r14 + 0x10]
-	LONG $0x580de262; WORD $0x7e50; BYTE $0x0e // vpdpbusd zmm23, zmm14, dword ptr [rsi + 0x38]{1to16}
-	LONG $0x580d6262; WORD $0x7650; BYTE $0x36 // vpdpbusd zmm30, zmm14, dword ptr [rsi + 0xd8]{1to16}
-	LONG $0x580d6262; WORD $0x6650; BYTE $0x2e // vpdpbusd zmm28, zmm14, dword ptr [rsi + 0xb8]{1to16}
-	LONG $0x580d6262; WORD $0x4650; BYTE $0x06 // vpdpbusd zmm24, zmm14, dword ptr [rsi + 0x18]{1to16}
-	LONG $0x580d6262; WORD $0x5e50; BYTE $0x1e // vpdpbusd zmm27, zmm14, dword ptr [rsi + 0x78]{1to16}
-	LONG $0x580d6262; WORD $0x5650; BYTE $0x26 // vpdpbusd zmm26, zmm14, dword ptr [rsi + 0x98]{1to16}
-	LONG $0x580d6262; WORD $0x6e50; BYTE $0x3e // vpdpbusd zmm29, zmm14, dword ptr [rsi + 0xf8]{1to16}
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x580d6262; WORD $0x4e50; BYTE $0x16 // vpdpbusd zmm25, zmm14, dword ptr [rsi + 0x58]{1to16}
-	LONG $0x581de262; WORD $0x7e50; BYTE $0x0f // vpdpbusd zmm23, zmm12, dword ptr [rsi + 0x3c]{1to16}
-	LONG $0x581d6262; WORD $0x7650; BYTE $0x37 // vpdpbusd zmm30, zmm12, dword ptr [rsi + 0xdc]{1to16}
-	LONG $0x581d6262; WORD $0x6650; BYTE $0x2f // vpdpbusd zmm28, zmm12, dword ptr [rsi + 0xbc]{1to16}
-	LONG $0x581d6262; WORD $0x4650; BYTE $0x07 // vpdpbusd zmm24, zmm12, dword ptr [rsi + 0x1c]{1to16}
-	LONG $0x581d6262; WORD $0x5e50; BYTE $0x1f // vpdpbusd zmm27, zmm12, dword ptr [rsi + 0x7c]{1to16}
-	LONG $0x581d6262; WORD $0x5650; BYTE $0x27 // vpdpbusd zmm26, zmm12, dword ptr [rsi + 0x9c]{1to16}
-	LONG $0x581d6262; WORD $0x6e50; BYTE $0x3f // vpdpbusd zmm29, zmm12, dword ptr [rsi + 0xfc]{1to16}
-	LONG $0x581d6262; WORD $0x4e50; BYTE $0x17 // vpdpbusd zmm25, zmm12, dword ptr [rsi + 0x5c]{1to16}
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x487c3162; WORD $0xef5b // vcvtdq2ps zmm13, zmm23
-	LONG $0x487c1162; WORD $0xe05b // vcvtdq2ps zmm12, zmm24
-	LONG $0x487c8162; WORD $0xfb5b // vcvtdq2ps zmm23, zmm27
-	LONG $0x487c5162; WORD $0xdb59 // vmulps zmm11, zmm0, zmm11
-	LONG $0x487c9162; WORD $0xc45b // vcvtdq2ps zmm0, zmm28
-	QUAD $0x502484a84825f262; WORD $0x0000; BYTE $0x00 // vfmadd213ps zmm0, zmm11, zmmword ptr [rsp + 0x50] # zmm0 = (zmm11 * zmm0) + mem
-	LONG $0x487c1162; WORD $0xf15b // vcvtdq2ps zmm14, zmm25
-	LONG $0x48253262; WORD $0xeda8 // vfmadd213ps zmm13, zmm11, zmm21 # zmm13 = (zmm11 * zmm13) + zmm21
-	LONG $0x487c8162; WORD $0xea5b // vcvtdq2ps zmm21, zmm26
-	LONG $0x48253262; WORD $0xe4a8 // vfmadd213ps zmm12, zmm11, zmm20 # zmm12 = (zmm11 * zmm12) + zmm20
-	LONG $0x4825a262; WORD $0xfba8 // vfmadd213ps zmm23, zmm11, zmm19 # zmm23 = (zmm11 * zmm23) + zmm19
-	LONG $0x581d7262; WORD $0x56b8; BYTE $0x40 // vfmadd231ps zmm10, zmm12, dword ptr [rsi + 0x100]{1to16} # zmm10 = (zmm12 * mem) + zmm10
-	LONG $0x58157262; WORD $0x4eb8; BYTE $0x41 // vfmadd231ps zmm9, zmm13, dword ptr [rsi + 0x104]{1to16} # zmm9 = (zmm13 * mem) + zmm9
-	LONG $0x5045f262; WORD $0x7eb8; BYTE $0x43 // vfmadd231ps zmm7, zmm23, dword ptr [rsi + 0x10c]{1to16} # zmm7 = (zmm23 * mem) + zmm7
-	LONG $0x48253262; WORD $0xf1a8 // vfmadd213ps zmm14, zmm11, zmm17 # zmm14 = (zmm11 * zmm14) + zmm17
-	LONG $0x487c8162; WORD $0xce5b // vcvtdq2ps zmm17, zmm30
-	LONG $0x580d7262; WORD $0x46b8; BYTE $0x42 // vfmadd231ps zmm8, zmm14, dword ptr [rsi + 0x108]{1to16} # zmm8 = (zmm14 * mem) + zmm8
-	LONG $0x587de262; WORD $0x76b8; BYTE $0x45 // vfmadd231ps zmm22, zmm0, dword ptr [rsi + 0x114]{1to16} # zmm22 = (zmm0 * mem) + zmm22
-	LONG $0x4825a262; WORD $0xeaa8 // vfmadd213ps zmm21, zmm11, zmm18 # zmm21 = (zmm11 * zmm21) + zmm18
-	LONG $0x5055f262; WORD $0x76b8; BYTE $0x44 // vfmadd231ps zmm6, zmm21, dword ptr [rsi + 0x110]{1to16} # zmm6 = (zmm21 * mem) + zmm6
-	LONG $0x4825a262; WORD $0xc8a8 // vfmadd213ps zmm17, zmm11, zmm16 # zmm17 = (zmm11 * zmm17) + zmm16
-	LONG $0x487c8162; WORD $0xc55b // vcvtdq2ps zmm16, zmm29
-	LONG $0x5075f262; WORD $0x6eb8; BYTE $0x46 // vfmadd231ps zmm5, zmm17, dword ptr [rsi + 0x118]{1to16} # zmm5 = (zmm17 * mem) + zmm5
-	LONG $0x4825c262; WORD $0xc7a8 // vfmadd213ps zmm16, zmm11, zmm15 # zmm16 = (zmm11 * zmm16) + zmm15
-	LONG $0x487c7162; WORD $0xdc28 // vmovaps zmm11, zmm4
-	LONG $0x507d7262; WORD $0x5eb8; BYTE $0x47 // vfmadd231ps zmm11, zmm16, dword ptr [rsi + 0x11c]{1to16} # zmm11 = (zmm16 * mem) + zmm11
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfac0850f; WORD $0xffff // jne 0x1aed0 <pq_q3_k+0x530>
-	WORD $0xff41; BYTE $0xc7 // inc r15d
-	LONG $0xc0c58148; WORD $0x0001; BYTE $0x00 // add rbp, 0x1c0
-	LONG $0x04ff8341 // cmp r15d, 0x4
-	LONG $0xfa9c850f; WORD $0xffff // jne 0x1aec0 <pq_q3_k+0x520>
-	LONG $0xf84b8d49 // lea rcx, [r11 - 0x8]
-	LONG $0x08fb8349 // cmp r11, 0x8
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0xfa7b8f0f; WORD $0xffff // jg 0x1aeb0 <pq_q3_k+0x510>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
-	QUAD $0x000ffd052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xffd] # 0x1c445 <peak_i8+0x455>
-	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
-	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm7
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
-	LONG $0x05fc8341 // cmp r12d, 0x5
-	LONG $0xf5e8840f; WORD $0xffff // je 0x1aa60 <pq_q3_k+0xc0>
-	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
-	LONG $0x487ce162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm22
-	LONG $0x07fc8341 // cmp r12d, 0x7
-	LONG $0xf5d2820f; WORD $0xffff // jb 0x1aa60 <pq_q3_k+0xc0>
-	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm5
-	LONG $0x08fc8341 // cmp r12d, 0x8
-	LONG $0xf5bc820f; WORD $0xffff // jb 0x1aa60 <pq_q3_k+0xc0>
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	LONG $0x487c7162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm11
-	LONG $0xfff5abe9; BYTE $0xff // jmp 0x1aa60 <pq_q3_k+0xc0>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08938e0f; WORD $0x0000 // jle 0x1bd5c <pq_q3_k+0x13bc>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xd5 // mov r13, r10
-	LONG $0x00e58149; WORD $0xffff; BYTE $0xff // and r13, -0x100
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x04a58e0f; WORD $0x0000 // jle 0x158ce <pq_q3_k+0x91e>
+	LONG $0x24148b4c // mov r10, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894c; BYTE $0xd5 // mov rbp, r10
-	WORD $0x20eb // jmp 0x1b501 <pq_q3_k+0xb61>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xf8588d4d // lea r11, [r8 - 0x8]
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x894d; BYTE $0xd8 // mov r8, r11
-	LONG $0x085f8e0f; WORD $0x0000 // jle 0x1bd60 <pq_q3_k+0x13c0>
-	LONG $0x487df262; WORD $0x6513; BYTE $0x00 // vcvtph2ps zmm4, ymmword ptr [rbp]
-	LONG $0x40c58348 // add rbp, 0x40
+	WORD $0x8949; BYTE $0xc4 // mov r12, rax
+	WORD $0x894d; BYTE $0xfb // mov r11, r15
+	WORD $0x1eeb // jmp 0x15461 <pq_q3_k+0x4b1>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xf85b8d49 // lea rbx, [r11 - 0x8]
+	LONG $0x08fb8349 // cmp r11, 0x8
+	WORD $0x8949; BYTE $0xdb // mov r11, rbx
+	LONG $0x04718e0f; WORD $0x0000 // jle 0x158d2 <pq_q3_k+0x922>
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x8949; BYTE $0xef // mov r15, rbp
-	LONG $0x0001c0e9; BYTE $0x00 // jmp 0x1b6d6 <pq_q3_k+0xd36>
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	LONG $0x0001c2e9; BYTE $0x00 // jmp 0x15638 <pq_q3_k+0x688>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xf5 // mov r13, r14
-	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
-	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r15 + 0x100]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r15 + 0x140]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r15 + 0x180]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x100]
-	LONG $0x7e6ef9c5; BYTE $0x58 // vmovd xmm7, dword ptr [rsi + 0x58]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x05 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x140]
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x180]
+	WORD $0x894c; BYTE $0xee // mov rsi, r13
+	LONG $0x487dd262; WORD $0x6e21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r14 + 0x20]
+	LONG $0x487dd262; WORD $0x7621; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x30]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r14 + 0x100]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r14 + 0x140]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r14 + 0x180]
+	LONG $0x48fe5162; WORD $0x466f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x100]
+	LONG $0x6e79c1c4; WORD $0x587a // vmovd xmm7, dword ptr [r10 + 0x58]
+	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x05 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x140]
+	LONG $0x48fe5162; WORD $0x566f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [r14 + 0x180]
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	WORD $0xc3ff // inc ebx
-	WORD $0x8949; BYTE $0xef // mov r15, rbp
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
 	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
 	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
@@ -7796,21 +3822,21 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
 	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
 	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
-	LONG $0x5825f262; WORD $0x7e50; BYTE $0x0c // vpdpbusd zmm7, zmm11, dword ptr [rsi + 0x30]{1to16}
+	LONG $0x5825d262; WORD $0x7a50; BYTE $0x0c // vpdpbusd zmm7, zmm11, dword ptr [r10 + 0x30]{1to16}
 	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
 	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
 	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	LONG $0x58257262; WORD $0x6650; BYTE $0x0d // vpdpbusd zmm12, zmm11, dword ptr [rsi + 0x34]{1to16}
+	LONG $0x58255262; WORD $0x6250; BYTE $0x0d // vpdpbusd zmm12, zmm11, dword ptr [r10 + 0x34]{1to16}
 	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
 	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
 	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x5815f262; WORD $0x7e50; BYTE $0x0e // vpdpbusd zmm7, zmm13, dword ptr [rsi + 0x38]{1to16}
+	LONG $0x5815d262; WORD $0x7a50; BYTE $0x0e // vpdpbusd zmm7, zmm13, dword ptr [r10 + 0x38]{1to16}
 	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
 	LONG $0x480dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm14, zmm8, 0x3
 	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
-	LONG $0x58157262; WORD $0x6650; BYTE $0x0f // vpdpbusd zmm12, zmm13, dword ptr [rsi + 0x3c]{1to16}
+	LONG $0x58155262; WORD $0x6250; BYTE $0x0f // vpdpbusd zmm12, zmm13, dword ptr [r10 + 0x3c]{1to16}
 	LONG $0x485cf162; WORD $0xed59 // vmulps zmm5, zmm4, zmm5
 	LONG $0x4825d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm9, 0x4
 	LONG $0x4815d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm13, zmm8, 0x4
@@ -7827,63 +3853,63 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
 	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
 	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
-	LONG $0x7e6ef9c5; BYTE $0x5c // vmovd xmm7, dword ptr [rsi + 0x5c]
+	LONG $0x6e79c1c4; WORD $0x5c7a // vmovd xmm7, dword ptr [r10 + 0x5c]
 	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
 	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
-	LONG $0x581df262; WORD $0x7e50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [rsi + 0x40]{1to16}
+	LONG $0x581dd262; WORD $0x7a50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [r10 + 0x40]{1to16}
 	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
 	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x581d7262; WORD $0x5e50; BYTE $0x11 // vpdpbusd zmm11, zmm12, dword ptr [rsi + 0x44]{1to16}
+	LONG $0x581d5262; WORD $0x5a50; BYTE $0x11 // vpdpbusd zmm11, zmm12, dword ptr [r10 + 0x44]{1to16}
 	LONG $0x48957162; WORD $0xe2db // vpandq zmm12, zmm13, zmm2
 	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
-	LONG $0x581df262; WORD $0x7e50; BYTE $0x12 // vpdpbusd zmm7, zmm12, dword ptr [rsi + 0x48]{1to16}
-	LONG $0x583d7262; WORD $0x5e50; BYTE $0x13 // vpdpbusd zmm11, zmm8, dword ptr [rsi + 0x4c]{1to16}
+	LONG $0x581dd262; WORD $0x7a50; BYTE $0x12 // vpdpbusd zmm7, zmm12, dword ptr [r10 + 0x48]{1to16}
+	LONG $0x583d5262; WORD $0x5a50; BYTE $0x13 // vpdpbusd zmm11, zmm8, dword ptr [r10 + 0x4c]{1to16}
 	LONG $0x4825f162; WORD $0xfffe // vpaddd zmm7, zmm11, zmm7
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x484df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm6, zmm5 # zmm7 = (zmm6 * zmm7) + zmm5
-	LONG $0x5845f262; WORD $0x5eb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [rsi + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	LONG $0x60c68348 // add rsi, 0x60
+	LONG $0x5845d262; WORD $0x5ab8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [r10 + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	LONG $0x60c28349 // add r10, 0x60
 	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
-	LONG $0xfe1a840f; WORD $0xffff // je 0x1b4f0 <pq_q3_k+0xb50>
-	LONG $0x009f8d4d; WORD $0x0001; BYTE $0x00 // lea r11, [r15 + 0x100]
-	WORD $0x394d; BYTE $0xdd // cmp r13, r11
-	WORD $0x6e73 // jae 0x1b750 <pq_q3_k+0xdb0>
-	WORD $0x8944; BYTE $0xed // mov ebp, r13d
+	LONG $0xfe18840f; WORD $0xffff // je 0x15450 <pq_q3_k+0x4a0>
+	LONG $0x00a68d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r14 + 0x100]
+	WORD $0x394c; BYTE $0xe6 // cmp rsi, r12
+	WORD $0x6c73 // jae 0x156b0 <pq_q3_k+0x700>
+	WORD $0xf589 // mov ebp, esi
 	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8945; BYTE $0xeb // mov r11d, r13d
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0xf3b70f45 // movzx r14d, r11w
+	WORD $0x8941; BYTE $0xf4 // mov r12d, esi
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xecb70f45 // movzx r13d, r12w
 	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894c; BYTE $0xef // mov rdi, r13
-	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	LONG $0x00c48141; WORD $0x0001; BYTE $0x00 // add r12d, 0x100
 	WORD $0xe989 // mov ecx, ebp
 	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
-	LONG $0xffe68141; WORD $0x003f; BYTE $0x00 // and r14d, 0x3fff
+	LONG $0xffe58141; WORD $0x003f; BYTE $0x00 // and r13d, 0x3fff
 	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0x294c; BYTE $0xf7 // sub rdi, r14
+	WORD $0x294d; BYTE $0xef // sub r15, r13
 	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
-	LONG $0x00b58d4d; WORD $0x0001; BYTE $0x00 // lea r14, [r13 + 0x100]
-	QUAD $0x00004000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x4000]
-	QUAD $0x00005000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x5000]
-	QUAD $0x00006000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x6000]
-	QUAD $0x00007000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x7000]
-	WORD $0x394d; BYTE $0xfd // cmp r13, r15
-	WORD $0x894d; BYTE $0xf5 // mov r13, r14
-	WORD $0xaa72 // jb 0x1b6f0 <pq_q3_k+0xd50>
-	WORD $0x0beb // jmp 0x1b753 <pq_q3_k+0xdb3>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	WORD $0x894d; BYTE $0xee // mov r14, r13
-	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
-	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r15 + 0x80]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r15 + 0xc0]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x40]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x80]
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r15 + 0xc0]
+	LONG $0x00ae8d4c; WORD $0x0001; BYTE $0x00 // lea r13, [rsi + 0x100]
+	QUAD $0x004000398c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r15 + 0x4000]
+	QUAD $0x005000398c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r15 + 0x5000]
+	QUAD $0x006000398c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r15 + 0x6000]
+	QUAD $0x007000398c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r15 + 0x7000]
+	WORD $0x394c; BYTE $0xf6 // cmp rsi, r14
+	WORD $0x894c; BYTE $0xee // mov rsi, r13
+	WORD $0xa672 // jb 0x15650 <pq_q3_k+0x6a0>
+	WORD $0x07eb // jmp 0x156b3 <pq_q3_k+0x703>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
+	LONG $0x487dd262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x10]
+	LONG $0x487dd262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [r14]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r14 + 0x40]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r14 + 0x80]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r14 + 0xc0]
+	LONG $0x48fe5162; WORD $0x466f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x40]
+	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x80]
+	LONG $0x48fe5162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r14 + 0xc0]
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0xc0af8d49; WORD $0x0001; BYTE $0x00 // lea rbp, [r15 + 0x1c0]
+	LONG $0xc0a68d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r14 + 0x1c0]
 	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
 	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
 	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
@@ -7892,24 +3918,24 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x485ce162; WORD $0xc659 // vmulps zmm16, zmm4, zmm6
-	LONG $0x766ef9c5; BYTE $0x28 // vmovd xmm6, dword ptr [rsi + 0x28]
+	LONG $0x6e79c1c4; WORD $0x2872 // vmovd xmm6, dword ptr [r10 + 0x28]
 	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
 	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
 	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
-	LONG $0x5825f262; WORD $0x3650 // vpdpbusd zmm6, zmm11, dword ptr [rsi]{1to16}
+	LONG $0x5825d262; WORD $0x3250 // vpdpbusd zmm6, zmm11, dword ptr [r10]{1to16}
 	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
 	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
 	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	LONG $0x58257262; WORD $0x6650; BYTE $0x01 // vpdpbusd zmm12, zmm11, dword ptr [rsi + 0x4]{1to16}
+	LONG $0x58255262; WORD $0x6250; BYTE $0x01 // vpdpbusd zmm12, zmm11, dword ptr [r10 + 0x4]{1to16}
 	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
 	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
 	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
-	LONG $0x5815f262; WORD $0x7650; BYTE $0x02 // vpdpbusd zmm6, zmm13, dword ptr [rsi + 0x8]{1to16}
+	LONG $0x5815d262; WORD $0x7250; BYTE $0x02 // vpdpbusd zmm6, zmm13, dword ptr [r10 + 0x8]{1to16}
 	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
 	LONG $0x480dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm14, zmm8, 0x3
 	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
-	LONG $0x58157262; WORD $0x6650; BYTE $0x03 // vpdpbusd zmm12, zmm13, dword ptr [rsi + 0xc]{1to16}
-	LONG $0x5e6e79c5; BYTE $0x2c // vmovd xmm11, dword ptr [rsi + 0x2c]
+	LONG $0x58155262; WORD $0x6250; BYTE $0x03 // vpdpbusd zmm12, zmm13, dword ptr [r10 + 0xc]{1to16}
+	LONG $0x6e7941c4; WORD $0x2c5a // vmovd xmm11, dword ptr [r10 + 0x2c]
 	LONG $0x4815d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm13, zmm9, 0x4
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
@@ -7921,221 +3947,55 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x48957362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm1, 0xf8
-	LONG $0x581d7262; WORD $0x7e50; BYTE $0x04 // vpdpbusd zmm15, zmm12, dword ptr [rsi + 0x10]{1to16}
+	LONG $0x581d5262; WORD $0x7a50; BYTE $0x04 // vpdpbusd zmm15, zmm12, dword ptr [r10 + 0x10]{1to16}
 	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
 	LONG $0x4815d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm13, zmm8, 0x4
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
 	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x581d7262; WORD $0x5e50; BYTE $0x05 // vpdpbusd zmm11, zmm12, dword ptr [rsi + 0x14]{1to16}
+	LONG $0x581d5262; WORD $0x5a50; BYTE $0x05 // vpdpbusd zmm11, zmm12, dword ptr [r10 + 0x14]{1to16}
 	LONG $0x48957162; WORD $0xe2db // vpandq zmm12, zmm13, zmm2
 	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
 	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
 	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
 	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
-	LONG $0x581d7262; WORD $0x7e50; BYTE $0x06 // vpdpbusd zmm15, zmm12, dword ptr [rsi + 0x18]{1to16}
-	LONG $0x583d7262; WORD $0x5e50; BYTE $0x07 // vpdpbusd zmm11, zmm8, dword ptr [rsi + 0x1c]{1to16}
+	LONG $0x581d5262; WORD $0x7a50; BYTE $0x06 // vpdpbusd zmm15, zmm12, dword ptr [r10 + 0x18]{1to16}
+	LONG $0x583d5262; WORD $0x5a50; BYTE $0x07 // vpdpbusd zmm11, zmm8, dword ptr [r10 + 0x1c]{1to16}
 	LONG $0x4825d162; WORD $0xfffe // vpaddd zmm7, zmm11, zmm15
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x407df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm16, zmm6 # zmm7 = (zmm16 * zmm7) + zmm6
-	LONG $0x5845f262; WORD $0x5eb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [rsi + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	WORD $0x3949; BYTE $0xee // cmp r14, rbp
-	LONG $0xfc1e830f; WORD $0xffff // jae 0x1b520 <pq_q3_k+0xb80>
-	WORD $0x8945; BYTE $0xf3 // mov r11d, r14d
-	LONG $0x08ebc141 // shr r11d, 0x8
-	WORD $0x894d; BYTE $0xf5 // mov r13, r14
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0xceb70f41 // movzx ecx, r14w
-	LONG $0xdbb60f45 // movzx r11d, r11b
-	WORD $0x894d; BYTE $0xec // mov r12, r13
-	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
-	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
-	WORD $0x8944; BYTE $0xdf // mov edi, r11d
-	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
+	LONG $0x5845d262; WORD $0x5ab8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [r10 + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	WORD $0x394d; BYTE $0xe5 // cmp r13, r12
+	LONG $0xfc1c830f; WORD $0xffff // jae 0x15480 <pq_q3_k+0x4d0>
+	WORD $0x8944; BYTE $0xed // mov ebp, r13d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x894c; BYTE $0xee // mov rsi, r13
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xcdb70f41 // movzx ecx, r13w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8941; BYTE $0xef // mov r15d, ebp
+	LONG $0x3fe78341 // and r15d, 0x3f
 	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc3 // inc r11b
-	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
-	WORD $0x2949; BYTE $0xcc // sub r12, rcx
-	QUAD $0x004000278c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r12 + 0x4000]
-	QUAD $0x005000278c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r12 + 0x5000]
-	QUAD $0x006000278c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r12 + 0x6000]
-	QUAD $0x007000278c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r12 + 0x7000]
-	WORD $0x3949; BYTE $0xed // cmp r13, rbp
-	WORD $0xa972 // jb 0x1b910 <pq_q3_k+0xf70>
-	LONG $0xfffbb7e9; BYTE $0xff // jmp 0x1b523 <pq_q3_k+0xb83>
-	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	LONG $0x06e7c141 // shl r15d, 0x6
+	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
+	QUAD $0x0040003f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rdi + 0x4000]
+	QUAD $0x0050003f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rdi + 0x5000]
+	QUAD $0x0060003f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rdi + 0x6000]
+	QUAD $0x0070003f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rdi + 0x7000]
+	WORD $0x394c; BYTE $0xe6 // cmp rsi, r12
+	WORD $0xa772 // jb 0x15870 <pq_q3_k+0x8c0>
+	LONG $0xfffbb5e9; BYTE $0xff // jmp 0x15483 <pq_q3_k+0x4d3>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x037f8e0f; WORD $0x0000 // jle 0x1bd08 <pq_q3_k+0x1368>
-	LONG $0x247c8b4c; BYTE $0x08 // mov r15, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x3e13 // vcvtph2ps zmm7, ymmword ptr [rsi]
-	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x0001408f6e7941c4; BYTE $0x00 // vmovd xmm9, dword ptr [r15 + 0x140]
-	QUAD $0x00014c976e7941c4; BYTE $0x00 // vmovd xmm10, dword ptr [r15 + 0x14c]
-	LONG $0x5b3c8d4b // lea rdi, [r11 + 2*r11]
-	LONG $0x05e3c149 // shl r11, 0x5
-	LONG $0x087dc162; WORD $0x5f6e; BYTE $0x5b // vmovd xmm19, dword ptr [r15 + 0x16c]
-	LONG $0x487d3262; WORD $0x0421; BYTE $0x1e // vpmovsxbd zmm8, xmmword ptr [rsi + r11]
-	LONG $0x06e7c148 // shl rdi, 0x6
-	QUAD $0x013e7c6f48fee162 // vmovdqu64 zmm23, zmmword ptr [rsi + rdi + 0x40]
-	QUAD $0x023e5c6f48fe7162 // vmovdqu64 zmm11, zmmword ptr [rsi + rdi + 0x80]
-	LONG $0x48357262; WORD $0xc847 // vpsllvd zmm9, zmm9, zmm0
-	LONG $0x482d7262; WORD $0xd047 // vpsllvd zmm10, zmm10, zmm0
-	LONG $0x4065e262; WORD $0xd847 // vpsllvd zmm19, zmm19, zmm0
-	LONG $0x487d5262; WORD $0xe958 // vpbroadcastd zmm13, xmm9
-	QUAD $0x0001448f6e7941c4; BYTE $0x00 // vmovd xmm9, dword ptr [r15 + 0x144]
-	LONG $0x487dc262; WORD $0xca58 // vpbroadcastd zmm17, xmm10
-	QUAD $0x033e546f48fe7162 // vmovdqu64 zmm10, zmmword ptr [rsi + rdi + 0xc0]
-	LONG $0x487da262; WORD $0xdb58 // vpbroadcastd zmm19, xmm19
-	LONG $0x4805b162; WORD $0xf772; BYTE $0x02 // vpslld zmm15, zmm23, 0x2
-	LONG $0x40c5e162; WORD $0xd2db // vpandq zmm18, zmm23, zmm2
-	LONG $0x4055b162; WORD $0xd772; BYTE $0x02 // vpsrld zmm21, zmm23, 0x2
-	LONG $0x405dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm20, zmm11, 0x4
-	LONG $0x404db162; WORD $0xd772; BYTE $0x03 // vpsrld zmm22, zmm23, 0x3
-	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x40d5e162; WORD $0xeadb // vpandq zmm21, zmm21, zmm2
-	LONG $0x48a57362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm11, zmm1, 0xf8
-	LONG $0x5805c262; WORD $0x4f50; BYTE $0x18 // vpdpbusd zmm17, zmm15, dword ptr [r15 + 0x60]{1to16}
-	LONG $0x58055262; WORD $0x2f50 // vpdpbusd zmm13, zmm15, dword ptr [r15]{1to16}
-	LONG $0x40dde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm20, zmm1, 0xf8
-	LONG $0x5055c262; WORD $0x5f50; BYTE $0x1c // vpdpbusd zmm19, zmm21, dword ptr [r15 + 0x70]{1to16}
-	LONG $0x48445162; WORD $0xe059 // vmulps zmm12, zmm7, zmm8
-	QUAD $0x011e4421487d3262 // vpmovsxbd zmm8, xmmword ptr [rsi + r11 + 0x10]
-	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
-	LONG $0x48357262; WORD $0xc847 // vpsllvd zmm9, zmm9, zmm0
-	LONG $0x405dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm20, zmm10, 0x4
-	LONG $0x487d5262; WORD $0xf158 // vpbroadcastd zmm14, xmm9
-	QUAD $0x0001488f6e7941c4; BYTE $0x00 // vmovd xmm9, dword ptr [r15 + 0x148]
-	LONG $0x58055262; WORD $0x7750; BYTE $0x08 // vpdpbusd zmm14, zmm15, dword ptr [r15 + 0x20]{1to16}
-	LONG $0x48357262; WORD $0xc847 // vpsllvd zmm9, zmm9, zmm0
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487dc262; WORD $0xc158 // vpbroadcastd zmm16, xmm9
-	LONG $0x5805c262; WORD $0x4750; BYTE $0x10 // vpdpbusd zmm16, zmm15, dword ptr [r15 + 0x40]{1to16}
-	LONG $0x40453162; WORD $0xfffe // vpaddd zmm15, zmm23, zmm23
-	LONG $0x4835b162; WORD $0xd772; BYTE $0x05 // vpsrld zmm9, zmm23, 0x5
-	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x48ad7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm10, zmm1, 0xf8
-	LONG $0x5805c262; WORD $0x4f50; BYTE $0x19 // vpdpbusd zmm17, zmm15, dword ptr [r15 + 0x64]{1to16}
-	LONG $0x58055262; WORD $0x6f50; BYTE $0x01 // vpdpbusd zmm13, zmm15, dword ptr [r15 + 0x4]{1to16}
-	LONG $0x58055262; WORD $0x7750; BYTE $0x09 // vpdpbusd zmm14, zmm15, dword ptr [r15 + 0x24]{1to16}
-	LONG $0x48445162; WORD $0xc059 // vmulps zmm8, zmm7, zmm8
-	LONG $0x5805c262; WORD $0x4750; BYTE $0x11 // vpdpbusd zmm16, zmm15, dword ptr [r15 + 0x44]{1to16}
-	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
-	LONG $0x4825d162; WORD $0xd372; BYTE $0x06 // vpsrld zmm11, zmm11, 0x6
-	LONG $0x4885e362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm18, zmm15, zmm1, 0xf8
-	LONG $0x4805d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm15, zmm10, 0x2
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
-	LONG $0x506dc262; WORD $0x4f50; BYTE $0x1a // vpdpbusd zmm17, zmm18, dword ptr [r15 + 0x68]{1to16}
-	LONG $0x506d5262; WORD $0x6f50; BYTE $0x02 // vpdpbusd zmm13, zmm18, dword ptr [r15 + 0x8]{1to16}
-	LONG $0x506d5262; WORD $0x7750; BYTE $0x0a // vpdpbusd zmm14, zmm18, dword ptr [r15 + 0x28]{1to16}
-	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
-	LONG $0x506dc262; WORD $0x4750; BYTE $0x12 // vpdpbusd zmm16, zmm18, dword ptr [r15 + 0x48]{1to16}
-	LONG $0x406db162; WORD $0xd772; BYTE $0x01 // vpsrld zmm18, zmm23, 0x1
-	LONG $0x40ede162; WORD $0xd2db // vpandq zmm18, zmm18, zmm2
-	LONG $0x4885e362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm18, zmm15, zmm1, 0xf8
-	LONG $0x506dc262; WORD $0x4f50; BYTE $0x1b // vpdpbusd zmm17, zmm18, dword ptr [r15 + 0x6c]{1to16}
-	LONG $0x506d5262; WORD $0x6f50; BYTE $0x03 // vpdpbusd zmm13, zmm18, dword ptr [r15 + 0xc]{1to16}
-	LONG $0x506d5262; WORD $0x7750; BYTE $0x0b // vpdpbusd zmm14, zmm18, dword ptr [r15 + 0x2c]{1to16}
-	LONG $0x506dc262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm16, zmm18, dword ptr [r15 + 0x4c]{1to16}
-	LONG $0x487ca162; WORD $0xd15b // vcvtdq2ps zmm18, zmm17
-	LONG $0x087dc162; WORD $0x4f6e; BYTE $0x58 // vmovd xmm17, dword ptr [r15 + 0x160]
-	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
-	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
-	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
-	LONG $0x481c5162; WORD $0xfd59 // vmulps zmm15, zmm12, zmm13
-	LONG $0x481c5162; WORD $0xf659 // vmulps zmm14, zmm12, zmm14
-	LONG $0x481c3162; WORD $0xe859 // vmulps zmm13, zmm12, zmm16
-	LONG $0x481c3162; WORD $0xe259 // vmulps zmm12, zmm12, zmm18
-	LONG $0x087dc162; WORD $0x576e; BYTE $0x5a // vmovd xmm18, dword ptr [r15 + 0x168]
-	LONG $0x4075e262; WORD $0xc847 // vpsllvd zmm17, zmm17, zmm0
-	LONG $0x487da262; WORD $0xc158 // vpbroadcastd zmm16, xmm17
-	LONG $0x087dc162; WORD $0x4f6e; BYTE $0x59 // vmovd xmm17, dword ptr [r15 + 0x164]
-	LONG $0x5055c262; WORD $0x4750; BYTE $0x04 // vpdpbusd zmm16, zmm21, dword ptr [r15 + 0x10]{1to16}
-	LONG $0x406de262; WORD $0xd047 // vpsllvd zmm18, zmm18, zmm0
-	LONG $0x487da262; WORD $0xd258 // vpbroadcastd zmm18, xmm18
-	LONG $0x5055c262; WORD $0x5750; BYTE $0x14 // vpdpbusd zmm18, zmm21, dword ptr [r15 + 0x50]{1to16}
-	LONG $0x4075e262; WORD $0xc847 // vpsllvd zmm17, zmm17, zmm0
-	LONG $0x487da262; WORD $0xc958 // vpbroadcastd zmm17, xmm17
-	LONG $0x5055c262; WORD $0x4f50; BYTE $0x0c // vpdpbusd zmm17, zmm21, dword ptr [r15 + 0x30]{1to16}
-	LONG $0x40cde162; WORD $0xeadb // vpandq zmm21, zmm22, zmm2
-	LONG $0x40dde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm20, zmm1, 0xf8
-	LONG $0x405db162; WORD $0xd772; BYTE $0x04 // vpsrld zmm20, zmm23, 0x4
-	LONG $0x5055c262; WORD $0x4750; BYTE $0x05 // vpdpbusd zmm16, zmm21, dword ptr [r15 + 0x14]{1to16}
-	LONG $0x5055c262; WORD $0x5750; BYTE $0x15 // vpdpbusd zmm18, zmm21, dword ptr [r15 + 0x54]{1to16}
-	LONG $0x5055c262; WORD $0x5f50; BYTE $0x1d // vpdpbusd zmm19, zmm21, dword ptr [r15 + 0x74]{1to16}
-	LONG $0x40dde162; WORD $0xe2db // vpandq zmm20, zmm20, zmm2
-	LONG $0x5055c262; WORD $0x4f50; BYTE $0x0d // vpdpbusd zmm17, zmm21, dword ptr [r15 + 0x34]{1to16}
-	LONG $0x48a5e362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm20, zmm11, zmm1, 0xf8
-	LONG $0x505dc262; WORD $0x4750; BYTE $0x06 // vpdpbusd zmm16, zmm20, dword ptr [r15 + 0x18]{1to16}
-	LONG $0x505dc262; WORD $0x5750; BYTE $0x16 // vpdpbusd zmm18, zmm20, dword ptr [r15 + 0x58]{1to16}
-	LONG $0x505dc262; WORD $0x5f50; BYTE $0x1e // vpdpbusd zmm19, zmm20, dword ptr [r15 + 0x78]{1to16}
-	LONG $0x505dc262; WORD $0x4f50; BYTE $0x0e // vpdpbusd zmm17, zmm20, dword ptr [r15 + 0x38]{1to16}
-	LONG $0x5835c262; WORD $0x5750; BYTE $0x17 // vpdpbusd zmm18, zmm9, dword ptr [r15 + 0x5c]{1to16}
-	LONG $0x5835c262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm16, zmm9, dword ptr [r15 + 0x1c]{1to16}
-	LONG $0x5835c262; WORD $0x5f50; BYTE $0x1f // vpdpbusd zmm19, zmm9, dword ptr [r15 + 0x7c]{1to16}
-	LONG $0x5835c262; WORD $0x4f50; BYTE $0x0f // vpdpbusd zmm17, zmm9, dword ptr [r15 + 0x3c]{1to16}
-	LONG $0x487c3162; WORD $0xc85b // vcvtdq2ps zmm9, zmm16
-	LONG $0x487c3162; WORD $0xda5b // vcvtdq2ps zmm11, zmm18
-	LONG $0x487c3162; WORD $0xd15b // vcvtdq2ps zmm10, zmm17
-	LONG $0x483d5262; WORD $0xcfa8 // vfmadd213ps zmm9, zmm8, zmm15 # zmm9 = (zmm8 * zmm9) + zmm15
-	LONG $0x483d5262; WORD $0xdda8 // vfmadd213ps zmm11, zmm8, zmm13 # zmm11 = (zmm8 * zmm11) + zmm13
-	LONG $0x5835d262; WORD $0x77b8; BYTE $0x40 // vfmadd231ps zmm6, zmm9, dword ptr [r15 + 0x100]{1to16} # zmm6 = (zmm9 * mem) + zmm6
-	LONG $0x5825d262; WORD $0x67b8; BYTE $0x42 // vfmadd231ps zmm4, zmm11, dword ptr [r15 + 0x108]{1to16} # zmm4 = (zmm11 * mem) + zmm4
-	LONG $0x483d5262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm8, zmm14 # zmm10 = (zmm8 * zmm10) + zmm14
-	LONG $0x487c3162; WORD $0xf35b // vcvtdq2ps zmm14, zmm19
-	LONG $0x582dd262; WORD $0x6fb8; BYTE $0x41 // vfmadd231ps zmm5, zmm10, dword ptr [r15 + 0x104]{1to16} # zmm5 = (zmm10 * mem) + zmm5
-	LONG $0x483d5262; WORD $0xf4a8 // vfmadd213ps zmm14, zmm8, zmm12 # zmm14 = (zmm8 * zmm14) + zmm12
-	LONG $0x580dd262; WORD $0x5fb8; BYTE $0x43 // vfmadd231ps zmm3, zmm14, dword ptr [r15 + 0x10c]{1to16} # zmm3 = (zmm14 * mem) + zmm3
-	LONG $0x80c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x180
-	LONG $0x01c6f641 // test r14b, 0x1
-	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfcdb850f; WORD $0xffff // jne 0x1b9c0 <pq_q3_k+0x1020>
-	WORD $0xc5ff // inc ebp
-	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfcb9850f; WORD $0xffff // jne 0x1b9b0 <pq_q3_k+0x1010>
-	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xfc988f0f; WORD $0xffff // jg 0x1b9a0 <pq_q3_k+0x1000>
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0xed4f840f; WORD $0xffff // je 0x1aa60 <pq_q3_k+0xc0>
-	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
-	LONG $0x02fc8341 // cmp r12d, 0x2
-	LONG $0xed3f820f; WORD $0xffff // jb 0x1aa60 <pq_q3_k+0xc0>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
-	LONG $0x03fc8341 // cmp r12d, 0x3
-	LONG $0xed2a820f; WORD $0xffff // jb 0x1aa60 <pq_q3_k+0xc0>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
-	LONG $0x04fc8341 // cmp r12d, 0x4
-	LONG $0xed15850f; WORD $0xffff // jne 0x1aa60 <pq_q3_k+0xc0>
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
-	LONG $0xffed04e9; BYTE $0xff // jmp 0x1aa60 <pq_q3_k+0xc0>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x24648b4c; BYTE $0x40 // mov r12, qword ptr [rsp + 0x40]
-	LONG $0x24448b4c; BYTE $0x48 // mov r8, qword ptr [rsp + 0x48]
-	LONG $0x246c8b4c; BYTE $0x38 // mov r13, qword ptr [rsp + 0x38]
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0xece8840f; WORD $0xffff // je 0x1aa60 <pq_q3_k+0xc0>
-	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xffecdde9; BYTE $0xff // jmp 0x1aa60 <pq_q3_k+0xc0>
-	LONG $0x90c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0x90
+	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf73b850f; WORD $0xffff // jne 0x15020 <pq_q3_k+0x70>
+	LONG $0xfff73ce9; BYTE $0xff // jmp 0x15026 <pq_q3_k+0x76>
+	LONG $0x18c48348 // add rsp, 0x18
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -8144,23 +4004,23 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x00401f0f // nop dword ptr [rax]
 
-	// quant_x: +48544
+	// quant_x: +22784
 	LONG $0x1f428d48 // lea rax, [rdx + 0x1f]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2490f48 // cmovns rax, rdx
 	LONG $0x05f8c148 // sar rax, 0x5
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	LONG $0xfee08348 // and rax, -0x2
-	LONG $0x02238e0f; WORD $0x0000 // jle 0x1bfdf <quant_x+0x23f>
+	LONG $0x02238e0f; WORD $0x0000 // jle 0x15b3f <quant_x+0x23f>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000005a20d10fac5 // vmovss xmm1, dword ptr [rip + 0x5a2] # 0x1c36c <peak_i8+0x37c>
-	QUAD $0x000005a21510fac5 // vmovss xmm2, dword ptr [rip + 0x5a2] # 0x1c374 <peak_i8+0x384>
-	QUAD $0x0000058a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x58a] # 0x1c364 <peak_i8+0x374>
+	QUAD $0x000005620d10fac5 // vmovss xmm1, dword ptr [rip + 0x562] # 0x15e8c <peak_i8+0x33c>
+	QUAD $0x000005621510fac5 // vmovss xmm2, dword ptr [rip + 0x562] # 0x15e94 <peak_i8+0x344>
+	QUAD $0x0000054a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x54a] # 0x15e84 <peak_i8+0x334>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x40c78348 // add rdi, 0x40
@@ -8181,7 +4041,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdf1c8d49 // lea rbx, [r15 + 8*rbx]
 	LONG $0x8a148d4d // lea r10, [r10 + 4*rcx]
 	LONG $0x8e0c8d49 // lea rcx, [r14 + 4*rcx]
-	LONG $0x0000f9e9; BYTE $0x00 // jmp 0x1bf28 <quant_x+0x188>
+	LONG $0x0000f9e9; BYTE $0x00 // jmp 0x15a88 <quant_x+0x188>
 	BYTE $0x90 // nop
 	LONG $0x485df262; WORD $0xf0b8 // vfmadd231ps zmm6, zmm4, zmm0 # zmm6 = (zmm4 * zmm0) + zmm6
 	LONG $0xc3593ac5 // vmulss xmm8, xmm8, xmm3
@@ -8235,9 +4095,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1e348946 // mov dword ptr [rsi + r11], r14d
 	WORD $0x014c; BYTE $0xce // add rsi, r9
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x00b18e0f; WORD $0x0000 // jle 0x1bfd9 <quant_x+0x239>
+	LONG $0x00b18e0f; WORD $0x0000 // jle 0x15b39 <quant_x+0x239>
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x337e // jle 0x1bf60 <quant_x+0x1c0>
+	WORD $0x337e // jle 0x15ac0 <quant_x+0x1c0>
 	LONG $0x487cf162; WORD $0x6f10; BYTE $0xff // vmovups zmm5, zmmword ptr [rdi - 0x40]
 	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0xf55c // vsubps zmm6, zmm0, zmm5
@@ -8245,7 +4105,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0xfe5f // vmaxps zmm7, zmm0, zmm6
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x4855f262; WORD $0xf6a8 // vfmadd213ps zmm6, zmm5, zmm6 # zmm6 = (zmm5 * zmm6) + zmm6
-	WORD $0x20eb // jmp 0x1bf78 <quant_x+0x1d8>
+	WORD $0x20eb // jmp 0x15ad8 <quant_x+0x1d8>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -8267,9 +4127,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x89467162; WORD $0xc710 // vmovss xmm8 {k1} {z}, xmm7, xmm7
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0xc72e78c5 // vucomiss xmm8, xmm7
-	LONG $0xfe61860f; WORD $0xffff // jbe 0x1be30 <quant_x+0x90>
+	LONG $0xfe61860f; WORD $0xffff // jbe 0x15990 <quant_x+0x90>
 	LONG $0x5e6ac1c4; BYTE $0xf8 // vdivss xmm7, xmm2, xmm8
-	LONG $0xfffe57e9; BYTE $0xff // jmp 0x1be30 <quant_x+0x90>
+	LONG $0xfffe57e9; BYTE $0xff // jmp 0x15990 <quant_x+0x90>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -8278,9 +4138,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// peak_i8: +49136
+	// peak_i8: +23376
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x02ea8e0f; WORD $0x0000 // jle 0x1c2e3 <peak_i8+0x2f3>
+	LONG $0x02ea8e0f; WORD $0x0000 // jle 0x15e43 <peak_i8+0x2f3>
 	LONG $0x48fef162; WORD $0x276f // vmovdqu64 zmm4, zmmword ptr [rdi]
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
@@ -8295,7 +4155,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	QUAD $0x032635db585df162; WORD $0x0000 // vpandd zmm6, zmm4, dword ptr [rip + 0x326]{1to16} # 0x1c368 <peak_i8+0x378>
+	QUAD $0x02e635db585df162; WORD $0x0000 // vpandd zmm6, zmm4, dword ptr [rip + 0x2e6]{1to16} # 0x15e88 <peak_i8+0x338>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x484d7262; WORD $0xec50 // vpdpbusd zmm13, zmm6, zmm4
 	LONG $0x484d7262; WORD $0xe450 // vpdpbusd zmm12, zmm6, zmm4
@@ -8394,7 +4254,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x484df262; WORD $0xd450 // vpdpbusd zmm2, zmm6, zmm4
 	LONG $0x484df262; WORD $0xcc50 // vpdpbusd zmm1, zmm6, zmm4
 	LONG $0x484df262; WORD $0xc450 // vpdpbusd zmm0, zmm6, zmm4
-	LONG $0xfdb7850f; WORD $0xffff // jne 0x1c050 <peak_i8+0x60>
+	LONG $0xfdb7850f; WORD $0xffff // jne 0x15bb0 <peak_i8+0x60>
 	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
 	LONG $0x481dd162; WORD $0xe5fe // vpaddd zmm4, zmm12, zmm13
 	LONG $0x482dd162; WORD $0xf3fe // vpaddd zmm6, zmm10, zmm11
@@ -8407,7 +4267,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4875f162; WORD $0xccfe // vpaddd zmm1, zmm1, zmm4
 	LONG $0x487df162; WORD $0xc1fe // vpaddd zmm0, zmm0, zmm1
 	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	WORD $0x04eb // jmp 0x1c2e7 <peak_i8+0x2f7>
+	WORD $0x04eb // jmp 0x15e47 <peak_i8+0x2f7>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x0be6c148 // shl rsi, 0xb
 	LONG $0x487cf162; WORD $0x0711 // vmovups zmmword ptr [rdi], zmm0
@@ -8416,15 +4276,17 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0x05cccccccccccccc; QUAD $0x0000000000000000
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0x0fcccccccccccccc; QUAD $0x0f3c010204000000
+	QUAD $0x000da242600f0f0f; QUAD $0x8042fe0000800000
+	QUAD $0x0503030303808080; QUAD $0x0000000000000000
 	QUAD $0x0700000000000000; QUAD $0x0000000000000000
 	QUAD $0x0200000000000000; QUAD $0x0000000000000000
 	QUAD $0x0300000000000000; QUAD $0x0000000000000000
 	QUAD $0x0100000000000000; QUAD $0x81766a5d4f3f2d18
 	QUAD $0x04f1d9c5b5a6998d; QUAD $0x0000000000000000
-	QUAD $0x0f00000000000000; QUAD $0x0f3c010204000000
-	QUAD $0x000da242600f0f0f; QUAD $0x8042fe0000800000
-	QUAD $0x0703030303808080; QUAD $0x0000000004000300
+	QUAD $0x0700000000000000; QUAD $0x0000000004000300
 	QUAD $0x0000000000000000; QUAD $0x0000000000000000
 	QUAD $0x0000000000000000; QUAD $0x0000000000000000
 	QUAD $0x0000000000000000; QUAD $0x0000000000000000
@@ -8461,7 +4323,7 @@ TEXT ·q4_0_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+3456(SB)
+	CALL ·panel_avx512<>+1600(SB)
 	RET
 
 // func q4_1_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8472,7 +4334,7 @@ TEXT ·q4_1_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+7056(SB)
+	CALL ·panel_avx512<>+3264(SB)
 	RET
 
 // func q5_0_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8483,7 +4345,7 @@ TEXT ·q5_0_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+10928(SB)
+	CALL ·panel_avx512<>+4976(SB)
 	RET
 
 // func q5_1_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8494,7 +4356,7 @@ TEXT ·q5_1_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+15264(SB)
+	CALL ·panel_avx512<>+7152(SB)
 	RET
 
 // func iQ4_NL_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8505,7 +4367,7 @@ TEXT ·iQ4_NL_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+19776(SB)
+	CALL ·panel_avx512<>+9376(SB)
 	RET
 
 // func q4_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8516,7 +4378,7 @@ TEXT ·q4_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+23680(SB)
+	CALL ·panel_avx512<>+11248(SB)
 	RET
 
 // func q5_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8527,7 +4389,7 @@ TEXT ·q5_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+27872(SB)
+	CALL ·panel_avx512<>+13168(SB)
 	RET
 
 // func q6_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8538,7 +4400,7 @@ TEXT ·q6_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+32848(SB)
+	CALL ·panel_avx512<>+15568(SB)
 	RET
 
 // func q2_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8549,7 +4411,7 @@ TEXT ·q2_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+38112(SB)
+	CALL ·panel_avx512<>+18032(SB)
 	RET
 
 // func q3_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8560,7 +4422,7 @@ TEXT ·q3_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+43424(SB)
+	CALL ·panel_avx512<>+20400(SB)
 	RET
 
 // func quant_avx512(x, dst unsafe.Pointer, k, shape int)
@@ -8569,13 +4431,13 @@ TEXT ·quant_avx512(SB), 0, $0-32
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
-	CALL ·panel_avx512<>+48544(SB)
+	CALL ·panel_avx512<>+22784(SB)
 	RET
 
 // func dotPeak_avx512(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_avx512(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·panel_avx512<>+49136(SB)
+	CALL ·panel_avx512<>+23376(SB)
 	MOVQ AX, ret+16(FP)
 	RET

@@ -20,7 +20,7 @@ var assembler = map[string]string{
 	"rows_neon_arm64.s":         "d8dd32f43ebb620459417d6deb2694188fb42cca9b8112cf1a634a576a4896be",
 	"vector_neon_arm64.s":       "847c5246f8eb27208df5f70bf2d71e715057281c3f99105b55335d64ba938012",
 	"panel_i8mm_arm64.s":        "dc998158b1ad353b8e179da052b83ad0e439579ff6acf2a83bc1abddb4b55048",
-	"panel_avx512_amd64.s":      "777f754e8ecddb0d3a7b1d9bbf0d728ec2fe99556431aae1764f510ea75f3906",
+	"panel_avx512_amd64.s":      "4d06efae302f36736afa738377db8a5160ef27e6a0a223806957fab305cb6116",
 	"panel_avxvnni_amd64.s":     "7666e196a5ca4d7ff59f3cd28b841c339f2e73c9f0d742c226025847b8ca77f5",
 	"panel_avx2_amd64.s":        "381574dc52fc005a04b9bdbe35ec1f22ae34c45fa5279ddfc5d970661c129e8c",
 	"panel_dotprod_arm64.s":     "5c92a1b17a067f8b281e5b83d0201db6d9454d4d1d5cf2d93c88bc87bb58f853",
