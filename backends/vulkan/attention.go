@@ -138,7 +138,7 @@ func (b *bind) attentionFlash() error {
 // attentionMatrix runs attention_matrix.comp.
 func (b *bind) attentionMatrix() error {
 	l, core := b.l, b.d.core()
-	q, k, v := &l.In[0], &l.In[1], &l.In[2]
+	q, k, v, y := &l.In[0], &l.In[1], &l.In[2], &l.Out[0]
 	a := graph.Attr[ops.AttentionAttr](l.Node)
 	heads, dh := q.Shape[1], q.Shape[2]
 	c := b.call(fmt.Sprintf("attention_matrix_%d_%d", dh, core.size))
@@ -147,9 +147,20 @@ func (b *bind) attentionMatrix() error {
 	koff, kstride := b.cacheOperand(c, k)
 	voff, vstride := b.cacheOperand(c, v)
 	posoff := b.ints(c, &l.In[3])
-	vy := b.floats(c, &l.Out[0], true)
+	vy := b.floats(c, y, true)
 	b.status(c)
-	c.spec = []uint32{uint32(4 * core.subgroup)}
+	var x *converted
+	if heads*dh%64 == 0 { // no padding behind a row
+		x = b.written(halves, y, heads*dh, nil)
+	}
+	if x != nil {
+		b.temporary(c, x.data, true)
+		b.temporary(c, x.scales, true)
+	} else {
+		b.none(c)
+		b.none(c)
+	}
+	c.spec = []uint32{uint32(8 * core.subgroup), flag(x != nil), flag(!b.unread(x, y))}
 	c.push = []uint32{uint32(q.Shape[0]), uint32(heads), uint32(heads / k.Shape[1]), uint32(k.Shape[0]),
 		vq.off, vq.stride, koff / 8, kstride / 8, voff / 8, vstride / 8, posoff, vy.off, vy.stride,
 		bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number)}
@@ -314,11 +325,13 @@ func bindAttention(b *bind) error {
 	if units := b.fewUnits(k, v); units > 0 {
 		return b.few(units)
 	}
-	if b.on.once && b.d.takesFlash(l.Node) && k.Offset%16 == 0 && k.Stride%16 == 0 && v.Offset%16 == 0 && v.Stride%16 == 0 {
-		return b.attentionFlash()
-	}
-	if b.on.matrix && b.d.takesMatrixAttention(l.Node) && k.Offset%16 == 0 && k.Stride%16 == 0 && v.Offset%16 == 0 && v.Stride%16 == 0 {
-		return b.attentionMatrix()
+	if k.Offset%16 == 0 && k.Stride%16 == 0 && v.Offset%16 == 0 && v.Stride%16 == 0 {
+		if b.on.matrix && b.d.takesMatrixAttention(l.Node) { // the faster of the two
+			return b.attentionMatrix()
+		}
+		if b.on.once && b.d.takesFlash(l.Node) {
+			return b.attentionFlash()
+		}
 	}
 	heads, dh, dv := q.Shape[1], q.Shape[2], v.Shape[2]
 	n := parts(l.Node)

@@ -4,26 +4,53 @@
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #define STATUS 5
 #include "common.glsl"
 #include "status.glsl"
-// Attention of many tokens, as attention.comp defines it, by cooperative matrices of TS x TS x TS. A
-// workgroup works on one head of NS * TS tokens, a subgroup of SG invocations on TS of them, and goes over the
-// positions in tiles of 64: once for the largest score of each token and the sum of exponentials, and again for
-// the weighted sum of values, which then needs no correction. Tiles that no token sees are left out.
-// Software devices take long to compile what is unrolled.
+// Attention of many tokens, as attention.comp defines it, in one pass by cooperative matrices of TS x TS x TS. A
+// workgroup works on one head of NS * TS tokens. Its subgroups of SG invocations are NG groups, each of which has all
+// the tokens, a subgroup TS of them, and every NGth tile of positions; what the groups have is added up at the end.
+// Weights are exponentials of scores less a limit of each token and group. Where a tile has a score more than SLACK
+// above one, limits become the largest scores so far, and sums are multiplied by a matrix whose rows hold what
+// they became too large by. The next positions are on their way to registers meanwhile. Tiles that no token sees are left out.
+// With HALVES the result is also written in the form that products want, without STORE in that alone; each row
+// times one: it is a mean of values of f16.
+// EACH_D and EACH_T repeat a statement for the matrices of a head and of a tile: with literal indices, since sums of
+// loops that compilers do not unroll end up in memory; as loops for software devices, which take long
+// to compile what is unrolled.
+#define DH uint(ELEMS) // of a head
+#define ND (DH / TS)
 #if SG == 8
 #define LOOP [[dont_unroll]]
+#define EACH_D(f) LOOP for (uint i = 0; i < ND; i++) f(i)
+#define EACH_T(f) LOOP for (uint j = 0; j < TILE / TS; j++) f(j)
+#define EACH_PART(f) LOOP for (uint i = 0; i < DH / 32; i++) f(i)
 #else
 #define LOOP [[unroll]]
+#define EACH_T(f) f(0) f(1)
+#if ELEMS / TS == 4
+#define EACH_D(f) f(0) f(1) f(2) f(3)
+#define EACH_PART(f) f(0) f(1)
+#elif ELEMS / TS == 6
+#define EACH_D(f) f(0) f(1) f(2) f(3) f(4) f(5)
+#define EACH_PART(f) f(0) f(1) f(2)
+#else
+#define EACH_D(f) f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7)
+#define EACH_PART(f) f(0) f(1) f(2) f(3)
 #endif
-layout(local_size_x_id = 0) in; // NS * SG
+#endif
+layout(local_size_x_id = 0) in; // NT
+layout(constant_id = 1) const bool HALVES = false;
+layout(constant_id = 2) const bool STORE = true; // y is read
 layout(binding = 0, std430) readonly buffer BQ { float q[]; };
 layout(binding = 1, std430) readonly buffer BK { uvec4 k8[]; };
 layout(binding = 2, std430) readonly buffer BV { uvec4 v8[]; };
 layout(binding = 3, std430) readonly buffer BPos { int pos[]; };
 layout(binding = 4, std430) writeonly buffer BY { float y[]; };
+layout(binding = 6, std430) writeonly buffer BH { uvec2 halves4[]; };
+layout(binding = 7, std430) writeonly buffer BS { float scales[]; };
 layout(push_constant) uniform Push {
   uint tokens, heads, share, positions;
   uint qoff, qstride, koff, kstride, voff, vstride, posoff, yoff, ystride; // k's and v's in groups of eight elements
@@ -31,34 +58,119 @@ layout(push_constant) uniform Push {
   uint window, launch;
 };
 
-#define DH uint(ELEMS) // of a head
 #define NS 4u
-#define BQ_ (NS * TS)
-#define TILE 64u
-#define NT (NS * SG)
+#ifndef NG
+#define NG 2u
+#endif
+#define ROWS (NS * TS)
+#define TILE 32u         // positions of a group at a time
+#define SPAN (NG * TILE) // of all
+#define NT (NG * NS * SG)
 #define KD (DH / 8u)        // vectors of 8 in a head
 #define LK (KD + 1u)        // padded against bank conflicts
 #define LS (TILE / 4u + 1u) // of scores, in vectors of 4
-#define LP (TILE / 8u + 1u) // of exponentials, in vectors of 8
 #define PER (SG / TS)       // invocations of a row of scores
-shared uvec4 tile[TILE * LK]; // of q first, then of k or v
-shared uvec4 scores[BQ_ * LS];
-shared uvec4 weights[BQ_ * LP];
-shared int limits[BQ_];
-shared float exchange[NT];
+#define CH (TILE / 4u / PER) // vectors of scores that an invocation takes
+#define WAT 4u              // where weights begin in a row of scores, behind the factors
+#define MOVES (SPAN * KD / NT)
+shared uvec4 tile[SPAN * LK]; // of q first, then of k or v
+shared uvec4 scores[NG * ROWS * LS];
+shared int lasts[ROWS];
+shared float limits[NG * ROWS], totals[NG * ROWS], exchange[NT];
 
 #define ACC coopmat<float, gl_ScopeSubgroup, TS, TS, gl_MatrixUseAccumulator>
 #define MAT(use) coopmat<float16_t, gl_ScopeSubgroup, TS, TS, use>
 
-float score(uint row, uint c) {
-  float d = uintBitsToFloat(scores[row * LS + c / 4][c & 3u]) * scale;
-  return cap > 0 ? cap * tanh_(d / cap) : d;
+const float NEVER = -3.0e38, SLACK = 8; // e^8 is far from f16's end
+
+// power is e^x for x of at most SLACK, good to 1e-5: weights are rounded to f16.
+float power(float x) {
+  float n = max(x * 1.44269504, -126.0), whole = roundEven(n), r = n - whole;
+  float p = fma(fma(fma(fma(9.6181291e-3, r, 5.5504109e-2), r, 2.4022651e-1), r, 6.9314718e-1), r, 1.0);
+  return uintBitsToFloat(floatBitsToUint(p) + (uint(int(whole)) << 23));
+}
+
+// FETCH_K and FETCH_V read what an invocation moves of the positions from j on; v behind the last one is zero.
+#define FETCH_K(j) \
+  LOOP for (uint i = 0; i < MOVES; i++) \
+    next[i] = k8[koff + min((j) + (t + i * NT) / KD, positions - 1) * kstride + g * KD + (t + i * NT) % KD];
+#define FETCH_V(j) \
+  LOOP for (uint i = 0; i < MOVES; i++) { \
+    uint p = (j) + (t + i * NT) / KD; \
+    next[i] = v8[voff + min(p, positions - 1) * vstride + g * KD + (t + i * NT) % KD]; \
+    if (p >= end) next[i] = uvec4(0); \
+  }
+#define PUT LOOP for (uint i = 0; i < MOVES; i++) tile[(t + i * NT) / KD * LK + (t + i * NT) % KD] = next[i];
+#define LOAD_Q(i) coopMatLoad(mq[i], tile, own * TS * LK + i * (TS / 8), LK, gl_CooperativeMatrixLayoutRowMajor);
+#define ZERO(i) out_[i] = ACC(0);
+#if SG == 8
+#define QK(i) { \
+    MAT(gl_MatrixUseB) mk; \
+    coopMatLoad(mk, tile, (group * TILE + n * TS) * LK + i * (TS / 8), LK, gl_CooperativeMatrixLayoutColumnMajor); \
+    d = coopMatMulAdd(mq[i], mk, d); \
+  }
+#define SCORE(j) { \
+    const uint n = j; \
+    ACC d = ACC(0); \
+    EACH_D(QK) \
+    coopMatStore(d, scores, at * LS + n * (TS / 4), LS, gl_CooperativeMatrixLayoutRowMajor); \
+  }
+#define SCORES EACH_T(SCORE)
+#else
+#define QK(i) { \
+    MAT(gl_MatrixUseB) mk; \
+    coopMatLoad(mk, tile, group * TILE * LK + i * (TS / 8), LK, gl_CooperativeMatrixLayoutColumnMajor); \
+    d0 = coopMatMulAdd(mq[i], mk, d0); \
+    coopMatLoad(mk, tile, (group * TILE + TS) * LK + i * (TS / 8), LK, gl_CooperativeMatrixLayoutColumnMajor); \
+    d1 = coopMatMulAdd(mq[i], mk, d1); \
+  }
+#define SCORES { \
+    ACC d0 = ACC(0), d1 = ACC(0); \
+    EACH_D(QK) \
+    coopMatStore(d0, scores, at * LS, LS, gl_CooperativeMatrixLayoutRowMajor); \
+    coopMatStore(d1, scores, at * LS + TS / 4, LS, gl_CooperativeMatrixLayoutRowMajor); \
+  }
+#endif
+#define RESCALE(i) out_[i] = out_[i] * factors;
+#define PV(i) { \
+    MAT(gl_MatrixUseB) mv; \
+    coopMatLoad(mv, tile, (group * TILE + n * TS) * LK + i * (TS / 8), LK, gl_CooperativeMatrixLayoutRowMajor); \
+    out_[i] = coopMatMulAdd(mp, mv, out_[i]); \
+  }
+#define VALUES(j) { \
+    const uint n = j; \
+    MAT(gl_MatrixUseA) mp; \
+    coopMatLoad(mp, scores, at * LS + WAT + n * (TS / 8), LS, gl_CooperativeMatrixLayoutRowMajor); \
+    EACH_D(PV) \
+  }
+#define KEEP(j) coopMatStore(out_[part0 * (32 / TS) + j], scores, at * LS + j * (TS / 4), LS, gl_CooperativeMatrixLayoutRowMajor);
+#define PART(i) { \
+    const uint part0 = i; \
+    EACH_T(KEEP) \
+    barrier(); \
+    store(s0, 32 * part0, h); \
+    barrier(); \
+  }
+
+// store writes 32 elements from c0 on of all tokens.
+void store(uint s0, uint c0, uint h) {
+  for (uint i = gl_LocalInvocationID.x; i < ROWS * 8; i += NT) {
+    uint r = i / 8, c = i % 8;
+    if (s0 + r < tokens && lasts[r] >= 0) {
+      vec4 v = vec4(0);
+      [[unroll]] for (uint n = 0; n < NG; n++) v += uintBitsToFloat(scores[(n * ROWS + r) * LS + c]) * limits[n * ROWS + r];
+      uint to = h * DH + c0 + 4 * c;
+      if (STORE) [[unroll]] for (uint e = 0; e < 4; e++) y[yoff + (s0 + r) * ystride + to + e] = v[e];
+      if (HALVES) halves4[((s0 + r) * heads * DH + to) / 4] = uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
+    }
+  }
 }
 
 void main() {
-  const uint t = gl_LocalInvocationID.x, own = gl_SubgroupID, lane = gl_SubgroupInvocationID;
-  uint h = gl_WorkGroupID.x, s0 = (gl_NumWorkGroups.y - 1 - gl_WorkGroupID.y) * BQ_, g = h / share; // the longest first
-  for (uint i = t; i < BQ_; i += NT) {
+  const uint t = gl_LocalInvocationID.x, own = gl_SubgroupID % NS, group = gl_SubgroupID / NS, lane = gl_SubgroupInvocationID;
+  const uint at = group * ROWS + own * TS; // the subgroup's first row of scores
+  uint h = gl_WorkGroupID.x, s0 = (gl_NumWorkGroups.y - 1 - gl_WorkGroupID.y) * ROWS, g = h / share; // the longest first
+  for (uint i = t; i < ROWS; i += NT) {
     int p = -1;
     if (s0 + i < tokens) {
       p = pos[posoff + s0 + i];
@@ -66,96 +178,104 @@ void main() {
         if (h == 0) refuse(launch, s0 + i, p, positions);
         p = -1;
       }
+      if (HALVES && h == 0) scales[s0 + i] = 1.0;
     }
-    limits[i] = p;
+    lasts[i] = p;
   }
-  for (uint i = t; i < BQ_ * KD; i += NT) {
+  for (uint i = t; i < ROWS * KD; i += NT) {
     uint r = i / KD, e = i % KD, a = qoff + min(s0 + r, tokens - 1) * qstride + h * DH + 8 * e;
     tile[r * LK + e] = uvec4(packHalf2x16(vec2(q[a], q[a + 1])), packHalf2x16(vec2(q[a + 2], q[a + 3])),
                              packHalf2x16(vec2(q[a + 4], q[a + 5])), packHalf2x16(vec2(q[a + 6], q[a + 7])));
   }
   barrier();
-  MAT(gl_MatrixUseA) mq[DH / TS];
-  LOOP for (uint i = 0; i < DH / TS; i++)
-    coopMatLoad(mq[i], tile, own * TS * LK + i * (TS / 8), LK, gl_CooperativeMatrixLayoutRowMajor);
+  MAT(gl_MatrixUseA) mq[ND];
+  EACH_D(LOAD_Q)
   int most = -1, least = 0x7fffffff;
-  for (uint i = 0; i < BQ_; i++) {
-    most = max(most, limits[i]);
-    if (limits[i] >= 0) least = min(least, limits[i]);
+  for (uint i = lane; i < ROWS; i += SG) {
+    most = max(most, lasts[i]);
+    if (lasts[i] >= 0) least = min(least, lasts[i]);
   }
-  uint end = uint(most + 1), from = window > 0 && uint(least) + 1 > window && most >= 0 ? (uint(least) + 1 - window) / TILE * TILE : 0;
-  // What this invocation does of softmax: columns part, part + PER, … of one row.
-  uint row = own * TS + lane / PER, part = lane % PER;
-  int last = limits[row], first = window > 0 ? last - int(window) : -1; // positions in (first, last]
-  float top = -3.0e38, sum = 0;
-  ACC out_[DH / TS];
-  LOOP for (uint i = 0; i < DH / TS; i++) out_[i] = ACC(0);
-  for (uint pass = 0; pass < 2; pass++) {
-    for (uint j0 = from; j0 < end; j0 += TILE) {
-      barrier();
-      for (uint i = t; i < TILE * KD; i += NT) tile[i / KD * LK + i % KD] = k8[koff + min(j0 + i / KD, positions - 1) * kstride + g * KD + i % KD];
-      barrier();
-      LOOP for (uint n = 0; n < TILE / TS; n++) {
-        ACC d = ACC(0);
-        LOOP for (uint i = 0; i < DH / TS; i++) {
-          MAT(gl_MatrixUseB) mk;
-          coopMatLoad(mk, tile, n * TS * LK + i * (TS / 8), LK, gl_CooperativeMatrixLayoutColumnMajor);
-          d = coopMatMulAdd(mq[i], mk, d);
-        }
-        coopMatStore(d, scores, own * TS * LS + n * (TS / 4), LS, gl_CooperativeMatrixLayoutRowMajor);
+  most = subgroupMax(most); // which also tells compilers that the loop is the same for all
+  least = subgroupMin(least);
+  uint end = uint(most + 1), from = window > 0 && uint(least) + 1 > window && most >= 0 ? (uint(least) + 1 - window) / SPAN * SPAN : 0;
+  // What this invocation does of softmax: vectors part * CH, ... of one row.
+  uint row = at + lane / PER, part = lane % PER;
+  int last = lasts[own * TS + lane / PER], first = window > 0 ? last - int(window) : -1; // positions in (first, last]
+  float limit = NEVER, sum = 0;
+  ACC out_[ND];
+  EACH_D(ZERO)
+  uvec4 next[MOVES];
+  if (from < end) { FETCH_K(from) }
+  for (uint j0 = from; j0 < end; j0 += SPAN) {
+    barrier();
+    PUT
+    barrier();
+    if (j0 < end) { FETCH_V(j0) } // always: the branch keeps the loads here
+    SCORES
+    subgroupBarrier();
+    int c0 = int(j0 + group * TILE + 4 * part * CH), a = first - c0, b = last - c0; // this invocation's columns in (a, b]
+    float factor = scale;
+    if (cap > 0) { // a loop of its own, or it would be unrolled with what follows
+      [[dont_unroll]] for (uint i = 0; i < 4 * CH; i++) {
+        uint c = row * LS + part * CH + i / 4;
+        scores[c][i & 3u] = floatBitsToUint(cap * tanh_(uintBitsToFloat(scores[c][i & 3u]) * scale / cap));
       }
-      barrier();
-      int a = first - int(j0), b = last - int(j0); // columns in (a, b]
-      if (pass == 0) {
-        float next = top;
-        for (uint i = part; i < TILE; i += PER) if (int(i) > a && int(i) <= b) next = max(next, score(row, i));
-        sum *= exp_(top - next);
-        for (uint i = part; i < TILE; i += PER) if (int(i) > a && int(i) <= b) sum += exp_(score(row, i) - next);
-        top = next;
-      } else {
-        for (uint i = 2 * part; i < TILE; i += 2 * PER) {
-          vec2 e = vec2(int(i) > a && int(i) <= b ? exp_(score(row, i) - top) : 0.0, int(i) + 1 > a && int(i) + 1 <= b ? exp_(score(row, i + 1) - top) : 0.0);
-          weights[row * LP + i / 8][(i / 2) & 3u] = packHalf2x16(e);
-        }
-        for (uint i = t; i < TILE * KD; i += NT)
-          tile[i / KD * LK + i % KD] = j0 + i / KD < end ? v8[voff + (j0 + i / KD) * vstride + g * KD + i % KD] : uvec4(0);
-        barrier();
-        LOOP for (uint i = 0; i < TILE / TS; i++) {
-          MAT(gl_MatrixUseA) mp;
-          coopMatLoad(mp, weights, own * TS * LP + i * (TS / 8), LP, gl_CooperativeMatrixLayoutRowMajor);
-          LOOP for (uint n = 0; n < DH / TS; n++) {
-            MAT(gl_MatrixUseB) mv;
-            coopMatLoad(mv, tile, i * TS * LK + n * (TS / 8), LK, gl_CooperativeMatrixLayoutRowMajor);
-            out_[n] = coopMatMulAdd(mp, mv, out_[n]);
-          }
-        }
+      factor = 1;
+    }
+    vec4 e[CH];
+    float top = NEVER;
+    [[unroll]] for (uint i = 0; i < CH; i++) {
+      vec4 d = uintBitsToFloat(scores[row * LS + part * CH + i]) * factor;
+      [[unroll]] for (uint k = 0; k < 4; k++) {
+        int c = int(4 * i + k);
+        e[i][k] = c > a && c <= b ? d[k] : NEVER;
+        top = max(top, e[i][k]);
       }
     }
-    if (pass == 0) { // one maximum and sum a row
-      exchange[t] = top;
-      barrier();
-      float best = top;
-      for (uint i = 0; i < PER; i++) best = max(best, exchange[own * SG + lane / PER * PER + i]);
-      sum *= exp_(top - best);
-      top = best;
-      barrier();
-      exchange[t] = sum;
-      barrier();
-      sum = 0;
-      for (uint i = 0; i < PER; i++) sum += exchange[own * SG + lane / PER * PER + i];
+    exchange[t] = top;
+    subgroupBarrier();
+    LOOP for (uint i = 0; i < PER; i++) top = max(top, exchange[t - part + i]);
+    bool raise = subgroupMax(top > limit + SLACK ? 1 : 0) > 0;
+    if (raise) {
+      top = max(top, limit);
+      float less = power(limit - top);
+      limit = top;
+      sum *= less;
+      [[unroll]] for (uint i = 0; i < TS / 4 / PER; i++) scores[row * LS + part * (TS / 4 / PER) + i] = uvec4(floatBitsToUint(less));
     }
+    [[unroll]] for (uint i = 0; i < CH; i++) [[unroll]] for (uint k = 0; k < 4; k++) {
+      e[i][k] = e[i][k] > NEVER ? power(e[i][k] - limit) : 0.0;
+      sum += e[i][k];
+    }
+    [[unroll]] for (uint i = 0; i < CH / 2; i++)
+      scores[row * LS + WAT + part * (CH / 2) + i] = uvec4(packHalf2x16(e[2 * i].xy), packHalf2x16(e[2 * i].zw),
+                                                           packHalf2x16(e[2 * i + 1].xy), packHalf2x16(e[2 * i + 1].zw));
+    barrier();
+    PUT
+    barrier();
+    if (j0 + SPAN < end) { FETCH_K(j0 + SPAN) }
+    if (raise) {
+      ACC factors;
+      coopMatLoad(factors, scores, at * LS, LS, gl_CooperativeMatrixLayoutRowMajor);
+      EACH_D(RESCALE)
+    }
+    EACH_T(VALUES)
+  }
+  exchange[t] = sum;
+  subgroupBarrier();
+  sum = 0;
+  for (uint i = 0; i < PER; i++) sum += exchange[t - part + i];
+  if (part == 0) {
+    limits[row] = limit;
+    totals[row] = sum;
   }
   barrier();
-  if (part == 0) exchange[row] = sum > 0 ? 1.0 / sum : 0.0;
-  LOOP for (uint n0 = 0; n0 < DH; n0 += TILE) {
-    LOOP for (uint n = 0; n < TILE / TS; n++)
-      if (n0 / TS + n < DH / TS) coopMatStore(out_[n0 / TS + n], scores, own * TS * LS + n * (TS / 4), LS, gl_CooperativeMatrixLayoutRowMajor);
-    barrier();
-    for (uint i = t; i < BQ_ * TILE; i += NT) {
-      uint r = i / TILE, c = i % TILE;
-      if (s0 + r < tokens && limits[r] >= 0 && n0 + c < DH)
-        y[yoff + (s0 + r) * ystride + h * DH + n0 + c] = uintBitsToFloat(scores[r * LS + c / 4][c & 3u]) * exchange[r];
-    }
-    barrier();
+  // The factors of the groups' sums take the place of their limits.
+  if (t < ROWS) {
+    float top = NEVER, total = 0;
+    [[unroll]] for (uint n = 0; n < NG; n++) top = max(top, limits[n * ROWS + t]);
+    [[unroll]] for (uint n = 0; n < NG; n++) total += totals[n * ROWS + t] * power(limits[n * ROWS + t] - top);
+    [[unroll]] for (uint n = 0; n < NG; n++) limits[n * ROWS + t] = total > 0 ? power(limits[n * ROWS + t] - top) / total : 0.0;
   }
+  EACH_PART(PART)
 }
