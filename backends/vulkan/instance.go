@@ -123,6 +123,7 @@ type physical struct {
 	family  uint32 // of queues that compute
 	stamps  bool   // the family has timestamps
 	cacheID string // names device and driver
+	vendor  uint32 // its number in PCI
 	shuffle bool   // invocations of a subgroup read each other's numbers
 	inOrder bool   // workgroups start in the order of dispatches
 	// flexible are the matrices whose sizes are free but for granularities
@@ -213,6 +214,7 @@ func (in *instance) describe(h vk.PhysicalDevice) (*physical, error) {
 	p.UUID = hex.EncodeToString(p11.DeviceUUID[:])
 	p.Driver = strings.TrimSpace(vk.GoString(p12.DriverName[:]) + " " + vk.GoString(p12.DriverInfo[:]))
 	p.inOrder = p12.DriverID == vk.VK_DRIVER_ID_NVIDIA_PROPRIETARY
+	p.vendor = p2.Properties.VendorID
 	p.cacheID = hex.EncodeToString(p2.Properties.PipelineCacheUUID[:])
 	p.Subgroup, p.MinSubgroup, p.MaxSubgroup = int(p11.SubgroupSize), int(p11.SubgroupSize), int(p11.SubgroupSize)
 	if sizes.MinSubgroupSize > 0 {

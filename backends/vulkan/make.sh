@@ -73,6 +73,7 @@ jobs() {
     case $name in
       f16 | q* | iq* | tq*) # workgroups of BM by BN, subgroups' parts, subgroups, matrices
         echo matrix.comp matrix_${name}_128.spv $number -DBM=128 -DBN=128 -DWM=64 -DWN=32 -DSG=32 -DTS=16
+        if [ $name = f16 ]; then echo matrix.comp matrix_f16_192.spv $number -DBM=128 -DBN=192 -DWM=64 -DWN=48 -DSG=32 -DTS=16; fi
         echo matrix.comp matrix_${name}_64.spv $number -DBM=64 -DBN=64 -DWM=32 -DWN=32 -DSG=32 -DTS=16
         echo matrix.comp matrix_${name}_32.spv $number -DBM=32 -DBN=32 -DWM=16 -DWN=16 -DSG=8 -DTS=8
         ;;

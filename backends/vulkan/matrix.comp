@@ -13,6 +13,8 @@ layout(constant_id = 1) const bool ALIGNED = false;
 // matrices of TS x TS x TS. x is in f16 (forms.glsl), w becomes f16 on its way to shared memory;
 // sums are f32. A workgroup computes BM rows of x by BN rows of w, BK of k at a time, a subgroup
 // of SG invocations WM by WN of it. While one step is multiplied the next is on its way to registers.
+// What comes first of a step's fragments and the next step's loads, and whether the last products of a step wait until the next
+// step is stored, is what was fastest on an H200 (docs/gpu-notes.md): HELD, and the orders at the end.
 // Software devices take long to compile what is unrolled.
 #if SG == 8
 #define LOOP [[dont_unroll]]
@@ -34,6 +36,7 @@ layout(binding = 5, std430) readonly buffer BS { float scales[]; }; // of x's ro
 layout(push_constant) uniform Push {
   uint rows, cols, first, all, count, woff, wstride;
   uint pitch, boff, roff, rstride, yoff, ystride, yinner, rinner;
+  uint flip; // what codes flips: known late, so that it is in a register
 };
 
 #define BK 64u
@@ -67,7 +70,11 @@ shared uvec4 sh[(BM + BN) * LD]; // of x, from SW on of w; at the end of sums
 #endif
 #define PER (BK / CHUNK)
 #define CW (BN * PER / NT)
+#if TYPE < 10 && WN > 32
+#define HELD
+#endif
 
+// Words as they come: what is made of one in fetch waits there until it is read.
 struct Raw {
   uvec4 q;
 #if TYPE == 10 || TYPE == 14
@@ -78,16 +85,26 @@ struct Raw {
   uvec4 head, high;
 #elif TYPE == 24
   uvec4 high;
-  float d;
+  uint d, scale;
 #endif
 };
 
+// Where the scales of the chunk at k lie in a row of packed blocks.
+#if TYPE == 10
+uint scaleAt(uint row, uint k) { return row + (cols >> 1) + (k >> 4); }
+#elif TYPE == 14
+uint scaleAt(uint row, uint k) { return row + cols + (k >> 5 << 1); }
+#elif TYPE == 24
+uint unitAt(uint row, uint k) { return row + (cols >> 8) * 208 + (k >> 8 << 1); }
+uint scaleAt(uint row, uint k) { return row + (cols >> 8) * 192 + (k >> 4); }
+#endif
+
 #if TYPE >= 10
-// codes turns four bytes below 256 into f16, less a bias below 1024: a byte in the low bits of
-// 1024 as f16 is 1024 and the byte.
-void codes(uint c, float16_t bias, out f16vec2 a, out f16vec2 e) {
-  f16vec2 even = unpackFloat2x16(c & 0x00ff00ffu | 0x64006400u) - (float16_t(1024) + bias);
-  f16vec2 odd = unpackFloat2x16(c >> 8 & 0x00ff00ffu | 0x64006400u) - (float16_t(1024) + bias);
+// codes turns what mask leaves of four bytes into f16 less a bias: flip has 0x64 above each byte, and a byte
+// in the low bits of 1024 as f16 is 1024 and the byte.
+void codes(uint c, uint mask, float16_t bias, out f16vec2 a, out f16vec2 e) {
+  f16vec2 even = unpackFloat2x16(c & mask ^ flip) - (float16_t(1024) + bias);
+  f16vec2 odd = unpackFloat2x16(c >> 8 & mask ^ flip) - (float16_t(1024) + bias);
   a = f16vec2(even.x, odd.x);
   e = f16vec2(even.y, odd.y);
 }
@@ -104,13 +121,13 @@ Raw fetch(uint row, uint k0, uint c) {
   v.d = 0;
   if (WHOLE || k < cols) {
     v.q = w4[(row + (k >> 1)) >> 4];
-    v.d = u16(row + (cols >> 1) + (k >> 4));
+    v.d = w[scaleAt(row, k) >> 2];
   }
 #elif TYPE == 14
   v.d = 0;
   if (WHOLE || k < cols) {
     v.q = w4[(row + k) >> 4];
-    v.d = u16(row + cols + ((k >> 5) << 1));
+    v.d = w[scaleAt(row, k) >> 2];
   }
 #elif TYPE == 22 || TYPE == 23
   uint a = (row >> 4) + (k0 >> 8) * (TYPE == Q4_K ? 9 : 11), j = (k0 >> 6) & 3u;
@@ -123,7 +140,8 @@ Raw fetch(uint row, uint k0, uint c) {
   uint blocks = cols >> 8, block = k >> 8, s = (k >> 5) & 7u, h = s >> 2, half16 = (k >> 4) & 1u;
   v.q = w4[(row >> 4) + block * 8 + 4 * h + 2 * (s & 1u) + half16];
   v.high = w4[((row + blocks * 128) >> 4) + block * 4 + 2 * h + half16];
-  v.d = half_(row + blocks * 208 + 2 * block) * sbyte(row + blocks * 192 + block * 16 + 2 * s + half16);
+  v.d = w[unitAt(row, k) >> 2];
+  v.scale = w[scaleAt(row, k) >> 2];
 #elif TYPE >= 10
   if (WHOLE || k < cols) {
     vec4 lo, hi;
@@ -140,22 +158,24 @@ Raw fetch(uint row, uint k0, uint c) {
   return v;
 }
 
-// put stores a chunk at the row of w that starts at at.
-void put(uint at, uint k0, uint c, Raw v) {
+// put stores a chunk of the row of w that begins at byte row, in the row of shared memory that starts at at.
+void put(uint at, uint row, uint k0, uint c, Raw v) {
+#if TYPE == 10 || TYPE == 14
+  f16vec2 both = unpackFloat2x16(v.d);
+  float16_t d = (scaleAt(row, k0 + c * CHUNK) & 2u) == 0 ? both.x : both.y;
+#endif
 #if TYPE == 10
   f16vec2 o[16];
-  float16_t d = unpackFloat2x16(v.d).x;
   [[unroll]] for (uint i = 0; i < 4; i++) {
-    codes(v.q[i] & 0x0f0f0f0fu, float16_t(8), o[2 * i], o[2 * i + 1]);
-    codes(v.q[i] >> 4 & 0x0f0f0f0fu, float16_t(8), o[8 + 2 * i], o[9 + 2 * i]);
+    codes(v.q[i], 0x000f000fu, float16_t(8), o[2 * i], o[2 * i + 1]);
+    codes(v.q[i] >> 4, 0x000f000fu, float16_t(8), o[8 + 2 * i], o[9 + 2 * i]);
   }
   [[unroll]] for (uint i = 0; i < 16; i++) o[i] *= d;
   [[unroll]] for (uint i = 0; i < 4; i++)
     sh[SW + at + 4 * c + i] = uvec4(packFloat2x16(o[4 * i]), packFloat2x16(o[4 * i + 1]), packFloat2x16(o[4 * i + 2]), packFloat2x16(o[4 * i + 3]));
 #elif TYPE == 14
   f16vec2 o[8];
-  float16_t d = unpackFloat2x16(v.d).x;
-  [[unroll]] for (uint i = 0; i < 4; i++) codes(v.q[i] ^ 0x80808080u, float16_t(128), o[2 * i], o[2 * i + 1]);
+  [[unroll]] for (uint i = 0; i < 4; i++) codes(v.q[i], 0x00ff00ffu, float16_t(128), o[2 * i], o[2 * i + 1]);
   [[unroll]] for (uint i = 0; i < 8; i++) o[i] *= d;
   [[unroll]] for (uint i = 0; i < 2; i++)
     sh[SW + at + 2 * c + i] = uvec4(packFloat2x16(o[4 * i]), packFloat2x16(o[4 * i + 1]), packFloat2x16(o[4 * i + 2]), packFloat2x16(o[4 * i + 3]));
@@ -169,22 +189,24 @@ void put(uint at, uint k0, uint c, Raw v) {
     f16vec2 d = f16vec2(float16_t(dm.x * float(sc))), m = f16vec2(float16_t(-dm.y * float(mn)));
     f16vec2 o[8];
     [[unroll]] for (uint i = 0; i < 4; i++) {
-      uint q = v.q[i] >> (4 * n) & 0x0f0f0f0fu;
-#if TYPE == 23
-      q |= (v.high[i] >> s & 0x01010101u) << 4;
+#if TYPE == 22
+      codes(v.q[i] >> (4 * n), 0x000f000fu, float16_t(0), o[2 * i], o[2 * i + 1]);
+#else
+      uint q = v.q[i] >> (4 * n) & 0x0f0f0f0fu | (v.high[i] >> s & 0x01010101u) << 4;
+      codes(q, 0x00ff00ffu, float16_t(0), o[2 * i], o[2 * i + 1]);
 #endif
-      codes(q, float16_t(0), o[2 * i], o[2 * i + 1]);
     }
     [[unroll]] for (uint i = 0; i < 8; i++) o[i] = fma(o[i], d, m);
     [[unroll]] for (uint i = 0; i < 2; i++)
       sh[SW + at + 4 * n + 2 * c + i] = uvec4(packFloat2x16(o[4 * i]), packFloat2x16(o[4 * i + 1]), packFloat2x16(o[4 * i + 2]), packFloat2x16(o[4 * i + 3]));
   }
 #elif TYPE == 24
-  uint k2 = (k0 + c * CHUNK >> 5) & 3u;
+  uint k = k0 + c * CHUNK, k2 = (k >> 5) & 3u;
   f16vec2 o[8];
-  float16_t d = float16_t(v.d);
+  float16_t d = float16_t(h2f(bitfieldExtract(v.d, int(unitAt(row, k) & 2u) * 8, 16)) *
+                          float(bitfieldExtract(int(v.scale), int(scaleAt(row, k) & 3u) * 8, 8)));
   [[unroll]] for (uint i = 0; i < 4; i++)
-    codes(v.q[i] >> (4 * (k2 >> 1)) & 0x0f0f0f0fu | (v.high[i] >> (2 * k2) & 0x03030303u) << 4, float16_t(32), o[2 * i], o[2 * i + 1]);
+    codes(v.q[i] >> (4 * (k2 >> 1)) & 0x0f0f0f0fu | (v.high[i] >> (2 * k2) & 0x03030303u) << 4, 0x00ff00ffu, float16_t(32), o[2 * i], o[2 * i + 1]);
   [[unroll]] for (uint i = 0; i < 8; i++) o[i] *= d;
   [[unroll]] for (uint i = 0; i < 2; i++)
     sh[SW + at + 2 * c + i] = uvec4(packFloat2x16(o[4 * i]), packFloat2x16(o[4 * i + 1]), packFloat2x16(o[4 * i + 2]), packFloat2x16(o[4 * i + 3]));
@@ -210,46 +232,60 @@ void put(uint at, uint k0, uint c, Raw v) {
 #else
 #define EACH_M(f) f(0) f(1)
 #endif
+#if WN / TS == 3
+#define EACH_N(f) f(0) f(1) f(2)
+#define EACH(f) EACH_M(f##0) EACH_M(f##1) EACH_M(f##2)
+#else
 #define EACH_N(f) f(0) f(1)
 #define EACH(f) EACH_M(f##0) EACH_M(f##1)
+#endif
 #define ZERO0(i) acc[i * FN] = ACC(0);
 #define ZERO1(i) acc[i * FN + 1] = ACC(0);
+#define ZERO2(i) acc[i * FN + 2] = ACC(0);
 #define LOAD_A(i) coopMatLoad(a[i], sh, (wm + i * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutRowMajor);
 #define LOAD_B(j) coopMatLoad(e[j], sh, SW + (wn + j * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutColumnMajor);
 #define MUL0(i) acc[i * FN] = coopMatMulAdd(a[i], e[0], acc[i * FN]);
 #define MUL1(i) acc[i * FN + 1] = coopMatMulAdd(a[i], e[1], acc[i * FN + 1]);
-#define STEP(n) { \
+#define MUL2(i) acc[i * FN + 2] = coopMatMulAdd(a[i], e[2], acc[i * FN + 2]);
+#define NONE_A(i) a[i] = MAT(gl_MatrixUseA)(0);
+#define NONE_B(j) e[j] = MAT(gl_MatrixUseB)(0);
+// LOAD reads the fragments of the nth TS columns of a step, MULTIPLY multiplies them; REST goes on from the first fragments to
+// the last.
+#define LOAD(n) { \
     const uint k = n; \
-    MAT(gl_MatrixUseA) a[FM]; \
-    MAT(gl_MatrixUseB) e[FN]; \
-    EACH_M(LOAD_A) EACH_N(LOAD_B) \
-    EACH(MUL) \
+    EACH_N(LOAD_B) EACH_M(LOAD_A) \
   }
-#define OUT(i) \
-  load(m0 + wm + i * TS, n0 + wn); \
-  coopMatStore(acc[i * FN], sh, own, LO, gl_CooperativeMatrixLayoutRowMajor); \
-  coopMatStore(acc[i * FN + 1], sh, own + TS / 4, LO, gl_CooperativeMatrixLayoutRowMajor); \
-  subgroupBarrier(); \
-  store(own, m0 + wm + i * TS, n0 + wn); \
-  subgroupBarrier();
+#define MULTIPLY EACH(MUL)
+#if TS == 16
+#define REST MULTIPLY LOAD(1) MULTIPLY LOAD(2) MULTIPLY LOAD(3)
+#else
+#define REST LOOP for (uint n = 1; n < BK / TS; n++) { MULTIPLY LOAD(n) }
+#endif
+#define KEEP(j) coopMatStore(acc[part0 * FN + j], sh, own + j * TS / 4, LO, gl_CooperativeMatrixLayoutRowMajor);
+#define OUT(i) { \
+    const uint part0 = i; \
+    load(m0 + wm + i * TS, n0 + wn); \
+    EACH_N(KEEP) \
+    subgroupBarrier(); \
+    store(own, m0 + wm + i * TS, n0 + wn); \
+    subgroupBarrier(); \
+  }
 
 #define LO (WN / 4 + 1)
-#define LANES (WN / 4)        // invocations of a row, each with four columns
-#define ROWS (SG / LANES)     // of a subgroup at a time
-#define TURNS (TS / ROWS)
+#define LANES (WN / 4)             // vectors of four columns in a row
+#define TURNS (TS * LANES / SG)    // of an invocation
+#define ITEM(e) ((e) * SG + gl_SubgroupInvocationID)
 float scale[TURNS];
 vec4 extra[TURNS];
 
 // load reads what belongs to TS rows of a subgroup's part, from row s0 and column c0 on: all of it before any is
 // used.
 void load(uint s0, uint c0) {
-  uint n = c0 + 4 * (gl_SubgroupInvocationID % LANES);
-  vec4 bias = vec4(0);
-  if (BIAS != 0) [[unroll]] for (uint j = 0; j < 4; j++) if (n + j < rows) bias[j] = NARROW(b, BIAS, boff + first + n + j);
   [[unroll]] for (uint e = 0; e < TURNS; e++) {
-    uint s = min(s0 + e * ROWS + gl_SubgroupInvocationID / LANES, count - 1);
+    uint s = min(s0 + ITEM(e) / LANES, count - 1), n = c0 + 4 * (ITEM(e) % LANES);
     scale[e] = scales[s];
-    extra[e] = bias;
+    extra[e] = vec4(0);
+    if (BIAS != 0) [[unroll]] for (uint j = 0; j < 4; j++) if (n + j < rows) extra[e][j] = NARROW(b, BIAS, boff + first + n + j);
     if (RESIDUAL) {
       uint o = rinner == 1 ? s : s / rinner, from = roff + o * rstride + (s - o * rinner) * all + first + n;
       if (VECTORS) {
@@ -263,11 +299,10 @@ void load(uint s0, uint c0) {
 
 // store stores those rows, with what was loaded.
 void store(uint own, uint s0, uint c0) {
-  uint n = c0 + 4 * (gl_SubgroupInvocationID % LANES);
   [[unroll]] for (uint e = 0; e < TURNS; e++) {
-    uint i = e * ROWS + gl_SubgroupInvocationID / LANES, s = s0 + i;
+    uint i = ITEM(e) / LANES, s = s0 + i, n = c0 + 4 * (ITEM(e) % LANES);
     if (s < count && n < rows) {
-      vec4 v = uintBitsToFloat(sh[own + i * LO + gl_SubgroupInvocationID % LANES]) * scale[e] + extra[e];
+      vec4 v = uintBitsToFloat(sh[own + i * LO + ITEM(e) % LANES]) * scale[e] + extra[e];
       uint o = yinner == 1 ? s : s / yinner, to = yoff + o * ystride + (s - o * yinner) * all + first + n;
       if (VECTORS) {
         y4[to >> 2] = v;
@@ -283,6 +318,8 @@ void main() {
   uint n0 = gl_WorkGroupID.y * BN, m0 = gl_WorkGroupID.x * BM;
   uint wm = g % (BM / WM) * WM, wn = g / (BM / WM) * WN;
   ACC acc[FM * FN];
+  MAT(gl_MatrixUseA) a[FM];
+  MAT(gl_MatrixUseB) e[FN];
   EACH(ZERO)
   uvec4 fx[CX];
   uint px[CX];
@@ -291,7 +328,7 @@ void main() {
 #define GET(x, w, k) LOOP for (uint i = 0; i < CX; i++) x[i] = x8[px[i] + (k) / 8];
 #define PUT_W(w, k) \
   [[dont_unroll]] for (uint i = t / PER; i < BN; i += NT / PER) \
-    put(i * LD, k, t % PER, fetch(woff + min(n0 + i, rows - 1) * wstride, k, t % PER));
+    put(i * LD, 0, k, t % PER, fetch(woff + min(n0 + i, rows - 1) * wstride, k, t % PER));
 #else
   Raw fw[CW];
   uint pw[CW];
@@ -299,24 +336,41 @@ void main() {
 #define GET(x, w, k) \
   LOOP for (uint i = 0; i < CX; i++) x[i] = x8[px[i] + (k) / 8]; \
   LOOP for (uint i = 0; i < CW; i++) w[i] = fetch(pw[i], k, t % PER);
-#define PUT_W(w, k) LOOP for (uint i = 0; i < CW; i++) put((t + i * NT) / PER * LD, k, t % PER, w[i]);
+#define PUT_W(w, k) LOOP for (uint i = 0; i < CW; i++) put((t + i * NT) / PER * LD, pw[i], k, t % PER, w[i]);
 #endif
 #define PUT(x, w, k) \
   LOOP for (uint i = 0; i < CX; i++) sh[(t + i * NT) / KV * LD + t % KV] = x[i]; \
   PUT_W(w, k)
-#if TS == 16
-#define STEPS STEP(0) STEP(1) STEP(2) STEP(3)
-#else
-#define STEPS LOOP for (uint n = 0; n < BK / TS; n++) STEP(n)
-#endif
   GET(fx, fw, 0)
+#ifdef HELD
+  EACH_M(NONE_A) EACH_N(NONE_B)
+  for (uint k0 = 0; k0 < cols; k0 += BK) {
+    barrier();
+    PUT(fx, fw, k0)
+    MULTIPLY
+    barrier();
+    if (k0 + BK < cols) { GET(fx, fw, k0 + BK) }
+    LOAD(0)
+    REST
+  }
+  MULTIPLY
+  barrier();
+#else
   for (uint k0 = 0; k0 < cols; k0 += BK) {
     PUT(fx, fw, k0)
     barrier();
+#if TYPE >= 10
+    LOAD(0)
     if (k0 + BK < cols) { GET(fx, fw, k0 + BK) }
-    STEPS
+#else
+    if (k0 + BK < cols) { GET(fx, fw, k0 + BK) }
+    LOAD(0)
+#endif
+    REST
+    MULTIPLY
     barrier();
   }
+#endif
   // TS rows of a subgroup's part at a time through shared memory of its own, so that bias, residual
   // and scale meet known elements and rows are stored whole.
   const uint own = g * TS * LO;

@@ -8,21 +8,35 @@ import (
 
 	"greta/backends"
 	"greta/graph"
+	"greta/ops"
+	"greta/tensor"
 )
 
-// matrixVariant is a configuration of matrix.comp: its module, the size of its
-// tiles, and the subgroups of a workgroup.
+// matrixVariant is a configuration of matrix.comp: its module, rows of x and of w in a
+// tile, and the subgroups of a workgroup.
 type matrixVariant struct {
-	name            string
-	module          int
-	tile, subgroups int
+	name       string
+	module     int
+	rows, cols int
+	subgroups  int
 }
 
 // The first is the default for many rows.
 var matrixVariants = []matrixVariant{
-	{"tile=128", 128, 128, 8},
-	{"tile=64", 64, 64, 4},
+	{"tile=128", 128, 128, 128, 8},
+	{"tile=128x192", 192, 128, 192, 8}, // of f16
+	{"tile=64", 64, 64, 64, 4},
 }
+
+// wideTiles is the number of tiles of 128x192 from which on they are faster than more of
+// 128x128: in products beside which others run, so that all units have some at any time.
+const wideTiles = 64
+
+// nvidia is the vendor on whose card that was measured; AMD's compiler spills registers of the wide tiles.
+const nvidia = 0x10de
+
+// wideShared is the bytes of shared memory of their workgroups.
+const wideShared = (128 + 192) * 9 * 16
 
 // Variants names the configurations of a node's kernel, the default first.
 func (d *Device) Variants(n *graph.Node) []string {
@@ -31,10 +45,16 @@ func (d *Device) Variants(n *graph.Node) []string {
 	}
 	var names []string
 	for _, v := range matrixVariants {
-		names = append(names, v.name)
+		if v.module != 192 || n.In[1].Type == tensor.F16 && d.p.Shared >= wideShared {
+			names = append(names, v.name)
+		}
 	}
-	if n.In[0].Shape.Rows() <= 64 { // large tiles would be half empty
+	rows := n.In[0].Shape.Rows()
+	switch {
+	case rows <= 64: // large tiles would be half empty
 		slices.Reverse(names)
+	case len(names) == 3 && d.p.vendor == nvidia && n.Op != ops.LinearResidual && (rows+127)/128*((n.In[1].Shape.Rows()+191)/192) >= wideTiles:
+		names[0], names[1] = names[1], names[0]
 	}
 	return names
 }
