@@ -120,8 +120,11 @@ func TestTryAhead(t *testing.T) {
 	}
 	dev.Miscount(true)
 	defer dev.Miscount(false)
+	// Debian 12's lavapipe ends every loop after 65,535 turns, so that a wait there ends without a word: the check
+	// then finds other bits.
 	for range 2 {
-		if err := try(); err == nil || !strings.Contains(err.Error(), "waited in vain") {
+		if err := try(); err == nil || !strings.Contains(err.Error(), "waited in vain") &&
+			!(dev.Info().Level == "software" && strings.Contains(err.Error(), "other bits")) {
 			t.Errorf("waits for a workgroup that there is not: %v", err)
 		}
 	}
