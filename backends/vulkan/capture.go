@@ -216,7 +216,7 @@ func (e *executable) status() error {
 	launch, index, value, limit := int(w[0])-1, w[1], int32(w[2]), w[3]
 	clear(w)
 	if limit == 0 && launch < len(e.program.Launches) {
-		return fmt.Errorf("%v waited in vain for the stage before it", e.program.Launches[launch].Node)
+		return fmt.Errorf("%v waited in vain for the stage before it (path %s; --fp16 off does without it)", e.program.Launches[launch].Node, pathAhead)
 	}
 	if launch >= len(e.program.Launches) {
 		return fmt.Errorf("%s: launch %d refused its operands", e.program.Name, launch)
