@@ -48,12 +48,7 @@ func sinkOnce(g *graph.Graph) bool {
 		if !onlyRows(uses[x.ID], at) {
 			continue
 		}
-		for _, twin := range uses[x.ID] {
-			if twin != r {
-				redirect(g, twin.Out[0], r.Out[0])
-			}
-		}
-		if sink(g, i, r, f, at) {
+		if sink(g, i, r, f, at, uses[x.ID]) {
 			return true
 		}
 	}
@@ -86,8 +81,9 @@ func redirect(g *graph.Graph, from, to *graph.Value) {
 	}
 }
 
-// sink moves r = rows(f(…), at) before f.
-func sink(g *graph.Graph, i int, r, f *graph.Node, at *graph.Value) bool {
+// sink moves r = rows(f(…), at) before f, where that can be. Its twins select the same; what reads them
+// reads r then.
+func sink(g *graph.Graph, i int, r, f *graph.Node, at *graph.Value, twins []*graph.Node) bool {
 	tokens := f.Out[0].Shape[0]
 	moved := &graph.Node{Op: f.Op, In: make([]*graph.Value, len(f.In)), Float: f.Float, Attr: f.Attr, Name: f.Name, Block: f.Block, Place: f.Place}
 	if f.Op == ops.View {
@@ -117,6 +113,11 @@ func sink(g *graph.Graph, i int, r, f *graph.Node, at *graph.Value) bool {
 	results, err := moved.Op.Infer(moved)
 	if err != nil || len(picks) == 0 || !results[0].Shape.Equal(r.Out[0].Shape) || results[0].Type != r.Out[0].Type {
 		return false
+	}
+	for _, twin := range twins {
+		if twin != r {
+			redirect(g, twin.Out[0], r.Out[0])
+		}
 	}
 	for _, p := range picks {
 		g.AddValue(p.Out[0])

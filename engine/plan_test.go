@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"greta/backends"
@@ -104,6 +105,52 @@ func TestRowsSink(t *testing.T) {
 	}
 	if !seen {
 		t.Error("no attention in the graph")
+	}
+}
+
+// TestRowsStay: where rows cannot be selected before a result is computed, each of its readers selects them for itself.
+func TestRowsStay(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "halves.yaml")
+	if err := os.WriteFile(path, []byte(`model: halves
+in:
+  tokens: i32[S]
+  last: i32[R]
+params: {D: 64, V: 100}
+weights:
+  embd: {shape: [V, D], gguf: embd}
+  half: {shape: [D/2], gguf: half}
+  first: {shape: [D], gguf: first}
+  second: {shape: [D], gguf: second}
+body:
+  x: rmsnorm(embed(tokens, embd) as [2*S, D/2], half, eps=1e-5) as [S, D]
+  g: rmsnorm(x, second, eps=1e-5)
+  h: rmsnorm(x, first, eps=1e-5)
+  logits: linear(rows(silu(h) + silu(g), last), embd)
+out: logits
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := models.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Engine{opt: Options{Model: file, Device: newCPU(t, 1), Context: 16, KV: tensor.F32}}
+	e.dev = e.opt.Device
+	g, err := e.Graph(8, 1) // which is verified
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, n := range g.Nodes {
+		if n.Op == ops.SiLU {
+			seen++
+			if n.In[0].Shape.Rows() != 1 {
+				t.Errorf("%s has %d rows, one is wanted", n.Text(), n.In[0].Shape.Rows())
+			}
+		}
+	}
+	if seen != 2 {
+		t.Errorf("%d activations, two are expected", seen)
 	}
 }
 
