@@ -116,17 +116,7 @@ func (b *bind) attentionFlash() error {
 	posoff := b.ints(c, &l.In[3])
 	vy := b.floats(c, y, true)
 	b.status(c)
-	var x *converted
-	if heads*dh%64 == 0 { // no padding behind a row
-		x = b.written(halves, y, heads*dh, nil)
-	}
-	if x != nil {
-		b.temporary(c, x.data, true)
-		b.temporary(c, x.scales, true)
-	} else {
-		b.none(c)
-		b.none(c)
-	}
+	x := b.formed(c, halves, heads*dh%64 == 0) // no padding behind a row
 	c.spec = []uint32{flag(x != nil), flag(!b.unread(x, y))}
 	c.push = []uint32{uint32(q.Shape[0]), uint32(heads), uint32(heads / k.Shape[1]), uint32(k.Shape[0]),
 		vq.off, vq.stride, koff, kstride, voff, vstride, posoff, vy.off, vy.stride,
@@ -149,17 +139,7 @@ func (b *bind) attentionMatrix() error {
 	posoff := b.ints(c, &l.In[3])
 	vy := b.floats(c, y, true)
 	b.status(c)
-	var x *converted
-	if heads*dh%64 == 0 { // no padding behind a row
-		x = b.written(halves, y, heads*dh, nil)
-	}
-	if x != nil {
-		b.temporary(c, x.data, true)
-		b.temporary(c, x.scales, true)
-	} else {
-		b.none(c)
-		b.none(c)
-	}
+	x := b.formed(c, halves, heads*dh%64 == 0) // no padding behind a row
 	c.spec = []uint32{uint32(8 * core.subgroup), flag(x != nil), flag(!b.unread(x, y))}
 	c.push = []uint32{uint32(q.Shape[0]), uint32(heads), uint32(heads / k.Shape[1]), uint32(k.Shape[0]),
 		vq.off, vq.stride, koff / 8, kstride / 8, voff / 8, vstride / 8, posoff, vy.off, vy.stride,
@@ -195,7 +175,7 @@ func (b *bind) one(f fresh) error {
 		return err
 	}
 	b.status(c)
-	x := b.formed(c)
+	x := b.formed(c, dots, dh%32 == 0)
 	c.spec = []uint32{attentionTile, typeCodes[k.Type], uint32(dh), uint32(n), flag(x != nil)}
 	c.push = []uint32{uint32(heads), uint32(heads / k.Shape[1]), uint32(k.Shape[0]), q.off, koff / 8, kstride / 8, voff / 8, vstride / 8,
 		posoff, vy.off, partoff, bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number)}
@@ -228,12 +208,11 @@ func (b *bind) parted(c *dispatch, parts int) (off uint32, err error) {
 	return off, nil
 }
 
-// formed binds the bytes that an attention's result is also written as, nil: it is not.
-func (b *bind) formed(c *dispatch) *converted {
-	y, dv := &b.l.Out[0], b.l.In[2].Shape[2]
+// formed binds the form that an attention's result is also written in where it fits, nil: in none.
+func (b *bind) formed(c *dispatch, f form, fits bool) *converted {
 	var x *converted
-	if dv%32 == 0 {
-		x = b.written(dots, y, b.l.In[0].Shape[1]*dv, nil)
+	if fits {
+		x = b.written(f, &b.l.Out[0], b.l.In[0].Shape[1]*b.l.In[2].Shape[2], nil)
 	}
 	if x != nil {
 		b.temporary(c, x.data, true)
@@ -274,7 +253,7 @@ func (b *bind) few(units int) error {
 		return err
 	}
 	b.status(c)
-	x, pitch := b.formed(c), uint32(0)
+	x, pitch := b.formed(c, dots, dv%32 == 0), uint32(0)
 	if x != nil {
 		pitch = x.pitch
 	}
