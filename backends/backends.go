@@ -60,6 +60,9 @@ type Info struct {
 	// captures, to run it together with others: the memory of results is not used anew
 	// within it.
 	Window int
+	// Chain is how many launches a program of several steps may have, for the device to
+	// run it sooner than programs of one step each; 0: it does not.
+	Chain int
 	// Fusions names the fused operators that the device wants, in the order
 	// in which they should be tried.
 	Fusions []string
@@ -174,6 +177,9 @@ type Launch struct {
 type Program struct {
 	Name     string
 	Launches []Launch
+	// Steps says that the launches are those of so many steps of equal length, of which
+	// each begins when the one before it has ended; 0 means one.
+	Steps int
 }
 
 // Stream runs launches in order, each to its end.

@@ -349,7 +349,7 @@ func (s *Session) prepare(f feed) (*Step, error) {
 		return nil, err
 	}
 	if f.tokens != nil {
-		err = st.writeInts(s.stream, "tokens", f.tokens, 0, 0)
+		err = s.writeTokens(st, f.tokens)
 	} else {
 		err = s.writeActivations(st, f.x)
 	}

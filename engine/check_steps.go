@@ -163,7 +163,7 @@ func (e *Engine) lastRow(n, step int) int {
 
 // feed runs one step on tokens or activations to its end.
 func (s *Session) feed(f feed, picks int) (*Step, error) {
-	st, err := s.stepOf(f.len(), 1, picks, nil)
+	st, err := s.stepOf(stepKind{Tokens: f.len(), Rows: 1, picks: picks}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func Rehearse(opt Options, tokens ...int) (err error) {
 			return fmt.Errorf("a step of %d tokens: %w", n, err)
 		}
 		if picks := e.picks(Sampling{}); picks > 0 { // the greedy choice on the device
-			if _, err := s.stepOf(n, 1, picks, nil); err != nil {
+			if _, err := s.stepOf(stepKind{Tokens: n, Rows: 1, picks: picks}, nil); err != nil {
 				return fmt.Errorf("a step of %d tokens with a choice: %w", n, err)
 			}
 		}

@@ -93,11 +93,13 @@ func (s *Session) growArena(bytes int) error {
 
 // Step gives the captured step of that many tokens and rows of logits,
 // capturing it at first use.
-func (s *Session) Step(tokens, rows int) (*Step, error) { return s.stepOf(tokens, rows, 0, nil) }
+func (s *Session) Step(tokens, rows int) (*Step, error) {
+	return s.stepOf(stepKind{Tokens: tokens, Rows: rows}, nil)
+}
 
 // stepOf gives a step other than one that is under way, whose inputs may not be
 // written yet: two of the same size take turns then.
-func (s *Session) stepOf(tokens, rows, picks int, busy *Step) (*Step, error) {
+func (s *Session) stepOf(kind stepKind, busy *Step) (*Step, error) {
 	switch {
 	case s.stream == nil:
 		return nil, errors.New("the session is closed")
@@ -105,13 +107,13 @@ func (s *Session) stepOf(tokens, rows, picks int, busy *Step) (*Step, error) {
 		return nil, errors.New("the engine is closed, and with it the weights")
 	}
 	for i, st := range s.steps {
-		if st.Tokens == tokens && st.Rows == rows && st.picks == picks && st != busy {
+		if st.stepKind == kind && st != busy {
 			copy(s.steps[1:i+1], s.steps[:i])
 			s.steps[0] = st
 			return st, nil
 		}
 	}
-	st, err := s.newStep(tokens, rows, picks)
+	st, err := s.newStep(kind)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +137,7 @@ func (s *Session) Prepare(prompt int, sampling *Sampling, more bool) error {
 	full := (prompt - 1) / chunk // chunks before the last one, which may be shorter
 	var busy *Step
 	for range min(full, 2) {
-		st, err := s.stepOf(chunk, 1, 0, busy)
+		st, err := s.stepOf(stepKind{Tokens: chunk, Rows: 1}, busy)
 		if err != nil {
 			return err
 		}
@@ -144,14 +146,14 @@ func (s *Session) Prepare(prompt int, sampling *Sampling, more bool) error {
 		}
 	}
 	if prompt > 0 {
-		if _, err := s.stepOf(prompt-full*chunk, 1, picks, busy); err != nil {
+		if _, err := s.stepOf(stepKind{Tokens: prompt - full*chunk, Rows: 1, picks: picks}, busy); err != nil {
 			return err
 		}
 	}
 	if !more {
 		return nil
 	}
-	_, err := s.stepOf(1, 1, picks, nil)
+	_, err := s.stepOf(stepKind{Tokens: 1, Rows: 1, picks: picks}, nil)
 	return err
 }
 
@@ -218,7 +220,7 @@ func (s *Session) prefill(ctx context.Context, tokens []int32, picks int) (*Step
 		if n == len(tokens) {
 			k = picks
 		}
-		st, err := s.stepOf(n, 1, k, s.flying)
+		st, err := s.stepOf(stepKind{Tokens: n, Rows: 1, picks: k}, s.flying)
 		if err == nil {
 			err = s.begin(st, tokens[:n])
 		}
@@ -233,7 +235,22 @@ func (s *Session) prefill(ctx context.Context, tokens []int32, picks int) (*Step
 // begin fills in a step's inputs and submits it behind the one that is under way,
 // which it then waits for. Where the device runs one at a time, it waits for both.
 func (s *Session) begin(st *Step, tokens []int32) error {
-	err := st.writeInts(s.stream, "tokens", tokens, 0, 0)
+	before := s.flying
+	err := s.submit(st, tokens)
+	if before != nil && err == nil {
+		if err = s.wait(before); err != nil {
+			s.pos -= before.positions()
+		}
+	}
+	if err != nil || !s.engine.queued {
+		err = errors.Join(err, s.settle())
+	}
+	return err
+}
+
+// submit fills in a step's inputs and submits it; then it is the one under way.
+func (s *Session) submit(st *Step, tokens []int32) error {
+	err := s.writeTokens(st, tokens)
 	if err == nil {
 		err = s.writePositions(st)
 	}
@@ -241,18 +258,9 @@ func (s *Session) begin(st *Step, tokens []int32) error {
 		err = st.submit()
 	}
 	s.submitted = time.Now()
-	before := s.flying
 	if err == nil {
 		s.flying = st
-		s.pos += st.Tokens
-	}
-	if before != nil && err == nil {
-		if err = s.wait(before); err != nil {
-			s.pos -= before.Tokens
-		}
-	}
-	if err != nil || !s.engine.queued {
-		err = errors.Join(err, s.settle())
+		s.pos += st.positions()
 	}
 	return err
 }
@@ -272,7 +280,7 @@ func (s *Session) settle() error {
 	}
 	s.flying = nil
 	if err := s.wait(st); err != nil {
-		s.pos -= st.Tokens
+		s.pos -= st.positions()
 		return err
 	}
 	return nil
@@ -283,10 +291,11 @@ func (s *Session) PrefillAll(ctx context.Context, tokens []int32, row func(i int
 	if err := s.check(tokens); err != nil {
 		return err
 	}
+	if !s.engine.rows { // the model file gives one row of logits a step
+		return s.DecodeAll(ctx, tokens, row)
+	}
 	chunk := s.engine.opt.Chunk
-	if !s.engine.rows {
-		chunk = 1 // the model file gives one row of logits a step
-	} else if v := s.engine.first.Outputs[0].Shape.Last(); v > 0 {
+	if v := s.engine.first.Outputs[0].Shape.Last(); v > 0 {
 		chunk = max(1, min(chunk, 32<<20/v)) // keep the logits under 128 MB
 	}
 	for done := 0; done < len(tokens); {
@@ -341,16 +350,9 @@ func (s *Session) tokens(tokens []int32, rows int) error {
 // Block runs a block on activations x, rows of the model's width, at the
 // positions that follow. It gives the block's output.
 func (s *Session) Block(x []float32) ([]float32, error) {
-	in := s.engine.first.Input("x")
-	if in == nil || len(in.Shape) != 2 {
-		return nil, fmt.Errorf("%s has no input x of rows", s.engine.opt.Model.Name())
-	}
-	n := len(x) / in.Shape[1]
-	if n*in.Shape[1] != len(x) || n == 0 {
-		return nil, fmt.Errorf("%d activations are no rows of %d", len(x), in.Shape[1])
-	}
-	if n > s.Left() {
-		return nil, &TooLong{n, s.pos, s.engine.opt.Context}
+	_, n, err := s.blockRows(x)
+	if err != nil {
+		return nil, err
 	}
 	st, err := s.Step(n, 1)
 	if err != nil {
@@ -368,27 +370,69 @@ func (s *Session) Block(x []float32) ([]float32, error) {
 	return s.logits, s.read(st)
 }
 
+// blockRows gives the width and number of a block's rows x, and refuses what no step
+// could compute.
+func (s *Session) blockRows(x []float32) (width, n int, err error) {
+	in := s.engine.first.Input("x")
+	if in == nil || len(in.Shape) != 2 {
+		return 0, 0, fmt.Errorf("%s has no input x of rows", s.engine.opt.Model.Name())
+	}
+	width = in.Shape[1]
+	n = len(x) / width
+	if n*width != len(x) || n == 0 {
+		return 0, 0, fmt.Errorf("%d activations are no rows of %d", len(x), width)
+	}
+	if n > s.Left() {
+		return 0, 0, &TooLong{n, s.pos, s.engine.opt.Context}
+	}
+	return width, n, nil
+}
+
+// writeActivations writes the rows of a step, or of all steps of a chain.
 func (s *Session) writeActivations(st *Step, x []float32) error {
 	v := st.Graph.Input("x")
+	var bytes []byte
 	switch v.Type {
 	case tensor.F32:
-		return s.stream.Write(st.step, st.offsets[v], tensor.Bytes(x))
+		bytes = tensor.Bytes(x)
 	case tensor.F64:
-		return s.stream.Write(st.step, st.offsets[v], tensor.Bytes(widen(x)))
+		bytes = tensor.Bytes(widen(x))
+	default:
+		return fmt.Errorf("the input %s cannot be written from float32", v)
 	}
-	return fmt.Errorf("the input %s cannot be written from float32", v)
+	for i, n := 0, v.Bytes(); i*n < len(bytes); i++ {
+		if err := s.stream.Write(st.step, st.offsets[v]+i*apart(v), bytes[i*n:(i+1)*n]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Session) writeTokens(st *Step, tokens []int32) error {
+	n := st.Tokens
+	for i := range len(tokens) / n {
+		if err := st.writeInts(s.stream, "tokens", i, tokens[i*n:(i+1)*n], 0, 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Session) writePositions(st *Step) error {
-	if err := st.writeInts(s.stream, "pos", nil, s.pos, st.Tokens); err != nil {
-		return err
+	for i := range max(st.chain, 1) {
+		if err := st.writeInts(s.stream, "pos", i, nil, s.pos+i*st.Tokens, st.Tokens); err != nil {
+			return err
+		}
+		if err := st.writeInts(s.stream, "last", i, nil, st.Tokens-st.Rows, st.Rows); err != nil {
+			return err
+		}
 	}
-	return st.writeInts(s.stream, "last", nil, st.Tokens-st.Rows, st.Rows)
+	return nil
 }
 
-// writeInts writes an input of integers, if the graph has it: the values
-// given, or n counted from the first.
-func (st *Step) writeInts(stream backends.Stream, name string, values []int32, first, n int) error {
+// writeInts writes an input of integers of one step of a chain, if the graph has it:
+// the values given, or n counted from the first.
+func (st *Step) writeInts(stream backends.Stream, name string, link int, values []int32, first, n int) error {
 	v := st.Graph.Input(name)
 	if v == nil {
 		return nil
@@ -405,16 +449,20 @@ func (st *Step) writeInts(stream backends.Stream, name string, values []int32, f
 	if len(values) != v.Shape.Elems() {
 		return fmt.Errorf("input %s takes %d values, not %d", v, v.Shape.Elems(), len(values))
 	}
-	return stream.Write(st.step, st.offsets[v], tensor.Bytes(values))
+	return stream.Write(st.step, st.offsets[v]+link*apart(v), tensor.Bytes(values))
 }
 
 // read brings the first output to the host as float32.
-func (s *Session) read(st *Step) error {
+func (s *Session) read(st *Step) error { return s.readLink(st, 0) }
+
+// readLink is read of one step of a chain.
+func (s *Session) readLink(st *Step, link int) error {
 	v := st.Graph.Outputs[0]
 	off, stride, err := st.output(v)
 	if err != nil {
 		return err
 	}
+	off += link * apart(st.locs[v.ID].root)
 	n := v.Shape.Elems()
 	if cap(s.logits) < n {
 		s.logits = make([]float32, n)

@@ -11,11 +11,10 @@ import (
 	"greta/graph"
 )
 
-// Step is the captured program of one number of tokens, bound to a session's memory.
+// Step is the captured program of one number of tokens, bound to a session's memory; or
+// of several steps of that kind behind each other.
 type Step struct {
-	Tokens  int // S: tokens in the step
-	Rows    int // R: rows of logits
-	picks   int // the most likely tokens that it gives instead of logits; 0: logits
+	stepKind
 	Graph   *graph.Graph
 	Program *backends.Program
 
@@ -28,18 +27,29 @@ type Step struct {
 	ints    []int32 // for positions
 }
 
+// stepKind is what tells one captured step from another.
+type stepKind struct {
+	Tokens int // S: tokens in the step
+	Rows   int // R: rows of logits
+	picks  int // the most likely tokens that it gives instead of logits; 0: logits
+	chain  int // steps behind each other, of these tokens and rows each; 0: one
+}
+
+// positions is the number of positions that the step computes.
+func (k stepKind) positions() int { return k.Tokens * max(k.chain, 1) }
+
 // newStep lowers, plans and captures a step for the session.
-func (s *Session) newStep(tokens, rows, picks int) (*Step, error) {
+func (s *Session) newStep(kind stepKind) (*Step, error) {
 	e := s.engine
 	e.capture.Lock()
 	defer e.capture.Unlock()
 	g := e.first
 	var err error
 	switch {
-	case picks > 0:
-		g, err = e.pickGraph(tokens, rows, picks)
-	case tokens != 1 || rows != 1:
-		g, err = e.Graph(tokens, rows)
+	case kind.picks > 0:
+		g, err = e.pickGraph(kind.Tokens, kind.Rows, kind.picks)
+	case kind.Tokens != 1 || kind.Rows != 1:
+		g, err = e.Graph(kind.Tokens, kind.Rows)
 	}
 	if err != nil {
 		return nil, err
@@ -57,13 +67,13 @@ func (s *Session) newStep(tokens, rows, picks int) (*Step, error) {
 	if err := s.growArena(p.arena); err != nil {
 		return nil, err
 	}
-	st := &Step{Tokens: tokens, Rows: rows, picks: picks, Graph: g, offsets: map[*graph.Value]int{}, locs: p.locs}
+	st := &Step{stepKind: kind, Graph: g, offsets: map[*graph.Value]int{}, locs: p.locs}
 	size := 0
 	reserve := func(v *graph.Value) {
 		if root := p.locs[v.ID].root; root.Kind == graph.Input || root.Kind == graph.Computed {
 			if _, ok := st.offsets[root]; !ok {
 				st.offsets[root] = size
-				size += roundUp(root.Bytes())
+				size += max(kind.chain, 1) * apart(root) // of all steps together: one copy brings them
 			}
 		}
 	}
@@ -97,16 +107,33 @@ func (s *Session) newStep(tokens, rows, picks int) (*Step, error) {
 	return st, nil
 }
 
+// apart is how far an input or output of a step lies from that of the next of a chain, bytes.
+func apart(v *graph.Value) int { return roundUp(v.Bytes()) }
+
 // binder finds the memory of every operand.
 type binder struct {
 	s     *Session
 	st    *Step
 	p     *plan
 	slots map[*graph.Value]int
+	link  int // which step of a chain
 }
 
 func (b *binder) program(g *graph.Graph, sel selection) (*backends.Program, error) {
 	prog := &backends.Program{Name: fmt.Sprintf("%s S=%d", g.Name, b.st.Tokens)}
+	if b.st.chain > 0 {
+		prog.Name, prog.Steps = fmt.Sprintf("%s, %d times", prog.Name, b.st.chain), b.st.chain
+	}
+	for b.link = range max(b.st.chain, 1) {
+		if err := b.launches(prog, g, sel); err != nil {
+			return nil, err
+		}
+	}
+	return prog, nil
+}
+
+// launches adds those of a step to a program.
+func (b *binder) launches(prog *backends.Program, g *graph.Graph, sel selection) error {
 	for i, n := range g.Nodes {
 		if sel[i] == nil {
 			continue
@@ -118,12 +145,12 @@ func (b *binder) program(g *graph.Graph, sel selection) (*backends.Program, erro
 				continue
 			}
 			if l.In[j], err = b.operand(v, sel[i].Packing(j)); err != nil {
-				return nil, fmt.Errorf("%v: %w", n, err)
+				return fmt.Errorf("%v: %w", n, err)
 			}
 		}
 		for j, v := range n.Out {
 			if l.Out[j], err = b.operand(v, nil); err != nil {
-				return nil, fmt.Errorf("%v: %w", n, err)
+				return fmt.Errorf("%v: %w", n, err)
 			}
 		}
 		if off := b.p.scratch[i]; off >= 0 {
@@ -133,7 +160,7 @@ func (b *binder) program(g *graph.Graph, sel selection) (*backends.Program, erro
 		prog.Launches = append(prog.Launches, l)
 		b.st.nodes = append(b.st.nodes, i)
 	}
-	return prog, nil
+	return nil
 }
 
 func (b *binder) operand(v *graph.Value, p *backends.Packing) (backends.Operand, error) {
@@ -158,7 +185,7 @@ func (b *binder) operand(v *graph.Value, p *backends.Packing) (backends.Operand,
 	default:
 		if off, ok := b.st.offsets[loc.root]; ok {
 			o.Buffer = b.st.step
-			o.Offset += off
+			o.Offset += off + b.link*apart(loc.root)
 			break
 		}
 		off, ok := b.slots[loc.root]
