@@ -123,7 +123,7 @@ func (dev *Device) start(f Found) error {
 		return err
 	}
 	dev.info = backends.Info{
-		Backend: "hip", Name: f.Name, Level: f.Arch, Driver: name, Queued: true, Picks: pickMost, Threads: dev.units, Float: tensor.F32, Align: 64, Fusions: fusions, Window: joinWindow,
+		Backend: "hip", Name: f.Name, Level: f.Arch, Driver: name, Queued: true, Picks: pickMost, Threads: dev.units, Float: tensor.F32, Align: 64, Fusions: fusions, Window: joinWindow, Chain: chainLaunches,
 		Memory: int(min(free, 1<<62)),
 		// Two transfers a clock, as all memories since DDR have.
 		ReadGBs: 2 * float64(values[2]) / 8 * float64(values[3]) / 1e6,
@@ -399,15 +399,19 @@ func (dev *Device) workspace(n int) (uintptr, error) {
 	return b.at, nil
 }
 
-// fault gives and clears what kernels found wrong with data, as an error.
-func (dev *Device) fault(launches []backends.Launch) error {
+// fault gives and clears what kernels found wrong with a program's data, as an error.
+func (dev *Device) fault(p *backends.Program) error {
 	if dev.status[0] == 0 {
 		return nil
 	}
 	launch, index, value := int(dev.status[1]), dev.status[2], int32(dev.status[3])
 	clear(dev.status)
-	if launch < len(launches) {
-		return fmt.Errorf("%v: index %d is %d, which is out of range", launches[launch].Node, index, value)
+	if n := len(p.Launches); launch < n {
+		step := ""
+		if p.Steps > 1 {
+			step = fmt.Sprintf("step %d of %d: ", launch/(n/p.Steps)+1, p.Steps)
+		}
+		return fmt.Errorf("%s%v: index %d is %d, which is out of range", step, p.Launches[launch].Node, index, value)
 	}
 	return fmt.Errorf("hip: index %d of launch %d is %d, which is out of range", index, launch, value)
 }

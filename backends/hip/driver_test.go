@@ -420,7 +420,7 @@ func TestLevels(t *testing.T) {
 	a, b, c := at(r(0, 8), w(8, 16)), at(r(0, 8), w(16, 24)), at(r(8, 24), w(24, 32))
 	d := at(r(40, 48), w(0, 4))   // overwrites what a and b read
 	e := at(r(48, 56), w(56, 64)) // free of all
-	got, _ := levelsOf([]*bound{a, b, c, d, e})
+	got := levelsOf([]*bound{a, b, c, d, e})
 	want := [][]int{{0, 1, 4}, {2, 3}}
 	if len(got) != len(want) {
 		t.Fatalf("%d levels", len(got))

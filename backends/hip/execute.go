@@ -157,12 +157,12 @@ func (dev *Device) Capture(p *backends.Program) (backends.Executable, error) {
 		}
 		e.launches = append(e.launches, b)
 	}
-	levels, err := dev.join(p, e.launches)
+	levels, begins, err := dev.join(p, e.launches)
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	var programs []program
-	e.levels = levels
+	e.levels, e.serial = levels, holdBack(levels, begins)
 	dev.widenSoon(levels)
 	for _, level := range levels {
 		for _, b := range level {
@@ -251,7 +251,8 @@ func (e *executable) upload() error {
 func (e *executable) branches() (follows bool, err error) {
 	dev, d := e.dev, e.dev.d
 	follows = e.moves != nil && e.moves.in != nil
-	for _, level := range e.levels {
+	for l, level := range e.levels {
+		follows = follows && !slices.Contains(e.serial, l)
 		var own, aside []*bound
 		for i, b := range level {
 			if i == 0 || b.works || len(aside) == mostSides {
@@ -302,6 +303,7 @@ type executable struct {
 	program  *backends.Program
 	launches []*bound   // each alone, and those that are joined of several
 	levels   [][]*bound // what runs
+	serial   []int      // the levels that begin only when those before have ended
 	graph    uintptr
 	submit   []uintptr // arguments of a replay, kept so that it allocates nothing
 	done     uintptr   // event of a replay's end, where another is submitted behind it
@@ -344,7 +346,7 @@ func (e *executable) Wait() error {
 	if err != nil {
 		return named(err, e.program.Name)
 	}
-	return dev.fault(e.program.Launches)
+	return dev.fault(e.program)
 }
 
 // Profile runs the launches one after another with an event between them. The
@@ -389,7 +391,7 @@ func (e *executable) Profile() ([]time.Duration, error) {
 		}
 		times[b.number] = time.Duration(float64(f32(uint32(bits))) * float64(time.Millisecond))
 	}
-	return times, dev.fault(e.program.Launches)
+	return times, dev.fault(e.program)
 }
 
 // Close ends the executable; its program's buffers stay.

@@ -1,6 +1,7 @@
 package hip
 
 import (
+	"fmt"
 	"slices"
 
 	"greta/backends"
@@ -22,20 +23,40 @@ type joiner struct {
 	dev     *Device
 	p       *backends.Program
 	singles []*bound
-	levels  [][]int
-	at      []int // level of each launch
+	levels  [][]int // of a step
 }
 
-// join gives the program's bound launches by level, some of them joined.
-func (dev *Device) join(p *backends.Program, singles []*bound) ([][]*bound, error) {
-	j := &joiner{dev: dev, p: p, singles: singles}
-	j.levels, j.at = levelsOf(singles)
-	var all [][]*bound
-	if dev.alone {
+// join gives the program's bound launches by level, some of them joined, and the levels
+// with which its steps begin. Nothing moves from one step to another.
+func (dev *Device) join(p *backends.Program, singles []*bound) (all [][]*bound, begins []int, err error) {
+	per := len(singles) / max(p.Steps, 1)
+	if per*max(p.Steps, 1) != len(singles) {
+		return nil, nil, fmt.Errorf("%s: %d launches are not those of %d equal steps", p.Name, len(singles), p.Steps)
+	}
+	for from := 0; from < len(singles); from += per {
+		j := &joiner{dev: dev, p: p, singles: singles, levels: levelsOf(singles[from : from+per])}
+		for _, level := range j.levels {
+			for i := range level {
+				level[i] += from
+			}
+		}
+		levels, err := j.step()
+		if err != nil {
+			return nil, nil, err
+		}
+		begins = append(begins, len(all))
+		all = append(all, levels...)
+	}
+	return all, begins, nil
+}
+
+// step gives the bound launches of the joiner's levels.
+func (j *joiner) step() (all [][]*bound, err error) {
+	if j.dev.alone {
 		for _, level := range j.levels {
 			var bounds []*bound
 			for _, i := range level {
-				bounds = append(bounds, singles[i])
+				bounds = append(bounds, j.singles[i])
 			}
 			all = append(all, bounds)
 		}

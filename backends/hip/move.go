@@ -94,14 +94,43 @@ var moveFile = newProgram("move.hip")
 // hurry lets a program's first launch begin while its inputs are copied, where that can hold
 // back those behind it.
 func (e *executable) hurry() {
-	if e.moves == nil || e.moves.in == nil || len(e.levels) == 0 || len(e.levels[0]) != 1 {
+	if e.moves == nil || e.moves.in == nil || len(e.levels) == 0 {
 		return
 	}
-	if first := e.levels[0][0].parts; len(first) == 1 && first[0].late > 0 {
-		for _, d := range []*dispatch{first[0], e.moves.in.parts[0]} {
+	if first := holder(e.levels[0]); first != nil {
+		for _, d := range []*dispatch{first, e.moves.in.parts[0]} {
 			d.args.values[d.late] = 1
 		}
 	}
+}
+
+// holder is the one launch of a level, where it can hold back those behind it.
+func holder(level []*bound) *dispatch {
+	if len(level) == 1 && len(level[0].parts) == 1 && level[0].parts[0].late > 0 {
+		return level[0].parts[0]
+	}
+	return nil
+}
+
+// chainLaunches is how many launches a program of several steps may have: sixteen steps of a
+// Llama block, of which each takes 5 µs less than queued by itself (docs/gpu-notes.md).
+const chainLaunches = 256
+
+// holdBack lets each step of a program but the first hold back its launches until those of
+// the step before have ended, which they may read from before they wait: positions of
+// the caches. It gives the levels whose launches cannot do so.
+func holdBack(levels [][]*bound, begins []int) (serial []int) {
+	for i, l := range begins {
+		if i == 0 || l == len(levels) {
+			continue
+		}
+		if d := holder(levels[l]); d != nil {
+			d.args.values[d.late] = 1
+		} else {
+			serial = append(serial, l)
+		}
+	}
+	return serial
 }
 
 // bounds are the launches that there are.

@@ -3,6 +3,7 @@ package hip
 import (
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -90,6 +91,73 @@ func TestMoves(t *testing.T) {
 	}
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestSteps: launches of a program's step begin before the step before has ended only where
+// its first launch holds the others back, and none moves from one step to another.
+func TestSteps(t *testing.T) {
+	dev := onHopper(t)
+	defer dev.Close()
+	dev.overlaps = true
+	capture := func(name string, steps int) *executable {
+		t.Helper()
+		l, free, err := scene(dev, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { free() })
+		if p := l.Kernel.Packing(1); p != nil {
+			w := &l.In[1]
+			packed, err := dev.Alloc(p.Size(w.Type, w.Shape), backends.Weights)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Buffer, w.Offset, w.Packing = packed, 0, p.ID
+		}
+		got, err := dev.Capture(&backends.Program{Name: "p", Launches: []backends.Launch{*l, *l, *l, *l}, Steps: steps})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.(*executable)
+	}
+	product := firstCase(t, "linear/f16/1x", "")
+	for _, c := range []struct {
+		name   string
+		steps  int
+		levels int
+		serial []int
+		late   []uint64 // of the launches, where they have it
+	}{
+		{"silu/odd", 0, 4, nil, nil}, {"silu/odd", 4, 4, []int{1, 2, 3}, nil}, {"silu/odd", 2, 4, []int{2}, nil},
+		{product, 1, 4, nil, []uint64{1, 0, 0, 0}}, {product, 2, 4, nil, []uint64{1, 0, 1, 0}},
+	} {
+		e := capture(c.name, c.steps)
+		var late []uint64
+		for _, level := range e.levels {
+			if d := holder(level); d != nil {
+				late = append(late, d.args.values[d.late])
+			}
+		}
+		if len(e.levels) != c.levels || !slices.Equal(e.serial, c.serial) || !slices.Equal(late, c.late) {
+			t.Errorf("%s in %d steps: %d levels, %v begin late, %v hold back", c.name, c.steps, len(e.levels), e.serial, late)
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	l, free, err := scene(dev, "silu/odd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer free()
+	if _, err := dev.Capture(&backends.Program{Name: "p", Launches: []backends.Launch{*l, *l, *l}, Steps: 2}); err == nil || !strings.Contains(err.Error(), "3 launches") {
+		t.Errorf("three launches in two steps: %v", err)
+	}
+	// what a kernel found wrong, and where
+	dev.status[0], dev.status[1], dev.status[2], dev.status[3] = 1, 2, 5, 70
+	if err := dev.fault(&backends.Program{Launches: []backends.Launch{*l, *l, *l, *l}, Steps: 2}); err == nil || !strings.HasPrefix(err.Error(), "step 2 of 2: ") {
+		t.Errorf("the error does not say in which step it was: %v", err)
 	}
 }
 

@@ -61,10 +61,10 @@ func conflict(a, b []span) bool {
 }
 
 // levelsOf orders launches: each comes in a later level than all before it that
-// it is in conflict with. at is the level of each. Launches of a level that use
-// the device's workspace run one after another all the same.
-func levelsOf(launches []*bound) (all [][]int, at []int) {
-	at = make([]int, len(launches))
+// it is in conflict with. Launches of a level that use the device's workspace run one
+// after another all the same.
+func levelsOf(launches []*bound) (all [][]int) {
+	at := make([]int, len(launches)) // level of each
 	for i, b := range launches {
 		for j := i - 1; j >= 0; j-- {
 			if at[j] >= at[i] && conflict(launches[j].spans, b.spans) {
@@ -76,5 +76,5 @@ func levelsOf(launches []*bound) (all [][]int, at []int) {
 		}
 		all[at[i]] = append(all[at[i]], i)
 	}
-	return all, at
+	return all
 }

@@ -205,7 +205,7 @@ func (s *stream) Launch(l *backends.Launch) error {
 	if err := s.dev.wait(); err != nil {
 		return named(err, b.what)
 	}
-	return s.dev.fault([]backends.Launch{*l})
+	return s.dev.fault(&backends.Program{Launches: []backends.Launch{*l}})
 }
 
 // named adds to a driver's error what was running.
