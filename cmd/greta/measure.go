@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -82,6 +83,9 @@ type sample struct {
 	total   time.Duration
 	hash    string // of all outputs
 	early   string // of the outputs up to the first two decode steps
+
+	sequence time.Duration // of the same steps without waiting between them, 0: not run
+	strayed  int           // how many of their outputs were not to the bit those of steps one by one
 }
 
 // warmDecode is the number of decode steps in the warm-up.
@@ -91,6 +95,7 @@ const warmDecode = 2
 func (r *runner) once(ctx context.Context, in *input, p, n int) (*sample, error) {
 	s := &sample{steps: make([]time.Duration, 0, n)}
 	sum := sha256.New()
+	var outs []float32 // of the decode steps, where they are run in a sequence too
 	note := func(out []float32) {
 		sum.Write(tensor.Bytes(out))
 		if i, ok := engine.Finite(out); !ok {
@@ -127,12 +132,44 @@ func (r *runner) once(ctx context.Context, in *input, p, n int) (*sample, error)
 		s.steps = append(s.steps, took)
 		s.total += took
 		note(out)
+		if r.sequences(in) {
+			outs = append(outs, out...)
+		}
 	}
 	s.hash = digest(sum)
 	if n <= warmDecode {
 		s.early = s.hash
 	}
+	if len(outs) > 0 {
+		if err := r.sequence(ctx, in, p, outs, s); err != nil {
+			return nil, err
+		}
+	}
 	return s, nil
+}
+
+// sequences says whether decode steps are timed without waiting between them too: those of
+// a block, whose inputs are all known, where the device does not compute on the host.
+func (r *runner) sequences(in *input) bool {
+	return in.width > 0 && r.engine.Device().Info().Queued && !r.flags.noCapture
+}
+
+// sequence computes the decode steps behind p again, without waiting between them, and
+// compares them with the outputs of steps one by one.
+func (r *runner) sequence(ctx context.Context, in *input, p int, outs []float32, s *sample) error {
+	n := len(s.steps)
+	if err := r.session.Rewind(p); err != nil {
+		return err
+	}
+	start := time.Now()
+	err := r.session.BlockAll(ctx, in.x[p*in.width:(p+n)*in.width], func(i int, out []float32) error {
+		if !bytes.Equal(tensor.Bytes(out), tensor.Bytes(outs[i*len(out):(i+1)*len(out)])) {
+			s.strayed++
+		}
+		return nil
+	})
+	s.sequence = time.Since(start)
+	return err
 }
 
 func digest(h hash.Hash) string { return "sha256:" + hex.EncodeToString(h.Sum(nil)) }
@@ -154,6 +191,11 @@ func (r *runner) measure(ctx context.Context) error {
 	if step := warm.total / max(1, time.Duration(len(warm.steps))); !f.hasGen && step*time.Duration(f.gen) > repeatBudget/2 {
 		f.gen = max(minDecode, int(repeatBudget/2/step))
 	}
+	if r.sequences(&in) { // captures what a sequence of so many steps takes
+		if warm, err = r.once(ctx, &in, f.prefill, f.gen); err != nil {
+			return err
+		}
+	}
 	repeats, budget := f.repeat, time.Duration(0)
 	if repeats == 0 {
 		repeats, budget = maxRepeats, repeatBudget
@@ -173,11 +215,16 @@ func (r *runner) measure(ctx context.Context) error {
 	if err := r.limits(); err != nil {
 		return err
 	}
-	same := samples[0].early == warm.early
+	same, strayed := samples[0].early == warm.early, warm.strayed
 	for _, s := range samples {
 		same = same && s.hash == samples[0].hash
+		strayed += s.strayed
 	}
 	r.addCheck(report.Check{Name: "repeats", OK: same, Note: fmt.Sprintf("%d runs bit-identical: %v", len(samples)+1, same)})
+	if r.sequences(&in) && f.gen > 0 {
+		r.addCheck(report.Check{Name: "sequence = steps", OK: strayed == 0,
+			Note: fmt.Sprintf("%d of %d outputs bit-identical", (len(samples)+1)*f.gen-strayed, (len(samples)+1)*f.gen)})
+	}
 	if err := r.profile(ctx, f.prefill); err != nil {
 		return err
 	}
@@ -187,13 +234,16 @@ func (r *runner) measure(ctx context.Context) error {
 // noteSamples reports what the repeats so far say.
 func (r *runner) noteSamples(samples []*sample) {
 	f := r.flags
-	var prefill, decode, steps, submit, host []time.Duration
+	var prefill, decode, sequence, steps, submit, host []time.Duration
 	for _, s := range samples {
 		if f.prefill > 0 {
 			prefill = append(prefill, s.prefill)
 		}
 		if f.gen > 0 {
 			decode = append(decode, s.total)
+		}
+		if s.sequence > 0 {
+			sequence = append(sequence, s.sequence)
 		}
 		steps = append(steps, s.steps...)
 		submit, host = append(submit, s.submit...), append(host, s.host...)
@@ -210,6 +260,10 @@ func (r *runner) noteSamples(samples []*sample) {
 		rep := &r.report
 		rep.Prefill.SetPhase(fmt.Sprintf("pp%d", f.prefill), f.prefill, prefill)
 		rep.Decode.SetPhase(fmt.Sprintf("tg%d", f.gen), f.gen, decode)
+		if rep.Sequence = nil; len(sequence) > 0 {
+			rep.Sequence = &report.Phase{}
+			rep.Sequence.SetPhase(fmt.Sprintf("tg%d", f.gen), f.gen, sequence)
+		}
 		rep.InterToken = report.NewTimes(steps)
 		rep.SetHost(submit, host)
 		if len(prefill) > 0 {

@@ -287,10 +287,14 @@ func (r *runner) setRoofs(prefillFlops float64) {
 	if r.bundle != nil && r.bundle.device != nil {
 		info = r.bundle.device.Info()
 	}
-	for _, err := range []error{
+	errs := []error{
 		rep.Prefill.SetRoof(0, prefillFlops, 0, info.GFlops),
 		rep.Decode.SetRoof(float64(rep.WeightBytes), 0, info.ReadGBs, 0),
-	} {
+	}
+	if rep.Sequence != nil {
+		errs = append(errs, rep.Sequence.SetRoof(float64(rep.WeightBytes), 0, info.ReadGBs, 0))
+	}
+	for _, err := range errs {
 		if err != nil {
 			rep.Fail(err.Error())
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"greta/backends/vulkan"
+	"greta/engine/report"
 )
 
 // vulkanDevice gives the flags of a Vulkan device, a software one where there is no
@@ -82,6 +83,24 @@ func TestVulkanTolstoy(t *testing.T) {
 		}
 		if rep.Backend != "vulkan" || rep.HostUS == nil == !slices.Contains(more, "--no-capture") {
 			t.Errorf("%v: backend %s, host's time %v", more, rep.Backend, rep.HostUS)
+		}
+	}
+}
+
+// A block's decode steps are timed one by one and as a sequence, with the same results;
+// where launches run one by one, and on the host, there is no such sequence.
+func TestVulkanSequence(t *testing.T) {
+	device, _ := vulkanDevice(t)
+	args := with(small, "--prefill", "9", "--gen", "20", "--repeat", "2")
+	for _, more := range [][]string{device, append([]string{"--no-capture"}, device...), {"--backend", "cpu"}} {
+		rep := runReport(t, with(args, more...)...)
+		same := slices.IndexFunc(rep.Checks, func(c report.Check) bool { return c.Name == "sequence = steps" })
+		if slices.Equal(more, device) {
+			if p := rep.Sequence; p == nil || p.Test != "tg20" || len(p.SamplesMS) != 2 || p.GBPerSecond == nil || same < 0 || rep.Checks[same].Note != "60 of 60 outputs bit-identical" {
+				t.Errorf("%+v, checks %+v", p, rep.Checks)
+			}
+		} else if rep.Sequence != nil || same >= 0 {
+			t.Errorf("%v: a sequence: %+v, %+v", more, rep.Sequence, rep.Checks)
 		}
 	}
 }

@@ -118,6 +118,16 @@ func TestReportKeysAndText(t *testing.T) {
 	if r.AddCheck(Check{Name: "left out", Skipped: true}); r.Status != OK || !strings.Contains(r.Summary(), "left out: SKIPPED") {
 		t.Errorf("a skipped check: %s\n%s", r.Status, r.Summary())
 	}
+	if strings.Contains(r.Summary(), "sequence") || strings.Contains(r.Summary(), "from the host and back") {
+		t.Errorf("a sequence that nobody ran:\n%s", r.Summary())
+	}
+	r.Sequence = &Phase{}
+	r.Sequence.SetPhase("tg2", 2, []time.Duration{time.Second / 2})
+	for _, want := range []string{"decode    tg2          2.00 tokens/s  each step from the host and back\n", "sequence  tg2          4.00 tokens/s  the same steps, "} {
+		if !strings.Contains(r.Summary(), want) {
+			t.Errorf("no %q in\n%s", want, r.Summary())
+		}
+	}
 	inf, limit := math.Inf(1), 1e-3
 	r.AddCheck(Check{Name: "reference", OK: false, RelL2: &inf, Tolerance: &limit})
 	if r.Status != Failed {

@@ -31,7 +31,14 @@ func (r *Report) Summary() string {
 		line("prefill", "%s", r.Prefill.text())
 	}
 	if r.Decode.TokensPerSecond != nil {
-		line("decode", "%s", r.Decode.text())
+		how := ""
+		if r.Sequence != nil {
+			how = "  each step from the host and back"
+		}
+		line("decode", "%s%s", r.Decode.text(), how)
+	}
+	if r.Sequence != nil && r.Sequence.TokensPerSecond != nil {
+		line("sequence", "%s  the same steps, all known before, not waited for one by one", r.Sequence.text())
 	}
 	if t := r.latency(); t != "" {
 		line("latency", "%s", t)
