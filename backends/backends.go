@@ -73,9 +73,11 @@ type Info struct {
 	ReadGBs, GFlops float64
 }
 
-// Device runs programs. All methods are called by one goroutine at a time, but where a device
-// says that it takes several.
+// Device runs programs. Its methods, and those of all that it gives, are called by one goroutine
+// at a time: sessions hold the device's Turn, and so does who else shares it between goroutines.
 type Device interface {
+	// Turn is the device's, always the same one. It may be called at any time.
+	Turn() *Turn
 	Info() Info
 	// Alloc gives zeroed memory.
 	Alloc(bytes int, use Use) (Buffer, error)

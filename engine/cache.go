@@ -62,7 +62,7 @@ func (e *Engine) loadKept(ctx context.Context, c packcache.Config, jobs []loadJo
 	}
 	var failed error // reading or packing, which would fail in memory too
 	drop := packcache.NewDropper()
-	f, err := packcache.Open(ctx, c, m, func(i int, dst []byte) error {
+	pack := func(i int, dst []byte) error {
 		v := jobs[i].value
 		stored, err := e.asStored(v)
 		if err == nil {
@@ -75,6 +75,11 @@ func (e *Engine) loadKept(ctx context.Context, c packcache.Config, jobs []loadJo
 		e.dropSource(drop, v)
 		each(jobs[i])
 		return nil
+	}
+	var f *packcache.File
+	err = e.aside(func() (err error) {
+		f, err = packcache.Open(ctx, c, m, pack)
+		return err
 	})
 	switch {
 	case failed != nil:

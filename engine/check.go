@@ -114,7 +114,7 @@ func (r *CheckReport) Worst() *OpError {
 // device and on the reference, each on its own results (of experts that the device's
 // logits choose, though), and compares; then
 // checks that prefill gives what single steps give, and that replay gives what
-// eager launches give.
+// eager launches give. Nothing else uses the devices meanwhile.
 func Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) {
 	if opt.KV == tensor.Invalid {
 		opt.KV = tensor.F16

@@ -9,8 +9,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"greta/backends"
 	"greta/engine/packcache"
@@ -64,7 +62,7 @@ const maxSteps = 8
 type Engine struct {
 	opt     Options
 	dev     backends.Device
-	capture sync.Mutex // held by whoever makes a step, which may load weights
+	turn    *backends.Turn // of the device: held by whoever uses it, or what follows
 	weights map[weightKey]*loaded
 	kept    *packcache.File // holds some of the weights; may be nil
 	bytes   int             // of the weights that a decode step reads
@@ -72,7 +70,7 @@ type Engine struct {
 	rows    bool // the model says which rows of logits it wants with R
 	queued  bool // a step may be submitted behind another one
 	empty   bool // weights have memory but no numbers
-	closed  atomic.Bool
+	open    bool // sessions can be made
 }
 
 // New checks the model, selects kernels and loads the weights that they need.
@@ -82,7 +80,10 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 	if opt.Context <= 0 {
 		return nil, fmt.Errorf("a context of %d positions is not possible", opt.Context)
 	}
-	e := &Engine{opt: opt, dev: opt.Device, weights: map[weightKey]*loaded{}, queued: opt.Device.Info().Queued && !opt.Eager}
+	e := bare(opt)
+	e.turn.Lock()
+	defer e.turn.Unlock()
+	e.queued = e.dev.Info().Queued && !opt.Eager
 	g, err := e.Graph(1, 1)
 	if err != nil {
 		return nil, err
@@ -100,13 +101,18 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 	}
 	jobs := e.jobs(g, sel)
 	if err := e.load(ctx, append(jobs, e.promptJobs()...)); err != nil {
-		e.Close()
+		e.close()
 		return nil, err
 	}
 	for _, n := range g.Nodes {
 		e.bytes += weightBytes(n)
 	}
+	e.open = true
 	return e, nil
+}
+
+func bare(opt Options) *Engine {
+	return &Engine{opt: opt, dev: opt.Device, turn: opt.Device.Turn(), weights: map[weightKey]*loaded{}}
 }
 
 // checkInputs refuses inputs that no step fills: they would hold whatever lay
@@ -159,6 +165,7 @@ func (e *Engine) modelOptions(s, r int) models.Options {
 
 // Graph makes the graph of a step and lowers it for the device: rows that are
 // not wanted are dropped early, fused operators replace what the device has them for.
+// Who shares the device holds its turn.
 func (e *Engine) Graph(s, r int) (*graph.Graph, error) {
 	g, err := e.build(s, r)
 	if err != nil {
@@ -189,9 +196,13 @@ func (e *Engine) has(n *graph.Node) bool {
 
 // Close frees the weights. Sessions must be closed before.
 func (e *Engine) Close() error {
-	e.capture.Lock()
-	defer e.capture.Unlock()
-	e.closed.Store(true)
+	e.turn.Lock()
+	defer e.turn.Unlock()
+	return e.close()
+}
+
+func (e *Engine) close() error {
+	e.open = false
 	var first error
 	for _, w := range e.weights {
 		if err := w.buffer.Free(); err != nil && first == nil {

@@ -60,20 +60,14 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) 
 	if s.engine.queued {
 		g.Submit, g.Host = make([]time.Duration, 0, most), make([]time.Duration, 0, most)
 	}
-	picks := s.engine.picks(opt.Sampling)
+	history := make([]int32, 0, len(opt.Past)+len(prompt)+cap(g.Tokens))
+	history = append(append(history, opt.Past...), prompt...)
 	start := time.Now()
-	st, err := s.prefill(ctx, prompt, picks)
-	g.Prefill = time.Since(start)
+	t, picks, err := s.opening(ctx, prompt, g, sampler, history)
 	if err != nil {
 		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 			g.Stop, err = StopInterrupted, nil
 		}
-		return g, err
-	}
-	history := make([]int32, 0, len(opt.Past)+len(prompt)+cap(g.Tokens))
-	history = append(append(history, opt.Past...), prompt...)
-	t, err := s.chosen(st, sampler, history)
-	if err != nil {
 		return g, err
 	}
 	for {
@@ -108,4 +102,19 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) 
 			g.Submit, g.Host = append(g.Submit, submit), append(g.Host, host)
 		}
 	}
+}
+
+// opening computes the prompt and chooses the first token; the others are chosen from so many picks.
+func (s *Session) opening(ctx context.Context, prompt []int32, g *Generated, sampler *Sampler, history []int32) (t int32, picks int, err error) {
+	s.enter()
+	defer s.leave()
+	picks = s.engine.picks(sampler.opt)
+	start := time.Now()
+	st, err := s.prefill(ctx, prompt, picks)
+	g.Prefill = time.Since(start)
+	if err != nil {
+		return 0, 0, err
+	}
+	t, err = s.chosen(st, sampler, history)
+	return t, picks, err
 }

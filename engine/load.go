@@ -66,6 +66,16 @@ func (e *Engine) load(ctx context.Context, jobs []loadJob) (err error) {
 	return e.loadJobs(ctx, jobs, count)
 }
 
+// aside does what takes long and does not need the device. The turn is given away for that
+// time, unless there may be sessions, which would find weights that are not loaded yet.
+func (e *Engine) aside(work func() error) error {
+	if !e.open {
+		e.turn.Unlock()
+		defer e.turn.Lock()
+	}
+	return work()
+}
+
 // promptJobs lists what a step of a prompt's tokens wants beside what the engine's
 // table has: kernels of many rows may want a layout of their own. A step that cannot be
 // made wants nothing; whoever asks for it is told why.
@@ -262,24 +272,28 @@ type hostBytes interface{ Bytes() []byte }
 func (e *Engine) fill(ctx context.Context, buf backends.Buffer, v *graph.Value, stored []byte, p *backends.Packing) error {
 	if host, ok := buf.(hostBytes); ok && (p != nil || stored == nil) {
 		if bytes := host.Bytes(); bytes != nil {
-			if p != nil {
-				return e.pack(ctx, bytes, v, stored, p)
-			}
-			return e.produce(ctx, bytes, v)
+			return e.aside(func() error {
+				if p != nil {
+					return e.pack(ctx, bytes, v, stored, p)
+				}
+				return e.produce(ctx, bytes, v)
+			})
 		}
 	}
 	out := stored
-	switch {
-	case p != nil:
-		out = tensor.New(tensor.U8, p.Size(v.Type, v.Shape)).Data
-		if err := e.pack(ctx, out, v, stored, p); err != nil {
-			return err
+	err := e.aside(func() error {
+		switch {
+		case p != nil:
+			out = tensor.New(tensor.U8, p.Size(v.Type, v.Shape)).Data
+			return e.pack(ctx, out, v, stored, p)
+		case stored == nil:
+			out = tensor.New(tensor.U8, v.Bytes()).Data
+			return e.produce(ctx, out, v)
 		}
-	case stored == nil:
-		out = tensor.New(tensor.U8, v.Bytes()).Data
-		if err := e.produce(ctx, out, v); err != nil {
-			return err
-		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	s, err := e.dev.Stream()
 	if err != nil {

@@ -80,6 +80,8 @@ func (s *Session) readPicks(st *Step) error {
 
 // choice computes tokens and chooses the next one, on the device where it does that.
 func (s *Session) choice(tokens []int32, k int, sampler *Sampler, history []int32) (int32, error) {
+	s.enter()
+	defer s.leave()
 	st, err := s.stepOf(stepKind{Tokens: len(tokens), Rows: 1, picks: k}, nil)
 	if err != nil {
 		return 0, err

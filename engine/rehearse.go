@@ -8,16 +8,17 @@ import (
 // Rehearse captures steps of a model on a device as a run would, with weights
 // that are allocated but not loaded: the device sees every kernel and program. It
 // is for devices that only note what they are asked for. tokens are the sizes
-// of the steps; those beyond the context are left out.
+// of the steps; those beyond the context are left out. Nothing else uses the device meanwhile.
 func Rehearse(opt Options, tokens ...int) (err error) {
 	opt.fill()
 	if opt.Context <= 0 {
 		return fmt.Errorf("a context of %d positions is not possible", opt.Context)
 	}
-	e := &Engine{opt: opt, dev: opt.Device, weights: map[weightKey]*loaded{}, empty: true}
+	e := bare(opt)
 	if e.first, err = e.Graph(1, 1); err != nil {
 		return err
 	}
+	e.empty, e.open = true, true
 	defer func() { err = errors.Join(err, e.Close()) }()
 	s, err := e.NewSession()
 	if err != nil {

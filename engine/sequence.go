@@ -45,7 +45,7 @@ func (s *Session) chain() (int, error) {
 	if most == 0 || !s.engine.queued {
 		return 0, nil
 	}
-	st, err := s.Step(1, 1)
+	st, err := s.stepOf(stepKind{Tokens: 1, Rows: 1}, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -65,6 +65,8 @@ type link struct {
 // sequence computes n steps of one token; submit fills in and submits those in [from, to).
 // While the device computes them what came before is read.
 func (s *Session) sequence(ctx context.Context, n int, row func(i int, out []float32) error, submit func(st *Step, from, to int) error) error {
+	s.enter()
+	defer s.leave()
 	chain, err := s.chain()
 	if err != nil {
 		return err
@@ -97,7 +99,7 @@ func (s *Session) sequence(ctx context.Context, n int, row func(i int, out []flo
 				return named(link{l.st, i, i + 1}, err)
 			}
 			told++
-			if err := row(i, s.logits); err != nil {
+			if err := s.outside(func() error { return row(i, s.logits) }); err != nil {
 				return err
 			}
 		}

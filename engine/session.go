@@ -14,9 +14,9 @@ import (
 )
 
 // Session is one sequence: its caches, its position, and the captured steps
-// that work on them. It is used by one goroutine at a time. On the processor several
-// sessions may be used at once, and take turns step by step; elsewhere all sessions of
-// a device are used by one goroutine at a time.
+// that work on them. It is used by one goroutine at a time. Several sessions of a device may be
+// used at once, and take turns step by step: methods that users call take the device's turn (see
+// enter) and give it back before they call the user, and those that they call rely on it.
 type Session struct {
 	engine *Engine
 	states map[string]backends.Buffer
@@ -38,6 +38,8 @@ type Session struct {
 
 // NewSession allocates caches and captures the step of one token.
 func (e *Engine) NewSession() (*Session, error) {
+	e.turn.Lock()
+	defer e.turn.Unlock()
 	s := &Session{engine: e, states: map[string]backends.Buffer{}}
 	var err error
 	if s.stream, err = e.dev.Stream(); err != nil {
@@ -46,13 +48,45 @@ func (e *Engine) NewSession() (*Session, error) {
 	for _, v := range e.first.States {
 		if s.states[v.Name], err = e.dev.Alloc(v.Bytes(), backends.States); err != nil {
 			delete(s.states, v.Name)
-			return nil, errors.Join(fmt.Errorf("state %s: %w", v, err), s.Close())
+			return nil, errors.Join(fmt.Errorf("state %s: %w", v, err), s.close())
 		}
 	}
-	if _, err := s.Step(1, 1); err != nil {
-		return nil, errors.Join(err, s.Close())
+	if _, err := s.stepOf(stepKind{Tokens: 1, Rows: 1}, nil); err != nil {
+		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
+}
+
+// enter takes the device's turn. To wait for it is to wait for the device.
+func (s *Session) enter() {
+	if s.engine.turn.TryLock() {
+		return
+	}
+	start := time.Now()
+	s.engine.turn.Lock()
+	s.waited += time.Since(start)
+}
+
+// leave gives the turn back.
+func (s *Session) leave() { s.engine.turn.Unlock() }
+
+// outside calls the user, who may use other sessions meanwhile. Where a step is under way the
+// device runs theirs behind it.
+func (s *Session) outside(call func() error) error {
+	s.leave()
+	defer s.enter()
+	return call()
+}
+
+// pass lets others have their turn, once, if they wait for it.
+func (s *Session) pass() error {
+	if !s.engine.turn.Wanted() {
+		return nil
+	}
+	err := s.settle()
+	s.leave()
+	s.enter()
+	return err
 }
 
 // Pos is the number of tokens in the caches.
@@ -94,6 +128,8 @@ func (s *Session) growArena(bytes int) error {
 // Step gives the captured step of that many tokens and rows of logits,
 // capturing it at first use.
 func (s *Session) Step(tokens, rows int) (*Step, error) {
+	s.enter()
+	defer s.leave()
 	return s.stepOf(stepKind{Tokens: tokens, Rows: rows}, nil)
 }
 
@@ -103,7 +139,7 @@ func (s *Session) stepOf(kind stepKind, busy *Step) (*Step, error) {
 	switch {
 	case s.stream == nil:
 		return nil, errors.New("the session is closed")
-	case s.engine.closed.Load():
+	case !s.engine.open:
 		return nil, errors.New("the engine is closed, and with it the weights")
 	}
 	for i, st := range s.steps {
@@ -130,6 +166,8 @@ func (s *Session) stepOf(kind stepKind, busy *Step) (*Step, error) {
 // tokens behind it if more, so that their first use is not slower. A nil sampling
 // asks for logits.
 func (s *Session) Prepare(prompt int, sampling *Sampling, more bool) error {
+	s.enter()
+	defer s.leave()
 	picks, chunk := 0, s.engine.opt.Chunk
 	if sampling != nil {
 		picks = s.engine.picks(*sampling)
@@ -198,6 +236,8 @@ func (e *Engine) Vocabulary() int {
 // Prefill computes tokens in chunks and gives the logits behind the last
 // one. The slice is overwritten by the next call.
 func (s *Session) Prefill(ctx context.Context, tokens []int32) ([]float32, error) {
+	s.enter()
+	defer s.leave()
 	st, err := s.prefill(ctx, tokens, 0)
 	if err != nil {
 		return nil, err
@@ -206,7 +246,8 @@ func (s *Session) Prefill(ctx context.Context, tokens []int32) ([]float32, error
 }
 
 // prefill computes tokens and gives the last step, whose output can be read. While
-// the device computes a chunk the next one is captured, filled in and submitted.
+// the device computes a chunk the next one is captured, filled in and submitted, unless
+// other sessions wait for their turn.
 func (s *Session) prefill(ctx context.Context, tokens []int32, picks int) (*Step, error) {
 	if err := s.check(tokens); err != nil {
 		return nil, err
@@ -227,7 +268,11 @@ func (s *Session) prefill(ctx context.Context, tokens []int32, picks int) (*Step
 		if err != nil {
 			return nil, errors.Join(err, s.settle())
 		}
-		last, tokens = st, tokens[n:]
+		if last, tokens = st, tokens[n:]; len(tokens) > 0 {
+			if err := s.pass(); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return last, s.settle()
 }
@@ -303,7 +348,10 @@ func (s *Session) PrefillAll(ctx context.Context, tokens []int32, row func(i int
 			return err
 		}
 		n := min(len(tokens)-done, chunk)
-		if err := s.tokens(tokens[done:done+n], n); err != nil {
+		s.enter()
+		err := s.tokens(tokens[done:done+n], n)
+		s.leave()
+		if err != nil {
 			return err
 		}
 		width := len(s.logits) / n
@@ -326,6 +374,8 @@ func (s *Session) Decode(token int32) ([]float32, error) {
 	if v := len(s.logits); v > 0 && (token < 0 || int(token) >= v) {
 		return nil, fmt.Errorf("token %d is outside the vocabulary of %d", token, v)
 	}
+	s.enter()
+	defer s.leave()
 	s.one[0] = token
 	if err := s.tokens(s.one[:], 1); err != nil {
 		return nil, err
@@ -334,7 +384,7 @@ func (s *Session) Decode(token int32) ([]float32, error) {
 }
 
 func (s *Session) tokens(tokens []int32, rows int) error {
-	st, err := s.Step(len(tokens), rows)
+	st, err := s.stepOf(stepKind{Tokens: len(tokens), Rows: rows}, nil)
 	if err != nil {
 		return err
 	}
@@ -354,7 +404,9 @@ func (s *Session) Block(x []float32) ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	st, err := s.Step(n, 1)
+	s.enter()
+	defer s.leave()
+	st, err := s.stepOf(stepKind{Tokens: n, Rows: 1}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -512,6 +564,12 @@ func (st *Step) output(v *graph.Value) (off, stride int, err error) {
 
 // Close frees the session's memory.
 func (s *Session) Close() error {
+	s.enter()
+	defer s.leave()
+	return s.close()
+}
+
+func (s *Session) close() error {
 	errs := []error{s.settle()}
 	for _, st := range s.steps {
 		errs = append(errs, st.close())

@@ -2,59 +2,9 @@ package engine
 
 import (
 	"context"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
-
-	"greta/tensor"
 )
-
-// TestSessionsAtOnce: sessions that goroutines use at the same time give what one alone gives.
-func TestSessionsAtOnce(t *testing.T) {
-	ctx := context.Background()
-	dev := newCPU(t, 2)
-	var engines []*Engine
-	for range 2 {
-		e, err := New(ctx, Options{Model: small(t), Device: dev, Context: 64, DType: tensor.Q8_0, Set: map[string]string{"F": "64"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer e.Close()
-		engines = append(engines, e)
-	}
-	text := func(e *Engine, prompt int) ([]float32, error) {
-		s, err := e.NewSession()
-		if err != nil {
-			return nil, err
-		}
-		defer s.Close()
-		logits, err := s.Prefill(ctx, make([]int32, prompt))
-		for i := 0; i < 40 && err == nil; i++ {
-			logits, err = s.Decode(int32(i))
-		}
-		return slices.Clone(logits), err
-	}
-	var wg sync.WaitGroup
-	for prompt := range 6 {
-		want, err := text(engines[0], 1+prompt)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range engines {
-			wg.Go(func() {
-				for range 20 {
-					got, err := text(e, 1+prompt)
-					if err != nil || !slices.Equal(got, want) {
-						t.Errorf("a prompt of %d beside others: %v, other logits than alone", 1+prompt, err)
-						return
-					}
-				}
-			})
-		}
-	}
-	wg.Wait()
-}
 
 // TestClosed: what is used after it was closed says so.
 func TestClosed(t *testing.T) {

@@ -22,6 +22,7 @@ type Step struct {
 	offsets map[*graph.Value]int
 	exec    backends.Executable
 	stream  backends.Stream // runs the launches one by one, where exec is nil
+	turn    *backends.Turn  // of the device
 	nodes   []int           // node of each launch
 	locs    locations
 	ints    []int32 // for positions
@@ -41,8 +42,6 @@ func (k stepKind) positions() int { return k.Tokens * max(k.chain, 1) }
 // newStep lowers, plans and captures a step for the session.
 func (s *Session) newStep(kind stepKind) (*Step, error) {
 	e := s.engine
-	e.capture.Lock()
-	defer e.capture.Unlock()
 	g := e.first
 	var err error
 	switch {
@@ -67,7 +66,7 @@ func (s *Session) newStep(kind stepKind) (*Step, error) {
 	if err := s.growArena(p.arena); err != nil {
 		return nil, err
 	}
-	st := &Step{stepKind: kind, Graph: g, offsets: map[*graph.Value]int{}, locs: p.locs}
+	st := &Step{stepKind: kind, Graph: g, offsets: map[*graph.Value]int{}, locs: p.locs, turn: e.turn}
 	size := 0
 	reserve := func(v *graph.Value) {
 		if root := p.locs[v.ID].root; root.Kind == graph.Input || root.Kind == graph.Computed {
@@ -224,6 +223,8 @@ func (st *Step) Profile() ([]time.Duration, error) {
 	if st.exec == nil {
 		return nil, fmt.Errorf("a step that runs eagerly has no profile; capture it")
 	}
+	st.turn.Lock()
+	defer st.turn.Unlock()
 	return st.exec.Profile()
 }
 

@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"sync"
 	"time"
 
 	"greta/backends"
@@ -25,15 +24,13 @@ import (
 	"greta/tensor"
 )
 
-// Device is the processor. Programs may be captured and run by several goroutines: they take
-// turns.
+// Device is the processor.
 type Device struct {
 	k    *simd.Kernels
 	pool *pool.Pool
 	info backends.Info
 
-	// turn is held by whoever binds launches or runs them: they share what follows.
-	turn      sync.Mutex
+	turn      backends.Turn
 	perWorker [][]float32 // scratch of each worker
 	common    []float32   // scratch of all of them
 	rounded   rounded     // activations in eight bits
@@ -86,6 +83,9 @@ func open(k *simd.Kernels, threads int, opts []Option) (*Device, error) {
 	}
 	return d, nil
 }
+
+// Turn is for goroutines that share the device.
+func (d *Device) Turn() *backends.Turn { return &d.turn }
 
 // Info describes the processor.
 func (d *Device) Info() backends.Info { return d.info }
@@ -230,8 +230,6 @@ func (d *Device) Stream() (backends.Stream, error) { return &stream{d}, nil }
 type stream struct{ d *Device }
 
 func (s *stream) Launch(l *backends.Launch) error {
-	s.d.turn.Lock()
-	defer s.d.turn.Unlock()
 	s.d.rounded.forget()
 	r, err := s.d.bind(l)
 	if err != nil {
@@ -260,8 +258,6 @@ func (s *stream) Close() error { return nil }
 
 // Capture binds every launch of a program.
 func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
-	d.turn.Lock()
-	defer d.turn.Unlock()
 	e := &executable{d: d, program: p, steps: make([]runner, len(p.Launches))}
 	d.rounded.forget()
 	for i := range p.Launches {
@@ -288,8 +284,6 @@ type executable struct {
 
 // Submit runs the program to its end; Wait tells what went wrong.
 func (e *executable) Submit() error {
-	e.d.turn.Lock()
-	defer e.d.turn.Unlock()
 	e.err, e.d.rounded.now = nil, nil
 	for i, r := range e.sequence {
 		if r == nil {
@@ -314,8 +308,6 @@ func (e *executable) Close() error {
 
 // Profile runs the program once, launch by launch, and times each, its barrier included.
 func (e *executable) Profile() ([]time.Duration, error) {
-	e.d.turn.Lock()
-	defer e.d.turn.Unlock()
 	times := make([]time.Duration, len(e.steps))
 	e.d.rounded.now = nil
 	for i, r := range e.steps {

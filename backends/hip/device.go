@@ -16,6 +16,7 @@ import (
 // Device is a GPU. As the contract has it, one goroutine uses it at a time; it
 // may do so from any thread.
 type Device struct {
+	turn    backends.Turn
 	d       *driver
 	info    backends.Info
 	current []uintptr // what fnSetDevice takes: a device's number or a context
@@ -159,6 +160,9 @@ func multiplyAdds(arch string) int {
 	}
 	return 128
 }
+
+// Turn is for goroutines that share the device.
+func (dev *Device) Turn() *backends.Turn { return &dev.turn }
 
 // Info describes the device.
 func (dev *Device) Info() backends.Info { return dev.info }

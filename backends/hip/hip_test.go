@@ -11,6 +11,7 @@ import (
 	"greta/backends"
 	"greta/backends/hip"
 	"greta/graph"
+	"greta/internal/atonce"
 	"greta/ops/optest"
 )
 
@@ -44,6 +45,13 @@ func closing(t testing.TB, dev *hip.Device) {
 	if err := dev.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// Sessions that goroutines use at the same time give what one alone gives.
+func TestSessionsAtOnce(t *testing.T) {
+	dev := openHalf(t)
+	defer closing(t, dev)
+	atonce.Sessions(t, dev, 20)
 }
 
 // TestOperators runs the table of operators: with exact paths, with those of half

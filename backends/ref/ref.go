@@ -26,6 +26,7 @@ func New() backends.Device { return &device{decoded: map[place]tensor.Tensor{}} 
 const cacheBytes = 512 << 20
 
 type device struct {
+	turn    backends.Turn
 	decoded map[place]tensor.Tensor // weights as float64
 	kept    int                     // bytes of them
 }
@@ -48,6 +49,9 @@ func (d *device) forget(b *buffer) {
 		}
 	}
 }
+
+// Turn is for goroutines that share the device.
+func (d *device) Turn() *backends.Turn { return &d.turn }
 
 func (*device) Info() backends.Info {
 	return backends.Info{Backend: "ref", Name: "float64 reference", Level: "go", Threads: 1, Float: tensor.F64, Align: align}

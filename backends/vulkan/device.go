@@ -19,8 +19,9 @@ const (
 	statusLen = 4   // words of the status buffer
 )
 
-// Device is an open device. It belongs to one goroutine at a time.
+// Device is an open device. It belongs to one goroutine at a time, which has its turn.
 type Device struct {
+	turn   backends.Turn
 	in     *instance
 	p      *physical
 	c      *vk.Commands
@@ -123,6 +124,9 @@ func (d *Device) open() error {
 	d.empty, err = d.newBuffer(64, d.types.local, "status")
 	return err
 }
+
+// Turn is for goroutines that share the device.
+func (d *Device) Turn() *backends.Turn { return &d.turn }
 
 // Info describes the device.
 func (d *Device) Info() backends.Info {

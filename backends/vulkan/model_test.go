@@ -17,6 +17,7 @@ import (
 	"greta/backends/vulkan/vk"
 	"greta/engine"
 	"greta/graph"
+	"greta/internal/atonce"
 	"greta/internal/factors"
 	"greta/internal/testfiles"
 	"greta/models"
@@ -72,6 +73,9 @@ func model(t testing.TB, dev backends.Device, change func(*engine.Options)) (*en
 	})
 	return s, nil
 }
+
+// Sessions that goroutines use at the same time give what one alone gives.
+func TestSessionsAtOnce(t *testing.T) { atonce.Sessions(t, open(t, vulkan.Options{}), 4) }
 
 // prompt makes n tokens.
 func prompt(n int) []int32 {

@@ -47,6 +47,7 @@ var mayImport = map[string][]string{
 	"bench/platform":   {"bench", "bench/record", "bench/stats", "bench/guard", "backends", "backends/cpu", "backends/vulkan", "backends/hip", "tensor"},
 	"internal":         {},
 	"internal/golden":  {"tensor", "weights"},
+	"internal/atonce":  {"backends", "engine", "models", "tensor"},
 	"internal/factors": {"tensor", "weights", "weights/quant"},
 	"internal/fakedev": {"backends", "backends/cpu", "graph"},
 	"internal/npy":     {"tensor"},
