@@ -69,9 +69,6 @@ func openBackend(name string, f deviceFlags) (backends.Device, error) {
 	if f.threads < 0 || f.threads > 1024 {
 		return nil, usagef("--threads %d: it must be between 1 and 1024, or 0 for all cores", f.threads)
 	}
-	if f.exact && name != "cpu" {
-		return nil, usagef("--exact belongs to the cpu backend")
-	}
 	for _, b := range backendTable {
 		if b.name == name {
 			d, err := b.open(f)

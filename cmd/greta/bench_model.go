@@ -57,6 +57,7 @@ must be the same bits. Lists are as for bench op: 128,512 or 128..1024*2.`,
 	}
 	s := c.Flags()
 	s.SortFlags = false
+	f.from = s
 	s.StringVarP(&f.prompt, "prompt", "p", "512", "tokens of prefill, a list; 0: no prefill")
 	s.StringVarP(&f.gen, "gen", "n", "128", "tokens of decode, a list; 0: no decode")
 	s.StringVarP(&f.depth, "depth", "d", "0", "tokens in the caches before, a list")
@@ -192,9 +193,6 @@ func (f *benchModelFlags) jobs(c *cobra.Command, args []string) ([]modelJob, str
 	if base.chunks, err = profile.Sizes(f.chunk); err != nil {
 		return nil, "", fmt.Errorf("--chunk: %w", err)
 	}
-	if f.backend != "cpu" && (len(base.threads) > 1 || base.threads[0] != 0) {
-		return nil, "", fmt.Errorf("--threads %s: only the cpu backend has threads to choose", f.threadList)
-	}
 	if f.profile == "" {
 		if len(args) == 0 {
 			return nil, "", fmt.Errorf("name a model or a --profile; greta bench model --help says more")
@@ -211,7 +209,7 @@ func (f *benchModelFlags) jobs(c *cobra.Command, args []string) ([]modelJob, str
 		return jobs, "", nil
 	}
 	for _, name := range []string{"prompt", "gen", "depth", "dtype", "set", "model", "weights"} {
-		if changed(name) {
+		if given(c.Flags(), name) {
 			return nil, "", fmt.Errorf("--profile says what to measure: --%s does not go with it", name)
 		}
 	}

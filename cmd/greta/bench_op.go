@@ -277,7 +277,7 @@ func (f *benchOpFlags) selections(c *cobra.Command, args []string) ([]opSelectio
 		return []opSelection{sel}, "", err
 	}
 	for _, name := range append([]string{"model", "dtype", "kv", "at", "attr", "with", "prompt", "depth", "context", "set"}, sizeNames()...) {
-		if changed(name) {
+		if given(c.Flags(), name) {
 			return nil, "", fmt.Errorf("--profile says what to measure: --%s does not go with it", name)
 		}
 	}
@@ -351,7 +351,7 @@ func (f *benchOpFlags) fromFlags(c *cobra.Command, args []string) (opSelection, 
 	}
 	if !s.byModel {
 		for _, name := range []string{"prompt", "depth", "context", "set", "no-fuse"} {
-			if changed(name) {
+			if given(c.Flags(), name) {
 				return s, fmt.Errorf("--%s goes with --model", name)
 			}
 		}
@@ -361,16 +361,19 @@ func (f *benchOpFlags) fromFlags(c *cobra.Command, args []string) (opSelection, 
 				return o == nil || has(o) // an unknown one is reported later
 			})
 		}
-		if changed("kv") && !any(op.HasKV) {
+		if given(c.Flags(), "kv") && !any(op.HasKV) {
 			return s, fmt.Errorf("--kv %s: none of %s has a cache", f.kvs, strings.Join(args, ", "))
 		}
-		if changed("at") && !any(op.HasPositions) {
+		if given(c.Flags(), "at") && !any(op.HasPositions) {
 			return s, fmt.Errorf("--at %s: none of %s has positions", f.at, strings.Join(args, ", "))
+		}
+		if !given(c.Flags(), "dtype") && !any(op.HasType) {
+			s.types = "" // a setting for others
 		}
 		return s, nil
 	}
 	for _, name := range append([]string{"at", "attr", "with"}, sizeNames()...) {
-		if changed(name) {
+		if given(c.Flags(), name) {
 			return s, fmt.Errorf("--model has sizes of its own: --%s does not go with it", name)
 		}
 	}

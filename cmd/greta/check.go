@@ -95,6 +95,9 @@ func (a *app) checkReference(ctx context.Context, f *checkFlags, b *bundle) erro
 		if opt.Tokens, err = parseTokens("--tokens", f.tokens); err != nil {
 			return usage(err)
 		}
+		if err := f.refuseSeed(b); err != nil {
+			return err
+		}
 	}
 	if opt.Context == 0 {
 		opt.Context = max(64, len(opt.Tokens))

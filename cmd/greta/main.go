@@ -137,7 +137,9 @@ selects kernels, plans memory, captures a step once and replays it per token.
 Every flag can also be set by a variable (--top-k as GRETA_TOP_K) or in
 greta/config.yaml in the user's configuration folder. A flag wins over a
 variable, a variable over the file. Where a flag means something else than that of
-greta run, the command's name comes before it: GRETA_BENCH_OP_CACHE, smoke-profile.
+other commands, the command's name comes before it: GRETA_BENCH_OP_CACHE,
+smoke-profile, run-json. A flag that cannot do anything is an error; what a variable
+or the file sets for all runs is left out there.
 
 Exit codes: 0 ok, 1 failed, 2 usage or bad input, 3 no such device,
 4 mismatch with a reference, 5 performance gate, 6 out of memory, 130 interrupted.`,
@@ -154,8 +156,13 @@ Exit codes: 0 ok, 1 failed, 2 usage or bad input, 3 no such device,
 			}
 			return usagef("%s", text)
 		},
-		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
-		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return usage(applySettings(c)) },
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			if err := applySettings(c); err != nil {
+				return usage(err)
+			}
+			return refuseIdle(c)
+		},
 	}
 	root.SuggestionsMinimumDistance = 2
 	root.SetVersionTemplate("greta {{.Version}}\n")

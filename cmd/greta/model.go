@@ -45,9 +45,12 @@ type modelFlags struct {
 	tunedFlags
 	exact         bool
 	fp16, kernels string
+
+	from *pflag.FlagSet // where these are
 }
 
 func (f *modelFlags) register(s *pflag.FlagSet) {
+	f.from = s
 	s.StringVar(&f.model, "model", "", "model file, instead of the one that matches the weights")
 	s.StringVar(&f.weights, "weights", "", "weights for a model file: a GGUF, a Hugging Face folder, a llama2.c file (default: synthetic)")
 	s.StringVar(&f.backend, "backend", "cpu", "device: "+strings.Join(backendNames(), ", "))
@@ -110,6 +113,13 @@ func (f *modelFlags) open(ctx context.Context, errw io.Writer, arg string) (_ *b
 	if err := f.find(b, arg); err != nil {
 		return nil, err
 	}
+	if b.source == nil {
+		for _, name := range []string{"cache", "cache-limit"} {
+			if given(f.from, name) && !b.opt.Cache.Off {
+				return nil, fmt.Errorf("--%s: packed weights are kept of files, not synthetic ones", name)
+			}
+		}
+	}
 	for _, w := range deviceWarnings(b.device.Info()) {
 		fmt.Fprintf(errw, "greta: %s\n", w)
 	}
@@ -170,6 +180,14 @@ func (f *modelFlags) settle(ctx context.Context, dev backends.Device, notify fun
 		}
 	}
 	return paths, usage(err)
+}
+
+// refuseSeed refuses a seed of weights that are not made of it.
+func (f *modelFlags) refuseSeed(b *bundle) error {
+	if b.source == nil || !given(f.from, "weight-seed") {
+		return nil
+	}
+	return usagef("--weight-seed %d: the weights of %s are real ones", f.weightSeed, b.source.Path())
 }
 
 // options are those of the engine that flags give directly.
@@ -247,7 +265,7 @@ func (f *modelFlags) find(b *bundle, arg string) error {
 		}
 	}
 	if b.file != nil {
-		if f.model != "" {
+		if given(f.from, "model") {
 			return fmt.Errorf("%s is a model file already; --model names one for weights", arg)
 		}
 		if f.weights != "" {
@@ -255,7 +273,7 @@ func (f *modelFlags) find(b *bundle, arg string) error {
 		}
 		return err
 	}
-	if f.weights != "" {
+	if given(f.from, "weights") {
 		return fmt.Errorf("%s are weights already; --weights goes with a model file", arg)
 	}
 	if b.source, err = open.Open(arg); err != nil {

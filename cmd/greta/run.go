@@ -111,10 +111,6 @@ func (f *runFlags) check() error {
 		return fmt.Errorf("--prefill %d: it must be 0 or more", f.prefill)
 	case f.repeat < 0:
 		return fmt.Errorf("--repeat %d: it must be positive", f.repeat)
-	case f.measured() && (f.logits != "" || f.nll):
-		return fmt.Errorf("--logits and --nll need --prompt or --tokens")
-	case !f.measured() && (f.prefill > 0 || f.repeat > 0):
-		return fmt.Errorf("--prefill and --repeat are for measured runs, without a prompt")
 	case f.noCapture && (f.profile || f.trace != ""):
 		return fmt.Errorf("--profile and --trace time a captured step: leave --no-capture out")
 	}
@@ -223,6 +219,9 @@ func (r *runner) prepare() error {
 	}
 	if b.file.IsBlock() {
 		return usagef("%s is a block: it takes activations, not --prompt or --tokens", b.file.Path())
+	}
+	if err := f.refuseSeed(b); err != nil {
+		return err
 	}
 	var err error
 	if b.tokenizer, err = r.findTokenizer(); err != nil {

@@ -18,14 +18,23 @@ import (
 // a variable or the configuration file does not set the other.
 var contrary = [][2]string{{"no-store", "store"}, {"no-store", "label"}}
 
-// namesakes are flags of commands that are called like one of greta run's and mean something
-// else. Variables and the configuration file set them with the command's name before theirs.
+// namesakes are flags of commands that are called like flags of other commands, mostly greta run's, and
+// mean something else. Variables and the configuration file set them with the command's name before theirs.
 var namesakes = map[string][]string{
-	"bench op":       {"cache", "config", "profile", "prompt"},
+	"run":            {"json"}, // a file; elsewhere json says that JSON is wanted
+	"bench op":       {"cache", "config", "model", "profile", "prompt"},
 	"bench model":    {"profile", "prompt"},
 	"bench platform": {"profile", "set"},
-	"smoke":          {"profile"},
-	"tune":           {"profile", "prompt"},
+	"dump":           {"format"},
+	"exp new":        {"config"},
+	"export":         {"device", "label"}, // of these, those of results that are looked for
+	"gap":            {"device", "label"},
+	"history":        {"device", "label"},
+	"kernels build":  {"model", "out", "with"},
+	"plot":           {"device", "label", "output"},
+	"report":         {"device", "label", "output"},
+	"smoke":          {"profile", "repeat"},
+	"tune":           {"model", "profile", "prompt"},
 }
 
 // settingName is what the configuration file calls a flag of a command.
@@ -45,10 +54,10 @@ func applySettings(c *cobra.Command) error {
 		return err
 	}
 	var first error
-	given := map[string]bool{}
-	c.Flags().Visit(func(f *pflag.Flag) { given[f.Name] = true })
 	outdone := func(name string) bool {
-		return slices.ContainsFunc(contrary, func(p [2]string) bool { return p[0] == name && given[p[1]] || p[1] == name && given[p[0]] })
+		return slices.ContainsFunc(contrary, func(p [2]string) bool {
+			return p[0] == name && given(c.Flags(), p[1]) || p[1] == name && given(c.Flags(), p[0])
+		})
 	}
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Changed || outdone(f.Name) || first != nil || f.Name == "help" || f.Name == "version" {
@@ -56,14 +65,17 @@ func applySettings(c *cobra.Command) error {
 		}
 		name := settingName(c, f.Name)
 		variable := "GRETA_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+		set := func(v, where string) {
+			if err := c.Flags().Set(f.Name, v); err != nil {
+				first = fmt.Errorf("%s: %w", where, err)
+				return
+			}
+			first = c.Flags().SetAnnotation(f.Name, setting, []string{name})
+		}
 		if v := os.Getenv(variable); v != "" {
-			if err := c.Flags().Set(f.Name, v); err != nil {
-				first = fmt.Errorf("variable %s=%q: %w", variable, v, err)
-			}
+			set(v, fmt.Sprintf("variable %s=%q", variable, v))
 		} else if v, ok := config[name]; ok {
-			if err := c.Flags().Set(f.Name, v); err != nil {
-				first = fmt.Errorf("%s: %s: %w", path, name, err)
-			}
+			set(v, path+": "+name)
 		}
 	})
 	return first

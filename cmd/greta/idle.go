@@ -1,0 +1,118 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// What the command line gives and what could not do anything is refused here. Variables and
+// the configuration file are for all runs: what they set is left out where it does nothing.
+
+// setting marks a flag whose value a variable or the configuration file gave.
+const setting = "setting"
+
+// given says whether the command line gives a flag; without flags it gives none.
+func given(s *pflag.FlagSet, name string) bool {
+	if s == nil {
+		return false
+	}
+	f := s.Lookup(name)
+	return f != nil && f.Changed && f.Annotations[setting] == nil
+}
+
+// asked is what flags of a command say, wherever it comes from.
+type asked struct{ c *cobra.Command }
+
+// value is a flag's, "" where the command has none of this name.
+func (a asked) value(name string) string {
+	if f := a.c.Flags().Lookup(name); f != nil {
+		return f.Value.String()
+	}
+	return ""
+}
+
+func (a asked) has(name string) bool { return a.c.Flags().Changed(name) }
+
+func (a asked) backend(names ...string) bool { return slices.Contains(names, a.value("backend")) }
+
+// measured says whether greta run has no prompt.
+func (a asked) measured() bool { return !a.has("prompt") && !a.has("tokens") }
+
+// silent says whether greta run generates nothing behind a prompt.
+func (a asked) silent() bool {
+	return a.value("gen") == "0" || !a.has("gen") && (a.has("logits") || a.value("nll") == "true")
+}
+
+// idle are flags that do nothing in a case.
+type idle struct {
+	commands, flags string // words
+	when            func(a asked) bool
+	why             string // "": whoever reads the flag refuses it
+}
+
+// commands that open a device.
+const onDevices = "run,check,dump,bench op,bench model,bench platform,tune,smoke"
+
+var notCPU = []string{"ref", "vulkan", "hip"}
+
+var idleFlags = []idle{
+	{onDevices, "threads", func(a asked) bool { return a.backend(notCPU...) }, "only the cpu backend has threads to choose"},
+	{onDevices, "exact", func(a asked) bool { return a.backend(notCPU...) }, "it belongs to the cpu backend"},
+	{onDevices, "kernels", func(a asked) bool { return a.backend("cpu", "ref", "vulkan") }, "only the hip backend has kernels that are compiled ahead of time"},
+	{onDevices, "device", func(a asked) bool { return a.backend("cpu", "ref") && a.value("device") != "0" }, ""},
+	{onDevices, "fp16", func(a asked) bool { return a.backend("cpu", "ref") && a.value("fp16") == "on" }, ""},
+	{"smoke", "validate", func(a asked) bool { return !a.backend("vulkan") && a.value("validate") == "on" }, ""},
+	{"smoke", "fp16,recheck", func(a asked) bool { return a.value("profile") != "default" }, "only the profile default takes fast paths"},
+	{"run,check,bench model", "tuned", func(a asked) bool { return a.backend("ref") && !strings.EqualFold(a.value("tuned"), "off") },
+		"the kernels of the ref backend have no variants"},
+	{"dump", "chunk,weight-seed,cache,cache-limit", func(asked) bool { return true }, "greta dump prints one step, and loads no weights"},
+	{"run,check,bench model", "cache,cache-limit", func(a asked) bool { return a.backend("vulkan", "hip") && !strings.EqualFold(a.value("cache"), "off") },
+		"packed weights are kept for the cpu backend only"},
+	{"run,check,bench model", "cache-limit", func(a asked) bool { return strings.EqualFold(a.value("cache"), "off") }, "--cache off keeps nothing"},
+	{"check", "tokens,weight-seed,all", func(a asked) bool { return a.has("expected") }, "--expected says what is compared"},
+	{"run", "tokenizer,special,temperature,top-k,top-p,min-p,repeat-penalty,seed,stop,logits,nll", asked.measured, "it needs --prompt or --tokens"},
+	{"run", "prefill,repeat", func(a asked) bool { return !a.measured() }, "it is for measured runs, without a prompt"},
+	{"run", "special", func(a asked) bool { return !a.has("prompt") }, "--tokens are tokens as they are"},
+	{"run", "temperature,top-k,top-p,min-p,repeat-penalty,seed,stop", func(a asked) bool { return !a.measured() && a.silent() },
+		"nothing is generated; --gen says how much (with --logits or --nll: 0)"},
+	{"run", "top-k,top-p,min-p,seed", func(a asked) bool { return a.value("temperature") == "0" },
+		"at --temperature 0 nothing is drawn, the most likely token is taken"},
+	{"tokenize", "special,no-bos", func(a asked) bool { return a.value("decode") == "true" }, "--decode reads ids"},
+	{"plot", "output,nth", func(a asked) bool { return a.value("list") == "true" }, "--list draws nothing"},
+}
+
+// refuseIdle refuses flags that the command line gives and that do nothing. A value that
+// is the default is what happens anyway.
+func refuseIdle(c *cobra.Command) error {
+	_, command, _ := strings.Cut(c.CommandPath(), " ")
+	for _, i := range idleFlags {
+		if !slices.Contains(strings.Split(i.commands, ","), command) || !i.when(asked{c}) {
+			continue
+		}
+		for name := range strings.SplitSeq(i.flags, ",") {
+			f := c.Flags().Lookup(name)
+			switch {
+			case f == nil || !f.Changed || f.Value.String() == f.DefValue:
+			case f.Annotations[setting] != nil:
+				if err := leaveOut(f); err != nil {
+					return err
+				}
+			case i.why != "":
+				return usagef("--%s %s: %s", name, f.Value, i.why)
+			}
+		}
+	}
+	return nil
+}
+
+// leaveOut gives a flag its default.
+func leaveOut(f *pflag.Flag) error {
+	f.Changed = false
+	if list, ok := f.Value.(pflag.SliceValue); ok {
+		return list.Replace(nil)
+	}
+	return f.Value.Set(f.DefValue)
+}
