@@ -6,8 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+
+	"greta/internal/plainfile"
 )
 
 // Kernels that were compiled ahead of time: files of the cache's form, named
@@ -27,7 +28,7 @@ func loadBuilt(dir string, p program, t target, source string) ([]byte, error) {
 		return nil, nil
 	}
 	path := Cache{Dir: dir}.path(builtName(p, t.arch, source))
-	data, err := os.ReadFile(path)
+	data, err := plainfile.Read(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"greta/internal/plainfile"
 	"greta/internal/wholefile"
 )
 
@@ -55,7 +56,7 @@ func (c Cache) load(key string) []byte {
 		return nil
 	}
 	path := c.path(key)
-	data, err := os.ReadFile(path)
+	data, err := plainfile.Read(path)
 	if err != nil {
 		return nil
 	}
@@ -114,7 +115,7 @@ func (c Cache) List() ([]Entry, error) {
 			continue
 		}
 		e := Entry{Key: key, File: c.path(key), Size: info.Size(), Used: info.ModTime()}
-		if data, err := os.ReadFile(c.path(key)); err == nil {
+		if data, err := plainfile.Read(c.path(key)); err == nil {
 			if what, _, ok := parseEntry(data); ok {
 				e.What = what
 			} else {

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"greta/backends/vulkan/vk"
+	"greta/internal/plainfile"
 	"greta/internal/wholefile"
 )
 
@@ -129,7 +130,7 @@ func (c *pipelineCache) open(d *Device) error {
 // readCache gives the data of a file that starts with the digest of the rest:
 // drivers trust what they are given. Anything else is as good as no file.
 func readCache(path string) []byte {
-	b, err := os.ReadFile(path)
+	b, err := plainfile.Read(path)
 	if err != nil || len(b) < sha256.Size {
 		return nil
 	}

@@ -24,6 +24,7 @@ import (
 	"greta/bench/environ"
 	"greta/bench/guard"
 	"greta/graph"
+	"greta/internal/plainfile"
 	"greta/internal/wholefile"
 )
 
@@ -153,7 +154,7 @@ const mostText = 64 << 20
 
 // readText reads a file that is text, and no device that never ends.
 func readText(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := plainfile.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"gopkg.in/yaml.v3"
+
+	"greta/internal/plainfile"
 )
 
 // contrary are flags that contradict each other: where the command line gives one,
@@ -89,7 +91,7 @@ func readConfig(root *cobra.Command) (map[string]string, string, error) {
 		return nil, "", nil // no home, no file
 	}
 	path := filepath.Join(dir, "greta", "config.yaml")
-	data, err := os.ReadFile(path)
+	data, err := plainfile.Read(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, path, nil
 	} else if err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"greta/backends"
+	"greta/internal/plainfile"
 	"greta/internal/wholefile"
 )
 
@@ -85,10 +86,10 @@ func read(path string) ([]record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() || info.Size() > recordMost {
+	if info.Mode().IsRegular() && info.Size() > recordMost {
 		return nil, nil
 	}
-	data, err := os.ReadFile(path)
+	data, err := plainfile.Read(path)
 	if err != nil {
 		return nil, err
 	}

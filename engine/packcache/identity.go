@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+
+	"greta/internal/plainfile"
 )
 
 // sample is how much of each end of a file is part of its identity: its header
@@ -66,7 +68,7 @@ func Identity(path string) ([]byte, error) {
 }
 
 func addFile(h io.Writer, path string) error {
-	f, err := os.Open(path)
+	f, err := plainfile.Open(path)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"greta/internal/plainfile"
 )
 
 // Config says where packed weights are kept, and how much of them.
@@ -176,12 +178,14 @@ func Open(ctx context.Context, c Config, m Model, build func(entry int, dst []by
 // openKept maps the file at path if it is whole. What is not is removed, and
 // the error is then os.ErrNotExist as where there was none.
 func openKept(path string, lay layout) (*File, error) {
-	f, err := os.Open(path)
-	if err != nil {
+	var data []byte
+	f, err := plainfile.Open(path)
+	if err == nil {
+		defer f.Close()
+		data, err = mapWhole(f, lay)
+	} else if no := (*plainfile.Irregular)(nil); !errors.As(err, &no) {
 		return nil, err
 	}
-	defer f.Close()
-	data, err := mapWhole(f, lay)
 	if err != nil {
 		if rm := os.Remove(path); rm != nil && !errors.Is(rm, os.ErrNotExist) {
 			return nil, fmt.Errorf("%s: %w, and it cannot be removed: %w", path, err, rm)
@@ -200,7 +204,7 @@ func mapWhole(f *os.File, lay layout) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !st.Mode().IsRegular() || st.Size() != int64(lay.size) {
+	if st.Size() != int64(lay.size) {
 		return nil, fmt.Errorf("%d bytes, not %d", st.Size(), lay.size)
 	}
 	data, err := mapFile(f, lay.size, false)

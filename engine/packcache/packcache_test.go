@@ -208,6 +208,25 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// A pipe in the file's place is replaced, and not waited for; a folder with something in it is left.
+func TestPipe(t *testing.T) {
+	c, m := Config{Dir: t.TempDir()}, model("x")
+	open(t, c, m)
+	kept := files(t, c.Dir)[0]
+	if err := errors.Join(os.Remove(kept), unix.Mkfifo(kept, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if !open(t, c, m) || open(t, c, m) {
+		t.Error("a pipe was not replaced by a file")
+	}
+	if err := errors.Join(os.Remove(kept), os.MkdirAll(filepath.Join(kept, "full"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), c, m, fillWith(m)); err == nil || !strings.Contains(err.Error(), "found a folder") {
+		t.Errorf("a folder in the place of a file: %v", err)
+	}
+}
+
 func TestBuildFails(t *testing.T) {
 	c := Config{Dir: t.TempDir()}
 	wrong := errors.New("bad tensor")

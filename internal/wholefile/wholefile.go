@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"greta/internal/plainfile"
 )
 
 // File is a file that is being written; nothing is at its path before Commit.
@@ -123,8 +125,12 @@ func syncDir(dir string) {
 	}
 }
 
-// Write replaces a file by data; see Create.
+// Write replaces a file by data; see Create. What is at the path and is no regular file stays
+// what it is, and the error says so.
 func Write(path string, data []byte, mode fs.FileMode) error {
+	if err := plainfile.Check(path); err != nil {
+		return err
+	}
 	f, err := Create(path, mode)
 	if err != nil {
 		return err

@@ -101,7 +101,8 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestLinks: a symbolic link stays one; devices are written to and never replaced.
+// TestLinks: a symbolic link stays one; devices are written to and never replaced, and not written to by
+// Write, behind which are files that greta keeps.
 func TestLinks(t *testing.T) {
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "a"), filepath.Join(dir, "b")
@@ -120,8 +121,16 @@ func TestLinks(t *testing.T) {
 	if info, err := os.Stat(os.DevNull); err != nil || info.Mode().IsRegular() {
 		t.Skip("no null device")
 	}
-	if err := Write(os.DevNull, []byte("x"), 0o644); err != nil {
+	f, err := Create(os.DevNull, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteString("x")
+	if err := errors.Join(err, f.Commit()); err != nil {
 		t.Error(err)
+	}
+	if err := Write(os.DevNull, []byte("x"), 0o644); err == nil || !strings.Contains(err.Error(), "found a device") {
+		t.Errorf("a file in the place of a device: %v", err)
 	}
 	if info, err := os.Stat(os.DevNull); err != nil || info.Mode()&fs.ModeDevice == 0 {
 		t.Fatalf("%s is replaced: %v %v", os.DevNull, info, err)

@@ -4,7 +4,8 @@ package mmap
 
 import (
 	"fmt"
-	"os"
+
+	"greta/internal/plainfile"
 )
 
 // File is a whole file's bytes, read-only: writing to Data faults.
@@ -18,7 +19,7 @@ type File struct {
 // where they were read. The file may be renamed or removed while it is open,
 // but truncating it makes later reads fault, as with every mapping.
 func Open(path string) (*File, error) {
-	f, err := os.Open(path)
+	f, err := plainfile.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -27,9 +28,6 @@ func Open(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: expected a regular file, found %s", path, describe(st.Mode()))
-	}
 	if st.Size() == 0 {
 		return &File{}, nil
 	}
@@ -37,18 +35,6 @@ func Open(path string) (*File, error) {
 		return nil, fmt.Errorf("%s: %d bytes do not fit this machine's address space", path, st.Size())
 	}
 	return open(f, int(st.Size()))
-}
-
-func describe(m os.FileMode) string {
-	switch {
-	case m.IsDir():
-		return "a folder"
-	case m&os.ModeNamedPipe != 0:
-		return "a pipe"
-	case m&os.ModeSocket != 0:
-		return "a socket"
-	}
-	return "a device"
 }
 
 // Close gives the mapping back; a second call does nothing.

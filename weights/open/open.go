@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"greta/internal/plainfile"
 	"greta/weights"
 	"greta/weights/gguf"
 	"greta/weights/llama2c"
@@ -57,7 +58,7 @@ func source[S weights.Source](s S, err error) (weights.Source, error) {
 }
 
 func readHead(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := plainfile.Open(path)
 	if err != nil {
 		return nil, err
 	}

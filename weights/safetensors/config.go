@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"strconv"
+
+	"greta/internal/plainfile"
 )
 
 const (
@@ -41,7 +43,7 @@ func (c *config) readConfig(path, prefix string) error {
 	if st.Size() > maxConfig {
 		return fmt.Errorf("%s: %d bytes; expected at most %d of a configuration", path, st.Size(), maxConfig)
 	}
-	b, err := os.ReadFile(path)
+	b, err := plainfile.Read(path)
 	if err != nil {
 		return err
 	}

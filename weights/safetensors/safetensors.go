@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 
+	"greta/internal/plainfile"
 	"greta/tensor"
 	"greta/weights"
 	"greta/weights/mmap"
@@ -121,7 +122,7 @@ func (s *Source) openIndex(path string) error {
 	if st.Size() > maxHeader {
 		return fmt.Errorf("%s: %d bytes; expected at most %d of an index", path, st.Size(), maxHeader)
 	}
-	b, err := os.ReadFile(path)
+	b, err := plainfile.Read(path)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestPipes: a pipe in the place of a file that greta reads by itself is not waited for.
+func TestPipes(t *testing.T) {
+	home, cache, work := t.TempDir(), t.TempDir(), t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", home)
+	t.Setenv("XDG_CACHE_HOME", cache)
+	folder := filepath.Join(work, "folder")
+	if err := errors.Join(os.Mkdir(filepath.Join(home, "greta"), 0o755), os.Mkdir(folder, 0o755), os.CopyFS(folder, os.DirFS(family(t, "llama2_gqa_tied"))),
+		os.Remove(filepath.Join(folder, "config.json"))); err != nil {
+		t.Fatal(err)
+	}
+	model := filepath.Join(work, "model.gguf")
+	for _, c := range []struct{ pipe, args string }{
+		{filepath.Join(home, "greta", "config.yaml"), "version"},
+		{filepath.Join(home, "greta", "tuned.yaml"), "run llama2_block --prefill 1 --gen 0 --repeat 1 --set D=64 --set F=96 --set H=4"},
+		{filepath.Join(work, "mine.yaml"), "dump llama2_block --tuned " + filepath.Join(work, "mine.yaml")},
+		{model, "run " + model},
+		{filepath.Join(work, "model.yaml"), "dump " + filepath.Join(work, "model.yaml")},
+		{filepath.Join(folder, "config.json"), "show " + folder},
+		{filepath.Join(folder, "tokenizer.json"), "tokenize " + filepath.Join(folder, "tokenizer.json") + " text"},
+	} {
+		os.Remove(c.pipe)
+		if err := syscall.Mkfifo(c.pipe, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r := greta(t, strings.Fields(c.args)...); r.code != exitUsage || !strings.Contains(r.err, c.pipe) {
+			t.Errorf("greta %s with a pipe at %s: exit code %d, %s", c.args, c.pipe, r.code, r.err)
+		}
+		if err := os.Remove(c.pipe); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
