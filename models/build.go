@@ -238,7 +238,7 @@ func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
 	}
 	t := load.Type
 	switch {
-	case len(shape) == 1 || o.DType == tensor.Invalid && t == tensor.F64:
+	case len(shape) == 1 || w.bias || o.DType == tensor.Invalid && t == tensor.F64:
 		t = tensor.F32
 	case o.DType != tensor.Invalid:
 		t = o.DType
@@ -466,6 +466,24 @@ func (f *File) inputNames() string {
 		names = append(names, d.name.string)
 	}
 	return strings.Join(names, ", ")
+}
+
+// markBiases finds the weights that linear_id adds, a row an expert: like other biases
+// they stay f32 where matrices are converted.
+func (f *File) markBiases() {
+	const bias = 3 // of linear_id's operands
+	for _, eq := range f.body {
+		calls(eq.rhs.tree, func(c lang.Call) {
+			if c.Func != ops.LinearID.Name || len(c.Args) <= bias {
+				return
+			}
+			if n, ok := c.Args[bias].(lang.Name); ok {
+				if w := f.weight(n.Name); w != nil {
+					w.bias = true
+				}
+			}
+		})
+	}
 }
 
 // markNorms finds the weights that multiply a normalised or rotated tensor:

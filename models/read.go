@@ -38,6 +38,7 @@ type (
 		shape    []expr
 		sources  map[string][]pattern // by dialect
 		optional bool
+		bias     bool // added to what experts give: see markBiases
 	}
 	// equation is one line of the body.
 	equation struct {
@@ -97,6 +98,7 @@ func parse(path string, data []byte) (*File, error) {
 		r.f.addLate(&r.errs)
 		return nil, r.err()
 	}
+	r.f.markBiases()
 	return r.f, nil
 }
 
