@@ -41,5 +41,6 @@ func (g *halves) do(worker, chunk int) (r0, r1, i0, i1 int) {
 	p1, t1 := min(p0+g.panels, simd.PanelCount(g.m.Rows)), min(t0+g.tiles, simd.BF16Tiles(n))
 	ld, _ := g.t.y.lead()
 	g.t.d.k.MulBF16(g.t.y.data, ld, g.m, p0, p1, g.x.packed, n, t0, t1, g.tail[worker])
-	return p0 * simd.PanelRows, min(p1*simd.PanelRows, g.m.Rows), min(t0*simd.BF16Rows, n), min(t1*simd.BF16Rows, n)
+	r0, r1 = panelRows(g.m, p0, p1)
+	return r0, r1, min(t0*simd.BF16Rows, n), min(t1*simd.BF16Rows, n)
 }

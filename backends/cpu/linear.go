@@ -131,6 +131,11 @@ type rounding struct {
 	tail  [][]float32
 }
 
+// panelRows gives the rows of panels p0 … p1-1.
+func panelRows(m *simd.Panels, p0, p1 int) (r0, r1 int) {
+	return p0 * simd.PanelRows, min(p1*simd.PanelRows, m.Rows)
+}
+
 // cuts divides panels into chunks: chunk c has those from cuts[c] to cuts[c+1].
 type cuts []int32
 
@@ -225,7 +230,8 @@ func (g *rounding) do(worker, chunk int) (r0, r1, i0, i1 int) {
 			g.k.MulPanels(g.t.y.row(i), nil, g.m.Rows, g.m, p0, p1, &row, 0, 1, g.tail[worker])
 		}
 	}
-	return p0 * simd.PanelRows, min(p1*simd.PanelRows, g.m.Rows), i0, i1
+	r0, r1 = panelRows(g.m, p0, p1)
+	return r0, r1, i0, i1
 }
 
 // tails is the scratch of products over panels.
@@ -269,7 +275,8 @@ func (g *plain) do(worker, chunk int) (r0, r1, i0, i1 int) {
 	for i := range g.t.x.n {
 		g.k.MatVecPanels(g.t.y.row(i), g.m, p0, p1, g.t.x.row(i), g.tail[worker])
 	}
-	return p0 * simd.PanelRows, min(p1*simd.PanelRows, g.m.Rows), 0, g.t.x.n
+	r0, r1 = panelRows(g.m, p0, p1)
+	return r0, r1, 0, g.t.x.n
 }
 
 // matVec is the kernels for one row of activations.

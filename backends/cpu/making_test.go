@@ -99,7 +99,10 @@ func TestMaking(t *testing.T) {
 						t.Fatal(err)
 					}
 					w := &watched{Device: d}
-					got, want := runTokens(t, path, c.set, w, typ, false), runTokens(t, path, c.set, w, typ, true)
+					run := func(eager bool) []float32 {
+						return RunBlock(t, path, engine.Options{Device: w, DType: typ, Eager: eager, Set: c.set}, 1, 3, 13, 1, 61)
+					}
+					got, want := run(false), run(true)
 					if !slices.Equal(got, want) {
 						t.Errorf("%s, %d threads: replay differs from launches one by one", typ, threads)
 					}
@@ -114,14 +117,15 @@ func TestMaking(t *testing.T) {
 	}
 }
 
-// runTokens gives what steps of several tokens and of one give.
-func runTokens(t *testing.T, path string, set map[string]string, d backends.Device, typ tensor.Type, eager bool) (all []float32) {
+// RunBlock gives what steps of so many tokens each give, one after another.
+func RunBlock(t *testing.T, path string, opt engine.Options, steps ...int) (all []float32) {
 	t.Helper()
-	file, err := models.Load(path)
-	if err != nil {
+	var err error
+	if opt.Model, err = models.Load(path); err != nil {
 		t.Fatal(err)
 	}
-	e, err := engine.New(context.Background(), engine.Options{Model: file, Device: d, Context: 128, DType: typ, Eager: eager, Set: set})
+	opt.Context = 128
+	e, err := engine.New(context.Background(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +136,7 @@ func runTokens(t *testing.T, path string, set map[string]string, d backends.Devi
 	}
 	defer s.Close()
 	rng := rand.New(rand.NewPCG(3, 4))
-	for _, tokens := range []int{1, 3, 13, 1, 61} {
+	for _, tokens := range steps {
 		x := make([]float32, tokens*e.Decode().Input("x").Shape[1])
 		for i := range x {
 			x[i] = float32(rng.NormFloat64())

@@ -82,7 +82,8 @@ func (t *linear) Compute(worker, chunk int) {
 		return
 	}
 	size := simd.PanelBytes(m.Type, m.Cols)
-	part := simd.Panels{Type: m.Type, Rows: min(p1*simd.PanelRows, m.Rows) - p0*simd.PanelRows, Cols: m.Cols, Data: m.Data[p0*size : p1*size]}
+	r0, r1 := panelRows(m, p0, p1)
+	part := simd.Panels{Type: m.Type, Rows: r1 - r0, Cols: m.Cols, Data: m.Data[p0*size : p1*size]}
 	switch g := t.mul.(type) {
 	case *plain:
 		g.k.MatVecPanels(t.results[worker], &part, 0, p1-p0, t.x.row(0), g.tail[worker])
@@ -96,7 +97,7 @@ func (t *linear) Compute(worker, chunk int) {
 func (t *linear) Commit(worker, chunk int) {
 	m, c := t.single()
 	p0, p1 := c.of(chunk)
-	r0, r1 := p0*simd.PanelRows, min(p1*simd.PanelRows, m.Rows)
+	r0, r1 := panelRows(m, p0, p1)
 	if r0 >= r1 {
 		return
 	}

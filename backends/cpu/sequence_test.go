@@ -1,7 +1,6 @@
 package cpu_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -14,7 +13,6 @@ import (
 
 	"greta/backends/cpu"
 	"greta/engine"
-	"greta/models"
 	"greta/tensor"
 	"greta/weights/synthetic"
 )
@@ -131,8 +129,7 @@ func TestSequence(t *testing.T) {
 			some = types[at : at+1]
 		}
 		w := newMixed(rng, text, some)
-		replayed := runBlock(t, path, dev, w, false)
-		eager := runBlock(t, path, dev, w, true)
+		replayed, eager := runMixed(t, path, dev, w, false), runMixed(t, path, dev, w, true)
 		if !slices.Equal(replayed, eager) {
 			t.Fatalf("block %d, %v, %d threads: replay differs from launches one by one\n%s", i, w.types, dev.Info().Threads, text)
 		}
@@ -157,40 +154,14 @@ func TestSequenceOfKinds(t *testing.T) {
 	w := newMixed(rand.New(rand.NewPCG(1, 2)), text, []tensor.Type{tensor.Q8_0})
 	for _, plain := range []tensor.Type{tensor.F16, tensor.BF16, tensor.F32} {
 		w.types["w1"], w.types["w4"] = plain, plain
-		if !slices.Equal(runBlock(t, path, dev, w, false), runBlock(t, path, dev, w, true)) {
+		if !slices.Equal(runMixed(t, path, dev, w, false), runMixed(t, path, dev, w, true)) {
 			t.Errorf("%s: replay differs from launches one by one", plain)
 		}
 	}
 }
 
-// runBlock gives what two steps of one token and some of several give.
-func runBlock(t *testing.T, path string, dev *cpu.Device, w *mixed, eager bool) (all []float32) {
+// runMixed gives what two steps of one token and some of several give.
+func runMixed(t *testing.T, path string, dev *cpu.Device, w *mixed, eager bool) []float32 {
 	t.Helper()
-	file, err := models.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := engine.New(context.Background(), engine.Options{Model: file, Device: dev, Context: 64, Source: w, Eager: eager})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
-	s, err := e.NewSession()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	rng := rand.New(rand.NewPCG(3, 4))
-	for _, tokens := range []int{1, 1, 3, 13, 40} {
-		x := make([]float32, tokens*e.Decode().Input("x").Shape[1])
-		for i := range x {
-			x[i] = float32(rng.NormFloat64())
-		}
-		y, err := s.Block(x)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, y...)
-	}
-	return all
+	return cpu.RunBlock(t, path, engine.Options{Device: dev, Source: w, Eager: eager}, 1, 1, 3, 13, 40)
 }

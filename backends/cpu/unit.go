@@ -61,5 +61,6 @@ func (g *unit) do(worker, chunk int) (r0, r1, i0, i1 int) {
 	p1, i1 := min(p0+g.panels, simd.PanelCount(g.m.Rows)), min(i0+g.rows, g.t.x.n)
 	ld, _ := g.t.y.lead()
 	g.t.d.k.MulUnit(g.t.y.data, ld, g.m, p0, p1, &g.x.s, i0, i1, g.scratch[worker])
-	return p0 * simd.PanelRows, min(p1*simd.PanelRows, g.m.Rows), i0, i1
+	r0, r1 = panelRows(g.m, p0, p1)
+	return r0, r1, i0, i1
 }
