@@ -61,6 +61,9 @@ func (a *app) benchPlatform(c *cobra.Command, f *benchPlatformFlags, args []stri
 		return err
 	}
 	if f.list {
+		if len(args) > 0 {
+			return usagef("--list prints all benchmarks: %s does not go with it", strings.Join(args, " "))
+		}
 		return a.listPlatform(f)
 	}
 	plan, name, err := f.plan(args, func(flag string) bool { return c.Flags().Changed(flag) })

@@ -33,6 +33,9 @@ func TestIdleFlags(t *testing.T) {
 		{"run llama2_block --cache off --cache-limit 1GB", "--cache-limit 1GB: --cache off keeps nothing"},
 		{"run llama2_block --cache here", "--cache: packed weights are kept of files"},
 		{"check llama2_block --expected x --tokens 1", "--tokens 1: --expected says"},
+		{"check llama2_block --chunk 3", "--chunk 3: without --expected"},
+		{"gap --json -o csv", "--json true: --format says"},
+		{"bench platform latency --list", "--list prints all benchmarks: latency"},
 		{"run llama2_block --temperature 1", "--temperature 1: it needs --prompt or --tokens"},
 		{"run llama2_block --nll", "--nll true: it needs --prompt or --tokens"},
 		{"run llama2_block --stop x", "--stop [x]: it needs --prompt or --tokens"},
@@ -84,6 +87,8 @@ func TestSettingsForAll(t *testing.T) {
 		{"top-k: 4\nseed: 3\nweight-seed: 4\ncache: /nowhere\ncache-limit: 1GB", "dump llama2_block"},
 		{"context: 99\nno-fuse: true\nset: L=1\nkv: f32\ndtype: q8_0\nmodel: llama2_7b", "bench op add --m 1 --n 64 --dry-run"},
 		{"weights: /nowhere\nmodel: llama2_7b", "run " + dir + " --tokens 1 --gen 1"},
+		{"output: csv", "bench op add --m 1 --n 64 --dry-run --json"},
+		{"json: true", "bench op add --m 1 --n 64 --dry-run -o csv"},
 		{"output: csv\nrepeat: 3\ndevice: 1\nlabel: x\nformat: csv", "dump llama2_block"},
 	} {
 		if err := os.WriteFile(filepath.Join(home, "greta", "config.yaml"), []byte(c.config+"\n"), 0o644); err != nil {

@@ -18,7 +18,7 @@ import (
 
 // contrary are flags that contradict each other: where the command line gives one,
 // a variable or the configuration file does not set the other.
-var contrary = [][2]string{{"no-store", "store"}, {"no-store", "label"}}
+var contrary = [][2]string{{"no-store", "store"}, {"no-store", "label"}, {"json", "output"}}
 
 // namesakes are flags of commands that are called like flags of other commands, mostly greta run's, and
 // mean something else. Variables and the configuration file set them with the command's name before theirs.
