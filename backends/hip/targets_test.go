@@ -39,6 +39,11 @@ func programsFor(arch string) []program {
 			newProgram("embed.hip", w, "W_SCALAR=0"))
 		vec := []string{w, "W_SCALAR=0", "X_SCALAR=0", onOff("INT8", int8Types[t]), define("CHUNK", chunkBlocks(t)), define("UNROLL", vecUnroll(t)), "NORM=1", "NORM_F32=0", "TURNS=5", "BIAS=0"}
 		all = append(all, newProgram("vec.hip", append(vec, "MATS=1", "PAIRED=0", "PAIRED_OF=of_swiglu", "BLOCKS=1", "STREAM=0", "STAGES=0", "DRAW=0")...))
+		// x as it is: it goes from registers to shared memory whole
+		if slices.Contains([]tensor.Type{tensor.F32, tensor.F16, tensor.Q8_0, tensor.Q4_K, tensor.F8E4M3}, t) && strings.HasPrefix(arch, "gfx") {
+			all = append(all, newProgram("vec.hip", w, "W_SCALAR=0", "X_SCALAR=0", "INT8=0", define("CHUNK", chunkBlocks(t)), define("UNROLL", vecUnroll(t)), "NORM=0", "NORM_F32=0", "TURNS=2", "BIAS=0",
+				"MATS=1", "PAIRED=0", "PAIRED_OF=of_swiglu", "BLOCKS=1", "STREAM=0", "STAGES=0", "DRAW=0"))
+		}
 		if hasHalves(arch) {
 			all = append(all, newProgram("vec.hip", append(vec, "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_e", "BLOCKS=2", "STREAM=1", "STAGES=2", "DRAW=2")...),
 				newProgram("halves.hip", w, "W_SCALAR=0", "ROUND=0", "NORM=0", "BF16=0", "TO16=f2h"))

@@ -310,6 +310,11 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
       if (i + 1 < k) v.y = x[i + 1];
       if (i + 2 < k) v.z = x[i + 2];
       if (i + 3 < k) v.w = x[i + 3];
+#elif G_AMD // a quad copied as a whole would lie in the lane's own memory first
+      if (i < k) {
+        const f4 &q = *(const f4 *)(x + i);
+        v = f4{q.x, q.y, q.z, q.w};
+      }
 #else
       if (i < k) v = *(const f4 *)(x + i);
 #endif
