@@ -16,6 +16,9 @@ const (
 	moveThreads = 256     // NT there
 	moveBlock   = 4 << 10 // bytes that a block copies at once
 	moveBlocks  = 64      // the most of a launch
+	// moveMost is the bytes up to which launches copy: more come sooner by the driver's
+	// copies, which take longer to begin.
+	moveMost = 128 << 10
 	// lookFor is how long the host looks at the word, before it lets the driver wait:
 	// longer than a token takes.
 	lookFor = 5 * time.Millisecond
@@ -31,12 +34,14 @@ type moves struct {
 
 // canMove says whether ranges are of the kind that move.hip copies.
 func canMove(list []stepRange) bool {
+	bytes := 0
 	for _, r := range list {
 		if (r.from|r.to)%4 != 0 {
 			return false
 		}
+		bytes += r.to - r.from
 	}
-	return len(list) <= moveRanges
+	return len(list) <= moveRanges && bytes <= moveMost
 }
 
 // prepareMoves makes the launches that copy, where the device takes them.
@@ -113,7 +118,7 @@ func holder(level []*bound) *dispatch {
 }
 
 // chainLaunches is how many launches a program of several steps may have: sixteen steps of a
-// Llama block, of which each takes 5 µs less than queued by itself (docs/gpu-notes.md).
+// Llama block, of which each takes 7 µs less than queued by itself (docs/gpu-notes.md).
 const chainLaunches = 256
 
 // holdBack lets each step of a program but the first hold back its launches until those of

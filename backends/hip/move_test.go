@@ -81,7 +81,7 @@ func TestMoves(t *testing.T) {
 	}
 
 	// Ranges of other kinds are the driver's.
-	if canMove([]stepRange{{nil, 0, 6}}) || canMove([]stepRange{{nil, 2, 8}}) || canMove(make([]stepRange, moveRanges+1)) || !canMove([]stepRange{{nil, 4, 12}}) {
+	if canMove([]stepRange{{nil, 0, 6}}) || canMove([]stepRange{{nil, 2, 8}}) || canMove(make([]stepRange, moveRanges+1)) || canMove([]stepRange{{nil, 0, moveMost}, {nil, moveMost, moveMost + 4}}) || !canMove([]stepRange{{nil, 4, 12}}) {
 		t.Error("ranges that move.hip cannot copy are taken, or others are not")
 	}
 	dev.Serial()
