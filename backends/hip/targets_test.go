@@ -46,6 +46,7 @@ func programsFor(arch string) []program {
 		}
 		if hasHalves(arch) {
 			all = append(all, newProgram("vec.hip", append(vec, "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_e", "BLOCKS=2", "STREAM=1", "STAGES=2", "DRAW=2")...),
+				newProgram("vec.hip", append(vec, "MATS=3", "PAIRED=0", "PAIRED_OF=of_swiglu", "BLOCKS=2", "STREAM=1", "STAGES=5", "DRAW=2")...),
 				newProgram("halves.hip", w, "W_SCALAR=0", "ROUND=0", "NORM=0", "BF16=0", "TO16=f2h"))
 		}
 		if hasMatrixCores(arch) && t != tensor.F32 {

@@ -199,6 +199,9 @@ func (b *binder) vec(products []product, norm *normed, pair pairing) {
 	if scalar {
 		shape = vecShape{unroll: 1, blocks: 1}
 	}
+	if first.variant == "" && len(products) == 3 && shape.stages > 0 {
+		shape.blocks = 2 // q, k and v leave registers for attention's blocks, which begin beside theirs
+	}
 	waves := vecThreads / max(b.dev.wave, 32)
 	blocks := max(b.dev.units, 1)
 	if shape.stages == 0 {
