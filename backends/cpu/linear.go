@@ -190,11 +190,18 @@ func bindRounded(d *Device, t *linear, w, x *backends.Operand) (product, error) 
 		g.x = d.bindRounding(x, t.x, form{group: 8})
 		g.cuts = cutEven(all, panels)
 		g.tiles = g.tilesOf(panels, d.pool.Size())
-		if ldr, even := t.r.lead(); t.r.data != nil && even && ldr == ldy && t.b == nil {
+		if t.sumsInto(ldy) {
 			g.r, t.summed = t.r.data, true
 		}
 	}
 	return g, nil
+}
+
+// sumsInto says whether a product can add the residual where it stores results, whose rows are ldy
+// apart: rows of the residual are as far apart, and no bias comes first.
+func (t *linear) sumsInto(ldy int) bool {
+	ldr, even := t.r.lead()
+	return t.r.data != nil && even && ldr == ldy && t.b == nil
 }
 
 // tilesOf gives the groups of activations of a chunk of so many panels: even parts of all, and

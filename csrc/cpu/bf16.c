@@ -24,9 +24,18 @@ void pack_bf16x(const float *x, long ld, uint32_t *dst, long k, long rows) {
 INLINE vf dot2(vf s, vf w, vf x) { return _mm512_dpbf16_ps(s, (__m512bh)w, (__m512bh)x); }
 
 // mul computes two panels of 16 rows, or one, with N rows of activations, of
-// which n are stored.
-INLINE void mul(const float *w, const float *v, const float *x, float *y, long ldy, long pairs, long n, const int N, const int two) {
+// which n are stored, r added unless it is null.
+INLINE void mul(const float *w, const float *v, const float *x, float *y, const float *r, long ldy, long pairs, long n, const int N, const int two) {
   vf a[NR], b[NR];
+  // Rows of y are far apart, so that no processor fetches them by itself.
+  UNROLL for (int j = 0; j < N; j++) {
+    if (j < n) {
+      __builtin_prefetch(y + j * ldy, 1, 3);
+      if (two) __builtin_prefetch(y + j * ldy + 16, 1, 3);
+      if (r) __builtin_prefetch(r + j * ldy, 0, 3);
+      if (r && two) __builtin_prefetch(r + j * ldy + 16, 0, 3);
+    }
+  }
   UNROLL for (int j = 0; j < N; j++) a[j] = b[j] = vset(0);
   ROLLED for (; pairs > 0; pairs--, w += 16, v += 16, x += NR) {
     vf w0 = ld_f32(w), w1 = two ? ld_f32(v) : vset(0);
@@ -38,24 +47,25 @@ INLINE void mul(const float *w, const float *v, const float *x, float *y, long l
   }
   UNROLL for (int j = 0; j < N; j++) {
     if (j < n) {
-      st(y + j * ldy, a[j]);
-      if (two) st(y + j * ldy + 16, b[j]);
+      st(y + j * ldy, r ? a[j] + ld_f32(r + j * ldy) : a[j]);
+      if (two) st(y + j * ldy + 16, r ? b[j] + ld_f32(r + j * ldy + 16) : b[j]);
     }
   }
 }
 
-// pb_bf16: y[j*ldy + 16·p + i] = row i of panel p times row j of a tile, for
-// j < n and p < panels, with shape = n | panels << 8; pairs is half of the
-// columns, rounded up.
-void pb_bf16(const float *w, const float *x, float *y, long ldy, long pairs, long shape) {
-  long n = shape & 255;
-  ROLLED for (long p = shape >> 8; p > 0; p -= 2, w += 32 * pairs, y += 32) {
+// pb_bf16: y[j*ldy + 16·p + i] = row i of panel p times row j of a tile, to
+// which r[j*ldy + 16·p + i] is added unless r is null, for j < n and p < panels,
+// with shape = n | panels << 8 | pairs << 32; pairs is half of the columns,
+// rounded up.
+void pb_bf16(const float *w, const float *x, float *y, const float *r, long ldy, long shape) {
+  const long n = shape & 255, pairs = shape >> 32;
+  ROLLED for (long p = shape >> 8 & 0xffffff; p > 0; p -= 2, w += 32 * pairs, y += 32, r += r ? 32 : 0) {
     if (p == 1)
-      mul(w, w, x, y, ldy, pairs, n, NR, 0);
+      mul(w, w, x, y, r, ldy, pairs, n, NR, 0);
     else if (n > 6)
-      mul(w, w + 16 * pairs, x, y, ldy, pairs, n, NR, 1);
+      mul(w, w + 16 * pairs, x, y, r, ldy, pairs, n, NR, 1);
     else
-      mul(w, w + 16 * pairs, x, y, ldy, pairs, n, NR / 2, 1);
+      mul(w, w + 16 * pairs, x, y, r, ldy, pairs, n, NR / 2, 1);
   }
 }
 

@@ -251,7 +251,7 @@ func BenchmarkBF16(b *testing.B) {
 			k.PackBF16(xp, x[t*BF16Rows*cols:], cols, s, cols, t)
 		}
 		for p := 0; p < PanelCount(rows); p += 4 {
-			k.MulBF16(y, rows, m, p, p+4, xp, s, 0, BF16Tiles(s), tail)
+			k.MulBF16(y, nil, rows, m, p, p+4, xp, s, 0, BF16Tiles(s), tail)
 		}
 		best = min(best, time.Since(t0))
 	}

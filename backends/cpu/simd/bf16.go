@@ -2,6 +2,7 @@ package simd
 
 import (
 	"fmt"
+	"unsafe"
 
 	"greta/tensor"
 )
@@ -34,11 +35,12 @@ func (k *Kernels) PackBF16(dst, x []float32, ldx, n, cols, t int) {
 }
 
 // MulBF16 computes y[j·ldy+i] for the rows i of panels p0 … p1-1 and the rows
-// j of tiles t0 … t1-1 of n rows of activations. tail has BF16TailFloats.
-func (k *Kernels) MulBF16(y []float32, ldy int, m *Panels, p0, p1 int, x []float32, n, t0, t1 int, tail []float32) {
+// j of tiles t0 … t1-1 of n rows of activations, and adds r[j·ldy+i] unless r
+// is nil. tail has BF16TailFloats.
+func (k *Kernels) MulBF16(y, r []float32, ldy int, m *Panels, p0, p1 int, x []float32, n, t0, t1 int, tail []float32) {
 	size := BF16TileFloats(m.Cols)
 	if m.Type != tensor.BF16 || p0 < 0 || p1 > PanelCount(m.Rows) || t0 < 0 || t1 > BF16Tiles(n) || len(x) < t1*size || m.Rows > ldy ||
-		n > 0 && len(y) < (n-1)*ldy+m.Rows {
+		n > 0 && len(y) < (n-1)*ldy+m.Rows || n > 0 && r != nil && len(r) < (n-1)*ldy+m.Rows {
 		panic(fmt.Sprintf("simd: MulBF16 of panels %d to %d of %d by %d %s with tiles %d to %d of %d rows into %d floats, stride %d",
 			p0, p1, m.Rows, m.Cols, m.Type, t0, t1, n, len(y), ldy))
 	}
@@ -49,12 +51,19 @@ func (k *Kernels) MulBF16(y []float32, ldy int, m *Panels, p0, p1 int, x []float
 		rows := min(BF16Rows, n-j)
 		xp := ptr(x[t*size:])
 		for p := p0; p < full; p += per {
-			k.b.BF16Mul(ptr(m.Data[p*panel:]), xp, ptr(y[j*ldy+p*PanelRows:]), ldy, pairs, rows|min(per, full-p)<<8)
+			var add unsafe.Pointer
+			if r != nil {
+				add = ptr(r[j*ldy+p*PanelRows:])
+			}
+			k.b.BF16Mul(ptr(m.Data[p*panel:]), xp, ptr(y[j*ldy+p*PanelRows:]), add, ldy, rows|min(per, full-p)<<8|pairs<<32)
 		}
 		if full < p1 {
-			k.b.BF16Mul(ptr(m.Data[full*panel:]), xp, ptr(tail[:BF16TailFloats]), PanelRows, pairs, rows|1<<8)
+			k.b.BF16Mul(ptr(m.Data[full*panel:]), xp, ptr(tail[:BF16TailFloats]), nil, PanelRows, rows|1<<8|pairs<<32)
 			for c := range rows {
 				copy(y[(j+c)*ldy+full*PanelRows:(j+c)*ldy+m.Rows], tail[c*PanelRows:])
+			}
+			if r != nil {
+				k.addRows(y, r, ldy, j, j+rows, full*PanelRows, m.Rows)
 			}
 		}
 	}

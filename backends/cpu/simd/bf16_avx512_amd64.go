@@ -17,7 +17,7 @@ var avx512Bf16Kernels = bf16Kernels{
 func bF16PackX_avx512(x unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows int)
 
 //go:noescape
-func bF16Mul_avx512(w, x, y unsafe.Pointer, ldy, pairs, shape int)
+func bF16Mul_avx512(w, x, y, r unsafe.Pointer, ldy, shape int)
 
 //go:noescape
 func bF16Peak_avx512(p unsafe.Pointer, n int) int

@@ -240,7 +240,7 @@ func (p *factors) panels(t *testing.T, k *Kernels, at *fences, m *Panels, n int)
 			k.PackBF16(tiles, x[i*BF16Rows*p.cols:], p.cols, n, p.cols, i)
 		}
 		y := result()
-		k.MulBF16(y, ldy, m, 0, count, tiles, n, 0, BF16Tiles(n), fenced[float32](at, BF16TailFloats))
+		k.MulBF16(y, fenced[float32](at, len(y)), ldy, m, 0, count, tiles, n, 0, BF16Tiles(n), fenced[float32](at, BF16TailFloats))
 		p.check(t, k.Name+" MulBF16", y, ldy, n, m.Rows, 1.0/256)
 	}
 	if k.HasUnit() {

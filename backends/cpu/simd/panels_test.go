@@ -325,8 +325,12 @@ func TestBF16(t *testing.T) {
 					}
 					xp.check(t, "PackBF16")
 					mid := PanelCount(rows) / 2
+					var add []float32 // what products are added to, in every second case
+					if (cols+n+rows)%2 > 0 {
+						add = randVector(r, (n-1)*ldy+rows, 0).v
+					}
 					for _, p := range [][2]int{{mid, PanelCount(rows)}, {0, mid}} {
-						k.MulBF16(y.v, ldy, m, p[0], p[1], xp.v, n, 0, BF16Tiles(n), make([]float32, BF16TailFloats))
+						k.MulBF16(y.v, add, ldy, m, p[0], p[1], xp.v, n, 0, BF16Tiles(n), make([]float32, BF16TailFloats))
 					}
 					y.check(t, "MulBF16")
 					for j := range n {
@@ -336,6 +340,10 @@ func TestBF16(t *testing.T) {
 								p := float64(w[i*cols+c]) * float64(tensor.BF16ToF32(tensor.F32ToBF16(x.v[j*ldx+c])))
 								want += p
 								mag += math.Abs(p)
+							}
+							if add != nil {
+								want += float64(add[j*ldy+i])
+								mag += math.Abs(want)
 							}
 							near(t, fmt.Sprintf("%dx%d, row %d times %d of %d", rows, cols, i, j, n), y.v[j*ldy+i], want, mag, 2e-6)
 						}
