@@ -179,6 +179,8 @@ func (d *Device) formOf(on taken, w *backends.Operand, rows int) form {
 	switch {
 	case on.matrix && d.takesMatrix(w.Type, rows) && (w.Type.IsBlock() || aligned(w, w.Shape.Last(), w.Stride) != 0):
 		return halves
+	case on.straight && d.takesStraight(w.Type, w.Shape.Last(), rows):
+		return halves
 	case on.dots && takesDots(w.Type, rows):
 		return dots
 	}

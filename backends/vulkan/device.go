@@ -132,7 +132,7 @@ func (d *Device) Turn() *backends.Turn { return &d.turn }
 func (d *Device) Info() backends.Info {
 	d.in.memories(d.p)
 	return backends.Info{Backend: "vulkan", Name: d.p.Name, Level: string(d.p.Kind), Float: tensor.F32, Align: 64,
-		ActF16: d.on.matrix || d.on.once, ActQuant: d.on.dots,
+		ActF16: d.on.matrix || d.on.straight || d.on.once, ActQuant: d.on.dots,
 		Fusions: fusions, Window: foldWindow, Memory: d.p.Memory(), Threads: 1, Queued: true, Picks: pickMost, Driver: d.p.Driver}
 }
 

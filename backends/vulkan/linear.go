@@ -364,9 +364,9 @@ func (b *bind) matrix(p product, part piece) {
 			b.fail(fmt.Errorf("a product by matrices of %d rows has no tile", core.size))
 			return
 		}
-		v = &matrixVariant{module: 32, rows: 32, cols: 32, subgroups: 4}
+		v = &matrixVariant{module: "matrix_%s_32", rows: 32, cols: 32, subgroups: 4}
 	}
-	c := b.call(fmt.Sprintf("matrix_%s_%d", p.w.Type, v.module))
+	c := b.call(fmt.Sprintf(v.module, p.w.Type))
 	c.subgroup = core.subgroup
 	x := b.convert(halves, p.x)
 	if x == nil {
@@ -389,7 +389,10 @@ func (b *bind) matrix(p product, part piece) {
 		flip = 0x64806480 // codes are signed
 	}
 	whole := part.count%4 == 0 && part.first%4 == 0 && p.w.Rows()%4 == 0 && y.off%4 == 0 && y.stride%4 == 0 && r.off%4 == 0 && r.stride%4 == 0
-	c.spec = []uint32{uint32(v.subgroups * core.subgroup), aligned(p.w, cols, p.w.Stride), btype, flag(p.r != nil), flag(whole), flag(cols%64 == 0)}
+	c.spec = []uint32{uint32(v.subgroups * core.subgroup), aligned(p.w, cols, p.w.Stride), btype, flag(p.r != nil), flag(whole)}
+	if v.name != straightTile {
+		c.spec = append(c.spec, flag(cols%64 == 0))
+	}
 	c.push = []uint32{uint32(part.count), uint32(cols), uint32(part.first), uint32(p.w.Rows()), uint32(n), woff, uint32(p.w.Stride),
 		x.pitch / 2, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, flip}
 	b.run(c, (n+v.rows-1)/v.rows, (part.count+v.cols-1)/v.cols)

@@ -78,6 +78,9 @@ jobs() {
         echo matrix.comp matrix_${name}_32.spv $number -DBM=32 -DBN=32 -DWM=16 -DWN=16 -DSG=8 -DTS=8
         ;;
     esac
+    case $name in
+      q4_0 | q8_0 | q4_K) echo straight.comp straight_$name.spv $number -DBM=128 -DBN=256 -DWM=128 -DWN=32 -DSG=32 -DTS=16 ;;
+    esac
     for shape in "32 2" "64 4" "128 8"; do # tile, and an invocation's part
       read -r tile part <<<"$shape"
       echo matmul.comp matmul_${name}_$tile.spv $number -DBN=$tile -DBM=$tile -DTN=$part -DTM=$part

@@ -21,23 +21,8 @@ layout(constant_id = 1) const bool ALIGNED = false;
 #else
 #define LOOP [[unroll]]
 #endif
-layout(local_size_x_id = 0) in; // NT
-layout(constant_id = 2) const uint BIAS = 0;
-layout(constant_id = 3) const bool RESIDUAL = false;
-layout(constant_id = 4) const bool VECTORS = false; // rows of y and r are whole vectors of 4
+#include "product.glsl"
 layout(constant_id = 5) const bool WHOLE = false;   // rows of w are whole steps
-layout(binding = 1, std430) readonly buffer BX { uvec4 x8[]; }; // rows of pitch vectors of 8
-layout(binding = 2, std430) readonly buffer BB { uint b[]; };
-layout(binding = 3, std430) readonly buffer BR { float r[]; };
-layout(binding = 3, std430) readonly buffer BR4 { vec4 r4[]; };
-layout(binding = 4, std430) writeonly buffer BY { float y[]; };
-layout(binding = 4, std430) writeonly buffer BY4 { vec4 y4[]; };
-layout(binding = 5, std430) readonly buffer BS { float scales[]; }; // of x's rows
-layout(push_constant) uniform Push {
-  uint rows, cols, first, all, count, woff, wstride;
-  uint pitch, boff, roff, rstride, yoff, ystride, yinner, rinner;
-  uint flip; // what codes flips: known late, so that it is in a register
-};
 
 #define BK 64u
 #define KV 8u        // vectors of 8 in BK
@@ -271,47 +256,7 @@ void put(uint at, uint row, uint k0, uint c, Raw v) {
     subgroupBarrier(); \
   }
 
-#define LO (WN / 4 + 1)
-#define LANES (WN / 4)             // vectors of four columns in a row
-#define TURNS (TS * LANES / SG)    // of an invocation
-#define ITEM(e) ((e) * SG + gl_SubgroupInvocationID)
-float scale[TURNS];
-vec4 extra[TURNS];
-
-// load reads what belongs to TS rows of a subgroup's part, from row s0 and column c0 on: all of it before any is
-// used.
-void load(uint s0, uint c0) {
-  [[unroll]] for (uint e = 0; e < TURNS; e++) {
-    uint s = min(s0 + ITEM(e) / LANES, count - 1), n = c0 + 4 * (ITEM(e) % LANES);
-    scale[e] = scales[s];
-    extra[e] = vec4(0);
-    if (BIAS != 0) [[unroll]] for (uint j = 0; j < 4; j++) if (n + j < rows) extra[e][j] = NARROW(b, BIAS, boff + first + n + j);
-    if (RESIDUAL) {
-      uint o = rinner == 1 ? s : s / rinner, from = roff + o * rstride + (s - o * rinner) * all + first + n;
-      if (VECTORS) {
-        if (n < rows) extra[e] += r4[from >> 2];
-      } else {
-        [[unroll]] for (uint j = 0; j < 4; j++) if (n + j < rows) extra[e][j] += r[from + j];
-      }
-    }
-  }
-}
-
-// store stores those rows, with what was loaded.
-void store(uint own, uint s0, uint c0) {
-  [[unroll]] for (uint e = 0; e < TURNS; e++) {
-    uint i = ITEM(e) / LANES, s = s0 + i, n = c0 + 4 * (ITEM(e) % LANES);
-    if (s < count && n < rows) {
-      vec4 v = uintBitsToFloat(sh[own + i * LO + ITEM(e) % LANES]) * scale[e] + extra[e];
-      uint o = yinner == 1 ? s : s / yinner, to = yoff + o * ystride + (s - o * yinner) * all + first + n;
-      if (VECTORS) {
-        y4[to >> 2] = v;
-      } else {
-        [[unroll]] for (uint j = 0; j < 4; j++) if (n + j < rows) y[to + j] = v[j];
-      }
-    }
-  }
-}
+#include "sums.glsl"
 
 void main() {
   const uint t = gl_LocalInvocationID.x, g = gl_SubgroupID;

@@ -21,14 +21,15 @@ import (
 // of them off, every kernel computes in f32 and needs no feature beyond Vulkan 1.2.
 
 const (
-	pathMatrix = "matrix" // products of many rows by cooperative matrices
-	pathOnce   = "once"   // attention of many tokens in one pass, by matrices with functions of elements
-	pathDots   = "dots"   // products of few rows by integer dot products
-	pathAhead  = "ahead"  // stages of a token's step that begin before those before them have ended
+	pathMatrix   = "matrix"   // products of many rows by cooperative matrices
+	pathStraight = "straight" // products of many rows whose weights are decoded to where matrices take them from
+	pathOnce     = "once"     // attention of many tokens in one pass, by matrices with functions of elements
+	pathDots     = "dots"     // products of few rows by integer dot products
+	pathAhead    = "ahead"    // stages of a token's step that begin before those before them have ended
 )
 
 // taken says which paths kernels that are chosen from now on may use.
-type taken struct{ matrix, once, dots, ahead bool }
+type taken struct{ matrix, straight, once, dots, ahead bool }
 
 // tensorCore is how cooperative matrices are used: their size in each
 // dimension, and the subgroup that they belong to.
@@ -93,6 +94,13 @@ func (d *Device) Paths() []backends.Path {
 				return isProduct(n) && d.takesMatrix(n.In[1].Type, n.In[0].Shape.Rows()) || d.takesMatrixAttention(n)
 			}})
 	}
+	if d.core().size == 16 && d.p.vendor == nvidia {
+		all = append(all, backends.Path{Name: pathStraight, About: "products by cooperative matrices whose weights go straight to where they are multiplied",
+			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("straight", "form", "norm"),
+			Takes: func(n *graph.Node) bool {
+				return isProduct(n) && d.takesStraight(n.In[1].Type, n.In[1].Shape.Last(), n.In[0].Shape.Rows())
+			}})
+	}
 	if d.flash() != (flash{}) {
 		all = append(all, backends.Path{Name: pathOnce, About: "attention in one pass by cooperative matrices with functions of elements",
 			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("attention_flash"), Takes: d.takesFlash})
@@ -126,6 +134,8 @@ func (d *Device) set(name string, on bool) {
 	switch name {
 	case pathMatrix:
 		d.on.matrix = on
+	case pathStraight:
+		d.on.straight = on
 	case pathOnce:
 		d.on.once = on
 	case pathDots:
@@ -158,6 +168,12 @@ func isProduct(n *graph.Node) bool {
 // takesMatrix says whether matrix.comp multiplies so many rows by weights of a type.
 func (d *Device) takesMatrix(t tensor.Type, rows int) bool {
 	return rows > matVecRows && (t == tensor.F16 || t.IsBlock())
+}
+
+// takesStraight says whether straight.comp multiplies so many rows by weights of a type, whose rows have so many columns.
+func (d *Device) takesStraight(t tensor.Type, cols, rows int) bool {
+	step := straightTypes[t]
+	return step > 0 && cols%step == 0 && rows > matVecRows
 }
 
 // takesDots says whether matvecq.comp multiplies so many rows by weights of a type.

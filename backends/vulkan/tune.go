@@ -12,25 +12,34 @@ import (
 	"greta/tensor"
 )
 
-// matrixVariant is a configuration of matrix.comp: its module, rows of x and of w in a
+// matrixVariant is a configuration of matrix.comp or straight.comp: its module, rows of x and of w in a
 // tile, and the subgroups of a workgroup.
 type matrixVariant struct {
 	name       string
-	module     int
+	module     string
 	rows, cols int
 	subgroups  int
 }
 
 // The first is the default for many rows.
 var matrixVariants = []matrixVariant{
-	{"tile=128", 128, 128, 128, 8},
-	{"tile=128x192", 192, 128, 192, 8}, // of f16
-	{"tile=64", 64, 64, 64, 4},
+	{"tile=128", "matrix_%s_128", 128, 128, 8},
+	{wideTile, "matrix_%s_192", 128, 192, 8}, // of f16
+	{straightTile, "straight_%s", 128, 256, 8},
+	{"tile=64", "matrix_%s_64", 64, 64, 4},
 }
+
+const wideTile, straightTile = "tile=128x192", "straight=128x256"
 
 // wideTiles is the number of tiles of 128x192 from which on they are faster than more of
 // 128x128: in products beside which others run, so that all units have some at any time.
 const wideTiles = 64
+
+// straightTypes are the formats of straight.comp; rows of w have whole steps of so many columns.
+var straightTypes = map[tensor.Type]int{tensor.Q4_0: 128, tensor.Q8_0: 128, tensor.Q4_K: 256}
+
+// straightTiles is the number of its tiles from which on it is faster: where they keep all units busy by themselves.
+const straightTiles = 128
 
 // nvidia is the vendor on whose card that was measured; AMD's compiler spills registers of the wide tiles.
 const nvidia = 0x10de
@@ -40,21 +49,39 @@ const wideShared = (128 + 192) * 9 * 16
 
 // Variants names the configurations of a node's kernel, the default first.
 func (d *Device) Variants(n *graph.Node) []string {
-	if !d.on.matrix || d.core().size != 16 || !isProduct(n) || !d.takesMatrix(n.In[1].Type, n.In[0].Shape.Rows()) {
+	if d.core().size != 16 || !isProduct(n) || !d.takesMatrix(n.In[1].Type, n.In[0].Shape.Rows()) {
 		return nil
 	}
 	var names []string
 	for _, v := range matrixVariants {
-		if v.module != 192 || n.In[1].Type == tensor.F16 && d.p.Shared >= wideShared {
+		var has bool
+		switch v.name {
+		case straightTile:
+			has = d.on.straight && d.takesStraight(n.In[1].Type, n.In[1].Shape.Last(), n.In[0].Shape.Rows())
+		case wideTile:
+			has = d.on.matrix && n.In[1].Type == tensor.F16 && d.p.Shared >= wideShared
+		default:
+			has = d.on.matrix
+		}
+		if has {
 			names = append(names, v.name)
 		}
 	}
-	rows := n.In[0].Shape.Rows()
+	rows, tiles := n.In[0].Shape.Rows(), func(cols int) int {
+		return (n.In[0].Shape.Rows() + 127) / 128 * ((n.In[1].Shape.Rows() + cols - 1) / cols)
+	}
+	first := ""
 	switch {
 	case rows <= 64: // large tiles would be half empty
 		slices.Reverse(names)
-	case len(names) == 3 && d.p.vendor == nvidia && n.Op != ops.LinearResidual && (rows+127)/128*((n.In[1].Shape.Rows()+191)/192) >= wideTiles:
-		names[0], names[1] = names[1], names[0]
+	case n.Op == ops.LinearResidual:
+	case tiles(256) >= straightTiles && slices.Contains(names, straightTile):
+		first = straightTile
+	case d.p.vendor == nvidia && tiles(192) >= wideTiles && slices.Contains(names, wideTile):
+		first = wideTile
+	}
+	if i := slices.Index(names, first); i > 0 {
+		names[0], names[i] = names[i], names[0]
 	}
 	return names
 }
