@@ -59,12 +59,11 @@ func (d *Device) ended() (*buffer, error) { return d.temporary("ended", 4*mostSt
 
 // stages are dispatches between barriers, in the order of recording.
 func stages(list []dispatch) (all [][]int) {
-	var open []span
+	var last stage
 	for _, i := range schedule(list) {
-		if len(all) == 0 || conflict(list[i].used, open) {
-			all, open = append(all, nil), open[:0]
+		if last.add(&list[i]) || len(all) == 0 {
+			all = append(all, nil)
 		}
-		open = append(open, list[i].used...)
 		all[len(all)-1] = append(all[len(all)-1], i)
 	}
 	return all

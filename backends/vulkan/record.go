@@ -66,13 +66,25 @@ func conflict(a, b []span) bool {
 	return false
 }
 
+// stage is what dispatches touch that need nothing between them.
+type stage struct{ touched []span }
+
+// add says whether a dispatch must come behind those of the stage; it begins the next one then.
+func (s *stage) add(x *dispatch) (next bool) {
+	if next = conflict(x.used, s.touched); next {
+		s.touched = s.touched[:0]
+	}
+	s.touched = append(s.touched, x.used...)
+	return next
+}
+
 // recorder fills a command buffer with dispatches, with barriers between those
 // that touch the same bytes and not both read them.
 type recorder struct {
-	d    *Device
-	cb   vk.CommandBuffer
-	pool vk.DescriptorPool
-	open []span // touched since the last barrier
+	d     *Device
+	cb    vk.CommandBuffer
+	pool  vk.DescriptorPool
+	stage stage
 	// apart makes every dispatch wait at a barrier
 	apart bool
 }
@@ -116,18 +128,21 @@ func accesses(stages vk.PipelineStageFlags, read, write bool) (a vk.AccessFlags)
 
 // barrier orders what stages from did before it before what stages to do behind it.
 func (r *recorder) barrier(from, to vk.PipelineStageFlags) {
+	r.stage.touched = r.stage.touched[:0]
+	r.order(from, to)
+}
+
+func (r *recorder) order(from, to vk.PipelineStageFlags) {
 	m := (&vk.MemoryBarrier{SrcAccessMask: accesses(from, false, true), DstAccessMask: accesses(to, true, true)}).Init()
 	r.d.c.CmdPipelineBarrier(r.cb, from, to, 0, 1, m, 0, nil, 0, nil)
-	r.open = r.open[:0]
 }
 
 // dispatch records one dispatch.
 func (r *recorder) dispatch(x *dispatch) error {
 	handed := x.handed && !r.apart
-	if !handed && conflict(x.used, r.open) && !r.d.careless {
-		r.barrier(shaderStage, shaderStage)
+	if r.stage.add(x) && !handed && !r.d.careless {
+		r.order(shaderStage, shaderStage)
 	}
-	r.open = append(r.open, x.used...)
 	var set vk.DescriptorSet
 	d := r.d
 	info := (&vk.DescriptorSetAllocateInfo{DescriptorPool: r.pool, DescriptorSetCount: 1, PSetLayouts: &x.pipe.layout.set}).Init()
