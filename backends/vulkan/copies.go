@@ -71,6 +71,7 @@ type absent struct {
 func (c *copies) start(i int) {
 	for _, x := range c.ahead {
 		if x.maker == i {
+			c.forget(func(old *converted) bool { return old.from.overlaps(&x.from) }) // of the operand as it was
 			c.list = append(c.list, x)
 		}
 	}
