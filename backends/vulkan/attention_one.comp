@@ -15,7 +15,7 @@
 // NP positions at a time, with the next on their way. What does not depend on the token's position is
 // asked for before that is known. The workgroup that ends last puts the parts of its head together,
 // and writes the result also as signed bytes (forms.glsl) where DOTS. Where HANDED, q and the newest rows are read
-// when the stage before has ended, and the workgroup that ends last counts.
+// as soon as they are there (handed.glsl).
 layout(local_size_x_id = 0) in; // T, DH at least
 layout(constant_id = 1) const uint TYPE = F16; // of both caches, or BF16
 layout(constant_id = 2) const uint DH = 128;   // elements of a head: 8 by a power of two that divides the subgroup's size
@@ -35,9 +35,9 @@ layout(binding = 8, std430) coherent writeonly buffer BD { uint bytes[]; };
 layout(binding = 9, std430) coherent writeonly buffer BS { vec2 scales[]; };
 layout(binding = 10, std430) readonly buffer BXK { float xk[]; };
 layout(binding = 11, std430) readonly buffer BXV { float xv[]; };
-layout(binding = 0, std430) coherent volatile buffer HQ { float qh[]; }; // where HANDED
-layout(binding = 10, std430) coherent volatile buffer HXK { float xkh[]; };
-layout(binding = 11, std430) coherent volatile buffer HXV { float xvh[]; };
+layout(binding = 0, std430) coherent volatile buffer HQ { uint qh[]; }; // where HANDED
+layout(binding = 10, std430) coherent volatile buffer HXK { uint xkh[]; };
+layout(binding = 11, std430) coherent volatile buffer HXV { uint xvh[]; };
 layout(binding = 12, std430) readonly buffer BF { uvec2 freqs[]; };
 layout(binding = 13, std430) writeonly buffer BKW { uvec4 kw4[]; };
 layout(binding = 14, std430) writeonly buffer BVW { uvec4 vw4[]; };
@@ -48,7 +48,7 @@ layout(push_constant) uniform Push {
   uint window, launch;
   uint xkoff, xvoff, pairs;
   float turned; // on cosine and sine
-  uint before, whole, stage; // where HANDED: the stage before, its workgroups; this one
+  uint waits; // where HANDED: what stages before write may not be there yet, where not 0
 };
 
 const uint T = gl_WorkGroupSize.x;
@@ -74,6 +74,8 @@ void widen(uvec4 w, out vec4 a, out vec4 b) {
     b = uintBitsToFloat(uvec4(w.z << 16, w.z & 0xffff0000u, w.w << 16, w.w & 0xffff0000u));
   }
 }
+
+float SAID(float v) { return HANDED ? said(v) : v; }
 
 uint narrow(float v) { return TYPE == F16 ? f2h(v) : f2bf(v); }
 
@@ -104,17 +106,33 @@ void main() {
     e = PAIR ? t ^ 1u : second ? t - pairs : t + pairs;
     freq = freqs[PAIR ? t >> 1 : second ? t - pairs : t];
   }
-  if (HANDED) follow(launch, before, whole);
-  if (t < DH) {
-    a = HANDED ? qh[qoff + h * DH + t] : q[qoff + h * DH + t];
-    other = HANDED ? qh[qoff + h * DH + e] : q[qoff + h * DH + e];
-    b = HANDED ? xkh[xkoff + g * DH + t] : xk[xkoff + g * DH + t];
-    other2 = HANDED ? xkh[xkoff + g * DH + e] : xk[xkoff + g * DH + e];
-    c = HANDED ? xvh[xvoff + g * DH + t] : xv[xvoff + g * DH + t];
+  if (t < DH && HANDED) {
+    const bool waiting = waits != 0 && !there(vain);
+    uint looks = 0, v;
+    uvec4 w;
+    bool again = true;
+    while (again) {
+      w = uvec4(qh[qoff + h * DH + t], qh[qoff + h * DH + e], xkh[xkoff + g * DH + t], xkh[xkoff + g * DH + e]);
+      v = xvh[xvoff + g * DH + t];
+      again = waiting && looks < PATIENCE && !(there(w) && there(v));
+      if (again) looks++;
+    }
+    tooLong(launch, looks);
+    a = uintBitsToFloat(w.x);
+    other = uintBitsToFloat(w.y);
+    b = uintBitsToFloat(w.z);
+    other2 = uintBitsToFloat(w.w);
+    c = uintBitsToFloat(v);
+  } else if (t < DH) {
+    a = q[qoff + h * DH + t];
+    other = q[qoff + h * DH + e];
+    b = xk[xkoff + g * DH + t];
+    other2 = xk[xkoff + g * DH + e];
+    c = xv[xvoff + g * DH + t];
   }
   if (last < 0 || last >= int(positions)) {
     if (t == 0) refuse(launch, 0, last, positions);
-    if (HANDED && p == 0) hand(stage);
+    if (HANDED) atomicExchange(vain, 0u); // nobody will write
     return;
   }
   const uint newest = uint(last), end = newest + 1, from = window > 0 && end > window ? end - window : 0;
@@ -234,8 +252,8 @@ void main() {
     if (t == 0) last_ = atomicAdd(done[h], 1u) == parts - 1;
     barrier();
     if (!last_) return;
+    if (t == 0) done[h] = 0; // before the result, which the next attention waits for by others
     memoryBarrierBuffer();
-    if (t == 0) done[h] = 0;
     vec2 head = vec2(LOW, 0);
     if (t < parts) head = part[at + t];
     r = 0;
@@ -270,7 +288,7 @@ void main() {
     }
   }
   r /= weight;
-  if (t < DH) y[yoff + h * DH + t] = r;
+  if (t < DH) y[yoff + h * DH + t] = SAID(r);
   if (DOTS) { // DH is a multiple of 32
     most[t >> 2][t & 3u] = abs(r);
     barrier();
@@ -286,8 +304,7 @@ void main() {
     if (t < DH && (t & 31u) == 0) {
       ivec4 all = ivec4(0);
       [[unroll]] for (uint n = 0; n < 8; n++) all += codes[(t >> 2) + n];
-      scales[(h * DH + t) >> 5] = vec2(m / 127.0, m / 127.0 * float(all.x + all.y + all.z + all.w));
+      scales[(h * DH + t) >> 5] = vec2(m / 127.0, SAID(m / 127.0 * float(all.x + all.y + all.z + all.w)));
     }
   }
-  if (HANDED) hand(stage);
 }

@@ -96,6 +96,7 @@ type bind struct {
 	copies  *copies        // of activations, from launches before
 	folds   *folds         // of the program; nil: none
 	variant *matrixVariant // of matrix.comp; nil: the device has only one
+	places  *places        // places for results of their own; nil: none
 	list    []dispatch
 	err     error
 }

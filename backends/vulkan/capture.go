@@ -20,19 +20,21 @@ type executable struct {
 	dispatches []dispatch
 	first      []int // of each launch in dispatches, and the end
 	ins, outs  []span
-	returns    int     // bytes of outs
-	ended      *buffer // counters of stages that are handed over, nil: none is
+	returns    int // bytes of outs
+	places     *places
+	results    *buffer // the memory of those apart
+	handed     bool    // some stage waits for the one before by itself
 	pool       vk.DescriptorPool
 	run        *submission
 }
 
 // Capture binds every launch of a program and records it.
 func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
-	e, err := d.plan(p)
-	if err != nil {
-		return nil, err
+	e, err := d.plan(p, d.on.ahead)
+	if err == nil && e.places != nil && !e.handOver() {
+		e, err = d.plan(p, false)
 	}
-	if err := e.handOver(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if e.run, err = d.newSubmission("step " + p.Name); err == nil {
@@ -44,8 +46,8 @@ func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 	return e, nil
 }
 
-// plan binds every launch of a program to its dispatches.
-func (d *Device) plan(p *backends.Program) (*executable, error) {
+// plan binds every launch of a program to its dispatches, ahead: so that stages can hand over.
+func (d *Device) plan(p *backends.Program, ahead bool) (*executable, error) {
 	if d.lost != nil {
 		return nil, d.lost
 	}
@@ -55,12 +57,21 @@ func (d *Device) plan(p *backends.Program) (*executable, error) {
 			return nil, fmt.Errorf("%v: a kernel of another device (%T)", p.Launches[i].Node, p.Launches[i].Kernel)
 		}
 	}
-	made, folds := &copies{}, d.findFolds(p)
+	if ahead {
+		e.program, e.places = d.separate(p)
+	}
+	made, folds := &copies{}, d.findFolds(e.program)
 	if err := e.bind(made, folds); err != nil {
 		return nil, err
 	}
 	if made.missed {
 		if err := e.bind(&copies{all: true}, folds); err != nil {
+			return nil, err
+		}
+	}
+	if e.places != nil {
+		var err error
+		if e.results, err = e.places.settle(); err != nil {
 			return nil, err
 		}
 	}
@@ -76,7 +87,7 @@ func (e *executable) bind(made *copies, folds *folds) error {
 		l := &p.Launches[i]
 		k := l.Kernel.(*kernel)
 		e.first = append(e.first, len(e.dispatches))
-		b := &bind{d: d, l: l, number: i, program: p, kernel: k.name, on: k.on, variant: k.variant, copies: made, folds: folds}
+		b := &bind{d: d, l: l, number: i, program: p, kernel: k.name, on: k.on, variant: k.variant, copies: made, folds: folds, places: e.places}
 		made.start(i)
 		if folds.into[i] {
 			continue
@@ -143,15 +154,20 @@ func (e *executable) record(s *submission, after func(r *recorder, launch int)) 
 	// Whatever ran before on the queue has written what this step reads.
 	r.barrier(shaderStage|transferStage, shaderStage|transferStage)
 	e.enter(r)
-	if e.ended != nil {
-		d.c.CmdFillBuffer(r.cb, e.ended.handle, 0, ^uint64(0), 0)
+	if e.handed {
+		d.c.CmdFillBuffer(r.cb, e.results.handle, 0, e.places.bytes, notYet)
 		r.barrier(transferStage, shaderStage)
 	}
 	if after != nil {
 		after(r, -1)
 	}
 	if after == nil {
+		lose := d.lose
 		for _, j := range schedule(e.dispatches) {
+			if lose && e.dispatches[j].says {
+				lose = false
+				continue
+			}
 			if err := r.dispatch(&e.dispatches[j]); err != nil {
 				return pool, err
 			}

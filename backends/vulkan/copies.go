@@ -232,7 +232,7 @@ func (b *bind) normed(i int) *converted {
 		bytes int
 	}{{&x.data, "normed", 4 * int(x.pitch)}, {&x.scales, "normed scales", int(x.pitch)}, {&x.squares, "squares", int(x.pitch) / 2}} {
 		var err error
-		if *t.to, err = b.d.temporary(t.what, t.bytes); err != nil {
+		if *t.to, err = b.reserved(t.what, t.bytes); err != nil {
 			b.fail(err)
 			return nil
 		}
@@ -312,8 +312,8 @@ func (b *bind) reserve(at origin, o *backends.Operand, maker int, reads *convert
 	x.pitch /= 4
 	for _, what := range []string{string(at.form), string(at.form) + " beside"} {
 		var err error
-		if x.data, err = b.d.temporary(what, int(at.n)*size); err == nil {
-			x.scales, err = b.d.temporary(what+" scales", int(at.n)*scales)
+		if x.data, err = b.reserved(what, int(at.n)*size); err == nil {
+			x.scales, err = b.reserved(what+" scales", int(at.n)*scales)
 		}
 		if err != nil {
 			b.fail(err)

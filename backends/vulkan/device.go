@@ -35,7 +35,7 @@ type Device struct {
 
 	shorten  uint64 // set by a test: bytes by which bindings are too short
 	careless bool   // set by a test: no barriers between dispatches
-	miscount uint32 // set by a test: workgroups that are waited for beyond those that there are
+	lose     bool   // set by a test: the first dispatch of a step that others wait for is not recorded
 	plain    bool   // set by a test: nothing is folded (fold.go)
 	distant  bool   // set by a test: the host reaches no memory of the device's
 	tile     int    // set by a test: the size of tiles

@@ -20,7 +20,7 @@ type eager struct{ *executable }
 
 // Eager plans a program as Capture does.
 func (d *Device) Eager(p *backends.Program) (backends.Executable, error) {
-	e, err := d.plan(p)
+	e, err := d.plan(p, false)
 	if err != nil {
 		return nil, err
 	}

@@ -28,13 +28,8 @@ func (d *Device) Unfolded(on bool) { d.plain = on }
 // Ordered makes the device one that starts workgroups in the order of dispatches, as software devices do.
 func (d *Device) Ordered() { d.ordered = true }
 
-// Miscount makes dispatches that are handed over wait for a workgroup too many.
-func (d *Device) Miscount(on bool) {
-	d.miscount = 0
-	if on {
-		d.miscount = 1
-	}
-}
+// Lose makes recordings leave out the first dispatch that others wait for by themselves.
+func (d *Device) Lose(on bool) { d.lose = on }
 
 // LeastSubgroup is the smallest size that subgroups have.
 func (d *Device) LeastSubgroup() int { return d.p.MinSubgroup }

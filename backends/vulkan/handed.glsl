@@ -1,27 +1,20 @@
-// Stages that begin while the one before still runs (handed.go). HAND is the number of the
+// Results of stages that run while the next one already waits for them (handed.go): a word that nobody has
+// written yet in this step is NOT_YET, so that each says by itself whether it may be read. HAND is the number of the
 // binding; needs status.glsl.
 
-layout(binding = HAND, std430) coherent volatile buffer Hand { uint ended[]; }; // workgroups of each stage
-const uint IN_VAIN = 4095;         // the counter of waits that had no end: behind one nobody waits
-const uint PATIENCE = 1u << 21;    // looks at a counter: seconds
+const uint NOT_YET = 0x80808080u;  // no four codes, no scale, no sum of squares; of other numbers see said
+const uint PATIENCE = 1u << 21;    // looks at a word: seconds
+layout(binding = HAND, std430) coherent volatile buffer Hand { uint vain; }; // NOT_YET, until somebody has waited in vain
 
-// follow waits until as many workgroups of a stage have ended as it has; all invocations call it. What they
-// wrote is then seen through buffers that are coherent and volatile.
-void follow(uint launch, uint stage, uint whole) {
-  if (gl_LocalInvocationIndex == 0 && whole > 0 && ended[IN_VAIN] == 0) {
-    uint looks = 0;
-    while (ended[stage] < whole && looks < PATIENCE) looks++;
-    if (looks == PATIENCE) {
-      refuse(launch, 0, 0, 0);
-      atomicAdd(ended[IN_VAIN], 1u);
-    }
-  }
-  barrier();
-}
+bool there(uint v) { return v != NOT_YET; }
+bool there(uvec4 v) { return all(notEqual(v, uvec4(NOT_YET))); }
 
-// hand says that a workgroup of a stage has ended, which all its invocations say.
-void hand(uint stage) {
-  memoryBarrierBuffer();
-  barrier();
-  if (gl_LocalInvocationIndex == 0) atomicAdd(ended[stage], 1u);
+// said is v, or its neighbour if that is what says that nothing was written.
+float said(float v) { return there(floatBitsToUint(v)) ? v : uintBitsToFloat(NOT_YET + 1u); }
+
+// tooLong ends the wait of a launch, and of all that begin to wait afterwards, if it has looked too often.
+void tooLong(uint launch, uint looks) {
+  if (looks < PATIENCE) return;
+  refuse(launch, 0, 0, 0);
+  atomicExchange(vain, 0u);
 }

@@ -2,22 +2,30 @@
 
 package vulkan
 
-import "greta/tensor"
+import (
+	"slices"
+
+	"greta/backends"
+	"greta/tensor"
+)
 
 // In a step of one token, what lies between two stages takes as long as their work: the last
 // workgroups end, caches are flushed, workgroups of the next stage start and wait for their
 // first weights. Where a driver starts workgroups in the order of dispatches, a stage of
 // kernels that know how is recorded without a barrier before it: its workgroups start as
-// those before leave room, ask for their first weights, and wait until a counter says that all of
-// the stage before have ended (handed.glsl). Nothing waits for what has not started, so
+// those before leave room, ask for their first weights, and look at what they read until it is
+// there (handed.glsl). For that each result of such a step has memory of its own, which is
+// filled with words that are no results before the first stage: nothing needs to be counted, and no
+// write must be seen before another. Nothing waits for what has not started, so
 // that none waits forever. Vulkan promises no such order, so this is a path of drivers that are
 // known to keep it, which a health check tries (handedtry.go); and a wait has an end: a step in which one was in
 // vain fails.
 
-// mostStages is how many counters a step has, the last of which counts waits in vain. handWords is the
-// number of constants, a kernel's last ones, that say which counter it waits for and how many workgroups that stage
-// has, and which is its own.
-const mostStages, handWords = 4096, 3
+// notYet is handed.glsl's NOT_YET. handWords is the number of constants, a kernel's last ones, that say whether it waits.
+const notYet, handWords = 0x80808080, 1
+
+// mostApart is the most memory that results of their own may take.
+const mostApart = 64 << 20
 
 // handRoom is for how many elements of x kernels of a format have room in shared memory at least, which decides how
 // many workgroups share a multiprocessor: what was fastest on one H200.
@@ -31,7 +39,7 @@ func (b *bind) aheadOf(t tensor.Type, cols int) int {
 	const each, others = 44, 1024 // bytes of 32 elements with their scale and sum of squares; of what else is shared
 	room := max(cols, handRoom[t])
 	switch {
-	case !b.d.on.ahead || cols%128 != 0 || cols/32*each+others > b.d.p.Shared:
+	case b.places == nil || cols%128 != 0 || cols/32*each+others > b.d.p.Shared:
 		return 0
 	case room/32*each+others > b.d.p.Shared:
 		return cols
@@ -39,23 +47,100 @@ func (b *bind) aheadOf(t tensor.Type, cols int) int {
 	return room
 }
 
-// hand binds the counters to a dispatch that can be handed over, of which so many workgroups count.
-func (b *bind) hand(c *dispatch, can bool, ends int) {
+// hand binds what all dispatches that can be handed over share: the word that says that a wait was in vain. y is
+// what others may wait for.
+func (b *bind) hand(c *dispatch, can bool, y *backends.Operand) {
 	if !can {
 		b.none(c)
 		return
 	}
-	t, err := b.d.ended()
-	if err != nil {
-		b.fail(err)
-		return
-	}
-	c.bound = append(c.bound, span{b: t, to: t.bytes})
-	c.ends = ends
+	c.bound = append(c.bound, span{b: b.places.vain, to: b.places.vain.bytes})
+	c.waits, c.says = true, inside(y)
 }
 
-// ended is where the counters lie.
-func (d *Device) ended() (*buffer, error) { return d.temporary("ended", 4*mostStages) }
+// places is memory in which every result of a program has a place of its own.
+type places struct {
+	d     *Device
+	vain  *buffer
+	list  []*buffer
+	bytes uint64
+}
+
+// take gives a place.
+func (a *places) take(size int) *buffer {
+	n := uint64(size+255) &^ 255
+	b := &buffer{d: a.d, size: int(n), bytes: n, base: a.bytes, use: backends.Arena}
+	a.list, a.bytes = append(a.list, b), a.bytes+n
+	return b
+}
+
+// reserved gives memory for what is written in place of a result: of its own, or what programs share.
+func (b *bind) reserved(what string, size int) (*buffer, error) {
+	if b.places != nil {
+		return b.places.take(size), nil
+	}
+	return b.d.temporary(what, size)
+}
+
+// settle finds memory for all places, which programs share.
+func (a *places) settle() (*buffer, error) {
+	m, err := a.d.temporary("apart", int(a.bytes))
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range a.list {
+		b.handle = m.handle
+	}
+	return m, nil
+}
+
+// separate gives a program of one token with results in places of their own instead of the arena, and the program itself
+// where that cannot be.
+func (d *Device) separate(p *backends.Program) (*backends.Program, *places) {
+	type result struct {
+		was backends.Operand
+		in  *buffer
+	}
+	var all []result
+	a := &places{d: d}
+	a.vain = a.take(4)
+	out := &backends.Program{Name: p.Name, Launches: slices.Clone(p.Launches)}
+	for i := range out.Launches {
+		l := &out.Launches[i]
+		l.In, l.Out = slices.Clone(l.In), slices.Clone(l.Out)
+		for n := range l.In {
+			o := &l.In[n]
+			if !inside(o) {
+				continue
+			}
+			for _, r := range slices.Backward(all) {
+				if overlap(&r.was, o) {
+					if o.Offset < r.was.Offset || o.Offset+extent(o) > r.was.Offset+extent(&r.was) {
+						return p, nil
+					}
+					o.Buffer, o.Offset = r.in, o.Offset-r.was.Offset
+					break
+				}
+			}
+		}
+		for n := range l.Out {
+			o := &l.Out[n]
+			if !inside(o) {
+				continue
+			}
+			if len(o.Shape) == 0 || o.Shape[0] != 1 {
+				return p, nil
+			}
+			r := result{*o, a.take(extent(o))}
+			all = append(all, r)
+			o.Buffer, o.Offset = r.in, 0
+		}
+	}
+	if a.bytes > mostApart {
+		return p, nil
+	}
+	return out, a
+}
 
 // stages are dispatches between barriers, in the order of recording.
 func stages(list []dispatch) (all [][]int) {
@@ -69,37 +154,22 @@ func stages(list []dispatch) (all [][]int) {
 	return all
 }
 
-// handOver finds stages all of whose dispatches can wait for the one before, all of whose count.
-func (e *executable) handOver() (err error) {
-	before := 0 // workgroups that count of the stage before
-	for n, stage := range stages(e.dispatches) {
-		ends := 0
+// handOver finds stages that can wait for the one before by themselves: it, and all before it up to a barrier, say when
+// their results are there; it says whether there are some. Where there are none the program's results belong into the arena.
+func (e *executable) handOver() bool {
+	said := false // by the stage before
+	for _, stage := range stages(e.dispatches) {
+		waits, says := true, true
 		for _, i := range stage {
-			if e.dispatches[i].ends == 0 {
-				ends = 0
-				break
-			}
-			ends += e.dispatches[i].ends
-		}
-		if n >= mostStages-1 {
-			ends = 0
+			waits, says = waits && e.dispatches[i].waits, says && e.dispatches[i].says
 		}
 		for _, i := range stage {
-			if ends == 0 {
-				break
-			}
-			x := &e.dispatches[i]
-			words := x.push[len(x.push)-handWords:]
-			words[2] = uint32(n)
-			if before > 0 {
-				words[0], words[1] = uint32(n-1), uint32(before)+e.d.miscount
-				x.handed = true
-				if e.ended, err = e.d.ended(); err != nil {
-					return err
-				}
+			if x := &e.dispatches[i]; waits && said {
+				x.push[len(x.push)-handWords], x.handed = 1, true
+				e.handed = true
 			}
 		}
-		before = ends
+		said = says
 	}
-	return nil
+	return e.handed
 }

@@ -15,17 +15,41 @@ import (
 	"greta/tensor"
 )
 
-// tryAhead runs blocks of products as a step has them, again and again with other activations, with stages
-// handed over and with barriers, which must give the same bits.
-func (d *Device) tryAhead() (err error) {
-	const width, inner = 2048, 5632
-	blocks, runs := 12, 60
+// tryAhead runs blocks as a step has them, with weights of either kind, again and again with other activations, with
+// stages handed over and with barriers, which must give the same bits.
+func (d *Device) tryAhead() error {
+	for _, t := range []tensor.Type{tensor.Q4_K, tensor.F16} {
+		if err := d.tryStages(t); err != nil {
+			return fmt.Errorf("weights of %s: %w", t, err)
+		}
+	}
+	return nil
+}
+
+// held is a tensor of what is tried.
+type held struct {
+	v *graph.Value
+	o backends.Operand
+}
+
+// as is the same tensor in another shape.
+func (h held) as(shape ...int) held {
+	v := *h.v
+	v.Shape = shape
+	h.o.Shape, h.o.Stride = shape, h.o.Type.RowBytes(v.Shape[1:].Elems())
+	return held{&v, h.o}
+}
+
+// tryStages tries weights of one type.
+func (d *Device) tryStages(weight tensor.Type) (err error) {
+	const width, inner, head, groups, positions = 2048, 5632, 64, 8, 300 // head: elements; groups: heads of keys
+	blocks, runs := 12, 30
 	if d.p.Kind == Software { // takes a minute else
-		blocks, runs = 2, 3
+		blocks, runs = 2, 2
 	}
 	was := d.on
 	defer func() { d.on = was }()
-	d.on = taken{dots: true}
+	d.on = taken{dots: d.has.dots}
 	stream, err := d.Stream()
 	if err != nil {
 		return err
@@ -41,45 +65,53 @@ func (d *Device) tryAhead() (err error) {
 			err = errors.Join(err, b.Free())
 		}
 	}()
-	value := func(name string, t tensor.Type, use backends.Use, shape ...int) (*graph.Value, backends.Operand) {
+	alloc := func(name string, t tensor.Type, use backends.Use, shape ...int) held {
 		v := &graph.Value{Name: name, Kind: graph.Computed, Type: t, Shape: shape}
-		if use == backends.Weights {
+		switch use {
+		case backends.Weights:
 			v.Kind = graph.Weight
+		case backends.States:
+			v.Kind = graph.State
 		}
 		b, fail := d.Alloc(v.Bytes(), use)
 		if fail != nil {
 			err = errors.Join(err, fail)
-			return v, backends.Operand{}
+			return held{v: v}
 		}
 		all = append(all, b)
-		return v, backends.Operand{Buffer: b, Type: t, Shape: v.Shape, Stride: t.RowBytes(v.Shape[1:].Elems())}
+		return held{v, backends.Operand{Buffer: b, Type: t, Shape: v.Shape, Stride: t.RowBytes(v.Shape[1:].Elems())}}
 	}
-	// weights are blocks of Q4_K with small scales.
-	weights := func(name string, rows, cols int) (*graph.Value, backends.Operand) {
-		v, o := value(name, tensor.Q4_K, backends.Weights, rows, cols)
-		data := make([]byte, v.Bytes())
+	// filled has small numbers: bytes of f16 between 2^-6 and 2^-5, or blocks of Q4_K with scales and minima of 2^-14 to 2^-13.
+	filled := func(name string, t tensor.Type, use backends.Use, shape ...int) held {
+		h := alloc(name, t, use, shape...)
+		data := make([]byte, h.v.Bytes())
 		for i := range data {
-			if data[i] = byte(random()); i%144 == 1 || i%144 == 3 {
-				data[i] = 0x04 // 2^-14 to 2^-13: of the block's scales, and of its minima
+			data[i] = byte(random())
+			switch {
+			case t == tensor.F16 && i%2 == 1:
+				data[i] = data[i]&0x83 | 0x24
+			case t == tensor.Q4_K && (i%144 == 1 || i%144 == 3):
+				data[i] = 0x04
 			}
 		}
 		if err == nil {
-			err = stream.Write(o.Buffer, 0, data)
+			err = stream.Write(h.o.Buffer, 0, data)
 		}
-		return v, o
+		return h
 	}
-	x, ox := value("x", tensor.F32, backends.Step, 1, width)
-	g, og := value("g", tensor.F32, backends.Weights, width)
-	wg, owg := weights("gate", inner, width)
-	wu, owu := weights("up", inner, width)
-	wd, owd := weights("down", width, inner)
-	n, on := value("n", tensor.F32, backends.Arena, 1, width)
-	a, oa := value("a", tensor.F32, backends.Arena, 1, inner)
-	b, ob := value("b", tensor.F32, backends.Arena, 1, inner)
-	c, oc := value("c", tensor.F32, backends.Arena, 1, inner)
-	y, oy := value("y", tensor.F32, backends.Arena, 1, width)
-	z, oz := value("z", tensor.F32, backends.Arena, 1, width)
-	last, olast := value("last", tensor.F32, backends.Step, 1, width)
+	weights := func(name string, rows, cols int) held {
+		return filled(name, weight, backends.Weights, rows, cols)
+	}
+	result := func(name string, n int) held { return alloc(name, tensor.F32, backends.Arena, 1, n) }
+	x, last := alloc("x", tensor.F32, backends.Step, 1, width), alloc("last", tensor.F32, backends.Step, 1, width)
+	pos := alloc("pos", tensor.I32, backends.Step, 1)
+	g := alloc("g", tensor.F32, backends.Weights, width)
+	wq, wk, wv, wo := weights("wq", width, width), weights("wk", groups*head, width), weights("wv", groups*head, width), weights("wo", width, width)
+	wg, wu, wd := weights("gate", inner, width), weights("up", inner, width), weights("down", width, inner)
+	keys := filled("keys", tensor.F16, backends.States, positions, groups, head)
+	values := filled("values", tensor.F16, backends.States, positions, groups, head)
+	n, q, k, v, turned, seen := result("n", width), result("q", width), result("k", groups*head), result("v", groups*head), result("turned", width), result("seen", width)
+	y, a, b, c, z, w := result("y", width), result("a", inner), result("b", inner), result("c", inner), result("z", width), result("w", width)
 	if err != nil {
 		return err
 	}
@@ -90,31 +122,52 @@ func (d *Device) tryAhead() (err error) {
 		}
 		return data
 	}
-	if err := stream.Write(og.Buffer, 0, floats(width, func() float32 { return 1 })); err != nil {
+	if err := errors.Join(stream.Write(g.o.Buffer, 0, floats(width, func() float32 { return 1 })),
+		stream.Write(pos.o.Buffer, 0, binary.LittleEndian.AppendUint32(nil, positions-20))); err != nil {
 		return err
 	}
 	p := &backends.Program{Name: "stages"}
-	add := func(op *graph.Op, attr any, out *graph.Value, to backends.Operand, in []*graph.Value, from ...backends.Operand) {
-		node := &graph.Node{Name: fmt.Sprintf("%s%d", op.Name, len(p.Launches)), Op: op, Attr: attr, In: in, Out: []*graph.Value{out}, Float: tensor.F32}
-		k, fail := d.Kernel(node)
-		err = errors.Join(err, fail)
-		p.Launches = append(p.Launches, backends.Launch{Node: node, Kernel: k, In: from, Out: []backends.Operand{to}})
+	add := func(op *graph.Op, attr any, out held, in ...held) {
+		node := &graph.Node{Name: fmt.Sprintf("%s%d", op.Name, len(p.Launches)), Op: op, Attr: attr, Out: []*graph.Value{out.v}, Float: tensor.F32}
+		l := backends.Launch{Node: node, Out: []backends.Operand{out.o}}
+		for _, h := range in {
+			node.In, l.In = append(node.In, h.v), append(l.In, h.o)
+		}
+		kernel, fail := d.Kernel(node)
+		if err = errors.Join(err, fail); err != nil {
+			return
+		}
+		if l.Kernel = kernel; kernel.Scratch() > 0 {
+			l.Scratch = alloc("scratch", tensor.U8, backends.Arena, kernel.Scratch()).o
+		}
+		p.Launches = append(p.Launches, l)
 	}
-	v, ov := x, ox
+	norm, rope := &ops.NormAttr{Eps: 1e-5}, &ops.RoPEAttr{Base: 10000, Layout: "half", Scaling: "none"}
+	heads := func(h held) held { return h.as(1, h.v.Shape[1]/head, head) }
+	from := x
 	for i := range blocks {
-		add(ops.RMSNorm, &ops.NormAttr{Eps: 1e-5}, n, on, []*graph.Value{v, g}, ov, og)
-		add(ops.Linear, nil, a, oa, []*graph.Value{n, wg}, on, owg)
-		add(ops.Linear, nil, b, ob, []*graph.Value{n, wu}, on, owu)
-		add(ops.SwiGLU, nil, c, oc, []*graph.Value{a, b}, oa, ob)
-		to, oto := y, oy
+		add(ops.RMSNorm, norm, n, from, g)
+		add(ops.Linear, nil, q, n, wq)
+		add(ops.Linear, nil, k, n, wk)
+		add(ops.Linear, nil, v, n, wv)
+		add(ops.RoPE, rope, heads(turned), heads(q), pos)
+		add(ops.RoPEPush, rope, keys, keys, heads(k), pos)
+		add(ops.Push, nil, values, values, heads(v), pos)
+		add(ops.Attention, &ops.AttentionAttr{}, heads(seen), heads(turned), keys, values, pos)
+		add(ops.LinearResidual, nil, y, seen, wo, from)
+		add(ops.RMSNorm, norm, n, y, g)
+		add(ops.Linear, nil, a, n, wg)
+		add(ops.Linear, nil, b, n, wu)
+		add(ops.SwiGLU, nil, c, a, b)
+		to := z
 		switch {
 		case i == blocks-1:
-			to, oto = last, olast
+			to = last
 		case i%2 == 1:
-			to, oto = z, oz
+			to = w
 		}
-		add(ops.LinearResidual, nil, to, oto, []*graph.Value{c, wd, v}, oc, owd, ov)
-		v, ov = to, oto
+		add(ops.LinearResidual, nil, to, c, wd, y)
+		from = to
 	}
 	if err != nil {
 		return err
@@ -127,11 +180,11 @@ func (d *Device) tryAhead() (err error) {
 		}
 		defer func() { err = errors.Join(err, steps[i].Close()) }()
 	}
-	if steps[1].(*executable).ended == nil {
+	if !steps[1].(*executable).handed {
 		return errors.New("no stage is handed over")
 	}
 	for range runs {
-		if err := stream.Write(ox.Buffer, 0, floats(width, func() float32 { return float32(int32(random())%2048)/1024 - 1 })); err != nil {
+		if err := stream.Write(x.o.Buffer, 0, floats(width, func() float32 { return float32(int32(random())%2048)/1024 - 1 })); err != nil {
 			return err
 		}
 		var got [2][]byte
@@ -139,8 +192,8 @@ func (d *Device) tryAhead() (err error) {
 			if err := errors.Join(steps[1-i].Submit(), steps[1-i].Wait()); err != nil { // the new way first: nothing has left its results
 				return err
 			}
-			got[1-i] = make([]byte, last.Bytes())
-			if err := stream.Read(olast.Buffer, 0, got[1-i]); err != nil {
+			got[1-i] = make([]byte, last.v.Bytes())
+			if err := stream.Read(last.o.Buffer, 0, got[1-i]); err != nil {
 				return err
 			}
 		}

@@ -236,7 +236,7 @@ func (b *bind) chain(p product, up *backends.Operand, act uint32, norm int) {
 		}
 		b.none(c)
 	}
-	b.hand(c, room > 0, (p.w.Rows()+per-1)/per)
+	b.hand(c, room > 0, p.y)
 	uoff := uint32(0)
 	if up != nil {
 		uoff = b.weights(c, up, whole)
@@ -244,7 +244,7 @@ func (b *bind) chain(p product, up *backends.Operand, act uint32, norm int) {
 	c.spec = []uint32{uint32(size), btype, flag(p.r != nil), 0, flag(read.squares != nil), flag(to != nil), flag(norm >= 0), act,
 		flag(room > 0), uint32(max(room, 128))}
 	c.push = []uint32{uint32(p.w.Rows()), uint32(p.w.Shape.Last()), 0, uint32(p.w.Rows()), 1, woff, uint32(p.w.Stride), 0,
-		read.pitch / 8, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, 0, 1, 1, uint32(b.number), goff, uoff, bits(read.eps), 0, 0, 0}
+		read.pitch / 8, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, 0, 1, 1, uint32(b.number), goff, uoff, bits(read.eps), 0}
 	gx, gy := spread((p.w.Rows()+per-1)/per, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))
 	b.run(c, gx, gy)
 }
@@ -255,6 +255,9 @@ func (b *bind) gated(g gate, act uint32) {
 	p := product{x: &g.gate.In[0], w: w, y: &b.l.Out[0]}
 	if b.d.formOf(g.gate.Kernel.(*kernel).on, w, 1) == dots {
 		b.chain(p, u, act, -1)
+		return
+	}
+	if b.handVec(p, u, act) {
 		return
 	}
 	size, _ := b.vecShape(w.Type, w.Shape.Last(), 1)
@@ -281,6 +284,51 @@ func (b *bind) gated(g gate, act uint32) {
 	b.run(c, gx, gy)
 }
 
+// handRows is the number of rows of w for a workgroup of handvec.comp.
+const handRows = 8
+
+// handVec multiplies one row by w, or by the two weights of a gate, in a step whose stages hand over; false: it
+// cannot.
+func (b *bind) handVec(p product, up *backends.Operand, act uint32) bool {
+	x := p.x
+	norm := b.copies.norm(x)
+	if norm != nil {
+		x = norm.x
+	}
+	cols := p.w.Shape.Last()
+	if b.places == nil || p.w.Type != tensor.F16 && p.w.Type != tensor.BF16 || p.factors != nil ||
+		aligned(p.w, cols, p.w.Stride) == 0 || x.Offset%16 != 0 || cols%unitOf(p.w.Type) != 0 {
+		return false
+	}
+	name, per, whole := "handvec_", handRows, piece{0, p.w.Rows()}
+	if up != nil {
+		name, per = "handgate_", handRows/2
+	}
+	size, _ := b.vecShape(p.w.Type, cols, 1)
+	c := b.call(name + p.w.Type.String())
+	p.x = x
+	woff, vx, r, y, boff, btype := b.operands(c, p, whole)
+	b.status(c)
+	goff, eps, uoff := uint32(0), uint32(0), uint32(0)
+	if norm != nil {
+		goff, _ = b.vector(c, norm.w)
+		goff, eps = goff/4, bits(norm.eps)
+	} else {
+		b.none(c)
+	}
+	if up != nil {
+		uoff = b.weights(c, up, whole)
+	} else {
+		b.none(c)
+	}
+	b.hand(c, true, p.y)
+	c.spec = []uint32{uint32(size), btype, flag(p.r != nil), flag(norm != nil), act}
+	c.push = []uint32{uint32(p.w.Rows()), uint32(cols), woff, uint32(p.w.Stride), vx.off / 4, goff, boff, r.off, y.off, uint32(b.number), eps, uoff, 0}
+	gx, gy := spread((p.w.Rows()+per-1)/per, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))
+	b.run(c, gx, gy)
+	return true
+}
+
 // columns is for how many rows of x mat-vec kernels are compiled, of n rows.
 func columns(n int) int {
 	switch {
@@ -294,6 +342,9 @@ func columns(n int) int {
 
 func (b *bind) matVec(p product, part piece) {
 	nx := columns(p.x.Shape.Rows())
+	if nx == 1 && part.count == p.w.Rows() && b.handVec(p, nil, 0) {
+		return
+	}
 	size, per := b.vecShape(p.w.Type, p.w.Shape.Last(), nx)
 	c := b.call(fmt.Sprintf("matvec_%s_%d", p.w.Type, nx))
 	norm := b.copies.norm(p.x)

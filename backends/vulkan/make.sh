@@ -47,7 +47,11 @@ jobs() {
       echo matvec.comp matvec_${name}_$x.spv $number -DNX=$x -DR=$w
     done
     case $name in
-      f16 | bf16) echo matvec.comp gate_$name.spv $number -DNX=1 -DR=4 -DGATE ;;
+      f16 | bf16)
+        echo matvec.comp gate_$name.spv $number -DNX=1 -DR=4 -DGATE
+        echo handvec.comp handvec_$name.spv $number -DR=8
+        echo handvec.comp handgate_$name.spv $number -DR=8 -DGATE
+        ;;
     esac
     case $name in
       q4_[01] | q5_[01] | q8_0 | q[456]_K)

@@ -21,7 +21,7 @@
 // With the macro CHAIN, of one row of x: x may be the bytes of u g that come with sums of squares of u, for
 // an RMSNorm whose division is left for the end (NORM); and y may be written as bytes too (FORM), or
 // those of y g with sums of squares of y (NEXT). A scale covers the 32 results of a workgroup. With the macro GATE too, y = act(w x, up x).
-// HANDED: what the stage before writes is read when that has ended, and x lies in shared memory.
+// HANDED: what stages before write is read as soon as it is there (handed.glsl), and x lies in shared memory.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint BIAS = 0; // type, 0: none
 layout(constant_id = 2) const bool RESIDUAL = false;
@@ -57,7 +57,7 @@ layout(binding = 6, std430) readonly buffer BE { int experts[]; };
 layout(binding = 1, std430) coherent volatile buffer HX { uvec4 codesh[]; };
 layout(binding = 2, std430) coherent volatile buffer HS { uvec4 scalesh[]; };
 layout(binding = 8, std430) coherent volatile buffer HQ { uvec4 squaresh[]; };
-layout(binding = 4, std430) coherent volatile buffer HR { float rh[]; };
+layout(binding = 4, std430) coherent volatile buffer HR { uint rh[]; };
 #endif
 layout(push_constant) uniform Push {
   uint rows, cols;             // of w in this dispatch, and of each
@@ -70,7 +70,7 @@ layout(push_constant) uniform Push {
   uint goff, uoff; // of g in elements, of up in bytes
   float eps;
 #ifdef CHAIN
-  uint before, whole, stage; // where HANDED: the stage before, its workgroups; this one
+  uint waits; // where HANDED: what stages before write may not be there yet, where not 0
 #endif
 };
 
@@ -92,11 +92,13 @@ shared float ssquares[ROOM / 32];
 #define X16(i) (HANDED ? sx[i] : x16[i])
 #define SCALES(i) (HANDED ? sscales[i] : scales[i])
 #define SQUARES(i) (HANDED ? ssquares[i] : squares[i])
-#define RESIDUE(i) (HANDED ? rh[i] : r[i])
+#define RESIDUE(i) residue(i)
+#define SAID(v) (HANDED ? said(v) : (v))
 #else
+#define SAID(v) (v)
+#define RESIDUE(i) r[i]
 #define X16(i) x16[i]
 #define SCALES(i) scales[i]
-#define RESIDUE(i) r[i]
 #endif
 
 int dp(uint a, uint c, int sum) { return sum + dotPacked4x8EXT(int(a), int(c)); }
@@ -242,19 +244,27 @@ float squared(uint u) {
 #endif
 }
 
-// take puts x where it is read from, once the stage before has ended: codes, scales, and squares where NORM, all
+bool waiting = false; // for what stages before write
+
+// take puts x where it is read from, as soon as it is there: codes, scales, and squares where NORM, all
 // loads before the first store. Their rows are multiples of 128.
 void take() {
-  follow(launch, before, whole);
   const uint t = gl_LocalInvocationID.x, T = gl_WorkGroupSize.x;
   const uint codes = cols / 16, also = codes + cols / 64, all = NORM ? also + cols / 128 : also;
+  uint looks = 0;
   for (uint i0 = t; i0 < all; i0 += 2 * T) {
     uvec4 a[2];
-    [[unroll]] for (uint k = 0; k < 2; k++) {
-      uint i = i0 + k * T;
-      if (i < codes) a[k] = codesh[i];
-      else if (i < also) a[k] = scalesh[i - codes];
-      else if (i < all) a[k] = squaresh[i - also];
+    bool again = true;
+    while (again) {
+      [[unroll]] for (uint k = 0; k < 2; k++) {
+        uint i = i0 + k * T;
+        if (i < codes) a[k] = codesh[i];
+        else if (i < also) a[k] = scalesh[i - codes];
+        else if (i < all) a[k] = squaresh[i - also];
+        else a[k] = uvec4(0);
+      }
+      again = waiting && looks < PATIENCE && !(there(a[0]) && there(a[1]));
+      if (again) looks++;
     }
     [[unroll]] for (uint k = 0; k < 2; k++) {
       uint i = i0 + k * T;
@@ -267,7 +277,20 @@ void take() {
       }
     }
   }
+  tooLong(launch, looks);
   barrier();
+}
+
+// residue gives element i of r as soon as it is there.
+float residue(uint i) {
+  if (!HANDED) return r[i];
+  uint v = rh[i], looks = 0;
+  while (waiting && !there(v) && looks < PATIENCE) {
+    v = rh[i];
+    looks++;
+  }
+  tooLong(launch, looks);
+  return uintBitsToFloat(v);
 }
 
 // word gives four codes as bytes.
@@ -287,7 +310,7 @@ void form(uint block, uint i, float by) {
     subgroupBarrier();
     if (i < 8) bytes[8 * block + i] = word(i);
     if (i == 0) {
-      scales2[block] = vec2(m / 127.0, m / 127.0 * float(sum));
+      scales2[block] = vec2(m / 127.0, SAID(m / 127.0 * float(sum)));
       if (NEXT) squares2[block] = all2;
     }
     return;
@@ -312,7 +335,7 @@ void form(uint block, uint i, float by) {
       sum += code[j];
       all2 += square_[j];
     }
-    scales2[block] = vec2(m / 127.0, m / 127.0 * float(sum));
+    scales2[block] = vec2(m / 127.0, SAID(m / 127.0 * float(sum)));
     if (NEXT) squares2[block] = all2;
   }
 }
@@ -381,7 +404,10 @@ void main() {
   Raw v[R * UN], next[R * UN];
   FETCHES(v, n0, u0)
 #ifdef CHAIN
-  if (HANDED) take();
+  if (HANDED) {
+    waiting = waits != 0 && !there(vain);
+    take();
+  }
 #endif
   while (n0 < limit) {
     bool ends = u0 - lane + UN * SG >= units; // the rows do, behind this turn
@@ -426,7 +452,7 @@ void main() {
 #endif
       if (mine) {
         uint outer = c0 / yinner;
-        y[yoff + outer * ystride + (c0 - outer * yinner) * (EXPERTS ? rows : all) + (EXPERTS ? n : first + n)] = sum + add;
+        y[yoff + outer * ystride + (c0 - outer * yinner) * (EXPERTS ? rows : all) + (EXPERTS ? n : first + n)] = SAID(sum + add);
 #ifdef CHAIN
         if (FORM) result[n & 31u] = sum + add;
 #endif
@@ -439,7 +465,6 @@ void main() {
   }
 #ifdef CHAIN
   if (FORM) form(row0 / 32, at, by);
-  if (HANDED) hand(stage);
 #endif
 #else
   float acc[R * NX];

@@ -114,7 +114,7 @@ func (d *Device) Paths() []backends.Path {
 	}
 	if d.has.dots && (d.p.inOrder || d.ordered) && !d.opt.Validate {
 		all = append(all, backends.Path{Name: pathAhead, About: "stages of a step that begin while the one before ends, without a barrier",
-			Half: true, Auto: true, Code: codeOf("chainq", "gateq", "attention_one"), Takes: func(*graph.Node) bool { return false }, Try: d.tryAhead})
+			Half: true, Auto: true, Code: codeOf("chainq", "gateq", "handvec", "handgate", "attention_one"), Takes: func(*graph.Node) bool { return false }, Try: d.tryAhead})
 	}
 	return all
 }

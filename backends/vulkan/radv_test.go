@@ -181,7 +181,7 @@ func TestRADV(t *testing.T) {
 type onlyPlans struct{ *Device }
 
 func (d onlyPlans) Capture(p *backends.Program) (backends.Executable, error) {
-	e, err := d.plan(p)
+	e, err := d.plan(p, false)
 	return e, err
 }
 

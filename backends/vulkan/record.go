@@ -30,10 +30,9 @@ type dispatch struct {
 	shader string
 	// subgroup is the size that subgroups must have, 0: any
 	subgroup int
-	// ends is how many workgroups count up when they end, 0: none; handed: it waits for the stage
-	// before by itself (handed.go)
-	ends   int
-	handed bool
+	// waits: it can wait for the stage before by itself, says: what it writes says when it is there, handed: it does wait
+	// (handed.go)
+	waits, says, handed bool
 }
 
 // schedule orders dispatches so that few barriers are needed: by the length of the
@@ -153,7 +152,7 @@ func (r *recorder) dispatch(x *dispatch) error {
 	for i, s := range x.bound {
 		writes[i] = vk.WriteDescriptorSet{DstSet: set, DstBinding: uint32(i), DescriptorCount: 1,
 			DescriptorType: vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
-			PBufferInfo:    &vk.DescriptorBufferInfo{Buffer: s.b.handle, Offset: s.from, Range: s.to - s.from - min(d.shorten, (s.to-s.from)/2)}}
+			PBufferInfo:    &vk.DescriptorBufferInfo{Buffer: s.b.handle, Offset: s.b.base + s.from, Range: s.to - s.from - min(d.shorten, (s.to-s.from)/2)}}
 		writes[i].Init()
 	}
 	d.c.UpdateDescriptorSets(d.handle, uint32(len(writes)), &writes[0], 0, nil)
@@ -162,7 +161,7 @@ func (r *recorder) dispatch(x *dispatch) error {
 	push := x.push
 	if x.handed && !handed {
 		push = slices.Clone(push)
-		clear(push[len(push)-handWords:][:2])
+		clear(push[len(push)-handWords:])
 	}
 	d.c.CmdPushConstants(r.cb, x.pipe.layout.pipeline, computeStage, 0, uint32(4*len(push)), unsafe.Pointer(&push[0]))
 	d.c.CmdDispatch(r.cb, x.groups[0], x.groups[1], x.groups[2])
