@@ -67,25 +67,36 @@ func onPaper(t *testing.T) func(c *vk.Commands) {
 		sizes[*out] = info.AllocationSize
 		return 0
 	})
+	regions := map[uint64][]byte{}
 	mapped := purego.NewCallback(func(_ uintptr, memory, _, _ uint64, _ uint32, out *unsafe.Pointer) uintptr {
 		data, err := syscall.Mmap(-1, 0, int(sizes[memory]), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 		if err != nil {
 			t.Error(err)
 			return 1
 		}
+		regions[memory] = data
 		*out = unsafe.Pointer(&data[0])
+		return 0
+	})
+	free := purego.NewCallback(func(_ uintptr, memory uint64, _ uintptr) uintptr {
+		if data, ok := regions[memory]; ok {
+			delete(regions, memory)
+			if err := syscall.Munmap(data); err != nil {
+				t.Error(err)
+			}
+		}
 		return 0
 	})
 	return func(c *vk.Commands) {
 		for _, p := range []*uintptr{&c.QueueSubmitAddr, &c.WaitSemaphoresAddr, &c.BeginCommandBufferAddr, &c.EndCommandBufferAddr,
 			&c.CmdBindPipelineAddr, &c.CmdBindDescriptorSetsAddr, &c.CmdPushConstantsAddr, &c.CmdDispatchAddr, &c.CmdPipelineBarrierAddr,
 			&c.CmdCopyBufferAddr, &c.CmdFillBufferAddr, &c.AllocateDescriptorSetsAddr, &c.UpdateDescriptorSetsAddr,
-			&c.DestroyDescriptorPoolAddr, &c.AllocateCommandBuffersAddr, &c.FreeCommandBuffersAddr, &c.BindBufferMemory2Addr, &c.DestroyBufferAddr, &c.FreeMemoryAddr} {
+			&c.DestroyDescriptorPoolAddr, &c.AllocateCommandBuffersAddr, &c.FreeCommandBuffersAddr, &c.BindBufferMemory2Addr, &c.DestroyBufferAddr} {
 			*p = nothing
 		}
 		c.CreateSemaphoreAddr, c.CreateDescriptorPoolAddr = object, object
 		c.CreateBufferAddr, c.GetBufferMemoryRequirements2Addr = buffer, need
-		c.AllocateMemoryAddr, c.MapMemoryAddr = allocate, mapped
+		c.AllocateMemoryAddr, c.MapMemoryAddr, c.FreeMemoryAddr = allocate, mapped, free
 		c.GetPhysicalDeviceMemoryProperties2Addr = memory
 	}
 }
