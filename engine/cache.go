@@ -121,6 +121,6 @@ func (e *Engine) dropSource(d *packcache.Dropper, v *graph.Value) {
 
 func (e *Engine) notify(text string) {
 	if e.opt.Notify != nil {
-		e.opt.Notify(text)
+		e.tell(func() { e.opt.Notify(text) })
 	}
 }

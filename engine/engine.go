@@ -31,7 +31,8 @@ type Options struct {
 	Chunk   int               // most tokens in one step of prefill; default 512
 	NoFuse  bool              // run the graph as it is written
 	Eager   bool              // launch kernels one by one, without capture
-	// Progress, if set, is told of loading: bytes done and in all.
+	// Progress, if set, is told of loading: bytes done and in all. Where a session loads more
+	// weights for a step, no session of the device may be used in it.
 	Progress func(done, total int64)
 	// Cache says where packed weights are kept on disk; the zero value asks the
 	// environment and has defaults.
@@ -71,6 +72,7 @@ type Engine struct {
 	queued  bool // a step may be submitted behind another one
 	empty   bool // weights have memory but no numbers
 	open    bool // sessions can be made
+	away    bool // New has given the turn away
 }
 
 // New checks the model, selects kernels and loads the weights that they need.

@@ -60,7 +60,7 @@ func (e *Engine) load(ctx context.Context, jobs []loadJob) (err error) {
 	count := func(j loadJob) {
 		done = min(done+int64(j.value.Bytes()), total) // packed again where keeping failed
 		if e.opt.Progress != nil {
-			e.opt.Progress(done, total)
+			e.tell(func() { e.opt.Progress(done, total) })
 		}
 	}
 	return e.loadJobs(ctx, jobs, count)
@@ -69,11 +69,24 @@ func (e *Engine) load(ctx context.Context, jobs []loadJob) (err error) {
 // aside does what takes long and does not need the device. The turn is given away for that
 // time, unless there may be sessions, which would find weights that are not loaded yet.
 func (e *Engine) aside(work func() error) error {
-	if !e.open {
-		e.turn.Unlock()
-		defer e.turn.Lock()
+	if e.open || e.away {
+		return work()
 	}
+	e.away = true
+	e.turn.Unlock()
+	defer func() {
+		e.turn.Lock()
+		e.away = false
+	}()
 	return work()
+}
+
+// tell calls the user aside, who may use other engines' sessions.
+func (e *Engine) tell(call func()) {
+	_ = e.aside(func() error {
+		call()
+		return nil
+	})
 }
 
 // promptJobs lists what a step of a prompt's tokens wants beside what the engine's

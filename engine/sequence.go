@@ -11,7 +11,7 @@ import (
 // logits behind each to row, in order: to the bit what as many calls of Decode give, but
 // the host does not wait between them. The logits are overwritten when row returns. It
 // ends with the first error of a step or of row, and soon when ctx does; the session is
-// then behind the last token that row was told of.
+// then behind the last token that row was told of. Row may use other sessions, not this one.
 func (s *Session) DecodeAll(ctx context.Context, tokens []int32, row func(i int, logits []float32) error) error {
 	if err := s.check(tokens); err != nil {
 		return err
@@ -71,7 +71,20 @@ func (s *Session) sequence(ctx context.Context, n int, row func(i int, out []flo
 	if err != nil {
 		return err
 	}
-	begin, told := s.pos, 0
+	begin, told, ended := s.pos, 0, false
+	end := func() (err error) {
+		ended = true
+		if s.stream != nil {
+			err = s.settle()
+			s.pos = begin + told
+		}
+		return err
+	}
+	defer func() {
+		if !ended { // row panics
+			_ = end()
+		}
+	}()
 	named := func(l link, err error) error {
 		if err == nil {
 			return nil
@@ -99,8 +112,14 @@ func (s *Session) sequence(ctx context.Context, n int, row func(i int, out []flo
 				return named(link{l.st, i, i + 1}, err)
 			}
 			told++
-			if err := s.outside(func() error { return row(i, s.logits) }); err != nil {
+			at, flying := s.pos, s.flying
+			switch err := s.outside(func() error { return row(i, s.logits) }); {
+			case err != nil:
 				return err
+			case s.stream == nil:
+				return errClosed
+			case s.pos != at || s.flying != flying:
+				return errors.New("the session was used while row was told of its steps")
 			}
 		}
 		return nil
@@ -129,8 +148,8 @@ func (s *Session) sequence(ctx context.Context, n int, row func(i int, out []flo
 		err = read()
 	}
 	if err != nil {
-		err = errors.Join(err, s.settle())
-		s.pos = begin + told
+		err = errors.Join(err, end())
 	}
+	ended = true
 	return err
 }

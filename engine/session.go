@@ -57,6 +57,8 @@ func (e *Engine) NewSession() (*Session, error) {
 	return s, nil
 }
 
+var errClosed = errors.New("the session is closed")
+
 // enter takes the device's turn. To wait for it is to wait for the device.
 func (s *Session) enter() {
 	if s.engine.turn.TryLock() {
@@ -138,7 +140,7 @@ func (s *Session) Step(tokens, rows int) (*Step, error) {
 func (s *Session) stepOf(kind stepKind, busy *Step) (*Step, error) {
 	switch {
 	case s.stream == nil:
-		return nil, errors.New("the session is closed")
+		return nil, errClosed
 	case !s.engine.open:
 		return nil, errors.New("the engine is closed, and with it the weights")
 	}
