@@ -164,7 +164,10 @@ func TestTurnsInAPrompt(t *testing.T) {
 	var between atomic.Int32
 	done := make(chan struct{})
 	wg.Go(func() {
-		for i := 0; i < 500; i++ {
+		for {
+			if other.Left() == 0 {
+				other.Reset()
+			}
 			if _, err := other.Decode(1); err != nil {
 				t.Error(err)
 				return
@@ -191,7 +194,7 @@ func TestTurnsInAPrompt(t *testing.T) {
 	if n := dev.together.Load(); n != 1 {
 		t.Errorf("steps of %d sessions were under way at a time", n)
 	}
-	if n < 50 {
+	if n < 10 { // one without turns between chunks
 		t.Errorf("another session made %d steps beside the 250 of a prompt", n)
 	}
 	other.Reset()
