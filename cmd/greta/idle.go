@@ -74,6 +74,8 @@ var idleFlags = []idle{
 	{"run,check,bench model", "cache-limit", func(a asked) bool { return strings.EqualFold(a.value("cache"), "off") }, "--cache off keeps nothing"},
 	{"check", "tokens,weight-seed,all", func(a asked) bool { return a.has("expected") }, "--expected says what is compared"},
 	{"check", "chunk", func(a asked) bool { return !a.has("expected") }, "without --expected all tokens are one step"},
+	{"tune", "tuned", func(a asked) bool { return strings.EqualFold(a.value("tuned"), "off") }, ""},
+	{"bench model", "set,model,weights,dtype,prompt,gen,depth", func(a asked) bool { return a.value("profile") != "" }, ""},
 	{"gap", "format", func(a asked) bool { return given(a.c.Flags(), "json") }, ""},
 	{"gap", "json", func(a asked) bool { return a.has("format") && a.value("format") != "json" }, "--format says something else"},
 	{"run", "tokenizer,special,temperature,top-k,top-p,min-p,repeat-penalty,seed,stop,logits,nll", asked.measured, "it needs --prompt or --tokens"},
@@ -81,7 +83,8 @@ var idleFlags = []idle{
 	{"run", "special", func(a asked) bool { return !a.has("prompt") }, "--tokens are tokens as they are"},
 	{"run", "temperature,top-k,top-p,min-p,repeat-penalty,seed,stop", func(a asked) bool { return !a.measured() && a.silent() },
 		"nothing is generated; --gen says how much (with --logits or --nll: 0)"},
-	{"run", "top-k,top-p,min-p,seed", func(a asked) bool { return a.value("temperature") == "0" },
+	// --seed promises the same text again, and at temperature 0 that is so.
+	{"run", "top-k,top-p,min-p", func(a asked) bool { return a.value("temperature") == "0" },
 		"at --temperature 0 nothing is drawn, the most likely token is taken"},
 	{"tokenize", "special,no-bos", func(a asked) bool { return a.value("decode") == "true" }, "--decode reads ids"},
 	{"plot", "output,nth", func(a asked) bool { return a.value("list") == "true" }, "--list draws nothing"},

@@ -44,7 +44,6 @@ func TestIdleFlags(t *testing.T) {
 		{"run " + dir + " --tokens 1 --gen 0 --repeat-penalty 2", "--repeat-penalty 2: nothing is generated"},
 		{"run " + dir + " --tokens 1 --nll --temperature 2", "--temperature 2: nothing is generated"},
 		{"run " + dir + " --tokens 1 --top-k 7", "--top-k 7: at --temperature 0"},
-		{"run " + dir + " --tokens 1 --seed 7 --temperature 0", "--seed 7: at --temperature 0"},
 		{"run " + dir + " --tokens 1 --weight-seed 7", "--weight-seed 7: the weights of " + dir},
 		{"check " + dir + " --tokens 1 --weight-seed 7", "--weight-seed 7: the weights of " + dir},
 		{"tokenize " + dir + " 1 --decode --no-bos", "--no-bos true: --decode reads ids"},
@@ -58,6 +57,7 @@ func TestIdleFlags(t *testing.T) {
 	for _, args := range []string{
 		"run " + dir + " --tokens 1 --gen 1 --top-k 0 --top-p 1 --kernels= --threads 0",
 		"run " + dir + " --tokens 1 --gen 2 --top-k 3 --temperature 1 --seed 3 --cache off",
+		"run " + dir + " --tokens 1 --gen 2 --temperature 0 --seed 3",
 		"run " + dir + " --tokens 1 --gen 2 --repeat-penalty 2 --fp16 off",
 		"run " + dir + " --prefill 2 --gen 1 --repeat 1 --no-limits --weight-seed 3",
 		"check " + dir + " --weight-seed 3",
@@ -89,6 +89,8 @@ func TestSettingsForAll(t *testing.T) {
 		{"weights: /nowhere\nmodel: llama2_7b", "run " + dir + " --tokens 1 --gen 1"},
 		{"output: csv", "bench op add --m 1 --n 64 --dry-run --json"},
 		{"json: true", "bench op add --m 1 --n 64 --dry-run -o csv"},
+		{"tuned: off", "tune add --dry-run"},
+		{"set: L=1\nweights: /nowhere", "bench model --profile smoke --dry-run"},
 		{"output: csv\nrepeat: 3\ndevice: 1\nlabel: x\nformat: csv", "dump llama2_block"},
 	} {
 		if err := os.WriteFile(filepath.Join(home, "greta", "config.yaml"), []byte(c.config+"\n"), 0o644); err != nil {
