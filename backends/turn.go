@@ -32,7 +32,9 @@ func (t *Turn) Lock() {
 	if own == t.next {
 		return
 	}
-	t.given.L = &t.mu
+	if t.given.L == nil {
+		t.given.L = &t.mu
+	}
 	for own != t.next {
 		t.given.Wait()
 	}

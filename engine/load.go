@@ -460,9 +460,13 @@ func parallel(ctx context.Context, n int, f func(from, to int) error) error {
 // LoadText says how the weights are held, for --verbose.
 func (e *Engine) LoadText() string {
 	var bytes [4]int
+	e.turn.Lock()
 	for _, l := range e.weights {
-		bytes[l.from] += l.buffer.Size()
+		if l.buffer != nil { // being loaded aside
+			bytes[l.from] += l.buffer.Size()
+		}
 	}
+	e.turn.Unlock()
 	var parts []string
 	for _, o := range []struct {
 		from origin

@@ -128,3 +128,31 @@ func TestProgressDecodes(t *testing.T) {
 		t.Fatal("loading and the session wait for each other")
 	}
 }
+
+// TestPromptFails: where a step of a prompt fails, the session is behind those before it,
+// whatever was submitted behind it.
+func TestPromptFails(t *testing.T) {
+	file, err := models.Builtin("llama2_7b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := &chaining{Device: newCPU(t, 1)}
+	e, err := New(t.Context(), Options{Model: file, Device: dev, Context: 32, Chunk: 4,
+		Set: map[string]string{"L": "1", "D": "64", "H": "4", "F": "96", "V": "100"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	s, err := e.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for chunk := range 3 {
+		s.Reset()
+		dev.fail = dev.begun + 1 + chunk
+		if _, err := s.Prefill(t.Context(), make([]int32, 12)); err == nil || s.Pos() != 4*chunk {
+			t.Errorf("step %d of the prompt fails: %v, position %d", chunk, err, s.Pos())
+		}
+	}
+}

@@ -72,6 +72,13 @@ func (s *Session) enter() {
 // leave gives the turn back.
 func (s *Session) leave() { s.engine.turn.Unlock() }
 
+// inTurn does what wants the device's turn.
+func (s *Session) inTurn(work func() error) error {
+	s.enter()
+	defer s.leave()
+	return work()
+}
+
 // outside calls the user, who may use other sessions meanwhile. Where a step is under way the
 // device runs theirs behind it.
 func (s *Session) outside(call func() error) error {
@@ -285,8 +292,10 @@ func (s *Session) begin(st *Step, tokens []int32) error {
 	before := s.flying
 	err := s.submit(st, tokens)
 	if before != nil && err == nil {
-		if err = s.wait(before); err != nil {
-			s.pos -= before.positions()
+		if err = s.wait(before); err != nil { // what stands behind it is worth nothing
+			at := s.pos - before.positions() - st.positions()
+			err = errors.Join(err, s.settle())
+			s.pos = at
 		}
 	}
 	if err != nil || !s.engine.queued {
@@ -350,10 +359,7 @@ func (s *Session) PrefillAll(ctx context.Context, tokens []int32, row func(i int
 			return err
 		}
 		n := min(len(tokens)-done, chunk)
-		s.enter()
-		err := s.tokens(tokens[done:done+n], n)
-		s.leave()
-		if err != nil {
+		if err := s.inTurn(func() error { return s.tokens(tokens[done:done+n], n) }); err != nil {
 			return err
 		}
 		width := len(s.logits) / n
