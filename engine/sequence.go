@@ -64,25 +64,18 @@ type link struct {
 
 // sequence computes n steps of one token; submit fills in and submits those in [from, to).
 // While the device computes them what came before is read.
-func (s *Session) sequence(ctx context.Context, n int, row func(i int, out []float32) error, submit func(st *Step, from, to int) error) error {
+func (s *Session) sequence(ctx context.Context, n int, row func(i int, out []float32) error, submit func(st *Step, from, to int) error) (err error) {
 	s.enter()
 	defer s.leave()
 	chain, err := s.chain()
 	if err != nil {
 		return err
 	}
-	begin, told, ended := s.pos, 0, false
-	end := func() (err error) {
-		ended = true
-		if s.stream != nil {
-			err = s.settle()
+	begin, told, whole := s.pos, 0, false
+	defer func() { // also where row panics
+		if !whole && s.stream != nil {
+			err = errors.Join(err, s.settle())
 			s.pos = begin + told
-		}
-		return err
-	}
-	defer func() {
-		if !ended { // row panics
-			_ = end()
 		}
 	}()
 	named := func(l link, err error) error {
@@ -147,9 +140,6 @@ func (s *Session) sequence(ctx context.Context, n int, row func(i int, out []flo
 	if err == nil {
 		err = read()
 	}
-	if err != nil {
-		err = errors.Join(err, end())
-	}
-	ended = true
+	whole = err == nil
 	return err
 }
