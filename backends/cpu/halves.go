@@ -24,7 +24,7 @@ func newHalves(d *Device, t *linear, m *simd.Panels, x *backends.Operand) *halve
 	g.tiles = max(1, chunkProducts/(g.panels*simd.PanelRows*simd.BF16Rows*max(1, m.Cols)))
 	g.across = (all + g.tiles - 1) / g.tiles
 	g.x = d.bindRounding(x, t.x, form{bf16: true})
-	if ldy, _ := t.y.lead(); t.sumsInto(ldy) {
+	if t.sumsAtOnce() {
 		g.r, t.summed = t.r.data, true
 	}
 	for i := range g.tail {

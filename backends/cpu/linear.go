@@ -190,18 +190,19 @@ func bindRounded(d *Device, t *linear, w, x *backends.Operand) (product, error) 
 		g.x = d.bindRounding(x, t.x, form{group: 8})
 		g.cuts = cutEven(all, panels)
 		g.tiles = g.tilesOf(panels, d.pool.Size())
-		if t.sumsInto(ldy) {
+		if t.sumsAtOnce() {
 			g.r, t.summed = t.r.data, true
 		}
 	}
 	return g, nil
 }
 
-// sumsInto says whether a product can add the residual where it stores results, whose rows are ldy
-// apart: rows of the residual are as far apart, and no bias comes first.
-func (t *linear) sumsInto(ldy int) bool {
-	ldr, even := t.r.lead()
-	return t.r.data != nil && even && ldr == ldy && t.b == nil
+// sumsAtOnce says whether a product can add the residual where it stores results: rows of both are
+// equally far apart, and no bias comes first.
+func (t *linear) sumsAtOnce() bool {
+	ldy, even := t.y.lead()
+	ldr, also := t.r.lead()
+	return t.r.data != nil && even && also && ldr == ldy && t.b == nil
 }
 
 // tilesOf gives the groups of activations of a chunk of so many panels: even parts of all, and
