@@ -220,6 +220,10 @@ func (s *submission) wait() error {
 
 func (s *submission) close() error {
 	err := s.wait()
+	if s.d.opt.Validate {
+		// The layer reads what shaders reported in threads of its own, and drops it with the commands.
+		s.d.c.DeviceWaitIdle(s.d.handle)
+	}
 	s.d.c.FreeCommandBuffers(s.d.handle, s.d.commands, 1, s.cb)
 	s.pins.Unpin()
 	return err
