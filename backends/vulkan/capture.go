@@ -23,6 +23,7 @@ type executable struct {
 	returns    int // bytes of outs
 	places     *places
 	results    *buffer // the memory of those apart
+	refused    *buffer // what a kernel found wrong: launch + 1, index, value, limit
 	handed     bool    // some stage waits for the one before by itself
 	pool       vk.DescriptorPool
 	run        *submission
@@ -47,32 +48,40 @@ func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 }
 
 // plan binds every launch of a program to its dispatches, ahead: so that stages can hand over.
-func (d *Device) plan(p *backends.Program, ahead bool) (*executable, error) {
+func (d *Device) plan(p *backends.Program, ahead bool) (e *executable, err error) {
 	if d.lost != nil {
 		return nil, d.lost
 	}
-	e := &executable{d: d, program: p}
+	e = &executable{d: d, program: p}
+	defer func() {
+		if err != nil {
+			e, err = nil, errors.Join(err, e.Close())
+		}
+	}()
 	for i := range p.Launches {
 		if _, ok := p.Launches[i].Kernel.(*kernel); !ok {
-			return nil, fmt.Errorf("%v: a kernel of another device (%T)", p.Launches[i].Node, p.Launches[i].Kernel)
+			return e, fmt.Errorf("%v: a kernel of another device (%T)", p.Launches[i].Node, p.Launches[i].Kernel)
 		}
 	}
+	if e.refused, err = d.newBuffer(4*statusLen, d.types.read, "status"); err != nil {
+		return e, err
+	}
+	clear(e.refused.mapped)
 	if ahead {
 		e.program, e.places = d.separate(p)
 	}
 	made, folds := &copies{}, d.findFolds(e.program)
 	if err := e.bind(made, folds); err != nil {
-		return nil, err
+		return e, err
 	}
 	if made.missed {
 		if err := e.bind(&copies{all: true}, folds); err != nil {
-			return nil, err
+			return e, err
 		}
 	}
 	if e.places != nil {
-		var err error
 		if e.results, err = e.places.settle(); err != nil {
-			return nil, err
+			return e, err
 		}
 	}
 	e.crossings()
@@ -87,7 +96,7 @@ func (e *executable) bind(made *copies, folds *folds) error {
 		l := &p.Launches[i]
 		k := l.Kernel.(*kernel)
 		e.first = append(e.first, len(e.dispatches))
-		b := &bind{d: d, l: l, number: i, program: p, kernel: k.name, on: k.on, variant: k.variant, copies: made, folds: folds, places: e.places}
+		b := &bind{d: d, l: l, number: i, program: p, kernel: k.name, on: k.on, variant: k.variant, copies: made, folds: folds, places: e.places, refused: e.refused}
 		made.start(i)
 		if folds.into[i] {
 			continue
@@ -223,9 +232,9 @@ func (e *executable) Wait() error {
 	return e.status()
 }
 
-// status reports what a kernel refused: an index out of range.
+// status reports what a kernel of the program refused: an index out of range.
 func (e *executable) status() error {
-	w := words(e.d.status.mapped)
+	w := words(e.refused.mapped)
 	if w[0] == 0 {
 		return nil
 	}
@@ -299,6 +308,9 @@ func (e *executable) Close() error {
 	if e.pool != 0 {
 		e.d.c.DestroyDescriptorPool(e.d.handle, e.pool, nil)
 	}
-	e.run, e.pool = nil, 0
+	if e.refused != nil {
+		e.refused.release()
+	}
+	e.run, e.pool, e.refused = nil, 0, nil
 	return err
 }

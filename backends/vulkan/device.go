@@ -16,7 +16,7 @@ import (
 const (
 	pushBytes = 128 // of constants: what every device has
 	workgroup = 256 // invocations, where a kernel has no reason for another number
-	statusLen = 4   // words of the status buffer
+	statusLen = 4   // words of what a kernel found wrong
 )
 
 // Device is an open device. It belongs to one goroutine at a time, which has its turn.
@@ -55,7 +55,6 @@ type Device struct {
 	// larger one share: from the device's limits, or what a test set.
 	mostWeight, lap int
 
-	status  *buffer // what a kernel found wrong: launch + 1, index, value
 	empty   *buffer // stands for operands that are left out
 	staging [slots]*transfer
 	next    int // slot of the next copy
@@ -116,12 +115,8 @@ func (d *Device) open() error {
 		return err
 	}
 	d.types, d.mostWeight, d.lap = chooseTypes(&d.p.memory, d.p.Kind), d.p.MaxAllocation, d.p.MaxAllocation/8
-	if d.status, err = d.newBuffer(4*statusLen, d.types.read, "status"); err != nil {
-		return err
-	}
-	clear(d.status.mapped)
 	d.openPaths()
-	d.empty, err = d.newBuffer(64, d.types.local, "status")
+	d.empty, err = d.newBuffer(64, d.types.local, "a placeholder")
 	return err
 }
 
@@ -164,10 +159,8 @@ func (d *Device) Close() error {
 				t.close()
 			}
 		}
-		for _, b := range []*buffer{d.status, d.empty} {
-			if b != nil {
-				b.release()
-			}
+		if d.empty != nil {
+			d.empty.release()
 		}
 		for len(d.blocks) > 0 {
 			d.dropBlock(d.blocks[0])

@@ -4,6 +4,7 @@ package vulkan_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"os"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"greta/backends/vulkan"
 	"greta/backends/vulkan/vk"
 	"greta/engine"
+	"greta/ops"
 )
 
 // Faults are put between the backend and the driver: a command's address is replaced
@@ -305,5 +307,60 @@ func TestRefusedKernel(t *testing.T) {
 	defer dev.Close()
 	if _, err = model(t, dev, nil); err == nil || !strings.Contains(err.Error(), "vkCreateComputePipelines (gather_q8_0") || !strings.Contains(err.Error(), "VK_ERROR_UNKNOWN") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestRefusedByOne: of two programs that are under way the one that was given an index out of range says so,
+// and not the other, whichever is waited for first.
+func TestRefusedByOne(t *testing.T) {
+	dev := open(t, vulkan.Options{})
+	stream, err := dev.Stream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var runs [2]backends.Executable
+	var tokens [2]*backends.Operand
+	for i := range runs {
+		s := session(t, dev, nil)
+		if _, err := s.Decode(7); err != nil { // writes what the step reads
+			t.Fatal(err)
+		}
+		st, err := s.Step(1, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if runs[i], err = dev.Capture(st.Program); err != nil {
+			t.Fatal(err)
+		}
+		defer runs[i].Close()
+		for n := range st.Program.Launches {
+			if l := &st.Program.Launches[n]; l.Node.Op == ops.Embed {
+				tokens[i] = &l.In[0]
+			}
+		}
+	}
+	give := func(i int, token uint32) {
+		if err := stream.Write(tokens[i].Buffer, tokens[i].Offset, binary.LittleEndian.AppendUint32(nil, token)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for bad := range runs {
+		give(bad, 1<<30)
+		for first := range runs {
+			for _, x := range runs {
+				if err := x.Submit(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, i := range []int{first, 1 - first} {
+				switch err := runs[i].Wait(); {
+				case i != bad && err != nil:
+					t.Errorf("the other one: %v", err)
+				case i == bad && (err == nil || !strings.Contains(err.Error(), "index 0 is 1073741824")):
+					t.Errorf("an index out of range: %v", err)
+				}
+			}
+		}
+		give(bad, 7)
 	}
 }
