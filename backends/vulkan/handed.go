@@ -94,12 +94,15 @@ func (a *places) settle() (*buffer, error) {
 	return m, nil
 }
 
-// separate gives a program of one token with results in places of their own instead of the arena, and the program itself
-// where that cannot be.
+// separate gives a program of one step of one token with results in places of their own instead of the arena, and the
+// program itself where that cannot be.
 func (d *Device) separate(p *backends.Program) (*backends.Program, *places) {
 	type result struct {
 		was backends.Operand
 		in  *buffer
+	}
+	if p.Steps > 1 {
+		return p, nil
 	}
 	var all []result
 	a := &places{d: d}

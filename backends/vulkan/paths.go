@@ -94,7 +94,7 @@ func (d *Device) Paths() []backends.Path {
 				return isProduct(n) && d.takesMatrix(n.In[1].Type, n.In[0].Shape.Rows()) || d.takesMatrixAttention(n)
 			}})
 	}
-	if d.core().size == 16 && d.p.vendor == nvidia {
+	if d.core().size == 16 && d.p.vendor == nvidia && d.p.Shared >= straightShared {
 		all = append(all, backends.Path{Name: pathStraight, About: "products by cooperative matrices whose weights go straight to where they are multiplied",
 			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("straight", "form", "norm"),
 			Takes: func(n *graph.Node) bool {

@@ -35,6 +35,9 @@ const wideTile, straightTile = "tile=128x192", "straight=128x256"
 // 128x128: in products beside which others run, so that all units have some at any time.
 const wideTiles = 64
 
+// straightShared is the bytes of shared memory of its workgroups.
+const straightShared = 2 * 128 * 9 * 16
+
 // straightTypes are the formats of straight.comp; rows of w have whole steps of so many columns.
 var straightTypes = map[tensor.Type]int{tensor.Q4_0: 128, tensor.Q8_0: 128, tensor.Q4_K: 256}
 
