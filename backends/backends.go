@@ -201,6 +201,12 @@ type Executable interface {
 	Close() error
 }
 
+// Noter is an Executable that may have something to say.
+type Noter interface {
+	// Note says in a sentence what goes less well than it should; empty: nothing does.
+	Note() string
+}
+
 // Unsupported says that a device has no kernel for a node, and why.
 type Unsupported struct {
 	Backend string

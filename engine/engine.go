@@ -68,11 +68,12 @@ type Engine struct {
 	kept    *packcache.File // holds some of the weights; may be nil
 	bytes   int             // of the weights that a decode step reads
 	first   *graph.Graph
-	rows    bool // the model says which rows of logits it wants with R
-	queued  bool // a step may be submitted behind another one
-	empty   bool // weights have memory but no numbers
-	open    bool // sessions can be made
-	away    bool // New has given the turn away
+	rows    bool            // the model says which rows of logits it wants with R
+	queued  bool            // a step may be submitted behind another one
+	empty   bool            // weights have memory but no numbers
+	open    bool            // sessions can be made
+	away    bool            // New has given the turn away
+	noted   map[string]bool // what executables said and Notify was told
 }
 
 // New checks the model, selects kernels and loads the weights that they need.
@@ -114,7 +115,7 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 }
 
 func bare(opt Options) *Engine {
-	return &Engine{opt: opt, dev: opt.Device, turn: opt.Device.Turn(), weights: map[weightKey]*loaded{}}
+	return &Engine{opt: opt, dev: opt.Device, turn: opt.Device.Turn(), weights: map[weightKey]*loaded{}, noted: map[string]bool{}}
 }
 
 // checkInputs refuses inputs that no step fills: they would hold whatever lay

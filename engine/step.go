@@ -103,6 +103,10 @@ func (s *Session) newStep(kind stepKind) (*Step, error) {
 	if err != nil {
 		return nil, errors.Join(err, st.step.Free())
 	}
+	if n, ok := st.exec.(backends.Noter); ok && n.Note() != "" && !e.noted[n.Note()] {
+		e.noted[n.Note()] = true
+		e.notify(n.Note())
+	}
 	return st, nil
 }
 

@@ -27,13 +27,22 @@ type executable struct {
 	handed     bool    // some stage waits for the one before by itself
 	pool       vk.DescriptorPool
 	run        *submission
+	note       string // what goes less well than it should; empty: nothing
 }
 
 // Capture binds every launch of a program and records it.
 func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 	e, err := d.plan(p, d.on.ahead)
-	if err == nil && e.places != nil && !e.handOver() {
-		e, err = d.plan(p, false)
+	var full *OutOfMemory
+	switch {
+	case d.on.ahead && errors.As(err, &full):
+		if e, err = d.plan(p, false); err == nil {
+			e.note = "stages of a token's step wait at barriers, which is slower, as there is no memory for results of their own: " + full.Error()
+		}
+	case err == nil && e.places != nil && !e.handOver():
+		if err = e.Close(); err == nil {
+			e, err = d.plan(p, false)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -298,6 +307,11 @@ func (e *executable) Profile() ([]time.Duration, error) {
 	}
 	return times, nil
 }
+
+// Note says what goes less well than it should, in a sentence; empty: nothing does.
+func (e *executable) Note() string { return e.note }
+
+var _ backends.Noter = (*executable)(nil)
 
 // Close gives the recording back.
 func (e *executable) Close() error {

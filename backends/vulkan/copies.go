@@ -123,7 +123,7 @@ func (d *Device) temporary(what string, size int) (*buffer, error) {
 	if b := d.temporaries[key]; b != nil {
 		return b, nil
 	}
-	b, err := d.newBuffer(size, d.types.local, "converted activations")
+	b, err := d.newBuffer(size, d.types.local, "activations ("+what+")")
 	if err != nil {
 		return nil, err
 	}

@@ -44,6 +44,9 @@ func Handed(x backends.Executable) (n int) {
 	return n
 }
 
+// Said gives what the executable says of itself, see backends.Noter.
+func Said(x backends.Executable) string { return x.(*executable).Note() }
+
 // SetTile fixes the size of tiles: 32, 64 or 128.
 func (d *Device) SetTile(n int) { d.tile = n }
 

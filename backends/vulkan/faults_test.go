@@ -18,6 +18,7 @@ import (
 	"greta/backends/vulkan/vk"
 	"greta/engine"
 	"greta/ops"
+	"greta/tensor"
 )
 
 // Faults are put between the backend and the driver: a command's address is replaced
@@ -363,4 +364,61 @@ func TestRefusedByOne(t *testing.T) {
 		}
 		give(bad, 7)
 	}
+}
+
+// TestNoRoomApart: where there is no memory for results of their own a step is captured with barriers, and says so.
+func TestNoRoomApart(t *testing.T) {
+	full := true
+	open(t, vulkan.Options{}) // skips where there is no device
+	dev, err := vulkan.New(vulkan.Faulty(vulkan.Options{Software: true, Device: os.Getenv("GRETA_VULKAN_DEVICE"), FP16: backends.On}, func(c *vk.Commands) {
+		original := c.CreateBufferAddr
+		if original == 0 {
+			return
+		}
+		c.CreateBufferAddr = purego.NewCallback(func(device uintptr, info *vk.BufferCreateInfo, a, b uintptr) uintptr {
+			if size := info.Size; full && size >= 16<<10 && size < 1<<20 && size&(size-1) == 0 { // as memory for activations has it
+				code := int32(vk.VK_ERROR_OUT_OF_DEVICE_MEMORY)
+				return uintptr(uint32(code))
+			}
+			r, _, _ := purego.SyscallN(original, device, uintptr(unsafe.Pointer(info)), a, b)
+			return r
+		})
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	dev.Ordered()
+	if err := dev.SetPath("ahead", true); err != nil {
+		t.Skip(err)
+	}
+	t.Run("step", func(t *testing.T) {
+		var notes []string
+		s := session(t, dev, func(o *engine.Options) {
+			o.DType, o.Notify = tensor.F16, func(text string) { notes = append(notes, text) }
+			o.Set = map[string]string{"L": "2", "D": "192", "H": "3", "F": "3072", "V": "500"}
+		})
+		if _, err := s.Decode(7); err != nil {
+			t.Fatal(err)
+		}
+		if len(notes) != 1 || !strings.Contains(notes[0], "wait at barriers") {
+			t.Errorf("notes: %q", notes)
+		}
+		st, err := s.Step(1, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, full = range []bool{true, false} {
+			x, err := dev.Capture(st.Program)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if handed, said := vulkan.Handed(x) > 0, strings.Contains(vulkan.Said(x), "no memory for results of their own: out of device memory"); handed == full || said != full {
+				t.Errorf("full %v: handed over %v, said %q", full, handed, vulkan.Said(x))
+			}
+			if err := errors.Join(x.Submit(), x.Wait(), x.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }

@@ -84,7 +84,7 @@ func (b *bind) reserved(what string, size int) (*buffer, error) {
 
 // settle finds memory for all places, which programs share.
 func (a *places) settle() (*buffer, error) {
-	m, err := a.d.temporary("apart", int(a.bytes))
+	m, err := a.d.temporary("results apart", int(a.bytes))
 	if err != nil {
 		return nil, err
 	}
