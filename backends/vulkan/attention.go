@@ -180,7 +180,7 @@ func (b *bind) one(f fresh) error {
 	c.push = []uint32{uint32(heads), uint32(heads / k.Shape[1]), uint32(k.Shape[0]), q.off, koff / 8, kstride / 8, voff / 8, vstride / 8,
 		posoff, vy.off, partoff, bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number)}
 	b.fresh(c, f)
-	b.hand(c, b.places != nil, y)
+	b.hand(c, b.places != nil, y, buffersOf(&f.q.In[0], &f.k.In[1], &f.v.In[1]), nil)
 	c.spec = append(c.spec, flag(b.places != nil))
 	c.push = append(c.push, 0)
 	b.run(c, heads, n)

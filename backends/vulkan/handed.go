@@ -48,14 +48,28 @@ func (b *bind) aheadOf(t tensor.Type, cols int) int {
 }
 
 // hand binds what all dispatches that can be handed over share: the word that says that a wait was in vain. y is
-// what others may wait for.
-func (b *bind) hand(c *dispatch, can bool, y *backends.Operand) {
+// what others may wait for, x and r are what the dispatch reads and may wait for.
+func (b *bind) hand(c *dispatch, can bool, y *backends.Operand, x []*buffer, r *backends.Operand) {
 	if !can {
 		b.none(c)
 		return
 	}
 	c.bound = append(c.bound, span{b: b.places.vain, to: b.places.vain.bytes})
 	c.waits, c.says = true, inside(y)
+	c.asks[0] = x
+	if r != nil {
+		c.asks[1] = buffersOf(r)
+	}
+}
+
+// buffersOf gives the buffers of operands.
+func buffersOf(list ...*backends.Operand) (all []*buffer) {
+	for _, o := range list {
+		if b, ok := o.Buffer.(*buffer); ok {
+			all = append(all, b)
+		}
+	}
+	return all
 }
 
 // places is memory in which every result of a program has a place of its own.
@@ -157,19 +171,58 @@ func stages(list []dispatch) (all [][]int) {
 	return all
 }
 
+// author says who wrote a buffer in this program: dispatches that say when a result is there, others.
+type author struct{ says, mute bool }
+
+// awaits gives the bits of what a dispatch waits for, which are for what x and r are: only what its author says to be
+// there, as any word may be in what the host, or a dispatch before a barrier, wrote. false: of some it is not known.
+func (x *dispatch) awaits(by map[*buffer]author) (bits uint32, ok bool) {
+	for i, list := range x.asks {
+		said := 0
+		for _, b := range list {
+			a := by[b]
+			if a.says && a.mute {
+				return 0, false
+			}
+			if a.says {
+				said++
+			}
+		}
+		if said > 0 {
+			bits |= 1 << i
+		}
+		if said > 0 && said < len(list) {
+			return 0, false
+		}
+	}
+	return bits, true
+}
+
 // handOver finds stages that can wait for the one before by themselves: it, and all before it up to a barrier, say when
 // their results are there; it says whether there are some. Where there are none the program's results belong into the arena.
 func (e *executable) handOver() bool {
 	said := false // by the stage before
+	by := map[*buffer]author{}
 	for _, stage := range stages(e.dispatches) {
-		waits, says := true, true
+		waits, says := said, true
 		for _, i := range stage {
-			waits, says = waits && e.dispatches[i].waits, says && e.dispatches[i].says
+			x := &e.dispatches[i]
+			_, known := x.awaits(by)
+			waits, says = waits && x.waits && known, says && x.says
 		}
 		for _, i := range stage {
-			if x := &e.dispatches[i]; waits && said {
-				x.push[len(x.push)-handWords], x.handed = 1, true
-				e.handed = true
+			if x := &e.dispatches[i]; waits {
+				x.push[len(x.push)-handWords], _ = x.awaits(by)
+				x.handed, e.handed = true, true
+			}
+		}
+		for _, i := range stage {
+			x := &e.dispatches[i]
+			for _, s := range x.used {
+				if s.write {
+					a := by[s.b]
+					by[s.b] = author{a.says || x.says, a.mute || !x.says}
+				}
 			}
 		}
 		said = says

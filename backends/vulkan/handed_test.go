@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"greta/backends"
 	"greta/backends/vulkan"
 	"greta/engine"
+	"greta/models"
 	"greta/tensor"
 )
 
@@ -134,5 +136,61 @@ func TestTryAhead(t *testing.T) {
 	dev.Lose(false)
 	if err := try(); err != nil {
 		t.Error("afterwards:", err)
+	}
+}
+
+// TestHandedInput: in what the host gave every word is a number, also the one that says of a result that it is not
+// there yet.
+func TestHandedInput(t *testing.T) {
+	dev := open(t, vulkan.Options{FP16: backends.On})
+	dev.Ordered()
+	if err := dev.SetPath("ahead", true); err != nil {
+		t.Skip(err)
+	}
+	file, err := models.Builtin("llama2_block")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dtype := range []tensor.Type{tensor.Q8_0, tensor.F16} {
+		t.Run(dtype.String(), func(t *testing.T) {
+			var got [2][]float32
+			for n := range got {
+				if err := dev.SetPath("ahead", n == 1); err != nil {
+					t.Fatal(err)
+				}
+				s := session(t, dev, func(o *engine.Options) {
+					o.Model, o.DType = file, dtype
+					o.Set = map[string]string{"D": "256", "H": "4", "G": "2", "F": "768"}
+				})
+				x := engine.Activations(256, 3)
+				for i := range 4 {
+					x[64*i+5] = math.Float32frombits(0x80808080)
+				}
+				for range 3 {
+					out, err := s.Block(x)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got[n] = append(got[n], out...)
+				}
+				st, err := s.Step(1, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				x1, err := dev.Capture(st.Program)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if handed := vulkan.Handed(x1) > 0; handed != (n == 1) {
+					t.Errorf("handed over: %v", handed)
+				}
+				if err := x1.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if !slices.Equal(got[0], got[1]) {
+				t.Error("other bits than with barriers")
+			}
+		})
 	}
 }

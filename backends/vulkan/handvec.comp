@@ -41,7 +41,7 @@ layout(push_constant) uniform Push {
   uint launch;
   float eps;
   uint uoff;               // of up in bytes
-  uint waits;              // what stages before write may not be there yet, where not 0
+  uint waits;              // what stages before write may not be there yet: x with bit 0, r with bit 1
 };
 shared float squares[64]; // subgroups have 4 invocations at least
 shared float part[64 * R];
@@ -89,7 +89,7 @@ void main() {
   while (true) {
     const uint from = xoff + 2 * min(u, units - 1);
     uvec4 v0 = x4[from], v1 = x4[from + 1];
-    if (waits != 0 && !(there(v0) && there(v1))) {
+    if ((waits & 1u) != 0 && !(there(v0) && there(v1))) {
       v0 = again(from);
       v1 = again(from + 1);
     }
@@ -140,7 +140,7 @@ void main() {
   if (BIAS != 0) sum += NARROW(b, BIAS, boff + row0 + t);
   if (RESIDUAL) {
     uint looks = 0;
-    const bool waiting = waits != 0 && !there(rest) && !there(vain);
+    const bool waiting = (waits & 2u) != 0 && !there(rest) && !there(vain);
     while (waiting && !there(rest) && looks < PATIENCE) {
       rest = rh[roff + row0 + t];
       looks++;

@@ -236,7 +236,11 @@ func (b *bind) chain(p product, up *backends.Operand, act uint32, norm int) {
 		}
 		b.none(c)
 	}
-	b.hand(c, room > 0, p.y)
+	asks := []*buffer{read.data, read.scales}
+	if read.squares != nil {
+		asks = append(asks, read.squares)
+	}
+	b.hand(c, room > 0, p.y, asks, p.r)
 	uoff := uint32(0)
 	if up != nil {
 		uoff = b.weights(c, up, whole)
@@ -321,7 +325,7 @@ func (b *bind) handVec(p product, up *backends.Operand, act uint32) bool {
 	} else {
 		b.none(c)
 	}
-	b.hand(c, true, p.y)
+	b.hand(c, true, p.y, buffersOf(p.x), p.r)
 	c.spec = []uint32{uint32(size), btype, flag(p.r != nil), flag(norm != nil), act}
 	c.push = []uint32{uint32(p.w.Rows()), uint32(cols), woff, uint32(p.w.Stride), vx.off / 4, goff, boff, r.off, y.off, uint32(b.number), eps, uoff, 0}
 	gx, gy := spread((p.w.Rows()+per-1)/per, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))

@@ -70,7 +70,7 @@ layout(push_constant) uniform Push {
   uint goff, uoff; // of g in elements, of up in bytes
   float eps;
 #ifdef CHAIN
-  uint waits; // where HANDED: what stages before write may not be there yet, where not 0
+  uint waits; // where HANDED: what stages before write may not be there yet: x with bit 0, r with bit 1
 #endif
 };
 
@@ -244,7 +244,7 @@ float squared(uint u) {
 #endif
 }
 
-bool waiting = false; // for what stages before write
+uint waiting = 0; // waits, 0 when somebody has waited in vain
 
 // take puts x where it is read from, as soon as it is there: codes, scales, and squares where NORM, all
 // loads before the first store. Their rows are multiples of 128.
@@ -263,7 +263,7 @@ void take() {
         else if (i < all) a[k] = squaresh[i - also];
         else a[k] = uvec4(0);
       }
-      again = waiting && looks < PATIENCE && !(there(a[0]) && there(a[1]));
+      again = (waiting & 1u) != 0 && looks < PATIENCE && !(there(a[0]) && there(a[1]));
       if (again) looks++;
     }
     [[unroll]] for (uint k = 0; k < 2; k++) {
@@ -285,7 +285,7 @@ void take() {
 float residue(uint i) {
   if (!HANDED) return r[i];
   uint v = rh[i], looks = 0;
-  while (waiting && !there(v) && looks < PATIENCE) {
+  while ((waiting & 2u) != 0 && !there(v) && looks < PATIENCE) {
     v = rh[i];
     looks++;
   }
@@ -405,7 +405,7 @@ void main() {
   FETCHES(v, n0, u0)
 #ifdef CHAIN
   if (HANDED) {
-    waiting = waits != 0 && !there(vain);
+    if (waits != 0 && !there(vain)) waiting = waits;
     take();
   }
 #endif

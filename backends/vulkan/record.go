@@ -33,6 +33,7 @@ type dispatch struct {
 	// waits: it can wait for the stage before by itself, says: what it writes says when it is there, handed: it does wait
 	// (handed.go)
 	waits, says, handed bool
+	asks                [2][]*buffer // what x and r lie in, for which it can wait
 }
 
 // schedule orders dispatches so that few barriers are needed: by the length of the
