@@ -13,23 +13,19 @@ import (
 // Variants of products: how much a chunk takes, and whether mat-vecs ask for
 // weights ahead. They change speed only. A variant is "key=value" pairs:
 //
-//	far=on,chunk=512    one row of activations: simd.Kernels.Far, KiB of weights in a chunk
+//	far=lines,chunk=512 one row of activations: simd.Far, KiB of weights in a chunk
 //	panels=8,rows=512   the matrix unit: panels of weights and rows of activations in a chunk
 //	panels=4            other products over panels of block formats, or of bf16 by its dot products
 //	rows=128            products in f32: rows of weights in a chunk
 type variant struct {
-	far                 bool
+	far                 simd.Far
 	chunk, panels, rows int
 }
 
 func (v variant) String() string {
 	switch {
 	case v.chunk > 0:
-		on := "off"
-		if v.far {
-			on = "on"
-		}
-		return fmt.Sprintf("far=%s,chunk=%d", on, v.chunk>>10)
+		return fmt.Sprintf("far=%s,chunk=%d", v.far, v.chunk>>10)
 	case v.panels > 0 && v.rows > 0:
 		return fmt.Sprintf("panels=%d,rows=%d", v.panels, v.rows)
 	case v.panels > 0:
@@ -56,8 +52,10 @@ func (d *Device) variants(n *graph.Node) []variant {
 	case block && rows == 1 || !block && rows <= matVecRows:
 		far := d.k.Far()
 		all := []variant{{far: far, chunk: chunkBytes}, {far: far, chunk: chunkBytes / 4}, {far: far, chunk: 4 * chunkBytes}}
-		if simd.CanFar {
-			all = append(all, variant{far: !far, chunk: chunkBytes})
+		for _, other := range simd.Fars {
+			if other != far {
+				all = append(all, variant{far: other, chunk: chunkBytes})
+			}
 		}
 		return all
 	case d.onUnit(rows):

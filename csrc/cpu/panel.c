@@ -87,12 +87,12 @@ INLINE void tile(const int f, const int NC, const int RS, const int G, const int
     ROLLED for (int p = 0; p < PAIRS(f); p++, w += PAIR(f)) {
       if (NC == 1 && VL == 16) {
         UNROLL for (long b = 0; b < 2; b++, x += RECORD * G) {
-          if (FAR) next = ask(next, w + SCALES(f) + QUANTS(f) * (b + 1));
+          if (FAR) next = ask(FAR, next, w + SCALES(f) + QUANTS(f) * (b + 1));
           block(f, NC, G, d[0], low[0], w, b, 0, x, col, acc);
         }
       } else {
         ROLLED for (long b = 0; b < 2; b++, x += RECORD * G) {
-          if (FAR) next = ask(next, w + SCALES(f) + QUANTS(f) * (b + 1));
+          if (FAR) next = ask(FAR, next, w + SCALES(f) + QUANTS(f) * (b + 1));
           UNROLL for (int r = 0; r < RS; r++) block(f, NC, G, d[r], low[r], w, b, r0 + r, x, col, acc + r * NC);
         }
       }
@@ -108,34 +108,36 @@ INLINE void tile(const int f, const int NC, const int RS, const int G, const int
 // NAME: y[j*ldy + 16·p + i] = row i of panel p times row j of a record, for
 // j < cols and p < panels; blocks is a multiple of a unit's, and
 // shape = cols | wide << 8 | far << 9 | panels << 16, with records of 8 rows
-// where wide; far asks for weights before their turn (ask), where one row of
-// activations leaves memory the limit.
+// where wide; far, as in vec.h, asks for weights before their turn (ask), where one
+// row of activations leaves memory the limit.
 #if VL == 16
 #define TILES(F) // records of eight rows are for panelwide.c
 #elif PAIRED(8)
-#define TILES(F)                                             \
-  ROLLED for (long r = 0; r < R; r++) {                      \
-    if (cols > 4)                                            \
-      tile(F, 8, 1, 8, 0, w, x, 0, y, ldy, blocks, cols, r); \
-    else                                                     \
-      tile(F, 4, 1, 8, 0, w, x, 0, y, ldy, blocks, cols, r); \
+#define TILES(F)                                                   \
+  ROLLED for (long r = 0; r < R; r++) {                            \
+    if (cols > 4)                                                  \
+      tile(F, 8, 1, 8, FAR_OFF, w, x, 0, y, ldy, blocks, cols, r); \
+    else                                                           \
+      tile(F, 4, 1, 8, FAR_OFF, w, x, 0, y, ldy, blocks, cols, r); \
   }
 #else // too few registers for more than four columns
 #define TILES(F)                                                                                       \
   ROLLED for (long r = 0; r < R; r++) {                                                                \
-    tile(F, 4, 1, 8, 0, w, x, 0, y, ldy, blocks, cols, r);                                                \
-    if (cols > 4) tile(F, 4, 1, 8, 0, w, x, 4, y, ldy, blocks, cols, r);                                  \
+    tile(F, 4, 1, 8, FAR_OFF, w, x, 0, y, ldy, blocks, cols, r);                                       \
+    if (cols > 4) tile(F, 4, 1, 8, FAR_OFF, w, x, 4, y, ldy, blocks, cols, r);                         \
   }
 #endif
 #define PANELS(NAME, F)                                                                                \
   void NAME(const uint8_t *w, const uint8_t *x, float *y, long ldy, long blocks, long shape) {         \
-    long cols = shape & 255, wide = shape >> 8 & 1;                                                    \
+    long cols = shape & 255, wide = shape >> 8 & 1, far = CAN_FAR ? shape >> 9 & 3 : FAR_OFF;          \
     ROLLED for (long p = shape >> 16; p > 0; p--, w += blocks / (2 * PAIRS(F)) * UNIT(F), y += 16) {            \
       if (!wide) {                                                                                     \
-        if (CAN_FAR && shape >> 9 & 1)                                                                 \
-          tile(F, 1, R, 1, 1, w, x, 0, y, ldy, blocks, cols, 0);                                       \
+        if (far == FAR_PAGES)                                                                          \
+          tile(F, 1, R, 1, FAR_PAGES, w, x, 0, y, ldy, blocks, cols, 0);                               \
+        else if (far == FAR_LINES)                                                                     \
+          tile(F, 1, R, 1, FAR_LINES, w, x, 0, y, ldy, blocks, cols, 0);                               \
         else                                                                                           \
-          tile(F, 1, R, 1, 0, w, x, 0, y, ldy, blocks, cols, 0);                                       \
+          tile(F, 1, R, 1, FAR_OFF, w, x, 0, y, ldy, blocks, cols, 0);                                 \
         continue;                                                                                      \
       }                                                                                                \
       TILES(F);                                                                                        \

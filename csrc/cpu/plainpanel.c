@@ -5,10 +5,10 @@
 
 // FETCH asks for BYTES of weights before their turn, where FAR says so.
 #define FETCH(FAR, p, BYTES) \
-  if (FAR) UNROLL for (int o_ = 0; o_ < BYTES; o_ += STEP) ask_step((const uint8_t *)(p) + o_)
+  if (FAR) UNROLL for (int o_ = 0; o_ < BYTES; o_ += STEP) ask_step(FAR, (const uint8_t *)(p) + o_)
 
 // NAME: y[16·p + i] = row i of panel p times x, for p < panels, with
-// shape = far | panels << 1 as in panel.c.
+// shape = far | panels << 2 as in panel.c.
 #define PANEL_F(NAME, T, LD)                                                                           \
   INLINE void NAME##_panels(const T *w, const float *x, float *y, long k, long panels, const int FAR) { \
     ROLLED for (; panels > 0; panels--, y += 16) {                                                     \
@@ -29,10 +29,13 @@
   SHAPED(NAME, T)
 #define SHAPED(NAME, T)                                                                                \
   void NAME(const T *w, const float *x, float *y, long k, long shape) {                                \
-    if (CAN_FAR && shape & 1)                                                                          \
-      NAME##_panels(w, x, y, k, shape >> 1, 1);                                                        \
+    long far = CAN_FAR ? shape & 3 : FAR_OFF;                                                          \
+    if (far == FAR_PAGES)                                                                              \
+      NAME##_panels(w, x, y, k, shape >> 2, FAR_PAGES);                                                \
+    else if (far == FAR_LINES)                                                                         \
+      NAME##_panels(w, x, y, k, shape >> 2, FAR_LINES);                                                \
     else                                                                                               \
-      NAME##_panels(w, x, y, k, shape >> 1, 0);                                                        \
+      NAME##_panels(w, x, y, k, shape >> 2, FAR_OFF);                                                  \
   }
 PANEL_F(pf_f32, float, ld_f32)
 PANEL_F(pf_f16, uint16_t, ld_f16)

@@ -244,11 +244,15 @@ INLINE void transpose(vf *r) {
 #error "no such level"
 #endif
 
-// Some processors fetch too little ahead by themselves: their prefetchers work
-// within a page of memory, and one stream of loads keeps one page under way. So
-// memory that is read in order is asked for in windows of four pages, one window
-// ahead and its pages side by side: with each STEP bytes read, a line of each
-// page. A hint may lie behind the end of the data; it never faults.
+// Some processors fetch too little ahead by themselves, because their prefetchers work
+// within a page of memory. So memory that is read in order is asked for before its turn,
+// with each STEP bytes read. Where one stream of loads keeps too little under way, as on
+// Intel's processors, FAR is FAR_PAGES: windows of four pages, one window ahead and its pages
+// side by side, a line of each. FAR_LINES leaves most to the processor, AMD's, which
+// begins a page early enough if the first of every two lines is asked for two pages and
+// a half ahead, into the second-level cache: every line, or the second of two, costs up to
+// a third. A hint may lie behind the end of the data; it never faults.
+enum { FAR_OFF, FAR_PAGES, FAR_LINES };
 #if defined(__x86_64__)
 #define CAN_FAR 1
 #else
@@ -257,20 +261,26 @@ INLINE void transpose(vf *r) {
 #define STEP 256
 #define PAGES (STEP / 64)
 #define WINDOW (4096 * PAGES)
+#define LINES_AHEAD 10240
 
 // step_of gives the beginning of the step in which p lies.
 INLINE const uint8_t *step_of(const uint8_t *p) { return (const uint8_t *)((uintptr_t)p & ~(uintptr_t)(STEP - 1)); }
 
-// ask_step asks for the lines of the next window that go with the step at p.
-INLINE void ask_step(const uint8_t *p) {
+// ask_step asks for the lines that go with the step at p.
+INLINE void ask_step(const int FAR, const uint8_t *p) {
+  if (FAR == FAR_LINES) {
+    p = step_of(p) + LINES_AHEAD;
+    UNROLL for (int i = 0; i < STEP; i += 128) __builtin_prefetch(p + i, 0, 2);
+    return;
+  }
   const uintptr_t at = (uintptr_t)p & (WINDOW - 1);
   const uint8_t *line = p - at + WINDOW + at / STEP * 64;
   UNROLL for (int i = 0; i < PAGES; i++) __builtin_prefetch(line + 4096 * i);
 }
 
 // ask does so for the steps from next up to end; the step after them is returned.
-INLINE const uint8_t *ask(const uint8_t *next, const uint8_t *end) {
-  ROLLED for (; next < end; next += STEP) ask_step(next);
+INLINE const uint8_t *ask(const int FAR, const uint8_t *next, const uint8_t *end) {
+  ROLLED for (; next < end; next += STEP) ask_step(FAR, next);
   return next;
 }
 

@@ -188,8 +188,10 @@ func BenchmarkPanels(b *testing.B) {
 			b.ReportMetric(ratios[len(ratios)/2], "median-of-read")
 		}
 		b.Run("matvec/"+t.String(), func(b *testing.B) { matvec(b, k) })
-		if CanFar {
-			b.Run(fmt.Sprintf("matvec/%s/far=%v", t, !k.Far()), func(b *testing.B) { matvec(b, k.WithFar(!k.Far())) })
+		for _, far := range Fars {
+			if far != k.Far() {
+				b.Run(fmt.Sprintf("matvec/%s/far=%v", t, far), func(b *testing.B) { matvec(b, k.WithFar(far)) })
+			}
 		}
 		if !RoundsActivations(t) {
 			continue

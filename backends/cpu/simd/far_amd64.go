@@ -2,4 +2,4 @@
 
 package simd
 
-const canFar = true
+var fars = []Far{FarOff, FarPages, FarLines}

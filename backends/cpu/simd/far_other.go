@@ -2,4 +2,4 @@
 
 package simd
 
-const canFar = false
+var fars = []Far{FarOff}

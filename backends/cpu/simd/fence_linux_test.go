@@ -222,13 +222,13 @@ func (p *factors) panels(t *testing.T, k *Kernels, at *fences, m *Panels, n int)
 				done()
 			}
 			y := result()
-			k.WithFar(n%2 > 0).MulPanels(y, nil, ldy, m, 0, count, q, 0, q.Tiles(), fenced[float32](at, TailFloats))
+			k.WithFar(Fars[n%len(Fars)]).MulPanels(y, nil, ldy, m, 0, count, q, 0, q.Tiles(), fenced[float32](at, TailFloats))
 			p.check(t, k.Name+" MulPanels", y, ldy, n, m.Rows, inEight)
 		}
 	} else {
 		for j := range min(n, 2) {
 			y := fenced[float32](at, m.Rows)
-			k.WithFar(j > 0).MatVecPanels(y, m, 0, count, fencedCopy(at, p.x[j*p.cols:(j+1)*p.cols]), fenced[float32](at, TailFloats))
+			k.WithFar(Fars[(n+j)%len(Fars)]).MatVecPanels(y, m, 0, count, fencedCopy(at, p.x[j*p.cols:(j+1)*p.cols]), fenced[float32](at, TailFloats))
 			(&factors{typ: p.typ, cols: p.cols, want: p.want[j*47:], mag: p.mag[j*47:]}).check(t, k.Name+" MatVecPanels", y, ldy, 1, m.Rows, 2e-6)
 		}
 		w := Matrix{Type: m.Type, Rows: m.Rows, Cols: m.Cols, Data: m.Data, Packed: true}

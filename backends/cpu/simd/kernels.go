@@ -34,7 +34,7 @@ type kernels struct {
 	Micro func(w, x, c unsafe.Pointer, ldc, k, shape int) `c:"micro"`
 
 	// y[16·p+i] = row i of panel p times x, for panels of the plain types, with
-	// shape = far | panels<<1; see Kernels.Far.
+	// shape = far | panels<<2; see Far.
 	PanelF32  func(w, x, y unsafe.Pointer, k, shape int) `c:"pf_f32"`
 	PanelF16  func(w, x, y unsafe.Pointer, k, shape int) `c:"pf_f16"`
 	PanelBF16 func(w, x, y unsafe.Pointer, k, shape int) `c:"pf_bf16"`

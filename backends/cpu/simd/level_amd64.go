@@ -13,7 +13,7 @@ import (
 func machineLevels() []Kernels {
 	var all []Kernels
 	x := &cpu.X86
-	far := vendor() == "GenuineIntel"
+	far := map[string]Far{"GenuineIntel": FarPages, "AuthenticAMD": FarLines}[vendor()]
 	if x.HasAVX2 && x.HasFMA && x.HasF16C {
 		narrow := &avx2PanelKernels
 		if x.HasAVXVNNI {

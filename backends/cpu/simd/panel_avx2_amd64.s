@@ -14,127 +14,141 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x70ec8348 // sub rsp, 0x70
+	LONG $0x78ec8348 // sub rsp, 0x78
 	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
 	WORD $0x894c; BYTE $0xca // mov rdx, r9
 	LONG $0x10fac148 // sar rdx, 0x10
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x11988e0f; WORD $0x0000 // jle 0x111c4 <pq_q8_0+0x11c4>
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x3fe8c148 // shr rax, 0x3f
-	QUAD $0x00e04405797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0xe044] # 0x1e080 <peak_i8+0x1f0>
+	LONG $0x15008e0f; WORD $0x0000 // jle 0x1152c <pq_q8_0+0x152c>
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	LONG $0x3feec148 // shr rsi, 0x3f
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
+	QUAD $0x010c3e05797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0x10c3e] # 0x20c80 <peak_i8+0x1d0>
 	LONG $0xf1b60f45 // movzx r14d, r9b
 	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
 	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
-	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
-	WORD $0x014c; BYTE $0xc0 // add rax, r8
+	WORD $0x014c; BYTE $0xc6 // add rsi, r8
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
 	LONG $0x2474894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r14
-	WORD $0xd148; BYTE $0xe8 // shr rax
-	LONG $0x40c06948; WORD $0x0004; BYTE $0x00 // imul rax, rax, 0x440
-	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	WORD $0xd148; BYTE $0xee // shr rsi
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	LONG $0x40c66948; WORD $0x0004; BYTE $0x00 // imul rax, rsi, 0x440
+	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
 	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
 	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24748948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rsi
+	LONG $0x24748948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rsi
 	WORD $0x8948; BYTE $0xce // mov rsi, rcx
 	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x24748948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x34eb // jmp 0x100e3 <pq_q8_0+0xe3>
-	BYTE $0x90 // nop
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	WORD $0x36eb // jmp 0x100f3 <pq_q8_0+0xf3>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x1011fcc5 // vmovups ymmword ptr [rax], ymm2
 	LONG $0x4811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm1
-	LONG $0x24748b48; BYTE $0x58 // mov rsi, qword ptr [rsp + 0x58]
-	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
+	LONG $0x24748b48; BYTE $0x60 // mov rsi, qword ptr [rsp + 0x60]
+	LONG $0x24548b48; BYTE $0x70 // mov rdx, qword ptr [rsp + 0x70]
 	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
 	LONG $0x24340148 // add qword ptr [rsp], rsi
 	LONG $0xff428d48 // lea rax, [rdx - 0x1]
 	LONG $0x01fa8348 // cmp rdx, 0x1
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0x10e18e0f; WORD $0x0000 // jle 0x111c4 <pq_q8_0+0x11c4>
-	LONG $0x24548948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rdx
+	LONG $0x14398e0f; WORD $0x0000 // jle 0x1152c <pq_q8_0+0x152c>
+	LONG $0x24548948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rdx
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x030b850f; WORD $0x0000 // jne 0x10400 <pq_q8_0+0x400>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0d1e850f; WORD $0x0000 // jne 0x10e20 <pq_q8_0+0xe20>
+	LONG $0x039b850f; WORD $0x0000 // jne 0x104a0 <pq_q8_0+0x4a0>
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0da3840f; WORD $0x0000 // je 0x10eb6 <pq_q8_0+0xeb6>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x10e3850f; WORD $0x0000 // jne 0x111ff <pq_q8_0+0x11ff>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x13ce8e0f; WORD $0x0000 // jle 0x114f3 <pq_q8_0+0x14f3>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02d28e0f; WORD $0x0000 // jle 0x103e5 <pq_q8_0+0x3e5>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x245c8b48; BYTE $0x08 // mov rbx, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	BYTE $0x90 // nop
-	LONG $0x40788d48 // lea rdi, [rax + 0x40]
-	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
-	WORD $0xd231 // xor edx, edx
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
-	LONG $0x09e2c148 // shl rdx, 0x9
-	LONG $0x05e3c149 // shl r11, 0x5
-	WORD $0x0148; BYTE $0xfa // add rdx, rdi
-	LONG $0x137da2c4; WORD $0x181c // vcvtph2ps ymm3, xmmword ptr [rax + r11]
-	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
-	LONG $0x6f7ec1c4; BYTE $0x27 // vmovdqu ymm4, ymmword ptr [r15]
-	LONG $0x587de2c4; BYTE $0x33 // vpbroadcastd ymm6, dword ptr [rbx]
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	WORD $0x25eb // jmp 0x10167 <pq_q8_0+0x167>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x04400548; WORD $0x0000 // add rax, 0x440
+	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x13948e0f; WORD $0x0000 // jle 0x114fb <pq_q8_0+0x14fb>
+	LONG $0x40488d4c // lea r9, [rax + 0x40]
+	LONG $0x40988d48; WORD $0x0002; BYTE $0x00 // lea rbx, [rax + 0x240]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x0002a2e9; BYTE $0x00 // jmp 0x1041f <pq_q8_0+0x41f>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x05e7c149 // shl r15, 0x5
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
+	LONG $0x137da2c4; WORD $0x381c // vcvtph2ps ymm3, xmmword ptr [rax + r15]
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x6f7ec1c4; WORD $0x2424 // vmovdqu ymm4, ymmword ptr [r12]
+	LONG $0x587de2c4; BYTE $0x37 // vpbroadcastd ymm6, dword ptr [rdi]
 	LONG $0x1c7de2c4; BYTE $0xec // vpabsb ymm5, ymm4
 	LONG $0x084de2c4; BYTE $0xe4 // vpsignb ymm4, ymm6, ymm4
 	LONG $0x0455e2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm5, ymm4
 	LONG $0xe0f5ddc5 // vpmaddwd ymm4, ymm4, ymm0
-	LONG $0x6f7ec1c4; WORD $0x406f // vmovdqu ymm5, ymmword ptr [r15 + 0x40]
-	LONG $0x587de2c4; WORD $0x047b // vpbroadcastd ymm7, dword ptr [rbx + 0x4]
+	LONG $0x6f7ec1c4; WORD $0x246c; BYTE $0x40 // vmovdqu ymm5, ymmword ptr [r12 + 0x40]
+	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
 	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
 	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
 	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
 	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
 	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
-	QUAD $0x000080af6f7ec1c4; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [r15 + 0x80]
-	LONG $0x587de2c4; WORD $0x087b // vpbroadcastd ymm7, dword ptr [rbx + 0x8]
+	QUAD $0x008024ac6f7ec1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [r12 + 0x80]
+	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
 	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
 	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
 	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
 	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
 	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
-	QUAD $0x0000c0af6f7ec1c4; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [r15 + 0xc0]
-	LONG $0x587de2c4; WORD $0x0c7b // vpbroadcastd ymm7, dword ptr [rbx + 0xc]
+	QUAD $0x00c024ac6f7ec1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [r12 + 0xc0]
+	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
 	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
 	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
 	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
 	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
 	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
-	QUAD $0x000100af6f7ec1c4; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [r15 + 0x100]
-	LONG $0x587de2c4; WORD $0x107b // vpbroadcastd ymm7, dword ptr [rbx + 0x10]
+	QUAD $0x010024ac6f7ec1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [r12 + 0x100]
+	LONG $0x587de2c4; WORD $0x107f // vpbroadcastd ymm7, dword ptr [rdi + 0x10]
 	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
 	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
 	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
 	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
 	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
-	QUAD $0x000140af6f7ec1c4; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [r15 + 0x140]
-	LONG $0x587de2c4; WORD $0x147b // vpbroadcastd ymm7, dword ptr [rbx + 0x14]
+	QUAD $0x014024ac6f7ec1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [r12 + 0x140]
+	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
 	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
 	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
 	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
 	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
 	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
-	QUAD $0x000180af6f7ec1c4; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [r15 + 0x180]
-	LONG $0x587de2c4; WORD $0x187b // vpbroadcastd ymm7, dword ptr [rbx + 0x18]
+	QUAD $0x018024ac6f7ec1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [r12 + 0x180]
+	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
 	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
 	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
 	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
 	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
 	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
-	QUAD $0x0001c0af6f7ec1c4; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [r15 + 0x1c0]
-	LONG $0x587de2c4; WORD $0x1c7b // vpbroadcastd ymm7, dword ptr [rbx + 0x1c]
+	QUAD $0x01c024ac6f7ec1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [r12 + 0x1c0]
+	LONG $0x587de2c4; WORD $0x1c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x1c]
 	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
 	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
 	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
@@ -142,92 +156,111 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
 	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
 	LONG $0xdc59e4c5 // vmulps ymm3, ymm3, ymm4
-	LONG $0x187de2c4; WORD $0x2063 // vbroadcastss ymm4, dword ptr [rbx + 0x20]
+	LONG $0x187de2c4; WORD $0x2067 // vbroadcastss ymm4, dword ptr [rdi + 0x20]
 	LONG $0xb865e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm3, ymm4 # ymm2 = (ymm3 * ymm4) + ymm2
-	LONG $0x137da2c4; WORD $0x185c; BYTE $0x10 // vcvtph2ps ymm3, xmmword ptr [rax + r11 + 0x10]
-	LONG $0x626ffec5; BYTE $0x20 // vmovdqu ymm4, ymmword ptr [rdx + 0x20]
-	LONG $0x587de2c4; BYTE $0x33 // vpbroadcastd ymm6, dword ptr [rbx]
+	LONG $0x137da2c4; WORD $0x385c; BYTE $0x10 // vcvtph2ps ymm3, xmmword ptr [rax + r15 + 0x10]
+	LONG $0x616ffec5; BYTE $0x20 // vmovdqu ymm4, ymmword ptr [rcx + 0x20]
+	LONG $0x587de2c4; BYTE $0x37 // vpbroadcastd ymm6, dword ptr [rdi]
+	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
 	LONG $0x1c7de2c4; BYTE $0xec // vpabsb ymm5, ymm4
 	LONG $0x084de2c4; BYTE $0xe4 // vpsignb ymm4, ymm6, ymm4
 	LONG $0x0455e2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm5, ymm4
 	LONG $0xe0f5ddc5 // vpmaddwd ymm4, ymm4, ymm0
-	LONG $0x6a6ffec5; BYTE $0x60 // vmovdqu ymm5, ymmword ptr [rdx + 0x60]
-	LONG $0x587de2c4; WORD $0x047b // vpbroadcastd ymm7, dword ptr [rbx + 0x4]
+	LONG $0x696ffec5; BYTE $0x60 // vmovdqu ymm5, ymmword ptr [rcx + 0x60]
+	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
 	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
 	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
 	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
 	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
 	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
-	QUAD $0x000000a0aa6ffec5 // vmovdqu ymm5, ymmword ptr [rdx + 0xa0]
-	LONG $0x587de2c4; WORD $0x087b // vpbroadcastd ymm7, dword ptr [rbx + 0x8]
+	QUAD $0x000000a0a96ffec5 // vmovdqu ymm5, ymmword ptr [rcx + 0xa0]
+	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
 	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
 	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
 	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
 	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
 	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
-	QUAD $0x000000e0aa6ffec5 // vmovdqu ymm5, ymmword ptr [rdx + 0xe0]
-	LONG $0x587de2c4; WORD $0x0c7b // vpbroadcastd ymm7, dword ptr [rbx + 0xc]
+	QUAD $0x000000e0a96ffec5 // vmovdqu ymm5, ymmword ptr [rcx + 0xe0]
+	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
 	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
 	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
 	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
 	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
 	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
-	QUAD $0x00000120aa6ffec5 // vmovdqu ymm5, ymmword ptr [rdx + 0x120]
-	LONG $0x587de2c4; WORD $0x107b // vpbroadcastd ymm7, dword ptr [rbx + 0x10]
+	QUAD $0x00000120a96ffec5 // vmovdqu ymm5, ymmword ptr [rcx + 0x120]
+	LONG $0x587de2c4; WORD $0x107f // vpbroadcastd ymm7, dword ptr [rdi + 0x10]
 	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
 	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
 	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
 	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
 	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
-	QUAD $0x00000160aa6ffec5 // vmovdqu ymm5, ymmword ptr [rdx + 0x160]
-	LONG $0x587de2c4; WORD $0x147b // vpbroadcastd ymm7, dword ptr [rbx + 0x14]
+	QUAD $0x00000160a96ffec5 // vmovdqu ymm5, ymmword ptr [rcx + 0x160]
+	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
 	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
 	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
 	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
 	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
 	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
-	QUAD $0x000001a0aa6ffec5 // vmovdqu ymm5, ymmword ptr [rdx + 0x1a0]
-	LONG $0x587de2c4; WORD $0x187b // vpbroadcastd ymm7, dword ptr [rbx + 0x18]
+	QUAD $0x000001a0a96ffec5 // vmovdqu ymm5, ymmword ptr [rcx + 0x1a0]
+	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
 	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
 	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
 	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
 	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
 	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
-	QUAD $0x000001e0aa6ffec5 // vmovdqu ymm5, ymmword ptr [rdx + 0x1e0]
-	LONG $0x587de2c4; WORD $0x1c7b // vpbroadcastd ymm7, dword ptr [rbx + 0x1c]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	QUAD $0x000001e0a96ffec5 // vmovdqu ymm5, ymmword ptr [rcx + 0x1e0]
+	LONG $0x587de2c4; WORD $0x1c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x1c]
 	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
 	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
 	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
 	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
 	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
-	LONG $0x187de2c4; WORD $0x206b // vbroadcastss ymm5, dword ptr [rbx + 0x20]
+	LONG $0x187de2c4; WORD $0x206f // vbroadcastss ymm5, dword ptr [rdi + 0x20]
 	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0x30c38348 // add rbx, 0x30
+	LONG $0x30c78348 // add rdi, 0x30
 	LONG $0xdc59e4c5 // vmulps ymm3, ymm3, ymm4
 	LONG $0xb865e2c4; BYTE $0xcd // vfmadd231ps ymm1, ymm3, ymm5 # ymm1 = (ymm3 * ymm5) + ymm1
-	LONG $0x01c2f641 // test r10b, 0x1
-	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfd62850f; WORD $0xffff // jne 0x10130 <pq_q8_0+0x130>
-	LONG $0x04400548; WORD $0x0000 // add rax, 0x440
-	LONG $0xfe568d48 // lea rdx, [rsi - 0x2]
-	LONG $0x02fe8348 // cmp rsi, 0x2
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfd3b8f0f; WORD $0xffff // jg 0x10120 <pq_q8_0+0x120>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfcc2850f; WORD $0xffff // jne 0x100b0 <pq_q8_0+0xb0>
-	LONG $0xfffccbe9; BYTE $0xff // jmp 0x100be <pq_q8_0+0xbe>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfd31840f; WORD $0xffff // je 0x10150 <pq_q8_0+0x150>
+	WORD $0x894c; BYTE $0xf9 // mov rcx, r15
+	LONG $0x09e1c148 // shl rcx, 0x9
+	LONG $0x0b248d4c // lea r12, [rbx + rcx]
+	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
+	LONG $0xfd4d830f; WORD $0xffff // jae 0x10180 <pq_q8_0+0x180>
+	WORD $0x8945; BYTE $0xdd // mov r13d, r11d
+	LONG $0x08edc141 // shr r13d, 0x8
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0xb70f; BYTE $0xd6 // movzx edx, si
+	LONG $0xedb60f45 // movzx r13d, r13b
+	WORD $0x894d; BYTE $0xda // mov r10, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8945; BYTE $0xee // mov r14d, r13d
+	LONG $0x3fe68341 // and r14d, 0x3f
+	LONG $0x3fffe281; WORD $0x0000 // and edx, 0x3fff
+	WORD $0xfe41; BYTE $0xc5 // inc r13b
+	LONG $0x06e6c141 // shl r14d, 0x6
+	WORD $0x2949; BYTE $0xd2 // sub r10, rdx
+	QUAD $0x004000168c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r10 + 0x4000]
+	QUAD $0x005000168c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r10 + 0x5000]
+	QUAD $0x006000168c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r10 + 0x6000]
+	QUAD $0x007000168c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r10 + 0x7000]
+	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
+	WORD $0xa972 // jb 0x10440 <pq_q8_0+0x440>
+	LONG $0xfffce4e9; BYTE $0xff // jmp 0x10180 <pq_q8_0+0x180>
+	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x10425 <pq_q8_0+0x425>
+	WORD $0x1deb // jmp 0x104c5 <pq_q8_0+0x4c5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc99840f; WORD $0xffff // je 0x100be <pq_q8_0+0xbe>
+	LONG $0xfc09840f; WORD $0xffff // je 0x100ce <pq_q8_0+0xce>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04628e0f; WORD $0x0000 // jle 0x10890 <pq_q8_0+0x890>
+	LONG $0x04628e0f; WORD $0x0000 // jle 0x10930 <pq_q8_0+0x930>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
@@ -238,18 +271,18 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x3e048d4a // lea rax, [rsi + r15]
-	LONG $0x40568d4c // lea r10, [rsi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	LONG $0x3e148d4e // lea r10, [rsi + r15]
+	LONG $0x40468d48 // lea rax, [rsi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x9066 // nop
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
 	LONG $0x09e6c149 // shl r14, 0x9
 	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x014d; BYTE $0xd6 // add r14, r10
-	LONG $0x137de2c4; WORD $0x102c // vcvtph2ps ymm5, xmmword ptr [rax + rdx]
+	WORD $0x0149; BYTE $0xc6 // add r14, rax
+	LONG $0x137dc2c4; WORD $0x122c // vcvtph2ps ymm5, xmmword ptr [r10 + rdx]
 	LONG $0x6f7e81c4; WORD $0x2e34 // vmovdqu ymm6, ymmword ptr [r14 + r13]
 	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
 	LONG $0x1c7de2c4; BYTE $0xfe // vpabsb ymm7, ymm6
@@ -440,18 +473,19 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00010cbf187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xb855e2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm5, ymm7 # ymm1 = (ymm5 * ymm7) + ymm1
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc07850f; WORD $0xffff // jne 0x10470 <pq_q8_0+0x470>
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfc09850f; WORD $0xffff // jne 0x10510 <pq_q8_0+0x510>
 	LONG $0x40c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x440
-	LONG $0xfe438d48 // lea rax, [rbx - 0x2]
-	LONG $0x02fb8348 // cmp rbx, 0x2
-	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
-	LONG $0xfbdf8f0f; WORD $0xffff // jg 0x10460 <pq_q8_0+0x460>
+	LONG $0xfe438d49 // lea rax, [r11 - 0x2]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0xfbe18f0f; WORD $0xffff // jg 0x10500 <pq_q8_0+0x500>
 	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	WORD $0x2575 // jne 0x108b0 <pq_q8_0+0x8b0>
-	LONG $0xfffb80e9; BYTE $0xff // jmp 0x10410 <pq_q8_0+0x410>
+	WORD $0x2775 // jne 0x10950 <pq_q8_0+0x950>
+	LONG $0xfffb82e9; BYTE $0xff // jmp 0x104b0 <pq_q8_0+0x4b0>
+	WORD $0x9066 // nop
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
@@ -459,24 +493,24 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfb60840f; WORD $0xffff // je 0x10410 <pq_q8_0+0x410>
+	LONG $0xfb60840f; WORD $0xffff // je 0x104b0 <pq_q8_0+0x4b0>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x27 // vmovups ymmword ptr [r15], ymm4
 	LONG $0x02fe8341 // cmp r14d, 0x2
-	LONG $0xfb48820f; WORD $0xffff // jb 0x10410 <pq_q8_0+0x410>
+	LONG $0xfb48820f; WORD $0xffff // jb 0x104b0 <pq_q8_0+0x4b0>
 	LONG $0x117cc1c4; WORD $0x8f1c // vmovups ymmword ptr [r15 + 4*rcx], ymm3
 	LONG $0x03fe8341 // cmp r14d, 0x3
-	LONG $0xfb38820f; WORD $0xffff // jb 0x10410 <pq_q8_0+0x410>
+	LONG $0xfb38820f; WORD $0xffff // jb 0x104b0 <pq_q8_0+0x4b0>
 	LONG $0x117cc1c4; WORD $0xcf14 // vmovups ymmword ptr [r15 + 8*rcx], ymm2
 	LONG $0x04fe8341 // cmp r14d, 0x4
-	LONG $0xfb28820f; WORD $0xffff // jb 0x10410 <pq_q8_0+0x410>
-	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
+	LONG $0xfb28820f; WORD $0xffff // jb 0x104b0 <pq_q8_0+0x4b0>
+	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
 	LONG $0x05fe8341 // cmp r14d, 0x5
-	LONG $0xfb13820f; WORD $0xffff // jb 0x10410 <pq_q8_0+0x410>
+	LONG $0xfb13820f; WORD $0xffff // jb 0x104b0 <pq_q8_0+0x4b0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04ae8e0f; WORD $0x0000 // jle 0x10db4 <pq_q8_0+0xdb4>
+	LONG $0x04ac8e0f; WORD $0x0000 // jle 0x10e52 <pq_q8_0+0xe52>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x04e4c149 // shl r12, 0x4
@@ -484,18 +518,18 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x27048d4a // lea rax, [rdi + r12]
-	LONG $0x40578d4c // lea r10, [rdi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	LONG $0x27148d4e // lea r10, [rdi + r12]
+	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x9066 // nop
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
 	LONG $0x09e6c149 // shl r14, 0x9
 	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x014d; BYTE $0xd6 // add r14, r10
-	LONG $0x137de2c4; WORD $0x102c // vcvtph2ps ymm5, xmmword ptr [rax + rdx]
+	WORD $0x0149; BYTE $0xc6 // add r14, rax
+	LONG $0x137dc2c4; WORD $0x122c // vcvtph2ps ymm5, xmmword ptr [r10 + rdx]
 	LONG $0x6f7e81c4; WORD $0x2e34 // vmovdqu ymm6, ymmword ptr [r14 + r13]
 	QUAD $0x00008086587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0x80]
 	LONG $0x1c7de2c4; BYTE $0xfe // vpabsb ymm7, ymm6
@@ -686,60 +720,60 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00011cbe187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0xb855e2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm5, ymm7 # ymm1 = (ymm5 * ymm7) + ymm1
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfba6850f; WORD $0xffff // jne 0x10940 <pq_q8_0+0x940>
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfba8850f; WORD $0xffff // jne 0x109e0 <pq_q8_0+0x9e0>
 	LONG $0x40c78148; WORD $0x0004; BYTE $0x00 // add rdi, 0x440
-	LONG $0xfe438d48 // lea rax, [rbx - 0x2]
-	LONG $0x02fb8348 // cmp rbx, 0x2
-	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
-	LONG $0xfb7e8f0f; WORD $0xffff // jg 0x10930 <pq_q8_0+0x930>
-	WORD $0x10eb // jmp 0x10dc4 <pq_q8_0+0xdc4>
+	LONG $0xfe438d49 // lea rax, [r11 - 0x2]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0xfb808f0f; WORD $0xffff // jg 0x109d0 <pq_q8_0+0x9d0>
+	WORD $0x10eb // jmp 0x10e62 <pq_q8_0+0xe62>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x05fe8341 // cmp r14d, 0x5
-	LONG $0xf632840f; WORD $0xffff // je 0x10410 <pq_q8_0+0x410>
+	LONG $0xf634840f; WORD $0xffff // je 0x104b0 <pq_q8_0+0x4b0>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x07fe8341 // cmp r14d, 0x7
-	LONG $0xf61d820f; WORD $0xffff // jb 0x10410 <pq_q8_0+0x410>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0xf61f820f; WORD $0xffff // jb 0x104b0 <pq_q8_0+0x4b0>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	LONG $0x08fe8341 // cmp r14d, 0x8
-	LONG $0xf608820f; WORD $0xffff // jb 0x10410 <pq_q8_0+0x410>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0xf60a820f; WORD $0xffff // jb 0x104b0 <pq_q8_0+0x4b0>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0xfff5f8e9; BYTE $0xff // jmp 0x10410 <pq_q8_0+0x410>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xfff5fae9; BYTE $0xff // jmp 0x104b0 <pq_q8_0+0x4b0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03718e0f; WORD $0x0000 // jle 0x1119a <pq_q8_0+0x119a>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x064d8e0f; WORD $0x0000 // jle 0x1150c <pq_q8_0+0x150c>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
-	WORD $0x21eb // jmp 0x10e67 <pq_q8_0+0xe67>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x04400548; WORD $0x0000 // add rax, 0x440
-	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x033b8e0f; WORD $0x0000 // jle 0x111a2 <pq_q8_0+0x11a2>
-	LONG $0x40488d4c // lea r9, [rax + 0x40]
-	LONG $0x40988d4c; WORD $0x0002; BYTE $0x00 // lea r11, [rax + 0x240]
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	WORD $0x1aeb // jmp 0x10ef8 <pq_q8_0+0xef8>
+	WORD $0x9066 // nop
+	LONG $0x40c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x440
+	LONG $0xfe4e8d49 // lea rcx, [r14 - 0x2]
+	LONG $0x02fe8349 // cmp r14, 0x2
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x061c8e0f; WORD $0x0000 // jle 0x11514 <pq_q8_0+0x1514>
+	LONG $0x405e8d4c // lea r11, [rsi + 0x40]
+	LONG $0x409e8d48; WORD $0x0002; BYTE $0x00 // lea rbx, [rsi + 0x240]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	LONG $0x0002a2e9; BYTE $0x00 // jmp 0x1111f <pq_q8_0+0x111f>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x0002a1e9; BYTE $0x00 // jmp 0x111af <pq_q8_0+0x11af>
+	WORD $0x9066 // nop
 	LONG $0x05e7c149 // shl r15, 0x5
-	WORD $0x014c; BYTE $0xc9 // add rcx, r9
-	LONG $0x137da2c4; WORD $0x381c // vcvtph2ps ymm3, xmmword ptr [rax + r15]
+	WORD $0x014c; BYTE $0xd9 // add rcx, r11
+	LONG $0x137da2c4; WORD $0x3e1c // vcvtph2ps ymm3, xmmword ptr [rsi + r15]
 	WORD $0x8949; BYTE $0xcc // mov r12, rcx
 	LONG $0x6f7ec1c4; WORD $0x2424 // vmovdqu ymm4, ymmword ptr [r12]
 	LONG $0x587de2c4; BYTE $0x37 // vpbroadcastd ymm6, dword ptr [rdi]
@@ -800,7 +834,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdc59e4c5 // vmulps ymm3, ymm3, ymm4
 	LONG $0x187de2c4; WORD $0x2067 // vbroadcastss ymm4, dword ptr [rdi + 0x20]
 	LONG $0xb865e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm3, ymm4 # ymm2 = (ymm3 * ymm4) + ymm2
-	LONG $0x137da2c4; WORD $0x385c; BYTE $0x10 // vcvtph2ps ymm3, xmmword ptr [rax + r15 + 0x10]
+	LONG $0x137da2c4; WORD $0x3e5c; BYTE $0x10 // vcvtph2ps ymm3, xmmword ptr [rsi + r15 + 0x10]
 	LONG $0x616ffec5; BYTE $0x20 // vmovdqu ymm4, ymmword ptr [rcx + 0x20]
 	LONG $0x587de2c4; BYTE $0x37 // vpbroadcastd ymm6, dword ptr [rdi]
 	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
@@ -864,44 +898,187 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb865e2c4; BYTE $0xcd // vfmadd231ps ymm1, ymm3, ymm5 # ymm1 = (ymm3 * ymm5) + ymm1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfd31840f; WORD $0xffff // je 0x10e50 <pq_q8_0+0xe50>
+	LONG $0xfd31840f; WORD $0xffff // je 0x10ee0 <pq_q8_0+0xee0>
 	WORD $0x894c; BYTE $0xf9 // mov rcx, r15
 	LONG $0x09e1c148 // shl rcx, 0x9
-	LONG $0x0b248d4d // lea r12, [r11 + rcx]
-	WORD $0x394d; BYTE $0xe2 // cmp r10, r12
-	LONG $0xfd4d830f; WORD $0xffff // jae 0x10e80 <pq_q8_0+0xe80>
-	WORD $0x8945; BYTE $0xd5 // mov r13d, r10d
-	LONG $0x08edc141 // shr r13d, 0x8
-	WORD $0x8944; BYTE $0xd6 // mov esi, r10d
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0xb70f; BYTE $0xd6 // movzx edx, si
-	LONG $0xedb60f45 // movzx r13d, r13b
-	WORD $0x894d; BYTE $0xd6 // mov r14, r10
-	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
-	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0x8944; BYTE $0xeb // mov ebx, r13d
-	WORD $0xe383; BYTE $0x3f // and ebx, 0x3f
-	LONG $0x3fffe281; WORD $0x0000 // and edx, 0x3fff
-	WORD $0xfe41; BYTE $0xc5 // inc r13b
-	WORD $0xe3c1; BYTE $0x06 // shl ebx, 0x6
-	WORD $0x2949; BYTE $0xd6 // sub r14, rdx
-	QUAD $0x004000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x4000]
-	QUAD $0x005000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x5000]
-	QUAD $0x006000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x6000]
-	QUAD $0x007000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x7000]
-	WORD $0x394d; BYTE $0xe2 // cmp r10, r12
-	WORD $0xab72 // jb 0x11140 <pq_q8_0+0x1140>
-	LONG $0xfffce6e9; BYTE $0xff // jmp 0x10e80 <pq_q8_0+0xe80>
+	LONG $0x0b148d4c // lea r10, [rbx + rcx]
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	LONG $0xfd4d830f; WORD $0xffff // jae 0x10f10 <pq_q8_0+0xf10>
+	WORD $0x8949; BYTE $0xc4 // mov r12, rax
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xe2 // mov rdx, r12
+	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
+	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
+	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0xd672 // jb 0x111d0 <pq_q8_0+0x11d0>
+	LONG $0xfffd11e9; BYTE $0xff // jmp 0x10f10 <pq_q8_0+0xf10>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02d58e0f; WORD $0x0000 // jle 0x114e5 <pq_q8_0+0x14e5>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x40788d48 // lea rdi, [rax + 0x40]
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
+	LONG $0x09e2c148 // shl rdx, 0x9
+	LONG $0x05e3c148 // shl rbx, 0x5
+	WORD $0x0148; BYTE $0xfa // add rdx, rdi
+	LONG $0x137de2c4; WORD $0x181c // vcvtph2ps ymm3, xmmword ptr [rax + rbx]
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	LONG $0x6f7ec1c4; BYTE $0x27 // vmovdqu ymm4, ymmword ptr [r15]
+	LONG $0x587dc2c4; BYTE $0x33 // vpbroadcastd ymm6, dword ptr [r11]
+	LONG $0x1c7de2c4; BYTE $0xec // vpabsb ymm5, ymm4
+	LONG $0x084de2c4; BYTE $0xe4 // vpsignb ymm4, ymm6, ymm4
+	LONG $0x0455e2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm5, ymm4
+	LONG $0xe0f5ddc5 // vpmaddwd ymm4, ymm4, ymm0
+	LONG $0x6f7ec1c4; WORD $0x406f // vmovdqu ymm5, ymmword ptr [r15 + 0x40]
+	LONG $0x587dc2c4; WORD $0x047b // vpbroadcastd ymm7, dword ptr [r11 + 0x4]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x000080af6f7ec1c4; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [r15 + 0x80]
+	LONG $0x587dc2c4; WORD $0x087b // vpbroadcastd ymm7, dword ptr [r11 + 0x8]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x0000c0af6f7ec1c4; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [r15 + 0xc0]
+	LONG $0x587dc2c4; WORD $0x0c7b // vpbroadcastd ymm7, dword ptr [r11 + 0xc]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x000100af6f7ec1c4; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [r15 + 0x100]
+	LONG $0x587dc2c4; WORD $0x107b // vpbroadcastd ymm7, dword ptr [r11 + 0x10]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x000140af6f7ec1c4; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [r15 + 0x140]
+	LONG $0x587dc2c4; WORD $0x147b // vpbroadcastd ymm7, dword ptr [r11 + 0x14]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x000180af6f7ec1c4; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [r15 + 0x180]
+	LONG $0x587dc2c4; WORD $0x187b // vpbroadcastd ymm7, dword ptr [r11 + 0x18]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x0001c0af6f7ec1c4; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [r15 + 0x1c0]
+	LONG $0x587dc2c4; WORD $0x1c7b // vpbroadcastd ymm7, dword ptr [r11 + 0x1c]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0xdc59e4c5 // vmulps ymm3, ymm3, ymm4
+	LONG $0x187dc2c4; WORD $0x2063 // vbroadcastss ymm4, dword ptr [r11 + 0x20]
+	LONG $0xb865e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm3, ymm4 # ymm2 = (ymm3 * ymm4) + ymm2
+	LONG $0x137de2c4; WORD $0x185c; BYTE $0x10 // vcvtph2ps ymm3, xmmword ptr [rax + rbx + 0x10]
+	LONG $0x626ffec5; BYTE $0x20 // vmovdqu ymm4, ymmword ptr [rdx + 0x20]
+	LONG $0x587dc2c4; BYTE $0x33 // vpbroadcastd ymm6, dword ptr [r11]
+	LONG $0x1c7de2c4; BYTE $0xec // vpabsb ymm5, ymm4
+	LONG $0x084de2c4; BYTE $0xe4 // vpsignb ymm4, ymm6, ymm4
+	LONG $0x0455e2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm5, ymm4
+	LONG $0xe0f5ddc5 // vpmaddwd ymm4, ymm4, ymm0
+	LONG $0x6a6ffec5; BYTE $0x60 // vmovdqu ymm5, ymmword ptr [rdx + 0x60]
+	LONG $0x587dc2c4; WORD $0x047b // vpbroadcastd ymm7, dword ptr [r11 + 0x4]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x000000a0aa6ffec5 // vmovdqu ymm5, ymmword ptr [rdx + 0xa0]
+	LONG $0x587dc2c4; WORD $0x087b // vpbroadcastd ymm7, dword ptr [r11 + 0x8]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x000000e0aa6ffec5 // vmovdqu ymm5, ymmword ptr [rdx + 0xe0]
+	LONG $0x587dc2c4; WORD $0x0c7b // vpbroadcastd ymm7, dword ptr [r11 + 0xc]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x00000120aa6ffec5 // vmovdqu ymm5, ymmword ptr [rdx + 0x120]
+	LONG $0x587dc2c4; WORD $0x107b // vpbroadcastd ymm7, dword ptr [r11 + 0x10]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x00000160aa6ffec5 // vmovdqu ymm5, ymmword ptr [rdx + 0x160]
+	LONG $0x587dc2c4; WORD $0x147b // vpbroadcastd ymm7, dword ptr [r11 + 0x14]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x000001a0aa6ffec5 // vmovdqu ymm5, ymmword ptr [rdx + 0x1a0]
+	LONG $0x587dc2c4; WORD $0x187b // vpbroadcastd ymm7, dword ptr [r11 + 0x18]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x000001e0aa6ffec5 // vmovdqu ymm5, ymmword ptr [rdx + 0x1e0]
+	LONG $0x587dc2c4; WORD $0x1c7b // vpbroadcastd ymm7, dword ptr [r11 + 0x1c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	LONG $0x187dc2c4; WORD $0x206b // vbroadcastss ymm5, dword ptr [r11 + 0x20]
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0x30c38349 // add r11, 0x30
+	LONG $0xdc59e4c5 // vmulps ymm3, ymm3, ymm4
+	LONG $0xb865e2c4; BYTE $0xcd // vfmadd231ps ymm1, ymm3, ymm5 # ymm1 = (ymm3 * ymm5) + ymm1
+	LONG $0x01c2f641 // test r10b, 0x1
+	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
+	LONG $0xfd62850f; WORD $0xffff // jne 0x11230 <pq_q8_0+0x1230>
+	LONG $0x04400548; WORD $0x0000 // add rax, 0x440
+	LONG $0xfe568d48 // lea rdx, [rsi - 0x2]
+	LONG $0x02fe8348 // cmp rsi, 0x2
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0xfd3b8f0f; WORD $0xffff // jg 0x11220 <pq_q8_0+0x1220>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xebd2850f; WORD $0xffff // jne 0x100c0 <pq_q8_0+0xc0>
+	LONG $0xffebdbe9; BYTE $0xff // jmp 0x100ce <pq_q8_0+0xce>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
 	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
 	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	WORD $0x0deb // jmp 0x11519 <pq_q8_0+0x1519>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xeef1850f; WORD $0xffff // jne 0x100b0 <pq_q8_0+0xb0>
-	LONG $0xffeefae9; BYTE $0xff // jmp 0x100be <pq_q8_0+0xbe>
-	LONG $0x70c48348 // add rsp, 0x70
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0xeb99850f; WORD $0xffff // jne 0x100c0 <pq_q8_0+0xc0>
+	LONG $0xffeba2e9; BYTE $0xff // jmp 0x100ce <pq_q8_0+0xce>
+	LONG $0x78c48348 // add rsp, 0x78
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -910,16 +1087,16 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x9066 // nop
 
-	// pq_q4_0: +4576
+	// pq_q4_0: +5440
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x80ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x80
+	LONG $0x88ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x88
 	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
 	WORD $0x894c; BYTE $0xca // mov rdx, r9
 	LONG $0x10fac148 // sar rdx, 0x10
@@ -927,110 +1104,123 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x0fb98e0f; WORD $0x0000 // jle 0x121cd <pq_q4_0+0xfed>
+	LONG $0x12d18e0f; WORD $0x0000 // jle 0x12845 <pq_q4_0+0x1305>
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	QUAD $0x00f6fa35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xf6fa] # 0x20c82 <peak_i8+0x1d2>
+	QUAD $0x00f78f0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xf78f] # 0x20d20 <peak_i8+0x270>
+	QUAD $0x00f77a05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xf77a] # 0x20d14 <peak_i8+0x264>
+	LONG $0xd9b60f45 // movzx r11d, r9b
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	QUAD $0x00ce5935227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xce59] # 0x1e082 <peak_i8+0x1f2>
-	QUAD $0x00ceea0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xceea] # 0x1e11c <peak_i8+0x28c>
-	QUAD $0x00ced505187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xced5] # 0x1e110 <peak_i8+0x280>
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0x06e0c148 // shl rax, 0x6
 	LONG $0xc0048d48 // lea rax, [rax + 8*rax]
-	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
 	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
 	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x24748948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rsi
 	WORD $0x8948; BYTE $0xce // mov rsi, rcx
 	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
+	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x40eb // jmp 0x112e3 <pq_q4_0+0x103>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x42eb // jmp 0x11653 <pq_q4_0+0x113>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
 	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
-	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
 	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff418d48 // lea rax, [rcx - 0x1]
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0eea8e0f; WORD $0x0000 // jle 0x121cd <pq_q4_0+0xfed>
-	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
+	LONG $0x11f28e0f; WORD $0x0000 // jle 0x12845 <pq_q4_0+0x1305>
+	LONG $0x24548948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdx
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x029b850f; WORD $0x0000 // jne 0x11590 <pq_q4_0+0x3b0>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0b8e850f; WORD $0x0000 // jne 0x11e90 <pq_q4_0+0xcb0>
+	LONG $0x034b850f; WORD $0x0000 // jne 0x119b0 <pq_q4_0+0x470>
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0c38840f; WORD $0x0000 // je 0x122ab <pq_q4_0+0xd6b>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x0f17850f; WORD $0x0000 // jne 0x12593 <pq_q4_0+0x1053>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x118f8e0f; WORD $0x0000 // jle 0x12814 <pq_q4_0+0x12d4>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x02638e0f; WORD $0x0000 // jle 0x11576 <pq_q4_0+0x396>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	BYTE $0x90 // nop
-	LONG $0x40488d48 // lea rcx, [rax + 0x40]
-	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
-	WORD $0xd231 // xor edx, edx
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
-	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
-	LONG $0x08e2c148 // shl rdx, 0x8
-	LONG $0x05e3c149 // shl r11, 0x5
-	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	WORD $0x894c; BYTE $0xf0 // mov rax, r14
+	WORD $0x8949; BYTE $0xf0 // mov r8, rsi
+	LONG $0x00e08149; WORD $0xffff; BYTE $0xff // and r8, -0x100
+	WORD $0x23eb // jmp 0x116c8 <pq_q4_0+0x188>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
+	LONG $0xfe488d48 // lea rcx, [rax - 0x2]
+	LONG $0x02f88348 // cmp rax, 0x2
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x11548e0f; WORD $0x0000 // jle 0x1281c <pq_q4_0+0x12dc>
+	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x00023ee9; BYTE $0x00 // jmp 0x11913 <pq_q4_0+0x3d3>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x6f6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rdi + 0x24]
+	LONG $0x05e1c148 // shl rcx, 0x5
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
 	LONG $0x4755c2c4; BYTE $0xee // vpsllvd ymm5, ymm5, ymm14
 	LONG $0x587de2c4; BYTE $0xf5 // vpbroadcastd ymm6, xmm5
-	LONG $0x137da2c4; WORD $0x182c // vcvtph2ps ymm5, xmmword ptr [rax + r11]
-	LONG $0xdb75c1c4; BYTE $0x3f // vpand ymm7, ymm1, ymmword ptr [r15]
-	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x0e2c // vcvtph2ps ymm5, xmmword ptr [rsi + rcx]
+	LONG $0xdb75c1c4; WORD $0x243c // vpand ymm7, ymm1, ymmword ptr [r12]
+	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
-	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
-	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0x6f7e41c4; WORD $0x2404 // vmovdqu ymm8, ymmword ptr [r12]
+	LONG $0x587d62c4; WORD $0x104f // vpbroadcastd ymm9, dword ptr [rdi + 0x10]
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	LONG $0xdb7541c4; WORD $0x4047 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
+	LONG $0xdb7541c4; WORD $0x2444; BYTE $0x40 // vpand ymm8, ymm1, ymmword ptr [r12 + 0x40]
+	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	LONG $0x6f7e41c4; WORD $0x4047 // vmovdqu ymm8, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
+	LONG $0x6f7e41c4; WORD $0x2444; BYTE $0x40 // vmovdqu ymm8, ymmword ptr [r12 + 0x40]
+	LONG $0x587d62c4; WORD $0x144f // vpbroadcastd ymm9, dword ptr [rdi + 0x14]
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	QUAD $0x00008087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	QUAD $0x00802484db7541c4; WORD $0x0000 // vpand ymm8, ymm1, ymmword ptr [r12 + 0x80]
+	LONG $0x587d62c4; WORD $0x084f // vpbroadcastd ymm9, dword ptr [rdi + 0x8]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	QUAD $0x000080876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	QUAD $0x008024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0x80]
+	LONG $0x587d62c4; WORD $0x184f // vpbroadcastd ymm9, dword ptr [rdi + 0x18]
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	QUAD $0x0000c087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
+	QUAD $0x00c02484db7541c4; WORD $0x0000 // vpand ymm8, ymm1, ymmword ptr [r12 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c4f // vpbroadcastd ymm9, dword ptr [rdi + 0xc]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	QUAD $0x0000c0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
+	QUAD $0x00c024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x1c]
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
@@ -1039,81 +1229,103 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
-	LONG $0x187de2c4; WORD $0x2076 // vbroadcastss ymm6, dword ptr [rsi + 0x20]
+	LONG $0x187de2c4; WORD $0x2077 // vbroadcastss ymm6, dword ptr [rdi + 0x20]
 	LONG $0xb855e2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm5, ymm6 # ymm4 = (ymm5 * ymm6) + ymm4
-	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
+	LONG $0x6f6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rdi + 0x24]
 	LONG $0x4755c2c4; BYTE $0xee // vpsllvd ymm5, ymm5, ymm14
 	LONG $0x587de2c4; BYTE $0xf5 // vpbroadcastd ymm6, xmm5
-	LONG $0x137da2c4; WORD $0x186c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + r11 + 0x10]
-	LONG $0x7adbf5c5; BYTE $0x20 // vpand ymm7, ymm1, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x0e6c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rsi + rcx + 0x10]
+	LONG $0xdb75c1c4; WORD $0x207f // vpand ymm7, ymm1, ymmword ptr [r15 + 0x20]
+	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
-	LONG $0x426f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0x6f7e41c4; WORD $0x2047 // vmovdqu ymm8, ymmword ptr [r15 + 0x20]
+	LONG $0x587d62c4; WORD $0x104f // vpbroadcastd ymm9, dword ptr [rdi + 0x10]
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	LONG $0x42db75c5; BYTE $0x60 // vpand ymm8, ymm1, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
+	LONG $0xdb7541c4; WORD $0x6047 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x60]
+	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	LONG $0x426f7ec5; BYTE $0x60 // vmovdqu ymm8, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
+	LONG $0x6f7e41c4; WORD $0x6047 // vmovdqu ymm8, ymmword ptr [r15 + 0x60]
+	LONG $0x587d62c4; WORD $0x144f // vpbroadcastd ymm9, dword ptr [rdi + 0x14]
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	QUAD $0x000000a082db75c5 // vpand ymm8, ymm1, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	QUAD $0x0000a087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0xa0]
+	LONG $0x587d62c4; WORD $0x084f // vpbroadcastd ymm9, dword ptr [rdi + 0x8]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	QUAD $0x000000a0826f7ec5 // vmovdqu ymm8, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	QUAD $0x0000a0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xa0]
+	LONG $0x587d62c4; WORD $0x184f // vpbroadcastd ymm9, dword ptr [rdi + 0x18]
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	QUAD $0x000000e082db75c5 // vpand ymm8, ymm1, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
+	QUAD $0x0000e087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c4f // vpbroadcastd ymm9, dword ptr [rdi + 0xc]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	QUAD $0x000000e0826f7ec5 // vmovdqu ymm8, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	QUAD $0x0000e0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x1c]
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
 	LONG $0xf8f5c5c5 // vpmaddwd ymm7, ymm7, ymm0
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
-	LONG $0x187de2c4; WORD $0x2056 // vbroadcastss ymm2, dword ptr [rsi + 0x20]
+	LONG $0x187de2c4; WORD $0x2057 // vbroadcastss ymm2, dword ptr [rdi + 0x20]
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x30c78348 // add rdi, 0x30
 	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
 	LONG $0xb855e2c4; BYTE $0xda // vfmadd231ps ymm3, ymm5, ymm2 # ymm3 = (ymm5 * ymm2) + ymm3
-	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfdd1850f; WORD $0xffff // jne 0x11330 <pq_q4_0+0x150>
-	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
-	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
-	LONG $0x02ff8348 // cmp rdi, 0x2
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfdaa8f0f; WORD $0xffff // jg 0x11320 <pq_q4_0+0x140>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfd31850f; WORD $0xffff // jne 0x112b0 <pq_q4_0+0xd0>
-	LONG $0xfffd3ae9; BYTE $0xff // jmp 0x112be <pq_q4_0+0xde>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfd9d840f; WORD $0xffff // je 0x116b0 <pq_q4_0+0x170>
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x08e4c149 // shl r12, 0x8
+	LONG $0x213c8d4f // lea r15, [r9 + r12]
+	QUAD $0x0000010021a48d4f // lea r12, [r9 + r12 + 0x100]
+	WORD $0x394d; BYTE $0xe0 // cmp r8, r12
+	LONG $0xfdb1830f; WORD $0xffff // jae 0x116e0 <pq_q4_0+0x1a0>
+	WORD $0x8944; BYTE $0xc5 // mov ebp, r8d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8945; BYTE $0xc4 // mov r12d, r8d
+	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xc4b70f45 // movzx r8d, r12w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
+	LONG $0x00c48141; WORD $0x0001; BYTE $0x00 // add r12d, 0x100
+	WORD $0x8941; BYTE $0xea // mov r10d, ebp
+	LONG $0x3fe28341 // and r10d, 0x3f
+	LONG $0xffe08141; WORD $0x003f; BYTE $0x00 // and r8d, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0x294d; BYTE $0xc5 // sub r13, r8
+	LONG $0x06e2c141 // shl r10d, 0x6
+	LONG $0x00828d4c; WORD $0x0001; BYTE $0x00 // lea r8, [rdx + 0x100]
+	QUAD $0x0040002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x4000]
+	QUAD $0x0050002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x5000]
+	QUAD $0x0060002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x6000]
+	QUAD $0x0070002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x7000]
+	WORD $0x394c; BYTE $0xfa // cmp rdx, r15
+	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
+	WORD $0xa372 // jb 0x11940 <pq_q4_0+0x400>
+	LONG $0xfffd3ee9; BYTE $0xff // jmp 0x116e0 <pq_q4_0+0x1a0>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x115b5 <pq_q4_0+0x3d5>
+	WORD $0x1deb // jmp 0x119d5 <pq_q4_0+0x495>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfd09840f; WORD $0xffff // je 0x112be <pq_q4_0+0xde>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03d28e0f; WORD $0x0000 // jle 0x11990 <pq_q4_0+0x7b0>
+	LONG $0xfc59840f; WORD $0xffff // je 0x1162e <pq_q4_0+0xee>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x03d28e0f; WORD $0x0000 // jle 0x11db0 <pq_q4_0+0x870>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
@@ -1124,23 +1336,23 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x3e048d4a // lea rax, [rsi + r15]
-	LONG $0x40768d4c // lea r14, [rsi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	LONG $0x3e148d4e // lea r10, [rsi + r15]
+	LONG $0x40468d48 // lea rax, [rsi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x05e2c148 // shl rdx, 0x5
-	QUAD $0x00ca700d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0xca70] # 0x1e084 <peak_i8+0x1f4>
+	QUAD $0x00f2500d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0xf250] # 0x20c84 <peak_i8+0x1d4>
 	QUAD $0x000001209f6e79c5 // vmovd xmm11, dword ptr [rdi + 0x120]
 	QUAD $0x00000124976e79c5 // vmovd xmm10, dword ptr [rdi + 0x124]
 	QUAD $0x000001288f6e79c5 // vmovd xmm9, dword ptr [rdi + 0x128]
 	QUAD $0x0000012c876e79c5 // vmovd xmm8, dword ptr [rdi + 0x12c]
-	WORD $0x014c; BYTE $0xf1 // add rcx, r14
-	LONG $0x137de2c4; WORD $0x103c // vcvtph2ps ymm7, xmmword ptr [rax + rdx]
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x137dc2c4; WORD $0x123c // vcvtph2ps ymm7, xmmword ptr [r10 + rdx]
 	LONG $0xdb7521c4; WORD $0x2924 // vpand ymm12, ymm1, ymmword ptr [rcx + r13]
 	LONG $0x587d62c4; BYTE $0x2f // vpbroadcastd ymm13, dword ptr [rdi]
 	LONG $0x041d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm12, ymm13
@@ -1239,10 +1451,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
 	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
-	QUAD $0x00c8290d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0xc829] # 0x1e082 <peak_i8+0x1f2>
+	QUAD $0x00f0090d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0xf009] # 0x20c82 <peak_i8+0x1d2>
 	LONG $0x047d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm0, ymm14
 	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	QUAD $0x00c81b35797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0xc81b] # 0x1e086 <peak_i8+0x1f6>
+	QUAD $0x00effb35797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0xeffb] # 0x20c86 <peak_i8+0x1d6>
 	LONG $0x472562c4; BYTE $0xd9 // vpsllvd ymm11, ymm11, ymm1
 	LONG $0x472d62c4; BYTE $0xd1 // vpsllvd ymm10, ymm10, ymm1
 	LONG $0x473562c4; BYTE $0xc9 // vpsllvd ymm9, ymm9, ymm1
@@ -1285,48 +1497,48 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xb86dc2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm2, ymm9 # ymm4 = (ymm2 * ymm9) + ymm4
 	LONG $0xb87de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm0, ymm7 # ymm3 = (ymm0 * ymm7) + ymm3
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfca9850f; WORD $0xffff // jne 0x11600 <pq_q4_0+0x420>
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfcab850f; WORD $0xffff // jne 0x11a20 <pq_q4_0+0x4e0>
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc818f0f; WORD $0xffff // jg 0x115f0 <pq_q4_0+0x410>
+	LONG $0xfc838f0f; WORD $0xffff // jg 0x11a10 <pq_q4_0+0x4d0>
 	LONG $0xf16f7dc5 // vmovdqa ymm14, ymm1
-	QUAD $0x00c79405187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xc794] # 0x1e110 <peak_i8+0x280>
-	QUAD $0x00c7970d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xc797] # 0x1e11c <peak_i8+0x28c>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2675 // jne 0x119b0 <pq_q4_0+0x7d0>
-	LONG $0xfffc11e9; BYTE $0xff // jmp 0x115a0 <pq_q4_0+0x3c0>
-	BYTE $0x90 // nop
+	QUAD $0x00ef7a05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xef7a] # 0x20d14 <peak_i8+0x264>
+	QUAD $0x00ef7d0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xef7d] # 0x20d20 <peak_i8+0x270>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x2875 // jne 0x11dd0 <pq_q4_0+0x890>
+	LONG $0xfffc13e9; BYTE $0xff // jmp 0x119c0 <pq_q4_0+0x480>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfbf0840f; WORD $0xffff // je 0x115a0 <pq_q4_0+0x3c0>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xfbf0840f; WORD $0xffff // je 0x119c0 <pq_q4_0+0x480>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfbd8820f; WORD $0xffff // jb 0x115a0 <pq_q4_0+0x3c0>
+	LONG $0x02fb8341 // cmp r11d, 0x2
+	LONG $0xfbd8820f; WORD $0xffff // jb 0x119c0 <pq_q4_0+0x480>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfbc3820f; WORD $0xffff // jb 0x115a0 <pq_q4_0+0x3c0>
+	LONG $0x03fb8341 // cmp r11d, 0x3
+	LONG $0xfbc3820f; WORD $0xffff // jb 0x119c0 <pq_q4_0+0x480>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0xc724 // vmovups ymmword ptr [r15 + 8*rax], ymm4
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfbae820f; WORD $0xffff // jb 0x115a0 <pq_q4_0+0x3c0>
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0x04fb8341 // cmp r11d, 0x4
+	LONG $0xfbae820f; WORD $0xffff // jb 0x119c0 <pq_q4_0+0x480>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfb99820f; WORD $0xffff // jb 0x115a0 <pq_q4_0+0x3c0>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x040c8e0f; WORD $0x0000 // jle 0x11e1c <pq_q4_0+0xc3c>
+	LONG $0x05fb8341 // cmp r11d, 0x5
+	LONG $0xfb99820f; WORD $0xffff // jb 0x119c0 <pq_q4_0+0x480>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x040a8e0f; WORD $0x0000 // jle 0x1223a <pq_q4_0+0xcfa>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x04e4c149 // shl r12, 0x4
@@ -1334,23 +1546,23 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0x27048d4a // lea rax, [rdi + r12]
-	LONG $0x40778d4c // lea r14, [rdi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	LONG $0x27148d4e // lea r10, [rdi + r12]
+	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x00401f0f // nop dword ptr [rax]
 	QUAD $0x0000013c8610fac5 // vmovss xmm0, dword ptr [rsi + 0x13c]
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x05e2c148 // shl rdx, 0x5
-	QUAD $0x00c6280d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0xc628] # 0x1e084 <peak_i8+0x1f4>
+	QUAD $0x00ee080d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0xee08] # 0x20c84 <peak_i8+0x1d4>
 	QUAD $0x000001309e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x130]
 	QUAD $0x00000134966e79c5 // vmovd xmm10, dword ptr [rsi + 0x134]
 	QUAD $0x000001388e6e79c5 // vmovd xmm9, dword ptr [rsi + 0x138]
-	WORD $0x014c; BYTE $0xf1 // add rcx, r14
-	LONG $0x137de2c4; WORD $0x103c // vcvtph2ps ymm7, xmmword ptr [rax + rdx]
-	LONG $0x4411fcc5; WORD $0x6024 // vmovups ymmword ptr [rsp + 0x60], ymm0
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x137dc2c4; WORD $0x123c // vcvtph2ps ymm7, xmmword ptr [r10 + rdx]
+	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
 	LONG $0xdb75a1c4; WORD $0x2904 // vpand ymm0, ymm1, ymmword ptr [rcx + r13]
 	QUAD $0x00008096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x80]
 	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
@@ -1449,10 +1661,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
 	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
-	QUAD $0x00c38f0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0xc38f] # 0x1e086 <peak_i8+0x1f6>
+	QUAD $0x00eb6f0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0xeb6f] # 0x20c86 <peak_i8+0x1d6>
 	LONG $0x047d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm0, ymm14
 	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	QUAD $0x00c37935227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xc379] # 0x1e082 <peak_i8+0x1f2>
+	QUAD $0x00eb5935227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xeb59] # 0x20c82 <peak_i8+0x1d2>
 	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
 	LONG $0x472542c4; BYTE $0xde // vpsllvd ymm11, ymm11, ymm14
 	LONG $0x472d42c4; BYTE $0xd6 // vpsllvd ymm10, ymm10, ymm14
@@ -1475,7 +1687,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfe2541c4; BYTE $0xc9 // vpaddd ymm9, ymm11, ymm9
 	QUAD $0x0000fc86587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xfc]
 	LONG $0x047dc2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm0, ymm8
-	LONG $0x446f7ec5; WORD $0x6024 // vmovdqu ymm8, ymmword ptr [rsp + 0x60]
+	LONG $0x446f7ec5; WORD $0x6824 // vmovdqu ymm8, ymmword ptr [rsp + 0x68]
 	LONG $0xc0fd9dc5 // vpaddw ymm0, ymm12, ymm0
 	LONG $0xc1f5fdc5 // vpmaddwd ymm0, ymm0, ymm1
 	LONG $0x473d42c4; BYTE $0xc6 // vpsllvd ymm8, ymm8, ymm14
@@ -1496,99 +1708,98 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00011c8e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0xb87de2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm0, ymm1 # ymm3 = (ymm0 * ymm1) + ymm3
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc3e850f; WORD $0xffff // jne 0x11a40 <pq_q4_0+0x860>
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfc40850f; WORD $0xffff // jne 0x11e60 <pq_q4_0+0x920>
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc168f0f; WORD $0xffff // jg 0x11a30 <pq_q4_0+0x850>
-	WORD $0x10eb // jmp 0x11e2c <pq_q4_0+0xc4c>
+	LONG $0xfc188f0f; WORD $0xffff // jg 0x11e50 <pq_q4_0+0x910>
+	WORD $0x10eb // jmp 0x1224a <pq_q4_0+0xd0a>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	QUAD $0x00c2db05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xc2db] # 0x1e110 <peak_i8+0x280>
-	QUAD $0x00c2de0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xc2de] # 0x1e11c <peak_i8+0x28c>
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	QUAD $0x00eac105187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xeac1] # 0x20d14 <peak_i8+0x264>
+	QUAD $0x00eac40d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xeac4] # 0x20d20 <peak_i8+0x270>
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf74d840f; WORD $0xffff // je 0x115a0 <pq_q4_0+0x3c0>
+	LONG $0x05fb8341 // cmp r11d, 0x5
+	LONG $0xf74f840f; WORD $0xffff // je 0x119c0 <pq_q4_0+0x480>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf738820f; WORD $0xffff // jb 0x115a0 <pq_q4_0+0x3c0>
+	LONG $0x07fb8341 // cmp r11d, 0x7
+	LONG $0xf73a820f; WORD $0xffff // jb 0x119c0 <pq_q4_0+0x480>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf723820f; WORD $0xffff // jb 0x115a0 <pq_q4_0+0x3c0>
+	LONG $0x08fb8341 // cmp r11d, 0x8
+	LONG $0xf725820f; WORD $0xffff // jb 0x119c0 <pq_q4_0+0x480>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0xfff713e9; BYTE $0xff // jmp 0x115a0 <pq_q4_0+0x3c0>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03198e0f; WORD $0x0000 // jle 0x121b2 <pq_q4_0+0xfd2>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0xfff715e9; BYTE $0xff // jmp 0x119c0 <pq_q4_0+0x480>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x057b8e0f; WORD $0x0000 // jle 0x1282f <pq_q4_0+0x12ef>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x8948; BYTE $0xd8 // mov rax, rbx
-	WORD $0x8949; BYTE $0xf0 // mov r8, rsi
-	LONG $0x00e08149; WORD $0xffff; BYTE $0xff // and r8, -0x100
-	WORD $0x1feb // jmp 0x11ed8 <pq_q4_0+0xcf8>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	LONG $0xfe488d48 // lea rcx, [rax - 0x2]
-	LONG $0x02f88348 // cmp rax, 0x2
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x02e28e0f; WORD $0x0000 // jle 0x121ba <pq_q4_0+0xfda>
-	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0xc931 // xor ecx, ecx
-	LONG $0x00023fe9; BYTE $0x00 // jmp 0x12125 <pq_q4_0+0xf45>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x6f6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rdi + 0x24]
-	LONG $0x05e1c148 // shl rcx, 0x5
-	WORD $0x894d; BYTE $0xfc // mov r12, r15
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	WORD $0x23eb // jmp 0x122f7 <pq_q4_0+0xdb7>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
+	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x050f8e0f; WORD $0x0000 // jle 0x12806 <pq_q4_0+0x12c6>
+	LONG $0x40508d4c // lea r10, [rax + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x000237e9; BYTE $0x00 // jmp 0x1253c <pq_q4_0+0xffc>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
+	LONG $0x05e7c149 // shl r15, 0x5
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
 	LONG $0x4755c2c4; BYTE $0xee // vpsllvd ymm5, ymm5, ymm14
 	LONG $0x587de2c4; BYTE $0xf5 // vpbroadcastd ymm6, xmm5
-	LONG $0x137de2c4; WORD $0x0e2c // vcvtph2ps ymm5, xmmword ptr [rsi + rcx]
-	LONG $0x5474c1c4; WORD $0x243c // vandps ymm7, ymm1, ymmword ptr [r12]
-	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
+	LONG $0x137da2c4; WORD $0x382c // vcvtph2ps ymm5, xmmword ptr [rax + r15]
+	LONG $0xdb75c1c4; WORD $0x243c // vpand ymm7, ymm1, ymmword ptr [r12]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0x6f7e41c4; WORD $0x2404 // vmovdqu ymm8, ymmword ptr [r12]
-	LONG $0x587d62c4; WORD $0x104f // vpbroadcastd ymm9, dword ptr [rdi + 0x10]
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
 	LONG $0xdb7541c4; WORD $0x2444; BYTE $0x40 // vpand ymm8, ymm1, ymmword ptr [r12 + 0x40]
-	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
+	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
 	LONG $0x6f7e41c4; WORD $0x2444; BYTE $0x40 // vmovdqu ymm8, ymmword ptr [r12 + 0x40]
-	LONG $0x587d62c4; WORD $0x144f // vpbroadcastd ymm9, dword ptr [rdi + 0x14]
+	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
 	QUAD $0x00802484db7541c4; WORD $0x0000 // vpand ymm8, ymm1, ymmword ptr [r12 + 0x80]
-	LONG $0x587d62c4; WORD $0x084f // vpbroadcastd ymm9, dword ptr [rdi + 0x8]
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
 	QUAD $0x008024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0x80]
-	LONG $0x587d62c4; WORD $0x184f // vpbroadcastd ymm9, dword ptr [rdi + 0x18]
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
 	QUAD $0x00c02484db7541c4; WORD $0x0000 // vpand ymm8, ymm1, ymmword ptr [r12 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c4f // vpbroadcastd ymm9, dword ptr [rdi + 0xc]
+	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
 	QUAD $0x00c024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
@@ -1597,99 +1808,220 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
-	LONG $0x187de2c4; WORD $0x2077 // vbroadcastss ymm6, dword ptr [rdi + 0x20]
+	LONG $0x187de2c4; WORD $0x2076 // vbroadcastss ymm6, dword ptr [rsi + 0x20]
 	LONG $0xb855e2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm5, ymm6 # ymm4 = (ymm5 * ymm6) + ymm4
-	LONG $0x6f6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rdi + 0x24]
+	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
 	LONG $0x4755c2c4; BYTE $0xee // vpsllvd ymm5, ymm5, ymm14
 	LONG $0x587de2c4; BYTE $0xf5 // vpbroadcastd ymm6, xmm5
-	LONG $0x137de2c4; WORD $0x0e6c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rsi + rcx + 0x10]
-	LONG $0xdb75c1c4; WORD $0x207f // vpand ymm7, ymm1, ymmword ptr [r15 + 0x20]
-	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
-	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0x137da2c4; WORD $0x386c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + r15 + 0x10]
+	LONG $0x79dbf5c5; BYTE $0x20 // vpand ymm7, ymm1, ymmword ptr [rcx + 0x20]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
-	LONG $0x6f7e41c4; WORD $0x2047 // vmovdqu ymm8, ymmword ptr [r15 + 0x20]
-	LONG $0x587d62c4; WORD $0x104f // vpbroadcastd ymm9, dword ptr [rdi + 0x10]
+	LONG $0x416f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rcx + 0x20]
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	LONG $0xdb7541c4; WORD $0x6047 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x60]
-	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
+	LONG $0x41db75c5; BYTE $0x60 // vpand ymm8, ymm1, ymmword ptr [rcx + 0x60]
+	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	LONG $0x6f7e41c4; WORD $0x6047 // vmovdqu ymm8, ymmword ptr [r15 + 0x60]
-	LONG $0x587d62c4; WORD $0x144f // vpbroadcastd ymm9, dword ptr [rdi + 0x14]
+	LONG $0x416f7ec5; BYTE $0x60 // vmovdqu ymm8, ymmword ptr [rcx + 0x60]
+	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	QUAD $0x0000a087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0xa0]
-	LONG $0x587d62c4; WORD $0x084f // vpbroadcastd ymm9, dword ptr [rdi + 0x8]
+	QUAD $0x000000a081db75c5 // vpand ymm8, ymm1, ymmword ptr [rcx + 0xa0]
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	QUAD $0x0000a0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xa0]
-	LONG $0x587d62c4; WORD $0x184f // vpbroadcastd ymm9, dword ptr [rdi + 0x18]
+	QUAD $0x000000a0816f7ec5 // vmovdqu ymm8, ymmword ptr [rcx + 0xa0]
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	QUAD $0x0000e087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c4f // vpbroadcastd ymm9, dword ptr [rdi + 0xc]
+	QUAD $0x000000e081db75c5 // vpand ymm8, ymm1, ymmword ptr [rcx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	QUAD $0x0000e0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x1c]
+	QUAD $0x000000e0816f7ec5 // vmovdqu ymm8, ymmword ptr [rcx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
 	LONG $0xf8f5c5c5 // vpmaddwd ymm7, ymm7, ymm0
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
-	LONG $0x187de2c4; WORD $0x2057 // vbroadcastss ymm2, dword ptr [rdi + 0x20]
+	LONG $0x187de2c4; WORD $0x2056 // vbroadcastss ymm2, dword ptr [rsi + 0x20]
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x30c78348 // add rdi, 0x30
+	LONG $0x30c68348 // add rsi, 0x30
 	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
 	LONG $0xb855e2c4; BYTE $0xda // vfmadd231ps ymm3, ymm5, ymm2 # ymm3 = (ymm5 * ymm2) + ymm3
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd9b840f; WORD $0xffff // je 0x11ec0 <pq_q4_0+0xce0>
-	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x08e4c149 // shl r12, 0x8
-	LONG $0x213c8d4f // lea r15, [r9 + r12]
-	QUAD $0x0000010021a48d4f // lea r12, [r9 + r12 + 0x100]
-	WORD $0x394d; BYTE $0xe0 // cmp r8, r12
-	LONG $0xfdaf830f; WORD $0xffff // jae 0x11ef0 <pq_q4_0+0xd10>
-	WORD $0x8944; BYTE $0xc5 // mov ebp, r8d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8945; BYTE $0xc4 // mov r12d, r8d
-	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xc4b70f45 // movzx r8d, r12w
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
-	LONG $0x00c48141; WORD $0x0001; BYTE $0x00 // add r12d, 0x100
-	WORD $0x8941; BYTE $0xee // mov r14d, ebp
-	LONG $0x3fe68341 // and r14d, 0x3f
-	LONG $0xffe08141; WORD $0x003f; BYTE $0x00 // and r8d, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0x294d; BYTE $0xc5 // sub r13, r8
-	LONG $0x06e6c141 // shl r14d, 0x6
-	LONG $0x00828d4c; WORD $0x0001; BYTE $0x00 // lea r8, [rdx + 0x100]
-	QUAD $0x0040002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x4000]
-	QUAD $0x0050002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x5000]
-	QUAD $0x0060002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x6000]
-	QUAD $0x0070002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x7000]
-	WORD $0x394c; BYTE $0xfa // cmp rdx, r15
-	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
-	WORD $0xa372 // jb 0x12150 <pq_q4_0+0xf70>
-	LONG $0xfffd3ee9; BYTE $0xff // jmp 0x11ef0 <pq_q4_0+0xd10>
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfda4840f; WORD $0xffff // je 0x122e0 <pq_q4_0+0xda0>
+	WORD $0x894c; BYTE $0xfa // mov rdx, r15
+	LONG $0x08e2c148 // shl rdx, 0x8
+	LONG $0x120c8d49 // lea rcx, [r10 + rdx]
+	QUAD $0x0000010012948d49 // lea rdx, [r10 + rdx + 0x100]
+	WORD $0x3948; BYTE $0xd7 // cmp rdi, rdx
+	LONG $0xfdb8830f; WORD $0xffff // jae 0x12310 <pq_q4_0+0xdd0>
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	WORD $0x9066 // nop
+	WORD $0x894c; BYTE $0xe2 // mov rdx, r12
+	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
+	LONG $0x00bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x100]
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
+	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	WORD $0xd272 // jb 0x12560 <pq_q4_0+0x1020>
+	LONG $0xfffd7de9; BYTE $0xff // jmp 0x12310 <pq_q4_0+0xdd0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x02628e0f; WORD $0x0000 // jle 0x12806 <pq_q4_0+0x12c6>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	LONG $0x40488d48 // lea rcx, [rax + 0x40]
+	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
+	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
+	LONG $0x08e2c148 // shl rdx, 0x8
+	LONG $0x05e3c148 // shl rbx, 0x5
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	LONG $0x4755c2c4; BYTE $0xee // vpsllvd ymm5, ymm5, ymm14
+	LONG $0x587de2c4; BYTE $0xf5 // vpbroadcastd ymm6, xmm5
+	LONG $0x137de2c4; WORD $0x182c // vcvtph2ps ymm5, xmmword ptr [rax + rbx]
+	LONG $0x5474c1c4; BYTE $0x3f // vandps ymm7, ymm1, ymmword ptr [r15]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0xdb7541c4; WORD $0x4047 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0x6f7e41c4; WORD $0x4047 // vmovdqu ymm8, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	QUAD $0x00008087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	QUAD $0x000080876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	QUAD $0x0000c087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	QUAD $0x0000c0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0xf8f5c5c5 // vpmaddwd ymm7, ymm7, ymm0
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
+	LONG $0x187de2c4; WORD $0x2076 // vbroadcastss ymm6, dword ptr [rsi + 0x20]
+	LONG $0xb855e2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm5, ymm6 # ymm4 = (ymm5 * ymm6) + ymm4
+	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
+	LONG $0x4755c2c4; BYTE $0xee // vpsllvd ymm5, ymm5, ymm14
+	LONG $0x587de2c4; BYTE $0xf5 // vpbroadcastd ymm6, xmm5
+	LONG $0x137de2c4; WORD $0x186c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + rbx + 0x10]
+	LONG $0x7adbf5c5; BYTE $0x20 // vpand ymm7, ymm1, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0x426f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0x42db75c5; BYTE $0x60 // vpand ymm8, ymm1, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0x426f7ec5; BYTE $0x60 // vmovdqu ymm8, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	QUAD $0x000000a082db75c5 // vpand ymm8, ymm1, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	QUAD $0x000000a0826f7ec5 // vmovdqu ymm8, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	QUAD $0x000000e082db75c5 // vpand ymm8, ymm1, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	QUAD $0x000000e0826f7ec5 // vmovdqu ymm8, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0xf8f5c5c5 // vpmaddwd ymm7, ymm7, ymm0
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	LONG $0x187de2c4; WORD $0x2056 // vbroadcastss ymm2, dword ptr [rsi + 0x20]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
+	LONG $0xb855e2c4; BYTE $0xda // vfmadd231ps ymm3, ymm5, ymm2 # ymm3 = (ymm5 * ymm2) + ymm3
+	LONG $0x01c0f641 // test r8b, 0x1
+	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
+	LONG $0xfdd1850f; WORD $0xffff // jne 0x125c0 <pq_q4_0+0x1080>
+	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
+	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfdaa8f0f; WORD $0xffff // jg 0x125b0 <pq_q4_0+0x1070>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xee11850f; WORD $0xffff // jne 0x11620 <pq_q4_0+0xe0>
+	LONG $0xffee1ae9; BYTE $0xff // jmp 0x1162e <pq_q4_0+0xee>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf0e8850f; WORD $0xffff // jne 0x112b0 <pq_q4_0+0xd0>
-	LONG $0xfff0f1e9; BYTE $0xff // jmp 0x112be <pq_q4_0+0xde>
-	LONG $0x80c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0x80
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xedf6850f; WORD $0xffff // jne 0x11620 <pq_q4_0+0xe0>
+	LONG $0xffedffe9; BYTE $0xff // jmp 0x1162e <pq_q4_0+0xee>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xede0850f; WORD $0xffff // jne 0x11620 <pq_q4_0+0xe0>
+	LONG $0xffede9e9; BYTE $0xff // jmp 0x1162e <pq_q4_0+0xee>
+	LONG $0x88c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0x88
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -1698,16 +2030,16 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 
-	// pq_q4_1: +8688
+	// pq_q4_1: +10336
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x60ec8348 // sub rsp, 0x60
+	LONG $0x68ec8348 // sub rsp, 0x68
 	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
 	WORD $0x894c; BYTE $0xca // mov rdx, r9
 	LONG $0x10fac148 // sar rdx, 0x10
@@ -1715,158 +2047,171 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x0f8a8e0f; WORD $0x0000 // jle 0x131ab <pq_q4_1+0xfbb>
+	LONG $0x12a88e0f; WORD $0x0000 // jle 0x13b39 <pq_q4_1+0x12d9>
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	QUAD $0x00e3e305787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0xe3e3] # 0x20c88 <peak_i8+0x1d8>
+	QUAD $0x00e3dc0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0xe3dc] # 0x20c8a <peak_i8+0x1da>
+	LONG $0xd9b60f41 // movzx ebx, r9b
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	QUAD $0x00be5205787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0xbe52] # 0x1e088 <peak_i8+0x1f8>
-	QUAD $0x00be4b0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0xbe4b] # 0x1e08a <peak_i8+0x1fa>
-	LONG $0xd9b60f45 // movzx r11d, r9b
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0x07e0c148 // shl rax, 0x7
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
 	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
 	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x24748948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rsi
 	WORD $0x8948; BYTE $0xce // mov rsi, rcx
 	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
+	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x3ceb // jmp 0x122e3 <pq_q4_1+0xf3>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x3eeb // jmp 0x12963 <pq_q4_1+0x103>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
 	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
-	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
 	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff418d48 // lea rax, [rcx - 0x1]
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0ec88e0f; WORD $0x0000 // jle 0x131ab <pq_q4_1+0xfbb>
-	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
+	LONG $0x11d68e0f; WORD $0x0000 // jle 0x13b39 <pq_q4_1+0x12d9>
+	LONG $0x24548948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdx
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x029b850f; WORD $0x0000 // jne 0x12590 <pq_q4_1+0x3a0>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0b5e850f; WORD $0x0000 // jne 0x12e60 <pq_q4_1+0xc70>
+	LONG $0x034b850f; WORD $0x0000 // jne 0x12cc0 <pq_q4_1+0x460>
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0c08840f; WORD $0x0000 // je 0x1358b <pq_q4_1+0xd2b>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x0ef7850f; WORD $0x0000 // jne 0x13883 <pq_q4_1+0x1023>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x11738e0f; WORD $0x0000 // jle 0x13b08 <pq_q4_1+0x12a8>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x02678e0f; WORD $0x0000 // jle 0x1257a <pq_q4_1+0x38a>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	BYTE $0x90 // nop
-	LONG $0x80808d4c; WORD $0x0000; BYTE $0x00 // lea r8, [rax + 0x80]
-	WORD $0x01b2 // mov dl, 0x1
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	WORD $0x24eb // jmp 0x129d8 <pq_q4_1+0x178>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x80c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x280
+	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x11388e0f; WORD $0x0000 // jle 0x13b10 <pq_q4_1+0x12b0>
+	LONG $0x808e8d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rsi + 0x80]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc931 // xor ecx, ecx
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0x8949; BYTE $0xca // mov r10, rcx
-	LONG $0x08e1c148 // shl rcx, 0x8
-	LONG $0x05e2c149 // shl r10, 0x5
-	WORD $0x014c; BYTE $0xc1 // add rcx, r8
-	LONG $0x137da2c4; WORD $0x102c // vcvtph2ps ymm5, xmmword ptr [rax + r10]
-	LONG $0x137da2c4; WORD $0x1064; BYTE $0x40 // vcvtph2ps ymm4, xmmword ptr [rax + r10 + 0x40]
-	WORD $0x8949; BYTE $0xcf // mov r15, rcx
-	LONG $0xdb7dc1c4; BYTE $0x37 // vpand ymm6, ymm0, ymmword ptr [r15]
-	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x000242e9; BYTE $0x00 // jmp 0x12c2b <pq_q4_1+0x3cb>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x05e1c148 // shl rcx, 0x5
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
+	LONG $0x137de2c4; WORD $0x0e2c // vcvtph2ps ymm5, xmmword ptr [rsi + rcx]
+	LONG $0x137de2c4; WORD $0x0e64; BYTE $0x40 // vcvtph2ps ymm4, xmmword ptr [rsi + rcx + 0x40]
+	LONG $0xdb7dc1c4; WORD $0x2434 // vpand ymm6, ymm0, ymmword ptr [r12]
+	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
 	LONG $0x044de2c4; BYTE $0xf7 // vpmaddubsw ymm6, ymm6, ymm7
-	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
-	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
+	LONG $0x587d62c4; WORD $0x1047 // vpbroadcastd ymm8, dword ptr [rdi + 0x10]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
-	LONG $0xdb7dc1c4; WORD $0x407f // vpand ymm7, ymm0, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0xdb7dc1c4; WORD $0x247c; BYTE $0x40 // vpand ymm7, ymm0, ymmword ptr [r12 + 0x40]
+	LONG $0x587d62c4; WORD $0x0447 // vpbroadcastd ymm8, dword ptr [rdi + 0x4]
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
-	LONG $0x6f7ec1c4; WORD $0x407f // vmovdqu ymm7, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [r12 + 0x40]
+	LONG $0x587d62c4; WORD $0x1447 // vpbroadcastd ymm8, dword ptr [rdi + 0x14]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
-	QUAD $0x000080bfdb7dc1c4; BYTE $0x00 // vpand ymm7, ymm0, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	QUAD $0x008024bcdb7dc1c4; WORD $0x0000 // vpand ymm7, ymm0, ymmword ptr [r12 + 0x80]
+	LONG $0x587d62c4; WORD $0x0847 // vpbroadcastd ymm8, dword ptr [rdi + 0x8]
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
-	QUAD $0x000080bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	QUAD $0x008024bc6f7ec1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [r12 + 0x80]
+	LONG $0x587d62c4; WORD $0x1847 // vpbroadcastd ymm8, dword ptr [rdi + 0x18]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
-	QUAD $0x0000c0bfdb7dc1c4; BYTE $0x00 // vpand ymm7, ymm0, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	QUAD $0x00c024bcdb7dc1c4; WORD $0x0000 // vpand ymm7, ymm0, ymmword ptr [r12 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c47 // vpbroadcastd ymm8, dword ptr [rdi + 0xc]
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
-	QUAD $0x0000c0bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	QUAD $0x00c024bc6f7ec1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [r12 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c47 // vpbroadcastd ymm8, dword ptr [rdi + 0x1c]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
 	LONG $0xf1f5cdc5 // vpmaddwd ymm6, ymm6, ymm1
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x137d22c4; WORD $0x104c; BYTE $0x50 // vcvtph2ps ymm9, xmmword ptr [rax + r10 + 0x50]
+	LONG $0x137d62c4; WORD $0x0e4c; BYTE $0x50 // vcvtph2ps ymm9, xmmword ptr [rsi + rcx + 0x50]
 	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
-	LONG $0x7610fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rsi + 0x24]
+	LONG $0x7710fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rdi + 0x24]
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
 	LONG $0xac5de2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm4, ymm5 # ymm6 = -(ymm4 * ymm6) + ymm5
-	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
+	LONG $0x187de2c4; WORD $0x206f // vbroadcastss ymm5, dword ptr [rdi + 0x20]
 	LONG $0xb84de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm6, ymm5 # ymm3 = (ymm6 * ymm5) + ymm3
-	LONG $0x137da2c4; WORD $0x106c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + r10 + 0x10]
-	LONG $0x71dbfdc5; BYTE $0x20 // vpand ymm6, ymm0, ymmword ptr [rcx + 0x20]
-	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
-	LONG $0x044de2c4; BYTE $0xf7 // vpmaddubsw ymm6, ymm6, ymm7
-	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
-	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
-	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
-	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
-	LONG $0x79dbfdc5; BYTE $0x60 // vpand ymm7, ymm0, ymmword ptr [rcx + 0x60]
-	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
-	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
-	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
-	LONG $0x796ffec5; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [rcx + 0x60]
-	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
-	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
-	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
-	QUAD $0x000000a0b9dbfdc5 // vpand ymm7, ymm0, ymmword ptr [rcx + 0xa0]
-	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
-	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
-	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
-	QUAD $0x000000a0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xa0]
-	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
-	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
-	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
-	QUAD $0x000000e0b9dbfdc5 // vpand ymm7, ymm0, ymmword ptr [rcx + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
-	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
-	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
-	QUAD $0x000000e0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	LONG $0x137de2c4; WORD $0x0e6c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rsi + rcx + 0x10]
+	LONG $0xdb7dc1c4; WORD $0x2077 // vpand ymm6, ymm0, ymmword ptr [r15 + 0x20]
+	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
 	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0x044de2c4; BYTE $0xf7 // vpmaddubsw ymm6, ymm6, ymm7
+	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
+	LONG $0x587d62c4; WORD $0x1047 // vpbroadcastd ymm8, dword ptr [rdi + 0x10]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	LONG $0xdb7dc1c4; WORD $0x607f // vpand ymm7, ymm0, ymmword ptr [r15 + 0x60]
+	LONG $0x587d62c4; WORD $0x0447 // vpbroadcastd ymm8, dword ptr [rdi + 0x4]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	LONG $0x6f7ec1c4; WORD $0x607f // vmovdqu ymm7, ymmword ptr [r15 + 0x60]
+	LONG $0x587d62c4; WORD $0x1447 // vpbroadcastd ymm8, dword ptr [rdi + 0x14]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	QUAD $0x0000a0bfdb7dc1c4; BYTE $0x00 // vpand ymm7, ymm0, ymmword ptr [r15 + 0xa0]
+	LONG $0x587d62c4; WORD $0x0847 // vpbroadcastd ymm8, dword ptr [rdi + 0x8]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	QUAD $0x0000a0bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0xa0]
+	LONG $0x587d62c4; WORD $0x1847 // vpbroadcastd ymm8, dword ptr [rdi + 0x18]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	QUAD $0x0000e0bfdb7dc1c4; BYTE $0x00 // vpand ymm7, ymm0, ymmword ptr [r15 + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c47 // vpbroadcastd ymm8, dword ptr [rdi + 0xc]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	QUAD $0x0000e0bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c47 // vpbroadcastd ymm8, dword ptr [rdi + 0x1c]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
@@ -1874,35 +2219,56 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf1f5cdc5 // vpmaddwd ymm6, ymm6, ymm1
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
-	LONG $0x7610fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rsi + 0x24]
+	LONG $0x7710fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rdi + 0x24]
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
 	LONG $0xac35e2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm9, ymm5 # ymm6 = -(ymm9 * ymm6) + ymm5
-	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x187de2c4; WORD $0x206f // vbroadcastss ymm5, dword ptr [rdi + 0x20]
+	LONG $0x30c78348 // add rdi, 0x30
 	LONG $0xb84de2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm6, ymm5 # ymm2 = (ymm6 * ymm5) + ymm2
-	WORD $0xc2f6; BYTE $0x01 // test dl, 0x1
-	LONG $0x000000ba; BYTE $0x00 // mov edx, 0x0
-	LONG $0xfdcd850f; WORD $0xffff // jne 0x12330 <pq_q4_1+0x140>
-	LONG $0x02800548; WORD $0x0000 // add rax, 0x280
-	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
-	LONG $0x02ff8348 // cmp rdi, 0x2
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfda68f0f; WORD $0xffff // jg 0x12320 <pq_q4_1+0x130>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfd2d850f; WORD $0xffff // jne 0x122b0 <pq_q4_1+0xc0>
-	LONG $0xfffd36e9; BYTE $0xff // jmp 0x122be <pq_q4_1+0xce>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfd95840f; WORD $0xffff // je 0x129c0 <pq_q4_1+0x160>
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x08e4c149 // shl r12, 0x8
+	LONG $0x213c8d4f // lea r15, [r9 + r12]
+	QUAD $0x0000010021a48d4f // lea r12, [r9 + r12 + 0x100]
+	WORD $0x394c; BYTE $0xe0 // cmp rax, r12
+	LONG $0xfda9830f; WORD $0xffff // jae 0x129f0 <pq_q4_1+0x190>
+	WORD $0xc589 // mov ebp, eax
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8941; BYTE $0xc4 // mov r12d, eax
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xc4b70f41 // movzx eax, r12w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
+	LONG $0x00c48141; WORD $0x0001; BYTE $0x00 // add r12d, 0x100
+	WORD $0x8941; BYTE $0xea // mov r10d, ebp
+	LONG $0x3fe28341 // and r10d, 0x3f
+	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0x2949; BYTE $0xc5 // sub r13, rax
+	LONG $0x06e2c141 // shl r10d, 0x6
+	LONG $0x00828d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdx + 0x100]
+	QUAD $0x0040002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x4000]
+	QUAD $0x0050002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x5000]
+	QUAD $0x0060002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x6000]
+	QUAD $0x0070002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x7000]
+	WORD $0x394c; BYTE $0xfa // cmp rdx, r15
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	WORD $0xa572 // jb 0x12c60 <pq_q4_1+0x400>
+	LONG $0xfffd30e9; BYTE $0xff // jmp 0x129f0 <pq_q4_1+0x190>
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x125b5 <pq_q4_1+0x3c5>
+	WORD $0x1deb // jmp 0x12ce5 <pq_q4_1+0x485>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfd09840f; WORD $0xffff // je 0x122be <pq_q4_1+0xce>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03c28e0f; WORD $0x0000 // jle 0x12980 <pq_q4_1+0x790>
+	LONG $0xfc59840f; WORD $0xffff // je 0x1293e <pq_q4_1+0xde>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x03c28e0f; WORD $0x0000 // jle 0x130b0 <pq_q4_1+0x850>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
@@ -1913,18 +2279,18 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x3e048d4a // lea rax, [rsi + r15]
-	LONG $0x80b68d4c; WORD $0x0000; BYTE $0x00 // lea r14, [rsi + 0x80]
-	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	LONG $0x3e148d4e // lea r10, [rsi + r15]
+	LONG $0x80868d48; WORD $0x0000; BYTE $0x00 // lea rax, [rsi + 0x80]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x05e2c148 // shl rdx, 0x5
 	LONG $0x08e1c148 // shl rcx, 0x8
-	WORD $0x014c; BYTE $0xf1 // add rcx, r14
-	LONG $0x137de2c4; WORD $0x103c // vcvtph2ps ymm7, xmmword ptr [rax + rdx]
-	LONG $0x137de2c4; WORD $0x1074; BYTE $0x40 // vcvtph2ps ymm6, xmmword ptr [rax + rdx + 0x40]
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x137dc2c4; WORD $0x123c // vcvtph2ps ymm7, xmmword ptr [r10 + rdx]
+	LONG $0x137dc2c4; WORD $0x1274; BYTE $0x40 // vcvtph2ps ymm6, xmmword ptr [r10 + rdx + 0x40]
 	LONG $0xdb7d21c4; WORD $0x2904 // vpand ymm8, ymm0, ymmword ptr [rcx + r13]
 	LONG $0x587d62c4; BYTE $0x0f // vpbroadcastd ymm9, dword ptr [rdi]
 	LONG $0x043d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm8, ymm9
@@ -2071,17 +2437,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xb82dc2c4; BYTE $0xdb // vfmadd231ps ymm3, ymm10, ymm11 # ymm3 = (ymm10 * ymm11) + ymm3
 	LONG $0xb83de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm8, ymm6 # ymm2 = (ymm8 * ymm6) + ymm2
-	LONG $0x01c2f641 // test r10b, 0x1
-	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfcac850f; WORD $0xffff // jne 0x12600 <pq_q4_1+0x410>
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfcac850f; WORD $0xffff // jne 0x12d30 <pq_q4_1+0x4d0>
 	LONG $0x80c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x280
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc848f0f; WORD $0xffff // jg 0x125f0 <pq_q4_1+0x400>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x2f75 // jne 0x129a0 <pq_q4_1+0x7b0>
-	LONG $0xfffc2ae9; BYTE $0xff // jmp 0x125a0 <pq_q4_1+0x3b0>
+	LONG $0xfc848f0f; WORD $0xffff // jg 0x12d20 <pq_q4_1+0x4c0>
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	WORD $0x2f75 // jne 0x130d0 <pq_q4_1+0x870>
+	LONG $0xfffc2ae9; BYTE $0xff // jmp 0x12cd0 <pq_q4_1+0x470>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -2089,27 +2455,27 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfc00840f; WORD $0xffff // je 0x125a0 <pq_q4_1+0x3b0>
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0xfc00840f; WORD $0xffff // je 0x12cd0 <pq_q4_1+0x470>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
-	LONG $0x02fb8341 // cmp r11d, 0x2
-	LONG $0xfbe8820f; WORD $0xffff // jb 0x125a0 <pq_q4_1+0x3b0>
+	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
+	LONG $0xfbe9820f; WORD $0xffff // jb 0x12cd0 <pq_q4_1+0x470>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
-	LONG $0x03fb8341 // cmp r11d, 0x3
-	LONG $0xfbd3820f; WORD $0xffff // jb 0x125a0 <pq_q4_1+0x3b0>
+	WORD $0xfb83; BYTE $0x03 // cmp ebx, 0x3
+	LONG $0xfbd5820f; WORD $0xffff // jb 0x12cd0 <pq_q4_1+0x470>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
-	LONG $0x04fb8341 // cmp r11d, 0x4
-	LONG $0xfbbe820f; WORD $0xffff // jb 0x125a0 <pq_q4_1+0x3b0>
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
+	LONG $0xfbc1820f; WORD $0xffff // jb 0x12cd0 <pq_q4_1+0x470>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xfba9820f; WORD $0xffff // jb 0x125a0 <pq_q4_1+0x3b0>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03ff8e0f; WORD $0x0000 // jle 0x12dff <pq_q4_1+0xc0f>
+	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
+	LONG $0xfbad820f; WORD $0xffff // jb 0x12cd0 <pq_q4_1+0x470>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x04038e0f; WORD $0x0000 // jle 0x1352f <pq_q4_1+0xccf>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x04e4c149 // shl r12, 0x4
@@ -2117,17 +2483,18 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0x27048d4a // lea rax, [rdi + r12]
-	LONG $0x80b78d4c; WORD $0x0000; BYTE $0x00 // lea r14, [rdi + 0x80]
-	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x27148d4e // lea r10, [rdi + r12]
+	LONG $0x80878d48; WORD $0x0000; BYTE $0x00 // lea rax, [rdi + 0x80]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x05e2c148 // shl rdx, 0x5
 	LONG $0x08e1c148 // shl rcx, 0x8
-	WORD $0x014c; BYTE $0xf1 // add rcx, r14
-	LONG $0x137de2c4; WORD $0x103c // vcvtph2ps ymm7, xmmword ptr [rax + rdx]
-	LONG $0x137de2c4; WORD $0x1074; BYTE $0x40 // vcvtph2ps ymm6, xmmword ptr [rax + rdx + 0x40]
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x137dc2c4; WORD $0x123c // vcvtph2ps ymm7, xmmword ptr [r10 + rdx]
+	LONG $0x137dc2c4; WORD $0x1274; BYTE $0x40 // vcvtph2ps ymm6, xmmword ptr [r10 + rdx + 0x40]
 	LONG $0xdb7d21c4; WORD $0x2904 // vpand ymm8, ymm0, ymmword ptr [rcx + r13]
 	QUAD $0x0000808e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0x80]
 	LONG $0x043d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm8, ymm9
@@ -2274,146 +2641,145 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0xb82dc2c4; BYTE $0xdb // vfmadd231ps ymm3, ymm10, ymm11 # ymm3 = (ymm10 * ymm11) + ymm3
 	LONG $0xb83de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm8, ymm6 # ymm2 = (ymm8 * ymm6) + ymm2
-	LONG $0x01c2f641 // test r10b, 0x1
-	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc4b850f; WORD $0xffff // jne 0x12a30 <pq_q4_1+0x840>
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfc4b850f; WORD $0xffff // jne 0x13160 <pq_q4_1+0x900>
 	LONG $0x80c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x280
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc238f0f; WORD $0xffff // jg 0x12a20 <pq_q4_1+0x830>
-	WORD $0x10eb // jmp 0x12e0f <pq_q4_1+0xc1f>
+	LONG $0xfc238f0f; WORD $0xffff // jg 0x13150 <pq_q4_1+0x8f0>
+	WORD $0x10eb // jmp 0x1353f <pq_q4_1+0xcdf>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
-	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xf77c840f; WORD $0xffff // je 0x125a0 <pq_q4_1+0x3b0>
+	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
+	LONG $0xf77d840f; WORD $0xffff // je 0x12cd0 <pq_q4_1+0x470>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
-	LONG $0x07fb8341 // cmp r11d, 0x7
-	LONG $0xf767820f; WORD $0xffff // jb 0x125a0 <pq_q4_1+0x3b0>
+	WORD $0xfb83; BYTE $0x07 // cmp ebx, 0x7
+	LONG $0xf769820f; WORD $0xffff // jb 0x12cd0 <pq_q4_1+0x470>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0x08fb8341 // cmp r11d, 0x8
-	LONG $0xf752820f; WORD $0xffff // jb 0x125a0 <pq_q4_1+0x3b0>
+	WORD $0xfb83; BYTE $0x08 // cmp ebx, 0x8
+	LONG $0xf755820f; WORD $0xffff // jb 0x12cd0 <pq_q4_1+0x470>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0xfff742e9; BYTE $0xff // jmp 0x125a0 <pq_q4_1+0x3b0>
-	WORD $0x9066 // nop
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03278e0f; WORD $0x0000 // jle 0x13190 <pq_q4_1+0xfa0>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0xfff745e9; BYTE $0xff // jmp 0x12cd0 <pq_q4_1+0x470>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x058f8e0f; WORD $0x0000 // jle 0x13b23 <pq_q4_1+0x12c3>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0xff002548; WORD $0xffff // and rax, -0x100
-	WORD $0x20eb // jmp 0x12ea8 <pq_q4_1+0xcb8>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x80c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x280
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	WORD $0x23eb // jmp 0x135d7 <pq_q4_1+0xd77>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x02800548; WORD $0x0000 // add rax, 0x280
 	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x02f08e0f; WORD $0x0000 // jle 0x13198 <pq_q4_1+0xfa8>
-	LONG $0x808e8d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rsi + 0x80]
-	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
-	WORD $0xc931 // xor ecx, ecx
-	LONG $0x000242e9; BYTE $0x00 // jmp 0x130fb <pq_q4_1+0xf0b>
+	LONG $0x05238e0f; WORD $0x0000 // jle 0x13afa <pq_q4_1+0x129a>
+	LONG $0x80908d4c; WORD $0x0000; BYTE $0x00 // lea r10, [rax + 0x80]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x00023be9; BYTE $0x00 // jmp 0x13824 <pq_q4_1+0xfc4>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x05e1c148 // shl rcx, 0x5
-	WORD $0x894d; BYTE $0xfc // mov r12, r15
-	LONG $0x137de2c4; WORD $0x0e2c // vcvtph2ps ymm5, xmmword ptr [rsi + rcx]
-	LONG $0x137de2c4; WORD $0x0e64; BYTE $0x40 // vcvtph2ps ymm4, xmmword ptr [rsi + rcx + 0x40]
+	LONG $0x05e7c149 // shl r15, 0x5
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x137da2c4; WORD $0x382c // vcvtph2ps ymm5, xmmword ptr [rax + r15]
+	LONG $0x137da2c4; WORD $0x3864; BYTE $0x40 // vcvtph2ps ymm4, xmmword ptr [rax + r15 + 0x40]
 	LONG $0xdb7dc1c4; WORD $0x2434 // vpand ymm6, ymm0, ymmword ptr [r12]
-	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
+	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
 	LONG $0x044de2c4; BYTE $0xf7 // vpmaddubsw ymm6, ymm6, ymm7
 	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
-	LONG $0x587d62c4; WORD $0x1047 // vpbroadcastd ymm8, dword ptr [rdi + 0x10]
+	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
 	LONG $0xdb7dc1c4; WORD $0x247c; BYTE $0x40 // vpand ymm7, ymm0, ymmword ptr [r12 + 0x40]
-	LONG $0x587d62c4; WORD $0x0447 // vpbroadcastd ymm8, dword ptr [rdi + 0x4]
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
 	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [r12 + 0x40]
-	LONG $0x587d62c4; WORD $0x1447 // vpbroadcastd ymm8, dword ptr [rdi + 0x14]
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
 	QUAD $0x008024bcdb7dc1c4; WORD $0x0000 // vpand ymm7, ymm0, ymmword ptr [r12 + 0x80]
-	LONG $0x587d62c4; WORD $0x0847 // vpbroadcastd ymm8, dword ptr [rdi + 0x8]
+	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
 	QUAD $0x008024bc6f7ec1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [r12 + 0x80]
-	LONG $0x587d62c4; WORD $0x1847 // vpbroadcastd ymm8, dword ptr [rdi + 0x18]
+	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
 	QUAD $0x00c024bcdb7dc1c4; WORD $0x0000 // vpand ymm7, ymm0, ymmword ptr [r12 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c47 // vpbroadcastd ymm8, dword ptr [rdi + 0xc]
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
 	QUAD $0x00c024bc6f7ec1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [r12 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c47 // vpbroadcastd ymm8, dword ptr [rdi + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
 	LONG $0xf1f5cdc5 // vpmaddwd ymm6, ymm6, ymm1
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x137d62c4; WORD $0x0e4c; BYTE $0x50 // vcvtph2ps ymm9, xmmword ptr [rsi + rcx + 0x50]
+	LONG $0x137d22c4; WORD $0x384c; BYTE $0x50 // vcvtph2ps ymm9, xmmword ptr [rax + r15 + 0x50]
 	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
-	LONG $0x7710fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rdi + 0x24]
+	LONG $0x7610fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rsi + 0x24]
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
 	LONG $0xac5de2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm4, ymm5 # ymm6 = -(ymm4 * ymm6) + ymm5
-	LONG $0x187de2c4; WORD $0x206f // vbroadcastss ymm5, dword ptr [rdi + 0x20]
+	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
 	LONG $0xb84de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm6, ymm5 # ymm3 = (ymm6 * ymm5) + ymm3
-	LONG $0x137de2c4; WORD $0x0e6c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rsi + rcx + 0x10]
-	LONG $0xdb7dc1c4; WORD $0x2077 // vpand ymm6, ymm0, ymmword ptr [r15 + 0x20]
-	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
-	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0x137da2c4; WORD $0x386c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + r15 + 0x10]
+	LONG $0x71dbfdc5; BYTE $0x20 // vpand ymm6, ymm0, ymmword ptr [rcx + 0x20]
+	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
 	LONG $0x044de2c4; BYTE $0xf7 // vpmaddubsw ymm6, ymm6, ymm7
-	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
-	LONG $0x587d62c4; WORD $0x1047 // vpbroadcastd ymm8, dword ptr [rdi + 0x10]
+	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
+	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
-	LONG $0xdb7dc1c4; WORD $0x607f // vpand ymm7, ymm0, ymmword ptr [r15 + 0x60]
-	LONG $0x587d62c4; WORD $0x0447 // vpbroadcastd ymm8, dword ptr [rdi + 0x4]
+	LONG $0x79dbfdc5; BYTE $0x60 // vpand ymm7, ymm0, ymmword ptr [rcx + 0x60]
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
-	LONG $0x6f7ec1c4; WORD $0x607f // vmovdqu ymm7, ymmword ptr [r15 + 0x60]
-	LONG $0x587d62c4; WORD $0x1447 // vpbroadcastd ymm8, dword ptr [rdi + 0x14]
+	LONG $0x796ffec5; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [rcx + 0x60]
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
-	QUAD $0x0000a0bfdb7dc1c4; BYTE $0x00 // vpand ymm7, ymm0, ymmword ptr [r15 + 0xa0]
-	LONG $0x587d62c4; WORD $0x0847 // vpbroadcastd ymm8, dword ptr [rdi + 0x8]
+	QUAD $0x000000a0b9dbfdc5 // vpand ymm7, ymm0, ymmword ptr [rcx + 0xa0]
+	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
-	QUAD $0x0000a0bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0xa0]
-	LONG $0x587d62c4; WORD $0x1847 // vpbroadcastd ymm8, dword ptr [rdi + 0x18]
+	QUAD $0x000000a0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
-	QUAD $0x0000e0bfdb7dc1c4; BYTE $0x00 // vpand ymm7, ymm0, ymmword ptr [r15 + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c47 // vpbroadcastd ymm8, dword ptr [rdi + 0xc]
+	QUAD $0x000000e0b9dbfdc5 // vpand ymm7, ymm0, ymmword ptr [rcx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
-	QUAD $0x0000e0bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c47 // vpbroadcastd ymm8, dword ptr [rdi + 0x1c]
+	QUAD $0x000000e0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
@@ -2421,53 +2787,176 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf1f5cdc5 // vpmaddwd ymm6, ymm6, ymm1
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
-	LONG $0x7710fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rdi + 0x24]
+	LONG $0x7610fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rsi + 0x24]
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
 	LONG $0xac35e2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm9, ymm5 # ymm6 = -(ymm9 * ymm6) + ymm5
-	LONG $0x187de2c4; WORD $0x206f // vbroadcastss ymm5, dword ptr [rdi + 0x20]
-	LONG $0x30c78348 // add rdi, 0x30
+	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
 	LONG $0xb84de2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm6, ymm5 # ymm2 = (ymm6 * ymm5) + ymm2
-	LONG $0x01c2f641 // test r10b, 0x1
-	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfd95840f; WORD $0xffff // je 0x12e90 <pq_q4_1+0xca0>
-	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x08e4c149 // shl r12, 0x8
-	LONG $0x213c8d4f // lea r15, [r9 + r12]
-	QUAD $0x0000010021a48d4f // lea r12, [r9 + r12 + 0x100]
-	WORD $0x394c; BYTE $0xe0 // cmp rax, r12
-	LONG $0xfda9830f; WORD $0xffff // jae 0x12ec0 <pq_q4_1+0xcd0>
-	WORD $0xc589 // mov ebp, eax
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8941; BYTE $0xc4 // mov r12d, eax
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xc4b70f41 // movzx eax, r12w
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
-	LONG $0x00c48141; WORD $0x0001; BYTE $0x00 // add r12d, 0x100
-	WORD $0x8941; BYTE $0xee // mov r14d, ebp
-	LONG $0x3fe68341 // and r14d, 0x3f
-	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0x2949; BYTE $0xc5 // sub r13, rax
-	LONG $0x06e6c141 // shl r14d, 0x6
-	LONG $0x00828d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdx + 0x100]
-	QUAD $0x0040002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x4000]
-	QUAD $0x0050002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x5000]
-	QUAD $0x0060002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x6000]
-	QUAD $0x0070002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x7000]
-	WORD $0x394c; BYTE $0xfa // cmp rdx, r15
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	WORD $0xa572 // jb 0x13130 <pq_q4_1+0xf40>
-	LONG $0xfffd30e9; BYTE $0xff // jmp 0x12ec0 <pq_q4_1+0xcd0>
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfd9c840f; WORD $0xffff // je 0x135c0 <pq_q4_1+0xd60>
+	WORD $0x894c; BYTE $0xfa // mov rdx, r15
+	LONG $0x08e2c148 // shl rdx, 0x8
+	LONG $0x120c8d49 // lea rcx, [r10 + rdx]
+	QUAD $0x0000010012948d49 // lea rdx, [r10 + rdx + 0x100]
+	WORD $0x3948; BYTE $0xd7 // cmp rdi, rdx
+	LONG $0xfdb0830f; WORD $0xffff // jae 0x135f0 <pq_q4_1+0xd90>
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xe2 // mov rdx, r12
+	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
+	LONG $0x00bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x100]
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
+	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	WORD $0xd272 // jb 0x13850 <pq_q4_1+0xff0>
+	LONG $0xfffd6de9; BYTE $0xff // jmp 0x135f0 <pq_q4_1+0xd90>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x02668e0f; WORD $0x0000 // jle 0x13afa <pq_q4_1+0x129a>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	LONG $0x80808d4c; WORD $0x0000; BYTE $0x00 // lea r8, [rax + 0x80]
+	WORD $0x01b2 // mov dl, 0x1
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0x08e1c148 // shl rcx, 0x8
+	LONG $0x05e3c149 // shl r11, 0x5
+	WORD $0x014c; BYTE $0xc1 // add rcx, r8
+	LONG $0x137da2c4; WORD $0x182c // vcvtph2ps ymm5, xmmword ptr [rax + r11]
+	LONG $0x137da2c4; WORD $0x1864; BYTE $0x40 // vcvtph2ps ymm4, xmmword ptr [rax + r11 + 0x40]
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	LONG $0xdb7dc1c4; BYTE $0x37 // vpand ymm6, ymm0, ymmword ptr [r15]
+	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x044de2c4; BYTE $0xf7 // vpmaddubsw ymm6, ymm6, ymm7
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	LONG $0xdb7dc1c4; WORD $0x407f // vpand ymm7, ymm0, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	LONG $0x6f7ec1c4; WORD $0x407f // vmovdqu ymm7, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	QUAD $0x000080bfdb7dc1c4; BYTE $0x00 // vpand ymm7, ymm0, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	QUAD $0x000080bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	QUAD $0x0000c0bfdb7dc1c4; BYTE $0x00 // vpand ymm7, ymm0, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	QUAD $0x0000c0bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	LONG $0xf1f5cdc5 // vpmaddwd ymm6, ymm6, ymm1
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x137d22c4; WORD $0x184c; BYTE $0x50 // vcvtph2ps ymm9, xmmword ptr [rax + r11 + 0x50]
+	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
+	LONG $0x7610fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rsi + 0x24]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
+	LONG $0xac5de2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm4, ymm5 # ymm6 = -(ymm4 * ymm6) + ymm5
+	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
+	LONG $0xb84de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm6, ymm5 # ymm3 = (ymm6 * ymm5) + ymm3
+	LONG $0x137da2c4; WORD $0x186c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + r11 + 0x10]
+	LONG $0x71dbfdc5; BYTE $0x20 // vpand ymm6, ymm0, ymmword ptr [rcx + 0x20]
+	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x044de2c4; BYTE $0xf7 // vpmaddubsw ymm6, ymm6, ymm7
+	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
+	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	LONG $0x79dbfdc5; BYTE $0x60 // vpand ymm7, ymm0, ymmword ptr [rcx + 0x60]
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	LONG $0x796ffec5; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [rcx + 0x60]
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	QUAD $0x000000a0b9dbfdc5 // vpand ymm7, ymm0, ymmword ptr [rcx + 0xa0]
+	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	QUAD $0x000000a0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	QUAD $0x000000e0b9dbfdc5 // vpand ymm7, ymm0, ymmword ptr [rcx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	QUAD $0x000000e0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	LONG $0xf1f5cdc5 // vpmaddwd ymm6, ymm6, ymm1
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
+	LONG $0x7610fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rsi + 0x24]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
+	LONG $0xac35e2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm9, ymm5 # ymm6 = -(ymm9 * ymm6) + ymm5
+	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xb84de2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm6, ymm5 # ymm2 = (ymm6 * ymm5) + ymm2
+	WORD $0xc2f6; BYTE $0x01 // test dl, 0x1
+	LONG $0x000000ba; BYTE $0x00 // mov edx, 0x0
+	LONG $0xfdcd850f; WORD $0xffff // jne 0x138b0 <pq_q4_1+0x1050>
+	LONG $0x02800548; WORD $0x0000 // add rax, 0x280
+	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfda68f0f; WORD $0xffff // jg 0x138a0 <pq_q4_1+0x1040>
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0xee2d850f; WORD $0xffff // jne 0x12930 <pq_q4_1+0xd0>
+	LONG $0xffee36e9; BYTE $0xff // jmp 0x1293e <pq_q4_1+0xde>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xf10a850f; WORD $0xffff // jne 0x122b0 <pq_q4_1+0xc0>
-	LONG $0xfff113e9; BYTE $0xff // jmp 0x122be <pq_q4_1+0xce>
-	LONG $0x60c48348 // add rsp, 0x60
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0xee12850f; WORD $0xffff // jne 0x12930 <pq_q4_1+0xd0>
+	LONG $0xffee1be9; BYTE $0xff // jmp 0x1293e <pq_q4_1+0xde>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0xedfc850f; WORD $0xffff // jne 0x12930 <pq_q4_1+0xd0>
+	LONG $0xffee05e9; BYTE $0xff // jmp 0x1293e <pq_q4_1+0xde>
+	LONG $0x68c48348 // add rsp, 0x68
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -2476,794 +2965,103 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pq_q5_0: +12736
+	// pq_q5_0: +15184
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x10ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x110
+	LONG $0x18ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x118
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
 	LONG $0x10fec148 // sar rsi, 0x10
 	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x14378e0f; WORD $0x0000 // jle 0x14626 <pq_q5_0+0x1466>
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x3fe8c148 // shr rax, 0x3f
-	QUAD $0x00af3105197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0xaf31] # 0x1e130 <peak_i8+0x2a0>
-	QUAD $0x00af200d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0xaf20] # 0x1e128 <peak_i8+0x298>
-	QUAD $0x00aeff15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xaeff] # 0x1e110 <peak_i8+0x280>
+	LONG $0x18b38e0f; WORD $0x0000 // jle 0x15432 <pq_q5_0+0x18e2>
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	LONG $0x3febc149 // shr r11, 0x3f
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
+	QUAD $0x00d1a305197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0xd1a3] # 0x20d38 <peak_i8+0x288>
+	QUAD $0x00d1920d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0xd192] # 0x20d30 <peak_i8+0x280>
+	QUAD $0x00d16d15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd16d] # 0x20d14 <peak_i8+0x264>
 	QUAD $0x000000008d148d48 // lea rdx, [4*rcx]
-	LONG $0xf1b60f45 // movzx r14d, r9b
+	LONG $0xd9b60f41 // movzx ebx, r9b
 	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
 	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
-	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
-	WORD $0x014c; BYTE $0xc0 // add rax, r8
-	LONG $0x2474894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r14
-	WORD $0xd148; BYTE $0xe8 // shr rax
+	WORD $0x014d; BYTE $0xc3 // add r11, r8
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	LONG $0x245c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rbx
+	WORD $0xd149; BYTE $0xeb // shr r11
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
 	LONG $0x523c8d48 // lea rdi, [rdx + 2*rdx]
 	LONG $0x92148d4c // lea r10, [rdx + 4*rdx]
-	LONG $0xc0c06948; WORD $0x0002; BYTE $0x00 // imul rax, rax, 0x2c0
-	LONG $0x247c8948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdi
+	LONG $0xc0c36949; WORD $0x0002; BYTE $0x00 // imul rax, r11, 0x2c0
+	LONG $0x247c8948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rdi
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
 	LONG $0x04e7c148 // shl rdi, 0x4
 	LONG $0x2454894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r10
-	LONG $0x247c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rdi
-	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	LONG $0x247c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdi
+	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	QUAD $0x000090248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x90], ymm0
-	LONG $0x4c11fcc5; WORD $0x7024 // vmovups ymmword ptr [rsp + 0x70], ymm1
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	QUAD $0x000098248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm0
+	LONG $0x4c11fcc5; WORD $0x7824 // vmovups ymmword ptr [rsp + 0x78], ymm1
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x40eb // jmp 0x132d3 <pq_q5_0+0x113>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	WORD $0x42eb // jmp 0x13c73 <pq_q5_0+0x123>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x2811fcc5 // vmovups ymmword ptr [rax], ymm5
 	LONG $0x6011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm4
-	LONG $0x24748b48; BYTE $0x58 // mov rsi, qword ptr [rsp + 0x58]
-	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
+	LONG $0x24748b48; BYTE $0x60 // mov rsi, qword ptr [rsp + 0x60]
+	LONG $0x24548b48; BYTE $0x70 // mov rdx, qword ptr [rsp + 0x70]
 	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
 	LONG $0x24340148 // add qword ptr [rsp], rsi
 	LONG $0xff428d48 // lea rax, [rdx - 0x1]
 	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
 	LONG $0x01fa8348 // cmp rdx, 0x1
-	LONG $0x13538e0f; WORD $0x0000 // jle 0x14626 <pq_q5_0+0x1466>
-	LONG $0x24748948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rsi
+	LONG $0x17bf8e0f; WORD $0x0000 // jle 0x15432 <pq_q5_0+0x18e2>
+	LONG $0x24748948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rsi
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x03eb850f; WORD $0x0000 // jne 0x136d0 <pq_q5_0+0x510>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0eae850f; WORD $0x0000 // jne 0x141a0 <pq_q5_0+0xfe0>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03b88e0f; WORD $0x0000 // jle 0x136bb <pq_q5_0+0x4fb>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	BYTE $0x90 // nop
-	LONG $0x40508d4c // lea r10, [rax + 0x40]
-	WORD $0x01b2 // mov dl, 0x1
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x766ef9c5; BYTE $0x24 // vmovd xmm6, dword ptr [rsi + 0x24]
-	QUAD $0x00ad5e1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0xad5e] # 0x1e08c <peak_i8+0x1fc>
-	LONG $0x9b1c8d4b // lea rbx, [r11 + 4*r11]
-	LONG $0x05e3c149 // shl r11, 0x5
-	LONG $0x06e3c148 // shl rbx, 0x6
-	WORD $0x014c; BYTE $0xd3 // add rbx, r10
-	WORD $0x8949; BYTE $0xdf // mov r15, rbx
-	LONG $0x474de2c4; BYTE $0xf3 // vpsllvd ymm6, ymm6, ymm3
-	LONG $0x587de2c4; BYTE $0xfe // vpbroadcastd ymm7, xmm6
-	LONG $0x137da2c4; WORD $0x1834 // vcvtph2ps ymm6, xmmword ptr [rax + r11]
-	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
-	LONG $0xdb7541c4; WORD $0x404f // vpand ymm9, ymm1, ymmword ptr [r15 + 0x40]
-	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
-	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
-	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
-	LONG $0x587d62c4; BYTE $0x0e // vpbroadcastd ymm9, dword ptr [rsi]
-	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
-	LONG $0x6f7e41c4; WORD $0x4057 // vmovdqu ymm10, ymmword ptr [r15 + 0x40]
-	LONG $0xdb7d41c4; BYTE $0x0f // vpand ymm9, ymm0, ymmword ptr [r15]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
-	QUAD $0x00008097db7541c4; BYTE $0x00 // vpand ymm10, ymm1, ymmword ptr [r15 + 0x80]
-	LONG $0x7235c1c4; WORD $0x03f1 // vpslld ymm9, ymm9, 0x3
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
-	QUAD $0x000080976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x80]
-	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0xc2f53dc5 // vpmaddwd ymm8, ymm8, ymm2
-	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
-	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
-	QUAD $0x0000c08fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0xc0]
-	LONG $0x723dc1c4; WORD $0x02f0 // vpslld ymm8, ymm8, 0x2
-	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
-	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
-	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
-	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
-	QUAD $0x0000c0976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0xc0]
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
-	QUAD $0x00010097db7541c4; BYTE $0x00 // vpand ymm10, ymm1, ymmword ptr [r15 + 0x100]
-	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
-	QUAD $0x000100976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x100]
-	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0xc2f53dc5 // vpmaddwd ymm8, ymm8, ymm2
-	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xf759ccc5 // vmulps ymm6, ymm6, ymm7
-	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
-	LONG $0xb84de2c4; BYTE $0xef // vfmadd231ps ymm5, ymm6, ymm7 # ymm5 = (ymm6 * ymm7) + ymm5
-	LONG $0x766ef9c5; BYTE $0x24 // vmovd xmm6, dword ptr [rsi + 0x24]
-	LONG $0x474de2c4; BYTE $0xf3 // vpsllvd ymm6, ymm6, ymm3
-	LONG $0x587de2c4; BYTE $0xfe // vpbroadcastd ymm7, xmm6
-	LONG $0x137da2c4; WORD $0x1874; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rax + r11 + 0x10]
-	LONG $0x436f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rbx + 0x20]
-	LONG $0x4bdb75c5; BYTE $0x60 // vpand ymm9, ymm1, ymmword ptr [rbx + 0x60]
-	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
-	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
-	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
-	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
-	LONG $0x587d62c4; BYTE $0x0e // vpbroadcastd ymm9, dword ptr [rsi]
-	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
-	LONG $0x536f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rbx + 0x60]
-	LONG $0x4bdb7dc5; BYTE $0x20 // vpand ymm9, ymm0, ymmword ptr [rbx + 0x20]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0x4b6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000a093db75c5 // vpand ymm10, ymm1, ymmword ptr [rbx + 0xa0]
-	LONG $0x7235c1c4; WORD $0x03f1 // vpslld ymm9, ymm9, 0x3
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0x4b6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000a0936f7ec5 // vmovdqu ymm10, ymmword ptr [rbx + 0xa0]
-	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0xc2f53dc5 // vpmaddwd ymm8, ymm8, ymm2
-	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
-	LONG $0x436f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000e08bdb75c5 // vpand ymm9, ymm1, ymmword ptr [rbx + 0xe0]
-	LONG $0x723dc1c4; WORD $0x02f0 // vpslld ymm8, ymm8, 0x2
-	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
-	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
-	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
-	LONG $0x4b6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000e0936f7ec5 // vmovdqu ymm10, ymmword ptr [rbx + 0xe0]
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0x4b6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rbx + 0x20]
-	QUAD $0x0000012093db75c5 // vpand ymm10, ymm1, ymmword ptr [rbx + 0x120]
-	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0x4b6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rbx + 0x20]
-	QUAD $0x00000120936f7ec5 // vmovdqu ymm10, ymmword ptr [rbx + 0x120]
-	LONG $0x587de2c4; WORD $0x1c5e // vpbroadcastd ymm3, dword ptr [rsi + 0x1c]
-	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x043562c4; BYTE $0xcb // vpmaddubsw ymm9, ymm9, ymm3
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0xc2f53dc5 // vpmaddwd ymm8, ymm8, ymm2
-	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
-	LONG $0x187de2c4; WORD $0x205e // vbroadcastss ymm3, dword ptr [rsi + 0x20]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0x30c68348 // add rsi, 0x30
-	LONG $0xf759ccc5 // vmulps ymm6, ymm6, ymm7
-	LONG $0xb84de2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm6, ymm3 # ymm4 = (ymm6 * ymm3) + ymm4
-	WORD $0xc2f6; BYTE $0x01 // test dl, 0x1
-	LONG $0x000000ba; BYTE $0x00 // mov edx, 0x0
-	LONG $0xfc7c850f; WORD $0xffff // jne 0x13320 <pq_q5_0+0x160>
-	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
-	LONG $0xfe578d48 // lea rdx, [rdi - 0x2]
-	LONG $0x02ff8348 // cmp rdi, 0x2
-	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	LONG $0xfc558f0f; WORD $0xffff // jg 0x13310 <pq_q5_0+0x150>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfbdc850f; WORD $0xffff // jne 0x132a0 <pq_q5_0+0xe0>
-	LONG $0xfffbe5e9; BYTE $0xff // jmp 0x132ae <pq_q5_0+0xee>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x136f5 <pq_q5_0+0x535>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfbb9840f; WORD $0xffff // je 0x132ae <pq_q5_0+0xee>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04c28e0f; WORD $0x0000 // jle 0x13bc0 <pq_q5_0+0xa00>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x04e7c149 // shl r15, 0x4
-	LONG $0x05e5c149 // shl r13, 0x5
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	WORD $0x894d; BYTE $0xc2 // mov r10, r8
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x00009024ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0x90]
-	LONG $0x746ffec5; WORD $0x7024 // vmovdqu ymm6, ymmword ptr [rsp + 0x70]
-	LONG $0x3e048d4a // lea rax, [rsi + r15]
-	LONG $0x40568d48 // lea rdx, [rsi + 0x40]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x287c41c4; BYTE $0xd8 // vmovaps ymm11, ymm8
-	QUAD $0x00000120876e79c5 // vmovd xmm8, dword ptr [rdi + 0x120]
-	QUAD $0x00a926052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xa926] # 0x1e08c <peak_i8+0x1fc>
-	LONG $0xb61c8d4f // lea r11, [r14 + 4*r14]
-	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x0000f0249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf0], ymm3
-	LONG $0x06e3c149 // shl r11, 0x6
-	WORD $0x0149; BYTE $0xd3 // add r11, rdx
-	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
-	LONG $0x587d42c4; BYTE $0xc8 // vpbroadcastd ymm9, xmm8
-	QUAD $0x00000124876e79c5 // vmovd xmm8, dword ptr [rdi + 0x124]
-	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
-	LONG $0x587d42c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm8
-	QUAD $0x00000128876e79c5 // vmovd xmm8, dword ptr [rdi + 0x128]
-	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
-	LONG $0x587d42c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm8
-	QUAD $0x0000012c876e79c5 // vmovd xmm8, dword ptr [rdi + 0x12c]
-	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
-	LONG $0x587dc2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm8
-	LONG $0x287c41c4; BYTE $0xc3 // vmovaps ymm8, ymm11
-	QUAD $0x0000b024847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xb0], ymm0
-	LONG $0x137da2c4; WORD $0x3004 // vcvtph2ps ymm0, xmmword ptr [rax + r14]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	QUAD $0x0000d0248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd0], ymm0
-	LONG $0x6f7e01c4; WORD $0x2b2c // vmovdqu ymm13, ymmword ptr [r11 + r13]
-	LONG $0xdb4d01c4; WORD $0x2b74; BYTE $0x40 // vpand ymm14, ymm6, ymmword ptr [r11 + r13 + 0x40]
-	LONG $0x7215c1c4; WORD $0x04f5 // vpslld ymm13, ymm13, 0x4
-	LONG $0xeddb15c5 // vpand ymm13, ymm13, ymm5
-	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
-	LONG $0x587d62c4; BYTE $0x37 // vpbroadcastd ymm14, dword ptr [rdi]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x207f // vpbroadcastd ymm15, dword ptr [rdi + 0x20]
-	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
-	LONG $0x587de2c4; WORD $0x4047 // vpbroadcastd ymm0, dword ptr [rdi + 0x40]
-	LONG $0x0415e2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm13, ymm0
-	LONG $0x587de2c4; WORD $0x605f // vpbroadcastd ymm3, dword ptr [rdi + 0x60]
-	LONG $0x0415e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm13, ymm3
-	LONG $0x6f7e01c4; WORD $0x2b6c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [r11 + r13 + 0x40]
-	LONG $0xdb5581c4; WORD $0x2b0c // vpand ymm1, ymm5, ymmword ptr [r11 + r13]
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xeedb15c5 // vpand ymm13, ymm13, ymm6
-	LONG $0xc9eb95c5 // vpor ymm1, ymm13, ymm1
-	LONG $0x587d62c4; WORD $0x106f // vpbroadcastd ymm13, dword ptr [rdi + 0x10]
-	LONG $0x047542c4; BYTE $0xed // vpmaddubsw ymm13, ymm1, ymm13
-	LONG $0xfd1541c4; BYTE $0xee // vpaddw ymm13, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x3077 // vpbroadcastd ymm14, dword ptr [rdi + 0x30]
-	LONG $0x047542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm1, ymm14
-	LONG $0xfd0d41c4; BYTE $0xf7 // vpaddw ymm14, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x507f // vpbroadcastd ymm15, dword ptr [rdi + 0x50]
-	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
-	LONG $0xc0fd85c5 // vpaddw ymm0, ymm15, ymm0
-	LONG $0x587d62c4; WORD $0x707f // vpbroadcastd ymm15, dword ptr [rdi + 0x70]
-	LONG $0x0475c2c4; BYTE $0xcf // vpmaddubsw ymm1, ymm1, ymm15
-	LONG $0xcbfdf5c5 // vpaddw ymm1, ymm1, ymm3
-	LONG $0x6f7e81c4; WORD $0x2b1c // vmovdqu ymm3, ymmword ptr [r11 + r13]
-	QUAD $0x00802bbcdb4d01c4; WORD $0x0000 // vpand ymm15, ymm6, ymmword ptr [r11 + r13 + 0x80]
-	LONG $0xf372e5c5; BYTE $0x03 // vpslld ymm3, ymm3, 0x3
-	LONG $0xdddbe5c5 // vpand ymm3, ymm3, ymm5
-	LONG $0xdbeb85c5 // vpor ymm3, ymm15, ymm3
-	LONG $0x587d62c4; WORD $0x047f // vpbroadcastd ymm15, dword ptr [rdi + 0x4]
-	LONG $0x046542c4; BYTE $0xff // vpmaddubsw ymm15, ymm3, ymm15
-	LONG $0xfd0541c4; BYTE $0xfd // vpaddw ymm15, ymm15, ymm13
-	LONG $0x587d62c4; WORD $0x246f // vpbroadcastd ymm13, dword ptr [rdi + 0x24]
-	LONG $0x046542c4; BYTE $0xed // vpmaddubsw ymm13, ymm3, ymm13
-	LONG $0xfd15c1c4; BYTE $0xd6 // vpaddw ymm2, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x446f // vpbroadcastd ymm13, dword ptr [rdi + 0x44]
-	LONG $0x046542c4; BYTE $0xed // vpmaddubsw ymm13, ymm3, ymm13
-	LONG $0xf0fd15c5 // vpaddw ymm14, ymm13, ymm0
-	LONG $0x587de2c4; WORD $0x6447 // vpbroadcastd ymm0, dword ptr [rdi + 0x64]
-	LONG $0x0465e2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm3, ymm0
-	LONG $0xe9fd7dc5 // vpaddw ymm13, ymm0, ymm1
-	LONG $0x6f7e81c4; WORD $0x2b04 // vmovdqu ymm0, ymmword ptr [r11 + r13]
-	QUAD $0x00802b8c6f7e81c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [r11 + r13 + 0x80]
-	LONG $0xd072fdc5; BYTE $0x01 // vpsrld ymm0, ymm0, 0x1
-	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xcedbf5c5 // vpand ymm1, ymm1, ymm6
-	LONG $0xc5dbfdc5 // vpand ymm0, ymm0, ymm5
-	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x144f // vpbroadcastd ymm1, dword ptr [rdi + 0x14]
-	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x00a7743d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xa774] # 0x1e08e <peak_i8+0x1fe>
-	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
-	LONG $0xc9fe35c5 // vpaddd ymm9, ymm9, ymm1
-	LONG $0x587de2c4; WORD $0x344f // vpbroadcastd ymm1, dword ptr [rdi + 0x34]
-	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	LONG $0xcafdf5c5 // vpaddw ymm1, ymm1, ymm2
-	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
-	LONG $0xd1fe2dc5 // vpaddd ymm10, ymm10, ymm1
-	LONG $0x587de2c4; WORD $0x544f // vpbroadcastd ymm1, dword ptr [rdi + 0x54]
-	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
-	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
-	LONG $0xd9fe1dc5 // vpaddd ymm11, ymm12, ymm1
-	LONG $0x587de2c4; WORD $0x744f // vpbroadcastd ymm1, dword ptr [rdi + 0x74]
-	LONG $0x047de2c4; BYTE $0xc1 // vpmaddubsw ymm0, ymm0, ymm1
-	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
-	LONG $0xc0f585c5 // vpmaddwd ymm0, ymm15, ymm0
-	QUAD $0x0000b024a4fe7dc5; BYTE $0x00 // vpaddd ymm12, ymm0, ymmword ptr [rsp + 0xb0]
-	LONG $0x6f7e81c4; WORD $0x2b04 // vmovdqu ymm0, ymmword ptr [r11 + r13]
-	QUAD $0x00c02b8cdb4d81c4; WORD $0x0000 // vpand ymm1, ymm6, ymmword ptr [r11 + r13 + 0xc0]
-	LONG $0xf072fdc5; BYTE $0x02 // vpslld ymm0, ymm0, 0x2
-	LONG $0xc5dbfdc5 // vpand ymm0, ymm0, ymm5
-	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x084f // vpbroadcastd ymm1, dword ptr [rdi + 0x8]
-	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x2857 // vpbroadcastd ymm2, dword ptr [rdi + 0x28]
-	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
-	LONG $0x587de2c4; WORD $0x485f // vpbroadcastd ymm3, dword ptr [rdi + 0x48]
-	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
-	LONG $0x587d62c4; WORD $0x686f // vpbroadcastd ymm13, dword ptr [rdi + 0x68]
-	LONG $0x047dc2c4; BYTE $0xc5 // vpmaddubsw ymm0, ymm0, ymm13
-	LONG $0x6f7e01c4; WORD $0x2b2c // vmovdqu ymm13, ymmword ptr [r11 + r13]
-	QUAD $0x00c02bb46f7e01c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [r11 + r13 + 0xc0]
-	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf6db0dc5 // vpand ymm14, ymm14, ymm6
-	LONG $0xeddb15c5 // vpand ymm13, ymm13, ymm5
-	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x1877 // vpbroadcastd ymm14, dword ptr [rdi + 0x18]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
-	LONG $0x587d62c4; WORD $0x3877 // vpbroadcastd ymm14, dword ptr [rdi + 0x38]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	LONG $0x587d62c4; WORD $0x5877 // vpbroadcastd ymm14, dword ptr [rdi + 0x58]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xdbfd8dc5 // vpaddw ymm3, ymm14, ymm3
-	LONG $0x587d62c4; WORD $0x7877 // vpbroadcastd ymm14, dword ptr [rdi + 0x78]
-	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
-	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
-	LONG $0x6f7e01c4; WORD $0x2b2c // vmovdqu ymm13, ymmword ptr [r11 + r13]
-	QUAD $0x01002bb4db4d01c4; WORD $0x0000 // vpand ymm14, ymm6, ymmword ptr [r11 + r13 + 0x100]
-	LONG $0xfe1541c4; BYTE $0xed // vpaddd ymm13, ymm13, ymm13
-	LONG $0xeddb15c5 // vpand ymm13, ymm13, ymm5
-	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x0c77 // vpbroadcastd ymm14, dword ptr [rdi + 0xc]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
-	LONG $0x587d62c4; WORD $0x2c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x2c]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	LONG $0x587d62c4; WORD $0x4c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x4c]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xf3fd0dc5 // vpaddw ymm14, ymm14, ymm3
-	LONG $0x587de2c4; WORD $0x6c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x6c]
-	LONG $0x0415e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm13, ymm3
-	LONG $0xe8fd65c5 // vpaddw ymm13, ymm3, ymm0
-	LONG $0x6f7e81c4; WORD $0x2b04 // vmovdqu ymm0, ymmword ptr [r11 + r13]
-	QUAD $0x01002b9c6f7e81c4; WORD $0x0000 // vmovdqu ymm3, ymmword ptr [r11 + r13 + 0x100]
-	LONG $0xd072fdc5; BYTE $0x03 // vpsrld ymm0, ymm0, 0x3
-	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
-	LONG $0xdedbe5c5 // vpand ymm3, ymm3, ymm6
-	LONG $0xc5dbfdc5 // vpand ymm0, ymm0, ymm5
-	LONG $0xc3ebfdc5 // vpor ymm0, ymm0, ymm3
-	LONG $0x587de2c4; WORD $0x1c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x1c]
-	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
-	LONG $0xc9fde5c5 // vpaddw ymm1, ymm3, ymm1
-	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
-	LONG $0xc9feb5c5 // vpaddd ymm1, ymm9, ymm1
-	LONG $0x587de2c4; WORD $0x3c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x3c]
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
-	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
-	LONG $0xd2f585c5 // vpmaddwd ymm2, ymm15, ymm2
-	LONG $0xd2feadc5 // vpaddd ymm2, ymm10, ymm2
-	LONG $0x587de2c4; WORD $0x5c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x5c]
-	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
-	LONG $0xdbfd8dc5 // vpaddw ymm3, ymm14, ymm3
-	LONG $0xdbf585c5 // vpmaddwd ymm3, ymm15, ymm3
-	LONG $0xdbfea5c5 // vpaddd ymm3, ymm11, ymm3
-	LONG $0x587d62c4; WORD $0x7c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x7c]
-	LONG $0x047dc2c4; BYTE $0xc1 // vpmaddubsw ymm0, ymm0, ymm9
-	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
-	LONG $0xc0f585c5 // vpmaddwd ymm0, ymm15, ymm0
-	LONG $0xc0fe9dc5 // vpaddd ymm0, ymm12, ymm0
-	QUAD $0x0000d02494107cc5; BYTE $0x00 // vmovups ymm10, ymmword ptr [rsp + 0xd0]
-	QUAD $0x0001008f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x100]
-	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
-	LONG $0xc059acc5 // vmulps ymm0, ymm10, ymm0
-	LONG $0xb87542c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm1, ymm9 # ymm8 = (ymm1 * ymm9) + ymm8
-	LONG $0xca5bfcc5 // vcvtdq2ps ymm1, ymm2
-	QUAD $0x00010497187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rdi + 0x104]
-	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
-	LONG $0xb875e2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm1, ymm2 # ymm7 = (ymm1 * ymm2) + ymm7
-	QUAD $0x00010897187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rdi + 0x108]
-	LONG $0xcb5bfcc5 // vcvtdq2ps ymm1, ymm3
-	QUAD $0x0000f0249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0xf0]
-	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
-	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
-	QUAD $0x00010c97187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rdi + 0x10c]
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xb87de2c4; BYTE $0xda // vfmadd231ps ymm3, ymm0, ymm2 # ymm3 = (ymm0 * ymm2) + ymm3
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfbdb850f; WORD $0xffff // jne 0x13750 <pq_q5_0+0x590>
-	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
-	LONG $0xfe428d49 // lea rax, [r10 - 0x2]
-	LONG $0x02fa8349 // cmp r10, 0x2
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0xfba38f0f; WORD $0xffff // jg 0x13730 <pq_q5_0+0x570>
-	QUAD $0x000090248410fcc5; BYTE $0x00 // vmovups ymm0, ymmword ptr [rsp + 0x90]
-	LONG $0x4c10fcc5; WORD $0x7024 // vmovups ymm1, ymmword ptr [rsp + 0x70]
-	QUAD $0x00a56b15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xa56b] # 0x1e110 <peak_i8+0x280>
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	WORD $0x3275 // jne 0x13be1 <pq_q5_0+0xa21>
-	LONG $0xfffb2ce9; BYTE $0xff // jmp 0x136e0 <pq_q5_0+0x520>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x05e5c149 // shl r13, 0x5
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfaff840f; WORD $0xffff // je 0x136e0 <pq_q5_0+0x520>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x283c8d4e // lea r15, [rax + r13]
-	LONG $0x117c41c4; BYTE $0x07 // vmovups ymmword ptr [r15], ymm8
-	LONG $0x02fe8341 // cmp r14d, 0x2
-	LONG $0xfae7820f; WORD $0xffff // jb 0x136e0 <pq_q5_0+0x520>
-	LONG $0x117cc1c4; WORD $0x8f3c // vmovups ymmword ptr [r15 + 4*rcx], ymm7
-	LONG $0x03fe8341 // cmp r14d, 0x3
-	LONG $0xfad7820f; WORD $0xffff // jb 0x136e0 <pq_q5_0+0x520>
-	LONG $0x117cc1c4; WORD $0xcf24 // vmovups ymmword ptr [r15 + 8*rcx], ymm4
-	LONG $0x04fe8341 // cmp r14d, 0x4
-	LONG $0xfac7820f; WORD $0xffff // jb 0x136e0 <pq_q5_0+0x520>
-	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
-	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0x05fe8341 // cmp r14d, 0x5
-	LONG $0xfab2820f; WORD $0xffff // jb 0x136e0 <pq_q5_0+0x520>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04e08e0f; WORD $0x0000 // jle 0x14117 <pq_q5_0+0xf57>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x04e4c149 // shl r12, 0x4
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	WORD $0x894d; BYTE $0xc2 // mov r10, r8
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	QUAD $0x00009024a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x90]
-	LONG $0x6c6ffec5; WORD $0x7024 // vmovdqu ymm5, ymmword ptr [rsp + 0x70]
-	LONG $0x27048d4a // lea rax, [rdi + r12]
-	LONG $0x40578d48 // lea rdx, [rdi + 0x40]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	LONG $0x00401f0f // nop dword ptr [rax]
-	QUAD $0x00000130866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x130]
-	QUAD $0x00a3fb0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0xa3fb] # 0x1e08c <peak_i8+0x1fc>
-	QUAD $0x0000d0248c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd0], ymm9
-	LONG $0xb61c8d4f // lea r11, [r14 + 4*r14]
-	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x0000b024b47ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xb0], ymm6
-	QUAD $0x0000f0249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf0], ymm3
-	QUAD $0x00a3d135797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0xa3d1] # 0x1e08e <peak_i8+0x1fe>
-	LONG $0x137d22c4; WORD $0x3004 // vcvtph2ps ymm8, xmmword ptr [rax + r14]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x06e3c149 // shl r11, 0x6
-	WORD $0x0149; BYTE $0xd3 // add r11, rdx
-	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
-	LONG $0x587d62c4; BYTE $0xc8 // vpbroadcastd ymm9, xmm0
-	QUAD $0x00000134866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x134]
-	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
-	LONG $0x587d62c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm0
-	QUAD $0x00000138866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x138]
-	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
-	LONG $0x587d62c4; BYTE $0xd8 // vpbroadcastd ymm11, xmm0
-	QUAD $0x0000013c866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x13c]
-	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
-	LONG $0xdb5581c4; WORD $0x2b4c; BYTE $0x40 // vpand ymm1, ymm5, ymmword ptr [r11 + r13 + 0x40]
-	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
-	LONG $0x6f7e81c4; WORD $0x2b04 // vmovdqu ymm0, ymmword ptr [r11 + r13]
-	LONG $0xf072fdc5; BYTE $0x04 // vpslld ymm0, ymm0, 0x4
-	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
-	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
-	QUAD $0x0000808e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x80]
-	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	QUAD $0x0000a096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa0]
-	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
-	QUAD $0x0000c09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xc0]
-	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
-	QUAD $0x0000e0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe0]
-	LONG $0x047dc2c4; BYTE $0xc5 // vpmaddubsw ymm0, ymm0, ymm13
-	LONG $0x6f7e01c4; WORD $0x2b6c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [r11 + r13 + 0x40]
-	LONG $0xdb5d01c4; WORD $0x2b34 // vpand ymm14, ymm4, ymmword ptr [r11 + r13]
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xeddb15c5 // vpand ymm13, ymm13, ymm5
-	LONG $0xeb0d41c4; BYTE $0xed // vpor ymm13, ymm14, ymm13
-	QUAD $0x000090b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x90]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
-	QUAD $0x0000b0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xb0]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	QUAD $0x0000d0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xd0]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xdbfd8dc5 // vpaddw ymm3, ymm14, ymm3
-	QUAD $0x0000f0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xf0]
-	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
-	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
-	LONG $0x6f7e01c4; WORD $0x2b2c // vmovdqu ymm13, ymmword ptr [r11 + r13]
-	QUAD $0x00802bb4db5501c4; WORD $0x0000 // vpand ymm14, ymm5, ymmword ptr [r11 + r13 + 0x80]
-	LONG $0x7215c1c4; WORD $0x03f5 // vpslld ymm13, ymm13, 0x3
-	LONG $0xecdb15c5 // vpand ymm13, ymm13, ymm4
-	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
-	QUAD $0x000084b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x84]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
-	QUAD $0x0000a4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xa4]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	QUAD $0x0000c4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xc4]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xf3fd0dc5 // vpaddw ymm14, ymm14, ymm3
-	QUAD $0x0000e49e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xe4]
-	LONG $0x0415e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm13, ymm3
-	LONG $0xe8fd65c5 // vpaddw ymm13, ymm3, ymm0
-	LONG $0x6f7e81c4; WORD $0x2b04 // vmovdqu ymm0, ymmword ptr [r11 + r13]
-	QUAD $0x00802b9c6f7e81c4; WORD $0x0000 // vmovdqu ymm3, ymmword ptr [r11 + r13 + 0x80]
-	LONG $0xd072fdc5; BYTE $0x01 // vpsrld ymm0, ymm0, 0x1
-	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
-	LONG $0xdddbe5c5 // vpand ymm3, ymm3, ymm5
-	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
-	LONG $0xc3ebfdc5 // vpor ymm0, ymm0, ymm3
-	QUAD $0x0000949e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x94]
-	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
-	LONG $0xc9fde5c5 // vpaddw ymm1, ymm3, ymm1
-	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
-	LONG $0xc9fe35c5 // vpaddd ymm9, ymm9, ymm1
-	QUAD $0x0000b48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xb4]
-	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	LONG $0xcafdf5c5 // vpaddw ymm1, ymm1, ymm2
-	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
-	LONG $0xd1fe2dc5 // vpaddd ymm10, ymm10, ymm1
-	QUAD $0x0000d48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xd4]
-	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
-	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
-	LONG $0xd9fe25c5 // vpaddd ymm11, ymm11, ymm1
-	QUAD $0x0000f48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xf4]
-	LONG $0x047de2c4; BYTE $0xc1 // vpmaddubsw ymm0, ymm0, ymm1
-	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
-	LONG $0xc6f5fdc5 // vpmaddwd ymm0, ymm0, ymm6
-	LONG $0xe0fe1dc5 // vpaddd ymm12, ymm12, ymm0
-	LONG $0x6f7e81c4; WORD $0x2b04 // vmovdqu ymm0, ymmword ptr [r11 + r13]
-	QUAD $0x00c02b8cdb5581c4; WORD $0x0000 // vpand ymm1, ymm5, ymmword ptr [r11 + r13 + 0xc0]
-	LONG $0xf072fdc5; BYTE $0x02 // vpslld ymm0, ymm0, 0x2
-	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
-	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
-	QUAD $0x0000888e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x88]
-	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	QUAD $0x0000a896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa8]
-	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
-	QUAD $0x0000c89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xc8]
-	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
-	QUAD $0x0000e8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe8]
-	LONG $0x047dc2c4; BYTE $0xc5 // vpmaddubsw ymm0, ymm0, ymm13
-	LONG $0x6f7e01c4; WORD $0x2b2c // vmovdqu ymm13, ymmword ptr [r11 + r13]
-	QUAD $0x00c02bb46f7e01c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [r11 + r13 + 0xc0]
-	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf5db0dc5 // vpand ymm14, ymm14, ymm5
-	LONG $0xecdb15c5 // vpand ymm13, ymm13, ymm4
-	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
-	QUAD $0x000098b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x98]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
-	QUAD $0x0000b8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xb8]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	QUAD $0x0000d8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xd8]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xdbfd8dc5 // vpaddw ymm3, ymm14, ymm3
-	QUAD $0x0000f8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xf8]
-	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
-	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
-	LONG $0x6f7e01c4; WORD $0x2b2c // vmovdqu ymm13, ymmword ptr [r11 + r13]
-	QUAD $0x01002bb4db5501c4; WORD $0x0000 // vpand ymm14, ymm5, ymmword ptr [r11 + r13 + 0x100]
-	LONG $0xfe1541c4; BYTE $0xed // vpaddd ymm13, ymm13, ymm13
-	LONG $0xecdb15c5 // vpand ymm13, ymm13, ymm4
-	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
-	QUAD $0x00008cb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x8c]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
-	QUAD $0x0000acb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xac]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	QUAD $0x0000ccb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xcc]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xf3fd0dc5 // vpaddw ymm14, ymm14, ymm3
-	QUAD $0x0000ec9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xec]
-	LONG $0x0415e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm13, ymm3
-	LONG $0xe8fd65c5 // vpaddw ymm13, ymm3, ymm0
-	LONG $0x6f7e81c4; WORD $0x2b04 // vmovdqu ymm0, ymmword ptr [r11 + r13]
-	QUAD $0x01002b9c6f7e81c4; WORD $0x0000 // vmovdqu ymm3, ymmword ptr [r11 + r13 + 0x100]
-	LONG $0xd072fdc5; BYTE $0x03 // vpsrld ymm0, ymm0, 0x3
-	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
-	LONG $0xdddbe5c5 // vpand ymm3, ymm3, ymm5
-	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
-	LONG $0xc3ebfdc5 // vpor ymm0, ymm0, ymm3
-	QUAD $0x00009c9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x9c]
-	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
-	LONG $0xc9fde5c5 // vpaddw ymm1, ymm3, ymm1
-	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
-	LONG $0xc9feb5c5 // vpaddd ymm1, ymm9, ymm1
-	QUAD $0x0000bc9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xbc]
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
-	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
-	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
-	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
-	LONG $0xd2feadc5 // vpaddd ymm2, ymm10, ymm2
-	QUAD $0x0000dc9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xdc]
-	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
-	LONG $0xdbfd8dc5 // vpaddw ymm3, ymm14, ymm3
-	LONG $0xdef5e5c5 // vpmaddwd ymm3, ymm3, ymm6
-	LONG $0xdbfea5c5 // vpaddd ymm3, ymm11, ymm3
-	QUAD $0x0000fc8e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xfc]
-	LONG $0x047dc2c4; BYTE $0xc1 // vpmaddubsw ymm0, ymm0, ymm9
-	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
-	LONG $0xc6f5fdc5 // vpmaddwd ymm0, ymm0, ymm6
-	QUAD $0x0000b024b410fcc5; BYTE $0x00 // vmovups ymm6, ymmword ptr [rsp + 0xb0]
-	LONG $0xc0fe9dc5 // vpaddd ymm0, ymm12, ymm0
-	QUAD $0x0001108e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x110]
-	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xc059bcc5 // vmulps ymm0, ymm8, ymm0
-	LONG $0xb875c2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm1, ymm9 # ymm7 = (ymm1 * ymm9) + ymm7
-	LONG $0xca5bfcc5 // vcvtdq2ps ymm1, ymm2
-	QUAD $0x00011496187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x114]
-	QUAD $0x0000d0248c107cc5; BYTE $0x00 // vmovups ymm9, ymmword ptr [rsp + 0xd0]
-	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
-	LONG $0xb875e2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm1, ymm2 # ymm6 = (ymm1 * ymm2) + ymm6
-	QUAD $0x00011896187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x118]
-	LONG $0xcb5bfcc5 // vcvtdq2ps ymm1, ymm3
-	QUAD $0x0000f0249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0xf0]
-	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
-	LONG $0xb87562c4; BYTE $0xca // vfmadd231ps ymm9, ymm1, ymm2 # ymm9 = (ymm1 * ymm2) + ymm9
-	QUAD $0x00011c96187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x11c]
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xb87de2c4; BYTE $0xda // vfmadd231ps ymm3, ymm0, ymm2 # ymm3 = (ymm0 * ymm2) + ymm3
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfb83850f; WORD $0xffff // jne 0x13c80 <pq_q5_0+0xac0>
-	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
-	LONG $0xfe428d49 // lea rax, [r10 - 0x2]
-	LONG $0x02fa8349 // cmp r10, 0x2
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0xfb4b8f0f; WORD $0xffff // jg 0x13c60 <pq_q5_0+0xaa0>
-	WORD $0x11eb // jmp 0x14128 <pq_q5_0+0xf68>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	QUAD $0x000090248410fcc5; BYTE $0x00 // vmovups ymm0, ymmword ptr [rsp + 0x90]
-	LONG $0x4c10fcc5; WORD $0x7024 // vmovups ymm1, ymmword ptr [rsp + 0x70]
-	QUAD $0x009fd015187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x9fd0] # 0x1e110 <peak_i8+0x280>
+	LONG $0x047b850f; WORD $0x0000 // jne 0x14100 <pq_q5_0+0x5b0>
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	LONG $0x117cc1c4; WORD $0x073c // vmovups ymmword ptr [r15 + rax], ymm7
-	LONG $0x05fe8341 // cmp r14d, 0x5
-	LONG $0xf586840f; WORD $0xffff // je 0x136e0 <pq_q5_0+0x520>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
-	LONG $0x07fe8341 // cmp r14d, 0x7
-	LONG $0xf571820f; WORD $0xffff // jb 0x136e0 <pq_q5_0+0x520>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
-	LONG $0x117c41c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm9
-	LONG $0x08fe8341 // cmp r14d, 0x8
-	LONG $0xf55c820f; WORD $0xffff // jb 0x136e0 <pq_q5_0+0x520>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0xfff54ce9; BYTE $0xff // jmp 0x136e0 <pq_q5_0+0x520>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0f30840f; WORD $0x0000 // je 0x14bc3 <pq_q5_0+0x1073>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x1374850f; WORD $0x0000 // jne 0x15010 <pq_q5_0+0x14c0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04538e0f; WORD $0x0000 // jle 0x145fc <pq_q5_0+0x143c>
+	LONG $0x17548e0f; WORD $0x0000 // jle 0x153f9 <pq_q5_0+0x18a9>
 	LONG $0x24248b4c // mov r12, qword ptr [rsp]
 	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x894c; BYTE $0xc5 // mov rbp, r8
-	WORD $0x894d; BYTE $0xe2 // mov r10, r12
-	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
-	WORD $0x1feb // jmp 0x141e8 <pq_q5_0+0x1028>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x894d; BYTE $0xe3 // mov r11, r12
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	WORD $0x23eb // jmp 0x13ce8 <pq_q5_0+0x198>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xc0c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x2c0
 	LONG $0xfe458d48 // lea rax, [rbp - 0x2]
 	LONG $0x02fd8348 // cmp rbp, 0x2
 	WORD $0x8948; BYTE $0xc5 // mov rbp, rax
-	LONG $0x041c8e0f; WORD $0x0000 // jle 0x14604 <pq_q5_0+0x1444>
+	LONG $0x17198e0f; WORD $0x0000 // jle 0x15401 <pq_q5_0+0x18b1>
 	LONG $0x24748d49; BYTE $0x40 // lea rsi, [r12 + 0x40]
 	QUAD $0x0000018024bc8d49 // lea rdi, [r12 + 0x180]
 	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
 	WORD $0xc931 // xor ecx, ecx
-	LONG $0x000382e9; BYTE $0x00 // jmp 0x14581 <pq_q5_0+0x13c1>
+	LONG $0x000382e9; BYTE $0x00 // jmp 0x14081 <pq_q5_0+0x531>
 	BYTE $0x90 // nop
 	LONG $0x6e79c1c4; WORD $0x2475 // vmovd xmm6, dword ptr [r13 + 0x24]
-	QUAD $0x009e7d1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0x9e7d] # 0x1e08c <peak_i8+0x1fc>
+	QUAD $0x00cf7d1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0xcf7d] # 0x20c8c <peak_i8+0x1dc>
 	WORD $0x0148; BYTE $0xf0 // add rax, rsi
 	LONG $0x05e1c148 // shl rcx, 0x5
 	WORD $0x8949; BYTE $0xc1 // mov r9, rax
@@ -3271,7 +3069,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; BYTE $0xfe // vpbroadcastd ymm7, xmm6
 	LONG $0x137dc2c4; WORD $0x0c34 // vcvtph2ps ymm6, xmmword ptr [r12 + rcx]
 	LONG $0x6f7e41c4; BYTE $0x01 // vmovdqu ymm8, ymmword ptr [r9]
-	LONG $0x547441c4; WORD $0x4049 // vandps ymm9, ymm1, ymmword ptr [r9 + 0x40]
+	LONG $0xdb7541c4; WORD $0x4049 // vpand ymm9, ymm1, ymmword ptr [r9 + 0x40]
 	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
 	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
 	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
@@ -3430,174 +3228,803 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb84de2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm6, ymm3 # ymm4 = (ymm6 * ymm3) + ymm4
 	LONG $0x01c0f641 // test r8b, 0x1
 	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfc4f840f; WORD $0xffff // je 0x141d0 <pq_q5_0+0x1010>
+	LONG $0xfc4f840f; WORD $0xffff // je 0x13cd0 <pq_q5_0+0x180>
 	LONG $0x89048d48 // lea rax, [rcx + 4*rcx]
 	LONG $0x06e0c148 // shl rax, 0x6
 	LONG $0x070c8d4c // lea r9, [rdi + rax]
-	WORD $0x394d; BYTE $0xca // cmp r10, r9
-	LONG $0xfc6a830f; WORD $0xffff // jae 0x14200 <pq_q5_0+0x1040>
-	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
-	WORD $0xebc1; BYTE $0x08 // shr ebx, 0x8
-	WORD $0x8945; BYTE $0xd6 // mov r14d, r10d
-	BYTE $0x90 // nop
+	WORD $0x394d; BYTE $0xcb // cmp r11, r9
+	LONG $0xfc6a830f; WORD $0xffff // jae 0x13d00 <pq_q5_0+0x1b0>
+	WORD $0x8945; BYTE $0xda // mov r10d, r11d
+	LONG $0x08eac141 // shr r10d, 0x8
+	WORD $0x8945; BYTE $0xde // mov r14d, r11d
 	LONG $0xd6b70f41 // movzx edx, r14w
-	WORD $0xb60f; BYTE $0xdb // movzx ebx, bl
-	WORD $0x894d; BYTE $0xd7 // mov r15, r10
-	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0xd2b60f45 // movzx r10d, r10b
+	WORD $0x894d; BYTE $0xdf // mov r15, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
 	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
-	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
-	LONG $0x3fe38341 // and r11d, 0x3f
+	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
+	WORD $0xe383; BYTE $0x3f // and ebx, 0x3f
 	LONG $0x3fffe281; WORD $0x0000 // and edx, 0x3fff
-	WORD $0xc3fe // inc bl
-	LONG $0x06e3c141 // shl r11d, 0x6
+	WORD $0xfe41; BYTE $0xc2 // inc r10b
+	WORD $0xe3c1; BYTE $0x06 // shl ebx, 0x6
 	WORD $0x2949; BYTE $0xd7 // sub r15, rdx
-	QUAD $0x0040003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x4000]
-	QUAD $0x0050003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x5000]
-	QUAD $0x0060003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x6000]
-	QUAD $0x0070003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x7000]
-	WORD $0x394d; BYTE $0xca // cmp r10, r9
-	WORD $0xa972 // jb 0x145a0 <pq_q5_0+0x13e0>
-	LONG $0xfffc04e9; BYTE $0xff // jmp 0x14200 <pq_q5_0+0x1040>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
-	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xec7f850f; WORD $0xffff // jne 0x132a0 <pq_q5_0+0xe0>
-	LONG $0xffec88e9; BYTE $0xff // jmp 0x132ae <pq_q5_0+0xee>
-	LONG $0x10c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x110
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	BYTE $0x5d // pop rbp
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-
-	// pq_q5_1: +17984
-	BYTE $0x55 // push rbp
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
-	BYTE $0x53 // push rbx
-	LONG $0x10ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x110
-	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
-	WORD $0x894c; BYTE $0xca // mov rdx, r9
-	LONG $0x10fac148 // sar rdx, 0x10
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x14678e0f; WORD $0x0000 // jle 0x15ad6 <pq_q5_1+0x1496>
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x3fe8c148 // shr rax, 0x3f
-	QUAD $0x009ab105197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x9ab1] # 0x1e130 <peak_i8+0x2a0>
-	QUAD $0x009a083d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x9a08] # 0x1e090 <peak_i8+0x200>
-	LONG $0xf1b60f45 // movzx r14d, r9b
-	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
-	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
-	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
-	WORD $0x014c; BYTE $0xc0 // add rax, r8
-	LONG $0x2474894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r14
-	WORD $0xd148; BYTE $0xe8 // shr rax
-	LONG $0x08e0c148 // shl rax, 0x8
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
-	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
-	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	QUAD $0x0000b0248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb0], ymm0
-	QUAD $0x009a5305197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x9a53] # 0x1e128 <peak_i8+0x298>
-	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
-	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24748948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rsi
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
-	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	QUAD $0x000090248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x90], ymm0
-	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x3ceb // jmp 0x14753 <pq_q5_1+0x113>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0x24748b48; BYTE $0x58 // mov rsi, qword ptr [rsp + 0x58]
-	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
-	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
-	LONG $0x24340148 // add qword ptr [rsp], rsi
-	LONG $0xff428d48 // lea rax, [rdx - 0x1]
-	LONG $0x01fa8348 // cmp rdx, 0x1
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0x13838e0f; WORD $0x0000 // jle 0x15ad6 <pq_q5_1+0x1496>
-	LONG $0x24548948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rdx
-	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x040b850f; WORD $0x0000 // jne 0x14b70 <pq_q5_1+0x530>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0ece850f; WORD $0x0000 // jne 0x15640 <pq_q5_1+0x1000>
+	QUAD $0x0040003b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r15 + 0x4000]
+	QUAD $0x0050003b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r15 + 0x5000]
+	QUAD $0x0060003b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r15 + 0x6000]
+	QUAD $0x0070003b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r15 + 0x7000]
+	WORD $0x394d; BYTE $0xcb // cmp r11, r9
+	WORD $0xa972 // jb 0x140a0 <pq_q5_0+0x550>
+	LONG $0xfffc04e9; BYTE $0xff // jmp 0x13d00 <pq_q5_0+0x1b0>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x1deb // jmp 0x14125 <pq_q5_0+0x5d5>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfb29840f; WORD $0xffff // je 0x13c4e <pq_q5_0+0xfe>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04c28e0f; WORD $0x0000 // jle 0x145f0 <pq_q5_0+0xaa0>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x04e7c149 // shl r15, 0x4
+	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x00009824ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0x98]
+	LONG $0x746ffec5; WORD $0x7824 // vmovdqu ymm6, ymmword ptr [rsp + 0x78]
+	LONG $0x3e148d4a // lea rdx, [rsi + r15]
+	LONG $0x40468d48 // lea rax, [rsi + 0x40]
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x287c41c4; BYTE $0xd8 // vmovaps ymm11, ymm8
+	QUAD $0x00000120876e79c5 // vmovd xmm8, dword ptr [rdi + 0x120]
+	QUAD $0x00caf6052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xcaf6] # 0x20c8c <peak_i8+0x1dc>
+	LONG $0x921c8d4b // lea rbx, [r10 + 4*r10]
+	LONG $0x05e2c149 // shl r10, 0x5
+	QUAD $0x0000f8249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf8], ymm3
+	LONG $0x06e3c148 // shl rbx, 0x6
+	WORD $0x0148; BYTE $0xc3 // add rbx, rax
+	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
+	LONG $0x587d42c4; BYTE $0xc8 // vpbroadcastd ymm9, xmm8
+	QUAD $0x00000124876e79c5 // vmovd xmm8, dword ptr [rdi + 0x124]
+	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
+	LONG $0x587d42c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm8
+	QUAD $0x00000128876e79c5 // vmovd xmm8, dword ptr [rdi + 0x128]
+	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
+	LONG $0x587d42c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm8
+	QUAD $0x0000012c876e79c5 // vmovd xmm8, dword ptr [rdi + 0x12c]
+	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
+	LONG $0x587dc2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm8
+	LONG $0x287c41c4; BYTE $0xc3 // vmovaps ymm8, ymm11
+	QUAD $0x0000b824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xb8], ymm0
+	LONG $0x137da2c4; WORD $0x1204 // vcvtph2ps ymm0, xmmword ptr [rdx + r10]
+	LONG $0x0001ba41; WORD $0x0000 // mov r10d, 0x1
+	QUAD $0x0000d8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd8], ymm0
+	LONG $0x6f7e21c4; WORD $0x2b2c // vmovdqu ymm13, ymmword ptr [rbx + r13]
+	LONG $0xdb4d21c4; WORD $0x2b74; BYTE $0x40 // vpand ymm14, ymm6, ymmword ptr [rbx + r13 + 0x40]
+	LONG $0x7215c1c4; WORD $0x04f5 // vpslld ymm13, ymm13, 0x4
+	LONG $0xeddb15c5 // vpand ymm13, ymm13, ymm5
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; BYTE $0x37 // vpbroadcastd ymm14, dword ptr [rdi]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x207f // vpbroadcastd ymm15, dword ptr [rdi + 0x20]
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0x587de2c4; WORD $0x4047 // vpbroadcastd ymm0, dword ptr [rdi + 0x40]
+	LONG $0x0415e2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm13, ymm0
+	LONG $0x587de2c4; WORD $0x605f // vpbroadcastd ymm3, dword ptr [rdi + 0x60]
+	LONG $0x0415e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm13, ymm3
+	LONG $0x6f7e21c4; WORD $0x2b6c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0x40]
+	LONG $0xdb55a1c4; WORD $0x2b0c // vpand ymm1, ymm5, ymmword ptr [rbx + r13]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xeedb15c5 // vpand ymm13, ymm13, ymm6
+	LONG $0xc9eb95c5 // vpor ymm1, ymm13, ymm1
+	LONG $0x587d62c4; WORD $0x106f // vpbroadcastd ymm13, dword ptr [rdi + 0x10]
+	LONG $0x047542c4; BYTE $0xed // vpmaddubsw ymm13, ymm1, ymm13
+	LONG $0xfd1541c4; BYTE $0xee // vpaddw ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x3077 // vpbroadcastd ymm14, dword ptr [rdi + 0x30]
+	LONG $0x047542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm1, ymm14
+	LONG $0xfd0d41c4; BYTE $0xf7 // vpaddw ymm14, ymm14, ymm15
+	LONG $0x587d62c4; WORD $0x507f // vpbroadcastd ymm15, dword ptr [rdi + 0x50]
+	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
+	LONG $0xc0fd85c5 // vpaddw ymm0, ymm15, ymm0
+	LONG $0x587d62c4; WORD $0x707f // vpbroadcastd ymm15, dword ptr [rdi + 0x70]
+	LONG $0x0475c2c4; BYTE $0xcf // vpmaddubsw ymm1, ymm1, ymm15
+	LONG $0xcbfdf5c5 // vpaddw ymm1, ymm1, ymm3
+	LONG $0x6f7ea1c4; WORD $0x2b1c // vmovdqu ymm3, ymmword ptr [rbx + r13]
+	QUAD $0x00802bbcdb4d21c4; WORD $0x0000 // vpand ymm15, ymm6, ymmword ptr [rbx + r13 + 0x80]
+	LONG $0xf372e5c5; BYTE $0x03 // vpslld ymm3, ymm3, 0x3
+	LONG $0xdddbe5c5 // vpand ymm3, ymm3, ymm5
+	LONG $0xdbeb85c5 // vpor ymm3, ymm15, ymm3
+	LONG $0x587d62c4; WORD $0x047f // vpbroadcastd ymm15, dword ptr [rdi + 0x4]
+	LONG $0x046542c4; BYTE $0xff // vpmaddubsw ymm15, ymm3, ymm15
+	LONG $0xfd0541c4; BYTE $0xfd // vpaddw ymm15, ymm15, ymm13
+	LONG $0x587d62c4; WORD $0x246f // vpbroadcastd ymm13, dword ptr [rdi + 0x24]
+	LONG $0x046542c4; BYTE $0xed // vpmaddubsw ymm13, ymm3, ymm13
+	LONG $0xfd15c1c4; BYTE $0xd6 // vpaddw ymm2, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x446f // vpbroadcastd ymm13, dword ptr [rdi + 0x44]
+	LONG $0x046542c4; BYTE $0xed // vpmaddubsw ymm13, ymm3, ymm13
+	LONG $0xf0fd15c5 // vpaddw ymm14, ymm13, ymm0
+	LONG $0x587de2c4; WORD $0x6447 // vpbroadcastd ymm0, dword ptr [rdi + 0x64]
+	LONG $0x0465e2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm3, ymm0
+	LONG $0xe9fd7dc5 // vpaddw ymm13, ymm0, ymm1
+	LONG $0x6f7ea1c4; WORD $0x2b04 // vmovdqu ymm0, ymmword ptr [rbx + r13]
+	QUAD $0x00802b8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rbx + r13 + 0x80]
+	LONG $0xd072fdc5; BYTE $0x01 // vpsrld ymm0, ymm0, 0x1
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xcedbf5c5 // vpand ymm1, ymm1, ymm6
+	LONG $0xc5dbfdc5 // vpand ymm0, ymm0, ymm5
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x144f // vpbroadcastd ymm1, dword ptr [rdi + 0x14]
+	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
+	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
+	QUAD $0x00c9443d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xc944] # 0x20c8e <peak_i8+0x1de>
+	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
+	LONG $0xc9fe35c5 // vpaddd ymm9, ymm9, ymm1
+	LONG $0x587de2c4; WORD $0x344f // vpbroadcastd ymm1, dword ptr [rdi + 0x34]
+	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
+	LONG $0xcafdf5c5 // vpaddw ymm1, ymm1, ymm2
+	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
+	LONG $0xd1fe2dc5 // vpaddd ymm10, ymm10, ymm1
+	LONG $0x587de2c4; WORD $0x544f // vpbroadcastd ymm1, dword ptr [rdi + 0x54]
+	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
+	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
+	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
+	LONG $0xd9fe1dc5 // vpaddd ymm11, ymm12, ymm1
+	LONG $0x587de2c4; WORD $0x744f // vpbroadcastd ymm1, dword ptr [rdi + 0x74]
+	LONG $0x047de2c4; BYTE $0xc1 // vpmaddubsw ymm0, ymm0, ymm1
+	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
+	LONG $0xc0f585c5 // vpmaddwd ymm0, ymm15, ymm0
+	QUAD $0x0000b824a4fe7dc5; BYTE $0x00 // vpaddd ymm12, ymm0, ymmword ptr [rsp + 0xb8]
+	LONG $0x6f7ea1c4; WORD $0x2b04 // vmovdqu ymm0, ymmword ptr [rbx + r13]
+	QUAD $0x00c02b8cdb4da1c4; WORD $0x0000 // vpand ymm1, ymm6, ymmword ptr [rbx + r13 + 0xc0]
+	LONG $0xf072fdc5; BYTE $0x02 // vpslld ymm0, ymm0, 0x2
+	LONG $0xc5dbfdc5 // vpand ymm0, ymm0, ymm5
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x084f // vpbroadcastd ymm1, dword ptr [rdi + 0x8]
+	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x2857 // vpbroadcastd ymm2, dword ptr [rdi + 0x28]
+	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
+	LONG $0x587de2c4; WORD $0x485f // vpbroadcastd ymm3, dword ptr [rdi + 0x48]
+	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
+	LONG $0x587d62c4; WORD $0x686f // vpbroadcastd ymm13, dword ptr [rdi + 0x68]
+	LONG $0x047dc2c4; BYTE $0xc5 // vpmaddubsw ymm0, ymm0, ymm13
+	LONG $0x6f7e21c4; WORD $0x2b2c // vmovdqu ymm13, ymmword ptr [rbx + r13]
+	QUAD $0x00c02bb46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rbx + r13 + 0xc0]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf6db0dc5 // vpand ymm14, ymm14, ymm6
+	LONG $0xeddb15c5 // vpand ymm13, ymm13, ymm5
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x1877 // vpbroadcastd ymm14, dword ptr [rdi + 0x18]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
+	LONG $0x587d62c4; WORD $0x3877 // vpbroadcastd ymm14, dword ptr [rdi + 0x38]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
+	LONG $0x587d62c4; WORD $0x5877 // vpbroadcastd ymm14, dword ptr [rdi + 0x58]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xdbfd8dc5 // vpaddw ymm3, ymm14, ymm3
+	LONG $0x587d62c4; WORD $0x7877 // vpbroadcastd ymm14, dword ptr [rdi + 0x78]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
+	LONG $0x6f7e21c4; WORD $0x2b2c // vmovdqu ymm13, ymmword ptr [rbx + r13]
+	QUAD $0x01002bb4db4d21c4; WORD $0x0000 // vpand ymm14, ymm6, ymmword ptr [rbx + r13 + 0x100]
+	LONG $0xfe1541c4; BYTE $0xed // vpaddd ymm13, ymm13, ymm13
+	LONG $0xeddb15c5 // vpand ymm13, ymm13, ymm5
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x0c77 // vpbroadcastd ymm14, dword ptr [rdi + 0xc]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
+	LONG $0x587d62c4; WORD $0x2c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x2c]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
+	LONG $0x587d62c4; WORD $0x4c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x4c]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xf3fd0dc5 // vpaddw ymm14, ymm14, ymm3
+	LONG $0x587de2c4; WORD $0x6c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x6c]
+	LONG $0x0415e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm13, ymm3
+	LONG $0xe8fd65c5 // vpaddw ymm13, ymm3, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2b04 // vmovdqu ymm0, ymmword ptr [rbx + r13]
+	QUAD $0x01002b9c6f7ea1c4; WORD $0x0000 // vmovdqu ymm3, ymmword ptr [rbx + r13 + 0x100]
+	LONG $0xd072fdc5; BYTE $0x03 // vpsrld ymm0, ymm0, 0x3
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0xdedbe5c5 // vpand ymm3, ymm3, ymm6
+	LONG $0xc5dbfdc5 // vpand ymm0, ymm0, ymm5
+	LONG $0xc3ebfdc5 // vpor ymm0, ymm0, ymm3
+	LONG $0x587de2c4; WORD $0x1c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x1c]
+	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
+	LONG $0xc9fde5c5 // vpaddw ymm1, ymm3, ymm1
+	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
+	LONG $0xc9feb5c5 // vpaddd ymm1, ymm9, ymm1
+	LONG $0x587de2c4; WORD $0x3c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x3c]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f585c5 // vpmaddwd ymm2, ymm15, ymm2
+	LONG $0xd2feadc5 // vpaddd ymm2, ymm10, ymm2
+	LONG $0x587de2c4; WORD $0x5c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x5c]
+	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
+	LONG $0xdbfd8dc5 // vpaddw ymm3, ymm14, ymm3
+	LONG $0xdbf585c5 // vpmaddwd ymm3, ymm15, ymm3
+	LONG $0xdbfea5c5 // vpaddd ymm3, ymm11, ymm3
+	LONG $0x587d62c4; WORD $0x7c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x7c]
+	LONG $0x047dc2c4; BYTE $0xc1 // vpmaddubsw ymm0, ymm0, ymm9
+	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
+	LONG $0xc0f585c5 // vpmaddwd ymm0, ymm15, ymm0
+	LONG $0xc0fe9dc5 // vpaddd ymm0, ymm12, ymm0
+	QUAD $0x0000d82494107cc5; BYTE $0x00 // vmovups ymm10, ymmword ptr [rsp + 0xd8]
+	QUAD $0x0001008f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x100]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
+	LONG $0xc059acc5 // vmulps ymm0, ymm10, ymm0
+	LONG $0xb87542c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm1, ymm9 # ymm8 = (ymm1 * ymm9) + ymm8
+	LONG $0xca5bfcc5 // vcvtdq2ps ymm1, ymm2
+	QUAD $0x00010497187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rdi + 0x104]
+	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
+	LONG $0xb875e2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm1, ymm2 # ymm7 = (ymm1 * ymm2) + ymm7
+	QUAD $0x00010897187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rdi + 0x108]
+	LONG $0xcb5bfcc5 // vcvtdq2ps ymm1, ymm3
+	QUAD $0x0000f8249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0xf8]
+	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
+	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
+	QUAD $0x00010c97187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rdi + 0x10c]
+	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
+	LONG $0xb87de2c4; BYTE $0xda // vfmadd231ps ymm3, ymm0, ymm2 # ymm3 = (ymm0 * ymm2) + ymm3
+	LONG $0x01c6f641 // test r14b, 0x1
+	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
+	LONG $0xfbd9850f; WORD $0xffff // jne 0x14180 <pq_q5_0+0x630>
+	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
+	LONG $0xfe438d49 // lea rax, [r11 - 0x2]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0xfba18f0f; WORD $0xffff // jg 0x14160 <pq_q5_0+0x610>
+	QUAD $0x000098248410fcc5; BYTE $0x00 // vmovups ymm0, ymmword ptr [rsp + 0x98]
+	LONG $0x4c10fcc5; WORD $0x7824 // vmovups ymm1, ymmword ptr [rsp + 0x78]
+	QUAD $0x00c73d15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xc73d] # 0x20d14 <peak_i8+0x264>
+	LONG $0x245c8b48; BYTE $0x10 // mov rbx, qword ptr [rsp + 0x10]
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	WORD $0x3075 // jne 0x14611 <pq_q5_0+0xac1>
+	LONG $0xfffb2ae9; BYTE $0xff // jmp 0x14110 <pq_q5_0+0x5c0>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0xfaff840f; WORD $0xffff // je 0x14110 <pq_q5_0+0x5c0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x283c8d4e // lea r15, [rax + r13]
+	LONG $0x117c41c4; BYTE $0x07 // vmovups ymmword ptr [r15], ymm8
+	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
+	LONG $0xfae8820f; WORD $0xffff // jb 0x14110 <pq_q5_0+0x5c0>
+	LONG $0x117cc1c4; WORD $0x8f3c // vmovups ymmword ptr [r15 + 4*rcx], ymm7
+	WORD $0xfb83; BYTE $0x03 // cmp ebx, 0x3
+	LONG $0xfad9820f; WORD $0xffff // jb 0x14110 <pq_q5_0+0x5c0>
+	LONG $0x117cc1c4; WORD $0xcf24 // vmovups ymmword ptr [r15 + 8*rcx], ymm4
+	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
+	LONG $0xfaca820f; WORD $0xffff // jb 0x14110 <pq_q5_0+0x5c0>
+	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
+	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
+	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
+	LONG $0xfab6820f; WORD $0xffff // jb 0x14110 <pq_q5_0+0x5c0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03d48e0f; WORD $0x0000 // jle 0x14b57 <pq_q5_1+0x517>
+	LONG $0x04e68e0f; WORD $0x0000 // jle 0x14b49 <pq_q5_0+0xff9>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x04e4c149 // shl r12, 0x4
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	QUAD $0x00009824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x98]
+	LONG $0x6c6ffec5; WORD $0x7824 // vmovdqu ymm5, ymmword ptr [rsp + 0x78]
+	LONG $0x27148d4a // lea rdx, [rdi + r12]
+	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x00000130866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x130]
+	QUAD $0x00c5cb0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0xc5cb] # 0x20c8c <peak_i8+0x1dc>
+	QUAD $0x0000d8248c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd8], ymm9
+	LONG $0x921c8d4b // lea rbx, [r10 + 4*r10]
+	LONG $0x05e2c149 // shl r10, 0x5
+	QUAD $0x0000b824b47ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xb8], ymm6
+	QUAD $0x0000f8249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf8], ymm3
+	QUAD $0x00c5a135797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0xc5a1] # 0x20c8e <peak_i8+0x1de>
+	LONG $0x137d22c4; WORD $0x1204 // vcvtph2ps ymm8, xmmword ptr [rdx + r10]
+	LONG $0x0001ba41; WORD $0x0000 // mov r10d, 0x1
+	LONG $0x06e3c148 // shl rbx, 0x6
+	WORD $0x0148; BYTE $0xc3 // add rbx, rax
+	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
+	LONG $0x587d62c4; BYTE $0xc8 // vpbroadcastd ymm9, xmm0
+	QUAD $0x00000134866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x134]
+	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
+	LONG $0x587d62c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm0
+	QUAD $0x00000138866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x138]
+	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
+	LONG $0x587d62c4; BYTE $0xd8 // vpbroadcastd ymm11, xmm0
+	QUAD $0x0000013c866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x13c]
+	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
+	LONG $0xdb55a1c4; WORD $0x2b4c; BYTE $0x40 // vpand ymm1, ymm5, ymmword ptr [rbx + r13 + 0x40]
+	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
+	LONG $0x6f7ea1c4; WORD $0x2b04 // vmovdqu ymm0, ymmword ptr [rbx + r13]
+	LONG $0xf072fdc5; BYTE $0x04 // vpslld ymm0, ymm0, 0x4
+	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	QUAD $0x0000808e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x80]
+	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
+	QUAD $0x0000a096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa0]
+	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
+	QUAD $0x0000c09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xc0]
+	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
+	QUAD $0x0000e0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe0]
+	LONG $0x047dc2c4; BYTE $0xc5 // vpmaddubsw ymm0, ymm0, ymm13
+	LONG $0x6f7e21c4; WORD $0x2b6c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0x40]
+	LONG $0xdb5d21c4; WORD $0x2b34 // vpand ymm14, ymm4, ymmword ptr [rbx + r13]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xeddb15c5 // vpand ymm13, ymm13, ymm5
+	LONG $0xeb0d41c4; BYTE $0xed // vpor ymm13, ymm14, ymm13
+	QUAD $0x000090b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x90]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
+	QUAD $0x0000b0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xb0]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
+	QUAD $0x0000d0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xd0]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xdbfd8dc5 // vpaddw ymm3, ymm14, ymm3
+	QUAD $0x0000f0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xf0]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
+	LONG $0x6f7e21c4; WORD $0x2b2c // vmovdqu ymm13, ymmword ptr [rbx + r13]
+	QUAD $0x00802bb4db5521c4; WORD $0x0000 // vpand ymm14, ymm5, ymmword ptr [rbx + r13 + 0x80]
+	LONG $0x7215c1c4; WORD $0x03f5 // vpslld ymm13, ymm13, 0x3
+	LONG $0xecdb15c5 // vpand ymm13, ymm13, ymm4
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	QUAD $0x000084b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x84]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
+	QUAD $0x0000a4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xa4]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
+	QUAD $0x0000c4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xc4]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xf3fd0dc5 // vpaddw ymm14, ymm14, ymm3
+	QUAD $0x0000e49e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xe4]
+	LONG $0x0415e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm13, ymm3
+	LONG $0xe8fd65c5 // vpaddw ymm13, ymm3, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2b04 // vmovdqu ymm0, ymmword ptr [rbx + r13]
+	QUAD $0x00802b9c6f7ea1c4; WORD $0x0000 // vmovdqu ymm3, ymmword ptr [rbx + r13 + 0x80]
+	LONG $0xd072fdc5; BYTE $0x01 // vpsrld ymm0, ymm0, 0x1
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0xdddbe5c5 // vpand ymm3, ymm3, ymm5
+	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
+	LONG $0xc3ebfdc5 // vpor ymm0, ymm0, ymm3
+	QUAD $0x0000949e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x94]
+	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
+	LONG $0xc9fde5c5 // vpaddw ymm1, ymm3, ymm1
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0xc9fe35c5 // vpaddd ymm9, ymm9, ymm1
+	QUAD $0x0000b48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xb4]
+	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
+	LONG $0xcafdf5c5 // vpaddw ymm1, ymm1, ymm2
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0xd1fe2dc5 // vpaddd ymm10, ymm10, ymm1
+	QUAD $0x0000d48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xd4]
+	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
+	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0xd9fe25c5 // vpaddd ymm11, ymm11, ymm1
+	QUAD $0x0000f48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xf4]
+	LONG $0x047de2c4; BYTE $0xc1 // vpmaddubsw ymm0, ymm0, ymm1
+	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
+	LONG $0xc6f5fdc5 // vpmaddwd ymm0, ymm0, ymm6
+	LONG $0xe0fe1dc5 // vpaddd ymm12, ymm12, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2b04 // vmovdqu ymm0, ymmword ptr [rbx + r13]
+	QUAD $0x00c02b8cdb55a1c4; WORD $0x0000 // vpand ymm1, ymm5, ymmword ptr [rbx + r13 + 0xc0]
+	LONG $0xf072fdc5; BYTE $0x02 // vpslld ymm0, ymm0, 0x2
+	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	QUAD $0x0000888e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x88]
+	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
+	QUAD $0x0000a896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa8]
+	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
+	QUAD $0x0000c89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xc8]
+	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
+	QUAD $0x0000e8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe8]
+	LONG $0x047dc2c4; BYTE $0xc5 // vpmaddubsw ymm0, ymm0, ymm13
+	LONG $0x6f7e21c4; WORD $0x2b2c // vmovdqu ymm13, ymmword ptr [rbx + r13]
+	QUAD $0x00c02bb46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rbx + r13 + 0xc0]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf5db0dc5 // vpand ymm14, ymm14, ymm5
+	LONG $0xecdb15c5 // vpand ymm13, ymm13, ymm4
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	QUAD $0x000098b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x98]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
+	QUAD $0x0000b8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xb8]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
+	QUAD $0x0000d8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xd8]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xdbfd8dc5 // vpaddw ymm3, ymm14, ymm3
+	QUAD $0x0000f8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xf8]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
+	LONG $0x6f7e21c4; WORD $0x2b2c // vmovdqu ymm13, ymmword ptr [rbx + r13]
+	QUAD $0x01002bb4db5521c4; WORD $0x0000 // vpand ymm14, ymm5, ymmword ptr [rbx + r13 + 0x100]
+	LONG $0xfe1541c4; BYTE $0xed // vpaddd ymm13, ymm13, ymm13
+	LONG $0xecdb15c5 // vpand ymm13, ymm13, ymm4
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	QUAD $0x00008cb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x8c]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
+	QUAD $0x0000acb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xac]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
+	QUAD $0x0000ccb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xcc]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xf3fd0dc5 // vpaddw ymm14, ymm14, ymm3
+	QUAD $0x0000ec9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xec]
+	LONG $0x0415e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm13, ymm3
+	LONG $0xe8fd65c5 // vpaddw ymm13, ymm3, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2b04 // vmovdqu ymm0, ymmword ptr [rbx + r13]
+	QUAD $0x01002b9c6f7ea1c4; WORD $0x0000 // vmovdqu ymm3, ymmword ptr [rbx + r13 + 0x100]
+	LONG $0xd072fdc5; BYTE $0x03 // vpsrld ymm0, ymm0, 0x3
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0xdddbe5c5 // vpand ymm3, ymm3, ymm5
+	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
+	LONG $0xc3ebfdc5 // vpor ymm0, ymm0, ymm3
+	QUAD $0x00009c9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x9c]
+	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
+	LONG $0xc9fde5c5 // vpaddw ymm1, ymm3, ymm1
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0xc9feb5c5 // vpaddd ymm1, ymm9, ymm1
+	QUAD $0x0000bc9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xbc]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
+	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
+	LONG $0xd2feadc5 // vpaddd ymm2, ymm10, ymm2
+	QUAD $0x0000dc9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xdc]
+	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
+	LONG $0xdbfd8dc5 // vpaddw ymm3, ymm14, ymm3
+	LONG $0xdef5e5c5 // vpmaddwd ymm3, ymm3, ymm6
+	LONG $0xdbfea5c5 // vpaddd ymm3, ymm11, ymm3
+	QUAD $0x0000fc8e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xfc]
+	LONG $0x047dc2c4; BYTE $0xc1 // vpmaddubsw ymm0, ymm0, ymm9
+	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
+	LONG $0xc6f5fdc5 // vpmaddwd ymm0, ymm0, ymm6
+	QUAD $0x0000b824b410fcc5; BYTE $0x00 // vmovups ymm6, ymmword ptr [rsp + 0xb8]
+	LONG $0xc0fe9dc5 // vpaddd ymm0, ymm12, ymm0
+	QUAD $0x0001108e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x110]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059bcc5 // vmulps ymm0, ymm8, ymm0
+	LONG $0xb875c2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm1, ymm9 # ymm7 = (ymm1 * ymm9) + ymm7
+	LONG $0xca5bfcc5 // vcvtdq2ps ymm1, ymm2
+	QUAD $0x00011496187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x114]
+	QUAD $0x0000d8248c107cc5; BYTE $0x00 // vmovups ymm9, ymmword ptr [rsp + 0xd8]
+	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
+	LONG $0xb875e2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm1, ymm2 # ymm6 = (ymm1 * ymm2) + ymm6
+	QUAD $0x00011896187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x118]
+	LONG $0xcb5bfcc5 // vcvtdq2ps ymm1, ymm3
+	QUAD $0x0000f8249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0xf8]
+	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
+	LONG $0xb87562c4; BYTE $0xca // vfmadd231ps ymm9, ymm1, ymm2 # ymm9 = (ymm1 * ymm2) + ymm9
+	QUAD $0x00011c96187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x11c]
+	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	LONG $0xb87de2c4; BYTE $0xda // vfmadd231ps ymm3, ymm0, ymm2 # ymm3 = (ymm0 * ymm2) + ymm3
+	LONG $0x01c6f641 // test r14b, 0x1
+	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
+	LONG $0xfb81850f; WORD $0xffff // jne 0x146b0 <pq_q5_0+0xb60>
+	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
+	LONG $0xfe438d49 // lea rax, [r11 - 0x2]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0xfb498f0f; WORD $0xffff // jg 0x14690 <pq_q5_0+0xb40>
+	WORD $0x11eb // jmp 0x14b5a <pq_q5_0+0x100a>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	QUAD $0x000098248410fcc5; BYTE $0x00 // vmovups ymm0, ymmword ptr [rsp + 0x98]
+	LONG $0x4c10fcc5; WORD $0x7824 // vmovups ymm1, ymmword ptr [rsp + 0x78]
+	QUAD $0x00c1a215187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xc1a2] # 0x20d14 <peak_i8+0x264>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x245c8b48; BYTE $0x10 // mov rbx, qword ptr [rsp + 0x10]
+	LONG $0x117cc1c4; WORD $0x073c // vmovups ymmword ptr [r15 + rax], ymm7
+	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
+	LONG $0xf585840f; WORD $0xffff // je 0x14110 <pq_q5_0+0x5c0>
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
+	WORD $0xfb83; BYTE $0x07 // cmp ebx, 0x7
+	LONG $0xf571820f; WORD $0xffff // jb 0x14110 <pq_q5_0+0x5c0>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x117c41c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm9
+	WORD $0xfb83; BYTE $0x08 // cmp ebx, 0x8
+	LONG $0xf55d820f; WORD $0xffff // jb 0x14110 <pq_q5_0+0x5c0>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
+	LONG $0xfff54de9; BYTE $0xff // jmp 0x14110 <pq_q5_0+0x5c0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x08468e0f; WORD $0x0000 // jle 0x15412 <pq_q5_0+0x18c2>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x245c8b48; BYTE $0x08 // mov rbx, qword ptr [rsp + 0x8]
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
+	WORD $0x1ceb // jmp 0x14c08 <pq_q5_0+0x10b8>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
+	LONG $0xfe478d49 // lea rax, [r15 - 0x2]
+	LONG $0x02ff8349 // cmp r15, 0x2
+	WORD $0x8949; BYTE $0xc7 // mov r15, rax
+	LONG $0x08128e0f; WORD $0x0000 // jle 0x1541a <pq_q5_0+0x18ca>
+	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	LONG $0x809f8d4c; WORD $0x0001; BYTE $0x00 // lea r11, [rdi + 0x180]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x00039fe9; BYTE $0x00 // jmp 0x14fbc <pq_q5_0+0x146c>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x736ef9c5; BYTE $0x24 // vmovd xmm6, dword ptr [rbx + 0x24]
+	QUAD $0x00c05e1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0xc05e] # 0x20c8c <peak_i8+0x1dc>
+	WORD $0x0149; BYTE $0xc6 // add r14, rax
+	LONG $0x05e1c148 // shl rcx, 0x5
+	WORD $0x894d; BYTE $0xf4 // mov r12, r14
+	LONG $0x474de2c4; BYTE $0xf3 // vpsllvd ymm6, ymm6, ymm3
+	LONG $0x587de2c4; BYTE $0xfe // vpbroadcastd ymm7, xmm6
+	LONG $0x137de2c4; WORD $0x0f34 // vcvtph2ps ymm6, xmmword ptr [rdi + rcx]
+	LONG $0x6f7e41c4; WORD $0x2404 // vmovdqu ymm8, ymmword ptr [r12]
+	LONG $0xdb7541c4; WORD $0x244c; BYTE $0x40 // vpand ymm9, ymm1, ymmword ptr [r12 + 0x40]
+	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; BYTE $0x0b // vpbroadcastd ymm9, dword ptr [rbx]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x2454; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [r12 + 0x40]
+	LONG $0xdb7d41c4; WORD $0x240c // vpand ymm9, ymm0, ymmword ptr [r12]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1053 // vpbroadcastd ymm10, dword ptr [rbx + 0x10]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x240c // vmovdqu ymm9, ymmword ptr [r12]
+	QUAD $0x00802494db7541c4; WORD $0x0000 // vpand ymm10, ymm1, ymmword ptr [r12 + 0x80]
+	LONG $0x7235c1c4; WORD $0x03f1 // vpslld ymm9, ymm9, 0x3
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x0453 // vpbroadcastd ymm10, dword ptr [rbx + 0x4]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x240c // vmovdqu ymm9, ymmword ptr [r12]
+	QUAD $0x008024946f7e41c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [r12 + 0x80]
+	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1453 // vpbroadcastd ymm10, dword ptr [rbx + 0x14]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0xc2f53dc5 // vpmaddwd ymm8, ymm8, ymm2
+	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
+	LONG $0x6f7e41c4; WORD $0x2404 // vmovdqu ymm8, ymmword ptr [r12]
+	QUAD $0x00c0248cdb7541c4; WORD $0x0000 // vpand ymm9, ymm1, ymmword ptr [r12 + 0xc0]
+	LONG $0x723dc1c4; WORD $0x02f0 // vpslld ymm8, ymm8, 0x2
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x084b // vpbroadcastd ymm9, dword ptr [rbx + 0x8]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x240c // vmovdqu ymm9, ymmword ptr [r12]
+	QUAD $0x00c024946f7e41c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [r12 + 0xc0]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1853 // vpbroadcastd ymm10, dword ptr [rbx + 0x18]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x240c // vmovdqu ymm9, ymmword ptr [r12]
+	QUAD $0x01002494db7541c4; WORD $0x0000 // vpand ymm10, ymm1, ymmword ptr [r12 + 0x100]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x0c53 // vpbroadcastd ymm10, dword ptr [rbx + 0xc]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x240c // vmovdqu ymm9, ymmword ptr [r12]
+	QUAD $0x010024946f7e41c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [r12 + 0x100]
+	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1c53 // vpbroadcastd ymm10, dword ptr [rbx + 0x1c]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0xc2f53dc5 // vpmaddwd ymm8, ymm8, ymm2
+	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xf759ccc5 // vmulps ymm6, ymm6, ymm7
+	LONG $0x187de2c4; WORD $0x207b // vbroadcastss ymm7, dword ptr [rbx + 0x20]
+	LONG $0xb84de2c4; BYTE $0xef // vfmadd231ps ymm5, ymm6, ymm7 # ymm5 = (ymm6 * ymm7) + ymm5
+	LONG $0x736ef9c5; BYTE $0x24 // vmovd xmm6, dword ptr [rbx + 0x24]
+	LONG $0x474de2c4; BYTE $0xf3 // vpsllvd ymm6, ymm6, ymm3
+	LONG $0x587de2c4; BYTE $0xfe // vpbroadcastd ymm7, xmm6
+	LONG $0x137de2c4; WORD $0x0f74; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rdi + rcx + 0x10]
+	LONG $0x6f7e41c4; WORD $0x2046 // vmovdqu ymm8, ymmword ptr [r14 + 0x20]
+	LONG $0xdb7541c4; WORD $0x604e // vpand ymm9, ymm1, ymmword ptr [r14 + 0x60]
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; BYTE $0x0b // vpbroadcastd ymm9, dword ptr [rbx]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x6056 // vmovdqu ymm10, ymmword ptr [r14 + 0x60]
+	LONG $0xdb7d41c4; WORD $0x204e // vpand ymm9, ymm0, ymmword ptr [r14 + 0x20]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1053 // vpbroadcastd ymm10, dword ptr [rbx + 0x10]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x204e // vmovdqu ymm9, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a096db7541c4; BYTE $0x00 // vpand ymm10, ymm1, ymmword ptr [r14 + 0xa0]
+	LONG $0x7235c1c4; WORD $0x03f1 // vpslld ymm9, ymm9, 0x3
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x0453 // vpbroadcastd ymm10, dword ptr [rbx + 0x4]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x204e // vmovdqu ymm9, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a0966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0xa0]
+	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1453 // vpbroadcastd ymm10, dword ptr [rbx + 0x14]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0xc2f53dc5 // vpmaddwd ymm8, ymm8, ymm2
+	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
+	LONG $0x6f7e41c4; WORD $0x2046 // vmovdqu ymm8, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000e08edb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r14 + 0xe0]
+	LONG $0x723dc1c4; WORD $0x02f0 // vpslld ymm8, ymm8, 0x2
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x084b // vpbroadcastd ymm9, dword ptr [rbx + 0x8]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x204e // vmovdqu ymm9, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000e0966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0xe0]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1853 // vpbroadcastd ymm10, dword ptr [rbx + 0x18]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x204e // vmovdqu ymm9, ymmword ptr [r14 + 0x20]
+	QUAD $0x00012096db7541c4; BYTE $0x00 // vpand ymm10, ymm1, ymmword ptr [r14 + 0x120]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x0c53 // vpbroadcastd ymm10, dword ptr [rbx + 0xc]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x204e // vmovdqu ymm9, ymmword ptr [r14 + 0x20]
+	QUAD $0x000120966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x120]
+	LONG $0x587de2c4; WORD $0x1c5b // vpbroadcastd ymm3, dword ptr [rbx + 0x1c]
+	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x043562c4; BYTE $0xcb // vpmaddubsw ymm9, ymm9, ymm3
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0xc2f53dc5 // vpmaddwd ymm8, ymm8, ymm2
+	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
+	LONG $0x187de2c4; WORD $0x205b // vbroadcastss ymm3, dword ptr [rbx + 0x20]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0x30c38348 // add rbx, 0x30
+	LONG $0xf759ccc5 // vmulps ymm6, ymm6, ymm7
+	LONG $0xb84de2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm6, ymm3 # ymm4 = (ymm6 * ymm3) + ymm4
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfc34840f; WORD $0xffff // je 0x14bf0 <pq_q5_0+0x10a0>
+	LONG $0x89348d4c // lea r14, [rcx + 4*rcx]
+	LONG $0x06e6c149 // shl r14, 0x6
+	LONG $0x33148d4f // lea r10, [r11 + r14]
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	LONG $0xfc4f830f; WORD $0xffff // jae 0x14c20 <pq_q5_0+0x10d0>
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xe2 // mov rdx, r12
+	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
+	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	WORD $0xd572 // jb 0x14fe0 <pq_q5_0+0x1490>
+	LONG $0xfffc10e9; BYTE $0xff // jmp 0x14c20 <pq_q5_0+0x10d0>
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03ca8e0f; WORD $0x0000 // jle 0x153eb <pq_q5_0+0x189b>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	BYTE $0x90 // nop
-	QUAD $0x0000b024846ffec5; BYTE $0x00 // vmovdqu ymm0, ymmword ptr [rsp + 0xb0]
-	QUAD $0x000090248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0x90]
-	LONG $0x80908d4c; WORD $0x0000; BYTE $0x00 // lea r10, [rax + 0x80]
-	WORD $0x01b2 // mov dl, 0x1
-	WORD $0xdb31 // xor ebx, ebx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x9b1c8d4c // lea r11, [rbx + 4*rbx]
-	LONG $0x05e3c148 // shl rbx, 0x5
-	LONG $0x137de2c4; WORD $0x1834 // vcvtph2ps ymm6, xmmword ptr [rax + rbx]
-	LONG $0x137de2c4; WORD $0x186c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [rax + rbx + 0x40]
-	LONG $0x06e3c149 // shl r11, 0x6
-	WORD $0x014d; BYTE $0xd3 // add r11, r10
-	WORD $0x894d; BYTE $0xdf // mov r15, r11
-	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
-	LONG $0xdb7541c4; WORD $0x4047 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x40]
-	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
-	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
-	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
-	LONG $0x6f7e41c4; WORD $0x404f // vmovdqu ymm9, ymmword ptr [r15 + 0x40]
-	LONG $0xdb7d41c4; BYTE $0x07 // vpand ymm8, ymm0, ymmword ptr [r15]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
-	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
-	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0x40508d4c // lea r10, [rax + 0x40]
+	WORD $0x01b2 // mov dl, 0x1
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x766ef9c5; BYTE $0x24 // vmovd xmm6, dword ptr [rsi + 0x24]
+	QUAD $0x00bc3e1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0xbc3e] # 0x20c8c <peak_i8+0x1dc>
+	LONG $0x9b348d4f // lea r14, [r11 + 4*r11]
+	LONG $0x05e3c149 // shl r11, 0x5
+	LONG $0x06e6c149 // shl r14, 0x6
+	WORD $0x014d; BYTE $0xd6 // add r14, r10
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0x474de2c4; BYTE $0xf3 // vpsllvd ymm6, ymm6, ymm3
+	LONG $0x587de2c4; BYTE $0xfe // vpbroadcastd ymm7, xmm6
+	LONG $0x137da2c4; WORD $0x1834 // vcvtph2ps ymm6, xmmword ptr [rax + r11]
 	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
-	QUAD $0x0000808fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0x80]
-	LONG $0x723dc1c4; WORD $0x03f0 // vpslld ymm8, ymm8, 0x3
+	LONG $0x547441c4; WORD $0x404f // vandps ymm9, ymm1, ymmword ptr [r15 + 0x40]
+	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
 	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
 	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
+	LONG $0x587d62c4; BYTE $0x0e // vpbroadcastd ymm9, dword ptr [rsi]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
-	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
-	QUAD $0x0000808f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x80]
-	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
-	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
-	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	LONG $0xfff585c5 // vpmaddwd ymm7, ymm15, ymm7
+	LONG $0x6f7e41c4; WORD $0x4057 // vmovdqu ymm10, ymmword ptr [r15 + 0x40]
+	LONG $0xdb7d41c4; BYTE $0x0f // vpand ymm9, ymm0, ymmword ptr [r15]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x00008097db7541c4; BYTE $0x00 // vpand ymm10, ymm1, ymmword ptr [r15 + 0x80]
+	LONG $0x7235c1c4; WORD $0x03f1 // vpslld ymm9, ymm9, 0x3
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x000080976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x80]
+	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0xc2f53dc5 // vpmaddwd ymm8, ymm8, ymm2
+	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
 	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
 	QUAD $0x0000c08fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0xc0]
 	LONG $0x723dc1c4; WORD $0x02f0 // vpslld ymm8, ymm8, 0x2
@@ -3633,62 +4060,61 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
 	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0xf53d41c4; BYTE $0xc7 // vpmaddwd ymm8, ymm8, ymm15
+	LONG $0xc2f53dc5 // vpmaddwd ymm8, ymm8, ymm2
 	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
 	LONG $0xf759ccc5 // vmulps ymm6, ymm6, ymm7
-	LONG $0x7e10fac5; BYTE $0x24 // vmovss xmm7, dword ptr [rsi + 0x24]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
-	LONG $0xac55e2c4; BYTE $0xfe // vfnmadd213ps ymm7, ymm5, ymm6 # ymm7 = -(ymm5 * ymm7) + ymm6
-	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
-	LONG $0x137de2c4; WORD $0x1874; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rax + rbx + 0x10]
-	LONG $0xb845e2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm7, ymm5 # ymm4 = (ymm7 * ymm5) + ymm4
-	LONG $0x137de2c4; WORD $0x186c; BYTE $0x50 // vcvtph2ps ymm5, xmmword ptr [rax + rbx + 0x50]
-	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
-	LONG $0xdb7541c4; WORD $0x6043 // vpand ymm8, ymm1, ymmword ptr [r11 + 0x60]
-	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
-	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
-	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
-	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
-	LONG $0x6f7e41c4; WORD $0x604b // vmovdqu ymm9, ymmword ptr [r11 + 0x60]
-	LONG $0xdb7d41c4; WORD $0x2043 // vpand ymm8, ymm0, ymmword ptr [r11 + 0x20]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
-	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
-	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	LONG $0x6f7e41c4; WORD $0x2043 // vmovdqu ymm8, ymmword ptr [r11 + 0x20]
-	QUAD $0x0000a08bdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r11 + 0xa0]
-	LONG $0x723dc1c4; WORD $0x03f0 // vpslld ymm8, ymm8, 0x3
+	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0xb84de2c4; BYTE $0xef // vfmadd231ps ymm5, ymm6, ymm7 # ymm5 = (ymm6 * ymm7) + ymm5
+	LONG $0x766ef9c5; BYTE $0x24 // vmovd xmm6, dword ptr [rsi + 0x24]
+	LONG $0x474de2c4; BYTE $0xf3 // vpsllvd ymm6, ymm6, ymm3
+	LONG $0x587de2c4; BYTE $0xfe // vpbroadcastd ymm7, xmm6
+	LONG $0x137da2c4; WORD $0x1874; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rax + r11 + 0x10]
+	LONG $0x6f7e41c4; WORD $0x2046 // vmovdqu ymm8, ymmword ptr [r14 + 0x20]
+	LONG $0xdb7541c4; WORD $0x604e // vpand ymm9, ymm1, ymmword ptr [r14 + 0x60]
+	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
+	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
 	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
 	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
+	LONG $0x587d62c4; BYTE $0x0e // vpbroadcastd ymm9, dword ptr [rsi]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
-	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	LONG $0x6f7e41c4; WORD $0x2043 // vmovdqu ymm8, ymmword ptr [r11 + 0x20]
-	QUAD $0x0000a08b6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r11 + 0xa0]
-	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
-	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
-	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	LONG $0xfff585c5 // vpmaddwd ymm7, ymm15, ymm7
-	LONG $0x6f7e41c4; WORD $0x2043 // vmovdqu ymm8, ymmword ptr [r11 + 0x20]
-	QUAD $0x0000e08bdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r11 + 0xe0]
+	LONG $0x6f7e41c4; WORD $0x6056 // vmovdqu ymm10, ymmword ptr [r14 + 0x60]
+	LONG $0xdb7d41c4; WORD $0x204e // vpand ymm9, ymm0, ymmword ptr [r14 + 0x20]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x204e // vmovdqu ymm9, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a096db7541c4; BYTE $0x00 // vpand ymm10, ymm1, ymmword ptr [r14 + 0xa0]
+	LONG $0x7235c1c4; WORD $0x03f1 // vpslld ymm9, ymm9, 0x3
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x204e // vmovdqu ymm9, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a0966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0xa0]
+	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0xc2f53dc5 // vpmaddwd ymm8, ymm8, ymm2
+	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
+	LONG $0x6f7e41c4; WORD $0x2046 // vmovdqu ymm8, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000e08edb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r14 + 0xe0]
 	LONG $0x723dc1c4; WORD $0x02f0 // vpslld ymm8, ymm8, 0x2
 	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
 	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
 	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
-	LONG $0x6f7e41c4; WORD $0x204b // vmovdqu ymm9, ymmword ptr [r11 + 0x20]
-	QUAD $0x0000e0936f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r11 + 0xe0]
+	LONG $0x6f7e41c4; WORD $0x204e // vmovdqu ymm9, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000e0966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0xe0]
 	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
@@ -3697,571 +4123,159 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
 	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0x6f7e41c4; WORD $0x204b // vmovdqu ymm9, ymmword ptr [r11 + 0x20]
-	QUAD $0x00012093db7541c4; BYTE $0x00 // vpand ymm10, ymm1, ymmword ptr [r11 + 0x120]
+	LONG $0x6f7e41c4; WORD $0x204e // vmovdqu ymm9, ymmword ptr [r14 + 0x20]
+	QUAD $0x00012096db7541c4; BYTE $0x00 // vpand ymm10, ymm1, ymmword ptr [r14 + 0x120]
 	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
 	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
 	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
 	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0x6f7e41c4; WORD $0x204b // vmovdqu ymm9, ymmword ptr [r11 + 0x20]
-	QUAD $0x000120936f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r11 + 0x120]
-	LONG $0x587de2c4; WORD $0x1c56 // vpbroadcastd ymm2, dword ptr [rsi + 0x1c]
+	LONG $0x6f7e41c4; WORD $0x204e // vmovdqu ymm9, ymmword ptr [r14 + 0x20]
+	QUAD $0x000120966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x120]
+	LONG $0x587de2c4; WORD $0x1c5e // vpbroadcastd ymm3, dword ptr [rsi + 0x1c]
 	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x043562c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm2
+	LONG $0x043562c4; BYTE $0xcb // vpmaddubsw ymm9, ymm9, ymm3
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0xf53d41c4; BYTE $0xc7 // vpmaddwd ymm8, ymm8, ymm15
+	LONG $0xc2f53dc5 // vpmaddwd ymm8, ymm8, ymm2
 	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
+	LONG $0x187de2c4; WORD $0x205e // vbroadcastss ymm3, dword ptr [rsi + 0x20]
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0x187de2c4; WORD $0x2056 // vbroadcastss ymm2, dword ptr [rsi + 0x20]
-	LONG $0xf759ccc5 // vmulps ymm6, ymm6, ymm7
-	LONG $0x7e10fac5; BYTE $0x24 // vmovss xmm7, dword ptr [rsi + 0x24]
 	LONG $0x30c68348 // add rsi, 0x30
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
-	LONG $0xac55e2c4; BYTE $0xfe // vfnmadd213ps ymm7, ymm5, ymm6 # ymm7 = -(ymm5 * ymm7) + ymm6
-	LONG $0xb845e2c4; BYTE $0xda // vfmadd231ps ymm3, ymm7, ymm2 # ymm3 = (ymm7 * ymm2) + ymm3
+	LONG $0xf759ccc5 // vmulps ymm6, ymm6, ymm7
+	LONG $0xb84de2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm6, ymm3 # ymm4 = (ymm6 * ymm3) + ymm4
 	WORD $0xc2f6; BYTE $0x01 // test dl, 0x1
 	LONG $0x000000ba; BYTE $0x00 // mov edx, 0x0
-	LONG $0xfc70850f; WORD $0xffff // jne 0x147b0 <pq_q5_1+0x170>
-	LONG $0x03000548; WORD $0x0000 // add rax, 0x300
+	LONG $0xfc6c850f; WORD $0xffff // jne 0x15040 <pq_q5_0+0x14f0>
+	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
 	LONG $0xfe578d48 // lea rdx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	LONG $0xfc398f0f; WORD $0xffff // jg 0x14790 <pq_q5_1+0x150>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfbc0850f; WORD $0xffff // jne 0x14720 <pq_q5_1+0xe0>
-	LONG $0xfffbc9e9; BYTE $0xff // jmp 0x1472e <pq_q5_1+0xee>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x14b95 <pq_q5_1+0x555>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb99840f; WORD $0xffff // je 0x1472e <pq_q5_1+0xee>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04d28e0f; WORD $0x0000 // jle 0x15070 <pq_q5_1+0xa30>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x04e7c149 // shl r15, 0x4
-	LONG $0x05e5c149 // shl r13, 0x5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xfc458f0f; WORD $0xffff // jg 0x15030 <pq_q5_0+0x14e0>
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0xe84c850f; WORD $0xffff // jne 0x13c40 <pq_q5_0+0xf0>
+	LONG $0xffe855e9; BYTE $0xff // jmp 0x13c4e <pq_q5_0+0xfe>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x894d; BYTE $0xc2 // mov r10, r8
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	QUAD $0x0000b024846f7ec5; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [rsp + 0xb0]
-	QUAD $0x00009024ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0x90]
-	LONG $0x3e048d4a // lea rax, [rsi + r15]
-	LONG $0x80968d48; WORD $0x0000; BYTE $0x00 // lea rdx, [rsi + 0x80]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xb61c8d4b // lea rbx, [r14 + 4*r14]
-	LONG $0x05e6c149 // shl r14, 0x5
-	LONG $0x5411fcc5; WORD $0x7024 // vmovups ymmword ptr [rsp + 0x70], ymm2
-	LONG $0xfc28fcc5 // vmovaps ymm7, ymm4
-	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
-	LONG $0x137da2c4; WORD $0x300c // vcvtph2ps ymm1, xmmword ptr [rax + r14]
-	LONG $0x06e3c148 // shl rbx, 0x6
-	WORD $0x0148; BYTE $0xd3 // add rbx, rdx
-	QUAD $0x0000f0248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf0], ymm1
-	LONG $0x137da2c4; WORD $0x304c; BYTE $0x40 // vcvtph2ps ymm1, xmmword ptr [rax + r14 + 0x40]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	QUAD $0x0000d0248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd0], ymm1
-	LONG $0x6f7e21c4; WORD $0x2b0c // vmovdqu ymm9, ymmword ptr [rbx + r13]
-	LONG $0xdb5521c4; WORD $0x2b54; BYTE $0x40 // vpand ymm10, ymm5, ymmword ptr [rbx + r13 + 0x40]
-	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
-	LONG $0xdb3541c4; BYTE $0xc8 // vpand ymm9, ymm9, ymm8
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; BYTE $0x17 // vpbroadcastd ymm10, dword ptr [rdi]
-	LONG $0x043542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x205f // vpbroadcastd ymm11, dword ptr [rdi + 0x20]
-	LONG $0x043542c4; BYTE $0xdb // vpmaddubsw ymm11, ymm9, ymm11
-	LONG $0x587d62c4; WORD $0x4067 // vpbroadcastd ymm12, dword ptr [rdi + 0x40]
-	LONG $0x043542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm9, ymm12
-	LONG $0x587d62c4; WORD $0x606f // vpbroadcastd ymm13, dword ptr [rdi + 0x60]
-	LONG $0x043542c4; BYTE $0xcd // vpmaddubsw ymm9, ymm9, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b6c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0x40]
-	LONG $0xdb3d21c4; WORD $0x2b34 // vpand ymm14, ymm8, ymmword ptr [rbx + r13]
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xeddb15c5 // vpand ymm13, ymm13, ymm5
-	LONG $0xeb0d41c4; BYTE $0xed // vpor ymm13, ymm14, ymm13
-	LONG $0x587d62c4; WORD $0x1077 // vpbroadcastd ymm14, dword ptr [rdi + 0x10]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	LONG $0x587d62c4; WORD $0x3077 // vpbroadcastd ymm14, dword ptr [rdi + 0x30]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xdb // vpaddw ymm11, ymm14, ymm11
-	LONG $0x587d62c4; WORD $0x5077 // vpbroadcastd ymm14, dword ptr [rdi + 0x50]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xe4 // vpaddw ymm12, ymm14, ymm12
-	LONG $0x587d62c4; WORD $0x7077 // vpbroadcastd ymm14, dword ptr [rdi + 0x70]
-	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
-	LONG $0xfd1541c4; BYTE $0xc9 // vpaddw ymm9, ymm13, ymm9
-	LONG $0x6f7e21c4; WORD $0x2b2c // vmovdqu ymm13, ymmword ptr [rbx + r13]
-	QUAD $0x00802bb4db5521c4; WORD $0x0000 // vpand ymm14, ymm5, ymmword ptr [rbx + r13 + 0x80]
-	LONG $0x7215c1c4; WORD $0x03f5 // vpslld ymm13, ymm13, 0x3
-	LONG $0xdb1541c4; BYTE $0xe8 // vpand ymm13, ymm13, ymm8
-	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x0477 // vpbroadcastd ymm14, dword ptr [rdi + 0x4]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	LONG $0x587d62c4; WORD $0x2477 // vpbroadcastd ymm14, dword ptr [rdi + 0x24]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xdb // vpaddw ymm11, ymm14, ymm11
-	LONG $0x587d62c4; WORD $0x4477 // vpbroadcastd ymm14, dword ptr [rdi + 0x44]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xf4 // vpaddw ymm14, ymm14, ymm12
-	LONG $0x587d62c4; WORD $0x6467 // vpbroadcastd ymm12, dword ptr [rdi + 0x64]
-	LONG $0x041542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm13, ymm12
-	LONG $0xfd1d41c4; BYTE $0xc9 // vpaddw ymm9, ymm12, ymm9
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x00802bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0x80]
-	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xeddb15c5 // vpand ymm13, ymm13, ymm5
-	LONG $0xdb1d41c4; BYTE $0xe0 // vpand ymm12, ymm12, ymm8
-	LONG $0xeb1d41c4; BYTE $0xed // vpor ymm13, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
-	LONG $0x041542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm13, ymm12
-	LONG $0xfd1d41c4; BYTE $0xd2 // vpaddw ymm10, ymm12, ymm10
-	LONG $0xf52d41c4; BYTE $0xe7 // vpmaddwd ymm12, ymm10, ymm15
-	LONG $0x587d62c4; WORD $0x3457 // vpbroadcastd ymm10, dword ptr [rdi + 0x34]
-	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
-	LONG $0xfd2d41c4; BYTE $0xd3 // vpaddw ymm10, ymm10, ymm11
-	LONG $0xf52d41c4; BYTE $0xdf // vpmaddwd ymm11, ymm10, ymm15
-	LONG $0x587d62c4; WORD $0x5457 // vpbroadcastd ymm10, dword ptr [rdi + 0x54]
-	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
-	LONG $0xfd2d41c4; BYTE $0xd6 // vpaddw ymm10, ymm10, ymm14
-	LONG $0xf52d41c4; BYTE $0xd7 // vpmaddwd ymm10, ymm10, ymm15
-	LONG $0x587d62c4; WORD $0x7477 // vpbroadcastd ymm14, dword ptr [rdi + 0x74]
-	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
-	LONG $0xfd1541c4; BYTE $0xc9 // vpaddw ymm9, ymm13, ymm9
-	LONG $0xf53541c4; BYTE $0xcf // vpmaddwd ymm9, ymm9, ymm15
-	LONG $0x6f7e21c4; WORD $0x2b2c // vmovdqu ymm13, ymmword ptr [rbx + r13]
-	QUAD $0x00c02bb4db5521c4; WORD $0x0000 // vpand ymm14, ymm5, ymmword ptr [rbx + r13 + 0xc0]
-	LONG $0x7215c1c4; WORD $0x02f5 // vpslld ymm13, ymm13, 0x2
-	LONG $0xdb1541c4; BYTE $0xe8 // vpand ymm13, ymm13, ymm8
-	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x0877 // vpbroadcastd ymm14, dword ptr [rdi + 0x8]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x287f // vpbroadcastd ymm15, dword ptr [rdi + 0x28]
-	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
-	LONG $0x587de2c4; WORD $0x4857 // vpbroadcastd ymm2, dword ptr [rdi + 0x48]
-	LONG $0x0415e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm13, ymm2
-	LONG $0x587de2c4; WORD $0x6847 // vpbroadcastd ymm0, dword ptr [rdi + 0x68]
-	LONG $0x0415e2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm13, ymm0
-	LONG $0x6f7e21c4; WORD $0x2b2c // vmovdqu ymm13, ymmword ptr [rbx + r13]
-	QUAD $0x00c02b8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rbx + r13 + 0xc0]
-	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
-	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
-	LONG $0xdb1541c4; BYTE $0xe8 // vpand ymm13, ymm13, ymm8
-	LONG $0xc9eb95c5 // vpor ymm1, ymm13, ymm1
-	LONG $0x587d62c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [rdi + 0x18]
-	LONG $0x047542c4; BYTE $0xed // vpmaddubsw ymm13, ymm1, ymm13
-	LONG $0xfd1541c4; BYTE $0xee // vpaddw ymm13, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x3877 // vpbroadcastd ymm14, dword ptr [rdi + 0x38]
-	LONG $0x047542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm1, ymm14
-	LONG $0xfd0d41c4; BYTE $0xf7 // vpaddw ymm14, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x587f // vpbroadcastd ymm15, dword ptr [rdi + 0x58]
-	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
-	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
-	LONG $0x587d62c4; WORD $0x787f // vpbroadcastd ymm15, dword ptr [rdi + 0x78]
-	LONG $0x0475c2c4; BYTE $0xcf // vpmaddubsw ymm1, ymm1, ymm15
-	LONG $0xc0fdf5c5 // vpaddw ymm0, ymm1, ymm0
-	LONG $0x6f7ea1c4; WORD $0x2b0c // vmovdqu ymm1, ymmword ptr [rbx + r13]
-	QUAD $0x01002bbcdb5521c4; WORD $0x0000 // vpand ymm15, ymm5, ymmword ptr [rbx + r13 + 0x100]
-	LONG $0xc9fef5c5 // vpaddd ymm1, ymm1, ymm1
-	LONG $0xc9dbbdc5 // vpand ymm1, ymm8, ymm1
-	LONG $0xc9eb85c5 // vpor ymm1, ymm15, ymm1
-	LONG $0x587d62c4; WORD $0x0c7f // vpbroadcastd ymm15, dword ptr [rdi + 0xc]
-	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
-	LONG $0xfd0541c4; BYTE $0xfd // vpaddw ymm15, ymm15, ymm13
-	LONG $0x587d62c4; WORD $0x2c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x2c]
-	LONG $0x047542c4; BYTE $0xed // vpmaddubsw ymm13, ymm1, ymm13
-	LONG $0xfd15c1c4; BYTE $0xde // vpaddw ymm3, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x4c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x4c]
-	LONG $0x047542c4; BYTE $0xed // vpmaddubsw ymm13, ymm1, ymm13
-	LONG $0xf2fd15c5 // vpaddw ymm14, ymm13, ymm2
-	LONG $0x587de2c4; WORD $0x6c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x6c]
-	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
-	LONG $0xe8fd75c5 // vpaddw ymm13, ymm1, ymm0
-	LONG $0x6f7ea1c4; WORD $0x2b04 // vmovdqu ymm0, ymmword ptr [rbx + r13]
-	QUAD $0x01002b8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rbx + r13 + 0x100]
-	LONG $0xd072fdc5; BYTE $0x03 // vpsrld ymm0, ymm0, 0x3
-	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
-	LONG $0xc0dbbdc5 // vpand ymm0, ymm8, ymm0
-	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x1c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x1c]
-	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x0091823d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x9182] # 0x1e090 <peak_i8+0x200>
-	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
-	LONG $0xc9fe9dc5 // vpaddd ymm1, ymm12, ymm1
-	LONG $0x587de2c4; WORD $0x3c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x3c]
-	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
-	LONG $0xd3fdedc5 // vpaddw ymm2, ymm2, ymm3
-	LONG $0xd2f585c5 // vpmaddwd ymm2, ymm15, ymm2
-	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
-	LONG $0x587de2c4; WORD $0x5c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x5c]
-	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
-	LONG $0xdbfd8dc5 // vpaddw ymm3, ymm14, ymm3
-	LONG $0xdbf585c5 // vpmaddwd ymm3, ymm15, ymm3
-	LONG $0xd3fe2dc5 // vpaddd ymm10, ymm10, ymm3
-	LONG $0x587de2c4; WORD $0x7c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x7c]
-	LONG $0x047de2c4; BYTE $0xc3 // vpmaddubsw ymm0, ymm0, ymm3
-	LONG $0xdc28fcc5 // vmovaps ymm3, ymm4
-	LONG $0xe728fcc5 // vmovaps ymm4, ymm7
-	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
-	LONG $0xc0f585c5 // vpmaddwd ymm0, ymm15, ymm0
-	LONG $0xc8fe35c5 // vpaddd ymm9, ymm9, ymm0
-	LONG $0xc15bfcc5 // vcvtdq2ps ymm0, ymm1
-	QUAD $0x000001208f10fac5 // vmovss xmm1, dword ptr [rdi + 0x120]
-	QUAD $0x0000f0249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xf0]
-	QUAD $0x0000d024bc10fcc5; BYTE $0x00 // vmovups ymm7, ymmword ptr [rsp + 0xd0]
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
-	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
-	QUAD $0x00010087187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x100]
-	LONG $0xb875e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm1, ymm0 # ymm4 = (ymm1 * ymm0) + ymm4
-	QUAD $0x000001248f10fac5 // vmovss xmm1, dword ptr [rdi + 0x124]
-	LONG $0xc25bfcc5 // vcvtdq2ps ymm0, ymm2
-	LONG $0x5410fcc5; WORD $0x7024 // vmovups ymm2, ymmword ptr [rsp + 0x70]
-	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
-	QUAD $0x00010487187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x104]
-	LONG $0xb875e2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm1, ymm0 # ymm3 = (ymm1 * ymm0) + ymm3
-	QUAD $0x000001288f10fac5 // vmovss xmm1, dword ptr [rdi + 0x128]
-	LONG $0x5b7cc1c4; BYTE $0xc2 // vcvtdq2ps ymm0, ymm10
-	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
-	QUAD $0x00010887187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x108]
-	LONG $0xb875e2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm1, ymm0 # ymm2 = (ymm1 * ymm0) + ymm2
-	QUAD $0x0000012c8f10fac5 // vmovss xmm1, dword ptr [rdi + 0x12c]
-	LONG $0x5b7cc1c4; BYTE $0xc1 // vcvtdq2ps ymm0, ymm9
-	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
-	QUAD $0x00010cbf187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rdi + 0x10c]
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xb875e2c4; BYTE $0xf7 // vfmadd231ps ymm6, ymm1, ymm7 # ymm6 = (ymm1 * ymm7) + ymm6
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfbbc850f; WORD $0xffff // jne 0x14c00 <pq_q5_1+0x5c0>
-	LONG $0x00c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x300
-	LONG $0xfe428d49 // lea rax, [r10 - 0x2]
-	LONG $0x02fa8349 // cmp r10, 0x2
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0xfb748f0f; WORD $0xffff // jg 0x14bd0 <pq_q5_1+0x590>
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	WORD $0x2a75 // jne 0x15090 <pq_q5_1+0xa50>
-	LONG $0xfffb15e9; BYTE $0xff // jmp 0x14b80 <pq_q5_1+0x540>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x05e5c149 // shl r13, 0x5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x245c8b48; BYTE $0x10 // mov rbx, qword ptr [rsp + 0x10]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	WORD $0x0deb // jmp 0x1541f <pq_q5_0+0x18cf>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfaf0840f; WORD $0xffff // je 0x14b80 <pq_q5_1+0x540>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x283c8d4e // lea r15, [rax + r13]
-	LONG $0x117cc1c4; BYTE $0x27 // vmovups ymmword ptr [r15], ymm4
-	LONG $0x02fe8341 // cmp r14d, 0x2
-	LONG $0xfad8820f; WORD $0xffff // jb 0x14b80 <pq_q5_1+0x540>
-	LONG $0x117cc1c4; WORD $0x8f1c // vmovups ymmword ptr [r15 + 4*rcx], ymm3
-	LONG $0x03fe8341 // cmp r14d, 0x3
-	LONG $0xfac8820f; WORD $0xffff // jb 0x14b80 <pq_q5_1+0x540>
-	LONG $0x117cc1c4; WORD $0xcf14 // vmovups ymmword ptr [r15 + 8*rcx], ymm2
-	LONG $0x04fe8341 // cmp r14d, 0x4
-	LONG $0xfab8820f; WORD $0xffff // jb 0x14b80 <pq_q5_1+0x540>
-	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
-	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
-	LONG $0x05fe8341 // cmp r14d, 0x5
-	LONG $0xfaa3820f; WORD $0xffff // jb 0x14b80 <pq_q5_1+0x540>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04f08e0f; WORD $0x0000 // jle 0x155d6 <pq_q5_1+0xf96>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x04e4c149 // shl r12, 0x4
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x894d; BYTE $0xc2 // mov r10, r8
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x245c8b48; BYTE $0x10 // mov rbx, qword ptr [rsp + 0x10]
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0xe813850f; WORD $0xffff // jne 0x13c40 <pq_q5_0+0xf0>
+	LONG $0xffe81ce9; BYTE $0xff // jmp 0x13c4e <pq_q5_0+0xfe>
+	LONG $0x18c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x118
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	QUAD $0x0000b0249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xb0]
-	QUAD $0x00009024a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x90]
-	LONG $0x27048d4a // lea rax, [rdi + r12]
-	LONG $0x80978d48; WORD $0x0000; BYTE $0x00 // lea rdx, [rdi + 0x80]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xb61c8d4b // lea rbx, [r14 + 4*r14]
-	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x0000d02494117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd0], ymm10
-	LONG $0x4411fcc5; WORD $0x7024 // vmovups ymmword ptr [rsp + 0x70], ymm0
-	LONG $0x137d22c4; WORD $0x3004 // vcvtph2ps ymm8, xmmword ptr [rax + r14]
-	LONG $0x137da2c4; WORD $0x307c; BYTE $0x40 // vcvtph2ps ymm7, xmmword ptr [rax + r14 + 0x40]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x06e3c148 // shl rbx, 0x6
-	WORD $0x0148; BYTE $0xd3 // add rbx, rdx
-	LONG $0x6f7ea1c4; WORD $0x2b04 // vmovdqu ymm0, ymmword ptr [rbx + r13]
-	LONG $0xdb5da1c4; WORD $0x2b4c; BYTE $0x40 // vpand ymm1, ymm4, ymmword ptr [rbx + r13 + 0x40]
-	LONG $0xf072fdc5; BYTE $0x04 // vpslld ymm0, ymm0, 0x4
-	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
-	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
-	QUAD $0x0000808e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x80]
-	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	QUAD $0x0000a096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa0]
-	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
-	QUAD $0x0000c08e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xc0]
-	LONG $0x047d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm0, ymm9
-	QUAD $0x0000e096587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xe0]
-	LONG $0x047dc2c4; BYTE $0xc2 // vpmaddubsw ymm0, ymm0, ymm10
-	LONG $0x6f7e21c4; WORD $0x2b54; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [rbx + r13 + 0x40]
-	LONG $0xdb6521c4; WORD $0x2b1c // vpand ymm11, ymm3, ymmword ptr [rbx + r13]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd4db2dc5 // vpand ymm10, ymm10, ymm4
-	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
-	QUAD $0x0000909e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0x90]
-	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
-	LONG $0xc9fda5c5 // vpaddw ymm1, ymm11, ymm1
-	QUAD $0x0000b09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xb0]
-	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	QUAD $0x0000d09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xd0]
-	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
-	LONG $0xfd2541c4; BYTE $0xc9 // vpaddw ymm9, ymm11, ymm9
-	QUAD $0x0000f09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xf0]
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0xc0fdadc5 // vpaddw ymm0, ymm10, ymm0
-	LONG $0x6f7e21c4; WORD $0x2b14 // vmovdqu ymm10, ymmword ptr [rbx + r13]
-	QUAD $0x00802b9cdb5d21c4; WORD $0x0000 // vpand ymm11, ymm4, ymmword ptr [rbx + r13 + 0x80]
-	LONG $0x722dc1c4; WORD $0x03f2 // vpslld ymm10, ymm10, 0x3
-	LONG $0xd3db2dc5 // vpand ymm10, ymm10, ymm3
-	LONG $0xeb2d41c4; BYTE $0xd3 // vpor ymm10, ymm10, ymm11
-	QUAD $0x0000849e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0x84]
-	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
-	LONG $0xc9fda5c5 // vpaddw ymm1, ymm11, ymm1
-	QUAD $0x0000a49e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xa4]
-	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	QUAD $0x0000c49e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xc4]
-	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
-	LONG $0xfd2541c4; BYTE $0xe9 // vpaddw ymm13, ymm11, ymm9
-	QUAD $0x0000e48e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xe4]
-	LONG $0x042d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm10, ymm9
-	LONG $0xc8fd35c5 // vpaddw ymm9, ymm9, ymm0
-	LONG $0x6f7ea1c4; WORD $0x2b04 // vmovdqu ymm0, ymmword ptr [rbx + r13]
-	QUAD $0x00802b946f7e21c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [rbx + r13 + 0x80]
-	LONG $0xd072fdc5; BYTE $0x01 // vpsrld ymm0, ymm0, 0x1
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd4db2dc5 // vpand ymm10, ymm10, ymm4
-	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
-	LONG $0xc0ebadc5 // vpor ymm0, ymm10, ymm0
-	QUAD $0x00009496587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x94]
-	LONG $0x047d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm0, ymm10
-	LONG $0xc9fdadc5 // vpaddw ymm1, ymm10, ymm1
-	LONG $0xe1f505c5 // vpmaddwd ymm12, ymm15, ymm1
-	QUAD $0x0000b48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xb4]
-	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	LONG $0xcafdf5c5 // vpaddw ymm1, ymm1, ymm2
-	LONG $0xd9f505c5 // vpmaddwd ymm11, ymm15, ymm1
-	QUAD $0x0000d48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xd4]
-	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
-	LONG $0xd1f505c5 // vpmaddwd ymm10, ymm15, ymm1
-	QUAD $0x0000f48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xf4]
-	LONG $0x047de2c4; BYTE $0xc1 // vpmaddubsw ymm0, ymm0, ymm1
-	LONG $0xc0fdb5c5 // vpaddw ymm0, ymm9, ymm0
-	LONG $0xc8f505c5 // vpmaddwd ymm9, ymm15, ymm0
-	LONG $0x6f7ea1c4; WORD $0x2b04 // vmovdqu ymm0, ymmword ptr [rbx + r13]
-	QUAD $0x00c02b8cdb5da1c4; WORD $0x0000 // vpand ymm1, ymm4, ymmword ptr [rbx + r13 + 0xc0]
-	LONG $0xf072fdc5; BYTE $0x02 // vpslld ymm0, ymm0, 0x2
-	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
-	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
-	QUAD $0x0000888e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x88]
-	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	QUAD $0x0000a896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa8]
-	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
-	QUAD $0x0000c8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc8]
-	LONG $0x047d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm0, ymm13
-	QUAD $0x0000e8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe8]
-	LONG $0x047dc2c4; BYTE $0xc6 // vpmaddubsw ymm0, ymm0, ymm14
-	LONG $0x6f7e21c4; WORD $0x2b34 // vmovdqu ymm14, ymmword ptr [rbx + r13]
-	QUAD $0x00c02bbc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rbx + r13 + 0xc0]
-	LONG $0x720dc1c4; WORD $0x02d6 // vpsrld ymm14, ymm14, 0x2
-	LONG $0x7205c1c4; WORD $0x04d7 // vpsrld ymm15, ymm15, 0x4
-	LONG $0xfcdb05c5 // vpand ymm15, ymm15, ymm4
-	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
-	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
-	QUAD $0x000098be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x98]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x0000b8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xb8]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
-	QUAD $0x0000d8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xd8]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
-	QUAD $0x0000f8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xf8]
-	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
-	LONG $0xc0fd8dc5 // vpaddw ymm0, ymm14, ymm0
-	LONG $0x6f7e21c4; WORD $0x2b34 // vmovdqu ymm14, ymmword ptr [rbx + r13]
-	QUAD $0x01002bbcdb5d21c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [rbx + r13 + 0x100]
-	LONG $0xfe0d41c4; BYTE $0xf6 // vpaddd ymm14, ymm14, ymm14
-	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
-	LONG $0xeb0d41c4; BYTE $0xff // vpor ymm15, ymm14, ymm15
-	QUAD $0x00008cb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x8c]
-	LONG $0x040542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm15, ymm14
-	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
-	QUAD $0x0000acb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xac]
-	LONG $0x040542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm15, ymm14
-	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	QUAD $0x0000ccb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xcc]
-	LONG $0x040542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm15, ymm14
-	LONG $0xfd0d41c4; BYTE $0xf5 // vpaddw ymm14, ymm14, ymm13
-	QUAD $0x0000ecae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xec]
-	LONG $0x040542c4; BYTE $0xed // vpmaddubsw ymm13, ymm15, ymm13
-	LONG $0xe8fd15c5 // vpaddw ymm13, ymm13, ymm0
-	LONG $0x6f7ea1c4; WORD $0x2b04 // vmovdqu ymm0, ymmword ptr [rbx + r13]
-	QUAD $0x01002bbc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rbx + r13 + 0x100]
-	LONG $0xd072fdc5; BYTE $0x03 // vpsrld ymm0, ymm0, 0x3
-	LONG $0x7205c1c4; WORD $0x04d7 // vpsrld ymm15, ymm15, 0x4
-	LONG $0xfcdb05c5 // vpand ymm15, ymm15, ymm4
-	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
-	LONG $0xc0eb85c5 // vpor ymm0, ymm15, ymm0
-	QUAD $0x00009cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x9c]
-	LONG $0x047d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm0, ymm15
-	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x008c113d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x8c11] # 0x1e090 <peak_i8+0x200>
-	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
-	LONG $0xc9fe9dc5 // vpaddd ymm1, ymm12, ymm1
-	QUAD $0x0000bca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xbc]
-	LONG $0x047d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm0, ymm12
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0xd2f585c5 // vpmaddwd ymm2, ymm15, ymm2
-	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
-	QUAD $0x0000dc9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xdc]
-	LONG $0x047d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm0, ymm11
-	LONG $0xfd2541c4; BYTE $0xde // vpaddw ymm11, ymm11, ymm14
-	LONG $0xf52541c4; BYTE $0xdf // vpmaddwd ymm11, ymm11, ymm15
-	LONG $0xfe2541c4; BYTE $0xd2 // vpaddd ymm10, ymm11, ymm10
-	QUAD $0x0000fca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xfc]
-	LONG $0x047dc2c4; BYTE $0xc4 // vpmaddubsw ymm0, ymm0, ymm12
-	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
-	LONG $0xc0f585c5 // vpmaddwd ymm0, ymm15, ymm0
-	LONG $0xc8fe35c5 // vpaddd ymm9, ymm9, ymm0
-	LONG $0xc15bfcc5 // vcvtdq2ps ymm0, ymm1
-	QUAD $0x000001308e10fac5 // vmovss xmm1, dword ptr [rsi + 0x130]
-	LONG $0xc059bcc5 // vmulps ymm0, ymm8, ymm0
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
-	QUAD $0x00011086187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x110]
-	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
-	QUAD $0x000001348e10fac5 // vmovss xmm1, dword ptr [rsi + 0x134]
-	LONG $0xc25bfcc5 // vcvtdq2ps ymm0, ymm2
-	LONG $0x5410fcc5; WORD $0x7024 // vmovups ymm2, ymmword ptr [rsp + 0x70]
-	LONG $0xc059bcc5 // vmulps ymm0, ymm8, ymm0
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
-	QUAD $0x00011486187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x114]
-	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
-	QUAD $0x000001388e10fac5 // vmovss xmm1, dword ptr [rsi + 0x138]
-	LONG $0x5b7cc1c4; BYTE $0xc2 // vcvtdq2ps ymm0, ymm10
-	QUAD $0x0000d02494107cc5; BYTE $0x00 // vmovups ymm10, ymmword ptr [rsp + 0xd0]
-	LONG $0xc059bcc5 // vmulps ymm0, ymm8, ymm0
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
-	QUAD $0x00011886187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x118]
-	LONG $0xb87562c4; BYTE $0xd0 // vfmadd231ps ymm10, ymm1, ymm0 # ymm10 = (ymm1 * ymm0) + ymm10
-	QUAD $0x0000013c8e10fac5 // vmovss xmm1, dword ptr [rsi + 0x13c]
-	LONG $0x5b7cc1c4; BYTE $0xc1 // vcvtdq2ps ymm0, ymm9
-	LONG $0xc059bcc5 // vmulps ymm0, ymm8, ymm0
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
-	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xb875e2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm1, ymm0 # ymm2 = (ymm1 * ymm0) + ymm2
-	LONG $0x5411fcc5; WORD $0x7024 // vmovups ymmword ptr [rsp + 0x70], ymm2
-	LONG $0x4410fcc5; WORD $0x7024 // vmovups ymm0, ymmword ptr [rsp + 0x70]
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfb84850f; WORD $0xffff // jne 0x15140 <pq_q5_1+0xb00>
-	LONG $0x00c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x300
-	LONG $0xfe428d49 // lea rax, [r10 - 0x2]
-	LONG $0x02fa8349 // cmp r10, 0x2
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0xfb3c8f0f; WORD $0xffff // jg 0x15110 <pq_q5_1+0xad0>
-	WORD $0x11eb // jmp 0x155e7 <pq_q5_1+0xfa7>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+
+	// pq_q5_1: +21584
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x18ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x118
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	LONG $0x10fac148 // sar rdx, 0x10
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0x18c08e0f; WORD $0x0000 // jle 0x16d3f <pq_q5_1+0x18ef>
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
+	QUAD $0x00b8aa05197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0xb8aa] # 0x20d38 <peak_i8+0x288>
+	QUAD $0x00b7f93d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xb7f9] # 0x20c90 <peak_i8+0x1e0>
+	LONG $0xf1b60f45 // movzx r14d, r9b
+	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	LONG $0x2474894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r14
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	LONG $0x3fe8c148 // shr rax, 0x3f
+	WORD $0x014c; BYTE $0xc0 // add rax, r8
+	WORD $0xd148; BYTE $0xe8 // shr rax
+	LONG $0x08e0c148 // shl rax, 0x8
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
+	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
+	QUAD $0x000098248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm0
+	QUAD $0x00b84505197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0xb845] # 0x20d30 <peak_i8+0x280>
+	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
+	LONG $0x80048d48 // lea rax, [rax + 4*rax]
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
+	LONG $0x24748948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rsi
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x04e6c148 // shl rsi, 0x4
+	LONG $0x24748948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rsi
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
+	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
+	LONG $0x4411fcc5; WORD $0x7824 // vmovups ymmword ptr [rsp + 0x78], ymm0
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	WORD $0x0148; BYTE $0xc8 // add rax, rcx
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	WORD $0x41eb // jmp 0x15573 <pq_q5_1+0x123>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0x24748b48; BYTE $0x60 // mov rsi, qword ptr [rsp + 0x60]
+	LONG $0x24548b48; BYTE $0x70 // mov rdx, qword ptr [rsp + 0x70]
+	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24340148 // add qword ptr [rsp], rsi
+	LONG $0xff428d48 // lea rax, [rdx - 0x1]
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	LONG $0x17cc8e0f; WORD $0x0000 // jle 0x16d3f <pq_q5_1+0x18ef>
+	LONG $0x24548948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rdx
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x048b850f; WORD $0x0000 // jne 0x15a10 <pq_q5_1+0x5c0>
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
-	LONG $0x05fe8341 // cmp r14d, 0x5
-	LONG $0xf57f840f; WORD $0xffff // je 0x14b80 <pq_q5_1+0x540>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
-	LONG $0x07fe8341 // cmp r14d, 0x7
-	LONG $0xf56a820f; WORD $0xffff // jb 0x14b80 <pq_q5_1+0x540>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
-	LONG $0x117c41c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm10
-	LONG $0x08fe8341 // cmp r14d, 0x8
-	LONG $0xf555820f; WORD $0xffff // jb 0x14b80 <pq_q5_1+0x540>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff545e9; BYTE $0xff // jmp 0x14b80 <pq_q5_1+0x540>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0f32840f; WORD $0x0000 // je 0x164c5 <pq_q5_1+0x1075>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x1384850f; WORD $0x0000 // jne 0x16920 <pq_q5_1+0x14d0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04638e0f; WORD $0x0000 // jle 0x15aac <pq_q5_1+0x146c>
+	LONG $0x17618e0f; WORD $0x0000 // jle 0x16d06 <pq_q5_1+0x18b6>
 	LONG $0x24248b4c // mov r12, qword ptr [rsp]
 	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x894c; BYTE $0xc5 // mov rbp, r8
-	WORD $0x894d; BYTE $0xe2 // mov r10, r12
-	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
-	WORD $0x1feb // jmp 0x15688 <pq_q5_1+0x1048>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x894d; BYTE $0xe3 // mov r11, r12
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	WORD $0x23eb // jmp 0x155e8 <pq_q5_1+0x198>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x00c48149; WORD $0x0003; BYTE $0x00 // add r12, 0x300
 	LONG $0xfe458d48 // lea rax, [rbp - 0x2]
 	LONG $0x02fd8348 // cmp rbp, 0x2
 	WORD $0x8948; BYTE $0xc5 // mov rbp, rax
-	LONG $0x042c8e0f; WORD $0x0000 // jle 0x15ab4 <pq_q5_1+0x1474>
+	LONG $0x17268e0f; WORD $0x0000 // jle 0x16d0e <pq_q5_1+0x18be>
 	QUAD $0x0000008024b48d49 // lea rsi, [r12 + 0x80]
 	QUAD $0x000001c024bc8d49 // lea rdi, [r12 + 0x1c0]
 	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x00038ee9; BYTE $0x00 // jmp 0x15a31 <pq_q5_1+0x13f1>
+	LONG $0x00038be9; BYTE $0x00 // jmp 0x1598e <pq_q5_1+0x53e>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e1c149 // shl r9, 0x5
 	WORD $0x0148; BYTE $0xf0 // add rax, rsi
@@ -4269,8 +4283,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x137d82c4; WORD $0x0c6c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [r12 + r9 + 0x40]
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
 	LONG $0x396ffec5 // vmovdqu ymm7, ymmword ptr [rcx]
-	QUAD $0x000090248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0x90]
-	QUAD $0x0000b024846ffec5; BYTE $0x00 // vmovdqu ymm0, ymmword ptr [rsp + 0xb0]
+	LONG $0x4c6ffec5; WORD $0x7824 // vmovdqu ymm1, ymmword ptr [rsp + 0x78]
+	QUAD $0x00009824846ffec5; BYTE $0x00 // vmovdqu ymm0, ymmword ptr [rsp + 0x98]
 	LONG $0x41db75c5; BYTE $0x40 // vpand ymm8, ymm1, ymmword ptr [rcx + 0x40]
 	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
@@ -4434,43 +4448,955 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm7, ymm0 # ymm3 = (ymm7 * ymm0) + ymm3
 	LONG $0x01c0f641 // test r8b, 0x1
 	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfc3f840f; WORD $0xffff // je 0x15670 <pq_q5_1+0x1030>
+	LONG $0xfc42840f; WORD $0xffff // je 0x155d0 <pq_q5_1+0x180>
 	LONG $0x89048d4b // lea rax, [r9 + 4*r9]
 	LONG $0x06e0c148 // shl rax, 0x6
 	LONG $0x070c8d48 // lea rcx, [rdi + rax]
-	WORD $0x3949; BYTE $0xca // cmp r10, rcx
-	LONG $0xfc6a830f; WORD $0xffff // jae 0x156b0 <pq_q5_1+0x1070>
-	WORD $0x8945; BYTE $0xd3 // mov r11d, r10d
-	LONG $0x08ebc141 // shr r11d, 0x8
-	WORD $0x8945; BYTE $0xd7 // mov r15d, r10d
-	LONG $0xd7b70f41 // movzx edx, r15w
-	LONG $0xdbb60f45 // movzx r11d, r11b
-	WORD $0x894d; BYTE $0xd6 // mov r14, r10
-	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
-	LONG $0x00c78141; WORD $0x0001; BYTE $0x00 // add r15d, 0x100
+	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
+	LONG $0xfc6d830f; WORD $0xffff // jae 0x15610 <pq_q5_1+0x1c0>
 	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
-	WORD $0xe383; BYTE $0x3f // and ebx, 0x3f
+	WORD $0xebc1; BYTE $0x08 // shr ebx, 0x8
+	WORD $0x8945; BYTE $0xdf // mov r15d, r11d
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xd7b70f41 // movzx edx, r15w
+	WORD $0xb60f; BYTE $0xdb // movzx ebx, bl
+	WORD $0x894d; BYTE $0xda // mov r10, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c78141; WORD $0x0001; BYTE $0x00 // add r15d, 0x100
+	WORD $0x8941; BYTE $0xde // mov r14d, ebx
+	LONG $0x3fe68341 // and r14d, 0x3f
 	LONG $0x3fffe281; WORD $0x0000 // and edx, 0x3fff
-	WORD $0xfe41; BYTE $0xc3 // inc r11b
-	WORD $0xe3c1; BYTE $0x06 // shl ebx, 0x6
-	WORD $0x2949; BYTE $0xd6 // sub r14, rdx
-	QUAD $0x004000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x4000]
-	QUAD $0x005000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x5000]
-	QUAD $0x006000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x6000]
-	QUAD $0x007000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x7000]
-	WORD $0x3949; BYTE $0xca // cmp r10, rcx
-	WORD $0xa972 // jb 0x15a50 <pq_q5_1+0x1410>
-	LONG $0xfffc04e9; BYTE $0xff // jmp 0x156b0 <pq_q5_1+0x1070>
+	WORD $0xc3fe // inc bl
+	LONG $0x06e6c141 // shl r14d, 0x6
+	WORD $0x2949; BYTE $0xd2 // sub r10, rdx
+	QUAD $0x004000168c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r10 + 0x4000]
+	QUAD $0x005000168c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r10 + 0x5000]
+	QUAD $0x006000168c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r10 + 0x6000]
+	QUAD $0x007000168c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r10 + 0x7000]
+	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
+	WORD $0xa972 // jb 0x159b0 <pq_q5_1+0x560>
+	LONG $0xfffc04e9; BYTE $0xff // jmp 0x15610 <pq_q5_1+0x1c0>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x1deb // jmp 0x15a35 <pq_q5_1+0x5e5>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfb19840f; WORD $0xffff // je 0x1554e <pq_q5_1+0xfe>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04c28e0f; WORD $0x0000 // jle 0x15f00 <pq_q5_1+0xab0>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x04e7c149 // shl r15, 0x4
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	QUAD $0x00009824846f7ec5; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [rsp + 0x98]
+	LONG $0x6c6ffec5; WORD $0x7824 // vmovdqu ymm5, ymmword ptr [rsp + 0x78]
+	LONG $0x3e148d4a // lea rdx, [rsi + r15]
+	LONG $0x80868d48; WORD $0x0000; BYTE $0x00 // lea rax, [rsi + 0x80]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	BYTE $0x90 // nop
+	LONG $0x92348d4f // lea r14, [r10 + 4*r10]
+	LONG $0x05e2c149 // shl r10, 0x5
+	QUAD $0x0000b8249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb8], ymm2
+	LONG $0xfc28fcc5 // vmovaps ymm7, ymm4
+	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
+	LONG $0x137da2c4; WORD $0x120c // vcvtph2ps ymm1, xmmword ptr [rdx + r10]
+	LONG $0x06e6c149 // shl r14, 0x6
+	WORD $0x0149; BYTE $0xc6 // add r14, rax
+	QUAD $0x0000f8248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf8], ymm1
+	LONG $0x137da2c4; WORD $0x124c; BYTE $0x40 // vcvtph2ps ymm1, xmmword ptr [rdx + r10 + 0x40]
+	LONG $0x0001ba41; WORD $0x0000 // mov r10d, 0x1
+	QUAD $0x0000d8248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd8], ymm1
+	LONG $0x6f7e01c4; WORD $0x2e0c // vmovdqu ymm9, ymmword ptr [r14 + r13]
+	LONG $0xdb5501c4; WORD $0x2e54; BYTE $0x40 // vpand ymm10, ymm5, ymmword ptr [r14 + r13 + 0x40]
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
+	LONG $0xdb3541c4; BYTE $0xc8 // vpand ymm9, ymm9, ymm8
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; BYTE $0x17 // vpbroadcastd ymm10, dword ptr [rdi]
+	LONG $0x043542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x205f // vpbroadcastd ymm11, dword ptr [rdi + 0x20]
+	LONG $0x043542c4; BYTE $0xdb // vpmaddubsw ymm11, ymm9, ymm11
+	LONG $0x587d62c4; WORD $0x4067 // vpbroadcastd ymm12, dword ptr [rdi + 0x40]
+	LONG $0x043542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm9, ymm12
+	LONG $0x587d62c4; WORD $0x606f // vpbroadcastd ymm13, dword ptr [rdi + 0x60]
+	LONG $0x043542c4; BYTE $0xcd // vpmaddubsw ymm9, ymm9, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e6c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [r14 + r13 + 0x40]
+	LONG $0xdb3d01c4; WORD $0x2e34 // vpand ymm14, ymm8, ymmword ptr [r14 + r13]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xeddb15c5 // vpand ymm13, ymm13, ymm5
+	LONG $0xeb0d41c4; BYTE $0xed // vpor ymm13, ymm14, ymm13
+	LONG $0x587d62c4; WORD $0x1077 // vpbroadcastd ymm14, dword ptr [rdi + 0x10]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
+	LONG $0x587d62c4; WORD $0x3077 // vpbroadcastd ymm14, dword ptr [rdi + 0x30]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xfd0d41c4; BYTE $0xdb // vpaddw ymm11, ymm14, ymm11
+	LONG $0x587d62c4; WORD $0x5077 // vpbroadcastd ymm14, dword ptr [rdi + 0x50]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xfd0d41c4; BYTE $0xe4 // vpaddw ymm12, ymm14, ymm12
+	LONG $0x587d62c4; WORD $0x7077 // vpbroadcastd ymm14, dword ptr [rdi + 0x70]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xfd1541c4; BYTE $0xc9 // vpaddw ymm9, ymm13, ymm9
+	LONG $0x6f7e01c4; WORD $0x2e2c // vmovdqu ymm13, ymmword ptr [r14 + r13]
+	QUAD $0x00802eb4db5501c4; WORD $0x0000 // vpand ymm14, ymm5, ymmword ptr [r14 + r13 + 0x80]
+	LONG $0x7215c1c4; WORD $0x03f5 // vpslld ymm13, ymm13, 0x3
+	LONG $0xdb1541c4; BYTE $0xe8 // vpand ymm13, ymm13, ymm8
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x0477 // vpbroadcastd ymm14, dword ptr [rdi + 0x4]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
+	LONG $0x587d62c4; WORD $0x2477 // vpbroadcastd ymm14, dword ptr [rdi + 0x24]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xfd0d41c4; BYTE $0xdb // vpaddw ymm11, ymm14, ymm11
+	LONG $0x587d62c4; WORD $0x4477 // vpbroadcastd ymm14, dword ptr [rdi + 0x44]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xfd0d41c4; BYTE $0xf4 // vpaddw ymm14, ymm14, ymm12
+	LONG $0x587d62c4; WORD $0x6467 // vpbroadcastd ymm12, dword ptr [rdi + 0x64]
+	LONG $0x041542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm13, ymm12
+	LONG $0xfd1d41c4; BYTE $0xc9 // vpaddw ymm9, ymm12, ymm9
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x00802eac6f7e01c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [r14 + r13 + 0x80]
+	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xeddb15c5 // vpand ymm13, ymm13, ymm5
+	LONG $0xdb1d41c4; BYTE $0xe0 // vpand ymm12, ymm12, ymm8
+	LONG $0xeb1d41c4; BYTE $0xed // vpor ymm13, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
+	LONG $0x041542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm13, ymm12
+	LONG $0xfd1d41c4; BYTE $0xd2 // vpaddw ymm10, ymm12, ymm10
+	LONG $0xf52d41c4; BYTE $0xe7 // vpmaddwd ymm12, ymm10, ymm15
+	LONG $0x587d62c4; WORD $0x3457 // vpbroadcastd ymm10, dword ptr [rdi + 0x34]
+	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
+	LONG $0xfd2d41c4; BYTE $0xd3 // vpaddw ymm10, ymm10, ymm11
+	LONG $0xf52d41c4; BYTE $0xdf // vpmaddwd ymm11, ymm10, ymm15
+	LONG $0x587d62c4; WORD $0x5457 // vpbroadcastd ymm10, dword ptr [rdi + 0x54]
+	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
+	LONG $0xfd2d41c4; BYTE $0xd6 // vpaddw ymm10, ymm10, ymm14
+	LONG $0xf52d41c4; BYTE $0xd7 // vpmaddwd ymm10, ymm10, ymm15
+	LONG $0x587d62c4; WORD $0x7477 // vpbroadcastd ymm14, dword ptr [rdi + 0x74]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xfd1541c4; BYTE $0xc9 // vpaddw ymm9, ymm13, ymm9
+	LONG $0xf53541c4; BYTE $0xcf // vpmaddwd ymm9, ymm9, ymm15
+	LONG $0x6f7e01c4; WORD $0x2e2c // vmovdqu ymm13, ymmword ptr [r14 + r13]
+	QUAD $0x00c02eb4db5501c4; WORD $0x0000 // vpand ymm14, ymm5, ymmword ptr [r14 + r13 + 0xc0]
+	LONG $0x7215c1c4; WORD $0x02f5 // vpslld ymm13, ymm13, 0x2
+	LONG $0xdb1541c4; BYTE $0xe8 // vpand ymm13, ymm13, ymm8
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x0877 // vpbroadcastd ymm14, dword ptr [rdi + 0x8]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x287f // vpbroadcastd ymm15, dword ptr [rdi + 0x28]
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0x587de2c4; WORD $0x4857 // vpbroadcastd ymm2, dword ptr [rdi + 0x48]
+	LONG $0x0415e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm13, ymm2
+	LONG $0x587de2c4; WORD $0x6847 // vpbroadcastd ymm0, dword ptr [rdi + 0x68]
+	LONG $0x0415e2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm13, ymm0
+	LONG $0x6f7e01c4; WORD $0x2e2c // vmovdqu ymm13, ymmword ptr [r14 + r13]
+	QUAD $0x00c02e8c6f7e81c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [r14 + r13 + 0xc0]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
+	LONG $0xdb1541c4; BYTE $0xe8 // vpand ymm13, ymm13, ymm8
+	LONG $0xc9eb95c5 // vpor ymm1, ymm13, ymm1
+	LONG $0x587d62c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [rdi + 0x18]
+	LONG $0x047542c4; BYTE $0xed // vpmaddubsw ymm13, ymm1, ymm13
+	LONG $0xfd1541c4; BYTE $0xee // vpaddw ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x3877 // vpbroadcastd ymm14, dword ptr [rdi + 0x38]
+	LONG $0x047542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm1, ymm14
+	LONG $0xfd0d41c4; BYTE $0xf7 // vpaddw ymm14, ymm14, ymm15
+	LONG $0x587d62c4; WORD $0x587f // vpbroadcastd ymm15, dword ptr [rdi + 0x58]
+	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	LONG $0x587d62c4; WORD $0x787f // vpbroadcastd ymm15, dword ptr [rdi + 0x78]
+	LONG $0x0475c2c4; BYTE $0xcf // vpmaddubsw ymm1, ymm1, ymm15
+	LONG $0xc0fdf5c5 // vpaddw ymm0, ymm1, ymm0
+	LONG $0x6f7e81c4; WORD $0x2e0c // vmovdqu ymm1, ymmword ptr [r14 + r13]
+	QUAD $0x01002ebcdb5501c4; WORD $0x0000 // vpand ymm15, ymm5, ymmword ptr [r14 + r13 + 0x100]
+	LONG $0xc9fef5c5 // vpaddd ymm1, ymm1, ymm1
+	LONG $0xc9dbbdc5 // vpand ymm1, ymm8, ymm1
+	LONG $0xc9eb85c5 // vpor ymm1, ymm15, ymm1
+	LONG $0x587d62c4; WORD $0x0c7f // vpbroadcastd ymm15, dword ptr [rdi + 0xc]
+	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
+	LONG $0xfd0541c4; BYTE $0xfd // vpaddw ymm15, ymm15, ymm13
+	LONG $0x587d62c4; WORD $0x2c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x2c]
+	LONG $0x047542c4; BYTE $0xed // vpmaddubsw ymm13, ymm1, ymm13
+	LONG $0xfd15c1c4; BYTE $0xde // vpaddw ymm3, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x4c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x4c]
+	LONG $0x047542c4; BYTE $0xed // vpmaddubsw ymm13, ymm1, ymm13
+	LONG $0xf2fd15c5 // vpaddw ymm14, ymm13, ymm2
+	LONG $0x587de2c4; WORD $0x6c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x6c]
+	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
+	LONG $0xe8fd75c5 // vpaddw ymm13, ymm1, ymm0
+	LONG $0x6f7e81c4; WORD $0x2e04 // vmovdqu ymm0, ymmword ptr [r14 + r13]
+	QUAD $0x01002e8c6f7e81c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [r14 + r13 + 0x100]
+	LONG $0xd072fdc5; BYTE $0x03 // vpsrld ymm0, ymm0, 0x3
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
+	LONG $0xc0dbbdc5 // vpand ymm0, ymm8, ymm0
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x1c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x1c]
+	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
+	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
+	QUAD $0x00aeef3d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xaeef] # 0x20c90 <peak_i8+0x1e0>
+	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
+	LONG $0xc9fe9dc5 // vpaddd ymm1, ymm12, ymm1
+	LONG $0x587de2c4; WORD $0x3c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x3c]
+	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
+	LONG $0xd3fdedc5 // vpaddw ymm2, ymm2, ymm3
+	LONG $0xd2f585c5 // vpmaddwd ymm2, ymm15, ymm2
+	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
+	LONG $0x587de2c4; WORD $0x5c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x5c]
+	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
+	LONG $0xdbfd8dc5 // vpaddw ymm3, ymm14, ymm3
+	LONG $0xdbf585c5 // vpmaddwd ymm3, ymm15, ymm3
+	LONG $0xd3fe2dc5 // vpaddd ymm10, ymm10, ymm3
+	LONG $0x587de2c4; WORD $0x7c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x7c]
+	LONG $0x047de2c4; BYTE $0xc3 // vpmaddubsw ymm0, ymm0, ymm3
+	LONG $0xdc28fcc5 // vmovaps ymm3, ymm4
+	LONG $0xe728fcc5 // vmovaps ymm4, ymm7
+	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
+	LONG $0xc0f585c5 // vpmaddwd ymm0, ymm15, ymm0
+	LONG $0xc8fe35c5 // vpaddd ymm9, ymm9, ymm0
+	LONG $0xc15bfcc5 // vcvtdq2ps ymm0, ymm1
+	QUAD $0x000001208f10fac5 // vmovss xmm1, dword ptr [rdi + 0x120]
+	QUAD $0x0000f8249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xf8]
+	QUAD $0x0000d824bc10fcc5; BYTE $0x00 // vmovups ymm7, ymmword ptr [rsp + 0xd8]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
+	QUAD $0x00010087187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x100]
+	LONG $0xb875e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm1, ymm0 # ymm4 = (ymm1 * ymm0) + ymm4
+	QUAD $0x000001248f10fac5 // vmovss xmm1, dword ptr [rdi + 0x124]
+	LONG $0xc25bfcc5 // vcvtdq2ps ymm0, ymm2
+	QUAD $0x0000b8249410fcc5; BYTE $0x00 // vmovups ymm2, ymmword ptr [rsp + 0xb8]
+	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
+	QUAD $0x00010487187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x104]
+	LONG $0xb875e2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm1, ymm0 # ymm3 = (ymm1 * ymm0) + ymm3
+	QUAD $0x000001288f10fac5 // vmovss xmm1, dword ptr [rdi + 0x128]
+	LONG $0x5b7cc1c4; BYTE $0xc2 // vcvtdq2ps ymm0, ymm10
+	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
+	QUAD $0x00010887187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x108]
+	LONG $0xb875e2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm1, ymm0 # ymm2 = (ymm1 * ymm0) + ymm2
+	QUAD $0x0000012c8f10fac5 // vmovss xmm1, dword ptr [rdi + 0x12c]
+	LONG $0x5b7cc1c4; BYTE $0xc1 // vcvtdq2ps ymm0, ymm9
+	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
+	QUAD $0x00010cbf187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rdi + 0x10c]
+	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
+	LONG $0xb875e2c4; BYTE $0xf7 // vfmadd231ps ymm6, ymm1, ymm7 # ymm6 = (ymm1 * ymm7) + ymm6
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfbb8850f; WORD $0xffff // jne 0x15a90 <pq_q5_1+0x640>
+	LONG $0x00c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x300
+	LONG $0xfe438d49 // lea rax, [r11 - 0x2]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0xfb808f0f; WORD $0xffff // jg 0x15a70 <pq_q5_1+0x620>
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	WORD $0x2675 // jne 0x15f20 <pq_q5_1+0xad0>
+	LONG $0xfffb21e9; BYTE $0xff // jmp 0x15a20 <pq_q5_1+0x5d0>
+	BYTE $0x90 // nop
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xfb00840f; WORD $0xffff // je 0x15a20 <pq_q5_1+0x5d0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x283c8d4e // lea r15, [rax + r13]
+	LONG $0x117cc1c4; BYTE $0x27 // vmovups ymmword ptr [r15], ymm4
+	LONG $0x02fe8341 // cmp r14d, 0x2
+	LONG $0xfae8820f; WORD $0xffff // jb 0x15a20 <pq_q5_1+0x5d0>
+	LONG $0x117cc1c4; WORD $0x8f1c // vmovups ymmword ptr [r15 + 4*rcx], ymm3
+	LONG $0x03fe8341 // cmp r14d, 0x3
+	LONG $0xfad8820f; WORD $0xffff // jb 0x15a20 <pq_q5_1+0x5d0>
+	LONG $0x117cc1c4; WORD $0xcf14 // vmovups ymmword ptr [r15 + 8*rcx], ymm2
+	LONG $0x04fe8341 // cmp r14d, 0x4
+	LONG $0xfac8820f; WORD $0xffff // jb 0x15a20 <pq_q5_1+0x5d0>
+	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
+	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
+	LONG $0x05fe8341 // cmp r14d, 0x5
+	LONG $0xfab3820f; WORD $0xffff // jb 0x15a20 <pq_q5_1+0x5d0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04ea8e0f; WORD $0x0000 // jle 0x16460 <pq_q5_1+0x1010>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x04e4c149 // shl r12, 0x4
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	QUAD $0x000098249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0x98]
+	LONG $0x646ffec5; WORD $0x7824 // vmovdqu ymm4, ymmword ptr [rsp + 0x78]
+	LONG $0x27148d4a // lea rdx, [rdi + r12]
+	LONG $0x80878d48; WORD $0x0000; BYTE $0x00 // lea rax, [rdi + 0x80]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	BYTE $0x90 // nop
+	LONG $0x92348d4f // lea r14, [r10 + 4*r10]
+	LONG $0x05e2c149 // shl r10, 0x5
+	QUAD $0x0000d82494117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd8], ymm10
+	QUAD $0x0000b8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb8], ymm0
+	LONG $0x137d22c4; WORD $0x1204 // vcvtph2ps ymm8, xmmword ptr [rdx + r10]
+	LONG $0x137da2c4; WORD $0x127c; BYTE $0x40 // vcvtph2ps ymm7, xmmword ptr [rdx + r10 + 0x40]
+	LONG $0x0001ba41; WORD $0x0000 // mov r10d, 0x1
+	LONG $0x06e6c149 // shl r14, 0x6
+	WORD $0x0149; BYTE $0xc6 // add r14, rax
+	LONG $0x6f7e81c4; WORD $0x2e04 // vmovdqu ymm0, ymmword ptr [r14 + r13]
+	LONG $0xdb5d81c4; WORD $0x2e4c; BYTE $0x40 // vpand ymm1, ymm4, ymmword ptr [r14 + r13 + 0x40]
+	LONG $0xf072fdc5; BYTE $0x04 // vpslld ymm0, ymm0, 0x4
+	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	QUAD $0x0000808e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x80]
+	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
+	QUAD $0x0000a096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa0]
+	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
+	QUAD $0x0000c08e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xc0]
+	LONG $0x047d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm0, ymm9
+	QUAD $0x0000e096587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xe0]
+	LONG $0x047dc2c4; BYTE $0xc2 // vpmaddubsw ymm0, ymm0, ymm10
+	LONG $0x6f7e01c4; WORD $0x2e54; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [r14 + r13 + 0x40]
+	LONG $0xdb6501c4; WORD $0x2e1c // vpand ymm11, ymm3, ymmword ptr [r14 + r13]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd4db2dc5 // vpand ymm10, ymm10, ymm4
+	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
+	QUAD $0x0000909e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0x90]
+	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
+	LONG $0xc9fda5c5 // vpaddw ymm1, ymm11, ymm1
+	QUAD $0x0000b09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xb0]
+	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	QUAD $0x0000d09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xd0]
+	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
+	LONG $0xfd2541c4; BYTE $0xc9 // vpaddw ymm9, ymm11, ymm9
+	QUAD $0x0000f09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xf0]
+	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
+	LONG $0xc0fdadc5 // vpaddw ymm0, ymm10, ymm0
+	LONG $0x6f7e01c4; WORD $0x2e14 // vmovdqu ymm10, ymmword ptr [r14 + r13]
+	QUAD $0x00802e9cdb5d01c4; WORD $0x0000 // vpand ymm11, ymm4, ymmword ptr [r14 + r13 + 0x80]
+	LONG $0x722dc1c4; WORD $0x03f2 // vpslld ymm10, ymm10, 0x3
+	LONG $0xd3db2dc5 // vpand ymm10, ymm10, ymm3
+	LONG $0xeb2d41c4; BYTE $0xd3 // vpor ymm10, ymm10, ymm11
+	QUAD $0x0000849e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0x84]
+	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
+	LONG $0xc9fda5c5 // vpaddw ymm1, ymm11, ymm1
+	QUAD $0x0000a49e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xa4]
+	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	QUAD $0x0000c49e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xc4]
+	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
+	LONG $0xfd2541c4; BYTE $0xe9 // vpaddw ymm13, ymm11, ymm9
+	QUAD $0x0000e48e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xe4]
+	LONG $0x042d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm10, ymm9
+	LONG $0xc8fd35c5 // vpaddw ymm9, ymm9, ymm0
+	LONG $0x6f7e81c4; WORD $0x2e04 // vmovdqu ymm0, ymmword ptr [r14 + r13]
+	QUAD $0x00802e946f7e01c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [r14 + r13 + 0x80]
+	LONG $0xd072fdc5; BYTE $0x01 // vpsrld ymm0, ymm0, 0x1
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd4db2dc5 // vpand ymm10, ymm10, ymm4
+	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
+	LONG $0xc0ebadc5 // vpor ymm0, ymm10, ymm0
+	QUAD $0x00009496587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x94]
+	LONG $0x047d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm0, ymm10
+	LONG $0xc9fdadc5 // vpaddw ymm1, ymm10, ymm1
+	LONG $0xe1f505c5 // vpmaddwd ymm12, ymm15, ymm1
+	QUAD $0x0000b48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xb4]
+	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
+	LONG $0xcafdf5c5 // vpaddw ymm1, ymm1, ymm2
+	LONG $0xd9f505c5 // vpmaddwd ymm11, ymm15, ymm1
+	QUAD $0x0000d48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xd4]
+	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
+	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
+	LONG $0xd1f505c5 // vpmaddwd ymm10, ymm15, ymm1
+	QUAD $0x0000f48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xf4]
+	LONG $0x047de2c4; BYTE $0xc1 // vpmaddubsw ymm0, ymm0, ymm1
+	LONG $0xc0fdb5c5 // vpaddw ymm0, ymm9, ymm0
+	LONG $0xc8f505c5 // vpmaddwd ymm9, ymm15, ymm0
+	LONG $0x6f7e81c4; WORD $0x2e04 // vmovdqu ymm0, ymmword ptr [r14 + r13]
+	QUAD $0x00c02e8cdb5d81c4; WORD $0x0000 // vpand ymm1, ymm4, ymmword ptr [r14 + r13 + 0xc0]
+	LONG $0xf072fdc5; BYTE $0x02 // vpslld ymm0, ymm0, 0x2
+	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	QUAD $0x0000888e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x88]
+	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
+	QUAD $0x0000a896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa8]
+	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
+	QUAD $0x0000c8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc8]
+	LONG $0x047d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm0, ymm13
+	QUAD $0x0000e8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe8]
+	LONG $0x047dc2c4; BYTE $0xc6 // vpmaddubsw ymm0, ymm0, ymm14
+	LONG $0x6f7e01c4; WORD $0x2e34 // vmovdqu ymm14, ymmword ptr [r14 + r13]
+	QUAD $0x00c02ebc6f7e01c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [r14 + r13 + 0xc0]
+	LONG $0x720dc1c4; WORD $0x02d6 // vpsrld ymm14, ymm14, 0x2
+	LONG $0x7205c1c4; WORD $0x04d7 // vpsrld ymm15, ymm15, 0x4
+	LONG $0xfcdb05c5 // vpand ymm15, ymm15, ymm4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
+	QUAD $0x000098be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x98]
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
+	QUAD $0x0000b8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xb8]
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	QUAD $0x0000d8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xd8]
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
+	QUAD $0x0000f8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xf8]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xc0fd8dc5 // vpaddw ymm0, ymm14, ymm0
+	LONG $0x6f7e01c4; WORD $0x2e34 // vmovdqu ymm14, ymmword ptr [r14 + r13]
+	QUAD $0x01002ebcdb5d01c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [r14 + r13 + 0x100]
+	LONG $0xfe0d41c4; BYTE $0xf6 // vpaddd ymm14, ymm14, ymm14
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0xeb0d41c4; BYTE $0xff // vpor ymm15, ymm14, ymm15
+	QUAD $0x00008cb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x8c]
+	LONG $0x040542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm15, ymm14
+	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
+	QUAD $0x0000acb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xac]
+	LONG $0x040542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm15, ymm14
+	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
+	QUAD $0x0000ccb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xcc]
+	LONG $0x040542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm15, ymm14
+	LONG $0xfd0d41c4; BYTE $0xf5 // vpaddw ymm14, ymm14, ymm13
+	QUAD $0x0000ecae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xec]
+	LONG $0x040542c4; BYTE $0xed // vpmaddubsw ymm13, ymm15, ymm13
+	LONG $0xe8fd15c5 // vpaddw ymm13, ymm13, ymm0
+	LONG $0x6f7e81c4; WORD $0x2e04 // vmovdqu ymm0, ymmword ptr [r14 + r13]
+	QUAD $0x01002ebc6f7e01c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [r14 + r13 + 0x100]
+	LONG $0xd072fdc5; BYTE $0x03 // vpsrld ymm0, ymm0, 0x3
+	LONG $0x7205c1c4; WORD $0x04d7 // vpsrld ymm15, ymm15, 0x4
+	LONG $0xfcdb05c5 // vpand ymm15, ymm15, ymm4
+	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
+	LONG $0xc0eb85c5 // vpor ymm0, ymm15, ymm0
+	QUAD $0x00009cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x9c]
+	LONG $0x047d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm0, ymm15
+	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
+	QUAD $0x00a98e3d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xa98e] # 0x20c90 <peak_i8+0x1e0>
+	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
+	LONG $0xc9fe9dc5 // vpaddd ymm1, ymm12, ymm1
+	QUAD $0x0000bca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xbc]
+	LONG $0x047d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm0, ymm12
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0xd2f585c5 // vpmaddwd ymm2, ymm15, ymm2
+	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
+	QUAD $0x0000dc9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xdc]
+	LONG $0x047d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm0, ymm11
+	LONG $0xfd2541c4; BYTE $0xde // vpaddw ymm11, ymm11, ymm14
+	LONG $0xf52541c4; BYTE $0xdf // vpmaddwd ymm11, ymm11, ymm15
+	LONG $0xfe2541c4; BYTE $0xd2 // vpaddd ymm10, ymm11, ymm10
+	QUAD $0x0000fca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xfc]
+	LONG $0x047dc2c4; BYTE $0xc4 // vpmaddubsw ymm0, ymm0, ymm12
+	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
+	LONG $0xc0f585c5 // vpmaddwd ymm0, ymm15, ymm0
+	LONG $0xc8fe35c5 // vpaddd ymm9, ymm9, ymm0
+	LONG $0xc15bfcc5 // vcvtdq2ps ymm0, ymm1
+	QUAD $0x000001308e10fac5 // vmovss xmm1, dword ptr [rsi + 0x130]
+	LONG $0xc059bcc5 // vmulps ymm0, ymm8, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
+	QUAD $0x00011086187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x110]
+	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
+	QUAD $0x000001348e10fac5 // vmovss xmm1, dword ptr [rsi + 0x134]
+	LONG $0xc25bfcc5 // vcvtdq2ps ymm0, ymm2
+	QUAD $0x0000b8249410fcc5; BYTE $0x00 // vmovups ymm2, ymmword ptr [rsp + 0xb8]
+	LONG $0xc059bcc5 // vmulps ymm0, ymm8, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
+	QUAD $0x00011486187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x114]
+	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
+	QUAD $0x000001388e10fac5 // vmovss xmm1, dword ptr [rsi + 0x138]
+	LONG $0x5b7cc1c4; BYTE $0xc2 // vcvtdq2ps ymm0, ymm10
+	QUAD $0x0000d82494107cc5; BYTE $0x00 // vmovups ymm10, ymmword ptr [rsp + 0xd8]
+	LONG $0xc059bcc5 // vmulps ymm0, ymm8, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
+	QUAD $0x00011886187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x118]
+	LONG $0xb87562c4; BYTE $0xd0 // vfmadd231ps ymm10, ymm1, ymm0 # ymm10 = (ymm1 * ymm0) + ymm10
+	QUAD $0x0000013c8e10fac5 // vmovss xmm1, dword ptr [rsi + 0x13c]
+	LONG $0x5b7cc1c4; BYTE $0xc1 // vcvtdq2ps ymm0, ymm9
+	LONG $0xc059bcc5 // vmulps ymm0, ymm8, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
+	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
+	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	LONG $0xb875e2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm1, ymm0 # ymm2 = (ymm1 * ymm0) + ymm2
+	QUAD $0x0000b8249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb8], ymm2
+	QUAD $0x0000b8248410fcc5; BYTE $0x00 // vmovups ymm0, ymmword ptr [rsp + 0xb8]
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfb7a850f; WORD $0xffff // jne 0x15fc0 <pq_q5_1+0xb70>
+	LONG $0x00c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x300
+	LONG $0xfe438d49 // lea rax, [r11 - 0x2]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0xfb428f0f; WORD $0xffff // jg 0x15fa0 <pq_q5_1+0xb50>
+	WORD $0x11eb // jmp 0x16471 <pq_q5_1+0x1021>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
+	LONG $0x05fe8341 // cmp r14d, 0x5
+	LONG $0xf595840f; WORD $0xffff // je 0x15a20 <pq_q5_1+0x5d0>
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
+	LONG $0x07fe8341 // cmp r14d, 0x7
+	LONG $0xf580820f; WORD $0xffff // jb 0x15a20 <pq_q5_1+0x5d0>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x117c41c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm10
+	LONG $0x08fe8341 // cmp r14d, 0x8
+	LONG $0xf56b820f; WORD $0xffff // jb 0x15a20 <pq_q5_1+0x5d0>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
+	LONG $0xfff55be9; BYTE $0xff // jmp 0x15a20 <pq_q5_1+0x5d0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x08518e0f; WORD $0x0000 // jle 0x16d1f <pq_q5_1+0x18cf>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b4c; BYTE $0x08 // mov r14, qword ptr [rsp + 0x8]
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
+	WORD $0x1aeb // jmp 0x16508 <pq_q5_1+0x10b8>
+	WORD $0x9066 // nop
+	LONG $0x00c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x300
+	LONG $0xfe478d49 // lea rax, [r15 - 0x2]
+	LONG $0x02ff8349 // cmp r15, 0x2
+	WORD $0x8949; BYTE $0xc7 // mov r15, rax
+	LONG $0x081f8e0f; WORD $0x0000 // jle 0x16d27 <pq_q5_1+0x18d7>
+	LONG $0x80878d48; WORD $0x0000; BYTE $0x00 // lea rax, [rdi + 0x80]
+	LONG $0xc09f8d4c; WORD $0x0001; BYTE $0x00 // lea r11, [rdi + 0x1c0]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x0003b2e9; BYTE $0x00 // jmp 0x168d1 <pq_q5_1+0x1481>
+	BYTE $0x90 // nop
+	LONG $0x05e1c148 // shl rcx, 0x5
+	WORD $0x0149; BYTE $0xc4 // add r12, rax
+	LONG $0x137de2c4; WORD $0x0f34 // vcvtph2ps ymm6, xmmword ptr [rdi + rcx]
+	LONG $0x137de2c4; WORD $0x0f6c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [rdi + rcx + 0x40]
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x6f7ec1c4; WORD $0x007d // vmovdqu ymm7, ymmword ptr [r13]
+	LONG $0x4c6ffec5; WORD $0x7824 // vmovdqu ymm1, ymmword ptr [rsp + 0x78]
+	QUAD $0x00009824846ffec5; BYTE $0x00 // vmovdqu ymm0, ymmword ptr [rsp + 0x98]
+	LONG $0xdb7541c4; WORD $0x4045 // vpand ymm8, ymm1, ymmword ptr [r13 + 0x40]
+	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [r14]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0x6f7e41c4; WORD $0x404d // vmovdqu ymm9, ymmword ptr [r13 + 0x40]
+	LONG $0xdb7d41c4; WORD $0x0045 // vpand ymm8, ymm0, ymmword ptr [r13]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d42c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [r14 + 0x10]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0x6f7e41c4; WORD $0x0045 // vmovdqu ymm8, ymmword ptr [r13]
+	QUAD $0x0000808ddb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r13 + 0x80]
+	LONG $0x723dc1c4; WORD $0x03f0 // vpslld ymm8, ymm8, 0x3
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d42c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [r14 + 0x4]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0x6f7e41c4; WORD $0x0045 // vmovdqu ymm8, ymmword ptr [r13]
+	QUAD $0x0000808d6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r13 + 0x80]
+	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d42c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [r14 + 0x14]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0xfff585c5 // vpmaddwd ymm7, ymm15, ymm7
+	LONG $0x6f7e41c4; WORD $0x0045 // vmovdqu ymm8, ymmword ptr [r13]
+	QUAD $0x0000c08ddb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r13 + 0xc0]
+	LONG $0x723dc1c4; WORD $0x02f0 // vpslld ymm8, ymm8, 0x2
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d42c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [r14 + 0x8]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x004d // vmovdqu ymm9, ymmword ptr [r13]
+	QUAD $0x0000c0956f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r13 + 0xc0]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d42c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [r14 + 0x18]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x004d // vmovdqu ymm9, ymmword ptr [r13]
+	QUAD $0x00010095db7541c4; BYTE $0x00 // vpand ymm10, ymm1, ymmword ptr [r13 + 0x100]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d42c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [r14 + 0xc]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x004d // vmovdqu ymm9, ymmword ptr [r13]
+	QUAD $0x000100956f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r13 + 0x100]
+	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d42c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [r14 + 0x1c]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0xf53d41c4; BYTE $0xc7 // vpmaddwd ymm8, ymm8, ymm15
+	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xf759ccc5 // vmulps ymm6, ymm6, ymm7
+	LONG $0x107ac1c4; WORD $0x247e // vmovss xmm7, dword ptr [r14 + 0x24]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
+	LONG $0xac55e2c4; BYTE $0xfe // vfnmadd213ps ymm7, ymm5, ymm6 # ymm7 = -(ymm5 * ymm7) + ymm6
+	LONG $0x187dc2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [r14 + 0x20]
+	LONG $0x137de2c4; WORD $0x0f74; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rdi + rcx + 0x10]
+	LONG $0xb845e2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm7, ymm5 # ymm4 = (ymm7 * ymm5) + ymm4
+	LONG $0x137de2c4; WORD $0x0f6c; BYTE $0x50 // vcvtph2ps ymm5, xmmword ptr [rdi + rcx + 0x50]
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [r12 + 0x20]
+	LONG $0xdb7541c4; WORD $0x2444; BYTE $0x60 // vpand ymm8, ymm1, ymmword ptr [r12 + 0x60]
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [r14]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0x6f7e41c4; WORD $0x244c; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [r12 + 0x60]
+	LONG $0xdb7d41c4; WORD $0x2444; BYTE $0x20 // vpand ymm8, ymm0, ymmword ptr [r12 + 0x20]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d42c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [r14 + 0x10]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0x6f7e41c4; WORD $0x2444; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [r12 + 0x20]
+	QUAD $0x00a0248cdb7541c4; WORD $0x0000 // vpand ymm9, ymm1, ymmword ptr [r12 + 0xa0]
+	LONG $0x723dc1c4; WORD $0x03f0 // vpslld ymm8, ymm8, 0x3
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d42c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [r14 + 0x4]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0x6f7e41c4; WORD $0x2444; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [r12 + 0x20]
+	QUAD $0x00a0248c6f7e41c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [r12 + 0xa0]
+	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d42c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [r14 + 0x14]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0xfff585c5 // vpmaddwd ymm7, ymm15, ymm7
+	LONG $0x6f7e41c4; WORD $0x2444; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [r12 + 0x20]
+	QUAD $0x00e0248cdb7541c4; WORD $0x0000 // vpand ymm9, ymm1, ymmword ptr [r12 + 0xe0]
+	LONG $0x723dc1c4; WORD $0x02f0 // vpslld ymm8, ymm8, 0x2
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d42c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [r14 + 0x8]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x244c; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [r12 + 0x20]
+	QUAD $0x00e024946f7e41c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [r12 + 0xe0]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d42c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [r14 + 0x18]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x244c; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [r12 + 0x20]
+	QUAD $0x01202494db7541c4; WORD $0x0000 // vpand ymm10, ymm1, ymmword ptr [r12 + 0x120]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d42c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [r14 + 0xc]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x244c; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [r12 + 0x20]
+	QUAD $0x012024946f7e41c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [r12 + 0x120]
+	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0x587dc2c4; WORD $0x1c46 // vpbroadcastd ymm0, dword ptr [r14 + 0x1c]
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x043562c4; BYTE $0xc8 // vpmaddubsw ymm9, ymm9, ymm0
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0xf53d41c4; BYTE $0xc7 // vpmaddwd ymm8, ymm8, ymm15
+	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0x187dc2c4; WORD $0x2046 // vbroadcastss ymm0, dword ptr [r14 + 0x20]
+	LONG $0xf759ccc5 // vmulps ymm6, ymm6, ymm7
+	LONG $0x107ac1c4; WORD $0x247e // vmovss xmm7, dword ptr [r14 + 0x24]
+	LONG $0x30c68349 // add r14, 0x30
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
+	LONG $0xac55e2c4; BYTE $0xfe // vfnmadd213ps ymm7, ymm5, ymm6 # ymm7 = -(ymm5 * ymm7) + ymm6
+	LONG $0xb845e2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm7, ymm0 # ymm3 = (ymm7 * ymm0) + ymm3
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfc1f840f; WORD $0xffff // je 0x164f0 <pq_q5_1+0x10a0>
+	LONG $0x89248d4c // lea r12, [rcx + 4*rcx]
+	LONG $0x06e4c149 // shl r12, 0x6
+	LONG $0x23148d4f // lea r10, [r11 + r12]
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	LONG $0xfc3a830f; WORD $0xffff // jae 0x16520 <pq_q5_1+0x10d0>
+	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x894c; BYTE $0xea // mov rdx, r13
+	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
+	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
+	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	WORD $0xd572 // jb 0x168f0 <pq_q5_1+0x14a0>
+	LONG $0xfffc00e9; BYTE $0xff // jmp 0x16520 <pq_q5_1+0x10d0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03c78e0f; WORD $0x0000 // jle 0x16cf8 <pq_q5_1+0x18a8>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x00009824846ffec5; BYTE $0x00 // vmovdqu ymm0, ymmword ptr [rsp + 0x98]
+	LONG $0x4c6ffec5; WORD $0x7824 // vmovdqu ymm1, ymmword ptr [rsp + 0x78]
+	LONG $0x80908d4c; WORD $0x0000; BYTE $0x00 // lea r10, [rax + 0x80]
+	WORD $0x01b2 // mov dl, 0x1
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x9b1c8d4b // lea rbx, [r11 + 4*r11]
+	LONG $0x05e3c149 // shl r11, 0x5
+	LONG $0x137da2c4; WORD $0x1834 // vcvtph2ps ymm6, xmmword ptr [rax + r11]
+	LONG $0x137da2c4; WORD $0x186c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [rax + r11 + 0x40]
+	LONG $0x06e3c148 // shl rbx, 0x6
+	WORD $0x014c; BYTE $0xd3 // add rbx, r10
+	WORD $0x8949; BYTE $0xdf // mov r15, rbx
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	LONG $0xdb7541c4; WORD $0x4047 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x40]
+	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0x6f7e41c4; WORD $0x404f // vmovdqu ymm9, ymmword ptr [r15 + 0x40]
+	LONG $0xdb7d41c4; BYTE $0x07 // vpand ymm8, ymm0, ymmword ptr [r15]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
+	QUAD $0x0000808fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0x80]
+	LONG $0x723dc1c4; WORD $0x03f0 // vpslld ymm8, ymm8, 0x3
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
+	QUAD $0x0000808f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x80]
+	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0xfff585c5 // vpmaddwd ymm7, ymm15, ymm7
+	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
+	QUAD $0x0000c08fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0xc0]
+	LONG $0x723dc1c4; WORD $0x02f0 // vpslld ymm8, ymm8, 0x2
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x0000c0976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0xc0]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x00010097db7541c4; BYTE $0x00 // vpand ymm10, ymm1, ymmword ptr [r15 + 0x100]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x000100976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x100]
+	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0xf53d41c4; BYTE $0xc7 // vpmaddwd ymm8, ymm8, ymm15
+	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xf759ccc5 // vmulps ymm6, ymm6, ymm7
+	LONG $0x7e10fac5; BYTE $0x24 // vmovss xmm7, dword ptr [rsi + 0x24]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
+	LONG $0xac55e2c4; BYTE $0xfe // vfnmadd213ps ymm7, ymm5, ymm6 # ymm7 = -(ymm5 * ymm7) + ymm6
+	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
+	LONG $0x137da2c4; WORD $0x1874; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rax + r11 + 0x10]
+	LONG $0xb845e2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm7, ymm5 # ymm4 = (ymm7 * ymm5) + ymm4
+	LONG $0x137da2c4; WORD $0x186c; BYTE $0x50 // vcvtph2ps ymm5, xmmword ptr [rax + r11 + 0x50]
+	LONG $0x7b6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rbx + 0x20]
+	LONG $0x43db75c5; BYTE $0x60 // vpand ymm8, ymm1, ymmword ptr [rbx + 0x60]
+	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
+	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0x4b6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rbx + 0x60]
+	LONG $0x43db7dc5; BYTE $0x20 // vpand ymm8, ymm0, ymmword ptr [rbx + 0x20]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0x436f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a08bdb75c5 // vpand ymm9, ymm1, ymmword ptr [rbx + 0xa0]
+	LONG $0x723dc1c4; WORD $0x03f0 // vpslld ymm8, ymm8, 0x3
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0x436f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a08b6f7ec5 // vmovdqu ymm9, ymmword ptr [rbx + 0xa0]
+	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0xfff585c5 // vpmaddwd ymm7, ymm15, ymm7
+	LONG $0x436f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000e08bdb75c5 // vpand ymm9, ymm1, ymmword ptr [rbx + 0xe0]
+	LONG $0x723dc1c4; WORD $0x02f0 // vpslld ymm8, ymm8, 0x2
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0x4b6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000e0936f7ec5 // vmovdqu ymm10, ymmword ptr [rbx + 0xe0]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x4b6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rbx + 0x20]
+	QUAD $0x0000012093db75c5 // vpand ymm10, ymm1, ymmword ptr [rbx + 0x120]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x4b6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rbx + 0x20]
+	QUAD $0x00000120936f7ec5 // vmovdqu ymm10, ymmword ptr [rbx + 0x120]
+	LONG $0x587de2c4; WORD $0x1c56 // vpbroadcastd ymm2, dword ptr [rsi + 0x1c]
+	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x043562c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm2
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0xf53d41c4; BYTE $0xc7 // vpmaddwd ymm8, ymm8, ymm15
+	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0x187de2c4; WORD $0x2056 // vbroadcastss ymm2, dword ptr [rsi + 0x20]
+	LONG $0xf759ccc5 // vmulps ymm6, ymm6, ymm7
+	LONG $0x7e10fac5; BYTE $0x24 // vmovss xmm7, dword ptr [rsi + 0x24]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
+	LONG $0xac55e2c4; BYTE $0xfe // vfnmadd213ps ymm7, ymm5, ymm6 # ymm7 = -(ymm5 * ymm7) + ymm6
+	LONG $0xb845e2c4; BYTE $0xda // vfmadd231ps ymm3, ymm7, ymm2 # ymm3 = (ymm7 * ymm2) + ymm3
+	WORD $0xc2f6; BYTE $0x01 // test dl, 0x1
+	LONG $0x000000ba; BYTE $0x00 // mov edx, 0x0
+	LONG $0xfc7f850f; WORD $0xffff // jne 0x16960 <pq_q5_1+0x1510>
+	LONG $0x03000548; WORD $0x0000 // add rax, 0x300
+	LONG $0xfe578d48 // lea rdx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0xfc488f0f; WORD $0xffff // jg 0x16940 <pq_q5_1+0x14f0>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xe83f850f; WORD $0xffff // jne 0x15540 <pq_q5_1+0xf0>
+	LONG $0xffe848e9; BYTE $0xff // jmp 0x1554e <pq_q5_1+0xfe>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
 	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
 	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	WORD $0x0deb // jmp 0x16d2c <pq_q5_1+0x18dc>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xec4f850f; WORD $0xffff // jne 0x14720 <pq_q5_1+0xe0>
-	LONG $0xffec58e9; BYTE $0xff // jmp 0x1472e <pq_q5_1+0xee>
-	LONG $0x10c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x110
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0xe806850f; WORD $0xffff // jne 0x15540 <pq_q5_1+0xf0>
+	LONG $0xffe80fe9; BYTE $0xff // jmp 0x1554e <pq_q5_1+0xfe>
+	LONG $0x18c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x118
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -4479,16 +5405,16 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// pq_iq4_nl: +23280
+	// pq_iq4_nl: +28000
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x60ec8348 // sub rsp, 0x60
+	LONG $0x68ec8348 // sub rsp, 0x68
 	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
 	WORD $0x894c; BYTE $0xca // mov rdx, r9
 	LONG $0x10fac148 // sar rdx, 0x10
@@ -4496,80 +5422,94 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x135c8e0f; WORD $0x0000 // jle 0x16e7d <pq_iq4_nl+0x138d>
+	LONG $0x176e8e0f; WORD $0x0000 // jle 0x184ff <pq_iq4_nl+0x179f>
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	QUAD $0x009eed05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x9eed] # 0x20c92 <peak_i8+0x1e2>
+	QUAD $0x009f120d5a7de2c4; BYTE $0x00 // vbroadcasti128 ymm1, xmmword ptr [rip + 0x9f12] # ymm1 = mem[0,1,0,1]
+	QUAD $0x009edd15797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x9edd] # 0x20c94 <peak_i8+0x1e4>
+	LONG $0xd9b60f45 // movzx r11d, r9b
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	QUAD $0x00855c05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x855c] # 0x1e092 <peak_i8+0x202>
-	QUAD $0x0085810d5a7de2c4; BYTE $0x00 // vbroadcasti128 ymm1, xmmword ptr [rip + 0x8581] # ymm1 = mem[0,1,0,1]
-	QUAD $0x00854c15797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x854c] # 0x1e094 <peak_i8+0x204>
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0x06e0c148 // shl rax, 0x6
 	LONG $0xc0048d48 // lea rax, [rax + 8*rax]
-	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
 	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
 	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x24748948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rsi
 	WORD $0x8948; BYTE $0xce // mov rsi, rcx
 	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
+	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x33eb // jmp 0x15be3 <pq_iq4_nl+0xf3>
+	WORD $0x35eb // jmp 0x16e63 <pq_iq4_nl+0x103>
+	WORD $0x9066 // nop
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
 	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
-	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
 	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff418d48 // lea rax, [rcx - 0x1]
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x129a8e0f; WORD $0x0000 // jle 0x16e7d <pq_iq4_nl+0x138d>
-	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
+	LONG $0x169c8e0f; WORD $0x0000 // jle 0x184ff <pq_iq4_nl+0x179f>
+	LONG $0x24548948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdx
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x038b850f; WORD $0x0000 // jne 0x15f80 <pq_iq4_nl+0x490>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0e4e850f; WORD $0x0000 // jne 0x16a50 <pq_iq4_nl+0xf60>
+	LONG $0x042b850f; WORD $0x0000 // jne 0x172a0 <pq_iq4_nl+0x540>
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0ee6840f; WORD $0x0000 // je 0x17d69 <pq_iq4_nl+0x1009>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x12c7850f; WORD $0x0000 // jne 0x18153 <pq_iq4_nl+0x13f3>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x16398e0f; WORD $0x0000 // jle 0x184ce <pq_iq4_nl+0x176e>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x035d8e0f; WORD $0x0000 // jle 0x15f70 <pq_iq4_nl+0x480>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	BYTE $0x90 // nop
-	LONG $0x40488d48 // lea rcx, [rax + 0x40]
-	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
-	WORD $0xd231 // xor edx, edx
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
-	LONG $0x08e2c148 // shl rdx, 0x8
-	LONG $0x05e3c149 // shl r11, 0x5
-	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	LONG $0x137da2c4; WORD $0x182c // vcvtph2ps ymm5, xmmword ptr [rax + r11]
-	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
-	LONG $0xdb7dc1c4; BYTE $0x37 // vpand ymm6, ymm0, ymmword ptr [r15]
-	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	WORD $0x24eb // jmp 0x16ed8 <pq_iq4_nl+0x178>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
+	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x15fe8e0f; WORD $0x0000 // jle 0x184d6 <pq_iq4_nl+0x1776>
+	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x000330e9; BYTE $0x00 // jmp 0x17216 <pq_iq4_nl+0x4b6>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x05e7c149 // shl r15, 0x5
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x137da2c4; WORD $0x3e2c // vcvtph2ps ymm5, xmmword ptr [rsi + r15]
+	LONG $0xdb7dc1c4; WORD $0x2434 // vpand ymm6, ymm0, ymmword ptr [r12]
+	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
 	LONG $0x0075e2c4; BYTE $0xf6 // vpshufb ymm6, ymm1, ymm6
 	LONG $0x1c7de2c4; BYTE $0xfe // vpabsb ymm7, ymm6
 	LONG $0x083de2c4; BYTE $0xf6 // vpsignb ymm6, ymm8, ymm6
 	LONG $0x0445e2c4; BYTE $0xf6 // vpmaddubsw ymm6, ymm7, ymm6
 	LONG $0xf2f5cdc5 // vpmaddwd ymm6, ymm6, ymm2
-	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
-	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
+	LONG $0x587d62c4; WORD $0x104f // vpbroadcastd ymm9, dword ptr [rdi + 0x10]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
@@ -4578,16 +5518,16 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
-	LONG $0xdb7dc1c4; WORD $0x407f // vpand ymm7, ymm0, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
+	LONG $0xdb7dc1c4; WORD $0x247c; BYTE $0x40 // vpand ymm7, ymm0, ymmword ptr [r12 + 0x40]
+	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
 	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
 	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
 	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
-	LONG $0x6f7ec1c4; WORD $0x407f // vmovdqu ymm7, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [r12 + 0x40]
+	LONG $0x587d62c4; WORD $0x144f // vpbroadcastd ymm9, dword ptr [rdi + 0x14]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
@@ -4596,16 +5536,16 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
-	QUAD $0x000080bfdb7dc1c4; BYTE $0x00 // vpand ymm7, ymm0, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	QUAD $0x008024bcdb7dc1c4; WORD $0x0000 // vpand ymm7, ymm0, ymmword ptr [r12 + 0x80]
+	LONG $0x587d62c4; WORD $0x084f // vpbroadcastd ymm9, dword ptr [rdi + 0x8]
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
 	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
 	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
 	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
-	QUAD $0x000080bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	QUAD $0x008024bc6f7ec1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [r12 + 0x80]
+	LONG $0x587d62c4; WORD $0x184f // vpbroadcastd ymm9, dword ptr [rdi + 0x18]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
@@ -4614,16 +5554,16 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
-	QUAD $0x0000c0bfdb7dc1c4; BYTE $0x00 // vpand ymm7, ymm0, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
+	QUAD $0x00c024bcdb7dc1c4; WORD $0x0000 // vpand ymm7, ymm0, ymmword ptr [r12 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c4f // vpbroadcastd ymm9, dword ptr [rdi + 0xc]
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
 	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
 	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
 	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
-	QUAD $0x0000c0bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
+	QUAD $0x00c024bc6f7ec1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [r12 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x1c]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
@@ -4634,18 +5574,19 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
-	LONG $0x187de2c4; WORD $0x2076 // vbroadcastss ymm6, dword ptr [rsi + 0x20]
+	LONG $0x187de2c4; WORD $0x2077 // vbroadcastss ymm6, dword ptr [rdi + 0x20]
 	LONG $0xb855e2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm5, ymm6 # ymm4 = (ymm5 * ymm6) + ymm4
-	LONG $0x137da2c4; WORD $0x186c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + r11 + 0x10]
-	LONG $0x72dbfdc5; BYTE $0x20 // vpand ymm6, ymm0, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x137da2c4; WORD $0x3e6c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rsi + r15 + 0x10]
+	LONG $0x71dbfdc5; BYTE $0x20 // vpand ymm6, ymm0, ymmword ptr [rcx + 0x20]
+	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
+	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
 	LONG $0x0075e2c4; BYTE $0xf6 // vpshufb ymm6, ymm1, ymm6
 	LONG $0x1c7de2c4; BYTE $0xfe // vpabsb ymm7, ymm6
 	LONG $0x083de2c4; BYTE $0xf6 // vpsignb ymm6, ymm8, ymm6
 	LONG $0x0445e2c4; BYTE $0xf6 // vpmaddubsw ymm6, ymm7, ymm6
 	LONG $0xf2f5cdc5 // vpmaddwd ymm6, ymm6, ymm2
-	LONG $0x7a6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
+	LONG $0x587d62c4; WORD $0x104f // vpbroadcastd ymm9, dword ptr [rdi + 0x10]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
@@ -4654,16 +5595,16 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
-	LONG $0x7adbfdc5; BYTE $0x60 // vpand ymm7, ymm0, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
+	LONG $0x79dbfdc5; BYTE $0x60 // vpand ymm7, ymm0, ymmword ptr [rcx + 0x60]
+	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
 	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
 	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
 	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
-	LONG $0x7a6ffec5; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
+	LONG $0x796ffec5; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [rcx + 0x60]
+	LONG $0x587d62c4; WORD $0x144f // vpbroadcastd ymm9, dword ptr [rdi + 0x14]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
@@ -4672,16 +5613,16 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
-	QUAD $0x000000a0badbfdc5 // vpand ymm7, ymm0, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	QUAD $0x000000a0b9dbfdc5 // vpand ymm7, ymm0, ymmword ptr [rcx + 0xa0]
+	LONG $0x587d62c4; WORD $0x084f // vpbroadcastd ymm9, dword ptr [rdi + 0x8]
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
 	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
 	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
 	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
-	QUAD $0x000000a0ba6ffec5 // vmovdqu ymm7, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	QUAD $0x000000a0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xa0]
+	LONG $0x587d62c4; WORD $0x184f // vpbroadcastd ymm9, dword ptr [rdi + 0x18]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
@@ -4690,17 +5631,16 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
-	QUAD $0x000000e0badbfdc5 // vpand ymm7, ymm0, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
+	QUAD $0x000000e0b9dbfdc5 // vpand ymm7, ymm0, ymmword ptr [rcx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c4f // vpbroadcastd ymm9, dword ptr [rdi + 0xc]
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
 	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
 	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
 	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
-	QUAD $0x000000e0ba6ffec5 // vmovdqu ymm7, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	QUAD $0x000000e0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x1c]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
@@ -4709,33 +5649,54 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
-	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0x187de2c4; WORD $0x207f // vbroadcastss ymm7, dword ptr [rdi + 0x20]
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x30c78348 // add rdi, 0x30
 	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
 	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
-	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfcd7850f; WORD $0xffff // jne 0x15c30 <pq_iq4_nl+0x140>
-	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
-	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
-	LONG $0x02ff8348 // cmp rdi, 0x2
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfcb08f0f; WORD $0xffff // jg 0x15c20 <pq_iq4_nl+0x130>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc37850f; WORD $0xffff // jne 0x15bb0 <pq_iq4_nl+0xc0>
-	LONG $0xfffc40e9; BYTE $0xff // jmp 0x15bbe <pq_iq4_nl+0xce>
-	WORD $0x9066 // nop
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfcaa840f; WORD $0xffff // je 0x16ec0 <pq_iq4_nl+0x160>
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
+	LONG $0x08e4c149 // shl r12, 0x8
+	LONG $0x210c8d4b // lea rcx, [r9 + r12]
+	QUAD $0x0000010021a48d4f // lea r12, [r9 + r12 + 0x100]
+	WORD $0x394c; BYTE $0xe0 // cmp rax, r12
+	LONG $0xfcbe830f; WORD $0xffff // jae 0x16ef0 <pq_iq4_nl+0x190>
+	WORD $0xc589 // mov ebp, eax
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8941; BYTE $0xc4 // mov r12d, eax
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xc4b70f41 // movzx eax, r12w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
+	LONG $0x00c48141; WORD $0x0001; BYTE $0x00 // add r12d, 0x100
+	WORD $0x8941; BYTE $0xea // mov r10d, ebp
+	LONG $0x3fe28341 // and r10d, 0x3f
+	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0x2949; BYTE $0xc5 // sub r13, rax
+	LONG $0x06e2c141 // shl r10d, 0x6
+	LONG $0x00828d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdx + 0x100]
+	QUAD $0x0040002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x4000]
+	QUAD $0x0050002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x5000]
+	QUAD $0x0060002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x6000]
+	QUAD $0x0070002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x7000]
+	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	WORD $0xa572 // jb 0x17240 <pq_iq4_nl+0x4e0>
+	LONG $0xfffc50e9; BYTE $0xff // jmp 0x16ef0 <pq_iq4_nl+0x190>
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x15fa5 <pq_iq4_nl+0x4b5>
+	WORD $0x1deb // jmp 0x172c5 <pq_iq4_nl+0x565>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc19840f; WORD $0xffff // je 0x15bbe <pq_iq4_nl+0xce>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x04c28e0f; WORD $0x0000 // jle 0x16470 <pq_iq4_nl+0x980>
+	LONG $0xfb79840f; WORD $0xffff // je 0x16e3e <pq_iq4_nl+0xde>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x04c28e0f; WORD $0x0000 // jle 0x17790 <pq_iq4_nl+0xa30>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
@@ -4746,18 +5707,18 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x3e048d4a // lea rax, [rsi + r15]
-	LONG $0x40768d4c // lea r14, [rsi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	LONG $0x3e148d4e // lea r10, [rsi + r15]
+	LONG $0x40468d48 // lea rax, [rsi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x014c; BYTE $0xf1 // add rcx, r14
-	LONG $0x137de2c4; WORD $0x103c // vcvtph2ps ymm7, xmmword ptr [rax + rdx]
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x137dc2c4; WORD $0x123c // vcvtph2ps ymm7, xmmword ptr [r10 + rdx]
 	LONG $0xdb7d21c4; WORD $0x2904 // vpand ymm8, ymm0, ymmword ptr [rcx + r13]
 	LONG $0x587d62c4; BYTE $0x0f // vpbroadcastd ymm9, dword ptr [rdi]
 	LONG $0x007542c4; BYTE $0xc0 // vpshufb ymm8, ymm1, ymm8
@@ -4964,45 +5925,45 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00010c8f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xb845c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm9 # ymm3 = (ymm7 * ymm9) + ymm3
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfbaf850f; WORD $0xffff // jne 0x15ff0 <pq_iq4_nl+0x500>
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfbb1850f; WORD $0xffff // jne 0x17310 <pq_iq4_nl+0x5b0>
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb878f0f; WORD $0xffff // jg 0x15fe0 <pq_iq4_nl+0x4f0>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x3275 // jne 0x16490 <pq_iq4_nl+0x9a0>
-	LONG $0xfffb2de9; BYTE $0xff // jmp 0x15f90 <pq_iq4_nl+0x4a0>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xfb898f0f; WORD $0xffff // jg 0x17300 <pq_iq4_nl+0x5a0>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x3475 // jne 0x177b0 <pq_iq4_nl+0xa50>
+	LONG $0xfffb2fe9; BYTE $0xff // jmp 0x172b0 <pq_iq4_nl+0x550>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfb00840f; WORD $0xffff // je 0x15f90 <pq_iq4_nl+0x4a0>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xfb00840f; WORD $0xffff // je 0x172b0 <pq_iq4_nl+0x550>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfae8820f; WORD $0xffff // jb 0x15f90 <pq_iq4_nl+0x4a0>
+	LONG $0x02fb8341 // cmp r11d, 0x2
+	LONG $0xfae8820f; WORD $0xffff // jb 0x172b0 <pq_iq4_nl+0x550>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfad3820f; WORD $0xffff // jb 0x15f90 <pq_iq4_nl+0x4a0>
+	LONG $0x03fb8341 // cmp r11d, 0x3
+	LONG $0xfad3820f; WORD $0xffff // jb 0x172b0 <pq_iq4_nl+0x550>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0xc724 // vmovups ymmword ptr [r15 + 8*rax], ymm4
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfabe820f; WORD $0xffff // jb 0x15f90 <pq_iq4_nl+0x4a0>
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0x04fb8341 // cmp r11d, 0x4
+	LONG $0xfabe820f; WORD $0xffff // jb 0x172b0 <pq_iq4_nl+0x550>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfaa9820f; WORD $0xffff // jb 0x15f90 <pq_iq4_nl+0x4a0>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x04fc8e0f; WORD $0x0000 // jle 0x169ec <pq_iq4_nl+0xefc>
+	LONG $0x05fb8341 // cmp r11d, 0x5
+	LONG $0xfaa9820f; WORD $0xffff // jb 0x172b0 <pq_iq4_nl+0x550>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x04fa8e0f; WORD $0x0000 // jle 0x17d0a <pq_iq4_nl+0xfaa>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x04e4c149 // shl r12, 0x4
@@ -5010,17 +5971,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0x27048d4a // lea rax, [rdi + r12]
-	LONG $0x40778d4c // lea r14, [rdi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	LONG $0x27148d4e // lea r10, [rdi + r12]
+	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x014c; BYTE $0xf1 // add rcx, r14
-	LONG $0x137de2c4; WORD $0x103c // vcvtph2ps ymm7, xmmword ptr [rax + rdx]
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x137dc2c4; WORD $0x123c // vcvtph2ps ymm7, xmmword ptr [r10 + rdx]
 	LONG $0xdb7d21c4; WORD $0x2904 // vpand ymm8, ymm0, ymmword ptr [rcx + r13]
 	QUAD $0x0000808e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0x80]
 	LONG $0x007542c4; BYTE $0xc0 // vpshufb ymm8, ymm1, ymm8
@@ -5227,68 +6188,67 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00011c8e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0xb845c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm9 # ymm3 = (ymm7 * ymm9) + ymm3
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfb4e850f; WORD $0xffff // jne 0x16520 <pq_iq4_nl+0xa30>
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfb50850f; WORD $0xffff // jne 0x17840 <pq_iq4_nl+0xae0>
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb268f0f; WORD $0xffff // jg 0x16510 <pq_iq4_nl+0xa20>
-	WORD $0x10eb // jmp 0x169fc <pq_iq4_nl+0xf0c>
+	LONG $0xfb288f0f; WORD $0xffff // jg 0x17830 <pq_iq4_nl+0xad0>
+	WORD $0x10eb // jmp 0x17d1a <pq_iq4_nl+0xfba>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf57f840f; WORD $0xffff // je 0x15f90 <pq_iq4_nl+0x4a0>
+	LONG $0x05fb8341 // cmp r11d, 0x5
+	LONG $0xf581840f; WORD $0xffff // je 0x172b0 <pq_iq4_nl+0x550>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf56a820f; WORD $0xffff // jb 0x15f90 <pq_iq4_nl+0x4a0>
+	LONG $0x07fb8341 // cmp r11d, 0x7
+	LONG $0xf56c820f; WORD $0xffff // jb 0x172b0 <pq_iq4_nl+0x550>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf555820f; WORD $0xffff // jb 0x15f90 <pq_iq4_nl+0x4a0>
+	LONG $0x08fb8341 // cmp r11d, 0x8
+	LONG $0xf557820f; WORD $0xffff // jb 0x172b0 <pq_iq4_nl+0x550>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0xfff545e9; BYTE $0xff // jmp 0x15f90 <pq_iq4_nl+0x4a0>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x04098e0f; WORD $0x0000 // jle 0x16e62 <pq_iq4_nl+0x1372>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0xfff547e9; BYTE $0xff // jmp 0x172b0 <pq_iq4_nl+0x550>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x07778e0f; WORD $0x0000 // jle 0x184e9 <pq_iq4_nl+0x1789>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x8948; BYTE $0xd8 // mov rax, rbx
-	WORD $0x8949; BYTE $0xf0 // mov r8, rsi
-	LONG $0x00e08149; WORD $0xffff; BYTE $0xff // and r8, -0x100
-	WORD $0x1feb // jmp 0x16a98 <pq_iq4_nl+0xfa8>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	LONG $0xfe488d48 // lea rcx, [rax - 0x2]
-	LONG $0x02f88348 // cmp rax, 0x2
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x03d28e0f; WORD $0x0000 // jle 0x16e6a <pq_iq4_nl+0x137a>
-	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	WORD $0x25eb // jmp 0x17db7 <pq_iq4_nl+0x1057>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
+	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x07098e0f; WORD $0x0000 // jle 0x184c0 <pq_iq4_nl+0x1760>
+	LONG $0x40508d4c // lea r10, [rax + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	LONG $0x000331e9; BYTE $0x00 // jmp 0x16dd8 <pq_iq4_nl+0x12e8>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x000331e9; BYTE $0x00 // jmp 0x180f6 <pq_iq4_nl+0x1396>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e7c149 // shl r15, 0x5
 	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x137da2c4; WORD $0x3e2c // vcvtph2ps ymm5, xmmword ptr [rsi + r15]
+	LONG $0x137da2c4; WORD $0x382c // vcvtph2ps ymm5, xmmword ptr [rax + r15]
 	LONG $0xdb7dc1c4; WORD $0x2434 // vpand ymm6, ymm0, ymmword ptr [r12]
-	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
 	LONG $0x0075e2c4; BYTE $0xf6 // vpshufb ymm6, ymm1, ymm6
 	LONG $0x1c7de2c4; BYTE $0xfe // vpabsb ymm7, ymm6
 	LONG $0x083de2c4; BYTE $0xf6 // vpsignb ymm6, ymm8, ymm6
 	LONG $0x0445e2c4; BYTE $0xf6 // vpmaddubsw ymm6, ymm7, ymm6
 	LONG $0xf2f5cdc5 // vpmaddwd ymm6, ymm6, ymm2
 	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
-	LONG $0x587d62c4; WORD $0x104f // vpbroadcastd ymm9, dword ptr [rdi + 0x10]
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
@@ -5298,7 +6258,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
 	LONG $0xdb7dc1c4; WORD $0x247c; BYTE $0x40 // vpand ymm7, ymm0, ymmword ptr [r12 + 0x40]
-	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
+	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
 	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
 	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
@@ -5306,7 +6266,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
 	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [r12 + 0x40]
-	LONG $0x587d62c4; WORD $0x144f // vpbroadcastd ymm9, dword ptr [rdi + 0x14]
+	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
@@ -5316,7 +6276,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
 	QUAD $0x008024bcdb7dc1c4; WORD $0x0000 // vpand ymm7, ymm0, ymmword ptr [r12 + 0x80]
-	LONG $0x587d62c4; WORD $0x084f // vpbroadcastd ymm9, dword ptr [rdi + 0x8]
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
 	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
 	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
@@ -5324,7 +6284,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
 	QUAD $0x008024bc6f7ec1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [r12 + 0x80]
-	LONG $0x587d62c4; WORD $0x184f // vpbroadcastd ymm9, dword ptr [rdi + 0x18]
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
@@ -5334,7 +6294,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
 	QUAD $0x00c024bcdb7dc1c4; WORD $0x0000 // vpand ymm7, ymm0, ymmword ptr [r12 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c4f // vpbroadcastd ymm9, dword ptr [rdi + 0xc]
+	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
 	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
 	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
@@ -5342,7 +6302,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
 	QUAD $0x00c024bc6f7ec1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [r12 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
@@ -5353,11 +6313,11 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
-	LONG $0x187de2c4; WORD $0x2077 // vbroadcastss ymm6, dword ptr [rdi + 0x20]
+	LONG $0x187de2c4; WORD $0x2076 // vbroadcastss ymm6, dword ptr [rsi + 0x20]
 	LONG $0xb855e2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm5, ymm6 # ymm4 = (ymm5 * ymm6) + ymm4
-	LONG $0x137da2c4; WORD $0x3e6c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rsi + r15 + 0x10]
+	LONG $0x137da2c4; WORD $0x386c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + r15 + 0x10]
 	LONG $0x71dbfdc5; BYTE $0x20 // vpand ymm6, ymm0, ymmword ptr [rcx + 0x20]
-	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
 	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
 	LONG $0x0075e2c4; BYTE $0xf6 // vpshufb ymm6, ymm1, ymm6
 	LONG $0x1c7de2c4; BYTE $0xfe // vpabsb ymm7, ymm6
@@ -5365,7 +6325,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0445e2c4; BYTE $0xf6 // vpmaddubsw ymm6, ymm7, ymm6
 	LONG $0xf2f5cdc5 // vpmaddwd ymm6, ymm6, ymm2
 	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
-	LONG $0x587d62c4; WORD $0x104f // vpbroadcastd ymm9, dword ptr [rdi + 0x10]
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
@@ -5375,7 +6335,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
 	LONG $0x79dbfdc5; BYTE $0x60 // vpand ymm7, ymm0, ymmword ptr [rcx + 0x60]
-	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
+	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
 	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
 	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
@@ -5383,7 +6343,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
 	LONG $0x796ffec5; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [rcx + 0x60]
-	LONG $0x587d62c4; WORD $0x144f // vpbroadcastd ymm9, dword ptr [rdi + 0x14]
+	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
@@ -5393,7 +6353,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
 	QUAD $0x000000a0b9dbfdc5 // vpand ymm7, ymm0, ymmword ptr [rcx + 0xa0]
-	LONG $0x587d62c4; WORD $0x084f // vpbroadcastd ymm9, dword ptr [rdi + 0x8]
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
 	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
 	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
@@ -5401,7 +6361,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
 	QUAD $0x000000a0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xa0]
-	LONG $0x587d62c4; WORD $0x184f // vpbroadcastd ymm9, dword ptr [rdi + 0x18]
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
@@ -5411,7 +6371,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
 	QUAD $0x000000e0b9dbfdc5 // vpand ymm7, ymm0, ymmword ptr [rcx + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c4f // vpbroadcastd ymm9, dword ptr [rdi + 0xc]
+	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
 	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
 	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
@@ -5419,7 +6379,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
 	QUAD $0x000000e0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
@@ -5428,50 +6388,226 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
-	LONG $0x187de2c4; WORD $0x207f // vbroadcastss ymm7, dword ptr [rdi + 0x20]
+	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x30c78348 // add rdi, 0x30
+	LONG $0x30c68348 // add rsi, 0x30
 	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
 	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfca8840f; WORD $0xffff // je 0x16a80 <pq_iq4_nl+0xf90>
-	WORD $0x894d; BYTE $0xfc // mov r12, r15
-	LONG $0x08e4c149 // shl r12, 0x8
-	LONG $0x210c8d4b // lea rcx, [r9 + r12]
-	QUAD $0x0000010021a48d4f // lea r12, [r9 + r12 + 0x100]
-	WORD $0x394d; BYTE $0xe0 // cmp r8, r12
-	LONG $0xfcbc830f; WORD $0xffff // jae 0x16ab0 <pq_iq4_nl+0xfc0>
-	WORD $0x8944; BYTE $0xc5 // mov ebp, r8d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8945; BYTE $0xc4 // mov r12d, r8d
-	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
-	LONG $0xc4b70f45 // movzx r8d, r12w
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
-	LONG $0x00c48141; WORD $0x0001; BYTE $0x00 // add r12d, 0x100
-	WORD $0x8941; BYTE $0xee // mov r14d, ebp
-	LONG $0x3fe68341 // and r14d, 0x3f
-	LONG $0xffe08141; WORD $0x003f; BYTE $0x00 // and r8d, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0x294d; BYTE $0xc5 // sub r13, r8
-	LONG $0x06e6c141 // shl r14d, 0x6
-	LONG $0x00828d4c; WORD $0x0001; BYTE $0x00 // lea r8, [rdx + 0x100]
-	QUAD $0x0040002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x4000]
-	QUAD $0x0050002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x5000]
-	QUAD $0x0060002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x6000]
-	QUAD $0x0070002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x7000]
-	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
-	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
-	WORD $0xa372 // jb 0x16e00 <pq_iq4_nl+0x1310>
-	LONG $0xfffc4ee9; BYTE $0xff // jmp 0x16ab0 <pq_iq4_nl+0xfc0>
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfcaa840f; WORD $0xffff // je 0x17da0 <pq_iq4_nl+0x1040>
+	WORD $0x894c; BYTE $0xfa // mov rdx, r15
+	LONG $0x08e2c148 // shl rdx, 0x8
+	LONG $0x120c8d49 // lea rcx, [r10 + rdx]
+	QUAD $0x0000010012948d49 // lea rdx, [r10 + rdx + 0x100]
+	WORD $0x3948; BYTE $0xd7 // cmp rdi, rdx
+	LONG $0xfcbe830f; WORD $0xffff // jae 0x17dd0 <pq_iq4_nl+0x1070>
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x894c; BYTE $0xe2 // mov rdx, r12
+	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
+	LONG $0x00bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x100]
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
+	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	WORD $0xd272 // jb 0x18120 <pq_iq4_nl+0x13c0>
+	LONG $0xfffc7de9; BYTE $0xff // jmp 0x17dd0 <pq_iq4_nl+0x1070>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x035c8e0f; WORD $0x0000 // jle 0x184c0 <pq_iq4_nl+0x1760>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	LONG $0x40488d48 // lea rcx, [rax + 0x40]
+	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
+	LONG $0x08e2c148 // shl rdx, 0x8
+	LONG $0x05e3c148 // shl rbx, 0x5
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0x137de2c4; WORD $0x182c // vcvtph2ps ymm5, xmmword ptr [rax + rbx]
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	LONG $0xdb7dc1c4; BYTE $0x37 // vpand ymm6, ymm0, ymmword ptr [r15]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x0075e2c4; BYTE $0xf6 // vpshufb ymm6, ymm1, ymm6
+	LONG $0x1c7de2c4; BYTE $0xfe // vpabsb ymm7, ymm6
+	LONG $0x083de2c4; BYTE $0xf6 // vpsignb ymm6, ymm8, ymm6
+	LONG $0x0445e2c4; BYTE $0xf6 // vpmaddubsw ymm6, ymm7, ymm6
+	LONG $0xf2f5cdc5 // vpmaddwd ymm6, ymm6, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	LONG $0xdb7dc1c4; WORD $0x407f // vpand ymm7, ymm0, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	LONG $0x6f7ec1c4; WORD $0x407f // vmovdqu ymm7, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	QUAD $0x000080bfdb7dc1c4; BYTE $0x00 // vpand ymm7, ymm0, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	QUAD $0x000080bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	QUAD $0x0000c0bfdb7dc1c4; BYTE $0x00 // vpand ymm7, ymm0, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	QUAD $0x0000c0bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
+	LONG $0x187de2c4; WORD $0x2076 // vbroadcastss ymm6, dword ptr [rsi + 0x20]
+	LONG $0xb855e2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm5, ymm6 # ymm4 = (ymm5 * ymm6) + ymm4
+	LONG $0x137de2c4; WORD $0x186c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + rbx + 0x10]
+	LONG $0x72dbfdc5; BYTE $0x20 // vpand ymm6, ymm0, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x0075e2c4; BYTE $0xf6 // vpshufb ymm6, ymm1, ymm6
+	LONG $0x1c7de2c4; BYTE $0xfe // vpabsb ymm7, ymm6
+	LONG $0x083de2c4; BYTE $0xf6 // vpsignb ymm6, ymm8, ymm6
+	LONG $0x0445e2c4; BYTE $0xf6 // vpmaddubsw ymm6, ymm7, ymm6
+	LONG $0xf2f5cdc5 // vpmaddwd ymm6, ymm6, ymm2
+	LONG $0x7a6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	LONG $0x7adbfdc5; BYTE $0x60 // vpand ymm7, ymm0, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	LONG $0x7a6ffec5; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	QUAD $0x000000a0badbfdc5 // vpand ymm7, ymm0, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	QUAD $0x000000a0ba6ffec5 // vmovdqu ymm7, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	QUAD $0x000000e0badbfdc5 // vpand ymm7, ymm0, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	QUAD $0x000000e0ba6ffec5 // vmovdqu ymm7, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
+	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
+	LONG $0x01c0f641 // test r8b, 0x1
+	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
+	LONG $0xfcd7850f; WORD $0xffff // jne 0x18180 <pq_iq4_nl+0x1420>
+	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
+	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfcb08f0f; WORD $0xffff // jg 0x18170 <pq_iq4_nl+0x1410>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xe967850f; WORD $0xffff // jne 0x16e30 <pq_iq4_nl+0xd0>
+	LONG $0xffe970e9; BYTE $0xff // jmp 0x16e3e <pq_iq4_nl+0xde>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xed38850f; WORD $0xffff // jne 0x15bb0 <pq_iq4_nl+0xc0>
-	LONG $0xffed41e9; BYTE $0xff // jmp 0x15bbe <pq_iq4_nl+0xce>
-	LONG $0x60c48348 // add rsp, 0x60
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xe94c850f; WORD $0xffff // jne 0x16e30 <pq_iq4_nl+0xd0>
+	LONG $0xffe955e9; BYTE $0xff // jmp 0x16e3e <pq_iq4_nl+0xde>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xe936850f; WORD $0xffff // jne 0x16e30 <pq_iq4_nl+0xd0>
+	LONG $0xffe93fe9; BYTE $0xff // jmp 0x16e3e <pq_iq4_nl+0xde>
+	LONG $0x68c48348 // add rsp, 0x68
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -5480,97 +6616,123 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	BYTE $0x90 // nop
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q4_k: +28304
+	// pq_q4_k: +34080
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x88ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x88
+	LONG $0x90ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x90
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
 	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
 	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	LONG $0x244c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r9
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x113d8e0f; WORD $0x0000 // jle 0x18001 <pq_q4_k+0x1171>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x0071bd05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x71bd] # 0x1e096 <peak_i8+0x206>
-	QUAD $0x0071b62d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x71b6] # 0x1e098 <peak_i8+0x208>
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
+	LONG $0x149b8e0f; WORD $0x0000 // jle 0x199f4 <pq_q4_k+0x14d4>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
+	QUAD $0x00872a05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x872a] # 0x20c96 <peak_i8+0x1e6>
+	QUAD $0x0087232d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x8723] # 0x20c98 <peak_i8+0x1e8>
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
 	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
-	LONG $0xc8490f49 // cmovns rcx, r8
-	LONG $0x03e9c148 // shr rcx, 0x3
-	LONG $0x40c96948; WORD $0x0009; BYTE $0x00 // imul rcx, rcx, 0x940
-	QUAD $0x0000000085148d48 // lea rdx, [4*rax]
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	LONG $0x04e6c148 // shl rsi, 0x4
+	WORD $0xc189 // mov ecx, eax
+	WORD $0xe9c1; BYTE $0x09 // shr ecx, 0x9
+	LONG $0xd8b60f44 // movzx r11d, al
+	LONG $0x07408d49 // lea rax, [r8 + 0x7]
+	WORD $0xe183; BYTE $0x03 // and ecx, 0x3
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x244c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rcx
-	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
-	LONG $0x520c8d48 // lea rcx, [rdx + 2*rdx]
-	LONG $0x923c8d48 // lea rdi, [rdx + 4*rdx]
-	LONG $0x244c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rcx
-	QUAD $0x00000000c50c8d48 // lea rcx, [8*rax]
-	LONG $0x247c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdi
-	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
-	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
-	LONG $0xc00c8d48 // lea rcx, [rax + 8*rax]
-	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
-	WORD $0x2aeb // jmp 0x16f77 <pq_q4_k+0xe7>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
-	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
+	QUAD $0x00000000950c8d48 // lea rcx, [4*rdx]
+	LONG $0x03e8c148 // shr rax, 0x3
+	LONG $0x40c06948; WORD $0x0009; BYTE $0x00 // imul rax, rax, 0x940
+	LONG $0x49348d48 // lea rsi, [rcx + 2*rcx]
+	LONG $0x893c8d48 // lea rdi, [rcx + 4*rcx]
+	LONG $0x24748948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rsi
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0x04e6c148 // shl rsi, 0x4
+	LONG $0x247c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdi
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
+	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
+	LONG $0xd2048d48 // lea rax, [rdx + 8*rdx]
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	WORD $0x0148; BYTE $0xd0 // add rax, rdx
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
+	WORD $0x48eb // jmp 0x1863a <pq_q4_k+0x11a>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x0e74 // je 0x18618 <pq_q4_k+0xf8>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
+	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
+	LONG $0x24548b48; BYTE $0x58 // mov rdx, qword ptr [rsp + 0x58]
+	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
 	LONG $0x24448348; WORD $0x4020 // add qword ptr [rsp + 0x20], 0x40
-	LONG $0x244c8b4c; BYTE $0x50 // mov r9, qword ptr [rsp + 0x50]
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x108a8e0f; WORD $0x0000 // jle 0x18001 <pq_q4_k+0x1171>
-	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
-	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0317850f; WORD $0x0000 // jne 0x172a0 <pq_q4_k+0x410>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0cba850f; WORD $0x0000 // jne 0x17c50 <pq_q4_k+0xdc0>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x13ba8e0f; WORD $0x0000 // jle 0x199f4 <pq_q4_k+0x14d4>
+	QUAD $0x00000100282444f7 // test dword ptr [rsp + 0x28], 0x100
+	LONG $0x247c894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r15
+	LONG $0x03a3850f; WORD $0x0000 // jne 0x189f0 <pq_q4_k+0x4d0>
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0d3f840f; WORD $0x0000 // je 0x1939a <pq_q4_k+0xe7a>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x1080850f; WORD $0x0000 // jne 0x196e4 <pq_q4_k+0x11c4>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	WORD $0x897e // jle 0x185f2 <pq_q4_k+0xd2>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x10398e0f; WORD $0x0000 // jle 0x17fe0 <pq_q4_k+0x1150>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x21 // vcvtph2ps ymm4, xmmword ptr [rcx]
-	LONG $0x137de2c4; WORD $0x2069 // vcvtph2ps ymm5, xmmword ptr [rcx + 0x20]
-	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
-	LONG $0x137de2c4; WORD $0x3079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x30]
-	LONG $0x40c18348 // add rcx, 0x40
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	WORD $0x9066 // nop
-	LONG $0x40498d4c // lea r9, [rcx + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	WORD $0x19eb // jmp 0x186a1 <pq_q4_k+0x181>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0xff5f8e0f; WORD $0xffff // jle 0x18600 <pq_q4_k+0xe0>
+	LONG $0x137de2c4; BYTE $0x26 // vcvtph2ps ymm4, xmmword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x206e // vcvtph2ps ymm5, xmmword ptr [rsi + 0x20]
+	LONG $0x137de2c4; WORD $0x1076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x10]
+	LONG $0x137de2c4; WORD $0x307e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x30]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	WORD $0x1feb // jmp 0x186e0 <pq_q4_k+0x1c0>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0xff41; BYTE $0xc2 // inc r10d
+	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	WORD $0xb074 // je 0x18690 <pq_q4_k+0x170>
+	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
-	LONG $0x08e2c148 // shl rdx, 0x8
-	LONG $0x05e3c148 // shl rbx, 0x5
-	WORD $0x014c; BYTE $0xca // add rdx, r9
-	LONG $0x217d62c4; WORD $0x1904 // vpmovsxbd ymm8, qword ptr [rcx + rbx]
-	LONG $0x217d62c4; WORD $0x194c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rcx + rbx + 0x10]
-	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
-	LONG $0xdb7d41c4; BYTE $0x16 // vpand ymm10, ymm0, ymmword ptr [r14]
-	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
+	LONG $0x000276e9; BYTE $0x00 // jmp 0x18963 <pq_q4_k+0x443>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x05e2c148 // shl rdx, 0x5
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0x217d62c4; WORD $0x1604 // vpmovsxbd ymm8, qword ptr [rsi + rdx]
+	LONG $0x217d62c4; WORD $0x164c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rsi + rdx + 0x10]
+	LONG $0xdb7d41c4; BYTE $0x17 // vpand ymm10, ymm0, ymmword ptr [r15]
+	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
 	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
@@ -5579,161 +6741,181 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0xdb7d41c4; WORD $0x405e // vpand ymm11, ymm0, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
+	LONG $0xdb7d41c4; WORD $0x405f // vpand ymm11, ymm0, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
+	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x0000809edb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r14 + 0x80]
-	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
+	QUAD $0x0000809fdb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x0000809e6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r14 + 0x80]
-	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
+	QUAD $0x0000809f6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x0000c09edb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r14 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c66 // vpbroadcastd ymm12, dword ptr [rsi + 0xc]
+	QUAD $0x0000c09fdb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x0000c09e6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r14 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
+	QUAD $0x0000c09f6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	LONG $0xf52d41c4; BYTE $0xd5 // vpmaddwd ymm10, ymm10, ymm13
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x217d62c4; WORD $0x195c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [rcx + rbx + 0x18]
-	LONG $0x217d62c4; WORD $0x1964; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [rcx + rbx + 0x8]
+	LONG $0x217d62c4; WORD $0x165c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [rsi + rdx + 0x18]
+	LONG $0x217d62c4; WORD $0x1664; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [rsi + rdx + 0x8]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x56107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rsi + 0x24]
+	LONG $0x57107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rdi + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
+	LONG $0x187d62c4; WORD $0x2047 // vbroadcastss ymm8, dword ptr [rdi + 0x20]
 	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
-	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
+	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
 	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
 	LONG $0xb82dc2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm10, ymm8 # ymm3 = (ymm10 * ymm8) + ymm3
-	LONG $0x52db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x20]
+	LONG $0xdb7d41c4; WORD $0x2056 // vpand ymm10, ymm0, ymmword ptr [r14 + 0x20]
 	LONG $0x5b7c41c4; BYTE $0xc4 // vcvtdq2ps ymm8, ymm12
 	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
 	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
+	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0x5adb7dc5; BYTE $0x60 // vpand ymm11, ymm0, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
+	LONG $0xdb7d41c4; WORD $0x605e // vpand ymm11, ymm0, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
+	LONG $0x6f7e41c4; WORD $0x605e // vmovdqu ymm11, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x000000a09adb7dc5 // vpand ymm11, ymm0, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
+	QUAD $0x0000a09edb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r14 + 0xa0]
+	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x000000a09a6f7ec5 // vmovdqu ymm11, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
+	QUAD $0x0000a09e6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r14 + 0xa0]
+	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x000000e09adb7dc5 // vpand ymm11, ymm0, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c66 // vpbroadcastd ymm12, dword ptr [rsi + 0xc]
+	QUAD $0x0000e09edb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r14 + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x000000e09a6f7ec5 // vmovdqu ymm11, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	QUAD $0x0000e09e6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r14 + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	LONG $0xf52d41c4; BYTE $0xd5 // vpmaddwd ymm10, ymm10, ymm13
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x187de2c4; WORD $0x204e // vbroadcastss ymm1, dword ptr [rsi + 0x20]
+	LONG $0x187de2c4; WORD $0x204f // vbroadcastss ymm1, dword ptr [rdi + 0x20]
 	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x56107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rsi + 0x24]
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x57107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rdi + 0x24]
+	LONG $0x30c78348 // add rdi, 0x30
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
 	LONG $0xb82de2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm10, ymm1 # ymm2 = (ymm10 * ymm1) + ymm2
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd89850f; WORD $0xffff // jne 0x16ff0 <pq_q4_k+0x160>
-	WORD $0xff41; BYTE $0xc0 // inc r8d
-	LONG $0x40c18148; WORD $0x0002; BYTE $0x00 // add rcx, 0x240
-	LONG $0x04f88341 // cmp r8d, 0x4
-	LONG $0xfd65850f; WORD $0xffff // jne 0x16fe0 <pq_q4_k+0x150>
-	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0xfd348f0f; WORD $0xffff // jg 0x16fc0 <pq_q4_k+0x130>
-	LONG $0x000d4fe9; BYTE $0x00 // jmp 0x17fe0 <pq_q4_k+0x1150>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfd6d840f; WORD $0xffff // je 0x186d0 <pq_q4_k+0x1b0>
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	LONG $0x08e7c149 // shl r15, 0x8
+	LONG $0x39348d4e // lea r14, [rcx + r15]
+	QUAD $0x0000010039bc8d4e // lea r15, [rcx + r15 + 0x100]
+	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
+	LONG $0xfd71830f; WORD $0xffff // jae 0x186f0 <pq_q4_k+0x1d0>
+	WORD $0xc589 // mov ebp, eax
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8941; BYTE $0xc7 // mov r15d, eax
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xc7b70f41 // movzx eax, r15w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894d; BYTE $0xcc // mov r12, r9
+	LONG $0x00c78141; WORD $0x0001; BYTE $0x00 // add r15d, 0x100
+	WORD $0x8941; BYTE $0xed // mov r13d, ebp
+	LONG $0x3fe58341 // and r13d, 0x3f
+	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0x2949; BYTE $0xc4 // sub r12, rax
+	LONG $0x06e5c141 // shl r13d, 0x6
+	LONG $0x00818d49; WORD $0x0001; BYTE $0x00 // lea rax, [r9 + 0x100]
+	QUAD $0x004000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x4000]
+	QUAD $0x005000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x5000]
+	QUAD $0x006000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x6000]
+	QUAD $0x007000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x7000]
+	WORD $0x394d; BYTE $0xf1 // cmp r9, r14
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	WORD $0xa572 // jb 0x18990 <pq_q4_k+0x470>
+	LONG $0xfffd00e9; BYTE $0xff // jmp 0x186f0 <pq_q4_k+0x1d0>
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x172c5 <pq_q4_k+0x435>
+	WORD $0x1deb // jmp 0x18a15 <pq_q4_k+0x4f5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc8b840f; WORD $0xffff // je 0x16f50 <pq_q4_k+0xc0>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04428e0f; WORD $0x0000 // jle 0x17710 <pq_q4_k+0x880>
+	LONG $0xfc03840f; WORD $0xffff // je 0x18618 <pq_q4_k+0xf8>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x04428e0f; WORD $0x0000 // jle 0x18e60 <pq_q4_k+0x940>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x04e2c149 // shl r10, 0x4
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x137da2c4; WORD $0x363c // vcvtph2ps ymm7, xmmword ptr [rsi + r14]
-	LONG $0x137d22c4; WORD $0x3674; BYTE $0x20 // vcvtph2ps ymm14, xmmword ptr [rsi + r14 + 0x20]
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x137da2c4; WORD $0x163c // vcvtph2ps ymm7, xmmword ptr [rsi + r10]
+	LONG $0x137d22c4; WORD $0x1674; BYTE $0x20 // vcvtph2ps ymm14, xmmword ptr [rsi + r10 + 0x20]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	QUAD $0x006d6d35787de2c4; BYTE $0x00 // vpbroadcastb ymm6, byte ptr [rip + 0x6d6d] # 0x1e096 <peak_i8+0x206>
-	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x00821d35787de2c4; BYTE $0x00 // vpbroadcastb ymm6, byte ptr [rip + 0x821d] # 0x20c96 <peak_i8+0x1e6>
+	LONG $0x3e348d4e // lea r14, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xd231 // xor edx, edx
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	LONG $0x05e0c148 // shl rax, 0x5
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x05e1c149 // shl r9, 0x5
 	LONG $0x08e2c148 // shl rdx, 0x8
-	LONG $0x217d62c4; WORD $0x0304 // vpmovsxbd ymm8, qword ptr [rbx + rax]
-	LONG $0x217d62c4; WORD $0x034c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rbx + rax + 0x10]
+	LONG $0x217d02c4; WORD $0x0e04 // vpmovsxbd ymm8, qword ptr [r14 + r9]
+	LONG $0x217d02c4; WORD $0x0e4c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [r14 + r9 + 0x10]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0x5b7cc1c4; BYTE $0xc0 // vcvtdq2ps ymm0, ymm8
 	LONG $0xc7287cc5 // vmovaps ymm8, ymm7
 	LONG $0xf7297cc5 // vmovaps ymm7, ymm14
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
+	LONG $0x4411fcc5; WORD $0x7024 // vmovups ymmword ptr [rsp + 0x70], ymm0
 	LONG $0xdb4d21c4; WORD $0x2a14 // vpand ymm10, ymm6, ymmword ptr [rdx + r13]
 	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
-	QUAD $0x006d1105797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0x6d11] # 0x1e098 <peak_i8+0x208>
+	QUAD $0x0081c105797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0x81c1] # 0x20c98 <peak_i8+0x1e8>
 	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
 	LONG $0x587d62c4; WORD $0x2067 // vpbroadcastd ymm12, dword ptr [rdi + 0x20]
 	LONG $0x042d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm10, ymm12
@@ -5848,7 +7030,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc7297cc5 // vmovaps ymm7, ymm8
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	LONG $0xd0f52dc5 // vpmaddwd ymm10, ymm10, ymm0
-	LONG $0x5c593cc5; WORD $0x6824 // vmulps ymm11, ymm8, ymmword ptr [rsp + 0x68]
+	LONG $0x5c593cc5; WORD $0x7024 // vmulps ymm11, ymm8, ymmword ptr [rsp + 0x70]
 	QUAD $0x00000120af107ac5 // vmovss xmm13, dword ptr [rdi + 0x120]
 	LONG $0x590c41c4; BYTE $0xc1 // vmulps ymm8, ymm14, ymm9
 	LONG $0x5b7c41c4; BYTE $0xcf // vcvtdq2ps ymm9, ymm15
@@ -5882,78 +7064,79 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
 	LONG $0xac3d62c4; BYTE $0xc9 // vfnmadd213ps ymm9, ymm8, ymm1 # ymm9 = -(ymm8 * ymm9) + ymm1
 	LONG $0xb835e2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm0 # ymm2 = (ymm9 * ymm0) + ymm2
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc78850f; WORD $0xffff // jne 0x17340 <pq_q4_k+0x4b0>
-	WORD $0xff41; BYTE $0xc1 // inc r9d
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfc7a850f; WORD $0xffff // jne 0x18a90 <pq_q4_k+0x570>
+	WORD $0xc0ff // inc eax
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	LONG $0x04f98341 // cmp r9d, 0x4
-	LONG $0xfc44850f; WORD $0xffff // jne 0x17320 <pq_q4_k+0x490>
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfc48850f; WORD $0xffff // jne 0x18a70 <pq_q4_k+0x550>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc138f0f; WORD $0xffff // jg 0x17300 <pq_q4_k+0x470>
-	QUAD $0x0069a22d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x69a2] # 0x1e098 <peak_i8+0x208>
-	QUAD $0x00699705787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x6997] # 0x1e096 <peak_i8+0x206>
-	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2775 // jne 0x17730 <pq_q4_k+0x8a0>
-	LONG $0xfffba2e9; BYTE $0xff // jmp 0x172b0 <pq_q4_k+0x420>
-	WORD $0x9066 // nop
+	LONG $0xfc178f0f; WORD $0xffff // jg 0x18a50 <pq_q4_k+0x530>
+	QUAD $0x007e562d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x7e56] # 0x20c98 <peak_i8+0x1e8>
+	QUAD $0x007e4b05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x7e4b] # 0x20c96 <peak_i8+0x1e6>
+	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x2b75 // jne 0x18e80 <pq_q4_k+0x960>
+	LONG $0xfffba6e9; BYTE $0xff // jmp 0x18a00 <pq_q4_k+0x4e0>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfb80840f; WORD $0xffff // je 0x172b0 <pq_q4_k+0x420>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xfb80840f; WORD $0xffff // je 0x18a00 <pq_q4_k+0x4e0>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfb68820f; WORD $0xffff // jb 0x172b0 <pq_q4_k+0x420>
+	LONG $0x02fb8341 // cmp r11d, 0x2
+	LONG $0xfb68820f; WORD $0xffff // jb 0x18a00 <pq_q4_k+0x4e0>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfb53820f; WORD $0xffff // jb 0x172b0 <pq_q4_k+0x420>
+	LONG $0x03fb8341 // cmp r11d, 0x3
+	LONG $0xfb53820f; WORD $0xffff // jb 0x18a00 <pq_q4_k+0x4e0>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfb3e820f; WORD $0xffff // jb 0x172b0 <pq_q4_k+0x420>
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x04fb8341 // cmp r11d, 0x4
+	LONG $0xfb3e820f; WORD $0xffff // jb 0x18a00 <pq_q4_k+0x4e0>
+	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfb29820f; WORD $0xffff // jb 0x172b0 <pq_q4_k+0x420>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x045a8e0f; WORD $0x0000 // jle 0x17bea <pq_q4_k+0xd5a>
+	LONG $0x05fb8341 // cmp r11d, 0x5
+	LONG $0xfb29820f; WORD $0xffff // jb 0x18a00 <pq_q4_k+0x4e0>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x04568e0f; WORD $0x0000 // jle 0x19336 <pq_q4_k+0xe16>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0x04e6c149 // shl r14, 0x4
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0x04e2c149 // shl r10, 0x4
 	LONG $0x03e4c149 // shl r12, 0x3
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x137da2c4; WORD $0x3734 // vcvtph2ps ymm6, xmmword ptr [rdi + r14]
-	LONG $0x137da2c4; WORD $0x377c; BYTE $0x20 // vcvtph2ps ymm7, xmmword ptr [rdi + r14 + 0x20]
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x137da2c4; WORD $0x1734 // vcvtph2ps ymm6, xmmword ptr [rdi + r10]
+	LONG $0x137da2c4; WORD $0x177c; BYTE $0x20 // vcvtph2ps ymm7, xmmword ptr [rdi + r10 + 0x20]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x271c8d4a // lea rbx, [rdi + r12]
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x27348d4e // lea r14, [rdi + r12]
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xd231 // xor edx, edx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	LONG $0x05e0c148 // shl rax, 0x5
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x05e1c149 // shl r9, 0x5
 	LONG $0x08e2c148 // shl rdx, 0x8
-	LONG $0x217de2c4; WORD $0x030c // vpmovsxbd ymm1, qword ptr [rbx + rax]
+	LONG $0x217d82c4; WORD $0x0e0c // vpmovsxbd ymm1, qword ptr [r14 + r9]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0xc15b7cc5 // vcvtdq2ps ymm8, ymm1
-	LONG $0x217de2c4; WORD $0x034c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rbx + rax + 0x10]
+	LONG $0x217d82c4; WORD $0x0e4c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [r14 + r9 + 0x10]
 	QUAD $0x00008096587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x80]
 	LONG $0xc95b7cc5 // vcvtdq2ps ymm9, ymm1
 	LONG $0xdb7da1c4; WORD $0x2a0c // vpand ymm1, ymm0, ymmword ptr [rdx + r13]
@@ -6055,20 +7238,20 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
 	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x0000656935f52dc5 // vpmaddwd ymm14, ymm10, ymmword ptr [rip + 0x6569] # 0x1e000 <peak_i8+0x170>
+	QUAD $0x00007a1935f52dc5 // vpmaddwd ymm14, ymm10, ymmword ptr [rip + 0x7a19] # 0x20c00 <peak_i8+0x150>
 	QUAD $0x0000bc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xbc]
 	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
 	LONG $0xfd2d41c4; BYTE $0xd3 // vpaddw ymm10, ymm10, ymm11
-	QUAD $0x0000654e3df52dc5 // vpmaddwd ymm15, ymm10, ymmword ptr [rip + 0x654e] # 0x1e000 <peak_i8+0x170>
+	QUAD $0x000079fe3df52dc5 // vpmaddwd ymm15, ymm10, ymmword ptr [rip + 0x79fe] # 0x20c00 <peak_i8+0x150>
 	QUAD $0x0000dc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xdc]
 	LONG $0xde593cc5 // vmulps ymm11, ymm8, ymm6
 	LONG $0xc75934c5 // vmulps ymm8, ymm9, ymm7
 	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
 	LONG $0xfd2d41c4; BYTE $0xd4 // vpaddw ymm10, ymm10, ymm12
-	QUAD $0x0000652b25f52dc5 // vpmaddwd ymm12, ymm10, ymmword ptr [rip + 0x652b] # 0x1e000 <peak_i8+0x170>
+	QUAD $0x000079db25f52dc5 // vpmaddwd ymm12, ymm10, ymmword ptr [rip + 0x79db] # 0x20c00 <peak_i8+0x150>
 	QUAD $0x0000fc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xfc]
 	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
-	QUAD $0x0065ac2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x65ac] # 0x1e098 <peak_i8+0x208>
+	QUAD $0x007a5c2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x7a5c] # 0x20c98 <peak_i8+0x1e8>
 	LONG $0xc9fdadc5 // vpaddw ymm1, ymm10, ymm1
 	LONG $0xd1f515c5 // vpmaddwd ymm10, ymm13, ymm1
 	QUAD $0x000001308e107ac5 // vmovss xmm9, dword ptr [rsi + 0x130]
@@ -6104,78 +7287,234 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00011c86187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc2d850f; WORD $0xffff // jne 0x177f0 <pq_q4_k+0x960>
-	WORD $0xff41; BYTE $0xc1 // inc r9d
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfc2f850f; WORD $0xffff // jne 0x18f40 <pq_q4_k+0xa20>
+	WORD $0xc0ff // inc eax
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
-	LONG $0x04f98341 // cmp r9d, 0x4
-	LONG $0xfc09850f; WORD $0xffff // jne 0x177e0 <pq_q4_k+0x950>
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfc0d850f; WORD $0xffff // jne 0x18f30 <pq_q4_k+0xa10>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfbd88f0f; WORD $0xffff // jg 0x177c0 <pq_q4_k+0x930>
-	WORD $0x10eb // jmp 0x17bfa <pq_q4_k+0xd6a>
+	LONG $0xfbdc8f0f; WORD $0xffff // jg 0x18f10 <pq_q4_k+0x9f0>
+	WORD $0x10eb // jmp 0x19346 <pq_q4_k+0xe26>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf69c840f; WORD $0xffff // je 0x172b0 <pq_q4_k+0x420>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x05fb8341 // cmp r11d, 0x5
+	LONG $0xf6a0840f; WORD $0xffff // je 0x18a00 <pq_q4_k+0x4e0>
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf687820f; WORD $0xffff // jb 0x172b0 <pq_q4_k+0x420>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x07fb8341 // cmp r11d, 0x7
+	LONG $0xf68b820f; WORD $0xffff // jb 0x18a00 <pq_q4_k+0x4e0>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf672820f; WORD $0xffff // jb 0x172b0 <pq_q4_k+0x420>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x08fb8341 // cmp r11d, 0x8
+	LONG $0xf676820f; WORD $0xffff // jb 0x18a00 <pq_q4_k+0x4e0>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0xfff662e9; BYTE $0xff // jmp 0x172b0 <pq_q4_k+0x420>
-	WORD $0x9066 // nop
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03798e0f; WORD $0x0000 // jle 0x17fd2 <pq_q4_k+0x1142>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0xfff666e9; BYTE $0xff // jmp 0x18a00 <pq_q4_k+0x4e0>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x06448e0f; WORD $0x0000 // jle 0x199e7 <pq_q4_k+0x14c7>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
-	LONG $0x00e18149; WORD $0xffff; BYTE $0xff // and r9, -0x100
-	WORD $0x1beb // jmp 0x17c91 <pq_q4_k+0xe01>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	WORD $0x1eeb // jmp 0x193e1 <pq_q4_k+0xec1>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x034f8e0f; WORD $0x0000 // jle 0x17fe0 <pq_q4_k+0x1150>
-	LONG $0x137de2c4; BYTE $0x26 // vcvtph2ps ymm4, xmmword ptr [rsi]
-	LONG $0x137de2c4; WORD $0x206e // vcvtph2ps ymm5, xmmword ptr [rsi + 0x20]
-	LONG $0x137de2c4; WORD $0x1076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x10]
-	LONG $0x137de2c4; WORD $0x307e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x30]
-	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	WORD $0x0eeb // jmp 0x17cbe <pq_q4_k+0xe2e>
-	WORD $0xc5ff // inc ebp
-	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	WORD $0xc274 // je 0x17c80 <pq_q4_k+0xdf0>
-	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	LONG $0xf21f8e0f; WORD $0xffff // jle 0x18600 <pq_q4_k+0xe0>
+	LONG $0x137de2c4; BYTE $0x20 // vcvtph2ps ymm4, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x2068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x20]
+	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
+	LONG $0x137de2c4; WORD $0x3078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x30]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x0deb // jmp 0x1940d <pq_q4_k+0xeed>
+	WORD $0xc1ff // inc ecx
+	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
+	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
+	WORD $0xc374 // je 0x193d0 <pq_q4_k+0xeb0>
+	LONG $0x40508d4c // lea r10, [rax + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	LONG $0x000271e9; BYTE $0x00 // jmp 0x1968c <pq_q4_k+0x116c>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x05e6c149 // shl r14, 0x5
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	LONG $0x217d22c4; WORD $0x3004 // vpmovsxbd ymm8, qword ptr [rax + r14]
+	LONG $0x217d22c4; WORD $0x304c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rax + r14 + 0x10]
+	LONG $0xdb7d41c4; BYTE $0x17 // vpand ymm10, ymm0, ymmword ptr [r15]
+	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
+	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
+	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
+	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0xdb7d41c4; WORD $0x405f // vpand ymm11, ymm0, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x0000809fdb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x0000809f6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x0000c09fdb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c66 // vpbroadcastd ymm12, dword ptr [rsi + 0xc]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x0000c09f6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0xf52d41c4; BYTE $0xd5 // vpmaddwd ymm10, ymm10, ymm13
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x217d22c4; WORD $0x305c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [rax + r14 + 0x18]
+	LONG $0x217d22c4; WORD $0x3064; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [rax + r14 + 0x8]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
+	LONG $0x56107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rsi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
+	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
+	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
+	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
+	LONG $0xb82dc2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm10, ymm8 # ymm3 = (ymm10 * ymm8) + ymm3
+	LONG $0x52db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xc4 // vcvtdq2ps ymm8, ymm12
+	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
+	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
+	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0x5adb7dc5; BYTE $0x60 // vpand ymm11, ymm0, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x000000a09adb7dc5 // vpand ymm11, ymm0, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x000000a09a6f7ec5 // vmovdqu ymm11, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x000000e09adb7dc5 // vpand ymm11, ymm0, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c66 // vpbroadcastd ymm12, dword ptr [rsi + 0xc]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x000000e09a6f7ec5 // vmovdqu ymm11, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0xf52d41c4; BYTE $0xd5 // vpmaddwd ymm10, ymm10, ymm13
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187de2c4; WORD $0x204e // vbroadcastss ymm1, dword ptr [rsi + 0x20]
+	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
+	LONG $0x56107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rsi + 0x24]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
+	LONG $0xb82de2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm10, ymm1 # ymm2 = (ymm10 * ymm1) + ymm2
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfd74840f; WORD $0xffff // je 0x19400 <pq_q4_k+0xee0>
+	WORD $0x894d; BYTE $0xf1 // mov r9, r14
+	LONG $0x08e1c149 // shl r9, 0x8
+	LONG $0x0a148d4b // lea rdx, [r10 + r9]
+	QUAD $0x000001000a8c8d4f // lea r9, [r10 + r9 + 0x100]
+	WORD $0x394c; BYTE $0xcf // cmp rdi, r9
+	LONG $0xfd78830f; WORD $0xffff // jae 0x19420 <pq_q4_k+0xf00>
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	WORD $0x9066 // nop
+	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	LONG $0x0097180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdi + 0x2800]
+	LONG $0x8097180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdi + 0x2880]
+	QUAD $0x0000010024bc8d49 // lea rdi, [r12 + 0x100]
+	WORD $0x3949; BYTE $0xd4 // cmp r12, rdx
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	WORD $0xd172 // jb 0x196b0 <pq_q4_k+0x1190>
+	LONG $0xfffd3ce9; BYTE $0xff // jmp 0x19420 <pq_q4_k+0xf00>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x02e48e0f; WORD $0x0000 // jle 0x199d9 <pq_q4_k+0x14b9>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x20 // vcvtph2ps ymm4, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x2068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x20]
+	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
+	LONG $0x137de2c4; WORD $0x3078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x30]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xff31 // xor edi, edi
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x000271e9; BYTE $0x00 // jmp 0x17f3d <pq_q4_k+0x10ad>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x8949; BYTE $0xde // mov r14, rbx
-	LONG $0x217d62c4; WORD $0x1604 // vpmovsxbd ymm8, qword ptr [rsi + rdx]
-	LONG $0x217d62c4; WORD $0x164c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rsi + rdx + 0x10]
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
+	LONG $0x08e2c148 // shl rdx, 0x8
+	LONG $0x05e3c148 // shl rbx, 0x5
+	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	LONG $0x217d62c4; WORD $0x1804 // vpmovsxbd ymm8, qword ptr [rax + rbx]
+	LONG $0x217d62c4; WORD $0x184c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rax + rbx + 0x10]
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0xdb7d41c4; BYTE $0x16 // vpand ymm10, ymm0, ymmword ptr [r14]
-	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
+	LONG $0x587d62c4; BYTE $0x19 // vpbroadcastd ymm11, dword ptr [rcx]
 	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
 	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
+	LONG $0x587d62c4; WORD $0x1061 // vpbroadcastd ymm12, dword ptr [rcx + 0x10]
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
@@ -6185,144 +7524,118 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	LONG $0xdb7d41c4; WORD $0x405e // vpand ymm11, ymm0, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
+	LONG $0x587d62c4; WORD $0x0461 // vpbroadcastd ymm12, dword ptr [rcx + 0x4]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
+	LONG $0x587d62c4; WORD $0x1461 // vpbroadcastd ymm12, dword ptr [rcx + 0x14]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x0000809edb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r14 + 0x80]
-	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
+	LONG $0x587d62c4; WORD $0x0861 // vpbroadcastd ymm12, dword ptr [rcx + 0x8]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x0000809e6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r14 + 0x80]
-	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
+	LONG $0x587d62c4; WORD $0x1861 // vpbroadcastd ymm12, dword ptr [rcx + 0x18]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x0000c09edb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r14 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
+	LONG $0x587d62c4; WORD $0x0c61 // vpbroadcastd ymm12, dword ptr [rcx + 0xc]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x0000c09e6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r14 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	LONG $0xf52d41c4; BYTE $0xd5 // vpmaddwd ymm10, ymm10, ymm13
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x217d62c4; WORD $0x165c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [rsi + rdx + 0x18]
-	LONG $0x217d62c4; WORD $0x1664; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [rsi + rdx + 0x8]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x217d62c4; WORD $0x185c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [rax + rbx + 0x18]
+	LONG $0x217d62c4; WORD $0x1864; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [rax + rbx + 0x8]
 	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x57107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rdi + 0x24]
+	LONG $0x51107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rcx + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d62c4; WORD $0x2047 // vbroadcastss ymm8, dword ptr [rdi + 0x20]
+	LONG $0x187d62c4; WORD $0x2041 // vbroadcastss ymm8, dword ptr [rcx + 0x20]
 	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
-	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
+	LONG $0x587d62c4; BYTE $0x19 // vpbroadcastd ymm11, dword ptr [rcx]
 	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
 	LONG $0xb82dc2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm10, ymm8 # ymm3 = (ymm10 * ymm8) + ymm3
-	LONG $0x53db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rbx + 0x20]
+	LONG $0x52db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x20]
 	LONG $0x5b7c41c4; BYTE $0xc4 // vcvtdq2ps ymm8, ymm12
 	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
 	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
-	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
+	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x1061 // vpbroadcastd ymm12, dword ptr [rcx + 0x10]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0x5bdb7dc5; BYTE $0x60 // vpand ymm11, ymm0, ymmword ptr [rbx + 0x60]
-	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
+	LONG $0x5adb7dc5; BYTE $0x60 // vpand ymm11, ymm0, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0461 // vpbroadcastd ymm12, dword ptr [rcx + 0x4]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0x5b6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rbx + 0x60]
-	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
+	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1461 // vpbroadcastd ymm12, dword ptr [rcx + 0x14]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x000000a09bdb7dc5 // vpand ymm11, ymm0, ymmword ptr [rbx + 0xa0]
-	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
+	QUAD $0x000000a09adb7dc5 // vpand ymm11, ymm0, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x0861 // vpbroadcastd ymm12, dword ptr [rcx + 0x8]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x000000a09b6f7ec5 // vmovdqu ymm11, ymmword ptr [rbx + 0xa0]
-	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
+	QUAD $0x000000a09a6f7ec5 // vmovdqu ymm11, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1861 // vpbroadcastd ymm12, dword ptr [rcx + 0x18]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x000000e09bdb7dc5 // vpand ymm11, ymm0, ymmword ptr [rbx + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
+	QUAD $0x000000e09adb7dc5 // vpand ymm11, ymm0, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c61 // vpbroadcastd ymm12, dword ptr [rcx + 0xc]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x000000e09b6f7ec5 // vmovdqu ymm11, ymmword ptr [rbx + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
+	QUAD $0x000000e09a6f7ec5 // vmovdqu ymm11, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	LONG $0xf52d41c4; BYTE $0xd5 // vpmaddwd ymm10, ymm10, ymm13
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x187de2c4; WORD $0x204f // vbroadcastss ymm1, dword ptr [rdi + 0x20]
+	LONG $0x187de2c4; WORD $0x2049 // vbroadcastss ymm1, dword ptr [rcx + 0x20]
 	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x57107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rdi + 0x24]
-	LONG $0x30c78348 // add rdi, 0x30
+	LONG $0x51107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rcx + 0x24]
+	LONG $0x30c18348 // add rcx, 0x30
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
 	LONG $0xb82de2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm10, ymm1 # ymm2 = (ymm10 * ymm1) + ymm2
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd73840f; WORD $0xffff // je 0x17cb0 <pq_q4_k+0xe20>
-	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
-	LONG $0x08e6c149 // shl r14, 0x8
-	LONG $0x311c8d4a // lea rbx, [rcx + r14]
-	QUAD $0x0000010031b48d4e // lea r14, [rcx + r14 + 0x100]
-	WORD $0x394d; BYTE $0xf1 // cmp r9, r14
-	LONG $0xfd77830f; WORD $0xffff // jae 0x17cd0 <pq_q4_k+0xe40>
-	WORD $0x8945; BYTE $0xce // mov r14d, r9d
-	LONG $0x08eec141 // shr r14d, 0x8
-	WORD $0x8945; BYTE $0xcf // mov r15d, r9d
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xcfb70f45 // movzx r9d, r15w
-	LONG $0xf6b60f45 // movzx r14d, r14b
-	WORD $0x8949; BYTE $0xc4 // mov r12, rax
-	LONG $0x00c78141; WORD $0x0001; BYTE $0x00 // add r15d, 0x100
-	WORD $0x8945; BYTE $0xf5 // mov r13d, r14d
-	LONG $0x3fe58341 // and r13d, 0x3f
-	LONG $0xffe18141; WORD $0x003f; BYTE $0x00 // and r9d, 0x3fff
-	WORD $0xfe41; BYTE $0xc6 // inc r14b
-	WORD $0x294d; BYTE $0xcc // sub r12, r9
-	LONG $0x06e5c141 // shl r13d, 0x6
-	LONG $0x00888d4c; WORD $0x0001; BYTE $0x00 // lea r9, [rax + 0x100]
-	QUAD $0x004000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x4000]
-	QUAD $0x005000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x5000]
-	QUAD $0x006000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x6000]
-	QUAD $0x007000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x7000]
-	WORD $0x3948; BYTE $0xd8 // cmp rax, rbx
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	WORD $0xa372 // jb 0x17f70 <pq_q4_k+0x10e0>
-	LONG $0xfffcfee9; BYTE $0xff // jmp 0x17cd0 <pq_q4_k+0xe40>
+	LONG $0x01c2f641 // test r10b, 0x1
+	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
+	LONG $0xfd89850f; WORD $0xffff // jne 0x19740 <pq_q4_k+0x1220>
+	WORD $0xc7ff // inc edi
+	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
+	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
+	LONG $0xfd68850f; WORD $0xffff // jne 0x19730 <pq_q4_k+0x1210>
+	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
+	LONG $0x08fe8348 // cmp rsi, 0x8
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0xfd378f0f; WORD $0xffff // jg 0x19710 <pq_q4_k+0x11f0>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xec28850f; WORD $0xffff // jne 0x1860a <pq_q4_k+0xea>
+	LONG $0xffec31e9; BYTE $0xff // jmp 0x18618 <pq_q4_k+0xf8>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xef62840f; WORD $0xffff // je 0x16f50 <pq_q4_k+0xc0>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
-	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0xffef4fe9; BYTE $0xff // jmp 0x16f50 <pq_q4_k+0xc0>
-	LONG $0x88c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0x88
+	LONG $0xffec0ce9; BYTE $0xff // jmp 0x18600 <pq_q4_k+0xe0>
+	LONG $0x90c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0x90
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -6331,329 +7644,366 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q5_k: +32800
+	// pq_q5_k: +39440
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x50ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x150
+	LONG $0x58ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x158
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
 	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x15e18e0f; WORD $0x0000 // jle 0x19635 <pq_q5_k+0x1615>
-	LONG $0x07408d49 // lea rax, [r8 + 0x7]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	QUAD $0x0060c705597d62c4; BYTE $0x00 // vpbroadcastq ymm8, qword ptr [rip + 0x60c7] # 0x1e130 <peak_i8+0x2a0>
-	QUAD $0x0060b605197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x60b6] # 0x1e128 <peak_i8+0x298>
+	LONG $0x1a9d8e0f; WORD $0x0000 // jle 0x1b4e1 <pq_q5_k+0x1ad1>
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
+	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
+	QUAD $0x0072e105597d62c4; BYTE $0x00 // vpbroadcastq ymm8, qword ptr [rip + 0x72e1] # 0x20d38 <peak_i8+0x288>
+	QUAD $0x0072d005197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x72d0] # 0x20d30 <peak_i8+0x280>
 	LONG $0xd1b60f41 // movzx edx, r9b
-	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
-	QUAD $0x00000080248c894c // mov qword ptr [rsp + 0x80], r9
-	LONG $0xc0490f49 // cmovns rax, r8
+	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
+	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	LONG $0x03e8c148 // shr rax, 0x3
-	LONG $0x40c06948; WORD $0x000b; BYTE $0x00 // imul rax, rax, 0xb40
-	QUAD $0x0000009824848948 // mov qword ptr [rsp + 0x98], rax
+	LONG $0xc8490f49 // cmovns rcx, r8
+	QUAD $0x0000009024848948 // mov qword ptr [rsp + 0x90], rax
+	LONG $0x03e9c148 // shr rcx, 0x3
+	LONG $0x40c16948; WORD $0x000b; BYTE $0x00 // imul rax, rcx, 0xb40
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	QUAD $0x000000a024848948 // mov qword ptr [rsp + 0xa0], rax
+	QUAD $0x0000b8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb8], ymm0
+	LONG $0x447f7ec5; WORD $0x3024 // vmovdqu ymmword ptr [rsp + 0x30], ymm8
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
 	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	QUAD $0x0000b0248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb0], ymm0
-	LONG $0x447f7ec5; WORD $0x3024 // vmovdqu ymmword ptr [rsp + 0x30], ymm8
 	QUAD $0x0000008824848948 // mov qword ptr [rsp + 0x88], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	QUAD $0x000000a024b48948 // mov qword ptr [rsp + 0xa0], rsi
+	QUAD $0x000000a824b48948 // mov qword ptr [rsp + 0xa8], rsi
 	WORD $0x8948; BYTE $0xce // mov rsi, rcx
 	LONG $0x04e6c148 // shl rsi, 0x4
-	QUAD $0x0000009024b48948 // mov qword ptr [rsp + 0x90], rsi
+	QUAD $0x0000009824b48948 // mov qword ptr [rsp + 0x98], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rax
+	QUAD $0x0000008024848948 // mov qword ptr [rsp + 0x80], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rax
-	WORD $0x28eb // jmp 0x18128 <pq_q5_k+0x108>
-	QUAD $0x0000009824b48b48 // mov rsi, qword ptr [rsp + 0x98]
-	QUAD $0x000000a8248c8b48 // mov rcx, qword ptr [rsp + 0xa8]
+	LONG $0x24448948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rax
+	WORD $0x37eb // jmp 0x19b38 <pq_q5_k+0x128>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x000000a024b48b48 // mov rsi, qword ptr [rsp + 0xa0]
+	QUAD $0x000000b0248c8b48 // mov rcx, qword ptr [rsp + 0xb0]
 	LONG $0x24448348; WORD $0x4028 // add qword ptr [rsp + 0x28], 0x40
 	LONG $0x24340148 // add qword ptr [rsp], rsi
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x150d8e0f; WORD $0x0000 // jle 0x19635 <pq_q5_k+0x1615>
-	QUAD $0x000000a824bc894c // mov qword ptr [rsp + 0xa8], r15
+	LONG $0x19a98e0f; WORD $0x0000 // jle 0x1b4e1 <pq_q5_k+0x1ad1>
+	QUAD $0x000000b024bc894c // mov qword ptr [rsp + 0xb0], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0453850f; WORD $0x0000 // jne 0x18590 <pq_q5_k+0x570>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0fe6850f; WORD $0x0000 // jne 0x19130 <pq_q5_k+0x1110>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x04d3850f; WORD $0x0000 // jne 0x1a020 <pq_q5_k+0x610>
+	QUAD $0x0000009024848b48 // mov rax, qword ptr [rsp + 0x90]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x105b840f; WORD $0x0000 // je 0x1abb9 <pq_q5_k+0x11a9>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x14fb850f; WORD $0x0000 // jne 0x1b062 <pq_q5_k+0x1652>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04238e0f; WORD $0x0000 // jle 0x1857e <pq_q5_k+0x55e>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xc2 // mov r10, r8
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x137de2c4; BYTE $0x2e // vcvtph2ps ymm5, xmmword ptr [rsi]
-	LONG $0x137de2c4; WORD $0x2076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x20]
-	LONG $0x137de2c4; WORD $0x107e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x10]
-	LONG $0x137d62c4; WORD $0x3046 // vcvtph2ps ymm8, xmmword ptr [rsi + 0x30]
-	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0xc931 // xor ecx, ecx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x446ffec5; WORD $0x3024 // vmovdqu ymm0, ymmword ptr [rsp + 0x30]
-	QUAD $0x0000b0248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0xb0]
-	QUAD $0x005ef235797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x5ef2] # 0x1e09a <peak_i8+0x20a>
-	LONG $0x40468d48 // lea rax, [rsi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	LONG $0x19248e0f; WORD $0x0000 // jle 0x1b494 <pq_q5_k+0x1a84>
+	LONG $0x24248b4c // mov r12, qword ptr [rsp]
+	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	WORD $0x13eb // jmp 0x19ba3 <pq_q5_k+0x193>
+	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	LONG $0xf8418d48 // lea rax, [rcx - 0x8]
+	LONG $0x08f98348 // cmp rcx, 0x8
+	LONG $0x190d8e0f; WORD $0x0000 // jle 0x1b4b0 <pq_q5_k+0x1aa0>
+	LONG $0x137dc2c4; WORD $0x242c // vcvtph2ps ymm5, xmmword ptr [r12]
+	LONG $0x137dc2c4; WORD $0x2474; BYTE $0x20 // vcvtph2ps ymm6, xmmword ptr [r12 + 0x20]
+	LONG $0x137dc2c4; WORD $0x247c; BYTE $0x10 // vcvtph2ps ymm7, xmmword ptr [r12 + 0x10]
+	LONG $0x137d42c4; WORD $0x2444; BYTE $0x30 // vcvtph2ps ymm8, xmmword ptr [r12 + 0x30]
+	LONG $0x40c48349 // add r12, 0x40
+	WORD $0xf631 // xor esi, esi
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	WORD $0x13eb // jmp 0x19bde <pq_q5_k+0x1ce>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0xc6ff // inc esi
+	LONG $0xc0c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x2c0
+	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
+	WORD $0xb274 // je 0x19b90 <pq_q5_k+0x180>
+	LONG $0x24448d49; BYTE $0x40 // lea rax, [r12 + 0x40]
+	QUAD $0x0000018024bc8d49 // lea rdi, [r12 + 0x180]
+	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
 	WORD $0xd231 // xor edx, edx
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x921c8d48 // lea rbx, [rdx + 4*rdx]
+	LONG $0x0003aae9; BYTE $0x00 // jmp 0x19f9f <pq_q5_k+0x58f>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
-	LONG $0x217de2c4; WORD $0x1614 // vpmovsxbd ymm2, qword ptr [rsi + rdx]
-	LONG $0x06e3c148 // shl rbx, 0x6
-	WORD $0x0148; BYTE $0xc3 // add rbx, rax
-	WORD $0x8949; BYTE $0xde // mov r14, rbx
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	QUAD $0x00708a35797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x708a] # 0x20c9a <peak_i8+0x1ea>
+	LONG $0x217dc2c4; WORD $0x1414 // vpmovsxbd ymm2, qword ptr [r12 + rdx]
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
 	LONG $0xca5b7cc5 // vcvtdq2ps ymm9, ymm2
-	LONG $0x217de2c4; WORD $0x1654; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [rsi + rdx + 0x10]
-	LONG $0xdb7541c4; WORD $0x405e // vpand ymm11, ymm1, ymmword ptr [r14 + 0x40]
+	LONG $0x217dc2c4; WORD $0x1454; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [r12 + rdx + 0x10]
+	QUAD $0x0000b8248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0xb8]
+	LONG $0x446ffec5; WORD $0x3024 // vmovdqu ymm0, ymmword ptr [rsp + 0x30]
+	LONG $0x5bdb75c5; BYTE $0x40 // vpand ymm11, ymm1, ymmword ptr [rbx + 0x40]
 	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
 	LONG $0xd25b7cc5 // vcvtdq2ps ymm10, ymm2
-	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
+	LONG $0x136ffec5 // vmovdqu ymm2, ymmword ptr [rbx]
 	LONG $0xd6592cc5 // vmulps ymm10, ymm10, ymm6
 	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
 	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
 	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
-	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
+	LONG $0x587d42c4; WORD $0x005d // vpbroadcastd ymm11, dword ptr [r13]
 	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
-	LONG $0x6f7e41c4; WORD $0x4066 // vmovdqu ymm12, ymmword ptr [r14 + 0x40]
-	LONG $0xdb7d41c4; BYTE $0x1e // vpand ymm11, ymm0, ymmword ptr [r14]
+	LONG $0x636f7ec5; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rbx + 0x40]
+	LONG $0x1bdb7dc5 // vpand ymm11, ymm0, ymmword ptr [rbx]
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
+	LONG $0x587d42c4; WORD $0x1065 // vpbroadcastd ymm12, dword ptr [r13 + 0x10]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	QUAD $0x000080a6db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r14 + 0x80]
+	LONG $0x1b6f7ec5 // vmovdqu ymm11, ymmword ptr [rbx]
+	QUAD $0x00000080a3db75c5 // vpand ymm12, ymm1, ymmword ptr [rbx + 0x80]
 	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
+	LONG $0x587d42c4; WORD $0x0465 // vpbroadcastd ymm12, dword ptr [r13 + 0x4]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	QUAD $0x000080a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0x80]
+	LONG $0x1b6f7ec5 // vmovdqu ymm11, ymmword ptr [rbx]
+	QUAD $0x00000080a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0x80]
 	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
+	LONG $0x587d42c4; WORD $0x1465 // vpbroadcastd ymm12, dword ptr [r13 + 0x14]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
 	LONG $0xdaf50dc5 // vpmaddwd ymm11, ymm14, ymm2
-	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
-	QUAD $0x0000c0a6db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r14 + 0xc0]
+	LONG $0x136ffec5 // vmovdqu ymm2, ymmword ptr [rbx]
+	QUAD $0x000000c0a3db75c5 // vpand ymm12, ymm1, ymmword ptr [rbx + 0xc0]
 	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
 	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
 	LONG $0xd2eb9dc5 // vpor ymm2, ymm12, ymm2
-	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
+	LONG $0x587d42c4; WORD $0x0865 // vpbroadcastd ymm12, dword ptr [r13 + 0x8]
 	LONG $0x046dc2c4; BYTE $0xd4 // vpmaddubsw ymm2, ymm2, ymm12
-	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
-	QUAD $0x0000c0ae6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r14 + 0xc0]
+	LONG $0x236f7ec5 // vmovdqu ymm12, ymmword ptr [rbx]
+	QUAD $0x000000c0ab6f7ec5 // vmovdqu ymm13, ymmword ptr [rbx + 0xc0]
 	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [rdi + 0x18]
+	LONG $0x587d42c4; WORD $0x186d // vpbroadcastd ymm13, dword ptr [r13 + 0x18]
 	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
 	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
-	QUAD $0x000100aedb7541c4; BYTE $0x00 // vpand ymm13, ymm1, ymmword ptr [r14 + 0x100]
+	LONG $0x236f7ec5 // vmovdqu ymm12, ymmword ptr [rbx]
+	QUAD $0x00000100abdb75c5 // vpand ymm13, ymm1, ymmword ptr [rbx + 0x100]
 	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x0c6f // vpbroadcastd ymm13, dword ptr [rdi + 0xc]
+	LONG $0x587d42c4; WORD $0x0c6d // vpbroadcastd ymm13, dword ptr [r13 + 0xc]
 	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
 	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
-	QUAD $0x000100ae6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r14 + 0x100]
+	LONG $0x236f7ec5 // vmovdqu ymm12, ymmword ptr [rbx]
+	QUAD $0x00000100ab6f7ec5 // vmovdqu ymm13, ymmword ptr [rbx + 0x100]
 	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x1c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x1c]
+	LONG $0x587d42c4; WORD $0x1c6d // vpbroadcastd ymm13, dword ptr [r13 + 0x1c]
 	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
 	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
 	LONG $0xd2f58dc5 // vpmaddwd ymm2, ymm14, ymm2
 	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0x217d62c4; WORD $0x165c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [rsi + rdx + 0x18]
-	LONG $0x217d62c4; WORD $0x1664; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [rsi + rdx + 0x8]
+	LONG $0x217d42c4; WORD $0x145c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [r12 + rdx + 0x18]
+	LONG $0x217d42c4; WORD $0x1464; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [r12 + rdx + 0x8]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0xd259b4c5 // vmulps ymm2, ymm9, ymm2
-	LONG $0x4f107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rdi + 0x24]
+	LONG $0x107a41c4; WORD $0x244d // vmovss xmm9, dword ptr [r13 + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
 	LONG $0xac2d62c4; BYTE $0xca // vfnmadd213ps ymm9, ymm10, ymm2 # ymm9 = -(ymm10 * ymm9) + ymm2
-	LONG $0x187de2c4; WORD $0x2057 // vbroadcastss ymm2, dword ptr [rdi + 0x20]
+	LONG $0x187dc2c4; WORD $0x2055 // vbroadcastss ymm2, dword ptr [r13 + 0x20]
 	LONG $0x5b7c41c4; BYTE $0xd3 // vcvtdq2ps ymm10, ymm11
-	LONG $0x5bdb75c5; BYTE $0x60 // vpand ymm11, ymm1, ymmword ptr [rbx + 0x60]
+	LONG $0x59db75c5; BYTE $0x60 // vpand ymm11, ymm1, ymmword ptr [rcx + 0x60]
 	LONG $0x593c41c4; BYTE $0xd2 // vmulps ymm10, ymm8, ymm10
 	LONG $0xb835e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm9, ymm2 # ymm4 = (ymm9 * ymm2) + ymm4
-	LONG $0x536ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rbx + 0x20]
+	LONG $0x516ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rcx + 0x20]
 	LONG $0x5b7c41c4; BYTE $0xcc // vcvtdq2ps ymm9, ymm12
 	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
 	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
 	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
 	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
-	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
+	LONG $0x587d42c4; WORD $0x005d // vpbroadcastd ymm11, dword ptr [r13]
 	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
-	LONG $0x636f7ec5; BYTE $0x60 // vmovdqu ymm12, ymmword ptr [rbx + 0x60]
-	LONG $0x5bdb7dc5; BYTE $0x20 // vpand ymm11, ymm0, ymmword ptr [rbx + 0x20]
+	LONG $0x616f7ec5; BYTE $0x60 // vmovdqu ymm12, ymmword ptr [rcx + 0x60]
+	LONG $0x59db7dc5; BYTE $0x20 // vpand ymm11, ymm0, ymmword ptr [rcx + 0x20]
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
+	LONG $0x587d42c4; WORD $0x1065 // vpbroadcastd ymm12, dword ptr [r13 + 0x10]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000a0a3db75c5 // vpand ymm12, ymm1, ymmword ptr [rbx + 0xa0]
+	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000a0a1db75c5 // vpand ymm12, ymm1, ymmword ptr [rcx + 0xa0]
 	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
+	LONG $0x587d42c4; WORD $0x0465 // vpbroadcastd ymm12, dword ptr [r13 + 0x4]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000a0a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0xa0]
+	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000a0a16f7ec5 // vmovdqu ymm12, ymmword ptr [rcx + 0xa0]
 	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
+	LONG $0x587d42c4; WORD $0x1465 // vpbroadcastd ymm12, dword ptr [r13 + 0x14]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
 	LONG $0xdaf50dc5 // vpmaddwd ymm11, ymm14, ymm2
-	LONG $0x536ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000e0a3db75c5 // vpand ymm12, ymm1, ymmword ptr [rbx + 0xe0]
+	LONG $0x516ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000e0a1db75c5 // vpand ymm12, ymm1, ymmword ptr [rcx + 0xe0]
 	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
 	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
 	LONG $0xd2eb9dc5 // vpor ymm2, ymm12, ymm2
-	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
+	LONG $0x587d42c4; WORD $0x0865 // vpbroadcastd ymm12, dword ptr [r13 + 0x8]
 	LONG $0x046dc2c4; BYTE $0xd4 // vpmaddubsw ymm2, ymm2, ymm12
-	LONG $0x636f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000e0ab6f7ec5 // vmovdqu ymm13, ymmword ptr [rbx + 0xe0]
+	LONG $0x616f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000e0a96f7ec5 // vmovdqu ymm13, ymmword ptr [rcx + 0xe0]
 	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [rdi + 0x18]
+	LONG $0x587d42c4; WORD $0x186d // vpbroadcastd ymm13, dword ptr [r13 + 0x18]
 	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
 	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x636f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rbx + 0x20]
-	QUAD $0x00000120abdb75c5 // vpand ymm13, ymm1, ymmword ptr [rbx + 0x120]
+	LONG $0x616f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rcx + 0x20]
+	QUAD $0x00000120a9db75c5 // vpand ymm13, ymm1, ymmword ptr [rcx + 0x120]
 	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x0c6f // vpbroadcastd ymm13, dword ptr [rdi + 0xc]
+	LONG $0x587d42c4; WORD $0x0c6d // vpbroadcastd ymm13, dword ptr [r13 + 0xc]
 	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
 	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x636f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rbx + 0x20]
-	QUAD $0x00000120ab6f7ec5 // vmovdqu ymm13, ymmword ptr [rbx + 0x120]
-	LONG $0x587d62c4; WORD $0x1c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x1c]
+	LONG $0x616f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rcx + 0x20]
+	QUAD $0x00000120a96f7ec5 // vmovdqu ymm13, ymmword ptr [rcx + 0x120]
 	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0x587dc2c4; WORD $0x1c45 // vpbroadcastd ymm0, dword ptr [r13 + 0x1c]
 	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x041d42c4; BYTE $0xe7 // vpmaddubsw ymm12, ymm12, ymm15
+	LONG $0x041d62c4; BYTE $0xe0 // vpmaddubsw ymm12, ymm12, ymm0
 	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
 	LONG $0xd2f58dc5 // vpmaddwd ymm2, ymm14, ymm2
 	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x187dc2c4; WORD $0x2045 // vbroadcastss ymm0, dword ptr [r13 + 0x20]
 	LONG $0xd259b4c5 // vmulps ymm2, ymm9, ymm2
-	LONG $0x4f107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rdi + 0x24]
+	LONG $0x107a41c4; WORD $0x244d // vmovss xmm9, dword ptr [r13 + 0x24]
+	LONG $0x30c58349 // add r13, 0x30
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
 	LONG $0xac2d62c4; BYTE $0xca // vfnmadd213ps ymm9, ymm10, ymm2 # ymm9 = -(ymm10 * ymm9) + ymm2
-	LONG $0x187d62c4; WORD $0x2057 // vbroadcastss ymm10, dword ptr [rdi + 0x20]
-	LONG $0x30c78348 // add rdi, 0x30
-	LONG $0xb835c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm9, ymm10 # ymm3 = (ymm9 * ymm10) + ymm3
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc65850f; WORD $0xffff // jne 0x181c0 <pq_q5_k+0x1a0>
-	WORD $0xc1ff // inc ecx
-	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
-	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	LONG $0xfc23850f; WORD $0xffff // jne 0x18190 <pq_q5_k+0x170>
-	LONG $0xf8428d49 // lea rax, [r10 - 0x8]
-	LONG $0x08fa8349 // cmp r10, 0x8
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0xfbf28f0f; WORD $0xffff // jg 0x18170 <pq_q5_k+0x150>
-	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
-	LONG $0x00108be9; BYTE $0x00 // jmp 0x19613 <pq_q5_k+0x15f3>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xb835e2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm9, ymm0 # ymm3 = (ymm9 * ymm0) + ymm3
+	LONG $0x01c0f641 // test r8b, 0x1
+	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
+	LONG $0xfc31840f; WORD $0xffff // je 0x19bd0 <pq_q5_k+0x1c0>
+	LONG $0x920c8d48 // lea rcx, [rdx + 4*rdx]
+	LONG $0x06e1c148 // shl rcx, 0x6
+	LONG $0x0f1c8d48 // lea rbx, [rdi + rcx]
+	WORD $0x3949; BYTE $0xda // cmp r10, rbx
+	LONG $0xfc4c830f; WORD $0xffff // jae 0x19c00 <pq_q5_k+0x1f0>
+	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8945; BYTE $0xd6 // mov r14d, r10d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xceb70f45 // movzx r9d, r14w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894d; BYTE $0xd7 // mov r15, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8941; BYTE $0xeb // mov r11d, ebp
+	LONG $0x3fe38341 // and r11d, 0x3f
+	LONG $0xffe18141; WORD $0x003f; BYTE $0x00 // and r9d, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	LONG $0x06e3c141 // shl r11d, 0x6
+	WORD $0x294d; BYTE $0xcf // sub r15, r9
+	QUAD $0x0040003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x4000]
+	QUAD $0x0050003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x5000]
+	QUAD $0x0060003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x6000]
+	QUAD $0x0070003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x7000]
+	WORD $0x3949; BYTE $0xda // cmp r10, rbx
+	WORD $0xa672 // jb 0x19fc0 <pq_q5_k+0x5b0>
+	LONG $0xfffbe1e9; BYTE $0xff // jmp 0x19c00 <pq_q5_k+0x1f0>
+	BYTE $0x90 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x185b5 <pq_q5_k+0x595>
+	WORD $0x1deb // jmp 0x1a045 <pq_q5_k+0x635>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb4b840f; WORD $0xffff // je 0x18100 <pq_q5_k+0xe0>
+	LONG $0xfacb840f; WORD $0xffff // je 0x19b10 <pq_q5_k+0x100>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05228e0f; WORD $0x0000 // jle 0x18ae0 <pq_q5_k+0xac0>
+	LONG $0x05228e0f; WORD $0x0000 // jle 0x1a570 <pq_q5_k+0xb60>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x04e2c149 // shl r10, 0x4
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x137da2c4; WORD $0x363c // vcvtph2ps ymm7, xmmword ptr [rsi + r14]
-	LONG $0x137d22c4; WORD $0x3674; BYTE $0x20 // vcvtph2ps ymm14, xmmword ptr [rsi + r14 + 0x20]
+	LONG $0x137da2c4; WORD $0x163c // vcvtph2ps ymm7, xmmword ptr [rsi + r10]
+	LONG $0x137d22c4; WORD $0x1674; BYTE $0x20 // vcvtph2ps ymm14, xmmword ptr [rsi + r10 + 0x20]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
-	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc031 // xor eax, eax
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x3e348d4e // lea r14, [rsi + r15]
+	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x80148d48 // lea rdx, [rax + 4*rax]
-	LONG $0x05e0c148 // shl rax, 0x5
-	LONG $0x4411fcc5; WORD $0x5024 // vmovups ymmword ptr [rsp + 0x50], ymm0
-	QUAD $0x00011024a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x110], ymm4
-	QUAD $0x000130249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x130], ymm2
+	LONG $0x9b148d4b // lea rdx, [r11 + 4*r11]
+	LONG $0x05e3c149 // shl r11, 0x5
+	LONG $0x4411fcc5; WORD $0x5824 // vmovups ymmword ptr [rsp + 0x58], ymm0
+	QUAD $0x00011824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x118], ymm4
+	QUAD $0x000138249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x138], ymm2
 	LONG $0x287c41c4; BYTE $0xd6 // vmovaps ymm10, ymm14
 	LONG $0xcf287cc5 // vmovaps ymm9, ymm7
-	QUAD $0x005a482d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x5a48] # 0x1e09a <peak_i8+0x20a>
-	LONG $0x217de2c4; WORD $0x0304 // vpmovsxbd ymm0, qword ptr [rbx + rax]
+	QUAD $0x006bb82d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x6bb8] # 0x20c9a <peak_i8+0x1ea>
+	LONG $0x217d82c4; WORD $0x1e04 // vpmovsxbd ymm0, qword ptr [r14 + r11]
 	LONG $0x06e2c148 // shl rdx, 0x6
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	QUAD $0x0000f024847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xf0], ymm0
-	LONG $0x217de2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + rax + 0x10]
-	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
-	QUAD $0x0000d024847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xd0], ymm0
+	QUAD $0x0000f824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xf8], ymm0
+	LONG $0x217d82c4; WORD $0x1e44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r14 + r11 + 0x10]
+	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
+	QUAD $0x0000d824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xd8], ymm0
 	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
-	QUAD $0x0000b024a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0xb0]
+	QUAD $0x0000b824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0xb8]
 	LONG $0xdb5d21c4; WORD $0x2a5c; BYTE $0x40 // vpand ymm11, ymm4, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
 	LONG $0xd2dbbdc5 // vpand ymm2, ymm8, ymm2
@@ -6798,19 +8148,19 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
 	LONG $0xe2fe1dc5 // vpaddd ymm12, ymm12, ymm2
 	LONG $0x587de2c4; WORD $0x7c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x7c]
-	QUAD $0x0000d0249c5bfcc5; BYTE $0x00 // vcvtdq2ps ymm3, ymmword ptr [rsp + 0xd0]
+	QUAD $0x0000d8249c5bfcc5; BYTE $0x00 // vcvtdq2ps ymm3, ymmword ptr [rsp + 0xd8]
 	LONG $0x047de2c4; BYTE $0xc2 // vpmaddubsw ymm0, ymm0, ymm2
-	QUAD $0x0000f024945bfcc5; BYTE $0x00 // vcvtdq2ps ymm2, ymmword ptr [rsp + 0xf0]
+	QUAD $0x0000f824945bfcc5; BYTE $0x00 // vcvtdq2ps ymm2, ymmword ptr [rsp + 0xf8]
 	LONG $0xc0fd85c5 // vpaddw ymm0, ymm15, ymm0
 	LONG $0xc5f5fdc5 // vpmaddwd ymm0, ymm0, ymm5
 	LONG $0xd0fe25c5 // vpaddd ymm10, ymm11, ymm0
 	LONG $0xc15bfcc5 // vcvtdq2ps ymm0, ymm1
 	QUAD $0x000001208f10fac5 // vmovss xmm1, dword ptr [rdi + 0x120]
-	QUAD $0x00011024a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x110]
-	LONG $0x6c10fcc5; WORD $0x5024 // vmovups ymm5, ymmword ptr [rsp + 0x50]
+	QUAD $0x00011824a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x118]
+	LONG $0x6c10fcc5; WORD $0x5824 // vmovups ymm5, ymmword ptr [rsp + 0x58]
 	LONG $0xda5934c5 // vmulps ymm11, ymm9, ymm2
 	LONG $0xcb590cc5 // vmulps ymm9, ymm14, ymm3
-	QUAD $0x000130249410fcc5; BYTE $0x00 // vmovups ymm2, ymmword ptr [rsp + 0x130]
+	QUAD $0x000138249410fcc5; BYTE $0x00 // vmovups ymm2, ymmword ptr [rsp + 0x138]
 	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
@@ -6842,25 +8192,25 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
-	LONG $0x6c11fcc5; WORD $0x5024 // vmovups ymmword ptr [rsp + 0x50], ymm5
-	LONG $0x4410fcc5; WORD $0x5024 // vmovups ymm0, ymmword ptr [rsp + 0x50]
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfb81850f; WORD $0xffff // jne 0x18620 <pq_q5_k+0x600>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
+	LONG $0x6c11fcc5; WORD $0x5824 // vmovups ymmword ptr [rsp + 0x58], ymm5
+	LONG $0x4410fcc5; WORD $0x5824 // vmovups ymm0, ymmword ptr [rsp + 0x58]
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfb82850f; WORD $0xffff // jne 0x1a0b0 <pq_q5_k+0x6a0>
+	WORD $0xc0ff // inc eax
 	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfb5d850f; WORD $0xffff // jne 0x18610 <pq_q5_k+0x5f0>
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfb60850f; WORD $0xffff // jne 0x1a0a0 <pq_q5_k+0x690>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb2c8f0f; WORD $0xffff // jg 0x185f0 <pq_q5_k+0x5d0>
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0xfb2f8f0f; WORD $0xffff // jg 0x1a080 <pq_q5_k+0x670>
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2d75 // jne 0x18b00 <pq_q5_k+0xae0>
-	LONG $0xfffac8e9; BYTE $0xff // jmp 0x185a0 <pq_q5_k+0x580>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x3075 // jne 0x1a590 <pq_q5_k+0xb80>
+	LONG $0xfffacbe9; BYTE $0xff // jmp 0x1a030 <pq_q5_k+0x620>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -6868,63 +8218,63 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xfaa0840f; WORD $0xffff // je 0x185a0 <pq_q5_k+0x580>
+	LONG $0xfaa0840f; WORD $0xffff // je 0x1a030 <pq_q5_k+0x620>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x27 // vmovups ymmword ptr [r15], ymm4
 	WORD $0xfa83; BYTE $0x02 // cmp edx, 0x2
-	LONG $0xfa89820f; WORD $0xffff // jb 0x185a0 <pq_q5_k+0x580>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xfa89820f; WORD $0xffff // jb 0x1a030 <pq_q5_k+0x620>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x8734 // vmovups ymmword ptr [r15 + 4*rax], ymm6
 	WORD $0xfa83; BYTE $0x03 // cmp edx, 0x3
-	LONG $0xfa75820f; WORD $0xffff // jb 0x185a0 <pq_q5_k+0x580>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xfa75820f; WORD $0xffff // jb 0x1a030 <pq_q5_k+0x620>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0xc714 // vmovups ymmword ptr [r15 + 8*rax], ymm2
 	WORD $0xfa83; BYTE $0x04 // cmp edx, 0x4
-	LONG $0xfa61820f; WORD $0xffff // jb 0x185a0 <pq_q5_k+0x580>
-	QUAD $0x000000a024848b48 // mov rax, qword ptr [rsp + 0xa0]
+	LONG $0xfa61820f; WORD $0xffff // jb 0x1a030 <pq_q5_k+0x620>
+	QUAD $0x000000a824848b48 // mov rax, qword ptr [rsp + 0xa8]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xfa4a820f; WORD $0xffff // jb 0x185a0 <pq_q5_k+0x580>
+	LONG $0xfa4a820f; WORD $0xffff // jb 0x1a030 <pq_q5_k+0x620>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x055e8e0f; WORD $0x0000 // jle 0x190bd <pq_q5_k+0x109d>
+	LONG $0x055b8e0f; WORD $0x0000 // jle 0x1ab4a <pq_q5_k+0x113a>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0x04e6c149 // shl r14, 0x4
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0x04e2c149 // shl r10, 0x4
 	LONG $0x03e4c149 // shl r12, 0x3
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x137da2c4; WORD $0x373c // vcvtph2ps ymm7, xmmword ptr [rdi + r14]
-	LONG $0x137d22c4; WORD $0x3774; BYTE $0x20 // vcvtph2ps ymm14, xmmword ptr [rdi + r14 + 0x20]
+	LONG $0x137da2c4; WORD $0x173c // vcvtph2ps ymm7, xmmword ptr [rdi + r10]
+	LONG $0x137d22c4; WORD $0x1774; BYTE $0x20 // vcvtph2ps ymm14, xmmword ptr [rdi + r10 + 0x20]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x271c8d4a // lea rbx, [rdi + r12]
-	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc031 // xor eax, eax
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x27348d4e // lea r14, [rdi + r12]
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x80148d48 // lea rdx, [rax + 4*rax]
-	LONG $0x05e0c148 // shl rax, 0x5
-	QUAD $0x00011024ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x110], ymm5
-	QUAD $0x00013024a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x130], ymm4
-	LONG $0x4c11fcc5; WORD $0x5024 // vmovups ymmword ptr [rsp + 0x50], ymm1
-	QUAD $0x0054b12d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x54b1] # 0x1e09a <peak_i8+0x20a>
+	LONG $0x9b148d4b // lea rdx, [r11 + 4*r11]
+	LONG $0x05e3c149 // shl r11, 0x5
+	QUAD $0x00011824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x118], ymm5
+	QUAD $0x00013824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x138], ymm4
+	LONG $0x4c11fcc5; WORD $0x5824 // vmovups ymmword ptr [rsp + 0x58], ymm1
+	QUAD $0x0066212d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x6621] # 0x20c9a <peak_i8+0x1ea>
 	LONG $0x287c41c4; BYTE $0xd6 // vmovaps ymm10, ymm14
 	LONG $0xcf287cc5 // vmovaps ymm9, ymm7
-	LONG $0x217de2c4; WORD $0x0304 // vpmovsxbd ymm0, qword ptr [rbx + rax]
+	LONG $0x217d82c4; WORD $0x1e04 // vpmovsxbd ymm0, qword ptr [r14 + r11]
 	LONG $0x06e2c148 // shl rdx, 0x6
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	QUAD $0x0000f024847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xf0], ymm0
-	LONG $0x217de2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + rax + 0x10]
-	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
-	QUAD $0x0000d024847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xd0], ymm0
+	QUAD $0x0000f824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xf8], ymm0
+	LONG $0x217d82c4; WORD $0x1e44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r14 + r11 + 0x10]
+	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
+	QUAD $0x0000d824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xd8], ymm0
 	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
-	QUAD $0x0000b024a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0xb0]
+	QUAD $0x0000b824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0xb8]
 	LONG $0xdb5da1c4; WORD $0x2a4c; BYTE $0x40 // vpand ymm1, ymm4, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0xf072fdc5; BYTE $0x04 // vpslld ymm0, ymm0, 0x4
 	LONG $0xc0dbbdc5 // vpand ymm0, ymm8, ymm0
@@ -7069,20 +8419,20 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
 	LONG $0xe2fe1dc5 // vpaddd ymm12, ymm12, ymm2
 	QUAD $0x0000fc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xfc]
-	QUAD $0x0000d0249c5bfcc5; BYTE $0x00 // vcvtdq2ps ymm3, ymmword ptr [rsp + 0xd0]
+	QUAD $0x0000d8249c5bfcc5; BYTE $0x00 // vcvtdq2ps ymm3, ymmword ptr [rsp + 0xd8]
 	LONG $0x047de2c4; BYTE $0xc2 // vpmaddubsw ymm0, ymm0, ymm2
-	QUAD $0x0000f024945bfcc5; BYTE $0x00 // vcvtdq2ps ymm2, ymmword ptr [rsp + 0xf0]
+	QUAD $0x0000f824945bfcc5; BYTE $0x00 // vcvtdq2ps ymm2, ymmword ptr [rsp + 0xf8]
 	LONG $0xc0fd85c5 // vpaddw ymm0, ymm15, ymm0
 	LONG $0xc5f5fdc5 // vpmaddwd ymm0, ymm0, ymm5
 	LONG $0xd0fe25c5 // vpaddd ymm10, ymm11, ymm0
 	LONG $0xc15bfcc5 // vcvtdq2ps ymm0, ymm1
 	QUAD $0x000001308e10fac5 // vmovss xmm1, dword ptr [rsi + 0x130]
-	QUAD $0x00013024a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x130]
-	QUAD $0x00011024ac10fcc5; BYTE $0x00 // vmovups ymm5, ymmword ptr [rsp + 0x110]
+	QUAD $0x00013824a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x138]
+	QUAD $0x00011824ac10fcc5; BYTE $0x00 // vmovups ymm5, ymmword ptr [rsp + 0x118]
 	LONG $0xda5934c5 // vmulps ymm11, ymm9, ymm2
 	LONG $0xcb590cc5 // vmulps ymm9, ymm14, ymm3
 	QUAD $0x00011c9e187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rsi + 0x11c]
-	LONG $0x5410fcc5; WORD $0x5024 // vmovups ymm2, ymmword ptr [rsp + 0x50]
+	LONG $0x5410fcc5; WORD $0x5824 // vmovups ymm2, ymmword ptr [rsp + 0x58]
 	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
@@ -7113,239 +8463,235 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
 	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
 	LONG $0xb875e2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm1, ymm3 # ymm2 = (ymm1 * ymm3) + ymm2
-	LONG $0x5411fcc5; WORD $0x5024 // vmovups ymmword ptr [rsp + 0x50], ymm2
-	LONG $0x4c10fcc5; WORD $0x5024 // vmovups ymm1, ymmword ptr [rsp + 0x50]
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfb2a850f; WORD $0xffff // jne 0x18bc0 <pq_q5_k+0xba0>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
+	LONG $0x5411fcc5; WORD $0x5824 // vmovups ymmword ptr [rsp + 0x58], ymm2
+	LONG $0x4c10fcc5; WORD $0x5824 // vmovups ymm1, ymmword ptr [rsp + 0x58]
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfb2b850f; WORD $0xffff // jne 0x1a650 <pq_q5_k+0xc40>
+	WORD $0xc0ff // inc eax
 	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfb06850f; WORD $0xffff // jne 0x18bb0 <pq_q5_k+0xb90>
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfb09850f; WORD $0xffff // jne 0x1a640 <pq_q5_k+0xc30>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfad58f0f; WORD $0xffff // jg 0x18b90 <pq_q5_k+0xb70>
-	WORD $0x10eb // jmp 0x190cd <pq_q5_k+0x10ad>
+	LONG $0xfad88f0f; WORD $0xffff // jg 0x1a620 <pq_q5_k+0xc10>
+	WORD $0x10eb // jmp 0x1ab5a <pq_q5_k+0x114a>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	QUAD $0x0000009024848b48 // mov rax, qword ptr [rsp + 0x90]
+	QUAD $0x0000009824848b48 // mov rax, qword ptr [rsp + 0x98]
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xf4b2840f; WORD $0xffff // je 0x185a0 <pq_q5_k+0x580>
+	LONG $0xf4b5840f; WORD $0xffff // je 0x1a030 <pq_q5_k+0x620>
 	QUAD $0x0000008824848b48 // mov rax, qword ptr [rsp + 0x88]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	WORD $0xfa83; BYTE $0x07 // cmp edx, 0x7
-	LONG $0xf49b820f; WORD $0xffff // jb 0x185a0 <pq_q5_k+0x580>
-	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
+	LONG $0xf49e820f; WORD $0xffff // jb 0x1a030 <pq_q5_k+0x620>
+	QUAD $0x0000008024848b48 // mov rax, qword ptr [rsp + 0x80]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	WORD $0xfa83; BYTE $0x08 // cmp edx, 0x8
-	LONG $0xf487820f; WORD $0xffff // jb 0x185a0 <pq_q5_k+0x580>
-	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
+	LONG $0xf487820f; WORD $0xffff // jb 0x1a030 <pq_q5_k+0x620>
+	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0xfff477e9; BYTE $0xff // jmp 0x185a0 <pq_q5_k+0x580>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xfff477e9; BYTE $0xff // jmp 0x1a030 <pq_q5_k+0x620>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04c08e0f; WORD $0x0000 // jle 0x195f9 <pq_q5_k+0x15d9>
-	LONG $0x24248b4c // mov r12, qword ptr [rsp]
-	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
+	LONG $0x08dc8e0f; WORD $0x0000 // jle 0x1b49e <pq_q5_k+0x1a8e>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
-	WORD $0x1aeb // jmp 0x19173 <pq_q5_k+0x1153>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0xf8418d48 // lea rax, [rcx - 0x8]
-	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x048e8e0f; WORD $0x0000 // jle 0x19601 <pq_q5_k+0x15e1>
-	LONG $0x137dc2c4; WORD $0x242c // vcvtph2ps ymm5, xmmword ptr [r12]
-	LONG $0x137dc2c4; WORD $0x2474; BYTE $0x20 // vcvtph2ps ymm6, xmmword ptr [r12 + 0x20]
-	LONG $0x137dc2c4; WORD $0x247c; BYTE $0x10 // vcvtph2ps ymm7, xmmword ptr [r12 + 0x10]
-	LONG $0x137d42c4; WORD $0x2444; BYTE $0x30 // vcvtph2ps ymm8, xmmword ptr [r12 + 0x30]
-	LONG $0x40c48349 // add r12, 0x40
-	WORD $0xf631 // xor esi, esi
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	WORD $0x13eb // jmp 0x191ae <pq_q5_k+0x118e>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0xc6ff // inc esi
-	LONG $0xc0c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x2c0
-	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
-	WORD $0xb274 // je 0x19160 <pq_q5_k+0x1140>
-	LONG $0x247c8d49; BYTE $0x40 // lea rdi, [r12 + 0x40]
-	QUAD $0x0000018024848d4d // lea r8, [r12 + 0x180]
-	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
+	WORD $0x12eb // jmp 0x1abf1 <pq_q5_k+0x11e1>
+	BYTE $0x90 // nop
+	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x08bf8e0f; WORD $0x0000 // jle 0x1b4b0 <pq_q5_k+0x1aa0>
+	LONG $0x137de2c4; BYTE $0x2f // vcvtph2ps ymm5, xmmword ptr [rdi]
+	LONG $0x137de2c4; WORD $0x2077 // vcvtph2ps ymm6, xmmword ptr [rdi + 0x20]
+	LONG $0x137de2c4; WORD $0x107f // vcvtph2ps ymm7, xmmword ptr [rdi + 0x10]
+	LONG $0x137d62c4; WORD $0x3047 // vcvtph2ps ymm8, xmmword ptr [rdi + 0x30]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0xc031 // xor eax, eax
+	WORD $0x0eeb // jmp 0x1ac1e <pq_q5_k+0x120e>
+	WORD $0xc0ff // inc eax
+	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	WORD $0xc274 // je 0x1abe0 <pq_q5_k+0x11d0>
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	LONG $0x809f8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rdi + 0x180]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003bae9; BYTE $0x00 // jmp 0x1957f <pq_q5_k+0x155f>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x0003dde9; BYTE $0x00 // jmp 0x1b010 <pq_q5_k+0x1600>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x0148; BYTE $0xf9 // add rcx, rdi
-	QUAD $0x004eba35797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x4eba] # 0x1e09a <peak_i8+0x20a>
-	LONG $0x217dc2c4; WORD $0x1414 // vpmovsxbd ymm2, qword ptr [r12 + rdx]
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	WORD $0x0149; BYTE $0xce // add r14, rcx
+	QUAD $0x00604a35797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x604a] # 0x20c9a <peak_i8+0x1ea>
+	LONG $0x217de2c4; WORD $0x1714 // vpmovsxbd ymm2, qword ptr [rdi + rdx]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
 	LONG $0xca5b7cc5 // vcvtdq2ps ymm9, ymm2
-	LONG $0x217dc2c4; WORD $0x1454; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [r12 + rdx + 0x10]
-	QUAD $0x0000b0248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0xb0]
+	LONG $0x217de2c4; WORD $0x1754; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [rdi + rdx + 0x10]
+	QUAD $0x0000b8248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0xb8]
 	LONG $0x446ffec5; WORD $0x3024 // vmovdqu ymm0, ymmword ptr [rsp + 0x30]
-	LONG $0xdb7541c4; WORD $0x405b // vpand ymm11, ymm1, ymmword ptr [r11 + 0x40]
+	LONG $0xdb7541c4; WORD $0x405f // vpand ymm11, ymm1, ymmword ptr [r15 + 0x40]
 	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
 	LONG $0xd25b7cc5 // vcvtdq2ps ymm10, ymm2
-	LONG $0x6f7ec1c4; BYTE $0x13 // vmovdqu ymm2, ymmword ptr [r11]
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
 	LONG $0xd6592cc5 // vmulps ymm10, ymm10, ymm6
 	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
 	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
 	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
-	LONG $0x587d42c4; WORD $0x005d // vpbroadcastd ymm11, dword ptr [r13]
+	LONG $0x587d42c4; WORD $0x241c // vpbroadcastd ymm11, dword ptr [r12]
 	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
-	LONG $0x6f7e41c4; WORD $0x4063 // vmovdqu ymm12, ymmword ptr [r11 + 0x40]
-	LONG $0xdb7d41c4; BYTE $0x1b // vpand ymm11, ymm0, ymmword ptr [r11]
+	LONG $0x6f7e41c4; WORD $0x4067 // vmovdqu ymm12, ymmword ptr [r15 + 0x40]
+	LONG $0xdb7d41c4; BYTE $0x1f // vpand ymm11, ymm0, ymmword ptr [r15]
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1065 // vpbroadcastd ymm12, dword ptr [r13 + 0x10]
+	LONG $0x587d42c4; WORD $0x2464; BYTE $0x10 // vpbroadcastd ymm12, dword ptr [r12 + 0x10]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x6f7e41c4; BYTE $0x1b // vmovdqu ymm11, ymmword ptr [r11]
-	QUAD $0x000080a3db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r11 + 0x80]
+	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	QUAD $0x000080a7db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r15 + 0x80]
 	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0465 // vpbroadcastd ymm12, dword ptr [r13 + 0x4]
+	LONG $0x587d42c4; WORD $0x2464; BYTE $0x04 // vpbroadcastd ymm12, dword ptr [r12 + 0x4]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x6f7e41c4; BYTE $0x1b // vmovdqu ymm11, ymmword ptr [r11]
-	QUAD $0x000080a36f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r11 + 0x80]
+	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	QUAD $0x000080a76f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r15 + 0x80]
 	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1465 // vpbroadcastd ymm12, dword ptr [r13 + 0x14]
+	LONG $0x587d42c4; WORD $0x2464; BYTE $0x14 // vpbroadcastd ymm12, dword ptr [r12 + 0x14]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
 	LONG $0xdaf50dc5 // vpmaddwd ymm11, ymm14, ymm2
-	LONG $0x6f7ec1c4; BYTE $0x13 // vmovdqu ymm2, ymmword ptr [r11]
-	QUAD $0x0000c0a3db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r11 + 0xc0]
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	QUAD $0x0000c0a7db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r15 + 0xc0]
 	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
 	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
 	LONG $0xd2eb9dc5 // vpor ymm2, ymm12, ymm2
-	LONG $0x587d42c4; WORD $0x0865 // vpbroadcastd ymm12, dword ptr [r13 + 0x8]
+	LONG $0x587d42c4; WORD $0x2464; BYTE $0x08 // vpbroadcastd ymm12, dword ptr [r12 + 0x8]
 	LONG $0x046dc2c4; BYTE $0xd4 // vpmaddubsw ymm2, ymm2, ymm12
-	LONG $0x6f7e41c4; BYTE $0x23 // vmovdqu ymm12, ymmword ptr [r11]
-	QUAD $0x0000c0ab6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r11 + 0xc0]
+	LONG $0x6f7e41c4; BYTE $0x27 // vmovdqu ymm12, ymmword ptr [r15]
+	QUAD $0x0000c0af6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r15 + 0xc0]
 	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d42c4; WORD $0x186d // vpbroadcastd ymm13, dword ptr [r13 + 0x18]
+	LONG $0x587d42c4; WORD $0x246c; BYTE $0x18 // vpbroadcastd ymm13, dword ptr [r12 + 0x18]
 	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
 	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x6f7e41c4; BYTE $0x23 // vmovdqu ymm12, ymmword ptr [r11]
-	QUAD $0x000100abdb7541c4; BYTE $0x00 // vpand ymm13, ymm1, ymmword ptr [r11 + 0x100]
+	LONG $0x6f7e41c4; BYTE $0x27 // vmovdqu ymm12, ymmword ptr [r15]
+	QUAD $0x000100afdb7541c4; BYTE $0x00 // vpand ymm13, ymm1, ymmword ptr [r15 + 0x100]
 	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d42c4; WORD $0x0c6d // vpbroadcastd ymm13, dword ptr [r13 + 0xc]
+	LONG $0x587d42c4; WORD $0x246c; BYTE $0x0c // vpbroadcastd ymm13, dword ptr [r12 + 0xc]
 	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
 	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x6f7e41c4; BYTE $0x23 // vmovdqu ymm12, ymmword ptr [r11]
-	QUAD $0x000100ab6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r11 + 0x100]
+	LONG $0x6f7e41c4; BYTE $0x27 // vmovdqu ymm12, ymmword ptr [r15]
+	QUAD $0x000100af6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r15 + 0x100]
 	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d42c4; WORD $0x1c6d // vpbroadcastd ymm13, dword ptr [r13 + 0x1c]
+	LONG $0x587d42c4; WORD $0x246c; BYTE $0x1c // vpbroadcastd ymm13, dword ptr [r12 + 0x1c]
 	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
 	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
 	LONG $0xd2f58dc5 // vpmaddwd ymm2, ymm14, ymm2
 	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0x217d42c4; WORD $0x145c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [r12 + rdx + 0x18]
-	LONG $0x217d42c4; WORD $0x1464; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [r12 + rdx + 0x8]
+	LONG $0x217d62c4; WORD $0x175c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [rdi + rdx + 0x18]
+	LONG $0x217d62c4; WORD $0x1764; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [rdi + rdx + 0x8]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0xd259b4c5 // vmulps ymm2, ymm9, ymm2
-	LONG $0x107a41c4; WORD $0x244d // vmovss xmm9, dword ptr [r13 + 0x24]
+	LONG $0x107a41c4; WORD $0x244c; BYTE $0x24 // vmovss xmm9, dword ptr [r12 + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
 	LONG $0xac2d62c4; BYTE $0xca // vfnmadd213ps ymm9, ymm10, ymm2 # ymm9 = -(ymm10 * ymm9) + ymm2
-	LONG $0x187dc2c4; WORD $0x2055 // vbroadcastss ymm2, dword ptr [r13 + 0x20]
+	LONG $0x187dc2c4; WORD $0x2454; BYTE $0x20 // vbroadcastss ymm2, dword ptr [r12 + 0x20]
 	LONG $0x5b7c41c4; BYTE $0xd3 // vcvtdq2ps ymm10, ymm11
-	LONG $0x59db75c5; BYTE $0x60 // vpand ymm11, ymm1, ymmword ptr [rcx + 0x60]
+	LONG $0xdb7541c4; WORD $0x605e // vpand ymm11, ymm1, ymmword ptr [r14 + 0x60]
 	LONG $0x593c41c4; BYTE $0xd2 // vmulps ymm10, ymm8, ymm10
 	LONG $0xb835e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm9, ymm2 # ymm4 = (ymm9 * ymm2) + ymm4
-	LONG $0x516ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rcx + 0x20]
+	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
 	LONG $0x5b7c41c4; BYTE $0xcc // vcvtdq2ps ymm9, ymm12
 	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
 	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
 	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
 	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
-	LONG $0x587d42c4; WORD $0x005d // vpbroadcastd ymm11, dword ptr [r13]
+	LONG $0x587d42c4; WORD $0x241c // vpbroadcastd ymm11, dword ptr [r12]
 	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
-	LONG $0x616f7ec5; BYTE $0x60 // vmovdqu ymm12, ymmword ptr [rcx + 0x60]
-	LONG $0x59db7dc5; BYTE $0x20 // vpand ymm11, ymm0, ymmword ptr [rcx + 0x20]
+	LONG $0x6f7e41c4; WORD $0x6066 // vmovdqu ymm12, ymmword ptr [r14 + 0x60]
+	LONG $0xdb7d41c4; WORD $0x205e // vpand ymm11, ymm0, ymmword ptr [r14 + 0x20]
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1065 // vpbroadcastd ymm12, dword ptr [r13 + 0x10]
+	LONG $0x587d42c4; WORD $0x2464; BYTE $0x10 // vpbroadcastd ymm12, dword ptr [r12 + 0x10]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000a0a1db75c5 // vpand ymm12, ymm1, ymmword ptr [rcx + 0xa0]
+	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a0a6db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r14 + 0xa0]
 	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0465 // vpbroadcastd ymm12, dword ptr [r13 + 0x4]
+	LONG $0x587d42c4; WORD $0x2464; BYTE $0x04 // vpbroadcastd ymm12, dword ptr [r12 + 0x4]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000a0a16f7ec5 // vmovdqu ymm12, ymmword ptr [rcx + 0xa0]
+	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a0a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0xa0]
 	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1465 // vpbroadcastd ymm12, dword ptr [r13 + 0x14]
+	LONG $0x587d42c4; WORD $0x2464; BYTE $0x14 // vpbroadcastd ymm12, dword ptr [r12 + 0x14]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
 	LONG $0xdaf50dc5 // vpmaddwd ymm11, ymm14, ymm2
-	LONG $0x516ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000e0a1db75c5 // vpand ymm12, ymm1, ymmword ptr [rcx + 0xe0]
+	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000e0a6db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r14 + 0xe0]
 	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
 	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
 	LONG $0xd2eb9dc5 // vpor ymm2, ymm12, ymm2
-	LONG $0x587d42c4; WORD $0x0865 // vpbroadcastd ymm12, dword ptr [r13 + 0x8]
+	LONG $0x587d42c4; WORD $0x2464; BYTE $0x08 // vpbroadcastd ymm12, dword ptr [r12 + 0x8]
 	LONG $0x046dc2c4; BYTE $0xd4 // vpmaddubsw ymm2, ymm2, ymm12
-	LONG $0x616f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000e0a96f7ec5 // vmovdqu ymm13, ymmword ptr [rcx + 0xe0]
+	LONG $0x6f7e41c4; WORD $0x2066 // vmovdqu ymm12, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000e0ae6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r14 + 0xe0]
 	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d42c4; WORD $0x186d // vpbroadcastd ymm13, dword ptr [r13 + 0x18]
+	LONG $0x587d42c4; WORD $0x246c; BYTE $0x18 // vpbroadcastd ymm13, dword ptr [r12 + 0x18]
 	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
 	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x616f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rcx + 0x20]
-	QUAD $0x00000120a9db75c5 // vpand ymm13, ymm1, ymmword ptr [rcx + 0x120]
+	LONG $0x6f7e41c4; WORD $0x2066 // vmovdqu ymm12, ymmword ptr [r14 + 0x20]
+	QUAD $0x000120aedb7541c4; BYTE $0x00 // vpand ymm13, ymm1, ymmword ptr [r14 + 0x120]
 	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d42c4; WORD $0x0c6d // vpbroadcastd ymm13, dword ptr [r13 + 0xc]
+	LONG $0x587d42c4; WORD $0x246c; BYTE $0x0c // vpbroadcastd ymm13, dword ptr [r12 + 0xc]
 	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
 	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x616f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rcx + 0x20]
-	QUAD $0x00000120a96f7ec5 // vmovdqu ymm13, ymmword ptr [rcx + 0x120]
+	LONG $0x6f7e41c4; WORD $0x2066 // vmovdqu ymm12, ymmword ptr [r14 + 0x20]
+	QUAD $0x000120ae6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r14 + 0x120]
 	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0x587dc2c4; WORD $0x1c45 // vpbroadcastd ymm0, dword ptr [r13 + 0x1c]
+	LONG $0x587dc2c4; WORD $0x2444; BYTE $0x1c // vpbroadcastd ymm0, dword ptr [r12 + 0x1c]
 	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
 	LONG $0x041d62c4; BYTE $0xe0 // vpmaddubsw ymm12, ymm12, ymm0
@@ -7353,57 +8699,262 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd2f58dc5 // vpmaddwd ymm2, ymm14, ymm2
 	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0x187dc2c4; WORD $0x2045 // vbroadcastss ymm0, dword ptr [r13 + 0x20]
+	LONG $0x187dc2c4; WORD $0x2444; BYTE $0x20 // vbroadcastss ymm0, dword ptr [r12 + 0x20]
 	LONG $0xd259b4c5 // vmulps ymm2, ymm9, ymm2
-	LONG $0x107a41c4; WORD $0x244d // vmovss xmm9, dword ptr [r13 + 0x24]
-	LONG $0x30c58349 // add r13, 0x30
+	LONG $0x107a41c4; WORD $0x244c; BYTE $0x24 // vmovss xmm9, dword ptr [r12 + 0x24]
+	LONG $0x30c48349 // add r12, 0x30
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
 	LONG $0xac2d62c4; BYTE $0xca // vfnmadd213ps ymm9, ymm10, ymm2 # ymm9 = -(ymm10 * ymm9) + ymm2
 	LONG $0xb835e2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm9, ymm0 # ymm3 = (ymm9 * ymm0) + ymm3
-	LONG $0x01c1f641 // test r9b, 0x1
-	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfc21840f; WORD $0xffff // je 0x191a0 <pq_q5_k+0x1180>
-	LONG $0x920c8d48 // lea rcx, [rdx + 4*rdx]
-	LONG $0x06e1c148 // shl rcx, 0x6
-	LONG $0x081c8d4d // lea r11, [r8 + rcx]
-	WORD $0x394d; BYTE $0xde // cmp r14, r11
-	LONG $0xfc3c830f; WORD $0xffff // jae 0x191d0 <pq_q5_k+0x11b0>
-	WORD $0x8944; BYTE $0xf3 // mov ebx, r14d
-	WORD $0xebc1; BYTE $0x08 // shr ebx, 0x8
-	WORD $0x8944; BYTE $0xf5 // mov ebp, r14d
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0xb70f; BYTE $0xc5 // movzx eax, bp
-	WORD $0xb60f; BYTE $0xdb // movzx ebx, bl
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
-	LONG $0x0100c581; WORD $0x0000 // add ebp, 0x100
-	WORD $0x8941; BYTE $0xda // mov r10d, ebx
-	LONG $0x3fe28341 // and r10d, 0x3f
-	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
-	WORD $0xc3fe // inc bl
-	LONG $0x06e2c141 // shl r10d, 0x6
-	WORD $0x2949; BYTE $0xc7 // sub r15, rax
-	QUAD $0x0040003a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r15 + 0x4000]
-	QUAD $0x0050003a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r15 + 0x5000]
-	QUAD $0x0060003a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r15 + 0x6000]
-	QUAD $0x0070003a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r15 + 0x7000]
-	WORD $0x394d; BYTE $0xde // cmp r14, r11
-	WORD $0xac72 // jb 0x195a0 <pq_q5_k+0x1580>
-	LONG $0xfffbd7e9; BYTE $0xff // jmp 0x191d0 <pq_q5_k+0x11b0>
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfc00840f; WORD $0xffff // je 0x1ac10 <pq_q5_k+0x1200>
+	LONG $0x92348d4c // lea r14, [rdx + 4*rdx]
+	LONG $0x06e6c149 // shl r14, 0x6
+	LONG $0x330c8d4e // lea r9, [rbx + r14]
+	WORD $0x394c; BYTE $0xce // cmp rsi, r9
+	LONG $0xfc1b830f; WORD $0xffff // jae 0x1ac40 <pq_q5_k+0x1230>
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x894d; BYTE $0xfb // mov r11, r15
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	QUAD $0x0000280093180f41 // prefetcht1 byte ptr [r11 + 0x2800]
+	QUAD $0x0000288093180f41 // prefetcht1 byte ptr [r11 + 0x2880]
+	WORD $0x394c; BYTE $0xce // cmp rsi, r9
+	WORD $0xd372 // jb 0x1b030 <pq_q5_k+0x1620>
+	LONG $0xfffbdee9; BYTE $0xff // jmp 0x1ac40 <pq_q5_k+0x1230>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x041a8e0f; WORD $0x0000 // jle 0x1b48d <pq_q5_k+0x1a7d>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	BYTE $0x90 // nop
+	LONG $0x137de2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x2070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x20]
+	LONG $0x137de2c4; WORD $0x1078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x10]
+	LONG $0x137d62c4; WORD $0x3040 // vcvtph2ps ymm8, xmmword ptr [rax + 0x30]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x446ffec5; WORD $0x3024 // vmovdqu ymm0, ymmword ptr [rsp + 0x30]
+	QUAD $0x0000b8248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0xb8]
+	QUAD $0x005be235797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x5be2] # 0x20c9a <peak_i8+0x1ea>
+	LONG $0x40588d4c // lea r11, [rax + 0x40]
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	WORD $0xd231 // xor edx, edx
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x921c8d48 // lea rbx, [rdx + 4*rdx]
+	LONG $0x05e2c148 // shl rdx, 0x5
+	LONG $0x217de2c4; WORD $0x1014 // vpmovsxbd ymm2, qword ptr [rax + rdx]
+	LONG $0x06e3c148 // shl rbx, 0x6
+	WORD $0x014c; BYTE $0xdb // add rbx, r11
+	WORD $0x8949; BYTE $0xde // mov r14, rbx
+	LONG $0xca5b7cc5 // vcvtdq2ps ymm9, ymm2
+	LONG $0x217de2c4; WORD $0x1054; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [rax + rdx + 0x10]
+	LONG $0xdb7541c4; WORD $0x405e // vpand ymm11, ymm1, ymmword ptr [r14 + 0x40]
+	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
+	LONG $0xd25b7cc5 // vcvtdq2ps ymm10, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
+	LONG $0xd6592cc5 // vmulps ymm10, ymm10, ymm6
+	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
+	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
+	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
+	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
+	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0x6f7e41c4; WORD $0x4066 // vmovdqu ymm12, ymmword ptr [r14 + 0x40]
+	LONG $0xdb7d41c4; BYTE $0x1e // vpand ymm11, ymm0, ymmword ptr [r14]
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	QUAD $0x000080a6db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r14 + 0x80]
+	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	QUAD $0x000080a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0x80]
+	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0xdaf50dc5 // vpmaddwd ymm11, ymm14, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
+	QUAD $0x0000c0a6db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r14 + 0xc0]
+	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
+	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
+	LONG $0xd2eb9dc5 // vpor ymm2, ymm12, ymm2
+	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
+	LONG $0x046dc2c4; BYTE $0xd4 // vpmaddubsw ymm2, ymm2, ymm12
+	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
+	QUAD $0x0000c0ae6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r14 + 0xc0]
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x186e // vpbroadcastd ymm13, dword ptr [rsi + 0x18]
+	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
+	QUAD $0x000100aedb7541c4; BYTE $0x00 // vpand ymm13, ymm1, ymmword ptr [r14 + 0x100]
+	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x0c6e // vpbroadcastd ymm13, dword ptr [rsi + 0xc]
+	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
+	QUAD $0x000100ae6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r14 + 0x100]
+	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x1c6e // vpbroadcastd ymm13, dword ptr [rsi + 0x1c]
+	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0xd2f58dc5 // vpmaddwd ymm2, ymm14, ymm2
+	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x217d62c4; WORD $0x105c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [rax + rdx + 0x18]
+	LONG $0x217d62c4; WORD $0x1064; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [rax + rdx + 0x8]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0xd259b4c5 // vmulps ymm2, ymm9, ymm2
+	LONG $0x4e107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rsi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
+	LONG $0xac2d62c4; BYTE $0xca // vfnmadd213ps ymm9, ymm10, ymm2 # ymm9 = -(ymm10 * ymm9) + ymm2
+	LONG $0x187de2c4; WORD $0x2056 // vbroadcastss ymm2, dword ptr [rsi + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xd3 // vcvtdq2ps ymm10, ymm11
+	LONG $0x5bdb75c5; BYTE $0x60 // vpand ymm11, ymm1, ymmword ptr [rbx + 0x60]
+	LONG $0x593c41c4; BYTE $0xd2 // vmulps ymm10, ymm8, ymm10
+	LONG $0xb835e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm9, ymm2 # ymm4 = (ymm9 * ymm2) + ymm4
+	LONG $0x536ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rbx + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xcc // vcvtdq2ps ymm9, ymm12
+	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
+	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
+	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
+	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
+	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
+	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0x636f7ec5; BYTE $0x60 // vmovdqu ymm12, ymmword ptr [rbx + 0x60]
+	LONG $0x5bdb7dc5; BYTE $0x20 // vpand ymm11, ymm0, ymmword ptr [rbx + 0x20]
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a0a3db75c5 // vpand ymm12, ymm1, ymmword ptr [rbx + 0xa0]
+	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a0a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0xa0]
+	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0xdaf50dc5 // vpmaddwd ymm11, ymm14, ymm2
+	LONG $0x536ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000e0a3db75c5 // vpand ymm12, ymm1, ymmword ptr [rbx + 0xe0]
+	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
+	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
+	LONG $0xd2eb9dc5 // vpor ymm2, ymm12, ymm2
+	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
+	LONG $0x046dc2c4; BYTE $0xd4 // vpmaddubsw ymm2, ymm2, ymm12
+	LONG $0x636f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000e0ab6f7ec5 // vmovdqu ymm13, ymmword ptr [rbx + 0xe0]
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x186e // vpbroadcastd ymm13, dword ptr [rsi + 0x18]
+	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0x636f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rbx + 0x20]
+	QUAD $0x00000120abdb75c5 // vpand ymm13, ymm1, ymmword ptr [rbx + 0x120]
+	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x0c6e // vpbroadcastd ymm13, dword ptr [rsi + 0xc]
+	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0x636f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rbx + 0x20]
+	QUAD $0x00000120ab6f7ec5 // vmovdqu ymm13, ymmword ptr [rbx + 0x120]
+	LONG $0x587d62c4; WORD $0x1c7e // vpbroadcastd ymm15, dword ptr [rsi + 0x1c]
+	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x041d42c4; BYTE $0xe7 // vpmaddubsw ymm12, ymm12, ymm15
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0xd2f58dc5 // vpmaddwd ymm2, ymm14, ymm2
+	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd259b4c5 // vmulps ymm2, ymm9, ymm2
+	LONG $0x4e107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rsi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
+	LONG $0xac2d62c4; BYTE $0xca // vfnmadd213ps ymm9, ymm10, ymm2 # ymm9 = -(ymm10 * ymm9) + ymm2
+	LONG $0x187d62c4; WORD $0x2056 // vbroadcastss ymm10, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xb835c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm9, ymm10 # ymm3 = (ymm9 * ymm10) + ymm3
+	LONG $0x01c2f641 // test r10b, 0x1
+	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
+	LONG $0xfc65850f; WORD $0xffff // jne 0x1b0d0 <pq_q5_k+0x16c0>
+	WORD $0xc1ff // inc ecx
+	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
+	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
+	LONG $0xfc24850f; WORD $0xffff // jne 0x1b0a0 <pq_q5_k+0x1690>
+	LONG $0xf84f8d48 // lea rcx, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfbf38f0f; WORD $0xffff // jg 0x1b080 <pq_q5_k+0x1670>
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
-	QUAD $0x00000080248c8b4c // mov r9, qword ptr [rsp + 0x80]
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	WORD $0x2beb // jmp 0x1b4bf <pq_q5_k+0x1aaf>
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x12eb // jmp 0x1b4b0 <pq_q5_k+0x1aa0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	LONG $0x244c8b4c; BYTE $0x50 // mov r9, qword ptr [rsp + 0x50]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x446f7ec5; WORD $0x3024 // vmovdqu ymm8, ymmword ptr [rsp + 0x30]
-	LONG $0xeade840f; WORD $0xffff // je 0x18100 <pq_q5_k+0xe0>
+	LONG $0xe642840f; WORD $0xffff // je 0x19b10 <pq_q5_k+0x100>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
 	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xffeacbe9; BYTE $0xff // jmp 0x18100 <pq_q5_k+0xe0>
-	LONG $0x50c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x150
+	LONG $0xffe62fe9; BYTE $0xff // jmp 0x19b10 <pq_q5_k+0x100>
+	LONG $0x58c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x158
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -7412,338 +8963,377 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// pq_q6_k: +38480
+	// pq_q6_k: +46336
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0xb0ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x1b0
+	LONG $0xb8ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x1b8
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
 	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x17fe8e0f; WORD $0x0000 // jle 0x1ae82 <pq_q6_k+0x1832>
-	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
-	LONG $0x07408d49 // lea rax, [r8 + 0x7]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x004a8f1d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x4a8f] # 0x1e128 <peak_i8+0x298>
-	QUAD $0x004a9625197d62c4; BYTE $0x00 // vbroadcastsd ymm12, qword ptr [rip + 0x4a96] # 0x1e138 <peak_i8+0x2a8>
-	QUAD $0x0049f12d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x49f1] # 0x1e09c <peak_i8+0x20c>
+	LONG $0x1c7a8e0f; WORD $0x0000 // jle 0x1d1ae <pq_q6_k+0x1cae>
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
+	LONG $0x07588d4d // lea r11, [r8 + 0x7]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	QUAD $0x0057e41d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x57e4] # 0x20d30 <peak_i8+0x280>
+	QUAD $0x0057eb25197d62c4; BYTE $0x00 // vbroadcastsd ymm12, qword ptr [rip + 0x57eb] # 0x20d40 <peak_i8+0x290>
+	QUAD $0x000057b315107ac5 // vmovss xmm10, dword ptr [rip + 0x57b3] # 0x20d10 <peak_i8+0x260>
+	QUAD $0x0057362d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x5736] # 0x20c9c <peak_i8+0x1ec>
 	LONG $0xf1b60f41 // movzx esi, r9b
-	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
-	LONG $0x244c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r9
-	LONG $0xc0490f49 // cmovns rax, r8
+	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
+	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	LONG $0x03e8c148 // shr rax, 0x3
-	LONG $0x40c06948; WORD $0x000d; BYTE $0x00 // imul rax, rax, 0xd40
+	LONG $0xd8490f4d // cmovns r11, r8
+	LONG $0x24448948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rax
+	LONG $0x03ebc149 // shr r11, 0x3
+	LONG $0x40c36949; WORD $0x000d; BYTE $0x00 // imul rax, r11, 0xd40
 	QUAD $0x00000000950c8d48 // lea rcx, [4*rdx]
-	LONG $0x24448948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rax
-	LONG $0x89048d48 // lea rax, [rcx + 4*rcx]
-	LONG $0x493c8d48 // lea rdi, [rcx + 2*rcx]
-	QUAD $0x0000b0249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb0], ymm11
-	QUAD $0x00009024a4117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x90], ymm12
-	LONG $0x24448948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rax
+	QUAD $0x0000008024848948 // mov qword ptr [rsp + 0x80], rax
 	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
-	QUAD $0x0000008024bc8948 // mov qword ptr [rsp + 0x80], rdi
+	LONG $0x493c8d48 // lea rdi, [rcx + 2*rcx]
+	LONG $0x89148d4c // lea r10, [rcx + 4*rcx]
+	QUAD $0x0000b8249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb8], ymm11
+	QUAD $0x00009824a4117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm12
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	QUAD $0x0000008824bc8948 // mov qword ptr [rsp + 0x88], rdi
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
 	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x247c8948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rdi
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	LONG $0x2454894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r10
+	LONG $0x247c8948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rdi
+	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
 	LONG $0xd2048d48 // lea rax, [rdx + 8*rdx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xd0 // add rax, rdx
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	WORD $0x33eb // jmp 0x19763 <pq_q6_k+0x113>
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	WORD $0x3deb // jmp 0x1b636 <pq_q6_k+0x136>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x2811fcc5 // vmovups ymmword ptr [rax], ymm5
 	LONG $0x6011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm4
-	LONG $0x24548b48; BYTE $0x78 // mov rdx, qword ptr [rsp + 0x78]
-	QUAD $0x00000088248c8b48 // mov rcx, qword ptr [rsp + 0x88]
+	QUAD $0x0000008024948b48 // mov rdx, qword ptr [rsp + 0x80]
+	QUAD $0x00000090248c8b48 // mov rcx, qword ptr [rsp + 0x90]
 	LONG $0x24448348; WORD $0x4028 // add qword ptr [rsp + 0x28], 0x40
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x171f8e0f; WORD $0x0000 // jle 0x1ae82 <pq_q6_k+0x1832>
-	QUAD $0x0000008824bc894c // mov qword ptr [rsp + 0x88], r15
+	LONG $0x1b788e0f; WORD $0x0000 // jle 0x1d1ae <pq_q6_k+0x1cae>
+	QUAD $0x0000009024bc894c // mov qword ptr [rsp + 0x90], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0498850f; WORD $0x0000 // jne 0x19c10 <pq_q6_k+0x5c0>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x11bb850f; WORD $0x0000 // jne 0x1a940 <pq_q6_k+0x12f0>
+	LONG $0x04f5850f; WORD $0x0000 // jne 0x1bb40 <pq_q6_k+0x640>
+	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x1241840f; WORD $0x0000 // je 0x1c89a <pq_q6_k+0x139a>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x16df850f; WORD $0x0000 // jne 0x1cd41 <pq_q6_k+0x1841>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x1b1e8e0f; WORD $0x0000 // jle 0x1d189 <pq_q6_k+0x1c89>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x045f8e0f; WORD $0x0000 // jle 0x19bf5 <pq_q6_k+0x5a5>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x31 // vcvtph2ps ymm6, xmmword ptr [rcx]
-	LONG $0x137de2c4; WORD $0x1079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x10]
-	LONG $0x40c18348 // add rcx, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x0048c5152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x48c5] # 0x1e09e <peak_i8+0x20e>
-	LONG $0x40418d48 // lea rax, [rcx + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0xdb31 // xor ebx, ebx
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x5b148d48 // lea rdx, [rbx + 2*rbx]
-	LONG $0x05e3c148 // shl rbx, 0x5
-	LONG $0x217de2c4; WORD $0x194c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rcx + rbx + 0x10]
-	LONG $0x217de2c4; WORD $0x1904 // vpmovsxbd ymm0, qword ptr [rcx + rbx]
-	LONG $0x07e2c148 // shl rdx, 0x7
-	WORD $0x0148; BYTE $0xc2 // add rdx, rax
-	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	WORD $0x18eb // jmp 0x1b6a3 <pq_q6_k+0x1a3>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
+	LONG $0xf84a8d48 // lea rcx, [rdx - 0x8]
+	LONG $0x08fa8348 // cmp rdx, 0x8
+	LONG $0x1aee8e0f; WORD $0x0000 // jle 0x1d191 <pq_q6_k+0x1c91>
+	LONG $0x137de2c4; BYTE $0x37 // vcvtph2ps ymm6, xmmword ptr [rdi]
+	LONG $0x137de2c4; WORD $0x107f // vcvtph2ps ymm7, xmmword ptr [rdi + 0x10]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	WORD $0x14eb // jmp 0x1b6d0 <pq_q6_k+0x1d0>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
+	LONG $0x04f88341 // cmp r8d, 0x4
+	WORD $0xc074 // je 0x1b690 <pq_q6_k+0x190>
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	LONG $0xc09f8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rdi + 0x1c0]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x0003d6e9; BYTE $0x00 // jmp 0x1babb <pq_q6_k+0x5bb>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x05e2c148 // shl rdx, 0x5
+	WORD $0x0149; BYTE $0xce // add r14, rcx
+	LONG $0x217de2c4; WORD $0x174c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rdi + rdx + 0x10]
+	LONG $0x217de2c4; WORD $0x1704 // vpmovsxbd ymm0, qword ptr [rdi + rdx]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc1594cc5 // vmulps ymm8, ymm6, ymm1
-	LONG $0x4e6ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rsi + 0x28]
-	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
-	QUAD $0x0000809edb25c1c4; BYTE $0x00 // vpand ymm3, ymm11, ymmword ptr [r14 + 0x80]
+	LONG $0x486ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rax + 0x28]
+	LONG $0x6f7ec1c4; BYTE $0x1f // vmovdqu ymm3, ymmword ptr [r15]
+	QUAD $0x00008097db25c1c4; BYTE $0x00 // vpand ymm2, ymm11, ymmword ptr [r15 + 0x80]
 	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
-	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
-	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
-	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
+	LONG $0xf372e5c5; BYTE $0x04 // vpslld ymm3, ymm3, 0x4
+	LONG $0x4775c2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm10
+	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	LONG $0x587de2c4; BYTE $0x18 // vpbroadcastd ymm3, dword ptr [rax]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x6f7e41c4; WORD $0x404f // vmovdqu ymm9, ymmword ptr [r15 + 0x40]
+	QUAD $0x0000c09fdb25c1c4; BYTE $0x00 // vpand ymm3, ymm11, ymmword ptr [r15 + 0xc0]
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
 	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
-	LONG $0x587d62c4; BYTE $0x0e // vpbroadcastd ymm9, dword ptr [rsi]
+	LONG $0x587d62c4; WORD $0x0448 // vpbroadcastd ymm9, dword ptr [rax + 0x4]
 	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
-	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
-	QUAD $0x0000c08edb2541c4; BYTE $0x00 // vpand ymm9, ymm11, ymmword ptr [r14 + 0xc0]
-	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
-	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
-	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
-	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
-	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
-	QUAD $0x0001009edb25c1c4; BYTE $0x00 // vpand ymm3, ymm11, ymmword ptr [r14 + 0x100]
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x1f // vmovdqu ymm3, ymmword ptr [r15]
+	QUAD $0x00010097db25c1c4; BYTE $0x00 // vpand ymm2, ymm11, ymmword ptr [r15 + 0x100]
+	LONG $0xf372e5c5; BYTE $0x02 // vpslld ymm3, ymm3, 0x2
+	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	LONG $0x587de2c4; WORD $0x0858 // vpbroadcastd ymm3, dword ptr [rax + 0x8]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x6f7e41c4; WORD $0x404f // vmovdqu ymm9, ymmword ptr [r15 + 0x40]
+	QUAD $0x0001409fdb25c1c4; BYTE $0x00 // vpand ymm3, ymm11, ymmword ptr [r15 + 0x140]
 	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
 	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
 	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
-	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x587d62c4; WORD $0x0c48 // vpbroadcastd ymm9, dword ptr [rax + 0xc]
 	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
-	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
-	QUAD $0x0001408edb2541c4; BYTE $0x00 // vpand ymm9, ymm11, ymmword ptr [r14 + 0x140]
-	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
-	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
-	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
-	LONG $0x4e6ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rsi + 0x2c]
-	QUAD $0x0000809e6f7ec1c4; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [r14 + 0x80]
-	LONG $0xdb1d41c4; BYTE $0x0e // vpand ymm9, ymm12, ymmword ptr [r14]
-	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
-	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
-	LONG $0xdbdba5c5 // vpand ymm3, ymm11, ymm3
+	LONG $0x486ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rax + 0x2c]
+	QUAD $0x000080976f7ec1c4; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [r15 + 0x80]
+	LONG $0xdb1dc1c4; BYTE $0x1f // vpand ymm3, ymm12, ymmword ptr [r15]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0x4775c2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	LONG $0x587de2c4; WORD $0x1058 // vpbroadcastd ymm3, dword ptr [rax + 0x10]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	QUAD $0x0000c09f6f7ec1c4; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [r15 + 0xc0]
+	LONG $0xdb1d41c4; WORD $0x404f // vpand ymm9, ymm12, ymmword ptr [r15 + 0x40]
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0xdbdba5c5 // vpand ymm3, ymm11, ymm3
 	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
-	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0x587d62c4; WORD $0x1448 // vpbroadcastd ymm9, dword ptr [rax + 0x14]
 	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
-	QUAD $0x0000c08e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0xc0]
-	LONG $0xdb1d41c4; WORD $0x4056 // vpand ymm10, ymm12, ymmword ptr [r14 + 0x40]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
-	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
-	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
-	LONG $0x6f7ec1c4; BYTE $0x1e // vmovdqu ymm3, ymmword ptr [r14]
-	QUAD $0x0001008e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x100]
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	QUAD $0x0001009f6f7ec1c4; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [r15 + 0x100]
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xdbdba5c5 // vpand ymm3, ymm11, ymm3
+	LONG $0xd2db9dc5 // vpand ymm2, ymm12, ymm2
+	LONG $0xd3ebedc5 // vpor ymm2, ymm2, ymm3
+	LONG $0x587de2c4; WORD $0x1858 // vpbroadcastd ymm3, dword ptr [rax + 0x18]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x6f7ec1c4; WORD $0x405f // vmovdqu ymm3, ymmword ptr [r15 + 0x40]
+	QUAD $0x0001408f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x140]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0xd372e5c5; BYTE $0x02 // vpsrld ymm3, ymm3, 0x2
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
 	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
-	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	LONG $0x587d62c4; WORD $0x1c48 // vpbroadcastd ymm9, dword ptr [rax + 0x1c]
 	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
-	LONG $0x6f7e41c4; WORD $0x404e // vmovdqu ymm9, ymmword ptr [r14 + 0x40]
-	QUAD $0x000140966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x140]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
-	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
-	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
-	LONG $0x187de2c4; WORD $0x2046 // vbroadcastss ymm0, dword ptr [rsi + 0x20]
+	LONG $0x187de2c4; WORD $0x2040 // vbroadcastss ymm0, dword ptr [rax + 0x20]
 	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
-	LONG $0x217de2c4; WORD $0x194c; BYTE $0x18 // vpmovsxbd ymm1, qword ptr [rcx + rbx + 0x18]
-	LONG $0x217de2c4; WORD $0x1944; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rcx + rbx + 0x8]
-	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
+	LONG $0x217de2c4; WORD $0x174c; BYTE $0x18 // vpmovsxbd ymm1, qword ptr [rdi + rdx + 0x18]
+	LONG $0x217de2c4; WORD $0x1744; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rdi + rdx + 0x8]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc15944c5 // vmulps ymm8, ymm7, ymm1
-	LONG $0x4e6ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rsi + 0x28]
-	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
-	QUAD $0x000000a09adba5c5 // vpand ymm3, ymm11, ymmword ptr [rdx + 0xa0]
+	LONG $0x486ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rax + 0x28]
+	LONG $0x6f7ec1c4; WORD $0x205e // vmovdqu ymm3, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a096db25c1c4; BYTE $0x00 // vpand ymm2, ymm11, ymmword ptr [r14 + 0xa0]
 	LONG $0xc059c4c5 // vmulps ymm0, ymm7, ymm0
-	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
-	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
-	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
+	LONG $0xf372e5c5; BYTE $0x04 // vpslld ymm3, ymm3, 0x4
+	LONG $0x4775c2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm10
+	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	LONG $0x587de2c4; BYTE $0x18 // vpbroadcastd ymm3, dword ptr [rax]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x6f7e41c4; WORD $0x604e // vmovdqu ymm9, ymmword ptr [r14 + 0x60]
+	QUAD $0x0000e09edb25c1c4; BYTE $0x00 // vpand ymm3, ymm11, ymmword ptr [r14 + 0xe0]
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
 	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
-	LONG $0x587d62c4; BYTE $0x0e // vpbroadcastd ymm9, dword ptr [rsi]
+	LONG $0x587d62c4; WORD $0x0448 // vpbroadcastd ymm9, dword ptr [rax + 0x4]
 	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
-	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
-	QUAD $0x000000e08adb25c5 // vpand ymm9, ymm11, ymmword ptr [rdx + 0xe0]
-	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
-	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
-	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
-	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
-	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
-	QUAD $0x000001209adba5c5 // vpand ymm3, ymm11, ymmword ptr [rdx + 0x120]
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; WORD $0x205e // vmovdqu ymm3, ymmword ptr [r14 + 0x20]
+	QUAD $0x00012096db25c1c4; BYTE $0x00 // vpand ymm2, ymm11, ymmword ptr [r14 + 0x120]
+	LONG $0xf372e5c5; BYTE $0x02 // vpslld ymm3, ymm3, 0x2
+	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	LONG $0x587de2c4; WORD $0x0858 // vpbroadcastd ymm3, dword ptr [rax + 0x8]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x6f7e41c4; WORD $0x604e // vmovdqu ymm9, ymmword ptr [r14 + 0x60]
+	QUAD $0x0001609edb25c1c4; BYTE $0x00 // vpand ymm3, ymm11, ymmword ptr [r14 + 0x160]
 	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
 	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
 	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
-	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x587d62c4; WORD $0x0c48 // vpbroadcastd ymm9, dword ptr [rax + 0xc]
 	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
-	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
-	QUAD $0x000001608adb25c5 // vpand ymm9, ymm11, ymmword ptr [rdx + 0x160]
-	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
-	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
-	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
-	LONG $0x4e6ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rsi + 0x2c]
-	QUAD $0x000000a09a6ffec5 // vmovdqu ymm3, ymmword ptr [rdx + 0xa0]
-	LONG $0x4adb1dc5; BYTE $0x20 // vpand ymm9, ymm12, ymmword ptr [rdx + 0x20]
-	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
-	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
-	LONG $0xdbdba5c5 // vpand ymm3, ymm11, ymm3
+	LONG $0x486ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rax + 0x2c]
+	QUAD $0x0000a0966f7ec1c4; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [r14 + 0xa0]
+	LONG $0xdb1dc1c4; WORD $0x205e // vpand ymm3, ymm12, ymmword ptr [r14 + 0x20]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0x4775c2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	LONG $0x587de2c4; WORD $0x1058 // vpbroadcastd ymm3, dword ptr [rax + 0x10]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	QUAD $0x0000e09e6f7ec1c4; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [r14 + 0xe0]
+	LONG $0xdb1d41c4; WORD $0x604e // vpand ymm9, ymm12, ymmword ptr [r14 + 0x60]
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0xdbdba5c5 // vpand ymm3, ymm11, ymm3
 	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
-	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0x587d62c4; WORD $0x1448 // vpbroadcastd ymm9, dword ptr [rax + 0x14]
 	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
-	QUAD $0x000000e08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xe0]
-	LONG $0x52db1dc5; BYTE $0x60 // vpand ymm10, ymm12, ymmword ptr [rdx + 0x60]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
-	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
-	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
-	LONG $0x5a6ffec5; BYTE $0x20 // vmovdqu ymm3, ymmword ptr [rdx + 0x20]
-	QUAD $0x000001208a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0x120]
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
+	QUAD $0x0001209e6f7ec1c4; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [r14 + 0x120]
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xdbdba5c5 // vpand ymm3, ymm11, ymm3
+	LONG $0xd2db9dc5 // vpand ymm2, ymm12, ymm2
+	LONG $0xd3ebedc5 // vpor ymm2, ymm2, ymm3
+	LONG $0x587de2c4; WORD $0x1858 // vpbroadcastd ymm3, dword ptr [rax + 0x18]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x6f7ec1c4; WORD $0x605e // vmovdqu ymm3, ymmword ptr [r14 + 0x60]
+	QUAD $0x0001608e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x160]
+	LONG $0x587d62c4; WORD $0x1c70 // vpbroadcastd ymm14, dword ptr [rax + 0x1c]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0xd372e5c5; BYTE $0x02 // vpsrld ymm3, ymm3, 0x2
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
 	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
-	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
-	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
-	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
-	QUAD $0x00000160926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0x160]
-	LONG $0x587d62c4; WORD $0x1c76 // vpbroadcastd ymm14, dword ptr [rsi + 0x1c]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x043542c4; BYTE $0xce // vpmaddubsw ymm9, ymm9, ymm14
-	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
-	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
-	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
-	LONG $0x187de2c4; WORD $0x205e // vbroadcastss ymm3, dword ptr [rsi + 0x20]
+	LONG $0x0465c2c4; BYTE $0xde // vpmaddubsw ymm3, ymm3, ymm14
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
+	LONG $0x187de2c4; WORD $0x2050 // vbroadcastss ymm2, dword ptr [rax + 0x20]
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x30c08348 // add rax, 0x30
 	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
-	LONG $0xb875e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm1, ymm3 # ymm4 = (ymm1 * ymm3) + ymm4
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc20850f; WORD $0xffff // jne 0x197f0 <pq_q6_k+0x1a0>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
-	LONG $0x40c18148; WORD $0x0003; BYTE $0x00 // add rcx, 0x340
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfbec850f; WORD $0xffff // jne 0x197d0 <pq_q6_k+0x180>
-	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0xfbbb8f0f; WORD $0xffff // jg 0x197b0 <pq_q6_k+0x160>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xfb2d850f; WORD $0xffff // jne 0x19730 <pq_q6_k+0xe0>
-	LONG $0xfffb36e9; BYTE $0xff // jmp 0x1973e <pq_q6_k+0xee>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfc05840f; WORD $0xffff // je 0x1b6c0 <pq_q6_k+0x1c0>
+	LONG $0x52348d4c // lea r14, [rdx + 2*rdx]
+	LONG $0x07e6c149 // shl r14, 0x7
+	LONG $0x333c8d4e // lea r15, [rbx + r14]
+	WORD $0x394d; BYTE $0xfa // cmp r10, r15
+	LONG $0xfc20830f; WORD $0xffff // jae 0x1b6f0 <pq_q6_k+0x1f0>
+	WORD $0x8945; BYTE $0xd4 // mov r12d, r10d
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8945; BYTE $0xd5 // mov r13d, r10d
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xcdb70f45 // movzx r9d, r13w
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8945; BYTE $0xe3 // mov r11d, r12d
+	LONG $0x3fe38341 // and r11d, 0x3f
+	LONG $0xffe18141; WORD $0x003f; BYTE $0x00 // and r9d, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	LONG $0x06e3c141 // shl r11d, 0x6
+	WORD $0x294c; BYTE $0xce // sub rsi, r9
+	QUAD $0x004000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x4000]
+	QUAD $0x005000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x5000]
+	QUAD $0x006000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x6000]
+	QUAD $0x007000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x7000]
+	WORD $0x394d; BYTE $0xfa // cmp r10, r15
+	WORD $0xa672 // jb 0x1bae0 <pq_q6_k+0x5e0>
+	LONG $0xfffbb1e9; BYTE $0xff // jmp 0x1b6f0 <pq_q6_k+0x1f0>
+	BYTE $0x90 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x19c35 <pq_q6_k+0x5e5>
+	WORD $0x1deb // jmp 0x1bb65 <pq_q6_k+0x665>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb09840f; WORD $0xffff // je 0x1973e <pq_q6_k+0xee>
+	LONG $0xfaa9840f; WORD $0xffff // je 0x1b60e <pq_q6_k+0x10e>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05e28e0f; WORD $0x0000 // jle 0x1a220 <pq_q6_k+0xbd0>
+	LONG $0x06028e0f; WORD $0x0000 // jle 0x1c170 <pq_q6_k+0xc70>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x04e2c149 // shl r10, 0x4
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	WORD $0x9066 // nop
-	LONG $0x137d22c4; WORD $0x360c // vcvtph2ps ymm9, xmmword ptr [rsi + r14]
+	LONG $0x137da2c4; WORD $0x163c // vcvtph2ps ymm7, xmmword ptr [rsi + r10]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x3e1c8d4e // lea r11, [rsi + r15]
-	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
-	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xc031 // xor eax, eax
 	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
-	LONG $0x05e0c148 // shl rax, 0x5
-	LONG $0x4c11fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm1
-	QUAD $0x0043f70d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x43f7] # 0x1e09e <peak_i8+0x20e>
-	QUAD $0x000190249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x190], ymm3
-	QUAD $0x0001702484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x170], ymm8
-	QUAD $0x0043da2d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x43da] # 0x1e09c <peak_i8+0x20c>
-	LONG $0x217dc2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r11 + rax + 0x10]
-	LONG $0x217d42c4; WORD $0x0314 // vpmovsxbd ymm10, qword ptr [r11 + rax]
-	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
+	QUAD $0x0000b8248c6f7ec5; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [rsp + 0xb8]
+	QUAD $0x00009824ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0x98]
+	QUAD $0x0050d135797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x50d1] # 0x20c9c <peak_i8+0x1ec>
+	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
+	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x5b148d4b // lea rdx, [r11 + 2*r11]
+	LONG $0x05e3c149 // shl r11, 0x5
+	LONG $0x4c11fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm1
+	QUAD $0x0050a70d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x50a7] # 0x20c9e <peak_i8+0x1ee>
+	QUAD $0x000198249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x198], ymm3
+	QUAD $0x0001782484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x178], ymm8
+	LONG $0x217da2c4; WORD $0x1b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + r11 + 0x10]
+	LONG $0x217d22c4; WORD $0x1b14 // vpmovsxbd ymm10, qword ptr [rbx + r11]
+	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
 	LONG $0x07e2c148 // shl rdx, 0x7
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	QUAD $0x00015024847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x150], ymm0
+	QUAD $0x00015824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x158], ymm0
 	QUAD $0x00000140876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x140]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0xd7592cc5 // vmulps ymm10, ymm10, ymm7
 	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
 	LONG $0x587de2c4; BYTE $0xd8 // vpbroadcastd ymm3, xmm0
 	QUAD $0x00000144876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x144]
@@ -7753,240 +9343,238 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
 	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
 	QUAD $0x0000014c876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x14c]
-	LONG $0x6f7e21c4; WORD $0x2a04 // vmovdqu ymm8, ymmword ptr [rdx + r13]
-	QUAD $0x0000b024bc6ffec5; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [rsp + 0xb0]
-	QUAD $0x00009024b46ffec5; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [rsp + 0x90]
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
 	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
-	QUAD $0x00802a8cdb45a1c4; WORD $0x0000 // vpand ymm1, ymm7, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
-	LONG $0xc6db3dc5 // vpand ymm8, ymm8, ymm6
-	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0xc9ebbdc5 // vpor ymm1, ymm8, ymm1
-	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
-	LONG $0x047542c4; BYTE $0xe8 // vpmaddubsw ymm13, ymm1, ymm8
-	LONG $0x587d62c4; WORD $0x2047 // vpbroadcastd ymm8, dword ptr [rdi + 0x20]
-	LONG $0x047542c4; BYTE $0xf0 // vpmaddubsw ymm14, ymm1, ymm8
-	LONG $0x587d62c4; WORD $0x4047 // vpbroadcastd ymm8, dword ptr [rdi + 0x40]
-	LONG $0x047542c4; BYTE $0xf8 // vpmaddubsw ymm15, ymm1, ymm8
-	LONG $0x587d62c4; WORD $0x6047 // vpbroadcastd ymm8, dword ptr [rdi + 0x60]
-	LONG $0x047542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm1, ymm8
-	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x00c02a8cdb45a1c4; WORD $0x0000 // vpand ymm1, ymm7, ymmword ptr [rdx + r13 + 0xc0]
+	QUAD $0x00802a8cdb35a1c4; WORD $0x0000 // vpand ymm1, ymm9, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
-	LONG $0xd6dbedc5 // vpand ymm2, ymm2, ymm6
+	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
+	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
 	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	LONG $0x587de2c4; WORD $0x0457 // vpbroadcastd ymm2, dword ptr [rdi + 0x4]
+	LONG $0x587de2c4; BYTE $0x17 // vpbroadcastd ymm2, dword ptr [rdi]
 	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
-	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
-	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	LONG $0x587d62c4; WORD $0x206f // vpbroadcastd ymm13, dword ptr [rdi + 0x20]
+	LONG $0x047542c4; BYTE $0xed // vpmaddubsw ymm13, ymm1, ymm13
+	LONG $0x587d62c4; WORD $0x4077 // vpbroadcastd ymm14, dword ptr [rdi + 0x40]
+	LONG $0x047542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm1, ymm14
+	LONG $0x587d62c4; WORD $0x607f // vpbroadcastd ymm15, dword ptr [rdi + 0x60]
+	LONG $0x0475c2c4; BYTE $0xcf // vpmaddubsw ymm1, ymm1, ymm15
+	LONG $0x6f7e21c4; WORD $0x2a44; BYTE $0x40 // vmovdqu ymm8, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x00c02abcdb3521c4; WORD $0x0000 // vpand ymm15, ymm9, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
+	LONG $0xc5db3dc5 // vpand ymm8, ymm8, ymm5
+	LONG $0xeb3d41c4; BYTE $0xc7 // vpor ymm8, ymm8, ymm15
+	LONG $0x587d62c4; WORD $0x047f // vpbroadcastd ymm15, dword ptr [rdi + 0x4]
+	LONG $0x043d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm8, ymm15
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
 	LONG $0xdbfeedc5 // vpaddd ymm3, ymm2, ymm3
 	LONG $0x587de2c4; WORD $0x2457 // vpbroadcastd ymm2, dword ptr [rdi + 0x24]
-	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
-	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	LONG $0x043de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm8, ymm2
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
 	LONG $0xdafe25c5 // vpaddd ymm11, ymm11, ymm2
 	LONG $0x587de2c4; WORD $0x4457 // vpbroadcastd ymm2, dword ptr [rdi + 0x44]
-	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
-	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
-	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	LONG $0x043de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm8, ymm2
+	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
 	LONG $0xe2fe1dc5 // vpaddd ymm12, ymm12, ymm2
 	LONG $0x587de2c4; WORD $0x6457 // vpbroadcastd ymm2, dword ptr [rdi + 0x64]
-	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
-	LONG $0xc9fdbdc5 // vpaddw ymm1, ymm8, ymm1
-	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
+	LONG $0x043de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm8, ymm2
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
 	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
 	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
-	QUAD $0x01002a8cdb45a1c4; WORD $0x0000 // vpand ymm1, ymm7, ymmword ptr [rdx + r13 + 0x100]
+	QUAD $0x01002a8cdb35a1c4; WORD $0x0000 // vpand ymm1, ymm9, ymmword ptr [rdx + r13 + 0x100]
 	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
-	LONG $0xd6dbedc5 // vpand ymm2, ymm2, ymm6
+	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
 	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
 	LONG $0x587de2c4; WORD $0x0857 // vpbroadcastd ymm2, dword ptr [rdi + 0x8]
 	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
 	LONG $0x587d62c4; WORD $0x2847 // vpbroadcastd ymm8, dword ptr [rdi + 0x28]
-	LONG $0x047542c4; BYTE $0xe8 // vpmaddubsw ymm13, ymm1, ymm8
-	LONG $0x587d62c4; WORD $0x4847 // vpbroadcastd ymm8, dword ptr [rdi + 0x48]
-	LONG $0x047542c4; BYTE $0xf0 // vpmaddubsw ymm14, ymm1, ymm8
-	LONG $0x587d62c4; WORD $0x6847 // vpbroadcastd ymm8, dword ptr [rdi + 0x68]
 	LONG $0x047542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm1, ymm8
+	LONG $0x587d62c4; WORD $0x486f // vpbroadcastd ymm13, dword ptr [rdi + 0x48]
+	LONG $0x047542c4; BYTE $0xed // vpmaddubsw ymm13, ymm1, ymm13
+	LONG $0x587d62c4; WORD $0x6877 // vpbroadcastd ymm14, dword ptr [rdi + 0x68]
+	LONG $0x0475c2c4; BYTE $0xce // vpmaddubsw ymm1, ymm1, ymm14
 	LONG $0x6f7e21c4; WORD $0x2a7c; BYTE $0x40 // vmovdqu ymm15, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x01402a8cdb45a1c4; WORD $0x0000 // vpand ymm1, ymm7, ymmword ptr [rdx + r13 + 0x140]
+	QUAD $0x01402ab4db3521c4; WORD $0x0000 // vpand ymm14, ymm9, ymmword ptr [rdx + r13 + 0x140]
 	LONG $0x7205c1c4; WORD $0x02f7 // vpslld ymm15, ymm15, 0x2
-	LONG $0xfedb05c5 // vpand ymm15, ymm15, ymm6
-	LONG $0xc9eb85c5 // vpor ymm1, ymm15, ymm1
+	LONG $0xfddb05c5 // vpand ymm15, ymm15, ymm5
+	LONG $0xeb0541c4; BYTE $0xf6 // vpor ymm14, ymm15, ymm14
 	LONG $0x587d62c4; WORD $0x0c7f // vpbroadcastd ymm15, dword ptr [rdi + 0xc]
-	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
 	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
-	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
 	LONG $0xd3feedc5 // vpaddd ymm2, ymm2, ymm3
 	LONG $0x587de2c4; WORD $0x2c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x2c]
-	LONG $0x0475e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm1, ymm3
-	LONG $0xdbfd95c5 // vpaddw ymm3, ymm13, ymm3
-	QUAD $0x0042012d227962c4; BYTE $0x00 // vpmovsxbq xmm13, word ptr [rip + 0x4201] # 0x1e09e <peak_i8+0x20e>
-	LONG $0xddf5e5c5 // vpmaddwd ymm3, ymm3, ymm5
+	LONG $0x040de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm14, ymm3
+	LONG $0xdbfdbdc5 // vpaddw ymm3, ymm8, ymm3
+	LONG $0xdef5e5c5 // vpmaddwd ymm3, ymm3, ymm6
 	LONG $0xdbfea5c5 // vpaddd ymm3, ymm11, ymm3
-	LONG $0x587d62c4; WORD $0x4c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x4c]
-	LONG $0x047542c4; BYTE $0xdb // vpmaddubsw ymm11, ymm1, ymm11
-	LONG $0xfd2541c4; BYTE $0xde // vpaddw ymm11, ymm11, ymm14
-	LONG $0xddf525c5 // vpmaddwd ymm11, ymm11, ymm5
-	LONG $0xfe2541c4; BYTE $0xe4 // vpaddd ymm12, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x4c47 // vpbroadcastd ymm8, dword ptr [rdi + 0x4c]
+	LONG $0x040d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm14, ymm8
+	LONG $0xfd3d41c4; BYTE $0xc5 // vpaddw ymm8, ymm8, ymm13
+	QUAD $0x004ead2d227962c4; BYTE $0x00 // vpmovsxbq xmm13, word ptr [rip + 0x4ead] # 0x20c9e <peak_i8+0x1ee>
+	LONG $0xc6f53dc5 // vpmaddwd ymm8, ymm8, ymm6
+	LONG $0xfe3d41c4; BYTE $0xc4 // vpaddd ymm8, ymm8, ymm12
 	LONG $0x587d62c4; WORD $0x6c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x6c]
-	LONG $0x0475c2c4; BYTE $0xcb // vpmaddubsw ymm1, ymm1, ymm11
-	LONG $0xdc287cc5 // vmovaps ymm11, ymm4
-	LONG $0xc9fdbdc5 // vpaddw ymm1, ymm8, ymm1
-	LONG $0x593441c4; BYTE $0xc2 // vmulps ymm8, ymm9, ymm10
-	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
+	LONG $0xe7287cc5 // vmovaps ymm12, ymm7
+	LONG $0xfc28fcc5 // vmovaps ymm7, ymm4
+	LONG $0x040d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm14, ymm11
+	LONG $0xc9fda5c5 // vpaddw ymm1, ymm11, ymm1
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
 	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
 	LONG $0xca5bfcc5 // vcvtdq2ps ymm1, ymm2
-	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
-	QUAD $0x0000d0248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd0], ymm1
+	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
+	QUAD $0x0000d8248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd8], ymm1
 	LONG $0xcb5bfcc5 // vcvtdq2ps ymm1, ymm3
-	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
-	QUAD $0x000110248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x110], ymm1
+	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
+	QUAD $0x000118248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x118], ymm1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x5b7cc1c4; BYTE $0xcc // vcvtdq2ps ymm1, ymm12
+	LONG $0x5b7cc1c4; BYTE $0xc8 // vcvtdq2ps ymm1, ymm8
 	QUAD $0x0000016cbf6e79c5 // vmovd xmm15, dword ptr [rdi + 0x16c]
-	LONG $0x287c41c4; BYTE $0xe1 // vmovaps ymm12, ymm9
-	LONG $0xc059bcc5 // vmulps ymm0, ymm8, ymm0
-	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
-	QUAD $0x000130248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x130], ymm0
+	LONG $0xc059acc5 // vmulps ymm0, ymm10, ymm0
+	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
+	QUAD $0x000138248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x138], ymm0
 	QUAD $0x00000160876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x160]
-	QUAD $0x0000f0248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf0], ymm1
+	QUAD $0x0000f8248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf8], ymm1
 	LONG $0x477dc2c4; BYTE $0xcd // vpsllvd ymm1, ymm0, ymm13
 	QUAD $0x00000164876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x164]
 	LONG $0x587d62c4; BYTE $0xf1 // vpbroadcastd ymm14, xmm1
 	LONG $0x477dc2c4; BYTE $0xdd // vpsllvd ymm3, ymm0, ymm13
 	QUAD $0x00000168876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x168]
 	QUAD $0x00802a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0xdb4da1c4; WORD $0x2a14 // vpand ymm2, ymm6, ymmword ptr [rdx + r13]
+	LONG $0xdb55a1c4; WORD $0x2a14 // vpand ymm2, ymm5, ymmword ptr [rdx + r13]
 	LONG $0x587de2c4; BYTE $0xdb // vpbroadcastd ymm3, xmm3
 	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
 	LONG $0x477dc2c4; BYTE $0xc5 // vpsllvd ymm0, ymm0, ymm13
-	LONG $0xcfdbf5c5 // vpand ymm1, ymm1, ymm7
+	LONG $0xc9dbb5c5 // vpand ymm1, ymm9, ymm1
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0xd1ebedc5 // vpor ymm2, ymm2, ymm1
-	LONG $0x587de2c4; WORD $0x104f // vpbroadcastd ymm1, dword ptr [rdi + 0x10]
-	LONG $0x046de2c4; BYTE $0xe1 // vpmaddubsw ymm4, ymm2, ymm1
-	LONG $0x587de2c4; WORD $0x304f // vpbroadcastd ymm1, dword ptr [rdi + 0x30]
-	LONG $0x046d62c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm2, ymm1
-	LONG $0x587de2c4; WORD $0x504f // vpbroadcastd ymm1, dword ptr [rdi + 0x50]
-	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
-	LONG $0x587d62c4; WORD $0x7047 // vpbroadcastd ymm8, dword ptr [rdi + 0x70]
-	LONG $0x046d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm2, ymm8
-	QUAD $0x00c02a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0xc0]
-	LONG $0xdb4d21c4; WORD $0x2a54; BYTE $0x40 // vpand ymm10, ymm6, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xd7dbedc5 // vpand ymm2, ymm2, ymm7
-	LONG $0xd2ebadc5 // vpor ymm2, ymm10, ymm2
-	LONG $0x587d62c4; WORD $0x1457 // vpbroadcastd ymm10, dword ptr [rdi + 0x14]
-	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
-	LONG $0xe4fdadc5 // vpaddw ymm4, ymm10, ymm4
-	LONG $0xe5f5ddc5 // vpmaddwd ymm4, ymm4, ymm5
-	LONG $0xf4fe0dc5 // vpaddd ymm14, ymm14, ymm4
-	LONG $0x587de2c4; WORD $0x3467 // vpbroadcastd ymm4, dword ptr [rdi + 0x34]
-	LONG $0x046de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm2, ymm4
-	LONG $0xe4fdb5c5 // vpaddw ymm4, ymm9, ymm4
-	LONG $0x470542c4; BYTE $0xcd // vpsllvd ymm9, ymm15, ymm13
-	LONG $0xe5f5ddc5 // vpmaddwd ymm4, ymm4, ymm5
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	LONG $0x587de2c4; WORD $0x1057 // vpbroadcastd ymm2, dword ptr [rdi + 0x10]
+	LONG $0x047562c4; BYTE $0xc2 // vpmaddubsw ymm8, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x3057 // vpbroadcastd ymm2, dword ptr [rdi + 0x30]
+	LONG $0x0475e2c4; BYTE $0xe2 // vpmaddubsw ymm4, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x5057 // vpbroadcastd ymm2, dword ptr [rdi + 0x50]
+	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
+	LONG $0x587d62c4; WORD $0x7057 // vpbroadcastd ymm10, dword ptr [rdi + 0x70]
+	LONG $0x0475c2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm10
+	QUAD $0x00c02a946f7e21c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0xdb5521c4; WORD $0x2a5c; BYTE $0x40 // vpand ymm11, ymm5, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xdb2d41c4; BYTE $0xd1 // vpand ymm10, ymm10, ymm9
+	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
+	LONG $0x587d62c4; WORD $0x145f // vpbroadcastd ymm11, dword ptr [rdi + 0x14]
+	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
+	LONG $0xfd2541c4; BYTE $0xc0 // vpaddw ymm8, ymm11, ymm8
+	LONG $0xc6f53dc5 // vpmaddwd ymm8, ymm8, ymm6
+	LONG $0xfe3d41c4; BYTE $0xf6 // vpaddd ymm14, ymm8, ymm14
+	LONG $0x587d62c4; WORD $0x3447 // vpbroadcastd ymm8, dword ptr [rdi + 0x34]
+	LONG $0x042d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm10, ymm8
+	LONG $0xe4fdbdc5 // vpaddw ymm4, ymm8, ymm4
+	LONG $0x470542c4; BYTE $0xc5 // vpsllvd ymm8, ymm15, ymm13
+	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
 	LONG $0xfbfe5dc5 // vpaddd ymm15, ymm4, ymm3
 	LONG $0x587de2c4; WORD $0x545f // vpbroadcastd ymm3, dword ptr [rdi + 0x54]
-	LONG $0x046de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm2, ymm3
-	LONG $0xc9fde5c5 // vpaddw ymm1, ymm3, ymm1
-	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
-	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
-	LONG $0x587de2c4; WORD $0x744f // vpbroadcastd ymm1, dword ptr [rdi + 0x74]
-	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
-	LONG $0x587dc2c4; BYTE $0xd1 // vpbroadcastd ymm2, xmm9
-	LONG $0xc9fdbdc5 // vpaddw ymm1, ymm8, ymm1
-	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
-	LONG $0xdafef5c5 // vpaddd ymm3, ymm1, ymm2
+	LONG $0x042de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm10, ymm3
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x587dc2c4; BYTE $0xd8 // vpbroadcastd ymm3, xmm8
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
+	LONG $0xc0feedc5 // vpaddd ymm0, ymm2, ymm0
+	LONG $0x587de2c4; WORD $0x7457 // vpbroadcastd ymm2, dword ptr [rdi + 0x74]
+	LONG $0x042de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm10, ymm2
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0xdbfef5c5 // vpaddd ymm3, ymm1, ymm3
 	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
 	QUAD $0x01002a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x100]
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
 	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
-	LONG $0xd7dbedc5 // vpand ymm2, ymm2, ymm7
-	LONG $0xcedbf5c5 // vpand ymm1, ymm1, ymm6
-	LONG $0xd2ebf5c5 // vpor ymm2, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x184f // vpbroadcastd ymm1, dword ptr [rdi + 0x18]
-	LONG $0x046de2c4; BYTE $0xe1 // vpmaddubsw ymm4, ymm2, ymm1
-	LONG $0x587de2c4; WORD $0x384f // vpbroadcastd ymm1, dword ptr [rdi + 0x38]
-	LONG $0x046d62c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm2, ymm1
-	LONG $0x587de2c4; WORD $0x584f // vpbroadcastd ymm1, dword ptr [rdi + 0x58]
-	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
-	LONG $0x587d62c4; WORD $0x7847 // vpbroadcastd ymm8, dword ptr [rdi + 0x78]
-	LONG $0x046d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm2, ymm8
-	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x01402a946f7e21c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [rdx + r13 + 0x140]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
-	LONG $0xd7db2dc5 // vpand ymm10, ymm10, ymm7
-	LONG $0xd6dbedc5 // vpand ymm2, ymm2, ymm6
-	LONG $0xd2ebadc5 // vpor ymm2, ymm10, ymm2
-	LONG $0x587d62c4; WORD $0x1c57 // vpbroadcastd ymm10, dword ptr [rdi + 0x1c]
-	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
-	LONG $0xe4fdadc5 // vpaddw ymm4, ymm10, ymm4
-	LONG $0xe5f5ddc5 // vpmaddwd ymm4, ymm4, ymm5
+	LONG $0xd2dbb5c5 // vpand ymm2, ymm9, ymm2
+	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x1857 // vpbroadcastd ymm2, dword ptr [rdi + 0x18]
+	LONG $0x0475e2c4; BYTE $0xe2 // vpmaddubsw ymm4, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x3857 // vpbroadcastd ymm2, dword ptr [rdi + 0x38]
+	LONG $0x047562c4; BYTE $0xc2 // vpmaddubsw ymm8, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x5857 // vpbroadcastd ymm2, dword ptr [rdi + 0x58]
+	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
+	LONG $0x587d62c4; WORD $0x7857 // vpbroadcastd ymm10, dword ptr [rdi + 0x78]
+	LONG $0x0475c2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm10
+	LONG $0x6f7e21c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x01402a9c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x140]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
+	LONG $0xdb2541c4; BYTE $0xd9 // vpand ymm11, ymm11, ymm9
+	LONG $0xd5db2dc5 // vpand ymm10, ymm10, ymm5
+	LONG $0xeb2d41c4; BYTE $0xd3 // vpor ymm10, ymm10, ymm11
+	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
+	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
+	LONG $0xe4fda5c5 // vpaddw ymm4, ymm11, ymm4
+	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
 	LONG $0xe4fe8dc5 // vpaddd ymm4, ymm14, ymm4
-	LONG $0x587d62c4; WORD $0x3c57 // vpbroadcastd ymm10, dword ptr [rdi + 0x3c]
-	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
-	LONG $0xfd2d41c4; BYTE $0xc9 // vpaddw ymm9, ymm10, ymm9
-	LONG $0xcdf535c5 // vpmaddwd ymm9, ymm9, ymm5
-	LONG $0xfe3541c4; BYTE $0xcf // vpaddd ymm9, ymm9, ymm15
-	LONG $0x587d62c4; WORD $0x5c57 // vpbroadcastd ymm10, dword ptr [rdi + 0x5c]
-	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
-	LONG $0xc9fdadc5 // vpaddw ymm1, ymm10, ymm1
-	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
-	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
-	LONG $0x587de2c4; WORD $0x7c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x7c]
+	LONG $0x587d62c4; WORD $0x3c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x3c]
+	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
+	LONG $0xfd2541c4; BYTE $0xc0 // vpaddw ymm8, ymm11, ymm8
+	LONG $0xc6f53dc5 // vpmaddwd ymm8, ymm8, ymm6
+	LONG $0xfe3d41c4; BYTE $0xc7 // vpaddd ymm8, ymm8, ymm15
+	LONG $0x587d62c4; WORD $0x5c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x5c]
+	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
+	LONG $0xc0feedc5 // vpaddd ymm0, ymm2, ymm0
+	LONG $0x587de2c4; WORD $0x7c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x7c]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
-	QUAD $0x00015024945bfcc5; BYTE $0x00 // vcvtdq2ps ymm2, ymmword ptr [rsp + 0x150]
-	LONG $0xc9fdbdc5 // vpaddw ymm1, ymm8, ymm1
-	QUAD $0x0001702484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0x170]
-	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
+	LONG $0x042de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm10, ymm2
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	QUAD $0x00015824945bfcc5; BYTE $0x00 // vcvtdq2ps ymm2, ymmword ptr [rsp + 0x158]
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
 	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
 	LONG $0xdc5bfcc5 // vcvtdq2ps ymm3, ymm4
-	LONG $0x5b7cc1c4; BYTE $0xe1 // vcvtdq2ps ymm4, ymm9
-	LONG $0x287c41c4; BYTE $0xcc // vmovaps ymm9, ymm12
+	LONG $0x5b7cc1c4; BYTE $0xe0 // vcvtdq2ps ymm4, ymm8
+	QUAD $0x0001782484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0x178]
 	LONG $0xd2599cc5 // vmulps ymm2, ymm12, ymm2
-	QUAD $0x00d0249ca86de2c4; WORD $0x0000 // vfmadd213ps ymm3, ymm2, ymmword ptr [rsp + 0xd0] # ymm3 = (ymm2 * ymm3) + mem
-	QUAD $0x011024a4a86de2c4; WORD $0x0000 // vfmadd213ps ymm4, ymm2, ymmword ptr [rsp + 0x110] # ymm4 = (ymm2 * ymm4) + mem
-	QUAD $0x00f02484a86de2c4; WORD $0x0000 // vfmadd213ps ymm0, ymm2, ymmword ptr [rsp + 0xf0] # ymm0 = (ymm2 * ymm0) + mem
+	QUAD $0x00d8249ca86de2c4; WORD $0x0000 // vfmadd213ps ymm3, ymm2, ymmword ptr [rsp + 0xd8] # ymm3 = (ymm2 * ymm3) + mem
+	QUAD $0x011824a4a86de2c4; WORD $0x0000 // vfmadd213ps ymm4, ymm2, ymmword ptr [rsp + 0x118] # ymm4 = (ymm2 * ymm4) + mem
+	QUAD $0x00f82484a86de2c4; WORD $0x0000 // vfmadd213ps ymm0, ymm2, ymmword ptr [rsp + 0xf8] # ymm0 = (ymm2 * ymm0) + mem
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	QUAD $0x0130248ca86de2c4; WORD $0x0000 // vfmadd213ps ymm1, ymm2, ymmword ptr [rsp + 0x130] # ymm1 = (ymm2 * ymm1) + mem
+	QUAD $0x0138248ca86de2c4; WORD $0x0000 // vfmadd213ps ymm1, ymm2, ymmword ptr [rsp + 0x138] # ymm1 = (ymm2 * ymm1) + mem
 	QUAD $0x00010097187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rdi + 0x100]
-	QUAD $0x000104af187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rdi + 0x104]
-	QUAD $0x000108b7187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rdi + 0x108]
+	QUAD $0x00010497187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x104]
+	QUAD $0x0001089f187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rdi + 0x108]
 	LONG $0xb86562c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm3, ymm2 # ymm8 = (ymm3 * ymm2) + ymm8
-	QUAD $0x000190249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0x190]
-	LONG $0xb85d62c4; BYTE $0xdd // vfmadd231ps ymm11, ymm4, ymm5 # ymm11 = (ymm4 * ymm5) + ymm11
-	LONG $0x6c10fcc5; WORD $0x3024 // vmovups ymm5, ymmword ptr [rsp + 0x30]
-	LONG $0xdc297cc5 // vmovaps ymm4, ymm11
-	LONG $0xb87de2c4; BYTE $0xde // vfmadd231ps ymm3, ymm0, ymm6 # ymm3 = (ymm0 * ymm6) + ymm3
+	QUAD $0x000198249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0x198]
+	LONG $0xb85dc2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm4, ymm10 # ymm7 = (ymm4 * ymm10) + ymm7
+	LONG $0x54107cc5; WORD $0x3824 // vmovups ymm10, ymmword ptr [rsp + 0x38]
+	LONG $0xe728fcc5 // vmovaps ymm4, ymm7
+	LONG $0xe7297cc5 // vmovaps ymm7, ymm12
+	LONG $0xb87dc2c4; BYTE $0xdb // vfmadd231ps ymm3, ymm0, ymm11 # ymm3 = (ymm0 * ymm11) + ymm3
 	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
-	LONG $0x6c11fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm5
-	LONG $0x4c10fcc5; WORD $0x3024 // vmovups ymm1, ymmword ptr [rsp + 0x30]
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfac5850f; WORD $0xffff // jne 0x19c90 <pq_q6_k+0x640>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
+	LONG $0xb87562c4; BYTE $0xd0 // vfmadd231ps ymm10, ymm1, ymm0 # ymm10 = (ymm1 * ymm0) + ymm10
+	LONG $0x54117cc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm10
+	LONG $0x4c10fcc5; WORD $0x3824 // vmovups ymm1, ymmword ptr [rsp + 0x38]
+	LONG $0x01c6f641 // test r14b, 0x1
+	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
+	LONG $0xfad6850f; WORD $0xffff // jne 0x1bbe0 <pq_q6_k+0x6e0>
+	WORD $0xc0ff // inc eax
 	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfaa1850f; WORD $0xffff // jne 0x19c80 <pq_q6_k+0x630>
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfa94850f; WORD $0xffff // jne 0x1bbb0 <pq_q6_k+0x6b0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfa808f0f; WORD $0xffff // jg 0x19c70 <pq_q6_k+0x620>
-	QUAD $0x0000b0249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xb0]
-	QUAD $0x00009024a4107cc5; BYTE $0x00 // vmovups ymm12, ymmword ptr [rsp + 0x90]
-	QUAD $0x003e912d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x3e91] # 0x1e09c <peak_i8+0x20c>
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0xfa738f0f; WORD $0xffff // jg 0x1bba0 <pq_q6_k+0x6a0>
+	QUAD $0x00004bdb15107ac5 // vmovss xmm10, dword ptr [rip + 0x4bdb] # 0x20d10 <peak_i8+0x260>
+	QUAD $0x0000b8249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xb8]
+	QUAD $0x00009824a4107cc5; BYTE $0x00 // vmovups ymm12, ymmword ptr [rsp + 0x98]
+	QUAD $0x004b4c2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x4b4c] # 0x20c9c <peak_i8+0x1ec>
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x2775 // jne 0x1a241 <pq_q6_k+0xbf1>
-	LONG $0xfffa01e9; BYTE $0xff // jmp 0x19c20 <pq_q6_k+0x5d0>
-	BYTE $0x90 // nop
+	WORD $0x3275 // jne 0x1c191 <pq_q6_k+0xc91>
+	LONG $0xfff9ece9; BYTE $0xff // jmp 0x1bb50 <pq_q6_k+0x650>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
@@ -7994,60 +9582,63 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xf9df840f; WORD $0xffff // je 0x19c20 <pq_q6_k+0x5d0>
+	LONG $0xf9bf840f; WORD $0xffff // je 0x1bb50 <pq_q6_k+0x650>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117c41c4; BYTE $0x07 // vmovups ymmword ptr [r15], ymm8
 	WORD $0xfe83; BYTE $0x02 // cmp esi, 0x2
-	LONG $0xf9c8820f; WORD $0xffff // jb 0x19c20 <pq_q6_k+0x5d0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xf9a8820f; WORD $0xffff // jb 0x1bb50 <pq_q6_k+0x650>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	WORD $0xfe83; BYTE $0x03 // cmp esi, 0x3
-	LONG $0xf9b4820f; WORD $0xffff // jb 0x19c20 <pq_q6_k+0x5d0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xf994820f; WORD $0xffff // jb 0x1bb50 <pq_q6_k+0x650>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
-	LONG $0xf9a0820f; WORD $0xffff // jb 0x19c20 <pq_q6_k+0x5d0>
-	QUAD $0x0000008024848b48 // mov rax, qword ptr [rsp + 0x80]
+	LONG $0xf980820f; WORD $0xffff // jb 0x1bb50 <pq_q6_k+0x650>
+	QUAD $0x0000008824848b48 // mov rax, qword ptr [rsp + 0x88]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xf989820f; WORD $0xffff // jb 0x19c20 <pq_q6_k+0x5d0>
+	LONG $0xf969820f; WORD $0xffff // jb 0x1bb50 <pq_q6_k+0x650>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x06148e0f; WORD $0x0000 // jle 0x1a8b4 <pq_q6_k+0x1264>
+	LONG $0x06208e0f; WORD $0x0000 // jle 0x1c810 <pq_q6_k+0x1310>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0x04e6c149 // shl r14, 0x4
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0x04e2c149 // shl r10, 0x4
 	LONG $0x03e4c149 // shl r12, 0x3
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x137d22c4; WORD $0x370c // vcvtph2ps ymm9, xmmword ptr [rdi + r14]
+	LONG $0x137da2c4; WORD $0x173c // vcvtph2ps ymm7, xmmword ptr [rdi + r10]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x271c8d4e // lea r11, [rdi + r12]
-	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
-	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xc031 // xor eax, eax
 	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
-	LONG $0x05e0c148 // shl rax, 0x5
-	LONG $0x4c11fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm1
-	QUAD $0x003d970d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x3d97] # 0x1e09e <peak_i8+0x20e>
-	QUAD $0x000190249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x190], ymm3
-	QUAD $0x0001702484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x170], ymm8
-	QUAD $0x003d7a2d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x3d7a] # 0x1e09c <peak_i8+0x20c>
-	LONG $0x217dc2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r11 + rax + 0x10]
-	LONG $0x217d42c4; WORD $0x0314 // vpmovsxbd ymm10, qword ptr [r11 + rax]
-	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
+	QUAD $0x0000b8248c6f7ec5; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [rsp + 0xb8]
+	QUAD $0x00009824ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0x98]
+	QUAD $0x004a5135797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x4a51] # 0x20c9c <peak_i8+0x1ec>
+	LONG $0x271c8d4a // lea rbx, [rdi + r12]
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x5b148d4b // lea rdx, [r11 + 2*r11]
+	LONG $0x05e3c149 // shl r11, 0x5
+	LONG $0x4c11fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm1
+	QUAD $0x004a270d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x4a27] # 0x20c9e <peak_i8+0x1ee>
+	QUAD $0x000198249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x198], ymm3
+	QUAD $0x0001782484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x178], ymm8
+	LONG $0x217da2c4; WORD $0x1b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + r11 + 0x10]
+	LONG $0x217d22c4; WORD $0x1b14 // vpmovsxbd ymm10, qword ptr [rbx + r11]
+	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
 	LONG $0x07e2c148 // shl rdx, 0x7
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	QUAD $0x00015024847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x150], ymm0
+	QUAD $0x00015824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x158], ymm0
 	QUAD $0x00000150866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x150]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0xd7592cc5 // vmulps ymm10, ymm10, ymm7
 	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
 	LONG $0x587de2c4; BYTE $0xd8 // vpbroadcastd ymm3, xmm0
 	QUAD $0x00000154866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x154]
@@ -8058,513 +9649,715 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
 	QUAD $0x0000015c866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x15c]
 	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
-	QUAD $0x0000b024bc6ffec5; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [rsp + 0xb0]
-	QUAD $0x00009024b46ffec5; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [rsp + 0x90]
 	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
-	QUAD $0x00802a8cdb45a1c4; WORD $0x0000 // vpand ymm1, ymm7, ymmword ptr [rdx + r13 + 0x80]
+	QUAD $0x00802a8cdb35a1c4; WORD $0x0000 // vpand ymm1, ymm9, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
-	LONG $0xd6dbedc5 // vpand ymm2, ymm2, ymm6
+	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
 	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
 	QUAD $0x00008096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x80]
 	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
-	QUAD $0x0000a086587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xa0]
-	LONG $0x047542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm1, ymm8
-	QUAD $0x0000c0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc0]
+	QUAD $0x0000a0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xa0]
 	LONG $0x047542c4; BYTE $0xed // vpmaddubsw ymm13, ymm1, ymm13
-	QUAD $0x0000e0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe0]
-	LONG $0x0475c2c4; BYTE $0xce // vpmaddubsw ymm1, ymm1, ymm14
-	LONG $0x6f7e21c4; WORD $0x2a7c; BYTE $0x40 // vmovdqu ymm15, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x00c02ab4db4521c4; WORD $0x0000 // vpand ymm14, ymm7, ymmword ptr [rdx + r13 + 0xc0]
-	LONG $0x7205c1c4; WORD $0x04f7 // vpslld ymm15, ymm15, 0x4
-	LONG $0xfedb05c5 // vpand ymm15, ymm15, ymm6
-	LONG $0xeb0541c4; BYTE $0xf6 // vpor ymm14, ymm15, ymm14
+	QUAD $0x0000c0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xc0]
+	LONG $0x047542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm1, ymm14
+	QUAD $0x0000e0be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xe0]
+	LONG $0x0475c2c4; BYTE $0xcf // vpmaddubsw ymm1, ymm1, ymm15
+	LONG $0x6f7e21c4; WORD $0x2a44; BYTE $0x40 // vmovdqu ymm8, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x00c02abcdb3521c4; WORD $0x0000 // vpand ymm15, ymm9, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
+	LONG $0xc5db3dc5 // vpand ymm8, ymm8, ymm5
+	LONG $0xeb3d41c4; BYTE $0xc7 // vpor ymm8, ymm8, ymm15
 	QUAD $0x000084be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x84]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0x043d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm8, ymm15
 	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
-	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
 	LONG $0xdbfeedc5 // vpaddd ymm3, ymm2, ymm3
 	QUAD $0x0000a496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa4]
-	LONG $0x040de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm14, ymm2
-	LONG $0xd2fdbdc5 // vpaddw ymm2, ymm8, ymm2
-	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	LONG $0x043de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm8, ymm2
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
 	LONG $0xdafe25c5 // vpaddd ymm11, ymm11, ymm2
 	QUAD $0x0000c496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xc4]
-	LONG $0x040de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm14, ymm2
-	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
-	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	LONG $0x043de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm8, ymm2
+	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
 	LONG $0xe2fe1dc5 // vpaddd ymm12, ymm12, ymm2
 	QUAD $0x0000e496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xe4]
-	LONG $0x040de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm14, ymm2
+	LONG $0x043de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm8, ymm2
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
 	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
 	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
-	QUAD $0x01002a8cdb45a1c4; WORD $0x0000 // vpand ymm1, ymm7, ymmword ptr [rdx + r13 + 0x100]
+	QUAD $0x01002a8cdb35a1c4; WORD $0x0000 // vpand ymm1, ymm9, ymmword ptr [rdx + r13 + 0x100]
 	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
-	LONG $0xd6dbedc5 // vpand ymm2, ymm2, ymm6
+	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
 	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
 	QUAD $0x00008896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x88]
 	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
 	QUAD $0x0000a886587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xa8]
-	LONG $0x047542c4; BYTE $0xe8 // vpmaddubsw ymm13, ymm1, ymm8
-	QUAD $0x0000c886587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xc8]
-	LONG $0x047542c4; BYTE $0xf0 // vpmaddubsw ymm14, ymm1, ymm8
-	QUAD $0x0000e886587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xe8]
 	LONG $0x047542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm1, ymm8
+	QUAD $0x0000c8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc8]
+	LONG $0x047542c4; BYTE $0xed // vpmaddubsw ymm13, ymm1, ymm13
+	QUAD $0x0000e8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe8]
+	LONG $0x0475c2c4; BYTE $0xce // vpmaddubsw ymm1, ymm1, ymm14
 	LONG $0x6f7e21c4; WORD $0x2a7c; BYTE $0x40 // vmovdqu ymm15, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x01402a8cdb45a1c4; WORD $0x0000 // vpand ymm1, ymm7, ymmword ptr [rdx + r13 + 0x140]
+	QUAD $0x01402ab4db3521c4; WORD $0x0000 // vpand ymm14, ymm9, ymmword ptr [rdx + r13 + 0x140]
 	LONG $0x7205c1c4; WORD $0x02f7 // vpslld ymm15, ymm15, 0x2
-	LONG $0xfedb05c5 // vpand ymm15, ymm15, ymm6
-	LONG $0xc9eb85c5 // vpor ymm1, ymm15, ymm1
+	LONG $0xfddb05c5 // vpand ymm15, ymm15, ymm5
+	LONG $0xeb0541c4; BYTE $0xf6 // vpor ymm14, ymm15, ymm14
 	QUAD $0x00008cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x8c]
-	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
 	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
-	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
 	LONG $0xd3feedc5 // vpaddd ymm2, ymm2, ymm3
 	QUAD $0x0000ac9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xac]
-	LONG $0x0475e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm1, ymm3
-	LONG $0xdbfd95c5 // vpaddw ymm3, ymm13, ymm3
-	QUAD $0x003b752d227962c4; BYTE $0x00 // vpmovsxbq xmm13, word ptr [rip + 0x3b75] # 0x1e09e <peak_i8+0x20e>
-	LONG $0xddf5e5c5 // vpmaddwd ymm3, ymm3, ymm5
+	LONG $0x040de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm14, ymm3
+	LONG $0xdbfdbdc5 // vpaddw ymm3, ymm8, ymm3
+	LONG $0xdef5e5c5 // vpmaddwd ymm3, ymm3, ymm6
 	LONG $0xdbfea5c5 // vpaddd ymm3, ymm11, ymm3
-	QUAD $0x0000cc9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xcc]
-	LONG $0x047542c4; BYTE $0xdb // vpmaddubsw ymm11, ymm1, ymm11
-	LONG $0xfd2541c4; BYTE $0xde // vpaddw ymm11, ymm11, ymm14
-	LONG $0xddf525c5 // vpmaddwd ymm11, ymm11, ymm5
-	LONG $0xfe2541c4; BYTE $0xe4 // vpaddd ymm12, ymm11, ymm12
+	QUAD $0x0000cc86587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xcc]
+	LONG $0x040d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm14, ymm8
+	LONG $0xfd3d41c4; BYTE $0xc5 // vpaddw ymm8, ymm8, ymm13
+	QUAD $0x0047ff2d227962c4; BYTE $0x00 // vpmovsxbq xmm13, word ptr [rip + 0x47ff] # 0x20c9e <peak_i8+0x1ee>
+	LONG $0xc6f53dc5 // vpmaddwd ymm8, ymm8, ymm6
+	LONG $0xfe3d41c4; BYTE $0xc4 // vpaddd ymm8, ymm8, ymm12
 	QUAD $0x0000ec9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xec]
-	LONG $0x0475c2c4; BYTE $0xcb // vpmaddubsw ymm1, ymm1, ymm11
-	LONG $0xdc287cc5 // vmovaps ymm11, ymm4
-	LONG $0xc9fdbdc5 // vpaddw ymm1, ymm8, ymm1
-	LONG $0x593441c4; BYTE $0xc2 // vmulps ymm8, ymm9, ymm10
-	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
+	LONG $0xe7287cc5 // vmovaps ymm12, ymm7
+	LONG $0xfc28fcc5 // vmovaps ymm7, ymm4
+	LONG $0x040d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm14, ymm11
+	LONG $0xc9fda5c5 // vpaddw ymm1, ymm11, ymm1
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
 	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
 	LONG $0xca5bfcc5 // vcvtdq2ps ymm1, ymm2
-	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
-	QUAD $0x0000d0248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd0], ymm1
+	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
+	QUAD $0x0000d8248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd8], ymm1
 	LONG $0xcb5bfcc5 // vcvtdq2ps ymm1, ymm3
-	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
-	QUAD $0x000110248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x110], ymm1
+	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
+	QUAD $0x000118248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x118], ymm1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x5b7cc1c4; BYTE $0xcc // vcvtdq2ps ymm1, ymm12
+	LONG $0x5b7cc1c4; BYTE $0xc8 // vcvtdq2ps ymm1, ymm8
 	QUAD $0x0000017cbe6e79c5 // vmovd xmm15, dword ptr [rsi + 0x17c]
-	LONG $0x287c41c4; BYTE $0xe1 // vmovaps ymm12, ymm9
-	LONG $0xc059bcc5 // vmulps ymm0, ymm8, ymm0
-	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
-	QUAD $0x000130248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x130], ymm0
+	LONG $0xc059acc5 // vmulps ymm0, ymm10, ymm0
+	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
+	QUAD $0x000138248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x138], ymm0
 	QUAD $0x00000170866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x170]
-	QUAD $0x0000f0248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf0], ymm1
+	QUAD $0x0000f8248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf8], ymm1
 	LONG $0x477dc2c4; BYTE $0xcd // vpsllvd ymm1, ymm0, ymm13
 	QUAD $0x00000174866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x174]
 	LONG $0x587d62c4; BYTE $0xf1 // vpbroadcastd ymm14, xmm1
 	LONG $0x477dc2c4; BYTE $0xdd // vpsllvd ymm3, ymm0, ymm13
 	QUAD $0x00000178866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x178]
 	QUAD $0x00802a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0xdb4da1c4; WORD $0x2a14 // vpand ymm2, ymm6, ymmword ptr [rdx + r13]
+	LONG $0xdb55a1c4; WORD $0x2a14 // vpand ymm2, ymm5, ymmword ptr [rdx + r13]
 	LONG $0x587de2c4; BYTE $0xdb // vpbroadcastd ymm3, xmm3
 	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
 	LONG $0x477dc2c4; BYTE $0xc5 // vpsllvd ymm0, ymm0, ymm13
-	LONG $0xcfdbf5c5 // vpand ymm1, ymm1, ymm7
+	LONG $0xc9dbb5c5 // vpand ymm1, ymm9, ymm1
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0xd1ebedc5 // vpor ymm2, ymm2, ymm1
-	QUAD $0x0000908e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x90]
-	LONG $0x046de2c4; BYTE $0xe1 // vpmaddubsw ymm4, ymm2, ymm1
-	QUAD $0x0000b08e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xb0]
-	LONG $0x046d62c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm2, ymm1
-	QUAD $0x0000d08e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xd0]
-	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
-	QUAD $0x0000f086587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xf0]
-	LONG $0x046d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm2, ymm8
-	QUAD $0x00c02a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0xc0]
-	LONG $0xdb4d21c4; WORD $0x2a54; BYTE $0x40 // vpand ymm10, ymm6, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xd7dbedc5 // vpand ymm2, ymm2, ymm7
-	LONG $0xd2ebadc5 // vpor ymm2, ymm10, ymm2
-	QUAD $0x00009496587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x94]
-	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
-	LONG $0xe4fdadc5 // vpaddw ymm4, ymm10, ymm4
-	LONG $0xe5f5ddc5 // vpmaddwd ymm4, ymm4, ymm5
-	LONG $0xf4fe0dc5 // vpaddd ymm14, ymm14, ymm4
-	QUAD $0x0000b4a6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xb4]
-	LONG $0x046de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm2, ymm4
-	LONG $0xe4fdb5c5 // vpaddw ymm4, ymm9, ymm4
-	LONG $0x470542c4; BYTE $0xcd // vpsllvd ymm9, ymm15, ymm13
-	LONG $0xe5f5ddc5 // vpmaddwd ymm4, ymm4, ymm5
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	QUAD $0x00009096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x90]
+	LONG $0x047562c4; BYTE $0xc2 // vpmaddubsw ymm8, ymm1, ymm2
+	QUAD $0x0000b096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb0]
+	LONG $0x0475e2c4; BYTE $0xe2 // vpmaddubsw ymm4, ymm1, ymm2
+	QUAD $0x0000d096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd0]
+	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
+	QUAD $0x0000f096587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xf0]
+	LONG $0x0475c2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm10
+	QUAD $0x00c02a946f7e21c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0xdb5521c4; WORD $0x2a5c; BYTE $0x40 // vpand ymm11, ymm5, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xdb2d41c4; BYTE $0xd1 // vpand ymm10, ymm10, ymm9
+	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
+	QUAD $0x0000949e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0x94]
+	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
+	LONG $0xfd2541c4; BYTE $0xc0 // vpaddw ymm8, ymm11, ymm8
+	LONG $0xc6f53dc5 // vpmaddwd ymm8, ymm8, ymm6
+	LONG $0xfe3d41c4; BYTE $0xf6 // vpaddd ymm14, ymm8, ymm14
+	QUAD $0x0000b486587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xb4]
+	LONG $0x042d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm10, ymm8
+	LONG $0xe4fdbdc5 // vpaddw ymm4, ymm8, ymm4
+	LONG $0x470542c4; BYTE $0xc5 // vpsllvd ymm8, ymm15, ymm13
+	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
 	LONG $0xfbfe5dc5 // vpaddd ymm15, ymm4, ymm3
 	QUAD $0x0000d49e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xd4]
-	LONG $0x046de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm2, ymm3
-	LONG $0xc9fde5c5 // vpaddw ymm1, ymm3, ymm1
-	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
-	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
-	QUAD $0x0000f48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xf4]
-	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
-	LONG $0x587dc2c4; BYTE $0xd1 // vpbroadcastd ymm2, xmm9
-	LONG $0xc9fdbdc5 // vpaddw ymm1, ymm8, ymm1
-	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
-	LONG $0xdafef5c5 // vpaddd ymm3, ymm1, ymm2
+	LONG $0x042de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm10, ymm3
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x587dc2c4; BYTE $0xd8 // vpbroadcastd ymm3, xmm8
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
+	LONG $0xc0feedc5 // vpaddd ymm0, ymm2, ymm0
+	QUAD $0x0000f496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xf4]
+	LONG $0x042de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm10, ymm2
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0xdbfef5c5 // vpaddd ymm3, ymm1, ymm3
 	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
 	QUAD $0x01002a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x100]
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
 	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
-	LONG $0xd7dbedc5 // vpand ymm2, ymm2, ymm7
-	LONG $0xcedbf5c5 // vpand ymm1, ymm1, ymm6
-	LONG $0xd2ebf5c5 // vpor ymm2, ymm1, ymm2
-	QUAD $0x0000988e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x98]
-	LONG $0x046de2c4; BYTE $0xe1 // vpmaddubsw ymm4, ymm2, ymm1
-	QUAD $0x0000b88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xb8]
-	LONG $0x046d62c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm2, ymm1
-	QUAD $0x0000d88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xd8]
-	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
-	QUAD $0x0000f886587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xf8]
-	LONG $0x046d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm2, ymm8
-	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x01402a946f7e21c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [rdx + r13 + 0x140]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
-	LONG $0xd7db2dc5 // vpand ymm10, ymm10, ymm7
-	LONG $0xd6dbedc5 // vpand ymm2, ymm2, ymm6
-	LONG $0xd2ebadc5 // vpor ymm2, ymm10, ymm2
-	QUAD $0x00009c96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x9c]
-	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
-	LONG $0xe4fdadc5 // vpaddw ymm4, ymm10, ymm4
-	LONG $0xe5f5ddc5 // vpmaddwd ymm4, ymm4, ymm5
+	LONG $0xd2dbb5c5 // vpand ymm2, ymm9, ymm2
+	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	QUAD $0x00009896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x98]
+	LONG $0x0475e2c4; BYTE $0xe2 // vpmaddubsw ymm4, ymm1, ymm2
+	QUAD $0x0000b896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb8]
+	LONG $0x047562c4; BYTE $0xc2 // vpmaddubsw ymm8, ymm1, ymm2
+	QUAD $0x0000d896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd8]
+	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
+	QUAD $0x0000f896587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xf8]
+	LONG $0x0475c2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm10
+	LONG $0x6f7e21c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x01402a9c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x140]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
+	LONG $0xdb2541c4; BYTE $0xd9 // vpand ymm11, ymm11, ymm9
+	LONG $0xd5db2dc5 // vpand ymm10, ymm10, ymm5
+	LONG $0xeb2d41c4; BYTE $0xd3 // vpor ymm10, ymm10, ymm11
+	QUAD $0x00009c9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0x9c]
+	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
+	LONG $0xe4fda5c5 // vpaddw ymm4, ymm11, ymm4
+	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
 	LONG $0xe4fe8dc5 // vpaddd ymm4, ymm14, ymm4
-	QUAD $0x0000bc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xbc]
-	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
-	LONG $0xfd2d41c4; BYTE $0xc9 // vpaddw ymm9, ymm10, ymm9
-	LONG $0xcdf535c5 // vpmaddwd ymm9, ymm9, ymm5
-	LONG $0xfe3541c4; BYTE $0xcf // vpaddd ymm9, ymm9, ymm15
-	QUAD $0x0000dc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xdc]
-	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
-	LONG $0xc9fdadc5 // vpaddw ymm1, ymm10, ymm1
-	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
-	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
-	QUAD $0x0000fc8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xfc]
+	QUAD $0x0000bc9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xbc]
+	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
+	LONG $0xfd2541c4; BYTE $0xc0 // vpaddw ymm8, ymm11, ymm8
+	LONG $0xc6f53dc5 // vpmaddwd ymm8, ymm8, ymm6
+	LONG $0xfe3d41c4; BYTE $0xc7 // vpaddd ymm8, ymm8, ymm15
+	QUAD $0x0000dc9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xdc]
+	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
+	LONG $0xc0feedc5 // vpaddd ymm0, ymm2, ymm0
+	QUAD $0x0000fc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xfc]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
-	QUAD $0x00015024945bfcc5; BYTE $0x00 // vcvtdq2ps ymm2, ymmword ptr [rsp + 0x150]
-	LONG $0xc9fdbdc5 // vpaddw ymm1, ymm8, ymm1
-	QUAD $0x0001702484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0x170]
-	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
+	LONG $0x042de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm10, ymm2
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	QUAD $0x00015824945bfcc5; BYTE $0x00 // vcvtdq2ps ymm2, ymmword ptr [rsp + 0x158]
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
 	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
 	LONG $0xdc5bfcc5 // vcvtdq2ps ymm3, ymm4
-	LONG $0x5b7cc1c4; BYTE $0xe1 // vcvtdq2ps ymm4, ymm9
-	LONG $0x287c41c4; BYTE $0xcc // vmovaps ymm9, ymm12
+	LONG $0x5b7cc1c4; BYTE $0xe0 // vcvtdq2ps ymm4, ymm8
+	QUAD $0x0001782484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0x178]
 	LONG $0xd2599cc5 // vmulps ymm2, ymm12, ymm2
-	QUAD $0x00d0249ca86de2c4; WORD $0x0000 // vfmadd213ps ymm3, ymm2, ymmword ptr [rsp + 0xd0] # ymm3 = (ymm2 * ymm3) + mem
-	QUAD $0x011024a4a86de2c4; WORD $0x0000 // vfmadd213ps ymm4, ymm2, ymmword ptr [rsp + 0x110] # ymm4 = (ymm2 * ymm4) + mem
-	QUAD $0x00f02484a86de2c4; WORD $0x0000 // vfmadd213ps ymm0, ymm2, ymmword ptr [rsp + 0xf0] # ymm0 = (ymm2 * ymm0) + mem
+	QUAD $0x00d8249ca86de2c4; WORD $0x0000 // vfmadd213ps ymm3, ymm2, ymmword ptr [rsp + 0xd8] # ymm3 = (ymm2 * ymm3) + mem
+	QUAD $0x011824a4a86de2c4; WORD $0x0000 // vfmadd213ps ymm4, ymm2, ymmword ptr [rsp + 0x118] # ymm4 = (ymm2 * ymm4) + mem
+	QUAD $0x00f82484a86de2c4; WORD $0x0000 // vfmadd213ps ymm0, ymm2, ymmword ptr [rsp + 0xf8] # ymm0 = (ymm2 * ymm0) + mem
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	QUAD $0x0130248ca86de2c4; WORD $0x0000 // vfmadd213ps ymm1, ymm2, ymmword ptr [rsp + 0x130] # ymm1 = (ymm2 * ymm1) + mem
+	QUAD $0x0138248ca86de2c4; WORD $0x0000 // vfmadd213ps ymm1, ymm2, ymmword ptr [rsp + 0x138] # ymm1 = (ymm2 * ymm1) + mem
 	QUAD $0x00011096187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x110]
-	QUAD $0x000114ae187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rsi + 0x114]
-	QUAD $0x000118b6187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rsi + 0x118]
+	QUAD $0x00011496187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x114]
+	QUAD $0x0001189e187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rsi + 0x118]
 	LONG $0xb86562c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm3, ymm2 # ymm8 = (ymm3 * ymm2) + ymm8
-	QUAD $0x000190249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0x190]
-	LONG $0xb85d62c4; BYTE $0xdd // vfmadd231ps ymm11, ymm4, ymm5 # ymm11 = (ymm4 * ymm5) + ymm11
-	LONG $0x6c10fcc5; WORD $0x3024 // vmovups ymm5, ymmword ptr [rsp + 0x30]
-	LONG $0xdc297cc5 // vmovaps ymm4, ymm11
-	LONG $0xb87de2c4; BYTE $0xde // vfmadd231ps ymm3, ymm0, ymm6 # ymm3 = (ymm0 * ymm6) + ymm3
+	QUAD $0x000198249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0x198]
+	LONG $0xb85dc2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm4, ymm10 # ymm7 = (ymm4 * ymm10) + ymm7
+	LONG $0x54107cc5; WORD $0x3824 // vmovups ymm10, ymmword ptr [rsp + 0x38]
+	LONG $0xe728fcc5 // vmovaps ymm4, ymm7
+	LONG $0xe7297cc5 // vmovaps ymm7, ymm12
+	LONG $0xb87dc2c4; BYTE $0xdb // vfmadd231ps ymm3, ymm0, ymm11 # ymm3 = (ymm0 * ymm11) + ymm3
 	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
-	LONG $0x6c11fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm5
-	LONG $0x4c10fcc5; WORD $0x3024 // vmovups ymm1, ymmword ptr [rsp + 0x30]
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfa63850f; WORD $0xffff // jne 0x1a2f0 <pq_q6_k+0xca0>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
+	LONG $0xb87562c4; BYTE $0xd0 // vfmadd231ps ymm10, ymm1, ymm0 # ymm10 = (ymm1 * ymm0) + ymm10
+	LONG $0x54117cc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm10
+	LONG $0x4c10fcc5; WORD $0x3824 // vmovups ymm1, ymmword ptr [rsp + 0x38]
+	LONG $0x01c6f641 // test r14b, 0x1
+	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
+	LONG $0xfa75850f; WORD $0xffff // jne 0x1c260 <pq_q6_k+0xd60>
+	WORD $0xc0ff // inc eax
 	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfa3f850f; WORD $0xffff // jne 0x1a2e0 <pq_q6_k+0xc90>
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfa33850f; WORD $0xffff // jne 0x1c230 <pq_q6_k+0xd30>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfa1e8f0f; WORD $0xffff // jg 0x1a2d0 <pq_q6_k+0xc80>
-	WORD $0x11eb // jmp 0x1a8c5 <pq_q6_k+0x1275>
+	LONG $0xfa128f0f; WORD $0xffff // jg 0x1c220 <pq_q6_k+0xd20>
+	WORD $0x11eb // jmp 0x1c821 <pq_q6_k+0x1321>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	QUAD $0x0000b0249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xb0]
-	QUAD $0x00009024a4107cc5; BYTE $0x00 // vmovups ymm12, ymmword ptr [rsp + 0x90]
-	QUAD $0x0037bc2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x37bc] # 0x1e09c <peak_i8+0x20c>
-	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
+	QUAD $0x000044e715107ac5 // vmovss xmm10, dword ptr [rip + 0x44e7] # 0x20d10 <peak_i8+0x260>
+	QUAD $0x0000b8249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xb8]
+	QUAD $0x00009824a4107cc5; BYTE $0x00 // vmovups ymm12, ymmword ptr [rsp + 0x98]
+	QUAD $0x0044582d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x4458] # 0x20c9c <peak_i8+0x1ec>
+	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117c41c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm8
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xf322840f; WORD $0xffff // je 0x19c20 <pq_q6_k+0x5d0>
+	LONG $0xf2ee840f; WORD $0xffff // je 0x1bb50 <pq_q6_k+0x650>
 	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	WORD $0xfe83; BYTE $0x07 // cmp esi, 0x7
-	LONG $0xf30e820f; WORD $0xffff // jb 0x19c20 <pq_q6_k+0x5d0>
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0xf2da820f; WORD $0xffff // jb 0x1bb50 <pq_q6_k+0x650>
+	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	WORD $0xfe83; BYTE $0x08 // cmp esi, 0x8
-	LONG $0xf2fa820f; WORD $0xffff // jb 0x19c20 <pq_q6_k+0x5d0>
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0xf2c6820f; WORD $0xffff // jb 0x1bb50 <pq_q6_k+0x650>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0xfff2eae9; BYTE $0xff // jmp 0x19c20 <pq_q6_k+0x5d0>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xfff2b6e9; BYTE $0xff // jmp 0x1bb50 <pq_q6_k+0x650>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05148e0f; WORD $0x0000 // jle 0x1ae5d <pq_q6_k+0x180d>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
+	LONG $0x08e68e0f; WORD $0x0000 // jle 0x1d189 <pq_q6_k+0x1c89>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0x8949; BYTE $0xfe // mov r14, rdi
-	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
-	WORD $0x1aeb // jmp 0x1a983 <pq_q6_k+0x1333>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
-	LONG $0xf8418d48 // lea rax, [rcx - 0x8]
-	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x04e28e0f; WORD $0x0000 // jle 0x1ae65 <pq_q6_k+0x1815>
-	LONG $0x137de2c4; BYTE $0x37 // vcvtph2ps ymm6, xmmword ptr [rdi]
-	LONG $0x137de2c4; WORD $0x107f // vcvtph2ps ymm7, xmmword ptr [rdi + 0x10]
-	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x14eb // jmp 0x1a9b0 <pq_q6_k+0x1360>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0xff41; BYTE $0xc0 // inc r8d
-	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
-	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xc074 // je 0x1a970 <pq_q6_k+0x1320>
-	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
-	LONG $0xc09f8d4c; WORD $0x0001; BYTE $0x00 // lea r11, [rdi + 0x1c0]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0xd231 // xor edx, edx
-	LONG $0x00040fe9; BYTE $0x00 // jmp 0x1add3 <pq_q6_k+0x1783>
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	WORD $0x12eb // jmp 0x1c8d1 <pq_q6_k+0x13d1>
+	BYTE $0x90 // nop
+	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x08c08e0f; WORD $0x0000 // jle 0x1d191 <pq_q6_k+0x1c91>
+	LONG $0x137de2c4; BYTE $0x36 // vcvtph2ps ymm6, xmmword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x107e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x10]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x1aeb // jmp 0x1c8fe <pq_q6_k+0x13fe>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0xc1ff // inc ecx
+	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
+	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
+	WORD $0xc274 // je 0x1c8c0 <pq_q6_k+0x13c0>
+	LONG $0x40568d4c // lea r10, [rsi + 0x40]
+	LONG $0xc09e8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rsi + 0x1c0]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x0003d8e9; BYTE $0x00 // jmp 0x1cceb <pq_q6_k+0x17eb>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x0149; BYTE $0xcf // add r15, rcx
-	QUAD $0x0036be152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x36be] # 0x1e09e <peak_i8+0x20e>
-	LONG $0x217de2c4; WORD $0x174c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rdi + rdx + 0x10]
-	LONG $0x217de2c4; WORD $0x1704 // vpmovsxbd ymm0, qword ptr [rdi + rdx]
-	WORD $0x894d; BYTE $0xfc // mov r12, r15
+	WORD $0x014d; BYTE $0xd6 // add r14, r10
+	LONG $0x217de2c4; WORD $0x164c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rsi + rdx + 0x10]
+	LONG $0x217de2c4; WORD $0x1604 // vpmovsxbd ymm0, qword ptr [rsi + rdx]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc1594cc5 // vmulps ymm8, ymm6, ymm1
-	LONG $0x6e79c1c4; WORD $0x2849 // vmovd xmm1, dword ptr [r9 + 0x28]
-	LONG $0x6f7e41c4; WORD $0x240c // vmovdqu ymm9, ymmword ptr [r12]
-	QUAD $0x0080249c5424c1c4; WORD $0x0000 // vandps ymm3, ymm11, ymmword ptr [r12 + 0x80]
+	LONG $0x4f6ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rdi + 0x28]
+	LONG $0x6f7ec1c4; BYTE $0x1f // vmovdqu ymm3, ymmword ptr [r15]
+	QUAD $0x00008097db25c1c4; BYTE $0x00 // vpand ymm2, ymm11, ymmword ptr [r15 + 0x80]
 	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
-	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
-	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
-	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
+	LONG $0xf372e5c5; BYTE $0x04 // vpslld ymm3, ymm3, 0x4
+	LONG $0x4775c2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm10
+	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	LONG $0x587de2c4; BYTE $0x1f // vpbroadcastd ymm3, dword ptr [rdi]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x6f7e41c4; WORD $0x404f // vmovdqu ymm9, ymmword ptr [r15 + 0x40]
+	QUAD $0x0000c09fdb25c1c4; BYTE $0x00 // vpand ymm3, ymm11, ymmword ptr [r15 + 0xc0]
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
 	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
-	LONG $0x587d42c4; BYTE $0x09 // vpbroadcastd ymm9, dword ptr [r9]
+	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
 	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
-	LONG $0x6f7e41c4; WORD $0x2454; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [r12 + 0x40]
-	QUAD $0x00c0248c542441c4; WORD $0x0000 // vandps ymm9, ymm11, ymmword ptr [r12 + 0xc0]
-	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
-	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d42c4; WORD $0x0451 // vpbroadcastd ymm10, dword ptr [r9 + 0x4]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
-	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
-	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
-	LONG $0x6f7e41c4; WORD $0x240c // vmovdqu ymm9, ymmword ptr [r12]
-	QUAD $0x0100249c5424c1c4; WORD $0x0000 // vandps ymm3, ymm11, ymmword ptr [r12 + 0x100]
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x1f // vmovdqu ymm3, ymmword ptr [r15]
+	QUAD $0x00010097db25c1c4; BYTE $0x00 // vpand ymm2, ymm11, ymmword ptr [r15 + 0x100]
+	LONG $0xf372e5c5; BYTE $0x02 // vpslld ymm3, ymm3, 0x2
+	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	LONG $0x587de2c4; WORD $0x085f // vpbroadcastd ymm3, dword ptr [rdi + 0x8]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x6f7e41c4; WORD $0x404f // vmovdqu ymm9, ymmword ptr [r15 + 0x40]
+	QUAD $0x0001409fdb25c1c4; BYTE $0x00 // vpand ymm3, ymm11, ymmword ptr [r15 + 0x140]
 	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
 	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
 	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
-	LONG $0x587d42c4; WORD $0x0849 // vpbroadcastd ymm9, dword ptr [r9 + 0x8]
+	LONG $0x587d62c4; WORD $0x0c4f // vpbroadcastd ymm9, dword ptr [rdi + 0xc]
 	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
-	LONG $0x6f7e41c4; WORD $0x2454; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [r12 + 0x40]
-	QUAD $0x0140248c542441c4; WORD $0x0000 // vandps ymm9, ymm11, ymmword ptr [r12 + 0x140]
-	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d42c4; WORD $0x0c51 // vpbroadcastd ymm10, dword ptr [r9 + 0xc]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
-	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
-	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
-	LONG $0x6e79c1c4; WORD $0x2c49 // vmovd xmm1, dword ptr [r9 + 0x2c]
-	QUAD $0x0080249c6f7ec1c4; WORD $0x0000 // vmovdqu ymm3, ymmword ptr [r12 + 0x80]
-	LONG $0xdb1d41c4; WORD $0x240c // vpand ymm9, ymm12, ymmword ptr [r12]
-	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
-	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
-	LONG $0xdbdba5c5 // vpand ymm3, ymm11, ymm3
+	LONG $0x4f6ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rdi + 0x2c]
+	QUAD $0x000080976f7ec1c4; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [r15 + 0x80]
+	LONG $0xdb1dc1c4; BYTE $0x1f // vpand ymm3, ymm12, ymmword ptr [r15]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0x4775c2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	LONG $0x587de2c4; WORD $0x105f // vpbroadcastd ymm3, dword ptr [rdi + 0x10]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	QUAD $0x0000c09f6f7ec1c4; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [r15 + 0xc0]
+	LONG $0xdb1d41c4; WORD $0x404f // vpand ymm9, ymm12, ymmword ptr [r15 + 0x40]
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0xdbdba5c5 // vpand ymm3, ymm11, ymm3
 	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
-	LONG $0x587d42c4; WORD $0x1049 // vpbroadcastd ymm9, dword ptr [r9 + 0x10]
+	LONG $0x587d62c4; WORD $0x144f // vpbroadcastd ymm9, dword ptr [rdi + 0x14]
 	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
-	QUAD $0x00c0248c6f7e41c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [r12 + 0xc0]
-	LONG $0xdb1d41c4; WORD $0x2454; BYTE $0x40 // vpand ymm10, ymm12, ymmword ptr [r12 + 0x40]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d42c4; WORD $0x1451 // vpbroadcastd ymm10, dword ptr [r9 + 0x14]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
-	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
-	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
-	LONG $0x6f7ec1c4; WORD $0x241c // vmovdqu ymm3, ymmword ptr [r12]
-	QUAD $0x0100248c6f7e41c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [r12 + 0x100]
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	QUAD $0x0001009f6f7ec1c4; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [r15 + 0x100]
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xdbdba5c5 // vpand ymm3, ymm11, ymm3
+	LONG $0xd2db9dc5 // vpand ymm2, ymm12, ymm2
+	LONG $0xd3ebedc5 // vpor ymm2, ymm2, ymm3
+	LONG $0x587de2c4; WORD $0x185f // vpbroadcastd ymm3, dword ptr [rdi + 0x18]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x6f7ec1c4; WORD $0x405f // vmovdqu ymm3, ymmword ptr [r15 + 0x40]
+	QUAD $0x0001408f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x140]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0xd372e5c5; BYTE $0x02 // vpsrld ymm3, ymm3, 0x2
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
 	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
-	LONG $0x587d42c4; WORD $0x1849 // vpbroadcastd ymm9, dword ptr [r9 + 0x18]
+	LONG $0x587d62c4; WORD $0x1c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x1c]
 	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
-	LONG $0x6f7e41c4; WORD $0x244c; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [r12 + 0x40]
-	QUAD $0x014024946f7e41c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [r12 + 0x140]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d42c4; WORD $0x1c51 // vpbroadcastd ymm10, dword ptr [r9 + 0x1c]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
-	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
-	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
-	LONG $0x187dc2c4; WORD $0x2041 // vbroadcastss ymm0, dword ptr [r9 + 0x20]
+	LONG $0x187de2c4; WORD $0x2047 // vbroadcastss ymm0, dword ptr [rdi + 0x20]
 	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
-	LONG $0x217de2c4; WORD $0x174c; BYTE $0x18 // vpmovsxbd ymm1, qword ptr [rdi + rdx + 0x18]
-	LONG $0x217de2c4; WORD $0x1744; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rdi + rdx + 0x8]
+	LONG $0x217de2c4; WORD $0x164c; BYTE $0x18 // vpmovsxbd ymm1, qword ptr [rsi + rdx + 0x18]
+	LONG $0x217de2c4; WORD $0x1644; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rsi + rdx + 0x8]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc15944c5 // vmulps ymm8, ymm7, ymm1
-	LONG $0x6e79c1c4; WORD $0x2849 // vmovd xmm1, dword ptr [r9 + 0x28]
-	LONG $0x6f7e41c4; WORD $0x204f // vmovdqu ymm9, ymmword ptr [r15 + 0x20]
-	QUAD $0x0000a09fdb25c1c4; BYTE $0x00 // vpand ymm3, ymm11, ymmword ptr [r15 + 0xa0]
+	LONG $0x4f6ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rdi + 0x28]
+	LONG $0x6f7ec1c4; WORD $0x205e // vmovdqu ymm3, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a096db25c1c4; BYTE $0x00 // vpand ymm2, ymm11, ymmword ptr [r14 + 0xa0]
 	LONG $0xc059c4c5 // vmulps ymm0, ymm7, ymm0
-	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
-	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
-	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
+	LONG $0xf372e5c5; BYTE $0x04 // vpslld ymm3, ymm3, 0x4
+	LONG $0x4775c2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm10
+	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	LONG $0x587de2c4; BYTE $0x1f // vpbroadcastd ymm3, dword ptr [rdi]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x6f7e41c4; WORD $0x604e // vmovdqu ymm9, ymmword ptr [r14 + 0x60]
+	QUAD $0x0000e09edb25c1c4; BYTE $0x00 // vpand ymm3, ymm11, ymmword ptr [r14 + 0xe0]
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
 	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
-	LONG $0x587d42c4; BYTE $0x09 // vpbroadcastd ymm9, dword ptr [r9]
+	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
 	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
-	LONG $0x6f7e41c4; WORD $0x6057 // vmovdqu ymm10, ymmword ptr [r15 + 0x60]
-	QUAD $0x0000e08fdb2541c4; BYTE $0x00 // vpand ymm9, ymm11, ymmword ptr [r15 + 0xe0]
-	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
-	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d42c4; WORD $0x0451 // vpbroadcastd ymm10, dword ptr [r9 + 0x4]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
-	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
-	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
-	LONG $0x6f7e41c4; WORD $0x204f // vmovdqu ymm9, ymmword ptr [r15 + 0x20]
-	QUAD $0x0001209fdb25c1c4; BYTE $0x00 // vpand ymm3, ymm11, ymmword ptr [r15 + 0x120]
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; WORD $0x205e // vmovdqu ymm3, ymmword ptr [r14 + 0x20]
+	QUAD $0x00012096db25c1c4; BYTE $0x00 // vpand ymm2, ymm11, ymmword ptr [r14 + 0x120]
+	LONG $0xf372e5c5; BYTE $0x02 // vpslld ymm3, ymm3, 0x2
+	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	LONG $0x587de2c4; WORD $0x085f // vpbroadcastd ymm3, dword ptr [rdi + 0x8]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x6f7e41c4; WORD $0x604e // vmovdqu ymm9, ymmword ptr [r14 + 0x60]
+	QUAD $0x0001609edb25c1c4; BYTE $0x00 // vpand ymm3, ymm11, ymmword ptr [r14 + 0x160]
 	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
 	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
 	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
-	LONG $0x587d42c4; WORD $0x0849 // vpbroadcastd ymm9, dword ptr [r9 + 0x8]
+	LONG $0x587d62c4; WORD $0x0c4f // vpbroadcastd ymm9, dword ptr [rdi + 0xc]
 	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
-	LONG $0x6f7e41c4; WORD $0x6057 // vmovdqu ymm10, ymmword ptr [r15 + 0x60]
-	QUAD $0x0001608fdb2541c4; BYTE $0x00 // vpand ymm9, ymm11, ymmword ptr [r15 + 0x160]
-	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d42c4; WORD $0x0c51 // vpbroadcastd ymm10, dword ptr [r9 + 0xc]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
-	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
-	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
-	LONG $0x6e79c1c4; WORD $0x2c49 // vmovd xmm1, dword ptr [r9 + 0x2c]
-	QUAD $0x0000a09f6f7ec1c4; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [r15 + 0xa0]
-	LONG $0xdb1d41c4; WORD $0x204f // vpand ymm9, ymm12, ymmword ptr [r15 + 0x20]
-	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
-	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
-	LONG $0xdbdba5c5 // vpand ymm3, ymm11, ymm3
+	LONG $0x4f6ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rdi + 0x2c]
+	QUAD $0x0000a0966f7ec1c4; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [r14 + 0xa0]
+	LONG $0xdb1dc1c4; WORD $0x205e // vpand ymm3, ymm12, ymmword ptr [r14 + 0x20]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0x4775c2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	LONG $0x587de2c4; WORD $0x105f // vpbroadcastd ymm3, dword ptr [rdi + 0x10]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	QUAD $0x0000e09e6f7ec1c4; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [r14 + 0xe0]
+	LONG $0xdb1d41c4; WORD $0x604e // vpand ymm9, ymm12, ymmword ptr [r14 + 0x60]
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0xdbdba5c5 // vpand ymm3, ymm11, ymm3
 	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
-	LONG $0x587d42c4; WORD $0x1049 // vpbroadcastd ymm9, dword ptr [r9 + 0x10]
+	LONG $0x587d62c4; WORD $0x144f // vpbroadcastd ymm9, dword ptr [rdi + 0x14]
 	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
-	QUAD $0x0000e08f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0xe0]
-	LONG $0xdb1d41c4; WORD $0x6057 // vpand ymm10, ymm12, ymmword ptr [r15 + 0x60]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d42c4; WORD $0x1451 // vpbroadcastd ymm10, dword ptr [r9 + 0x14]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
-	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
-	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
-	LONG $0x6f7ec1c4; WORD $0x205f // vmovdqu ymm3, ymmword ptr [r15 + 0x20]
-	QUAD $0x0001208f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x120]
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
+	QUAD $0x0001209e6f7ec1c4; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [r14 + 0x120]
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xdbdba5c5 // vpand ymm3, ymm11, ymm3
+	LONG $0xd2db9dc5 // vpand ymm2, ymm12, ymm2
+	LONG $0xd3ebedc5 // vpor ymm2, ymm2, ymm3
+	LONG $0x587de2c4; WORD $0x185f // vpbroadcastd ymm3, dword ptr [rdi + 0x18]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x6f7ec1c4; WORD $0x605e // vmovdqu ymm3, ymmword ptr [r14 + 0x60]
+	QUAD $0x0001608e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x160]
+	LONG $0x587d62c4; WORD $0x1c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x1c]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0xd372e5c5; BYTE $0x02 // vpsrld ymm3, ymm3, 0x2
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
 	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
-	LONG $0x587d42c4; WORD $0x1849 // vpbroadcastd ymm9, dword ptr [r9 + 0x18]
-	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
-	LONG $0x6f7e41c4; WORD $0x604f // vmovdqu ymm9, ymmword ptr [r15 + 0x60]
-	QUAD $0x000160976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x160]
-	LONG $0x587dc2c4; WORD $0x1c51 // vpbroadcastd ymm2, dword ptr [r9 + 0x1c]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x043562c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm2
-	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
-	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
-	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
-	LONG $0x187dc2c4; WORD $0x2051 // vbroadcastss ymm2, dword ptr [r9 + 0x20]
+	LONG $0x0465c2c4; BYTE $0xde // vpmaddubsw ymm3, ymm3, ymm14
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
+	LONG $0x187de2c4; WORD $0x2057 // vbroadcastss ymm2, dword ptr [rdi + 0x20]
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x30c18349 // add r9, 0x30
+	LONG $0x30c78348 // add rdi, 0x30
 	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
 	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfbcd840f; WORD $0xffff // je 0x1a9a0 <pq_q6_k+0x1350>
-	LONG $0x523c8d4c // lea r15, [rdx + 2*rdx]
-	LONG $0x07e7c149 // shl r15, 0x7
-	LONG $0x3b248d4f // lea r12, [r11 + r15]
-	WORD $0x394d; BYTE $0xe6 // cmp r14, r12
-	LONG $0xfbe8830f; WORD $0xffff // jae 0x1a9d0 <pq_q6_k+0x1380>
-	WORD $0x8944; BYTE $0xf5 // mov ebp, r14d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8945; BYTE $0xf5 // mov r13d, r14d
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfc05840f; WORD $0xffff // je 0x1c8f0 <pq_q6_k+0x13f0>
+	LONG $0x52348d4c // lea r14, [rdx + 2*rdx]
+	LONG $0x07e6c149 // shl r14, 0x7
+	LONG $0x330c8d4e // lea r9, [rbx + r14]
+	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
+	LONG $0xfc20830f; WORD $0xffff // jae 0x1c920 <pq_q6_k+0x1420>
+	WORD $0x8949; BYTE $0xc7 // mov r15, rax
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xfb // mov r11, r15
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	QUAD $0x0000280093180f41 // prefetcht1 byte ptr [r11 + 0x2800]
+	QUAD $0x0000288093180f41 // prefetcht1 byte ptr [r11 + 0x2880]
+	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
+	WORD $0xd472 // jb 0x1cd10 <pq_q6_k+0x1810>
+	LONG $0xfffbdfe9; BYTE $0xff // jmp 0x1c920 <pq_q6_k+0x1420>
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04248e0f; WORD $0x0000 // jle 0x1d176 <pq_q6_k+0x1c76>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	WORD $0x9066 // nop
+	LONG $0x137de2c4; BYTE $0x30 // vcvtph2ps ymm6, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x1078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x10]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xff31 // xor edi, edi
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xc5b70f41 // movzx eax, r13w
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894c; BYTE $0xf6 // mov rsi, r14
-	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
-	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
-	WORD $0x8941; BYTE $0xea // mov r10d, ebp
-	LONG $0x3fe28341 // and r10d, 0x3f
-	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	LONG $0x06e2c141 // shl r10d, 0x6
-	WORD $0x2948; BYTE $0xc6 // sub rsi, rax
-	QUAD $0x004000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x4000]
-	QUAD $0x005000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x5000]
-	QUAD $0x006000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x6000]
-	QUAD $0x007000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x7000]
-	WORD $0x394d; BYTE $0xe6 // cmp r14, r12
-	WORD $0xa872 // jb 0x1ae00 <pq_q6_k+0x17b0>
-	LONG $0xfffb73e9; BYTE $0xff // jmp 0x1a9d0 <pq_q6_k+0x1380>
+	LONG $0x40588d4c // lea r11, [rax + 0x40]
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	WORD $0xdb31 // xor ebx, ebx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x5b148d48 // lea rdx, [rbx + 2*rbx]
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0x217de2c4; WORD $0x184c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rax + rbx + 0x10]
+	LONG $0x217de2c4; WORD $0x1804 // vpmovsxbd ymm0, qword ptr [rax + rbx]
+	LONG $0x07e2c148 // shl rdx, 0x7
+	WORD $0x014c; BYTE $0xda // add rdx, r11
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc1594cc5 // vmulps ymm8, ymm6, ymm1
+	LONG $0x496ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rcx + 0x28]
+	LONG $0x6f7ec1c4; BYTE $0x1e // vmovdqu ymm3, ymmword ptr [r14]
+	QUAD $0x000080965424c1c4; BYTE $0x00 // vandps ymm2, ymm11, ymmword ptr [r14 + 0x80]
+	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
+	LONG $0xf372e5c5; BYTE $0x04 // vpslld ymm3, ymm3, 0x4
+	LONG $0x4775c2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm10
+	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
+	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	LONG $0x587de2c4; BYTE $0x19 // vpbroadcastd ymm3, dword ptr [rcx]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x6f7e41c4; WORD $0x404e // vmovdqu ymm9, ymmword ptr [r14 + 0x40]
+	QUAD $0x0000c09e5424c1c4; BYTE $0x00 // vandps ymm3, ymm11, ymmword ptr [r14 + 0xc0]
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; WORD $0x0449 // vpbroadcastd ymm9, dword ptr [rcx + 0x4]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x1e // vmovdqu ymm3, ymmword ptr [r14]
+	QUAD $0x000100965424c1c4; BYTE $0x00 // vandps ymm2, ymm11, ymmword ptr [r14 + 0x100]
+	LONG $0xf372e5c5; BYTE $0x02 // vpslld ymm3, ymm3, 0x2
+	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	LONG $0x587de2c4; WORD $0x0859 // vpbroadcastd ymm3, dword ptr [rcx + 0x8]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x6f7e41c4; WORD $0x404e // vmovdqu ymm9, ymmword ptr [r14 + 0x40]
+	QUAD $0x0001409e5424c1c4; BYTE $0x00 // vandps ymm3, ymm11, ymmword ptr [r14 + 0x140]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; WORD $0x0c49 // vpbroadcastd ymm9, dword ptr [rcx + 0xc]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
+	LONG $0x496ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rcx + 0x2c]
+	QUAD $0x000080966f7ec1c4; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [r14 + 0x80]
+	LONG $0xdb1dc1c4; BYTE $0x1e // vpand ymm3, ymm12, ymmword ptr [r14]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0x4775c2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	LONG $0x587de2c4; WORD $0x1059 // vpbroadcastd ymm3, dword ptr [rcx + 0x10]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	QUAD $0x0000c09e6f7ec1c4; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [r14 + 0xc0]
+	LONG $0xdb1d41c4; WORD $0x404e // vpand ymm9, ymm12, ymmword ptr [r14 + 0x40]
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0xdbdba5c5 // vpand ymm3, ymm11, ymm3
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; WORD $0x1449 // vpbroadcastd ymm9, dword ptr [rcx + 0x14]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
+	QUAD $0x0001009e6f7ec1c4; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [r14 + 0x100]
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xdbdba5c5 // vpand ymm3, ymm11, ymm3
+	LONG $0xd2db9dc5 // vpand ymm2, ymm12, ymm2
+	LONG $0xd3ebedc5 // vpor ymm2, ymm2, ymm3
+	LONG $0x587de2c4; WORD $0x1859 // vpbroadcastd ymm3, dword ptr [rcx + 0x18]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x6f7ec1c4; WORD $0x405e // vmovdqu ymm3, ymmword ptr [r14 + 0x40]
+	QUAD $0x0001408e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x140]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xd372e5c5; BYTE $0x02 // vpsrld ymm3, ymm3, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; WORD $0x1c49 // vpbroadcastd ymm9, dword ptr [rcx + 0x1c]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
+	LONG $0x187de2c4; WORD $0x2041 // vbroadcastss ymm0, dword ptr [rcx + 0x20]
+	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
+	LONG $0x217de2c4; WORD $0x184c; BYTE $0x18 // vpmovsxbd ymm1, qword ptr [rax + rbx + 0x18]
+	LONG $0x217de2c4; WORD $0x1844; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x8]
+	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc15944c5 // vmulps ymm8, ymm7, ymm1
+	LONG $0x496ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rcx + 0x28]
+	LONG $0x5a6ffec5; BYTE $0x20 // vmovdqu ymm3, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a092dba5c5 // vpand ymm2, ymm11, ymmword ptr [rdx + 0xa0]
+	LONG $0xc059c4c5 // vmulps ymm0, ymm7, ymm0
+	LONG $0xf372e5c5; BYTE $0x04 // vpslld ymm3, ymm3, 0x4
+	LONG $0x4775c2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm10
+	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
+	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	LONG $0x587de2c4; BYTE $0x19 // vpbroadcastd ymm3, dword ptr [rcx]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
+	QUAD $0x000000e09adba5c5 // vpand ymm3, ymm11, ymmword ptr [rdx + 0xe0]
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; WORD $0x0449 // vpbroadcastd ymm9, dword ptr [rcx + 0x4]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
+	LONG $0x5a6ffec5; BYTE $0x20 // vmovdqu ymm3, ymmword ptr [rdx + 0x20]
+	QUAD $0x0000012092dba5c5 // vpand ymm2, ymm11, ymmword ptr [rdx + 0x120]
+	LONG $0xf372e5c5; BYTE $0x02 // vpslld ymm3, ymm3, 0x2
+	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	LONG $0x587de2c4; WORD $0x0859 // vpbroadcastd ymm3, dword ptr [rcx + 0x8]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
+	QUAD $0x000001609adba5c5 // vpand ymm3, ymm11, ymmword ptr [rdx + 0x160]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; WORD $0x0c49 // vpbroadcastd ymm9, dword ptr [rcx + 0xc]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
+	LONG $0x496ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rcx + 0x2c]
+	QUAD $0x000000a0926ffec5 // vmovdqu ymm2, ymmword ptr [rdx + 0xa0]
+	LONG $0x5adb9dc5; BYTE $0x20 // vpand ymm3, ymm12, ymmword ptr [rdx + 0x20]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0x4775c2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	LONG $0x587de2c4; WORD $0x1059 // vpbroadcastd ymm3, dword ptr [rcx + 0x10]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	QUAD $0x000000e09a6ffec5 // vmovdqu ymm3, ymmword ptr [rdx + 0xe0]
+	LONG $0x4adb1dc5; BYTE $0x60 // vpand ymm9, ymm12, ymmword ptr [rdx + 0x60]
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0xdbdba5c5 // vpand ymm3, ymm11, ymm3
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; WORD $0x1449 // vpbroadcastd ymm9, dword ptr [rcx + 0x14]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
+	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
+	QUAD $0x000001209a6ffec5 // vmovdqu ymm3, ymmword ptr [rdx + 0x120]
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xdbdba5c5 // vpand ymm3, ymm11, ymm3
+	LONG $0xd2db9dc5 // vpand ymm2, ymm12, ymm2
+	LONG $0xd3ebedc5 // vpor ymm2, ymm2, ymm3
+	LONG $0x587de2c4; WORD $0x1859 // vpbroadcastd ymm3, dword ptr [rcx + 0x18]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x5a6ffec5; BYTE $0x60 // vmovdqu ymm3, ymmword ptr [rdx + 0x60]
+	QUAD $0x000001608a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0x160]
+	LONG $0x587d62c4; WORD $0x1c71 // vpbroadcastd ymm14, dword ptr [rcx + 0x1c]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xd372e5c5; BYTE $0x02 // vpsrld ymm3, ymm3, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x0465c2c4; BYTE $0xde // vpmaddubsw ymm3, ymm3, ymm14
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
+	LONG $0x187de2c4; WORD $0x2051 // vbroadcastss ymm2, dword ptr [rcx + 0x20]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
+	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
+	LONG $0x01c2f641 // test r10b, 0x1
+	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
+	LONG $0xfc3c850f; WORD $0xffff // jne 0x1cd90 <pq_q6_k+0x1890>
+	WORD $0xc7ff // inc edi
+	LONG $0x03400548; WORD $0x0000 // add rax, 0x340
+	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
+	LONG $0xfc1b850f; WORD $0xffff // jne 0x1cd80 <pq_q6_k+0x1880>
+	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
+	LONG $0x08fe8348 // cmp rsi, 0x8
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0xfbea8f0f; WORD $0xffff // jg 0x1cd60 <pq_q6_k+0x1860>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0xe47c850f; WORD $0xffff // jne 0x1b600 <pq_q6_k+0x100>
+	LONG $0xffe485e9; BYTE $0xff // jmp 0x1b60e <pq_q6_k+0x10e>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x244c8b4c; BYTE $0x60 // mov r9, qword ptr [rsp + 0x60]
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xe8b3850f; WORD $0xffff // jne 0x19730 <pq_q6_k+0xe0>
-	LONG $0xffe8bce9; BYTE $0xff // jmp 0x1973e <pq_q6_k+0xee>
-	LONG $0xb0c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x1b0
+	LONG $0xe457850f; WORD $0xffff // jne 0x1b600 <pq_q6_k+0x100>
+	LONG $0xffe460e9; BYTE $0xff // jmp 0x1b60e <pq_q6_k+0x10e>
+	LONG $0xb8c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x1b8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -8573,94 +10366,117 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q2_k: +44704
+	// pq_q2_k: +53712
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0xf0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xf0
+	LONG $0xf8ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xf8
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
 	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x14858e0f; WORD $0x0000 // jle 0x1c359 <pq_q2_k+0x14b9>
+	LONG $0x18d48e0f; WORD $0x0000 // jle 0x1ead8 <pq_q2_k+0x1908>
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x0032303d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x3230] # 0x1e114 <peak_i8+0x284>
-	QUAD $0x0031b305787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x31b3] # 0x1e0a0 <peak_i8+0x210>
+	QUAD $0x003b013d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x3b01] # 0x20d18 <peak_i8+0x268>
+	QUAD $0x003a8005787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x3a80] # 0x20ca0 <peak_i8+0x1f0>
 	LONG $0xd1b60f41 // movzx edx, r9b
-	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
+	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
 	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
-	LONG $0xc8490f49 // cmovns rcx, r8
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
+	LONG $0xc8490f49 // cmovns rcx, r8
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
 	LONG $0x03e9c148 // shr rcx, 0x3
 	LONG $0x40c16948; WORD $0x0005; BYTE $0x00 // imul rax, rcx, 0x540
-	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	QUAD $0x0000b024bc117dc5; BYTE $0x00 // vmovupd ymmword ptr [rsp + 0xb0], ymm15
-	QUAD $0x00000000850c8d48 // lea rcx, [4*rax]
-	LONG $0x49348d48 // lea rsi, [rcx + 2*rcx]
-	LONG $0x890c8d48 // lea rcx, [rcx + 4*rcx]
-	LONG $0x244c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rcx
-	QUAD $0x00000000c50c8d48 // lea rcx, [8*rax]
-	LONG $0x24748948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rsi
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
+	QUAD $0x0000b824bc117dc5; BYTE $0x00 // vmovupd ymmword ptr [rsp + 0xb8], ymm15
+	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
+	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
+	LONG $0x80048d48 // lea rax, [rax + 4*rax]
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
+	LONG $0x24748948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rsi
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
 	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
-	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
-	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
-	LONG $0xc00c8d48 // lea rcx, [rax + 8*rax]
-	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
-	WORD $0x27eb // jmp 0x1af92 <pq_q2_k+0xf2>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x24748b48; BYTE $0x58 // mov rsi, qword ptr [rsp + 0x58]
-	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
+	LONG $0x24748948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rsi
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
+	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	WORD $0x0148; BYTE $0xc8 // add rax, rcx
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
+	WORD $0x37eb // jmp 0x1d2e0 <pq_q2_k+0x110>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0x24748b48; BYTE $0x60 // mov rsi, qword ptr [rsp + 0x60]
+	LONG $0x244c8b48; BYTE $0x70 // mov rcx, qword ptr [rsp + 0x70]
 	LONG $0x24448348; WORD $0x4028 // add qword ptr [rsp + 0x28], 0x40
 	LONG $0x24340148 // add qword ptr [rsp], rsi
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x13c78e0f; WORD $0x0000 // jle 0x1c359 <pq_q2_k+0x14b9>
-	LONG $0x247c894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r15
+	LONG $0x17f88e0f; WORD $0x0000 // jle 0x1ead8 <pq_q2_k+0x1908>
+	LONG $0x247c894c; BYTE $0x70 // mov qword ptr [rsp + 0x70], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x03bc850f; WORD $0x0000 // jne 0x1b360 <pq_q2_k+0x4c0>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0f1f850f; WORD $0x0000 // jne 0x1bed0 <pq_q2_k+0x1030>
+	LONG $0x046e850f; WORD $0x0000 // jne 0x1d760 <pq_q2_k+0x590>
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0fc3840f; WORD $0x0000 // je 0x1e2c3 <pq_q2_k+0x10f3>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x13d8850f; WORD $0x0000 // jne 0x1e6e1 <pq_q2_k+0x1511>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x17898e0f; WORD $0x0000 // jle 0x1ea9b <pq_q2_k+0x18cb>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03908e0f; WORD $0x0000 // jle 0x1b352 <pq_q2_k+0x4b2>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	WORD $0x9066 // nop
-	LONG $0x137de2c4; BYTE $0x29 // vcvtph2ps ymm5, xmmword ptr [rcx]
-	LONG $0x137de2c4; WORD $0x2071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x20]
-	LONG $0x137de2c4; WORD $0x1079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x10]
-	LONG $0x137d62c4; WORD $0x3041 // vcvtph2ps ymm8, xmmword ptr [rcx + 0x30]
-	LONG $0x40c18348 // add rcx, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	WORD $0x9066 // nop
-	QUAD $0x0030a705787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x30a7] # 0x1e0a0 <peak_i8+0x210>
-	QUAD $0x0030a00d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x30a0] # 0x1e0a2 <peak_i8+0x212>
-	LONG $0x40418d48 // lea rax, [rcx + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	WORD $0x21eb // jmp 0x1d353 <pq_q2_k+0x183>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x24548b48; BYTE $0x78 // mov rdx, qword ptr [rsp + 0x78]
+	LONG $0xf8428d48 // lea rax, [rdx - 0x8]
+	LONG $0x08fa8348 // cmp rdx, 0x8
+	LONG $0x17508e0f; WORD $0x0000 // jle 0x1eaa3 <pq_q2_k+0x18d3>
+	LONG $0x137de2c4; BYTE $0x2e // vcvtph2ps ymm5, xmmword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x2076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x20]
+	LONG $0x137de2c4; WORD $0x107e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x10]
+	LONG $0x137d62c4; WORD $0x3046 // vcvtph2ps ymm8, xmmword ptr [rsi + 0x30]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x24448948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rax
+	WORD $0x18eb // jmp 0x1d390 <pq_q2_k+0x1c0>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
+	LONG $0x04f88341 // cmp r8d, 0x4
+	WORD $0xb074 // je 0x1d340 <pq_q2_k+0x170>
+	LONG $0x40568d4c // lea r10, [rsi + 0x40]
+	LONG $0xc09e8d48; WORD $0x0000; BYTE $0x00 // lea rbx, [rsi + 0xc0]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
-	LONG $0x05e3c148 // shl rbx, 0x5
-	LONG $0x07e2c148 // shl rdx, 0x7
-	LONG $0x217de2c4; WORD $0x1914 // vpmovsxbd ymm2, qword ptr [rcx + rbx]
-	WORD $0x0148; BYTE $0xc2 // add rdx, rax
-	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0x00033ae9; BYTE $0x00 // jmp 0x1d6df <pq_q2_k+0x50f>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x05e2c148 // shl rdx, 0x5
+	WORD $0x014d; BYTE $0xd6 // add r14, r10
+	QUAD $0x0038e005787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x38e0] # 0x20ca0 <peak_i8+0x1f0>
+	QUAD $0x0038d90d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x38d9] # 0x20ca2 <peak_i8+0x1f2>
+	LONG $0x217de2c4; WORD $0x1614 // vpmovsxbd ymm2, qword ptr [rsi + rdx]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
 	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
@@ -8670,8 +10486,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xe55934c5 // vmulps ymm12, ymm9, ymm5
 	LONG $0xda594cc5 // vmulps ymm11, ymm6, ymm2
-	LONG $0x217de2c4; WORD $0x1954; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [rcx + rbx + 0x10]
-	LONG $0x587d62c4; BYTE $0x2e // vpbroadcastd ymm13, dword ptr [rsi]
+	LONG $0x217de2c4; WORD $0x1654; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [rsi + rdx + 0x10]
+	LONG $0x587d62c4; BYTE $0x2f // vpbroadcastd ymm13, dword ptr [rdi]
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
 	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
@@ -8681,20 +10497,20 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
 	LONG $0xd2594cc5 // vmulps ymm10, ymm6, ymm2
-	LONG $0xdb7dc1c4; BYTE $0x16 // vpand ymm2, ymm0, ymmword ptr [r14]
+	LONG $0xdb7dc1c4; BYTE $0x17 // vpand ymm2, ymm0, ymmword ptr [r15]
 	LONG $0x046dc2c4; BYTE $0xd5 // vpmaddubsw ymm2, ymm2, ymm13
-	LONG $0xdb7d41c4; WORD $0x406e // vpand ymm13, ymm0, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x0476 // vpbroadcastd ymm14, dword ptr [rsi + 0x4]
+	LONG $0xdb7d41c4; WORD $0x406f // vpand ymm13, ymm0, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x0477 // vpbroadcastd ymm14, dword ptr [rdi + 0x4]
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
 	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
-	LONG $0x6f7e41c4; BYTE $0x2e // vmovdqu ymm13, ymmword ptr [r14]
-	LONG $0x587d62c4; WORD $0x0876 // vpbroadcastd ymm14, dword ptr [rsi + 0x8]
+	LONG $0x6f7e41c4; BYTE $0x2f // vmovdqu ymm13, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x0877 // vpbroadcastd ymm14, dword ptr [rdi + 0x8]
 	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
 	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
-	LONG $0x6f7e41c4; WORD $0x406e // vmovdqu ymm13, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x0c76 // vpbroadcastd ymm14, dword ptr [rsi + 0xc]
+	LONG $0x6f7e41c4; WORD $0x406f // vmovdqu ymm13, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x0c77 // vpbroadcastd ymm14, dword ptr [rdi + 0xc]
 	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
@@ -8702,43 +10518,43 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xd2599cc5 // vmulps ymm2, ymm12, ymm2
-	LONG $0x66107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rsi + 0x28]
+	LONG $0x67107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rdi + 0x28]
 	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
 	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
 	LONG $0xac2562c4; BYTE $0xe2 // vfnmadd213ps ymm12, ymm11, ymm2 # ymm12 = -(ymm11 * ymm12) + ymm2
-	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
-	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x105f // vpbroadcastd ymm11, dword ptr [rdi + 0x10]
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
 	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
 	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
-	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x146e // vpbroadcastd ymm13, dword ptr [rsi + 0x14]
+	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x146f // vpbroadcastd ymm13, dword ptr [rdi + 0x14]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	LONG $0x587d62c4; WORD $0x186e // vpbroadcastd ymm13, dword ptr [rsi + 0x18]
+	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [rdi + 0x18]
 	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x1c6e // vpbroadcastd ymm13, dword ptr [rsi + 0x1c]
+	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x1c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x1c]
 	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
 	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
-	LONG $0x5e107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rsi + 0x2c]
+	LONG $0x5f107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rdi + 0x2c]
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xa835c2c4; BYTE $0xd4 // vfmadd213ps ymm2, ymm9, ymm12 # ymm2 = (ymm9 * ymm2) + ymm12
-	LONG $0x187d62c4; WORD $0x204e // vbroadcastss ymm9, dword ptr [rsi + 0x20]
+	LONG $0x187d62c4; WORD $0x204f // vbroadcastss ymm9, dword ptr [rdi + 0x20]
 	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
 	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
 	LONG $0xbc2dc2c4; BYTE $0xd3 // vfnmadd231ps ymm2, ymm10, ymm11 # ymm2 = -(ymm10 * ymm11) + ymm2
 	LONG $0xb86dc2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm2, ymm9 # ymm4 = (ymm2 * ymm9) + ymm4
-	LONG $0x217de2c4; WORD $0x1954; BYTE $0x08 // vpmovsxbd ymm2, qword ptr [rcx + rbx + 0x8]
+	LONG $0x217de2c4; WORD $0x1654; BYTE $0x08 // vpmovsxbd ymm2, qword ptr [rsi + rdx + 0x8]
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
 	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
@@ -8748,8 +10564,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xe75934c5 // vmulps ymm12, ymm9, ymm7
 	LONG $0xda593cc5 // vmulps ymm11, ymm8, ymm2
-	LONG $0x217de2c4; WORD $0x1954; BYTE $0x18 // vpmovsxbd ymm2, qword ptr [rcx + rbx + 0x18]
-	LONG $0x587d62c4; BYTE $0x2e // vpbroadcastd ymm13, dword ptr [rsi]
+	LONG $0x217de2c4; WORD $0x1654; BYTE $0x18 // vpmovsxbd ymm2, qword ptr [rsi + rdx + 0x18]
+	LONG $0x587d62c4; BYTE $0x2f // vpbroadcastd ymm13, dword ptr [rdi]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
 	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
@@ -8759,20 +10576,20 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
 	LONG $0xd2593cc5 // vmulps ymm10, ymm8, ymm2
-	LONG $0x52dbfdc5; BYTE $0x20 // vpand ymm2, ymm0, ymmword ptr [rdx + 0x20]
+	LONG $0xdb7dc1c4; WORD $0x2056 // vpand ymm2, ymm0, ymmword ptr [r14 + 0x20]
 	LONG $0x046dc2c4; BYTE $0xd5 // vpmaddubsw ymm2, ymm2, ymm13
-	LONG $0x6adb7dc5; BYTE $0x60 // vpand ymm13, ymm0, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x0476 // vpbroadcastd ymm14, dword ptr [rsi + 0x4]
+	LONG $0xdb7d41c4; WORD $0x606e // vpand ymm13, ymm0, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x0477 // vpbroadcastd ymm14, dword ptr [rdi + 0x4]
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
 	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
-	LONG $0x6a6f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x0876 // vpbroadcastd ymm14, dword ptr [rsi + 0x8]
+	LONG $0x6f7e41c4; WORD $0x206e // vmovdqu ymm13, ymmword ptr [r14 + 0x20]
+	LONG $0x587d62c4; WORD $0x0877 // vpbroadcastd ymm14, dword ptr [rdi + 0x8]
 	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
 	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
-	LONG $0x6a6f7ec5; BYTE $0x60 // vmovdqu ymm13, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x0c76 // vpbroadcastd ymm14, dword ptr [rsi + 0xc]
+	LONG $0x6f7e41c4; WORD $0x606e // vmovdqu ymm13, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x0c77 // vpbroadcastd ymm14, dword ptr [rdi + 0xc]
 	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
@@ -8780,99 +10597,115 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xd2599cc5 // vmulps ymm2, ymm12, ymm2
-	LONG $0x66107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rsi + 0x28]
+	LONG $0x67107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rdi + 0x28]
 	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
 	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
 	LONG $0xac2562c4; BYTE $0xe2 // vfnmadd213ps ymm12, ymm11, ymm2 # ymm12 = -(ymm11 * ymm12) + ymm2
-	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
+	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
+	LONG $0x587d62c4; WORD $0x105f // vpbroadcastd ymm11, dword ptr [rdi + 0x10]
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
 	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
 	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
-	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x146e // vpbroadcastd ymm13, dword ptr [rsi + 0x14]
+	LONG $0x6f7e41c4; WORD $0x605e // vmovdqu ymm11, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x146f // vpbroadcastd ymm13, dword ptr [rdi + 0x14]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x186e // vpbroadcastd ymm13, dword ptr [rsi + 0x18]
+	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
+	LONG $0x587d62c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [rdi + 0x18]
 	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x1c6e // vpbroadcastd ymm13, dword ptr [rsi + 0x1c]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x6f7e41c4; WORD $0x605e // vmovdqu ymm11, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x1c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x1c]
 	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
 	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
-	LONG $0x5e107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rsi + 0x2c]
+	LONG $0x5f107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rdi + 0x2c]
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xa835c2c4; BYTE $0xd4 // vfmadd213ps ymm2, ymm9, ymm12 # ymm2 = (ymm9 * ymm2) + ymm12
-	LONG $0x187d62c4; WORD $0x204e // vbroadcastss ymm9, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x187d62c4; WORD $0x204f // vbroadcastss ymm9, dword ptr [rdi + 0x20]
+	LONG $0x30c78348 // add rdi, 0x30
 	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
 	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
 	LONG $0xbc2dc2c4; BYTE $0xd3 // vfnmadd231ps ymm2, ymm10, ymm11 # ymm2 = -(ymm10 * ymm11) + ymm2
 	LONG $0xb86dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm2, ymm9 # ymm3 = (ymm2 * ymm9) + ymm3
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfce3850f; WORD $0xffff // jne 0x1b010 <pq_q2_k+0x170>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
-	LONG $0x40c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x140
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfcaf850f; WORD $0xffff // jne 0x1aff0 <pq_q2_k+0x150>
-	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0xfc7e8f0f; WORD $0xffff // jg 0x1afd0 <pq_q2_k+0x130>
-	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
-	LONG $0x000fd8e9; BYTE $0x00 // jmp 0x1c334 <pq_q2_k+0x1494>
-	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfca1840f; WORD $0xffff // je 0x1d380 <pq_q2_k+0x1b0>
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0x07e6c149 // shl r14, 0x7
+	LONG $0x333c8d4e // lea r15, [rbx + r14]
+	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
+	LONG $0xfcbd830f; WORD $0xffff // jae 0x1d3b0 <pq_q2_k+0x1e0>
+	WORD $0x8941; BYTE $0xcc // mov r12d, ecx
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xcdb70f45 // movzx r9d, r13w
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8945; BYTE $0xe3 // mov r11d, r12d
+	LONG $0x3fe38341 // and r11d, 0x3f
+	LONG $0xffe18141; WORD $0x003f; BYTE $0x00 // and r9d, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	LONG $0x06e3c141 // shl r11d, 0x6
+	WORD $0x294c; BYTE $0xc8 // sub rax, r9
+	QUAD $0x004000038c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rax + 0x4000]
+	QUAD $0x005000038c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rax + 0x5000]
+	QUAD $0x006000038c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rax + 0x6000]
+	QUAD $0x007000038c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rax + 0x7000]
+	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
+	WORD $0xa672 // jb 0x1d700 <pq_q2_k+0x530>
+	LONG $0xfffc51e9; BYTE $0xff // jmp 0x1d3b0 <pq_q2_k+0x1e0>
+	BYTE $0x90 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x1b385 <pq_q2_k+0x4e5>
+	WORD $0x1deb // jmp 0x1d785 <pq_q2_k+0x5b5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfbeb840f; WORD $0xffff // je 0x1af70 <pq_q2_k+0xd0>
+	LONG $0xfb39840f; WORD $0xffff // je 0x1d2be <pq_q2_k+0xee>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05128e0f; WORD $0x0000 // jle 0x1b8a0 <pq_q2_k+0xa00>
+	LONG $0x05128e0f; WORD $0x0000 // jle 0x1dca0 <pq_q2_k+0xad0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x04e2c149 // shl r10, 0x4
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x137da2c4; WORD $0x360c // vcvtph2ps ymm1, xmmword ptr [rsi + r14]
-	LONG $0x137da2c4; WORD $0x365c; BYTE $0x20 // vcvtph2ps ymm3, xmmword ptr [rsi + r14 + 0x20]
+	LONG $0x137da2c4; WORD $0x160c // vcvtph2ps ymm1, xmmword ptr [rsi + r10]
+	LONG $0x137da2c4; WORD $0x165c; BYTE $0x20 // vcvtph2ps ymm3, xmmword ptr [rsi + r10 + 0x20]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x3e348d4e // lea r14, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xd231 // xor edx, edx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	LONG $0x05e0c148 // shl rax, 0x5
-	LONG $0x5411fcc5; WORD $0x7024 // vmovups ymmword ptr [rsp + 0x70], ymm2
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	LONG $0x05e3c149 // shl r11, 0x5
+	LONG $0x5411fcc5; WORD $0x7824 // vmovups ymmword ptr [rsp + 0x78], ymm2
 	LONG $0x07e2c148 // shl rdx, 0x7
-	QUAD $0x0000d024ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd0], ymm5
-	QUAD $0x00009024a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x90], ymm4
-	QUAD $0x002c862d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x2c86] # 0x1e0a2 <peak_i8+0x212>
+	QUAD $0x0000d824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd8], ymm5
+	QUAD $0x00009824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm4
+	QUAD $0x0034862d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x3486] # 0x20ca2 <peak_i8+0x1f2>
 	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
-	LONG $0x217de2c4; WORD $0x0314 // vpmovsxbd ymm2, qword ptr [rbx + rax]
+	LONG $0x217d82c4; WORD $0x1e14 // vpmovsxbd ymm2, qword ptr [r14 + r11]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
@@ -8882,7 +10715,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xd15934c5 // vmulps ymm10, ymm9, ymm1
-	LONG $0x217d62c4; WORD $0x034c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rbx + rax + 0x10]
+	LONG $0x217d02c4; WORD $0x1e4c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [r14 + r11 + 0x10]
 	LONG $0x587d62c4; BYTE $0x27 // vpbroadcastd ymm12, dword ptr [rdi]
 	LONG $0xda5964c5 // vmulps ymm11, ymm3, ymm2
 	LONG $0xdb3da1c4; WORD $0x2a14 // vpand ymm2, ymm8, ymmword ptr [rdx + r13]
@@ -9029,9 +10862,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5b7c41c4; BYTE $0xd8 // vcvtdq2ps ymm11, ymm8
 	LONG $0xc25b7cc5 // vcvtdq2ps ymm8, ymm2
 	LONG $0xc0fdf5c5 // vpaddw ymm0, ymm1, ymm0
-	QUAD $0x0000b0248c54b5c5; BYTE $0x00 // vandpd ymm1, ymm9, ymmword ptr [rsp + 0xb0]
+	QUAD $0x0000b8248c54b5c5; BYTE $0x00 // vandpd ymm1, ymm9, ymmword ptr [rsp + 0xb8]
 	LONG $0xc5f5fdc5 // vpmaddwd ymm0, ymm0, ymm5
-	QUAD $0x0000d024ac10fcc5; BYTE $0x00 // vmovups ymm5, ymmword ptr [rsp + 0xd0]
+	QUAD $0x0000d824ac10fcc5; BYTE $0x00 // vmovups ymm5, ymmword ptr [rsp + 0xd8]
 	QUAD $0x000001649710fac5 // vmovss xmm2, dword ptr [rdi + 0x164]
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
@@ -9047,7 +10880,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0001008f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x100]
 	LONG $0xa80542c4; BYTE $0xe2 // vfmadd213ps ymm12, ymm15, ymm10 # ymm12 = (ymm15 * ymm12) + ymm10
 	LONG $0xa80542c4; BYTE $0xf5 // vfmadd213ps ymm14, ymm15, ymm13 # ymm14 = (ymm15 * ymm14) + ymm13
-	QUAD $0x0000b024bc6f7ec5; BYTE $0x00 // vmovdqu ymm15, ymmword ptr [rsp + 0xb0]
+	QUAD $0x0000b824bc6f7ec5; BYTE $0x00 // vmovdqu ymm15, ymmword ptr [rsp + 0xb8]
 	QUAD $0x00010497187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x104]
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
@@ -9063,35 +10896,35 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb875c2c4; BYTE $0xf1 // vfmadd231ps ymm6, ymm1, ymm9 # ymm6 = (ymm1 * ymm9) + ymm6
 	LONG $0xcb28fcc5 // vmovaps ymm1, ymm3
 	LONG $0xdc28fcc5 // vmovaps ymm3, ymm4
-	QUAD $0x00009024a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x90]
+	QUAD $0x00009824a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x98]
 	QUAD $0x0001088f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x108]
 	LONG $0xb86dc2c4; BYTE $0xea // vfmadd231ps ymm5, ymm2, ymm10 # ymm5 = (ymm2 * ymm10) + ymm5
-	LONG $0x5410fcc5; WORD $0x7024 // vmovups ymm2, ymmword ptr [rsp + 0x70]
+	LONG $0x5410fcc5; WORD $0x7824 // vmovups ymm2, ymmword ptr [rsp + 0x78]
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
 	LONG $0xb845c2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm7, ymm9 # ymm4 = (ymm7 * ymm9) + ymm4
 	QUAD $0x00010cbf187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xbc7d42c4; BYTE $0xe0 // vfnmadd231ps ymm12, ymm0, ymm8 # ymm12 = -(ymm0 * ymm8) + ymm12
-	QUAD $0x00285805787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x2858] # 0x1e0a0 <peak_i8+0x210>
+	QUAD $0x00305805787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x3058] # 0x20ca0 <peak_i8+0x1f0>
 	LONG $0xb81de2c4; BYTE $0xd7 // vfmadd231ps ymm2, ymm12, ymm7 # ymm2 = (ymm12 * ymm7) + ymm2
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfb93850f; WORD $0xffff // jne 0x1b3f0 <pq_q2_k+0x550>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfb95850f; WORD $0xffff // jne 0x1d7f0 <pq_q2_k+0x620>
+	WORD $0xc0ff // inc eax
 	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfb6f850f; WORD $0xffff // jne 0x1b3e0 <pq_q2_k+0x540>
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfb73850f; WORD $0xffff // jne 0x1d7e0 <pq_q2_k+0x610>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb3e8f0f; WORD $0xffff // jg 0x1b3c0 <pq_q2_k+0x520>
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0xfb428f0f; WORD $0xffff // jg 0x1d7c0 <pq_q2_k+0x5f0>
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2f75 // jne 0x1b8c0 <pq_q2_k+0xa20>
-	LONG $0xfffadae9; BYTE $0xff // jmp 0x1b370 <pq_q2_k+0x4d0>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x3375 // jne 0x1dcc0 <pq_q2_k+0xaf0>
+	LONG $0xfffadee9; BYTE $0xff // jmp 0x1d770 <pq_q2_k+0x5a0>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -9099,53 +10932,53 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xfab0840f; WORD $0xffff // je 0x1b370 <pq_q2_k+0x4d0>
+	LONG $0xfab0840f; WORD $0xffff // je 0x1d770 <pq_q2_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	WORD $0xfa83; BYTE $0x02 // cmp edx, 0x2
-	LONG $0xfa99820f; WORD $0xffff // jb 0x1b370 <pq_q2_k+0x4d0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xfa99820f; WORD $0xffff // jb 0x1d770 <pq_q2_k+0x5a0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
 	WORD $0xfa83; BYTE $0x03 // cmp edx, 0x3
-	LONG $0xfa85820f; WORD $0xffff // jb 0x1b370 <pq_q2_k+0x4d0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xfa85820f; WORD $0xffff // jb 0x1d770 <pq_q2_k+0x5a0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0xc724 // vmovups ymmword ptr [r15 + 8*rax], ymm4
 	WORD $0xfa83; BYTE $0x04 // cmp edx, 0x4
-	LONG $0xfa71820f; WORD $0xffff // jb 0x1b370 <pq_q2_k+0x4d0>
-	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
+	LONG $0xfa71820f; WORD $0xffff // jb 0x1d770 <pq_q2_k+0x5a0>
+	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xfa5d820f; WORD $0xffff // jb 0x1b370 <pq_q2_k+0x4d0>
+	LONG $0xfa5d820f; WORD $0xffff // jb 0x1d770 <pq_q2_k+0x5a0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05458e0f; WORD $0x0000 // jle 0x1be61 <pq_q2_k+0xfc1>
+	LONG $0x05418e0f; WORD $0x0000 // jle 0x1e25d <pq_q2_k+0x108d>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0x04e6c149 // shl r14, 0x4
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0x04e2c149 // shl r10, 0x4
 	LONG $0x03e4c149 // shl r12, 0x3
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x137da2c4; WORD $0x3714 // vcvtph2ps ymm2, xmmword ptr [rdi + r14]
-	LONG $0x137d22c4; WORD $0x374c; BYTE $0x20 // vcvtph2ps ymm9, xmmword ptr [rdi + r14 + 0x20]
+	LONG $0x137da2c4; WORD $0x1714 // vcvtph2ps ymm2, xmmword ptr [rdi + r10]
+	LONG $0x137d22c4; WORD $0x174c; BYTE $0x20 // vcvtph2ps ymm9, xmmword ptr [rdi + r10 + 0x20]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	QUAD $0x000090249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x90], ymm2
-	QUAD $0x0000d0248c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd0], ymm9
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x271c8d4a // lea rbx, [rdi + r12]
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x000098249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm2
+	QUAD $0x0000d8248c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd8], ymm9
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x27348d4e // lea r14, [rdi + r12]
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xd231 // xor edx, edx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	LONG $0x05e0c148 // shl rax, 0x5
-	LONG $0x4411fcc5; WORD $0x7024 // vmovups ymmword ptr [rsp + 0x70], ymm0
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	LONG $0x05e3c149 // shl r11, 0x5
+	LONG $0x4411fcc5; WORD $0x7824 // vmovups ymmword ptr [rsp + 0x78], ymm0
 	LONG $0x07e2c148 // shl rdx, 0x7
-	QUAD $0x0027081d797de2c4; BYTE $0x00 // vpbroadcastw ymm3, word ptr [rip + 0x2708] # 0x1e0a2 <peak_i8+0x212>
-	LONG $0x217de2c4; WORD $0x0304 // vpmovsxbd ymm0, qword ptr [rbx + rax]
+	QUAD $0x002f081d797de2c4; BYTE $0x00 // vpbroadcastw ymm3, word ptr [rip + 0x2f08] # 0x20ca2 <peak_i8+0x1f2>
+	LONG $0x217d82c4; WORD $0x1e04 // vpmovsxbd ymm0, qword ptr [r14 + r11]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
@@ -9156,7 +10989,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xd1596cc5 // vmulps ymm10, ymm2, ymm1
 	LONG $0xd85934c5 // vmulps ymm11, ymm9, ymm0
-	LONG $0x217d62c4; WORD $0x034c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rbx + rax + 0x10]
+	LONG $0x217d02c4; WORD $0x1e4c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [r14 + r11 + 0x10]
 	LONG $0xdb3da1c4; WORD $0x2a04 // vpand ymm0, ymm8, ymmword ptr [rdx + r13]
 	QUAD $0x0000808e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x80]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
@@ -9300,16 +11133,16 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0425e2c4; BYTE $0xff // vpmaddubsw ymm7, ymm11, ymm7
 	LONG $0xd95b7cc5 // vcvtdq2ps ymm11, ymm1
 	LONG $0xc0fdc5c5 // vpaddw ymm0, ymm7, ymm0
-	QUAD $0x0000b024bc54b5c5; BYTE $0x00 // vandpd ymm7, ymm9, ymmword ptr [rsp + 0xb0]
+	QUAD $0x0000b824bc54b5c5; BYTE $0x00 // vandpd ymm7, ymm9, ymmword ptr [rsp + 0xb8]
 	LONG $0xc3f5fdc5 // vpmaddwd ymm0, ymm0, ymm3
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	QUAD $0x00009024bc5944c5; BYTE $0x00 // vmulps ymm15, ymm7, ymmword ptr [rsp + 0x90]
+	QUAD $0x00009824bc5944c5; BYTE $0x00 // vmulps ymm15, ymm7, ymmword ptr [rsp + 0x98]
 	LONG $0x5b7cc1c4; BYTE $0xf8 // vcvtdq2ps ymm7, ymm8
 	LONG $0xc25b7cc5 // vcvtdq2ps ymm8, ymm2
 	LONG $0xd85bfcc5 // vcvtdq2ps ymm3, ymm0
 	QUAD $0x000001749610fac5 // vmovss xmm2, dword ptr [rsi + 0x174]
 	LONG $0x727dc1c4; WORD $0x04d1 // vpsrld ymm0, ymm9, 0x4
-	QUAD $0x0000d0248c107cc5; BYTE $0x00 // vmovups ymm9, ymmword ptr [rsp + 0xd0]
+	QUAD $0x0000d8248c107cc5; BYTE $0x00 // vmovups ymm9, ymmword ptr [rsp + 0xd8]
 	QUAD $0x000001708e10fac5 // vmovss xmm1, dword ptr [rsi + 0x170]
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
@@ -9317,7 +11150,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa805c2c4; BYTE $0xfd // vfmadd213ps ymm7, ymm15, ymm13 # ymm7 = (ymm15 * ymm7) + ymm13
 	LONG $0xa80542c4; BYTE $0xc4 // vfmadd213ps ymm8, ymm15, ymm12 # ymm8 = (ymm15 * ymm8) + ymm12
 	LONG $0xa805c2c4; BYTE $0xda // vfmadd213ps ymm3, ymm15, ymm10 # ymm3 = (ymm15 * ymm3) + ymm10
-	QUAD $0x0000b024bc6f7ec5; BYTE $0x00 // vmovdqu ymm15, ymmword ptr [rsp + 0xb0]
+	QUAD $0x0000b824bc6f7ec5; BYTE $0x00 // vmovdqu ymm15, ymmword ptr [rsp + 0xb8]
 	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
 	LONG $0xc0db85c5 // vpand ymm0, ymm15, ymm0
@@ -9334,92 +11167,90 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
 	LONG $0xbc7dc2c4; BYTE $0xd8 // vfnmadd231ps ymm3, ymm0, ymm8 # ymm3 = -(ymm0 * ymm8) + ymm3
 	QUAD $0x00011086187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x110]
-	QUAD $0x0022c705787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x22c7] # 0x1e0a0 <peak_i8+0x210>
+	QUAD $0x002ac705787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x2ac7] # 0x20ca0 <peak_i8+0x1f0>
 	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
 	QUAD $0x00011486187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x114]
-	LONG $0x4c10fcc5; WORD $0x7024 // vmovups ymm1, ymmword ptr [rsp + 0x70]
+	LONG $0x4c10fcc5; WORD $0x7824 // vmovups ymm1, ymmword ptr [rsp + 0x78]
 	LONG $0xb86de2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm2, ymm0 # ymm5 = (ymm2 * ymm0) + ymm5
 	QUAD $0x00011886187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x118]
-	QUAD $0x000090249410fcc5; BYTE $0x00 // vmovups ymm2, ymmword ptr [rsp + 0x90]
+	QUAD $0x000098249410fcc5; BYTE $0x00 // vmovups ymm2, ymmword ptr [rsp + 0x98]
 	LONG $0xb845e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm7, ymm0 # ymm4 = (ymm7 * ymm0) + ymm4
 	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0xb865e2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm3, ymm0 # ymm1 = (ymm3 * ymm0) + ymm1
-	LONG $0x4c11fcc5; WORD $0x7024 // vmovups ymmword ptr [rsp + 0x70], ymm1
-	LONG $0x4410fcc5; WORD $0x7024 // vmovups ymm0, ymmword ptr [rsp + 0x70]
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfb46850f; WORD $0xffff // jne 0x1b980 <pq_q2_k+0xae0>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
+	LONG $0x4c11fcc5; WORD $0x7824 // vmovups ymmword ptr [rsp + 0x78], ymm1
+	LONG $0x4410fcc5; WORD $0x7824 // vmovups ymm0, ymmword ptr [rsp + 0x78]
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfb48850f; WORD $0xffff // jne 0x1dd80 <pq_q2_k+0xbb0>
+	WORD $0xc0ff // inc eax
 	LONG $0x40c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x140
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfb22850f; WORD $0xffff // jne 0x1b970 <pq_q2_k+0xad0>
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfb26850f; WORD $0xffff // jne 0x1dd70 <pq_q2_k+0xba0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfae18f0f; WORD $0xffff // jg 0x1b940 <pq_q2_k+0xaa0>
-	WORD $0x10eb // jmp 0x1be71 <pq_q2_k+0xfd1>
+	LONG $0xfae58f0f; WORD $0xffff // jg 0x1dd40 <pq_q2_k+0xb70>
+	WORD $0x10eb // jmp 0x1e26d <pq_q2_k+0x109d>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xf4e1840f; WORD $0xffff // je 0x1b370 <pq_q2_k+0x4d0>
+	LONG $0xf4e5840f; WORD $0xffff // je 0x1d770 <pq_q2_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	WORD $0xfa83; BYTE $0x07 // cmp edx, 0x7
-	LONG $0xf4cd820f; WORD $0xffff // jb 0x1b370 <pq_q2_k+0x4d0>
+	LONG $0xf4d1820f; WORD $0xffff // jb 0x1d770 <pq_q2_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	WORD $0xfa83; BYTE $0x08 // cmp edx, 0x8
-	LONG $0xf4b9820f; WORD $0xffff // jb 0x1b370 <pq_q2_k+0x4d0>
+	LONG $0xf4bd820f; WORD $0xffff // jb 0x1d770 <pq_q2_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff4a9e9; BYTE $0xff // jmp 0x1b370 <pq_q2_k+0x4d0>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0xfff4ade9; BYTE $0xff // jmp 0x1d770 <pq_q2_k+0x5a0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04448e0f; WORD $0x0000 // jle 0x1c31d <pq_q2_k+0x147d>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x07e38e0f; WORD $0x0000 // jle 0x1eaaf <pq_q2_k+0x18df>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
-	LONG $0x00e18149; WORD $0xffff; BYTE $0xff // and r9, -0x100
-	WORD $0x1aeb // jmp 0x1bf13 <pq_q2_k+0x1073>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x24548b48; BYTE $0x70 // mov rdx, qword ptr [rsp + 0x70]
-	LONG $0xf8428d48 // lea rax, [rdx - 0x8]
-	LONG $0x08fa8348 // cmp rdx, 0x8
-	LONG $0x04128e0f; WORD $0x0000 // jle 0x1c325 <pq_q2_k+0x1485>
-	LONG $0x137de2c4; BYTE $0x2f // vcvtph2ps ymm5, xmmword ptr [rdi]
-	LONG $0x137de2c4; WORD $0x2077 // vcvtph2ps ymm6, xmmword ptr [rdi + 0x20]
-	LONG $0x137de2c4; WORD $0x107f // vcvtph2ps ymm7, xmmword ptr [rdi + 0x10]
-	LONG $0x137d62c4; WORD $0x3047 // vcvtph2ps ymm8, xmmword ptr [rdi + 0x30]
-	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	WORD $0x16eb // jmp 0x1e301 <pq_q2_k+0x1131>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0x07b68e0f; WORD $0x0000 // jle 0x1eab7 <pq_q2_k+0x18e7>
+	LONG $0x137de2c4; BYTE $0x29 // vcvtph2ps ymm5, xmmword ptr [rcx]
+	LONG $0x137de2c4; WORD $0x2071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x20]
+	LONG $0x137de2c4; WORD $0x1079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x10]
+	LONG $0x137d62c4; WORD $0x3041 // vcvtph2ps ymm8, xmmword ptr [rcx + 0x30]
+	LONG $0x40c18348 // add rcx, 0x40
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0x24448948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rax
-	WORD $0x18eb // jmp 0x1bf50 <pq_q2_k+0x10b0>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x1feb // jmp 0x1e340 <pq_q2_k+0x1170>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xff41; BYTE $0xc0 // inc r8d
-	LONG $0x40c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x140
+	LONG $0x40c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x140
 	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xb074 // je 0x1bf00 <pq_q2_k+0x1060>
-	LONG $0x405f8d4c // lea r11, [rdi + 0x40]
-	LONG $0xc09f8d48; WORD $0x0000; BYTE $0x00 // lea rbx, [rdi + 0xc0]
+	WORD $0xb074 // je 0x1e2f0 <pq_q2_k+0x1120>
+	LONG $0x40518d4c // lea r10, [rcx + 0x40]
+	LONG $0xc0998d48; WORD $0x0000; BYTE $0x00 // lea rbx, [rcx + 0xc0]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x00033ae9; BYTE $0x00 // jmp 0x1c29f <pq_q2_k+0x13ff>
+	LONG $0x00033ae9; BYTE $0x00 // jmp 0x1e68f <pq_q2_k+0x14bf>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x014d; BYTE $0xde // add r14, r11
-	QUAD $0x00212005787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x2120] # 0x1e0a0 <peak_i8+0x210>
-	QUAD $0x0021190d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x2119] # 0x1e0a2 <peak_i8+0x212>
-	LONG $0x217de2c4; WORD $0x1714 // vpmovsxbd ymm2, qword ptr [rdi + rdx]
+	WORD $0x014d; BYTE $0xd6 // add r14, r10
+	QUAD $0x00293005787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x2930] # 0x20ca0 <peak_i8+0x1f0>
+	QUAD $0x0029290d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x2929] # 0x20ca2 <peak_i8+0x1f2>
+	LONG $0x217de2c4; WORD $0x1114 // vpmovsxbd ymm2, qword ptr [rcx + rdx]
 	WORD $0x894d; BYTE $0xf7 // mov r15, r14
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
@@ -9430,8 +11261,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xe55934c5 // vmulps ymm12, ymm9, ymm5
 	LONG $0xda594cc5 // vmulps ymm11, ymm6, ymm2
-	LONG $0x217de2c4; WORD $0x1754; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [rdi + rdx + 0x10]
-	LONG $0x587d62c4; BYTE $0x29 // vpbroadcastd ymm13, dword ptr [rcx]
+	LONG $0x217de2c4; WORD $0x1154; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [rcx + rdx + 0x10]
+	LONG $0x587d62c4; BYTE $0x2e // vpbroadcastd ymm13, dword ptr [rsi]
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
 	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
@@ -9444,16 +11275,219 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb7dc1c4; BYTE $0x17 // vpand ymm2, ymm0, ymmword ptr [r15]
 	LONG $0x046dc2c4; BYTE $0xd5 // vpmaddubsw ymm2, ymm2, ymm13
 	LONG $0xdb7d41c4; WORD $0x406f // vpand ymm13, ymm0, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x0471 // vpbroadcastd ymm14, dword ptr [rcx + 0x4]
+	LONG $0x587d62c4; WORD $0x0476 // vpbroadcastd ymm14, dword ptr [rsi + 0x4]
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
 	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
 	LONG $0x6f7e41c4; BYTE $0x2f // vmovdqu ymm13, ymmword ptr [r15]
-	LONG $0x587d62c4; WORD $0x0871 // vpbroadcastd ymm14, dword ptr [rcx + 0x8]
+	LONG $0x587d62c4; WORD $0x0876 // vpbroadcastd ymm14, dword ptr [rsi + 0x8]
 	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
 	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
 	LONG $0x6f7e41c4; WORD $0x406f // vmovdqu ymm13, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x0c76 // vpbroadcastd ymm14, dword ptr [rsi + 0xc]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd2599cc5 // vmulps ymm2, ymm12, ymm2
+	LONG $0x66107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rsi + 0x28]
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
+	LONG $0xac2562c4; BYTE $0xe2 // vfnmadd213ps ymm12, ymm11, ymm2 # ymm12 = -(ymm11 * ymm12) + ymm2
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
+	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x146e // vpbroadcastd ymm13, dword ptr [rsi + 0x14]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x186e // vpbroadcastd ymm13, dword ptr [rsi + 0x18]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x1c6e // vpbroadcastd ymm13, dword ptr [rsi + 0x1c]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
+	LONG $0x5e107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rsi + 0x2c]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xa835c2c4; BYTE $0xd4 // vfmadd213ps ymm2, ymm9, ymm12 # ymm2 = (ymm9 * ymm2) + ymm12
+	LONG $0x187d62c4; WORD $0x204e // vbroadcastss ymm9, dword ptr [rsi + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
+	LONG $0xbc2dc2c4; BYTE $0xd3 // vfnmadd231ps ymm2, ymm10, ymm11 # ymm2 = -(ymm10 * ymm11) + ymm2
+	LONG $0xb86dc2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm2, ymm9 # ymm4 = (ymm2 * ymm9) + ymm4
+	LONG $0x217de2c4; WORD $0x1154; BYTE $0x08 // vpmovsxbd ymm2, qword ptr [rcx + rdx + 0x8]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
+	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd2db85c5 // vpand ymm2, ymm15, ymm2
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xe75934c5 // vmulps ymm12, ymm9, ymm7
+	LONG $0xda593cc5 // vmulps ymm11, ymm8, ymm2
+	LONG $0x217de2c4; WORD $0x1154; BYTE $0x18 // vpmovsxbd ymm2, qword ptr [rcx + rdx + 0x18]
+	LONG $0x587d62c4; BYTE $0x2e // vpbroadcastd ymm13, dword ptr [rsi]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
+	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd2db85c5 // vpand ymm2, ymm15, ymm2
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
+	LONG $0xd2593cc5 // vmulps ymm10, ymm8, ymm2
+	LONG $0xdb7dc1c4; WORD $0x2056 // vpand ymm2, ymm0, ymmword ptr [r14 + 0x20]
+	LONG $0x046dc2c4; BYTE $0xd5 // vpmaddubsw ymm2, ymm2, ymm13
+	LONG $0xdb7d41c4; WORD $0x606e // vpand ymm13, ymm0, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x0476 // vpbroadcastd ymm14, dword ptr [rsi + 0x4]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0x6f7e41c4; WORD $0x206e // vmovdqu ymm13, ymmword ptr [r14 + 0x20]
+	LONG $0x587d62c4; WORD $0x0876 // vpbroadcastd ymm14, dword ptr [rsi + 0x8]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0x6f7e41c4; WORD $0x606e // vmovdqu ymm13, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x0c76 // vpbroadcastd ymm14, dword ptr [rsi + 0xc]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd2599cc5 // vmulps ymm2, ymm12, ymm2
+	LONG $0x66107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rsi + 0x28]
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
+	LONG $0xac2562c4; BYTE $0xe2 // vfnmadd213ps ymm12, ymm11, ymm2 # ymm12 = -(ymm11 * ymm12) + ymm2
+	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
+	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
+	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0x6f7e41c4; WORD $0x605e // vmovdqu ymm11, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x146e // vpbroadcastd ymm13, dword ptr [rsi + 0x14]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
+	LONG $0x587d62c4; WORD $0x186e // vpbroadcastd ymm13, dword ptr [rsi + 0x18]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x6f7e41c4; WORD $0x605e // vmovdqu ymm11, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x1c6e // vpbroadcastd ymm13, dword ptr [rsi + 0x1c]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
+	LONG $0x5e107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rsi + 0x2c]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xa835c2c4; BYTE $0xd4 // vfmadd213ps ymm2, ymm9, ymm12 # ymm2 = (ymm9 * ymm2) + ymm12
+	LONG $0x187d62c4; WORD $0x204e // vbroadcastss ymm9, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
+	LONG $0xbc2dc2c4; BYTE $0xd3 // vfnmadd231ps ymm2, ymm10, ymm11 # ymm2 = -(ymm10 * ymm11) + ymm2
+	LONG $0xb86dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm2, ymm9 # ymm3 = (ymm2 * ymm9) + ymm3
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfca1840f; WORD $0xffff // je 0x1e330 <pq_q2_k+0x1160>
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0x07e6c149 // shl r14, 0x7
+	LONG $0x333c8d4e // lea r15, [rbx + r14]
+	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
+	LONG $0xfcbd830f; WORD $0xffff // jae 0x1e360 <pq_q2_k+0x1190>
+	WORD $0x8949; BYTE $0xc4 // mov r12, rax
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xe3 // mov r11, r12
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	QUAD $0x0000280093180f41 // prefetcht1 byte ptr [r11 + 0x2800]
+	QUAD $0x0000288093180f41 // prefetcht1 byte ptr [r11 + 0x2880]
+	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
+	WORD $0xd472 // jb 0x1e6b0 <pq_q2_k+0x14e0>
+	LONG $0xfffc7fe9; BYTE $0xff // jmp 0x1e360 <pq_q2_k+0x1190>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x038d8e0f; WORD $0x0000 // jle 0x1ea7f <pq_q2_k+0x18af>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	WORD $0x9066 // nop
+	LONG $0x137de2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x2070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x20]
+	LONG $0x137de2c4; WORD $0x1078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x10]
+	LONG $0x137d62c4; WORD $0x3040 // vcvtph2ps ymm8, xmmword ptr [rax + 0x30]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xff31 // xor edi, edi
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x00257705787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x2577] # 0x20ca0 <peak_i8+0x1f0>
+	QUAD $0x0025700d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x2570] # 0x20ca2 <peak_i8+0x1f2>
+	LONG $0x40588d4c // lea r11, [rax + 0x40]
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0x07e2c148 // shl rdx, 0x7
+	LONG $0x217de2c4; WORD $0x1814 // vpmovsxbd ymm2, qword ptr [rax + rbx]
+	WORD $0x014c; BYTE $0xda // add rdx, r11
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
+	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd2db85c5 // vpand ymm2, ymm15, ymm2
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xe55934c5 // vmulps ymm12, ymm9, ymm5
+	LONG $0xda594cc5 // vmulps ymm11, ymm6, ymm2
+	LONG $0x217de2c4; WORD $0x1854; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [rax + rbx + 0x10]
+	LONG $0x587d62c4; BYTE $0x29 // vpbroadcastd ymm13, dword ptr [rcx]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
+	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd2db85c5 // vpand ymm2, ymm15, ymm2
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
+	LONG $0xd2594cc5 // vmulps ymm10, ymm6, ymm2
+	LONG $0xdb7dc1c4; BYTE $0x16 // vpand ymm2, ymm0, ymmword ptr [r14]
+	LONG $0x046dc2c4; BYTE $0xd5 // vpmaddubsw ymm2, ymm2, ymm13
+	LONG $0xdb7d41c4; WORD $0x406e // vpand ymm13, ymm0, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x0471 // vpbroadcastd ymm14, dword ptr [rcx + 0x4]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0x6f7e41c4; BYTE $0x2e // vmovdqu ymm13, ymmword ptr [r14]
+	LONG $0x587d62c4; WORD $0x0871 // vpbroadcastd ymm14, dword ptr [rcx + 0x8]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0x6f7e41c4; WORD $0x406e // vmovdqu ymm13, ymmword ptr [r14 + 0x40]
 	LONG $0x587d62c4; WORD $0x0c71 // vpbroadcastd ymm14, dword ptr [rcx + 0xc]
 	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
@@ -9466,24 +11500,24 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
 	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
 	LONG $0xac2562c4; BYTE $0xe2 // vfnmadd213ps ymm12, ymm11, ymm2 # ymm12 = -(ymm11 * ymm12) + ymm2
-	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
 	LONG $0x587d62c4; WORD $0x1059 // vpbroadcastd ymm11, dword ptr [rcx + 0x10]
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
 	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
 	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
-	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
+	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
 	LONG $0x587d62c4; WORD $0x1469 // vpbroadcastd ymm13, dword ptr [rcx + 0x14]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
 	LONG $0x587d62c4; WORD $0x1869 // vpbroadcastd ymm13, dword ptr [rcx + 0x18]
 	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
+	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
 	LONG $0x587d62c4; WORD $0x1c69 // vpbroadcastd ymm13, dword ptr [rcx + 0x1c]
 	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
@@ -9498,7 +11532,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
 	LONG $0xbc2dc2c4; BYTE $0xd3 // vfnmadd231ps ymm2, ymm10, ymm11 # ymm2 = -(ymm10 * ymm11) + ymm2
 	LONG $0xb86dc2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm2, ymm9 # ymm4 = (ymm2 * ymm9) + ymm4
-	LONG $0x217de2c4; WORD $0x1754; BYTE $0x08 // vpmovsxbd ymm2, qword ptr [rdi + rdx + 0x8]
+	LONG $0x217de2c4; WORD $0x1854; BYTE $0x08 // vpmovsxbd ymm2, qword ptr [rax + rbx + 0x8]
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
 	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
@@ -9508,9 +11542,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xe75934c5 // vmulps ymm12, ymm9, ymm7
 	LONG $0xda593cc5 // vmulps ymm11, ymm8, ymm2
-	LONG $0x217de2c4; WORD $0x1754; BYTE $0x18 // vpmovsxbd ymm2, qword ptr [rdi + rdx + 0x18]
+	LONG $0x217de2c4; WORD $0x1854; BYTE $0x18 // vpmovsxbd ymm2, qword ptr [rax + rbx + 0x18]
 	LONG $0x587d62c4; BYTE $0x29 // vpbroadcastd ymm13, dword ptr [rcx]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
 	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
@@ -9520,19 +11553,19 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
 	LONG $0xd2593cc5 // vmulps ymm10, ymm8, ymm2
-	LONG $0xdb7dc1c4; WORD $0x2056 // vpand ymm2, ymm0, ymmword ptr [r14 + 0x20]
+	LONG $0x52dbfdc5; BYTE $0x20 // vpand ymm2, ymm0, ymmword ptr [rdx + 0x20]
 	LONG $0x046dc2c4; BYTE $0xd5 // vpmaddubsw ymm2, ymm2, ymm13
-	LONG $0xdb7d41c4; WORD $0x606e // vpand ymm13, ymm0, ymmword ptr [r14 + 0x60]
+	LONG $0x6adb7dc5; BYTE $0x60 // vpand ymm13, ymm0, ymmword ptr [rdx + 0x60]
 	LONG $0x587d62c4; WORD $0x0471 // vpbroadcastd ymm14, dword ptr [rcx + 0x4]
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
 	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
-	LONG $0x6f7e41c4; WORD $0x206e // vmovdqu ymm13, ymmword ptr [r14 + 0x20]
+	LONG $0x6a6f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rdx + 0x20]
 	LONG $0x587d62c4; WORD $0x0871 // vpbroadcastd ymm14, dword ptr [rcx + 0x8]
 	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
 	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
-	LONG $0x6f7e41c4; WORD $0x606e // vmovdqu ymm13, ymmword ptr [r14 + 0x60]
+	LONG $0x6a6f7ec5; BYTE $0x60 // vmovdqu ymm13, ymmword ptr [rdx + 0x60]
 	LONG $0x587d62c4; WORD $0x0c71 // vpbroadcastd ymm14, dword ptr [rcx + 0xc]
 	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
@@ -9545,25 +11578,26 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
 	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
 	LONG $0xac2562c4; BYTE $0xe2 // vfnmadd213ps ymm12, ymm11, ymm2 # ymm12 = -(ymm11 * ymm12) + ymm2
-	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
+	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
 	LONG $0x587d62c4; WORD $0x1059 // vpbroadcastd ymm11, dword ptr [rcx + 0x10]
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
 	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
 	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
-	LONG $0x6f7e41c4; WORD $0x605e // vmovdqu ymm11, ymmword ptr [r14 + 0x60]
+	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
 	LONG $0x587d62c4; WORD $0x1469 // vpbroadcastd ymm13, dword ptr [rcx + 0x14]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
+	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
 	LONG $0x587d62c4; WORD $0x1869 // vpbroadcastd ymm13, dword ptr [rcx + 0x18]
 	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x6f7e41c4; WORD $0x605e // vmovdqu ymm11, ymmword ptr [r14 + 0x60]
+	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
 	LONG $0x587d62c4; WORD $0x1c69 // vpbroadcastd ymm13, dword ptr [rcx + 0x1c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
@@ -9578,49 +11612,36 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
 	LONG $0xbc2dc2c4; BYTE $0xd3 // vfnmadd231ps ymm2, ymm10, ymm11 # ymm2 = -(ymm10 * ymm11) + ymm2
 	LONG $0xb86dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm2, ymm9 # ymm3 = (ymm2 * ymm9) + ymm3
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfca1840f; WORD $0xffff // je 0x1bf40 <pq_q2_k+0x10a0>
-	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
-	LONG $0x07e6c149 // shl r14, 0x7
-	LONG $0x333c8d4e // lea r15, [rbx + r14]
-	WORD $0x394d; BYTE $0xf9 // cmp r9, r15
-	LONG $0xfcbd830f; WORD $0xffff // jae 0x1bf70 <pq_q2_k+0x10d0>
-	WORD $0x8945; BYTE $0xcc // mov r12d, r9d
-	LONG $0x08ecc141 // shr r12d, 0x8
-	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xc5b70f41 // movzx eax, r13w
-	LONG $0xe4b60f45 // movzx r12d, r12b
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	LONG $0x00c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x100
-	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
-	WORD $0x8945; BYTE $0xe2 // mov r10d, r12d
-	LONG $0x3fe28341 // and r10d, 0x3f
-	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
-	WORD $0xfe41; BYTE $0xc4 // inc r12b
-	LONG $0x06e2c141 // shl r10d, 0x6
-	WORD $0x2948; BYTE $0xc6 // sub rsi, rax
-	QUAD $0x004000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x4000]
-	QUAD $0x005000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x5000]
-	QUAD $0x006000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x6000]
-	QUAD $0x007000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x7000]
-	WORD $0x394d; BYTE $0xf9 // cmp r9, r15
-	WORD $0xa872 // jb 0x1c2c0 <pq_q2_k+0x1420>
-	LONG $0xfffc53e9; BYTE $0xff // jmp 0x1bf70 <pq_q2_k+0x10d0>
+	LONG $0x01c2f641 // test r10b, 0x1
+	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
+	LONG $0xfce3850f; WORD $0xffff // jne 0x1e740 <pq_q2_k+0x1570>
+	WORD $0xc7ff // inc edi
+	LONG $0x01400548; WORD $0x0000 // add rax, 0x140
+	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
+	LONG $0xfcb2850f; WORD $0xffff // jne 0x1e720 <pq_q2_k+0x1550>
+	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
+	LONG $0x08fe8348 // cmp rsi, 0x8
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0xfc818f0f; WORD $0xffff // jg 0x1e700 <pq_q2_k+0x1530>
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	QUAD $0x00221005787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x2210] # 0x20ca0 <peak_i8+0x1f0>
+	LONG $0xe81a850f; WORD $0xffff // jne 0x1d2b0 <pq_q2_k+0xe0>
+	LONG $0xffe823e9; BYTE $0xff // jmp 0x1d2be <pq_q2_k+0xee>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	WORD $0x0deb // jmp 0x1eabc <pq_q2_k+0x18ec>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	QUAD $0x001d6005787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x1d60] # 0x1e0a0 <peak_i8+0x210>
-	LONG $0xec2a840f; WORD $0xffff // je 0x1af70 <pq_q2_k+0xd0>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
-	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xffec17e9; BYTE $0xff // jmp 0x1af70 <pq_q2_k+0xd0>
-	LONG $0xf0c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xf0
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
+	QUAD $0x0021d305787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x21d3] # 0x20ca0 <peak_i8+0x1f0>
+	LONG $0xe7dd850f; WORD $0xffff // jne 0x1d2b0 <pq_q2_k+0xe0>
+	LONG $0xffe7e6e9; BYTE $0xff // jmp 0x1d2be <pq_q2_k+0xee>
+	LONG $0xf8c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xf8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -9629,457 +11650,491 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x9066 // nop
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q3_k: +50032
+	// pq_q3_k: +60144
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x90ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x190
+	LONG $0x98ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x198
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
 	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x18008e0f; WORD $0x0000 // jle 0x1dba4 <pq_q3_k+0x1834>
-	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
-	LONG $0x07408d49 // lea rax, [r8 + 0x7]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x001d871d597d62c4; BYTE $0x00 // vpbroadcastq ymm11, qword ptr [rip + 0x1d87] # 0x1e140 <peak_i8+0x2b0>
-	QUAD $0x001d8615597d62c4; BYTE $0x00 // vpbroadcastq ymm10, qword ptr [rip + 0x1d86] # 0x1e148 <peak_i8+0x2b8>
-	QUAD $0x001cd935227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x1cd9] # 0x1e0a4 <peak_i8+0x214>
-	QUAD $0x001d3c25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1d3c] # 0x1e110 <peak_i8+0x280>
+	LONG $0x1c9a8e0f; WORD $0x0000 // jle 0x207be <pq_q3_k+0x1cce>
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
+	LONG $0x07588d4d // lea r11, [r8 + 0x7]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	QUAD $0x00220c15597d62c4; BYTE $0x00 // vpbroadcastq ymm10, qword ptr [rip + 0x220c] # 0x20d48 <peak_i8+0x298>
+	QUAD $0x00220b1d597d62c4; BYTE $0x00 // vpbroadcastq ymm11, qword ptr [rip + 0x220b] # 0x20d50 <peak_i8+0x2a0>
+	QUAD $0x00215635227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x2156] # 0x20ca4 <peak_i8+0x1f4>
+	QUAD $0x0021bd25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x21bd] # 0x20d14 <peak_i8+0x264>
 	LONG $0xf1b60f41 // movzx esi, r9b
-	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
-	LONG $0x244c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r9
-	LONG $0xc0490f49 // cmovns rax, r8
+	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
+	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	LONG $0x03e8c148 // shr rax, 0x3
-	LONG $0x40c06948; WORD $0x0007; BYTE $0x00 // imul rax, rax, 0x740
+	LONG $0xd8490f4d // cmovns r11, r8
+	LONG $0x24448948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rax
+	LONG $0x03ebc149 // shr r11, 0x3
+	LONG $0x40c36949; WORD $0x0007; BYTE $0x00 // imul rax, r11, 0x740
 	QUAD $0x00000000950c8d48 // lea rcx, [4*rdx]
-	LONG $0x24448948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rax
-	LONG $0x89048d48 // lea rax, [rcx + 4*rcx]
-	LONG $0x493c8d48 // lea rdi, [rcx + 2*rcx]
-	LONG $0x5c7f7ec5; WORD $0x3024 // vmovdqu ymmword ptr [rsp + 0x30], ymm11
-	QUAD $0x0000b024947f7ec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xb0], ymm10
-	LONG $0x24448948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rax
+	QUAD $0x0000008024848948 // mov qword ptr [rsp + 0x80], rax
 	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
-	QUAD $0x0000008024bc8948 // mov qword ptr [rsp + 0x80], rdi
+	LONG $0x493c8d48 // lea rdi, [rcx + 2*rcx]
+	LONG $0x89148d4c // lea r10, [rcx + 4*rcx]
+	QUAD $0x0000d824947f7ec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xd8], ymm10
+	QUAD $0x0000b8249c7f7ec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xb8], ymm11
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	QUAD $0x0000008824bc8948 // mov qword ptr [rsp + 0x88], rdi
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
 	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x247c8948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rdi
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	LONG $0x2454894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r10
+	LONG $0x247c8948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rdi
+	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
 	LONG $0xd2048d48 // lea rax, [rdx + 8*rdx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xd0 // add rax, rdx
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	WORD $0x3deb // jmp 0x1c493 <pq_q3_k+0x123>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	WORD $0x3ceb // jmp 0x1ec26 <pq_q3_k+0x136>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x2811fcc5 // vmovups ymmword ptr [rax], ymm5
 	LONG $0x6011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm4
-	LONG $0x24548b48; BYTE $0x78 // mov rdx, qword ptr [rsp + 0x78]
-	QUAD $0x00000088248c8b48 // mov rcx, qword ptr [rsp + 0x88]
+	QUAD $0x0000008024948b48 // mov rdx, qword ptr [rsp + 0x80]
+	QUAD $0x00000090248c8b48 // mov rcx, qword ptr [rsp + 0x90]
 	LONG $0x24448348; WORD $0x4028 // add qword ptr [rsp + 0x28], 0x40
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x17118e0f; WORD $0x0000 // jle 0x1dba4 <pq_q3_k+0x1834>
-	QUAD $0x0000008824bc894c // mov qword ptr [rsp + 0x88], r15
+	LONG $0x1b988e0f; WORD $0x0000 // jle 0x207be <pq_q3_k+0x1cce>
+	QUAD $0x0000009024bc894c // mov qword ptr [rsp + 0x90], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0478850f; WORD $0x0000 // jne 0x1c920 <pq_q3_k+0x5b0>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x11bb850f; WORD $0x0000 // jne 0x1d670 <pq_q3_k+0x1300>
+	LONG $0x0505850f; WORD $0x0000 // jne 0x1f140 <pq_q3_k+0x650>
+	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x1238840f; WORD $0x0000 // je 0x1fe81 <pq_q3_k+0x1391>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x16ef850f; WORD $0x0000 // jne 0x20341 <pq_q3_k+0x1851>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x1b3e8e0f; WORD $0x0000 // jle 0x20799 <pq_q3_k+0x1ca9>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04438e0f; WORD $0x0000 // jle 0x1c909 <pq_q3_k+0x599>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x31 // vcvtph2ps ymm6, xmmword ptr [rcx]
-	LONG $0x137de2c4; WORD $0x1079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x10]
-	LONG $0x40c18348 // add rcx, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x40418d48 // lea rax, [rcx + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0xdb31 // xor ebx, ebx
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x5b148d48 // lea rdx, [rbx + 2*rbx]
-	LONG $0x05e3c148 // shl rbx, 0x5
-	LONG $0x217de2c4; WORD $0x194c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rcx + rbx + 0x10]
-	LONG $0x217de2c4; WORD $0x1904 // vpmovsxbd ymm0, qword ptr [rcx + rbx]
-	LONG $0x06e2c148 // shl rdx, 0x6
-	WORD $0x0148; BYTE $0xc2 // add rdx, rax
-	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	WORD $0x18eb // jmp 0x1ec93 <pq_q3_k+0x1a3>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
+	LONG $0xf84a8d48 // lea rcx, [rdx - 0x8]
+	LONG $0x08fa8348 // cmp rdx, 0x8
+	LONG $0x1b0e8e0f; WORD $0x0000 // jle 0x207a1 <pq_q3_k+0x1cb1>
+	LONG $0x137de2c4; BYTE $0x37 // vcvtph2ps ymm6, xmmword ptr [rdi]
+	LONG $0x137de2c4; WORD $0x107f // vcvtph2ps ymm7, xmmword ptr [rdi + 0x10]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	WORD $0x14eb // jmp 0x1ecc0 <pq_q3_k+0x1d0>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0xc0c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x1c0
+	LONG $0x04f88341 // cmp r8d, 0x4
+	WORD $0xc074 // je 0x1ec80 <pq_q3_k+0x190>
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	LONG $0x009f8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rdi + 0x100]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x0003e6e9; BYTE $0x00 // jmp 0x1f0bb <pq_q3_k+0x5cb>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x05e2c148 // shl rdx, 0x5
+	WORD $0x0149; BYTE $0xce // add r14, rcx
+	LONG $0x217de2c4; WORD $0x174c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rdi + rdx + 0x10]
+	LONG $0x217de2c4; WORD $0x1704 // vpmovsxbd ymm0, qword ptr [rdi + rdx]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc1594cc5 // vmulps ymm8, ymm6, ymm1
-	LONG $0x4e6ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rsi + 0x28]
-	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
+	LONG $0x486ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rax + 0x28]
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
 	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
 	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
 	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
 	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
-	LONG $0xdb25c1c4; WORD $0x404e // vpand ymm1, ymm11, ymmword ptr [r14 + 0x40]
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
-	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	LONG $0x587de2c4; BYTE $0x16 // vpbroadcastd ymm2, dword ptr [rsi]
-	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
-	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
-	QUAD $0x00008096db25c1c4; BYTE $0x00 // vpand ymm2, ymm11, ymmword ptr [r14 + 0x80]
-	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
-	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
-	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
-	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x6f7ec1c4; WORD $0x4056 // vmovdqu ymm2, ymmword ptr [r14 + 0x40]
-	LONG $0xdb2d41c4; BYTE $0x0e // vpand ymm9, ymm10, ymmword ptr [r14]
-	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xdb2dc1c4; WORD $0x404f // vpand ymm1, ymm10, ymmword ptr [r15 + 0x40]
 	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	LONG $0x587de2c4; BYTE $0x10 // vpbroadcastd ymm2, dword ptr [rax]
+	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x00008097db2dc1c4; BYTE $0x00 // vpand ymm2, ymm10, ymmword ptr [r15 + 0x80]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x587d62c4; WORD $0x0448 // vpbroadcastd ymm9, dword ptr [rax + 0x4]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
-	QUAD $0x0000808e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x80]
+	LONG $0x6f7ec1c4; WORD $0x4057 // vmovdqu ymm2, ymmword ptr [r15 + 0x40]
+	LONG $0xdb2541c4; BYTE $0x0f // vpand ymm9, ymm11, ymmword ptr [r15]
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x0848 // vpbroadcastd ymm9, dword ptr [rax + 0x8]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	QUAD $0x0000808f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x80]
 	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
 	LONG $0xd272edc5; BYTE $0x01 // vpsrld ymm2, ymm2, 0x1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
+	LONG $0x587d62c4; WORD $0x0c48 // vpbroadcastd ymm9, dword ptr [rax + 0xc]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
 	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
 	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
-	LONG $0x4e6ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rsi + 0x2c]
-	LONG $0x6f7ec1c4; WORD $0x4056 // vmovdqu ymm2, ymmword ptr [r14 + 0x40]
+	LONG $0x486ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rax + 0x2c]
+	LONG $0x6f7ec1c4; WORD $0x4057 // vmovdqu ymm2, ymmword ptr [r15 + 0x40]
 	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
 	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
-	LONG $0x6f7ec1c4; BYTE $0x0e // vmovdqu ymm1, ymmword ptr [r14]
-	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x0f // vmovdqu ymm1, ymmword ptr [r15]
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
 	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
-	LONG $0xc9dbadc5 // vpand ymm1, ymm10, ymm1
+	LONG $0xc9dba5c5 // vpand ymm1, ymm11, ymm1
 	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x1056 // vpbroadcastd ymm2, dword ptr [rsi + 0x10]
+	LONG $0x587de2c4; WORD $0x1050 // vpbroadcastd ymm2, dword ptr [rax + 0x10]
 	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
-	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
-	QUAD $0x0000808e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x80]
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	QUAD $0x0000808f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x80]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0xd272edc5; BYTE $0x03 // vpsrld ymm2, ymm2, 0x3
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
+	LONG $0x587d62c4; WORD $0x1448 // vpbroadcastd ymm9, dword ptr [rax + 0x14]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
-	LONG $0x6f7e41c4; WORD $0x404e // vmovdqu ymm9, ymmword ptr [r14 + 0x40]
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	LONG $0x6f7e41c4; WORD $0x404f // vmovdqu ymm9, ymmword ptr [r15 + 0x40]
 	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	LONG $0x587d62c4; WORD $0x1848 // vpbroadcastd ymm9, dword ptr [rax + 0x18]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
-	QUAD $0x0000808e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x80]
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	QUAD $0x0000808f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x80]
 	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
 	LONG $0xd272edc5; BYTE $0x05 // vpsrld ymm2, ymm2, 0x5
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c48 // vpbroadcastd ymm9, dword ptr [rax + 0x1c]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
 	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
 	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
-	LONG $0x187de2c4; WORD $0x2046 // vbroadcastss ymm0, dword ptr [rsi + 0x20]
+	LONG $0x187de2c4; WORD $0x2040 // vbroadcastss ymm0, dword ptr [rax + 0x20]
 	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
-	LONG $0x217de2c4; WORD $0x194c; BYTE $0x18 // vpmovsxbd ymm1, qword ptr [rcx + rbx + 0x18]
-	LONG $0x217de2c4; WORD $0x1944; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rcx + rbx + 0x8]
-	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
+	LONG $0x217de2c4; WORD $0x174c; BYTE $0x18 // vpmovsxbd ymm1, qword ptr [rdi + rdx + 0x18]
+	LONG $0x217de2c4; WORD $0x1744; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rdi + rdx + 0x8]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc15944c5 // vmulps ymm8, ymm7, ymm1
-	LONG $0x4e6ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rsi + 0x28]
-	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
+	LONG $0x486ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rax + 0x28]
+	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
 	LONG $0xc059c4c5 // vmulps ymm0, ymm7, ymm0
 	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
 	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
 	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
-	LONG $0x4adba5c5; BYTE $0x60 // vpand ymm1, ymm11, ymmword ptr [rdx + 0x60]
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
-	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	LONG $0x587de2c4; BYTE $0x16 // vpbroadcastd ymm2, dword ptr [rsi]
-	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
-	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
-	QUAD $0x000000a092dba5c5 // vpand ymm2, ymm11, ymmword ptr [rdx + 0xa0]
-	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
-	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
-	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
-	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x526ffec5; BYTE $0x60 // vmovdqu ymm2, ymmword ptr [rdx + 0x60]
-	LONG $0x4adb2dc5; BYTE $0x20 // vpand ymm9, ymm10, ymmword ptr [rdx + 0x20]
-	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xdb2dc1c4; WORD $0x604e // vpand ymm1, ymm10, ymmword ptr [r14 + 0x60]
 	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	LONG $0x587de2c4; BYTE $0x10 // vpbroadcastd ymm2, dword ptr [rax]
+	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
+	LONG $0x6f7e41c4; WORD $0x204e // vmovdqu ymm9, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a096db2dc1c4; BYTE $0x00 // vpand ymm2, ymm10, ymmword ptr [r14 + 0xa0]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x587d62c4; WORD $0x0448 // vpbroadcastd ymm9, dword ptr [rax + 0x4]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
-	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
+	LONG $0x6f7ec1c4; WORD $0x6056 // vmovdqu ymm2, ymmword ptr [r14 + 0x60]
+	LONG $0xdb2541c4; WORD $0x204e // vpand ymm9, ymm11, ymmword ptr [r14 + 0x20]
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x0848 // vpbroadcastd ymm9, dword ptr [rax + 0x8]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a08e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0xa0]
 	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
 	LONG $0xd272edc5; BYTE $0x01 // vpsrld ymm2, ymm2, 0x1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
+	LONG $0x587d62c4; WORD $0x0c48 // vpbroadcastd ymm9, dword ptr [rax + 0xc]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
 	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
 	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
-	LONG $0x4e6ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rsi + 0x2c]
-	LONG $0x526ffec5; BYTE $0x60 // vmovdqu ymm2, ymmword ptr [rdx + 0x60]
+	LONG $0x486ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rax + 0x2c]
+	LONG $0x6f7ec1c4; WORD $0x6056 // vmovdqu ymm2, ymmword ptr [r14 + 0x60]
 	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
 	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
-	LONG $0x4a6ffec5; BYTE $0x20 // vmovdqu ymm1, ymmword ptr [rdx + 0x20]
-	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0x6f7ec1c4; WORD $0x204e // vmovdqu ymm1, ymmword ptr [r14 + 0x20]
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
 	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
-	LONG $0xc9dbadc5 // vpand ymm1, ymm10, ymm1
+	LONG $0xc9dba5c5 // vpand ymm1, ymm11, ymm1
 	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x1056 // vpbroadcastd ymm2, dword ptr [rsi + 0x10]
+	LONG $0x587de2c4; WORD $0x1050 // vpbroadcastd ymm2, dword ptr [rax + 0x10]
 	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
-	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
-	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
+	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a08e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0xa0]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0xd272edc5; BYTE $0x03 // vpsrld ymm2, ymm2, 0x3
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
+	LONG $0x587d62c4; WORD $0x1448 // vpbroadcastd ymm9, dword ptr [rax + 0x14]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
-	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
+	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
+	LONG $0x6f7e41c4; WORD $0x604e // vmovdqu ymm9, ymmword ptr [r14 + 0x60]
 	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	LONG $0x587d62c4; WORD $0x1848 // vpbroadcastd ymm9, dword ptr [rax + 0x18]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
-	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x1c6e // vpbroadcastd ymm13, dword ptr [rsi + 0x1c]
+	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a08e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0xa0]
+	LONG $0x587d62c4; WORD $0x1c68 // vpbroadcastd ymm13, dword ptr [rax + 0x1c]
 	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
 	LONG $0xd272edc5; BYTE $0x05 // vpsrld ymm2, ymm2, 0x5
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
 	LONG $0x046dc2c4; BYTE $0xd5 // vpmaddubsw ymm2, ymm2, ymm13
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
 	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
 	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
-	LONG $0x187de2c4; WORD $0x2056 // vbroadcastss ymm2, dword ptr [rsi + 0x20]
+	LONG $0x187de2c4; WORD $0x2050 // vbroadcastss ymm2, dword ptr [rax + 0x20]
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x30c08348 // add rax, 0x30
 	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
 	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc2c850f; WORD $0xffff // jne 0x1c510 <pq_q3_k+0x1a0>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
-	LONG $0xc0c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x1c0
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfc08850f; WORD $0xffff // jne 0x1c500 <pq_q3_k+0x190>
-	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0xfbd78f0f; WORD $0xffff // jg 0x1c4e0 <pq_q3_k+0x170>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xfb49850f; WORD $0xffff // jne 0x1c460 <pq_q3_k+0xf0>
-	LONG $0xfffb52e9; BYTE $0xff // jmp 0x1c46e <pq_q3_k+0xfe>
-	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfbf5840f; WORD $0xffff // je 0x1ecb0 <pq_q3_k+0x1c0>
+	LONG $0x52348d4c // lea r14, [rdx + 2*rdx]
+	LONG $0x06e6c149 // shl r14, 0x6
+	LONG $0x330c8d4e // lea r9, [rbx + r14]
+	WORD $0x394d; BYTE $0xca // cmp r10, r9
+	LONG $0xfc10830f; WORD $0xffff // jae 0x1ece0 <pq_q3_k+0x1f0>
+	WORD $0x8945; BYTE $0xd7 // mov r15d, r10d
+	LONG $0x08efc141 // shr r15d, 0x8
+	WORD $0x8945; BYTE $0xd4 // mov r12d, r10d
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xecb70f45 // movzx r13d, r12w
+	LONG $0xffb60f45 // movzx r15d, r15b
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x00c48141; WORD $0x0001; BYTE $0x00 // add r12d, 0x100
+	WORD $0x8945; BYTE $0xfb // mov r11d, r15d
+	LONG $0x3fe38341 // and r11d, 0x3f
+	LONG $0xffe58141; WORD $0x003f; BYTE $0x00 // and r13d, 0x3fff
+	WORD $0xfe41; BYTE $0xc7 // inc r15b
+	LONG $0x06e3c141 // shl r11d, 0x6
+	WORD $0x294c; BYTE $0xee // sub rsi, r13
+	QUAD $0x004000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x4000]
+	QUAD $0x005000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x5000]
+	QUAD $0x006000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x6000]
+	QUAD $0x007000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x7000]
+	WORD $0x394d; BYTE $0xca // cmp r10, r9
+	WORD $0xa672 // jb 0x1f0e0 <pq_q3_k+0x5f0>
+	LONG $0xfffba1e9; BYTE $0xff // jmp 0x1ece0 <pq_q3_k+0x1f0>
+	BYTE $0x90 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x1c945 <pq_q3_k+0x5d5>
+	WORD $0x1deb // jmp 0x1f165 <pq_q3_k+0x675>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb29840f; WORD $0xffff // je 0x1c46e <pq_q3_k+0xfe>
+	LONG $0xfa99840f; WORD $0xffff // je 0x1ebfe <pq_q3_k+0x10e>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05f28e0f; WORD $0x0000 // jle 0x1cf40 <pq_q3_k+0xbd0>
+	LONG $0x05f28e0f; WORD $0x0000 // jle 0x1f760 <pq_q3_k+0xc70>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x04e2c149 // shl r10, 0x4
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x137d22c4; WORD $0x3604 // vcvtph2ps ymm8, xmmword ptr [rsi + r14]
+	LONG $0x137d22c4; WORD $0x1604 // vcvtph2ps ymm8, xmmword ptr [rsi + r10]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	QUAD $0x0000902484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x90], ymm8
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x0000b024ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0xb0]
-	LONG $0x3e1c8d4e // lea r11, [rsi + r15]
-	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
-	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xc031 // xor eax, eax
+	QUAD $0x0000982484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm8
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
-	LONG $0x05e0c148 // shl rax, 0x5
-	QUAD $0x00013024a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x130], ymm4
-	QUAD $0x000150249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x150], ymm3
-	QUAD $0x000170248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x170], ymm1
-	QUAD $0x000001408f6ef9c5 // vmovd xmm1, dword ptr [rdi + 0x140]
-	QUAD $0x00000144876e79c5 // vmovd xmm8, dword ptr [rdi + 0x144]
-	QUAD $0x000001489f6ef9c5 // vmovd xmm3, dword ptr [rdi + 0x148]
+	QUAD $0x0000d8248c6f7ec5; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [rsp + 0xd8]
+	QUAD $0x0000b824ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0xb8]
+	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
+	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x5b148d4b // lea rdx, [r11 + 2*r11]
+	LONG $0x05e3c149 // shl r11, 0x5
+	QUAD $0x00015824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x158], ymm4
+	QUAD $0x00000140976ef9c5 // vmovd xmm2, dword ptr [rdi + 0x140]
+	QUAD $0x000178249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x178], ymm3
+	LONG $0x4c11fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm1
+	QUAD $0x000001449f6ef9c5 // vmovd xmm3, dword ptr [rdi + 0x144]
+	QUAD $0x000001488f6ef9c5 // vmovd xmm1, dword ptr [rdi + 0x148]
 	QUAD $0x0000014c876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x14c]
-	QUAD $0x001698252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1698] # 0x1e0a4 <peak_i8+0x214>
-	QUAD $0x00168f0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0x168f] # 0x1e0a4 <peak_i8+0x214>
-	QUAD $0x00168835797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x1688] # 0x1e0a6 <peak_i8+0x216>
-	LONG $0x217dc2c4; WORD $0x0354; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [r11 + rax + 0x10]
-	LONG $0x217d42c4; WORD $0x0314 // vpmovsxbd ymm10, qword ptr [r11 + rax]
-	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
+	QUAD $0x001a7d35797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x1a7d] # 0x20ca6 <peak_i8+0x1f6>
+	LONG $0x217da2c4; WORD $0x1b64; BYTE $0x10 // vpmovsxbd ymm4, qword ptr [rbx + r11 + 0x10]
+	LONG $0x217d22c4; WORD $0x1b14 // vpmovsxbd ymm10, qword ptr [rbx + r11]
+	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
 	LONG $0x06e2c148 // shl rdx, 0x6
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
-	LONG $0x473d62c4; BYTE $0xc4 // vpsllvd ymm8, ymm8, ymm4
-	QUAD $0x00011024947ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x110], ymm2
-	LONG $0xdb25a1c4; WORD $0x2a54; BYTE $0x40 // vpand ymm2, ymm11, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x476dc2c4; BYTE $0xd6 // vpsllvd ymm2, ymm2, ymm14
+	QUAD $0x00013824a47ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x138], ymm4
 	LONG $0x6f7e21c4; WORD $0x2a1c // vmovdqu ymm11, ymmword ptr [rdx + r13]
+	LONG $0xdb3521c4; WORD $0x2a44; BYTE $0x40 // vpand ymm8, ymm9, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x001a3d252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1a3d] # 0x20ca4 <peak_i8+0x1f4>
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
 	LONG $0xdddb25c5 // vpand ymm11, ymm11, ymm5
-	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
+	LONG $0xeb2541c4; BYTE $0xc0 // vpor ymm8, ymm11, ymm8
 	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
-	LONG $0x046d42c4; BYTE $0xe3 // vpmaddubsw ymm12, ymm2, ymm11
+	LONG $0x043d42c4; BYTE $0xe3 // vpmaddubsw ymm12, ymm8, ymm11
 	LONG $0x587d62c4; WORD $0x205f // vpbroadcastd ymm11, dword ptr [rdi + 0x20]
-	LONG $0x046d42c4; BYTE $0xeb // vpmaddubsw ymm13, ymm2, ymm11
+	LONG $0x043d42c4; BYTE $0xeb // vpmaddubsw ymm13, ymm8, ymm11
 	LONG $0x587d62c4; WORD $0x405f // vpbroadcastd ymm11, dword ptr [rdi + 0x40]
-	LONG $0x046d42c4; BYTE $0xf3 // vpmaddubsw ymm14, ymm2, ymm11
-	LONG $0x587d62c4; WORD $0x605f // vpbroadcastd ymm11, dword ptr [rdi + 0x60]
-	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
-	LONG $0x646ffec5; WORD $0x3024 // vmovdqu ymm4, ymmword ptr [rsp + 0x30]
-	LONG $0x476542c4; BYTE $0xd9 // vpsllvd ymm11, ymm3, ymm9
-	QUAD $0x0015fb0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0x15fb] # 0x1e0a4 <peak_i8+0x214>
-	QUAD $0x00802abcdb5d21c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0x6f7ea1c4; WORD $0x2a24 // vmovdqu ymm4, ymmword ptr [rdx + r13]
-	LONG $0x587d42c4; BYTE $0xdb // vpbroadcastd ymm11, xmm11
-	LONG $0x477dc2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm9
-	LONG $0xdcfeddc5 // vpaddd ymm3, ymm4, ymm4
+	LONG $0x043d42c4; BYTE $0xf3 // vpmaddubsw ymm14, ymm8, ymm11
+	LONG $0x587d62c4; WORD $0x607f // vpbroadcastd ymm15, dword ptr [rdi + 0x60]
+	LONG $0x476562c4; BYTE $0xdc // vpsllvd ymm11, ymm3, ymm4
+	QUAD $0x0019f5252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x19f5] # 0x20ca4 <peak_i8+0x1f4>
+	LONG $0x043d42c4; BYTE $0xc7 // vpmaddubsw ymm8, ymm8, ymm15
+	LONG $0x6f7e21c4; WORD $0x2a3c // vmovdqu ymm15, ymmword ptr [rdx + r13]
+	QUAD $0x00802a9cdb35a1c4; WORD $0x0000 // vpand ymm3, ymm9, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0x4775e2c4; BYTE $0xcc // vpsllvd ymm1, ymm1, ymm4
+	QUAD $0x0019d2252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x19d2] # 0x20ca4 <peak_i8+0x1f4>
+	LONG $0xfe0541c4; BYTE $0xff // vpaddd ymm15, ymm15, ymm15
+	LONG $0x477de2c4; BYTE $0xc4 // vpsllvd ymm0, ymm0, ymm4
+	LONG $0xfddb05c5 // vpand ymm15, ymm15, ymm5
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0xdddbe5c5 // vpand ymm3, ymm3, ymm5
-	LONG $0xe3eb85c5 // vpor ymm4, ymm15, ymm3
+	LONG $0xfbeb05c5 // vpor ymm15, ymm15, ymm3
 	LONG $0x587de2c4; WORD $0x045f // vpbroadcastd ymm3, dword ptr [rdi + 0x4]
-	LONG $0x045de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm4, ymm3
-	LONG $0xfbfd1dc5 // vpaddw ymm15, ymm12, ymm3
+	LONG $0x0405e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm15, ymm3
+	LONG $0xe3fd9dc5 // vpaddw ymm4, ymm12, ymm3
 	LONG $0x587de2c4; WORD $0x245f // vpbroadcastd ymm3, dword ptr [rdi + 0x24]
-	LONG $0x045de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm4, ymm3
+	LONG $0x0405e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm15, ymm3
 	LONG $0xebfd15c5 // vpaddw ymm13, ymm13, ymm3
 	LONG $0x587de2c4; WORD $0x445f // vpbroadcastd ymm3, dword ptr [rdi + 0x44]
-	LONG $0x045de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm4, ymm3
+	LONG $0x0405e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm15, ymm3
 	LONG $0xf3fd0dc5 // vpaddw ymm14, ymm14, ymm3
 	LONG $0x587d62c4; WORD $0x6467 // vpbroadcastd ymm12, dword ptr [rdi + 0x64]
-	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
-	LONG $0x045dc2c4; BYTE $0xcc // vpmaddubsw ymm1, ymm4, ymm12
-	LONG $0x587d42c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm8
-	LONG $0xcafdf5c5 // vpaddw ymm1, ymm1, ymm2
+	LONG $0x587de2c4; BYTE $0xda // vpbroadcastd ymm3, xmm2
+	LONG $0x0405c2c4; BYTE $0xd4 // vpmaddubsw ymm2, ymm15, ymm12
+	LONG $0x587d42c4; BYTE $0xe3 // vpbroadcastd ymm12, xmm11
+	LONG $0xc2fd3dc5 // vpaddw ymm8, ymm8, ymm2
 	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0xdb55a1c4; WORD $0x2a24 // vpand ymm4, ymm5, ymmword ptr [rdx + r13]
+	LONG $0xdb5521c4; WORD $0x2a1c // vpand ymm11, ymm5, ymmword ptr [rdx + r13]
 	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
-	LONG $0x54dbedc5; WORD $0x3024 // vpand ymm2, ymm2, ymmword ptr [rsp + 0x30]
-	LONG $0xd2ebddc5 // vpor ymm2, ymm4, ymm2
-	LONG $0x587de2c4; WORD $0x0867 // vpbroadcastd ymm4, dword ptr [rdi + 0x8]
-	LONG $0x046de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm2, ymm4
-	LONG $0xe4fd85c5 // vpaddw ymm4, ymm15, ymm4
-	LONG $0x587d62c4; WORD $0x2847 // vpbroadcastd ymm8, dword ptr [rdi + 0x28]
-	LONG $0x046d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm2, ymm8
-	LONG $0xfd3d41c4; BYTE $0xed // vpaddw ymm13, ymm8, ymm13
-	LONG $0x587d62c4; WORD $0x4847 // vpbroadcastd ymm8, dword ptr [rdi + 0x48]
-	LONG $0x046d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm2, ymm8
-	LONG $0xfd3d41c4; BYTE $0xc6 // vpaddw ymm8, ymm8, ymm14
-	LONG $0x587d62c4; WORD $0x6877 // vpbroadcastd ymm14, dword ptr [rdi + 0x68]
-	LONG $0x046dc2c4; BYTE $0xd6 // vpmaddubsw ymm2, ymm2, ymm14
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0xd2dbb5c5 // vpand ymm2, ymm9, ymm2
+	LONG $0xfaeb25c5 // vpor ymm15, ymm11, ymm2
+	LONG $0x587de2c4; WORD $0x0857 // vpbroadcastd ymm2, dword ptr [rdi + 0x8]
+	LONG $0x587d62c4; BYTE $0xd9 // vpbroadcastd ymm11, xmm1
+	LONG $0x0405e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm15, ymm2
+	LONG $0xe4fdf5c5 // vpaddw ymm4, ymm1, ymm4
+	LONG $0x587de2c4; WORD $0x284f // vpbroadcastd ymm1, dword ptr [rdi + 0x28]
+	LONG $0x0405e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm15, ymm1
+	LONG $0xe9fd15c5 // vpaddw ymm13, ymm13, ymm1
+	LONG $0x587de2c4; WORD $0x484f // vpbroadcastd ymm1, dword ptr [rdi + 0x48]
+	LONG $0x0405e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm15, ymm1
+	LONG $0xd1fd8dc5 // vpaddw ymm2, ymm14, ymm1
+	LONG $0x587de2c4; WORD $0x684f // vpbroadcastd ymm1, dword ptr [rdi + 0x68]
+	LONG $0x0405e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm15, ymm1
+	LONG $0xc9fdbdc5 // vpaddw ymm1, ymm8, ymm1
+	LONG $0x6f7e21c4; WORD $0x2a04 // vmovdqu ymm8, ymmword ptr [rdx + r13]
 	QUAD $0x00802ab46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
 	LONG $0x720dc1c4; WORD $0x02d6 // vpsrld ymm14, ymm14, 0x2
-	LONG $0x74db0dc5; WORD $0x3024 // vpand ymm14, ymm14, ymmword ptr [rsp + 0x30]
-	LONG $0xd272edc5; BYTE $0x01 // vpsrld ymm2, ymm2, 0x1
-	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
-	LONG $0xd2eb8dc5 // vpor ymm2, ymm14, ymm2
+	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
+	LONG $0xdb0d41c4; BYTE $0xf1 // vpand ymm14, ymm14, ymm9
+	LONG $0xc5db3dc5 // vpand ymm8, ymm8, ymm5
+	LONG $0xeb3d41c4; BYTE $0xc6 // vpor ymm8, ymm8, ymm14
 	LONG $0x587d62c4; WORD $0x0c77 // vpbroadcastd ymm14, dword ptr [rdi + 0xc]
-	LONG $0x046d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm2, ymm14
+	LONG $0x043d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm8, ymm14
 	LONG $0xe4fd8dc5 // vpaddw ymm4, ymm14, ymm4
 	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
 	LONG $0xdbfeddc5 // vpaddd ymm3, ymm4, ymm3
 	LONG $0x587de2c4; WORD $0x2c67 // vpbroadcastd ymm4, dword ptr [rdi + 0x2c]
-	LONG $0x046de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm2, ymm4
+	LONG $0x043de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm8, ymm4
 	LONG $0xe4fd95c5 // vpaddw ymm4, ymm13, ymm4
 	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
 	LONG $0xe4fe9dc5 // vpaddd ymm4, ymm12, ymm4
 	LONG $0x587d62c4; WORD $0x4c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x4c]
-	LONG $0x046d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm2, ymm12
-	LONG $0xfd1d41c4; BYTE $0xc0 // vpaddw ymm8, ymm12, ymm8
-	LONG $0xc6f53dc5 // vpmaddwd ymm8, ymm8, ymm6
-	LONG $0xfe3d41c4; BYTE $0xc3 // vpaddd ymm8, ymm8, ymm11
+	LONG $0x043d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm8, ymm12
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
+	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
 	LONG $0x587d62c4; WORD $0x6c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x6c]
-	QUAD $0x00009024bc592cc5; BYTE $0x00 // vmulps ymm15, ymm10, ymmword ptr [rsp + 0x90]
-	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	QUAD $0x00009824bc592cc5; BYTE $0x00 // vmulps ymm15, ymm10, ymmword ptr [rsp + 0x98]
+	LONG $0x043d42c4; BYTE $0xc3 // vpmaddubsw ymm8, ymm8, ymm11
+	LONG $0xc9fdbdc5 // vpaddw ymm1, ymm8, ymm1
 	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
 	LONG $0xc8fef5c5 // vpaddd ymm1, ymm1, ymm0
 	LONG $0xc35bfcc5 // vcvtdq2ps ymm0, ymm3
 	LONG $0xe05904c5 // vmulps ymm12, ymm15, ymm0
 	LONG $0xc45bfcc5 // vcvtdq2ps ymm0, ymm4
 	LONG $0xc05984c5 // vmulps ymm0, ymm15, ymm0
-	QUAD $0x0000f0248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf0], ymm0
-	LONG $0x5b7cc1c4; BYTE $0xc0 // vcvtdq2ps ymm0, ymm8
+	QUAD $0x000118248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x118], ymm0
+	LONG $0xc25bfcc5 // vcvtdq2ps ymm0, ymm2
 	QUAD $0x000001609f6ef9c5 // vmovd xmm3, dword ptr [rdi + 0x160]
 	QUAD $0x00000168b76e79c5 // vmovd xmm14, dword ptr [rdi + 0x168]
 	QUAD $0x0000016caf6e79c5 // vmovd xmm13, dword ptr [rdi + 0x16c]
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc05984c5 // vmulps ymm0, ymm15, ymm0
 	LONG $0xf95904c5 // vmulps ymm15, ymm15, ymm1
-	QUAD $0x0000d0248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd0], ymm0
+	QUAD $0x0000f8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf8], ymm0
 	QUAD $0x00000164876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x164]
-	LONG $0x6f7ea1c4; WORD $0x2a64; BYTE $0x40 // vmovdqu ymm4, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	LONG $0x6f7ea1c4; WORD $0x2a64; BYTE $0x40 // vmovdqu ymm4, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0xd472ddc5; BYTE $0x04 // vpsrld ymm4, ymm4, 0x4
-	LONG $0x64dbddc5; WORD $0x3024 // vpand ymm4, ymm4, ymmword ptr [rsp + 0x30]
 	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xe4dbb5c5 // vpand ymm4, ymm9, ymm4
 	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
 	LONG $0xd4ebedc5 // vpor ymm2, ymm2, ymm4
 	LONG $0x587de2c4; WORD $0x1067 // vpbroadcastd ymm4, dword ptr [rdi + 0x10]
@@ -10090,11 +12145,11 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
 	LONG $0x587de2c4; WORD $0x704f // vpbroadcastd ymm1, dword ptr [rdi + 0x70]
 	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
-	QUAD $0x00802a9c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	QUAD $0x00802a9c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0x5cdb25c5; WORD $0x3024 // vpand ymm11, ymm11, ymmword ptr [rsp + 0x30]
 	LONG $0xd272edc5; BYTE $0x03 // vpsrld ymm2, ymm2, 0x3
+	LONG $0xdb2541c4; BYTE $0xd9 // vpand ymm11, ymm11, ymm9
 	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
 	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
 	LONG $0x587d62c4; WORD $0x145f // vpbroadcastd ymm11, dword ptr [rdi + 0x14]
@@ -10108,107 +12163,110 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	LONG $0x587d62c4; WORD $0x745f // vpbroadcastd ymm11, dword ptr [rdi + 0x74]
 	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
-	LONG $0xd9fd6dc5 // vpaddw ymm11, ymm2, ymm1
-	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
-	LONG $0xd272edc5; BYTE $0x06 // vpsrld ymm2, ymm2, 0x6
-	LONG $0x54dbedc5; WORD $0x3024 // vpand ymm2, ymm2, ymmword ptr [rsp + 0x30]
-	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
-	LONG $0xcaeb75c5 // vpor ymm9, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x184f // vpbroadcastd ymm1, dword ptr [rdi + 0x18]
-	LONG $0x0435e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm9, ymm1
-	LONG $0xe4fdf5c5 // vpaddw ymm4, ymm1, ymm4
-	LONG $0x587de2c4; WORD $0x384f // vpbroadcastd ymm1, dword ptr [rdi + 0x38]
-	LONG $0x0435e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm9, ymm1
-	LONG $0xd1fdbdc5 // vpaddw ymm2, ymm8, ymm1
-	LONG $0x587de2c4; WORD $0x584f // vpbroadcastd ymm1, dword ptr [rdi + 0x58]
-	LONG $0x0435e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm9, ymm1
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	LONG $0x6f7e21c4; WORD $0x2a5c; BYTE $0x40 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xdb2541c4; BYTE $0xd9 // vpand ymm11, ymm11, ymm9
+	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
+	LONG $0xdaeb25c5 // vpor ymm11, ymm11, ymm2
+	LONG $0x587de2c4; WORD $0x1857 // vpbroadcastd ymm2, dword ptr [rdi + 0x18]
+	LONG $0x0425e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm11, ymm2
+	LONG $0xe4fdedc5 // vpaddw ymm4, ymm2, ymm4
+	LONG $0x587de2c4; WORD $0x3857 // vpbroadcastd ymm2, dword ptr [rdi + 0x38]
+	LONG $0x0425e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm11, ymm2
+	LONG $0xc2fd3dc5 // vpaddw ymm8, ymm8, ymm2
+	LONG $0x587de2c4; WORD $0x5857 // vpbroadcastd ymm2, dword ptr [rdi + 0x58]
+	LONG $0x0425e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm11, ymm2
+	LONG $0xd2fdadc5 // vpaddw ymm2, ymm10, ymm2
+	LONG $0x587d62c4; WORD $0x7857 // vpbroadcastd ymm10, dword ptr [rdi + 0x78]
+	LONG $0x042542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm11, ymm10
 	LONG $0xc9fdadc5 // vpaddw ymm1, ymm10, ymm1
-	LONG $0x587d62c4; WORD $0x7847 // vpbroadcastd ymm8, dword ptr [rdi + 0x78]
-	LONG $0x043542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm9, ymm8
-	LONG $0xfd3d41c4; BYTE $0xc3 // vpaddw ymm8, ymm8, ymm11
-	LONG $0x5c6f7ec5; WORD $0x3024 // vmovdqu ymm11, ymmword ptr [rsp + 0x30]
-	LONG $0x6f7e21c4; WORD $0x2a0c // vmovdqu ymm9, ymmword ptr [rdx + r13]
-	QUAD $0x00802a946f7e21c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
-	LONG $0x7235c1c4; WORD $0x05d1 // vpsrld ymm9, ymm9, 0x5
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xcddb35c5 // vpand ymm9, ymm9, ymm5
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1c57 // vpbroadcastd ymm10, dword ptr [rdi + 0x1c]
-	LONG $0x043542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm9, ymm10
-	LONG $0xe4fdadc5 // vpaddw ymm4, ymm10, ymm4
-	QUAD $0x0012eb15227962c4; BYTE $0x00 // vpmovsxbq xmm10, word ptr [rip + 0x12eb] # 0x1e0a4 <peak_i8+0x214>
+	LONG $0x6f7e21c4; WORD $0x2a14 // vmovdqu ymm10, ymmword ptr [rdx + r13]
+	QUAD $0x00802a9c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0x722dc1c4; WORD $0x05d2 // vpsrld ymm10, ymm10, 0x5
+	LONG $0xdb2541c4; BYTE $0xd9 // vpand ymm11, ymm11, ymm9
+	LONG $0xd5db2dc5 // vpand ymm10, ymm10, ymm5
+	LONG $0xeb2d41c4; BYTE $0xd3 // vpor ymm10, ymm10, ymm11
+	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
+	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
+	LONG $0xe4fda5c5 // vpaddw ymm4, ymm11, ymm4
+	QUAD $0x0016e11d227962c4; BYTE $0x00 // vpmovsxbq xmm11, word ptr [rip + 0x16e1] # 0x20ca4 <peak_i8+0x1f4>
 	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
-	LONG $0x4765c2c4; BYTE $0xda // vpsllvd ymm3, ymm3, ymm10
+	LONG $0x4765c2c4; BYTE $0xdb // vpsllvd ymm3, ymm3, ymm11
 	LONG $0x587de2c4; BYTE $0xdb // vpbroadcastd ymm3, xmm3
 	LONG $0xdbfeddc5 // vpaddd ymm3, ymm4, ymm3
 	LONG $0x587de2c4; WORD $0x3c67 // vpbroadcastd ymm4, dword ptr [rdi + 0x3c]
 	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
-	LONG $0x0435e2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm9, ymm4
-	LONG $0xd2fdddc5 // vpaddw ymm2, ymm4, ymm2
-	QUAD $0x0012bd252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x12bd] # 0x1e0a4 <peak_i8+0x214>
-	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
-	LONG $0x477de2c4; BYTE $0xc4 // vpsllvd ymm0, ymm0, ymm4
+	LONG $0x042de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm10, ymm4
+	LONG $0xe4fdbdc5 // vpaddw ymm4, ymm8, ymm4
+	QUAD $0x0016b305227962c4; BYTE $0x00 // vpmovsxbq xmm8, word ptr [rip + 0x16b3] # 0x20ca4 <peak_i8+0x1f4>
+	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
+	LONG $0x477dc2c4; BYTE $0xc0 // vpsllvd ymm0, ymm0, ymm8
+	QUAD $0x0000982484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0x98]
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0xc0feedc5 // vpaddd ymm0, ymm2, ymm0
-	LONG $0x587de2c4; WORD $0x5c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x5c]
+	LONG $0xc0feddc5 // vpaddd ymm0, ymm4, ymm0
+	LONG $0x587de2c4; WORD $0x5c67 // vpbroadcastd ymm4, dword ptr [rdi + 0x5c]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x0435e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm9, ymm2
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	QUAD $0x00128f152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x128f] # 0x1e0a4 <peak_i8+0x214>
-	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
-	LONG $0x470de2c4; BYTE $0xd2 // vpsllvd ymm2, ymm14, ymm2
-	QUAD $0x00127d35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x127d] # 0x1e0a4 <peak_i8+0x214>
-	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
-	LONG $0xcafef5c5 // vpaddd ymm1, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x7c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x7c]
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x4715c2c4; BYTE $0xe6 // vpsllvd ymm4, ymm13, ymm14
-	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
-	LONG $0x0435e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm9, ymm2
-	LONG $0xd2fdbdc5 // vpaddw ymm2, ymm8, ymm2
-	QUAD $0x0000902484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0x90]
+	LONG $0x042de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm10, ymm4
+	LONG $0xd2fdddc5 // vpaddw ymm2, ymm4, ymm2
+	QUAD $0x00167c252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x167c] # 0x20ca4 <peak_i8+0x1f4>
 	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
+	LONG $0x470de2c4; BYTE $0xe4 // vpsllvd ymm4, ymm14, ymm4
+	QUAD $0x00166a35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x166a] # 0x20ca4 <peak_i8+0x1f4>
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
 	LONG $0xd4feedc5 // vpaddd ymm2, ymm2, ymm4
-	QUAD $0x00011024a45bfcc5; BYTE $0x00 // vcvtdq2ps ymm4, ymmword ptr [rsp + 0x110]
-	LONG $0xe459bcc5 // vmulps ymm4, ymm8, ymm4
-	QUAD $0x00f02484a85de2c4; WORD $0x0000 // vfmadd213ps ymm0, ymm4, ymmword ptr [rsp + 0xf0] # ymm0 = (ymm4 * ymm0) + mem
-	QUAD $0x00d0248ca85de2c4; WORD $0x0000 // vfmadd213ps ymm1, ymm4, ymmword ptr [rsp + 0xd0] # ymm1 = (ymm4 * ymm1) + mem
+	LONG $0x587de2c4; WORD $0x7c67 // vpbroadcastd ymm4, dword ptr [rdi + 0x7c]
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	QUAD $0x00010887187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rdi + 0x108]
-	QUAD $0x00010cb7187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rdi + 0x10c]
+	LONG $0x042de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm10, ymm4
+	LONG $0xc9fdddc5 // vpaddw ymm1, ymm4, ymm1
+	LONG $0x4715c2c4; BYTE $0xe6 // vpsllvd ymm4, ymm13, ymm14
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
+	LONG $0xccfef5c5 // vpaddd ymm1, ymm1, ymm4
+	QUAD $0x00013824a45bfcc5; BYTE $0x00 // vcvtdq2ps ymm4, ymmword ptr [rsp + 0x138]
+	LONG $0xe459bcc5 // vmulps ymm4, ymm8, ymm4
+	QUAD $0x01182484a85de2c4; WORD $0x0000 // vfmadd213ps ymm0, ymm4, ymmword ptr [rsp + 0x118] # ymm0 = (ymm4 * ymm0) + mem
+	QUAD $0x00f82494a85de2c4; WORD $0x0000 // vfmadd213ps ymm2, ymm4, ymmword ptr [rsp + 0xf8] # ymm2 = (ymm4 * ymm2) + mem
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x7410fcc5; WORD $0x3824 // vmovups ymm6, ymmword ptr [rsp + 0x38]
 	LONG $0xa85dc2c4; BYTE $0xdc // vfmadd213ps ymm3, ymm4, ymm12 # ymm3 = (ymm4 * ymm3) + ymm12
-	LONG $0xa85dc2c4; BYTE $0xd7 // vfmadd213ps ymm2, ymm4, ymm15 # ymm2 = (ymm4 * ymm2) + ymm15
+	LONG $0xa85dc2c4; BYTE $0xcf // vfmadd213ps ymm1, ymm4, ymm15 # ymm1 = (ymm4 * ymm1) + ymm15
 	QUAD $0x000100a7187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rdi + 0x100]
 	LONG $0xb865e2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm3, ymm4 # ymm7 = (ymm3 * ymm4) + ymm7
+	QUAD $0x00015824a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x158]
 	QUAD $0x0001049f187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rdi + 0x104]
-	QUAD $0x00013024a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x130]
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xb87de2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm0, ymm3 # ymm4 = (ymm0 * ymm3) + ymm4
-	QUAD $0x000150249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0x150]
-	LONG $0xb875c2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm1, ymm8 # ymm3 = (ymm1 * ymm8) + ymm3
-	QUAD $0x000170248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0x170]
-	LONG $0xb86de2c4; BYTE $0xce // vfmadd231ps ymm1, ymm2, ymm6 # ymm1 = (ymm2 * ymm6) + ymm1
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfacb850f; WORD $0xffff // jne 0x1c9c0 <pq_q3_k+0x650>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
+	QUAD $0x000178249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0x178]
+	QUAD $0x00010887187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x108]
+	LONG $0xb86de2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm2, ymm0 # ymm3 = (ymm2 * ymm0) + ymm3
+	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
+	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
+	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
+	LONG $0x7411fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm6
+	LONG $0x4c10fcc5; WORD $0x3824 // vmovups ymm1, ymmword ptr [rsp + 0x38]
+	LONG $0x01c6f641 // test r14b, 0x1
+	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
+	LONG $0xfad6850f; WORD $0xffff // jne 0x1f1e0 <pq_q3_k+0x6f0>
+	WORD $0xc0ff // inc eax
 	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfa97850f; WORD $0xffff // jne 0x1c9a0 <pq_q3_k+0x630>
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfaa4850f; WORD $0xffff // jne 0x1f1c0 <pq_q3_k+0x6d0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfa668f0f; WORD $0xffff // jg 0x1c980 <pq_q3_k+0x610>
-	QUAD $0x0000b024946f7ec5; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [rsp + 0xb0]
-	QUAD $0x0011e425187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x11e4] # 0x1e110 <peak_i8+0x280>
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0xfa738f0f; WORD $0xffff // jg 0x1f1a0 <pq_q3_k+0x6b0>
+	QUAD $0x0000d824946f7ec5; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [rsp + 0xd8]
+	QUAD $0x0000b8249c6f7ec5; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [rsp + 0xb8]
+	QUAD $0x0015cc25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x15cc] # 0x20d14 <peak_i8+0x264>
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x2575 // jne 0x1cf60 <pq_q3_k+0xbf0>
-	LONG $0xfff9f0e9; BYTE $0xff // jmp 0x1c930 <pq_q3_k+0x5c0>
+	WORD $0x2975 // jne 0x1f780 <pq_q3_k+0xc90>
+	LONG $0xfff9f4e9; BYTE $0xff // jmp 0x1f150 <pq_q3_k+0x660>
+	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
@@ -10216,156 +12274,155 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xf9d0840f; WORD $0xffff // je 0x1c930 <pq_q3_k+0x5c0>
+	LONG $0xf9d0840f; WORD $0xffff // je 0x1f150 <pq_q3_k+0x660>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x3f // vmovups ymmword ptr [r15], ymm7
 	WORD $0xfe83; BYTE $0x02 // cmp esi, 0x2
-	LONG $0xf9b9820f; WORD $0xffff // jb 0x1c930 <pq_q3_k+0x5c0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xf9b9820f; WORD $0xffff // jb 0x1f150 <pq_q3_k+0x660>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	WORD $0xfe83; BYTE $0x03 // cmp esi, 0x3
-	LONG $0xf9a5820f; WORD $0xffff // jb 0x1c930 <pq_q3_k+0x5c0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xf9a5820f; WORD $0xffff // jb 0x1f150 <pq_q3_k+0x660>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
-	LONG $0xf991820f; WORD $0xffff // jb 0x1c930 <pq_q3_k+0x5c0>
-	QUAD $0x0000008024848b48 // mov rax, qword ptr [rsp + 0x80]
+	LONG $0xf991820f; WORD $0xffff // jb 0x1f150 <pq_q3_k+0x660>
+	QUAD $0x0000008824848b48 // mov rax, qword ptr [rsp + 0x88]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xf97a820f; WORD $0xffff // jb 0x1c930 <pq_q3_k+0x5c0>
+	LONG $0xf97a820f; WORD $0xffff // jb 0x1f150 <pq_q3_k+0x660>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x062d8e0f; WORD $0x0000 // jle 0x1d5ec <pq_q3_k+0x127c>
+	LONG $0x06218e0f; WORD $0x0000 // jle 0x1fe00 <pq_q3_k+0x1310>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0x04e6c149 // shl r14, 0x4
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0x04e2c149 // shl r10, 0x4
 	LONG $0x03e4c149 // shl r12, 0x3
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x137d22c4; WORD $0x3704 // vcvtph2ps ymm8, xmmword ptr [rdi + r14]
+	LONG $0x137d22c4; WORD $0x1704 // vcvtph2ps ymm8, xmmword ptr [rdi + r10]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	QUAD $0x0000902484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x90], ymm8
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x0000b024ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0xb0]
-	LONG $0x271c8d4e // lea r11, [rdi + r12]
-	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
-	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xc031 // xor eax, eax
+	QUAD $0x0000982484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm8
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
-	LONG $0x05e0c148 // shl rax, 0x5
-	QUAD $0x00013024a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x130], ymm4
-	QUAD $0x000150249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x150], ymm3
-	QUAD $0x000170248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x170], ymm1
-	QUAD $0x000001508e6ef9c5 // vmovd xmm1, dword ptr [rsi + 0x150]
-	QUAD $0x00000154866e79c5 // vmovd xmm8, dword ptr [rsi + 0x154]
-	QUAD $0x000001589e6ef9c5 // vmovd xmm3, dword ptr [rsi + 0x158]
+	QUAD $0x0000d8248c6f7ec5; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [rsp + 0xd8]
+	QUAD $0x0000b824ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0xb8]
+	LONG $0x271c8d4a // lea rbx, [rdi + r12]
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x5b148d4b // lea rdx, [r11 + 2*r11]
+	LONG $0x05e3c149 // shl r11, 0x5
+	QUAD $0x00015824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x158], ymm4
+	QUAD $0x00000150966ef9c5 // vmovd xmm2, dword ptr [rsi + 0x150]
+	QUAD $0x000178249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x178], ymm3
+	LONG $0x4c11fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm1
+	QUAD $0x000001549e6ef9c5 // vmovd xmm3, dword ptr [rsi + 0x154]
+	QUAD $0x000001588e6ef9c5 // vmovd xmm1, dword ptr [rsi + 0x158]
 	QUAD $0x0000015c866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x15c]
-	QUAD $0x001028252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1028] # 0x1e0a4 <peak_i8+0x214>
-	QUAD $0x00101f0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0x101f] # 0x1e0a4 <peak_i8+0x214>
-	QUAD $0x00101835797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x1018] # 0x1e0a6 <peak_i8+0x216>
-	LONG $0x217dc2c4; WORD $0x0354; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [r11 + rax + 0x10]
-	LONG $0x217d42c4; WORD $0x0314 // vpmovsxbd ymm10, qword ptr [r11 + rax]
-	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
+	QUAD $0x00140d35797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x140d] # 0x20ca6 <peak_i8+0x1f6>
+	LONG $0x217da2c4; WORD $0x1b64; BYTE $0x10 // vpmovsxbd ymm4, qword ptr [rbx + r11 + 0x10]
+	LONG $0x217d22c4; WORD $0x1b14 // vpmovsxbd ymm10, qword ptr [rbx + r11]
+	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
 	LONG $0x06e2c148 // shl rdx, 0x6
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
-	LONG $0x473d62c4; BYTE $0xc4 // vpsllvd ymm8, ymm8, ymm4
-	QUAD $0x00011024947ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x110], ymm2
-	LONG $0xdb25a1c4; WORD $0x2a54; BYTE $0x40 // vpand ymm2, ymm11, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x476dc2c4; BYTE $0xd6 // vpsllvd ymm2, ymm2, ymm14
+	QUAD $0x00013824a47ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x138], ymm4
 	LONG $0x6f7e21c4; WORD $0x2a1c // vmovdqu ymm11, ymmword ptr [rdx + r13]
+	LONG $0xdb3521c4; WORD $0x2a44; BYTE $0x40 // vpand ymm8, ymm9, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x0013cd252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x13cd] # 0x20ca4 <peak_i8+0x1f4>
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
 	LONG $0xdddb25c5 // vpand ymm11, ymm11, ymm5
-	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
+	LONG $0xeb2541c4; BYTE $0xc0 // vpor ymm8, ymm11, ymm8
 	QUAD $0x0000809e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0x80]
-	LONG $0x046d42c4; BYTE $0xe3 // vpmaddubsw ymm12, ymm2, ymm11
+	LONG $0x043d42c4; BYTE $0xe3 // vpmaddubsw ymm12, ymm8, ymm11
 	QUAD $0x0000a09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xa0]
-	LONG $0x046d42c4; BYTE $0xeb // vpmaddubsw ymm13, ymm2, ymm11
+	LONG $0x043d42c4; BYTE $0xeb // vpmaddubsw ymm13, ymm8, ymm11
 	QUAD $0x0000c09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xc0]
-	LONG $0x046d42c4; BYTE $0xf3 // vpmaddubsw ymm14, ymm2, ymm11
-	QUAD $0x0000e09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xe0]
-	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
-	LONG $0x646ffec5; WORD $0x3024 // vmovdqu ymm4, ymmword ptr [rsp + 0x30]
-	LONG $0x476542c4; BYTE $0xd9 // vpsllvd ymm11, ymm3, ymm9
-	QUAD $0x000f7e0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0xf7e] # 0x1e0a4 <peak_i8+0x214>
-	QUAD $0x00802abcdb5d21c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0x6f7ea1c4; WORD $0x2a24 // vmovdqu ymm4, ymmword ptr [rdx + r13]
-	LONG $0x587d42c4; BYTE $0xdb // vpbroadcastd ymm11, xmm11
-	LONG $0x477dc2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm9
-	LONG $0xdcfeddc5 // vpaddd ymm3, ymm4, ymm4
+	LONG $0x043d42c4; BYTE $0xf3 // vpmaddubsw ymm14, ymm8, ymm11
+	QUAD $0x0000e0be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xe0]
+	LONG $0x476562c4; BYTE $0xdc // vpsllvd ymm11, ymm3, ymm4
+	QUAD $0x001378252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1378] # 0x20ca4 <peak_i8+0x1f4>
+	LONG $0x043d42c4; BYTE $0xc7 // vpmaddubsw ymm8, ymm8, ymm15
+	LONG $0x6f7e21c4; WORD $0x2a3c // vmovdqu ymm15, ymmword ptr [rdx + r13]
+	QUAD $0x00802a9cdb35a1c4; WORD $0x0000 // vpand ymm3, ymm9, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0x4775e2c4; BYTE $0xcc // vpsllvd ymm1, ymm1, ymm4
+	QUAD $0x001355252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1355] # 0x20ca4 <peak_i8+0x1f4>
+	LONG $0xfe0541c4; BYTE $0xff // vpaddd ymm15, ymm15, ymm15
+	LONG $0x477de2c4; BYTE $0xc4 // vpsllvd ymm0, ymm0, ymm4
+	LONG $0xfddb05c5 // vpand ymm15, ymm15, ymm5
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0xdddbe5c5 // vpand ymm3, ymm3, ymm5
-	LONG $0xe3eb85c5 // vpor ymm4, ymm15, ymm3
+	LONG $0xfbeb05c5 // vpor ymm15, ymm15, ymm3
 	QUAD $0x0000849e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x84]
-	LONG $0x045de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm4, ymm3
-	LONG $0xfbfd1dc5 // vpaddw ymm15, ymm12, ymm3
+	LONG $0x0405e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm15, ymm3
+	LONG $0xe3fd9dc5 // vpaddw ymm4, ymm12, ymm3
 	QUAD $0x0000a49e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xa4]
-	LONG $0x045de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm4, ymm3
+	LONG $0x0405e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm15, ymm3
 	LONG $0xebfd15c5 // vpaddw ymm13, ymm13, ymm3
 	QUAD $0x0000c49e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xc4]
-	LONG $0x045de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm4, ymm3
+	LONG $0x0405e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm15, ymm3
 	LONG $0xf3fd0dc5 // vpaddw ymm14, ymm14, ymm3
 	QUAD $0x0000e4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xe4]
-	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
-	LONG $0x045dc2c4; BYTE $0xcc // vpmaddubsw ymm1, ymm4, ymm12
-	LONG $0x587d42c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm8
-	LONG $0xcafdf5c5 // vpaddw ymm1, ymm1, ymm2
+	LONG $0x587de2c4; BYTE $0xda // vpbroadcastd ymm3, xmm2
+	LONG $0x0405c2c4; BYTE $0xd4 // vpmaddubsw ymm2, ymm15, ymm12
+	LONG $0x587d42c4; BYTE $0xe3 // vpbroadcastd ymm12, xmm11
+	LONG $0xc2fd3dc5 // vpaddw ymm8, ymm8, ymm2
 	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0xdb55a1c4; WORD $0x2a24 // vpand ymm4, ymm5, ymmword ptr [rdx + r13]
+	LONG $0xdb5521c4; WORD $0x2a1c // vpand ymm11, ymm5, ymmword ptr [rdx + r13]
 	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
-	LONG $0x54dbedc5; WORD $0x3024 // vpand ymm2, ymm2, ymmword ptr [rsp + 0x30]
-	LONG $0xe2ebddc5 // vpor ymm4, ymm4, ymm2
+	LONG $0xd2dbb5c5 // vpand ymm2, ymm9, ymm2
+	LONG $0xfaeb25c5 // vpor ymm15, ymm11, ymm2
 	QUAD $0x00008896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x88]
-	LONG $0x045de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm4, ymm2
-	LONG $0xc2fd05c5 // vpaddw ymm8, ymm15, ymm2
-	QUAD $0x0000a896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa8]
-	LONG $0x045de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm4, ymm2
-	LONG $0xeafd15c5 // vpaddw ymm13, ymm13, ymm2
-	QUAD $0x0000c896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xc8]
-	LONG $0x045de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm4, ymm2
-	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	QUAD $0x0000e8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe8]
-	LONG $0x045dc2c4; BYTE $0xe6 // vpmaddubsw ymm4, ymm4, ymm14
-	LONG $0xc9fdddc5 // vpaddw ymm1, ymm4, ymm1
+	LONG $0x587d62c4; BYTE $0xd9 // vpbroadcastd ymm11, xmm1
+	LONG $0x0405e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm15, ymm2
+	LONG $0xe4fdf5c5 // vpaddw ymm4, ymm1, ymm4
+	QUAD $0x0000a88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xa8]
+	LONG $0x0405e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm15, ymm1
+	LONG $0xe9fd15c5 // vpaddw ymm13, ymm13, ymm1
+	QUAD $0x0000c88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xc8]
+	LONG $0x0405e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm15, ymm1
+	LONG $0xd1fd8dc5 // vpaddw ymm2, ymm14, ymm1
+	QUAD $0x0000e88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xe8]
+	LONG $0x0405e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm15, ymm1
+	LONG $0xc9fdbdc5 // vpaddw ymm1, ymm8, ymm1
+	LONG $0x6f7e21c4; WORD $0x2a04 // vmovdqu ymm8, ymmword ptr [rdx + r13]
 	QUAD $0x00802ab46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0x6f7ea1c4; WORD $0x2a24 // vmovdqu ymm4, ymmword ptr [rdx + r13]
 	LONG $0x720dc1c4; WORD $0x02d6 // vpsrld ymm14, ymm14, 0x2
-	LONG $0x74db0dc5; WORD $0x3024 // vpand ymm14, ymm14, ymmword ptr [rsp + 0x30]
-	LONG $0xd472ddc5; BYTE $0x01 // vpsrld ymm4, ymm4, 0x1
-	LONG $0xe5dbddc5 // vpand ymm4, ymm4, ymm5
-	LONG $0xe4eb8dc5 // vpor ymm4, ymm14, ymm4
+	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
+	LONG $0xdb0d41c4; BYTE $0xf1 // vpand ymm14, ymm14, ymm9
+	LONG $0xc5db3dc5 // vpand ymm8, ymm8, ymm5
+	LONG $0xeb3d41c4; BYTE $0xc6 // vpor ymm8, ymm8, ymm14
 	QUAD $0x00008cb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x8c]
-	LONG $0x045d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm4, ymm14
-	LONG $0xfd0d41c4; BYTE $0xc0 // vpaddw ymm8, ymm14, ymm8
-	LONG $0xc6f53dc5 // vpmaddwd ymm8, ymm8, ymm6
-	LONG $0xdbfebdc5 // vpaddd ymm3, ymm8, ymm3
-	QUAD $0x0000ac86587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xac]
-	LONG $0x045d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm4, ymm8
-	LONG $0xfd3d41c4; BYTE $0xc5 // vpaddw ymm8, ymm8, ymm13
-	LONG $0xc6f53dc5 // vpmaddwd ymm8, ymm8, ymm6
-	LONG $0xfe3d41c4; BYTE $0xc4 // vpaddd ymm8, ymm8, ymm12
+	LONG $0x043d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm8, ymm14
+	LONG $0xe4fd8dc5 // vpaddw ymm4, ymm14, ymm4
+	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
+	LONG $0xdbfeddc5 // vpaddd ymm3, ymm4, ymm3
+	QUAD $0x0000aca6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xac]
+	LONG $0x043de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm8, ymm4
+	LONG $0xe4fd95c5 // vpaddw ymm4, ymm13, ymm4
+	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
+	LONG $0xe4fe9dc5 // vpaddd ymm4, ymm12, ymm4
 	QUAD $0x0000cca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xcc]
-	LONG $0x045d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm4, ymm12
+	LONG $0x043d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm8, ymm12
 	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
 	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
 	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
 	QUAD $0x0000ec9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xec]
-	QUAD $0x00009024bc592cc5; BYTE $0x00 // vmulps ymm15, ymm10, ymmword ptr [rsp + 0x90]
-	LONG $0x045dc2c4; BYTE $0xe3 // vpmaddubsw ymm4, ymm4, ymm11
-	LONG $0xc9fdddc5 // vpaddw ymm1, ymm4, ymm1
+	QUAD $0x00009824bc592cc5; BYTE $0x00 // vmulps ymm15, ymm10, ymmword ptr [rsp + 0x98]
+	LONG $0x043d42c4; BYTE $0xc3 // vpmaddubsw ymm8, ymm8, ymm11
+	LONG $0xc9fdbdc5 // vpaddw ymm1, ymm8, ymm1
 	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
 	LONG $0xc8fef5c5 // vpaddd ymm1, ymm1, ymm0
 	LONG $0xc35bfcc5 // vcvtdq2ps ymm0, ymm3
 	LONG $0xe05904c5 // vmulps ymm12, ymm15, ymm0
-	LONG $0x5b7cc1c4; BYTE $0xc0 // vcvtdq2ps ymm0, ymm8
+	LONG $0xc45bfcc5 // vcvtdq2ps ymm0, ymm4
 	LONG $0xc05984c5 // vmulps ymm0, ymm15, ymm0
-	QUAD $0x0000f0248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf0], ymm0
+	QUAD $0x000118248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x118], ymm0
 	LONG $0xc25bfcc5 // vcvtdq2ps ymm0, ymm2
 	QUAD $0x000001709e6ef9c5 // vmovd xmm3, dword ptr [rsi + 0x170]
 	QUAD $0x00000178b66e79c5 // vmovd xmm14, dword ptr [rsi + 0x178]
@@ -10373,13 +12430,13 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc05984c5 // vmulps ymm0, ymm15, ymm0
 	LONG $0xf95904c5 // vmulps ymm15, ymm15, ymm1
-	QUAD $0x0000d0248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd0], ymm0
+	QUAD $0x0000f8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf8], ymm0
 	QUAD $0x00000174866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x174]
-	LONG $0x6f7ea1c4; WORD $0x2a64; BYTE $0x40 // vmovdqu ymm4, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	LONG $0x6f7ea1c4; WORD $0x2a64; BYTE $0x40 // vmovdqu ymm4, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0xd472ddc5; BYTE $0x04 // vpsrld ymm4, ymm4, 0x4
-	LONG $0x64dbddc5; WORD $0x3024 // vpand ymm4, ymm4, ymmword ptr [rsp + 0x30]
 	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xe4dbb5c5 // vpand ymm4, ymm9, ymm4
 	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
 	LONG $0xd4ebedc5 // vpor ymm2, ymm2, ymm4
 	QUAD $0x000090a6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0x90]
@@ -10390,11 +12447,11 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
 	QUAD $0x0000f08e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xf0]
 	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
-	QUAD $0x00802a9c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	QUAD $0x00802a9c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0x5cdb25c5; WORD $0x3024 // vpand ymm11, ymm11, ymmword ptr [rsp + 0x30]
 	LONG $0xd272edc5; BYTE $0x03 // vpsrld ymm2, ymm2, 0x3
+	LONG $0xdb2541c4; BYTE $0xd9 // vpand ymm11, ymm11, ymm9
 	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
 	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
 	QUAD $0x0000949e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0x94]
@@ -10408,389 +12465,604 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x0000f49e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xf4]
 	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
-	LONG $0xd9fd6dc5 // vpaddw ymm11, ymm2, ymm1
-	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
-	LONG $0xd272edc5; BYTE $0x06 // vpsrld ymm2, ymm2, 0x6
-	LONG $0x54dbedc5; WORD $0x3024 // vpand ymm2, ymm2, ymmword ptr [rsp + 0x30]
-	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
-	LONG $0xcaeb75c5 // vpor ymm9, ymm1, ymm2
-	QUAD $0x0000988e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x98]
-	LONG $0x0435e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm9, ymm1
-	LONG $0xe4fdf5c5 // vpaddw ymm4, ymm1, ymm4
-	QUAD $0x0000b88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xb8]
-	LONG $0x0435e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm9, ymm1
-	LONG $0xd1fdbdc5 // vpaddw ymm2, ymm8, ymm1
-	QUAD $0x0000d88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xd8]
-	LONG $0x0435e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm9, ymm1
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	LONG $0x6f7e21c4; WORD $0x2a5c; BYTE $0x40 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xdb2541c4; BYTE $0xd9 // vpand ymm11, ymm11, ymm9
+	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
+	LONG $0xdaeb25c5 // vpor ymm11, ymm11, ymm2
+	QUAD $0x00009896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x98]
+	LONG $0x0425e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm11, ymm2
+	LONG $0xe4fdedc5 // vpaddw ymm4, ymm2, ymm4
+	QUAD $0x0000b896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb8]
+	LONG $0x0425e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm11, ymm2
+	LONG $0xc2fd3dc5 // vpaddw ymm8, ymm8, ymm2
+	QUAD $0x0000d896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd8]
+	LONG $0x0425e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm11, ymm2
+	LONG $0xd2fdadc5 // vpaddw ymm2, ymm10, ymm2
+	QUAD $0x0000f896587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xf8]
+	LONG $0x042542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm11, ymm10
 	LONG $0xc9fdadc5 // vpaddw ymm1, ymm10, ymm1
-	QUAD $0x0000f886587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xf8]
-	LONG $0x043542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm9, ymm8
-	LONG $0xfd3d41c4; BYTE $0xc3 // vpaddw ymm8, ymm8, ymm11
-	LONG $0x5c6f7ec5; WORD $0x3024 // vmovdqu ymm11, ymmword ptr [rsp + 0x30]
-	LONG $0x6f7e21c4; WORD $0x2a0c // vmovdqu ymm9, ymmword ptr [rdx + r13]
-	QUAD $0x00802a946f7e21c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
-	LONG $0x7235c1c4; WORD $0x05d1 // vpsrld ymm9, ymm9, 0x5
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xcddb35c5 // vpand ymm9, ymm9, ymm5
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	QUAD $0x00009c96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x9c]
-	LONG $0x043542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm9, ymm10
-	LONG $0xe4fdadc5 // vpaddw ymm4, ymm10, ymm4
-	QUAD $0x000c2415227962c4; BYTE $0x00 // vpmovsxbq xmm10, word ptr [rip + 0xc24] # 0x1e0a4 <peak_i8+0x214>
+	LONG $0x6f7e21c4; WORD $0x2a14 // vmovdqu ymm10, ymmword ptr [rdx + r13]
+	QUAD $0x00802a9c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0x722dc1c4; WORD $0x05d2 // vpsrld ymm10, ymm10, 0x5
+	LONG $0xdb2541c4; BYTE $0xd9 // vpand ymm11, ymm11, ymm9
+	LONG $0xd5db2dc5 // vpand ymm10, ymm10, ymm5
+	LONG $0xeb2d41c4; BYTE $0xd3 // vpor ymm10, ymm10, ymm11
+	QUAD $0x00009c9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0x9c]
+	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
+	LONG $0xe4fda5c5 // vpaddw ymm4, ymm11, ymm4
+	QUAD $0x0010191d227962c4; BYTE $0x00 // vpmovsxbq xmm11, word ptr [rip + 0x1019] # 0x20ca4 <peak_i8+0x1f4>
 	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
-	LONG $0x4765c2c4; BYTE $0xda // vpsllvd ymm3, ymm3, ymm10
+	LONG $0x4765c2c4; BYTE $0xdb // vpsllvd ymm3, ymm3, ymm11
 	LONG $0x587de2c4; BYTE $0xdb // vpbroadcastd ymm3, xmm3
 	LONG $0xdbfeddc5 // vpaddd ymm3, ymm4, ymm3
 	QUAD $0x0000bca6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xbc]
 	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
-	LONG $0x0435e2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm9, ymm4
-	LONG $0xd2fdddc5 // vpaddw ymm2, ymm4, ymm2
-	QUAD $0x000bf3252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0xbf3] # 0x1e0a4 <peak_i8+0x214>
-	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
-	LONG $0x477de2c4; BYTE $0xc4 // vpsllvd ymm0, ymm0, ymm4
+	LONG $0x042de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm10, ymm4
+	LONG $0xe4fdbdc5 // vpaddw ymm4, ymm8, ymm4
+	QUAD $0x000fe805227962c4; BYTE $0x00 // vpmovsxbq xmm8, word ptr [rip + 0xfe8] # 0x20ca4 <peak_i8+0x1f4>
+	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
+	LONG $0x477dc2c4; BYTE $0xc0 // vpsllvd ymm0, ymm0, ymm8
+	QUAD $0x0000982484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0x98]
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0xc0feedc5 // vpaddd ymm0, ymm2, ymm0
-	QUAD $0x0000dc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xdc]
+	LONG $0xc0feddc5 // vpaddd ymm0, ymm4, ymm0
+	QUAD $0x0000dca6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xdc]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x0435e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm9, ymm2
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	QUAD $0x000bc2152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0xbc2] # 0x1e0a4 <peak_i8+0x214>
-	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
-	LONG $0x470de2c4; BYTE $0xd2 // vpsllvd ymm2, ymm14, ymm2
-	QUAD $0x000bb035227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xbb0] # 0x1e0a4 <peak_i8+0x214>
-	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
-	LONG $0xcafef5c5 // vpaddd ymm1, ymm1, ymm2
-	QUAD $0x0000fc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xfc]
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x4715c2c4; BYTE $0xe6 // vpsllvd ymm4, ymm13, ymm14
-	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
-	LONG $0x0435e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm9, ymm2
-	LONG $0xd2fdbdc5 // vpaddw ymm2, ymm8, ymm2
-	QUAD $0x0000902484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0x90]
+	LONG $0x042de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm10, ymm4
+	LONG $0xd2fdddc5 // vpaddw ymm2, ymm4, ymm2
+	QUAD $0x000fae252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0xfae] # 0x20ca4 <peak_i8+0x1f4>
 	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
+	LONG $0x470de2c4; BYTE $0xe4 // vpsllvd ymm4, ymm14, ymm4
+	QUAD $0x000f9c35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xf9c] # 0x20ca4 <peak_i8+0x1f4>
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
 	LONG $0xd4feedc5 // vpaddd ymm2, ymm2, ymm4
-	QUAD $0x00011024a45bfcc5; BYTE $0x00 // vcvtdq2ps ymm4, ymmword ptr [rsp + 0x110]
-	LONG $0xe459bcc5 // vmulps ymm4, ymm8, ymm4
-	QUAD $0x00f02484a85de2c4; WORD $0x0000 // vfmadd213ps ymm0, ymm4, ymmword ptr [rsp + 0xf0] # ymm0 = (ymm4 * ymm0) + mem
-	QUAD $0x00d0248ca85de2c4; WORD $0x0000 // vfmadd213ps ymm1, ymm4, ymmword ptr [rsp + 0xd0] # ymm1 = (ymm4 * ymm1) + mem
+	QUAD $0x0000fca6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xfc]
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	QUAD $0x00011886187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rsi + 0x118]
-	QUAD $0x00011cb6187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rsi + 0x11c]
+	LONG $0x042de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm10, ymm4
+	LONG $0xc9fdddc5 // vpaddw ymm1, ymm4, ymm1
+	LONG $0x4715c2c4; BYTE $0xe6 // vpsllvd ymm4, ymm13, ymm14
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
+	LONG $0xccfef5c5 // vpaddd ymm1, ymm1, ymm4
+	QUAD $0x00013824a45bfcc5; BYTE $0x00 // vcvtdq2ps ymm4, ymmword ptr [rsp + 0x138]
+	LONG $0xe459bcc5 // vmulps ymm4, ymm8, ymm4
+	QUAD $0x01182484a85de2c4; WORD $0x0000 // vfmadd213ps ymm0, ymm4, ymmword ptr [rsp + 0x118] # ymm0 = (ymm4 * ymm0) + mem
+	QUAD $0x00f82494a85de2c4; WORD $0x0000 // vfmadd213ps ymm2, ymm4, ymmword ptr [rsp + 0xf8] # ymm2 = (ymm4 * ymm2) + mem
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x7410fcc5; WORD $0x3824 // vmovups ymm6, ymmword ptr [rsp + 0x38]
 	LONG $0xa85dc2c4; BYTE $0xdc // vfmadd213ps ymm3, ymm4, ymm12 # ymm3 = (ymm4 * ymm3) + ymm12
-	LONG $0xa85dc2c4; BYTE $0xd7 // vfmadd213ps ymm2, ymm4, ymm15 # ymm2 = (ymm4 * ymm2) + ymm15
+	LONG $0xa85dc2c4; BYTE $0xcf // vfmadd213ps ymm1, ymm4, ymm15 # ymm1 = (ymm4 * ymm1) + ymm15
 	QUAD $0x000110a6187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rsi + 0x110]
 	LONG $0xb865e2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm3, ymm4 # ymm7 = (ymm3 * ymm4) + ymm7
+	QUAD $0x00015824a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x158]
 	QUAD $0x0001149e187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rsi + 0x114]
-	QUAD $0x00013024a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x130]
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0xb87de2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm0, ymm3 # ymm4 = (ymm0 * ymm3) + ymm4
-	QUAD $0x000150249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0x150]
-	LONG $0xb875c2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm1, ymm8 # ymm3 = (ymm1 * ymm8) + ymm3
-	QUAD $0x000170248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0x170]
-	LONG $0xb86de2c4; BYTE $0xce // vfmadd231ps ymm1, ymm2, ymm6 # ymm1 = (ymm2 * ymm6) + ymm1
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfa6b850f; WORD $0xffff // jne 0x1d030 <pq_q3_k+0xcc0>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
+	QUAD $0x000178249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0x178]
+	QUAD $0x00011886187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x118]
+	LONG $0xb86de2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm2, ymm0 # ymm3 = (ymm2 * ymm0) + ymm3
+	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
+	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
+	LONG $0x7411fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm6
+	LONG $0x4c10fcc5; WORD $0x3824 // vmovups ymm1, ymmword ptr [rsp + 0x38]
+	LONG $0x01c6f641 // test r14b, 0x1
+	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
+	LONG $0xfa75850f; WORD $0xffff // jne 0x1f850 <pq_q3_k+0xd60>
+	WORD $0xc0ff // inc eax
 	LONG $0xc0c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x1c0
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfa37850f; WORD $0xffff // jne 0x1d010 <pq_q3_k+0xca0>
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfa43850f; WORD $0xffff // jne 0x1f830 <pq_q3_k+0xd40>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfa068f0f; WORD $0xffff // jg 0x1cff0 <pq_q3_k+0xc80>
-	WORD $0x10eb // jmp 0x1d5fc <pq_q3_k+0x128c>
+	LONG $0xfa128f0f; WORD $0xffff // jg 0x1f810 <pq_q3_k+0xd20>
+	WORD $0x10eb // jmp 0x1fe10 <pq_q3_k+0x1320>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	QUAD $0x0000b024946f7ec5; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [rsp + 0xb0]
-	QUAD $0x000b0225187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xb02] # 0x1e110 <peak_i8+0x280>
-	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
+	QUAD $0x0000d824946f7ec5; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [rsp + 0xd8]
+	QUAD $0x0000b8249c6f7ec5; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [rsp + 0xb8]
+	QUAD $0x000ee925187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xee9] # 0x20d14 <peak_i8+0x264>
+	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x073c // vmovups ymmword ptr [r15 + rax], ymm7
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xf304840f; WORD $0xffff // je 0x1c930 <pq_q3_k+0x5c0>
+	LONG $0xf307840f; WORD $0xffff // je 0x1f150 <pq_q3_k+0x660>
 	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	WORD $0xfe83; BYTE $0x07 // cmp esi, 0x7
-	LONG $0xf2f0820f; WORD $0xffff // jb 0x1c930 <pq_q3_k+0x5c0>
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0xf2f3820f; WORD $0xffff // jb 0x1f150 <pq_q3_k+0x660>
+	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	WORD $0xfe83; BYTE $0x08 // cmp esi, 0x8
-	LONG $0xf2dc820f; WORD $0xffff // jb 0x1c930 <pq_q3_k+0x5c0>
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0xf2df820f; WORD $0xffff // jb 0x1f150 <pq_q3_k+0x660>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0xfff2cce9; BYTE $0xff // jmp 0x1c930 <pq_q3_k+0x5c0>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xfff2cfe9; BYTE $0xff // jmp 0x1f150 <pq_q3_k+0x660>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05068e0f; WORD $0x0000 // jle 0x1db7f <pq_q3_k+0x180f>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
+	LONG $0x090f8e0f; WORD $0x0000 // jle 0x20799 <pq_q3_k+0x1ca9>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0x8949; BYTE $0xfe // mov r14, rdi
-	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
-	WORD $0x1deb // jmp 0x1d6b6 <pq_q3_k+0x1346>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x00000090248c8b48 // mov rcx, qword ptr [rsp + 0x90]
-	LONG $0xf8418d48 // lea rax, [rcx - 0x8]
-	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x04d18e0f; WORD $0x0000 // jle 0x1db87 <pq_q3_k+0x1817>
-	LONG $0x137de2c4; BYTE $0x37 // vcvtph2ps ymm6, xmmword ptr [rdi]
-	LONG $0x137de2c4; WORD $0x107f // vcvtph2ps ymm7, xmmword ptr [rdi + 0x10]
-	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	QUAD $0x0000009024848948 // mov qword ptr [rsp + 0x90], rax
-	WORD $0x1eeb // jmp 0x1d6f0 <pq_q3_k+0x1380>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0xff41; BYTE $0xc0 // inc r8d
-	LONG $0xc0c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x1c0
-	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xb074 // je 0x1d6a0 <pq_q3_k+0x1330>
-	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
-	LONG $0x009f8d4c; WORD $0x0001; BYTE $0x00 // lea r11, [rdi + 0x100]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0xd231 // xor edx, edx
-	LONG $0x0003fae9; BYTE $0x00 // jmp 0x1dafe <pq_q3_k+0x178e>
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	WORD $0x1beb // jmp 0x1fec1 <pq_q3_k+0x13d1>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x08e08e0f; WORD $0x0000 // jle 0x207a1 <pq_q3_k+0x1cb1>
+	LONG $0x137de2c4; BYTE $0x36 // vcvtph2ps ymm6, xmmword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x107e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x10]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x1aeb // jmp 0x1feee <pq_q3_k+0x13fe>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0xc1ff // inc ecx
+	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
+	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
+	WORD $0xc274 // je 0x1feb0 <pq_q3_k+0x13c0>
+	LONG $0x40568d4c // lea r10, [rsi + 0x40]
+	LONG $0x009e8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rsi + 0x100]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x0003e8e9; BYTE $0x00 // jmp 0x202eb <pq_q3_k+0x17fb>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x0149; BYTE $0xcf // add r15, rcx
-	LONG $0x217de2c4; WORD $0x174c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rdi + rdx + 0x10]
-	LONG $0x217de2c4; WORD $0x1704 // vpmovsxbd ymm0, qword ptr [rdi + rdx]
-	WORD $0x894d; BYTE $0xfc // mov r12, r15
+	WORD $0x014d; BYTE $0xd6 // add r14, r10
+	LONG $0x217de2c4; WORD $0x164c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rsi + rdx + 0x10]
+	LONG $0x217de2c4; WORD $0x1604 // vpmovsxbd ymm0, qword ptr [rsi + rdx]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc1594cc5 // vmulps ymm8, ymm6, ymm1
-	LONG $0x6e79c1c4; WORD $0x2849 // vmovd xmm1, dword ptr [r9 + 0x28]
-	LONG $0x6f7ec1c4; WORD $0x2414 // vmovdqu ymm2, ymmword ptr [r12]
+	LONG $0x4f6ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rdi + 0x28]
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
 	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
 	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
 	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
 	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
-	LONG $0xdb25c1c4; WORD $0x244c; BYTE $0x40 // vpand ymm1, ymm11, ymmword ptr [r12 + 0x40]
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
-	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	LONG $0x587dc2c4; BYTE $0x11 // vpbroadcastd ymm2, dword ptr [r9]
-	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
-	LONG $0x6f7e41c4; WORD $0x240c // vmovdqu ymm9, ymmword ptr [r12]
-	QUAD $0x00802494db25c1c4; WORD $0x0000 // vpand ymm2, ymm11, ymmword ptr [r12 + 0x80]
-	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
-	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
-	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d42c4; WORD $0x0449 // vpbroadcastd ymm9, dword ptr [r9 + 0x4]
-	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x6f7ec1c4; WORD $0x2454; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [r12 + 0x40]
-	LONG $0xdb2d41c4; WORD $0x240c // vpand ymm9, ymm10, ymmword ptr [r12]
-	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xdb2dc1c4; WORD $0x404f // vpand ymm1, ymm10, ymmword ptr [r15 + 0x40]
 	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	LONG $0x587de2c4; BYTE $0x17 // vpbroadcastd ymm2, dword ptr [rdi]
+	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x00008097db2dc1c4; BYTE $0x00 // vpand ymm2, ymm10, ymmword ptr [r15 + 0x80]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d42c4; WORD $0x0849 // vpbroadcastd ymm9, dword ptr [r9 + 0x8]
+	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x6f7ec1c4; WORD $0x2414 // vmovdqu ymm2, ymmword ptr [r12]
-	QUAD $0x0080248c6f7e41c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [r12 + 0x80]
+	LONG $0x6f7ec1c4; WORD $0x4057 // vmovdqu ymm2, ymmword ptr [r15 + 0x40]
+	LONG $0xdb2541c4; BYTE $0x0f // vpand ymm9, ymm11, ymmword ptr [r15]
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x084f // vpbroadcastd ymm9, dword ptr [rdi + 0x8]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	QUAD $0x0000808f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x80]
 	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
 	LONG $0xd272edc5; BYTE $0x01 // vpsrld ymm2, ymm2, 0x1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d42c4; WORD $0x0c49 // vpbroadcastd ymm9, dword ptr [r9 + 0xc]
+	LONG $0x587d62c4; WORD $0x0c4f // vpbroadcastd ymm9, dword ptr [rdi + 0xc]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
 	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
 	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
-	LONG $0x6e79c1c4; WORD $0x2c49 // vmovd xmm1, dword ptr [r9 + 0x2c]
-	LONG $0x6f7ec1c4; WORD $0x2454; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [r12 + 0x40]
+	LONG $0x4f6ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rdi + 0x2c]
+	LONG $0x6f7ec1c4; WORD $0x4057 // vmovdqu ymm2, ymmword ptr [r15 + 0x40]
 	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
 	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
-	LONG $0x6f7ec1c4; WORD $0x240c // vmovdqu ymm1, ymmword ptr [r12]
-	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x0f // vmovdqu ymm1, ymmword ptr [r15]
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
 	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
-	LONG $0xc9dbadc5 // vpand ymm1, ymm10, ymm1
+	LONG $0xc9dba5c5 // vpand ymm1, ymm11, ymm1
 	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	LONG $0x587dc2c4; WORD $0x1051 // vpbroadcastd ymm2, dword ptr [r9 + 0x10]
+	LONG $0x587de2c4; WORD $0x1057 // vpbroadcastd ymm2, dword ptr [rdi + 0x10]
 	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
-	LONG $0x6f7ec1c4; WORD $0x2414 // vmovdqu ymm2, ymmword ptr [r12]
-	QUAD $0x0080248c6f7e41c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [r12 + 0x80]
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	QUAD $0x0000808f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x80]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0xd272edc5; BYTE $0x03 // vpsrld ymm2, ymm2, 0x3
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d42c4; WORD $0x1449 // vpbroadcastd ymm9, dword ptr [r9 + 0x14]
+	LONG $0x587d62c4; WORD $0x144f // vpbroadcastd ymm9, dword ptr [rdi + 0x14]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x6f7ec1c4; WORD $0x2414 // vmovdqu ymm2, ymmword ptr [r12]
-	LONG $0x6f7e41c4; WORD $0x244c; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [r12 + 0x40]
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	LONG $0x6f7e41c4; WORD $0x404f // vmovdqu ymm9, ymmword ptr [r15 + 0x40]
 	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d42c4; WORD $0x1849 // vpbroadcastd ymm9, dword ptr [r9 + 0x18]
+	LONG $0x587d62c4; WORD $0x184f // vpbroadcastd ymm9, dword ptr [rdi + 0x18]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x6f7ec1c4; WORD $0x2414 // vmovdqu ymm2, ymmword ptr [r12]
-	QUAD $0x0080248c6f7e41c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [r12 + 0x80]
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	QUAD $0x0000808f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x80]
 	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
 	LONG $0xd272edc5; BYTE $0x05 // vpsrld ymm2, ymm2, 0x5
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d42c4; WORD $0x1c49 // vpbroadcastd ymm9, dword ptr [r9 + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x1c]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
 	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
 	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
-	LONG $0x187dc2c4; WORD $0x2041 // vbroadcastss ymm0, dword ptr [r9 + 0x20]
+	LONG $0x187de2c4; WORD $0x2047 // vbroadcastss ymm0, dword ptr [rdi + 0x20]
 	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
-	LONG $0x217de2c4; WORD $0x174c; BYTE $0x18 // vpmovsxbd ymm1, qword ptr [rdi + rdx + 0x18]
-	LONG $0x217de2c4; WORD $0x1744; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rdi + rdx + 0x8]
+	LONG $0x217de2c4; WORD $0x164c; BYTE $0x18 // vpmovsxbd ymm1, qword ptr [rsi + rdx + 0x18]
+	LONG $0x217de2c4; WORD $0x1644; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rsi + rdx + 0x8]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc15944c5 // vmulps ymm8, ymm7, ymm1
-	LONG $0x6e79c1c4; WORD $0x2849 // vmovd xmm1, dword ptr [r9 + 0x28]
-	LONG $0x6f7ec1c4; WORD $0x2057 // vmovdqu ymm2, ymmword ptr [r15 + 0x20]
+	LONG $0x4f6ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rdi + 0x28]
+	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
 	LONG $0xc059c4c5 // vmulps ymm0, ymm7, ymm0
 	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
 	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
 	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
-	LONG $0xdb25c1c4; WORD $0x604f // vpand ymm1, ymm11, ymmword ptr [r15 + 0x60]
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
-	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	LONG $0x587dc2c4; BYTE $0x11 // vpbroadcastd ymm2, dword ptr [r9]
-	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
-	LONG $0x6f7e41c4; WORD $0x204f // vmovdqu ymm9, ymmword ptr [r15 + 0x20]
-	QUAD $0x0000a097db25c1c4; BYTE $0x00 // vpand ymm2, ymm11, ymmword ptr [r15 + 0xa0]
-	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
-	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
-	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d42c4; WORD $0x0449 // vpbroadcastd ymm9, dword ptr [r9 + 0x4]
-	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x6f7ec1c4; WORD $0x6057 // vmovdqu ymm2, ymmword ptr [r15 + 0x60]
-	LONG $0xdb2d41c4; WORD $0x204f // vpand ymm9, ymm10, ymmword ptr [r15 + 0x20]
-	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xdb2dc1c4; WORD $0x604e // vpand ymm1, ymm10, ymmword ptr [r14 + 0x60]
 	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	LONG $0x587de2c4; BYTE $0x17 // vpbroadcastd ymm2, dword ptr [rdi]
+	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
+	LONG $0x6f7e41c4; WORD $0x204e // vmovdqu ymm9, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a096db2dc1c4; BYTE $0x00 // vpand ymm2, ymm10, ymmword ptr [r14 + 0xa0]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d42c4; WORD $0x0849 // vpbroadcastd ymm9, dword ptr [r9 + 0x8]
+	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x6f7ec1c4; WORD $0x2057 // vmovdqu ymm2, ymmword ptr [r15 + 0x20]
-	QUAD $0x0000a08f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0xa0]
+	LONG $0x6f7ec1c4; WORD $0x6056 // vmovdqu ymm2, ymmword ptr [r14 + 0x60]
+	LONG $0xdb2541c4; WORD $0x204e // vpand ymm9, ymm11, ymmword ptr [r14 + 0x20]
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x084f // vpbroadcastd ymm9, dword ptr [rdi + 0x8]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a08e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0xa0]
 	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
 	LONG $0xd272edc5; BYTE $0x01 // vpsrld ymm2, ymm2, 0x1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d42c4; WORD $0x0c49 // vpbroadcastd ymm9, dword ptr [r9 + 0xc]
+	LONG $0x587d62c4; WORD $0x0c4f // vpbroadcastd ymm9, dword ptr [rdi + 0xc]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
 	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
 	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
-	LONG $0x6e79c1c4; WORD $0x2c49 // vmovd xmm1, dword ptr [r9 + 0x2c]
-	LONG $0x6f7ec1c4; WORD $0x6057 // vmovdqu ymm2, ymmword ptr [r15 + 0x60]
+	LONG $0x4f6ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rdi + 0x2c]
+	LONG $0x6f7ec1c4; WORD $0x6056 // vmovdqu ymm2, ymmword ptr [r14 + 0x60]
 	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
 	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
-	LONG $0x6f7ec1c4; WORD $0x204f // vmovdqu ymm1, ymmword ptr [r15 + 0x20]
-	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0x6f7ec1c4; WORD $0x204e // vmovdqu ymm1, ymmword ptr [r14 + 0x20]
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
 	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
-	LONG $0xc9dbadc5 // vpand ymm1, ymm10, ymm1
+	LONG $0xc9dba5c5 // vpand ymm1, ymm11, ymm1
 	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	LONG $0x587dc2c4; WORD $0x1051 // vpbroadcastd ymm2, dword ptr [r9 + 0x10]
+	LONG $0x587de2c4; WORD $0x1057 // vpbroadcastd ymm2, dword ptr [rdi + 0x10]
 	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
-	LONG $0x6f7ec1c4; WORD $0x2057 // vmovdqu ymm2, ymmword ptr [r15 + 0x20]
-	QUAD $0x0000a08f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0xa0]
+	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a08e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0xa0]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0xd272edc5; BYTE $0x03 // vpsrld ymm2, ymm2, 0x3
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d42c4; WORD $0x1449 // vpbroadcastd ymm9, dword ptr [r9 + 0x14]
+	LONG $0x587d62c4; WORD $0x144f // vpbroadcastd ymm9, dword ptr [rdi + 0x14]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x6f7ec1c4; WORD $0x2057 // vmovdqu ymm2, ymmword ptr [r15 + 0x20]
-	LONG $0x6f7e41c4; WORD $0x604f // vmovdqu ymm9, ymmword ptr [r15 + 0x60]
+	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
+	LONG $0x6f7e41c4; WORD $0x604e // vmovdqu ymm9, ymmword ptr [r14 + 0x60]
 	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d42c4; WORD $0x1849 // vpbroadcastd ymm9, dword ptr [r9 + 0x18]
+	LONG $0x587d62c4; WORD $0x184f // vpbroadcastd ymm9, dword ptr [rdi + 0x18]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x6f7ec1c4; WORD $0x2057 // vmovdqu ymm2, ymmword ptr [r15 + 0x20]
-	QUAD $0x0000a08f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0xa0]
-	LONG $0x587d42c4; WORD $0x1c69 // vpbroadcastd ymm13, dword ptr [r9 + 0x1c]
+	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a08e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0xa0]
+	LONG $0x587d62c4; WORD $0x1c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x1c]
 	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
 	LONG $0xd272edc5; BYTE $0x05 // vpsrld ymm2, ymm2, 0x5
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
 	LONG $0x046dc2c4; BYTE $0xd5 // vpmaddubsw ymm2, ymm2, ymm13
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
 	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
 	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
-	LONG $0x187dc2c4; WORD $0x2051 // vbroadcastss ymm2, dword ptr [r9 + 0x20]
+	LONG $0x187de2c4; WORD $0x2057 // vbroadcastss ymm2, dword ptr [rdi + 0x20]
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x30c18349 // add r9, 0x30
+	LONG $0x30c78348 // add rdi, 0x30
 	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
 	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfbe2840f; WORD $0xffff // je 0x1d6e0 <pq_q3_k+0x1370>
-	LONG $0x523c8d4c // lea r15, [rdx + 2*rdx]
-	LONG $0x06e7c149 // shl r15, 0x6
-	LONG $0x3b048d4b // lea rax, [r11 + r15]
-	WORD $0x3949; BYTE $0xc6 // cmp r14, rax
-	LONG $0xfbfd830f; WORD $0xffff // jae 0x1d710 <pq_q3_k+0x13a0>
-	WORD $0x8944; BYTE $0xf5 // mov ebp, r14d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8945; BYTE $0xf4 // mov r12d, r14d
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0xecb70f45 // movzx r13d, r12w
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894c; BYTE $0xf6 // mov rsi, r14
-	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
-	LONG $0x00c48141; WORD $0x0001; BYTE $0x00 // add r12d, 0x100
-	WORD $0x8941; BYTE $0xea // mov r10d, ebp
-	LONG $0x3fe28341 // and r10d, 0x3f
-	LONG $0xffe58141; WORD $0x003f; BYTE $0x00 // and r13d, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	LONG $0x06e2c141 // shl r10d, 0x6
-	WORD $0x294c; BYTE $0xee // sub rsi, r13
-	QUAD $0x004000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x4000]
-	QUAD $0x005000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x5000]
-	QUAD $0x006000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x6000]
-	QUAD $0x007000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x7000]
-	WORD $0x3949; BYTE $0xc6 // cmp r14, rax
-	WORD $0xa672 // jb 0x1db20 <pq_q3_k+0x17b0>
-	LONG $0xfffb91e9; BYTE $0xff // jmp 0x1d710 <pq_q3_k+0x13a0>
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfbf5840f; WORD $0xffff // je 0x1fee0 <pq_q3_k+0x13f0>
+	LONG $0x52348d4c // lea r14, [rdx + 2*rdx]
+	LONG $0x06e6c149 // shl r14, 0x6
+	LONG $0x330c8d4e // lea r9, [rbx + r14]
+	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
+	LONG $0xfc10830f; WORD $0xffff // jae 0x1ff10 <pq_q3_k+0x1420>
+	WORD $0x8949; BYTE $0xc7 // mov r15, rax
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xfb // mov r11, r15
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	QUAD $0x0000280093180f41 // prefetcht1 byte ptr [r11 + 0x2800]
+	QUAD $0x0000288093180f41 // prefetcht1 byte ptr [r11 + 0x2880]
+	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
+	WORD $0xd472 // jb 0x20310 <pq_q3_k+0x1820>
+	LONG $0xfffbcfe9; BYTE $0xff // jmp 0x1ff10 <pq_q3_k+0x1420>
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04348e0f; WORD $0x0000 // jle 0x20786 <pq_q3_k+0x1c96>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	WORD $0x9066 // nop
+	LONG $0x137de2c4; BYTE $0x30 // vcvtph2ps ymm6, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x1078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x10]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xff31 // xor edi, edi
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x40588d4c // lea r11, [rax + 0x40]
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	WORD $0xdb31 // xor ebx, ebx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x5b148d48 // lea rdx, [rbx + 2*rbx]
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0x217de2c4; WORD $0x184c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rax + rbx + 0x10]
+	LONG $0x217de2c4; WORD $0x1804 // vpmovsxbd ymm0, qword ptr [rax + rbx]
+	LONG $0x06e2c148 // shl rdx, 0x6
+	WORD $0x014c; BYTE $0xda // add rdx, r11
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc1594cc5 // vmulps ymm8, ymm6, ymm1
+	LONG $0x496ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rcx + 0x28]
+	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
+	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
+	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
+	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
+	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
+	LONG $0xdb2dc1c4; WORD $0x404e // vpand ymm1, ymm10, ymmword ptr [r14 + 0x40]
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	LONG $0x587de2c4; BYTE $0x11 // vpbroadcastd ymm2, dword ptr [rcx]
+	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
+	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
+	QUAD $0x00008096db2dc1c4; BYTE $0x00 // vpand ymm2, ymm10, ymmword ptr [r14 + 0x80]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x0449 // vpbroadcastd ymm9, dword ptr [rcx + 0x4]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; WORD $0x4056 // vmovdqu ymm2, ymmword ptr [r14 + 0x40]
+	LONG $0xdb2541c4; BYTE $0x0e // vpand ymm9, ymm11, ymmword ptr [r14]
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x0849 // vpbroadcastd ymm9, dword ptr [rcx + 0x8]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
+	QUAD $0x0000808e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x80]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xd272edc5; BYTE $0x01 // vpsrld ymm2, ymm2, 0x1
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x0c49 // vpbroadcastd ymm9, dword ptr [rcx + 0xc]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
+	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
+	LONG $0x496ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rcx + 0x2c]
+	LONG $0x6f7ec1c4; WORD $0x4056 // vmovdqu ymm2, ymmword ptr [r14 + 0x40]
+	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
+	LONG $0x6f7ec1c4; BYTE $0x0e // vmovdqu ymm1, ymmword ptr [r14]
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xc9dba5c5 // vpand ymm1, ymm11, ymm1
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x1051 // vpbroadcastd ymm2, dword ptr [rcx + 0x10]
+	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
+	QUAD $0x0000808e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x80]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xd272edc5; BYTE $0x03 // vpsrld ymm2, ymm2, 0x3
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x1449 // vpbroadcastd ymm9, dword ptr [rcx + 0x14]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
+	LONG $0x6f7e41c4; WORD $0x404e // vmovdqu ymm9, ymmword ptr [r14 + 0x40]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x1849 // vpbroadcastd ymm9, dword ptr [rcx + 0x18]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
+	QUAD $0x0000808e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x80]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0xd272edc5; BYTE $0x05 // vpsrld ymm2, ymm2, 0x5
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x1c49 // vpbroadcastd ymm9, dword ptr [rcx + 0x1c]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
+	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
+	LONG $0x187de2c4; WORD $0x2041 // vbroadcastss ymm0, dword ptr [rcx + 0x20]
+	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
+	LONG $0x217de2c4; WORD $0x184c; BYTE $0x18 // vpmovsxbd ymm1, qword ptr [rax + rbx + 0x18]
+	LONG $0x217de2c4; WORD $0x1844; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x8]
+	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc15944c5 // vmulps ymm8, ymm7, ymm1
+	LONG $0x496ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rcx + 0x28]
+	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
+	LONG $0xc059c4c5 // vmulps ymm0, ymm7, ymm0
+	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
+	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
+	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
+	LONG $0x4adbadc5; BYTE $0x60 // vpand ymm1, ymm10, ymmword ptr [rdx + 0x60]
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	LONG $0x587de2c4; BYTE $0x11 // vpbroadcastd ymm2, dword ptr [rcx]
+	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a092dbadc5 // vpand ymm2, ymm10, ymmword ptr [rdx + 0xa0]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x0449 // vpbroadcastd ymm9, dword ptr [rcx + 0x4]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x526ffec5; BYTE $0x60 // vmovdqu ymm2, ymmword ptr [rdx + 0x60]
+	LONG $0x4adb25c5; BYTE $0x20 // vpand ymm9, ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x0849 // vpbroadcastd ymm9, dword ptr [rcx + 0x8]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xd272edc5; BYTE $0x01 // vpsrld ymm2, ymm2, 0x1
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x0c49 // vpbroadcastd ymm9, dword ptr [rcx + 0xc]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
+	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
+	LONG $0x496ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rcx + 0x2c]
+	LONG $0x526ffec5; BYTE $0x60 // vmovdqu ymm2, ymmword ptr [rdx + 0x60]
+	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
+	LONG $0x4a6ffec5; BYTE $0x20 // vmovdqu ymm1, ymmword ptr [rdx + 0x20]
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xc9dba5c5 // vpand ymm1, ymm11, ymm1
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x1051 // vpbroadcastd ymm2, dword ptr [rcx + 0x10]
+	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
+	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xd272edc5; BYTE $0x03 // vpsrld ymm2, ymm2, 0x3
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x1449 // vpbroadcastd ymm9, dword ptr [rcx + 0x14]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
+	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x1849 // vpbroadcastd ymm9, dword ptr [rcx + 0x18]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1c69 // vpbroadcastd ymm13, dword ptr [rcx + 0x1c]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0xd272edc5; BYTE $0x05 // vpsrld ymm2, ymm2, 0x5
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x046dc2c4; BYTE $0xd5 // vpmaddubsw ymm2, ymm2, ymm13
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
+	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
+	LONG $0x187de2c4; WORD $0x2051 // vbroadcastss ymm2, dword ptr [rcx + 0x20]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
+	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
+	LONG $0x01c2f641 // test r10b, 0x1
+	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
+	LONG $0xfc2c850f; WORD $0xffff // jne 0x20390 <pq_q3_k+0x18a0>
+	WORD $0xc7ff // inc edi
+	LONG $0x01c00548; WORD $0x0000 // add rax, 0x1c0
+	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
+	LONG $0xfc0b850f; WORD $0xffff // jne 0x20380 <pq_q3_k+0x1890>
+	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
+	LONG $0x08fe8348 // cmp rsi, 0x8
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0xfbda8f0f; WORD $0xffff // jg 0x20360 <pq_q3_k+0x1870>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0xe45c850f; WORD $0xffff // jne 0x1ebf0 <pq_q3_k+0x100>
+	LONG $0xffe465e9; BYTE $0xff // jmp 0x1ebfe <pq_q3_k+0x10e>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x244c8b4c; BYTE $0x60 // mov r9, qword ptr [rsp + 0x60]
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xe8c1850f; WORD $0xffff // jne 0x1c460 <pq_q3_k+0xf0>
-	LONG $0xffe8cae9; BYTE $0xff // jmp 0x1c46e <pq_q3_k+0xfe>
-	LONG $0x90c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x190
+	LONG $0xe437850f; WORD $0xffff // jne 0x1ebf0 <pq_q3_k+0x100>
+	LONG $0xffe440e9; BYTE $0xff // jmp 0x1ebfe <pq_q3_k+0x10e>
+	LONG $0x98c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x198
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -10799,24 +13071,24 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// quant_x: +56256
+	// quant_x: +67552
 	LONG $0x1f428d48 // lea rax, [rdx + 0x1f]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2490f48 // cmovns rax, rdx
 	LONG $0x05f8c148 // sar rax, 0x5
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	LONG $0xfee08348 // and rax, -0x2
-	LONG $0x02a48e0f; WORD $0x0000 // jle 0x1de80 <quant_x+0x2c0>
+	LONG $0x02a48e0f; WORD $0x0000 // jle 0x20aa0 <quant_x+0x2c0>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000005360d10fac5 // vmovss xmm1, dword ptr [rip + 0x536] # 0x1e120 <peak_i8+0x290>
-	QUAD $0x000005321510fac5 // vmovss xmm2, dword ptr [rip + 0x532] # 0x1e124 <peak_i8+0x294>
-	QUAD $0x0000051e1d10fac5 // vmovss xmm3, dword ptr [rip + 0x51e] # 0x1e118 <peak_i8+0x288>
-	QUAD $0x000004de256ef9c5 // vmovd xmm4, dword ptr [rip + 0x4de] # 0x1e0e0 <peak_i8+0x250>
+	QUAD $0x0000051a0d10fac5 // vmovss xmm1, dword ptr [rip + 0x51a] # 0x20d24 <peak_i8+0x274>
+	QUAD $0x000005161510fac5 // vmovss xmm2, dword ptr [rip + 0x516] # 0x20d28 <peak_i8+0x278>
+	QUAD $0x000005021d10fac5 // vmovss xmm3, dword ptr [rip + 0x502] # 0x20d1c <peak_i8+0x26c>
+	QUAD $0x000004be256ef9c5 // vmovd xmm4, dword ptr [rip + 0x4be] # 0x20ce0 <peak_i8+0x230>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x60c78348 // add rdi, 0x60
@@ -10837,7 +13109,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdf1c8d49 // lea rbx, [r15 + 8*rbx]
 	LONG $0x8a148d4d // lea r10, [r10 + 4*rcx]
 	LONG $0x8e0c8d49 // lea rcx, [r14 + 4*rcx]
-	LONG $0x00014de9; BYTE $0x00 // jmp 0x1dda4 <quant_x+0x1e4>
+	LONG $0x00014de9; BYTE $0x00 // jmp 0x209c4 <quant_x+0x1e4>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xb85562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm5, ymm0 # ymm9 = (ymm5 * ymm0) + ymm9
 	LONG $0xdb5922c5 // vmulss xmm11, xmm11, xmm3
@@ -10909,9 +13181,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1e348946 // mov dword ptr [rsi + r11], r14d
 	WORD $0x014c; BYTE $0xce // add rsi, r9
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x00d68e0f; WORD $0x0000 // jle 0x1de7a <quant_x+0x2ba>
+	LONG $0x00d68e0f; WORD $0x0000 // jle 0x20a9a <quant_x+0x2ba>
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x577e // jle 0x1de00 <quant_x+0x240>
+	WORD $0x577e // jle 0x20a20 <quant_x+0x240>
 	LONG $0x47107cc5; BYTE $0xa0 // vmovups ymm8, ymmword ptr [rdi - 0x60]
 	LONG $0x7f10fcc5; BYTE $0xc0 // vmovups ymm7, ymmword ptr [rdi - 0x40]
 	LONG $0x7710fcc5; BYTE $0xe0 // vmovups ymm6, ymmword ptr [rdi - 0x20]
@@ -10929,7 +13201,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5f4c41c4; BYTE $0xdb // vmaxps ymm11, ymm6, ymm11
 	LONG $0x5f2c41c4; BYTE $0xd3 // vmaxps ymm10, ymm10, ymm11
 	LONG $0xb84d62c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm6, ymm0 # ymm9 = (ymm6 * ymm0) + ymm9
-	WORD $0x2aeb // jmp 0x1de27 <quant_x+0x267>
+	WORD $0x2aeb // jmp 0x20a47 <quant_x+0x267>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x5f34c1c4; BYTE $0xe9 // vmaxps ymm5, ymm9, ymm9
@@ -10953,9 +13225,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x542041c4; BYTE $0xda // vandps xmm11, xmm11, xmm10
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0x2e7841c4; BYTE $0xda // vucomiss xmm11, xmm10
-	LONG $0xfdf0860f; WORD $0xffff // jbe 0x1dc60 <quant_x+0xa0>
+	LONG $0xfdf0860f; WORD $0xffff // jbe 0x20880 <quant_x+0xa0>
 	LONG $0x5e6a41c4; BYTE $0xd3 // vdivss xmm10, xmm2, xmm11
-	LONG $0xfffde6e9; BYTE $0xff // jmp 0x1dc60 <quant_x+0xa0>
+	LONG $0xfffde6e9; BYTE $0xff // jmp 0x20880 <quant_x+0xa0>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -10964,17 +13236,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// peak_i8: +56976
+	// peak_i8: +68272
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x011e8e0f; WORD $0x0000 // jle 0x1dfb7 <peak_i8+0x127>
+	LONG $0x011e8e0f; WORD $0x0000 // jle 0x20bd7 <peak_i8+0x127>
 	LONG $0x076ffec5 // vmovdqu ymm0, ymmword ptr [rdi]
-	QUAD $0x00020215797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x202] # 0x1e0a8 <peak_i8+0x218>
+	QUAD $0x0001e215797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x1e2] # 0x20ca8 <peak_i8+0x1f8>
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
 	LONG $0xe4efd9c5 // vpxor xmm4, xmm4, xmm4
 	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	QUAD $0x0000015f0ddbfdc5 // vpand ymm1, ymm0, ymmword ptr [rip + 0x15f] # 0x1e020 <peak_i8+0x190>
+	QUAD $0x0000013f0ddbfdc5 // vpand ymm1, ymm0, ymmword ptr [rip + 0x13f] # 0x20c20 <peak_i8+0x170>
 	LONG $0x0475e2c4; BYTE $0xc8 // vpmaddubsw ymm1, ymm1, ymm0
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
@@ -11029,13 +13301,13 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xc0fec5c5 // vpaddd ymm0, ymm7, ymm0
 	WORD $0xff48; BYTE $0xc8 // dec rax
-	LONG $0xff2f850f; WORD $0xffff // jne 0x1ded0 <peak_i8+0x40>
+	LONG $0xff2f850f; WORD $0xffff // jne 0x20af0 <peak_i8+0x40>
 	LONG $0xcefed5c5 // vpaddd ymm1, ymm5, ymm6
 	LONG $0xd3feddc5 // vpaddd ymm2, ymm4, ymm3
 	LONG $0xcafef5c5 // vpaddd ymm1, ymm1, ymm2
 	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	WORD $0x04eb // jmp 0x1dfbb <peak_i8+0x12b>
+	WORD $0x04eb // jmp 0x20bdb <peak_i8+0x12b>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08e6c148 // shl rsi, 0x8
 	LONG $0x0711fcc5 // vmovups ymmword ptr [rdi], ymm0
@@ -11044,8 +13316,6 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x010001cccccccccc; QUAD $0x0100010001000100
 	QUAD $0x0100010001000100; QUAD $0x0100010001000100
@@ -11064,11 +13334,11 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0804000000000000; QUAD $0x000000000000000c
 	QUAD $0x0000030000000000; QUAD $0x0000000000000000
 	QUAD $0x0000040000000000; QUAD $0x0000000000000000
-	QUAD $0x0100010000000000; QUAD $0x0102040000000f00
-	QUAD $0xa242600f0f0f0f3c; QUAD $0x0f0f0f42fe00000d
-	QUAD $0x1010100f0f0f0f0f; QUAD $0x3030301010101010
-	QUAD $0x0303033030303030; QUAD $0x0404040303030303
-	QUAD $0xcccccc0404040404; QUAD $0xcccccccccccccccc
+	QUAD $0x0000050000000000; QUAD $0x00000f0001000100
+	QUAD $0x0f0f0f3c01020400; QUAD $0xfe00000da242600f
+	QUAD $0x0f0f0fcccccccc42; QUAD $0x1010100f0f0f0f0f
+	QUAD $0x3030301010101010; QUAD $0x0303033030303030
+	QUAD $0x0404040303030303; QUAD $0xcccccc0404040404
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	LONG $0xcccccccc; BYTE $0xcc
@@ -11092,7 +13362,7 @@ TEXT ·q4_0_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+4576(SB)
+	CALL ·panel_avx2<>+5440(SB)
 	RET
 
 // func q4_1_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -11103,7 +13373,7 @@ TEXT ·q4_1_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+8688(SB)
+	CALL ·panel_avx2<>+10336(SB)
 	RET
 
 // func q5_0_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -11114,7 +13384,7 @@ TEXT ·q5_0_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+12736(SB)
+	CALL ·panel_avx2<>+15184(SB)
 	RET
 
 // func q5_1_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -11125,7 +13395,7 @@ TEXT ·q5_1_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+17984(SB)
+	CALL ·panel_avx2<>+21584(SB)
 	RET
 
 // func iQ4_NL_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -11136,7 +13406,7 @@ TEXT ·iQ4_NL_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+23280(SB)
+	CALL ·panel_avx2<>+28000(SB)
 	RET
 
 // func q4_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -11147,7 +13417,7 @@ TEXT ·q4_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+28304(SB)
+	CALL ·panel_avx2<>+34080(SB)
 	RET
 
 // func q5_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -11158,7 +13428,7 @@ TEXT ·q5_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+32800(SB)
+	CALL ·panel_avx2<>+39440(SB)
 	RET
 
 // func q6_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -11169,7 +13439,7 @@ TEXT ·q6_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+38480(SB)
+	CALL ·panel_avx2<>+46336(SB)
 	RET
 
 // func q2_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -11180,7 +13450,7 @@ TEXT ·q2_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+44704(SB)
+	CALL ·panel_avx2<>+53712(SB)
 	RET
 
 // func q3_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -11191,7 +13461,7 @@ TEXT ·q3_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+50032(SB)
+	CALL ·panel_avx2<>+60144(SB)
 	RET
 
 // func quant_avx2(x, dst unsafe.Pointer, k, shape int)
@@ -11200,13 +13470,13 @@ TEXT ·quant_avx2(SB), 0, $0-32
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
-	CALL ·panel_avx2<>+56256(SB)
+	CALL ·panel_avx2<>+67552(SB)
 	RET
 
 // func dotPeak_avx2(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_avx2(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·panel_avx2<>+56976(SB)
+	CALL ·panel_avx2<>+68272(SB)
 	MOVQ AX, ret+16(FP)
 	RET

@@ -19,270 +19,396 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10f8c148 // sar rax, 0x10
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x06038e0f; WORD $0x0000 // jle 0x10625 <pq_q8_0+0x625>
-	QUAD $0x005ed5052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x5ed5] # 0x15f00 <peak_i8+0x3b0>
-	QUAD $0x5e630d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x5e63] # 0x15e98 <peak_i8+0x348>
-	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
-	LONG $0x3fe9c148 // shr rcx, 0x3f
-	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	LONG $0x02508d4d // lea r10, [r8 + 0x2]
-	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
-	WORD $0x014c; BYTE $0xc1 // add rcx, r8
-	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
-	WORD $0xd148; BYTE $0xe9 // shr rcx
-	LONG $0x40f96948; WORD $0x0004; BYTE $0x00 // imul rdi, rcx, 0x440
-	LONG $0x544b8d49 // lea rcx, [r11 + 0x54]
+	LONG $0x08d98e0f; WORD $0x0000 // jle 0x108fb <pq_q8_0+0x8fb>
+	QUAD $0x882c0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x882c] # 0x18858 <peak_i8+0x348>
+	QUAD $0x00888b0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x888b] # 0x188c0 <peak_i8+0x3b0>
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x3fefc148 // shr rdi, 0x3f
+	WORD $0x8944; BYTE $0xcb // mov ebx, r9d
+	WORD $0xebc1; BYTE $0x09 // shr ebx, 0x9
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
+	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
+	WORD $0xe383; BYTE $0x03 // and ebx, 0x3
+	WORD $0xd148; BYTE $0xef // shr rdi
+	LONG $0x245c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rbx
+	LONG $0x40d7694c; WORD $0x0004; BYTE $0x00 // imul r10, rdi, 0x440
+	LONG $0x027e8d48 // lea rdi, [rsi + 0x2]
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	LONG $0x54c18348 // add rcx, 0x54
 	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
-	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
-	WORD $0x20eb // jmp 0x1008e <pq_q8_0+0x8e>
-	WORD $0x9066 // nop
+	WORD $0x24eb // jmp 0x1009e <pq_q8_0+0x9e>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x0148; BYTE $0xfe // add rsi, rdi
+	WORD $0x014d; BYTE $0xd0 // add r8, r10
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x05978e0f; WORD $0x0000 // jle 0x10625 <pq_q8_0+0x625>
+	LONG $0x085d8e0f; WORD $0x0000 // jle 0x108fb <pq_q8_0+0x8fb>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x10076 <pq_q8_0+0x76>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x022c850f; WORD $0x0000 // jne 0x102d0 <pq_q8_0+0x2d0>
+	WORD $0xdf75 // jne 0x10086 <pq_q8_0+0x86>
+	WORD $0xfb83; BYTE $0x01 // cmp ebx, 0x1
+	LONG $0x02b0840f; WORD $0x0000 // je 0x10360 <pq_q8_0+0x360>
+	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
+	LONG $0x05bf850f; WORD $0x0000 // jne 0x10678 <pq_q8_0+0x678>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x080b8e0f; WORD $0x0000 // jle 0x108cd <pq_q8_0+0x8cd>
+	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x020c8e0f; WORD $0x0000 // jle 0x102bd <pq_q8_0+0x2bd>
-	LONG $0x245c8b48; BYTE $0x08 // mov rbx, qword ptr [rsp + 0x8]
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	WORD $0x9066 // nop
-	LONG $0x487cd162; WORD $0x5f10; BYTE $0x01 // vmovups zmm3, zmmword ptr [r15 + 0x40]
-	LONG $0x487dd262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [r15]
-	LONG $0x487cd162; WORD $0x5f10; BYTE $0x02 // vmovups zmm3, zmmword ptr [r15 + 0x80]
-	LONG $0x487cd162; WORD $0x5f10; BYTE $0x03 // vmovups zmm3, zmmword ptr [r15 + 0xc0]
-	LONG $0x487cd162; WORD $0x5f10; BYTE $0x04 // vmovups zmm3, zmmword ptr [r15 + 0x100]
-	LONG $0x487cd162; WORD $0x5f10; BYTE $0x05 // vmovups zmm3, zmmword ptr [r15 + 0x140]
-	LONG $0x487cd162; WORD $0x5f10; BYTE $0x06 // vmovups zmm3, zmmword ptr [r15 + 0x180]
-	LONG $0x487cd162; WORD $0x5f10; BYTE $0x07 // vmovups zmm3, zmmword ptr [r15 + 0x1c0]
-	LONG $0x487cd162; WORD $0x5f10; BYTE $0x08 // vmovups zmm3, zmmword ptr [r15 + 0x200]
-	LONG $0x6e79c1c4; WORD $0xd05e // vmovd xmm3, dword ptr [r14 - 0x30]
-	LONG $0x4875d162; WORD $0x6fef; BYTE $0x01 // vpxord zmm5, zmm1, zmmword ptr [r15 + 0x40]
-	LONG $0x48755162; WORD $0x57ef; BYTE $0x02 // vpxord zmm10, zmm1, zmmword ptr [r15 + 0x80]
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x48755162; WORD $0x4fef; BYTE $0x03 // vpxord zmm9, zmm1, zmmword ptr [r15 + 0xc0]
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x487d5262; WORD $0x5f13; BYTE $0x01 // vcvtph2ps zmm11, ymmword ptr [r15 + 0x20]
-	LONG $0xfec38348 // add rbx, -0x2
-	LONG $0x582dd262; WORD $0x7650; BYTE $0xec // vpdpbusd zmm6, zmm10, dword ptr [r14 - 0x50]{1to16}
-	LONG $0x48755162; WORD $0x57ef; BYTE $0x04 // vpxord zmm10, zmm1, zmmword ptr [r15 + 0x100]
-	LONG $0x5835d262; WORD $0x7e50; BYTE $0xed // vpdpbusd zmm7, zmm9, dword ptr [r14 - 0x4c]{1to16}
-	LONG $0x48755162; WORD $0x4fef; BYTE $0x05 // vpxord zmm9, zmm1, zmmword ptr [r15 + 0x140]
-	LONG $0x582d5262; WORD $0x4650; BYTE $0xee // vpdpbusd zmm8, zmm10, dword ptr [r14 - 0x48]{1to16}
-	LONG $0x48755162; WORD $0x57ef; BYTE $0x06 // vpxord zmm10, zmm1, zmmword ptr [r15 + 0x180]
-	LONG $0x582dd262; WORD $0x7650; BYTE $0xf0 // vpdpbusd zmm6, zmm10, dword ptr [r14 - 0x40]{1to16}
-	LONG $0x48755162; WORD $0x57ef; BYTE $0x08 // vpxord zmm10, zmm1, zmmword ptr [r15 + 0x200]
-	LONG $0x582d5262; WORD $0x4650; BYTE $0xf2 // vpdpbusd zmm8, zmm10, dword ptr [r14 - 0x38]{1to16}
-	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
-	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
-	LONG $0x5855d262; WORD $0x5e50; BYTE $0xeb // vpdpbusd zmm3, zmm5, dword ptr [r14 - 0x54]{1to16}
-	LONG $0x5835d262; WORD $0x5e50; BYTE $0xef // vpdpbusd zmm3, zmm9, dword ptr [r14 - 0x44]{1to16}
-	LONG $0x48755162; WORD $0x4fef; BYTE $0x07 // vpxord zmm9, zmm1, zmmword ptr [r15 + 0x1c0]
-	LONG $0x5835d262; WORD $0x7e50; BYTE $0xf1 // vpdpbusd zmm7, zmm9, dword ptr [r14 - 0x3c]{1to16}
-	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
-	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
-	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
-	LONG $0x586dd262; WORD $0x5e98; BYTE $0xf3 // vfmadd132ps zmm3, zmm2, dword ptr [r14 - 0x34]{1to16} # zmm3 = (zmm3 * mem) + zmm2
-	LONG $0x487cd162; WORD $0x5710; BYTE $0x09 // vmovups zmm2, zmmword ptr [r15 + 0x240]
-	LONG $0x487cd162; WORD $0x5710; BYTE $0x0a // vmovups zmm2, zmmword ptr [r15 + 0x280]
-	LONG $0x487cd162; WORD $0x5710; BYTE $0x0b // vmovups zmm2, zmmword ptr [r15 + 0x2c0]
-	LONG $0x487cd162; WORD $0x5710; BYTE $0x0c // vmovups zmm2, zmmword ptr [r15 + 0x300]
-	LONG $0x487cd162; WORD $0x5710; BYTE $0x0d // vmovups zmm2, zmmword ptr [r15 + 0x340]
-	LONG $0x487cd162; WORD $0x5710; BYTE $0x0e // vmovups zmm2, zmmword ptr [r15 + 0x380]
-	LONG $0x487cd162; WORD $0x5710; BYTE $0x0f // vmovups zmm2, zmmword ptr [r15 + 0x3c0]
-	LONG $0x487cd162; WORD $0x5710; BYTE $0x10 // vmovups zmm2, zmmword ptr [r15 + 0x400]
-	LONG $0x6e79c1c4; BYTE $0x16 // vmovd xmm2, dword ptr [r14]
-	LONG $0x48755162; WORD $0x4fef; BYTE $0x0a // vpxord zmm9, zmm1, zmmword ptr [r15 + 0x280]
-	LONG $0x4875d162; WORD $0x6fef; BYTE $0x09 // vpxord zmm5, zmm1, zmmword ptr [r15 + 0x240]
-	LONG $0x48755162; WORD $0x57ef; BYTE $0x0b // vpxord zmm10, zmm1, zmmword ptr [r15 + 0x2c0]
-	LONG $0x5835d262; WORD $0x7650; BYTE $0xf8 // vpdpbusd zmm6, zmm9, dword ptr [r14 - 0x20]{1to16}
-	LONG $0x48755162; WORD $0x4fef; BYTE $0x0c // vpxord zmm9, zmm1, zmmword ptr [r15 + 0x300]
-	LONG $0x582dd262; WORD $0x7e50; BYTE $0xf9 // vpdpbusd zmm7, zmm10, dword ptr [r14 - 0x1c]{1to16}
-	LONG $0x48755162; WORD $0x57ef; BYTE $0x0d // vpxord zmm10, zmm1, zmmword ptr [r15 + 0x340]
-	LONG $0x58355262; WORD $0x4650; BYTE $0xfa // vpdpbusd zmm8, zmm9, dword ptr [r14 - 0x18]{1to16}
-	LONG $0x48755162; WORD $0x4fef; BYTE $0x0e // vpxord zmm9, zmm1, zmmword ptr [r15 + 0x380]
-	LONG $0x5835d262; WORD $0x7650; BYTE $0xfc // vpdpbusd zmm6, zmm9, dword ptr [r14 - 0x10]{1to16}
-	LONG $0x48755162; WORD $0x4fef; BYTE $0x10 // vpxord zmm9, zmm1, zmmword ptr [r15 + 0x400]
-	LONG $0x58355262; WORD $0x4650; BYTE $0xfe // vpdpbusd zmm8, zmm9, dword ptr [r14 - 0x8]{1to16}
-	LONG $0x486df262; WORD $0xd047 // vpsllvd zmm2, zmm2, zmm0
-	LONG $0x487df262; WORD $0xd258 // vpbroadcastd zmm2, xmm2
-	LONG $0x5855d262; WORD $0x5650; BYTE $0xf7 // vpdpbusd zmm2, zmm5, dword ptr [r14 - 0x24]{1to16}
-	LONG $0x582dd262; WORD $0x5650; BYTE $0xfb // vpdpbusd zmm2, zmm10, dword ptr [r14 - 0x14]{1to16}
-	LONG $0x48755162; WORD $0x57ef; BYTE $0x0f // vpxord zmm10, zmm1, zmmword ptr [r15 + 0x3c0]
-	LONG $0x40c78149; WORD $0x0004; BYTE $0x00 // add r15, 0x440
-	LONG $0x582dd262; WORD $0x7e50; BYTE $0xfd // vpdpbusd zmm7, zmm10, dword ptr [r14 - 0xc]{1to16}
-	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
-	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
-	LONG $0x486df162; WORD $0xd5fe // vpaddd zmm2, zmm2, zmm5
-	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
-	LONG $0x4824f162; WORD $0xd259 // vmulps zmm2, zmm11, zmm2
-	LONG $0x5865d262; WORD $0x5698; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [r14 - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
-	LONG $0x60c68349 // add r14, 0x60
-	LONG $0x02fb8348 // cmp rbx, 0x2
-	LONG $0xfe03870f; WORD $0xffff // ja 0x100c0 <pq_q8_0+0xc0>
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xfdaa850f; WORD $0xffff // jne 0x10070 <pq_q8_0+0x70>
-	LONG $0xfffdabe9; BYTE $0xff // jmp 0x10076 <pq_q8_0+0x76>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03308e0f; WORD $0x0000 // jle 0x10609 <pq_q8_0+0x609>
-	LONG $0x24348b4c // mov r14, qword ptr [rsp]
-	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
-	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x894d; BYTE $0xc5 // mov r13, r8
 	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	LONG $0x000125e9; BYTE $0x00 // jmp 0x1041b <pq_q8_0+0x41b>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x09245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x240]
-	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
-	QUAD $0x0a245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x280]
-	QUAD $0x0b245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x2c0]
-	QUAD $0x0c245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x300]
-	QUAD $0x0d245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x340]
-	QUAD $0x0e245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x380]
-	QUAD $0x0f245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x3c0]
-	QUAD $0x10245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x400]
-	LONG $0x6e79c1c4; WORD $0x545e // vmovd xmm3, dword ptr [r14 + 0x54]
-	QUAD $0x09246cef4875d162 // vpxord zmm5, zmm1, zmmword ptr [r12 + 0x240]
-	QUAD $0x0a244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x280]
+	LONG $0x00010ce9; BYTE $0x00 // jmp 0x101eb <pq_q8_0+0x1eb>
+	BYTE $0x90 // nop
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x09 // vmovups zmm3, zmmword ptr [r13 + 0x240]
+	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0a // vmovups zmm3, zmmword ptr [r13 + 0x280]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0b // vmovups zmm3, zmmword ptr [r13 + 0x2c0]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0c // vmovups zmm3, zmmword ptr [r13 + 0x300]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0d // vmovups zmm3, zmmword ptr [r13 + 0x340]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0e // vmovups zmm3, zmmword ptr [r13 + 0x380]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0f // vmovups zmm3, zmmword ptr [r13 + 0x3c0]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x10 // vmovups zmm3, zmmword ptr [r13 + 0x400]
+	LONG $0x6e79c1c4; WORD $0x545f // vmovd xmm3, dword ptr [r15 + 0x54]
+	LONG $0x487dd162; WORD $0x6def; BYTE $0x09 // vpxord zmm5, zmm0, zmmword ptr [r13 + 0x240]
+	LONG $0x487d5162; WORD $0x4def; BYTE $0x0a // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x280]
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	QUAD $0x0b2454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x2c0]
+	LONG $0x487d5162; WORD $0x55ef; BYTE $0x0b // vpxord zmm10, zmm0, zmmword ptr [r13 + 0x2c0]
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0xfe4f8d49 // lea rcx, [r15 - 0x2]
-	LONG $0x5835d262; WORD $0x7650; BYTE $0x0d // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x34]{1to16}
-	QUAD $0x0c244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x300]
-	LONG $0x582dd262; WORD $0x7e50; BYTE $0x0e // vpdpbusd zmm7, zmm10, dword ptr [r14 + 0x38]{1to16}
-	QUAD $0x0d2454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x340]
-	LONG $0x58355262; WORD $0x4650; BYTE $0x0f // vpdpbusd zmm8, zmm9, dword ptr [r14 + 0x3c]{1to16}
-	QUAD $0x0e244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x380]
-	LONG $0x5835d262; WORD $0x7650; BYTE $0x11 // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x44]{1to16}
-	QUAD $0x10244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x400]
-	LONG $0x58355262; WORD $0x4650; BYTE $0x13 // vpdpbusd zmm8, zmm9, dword ptr [r14 + 0x4c]{1to16}
+	LONG $0x244c8d49; BYTE $0xfe // lea rcx, [r12 - 0x2]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0x0d // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x487d5162; WORD $0x4def; BYTE $0x0c // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x300]
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x0e // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x487d5162; WORD $0x55ef; BYTE $0x0d // vpxord zmm10, zmm0, zmmword ptr [r13 + 0x340]
+	LONG $0x58355262; WORD $0x4750; BYTE $0x0f // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x487d5162; WORD $0x4def; BYTE $0x0e // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x380]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x487d5162; WORD $0x4def; BYTE $0x10 // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x400]
+	LONG $0x58355262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x4c]{1to16}
 	LONG $0xf372e1c5; BYTE $0x07 // vpslld xmm3, xmm3, 0x7
 	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
-	LONG $0x5855d262; WORD $0x5e50; BYTE $0x0c // vpdpbusd zmm3, zmm5, dword ptr [r14 + 0x30]{1to16}
-	LONG $0x582dd262; WORD $0x5e50; BYTE $0x10 // vpdpbusd zmm3, zmm10, dword ptr [r14 + 0x40]{1to16}
-	QUAD $0x0f2454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x3c0]
-	WORD $0x894d; BYTE $0xec // mov r12, r13
-	LONG $0x582dd262; WORD $0x7e50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [r14 + 0x48]{1to16}
+	LONG $0x5855d262; WORD $0x5f50; BYTE $0x0c // vpdpbusd zmm3, zmm5, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x582dd262; WORD $0x5f50; BYTE $0x10 // vpdpbusd zmm3, zmm10, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x487d5162; WORD $0x55ef; BYTE $0x0f // vpxord zmm10, zmm0, zmmword ptr [r13 + 0x3c0]
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x48]{1to16}
 	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
 	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
 	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
 	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
-	LONG $0x5865d262; WORD $0x56b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [r14 + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
-	LONG $0x60c68349 // add r14, 0x60
-	LONG $0x02ff8349 // cmp r15, 0x2
-	WORD $0x8949; BYTE $0xcf // mov r15, rcx
-	LONG $0x01f28e0f; WORD $0x0000 // jle 0x1060d <pq_q8_0+0x60d>
-	QUAD $0x0000024024ac8d4d // lea r13, [r12 + 0x240]
-	WORD $0x394d; BYTE $0xea // cmp r10, r13
-	WORD $0x6a73 // jae 0x10492 <pq_q8_0+0x492>
-	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xdbb70f44 // movzx r11d, bx
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
-	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
-	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
-	WORD $0xe989 // mov ecx, ebp
-	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
-	LONG $0xffe38141; WORD $0x003f; BYTE $0x00 // and r11d, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
-	WORD $0x294c; BYTE $0xdf // sub rdi, r11
-	QUAD $0x00004000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x4000]
-	QUAD $0x00005000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x5000]
-	QUAD $0x00006000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x6000]
-	QUAD $0x00007000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x7000]
-	WORD $0x394d; BYTE $0xea // cmp r10, r13
-	WORD $0xae72 // jb 0x10440 <pq_q8_0+0x440>
-	LONG $0x487dd262; WORD $0x1c13; BYTE $0x24 // vcvtph2ps zmm3, ymmword ptr [r12]
-	QUAD $0x01246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x40]
-	QUAD $0x02246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x80]
-	QUAD $0x03246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0xc0]
-	QUAD $0x04246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x100]
-	QUAD $0x05246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x140]
-	QUAD $0x06246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x180]
-	QUAD $0x07246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x1c0]
-	QUAD $0x08246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x200]
-	LONG $0x6e79c1c4; WORD $0x2466 // vmovd xmm4, dword ptr [r14 + 0x24]
-	QUAD $0x01246cef4875d162 // vpxord zmm5, zmm1, zmmword ptr [r12 + 0x40]
-	QUAD $0x02244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x80]
+	LONG $0x5865d262; WORD $0x57b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x06d48e0f; WORD $0x0000 // jle 0x108bf <pq_q8_0+0x8bf>
+	LONG $0x40bd8d49; WORD $0x0002; BYTE $0x00 // lea rdi, [r13 + 0x240]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0x3473 // jae 0x1022b <pq_q8_0+0x22b>
+	WORD $0x894d; BYTE $0xf3 // mov r11, r14
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0xd572 // jb 0x10200 <pq_q8_0+0x200>
+	LONG $0x487dd262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm3, ymmword ptr [r13]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x05 // vmovups zmm4, zmmword ptr [r13 + 0x140]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x06 // vmovups zmm4, zmmword ptr [r13 + 0x180]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x07 // vmovups zmm4, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x08 // vmovups zmm4, zmmword ptr [r13 + 0x200]
+	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
+	LONG $0x487dd162; WORD $0x6def; BYTE $0x01 // vpxord zmm5, zmm0, zmmword ptr [r13 + 0x40]
+	LONG $0x487d5162; WORD $0x4def; BYTE $0x02 // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x80]
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	QUAD $0x032454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0xc0]
+	LONG $0x487d5162; WORD $0x55ef; BYTE $0x03 // vpxord zmm10, zmm0, zmmword ptr [r13 + 0xc0]
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	QUAD $0x0000044024ac8d4d // lea r13, [r12 + 0x440]
-	LONG $0x5835d262; WORD $0x7650; BYTE $0x01 // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x4]{1to16}
-	QUAD $0x04244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x100]
-	LONG $0x582dd262; WORD $0x7e50; BYTE $0x02 // vpdpbusd zmm7, zmm10, dword ptr [r14 + 0x8]{1to16}
-	QUAD $0x052454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x140]
-	LONG $0x58355262; WORD $0x4650; BYTE $0x03 // vpdpbusd zmm8, zmm9, dword ptr [r14 + 0xc]{1to16}
-	QUAD $0x06244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x180]
-	LONG $0x5835d262; WORD $0x7650; BYTE $0x05 // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x14]{1to16}
-	QUAD $0x08244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x200]
-	LONG $0x58355262; WORD $0x4650; BYTE $0x07 // vpdpbusd zmm8, zmm9, dword ptr [r14 + 0x1c]{1to16}
+	LONG $0x40ad8d49; WORD $0x0004; BYTE $0x00 // lea rbp, [r13 + 0x440]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0x01 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x487d5162; WORD $0x4def; BYTE $0x04 // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x100]
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x02 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x487d5162; WORD $0x55ef; BYTE $0x05 // vpxord zmm10, zmm0, zmmword ptr [r13 + 0x140]
+	LONG $0x58355262; WORD $0x4750; BYTE $0x03 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x487d5162; WORD $0x4def; BYTE $0x06 // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x180]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0x05 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x487d5162; WORD $0x4def; BYTE $0x08 // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x200]
+	LONG $0x58355262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x1c]{1to16}
 	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
 	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x5855d262; WORD $0x2650 // vpdpbusd zmm4, zmm5, dword ptr [r14]{1to16}
-	LONG $0x582dd262; WORD $0x6650; BYTE $0x04 // vpdpbusd zmm4, zmm10, dword ptr [r14 + 0x10]{1to16}
-	QUAD $0x072454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x1c0]
-	LONG $0x582dd262; WORD $0x7e50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [r14 + 0x18]{1to16}
+	LONG $0x5855d262; WORD $0x2750 // vpdpbusd zmm4, zmm5, dword ptr [r15]{1to16}
+	LONG $0x582dd262; WORD $0x6750; BYTE $0x04 // vpdpbusd zmm4, zmm10, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x487d5162; WORD $0x55ef; BYTE $0x07 // vpxord zmm10, zmm0, zmmword ptr [r13 + 0x1c0]
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x18]{1to16}
 	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
 	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
 	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
-	LONG $0x5865d262; WORD $0x56b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r14 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
-	WORD $0x394d; BYTE $0xea // cmp r10, r13
-	LONG $0xfd5c830f; WORD $0xffff // jae 0x10300 <pq_q8_0+0x300>
-	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0xb70f; BYTE $0xcb // movzx ecx, bx
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
-	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
-	WORD $0xef89 // mov edi, ebp
-	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
-	WORD $0x2949; BYTE $0xcb // sub r11, rcx
-	QUAD $0x0040001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x4000]
-	QUAD $0x0050001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x5000]
-	QUAD $0x0060001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x6000]
-	QUAD $0x0070001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x7000]
-	WORD $0x394d; BYTE $0xea // cmp r10, r13
-	WORD $0xac72 // jb 0x105b0 <pq_q8_0+0x5b0>
-	LONG $0xfffcf7e9; BYTE $0xff // jmp 0x10300 <pq_q8_0+0x300>
+	LONG $0x5865d262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	LONG $0xfdb4830f; WORD $0xffff // jae 0x100e0 <pq_q8_0+0xe0>
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	BYTE $0x90 // nop
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	WORD $0xd572 // jb 0x10330 <pq_q8_0+0x330>
+	LONG $0xfffd80e9; BYTE $0xff // jmp 0x100e0 <pq_q8_0+0xe0>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x05768e0f; WORD $0x0000 // jle 0x108df <pq_q8_0+0x8df>
+	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
-	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	WORD $0x894d; BYTE $0xc5 // mov r13, r8
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	LONG $0x000115e9; BYTE $0x00 // jmp 0x1049b <pq_q8_0+0x49b>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x09 // vmovups zmm3, zmmword ptr [r13 + 0x240]
+	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0a // vmovups zmm3, zmmword ptr [r13 + 0x280]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0b // vmovups zmm3, zmmword ptr [r13 + 0x2c0]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0c // vmovups zmm3, zmmword ptr [r13 + 0x300]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0d // vmovups zmm3, zmmword ptr [r13 + 0x340]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0e // vmovups zmm3, zmmword ptr [r13 + 0x380]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0f // vmovups zmm3, zmmword ptr [r13 + 0x3c0]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x10 // vmovups zmm3, zmmword ptr [r13 + 0x400]
+	LONG $0x6e79c1c4; WORD $0x545f // vmovd xmm3, dword ptr [r15 + 0x54]
+	LONG $0x487dd162; WORD $0x6def; BYTE $0x09 // vpxord zmm5, zmm0, zmmword ptr [r13 + 0x240]
+	LONG $0x487d5162; WORD $0x4def; BYTE $0x0a // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x280]
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x487d5162; WORD $0x55ef; BYTE $0x0b // vpxord zmm10, zmm0, zmmword ptr [r13 + 0x2c0]
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x244c8d49; BYTE $0xfe // lea rcx, [r12 - 0x2]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0x0d // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x487d5162; WORD $0x4def; BYTE $0x0c // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x300]
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x0e // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x487d5162; WORD $0x55ef; BYTE $0x0d // vpxord zmm10, zmm0, zmmword ptr [r13 + 0x340]
+	LONG $0x58355262; WORD $0x4750; BYTE $0x0f // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x487d5162; WORD $0x4def; BYTE $0x0e // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x380]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x487d5162; WORD $0x4def; BYTE $0x10 // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x400]
+	LONG $0x58355262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0xf372e1c5; BYTE $0x07 // vpslld xmm3, xmm3, 0x7
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	LONG $0x5855d262; WORD $0x5f50; BYTE $0x0c // vpdpbusd zmm3, zmm5, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x582dd262; WORD $0x5f50; BYTE $0x10 // vpdpbusd zmm3, zmm10, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x487d5162; WORD $0x55ef; BYTE $0x0f // vpxord zmm10, zmm0, zmmword ptr [r13 + 0x3c0]
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x5865d262; WORD $0x57b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x04488e0f; WORD $0x0000 // jle 0x108e3 <pq_q8_0+0x8e3>
+	LONG $0x40ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x240]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0x6c73 // jae 0x10513 <pq_q8_0+0x513>
+	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
+	LONG $0x08ebc141 // shr r11d, 0x8
+	WORD $0x8941; BYTE $0xde // mov r14d, ebx
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xceb70f41 // movzx ecx, r14w
+	LONG $0xdbb60f45 // movzx r11d, r11b
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc3 // inc r11b
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
+	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
+	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
+	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
+	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0xad72 // jb 0x104c0 <pq_q8_0+0x4c0>
+	LONG $0x487dd262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm3, ymmword ptr [r13]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x05 // vmovups zmm4, zmmword ptr [r13 + 0x140]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x06 // vmovups zmm4, zmmword ptr [r13 + 0x180]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x07 // vmovups zmm4, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x08 // vmovups zmm4, zmmword ptr [r13 + 0x200]
+	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
+	LONG $0x487dd162; WORD $0x6def; BYTE $0x01 // vpxord zmm5, zmm0, zmmword ptr [r13 + 0x40]
+	LONG $0x487d5162; WORD $0x4def; BYTE $0x02 // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x80]
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x487d5162; WORD $0x55ef; BYTE $0x03 // vpxord zmm10, zmm0, zmmword ptr [r13 + 0xc0]
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x40ad8d49; WORD $0x0004; BYTE $0x00 // lea rbp, [r13 + 0x440]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0x01 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x487d5162; WORD $0x4def; BYTE $0x04 // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x100]
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x02 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x487d5162; WORD $0x55ef; BYTE $0x05 // vpxord zmm10, zmm0, zmmword ptr [r13 + 0x140]
+	LONG $0x58355262; WORD $0x4750; BYTE $0x03 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x487d5162; WORD $0x4def; BYTE $0x06 // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x180]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0x05 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x487d5162; WORD $0x4def; BYTE $0x08 // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x200]
+	LONG $0x58355262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x5855d262; WORD $0x2750 // vpdpbusd zmm4, zmm5, dword ptr [r15]{1to16}
+	LONG $0x582dd262; WORD $0x6750; BYTE $0x04 // vpdpbusd zmm4, zmm10, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x487d5162; WORD $0x55ef; BYTE $0x07 // vpxord zmm10, zmm0, zmmword ptr [r13 + 0x1c0]
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
+	LONG $0x5865d262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	LONG $0xfd7c830f; WORD $0xffff // jae 0x10390 <pq_q8_0+0x390>
+	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
+	LONG $0x08ebc141 // shr r11d, 0x8
+	WORD $0x8941; BYTE $0xde // mov r14d, ebx
+	WORD $0x9066 // nop
+	LONG $0xceb70f41 // movzx ecx, r14w
+	LONG $0xdbb60f45 // movzx r11d, r11b
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc3 // inc r11b
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
+	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
+	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
+	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
+	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0xad72 // jb 0x10620 <pq_q8_0+0x620>
+	LONG $0xfffd18e9; BYTE $0xff // jmp 0x10390 <pq_q8_0+0x390>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x023a8e0f; WORD $0x0000 // jle 0x108bf <pq_q8_0+0x8bf>
+	LONG $0x24748b4c; BYTE $0x08 // mov r14, qword ptr [rsp + 0x8]
+	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x01245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x40]
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	QUAD $0x02245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x80]
+	QUAD $0x03245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x100]
+	QUAD $0x05245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x140]
+	QUAD $0x06245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x180]
+	QUAD $0x07245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x08245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x200]
+	LONG $0x6e79c1c4; WORD $0xd05f // vmovd xmm3, dword ptr [r15 - 0x30]
+	QUAD $0x01246cef487dd162 // vpxord zmm5, zmm0, zmmword ptr [r12 + 0x40]
+	QUAD $0x022454ef487d5162 // vpxord zmm10, zmm0, zmmword ptr [r12 + 0x80]
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	QUAD $0x03244cef487d5162 // vpxord zmm9, zmm0, zmmword ptr [r12 + 0xc0]
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	QUAD $0x01245c13487d5262 // vcvtph2ps zmm11, ymmword ptr [r12 + 0x20]
+	LONG $0xfec68349 // add r14, -0x2
+	LONG $0x582dd262; WORD $0x7750; BYTE $0xec // vpdpbusd zmm6, zmm10, dword ptr [r15 - 0x50]{1to16}
+	QUAD $0x042454ef487d5162 // vpxord zmm10, zmm0, zmmword ptr [r12 + 0x100]
+	LONG $0x5835d262; WORD $0x7f50; BYTE $0xed // vpdpbusd zmm7, zmm9, dword ptr [r15 - 0x4c]{1to16}
+	QUAD $0x05244cef487d5162 // vpxord zmm9, zmm0, zmmword ptr [r12 + 0x140]
+	LONG $0x582d5262; WORD $0x4750; BYTE $0xee // vpdpbusd zmm8, zmm10, dword ptr [r15 - 0x48]{1to16}
+	QUAD $0x062454ef487d5162 // vpxord zmm10, zmm0, zmmword ptr [r12 + 0x180]
+	LONG $0x582dd262; WORD $0x7750; BYTE $0xf0 // vpdpbusd zmm6, zmm10, dword ptr [r15 - 0x40]{1to16}
+	QUAD $0x082454ef487d5162 // vpxord zmm10, zmm0, zmmword ptr [r12 + 0x200]
+	LONG $0x582d5262; WORD $0x4750; BYTE $0xf2 // vpdpbusd zmm8, zmm10, dword ptr [r15 - 0x38]{1to16}
+	LONG $0x4865f262; WORD $0xd947 // vpsllvd zmm3, zmm3, zmm1
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	LONG $0x5855d262; WORD $0x5f50; BYTE $0xeb // vpdpbusd zmm3, zmm5, dword ptr [r15 - 0x54]{1to16}
+	LONG $0x5835d262; WORD $0x5f50; BYTE $0xef // vpdpbusd zmm3, zmm9, dword ptr [r15 - 0x44]{1to16}
+	QUAD $0x07244cef487d5162 // vpxord zmm9, zmm0, zmmword ptr [r12 + 0x1c0]
+	LONG $0x5835d262; WORD $0x7f50; BYTE $0xf1 // vpdpbusd zmm7, zmm9, dword ptr [r15 - 0x3c]{1to16}
+	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x586dd262; WORD $0x5f98; BYTE $0xf3 // vfmadd132ps zmm3, zmm2, dword ptr [r15 - 0x34]{1to16} # zmm3 = (zmm3 * mem) + zmm2
+	QUAD $0x09245410487cd162 // vmovups zmm2, zmmword ptr [r12 + 0x240]
+	QUAD $0x0a245410487cd162 // vmovups zmm2, zmmword ptr [r12 + 0x280]
+	QUAD $0x0b245410487cd162 // vmovups zmm2, zmmword ptr [r12 + 0x2c0]
+	QUAD $0x0c245410487cd162 // vmovups zmm2, zmmword ptr [r12 + 0x300]
+	QUAD $0x0d245410487cd162 // vmovups zmm2, zmmword ptr [r12 + 0x340]
+	QUAD $0x0e245410487cd162 // vmovups zmm2, zmmword ptr [r12 + 0x380]
+	QUAD $0x0f245410487cd162 // vmovups zmm2, zmmword ptr [r12 + 0x3c0]
+	QUAD $0x10245410487cd162 // vmovups zmm2, zmmword ptr [r12 + 0x400]
+	LONG $0x6e79c1c4; BYTE $0x17 // vmovd xmm2, dword ptr [r15]
+	QUAD $0x0a244cef487d5162 // vpxord zmm9, zmm0, zmmword ptr [r12 + 0x280]
+	QUAD $0x09246cef487dd162 // vpxord zmm5, zmm0, zmmword ptr [r12 + 0x240]
+	QUAD $0x0b2454ef487d5162 // vpxord zmm10, zmm0, zmmword ptr [r12 + 0x2c0]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0xf8 // vpdpbusd zmm6, zmm9, dword ptr [r15 - 0x20]{1to16}
+	QUAD $0x0c244cef487d5162 // vpxord zmm9, zmm0, zmmword ptr [r12 + 0x300]
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0xf9 // vpdpbusd zmm7, zmm10, dword ptr [r15 - 0x1c]{1to16}
+	QUAD $0x0d2454ef487d5162 // vpxord zmm10, zmm0, zmmword ptr [r12 + 0x340]
+	LONG $0x58355262; WORD $0x4750; BYTE $0xfa // vpdpbusd zmm8, zmm9, dword ptr [r15 - 0x18]{1to16}
+	QUAD $0x0e244cef487d5162 // vpxord zmm9, zmm0, zmmword ptr [r12 + 0x380]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0xfc // vpdpbusd zmm6, zmm9, dword ptr [r15 - 0x10]{1to16}
+	QUAD $0x10244cef487d5162 // vpxord zmm9, zmm0, zmmword ptr [r12 + 0x400]
+	LONG $0x58355262; WORD $0x4750; BYTE $0xfe // vpdpbusd zmm8, zmm9, dword ptr [r15 - 0x8]{1to16}
+	LONG $0x486df262; WORD $0xd147 // vpsllvd zmm2, zmm2, zmm1
+	LONG $0x487df262; WORD $0xd258 // vpbroadcastd zmm2, xmm2
+	LONG $0x5855d262; WORD $0x5750; BYTE $0xf7 // vpdpbusd zmm2, zmm5, dword ptr [r15 - 0x24]{1to16}
+	LONG $0x582dd262; WORD $0x5750; BYTE $0xfb // vpdpbusd zmm2, zmm10, dword ptr [r15 - 0x14]{1to16}
+	QUAD $0x0f2454ef487d5162 // vpxord zmm10, zmm0, zmmword ptr [r12 + 0x3c0]
+	LONG $0x40c48149; WORD $0x0004; BYTE $0x00 // add r12, 0x440
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0xfd // vpdpbusd zmm7, zmm10, dword ptr [r15 - 0xc]{1to16}
+	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x486df162; WORD $0xd5fe // vpaddd zmm2, zmm2, zmm5
+	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
+	LONG $0x4824f162; WORD $0xd259 // vmulps zmm2, zmm11, zmm2
+	LONG $0x5865d262; WORD $0x5798; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [r15 - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fe8349 // cmp r14, 0x2
+	LONG $0xfde1870f; WORD $0xffff // ja 0x106a0 <pq_q8_0+0x6a0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xfa50850f; WORD $0xffff // jne 0x10070 <pq_q8_0+0x70>
-	LONG $0xfffa51e9; BYTE $0xff // jmp 0x10076 <pq_q8_0+0x76>
+	LONG $0xf7b8850f; WORD $0xffff // jne 0x10080 <pq_q8_0+0x80>
+	LONG $0xfff7b9e9; BYTE $0xff // jmp 0x10086 <pq_q8_0+0x86>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf7a6850f; WORD $0xffff // jne 0x10080 <pq_q8_0+0x80>
+	LONG $0xfff7a7e9; BYTE $0xff // jmp 0x10086 <pq_q8_0+0x86>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0x245c8b48; BYTE $0x18 // mov rbx, qword ptr [rsp + 0x18]
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf78a850f; WORD $0xffff // jne 0x10080 <pq_q8_0+0x80>
+	LONG $0xfff78be9; BYTE $0xff // jmp 0x10086 <pq_q8_0+0x86>
 	LONG $0x28c48348 // add rsp, 0x28
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -292,9 +418,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q4_0: +1600
+	// pq_q4_0: +2320
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -306,287 +432,421 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10f8c148 // sar rax, 0x10
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x06438e0f; WORD $0x0000 // jle 0x10ca5 <pq_q4_0+0x665>
-	QUAD $0x005897052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x5897] # 0x15f02 <peak_i8+0x3b2>
-	QUAD $0x58130d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x5813] # 0x15e88 <peak_i8+0x338>
-	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
-	LONG $0x3fe9c148 // shr rcx, 0x3f
-	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	LONG $0x02508d4d // lea r10, [r8 + 0x2]
-	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
-	WORD $0x014c; BYTE $0xc1 // add rcx, r8
-	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
-	WORD $0xd148; BYTE $0xe9 // shr rcx
-	LONG $0x06e1c148 // shl rcx, 0x6
-	LONG $0xc93c8d48 // lea rdi, [rcx + 8*rcx]
-	LONG $0x544b8d49 // lea rcx, [r11 + 0x54]
+	LONG $0x09538e0f; WORD $0x0000 // jle 0x11285 <pq_q4_0+0x975>
+	QUAD $0x7f0c0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7f0c] # 0x18848 <peak_i8+0x338>
+	QUAD $0x007f7d0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x7f7d] # 0x188c2 <peak_i8+0x3b2>
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x3fefc148 // shr rdi, 0x3f
+	WORD $0x8944; BYTE $0xcb // mov ebx, r9d
+	WORD $0xebc1; BYTE $0x09 // shr ebx, 0x9
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
+	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
+	WORD $0xe383; BYTE $0x03 // and ebx, 0x3
+	WORD $0xd148; BYTE $0xef // shr rdi
+	LONG $0x245c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rbx
+	LONG $0x06e7c148 // shl rdi, 0x6
+	LONG $0xff148d4c // lea r10, [rdi + 8*rdi]
+	LONG $0x027e8d48 // lea rdi, [rsi + 0x2]
+	LONG $0x54c18348 // add rcx, 0x54
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
 	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
-	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
-	WORD $0x1feb // jmp 0x106ce <pq_q4_0+0x8e>
-	BYTE $0x90 // nop
+	WORD $0x23eb // jmp 0x109ae <pq_q4_0+0x9e>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x0148; BYTE $0xfe // add rsi, rdi
+	WORD $0x014d; BYTE $0xd0 // add r8, r10
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x05d78e0f; WORD $0x0000 // jle 0x10ca5 <pq_q4_0+0x665>
+	LONG $0x08d78e0f; WORD $0x0000 // jle 0x11285 <pq_q4_0+0x975>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x106b6 <pq_q4_0+0x76>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x025c850f; WORD $0x0000 // jne 0x10940 <pq_q4_0+0x300>
+	WORD $0xdf75 // jne 0x10996 <pq_q4_0+0x86>
+	WORD $0xfb83; BYTE $0x01 // cmp ebx, 0x1
+	LONG $0x02e0840f; WORD $0x0000 // je 0x10ca0 <pq_q4_0+0x390>
+	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
+	LONG $0x061f850f; WORD $0x0000 // jne 0x10fe8 <pq_q4_0+0x6d8>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x08858e0f; WORD $0x0000 // jle 0x11257 <pq_q4_0+0x947>
+	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02368e0f; WORD $0x0000 // jle 0x10927 <pq_q4_0+0x2e7>
-	LONG $0x245c8b48; BYTE $0x08 // mov rbx, qword ptr [rsp + 0x8]
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	WORD $0x9066 // nop
-	LONG $0x487cd162; WORD $0x5f10; BYTE $0x01 // vmovups zmm3, zmmword ptr [r15 + 0x40]
-	LONG $0x487dd262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [r15]
-	LONG $0x487cd162; WORD $0x5f10; BYTE $0x02 // vmovups zmm3, zmmword ptr [r15 + 0x80]
-	LONG $0x487cd162; WORD $0x5f10; BYTE $0x03 // vmovups zmm3, zmmword ptr [r15 + 0xc0]
-	LONG $0x487cd162; WORD $0x5f10; BYTE $0x04 // vmovups zmm3, zmmword ptr [r15 + 0x100]
-	LONG $0x6e79c1c4; WORD $0xd05e // vmovd xmm3, dword ptr [r14 - 0x30]
-	LONG $0x48fed162; WORD $0x6f6f; BYTE $0x01 // vmovdqu64 zmm5, zmmword ptr [r15 + 0x40]
-	LONG $0x48fed162; WORD $0x776f; BYTE $0x02 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x80]
-	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x03 // vmovdqu64 zmm7, zmmword ptr [r15 + 0xc0]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x100]
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0xfec38348 // add rbx, -0x2
-	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
-	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
-	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
-	LONG $0x4825f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm11, zmm7, 0x4
-	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
-	LONG $0x5835d262; WORD $0x5e50; BYTE $0xeb // vpdpbusd zmm3, zmm9, dword ptr [r14 - 0x54]{1to16}
-	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58555262; WORD $0x4e50; BYTE $0xef // vpdpbusd zmm9, zmm5, dword ptr [r14 - 0x44]{1to16}
-	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
-	LONG $0x58555262; WORD $0x5650; BYTE $0xec // vpdpbusd zmm10, zmm5, dword ptr [r14 - 0x50]{1to16}
-	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
-	LONG $0x5855d262; WORD $0x7650; BYTE $0xf0 // vpdpbusd zmm6, zmm5, dword ptr [r14 - 0x40]{1to16}
-	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
-	LONG $0x483df162; WORD $0xf9db // vpandd zmm7, zmm8, zmm1
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x5855d262; WORD $0x5e50; BYTE $0xed // vpdpbusd zmm3, zmm5, dword ptr [r14 - 0x4c]{1to16}
-	LONG $0x4825f162; WORD $0xe9db // vpandd zmm5, zmm11, zmm1
-	LONG $0x58555262; WORD $0x4e50; BYTE $0xf1 // vpdpbusd zmm9, zmm5, dword ptr [r14 - 0x3c]{1to16}
-	LONG $0x483df162; WORD $0xe9db // vpandd zmm5, zmm8, zmm1
-	LONG $0x58455262; WORD $0x5650; BYTE $0xee // vpdpbusd zmm10, zmm7, dword ptr [r14 - 0x48]{1to16}
-	LONG $0x487d5262; WORD $0x5f13; BYTE $0x01 // vcvtph2ps zmm11, ymmword ptr [r15 + 0x20]
-	LONG $0x5855d262; WORD $0x7650; BYTE $0xf2 // vpdpbusd zmm6, zmm5, dword ptr [r14 - 0x38]{1to16}
-	LONG $0x4865d162; WORD $0xd9fe // vpaddd zmm3, zmm3, zmm9
-	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
-	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
-	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
-	LONG $0x586dd262; WORD $0x5e98; BYTE $0xf3 // vfmadd132ps zmm3, zmm2, dword ptr [r14 - 0x34]{1to16} # zmm3 = (zmm3 * mem) + zmm2
-	LONG $0x487cd162; WORD $0x5710; BYTE $0x05 // vmovups zmm2, zmmword ptr [r15 + 0x140]
-	LONG $0x487cd162; WORD $0x5710; BYTE $0x06 // vmovups zmm2, zmmword ptr [r15 + 0x180]
-	LONG $0x487cd162; WORD $0x5710; BYTE $0x07 // vmovups zmm2, zmmword ptr [r15 + 0x1c0]
-	LONG $0x487cd162; WORD $0x5710; BYTE $0x08 // vmovups zmm2, zmmword ptr [r15 + 0x200]
-	LONG $0x6e79c1c4; BYTE $0x16 // vmovd xmm2, dword ptr [r14]
-	LONG $0x48fed162; WORD $0x6f6f; BYTE $0x05 // vmovdqu64 zmm5, zmmword ptr [r15 + 0x140]
-	LONG $0x48fed162; WORD $0x776f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x180]
-	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x200]
-	LONG $0x40c78149; WORD $0x0002; BYTE $0x00 // add r15, 0x240
-	LONG $0x486df262; WORD $0xd047 // vpsllvd zmm2, zmm2, zmm0
-	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
-	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
-	LONG $0x487df262; WORD $0xd258 // vpbroadcastd zmm2, xmm2
-	LONG $0x5835d262; WORD $0x5650; BYTE $0xf7 // vpdpbusd zmm2, zmm9, dword ptr [r14 - 0x24]{1to16}
-	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58555262; WORD $0x4e50; BYTE $0xfb // vpdpbusd zmm9, zmm5, dword ptr [r14 - 0x14]{1to16}
-	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
-	LONG $0x58555262; WORD $0x5650; BYTE $0xf8 // vpdpbusd zmm10, zmm5, dword ptr [r14 - 0x20]{1to16}
-	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
-	LONG $0x5855d262; WORD $0x7650; BYTE $0xfc // vpdpbusd zmm6, zmm5, dword ptr [r14 - 0x10]{1to16}
-	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x5855d262; WORD $0x5650; BYTE $0xf9 // vpdpbusd zmm2, zmm5, dword ptr [r14 - 0x1c]{1to16}
-	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
-	LONG $0x58555262; WORD $0x4e50; BYTE $0xfd // vpdpbusd zmm9, zmm5, dword ptr [r14 - 0xc]{1to16}
-	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
-	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
-	LONG $0x5855d262; WORD $0x7650; BYTE $0xfe // vpdpbusd zmm6, zmm5, dword ptr [r14 - 0x8]{1to16}
-	LONG $0x486dd162; WORD $0xd1fe // vpaddd zmm2, zmm2, zmm9
-	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
-	LONG $0x58355262; WORD $0x5650; BYTE $0xfa // vpdpbusd zmm10, zmm9, dword ptr [r14 - 0x18]{1to16}
-	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
-	LONG $0x486df162; WORD $0xd5fe // vpaddd zmm2, zmm2, zmm5
-	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
-	LONG $0x4824f162; WORD $0xd259 // vmulps zmm2, zmm11, zmm2
-	LONG $0x5865d262; WORD $0x5698; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [r14 - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
-	LONG $0x60c68349 // add r14, 0x60
-	LONG $0x02fb8348 // cmp rbx, 0x2
-	LONG $0xfdd9870f; WORD $0xffff // ja 0x10700 <pq_q4_0+0xc0>
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xfd80850f; WORD $0xffff // jne 0x106b0 <pq_q4_0+0x70>
-	LONG $0xfffd81e9; BYTE $0xff // jmp 0x106b6 <pq_q4_0+0x76>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03408e0f; WORD $0x0000 // jle 0x10c89 <pq_q4_0+0x649>
-	LONG $0x24348b4c // mov r14, qword ptr [rsp]
-	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
-	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x894d; BYTE $0xc5 // mov r13, r8
 	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	LONG $0x000132e9; BYTE $0x00 // jmp 0x10a98 <pq_q4_0+0x458>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x05245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x140]
-	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
-	QUAD $0x06245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x180]
-	QUAD $0x07245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x1c0]
-	QUAD $0x08245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x200]
-	LONG $0x6e79c1c4; WORD $0x545e // vmovd xmm3, dword ptr [r14 + 0x54]
-	QUAD $0x05246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x140]
-	QUAD $0x0624746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x180]
-	QUAD $0x07247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x1c0]
+	LONG $0x000121e9; BYTE $0x00 // jmp 0x10b10 <pq_q4_0+0x200>
+	BYTE $0x90 // nop
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x05 // vmovups zmm3, zmmword ptr [r13 + 0x140]
+	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x06 // vmovups zmm3, zmmword ptr [r13 + 0x180]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x07 // vmovups zmm3, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x08 // vmovups zmm3, zmmword ptr [r13 + 0x200]
+	LONG $0x6e79c1c4; WORD $0x545f // vmovd xmm3, dword ptr [r15 + 0x54]
+	LONG $0x48fed162; WORD $0x6d6f; BYTE $0x05 // vmovdqu64 zmm5, zmmword ptr [r13 + 0x140]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x180]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x1c0]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x0824446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x200]
-	LONG $0xfe4f8d49 // lea rcx, [r15 - 0x2]
-	WORD $0x894d; BYTE $0xec // mov r12, r13
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x200]
+	LONG $0x244c8d49; BYTE $0xfe // lea rcx, [r12 - 0x2]
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
 	LONG $0xf372e1c5; BYTE $0x03 // vpslld xmm3, xmm3, 0x3
-	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
+	LONG $0x48557162; WORD $0xc8db // vpandd zmm9, zmm5, zmm0
 	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
 	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
-	LONG $0x5835d262; WORD $0x5e50; BYTE $0x0c // vpdpbusd zmm3, zmm9, dword ptr [r14 + 0x30]{1to16}
-	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0x5835d262; WORD $0x5f50; BYTE $0x0c // vpdpbusd zmm3, zmm9, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58555262; WORD $0x4e50; BYTE $0x10 // vpdpbusd zmm9, zmm5, dword ptr [r14 + 0x40]{1to16}
-	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
-	LONG $0x58555262; WORD $0x5650; BYTE $0x0d // vpdpbusd zmm10, zmm5, dword ptr [r14 + 0x34]{1to16}
+	LONG $0x58555262; WORD $0x4f50; BYTE $0x10 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x484df162; WORD $0xe8db // vpandd zmm5, zmm6, zmm0
+	LONG $0x58555262; WORD $0x5750; BYTE $0x0d // vpdpbusd zmm10, zmm5, dword ptr [r15 + 0x34]{1to16}
 	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
-	LONG $0x5855d262; WORD $0x7650; BYTE $0x11 // vpdpbusd zmm6, zmm5, dword ptr [r14 + 0x44]{1to16}
-	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
+	LONG $0x5855d262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x5855d262; WORD $0x5e50; BYTE $0x0e // vpdpbusd zmm3, zmm5, dword ptr [r14 + 0x38]{1to16}
-	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
-	LONG $0x58555262; WORD $0x4e50; BYTE $0x12 // vpdpbusd zmm9, zmm5, dword ptr [r14 + 0x48]{1to16}
+	LONG $0x5855d262; WORD $0x5f50; BYTE $0x0e // vpdpbusd zmm3, zmm5, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
+	LONG $0x58555262; WORD $0x4f50; BYTE $0x12 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x48]{1to16}
 	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
-	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
-	LONG $0x5855d262; WORD $0x7650; BYTE $0x13 // vpdpbusd zmm6, zmm5, dword ptr [r14 + 0x4c]{1to16}
+	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
+	LONG $0x5855d262; WORD $0x7750; BYTE $0x13 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x4c]{1to16}
 	LONG $0x4865d162; WORD $0xd9fe // vpaddd zmm3, zmm3, zmm9
-	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
-	LONG $0x58355262; WORD $0x5650; BYTE $0x0f // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x3c]{1to16}
+	LONG $0x483d7162; WORD $0xc8db // vpandd zmm9, zmm8, zmm0
+	LONG $0x58355262; WORD $0x5750; BYTE $0x0f // vpdpbusd zmm10, zmm9, dword ptr [r15 + 0x3c]{1to16}
 	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
 	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
 	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
-	LONG $0x5865d262; WORD $0x56b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [r14 + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
-	LONG $0x60c68349 // add r14, 0x60
-	LONG $0x02ff8349 // cmp r15, 0x2
-	WORD $0x8949; BYTE $0xcf // mov r15, rcx
-	LONG $0x01f58e0f; WORD $0x0000 // jle 0x10c8d <pq_q4_0+0x64d>
-	QUAD $0x0000014024ac8d4d // lea r13, [r12 + 0x140]
-	WORD $0x394d; BYTE $0xea // cmp r10, r13
-	WORD $0x5d73 // jae 0x10b02 <pq_q4_0+0x4c2>
-	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
-	WORD $0x9066 // nop
-	LONG $0xdbb70f44 // movzx r11d, bx
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
-	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
-	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
-	WORD $0xe989 // mov ecx, ebp
-	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
-	LONG $0xffe38141; WORD $0x003f; BYTE $0x00 // and r11d, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
-	WORD $0x294c; BYTE $0xdf // sub rdi, r11
-	QUAD $0x00004000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x4000]
-	QUAD $0x00005000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x5000]
-	QUAD $0x00006000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x6000]
-	QUAD $0x00007000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x7000]
-	WORD $0x394d; BYTE $0xea // cmp r10, r13
-	WORD $0xae72 // jb 0x10ab0 <pq_q4_0+0x470>
-	LONG $0x487dd262; WORD $0x1c13; BYTE $0x24 // vcvtph2ps zmm3, ymmword ptr [r12]
-	QUAD $0x01246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x40]
-	QUAD $0x02246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x80]
-	QUAD $0x03246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0xc0]
-	QUAD $0x04246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x100]
-	LONG $0x6e79c1c4; WORD $0x2466 // vmovd xmm4, dword ptr [r14 + 0x24]
-	QUAD $0x01246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x40]
-	QUAD $0x0224746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x80]
-	QUAD $0x03247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0xc0]
+	LONG $0x5865d262; WORD $0x57b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x07398e0f; WORD $0x0000 // jle 0x11249 <pq_q4_0+0x939>
+	LONG $0x40bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x140]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0x2f73 // jae 0x10b4b <pq_q4_0+0x23b>
+	WORD $0x894d; BYTE $0xf3 // mov r11, r14
+	BYTE $0x90 // nop
+	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0xd572 // jb 0x10b20 <pq_q4_0+0x210>
+	LONG $0x487dd262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm3, ymmword ptr [r13]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
+	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
+	LONG $0x48fed162; WORD $0x6d6f; BYTE $0x01 // vmovdqu64 zmm5, zmmword ptr [r13 + 0x40]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x02 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x80]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x03 // vmovdqu64 zmm7, zmmword ptr [r13 + 0xc0]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x0424446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x100]
-	QUAD $0x0000024024ac8d4d // lea r13, [r12 + 0x240]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x100]
+	LONG $0x40ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x240]
 	LONG $0xf472d9c5; BYTE $0x03 // vpslld xmm4, xmm4, 0x3
-	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
+	LONG $0x48557162; WORD $0xc8db // vpandd zmm9, zmm5, zmm0
 	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
 	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x5835d262; WORD $0x2650 // vpdpbusd zmm4, zmm9, dword ptr [r14]{1to16}
-	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0x5835d262; WORD $0x2750 // vpdpbusd zmm4, zmm9, dword ptr [r15]{1to16}
+	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58555262; WORD $0x4e50; BYTE $0x04 // vpdpbusd zmm9, zmm5, dword ptr [r14 + 0x10]{1to16}
-	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
-	LONG $0x58555262; WORD $0x5650; BYTE $0x01 // vpdpbusd zmm10, zmm5, dword ptr [r14 + 0x4]{1to16}
+	LONG $0x58555262; WORD $0x4f50; BYTE $0x04 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x484df162; WORD $0xe8db // vpandd zmm5, zmm6, zmm0
+	LONG $0x58555262; WORD $0x5750; BYTE $0x01 // vpdpbusd zmm10, zmm5, dword ptr [r15 + 0x4]{1to16}
 	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
-	LONG $0x5855d262; WORD $0x7650; BYTE $0x05 // vpdpbusd zmm6, zmm5, dword ptr [r14 + 0x14]{1to16}
-	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
+	LONG $0x5855d262; WORD $0x7750; BYTE $0x05 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x5855d262; WORD $0x6650; BYTE $0x02 // vpdpbusd zmm4, zmm5, dword ptr [r14 + 0x8]{1to16}
-	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
-	LONG $0x58555262; WORD $0x4e50; BYTE $0x06 // vpdpbusd zmm9, zmm5, dword ptr [r14 + 0x18]{1to16}
+	LONG $0x5855d262; WORD $0x6750; BYTE $0x02 // vpdpbusd zmm4, zmm5, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
+	LONG $0x58555262; WORD $0x4f50; BYTE $0x06 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x18]{1to16}
 	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
-	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
-	LONG $0x5855d262; WORD $0x7650; BYTE $0x07 // vpdpbusd zmm6, zmm5, dword ptr [r14 + 0x1c]{1to16}
+	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
+	LONG $0x5855d262; WORD $0x7750; BYTE $0x07 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x1c]{1to16}
 	LONG $0x485dd162; WORD $0xe1fe // vpaddd zmm4, zmm4, zmm9
-	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
-	LONG $0x58355262; WORD $0x5650; BYTE $0x03 // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0xc]{1to16}
+	LONG $0x483d7162; WORD $0xc8db // vpandd zmm9, zmm8, zmm0
+	LONG $0x58355262; WORD $0x5750; BYTE $0x03 // vpdpbusd zmm10, zmm9, dword ptr [r15 + 0xc]{1to16}
 	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
 	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
-	LONG $0x5865d262; WORD $0x56b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r14 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
-	WORD $0x394d; BYTE $0xea // cmp r10, r13
-	LONG $0xfd4f830f; WORD $0xffff // jae 0x10970 <pq_q4_0+0x330>
-	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0xb70f; BYTE $0xcb // movzx ecx, bx
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
-	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
-	WORD $0xef89 // mov edi, ebp
-	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
-	WORD $0x2949; BYTE $0xcb // sub r11, rcx
-	QUAD $0x0040001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x4000]
-	QUAD $0x0050001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x5000]
-	QUAD $0x0060001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x6000]
-	QUAD $0x0070001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x7000]
-	WORD $0x394d; BYTE $0xea // cmp r10, r13
-	WORD $0xac72 // jb 0x10c30 <pq_q4_0+0x5f0>
-	LONG $0xfffce7e9; BYTE $0xff // jmp 0x10970 <pq_q4_0+0x330>
+	LONG $0x5865d262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	LONG $0xfd8f830f; WORD $0xffff // jae 0x109f0 <pq_q4_0+0xe0>
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	WORD $0xd572 // jb 0x10c70 <pq_q4_0+0x360>
+	LONG $0xfffd50e9; BYTE $0xff // jmp 0x109f0 <pq_q4_0+0xe0>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x05c08e0f; WORD $0x0000 // jle 0x11269 <pq_q4_0+0x959>
+	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
-	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	WORD $0x894d; BYTE $0xc5 // mov r13, r8
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	LONG $0x00012ae9; BYTE $0x00 // jmp 0x10df0 <pq_q4_0+0x4e0>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x05 // vmovups zmm3, zmmword ptr [r13 + 0x140]
+	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x06 // vmovups zmm3, zmmword ptr [r13 + 0x180]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x07 // vmovups zmm3, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x08 // vmovups zmm3, zmmword ptr [r13 + 0x200]
+	LONG $0x6e79c1c4; WORD $0x545f // vmovd xmm3, dword ptr [r15 + 0x54]
+	LONG $0x48fed162; WORD $0x6d6f; BYTE $0x05 // vmovdqu64 zmm5, zmmword ptr [r13 + 0x140]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x180]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x1c0]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x200]
+	LONG $0x244c8d49; BYTE $0xfe // lea rcx, [r12 - 0x2]
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0xf372e1c5; BYTE $0x03 // vpslld xmm3, xmm3, 0x3
+	LONG $0x48557162; WORD $0xc8db // vpandd zmm9, zmm5, zmm0
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	LONG $0x5835d262; WORD $0x5f50; BYTE $0x0c // vpdpbusd zmm3, zmm9, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58555262; WORD $0x4f50; BYTE $0x10 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x484df162; WORD $0xe8db // vpandd zmm5, zmm6, zmm0
+	LONG $0x58555262; WORD $0x5750; BYTE $0x0d // vpdpbusd zmm10, zmm5, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
+	LONG $0x5855d262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x5855d262; WORD $0x5f50; BYTE $0x0e // vpdpbusd zmm3, zmm5, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
+	LONG $0x58555262; WORD $0x4f50; BYTE $0x12 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
+	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
+	LONG $0x5855d262; WORD $0x7750; BYTE $0x13 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0x4865d162; WORD $0xd9fe // vpaddd zmm3, zmm3, zmm9
+	LONG $0x483d7162; WORD $0xc8db // vpandd zmm9, zmm8, zmm0
+	LONG $0x58355262; WORD $0x5750; BYTE $0x0f // vpdpbusd zmm10, zmm9, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x5865d262; WORD $0x57b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x047d8e0f; WORD $0x0000 // jle 0x1126d <pq_q4_0+0x95d>
+	LONG $0x40ad8d49; WORD $0x0001; BYTE $0x00 // lea rbp, [r13 + 0x140]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0x6773 // jae 0x10e63 <pq_q4_0+0x553>
+	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
+	LONG $0x08ebc141 // shr r11d, 0x8
+	WORD $0x8941; BYTE $0xde // mov r14d, ebx
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xceb70f41 // movzx ecx, r14w
+	LONG $0xdbb60f45 // movzx r11d, r11b
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc3 // inc r11b
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
+	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
+	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
+	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
+	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0xad72 // jb 0x10e10 <pq_q4_0+0x500>
+	LONG $0x487dd262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm3, ymmword ptr [r13]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
+	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
+	LONG $0x48fed162; WORD $0x6d6f; BYTE $0x01 // vmovdqu64 zmm5, zmmword ptr [r13 + 0x40]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x02 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x80]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x03 // vmovdqu64 zmm7, zmmword ptr [r13 + 0xc0]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x100]
+	LONG $0x40ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x240]
+	LONG $0xf472d9c5; BYTE $0x03 // vpslld xmm4, xmm4, 0x3
+	LONG $0x48557162; WORD $0xc8db // vpandd zmm9, zmm5, zmm0
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x5835d262; WORD $0x2750 // vpdpbusd zmm4, zmm9, dword ptr [r15]{1to16}
+	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58555262; WORD $0x4f50; BYTE $0x04 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x484df162; WORD $0xe8db // vpandd zmm5, zmm6, zmm0
+	LONG $0x58555262; WORD $0x5750; BYTE $0x01 // vpdpbusd zmm10, zmm5, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
+	LONG $0x5855d262; WORD $0x7750; BYTE $0x05 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x5855d262; WORD $0x6750; BYTE $0x02 // vpdpbusd zmm4, zmm5, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
+	LONG $0x58555262; WORD $0x4f50; BYTE $0x06 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
+	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
+	LONG $0x5855d262; WORD $0x7750; BYTE $0x07 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0x485dd162; WORD $0xe1fe // vpaddd zmm4, zmm4, zmm9
+	LONG $0x483d7162; WORD $0xc8db // vpandd zmm9, zmm8, zmm0
+	LONG $0x58355262; WORD $0x5750; BYTE $0x03 // vpdpbusd zmm10, zmm9, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
+	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
+	LONG $0x5865d262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	LONG $0xfd57830f; WORD $0xffff // jae 0x10cd0 <pq_q4_0+0x3c0>
+	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
+	LONG $0x08ebc141 // shr r11d, 0x8
+	WORD $0x8941; BYTE $0xde // mov r14d, ebx
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xceb70f41 // movzx ecx, r14w
+	LONG $0xdbb60f45 // movzx r11d, r11b
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc3 // inc r11b
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
+	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
+	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
+	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
+	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0xad72 // jb 0x10f90 <pq_q4_0+0x680>
+	LONG $0xfffce8e9; BYTE $0xff // jmp 0x10cd0 <pq_q4_0+0x3c0>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x02548e0f; WORD $0x0000 // jle 0x11249 <pq_q4_0+0x939>
+	LONG $0x24748b4c; BYTE $0x08 // mov r14, qword ptr [rsp + 0x8]
+	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x01245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x40]
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	QUAD $0x02245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x80]
+	QUAD $0x03245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x100]
+	LONG $0x6e79c1c4; WORD $0xd05f // vmovd xmm3, dword ptr [r15 - 0x30]
+	QUAD $0x01246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x40]
+	QUAD $0x0224746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x80]
+	QUAD $0x03247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0xc0]
+	QUAD $0x0424446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x100]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xfec68349 // add r14, -0x2
+	LONG $0x4865f262; WORD $0xd947 // vpsllvd zmm3, zmm3, zmm1
+	LONG $0x48557162; WORD $0xc8db // vpandd zmm9, zmm5, zmm0
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
+	LONG $0x4825f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm11, zmm7, 0x4
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	LONG $0x5835d262; WORD $0x5f50; BYTE $0xeb // vpdpbusd zmm3, zmm9, dword ptr [r15 - 0x54]{1to16}
+	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58555262; WORD $0x4f50; BYTE $0xef // vpdpbusd zmm9, zmm5, dword ptr [r15 - 0x44]{1to16}
+	LONG $0x484df162; WORD $0xe8db // vpandd zmm5, zmm6, zmm0
+	LONG $0x58555262; WORD $0x5750; BYTE $0xec // vpdpbusd zmm10, zmm5, dword ptr [r15 - 0x50]{1to16}
+	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
+	LONG $0x5855d262; WORD $0x7750; BYTE $0xf0 // vpdpbusd zmm6, zmm5, dword ptr [r15 - 0x40]{1to16}
+	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
+	LONG $0x483df162; WORD $0xf8db // vpandd zmm7, zmm8, zmm0
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x5855d262; WORD $0x5f50; BYTE $0xed // vpdpbusd zmm3, zmm5, dword ptr [r15 - 0x4c]{1to16}
+	LONG $0x4825f162; WORD $0xe8db // vpandd zmm5, zmm11, zmm0
+	LONG $0x58555262; WORD $0x4f50; BYTE $0xf1 // vpdpbusd zmm9, zmm5, dword ptr [r15 - 0x3c]{1to16}
+	LONG $0x483df162; WORD $0xe8db // vpandd zmm5, zmm8, zmm0
+	LONG $0x58455262; WORD $0x5750; BYTE $0xee // vpdpbusd zmm10, zmm7, dword ptr [r15 - 0x48]{1to16}
+	QUAD $0x01245c13487d5262 // vcvtph2ps zmm11, ymmword ptr [r12 + 0x20]
+	LONG $0x5855d262; WORD $0x7750; BYTE $0xf2 // vpdpbusd zmm6, zmm5, dword ptr [r15 - 0x38]{1to16}
+	LONG $0x4865d162; WORD $0xd9fe // vpaddd zmm3, zmm3, zmm9
+	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x586dd262; WORD $0x5f98; BYTE $0xf3 // vfmadd132ps zmm3, zmm2, dword ptr [r15 - 0x34]{1to16} # zmm3 = (zmm3 * mem) + zmm2
+	QUAD $0x05245410487cd162 // vmovups zmm2, zmmword ptr [r12 + 0x140]
+	QUAD $0x06245410487cd162 // vmovups zmm2, zmmword ptr [r12 + 0x180]
+	QUAD $0x07245410487cd162 // vmovups zmm2, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x08245410487cd162 // vmovups zmm2, zmmword ptr [r12 + 0x200]
+	LONG $0x6e79c1c4; BYTE $0x17 // vmovd xmm2, dword ptr [r15]
+	QUAD $0x05246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x140]
+	QUAD $0x0624746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x180]
+	QUAD $0x07247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x0824446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x200]
+	LONG $0x40c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x240
+	LONG $0x486df262; WORD $0xd147 // vpsllvd zmm2, zmm2, zmm1
+	LONG $0x48557162; WORD $0xc8db // vpandd zmm9, zmm5, zmm0
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
+	LONG $0x487df262; WORD $0xd258 // vpbroadcastd zmm2, xmm2
+	LONG $0x5835d262; WORD $0x5750; BYTE $0xf7 // vpdpbusd zmm2, zmm9, dword ptr [r15 - 0x24]{1to16}
+	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58555262; WORD $0x4f50; BYTE $0xfb // vpdpbusd zmm9, zmm5, dword ptr [r15 - 0x14]{1to16}
+	LONG $0x484df162; WORD $0xe8db // vpandd zmm5, zmm6, zmm0
+	LONG $0x58555262; WORD $0x5750; BYTE $0xf8 // vpdpbusd zmm10, zmm5, dword ptr [r15 - 0x20]{1to16}
+	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
+	LONG $0x5855d262; WORD $0x7750; BYTE $0xfc // vpdpbusd zmm6, zmm5, dword ptr [r15 - 0x10]{1to16}
+	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x5855d262; WORD $0x5750; BYTE $0xf9 // vpdpbusd zmm2, zmm5, dword ptr [r15 - 0x1c]{1to16}
+	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
+	LONG $0x58555262; WORD $0x4f50; BYTE $0xfd // vpdpbusd zmm9, zmm5, dword ptr [r15 - 0xc]{1to16}
+	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
+	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
+	LONG $0x5855d262; WORD $0x7750; BYTE $0xfe // vpdpbusd zmm6, zmm5, dword ptr [r15 - 0x8]{1to16}
+	LONG $0x486dd162; WORD $0xd1fe // vpaddd zmm2, zmm2, zmm9
+	LONG $0x483d7162; WORD $0xc8db // vpandd zmm9, zmm8, zmm0
+	LONG $0x58355262; WORD $0x5750; BYTE $0xfa // vpdpbusd zmm10, zmm9, dword ptr [r15 - 0x18]{1to16}
+	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
+	LONG $0x486df162; WORD $0xd5fe // vpaddd zmm2, zmm2, zmm5
+	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
+	LONG $0x4824f162; WORD $0xd259 // vmulps zmm2, zmm11, zmm2
+	LONG $0x5865d262; WORD $0x5798; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [r15 - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fe8349 // cmp r14, 0x2
+	LONG $0xfdc7870f; WORD $0xffff // ja 0x11010 <pq_q4_0+0x700>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xfa10850f; WORD $0xffff // jne 0x106b0 <pq_q4_0+0x70>
-	LONG $0xfffa11e9; BYTE $0xff // jmp 0x106b6 <pq_q4_0+0x76>
+	LONG $0xf73e850f; WORD $0xffff // jne 0x10990 <pq_q4_0+0x80>
+	LONG $0xfff73fe9; BYTE $0xff // jmp 0x10996 <pq_q4_0+0x86>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf72c850f; WORD $0xffff // jne 0x10990 <pq_q4_0+0x80>
+	LONG $0xfff72de9; BYTE $0xff // jmp 0x10996 <pq_q4_0+0x86>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0x245c8b48; BYTE $0x18 // mov rbx, qword ptr [rsp + 0x18]
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf710850f; WORD $0xffff // jne 0x10990 <pq_q4_0+0x80>
+	LONG $0xfff711e9; BYTE $0xff // jmp 0x10996 <pq_q4_0+0x86>
 	LONG $0x28c48348 // add rsp, 0x28
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -598,7 +858,1004 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// pq_q4_1: +3264
+	// pq_q4_1: +4768
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x09df8e0f; WORD $0x0000 // jle 0x11c8f <pq_q4_1+0x9ef>
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x28ec8348 // sub rsp, 0x28
+	QUAD $0x75800558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7580] # 0x18848 <peak_i8+0x338>
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	LONG $0x3fefc148 // shr rdi, 0x3f
+	WORD $0x8945; BYTE $0xcb // mov r11d, r9d
+	LONG $0x09ebc141 // shr r11d, 0x9
+	LONG $0x02488d49 // lea rcx, [r8 + 0x2]
+	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	WORD $0x014c; BYTE $0xc7 // add rdi, r8
+	LONG $0x03e38341 // and r11d, 0x3
+	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	WORD $0xd148; BYTE $0xef // shr rdi
+	LONG $0x245c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r11
+	LONG $0x07e7c148 // shl rdi, 0x7
+	LONG $0xbf2c8d48 // lea rbp, [rdi + 4*rdi]
+	LONG $0x246c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rbp
+	WORD $0x25eb // jmp 0x1132e <pq_q4_1+0x8e>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x487cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm1
+	LONG $0xff488d48 // lea rcx, [rax - 0x1]
+	WORD $0x0149; BYTE $0xea // add r10, rbp
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88348 // cmp rax, 0x1
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x09538e0f; WORD $0x0000 // jle 0x11c81 <pq_q4_1+0x9e1>
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	WORD $0xdf75 // jne 0x11316 <pq_q4_1+0x76>
+	LONG $0x01fb8341 // cmp r11d, 0x1
+	LONG $0x031f840f; WORD $0x0000 // je 0x11660 <pq_q4_1+0x3c0>
+	LONG $0x02fb8341 // cmp r11d, 0x2
+	LONG $0x068a850f; WORD $0x0000 // jne 0x119d5 <pq_q4_1+0x735>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x08f58e0f; WORD $0x0000 // jle 0x11c49 <pq_q4_1+0x9a9>
+	WORD $0x894c; BYTE $0xd3 // mov rbx, r10
+	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x894d; BYTE $0xd4 // mov r12, r10
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	LONG $0x00013ce9; BYTE $0x00 // jmp 0x114ac <pq_q4_1+0x20c>
+	QUAD $0x03245413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 0x60]
+	QUAD $0x01245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x20]
+	QUAD $0x06246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x180]
+	QUAD $0x07246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x08246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x200]
+	QUAD $0x09246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x240]
+	QUAD $0x0624646f48fed162 // vmovdqu64 zmm4, zmmword ptr [r12 + 0x180]
+	QUAD $0x07246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x0824746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x200]
+	QUAD $0x09247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x240]
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xfe4f8d49 // lea rcx, [r15 - 0x2]
+	WORD $0x894d; BYTE $0xec // mov r12, r13
+	LONG $0x485d7162; WORD $0xc0db // vpandd zmm8, zmm4, zmm0
+	LONG $0x485df162; WORD $0xd472; BYTE $0x04 // vpsrld zmm4, zmm4, 0x4
+	LONG $0x583d5262; WORD $0x4e50; BYTE $0x0c // vpdpbusd zmm9, zmm8, dword ptr [r14 + 0x30]{1to16}
+	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
+	LONG $0x58255262; WORD $0x5650; BYTE $0x0d // vpdpbusd zmm10, zmm11, dword ptr [r14 + 0x34]{1to16}
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x585d5262; WORD $0x4650; BYTE $0x10 // vpdpbusd zmm8, zmm4, dword ptr [r14 + 0x40]{1to16}
+	LONG $0x485df162; WORD $0xd572; BYTE $0x04 // vpsrld zmm4, zmm5, 0x4
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0x585dd262; WORD $0x6e50; BYTE $0x11 // vpdpbusd zmm5, zmm4, dword ptr [r14 + 0x44]{1to16}
+	LONG $0x484df162; WORD $0xe0db // vpandd zmm4, zmm6, zmm0
+	LONG $0x585d5262; WORD $0x4e50; BYTE $0x0e // vpdpbusd zmm9, zmm4, dword ptr [r14 + 0x38]{1to16}
+	LONG $0x485df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm4, zmm6, 0x4
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x584d5262; WORD $0x5650; BYTE $0x0f // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0x3c]{1to16}
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0x585d5262; WORD $0x4650; BYTE $0x12 // vpdpbusd zmm8, zmm4, dword ptr [r14 + 0x48]{1to16}
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x584dd262; WORD $0x6e50; BYTE $0x13 // vpdpbusd zmm5, zmm6, dword ptr [r14 + 0x4c]{1to16}
+	LONG $0x4835d162; WORD $0xe0fe // vpaddd zmm4, zmm9, zmm8
+	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
+	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
+	LONG $0x107ac1c4; WORD $0x5466 // vmovss xmm4, dword ptr [r14 + 0x54]
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
+	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
+	LONG $0x585dd262; WORD $0x4eb8; BYTE $0x14 // vfmadd231ps zmm1, zmm4, dword ptr [r14 + 0x50]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x02ff8349 // cmp r15, 0x2
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	LONG $0x078f8e0f; WORD $0x0000 // jle 0x11c3b <pq_q4_1+0x99b>
+	QUAD $0x0000018024bc8d49 // lea rdi, [r12 + 0x180]
+	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
+	WORD $0x3273 // jae 0x114eb <pq_q4_1+0x24b>
+	WORD $0x8949; BYTE $0xdd // mov r13, rbx
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x894c; BYTE $0xe9 // mov rcx, r13
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
+	WORD $0xd572 // jb 0x114c0 <pq_q4_1+0x220>
+	QUAD $0x02245413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 0x40]
+	QUAD $0x02245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x80]
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	QUAD $0x03245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x100]
+	QUAD $0x05245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x140]
+	QUAD $0x02245c6f48fed162 // vmovdqu64 zmm3, zmmword ptr [r12 + 0x80]
+	QUAD $0x03246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0xc0]
+	QUAD $0x0424746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x100]
+	QUAD $0x05247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x140]
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	QUAD $0x0000028024ac8d4d // lea r13, [r12 + 0x280]
+	LONG $0x48657162; WORD $0xc0db // vpandd zmm8, zmm3, zmm0
+	LONG $0x4865f162; WORD $0xd372; BYTE $0x04 // vpsrld zmm3, zmm3, 0x4
+	LONG $0x583d5262; WORD $0x0e50 // vpdpbusd zmm9, zmm8, dword ptr [r14]{1to16}
+	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
+	LONG $0x58255262; WORD $0x5650; BYTE $0x01 // vpdpbusd zmm10, zmm11, dword ptr [r14 + 0x4]{1to16}
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x58655262; WORD $0x4650; BYTE $0x04 // vpdpbusd zmm8, zmm3, dword ptr [r14 + 0x10]{1to16}
+	LONG $0x4865f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm3, zmm5, 0x4
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0x5865d262; WORD $0x6e50; BYTE $0x05 // vpdpbusd zmm5, zmm3, dword ptr [r14 + 0x14]{1to16}
+	LONG $0x484df162; WORD $0xd8db // vpandd zmm3, zmm6, zmm0
+	LONG $0x58655262; WORD $0x4e50; BYTE $0x02 // vpdpbusd zmm9, zmm3, dword ptr [r14 + 0x8]{1to16}
+	LONG $0x4865f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm3, zmm6, 0x4
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x584d5262; WORD $0x5650; BYTE $0x03 // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0xc]{1to16}
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0x58655262; WORD $0x4650; BYTE $0x06 // vpdpbusd zmm8, zmm3, dword ptr [r14 + 0x18]{1to16}
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x584dd262; WORD $0x6e50; BYTE $0x07 // vpdpbusd zmm5, zmm6, dword ptr [r14 + 0x1c]{1to16}
+	LONG $0x4835d162; WORD $0xd8fe // vpaddd zmm3, zmm9, zmm8
+	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x107ac1c4; WORD $0x246e // vmovss xmm5, dword ptr [r14 + 0x24]
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487df262; WORD $0xe518 // vbroadcastss zmm4, xmm5
+	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
+	LONG $0x585dd262; WORD $0x4eb8; BYTE $0x08 // vfmadd231ps zmm1, zmm4, dword ptr [r14 + 0x20]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	WORD $0x394c; BYTE $0xeb // cmp rbx, r13
+	LONG $0xfd52830f; WORD $0xffff // jae 0x11370 <pq_q4_1+0xd0>
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x394c; BYTE $0xeb // cmp rbx, r13
+	WORD $0xd572 // jb 0x11630 <pq_q4_1+0x390>
+	LONG $0xfffd10e9; BYTE $0xff // jmp 0x11370 <pq_q4_1+0xd0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x05f28e0f; WORD $0x0000 // jle 0x11c5b <pq_q4_1+0x9bb>
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x894d; BYTE $0xd4 // mov r12, r10
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	LONG $0x000147e9; BYTE $0x00 // jmp 0x117cc <pq_q4_1+0x52c>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x03245413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 0x60]
+	QUAD $0x01245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x20]
+	QUAD $0x06246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x180]
+	QUAD $0x07246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x08246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x200]
+	QUAD $0x09246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x240]
+	QUAD $0x0624646f48fed162 // vmovdqu64 zmm4, zmmword ptr [r12 + 0x180]
+	QUAD $0x07246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x0824746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x200]
+	QUAD $0x09247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x240]
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xfe4f8d49 // lea rcx, [r15 - 0x2]
+	WORD $0x894d; BYTE $0xec // mov r12, r13
+	LONG $0x485d7162; WORD $0xc0db // vpandd zmm8, zmm4, zmm0
+	LONG $0x485df162; WORD $0xd472; BYTE $0x04 // vpsrld zmm4, zmm4, 0x4
+	LONG $0x583d5262; WORD $0x4e50; BYTE $0x0c // vpdpbusd zmm9, zmm8, dword ptr [r14 + 0x30]{1to16}
+	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
+	LONG $0x58255262; WORD $0x5650; BYTE $0x0d // vpdpbusd zmm10, zmm11, dword ptr [r14 + 0x34]{1to16}
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x585d5262; WORD $0x4650; BYTE $0x10 // vpdpbusd zmm8, zmm4, dword ptr [r14 + 0x40]{1to16}
+	LONG $0x485df162; WORD $0xd572; BYTE $0x04 // vpsrld zmm4, zmm5, 0x4
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0x585dd262; WORD $0x6e50; BYTE $0x11 // vpdpbusd zmm5, zmm4, dword ptr [r14 + 0x44]{1to16}
+	LONG $0x484df162; WORD $0xe0db // vpandd zmm4, zmm6, zmm0
+	LONG $0x585d5262; WORD $0x4e50; BYTE $0x0e // vpdpbusd zmm9, zmm4, dword ptr [r14 + 0x38]{1to16}
+	LONG $0x485df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm4, zmm6, 0x4
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x584d5262; WORD $0x5650; BYTE $0x0f // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0x3c]{1to16}
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0x585d5262; WORD $0x4650; BYTE $0x12 // vpdpbusd zmm8, zmm4, dword ptr [r14 + 0x48]{1to16}
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x584dd262; WORD $0x6e50; BYTE $0x13 // vpdpbusd zmm5, zmm6, dword ptr [r14 + 0x4c]{1to16}
+	LONG $0x4835d162; WORD $0xe0fe // vpaddd zmm4, zmm9, zmm8
+	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
+	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
+	LONG $0x107ac1c4; WORD $0x5466 // vmovss xmm4, dword ptr [r14 + 0x54]
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
+	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
+	LONG $0x585dd262; WORD $0x4eb8; BYTE $0x14 // vfmadd231ps zmm1, zmm4, dword ptr [r14 + 0x50]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x02ff8349 // cmp r15, 0x2
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	LONG $0x04938e0f; WORD $0x0000 // jle 0x11c5f <pq_q4_1+0x9bf>
+	QUAD $0x0000018024ac8d4d // lea r13, [r12 + 0x180]
+	WORD $0x394d; BYTE $0xeb // cmp r11, r13
+	WORD $0x6773 // jae 0x11840 <pq_q4_1+0x5a0>
+	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0xb70f; BYTE $0xcb // movzx ecx, bx
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
+	WORD $0xee89 // mov esi, ebp
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
+	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
+	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
+	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
+	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
+	WORD $0x394d; BYTE $0xeb // cmp r11, r13
+	WORD $0xb072 // jb 0x117f0 <pq_q4_1+0x550>
+	QUAD $0x02245413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 0x40]
+	QUAD $0x02245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x80]
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	QUAD $0x03245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x100]
+	QUAD $0x05245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x140]
+	QUAD $0x02245c6f48fed162 // vmovdqu64 zmm3, zmmword ptr [r12 + 0x80]
+	QUAD $0x03246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0xc0]
+	QUAD $0x0424746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x100]
+	QUAD $0x05247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x140]
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	QUAD $0x0000028024ac8d4d // lea r13, [r12 + 0x280]
+	LONG $0x48657162; WORD $0xc0db // vpandd zmm8, zmm3, zmm0
+	LONG $0x4865f162; WORD $0xd372; BYTE $0x04 // vpsrld zmm3, zmm3, 0x4
+	LONG $0x583d5262; WORD $0x0e50 // vpdpbusd zmm9, zmm8, dword ptr [r14]{1to16}
+	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
+	LONG $0x58255262; WORD $0x5650; BYTE $0x01 // vpdpbusd zmm10, zmm11, dword ptr [r14 + 0x4]{1to16}
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x58655262; WORD $0x4650; BYTE $0x04 // vpdpbusd zmm8, zmm3, dword ptr [r14 + 0x10]{1to16}
+	LONG $0x4865f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm3, zmm5, 0x4
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0x5865d262; WORD $0x6e50; BYTE $0x05 // vpdpbusd zmm5, zmm3, dword ptr [r14 + 0x14]{1to16}
+	LONG $0x484df162; WORD $0xd8db // vpandd zmm3, zmm6, zmm0
+	LONG $0x58655262; WORD $0x4e50; BYTE $0x02 // vpdpbusd zmm9, zmm3, dword ptr [r14 + 0x8]{1to16}
+	LONG $0x4865f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm3, zmm6, 0x4
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x584d5262; WORD $0x5650; BYTE $0x03 // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0xc]{1to16}
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0x58655262; WORD $0x4650; BYTE $0x06 // vpdpbusd zmm8, zmm3, dword ptr [r14 + 0x18]{1to16}
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x584dd262; WORD $0x6e50; BYTE $0x07 // vpdpbusd zmm5, zmm6, dword ptr [r14 + 0x1c]{1to16}
+	LONG $0x4835d162; WORD $0xd8fe // vpaddd zmm3, zmm9, zmm8
+	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x107ac1c4; WORD $0x246e // vmovss xmm5, dword ptr [r14 + 0x24]
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487df262; WORD $0xe518 // vbroadcastss zmm4, xmm5
+	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
+	LONG $0x585dd262; WORD $0x4eb8; BYTE $0x08 // vfmadd231ps zmm1, zmm4, dword ptr [r14 + 0x20]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	WORD $0x394d; BYTE $0xeb // cmp r11, r13
+	LONG $0xfd1d830f; WORD $0xffff // jae 0x11690 <pq_q4_1+0x3f0>
+	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0xb70f; BYTE $0xcb // movzx ecx, bx
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
+	WORD $0xee89 // mov esi, ebp
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
+	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
+	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
+	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
+	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
+	WORD $0x394d; BYTE $0xeb // cmp r11, r13
+	WORD $0xb072 // jb 0x11980 <pq_q4_1+0x6e0>
+	LONG $0xfffcbbe9; BYTE $0xff // jmp 0x11690 <pq_q4_1+0x3f0>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02598e0f; WORD $0x0000 // jle 0x11c3b <pq_q4_1+0x99b>
+	LONG $0x241c8b48 // mov rbx, qword ptr [rsp]
+	WORD $0x894d; BYTE $0xd6 // mov r14, r10
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x487dd262; WORD $0x5613; BYTE $0x02 // vcvtph2ps zmm2, ymmword ptr [r14 + 0x40]
+	LONG $0x487dd262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [r14]
+	LONG $0x487cd162; WORD $0x6610; BYTE $0x02 // vmovups zmm4, zmmword ptr [r14 + 0x80]
+	LONG $0x487cd162; WORD $0x6610; BYTE $0x03 // vmovups zmm4, zmmword ptr [r14 + 0xc0]
+	LONG $0x487cd162; WORD $0x6610; BYTE $0x04 // vmovups zmm4, zmmword ptr [r14 + 0x100]
+	LONG $0x487cd162; WORD $0x6610; BYTE $0x05 // vmovups zmm4, zmmword ptr [r14 + 0x140]
+	LONG $0x48fed162; WORD $0x666f; BYTE $0x02 // vmovdqu64 zmm4, zmmword ptr [r14 + 0x80]
+	LONG $0x48fed162; WORD $0x6e6f; BYTE $0x03 // vmovdqu64 zmm5, zmmword ptr [r14 + 0xc0]
+	LONG $0x48fed162; WORD $0x766f; BYTE $0x04 // vmovdqu64 zmm6, zmmword ptr [r14 + 0x100]
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x48fed162; WORD $0x7e6f; BYTE $0x05 // vmovdqu64 zmm7, zmmword ptr [r14 + 0x140]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xfec38348 // add rbx, -0x2
+	LONG $0x485d7162; WORD $0xc0db // vpandd zmm8, zmm4, zmm0
+	LONG $0x485df162; WORD $0xd472; BYTE $0x04 // vpsrld zmm4, zmm4, 0x4
+	LONG $0x583d5262; WORD $0x0f50 // vpdpbusd zmm9, zmm8, dword ptr [r15]{1to16}
+	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
+	LONG $0x58255262; WORD $0x5750; BYTE $0x01 // vpdpbusd zmm10, zmm11, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x585d5262; WORD $0x4750; BYTE $0x04 // vpdpbusd zmm8, zmm4, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x485df162; WORD $0xd572; BYTE $0x04 // vpsrld zmm4, zmm5, 0x4
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0x585dd262; WORD $0x6f50; BYTE $0x05 // vpdpbusd zmm5, zmm4, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x484df162; WORD $0xe0db // vpandd zmm4, zmm6, zmm0
+	LONG $0x585d5262; WORD $0x4f50; BYTE $0x02 // vpdpbusd zmm9, zmm4, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x485df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm4, zmm6, 0x4
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x03 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0x585d5262; WORD $0x4750; BYTE $0x06 // vpdpbusd zmm8, zmm4, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x4835d162; WORD $0xe0fe // vpaddd zmm4, zmm9, zmm8
+	LONG $0x483df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm8, zmm7, 0x4
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
+	LONG $0x584dd262; WORD $0x6f50; BYTE $0x07 // vpdpbusd zmm5, zmm6, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
+	LONG $0x107ac1c4; WORD $0x2467 // vmovss xmm4, dword ptr [r15 + 0x24]
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
+	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
+	LONG $0x5875d262; WORD $0x6798; BYTE $0x08 // vfmadd132ps zmm4, zmm1, dword ptr [r15 + 0x20]{1to16} # zmm4 = (zmm4 * mem) + zmm1
+	LONG $0x487dd262; WORD $0x5613; BYTE $0x03 // vcvtph2ps zmm2, ymmword ptr [r14 + 0x60]
+	LONG $0x487dd262; WORD $0x5e13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [r14 + 0x20]
+	LONG $0x487cd162; WORD $0x4e10; BYTE $0x06 // vmovups zmm1, zmmword ptr [r14 + 0x180]
+	LONG $0x487cd162; WORD $0x4e10; BYTE $0x07 // vmovups zmm1, zmmword ptr [r14 + 0x1c0]
+	LONG $0x487cd162; WORD $0x4e10; BYTE $0x08 // vmovups zmm1, zmmword ptr [r14 + 0x200]
+	LONG $0x487cd162; WORD $0x4e10; BYTE $0x09 // vmovups zmm1, zmmword ptr [r14 + 0x240]
+	LONG $0x48fed162; WORD $0x4e6f; BYTE $0x06 // vmovdqu64 zmm1, zmmword ptr [r14 + 0x180]
+	LONG $0x48fed162; WORD $0x6e6f; BYTE $0x07 // vmovdqu64 zmm5, zmmword ptr [r14 + 0x1c0]
+	LONG $0x48fed162; WORD $0x766f; BYTE $0x08 // vmovdqu64 zmm6, zmmword ptr [r14 + 0x200]
+	LONG $0x48fed162; WORD $0x7e6f; BYTE $0x09 // vmovdqu64 zmm7, zmmword ptr [r14 + 0x240]
+	LONG $0x80c68149; WORD $0x0002; BYTE $0x00 // add r14, 0x280
+	LONG $0x48757162; WORD $0xc0db // vpandd zmm8, zmm1, zmm0
+	LONG $0x4875f162; WORD $0xd172; BYTE $0x04 // vpsrld zmm1, zmm1, 0x4
+	LONG $0x583d5262; WORD $0x4f50; BYTE $0x0c // vpdpbusd zmm9, zmm8, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x4875f162; WORD $0xc8db // vpandd zmm1, zmm1, zmm0
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x58755262; WORD $0x4750; BYTE $0x10 // vpdpbusd zmm8, zmm1, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x4855f162; WORD $0xc8db // vpandd zmm1, zmm5, zmm0
+	LONG $0x58755262; WORD $0x5750; BYTE $0x0d // vpdpbusd zmm10, zmm1, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x4875f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm1, zmm5, 0x4
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0x4875f162; WORD $0xc8db // vpandd zmm1, zmm1, zmm0
+	LONG $0x5875d262; WORD $0x6f50; BYTE $0x11 // vpdpbusd zmm5, zmm1, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x484df162; WORD $0xc8db // vpandd zmm1, zmm6, zmm0
+	LONG $0x58755262; WORD $0x4f50; BYTE $0x0e // vpdpbusd zmm9, zmm1, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x4875f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm1, zmm6, 0x4
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x4875f162; WORD $0xc8db // vpandd zmm1, zmm1, zmm0
+	LONG $0x58755262; WORD $0x4750; BYTE $0x12 // vpdpbusd zmm8, zmm1, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x0f // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x584dd262; WORD $0x6f50; BYTE $0x13 // vpdpbusd zmm5, zmm6, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0x4835d162; WORD $0xc8fe // vpaddd zmm1, zmm9, zmm8
+	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
+	LONG $0x4875f162; WORD $0xcdfe // vpaddd zmm1, zmm1, zmm5
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
+	LONG $0x4864f162; WORD $0xd959 // vmulps zmm3, zmm3, zmm1
+	LONG $0x107ac1c4; WORD $0x544f // vmovss xmm1, dword ptr [r15 + 0x54]
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
+	LONG $0x487df262; WORD $0xc918 // vbroadcastss zmm1, xmm1
+	LONG $0x486df262; WORD $0xcbac // vfnmadd213ps zmm1, zmm2, zmm3 # zmm1 = -(zmm2 * zmm1) + zmm3
+	LONG $0x585dd262; WORD $0x4f98; BYTE $0x14 // vfmadd132ps zmm1, zmm4, dword ptr [r15 + 0x50]{1to16} # zmm1 = (zmm1 * mem) + zmm4
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fb8348 // cmp rbx, 0x2
+	LONG $0xfdb5870f; WORD $0xffff // ja 0x119f0 <pq_q4_1+0x750>
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf6cc850f; WORD $0xffff // jne 0x11310 <pq_q4_1+0x70>
+	LONG $0xfff6cde9; BYTE $0xff // jmp 0x11316 <pq_q4_1+0x76>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf6ba850f; WORD $0xffff // jne 0x11310 <pq_q4_1+0x70>
+	LONG $0xfff6bbe9; BYTE $0xff // jmp 0x11316 <pq_q4_1+0x76>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0x245c8b4c; BYTE $0x10 // mov r11, qword ptr [rsp + 0x10]
+	LONG $0x246c8b48; BYTE $0x08 // mov rbp, qword ptr [rsp + 0x8]
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf694850f; WORD $0xffff // jne 0x11310 <pq_q4_1+0x70>
+	LONG $0xfff695e9; BYTE $0xff // jmp 0x11316 <pq_q4_1+0x76>
+	LONG $0x28c48348 // add rsp, 0x28
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+
+	// pq_q5_0: +7328
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x28ec8348 // sub rsp, 0x28
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x0c238e0f; WORD $0x0000 // jle 0x128e5 <pq_q5_0+0xc45>
+	QUAD $0x6cbc055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x6cbc] # 0x18988 <peak_i8+0x478>
+	QUAD $0x6cba0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x6cba] # 0x18990 <peak_i8+0x480>
+	QUAD $0x006be5152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x6be5] # 0x188c4 <peak_i8+0x3b4>
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x3fefc148 // shr rdi, 0x3f
+	WORD $0x8944; BYTE $0xcb // mov ebx, r9d
+	WORD $0xebc1; BYTE $0x09 // shr ebx, 0x9
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
+	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
+	WORD $0xe383; BYTE $0x03 // and ebx, 0x3
+	WORD $0xd148; BYTE $0xef // shr rdi
+	LONG $0x245c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rbx
+	LONG $0xc0d7694c; WORD $0x0002; BYTE $0x00 // imul r10, rdi, 0x2c0
+	LONG $0x027e8d48 // lea rdi, [rsi + 0x2]
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	LONG $0x54c18348 // add rcx, 0x54
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	WORD $0x2aeb // jmp 0x11d4e <pq_q5_0+0xae>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
+	LONG $0xff488d48 // lea rcx, [rax - 0x1]
+	WORD $0x014d; BYTE $0xd0 // add r8, r10
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88348 // cmp rax, 0x1
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x0b978e0f; WORD $0x0000 // jle 0x128e5 <pq_q5_0+0xc45>
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	WORD $0xdf75 // jne 0x11d36 <pq_q5_0+0x96>
+	WORD $0xfb83; BYTE $0x01 // cmp ebx, 0x1
+	LONG $0x03d0840f; WORD $0x0000 // je 0x12130 <pq_q5_0+0x490>
+	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
+	LONG $0x07ef850f; WORD $0x0000 // jne 0x12558 <pq_q5_0+0x8b8>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x0b458e0f; WORD $0x0000 // jle 0x128b7 <pq_q5_0+0xc17>
+	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894d; BYTE $0xc5 // mov r13, r8
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	LONG $0x000197e9; BYTE $0x00 // jmp 0x11f26 <pq_q5_0+0x286>
+	BYTE $0x90 // nop
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x06 // vmovups zmm5, zmmword ptr [r13 + 0x180]
+	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x07 // vmovups zmm5, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x08 // vmovups zmm5, zmmword ptr [r13 + 0x200]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x09 // vmovups zmm5, zmmword ptr [r13 + 0x240]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x0a // vmovups zmm5, zmmword ptr [r13 + 0x280]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x180]
+	LONG $0x6e79c1c4; WORD $0x546f // vmovd xmm5, dword ptr [r15 + 0x54]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x200]
+	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x09 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x240]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x244c8d49; BYTE $0xfe // lea rcx, [r12 - 0x2]
+	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
+	LONG $0xf572d1c5; BYTE $0x04 // vpslld xmm5, xmm5, 0x4
+	LONG $0x48cd7162; WORD $0xe1db // vpandq zmm12, zmm6, zmm1
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
+	LONG $0x48ad7162; WORD $0xd1db // vpandq zmm10, zmm10, zmm1
+	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
+	LONG $0x48c57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm0, 0xf8
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x582dd262; WORD $0x6f50; BYTE $0x0c // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
+	LONG $0x48c57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x581dd262; WORD $0x7f50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
+	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
+	LONG $0x582d5262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm11, zmm10, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
+	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
+	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x582d5262; WORD $0x4750; BYTE $0x11 // vpdpbusd zmm8, zmm10, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
+	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
+	LONG $0x582dd262; WORD $0x6f50; BYTE $0x0e // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
+	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x48fe5162; WORD $0x556f; BYTE $0x0a // vmovdqu64 zmm10, zmmword ptr [r13 + 0x280]
+	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
+	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
+	LONG $0x48cdf362; WORD $0xf825; BYTE $0xec // vpternlogq zmm7, zmm6, zmm0, 0xec
+	LONG $0x58455262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm8, zmm7, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
+	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x09838e0f; WORD $0x0000 // jle 0x128a9 <pq_q5_0+0xc09>
+	LONG $0x80bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x180]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0x3973 // jae 0x11f6b <pq_q5_0+0x2cb>
+	WORD $0x894d; BYTE $0xf3 // mov r11, r14
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0xd572 // jb 0x11f40 <pq_q5_0+0x2a0>
+	LONG $0x487dd262; WORD $0x6513; BYTE $0x00 // vcvtph2ps zmm4, ymmword ptr [r13]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x01 // vmovups zmm5, zmmword ptr [r13 + 0x40]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x02 // vmovups zmm5, zmmword ptr [r13 + 0x80]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x03 // vmovups zmm5, zmmword ptr [r13 + 0xc0]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x04 // vmovups zmm5, zmmword ptr [r13 + 0x100]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x05 // vmovups zmm5, zmmword ptr [r13 + 0x140]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x40]
+	LONG $0x6e79c1c4; WORD $0x246f // vmovd xmm5, dword ptr [r15 + 0x24]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x80]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r13 + 0xc0]
+	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x100]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xc0ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x2c0]
+	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
+	LONG $0xf572d1c5; BYTE $0x04 // vpslld xmm5, xmm5, 0x4
+	LONG $0x48cd7162; WORD $0xe1db // vpandq zmm12, zmm6, zmm1
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
+	LONG $0x48ad7162; WORD $0xd1db // vpandq zmm10, zmm10, zmm1
+	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
+	LONG $0x48c57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm0, 0xf8
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x582dd262; WORD $0x2f50 // vpdpbusd zmm5, zmm10, dword ptr [r15]{1to16}
+	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
+	LONG $0x48c57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x581dd262; WORD $0x7f50; BYTE $0x04 // vpdpbusd zmm7, zmm12, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
+	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
+	LONG $0x582d5262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm10, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
+	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
+	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x582d5262; WORD $0x4750; BYTE $0x05 // vpdpbusd zmm8, zmm10, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
+	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
+	LONG $0x582dd262; WORD $0x6f50; BYTE $0x02 // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
+	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x48fe5162; WORD $0x556f; BYTE $0x05 // vmovdqu64 zmm10, zmmword ptr [r13 + 0x140]
+	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
+	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
+	LONG $0x48cdf362; WORD $0xf825; BYTE $0xec // vpternlogq zmm7, zmm6, zmm0, 0xec
+	LONG $0x58455262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm8, zmm7, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
+	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	LONG $0xfc99830f; WORD $0xffff // jae 0x11d90 <pq_q5_0+0xf0>
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	WORD $0xd572 // jb 0x12100 <pq_q5_0+0x460>
+	LONG $0xfffc60e9; BYTE $0xff // jmp 0x11d90 <pq_q5_0+0xf0>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x07908e0f; WORD $0x0000 // jle 0x128c9 <pq_q5_0+0xc29>
+	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894d; BYTE $0xc5 // mov r13, r8
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	LONG $0x0001a0e9; BYTE $0x00 // jmp 0x122f6 <pq_q5_0+0x656>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x06 // vmovups zmm5, zmmword ptr [r13 + 0x180]
+	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x07 // vmovups zmm5, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x08 // vmovups zmm5, zmmword ptr [r13 + 0x200]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x09 // vmovups zmm5, zmmword ptr [r13 + 0x240]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x0a // vmovups zmm5, zmmword ptr [r13 + 0x280]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x180]
+	LONG $0x6e79c1c4; WORD $0x546f // vmovd xmm5, dword ptr [r15 + 0x54]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x200]
+	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x09 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x240]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x244c8d49; BYTE $0xfe // lea rcx, [r12 - 0x2]
+	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
+	LONG $0xf572d1c5; BYTE $0x04 // vpslld xmm5, xmm5, 0x4
+	LONG $0x48cd7162; WORD $0xe1db // vpandq zmm12, zmm6, zmm1
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
+	LONG $0x48ad7162; WORD $0xd1db // vpandq zmm10, zmm10, zmm1
+	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
+	LONG $0x48c57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm0, 0xf8
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x582dd262; WORD $0x6f50; BYTE $0x0c // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
+	LONG $0x48c57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x581dd262; WORD $0x7f50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
+	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
+	LONG $0x582d5262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm11, zmm10, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
+	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
+	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x582d5262; WORD $0x4750; BYTE $0x11 // vpdpbusd zmm8, zmm10, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
+	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
+	LONG $0x582dd262; WORD $0x6f50; BYTE $0x0e // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
+	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x48fe5162; WORD $0x556f; BYTE $0x0a // vmovdqu64 zmm10, zmmword ptr [r13 + 0x280]
+	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
+	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
+	LONG $0x48cdf362; WORD $0xf825; BYTE $0xec // vpternlogq zmm7, zmm6, zmm0, 0xec
+	LONG $0x58455262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm8, zmm7, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
+	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x05d78e0f; WORD $0x0000 // jle 0x128cd <pq_q5_0+0xc2d>
+	LONG $0x80ad8d49; WORD $0x0001; BYTE $0x00 // lea rbp, [r13 + 0x180]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0x6173 // jae 0x12363 <pq_q5_0+0x6c3>
+	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
+	LONG $0x08ebc141 // shr r11d, 0x8
+	WORD $0x8941; BYTE $0xde // mov r14d, ebx
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xceb70f41 // movzx ecx, r14w
+	LONG $0xdbb60f45 // movzx r11d, r11b
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc3 // inc r11b
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
+	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
+	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
+	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
+	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0xad72 // jb 0x12310 <pq_q5_0+0x670>
+	LONG $0x487dd262; WORD $0x6513; BYTE $0x00 // vcvtph2ps zmm4, ymmword ptr [r13]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x01 // vmovups zmm5, zmmword ptr [r13 + 0x40]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x02 // vmovups zmm5, zmmword ptr [r13 + 0x80]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x03 // vmovups zmm5, zmmword ptr [r13 + 0xc0]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x04 // vmovups zmm5, zmmword ptr [r13 + 0x100]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x05 // vmovups zmm5, zmmword ptr [r13 + 0x140]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x40]
+	LONG $0x6e79c1c4; WORD $0x246f // vmovd xmm5, dword ptr [r15 + 0x24]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x80]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r13 + 0xc0]
+	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x100]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xc0ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x2c0]
+	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
+	LONG $0xf572d1c5; BYTE $0x04 // vpslld xmm5, xmm5, 0x4
+	LONG $0x48cd7162; WORD $0xe1db // vpandq zmm12, zmm6, zmm1
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
+	LONG $0x48ad7162; WORD $0xd1db // vpandq zmm10, zmm10, zmm1
+	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
+	LONG $0x48c57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm0, 0xf8
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x582dd262; WORD $0x2f50 // vpdpbusd zmm5, zmm10, dword ptr [r15]{1to16}
+	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
+	LONG $0x48c57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x581dd262; WORD $0x7f50; BYTE $0x04 // vpdpbusd zmm7, zmm12, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
+	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
+	LONG $0x582d5262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm10, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
+	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
+	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x582d5262; WORD $0x4750; BYTE $0x05 // vpdpbusd zmm8, zmm10, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
+	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
+	LONG $0x582dd262; WORD $0x6f50; BYTE $0x02 // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
+	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x48fe5162; WORD $0x556f; BYTE $0x05 // vmovdqu64 zmm10, zmmword ptr [r13 + 0x140]
+	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
+	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
+	LONG $0x48cdf362; WORD $0xf825; BYTE $0xec // vpternlogq zmm7, zmm6, zmm0, 0xec
+	LONG $0x58455262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm8, zmm7, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
+	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	LONG $0xfc71830f; WORD $0xffff // jae 0x12160 <pq_q5_0+0x4c0>
+	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
+	LONG $0x08ebc141 // shr r11d, 0x8
+	WORD $0x8941; BYTE $0xde // mov r14d, ebx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xceb70f41 // movzx ecx, r14w
+	LONG $0xdbb60f45 // movzx r11d, r11b
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc3 // inc r11b
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
+	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
+	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
+	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
+	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0xad72 // jb 0x12500 <pq_q5_0+0x860>
+	LONG $0xfffc08e9; BYTE $0xff // jmp 0x12160 <pq_q5_0+0x4c0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x03448e0f; WORD $0x0000 // jle 0x128a9 <pq_q5_0+0xc09>
+	LONG $0x24748b4c; BYTE $0x08 // mov r14, qword ptr [rsp + 0x8]
+	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x01246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x40]
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	QUAD $0x02246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x80]
+	QUAD $0x03246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x100]
+	QUAD $0x05246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x140]
+	QUAD $0x0124746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x40]
+	LONG $0x6e79c1c4; WORD $0xd06f // vmovd xmm5, dword ptr [r15 - 0x30]
+	QUAD $0x02247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x80]
+	QUAD $0x0324446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04244c6f48fe5162 // vmovdqu64 zmm9, zmmword ptr [r12 + 0x100]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xfec68349 // add r14, -0x2
+	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
+	LONG $0x4855f262; WORD $0xea47 // vpsllvd zmm5, zmm5, zmm2
+	LONG $0x48cd7162; WORD $0xe9db // vpandq zmm13, zmm6, zmm1
+	LONG $0x481df162; WORD $0xf672; BYTE $0x03 // vpslld zmm12, zmm6, 0x3
+	LONG $0x48ad7162; WORD $0xd1db // vpandq zmm10, zmm10, zmm1
+	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
+	LONG $0x48c57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm0, 0xf8
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x582dd262; WORD $0x6f50; BYTE $0xeb // vpdpbusd zmm5, zmm10, dword ptr [r15 - 0x54]{1to16}
+	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
+	LONG $0x481df162; WORD $0xf672; BYTE $0x02 // vpslld zmm12, zmm6, 0x2
+	LONG $0x48c57362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm13, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x5815d262; WORD $0x7f50; BYTE $0xef // vpdpbusd zmm7, zmm13, dword ptr [r15 - 0x44]{1to16}
+	LONG $0x4815f162; WORD $0xd672; BYTE $0x01 // vpsrld zmm13, zmm6, 0x1
+	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
+	LONG $0x582d5262; WORD $0x5f50; BYTE $0xec // vpdpbusd zmm11, zmm10, dword ptr [r15 - 0x50]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xd672; BYTE $0x02 // vpsrld zmm13, zmm6, 0x2
+	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x582d5262; WORD $0x4750; BYTE $0xf0 // vpdpbusd zmm8, zmm10, dword ptr [r15 - 0x40]{1to16}
+	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
+	QUAD $0x0524646f48fe5162 // vmovdqu64 zmm12, zmmword ptr [r12 + 0x140]
+	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
+	LONG $0x582dd262; WORD $0x6f50; BYTE $0xed // vpdpbusd zmm5, zmm10, dword ptr [r15 - 0x4c]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
+	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0xf1 // vpdpbusd zmm7, zmm10, dword ptr [r15 - 0x3c]{1to16}
+	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
+	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x489d7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm12, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5f50; BYTE $0xee // vpdpbusd zmm11, zmm9, dword ptr [r15 - 0x48]{1to16}
+	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
+	LONG $0x4845d162; WORD $0xd472; BYTE $0x04 // vpsrld zmm7, zmm12, 0x4
+	LONG $0x48cdf362; WORD $0xf825; BYTE $0xec // vpternlogq zmm7, zmm6, zmm0, 0xec
+	LONG $0x58455262; WORD $0x4750; BYTE $0xf2 // vpdpbusd zmm8, zmm7, dword ptr [r15 - 0x38]{1to16}
+	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x5865d262; WORD $0x6798; BYTE $0xf3 // vfmadd132ps zmm4, zmm3, dword ptr [r15 - 0x34]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x06246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x180]
+	QUAD $0x01245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x20]
+	QUAD $0x07246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x08246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x200]
+	QUAD $0x09246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x240]
+	QUAD $0x0a246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x280]
+	QUAD $0x0624746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x180]
+	LONG $0x6e79c1c4; BYTE $0x2f // vmovd xmm5, dword ptr [r15]
+	QUAD $0x07247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x0824446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x200]
+	QUAD $0x09244c6f48fe5162 // vmovdqu64 zmm9, zmmword ptr [r12 + 0x240]
+	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
+	LONG $0x4855f262; WORD $0xea47 // vpsllvd zmm5, zmm5, zmm2
+	LONG $0x48cd7162; WORD $0xe1db // vpandq zmm12, zmm6, zmm1
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
+	LONG $0x48ad7162; WORD $0xd1db // vpandq zmm10, zmm10, zmm1
+	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
+	LONG $0x48c57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm0, 0xf8
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x582dd262; WORD $0x6f50; BYTE $0xf7 // vpdpbusd zmm5, zmm10, dword ptr [r15 - 0x24]{1to16}
+	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
+	LONG $0x48c57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x581dd262; WORD $0x7f50; BYTE $0xfb // vpdpbusd zmm7, zmm12, dword ptr [r15 - 0x14]{1to16}
+	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
+	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
+	LONG $0x582d5262; WORD $0x5f50; BYTE $0xf8 // vpdpbusd zmm11, zmm10, dword ptr [r15 - 0x20]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
+	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
+	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x582d5262; WORD $0x4750; BYTE $0xfc // vpdpbusd zmm8, zmm10, dword ptr [r15 - 0x10]{1to16}
+	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
+	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
+	LONG $0x582dd262; WORD $0x6f50; BYTE $0xf9 // vpdpbusd zmm5, zmm10, dword ptr [r15 - 0x1c]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
+	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0xfd // vpdpbusd zmm7, zmm10, dword ptr [r15 - 0xc]{1to16}
+	QUAD $0x0a24546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x280]
+	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
+	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
+	LONG $0xc0c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x2c0
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5f50; BYTE $0xfa // vpdpbusd zmm11, zmm9, dword ptr [r15 - 0x18]{1to16}
+	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
+	LONG $0x48cdf362; WORD $0xf825; BYTE $0xec // vpternlogq zmm7, zmm6, zmm0, 0xec
+	LONG $0x58455262; WORD $0x4750; BYTE $0xfe // vpdpbusd zmm8, zmm7, dword ptr [r15 - 0x8]{1to16}
+	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
+	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x4864f162; WORD $0xdd59 // vmulps zmm3, zmm3, zmm5
+	LONG $0x585dd262; WORD $0x5f98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [r15 - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fe8349 // cmp r14, 0x2
+	LONG $0xfcd7870f; WORD $0xffff // ja 0x12580 <pq_q5_0+0x8e0>
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf47e850f; WORD $0xffff // jne 0x11d30 <pq_q5_0+0x90>
+	LONG $0xfff47fe9; BYTE $0xff // jmp 0x11d36 <pq_q5_0+0x96>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf46c850f; WORD $0xffff // jne 0x11d30 <pq_q5_0+0x90>
+	LONG $0xfff46de9; BYTE $0xff // jmp 0x11d36 <pq_q5_0+0x96>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0x245c8b48; BYTE $0x18 // mov rbx, qword ptr [rsp + 0x18]
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf450850f; WORD $0xffff // jne 0x11d30 <pq_q5_0+0x90>
+	LONG $0xfff451e9; BYTE $0xff // jmp 0x11d36 <pq_q5_0+0x96>
+	LONG $0x28c48348 // add rsp, 0x28
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+
+	// pq_q5_1: +10496
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x0cc98e0f; WORD $0x0000 // jle 0x135d9 <pq_q5_1+0xcd9>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -606,299 +1863,535 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x20ec8348 // sub rsp, 0x20
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x06788e0f; WORD $0x0000 // jle 0x1135a <pq_q4_1+0x69a>
-	QUAD $0x519c0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x519c] # 0x15e88 <peak_i8+0x338>
-	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
-	LONG $0x3fe9c148 // shr rcx, 0x3f
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
-	WORD $0x014c; BYTE $0xc1 // add rcx, r8
-	WORD $0xd148; BYTE $0xe9 // shr rcx
-	LONG $0x07e1c148 // shl rcx, 0x7
-	LONG $0x893c8d48 // lea rdi, [rcx + 4*rcx]
+	QUAD $0x6060055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x6060] # 0x18988 <peak_i8+0x478>
+	QUAD $0x605e0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x605e] # 0x18990 <peak_i8+0x480>
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	LONG $0x3fefc148 // shr rdi, 0x3f
+	WORD $0x8945; BYTE $0xcb // mov r11d, r9d
+	LONG $0x09ebc141 // shr r11d, 0x9
 	LONG $0x02488d49 // lea rcx, [r8 + 0x2]
-	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
-	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
-	WORD $0x25eb // jmp 0x10d3e <pq_q4_1+0x7e>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x487cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm1
+	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
+	WORD $0x014c; BYTE $0xc7 // add rdi, r8
+	LONG $0x03e38341 // and r11d, 0x3
+	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	WORD $0xd148; BYTE $0xef // shr rdi
+	LONG $0x245c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r11
+	LONG $0x08e7c148 // shl rdi, 0x8
+	LONG $0x7f2c8d48 // lea rbp, [rdi + 2*rdi]
+	LONG $0x246c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rbp
+	WORD $0x20eb // jmp 0x1298e <pq_q5_1+0x8e>
+	WORD $0x9066 // nop
+	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x0148; BYTE $0xfe // add rsi, rdi
+	WORD $0x0149; BYTE $0xea // add r10, rbp
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x061c8e0f; WORD $0x0000 // jle 0x1135a <pq_q4_1+0x69a>
+	LONG $0x0c3d8e0f; WORD $0x0000 // jle 0x135cb <pq_q5_1+0xccb>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x10d26 <pq_q4_1+0x66>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x027c850f; WORD $0x0000 // jne 0x10fd0 <pq_q4_1+0x310>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0xdf75 // jne 0x12976 <pq_q5_1+0x76>
+	LONG $0x01fb8341 // cmp r11d, 0x1
+	LONG $0x040f840f; WORD $0x0000 // je 0x12db0 <pq_q5_1+0x4b0>
+	LONG $0x02fb8341 // cmp r11d, 0x2
+	LONG $0x086e850f; WORD $0x0000 // jne 0x13219 <pq_q5_1+0x919>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x025a8e0f; WORD $0x0000 // jle 0x10fbb <pq_q4_1+0x2fb>
-	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
-	LONG $0x24348b4c // mov r14, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x487df262; WORD $0x5313; BYTE $0x02 // vcvtph2ps zmm2, ymmword ptr [rbx + 0x40]
-	LONG $0x487df262; WORD $0x1b13 // vcvtph2ps zmm3, ymmword ptr [rbx]
-	LONG $0x487cf162; WORD $0x6310; BYTE $0x02 // vmovups zmm4, zmmword ptr [rbx + 0x80]
-	LONG $0x487cf162; WORD $0x6310; BYTE $0x03 // vmovups zmm4, zmmword ptr [rbx + 0xc0]
-	LONG $0x487cf162; WORD $0x6310; BYTE $0x04 // vmovups zmm4, zmmword ptr [rbx + 0x100]
-	LONG $0x487cf162; WORD $0x6310; BYTE $0x05 // vmovups zmm4, zmmword ptr [rbx + 0x140]
-	LONG $0x48fef162; WORD $0x636f; BYTE $0x02 // vmovdqu64 zmm4, zmmword ptr [rbx + 0x80]
-	LONG $0x48fef162; WORD $0x6b6f; BYTE $0x03 // vmovdqu64 zmm5, zmmword ptr [rbx + 0xc0]
-	LONG $0x48fef162; WORD $0x736f; BYTE $0x04 // vmovdqu64 zmm6, zmmword ptr [rbx + 0x100]
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x48fef162; WORD $0x7b6f; BYTE $0x05 // vmovdqu64 zmm7, zmmword ptr [rbx + 0x140]
+	LONG $0x0be48e0f; WORD $0x0000 // jle 0x13598 <pq_q5_1+0xc98>
+	WORD $0x894c; BYTE $0xd3 // mov rbx, r10
+	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x894d; BYTE $0xd4 // mov r12, r10
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	LONG $0x0001b3e9; BYTE $0x00 // jmp 0x12b83 <pq_q5_1+0x283>
+	QUAD $0x03245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x60]
+	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
+	QUAD $0x07246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x08246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x200]
+	QUAD $0x09246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x240]
+	QUAD $0x0a246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x280]
+	QUAD $0x0b246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x2c0]
+	QUAD $0x07246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x0824746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x200]
+	QUAD $0x09247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x240]
+	QUAD $0x0a24446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x280]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0xfec38349 // add r11, -0x2
-	LONG $0x485d7162; WORD $0xc0db // vpandd zmm8, zmm4, zmm0
-	LONG $0x485df162; WORD $0xd472; BYTE $0x04 // vpsrld zmm4, zmm4, 0x4
-	LONG $0x583d5262; WORD $0x0e50 // vpdpbusd zmm9, zmm8, dword ptr [r14]{1to16}
-	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
-	LONG $0x58255262; WORD $0x5650; BYTE $0x01 // vpdpbusd zmm10, zmm11, dword ptr [r14 + 0x4]{1to16}
-	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x585d5262; WORD $0x4650; BYTE $0x04 // vpdpbusd zmm8, zmm4, dword ptr [r14 + 0x10]{1to16}
-	LONG $0x485df162; WORD $0xd572; BYTE $0x04 // vpsrld zmm4, zmm5, 0x4
-	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
-	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0x585dd262; WORD $0x6e50; BYTE $0x05 // vpdpbusd zmm5, zmm4, dword ptr [r14 + 0x14]{1to16}
-	LONG $0x484df162; WORD $0xe0db // vpandd zmm4, zmm6, zmm0
-	LONG $0x585d5262; WORD $0x4e50; BYTE $0x02 // vpdpbusd zmm9, zmm4, dword ptr [r14 + 0x8]{1to16}
-	LONG $0x485df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm4, zmm6, 0x4
-	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x584d5262; WORD $0x5650; BYTE $0x03 // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0xc]{1to16}
-	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0x585d5262; WORD $0x4650; BYTE $0x06 // vpdpbusd zmm8, zmm4, dword ptr [r14 + 0x18]{1to16}
-	LONG $0x4835d162; WORD $0xe0fe // vpaddd zmm4, zmm9, zmm8
-	LONG $0x483df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm8, zmm7, 0x4
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
-	LONG $0x584dd262; WORD $0x6e50; BYTE $0x07 // vpdpbusd zmm5, zmm6, dword ptr [r14 + 0x1c]{1to16}
-	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
-	LONG $0x107ac1c4; WORD $0x2466 // vmovss xmm4, dword ptr [r14 + 0x24]
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
-	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
-	LONG $0x5875d262; WORD $0x6698; BYTE $0x08 // vfmadd132ps zmm4, zmm1, dword ptr [r14 + 0x20]{1to16} # zmm4 = (zmm4 * mem) + zmm1
-	LONG $0x487df262; WORD $0x5313; BYTE $0x03 // vcvtph2ps zmm2, ymmword ptr [rbx + 0x60]
-	LONG $0x487df262; WORD $0x5b13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [rbx + 0x20]
-	LONG $0x487cf162; WORD $0x4b10; BYTE $0x06 // vmovups zmm1, zmmword ptr [rbx + 0x180]
-	LONG $0x487cf162; WORD $0x4b10; BYTE $0x07 // vmovups zmm1, zmmword ptr [rbx + 0x1c0]
-	LONG $0x487cf162; WORD $0x4b10; BYTE $0x08 // vmovups zmm1, zmmword ptr [rbx + 0x200]
-	LONG $0x487cf162; WORD $0x4b10; BYTE $0x09 // vmovups zmm1, zmmword ptr [rbx + 0x240]
-	LONG $0x48fef162; WORD $0x4b6f; BYTE $0x06 // vmovdqu64 zmm1, zmmword ptr [rbx + 0x180]
-	LONG $0x48fef162; WORD $0x6b6f; BYTE $0x07 // vmovdqu64 zmm5, zmmword ptr [rbx + 0x1c0]
-	LONG $0x48fef162; WORD $0x736f; BYTE $0x08 // vmovdqu64 zmm6, zmmword ptr [rbx + 0x200]
-	LONG $0x48fef162; WORD $0x7b6f; BYTE $0x09 // vmovdqu64 zmm7, zmmword ptr [rbx + 0x240]
-	LONG $0x80c38148; WORD $0x0002; BYTE $0x00 // add rbx, 0x280
-	LONG $0x48757162; WORD $0xc0db // vpandd zmm8, zmm1, zmm0
-	LONG $0x4875f162; WORD $0xd172; BYTE $0x04 // vpsrld zmm1, zmm1, 0x4
-	LONG $0x583d5262; WORD $0x4e50; BYTE $0x0c // vpdpbusd zmm9, zmm8, dword ptr [r14 + 0x30]{1to16}
-	LONG $0x4875f162; WORD $0xc8db // vpandd zmm1, zmm1, zmm0
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x58755262; WORD $0x4650; BYTE $0x10 // vpdpbusd zmm8, zmm1, dword ptr [r14 + 0x40]{1to16}
-	LONG $0x4855f162; WORD $0xc8db // vpandd zmm1, zmm5, zmm0
-	LONG $0x58755262; WORD $0x5650; BYTE $0x0d // vpdpbusd zmm10, zmm1, dword ptr [r14 + 0x34]{1to16}
-	LONG $0x4875f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm1, zmm5, 0x4
-	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
-	LONG $0x4875f162; WORD $0xc8db // vpandd zmm1, zmm1, zmm0
-	LONG $0x5875d262; WORD $0x6e50; BYTE $0x11 // vpdpbusd zmm5, zmm1, dword ptr [r14 + 0x44]{1to16}
-	LONG $0x484df162; WORD $0xc8db // vpandd zmm1, zmm6, zmm0
-	LONG $0x58755262; WORD $0x4e50; BYTE $0x0e // vpdpbusd zmm9, zmm1, dword ptr [r14 + 0x38]{1to16}
-	LONG $0x4875f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm1, zmm6, 0x4
-	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xfe4f8d49 // lea rcx, [r15 - 0x2]
+	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
+	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x58355262; WORD $0x5650; BYTE $0x0c // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x30]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
+	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x581dd262; WORD $0x7650; BYTE $0x10 // vpdpbusd zmm6, zmm12, dword ptr [r14 + 0x40]{1to16}
+	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x0d // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x34]{1to16}
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x4875f162; WORD $0xc8db // vpandd zmm1, zmm1, zmm0
-	LONG $0x58755262; WORD $0x4650; BYTE $0x12 // vpdpbusd zmm8, zmm1, dword ptr [r14 + 0x48]{1to16}
-	LONG $0x584d5262; WORD $0x5650; BYTE $0x0f // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0x3c]{1to16}
-	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x584dd262; WORD $0x6e50; BYTE $0x13 // vpdpbusd zmm5, zmm6, dword ptr [r14 + 0x4c]{1to16}
-	LONG $0x4835d162; WORD $0xc8fe // vpaddd zmm1, zmm9, zmm8
-	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
-	LONG $0x4875f162; WORD $0xcdfe // vpaddd zmm1, zmm1, zmm5
-	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
-	LONG $0x4864f162; WORD $0xd959 // vmulps zmm3, zmm3, zmm1
-	LONG $0x107ac1c4; WORD $0x544e // vmovss xmm1, dword ptr [r14 + 0x54]
-	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
-	LONG $0x487df262; WORD $0xc918 // vbroadcastss zmm1, xmm1
-	LONG $0x486df262; WORD $0xcbac // vfnmadd213ps zmm1, zmm2, zmm3 # zmm1 = -(zmm2 * zmm1) + zmm3
-	LONG $0x585dd262; WORD $0x4e98; BYTE $0x14 // vfmadd132ps zmm1, zmm4, dword ptr [r14 + 0x50]{1to16} # zmm1 = (zmm1 * mem) + zmm4
-	LONG $0x60c68349 // add r14, 0x60
-	LONG $0x02fb8349 // cmp r11, 0x2
-	LONG $0xfdb5870f; WORD $0xffff // ja 0x10d70 <pq_q4_1+0xb0>
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xfd5c850f; WORD $0xffff // jne 0x10d20 <pq_q4_1+0x60>
-	LONG $0xfffd5de9; BYTE $0xff // jmp 0x10d26 <pq_q4_1+0x66>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03658e0f; WORD $0x0000 // jle 0x1133e <pq_q4_1+0x67e>
-	LONG $0x241c8b48 // mov rbx, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	LONG $0x00013be9; BYTE $0x00 // jmp 0x11131 <pq_q4_1+0x471>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x5713; BYTE $0x03 // vcvtph2ps zmm2, ymmword ptr [r15 + 0x60]
-	LONG $0x487dd262; WORD $0x5f13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [r15 + 0x20]
-	LONG $0x487cd162; WORD $0x6710; BYTE $0x06 // vmovups zmm4, zmmword ptr [r15 + 0x180]
-	LONG $0x487cd162; WORD $0x6710; BYTE $0x07 // vmovups zmm4, zmmword ptr [r15 + 0x1c0]
-	LONG $0x487cd162; WORD $0x6710; BYTE $0x08 // vmovups zmm4, zmmword ptr [r15 + 0x200]
-	LONG $0x487cd162; WORD $0x6710; BYTE $0x09 // vmovups zmm4, zmmword ptr [r15 + 0x240]
-	LONG $0x48fed162; WORD $0x676f; BYTE $0x06 // vmovdqu64 zmm4, zmmword ptr [r15 + 0x180]
-	LONG $0x48fed162; WORD $0x6f6f; BYTE $0x07 // vmovdqu64 zmm5, zmmword ptr [r15 + 0x1c0]
-	LONG $0x48fed162; WORD $0x776f; BYTE $0x08 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x200]
-	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x09 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x240]
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0xfe4e8d49 // lea rcx, [r14 - 0x2]
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x485d7162; WORD $0xc0db // vpandd zmm8, zmm4, zmm0
-	LONG $0x485df162; WORD $0xd472; BYTE $0x04 // vpsrld zmm4, zmm4, 0x4
-	LONG $0x583d7262; WORD $0x4b50; BYTE $0x0c // vpdpbusd zmm9, zmm8, dword ptr [rbx + 0x30]{1to16}
-	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
-	LONG $0x58257262; WORD $0x5350; BYTE $0x0d // vpdpbusd zmm10, zmm11, dword ptr [rbx + 0x34]{1to16}
-	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x585d7262; WORD $0x4350; BYTE $0x10 // vpdpbusd zmm8, zmm4, dword ptr [rbx + 0x40]{1to16}
-	LONG $0x485df162; WORD $0xd572; BYTE $0x04 // vpsrld zmm4, zmm5, 0x4
-	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
-	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0x585df262; WORD $0x6b50; BYTE $0x11 // vpdpbusd zmm5, zmm4, dword ptr [rbx + 0x44]{1to16}
-	LONG $0x484df162; WORD $0xe0db // vpandd zmm4, zmm6, zmm0
-	LONG $0x585d7262; WORD $0x4b50; BYTE $0x0e // vpdpbusd zmm9, zmm4, dword ptr [rbx + 0x38]{1to16}
-	LONG $0x485df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm4, zmm6, 0x4
-	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x584d7262; WORD $0x5350; BYTE $0x0f // vpdpbusd zmm10, zmm6, dword ptr [rbx + 0x3c]{1to16}
-	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0x585d7262; WORD $0x4350; BYTE $0x12 // vpdpbusd zmm8, zmm4, dword ptr [rbx + 0x48]{1to16}
-	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x584df262; WORD $0x6b50; BYTE $0x13 // vpdpbusd zmm5, zmm6, dword ptr [rbx + 0x4c]{1to16}
-	LONG $0x4835d162; WORD $0xe0fe // vpaddd zmm4, zmm9, zmm8
-	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
-	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
-	LONG $0x6310fac5; BYTE $0x54 // vmovss xmm4, dword ptr [rbx + 0x54]
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
-	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
-	LONG $0x585df262; WORD $0x4bb8; BYTE $0x14 // vfmadd231ps zmm1, zmm4, dword ptr [rbx + 0x50]{1to16} # zmm1 = (zmm4 * mem) + zmm1
-	LONG $0x60c38348 // add rbx, 0x60
-	LONG $0x02fe8349 // cmp r14, 0x2
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x02118e0f; WORD $0x0000 // jle 0x11342 <pq_q4_1+0x682>
-	LONG $0x80a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x180]
-	WORD $0x394c; BYTE $0xe7 // cmp rdi, r12
-	WORD $0x6a73 // jae 0x111a7 <pq_q4_1+0x4e7>
-	WORD $0xfd89 // mov ebp, edi
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8941; BYTE $0xfd // mov r13d, edi
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xd5b70f45 // movzx r10d, r13w
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x8949; BYTE $0xfb // mov r11, rdi
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
-	WORD $0xe989 // mov ecx, ebp
-	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
-	LONG $0xffe28141; WORD $0x003f; BYTE $0x00 // and r10d, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
-	WORD $0x294d; BYTE $0xd3 // sub r11, r10
-	QUAD $0x004000198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x4000]
-	QUAD $0x005000198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x5000]
-	QUAD $0x006000198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x6000]
-	QUAD $0x007000198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x7000]
-	WORD $0x394c; BYTE $0xe7 // cmp rdi, r12
-	WORD $0xa972 // jb 0x11150 <pq_q4_1+0x490>
-	LONG $0x487dd262; WORD $0x5713; BYTE $0x02 // vcvtph2ps zmm2, ymmword ptr [r15 + 0x40]
-	LONG $0x487cd162; WORD $0x5f10; BYTE $0x02 // vmovups zmm3, zmmword ptr [r15 + 0x80]
-	LONG $0x487dd262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [r15]
-	LONG $0x487cd162; WORD $0x5f10; BYTE $0x03 // vmovups zmm3, zmmword ptr [r15 + 0xc0]
-	LONG $0x487cd162; WORD $0x5f10; BYTE $0x04 // vmovups zmm3, zmmword ptr [r15 + 0x100]
-	LONG $0x487cd162; WORD $0x5f10; BYTE $0x05 // vmovups zmm3, zmmword ptr [r15 + 0x140]
-	LONG $0x48fed162; WORD $0x5f6f; BYTE $0x02 // vmovdqu64 zmm3, zmmword ptr [r15 + 0x80]
-	LONG $0x48fed162; WORD $0x6f6f; BYTE $0x03 // vmovdqu64 zmm5, zmmword ptr [r15 + 0xc0]
-	LONG $0x48fed162; WORD $0x776f; BYTE $0x04 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x100]
-	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x05 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x140]
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x80a78d4d; WORD $0x0002; BYTE $0x00 // lea r12, [r15 + 0x280]
-	LONG $0x48657162; WORD $0xc0db // vpandd zmm8, zmm3, zmm0
-	LONG $0x4865f162; WORD $0xd372; BYTE $0x04 // vpsrld zmm3, zmm3, 0x4
-	LONG $0x583d7262; WORD $0x0b50 // vpdpbusd zmm9, zmm8, dword ptr [rbx]{1to16}
-	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
-	LONG $0x58257262; WORD $0x5350; BYTE $0x01 // vpdpbusd zmm10, zmm11, dword ptr [rbx + 0x4]{1to16}
-	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x58657262; WORD $0x4350; BYTE $0x04 // vpdpbusd zmm8, zmm3, dword ptr [rbx + 0x10]{1to16}
-	LONG $0x4865f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm3, zmm5, 0x4
-	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
-	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
-	LONG $0x5865f262; WORD $0x6b50; BYTE $0x05 // vpdpbusd zmm5, zmm3, dword ptr [rbx + 0x14]{1to16}
-	LONG $0x484df162; WORD $0xd8db // vpandd zmm3, zmm6, zmm0
-	LONG $0x58657262; WORD $0x4b50; BYTE $0x02 // vpdpbusd zmm9, zmm3, dword ptr [rbx + 0x8]{1to16}
-	LONG $0x4865f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm3, zmm6, 0x4
-	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x584d7262; WORD $0x5350; BYTE $0x03 // vpdpbusd zmm10, zmm6, dword ptr [rbx + 0xc]{1to16}
-	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
-	LONG $0x58657262; WORD $0x4350; BYTE $0x06 // vpdpbusd zmm8, zmm3, dword ptr [rbx + 0x18]{1to16}
-	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x584df262; WORD $0x6b50; BYTE $0x07 // vpdpbusd zmm5, zmm6, dword ptr [rbx + 0x1c]{1to16}
-	LONG $0x4835d162; WORD $0xd8fe // vpaddd zmm3, zmm9, zmm8
-	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
-	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
-	LONG $0x6b10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rbx + 0x24]
-	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
-	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x5835d262; WORD $0x7e50; BYTE $0x11 // vpdpbusd zmm7, zmm9, dword ptr [r14 + 0x44]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5650; BYTE $0x0e // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x38]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x5835d262; WORD $0x7650; BYTE $0x12 // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x48]{1to16}
+	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
+	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
+	QUAD $0x0b24546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x2c0]
+	WORD $0x894d; BYTE $0xec // mov r12, r13
+	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
+	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x3c]{1to16}
+	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
+	LONG $0x583dd262; WORD $0x7e50; BYTE $0x13 // vpdpbusd zmm7, zmm8, dword ptr [r14 + 0x4c]{1to16}
+	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487df262; WORD $0xe518 // vbroadcastss zmm4, xmm5
-	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
-	LONG $0x585df262; WORD $0x4bb8; BYTE $0x08 // vfmadd231ps zmm1, zmm4, dword ptr [rbx + 0x20]{1to16} # zmm1 = (zmm4 * mem) + zmm1
-	WORD $0x394c; BYTE $0xe7 // cmp rdi, r12
-	LONG $0xfd32830f; WORD $0xffff // jae 0x11000 <pq_q4_1+0x340>
-	WORD $0xfd89 // mov ebp, edi
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8941; BYTE $0xfd // mov r13d, edi
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xcdb70f41 // movzx ecx, r13w
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x8949; BYTE $0xfb // mov r11, rdi
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x107ac1c4; WORD $0x546e // vmovss xmm5, dword ptr [r14 + 0x54]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487df262; WORD $0xed18 // vbroadcastss zmm5, xmm5
+	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
+	LONG $0x5855d262; WORD $0x56b8; BYTE $0x14 // vfmadd231ps zmm2, zmm5, dword ptr [r14 + 0x50]{1to16} # zmm2 = (zmm5 * mem) + zmm2
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x02ff8349 // cmp r15, 0x2
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	LONG $0x0a078e0f; WORD $0x0000 // jle 0x1358a <pq_q5_1+0xc8a>
+	QUAD $0x000001c024bc8d49 // lea rdi, [r12 + 0x1c0]
+	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
+	WORD $0x3b73 // jae 0x12bcb <pq_q5_1+0x2cb>
+	WORD $0x8949; BYTE $0xdd // mov r13, rbx
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xe9 // mov rcx, r13
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
+	WORD $0xd572 // jb 0x12ba0 <pq_q5_1+0x2a0>
+	QUAD $0x02245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x40]
+	QUAD $0x02246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x80]
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	QUAD $0x03246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x100]
+	QUAD $0x05246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x140]
+	QUAD $0x06246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x180]
+	QUAD $0x02246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x80]
+	QUAD $0x0324746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x100]
+	QUAD $0x0524446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x140]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	QUAD $0x0000030024ac8d4d // lea r13, [r12 + 0x300]
+	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
+	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x58355262; WORD $0x1650 // vpdpbusd zmm10, zmm9, dword ptr [r14]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
+	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x581dd262; WORD $0x7650; BYTE $0x04 // vpdpbusd zmm6, zmm12, dword ptr [r14 + 0x10]{1to16}
+	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x01 // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x4]{1to16}
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x5835d262; WORD $0x7e50; BYTE $0x05 // vpdpbusd zmm7, zmm9, dword ptr [r14 + 0x14]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5650; BYTE $0x02 // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x8]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x5835d262; WORD $0x7650; BYTE $0x06 // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x18]{1to16}
+	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
+	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
+	QUAD $0x0624546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x180]
+	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
+	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0xc]{1to16}
+	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
+	LONG $0x583dd262; WORD $0x7e50; BYTE $0x07 // vpdpbusd zmm7, zmm8, dword ptr [r14 + 0x1c]{1to16}
+	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x107ac1c4; WORD $0x2476 // vmovss xmm6, dword ptr [r14 + 0x24]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487df262; WORD $0xee18 // vbroadcastss zmm5, xmm6
+	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
+	LONG $0x5855d262; WORD $0x56b8; BYTE $0x08 // vfmadd231ps zmm2, zmm5, dword ptr [r14 + 0x20]{1to16} # zmm2 = (zmm5 * mem) + zmm2
+	WORD $0x394c; BYTE $0xeb // cmp rbx, r13
+	LONG $0xfc5b830f; WORD $0xffff // jae 0x129d0 <pq_q5_1+0xd0>
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
 	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
-	WORD $0x8941; BYTE $0xea // mov r10d, ebp
-	LONG $0x3fe28341 // and r10d, 0x3f
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x394c; BYTE $0xeb // cmp rbx, r13
+	WORD $0xd572 // jb 0x12d80 <pq_q5_1+0x480>
+	LONG $0xfffc20e9; BYTE $0xff // jmp 0x129d0 <pq_q5_1+0xd0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x07f18e0f; WORD $0x0000 // jle 0x135aa <pq_q5_1+0xcaa>
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x894d; BYTE $0xd4 // mov r12, r10
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	LONG $0x0001bee9; BYTE $0x00 // jmp 0x12f93 <pq_q5_1+0x693>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x03245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x60]
+	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
+	QUAD $0x07246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x08246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x200]
+	QUAD $0x09246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x240]
+	QUAD $0x0a246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x280]
+	QUAD $0x0b246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x2c0]
+	QUAD $0x07246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x0824746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x200]
+	QUAD $0x09247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x240]
+	QUAD $0x0a24446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x280]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xfe4f8d49 // lea rcx, [r15 - 0x2]
+	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
+	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x58355262; WORD $0x5650; BYTE $0x0c // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x30]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
+	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x581dd262; WORD $0x7650; BYTE $0x10 // vpdpbusd zmm6, zmm12, dword ptr [r14 + 0x40]{1to16}
+	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x0d // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x34]{1to16}
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x5835d262; WORD $0x7e50; BYTE $0x11 // vpdpbusd zmm7, zmm9, dword ptr [r14 + 0x44]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5650; BYTE $0x0e // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x38]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x5835d262; WORD $0x7650; BYTE $0x12 // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x48]{1to16}
+	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
+	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
+	QUAD $0x0b24546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x2c0]
+	WORD $0x894d; BYTE $0xec // mov r12, r13
+	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
+	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x3c]{1to16}
+	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
+	LONG $0x583dd262; WORD $0x7e50; BYTE $0x13 // vpdpbusd zmm7, zmm8, dword ptr [r14 + 0x4c]{1to16}
+	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x107ac1c4; WORD $0x546e // vmovss xmm5, dword ptr [r14 + 0x54]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487df262; WORD $0xed18 // vbroadcastss zmm5, xmm5
+	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
+	LONG $0x5855d262; WORD $0x56b8; BYTE $0x14 // vfmadd231ps zmm2, zmm5, dword ptr [r14 + 0x50]{1to16} # zmm2 = (zmm5 * mem) + zmm2
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x02ff8349 // cmp r15, 0x2
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	LONG $0x061b8e0f; WORD $0x0000 // jle 0x135ae <pq_q5_1+0xcae>
+	QUAD $0x000001c024ac8d4d // lea r13, [r12 + 0x1c0]
+	WORD $0x394d; BYTE $0xeb // cmp r11, r13
+	WORD $0x6773 // jae 0x13007 <pq_q5_1+0x707>
+	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0xb70f; BYTE $0xcb // movzx ecx, bx
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
+	WORD $0x8941; BYTE $0xe8 // mov r8d, ebp
+	LONG $0x3fe08341 // and r8d, 0x3f
 	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
 	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	LONG $0x06e2c141 // shl r10d, 0x6
-	WORD $0x2949; BYTE $0xcb // sub r11, rcx
-	QUAD $0x0040001a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r11 + 0x4000]
-	QUAD $0x0050001a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r11 + 0x5000]
-	QUAD $0x0060001a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r11 + 0x6000]
-	QUAD $0x0070001a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r11 + 0x7000]
-	WORD $0x394c; BYTE $0xe7 // cmp rdi, r12
-	WORD $0xa772 // jb 0x112e0 <pq_q4_1+0x620>
-	LONG $0xfffcc2e9; BYTE $0xff // jmp 0x11000 <pq_q4_1+0x340>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x06e0c141 // shl r8d, 0x6
+	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
+	QUAD $0x004000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x4000]
+	QUAD $0x005000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x5000]
+	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
+	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
+	WORD $0x394d; BYTE $0xeb // cmp r11, r13
+	WORD $0xa972 // jb 0x12fb0 <pq_q5_1+0x6b0>
+	QUAD $0x02245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x40]
+	QUAD $0x02246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x80]
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	QUAD $0x03246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x100]
+	QUAD $0x05246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x140]
+	QUAD $0x06246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x180]
+	QUAD $0x02246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x80]
+	QUAD $0x0324746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x100]
+	QUAD $0x0524446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x140]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	QUAD $0x0000030024ac8d4d // lea r13, [r12 + 0x300]
+	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
+	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x58355262; WORD $0x1650 // vpdpbusd zmm10, zmm9, dword ptr [r14]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
+	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x581dd262; WORD $0x7650; BYTE $0x04 // vpdpbusd zmm6, zmm12, dword ptr [r14 + 0x10]{1to16}
+	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x01 // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x4]{1to16}
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x5835d262; WORD $0x7e50; BYTE $0x05 // vpdpbusd zmm7, zmm9, dword ptr [r14 + 0x14]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5650; BYTE $0x02 // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x8]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x5835d262; WORD $0x7650; BYTE $0x06 // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x18]{1to16}
+	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
+	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
+	QUAD $0x0624546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x180]
+	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
+	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0xc]{1to16}
+	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
+	LONG $0x583dd262; WORD $0x7e50; BYTE $0x07 // vpdpbusd zmm7, zmm8, dword ptr [r14 + 0x1c]{1to16}
+	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x107ac1c4; WORD $0x2476 // vmovss xmm6, dword ptr [r14 + 0x24]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487df262; WORD $0xee18 // vbroadcastss zmm5, xmm6
+	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
+	LONG $0x5855d262; WORD $0x56b8; BYTE $0x08 // vfmadd231ps zmm2, zmm5, dword ptr [r14 + 0x20]{1to16} # zmm2 = (zmm5 * mem) + zmm2
+	WORD $0x394d; BYTE $0xeb // cmp r11, r13
+	LONG $0xfc2f830f; WORD $0xffff // jae 0x12de0 <pq_q5_1+0x4e0>
+	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0xb70f; BYTE $0xcb // movzx ecx, bx
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894d; BYTE $0xd8 // mov r8, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
+	WORD $0xef89 // mov edi, ebp
+	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
+	WORD $0x2949; BYTE $0xc8 // sub r8, rcx
+	QUAD $0x004000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x4000]
+	QUAD $0x005000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x5000]
+	QUAD $0x006000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x6000]
+	QUAD $0x007000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x7000]
+	WORD $0x394d; BYTE $0xeb // cmp r11, r13
+	WORD $0xac72 // jb 0x131c0 <pq_q5_1+0x8c0>
+	LONG $0xfffbc7e9; BYTE $0xff // jmp 0x12de0 <pq_q5_1+0x4e0>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03648e0f; WORD $0x0000 // jle 0x1358a <pq_q5_1+0xc8a>
+	LONG $0x241c8b48 // mov rbx, qword ptr [rsp]
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x02f26413487d9262 // vcvtph2ps zmm4, ymmword ptr [r10 + 8*r14 + 0x40]
+	QUAD $0x02f26c10487c9162 // vmovups zmm5, zmmword ptr [r10 + 8*r14 + 0x80]
+	LONG $0x487d9262; WORD $0x1c13; BYTE $0xf2 // vcvtph2ps zmm3, ymmword ptr [r10 + 8*r14]
+	QUAD $0x03f26c10487c9162 // vmovups zmm5, zmmword ptr [r10 + 8*r14 + 0xc0]
+	QUAD $0x04f26c10487c9162 // vmovups zmm5, zmmword ptr [r10 + 8*r14 + 0x100]
+	QUAD $0x05f26c10487c9162 // vmovups zmm5, zmmword ptr [r10 + 8*r14 + 0x140]
+	QUAD $0x06f26c10487c9162 // vmovups zmm5, zmmword ptr [r10 + 8*r14 + 0x180]
+	QUAD $0x02f26c6f48fe9162 // vmovdqu64 zmm5, zmmword ptr [r10 + 8*r14 + 0x80]
+	QUAD $0x03f2746f48fe9162 // vmovdqu64 zmm6, zmmword ptr [r10 + 8*r14 + 0xc0]
+	QUAD $0x04f27c6f48fe9162 // vmovdqu64 zmm7, zmmword ptr [r10 + 8*r14 + 0x100]
+	QUAD $0x05f2446f48fe1162 // vmovdqu64 zmm8, zmmword ptr [r10 + 8*r14 + 0x140]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xfec38348 // add rbx, -0x2
+	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
+	LONG $0x48d57162; WORD $0xe9db // vpandq zmm13, zmm5, zmm1
+	LONG $0x481df162; WORD $0xf572; BYTE $0x03 // vpslld zmm12, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x58353262; WORD $0x1450; BYTE $0x36 // vpdpbusd zmm10, zmm9, dword ptr [rsi + r14]{1to16}
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x481df162; WORD $0xf572; BYTE $0x02 // vpslld zmm12, zmm5, 0x2
+	LONG $0x48cd7362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm13, zmm6, zmm0, 0xf8
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	QUAD $0x043674505815b262 // vpdpbusd zmm6, zmm13, dword ptr [rsi + r14 + 0x10]{1to16}
+	LONG $0x4815f162; WORD $0xd572; BYTE $0x01 // vpsrld zmm13, zmm5, 0x1
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	QUAD $0x01365c5058353262 // vpdpbusd zmm11, zmm9, dword ptr [rsi + r14 + 0x4]{1to16}
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xd572; BYTE $0x02 // vpsrld zmm13, zmm5, 0x2
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	QUAD $0x05367c505835b262 // vpdpbusd zmm7, zmm9, dword ptr [rsi + r14 + 0x14]{1to16}
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	QUAD $0x06f2646f48fe1162 // vmovdqu64 zmm12, zmmword ptr [r10 + 8*r14 + 0x180]
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	QUAD $0x0236545058353262 // vpdpbusd zmm10, zmm9, dword ptr [rsi + r14 + 0x8]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	QUAD $0x063674505835b262 // vpdpbusd zmm6, zmm9, dword ptr [rsi + r14 + 0x18]{1to16}
+	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
+	LONG $0x483dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm8, zmm12, 0x4
+	LONG $0x489d7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm12, zmm0, 0xf8
+	QUAD $0x03365c5058353262 // vpdpbusd zmm11, zmm9, dword ptr [rsi + r14 + 0xc]{1to16}
+	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
+	QUAD $0x07367c50583db262 // vpdpbusd zmm7, zmm8, dword ptr [rsi + r14 + 0x1c]{1to16}
+	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x107aa1c4; WORD $0x365c; BYTE $0x24 // vmovss xmm3, dword ptr [rsi + r14 + 0x24]
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x487df262; WORD $0xdb18 // vbroadcastss zmm3, xmm3
+	LONG $0x485df262; WORD $0xddac // vfnmadd213ps zmm3, zmm4, zmm5 # zmm3 = -(zmm4 * zmm3) + zmm5
+	QUAD $0x08365c98586db262 // vfmadd132ps zmm3, zmm2, dword ptr [rsi + r14 + 0x20]{1to16} # zmm3 = (zmm3 * mem) + zmm2
+	QUAD $0x03f26413487d9262 // vcvtph2ps zmm4, ymmword ptr [r10 + 8*r14 + 0x60]
+	QUAD $0x07f26c10487c9162 // vmovups zmm5, zmmword ptr [r10 + 8*r14 + 0x1c0]
+	QUAD $0x01f25413487d9262 // vcvtph2ps zmm2, ymmword ptr [r10 + 8*r14 + 0x20]
+	QUAD $0x08f26c10487c9162 // vmovups zmm5, zmmword ptr [r10 + 8*r14 + 0x200]
+	QUAD $0x09f26c10487c9162 // vmovups zmm5, zmmword ptr [r10 + 8*r14 + 0x240]
+	QUAD $0x0af26c10487c9162 // vmovups zmm5, zmmword ptr [r10 + 8*r14 + 0x280]
+	QUAD $0x0bf26c10487c9162 // vmovups zmm5, zmmword ptr [r10 + 8*r14 + 0x2c0]
+	QUAD $0x07f26c6f48fe9162 // vmovdqu64 zmm5, zmmword ptr [r10 + 8*r14 + 0x1c0]
+	QUAD $0x08f2746f48fe9162 // vmovdqu64 zmm6, zmmword ptr [r10 + 8*r14 + 0x200]
+	QUAD $0x09f27c6f48fe9162 // vmovdqu64 zmm7, zmmword ptr [r10 + 8*r14 + 0x240]
+	QUAD $0x0af2446f48fe1162 // vmovdqu64 zmm8, zmmword ptr [r10 + 8*r14 + 0x280]
+	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
+	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	QUAD $0x0c36545058353262 // vpdpbusd zmm10, zmm9, dword ptr [rsi + r14 + 0x30]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
+	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	QUAD $0x10367450581db262 // vpdpbusd zmm6, zmm12, dword ptr [rsi + r14 + 0x40]{1to16}
+	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	QUAD $0x0d365c5058353262 // vpdpbusd zmm11, zmm9, dword ptr [rsi + r14 + 0x34]{1to16}
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	QUAD $0x11367c505835b262 // vpdpbusd zmm7, zmm9, dword ptr [rsi + r14 + 0x44]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	QUAD $0x0e36545058353262 // vpdpbusd zmm10, zmm9, dword ptr [rsi + r14 + 0x38]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	QUAD $0x123674505835b262 // vpdpbusd zmm6, zmm9, dword ptr [rsi + r14 + 0x48]{1to16}
+	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
+	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
+	QUAD $0x0bf2546f48fe1162 // vmovdqu64 zmm10, zmmword ptr [r10 + 8*r14 + 0x2c0]
+	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
+	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
+	QUAD $0x0f365c5058353262 // vpdpbusd zmm11, zmm9, dword ptr [rsi + r14 + 0x3c]{1to16}
+	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
+	QUAD $0x13367c50583db262 // vpdpbusd zmm7, zmm8, dword ptr [rsi + r14 + 0x4c]{1to16}
+	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x486cf162; WORD $0xed59 // vmulps zmm5, zmm2, zmm5
+	LONG $0x107aa1c4; WORD $0x3654; BYTE $0x54 // vmovss xmm2, dword ptr [rsi + r14 + 0x54]
+	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
+	LONG $0x487df262; WORD $0xd218 // vbroadcastss zmm2, xmm2
+	LONG $0x485df262; WORD $0xd5ac // vfnmadd213ps zmm2, zmm4, zmm5 # zmm2 = -(zmm4 * zmm2) + zmm5
+	QUAD $0x143654985865b262 // vfmadd132ps zmm2, zmm3, dword ptr [rsi + r14 + 0x50]{1to16} # zmm2 = (zmm2 * mem) + zmm3
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x02fb8348 // cmp rbx, 0x2
+	LONG $0xfca6870f; WORD $0xffff // ja 0x13230 <pq_q5_1+0x930>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf9cb850f; WORD $0xffff // jne 0x10d20 <pq_q4_1+0x60>
-	LONG $0xfff9cce9; BYTE $0xff // jmp 0x10d26 <pq_q4_1+0x66>
+	LONG $0xf3dd850f; WORD $0xffff // jne 0x12970 <pq_q5_1+0x70>
+	LONG $0xfff3dee9; BYTE $0xff // jmp 0x12976 <pq_q5_1+0x76>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf3cb850f; WORD $0xffff // jne 0x12970 <pq_q5_1+0x70>
+	LONG $0xfff3cce9; BYTE $0xff // jmp 0x12976 <pq_q5_1+0x76>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
+	LONG $0x245c8b4c; BYTE $0x10 // mov r11, qword ptr [rsp + 0x10]
+	LONG $0x246c8b48; BYTE $0x08 // mov rbp, qword ptr [rsp + 0x8]
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf3aa850f; WORD $0xffff // jne 0x12970 <pq_q5_1+0x70>
+	LONG $0xfff3abe9; BYTE $0xff // jmp 0x12976 <pq_q5_1+0x76>
 	LONG $0x20c48348 // add rsp, 0x20
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -908,9 +2401,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q5_0: +4976
+	// pq_iq4_nl: +13792
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -922,1070 +2415,470 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10f8c148 // sar rax, 0x10
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x08438e0f; WORD $0x0000 // jle 0x11bd5 <pq_q5_0+0x865>
-	QUAD $0x004b69052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x4b69] # 0x15f04 <peak_i8+0x3b4>
-	QUAD $0x4c230d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x4c23] # 0x15fc8 <peak_i8+0x478>
-	QUAD $0x4c21155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x4c21] # 0x15fd0 <peak_i8+0x480>
-	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
-	LONG $0x3fe9c148 // shr rcx, 0x3f
-	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	LONG $0x02508d4d // lea r10, [r8 + 0x2]
-	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
-	WORD $0x014c; BYTE $0xc1 // add rcx, r8
-	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
-	WORD $0xd148; BYTE $0xe9 // shr rcx
-	LONG $0xc0f96948; WORD $0x0002; BYTE $0x00 // imul rdi, rcx, 0x2c0
-	LONG $0x544b8d49 // lea rcx, [r11 + 0x54]
-	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
-	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
-	WORD $0x26eb // jmp 0x1140e <pq_q5_0+0x9e>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x0148; BYTE $0xfe // add rsi, rdi
-	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x07c78e0f; WORD $0x0000 // jle 0x11bd5 <pq_q5_0+0x865>
-	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x113f6 <pq_q5_0+0x86>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x034c850f; WORD $0x0000 // jne 0x11770 <pq_q5_0+0x400>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03228e0f; WORD $0x0000 // jle 0x11753 <pq_q5_0+0x3e3>
-	LONG $0x245c8b48; BYTE $0x08 // mov rbx, qword ptr [rsp + 0x8]
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	WORD $0x9066 // nop
-	LONG $0x487cd162; WORD $0x6f10; BYTE $0x01 // vmovups zmm5, zmmword ptr [r15 + 0x40]
-	LONG $0x487dd262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [r15]
-	LONG $0x487cd162; WORD $0x6f10; BYTE $0x02 // vmovups zmm5, zmmword ptr [r15 + 0x80]
-	LONG $0x487cd162; WORD $0x6f10; BYTE $0x03 // vmovups zmm5, zmmword ptr [r15 + 0xc0]
-	LONG $0x487cd162; WORD $0x6f10; BYTE $0x04 // vmovups zmm5, zmmword ptr [r15 + 0x100]
-	LONG $0x487cd162; WORD $0x6f10; BYTE $0x05 // vmovups zmm5, zmmword ptr [r15 + 0x140]
-	LONG $0x48fed162; WORD $0x776f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x40]
-	LONG $0x6e79c1c4; WORD $0xd06e // vmovd xmm5, dword ptr [r14 - 0x30]
-	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x80]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r15 + 0xc0]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x100]
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xfec38348 // add rbx, -0x2
-	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
-	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
-	LONG $0x48cd7162; WORD $0xeadb // vpandq zmm13, zmm6, zmm2
-	LONG $0x481df162; WORD $0xf672; BYTE $0x03 // vpslld zmm12, zmm6, 0x3
-	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
-	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
-	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x582dd262; WORD $0x6e50; BYTE $0xeb // vpdpbusd zmm5, zmm10, dword ptr [r14 - 0x54]{1to16}
-	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
-	LONG $0x481df162; WORD $0xf672; BYTE $0x02 // vpslld zmm12, zmm6, 0x2
-	LONG $0x48c57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm7, zmm1, 0xf8
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x5815d262; WORD $0x7e50; BYTE $0xef // vpdpbusd zmm7, zmm13, dword ptr [r14 - 0x44]{1to16}
-	LONG $0x4815f162; WORD $0xd672; BYTE $0x01 // vpsrld zmm13, zmm6, 0x1
-	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
-	LONG $0x582d5262; WORD $0x5e50; BYTE $0xec // vpdpbusd zmm11, zmm10, dword ptr [r14 - 0x50]{1to16}
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
-	LONG $0x4815f162; WORD $0xd672; BYTE $0x02 // vpsrld zmm13, zmm6, 0x2
-	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x582d5262; WORD $0x4650; BYTE $0xf0 // vpdpbusd zmm8, zmm10, dword ptr [r14 - 0x40]{1to16}
-	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
-	LONG $0x48fe5162; WORD $0x676f; BYTE $0x05 // vmovdqu64 zmm12, zmmword ptr [r15 + 0x140]
-	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x582dd262; WORD $0x6e50; BYTE $0xed // vpdpbusd zmm5, zmm10, dword ptr [r14 - 0x4c]{1to16}
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
-	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x582dd262; WORD $0x7e50; BYTE $0xf1 // vpdpbusd zmm7, zmm10, dword ptr [r14 - 0x3c]{1to16}
-	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
-	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
-	LONG $0x489d7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm12, zmm1, 0xf8
-	LONG $0x58355262; WORD $0x5e50; BYTE $0xee // vpdpbusd zmm11, zmm9, dword ptr [r14 - 0x48]{1to16}
-	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
-	LONG $0x4845d162; WORD $0xd472; BYTE $0x04 // vpsrld zmm7, zmm12, 0x4
-	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
-	LONG $0x58455262; WORD $0x4650; BYTE $0xf2 // vpdpbusd zmm8, zmm7, dword ptr [r14 - 0x38]{1to16}
-	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
-	LONG $0x5865d262; WORD $0x6698; BYTE $0xf3 // vfmadd132ps zmm4, zmm3, dword ptr [r14 - 0x34]{1to16} # zmm4 = (zmm4 * mem) + zmm3
-	LONG $0x487cd162; WORD $0x6f10; BYTE $0x06 // vmovups zmm5, zmmword ptr [r15 + 0x180]
-	LONG $0x487dd262; WORD $0x5f13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [r15 + 0x20]
-	LONG $0x487cd162; WORD $0x6f10; BYTE $0x07 // vmovups zmm5, zmmword ptr [r15 + 0x1c0]
-	LONG $0x487cd162; WORD $0x6f10; BYTE $0x08 // vmovups zmm5, zmmword ptr [r15 + 0x200]
-	LONG $0x487cd162; WORD $0x6f10; BYTE $0x09 // vmovups zmm5, zmmword ptr [r15 + 0x240]
-	LONG $0x487cd162; WORD $0x6f10; BYTE $0x0a // vmovups zmm5, zmmword ptr [r15 + 0x280]
-	LONG $0x48fed162; WORD $0x776f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x180]
-	LONG $0x6e79c1c4; BYTE $0x2e // vmovd xmm5, dword ptr [r14]
-	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x200]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x09 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x240]
-	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
-	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
-	LONG $0x48cd7162; WORD $0xe2db // vpandq zmm12, zmm6, zmm2
-	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
-	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
-	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
-	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x582dd262; WORD $0x6e50; BYTE $0xf7 // vpdpbusd zmm5, zmm10, dword ptr [r14 - 0x24]{1to16}
-	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
-	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
-	LONG $0x48c57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm1, 0xf8
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x581dd262; WORD $0x7e50; BYTE $0xfb // vpdpbusd zmm7, zmm12, dword ptr [r14 - 0x14]{1to16}
-	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
-	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
-	LONG $0x582d5262; WORD $0x5e50; BYTE $0xf8 // vpdpbusd zmm11, zmm10, dword ptr [r14 - 0x20]{1to16}
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
-	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
-	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x582d5262; WORD $0x4650; BYTE $0xfc // vpdpbusd zmm8, zmm10, dword ptr [r14 - 0x10]{1to16}
-	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
-	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x582dd262; WORD $0x6e50; BYTE $0xf9 // vpdpbusd zmm5, zmm10, dword ptr [r14 - 0x1c]{1to16}
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
-	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x582dd262; WORD $0x7e50; BYTE $0xfd // vpdpbusd zmm7, zmm10, dword ptr [r14 - 0xc]{1to16}
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x0a // vmovdqu64 zmm10, zmmword ptr [r15 + 0x280]
-	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
-	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
-	LONG $0xc0c78149; WORD $0x0002; BYTE $0x00 // add r15, 0x2c0
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
-	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
-	LONG $0x58355262; WORD $0x5e50; BYTE $0xfa // vpdpbusd zmm11, zmm9, dword ptr [r14 - 0x18]{1to16}
-	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
-	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
-	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
-	LONG $0x58455262; WORD $0x4650; BYTE $0xfe // vpdpbusd zmm8, zmm7, dword ptr [r14 - 0x8]{1to16}
-	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
-	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x4864f162; WORD $0xdd59 // vmulps zmm3, zmm3, zmm5
-	LONG $0x585dd262; WORD $0x5e98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [r14 - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
-	LONG $0x60c68349 // add r14, 0x60
-	LONG $0x02fb8348 // cmp rbx, 0x2
-	LONG $0xfced870f; WORD $0xffff // ja 0x11440 <pq_q5_0+0xd0>
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xfc94850f; WORD $0xffff // jne 0x113f0 <pq_q5_0+0x80>
-	LONG $0xfffc95e9; BYTE $0xff // jmp 0x113f6 <pq_q5_0+0x86>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04408e0f; WORD $0x0000 // jle 0x11bb9 <pq_q5_0+0x849>
-	LONG $0x24348b4c // mov r14, qword ptr [rsp]
-	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
-	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	LONG $0x0001aae9; BYTE $0x00 // jmp 0x11940 <pq_q5_0+0x5d0>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x06246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x180]
-	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
-	QUAD $0x07246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x1c0]
-	QUAD $0x08246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x200]
-	QUAD $0x09246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x240]
-	QUAD $0x0a246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x280]
-	QUAD $0x0624746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x180]
-	LONG $0x6e79c1c4; WORD $0x546e // vmovd xmm5, dword ptr [r14 + 0x54]
-	QUAD $0x07247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x1c0]
-	QUAD $0x0824446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x200]
-	QUAD $0x09244c6f48fe5162 // vmovdqu64 zmm9, zmmword ptr [r12 + 0x240]
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xfe4f8d49 // lea rcx, [r15 - 0x2]
-	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
-	LONG $0xf572d1c5; BYTE $0x04 // vpslld xmm5, xmm5, 0x4
-	LONG $0x48cd7162; WORD $0xe2db // vpandq zmm12, zmm6, zmm2
-	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
-	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
-	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
-	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x582dd262; WORD $0x6e50; BYTE $0x0c // vpdpbusd zmm5, zmm10, dword ptr [r14 + 0x30]{1to16}
-	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
-	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
-	LONG $0x48c57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm1, 0xf8
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x581dd262; WORD $0x7e50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [r14 + 0x40]{1to16}
-	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
-	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
-	LONG $0x582d5262; WORD $0x5e50; BYTE $0x0d // vpdpbusd zmm11, zmm10, dword ptr [r14 + 0x34]{1to16}
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
-	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
-	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x582d5262; WORD $0x4650; BYTE $0x11 // vpdpbusd zmm8, zmm10, dword ptr [r14 + 0x44]{1to16}
-	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
-	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x582dd262; WORD $0x6e50; BYTE $0x0e // vpdpbusd zmm5, zmm10, dword ptr [r14 + 0x38]{1to16}
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
-	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x582dd262; WORD $0x7e50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [r14 + 0x48]{1to16}
-	QUAD $0x0a24546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x280]
-	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
-	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
-	WORD $0x894d; BYTE $0xec // mov r12, r13
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
-	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
-	LONG $0x58355262; WORD $0x5e50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x3c]{1to16}
-	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
-	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
-	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
-	LONG $0x58455262; WORD $0x4650; BYTE $0x13 // vpdpbusd zmm8, zmm7, dword ptr [r14 + 0x4c]{1to16}
-	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
-	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
-	LONG $0x585dd262; WORD $0x5eb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [r14 + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	LONG $0x60c68349 // add r14, 0x60
-	LONG $0x02ff8349 // cmp r15, 0x2
-	WORD $0x8949; BYTE $0xcf // mov r15, rcx
-	LONG $0x027d8e0f; WORD $0x0000 // jle 0x11bbd <pq_q5_0+0x84d>
-	QUAD $0x0000018024ac8d4d // lea r13, [r12 + 0x180]
-	WORD $0x394d; BYTE $0xea // cmp r10, r13
-	WORD $0x6573 // jae 0x119b2 <pq_q5_0+0x642>
-	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xdbb70f44 // movzx r11d, bx
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
-	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
-	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
-	WORD $0xe989 // mov ecx, ebp
-	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
-	LONG $0xffe38141; WORD $0x003f; BYTE $0x00 // and r11d, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
-	WORD $0x294c; BYTE $0xdf // sub rdi, r11
-	QUAD $0x00004000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x4000]
-	QUAD $0x00005000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x5000]
-	QUAD $0x00006000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x6000]
-	QUAD $0x00007000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x7000]
-	WORD $0x394d; BYTE $0xea // cmp r10, r13
-	WORD $0xae72 // jb 0x11960 <pq_q5_0+0x5f0>
-	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
-	QUAD $0x01246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x40]
-	QUAD $0x02246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x80]
-	QUAD $0x03246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0xc0]
-	QUAD $0x04246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x100]
-	QUAD $0x05246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x140]
-	QUAD $0x0124746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x40]
-	LONG $0x6e79c1c4; WORD $0x246e // vmovd xmm5, dword ptr [r14 + 0x24]
-	QUAD $0x02247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x80]
-	QUAD $0x0324446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0xc0]
-	QUAD $0x04244c6f48fe5162 // vmovdqu64 zmm9, zmmword ptr [r12 + 0x100]
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	QUAD $0x000002c024ac8d4d // lea r13, [r12 + 0x2c0]
-	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
-	LONG $0xf572d1c5; BYTE $0x04 // vpslld xmm5, xmm5, 0x4
-	LONG $0x48cd7162; WORD $0xe2db // vpandq zmm12, zmm6, zmm2
-	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
-	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
-	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
-	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x582dd262; WORD $0x2e50 // vpdpbusd zmm5, zmm10, dword ptr [r14]{1to16}
-	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
-	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
-	LONG $0x48c57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm1, 0xf8
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x581dd262; WORD $0x7e50; BYTE $0x04 // vpdpbusd zmm7, zmm12, dword ptr [r14 + 0x10]{1to16}
-	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
-	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
-	LONG $0x582d5262; WORD $0x5e50; BYTE $0x01 // vpdpbusd zmm11, zmm10, dword ptr [r14 + 0x4]{1to16}
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
-	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
-	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x582d5262; WORD $0x4650; BYTE $0x05 // vpdpbusd zmm8, zmm10, dword ptr [r14 + 0x14]{1to16}
-	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
-	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x582dd262; WORD $0x6e50; BYTE $0x02 // vpdpbusd zmm5, zmm10, dword ptr [r14 + 0x8]{1to16}
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
-	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x582dd262; WORD $0x7e50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [r14 + 0x18]{1to16}
-	QUAD $0x0524546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x140]
-	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
-	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
-	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
-	LONG $0x58355262; WORD $0x5e50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0xc]{1to16}
-	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
-	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
-	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
-	LONG $0x58455262; WORD $0x4650; BYTE $0x07 // vpdpbusd zmm8, zmm7, dword ptr [r14 + 0x1c]{1to16}
-	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
-	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
-	LONG $0x585dd262; WORD $0x5eb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r14 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	WORD $0x394d; BYTE $0xea // cmp r10, r13
-	LONG $0xfc57830f; WORD $0xffff // jae 0x117a0 <pq_q5_0+0x430>
-	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0xb70f; BYTE $0xcb // movzx ecx, bx
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
-	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
-	WORD $0xef89 // mov edi, ebp
-	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
-	WORD $0x2949; BYTE $0xcb // sub r11, rcx
-	QUAD $0x0040001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x4000]
-	QUAD $0x0050001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x5000]
-	QUAD $0x0060001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x6000]
-	QUAD $0x0070001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x7000]
-	WORD $0x394d; BYTE $0xea // cmp r10, r13
-	WORD $0xac72 // jb 0x11b60 <pq_q5_0+0x7f0>
-	LONG $0xfffbe7e9; BYTE $0xff // jmp 0x117a0 <pq_q5_0+0x430>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
-	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf820850f; WORD $0xffff // jne 0x113f0 <pq_q5_0+0x80>
-	LONG $0xfff821e9; BYTE $0xff // jmp 0x113f6 <pq_q5_0+0x86>
-	LONG $0x28c48348 // add rsp, 0x28
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	BYTE $0x5d // pop rbp
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-
-	// pq_q5_1: +7152
-	BYTE $0x55 // push rbp
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
-	BYTE $0x53 // push rbx
-	LONG $0x18ec8348 // sub rsp, 0x18
-	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0x10f8c149 // sar r8, 0x10
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08798e0f; WORD $0x0000 // jle 0x1248a <pq_q5_1+0x89a>
-	QUAD $0x43ad055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x43ad] # 0x15fc8 <peak_i8+0x478>
-	QUAD $0x43ab0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x43ab] # 0x15fd0 <peak_i8+0x480>
-	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
-	LONG $0x3fe9c148 // shr rcx, 0x3f
-	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
-	LONG $0x2474894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r14
-	WORD $0x014c; BYTE $0xf1 // add rcx, r14
-	WORD $0xd148; BYTE $0xe9 // shr rcx
-	LONG $0x08e1c148 // shl rcx, 0x8
-	LONG $0x493c8d48 // lea rdi, [rcx + 2*rcx]
-	LONG $0x024e8d49 // lea rcx, [r14 + 0x2]
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	LONG $0x0a838e0f; WORD $0x0000 // jle 0x14085 <pq_iq4_nl+0xaa5>
+	QUAD $0x53740578487df262; WORD $0x0000 // vpbroadcastb zmm0, byte ptr [rip + 0x5374] # 0x18980 <peak_i8+0x470>
+	QUAD $0x528a0d5a487df262; WORD $0x0000 // vbroadcasti32x4 zmm1, xmmword ptr [rip + 0x528a] # zmm1 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	QUAD $0x005362152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x5362] # 0x18981 <peak_i8+0x471>
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x3fefc148 // shr rdi, 0x3f
+	WORD $0x8944; BYTE $0xcb // mov ebx, r9d
+	WORD $0xebc1; BYTE $0x09 // shr ebx, 0x9
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
+	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
+	WORD $0xe383; BYTE $0x03 // and ebx, 0x3
+	WORD $0xd148; BYTE $0xef // shr rdi
+	LONG $0x245c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rbx
+	LONG $0x06e7c148 // shl rdi, 0x6
+	LONG $0xff148d4c // lea r10, [rdi + 8*rdi]
+	LONG $0x027e8d48 // lea rdi, [rsi + 0x2]
+	LONG $0x54c18348 // add rcx, 0x54
 	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	WORD $0x2deb // jmp 0x11c7e <pq_q5_1+0x8e>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0xff488d49 // lea rcx, [r8 - 0x1]
-	WORD $0x0148; BYTE $0xf8 // add rax, rdi
-	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x080c8e0f; WORD $0x0000 // jle 0x1248a <pq_q5_1+0x89a>
-	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x11c66 <pq_q5_1+0x76>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x038c850f; WORD $0x0000 // jne 0x12020 <pq_q5_1+0x430>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x03678e0f; WORD $0x0000 // jle 0x12008 <pq_q5_1+0x418>
-	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
-	WORD $0xdb31 // xor ebx, ebx
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	QUAD $0x02d86413487df262 // vcvtph2ps zmm4, ymmword ptr [rax + 8*rbx + 0x40]
-	QUAD $0x02d86c10487cf162 // vmovups zmm5, zmmword ptr [rax + 8*rbx + 0x80]
-	LONG $0x487df262; WORD $0x1c13; BYTE $0xd8 // vcvtph2ps zmm3, ymmword ptr [rax + 8*rbx]
-	QUAD $0x03d86c10487cf162 // vmovups zmm5, zmmword ptr [rax + 8*rbx + 0xc0]
-	QUAD $0x04d86c10487cf162 // vmovups zmm5, zmmword ptr [rax + 8*rbx + 0x100]
-	QUAD $0x05d86c10487cf162 // vmovups zmm5, zmmword ptr [rax + 8*rbx + 0x140]
-	QUAD $0x06d86c10487cf162 // vmovups zmm5, zmmword ptr [rax + 8*rbx + 0x180]
-	QUAD $0x02d86c6f48fef162 // vmovdqu64 zmm5, zmmword ptr [rax + 8*rbx + 0x80]
-	QUAD $0x03d8746f48fef162 // vmovdqu64 zmm6, zmmword ptr [rax + 8*rbx + 0xc0]
-	QUAD $0x04d87c6f48fef162 // vmovdqu64 zmm7, zmmword ptr [rax + 8*rbx + 0x100]
-	QUAD $0x05d8446f48fe7162 // vmovdqu64 zmm8, zmmword ptr [rax + 8*rbx + 0x140]
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xfec38349 // add r11, -0x2
-	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
-	LONG $0x48d57162; WORD $0xe9db // vpandq zmm13, zmm5, zmm1
-	LONG $0x481df162; WORD $0xf572; BYTE $0x03 // vpslld zmm12, zmm5, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x58357262; WORD $0x1450; BYTE $0x1e // vpdpbusd zmm10, zmm9, dword ptr [rsi + rbx]{1to16}
-	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	LONG $0x481df162; WORD $0xf572; BYTE $0x02 // vpslld zmm12, zmm5, 0x2
-	LONG $0x48cd7362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm13, zmm6, zmm0, 0xf8
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	QUAD $0x041e74505815f262 // vpdpbusd zmm6, zmm13, dword ptr [rsi + rbx + 0x10]{1to16}
-	LONG $0x4815f162; WORD $0xd572; BYTE $0x01 // vpsrld zmm13, zmm5, 0x1
-	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	QUAD $0x011e5c5058357262 // vpdpbusd zmm11, zmm9, dword ptr [rsi + rbx + 0x4]{1to16}
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
-	LONG $0x4815f162; WORD $0xd572; BYTE $0x02 // vpsrld zmm13, zmm5, 0x2
-	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	QUAD $0x051e7c505835f262 // vpdpbusd zmm7, zmm9, dword ptr [rsi + rbx + 0x14]{1to16}
-	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	QUAD $0x06d8646f48fe7162 // vmovdqu64 zmm12, zmmword ptr [rax + 8*rbx + 0x180]
-	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	QUAD $0x021e545058357262 // vpdpbusd zmm10, zmm9, dword ptr [rsi + rbx + 0x8]{1to16}
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
-	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	QUAD $0x061e74505835f262 // vpdpbusd zmm6, zmm9, dword ptr [rsi + rbx + 0x18]{1to16}
-	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
-	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
-	LONG $0x483dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm8, zmm12, 0x4
-	LONG $0x489d7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm12, zmm0, 0xf8
-	QUAD $0x031e5c5058357262 // vpdpbusd zmm11, zmm9, dword ptr [rsi + rbx + 0xc]{1to16}
-	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
-	QUAD $0x071e7c50583df262 // vpdpbusd zmm7, zmm8, dword ptr [rsi + rbx + 0x1c]{1to16}
-	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x5c10fac5; WORD $0x241e // vmovss xmm3, dword ptr [rsi + rbx + 0x24]
-	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
-	LONG $0x487df262; WORD $0xdb18 // vbroadcastss zmm3, xmm3
-	LONG $0x485df262; WORD $0xddac // vfnmadd213ps zmm3, zmm4, zmm5 # zmm3 = -(zmm4 * zmm3) + zmm5
-	QUAD $0x081e5c98586df262 // vfmadd132ps zmm3, zmm2, dword ptr [rsi + rbx + 0x20]{1to16} # zmm3 = (zmm3 * mem) + zmm2
-	QUAD $0x03d86413487df262 // vcvtph2ps zmm4, ymmword ptr [rax + 8*rbx + 0x60]
-	QUAD $0x07d86c10487cf162 // vmovups zmm5, zmmword ptr [rax + 8*rbx + 0x1c0]
-	QUAD $0x01d85413487df262 // vcvtph2ps zmm2, ymmword ptr [rax + 8*rbx + 0x20]
-	QUAD $0x08d86c10487cf162 // vmovups zmm5, zmmword ptr [rax + 8*rbx + 0x200]
-	QUAD $0x09d86c10487cf162 // vmovups zmm5, zmmword ptr [rax + 8*rbx + 0x240]
-	QUAD $0x0ad86c10487cf162 // vmovups zmm5, zmmword ptr [rax + 8*rbx + 0x280]
-	QUAD $0x0bd86c10487cf162 // vmovups zmm5, zmmword ptr [rax + 8*rbx + 0x2c0]
-	QUAD $0x07d86c6f48fef162 // vmovdqu64 zmm5, zmmword ptr [rax + 8*rbx + 0x1c0]
-	QUAD $0x08d8746f48fef162 // vmovdqu64 zmm6, zmmword ptr [rax + 8*rbx + 0x200]
-	QUAD $0x09d87c6f48fef162 // vmovdqu64 zmm7, zmmword ptr [rax + 8*rbx + 0x240]
-	QUAD $0x0ad8446f48fe7162 // vmovdqu64 zmm8, zmmword ptr [rax + 8*rbx + 0x280]
-	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
-	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
-	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	QUAD $0x0c1e545058357262 // vpdpbusd zmm10, zmm9, dword ptr [rsi + rbx + 0x30]{1to16}
-	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
-	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
-	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	QUAD $0x101e7450581df262 // vpdpbusd zmm6, zmm12, dword ptr [rsi + rbx + 0x40]{1to16}
-	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
-	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	QUAD $0x0d1e5c5058357262 // vpdpbusd zmm11, zmm9, dword ptr [rsi + rbx + 0x34]{1to16}
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
-	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	QUAD $0x111e7c505835f262 // vpdpbusd zmm7, zmm9, dword ptr [rsi + rbx + 0x44]{1to16}
-	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
-	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	QUAD $0x0e1e545058357262 // vpdpbusd zmm10, zmm9, dword ptr [rsi + rbx + 0x38]{1to16}
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	QUAD $0x121e74505835f262 // vpdpbusd zmm6, zmm9, dword ptr [rsi + rbx + 0x48]{1to16}
-	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
-	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
-	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
-	QUAD $0x0bd8546f48fe7162 // vmovdqu64 zmm10, zmmword ptr [rax + 8*rbx + 0x2c0]
-	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
-	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
-	QUAD $0x0f1e5c5058357262 // vpdpbusd zmm11, zmm9, dword ptr [rsi + rbx + 0x3c]{1to16}
-	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
-	QUAD $0x131e7c50583df262 // vpdpbusd zmm7, zmm8, dword ptr [rsi + rbx + 0x4c]{1to16}
-	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
-	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x486cf162; WORD $0xed59 // vmulps zmm5, zmm2, zmm5
-	LONG $0x5410fac5; WORD $0x541e // vmovss xmm2, dword ptr [rsi + rbx + 0x54]
-	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
-	LONG $0x487df262; WORD $0xd218 // vbroadcastss zmm2, xmm2
-	LONG $0x485df262; WORD $0xd5ac // vfnmadd213ps zmm2, zmm4, zmm5 # zmm2 = -(zmm4 * zmm2) + zmm5
-	QUAD $0x141e54985865f262 // vfmadd132ps zmm2, zmm3, dword ptr [rsi + rbx + 0x50]{1to16} # zmm2 = (zmm2 * mem) + zmm3
-	LONG $0x60c38348 // add rbx, 0x60
-	LONG $0x02fb8349 // cmp r11, 0x2
-	LONG $0xfca8870f; WORD $0xffff // ja 0x11cb0 <pq_q5_1+0xc0>
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xfc4f850f; WORD $0xffff // jne 0x11c60 <pq_q5_1+0x70>
-	LONG $0xfffc50e9; BYTE $0xff // jmp 0x11c66 <pq_q5_1+0x76>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x04458e0f; WORD $0x0000 // jle 0x1246e <pq_q5_1+0x87e>
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x8949; BYTE $0xc7 // mov r15, rax
-	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
-	LONG $0x0001b4e9; BYTE $0x00 // jmp 0x121f6 <pq_q5_1+0x606>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x5f13; BYTE $0x03 // vcvtph2ps zmm3, ymmword ptr [r15 + 0x60]
-	LONG $0x487dd262; WORD $0x6713; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r15 + 0x20]
-	LONG $0x487cd162; WORD $0x6f10; BYTE $0x07 // vmovups zmm5, zmmword ptr [r15 + 0x1c0]
-	LONG $0x487cd162; WORD $0x6f10; BYTE $0x08 // vmovups zmm5, zmmword ptr [r15 + 0x200]
-	LONG $0x487cd162; WORD $0x6f10; BYTE $0x09 // vmovups zmm5, zmmword ptr [r15 + 0x240]
-	LONG $0x487cd162; WORD $0x6f10; BYTE $0x0a // vmovups zmm5, zmmword ptr [r15 + 0x280]
-	LONG $0x487cd162; WORD $0x6f10; BYTE $0x0b // vmovups zmm5, zmmword ptr [r15 + 0x2c0]
-	LONG $0x48fed162; WORD $0x6f6f; BYTE $0x07 // vmovdqu64 zmm5, zmmword ptr [r15 + 0x1c0]
-	LONG $0x48fed162; WORD $0x776f; BYTE $0x08 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x200]
-	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x09 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x240]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x0a // vmovdqu64 zmm8, zmmword ptr [r15 + 0x280]
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xfe4e8d49 // lea rcx, [r14 - 0x2]
-	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
-	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
-	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x58357262; WORD $0x5350; BYTE $0x0c // vpdpbusd zmm10, zmm9, dword ptr [rbx + 0x30]{1to16}
-	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
-	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
-	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x581df262; WORD $0x7350; BYTE $0x10 // vpdpbusd zmm6, zmm12, dword ptr [rbx + 0x40]{1to16}
-	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
-	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	LONG $0x58357262; WORD $0x5b50; BYTE $0x0d // vpdpbusd zmm11, zmm9, dword ptr [rbx + 0x34]{1to16}
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
-	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x5835f262; WORD $0x7b50; BYTE $0x11 // vpdpbusd zmm7, zmm9, dword ptr [rbx + 0x44]{1to16}
-	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
-	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	LONG $0x58357262; WORD $0x5350; BYTE $0x0e // vpdpbusd zmm10, zmm9, dword ptr [rbx + 0x38]{1to16}
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	LONG $0x5835f262; WORD $0x7350; BYTE $0x12 // vpdpbusd zmm6, zmm9, dword ptr [rbx + 0x48]{1to16}
-	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
-	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
-	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x0b // vmovdqu64 zmm10, zmmword ptr [r15 + 0x2c0]
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
-	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
-	LONG $0x58357262; WORD $0x5b50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [rbx + 0x3c]{1to16}
-	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
-	LONG $0x583df262; WORD $0x7b50; BYTE $0x13 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x4c]{1to16}
-	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
-	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
-	LONG $0x6b10fac5; BYTE $0x54 // vmovss xmm5, dword ptr [rbx + 0x54]
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487df262; WORD $0xed18 // vbroadcastss zmm5, xmm5
-	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
-	LONG $0x5855f262; WORD $0x53b8; BYTE $0x14 // vfmadd231ps zmm2, zmm5, dword ptr [rbx + 0x50]{1to16} # zmm2 = (zmm5 * mem) + zmm2
-	LONG $0x60c38348 // add rbx, 0x60
-	LONG $0x02fe8349 // cmp r14, 0x2
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x027c8e0f; WORD $0x0000 // jle 0x12472 <pq_q5_1+0x882>
-	LONG $0xc0a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x1c0]
-	WORD $0x394c; BYTE $0xe7 // cmp rdi, r12
-	WORD $0x6573 // jae 0x12267 <pq_q5_1+0x677>
-	WORD $0xfd89 // mov ebp, edi
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8941; BYTE $0xfd // mov r13d, edi
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0xd5b70f45 // movzx r10d, r13w
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x8949; BYTE $0xfb // mov r11, rdi
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
-	WORD $0xe989 // mov ecx, ebp
-	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
-	LONG $0xffe28141; WORD $0x003f; BYTE $0x00 // and r10d, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
-	WORD $0x294d; BYTE $0xd3 // sub r11, r10
-	QUAD $0x004000198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x4000]
-	QUAD $0x005000198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x5000]
-	QUAD $0x006000198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x6000]
-	QUAD $0x007000198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x7000]
-	WORD $0x394c; BYTE $0xe7 // cmp rdi, r12
-	WORD $0xa972 // jb 0x12210 <pq_q5_1+0x620>
-	LONG $0x487dd262; WORD $0x5f13; BYTE $0x02 // vcvtph2ps zmm3, ymmword ptr [r15 + 0x40]
-	LONG $0x487cd162; WORD $0x6f10; BYTE $0x02 // vmovups zmm5, zmmword ptr [r15 + 0x80]
-	LONG $0x487dd262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [r15]
-	LONG $0x487cd162; WORD $0x6f10; BYTE $0x03 // vmovups zmm5, zmmword ptr [r15 + 0xc0]
-	LONG $0x487cd162; WORD $0x6f10; BYTE $0x04 // vmovups zmm5, zmmword ptr [r15 + 0x100]
-	LONG $0x487cd162; WORD $0x6f10; BYTE $0x05 // vmovups zmm5, zmmword ptr [r15 + 0x140]
-	LONG $0x487cd162; WORD $0x6f10; BYTE $0x06 // vmovups zmm5, zmmword ptr [r15 + 0x180]
-	LONG $0x48fed162; WORD $0x6f6f; BYTE $0x02 // vmovdqu64 zmm5, zmmword ptr [r15 + 0x80]
-	LONG $0x48fed162; WORD $0x776f; BYTE $0x03 // vmovdqu64 zmm6, zmmword ptr [r15 + 0xc0]
-	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x04 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x100]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x05 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x140]
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x00a78d4d; WORD $0x0003; BYTE $0x00 // lea r12, [r15 + 0x300]
-	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
-	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
-	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x58357262; WORD $0x1350 // vpdpbusd zmm10, zmm9, dword ptr [rbx]{1to16}
-	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
-	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
-	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x581df262; WORD $0x7350; BYTE $0x04 // vpdpbusd zmm6, zmm12, dword ptr [rbx + 0x10]{1to16}
-	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
-	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	LONG $0x58357262; WORD $0x5b50; BYTE $0x01 // vpdpbusd zmm11, zmm9, dword ptr [rbx + 0x4]{1to16}
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
-	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x5835f262; WORD $0x7b50; BYTE $0x05 // vpdpbusd zmm7, zmm9, dword ptr [rbx + 0x14]{1to16}
-	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
-	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	LONG $0x58357262; WORD $0x5350; BYTE $0x02 // vpdpbusd zmm10, zmm9, dword ptr [rbx + 0x8]{1to16}
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	LONG $0x5835f262; WORD $0x7350; BYTE $0x06 // vpdpbusd zmm6, zmm9, dword ptr [rbx + 0x18]{1to16}
-	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
-	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
-	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x180]
-	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
-	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
-	LONG $0x58357262; WORD $0x5b50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [rbx + 0xc]{1to16}
-	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
-	LONG $0x583df262; WORD $0x7b50; BYTE $0x07 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x1c]{1to16}
-	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
-	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
-	LONG $0x7310fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rbx + 0x24]
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487df262; WORD $0xee18 // vbroadcastss zmm5, xmm6
-	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
-	LONG $0x5855f262; WORD $0x53b8; BYTE $0x08 // vfmadd231ps zmm2, zmm5, dword ptr [rbx + 0x20]{1to16} # zmm2 = (zmm5 * mem) + zmm2
-	WORD $0x394c; BYTE $0xe7 // cmp rdi, r12
-	LONG $0xfc4d830f; WORD $0xffff // jae 0x12050 <pq_q5_1+0x460>
-	WORD $0xfd89 // mov ebp, edi
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8941; BYTE $0xfd // mov r13d, edi
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0xcdb70f41 // movzx ecx, r13w
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x8949; BYTE $0xfb // mov r11, rdi
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
-	WORD $0x8941; BYTE $0xea // mov r10d, ebp
-	LONG $0x3fe28341 // and r10d, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	LONG $0x06e2c141 // shl r10d, 0x6
-	WORD $0x2949; BYTE $0xcb // sub r11, rcx
-	QUAD $0x0040001a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r11 + 0x4000]
-	QUAD $0x0050001a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r11 + 0x5000]
-	QUAD $0x0060001a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r11 + 0x6000]
-	QUAD $0x0070001a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r11 + 0x7000]
-	WORD $0x394c; BYTE $0xe7 // cmp rdi, r12
-	WORD $0xa772 // jb 0x12410 <pq_q5_1+0x820>
-	LONG $0xfffbe2e9; BYTE $0xff // jmp 0x12050 <pq_q5_1+0x460>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf7db850f; WORD $0xffff // jne 0x11c60 <pq_q5_1+0x70>
-	LONG $0xfff7dce9; BYTE $0xff // jmp 0x11c66 <pq_q5_1+0x76>
-	LONG $0x18c48348 // add rsp, 0x18
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	BYTE $0x5d // pop rbp
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	LONG $0x00401f0f // nop dword ptr [rax]
-
-	// pq_iq4_nl: +9376
-	BYTE $0x55 // push rbp
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
-	BYTE $0x53 // push rbx
-	LONG $0x28ec8348 // sub rsp, 0x28
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x07138e0f; WORD $0x0000 // jle 0x12bd5 <pq_iq4_nl+0x735>
-	QUAD $0x003af5052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x3af5] # 0x15fc0 <peak_i8+0x470>
-	QUAD $0x3aed0d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x3aed] # 0x15fc2 <peak_i8+0x472>
-	QUAD $0x3a01155a487df262; WORD $0x0000 // vbroadcasti32x4 zmm2, xmmword ptr [rip + 0x3a01] # zmm2 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
-	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
-	LONG $0x3fe9c148 // shr rcx, 0x3f
-	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	LONG $0x02508d4d // lea r10, [r8 + 0x2]
-	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
-	WORD $0x014c; BYTE $0xc1 // add rcx, r8
-	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
-	WORD $0xd148; BYTE $0xe9 // shr rcx
-	LONG $0x06e1c148 // shl rcx, 0x6
-	LONG $0xc93c8d48 // lea rdi, [rcx + 8*rcx]
-	LONG $0x544b8d49 // lea rcx, [r11 + 0x54]
 	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
-	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
-	WORD $0x25eb // jmp 0x1253e <pq_iq4_nl+0x9e>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x29eb // jmp 0x1368e <pq_iq4_nl+0xae>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x0148; BYTE $0xfe // add rsi, rdi
+	WORD $0x014d; BYTE $0xd0 // add r8, r10
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x06978e0f; WORD $0x0000 // jle 0x12bd5 <pq_iq4_nl+0x735>
+	LONG $0x09f78e0f; WORD $0x0000 // jle 0x14085 <pq_iq4_nl+0xaa5>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x12526 <pq_iq4_nl+0x86>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x02bc850f; WORD $0x0000 // jne 0x12810 <pq_iq4_nl+0x370>
+	WORD $0xdf75 // jne 0x13676 <pq_iq4_nl+0x96>
+	WORD $0xfb83; BYTE $0x01 // cmp ebx, 0x1
+	LONG $0x0340840f; WORD $0x0000 // je 0x139e0 <pq_iq4_nl+0x400>
+	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
+	LONG $0x06df850f; WORD $0x0000 // jne 0x13d88 <pq_iq4_nl+0x7a8>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x09a58e0f; WORD $0x0000 // jle 0x14057 <pq_iq4_nl+0xa77>
+	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02968e0f; WORD $0x0000 // jle 0x127f7 <pq_iq4_nl+0x357>
-	LONG $0x245c8b48; BYTE $0x08 // mov rbx, qword ptr [rsp + 0x8]
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	WORD $0x9066 // nop
-	LONG $0x487cd162; WORD $0x6710; BYTE $0x01 // vmovups zmm4, zmmword ptr [r15 + 0x40]
-	LONG $0x487dd262; WORD $0x2f13 // vcvtph2ps zmm5, ymmword ptr [r15]
-	LONG $0x487cd162; WORD $0x6710; BYTE $0x02 // vmovups zmm4, zmmword ptr [r15 + 0x80]
-	LONG $0x487cd162; WORD $0x6710; BYTE $0x03 // vmovups zmm4, zmmword ptr [r15 + 0xc0]
-	LONG $0x487cd162; WORD $0x6710; BYTE $0x04 // vmovups zmm4, zmmword ptr [r15 + 0x100]
-	LONG $0x48fed162; WORD $0x776f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x40]
-	LONG $0x6e79c1c4; WORD $0xd066 // vmovd xmm4, dword ptr [r14 - 0x30]
-	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x80]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r15 + 0xc0]
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x100]
-	LONG $0xfec38348 // add rbx, -0x2
-	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
-	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x48c57162; WORD $0xe1db // vpandq zmm12, zmm7, zmm1
-	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x582dd262; WORD $0x6650; BYTE $0xeb // vpdpbusd zmm4, zmm10, dword ptr [r14 - 0x54]{1to16}
-	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x584d5262; WORD $0x5650; BYTE $0xef // vpdpbusd zmm10, zmm6, dword ptr [r14 - 0x44]{1to16}
-	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
-	LONG $0x584d5262; WORD $0x5e50; BYTE $0xec // vpdpbusd zmm11, zmm6, dword ptr [r14 - 0x50]{1to16}
-	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
-	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584dd262; WORD $0x7e50; BYTE $0xf0 // vpdpbusd zmm7, zmm6, dword ptr [r14 - 0x40]{1to16}
-	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
-	LONG $0x584dd262; WORD $0x6650; BYTE $0xed // vpdpbusd zmm4, zmm6, dword ptr [r14 - 0x4c]{1to16}
-	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
-	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
-	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584d5262; WORD $0x5650; BYTE $0xf1 // vpdpbusd zmm10, zmm6, dword ptr [r14 - 0x3c]{1to16}
-	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
-	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
-	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
-	LONG $0x584d5262; WORD $0x5e50; BYTE $0xee // vpdpbusd zmm11, zmm6, dword ptr [r14 - 0x48]{1to16}
-	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
-	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584dd262; WORD $0x7e50; BYTE $0xf2 // vpdpbusd zmm7, zmm6, dword ptr [r14 - 0x38]{1to16}
-	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
-	LONG $0x5865d262; WORD $0x6698; BYTE $0xf3 // vfmadd132ps zmm4, zmm3, dword ptr [r14 - 0x34]{1to16} # zmm4 = (zmm4 * mem) + zmm3
-	LONG $0x487dd262; WORD $0x6f13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r15 + 0x20]
-	LONG $0x487cd162; WORD $0x5f10; BYTE $0x05 // vmovups zmm3, zmmword ptr [r15 + 0x140]
-	LONG $0x487cd162; WORD $0x5f10; BYTE $0x06 // vmovups zmm3, zmmword ptr [r15 + 0x180]
-	LONG $0x487cd162; WORD $0x5f10; BYTE $0x07 // vmovups zmm3, zmmword ptr [r15 + 0x1c0]
-	LONG $0x487cd162; WORD $0x5f10; BYTE $0x08 // vmovups zmm3, zmmword ptr [r15 + 0x200]
-	LONG $0x48fed162; WORD $0x776f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x140]
-	LONG $0x6e79c1c4; BYTE $0x1e // vmovd xmm3, dword ptr [r14]
-	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x180]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x200]
-	LONG $0x40c78149; WORD $0x0002; BYTE $0x00 // add r15, 0x240
-	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
-	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x48c57162; WORD $0xe1db // vpandq zmm12, zmm7, zmm1
-	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
-	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
-	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x582dd262; WORD $0x5e50; BYTE $0xf7 // vpdpbusd zmm3, zmm10, dword ptr [r14 - 0x24]{1to16}
-	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x584d5262; WORD $0x5650; BYTE $0xfb // vpdpbusd zmm10, zmm6, dword ptr [r14 - 0x14]{1to16}
-	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
-	LONG $0x584d5262; WORD $0x5e50; BYTE $0xf8 // vpdpbusd zmm11, zmm6, dword ptr [r14 - 0x20]{1to16}
-	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
-	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584dd262; WORD $0x7e50; BYTE $0xfc // vpdpbusd zmm7, zmm6, dword ptr [r14 - 0x10]{1to16}
-	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
-	LONG $0x584dd262; WORD $0x5e50; BYTE $0xf9 // vpdpbusd zmm3, zmm6, dword ptr [r14 - 0x1c]{1to16}
-	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
-	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
-	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584d5262; WORD $0x5650; BYTE $0xfd // vpdpbusd zmm10, zmm6, dword ptr [r14 - 0xc]{1to16}
-	LONG $0x4865d162; WORD $0xdafe // vpaddd zmm3, zmm3, zmm10
-	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
-	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
-	LONG $0x584d5262; WORD $0x5e50; BYTE $0xfa // vpdpbusd zmm11, zmm6, dword ptr [r14 - 0x18]{1to16}
-	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
-	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584dd262; WORD $0x7e50; BYTE $0xfe // vpdpbusd zmm7, zmm6, dword ptr [r14 - 0x8]{1to16}
-	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
-	LONG $0x4865f162; WORD $0xdefe // vpaddd zmm3, zmm3, zmm6
-	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
-	LONG $0x4854f162; WORD $0xdb59 // vmulps zmm3, zmm5, zmm3
-	LONG $0x585dd262; WORD $0x5e98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [r14 - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
-	LONG $0x60c68349 // add r14, 0x60
-	LONG $0x02fb8348 // cmp rbx, 0x2
-	LONG $0xfd79870f; WORD $0xffff // ja 0x12570 <pq_iq4_nl+0xd0>
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xfd20850f; WORD $0xffff // jne 0x12520 <pq_iq4_nl+0x80>
-	LONG $0xfffd21e9; BYTE $0xff // jmp 0x12526 <pq_iq4_nl+0x86>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03a08e0f; WORD $0x0000 // jle 0x12bb9 <pq_iq4_nl+0x719>
-	LONG $0x24348b4c // mov r14, qword ptr [rsp]
-	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
-	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894d; BYTE $0xc5 // mov r13, r8
 	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	LONG $0x000162e9; BYTE $0x00 // jmp 0x12998 <pq_iq4_nl+0x4f8>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x05246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x140]
-	QUAD $0x01246c13487dd262 // vcvtph2ps zmm5, ymmword ptr [r12 + 0x20]
-	QUAD $0x06246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x180]
-	QUAD $0x07246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x1c0]
-	QUAD $0x08246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x200]
-	QUAD $0x0524746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x140]
-	LONG $0x6e79c1c4; WORD $0x5466 // vmovd xmm4, dword ptr [r14 + 0x54]
-	QUAD $0x06247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x180]
-	QUAD $0x0724446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x1c0]
+	LONG $0x000151e9; BYTE $0x00 // jmp 0x13820 <pq_iq4_nl+0x240>
+	BYTE $0x90 // nop
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x05 // vmovups zmm4, zmmword ptr [r13 + 0x140]
+	LONG $0x487dd262; WORD $0x6d13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r13 + 0x20]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x06 // vmovups zmm4, zmmword ptr [r13 + 0x180]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x07 // vmovups zmm4, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x08 // vmovups zmm4, zmmword ptr [r13 + 0x200]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x140]
+	LONG $0x6e79c1c4; WORD $0x5467 // vmovd xmm4, dword ptr [r15 + 0x54]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x180]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x1c0]
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	QUAD $0x08244c6f48fe5162 // vmovdqu64 zmm9, zmmword ptr [r12 + 0x200]
-	LONG $0xfe4f8d49 // lea rcx, [r15 - 0x2]
-	WORD $0x894d; BYTE $0xec // mov r12, r13
-	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
+	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x200]
+	LONG $0x244c8d49; BYTE $0xfe // lea rcx, [r12 - 0x2]
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x48cd7162; WORD $0xd0db // vpandq zmm10, zmm6, zmm0
 	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x48c57162; WORD $0xe1db // vpandq zmm12, zmm7, zmm1
+	LONG $0x48c57162; WORD $0xe0db // vpandq zmm12, zmm7, zmm0
 	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
+	LONG $0x48755262; WORD $0xd200 // vpshufb zmm10, zmm1, zmm10
 	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x582dd262; WORD $0x6650; BYTE $0x0c // vpdpbusd zmm4, zmm10, dword ptr [r14 + 0x30]{1to16}
-	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
+	LONG $0x582dd262; WORD $0x6750; BYTE $0x0c // vpdpbusd zmm4, zmm10, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x584d5262; WORD $0x5650; BYTE $0x10 // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0x40]{1to16}
-	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
-	LONG $0x584d5262; WORD $0x5e50; BYTE $0x0d // vpdpbusd zmm11, zmm6, dword ptr [r14 + 0x34]{1to16}
-	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
-	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x10 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x4895f162; WORD $0xf0db // vpandq zmm6, zmm13, zmm0
+	LONG $0x48bd7162; WORD $0xe0db // vpandq zmm12, zmm8, zmm0
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584dd262; WORD $0x7e50; BYTE $0x11 // vpdpbusd zmm7, zmm6, dword ptr [r14 + 0x44]{1to16}
-	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
-	LONG $0x584dd262; WORD $0x6650; BYTE $0x0e // vpdpbusd zmm4, zmm6, dword ptr [r14 + 0x38]{1to16}
-	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0x11 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
+	LONG $0x584dd262; WORD $0x6750; BYTE $0x0e // vpdpbusd zmm4, zmm6, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
 	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
-	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584d5262; WORD $0x5650; BYTE $0x12 // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0x48]{1to16}
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x12 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x48]{1to16}
 	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
-	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
-	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
-	LONG $0x584d5262; WORD $0x5e50; BYTE $0x0f // vpdpbusd zmm11, zmm6, dword ptr [r14 + 0x3c]{1to16}
-	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
-	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584dd262; WORD $0x7e50; BYTE $0x13 // vpdpbusd zmm7, zmm6, dword ptr [r14 + 0x4c]{1to16}
+	LONG $0x48b57162; WORD $0xd0db // vpandq zmm10, zmm9, zmm0
+	LONG $0x4875d262; WORD $0xf200 // vpshufb zmm6, zmm1, zmm10
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0x13 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x4c]{1to16}
 	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
 	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
-	LONG $0x585dd262; WORD $0x5eb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [r14 + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	LONG $0x60c68349 // add r14, 0x60
-	LONG $0x02ff8349 // cmp r15, 0x2
-	WORD $0x8949; BYTE $0xcf // mov r15, rcx
-	LONG $0x02258e0f; WORD $0x0000 // jle 0x12bbd <pq_iq4_nl+0x71d>
-	QUAD $0x0000014024ac8d4d // lea r13, [r12 + 0x140]
-	WORD $0x394d; BYTE $0xea // cmp r10, r13
-	WORD $0x5d73 // jae 0x12a02 <pq_iq4_nl+0x562>
-	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
-	WORD $0x9066 // nop
-	LONG $0xdbb70f44 // movzx r11d, bx
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
-	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
-	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
-	WORD $0xe989 // mov ecx, ebp
-	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
-	LONG $0xffe38141; WORD $0x003f; BYTE $0x00 // and r11d, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
-	WORD $0x294c; BYTE $0xdf // sub rdi, r11
-	QUAD $0x00004000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x4000]
-	QUAD $0x00005000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x5000]
-	QUAD $0x00006000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x6000]
-	QUAD $0x00007000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x7000]
-	WORD $0x394d; BYTE $0xea // cmp r10, r13
-	WORD $0xae72 // jb 0x129b0 <pq_iq4_nl+0x510>
+	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x08298e0f; WORD $0x0000 // jle 0x14049 <pq_iq4_nl+0xa69>
+	LONG $0x40bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x140]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0x2f73 // jae 0x1385b <pq_iq4_nl+0x27b>
+	WORD $0x894d; BYTE $0xf3 // mov r11, r14
+	BYTE $0x90 // nop
+	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0xd572 // jb 0x13830 <pq_iq4_nl+0x250>
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
+	LONG $0x487dd262; WORD $0x6d13; BYTE $0x00 // vcvtph2ps zmm5, ymmword ptr [r13]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x40]
+	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x80]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r13 + 0xc0]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x100]
+	LONG $0x40ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x240]
+	LONG $0x48cd7162; WORD $0xd0db // vpandq zmm10, zmm6, zmm0
+	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x48c57162; WORD $0xe0db // vpandq zmm12, zmm7, zmm0
+	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x48755262; WORD $0xd200 // vpshufb zmm10, zmm1, zmm10
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
+	LONG $0x582dd262; WORD $0x2750 // vpdpbusd zmm4, zmm10, dword ptr [r15]{1to16}
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x04 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x4895f162; WORD $0xf0db // vpandq zmm6, zmm13, zmm0
+	LONG $0x48bd7162; WORD $0xe0db // vpandq zmm12, zmm8, zmm0
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0x05 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
+	LONG $0x584dd262; WORD $0x6750; BYTE $0x02 // vpdpbusd zmm4, zmm6, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
+	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x06 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
+	LONG $0x48b57162; WORD $0xd0db // vpandq zmm10, zmm9, zmm0
+	LONG $0x4875d262; WORD $0xf200 // vpshufb zmm6, zmm1, zmm10
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0x07 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
+	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
+	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	LONG $0xfd2f830f; WORD $0xffff // jae 0x136d0 <pq_iq4_nl+0xf0>
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	WORD $0xd572 // jb 0x139b0 <pq_iq4_nl+0x3d0>
+	LONG $0xfffcf0e9; BYTE $0xff // jmp 0x136d0 <pq_iq4_nl+0xf0>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x06808e0f; WORD $0x0000 // jle 0x14069 <pq_iq4_nl+0xa89>
+	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894d; BYTE $0xc5 // mov r13, r8
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	LONG $0x00015ae9; BYTE $0x00 // jmp 0x13b60 <pq_iq4_nl+0x580>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x05 // vmovups zmm4, zmmword ptr [r13 + 0x140]
+	LONG $0x487dd262; WORD $0x6d13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r13 + 0x20]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x06 // vmovups zmm4, zmmword ptr [r13 + 0x180]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x07 // vmovups zmm4, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x08 // vmovups zmm4, zmmword ptr [r13 + 0x200]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x140]
+	LONG $0x6e79c1c4; WORD $0x5467 // vmovd xmm4, dword ptr [r15 + 0x54]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x180]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x1c0]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x200]
+	LONG $0x244c8d49; BYTE $0xfe // lea rcx, [r12 - 0x2]
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x48cd7162; WORD $0xd0db // vpandq zmm10, zmm6, zmm0
+	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x48c57162; WORD $0xe0db // vpandq zmm12, zmm7, zmm0
+	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x48755262; WORD $0xd200 // vpshufb zmm10, zmm1, zmm10
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
+	LONG $0x582dd262; WORD $0x6750; BYTE $0x0c // vpdpbusd zmm4, zmm10, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x10 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x4895f162; WORD $0xf0db // vpandq zmm6, zmm13, zmm0
+	LONG $0x48bd7162; WORD $0xe0db // vpandq zmm12, zmm8, zmm0
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0x11 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
+	LONG $0x584dd262; WORD $0x6750; BYTE $0x0e // vpdpbusd zmm4, zmm6, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
+	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x12 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
+	LONG $0x48b57162; WORD $0xd0db // vpandq zmm10, zmm9, zmm0
+	LONG $0x4875d262; WORD $0xf200 // vpshufb zmm6, zmm1, zmm10
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0x13 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
+	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
+	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x050d8e0f; WORD $0x0000 // jle 0x1406d <pq_iq4_nl+0xa8d>
+	LONG $0x40ad8d49; WORD $0x0001; BYTE $0x00 // lea rbp, [r13 + 0x140]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0x6773 // jae 0x13bd3 <pq_iq4_nl+0x5f3>
+	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
+	LONG $0x08ebc141 // shr r11d, 0x8
+	WORD $0x8941; BYTE $0xde // mov r14d, ebx
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xceb70f41 // movzx ecx, r14w
+	LONG $0xdbb60f45 // movzx r11d, r11b
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc3 // inc r11b
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
+	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
+	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
+	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
+	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0xad72 // jb 0x13b80 <pq_iq4_nl+0x5a0>
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
+	LONG $0x487dd262; WORD $0x6d13; BYTE $0x00 // vcvtph2ps zmm5, ymmword ptr [r13]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x40]
+	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x80]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r13 + 0xc0]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x100]
+	LONG $0x40ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x240]
+	LONG $0x48cd7162; WORD $0xd0db // vpandq zmm10, zmm6, zmm0
+	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x48c57162; WORD $0xe0db // vpandq zmm12, zmm7, zmm0
+	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x48755262; WORD $0xd200 // vpshufb zmm10, zmm1, zmm10
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
+	LONG $0x582dd262; WORD $0x2750 // vpdpbusd zmm4, zmm10, dword ptr [r15]{1to16}
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x04 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x4895f162; WORD $0xf0db // vpandq zmm6, zmm13, zmm0
+	LONG $0x48bd7162; WORD $0xe0db // vpandq zmm12, zmm8, zmm0
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0x05 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
+	LONG $0x584dd262; WORD $0x6750; BYTE $0x02 // vpdpbusd zmm4, zmm6, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
+	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x06 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
+	LONG $0x48b57162; WORD $0xd0db // vpandq zmm10, zmm9, zmm0
+	LONG $0x4875d262; WORD $0xf200 // vpshufb zmm6, zmm1, zmm10
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0x07 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
+	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
+	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	LONG $0xfcf7830f; WORD $0xffff // jae 0x13a10 <pq_iq4_nl+0x430>
+	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
+	LONG $0x08ebc141 // shr r11d, 0x8
+	WORD $0x8941; BYTE $0xde // mov r14d, ebx
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xceb70f41 // movzx ecx, r14w
+	LONG $0xdbb60f45 // movzx r11d, r11b
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc3 // inc r11b
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
+	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
+	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
+	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
+	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0xad72 // jb 0x13d30 <pq_iq4_nl+0x750>
+	LONG $0xfffc88e9; BYTE $0xff // jmp 0x13a10 <pq_iq4_nl+0x430>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x02b48e0f; WORD $0x0000 // jle 0x14049 <pq_iq4_nl+0xa69>
+	LONG $0x24748b4c; BYTE $0x08 // mov r14, qword ptr [rsp + 0x8]
+	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	QUAD $0x01246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x40]
 	LONG $0x487dd262; WORD $0x2c13; BYTE $0x24 // vcvtph2ps zmm5, ymmword ptr [r12]
 	QUAD $0x02246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x80]
 	QUAD $0x03246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0xc0]
 	QUAD $0x04246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x100]
 	QUAD $0x0124746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x40]
-	LONG $0x6e79c1c4; WORD $0x2466 // vmovd xmm4, dword ptr [r14 + 0x24]
+	LONG $0x6e79c1c4; WORD $0xd067 // vmovd xmm4, dword ptr [r15 - 0x30]
 	QUAD $0x02247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x80]
 	QUAD $0x0324446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0xc0]
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
 	QUAD $0x04244c6f48fe5162 // vmovdqu64 zmm9, zmmword ptr [r12 + 0x100]
-	QUAD $0x0000024024ac8d4d // lea r13, [r12 + 0x240]
-	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
-	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
+	LONG $0xfec68349 // add r14, -0x2
+	LONG $0x48cd7162; WORD $0xd0db // vpandq zmm10, zmm6, zmm0
+	LONG $0x485df262; WORD $0xe247 // vpsllvd zmm4, zmm4, zmm2
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x48c57162; WORD $0xe1db // vpandq zmm12, zmm7, zmm1
+	LONG $0x48c57162; WORD $0xe0db // vpandq zmm12, zmm7, zmm0
 	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
+	LONG $0x48755262; WORD $0xd200 // vpshufb zmm10, zmm1, zmm10
 	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x582dd262; WORD $0x2650 // vpdpbusd zmm4, zmm10, dword ptr [r14]{1to16}
-	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
+	LONG $0x582dd262; WORD $0x6750; BYTE $0xeb // vpdpbusd zmm4, zmm10, dword ptr [r15 - 0x54]{1to16}
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x584d5262; WORD $0x5650; BYTE $0x04 // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0x10]{1to16}
-	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
-	LONG $0x584d5262; WORD $0x5e50; BYTE $0x01 // vpdpbusd zmm11, zmm6, dword ptr [r14 + 0x4]{1to16}
-	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
-	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
+	LONG $0x584d5262; WORD $0x5750; BYTE $0xef // vpdpbusd zmm10, zmm6, dword ptr [r15 - 0x44]{1to16}
+	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0xec // vpdpbusd zmm11, zmm6, dword ptr [r15 - 0x50]{1to16}
+	LONG $0x4895f162; WORD $0xf0db // vpandq zmm6, zmm13, zmm0
+	LONG $0x48bd7162; WORD $0xe0db // vpandq zmm12, zmm8, zmm0
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584dd262; WORD $0x7e50; BYTE $0x05 // vpdpbusd zmm7, zmm6, dword ptr [r14 + 0x14]{1to16}
-	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
-	LONG $0x584dd262; WORD $0x6650; BYTE $0x02 // vpdpbusd zmm4, zmm6, dword ptr [r14 + 0x8]{1to16}
-	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0xf0 // vpdpbusd zmm7, zmm6, dword ptr [r15 - 0x40]{1to16}
+	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
+	LONG $0x584dd262; WORD $0x6750; BYTE $0xed // vpdpbusd zmm4, zmm6, dword ptr [r15 - 0x4c]{1to16}
+	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
 	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
-	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584d5262; WORD $0x5650; BYTE $0x06 // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0x18]{1to16}
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x584d5262; WORD $0x5750; BYTE $0xf1 // vpdpbusd zmm10, zmm6, dword ptr [r15 - 0x3c]{1to16}
 	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
-	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
-	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
-	LONG $0x584d5262; WORD $0x5e50; BYTE $0x03 // vpdpbusd zmm11, zmm6, dword ptr [r14 + 0xc]{1to16}
-	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
-	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584dd262; WORD $0x7e50; BYTE $0x07 // vpdpbusd zmm7, zmm6, dword ptr [r14 + 0x1c]{1to16}
+	LONG $0x48b57162; WORD $0xd0db // vpandq zmm10, zmm9, zmm0
+	LONG $0x4875d262; WORD $0xf200 // vpshufb zmm6, zmm1, zmm10
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0xee // vpdpbusd zmm11, zmm6, dword ptr [r15 - 0x48]{1to16}
+	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0xf2 // vpdpbusd zmm7, zmm6, dword ptr [r15 - 0x38]{1to16}
 	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
 	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
-	LONG $0x585dd262; WORD $0x5eb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r14 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	WORD $0x394d; BYTE $0xea // cmp r10, r13
-	LONG $0xfcef830f; WORD $0xffff // jae 0x12840 <pq_iq4_nl+0x3a0>
-	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0xb70f; BYTE $0xcb // movzx ecx, bx
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
-	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
-	WORD $0xef89 // mov edi, ebp
-	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
-	WORD $0x2949; BYTE $0xcb // sub r11, rcx
-	QUAD $0x0040001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x4000]
-	QUAD $0x0050001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x5000]
-	QUAD $0x0060001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x6000]
-	QUAD $0x0070001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x7000]
-	WORD $0x394d; BYTE $0xea // cmp r10, r13
-	WORD $0xac72 // jb 0x12b60 <pq_iq4_nl+0x6c0>
-	LONG $0xfffc87e9; BYTE $0xff // jmp 0x12840 <pq_iq4_nl+0x3a0>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
-	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	LONG $0x5865d262; WORD $0x6798; BYTE $0xf3 // vfmadd132ps zmm4, zmm3, dword ptr [r15 - 0x34]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x01246c13487dd262 // vcvtph2ps zmm5, ymmword ptr [r12 + 0x20]
+	QUAD $0x05245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x140]
+	QUAD $0x06245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x180]
+	QUAD $0x07245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x08245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x200]
+	QUAD $0x0524746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x140]
+	LONG $0x6e79c1c4; BYTE $0x1f // vmovd xmm3, dword ptr [r15]
+	QUAD $0x06247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x180]
+	QUAD $0x0724446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x08244c6f48fe5162 // vmovdqu64 zmm9, zmmword ptr [r12 + 0x200]
+	LONG $0x40c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x240
+	LONG $0x48cd7162; WORD $0xd0db // vpandq zmm10, zmm6, zmm0
+	LONG $0x4865f262; WORD $0xda47 // vpsllvd zmm3, zmm3, zmm2
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x48c57162; WORD $0xe0db // vpandq zmm12, zmm7, zmm0
+	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x48755262; WORD $0xd200 // vpshufb zmm10, zmm1, zmm10
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
+	LONG $0x582dd262; WORD $0x5f50; BYTE $0xf7 // vpdpbusd zmm3, zmm10, dword ptr [r15 - 0x24]{1to16}
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x584d5262; WORD $0x5750; BYTE $0xfb // vpdpbusd zmm10, zmm6, dword ptr [r15 - 0x14]{1to16}
+	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0xf8 // vpdpbusd zmm11, zmm6, dword ptr [r15 - 0x20]{1to16}
+	LONG $0x4895f162; WORD $0xf0db // vpandq zmm6, zmm13, zmm0
+	LONG $0x48bd7162; WORD $0xe0db // vpandq zmm12, zmm8, zmm0
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0xfc // vpdpbusd zmm7, zmm6, dword ptr [r15 - 0x10]{1to16}
+	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
+	LONG $0x584dd262; WORD $0x5f50; BYTE $0xf9 // vpdpbusd zmm3, zmm6, dword ptr [r15 - 0x1c]{1to16}
+	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
+	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x584d5262; WORD $0x5750; BYTE $0xfd // vpdpbusd zmm10, zmm6, dword ptr [r15 - 0xc]{1to16}
+	LONG $0x4865d162; WORD $0xdafe // vpaddd zmm3, zmm3, zmm10
+	LONG $0x48b57162; WORD $0xd0db // vpandq zmm10, zmm9, zmm0
+	LONG $0x4875d262; WORD $0xf200 // vpshufb zmm6, zmm1, zmm10
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0xfa // vpdpbusd zmm11, zmm6, dword ptr [r15 - 0x18]{1to16}
+	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
+	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0xfe // vpdpbusd zmm7, zmm6, dword ptr [r15 - 0x8]{1to16}
+	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
+	LONG $0x4865f162; WORD $0xdefe // vpaddd zmm3, zmm3, zmm6
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x4854f162; WORD $0xdb59 // vmulps zmm3, zmm5, zmm3
+	LONG $0x585dd262; WORD $0x5f98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [r15 - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fe8349 // cmp r14, 0x2
+	LONG $0xfd67870f; WORD $0xffff // ja 0x13db0 <pq_iq4_nl+0x7d0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf950850f; WORD $0xffff // jne 0x12520 <pq_iq4_nl+0x80>
-	LONG $0xfff951e9; BYTE $0xff // jmp 0x12526 <pq_iq4_nl+0x86>
+	LONG $0xf61e850f; WORD $0xffff // jne 0x13670 <pq_iq4_nl+0x90>
+	LONG $0xfff61fe9; BYTE $0xff // jmp 0x13676 <pq_iq4_nl+0x96>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf60c850f; WORD $0xffff // jne 0x13670 <pq_iq4_nl+0x90>
+	LONG $0xfff60de9; BYTE $0xff // jmp 0x13676 <pq_iq4_nl+0x96>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0x245c8b48; BYTE $0x18 // mov rbx, qword ptr [rsp + 0x18]
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0xf5f0850f; WORD $0xffff // jne 0x13670 <pq_iq4_nl+0x90>
+	LONG $0xfff5f1e9; BYTE $0xff // jmp 0x13676 <pq_iq4_nl+0x96>
 	LONG $0x28c48348 // add rsp, 0x28
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -1997,340 +2890,498 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// pq_q4_k: +11248
+	// pq_q4_k: +16544
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x0ae98e0f; WORD $0x0000 // jle 0x14b99 <pq_q4_k+0xaf9>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x18ec8348 // sub rsp, 0x18
-	WORD $0x894d; BYTE $0xc4 // mov r12, r8
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0x10f8c149 // sar r8, 0x10
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	LONG $0x20ec8348 // sub rsp, 0x20
+	QUAD $0x47800558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x4780] # 0x18848 <peak_i8+0x338>
+	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
+	LONG $0x09edc141 // shr r13d, 0x9
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x07788d49 // lea rdi, [r8 + 0x7]
+	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x03e58341 // and r13d, 0x3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x07438e0f; WORD $0x0000 // jle 0x13358 <pq_q4_k+0x768>
-	QUAD $0x32690558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x3269] # 0x15e88 <peak_i8+0x338>
-	LONG $0x244c8d49; BYTE $0x07 // lea rcx, [r12 + 0x7]
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
-	LONG $0x2464894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r12
-	LONG $0xcc490f49 // cmovns rcx, r12
-	LONG $0x03e9c148 // shr rcx, 0x3
-	LONG $0x40f16948; WORD $0x0009; BYTE $0x00 // imul rsi, rcx, 0x940
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x29eb // jmp 0x12c6e <pq_q4_k+0x7e>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xf8490f49 // cmovns rdi, r8
+	LONG $0x246c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r13
+	LONG $0x03efc148 // shr rdi, 0x3
+	LONG $0x40ff6948; WORD $0x0009; BYTE $0x00 // imul rdi, rdi, 0x940
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x2deb // jmp 0x1412e <pq_q4_k+0x8e>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm1
-	LONG $0xff488d49 // lea rcx, [r8 - 0x1]
-	WORD $0x0148; BYTE $0xf0 // add rax, rsi
+	LONG $0xff488d48 // lea rcx, [rax - 0x1]
+	WORD $0x0149; BYTE $0xfa // add r10, rdi
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x06ea8e0f; WORD $0x0000 // jle 0x13358 <pq_q4_k+0x768>
+	LONG $0x01f88348 // cmp rax, 0x1
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x0a5d8e0f; WORD $0x0000 // jle 0x14b8b <pq_q4_k+0xaeb>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x12c56 <pq_q4_k+0x66>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x02ec850f; WORD $0x0000 // jne 0x12f70 <pq_q4_k+0x380>
+	WORD $0xdf75 // jne 0x14116 <pq_q4_k+0x76>
+	LONG $0x01fd8341 // cmp r13d, 0x1
+	LONG $0x035f840f; WORD $0x0000 // je 0x144a0 <pq_q4_k+0x400>
+	LONG $0x02fd8341 // cmp r13d, 0x2
+	LONG $0x0721850f; WORD $0x0000 // jne 0x1486c <pq_q4_k+0x7cc>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x0a0c8e0f; WORD $0x0000 // jle 0x14b60 <pq_q4_k+0xac0>
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0x02d18e0f; WORD $0x0000 // jle 0x12f62 <pq_q4_k+0x372>
-	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x487dd262; WORD $0x1213 // vcvtph2ps zmm2, ymmword ptr [r10]
-	LONG $0x487dd262; WORD $0x5a13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [r10 + 0x20]
-	LONG $0x40c28349 // add r10, 0x40
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x2221 // vpmovsxbd zmm4, xmmword ptr [r10]
-	LONG $0x487dd262; WORD $0x6a21; BYTE $0x01 // vpmovsxbd zmm5, xmmword ptr [r10 + 0x10]
-	LONG $0x487cd162; WORD $0x7210; BYTE $0x01 // vmovups zmm6, zmmword ptr [r10 + 0x40]
-	LONG $0x487cd162; WORD $0x7210; BYTE $0x02 // vmovups zmm6, zmmword ptr [r10 + 0x80]
-	LONG $0x487cd162; WORD $0x7210; BYTE $0x03 // vmovups zmm6, zmmword ptr [r10 + 0xc0]
-	LONG $0x487cd162; WORD $0x7210; BYTE $0x04 // vmovups zmm6, zmmword ptr [r10 + 0x100]
-	LONG $0x48fed162; WORD $0x726f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r10 + 0x40]
-	LONG $0x48fed162; WORD $0x7a6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r10 + 0x80]
-	LONG $0x48fe5162; WORD $0x426f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r10 + 0xc0]
+	WORD $0x894d; BYTE $0xd4 // mov r12, r10
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	WORD $0x14eb // jmp 0x14181 <pq_q4_k+0xe1>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x09f88e0f; WORD $0x0000 // jle 0x14b79 <pq_q4_k+0xad9>
+	LONG $0x487dd262; WORD $0x1413; BYTE $0x24 // vcvtph2ps zmm2, ymmword ptr [r12]
+	QUAD $0x01245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x20]
+	LONG $0x40c48349 // add r12, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x000145e9; BYTE $0x00 // jmp 0x142e3 <pq_q4_k+0x243>
+	WORD $0x9066 // nop
+	LONG $0x487dd262; WORD $0x6721; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [r15 + 0x20]
+	LONG $0x487dd262; WORD $0x6f21; BYTE $0x03 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x30]
+	LONG $0x487cd162; WORD $0x7710; BYTE $0x05 // vmovups zmm6, zmmword ptr [r15 + 0x140]
+	LONG $0x487cd162; WORD $0x7710; BYTE $0x06 // vmovups zmm6, zmmword ptr [r15 + 0x180]
+	LONG $0x487cd162; WORD $0x7710; BYTE $0x07 // vmovups zmm6, zmmword ptr [r15 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7710; BYTE $0x08 // vmovups zmm6, zmmword ptr [r15 + 0x200]
+	LONG $0x48fed162; WORD $0x776f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x140]
+	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x180]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x200]
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x48fe5162; WORD $0x4a6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r10 + 0x100]
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	WORD $0xc5ff // inc ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x582d1262; WORD $0x1c50; BYTE $0x33 // vpdpbusd zmm11, zmm10, dword ptr [r11 + r14]{1to16}
-	LONG $0x48457162; WORD $0xf0db // vpandd zmm14, zmm7, zmm0
-	QUAD $0x01336450580d1262 // vpdpbusd zmm12, zmm14, dword ptr [r11 + r14 + 0x4]{1to16}
+	LONG $0x582d7262; WORD $0x5b50; BYTE $0x0c // vpdpbusd zmm11, zmm10, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x48457162; WORD $0xe8db // vpandd zmm13, zmm7, zmm0
+	LONG $0x58157262; WORD $0x6350; BYTE $0x0d // vpdpbusd zmm12, zmm13, dword ptr [rbx + 0x34]{1to16}
 	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x04335450584d1262 // vpdpbusd zmm10, zmm6, dword ptr [r11 + r14 + 0x10]{1to16}
+	LONG $0x584d7262; WORD $0x5350; BYTE $0x10 // vpdpbusd zmm10, zmm6, dword ptr [rbx + 0x40]{1to16}
 	LONG $0x484df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm6, zmm7, 0x4
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
 	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	QUAD $0x05337c50584d9262 // vpdpbusd zmm7, zmm6, dword ptr [r11 + r14 + 0x14]{1to16}
+	LONG $0x584df262; WORD $0x7b50; BYTE $0x11 // vpdpbusd zmm7, zmm6, dword ptr [rbx + 0x44]{1to16}
 	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
-	QUAD $0x02335c50584d1262 // vpdpbusd zmm11, zmm6, dword ptr [r11 + r14 + 0x8]{1to16}
+	LONG $0x584d7262; WORD $0x5b50; BYTE $0x0e // vpdpbusd zmm11, zmm6, dword ptr [rbx + 0x38]{1to16}
 	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
 	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
-	QUAD $0x03336450583d1262 // vpdpbusd zmm12, zmm8, dword ptr [r11 + r14 + 0xc]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x583d7262; WORD $0x6350; BYTE $0x0f // vpdpbusd zmm12, zmm8, dword ptr [rbx + 0x3c]{1to16}
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	QUAD $0x06335450584d1262 // vpdpbusd zmm10, zmm6, dword ptr [r11 + r14 + 0x18]{1to16}
+	LONG $0x584d7262; WORD $0x5350; BYTE $0x12 // vpdpbusd zmm10, zmm6, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
+	LONG $0x583df262; WORD $0x7b50; BYTE $0x13 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x4825d162; WORD $0xf2fe // vpaddd zmm6, zmm11, zmm10
+	LONG $0x4845d162; WORD $0xfcfe // vpaddd zmm7, zmm7, zmm12
+	LONG $0x484df162; WORD $0xf7fe // vpaddd zmm6, zmm6, zmm7
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x485cf162; WORD $0xe659 // vmulps zmm4, zmm4, zmm6
+	LONG $0x7310fac5; BYTE $0x54 // vmovss xmm6, dword ptr [rbx + 0x54]
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
+	LONG $0x484df262; WORD $0xecac // vfnmadd213ps zmm5, zmm6, zmm4 # zmm5 = -(zmm6 * zmm5) + zmm4
+	LONG $0x5855f262; WORD $0x4bb8; BYTE $0x14 // vfmadd231ps zmm1, zmm5, dword ptr [rbx + 0x50]{1to16} # zmm1 = (zmm5 * mem) + zmm1
+	LONG $0x60c38348 // add rbx, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe8d840f; WORD $0xffff // je 0x14170 <pq_q4_k+0xd0>
+	LONG $0x40bf8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r15 + 0x140]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0x3c73 // jae 0x1432b <pq_q4_k+0x28b>
+	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0xd572 // jb 0x14300 <pq_q4_k+0x260>
+	LONG $0x487dd262; WORD $0x2721 // vpmovsxbd zmm4, xmmword ptr [r15]
+	LONG $0x487dd262; WORD $0x6f21; BYTE $0x01 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x10]
+	LONG $0x487cd162; WORD $0x7710; BYTE $0x01 // vmovups zmm6, zmmword ptr [r15 + 0x40]
+	LONG $0x487cd162; WORD $0x7710; BYTE $0x02 // vmovups zmm6, zmmword ptr [r15 + 0x80]
+	LONG $0x487cd162; WORD $0x7710; BYTE $0x03 // vmovups zmm6, zmmword ptr [r15 + 0xc0]
+	LONG $0x487cd162; WORD $0x7710; BYTE $0x04 // vmovups zmm6, zmmword ptr [r15 + 0x100]
+	LONG $0x48fed162; WORD $0x776f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x40]
+	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x100]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x40a78d4d; WORD $0x0002; BYTE $0x00 // lea r12, [r15 + 0x240]
+	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x582d7262; WORD $0x1b50 // vpdpbusd zmm11, zmm10, dword ptr [rbx]{1to16}
+	LONG $0x48457162; WORD $0xe8db // vpandd zmm13, zmm7, zmm0
+	LONG $0x58157262; WORD $0x6350; BYTE $0x01 // vpdpbusd zmm12, zmm13, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x584d7262; WORD $0x5350; BYTE $0x04 // vpdpbusd zmm10, zmm6, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x484df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm6, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	LONG $0x584df262; WORD $0x7b50; BYTE $0x05 // vpdpbusd zmm7, zmm6, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
+	LONG $0x584d7262; WORD $0x5b50; BYTE $0x02 // vpdpbusd zmm11, zmm6, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
+	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x583d7262; WORD $0x6350; BYTE $0x03 // vpdpbusd zmm12, zmm8, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	LONG $0x584d7262; WORD $0x5350; BYTE $0x06 // vpdpbusd zmm10, zmm6, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
+	LONG $0x583df262; WORD $0x7b50; BYTE $0x07 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x4825d162; WORD $0xf2fe // vpaddd zmm6, zmm11, zmm10
+	LONG $0x4845d162; WORD $0xfcfe // vpaddd zmm7, zmm7, zmm12
+	LONG $0x484df162; WORD $0xf7fe // vpaddd zmm6, zmm6, zmm7
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x485cf162; WORD $0xe659 // vmulps zmm4, zmm4, zmm6
+	LONG $0x7310fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rbx + 0x24]
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
+	LONG $0x484df262; WORD $0xecac // vfnmadd213ps zmm5, zmm6, zmm4 # zmm5 = -(zmm6 * zmm5) + zmm4
+	LONG $0x5855f262; WORD $0x4bb8; BYTE $0x08 // vfmadd231ps zmm1, zmm5, dword ptr [rbx + 0x20]{1to16} # zmm1 = (zmm5 * mem) + zmm1
+	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
+	LONG $0xfd36830f; WORD $0xffff // jae 0x141a0 <pq_q4_k+0x100>
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
+	WORD $0xd572 // jb 0x14470 <pq_q4_k+0x3d0>
+	LONG $0xfffd00e9; BYTE $0xff // jmp 0x141a0 <pq_q4_k+0x100>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x06bd8e0f; WORD $0x0000 // jle 0x14b66 <pq_q4_k+0xac6>
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x894d; BYTE $0xd4 // mov r12, r10
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	WORD $0x1feb // jmp 0x144e1 <pq_q4_k+0x441>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xf85e8d4d // lea r11, [r14 - 0x8]
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x894d; BYTE $0xde // mov r14, r11
+	LONG $0x06898e0f; WORD $0x0000 // jle 0x14b6a <pq_q4_k+0xaca>
+	LONG $0x487dd262; WORD $0x1413; BYTE $0x24 // vcvtph2ps zmm2, ymmword ptr [r12]
+	QUAD $0x01245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x20]
+	LONG $0x40c48349 // add r12, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x000145e9; BYTE $0x00 // jmp 0x14643 <pq_q4_k+0x5a3>
+	WORD $0x9066 // nop
+	LONG $0x487dd262; WORD $0x6721; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [r15 + 0x20]
+	LONG $0x487dd262; WORD $0x6f21; BYTE $0x03 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x30]
+	LONG $0x487cd162; WORD $0x7710; BYTE $0x05 // vmovups zmm6, zmmword ptr [r15 + 0x140]
+	LONG $0x487cd162; WORD $0x7710; BYTE $0x06 // vmovups zmm6, zmmword ptr [r15 + 0x180]
+	LONG $0x487cd162; WORD $0x7710; BYTE $0x07 // vmovups zmm6, zmmword ptr [r15 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7710; BYTE $0x08 // vmovups zmm6, zmmword ptr [r15 + 0x200]
+	LONG $0x48fed162; WORD $0x776f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x140]
+	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x180]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x200]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	WORD $0xc5ff // inc ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x582d7262; WORD $0x5b50; BYTE $0x0c // vpdpbusd zmm11, zmm10, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x48457162; WORD $0xe8db // vpandd zmm13, zmm7, zmm0
+	LONG $0x58157262; WORD $0x6350; BYTE $0x0d // vpdpbusd zmm12, zmm13, dword ptr [rbx + 0x34]{1to16}
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x584d7262; WORD $0x5350; BYTE $0x10 // vpdpbusd zmm10, zmm6, dword ptr [rbx + 0x40]{1to16}
+	LONG $0x484df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm6, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	LONG $0x584df262; WORD $0x7b50; BYTE $0x11 // vpdpbusd zmm7, zmm6, dword ptr [rbx + 0x44]{1to16}
+	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
+	LONG $0x584d7262; WORD $0x5b50; BYTE $0x0e // vpdpbusd zmm11, zmm6, dword ptr [rbx + 0x38]{1to16}
+	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
+	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x583d7262; WORD $0x6350; BYTE $0x0f // vpdpbusd zmm12, zmm8, dword ptr [rbx + 0x3c]{1to16}
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	LONG $0x584d7262; WORD $0x5350; BYTE $0x12 // vpdpbusd zmm10, zmm6, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
+	LONG $0x583df262; WORD $0x7b50; BYTE $0x13 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x4825d162; WORD $0xf2fe // vpaddd zmm6, zmm11, zmm10
+	LONG $0x4845d162; WORD $0xfcfe // vpaddd zmm7, zmm7, zmm12
+	LONG $0x484df162; WORD $0xf7fe // vpaddd zmm6, zmm6, zmm7
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x485cf162; WORD $0xe659 // vmulps zmm4, zmm4, zmm6
+	LONG $0x7310fac5; BYTE $0x54 // vmovss xmm6, dword ptr [rbx + 0x54]
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
+	LONG $0x484df262; WORD $0xecac // vfnmadd213ps zmm5, zmm6, zmm4 # zmm5 = -(zmm6 * zmm5) + zmm4
+	LONG $0x5855f262; WORD $0x4bb8; BYTE $0x14 // vfmadd231ps zmm1, zmm5, dword ptr [rbx + 0x50]{1to16} # zmm1 = (zmm5 * mem) + zmm1
+	LONG $0x60c38348 // add rbx, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe8d840f; WORD $0xffff // je 0x144d0 <pq_q4_k+0x430>
+	LONG $0x40a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x140]
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	WORD $0x6a73 // jae 0x146b9 <pq_q4_k+0x619>
+	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
+	LONG $0x08edc141 // shr r13d, 0x8
+	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xf3b70f41 // movzx esi, r11w
+	LONG $0xedb60f45 // movzx r13d, r13b
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
+	WORD $0x8945; BYTE $0xe8 // mov r8d, r13d
+	LONG $0x3fe08341 // and r8d, 0x3f
+	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
+	WORD $0xfe41; BYTE $0xc5 // inc r13b
+	LONG $0x06e0c141 // shl r8d, 0x6
+	WORD $0x2948; BYTE $0xf7 // sub rdi, rsi
+	QUAD $0x004000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x4000]
+	QUAD $0x005000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x5000]
+	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
+	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	WORD $0xa772 // jb 0x14660 <pq_q4_k+0x5c0>
+	LONG $0x487dd262; WORD $0x2721 // vpmovsxbd zmm4, xmmword ptr [r15]
+	LONG $0x487dd262; WORD $0x6f21; BYTE $0x01 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x10]
+	LONG $0x487cd162; WORD $0x7710; BYTE $0x01 // vmovups zmm6, zmmword ptr [r15 + 0x40]
+	LONG $0x487cd162; WORD $0x7710; BYTE $0x02 // vmovups zmm6, zmmword ptr [r15 + 0x80]
+	LONG $0x487cd162; WORD $0x7710; BYTE $0x03 // vmovups zmm6, zmmword ptr [r15 + 0xc0]
+	LONG $0x487cd162; WORD $0x7710; BYTE $0x04 // vmovups zmm6, zmmword ptr [r15 + 0x100]
+	LONG $0x48fed162; WORD $0x776f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x40]
+	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x100]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x40a78d4d; WORD $0x0002; BYTE $0x00 // lea r12, [r15 + 0x240]
+	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x582d7262; WORD $0x1b50 // vpdpbusd zmm11, zmm10, dword ptr [rbx]{1to16}
+	LONG $0x48457162; WORD $0xe8db // vpandd zmm13, zmm7, zmm0
+	LONG $0x58157262; WORD $0x6350; BYTE $0x01 // vpdpbusd zmm12, zmm13, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x584d7262; WORD $0x5350; BYTE $0x04 // vpdpbusd zmm10, zmm6, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x484df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm6, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	LONG $0x584df262; WORD $0x7b50; BYTE $0x05 // vpdpbusd zmm7, zmm6, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
+	LONG $0x584d7262; WORD $0x5b50; BYTE $0x02 // vpdpbusd zmm11, zmm6, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
+	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x583d7262; WORD $0x6350; BYTE $0x03 // vpdpbusd zmm12, zmm8, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	LONG $0x584d7262; WORD $0x5350; BYTE $0x06 // vpdpbusd zmm10, zmm6, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
+	LONG $0x583df262; WORD $0x7b50; BYTE $0x07 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x4825d162; WORD $0xf2fe // vpaddd zmm6, zmm11, zmm10
+	LONG $0x4845d162; WORD $0xfcfe // vpaddd zmm7, zmm7, zmm12
+	LONG $0x484df162; WORD $0xf7fe // vpaddd zmm6, zmm6, zmm7
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x485cf162; WORD $0xe659 // vmulps zmm4, zmm4, zmm6
+	LONG $0x7310fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rbx + 0x24]
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
+	LONG $0x484df262; WORD $0xecac // vfnmadd213ps zmm5, zmm6, zmm4 # zmm5 = -(zmm6 * zmm5) + zmm4
+	LONG $0x5855f262; WORD $0x4bb8; BYTE $0x08 // vfmadd231ps zmm1, zmm5, dword ptr [rbx + 0x20]{1to16} # zmm1 = (zmm5 * mem) + zmm1
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	LONG $0xfd08830f; WORD $0xffff // jae 0x14500 <pq_q4_k+0x460>
+	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
+	LONG $0x08edc141 // shr r13d, 0x8
+	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xf3b70f41 // movzx esi, r11w
+	LONG $0xedb60f45 // movzx r13d, r13b
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
+	WORD $0x8944; BYTE $0xef // mov edi, r13d
+	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
+	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
+	WORD $0xfe41; BYTE $0xc5 // inc r13b
+	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
+	WORD $0x2949; BYTE $0xf0 // sub r8, rsi
+	QUAD $0x004000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x4000]
+	QUAD $0x005000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x5000]
+	QUAD $0x006000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x6000]
+	QUAD $0x007000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x7000]
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	WORD $0xa972 // jb 0x14810 <pq_q4_k+0x770>
+	LONG $0xfffc94e9; BYTE $0xff // jmp 0x14500 <pq_q4_k+0x460>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02d98e0f; WORD $0x0000 // jle 0x14b52 <pq_q4_k+0xab2>
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x1313 // vcvtph2ps zmm2, ymmword ptr [r11]
+	LONG $0x487dd262; WORD $0x5b13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [r11 + 0x20]
+	LONG $0x40c38349 // add r11, 0x40
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x2321 // vpmovsxbd zmm4, xmmword ptr [r11]
+	LONG $0x487dd262; WORD $0x6b21; BYTE $0x01 // vpmovsxbd zmm5, xmmword ptr [r11 + 0x10]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x01 // vmovups zmm6, zmmword ptr [r11 + 0x40]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x02 // vmovups zmm6, zmmword ptr [r11 + 0x80]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x03 // vmovups zmm6, zmmword ptr [r11 + 0xc0]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x04 // vmovups zmm6, zmmword ptr [r11 + 0x100]
+	LONG $0x48fed162; WORD $0x736f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r11 + 0x40]
+	LONG $0x48fed162; WORD $0x7b6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r11 + 0x80]
+	LONG $0x48fe5162; WORD $0x436f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r11 + 0xc0]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x100]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x582d3262; WORD $0x1c50; BYTE $0x3b // vpdpbusd zmm11, zmm10, dword ptr [rbx + r15]{1to16}
+	LONG $0x48457162; WORD $0xf0db // vpandd zmm14, zmm7, zmm0
+	QUAD $0x013b6450580d3262 // vpdpbusd zmm12, zmm14, dword ptr [rbx + r15 + 0x4]{1to16}
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	QUAD $0x043b5450584d3262 // vpdpbusd zmm10, zmm6, dword ptr [rbx + r15 + 0x10]{1to16}
+	LONG $0x484df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm6, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	QUAD $0x053b7c50584db262 // vpdpbusd zmm7, zmm6, dword ptr [rbx + r15 + 0x14]{1to16}
+	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
+	QUAD $0x023b5c50584d3262 // vpdpbusd zmm11, zmm6, dword ptr [rbx + r15 + 0x8]{1to16}
+	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
+	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
+	QUAD $0x033b6450583d3262 // vpdpbusd zmm12, zmm8, dword ptr [rbx + r15 + 0xc]{1to16}
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	QUAD $0x063b5450584d3262 // vpdpbusd zmm10, zmm6, dword ptr [rbx + r15 + 0x18]{1to16}
 	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
 	LONG $0x48647162; WORD $0xf559 // vmulps zmm14, zmm3, zmm5
-	LONG $0x487dd262; WORD $0x6a21; BYTE $0x03 // vpmovsxbd zmm5, xmmword ptr [r10 + 0x30]
+	LONG $0x487dd262; WORD $0x6b21; BYTE $0x03 // vpmovsxbd zmm5, xmmword ptr [r11 + 0x30]
 	LONG $0x4825d162; WORD $0xf2fe // vpaddd zmm6, zmm11, zmm10
 	LONG $0x482dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm10, zmm9, 0x4
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
 	LONG $0x482d7162; WORD $0xc0db // vpandd zmm8, zmm10, zmm0
-	QUAD $0x07337c50583d9262 // vpdpbusd zmm7, zmm8, dword ptr [r11 + r14 + 0x1c]{1to16}
+	QUAD $0x073b7c50583db262 // vpdpbusd zmm7, zmm8, dword ptr [rbx + r15 + 0x1c]{1to16}
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x4845d162; WORD $0xfcfe // vpaddd zmm7, zmm7, zmm12
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0x484df162; WORD $0xf7fe // vpaddd zmm6, zmm6, zmm7
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x107a81c4; WORD $0x3364; BYTE $0x24 // vmovss xmm4, dword ptr [r11 + r14 + 0x24]
+	LONG $0x107aa1c4; WORD $0x3b64; BYTE $0x24 // vmovss xmm4, dword ptr [rbx + r15 + 0x24]
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x487df262; WORD $0xfc18 // vbroadcastss zmm7, xmm4
 	LONG $0x48457262; WORD $0xf6ac // vfnmadd213ps zmm14, zmm7, zmm6 # zmm14 = -(zmm7 * zmm14) + zmm6
-	QUAD $0x0833749858751262 // vfmadd132ps zmm14, zmm1, dword ptr [r11 + r14 + 0x20]{1to16} # zmm14 = (zmm14 * mem) + zmm1
-	LONG $0x487dd262; WORD $0x4a21; BYTE $0x02 // vpmovsxbd zmm1, xmmword ptr [r10 + 0x20]
-	LONG $0x487cd162; WORD $0x7210; BYTE $0x05 // vmovups zmm6, zmmword ptr [r10 + 0x140]
-	LONG $0x487cd162; WORD $0x7210; BYTE $0x06 // vmovups zmm6, zmmword ptr [r10 + 0x180]
-	LONG $0x487cd162; WORD $0x7210; BYTE $0x07 // vmovups zmm6, zmmword ptr [r10 + 0x1c0]
-	LONG $0x487cd162; WORD $0x7210; BYTE $0x08 // vmovups zmm6, zmmword ptr [r10 + 0x200]
-	LONG $0x48fed162; WORD $0x726f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r10 + 0x140]
-	LONG $0x48fed162; WORD $0x7a6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r10 + 0x180]
-	LONG $0x48fe5162; WORD $0x426f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r10 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x4a6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r10 + 0x200]
-	LONG $0x40c28149; WORD $0x0002; BYTE $0x00 // add r10, 0x240
+	QUAD $0x083b749858753262 // vfmadd132ps zmm14, zmm1, dword ptr [rbx + r15 + 0x20]{1to16} # zmm14 = (zmm14 * mem) + zmm1
+	LONG $0x487dd262; WORD $0x4b21; BYTE $0x02 // vpmovsxbd zmm1, xmmword ptr [r11 + 0x20]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x05 // vmovups zmm6, zmmword ptr [r11 + 0x140]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x06 // vmovups zmm6, zmmword ptr [r11 + 0x180]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x07 // vmovups zmm6, zmmword ptr [r11 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x08 // vmovups zmm6, zmmword ptr [r11 + 0x200]
+	LONG $0x48fed162; WORD $0x736f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r11 + 0x140]
+	LONG $0x48fed162; WORD $0x7b6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r11 + 0x180]
+	LONG $0x48fe5162; WORD $0x436f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r11 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x200]
+	LONG $0x40c38149; WORD $0x0002; BYTE $0x00 // add r11, 0x240
 	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	QUAD $0x0c335c50582d1262 // vpdpbusd zmm11, zmm10, dword ptr [r11 + r14 + 0x30]{1to16}
+	QUAD $0x0c3b5c50582d3262 // vpdpbusd zmm11, zmm10, dword ptr [rbx + r15 + 0x30]{1to16}
 	LONG $0x48457162; WORD $0xe8db // vpandd zmm13, zmm7, zmm0
-	QUAD $0x0d33645058151262 // vpdpbusd zmm12, zmm13, dword ptr [r11 + r14 + 0x34]{1to16}
+	QUAD $0x0d3b645058153262 // vpdpbusd zmm12, zmm13, dword ptr [rbx + r15 + 0x34]{1to16}
 	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x10335450584d1262 // vpdpbusd zmm10, zmm6, dword ptr [r11 + r14 + 0x40]{1to16}
+	QUAD $0x103b5450584d3262 // vpdpbusd zmm10, zmm6, dword ptr [rbx + r15 + 0x40]{1to16}
 	LONG $0x484df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm6, zmm7, 0x4
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
 	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	QUAD $0x11337c50584d9262 // vpdpbusd zmm7, zmm6, dword ptr [r11 + r14 + 0x44]{1to16}
+	QUAD $0x113b7c50584db262 // vpdpbusd zmm7, zmm6, dword ptr [rbx + r15 + 0x44]{1to16}
 	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
-	QUAD $0x0e335c50584d1262 // vpdpbusd zmm11, zmm6, dword ptr [r11 + r14 + 0x38]{1to16}
+	QUAD $0x0e3b5c50584d3262 // vpdpbusd zmm11, zmm6, dword ptr [rbx + r15 + 0x38]{1to16}
 	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
 	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	QUAD $0x0f336450583d1262 // vpdpbusd zmm12, zmm8, dword ptr [r11 + r14 + 0x3c]{1to16}
+	QUAD $0x0f3b6450583d3262 // vpdpbusd zmm12, zmm8, dword ptr [rbx + r15 + 0x3c]{1to16}
 	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
 	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	QUAD $0x12335450584d1262 // vpdpbusd zmm10, zmm6, dword ptr [r11 + r14 + 0x48]{1to16}
+	QUAD $0x123b5450584d3262 // vpdpbusd zmm10, zmm6, dword ptr [rbx + r15 + 0x48]{1to16}
 	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
-	QUAD $0x13337c50583d9262 // vpdpbusd zmm7, zmm8, dword ptr [r11 + r14 + 0x4c]{1to16}
+	QUAD $0x133b7c50583db262 // vpdpbusd zmm7, zmm8, dword ptr [rbx + r15 + 0x4c]{1to16}
 	LONG $0x486cf162; WORD $0xc959 // vmulps zmm1, zmm2, zmm1
 	LONG $0x4825d162; WORD $0xf2fe // vpaddd zmm6, zmm11, zmm10
 	LONG $0x4845d162; WORD $0xfcfe // vpaddd zmm7, zmm7, zmm12
 	LONG $0x484df162; WORD $0xf7fe // vpaddd zmm6, zmm6, zmm7
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x4874f162; WORD $0xf659 // vmulps zmm6, zmm1, zmm6
-	LONG $0x107a81c4; WORD $0x334c; BYTE $0x54 // vmovss xmm1, dword ptr [r11 + r14 + 0x54]
+	LONG $0x107aa1c4; WORD $0x3b4c; BYTE $0x54 // vmovss xmm1, dword ptr [rbx + r15 + 0x54]
 	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
 	LONG $0x487df262; WORD $0xf918 // vbroadcastss zmm7, xmm1
 	LONG $0x4864f162; WORD $0xcd59 // vmulps zmm1, zmm3, zmm5
 	LONG $0x4845f262; WORD $0xceac // vfnmadd213ps zmm1, zmm7, zmm6 # zmm1 = -(zmm7 * zmm1) + zmm6
-	QUAD $0x14334c98580d9262 // vfmadd132ps zmm1, zmm14, dword ptr [r11 + r14 + 0x50]{1to16} # zmm1 = (zmm1 * mem) + zmm14
-	LONG $0x60c68349 // add r14, 0x60
-	LONG $0x80fe8141; WORD $0x0001; BYTE $0x00 // cmp r14d, 0x180
-	LONG $0xfd72850f; WORD $0xffff // jne 0x12cc0 <pq_q4_k+0xd0>
-	WORD $0x014d; BYTE $0xf3 // add r11, r14
-	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xfd3e8f0f; WORD $0xffff // jg 0x12ca0 <pq_q4_k+0xb0>
+	QUAD $0x143b4c98580db262 // vfmadd132ps zmm1, zmm14, dword ptr [rbx + r15 + 0x50]{1to16} # zmm1 = (zmm1 * mem) + zmm14
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
+	LONG $0xfd72850f; WORD $0xffff // jne 0x148b0 <pq_q4_k+0x810>
+	WORD $0x014c; BYTE $0xfb // add rbx, r15
+	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0xfd3e8f0f; WORD $0xffff // jg 0x14890 <pq_q4_k+0x7f0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xfce5850f; WORD $0xffff // jne 0x12c50 <pq_q4_k+0x60>
-	LONG $0xfffce6e9; BYTE $0xff // jmp 0x12c56 <pq_q4_k+0x66>
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0x03c38e0f; WORD $0x0000 // jle 0x1333c <pq_q4_k+0x74c>
-	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	LONG $0xf5b5850f; WORD $0xffff // jne 0x14110 <pq_q4_k+0x70>
+	LONG $0xfff5b6e9; BYTE $0xff // jmp 0x14116 <pq_q4_k+0x76>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x8949; BYTE $0xc7 // mov r15, rax
-	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
-	WORD $0x1eeb // jmp 0x12fb1 <pq_q4_k+0x3c1>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0x038f8e0f; WORD $0x0000 // jle 0x13340 <pq_q4_k+0x750>
-	LONG $0x487dd262; WORD $0x1713 // vcvtph2ps zmm2, ymmword ptr [r15]
-	LONG $0x487dd262; WORD $0x5f13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [r15 + 0x20]
-	LONG $0x40c78349 // add r15, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	WORD $0x894d; BYTE $0xfe // mov r14, r15
-	LONG $0x000148e9; BYTE $0x00 // jmp 0x13114 <pq_q4_k+0x524>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x487dd262; WORD $0x6621; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [r14 + 0x20]
-	LONG $0x487dd262; WORD $0x6e21; BYTE $0x03 // vpmovsxbd zmm5, xmmword ptr [r14 + 0x30]
-	LONG $0x487cd162; WORD $0x7610; BYTE $0x05 // vmovups zmm6, zmmword ptr [r14 + 0x140]
-	LONG $0x487cd162; WORD $0x7610; BYTE $0x06 // vmovups zmm6, zmmword ptr [r14 + 0x180]
-	LONG $0x487cd162; WORD $0x7610; BYTE $0x07 // vmovups zmm6, zmmword ptr [r14 + 0x1c0]
-	LONG $0x487cd162; WORD $0x7610; BYTE $0x08 // vmovups zmm6, zmmword ptr [r14 + 0x200]
-	LONG $0x48fed162; WORD $0x766f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r14 + 0x140]
-	LONG $0x48fed162; WORD $0x7e6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r14 + 0x180]
-	LONG $0x48fe5162; WORD $0x466f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x200]
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	WORD $0xc5ff // inc ebp
-	WORD $0x894d; BYTE $0xfe // mov r14, r15
-	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x582d5262; WORD $0x5b50; BYTE $0x0c // vpdpbusd zmm11, zmm10, dword ptr [r11 + 0x30]{1to16}
-	LONG $0x48457162; WORD $0xe8db // vpandd zmm13, zmm7, zmm0
-	LONG $0x58155262; WORD $0x6350; BYTE $0x0d // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0x34]{1to16}
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x584d5262; WORD $0x5350; BYTE $0x10 // vpdpbusd zmm10, zmm6, dword ptr [r11 + 0x40]{1to16}
-	LONG $0x484df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm6, zmm7, 0x4
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0x584dd262; WORD $0x7b50; BYTE $0x11 // vpdpbusd zmm7, zmm6, dword ptr [r11 + 0x44]{1to16}
-	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
-	LONG $0x584d5262; WORD $0x5b50; BYTE $0x0e // vpdpbusd zmm11, zmm6, dword ptr [r11 + 0x38]{1to16}
-	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
-	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x583d5262; WORD $0x6350; BYTE $0x0f // vpdpbusd zmm12, zmm8, dword ptr [r11 + 0x3c]{1to16}
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0x584d5262; WORD $0x5350; BYTE $0x12 // vpdpbusd zmm10, zmm6, dword ptr [r11 + 0x48]{1to16}
-	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
-	LONG $0x583dd262; WORD $0x7b50; BYTE $0x13 // vpdpbusd zmm7, zmm8, dword ptr [r11 + 0x4c]{1to16}
-	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x4825d162; WORD $0xf2fe // vpaddd zmm6, zmm11, zmm10
-	LONG $0x4845d162; WORD $0xfcfe // vpaddd zmm7, zmm7, zmm12
-	LONG $0x484df162; WORD $0xf7fe // vpaddd zmm6, zmm6, zmm7
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x485cf162; WORD $0xe659 // vmulps zmm4, zmm4, zmm6
-	LONG $0x107ac1c4; WORD $0x5473 // vmovss xmm6, dword ptr [r11 + 0x54]
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
-	LONG $0x484df262; WORD $0xecac // vfnmadd213ps zmm5, zmm6, zmm4 # zmm5 = -(zmm6 * zmm5) + zmm4
-	LONG $0x5855d262; WORD $0x4bb8; BYTE $0x14 // vfmadd231ps zmm1, zmm5, dword ptr [r11 + 0x50]{1to16} # zmm1 = (zmm5 * mem) + zmm1
-	LONG $0x60c38349 // add r11, 0x60
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe8c840f; WORD $0xffff // je 0x12fa0 <pq_q4_k+0x3b0>
-	LONG $0x40be8d4d; WORD $0x0001; BYTE $0x00 // lea r15, [r14 + 0x140]
-	WORD $0x394c; BYTE $0xff // cmp rdi, r15
-	WORD $0x6773 // jae 0x13187 <pq_q4_k+0x597>
-	WORD $0x8941; BYTE $0xfc // mov r12d, edi
-	LONG $0x08ecc141 // shr r12d, 0x8
-	WORD $0x8941; BYTE $0xfd // mov r13d, edi
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0xcdb70f41 // movzx ecx, r13w
-	LONG $0xe4b60f45 // movzx r12d, r12b
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
-	WORD $0x8944; BYTE $0xe6 // mov esi, r12d
-	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc4 // inc r12b
-	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
-	WORD $0x2949; BYTE $0xca // sub r10, rcx
-	QUAD $0x004000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x4000]
-	QUAD $0x005000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x5000]
-	QUAD $0x006000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x6000]
-	QUAD $0x007000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x7000]
-	WORD $0x394c; BYTE $0xff // cmp rdi, r15
-	WORD $0xa972 // jb 0x13130 <pq_q4_k+0x540>
-	LONG $0x487dd262; WORD $0x2621 // vpmovsxbd zmm4, xmmword ptr [r14]
-	LONG $0x487dd262; WORD $0x6e21; BYTE $0x01 // vpmovsxbd zmm5, xmmword ptr [r14 + 0x10]
-	LONG $0x487cd162; WORD $0x7610; BYTE $0x01 // vmovups zmm6, zmmword ptr [r14 + 0x40]
-	LONG $0x487cd162; WORD $0x7610; BYTE $0x02 // vmovups zmm6, zmmword ptr [r14 + 0x80]
-	LONG $0x487cd162; WORD $0x7610; BYTE $0x03 // vmovups zmm6, zmmword ptr [r14 + 0xc0]
-	LONG $0x487cd162; WORD $0x7610; BYTE $0x04 // vmovups zmm6, zmmword ptr [r14 + 0x100]
-	LONG $0x48fed162; WORD $0x766f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r14 + 0x40]
-	LONG $0x48fed162; WORD $0x7e6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r14 + 0x80]
-	LONG $0x48fe5162; WORD $0x466f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r14 + 0xc0]
-	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x100]
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x40be8d4d; WORD $0x0002; BYTE $0x00 // lea r15, [r14 + 0x240]
-	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x582d5262; WORD $0x1b50 // vpdpbusd zmm11, zmm10, dword ptr [r11]{1to16}
-	LONG $0x48457162; WORD $0xe8db // vpandd zmm13, zmm7, zmm0
-	LONG $0x58155262; WORD $0x6350; BYTE $0x01 // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0x4]{1to16}
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x584d5262; WORD $0x5350; BYTE $0x04 // vpdpbusd zmm10, zmm6, dword ptr [r11 + 0x10]{1to16}
-	LONG $0x484df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm6, zmm7, 0x4
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0x584dd262; WORD $0x7b50; BYTE $0x05 // vpdpbusd zmm7, zmm6, dword ptr [r11 + 0x14]{1to16}
-	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
-	LONG $0x584d5262; WORD $0x5b50; BYTE $0x02 // vpdpbusd zmm11, zmm6, dword ptr [r11 + 0x8]{1to16}
-	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
-	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x583d5262; WORD $0x6350; BYTE $0x03 // vpdpbusd zmm12, zmm8, dword ptr [r11 + 0xc]{1to16}
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0x584d5262; WORD $0x5350; BYTE $0x06 // vpdpbusd zmm10, zmm6, dword ptr [r11 + 0x18]{1to16}
-	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
-	LONG $0x583dd262; WORD $0x7b50; BYTE $0x07 // vpdpbusd zmm7, zmm8, dword ptr [r11 + 0x1c]{1to16}
-	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x4825d162; WORD $0xf2fe // vpaddd zmm6, zmm11, zmm10
-	LONG $0x4845d162; WORD $0xfcfe // vpaddd zmm7, zmm7, zmm12
-	LONG $0x484df162; WORD $0xf7fe // vpaddd zmm6, zmm6, zmm7
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x485cf162; WORD $0xe659 // vmulps zmm4, zmm4, zmm6
-	LONG $0x107ac1c4; WORD $0x2473 // vmovss xmm6, dword ptr [r11 + 0x24]
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
-	LONG $0x484df262; WORD $0xecac // vfnmadd213ps zmm5, zmm6, zmm4 # zmm5 = -(zmm6 * zmm5) + zmm4
-	LONG $0x5855d262; WORD $0x4bb8; BYTE $0x08 // vfmadd231ps zmm1, zmm5, dword ptr [r11 + 0x20]{1to16} # zmm1 = (zmm5 * mem) + zmm1
-	WORD $0x394c; BYTE $0xff // cmp rdi, r15
-	LONG $0xfd09830f; WORD $0xffff // jae 0x12fd0 <pq_q4_k+0x3e0>
-	WORD $0x8941; BYTE $0xfc // mov r12d, edi
-	LONG $0x08ecc141 // shr r12d, 0x8
-	WORD $0x8941; BYTE $0xfd // mov r13d, edi
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xcdb70f41 // movzx ecx, r13w
-	LONG $0xe4b60f45 // movzx r12d, r12b
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
-	WORD $0x8944; BYTE $0xe6 // mov esi, r12d
-	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc4 // inc r12b
-	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
-	WORD $0x2949; BYTE $0xca // sub r10, rcx
-	QUAD $0x004000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x4000]
-	QUAD $0x005000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x5000]
-	QUAD $0x006000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x6000]
-	QUAD $0x007000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x7000]
-	WORD $0x394c; BYTE $0xff // cmp rdi, r15
-	WORD $0xa972 // jb 0x132e0 <pq_q4_k+0x6f0>
-	LONG $0xfffc94e9; BYTE $0xff // jmp 0x12fd0 <pq_q4_k+0x3e0>
+	WORD $0x13eb // jmp 0x14b79 <pq_q4_k+0xad9>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0x24648b4c; BYTE $0x10 // mov r12, qword ptr [rsp + 0x10]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf8fd850f; WORD $0xffff // jne 0x12c50 <pq_q4_k+0x60>
-	LONG $0xfff8fee9; BYTE $0xff // jmp 0x12c56 <pq_q4_k+0x66>
-	LONG $0x18c48348 // add rsp, 0x18
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0xf58a850f; WORD $0xffff // jne 0x14110 <pq_q4_k+0x70>
+	LONG $0xfff58be9; BYTE $0xff // jmp 0x14116 <pq_q4_k+0x76>
+	LONG $0x20c48348 // add rsp, 0x20
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -2339,68 +3390,460 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q5_k: +13168
+	// pq_q5_k: +19360
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x0da78e0f; WORD $0x0000 // jle 0x15957 <pq_q5_k+0xdb7>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x18ec8348 // sub rsp, 0x18
-	WORD $0x894d; BYTE $0xc4 // mov r12, r8
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0x10f8c149 // sar r8, 0x10
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	LONG $0x20ec8348 // sub rsp, 0x20
+	QUAD $0x3dc0055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x3dc0] # 0x18988 <peak_i8+0x478>
+	QUAD $0x3dbe0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x3dbe] # 0x18990 <peak_i8+0x480>
+	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
+	LONG $0x09edc141 // shr r13d, 0x9
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x07788d49 // lea rdi, [r8 + 0x7]
+	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x03e58341 // and r13d, 0x3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x09238e0f; WORD $0x0000 // jle 0x13cb8 <pq_q5_k+0x948>
-	QUAD $0x2c29055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x2c29] # 0x15fc8 <peak_i8+0x478>
-	QUAD $0x2c270d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x2c27] # 0x15fd0 <peak_i8+0x480>
-	LONG $0x244c8d49; BYTE $0x07 // lea rcx, [r12 + 0x7]
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
-	LONG $0x2464894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r12
-	LONG $0xcc490f49 // cmovns rcx, r12
-	LONG $0x03e9c148 // shr rcx, 0x3
-	LONG $0x40f16948; WORD $0x000b; BYTE $0x00 // imul rsi, rcx, 0xb40
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x1feb // jmp 0x133ee <pq_q5_k+0x7e>
-	BYTE $0x90 // nop
-	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0xff488d49 // lea rcx, [r8 - 0x1]
-	WORD $0x0148; BYTE $0xf0 // add rax, rsi
-	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x08ca8e0f; WORD $0x0000 // jle 0x13cb8 <pq_q5_k+0x948>
-	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x133d6 <pq_q5_k+0x66>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x03dc850f; WORD $0x0000 // jne 0x137e0 <pq_q5_k+0x470>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0x03bf8e0f; WORD $0x0000 // jle 0x137d0 <pq_q5_k+0x460>
-	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
+	LONG $0xf8490f49 // cmovns rdi, r8
+	LONG $0x246c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r13
+	LONG $0x03efc148 // shr rdi, 0x3
+	LONG $0x40ff6948; WORD $0x000b; BYTE $0x00 // imul rdi, rdi, 0xb40
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x23eb // jmp 0x14c2e <pq_q5_k+0x8e>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x487dd262; WORD $0x1a13 // vcvtph2ps zmm3, ymmword ptr [r10]
-	LONG $0x487dd262; WORD $0x6213; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r10 + 0x20]
-	LONG $0x40c28349 // add r10, 0x40
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
+	LONG $0xff488d48 // lea rcx, [rax - 0x1]
+	WORD $0x0149; BYTE $0xfa // add r10, rdi
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88348 // cmp rax, 0x1
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x0d1b8e0f; WORD $0x0000 // jle 0x15949 <pq_q5_k+0xda9>
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	WORD $0xdf75 // jne 0x14c16 <pq_q5_k+0x76>
+	LONG $0x01fd8341 // cmp r13d, 0x1
+	LONG $0x044f840f; WORD $0x0000 // je 0x15090 <pq_q5_k+0x4f0>
+	LONG $0x02fd8341 // cmp r13d, 0x2
+	LONG $0x08f1850f; WORD $0x0000 // jne 0x1553c <pq_q5_k+0x99c>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x0cca8e0f; WORD $0x0000 // jle 0x1591e <pq_q5_k+0xd7e>
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x894d; BYTE $0xd4 // mov r12, r10
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	WORD $0x14eb // jmp 0x14c81 <pq_q5_k+0xe1>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x0cb68e0f; WORD $0x0000 // jle 0x15937 <pq_q5_k+0xd97>
+	LONG $0x487dd262; WORD $0x1c13; BYTE $0x24 // vcvtph2ps zmm3, ymmword ptr [r12]
+	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
+	LONG $0x40c48349 // add r12, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x0001bce9; BYTE $0x00 // jmp 0x14e5a <pq_q5_k+0x2ba>
+	WORD $0x9066 // nop
+	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r15 + 0x180]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r15 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r15 + 0x200]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x09 // vmovups zmm7, zmmword ptr [r15 + 0x240]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0a // vmovups zmm7, zmmword ptr [r15 + 0x280]
+	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x180]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x200]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x240]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	WORD $0xc5ff // inc ebp
+	LONG $0x4825f162; WORD $0xf772; BYTE $0x04 // vpslld zmm11, zmm7, 0x4
+	LONG $0x48c57162; WORD $0xf1db // vpandq zmm14, zmm7, zmm1
+	LONG $0x4805f162; WORD $0xf772; BYTE $0x03 // vpslld zmm15, zmm7, 0x3
+	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
+	LONG $0x48bd7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm8, zmm0, 0xf8
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x58257262; WORD $0x6350; BYTE $0x0c // vpdpbusd zmm12, zmm11, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
+	LONG $0x4805f162; WORD $0xf772; BYTE $0x02 // vpslld zmm15, zmm7, 0x2
+	LONG $0x48bd7362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm8, zmm0, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x580d7262; WORD $0x4350; BYTE $0x10 // vpdpbusd zmm8, zmm14, dword ptr [rbx + 0x40]{1to16}
+	LONG $0x480df162; WORD $0xd772; BYTE $0x01 // vpsrld zmm14, zmm7, 0x1
+	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
+	LONG $0x58257262; WORD $0x6b50; BYTE $0x0d // vpdpbusd zmm13, zmm11, dword ptr [rbx + 0x34]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
+	LONG $0x480df162; WORD $0xd772; BYTE $0x02 // vpsrld zmm14, zmm7, 0x2
+	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58257262; WORD $0x4b50; BYTE $0x11 // vpdpbusd zmm9, zmm11, dword ptr [rbx + 0x44]{1to16}
+	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
+	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
+	LONG $0x58257262; WORD $0x6350; BYTE $0x0e // vpdpbusd zmm12, zmm11, dword ptr [rbx + 0x38]{1to16}
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
+	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
+	LONG $0x58257262; WORD $0x4350; BYTE $0x12 // vpdpbusd zmm8, zmm11, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x48457162; WORD $0xdffe // vpaddd zmm11, zmm7, zmm7
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x03 // vpsrld zmm7, zmm7, 0x3
+	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
+	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
+	LONG $0x481d5162; WORD $0xc0fe // vpaddd zmm8, zmm12, zmm8
+	LONG $0x48fe5162; WORD $0x676f; BYTE $0x0a // vmovdqu64 zmm12, zmmword ptr [r15 + 0x280]
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
+	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
+	LONG $0x58257262; WORD $0x6b50; BYTE $0x0f // vpdpbusd zmm13, zmm11, dword ptr [rbx + 0x3c]{1to16}
+	LONG $0x48c57362; WORD $0xd025; BYTE $0xec // vpternlogq zmm10, zmm7, zmm0, 0xec
+	LONG $0x582d7262; WORD $0x4b50; BYTE $0x13 // vpdpbusd zmm9, zmm10, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x4835d162; WORD $0xfdfe // vpaddd zmm7, zmm9, zmm13
+	LONG $0x483df162; WORD $0xfffe // vpaddd zmm7, zmm8, zmm7
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
+	LONG $0x7b10fac5; BYTE $0x54 // vmovss xmm7, dword ptr [rbx + 0x54]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x4845f262; WORD $0xf5ac // vfnmadd213ps zmm6, zmm7, zmm5 # zmm6 = -(zmm7 * zmm6) + zmm5
+	LONG $0x584df262; WORD $0x53b8; BYTE $0x14 // vfmadd231ps zmm2, zmm6, dword ptr [rbx + 0x50]{1to16} # zmm2 = (zmm6 * mem) + zmm2
+	LONG $0x60c38348 // add rbx, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe16840f; WORD $0xffff // je 0x14c70 <pq_q5_k+0xd0>
+	LONG $0x80bf8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r15 + 0x180]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0x3573 // jae 0x14e9b <pq_q5_k+0x2fb>
+	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0xd572 // jb 0x14e70 <pq_q5_k+0x2d0>
+	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r15 + 0x80]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r15 + 0xc0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r15 + 0x100]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r15 + 0x140]
+	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x40]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x100]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0xc0a78d4d; WORD $0x0002; BYTE $0x00 // lea r12, [r15 + 0x2c0]
+	LONG $0x4825f162; WORD $0xf772; BYTE $0x04 // vpslld zmm11, zmm7, 0x4
+	LONG $0x48c57162; WORD $0xf1db // vpandq zmm14, zmm7, zmm1
+	LONG $0x4805f162; WORD $0xf772; BYTE $0x03 // vpslld zmm15, zmm7, 0x3
+	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
+	LONG $0x48bd7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm8, zmm0, 0xf8
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x58257262; WORD $0x2350 // vpdpbusd zmm12, zmm11, dword ptr [rbx]{1to16}
+	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
+	LONG $0x4805f162; WORD $0xf772; BYTE $0x02 // vpslld zmm15, zmm7, 0x2
+	LONG $0x48bd7362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm8, zmm0, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x580d7262; WORD $0x4350; BYTE $0x04 // vpdpbusd zmm8, zmm14, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x480df162; WORD $0xd772; BYTE $0x01 // vpsrld zmm14, zmm7, 0x1
+	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
+	LONG $0x58257262; WORD $0x6b50; BYTE $0x01 // vpdpbusd zmm13, zmm11, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
+	LONG $0x480df162; WORD $0xd772; BYTE $0x02 // vpsrld zmm14, zmm7, 0x2
+	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58257262; WORD $0x4b50; BYTE $0x05 // vpdpbusd zmm9, zmm11, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
+	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
+	LONG $0x58257262; WORD $0x6350; BYTE $0x02 // vpdpbusd zmm12, zmm11, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
+	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
+	LONG $0x58257262; WORD $0x4350; BYTE $0x06 // vpdpbusd zmm8, zmm11, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x48457162; WORD $0xdffe // vpaddd zmm11, zmm7, zmm7
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x03 // vpsrld zmm7, zmm7, 0x3
+	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
+	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
+	LONG $0x481d5162; WORD $0xc0fe // vpaddd zmm8, zmm12, zmm8
+	LONG $0x48fe5162; WORD $0x676f; BYTE $0x05 // vmovdqu64 zmm12, zmmword ptr [r15 + 0x140]
+	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
+	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
+	LONG $0x58257262; WORD $0x6b50; BYTE $0x03 // vpdpbusd zmm13, zmm11, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x48c57362; WORD $0xd025; BYTE $0xec // vpternlogq zmm10, zmm7, zmm0, 0xec
+	LONG $0x582d7262; WORD $0x4b50; BYTE $0x07 // vpdpbusd zmm9, zmm10, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x4835d162; WORD $0xfdfe // vpaddd zmm7, zmm9, zmm13
+	LONG $0x483df162; WORD $0xfffe // vpaddd zmm7, zmm8, zmm7
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
+	LONG $0x7b10fac5; BYTE $0x24 // vmovss xmm7, dword ptr [rbx + 0x24]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x4845f262; WORD $0xf5ac // vfnmadd213ps zmm6, zmm7, zmm5 # zmm6 = -(zmm7 * zmm6) + zmm5
+	LONG $0x584df262; WORD $0x53b8; BYTE $0x08 // vfmadd231ps zmm2, zmm6, dword ptr [rbx + 0x20]{1to16} # zmm2 = (zmm6 * mem) + zmm2
+	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
+	LONG $0xfc4f830f; WORD $0xffff // jae 0x14ca0 <pq_q5_k+0x100>
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x2a21 // vpmovsxbd zmm5, xmmword ptr [r10]
-	LONG $0x487dd262; WORD $0x7221; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r10 + 0x10]
-	LONG $0x487cd162; WORD $0x7a10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r10 + 0x40]
-	LONG $0x487cd162; WORD $0x7a10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r10 + 0x80]
-	LONG $0x487cd162; WORD $0x7a10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r10 + 0xc0]
-	LONG $0x487cd162; WORD $0x7a10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r10 + 0x100]
-	LONG $0x487cd162; WORD $0x7a10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r10 + 0x140]
-	LONG $0x48fed162; WORD $0x7a6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [r10 + 0x40]
-	LONG $0x48fe5162; WORD $0x426f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [r10 + 0x80]
-	LONG $0x48fe5162; WORD $0x4a6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [r10 + 0xc0]
-	LONG $0x48fe5162; WORD $0x526f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r10 + 0x100]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
+	WORD $0xd572 // jb 0x15060 <pq_q5_k+0x4c0>
+	LONG $0xfffc10e9; BYTE $0xff // jmp 0x14ca0 <pq_q5_k+0x100>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x088b8e0f; WORD $0x0000 // jle 0x15924 <pq_q5_k+0xd84>
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x894d; BYTE $0xd4 // mov r12, r10
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	WORD $0x1feb // jmp 0x150d1 <pq_q5_k+0x531>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xf85e8d4d // lea r11, [r14 - 0x8]
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x894d; BYTE $0xde // mov r14, r11
+	LONG $0x08578e0f; WORD $0x0000 // jle 0x15928 <pq_q5_k+0xd88>
+	LONG $0x487dd262; WORD $0x1c13; BYTE $0x24 // vcvtph2ps zmm3, ymmword ptr [r12]
+	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
+	LONG $0x40c48349 // add r12, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x0001bce9; BYTE $0x00 // jmp 0x152aa <pq_q5_k+0x70a>
+	WORD $0x9066 // nop
+	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r15 + 0x180]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r15 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r15 + 0x200]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x09 // vmovups zmm7, zmmword ptr [r15 + 0x240]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0a // vmovups zmm7, zmmword ptr [r15 + 0x280]
+	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x180]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x200]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x240]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	WORD $0xc5ff // inc ebp
+	LONG $0x4825f162; WORD $0xf772; BYTE $0x04 // vpslld zmm11, zmm7, 0x4
+	LONG $0x48c57162; WORD $0xf1db // vpandq zmm14, zmm7, zmm1
+	LONG $0x4805f162; WORD $0xf772; BYTE $0x03 // vpslld zmm15, zmm7, 0x3
+	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
+	LONG $0x48bd7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm8, zmm0, 0xf8
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x58257262; WORD $0x6350; BYTE $0x0c // vpdpbusd zmm12, zmm11, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
+	LONG $0x4805f162; WORD $0xf772; BYTE $0x02 // vpslld zmm15, zmm7, 0x2
+	LONG $0x48bd7362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm8, zmm0, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x580d7262; WORD $0x4350; BYTE $0x10 // vpdpbusd zmm8, zmm14, dword ptr [rbx + 0x40]{1to16}
+	LONG $0x480df162; WORD $0xd772; BYTE $0x01 // vpsrld zmm14, zmm7, 0x1
+	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
+	LONG $0x58257262; WORD $0x6b50; BYTE $0x0d // vpdpbusd zmm13, zmm11, dword ptr [rbx + 0x34]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
+	LONG $0x480df162; WORD $0xd772; BYTE $0x02 // vpsrld zmm14, zmm7, 0x2
+	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58257262; WORD $0x4b50; BYTE $0x11 // vpdpbusd zmm9, zmm11, dword ptr [rbx + 0x44]{1to16}
+	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
+	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
+	LONG $0x58257262; WORD $0x6350; BYTE $0x0e // vpdpbusd zmm12, zmm11, dword ptr [rbx + 0x38]{1to16}
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
+	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
+	LONG $0x58257262; WORD $0x4350; BYTE $0x12 // vpdpbusd zmm8, zmm11, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x48457162; WORD $0xdffe // vpaddd zmm11, zmm7, zmm7
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x03 // vpsrld zmm7, zmm7, 0x3
+	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
+	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
+	LONG $0x481d5162; WORD $0xc0fe // vpaddd zmm8, zmm12, zmm8
+	LONG $0x48fe5162; WORD $0x676f; BYTE $0x0a // vmovdqu64 zmm12, zmmword ptr [r15 + 0x280]
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
+	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
+	LONG $0x58257262; WORD $0x6b50; BYTE $0x0f // vpdpbusd zmm13, zmm11, dword ptr [rbx + 0x3c]{1to16}
+	LONG $0x48c57362; WORD $0xd025; BYTE $0xec // vpternlogq zmm10, zmm7, zmm0, 0xec
+	LONG $0x582d7262; WORD $0x4b50; BYTE $0x13 // vpdpbusd zmm9, zmm10, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x4835d162; WORD $0xfdfe // vpaddd zmm7, zmm9, zmm13
+	LONG $0x483df162; WORD $0xfffe // vpaddd zmm7, zmm8, zmm7
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
+	LONG $0x7b10fac5; BYTE $0x54 // vmovss xmm7, dword ptr [rbx + 0x54]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x4845f262; WORD $0xf5ac // vfnmadd213ps zmm6, zmm7, zmm5 # zmm6 = -(zmm7 * zmm6) + zmm5
+	LONG $0x584df262; WORD $0x53b8; BYTE $0x14 // vfmadd231ps zmm2, zmm6, dword ptr [rbx + 0x50]{1to16} # zmm2 = (zmm6 * mem) + zmm2
+	LONG $0x60c38348 // add rbx, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe16840f; WORD $0xffff // je 0x150c0 <pq_q5_k+0x520>
+	LONG $0x80a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x180]
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	WORD $0x6373 // jae 0x15319 <pq_q5_k+0x779>
+	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
+	LONG $0x08edc141 // shr r13d, 0x8
+	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
+	LONG $0xf3b70f41 // movzx esi, r11w
+	LONG $0xedb60f45 // movzx r13d, r13b
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
+	WORD $0x8945; BYTE $0xe8 // mov r8d, r13d
+	LONG $0x3fe08341 // and r8d, 0x3f
+	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
+	WORD $0xfe41; BYTE $0xc5 // inc r13b
+	LONG $0x06e0c141 // shl r8d, 0x6
+	WORD $0x2948; BYTE $0xf7 // sub rdi, rsi
+	QUAD $0x004000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x4000]
+	QUAD $0x005000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x5000]
+	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
+	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	WORD $0xa772 // jb 0x152c0 <pq_q5_k+0x720>
+	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r15 + 0x80]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r15 + 0xc0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r15 + 0x100]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r15 + 0x140]
+	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x40]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x100]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0xc0a78d4d; WORD $0x0002; BYTE $0x00 // lea r12, [r15 + 0x2c0]
+	LONG $0x4825f162; WORD $0xf772; BYTE $0x04 // vpslld zmm11, zmm7, 0x4
+	LONG $0x48c57162; WORD $0xf1db // vpandq zmm14, zmm7, zmm1
+	LONG $0x4805f162; WORD $0xf772; BYTE $0x03 // vpslld zmm15, zmm7, 0x3
+	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
+	LONG $0x48bd7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm8, zmm0, 0xf8
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x58257262; WORD $0x2350 // vpdpbusd zmm12, zmm11, dword ptr [rbx]{1to16}
+	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
+	LONG $0x4805f162; WORD $0xf772; BYTE $0x02 // vpslld zmm15, zmm7, 0x2
+	LONG $0x48bd7362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm8, zmm0, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x580d7262; WORD $0x4350; BYTE $0x04 // vpdpbusd zmm8, zmm14, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x480df162; WORD $0xd772; BYTE $0x01 // vpsrld zmm14, zmm7, 0x1
+	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
+	LONG $0x58257262; WORD $0x6b50; BYTE $0x01 // vpdpbusd zmm13, zmm11, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
+	LONG $0x480df162; WORD $0xd772; BYTE $0x02 // vpsrld zmm14, zmm7, 0x2
+	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58257262; WORD $0x4b50; BYTE $0x05 // vpdpbusd zmm9, zmm11, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
+	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
+	LONG $0x58257262; WORD $0x6350; BYTE $0x02 // vpdpbusd zmm12, zmm11, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
+	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
+	LONG $0x58257262; WORD $0x4350; BYTE $0x06 // vpdpbusd zmm8, zmm11, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x48457162; WORD $0xdffe // vpaddd zmm11, zmm7, zmm7
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x03 // vpsrld zmm7, zmm7, 0x3
+	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
+	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
+	LONG $0x481d5162; WORD $0xc0fe // vpaddd zmm8, zmm12, zmm8
+	LONG $0x48fe5162; WORD $0x676f; BYTE $0x05 // vmovdqu64 zmm12, zmmword ptr [r15 + 0x140]
+	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
+	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
+	LONG $0x58257262; WORD $0x6b50; BYTE $0x03 // vpdpbusd zmm13, zmm11, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x48c57362; WORD $0xd025; BYTE $0xec // vpternlogq zmm10, zmm7, zmm0, 0xec
+	LONG $0x582d7262; WORD $0x4b50; BYTE $0x07 // vpdpbusd zmm9, zmm10, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x4835d162; WORD $0xfdfe // vpaddd zmm7, zmm9, zmm13
+	LONG $0x483df162; WORD $0xfffe // vpaddd zmm7, zmm8, zmm7
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
+	LONG $0x7b10fac5; BYTE $0x24 // vmovss xmm7, dword ptr [rbx + 0x24]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x4845f262; WORD $0xf5ac // vfnmadd213ps zmm6, zmm7, zmm5 # zmm6 = -(zmm7 * zmm6) + zmm5
+	LONG $0x584df262; WORD $0x53b8; BYTE $0x08 // vfmadd231ps zmm2, zmm6, dword ptr [rbx + 0x20]{1to16} # zmm2 = (zmm6 * mem) + zmm2
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	LONG $0xfc21830f; WORD $0xffff // jae 0x150f0 <pq_q5_k+0x550>
+	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
+	LONG $0x08edc141 // shr r13d, 0x8
+	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xf3b70f41 // movzx esi, r11w
+	LONG $0xedb60f45 // movzx r13d, r13b
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
+	WORD $0x8944; BYTE $0xef // mov edi, r13d
+	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
+	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
+	WORD $0xfe41; BYTE $0xc5 // inc r13b
+	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
+	WORD $0x2949; BYTE $0xf0 // sub r8, rsi
+	QUAD $0x004000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x4000]
+	QUAD $0x005000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x5000]
+	QUAD $0x006000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x6000]
+	QUAD $0x007000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x7000]
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	WORD $0xa972 // jb 0x154e0 <pq_q5_k+0x940>
+	LONG $0xfffbb4e9; BYTE $0xff // jmp 0x150f0 <pq_q5_k+0x550>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03c78e0f; WORD $0x0000 // jle 0x15910 <pq_q5_k+0xd70>
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x1b13 // vcvtph2ps zmm3, ymmword ptr [r11]
+	LONG $0x487dd262; WORD $0x6313; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r11 + 0x20]
+	LONG $0x40c38349 // add r11, 0x40
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x2b21 // vpmovsxbd zmm5, xmmword ptr [r11]
+	LONG $0x487dd262; WORD $0x7321; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r11 + 0x10]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r11 + 0x40]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r11 + 0x80]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r11 + 0xc0]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r11 + 0x100]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r11 + 0x140]
+	LONG $0x48fed162; WORD $0x7b6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [r11 + 0x40]
+	LONG $0x48fe5162; WORD $0x436f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [r11 + 0x80]
+	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [r11 + 0xc0]
+	LONG $0x48fe5162; WORD $0x536f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r11 + 0x100]
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0x4825f162; WORD $0xf772; BYTE $0x04 // vpslld zmm11, zmm7, 0x4
@@ -2409,15 +3852,15 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
 	LONG $0x48bd7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm8, zmm0, 0xf8
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x58251262; WORD $0x2450; BYTE $0x33 // vpdpbusd zmm12, zmm11, dword ptr [r11 + r14]{1to16}
+	LONG $0x58253262; WORD $0x2450; BYTE $0x3b // vpdpbusd zmm12, zmm11, dword ptr [rbx + r15]{1to16}
 	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
 	LONG $0x480df162; WORD $0xf772; BYTE $0x02 // vpslld zmm14, zmm7, 0x2
 	LONG $0x48bd7362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm15, zmm8, zmm0, 0xf8
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	QUAD $0x0433445058051262 // vpdpbusd zmm8, zmm15, dword ptr [r11 + r14 + 0x10]{1to16}
+	QUAD $0x043b445058053262 // vpdpbusd zmm8, zmm15, dword ptr [rbx + r15 + 0x10]{1to16}
 	LONG $0x4805f162; WORD $0xd772; BYTE $0x01 // vpsrld zmm15, zmm7, 0x1
 	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
-	QUAD $0x01336c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r11 + r14 + 0x4]{1to16}
+	QUAD $0x013b6c5058253262 // vpdpbusd zmm13, zmm11, dword ptr [rbx + r15 + 0x4]{1to16}
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
@@ -2425,27 +3868,27 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4805f162; WORD $0xd772; BYTE $0x02 // vpsrld zmm15, zmm7, 0x2
 	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	QUAD $0x05334c5058251262 // vpdpbusd zmm9, zmm11, dword ptr [r11 + r14 + 0x14]{1to16}
+	QUAD $0x053b4c5058253262 // vpdpbusd zmm9, zmm11, dword ptr [rbx + r15 + 0x14]{1to16}
 	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
-	LONG $0x48fe5162; WORD $0x726f; BYTE $0x05 // vmovdqu64 zmm14, zmmword ptr [r10 + 0x140]
+	LONG $0x48fe5162; WORD $0x736f; BYTE $0x05 // vmovdqu64 zmm14, zmmword ptr [r11 + 0x140]
 	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
-	QUAD $0x0233645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r11 + r14 + 0x8]{1to16}
+	QUAD $0x023b645058253262 // vpdpbusd zmm12, zmm11, dword ptr [rbx + r15 + 0x8]{1to16}
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
 	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
 	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
 	LONG $0x485ce162; WORD $0xc659 // vmulps zmm16, zmm4, zmm6
-	LONG $0x487dd262; WORD $0x7221; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r10 + 0x30]
+	LONG $0x487dd262; WORD $0x7321; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r11 + 0x30]
 	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
-	QUAD $0x0633445058251262 // vpdpbusd zmm8, zmm11, dword ptr [r11 + r14 + 0x18]{1to16}
+	QUAD $0x063b445058253262 // vpdpbusd zmm8, zmm11, dword ptr [rbx + r15 + 0x18]{1to16}
 	LONG $0x48457162; WORD $0xdffe // vpaddd zmm11, zmm7, zmm7
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x03 // vpsrld zmm7, zmm7, 0x3
 	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
 	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
 	LONG $0x482dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm10, zmm14, 0x4
 	LONG $0x488d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm14, zmm0, 0xf8
-	QUAD $0x03336c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r11 + r14 + 0xc]{1to16}
+	QUAD $0x033b6c5058253262 // vpdpbusd zmm13, zmm11, dword ptr [rbx + r15 + 0xc]{1to16}
 	LONG $0x48c57362; WORD $0xd025; BYTE $0xec // vpternlogq zmm10, zmm7, zmm0, 0xec
-	QUAD $0x07334c50582d1262 // vpdpbusd zmm9, zmm10, dword ptr [r11 + r14 + 0x1c]{1to16}
+	QUAD $0x073b4c50582d3262 // vpdpbusd zmm9, zmm10, dword ptr [rbx + r15 + 0x1c]{1to16}
 	LONG $0x481d5162; WORD $0xc0fe // vpaddd zmm8, zmm12, zmm8
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
@@ -2454,297 +3897,95 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x483df162; WORD $0xfffe // vpaddd zmm7, zmm8, zmm7
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
-	LONG $0x107a81c4; WORD $0x336c; BYTE $0x24 // vmovss xmm5, dword ptr [r11 + r14 + 0x24]
+	LONG $0x107aa1c4; WORD $0x3b6c; BYTE $0x24 // vmovss xmm5, dword ptr [rbx + r15 + 0x24]
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x487d7262; WORD $0xc518 // vbroadcastss zmm8, xmm5
 	LONG $0x483de262; WORD $0xc7ac // vfnmadd213ps zmm16, zmm8, zmm7 # zmm16 = -(zmm8 * zmm16) + zmm7
-	QUAD $0x08334498586d8262 // vfmadd132ps zmm16, zmm2, dword ptr [r11 + r14 + 0x20]{1to16} # zmm16 = (zmm16 * mem) + zmm2
-	LONG $0x487dd262; WORD $0x5221; BYTE $0x02 // vpmovsxbd zmm2, xmmword ptr [r10 + 0x20]
-	LONG $0x487cd162; WORD $0x7a10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r10 + 0x180]
-	LONG $0x487cd162; WORD $0x7a10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r10 + 0x1c0]
-	LONG $0x487cd162; WORD $0x7a10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r10 + 0x200]
-	LONG $0x487cd162; WORD $0x7a10; BYTE $0x09 // vmovups zmm7, zmmword ptr [r10 + 0x240]
-	LONG $0x487cd162; WORD $0x7a10; BYTE $0x0a // vmovups zmm7, zmmword ptr [r10 + 0x280]
-	LONG $0x48fed162; WORD $0x7a6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r10 + 0x180]
-	LONG $0x48fe5162; WORD $0x426f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r10 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x4a6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r10 + 0x200]
-	LONG $0x48fe5162; WORD $0x526f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r10 + 0x240]
+	QUAD $0x083b4498586da262 // vfmadd132ps zmm16, zmm2, dword ptr [rbx + r15 + 0x20]{1to16} # zmm16 = (zmm16 * mem) + zmm2
+	LONG $0x487dd262; WORD $0x5321; BYTE $0x02 // vpmovsxbd zmm2, xmmword ptr [r11 + 0x20]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r11 + 0x180]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r11 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r11 + 0x200]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x09 // vmovups zmm7, zmmword ptr [r11 + 0x240]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x0a // vmovups zmm7, zmmword ptr [r11 + 0x280]
+	LONG $0x48fed162; WORD $0x7b6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r11 + 0x180]
+	LONG $0x48fe5162; WORD $0x436f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r11 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x200]
+	LONG $0x48fe5162; WORD $0x536f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r11 + 0x240]
 	LONG $0x4825f162; WORD $0xf772; BYTE $0x04 // vpslld zmm11, zmm7, 0x4
 	LONG $0x48c57162; WORD $0xf1db // vpandq zmm14, zmm7, zmm1
 	LONG $0x4805f162; WORD $0xf772; BYTE $0x03 // vpslld zmm15, zmm7, 0x3
 	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
 	LONG $0x48bd7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm8, zmm0, 0xf8
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	QUAD $0x0c33645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r11 + r14 + 0x30]{1to16}
+	QUAD $0x0c3b645058253262 // vpdpbusd zmm12, zmm11, dword ptr [rbx + r15 + 0x30]{1to16}
 	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
 	LONG $0x4805f162; WORD $0xf772; BYTE $0x02 // vpslld zmm15, zmm7, 0x2
 	LONG $0x48bd7362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm8, zmm0, 0xf8
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	QUAD $0x10334450580d1262 // vpdpbusd zmm8, zmm14, dword ptr [r11 + r14 + 0x40]{1to16}
+	QUAD $0x103b4450580d3262 // vpdpbusd zmm8, zmm14, dword ptr [rbx + r15 + 0x40]{1to16}
 	LONG $0x480df162; WORD $0xd772; BYTE $0x01 // vpsrld zmm14, zmm7, 0x1
 	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
-	QUAD $0x0d336c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r11 + r14 + 0x34]{1to16}
+	QUAD $0x0d3b6c5058253262 // vpdpbusd zmm13, zmm11, dword ptr [rbx + r15 + 0x34]{1to16}
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
 	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
 	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
 	LONG $0x480df162; WORD $0xd772; BYTE $0x02 // vpsrld zmm14, zmm7, 0x2
 	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	QUAD $0x11334c5058251262 // vpdpbusd zmm9, zmm11, dword ptr [r11 + r14 + 0x44]{1to16}
+	QUAD $0x113b4c5058253262 // vpdpbusd zmm9, zmm11, dword ptr [rbx + r15 + 0x44]{1to16}
 	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
 	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
-	QUAD $0x0e33645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r11 + r14 + 0x38]{1to16}
+	QUAD $0x0e3b645058253262 // vpdpbusd zmm12, zmm11, dword ptr [rbx + r15 + 0x38]{1to16}
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
 	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
 	LONG $0x4864f162; WORD $0xd259 // vmulps zmm2, zmm3, zmm2
 	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
-	QUAD $0x1233445058251262 // vpdpbusd zmm8, zmm11, dword ptr [r11 + r14 + 0x48]{1to16}
+	QUAD $0x123b445058253262 // vpdpbusd zmm8, zmm11, dword ptr [rbx + r15 + 0x48]{1to16}
 	LONG $0x48457162; WORD $0xdffe // vpaddd zmm11, zmm7, zmm7
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x03 // vpsrld zmm7, zmm7, 0x3
 	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
 	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
 	LONG $0x481d5162; WORD $0xc0fe // vpaddd zmm8, zmm12, zmm8
-	LONG $0x48fe5162; WORD $0x626f; BYTE $0x0a // vmovdqu64 zmm12, zmmword ptr [r10 + 0x280]
-	LONG $0xc0c28149; WORD $0x0002; BYTE $0x00 // add r10, 0x2c0
+	LONG $0x48fe5162; WORD $0x636f; BYTE $0x0a // vmovdqu64 zmm12, zmmword ptr [r11 + 0x280]
+	LONG $0xc0c38149; WORD $0x0002; BYTE $0x00 // add r11, 0x2c0
 	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
 	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
-	QUAD $0x0f336c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r11 + r14 + 0x3c]{1to16}
+	QUAD $0x0f3b6c5058253262 // vpdpbusd zmm13, zmm11, dword ptr [rbx + r15 + 0x3c]{1to16}
 	LONG $0x48c57362; WORD $0xd025; BYTE $0xec // vpternlogq zmm10, zmm7, zmm0, 0xec
-	QUAD $0x13334c50582d1262 // vpdpbusd zmm9, zmm10, dword ptr [r11 + r14 + 0x4c]{1to16}
+	QUAD $0x133b4c50582d3262 // vpdpbusd zmm9, zmm10, dword ptr [rbx + r15 + 0x4c]{1to16}
 	LONG $0x4835d162; WORD $0xfdfe // vpaddd zmm7, zmm9, zmm13
 	LONG $0x483df162; WORD $0xfffe // vpaddd zmm7, zmm8, zmm7
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x486cf162; WORD $0xff59 // vmulps zmm7, zmm2, zmm7
-	LONG $0x107a81c4; WORD $0x3354; BYTE $0x54 // vmovss xmm2, dword ptr [r11 + r14 + 0x54]
+	LONG $0x107aa1c4; WORD $0x3b54; BYTE $0x54 // vmovss xmm2, dword ptr [rbx + r15 + 0x54]
 	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
 	LONG $0x487d7262; WORD $0xc218 // vbroadcastss zmm8, xmm2
 	LONG $0x485cf162; WORD $0xd659 // vmulps zmm2, zmm4, zmm6
 	LONG $0x483df262; WORD $0xd7ac // vfnmadd213ps zmm2, zmm8, zmm7 # zmm2 = -(zmm8 * zmm2) + zmm7
-	QUAD $0x14335498507d9262 // vfmadd132ps zmm2, zmm16, dword ptr [r11 + r14 + 0x50]{1to16} # zmm2 = (zmm2 * mem) + zmm16
-	LONG $0x60c68349 // add r14, 0x60
-	LONG $0x80fe8141; WORD $0x0001; BYTE $0x00 // cmp r14d, 0x180
-	LONG $0xfc84850f; WORD $0xffff // jne 0x13440 <pq_q5_k+0xd0>
-	WORD $0x014d; BYTE $0xf3 // add r11, r14
-	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xfc508f0f; WORD $0xffff // jg 0x13420 <pq_q5_k+0xb0>
+	QUAD $0x143b5498507db262 // vfmadd132ps zmm2, zmm16, dword ptr [rbx + r15 + 0x50]{1to16} # zmm2 = (zmm2 * mem) + zmm16
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
+	LONG $0xfc84850f; WORD $0xffff // jne 0x15580 <pq_q5_k+0x9e0>
+	WORD $0x014c; BYTE $0xfb // add rbx, r15
+	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0xfc508f0f; WORD $0xffff // jg 0x15560 <pq_q5_k+0x9c0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xfbf7850f; WORD $0xffff // jne 0x133d0 <pq_q5_k+0x60>
-	LONG $0xfffbf8e9; BYTE $0xff // jmp 0x133d6 <pq_q5_k+0x66>
-	WORD $0x9066 // nop
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0x04b38e0f; WORD $0x0000 // jle 0x13c9c <pq_q5_k+0x92c>
-	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	LONG $0xf2f7850f; WORD $0xffff // jne 0x14c10 <pq_q5_k+0x70>
+	LONG $0xfff2f8e9; BYTE $0xff // jmp 0x14c16 <pq_q5_k+0x76>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x8949; BYTE $0xc7 // mov r15, rax
-	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
-	WORD $0x1eeb // jmp 0x13821 <pq_q5_k+0x4b1>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0x047f8e0f; WORD $0x0000 // jle 0x13ca0 <pq_q5_k+0x930>
-	LONG $0x487dd262; WORD $0x1f13 // vcvtph2ps zmm3, ymmword ptr [r15]
-	LONG $0x487dd262; WORD $0x6713; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r15 + 0x20]
-	LONG $0x40c78349 // add r15, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	WORD $0x894d; BYTE $0xfe // mov r14, r15
-	LONG $0x0001bfe9; BYTE $0x00 // jmp 0x139fb <pq_q5_k+0x68b>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x487dd262; WORD $0x6e21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r14 + 0x20]
-	LONG $0x487dd262; WORD $0x7621; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x30]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r14 + 0x180]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r14 + 0x1c0]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r14 + 0x200]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x09 // vmovups zmm7, zmmword ptr [r14 + 0x240]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x0a // vmovups zmm7, zmmword ptr [r14 + 0x280]
-	LONG $0x48fed162; WORD $0x7e6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r14 + 0x180]
-	LONG $0x48fe5162; WORD $0x466f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x200]
-	LONG $0x48fe5162; WORD $0x566f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r14 + 0x240]
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	WORD $0xc5ff // inc ebp
-	LONG $0x4825f162; WORD $0xf772; BYTE $0x04 // vpslld zmm11, zmm7, 0x4
-	LONG $0x48c57162; WORD $0xf1db // vpandq zmm14, zmm7, zmm1
-	LONG $0x4805f162; WORD $0xf772; BYTE $0x03 // vpslld zmm15, zmm7, 0x3
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x48bd7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm8, zmm0, 0xf8
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x58255262; WORD $0x6350; BYTE $0x0c // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x30]{1to16}
-	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
-	LONG $0x4805f162; WORD $0xf772; BYTE $0x02 // vpslld zmm15, zmm7, 0x2
-	LONG $0x48bd7362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm8, zmm0, 0xf8
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x580d5262; WORD $0x4350; BYTE $0x10 // vpdpbusd zmm8, zmm14, dword ptr [r11 + 0x40]{1to16}
-	LONG $0x480df162; WORD $0xd772; BYTE $0x01 // vpsrld zmm14, zmm7, 0x1
-	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
-	LONG $0x58255262; WORD $0x6b50; BYTE $0x0d // vpdpbusd zmm13, zmm11, dword ptr [r11 + 0x34]{1to16}
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
-	LONG $0x480df162; WORD $0xd772; BYTE $0x02 // vpsrld zmm14, zmm7, 0x2
-	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58255262; WORD $0x4b50; BYTE $0x11 // vpdpbusd zmm9, zmm11, dword ptr [r11 + 0x44]{1to16}
-	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
-	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
-	LONG $0x58255262; WORD $0x6350; BYTE $0x0e // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x38]{1to16}
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
-	LONG $0x58255262; WORD $0x4350; BYTE $0x12 // vpdpbusd zmm8, zmm11, dword ptr [r11 + 0x48]{1to16}
-	LONG $0x48457162; WORD $0xdffe // vpaddd zmm11, zmm7, zmm7
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x03 // vpsrld zmm7, zmm7, 0x3
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
-	LONG $0x481d5162; WORD $0xc0fe // vpaddd zmm8, zmm12, zmm8
-	LONG $0x48fe5162; WORD $0x666f; BYTE $0x0a // vmovdqu64 zmm12, zmmword ptr [r14 + 0x280]
-	WORD $0x894d; BYTE $0xfe // mov r14, r15
-	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
-	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
-	LONG $0x58255262; WORD $0x6b50; BYTE $0x0f // vpdpbusd zmm13, zmm11, dword ptr [r11 + 0x3c]{1to16}
-	LONG $0x48c57362; WORD $0xd025; BYTE $0xec // vpternlogq zmm10, zmm7, zmm0, 0xec
-	LONG $0x582d5262; WORD $0x4b50; BYTE $0x13 // vpdpbusd zmm9, zmm10, dword ptr [r11 + 0x4c]{1to16}
-	LONG $0x4835d162; WORD $0xfdfe // vpaddd zmm7, zmm9, zmm13
-	LONG $0x483df162; WORD $0xfffe // vpaddd zmm7, zmm8, zmm7
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
-	LONG $0x107ac1c4; WORD $0x547b // vmovss xmm7, dword ptr [r11 + 0x54]
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x4845f262; WORD $0xf5ac // vfnmadd213ps zmm6, zmm7, zmm5 # zmm6 = -(zmm7 * zmm6) + zmm5
-	LONG $0x584dd262; WORD $0x53b8; BYTE $0x14 // vfmadd231ps zmm2, zmm6, dword ptr [r11 + 0x50]{1to16} # zmm2 = (zmm6 * mem) + zmm2
-	LONG $0x60c38349 // add r11, 0x60
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe15840f; WORD $0xffff // je 0x13810 <pq_q5_k+0x4a0>
-	LONG $0x80be8d4d; WORD $0x0001; BYTE $0x00 // lea r15, [r14 + 0x180]
-	WORD $0x394c; BYTE $0xff // cmp rdi, r15
-	WORD $0x7073 // jae 0x13a77 <pq_q5_k+0x707>
-	WORD $0x8941; BYTE $0xfc // mov r12d, edi
-	LONG $0x08ecc141 // shr r12d, 0x8
-	WORD $0x8941; BYTE $0xfd // mov r13d, edi
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xcdb70f41 // movzx ecx, r13w
-	LONG $0xe4b60f45 // movzx r12d, r12b
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
-	WORD $0x8944; BYTE $0xe6 // mov esi, r12d
-	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc4 // inc r12b
-	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
-	WORD $0x2949; BYTE $0xca // sub r10, rcx
-	QUAD $0x004000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x4000]
-	QUAD $0x005000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x5000]
-	QUAD $0x006000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x6000]
-	QUAD $0x007000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x7000]
-	WORD $0x394c; BYTE $0xff // cmp rdi, r15
-	WORD $0xa972 // jb 0x13a20 <pq_q5_k+0x6b0>
-	LONG $0x487dd262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [r14]
-	LONG $0x487dd262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x10]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r14 + 0x40]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r14 + 0x80]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r14 + 0xc0]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r14 + 0x100]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r14 + 0x140]
-	LONG $0x48fed162; WORD $0x7e6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [r14 + 0x40]
-	LONG $0x48fe5162; WORD $0x466f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x80]
-	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [r14 + 0xc0]
-	LONG $0x48fe5162; WORD $0x566f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r14 + 0x100]
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0xc0be8d4d; WORD $0x0002; BYTE $0x00 // lea r15, [r14 + 0x2c0]
-	LONG $0x4825f162; WORD $0xf772; BYTE $0x04 // vpslld zmm11, zmm7, 0x4
-	LONG $0x48c57162; WORD $0xf1db // vpandq zmm14, zmm7, zmm1
-	LONG $0x4805f162; WORD $0xf772; BYTE $0x03 // vpslld zmm15, zmm7, 0x3
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x48bd7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm8, zmm0, 0xf8
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x58255262; WORD $0x2350 // vpdpbusd zmm12, zmm11, dword ptr [r11]{1to16}
-	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
-	LONG $0x4805f162; WORD $0xf772; BYTE $0x02 // vpslld zmm15, zmm7, 0x2
-	LONG $0x48bd7362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm8, zmm0, 0xf8
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x580d5262; WORD $0x4350; BYTE $0x04 // vpdpbusd zmm8, zmm14, dword ptr [r11 + 0x10]{1to16}
-	LONG $0x480df162; WORD $0xd772; BYTE $0x01 // vpsrld zmm14, zmm7, 0x1
-	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
-	LONG $0x58255262; WORD $0x6b50; BYTE $0x01 // vpdpbusd zmm13, zmm11, dword ptr [r11 + 0x4]{1to16}
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
-	LONG $0x480df162; WORD $0xd772; BYTE $0x02 // vpsrld zmm14, zmm7, 0x2
-	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58255262; WORD $0x4b50; BYTE $0x05 // vpdpbusd zmm9, zmm11, dword ptr [r11 + 0x14]{1to16}
-	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
-	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
-	LONG $0x58255262; WORD $0x6350; BYTE $0x02 // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x8]{1to16}
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
-	LONG $0x58255262; WORD $0x4350; BYTE $0x06 // vpdpbusd zmm8, zmm11, dword ptr [r11 + 0x18]{1to16}
-	LONG $0x48457162; WORD $0xdffe // vpaddd zmm11, zmm7, zmm7
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x03 // vpsrld zmm7, zmm7, 0x3
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
-	LONG $0x481d5162; WORD $0xc0fe // vpaddd zmm8, zmm12, zmm8
-	LONG $0x48fe5162; WORD $0x666f; BYTE $0x05 // vmovdqu64 zmm12, zmmword ptr [r14 + 0x140]
-	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
-	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
-	LONG $0x58255262; WORD $0x6b50; BYTE $0x03 // vpdpbusd zmm13, zmm11, dword ptr [r11 + 0xc]{1to16}
-	LONG $0x48c57362; WORD $0xd025; BYTE $0xec // vpternlogq zmm10, zmm7, zmm0, 0xec
-	LONG $0x582d5262; WORD $0x4b50; BYTE $0x07 // vpdpbusd zmm9, zmm10, dword ptr [r11 + 0x1c]{1to16}
-	LONG $0x4835d162; WORD $0xfdfe // vpaddd zmm7, zmm9, zmm13
-	LONG $0x483df162; WORD $0xfffe // vpaddd zmm7, zmm8, zmm7
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
-	LONG $0x107ac1c4; WORD $0x247b // vmovss xmm7, dword ptr [r11 + 0x24]
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x4845f262; WORD $0xf5ac // vfnmadd213ps zmm6, zmm7, zmm5 # zmm6 = -(zmm7 * zmm6) + zmm5
-	LONG $0x584dd262; WORD $0x53b8; BYTE $0x08 // vfmadd231ps zmm2, zmm6, dword ptr [r11 + 0x20]{1to16} # zmm2 = (zmm6 * mem) + zmm2
-	WORD $0x394c; BYTE $0xff // cmp rdi, r15
-	LONG $0xfc12830f; WORD $0xffff // jae 0x13840 <pq_q5_k+0x4d0>
-	WORD $0x8941; BYTE $0xfc // mov r12d, edi
-	LONG $0x08ecc141 // shr r12d, 0x8
-	WORD $0x8941; BYTE $0xfd // mov r13d, edi
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0xcdb70f41 // movzx ecx, r13w
-	LONG $0xe4b60f45 // movzx r12d, r12b
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
-	WORD $0x8944; BYTE $0xe6 // mov esi, r12d
-	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc4 // inc r12b
-	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
-	WORD $0x2949; BYTE $0xca // sub r10, rcx
-	QUAD $0x004000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x4000]
-	QUAD $0x005000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x5000]
-	QUAD $0x006000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x6000]
-	QUAD $0x007000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x7000]
-	WORD $0x394c; BYTE $0xff // cmp rdi, r15
-	WORD $0xa972 // jb 0x13c40 <pq_q5_k+0x8d0>
-	LONG $0xfffba4e9; BYTE $0xff // jmp 0x13840 <pq_q5_k+0x4d0>
+	WORD $0x13eb // jmp 0x15937 <pq_q5_k+0xd97>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x24648b4c; BYTE $0x10 // mov r12, qword ptr [rsp + 0x10]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf71d850f; WORD $0xffff // jne 0x133d0 <pq_q5_k+0x60>
-	LONG $0xfff71ee9; BYTE $0xff // jmp 0x133d6 <pq_q5_k+0x66>
-	LONG $0x18c48348 // add rsp, 0x18
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0xf2cc850f; WORD $0xffff // jne 0x14c10 <pq_q5_k+0x70>
+	LONG $0xfff2cde9; BYTE $0xff // jmp 0x14c16 <pq_q5_k+0x76>
+	LONG $0x20c48348 // add rsp, 0x20
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -2753,72 +3994,471 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pq_q6_k: +15568
+	// pq_q6_k: +22880
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x0e098e0f; WORD $0x0000 // jle 0x16779 <pq_q6_k+0xe19>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x18ec8348 // sub rsp, 0x18
-	WORD $0x894d; BYTE $0xc4 // mov r12, r8
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0x10f8c149 // sar r8, 0x10
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	LONG $0x20ec8348 // sub rsp, 0x20
+	QUAD $0x002ffc052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x2ffc] # 0x18983 <peak_i8+0x473>
+	QUAD $0x2ff70d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x2ff7] # 0x18988 <peak_i8+0x478>
+	QUAD $0x2ffd155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x2ffd] # 0x18998 <peak_i8+0x488>
+	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
+	LONG $0x09edc141 // shr r13d, 0x9
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x07788d49 // lea rdi, [r8 + 0x7]
+	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x03e58341 // and r13d, 0x3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x09638e0f; WORD $0x0000 // jle 0x14658 <pq_q6_k+0x988>
-	QUAD $0x0022c5052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x22c5] # 0x15fc3 <peak_i8+0x473>
-	QUAD $0x22c00d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x22c0] # 0x15fc8 <peak_i8+0x478>
-	QUAD $0x22c6155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x22c6] # 0x15fd8 <peak_i8+0x488>
-	LONG $0x244c8d49; BYTE $0x07 // lea rcx, [r12 + 0x7]
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
-	LONG $0x2464894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r12
-	LONG $0xcc490f49 // cmovns rcx, r12
-	LONG $0x03e9c148 // shr rcx, 0x3
-	LONG $0x40f16948; WORD $0x000d; BYTE $0x00 // imul rsi, rcx, 0xd40
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x26eb // jmp 0x13d5e <pq_q6_k+0x8e>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xf8490f49 // cmovns rdi, r8
+	LONG $0x246c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r13
+	LONG $0x03efc148 // shr rdi, 0x3
+	LONG $0x40ff6948; WORD $0x000d; BYTE $0x00 // imul rdi, rdi, 0xd40
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x2aeb // jmp 0x159fe <pq_q6_k+0x9e>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xff488d49 // lea rcx, [r8 - 0x1]
-	WORD $0x0148; BYTE $0xf0 // add rax, rsi
+	LONG $0xff488d48 // lea rcx, [rax - 0x1]
+	WORD $0x0149; BYTE $0xfa // add r10, rdi
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x08fa8e0f; WORD $0x0000 // jle 0x14658 <pq_q6_k+0x988>
+	LONG $0x01f88348 // cmp rax, 0x1
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x0d6d8e0f; WORD $0x0000 // jle 0x1676b <pq_q6_k+0xe0b>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x13d46 <pq_q6_k+0x76>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x03ec850f; WORD $0x0000 // jne 0x14160 <pq_q6_k+0x490>
+	WORD $0xdf75 // jne 0x159e6 <pq_q6_k+0x86>
+	LONG $0x01fd8341 // cmp r13d, 0x1
+	LONG $0x046f840f; WORD $0x0000 // je 0x15e80 <pq_q6_k+0x520>
+	LONG $0x02fd8341 // cmp r13d, 0x2
+	LONG $0x0931850f; WORD $0x0000 // jne 0x1634c <pq_q6_k+0x9ec>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x0d1c8e0f; WORD $0x0000 // jle 0x16740 <pq_q6_k+0xde0>
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0x03d18e0f; WORD $0x0000 // jle 0x14152 <pq_q6_k+0x482>
-	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x487dd262; WORD $0x2213 // vcvtph2ps zmm4, ymmword ptr [r10]
-	LONG $0x40c28349 // add r10, 0x40
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x894d; BYTE $0xd4 // mov r12, r10
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	WORD $0x14eb // jmp 0x15a51 <pq_q6_k+0xf1>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x487dd262; WORD $0x2a21 // vpmovsxbd zmm5, xmmword ptr [r10]
-	LONG $0x487dd262; WORD $0x7221; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r10 + 0x10]
-	LONG $0x487cd162; WORD $0x7a10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r10 + 0x40]
-	LONG $0x487cd162; WORD $0x7a10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r10 + 0x80]
-	LONG $0x487cd162; WORD $0x7a10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r10 + 0xc0]
-	LONG $0x487cd162; WORD $0x7a10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r10 + 0x100]
-	LONG $0x487cd162; WORD $0x7a10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r10 + 0x140]
-	LONG $0x487cd162; WORD $0x7a10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r10 + 0x180]
-	LONG $0x48fe5162; WORD $0x426f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r10 + 0x40]
-	LONG $0x6e7981c4; WORD $0x337c; BYTE $0x28 // vmovd xmm7, dword ptr [r11 + r14 + 0x28]
-	LONG $0x48fe5162; WORD $0x4a6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r10 + 0x80]
-	LONG $0x48fe5162; WORD $0x526f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r10 + 0xc0]
-	LONG $0x48fe5162; WORD $0x5a6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r10 + 0x100]
-	LONG $0x48fec162; WORD $0x426f; BYTE $0x05 // vmovdqu64 zmm16, zmmword ptr [r10 + 0x140]
-	LONG $0x48fec162; WORD $0x4a6f; BYTE $0x06 // vmovdqu64 zmm17, zmmword ptr [r10 + 0x180]
+	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x0d088e0f; WORD $0x0000 // jle 0x16759 <pq_q6_k+0xdf9>
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	LONG $0x40c48349 // add r12, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x0001d3e9; BYTE $0x00 // jmp 0x15c39 <pq_q6_k+0x2d9>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
+	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r15 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r15 + 0x200]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x09 // vmovups zmm7, zmmword ptr [r15 + 0x240]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0a // vmovups zmm7, zmmword ptr [r15 + 0x280]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0b // vmovups zmm7, zmmword ptr [r15 + 0x2c0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0c // vmovups zmm7, zmmword ptr [r15 + 0x300]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x200]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x240]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x0a // vmovdqu64 zmm11, zmmword ptr [r15 + 0x280]
+	LONG $0x48fec162; WORD $0x4f6f; BYTE $0x0b // vmovdqu64 zmm17, zmmword ptr [r15 + 0x2c0]
+	LONG $0x48fec162; WORD $0x476f; BYTE $0x0c // vmovdqu64 zmm16, zmmword ptr [r15 + 0x300]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	WORD $0xc5ff // inc ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
+	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
+	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
+	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
+	LONG $0x40fd7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm1, 0xf8
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485ce162; WORD $0xd659 // vmulps zmm18, zmm4, zmm6
+	LONG $0x736ef9c5; BYTE $0x58 // vmovd xmm6, dword ptr [rbx + 0x58]
+	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
+	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
+	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
+	LONG $0x581df262; WORD $0x7350; BYTE $0x0c // vpdpbusd zmm6, zmm12, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0d // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x34]{1to16}
+	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
+	LONG $0x40f57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm1, 0xf8
+	LONG $0x580df262; WORD $0x7350; BYTE $0x0e // vpdpbusd zmm6, zmm14, dword ptr [rbx + 0x38]{1to16}
+	LONG $0x58057262; WORD $0x6b50; BYTE $0x0f // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0x3c]{1to16}
+	LONG $0x48bd7162; WORD $0xfadb // vpandq zmm15, zmm8, zmm2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
+	LONG $0x48ad7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm10, zmm1, 0xf8
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
+	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x58257262; WORD $0x5350; BYTE $0x11 // vpdpbusd zmm10, zmm11, dword ptr [rbx + 0x44]{1to16}
+	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
+	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
+	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
+	LONG $0x58357262; WORD $0x5350; BYTE $0x13 // vpdpbusd zmm10, zmm9, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x4815f162; WORD $0xf6fe // vpaddd zmm6, zmm13, zmm6
+	LONG $0x6b6e79c5; BYTE $0x5c // vmovd xmm13, dword ptr [rbx + 0x5c]
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
+	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
+	LONG $0x487dd262; WORD $0xfd58 // vpbroadcastd zmm7, xmm13
+	LONG $0x5805f262; WORD $0x7b50; BYTE $0x10 // vpdpbusd zmm7, zmm15, dword ptr [rbx + 0x40]{1to16}
+	LONG $0x583df262; WORD $0x7b50; BYTE $0x12 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x482df162; WORD $0xfffe // vpaddd zmm7, zmm10, zmm7
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
+	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	LONG $0x60c38348 // add rbx, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe07840f; WORD $0xffff // je 0x15a40 <pq_q6_k+0xe0>
+	LONG $0xc0bf8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r15 + 0x1c0]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0x3673 // jae 0x15c7b <pq_q6_k+0x31b>
+	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0xd572 // jb 0x15c50 <pq_q6_k+0x2f0>
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
+	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r15 + 0x80]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r15 + 0xc0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r15 + 0x100]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r15 + 0x140]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r15 + 0x180]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x40]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x100]
+	LONG $0x48fec162; WORD $0x4f6f; BYTE $0x05 // vmovdqu64 zmm17, zmmword ptr [r15 + 0x140]
+	LONG $0x48fec162; WORD $0x476f; BYTE $0x06 // vmovdqu64 zmm16, zmmword ptr [r15 + 0x180]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x40a78d4d; WORD $0x0003; BYTE $0x00 // lea r12, [r15 + 0x340]
+	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
+	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
+	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
+	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
+	LONG $0x40fd7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm1, 0xf8
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485ce162; WORD $0xd659 // vmulps zmm18, zmm4, zmm6
+	LONG $0x736ef9c5; BYTE $0x28 // vmovd xmm6, dword ptr [rbx + 0x28]
+	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
+	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
+	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
+	LONG $0x581df262; WORD $0x3350 // vpdpbusd zmm6, zmm12, dword ptr [rbx]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x01 // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
+	LONG $0x40f57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm1, 0xf8
+	LONG $0x580df262; WORD $0x7350; BYTE $0x02 // vpdpbusd zmm6, zmm14, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x58057262; WORD $0x6b50; BYTE $0x03 // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x4815f162; WORD $0xf6fe // vpaddd zmm6, zmm13, zmm6
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x48ad7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm10, zmm1, 0xf8
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
+	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x58257262; WORD $0x5350; BYTE $0x05 // vpdpbusd zmm10, zmm11, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
+	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
+	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
+	LONG $0x7b6ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rbx + 0x2c]
+	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
+	LONG $0x58357262; WORD $0x5350; BYTE $0x07 // vpdpbusd zmm10, zmm9, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
+	LONG $0x5815f262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm7, zmm13, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x583df262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x482df162; WORD $0xfffe // vpaddd zmm7, zmm10, zmm7
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
+	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
+	LONG $0xfc30830f; WORD $0xffff // jae 0x15a70 <pq_q6_k+0x110>
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
+	WORD $0xd572 // jb 0x15e50 <pq_q6_k+0x4f0>
+	LONG $0xfffbf0e9; BYTE $0xff // jmp 0x15a70 <pq_q6_k+0x110>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x08bd8e0f; WORD $0x0000 // jle 0x16746 <pq_q6_k+0xde6>
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894d; BYTE $0xd4 // mov r12, r10
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	WORD $0x1feb // jmp 0x15ec1 <pq_q6_k+0x561>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xf85e8d4d // lea r11, [r14 - 0x8]
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x894d; BYTE $0xde // mov r14, r11
+	LONG $0x08898e0f; WORD $0x0000 // jle 0x1674a <pq_q6_k+0xdea>
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	LONG $0x40c48349 // add r12, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x0001d3e9; BYTE $0x00 // jmp 0x160a9 <pq_q6_k+0x749>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
+	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r15 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r15 + 0x200]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x09 // vmovups zmm7, zmmword ptr [r15 + 0x240]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0a // vmovups zmm7, zmmword ptr [r15 + 0x280]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0b // vmovups zmm7, zmmword ptr [r15 + 0x2c0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0c // vmovups zmm7, zmmword ptr [r15 + 0x300]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x200]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x240]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x0a // vmovdqu64 zmm11, zmmword ptr [r15 + 0x280]
+	LONG $0x48fec162; WORD $0x4f6f; BYTE $0x0b // vmovdqu64 zmm17, zmmword ptr [r15 + 0x2c0]
+	LONG $0x48fec162; WORD $0x476f; BYTE $0x0c // vmovdqu64 zmm16, zmmword ptr [r15 + 0x300]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	WORD $0xc5ff // inc ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
+	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
+	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
+	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
+	LONG $0x40fd7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm1, 0xf8
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485ce162; WORD $0xd659 // vmulps zmm18, zmm4, zmm6
+	LONG $0x736ef9c5; BYTE $0x58 // vmovd xmm6, dword ptr [rbx + 0x58]
+	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
+	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
+	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
+	LONG $0x581df262; WORD $0x7350; BYTE $0x0c // vpdpbusd zmm6, zmm12, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0d // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x34]{1to16}
+	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
+	LONG $0x40f57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm1, 0xf8
+	LONG $0x580df262; WORD $0x7350; BYTE $0x0e // vpdpbusd zmm6, zmm14, dword ptr [rbx + 0x38]{1to16}
+	LONG $0x58057262; WORD $0x6b50; BYTE $0x0f // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0x3c]{1to16}
+	LONG $0x48bd7162; WORD $0xfadb // vpandq zmm15, zmm8, zmm2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
+	LONG $0x48ad7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm10, zmm1, 0xf8
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
+	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x58257262; WORD $0x5350; BYTE $0x11 // vpdpbusd zmm10, zmm11, dword ptr [rbx + 0x44]{1to16}
+	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
+	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
+	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
+	LONG $0x58357262; WORD $0x5350; BYTE $0x13 // vpdpbusd zmm10, zmm9, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x4815f162; WORD $0xf6fe // vpaddd zmm6, zmm13, zmm6
+	LONG $0x6b6e79c5; BYTE $0x5c // vmovd xmm13, dword ptr [rbx + 0x5c]
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
+	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
+	LONG $0x487dd262; WORD $0xfd58 // vpbroadcastd zmm7, xmm13
+	LONG $0x5805f262; WORD $0x7b50; BYTE $0x10 // vpdpbusd zmm7, zmm15, dword ptr [rbx + 0x40]{1to16}
+	LONG $0x583df262; WORD $0x7b50; BYTE $0x12 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x482df162; WORD $0xfffe // vpaddd zmm7, zmm10, zmm7
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
+	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	LONG $0x60c38348 // add rbx, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe07840f; WORD $0xffff // je 0x15eb0 <pq_q6_k+0x550>
+	LONG $0xc0a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x1c0]
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	WORD $0x6473 // jae 0x16119 <pq_q6_k+0x7b9>
+	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
+	LONG $0x08edc141 // shr r13d, 0x8
+	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
+	BYTE $0x90 // nop
+	LONG $0xf3b70f41 // movzx esi, r11w
+	LONG $0xedb60f45 // movzx r13d, r13b
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
+	WORD $0x8945; BYTE $0xe8 // mov r8d, r13d
+	LONG $0x3fe08341 // and r8d, 0x3f
+	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
+	WORD $0xfe41; BYTE $0xc5 // inc r13b
+	LONG $0x06e0c141 // shl r8d, 0x6
+	WORD $0x2948; BYTE $0xf7 // sub rdi, rsi
+	QUAD $0x004000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x4000]
+	QUAD $0x005000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x5000]
+	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
+	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	WORD $0xa772 // jb 0x160c0 <pq_q6_k+0x760>
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
+	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r15 + 0x80]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r15 + 0xc0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r15 + 0x100]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r15 + 0x140]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r15 + 0x180]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x40]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x100]
+	LONG $0x48fec162; WORD $0x4f6f; BYTE $0x05 // vmovdqu64 zmm17, zmmword ptr [r15 + 0x140]
+	LONG $0x48fec162; WORD $0x476f; BYTE $0x06 // vmovdqu64 zmm16, zmmword ptr [r15 + 0x180]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x40a78d4d; WORD $0x0003; BYTE $0x00 // lea r12, [r15 + 0x340]
+	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
+	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
+	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
+	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
+	LONG $0x40fd7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm1, 0xf8
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485ce162; WORD $0xd659 // vmulps zmm18, zmm4, zmm6
+	LONG $0x736ef9c5; BYTE $0x28 // vmovd xmm6, dword ptr [rbx + 0x28]
+	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
+	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
+	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
+	LONG $0x581df262; WORD $0x3350 // vpdpbusd zmm6, zmm12, dword ptr [rbx]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x01 // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
+	LONG $0x40f57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm1, 0xf8
+	LONG $0x580df262; WORD $0x7350; BYTE $0x02 // vpdpbusd zmm6, zmm14, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x58057262; WORD $0x6b50; BYTE $0x03 // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x4815f162; WORD $0xf6fe // vpaddd zmm6, zmm13, zmm6
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x48ad7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm10, zmm1, 0xf8
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
+	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x58257262; WORD $0x5350; BYTE $0x05 // vpdpbusd zmm10, zmm11, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
+	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
+	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
+	LONG $0x7b6ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rbx + 0x2c]
+	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
+	LONG $0x58357262; WORD $0x5350; BYTE $0x07 // vpdpbusd zmm10, zmm9, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
+	LONG $0x5815f262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm7, zmm13, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x583df262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x482df162; WORD $0xfffe // vpaddd zmm7, zmm10, zmm7
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
+	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	LONG $0xfc02830f; WORD $0xffff // jae 0x15ee0 <pq_q6_k+0x580>
+	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
+	LONG $0x08edc141 // shr r13d, 0x8
+	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xf3b70f41 // movzx esi, r11w
+	LONG $0xedb60f45 // movzx r13d, r13b
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
+	WORD $0x8944; BYTE $0xef // mov edi, r13d
+	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
+	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
+	WORD $0xfe41; BYTE $0xc5 // inc r13b
+	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
+	WORD $0x2949; BYTE $0xf0 // sub r8, rsi
+	QUAD $0x004000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x4000]
+	QUAD $0x005000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x5000]
+	QUAD $0x006000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x6000]
+	QUAD $0x007000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x7000]
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	WORD $0xa972 // jb 0x162f0 <pq_q6_k+0x990>
+	LONG $0xfffb94e9; BYTE $0xff // jmp 0x15ee0 <pq_q6_k+0x580>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03d98e0f; WORD $0x0000 // jle 0x16732 <pq_q6_k+0xdd2>
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x2313 // vcvtph2ps zmm4, ymmword ptr [r11]
+	LONG $0x40c38349 // add r11, 0x40
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x487dd262; WORD $0x2b21 // vpmovsxbd zmm5, xmmword ptr [r11]
+	LONG $0x487dd262; WORD $0x7321; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r11 + 0x10]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r11 + 0x40]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r11 + 0x80]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r11 + 0xc0]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r11 + 0x100]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r11 + 0x140]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r11 + 0x180]
+	LONG $0x48fe5162; WORD $0x436f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r11 + 0x40]
+	LONG $0x6e79a1c4; WORD $0x3b7c; BYTE $0x28 // vmovd xmm7, dword ptr [rbx + r15 + 0x28]
+	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x80]
+	LONG $0x48fe5162; WORD $0x536f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r11 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5b6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r11 + 0x100]
+	LONG $0x48fec162; WORD $0x436f; BYTE $0x05 // vmovdqu64 zmm16, zmmword ptr [r11 + 0x140]
+	LONG $0x48fec162; WORD $0x4b6f; BYTE $0x06 // vmovdqu64 zmm17, zmmword ptr [r11 + 0x180]
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
 	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
@@ -2828,24 +4468,24 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
 	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
 	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
-	LONG $0x581d9262; WORD $0x3c50; BYTE $0x33 // vpdpbusd zmm7, zmm12, dword ptr [r11 + r14]{1to16}
+	LONG $0x581db262; WORD $0x3c50; BYTE $0x3b // vpdpbusd zmm7, zmm12, dword ptr [rbx + r15]{1to16}
 	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
 	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
 	LONG $0x40f57362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm17, zmm1, 0xf8
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
 	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	QUAD $0x01336c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r11 + r14 + 0x4]{1to16}
+	QUAD $0x013b6c50581d3262 // vpdpbusd zmm13, zmm12, dword ptr [rbx + r15 + 0x4]{1to16}
 	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x481db162; WORD $0xd172; BYTE $0x04 // vpsrld zmm12, zmm17, 0x4
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x40fd7362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm16, zmm1, 0xf8
-	QUAD $0x02337c50580d9262 // vpdpbusd zmm7, zmm14, dword ptr [r11 + r14 + 0x8]{1to16}
-	QUAD $0x03336c5058051262 // vpdpbusd zmm13, zmm15, dword ptr [r11 + r14 + 0xc]{1to16}
+	QUAD $0x023b7c50580db262 // vpdpbusd zmm7, zmm14, dword ptr [rbx + r15 + 0x8]{1to16}
+	QUAD $0x033b6c5058053262 // vpdpbusd zmm13, zmm15, dword ptr [rbx + r15 + 0xc]{1to16}
 	LONG $0x485cf162; WORD $0xed59 // vmulps zmm5, zmm4, zmm5
 	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
 	LONG $0x4815f162; WORD $0xfffe // vpaddd zmm7, zmm13, zmm7
-	LONG $0x6e7901c4; WORD $0x336c; BYTE $0x2c // vmovd xmm13, dword ptr [r11 + r14 + 0x2c]
+	LONG $0x6e7921c4; WORD $0x3b6c; BYTE $0x2c // vmovd xmm13, dword ptr [rbx + r15 + 0x2c]
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
 	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
@@ -2855,42 +4495,42 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48ad7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm10, zmm1, 0xf8
 	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
 	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
-	QUAD $0x04336c5058159262 // vpdpbusd zmm5, zmm13, dword ptr [r11 + r14 + 0x10]{1to16}
+	QUAD $0x043b6c505815b262 // vpdpbusd zmm5, zmm13, dword ptr [rbx + r15 + 0x10]{1to16}
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
 	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
 	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x0533545058251262 // vpdpbusd zmm10, zmm11, dword ptr [r11 + r14 + 0x14]{1to16}
+	QUAD $0x053b545058253262 // vpdpbusd zmm10, zmm11, dword ptr [rbx + r15 + 0x14]{1to16}
 	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
 	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
 	LONG $0x489d7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm12, zmm1, 0xf8
-	QUAD $0x06336c50583d9262 // vpdpbusd zmm5, zmm8, dword ptr [r11 + r14 + 0x18]{1to16}
-	QUAD $0x0733545058351262 // vpdpbusd zmm10, zmm9, dword ptr [r11 + r14 + 0x1c]{1to16}
+	QUAD $0x063b6c50583db262 // vpdpbusd zmm5, zmm8, dword ptr [rbx + r15 + 0x18]{1to16}
+	QUAD $0x073b545058353262 // vpdpbusd zmm10, zmm9, dword ptr [rbx + r15 + 0x1c]{1to16}
 	LONG $0x482df162; WORD $0xedfe // vpaddd zmm5, zmm10, zmm5
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x484df262; WORD $0xefa8 // vfmadd213ps zmm5, zmm6, zmm7 # zmm5 = (zmm6 * zmm5) + zmm7
-	QUAD $0x08336c9858659262 // vfmadd132ps zmm5, zmm3, dword ptr [r11 + r14 + 0x20]{1to16} # zmm5 = (zmm5 * mem) + zmm3
-	LONG $0x487dd262; WORD $0x5a21; BYTE $0x02 // vpmovsxbd zmm3, xmmword ptr [r10 + 0x20]
-	LONG $0x487dd262; WORD $0x7221; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r10 + 0x30]
+	QUAD $0x083b6c985865b262 // vfmadd132ps zmm5, zmm3, dword ptr [rbx + r15 + 0x20]{1to16} # zmm5 = (zmm5 * mem) + zmm3
+	LONG $0x487dd262; WORD $0x5b21; BYTE $0x02 // vpmovsxbd zmm3, xmmword ptr [r11 + 0x20]
+	LONG $0x487dd262; WORD $0x7321; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r11 + 0x30]
 	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x487cf162; WORD $0xfe5b // vcvtdq2ps zmm7, zmm6
-	LONG $0x487cd162; WORD $0x7210; BYTE $0x07 // vmovups zmm6, zmmword ptr [r10 + 0x1c0]
-	LONG $0x487cd162; WORD $0x7210; BYTE $0x08 // vmovups zmm6, zmmword ptr [r10 + 0x200]
-	LONG $0x487cd162; WORD $0x7210; BYTE $0x09 // vmovups zmm6, zmmword ptr [r10 + 0x240]
-	LONG $0x487cd162; WORD $0x7210; BYTE $0x0a // vmovups zmm6, zmmword ptr [r10 + 0x280]
-	LONG $0x487cd162; WORD $0x7210; BYTE $0x0b // vmovups zmm6, zmmword ptr [r10 + 0x2c0]
-	LONG $0x487cd162; WORD $0x7210; BYTE $0x0c // vmovups zmm6, zmmword ptr [r10 + 0x300]
-	LONG $0x48fe5162; WORD $0x426f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r10 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x4a6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r10 + 0x200]
-	LONG $0x48fe5162; WORD $0x526f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r10 + 0x240]
-	LONG $0x48fe5162; WORD $0x5a6f; BYTE $0x0a // vmovdqu64 zmm11, zmmword ptr [r10 + 0x280]
-	LONG $0x48fec162; WORD $0x4a6f; BYTE $0x0b // vmovdqu64 zmm17, zmmword ptr [r10 + 0x2c0]
-	LONG $0x48fec162; WORD $0x426f; BYTE $0x0c // vmovdqu64 zmm16, zmmword ptr [r10 + 0x300]
-	LONG $0x40c28149; WORD $0x0003; BYTE $0x00 // add r10, 0x340
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x07 // vmovups zmm6, zmmword ptr [r11 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x08 // vmovups zmm6, zmmword ptr [r11 + 0x200]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x09 // vmovups zmm6, zmmword ptr [r11 + 0x240]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x0a // vmovups zmm6, zmmword ptr [r11 + 0x280]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x0b // vmovups zmm6, zmmword ptr [r11 + 0x2c0]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x0c // vmovups zmm6, zmmword ptr [r11 + 0x300]
+	LONG $0x48fe5162; WORD $0x436f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r11 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x200]
+	LONG $0x48fe5162; WORD $0x536f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r11 + 0x240]
+	LONG $0x48fe5162; WORD $0x5b6f; BYTE $0x0a // vmovdqu64 zmm11, zmmword ptr [r11 + 0x280]
+	LONG $0x48fec162; WORD $0x4b6f; BYTE $0x0b // vmovdqu64 zmm17, zmmword ptr [r11 + 0x2c0]
+	LONG $0x48fec162; WORD $0x436f; BYTE $0x0c // vmovdqu64 zmm16, zmmword ptr [r11 + 0x300]
+	LONG $0x40c38149; WORD $0x0003; BYTE $0x00 // add r11, 0x340
 	LONG $0x485cf162; WORD $0xf359 // vmulps zmm6, zmm4, zmm3
-	LONG $0x6e7981c4; WORD $0x335c; BYTE $0x58 // vmovd xmm3, dword ptr [r11 + r14 + 0x58]
+	LONG $0x6e79a1c4; WORD $0x3b5c; BYTE $0x58 // vmovd xmm3, dword ptr [rbx + r15 + 0x58]
 	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
 	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
 	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
@@ -2902,15 +4542,15 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
 	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
 	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
-	QUAD $0x0c335c50581d9262 // vpdpbusd zmm3, zmm12, dword ptr [r11 + r14 + 0x30]{1to16}
+	QUAD $0x0c3b5c50581db262 // vpdpbusd zmm3, zmm12, dword ptr [rbx + r15 + 0x30]{1to16}
 	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
 	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
 	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	QUAD $0x0d336c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r11 + r14 + 0x34]{1to16}
+	QUAD $0x0d3b6c50581d3262 // vpdpbusd zmm13, zmm12, dword ptr [rbx + r15 + 0x34]{1to16}
 	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
 	LONG $0x40f57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm1, 0xf8
-	QUAD $0x0e335c50580d9262 // vpdpbusd zmm3, zmm14, dword ptr [r11 + r14 + 0x38]{1to16}
-	QUAD $0x0f336c5058051262 // vpdpbusd zmm13, zmm15, dword ptr [r11 + r14 + 0x3c]{1to16}
+	QUAD $0x0e3b5c50580db262 // vpdpbusd zmm3, zmm14, dword ptr [rbx + r15 + 0x38]{1to16}
+	QUAD $0x0f3b6c5058053262 // vpdpbusd zmm13, zmm15, dword ptr [rbx + r15 + 0x3c]{1to16}
 	LONG $0x48bd7162; WORD $0xfadb // vpandq zmm15, zmm8, zmm2
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
 	LONG $0x48ad7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm10, zmm1, 0xf8
@@ -2920,251 +4560,47 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
 	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x1133545058251262 // vpdpbusd zmm10, zmm11, dword ptr [r11 + r14 + 0x44]{1to16}
+	QUAD $0x113b545058253262 // vpdpbusd zmm10, zmm11, dword ptr [rbx + r15 + 0x44]{1to16}
 	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
 	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
 	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
 	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
 	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
-	QUAD $0x1333545058351262 // vpdpbusd zmm10, zmm9, dword ptr [r11 + r14 + 0x4c]{1to16}
+	QUAD $0x133b545058353262 // vpdpbusd zmm10, zmm9, dword ptr [rbx + r15 + 0x4c]{1to16}
 	LONG $0x4815f162; WORD $0xdbfe // vpaddd zmm3, zmm13, zmm3
 	LONG $0x487c7162; WORD $0xeb5b // vcvtdq2ps zmm13, zmm3
-	LONG $0x6e7981c4; WORD $0x335c; BYTE $0x5c // vmovd xmm3, dword ptr [r11 + r14 + 0x5c]
+	LONG $0x6e79a1c4; WORD $0x3b5c; BYTE $0x5c // vmovd xmm3, dword ptr [rbx + r15 + 0x5c]
 	LONG $0x484cd162; WORD $0xf559 // vmulps zmm6, zmm6, zmm13
 	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
 	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
-	QUAD $0x10335c5058059262 // vpdpbusd zmm3, zmm15, dword ptr [r11 + r14 + 0x40]{1to16}
-	QUAD $0x12335c50583d9262 // vpdpbusd zmm3, zmm8, dword ptr [r11 + r14 + 0x48]{1to16}
+	QUAD $0x103b5c505805b262 // vpdpbusd zmm3, zmm15, dword ptr [rbx + r15 + 0x40]{1to16}
+	QUAD $0x123b5c50583db262 // vpdpbusd zmm3, zmm8, dword ptr [rbx + r15 + 0x48]{1to16}
 	LONG $0x482df162; WORD $0xdbfe // vpaddd zmm3, zmm10, zmm3
 	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x4845f262; WORD $0xdea8 // vfmadd213ps zmm3, zmm7, zmm6 # zmm3 = (zmm7 * zmm3) + zmm6
-	QUAD $0x14335c9858559262 // vfmadd132ps zmm3, zmm5, dword ptr [r11 + r14 + 0x50]{1to16} # zmm3 = (zmm3 * mem) + zmm5
-	LONG $0x60c68349 // add r14, 0x60
-	LONG $0x80fe8141; WORD $0x0001; BYTE $0x00 // cmp r14d, 0x180
-	LONG $0xfc62850f; WORD $0xffff // jne 0x13da0 <pq_q6_k+0xd0>
-	WORD $0x014d; BYTE $0xf3 // add r11, r14
-	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xfc3e8f0f; WORD $0xffff // jg 0x13d90 <pq_q6_k+0xc0>
+	QUAD $0x143b5c985855b262 // vfmadd132ps zmm3, zmm5, dword ptr [rbx + r15 + 0x50]{1to16} # zmm3 = (zmm3 * mem) + zmm5
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
+	LONG $0xfc62850f; WORD $0xffff // jne 0x16380 <pq_q6_k+0xa20>
+	WORD $0x014c; BYTE $0xfb // add rbx, r15
+	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0xfc3e8f0f; WORD $0xffff // jg 0x16370 <pq_q6_k+0xa10>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xfbe5850f; WORD $0xffff // jne 0x13d40 <pq_q6_k+0x70>
-	LONG $0xfffbe6e9; BYTE $0xff // jmp 0x13d46 <pq_q6_k+0x76>
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0x04d38e0f; WORD $0x0000 // jle 0x1463c <pq_q6_k+0x96c>
-	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	LONG $0xf2a5850f; WORD $0xffff // jne 0x159e0 <pq_q6_k+0x80>
+	LONG $0xfff2a6e9; BYTE $0xff // jmp 0x159e6 <pq_q6_k+0x86>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x8949; BYTE $0xc7 // mov r15, rax
-	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
-	WORD $0x1eeb // jmp 0x141a1 <pq_q6_k+0x4d1>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0x049f8e0f; WORD $0x0000 // jle 0x14640 <pq_q6_k+0x970>
-	LONG $0x487dd262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [r15]
-	LONG $0x40c78349 // add r15, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	WORD $0x894d; BYTE $0xfe // mov r14, r15
-	LONG $0x0001d6e9; BYTE $0x00 // jmp 0x1438b <pq_q6_k+0x6bb>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x7621; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x30]
-	LONG $0x487dd262; WORD $0x6e21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r14 + 0x20]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r14 + 0x1c0]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r14 + 0x200]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x09 // vmovups zmm7, zmmword ptr [r14 + 0x240]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x0a // vmovups zmm7, zmmword ptr [r14 + 0x280]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x0b // vmovups zmm7, zmmword ptr [r14 + 0x2c0]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x0c // vmovups zmm7, zmmword ptr [r14 + 0x300]
-	LONG $0x48fe5162; WORD $0x466f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x200]
-	LONG $0x48fe5162; WORD $0x566f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r14 + 0x240]
-	LONG $0x48fe5162; WORD $0x5e6f; BYTE $0x0a // vmovdqu64 zmm11, zmmword ptr [r14 + 0x280]
-	LONG $0x48fec162; WORD $0x4e6f; BYTE $0x0b // vmovdqu64 zmm17, zmmword ptr [r14 + 0x2c0]
-	LONG $0x48fec162; WORD $0x466f; BYTE $0x0c // vmovdqu64 zmm16, zmmword ptr [r14 + 0x300]
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	WORD $0xc5ff // inc ebp
-	WORD $0x894d; BYTE $0xfe // mov r14, r15
-	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
-	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
-	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
-	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
-	LONG $0x40fd7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm1, 0xf8
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485ce162; WORD $0xd659 // vmulps zmm18, zmm4, zmm6
-	LONG $0x6e79c1c4; WORD $0x5873 // vmovd xmm6, dword ptr [r11 + 0x58]
-	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
-	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
-	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
-	LONG $0x581dd262; WORD $0x7350; BYTE $0x0c // vpdpbusd zmm6, zmm12, dword ptr [r11 + 0x30]{1to16}
-	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
-	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
-	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	LONG $0x581d5262; WORD $0x6b50; BYTE $0x0d // vpdpbusd zmm13, zmm12, dword ptr [r11 + 0x34]{1to16}
-	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
-	LONG $0x40f57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm1, 0xf8
-	LONG $0x580dd262; WORD $0x7350; BYTE $0x0e // vpdpbusd zmm6, zmm14, dword ptr [r11 + 0x38]{1to16}
-	LONG $0x58055262; WORD $0x6b50; BYTE $0x0f // vpdpbusd zmm13, zmm15, dword ptr [r11 + 0x3c]{1to16}
-	LONG $0x48bd7162; WORD $0xfadb // vpandq zmm15, zmm8, zmm2
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
-	LONG $0x48ad7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm10, zmm1, 0xf8
-	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
-	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
-	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x58255262; WORD $0x5350; BYTE $0x11 // vpdpbusd zmm10, zmm11, dword ptr [r11 + 0x44]{1to16}
-	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
-	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
-	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
-	LONG $0x58355262; WORD $0x5350; BYTE $0x13 // vpdpbusd zmm10, zmm9, dword ptr [r11 + 0x4c]{1to16}
-	LONG $0x4815f162; WORD $0xf6fe // vpaddd zmm6, zmm13, zmm6
-	LONG $0x6e7941c4; WORD $0x5c6b // vmovd xmm13, dword ptr [r11 + 0x5c]
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
-	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
-	LONG $0x487dd262; WORD $0xfd58 // vpbroadcastd zmm7, xmm13
-	LONG $0x5805d262; WORD $0x7b50; BYTE $0x10 // vpdpbusd zmm7, zmm15, dword ptr [r11 + 0x40]{1to16}
-	LONG $0x583dd262; WORD $0x7b50; BYTE $0x12 // vpdpbusd zmm7, zmm8, dword ptr [r11 + 0x48]{1to16}
-	LONG $0x482df162; WORD $0xfffe // vpaddd zmm7, zmm10, zmm7
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
-	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	LONG $0x60c38349 // add r11, 0x60
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe05840f; WORD $0xffff // je 0x14190 <pq_q6_k+0x4c0>
-	LONG $0xc0be8d4d; WORD $0x0001; BYTE $0x00 // lea r15, [r14 + 0x1c0]
-	WORD $0x394c; BYTE $0xff // cmp rdi, r15
-	WORD $0x7073 // jae 0x14407 <pq_q6_k+0x737>
-	WORD $0x8941; BYTE $0xfc // mov r12d, edi
-	LONG $0x08ecc141 // shr r12d, 0x8
-	WORD $0x8941; BYTE $0xfd // mov r13d, edi
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xcdb70f41 // movzx ecx, r13w
-	LONG $0xe4b60f45 // movzx r12d, r12b
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
-	WORD $0x8944; BYTE $0xe6 // mov esi, r12d
-	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc4 // inc r12b
-	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
-	WORD $0x2949; BYTE $0xca // sub r10, rcx
-	QUAD $0x004000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x4000]
-	QUAD $0x005000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x5000]
-	QUAD $0x006000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x6000]
-	QUAD $0x007000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x7000]
-	WORD $0x394c; BYTE $0xff // cmp rdi, r15
-	WORD $0xa972 // jb 0x143b0 <pq_q6_k+0x6e0>
-	LONG $0x487dd262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x10]
-	LONG $0x487dd262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [r14]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r14 + 0x40]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r14 + 0x80]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r14 + 0xc0]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r14 + 0x100]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r14 + 0x140]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r14 + 0x180]
-	LONG $0x48fe5162; WORD $0x466f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x40]
-	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x80]
-	LONG $0x48fe5162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r14 + 0xc0]
-	LONG $0x48fe5162; WORD $0x5e6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r14 + 0x100]
-	LONG $0x48fec162; WORD $0x4e6f; BYTE $0x05 // vmovdqu64 zmm17, zmmword ptr [r14 + 0x140]
-	LONG $0x48fec162; WORD $0x466f; BYTE $0x06 // vmovdqu64 zmm16, zmmword ptr [r14 + 0x180]
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x40be8d4d; WORD $0x0003; BYTE $0x00 // lea r15, [r14 + 0x340]
-	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
-	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
-	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
-	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
-	LONG $0x40fd7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm1, 0xf8
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485ce162; WORD $0xd659 // vmulps zmm18, zmm4, zmm6
-	LONG $0x6e79c1c4; WORD $0x2873 // vmovd xmm6, dword ptr [r11 + 0x28]
-	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
-	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
-	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
-	LONG $0x581dd262; WORD $0x3350 // vpdpbusd zmm6, zmm12, dword ptr [r11]{1to16}
-	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
-	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
-	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	LONG $0x581d5262; WORD $0x6b50; BYTE $0x01 // vpdpbusd zmm13, zmm12, dword ptr [r11 + 0x4]{1to16}
-	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
-	LONG $0x40f57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm1, 0xf8
-	LONG $0x580dd262; WORD $0x7350; BYTE $0x02 // vpdpbusd zmm6, zmm14, dword ptr [r11 + 0x8]{1to16}
-	LONG $0x58055262; WORD $0x6b50; BYTE $0x03 // vpdpbusd zmm13, zmm15, dword ptr [r11 + 0xc]{1to16}
-	LONG $0x4815f162; WORD $0xf6fe // vpaddd zmm6, zmm13, zmm6
-	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x48ad7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm10, zmm1, 0xf8
-	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
-	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
-	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x58255262; WORD $0x5350; BYTE $0x05 // vpdpbusd zmm10, zmm11, dword ptr [r11 + 0x14]{1to16}
-	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
-	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
-	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
-	LONG $0x6e79c1c4; WORD $0x2c7b // vmovd xmm7, dword ptr [r11 + 0x2c]
-	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
-	LONG $0x58355262; WORD $0x5350; BYTE $0x07 // vpdpbusd zmm10, zmm9, dword ptr [r11 + 0x1c]{1to16}
-	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
-	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
-	LONG $0x5815d262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm7, zmm13, dword ptr [r11 + 0x10]{1to16}
-	LONG $0x583dd262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm7, zmm8, dword ptr [r11 + 0x18]{1to16}
-	LONG $0x482df162; WORD $0xfffe // vpaddd zmm7, zmm10, zmm7
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
-	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	WORD $0x394c; BYTE $0xff // cmp rdi, r15
-	LONG $0xfbf2830f; WORD $0xffff // jae 0x141c0 <pq_q6_k+0x4f0>
-	WORD $0x8941; BYTE $0xfc // mov r12d, edi
-	LONG $0x08ecc141 // shr r12d, 0x8
-	WORD $0x8941; BYTE $0xfd // mov r13d, edi
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0xcdb70f41 // movzx ecx, r13w
-	LONG $0xe4b60f45 // movzx r12d, r12b
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
-	WORD $0x8944; BYTE $0xe6 // mov esi, r12d
-	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc4 // inc r12b
-	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
-	WORD $0x2949; BYTE $0xca // sub r10, rcx
-	QUAD $0x004000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x4000]
-	QUAD $0x005000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x5000]
-	QUAD $0x006000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x6000]
-	QUAD $0x007000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x7000]
-	WORD $0x394c; BYTE $0xff // cmp rdi, r15
-	WORD $0xa972 // jb 0x145e0 <pq_q6_k+0x910>
-	LONG $0xfffb84e9; BYTE $0xff // jmp 0x141c0 <pq_q6_k+0x4f0>
+	WORD $0x13eb // jmp 0x16759 <pq_q6_k+0xdf9>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x24648b4c; BYTE $0x10 // mov r12, qword ptr [rsp + 0x10]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf6ed850f; WORD $0xffff // jne 0x13d40 <pq_q6_k+0x70>
-	LONG $0xfff6eee9; BYTE $0xff // jmp 0x13d46 <pq_q6_k+0x76>
-	LONG $0x18c48348 // add rsp, 0x18
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0xf27a850f; WORD $0xffff // jne 0x159e0 <pq_q6_k+0x80>
+	LONG $0xfff27be9; BYTE $0xff // jmp 0x159e6 <pq_q6_k+0x86>
+	LONG $0x20c48348 // add rsp, 0x20
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -3173,78 +4609,473 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q2_k: +18032
+	// pq_q2_k: +26496
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x0d788e0f; WORD $0x0000 // jle 0x17508 <pq_q2_k+0xd88>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x18ec8348 // sub rsp, 0x18
-	WORD $0x894d; BYTE $0xc4 // mov r12, r8
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0x10f8c149 // sar r8, 0x10
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	LONG $0x20ec8348 // sub rsp, 0x20
+	QUAD $0x20a80518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x20a8] # 0x18850 <peak_i8+0x340>
+	QUAD $0x208e0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x208e] # 0x18840 <peak_i8+0x330>
+	QUAD $0x20a01558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x20a0] # 0x1885c <peak_i8+0x34c>
+	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
+	LONG $0x09edc141 // shr r13d, 0x9
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x07788d49 // lea rdi, [r8 + 0x7]
+	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x03e58341 // and r13d, 0x3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x09038e0f; WORD $0x0000 // jle 0x14f98 <pq_q2_k+0x928>
-	QUAD $0x17f10518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x17f1] # 0x15e90 <peak_i8+0x340>
-	QUAD $0x17d70d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x17d7] # 0x15e80 <peak_i8+0x330>
-	QUAD $0x17e91558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x17e9] # 0x15e9c <peak_i8+0x34c>
-	LONG $0x244c8d49; BYTE $0x07 // lea rcx, [r12 + 0x7]
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
-	LONG $0x2464894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r12
-	LONG $0xcc490f49 // cmovns rcx, r12
-	LONG $0x03e9c148 // shr rcx, 0x3
-	LONG $0x40f16948; WORD $0x0005; BYTE $0x00 // imul rsi, rcx, 0x540
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x25eb // jmp 0x146fe <pq_q2_k+0x8e>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xf8490f49 // cmovns rdi, r8
+	LONG $0x246c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r13
+	LONG $0x03efc148 // shr rdi, 0x3
+	LONG $0x40ff6948; WORD $0x0005; BYTE $0x00 // imul rdi, rdi, 0x540
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x29eb // jmp 0x1681e <pq_q2_k+0x9e>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xff488d49 // lea rcx, [r8 - 0x1]
-	WORD $0x0148; BYTE $0xf0 // add rax, rsi
+	LONG $0xff488d48 // lea rcx, [rax - 0x1]
+	WORD $0x0149; BYTE $0xfa // add r10, rdi
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x089a8e0f; WORD $0x0000 // jle 0x14f98 <pq_q2_k+0x928>
+	LONG $0x01f88348 // cmp rax, 0x1
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x0cdc8e0f; WORD $0x0000 // jle 0x174fa <pq_q2_k+0xd7a>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x146e6 <pq_q2_k+0x76>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x03bc850f; WORD $0x0000 // jne 0x14ad0 <pq_q2_k+0x460>
+	WORD $0xdf75 // jne 0x16806 <pq_q2_k+0x86>
+	LONG $0x01fd8341 // cmp r13d, 0x1
+	LONG $0x043f840f; WORD $0x0000 // je 0x16c70 <pq_q2_k+0x4f0>
+	LONG $0x02fd8341 // cmp r13d, 0x2
+	LONG $0x08d1850f; WORD $0x0000 // jne 0x1710c <pq_q2_k+0x98c>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x0c8b8e0f; WORD $0x0000 // jle 0x174cf <pq_q2_k+0xd4f>
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0x03a08e0f; WORD $0x0000 // jle 0x14ac1 <pq_q2_k+0x451>
-	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x487dd262; WORD $0x6a13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r10 + 0x20]
-	LONG $0x487dd262; WORD $0x2213 // vcvtph2ps zmm4, ymmword ptr [r10]
-	LONG $0x40c28349 // add r10, 0x40
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x894d; BYTE $0xd4 // mov r12, r10
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	WORD $0x14eb // jmp 0x16871 <pq_q2_k+0xf1>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x0c778e0f; WORD $0x0000 // jle 0x174e8 <pq_q2_k+0xd68>
+	QUAD $0x01246c13487dd262 // vcvtph2ps zmm5, ymmword ptr [r12 + 0x20]
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	LONG $0x40c48349 // add r12, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x4854f162; WORD $0xe857 // vxorps zmm5, zmm5, zmm0
+	LONG $0x0001b5e9; BYTE $0x00 // jmp 0x16a49 <pq_q2_k+0x2c9>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x02 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x20]
+	LONG $0x487d5262; WORD $0x4721; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x30]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x03 // vmovups zmm10, zmmword ptr [r15 + 0xc0]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x04 // vmovups zmm10, zmmword ptr [r15 + 0x100]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x100]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	WORD $0xc5ff // inc ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0c // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
+	LONG $0x581d7262; WORD $0x7350; BYTE $0x0d // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x34]{1to16}
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
+	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
+	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0e // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x38]{1to16}
+	LONG $0x48057162; WORD $0xe2db // vpandd zmm12, zmm15, zmm2
+	LONG $0x581d7262; WORD $0x7350; BYTE $0x0f // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x3c]{1to16}
+	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
+	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
+	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x480d5162; WORD $0xe5fe // vpaddd zmm12, zmm14, zmm13
+	LONG $0x480dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm14, zmm11, 0x4
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
+	LONG $0x4854f162; WORD $0xf659 // vmulps zmm6, zmm5, zmm6
+	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
+	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
+	LONG $0x63107ac5; BYTE $0x58 // vmovss xmm12, dword ptr [rbx + 0x58]
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
+	LONG $0x481df262; WORD $0xf7a8 // vfmadd213ps zmm6, zmm12, zmm7 # zmm6 = (zmm12 * zmm6) + zmm7
+	LONG $0x4805f162; WORD $0xfadb // vpandd zmm7, zmm15, zmm2
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x58457262; WORD $0x6350; BYTE $0x10 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x40]{1to16}
+	LONG $0x480df162; WORD $0xfadb // vpandd zmm7, zmm14, zmm2
+	LONG $0x58457262; WORD $0x6b50; BYTE $0x11 // vpdpbusd zmm13, zmm7, dword ptr [rbx + 0x44]{1to16}
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm7, zmm10, 0x6
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x06 // vpsrld zmm10, zmm11, 0x6
+	LONG $0x4845f162; WORD $0xfadb // vpandd zmm7, zmm7, zmm2
+	LONG $0x482d7162; WORD $0xd2db // vpandd zmm10, zmm10, zmm2
+	LONG $0x58457262; WORD $0x6350; BYTE $0x12 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x582d7262; WORD $0x6b50; BYTE $0x13 // vpdpbusd zmm13, zmm10, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x7b10fac5; BYTE $0x5c // vmovss xmm7, dword ptr [rbx + 0x5c]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x48155162; WORD $0xd4fe // vpaddd zmm10, zmm13, zmm12
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x48357262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm9, zmm6 # zmm10 = (zmm9 * zmm10) + zmm6
+	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
+	LONG $0x582df262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm10 * mem) + zmm3
+	LONG $0x60c38348 // add rbx, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe17840f; WORD $0xffff // je 0x16860 <pq_q2_k+0xe0>
+	LONG $0xc0bf8d49; WORD $0x0000; BYTE $0x00 // lea rdi, [r15 + 0xc0]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0x3673 // jae 0x16a8b <pq_q2_k+0x30b>
+	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0xd572 // jb 0x16a60 <pq_q2_k+0x2e0>
+	LONG $0x487dd262; WORD $0x3721 // vpmovsxbd zmm6, xmmword ptr [r15]
+	LONG $0x487d5262; WORD $0x4721; BYTE $0x01 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x10]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x01 // vmovups zmm10, zmmword ptr [r15 + 0x40]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x02 // vmovups zmm10, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x01 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x40]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x02 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x80]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x40a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x140]
+	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
+	LONG $0x581d7262; WORD $0x2b50 // vpdpbusd zmm13, zmm12, dword ptr [rbx]{1to16}
+	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
+	LONG $0x581d7262; WORD $0x7350; BYTE $0x01 // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
+	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
+	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x02 // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x48057162; WORD $0xe2db // vpandd zmm12, zmm15, zmm2
+	LONG $0x581d7262; WORD $0x7350; BYTE $0x03 // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
+	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
+	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x480d5162; WORD $0xe5fe // vpaddd zmm12, zmm14, zmm13
+	LONG $0x480dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm14, zmm11, 0x4
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
+	LONG $0x4854f162; WORD $0xf659 // vmulps zmm6, zmm5, zmm6
+	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
+	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
+	LONG $0x63107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rbx + 0x28]
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
+	LONG $0x481df262; WORD $0xf7a8 // vfmadd213ps zmm6, zmm12, zmm7 # zmm6 = (zmm12 * zmm6) + zmm7
+	LONG $0x4805f162; WORD $0xfadb // vpandd zmm7, zmm15, zmm2
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x58457262; WORD $0x6350; BYTE $0x04 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x480df162; WORD $0xfadb // vpandd zmm7, zmm14, zmm2
+	LONG $0x58457262; WORD $0x6b50; BYTE $0x05 // vpdpbusd zmm13, zmm7, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm7, zmm10, 0x6
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x06 // vpsrld zmm10, zmm11, 0x6
+	LONG $0x4845f162; WORD $0xfadb // vpandd zmm7, zmm7, zmm2
+	LONG $0x482d7162; WORD $0xd2db // vpandd zmm10, zmm10, zmm2
+	LONG $0x58457262; WORD $0x6350; BYTE $0x06 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x582d7262; WORD $0x6b50; BYTE $0x07 // vpdpbusd zmm13, zmm10, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x7b10fac5; BYTE $0x2c // vmovss xmm7, dword ptr [rbx + 0x2c]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x48155162; WORD $0xd4fe // vpaddd zmm10, zmm13, zmm12
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x48357262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm9, zmm6 # zmm10 = (zmm9 * zmm10) + zmm6
+	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
+	LONG $0x582df262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm10 * mem) + zmm3
+	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
+	LONG $0xfc70830f; WORD $0xffff // jae 0x168a0 <pq_q2_k+0x120>
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
+	WORD $0xd572 // jb 0x16c40 <pq_q2_k+0x4c0>
+	LONG $0xfffc30e9; BYTE $0xff // jmp 0x168a0 <pq_q2_k+0x120>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x085c8e0f; WORD $0x0000 // jle 0x174d5 <pq_q2_k+0xd55>
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894d; BYTE $0xd4 // mov r12, r10
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	WORD $0x1feb // jmp 0x16cb1 <pq_q2_k+0x531>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xf85e8d4d // lea r11, [r14 - 0x8]
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x894d; BYTE $0xde // mov r14, r11
+	LONG $0x08288e0f; WORD $0x0000 // jle 0x174d9 <pq_q2_k+0xd59>
+	QUAD $0x01246c13487dd262 // vcvtph2ps zmm5, ymmword ptr [r12 + 0x20]
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	LONG $0x40c48349 // add r12, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x4854f162; WORD $0xe857 // vxorps zmm5, zmm5, zmm0
+	LONG $0x0001b5e9; BYTE $0x00 // jmp 0x16e89 <pq_q2_k+0x709>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x02 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x20]
+	LONG $0x487d5262; WORD $0x4721; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x30]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x03 // vmovups zmm10, zmmword ptr [r15 + 0xc0]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x04 // vmovups zmm10, zmmword ptr [r15 + 0x100]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x100]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	WORD $0xc5ff // inc ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0c // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
+	LONG $0x581d7262; WORD $0x7350; BYTE $0x0d // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x34]{1to16}
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
+	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
+	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0e // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x38]{1to16}
+	LONG $0x48057162; WORD $0xe2db // vpandd zmm12, zmm15, zmm2
+	LONG $0x581d7262; WORD $0x7350; BYTE $0x0f // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x3c]{1to16}
+	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
+	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
+	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x480d5162; WORD $0xe5fe // vpaddd zmm12, zmm14, zmm13
+	LONG $0x480dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm14, zmm11, 0x4
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
+	LONG $0x4854f162; WORD $0xf659 // vmulps zmm6, zmm5, zmm6
+	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
+	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
+	LONG $0x63107ac5; BYTE $0x58 // vmovss xmm12, dword ptr [rbx + 0x58]
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
+	LONG $0x481df262; WORD $0xf7a8 // vfmadd213ps zmm6, zmm12, zmm7 # zmm6 = (zmm12 * zmm6) + zmm7
+	LONG $0x4805f162; WORD $0xfadb // vpandd zmm7, zmm15, zmm2
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x58457262; WORD $0x6350; BYTE $0x10 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x40]{1to16}
+	LONG $0x480df162; WORD $0xfadb // vpandd zmm7, zmm14, zmm2
+	LONG $0x58457262; WORD $0x6b50; BYTE $0x11 // vpdpbusd zmm13, zmm7, dword ptr [rbx + 0x44]{1to16}
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm7, zmm10, 0x6
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x06 // vpsrld zmm10, zmm11, 0x6
+	LONG $0x4845f162; WORD $0xfadb // vpandd zmm7, zmm7, zmm2
+	LONG $0x482d7162; WORD $0xd2db // vpandd zmm10, zmm10, zmm2
+	LONG $0x58457262; WORD $0x6350; BYTE $0x12 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x582d7262; WORD $0x6b50; BYTE $0x13 // vpdpbusd zmm13, zmm10, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x7b10fac5; BYTE $0x5c // vmovss xmm7, dword ptr [rbx + 0x5c]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x48155162; WORD $0xd4fe // vpaddd zmm10, zmm13, zmm12
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x48357262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm9, zmm6 # zmm10 = (zmm9 * zmm10) + zmm6
+	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
+	LONG $0x582df262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm10 * mem) + zmm3
+	LONG $0x60c38348 // add rbx, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe17840f; WORD $0xffff // je 0x16ca0 <pq_q2_k+0x520>
+	LONG $0xc0a78d4d; WORD $0x0000; BYTE $0x00 // lea r12, [r15 + 0xc0]
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	WORD $0x6473 // jae 0x16ef9 <pq_q2_k+0x779>
+	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
+	LONG $0x08edc141 // shr r13d, 0x8
+	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
+	BYTE $0x90 // nop
+	LONG $0xf3b70f41 // movzx esi, r11w
+	LONG $0xedb60f45 // movzx r13d, r13b
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
+	WORD $0x8945; BYTE $0xe8 // mov r8d, r13d
+	LONG $0x3fe08341 // and r8d, 0x3f
+	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
+	WORD $0xfe41; BYTE $0xc5 // inc r13b
+	LONG $0x06e0c141 // shl r8d, 0x6
+	WORD $0x2948; BYTE $0xf7 // sub rdi, rsi
+	QUAD $0x004000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x4000]
+	QUAD $0x005000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x5000]
+	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
+	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	WORD $0xa772 // jb 0x16ea0 <pq_q2_k+0x720>
+	LONG $0x487dd262; WORD $0x3721 // vpmovsxbd zmm6, xmmword ptr [r15]
+	LONG $0x487d5262; WORD $0x4721; BYTE $0x01 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x10]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x01 // vmovups zmm10, zmmword ptr [r15 + 0x40]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x02 // vmovups zmm10, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x01 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x40]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x02 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x80]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x40a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x140]
+	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
+	LONG $0x581d7262; WORD $0x2b50 // vpdpbusd zmm13, zmm12, dword ptr [rbx]{1to16}
+	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
+	LONG $0x581d7262; WORD $0x7350; BYTE $0x01 // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
+	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
+	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x02 // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x48057162; WORD $0xe2db // vpandd zmm12, zmm15, zmm2
+	LONG $0x581d7262; WORD $0x7350; BYTE $0x03 // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
+	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
+	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x480d5162; WORD $0xe5fe // vpaddd zmm12, zmm14, zmm13
+	LONG $0x480dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm14, zmm11, 0x4
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
+	LONG $0x4854f162; WORD $0xf659 // vmulps zmm6, zmm5, zmm6
+	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
+	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
+	LONG $0x63107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rbx + 0x28]
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
+	LONG $0x481df262; WORD $0xf7a8 // vfmadd213ps zmm6, zmm12, zmm7 # zmm6 = (zmm12 * zmm6) + zmm7
+	LONG $0x4805f162; WORD $0xfadb // vpandd zmm7, zmm15, zmm2
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x58457262; WORD $0x6350; BYTE $0x04 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x480df162; WORD $0xfadb // vpandd zmm7, zmm14, zmm2
+	LONG $0x58457262; WORD $0x6b50; BYTE $0x05 // vpdpbusd zmm13, zmm7, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm7, zmm10, 0x6
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x06 // vpsrld zmm10, zmm11, 0x6
+	LONG $0x4845f162; WORD $0xfadb // vpandd zmm7, zmm7, zmm2
+	LONG $0x482d7162; WORD $0xd2db // vpandd zmm10, zmm10, zmm2
+	LONG $0x58457262; WORD $0x6350; BYTE $0x06 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x582d7262; WORD $0x6b50; BYTE $0x07 // vpdpbusd zmm13, zmm10, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x7b10fac5; BYTE $0x2c // vmovss xmm7, dword ptr [rbx + 0x2c]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x48155162; WORD $0xd4fe // vpaddd zmm10, zmm13, zmm12
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x48357262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm9, zmm6 # zmm10 = (zmm9 * zmm10) + zmm6
+	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
+	LONG $0x582df262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm10 * mem) + zmm3
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	LONG $0xfc42830f; WORD $0xffff // jae 0x16ce0 <pq_q2_k+0x560>
+	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
+	LONG $0x08edc141 // shr r13d, 0x8
+	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xf3b70f41 // movzx esi, r11w
+	LONG $0xedb60f45 // movzx r13d, r13b
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
+	WORD $0x8944; BYTE $0xef // mov edi, r13d
+	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
+	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
+	WORD $0xfe41; BYTE $0xc5 // inc r13b
+	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
+	WORD $0x2949; BYTE $0xf0 // sub r8, rsi
+	QUAD $0x004000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x4000]
+	QUAD $0x005000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x5000]
+	QUAD $0x006000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x6000]
+	QUAD $0x007000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x7000]
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	WORD $0xa972 // jb 0x170b0 <pq_q2_k+0x930>
+	LONG $0xfffbd4e9; BYTE $0xff // jmp 0x16ce0 <pq_q2_k+0x560>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03a88e0f; WORD $0x0000 // jle 0x174c1 <pq_q2_k+0xd41>
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x6b13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r11 + 0x20]
+	LONG $0x487dd262; WORD $0x2313 // vcvtph2ps zmm4, ymmword ptr [r11]
+	LONG $0x40c38349 // add r11, 0x40
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x4854f162; WORD $0xe857 // vxorps zmm5, zmm5, zmm0
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x487dd262; WORD $0x3221 // vpmovsxbd zmm6, xmmword ptr [r10]
-	LONG $0x487d5262; WORD $0x4221; BYTE $0x01 // vpmovsxbd zmm8, xmmword ptr [r10 + 0x10]
-	LONG $0x487c5162; WORD $0x5210; BYTE $0x01 // vmovups zmm10, zmmword ptr [r10 + 0x40]
-	LONG $0x487c5162; WORD $0x5210; BYTE $0x02 // vmovups zmm10, zmmword ptr [r10 + 0x80]
-	LONG $0x48fe5162; WORD $0x526f; BYTE $0x01 // vmovdqu64 zmm10, zmmword ptr [r10 + 0x40]
-	LONG $0x48fe5162; WORD $0x5a6f; BYTE $0x02 // vmovdqu64 zmm11, zmmword ptr [r10 + 0x80]
+	LONG $0x487dd262; WORD $0x3321 // vpmovsxbd zmm6, xmmword ptr [r11]
+	LONG $0x487d5262; WORD $0x4321; BYTE $0x01 // vpmovsxbd zmm8, xmmword ptr [r11 + 0x10]
+	LONG $0x487c5162; WORD $0x5310; BYTE $0x01 // vmovups zmm10, zmmword ptr [r11 + 0x40]
+	LONG $0x487c5162; WORD $0x5310; BYTE $0x02 // vmovups zmm10, zmmword ptr [r11 + 0x80]
+	LONG $0x48fe5162; WORD $0x536f; BYTE $0x01 // vmovdqu64 zmm10, zmmword ptr [r11 + 0x40]
+	LONG $0x48fe5162; WORD $0x5b6f; BYTE $0x02 // vmovdqu64 zmm11, zmmword ptr [r11 + 0x80]
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
 	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
-	LONG $0x581d1262; WORD $0x2c50; BYTE $0x33 // vpdpbusd zmm13, zmm12, dword ptr [r11 + r14]{1to16}
+	LONG $0x581d3262; WORD $0x2c50; BYTE $0x3b // vpdpbusd zmm13, zmm12, dword ptr [rbx + r15]{1to16}
 	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
-	QUAD $0x01337450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r11 + r14 + 0x4]{1to16}
+	QUAD $0x013b7450581d3262 // vpdpbusd zmm14, zmm12, dword ptr [rbx + r15 + 0x4]{1to16}
 	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
 	LONG $0x407dd162; WORD $0xd372; BYTE $0x02 // vpsrld zmm16, zmm11, 0x2
 	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	QUAD $0x02336c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r11 + r14 + 0x8]{1to16}
+	QUAD $0x023b6c50581d3262 // vpdpbusd zmm13, zmm12, dword ptr [rbx + r15 + 0x8]{1to16}
 	LONG $0x407d7162; WORD $0xe2db // vpandd zmm12, zmm16, zmm2
-	QUAD $0x03337450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r11 + r14 + 0xc]{1to16}
+	QUAD $0x033b7450581d3262 // vpdpbusd zmm14, zmm12, dword ptr [rbx + r15 + 0xc]{1to16}
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
 	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
 	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
@@ -3268,52 +5099,52 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
 	LONG $0x484df162; WORD $0xf2db // vpandd zmm6, zmm6, zmm2
 	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
-	LONG $0x107a01c4; WORD $0x3364; BYTE $0x28 // vmovss xmm12, dword ptr [r11 + r14 + 0x28]
+	LONG $0x107a21c4; WORD $0x3b64; BYTE $0x28 // vmovss xmm12, dword ptr [rbx + r15 + 0x28]
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
 	LONG $0x481d7262; WORD $0xefa8 // vfmadd213ps zmm13, zmm12, zmm7 # zmm13 = (zmm12 * zmm13) + zmm7
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	QUAD $0x04337c50584d9262 // vpdpbusd zmm7, zmm6, dword ptr [r11 + r14 + 0x10]{1to16}
+	QUAD $0x043b7c50584db262 // vpdpbusd zmm7, zmm6, dword ptr [rbx + r15 + 0x10]{1to16}
 	LONG $0x484dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm6, zmm11, 0x4
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x4825d162; WORD $0xd372; BYTE $0x06 // vpsrld zmm11, zmm11, 0x6
 	LONG $0x484df162; WORD $0xf2db // vpandd zmm6, zmm6, zmm2
-	QUAD $0x05336450584d1262 // vpdpbusd zmm12, zmm6, dword ptr [r11 + r14 + 0x14]{1to16}
+	QUAD $0x053b6450584d3262 // vpdpbusd zmm12, zmm6, dword ptr [rbx + r15 + 0x14]{1to16}
 	LONG $0x484dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm6, zmm10, 0x6
 	LONG $0x484df162; WORD $0xf2db // vpandd zmm6, zmm6, zmm2
-	QUAD $0x06337c50584d9262 // vpdpbusd zmm7, zmm6, dword ptr [r11 + r14 + 0x18]{1to16}
-	LONG $0x107a81c4; WORD $0x3374; BYTE $0x2c // vmovss xmm6, dword ptr [r11 + r14 + 0x2c]
+	QUAD $0x063b7c50584db262 // vpdpbusd zmm7, zmm6, dword ptr [rbx + r15 + 0x18]{1to16}
+	LONG $0x107aa1c4; WORD $0x3b74; BYTE $0x2c // vmovss xmm6, dword ptr [rbx + r15 + 0x2c]
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x487d7262; WORD $0xd618 // vbroadcastss zmm10, xmm6
 	LONG $0x4825f162; WORD $0xf2db // vpandd zmm6, zmm11, zmm2
-	QUAD $0x07336450584d1262 // vpdpbusd zmm12, zmm6, dword ptr [r11 + r14 + 0x1c]{1to16}
+	QUAD $0x073b6450584d3262 // vpdpbusd zmm12, zmm6, dword ptr [rbx + r15 + 0x1c]{1to16}
 	LONG $0x481df162; WORD $0xf7fe // vpaddd zmm6, zmm12, zmm7
-	LONG $0x487dd262; WORD $0x7a21; BYTE $0x02 // vpmovsxbd zmm7, xmmword ptr [r10 + 0x20]
+	LONG $0x487dd262; WORD $0x7b21; BYTE $0x02 // vpmovsxbd zmm7, xmmword ptr [r11 + 0x20]
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x4835d262; WORD $0xf5a8 // vfmadd213ps zmm6, zmm9, zmm13 # zmm6 = (zmm9 * zmm6) + zmm13
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0x482dd262; WORD $0xf0b8 // vfmadd231ps zmm6, zmm10, zmm8 # zmm6 = (zmm10 * zmm8) + zmm6
-	LONG $0x487d5262; WORD $0x4221; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [r10 + 0x30]
-	QUAD $0x0833749858659262 // vfmadd132ps zmm6, zmm3, dword ptr [r11 + r14 + 0x20]{1to16} # zmm6 = (zmm6 * mem) + zmm3
-	LONG $0x487c5162; WORD $0x5210; BYTE $0x03 // vmovups zmm10, zmmword ptr [r10 + 0xc0]
-	LONG $0x487c5162; WORD $0x5210; BYTE $0x04 // vmovups zmm10, zmmword ptr [r10 + 0x100]
-	LONG $0x48fe5162; WORD $0x526f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r10 + 0xc0]
-	LONG $0x48fe5162; WORD $0x5a6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r10 + 0x100]
-	LONG $0x40c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x140
+	LONG $0x487d5262; WORD $0x4321; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [r11 + 0x30]
+	QUAD $0x083b74985865b262 // vfmadd132ps zmm6, zmm3, dword ptr [rbx + r15 + 0x20]{1to16} # zmm6 = (zmm6 * mem) + zmm3
+	LONG $0x487c5162; WORD $0x5310; BYTE $0x03 // vmovups zmm10, zmmword ptr [r11 + 0xc0]
+	LONG $0x487c5162; WORD $0x5310; BYTE $0x04 // vmovups zmm10, zmmword ptr [r11 + 0x100]
+	LONG $0x48fe5162; WORD $0x536f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r11 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5b6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r11 + 0x100]
+	LONG $0x40c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x140
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x487df162; WORD $0xff5b // vcvtps2dq zmm7, zmm7
 	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
-	QUAD $0x0c336c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r11 + r14 + 0x30]{1to16}
+	QUAD $0x0c3b6c50581d3262 // vpdpbusd zmm13, zmm12, dword ptr [rbx + r15 + 0x30]{1to16}
 	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
-	QUAD $0x0d337450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r11 + r14 + 0x34]{1to16}
+	QUAD $0x0d3b7450581d3262 // vpdpbusd zmm14, zmm12, dword ptr [rbx + r15 + 0x34]{1to16}
 	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
 	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
 	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
 	LONG $0x4845f162; WORD $0xd9db // vpandd zmm3, zmm7, zmm1
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	QUAD $0x0e336c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r11 + r14 + 0x38]{1to16}
+	QUAD $0x0e3b6c50581d3262 // vpdpbusd zmm13, zmm12, dword ptr [rbx + r15 + 0x38]{1to16}
 	LONG $0x48057162; WORD $0xe2db // vpandd zmm12, zmm15, zmm2
-	QUAD $0x0f337450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r11 + r14 + 0x3c]{1to16}
+	QUAD $0x0f3b7450581d3262 // vpdpbusd zmm14, zmm12, dword ptr [rbx + r15 + 0x3c]{1to16}
 	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x4845f162; WORD $0xf9db // vpandd zmm7, zmm7, zmm1
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
@@ -3332,256 +5163,53 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
 	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
 	LONG $0x4864d162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm12
-	LONG $0x107a01c4; WORD $0x3364; BYTE $0x58 // vmovss xmm12, dword ptr [r11 + r14 + 0x58]
+	LONG $0x107a21c4; WORD $0x3b64; BYTE $0x58 // vmovss xmm12, dword ptr [rbx + r15 + 0x58]
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
 	LONG $0x481df262; WORD $0xfba8 // vfmadd213ps zmm7, zmm12, zmm3 # zmm7 = (zmm12 * zmm7) + zmm3
 	LONG $0x4865d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm3, zmm10, 0x4
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x4865f162; WORD $0xdadb // vpandd zmm3, zmm3, zmm2
-	QUAD $0x1033645058651262 // vpdpbusd zmm12, zmm3, dword ptr [r11 + r14 + 0x40]{1to16}
+	QUAD $0x103b645058653262 // vpdpbusd zmm12, zmm3, dword ptr [rbx + r15 + 0x40]{1to16}
 	LONG $0x4865d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm3, zmm11, 0x4
 	LONG $0x4865f162; WORD $0xdadb // vpandd zmm3, zmm3, zmm2
-	QUAD $0x11336c5058651262 // vpdpbusd zmm13, zmm3, dword ptr [r11 + r14 + 0x44]{1to16}
+	QUAD $0x113b6c5058653262 // vpdpbusd zmm13, zmm3, dword ptr [rbx + r15 + 0x44]{1to16}
 	LONG $0x4865d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm3, zmm10, 0x6
 	LONG $0x4865f162; WORD $0xdadb // vpandd zmm3, zmm3, zmm2
-	QUAD $0x1233645058651262 // vpdpbusd zmm12, zmm3, dword ptr [r11 + r14 + 0x48]{1to16}
-	LONG $0x107a81c4; WORD $0x335c; BYTE $0x5c // vmovss xmm3, dword ptr [r11 + r14 + 0x5c]
+	QUAD $0x123b645058653262 // vpdpbusd zmm12, zmm3, dword ptr [rbx + r15 + 0x48]{1to16}
+	LONG $0x107aa1c4; WORD $0x3b5c; BYTE $0x5c // vmovss xmm3, dword ptr [rbx + r15 + 0x5c]
 	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x487d7262; WORD $0xd318 // vbroadcastss zmm10, xmm3
 	LONG $0x4865d162; WORD $0xd372; BYTE $0x06 // vpsrld zmm3, zmm11, 0x6
 	LONG $0x4865f162; WORD $0xdadb // vpandd zmm3, zmm3, zmm2
-	QUAD $0x13336c5058651262 // vpdpbusd zmm13, zmm3, dword ptr [r11 + r14 + 0x4c]{1to16}
+	QUAD $0x133b6c5058653262 // vpdpbusd zmm13, zmm3, dword ptr [rbx + r15 + 0x4c]{1to16}
 	LONG $0x4815d162; WORD $0xdcfe // vpaddd zmm3, zmm13, zmm12
 	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x4835f262; WORD $0xdfa8 // vfmadd213ps zmm3, zmm9, zmm7 # zmm3 = (zmm9 * zmm3) + zmm7
 	LONG $0x482dd262; WORD $0xd8b8 // vfmadd231ps zmm3, zmm10, zmm8 # zmm3 = (zmm10 * zmm8) + zmm3
-	QUAD $0x14335c98584d9262 // vfmadd132ps zmm3, zmm6, dword ptr [r11 + r14 + 0x50]{1to16} # zmm3 = (zmm3 * mem) + zmm6
-	LONG $0x60c68349 // add r14, 0x60
-	LONG $0x80fe8141; WORD $0x0001; BYTE $0x00 // cmp r14d, 0x180
-	LONG $0xfca3850f; WORD $0xffff // jne 0x14750 <pq_q2_k+0xe0>
-	WORD $0x014d; BYTE $0xf3 // add r11, r14
-	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xfc6f8f0f; WORD $0xffff // jg 0x14730 <pq_q2_k+0xc0>
+	QUAD $0x143b5c98584db262 // vfmadd132ps zmm3, zmm6, dword ptr [rbx + r15 + 0x50]{1to16} # zmm3 = (zmm3 * mem) + zmm6
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
+	LONG $0xfca3850f; WORD $0xffff // jne 0x17150 <pq_q2_k+0x9d0>
+	WORD $0x014c; BYTE $0xfb // add rbx, r15
+	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0xfc6f8f0f; WORD $0xffff // jg 0x17130 <pq_q2_k+0x9b0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xfc16850f; WORD $0xffff // jne 0x146e0 <pq_q2_k+0x70>
-	LONG $0xfffc17e9; BYTE $0xff // jmp 0x146e6 <pq_q2_k+0x76>
-	BYTE $0x90 // nop
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0x04a38e0f; WORD $0x0000 // jle 0x14f7c <pq_q2_k+0x90c>
-	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	LONG $0xf336850f; WORD $0xffff // jne 0x16800 <pq_q2_k+0x80>
+	LONG $0xfff337e9; BYTE $0xff // jmp 0x16806 <pq_q2_k+0x86>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x8949; BYTE $0xc7 // mov r15, rax
-	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
-	WORD $0x1eeb // jmp 0x14b11 <pq_q2_k+0x4a1>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0x046f8e0f; WORD $0x0000 // jle 0x14f80 <pq_q2_k+0x910>
-	LONG $0x487dd262; WORD $0x6f13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r15 + 0x20]
-	LONG $0x487dd262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [r15]
-	LONG $0x40c78349 // add r15, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	WORD $0x894d; BYTE $0xfe // mov r14, r15
-	LONG $0x4854f162; WORD $0xe857 // vxorps zmm5, zmm5, zmm0
-	LONG $0x0001b9e9; BYTE $0x00 // jmp 0x14ceb <pq_q2_k+0x67b>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x7621; BYTE $0x02 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x20]
-	LONG $0x487d5262; WORD $0x4621; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [r14 + 0x30]
-	LONG $0x487c5162; WORD $0x5610; BYTE $0x03 // vmovups zmm10, zmmword ptr [r14 + 0xc0]
-	LONG $0x487c5162; WORD $0x5610; BYTE $0x04 // vmovups zmm10, zmmword ptr [r14 + 0x100]
-	LONG $0x48fe5162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r14 + 0xc0]
-	LONG $0x48fe5162; WORD $0x5e6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r14 + 0x100]
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	WORD $0xc5ff // inc ebp
-	WORD $0x894d; BYTE $0xfe // mov r14, r15
-	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
-	LONG $0x581d5262; WORD $0x6b50; BYTE $0x0c // vpdpbusd zmm13, zmm12, dword ptr [r11 + 0x30]{1to16}
-	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
-	LONG $0x581d5262; WORD $0x7350; BYTE $0x0d // vpdpbusd zmm14, zmm12, dword ptr [r11 + 0x34]{1to16}
-	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
-	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
-	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x581d5262; WORD $0x6b50; BYTE $0x0e // vpdpbusd zmm13, zmm12, dword ptr [r11 + 0x38]{1to16}
-	LONG $0x48057162; WORD $0xe2db // vpandd zmm12, zmm15, zmm2
-	LONG $0x581d5262; WORD $0x7350; BYTE $0x0f // vpdpbusd zmm14, zmm12, dword ptr [r11 + 0x3c]{1to16}
-	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
-	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
-	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x480d5162; WORD $0xe5fe // vpaddd zmm12, zmm14, zmm13
-	LONG $0x480dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm14, zmm11, 0x4
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
-	LONG $0x4854f162; WORD $0xf659 // vmulps zmm6, zmm5, zmm6
-	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
-	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
-	LONG $0x107a41c4; WORD $0x5863 // vmovss xmm12, dword ptr [r11 + 0x58]
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
-	LONG $0x481df262; WORD $0xf7a8 // vfmadd213ps zmm6, zmm12, zmm7 # zmm6 = (zmm12 * zmm6) + zmm7
-	LONG $0x4805f162; WORD $0xfadb // vpandd zmm7, zmm15, zmm2
-	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
-	LONG $0x58455262; WORD $0x6350; BYTE $0x10 // vpdpbusd zmm12, zmm7, dword ptr [r11 + 0x40]{1to16}
-	LONG $0x480df162; WORD $0xfadb // vpandd zmm7, zmm14, zmm2
-	LONG $0x58455262; WORD $0x6b50; BYTE $0x11 // vpdpbusd zmm13, zmm7, dword ptr [r11 + 0x44]{1to16}
-	LONG $0x4845d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm7, zmm10, 0x6
-	LONG $0x482dd162; WORD $0xd372; BYTE $0x06 // vpsrld zmm10, zmm11, 0x6
-	LONG $0x4845f162; WORD $0xfadb // vpandd zmm7, zmm7, zmm2
-	LONG $0x482d7162; WORD $0xd2db // vpandd zmm10, zmm10, zmm2
-	LONG $0x58455262; WORD $0x6350; BYTE $0x12 // vpdpbusd zmm12, zmm7, dword ptr [r11 + 0x48]{1to16}
-	LONG $0x582d5262; WORD $0x6b50; BYTE $0x13 // vpdpbusd zmm13, zmm10, dword ptr [r11 + 0x4c]{1to16}
-	LONG $0x107ac1c4; WORD $0x5c7b // vmovss xmm7, dword ptr [r11 + 0x5c]
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x48155162; WORD $0xd4fe // vpaddd zmm10, zmm13, zmm12
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x48357262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm9, zmm6 # zmm10 = (zmm9 * zmm10) + zmm6
-	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
-	LONG $0x582dd262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm10, dword ptr [r11 + 0x50]{1to16} # zmm3 = (zmm10 * mem) + zmm3
-	LONG $0x60c38349 // add r11, 0x60
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe15840f; WORD $0xffff // je 0x14b00 <pq_q2_k+0x490>
-	LONG $0xc0be8d4d; WORD $0x0000; BYTE $0x00 // lea r15, [r14 + 0xc0]
-	WORD $0x394c; BYTE $0xff // cmp rdi, r15
-	WORD $0x7073 // jae 0x14d67 <pq_q2_k+0x6f7>
-	WORD $0x8941; BYTE $0xfc // mov r12d, edi
-	LONG $0x08ecc141 // shr r12d, 0x8
-	WORD $0x8941; BYTE $0xfd // mov r13d, edi
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xcdb70f41 // movzx ecx, r13w
-	LONG $0xe4b60f45 // movzx r12d, r12b
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
-	WORD $0x8944; BYTE $0xe6 // mov esi, r12d
-	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc4 // inc r12b
-	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
-	WORD $0x2949; BYTE $0xca // sub r10, rcx
-	QUAD $0x004000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x4000]
-	QUAD $0x005000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x5000]
-	QUAD $0x006000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x6000]
-	QUAD $0x007000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x7000]
-	WORD $0x394c; BYTE $0xff // cmp rdi, r15
-	WORD $0xa972 // jb 0x14d10 <pq_q2_k+0x6a0>
-	LONG $0x487dd262; WORD $0x3621 // vpmovsxbd zmm6, xmmword ptr [r14]
-	LONG $0x487d5262; WORD $0x4621; BYTE $0x01 // vpmovsxbd zmm8, xmmword ptr [r14 + 0x10]
-	LONG $0x487c5162; WORD $0x5610; BYTE $0x01 // vmovups zmm10, zmmword ptr [r14 + 0x40]
-	LONG $0x487c5162; WORD $0x5610; BYTE $0x02 // vmovups zmm10, zmmword ptr [r14 + 0x80]
-	LONG $0x48fe5162; WORD $0x566f; BYTE $0x01 // vmovdqu64 zmm10, zmmword ptr [r14 + 0x40]
-	LONG $0x48fe5162; WORD $0x5e6f; BYTE $0x02 // vmovdqu64 zmm11, zmmword ptr [r14 + 0x80]
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0x40be8d4d; WORD $0x0001; BYTE $0x00 // lea r15, [r14 + 0x140]
-	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
-	LONG $0x581d5262; WORD $0x2b50 // vpdpbusd zmm13, zmm12, dword ptr [r11]{1to16}
-	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
-	LONG $0x581d5262; WORD $0x7350; BYTE $0x01 // vpdpbusd zmm14, zmm12, dword ptr [r11 + 0x4]{1to16}
-	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
-	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
-	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x581d5262; WORD $0x6b50; BYTE $0x02 // vpdpbusd zmm13, zmm12, dword ptr [r11 + 0x8]{1to16}
-	LONG $0x48057162; WORD $0xe2db // vpandd zmm12, zmm15, zmm2
-	LONG $0x581d5262; WORD $0x7350; BYTE $0x03 // vpdpbusd zmm14, zmm12, dword ptr [r11 + 0xc]{1to16}
-	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
-	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
-	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x480d5162; WORD $0xe5fe // vpaddd zmm12, zmm14, zmm13
-	LONG $0x480dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm14, zmm11, 0x4
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
-	LONG $0x4854f162; WORD $0xf659 // vmulps zmm6, zmm5, zmm6
-	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
-	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
-	LONG $0x107a41c4; WORD $0x2863 // vmovss xmm12, dword ptr [r11 + 0x28]
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
-	LONG $0x481df262; WORD $0xf7a8 // vfmadd213ps zmm6, zmm12, zmm7 # zmm6 = (zmm12 * zmm6) + zmm7
-	LONG $0x4805f162; WORD $0xfadb // vpandd zmm7, zmm15, zmm2
-	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
-	LONG $0x58455262; WORD $0x6350; BYTE $0x04 // vpdpbusd zmm12, zmm7, dword ptr [r11 + 0x10]{1to16}
-	LONG $0x480df162; WORD $0xfadb // vpandd zmm7, zmm14, zmm2
-	LONG $0x58455262; WORD $0x6b50; BYTE $0x05 // vpdpbusd zmm13, zmm7, dword ptr [r11 + 0x14]{1to16}
-	LONG $0x4845d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm7, zmm10, 0x6
-	LONG $0x482dd162; WORD $0xd372; BYTE $0x06 // vpsrld zmm10, zmm11, 0x6
-	LONG $0x4845f162; WORD $0xfadb // vpandd zmm7, zmm7, zmm2
-	LONG $0x482d7162; WORD $0xd2db // vpandd zmm10, zmm10, zmm2
-	LONG $0x58455262; WORD $0x6350; BYTE $0x06 // vpdpbusd zmm12, zmm7, dword ptr [r11 + 0x18]{1to16}
-	LONG $0x582d5262; WORD $0x6b50; BYTE $0x07 // vpdpbusd zmm13, zmm10, dword ptr [r11 + 0x1c]{1to16}
-	LONG $0x107ac1c4; WORD $0x2c7b // vmovss xmm7, dword ptr [r11 + 0x2c]
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x48155162; WORD $0xd4fe // vpaddd zmm10, zmm13, zmm12
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x48357262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm9, zmm6 # zmm10 = (zmm9 * zmm10) + zmm6
-	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
-	LONG $0x582dd262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm10, dword ptr [r11 + 0x20]{1to16} # zmm3 = (zmm10 * mem) + zmm3
-	WORD $0x394c; BYTE $0xff // cmp rdi, r15
-	LONG $0xfc32830f; WORD $0xffff // jae 0x14b40 <pq_q2_k+0x4d0>
-	WORD $0x8941; BYTE $0xfc // mov r12d, edi
-	LONG $0x08ecc141 // shr r12d, 0x8
-	WORD $0x8941; BYTE $0xfd // mov r13d, edi
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0xcdb70f41 // movzx ecx, r13w
-	LONG $0xe4b60f45 // movzx r12d, r12b
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
-	WORD $0x8944; BYTE $0xe6 // mov esi, r12d
-	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc4 // inc r12b
-	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
-	WORD $0x2949; BYTE $0xca // sub r10, rcx
-	QUAD $0x004000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x4000]
-	QUAD $0x005000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x5000]
-	QUAD $0x006000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x6000]
-	QUAD $0x007000168c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r10 + 0x7000]
-	WORD $0x394c; BYTE $0xff // cmp rdi, r15
-	WORD $0xa972 // jb 0x14f20 <pq_q2_k+0x8b0>
-	LONG $0xfffbc4e9; BYTE $0xff // jmp 0x14b40 <pq_q2_k+0x4d0>
+	WORD $0x13eb // jmp 0x174e8 <pq_q2_k+0xd68>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x24648b4c; BYTE $0x10 // mov r12, qword ptr [rsp + 0x10]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf74d850f; WORD $0xffff // jne 0x146e0 <pq_q2_k+0x70>
-	LONG $0xfff74ee9; BYTE $0xff // jmp 0x146e6 <pq_q2_k+0x76>
-	LONG $0x18c48348 // add rsp, 0x18
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0xf30b850f; WORD $0xffff // jne 0x16800 <pq_q2_k+0x80>
+	LONG $0xfff30ce9; BYTE $0xff // jmp 0x16806 <pq_q2_k+0x86>
+	LONG $0x20c48348 // add rsp, 0x20
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -3590,231 +5218,84 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x00401f0f // nop dword ptr [rax]
 
-	// pq_q3_k: +20400
+	// pq_q3_k: +29968
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x18ec8348 // sub rsp, 0x18
-	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0x10f8c149 // sar r8, 0x10
+	LONG $0x20ec8348 // sub rsp, 0x20
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x0d798e0f; WORD $0x0000 // jle 0x182ab <pq_q3_k+0xd9b>
+	QUAD $0x00144a052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x144a] # 0x18985 <peak_i8+0x475>
+	QUAD $0x145b0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x145b] # 0x189a0 <peak_i8+0x490>
+	QUAD $0x1459155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x1459] # 0x189a8 <peak_i8+0x498>
+	WORD $0x8944; BYTE $0xce // mov esi, r9d
+	WORD $0xeec1; BYTE $0x09 // shr esi, 0x9
+	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
+	WORD $0xe683; BYTE $0x03 // and esi, 0x3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x09158e0f; WORD $0x0000 // jle 0x158ea <pq_q3_k+0x93a>
-	QUAD $0x000fe7052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xfe7] # 0x15fc5 <peak_i8+0x475>
-	QUAD $0x0ff80d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0xff8] # 0x15fe0 <peak_i8+0x490>
-	QUAD $0x0ff6155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0xff6] # 0x15fe8 <peak_i8+0x498>
-	LONG $0x074f8d49 // lea rcx, [r15 + 0x7]
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
-	LONG $0x247c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r15
-	LONG $0xcf490f49 // cmovns rcx, r15
+	LONG $0xc8490f49 // cmovns rcx, r8
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
 	LONG $0x03e9c148 // shr rcx, 0x3
-	LONG $0x40f16948; WORD $0x0007; BYTE $0x00 // imul rsi, rcx, 0x740
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x27eb // jmp 0x1503e <pq_q3_k+0x8e>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x40f96948; WORD $0x0007; BYTE $0x00 // imul rdi, rcx, 0x740
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	WORD $0x2ceb // jmp 0x175ae <pq_q3_k+0x9e>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xff488d49 // lea rcx, [r8 - 0x1]
-	WORD $0x0148; BYTE $0xf0 // add rax, rsi
+	LONG $0xff488d48 // lea rcx, [rax - 0x1]
+	WORD $0x0149; BYTE $0xfa // add r10, rdi
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x08ac8e0f; WORD $0x0000 // jle 0x158ea <pq_q3_k+0x93a>
+	LONG $0x01f88348 // cmp rax, 0x1
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x0cfd8e0f; WORD $0x0000 // jle 0x182ab <pq_q3_k+0xd9b>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x15026 <pq_q3_k+0x76>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x03cc850f; WORD $0x0000 // jne 0x15420 <pq_q3_k+0x470>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x03a58e0f; WORD $0x0000 // jle 0x15406 <pq_q3_k+0x456>
+	WORD $0xdf75 // jne 0x17596 <pq_q3_k+0x86>
+	WORD $0xfe83; BYTE $0x01 // cmp esi, 0x1
+	LONG $0x0450840f; WORD $0x0000 // je 0x17a10 <pq_q3_k+0x500>
+	WORD $0xfe83; BYTE $0x02 // cmp esi, 0x2
+	LONG $0x08f3850f; WORD $0x0000 // jne 0x17ebc <pq_q3_k+0x9ac>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x0cb28e0f; WORD $0x0000 // jle 0x18284 <pq_q3_k+0xd74>
 	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	WORD $0x894c; BYTE $0xfb // mov rbx, r15
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x487dd262; WORD $0x2213 // vcvtph2ps zmm4, ymmword ptr [r10]
-	LONG $0x40c28349 // add r10, 0x40
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x487dd262; WORD $0x2a21 // vpmovsxbd zmm5, xmmword ptr [r10]
-	LONG $0x487dd262; WORD $0x7221; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r10 + 0x10]
-	LONG $0x487cd162; WORD $0x7a10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r10 + 0x40]
-	LONG $0x487cd162; WORD $0x7a10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r10 + 0x80]
-	LONG $0x487cd162; WORD $0x7a10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r10 + 0xc0]
-	LONG $0x48fe5162; WORD $0x426f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r10 + 0x40]
-	LONG $0x6e7981c4; WORD $0x337c; BYTE $0x28 // vmovd xmm7, dword ptr [r11 + r14 + 0x28]
-	LONG $0x48fe5162; WORD $0x4a6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r10 + 0x80]
-	LONG $0x48fe5162; WORD $0x526f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r10 + 0xc0]
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
-	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
-	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
-	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
-	LONG $0x4805d162; WORD $0xd072; BYTE $0x01 // vpsrld zmm15, zmm8, 0x1
-	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
-	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
-	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
-	LONG $0x58259262; WORD $0x3c50; BYTE $0x33 // vpdpbusd zmm7, zmm11, dword ptr [r11 + r14]{1to16}
-	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
-	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
-	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	QUAD $0x0133645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r11 + r14 + 0x4]{1to16}
-	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
-	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	QUAD $0x02337c5058159262 // vpdpbusd zmm7, zmm13, dword ptr [r11 + r14 + 0x8]{1to16}
-	LONG $0x48857162; WORD $0xeadb // vpandq zmm13, zmm15, zmm2
-	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
-	QUAD $0x0333645058151262 // vpdpbusd zmm12, zmm13, dword ptr [r11 + r14 + 0xc]{1to16}
-	LONG $0x485cf162; WORD $0xed59 // vmulps zmm5, zmm4, zmm5
-	LONG $0x4825d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm9, 0x4
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
-	LONG $0x4815d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm13, zmm10, 0x6
-	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x481df162; WORD $0xfffe // vpaddd zmm7, zmm12, zmm7
-	LONG $0x481dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm12, zmm8, 0x2
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
-	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
-	LONG $0x6e7981c4; WORD $0x336c; BYTE $0x2c // vmovd xmm5, dword ptr [r11 + r14 + 0x2c]
-	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
-	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
-	QUAD $0x04336c50581d9262 // vpdpbusd zmm5, zmm12, dword ptr [r11 + r14 + 0x10]{1to16}
-	LONG $0x481dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm12, zmm8, 0x3
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	QUAD $0x05335c50581d1262 // vpdpbusd zmm11, zmm12, dword ptr [r11 + r14 + 0x14]{1to16}
-	LONG $0x481dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm12, zmm8, 0x4
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
-	QUAD $0x06336c50581d9262 // vpdpbusd zmm5, zmm12, dword ptr [r11 + r14 + 0x18]{1to16}
-	LONG $0x48957362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm13, zmm1, 0xf8
-	QUAD $0x07335c50583d1262 // vpdpbusd zmm11, zmm8, dword ptr [r11 + r14 + 0x1c]{1to16}
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x4825f162; WORD $0xedfe // vpaddd zmm5, zmm11, zmm5
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x484df262; WORD $0xefa8 // vfmadd213ps zmm5, zmm6, zmm7 # zmm5 = (zmm6 * zmm5) + zmm7
-	QUAD $0x08336c9858659262 // vfmadd132ps zmm5, zmm3, dword ptr [r11 + r14 + 0x20]{1to16} # zmm5 = (zmm5 * mem) + zmm3
-	LONG $0x487dd262; WORD $0x5a21; BYTE $0x02 // vpmovsxbd zmm3, xmmword ptr [r10 + 0x20]
-	LONG $0x487dd262; WORD $0x7221; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r10 + 0x30]
-	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
-	LONG $0x487cf162; WORD $0xfe5b // vcvtdq2ps zmm7, zmm6
-	LONG $0x487cd162; WORD $0x7210; BYTE $0x04 // vmovups zmm6, zmmword ptr [r10 + 0x100]
-	LONG $0x487cd162; WORD $0x7210; BYTE $0x05 // vmovups zmm6, zmmword ptr [r10 + 0x140]
-	LONG $0x487cd162; WORD $0x7210; BYTE $0x06 // vmovups zmm6, zmmword ptr [r10 + 0x180]
-	LONG $0x48fe5162; WORD $0x426f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r10 + 0x100]
-	LONG $0x48fe5162; WORD $0x4a6f; BYTE $0x05 // vmovdqu64 zmm9, zmmword ptr [r10 + 0x140]
-	LONG $0x48fe5162; WORD $0x526f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [r10 + 0x180]
-	LONG $0xc0c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x1c0
-	LONG $0x485cf162; WORD $0xf359 // vmulps zmm6, zmm4, zmm3
-	LONG $0x6e7981c4; WORD $0x335c; BYTE $0x58 // vmovd xmm3, dword ptr [r11 + r14 + 0x58]
-	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
-	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
-	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
-	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
-	LONG $0x4805d162; WORD $0xd072; BYTE $0x03 // vpsrld zmm15, zmm8, 0x3
-	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
-	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
-	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
-	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
-	QUAD $0x0c335c5058259262 // vpdpbusd zmm3, zmm11, dword ptr [r11 + r14 + 0x30]{1to16}
-	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
-	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
-	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	QUAD $0x0d33645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r11 + r14 + 0x34]{1to16}
-	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
-	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
-	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
-	QUAD $0x0e335c5058159262 // vpdpbusd zmm3, zmm13, dword ptr [r11 + r14 + 0x38]{1to16}
-	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
-	LONG $0x480dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm14, zmm8, 0x4
-	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
-	QUAD $0x0f33645058151262 // vpdpbusd zmm12, zmm13, dword ptr [r11 + r14 + 0x3c]{1to16}
-	LONG $0x4815d162; WORD $0xd072; BYTE $0x02 // vpsrld zmm13, zmm8, 0x2
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
-	LONG $0x48957162; WORD $0xeadb // vpandq zmm13, zmm13, zmm2
-	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x481df162; WORD $0xdbfe // vpaddd zmm3, zmm12, zmm3
-	LONG $0x481dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm12, zmm9, 0x4
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
-	LONG $0x487c7162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm3
-	LONG $0x6e7981c4; WORD $0x335c; BYTE $0x5c // vmovd xmm3, dword ptr [r11 + r14 + 0x5c]
-	LONG $0x489d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm12, zmm1, 0xf8
-	LONG $0x481dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm12, zmm10, 0x4
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
-	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
-	LONG $0x484cd162; WORD $0xf359 // vmulps zmm6, zmm6, zmm11
-	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
-	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
-	QUAD $0x10335c5058159262 // vpdpbusd zmm3, zmm13, dword ptr [r11 + r14 + 0x40]{1to16}
-	LONG $0x48857162; WORD $0xeadb // vpandq zmm13, zmm15, zmm2
-	LONG $0x489d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm12, zmm1, 0xf8
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	QUAD $0x1133645058151262 // vpdpbusd zmm12, zmm13, dword ptr [r11 + r14 + 0x44]{1to16}
-	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
-	LONG $0x48b57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm9, zmm1, 0xf8
-	QUAD $0x12335c5058159262 // vpdpbusd zmm3, zmm13, dword ptr [r11 + r14 + 0x48]{1to16}
-	QUAD $0x13336450583d1262 // vpdpbusd zmm12, zmm8, dword ptr [r11 + r14 + 0x4c]{1to16}
-	LONG $0x481df162; WORD $0xdbfe // vpaddd zmm3, zmm12, zmm3
-	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
-	LONG $0x4845f262; WORD $0xdea8 // vfmadd213ps zmm3, zmm7, zmm6 # zmm3 = (zmm7 * zmm3) + zmm6
-	QUAD $0x14335c9858559262 // vfmadd132ps zmm3, zmm5, dword ptr [r11 + r14 + 0x50]{1to16} # zmm3 = (zmm3 * mem) + zmm5
-	LONG $0x60c68349 // add r14, 0x60
-	LONG $0x80fe8141; WORD $0x0001; BYTE $0x00 // cmp r14d, 0x180
-	LONG $0xfc8e850f; WORD $0xffff // jne 0x15080 <pq_q3_k+0xd0>
-	WORD $0x014d; BYTE $0xf3 // add r11, r14
+	WORD $0x894d; BYTE $0xd6 // mov r14, r10
+	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894d; BYTE $0xd4 // mov r12, r10
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	WORD $0x15eb // jmp 0x17601 <pq_q3_k+0xf1>
+	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xfc6a8f0f; WORD $0xffff // jg 0x15070 <pq_q3_k+0xc0>
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xfc11850f; WORD $0xffff // jne 0x15020 <pq_q3_k+0x70>
-	LONG $0xfffc12e9; BYTE $0xff // jmp 0x15026 <pq_q3_k+0x76>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x04a58e0f; WORD $0x0000 // jle 0x158ce <pq_q3_k+0x91e>
-	LONG $0x24148b4c // mov r10, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x8949; BYTE $0xc4 // mov r12, rax
-	WORD $0x894d; BYTE $0xfb // mov r11, r15
-	WORD $0x1eeb // jmp 0x15461 <pq_q3_k+0x4b1>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xf85b8d49 // lea rbx, [r11 - 0x8]
-	LONG $0x08fb8349 // cmp r11, 0x8
-	WORD $0x8949; BYTE $0xdb // mov r11, rbx
-	LONG $0x04718e0f; WORD $0x0000 // jle 0x158d2 <pq_q3_k+0x922>
+	LONG $0x0c928e0f; WORD $0x0000 // jle 0x18293 <pq_q3_k+0xd83>
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
 	LONG $0x40c48349 // add r12, 0x40
-	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0x0001c2e9; BYTE $0x00 // jmp 0x15638 <pq_q3_k+0x688>
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x0001c2e9; BYTE $0x00 // jmp 0x177d8 <pq_q3_k+0x2c8>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894c; BYTE $0xee // mov rsi, r13
-	LONG $0x487dd262; WORD $0x6e21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r14 + 0x20]
-	LONG $0x487dd262; WORD $0x7621; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x30]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r14 + 0x100]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r14 + 0x140]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r14 + 0x180]
-	LONG $0x48fe5162; WORD $0x466f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x100]
-	LONG $0x6e79c1c4; WORD $0x587a // vmovd xmm7, dword ptr [r10 + 0x58]
-	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x05 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x140]
-	LONG $0x48fe5162; WORD $0x566f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [r14 + 0x180]
+	WORD $0x894d; BYTE $0xee // mov r14, r13
+	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r15 + 0x100]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r15 + 0x140]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r15 + 0x180]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x100]
+	LONG $0x6e79c1c4; WORD $0x587b // vmovd xmm7, dword ptr [r11 + 0x58]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x05 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x140]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x180]
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	WORD $0xc3ff // inc ebx
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0xc5ff // inc ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
 	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
 	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
@@ -3822,21 +5303,21 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
 	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
 	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
-	LONG $0x5825d262; WORD $0x7a50; BYTE $0x0c // vpdpbusd zmm7, zmm11, dword ptr [r10 + 0x30]{1to16}
+	LONG $0x5825d262; WORD $0x7b50; BYTE $0x0c // vpdpbusd zmm7, zmm11, dword ptr [r11 + 0x30]{1to16}
 	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
 	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
 	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	LONG $0x58255262; WORD $0x6250; BYTE $0x0d // vpdpbusd zmm12, zmm11, dword ptr [r10 + 0x34]{1to16}
+	LONG $0x58255262; WORD $0x6350; BYTE $0x0d // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x34]{1to16}
 	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
 	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
 	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x5815d262; WORD $0x7a50; BYTE $0x0e // vpdpbusd zmm7, zmm13, dword ptr [r10 + 0x38]{1to16}
+	LONG $0x5815d262; WORD $0x7b50; BYTE $0x0e // vpdpbusd zmm7, zmm13, dword ptr [r11 + 0x38]{1to16}
 	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
 	LONG $0x480dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm14, zmm8, 0x3
 	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
-	LONG $0x58155262; WORD $0x6250; BYTE $0x0f // vpdpbusd zmm12, zmm13, dword ptr [r10 + 0x3c]{1to16}
+	LONG $0x58155262; WORD $0x6350; BYTE $0x0f // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0x3c]{1to16}
 	LONG $0x485cf162; WORD $0xed59 // vmulps zmm5, zmm4, zmm5
 	LONG $0x4825d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm9, 0x4
 	LONG $0x4815d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm13, zmm8, 0x4
@@ -3853,53 +5334,237 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
 	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
 	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
-	LONG $0x6e79c1c4; WORD $0x5c7a // vmovd xmm7, dword ptr [r10 + 0x5c]
+	LONG $0x6e79c1c4; WORD $0x5c7b // vmovd xmm7, dword ptr [r11 + 0x5c]
 	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
 	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
-	LONG $0x581dd262; WORD $0x7a50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [r10 + 0x40]{1to16}
+	LONG $0x581dd262; WORD $0x7b50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [r11 + 0x40]{1to16}
 	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
 	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x581d5262; WORD $0x5a50; BYTE $0x11 // vpdpbusd zmm11, zmm12, dword ptr [r10 + 0x44]{1to16}
+	LONG $0x581d5262; WORD $0x5b50; BYTE $0x11 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x44]{1to16}
 	LONG $0x48957162; WORD $0xe2db // vpandq zmm12, zmm13, zmm2
 	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
-	LONG $0x581dd262; WORD $0x7a50; BYTE $0x12 // vpdpbusd zmm7, zmm12, dword ptr [r10 + 0x48]{1to16}
-	LONG $0x583d5262; WORD $0x5a50; BYTE $0x13 // vpdpbusd zmm11, zmm8, dword ptr [r10 + 0x4c]{1to16}
+	LONG $0x581dd262; WORD $0x7b50; BYTE $0x12 // vpdpbusd zmm7, zmm12, dword ptr [r11 + 0x48]{1to16}
+	LONG $0x583d5262; WORD $0x5b50; BYTE $0x13 // vpdpbusd zmm11, zmm8, dword ptr [r11 + 0x4c]{1to16}
 	LONG $0x4825f162; WORD $0xfffe // vpaddd zmm7, zmm11, zmm7
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x484df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm6, zmm5 # zmm7 = (zmm6 * zmm7) + zmm5
-	LONG $0x5845d262; WORD $0x5ab8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [r10 + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	LONG $0x60c28349 // add r10, 0x60
-	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
-	LONG $0xfe18840f; WORD $0xffff // je 0x15450 <pq_q3_k+0x4a0>
-	LONG $0x00a68d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r14 + 0x100]
-	WORD $0x394c; BYTE $0xe6 // cmp rsi, r12
-	WORD $0x6c73 // jae 0x156b0 <pq_q3_k+0x700>
-	WORD $0xf589 // mov ebp, esi
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8941; BYTE $0xf4 // mov r12d, esi
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0xecb70f45 // movzx r13d, r12w
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	LONG $0x00c48141; WORD $0x0001; BYTE $0x00 // add r12d, 0x100
-	WORD $0xe989 // mov ecx, ebp
-	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
+	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	LONG $0x60c38349 // add r11, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe18840f; WORD $0xffff // je 0x175f0 <pq_q3_k+0xe0>
+	LONG $0x008f8d49; WORD $0x0001; BYTE $0x00 // lea rcx, [r15 + 0x100]
+	WORD $0x3949; BYTE $0xce // cmp r14, rcx
+	WORD $0x3c73 // jae 0x17820 <pq_q3_k+0x310>
+	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
+	LONG $0x00ae8d4d; WORD $0x0001; BYTE $0x00 // lea r13, [r14 + 0x100]
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	LONG $0x0096180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rsi + 0x2800]
+	LONG $0x8096180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rsi + 0x2880]
+	WORD $0x394d; BYTE $0xfe // cmp r14, r15
+	WORD $0x894d; BYTE $0xee // mov r14, r13
+	WORD $0xd272 // jb 0x177f0 <pq_q3_k+0x2e0>
+	WORD $0x03eb // jmp 0x17823 <pq_q3_k+0x313>
+	WORD $0x894d; BYTE $0xf5 // mov r13, r14
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
+	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r15 + 0x80]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x40]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r15 + 0xc0]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xc0a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x1c0]
+	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
+	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
+	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
+	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
+	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485ce162; WORD $0xc659 // vmulps zmm16, zmm4, zmm6
+	LONG $0x6e79c1c4; WORD $0x2873 // vmovd xmm6, dword ptr [r11 + 0x28]
+	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
+	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
+	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
+	LONG $0x5825d262; WORD $0x3350 // vpdpbusd zmm6, zmm11, dword ptr [r11]{1to16}
+	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	LONG $0x58255262; WORD $0x6350; BYTE $0x01 // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x4]{1to16}
+	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
+	LONG $0x5815d262; WORD $0x7350; BYTE $0x02 // vpdpbusd zmm6, zmm13, dword ptr [r11 + 0x8]{1to16}
+	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm14, zmm8, 0x3
+	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
+	LONG $0x58155262; WORD $0x6350; BYTE $0x03 // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0xc]{1to16}
+	LONG $0x6e7941c4; WORD $0x2c5b // vmovd xmm11, dword ptr [r11 + 0x2c]
+	LONG $0x4815d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm13, zmm9, 0x4
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
+	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
+	LONG $0x487d5262; WORD $0xfb58 // vpbroadcastd zmm15, xmm11
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
+	LONG $0x481df162; WORD $0xf6fe // vpaddd zmm6, zmm12, zmm6
+	LONG $0x481dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm12, zmm8, 0x2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x48957362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm1, 0xf8
+	LONG $0x581d5262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm15, zmm12, dword ptr [r11 + 0x10]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x4815d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm13, zmm8, 0x4
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x581d5262; WORD $0x5b50; BYTE $0x05 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x14]{1to16}
+	LONG $0x48957162; WORD $0xe2db // vpandq zmm12, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
+	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
+	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
+	LONG $0x581d5262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm15, zmm12, dword ptr [r11 + 0x18]{1to16}
+	LONG $0x583d5262; WORD $0x5b50; BYTE $0x07 // vpdpbusd zmm11, zmm8, dword ptr [r11 + 0x1c]{1to16}
+	LONG $0x4825d162; WORD $0xfffe // vpaddd zmm7, zmm11, zmm15
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x407df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm16, zmm6 # zmm7 = (zmm16 * zmm7) + zmm6
+	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	WORD $0x394d; BYTE $0xe5 // cmp r13, r12
+	LONG $0xfc4c830f; WORD $0xffff // jae 0x17620 <pq_q3_k+0x110>
+	WORD $0x894d; BYTE $0xee // mov r14, r13
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x894c; BYTE $0xe9 // mov rcx, r13
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
+	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
+	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	WORD $0x394d; BYTE $0xe6 // cmp r14, r12
+	WORD $0xd572 // jb 0x179e0 <pq_q3_k+0x4d0>
+	LONG $0xfffc13e9; BYTE $0xff // jmp 0x17623 <pq_q3_k+0x113>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x08718e0f; WORD $0x0000 // jle 0x1828a <pq_q3_k+0xd7a>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	WORD $0x894d; BYTE $0xd0 // mov r8, r10
+	LONG $0x00e08149; WORD $0xffff; BYTE $0xff // and r8, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894d; BYTE $0xd4 // mov r12, r10
+	WORD $0x1eeb // jmp 0x17a51 <pq_q3_k+0x541>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0x083d8e0f; WORD $0x0000 // jle 0x1828e <pq_q3_k+0xd7e>
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	LONG $0x40c48349 // add r12, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	LONG $0x0001c2e9; BYTE $0x00 // jmp 0x17c28 <pq_q3_k+0x718>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	LONG $0x487dd262; WORD $0x6e21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r14 + 0x20]
+	LONG $0x487dd262; WORD $0x7621; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x30]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r14 + 0x100]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r14 + 0x140]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r14 + 0x180]
+	LONG $0x48fe5162; WORD $0x466f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x100]
+	LONG $0x6e79c1c4; WORD $0x587b // vmovd xmm7, dword ptr [r11 + 0x58]
+	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x05 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x140]
+	LONG $0x48fe5162; WORD $0x566f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [r14 + 0x180]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	WORD $0xc5ff // inc ebp
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
+	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
+	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
+	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
+	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
+	LONG $0x5825d262; WORD $0x7b50; BYTE $0x0c // vpdpbusd zmm7, zmm11, dword ptr [r11 + 0x30]{1to16}
+	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	LONG $0x58255262; WORD $0x6350; BYTE $0x0d // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x34]{1to16}
+	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x5815d262; WORD $0x7b50; BYTE $0x0e // vpdpbusd zmm7, zmm13, dword ptr [r11 + 0x38]{1to16}
+	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm14, zmm8, 0x3
+	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
+	LONG $0x58155262; WORD $0x6350; BYTE $0x0f // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0x3c]{1to16}
+	LONG $0x485cf162; WORD $0xed59 // vmulps zmm5, zmm4, zmm5
+	LONG $0x4825d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm9, 0x4
+	LONG $0x4815d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm13, zmm8, 0x4
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
+	LONG $0x481df162; WORD $0xfffe // vpaddd zmm7, zmm12, zmm7
+	LONG $0x481dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm12, zmm8, 0x2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
+	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
+	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
+	LONG $0x6e79c1c4; WORD $0x5c7b // vmovd xmm7, dword ptr [r11 + 0x5c]
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
+	LONG $0x581dd262; WORD $0x7b50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [r11 + 0x40]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x581d5262; WORD $0x5b50; BYTE $0x11 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x44]{1to16}
+	LONG $0x48957162; WORD $0xe2db // vpandq zmm12, zmm13, zmm2
+	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
+	LONG $0x581dd262; WORD $0x7b50; BYTE $0x12 // vpdpbusd zmm7, zmm12, dword ptr [r11 + 0x48]{1to16}
+	LONG $0x583d5262; WORD $0x5b50; BYTE $0x13 // vpdpbusd zmm11, zmm8, dword ptr [r11 + 0x4c]{1to16}
+	LONG $0x4825f162; WORD $0xfffe // vpaddd zmm7, zmm11, zmm7
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x484df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm6, zmm5 # zmm7 = (zmm6 * zmm7) + zmm5
+	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	LONG $0x60c38349 // add r11, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe18840f; WORD $0xffff // je 0x17a40 <pq_q3_k+0x530>
+	LONG $0x008e8d49; WORD $0x0001; BYTE $0x00 // lea rcx, [r14 + 0x100]
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	WORD $0x6c73 // jae 0x17ca0 <pq_q3_k+0x790>
+	WORD $0x8945; BYTE $0xc4 // mov r12d, r8d
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8944; BYTE $0xc1 // mov ecx, r8d
+	WORD $0x9066 // nop
+	LONG $0xe9b70f44 // movzx r13d, cx
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	LONG $0x0100c181; WORD $0x0000 // add ecx, 0x100
+	WORD $0x8944; BYTE $0xe6 // mov esi, r12d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
 	LONG $0xffe58141; WORD $0x003f; BYTE $0x00 // and r13d, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
 	WORD $0x294d; BYTE $0xef // sub r15, r13
-	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
-	LONG $0x00ae8d4c; WORD $0x0001; BYTE $0x00 // lea r13, [rsi + 0x100]
-	QUAD $0x004000398c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r15 + 0x4000]
-	QUAD $0x005000398c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r15 + 0x5000]
-	QUAD $0x006000398c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r15 + 0x6000]
-	QUAD $0x007000398c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r15 + 0x7000]
-	WORD $0x394c; BYTE $0xf6 // cmp rsi, r14
-	WORD $0x894c; BYTE $0xee // mov rsi, r13
-	WORD $0xa672 // jb 0x15650 <pq_q3_k+0x6a0>
-	WORD $0x07eb // jmp 0x156b3 <pq_q3_k+0x703>
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	LONG $0x00a88d4d; WORD $0x0001; BYTE $0x00 // lea r13, [r8 + 0x100]
+	QUAD $0x0040003e8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r15 + 0x4000]
+	QUAD $0x0050003e8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r15 + 0x5000]
+	QUAD $0x0060003e8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r15 + 0x6000]
+	QUAD $0x0070003e8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r15 + 0x7000]
+	WORD $0x394d; BYTE $0xf0 // cmp r8, r14
+	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	WORD $0xa672 // jb 0x17c40 <pq_q3_k+0x730>
+	WORD $0x07eb // jmp 0x17ca3 <pq_q3_k+0x793>
 	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
+	WORD $0x894d; BYTE $0xc5 // mov r13, r8
 	LONG $0x487dd262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x10]
 	LONG $0x487dd262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [r14]
 	LONG $0x487cd162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r14 + 0x40]
@@ -3918,24 +5583,24 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x485ce162; WORD $0xc659 // vmulps zmm16, zmm4, zmm6
-	LONG $0x6e79c1c4; WORD $0x2872 // vmovd xmm6, dword ptr [r10 + 0x28]
+	LONG $0x6e79c1c4; WORD $0x2873 // vmovd xmm6, dword ptr [r11 + 0x28]
 	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
 	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
 	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
-	LONG $0x5825d262; WORD $0x3250 // vpdpbusd zmm6, zmm11, dword ptr [r10]{1to16}
+	LONG $0x5825d262; WORD $0x3350 // vpdpbusd zmm6, zmm11, dword ptr [r11]{1to16}
 	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
 	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
 	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	LONG $0x58255262; WORD $0x6250; BYTE $0x01 // vpdpbusd zmm12, zmm11, dword ptr [r10 + 0x4]{1to16}
+	LONG $0x58255262; WORD $0x6350; BYTE $0x01 // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x4]{1to16}
 	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
 	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
 	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
-	LONG $0x5815d262; WORD $0x7250; BYTE $0x02 // vpdpbusd zmm6, zmm13, dword ptr [r10 + 0x8]{1to16}
+	LONG $0x5815d262; WORD $0x7350; BYTE $0x02 // vpdpbusd zmm6, zmm13, dword ptr [r11 + 0x8]{1to16}
 	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
 	LONG $0x480dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm14, zmm8, 0x3
 	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
-	LONG $0x58155262; WORD $0x6250; BYTE $0x03 // vpdpbusd zmm12, zmm13, dword ptr [r10 + 0xc]{1to16}
-	LONG $0x6e7941c4; WORD $0x2c5a // vmovd xmm11, dword ptr [r10 + 0x2c]
+	LONG $0x58155262; WORD $0x6350; BYTE $0x03 // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0xc]{1to16}
+	LONG $0x6e7941c4; WORD $0x2c5b // vmovd xmm11, dword ptr [r11 + 0x2c]
 	LONG $0x4815d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm13, zmm9, 0x4
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
@@ -3947,55 +5612,209 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x48957362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm1, 0xf8
-	LONG $0x581d5262; WORD $0x7a50; BYTE $0x04 // vpdpbusd zmm15, zmm12, dword ptr [r10 + 0x10]{1to16}
+	LONG $0x581d5262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm15, zmm12, dword ptr [r11 + 0x10]{1to16}
 	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
 	LONG $0x4815d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm13, zmm8, 0x4
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
 	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x581d5262; WORD $0x5a50; BYTE $0x05 // vpdpbusd zmm11, zmm12, dword ptr [r10 + 0x14]{1to16}
+	LONG $0x581d5262; WORD $0x5b50; BYTE $0x05 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x14]{1to16}
 	LONG $0x48957162; WORD $0xe2db // vpandq zmm12, zmm13, zmm2
 	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
 	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
 	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
 	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
-	LONG $0x581d5262; WORD $0x7a50; BYTE $0x06 // vpdpbusd zmm15, zmm12, dword ptr [r10 + 0x18]{1to16}
-	LONG $0x583d5262; WORD $0x5a50; BYTE $0x07 // vpdpbusd zmm11, zmm8, dword ptr [r10 + 0x1c]{1to16}
+	LONG $0x581d5262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm15, zmm12, dword ptr [r11 + 0x18]{1to16}
+	LONG $0x583d5262; WORD $0x5b50; BYTE $0x07 // vpdpbusd zmm11, zmm8, dword ptr [r11 + 0x1c]{1to16}
 	LONG $0x4825d162; WORD $0xfffe // vpaddd zmm7, zmm11, zmm15
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x407df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm16, zmm6 # zmm7 = (zmm16 * zmm7) + zmm6
-	LONG $0x5845d262; WORD $0x5ab8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [r10 + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	WORD $0x394d; BYTE $0xe5 // cmp r13, r12
-	LONG $0xfc1c830f; WORD $0xffff // jae 0x15480 <pq_q3_k+0x4d0>
-	WORD $0x8944; BYTE $0xed // mov ebp, r13d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x894c; BYTE $0xee // mov rsi, r13
+	LONG $0xfc1c830f; WORD $0xffff // jae 0x17a70 <pq_q3_k+0x560>
+	WORD $0x8944; BYTE $0xe9 // mov ecx, r13d
+	WORD $0xe9c1; BYTE $0x08 // shr ecx, 0x8
+	WORD $0x894d; BYTE $0xe8 // mov r8, r13
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xcdb70f41 // movzx ecx, r13w
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0xf5b70f41 // movzx esi, r13w
+	WORD $0xb60f; BYTE $0xc9 // movzx ecx, cl
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	LONG $0x00c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x100
 	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
-	WORD $0x8941; BYTE $0xef // mov r15d, ebp
+	WORD $0x8941; BYTE $0xcf // mov r15d, ecx
 	LONG $0x3fe78341 // and r15d, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
+	WORD $0xc1fe // inc cl
 	LONG $0x06e7c141 // shl r15d, 0x6
-	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
+	WORD $0x2948; BYTE $0xf7 // sub rdi, rsi
 	QUAD $0x0040003f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rdi + 0x4000]
 	QUAD $0x0050003f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rdi + 0x5000]
 	QUAD $0x0060003f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rdi + 0x6000]
 	QUAD $0x0070003f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rdi + 0x7000]
-	WORD $0x394c; BYTE $0xe6 // cmp rsi, r12
-	WORD $0xa772 // jb 0x15870 <pq_q3_k+0x8c0>
-	LONG $0xfffbb5e9; BYTE $0xff // jmp 0x15483 <pq_q3_k+0x4d3>
+	WORD $0x394d; BYTE $0xe0 // cmp r8, r12
+	WORD $0xa972 // jb 0x17e60 <pq_q3_k+0x950>
+	LONG $0xfffbb7e9; BYTE $0xff // jmp 0x17a73 <pq_q3_k+0x563>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03ad8e0f; WORD $0x0000 // jle 0x18276 <pq_q3_k+0xd66>
+	LONG $0x241c8b48 // mov rbx, qword ptr [rsp]
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x2313 // vcvtph2ps zmm4, ymmword ptr [r11]
+	LONG $0x40c38349 // add r11, 0x40
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x487dd262; WORD $0x2b21 // vpmovsxbd zmm5, xmmword ptr [r11]
+	LONG $0x487dd262; WORD $0x7321; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r11 + 0x10]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r11 + 0x40]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r11 + 0x80]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r11 + 0xc0]
+	LONG $0x48fe5162; WORD $0x436f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r11 + 0x40]
+	LONG $0x6e79a1c4; WORD $0x3b7c; BYTE $0x28 // vmovd xmm7, dword ptr [rbx + r15 + 0x28]
+	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x80]
+	LONG $0x48fe5162; WORD $0x536f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r11 + 0xc0]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
+	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
+	LONG $0x4805d162; WORD $0xd072; BYTE $0x01 // vpsrld zmm15, zmm8, 0x1
+	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
+	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
+	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
+	LONG $0x5825b262; WORD $0x3c50; BYTE $0x3b // vpdpbusd zmm7, zmm11, dword ptr [rbx + r15]{1to16}
+	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	QUAD $0x013b645058253262 // vpdpbusd zmm12, zmm11, dword ptr [rbx + r15 + 0x4]{1to16}
+	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	QUAD $0x023b7c505815b262 // vpdpbusd zmm7, zmm13, dword ptr [rbx + r15 + 0x8]{1to16}
+	LONG $0x48857162; WORD $0xeadb // vpandq zmm13, zmm15, zmm2
+	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
+	QUAD $0x033b645058153262 // vpdpbusd zmm12, zmm13, dword ptr [rbx + r15 + 0xc]{1to16}
+	LONG $0x485cf162; WORD $0xed59 // vmulps zmm5, zmm4, zmm5
+	LONG $0x4825d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm9, 0x4
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
+	LONG $0x4815d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm13, zmm10, 0x6
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
+	LONG $0x481df162; WORD $0xfffe // vpaddd zmm7, zmm12, zmm7
+	LONG $0x481dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm12, zmm8, 0x2
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
+	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
+	LONG $0x6e79a1c4; WORD $0x3b6c; BYTE $0x2c // vmovd xmm5, dword ptr [rbx + r15 + 0x2c]
+	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
+	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
+	QUAD $0x043b6c50581db262 // vpdpbusd zmm5, zmm12, dword ptr [rbx + r15 + 0x10]{1to16}
+	LONG $0x481dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm12, zmm8, 0x3
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	QUAD $0x053b5c50581d3262 // vpdpbusd zmm11, zmm12, dword ptr [rbx + r15 + 0x14]{1to16}
+	LONG $0x481dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm12, zmm8, 0x4
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
+	QUAD $0x063b6c50581db262 // vpdpbusd zmm5, zmm12, dword ptr [rbx + r15 + 0x18]{1to16}
+	LONG $0x48957362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm13, zmm1, 0xf8
+	QUAD $0x073b5c50583d3262 // vpdpbusd zmm11, zmm8, dword ptr [rbx + r15 + 0x1c]{1to16}
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x4825f162; WORD $0xedfe // vpaddd zmm5, zmm11, zmm5
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x484df262; WORD $0xefa8 // vfmadd213ps zmm5, zmm6, zmm7 # zmm5 = (zmm6 * zmm5) + zmm7
+	QUAD $0x083b6c985865b262 // vfmadd132ps zmm5, zmm3, dword ptr [rbx + r15 + 0x20]{1to16} # zmm5 = (zmm5 * mem) + zmm3
+	LONG $0x487dd262; WORD $0x5b21; BYTE $0x02 // vpmovsxbd zmm3, xmmword ptr [r11 + 0x20]
+	LONG $0x487dd262; WORD $0x7321; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r11 + 0x30]
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x487cf162; WORD $0xfe5b // vcvtdq2ps zmm7, zmm6
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x04 // vmovups zmm6, zmmword ptr [r11 + 0x100]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x05 // vmovups zmm6, zmmword ptr [r11 + 0x140]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x06 // vmovups zmm6, zmmword ptr [r11 + 0x180]
+	LONG $0x48fe5162; WORD $0x436f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r11 + 0x100]
+	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x05 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x140]
+	LONG $0x48fe5162; WORD $0x536f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [r11 + 0x180]
+	LONG $0xc0c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x1c0
+	LONG $0x485cf162; WORD $0xf359 // vmulps zmm6, zmm4, zmm3
+	LONG $0x6e79a1c4; WORD $0x3b5c; BYTE $0x58 // vmovd xmm3, dword ptr [rbx + r15 + 0x58]
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
+	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
+	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
+	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
+	LONG $0x4805d162; WORD $0xd072; BYTE $0x03 // vpsrld zmm15, zmm8, 0x3
+	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
+	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
+	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	QUAD $0x0c3b5c505825b262 // vpdpbusd zmm3, zmm11, dword ptr [rbx + r15 + 0x30]{1to16}
+	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	QUAD $0x0d3b645058253262 // vpdpbusd zmm12, zmm11, dword ptr [rbx + r15 + 0x34]{1to16}
+	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
+	QUAD $0x0e3b5c505815b262 // vpdpbusd zmm3, zmm13, dword ptr [rbx + r15 + 0x38]{1to16}
+	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm14, zmm8, 0x4
+	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
+	QUAD $0x0f3b645058153262 // vpdpbusd zmm12, zmm13, dword ptr [rbx + r15 + 0x3c]{1to16}
+	LONG $0x4815d162; WORD $0xd072; BYTE $0x02 // vpsrld zmm13, zmm8, 0x2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
+	LONG $0x48957162; WORD $0xeadb // vpandq zmm13, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x481df162; WORD $0xdbfe // vpaddd zmm3, zmm12, zmm3
+	LONG $0x481dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm12, zmm9, 0x4
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
+	LONG $0x487c7162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm3
+	LONG $0x6e79a1c4; WORD $0x3b5c; BYTE $0x5c // vmovd xmm3, dword ptr [rbx + r15 + 0x5c]
+	LONG $0x489d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm12, zmm1, 0xf8
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm12, zmm10, 0x4
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
+	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
+	LONG $0x484cd162; WORD $0xf359 // vmulps zmm6, zmm6, zmm11
+	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	QUAD $0x103b5c505815b262 // vpdpbusd zmm3, zmm13, dword ptr [rbx + r15 + 0x40]{1to16}
+	LONG $0x48857162; WORD $0xeadb // vpandq zmm13, zmm15, zmm2
+	LONG $0x489d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm12, zmm1, 0xf8
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	QUAD $0x113b645058153262 // vpdpbusd zmm12, zmm13, dword ptr [rbx + r15 + 0x44]{1to16}
+	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
+	LONG $0x48b57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm9, zmm1, 0xf8
+	QUAD $0x123b5c505815b262 // vpdpbusd zmm3, zmm13, dword ptr [rbx + r15 + 0x48]{1to16}
+	QUAD $0x133b6450583d3262 // vpdpbusd zmm12, zmm8, dword ptr [rbx + r15 + 0x4c]{1to16}
+	LONG $0x481df162; WORD $0xdbfe // vpaddd zmm3, zmm12, zmm3
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x4845f262; WORD $0xdea8 // vfmadd213ps zmm3, zmm7, zmm6 # zmm3 = (zmm7 * zmm3) + zmm6
+	QUAD $0x143b5c985855b262 // vfmadd132ps zmm3, zmm5, dword ptr [rbx + r15 + 0x50]{1to16} # zmm3 = (zmm3 * mem) + zmm5
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
+	LONG $0xfc8e850f; WORD $0xffff // jne 0x17ef0 <pq_q3_k+0x9e0>
+	WORD $0x014c; BYTE $0xfb // add rbx, r15
+	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0xfc6a8f0f; WORD $0xffff // jg 0x17ee0 <pq_q3_k+0x9d0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf73b850f; WORD $0xffff // jne 0x15020 <pq_q3_k+0x70>
-	LONG $0xfff73ce9; BYTE $0xff // jmp 0x15026 <pq_q3_k+0x76>
-	LONG $0x18c48348 // add rsp, 0x18
+	LONG $0xf311850f; WORD $0xffff // jne 0x17590 <pq_q3_k+0x80>
+	LONG $0xfff312e9; BYTE $0xff // jmp 0x17596 <pq_q3_k+0x86>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x09eb // jmp 0x18293 <pq_q3_k+0xd83>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0xf2ea850f; WORD $0xffff // jne 0x17590 <pq_q3_k+0x80>
+	LONG $0xfff2ebe9; BYTE $0xff // jmp 0x17596 <pq_q3_k+0x86>
+	LONG $0x20c48348 // add rsp, 0x20
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -4004,23 +5823,23 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// quant_x: +22784
+	// quant_x: +33472
 	LONG $0x1f428d48 // lea rax, [rdx + 0x1f]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2490f48 // cmovns rax, rdx
 	LONG $0x05f8c148 // sar rax, 0x5
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	LONG $0xfee08348 // and rax, -0x2
-	LONG $0x02238e0f; WORD $0x0000 // jle 0x15b3f <quant_x+0x23f>
+	LONG $0x02238e0f; WORD $0x0000 // jle 0x184ff <quant_x+0x23f>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000005620d10fac5 // vmovss xmm1, dword ptr [rip + 0x562] # 0x15e8c <peak_i8+0x33c>
-	QUAD $0x000005621510fac5 // vmovss xmm2, dword ptr [rip + 0x562] # 0x15e94 <peak_i8+0x344>
-	QUAD $0x0000054a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x54a] # 0x15e84 <peak_i8+0x334>
+	QUAD $0x000005620d10fac5 // vmovss xmm1, dword ptr [rip + 0x562] # 0x1884c <peak_i8+0x33c>
+	QUAD $0x000005621510fac5 // vmovss xmm2, dword ptr [rip + 0x562] # 0x18854 <peak_i8+0x344>
+	QUAD $0x0000054a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x54a] # 0x18844 <peak_i8+0x334>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x40c78348 // add rdi, 0x40
@@ -4041,7 +5860,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdf1c8d49 // lea rbx, [r15 + 8*rbx]
 	LONG $0x8a148d4d // lea r10, [r10 + 4*rcx]
 	LONG $0x8e0c8d49 // lea rcx, [r14 + 4*rcx]
-	LONG $0x0000f9e9; BYTE $0x00 // jmp 0x15a88 <quant_x+0x188>
+	LONG $0x0000f9e9; BYTE $0x00 // jmp 0x18448 <quant_x+0x188>
 	BYTE $0x90 // nop
 	LONG $0x485df262; WORD $0xf0b8 // vfmadd231ps zmm6, zmm4, zmm0 # zmm6 = (zmm4 * zmm0) + zmm6
 	LONG $0xc3593ac5 // vmulss xmm8, xmm8, xmm3
@@ -4095,9 +5914,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1e348946 // mov dword ptr [rsi + r11], r14d
 	WORD $0x014c; BYTE $0xce // add rsi, r9
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x00b18e0f; WORD $0x0000 // jle 0x15b39 <quant_x+0x239>
+	LONG $0x00b18e0f; WORD $0x0000 // jle 0x184f9 <quant_x+0x239>
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x337e // jle 0x15ac0 <quant_x+0x1c0>
+	WORD $0x337e // jle 0x18480 <quant_x+0x1c0>
 	LONG $0x487cf162; WORD $0x6f10; BYTE $0xff // vmovups zmm5, zmmword ptr [rdi - 0x40]
 	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0xf55c // vsubps zmm6, zmm0, zmm5
@@ -4105,7 +5924,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0xfe5f // vmaxps zmm7, zmm0, zmm6
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x4855f262; WORD $0xf6a8 // vfmadd213ps zmm6, zmm5, zmm6 # zmm6 = (zmm5 * zmm6) + zmm6
-	WORD $0x20eb // jmp 0x15ad8 <quant_x+0x1d8>
+	WORD $0x20eb // jmp 0x18498 <quant_x+0x1d8>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -4127,9 +5946,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x89467162; WORD $0xc710 // vmovss xmm8 {k1} {z}, xmm7, xmm7
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0xc72e78c5 // vucomiss xmm8, xmm7
-	LONG $0xfe61860f; WORD $0xffff // jbe 0x15990 <quant_x+0x90>
+	LONG $0xfe61860f; WORD $0xffff // jbe 0x18350 <quant_x+0x90>
 	LONG $0x5e6ac1c4; BYTE $0xf8 // vdivss xmm7, xmm2, xmm8
-	LONG $0xfffe57e9; BYTE $0xff // jmp 0x15990 <quant_x+0x90>
+	LONG $0xfffe57e9; BYTE $0xff // jmp 0x18350 <quant_x+0x90>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -4138,9 +5957,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// peak_i8: +23376
+	// peak_i8: +34064
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x02ea8e0f; WORD $0x0000 // jle 0x15e43 <peak_i8+0x2f3>
+	LONG $0x02ea8e0f; WORD $0x0000 // jle 0x18803 <peak_i8+0x2f3>
 	LONG $0x48fef162; WORD $0x276f // vmovdqu64 zmm4, zmmword ptr [rdi]
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
@@ -4155,7 +5974,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	QUAD $0x02e635db585df162; WORD $0x0000 // vpandd zmm6, zmm4, dword ptr [rip + 0x2e6]{1to16} # 0x15e88 <peak_i8+0x338>
+	QUAD $0x02e635db585df162; WORD $0x0000 // vpandd zmm6, zmm4, dword ptr [rip + 0x2e6]{1to16} # 0x18848 <peak_i8+0x338>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x484d7262; WORD $0xec50 // vpdpbusd zmm13, zmm6, zmm4
 	LONG $0x484d7262; WORD $0xe450 // vpdpbusd zmm12, zmm6, zmm4
@@ -4254,7 +6073,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x484df262; WORD $0xd450 // vpdpbusd zmm2, zmm6, zmm4
 	LONG $0x484df262; WORD $0xcc50 // vpdpbusd zmm1, zmm6, zmm4
 	LONG $0x484df262; WORD $0xc450 // vpdpbusd zmm0, zmm6, zmm4
-	LONG $0xfdb7850f; WORD $0xffff // jne 0x15bb0 <peak_i8+0x60>
+	LONG $0xfdb7850f; WORD $0xffff // jne 0x18570 <peak_i8+0x60>
 	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
 	LONG $0x481dd162; WORD $0xe5fe // vpaddd zmm4, zmm12, zmm13
 	LONG $0x482dd162; WORD $0xf3fe // vpaddd zmm6, zmm10, zmm11
@@ -4267,7 +6086,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4875f162; WORD $0xccfe // vpaddd zmm1, zmm1, zmm4
 	LONG $0x487df162; WORD $0xc1fe // vpaddd zmm0, zmm0, zmm1
 	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	WORD $0x04eb // jmp 0x15e47 <peak_i8+0x2f7>
+	WORD $0x04eb // jmp 0x18807 <peak_i8+0x2f7>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x0be6c148 // shl rsi, 0xb
 	LONG $0x487cf162; WORD $0x0711 // vmovups zmmword ptr [rdi], zmm0
@@ -4298,7 +6117,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x01f1d9c5b5a6998d; QUAD $0x81766a5d4f3f2d18
 	QUAD $0x01f1d9c5b5a6998d; QUAD $0x81766a5d4f3f2d18
 	QUAD $0x01f1d9c5b5a6998d; QUAD $0x81766a5d4f3f2d18
-	QUAD $0x07f1d9c5b5a6998d; QUAD $0x0fcc000200050f00
+	QUAD $0x0ff1d9c5b5a6998d; QUAD $0x0fcc000200050007
 	QUAD $0x100f0f0f0f0f0f0f; QUAD $0x3010101010101010
 	QUAD $0x0330303030303030; QUAD $0x0403030303030303
 	QUAD $0xcc04040404040404; QUAD $0xcccccccccccccccc
@@ -4323,7 +6142,7 @@ TEXT ·q4_0_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+1600(SB)
+	CALL ·panel_avx512<>+2320(SB)
 	RET
 
 // func q4_1_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -4334,7 +6153,7 @@ TEXT ·q4_1_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+3264(SB)
+	CALL ·panel_avx512<>+4768(SB)
 	RET
 
 // func q5_0_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -4345,7 +6164,7 @@ TEXT ·q5_0_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+4976(SB)
+	CALL ·panel_avx512<>+7328(SB)
 	RET
 
 // func q5_1_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -4356,7 +6175,7 @@ TEXT ·q5_1_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+7152(SB)
+	CALL ·panel_avx512<>+10496(SB)
 	RET
 
 // func iQ4_NL_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -4367,7 +6186,7 @@ TEXT ·iQ4_NL_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+9376(SB)
+	CALL ·panel_avx512<>+13792(SB)
 	RET
 
 // func q4_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -4378,7 +6197,7 @@ TEXT ·q4_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+11248(SB)
+	CALL ·panel_avx512<>+16544(SB)
 	RET
 
 // func q5_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -4389,7 +6208,7 @@ TEXT ·q5_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+13168(SB)
+	CALL ·panel_avx512<>+19360(SB)
 	RET
 
 // func q6_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -4400,7 +6219,7 @@ TEXT ·q6_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+15568(SB)
+	CALL ·panel_avx512<>+22880(SB)
 	RET
 
 // func q2_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -4411,7 +6230,7 @@ TEXT ·q2_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+18032(SB)
+	CALL ·panel_avx512<>+26496(SB)
 	RET
 
 // func q3_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -4422,7 +6241,7 @@ TEXT ·q3_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+20400(SB)
+	CALL ·panel_avx512<>+29968(SB)
 	RET
 
 // func quant_avx512(x, dst unsafe.Pointer, k, shape int)
@@ -4431,13 +6250,13 @@ TEXT ·quant_avx512(SB), 0, $0-32
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
-	CALL ·panel_avx512<>+22784(SB)
+	CALL ·panel_avx512<>+33472(SB)
 	RET
 
 // func dotPeak_avx512(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_avx512(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·panel_avx512<>+23376(SB)
+	CALL ·panel_avx512<>+34064(SB)
 	MOVQ AX, ret+16(FP)
 	RET

@@ -14,499 +14,88 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x70ec8348 // sub rsp, 0x70
+	LONG $0x78ec8348 // sub rsp, 0x78
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
 	LONG $0x10fec148 // sar rsi, 0x10
 	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x0cb78e0f; WORD $0x0000 // jle 0x10ce3 <pq_q8_0+0xce3>
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x3fe8c148 // shr rax, 0x3f
-	QUAD $0x00c210052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xc210] # 0x1c24c <peak_i8+0x2ec>
-	QUAD $0x00c1ff0d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0xc1ff] # 0x1c244 <peak_i8+0x2e4>
+	LONG $0x0f388e0f; WORD $0x0000 // jle 0x10f64 <pq_q8_0+0xf64>
+	WORD $0x894d; BYTE $0xc2 // mov r10, r8
+	LONG $0x3feac149 // shr r10, 0x3f
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
+	QUAD $0x00e94a052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xe94a] # 0x1e98c <peak_i8+0x2ec>
+	QUAD $0x00e9390d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0xe939] # 0x1e984 <peak_i8+0x2e4>
 	QUAD $0x000000008d148d48 // lea rdx, [4*rcx]
 	LONG $0xf1b60f45 // movzx r14d, r9b
 	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
 	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
-	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
-	WORD $0x014c; BYTE $0xc0 // add rax, r8
+	WORD $0x014d; BYTE $0xc2 // add r10, r8
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
 	LONG $0x2474894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r14
-	WORD $0xd148; BYTE $0xe8 // shr rax
+	WORD $0xd149; BYTE $0xea // shr r10
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
 	LONG $0x523c8d48 // lea rdi, [rdx + 2*rdx]
+	LONG $0x40c26949; WORD $0x0004; BYTE $0x00 // imul rax, r10, 0x440
 	LONG $0x92148d4c // lea r10, [rdx + 4*rdx]
-	LONG $0x40c06948; WORD $0x0004; BYTE $0x00 // imul rax, rax, 0x440
-	LONG $0x247c8948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdi
+	LONG $0x247c8948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rdi
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
 	LONG $0x04e7c148 // shl rdi, 0x4
 	LONG $0x2454894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r10
-	LONG $0x247c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rdi
-	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	LONG $0x247c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdi
+	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x3beb // jmp 0x100f3 <pq_q8_0+0xf3>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	WORD $0x3deb // jmp 0x10103 <pq_q8_0+0x103>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
 	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0x24748b48; BYTE $0x58 // mov rsi, qword ptr [rsp + 0x58]
-	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
+	LONG $0x24748b48; BYTE $0x60 // mov rsi, qword ptr [rsp + 0x60]
+	LONG $0x24548b48; BYTE $0x70 // mov rdx, qword ptr [rsp + 0x70]
 	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
 	LONG $0x24340148 // add qword ptr [rsp], rsi
 	LONG $0xff428d48 // lea rax, [rdx - 0x1]
 	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
 	LONG $0x01fa8348 // cmp rdx, 0x1
-	LONG $0x0bf08e0f; WORD $0x0000 // jle 0x10ce3 <pq_q8_0+0xce3>
-	LONG $0x24748948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rsi
+	LONG $0x0e618e0f; WORD $0x0000 // jle 0x10f64 <pq_q8_0+0xf64>
+	LONG $0x24748948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rsi
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x020b850f; WORD $0x0000 // jne 0x10310 <pq_q8_0+0x310>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x092e850f; WORD $0x0000 // jne 0x10a40 <pq_q8_0+0xa40>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x01d88e0f; WORD $0x0000 // jle 0x102fb <pq_q8_0+0x2fb>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x245c8b48; BYTE $0x08 // mov rbx, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	BYTE $0x90 // nop
-	LONG $0x40788d48 // lea rdi, [rax + 0x40]
-	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
-	WORD $0xd231 // xor edx, edx
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x636ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rbx + 0x24]
-	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
-	LONG $0x09e2c148 // shl rdx, 0x9
-	LONG $0x05e3c149 // shl r11, 0x5
-	WORD $0x0148; BYTE $0xfa // add rdx, rdi
-	LONG $0x137da2c4; WORD $0x182c // vcvtph2ps ymm5, xmmword ptr [rax + r11]
-	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
-	LONG $0xef75c1c4; BYTE $0x37 // vpxor ymm6, ymm1, ymmword ptr [r15]
-	LONG $0x587de2c4; BYTE $0x3b // vpbroadcastd ymm7, dword ptr [rbx]
-	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
-	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0xef75c1c4; WORD $0x4077 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0x40]
-	LONG $0x587de2c4; WORD $0x047b // vpbroadcastd ymm7, dword ptr [rbx + 0x4]
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x000080b7ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0x80]
-	LONG $0x587de2c4; WORD $0x087b // vpbroadcastd ymm7, dword ptr [rbx + 0x8]
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x0000c0b7ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0xc0]
-	LONG $0x587de2c4; WORD $0x0c7b // vpbroadcastd ymm7, dword ptr [rbx + 0xc]
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x000100b7ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0x100]
-	LONG $0x587de2c4; WORD $0x107b // vpbroadcastd ymm7, dword ptr [rbx + 0x10]
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x000140b7ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0x140]
-	LONG $0x587de2c4; WORD $0x147b // vpbroadcastd ymm7, dword ptr [rbx + 0x14]
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x000180b7ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0x180]
-	LONG $0x587de2c4; WORD $0x187b // vpbroadcastd ymm7, dword ptr [rbx + 0x18]
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x0001c0b7ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0x1c0]
-	LONG $0x587de2c4; WORD $0x1c7b // vpbroadcastd ymm7, dword ptr [rbx + 0x1c]
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
-	LONG $0x187de2c4; WORD $0x206b // vbroadcastss ymm5, dword ptr [rbx + 0x20]
-	LONG $0xb85de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm4, ymm5 # ymm3 = (ymm4 * ymm5) + ymm3
-	LONG $0x636ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rbx + 0x24]
-	LONG $0x137da2c4; WORD $0x186c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + r11 + 0x10]
-	LONG $0x72eff5c5; BYTE $0x20 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0x20]
-	LONG $0x587de2c4; BYTE $0x3b // vpbroadcastd ymm7, dword ptr [rbx]
-	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
-	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0x72eff5c5; BYTE $0x60 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x0443 // vpbroadcastd ymm8, dword ptr [rbx + 0x4]
-	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
-	QUAD $0x000000a0b2eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x084b // vpbroadcastd ymm9, dword ptr [rbx + 0x8]
-	LONG $0x504dc2c4; BYTE $0xe1 // {vex} vpdpbusd ymm4, ymm6, ymm9
-	QUAD $0x000000e0b2eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c43 // vpbroadcastd ymm8, dword ptr [rbx + 0xc]
-	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
-	QUAD $0x00000120b2eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0x120]
-	LONG $0x587d62c4; WORD $0x104b // vpbroadcastd ymm9, dword ptr [rbx + 0x10]
-	LONG $0x504dc2c4; BYTE $0xe1 // {vex} vpdpbusd ymm4, ymm6, ymm9
-	QUAD $0x00000160b2eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0x160]
-	LONG $0x587d62c4; WORD $0x1443 // vpbroadcastd ymm8, dword ptr [rbx + 0x14]
-	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
-	QUAD $0x000001a0b2eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0x1a0]
-	LONG $0x587d62c4; WORD $0x184b // vpbroadcastd ymm9, dword ptr [rbx + 0x18]
-	LONG $0x504dc2c4; BYTE $0xe1 // {vex} vpdpbusd ymm4, ymm6, ymm9
-	QUAD $0x000001e0b2eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0x1e0]
-	LONG $0x587d62c4; WORD $0x1c43 // vpbroadcastd ymm8, dword ptr [rbx + 0x1c]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
-	LONG $0x187de2c4; WORD $0x2073 // vbroadcastss ymm6, dword ptr [rbx + 0x20]
-	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0x30c38348 // add rbx, 0x30
-	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
-	LONG $0xb85de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm4, ymm6 # ymm2 = (ymm4 * ymm6) + ymm2
-	LONG $0x01c2f641 // test r10b, 0x1
-	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfe5c850f; WORD $0xffff // jne 0x10140 <pq_q8_0+0x140>
-	LONG $0x04400548; WORD $0x0000 // add rax, 0x440
-	LONG $0xfe568d48 // lea rdx, [rsi - 0x2]
-	LONG $0x02fe8348 // cmp rsi, 0x2
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfe358f0f; WORD $0xffff // jg 0x10130 <pq_q8_0+0x130>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfdbc850f; WORD $0xffff // jne 0x100c0 <pq_q8_0+0xc0>
-	LONG $0xfffdc5e9; BYTE $0xff // jmp 0x100ce <pq_q8_0+0xce>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x10335 <pq_q8_0+0x335>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfd99840f; WORD $0xffff // je 0x100ce <pq_q8_0+0xce>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02f28e0f; WORD $0x0000 // jle 0x10630 <pq_q8_0+0x630>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x04e7c149 // shl r15, 0x4
-	LONG $0x05e5c149 // shl r13, 0x5
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x3e048d4a // lea rax, [rsi + r15]
-	LONG $0x40568d4c // lea r10, [rsi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x9066 // nop
-	QUAD $0x00000124876e79c5 // vmovd xmm8, dword ptr [rdi + 0x124]
-	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
-	LONG $0x09e6c149 // shl r14, 0x9
-	LONG $0x05e2c148 // shl rdx, 0x5
-	QUAD $0x0000012cb76ef9c5 // vmovd xmm6, dword ptr [rdi + 0x12c]
-	QUAD $0x00000128bf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x128]
-	WORD $0x014d; BYTE $0xd6 // add r14, r10
-	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
-	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
-	LONG $0x474de2c4; BYTE $0xf0 // vpsllvd ymm6, ymm6, ymm0
-	LONG $0x587d42c4; BYTE $0xc8 // vpbroadcastd ymm9, xmm8
-	QUAD $0x00000120876e79c5 // vmovd xmm8, dword ptr [rdi + 0x120]
-	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
-	LONG $0x587de2c4; BYTE $0xf6 // vpbroadcastd ymm6, xmm6
-	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
-	LONG $0x587d42c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm8
-	LONG $0x137d62c4; WORD $0x1004 // vcvtph2ps ymm8, xmmword ptr [rax + rdx]
-	LONG $0xef7501c4; WORD $0x2e1c // vpxor ymm11, ymm1, ymmword ptr [r14 + r13]
-	LONG $0x587d62c4; BYTE $0x27 // vpbroadcastd ymm12, dword ptr [rdi]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x2067 // vpbroadcastd ymm12, dword ptr [rdi + 0x20]
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x4067 // vpbroadcastd ymm12, dword ptr [rdi + 0x40]
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x6067 // vpbroadcastd ymm12, dword ptr [rdi + 0x60]
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	LONG $0xef7501c4; WORD $0x2e5c; BYTE $0x40 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x40]
-	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x2467 // vpbroadcastd ymm12, dword ptr [rdi + 0x24]
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x4467 // vpbroadcastd ymm12, dword ptr [rdi + 0x44]
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x6467 // vpbroadcastd ymm12, dword ptr [rdi + 0x64]
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x00802e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x80]
-	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x2867 // vpbroadcastd ymm12, dword ptr [rdi + 0x28]
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x4867 // vpbroadcastd ymm12, dword ptr [rdi + 0x48]
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x6867 // vpbroadcastd ymm12, dword ptr [rdi + 0x68]
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x00c02e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x2c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x2c]
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x4c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x4c]
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x6c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x6c]
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x01002e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x100]
-	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x3067 // vpbroadcastd ymm12, dword ptr [rdi + 0x30]
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x5067 // vpbroadcastd ymm12, dword ptr [rdi + 0x50]
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x7067 // vpbroadcastd ymm12, dword ptr [rdi + 0x70]
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x01402e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x140]
-	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x3467 // vpbroadcastd ymm12, dword ptr [rdi + 0x34]
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x5467 // vpbroadcastd ymm12, dword ptr [rdi + 0x54]
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x7467 // vpbroadcastd ymm12, dword ptr [rdi + 0x74]
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x01802e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x180]
-	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x3867 // vpbroadcastd ymm12, dword ptr [rdi + 0x38]
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x5867 // vpbroadcastd ymm12, dword ptr [rdi + 0x58]
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x7867 // vpbroadcastd ymm12, dword ptr [rdi + 0x78]
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x01c02e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x1c0]
-	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x3c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x3c]
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x593c41c4; BYTE $0xd2 // vmulps ymm10, ymm8, ymm10
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x5c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x5c]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x593c41c4; BYTE $0xc9 // vmulps ymm9, ymm8, ymm9
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x7c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x7c]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x000100a7187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rdi + 0x100]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0xf659bcc5 // vmulps ymm6, ymm8, ymm6
-	QUAD $0x00010c87187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rdi + 0x10c]
-	LONG $0xb82dc2c4; BYTE $0xec // vfmadd231ps ymm5, ymm10, ymm12 # ymm5 = (ymm10 * ymm12) + ymm5
-	QUAD $0x00010497187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x104]
-	LONG $0xb84dc2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm6, ymm8 # ymm2 = (ymm6 * ymm8) + ymm2
-	LONG $0xb835c2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm9, ymm10 # ymm4 = (ymm9 * ymm10) + ymm4
-	QUAD $0x00010897187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x108]
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xb845c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm7, ymm10 # ymm3 = (ymm7 * ymm10) + ymm3
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd83850f; WORD $0xffff // jne 0x10380 <pq_q8_0+0x380>
-	LONG $0x40c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x440
-	LONG $0xfe438d48 // lea rax, [rbx - 0x2]
-	LONG $0x02fb8348 // cmp rbx, 0x2
-	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
-	LONG $0xfd5b8f0f; WORD $0xffff // jg 0x10370 <pq_q8_0+0x370>
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	WORD $0x3175 // jne 0x10650 <pq_q8_0+0x650>
-	LONG $0xfffcfce9; BYTE $0xff // jmp 0x10320 <pq_q8_0+0x320>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x05e5c149 // shl r13, 0x5
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfcd0840f; WORD $0xffff // je 0x10320 <pq_q8_0+0x320>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x283c8d4e // lea r15, [rax + r13]
-	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
-	LONG $0x02fe8341 // cmp r14d, 0x2
-	LONG $0xfcb8820f; WORD $0xffff // jb 0x10320 <pq_q8_0+0x320>
-	LONG $0x117cc1c4; WORD $0x8f24 // vmovups ymmword ptr [r15 + 4*rcx], ymm4
-	LONG $0x03fe8341 // cmp r14d, 0x3
-	LONG $0xfca8820f; WORD $0xffff // jb 0x10320 <pq_q8_0+0x320>
-	LONG $0x117cc1c4; WORD $0xcf1c // vmovups ymmword ptr [r15 + 8*rcx], ymm3
-	LONG $0x04fe8341 // cmp r14d, 0x4
-	LONG $0xfc98820f; WORD $0xffff // jb 0x10320 <pq_q8_0+0x320>
-	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
-	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0x05fe8341 // cmp r14d, 0x5
-	LONG $0xfc83820f; WORD $0xffff // jb 0x10320 <pq_q8_0+0x320>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03328e0f; WORD $0x0000 // jle 0x109d8 <pq_q8_0+0x9d8>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x04e4c149 // shl r12, 0x4
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x27048d4a // lea rax, [rdi + r12]
-	LONG $0x40578d4c // lea r10, [rdi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x9066 // nop
-	QUAD $0x00000134866e79c5 // vmovd xmm8, dword ptr [rsi + 0x134]
-	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
-	LONG $0x09e6c149 // shl r14, 0x9
-	LONG $0x05e2c148 // shl rdx, 0x5
-	QUAD $0x0000013cb66ef9c5 // vmovd xmm6, dword ptr [rsi + 0x13c]
-	QUAD $0x00000138be6ef9c5 // vmovd xmm7, dword ptr [rsi + 0x138]
-	WORD $0x014d; BYTE $0xd6 // add r14, r10
-	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
-	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
-	LONG $0x474de2c4; BYTE $0xf0 // vpsllvd ymm6, ymm6, ymm0
-	LONG $0x587d42c4; BYTE $0xc8 // vpbroadcastd ymm9, xmm8
-	QUAD $0x00000130866e79c5 // vmovd xmm8, dword ptr [rsi + 0x130]
-	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
-	LONG $0x587de2c4; BYTE $0xf6 // vpbroadcastd ymm6, xmm6
-	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
-	LONG $0x587d42c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm8
-	LONG $0x137d62c4; WORD $0x1004 // vcvtph2ps ymm8, xmmword ptr [rax + rdx]
-	LONG $0xef7501c4; WORD $0x2e1c // vpxor ymm11, ymm1, ymmword ptr [r14 + r13]
-	QUAD $0x000080a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x80]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	QUAD $0x0000a0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xa0]
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	QUAD $0x0000c0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xc0]
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	QUAD $0x0000e0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xe0]
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	LONG $0xef7501c4; WORD $0x2e5c; BYTE $0x40 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x40]
-	QUAD $0x000084a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x84]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	QUAD $0x0000a4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xa4]
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	QUAD $0x0000c4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xc4]
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	QUAD $0x0000e4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xe4]
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x00802e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x80]
-	QUAD $0x000088a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x88]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	QUAD $0x0000a8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xa8]
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	QUAD $0x0000c8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xc8]
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	QUAD $0x0000e8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xe8]
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x00c02e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0xc0]
-	QUAD $0x00008ca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x8c]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	QUAD $0x0000aca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xac]
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	QUAD $0x0000cca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xcc]
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	QUAD $0x0000eca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xec]
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x01002e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x100]
-	QUAD $0x000090a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x90]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	QUAD $0x0000b0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xb0]
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	QUAD $0x0000d0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xd0]
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	QUAD $0x0000f0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xf0]
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x01402e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x140]
-	QUAD $0x000094a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x94]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	QUAD $0x0000b4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xb4]
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	QUAD $0x0000d4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xd4]
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	QUAD $0x0000f4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xf4]
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x01802e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x180]
-	QUAD $0x000098a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x98]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	QUAD $0x0000b8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xb8]
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	QUAD $0x0000d8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xd8]
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	QUAD $0x0000f8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xf8]
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x01c02e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x1c0]
-	QUAD $0x00009ca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x9c]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	QUAD $0x0000bca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xbc]
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x593c41c4; BYTE $0xd2 // vmulps ymm10, ymm8, ymm10
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	QUAD $0x0000dca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xdc]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x593c41c4; BYTE $0xc9 // vmulps ymm9, ymm8, ymm9
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	QUAD $0x0000fca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xfc]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x000110a6187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rsi + 0x110]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0xf659bcc5 // vmulps ymm6, ymm8, ymm6
-	QUAD $0x00011c86187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rsi + 0x11c]
-	LONG $0xb82dc2c4; BYTE $0xec // vfmadd231ps ymm5, ymm10, ymm12 # ymm5 = (ymm10 * ymm12) + ymm5
-	QUAD $0x00011496187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x114]
-	LONG $0xb84dc2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm6, ymm8 # ymm2 = (ymm6 * ymm8) + ymm2
-	LONG $0xb835c2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm9, ymm10 # ymm4 = (ymm9 * ymm10) + ymm4
-	QUAD $0x00011896187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x118]
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xb845c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm7, ymm10 # ymm3 = (ymm7 * ymm10) + ymm3
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd22850f; WORD $0xffff // jne 0x106e0 <pq_q8_0+0x6e0>
-	LONG $0x40c78148; WORD $0x0004; BYTE $0x00 // add rdi, 0x440
-	LONG $0xfe438d48 // lea rax, [rbx - 0x2]
-	LONG $0x02fb8348 // cmp rbx, 0x2
-	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
-	LONG $0xfcfa8f0f; WORD $0xffff // jg 0x106d0 <pq_q8_0+0x6d0>
-	WORD $0x10eb // jmp 0x109e8 <pq_q8_0+0x9e8>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x029b850f; WORD $0x0000 // jne 0x103b0 <pq_q8_0+0x3b0>
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
-	LONG $0x05fe8341 // cmp r14d, 0x5
-	LONG $0xf91e840f; WORD $0xffff // je 0x10320 <pq_q8_0+0x320>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
-	LONG $0x07fe8341 // cmp r14d, 0x7
-	LONG $0xf909820f; WORD $0xffff // jb 0x10320 <pq_q8_0+0x320>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
-	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0x08fe8341 // cmp r14d, 0x8
-	LONG $0xf8f4820f; WORD $0xffff // jb 0x10320 <pq_q8_0+0x320>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0xfff8e4e9; BYTE $0xff // jmp 0x10320 <pq_q8_0+0x320>
-	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x09b7840f; WORD $0x0000 // je 0x10ada <pq_q8_0+0xada>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x0c03850f; WORD $0x0000 // jne 0x10d2f <pq_q8_0+0xd2f>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02708e0f; WORD $0x0000 // jle 0x10cb9 <pq_q8_0+0xcb9>
+	LONG $0x0df68e0f; WORD $0x0000 // jle 0x10f2b <pq_q8_0+0xf2b>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x247c8b4c; BYTE $0x08 // mov r15, qword ptr [rsp + 0x8]
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
-	WORD $0x22eb // jmp 0x10a88 <pq_q8_0+0xa88>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xfb // mov r11, rdi
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	WORD $0x26eb // jmp 0x10178 <pq_q8_0+0x178>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x40c78148; WORD $0x0004; BYTE $0x00 // add rdi, 0x440
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x02398e0f; WORD $0x0000 // jle 0x10cc1 <pq_q8_0+0xcc1>
+	LONG $0x0dbb8e0f; WORD $0x0000 // jle 0x10f33 <pq_q8_0+0xf33>
 	LONG $0x40478d48 // lea rax, [rdi + 0x40]
 	LONG $0x408f8d4c; WORD $0x0002; BYTE $0x00 // lea r9, [rdi + 0x240]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	LONG $0x0001a3e9; BYTE $0x00 // jmp 0x10c41 <pq_q8_0+0xc41>
-	WORD $0x9066 // nop
+	LONG $0x0001a2e9; BYTE $0x00 // jmp 0x1032f <pq_q8_0+0x32f>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
 	LONG $0x05e4c149 // shl r12, 0x5
 	WORD $0x0148; BYTE $0xc1 // add rcx, rax
@@ -576,239 +165,47 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x30c78349 // add r15, 0x30
 	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
 	LONG $0xb85de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm4, ymm6 # ymm2 = (ymm4 * ymm6) + ymm2
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfe2f840f; WORD $0xffff // je 0x10a70 <pq_q8_0+0xa70>
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfe31840f; WORD $0xffff // je 0x10160 <pq_q8_0+0x160>
 	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
 	LONG $0x09e1c148 // shl rcx, 0x9
 	LONG $0x092c8d4d // lea r13, [r9 + rcx]
-	WORD $0x394d; BYTE $0xea // cmp r10, r13
-	LONG $0xfe4b830f; WORD $0xffff // jae 0x10aa0 <pq_q8_0+0xaa0>
-	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
+	WORD $0x394d; BYTE $0xeb // cmp r11, r13
+	LONG $0xfe4d830f; WORD $0xffff // jae 0x10190 <pq_q8_0+0x190>
+	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
 	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8944; BYTE $0xd6 // mov esi, r10d
-	WORD $0x9066 // nop
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0xb70f; BYTE $0xd6 // movzx edx, si
 	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894d; BYTE $0xd6 // mov r14, r10
-	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	WORD $0x894d; BYTE $0xda // mov r10, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
 	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
-	WORD $0xeb89 // mov ebx, ebp
-	WORD $0xe383; BYTE $0x3f // and ebx, 0x3f
+	WORD $0x8941; BYTE $0xee // mov r14d, ebp
+	LONG $0x3fe68341 // and r14d, 0x3f
 	LONG $0x3fffe281; WORD $0x0000 // and edx, 0x3fff
 	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0xe3c1; BYTE $0x06 // shl ebx, 0x6
-	WORD $0x2949; BYTE $0xd6 // sub r14, rdx
-	QUAD $0x004000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x4000]
-	QUAD $0x005000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x5000]
-	QUAD $0x006000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x6000]
-	QUAD $0x007000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x7000]
-	WORD $0x394d; BYTE $0xea // cmp r10, r13
-	WORD $0xac72 // jb 0x10c60 <pq_q8_0+0xc60>
-	LONG $0xfffde7e9; BYTE $0xff // jmp 0x10aa0 <pq_q8_0+0xaa0>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
-	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xf3e2850f; WORD $0xffff // jne 0x100c0 <pq_q8_0+0xc0>
-	LONG $0xfff3ebe9; BYTE $0xff // jmp 0x100ce <pq_q8_0+0xce>
-	LONG $0x70c48348 // add rsp, 0x70
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	BYTE $0x5d // pop rbp
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-
-	// pq_q4_0: +3328
-	BYTE $0x55 // push rbp
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
-	BYTE $0x53 // push rbx
-	LONG $0x60ec8348 // sub rsp, 0x60
-	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
-	WORD $0x894c; BYTE $0xca // mov rdx, r9
-	LONG $0x10fac148 // sar rdx, 0x10
-	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x0d6a8e0f; WORD $0x0000 // jle 0x11a9b <pq_q4_0+0xd9b>
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	QUAD $0x00b508052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xb508] # 0x1c24e <peak_i8+0x2ee>
-	QUAD $0x00b4e90d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0xb4e9] # 0x1c238 <peak_i8+0x2d8>
-	LONG $0xd9b60f45 // movzx r11d, r9b
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
-	WORD $0x014c; BYTE $0xc0 // add rax, r8
-	WORD $0xd148; BYTE $0xe8 // shr rax
-	LONG $0x06e0c148 // shl rax, 0x6
-	LONG $0xc0048d48 // lea rax, [rax + 8*rax]
-	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
-	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
-	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
-	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
-	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x3ceb // jmp 0x10df3 <pq_q4_0+0xf3>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
-	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
-	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
-	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
-	LONG $0x24140148 // add qword ptr [rsp], rdx
-	LONG $0xff418d48 // lea rax, [rcx - 0x1]
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0ca88e0f; WORD $0x0000 // jle 0x11a9b <pq_q4_0+0xd9b>
-	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
-	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x024b850f; WORD $0x0000 // jne 0x11050 <pq_q4_0+0x350>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x099e850f; WORD $0x0000 // jne 0x117b0 <pq_q4_0+0xab0>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x02138e0f; WORD $0x0000 // jle 0x11036 <pq_q4_0+0x336>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	BYTE $0x90 // nop
-	LONG $0x40488d48 // lea rcx, [rax + 0x40]
-	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
-	WORD $0xd231 // xor edx, edx
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x666ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rsi + 0x24]
-	WORD $0x8949; BYTE $0xd2 // mov r10, rdx
-	LONG $0x08e2c148 // shl rdx, 0x8
-	LONG $0x05e2c149 // shl r10, 0x5
-	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	LONG $0x137da2c4; WORD $0x102c // vcvtph2ps ymm5, xmmword ptr [rax + r10]
-	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
-	LONG $0xdb75c1c4; BYTE $0x37 // vpand ymm6, ymm1, ymmword ptr [r15]
-	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
-	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
-	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0x6f7ec1c4; BYTE $0x37 // vmovdqu ymm6, ymmword ptr [r15]
-	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0xdb75c1c4; WORD $0x4077 // vpand ymm6, ymm1, ymmword ptr [r15 + 0x40]
-	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0x6f7ec1c4; WORD $0x4077 // vmovdqu ymm6, ymmword ptr [r15 + 0x40]
-	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x000080b7db75c1c4; BYTE $0x00 // vpand ymm6, ymm1, ymmword ptr [r15 + 0x80]
-	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x000080b76f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r15 + 0x80]
-	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x0000c0b7db75c1c4; BYTE $0x00 // vpand ymm6, ymm1, ymmword ptr [r15 + 0xc0]
-	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x0000c0b76f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r15 + 0xc0]
-	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
-	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
-	LONG $0xb85de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm4, ymm5 # ymm3 = (ymm4 * ymm5) + ymm3
-	LONG $0x666ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rsi + 0x24]
-	LONG $0x137da2c4; WORD $0x106c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + r10 + 0x10]
-	LONG $0x72dbf5c5; BYTE $0x20 // vpand ymm6, ymm1, ymmword ptr [rdx + 0x20]
-	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
-	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
-	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0x726ffec5; BYTE $0x20 // vmovdqu ymm6, ymmword ptr [rdx + 0x20]
-	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0x72dbf5c5; BYTE $0x60 // vpand ymm6, ymm1, ymmword ptr [rdx + 0x60]
-	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0x726ffec5; BYTE $0x60 // vmovdqu ymm6, ymmword ptr [rdx + 0x60]
-	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x000000a0b2dbf5c5 // vpand ymm6, ymm1, ymmword ptr [rdx + 0xa0]
-	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x000000a0b26ffec5 // vmovdqu ymm6, ymmword ptr [rdx + 0xa0]
-	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x000000e0b2dbf5c5 // vpand ymm6, ymm1, ymmword ptr [rdx + 0xe0]
-	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x000000e0b26ffec5 // vmovdqu ymm6, ymmword ptr [rdx + 0xe0]
-	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
-	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0x187de2c4; WORD $0x2076 // vbroadcastss ymm6, dword ptr [rsi + 0x20]
-	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0x30c68348 // add rsi, 0x30
-	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
-	LONG $0xb85de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm4, ymm6 # ymm2 = (ymm4 * ymm6) + ymm2
-	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfe21850f; WORD $0xffff // jne 0x10e40 <pq_q4_0+0x140>
-	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
-	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
-	LONG $0x02ff8348 // cmp rdi, 0x2
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfdfa8f0f; WORD $0xffff // jg 0x10e30 <pq_q4_0+0x130>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfd81850f; WORD $0xffff // jne 0x10dc0 <pq_q4_0+0xc0>
-	LONG $0xfffd8ae9; BYTE $0xff // jmp 0x10dce <pq_q4_0+0xce>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x06e6c141 // shl r14d, 0x6
+	WORD $0x2949; BYTE $0xd2 // sub r10, rdx
+	QUAD $0x004000168c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r10 + 0x4000]
+	QUAD $0x005000168c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r10 + 0x5000]
+	QUAD $0x006000168c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r10 + 0x6000]
+	QUAD $0x007000168c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r10 + 0x7000]
+	WORD $0x394d; BYTE $0xeb // cmp r11, r13
+	WORD $0xa972 // jb 0x10350 <pq_q8_0+0x350>
+	LONG $0xfffde4e9; BYTE $0xff // jmp 0x10190 <pq_q8_0+0x190>
+	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x11075 <pq_q4_0+0x375>
+	WORD $0x1deb // jmp 0x103d5 <pq_q8_0+0x3d5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfd59840f; WORD $0xffff // je 0x10dce <pq_q4_0+0xce>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03028e0f; WORD $0x0000 // jle 0x11380 <pq_q4_0+0x680>
+	LONG $0xfd09840f; WORD $0xffff // je 0x100de <pq_q8_0+0xde>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02f28e0f; WORD $0x0000 // jle 0x106d0 <pq_q8_0+0x6d0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
@@ -819,20 +216,20 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x3e048d4a // lea rax, [rsi + r15]
-	LONG $0x40768d4c // lea r14, [rsi + 0x40]
-	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
-	WORD $0xc931 // xor ecx, ecx
+	LONG $0x3e148d4e // lea r10, [rsi + r15]
+	LONG $0x40468d48 // lea rax, [rsi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	QUAD $0x00000124876e79c5 // vmovd xmm8, dword ptr [rdi + 0x124]
-	WORD $0x8948; BYTE $0xca // mov rdx, rcx
-	LONG $0x08e1c148 // shl rcx, 0x8
+	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
+	LONG $0x09e6c149 // shl r14, 0x9
 	LONG $0x05e2c148 // shl rdx, 0x5
 	QUAD $0x0000012cb76ef9c5 // vmovd xmm6, dword ptr [rdi + 0x12c]
 	QUAD $0x00000128bf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x128]
-	WORD $0x014c; BYTE $0xf1 // add rcx, r14
+	WORD $0x0149; BYTE $0xc6 // add r14, rax
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
 	LONG $0x474de2c4; BYTE $0xf0 // vpsllvd ymm6, ymm6, ymm0
@@ -842,8 +239,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; BYTE $0xf6 // vpbroadcastd ymm6, xmm6
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x587d42c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm8
-	LONG $0x137d62c4; WORD $0x1004 // vcvtph2ps ymm8, xmmword ptr [rax + rdx]
-	LONG $0xdb7521c4; WORD $0x291c // vpand ymm11, ymm1, ymmword ptr [rcx + r13]
+	LONG $0x137d42c4; WORD $0x1204 // vcvtph2ps ymm8, xmmword ptr [r10 + rdx]
+	LONG $0xef7501c4; WORD $0x2e1c // vpxor ymm11, ymm1, ymmword ptr [r14 + r13]
 	LONG $0x587d62c4; BYTE $0x27 // vpbroadcastd ymm12, dword ptr [rdi]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x2067 // vpbroadcastd ymm12, dword ptr [rdi + 0x20]
@@ -852,18 +249,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x6067 // vpbroadcastd ymm12, dword ptr [rdi + 0x60]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	LONG $0x6f7e21c4; WORD $0x291c // vmovdqu ymm11, ymmword ptr [rcx + r13]
-	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x3067 // vpbroadcastd ymm12, dword ptr [rdi + 0x30]
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x5067 // vpbroadcastd ymm12, dword ptr [rdi + 0x50]
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x7067 // vpbroadcastd ymm12, dword ptr [rdi + 0x70]
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	LONG $0xdb7521c4; WORD $0x295c; BYTE $0x40 // vpand ymm11, ymm1, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0xef7501c4; WORD $0x2e5c; BYTE $0x40 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x40]
 	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x2467 // vpbroadcastd ymm12, dword ptr [rdi + 0x24]
@@ -872,18 +258,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x6467 // vpbroadcastd ymm12, dword ptr [rdi + 0x64]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	LONG $0x6f7e21c4; WORD $0x295c; BYTE $0x40 // vmovdqu ymm11, ymmword ptr [rcx + r13 + 0x40]
-	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x3467 // vpbroadcastd ymm12, dword ptr [rdi + 0x34]
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x5467 // vpbroadcastd ymm12, dword ptr [rdi + 0x54]
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x7467 // vpbroadcastd ymm12, dword ptr [rdi + 0x74]
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x0080299cdb7521c4; WORD $0x0000 // vpand ymm11, ymm1, ymmword ptr [rcx + r13 + 0x80]
+	QUAD $0x00802e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x80]
 	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x2867 // vpbroadcastd ymm12, dword ptr [rdi + 0x28]
@@ -892,18 +267,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x6867 // vpbroadcastd ymm12, dword ptr [rdi + 0x68]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x0080299c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rcx + r13 + 0x80]
-	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x3867 // vpbroadcastd ymm12, dword ptr [rdi + 0x38]
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x5867 // vpbroadcastd ymm12, dword ptr [rdi + 0x58]
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x7867 // vpbroadcastd ymm12, dword ptr [rdi + 0x78]
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x00c0299cdb7521c4; WORD $0x0000 // vpand ymm11, ymm1, ymmword ptr [rcx + r13 + 0xc0]
+	QUAD $0x00c02e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0xc0]
 	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x2c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x2c]
@@ -912,11 +276,36 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x6c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x6c]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x00c0299c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rcx + r13 + 0xc0]
+	QUAD $0x01002e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x100]
+	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x3067 // vpbroadcastd ymm12, dword ptr [rdi + 0x30]
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x5067 // vpbroadcastd ymm12, dword ptr [rdi + 0x50]
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x7067 // vpbroadcastd ymm12, dword ptr [rdi + 0x70]
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	QUAD $0x01402e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x140]
+	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x3467 // vpbroadcastd ymm12, dword ptr [rdi + 0x34]
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x5467 // vpbroadcastd ymm12, dword ptr [rdi + 0x54]
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x7467 // vpbroadcastd ymm12, dword ptr [rdi + 0x74]
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	QUAD $0x01802e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x180]
+	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x3867 // vpbroadcastd ymm12, dword ptr [rdi + 0x38]
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x5867 // vpbroadcastd ymm12, dword ptr [rdi + 0x58]
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x7867 // vpbroadcastd ymm12, dword ptr [rdi + 0x78]
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	QUAD $0x01c02e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x1c0]
 	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
-	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x3c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x3c]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
@@ -941,45 +330,44 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00010897187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x108]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xb845c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm7, ymm10 # ymm3 = (ymm7 * ymm10) + ymm3
-	LONG $0x01c2f641 // test r10b, 0x1
-	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfd63850f; WORD $0xffff // jne 0x110c0 <pq_q4_0+0x3c0>
-	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfd3b8f0f; WORD $0xffff // jg 0x110b0 <pq_q4_0+0x3b0>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x2675 // jne 0x113a0 <pq_q4_0+0x6a0>
-	LONG $0xfffce1e9; BYTE $0xff // jmp 0x11060 <pq_q4_0+0x360>
-	BYTE $0x90 // nop
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfd85850f; WORD $0xffff // jne 0x10420 <pq_q8_0+0x420>
+	LONG $0x40c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x440
+	LONG $0xfe438d49 // lea rax, [r11 - 0x2]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0xfd5d8f0f; WORD $0xffff // jg 0x10410 <pq_q8_0+0x410>
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	WORD $0x3375 // jne 0x106f0 <pq_q8_0+0x6f0>
+	LONG $0xfffcfee9; BYTE $0xff // jmp 0x103c0 <pq_q8_0+0x3c0>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfcc0840f; WORD $0xffff // je 0x11060 <pq_q4_0+0x360>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xfcd0840f; WORD $0xffff // je 0x103c0 <pq_q8_0+0x3c0>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
-	LONG $0x02fb8341 // cmp r11d, 0x2
-	LONG $0xfca8820f; WORD $0xffff // jb 0x11060 <pq_q4_0+0x360>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
-	LONG $0x03fb8341 // cmp r11d, 0x3
-	LONG $0xfc93820f; WORD $0xffff // jb 0x11060 <pq_q4_0+0x360>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
-	LONG $0x04fb8341 // cmp r11d, 0x4
-	LONG $0xfc7e820f; WORD $0xffff // jb 0x11060 <pq_q4_0+0x360>
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0x02fe8341 // cmp r14d, 0x2
+	LONG $0xfcb8820f; WORD $0xffff // jb 0x103c0 <pq_q8_0+0x3c0>
+	LONG $0x117cc1c4; WORD $0x8f24 // vmovups ymmword ptr [r15 + 4*rcx], ymm4
+	LONG $0x03fe8341 // cmp r14d, 0x3
+	LONG $0xfca8820f; WORD $0xffff // jb 0x103c0 <pq_q8_0+0x3c0>
+	LONG $0x117cc1c4; WORD $0xcf1c // vmovups ymmword ptr [r15 + 8*rcx], ymm3
+	LONG $0x04fe8341 // cmp r14d, 0x4
+	LONG $0xfc98820f; WORD $0xffff // jb 0x103c0 <pq_q8_0+0x3c0>
+	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xfc69820f; WORD $0xffff // jb 0x11060 <pq_q4_0+0x360>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03488e0f; WORD $0x0000 // jle 0x11748 <pq_q4_0+0xa48>
+	LONG $0x05fe8341 // cmp r14d, 0x5
+	LONG $0xfc83820f; WORD $0xffff // jb 0x103c0 <pq_q8_0+0x3c0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03308e0f; WORD $0x0000 // jle 0x10a76 <pq_q8_0+0xa76>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x04e4c149 // shl r12, 0x4
@@ -987,19 +375,20 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0x27048d4a // lea rax, [rdi + r12]
-	LONG $0x40778d4c // lea r14, [rdi + 0x40]
-	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
-	WORD $0xc931 // xor ecx, ecx
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x27148d4e // lea r10, [rdi + r12]
+	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	QUAD $0x00000134866e79c5 // vmovd xmm8, dword ptr [rsi + 0x134]
-	WORD $0x8948; BYTE $0xca // mov rdx, rcx
-	LONG $0x08e1c148 // shl rcx, 0x8
+	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
+	LONG $0x09e6c149 // shl r14, 0x9
 	LONG $0x05e2c148 // shl rdx, 0x5
 	QUAD $0x0000013cb66ef9c5 // vmovd xmm6, dword ptr [rsi + 0x13c]
 	QUAD $0x00000138be6ef9c5 // vmovd xmm7, dword ptr [rsi + 0x138]
-	WORD $0x014c; BYTE $0xf1 // add rcx, r14
+	WORD $0x0149; BYTE $0xc6 // add r14, rax
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
 	LONG $0x474de2c4; BYTE $0xf0 // vpsllvd ymm6, ymm6, ymm0
@@ -1009,8 +398,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; BYTE $0xf6 // vpbroadcastd ymm6, xmm6
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x587d42c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm8
-	LONG $0x137d62c4; WORD $0x1004 // vcvtph2ps ymm8, xmmword ptr [rax + rdx]
-	LONG $0xdb7521c4; WORD $0x291c // vpand ymm11, ymm1, ymmword ptr [rcx + r13]
+	LONG $0x137d42c4; WORD $0x1204 // vcvtph2ps ymm8, xmmword ptr [r10 + rdx]
+	LONG $0xef7501c4; WORD $0x2e1c // vpxor ymm11, ymm1, ymmword ptr [r14 + r13]
 	QUAD $0x000080a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x80]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	QUAD $0x0000a0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xa0]
@@ -1019,18 +408,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	QUAD $0x0000e0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xe0]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	LONG $0x6f7e21c4; WORD $0x291c // vmovdqu ymm11, ymmword ptr [rcx + r13]
-	QUAD $0x000090a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x90]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	QUAD $0x0000b0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xb0]
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	QUAD $0x0000d0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xd0]
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	QUAD $0x0000f0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xf0]
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	LONG $0xdb7521c4; WORD $0x295c; BYTE $0x40 // vpand ymm11, ymm1, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0xef7501c4; WORD $0x2e5c; BYTE $0x40 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x40]
 	QUAD $0x000084a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x84]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	QUAD $0x0000a4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xa4]
@@ -1039,18 +417,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	QUAD $0x0000e4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xe4]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	LONG $0x6f7e21c4; WORD $0x295c; BYTE $0x40 // vmovdqu ymm11, ymmword ptr [rcx + r13 + 0x40]
-	QUAD $0x000094a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x94]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	QUAD $0x0000b4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xb4]
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	QUAD $0x0000d4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xd4]
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	QUAD $0x0000f4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xf4]
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x0080299cdb7521c4; WORD $0x0000 // vpand ymm11, ymm1, ymmword ptr [rcx + r13 + 0x80]
+	QUAD $0x00802e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x80]
 	QUAD $0x000088a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x88]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	QUAD $0x0000a8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xa8]
@@ -1059,18 +426,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	QUAD $0x0000e8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xe8]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x0080299c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rcx + r13 + 0x80]
-	QUAD $0x000098a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x98]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	QUAD $0x0000b8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xb8]
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	QUAD $0x0000d8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xd8]
-	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
-	QUAD $0x0000f8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xf8]
-	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x00c0299cdb7521c4; WORD $0x0000 // vpand ymm11, ymm1, ymmword ptr [rcx + r13 + 0xc0]
+	QUAD $0x00c02e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0xc0]
 	QUAD $0x00008ca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x8c]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	QUAD $0x0000aca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xac]
@@ -1079,11 +435,36 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	QUAD $0x0000eca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xec]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x00c0299c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rcx + r13 + 0xc0]
+	QUAD $0x01002e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x100]
+	QUAD $0x000090a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x90]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	QUAD $0x0000b0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xb0]
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	QUAD $0x0000d0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xd0]
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	QUAD $0x0000f0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xf0]
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	QUAD $0x01402e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x140]
+	QUAD $0x000094a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x94]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	QUAD $0x0000b4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xb4]
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	QUAD $0x0000d4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xd4]
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	QUAD $0x0000f4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xf4]
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	QUAD $0x01802e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x180]
+	QUAD $0x000098a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x98]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	QUAD $0x0000b8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xb8]
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	QUAD $0x0000d8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xd8]
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	QUAD $0x0000f8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xf8]
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	QUAD $0x01c02e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x1c0]
 	QUAD $0x00009ca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x9c]
-	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	QUAD $0x0000bca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xbc]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
@@ -1108,55 +489,352 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00011896187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x118]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0xb845c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm7, ymm10 # ymm3 = (ymm7 * ymm10) + ymm3
-	LONG $0x01c2f641 // test r10b, 0x1
-	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfd02850f; WORD $0xffff // jne 0x11430 <pq_q4_0+0x730>
-	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
-	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfcda8f0f; WORD $0xffff // jg 0x11420 <pq_q4_0+0x720>
-	WORD $0x10eb // jmp 0x11758 <pq_q4_0+0xa58>
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfd24850f; WORD $0xffff // jne 0x10780 <pq_q8_0+0x780>
+	LONG $0x40c78148; WORD $0x0004; BYTE $0x00 // add rdi, 0x440
+	LONG $0xfe438d49 // lea rax, [r11 - 0x2]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0xfcfc8f0f; WORD $0xffff // jg 0x10770 <pq_q8_0+0x770>
+	WORD $0x10eb // jmp 0x10a86 <pq_q8_0+0xa86>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
-	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xf8f3840f; WORD $0xffff // je 0x11060 <pq_q4_0+0x360>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x05fe8341 // cmp r14d, 0x5
+	LONG $0xf920840f; WORD $0xffff // je 0x103c0 <pq_q8_0+0x3c0>
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
-	LONG $0x07fb8341 // cmp r11d, 0x7
-	LONG $0xf8de820f; WORD $0xffff // jb 0x11060 <pq_q4_0+0x360>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x07fe8341 // cmp r14d, 0x7
+	LONG $0xf90b820f; WORD $0xffff // jb 0x103c0 <pq_q8_0+0x3c0>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0x08fb8341 // cmp r11d, 0x8
-	LONG $0xf8c9820f; WORD $0xffff // jb 0x11060 <pq_q4_0+0x360>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x08fe8341 // cmp r14d, 0x8
+	LONG $0xf8f6820f; WORD $0xffff // jb 0x103c0 <pq_q8_0+0x3c0>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0xfff8b9e9; BYTE $0xff // jmp 0x11060 <pq_q4_0+0x360>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x02c78e0f; WORD $0x0000 // jle 0x11a80 <pq_q4_0+0xd80>
+	LONG $0xfff8e6e9; BYTE $0xff // jmp 0x103c0 <pq_q8_0+0x3c0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04618e0f; WORD $0x0000 // jle 0x10f44 <pq_q8_0+0xf44>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0xff002548; WORD $0xffff // and rax, -0x100
-	WORD $0x20eb // jmp 0x117f8 <pq_q4_0+0xaf8>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x26eb // jmp 0x10b28 <pq_q8_0+0xb28>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x40c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x440
+	LONG $0xfe4e8d49 // lea rcx, [r14 - 0x2]
+	LONG $0x02fe8349 // cmp r14, 0x2
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x04248e0f; WORD $0x0000 // jle 0x10f4c <pq_q8_0+0xf4c>
+	LONG $0x405e8d4c // lea r11, [rsi + 0x40]
+	LONG $0x409e8d48; WORD $0x0002; BYTE $0x00 // lea rbx, [rsi + 0x240]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x0001a7e9; BYTE $0x00 // jmp 0x10ce5 <pq_q8_0+0xce5>
+	WORD $0x9066 // nop
+	LONG $0x676ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rdi + 0x24]
+	LONG $0x05e7c149 // shl r15, 0x5
+	WORD $0x014c; BYTE $0xd9 // add rcx, r11
+	LONG $0x137da2c4; WORD $0x3e2c // vcvtph2ps ymm5, xmmword ptr [rsi + r15]
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0xef75c1c4; WORD $0x2434 // vpxor ymm6, ymm1, ymmword ptr [r12]
+	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
+	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0xef75c1c4; WORD $0x2474; BYTE $0x40 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0x40]
+	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x008024b4ef75c1c4; WORD $0x0000 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0x80]
+	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x00c024b4ef75c1c4; WORD $0x0000 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0xc0]
+	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x010024b4ef75c1c4; WORD $0x0000 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0x100]
+	LONG $0x587de2c4; WORD $0x107f // vpbroadcastd ymm7, dword ptr [rdi + 0x10]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x014024b4ef75c1c4; WORD $0x0000 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0x140]
+	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x018024b4ef75c1c4; WORD $0x0000 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0x180]
+	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x01c024b4ef75c1c4; WORD $0x0000 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0x1c0]
+	LONG $0x587de2c4; WORD $0x1c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x1c]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
+	LONG $0x187de2c4; WORD $0x206f // vbroadcastss ymm5, dword ptr [rdi + 0x20]
+	LONG $0xb85de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm4, ymm5 # ymm3 = (ymm4 * ymm5) + ymm3
+	LONG $0x676ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rdi + 0x24]
+	LONG $0x137da2c4; WORD $0x3e6c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rsi + r15 + 0x10]
+	LONG $0x71eff5c5; BYTE $0x20 // vpxor ymm6, ymm1, ymmword ptr [rcx + 0x20]
+	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
+	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
+	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0x71eff5c5; BYTE $0x60 // vpxor ymm6, ymm1, ymmword ptr [rcx + 0x60]
+	LONG $0x587d62c4; WORD $0x0447 // vpbroadcastd ymm8, dword ptr [rdi + 0x4]
+	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
+	QUAD $0x000000a0b1eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rcx + 0xa0]
+	LONG $0x587d62c4; WORD $0x084f // vpbroadcastd ymm9, dword ptr [rdi + 0x8]
+	LONG $0x504dc2c4; BYTE $0xe1 // {vex} vpdpbusd ymm4, ymm6, ymm9
+	QUAD $0x000000e0b1eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rcx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c47 // vpbroadcastd ymm8, dword ptr [rdi + 0xc]
+	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
+	QUAD $0x00000120b1eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rcx + 0x120]
+	LONG $0x587d62c4; WORD $0x104f // vpbroadcastd ymm9, dword ptr [rdi + 0x10]
+	LONG $0x504dc2c4; BYTE $0xe1 // {vex} vpdpbusd ymm4, ymm6, ymm9
+	QUAD $0x00000160b1eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rcx + 0x160]
+	LONG $0x587d62c4; WORD $0x1447 // vpbroadcastd ymm8, dword ptr [rdi + 0x14]
+	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
+	QUAD $0x000001a0b1eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rcx + 0x1a0]
+	LONG $0x587d62c4; WORD $0x184f // vpbroadcastd ymm9, dword ptr [rdi + 0x18]
+	LONG $0x504dc2c4; BYTE $0xe1 // {vex} vpdpbusd ymm4, ymm6, ymm9
+	QUAD $0x000001e0b1eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rcx + 0x1e0]
+	LONG $0x587d62c4; WORD $0x1c47 // vpbroadcastd ymm8, dword ptr [rdi + 0x1c]
+	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
+	LONG $0x187de2c4; WORD $0x2077 // vbroadcastss ymm6, dword ptr [rdi + 0x20]
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0x30c78348 // add rdi, 0x30
+	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
+	LONG $0xb85de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm4, ymm6 # ymm2 = (ymm4 * ymm6) + ymm2
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfe2b840f; WORD $0xffff // je 0x10b10 <pq_q8_0+0xb10>
+	WORD $0x894c; BYTE $0xf9 // mov rcx, r15
+	LONG $0x09e1c148 // shl rcx, 0x9
+	LONG $0x0b148d4c // lea r10, [rbx + rcx]
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	LONG $0xfe47830f; WORD $0xffff // jae 0x10b40 <pq_q8_0+0xb40>
+	WORD $0x8949; BYTE $0xc4 // mov r12, rax
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x894c; BYTE $0xe2 // mov rdx, r12
+	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
+	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
+	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0xd672 // jb 0x10d00 <pq_q8_0+0xd00>
+	LONG $0xfffe11e9; BYTE $0xff // jmp 0x10b40 <pq_q8_0+0xb40>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x01dd8e0f; WORD $0x0000 // jle 0x10f1d <pq_q8_0+0xf1d>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x40788d48 // lea rdi, [rax + 0x40]
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x6e79c1c4; WORD $0x2463 // vmovd xmm4, dword ptr [r11 + 0x24]
+	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
+	LONG $0x09e2c148 // shl rdx, 0x9
+	LONG $0x05e3c148 // shl rbx, 0x5
+	WORD $0x0148; BYTE $0xfa // add rdx, rdi
+	LONG $0x137de2c4; WORD $0x182c // vcvtph2ps ymm5, xmmword ptr [rax + rbx]
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	LONG $0xef75c1c4; BYTE $0x37 // vpxor ymm6, ymm1, ymmword ptr [r15]
+	LONG $0x587dc2c4; BYTE $0x3b // vpbroadcastd ymm7, dword ptr [r11]
+	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0xef75c1c4; WORD $0x4077 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0x40]
+	LONG $0x587dc2c4; WORD $0x047b // vpbroadcastd ymm7, dword ptr [r11 + 0x4]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x000080b7ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0x80]
+	LONG $0x587dc2c4; WORD $0x087b // vpbroadcastd ymm7, dword ptr [r11 + 0x8]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x0000c0b7ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0xc0]
+	LONG $0x587dc2c4; WORD $0x0c7b // vpbroadcastd ymm7, dword ptr [r11 + 0xc]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x000100b7ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0x100]
+	LONG $0x587dc2c4; WORD $0x107b // vpbroadcastd ymm7, dword ptr [r11 + 0x10]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x000140b7ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0x140]
+	LONG $0x587dc2c4; WORD $0x147b // vpbroadcastd ymm7, dword ptr [r11 + 0x14]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x000180b7ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0x180]
+	LONG $0x587dc2c4; WORD $0x187b // vpbroadcastd ymm7, dword ptr [r11 + 0x18]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x0001c0b7ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0x1c0]
+	LONG $0x587dc2c4; WORD $0x1c7b // vpbroadcastd ymm7, dword ptr [r11 + 0x1c]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
+	LONG $0x187dc2c4; WORD $0x206b // vbroadcastss ymm5, dword ptr [r11 + 0x20]
+	LONG $0xb85de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm4, ymm5 # ymm3 = (ymm4 * ymm5) + ymm3
+	LONG $0x6e79c1c4; WORD $0x2463 // vmovd xmm4, dword ptr [r11 + 0x24]
+	LONG $0x137de2c4; WORD $0x186c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + rbx + 0x10]
+	LONG $0x72eff5c5; BYTE $0x20 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0x20]
+	LONG $0x587dc2c4; BYTE $0x3b // vpbroadcastd ymm7, dword ptr [r11]
+	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0x72eff5c5; BYTE $0x60 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0x60]
+	LONG $0x587d42c4; WORD $0x0443 // vpbroadcastd ymm8, dword ptr [r11 + 0x4]
+	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
+	QUAD $0x000000a0b2eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d42c4; WORD $0x084b // vpbroadcastd ymm9, dword ptr [r11 + 0x8]
+	LONG $0x504dc2c4; BYTE $0xe1 // {vex} vpdpbusd ymm4, ymm6, ymm9
+	QUAD $0x000000e0b2eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d42c4; WORD $0x0c43 // vpbroadcastd ymm8, dword ptr [r11 + 0xc]
+	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
+	QUAD $0x00000120b2eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0x120]
+	LONG $0x587d42c4; WORD $0x104b // vpbroadcastd ymm9, dword ptr [r11 + 0x10]
+	LONG $0x504dc2c4; BYTE $0xe1 // {vex} vpdpbusd ymm4, ymm6, ymm9
+	QUAD $0x00000160b2eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0x160]
+	LONG $0x587d42c4; WORD $0x1443 // vpbroadcastd ymm8, dword ptr [r11 + 0x14]
+	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
+	QUAD $0x000001a0b2eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0x1a0]
+	LONG $0x587d42c4; WORD $0x184b // vpbroadcastd ymm9, dword ptr [r11 + 0x18]
+	LONG $0x504dc2c4; BYTE $0xe1 // {vex} vpdpbusd ymm4, ymm6, ymm9
+	QUAD $0x000001e0b2eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0x1e0]
+	LONG $0x587d42c4; WORD $0x1c43 // vpbroadcastd ymm8, dword ptr [r11 + 0x1c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
+	LONG $0x187dc2c4; WORD $0x2073 // vbroadcastss ymm6, dword ptr [r11 + 0x20]
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0x30c38349 // add r11, 0x30
+	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
+	LONG $0xb85de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm4, ymm6 # ymm2 = (ymm4 * ymm6) + ymm2
+	LONG $0x01c2f641 // test r10b, 0x1
+	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
+	LONG $0xfe5a850f; WORD $0xffff // jne 0x10d60 <pq_q8_0+0xd60>
+	LONG $0x04400548; WORD $0x0000 // add rax, 0x440
+	LONG $0xfe568d48 // lea rdx, [rsi - 0x2]
+	LONG $0x02fe8348 // cmp rsi, 0x2
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0xfe338f0f; WORD $0xffff // jg 0x10d50 <pq_q8_0+0xd50>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xf1aa850f; WORD $0xffff // jne 0x100d0 <pq_q8_0+0xd0>
+	LONG $0xfff1b3e9; BYTE $0xff // jmp 0x100de <pq_q8_0+0xde>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	WORD $0x0deb // jmp 0x10f51 <pq_q8_0+0xf51>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0xf171850f; WORD $0xffff // jne 0x100d0 <pq_q8_0+0xd0>
+	LONG $0xfff17ae9; BYTE $0xff // jmp 0x100de <pq_q8_0+0xde>
+	LONG $0x78c48348 // add rsp, 0x78
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+
+	// pq_q4_0: +3968
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x68ec8348 // sub rsp, 0x68
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	LONG $0x10fac148 // sar rdx, 0x10
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0x10148e0f; WORD $0x0000 // jle 0x11fc5 <pq_q4_0+0x1045>
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	QUAD $0x00d9c9052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xd9c9] # 0x1e98e <peak_i8+0x2ee>
+	QUAD $0x00d9aa0d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0xd9aa] # 0x1e978 <peak_i8+0x2d8>
+	LONG $0xd9b60f41 // movzx ebx, r9b
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	LONG $0x3fe8c148 // shr rax, 0x3f
+	WORD $0x014c; BYTE $0xc0 // add rax, r8
+	WORD $0xd148; BYTE $0xe8 // shr rax
+	LONG $0x06e0c148 // shl rax, 0x6
+	LONG $0xc0048d48 // lea rax, [rax + 8*rax]
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
+	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
+	LONG $0x80048d48 // lea rax, [rax + 4*rax]
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
+	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
+	LONG $0x24748948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rsi
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x04e6c148 // shl rsi, 0x4
+	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	WORD $0x0148; BYTE $0xc8 // add rax, rcx
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
+	WORD $0x3eeb // jmp 0x11083 <pq_q4_0+0x103>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
+	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
+	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
+	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24140148 // add qword ptr [rsp], rdx
+	LONG $0xff418d48 // lea rax, [rcx - 0x1]
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	LONG $0x01f98348 // cmp rcx, 0x1
+	LONG $0x0f428e0f; WORD $0x0000 // jle 0x11fc5 <pq_q4_0+0x1045>
+	LONG $0x24548948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdx
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x02eb850f; WORD $0x0000 // jne 0x11380 <pq_q4_0+0x400>
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0a31840f; WORD $0x0000 // je 0x11ad4 <pq_q4_0+0xb54>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x0cb7850f; WORD $0x0000 // jne 0x11d63 <pq_q4_0+0xde3>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x0edf8e0f; WORD $0x0000 // jle 0x11f94 <pq_q4_0+0x1014>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	WORD $0x24eb // jmp 0x110f8 <pq_q4_0+0x178>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
 	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x02908e0f; WORD $0x0000 // jle 0x11a88 <pq_q4_0+0xd88>
+	LONG $0x0ea48e0f; WORD $0x0000 // jle 0x11f9c <pq_q4_0+0x101c>
 	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
-	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	LONG $0x0001e7e9; BYTE $0x00 // jmp 0x119ee <pq_q4_0+0xcee>
+	LONG $0x0001e7e9; BYTE $0x00 // jmp 0x112ee <pq_q4_0+0x36e>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x676ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rdi + 0x24]
 	LONG $0x05e7c149 // shl r15, 0x5
@@ -1242,15 +920,15 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x30c78348 // add rdi, 0x30
 	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
 	LONG $0xb85de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm4, ymm6 # ymm2 = (ymm4 * ymm6) + ymm2
-	LONG $0x01c2f641 // test r10b, 0x1
-	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfdf2840f; WORD $0xffff // je 0x117e0 <pq_q4_0+0xae0>
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfdf2840f; WORD $0xffff // je 0x110e0 <pq_q4_0+0x160>
 	WORD $0x894d; BYTE $0xfc // mov r12, r15
 	LONG $0x08e4c149 // shl r12, 0x8
 	LONG $0x210c8d4b // lea rcx, [r9 + r12]
 	QUAD $0x0000010021a48d4f // lea r12, [r9 + r12 + 0x100]
 	WORD $0x394c; BYTE $0xe0 // cmp rax, r12
-	LONG $0xfe06830f; WORD $0xffff // jae 0x11810 <pq_q4_0+0xb10>
+	LONG $0xfe06830f; WORD $0xffff // jae 0x11110 <pq_q4_0+0x190>
 	WORD $0xc589 // mov ebp, eax
 	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
 	WORD $0x8941; BYTE $0xc4 // mov r12d, eax
@@ -1260,28 +938,606 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xedb60f40 // movzx ebp, bpl
 	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
 	LONG $0x00c48141; WORD $0x0001; BYTE $0x00 // add r12d, 0x100
-	WORD $0x8941; BYTE $0xee // mov r14d, ebp
-	LONG $0x3fe68341 // and r14d, 0x3f
+	WORD $0x8941; BYTE $0xea // mov r10d, ebp
+	LONG $0x3fe28341 // and r10d, 0x3f
 	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
 	WORD $0xfe40; BYTE $0xc5 // inc bpl
 	WORD $0x2949; BYTE $0xc5 // sub r13, rax
-	LONG $0x06e6c141 // shl r14d, 0x6
+	LONG $0x06e2c141 // shl r10d, 0x6
 	LONG $0x00828d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdx + 0x100]
-	QUAD $0x0040002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x4000]
-	QUAD $0x0050002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x5000]
-	QUAD $0x0060002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x6000]
-	QUAD $0x0070002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x7000]
+	QUAD $0x0040002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x4000]
+	QUAD $0x0050002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x5000]
+	QUAD $0x0060002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x6000]
+	QUAD $0x0070002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x7000]
 	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	WORD $0xa572 // jb 0x11a20 <pq_q4_0+0xd20>
-	LONG $0xfffd90e9; BYTE $0xff // jmp 0x11810 <pq_q4_0+0xb10>
+	WORD $0xa572 // jb 0x11320 <pq_q4_0+0x3a0>
+	LONG $0xfffd90e9; BYTE $0xff // jmp 0x11110 <pq_q4_0+0x190>
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x1deb // jmp 0x113a5 <pq_q4_0+0x425>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfcb9840f; WORD $0xffff // je 0x1105e <pq_q4_0+0xde>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x03028e0f; WORD $0x0000 // jle 0x116b0 <pq_q4_0+0x730>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x04e7c149 // shl r15, 0x4
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x3e148d4e // lea r10, [rsi + r15]
+	LONG $0x40468d48 // lea rax, [rsi + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x00000124876e79c5 // vmovd xmm8, dword ptr [rdi + 0x124]
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0x08e1c148 // shl rcx, 0x8
+	LONG $0x05e2c148 // shl rdx, 0x5
+	QUAD $0x0000012cb76ef9c5 // vmovd xmm6, dword ptr [rdi + 0x12c]
+	QUAD $0x00000128bf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x128]
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
+	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
+	LONG $0x474de2c4; BYTE $0xf0 // vpsllvd ymm6, ymm6, ymm0
+	LONG $0x587d42c4; BYTE $0xc8 // vpbroadcastd ymm9, xmm8
+	QUAD $0x00000120876e79c5 // vmovd xmm8, dword ptr [rdi + 0x120]
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0x587de2c4; BYTE $0xf6 // vpbroadcastd ymm6, xmm6
+	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
+	LONG $0x587d42c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm8
+	LONG $0x137d42c4; WORD $0x1204 // vcvtph2ps ymm8, xmmword ptr [r10 + rdx]
+	LONG $0xdb7521c4; WORD $0x291c // vpand ymm11, ymm1, ymmword ptr [rcx + r13]
+	LONG $0x587d62c4; BYTE $0x27 // vpbroadcastd ymm12, dword ptr [rdi]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x2067 // vpbroadcastd ymm12, dword ptr [rdi + 0x20]
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x4067 // vpbroadcastd ymm12, dword ptr [rdi + 0x40]
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x6067 // vpbroadcastd ymm12, dword ptr [rdi + 0x60]
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	LONG $0x6f7e21c4; WORD $0x291c // vmovdqu ymm11, ymmword ptr [rcx + r13]
+	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x3067 // vpbroadcastd ymm12, dword ptr [rdi + 0x30]
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x5067 // vpbroadcastd ymm12, dword ptr [rdi + 0x50]
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x7067 // vpbroadcastd ymm12, dword ptr [rdi + 0x70]
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	LONG $0xdb7521c4; WORD $0x295c; BYTE $0x40 // vpand ymm11, ymm1, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x2467 // vpbroadcastd ymm12, dword ptr [rdi + 0x24]
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x4467 // vpbroadcastd ymm12, dword ptr [rdi + 0x44]
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x6467 // vpbroadcastd ymm12, dword ptr [rdi + 0x64]
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	LONG $0x6f7e21c4; WORD $0x295c; BYTE $0x40 // vmovdqu ymm11, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x3467 // vpbroadcastd ymm12, dword ptr [rdi + 0x34]
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x5467 // vpbroadcastd ymm12, dword ptr [rdi + 0x54]
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x7467 // vpbroadcastd ymm12, dword ptr [rdi + 0x74]
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	QUAD $0x0080299cdb7521c4; WORD $0x0000 // vpand ymm11, ymm1, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x2867 // vpbroadcastd ymm12, dword ptr [rdi + 0x28]
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x4867 // vpbroadcastd ymm12, dword ptr [rdi + 0x48]
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x6867 // vpbroadcastd ymm12, dword ptr [rdi + 0x68]
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	QUAD $0x0080299c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x3867 // vpbroadcastd ymm12, dword ptr [rdi + 0x38]
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x5867 // vpbroadcastd ymm12, dword ptr [rdi + 0x58]
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x7867 // vpbroadcastd ymm12, dword ptr [rdi + 0x78]
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	QUAD $0x00c0299cdb7521c4; WORD $0x0000 // vpand ymm11, ymm1, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x2c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x2c]
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x4c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x4c]
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x6c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x6c]
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	QUAD $0x00c0299c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x3c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x3c]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x593c41c4; BYTE $0xd2 // vmulps ymm10, ymm8, ymm10
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x5c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x5c]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x593c41c4; BYTE $0xc9 // vmulps ymm9, ymm8, ymm9
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x7c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x7c]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	QUAD $0x000100a7187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rdi + 0x100]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xf659bcc5 // vmulps ymm6, ymm8, ymm6
+	QUAD $0x00010c87187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rdi + 0x10c]
+	LONG $0xb82dc2c4; BYTE $0xec // vfmadd231ps ymm5, ymm10, ymm12 # ymm5 = (ymm10 * ymm12) + ymm5
+	QUAD $0x00010497187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x104]
+	LONG $0xb84dc2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm6, ymm8 # ymm2 = (ymm6 * ymm8) + ymm2
+	LONG $0xb835c2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm9, ymm10 # ymm4 = (ymm9 * ymm10) + ymm4
+	QUAD $0x00010897187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x108]
+	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
+	LONG $0xb845c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm7, ymm10 # ymm3 = (ymm7 * ymm10) + ymm3
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfd63850f; WORD $0xffff // jne 0x113f0 <pq_q4_0+0x470>
+	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
+	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xfd3b8f0f; WORD $0xffff // jg 0x113e0 <pq_q4_0+0x460>
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	WORD $0x2675 // jne 0x116d0 <pq_q4_0+0x750>
+	LONG $0xfffce1e9; BYTE $0xff // jmp 0x11390 <pq_q4_0+0x410>
+	BYTE $0x90 // nop
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0xfcc0840f; WORD $0xffff // je 0x11390 <pq_q4_0+0x410>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x283c8d4e // lea r15, [rax + r13]
+	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
+	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
+	LONG $0xfca9820f; WORD $0xffff // jb 0x11390 <pq_q4_0+0x410>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
+	WORD $0xfb83; BYTE $0x03 // cmp ebx, 0x3
+	LONG $0xfc95820f; WORD $0xffff // jb 0x11390 <pq_q4_0+0x410>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
+	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
+	LONG $0xfc81820f; WORD $0xffff // jb 0x11390 <pq_q4_0+0x410>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
+	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
+	LONG $0xfc6d820f; WORD $0xffff // jb 0x11390 <pq_q4_0+0x410>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x034c8e0f; WORD $0x0000 // jle 0x11a78 <pq_q4_0+0xaf8>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x04e4c149 // shl r12, 0x4
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x27148d4e // lea r10, [rdi + r12]
+	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x00000134866e79c5 // vmovd xmm8, dword ptr [rsi + 0x134]
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0x08e1c148 // shl rcx, 0x8
+	LONG $0x05e2c148 // shl rdx, 0x5
+	QUAD $0x0000013cb66ef9c5 // vmovd xmm6, dword ptr [rsi + 0x13c]
+	QUAD $0x00000138be6ef9c5 // vmovd xmm7, dword ptr [rsi + 0x138]
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
+	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
+	LONG $0x474de2c4; BYTE $0xf0 // vpsllvd ymm6, ymm6, ymm0
+	LONG $0x587d42c4; BYTE $0xc8 // vpbroadcastd ymm9, xmm8
+	QUAD $0x00000130866e79c5 // vmovd xmm8, dword ptr [rsi + 0x130]
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0x587de2c4; BYTE $0xf6 // vpbroadcastd ymm6, xmm6
+	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
+	LONG $0x587d42c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm8
+	LONG $0x137d42c4; WORD $0x1204 // vcvtph2ps ymm8, xmmword ptr [r10 + rdx]
+	LONG $0xdb7521c4; WORD $0x291c // vpand ymm11, ymm1, ymmword ptr [rcx + r13]
+	QUAD $0x000080a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x80]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	QUAD $0x0000a0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xa0]
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	QUAD $0x0000c0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xc0]
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	QUAD $0x0000e0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xe0]
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	LONG $0x6f7e21c4; WORD $0x291c // vmovdqu ymm11, ymmword ptr [rcx + r13]
+	QUAD $0x000090a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x90]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	QUAD $0x0000b0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xb0]
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	QUAD $0x0000d0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xd0]
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	QUAD $0x0000f0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xf0]
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	LONG $0xdb7521c4; WORD $0x295c; BYTE $0x40 // vpand ymm11, ymm1, ymmword ptr [rcx + r13 + 0x40]
+	QUAD $0x000084a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x84]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	QUAD $0x0000a4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xa4]
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	QUAD $0x0000c4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xc4]
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	QUAD $0x0000e4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xe4]
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	LONG $0x6f7e21c4; WORD $0x295c; BYTE $0x40 // vmovdqu ymm11, ymmword ptr [rcx + r13 + 0x40]
+	QUAD $0x000094a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x94]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	QUAD $0x0000b4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xb4]
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	QUAD $0x0000d4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xd4]
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	QUAD $0x0000f4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xf4]
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	QUAD $0x0080299cdb7521c4; WORD $0x0000 // vpand ymm11, ymm1, ymmword ptr [rcx + r13 + 0x80]
+	QUAD $0x000088a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x88]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	QUAD $0x0000a8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xa8]
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	QUAD $0x0000c8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xc8]
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	QUAD $0x0000e8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xe8]
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	QUAD $0x0080299c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rcx + r13 + 0x80]
+	QUAD $0x000098a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x98]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	QUAD $0x0000b8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xb8]
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	QUAD $0x0000d8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xd8]
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	QUAD $0x0000f8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xf8]
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	QUAD $0x00c0299cdb7521c4; WORD $0x0000 // vpand ymm11, ymm1, ymmword ptr [rcx + r13 + 0xc0]
+	QUAD $0x00008ca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x8c]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	QUAD $0x0000aca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xac]
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	QUAD $0x0000cca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xcc]
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	QUAD $0x0000eca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xec]
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	QUAD $0x00c0299c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rcx + r13 + 0xc0]
+	QUAD $0x00009ca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x9c]
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	QUAD $0x0000bca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xbc]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x593c41c4; BYTE $0xd2 // vmulps ymm10, ymm8, ymm10
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	QUAD $0x0000dca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xdc]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x593c41c4; BYTE $0xc9 // vmulps ymm9, ymm8, ymm9
+	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
+	QUAD $0x0000fca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xfc]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
+	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
+	QUAD $0x000110a6187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rsi + 0x110]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xf659bcc5 // vmulps ymm6, ymm8, ymm6
+	QUAD $0x00011c86187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rsi + 0x11c]
+	LONG $0xb82dc2c4; BYTE $0xec // vfmadd231ps ymm5, ymm10, ymm12 # ymm5 = (ymm10 * ymm12) + ymm5
+	QUAD $0x00011496187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x114]
+	LONG $0xb84dc2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm6, ymm8 # ymm2 = (ymm6 * ymm8) + ymm2
+	LONG $0xb835c2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm9, ymm10 # ymm4 = (ymm9 * ymm10) + ymm4
+	QUAD $0x00011896187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x118]
+	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	LONG $0xb845c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm7, ymm10 # ymm3 = (ymm7 * ymm10) + ymm3
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfd02850f; WORD $0xffff // jne 0x11760 <pq_q4_0+0x7e0>
+	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
+	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xfcda8f0f; WORD $0xffff // jg 0x11750 <pq_q4_0+0x7d0>
+	WORD $0x10eb // jmp 0x11a88 <pq_q4_0+0xb08>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
+	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
+	LONG $0xf8f4840f; WORD $0xffff // je 0x11390 <pq_q4_0+0x410>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
+	WORD $0xfb83; BYTE $0x07 // cmp ebx, 0x7
+	LONG $0xf8e0820f; WORD $0xffff // jb 0x11390 <pq_q4_0+0x410>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
+	WORD $0xfb83; BYTE $0x08 // cmp ebx, 0x8
+	LONG $0xf8cc820f; WORD $0xffff // jb 0x11390 <pq_q4_0+0x410>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
+	LONG $0xfff8bce9; BYTE $0xff // jmp 0x11390 <pq_q4_0+0x410>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x04d28e0f; WORD $0x0000 // jle 0x11faf <pq_q4_0+0x102f>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	WORD $0x1aeb // jmp 0x11b17 <pq_q4_0+0xb97>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
+	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x046f8e0f; WORD $0x0000 // jle 0x11f86 <pq_q4_0+0x1006>
+	LONG $0x40508d4c // lea r10, [rax + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x0001e8e9; BYTE $0x00 // jmp 0x11d0e <pq_q4_0+0xd8e>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x666ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rsi + 0x24]
+	LONG $0x05e7c149 // shl r15, 0x5
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x137da2c4; WORD $0x382c // vcvtph2ps ymm5, xmmword ptr [rax + r15]
+	LONG $0xdb75c1c4; WORD $0x2434 // vpand ymm6, ymm1, ymmword ptr [r12]
+	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0x6f7ec1c4; WORD $0x2434 // vmovdqu ymm6, ymmword ptr [r12]
+	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0xdb75c1c4; WORD $0x2474; BYTE $0x40 // vpand ymm6, ymm1, ymmword ptr [r12 + 0x40]
+	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0x6f7ec1c4; WORD $0x2474; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [r12 + 0x40]
+	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x008024b4db75c1c4; WORD $0x0000 // vpand ymm6, ymm1, ymmword ptr [r12 + 0x80]
+	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x008024b46f7ec1c4; WORD $0x0000 // vmovdqu ymm6, ymmword ptr [r12 + 0x80]
+	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x00c024b4db75c1c4; WORD $0x0000 // vpand ymm6, ymm1, ymmword ptr [r12 + 0xc0]
+	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x00c024b46f7ec1c4; WORD $0x0000 // vmovdqu ymm6, ymmword ptr [r12 + 0xc0]
+	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
+	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
+	LONG $0xb85de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm4, ymm5 # ymm3 = (ymm4 * ymm5) + ymm3
+	LONG $0x666ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rsi + 0x24]
+	LONG $0x137da2c4; WORD $0x386c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + r15 + 0x10]
+	LONG $0x71dbf5c5; BYTE $0x20 // vpand ymm6, ymm1, ymmword ptr [rcx + 0x20]
+	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
+	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0x716ffec5; BYTE $0x20 // vmovdqu ymm6, ymmword ptr [rcx + 0x20]
+	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0x71dbf5c5; BYTE $0x60 // vpand ymm6, ymm1, ymmword ptr [rcx + 0x60]
+	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0x716ffec5; BYTE $0x60 // vmovdqu ymm6, ymmword ptr [rcx + 0x60]
+	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x000000a0b1dbf5c5 // vpand ymm6, ymm1, ymmword ptr [rcx + 0xa0]
+	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x000000a0b16ffec5 // vmovdqu ymm6, ymmword ptr [rcx + 0xa0]
+	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x000000e0b1dbf5c5 // vpand ymm6, ymm1, ymmword ptr [rcx + 0xe0]
+	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x000000e0b16ffec5 // vmovdqu ymm6, ymmword ptr [rcx + 0xe0]
+	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0x187de2c4; WORD $0x2076 // vbroadcastss ymm6, dword ptr [rsi + 0x20]
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
+	LONG $0xb85de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm4, ymm6 # ymm2 = (ymm4 * ymm6) + ymm2
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfdf2840f; WORD $0xffff // je 0x11b00 <pq_q4_0+0xb80>
+	WORD $0x894c; BYTE $0xfa // mov rdx, r15
+	LONG $0x08e2c148 // shl rdx, 0x8
+	LONG $0x120c8d49 // lea rcx, [r10 + rdx]
+	QUAD $0x0000010012948d49 // lea rdx, [r10 + rdx + 0x100]
+	WORD $0x3948; BYTE $0xd7 // cmp rdi, rdx
+	LONG $0xfe06830f; WORD $0xffff // jae 0x11b30 <pq_q4_0+0xbb0>
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	WORD $0x894c; BYTE $0xe2 // mov rdx, r12
+	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
+	LONG $0x00bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x100]
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
+	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	WORD $0xd272 // jb 0x11d30 <pq_q4_0+0xdb0>
+	LONG $0xfffdcde9; BYTE $0xff // jmp 0x11b30 <pq_q4_0+0xbb0>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x02128e0f; WORD $0x0000 // jle 0x11f86 <pq_q4_0+0x1006>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	LONG $0x40488d48 // lea rcx, [rax + 0x40]
+	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x666ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rsi + 0x24]
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	LONG $0x08e2c148 // shl rdx, 0x8
+	LONG $0x05e3c149 // shl r11, 0x5
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0x137da2c4; WORD $0x182c // vcvtph2ps ymm5, xmmword ptr [rax + r11]
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	LONG $0xdb75c1c4; BYTE $0x37 // vpand ymm6, ymm1, ymmword ptr [r15]
+	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0x6f7ec1c4; BYTE $0x37 // vmovdqu ymm6, ymmword ptr [r15]
+	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0xdb75c1c4; WORD $0x4077 // vpand ymm6, ymm1, ymmword ptr [r15 + 0x40]
+	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0x6f7ec1c4; WORD $0x4077 // vmovdqu ymm6, ymmword ptr [r15 + 0x40]
+	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x000080b7db75c1c4; BYTE $0x00 // vpand ymm6, ymm1, ymmword ptr [r15 + 0x80]
+	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x000080b76f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r15 + 0x80]
+	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x0000c0b7db75c1c4; BYTE $0x00 // vpand ymm6, ymm1, ymmword ptr [r15 + 0xc0]
+	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x0000c0b76f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r15 + 0xc0]
+	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
+	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
+	LONG $0xb85de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm4, ymm5 # ymm3 = (ymm4 * ymm5) + ymm3
+	LONG $0x666ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rsi + 0x24]
+	LONG $0x137da2c4; WORD $0x186c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + r11 + 0x10]
+	LONG $0x72dbf5c5; BYTE $0x20 // vpand ymm6, ymm1, ymmword ptr [rdx + 0x20]
+	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0x726ffec5; BYTE $0x20 // vmovdqu ymm6, ymmword ptr [rdx + 0x20]
+	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0x72dbf5c5; BYTE $0x60 // vpand ymm6, ymm1, ymmword ptr [rdx + 0x60]
+	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0x726ffec5; BYTE $0x60 // vmovdqu ymm6, ymmword ptr [rdx + 0x60]
+	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x000000a0b2dbf5c5 // vpand ymm6, ymm1, ymmword ptr [rdx + 0xa0]
+	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x000000a0b26ffec5 // vmovdqu ymm6, ymmword ptr [rdx + 0xa0]
+	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x000000e0b2dbf5c5 // vpand ymm6, ymm1, ymmword ptr [rdx + 0xe0]
+	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x000000e0b26ffec5 // vmovdqu ymm6, ymmword ptr [rdx + 0xe0]
+	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0x187de2c4; WORD $0x2076 // vbroadcastss ymm6, dword ptr [rsi + 0x20]
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
+	LONG $0xb85de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm4, ymm6 # ymm2 = (ymm4 * ymm6) + ymm2
+	LONG $0x01c0f641 // test r8b, 0x1
+	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
+	LONG $0xfe21850f; WORD $0xffff // jne 0x11d90 <pq_q4_0+0xe10>
+	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
+	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfdfa8f0f; WORD $0xffff // jg 0x11d80 <pq_q4_0+0xe00>
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0xf0c1850f; WORD $0xffff // jne 0x11050 <pq_q4_0+0xd0>
+	LONG $0xfff0cae9; BYTE $0xff // jmp 0x1105e <pq_q4_0+0xde>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xf32a850f; WORD $0xffff // jne 0x10dc0 <pq_q4_0+0xc0>
-	LONG $0xfff333e9; BYTE $0xff // jmp 0x10dce <pq_q4_0+0xce>
-	LONG $0x60c48348 // add rsp, 0x60
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0xf0a6850f; WORD $0xffff // jne 0x11050 <pq_q4_0+0xd0>
+	LONG $0xfff0afe9; BYTE $0xff // jmp 0x1105e <pq_q4_0+0xde>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0xf090850f; WORD $0xffff // jne 0x11050 <pq_q4_0+0xd0>
+	LONG $0xfff099e9; BYTE $0xff // jmp 0x1105e <pq_q4_0+0xde>
+	LONG $0x68c48348 // add rsp, 0x68
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -1290,16 +1546,16 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// pq_q4_1: +6832
+	// pq_q4_1: +8160
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x60ec8348 // sub rsp, 0x60
+	LONG $0x68ec8348 // sub rsp, 0x68
 	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
 	WORD $0x894c; BYTE $0xca // mov rdx, r9
 	LONG $0x10fac148 // sar rdx, 0x10
@@ -1307,178 +1563,213 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x0dea8e0f; WORD $0x0000 // jle 0x128cb <pq_q4_1+0xe1b>
+	LONG $0x10c08e0f; WORD $0x0000 // jle 0x130d1 <pq_q4_1+0x10f1>
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	QUAD $0x00c95305587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0xc953] # 0x1e978 <peak_i8+0x2d8>
+	LONG $0xd9b60f45 // movzx r11d, r9b
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	QUAD $0x00a74205587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0xa742] # 0x1c238 <peak_i8+0x2d8>
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0x07e0c148 // shl rax, 0x7
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
 	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
 	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x24748948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rsi
 	WORD $0x8948; BYTE $0xce // mov rsi, rcx
 	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
+	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x35eb // jmp 0x11b93 <pq_q4_1+0xe3>
-	WORD $0x9066 // nop
+	WORD $0x37eb // jmp 0x120d3 <pq_q4_1+0xf3>
+	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x1011fcc5 // vmovups ymmword ptr [rax], ymm2
 	LONG $0x4811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm1
-	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
-	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
 	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff418d48 // lea rax, [rcx - 0x1]
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0d388e0f; WORD $0x0000 // jle 0x128cb <pq_q4_1+0xe1b>
-	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
+	LONG $0x0ffe8e0f; WORD $0x0000 // jle 0x130d1 <pq_q4_1+0x10f1>
+	LONG $0x24548948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdx
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x025b850f; WORD $0x0000 // jne 0x11e00 <pq_q4_1+0x350>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0a0e850f; WORD $0x0000 // jne 0x125c0 <pq_q4_1+0xb10>
+	LONG $0x030b850f; WORD $0x0000 // jne 0x123f0 <pq_q4_1+0x410>
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0aae840f; WORD $0x0000 // je 0x12ba1 <pq_q4_1+0xbc1>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x0d57850f; WORD $0x0000 // jne 0x12e53 <pq_q4_1+0xe73>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x0f9b8e0f; WORD $0x0000 // jle 0x130a0 <pq_q4_1+0x10c0>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x022f8e0f; WORD $0x0000 // jle 0x11df2 <pq_q4_1+0x342>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	BYTE $0x90 // nop
-	LONG $0x80808d4c; WORD $0x0000; BYTE $0x00 // lea r8, [rax + 0x80]
-	WORD $0x01b2 // mov dl, 0x1
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	WORD $0x24eb // jmp 0x12148 <pq_q4_1+0x168>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x80c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x280
+	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x0f608e0f; WORD $0x0000 // jle 0x130a8 <pq_q4_1+0x10c8>
+	LONG $0x808e8d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rsi + 0x80]
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xc931 // xor ecx, ecx
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0x08e1c148 // shl rcx, 0x8
-	LONG $0x05e3c149 // shl r11, 0x5
+	LONG $0x000209e9; BYTE $0x00 // jmp 0x12361 <pq_q4_1+0x381>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x05e1c148 // shl rcx, 0x5
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
 	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
-	WORD $0x014c; BYTE $0xc1 // add rcx, r8
-	LONG $0x137da2c4; WORD $0x1824 // vcvtph2ps ymm4, xmmword ptr [rax + r11]
-	LONG $0x137da2c4; WORD $0x185c; BYTE $0x40 // vcvtph2ps ymm3, xmmword ptr [rax + r11 + 0x40]
-	WORD $0x8949; BYTE $0xcf // mov r15, rcx
-	LONG $0xdb7dc1c4; BYTE $0x37 // vpand ymm6, ymm0, ymmword ptr [r15]
-	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x0e24 // vcvtph2ps ymm4, xmmword ptr [rsi + rcx]
+	LONG $0x137de2c4; WORD $0x0e5c; BYTE $0x40 // vcvtph2ps ymm3, xmmword ptr [rsi + rcx + 0x40]
+	LONG $0xdb7dc1c4; WORD $0x2434 // vpand ymm6, ymm0, ymmword ptr [r12]
+	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x6f7ec1c4; BYTE $0x37 // vmovdqu ymm6, ymmword ptr [r15]
-	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
+	LONG $0x6f7ec1c4; WORD $0x2434 // vmovdqu ymm6, ymmword ptr [r12]
+	LONG $0x587de2c4; WORD $0x107f // vpbroadcastd ymm7, dword ptr [rdi + 0x10]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0xdb7dc1c4; WORD $0x4077 // vpand ymm6, ymm0, ymmword ptr [r15 + 0x40]
-	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
+	LONG $0xdb7dc1c4; WORD $0x2474; BYTE $0x40 // vpand ymm6, ymm0, ymmword ptr [r12 + 0x40]
+	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x6f7ec1c4; WORD $0x4077 // vmovdqu ymm6, ymmword ptr [r15 + 0x40]
-	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
+	LONG $0x6f7ec1c4; WORD $0x2474; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [r12 + 0x40]
+	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x000080b7db7dc1c4; BYTE $0x00 // vpand ymm6, ymm0, ymmword ptr [r15 + 0x80]
-	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
+	QUAD $0x008024b4db7dc1c4; WORD $0x0000 // vpand ymm6, ymm0, ymmword ptr [r12 + 0x80]
+	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x000080b76f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r15 + 0x80]
-	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
+	QUAD $0x008024b46f7ec1c4; WORD $0x0000 // vmovdqu ymm6, ymmword ptr [r12 + 0x80]
+	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x0000c0b7db7dc1c4; BYTE $0x00 // vpand ymm6, ymm0, ymmword ptr [r15 + 0xc0]
-	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
+	QUAD $0x00c024b4db7dc1c4; WORD $0x0000 // vpand ymm6, ymm0, ymmword ptr [r12 + 0xc0]
+	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x0000c0b76f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r15 + 0xc0]
-	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
+	QUAD $0x00c024b46f7ec1c4; WORD $0x0000 // vmovdqu ymm6, ymmword ptr [r12 + 0xc0]
+	LONG $0x587de2c4; WORD $0x1c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x1c]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0x137d22c4; WORD $0x1844; BYTE $0x50 // vcvtph2ps ymm8, xmmword ptr [rax + r11 + 0x50]
+	LONG $0x137d62c4; WORD $0x0e44; BYTE $0x50 // vcvtph2ps ymm8, xmmword ptr [rsi + rcx + 0x50]
 	LONG $0xe559dcc5 // vmulps ymm4, ymm4, ymm5
-	LONG $0x6e10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rsi + 0x24]
+	LONG $0x6f10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rdi + 0x24]
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
 	LONG $0x187de2c4; BYTE $0xed // vbroadcastss ymm5, xmm5
 	LONG $0xac65e2c4; BYTE $0xec // vfnmadd213ps ymm5, ymm3, ymm4 # ymm5 = -(ymm3 * ymm5) + ymm4
-	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
+	LONG $0x187de2c4; WORD $0x2067 // vbroadcastss ymm4, dword ptr [rdi + 0x20]
 	LONG $0xb855e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm5, ymm4 # ymm2 = (ymm5 * ymm4) + ymm2
-	LONG $0x137da2c4; WORD $0x1864; BYTE $0x10 // vcvtph2ps ymm4, xmmword ptr [rax + r11 + 0x10]
-	LONG $0x71dbfdc5; BYTE $0x20 // vpand ymm6, ymm0, ymmword ptr [rcx + 0x20]
-	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x0e64; BYTE $0x10 // vcvtph2ps ymm4, xmmword ptr [rsi + rcx + 0x10]
+	LONG $0xdb7dc1c4; WORD $0x2077 // vpand ymm6, ymm0, ymmword ptr [r15 + 0x20]
+	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x716ffec5; BYTE $0x20 // vmovdqu ymm6, ymmword ptr [rcx + 0x20]
-	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x71dbfdc5; BYTE $0x60 // vpand ymm6, ymm0, ymmword ptr [rcx + 0x60]
-	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x716ffec5; BYTE $0x60 // vmovdqu ymm6, ymmword ptr [rcx + 0x60]
-	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x000000a0b1dbfdc5 // vpand ymm6, ymm0, ymmword ptr [rcx + 0xa0]
-	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x000000a0b16ffec5 // vmovdqu ymm6, ymmword ptr [rcx + 0xa0]
-	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x000000e0b1dbfdc5 // vpand ymm6, ymm0, ymmword ptr [rcx + 0xe0]
-	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x000000e0b16ffec5 // vmovdqu ymm6, ymmword ptr [rcx + 0xe0]
-	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
 	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	LONG $0x6f7ec1c4; WORD $0x2077 // vmovdqu ymm6, ymmword ptr [r15 + 0x20]
+	LONG $0x587de2c4; WORD $0x107f // vpbroadcastd ymm7, dword ptr [rdi + 0x10]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	LONG $0xdb7dc1c4; WORD $0x6077 // vpand ymm6, ymm0, ymmword ptr [r15 + 0x60]
+	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	LONG $0x6f7ec1c4; WORD $0x6077 // vmovdqu ymm6, ymmword ptr [r15 + 0x60]
+	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	QUAD $0x0000a0b7db7dc1c4; BYTE $0x00 // vpand ymm6, ymm0, ymmword ptr [r15 + 0xa0]
+	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	QUAD $0x0000a0b76f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r15 + 0xa0]
+	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	QUAD $0x0000e0b7db7dc1c4; BYTE $0x00 // vpand ymm6, ymm0, ymmword ptr [r15 + 0xe0]
+	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	QUAD $0x0000e0b76f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r15 + 0xe0]
+	LONG $0x587de2c4; WORD $0x1c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x1c]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
 	LONG $0xe559dcc5 // vmulps ymm4, ymm4, ymm5
-	LONG $0x6e10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rsi + 0x24]
+	LONG $0x6f10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rdi + 0x24]
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
 	LONG $0x187de2c4; BYTE $0xed // vbroadcastss ymm5, xmm5
 	LONG $0xac3de2c4; BYTE $0xec // vfnmadd213ps ymm5, ymm8, ymm4 # ymm5 = -(ymm8 * ymm5) + ymm4
-	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x187de2c4; WORD $0x2067 // vbroadcastss ymm4, dword ptr [rdi + 0x20]
+	LONG $0x30c78348 // add rdi, 0x30
 	LONG $0xb855e2c4; BYTE $0xcc // vfmadd231ps ymm1, ymm5, ymm4 # ymm1 = (ymm5 * ymm4) + ymm1
-	WORD $0xc2f6; BYTE $0x01 // test dl, 0x1
-	LONG $0x000000ba; BYTE $0x00 // mov edx, 0x0
-	LONG $0xfe05850f; WORD $0xffff // jne 0x11be0 <pq_q4_1+0x130>
-	LONG $0x02800548; WORD $0x0000 // add rax, 0x280
-	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
-	LONG $0x02ff8348 // cmp rdi, 0x2
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfdde8f0f; WORD $0xffff // jg 0x11bd0 <pq_q4_1+0x120>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfd65850f; WORD $0xffff // jne 0x11b60 <pq_q4_1+0xb0>
-	LONG $0xfffd6ee9; BYTE $0xff // jmp 0x11b6e <pq_q4_1+0xbe>
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfdcf840f; WORD $0xffff // je 0x12130 <pq_q4_1+0x150>
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x08e4c149 // shl r12, 0x8
+	LONG $0x213c8d4f // lea r15, [r9 + r12]
+	QUAD $0x0000010021a48d4f // lea r12, [r9 + r12 + 0x100]
+	WORD $0x394c; BYTE $0xe0 // cmp rax, r12
+	LONG $0xfde3830f; WORD $0xffff // jae 0x12160 <pq_q4_1+0x180>
+	WORD $0xc589 // mov ebp, eax
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8941; BYTE $0xc4 // mov r12d, eax
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xc4b70f41 // movzx eax, r12w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
+	LONG $0x00c48141; WORD $0x0001; BYTE $0x00 // add r12d, 0x100
+	WORD $0x8941; BYTE $0xea // mov r10d, ebp
+	LONG $0x3fe28341 // and r10d, 0x3f
+	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0x2949; BYTE $0xc5 // sub r13, rax
+	LONG $0x06e2c141 // shl r10d, 0x6
+	LONG $0x00828d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdx + 0x100]
+	QUAD $0x0040002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x4000]
+	QUAD $0x0050002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x5000]
+	QUAD $0x0060002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x6000]
+	QUAD $0x0070002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x7000]
+	WORD $0x394c; BYTE $0xfa // cmp rdx, r15
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	WORD $0xa572 // jb 0x12390 <pq_q4_1+0x3b0>
+	LONG $0xfffd70e9; BYTE $0xff // jmp 0x12160 <pq_q4_1+0x180>
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x11e25 <pq_q4_1+0x375>
+	WORD $0x1deb // jmp 0x12415 <pq_q4_1+0x435>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfd49840f; WORD $0xffff // je 0x11b6e <pq_q4_1+0xbe>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03328e0f; WORD $0x0000 // jle 0x12160 <pq_q4_1+0x6b0>
+	LONG $0xfc99840f; WORD $0xffff // je 0x120ae <pq_q4_1+0xce>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x03328e0f; WORD $0x0000 // jle 0x12750 <pq_q4_1+0x770>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
@@ -1489,21 +1780,22 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x3e048d4a // lea rax, [rsi + r15]
-	LONG $0x80b68d4c; WORD $0x0000; BYTE $0x00 // lea r14, [rsi + 0x80]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	LONG $0x3e148d4e // lea r10, [rsi + r15]
+	LONG $0x80868d48; WORD $0x0000; BYTE $0x00 // lea rax, [rsi + 0x80]
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xc931 // xor ecx, ecx
+	BYTE $0x90 // nop
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x05e2c148 // shl rdx, 0x5
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	WORD $0x014c; BYTE $0xf1 // add rcx, r14
-	LONG $0x137de2c4; WORD $0x1034 // vcvtph2ps ymm6, xmmword ptr [rax + rdx]
-	LONG $0x137de2c4; WORD $0x106c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [rax + rdx + 0x40]
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x137dc2c4; WORD $0x1234 // vcvtph2ps ymm6, xmmword ptr [r10 + rdx]
+	LONG $0x137dc2c4; WORD $0x126c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [r10 + rdx + 0x40]
 	LONG $0xdb7d21c4; WORD $0x291c // vpand ymm11, ymm0, ymmword ptr [rcx + r13]
 	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
 	LONG $0x502562c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm11, ymm7
@@ -1619,45 +1911,45 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xb835c2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm9, ymm10 # ymm2 = (ymm9 * ymm10) + ymm2
 	LONG $0xb845e2c4; BYTE $0xcd // vfmadd231ps ymm1, ymm7, ymm5 # ymm1 = (ymm7 * ymm5) + ymm1
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd37850f; WORD $0xffff // jne 0x11e70 <pq_q4_1+0x3c0>
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfd39850f; WORD $0xffff // jne 0x12460 <pq_q4_1+0x480>
 	LONG $0x80c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x280
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfd0f8f0f; WORD $0xffff // jg 0x11e60 <pq_q4_1+0x3b0>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2a75 // jne 0x12180 <pq_q4_1+0x6d0>
-	LONG $0xfffcb5e9; BYTE $0xff // jmp 0x11e10 <pq_q4_1+0x360>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xfd118f0f; WORD $0xffff // jg 0x12450 <pq_q4_1+0x470>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x2c75 // jne 0x12770 <pq_q4_1+0x790>
+	LONG $0xfffcb7e9; BYTE $0xff // jmp 0x12400 <pq_q4_1+0x420>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc90840f; WORD $0xffff // je 0x11e10 <pq_q4_1+0x360>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xfc90840f; WORD $0xffff // je 0x12400 <pq_q4_1+0x420>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x27 // vmovups ymmword ptr [r15], ymm4
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfc78820f; WORD $0xffff // jb 0x11e10 <pq_q4_1+0x360>
+	LONG $0x02fb8341 // cmp r11d, 0x2
+	LONG $0xfc78820f; WORD $0xffff // jb 0x12400 <pq_q4_1+0x420>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x871c // vmovups ymmword ptr [r15 + 4*rax], ymm3
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfc63820f; WORD $0xffff // jb 0x11e10 <pq_q4_1+0x360>
+	LONG $0x03fb8341 // cmp r11d, 0x3
+	LONG $0xfc63820f; WORD $0xffff // jb 0x12400 <pq_q4_1+0x420>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0xc714 // vmovups ymmword ptr [r15 + 8*rax], ymm2
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfc4e820f; WORD $0xffff // jb 0x11e10 <pq_q4_1+0x360>
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0x04fb8341 // cmp r11d, 0x4
+	LONG $0xfc4e820f; WORD $0xffff // jb 0x12400 <pq_q4_1+0x420>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfc39820f; WORD $0xffff // jb 0x11e10 <pq_q4_1+0x360>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03748e0f; WORD $0x0000 // jle 0x12554 <pq_q4_1+0xaa4>
+	LONG $0x05fb8341 // cmp r11d, 0x5
+	LONG $0xfc39820f; WORD $0xffff // jb 0x12400 <pq_q4_1+0x420>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x03728e0f; WORD $0x0000 // jle 0x12b42 <pq_q4_1+0xb62>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x04e4c149 // shl r12, 0x4
@@ -1665,20 +1957,21 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0x27048d4a // lea rax, [rdi + r12]
-	LONG $0x80b78d4c; WORD $0x0000; BYTE $0x00 // lea r14, [rdi + 0x80]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	LONG $0x27148d4e // lea r10, [rdi + r12]
+	LONG $0x80878d48; WORD $0x0000; BYTE $0x00 // lea rax, [rdi + 0x80]
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xc931 // xor ecx, ecx
+	BYTE $0x90 // nop
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x05e2c148 // shl rdx, 0x5
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	WORD $0x014c; BYTE $0xf1 // add rcx, r14
-	LONG $0x137de2c4; WORD $0x1034 // vcvtph2ps ymm6, xmmword ptr [rax + rdx]
-	LONG $0x137de2c4; WORD $0x106c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [rax + rdx + 0x40]
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x137dc2c4; WORD $0x1234 // vcvtph2ps ymm6, xmmword ptr [r10 + rdx]
+	LONG $0x137dc2c4; WORD $0x126c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [r10 + rdx + 0x40]
 	LONG $0xdb7d21c4; WORD $0x291c // vpand ymm11, ymm0, ymmword ptr [rcx + r13]
 	QUAD $0x000080be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x80]
 	LONG $0x502562c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm11, ymm7
@@ -1794,186 +2087,294 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0xb835c2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm9, ymm10 # ymm2 = (ymm9 * ymm10) + ymm2
 	LONG $0xb845e2c4; BYTE $0xcd // vfmadd231ps ymm1, ymm7, ymm5 # ymm1 = (ymm7 * ymm5) + ymm1
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfcd6850f; WORD $0xffff // jne 0x12210 <pq_q4_1+0x760>
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfcd8850f; WORD $0xffff // jne 0x12800 <pq_q4_1+0x820>
 	LONG $0x80c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x280
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfcae8f0f; WORD $0xffff // jg 0x12200 <pq_q4_1+0x750>
-	WORD $0x10eb // jmp 0x12564 <pq_q4_1+0xab4>
+	LONG $0xfcb08f0f; WORD $0xffff // jg 0x127f0 <pq_q4_1+0x810>
+	WORD $0x10eb // jmp 0x12b52 <pq_q4_1+0xb72>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf897840f; WORD $0xffff // je 0x11e10 <pq_q4_1+0x360>
+	LONG $0x05fb8341 // cmp r11d, 0x5
+	LONG $0xf899840f; WORD $0xffff // je 0x12400 <pq_q4_1+0x420>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf882820f; WORD $0xffff // jb 0x11e10 <pq_q4_1+0x360>
+	LONG $0x07fb8341 // cmp r11d, 0x7
+	LONG $0xf884820f; WORD $0xffff // jb 0x12400 <pq_q4_1+0x420>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf86d820f; WORD $0xffff // jb 0x11e10 <pq_q4_1+0x360>
+	LONG $0x08fb8341 // cmp r11d, 0x8
+	LONG $0xf86f820f; WORD $0xffff // jb 0x12400 <pq_q4_1+0x420>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0xfff85de9; BYTE $0xff // jmp 0x11e10 <pq_q4_1+0x360>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x02e78e0f; WORD $0x0000 // jle 0x128b0 <pq_q4_1+0xe00>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0xfff85fe9; BYTE $0xff // jmp 0x12400 <pq_q4_1+0x420>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x05118e0f; WORD $0x0000 // jle 0x130bb <pq_q4_1+0x10db>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0xff002548; WORD $0xffff // and rax, -0x100
-	WORD $0x20eb // jmp 0x12608 <pq_q4_1+0xb58>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x80c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x280
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	WORD $0x1deb // jmp 0x12be7 <pq_q4_1+0xc07>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x02800548; WORD $0x0000 // add rax, 0x280
 	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x02b08e0f; WORD $0x0000 // jle 0x128b8 <pq_q4_1+0xe08>
-	LONG $0x808e8d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rsi + 0x80]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0xc931 // xor ecx, ecx
-	LONG $0x00020ae9; BYTE $0x00 // jmp 0x12823 <pq_q4_1+0xd73>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x05e1c148 // shl rcx, 0x5
-	WORD $0x894d; BYTE $0xfc // mov r12, r15
+	LONG $0x04ab8e0f; WORD $0x0000 // jle 0x13092 <pq_q4_1+0x10b2>
+	LONG $0x80908d4c; WORD $0x0000; BYTE $0x00 // lea r10, [rax + 0x80]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x000202e9; BYTE $0x00 // jmp 0x12dfa <pq_q4_1+0xe1a>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x05e7c149 // shl r15, 0x5
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
 	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
-	LONG $0x137de2c4; WORD $0x0e24 // vcvtph2ps ymm4, xmmword ptr [rsi + rcx]
-	LONG $0x137de2c4; WORD $0x0e5c; BYTE $0x40 // vcvtph2ps ymm3, xmmword ptr [rsi + rcx + 0x40]
+	LONG $0x137da2c4; WORD $0x3824 // vcvtph2ps ymm4, xmmword ptr [rax + r15]
+	LONG $0x137da2c4; WORD $0x385c; BYTE $0x40 // vcvtph2ps ymm3, xmmword ptr [rax + r15 + 0x40]
 	LONG $0xdb7dc1c4; WORD $0x2434 // vpand ymm6, ymm0, ymmword ptr [r12]
-	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
+	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
 	LONG $0x6f7ec1c4; WORD $0x2434 // vmovdqu ymm6, ymmword ptr [r12]
-	LONG $0x587de2c4; WORD $0x107f // vpbroadcastd ymm7, dword ptr [rdi + 0x10]
+	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
 	LONG $0xdb7dc1c4; WORD $0x2474; BYTE $0x40 // vpand ymm6, ymm0, ymmword ptr [r12 + 0x40]
-	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
+	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
 	LONG $0x6f7ec1c4; WORD $0x2474; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [r12 + 0x40]
-	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
+	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
 	QUAD $0x008024b4db7dc1c4; WORD $0x0000 // vpand ymm6, ymm0, ymmword ptr [r12 + 0x80]
-	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
+	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
 	QUAD $0x008024b46f7ec1c4; WORD $0x0000 // vmovdqu ymm6, ymmword ptr [r12 + 0x80]
-	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
+	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
 	QUAD $0x00c024b4db7dc1c4; WORD $0x0000 // vpand ymm6, ymm0, ymmword ptr [r12 + 0xc0]
-	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
+	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
 	QUAD $0x00c024b46f7ec1c4; WORD $0x0000 // vmovdqu ymm6, ymmword ptr [r12 + 0xc0]
-	LONG $0x587de2c4; WORD $0x1c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x1c]
+	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0x137d62c4; WORD $0x0e44; BYTE $0x50 // vcvtph2ps ymm8, xmmword ptr [rsi + rcx + 0x50]
+	LONG $0x137d22c4; WORD $0x3844; BYTE $0x50 // vcvtph2ps ymm8, xmmword ptr [rax + r15 + 0x50]
 	LONG $0xe559dcc5 // vmulps ymm4, ymm4, ymm5
-	LONG $0x6f10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rdi + 0x24]
+	LONG $0x6e10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rsi + 0x24]
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
 	LONG $0x187de2c4; BYTE $0xed // vbroadcastss ymm5, xmm5
 	LONG $0xac65e2c4; BYTE $0xec // vfnmadd213ps ymm5, ymm3, ymm4 # ymm5 = -(ymm3 * ymm5) + ymm4
-	LONG $0x187de2c4; WORD $0x2067 // vbroadcastss ymm4, dword ptr [rdi + 0x20]
+	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
 	LONG $0xb855e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm5, ymm4 # ymm2 = (ymm5 * ymm4) + ymm2
-	LONG $0x137de2c4; WORD $0x0e64; BYTE $0x10 // vcvtph2ps ymm4, xmmword ptr [rsi + rcx + 0x10]
-	LONG $0xdb7dc1c4; WORD $0x2077 // vpand ymm6, ymm0, ymmword ptr [r15 + 0x20]
-	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
+	LONG $0x137da2c4; WORD $0x3864; BYTE $0x10 // vcvtph2ps ymm4, xmmword ptr [rax + r15 + 0x10]
+	LONG $0x71dbfdc5; BYTE $0x20 // vpand ymm6, ymm0, ymmword ptr [rcx + 0x20]
+	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x6f7ec1c4; WORD $0x2077 // vmovdqu ymm6, ymmword ptr [r15 + 0x20]
-	LONG $0x587de2c4; WORD $0x107f // vpbroadcastd ymm7, dword ptr [rdi + 0x10]
+	LONG $0x716ffec5; BYTE $0x20 // vmovdqu ymm6, ymmword ptr [rcx + 0x20]
+	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0xdb7dc1c4; WORD $0x6077 // vpand ymm6, ymm0, ymmword ptr [r15 + 0x60]
-	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
+	LONG $0x71dbfdc5; BYTE $0x60 // vpand ymm6, ymm0, ymmword ptr [rcx + 0x60]
+	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x6f7ec1c4; WORD $0x6077 // vmovdqu ymm6, ymmword ptr [r15 + 0x60]
-	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
+	LONG $0x716ffec5; BYTE $0x60 // vmovdqu ymm6, ymmword ptr [rcx + 0x60]
+	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x0000a0b7db7dc1c4; BYTE $0x00 // vpand ymm6, ymm0, ymmword ptr [r15 + 0xa0]
-	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
+	QUAD $0x000000a0b1dbfdc5 // vpand ymm6, ymm0, ymmword ptr [rcx + 0xa0]
+	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x0000a0b76f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r15 + 0xa0]
-	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
+	QUAD $0x000000a0b16ffec5 // vmovdqu ymm6, ymmword ptr [rcx + 0xa0]
+	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x0000e0b7db7dc1c4; BYTE $0x00 // vpand ymm6, ymm0, ymmword ptr [r15 + 0xe0]
-	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
+	QUAD $0x000000e0b1dbfdc5 // vpand ymm6, ymm0, ymmword ptr [rcx + 0xe0]
+	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x0000e0b76f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r15 + 0xe0]
-	LONG $0x587de2c4; WORD $0x1c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x1c]
+	QUAD $0x000000e0b16ffec5 // vmovdqu ymm6, ymmword ptr [rcx + 0xe0]
+	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
 	LONG $0xe559dcc5 // vmulps ymm4, ymm4, ymm5
-	LONG $0x6f10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rdi + 0x24]
+	LONG $0x6e10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rsi + 0x24]
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
 	LONG $0x187de2c4; BYTE $0xed // vbroadcastss ymm5, xmm5
 	LONG $0xac3de2c4; BYTE $0xec // vfnmadd213ps ymm5, ymm8, ymm4 # ymm5 = -(ymm8 * ymm5) + ymm4
-	LONG $0x187de2c4; WORD $0x2067 // vbroadcastss ymm4, dword ptr [rdi + 0x20]
-	LONG $0x30c78348 // add rdi, 0x30
+	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
 	LONG $0xb855e2c4; BYTE $0xcc // vfmadd231ps ymm1, ymm5, ymm4 # ymm1 = (ymm5 * ymm4) + ymm1
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfdcd840f; WORD $0xffff // je 0x125f0 <pq_q4_1+0xb40>
-	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x08e4c149 // shl r12, 0x8
-	LONG $0x213c8d4f // lea r15, [r9 + r12]
-	QUAD $0x0000010021a48d4f // lea r12, [r9 + r12 + 0x100]
-	WORD $0x394c; BYTE $0xe0 // cmp rax, r12
-	LONG $0xfde1830f; WORD $0xffff // jae 0x12620 <pq_q4_1+0xb70>
-	WORD $0xc589 // mov ebp, eax
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8941; BYTE $0xc4 // mov r12d, eax
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0xc4b70f41 // movzx eax, r12w
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
-	LONG $0x00c48141; WORD $0x0001; BYTE $0x00 // add r12d, 0x100
-	WORD $0x8941; BYTE $0xee // mov r14d, ebp
-	LONG $0x3fe68341 // and r14d, 0x3f
-	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0x2949; BYTE $0xc5 // sub r13, rax
-	LONG $0x06e6c141 // shl r14d, 0x6
-	LONG $0x00828d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdx + 0x100]
-	QUAD $0x0040002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x4000]
-	QUAD $0x0050002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x5000]
-	QUAD $0x0060002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x6000]
-	QUAD $0x0070002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x7000]
-	WORD $0x394c; BYTE $0xfa // cmp rdx, r15
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	WORD $0xa572 // jb 0x12850 <pq_q4_1+0xda0>
-	LONG $0xfffd70e9; BYTE $0xff // jmp 0x12620 <pq_q4_1+0xb70>
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfdd6840f; WORD $0xffff // je 0x12bd0 <pq_q4_1+0xbf0>
+	WORD $0x894c; BYTE $0xfa // mov rdx, r15
+	LONG $0x08e2c148 // shl rdx, 0x8
+	LONG $0x120c8d49 // lea rcx, [r10 + rdx]
+	QUAD $0x0000010012948d49 // lea rdx, [r10 + rdx + 0x100]
+	WORD $0x3948; BYTE $0xd7 // cmp rdi, rdx
+	LONG $0xfdea830f; WORD $0xffff // jae 0x12c00 <pq_q4_1+0xc20>
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x894c; BYTE $0xe2 // mov rdx, r12
+	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
+	LONG $0x00bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x100]
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
+	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	WORD $0xd272 // jb 0x12e20 <pq_q4_1+0xe40>
+	LONG $0xfffdade9; BYTE $0xff // jmp 0x12c00 <pq_q4_1+0xc20>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x022e8e0f; WORD $0x0000 // jle 0x13092 <pq_q4_1+0x10b2>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	LONG $0x80808d4c; WORD $0x0000; BYTE $0x00 // lea r8, [rax + 0x80]
+	WORD $0x01b2 // mov dl, 0x1
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0x08e1c148 // shl rcx, 0x8
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	WORD $0x014c; BYTE $0xc1 // add rcx, r8
+	LONG $0x137de2c4; WORD $0x1824 // vcvtph2ps ymm4, xmmword ptr [rax + rbx]
+	LONG $0x137de2c4; WORD $0x185c; BYTE $0x40 // vcvtph2ps ymm3, xmmword ptr [rax + rbx + 0x40]
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	LONG $0xdb7dc1c4; BYTE $0x37 // vpand ymm6, ymm0, ymmword ptr [r15]
+	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	LONG $0x6f7ec1c4; BYTE $0x37 // vmovdqu ymm6, ymmword ptr [r15]
+	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	LONG $0xdb7dc1c4; WORD $0x4077 // vpand ymm6, ymm0, ymmword ptr [r15 + 0x40]
+	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	LONG $0x6f7ec1c4; WORD $0x4077 // vmovdqu ymm6, ymmword ptr [r15 + 0x40]
+	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	QUAD $0x000080b7db7dc1c4; BYTE $0x00 // vpand ymm6, ymm0, ymmword ptr [r15 + 0x80]
+	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	QUAD $0x000080b76f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r15 + 0x80]
+	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	QUAD $0x0000c0b7db7dc1c4; BYTE $0x00 // vpand ymm6, ymm0, ymmword ptr [r15 + 0xc0]
+	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	QUAD $0x0000c0b76f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r15 + 0xc0]
+	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0x137d62c4; WORD $0x1844; BYTE $0x50 // vcvtph2ps ymm8, xmmword ptr [rax + rbx + 0x50]
+	LONG $0xe559dcc5 // vmulps ymm4, ymm4, ymm5
+	LONG $0x6e10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rsi + 0x24]
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0x187de2c4; BYTE $0xed // vbroadcastss ymm5, xmm5
+	LONG $0xac65e2c4; BYTE $0xec // vfnmadd213ps ymm5, ymm3, ymm4 # ymm5 = -(ymm3 * ymm5) + ymm4
+	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
+	LONG $0xb855e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm5, ymm4 # ymm2 = (ymm5 * ymm4) + ymm2
+	LONG $0x137de2c4; WORD $0x1864; BYTE $0x10 // vcvtph2ps ymm4, xmmword ptr [rax + rbx + 0x10]
+	LONG $0x71dbfdc5; BYTE $0x20 // vpand ymm6, ymm0, ymmword ptr [rcx + 0x20]
+	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	LONG $0x716ffec5; BYTE $0x20 // vmovdqu ymm6, ymmword ptr [rcx + 0x20]
+	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	LONG $0x71dbfdc5; BYTE $0x60 // vpand ymm6, ymm0, ymmword ptr [rcx + 0x60]
+	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	LONG $0x716ffec5; BYTE $0x60 // vmovdqu ymm6, ymmword ptr [rcx + 0x60]
+	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	QUAD $0x000000a0b1dbfdc5 // vpand ymm6, ymm0, ymmword ptr [rcx + 0xa0]
+	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	QUAD $0x000000a0b16ffec5 // vmovdqu ymm6, ymmword ptr [rcx + 0xa0]
+	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	QUAD $0x000000e0b1dbfdc5 // vpand ymm6, ymm0, ymmword ptr [rcx + 0xe0]
+	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	QUAD $0x000000e0b16ffec5 // vmovdqu ymm6, ymmword ptr [rcx + 0xe0]
+	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0xe559dcc5 // vmulps ymm4, ymm4, ymm5
+	LONG $0x6e10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rsi + 0x24]
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0x187de2c4; BYTE $0xed // vbroadcastss ymm5, xmm5
+	LONG $0xac3de2c4; BYTE $0xec // vfnmadd213ps ymm5, ymm8, ymm4 # ymm5 = -(ymm8 * ymm5) + ymm4
+	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xb855e2c4; BYTE $0xcc // vfmadd231ps ymm1, ymm5, ymm4 # ymm1 = (ymm5 * ymm4) + ymm1
+	WORD $0xc2f6; BYTE $0x01 // test dl, 0x1
+	LONG $0x000000ba; BYTE $0x00 // mov edx, 0x0
+	LONG $0xfe05850f; WORD $0xffff // jne 0x12e80 <pq_q4_1+0xea0>
+	LONG $0x02800548; WORD $0x0000 // add rax, 0x280
+	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfdde8f0f; WORD $0xffff // jg 0x12e70 <pq_q4_1+0xe90>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xf005850f; WORD $0xffff // jne 0x120a0 <pq_q4_1+0xc0>
+	LONG $0xfff00ee9; BYTE $0xff // jmp 0x120ae <pq_q4_1+0xce>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf29a850f; WORD $0xffff // jne 0x11b60 <pq_q4_1+0xb0>
-	LONG $0xfff2a3e9; BYTE $0xff // jmp 0x11b6e <pq_q4_1+0xbe>
-	LONG $0x60c48348 // add rsp, 0x60
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xefea850f; WORD $0xffff // jne 0x120a0 <pq_q4_1+0xc0>
+	LONG $0xffeff3e9; BYTE $0xff // jmp 0x120ae <pq_q4_1+0xce>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xefd4850f; WORD $0xffff // jne 0x120a0 <pq_q4_1+0xc0>
+	LONG $0xffefdde9; BYTE $0xff // jmp 0x120ae <pq_q4_1+0xce>
+	LONG $0x68c48348 // add rsp, 0x68
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -1982,661 +2383,98 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q5_0: +10464
+	// pq_q5_0: +12528
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x70ec8348 // sub rsp, 0x70
+	LONG $0x78ec8348 // sub rsp, 0x78
 	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
 	WORD $0x894c; BYTE $0xca // mov rdx, r9
 	LONG $0x10fac148 // sar rdx, 0x10
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x111a8e0f; WORD $0x0000 // jle 0x13a26 <pq_q5_0+0x1146>
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x3fe8c148 // shr rax, 0x3f
-	QUAD $0x009934052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x9934] # 0x1c250 <peak_i8+0x2f0>
-	QUAD $0x00993b0d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x993b] # 0x1c260 <peak_i8+0x300>
-	QUAD $0x00993a15597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0x993a] # 0x1c268 <peak_i8+0x308>
+	LONG $0x15008e0f; WORD $0x0000 // jle 0x1461c <pq_q5_0+0x152c>
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	LONG $0x3feec148 // shr rsi, 0x3f
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
+	QUAD $0x00b85e052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xb85e] # 0x1e990 <peak_i8+0x2f0>
+	QUAD $0x00b8650d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0xb865] # 0x1e9a0 <peak_i8+0x300>
+	QUAD $0x00b86415597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0xb864] # 0x1e9a8 <peak_i8+0x308>
 	LONG $0xf1b60f45 // movzx r14d, r9b
 	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
 	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
-	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
-	WORD $0x014c; BYTE $0xc0 // add rax, r8
+	WORD $0x014c; BYTE $0xc6 // add rsi, r8
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
 	LONG $0x2474894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r14
-	WORD $0xd148; BYTE $0xe8 // shr rax
-	LONG $0xc0c06948; WORD $0x0002; BYTE $0x00 // imul rax, rax, 0x2c0
-	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	WORD $0xd148; BYTE $0xee // shr rsi
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	LONG $0xc0c66948; WORD $0x0002; BYTE $0x00 // imul rax, rsi, 0x2c0
+	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
 	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
 	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24748948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rsi
+	LONG $0x24748948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rsi
 	WORD $0x8948; BYTE $0xce // mov rsi, rcx
 	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x24748948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x42eb // jmp 0x129e3 <pq_q5_0+0x103>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	WORD $0x34eb // jmp 0x131f3 <pq_q5_0+0x103>
+	BYTE $0x90 // nop
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
 	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0x24748b48; BYTE $0x58 // mov rsi, qword ptr [rsp + 0x58]
-	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
+	LONG $0x24748b48; BYTE $0x60 // mov rsi, qword ptr [rsp + 0x60]
+	LONG $0x24548b48; BYTE $0x70 // mov rdx, qword ptr [rsp + 0x70]
 	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
 	LONG $0x24340148 // add qword ptr [rsp], rsi
 	LONG $0xff428d48 // lea rax, [rdx - 0x1]
 	LONG $0x01fa8348 // cmp rdx, 0x1
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0x10438e0f; WORD $0x0000 // jle 0x13a26 <pq_q5_0+0x1146>
-	LONG $0x24548948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rdx
+	LONG $0x14298e0f; WORD $0x0000 // jle 0x1461c <pq_q5_0+0x152c>
+	LONG $0x24548948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rdx
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x036b850f; WORD $0x0000 // jne 0x12d60 <pq_q5_0+0x480>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0c1e850f; WORD $0x0000 // jne 0x13620 <pq_q5_0+0xd40>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03338e0f; WORD $0x0000 // jle 0x12d46 <pq_q5_0+0x466>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	BYTE $0x90 // nop
-	LONG $0x40508d4c // lea r10, [rax + 0x40]
-	WORD $0x01b2 // mov dl, 0x1
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x9b1c8d4b // lea rbx, [r11 + 4*r11]
-	LONG $0x05e3c149 // shl r11, 0x5
-	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
-	LONG $0x137da2c4; WORD $0x1834 // vcvtph2ps ymm6, xmmword ptr [rax + r11]
-	LONG $0x06e3c148 // shl rbx, 0x6
-	WORD $0x014c; BYTE $0xd3 // add rbx, r10
-	WORD $0x8949; BYTE $0xdf // mov r15, rbx
-	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
-	LONG $0xdb7541c4; WORD $0x4047 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x40]
-	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
-	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
-	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
-	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x407f // vmovdqu ymm7, ymmword ptr [r15 + 0x40]
-	LONG $0xdb6d41c4; BYTE $0x07 // vpand ymm8, ymm2, ymmword ptr [r15]
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
-	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
-	QUAD $0x00008087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x80]
-	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
-	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
-	QUAD $0x000080876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x80]
-	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
-	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
-	QUAD $0x0000c087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0xc0]
-	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
-	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
-	QUAD $0x0000c0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xc0]
-	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
-	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
-	QUAD $0x00010087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x100]
-	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
-	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
-	QUAD $0x000100876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x100]
-	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
-	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0x137d22c4; WORD $0x1854; BYTE $0x10 // vcvtph2ps ymm10, xmmword ptr [rax + r11 + 0x10]
-	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
-	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
-	LONG $0xb855e2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm5, ymm7 # ymm4 = (ymm5 * ymm7) + ymm4
-	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
-	LONG $0x7b6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rbx + 0x20]
-	LONG $0x43db75c5; BYTE $0x60 // vpand ymm8, ymm1, ymmword ptr [rbx + 0x60]
-	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
-	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
-	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x7b6ffec5; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [rbx + 0x60]
-	LONG $0x43db6dc5; BYTE $0x20 // vpand ymm8, ymm2, ymmword ptr [rbx + 0x20]
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
-	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x7b6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000a083db75c5 // vpand ymm8, ymm1, ymmword ptr [rbx + 0xa0]
-	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
-	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x7b6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000a0836f7ec5 // vmovdqu ymm8, ymmword ptr [rbx + 0xa0]
-	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
-	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x7b6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000e083db75c5 // vpand ymm8, ymm1, ymmword ptr [rbx + 0xe0]
-	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
-	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x7b6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000e0836f7ec5 // vmovdqu ymm8, ymmword ptr [rbx + 0xe0]
-	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
-	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x7b6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rbx + 0x20]
-	QUAD $0x0000012083db75c5 // vpand ymm8, ymm1, ymmword ptr [rbx + 0x120]
-	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
-	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x7b6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rbx + 0x20]
-	QUAD $0x00000120836f7ec5 // vmovdqu ymm8, ymmword ptr [rbx + 0x120]
-	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
-	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x5045c2c4; BYTE $0xe9 // {vex} vpdpbusd ymm5, ymm7, ymm9
-	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0x30c68348 // add rsi, 0x30
-	LONG $0xed59acc5 // vmulps ymm5, ymm10, ymm5
-	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
-	WORD $0xc2f6; BYTE $0x01 // test dl, 0x1
-	LONG $0x000000ba; BYTE $0x00 // mov edx, 0x0
-	LONG $0xfd01850f; WORD $0xffff // jne 0x12a30 <pq_q5_0+0x150>
-	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
-	LONG $0xfe578d48 // lea rdx, [rdi - 0x2]
-	LONG $0x02ff8348 // cmp rdi, 0x2
-	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	LONG $0xfcda8f0f; WORD $0xffff // jg 0x12a20 <pq_q5_0+0x140>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfc61850f; WORD $0xffff // jne 0x129b0 <pq_q5_0+0xd0>
-	LONG $0xfffc6ae9; BYTE $0xff // jmp 0x129be <pq_q5_0+0xde>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x12d85 <pq_q5_0+0x4a5>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc39840f; WORD $0xffff // je 0x129be <pq_q5_0+0xde>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03b28e0f; WORD $0x0000 // jle 0x13140 <pq_q5_0+0x860>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x04e7c149 // shl r15, 0x4
-	LONG $0x05e5c149 // shl r13, 0x5
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x894d; BYTE $0xc2 // mov r10, r8
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x3e048d4a // lea rax, [rsi + r15]
-	LONG $0x40568d48 // lea rdx, [rsi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x9066 // nop
-	LONG $0xb61c8d4b // lea rbx, [r14 + 4*r14]
-	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x00000120bf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x120]
-	QUAD $0x00000124876e79c5 // vmovd xmm8, dword ptr [rdi + 0x124]
-	QUAD $0x000001288f6e79c5 // vmovd xmm9, dword ptr [rdi + 0x128]
-	QUAD $0x0000012c976e79c5 // vmovd xmm10, dword ptr [rdi + 0x12c]
-	LONG $0x137d22c4; WORD $0x301c // vcvtph2ps ymm11, xmmword ptr [rax + r14]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x06e3c148 // shl rbx, 0x6
-	WORD $0x0148; BYTE $0xd3 // add rbx, rdx
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	LONG $0xdb7521c4; WORD $0x2b6c; BYTE $0x40 // vpand ymm13, ymm1, ymmword ptr [rbx + r13 + 0x40]
-	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
-	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
-	LONG $0x473562c4; BYTE $0xc8 // vpsllvd ymm9, ymm9, ymm0
-	LONG $0x472d62c4; BYTE $0xd0 // vpsllvd ymm10, ymm10, ymm0
-	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
-	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
-	LONG $0x587d42c4; BYTE $0xc9 // vpbroadcastd ymm9, xmm9
-	LONG $0x587d42c4; BYTE $0xd2 // vpbroadcastd ymm10, xmm10
-	LONG $0x721dc1c4; WORD $0x04f4 // vpslld ymm12, ymm12, 0x4
-	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; BYTE $0x2f // vpbroadcastd ymm13, dword ptr [rdi]
-	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x206f // vpbroadcastd ymm13, dword ptr [rdi + 0x20]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x406f // vpbroadcastd ymm13, dword ptr [rdi + 0x40]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x606f // vpbroadcastd ymm13, dword ptr [rdi + 0x60]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b64; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rbx + r13 + 0x40]
-	LONG $0xdb6d21c4; WORD $0x2b2c // vpand ymm13, ymm2, ymmword ptr [rbx + r13]
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
-	LONG $0x587d62c4; WORD $0x106f // vpbroadcastd ymm13, dword ptr [rdi + 0x10]
-	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x306f // vpbroadcastd ymm13, dword ptr [rdi + 0x30]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x506f // vpbroadcastd ymm13, dword ptr [rdi + 0x50]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x706f // vpbroadcastd ymm13, dword ptr [rdi + 0x70]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x00802bacdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rbx + r13 + 0x80]
-	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
-	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x046f // vpbroadcastd ymm13, dword ptr [rdi + 0x4]
-	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x246f // vpbroadcastd ymm13, dword ptr [rdi + 0x24]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x446f // vpbroadcastd ymm13, dword ptr [rdi + 0x44]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x646f // vpbroadcastd ymm13, dword ptr [rdi + 0x64]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x00802bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0x80]
-	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x146f // vpbroadcastd ymm13, dword ptr [rdi + 0x14]
-	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x346f // vpbroadcastd ymm13, dword ptr [rdi + 0x34]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x546f // vpbroadcastd ymm13, dword ptr [rdi + 0x54]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x746f // vpbroadcastd ymm13, dword ptr [rdi + 0x74]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x00c02bacdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rbx + r13 + 0xc0]
-	LONG $0x721dc1c4; WORD $0x02f4 // vpslld ymm12, ymm12, 0x2
-	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x086f // vpbroadcastd ymm13, dword ptr [rdi + 0x8]
-	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x286f // vpbroadcastd ymm13, dword ptr [rdi + 0x28]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x486f // vpbroadcastd ymm13, dword ptr [rdi + 0x48]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x686f // vpbroadcastd ymm13, dword ptr [rdi + 0x68]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x00c02bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0xc0]
-	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [rdi + 0x18]
-	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x386f // vpbroadcastd ymm13, dword ptr [rdi + 0x38]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x586f // vpbroadcastd ymm13, dword ptr [rdi + 0x58]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x786f // vpbroadcastd ymm13, dword ptr [rdi + 0x78]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x01002bacdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rbx + r13 + 0x100]
-	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
-	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x0c6f // vpbroadcastd ymm13, dword ptr [rdi + 0xc]
-	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x2c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x2c]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x4c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x4c]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x6c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x6c]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x01002bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0x100]
-	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x1c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x1c]
-	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x3c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x3c]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xff59a4c5 // vmulps ymm7, ymm11, ymm7
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x5c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x5c]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x7c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x7c]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	QUAD $0x000100a7187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rdi + 0x100]
-	QUAD $0x000104af187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rdi + 0x104]
-	LONG $0xb845c2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm7, ymm12 # ymm6 = (ymm7 * ymm12) + ymm6
-	LONG $0x5b7cc1c4; BYTE $0xf8 // vcvtdq2ps ymm7, ymm8
-	QUAD $0x000108a7187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rdi + 0x108]
-	LONG $0xff59a4c5 // vmulps ymm7, ymm11, ymm7
-	LONG $0xb845c2c4; BYTE $0xed // vfmadd231ps ymm5, ymm7, ymm13 # ymm5 = (ymm7 * ymm13) + ymm5
-	LONG $0x5b7cc1c4; BYTE $0xf9 // vcvtdq2ps ymm7, ymm9
-	QUAD $0x00010c8f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x10c]
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xff59a4c5 // vmulps ymm7, ymm11, ymm7
-	LONG $0xb845c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm7, ymm12 # ymm4 = (ymm7 * ymm12) + ymm4
-	LONG $0x5b7cc1c4; BYTE $0xfa // vcvtdq2ps ymm7, ymm10
-	LONG $0xff59a4c5 // vmulps ymm7, ymm11, ymm7
-	LONG $0xb845c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm9 # ymm3 = (ymm7 * ymm9) + ymm3
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfcbd850f; WORD $0xffff // jne 0x12dd0 <pq_q5_0+0x4f0>
-	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
-	LONG $0xfe428d49 // lea rax, [r10 - 0x2]
-	LONG $0x02fa8349 // cmp r10, 0x2
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0xfc958f0f; WORD $0xffff // jg 0x12dc0 <pq_q5_0+0x4e0>
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	WORD $0x2b75 // jne 0x13160 <pq_q5_0+0x880>
-	LONG $0xfffc36e9; BYTE $0xff // jmp 0x12d70 <pq_q5_0+0x490>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x05e5c149 // shl r13, 0x5
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfc10840f; WORD $0xffff // je 0x12d70 <pq_q5_0+0x490>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x283c8d4e // lea r15, [rax + r13]
-	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
-	LONG $0x02fe8341 // cmp r14d, 0x2
-	LONG $0xfbf8820f; WORD $0xffff // jb 0x12d70 <pq_q5_0+0x490>
-	LONG $0x117cc1c4; WORD $0x8f2c // vmovups ymmword ptr [r15 + 4*rcx], ymm5
-	LONG $0x03fe8341 // cmp r14d, 0x3
-	LONG $0xfbe8820f; WORD $0xffff // jb 0x12d70 <pq_q5_0+0x490>
-	LONG $0x117cc1c4; WORD $0xcf24 // vmovups ymmword ptr [r15 + 8*rcx], ymm4
-	LONG $0x04fe8341 // cmp r14d, 0x4
-	LONG $0xfbd8820f; WORD $0xffff // jb 0x12d70 <pq_q5_0+0x490>
-	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
-	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0x05fe8341 // cmp r14d, 0x5
-	LONG $0xfbc3820f; WORD $0xffff // jb 0x12d70 <pq_q5_0+0x490>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03f88e0f; WORD $0x0000 // jle 0x135ae <pq_q5_0+0xcce>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x04e4c149 // shl r12, 0x4
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x894d; BYTE $0xc2 // mov r10, r8
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x27048d4a // lea rax, [rdi + r12]
-	LONG $0x40578d48 // lea rdx, [rdi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x9066 // nop
-	LONG $0xb61c8d4b // lea rbx, [r14 + 4*r14]
-	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x00000130be6ef9c5 // vmovd xmm7, dword ptr [rsi + 0x130]
-	QUAD $0x00000134866e79c5 // vmovd xmm8, dword ptr [rsi + 0x134]
-	QUAD $0x000001388e6e79c5 // vmovd xmm9, dword ptr [rsi + 0x138]
-	QUAD $0x0000013c966e79c5 // vmovd xmm10, dword ptr [rsi + 0x13c]
-	LONG $0x137d22c4; WORD $0x301c // vcvtph2ps ymm11, xmmword ptr [rax + r14]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x06e3c148 // shl rbx, 0x6
-	WORD $0x0148; BYTE $0xd3 // add rbx, rdx
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	LONG $0xdb7521c4; WORD $0x2b6c; BYTE $0x40 // vpand ymm13, ymm1, ymmword ptr [rbx + r13 + 0x40]
-	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
-	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
-	LONG $0x473562c4; BYTE $0xc8 // vpsllvd ymm9, ymm9, ymm0
-	LONG $0x472d62c4; BYTE $0xd0 // vpsllvd ymm10, ymm10, ymm0
-	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
-	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
-	LONG $0x587d42c4; BYTE $0xc9 // vpbroadcastd ymm9, xmm9
-	LONG $0x587d42c4; BYTE $0xd2 // vpbroadcastd ymm10, xmm10
-	LONG $0x721dc1c4; WORD $0x04f4 // vpslld ymm12, ymm12, 0x4
-	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	QUAD $0x000080ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x80]
-	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
-	QUAD $0x0000a0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xa0]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	QUAD $0x0000c0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc0]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	QUAD $0x0000e0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe0]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b64; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rbx + r13 + 0x40]
-	LONG $0xdb6d21c4; WORD $0x2b2c // vpand ymm13, ymm2, ymmword ptr [rbx + r13]
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
-	QUAD $0x000090ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x90]
-	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
-	QUAD $0x0000b0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xb0]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	QUAD $0x0000d0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xd0]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	QUAD $0x0000f0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf0]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x00802bacdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rbx + r13 + 0x80]
-	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
-	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	QUAD $0x000084ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x84]
-	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
-	QUAD $0x0000a4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xa4]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	QUAD $0x0000c4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc4]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	QUAD $0x0000e4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe4]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x00802bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0x80]
-	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	QUAD $0x000094ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x94]
-	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
-	QUAD $0x0000b4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xb4]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	QUAD $0x0000d4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xd4]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	QUAD $0x0000f4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf4]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x00c02bacdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rbx + r13 + 0xc0]
-	LONG $0x721dc1c4; WORD $0x02f4 // vpslld ymm12, ymm12, 0x2
-	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	QUAD $0x000088ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x88]
-	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
-	QUAD $0x0000a8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xa8]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	QUAD $0x0000c8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc8]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	QUAD $0x0000e8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe8]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x00c02bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0xc0]
-	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	QUAD $0x000098ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x98]
-	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
-	QUAD $0x0000b8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xb8]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	QUAD $0x0000d8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xd8]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	QUAD $0x0000f8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf8]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x01002bacdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rbx + r13 + 0x100]
-	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
-	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	QUAD $0x00008cae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x8c]
-	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
-	QUAD $0x0000acae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xac]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	QUAD $0x0000ccae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xcc]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	QUAD $0x0000ecae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xec]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x01002bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0x100]
-	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	QUAD $0x00009cae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x9c]
-	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
-	QUAD $0x0000bcae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xbc]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xff59a4c5 // vmulps ymm7, ymm11, ymm7
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	QUAD $0x0000dcae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xdc]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	QUAD $0x0000fcae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xfc]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	QUAD $0x000110a6187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rsi + 0x110]
-	QUAD $0x000114ae187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rsi + 0x114]
-	LONG $0xb845c2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm7, ymm12 # ymm6 = (ymm7 * ymm12) + ymm6
-	LONG $0x5b7cc1c4; BYTE $0xf8 // vcvtdq2ps ymm7, ymm8
-	QUAD $0x000118a6187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rsi + 0x118]
-	LONG $0xff59a4c5 // vmulps ymm7, ymm11, ymm7
-	LONG $0xb845c2c4; BYTE $0xed // vfmadd231ps ymm5, ymm7, ymm13 # ymm5 = (ymm7 * ymm13) + ymm5
-	LONG $0x5b7cc1c4; BYTE $0xf9 // vcvtdq2ps ymm7, ymm9
-	QUAD $0x00011c8e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x11c]
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xff59a4c5 // vmulps ymm7, ymm11, ymm7
-	LONG $0xb845c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm7, ymm12 # ymm4 = (ymm7 * ymm12) + ymm4
-	LONG $0x5b7cc1c4; BYTE $0xfa // vcvtdq2ps ymm7, ymm10
-	LONG $0xff59a4c5 // vmulps ymm7, ymm11, ymm7
-	LONG $0xb845c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm9 # ymm3 = (ymm7 * ymm9) + ymm3
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc5c850f; WORD $0xffff // jne 0x131f0 <pq_q5_0+0x910>
-	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
-	LONG $0xfe428d49 // lea rax, [r10 - 0x2]
-	LONG $0x02fa8349 // cmp r10, 0x2
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0xfc348f0f; WORD $0xffff // jg 0x131e0 <pq_q5_0+0x900>
-	WORD $0x10eb // jmp 0x135be <pq_q5_0+0xcde>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x03fb850f; WORD $0x0000 // jne 0x13600 <pq_q5_0+0x510>
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
-	LONG $0x05fe8341 // cmp r14d, 0x5
-	LONG $0xf798840f; WORD $0xffff // je 0x12d70 <pq_q5_0+0x490>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
-	LONG $0x07fe8341 // cmp r14d, 0x7
-	LONG $0xf783820f; WORD $0xffff // jb 0x12d70 <pq_q5_0+0x490>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
-	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
-	LONG $0x08fe8341 // cmp r14d, 0x8
-	LONG $0xf76e820f; WORD $0xffff // jb 0x12d70 <pq_q5_0+0x490>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0xfff75ee9; BYTE $0xff // jmp 0x12d70 <pq_q5_0+0x490>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0c9d840f; WORD $0x0000 // je 0x13eb0 <pq_q5_0+0xdc0>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x1064850f; WORD $0x0000 // jne 0x14280 <pq_q5_0+0x1190>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03d38e0f; WORD $0x0000 // jle 0x139fc <pq_q5_0+0x111c>
+	LONG $0x13be8e0f; WORD $0x0000 // jle 0x145e3 <pq_q5_0+0x14f3>
 	LONG $0x24248b4c // mov r12, qword ptr [rsp]
 	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x894c; BYTE $0xc5 // mov rbp, r8
-	WORD $0x894d; BYTE $0xe2 // mov r10, r12
-	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
-	WORD $0x1feb // jmp 0x13668 <pq_q5_0+0xd88>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x894d; BYTE $0xe3 // mov r11, r12
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	WORD $0x23eb // jmp 0x13268 <pq_q5_0+0x178>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xc0c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x2c0
 	LONG $0xfe458d48 // lea rax, [rbp - 0x2]
 	LONG $0x02fd8348 // cmp rbp, 0x2
 	WORD $0x8948; BYTE $0xc5 // mov rbp, rax
-	LONG $0x039c8e0f; WORD $0x0000 // jle 0x13a04 <pq_q5_0+0x1124>
+	LONG $0x13838e0f; WORD $0x0000 // jle 0x145eb <pq_q5_0+0x14fb>
 	LONG $0x24748d49; BYTE $0x40 // lea rsi, [r12 + 0x40]
 	QUAD $0x0000018024bc8d49 // lea rdi, [r12 + 0x180]
 	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
 	WORD $0xc931 // xor ecx, ecx
-	LONG $0x0002fde9; BYTE $0x00 // jmp 0x1397c <pq_q5_0+0x109c>
+	LONG $0x0002fde9; BYTE $0x00 // jmp 0x1357c <pq_q5_0+0x48c>
 	BYTE $0x90 // nop
 	LONG $0x05e1c148 // shl rcx, 0x5
 	WORD $0x0148; BYTE $0xf0 // add rax, rsi
@@ -2785,44 +2623,803 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
 	LONG $0x01c0f641 // test r8b, 0x1
 	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfcd4840f; WORD $0xffff // je 0x13650 <pq_q5_0+0xd70>
+	LONG $0xfcd4840f; WORD $0xffff // je 0x13250 <pq_q5_0+0x160>
 	LONG $0x89048d48 // lea rax, [rcx + 4*rcx]
 	LONG $0x06e0c148 // shl rax, 0x6
 	LONG $0x070c8d4c // lea r9, [rdi + rax]
-	WORD $0x394d; BYTE $0xca // cmp r10, r9
-	LONG $0xfcef830f; WORD $0xffff // jae 0x13680 <pq_q5_0+0xda0>
-	WORD $0x8945; BYTE $0xd3 // mov r11d, r10d
-	LONG $0x08ebc141 // shr r11d, 0x8
-	WORD $0x8945; BYTE $0xd6 // mov r14d, r10d
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0xd6b70f41 // movzx edx, r14w
-	LONG $0xdbb60f45 // movzx r11d, r11b
-	WORD $0x894d; BYTE $0xd7 // mov r15, r10
-	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
-	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x394d; BYTE $0xcb // cmp r11, r9
+	LONG $0xfcef830f; WORD $0xffff // jae 0x13280 <pq_q5_0+0x190>
+	WORD $0x8945; BYTE $0xda // mov r10d, r11d
+	LONG $0x08eac141 // shr r10d, 0x8
 	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
-	WORD $0xe383; BYTE $0x3f // and ebx, 0x3f
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0xb70f; BYTE $0xd3 // movzx edx, bx
+	LONG $0xd2b60f45 // movzx r10d, r10b
+	WORD $0x894d; BYTE $0xdf // mov r15, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
+	WORD $0x8945; BYTE $0xd6 // mov r14d, r10d
+	LONG $0x3fe68341 // and r14d, 0x3f
 	LONG $0x3fffe281; WORD $0x0000 // and edx, 0x3fff
-	WORD $0xfe41; BYTE $0xc3 // inc r11b
-	WORD $0xe3c1; BYTE $0x06 // shl ebx, 0x6
+	WORD $0xfe41; BYTE $0xc2 // inc r10b
+	LONG $0x06e6c141 // shl r14d, 0x6
 	WORD $0x2949; BYTE $0xd7 // sub r15, rdx
-	QUAD $0x0040003b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r15 + 0x4000]
-	QUAD $0x0050003b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r15 + 0x5000]
-	QUAD $0x0060003b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r15 + 0x6000]
-	QUAD $0x0070003b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r15 + 0x7000]
-	WORD $0x394d; BYTE $0xca // cmp r10, r9
-	WORD $0xa972 // jb 0x139a0 <pq_q5_0+0x10c0>
-	LONG $0xfffc84e9; BYTE $0xff // jmp 0x13680 <pq_q5_0+0xda0>
+	QUAD $0x0040003e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r15 + 0x4000]
+	QUAD $0x0050003e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r15 + 0x5000]
+	QUAD $0x0060003e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r15 + 0x6000]
+	QUAD $0x0070003e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r15 + 0x7000]
+	WORD $0x394d; BYTE $0xcb // cmp r11, r9
+	WORD $0xa972 // jb 0x135a0 <pq_q5_0+0x4b0>
+	LONG $0xfffc84e9; BYTE $0xff // jmp 0x13280 <pq_q5_0+0x190>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x1deb // jmp 0x13625 <pq_q5_0+0x535>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfba9840f; WORD $0xffff // je 0x131ce <pq_q5_0+0xde>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03b28e0f; WORD $0x0000 // jle 0x139e0 <pq_q5_0+0x8f0>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x04e7c149 // shl r15, 0x4
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x3e148d4a // lea rdx, [rsi + r15]
+	LONG $0x40468d48 // lea rax, [rsi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x92348d4f // lea r14, [r10 + 4*r10]
+	LONG $0x05e2c149 // shl r10, 0x5
+	QUAD $0x00000120bf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x120]
+	QUAD $0x00000124876e79c5 // vmovd xmm8, dword ptr [rdi + 0x124]
+	QUAD $0x000001288f6e79c5 // vmovd xmm9, dword ptr [rdi + 0x128]
+	QUAD $0x0000012c976e79c5 // vmovd xmm10, dword ptr [rdi + 0x12c]
+	LONG $0x137d22c4; WORD $0x121c // vcvtph2ps ymm11, xmmword ptr [rdx + r10]
+	LONG $0x0001ba41; WORD $0x0000 // mov r10d, 0x1
+	LONG $0x06e6c149 // shl r14, 0x6
+	WORD $0x0149; BYTE $0xc6 // add r14, rax
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	LONG $0xdb7501c4; WORD $0x2e6c; BYTE $0x40 // vpand ymm13, ymm1, ymmword ptr [r14 + r13 + 0x40]
+	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
+	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
+	LONG $0x473562c4; BYTE $0xc8 // vpsllvd ymm9, ymm9, ymm0
+	LONG $0x472d62c4; BYTE $0xd0 // vpsllvd ymm10, ymm10, ymm0
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0x587d42c4; BYTE $0xc9 // vpbroadcastd ymm9, xmm9
+	LONG $0x587d42c4; BYTE $0xd2 // vpbroadcastd ymm10, xmm10
+	LONG $0x721dc1c4; WORD $0x04f4 // vpslld ymm12, ymm12, 0x4
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; BYTE $0x2f // vpbroadcastd ymm13, dword ptr [rdi]
+	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x206f // vpbroadcastd ymm13, dword ptr [rdi + 0x20]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x406f // vpbroadcastd ymm13, dword ptr [rdi + 0x40]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x606f // vpbroadcastd ymm13, dword ptr [rdi + 0x60]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e64; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [r14 + r13 + 0x40]
+	LONG $0xdb6d01c4; WORD $0x2e2c // vpand ymm13, ymm2, ymmword ptr [r14 + r13]
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
+	LONG $0x587d62c4; WORD $0x106f // vpbroadcastd ymm13, dword ptr [rdi + 0x10]
+	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x306f // vpbroadcastd ymm13, dword ptr [rdi + 0x30]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x506f // vpbroadcastd ymm13, dword ptr [rdi + 0x50]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x706f // vpbroadcastd ymm13, dword ptr [rdi + 0x70]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x00802eacdb7501c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [r14 + r13 + 0x80]
+	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x046f // vpbroadcastd ymm13, dword ptr [rdi + 0x4]
+	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x246f // vpbroadcastd ymm13, dword ptr [rdi + 0x24]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x446f // vpbroadcastd ymm13, dword ptr [rdi + 0x44]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x646f // vpbroadcastd ymm13, dword ptr [rdi + 0x64]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x00802eac6f7e01c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [r14 + r13 + 0x80]
+	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x146f // vpbroadcastd ymm13, dword ptr [rdi + 0x14]
+	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x346f // vpbroadcastd ymm13, dword ptr [rdi + 0x34]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x546f // vpbroadcastd ymm13, dword ptr [rdi + 0x54]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x746f // vpbroadcastd ymm13, dword ptr [rdi + 0x74]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x00c02eacdb7501c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [r14 + r13 + 0xc0]
+	LONG $0x721dc1c4; WORD $0x02f4 // vpslld ymm12, ymm12, 0x2
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x086f // vpbroadcastd ymm13, dword ptr [rdi + 0x8]
+	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x286f // vpbroadcastd ymm13, dword ptr [rdi + 0x28]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x486f // vpbroadcastd ymm13, dword ptr [rdi + 0x48]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x686f // vpbroadcastd ymm13, dword ptr [rdi + 0x68]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x00c02eac6f7e01c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [r14 + r13 + 0xc0]
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [rdi + 0x18]
+	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x386f // vpbroadcastd ymm13, dword ptr [rdi + 0x38]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x586f // vpbroadcastd ymm13, dword ptr [rdi + 0x58]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x786f // vpbroadcastd ymm13, dword ptr [rdi + 0x78]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x01002eacdb7501c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [r14 + r13 + 0x100]
+	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x0c6f // vpbroadcastd ymm13, dword ptr [rdi + 0xc]
+	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x2c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x2c]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x4c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x4c]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x6c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x6c]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x01002eac6f7e01c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [r14 + r13 + 0x100]
+	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x1c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x1c]
+	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x3c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x3c]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xff59a4c5 // vmulps ymm7, ymm11, ymm7
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x5c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x5c]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x7c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x7c]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	QUAD $0x000100a7187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rdi + 0x100]
+	QUAD $0x000104af187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rdi + 0x104]
+	LONG $0xb845c2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm7, ymm12 # ymm6 = (ymm7 * ymm12) + ymm6
+	LONG $0x5b7cc1c4; BYTE $0xf8 // vcvtdq2ps ymm7, ymm8
+	QUAD $0x000108a7187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rdi + 0x108]
+	LONG $0xff59a4c5 // vmulps ymm7, ymm11, ymm7
+	LONG $0xb845c2c4; BYTE $0xed // vfmadd231ps ymm5, ymm7, ymm13 # ymm5 = (ymm7 * ymm13) + ymm5
+	LONG $0x5b7cc1c4; BYTE $0xf9 // vcvtdq2ps ymm7, ymm9
+	QUAD $0x00010c8f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x10c]
+	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
+	LONG $0xff59a4c5 // vmulps ymm7, ymm11, ymm7
+	LONG $0xb845c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm7, ymm12 # ymm4 = (ymm7 * ymm12) + ymm4
+	LONG $0x5b7cc1c4; BYTE $0xfa // vcvtdq2ps ymm7, ymm10
+	LONG $0xff59a4c5 // vmulps ymm7, ymm11, ymm7
+	LONG $0xb845c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm9 # ymm3 = (ymm7 * ymm9) + ymm3
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfcbf850f; WORD $0xffff // jne 0x13670 <pq_q5_0+0x580>
+	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
+	LONG $0xfe438d49 // lea rax, [r11 - 0x2]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0xfc978f0f; WORD $0xffff // jg 0x13660 <pq_q5_0+0x570>
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	WORD $0x2d75 // jne 0x13a00 <pq_q5_0+0x910>
+	LONG $0xfffc38e9; BYTE $0xff // jmp 0x13610 <pq_q5_0+0x520>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xfc10840f; WORD $0xffff // je 0x13610 <pq_q5_0+0x520>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x283c8d4e // lea r15, [rax + r13]
+	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
+	LONG $0x02fe8341 // cmp r14d, 0x2
+	LONG $0xfbf8820f; WORD $0xffff // jb 0x13610 <pq_q5_0+0x520>
+	LONG $0x117cc1c4; WORD $0x8f2c // vmovups ymmword ptr [r15 + 4*rcx], ymm5
+	LONG $0x03fe8341 // cmp r14d, 0x3
+	LONG $0xfbe8820f; WORD $0xffff // jb 0x13610 <pq_q5_0+0x520>
+	LONG $0x117cc1c4; WORD $0xcf24 // vmovups ymmword ptr [r15 + 8*rcx], ymm4
+	LONG $0x04fe8341 // cmp r14d, 0x4
+	LONG $0xfbd8820f; WORD $0xffff // jb 0x13610 <pq_q5_0+0x520>
+	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
+	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
+	LONG $0x05fe8341 // cmp r14d, 0x5
+	LONG $0xfbc3820f; WORD $0xffff // jb 0x13610 <pq_q5_0+0x520>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03f68e0f; WORD $0x0000 // jle 0x13e4c <pq_q5_0+0xd5c>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x04e4c149 // shl r12, 0x4
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x27148d4a // lea rdx, [rdi + r12]
+	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x92348d4f // lea r14, [r10 + 4*r10]
+	LONG $0x05e2c149 // shl r10, 0x5
+	QUAD $0x00000130be6ef9c5 // vmovd xmm7, dword ptr [rsi + 0x130]
+	QUAD $0x00000134866e79c5 // vmovd xmm8, dword ptr [rsi + 0x134]
+	QUAD $0x000001388e6e79c5 // vmovd xmm9, dword ptr [rsi + 0x138]
+	QUAD $0x0000013c966e79c5 // vmovd xmm10, dword ptr [rsi + 0x13c]
+	LONG $0x137d22c4; WORD $0x121c // vcvtph2ps ymm11, xmmword ptr [rdx + r10]
+	LONG $0x0001ba41; WORD $0x0000 // mov r10d, 0x1
+	LONG $0x06e6c149 // shl r14, 0x6
+	WORD $0x0149; BYTE $0xc6 // add r14, rax
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	LONG $0xdb7501c4; WORD $0x2e6c; BYTE $0x40 // vpand ymm13, ymm1, ymmword ptr [r14 + r13 + 0x40]
+	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
+	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
+	LONG $0x473562c4; BYTE $0xc8 // vpsllvd ymm9, ymm9, ymm0
+	LONG $0x472d62c4; BYTE $0xd0 // vpsllvd ymm10, ymm10, ymm0
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0x587d42c4; BYTE $0xc9 // vpbroadcastd ymm9, xmm9
+	LONG $0x587d42c4; BYTE $0xd2 // vpbroadcastd ymm10, xmm10
+	LONG $0x721dc1c4; WORD $0x04f4 // vpslld ymm12, ymm12, 0x4
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	QUAD $0x000080ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x80]
+	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
+	QUAD $0x0000a0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xa0]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	QUAD $0x0000c0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc0]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	QUAD $0x0000e0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe0]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e64; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [r14 + r13 + 0x40]
+	LONG $0xdb6d01c4; WORD $0x2e2c // vpand ymm13, ymm2, ymmword ptr [r14 + r13]
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
+	QUAD $0x000090ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x90]
+	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
+	QUAD $0x0000b0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xb0]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	QUAD $0x0000d0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xd0]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	QUAD $0x0000f0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf0]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x00802eacdb7501c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [r14 + r13 + 0x80]
+	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	QUAD $0x000084ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x84]
+	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
+	QUAD $0x0000a4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xa4]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	QUAD $0x0000c4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc4]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	QUAD $0x0000e4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe4]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x00802eac6f7e01c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [r14 + r13 + 0x80]
+	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	QUAD $0x000094ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x94]
+	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
+	QUAD $0x0000b4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xb4]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	QUAD $0x0000d4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xd4]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	QUAD $0x0000f4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf4]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x00c02eacdb7501c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [r14 + r13 + 0xc0]
+	LONG $0x721dc1c4; WORD $0x02f4 // vpslld ymm12, ymm12, 0x2
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	QUAD $0x000088ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x88]
+	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
+	QUAD $0x0000a8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xa8]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	QUAD $0x0000c8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc8]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	QUAD $0x0000e8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe8]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x00c02eac6f7e01c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [r14 + r13 + 0xc0]
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	QUAD $0x000098ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x98]
+	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
+	QUAD $0x0000b8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xb8]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	QUAD $0x0000d8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xd8]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	QUAD $0x0000f8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf8]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x01002eacdb7501c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [r14 + r13 + 0x100]
+	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	QUAD $0x00008cae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x8c]
+	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
+	QUAD $0x0000acae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xac]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	QUAD $0x0000ccae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xcc]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	QUAD $0x0000ecae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xec]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x01002eac6f7e01c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [r14 + r13 + 0x100]
+	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	QUAD $0x00009cae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x9c]
+	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
+	QUAD $0x0000bcae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xbc]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xff59a4c5 // vmulps ymm7, ymm11, ymm7
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	QUAD $0x0000dcae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xdc]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	QUAD $0x0000fcae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xfc]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	QUAD $0x000110a6187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rsi + 0x110]
+	QUAD $0x000114ae187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rsi + 0x114]
+	LONG $0xb845c2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm7, ymm12 # ymm6 = (ymm7 * ymm12) + ymm6
+	LONG $0x5b7cc1c4; BYTE $0xf8 // vcvtdq2ps ymm7, ymm8
+	QUAD $0x000118a6187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rsi + 0x118]
+	LONG $0xff59a4c5 // vmulps ymm7, ymm11, ymm7
+	LONG $0xb845c2c4; BYTE $0xed // vfmadd231ps ymm5, ymm7, ymm13 # ymm5 = (ymm7 * ymm13) + ymm5
+	LONG $0x5b7cc1c4; BYTE $0xf9 // vcvtdq2ps ymm7, ymm9
+	QUAD $0x00011c8e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x11c]
+	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	LONG $0xff59a4c5 // vmulps ymm7, ymm11, ymm7
+	LONG $0xb845c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm7, ymm12 # ymm4 = (ymm7 * ymm12) + ymm4
+	LONG $0x5b7cc1c4; BYTE $0xfa // vcvtdq2ps ymm7, ymm10
+	LONG $0xff59a4c5 // vmulps ymm7, ymm11, ymm7
+	LONG $0xb845c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm9 # ymm3 = (ymm7 * ymm9) + ymm3
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfc5e850f; WORD $0xffff // jne 0x13a90 <pq_q5_0+0x9a0>
+	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
+	LONG $0xfe438d49 // lea rax, [r11 - 0x2]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0xfc368f0f; WORD $0xffff // jg 0x13a80 <pq_q5_0+0x990>
+	WORD $0x10eb // jmp 0x13e5c <pq_q5_0+0xd6c>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
+	LONG $0x05fe8341 // cmp r14d, 0x5
+	LONG $0xf79a840f; WORD $0xffff // je 0x13610 <pq_q5_0+0x520>
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
+	LONG $0x07fe8341 // cmp r14d, 0x7
+	LONG $0xf785820f; WORD $0xffff // jb 0x13610 <pq_q5_0+0x520>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
+	LONG $0x08fe8341 // cmp r14d, 0x8
+	LONG $0xf770820f; WORD $0xffff // jb 0x13610 <pq_q5_0+0x520>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
+	LONG $0xfff760e9; BYTE $0xff // jmp 0x13610 <pq_q5_0+0x520>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x07438e0f; WORD $0x0000 // jle 0x145fc <pq_q5_0+0x150c>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b4c; BYTE $0x08 // mov r14, qword ptr [rsp + 0x8]
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
+	WORD $0x1feb // jmp 0x13ef8 <pq_q5_0+0xe08>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
+	LONG $0xfe478d49 // lea rax, [r15 - 0x2]
+	LONG $0x02ff8349 // cmp r15, 0x2
+	WORD $0x8949; BYTE $0xc7 // mov r15, rax
+	LONG $0x070c8e0f; WORD $0x0000 // jle 0x14604 <pq_q5_0+0x1514>
+	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	LONG $0x809f8d4c; WORD $0x0001; BYTE $0x00 // lea r11, [rdi + 0x180]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x000324e9; BYTE $0x00 // jmp 0x14230 <pq_q5_0+0x1140>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x05e1c148 // shl rcx, 0x5
+	WORD $0x0149; BYTE $0xc4 // add r12, rax
+	LONG $0x6e79c1c4; WORD $0x246e // vmovd xmm5, dword ptr [r14 + 0x24]
+	LONG $0x137de2c4; WORD $0x0f34 // vcvtph2ps ymm6, xmmword ptr [rdi + rcx]
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x6f7ec1c4; WORD $0x007d // vmovdqu ymm7, ymmword ptr [r13]
+	LONG $0xdb7541c4; WORD $0x4045 // vpand ymm8, ymm1, ymmword ptr [r13 + 0x40]
+	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
+	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
+	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [r14]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x407d // vmovdqu ymm7, ymmword ptr [r13 + 0x40]
+	LONG $0xdb6d41c4; WORD $0x0045 // vpand ymm8, ymm2, ymmword ptr [r13]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [r14 + 0x10]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x007d // vmovdqu ymm7, ymmword ptr [r13]
+	QUAD $0x00008085db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r13 + 0x80]
+	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [r14 + 0x4]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x007d // vmovdqu ymm7, ymmword ptr [r13]
+	QUAD $0x000080856f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r13 + 0x80]
+	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [r14 + 0x14]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x007d // vmovdqu ymm7, ymmword ptr [r13]
+	QUAD $0x0000c085db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r13 + 0xc0]
+	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [r14 + 0x8]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x007d // vmovdqu ymm7, ymmword ptr [r13]
+	QUAD $0x0000c0856f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r13 + 0xc0]
+	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [r14 + 0x18]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x007d // vmovdqu ymm7, ymmword ptr [r13]
+	QUAD $0x00010085db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r13 + 0x100]
+	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [r14 + 0xc]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x007d // vmovdqu ymm7, ymmword ptr [r13]
+	QUAD $0x000100856f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r13 + 0x100]
+	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [r14 + 0x1c]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x187dc2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [r14 + 0x20]
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0x137d62c4; WORD $0x0f54; BYTE $0x10 // vcvtph2ps ymm10, xmmword ptr [rdi + rcx + 0x10]
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
+	LONG $0xb855e2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm5, ymm7 # ymm4 = (ymm5 * ymm7) + ymm4
+	LONG $0x6e79c1c4; WORD $0x246e // vmovd xmm5, dword ptr [r14 + 0x24]
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [r12 + 0x20]
+	LONG $0xdb7541c4; WORD $0x2444; BYTE $0x60 // vpand ymm8, ymm1, ymmword ptr [r12 + 0x60]
+	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
+	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [r14]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [r12 + 0x60]
+	LONG $0xdb6d41c4; WORD $0x2444; BYTE $0x20 // vpand ymm8, ymm2, ymmword ptr [r12 + 0x20]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [r14 + 0x10]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [r12 + 0x20]
+	QUAD $0x00a02484db7541c4; WORD $0x0000 // vpand ymm8, ymm1, ymmword ptr [r12 + 0xa0]
+	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [r14 + 0x4]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [r12 + 0x20]
+	QUAD $0x00a024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0xa0]
+	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [r14 + 0x14]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [r12 + 0x20]
+	QUAD $0x00e02484db7541c4; WORD $0x0000 // vpand ymm8, ymm1, ymmword ptr [r12 + 0xe0]
+	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [r14 + 0x8]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [r12 + 0x20]
+	QUAD $0x00e024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0xe0]
+	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [r14 + 0x18]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [r12 + 0x20]
+	QUAD $0x01202484db7541c4; WORD $0x0000 // vpand ymm8, ymm1, ymmword ptr [r12 + 0x120]
+	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [r14 + 0xc]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [r12 + 0x20]
+	QUAD $0x012024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0x120]
+	LONG $0x587d42c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [r14 + 0x1c]
+	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x5045c2c4; BYTE $0xe9 // {vex} vpdpbusd ymm5, ymm7, ymm9
+	LONG $0x187dc2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [r14 + 0x20]
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0x30c68349 // add r14, 0x30
+	LONG $0xed59acc5 // vmulps ymm5, ymm10, ymm5
+	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfcb0840f; WORD $0xffff // je 0x13ee0 <pq_q5_0+0xdf0>
+	LONG $0x89248d4c // lea r12, [rcx + 4*rcx]
+	LONG $0x06e4c149 // shl r12, 0x6
+	LONG $0x23148d4f // lea r10, [r11 + r12]
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	LONG $0xfccb830f; WORD $0xffff // jae 0x13f10 <pq_q5_0+0xe20>
+	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x894c; BYTE $0xea // mov rdx, r13
+	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
+	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
+	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	WORD $0xd572 // jb 0x14250 <pq_q5_0+0x1160>
+	LONG $0xfffc90e9; BYTE $0xff // jmp 0x13f10 <pq_q5_0+0xe20>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03448e0f; WORD $0x0000 // jle 0x145d5 <pq_q5_0+0x14e5>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x40508d4c // lea r10, [rax + 0x40]
+	WORD $0x01b2 // mov dl, 0x1
+	WORD $0xdb31 // xor ebx, ebx
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x9b1c8d4c // lea r11, [rbx + 4*rbx]
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
+	LONG $0x137de2c4; WORD $0x1834 // vcvtph2ps ymm6, xmmword ptr [rax + rbx]
+	LONG $0x06e3c149 // shl r11, 0x6
+	WORD $0x014d; BYTE $0xd3 // add r11, r10
+	WORD $0x894d; BYTE $0xdf // mov r15, r11
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	LONG $0xdb7541c4; WORD $0x4047 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x40]
+	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
+	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
+	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x407f // vmovdqu ymm7, ymmword ptr [r15 + 0x40]
+	LONG $0xdb6d41c4; BYTE $0x07 // vpand ymm8, ymm2, ymmword ptr [r15]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x00008087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x80]
+	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x000080876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x80]
+	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x0000c087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0xc0]
+	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x0000c0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xc0]
+	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x00010087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x100]
+	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x000100876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x100]
+	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0x137d62c4; WORD $0x1854; BYTE $0x10 // vcvtph2ps ymm10, xmmword ptr [rax + rbx + 0x10]
+	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
+	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
+	LONG $0xb855e2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm5, ymm7 # ymm4 = (ymm5 * ymm7) + ymm4
+	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
+	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
+	LONG $0xdb7541c4; WORD $0x6043 // vpand ymm8, ymm1, ymmword ptr [r11 + 0x60]
+	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
+	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x607b // vmovdqu ymm7, ymmword ptr [r11 + 0x60]
+	LONG $0xdb6d41c4; WORD $0x2043 // vpand ymm8, ymm2, ymmword ptr [r11 + 0x20]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
+	QUAD $0x0000a083db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r11 + 0xa0]
+	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
+	QUAD $0x0000a0836f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r11 + 0xa0]
+	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
+	QUAD $0x0000e083db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r11 + 0xe0]
+	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
+	QUAD $0x0000e0836f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r11 + 0xe0]
+	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
+	QUAD $0x00012083db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r11 + 0x120]
+	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
+	QUAD $0x000120836f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r11 + 0x120]
+	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
+	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x5045c2c4; BYTE $0xe9 // {vex} vpdpbusd ymm5, ymm7, ymm9
+	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xed59acc5 // vmulps ymm5, ymm10, ymm5
+	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
+	WORD $0xc2f6; BYTE $0x01 // test dl, 0x1
+	LONG $0x000000ba; BYTE $0x00 // mov edx, 0x0
+	LONG $0xfcf2850f; WORD $0xffff // jne 0x142b0 <pq_q5_0+0x11c0>
+	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
+	LONG $0xfe578d48 // lea rdx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0xfccb8f0f; WORD $0xffff // jg 0x142a0 <pq_q5_0+0x11b0>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xebe2850f; WORD $0xffff // jne 0x131c0 <pq_q5_0+0xd0>
+	LONG $0xffebebe9; BYTE $0xff // jmp 0x131ce <pq_q5_0+0xde>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
 	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
 	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	WORD $0x0deb // jmp 0x14609 <pq_q5_0+0x1519>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xef8f850f; WORD $0xffff // jne 0x129b0 <pq_q5_0+0xd0>
-	LONG $0xffef98e9; BYTE $0xff // jmp 0x129be <pq_q5_0+0xde>
-	LONG $0x70c48348 // add rsp, 0x70
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0xeba9850f; WORD $0xffff // jne 0x131c0 <pq_q5_0+0xd0>
+	LONG $0xffebb2e9; BYTE $0xff // jmp 0x131ce <pq_q5_0+0xde>
+	LONG $0x78c48348 // add rsp, 0x78
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -2831,685 +3428,98 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x9066 // nop
 
-	// pq_q5_1: +14912
+	// pq_q5_1: +17968
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x70ec8348 // sub rsp, 0x70
+	LONG $0x78ec8348 // sub rsp, 0x78
 	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
 	WORD $0x894c; BYTE $0xca // mov rdx, r9
 	LONG $0x10fac148 // sar rdx, 0x10
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x11ea8e0f; WORD $0x0000 // jle 0x14c56 <pq_q5_1+0x1216>
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x3fe8c148 // shr rax, 0x3f
-	QUAD $0x0087e405597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x87e4] # 0x1c260 <peak_i8+0x300>
-	QUAD $0x0087e30d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x87e3] # 0x1c268 <peak_i8+0x308>
+	LONG $0x15ee8e0f; WORD $0x0000 // jle 0x15c4a <pq_q5_1+0x161a>
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
+	QUAD $0x00a33505597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0xa335] # 0x1e9a0 <peak_i8+0x300>
+	QUAD $0x00a3340d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0xa334] # 0x1e9a8 <peak_i8+0x308>
 	LONG $0xf1b60f45 // movzx r14d, r9b
 	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
 	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
-	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
-	WORD $0x014c; BYTE $0xc0 // add rax, r8
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
 	LONG $0x2474894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r14
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	LONG $0x3fe8c148 // shr rax, 0x3f
+	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0x08e0c148 // shl rax, 0x8
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
 	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
 	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24748948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rsi
+	LONG $0x24748948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rsi
 	WORD $0x8948; BYTE $0xce // mov rsi, rcx
 	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x24748948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x3aeb // jmp 0x13b33 <pq_q5_1+0xf3>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	WORD $0x3ceb // jmp 0x14733 <pq_q5_1+0x103>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
 	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0x24748b48; BYTE $0x58 // mov rsi, qword ptr [rsp + 0x58]
-	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
+	LONG $0x24748b48; BYTE $0x60 // mov rsi, qword ptr [rsp + 0x60]
+	LONG $0x24548b48; BYTE $0x70 // mov rdx, qword ptr [rsp + 0x70]
 	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
 	LONG $0x24340148 // add qword ptr [rsp], rsi
 	LONG $0xff428d48 // lea rax, [rdx - 0x1]
 	LONG $0x01fa8348 // cmp rdx, 0x1
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0x11238e0f; WORD $0x0000 // jle 0x14c56 <pq_q5_1+0x1216>
-	LONG $0x24548948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rdx
+	LONG $0x15178e0f; WORD $0x0000 // jle 0x15c4a <pq_q5_1+0x161a>
+	LONG $0x24548948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rdx
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x039b850f; WORD $0x0000 // jne 0x13ee0 <pq_q5_1+0x4a0>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0cce850f; WORD $0x0000 // jne 0x14820 <pq_q5_1+0xde0>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03608e0f; WORD $0x0000 // jle 0x13ec3 <pq_q5_1+0x483>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	BYTE $0x90 // nop
-	LONG $0x80988d4c; WORD $0x0000; BYTE $0x00 // lea r11, [rax + 0x80]
-	WORD $0x01b2 // mov dl, 0x1
-	WORD $0xdb31 // xor ebx, ebx
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x9b148d4c // lea r10, [rbx + 4*rbx]
-	LONG $0x05e3c148 // shl rbx, 0x5
-	LONG $0x137de2c4; WORD $0x182c // vcvtph2ps ymm5, xmmword ptr [rax + rbx]
-	LONG $0x137de2c4; WORD $0x1864; BYTE $0x40 // vcvtph2ps ymm4, xmmword ptr [rax + rbx + 0x40]
-	LONG $0x06e2c149 // shl r10, 0x6
-	WORD $0x014d; BYTE $0xda // add r10, r11
-	WORD $0x894d; BYTE $0xd7 // mov r15, r10
-	LONG $0x6f7ec1c4; BYTE $0x37 // vmovdqu ymm6, ymmword ptr [r15]
-	LONG $0xdb7dc1c4; WORD $0x407f // vpand ymm7, ymm0, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
-	LONG $0xf672cdc5; BYTE $0x04 // vpslld ymm6, ymm6, 0x4
-	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
-	LONG $0xffebcdc5 // vpor ymm7, ymm6, ymm7
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x407f // vmovdqu ymm7, ymmword ptr [r15 + 0x40]
-	LONG $0xdb7541c4; BYTE $0x07 // vpand ymm8, ymm1, ymmword ptr [r15]
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
-	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
-	QUAD $0x00008087db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r15 + 0x80]
-	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
-	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
-	QUAD $0x000080876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x80]
-	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
-	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
-	QUAD $0x0000c087db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r15 + 0xc0]
-	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
-	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
-	QUAD $0x0000c0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xc0]
-	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
-	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
-	QUAD $0x00010087db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r15 + 0x100]
-	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
-	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
-	QUAD $0x000100876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x100]
-	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
-	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
-	LONG $0x7610fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rsi + 0x24]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
-	LONG $0xac5de2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm4, ymm5 # ymm6 = -(ymm4 * ymm6) + ymm5
-	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
-	LONG $0x137de2c4; WORD $0x186c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + rbx + 0x10]
-	LONG $0xb84de2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm6, ymm4 # ymm3 = (ymm6 * ymm4) + ymm3
-	LONG $0x137de2c4; WORD $0x1864; BYTE $0x50 // vcvtph2ps ymm4, xmmword ptr [rax + rbx + 0x50]
-	LONG $0x6f7ec1c4; WORD $0x2072 // vmovdqu ymm6, ymmword ptr [r10 + 0x20]
-	LONG $0xdb7dc1c4; WORD $0x607a // vpand ymm7, ymm0, ymmword ptr [r10 + 0x60]
-	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
-	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
-	LONG $0xf672cdc5; BYTE $0x04 // vpslld ymm6, ymm6, 0x4
-	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
-	LONG $0xffebcdc5 // vpor ymm7, ymm6, ymm7
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x607a // vmovdqu ymm7, ymmword ptr [r10 + 0x60]
-	LONG $0xdb7541c4; WORD $0x2042 // vpand ymm8, ymm1, ymmword ptr [r10 + 0x20]
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
-	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207a // vmovdqu ymm7, ymmword ptr [r10 + 0x20]
-	QUAD $0x0000a082db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r10 + 0xa0]
-	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
-	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207a // vmovdqu ymm7, ymmword ptr [r10 + 0x20]
-	QUAD $0x0000a0826f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r10 + 0xa0]
-	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
-	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207a // vmovdqu ymm7, ymmword ptr [r10 + 0x20]
-	QUAD $0x0000e082db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r10 + 0xe0]
-	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
-	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207a // vmovdqu ymm7, ymmword ptr [r10 + 0x20]
-	QUAD $0x0000e0826f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r10 + 0xe0]
-	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
-	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207a // vmovdqu ymm7, ymmword ptr [r10 + 0x20]
-	QUAD $0x00012082db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r10 + 0x120]
-	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
-	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207a // vmovdqu ymm7, ymmword ptr [r10 + 0x20]
-	QUAD $0x000120826f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r10 + 0x120]
-	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
-	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x5045c2c4; BYTE $0xf1 // {vex} vpdpbusd ymm6, ymm7, ymm9
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
-	LONG $0x7610fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rsi + 0x24]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
-	LONG $0xac5de2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm4, ymm5 # ymm6 = -(ymm4 * ymm6) + ymm5
-	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
-	LONG $0xb84de2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm6, ymm5 # ymm2 = (ymm6 * ymm5) + ymm2
-	WORD $0xc2f6; BYTE $0x01 // test dl, 0x1
-	LONG $0x000000ba; BYTE $0x00 // mov edx, 0x0
-	LONG $0xfcd4850f; WORD $0xffff // jne 0x13b80 <pq_q5_1+0x140>
-	LONG $0x03000548; WORD $0x0000 // add rax, 0x300
-	LONG $0xfe578d48 // lea rdx, [rdi - 0x2]
-	LONG $0x02ff8348 // cmp rdi, 0x2
-	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	LONG $0xfcad8f0f; WORD $0xffff // jg 0x13b70 <pq_q5_1+0x130>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfc34850f; WORD $0xffff // jne 0x13b00 <pq_q5_1+0xc0>
-	LONG $0xfffc3de9; BYTE $0xff // jmp 0x13b0e <pq_q5_1+0xce>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x13f05 <pq_q5_1+0x4c5>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc09840f; WORD $0xffff // je 0x13b0e <pq_q5_1+0xce>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03f28e0f; WORD $0x0000 // jle 0x14300 <pq_q5_1+0x8c0>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x04e7c149 // shl r15, 0x4
-	LONG $0x05e5c149 // shl r13, 0x5
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894d; BYTE $0xc3 // mov r11, r8
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x3e048d4a // lea rax, [rsi + r15]
-	LONG $0x80968d48; WORD $0x0000; BYTE $0x00 // lea rdx, [rsi + 0x80]
-	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xb61c8d4b // lea rbx, [r14 + 4*r14]
-	LONG $0x05e6c149 // shl r14, 0x5
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x137da2c4; WORD $0x303c // vcvtph2ps ymm7, xmmword ptr [rax + r14]
-	LONG $0x137da2c4; WORD $0x3074; BYTE $0x40 // vcvtph2ps ymm6, xmmword ptr [rax + r14 + 0x40]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x06e3c148 // shl rbx, 0x6
-	WORD $0x0148; BYTE $0xd3 // add rbx, rdx
-	LONG $0x6f7e21c4; WORD $0x2b04 // vmovdqu ymm8, ymmword ptr [rbx + r13]
-	LONG $0xdb7d21c4; WORD $0x2b4c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [rbx + r13 + 0x40]
-	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
-	LONG $0xeb3d41c4; BYTE $0xe1 // vpor ymm12, ymm8, ymm9
-	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x501d42c4; BYTE $0xd8 // {vex} vpdpbusd ymm11, ymm12, ymm8
-	LONG $0x587d62c4; WORD $0x2047 // vpbroadcastd ymm8, dword ptr [rdi + 0x20]
-	LONG $0x501d42c4; BYTE $0xd0 // {vex} vpdpbusd ymm10, ymm12, ymm8
-	LONG $0x587d62c4; WORD $0x4047 // vpbroadcastd ymm8, dword ptr [rdi + 0x40]
-	LONG $0x501d42c4; BYTE $0xc8 // {vex} vpdpbusd ymm9, ymm12, ymm8
-	LONG $0x587d62c4; WORD $0x606f // vpbroadcastd ymm13, dword ptr [rdi + 0x60]
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b64; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rbx + r13 + 0x40]
-	LONG $0xdb7521c4; WORD $0x2b2c // vpand ymm13, ymm1, ymmword ptr [rbx + r13]
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
-	LONG $0x587d62c4; WORD $0x106f // vpbroadcastd ymm13, dword ptr [rdi + 0x10]
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x306f // vpbroadcastd ymm13, dword ptr [rdi + 0x30]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x506f // vpbroadcastd ymm13, dword ptr [rdi + 0x50]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x706f // vpbroadcastd ymm13, dword ptr [rdi + 0x70]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x00802bacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rbx + r13 + 0x80]
-	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x046f // vpbroadcastd ymm13, dword ptr [rdi + 0x4]
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x246f // vpbroadcastd ymm13, dword ptr [rdi + 0x24]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x446f // vpbroadcastd ymm13, dword ptr [rdi + 0x44]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x646f // vpbroadcastd ymm13, dword ptr [rdi + 0x64]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x00802bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0x80]
-	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x146f // vpbroadcastd ymm13, dword ptr [rdi + 0x14]
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x346f // vpbroadcastd ymm13, dword ptr [rdi + 0x34]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x546f // vpbroadcastd ymm13, dword ptr [rdi + 0x54]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x746f // vpbroadcastd ymm13, dword ptr [rdi + 0x74]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x00c02bacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rbx + r13 + 0xc0]
-	LONG $0x721dc1c4; WORD $0x02f4 // vpslld ymm12, ymm12, 0x2
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x086f // vpbroadcastd ymm13, dword ptr [rdi + 0x8]
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x286f // vpbroadcastd ymm13, dword ptr [rdi + 0x28]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x486f // vpbroadcastd ymm13, dword ptr [rdi + 0x48]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x686f // vpbroadcastd ymm13, dword ptr [rdi + 0x68]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x00c02bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0xc0]
-	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [rdi + 0x18]
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x386f // vpbroadcastd ymm13, dword ptr [rdi + 0x38]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x586f // vpbroadcastd ymm13, dword ptr [rdi + 0x58]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x786f // vpbroadcastd ymm13, dword ptr [rdi + 0x78]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x01002bacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rbx + r13 + 0x100]
-	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x0c6f // vpbroadcastd ymm13, dword ptr [rdi + 0xc]
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x2c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x2c]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x4c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x4c]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x6c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x6c]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x01002bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0x100]
-	LONG $0x587d62c4; WORD $0x1c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x1c]
-	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x501d42c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm12, ymm15
-	LONG $0x587d62c4; WORD $0x3c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x3c]
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0xdf5924c5 // vmulps ymm11, ymm11, ymm7
-	LONG $0x501d42c4; BYTE $0xd6 // {vex} vpdpbusd ymm10, ymm12, ymm14
-	LONG $0x587d62c4; WORD $0x5c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x5c]
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0xd7592cc5 // vmulps ymm10, ymm10, ymm7
-	LONG $0x501d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm12, ymm15
-	LONG $0x587d62c4; WORD $0x7c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x7c]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
-	LONG $0x501d42c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm12, ymm14
-	QUAD $0x00000120a7107ac5 // vmovss xmm12, dword ptr [rdi + 0x120]
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	QUAD $0x0000012c87107ac5 // vmovss xmm8, dword ptr [rdi + 0x12c]
-	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
-	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xac4d42c4; BYTE $0xe3 // vfnmadd213ps ymm12, ymm6, ymm11 # ymm12 = -(ymm6 * ymm12) + ymm11
-	QUAD $0x0001009f187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rdi + 0x100]
-	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
-	LONG $0xac4d62c4; BYTE $0xc7 // vfnmadd213ps ymm8, ymm6, ymm7 # ymm8 = -(ymm6 * ymm8) + ymm7
-	LONG $0xb81dc2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm12, ymm11 # ymm5 = (ymm12 * ymm11) + ymm5
-	QUAD $0x000001249f107ac5 // vmovss xmm11, dword ptr [rdi + 0x124]
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
-	LONG $0xac4d42c4; BYTE $0xda // vfnmadd213ps ymm11, ymm6, ymm10 # ymm11 = -(ymm6 * ymm11) + ymm10
-	QUAD $0x00010497187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x104]
-	LONG $0xb825c2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm11, ymm10 # ymm4 = (ymm11 * ymm10) + ymm4
-	QUAD $0x0000012897107ac5 // vmovss xmm10, dword ptr [rdi + 0x128]
-	QUAD $0x0001089f187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rdi + 0x108]
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
-	LONG $0xac4d42c4; BYTE $0xd1 // vfnmadd213ps ymm10, ymm6, ymm9 # ymm10 = -(ymm6 * ymm10) + ymm9
-	QUAD $0x00010cb7187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rdi + 0x10c]
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xb82dc2c4; BYTE $0xdb // vfmadd231ps ymm3, ymm10, ymm11 # ymm3 = (ymm10 * ymm11) + ymm3
-	LONG $0xb83de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm8, ymm6 # ymm2 = (ymm8 * ymm6) + ymm2
-	LONG $0x01c2f641 // test r10b, 0x1
-	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc8d850f; WORD $0xffff // jne 0x13f60 <pq_q5_1+0x520>
-	LONG $0x00c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x300
-	LONG $0xfe438d49 // lea rax, [r11 - 0x2]
-	LONG $0x02fb8349 // cmp r11, 0x2
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
-	LONG $0xfc558f0f; WORD $0xffff // jg 0x13f40 <pq_q5_1+0x500>
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	WORD $0x2b75 // jne 0x14320 <pq_q5_1+0x8e0>
-	LONG $0xfffbf6e9; BYTE $0xff // jmp 0x13ef0 <pq_q5_1+0x4b0>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x05e5c149 // shl r13, 0x5
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfbd0840f; WORD $0xffff // je 0x13ef0 <pq_q5_1+0x4b0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x283c8d4e // lea r15, [rax + r13]
-	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
-	LONG $0x02fe8341 // cmp r14d, 0x2
-	LONG $0xfbb8820f; WORD $0xffff // jb 0x13ef0 <pq_q5_1+0x4b0>
-	LONG $0x117cc1c4; WORD $0x8f24 // vmovups ymmword ptr [r15 + 4*rcx], ymm4
-	LONG $0x03fe8341 // cmp r14d, 0x3
-	LONG $0xfba8820f; WORD $0xffff // jb 0x13ef0 <pq_q5_1+0x4b0>
-	LONG $0x117cc1c4; WORD $0xcf1c // vmovups ymmword ptr [r15 + 8*rcx], ymm3
-	LONG $0x04fe8341 // cmp r14d, 0x4
-	LONG $0xfb98820f; WORD $0xffff // jb 0x13ef0 <pq_q5_1+0x4b0>
-	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
-	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0x05fe8341 // cmp r14d, 0x5
-	LONG $0xfb83820f; WORD $0xffff // jb 0x13ef0 <pq_q5_1+0x4b0>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04388e0f; WORD $0x0000 // jle 0x147ae <pq_q5_1+0xd6e>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x04e4c149 // shl r12, 0x4
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894d; BYTE $0xc3 // mov r11, r8
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x27048d4a // lea rax, [rdi + r12]
-	LONG $0x80978d48; WORD $0x0000; BYTE $0x00 // lea rdx, [rdi + 0x80]
-	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xb61c8d4b // lea rbx, [r14 + 4*r14]
-	LONG $0x05e6c149 // shl r14, 0x5
-	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	LONG $0x137da2c4; WORD $0x303c // vcvtph2ps ymm7, xmmword ptr [rax + r14]
-	LONG $0x137da2c4; WORD $0x3074; BYTE $0x40 // vcvtph2ps ymm6, xmmword ptr [rax + r14 + 0x40]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x06e3c148 // shl rbx, 0x6
-	WORD $0x0148; BYTE $0xd3 // add rbx, rdx
-	LONG $0x6f7e21c4; WORD $0x2b04 // vmovdqu ymm8, ymmword ptr [rbx + r13]
-	LONG $0xdb7d21c4; WORD $0x2b4c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [rbx + r13 + 0x40]
-	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
-	LONG $0xeb3d41c4; BYTE $0xe1 // vpor ymm12, ymm8, ymm9
-	QUAD $0x00008086587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0x80]
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x501d42c4; BYTE $0xd8 // {vex} vpdpbusd ymm11, ymm12, ymm8
-	QUAD $0x0000a086587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xa0]
-	LONG $0x501d42c4; BYTE $0xd0 // {vex} vpdpbusd ymm10, ymm12, ymm8
-	QUAD $0x0000c086587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xc0]
-	LONG $0x501d42c4; BYTE $0xc8 // {vex} vpdpbusd ymm9, ymm12, ymm8
-	QUAD $0x0000e0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe0]
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b64; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rbx + r13 + 0x40]
-	LONG $0xdb7521c4; WORD $0x2b2c // vpand ymm13, ymm1, ymmword ptr [rbx + r13]
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
-	QUAD $0x000090ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x90]
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	QUAD $0x0000b0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xb0]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	QUAD $0x0000d0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xd0]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	QUAD $0x0000f0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf0]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x00802bacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rbx + r13 + 0x80]
-	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	QUAD $0x000084ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x84]
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	QUAD $0x0000a4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xa4]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	QUAD $0x0000c4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc4]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	QUAD $0x0000e4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe4]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x00802bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0x80]
-	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	QUAD $0x000094ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x94]
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	QUAD $0x0000b4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xb4]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	QUAD $0x0000d4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xd4]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	QUAD $0x0000f4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf4]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x00c02bacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rbx + r13 + 0xc0]
-	LONG $0x721dc1c4; WORD $0x02f4 // vpslld ymm12, ymm12, 0x2
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	QUAD $0x000088ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x88]
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	QUAD $0x0000a8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xa8]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	QUAD $0x0000c8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc8]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	QUAD $0x0000e8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe8]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x00c02bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0xc0]
-	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	QUAD $0x000098ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x98]
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	QUAD $0x0000b8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xb8]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	QUAD $0x0000d8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xd8]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	QUAD $0x0000f8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf8]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x01002bacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rbx + r13 + 0x100]
-	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	QUAD $0x00008cae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x8c]
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	QUAD $0x0000acae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xac]
-	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	QUAD $0x0000ccae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xcc]
-	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
-	QUAD $0x0000ecae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xec]
-	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
-	QUAD $0x01002bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0x100]
-	QUAD $0x00009cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x9c]
-	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x501d42c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm12, ymm15
-	QUAD $0x0000bcb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xbc]
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0xdf5924c5 // vmulps ymm11, ymm11, ymm7
-	LONG $0x501d42c4; BYTE $0xd6 // {vex} vpdpbusd ymm10, ymm12, ymm14
-	QUAD $0x0000dcbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xdc]
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0xd7592cc5 // vmulps ymm10, ymm10, ymm7
-	LONG $0x501d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm12, ymm15
-	QUAD $0x0000fcb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xfc]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
-	LONG $0x501d42c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm12, ymm14
-	QUAD $0x00000130a6107ac5 // vmovss xmm12, dword ptr [rsi + 0x130]
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	QUAD $0x0000013c86107ac5 // vmovss xmm8, dword ptr [rsi + 0x13c]
-	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
-	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xac4d42c4; BYTE $0xe3 // vfnmadd213ps ymm12, ymm6, ymm11 # ymm12 = -(ymm6 * ymm12) + ymm11
-	QUAD $0x0001109e187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rsi + 0x110]
-	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
-	LONG $0xac4d62c4; BYTE $0xc7 // vfnmadd213ps ymm8, ymm6, ymm7 # ymm8 = -(ymm6 * ymm8) + ymm7
-	LONG $0xb81dc2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm12, ymm11 # ymm5 = (ymm12 * ymm11) + ymm5
-	QUAD $0x000001349e107ac5 // vmovss xmm11, dword ptr [rsi + 0x134]
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
-	LONG $0xac4d42c4; BYTE $0xda // vfnmadd213ps ymm11, ymm6, ymm10 # ymm11 = -(ymm6 * ymm11) + ymm10
-	QUAD $0x00011496187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x114]
-	LONG $0xb825c2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm11, ymm10 # ymm4 = (ymm11 * ymm10) + ymm4
-	QUAD $0x0000013896107ac5 // vmovss xmm10, dword ptr [rsi + 0x138]
-	QUAD $0x0001189e187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rsi + 0x118]
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
-	LONG $0xac4d42c4; BYTE $0xd1 // vfnmadd213ps ymm10, ymm6, ymm9 # ymm10 = -(ymm6 * ymm10) + ymm9
-	QUAD $0x00011cb6187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rsi + 0x11c]
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xb82dc2c4; BYTE $0xdb // vfmadd231ps ymm3, ymm10, ymm11 # ymm3 = (ymm10 * ymm11) + ymm3
-	LONG $0xb83de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm8, ymm6 # ymm2 = (ymm8 * ymm6) + ymm2
-	LONG $0x01c2f641 // test r10b, 0x1
-	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc2c850f; WORD $0xffff // jne 0x143c0 <pq_q5_1+0x980>
-	LONG $0x00c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x300
-	LONG $0xfe438d49 // lea rax, [r11 - 0x2]
-	LONG $0x02fb8349 // cmp r11, 0x2
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
-	LONG $0xfbf48f0f; WORD $0xffff // jg 0x143a0 <pq_q5_1+0x960>
-	WORD $0x10eb // jmp 0x147be <pq_q5_1+0xd7e>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x042b850f; WORD $0x0000 // jne 0x14b70 <pq_q5_1+0x540>
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
-	LONG $0x05fe8341 // cmp r14d, 0x5
-	LONG $0xf718840f; WORD $0xffff // je 0x13ef0 <pq_q5_1+0x4b0>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
-	LONG $0x07fe8341 // cmp r14d, 0x7
-	LONG $0xf703820f; WORD $0xffff // jb 0x13ef0 <pq_q5_1+0x4b0>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
-	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0x08fe8341 // cmp r14d, 0x8
-	LONG $0xf6ee820f; WORD $0xffff // jb 0x13ef0 <pq_q5_1+0x4b0>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0xfff6dee9; BYTE $0xff // jmp 0x13ef0 <pq_q5_1+0x4b0>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0d4f840f; WORD $0x0000 // je 0x154a2 <pq_q5_1+0xe72>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x1134850f; WORD $0x0000 // jne 0x15890 <pq_q5_1+0x1260>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04038e0f; WORD $0x0000 // jle 0x14c2c <pq_q5_1+0x11ec>
+	LONG $0x14ac8e0f; WORD $0x0000 // jle 0x15c11 <pq_q5_1+0x15e1>
 	LONG $0x24248b4c // mov r12, qword ptr [rsp]
 	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x894c; BYTE $0xc5 // mov rbp, r8
-	WORD $0x894d; BYTE $0xe3 // mov r11, r12
-	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
-	WORD $0x1feb // jmp 0x14868 <pq_q5_1+0xe28>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
+	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
+	WORD $0x23eb // jmp 0x147a8 <pq_q5_1+0x178>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x00c48149; WORD $0x0003; BYTE $0x00 // add r12, 0x300
 	LONG $0xfe458d48 // lea rax, [rbp - 0x2]
 	LONG $0x02fd8348 // cmp rbp, 0x2
 	WORD $0x8948; BYTE $0xc5 // mov rbp, rax
-	LONG $0x03cc8e0f; WORD $0x0000 // jle 0x14c34 <pq_q5_1+0x11f4>
+	LONG $0x14718e0f; WORD $0x0000 // jle 0x15c19 <pq_q5_1+0x15e9>
 	QUAD $0x0000008024b48d49 // lea rsi, [r12 + 0x80]
 	QUAD $0x000001c024bc8d49 // lea rdi, [r12 + 0x1c0]
 	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
 	WORD $0xc931 // xor ecx, ecx
-	LONG $0x000328e9; BYTE $0x00 // jmp 0x14baa <pq_q5_1+0x116a>
+	LONG $0x000328e9; BYTE $0x00 // jmp 0x14aea <pq_q5_1+0x4ba>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x05e1c148 // shl rcx, 0x5
 	WORD $0x0148; BYTE $0xf0 // add rax, rsi
@@ -3664,44 +3674,832 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb84de2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm6, ymm5 # ymm2 = (ymm6 * ymm5) + ymm2
 	LONG $0x01c0f641 // test r8b, 0x1
 	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfca6840f; WORD $0xffff // je 0x14850 <pq_q5_1+0xe10>
+	LONG $0xfca6840f; WORD $0xffff // je 0x14790 <pq_q5_1+0x160>
 	LONG $0x89048d48 // lea rax, [rcx + 4*rcx]
 	LONG $0x06e0c148 // shl rax, 0x6
 	LONG $0x070c8d4c // lea r9, [rdi + rax]
-	WORD $0x394d; BYTE $0xcb // cmp r11, r9
-	LONG $0xfcd1830f; WORD $0xffff // jae 0x14890 <pq_q5_1+0xe50>
-	WORD $0x8945; BYTE $0xda // mov r10d, r11d
-	LONG $0x08eac141 // shr r10d, 0x8
-	WORD $0x8945; BYTE $0xdf // mov r15d, r11d
+	WORD $0x394c; BYTE $0xcb // cmp rbx, r9
+	LONG $0xfcd1830f; WORD $0xffff // jae 0x147d0 <pq_q5_1+0x1a0>
+	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
+	LONG $0x08ebc141 // shr r11d, 0x8
+	WORD $0x8941; BYTE $0xdf // mov r15d, ebx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0xd7b70f41 // movzx edx, r15w
-	LONG $0xd2b60f45 // movzx r10d, r10b
-	WORD $0x894d; BYTE $0xde // mov r14, r11
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0xdbb60f45 // movzx r11d, r11b
+	WORD $0x8949; BYTE $0xda // mov r10, rbx
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
 	LONG $0x00c78141; WORD $0x0001; BYTE $0x00 // add r15d, 0x100
-	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
-	WORD $0xe383; BYTE $0x3f // and ebx, 0x3f
+	WORD $0x8945; BYTE $0xde // mov r14d, r11d
+	LONG $0x3fe68341 // and r14d, 0x3f
 	LONG $0x3fffe281; WORD $0x0000 // and edx, 0x3fff
-	WORD $0xfe41; BYTE $0xc2 // inc r10b
-	WORD $0xe3c1; BYTE $0x06 // shl ebx, 0x6
-	WORD $0x2949; BYTE $0xd6 // sub r14, rdx
-	QUAD $0x004000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x4000]
-	QUAD $0x005000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x5000]
-	QUAD $0x006000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x6000]
-	QUAD $0x007000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x7000]
-	WORD $0x394d; BYTE $0xcb // cmp r11, r9
-	WORD $0xa972 // jb 0x14bd0 <pq_q5_1+0x1190>
-	LONG $0xfffc64e9; BYTE $0xff // jmp 0x14890 <pq_q5_1+0xe50>
+	WORD $0xfe41; BYTE $0xc3 // inc r11b
+	LONG $0x06e6c141 // shl r14d, 0x6
+	WORD $0x2949; BYTE $0xd2 // sub r10, rdx
+	QUAD $0x004000168c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r10 + 0x4000]
+	QUAD $0x005000168c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r10 + 0x5000]
+	QUAD $0x006000168c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r10 + 0x6000]
+	QUAD $0x007000168c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r10 + 0x7000]
+	WORD $0x394c; BYTE $0xcb // cmp rbx, r9
+	WORD $0xa772 // jb 0x14b10 <pq_q5_1+0x4e0>
+	LONG $0xfffc62e9; BYTE $0xff // jmp 0x147d0 <pq_q5_1+0x1a0>
+	WORD $0x9066 // nop
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x1deb // jmp 0x14b95 <pq_q5_1+0x565>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfb79840f; WORD $0xffff // je 0x1470e <pq_q5_1+0xde>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03f28e0f; WORD $0x0000 // jle 0x14f90 <pq_q5_1+0x960>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x04e7c149 // shl r15, 0x4
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x3e148d4a // lea rdx, [rsi + r15]
+	LONG $0x80868d48; WORD $0x0000; BYTE $0x00 // lea rax, [rsi + 0x80]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x92348d4f // lea r14, [r10 + 4*r10]
+	LONG $0x05e2c149 // shl r10, 0x5
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x137da2c4; WORD $0x123c // vcvtph2ps ymm7, xmmword ptr [rdx + r10]
+	LONG $0x137da2c4; WORD $0x1274; BYTE $0x40 // vcvtph2ps ymm6, xmmword ptr [rdx + r10 + 0x40]
+	LONG $0x0001ba41; WORD $0x0000 // mov r10d, 0x1
+	LONG $0x06e6c149 // shl r14, 0x6
+	WORD $0x0149; BYTE $0xc6 // add r14, rax
+	LONG $0x6f7e01c4; WORD $0x2e04 // vmovdqu ymm8, ymmword ptr [r14 + r13]
+	LONG $0xdb7d01c4; WORD $0x2e4c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [r14 + r13 + 0x40]
+	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xeb3d41c4; BYTE $0xe1 // vpor ymm12, ymm8, ymm9
+	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x501d42c4; BYTE $0xd8 // {vex} vpdpbusd ymm11, ymm12, ymm8
+	LONG $0x587d62c4; WORD $0x2047 // vpbroadcastd ymm8, dword ptr [rdi + 0x20]
+	LONG $0x501d42c4; BYTE $0xd0 // {vex} vpdpbusd ymm10, ymm12, ymm8
+	LONG $0x587d62c4; WORD $0x4047 // vpbroadcastd ymm8, dword ptr [rdi + 0x40]
+	LONG $0x501d42c4; BYTE $0xc8 // {vex} vpdpbusd ymm9, ymm12, ymm8
+	LONG $0x587d62c4; WORD $0x606f // vpbroadcastd ymm13, dword ptr [rdi + 0x60]
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e64; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [r14 + r13 + 0x40]
+	LONG $0xdb7501c4; WORD $0x2e2c // vpand ymm13, ymm1, ymmword ptr [r14 + r13]
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
+	LONG $0x587d62c4; WORD $0x106f // vpbroadcastd ymm13, dword ptr [rdi + 0x10]
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x306f // vpbroadcastd ymm13, dword ptr [rdi + 0x30]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x506f // vpbroadcastd ymm13, dword ptr [rdi + 0x50]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x706f // vpbroadcastd ymm13, dword ptr [rdi + 0x70]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x00802eacdb7d01c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [r14 + r13 + 0x80]
+	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x046f // vpbroadcastd ymm13, dword ptr [rdi + 0x4]
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x246f // vpbroadcastd ymm13, dword ptr [rdi + 0x24]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x446f // vpbroadcastd ymm13, dword ptr [rdi + 0x44]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x646f // vpbroadcastd ymm13, dword ptr [rdi + 0x64]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x00802eac6f7e01c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [r14 + r13 + 0x80]
+	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x146f // vpbroadcastd ymm13, dword ptr [rdi + 0x14]
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x346f // vpbroadcastd ymm13, dword ptr [rdi + 0x34]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x546f // vpbroadcastd ymm13, dword ptr [rdi + 0x54]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x746f // vpbroadcastd ymm13, dword ptr [rdi + 0x74]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x00c02eacdb7d01c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [r14 + r13 + 0xc0]
+	LONG $0x721dc1c4; WORD $0x02f4 // vpslld ymm12, ymm12, 0x2
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x086f // vpbroadcastd ymm13, dword ptr [rdi + 0x8]
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x286f // vpbroadcastd ymm13, dword ptr [rdi + 0x28]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x486f // vpbroadcastd ymm13, dword ptr [rdi + 0x48]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x686f // vpbroadcastd ymm13, dword ptr [rdi + 0x68]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x00c02eac6f7e01c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [r14 + r13 + 0xc0]
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [rdi + 0x18]
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x386f // vpbroadcastd ymm13, dword ptr [rdi + 0x38]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x586f // vpbroadcastd ymm13, dword ptr [rdi + 0x58]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x786f // vpbroadcastd ymm13, dword ptr [rdi + 0x78]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x01002eacdb7d01c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [r14 + r13 + 0x100]
+	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x0c6f // vpbroadcastd ymm13, dword ptr [rdi + 0xc]
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x2c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x2c]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x4c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x4c]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x6c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x6c]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x01002eac6f7e01c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [r14 + r13 + 0x100]
+	LONG $0x587d62c4; WORD $0x1c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x1c]
+	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x501d42c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm12, ymm15
+	LONG $0x587d62c4; WORD $0x3c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x3c]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0xdf5924c5 // vmulps ymm11, ymm11, ymm7
+	LONG $0x501d42c4; BYTE $0xd6 // {vex} vpdpbusd ymm10, ymm12, ymm14
+	LONG $0x587d62c4; WORD $0x5c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x5c]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0xd7592cc5 // vmulps ymm10, ymm10, ymm7
+	LONG $0x501d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm12, ymm15
+	LONG $0x587d62c4; WORD $0x7c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x7c]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
+	LONG $0x501d42c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm12, ymm14
+	QUAD $0x00000120a7107ac5 // vmovss xmm12, dword ptr [rdi + 0x120]
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
+	QUAD $0x0000012c87107ac5 // vmovss xmm8, dword ptr [rdi + 0x12c]
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xac4d42c4; BYTE $0xe3 // vfnmadd213ps ymm12, ymm6, ymm11 # ymm12 = -(ymm6 * ymm12) + ymm11
+	QUAD $0x0001009f187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rdi + 0x100]
+	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
+	LONG $0xac4d62c4; BYTE $0xc7 // vfnmadd213ps ymm8, ymm6, ymm7 # ymm8 = -(ymm6 * ymm8) + ymm7
+	LONG $0xb81dc2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm12, ymm11 # ymm5 = (ymm12 * ymm11) + ymm5
+	QUAD $0x000001249f107ac5 // vmovss xmm11, dword ptr [rdi + 0x124]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
+	LONG $0xac4d42c4; BYTE $0xda // vfnmadd213ps ymm11, ymm6, ymm10 # ymm11 = -(ymm6 * ymm11) + ymm10
+	QUAD $0x00010497187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x104]
+	LONG $0xb825c2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm11, ymm10 # ymm4 = (ymm11 * ymm10) + ymm4
+	QUAD $0x0000012897107ac5 // vmovss xmm10, dword ptr [rdi + 0x128]
+	QUAD $0x0001089f187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rdi + 0x108]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac4d42c4; BYTE $0xd1 // vfnmadd213ps ymm10, ymm6, ymm9 # ymm10 = -(ymm6 * ymm10) + ymm9
+	QUAD $0x00010cb7187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rdi + 0x10c]
+	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
+	LONG $0xb82dc2c4; BYTE $0xdb // vfmadd231ps ymm3, ymm10, ymm11 # ymm3 = (ymm10 * ymm11) + ymm3
+	LONG $0xb83de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm8, ymm6 # ymm2 = (ymm8 * ymm6) + ymm2
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfc8d850f; WORD $0xffff // jne 0x14bf0 <pq_q5_1+0x5c0>
+	LONG $0x00c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x300
+	LONG $0xfe438d48 // lea rax, [rbx - 0x2]
+	LONG $0x02fb8348 // cmp rbx, 0x2
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	LONG $0xfc558f0f; WORD $0xffff // jg 0x14bd0 <pq_q5_1+0x5a0>
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	WORD $0x2b75 // jne 0x14fb0 <pq_q5_1+0x980>
+	LONG $0xfffbf6e9; BYTE $0xff // jmp 0x14b80 <pq_q5_1+0x550>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xfbd0840f; WORD $0xffff // je 0x14b80 <pq_q5_1+0x550>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x283c8d4e // lea r15, [rax + r13]
+	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
+	LONG $0x02fe8341 // cmp r14d, 0x2
+	LONG $0xfbb8820f; WORD $0xffff // jb 0x14b80 <pq_q5_1+0x550>
+	LONG $0x117cc1c4; WORD $0x8f24 // vmovups ymmword ptr [r15 + 4*rcx], ymm4
+	LONG $0x03fe8341 // cmp r14d, 0x3
+	LONG $0xfba8820f; WORD $0xffff // jb 0x14b80 <pq_q5_1+0x550>
+	LONG $0x117cc1c4; WORD $0xcf1c // vmovups ymmword ptr [r15 + 8*rcx], ymm3
+	LONG $0x04fe8341 // cmp r14d, 0x4
+	LONG $0xfb98820f; WORD $0xffff // jb 0x14b80 <pq_q5_1+0x550>
+	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
+	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
+	LONG $0x05fe8341 // cmp r14d, 0x5
+	LONG $0xfb83820f; WORD $0xffff // jb 0x14b80 <pq_q5_1+0x550>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04388e0f; WORD $0x0000 // jle 0x1543e <pq_q5_1+0xe0e>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x04e4c149 // shl r12, 0x4
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x27148d4a // lea rdx, [rdi + r12]
+	LONG $0x80878d48; WORD $0x0000; BYTE $0x00 // lea rax, [rdi + 0x80]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x92348d4f // lea r14, [r10 + 4*r10]
+	LONG $0x05e2c149 // shl r10, 0x5
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x137da2c4; WORD $0x123c // vcvtph2ps ymm7, xmmword ptr [rdx + r10]
+	LONG $0x137da2c4; WORD $0x1274; BYTE $0x40 // vcvtph2ps ymm6, xmmword ptr [rdx + r10 + 0x40]
+	LONG $0x0001ba41; WORD $0x0000 // mov r10d, 0x1
+	LONG $0x06e6c149 // shl r14, 0x6
+	WORD $0x0149; BYTE $0xc6 // add r14, rax
+	LONG $0x6f7e01c4; WORD $0x2e04 // vmovdqu ymm8, ymmword ptr [r14 + r13]
+	LONG $0xdb7d01c4; WORD $0x2e4c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [r14 + r13 + 0x40]
+	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xeb3d41c4; BYTE $0xe1 // vpor ymm12, ymm8, ymm9
+	QUAD $0x00008086587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0x80]
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x501d42c4; BYTE $0xd8 // {vex} vpdpbusd ymm11, ymm12, ymm8
+	QUAD $0x0000a086587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xa0]
+	LONG $0x501d42c4; BYTE $0xd0 // {vex} vpdpbusd ymm10, ymm12, ymm8
+	QUAD $0x0000c086587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xc0]
+	LONG $0x501d42c4; BYTE $0xc8 // {vex} vpdpbusd ymm9, ymm12, ymm8
+	QUAD $0x0000e0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe0]
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e64; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [r14 + r13 + 0x40]
+	LONG $0xdb7501c4; WORD $0x2e2c // vpand ymm13, ymm1, ymmword ptr [r14 + r13]
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
+	QUAD $0x000090ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x90]
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	QUAD $0x0000b0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xb0]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	QUAD $0x0000d0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xd0]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	QUAD $0x0000f0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf0]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x00802eacdb7d01c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [r14 + r13 + 0x80]
+	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	QUAD $0x000084ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x84]
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	QUAD $0x0000a4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xa4]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	QUAD $0x0000c4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc4]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	QUAD $0x0000e4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe4]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x00802eac6f7e01c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [r14 + r13 + 0x80]
+	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	QUAD $0x000094ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x94]
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	QUAD $0x0000b4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xb4]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	QUAD $0x0000d4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xd4]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	QUAD $0x0000f4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf4]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x00c02eacdb7d01c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [r14 + r13 + 0xc0]
+	LONG $0x721dc1c4; WORD $0x02f4 // vpslld ymm12, ymm12, 0x2
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	QUAD $0x000088ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x88]
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	QUAD $0x0000a8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xa8]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	QUAD $0x0000c8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc8]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	QUAD $0x0000e8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe8]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x00c02eac6f7e01c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [r14 + r13 + 0xc0]
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	QUAD $0x000098ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x98]
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	QUAD $0x0000b8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xb8]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	QUAD $0x0000d8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xd8]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	QUAD $0x0000f8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf8]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x01002eacdb7d01c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [r14 + r13 + 0x100]
+	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	QUAD $0x00008cae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x8c]
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	QUAD $0x0000acae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xac]
+	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
+	QUAD $0x0000ccae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xcc]
+	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
+	QUAD $0x0000ecae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xec]
+	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
+	LONG $0x6f7e01c4; WORD $0x2e24 // vmovdqu ymm12, ymmword ptr [r14 + r13]
+	QUAD $0x01002eac6f7e01c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [r14 + r13 + 0x100]
+	QUAD $0x00009cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x9c]
+	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x501d42c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm12, ymm15
+	QUAD $0x0000bcb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xbc]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0xdf5924c5 // vmulps ymm11, ymm11, ymm7
+	LONG $0x501d42c4; BYTE $0xd6 // {vex} vpdpbusd ymm10, ymm12, ymm14
+	QUAD $0x0000dcbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xdc]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0xd7592cc5 // vmulps ymm10, ymm10, ymm7
+	LONG $0x501d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm12, ymm15
+	QUAD $0x0000fcb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xfc]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
+	LONG $0x501d42c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm12, ymm14
+	QUAD $0x00000130a6107ac5 // vmovss xmm12, dword ptr [rsi + 0x130]
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
+	QUAD $0x0000013c86107ac5 // vmovss xmm8, dword ptr [rsi + 0x13c]
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xac4d42c4; BYTE $0xe3 // vfnmadd213ps ymm12, ymm6, ymm11 # ymm12 = -(ymm6 * ymm12) + ymm11
+	QUAD $0x0001109e187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rsi + 0x110]
+	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
+	LONG $0xac4d62c4; BYTE $0xc7 // vfnmadd213ps ymm8, ymm6, ymm7 # ymm8 = -(ymm6 * ymm8) + ymm7
+	LONG $0xb81dc2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm12, ymm11 # ymm5 = (ymm12 * ymm11) + ymm5
+	QUAD $0x000001349e107ac5 // vmovss xmm11, dword ptr [rsi + 0x134]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
+	LONG $0xac4d42c4; BYTE $0xda // vfnmadd213ps ymm11, ymm6, ymm10 # ymm11 = -(ymm6 * ymm11) + ymm10
+	QUAD $0x00011496187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x114]
+	LONG $0xb825c2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm11, ymm10 # ymm4 = (ymm11 * ymm10) + ymm4
+	QUAD $0x0000013896107ac5 // vmovss xmm10, dword ptr [rsi + 0x138]
+	QUAD $0x0001189e187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rsi + 0x118]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac4d42c4; BYTE $0xd1 // vfnmadd213ps ymm10, ymm6, ymm9 # ymm10 = -(ymm6 * ymm10) + ymm9
+	QUAD $0x00011cb6187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rsi + 0x11c]
+	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	LONG $0xb82dc2c4; BYTE $0xdb // vfmadd231ps ymm3, ymm10, ymm11 # ymm3 = (ymm10 * ymm11) + ymm3
+	LONG $0xb83de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm8, ymm6 # ymm2 = (ymm8 * ymm6) + ymm2
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfc2c850f; WORD $0xffff // jne 0x15050 <pq_q5_1+0xa20>
+	LONG $0x00c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x300
+	LONG $0xfe438d48 // lea rax, [rbx - 0x2]
+	LONG $0x02fb8348 // cmp rbx, 0x2
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	LONG $0xfbf48f0f; WORD $0xffff // jg 0x15030 <pq_q5_1+0xa00>
+	WORD $0x10eb // jmp 0x1544e <pq_q5_1+0xe1e>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
+	LONG $0x05fe8341 // cmp r14d, 0x5
+	LONG $0xf718840f; WORD $0xffff // je 0x14b80 <pq_q5_1+0x550>
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
+	LONG $0x07fe8341 // cmp r14d, 0x7
+	LONG $0xf703820f; WORD $0xffff // jb 0x14b80 <pq_q5_1+0x550>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
+	LONG $0x08fe8341 // cmp r14d, 0x8
+	LONG $0xf6ee820f; WORD $0xffff // jb 0x14b80 <pq_q5_1+0x550>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
+	LONG $0xfff6dee9; BYTE $0xff // jmp 0x14b80 <pq_q5_1+0x550>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x077f8e0f; WORD $0x0000 // jle 0x15c2a <pq_q5_1+0x15fa>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b4c; BYTE $0x08 // mov r14, qword ptr [rsp + 0x8]
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
+	WORD $0x1deb // jmp 0x154e8 <pq_q5_1+0xeb8>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x00c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x300
+	LONG $0xfe478d49 // lea rax, [r15 - 0x2]
+	LONG $0x02ff8349 // cmp r15, 0x2
+	WORD $0x8949; BYTE $0xc7 // mov r15, rax
+	LONG $0x074a8e0f; WORD $0x0000 // jle 0x15c32 <pq_q5_1+0x1602>
+	LONG $0x80878d48; WORD $0x0000; BYTE $0x00 // lea rax, [rdi + 0x80]
+	LONG $0xc09f8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rdi + 0x1c0]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x000340e9; BYTE $0x00 // jmp 0x15840 <pq_q5_1+0x1210>
+	LONG $0x05e1c148 // shl rcx, 0x5
+	WORD $0x0149; BYTE $0xc4 // add r12, rax
+	LONG $0x137de2c4; WORD $0x0f2c // vcvtph2ps ymm5, xmmword ptr [rdi + rcx]
+	LONG $0x137de2c4; WORD $0x0f64; BYTE $0x40 // vcvtph2ps ymm4, xmmword ptr [rdi + rcx + 0x40]
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x6f7ec1c4; WORD $0x0075 // vmovdqu ymm6, ymmword ptr [r13]
+	LONG $0xdb7dc1c4; WORD $0x407d // vpand ymm7, ymm0, ymmword ptr [r13 + 0x40]
+	LONG $0x587d42c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [r14]
+	LONG $0xf672cdc5; BYTE $0x04 // vpslld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0xffebcdc5 // vpor ymm7, ymm6, ymm7
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x407d // vmovdqu ymm7, ymmword ptr [r13 + 0x40]
+	LONG $0xdb7541c4; WORD $0x0045 // vpand ymm8, ymm1, ymmword ptr [r13]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [r14 + 0x10]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x007d // vmovdqu ymm7, ymmword ptr [r13]
+	QUAD $0x00008085db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r13 + 0x80]
+	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [r14 + 0x4]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x007d // vmovdqu ymm7, ymmword ptr [r13]
+	QUAD $0x000080856f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r13 + 0x80]
+	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [r14 + 0x14]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x007d // vmovdqu ymm7, ymmword ptr [r13]
+	QUAD $0x0000c085db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r13 + 0xc0]
+	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [r14 + 0x8]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x007d // vmovdqu ymm7, ymmword ptr [r13]
+	QUAD $0x0000c0856f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r13 + 0xc0]
+	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [r14 + 0x18]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x007d // vmovdqu ymm7, ymmword ptr [r13]
+	QUAD $0x00010085db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r13 + 0x100]
+	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [r14 + 0xc]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x007d // vmovdqu ymm7, ymmword ptr [r13]
+	QUAD $0x000100856f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r13 + 0x100]
+	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [r14 + 0x1c]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
+	LONG $0x107ac1c4; WORD $0x2476 // vmovss xmm6, dword ptr [r14 + 0x24]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
+	LONG $0xac5de2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm4, ymm5 # ymm6 = -(ymm4 * ymm6) + ymm5
+	LONG $0x187dc2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [r14 + 0x20]
+	LONG $0x137de2c4; WORD $0x0f6c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rdi + rcx + 0x10]
+	LONG $0xb84de2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm6, ymm4 # ymm3 = (ymm6 * ymm4) + ymm3
+	LONG $0x137de2c4; WORD $0x0f64; BYTE $0x50 // vcvtph2ps ymm4, xmmword ptr [rdi + rcx + 0x50]
+	LONG $0x6f7ec1c4; WORD $0x2474; BYTE $0x20 // vmovdqu ymm6, ymmword ptr [r12 + 0x20]
+	LONG $0xdb7dc1c4; WORD $0x247c; BYTE $0x60 // vpand ymm7, ymm0, ymmword ptr [r12 + 0x60]
+	LONG $0x587d42c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [r14]
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0xf672cdc5; BYTE $0x04 // vpslld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0xffebcdc5 // vpor ymm7, ymm6, ymm7
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [r12 + 0x60]
+	LONG $0xdb7541c4; WORD $0x2444; BYTE $0x20 // vpand ymm8, ymm1, ymmword ptr [r12 + 0x20]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [r14 + 0x10]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [r12 + 0x20]
+	QUAD $0x00a02484db7d41c4; WORD $0x0000 // vpand ymm8, ymm0, ymmword ptr [r12 + 0xa0]
+	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [r14 + 0x4]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [r12 + 0x20]
+	QUAD $0x00a024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0xa0]
+	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [r14 + 0x14]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [r12 + 0x20]
+	QUAD $0x00e02484db7d41c4; WORD $0x0000 // vpand ymm8, ymm0, ymmword ptr [r12 + 0xe0]
+	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [r14 + 0x8]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [r12 + 0x20]
+	QUAD $0x00e024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0xe0]
+	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [r14 + 0x18]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [r12 + 0x20]
+	QUAD $0x01202484db7d41c4; WORD $0x0000 // vpand ymm8, ymm0, ymmword ptr [r12 + 0x120]
+	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d42c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [r14 + 0xc]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [r12 + 0x20]
+	QUAD $0x012024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0x120]
+	LONG $0x587d42c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [r14 + 0x1c]
+	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x5045c2c4; BYTE $0xf1 // {vex} vpdpbusd ymm6, ymm7, ymm9
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
+	LONG $0x107ac1c4; WORD $0x2476 // vmovss xmm6, dword ptr [r14 + 0x24]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
+	LONG $0xac5de2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm4, ymm5 # ymm6 = -(ymm4 * ymm6) + ymm5
+	LONG $0x187dc2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [r14 + 0x20]
+	LONG $0x30c68349 // add r14, 0x30
+	LONG $0xb84de2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm6, ymm5 # ymm2 = (ymm6 * ymm5) + ymm2
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfc90840f; WORD $0xffff // je 0x154d0 <pq_q5_1+0xea0>
+	LONG $0x89248d4c // lea r12, [rcx + 4*rcx]
+	LONG $0x06e4c149 // shl r12, 0x6
+	LONG $0x23148d4e // lea r10, [rbx + r12]
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	LONG $0xfcab830f; WORD $0xffff // jae 0x15500 <pq_q5_1+0xed0>
+	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x894c; BYTE $0xea // mov rdx, r13
+	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
+	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
+	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	WORD $0xd572 // jb 0x15860 <pq_q5_1+0x1230>
+	LONG $0xfffc70e9; BYTE $0xff // jmp 0x15500 <pq_q5_1+0xed0>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03628e0f; WORD $0x0000 // jle 0x15c03 <pq_q5_1+0x15d3>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x80908d4c; WORD $0x0000; BYTE $0x00 // lea r10, [rax + 0x80]
+	WORD $0x01b2 // mov dl, 0x1
+	WORD $0xdb31 // xor ebx, ebx
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x9b1c8d4c // lea r11, [rbx + 4*rbx]
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0x137de2c4; WORD $0x182c // vcvtph2ps ymm5, xmmword ptr [rax + rbx]
+	LONG $0x137de2c4; WORD $0x1864; BYTE $0x40 // vcvtph2ps ymm4, xmmword ptr [rax + rbx + 0x40]
+	LONG $0x06e3c149 // shl r11, 0x6
+	WORD $0x014d; BYTE $0xd3 // add r11, r10
+	WORD $0x894d; BYTE $0xdf // mov r15, r11
+	LONG $0x6f7ec1c4; BYTE $0x37 // vmovdqu ymm6, ymmword ptr [r15]
+	LONG $0xdb7dc1c4; WORD $0x407f // vpand ymm7, ymm0, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0xf672cdc5; BYTE $0x04 // vpslld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0xffebcdc5 // vpor ymm7, ymm6, ymm7
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x407f // vmovdqu ymm7, ymmword ptr [r15 + 0x40]
+	LONG $0xdb7541c4; BYTE $0x07 // vpand ymm8, ymm1, ymmword ptr [r15]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x00008087db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r15 + 0x80]
+	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x000080876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x80]
+	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x0000c087db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r15 + 0xc0]
+	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x0000c0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xc0]
+	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x00010087db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r15 + 0x100]
+	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x000100876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x100]
+	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
+	LONG $0x7610fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rsi + 0x24]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
+	LONG $0xac5de2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm4, ymm5 # ymm6 = -(ymm4 * ymm6) + ymm5
+	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
+	LONG $0x137de2c4; WORD $0x186c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + rbx + 0x10]
+	LONG $0xb84de2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm6, ymm4 # ymm3 = (ymm6 * ymm4) + ymm3
+	LONG $0x137de2c4; WORD $0x1864; BYTE $0x50 // vcvtph2ps ymm4, xmmword ptr [rax + rbx + 0x50]
+	LONG $0x6f7ec1c4; WORD $0x2073 // vmovdqu ymm6, ymmword ptr [r11 + 0x20]
+	LONG $0xdb7dc1c4; WORD $0x607b // vpand ymm7, ymm0, ymmword ptr [r11 + 0x60]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
+	LONG $0xf672cdc5; BYTE $0x04 // vpslld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0xffebcdc5 // vpor ymm7, ymm6, ymm7
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x607b // vmovdqu ymm7, ymmword ptr [r11 + 0x60]
+	LONG $0xdb7541c4; WORD $0x2043 // vpand ymm8, ymm1, ymmword ptr [r11 + 0x20]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
+	QUAD $0x0000a083db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r11 + 0xa0]
+	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
+	QUAD $0x0000a0836f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r11 + 0xa0]
+	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
+	QUAD $0x0000e083db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r11 + 0xe0]
+	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
+	QUAD $0x0000e0836f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r11 + 0xe0]
+	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
+	QUAD $0x00012083db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r11 + 0x120]
+	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
+	QUAD $0x000120836f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r11 + 0x120]
+	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
+	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x5045c2c4; BYTE $0xf1 // {vex} vpdpbusd ymm6, ymm7, ymm9
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
+	LONG $0x7610fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rsi + 0x24]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
+	LONG $0xac5de2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm4, ymm5 # ymm6 = -(ymm4 * ymm6) + ymm5
+	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xb84de2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm6, ymm5 # ymm2 = (ymm6 * ymm5) + ymm2
+	WORD $0xc2f6; BYTE $0x01 // test dl, 0x1
+	LONG $0x000000ba; BYTE $0x00 // mov edx, 0x0
+	LONG $0xfcd4850f; WORD $0xffff // jne 0x158c0 <pq_q5_1+0x1290>
+	LONG $0x03000548; WORD $0x0000 // add rax, 0x300
+	LONG $0xfe578d48 // lea rdx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0xfcad8f0f; WORD $0xffff // jg 0x158b0 <pq_q5_1+0x1280>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xeaf4850f; WORD $0xffff // jne 0x14700 <pq_q5_1+0xd0>
+	LONG $0xffeafde9; BYTE $0xff // jmp 0x1470e <pq_q5_1+0xde>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
 	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
 	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	WORD $0x0deb // jmp 0x15c37 <pq_q5_1+0x1607>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xeeaf850f; WORD $0xffff // jne 0x13b00 <pq_q5_1+0xc0>
-	LONG $0xffeeb8e9; BYTE $0xff // jmp 0x13b0e <pq_q5_1+0xce>
-	LONG $0x70c48348 // add rsp, 0x70
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0xeabb850f; WORD $0xffff // jne 0x14700 <pq_q5_1+0xd0>
+	LONG $0xffeac4e9; BYTE $0xff // jmp 0x1470e <pq_q5_1+0xde>
+	LONG $0x78c48348 // add rsp, 0x78
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -3710,16 +4508,16 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x00401f0f // nop dword ptr [rax]
 
-	// pq_iq4_nl: +19568
+	// pq_iq4_nl: +23648
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x60ec8348 // sub rsp, 0x60
+	LONG $0x68ec8348 // sub rsp, 0x68
 	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
 	WORD $0x894c; BYTE $0xca // mov rdx, r9
 	LONG $0x10fac148 // sar rdx, 0x10
@@ -3727,190 +4525,226 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x0e6c8e0f; WORD $0x0000 // jle 0x15b0d <pq_iq4_nl+0xe9d>
+	LONG $0x11748e0f; WORD $0x0000 // jle 0x16e05 <pq_iq4_nl+0x11a5>
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	QUAD $0x008ced052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x8ced] # 0x1e992 <peak_i8+0x2f2>
+	QUAD $0x008ce60d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x8ce6] # 0x1e994 <peak_i8+0x2f4>
+	QUAD $0x008c99155a7de2c4; BYTE $0x00 // vbroadcasti128 ymm2, xmmword ptr [rip + 0x8c99] # ymm2 = mem[0,1,0,1]
+	LONG $0xd9b60f45 // movzx r11d, r9b
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	QUAD $0x00759c052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x759c] # 0x1c252 <peak_i8+0x2f2>
-	QUAD $0x0075950d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x7595] # 0x1c254 <peak_i8+0x2f4>
-	QUAD $0x007548155a7de2c4; BYTE $0x00 // vbroadcasti128 ymm2, xmmword ptr [rip + 0x7548] # ymm2 = mem[0,1,0,1]
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0x06e0c148 // shl rax, 0x6
 	LONG $0xc0048d48 // lea rax, [rax + 8*rax]
-	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
 	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
 	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x24748948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rsi
 	WORD $0x8948; BYTE $0xce // mov rsi, rcx
 	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
+	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x33eb // jmp 0x14d63 <pq_iq4_nl+0xf3>
+	WORD $0x35eb // jmp 0x15d63 <pq_iq4_nl+0x103>
+	WORD $0x9066 // nop
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
 	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
-	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
 	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff418d48 // lea rax, [rcx - 0x1]
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0daa8e0f; WORD $0x0000 // jle 0x15b0d <pq_iq4_nl+0xe9d>
-	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
+	LONG $0x10a28e0f; WORD $0x0000 // jle 0x16e05 <pq_iq4_nl+0x11a5>
+	LONG $0x24548948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdx
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x029b850f; WORD $0x0000 // jne 0x15010 <pq_iq4_nl+0x3a0>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0a4e850f; WORD $0x0000 // jne 0x157d0 <pq_iq4_nl+0xb60>
+	LONG $0x034b850f; WORD $0x0000 // jne 0x160c0 <pq_iq4_nl+0x460>
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0aec840f; WORD $0x0000 // je 0x1686f <pq_iq4_nl+0xc0f>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x0dc7850f; WORD $0x0000 // jne 0x16b53 <pq_iq4_nl+0xef3>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x103f8e0f; WORD $0x0000 // jle 0x16dd4 <pq_iq4_nl+0x1174>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x02638e0f; WORD $0x0000 // jle 0x14ff6 <pq_iq4_nl+0x386>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	BYTE $0x90 // nop
-	LONG $0x40488d48 // lea rcx, [rax + 0x40]
-	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
-	WORD $0xd231 // xor edx, edx
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
-	LONG $0x08e2c148 // shl rdx, 0x8
-	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
-	LONG $0x05e3c149 // shl r11, 0x5
-	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	LONG $0x137da2c4; WORD $0x1834 // vcvtph2ps ymm6, xmmword ptr [rax + r11]
-	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
-	LONG $0xdb75c1c4; BYTE $0x3f // vpand ymm7, ymm1, ymmword ptr [r15]
-	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	LONG $0x00e78149; WORD $0xffff; BYTE $0xff // and r15, -0x100
+	WORD $0x23eb // jmp 0x15dd8 <pq_iq4_nl+0x178>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
+	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x10048e0f; WORD $0x0000 // jle 0x16ddc <pq_iq4_nl+0x117c>
+	LONG $0x40468d48 // lea rax, [rsi + 0x40]
+	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x000237e9; BYTE $0x00 // jmp 0x1601d <pq_iq4_nl+0x3bd>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x6f6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rdi + 0x24]
+	LONG $0x05e1c148 // shl rcx, 0x5
+	WORD $0x8949; BYTE $0xdc // mov r12, rbx
+	LONG $0x137de2c4; WORD $0x0e34 // vcvtph2ps ymm6, xmmword ptr [rsi + rcx]
+	LONG $0xdb75c1c4; WORD $0x243c // vpand ymm7, ymm1, ymmword ptr [r12]
+	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
 	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
 	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
-	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
+	LONG $0x587d62c4; WORD $0x1047 // vpbroadcastd ymm8, dword ptr [rdi + 0x10]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0xdb75c1c4; WORD $0x407f // vpand ymm7, ymm1, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0xdb75c1c4; WORD $0x247c; BYTE $0x40 // vpand ymm7, ymm1, ymmword ptr [r12 + 0x40]
+	LONG $0x587d62c4; WORD $0x0447 // vpbroadcastd ymm8, dword ptr [rdi + 0x4]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x407f // vmovdqu ymm7, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [r12 + 0x40]
+	LONG $0x587d62c4; WORD $0x1447 // vpbroadcastd ymm8, dword ptr [rdi + 0x14]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x000080bfdb75c1c4; BYTE $0x00 // vpand ymm7, ymm1, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	QUAD $0x008024bcdb75c1c4; WORD $0x0000 // vpand ymm7, ymm1, ymmword ptr [r12 + 0x80]
+	LONG $0x587d62c4; WORD $0x0847 // vpbroadcastd ymm8, dword ptr [rdi + 0x8]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x000080bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	QUAD $0x008024bc6f7ec1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [r12 + 0x80]
+	LONG $0x587d62c4; WORD $0x1847 // vpbroadcastd ymm8, dword ptr [rdi + 0x18]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x0000c0bfdb75c1c4; BYTE $0x00 // vpand ymm7, ymm1, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	QUAD $0x00c024bcdb75c1c4; WORD $0x0000 // vpand ymm7, ymm1, ymmword ptr [r12 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c47 // vpbroadcastd ymm8, dword ptr [rdi + 0xc]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x0000c0bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	QUAD $0x00c024bc6f7ec1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [r12 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c47 // vpbroadcastd ymm8, dword ptr [rdi + 0x1c]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
 	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
-	LONG $0x187de2c4; WORD $0x2076 // vbroadcastss ymm6, dword ptr [rsi + 0x20]
+	LONG $0x187de2c4; WORD $0x2077 // vbroadcastss ymm6, dword ptr [rdi + 0x20]
 	LONG $0xb855e2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm5, ymm6 # ymm4 = (ymm5 * ymm6) + ymm4
-	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
-	LONG $0x137da2c4; WORD $0x1874; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rax + r11 + 0x10]
-	LONG $0x7adbf5c5; BYTE $0x20 // vpand ymm7, ymm1, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x6f6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rdi + 0x24]
+	LONG $0x137de2c4; WORD $0x0e74; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rsi + rcx + 0x10]
+	LONG $0x7bdbf5c5; BYTE $0x20 // vpand ymm7, ymm1, ymmword ptr [rbx + 0x20]
+	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x7a6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0x7b6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rbx + 0x20]
+	LONG $0x587d62c4; WORD $0x1047 // vpbroadcastd ymm8, dword ptr [rdi + 0x10]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x7adbf5c5; BYTE $0x60 // vpand ymm7, ymm1, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x7bdbf5c5; BYTE $0x60 // vpand ymm7, ymm1, ymmword ptr [rbx + 0x60]
+	LONG $0x587d62c4; WORD $0x0447 // vpbroadcastd ymm8, dword ptr [rdi + 0x4]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x7a6ffec5; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0x7b6ffec5; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [rbx + 0x60]
+	LONG $0x587d62c4; WORD $0x1447 // vpbroadcastd ymm8, dword ptr [rdi + 0x14]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x000000a0badbf5c5 // vpand ymm7, ymm1, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	QUAD $0x000000a0bbdbf5c5 // vpand ymm7, ymm1, ymmword ptr [rbx + 0xa0]
+	LONG $0x587d62c4; WORD $0x0847 // vpbroadcastd ymm8, dword ptr [rdi + 0x8]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x000000a0ba6ffec5 // vmovdqu ymm7, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	QUAD $0x000000a0bb6ffec5 // vmovdqu ymm7, ymmword ptr [rbx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1847 // vpbroadcastd ymm8, dword ptr [rdi + 0x18]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x000000e0badbf5c5 // vpand ymm7, ymm1, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	QUAD $0x000000e0bbdbf5c5 // vpand ymm7, ymm1, ymmword ptr [rbx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c47 // vpbroadcastd ymm8, dword ptr [rdi + 0xc]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x000000e0ba6ffec5 // vmovdqu ymm7, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	QUAD $0x000000e0bb6ffec5 // vmovdqu ymm7, ymmword ptr [rbx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c47 // vpbroadcastd ymm8, dword ptr [rdi + 0x1c]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0x187de2c4; WORD $0x207f // vbroadcastss ymm7, dword ptr [rdi + 0x20]
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x30c78348 // add rdi, 0x30
 	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
 	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
-	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfdd1850f; WORD $0xffff // jne 0x14db0 <pq_iq4_nl+0x140>
-	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
-	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
-	LONG $0x02ff8348 // cmp rdi, 0x2
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfdaa8f0f; WORD $0xffff // jg 0x14da0 <pq_iq4_nl+0x130>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfd31850f; WORD $0xffff // jne 0x14d30 <pq_iq4_nl+0xc0>
-	LONG $0xfffd3ae9; BYTE $0xff // jmp 0x14d3e <pq_iq4_nl+0xce>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x01c1f641 // test r9b, 0x1
+	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
+	LONG $0xfda3840f; WORD $0xffff // je 0x15dc0 <pq_iq4_nl+0x160>
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x08e4c149 // shl r12, 0x8
+	LONG $0x201c8d4a // lea rbx, [rax + r12]
+	QUAD $0x0000010020a48d4e // lea r12, [rax + r12 + 0x100]
+	WORD $0x394d; BYTE $0xe7 // cmp r15, r12
+	LONG $0xfdb7830f; WORD $0xffff // jae 0x15df0 <pq_iq4_nl+0x190>
+	WORD $0x8944; BYTE $0xfd // mov ebp, r15d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8945; BYTE $0xfc // mov r12d, r15d
+	WORD $0x894c; BYTE $0xfa // mov rdx, r15
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xfcb70f45 // movzx r15d, r12w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
+	LONG $0x00c48141; WORD $0x0001; BYTE $0x00 // add r12d, 0x100
+	WORD $0x8941; BYTE $0xea // mov r10d, ebp
+	LONG $0x3fe28341 // and r10d, 0x3f
+	LONG $0xffe78141; WORD $0x003f; BYTE $0x00 // and r15d, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0x294d; BYTE $0xfd // sub r13, r15
+	LONG $0x06e2c141 // shl r10d, 0x6
+	LONG $0x00ba8d4c; WORD $0x0001; BYTE $0x00 // lea r15, [rdx + 0x100]
+	QUAD $0x0040002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x4000]
+	QUAD $0x0050002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x5000]
+	QUAD $0x0060002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x6000]
+	QUAD $0x0070002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x7000]
+	WORD $0x3948; BYTE $0xda // cmp rdx, rbx
+	WORD $0x894c; BYTE $0xfa // mov rdx, r15
+	WORD $0xa372 // jb 0x16050 <pq_iq4_nl+0x3f0>
+	LONG $0xfffd3ee9; BYTE $0xff // jmp 0x15df0 <pq_iq4_nl+0x190>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x15035 <pq_iq4_nl+0x3c5>
+	WORD $0x1deb // jmp 0x160e5 <pq_iq4_nl+0x485>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfd09840f; WORD $0xffff // je 0x14d3e <pq_iq4_nl+0xce>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03328e0f; WORD $0x0000 // jle 0x15370 <pq_iq4_nl+0x700>
+	LONG $0xfc59840f; WORD $0xffff // je 0x15d3e <pq_iq4_nl+0xde>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x03328e0f; WORD $0x0000 // jle 0x16420 <pq_iq4_nl+0x7c0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
@@ -3921,20 +4755,20 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x3e048d4a // lea rax, [rsi + r15]
-	LONG $0x40768d4c // lea r14, [rsi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	LONG $0x3e148d4e // lea r10, [rsi + r15]
+	LONG $0x40468d48 // lea rax, [rsi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x00401f0f // nop dword ptr [rax]
 	QUAD $0x000001248f6e79c5 // vmovd xmm9, dword ptr [rdi + 0x124]
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x05e2c148 // shl rdx, 0x5
 	QUAD $0x0000012cbf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x12c]
 	QUAD $0x00000128876e79c5 // vmovd xmm8, dword ptr [rdi + 0x128]
-	WORD $0x014c; BYTE $0xf1 // add rcx, r14
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
 	LONG $0x473562c4; BYTE $0xc8 // vpsllvd ymm9, ymm9, ymm0
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
@@ -3944,7 +4778,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
 	LONG $0x473562c4; BYTE $0xc8 // vpsllvd ymm9, ymm9, ymm0
 	LONG $0x587d42c4; BYTE $0xd9 // vpbroadcastd ymm11, xmm9
-	LONG $0x137d62c4; WORD $0x100c // vcvtph2ps ymm9, xmmword ptr [rax + rdx]
+	LONG $0x137d42c4; WORD $0x120c // vcvtph2ps ymm9, xmmword ptr [r10 + rdx]
 	LONG $0xdb7521c4; WORD $0x2924 // vpand ymm12, ymm1, ymmword ptr [rcx + r13]
 	LONG $0x587d62c4; BYTE $0x2f // vpbroadcastd ymm13, dword ptr [rdi]
 	LONG $0x006d42c4; BYTE $0xe4 // vpshufb ymm12, ymm2, ymm12
@@ -4051,45 +4885,45 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0001089f187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rdi + 0x108]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xb83dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm8, ymm11 # ymm4 = (ymm8 * ymm11) + ymm4
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd39850f; WORD $0xffff // jne 0x15080 <pq_iq4_nl+0x410>
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfd3b850f; WORD $0xffff // jne 0x16130 <pq_iq4_nl+0x4d0>
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfd118f0f; WORD $0xffff // jg 0x15070 <pq_iq4_nl+0x400>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2c75 // jne 0x15390 <pq_iq4_nl+0x720>
-	LONG $0xfffcb7e9; BYTE $0xff // jmp 0x15020 <pq_iq4_nl+0x3b0>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xfd138f0f; WORD $0xffff // jg 0x16120 <pq_iq4_nl+0x4c0>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x2e75 // jne 0x16440 <pq_iq4_nl+0x7e0>
+	LONG $0xfffcb9e9; BYTE $0xff // jmp 0x160d0 <pq_iq4_nl+0x470>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc90840f; WORD $0xffff // je 0x15020 <pq_iq4_nl+0x3b0>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xfc90840f; WORD $0xffff // je 0x160d0 <pq_iq4_nl+0x470>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfc78820f; WORD $0xffff // jb 0x15020 <pq_iq4_nl+0x3b0>
+	LONG $0x02fb8341 // cmp r11d, 0x2
+	LONG $0xfc78820f; WORD $0xffff // jb 0x160d0 <pq_iq4_nl+0x470>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfc63820f; WORD $0xffff // jb 0x15020 <pq_iq4_nl+0x3b0>
+	LONG $0x03fb8341 // cmp r11d, 0x3
+	LONG $0xfc63820f; WORD $0xffff // jb 0x160d0 <pq_iq4_nl+0x470>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0xc724 // vmovups ymmword ptr [r15 + 8*rax], ymm4
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfc4e820f; WORD $0xffff // jb 0x15020 <pq_iq4_nl+0x3b0>
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0x04fb8341 // cmp r11d, 0x4
+	LONG $0xfc4e820f; WORD $0xffff // jb 0x160d0 <pq_iq4_nl+0x470>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfc39820f; WORD $0xffff // jb 0x15020 <pq_iq4_nl+0x3b0>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03728e0f; WORD $0x0000 // jle 0x15762 <pq_iq4_nl+0xaf2>
+	LONG $0x05fb8341 // cmp r11d, 0x5
+	LONG $0xfc39820f; WORD $0xffff // jb 0x160d0 <pq_iq4_nl+0x470>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x03708e0f; WORD $0x0000 // jle 0x16810 <pq_iq4_nl+0xbb0>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x04e4c149 // shl r12, 0x4
@@ -4097,19 +4931,19 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0x27048d4a // lea rax, [rdi + r12]
-	LONG $0x40778d4c // lea r14, [rdi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	LONG $0x27148d4e // lea r10, [rdi + r12]
+	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x00401f0f // nop dword ptr [rax]
 	QUAD $0x000001348e6e79c5 // vmovd xmm9, dword ptr [rsi + 0x134]
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x05e2c148 // shl rdx, 0x5
 	QUAD $0x0000013cbe6ef9c5 // vmovd xmm7, dword ptr [rsi + 0x13c]
 	QUAD $0x00000138866e79c5 // vmovd xmm8, dword ptr [rsi + 0x138]
-	WORD $0x014c; BYTE $0xf1 // add rcx, r14
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
 	LONG $0x473562c4; BYTE $0xc8 // vpsllvd ymm9, ymm9, ymm0
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
@@ -4119,7 +4953,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
 	LONG $0x473562c4; BYTE $0xc8 // vpsllvd ymm9, ymm9, ymm0
 	LONG $0x587d42c4; BYTE $0xd9 // vpbroadcastd ymm11, xmm9
-	LONG $0x137d62c4; WORD $0x100c // vcvtph2ps ymm9, xmmword ptr [rax + rdx]
+	LONG $0x137d42c4; WORD $0x120c // vcvtph2ps ymm9, xmmword ptr [r10 + rdx]
 	LONG $0xdb7521c4; WORD $0x2924 // vpand ymm12, ymm1, ymmword ptr [rcx + r13]
 	QUAD $0x000080ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x80]
 	LONG $0x006d42c4; BYTE $0xe4 // vpshufb ymm12, ymm2, ymm12
@@ -4226,196 +5060,314 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0001189e187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rsi + 0x118]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0xb83dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm8, ymm11 # ymm4 = (ymm8 * ymm11) + ymm4
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfcd8850f; WORD $0xffff // jne 0x15420 <pq_iq4_nl+0x7b0>
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfcda850f; WORD $0xffff // jne 0x164d0 <pq_iq4_nl+0x870>
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfcb08f0f; WORD $0xffff // jg 0x15410 <pq_iq4_nl+0x7a0>
-	WORD $0x10eb // jmp 0x15772 <pq_iq4_nl+0xb02>
+	LONG $0xfcb28f0f; WORD $0xffff // jg 0x164c0 <pq_iq4_nl+0x860>
+	WORD $0x10eb // jmp 0x16820 <pq_iq4_nl+0xbc0>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf899840f; WORD $0xffff // je 0x15020 <pq_iq4_nl+0x3b0>
+	LONG $0x05fb8341 // cmp r11d, 0x5
+	LONG $0xf89b840f; WORD $0xffff // je 0x160d0 <pq_iq4_nl+0x470>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf884820f; WORD $0xffff // jb 0x15020 <pq_iq4_nl+0x3b0>
+	LONG $0x07fb8341 // cmp r11d, 0x7
+	LONG $0xf886820f; WORD $0xffff // jb 0x160d0 <pq_iq4_nl+0x470>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf86f820f; WORD $0xffff // jb 0x15020 <pq_iq4_nl+0x3b0>
+	LONG $0x08fb8341 // cmp r11d, 0x8
+	LONG $0xf871820f; WORD $0xffff // jb 0x160d0 <pq_iq4_nl+0x470>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0xfff85fe9; BYTE $0xff // jmp 0x15020 <pq_iq4_nl+0x3b0>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03198e0f; WORD $0x0000 // jle 0x15af2 <pq_iq4_nl+0xe82>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0xfff861e9; BYTE $0xff // jmp 0x160d0 <pq_iq4_nl+0x470>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x05778e0f; WORD $0x0000 // jle 0x16def <pq_iq4_nl+0x118f>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	LONG $0x00e78149; WORD $0xffff; BYTE $0xff // and r15, -0x100
-	WORD $0x1feb // jmp 0x15818 <pq_iq4_nl+0xba8>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	WORD $0x1feb // jmp 0x168b7 <pq_iq4_nl+0xc57>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
+	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x02e28e0f; WORD $0x0000 // jle 0x15afa <pq_iq4_nl+0xe8a>
-	LONG $0x40468d48 // lea rax, [rsi + 0x40]
-	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
-	WORD $0xc931 // xor ecx, ecx
-	LONG $0x00023fe9; BYTE $0x00 // jmp 0x15a65 <pq_iq4_nl+0xdf5>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x6f6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rdi + 0x24]
-	LONG $0x05e1c148 // shl rcx, 0x5
-	WORD $0x894d; BYTE $0xdc // mov r12, r11
-	LONG $0x137de2c4; WORD $0x0e34 // vcvtph2ps ymm6, xmmword ptr [rsi + rcx]
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x050f8e0f; WORD $0x0000 // jle 0x16dc6 <pq_iq4_nl+0x1166>
+	LONG $0x40508d4c // lea r10, [rax + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x000237e9; BYTE $0x00 // jmp 0x16afc <pq_iq4_nl+0xe9c>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
+	LONG $0x05e7c149 // shl r15, 0x5
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x137da2c4; WORD $0x3834 // vcvtph2ps ymm6, xmmword ptr [rax + r15]
 	LONG $0xdb75c1c4; WORD $0x243c // vpand ymm7, ymm1, ymmword ptr [r12]
-	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
 	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
 	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
-	LONG $0x587d62c4; WORD $0x1047 // vpbroadcastd ymm8, dword ptr [rdi + 0x10]
+	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	LONG $0xdb75c1c4; WORD $0x247c; BYTE $0x40 // vpand ymm7, ymm1, ymmword ptr [r12 + 0x40]
-	LONG $0x587d62c4; WORD $0x0447 // vpbroadcastd ymm8, dword ptr [rdi + 0x4]
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [r12 + 0x40]
-	LONG $0x587d62c4; WORD $0x1447 // vpbroadcastd ymm8, dword ptr [rdi + 0x14]
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	QUAD $0x008024bcdb75c1c4; WORD $0x0000 // vpand ymm7, ymm1, ymmword ptr [r12 + 0x80]
-	LONG $0x587d62c4; WORD $0x0847 // vpbroadcastd ymm8, dword ptr [rdi + 0x8]
+	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	QUAD $0x008024bc6f7ec1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [r12 + 0x80]
-	LONG $0x587d62c4; WORD $0x1847 // vpbroadcastd ymm8, dword ptr [rdi + 0x18]
+	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	QUAD $0x00c024bcdb75c1c4; WORD $0x0000 // vpand ymm7, ymm1, ymmword ptr [r12 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c47 // vpbroadcastd ymm8, dword ptr [rdi + 0xc]
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	QUAD $0x00c024bc6f7ec1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [r12 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c47 // vpbroadcastd ymm8, dword ptr [rdi + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
 	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
-	LONG $0x187de2c4; WORD $0x2077 // vbroadcastss ymm6, dword ptr [rdi + 0x20]
+	LONG $0x187de2c4; WORD $0x2076 // vbroadcastss ymm6, dword ptr [rsi + 0x20]
 	LONG $0xb855e2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm5, ymm6 # ymm4 = (ymm5 * ymm6) + ymm4
-	LONG $0x6f6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rdi + 0x24]
-	LONG $0x137de2c4; WORD $0x0e74; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rsi + rcx + 0x10]
-	LONG $0xdb75c1c4; WORD $0x207b // vpand ymm7, ymm1, ymmword ptr [r11 + 0x20]
-	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
-	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
+	LONG $0x137da2c4; WORD $0x3874; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rax + r15 + 0x10]
+	LONG $0x79dbf5c5; BYTE $0x20 // vpand ymm7, ymm1, ymmword ptr [rcx + 0x20]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
 	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
-	LONG $0x587d62c4; WORD $0x1047 // vpbroadcastd ymm8, dword ptr [rdi + 0x10]
+	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
+	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0xdb75c1c4; WORD $0x607b // vpand ymm7, ymm1, ymmword ptr [r11 + 0x60]
-	LONG $0x587d62c4; WORD $0x0447 // vpbroadcastd ymm8, dword ptr [rdi + 0x4]
+	LONG $0x79dbf5c5; BYTE $0x60 // vpand ymm7, ymm1, ymmword ptr [rcx + 0x60]
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x607b // vmovdqu ymm7, ymmword ptr [r11 + 0x60]
-	LONG $0x587d62c4; WORD $0x1447 // vpbroadcastd ymm8, dword ptr [rdi + 0x14]
+	LONG $0x796ffec5; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [rcx + 0x60]
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x0000a0bbdb75c1c4; BYTE $0x00 // vpand ymm7, ymm1, ymmword ptr [r11 + 0xa0]
-	LONG $0x587d62c4; WORD $0x0847 // vpbroadcastd ymm8, dword ptr [rdi + 0x8]
+	QUAD $0x000000a0b9dbf5c5 // vpand ymm7, ymm1, ymmword ptr [rcx + 0xa0]
+	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x0000a0bb6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r11 + 0xa0]
-	LONG $0x587d62c4; WORD $0x1847 // vpbroadcastd ymm8, dword ptr [rdi + 0x18]
+	QUAD $0x000000a0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x0000e0bbdb75c1c4; BYTE $0x00 // vpand ymm7, ymm1, ymmword ptr [r11 + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c47 // vpbroadcastd ymm8, dword ptr [rdi + 0xc]
+	QUAD $0x000000e0b9dbf5c5 // vpand ymm7, ymm1, ymmword ptr [rcx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x0000e0bb6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r11 + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c47 // vpbroadcastd ymm8, dword ptr [rdi + 0x1c]
+	QUAD $0x000000e0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x187de2c4; WORD $0x207f // vbroadcastss ymm7, dword ptr [rdi + 0x20]
+	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0x30c78348 // add rdi, 0x30
+	LONG $0x30c68348 // add rsi, 0x30
 	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
 	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
-	LONG $0x01c1f641 // test r9b, 0x1
-	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfd9b840f; WORD $0xffff // je 0x15800 <pq_iq4_nl+0xb90>
-	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x08e4c149 // shl r12, 0x8
-	LONG $0x201c8d4e // lea r11, [rax + r12]
-	QUAD $0x0000010020a48d4e // lea r12, [rax + r12 + 0x100]
-	WORD $0x394d; BYTE $0xe7 // cmp r15, r12
-	LONG $0xfdaf830f; WORD $0xffff // jae 0x15830 <pq_iq4_nl+0xbc0>
-	WORD $0x8944; BYTE $0xfd // mov ebp, r15d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8945; BYTE $0xfc // mov r12d, r15d
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfda4840f; WORD $0xffff // je 0x168a0 <pq_iq4_nl+0xc40>
 	WORD $0x894c; BYTE $0xfa // mov rdx, r15
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xfcb70f45 // movzx r15d, r12w
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
-	LONG $0x00c48141; WORD $0x0001; BYTE $0x00 // add r12d, 0x100
-	WORD $0x8941; BYTE $0xee // mov r14d, ebp
-	LONG $0x3fe68341 // and r14d, 0x3f
-	LONG $0xffe78141; WORD $0x003f; BYTE $0x00 // and r15d, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0x294d; BYTE $0xfd // sub r13, r15
-	LONG $0x06e6c141 // shl r14d, 0x6
-	LONG $0x00ba8d4c; WORD $0x0001; BYTE $0x00 // lea r15, [rdx + 0x100]
-	QUAD $0x0040002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x4000]
-	QUAD $0x0050002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x5000]
-	QUAD $0x0060002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x6000]
-	QUAD $0x0070002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x7000]
-	WORD $0x394c; BYTE $0xda // cmp rdx, r11
-	WORD $0x894c; BYTE $0xfa // mov rdx, r15
-	WORD $0xa372 // jb 0x15a90 <pq_iq4_nl+0xe20>
-	LONG $0xfffd3ee9; BYTE $0xff // jmp 0x15830 <pq_iq4_nl+0xbc0>
+	LONG $0x08e2c148 // shl rdx, 0x8
+	LONG $0x120c8d49 // lea rcx, [r10 + rdx]
+	QUAD $0x0000010012948d49 // lea rdx, [r10 + rdx + 0x100]
+	WORD $0x3948; BYTE $0xd7 // cmp rdi, rdx
+	LONG $0xfdb8830f; WORD $0xffff // jae 0x168d0 <pq_iq4_nl+0xc70>
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	WORD $0x9066 // nop
+	WORD $0x894c; BYTE $0xe2 // mov rdx, r12
+	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
+	LONG $0x00bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x100]
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
+	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	WORD $0xd272 // jb 0x16b20 <pq_iq4_nl+0xec0>
+	LONG $0xfffd7de9; BYTE $0xff // jmp 0x168d0 <pq_iq4_nl+0xc70>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x02628e0f; WORD $0x0000 // jle 0x16dc6 <pq_iq4_nl+0x1166>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	LONG $0x40488d48 // lea rcx, [rax + 0x40]
+	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
+	LONG $0x08e2c148 // shl rdx, 0x8
+	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
+	LONG $0x05e3c148 // shl rbx, 0x5
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0x137de2c4; WORD $0x1834 // vcvtph2ps ymm6, xmmword ptr [rax + rbx]
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	LONG $0xdb75c1c4; BYTE $0x3f // vpand ymm7, ymm1, ymmword ptr [r15]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
+	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0xdb75c1c4; WORD $0x407f // vpand ymm7, ymm1, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x407f // vmovdqu ymm7, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	QUAD $0x000080bfdb75c1c4; BYTE $0x00 // vpand ymm7, ymm1, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	QUAD $0x000080bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	QUAD $0x0000c0bfdb75c1c4; BYTE $0x00 // vpand ymm7, ymm1, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	QUAD $0x0000c0bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
+	LONG $0x187de2c4; WORD $0x2076 // vbroadcastss ymm6, dword ptr [rsi + 0x20]
+	LONG $0xb855e2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm5, ymm6 # ymm4 = (ymm5 * ymm6) + ymm4
+	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
+	LONG $0x137de2c4; WORD $0x1874; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rax + rbx + 0x10]
+	LONG $0x7adbf5c5; BYTE $0x20 // vpand ymm7, ymm1, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x7a6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x7adbf5c5; BYTE $0x60 // vpand ymm7, ymm1, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x7a6ffec5; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	QUAD $0x000000a0badbf5c5 // vpand ymm7, ymm1, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	QUAD $0x000000a0ba6ffec5 // vmovdqu ymm7, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	QUAD $0x000000e0badbf5c5 // vpand ymm7, ymm1, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	QUAD $0x000000e0ba6ffec5 // vmovdqu ymm7, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
+	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
+	LONG $0x01c0f641 // test r8b, 0x1
+	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
+	LONG $0xfdd1850f; WORD $0xffff // jne 0x16b80 <pq_iq4_nl+0xf20>
+	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
+	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfdaa8f0f; WORD $0xffff // jg 0x16b70 <pq_iq4_nl+0xf10>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xef61850f; WORD $0xffff // jne 0x15d30 <pq_iq4_nl+0xd0>
+	LONG $0xffef6ae9; BYTE $0xff // jmp 0x15d3e <pq_iq4_nl+0xde>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf228850f; WORD $0xffff // jne 0x14d30 <pq_iq4_nl+0xc0>
-	LONG $0xfff231e9; BYTE $0xff // jmp 0x14d3e <pq_iq4_nl+0xce>
-	LONG $0x60c48348 // add rsp, 0x60
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xef46850f; WORD $0xffff // jne 0x15d30 <pq_iq4_nl+0xd0>
+	LONG $0xffef4fe9; BYTE $0xff // jmp 0x15d3e <pq_iq4_nl+0xde>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xef30850f; WORD $0xffff // jne 0x15d30 <pq_iq4_nl+0xd0>
+	LONG $0xffef39e9; BYTE $0xff // jmp 0x15d3e <pq_iq4_nl+0xde>
+	LONG $0x68c48348 // add rsp, 0x68
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -4424,97 +5376,118 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	BYTE $0x90 // nop
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// pq_q4_k: +23328
+	// pq_q4_k: +28192
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x68ec8348 // sub rsp, 0x68
+	LONG $0x70ec8348 // sub rsp, 0x70
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
 	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
 	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	LONG $0x244c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r9
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x0f508e0f; WORD $0x0000 // jle 0x16aa1 <pq_q4_k+0xf81>
-	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x0066d705587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x66d7] # 0x1c238 <peak_i8+0x2d8>
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
+	LONG $0x12528e0f; WORD $0x0000 // jle 0x180a8 <pq_q4_k+0x1288>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	QUAD $0x007b1405587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x7b14] # 0x1e978 <peak_i8+0x2d8>
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
 	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
-	LONG $0xc8490f49 // cmovns rcx, r8
-	LONG $0x03e9c148 // shr rcx, 0x3
-	LONG $0x40c16948; WORD $0x0009; BYTE $0x00 // imul rax, rcx, 0x940
-	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	QUAD $0x00000000850c8d48 // lea rcx, [4*rax]
-	LONG $0x49148d48 // lea rdx, [rcx + 2*rcx]
-	LONG $0x890c8d48 // lea rcx, [rcx + 4*rcx]
-	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
-	QUAD $0x00000000c50c8d48 // lea rcx, [8*rax]
-	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	WORD $0xc189 // mov ecx, eax
+	WORD $0xe9c1; BYTE $0x09 // shr ecx, 0x9
+	LONG $0xd8b60f44 // movzx r11d, al
+	LONG $0x07408d49 // lea rax, [r8 + 0x7]
+	WORD $0xe183; BYTE $0x03 // and ecx, 0x3
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xc0490f49 // cmovns rax, r8
+	LONG $0x244c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rcx
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x03e8c148 // shr rax, 0x3
+	LONG $0x40c06948; WORD $0x0009; BYTE $0x00 // imul rax, rax, 0x940
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
+	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
+	LONG $0x80048d48 // lea rax, [rax + 4*rax]
+	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
+	LONG $0x24548948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdx
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x04e2c148 // shl rdx, 0x4
-	LONG $0x24548948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdx
-	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
-	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
-	LONG $0xc00c8d48 // lea rcx, [rax + 8*rax]
-	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
-	WORD $0x36eb // jmp 0x15c07 <pq_q4_k+0xe7>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
-	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
+	LONG $0x24548948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rdx
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
+	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	WORD $0x0148; BYTE $0xc8 // add rax, rcx
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
+	WORD $0x3aeb // jmp 0x16f20 <pq_q4_k+0x100>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x0811fcc5 // vmovups ymmword ptr [rax], ymm1
+	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
+	LONG $0x24548b48; BYTE $0x58 // mov rdx, qword ptr [rsp + 0x58]
+	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
 	LONG $0x24448348; WORD $0x4020 // add qword ptr [rsp + 0x20], 0x40
-	LONG $0x244c8b4c; BYTE $0x50 // mov r9, qword ptr [rsp + 0x50]
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0e9a8e0f; WORD $0x0000 // jle 0x16aa1 <pq_q4_k+0xf81>
-	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
-	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x02c7850f; WORD $0x0000 // jne 0x15ee0 <pq_q4_k+0x3c0>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0b1a850f; WORD $0x0000 // jne 0x16740 <pq_q4_k+0xc20>
+	LONG $0x11888e0f; WORD $0x0000 // jle 0x180a8 <pq_q4_k+0x1288>
+	QUAD $0x00000100282444f7 // test dword ptr [rsp + 0x28], 0x100
+	LONG $0x247c894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r15
+	LONG $0x035d850f; WORD $0x0000 // jne 0x17290 <pq_q4_k+0x470>
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0b94840f; WORD $0x0000 // je 0x17ad5 <pq_q4_k+0xcb5>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x0e8a850f; WORD $0x0000 // jne 0x17dd4 <pq_q4_k+0xfb4>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x113a8e0f; WORD $0x0000 // jle 0x1808d <pq_q4_k+0x126d>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0e498e0f; WORD $0x0000 // jle 0x16a80 <pq_q4_k+0xf60>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x19 // vcvtph2ps ymm3, xmmword ptr [rcx]
-	LONG $0x137de2c4; WORD $0x2061 // vcvtph2ps ymm4, xmmword ptr [rcx + 0x20]
-	LONG $0x137de2c4; WORD $0x1069 // vcvtph2ps ymm5, xmmword ptr [rcx + 0x10]
-	LONG $0x137de2c4; WORD $0x3071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x30]
-	LONG $0x40c18348 // add rcx, 0x40
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	WORD $0x9066 // nop
-	LONG $0x40498d4c // lea r9, [rcx + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	WORD $0x1feb // jmp 0x16f91 <pq_q4_k+0x171>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x11048e0f; WORD $0x0000 // jle 0x18095 <pq_q4_k+0x1275>
+	LONG $0x137de2c4; BYTE $0x1e // vcvtph2ps ymm3, xmmword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x2066 // vcvtph2ps ymm4, xmmword ptr [rsi + 0x20]
+	LONG $0x137de2c4; WORD $0x106e // vcvtph2ps ymm5, xmmword ptr [rsi + 0x10]
+	LONG $0x137de2c4; WORD $0x3076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x30]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	WORD $0x1feb // jmp 0x16fd0 <pq_q4_k+0x1b0>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0xff41; BYTE $0xc2 // inc r10d
+	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	WORD $0xb074 // je 0x16f80 <pq_q4_k+0x160>
+	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
-	LONG $0x08e2c148 // shl rdx, 0x8
-	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0x00022ce9; BYTE $0x00 // jmp 0x17209 <pq_q4_k+0x3e9>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x05e2c148 // shl rdx, 0x5
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	WORD $0x014c; BYTE $0xca // add rdx, r9
-	LONG $0x217de2c4; WORD $0x193c // vpmovsxbd ymm7, qword ptr [rcx + rbx]
-	LONG $0x217d62c4; WORD $0x1944; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rcx + rbx + 0x10]
-	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
-	LONG $0xdb7d41c4; BYTE $0x16 // vpand ymm10, ymm0, ymmword ptr [r14]
-	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
+	LONG $0x217de2c4; WORD $0x163c // vpmovsxbd ymm7, qword ptr [rsi + rdx]
+	LONG $0x217d62c4; WORD $0x1644; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rsi + rdx + 0x10]
+	LONG $0xdb7d41c4; BYTE $0x17 // vpand ymm10, ymm0, ymmword ptr [r15]
+	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
-	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
+	LONG $0x6f7e41c4; BYTE $0x17 // vmovdqu ymm10, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x105f // vpbroadcastd ymm11, dword ptr [rdi + 0x10]
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xff59e4c5 // vmulps ymm7, ymm3, ymm7
@@ -4522,142 +5495,161 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0xdb7d41c4; WORD $0x4056 // vpand ymm10, ymm0, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x045e // vpbroadcastd ymm11, dword ptr [rsi + 0x4]
+	LONG $0xdb7d41c4; WORD $0x4057 // vpand ymm10, ymm0, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x045f // vpbroadcastd ymm11, dword ptr [rdi + 0x4]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x145e // vpbroadcastd ymm11, dword ptr [rsi + 0x14]
+	LONG $0x6f7e41c4; WORD $0x4057 // vmovdqu ymm10, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x145f // vpbroadcastd ymm11, dword ptr [rdi + 0x14]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x00008096db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r14 + 0x80]
-	LONG $0x587d62c4; WORD $0x085e // vpbroadcastd ymm11, dword ptr [rsi + 0x8]
+	QUAD $0x00008097db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x085f // vpbroadcastd ymm11, dword ptr [rdi + 0x8]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000080966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x80]
-	LONG $0x587d62c4; WORD $0x185e // vpbroadcastd ymm11, dword ptr [rsi + 0x18]
+	QUAD $0x000080976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x185f // vpbroadcastd ymm11, dword ptr [rdi + 0x18]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x0000c096db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r14 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c5e // vpbroadcastd ymm11, dword ptr [rsi + 0xc]
+	QUAD $0x0000c097db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c5f // vpbroadcastd ymm11, dword ptr [rdi + 0xc]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x0000c0966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c5e // vpbroadcastd ymm11, dword ptr [rsi + 0x1c]
+	QUAD $0x0000c0976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
-	LONG $0x4e107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rsi + 0x24]
+	LONG $0x4f107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rdi + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
 	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
-	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
-	LONG $0x217d62c4; WORD $0x1944; BYTE $0x18 // vpmovsxbd ymm8, qword ptr [rcx + rbx + 0x18]
+	LONG $0x187de2c4; WORD $0x207f // vbroadcastss ymm7, dword ptr [rdi + 0x20]
+	LONG $0x217d62c4; WORD $0x1644; BYTE $0x18 // vpmovsxbd ymm8, qword ptr [rsi + rdx + 0x18]
 	LONG $0xb835e2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm9, ymm7 # ymm1 = (ymm9 * ymm7) + ymm1
-	LONG $0x217de2c4; WORD $0x197c; BYTE $0x08 // vpmovsxbd ymm7, qword ptr [rcx + rbx + 0x8]
-	LONG $0x52db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
+	LONG $0x217de2c4; WORD $0x167c; BYTE $0x08 // vpmovsxbd ymm7, qword ptr [rsi + rdx + 0x8]
+	LONG $0xdb7d41c4; WORD $0x2056 // vpand ymm10, ymm0, ymmword ptr [r14 + 0x20]
+	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
+	LONG $0x6f7e41c4; WORD $0x2056 // vmovdqu ymm10, ymmword ptr [r14 + 0x20]
+	LONG $0x587d62c4; WORD $0x105f // vpbroadcastd ymm11, dword ptr [rdi + 0x10]
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
 	LONG $0xff59d4c5 // vmulps ymm7, ymm5, ymm7
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x52db7dc5; BYTE $0x60 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x045e // vpbroadcastd ymm11, dword ptr [rsi + 0x4]
+	LONG $0xdb7d41c4; WORD $0x6056 // vpand ymm10, ymm0, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x045f // vpbroadcastd ymm11, dword ptr [rdi + 0x4]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x145e // vpbroadcastd ymm11, dword ptr [rsi + 0x14]
+	LONG $0x6f7e41c4; WORD $0x6056 // vmovdqu ymm10, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x145f // vpbroadcastd ymm11, dword ptr [rdi + 0x14]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000000a092db7dc5 // vpand ymm10, ymm0, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x085e // vpbroadcastd ymm11, dword ptr [rsi + 0x8]
+	QUAD $0x0000a096db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r14 + 0xa0]
+	LONG $0x587d62c4; WORD $0x085f // vpbroadcastd ymm11, dword ptr [rdi + 0x8]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x185e // vpbroadcastd ymm11, dword ptr [rsi + 0x18]
+	QUAD $0x0000a0966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0xa0]
+	LONG $0x587d62c4; WORD $0x185f // vpbroadcastd ymm11, dword ptr [rdi + 0x18]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000000e092db7dc5 // vpand ymm10, ymm0, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c5e // vpbroadcastd ymm11, dword ptr [rsi + 0xc]
+	QUAD $0x0000e096db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r14 + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c5f // vpbroadcastd ymm11, dword ptr [rdi + 0xc]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000000e0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c5e // vpbroadcastd ymm11, dword ptr [rsi + 0x1c]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	QUAD $0x0000e0966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
-	LONG $0x4e107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rsi + 0x24]
+	LONG $0x4f107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rdi + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
 	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
-	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x187d62c4; WORD $0x2047 // vbroadcastss ymm8, dword ptr [rdi + 0x20]
+	LONG $0x30c78348 // add rdi, 0x30
 	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfdd3850f; WORD $0xffff // jne 0x15c80 <pq_q4_k+0x160>
-	WORD $0xff41; BYTE $0xc0 // inc r8d
-	LONG $0x40c18148; WORD $0x0002; BYTE $0x00 // add rcx, 0x240
-	LONG $0x04f88341 // cmp r8d, 0x4
-	LONG $0xfdaf850f; WORD $0xffff // jne 0x15c70 <pq_q4_k+0x150>
-	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0xfd7e8f0f; WORD $0xffff // jg 0x15c50 <pq_q4_k+0x130>
-	LONG $0x000ba9e9; BYTE $0x00 // jmp 0x16a80 <pq_q4_k+0xf60>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfdb7840f; WORD $0xffff // je 0x16fc0 <pq_q4_k+0x1a0>
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	LONG $0x08e7c149 // shl r15, 0x8
+	LONG $0x39348d4e // lea r14, [rcx + r15]
+	QUAD $0x0000010039bc8d4e // lea r15, [rcx + r15 + 0x100]
+	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
+	LONG $0xfdbb830f; WORD $0xffff // jae 0x16fe0 <pq_q4_k+0x1c0>
+	WORD $0xc589 // mov ebp, eax
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8941; BYTE $0xc7 // mov r15d, eax
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	LONG $0xc7b70f41 // movzx eax, r15w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894d; BYTE $0xcc // mov r12, r9
+	LONG $0x00c78141; WORD $0x0001; BYTE $0x00 // add r15d, 0x100
+	WORD $0x8941; BYTE $0xed // mov r13d, ebp
+	LONG $0x3fe58341 // and r13d, 0x3f
+	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0x2949; BYTE $0xc4 // sub r12, rax
+	LONG $0x06e5c141 // shl r13d, 0x6
+	LONG $0x00818d49; WORD $0x0001; BYTE $0x00 // lea rax, [r9 + 0x100]
+	QUAD $0x004000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x4000]
+	QUAD $0x005000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x5000]
+	QUAD $0x006000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x6000]
+	QUAD $0x007000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x7000]
+	WORD $0x394d; BYTE $0xf1 // cmp r9, r14
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	WORD $0xa572 // jb 0x17230 <pq_q4_k+0x410>
+	LONG $0xfffd50e9; BYTE $0xff // jmp 0x16fe0 <pq_q4_k+0x1c0>
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x15f05 <pq_q4_k+0x3e5>
+	WORD $0x1deb // jmp 0x172b5 <pq_q4_k+0x495>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfcdb840f; WORD $0xffff // je 0x15be0 <pq_q4_k+0xc0>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03828e0f; WORD $0x0000 // jle 0x16290 <pq_q4_k+0x770>
+	LONG $0xfc49840f; WORD $0xffff // je 0x16efe <pq_q4_k+0xde>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x03728e0f; WORD $0x0000 // jle 0x17630 <pq_q4_k+0x810>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x04e2c149 // shl r10, 0x4
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x137da2c4; WORD $0x362c // vcvtph2ps ymm5, xmmword ptr [rsi + r14]
-	LONG $0x137da2c4; WORD $0x3674; BYTE $0x20 // vcvtph2ps ymm6, xmmword ptr [rsi + r14 + 0x20]
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x137da2c4; WORD $0x162c // vcvtph2ps ymm5, xmmword ptr [rsi + r10]
+	LONG $0x137da2c4; WORD $0x1674; BYTE $0x20 // vcvtph2ps ymm6, xmmword ptr [rsi + r10 + 0x20]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x3e348d4e // lea r14, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xd231 // xor edx, edx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	LONG $0x05e0c148 // shl rax, 0x5
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x05e1c149 // shl r9, 0x5
 	LONG $0x08e2c148 // shl rdx, 0x8
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x217de2c4; WORD $0x033c // vpmovsxbd ymm7, qword ptr [rbx + rax]
+	LONG $0x217d82c4; WORD $0x0e3c // vpmovsxbd ymm7, qword ptr [r14 + r9]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0xd75b7cc5 // vcvtdq2ps ymm10, ymm7
-	LONG $0x217de2c4; WORD $0x037c; BYTE $0x10 // vpmovsxbd ymm7, qword ptr [rbx + rax + 0x10]
+	LONG $0x217d82c4; WORD $0x0e7c; BYTE $0x10 // vpmovsxbd ymm7, qword ptr [r14 + r9 + 0x10]
 	LONG $0xdb7d21c4; WORD $0x2a2c // vpand ymm13, ymm0, ymmword ptr [rdx + r13]
 	LONG $0xd5592cc5 // vmulps ymm10, ymm10, ymm5
 	LONG $0xdf5b7cc5 // vcvtdq2ps ymm11, ymm7
@@ -4776,79 +5768,80 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
 	LONG $0xac0d62c4; BYTE $0xc7 // vfnmadd213ps ymm8, ymm14, ymm7 # ymm8 = -(ymm14 * ymm8) + ymm7
 	LONG $0xb83dc2c4; BYTE $0xc9 // vfmadd231ps ymm1, ymm8, ymm9 # ymm1 = (ymm8 * ymm9) + ymm1
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd23850f; WORD $0xffff // jne 0x15f70 <pq_q4_k+0x450>
-	WORD $0xff41; BYTE $0xc1 // inc r9d
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfd25850f; WORD $0xffff // jne 0x17320 <pq_q4_k+0x500>
+	WORD $0xc0ff // inc eax
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	LONG $0x04f98341 // cmp r9d, 0x4
-	LONG $0xfcff850f; WORD $0xffff // jne 0x15f60 <pq_q4_k+0x440>
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfd03850f; WORD $0xffff // jne 0x17310 <pq_q4_k+0x4f0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfcce8f0f; WORD $0xffff // jg 0x15f40 <pq_q4_k+0x420>
-	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x3475 // jne 0x162b0 <pq_q4_k+0x790>
-	LONG $0xfffc6fe9; BYTE $0xff // jmp 0x15ef0 <pq_q4_k+0x3d0>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xfcd28f0f; WORD $0xffff // jg 0x172f0 <pq_q4_k+0x4d0>
+	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x2875 // jne 0x17650 <pq_q4_k+0x830>
+	LONG $0xfffc73e9; BYTE $0xff // jmp 0x172a0 <pq_q4_k+0x480>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc40840f; WORD $0xffff // je 0x15ef0 <pq_q4_k+0x3d0>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xfc50840f; WORD $0xffff // je 0x172a0 <pq_q4_k+0x480>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x27 // vmovups ymmword ptr [r15], ymm4
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfc28820f; WORD $0xffff // jb 0x15ef0 <pq_q4_k+0x3d0>
+	LONG $0x02fb8341 // cmp r11d, 0x2
+	LONG $0xfc38820f; WORD $0xffff // jb 0x172a0 <pq_q4_k+0x480>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x871c // vmovups ymmword ptr [r15 + 4*rax], ymm3
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfc13820f; WORD $0xffff // jb 0x15ef0 <pq_q4_k+0x3d0>
+	LONG $0x03fb8341 // cmp r11d, 0x3
+	LONG $0xfc23820f; WORD $0xffff // jb 0x172a0 <pq_q4_k+0x480>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0xc714 // vmovups ymmword ptr [r15 + 8*rax], ymm2
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfbfe820f; WORD $0xffff // jb 0x15ef0 <pq_q4_k+0x3d0>
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x04fb8341 // cmp r11d, 0x4
+	LONG $0xfc0e820f; WORD $0xffff // jb 0x172a0 <pq_q4_k+0x480>
+	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfbe9820f; WORD $0xffff // jb 0x15ef0 <pq_q4_k+0x3d0>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03c58e0f; WORD $0x0000 // jle 0x166d5 <pq_q4_k+0xbb5>
+	LONG $0x05fb8341 // cmp r11d, 0x5
+	LONG $0xfbf9820f; WORD $0xffff // jb 0x172a0 <pq_q4_k+0x480>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x03c18e0f; WORD $0x0000 // jle 0x17a71 <pq_q4_k+0xc51>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0x04e6c149 // shl r14, 0x4
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0x04e2c149 // shl r10, 0x4
 	LONG $0x03e4c149 // shl r12, 0x3
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x137da2c4; WORD $0x372c // vcvtph2ps ymm5, xmmword ptr [rdi + r14]
-	LONG $0x137da2c4; WORD $0x3774; BYTE $0x20 // vcvtph2ps ymm6, xmmword ptr [rdi + r14 + 0x20]
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x137da2c4; WORD $0x172c // vcvtph2ps ymm5, xmmword ptr [rdi + r10]
+	LONG $0x137da2c4; WORD $0x1774; BYTE $0x20 // vcvtph2ps ymm6, xmmword ptr [rdi + r10 + 0x20]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x271c8d4a // lea rbx, [rdi + r12]
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x27348d4e // lea r14, [rdi + r12]
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xd231 // xor edx, edx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	LONG $0x05e0c148 // shl rax, 0x5
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x05e1c149 // shl r9, 0x5
 	LONG $0x08e2c148 // shl rdx, 0x8
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x217de2c4; WORD $0x033c // vpmovsxbd ymm7, qword ptr [rbx + rax]
+	LONG $0x217d82c4; WORD $0x0e3c // vpmovsxbd ymm7, qword ptr [r14 + r9]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0xd75b7cc5 // vcvtdq2ps ymm10, ymm7
-	LONG $0x217de2c4; WORD $0x037c; BYTE $0x10 // vpmovsxbd ymm7, qword ptr [rbx + rax + 0x10]
+	LONG $0x217d82c4; WORD $0x0e7c; BYTE $0x10 // vpmovsxbd ymm7, qword ptr [r14 + r9 + 0x10]
 	LONG $0xdb7d21c4; WORD $0x2a2c // vpand ymm13, ymm0, ymmword ptr [rdx + r13]
 	LONG $0xd5592cc5 // vmulps ymm10, ymm10, ymm5
 	LONG $0xdf5b7cc5 // vcvtdq2ps ymm11, ymm7
@@ -4967,79 +5960,221 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
 	LONG $0xac0d62c4; BYTE $0xc7 // vfnmadd213ps ymm8, ymm14, ymm7 # ymm8 = -(ymm14 * ymm8) + ymm7
 	LONG $0xb83dc2c4; BYTE $0xc9 // vfmadd231ps ymm1, ymm8, ymm9 # ymm1 = (ymm8 * ymm9) + ymm1
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfcc2850f; WORD $0xffff // jne 0x16370 <pq_q4_k+0x850>
-	WORD $0xff41; BYTE $0xc1 // inc r9d
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfcc4850f; WORD $0xffff // jne 0x17710 <pq_q4_k+0x8f0>
+	WORD $0xc0ff // inc eax
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
-	LONG $0x04f98341 // cmp r9d, 0x4
-	LONG $0xfc9e850f; WORD $0xffff // jne 0x16360 <pq_q4_k+0x840>
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfca2850f; WORD $0xffff // jne 0x17700 <pq_q4_k+0x8e0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc6d8f0f; WORD $0xffff // jg 0x16340 <pq_q4_k+0x820>
-	WORD $0x10eb // jmp 0x166e5 <pq_q4_k+0xbc5>
+	LONG $0xfc718f0f; WORD $0xffff // jg 0x176e0 <pq_q4_k+0x8c0>
+	WORD $0x10eb // jmp 0x17a81 <pq_q4_k+0xc61>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf7f1840f; WORD $0xffff // je 0x15ef0 <pq_q4_k+0x3d0>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x05fb8341 // cmp r11d, 0x5
+	LONG $0xf805840f; WORD $0xffff // je 0x172a0 <pq_q4_k+0x480>
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf7dc820f; WORD $0xffff // jb 0x15ef0 <pq_q4_k+0x3d0>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x07fb8341 // cmp r11d, 0x7
+	LONG $0xf7f0820f; WORD $0xffff // jb 0x172a0 <pq_q4_k+0x480>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf7c7820f; WORD $0xffff // jb 0x15ef0 <pq_q4_k+0x3d0>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x08fb8341 // cmp r11d, 0x8
+	LONG $0xf7db820f; WORD $0xffff // jb 0x172a0 <pq_q4_k+0x480>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0xfff7b7e9; BYTE $0xff // jmp 0x15ef0 <pq_q4_k+0x3d0>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03298e0f; WORD $0x0000 // jle 0x16a72 <pq_q4_k+0xf52>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0xfff7cbe9; BYTE $0xff // jmp 0x172a0 <pq_q4_k+0x480>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x05af8e0f; WORD $0x0000 // jle 0x1808d <pq_q4_k+0x126d>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
-	LONG $0x00e18149; WORD $0xffff; BYTE $0xff // and r9, -0x100
-	WORD $0x1beb // jmp 0x16781 <pq_q4_k+0xc61>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	WORD $0x13eb // jmp 0x17b11 <pq_q4_k+0xcf1>
+	WORD $0x9066 // nop
 	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x02ff8e0f; WORD $0x0000 // jle 0x16a80 <pq_q4_k+0xf60>
-	LONG $0x137de2c4; BYTE $0x1e // vcvtph2ps ymm3, xmmword ptr [rsi]
-	LONG $0x137de2c4; WORD $0x2066 // vcvtph2ps ymm4, xmmword ptr [rsi + 0x20]
-	LONG $0x137de2c4; WORD $0x106e // vcvtph2ps ymm5, xmmword ptr [rsi + 0x10]
-	LONG $0x137de2c4; WORD $0x3076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x30]
-	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	WORD $0x0eeb // jmp 0x167ae <pq_q4_k+0xc8e>
-	WORD $0xc5ff // inc ebp
-	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	WORD $0xc274 // je 0x16770 <pq_q4_k+0xc50>
-	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0xd231 // xor edx, edx
-	LONG $0x000227e9; BYTE $0x00 // jmp 0x169e3 <pq_q4_k+0xec3>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x8949; BYTE $0xde // mov r14, rbx
+	LONG $0x05848e0f; WORD $0x0000 // jle 0x18095 <pq_q4_k+0x1275>
+	LONG $0x137de2c4; BYTE $0x18 // vcvtph2ps ymm3, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x2060 // vcvtph2ps ymm4, xmmword ptr [rax + 0x20]
+	LONG $0x137de2c4; WORD $0x1068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x10]
+	LONG $0x137de2c4; WORD $0x3070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x30]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x0deb // jmp 0x17b3d <pq_q4_k+0xd1d>
+	WORD $0xc1ff // inc ecx
+	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
+	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
+	WORD $0xc374 // je 0x17b00 <pq_q4_k+0xce0>
+	LONG $0x40508d4c // lea r10, [rax + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	LONG $0x000227e9; BYTE $0x00 // jmp 0x17d72 <pq_q4_k+0xf52>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x05e6c149 // shl r14, 0x5
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x217de2c4; WORD $0x163c // vpmovsxbd ymm7, qword ptr [rsi + rdx]
-	LONG $0x217d62c4; WORD $0x1644; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rsi + rdx + 0x10]
+	LONG $0x217da2c4; WORD $0x303c // vpmovsxbd ymm7, qword ptr [rax + r14]
+	LONG $0x217d22c4; WORD $0x3044; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rax + r14 + 0x10]
+	LONG $0xdb7d41c4; BYTE $0x17 // vpand ymm10, ymm0, ymmword ptr [r15]
+	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x6f7e41c4; BYTE $0x17 // vmovdqu ymm10, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xff59e4c5 // vmulps ymm7, ymm3, ymm7
+	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0xdb7d41c4; WORD $0x4057 // vpand ymm10, ymm0, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x045e // vpbroadcastd ymm11, dword ptr [rsi + 0x4]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x6f7e41c4; WORD $0x4057 // vmovdqu ymm10, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x145e // vpbroadcastd ymm11, dword ptr [rsi + 0x14]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x00008097db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x085e // vpbroadcastd ymm11, dword ptr [rsi + 0x8]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x000080976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x185e // vpbroadcastd ymm11, dword ptr [rsi + 0x18]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x0000c097db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c5e // vpbroadcastd ymm11, dword ptr [rsi + 0xc]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x0000c0976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c5e // vpbroadcastd ymm11, dword ptr [rsi + 0x1c]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
+	LONG $0x4e107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rsi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
+	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
+	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0x217d22c4; WORD $0x3044; BYTE $0x18 // vpmovsxbd ymm8, qword ptr [rax + r14 + 0x18]
+	LONG $0xb835e2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm9, ymm7 # ymm1 = (ymm9 * ymm7) + ymm1
+	LONG $0x217da2c4; WORD $0x307c; BYTE $0x08 // vpmovsxbd ymm7, qword ptr [rax + r14 + 0x8]
+	LONG $0x52db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xff59d4c5 // vmulps ymm7, ymm5, ymm7
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x52db7dc5; BYTE $0x60 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x045e // vpbroadcastd ymm11, dword ptr [rsi + 0x4]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x145e // vpbroadcastd ymm11, dword ptr [rsi + 0x14]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x000000a092db7dc5 // vpand ymm10, ymm0, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x085e // vpbroadcastd ymm11, dword ptr [rsi + 0x8]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x185e // vpbroadcastd ymm11, dword ptr [rsi + 0x18]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x000000e092db7dc5 // vpand ymm10, ymm0, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c5e // vpbroadcastd ymm11, dword ptr [rsi + 0xc]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x000000e0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c5e // vpbroadcastd ymm11, dword ptr [rsi + 0x1c]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
+	LONG $0x4e107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rsi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
+	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
+	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfdbe840f; WORD $0xffff // je 0x17b30 <pq_q4_k+0xd10>
+	WORD $0x894d; BYTE $0xf1 // mov r9, r14
+	LONG $0x08e1c149 // shl r9, 0x8
+	LONG $0x0a148d4b // lea rdx, [r10 + r9]
+	QUAD $0x000001000a8c8d4f // lea r9, [r10 + r9 + 0x100]
+	WORD $0x394c; BYTE $0xcf // cmp rdi, r9
+	LONG $0xfdc2830f; WORD $0xffff // jae 0x17b50 <pq_q4_k+0xd30>
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	LONG $0x0097180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdi + 0x2800]
+	LONG $0x8097180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdi + 0x2880]
+	QUAD $0x0000010024bc8d49 // lea rdi, [r12 + 0x100]
+	WORD $0x3949; BYTE $0xd4 // cmp r12, rdx
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	WORD $0xd172 // jb 0x17da0 <pq_q4_k+0xf80>
+	LONG $0xfffd7ce9; BYTE $0xff // jmp 0x17b50 <pq_q4_k+0xd30>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x029a8e0f; WORD $0x0000 // jle 0x1807f <pq_q4_k+0x125f>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x18 // vcvtph2ps ymm3, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x2060 // vcvtph2ps ymm4, xmmword ptr [rax + 0x20]
+	LONG $0x137de2c4; WORD $0x1068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x10]
+	LONG $0x137de2c4; WORD $0x3070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x30]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xff31 // xor edi, edi
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
+	LONG $0x08e2c148 // shl rdx, 0x8
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	LONG $0x217de2c4; WORD $0x183c // vpmovsxbd ymm7, qword ptr [rax + rbx]
+	LONG $0x217d62c4; WORD $0x1844; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rax + rbx + 0x10]
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0xdb7d41c4; BYTE $0x16 // vpand ymm10, ymm0, ymmword ptr [r14]
-	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
+	LONG $0x587d62c4; BYTE $0x19 // vpbroadcastd ymm11, dword ptr [rcx]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
-	LONG $0x587d62c4; WORD $0x105f // vpbroadcastd ymm11, dword ptr [rdi + 0x10]
+	LONG $0x587d62c4; WORD $0x1059 // vpbroadcastd ymm11, dword ptr [rcx + 0x10]
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xff59e4c5 // vmulps ymm7, ymm3, ymm7
@@ -5048,130 +6183,107 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0xdb7d41c4; WORD $0x4056 // vpand ymm10, ymm0, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x045f // vpbroadcastd ymm11, dword ptr [rdi + 0x4]
+	LONG $0x587d62c4; WORD $0x0459 // vpbroadcastd ymm11, dword ptr [rcx + 0x4]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x145f // vpbroadcastd ymm11, dword ptr [rdi + 0x14]
+	LONG $0x587d62c4; WORD $0x1459 // vpbroadcastd ymm11, dword ptr [rcx + 0x14]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	QUAD $0x00008096db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r14 + 0x80]
-	LONG $0x587d62c4; WORD $0x085f // vpbroadcastd ymm11, dword ptr [rdi + 0x8]
+	LONG $0x587d62c4; WORD $0x0859 // vpbroadcastd ymm11, dword ptr [rcx + 0x8]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	QUAD $0x000080966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x80]
-	LONG $0x587d62c4; WORD $0x185f // vpbroadcastd ymm11, dword ptr [rdi + 0x18]
+	LONG $0x587d62c4; WORD $0x1859 // vpbroadcastd ymm11, dword ptr [rcx + 0x18]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	QUAD $0x0000c096db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r14 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c5f // vpbroadcastd ymm11, dword ptr [rdi + 0xc]
+	LONG $0x587d62c4; WORD $0x0c59 // vpbroadcastd ymm11, dword ptr [rcx + 0xc]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	QUAD $0x0000c0966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c59 // vpbroadcastd ymm11, dword ptr [rcx + 0x1c]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
-	LONG $0x4f107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rdi + 0x24]
+	LONG $0x49107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rcx + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
 	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
-	LONG $0x187de2c4; WORD $0x207f // vbroadcastss ymm7, dword ptr [rdi + 0x20]
-	LONG $0x217d62c4; WORD $0x1644; BYTE $0x18 // vpmovsxbd ymm8, qword ptr [rsi + rdx + 0x18]
+	LONG $0x187de2c4; WORD $0x2079 // vbroadcastss ymm7, dword ptr [rcx + 0x20]
+	LONG $0x217d62c4; WORD $0x1844; BYTE $0x18 // vpmovsxbd ymm8, qword ptr [rax + rbx + 0x18]
 	LONG $0xb835e2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm9, ymm7 # ymm1 = (ymm9 * ymm7) + ymm1
-	LONG $0x217de2c4; WORD $0x167c; BYTE $0x08 // vpmovsxbd ymm7, qword ptr [rsi + rdx + 0x8]
-	LONG $0x53db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rbx + 0x20]
-	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
+	LONG $0x217de2c4; WORD $0x187c; BYTE $0x08 // vpmovsxbd ymm7, qword ptr [rax + rbx + 0x8]
+	LONG $0x52db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; BYTE $0x19 // vpbroadcastd ymm11, dword ptr [rcx]
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x536f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rbx + 0x20]
-	LONG $0x587d62c4; WORD $0x105f // vpbroadcastd ymm11, dword ptr [rdi + 0x10]
+	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x1059 // vpbroadcastd ymm11, dword ptr [rcx + 0x10]
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
 	LONG $0xff59d4c5 // vmulps ymm7, ymm5, ymm7
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x53db7dc5; BYTE $0x60 // vpand ymm10, ymm0, ymmword ptr [rbx + 0x60]
-	LONG $0x587d62c4; WORD $0x045f // vpbroadcastd ymm11, dword ptr [rdi + 0x4]
+	LONG $0x52db7dc5; BYTE $0x60 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0459 // vpbroadcastd ymm11, dword ptr [rcx + 0x4]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x536f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rbx + 0x60]
-	LONG $0x587d62c4; WORD $0x145f // vpbroadcastd ymm11, dword ptr [rdi + 0x14]
+	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1459 // vpbroadcastd ymm11, dword ptr [rcx + 0x14]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000000a093db7dc5 // vpand ymm10, ymm0, ymmword ptr [rbx + 0xa0]
-	LONG $0x587d62c4; WORD $0x085f // vpbroadcastd ymm11, dword ptr [rdi + 0x8]
+	QUAD $0x000000a092db7dc5 // vpand ymm10, ymm0, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x0859 // vpbroadcastd ymm11, dword ptr [rcx + 0x8]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000000a0936f7ec5 // vmovdqu ymm10, ymmword ptr [rbx + 0xa0]
-	LONG $0x587d62c4; WORD $0x185f // vpbroadcastd ymm11, dword ptr [rdi + 0x18]
+	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1859 // vpbroadcastd ymm11, dword ptr [rcx + 0x18]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000000e093db7dc5 // vpand ymm10, ymm0, ymmword ptr [rbx + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c5f // vpbroadcastd ymm11, dword ptr [rdi + 0xc]
+	QUAD $0x000000e092db7dc5 // vpand ymm10, ymm0, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c59 // vpbroadcastd ymm11, dword ptr [rcx + 0xc]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000000e0936f7ec5 // vmovdqu ymm10, ymmword ptr [rbx + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
+	QUAD $0x000000e0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c59 // vpbroadcastd ymm11, dword ptr [rcx + 0x1c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
-	LONG $0x4f107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rdi + 0x24]
+	LONG $0x49107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rcx + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
 	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
-	LONG $0x187d62c4; WORD $0x2047 // vbroadcastss ymm8, dword ptr [rdi + 0x20]
-	LONG $0x30c78348 // add rdi, 0x30
+	LONG $0x187d62c4; WORD $0x2041 // vbroadcastss ymm8, dword ptr [rcx + 0x20]
+	LONG $0x30c18348 // add rcx, 0x30
 	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfdbd840f; WORD $0xffff // je 0x167a0 <pq_q4_k+0xc80>
-	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
-	LONG $0x08e6c149 // shl r14, 0x8
-	LONG $0x311c8d4a // lea rbx, [rcx + r14]
-	QUAD $0x0000010031b48d4e // lea r14, [rcx + r14 + 0x100]
-	WORD $0x394d; BYTE $0xf1 // cmp r9, r14
-	LONG $0xfdc1830f; WORD $0xffff // jae 0x167c0 <pq_q4_k+0xca0>
-	WORD $0x8945; BYTE $0xce // mov r14d, r9d
-	LONG $0x08eec141 // shr r14d, 0x8
-	WORD $0x8945; BYTE $0xcf // mov r15d, r9d
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0xcfb70f45 // movzx r9d, r15w
-	LONG $0xf6b60f45 // movzx r14d, r14b
-	WORD $0x8949; BYTE $0xc4 // mov r12, rax
-	LONG $0x00c78141; WORD $0x0001; BYTE $0x00 // add r15d, 0x100
-	WORD $0x8945; BYTE $0xf5 // mov r13d, r14d
-	LONG $0x3fe58341 // and r13d, 0x3f
-	LONG $0xffe18141; WORD $0x003f; BYTE $0x00 // and r9d, 0x3fff
-	WORD $0xfe41; BYTE $0xc6 // inc r14b
-	WORD $0x294d; BYTE $0xcc // sub r12, r9
-	LONG $0x06e5c141 // shl r13d, 0x6
-	LONG $0x00888d4c; WORD $0x0001; BYTE $0x00 // lea r9, [rax + 0x100]
-	QUAD $0x004000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x4000]
-	QUAD $0x005000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x5000]
-	QUAD $0x006000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x6000]
-	QUAD $0x007000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x7000]
-	WORD $0x3948; BYTE $0xd8 // cmp rax, rbx
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	WORD $0xa372 // jb 0x16a10 <pq_q4_k+0xef0>
-	LONG $0xfffd4ee9; BYTE $0xff // jmp 0x167c0 <pq_q4_k+0xca0>
+	LONG $0x01c2f641 // test r10b, 0x1
+	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
+	LONG $0xfdd3850f; WORD $0xffff // jne 0x17e30 <pq_q4_k+0x1010>
+	WORD $0xc7ff // inc edi
+	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
+	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
+	LONG $0xfdb2850f; WORD $0xffff // jne 0x17e20 <pq_q4_k+0x1000>
+	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
+	LONG $0x08fe8348 // cmp rsi, 0x8
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0xfd818f0f; WORD $0xffff // jg 0x17e00 <pq_q4_k+0xfe0>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xee68850f; WORD $0xffff // jne 0x16ef0 <pq_q4_k+0xd0>
+	LONG $0xffee71e9; BYTE $0xff // jmp 0x16efe <pq_q4_k+0xde>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf152840f; WORD $0xffff // je 0x15be0 <pq_q4_k+0xc0>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x0811fcc5 // vmovups ymmword ptr [rax], ymm1
-	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0xfff13fe9; BYTE $0xff // jmp 0x15be0 <pq_q4_k+0xc0>
-	LONG $0x68c48348 // add rsp, 0x68
+	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xee4d850f; WORD $0xffff // jne 0x16ef0 <pq_q4_k+0xd0>
+	LONG $0xffee56e9; BYTE $0xff // jmp 0x16efe <pq_q4_k+0xde>
+	LONG $0x70c48348 // add rsp, 0x70
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -5180,175 +6292,194 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 
-	// pq_q5_k: +27328
+	// pq_q5_k: +32960
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x78ec8348 // sub rsp, 0x78
+	LONG $0x80ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x80
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
 	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x132f8e0f; WORD $0x0000 // jle 0x17e20 <pq_q5_k+0x1360>
-	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
-	LONG $0x07408d49 // lea rax, [r8 + 0x7]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x00575a05597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x575a] # 0x1c260 <peak_i8+0x300>
-	QUAD $0x0057590d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x5759] # 0x1c268 <peak_i8+0x308>
+	LONG $0x17908e0f; WORD $0x0000 // jle 0x19884 <pq_q5_k+0x17c4>
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
+	LONG $0x07508d4d // lea r10, [r8 + 0x7]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	QUAD $0x00689405597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x6894] # 0x1e9a0 <peak_i8+0x300>
+	QUAD $0x0068930d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x6893] # 0x1e9a8 <peak_i8+0x308>
 	LONG $0xf1b60f41 // movzx esi, r9b
-	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
-	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
-	LONG $0xc0490f49 // cmovns rax, r8
+	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
+	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	LONG $0x03e8c148 // shr rax, 0x3
-	LONG $0x40c06948; WORD $0x000b; BYTE $0x00 // imul rax, rax, 0xb40
+	LONG $0xd0490f4d // cmovns r10, r8
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	LONG $0x03eac149 // shr r10, 0x3
+	LONG $0x40c26949; WORD $0x000b; BYTE $0x00 // imul rax, r10, 0xb40
 	QUAD $0x00000000950c8d48 // lea rcx, [4*rdx]
-	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
-	LONG $0x247c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rdi
-	LONG $0x49048d48 // lea rax, [rcx + 2*rcx]
-	LONG $0x89148d4c // lea r10, [rcx + 4*rcx]
 	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
 	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
-	LONG $0x2454894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r10
+	LONG $0x493c8d48 // lea rdi, [rcx + 2*rcx]
+	LONG $0x89148d4c // lea r10, [rcx + 4*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
+	LONG $0x247c8948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rdi
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x2454894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r10
+	LONG $0x247c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdi
+	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
 	LONG $0xd2048d48 // lea rax, [rdx + 8*rdx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xd0 // add rax, rdx
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x31eb // jmp 0x16bb0 <pq_q5_k+0xf0>
-	BYTE $0x90 // nop
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
+	WORD $0x30eb // jmp 0x181c0 <pq_q5_k+0x100>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x1011fcc5 // vmovups ymmword ptr [rax], ymm2
 	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0x24548b48; BYTE $0x58 // mov rdx, qword ptr [rsp + 0x58]
-	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
+	LONG $0x24548b48; BYTE $0x60 // mov rdx, qword ptr [rsp + 0x60]
+	LONG $0x244c8b48; BYTE $0x70 // mov rcx, qword ptr [rsp + 0x70]
 	LONG $0x24448348; WORD $0x4028 // add qword ptr [rsp + 0x28], 0x40
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x12708e0f; WORD $0x0000 // jle 0x17e20 <pq_q5_k+0x1360>
-	LONG $0x247c894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r15
+	LONG $0x16c48e0f; WORD $0x0000 // jle 0x19884 <pq_q5_k+0x17c4>
+	LONG $0x247c894c; BYTE $0x70 // mov qword ptr [rsp + 0x70], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x03fe850f; WORD $0x0000 // jne 0x16fc0 <pq_q5_k+0x500>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0da1850f; WORD $0x0000 // jne 0x17970 <pq_q5_k+0xeb0>
+	LONG $0x04ae850f; WORD $0x0000 // jne 0x18680 <pq_q5_k+0x5c0>
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0e33840f; WORD $0x0000 // je 0x19013 <pq_q5_k+0xf53>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x1289850f; WORD $0x0000 // jne 0x19472 <pq_q5_k+0x13b2>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x166d8e0f; WORD $0x0000 // jle 0x1985f <pq_q5_k+0x179f>
+	LONG $0x24248b4c // mov r12, qword ptr [rsp]
+	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03cd8e0f; WORD $0x0000 // jle 0x16fad <pq_q5_k+0x4ed>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xc2 // mov r10, r8
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x137de2c4; BYTE $0x26 // vcvtph2ps ymm4, xmmword ptr [rsi]
-	LONG $0x137de2c4; WORD $0x206e // vcvtph2ps ymm5, xmmword ptr [rsi + 0x20]
-	LONG $0x137de2c4; WORD $0x1076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x10]
-	LONG $0x137de2c4; WORD $0x307e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x30]
-	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0xc931 // xor ecx, ecx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x40468d48 // lea rax, [rsi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	WORD $0x894c; BYTE $0xe5 // mov rbp, r12
+	LONG $0x00e58148; WORD $0xffff; BYTE $0xff // and rbp, -0x100
+	WORD $0x21eb // jmp 0x18233 <pq_q5_k+0x173>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x78 // mov rcx, qword ptr [rsp + 0x78]
+	LONG $0xf8418d48 // lea rax, [rcx - 0x8]
+	LONG $0x08f98348 // cmp rcx, 0x8
+	LONG $0x16348e0f; WORD $0x0000 // jle 0x19867 <pq_q5_k+0x17a7>
+	LONG $0x137dc2c4; WORD $0x2424 // vcvtph2ps ymm4, xmmword ptr [r12]
+	LONG $0x137dc2c4; WORD $0x246c; BYTE $0x20 // vcvtph2ps ymm5, xmmword ptr [r12 + 0x20]
+	LONG $0x137dc2c4; WORD $0x2474; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [r12 + 0x10]
+	LONG $0x137dc2c4; WORD $0x247c; BYTE $0x30 // vcvtph2ps ymm7, xmmword ptr [r12 + 0x30]
+	LONG $0x40c48349 // add r12, 0x40
+	WORD $0xf631 // xor esi, esi
+	LONG $0x24448948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rax
+	WORD $0x13eb // jmp 0x1826e <pq_q5_k+0x1ae>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0xc6ff // inc esi
+	LONG $0xc0c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x2c0
+	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
+	WORD $0xb274 // je 0x18220 <pq_q5_k+0x160>
+	LONG $0x24448d49; BYTE $0x40 // lea rax, [r12 + 0x40]
+	QUAD $0x0000018024bc8d49 // lea rdi, [r12 + 0x180]
+	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x921c8d48 // lea rbx, [rdx + 4*rdx]
+	LONG $0x000371e9; BYTE $0x00 // jmp 0x185f6 <pq_q5_k+0x536>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
-	LONG $0x217d62c4; WORD $0x1604 // vpmovsxbd ymm8, qword ptr [rsi + rdx]
-	LONG $0x217d62c4; WORD $0x164c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rsi + rdx + 0x10]
-	LONG $0x06e3c148 // shl rbx, 0x6
-	WORD $0x0148; BYTE $0xc3 // add rbx, rax
-	WORD $0x8949; BYTE $0xde // mov r14, rbx
-	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
-	LONG $0xdb7d41c4; WORD $0x405e // vpand ymm11, ymm0, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; BYTE $0x27 // vpbroadcastd ymm12, dword ptr [rdi]
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x217d42c4; WORD $0x1404 // vpmovsxbd ymm8, qword ptr [r12 + rdx]
+	LONG $0x217d42c4; WORD $0x144c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [r12 + rdx + 0x10]
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	LONG $0x6f7e41c4; BYTE $0x12 // vmovdqu ymm10, ymmword ptr [r10]
+	LONG $0xdb7d41c4; WORD $0x405a // vpand ymm11, ymm0, ymmword ptr [r10 + 0x40]
+	LONG $0x587d42c4; WORD $0x0065 // vpbroadcastd ymm12, dword ptr [r13]
 	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xeb2d41c4; BYTE $0xdb // vpor ymm11, ymm10, ymm11
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
-	LONG $0xdb7541c4; BYTE $0x26 // vpand ymm12, ymm1, ymmword ptr [r14]
+	LONG $0x6f7e41c4; WORD $0x405a // vmovdqu ymm11, ymmword ptr [r10 + 0x40]
+	LONG $0xdb7541c4; BYTE $0x22 // vpand ymm12, ymm1, ymmword ptr [r10]
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
 	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
-	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
+	LONG $0x587d42c4; WORD $0x1065 // vpbroadcastd ymm12, dword ptr [r13 + 0x10]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	QUAD $0x000080a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0x80]
+	LONG $0x6f7e41c4; BYTE $0x1a // vmovdqu ymm11, ymmword ptr [r10]
+	QUAD $0x000080a2db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r10 + 0x80]
 	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
+	LONG $0x587d42c4; WORD $0x0465 // vpbroadcastd ymm12, dword ptr [r13 + 0x4]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	QUAD $0x000080a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0x80]
+	LONG $0x6f7e41c4; BYTE $0x1a // vmovdqu ymm11, ymmword ptr [r10]
+	QUAD $0x000080a26f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r10 + 0x80]
 	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
+	LONG $0x587d42c4; WORD $0x1465 // vpbroadcastd ymm12, dword ptr [r13 + 0x14]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	QUAD $0x0000c0a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0xc0]
+	LONG $0x6f7e41c4; BYTE $0x1a // vmovdqu ymm11, ymmword ptr [r10]
+	QUAD $0x0000c0a2db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r10 + 0xc0]
 	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
+	LONG $0x587d42c4; WORD $0x0865 // vpbroadcastd ymm12, dword ptr [r13 + 0x8]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	QUAD $0x0000c0a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0xc0]
+	LONG $0x6f7e41c4; BYTE $0x1a // vmovdqu ymm11, ymmword ptr [r10]
+	QUAD $0x0000c0a26f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r10 + 0xc0]
 	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
+	LONG $0x587d42c4; WORD $0x1865 // vpbroadcastd ymm12, dword ptr [r13 + 0x18]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	QUAD $0x000100a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0x100]
+	LONG $0x6f7e41c4; BYTE $0x1a // vmovdqu ymm11, ymmword ptr [r10]
+	QUAD $0x000100a2db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r10 + 0x100]
 	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
+	LONG $0x587d42c4; WORD $0x0c65 // vpbroadcastd ymm12, dword ptr [r13 + 0xc]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	QUAD $0x000100a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0x100]
+	LONG $0x6f7e41c4; BYTE $0x1a // vmovdqu ymm11, ymmword ptr [r10]
+	QUAD $0x000100a26f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r10 + 0x100]
 	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
+	LONG $0x587d42c4; WORD $0x1c65 // vpbroadcastd ymm12, dword ptr [r13 + 0x1c]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x57107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rdi + 0x24]
+	LONG $0x107a41c4; WORD $0x2455 // vmovss xmm10, dword ptr [r13 + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d62c4; WORD $0x2047 // vbroadcastss ymm8, dword ptr [rdi + 0x20]
-	LONG $0x217d62c4; WORD $0x164c; BYTE $0x18 // vpmovsxbd ymm9, qword ptr [rsi + rdx + 0x18]
+	LONG $0x187d42c4; WORD $0x2045 // vbroadcastss ymm8, dword ptr [r13 + 0x20]
+	LONG $0x217d42c4; WORD $0x144c; BYTE $0x18 // vpmovsxbd ymm9, qword ptr [r12 + rdx + 0x18]
 	LONG $0xb82dc2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm10, ymm8 # ymm2 = (ymm10 * ymm8) + ymm2
-	LONG $0x217d62c4; WORD $0x1644; BYTE $0x08 // vpmovsxbd ymm8, qword ptr [rsi + rdx + 0x8]
-	LONG $0x536f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rbx + 0x20]
-	LONG $0x5bdb7dc5; BYTE $0x60 // vpand ymm11, ymm0, ymmword ptr [rbx + 0x60]
-	LONG $0x587d62c4; BYTE $0x27 // vpbroadcastd ymm12, dword ptr [rdi]
+	LONG $0x217d42c4; WORD $0x1444; BYTE $0x08 // vpmovsxbd ymm8, qword ptr [r12 + rdx + 0x8]
+	LONG $0x516f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rcx + 0x20]
+	LONG $0x59db7dc5; BYTE $0x60 // vpand ymm11, ymm0, ymmword ptr [rcx + 0x60]
+	LONG $0x587d42c4; WORD $0x0065 // vpbroadcastd ymm12, dword ptr [r13]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
@@ -5357,57 +6488,57 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xeb2d41c4; BYTE $0xdb // vpor ymm11, ymm10, ymm11
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x5b6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rbx + 0x60]
-	LONG $0x63db75c5; BYTE $0x20 // vpand ymm12, ymm1, ymmword ptr [rbx + 0x20]
+	LONG $0x596f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rcx + 0x60]
+	LONG $0x61db75c5; BYTE $0x20 // vpand ymm12, ymm1, ymmword ptr [rcx + 0x20]
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
-	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
+	LONG $0x587d42c4; WORD $0x1065 // vpbroadcastd ymm12, dword ptr [r13 + 0x10]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000a0a3db7dc5 // vpand ymm12, ymm0, ymmword ptr [rbx + 0xa0]
+	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000a0a1db7dc5 // vpand ymm12, ymm0, ymmword ptr [rcx + 0xa0]
 	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
+	LONG $0x587d42c4; WORD $0x0465 // vpbroadcastd ymm12, dword ptr [r13 + 0x4]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000a0a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0xa0]
+	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000a0a16f7ec5 // vmovdqu ymm12, ymmword ptr [rcx + 0xa0]
 	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
+	LONG $0x587d42c4; WORD $0x1465 // vpbroadcastd ymm12, dword ptr [r13 + 0x14]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000e0a3db7dc5 // vpand ymm12, ymm0, ymmword ptr [rbx + 0xe0]
+	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000e0a1db7dc5 // vpand ymm12, ymm0, ymmword ptr [rcx + 0xe0]
 	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
+	LONG $0x587d42c4; WORD $0x0865 // vpbroadcastd ymm12, dword ptr [r13 + 0x8]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000e0a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0xe0]
+	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000e0a16f7ec5 // vmovdqu ymm12, ymmword ptr [rcx + 0xe0]
 	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
+	LONG $0x587d42c4; WORD $0x1865 // vpbroadcastd ymm12, dword ptr [r13 + 0x18]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
-	QUAD $0x00000120a3db7dc5 // vpand ymm12, ymm0, ymmword ptr [rbx + 0x120]
+	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
+	QUAD $0x00000120a1db7dc5 // vpand ymm12, ymm0, ymmword ptr [rcx + 0x120]
 	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
+	LONG $0x587d42c4; WORD $0x0c65 // vpbroadcastd ymm12, dword ptr [r13 + 0xc]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
-	QUAD $0x00000120a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0x120]
-	LONG $0x587d62c4; WORD $0x1c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x1c]
+	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
+	QUAD $0x00000120a16f7ec5 // vmovdqu ymm12, ymmword ptr [rcx + 0x120]
+	LONG $0x587d42c4; WORD $0x1c6d // vpbroadcastd ymm13, dword ptr [r13 + 0x1c]
 	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
@@ -5416,71 +6547,87 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x502542c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm11, ymm13
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x57107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rdi + 0x24]
+	LONG $0x107a41c4; WORD $0x2455 // vmovss xmm10, dword ptr [r13 + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d62c4; WORD $0x204f // vbroadcastss ymm9, dword ptr [rdi + 0x20]
-	LONG $0x30c78348 // add rdi, 0x30
+	LONG $0x187d42c4; WORD $0x204d // vbroadcastss ymm9, dword ptr [r13 + 0x20]
+	LONG $0x30c58349 // add r13, 0x30
 	LONG $0xb82dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm10, ymm9 # ymm3 = (ymm10 * ymm9) + ymm3
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc96850f; WORD $0xffff // jne 0x16c20 <pq_q5_k+0x160>
-	WORD $0xc1ff // inc ecx
-	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
-	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	LONG $0xfc74850f; WORD $0xffff // jne 0x16c10 <pq_q5_k+0x150>
-	LONG $0xf8428d49 // lea rax, [r10 - 0x8]
-	LONG $0x08fa8349 // cmp r10, 0x8
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0xfc438f0f; WORD $0xffff // jg 0x16bf0 <pq_q5_k+0x130>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xfbc5850f; WORD $0xffff // jne 0x16b80 <pq_q5_k+0xc0>
-	LONG $0xfffbcee9; BYTE $0xff // jmp 0x16b8e <pq_q5_k+0xce>
+	LONG $0x01c0f641 // test r8b, 0x1
+	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
+	LONG $0xfc6a840f; WORD $0xffff // je 0x18260 <pq_q5_k+0x1a0>
+	LONG $0x920c8d48 // lea rcx, [rdx + 4*rdx]
+	LONG $0x06e1c148 // shl rcx, 0x6
+	LONG $0x0f148d4c // lea r10, [rdi + rcx]
+	WORD $0x394c; BYTE $0xd5 // cmp rbp, r10
+	LONG $0xfc85830f; WORD $0xffff // jae 0x18290 <pq_q5_k+0x1d0>
+	WORD $0xeb89 // mov ebx, ebp
+	WORD $0xebc1; BYTE $0x08 // shr ebx, 0x8
+	WORD $0x8941; BYTE $0xee // mov r14d, ebp
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xceb70f45 // movzx r9d, r14w
+	WORD $0xb60f; BYTE $0xdb // movzx ebx, bl
+	WORD $0x8949; BYTE $0xef // mov r15, rbp
+	LONG $0x00c58148; WORD $0x0001; BYTE $0x00 // add rbp, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
+	LONG $0x3fe38341 // and r11d, 0x3f
+	LONG $0xffe18141; WORD $0x003f; BYTE $0x00 // and r9d, 0x3fff
+	WORD $0xc3fe // inc bl
+	LONG $0x06e3c141 // shl r11d, 0x6
+	WORD $0x294d; BYTE $0xcf // sub r15, r9
+	QUAD $0x0040003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x4000]
+	QUAD $0x0050003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x5000]
+	QUAD $0x0060003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x6000]
+	QUAD $0x0070003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x7000]
+	WORD $0x394c; BYTE $0xd5 // cmp rbp, r10
+	WORD $0xa872 // jb 0x18620 <pq_q5_k+0x560>
+	LONG $0xfffc13e9; BYTE $0xff // jmp 0x18290 <pq_q5_k+0x1d0>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x16fe5 <pq_q5_k+0x525>
+	WORD $0x1deb // jmp 0x186a5 <pq_q5_k+0x5e5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfba9840f; WORD $0xffff // je 0x16b8e <pq_q5_k+0xce>
+	LONG $0xfaf9840f; WORD $0xffff // je 0x1819e <pq_q5_k+0xde>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04328e0f; WORD $0x0000 // jle 0x17420 <pq_q5_k+0x960>
+	LONG $0x04228e0f; WORD $0x0000 // jle 0x18ad0 <pq_q5_k+0xa10>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x04e2c149 // shl r10, 0x4
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x137da2c4; WORD $0x3634 // vcvtph2ps ymm6, xmmword ptr [rsi + r14]
-	LONG $0x137da2c4; WORD $0x367c; BYTE $0x20 // vcvtph2ps ymm7, xmmword ptr [rsi + r14 + 0x20]
+	LONG $0x137da2c4; WORD $0x1634 // vcvtph2ps ymm6, xmmword ptr [rsi + r10]
+	LONG $0x137da2c4; WORD $0x167c; BYTE $0x20 // vcvtph2ps ymm7, xmmword ptr [rsi + r10 + 0x20]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
-	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc031 // xor eax, eax
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x3e348d4e // lea r14, [rsi + r15]
+	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x80148d48 // lea rdx, [rax + 4*rax]
-	LONG $0x05e0c148 // shl rax, 0x5
+	LONG $0x9b148d4b // lea rdx, [r11 + 4*r11]
+	LONG $0x05e3c149 // shl r11, 0x5
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x217d62c4; WORD $0x0304 // vpmovsxbd ymm8, qword ptr [rbx + rax]
+	LONG $0x217d02c4; WORD $0x1e04 // vpmovsxbd ymm8, qword ptr [r14 + r11]
 	LONG $0x06e2c148 // shl rdx, 0x6
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0x5b7c41c4; BYTE $0xd0 // vcvtdq2ps ymm10, ymm8
-	LONG $0x217d62c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rbx + rax + 0x10]
+	LONG $0x217d02c4; WORD $0x1e44; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [r14 + r11 + 0x10]
 	LONG $0xdb7d21c4; WORD $0x2a4c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
+	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
 	LONG $0x5b7c41c4; BYTE $0xd8 // vcvtdq2ps ymm11, ymm8
 	LONG $0x6f7e21c4; WORD $0x2a04 // vmovdqu ymm8, ymmword ptr [rdx + r13]
 	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
@@ -5628,23 +6775,23 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00010c97187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xb835c2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm9, ymm10 # ymm2 = (ymm9 * ymm10) + ymm2
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc78850f; WORD $0xffff // jne 0x17050 <pq_q5_k+0x590>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfc79850f; WORD $0xffff // jne 0x18710 <pq_q5_k+0x650>
+	WORD $0xc0ff // inc eax
 	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfc54850f; WORD $0xffff // jne 0x17040 <pq_q5_k+0x580>
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfc57850f; WORD $0xffff // jne 0x18700 <pq_q5_k+0x640>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc238f0f; WORD $0xffff // jg 0x17020 <pq_q5_k+0x560>
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0xfc268f0f; WORD $0xffff // jg 0x186e0 <pq_q5_k+0x620>
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x3475 // jne 0x17440 <pq_q5_k+0x980>
-	LONG $0xfffbbfe9; BYTE $0xff // jmp 0x16fd0 <pq_q5_k+0x510>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x2775 // jne 0x18af0 <pq_q5_k+0xa30>
+	LONG $0xfffbc2e9; BYTE $0xff // jmp 0x18690 <pq_q5_k+0x5d0>
+	WORD $0x9066 // nop
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -5652,56 +6799,56 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xfb90840f; WORD $0xffff // je 0x16fd0 <pq_q5_k+0x510>
+	LONG $0xfba0840f; WORD $0xffff // je 0x18690 <pq_q5_k+0x5d0>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
 	WORD $0xfe83; BYTE $0x02 // cmp esi, 0x2
-	LONG $0xfb79820f; WORD $0xffff // jb 0x16fd0 <pq_q5_k+0x510>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xfb89820f; WORD $0xffff // jb 0x18690 <pq_q5_k+0x5d0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	WORD $0xfe83; BYTE $0x03 // cmp esi, 0x3
-	LONG $0xfb65820f; WORD $0xffff // jb 0x16fd0 <pq_q5_k+0x510>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xfb75820f; WORD $0xffff // jb 0x18690 <pq_q5_k+0x5d0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
-	LONG $0xfb51820f; WORD $0xffff // jb 0x16fd0 <pq_q5_k+0x510>
-	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
+	LONG $0xfb61820f; WORD $0xffff // jb 0x18690 <pq_q5_k+0x5d0>
+	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xfb3d820f; WORD $0xffff // jb 0x16fd0 <pq_q5_k+0x510>
+	LONG $0xfb4d820f; WORD $0xffff // jb 0x18690 <pq_q5_k+0x5d0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04648e0f; WORD $0x0000 // jle 0x17900 <pq_q5_k+0xe40>
+	LONG $0x04618e0f; WORD $0x0000 // jle 0x18fad <pq_q5_k+0xeed>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0x04e6c149 // shl r14, 0x4
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0x04e2c149 // shl r10, 0x4
 	LONG $0x03e4c149 // shl r12, 0x3
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x137da2c4; WORD $0x3734 // vcvtph2ps ymm6, xmmword ptr [rdi + r14]
-	LONG $0x137da2c4; WORD $0x377c; BYTE $0x20 // vcvtph2ps ymm7, xmmword ptr [rdi + r14 + 0x20]
+	LONG $0x137da2c4; WORD $0x1734 // vcvtph2ps ymm6, xmmword ptr [rdi + r10]
+	LONG $0x137da2c4; WORD $0x177c; BYTE $0x20 // vcvtph2ps ymm7, xmmword ptr [rdi + r10 + 0x20]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x271c8d4a // lea rbx, [rdi + r12]
-	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc031 // xor eax, eax
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x27348d4e // lea r14, [rdi + r12]
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x80148d48 // lea rdx, [rax + 4*rax]
-	LONG $0x05e0c148 // shl rax, 0x5
+	LONG $0x9b148d4b // lea rdx, [r11 + 4*r11]
+	LONG $0x05e3c149 // shl r11, 0x5
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
-	LONG $0x217d62c4; WORD $0x0304 // vpmovsxbd ymm8, qword ptr [rbx + rax]
+	LONG $0x217d02c4; WORD $0x1e04 // vpmovsxbd ymm8, qword ptr [r14 + r11]
 	LONG $0x06e2c148 // shl rdx, 0x6
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0x5b7c41c4; BYTE $0xd0 // vcvtdq2ps ymm10, ymm8
-	LONG $0x217d62c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rbx + rax + 0x10]
+	LONG $0x217d02c4; WORD $0x1e44; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [r14 + r11 + 0x10]
 	LONG $0xdb7d21c4; WORD $0x2a4c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
+	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
 	LONG $0x5b7c41c4; BYTE $0xd8 // vcvtdq2ps ymm11, ymm8
 	LONG $0x6f7e21c4; WORD $0x2a04 // vmovdqu ymm8, ymmword ptr [rdx + r13]
 	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
@@ -5849,89 +6996,85 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00011c96187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0xb835c2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm9, ymm10 # ymm2 = (ymm9 * ymm10) + ymm2
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc17850f; WORD $0xffff // jne 0x174f0 <pq_q5_k+0xa30>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfc18850f; WORD $0xffff // jne 0x18ba0 <pq_q5_k+0xae0>
+	WORD $0xc0ff // inc eax
 	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfbf3850f; WORD $0xffff // jne 0x174e0 <pq_q5_k+0xa20>
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfbf6850f; WORD $0xffff // jne 0x18b90 <pq_q5_k+0xad0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfbc28f0f; WORD $0xffff // jg 0x174c0 <pq_q5_k+0xa00>
-	WORD $0x10eb // jmp 0x17910 <pq_q5_k+0xe50>
+	LONG $0xfbc58f0f; WORD $0xffff // jg 0x18b70 <pq_q5_k+0xab0>
+	WORD $0x10eb // jmp 0x18fbd <pq_q5_k+0xefd>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xf6a2840f; WORD $0xffff // je 0x16fd0 <pq_q5_k+0x510>
+	LONG $0xf6b5840f; WORD $0xffff // je 0x18690 <pq_q5_k+0x5d0>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	WORD $0xfe83; BYTE $0x07 // cmp esi, 0x7
-	LONG $0xf68e820f; WORD $0xffff // jb 0x16fd0 <pq_q5_k+0x510>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0xf6a1820f; WORD $0xffff // jb 0x18690 <pq_q5_k+0x5d0>
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	WORD $0xfe83; BYTE $0x08 // cmp esi, 0x8
-	LONG $0xf67a820f; WORD $0xffff // jb 0x16fd0 <pq_q5_k+0x510>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0xf68d820f; WORD $0xffff // jb 0x18690 <pq_q5_k+0x5d0>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0xfff66ae9; BYTE $0xff // jmp 0x16fd0 <pq_q5_k+0x510>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xfff67de9; BYTE $0xff // jmp 0x18690 <pq_q5_k+0x5d0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04828e0f; WORD $0x0000 // jle 0x17dfb <pq_q5_k+0x133b>
-	LONG $0x24248b4c // mov r12, qword ptr [rsp]
-	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
+	LONG $0x08438e0f; WORD $0x0000 // jle 0x1985f <pq_q5_k+0x179f>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24548b4c; BYTE $0x08 // mov r10, qword ptr [rsp + 0x8]
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0x894c; BYTE $0xe5 // mov rbp, r12
-	LONG $0x00e58148; WORD $0xffff; BYTE $0xff // and rbp, -0x100
-	WORD $0x1aeb // jmp 0x179b3 <pq_q5_k+0xef3>
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
+	WORD $0x18eb // jmp 0x19051 <pq_q5_k+0xf91>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x244c8b48; BYTE $0x70 // mov rcx, qword ptr [rsp + 0x70]
-	LONG $0xf8418d48 // lea rax, [rcx - 0x8]
-	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x04508e0f; WORD $0x0000 // jle 0x17e03 <pq_q5_k+0x1343>
-	LONG $0x137dc2c4; WORD $0x2424 // vcvtph2ps ymm4, xmmword ptr [r12]
-	LONG $0x137dc2c4; WORD $0x246c; BYTE $0x20 // vcvtph2ps ymm5, xmmword ptr [r12 + 0x20]
-	LONG $0x137dc2c4; WORD $0x2474; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [r12 + 0x10]
-	LONG $0x137dc2c4; WORD $0x247c; BYTE $0x30 // vcvtph2ps ymm7, xmmword ptr [r12 + 0x30]
-	LONG $0x40c48349 // add r12, 0x40
-	WORD $0xf631 // xor esi, esi
-	LONG $0x24448948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rax
-	WORD $0x13eb // jmp 0x179ee <pq_q5_k+0xf2e>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0xc6ff // inc esi
-	LONG $0xc0c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x2c0
-	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
-	WORD $0xb274 // je 0x179a0 <pq_q5_k+0xee0>
-	LONG $0x247c8d49; BYTE $0x40 // lea rdi, [r12 + 0x40]
-	QUAD $0x0000018024848d4d // lea r8, [r12 + 0x180]
-	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
+	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x08168e0f; WORD $0x0000 // jle 0x19867 <pq_q5_k+0x17a7>
+	LONG $0x137de2c4; BYTE $0x27 // vcvtph2ps ymm4, xmmword ptr [rdi]
+	LONG $0x137de2c4; WORD $0x206f // vcvtph2ps ymm5, xmmword ptr [rdi + 0x20]
+	LONG $0x137de2c4; WORD $0x1077 // vcvtph2ps ymm6, xmmword ptr [rdi + 0x10]
+	LONG $0x137de2c4; WORD $0x307f // vcvtph2ps ymm7, xmmword ptr [rdi + 0x30]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0xc031 // xor eax, eax
+	WORD $0x0eeb // jmp 0x1907e <pq_q5_k+0xfbe>
+	WORD $0xc0ff // inc eax
+	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	WORD $0xc274 // je 0x19040 <pq_q5_k+0xf80>
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	LONG $0x80b78d4c; WORD $0x0001; BYTE $0x00 // lea r14, [rdi + 0x180]
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x000371e9; BYTE $0x00 // jmp 0x17d76 <pq_q5_k+0x12b6>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x000390e9; BYTE $0x00 // jmp 0x19422 <pq_q5_k+0x1362>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x0148; BYTE $0xf9 // add rcx, rdi
-	LONG $0x217d42c4; WORD $0x1404 // vpmovsxbd ymm8, qword ptr [r12 + rdx]
-	LONG $0x217d42c4; WORD $0x144c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [r12 + rdx + 0x10]
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0x6f7e41c4; BYTE $0x13 // vmovdqu ymm10, ymmword ptr [r11]
-	LONG $0xdb7d41c4; WORD $0x405b // vpand ymm11, ymm0, ymmword ptr [r11 + 0x40]
-	LONG $0x587d42c4; WORD $0x0065 // vpbroadcastd ymm12, dword ptr [r13]
+	WORD $0x0149; BYTE $0xcf // add r15, rcx
+	LONG $0x217d62c4; WORD $0x1704 // vpmovsxbd ymm8, qword ptr [rdi + rdx]
+	LONG $0x217d62c4; WORD $0x174c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rdi + rdx + 0x10]
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
+	LONG $0x6f7e41c4; WORD $0x2414 // vmovdqu ymm10, ymmword ptr [r12]
+	LONG $0xdb7d41c4; WORD $0x245c; BYTE $0x40 // vpand ymm11, ymm0, ymmword ptr [r12 + 0x40]
+	LONG $0x587d42c4; BYTE $0x22 // vpbroadcastd ymm12, dword ptr [r10]
 	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xeb2d41c4; BYTE $0xdb // vpor ymm11, ymm10, ymm11
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x405b // vmovdqu ymm11, ymmword ptr [r11 + 0x40]
-	LONG $0xdb7541c4; BYTE $0x23 // vpand ymm12, ymm1, ymmword ptr [r11]
+	LONG $0x6f7e41c4; WORD $0x245c; BYTE $0x40 // vmovdqu ymm11, ymmword ptr [r12 + 0x40]
+	LONG $0xdb7541c4; WORD $0x2424 // vpand ymm12, ymm1, ymmword ptr [r12]
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
@@ -5939,69 +7082,69 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
-	LONG $0x587d42c4; WORD $0x1065 // vpbroadcastd ymm12, dword ptr [r13 + 0x10]
+	LONG $0x587d42c4; WORD $0x1062 // vpbroadcastd ymm12, dword ptr [r10 + 0x10]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1b // vmovdqu ymm11, ymmword ptr [r11]
-	QUAD $0x000080a3db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r11 + 0x80]
+	LONG $0x6f7e41c4; WORD $0x241c // vmovdqu ymm11, ymmword ptr [r12]
+	QUAD $0x008024a4db7d41c4; WORD $0x0000 // vpand ymm12, ymm0, ymmword ptr [r12 + 0x80]
 	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0465 // vpbroadcastd ymm12, dword ptr [r13 + 0x4]
+	LONG $0x587d42c4; WORD $0x0462 // vpbroadcastd ymm12, dword ptr [r10 + 0x4]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1b // vmovdqu ymm11, ymmword ptr [r11]
-	QUAD $0x000080a36f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r11 + 0x80]
+	LONG $0x6f7e41c4; WORD $0x241c // vmovdqu ymm11, ymmword ptr [r12]
+	QUAD $0x008024a46f7e41c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [r12 + 0x80]
 	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1465 // vpbroadcastd ymm12, dword ptr [r13 + 0x14]
+	LONG $0x587d42c4; WORD $0x1462 // vpbroadcastd ymm12, dword ptr [r10 + 0x14]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1b // vmovdqu ymm11, ymmword ptr [r11]
-	QUAD $0x0000c0a3db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r11 + 0xc0]
+	LONG $0x6f7e41c4; WORD $0x241c // vmovdqu ymm11, ymmword ptr [r12]
+	QUAD $0x00c024a4db7d41c4; WORD $0x0000 // vpand ymm12, ymm0, ymmword ptr [r12 + 0xc0]
 	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0865 // vpbroadcastd ymm12, dword ptr [r13 + 0x8]
+	LONG $0x587d42c4; WORD $0x0862 // vpbroadcastd ymm12, dword ptr [r10 + 0x8]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1b // vmovdqu ymm11, ymmword ptr [r11]
-	QUAD $0x0000c0a36f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r11 + 0xc0]
+	LONG $0x6f7e41c4; WORD $0x241c // vmovdqu ymm11, ymmword ptr [r12]
+	QUAD $0x00c024a46f7e41c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [r12 + 0xc0]
 	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1865 // vpbroadcastd ymm12, dword ptr [r13 + 0x18]
+	LONG $0x587d42c4; WORD $0x1862 // vpbroadcastd ymm12, dword ptr [r10 + 0x18]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1b // vmovdqu ymm11, ymmword ptr [r11]
-	QUAD $0x000100a3db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r11 + 0x100]
+	LONG $0x6f7e41c4; WORD $0x241c // vmovdqu ymm11, ymmword ptr [r12]
+	QUAD $0x010024a4db7d41c4; WORD $0x0000 // vpand ymm12, ymm0, ymmword ptr [r12 + 0x100]
 	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0c65 // vpbroadcastd ymm12, dword ptr [r13 + 0xc]
+	LONG $0x587d42c4; WORD $0x0c62 // vpbroadcastd ymm12, dword ptr [r10 + 0xc]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1b // vmovdqu ymm11, ymmword ptr [r11]
-	QUAD $0x000100a36f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r11 + 0x100]
+	LONG $0x6f7e41c4; WORD $0x241c // vmovdqu ymm11, ymmword ptr [r12]
+	QUAD $0x010024a46f7e41c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [r12 + 0x100]
 	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1c65 // vpbroadcastd ymm12, dword ptr [r13 + 0x1c]
+	LONG $0x587d42c4; WORD $0x1c62 // vpbroadcastd ymm12, dword ptr [r10 + 0x1c]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x107a41c4; WORD $0x2455 // vmovss xmm10, dword ptr [r13 + 0x24]
+	LONG $0x107a41c4; WORD $0x2452 // vmovss xmm10, dword ptr [r10 + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d42c4; WORD $0x2045 // vbroadcastss ymm8, dword ptr [r13 + 0x20]
-	LONG $0x217d42c4; WORD $0x144c; BYTE $0x18 // vpmovsxbd ymm9, qword ptr [r12 + rdx + 0x18]
+	LONG $0x187d42c4; WORD $0x2042 // vbroadcastss ymm8, dword ptr [r10 + 0x20]
+	LONG $0x217d62c4; WORD $0x174c; BYTE $0x18 // vpmovsxbd ymm9, qword ptr [rdi + rdx + 0x18]
 	LONG $0xb82dc2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm10, ymm8 # ymm2 = (ymm10 * ymm8) + ymm2
-	LONG $0x217d42c4; WORD $0x1444; BYTE $0x08 // vpmovsxbd ymm8, qword ptr [r12 + rdx + 0x8]
-	LONG $0x516f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rcx + 0x20]
-	LONG $0x59db7dc5; BYTE $0x60 // vpand ymm11, ymm0, ymmword ptr [rcx + 0x60]
-	LONG $0x587d42c4; WORD $0x0065 // vpbroadcastd ymm12, dword ptr [r13]
+	LONG $0x217d62c4; WORD $0x1744; BYTE $0x08 // vpmovsxbd ymm8, qword ptr [rdi + rdx + 0x8]
+	LONG $0x6f7e41c4; WORD $0x2057 // vmovdqu ymm10, ymmword ptr [r15 + 0x20]
+	LONG $0xdb7d41c4; WORD $0x605f // vpand ymm11, ymm0, ymmword ptr [r15 + 0x60]
+	LONG $0x587d42c4; BYTE $0x22 // vpbroadcastd ymm12, dword ptr [r10]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
@@ -6010,57 +7153,57 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xeb2d41c4; BYTE $0xdb // vpor ymm11, ymm10, ymm11
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x596f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rcx + 0x60]
-	LONG $0x61db75c5; BYTE $0x20 // vpand ymm12, ymm1, ymmword ptr [rcx + 0x20]
+	LONG $0x6f7e41c4; WORD $0x605f // vmovdqu ymm11, ymmword ptr [r15 + 0x60]
+	LONG $0xdb7541c4; WORD $0x2067 // vpand ymm12, ymm1, ymmword ptr [r15 + 0x20]
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
-	LONG $0x587d42c4; WORD $0x1065 // vpbroadcastd ymm12, dword ptr [r13 + 0x10]
+	LONG $0x587d42c4; WORD $0x1062 // vpbroadcastd ymm12, dword ptr [r10 + 0x10]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000a0a1db7dc5 // vpand ymm12, ymm0, ymmword ptr [rcx + 0xa0]
+	LONG $0x6f7e41c4; WORD $0x205f // vmovdqu ymm11, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000a0a7db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r15 + 0xa0]
 	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0465 // vpbroadcastd ymm12, dword ptr [r13 + 0x4]
+	LONG $0x587d42c4; WORD $0x0462 // vpbroadcastd ymm12, dword ptr [r10 + 0x4]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000a0a16f7ec5 // vmovdqu ymm12, ymmword ptr [rcx + 0xa0]
+	LONG $0x6f7e41c4; WORD $0x205f // vmovdqu ymm11, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000a0a76f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r15 + 0xa0]
 	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1465 // vpbroadcastd ymm12, dword ptr [r13 + 0x14]
+	LONG $0x587d42c4; WORD $0x1462 // vpbroadcastd ymm12, dword ptr [r10 + 0x14]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000e0a1db7dc5 // vpand ymm12, ymm0, ymmword ptr [rcx + 0xe0]
+	LONG $0x6f7e41c4; WORD $0x205f // vmovdqu ymm11, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000e0a7db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r15 + 0xe0]
 	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0865 // vpbroadcastd ymm12, dword ptr [r13 + 0x8]
+	LONG $0x587d42c4; WORD $0x0862 // vpbroadcastd ymm12, dword ptr [r10 + 0x8]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000e0a16f7ec5 // vmovdqu ymm12, ymmword ptr [rcx + 0xe0]
+	LONG $0x6f7e41c4; WORD $0x205f // vmovdqu ymm11, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000e0a76f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r15 + 0xe0]
 	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1865 // vpbroadcastd ymm12, dword ptr [r13 + 0x18]
+	LONG $0x587d42c4; WORD $0x1862 // vpbroadcastd ymm12, dword ptr [r10 + 0x18]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
-	QUAD $0x00000120a1db7dc5 // vpand ymm12, ymm0, ymmword ptr [rcx + 0x120]
+	LONG $0x6f7e41c4; WORD $0x205f // vmovdqu ymm11, ymmword ptr [r15 + 0x20]
+	QUAD $0x000120a7db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r15 + 0x120]
 	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0c65 // vpbroadcastd ymm12, dword ptr [r13 + 0xc]
+	LONG $0x587d42c4; WORD $0x0c62 // vpbroadcastd ymm12, dword ptr [r10 + 0xc]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
-	QUAD $0x00000120a16f7ec5 // vmovdqu ymm12, ymmword ptr [rcx + 0x120]
-	LONG $0x587d42c4; WORD $0x1c6d // vpbroadcastd ymm13, dword ptr [r13 + 0x1c]
+	LONG $0x6f7e41c4; WORD $0x205f // vmovdqu ymm11, ymmword ptr [r15 + 0x20]
+	QUAD $0x000120a76f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r15 + 0x120]
+	LONG $0x587d42c4; WORD $0x1c6a // vpbroadcastd ymm13, dword ptr [r10 + 0x1c]
 	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
@@ -6069,52 +7212,236 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x502542c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm11, ymm13
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x107a41c4; WORD $0x2455 // vmovss xmm10, dword ptr [r13 + 0x24]
+	LONG $0x107a41c4; WORD $0x2452 // vmovss xmm10, dword ptr [r10 + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d42c4; WORD $0x204d // vbroadcastss ymm9, dword ptr [r13 + 0x20]
-	LONG $0x30c58349 // add r13, 0x30
+	LONG $0x187d42c4; WORD $0x204a // vbroadcastss ymm9, dword ptr [r10 + 0x20]
+	LONG $0x30c28349 // add r10, 0x30
 	LONG $0xb82dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm10, ymm9 # ymm3 = (ymm10 * ymm9) + ymm3
-	LONG $0x01c1f641 // test r9b, 0x1
-	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfc6a840f; WORD $0xffff // je 0x179e0 <pq_q5_k+0xf20>
-	LONG $0x920c8d48 // lea rcx, [rdx + 4*rdx]
-	LONG $0x06e1c148 // shl rcx, 0x6
-	LONG $0x081c8d4d // lea r11, [r8 + rcx]
-	WORD $0x394c; BYTE $0xdd // cmp rbp, r11
-	LONG $0xfc85830f; WORD $0xffff // jae 0x17a10 <pq_q5_k+0xf50>
-	WORD $0xeb89 // mov ebx, ebp
-	WORD $0xebc1; BYTE $0x08 // shr ebx, 0x8
-	WORD $0x8941; BYTE $0xee // mov r14d, ebp
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xc6b70f41 // movzx eax, r14w
-	WORD $0xb60f; BYTE $0xdb // movzx ebx, bl
-	WORD $0x8949; BYTE $0xef // mov r15, rbp
-	LONG $0x00c58148; WORD $0x0001; BYTE $0x00 // add rbp, 0x100
-	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
-	WORD $0x8941; BYTE $0xda // mov r10d, ebx
-	LONG $0x3fe28341 // and r10d, 0x3f
-	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
-	WORD $0xc3fe // inc bl
-	LONG $0x06e2c141 // shl r10d, 0x6
-	WORD $0x2949; BYTE $0xc7 // sub r15, rax
-	QUAD $0x0040003a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r15 + 0x4000]
-	QUAD $0x0050003a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r15 + 0x5000]
-	QUAD $0x0060003a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r15 + 0x6000]
-	QUAD $0x0070003a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r15 + 0x7000]
-	WORD $0x394c; BYTE $0xdd // cmp rbp, r11
-	WORD $0xaa72 // jb 0x17da0 <pq_q5_k+0x12e0>
-	LONG $0xfffc15e9; BYTE $0xff // jmp 0x17a10 <pq_q5_k+0xf50>
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfc4e840f; WORD $0xffff // je 0x19070 <pq_q5_k+0xfb0>
+	LONG $0x923c8d4c // lea r15, [rdx + 4*rdx]
+	LONG $0x06e7c149 // shl r15, 0x6
+	LONG $0x3e0c8d4f // lea r9, [r14 + r15]
+	WORD $0x394c; BYTE $0xce // cmp rsi, r9
+	LONG $0xfc69830f; WORD $0xffff // jae 0x190a0 <pq_q5_k+0xfe0>
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x894d; BYTE $0xe3 // mov r11, r12
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	QUAD $0x0000280093180f41 // prefetcht1 byte ptr [r11 + 0x2800]
+	QUAD $0x0000288093180f41 // prefetcht1 byte ptr [r11 + 0x2880]
+	WORD $0x394c; BYTE $0xce // cmp rsi, r9
+	WORD $0xd372 // jb 0x19440 <pq_q5_k+0x1380>
+	LONG $0xfffc2ee9; BYTE $0xff // jmp 0x190a0 <pq_q5_k+0xfe0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03c98e0f; WORD $0x0000 // jle 0x1984c <pq_q5_k+0x178c>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	BYTE $0x90 // nop
+	LONG $0x137de2c4; BYTE $0x20 // vcvtph2ps ymm4, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x2068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x20]
+	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
+	LONG $0x137de2c4; WORD $0x3078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x30]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x40588d4c // lea r11, [rax + 0x40]
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x921c8d48 // lea rbx, [rdx + 4*rdx]
+	LONG $0x05e2c148 // shl rdx, 0x5
+	LONG $0x217d62c4; WORD $0x1004 // vpmovsxbd ymm8, qword ptr [rax + rdx]
+	LONG $0x217d62c4; WORD $0x104c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rax + rdx + 0x10]
+	LONG $0x06e3c148 // shl rbx, 0x6
+	WORD $0x014c; BYTE $0xdb // add rbx, r11
+	WORD $0x8949; BYTE $0xde // mov r14, rbx
+	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
+	LONG $0xdb7d41c4; WORD $0x405e // vpand ymm11, ymm0, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; BYTE $0x26 // vpbroadcastd ymm12, dword ptr [rsi]
+	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb2d41c4; BYTE $0xdb // vpor ymm11, ymm10, ymm11
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
+	LONG $0xdb7541c4; BYTE $0x26 // vpand ymm12, ymm1, ymmword ptr [r14]
+	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
+	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
+	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	QUAD $0x000080a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0x80]
+	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	QUAD $0x000080a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0x80]
+	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	QUAD $0x0000c0a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0xc0]
+	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	QUAD $0x0000c0a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0xc0]
+	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	QUAD $0x000100a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0x100]
+	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0c66 // vpbroadcastd ymm12, dword ptr [rsi + 0xc]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	QUAD $0x000100a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0x100]
+	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
+	LONG $0x56107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rsi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
+	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
+	LONG $0x217d62c4; WORD $0x104c; BYTE $0x18 // vpmovsxbd ymm9, qword ptr [rax + rdx + 0x18]
+	LONG $0xb82dc2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm10, ymm8 # ymm2 = (ymm10 * ymm8) + ymm2
+	LONG $0x217d62c4; WORD $0x1044; BYTE $0x08 // vpmovsxbd ymm8, qword ptr [rax + rdx + 0x8]
+	LONG $0x536f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rbx + 0x20]
+	LONG $0x5bdb7dc5; BYTE $0x60 // vpand ymm11, ymm0, ymmword ptr [rbx + 0x60]
+	LONG $0x587d62c4; BYTE $0x26 // vpbroadcastd ymm12, dword ptr [rsi]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
+	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb2d41c4; BYTE $0xdb // vpor ymm11, ymm10, ymm11
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x5b6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rbx + 0x60]
+	LONG $0x63db75c5; BYTE $0x20 // vpand ymm12, ymm1, ymmword ptr [rbx + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
+	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a0a3db7dc5 // vpand ymm12, ymm0, ymmword ptr [rbx + 0xa0]
+	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a0a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0xa0]
+	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000e0a3db7dc5 // vpand ymm12, ymm0, ymmword ptr [rbx + 0xe0]
+	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000e0a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0xe0]
+	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
+	QUAD $0x00000120a3db7dc5 // vpand ymm12, ymm0, ymmword ptr [rbx + 0x120]
+	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0c66 // vpbroadcastd ymm12, dword ptr [rsi + 0xc]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
+	QUAD $0x00000120a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0x120]
+	LONG $0x587d62c4; WORD $0x1c6e // vpbroadcastd ymm13, dword ptr [rsi + 0x1c]
+	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x502542c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm11, ymm13
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
+	LONG $0x56107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rsi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
+	LONG $0x187d62c4; WORD $0x204e // vbroadcastss ymm9, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xb82dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm10, ymm9 # ymm3 = (ymm10 * ymm9) + ymm3
+	LONG $0x01c2f641 // test r10b, 0x1
+	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
+	LONG $0xfc96850f; WORD $0xffff // jne 0x194c0 <pq_q5_k+0x1400>
+	WORD $0xc1ff // inc ecx
+	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
+	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
+	LONG $0xfc75850f; WORD $0xffff // jne 0x194b0 <pq_q5_k+0x13f0>
+	LONG $0xf84f8d48 // lea rcx, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfc448f0f; WORD $0xffff // jg 0x19490 <pq_q5_k+0x13d0>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0xe936850f; WORD $0xffff // jne 0x18190 <pq_q5_k+0xd0>
+	LONG $0xffe93fe9; BYTE $0xff // jmp 0x1819e <pq_q5_k+0xde>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xed65850f; WORD $0xffff // jne 0x16b80 <pq_q5_k+0xc0>
-	LONG $0xffed6ee9; BYTE $0xff // jmp 0x16b8e <pq_q5_k+0xce>
-	LONG $0x78c48348 // add rsp, 0x78
+	LONG $0xe911850f; WORD $0xffff // jne 0x18190 <pq_q5_k+0xd0>
+	LONG $0xffe91ae9; BYTE $0xff // jmp 0x1819e <pq_q5_k+0xde>
+	LONG $0x80c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0x80
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -6123,311 +7450,347 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q6_k: +32320
+	// pq_q6_k: +39072
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x10ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x110
+	LONG $0x18ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x118
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
 	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x14de8e0f; WORD $0x0000 // jle 0x19352 <pq_q6_k+0x1512>
-	LONG $0x07408d49 // lea rax, [r8 + 0x7]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	QUAD $0x0043d70d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x43d7] # 0x1c260 <peak_i8+0x300>
-	QUAD $0x0043de1d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x43de] # 0x1c270 <peak_i8+0x310>
-	QUAD $0x0043ba152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x43ba] # 0x1c255 <peak_i8+0x2f5>
+	LONG $0x19568e0f; WORD $0x0000 // jle 0x1b22a <pq_q6_k+0x198a>
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
+	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
+	QUAD $0x0050b915197d62c4; BYTE $0x00 // vbroadcastsd ymm10, qword ptr [rip + 0x50b9] # 0x1e9a0 <peak_i8+0x300>
+	QUAD $0x0050c01d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x50c0] # 0x1e9b0 <peak_i8+0x310>
+	QUAD $0x00509c152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x509c] # 0x1e995 <peak_i8+0x2f5>
 	LONG $0xd1b60f41 // movzx edx, r9b
-	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
-	LONG $0x244c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r9
-	LONG $0xc0490f49 // cmovns rax, r8
+	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
+	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	LONG $0x03e8c148 // shr rax, 0x3
-	LONG $0x40c06948; WORD $0x000d; BYTE $0x00 // imul rax, rax, 0xd40
-	LONG $0x24448948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rax
+	LONG $0xc8490f49 // cmovns rcx, r8
+	LONG $0x24448948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rax
+	LONG $0x03e9c148 // shr rcx, 0x3
+	LONG $0x40c16948; WORD $0x000d; BYTE $0x00 // imul rax, rcx, 0xd40
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	QUAD $0x0000008024848948 // mov qword ptr [rsp + 0x80], rax
+	QUAD $0x0000b82494117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb8], ymm10
+	QUAD $0x000098249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm11
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
 	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	QUAD $0x0000b0248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb0], ymm1
-	QUAD $0x000090249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x90], ymm11
 	LONG $0x24448948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	QUAD $0x0000008024b48948 // mov qword ptr [rsp + 0x80], rsi
+	QUAD $0x0000008824b48948 // mov qword ptr [rsp + 0x88], rsi
 	WORD $0x8948; BYTE $0xce // mov rsi, rcx
 	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rsi
+	LONG $0x24748948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	WORD $0x33eb // jmp 0x17f53 <pq_q6_k+0x113>
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	WORD $0x45eb // jmp 0x199d6 <pq_q6_k+0x136>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
 	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0x24748b48; BYTE $0x78 // mov rsi, qword ptr [rsp + 0x78]
-	QUAD $0x00000088248c8b48 // mov rcx, qword ptr [rsp + 0x88]
+	QUAD $0x0000008024b48b48 // mov rsi, qword ptr [rsp + 0x80]
+	QUAD $0x00000090248c8b48 // mov rcx, qword ptr [rsp + 0x90]
 	LONG $0x24448348; WORD $0x4028 // add qword ptr [rsp + 0x28], 0x40
 	LONG $0x24340148 // add qword ptr [rsp], rsi
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x13ff8e0f; WORD $0x0000 // jle 0x19352 <pq_q6_k+0x1512>
-	QUAD $0x0000008824bc894c // mov qword ptr [rsp + 0x88], r15
+	LONG $0x18548e0f; WORD $0x0000 // jle 0x1b22a <pq_q6_k+0x198a>
+	QUAD $0x0000009024bc894c // mov qword ptr [rsp + 0x90], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0438850f; WORD $0x0000 // jne 0x183a0 <pq_q6_k+0x560>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0efb850f; WORD $0x0000 // jne 0x18e70 <pq_q6_k+0x1030>
+	LONG $0x04d5850f; WORD $0x0000 // jne 0x19ec0 <pq_q6_k+0x620>
+	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0f89840f; WORD $0x0000 // je 0x1a982 <pq_q6_k+0x10e2>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x13ef850f; WORD $0x0000 // jne 0x1adf1 <pq_q6_k+0x1551>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x17fa8e0f; WORD $0x0000 // jle 0x1b205 <pq_q6_k+0x1965>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03fb8e0f; WORD $0x0000 // jle 0x18381 <pq_q6_k+0x541>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x29 // vcvtph2ps ymm5, xmmword ptr [rcx]
-	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
-	LONG $0x40c18348 // add rcx, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x40418d48 // lea rax, [rcx + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0xdb31 // xor ebx, ebx
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x5b148d48 // lea rdx, [rbx + 2*rbx]
-	LONG $0x05e3c148 // shl rbx, 0x5
-	LONG $0x466e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rsi + 0x28]
-	LONG $0x217de2c4; WORD $0x1904 // vpmovsxbd ymm0, qword ptr [rcx + rbx]
-	LONG $0x07e2c148 // shl rdx, 0x7
-	WORD $0x0148; BYTE $0xc2 // add rdx, rax
-	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
-	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
-	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	WORD $0x18eb // jmp 0x19a43 <pq_q6_k+0x1a3>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
+	LONG $0xf84a8d48 // lea rcx, [rdx - 0x8]
+	LONG $0x08fa8348 // cmp rdx, 0x8
+	LONG $0x17ca8e0f; WORD $0x0000 // jle 0x1b20d <pq_q6_k+0x196d>
+	LONG $0x137de2c4; BYTE $0x2f // vcvtph2ps ymm5, xmmword ptr [rdi]
+	LONG $0x137de2c4; WORD $0x1077 // vcvtph2ps ymm6, xmmword ptr [rdi + 0x10]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	WORD $0x14eb // jmp 0x19a70 <pq_q6_k+0x1d0>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
+	LONG $0x04f88341 // cmp r8d, 0x4
+	WORD $0xc074 // je 0x19a30 <pq_q6_k+0x190>
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	LONG $0xc0b78d4c; WORD $0x0001; BYTE $0x00 // lea r14, [rdi + 0x1c0]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x0003b2e9; BYTE $0x00 // jmp 0x19e36 <pq_q6_k+0x596>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x05e2c148 // shl rdx, 0x5
+	WORD $0x0149; BYTE $0xcf // add r15, rcx
+	LONG $0x786ef9c5; BYTE $0x28 // vmovd xmm7, dword ptr [rax + 0x28]
+	LONG $0x217de2c4; WORD $0x1704 // vpmovsxbd ymm0, qword ptr [rdi + rdx]
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xf859d4c5 // vmulps ymm7, ymm5, ymm0
-	LONG $0x217de2c4; WORD $0x1944; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rcx + rbx + 0x10]
-	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
-	QUAD $0x0000808edb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r14 + 0x80]
-	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; BYTE $0x16 // vpbroadcastd ymm10, dword ptr [rsi]
+	LONG $0xc859d4c5 // vmulps ymm1, ymm5, ymm0
+	LONG $0x217de2c4; WORD $0x1744; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rdi + rdx + 0x10]
+	LONG $0x6f7e41c4; WORD $0x240c // vmovdqu ymm9, ymmword ptr [r12]
+	QUAD $0x00802484db2d41c4; WORD $0x0000 // vpand ymm8, ymm10, ymmword ptr [r12 + 0x80]
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; BYTE $0x08 // vpbroadcastd ymm9, dword ptr [rax]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
-	QUAD $0x0000c08edb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r14 + 0xc0]
-	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
-	QUAD $0x0001008edb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r14 + 0x100]
-	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0856 // vpbroadcastd ymm10, dword ptr [rsi + 0x8]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
-	QUAD $0x0001408edb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r14 + 0x140]
-	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	LONG $0x466e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rsi + 0x2c]
-	QUAD $0x0000808e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x80]
-	LONG $0xdb2541c4; BYTE $0x16 // vpand ymm10, ymm11, ymmword ptr [r14]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	QUAD $0x0000c08e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0xc0]
-	LONG $0xdb2541c4; WORD $0x4056 // vpand ymm10, ymm11, ymmword ptr [r14 + 0x40]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
-	QUAD $0x000100966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x100]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x244c; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [r12 + 0x40]
+	QUAD $0x00c02484db2d41c4; WORD $0x0000 // vpand ymm8, ymm10, ymmword ptr [r12 + 0xc0]
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x404e // vmovdqu ymm9, ymmword ptr [r14 + 0x40]
-	QUAD $0x000140966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x140]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x0448 // vpbroadcastd ymm9, dword ptr [rax + 0x4]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x240c // vmovdqu ymm9, ymmword ptr [r12]
+	QUAD $0x01002484db2d41c4; WORD $0x0000 // vpand ymm8, ymm10, ymmword ptr [r12 + 0x100]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
-	LONG $0x187de2c4; WORD $0x2046 // vbroadcastss ymm0, dword ptr [rsi + 0x20]
-	LONG $0xb83de2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm8, ymm0 # ymm4 = (ymm8 * ymm0) + ymm4
-	LONG $0x217de2c4; WORD $0x1944; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rcx + rbx + 0x8]
-	LONG $0x466e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rsi + 0x28]
-	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
-	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x0848 // vpbroadcastd ymm9, dword ptr [rax + 0x8]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x244c; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [r12 + 0x40]
+	QUAD $0x01402484db2d41c4; WORD $0x0000 // vpand ymm8, ymm10, ymmword ptr [r12 + 0x140]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x0c48 // vpbroadcastd ymm9, dword ptr [rax + 0xc]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xcf59f4c5 // vmulps ymm1, ymm1, ymm7
+	LONG $0x786ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rax + 0x2c]
+	QUAD $0x008024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0x80]
+	LONG $0xdb2541c4; WORD $0x240c // vpand ymm9, ymm11, ymmword ptr [r12]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0xdb3d41c4; BYTE $0xc2 // vpand ymm8, ymm8, ymm10
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x1048 // vpbroadcastd ymm9, dword ptr [rax + 0x10]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	QUAD $0x00c024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0xc0]
+	LONG $0xdb2541c4; WORD $0x244c; BYTE $0x40 // vpand ymm9, ymm11, ymmword ptr [r12 + 0x40]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xdb3d41c4; BYTE $0xc2 // vpand ymm8, ymm8, ymm10
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x1448 // vpbroadcastd ymm9, dword ptr [rax + 0x14]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x2404 // vmovdqu ymm8, ymmword ptr [r12]
+	QUAD $0x0100248c6f7e41c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [r12 + 0x100]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x1848 // vpbroadcastd ymm9, dword ptr [rax + 0x18]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x2444; BYTE $0x40 // vmovdqu ymm8, ymmword ptr [r12 + 0x40]
+	QUAD $0x0140248c6f7e41c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [r12 + 0x140]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x1c48 // vpbroadcastd ymm9, dword ptr [rax + 0x1c]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xa87de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm0, ymm1 # ymm7 = (ymm0 * ymm7) + ymm1
+	LONG $0x187de2c4; WORD $0x2040 // vbroadcastss ymm0, dword ptr [rax + 0x20]
+	LONG $0xb845e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm7, ymm0 # ymm4 = (ymm7 * ymm0) + ymm4
+	LONG $0x217de2c4; WORD $0x1744; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rdi + rdx + 0x8]
+	LONG $0x786ef9c5; BYTE $0x28 // vmovd xmm7, dword ptr [rax + 0x28]
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xf859ccc5 // vmulps ymm7, ymm6, ymm0
-	LONG $0x217de2c4; WORD $0x1944; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rcx + rbx + 0x18]
-	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
-	QUAD $0x000000a08adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0xa0]
-	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
-	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; BYTE $0x16 // vpbroadcastd ymm10, dword ptr [rsi]
+	LONG $0xc859ccc5 // vmulps ymm1, ymm6, ymm0
+	LONG $0x217de2c4; WORD $0x1744; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rdi + rdx + 0x18]
+	LONG $0x6f7e41c4; WORD $0x204f // vmovdqu ymm9, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000a087db2d41c4; BYTE $0x00 // vpand ymm8, ymm10, ymmword ptr [r15 + 0xa0]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; BYTE $0x08 // vpbroadcastd ymm9, dword ptr [rax]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
-	QUAD $0x000000e08adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0xe0]
-	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
-	QUAD $0x000001208adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0x120]
-	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0856 // vpbroadcastd ymm10, dword ptr [rsi + 0x8]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
-	QUAD $0x000001608adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0x160]
-	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	LONG $0x466e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rsi + 0x2c]
-	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
-	LONG $0x52db25c5; BYTE $0x20 // vpand ymm10, ymm11, ymmword ptr [rdx + 0x20]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	QUAD $0x000000e08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xe0]
-	LONG $0x52db25c5; BYTE $0x60 // vpand ymm10, ymm11, ymmword ptr [rdx + 0x60]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
-	QUAD $0x00000120926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0x120]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x604f // vmovdqu ymm9, ymmword ptr [r15 + 0x60]
+	QUAD $0x0000e087db2d41c4; BYTE $0x00 // vpand ymm8, ymm10, ymmword ptr [r15 + 0xe0]
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
-	QUAD $0x00000160926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0x160]
-	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x0448 // vpbroadcastd ymm9, dword ptr [rax + 0x4]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x204f // vmovdqu ymm9, ymmword ptr [r15 + 0x20]
+	QUAD $0x00012087db2d41c4; BYTE $0x00 // vpand ymm8, ymm10, ymmword ptr [r15 + 0x120]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x503542c4; BYTE $0xc4 // {vex} vpdpbusd ymm8, ymm9, ymm12
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
-	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
-	LONG $0xb83de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm8, ymm7 # ymm3 = (ymm8 * ymm7) + ymm3
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc74850f; WORD $0xffff // jne 0x17fd0 <pq_q6_k+0x190>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
-	LONG $0x40c18148; WORD $0x0003; BYTE $0x00 // add rcx, 0x340
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfc50850f; WORD $0xffff // jne 0x17fc0 <pq_q6_k+0x180>
-	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0xfc1f8f0f; WORD $0xffff // jg 0x17fa0 <pq_q6_k+0x160>
-	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
-	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xfb91850f; WORD $0xffff // jne 0x17f20 <pq_q6_k+0xe0>
-	LONG $0xfffb9ae9; BYTE $0xff // jmp 0x17f2e <pq_q6_k+0xee>
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x0848 // vpbroadcastd ymm9, dword ptr [rax + 0x8]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x604f // vmovdqu ymm9, ymmword ptr [r15 + 0x60]
+	QUAD $0x00016087db2d41c4; BYTE $0x00 // vpand ymm8, ymm10, ymmword ptr [r15 + 0x160]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x0c48 // vpbroadcastd ymm9, dword ptr [rax + 0xc]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xcf59f4c5 // vmulps ymm1, ymm1, ymm7
+	LONG $0x786ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rax + 0x2c]
+	QUAD $0x0000a0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xa0]
+	LONG $0xdb2541c4; WORD $0x204f // vpand ymm9, ymm11, ymmword ptr [r15 + 0x20]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0xdb3d41c4; BYTE $0xc2 // vpand ymm8, ymm8, ymm10
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x1048 // vpbroadcastd ymm9, dword ptr [rax + 0x10]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	QUAD $0x0000e0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xe0]
+	LONG $0xdb2541c4; WORD $0x604f // vpand ymm9, ymm11, ymmword ptr [r15 + 0x60]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xdb3d41c4; BYTE $0xc2 // vpand ymm8, ymm8, ymm10
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x1448 // vpbroadcastd ymm9, dword ptr [rax + 0x14]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x2047 // vmovdqu ymm8, ymmword ptr [r15 + 0x20]
+	QUAD $0x0001208f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x120]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x1848 // vpbroadcastd ymm9, dword ptr [rax + 0x18]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x6047 // vmovdqu ymm8, ymmword ptr [r15 + 0x60]
+	QUAD $0x0001608f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x160]
+	LONG $0x587d62c4; WORD $0x1c60 // vpbroadcastd ymm12, dword ptr [rax + 0x1c]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x503dc2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm8, ymm12
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xa87de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm0, ymm1 # ymm7 = (ymm0 * ymm7) + ymm1
+	LONG $0x187de2c4; WORD $0x2048 // vbroadcastss ymm1, dword ptr [rax + 0x20]
+	LONG $0x30c08348 // add rax, 0x30
+	LONG $0xb845e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm1 # ymm3 = (ymm7 * ymm1) + ymm3
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfc2a840f; WORD $0xffff // je 0x19a60 <pq_q6_k+0x1c0>
+	LONG $0x523c8d4c // lea r15, [rdx + 2*rdx]
+	LONG $0x07e7c149 // shl r15, 0x7
+	LONG $0x3e248d4f // lea r12, [r14 + r15]
+	WORD $0x394d; BYTE $0xe2 // cmp r10, r12
+	LONG $0xfc45830f; WORD $0xffff // jae 0x19a90 <pq_q6_k+0x1f0>
+	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8945; BYTE $0xd5 // mov r13d, r10d
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xcdb70f45 // movzx r9d, r13w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8941; BYTE $0xeb // mov r11d, ebp
+	LONG $0x3fe38341 // and r11d, 0x3f
+	LONG $0xffe18141; WORD $0x003f; BYTE $0x00 // and r9d, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	LONG $0x06e3c141 // shl r11d, 0x6
+	WORD $0x294c; BYTE $0xce // sub rsi, r9
+	QUAD $0x004000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x4000]
+	QUAD $0x005000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x5000]
+	QUAD $0x006000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x6000]
+	QUAD $0x007000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x7000]
+	WORD $0x394d; BYTE $0xe2 // cmp r10, r12
+	WORD $0xa672 // jb 0x19e60 <pq_q6_k+0x5c0>
+	LONG $0xfffbd1e9; BYTE $0xff // jmp 0x19a90 <pq_q6_k+0x1f0>
+	BYTE $0x90 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x183c5 <pq_q6_k+0x585>
+	WORD $0x1deb // jmp 0x19ee5 <pq_q6_k+0x645>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb69840f; WORD $0xffff // je 0x17f2e <pq_q6_k+0xee>
+	LONG $0xfac9840f; WORD $0xffff // je 0x199ae <pq_q6_k+0x10e>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04b28e0f; WORD $0x0000 // jle 0x18880 <pq_q6_k+0xa40>
+	LONG $0x04b28e0f; WORD $0x0000 // jle 0x1a3a0 <pq_q6_k+0xb00>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x04e2c149 // shl r10, 0x4
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x9066 // nop
-	LONG $0x137d22c4; WORD $0x3624 // vcvtph2ps ymm12, xmmword ptr [rsi + r14]
+	LONG $0x137d22c4; WORD $0x1624 // vcvtph2ps ymm12, xmmword ptr [rsi + r10]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x0000b0249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xb0]
-	QUAD $0x00009024a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x90]
-	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
-	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc031 // xor eax, eax
+	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x0000b8249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xb8]
+	QUAD $0x00009824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x98]
+	LONG $0x3e348d4e // lea r14, [rsi + r15]
+	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
 	BYTE $0x90 // nop
-	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
-	LONG $0x05e0c148 // shl rax, 0x5
-	LONG $0x4411fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm0
-	QUAD $0x0000f02484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf0], ymm8
+	LONG $0x5b148d4b // lea rdx, [r11 + 2*r11]
+	LONG $0x05e3c149 // shl r11, 0x5
+	LONG $0x4411fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm0
+	QUAD $0x0000f82484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf8], ymm8
 	LONG $0x287c41c4; BYTE $0xc4 // vmovaps ymm8, ymm12
-	LONG $0x217de2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + rax + 0x10]
-	LONG $0x217d62c4; WORD $0x030c // vpmovsxbd ymm9, qword ptr [rbx + rax]
-	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
+	LONG $0x217d82c4; WORD $0x1e44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r14 + r11 + 0x10]
+	LONG $0x217d02c4; WORD $0x1e0c // vpmovsxbd ymm9, qword ptr [r14 + r11]
+	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
 	LONG $0x07e2c148 // shl rdx, 0x7
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	QUAD $0x0000d024847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xd0], ymm0
+	QUAD $0x0000d824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xd8], ymm0
 	QUAD $0x00000140876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x140]
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
 	LONG $0x587d62c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm0
@@ -6438,182 +7801,182 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
 	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
 	QUAD $0x0000014c876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x14c]
-	LONG $0x6f7ea1c4; WORD $0x2a3c // vmovdqu ymm7, ymmword ptr [rdx + r13]
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
-	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
+	LONG $0xf172f5c5; BYTE $0x04 // vpslld ymm1, ymm1, 0x4
 	LONG $0x587d62c4; BYTE $0xe8 // vpbroadcastd ymm13, xmm0
 	QUAD $0x00802a84db65a1c4; WORD $0x0000 // vpand ymm0, ymm3, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
-	LONG $0xc0ebc5c5 // vpor ymm0, ymm7, ymm0
-	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
-	LONG $0x507d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x207f // vpbroadcastd ymm7, dword ptr [rdi + 0x20]
-	LONG $0x507d62c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x407f // vpbroadcastd ymm7, dword ptr [rdi + 0x40]
-	LONG $0x507d62c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x607f // vpbroadcastd ymm7, dword ptr [rdi + 0x60]
-	LONG $0x507d62c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm0, ymm7
-	LONG $0x6f7ea1c4; WORD $0x2a7c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0x587de2c4; BYTE $0x0f // vpbroadcastd ymm1, dword ptr [rdi]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x204f // vpbroadcastd ymm1, dword ptr [rdi + 0x20]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x404f // vpbroadcastd ymm1, dword ptr [rdi + 0x40]
+	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x604f // vpbroadcastd ymm1, dword ptr [rdi + 0x60]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	LONG $0x6f7ea1c4; WORD $0x2a4c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x40]
 	QUAD $0x00c02a84db65a1c4; WORD $0x0000 // vpand ymm0, ymm3, ymmword ptr [rdx + r13 + 0xc0]
-	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
-	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
-	LONG $0xc0ebc5c5 // vpor ymm0, ymm7, ymm0
-	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
-	LONG $0x507d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x247f // vpbroadcastd ymm7, dword ptr [rdi + 0x24]
-	LONG $0x507d62c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x447f // vpbroadcastd ymm7, dword ptr [rdi + 0x44]
-	LONG $0x507d62c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x647f // vpbroadcastd ymm7, dword ptr [rdi + 0x64]
-	LONG $0x507d62c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm0, ymm7
-	LONG $0x6f7ea1c4; WORD $0x2a3c // vmovdqu ymm7, ymmword ptr [rdx + r13]
+	LONG $0xf172f5c5; BYTE $0x04 // vpslld ymm1, ymm1, 0x4
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0x587de2c4; WORD $0x044f // vpbroadcastd ymm1, dword ptr [rdi + 0x4]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x244f // vpbroadcastd ymm1, dword ptr [rdi + 0x24]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x444f // vpbroadcastd ymm1, dword ptr [rdi + 0x44]
+	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x644f // vpbroadcastd ymm1, dword ptr [rdi + 0x64]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
 	QUAD $0x01002a84db65a1c4; WORD $0x0000 // vpand ymm0, ymm3, ymmword ptr [rdx + r13 + 0x100]
-	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
-	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
-	LONG $0xc0ebc5c5 // vpor ymm0, ymm7, ymm0
-	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
-	LONG $0x507d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x287f // vpbroadcastd ymm7, dword ptr [rdi + 0x28]
-	LONG $0x507d62c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x487f // vpbroadcastd ymm7, dword ptr [rdi + 0x48]
-	LONG $0x507d62c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x687f // vpbroadcastd ymm7, dword ptr [rdi + 0x68]
-	LONG $0x507d62c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm0, ymm7
-	LONG $0x6f7ea1c4; WORD $0x2a7c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xf172f5c5; BYTE $0x02 // vpslld ymm1, ymm1, 0x2
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0x587de2c4; WORD $0x084f // vpbroadcastd ymm1, dword ptr [rdi + 0x8]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x284f // vpbroadcastd ymm1, dword ptr [rdi + 0x28]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x484f // vpbroadcastd ymm1, dword ptr [rdi + 0x48]
+	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x684f // vpbroadcastd ymm1, dword ptr [rdi + 0x68]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	LONG $0x6f7ea1c4; WORD $0x2a4c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x40]
 	QUAD $0x01402a84db65a1c4; WORD $0x0000 // vpand ymm0, ymm3, ymmword ptr [rdx + r13 + 0x140]
-	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
-	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
-	LONG $0xc0ebc5c5 // vpor ymm0, ymm7, ymm0
-	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
-	LONG $0x507d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x2c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x2c]
-	LONG $0x507d62c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x4c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x4c]
-	LONG $0x507d62c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x6c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x6c]
-	LONG $0x507d62c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm0, ymm7
+	LONG $0xf172f5c5; BYTE $0x02 // vpslld ymm1, ymm1, 0x2
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0x587de2c4; WORD $0x0c4f // vpbroadcastd ymm1, dword ptr [rdi + 0xc]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x2c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x2c]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x4c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x4c]
+	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x6c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x6c]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
 	QUAD $0x00000160876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x160]
-	QUAD $0x0000016cbf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x16c]
+	QUAD $0x0000016c8f6ef9c5 // vmovd xmm1, dword ptr [rdi + 0x16c]
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
-	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
 	LONG $0x587d62c4; BYTE $0xf0 // vpbroadcastd ymm14, xmm0
 	QUAD $0x00000164876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x164]
-	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
 	LONG $0x587d62c4; BYTE $0xf8 // vpbroadcastd ymm15, xmm0
 	QUAD $0x00000168876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x168]
-	QUAD $0x00802a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xdb5da1c4; WORD $0x2a3c // vpand ymm7, ymm4, ymmword ptr [rdx + r13]
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
-	LONG $0xdb5da1c4; WORD $0x2a14 // vpand ymm2, ymm4, ymmword ptr [rdx + r13]
-	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
+	QUAD $0x00802a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	LONG $0x587de2c4; WORD $0x1057 // vpbroadcastd ymm2, dword ptr [rdi + 0x10]
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x3057 // vpbroadcastd ymm2, dword ptr [rdi + 0x30]
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x5057 // vpbroadcastd ymm2, dword ptr [rdi + 0x50]
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x7057 // vpbroadcastd ymm2, dword ptr [rdi + 0x70]
-	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
-	QUAD $0x00c02a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0xc0]
-	LONG $0xdb5da1c4; WORD $0x2a54; BYTE $0x40 // vpand ymm2, ymm4, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
-	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	LONG $0x587de2c4; WORD $0x1457 // vpbroadcastd ymm2, dword ptr [rdi + 0x14]
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x3457 // vpbroadcastd ymm2, dword ptr [rdi + 0x34]
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x5457 // vpbroadcastd ymm2, dword ptr [rdi + 0x54]
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x7457 // vpbroadcastd ymm2, dword ptr [rdi + 0x74]
-	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
-	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
-	QUAD $0x01002a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x100]
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
 	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
-	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
-	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x1857 // vpbroadcastd ymm2, dword ptr [rdi + 0x18]
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x3857 // vpbroadcastd ymm2, dword ptr [rdi + 0x38]
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x5857 // vpbroadcastd ymm2, dword ptr [rdi + 0x58]
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x7857 // vpbroadcastd ymm2, dword ptr [rdi + 0x78]
-	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
-	LONG $0x6f7ea1c4; WORD $0x2a4c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x01402a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x140]
+	LONG $0xd2ebc5c5 // vpor ymm2, ymm7, ymm2
+	LONG $0x587de2c4; WORD $0x107f // vpbroadcastd ymm7, dword ptr [rdi + 0x10]
+	LONG $0x506d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x307f // vpbroadcastd ymm7, dword ptr [rdi + 0x30]
+	LONG $0x506d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x507f // vpbroadcastd ymm7, dword ptr [rdi + 0x50]
+	LONG $0x506de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x707f // vpbroadcastd ymm7, dword ptr [rdi + 0x70]
+	LONG $0x506de2c4; BYTE $0xcf // {vex} vpdpbusd ymm1, ymm2, ymm7
+	QUAD $0x00c02a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0xdb5da1c4; WORD $0x2a7c; BYTE $0x40 // vpand ymm7, ymm4, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
 	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
-	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
-	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x1c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x1c]
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x3c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x3c]
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x5c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x5c]
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x7c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x7c]
+	LONG $0xd2ebc5c5 // vpor ymm2, ymm7, ymm2
+	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
+	LONG $0x506d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x347f // vpbroadcastd ymm7, dword ptr [rdi + 0x34]
+	LONG $0x506d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x547f // vpbroadcastd ymm7, dword ptr [rdi + 0x54]
+	LONG $0x506de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x747f // vpbroadcastd ymm7, dword ptr [rdi + 0x74]
+	LONG $0x506de2c4; BYTE $0xcf // {vex} vpdpbusd ymm1, ymm2, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	QUAD $0x01002abc6f7ea1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [rdx + r13 + 0x100]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xfbdbc5c5 // vpand ymm7, ymm7, ymm3
+	LONG $0xd4dbedc5 // vpand ymm2, ymm2, ymm4
+	LONG $0xd7ebedc5 // vpor ymm2, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
+	LONG $0x506d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x387f // vpbroadcastd ymm7, dword ptr [rdi + 0x38]
+	LONG $0x506d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x587f // vpbroadcastd ymm7, dword ptr [rdi + 0x58]
+	LONG $0x506de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x787f // vpbroadcastd ymm7, dword ptr [rdi + 0x78]
+	LONG $0x506de2c4; BYTE $0xcf // {vex} vpdpbusd ymm1, ymm2, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x01402abc6f7ea1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [rdx + r13 + 0x140]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xfbdbc5c5 // vpand ymm7, ymm7, ymm3
+	LONG $0xd4dbedc5 // vpand ymm2, ymm2, ymm4
+	LONG $0xd7ebedc5 // vpor ymm2, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x1c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x1c]
+	LONG $0x506d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x3c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x3c]
+	LONG $0x506d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x5c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x5c]
+	LONG $0x506de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x7c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x7c]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
-	LONG $0x5b7cc1c4; BYTE $0xc9 // vcvtdq2ps ymm1, ymm9
-	LONG $0x5b7cc1c4; BYTE $0xd2 // vcvtdq2ps ymm2, ymm10
+	LONG $0x506de2c4; BYTE $0xcf // {vex} vpdpbusd ymm1, ymm2, ymm7
+	LONG $0x5b7cc1c4; BYTE $0xd1 // vcvtdq2ps ymm2, ymm9
+	LONG $0x5b7cc1c4; BYTE $0xfa // vcvtdq2ps ymm7, ymm10
 	LONG $0x5b7c41c4; BYTE $0xd4 // vcvtdq2ps ymm10, ymm12
 	LONG $0x287c41c4; BYTE $0xe0 // vmovaps ymm12, ymm8
 	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
 	LONG $0x5b7c41c4; BYTE $0xdd // vcvtdq2ps ymm11, ymm13
-	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
-	QUAD $0x0000d024845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xd0]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xd1592cc5 // vmulps ymm10, ymm10, ymm1
-	LONG $0xd259f4c5 // vmulps ymm2, ymm1, ymm2
-	LONG $0xc95934c5 // vmulps ymm9, ymm9, ymm1
-	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
+	LONG $0xd259bcc5 // vmulps ymm2, ymm8, ymm2
+	QUAD $0x0000d824845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xd8]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xff59ecc5 // vmulps ymm7, ymm2, ymm7
+	LONG $0xca5934c5 // vmulps ymm9, ymm9, ymm2
+	LONG $0xd2592cc5 // vmulps ymm10, ymm10, ymm2
+	LONG $0xd259a4c5 // vmulps ymm2, ymm11, ymm2
 	LONG $0x5b7c41c4; BYTE $0xde // vcvtdq2ps ymm11, ymm14
 	LONG $0x591c41c4; BYTE $0xc0 // vmulps ymm8, ymm12, ymm8
+	LONG $0xa83de2c4; BYTE $0xca // vfmadd213ps ymm1, ymm8, ymm2 # ymm1 = (ymm8 * ymm1) + ymm2
+	QUAD $0x00010097187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rdi + 0x100]
+	LONG $0xa83d62c4; BYTE $0xdf // vfmadd213ps ymm11, ymm8, ymm7 # ymm11 = (ymm8 * ymm11) + ymm7
+	LONG $0x5b7cc1c4; BYTE $0xff // vcvtdq2ps ymm7, ymm15
 	LONG $0xa83dc2c4; BYTE $0xc2 // vfmadd213ps ymm0, ymm8, ymm10 # ymm0 = (ymm8 * ymm0) + ymm10
-	QUAD $0x00010097187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x100]
-	LONG $0xa83d62c4; BYTE $0xda // vfmadd213ps ymm11, ymm8, ymm2 # ymm11 = (ymm8 * ymm11) + ymm2
-	LONG $0x5b7cc1c4; BYTE $0xd7 // vcvtdq2ps ymm2, ymm15
-	LONG $0xa83de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm8, ymm1 # ymm7 = (ymm8 * ymm7) + ymm1
-	LONG $0xa83dc2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm8, ymm9 # ymm2 = (ymm8 * ymm2) + ymm9
-	QUAD $0x0001048f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x104]
-	QUAD $0x0000f02484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0xf0]
-	LONG $0xb825c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm11, ymm10 # ymm6 = (ymm11 * ymm10) + ymm6
-	QUAD $0x00010897187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x108]
-	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
-	LONG $0x4c107cc5; WORD $0x3024 // vmovups ymm9, ymmword ptr [rsp + 0x30]
-	QUAD $0x003a57152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x3a57] # 0x1c255 <peak_i8+0x2f5>
-	LONG $0xb87d42c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm10 # ymm8 = (ymm0 * ymm10) + ymm8
+	LONG $0xa83dc2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm8, ymm9 # ymm7 = (ymm8 * ymm7) + ymm9
+	QUAD $0x0000f82484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0xf8]
+	LONG $0xb825e2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm11, ymm2 # ymm6 = (ymm11 * ymm2) + ymm6
+	QUAD $0x00010497187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rdi + 0x104]
+	LONG $0xb845e2c4; BYTE $0xea // vfmadd231ps ymm5, ymm7, ymm2 # ymm5 = (ymm7 * ymm2) + ymm5
+	QUAD $0x00010897187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rdi + 0x108]
+	LONG $0x7c10fcc5; WORD $0x3824 // vmovups ymm7, ymmword ptr [rsp + 0x38]
+	LONG $0xb87d62c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm2 # ymm8 = (ymm0 * ymm2) + ymm8
 	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
+	QUAD $0x004668152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x4668] # 0x1e995 <peak_i8+0x2f5>
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xb84562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm7, ymm0 # ymm9 = (ymm7 * ymm0) + ymm9
-	LONG $0x4c117cc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm9
-	LONG $0x4410fcc5; WORD $0x3024 // vmovups ymm0, ymmword ptr [rsp + 0x30]
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfbfc850f; WORD $0xffff // jne 0x18430 <pq_q6_k+0x5f0>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
+	LONG $0xb875e2c4; BYTE $0xf8 // vfmadd231ps ymm7, ymm1, ymm0 # ymm7 = (ymm1 * ymm0) + ymm7
+	LONG $0x7c11fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm7
+	LONG $0x4410fcc5; WORD $0x3824 // vmovups ymm0, ymmword ptr [rsp + 0x38]
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfbfd850f; WORD $0xffff // jne 0x19f50 <pq_q6_k+0x6b0>
+	WORD $0xc0ff // inc eax
 	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfbc8850f; WORD $0xffff // jne 0x18410 <pq_q6_k+0x5d0>
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfbcb850f; WORD $0xffff // jne 0x19f30 <pq_q6_k+0x690>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfba78f0f; WORD $0xffff // jg 0x18400 <pq_q6_k+0x5c0>
-	QUAD $0x0000b0248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0xb0]
-	QUAD $0x000090249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x90]
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0xfbaa8f0f; WORD $0xffff // jg 0x19f20 <pq_q6_k+0x680>
+	QUAD $0x0000b82494107cc5; BYTE $0x00 // vmovups ymm10, ymmword ptr [rsp + 0xb8]
+	QUAD $0x000098249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x98]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2775 // jne 0x188a1 <pq_q6_k+0xa61>
-	LONG $0xfffb31e9; BYTE $0xff // jmp 0x183b0 <pq_q6_k+0x570>
-	BYTE $0x90 // nop
+	WORD $0x2a75 // jne 0x1a3c1 <pq_q6_k+0xb21>
+	LONG $0xfffb34e9; BYTE $0xff // jmp 0x19ed0 <pq_q6_k+0x630>
+	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -6621,58 +7984,58 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xfb0f840f; WORD $0xffff // je 0x183b0 <pq_q6_k+0x570>
+	LONG $0xfb0f840f; WORD $0xffff // je 0x19ed0 <pq_q6_k+0x630>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	WORD $0xfa83; BYTE $0x02 // cmp edx, 0x2
-	LONG $0xfaf8820f; WORD $0xffff // jb 0x183b0 <pq_q6_k+0x570>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xfaf8820f; WORD $0xffff // jb 0x19ed0 <pq_q6_k+0x630>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
 	WORD $0xfa83; BYTE $0x03 // cmp edx, 0x3
-	LONG $0xfae4820f; WORD $0xffff // jb 0x183b0 <pq_q6_k+0x570>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xfae4820f; WORD $0xffff // jb 0x19ed0 <pq_q6_k+0x630>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117c41c4; WORD $0xc704 // vmovups ymmword ptr [r15 + 8*rax], ymm8
 	WORD $0xfa83; BYTE $0x04 // cmp edx, 0x4
-	LONG $0xfad0820f; WORD $0xffff // jb 0x183b0 <pq_q6_k+0x570>
-	QUAD $0x0000008024848b48 // mov rax, qword ptr [rsp + 0x80]
+	LONG $0xfad0820f; WORD $0xffff // jb 0x19ed0 <pq_q6_k+0x630>
+	QUAD $0x0000008824848b48 // mov rax, qword ptr [rsp + 0x88]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xfab9820f; WORD $0xffff // jb 0x183b0 <pq_q6_k+0x570>
+	LONG $0xfab9820f; WORD $0xffff // jb 0x19ed0 <pq_q6_k+0x630>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04ec8e0f; WORD $0x0000 // jle 0x18dec <pq_q6_k+0xfac>
+	LONG $0x04e98e0f; WORD $0x0000 // jle 0x1a909 <pq_q6_k+0x1069>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0x04e6c149 // shl r14, 0x4
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0x04e2c149 // shl r10, 0x4
 	LONG $0x03e4c149 // shl r12, 0x3
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x137d22c4; WORD $0x3724 // vcvtph2ps ymm12, xmmword ptr [rdi + r14]
+	LONG $0x137d22c4; WORD $0x1724 // vcvtph2ps ymm12, xmmword ptr [rdi + r10]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x0000b0249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xb0]
-	QUAD $0x00009024a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x90]
-	LONG $0x271c8d4a // lea rbx, [rdi + r12]
-	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc031 // xor eax, eax
+	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x0000b8249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xb8]
+	QUAD $0x00009824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x98]
+	LONG $0x27348d4e // lea r14, [rdi + r12]
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
 	BYTE $0x90 // nop
-	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
-	LONG $0x05e0c148 // shl rax, 0x5
-	LONG $0x4411fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm0
-	QUAD $0x0000f02484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf0], ymm8
+	LONG $0x5b148d4b // lea rdx, [r11 + 2*r11]
+	LONG $0x05e3c149 // shl r11, 0x5
+	LONG $0x4411fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm0
+	QUAD $0x0000f82484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf8], ymm8
 	LONG $0x287c41c4; BYTE $0xc4 // vmovaps ymm8, ymm12
-	LONG $0x217de2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + rax + 0x10]
-	LONG $0x217d62c4; WORD $0x030c // vpmovsxbd ymm9, qword ptr [rbx + rax]
-	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
+	LONG $0x217d82c4; WORD $0x1e44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r14 + r11 + 0x10]
+	LONG $0x217d02c4; WORD $0x1e0c // vpmovsxbd ymm9, qword ptr [r14 + r11]
+	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
 	LONG $0x07e2c148 // shl rdx, 0x7
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	QUAD $0x0000d024847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xd0], ymm0
+	QUAD $0x0000d824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xd8], ymm0
 	QUAD $0x00000150866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x150]
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
 	LONG $0x587d62c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm0
@@ -6743,371 +8106,552 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
 	LONG $0x587d62c4; BYTE $0xf0 // vpbroadcastd ymm14, xmm0
 	QUAD $0x00000174866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x174]
-	LONG $0x587de2c4; BYTE $0xf9 // vpbroadcastd ymm7, xmm1
+	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
 	LONG $0x587d62c4; BYTE $0xf8 // vpbroadcastd ymm15, xmm0
 	QUAD $0x00000178866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x178]
-	QUAD $0x00802a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xdb5da1c4; WORD $0x2a3c // vpand ymm7, ymm4, ymmword ptr [rdx + r13]
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
-	LONG $0xdb5da1c4; WORD $0x2a14 // vpand ymm2, ymm4, ymmword ptr [rdx + r13]
-	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
+	QUAD $0x00802a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	QUAD $0x00009096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x90]
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	QUAD $0x0000b096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb0]
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	QUAD $0x0000d096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd0]
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	QUAD $0x0000f096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xf0]
-	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
-	QUAD $0x00c02a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0xc0]
-	LONG $0xdb5da1c4; WORD $0x2a54; BYTE $0x40 // vpand ymm2, ymm4, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
-	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	QUAD $0x00009496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x94]
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	QUAD $0x0000b496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb4]
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	QUAD $0x0000d496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd4]
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	QUAD $0x0000f496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xf4]
-	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
-	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
-	QUAD $0x01002a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x100]
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
 	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
-	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
-	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	QUAD $0x00009896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x98]
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	QUAD $0x0000b896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb8]
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	QUAD $0x0000d896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd8]
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	QUAD $0x0000f896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xf8]
-	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
-	LONG $0x6f7ea1c4; WORD $0x2a4c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x01402a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x140]
+	LONG $0xd2ebc5c5 // vpor ymm2, ymm7, ymm2
+	QUAD $0x000090be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x90]
+	LONG $0x506d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm2, ymm7
+	QUAD $0x0000b0be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xb0]
+	LONG $0x506d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm2, ymm7
+	QUAD $0x0000d0be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xd0]
+	LONG $0x506de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm2, ymm7
+	QUAD $0x0000f0be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xf0]
+	LONG $0x506de2c4; BYTE $0xcf // {vex} vpdpbusd ymm1, ymm2, ymm7
+	QUAD $0x00c02a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0xdb5da1c4; WORD $0x2a7c; BYTE $0x40 // vpand ymm7, ymm4, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
 	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
-	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
-	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	QUAD $0x00009c96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x9c]
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	QUAD $0x0000bc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xbc]
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	QUAD $0x0000dc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xdc]
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	QUAD $0x0000fc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xfc]
+	LONG $0xd2ebc5c5 // vpor ymm2, ymm7, ymm2
+	QUAD $0x000094be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x94]
+	LONG $0x506d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm2, ymm7
+	QUAD $0x0000b4be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xb4]
+	LONG $0x506d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm2, ymm7
+	QUAD $0x0000d4be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xd4]
+	LONG $0x506de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm2, ymm7
+	QUAD $0x0000f4be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xf4]
+	LONG $0x506de2c4; BYTE $0xcf // {vex} vpdpbusd ymm1, ymm2, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	QUAD $0x01002abc6f7ea1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [rdx + r13 + 0x100]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xfbdbc5c5 // vpand ymm7, ymm7, ymm3
+	LONG $0xd4dbedc5 // vpand ymm2, ymm2, ymm4
+	LONG $0xd7ebedc5 // vpor ymm2, ymm2, ymm7
+	QUAD $0x000098be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x98]
+	LONG $0x506d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm2, ymm7
+	QUAD $0x0000b8be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xb8]
+	LONG $0x506d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm2, ymm7
+	QUAD $0x0000d8be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xd8]
+	LONG $0x506de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm2, ymm7
+	QUAD $0x0000f8be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xf8]
+	LONG $0x506de2c4; BYTE $0xcf // {vex} vpdpbusd ymm1, ymm2, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x01402abc6f7ea1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [rdx + r13 + 0x140]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xfbdbc5c5 // vpand ymm7, ymm7, ymm3
+	LONG $0xd4dbedc5 // vpand ymm2, ymm2, ymm4
+	LONG $0xd7ebedc5 // vpor ymm2, ymm2, ymm7
+	QUAD $0x00009cbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x9c]
+	LONG $0x506d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm2, ymm7
+	QUAD $0x0000bcbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xbc]
+	LONG $0x506d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm2, ymm7
+	QUAD $0x0000dcbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xdc]
+	LONG $0x506de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm2, ymm7
+	QUAD $0x0000fcbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xfc]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
-	LONG $0x5b7cc1c4; BYTE $0xc9 // vcvtdq2ps ymm1, ymm9
-	LONG $0x5b7cc1c4; BYTE $0xd2 // vcvtdq2ps ymm2, ymm10
+	LONG $0x506de2c4; BYTE $0xcf // {vex} vpdpbusd ymm1, ymm2, ymm7
+	LONG $0x5b7cc1c4; BYTE $0xd1 // vcvtdq2ps ymm2, ymm9
+	LONG $0x5b7cc1c4; BYTE $0xfa // vcvtdq2ps ymm7, ymm10
 	LONG $0x5b7c41c4; BYTE $0xd4 // vcvtdq2ps ymm10, ymm12
 	LONG $0x287c41c4; BYTE $0xe0 // vmovaps ymm12, ymm8
 	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
 	LONG $0x5b7c41c4; BYTE $0xdd // vcvtdq2ps ymm11, ymm13
-	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
-	QUAD $0x0000d024845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xd0]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xd1592cc5 // vmulps ymm10, ymm10, ymm1
-	LONG $0xd259f4c5 // vmulps ymm2, ymm1, ymm2
-	LONG $0xc95934c5 // vmulps ymm9, ymm9, ymm1
-	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
+	LONG $0xd259bcc5 // vmulps ymm2, ymm8, ymm2
+	QUAD $0x0000d824845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xd8]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xff59ecc5 // vmulps ymm7, ymm2, ymm7
+	LONG $0xca5934c5 // vmulps ymm9, ymm9, ymm2
+	LONG $0xd2592cc5 // vmulps ymm10, ymm10, ymm2
+	LONG $0xd259a4c5 // vmulps ymm2, ymm11, ymm2
 	LONG $0x5b7c41c4; BYTE $0xde // vcvtdq2ps ymm11, ymm14
 	LONG $0x591c41c4; BYTE $0xc0 // vmulps ymm8, ymm12, ymm8
+	LONG $0xa83de2c4; BYTE $0xca // vfmadd213ps ymm1, ymm8, ymm2 # ymm1 = (ymm8 * ymm1) + ymm2
+	QUAD $0x00011096187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x110]
+	LONG $0xa83d62c4; BYTE $0xdf // vfmadd213ps ymm11, ymm8, ymm7 # ymm11 = (ymm8 * ymm11) + ymm7
+	LONG $0x5b7cc1c4; BYTE $0xff // vcvtdq2ps ymm7, ymm15
 	LONG $0xa83dc2c4; BYTE $0xc2 // vfmadd213ps ymm0, ymm8, ymm10 # ymm0 = (ymm8 * ymm0) + ymm10
-	QUAD $0x00011096187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x110]
-	LONG $0xa83d62c4; BYTE $0xda // vfmadd213ps ymm11, ymm8, ymm2 # ymm11 = (ymm8 * ymm11) + ymm2
-	LONG $0x5b7cc1c4; BYTE $0xd7 // vcvtdq2ps ymm2, ymm15
-	LONG $0xa83de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm8, ymm1 # ymm7 = (ymm8 * ymm7) + ymm1
-	LONG $0xa83dc2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm8, ymm9 # ymm2 = (ymm8 * ymm2) + ymm9
-	QUAD $0x0001148e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x114]
-	QUAD $0x0000f02484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0xf0]
-	LONG $0xb825c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm11, ymm10 # ymm6 = (ymm11 * ymm10) + ymm6
-	QUAD $0x00011896187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x118]
-	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
-	LONG $0x4c107cc5; WORD $0x3024 // vmovups ymm9, ymmword ptr [rsp + 0x30]
-	QUAD $0x0034c6152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x34c6] # 0x1c255 <peak_i8+0x2f5>
-	LONG $0xb87d42c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm10 # ymm8 = (ymm0 * ymm10) + ymm8
+	LONG $0xa83dc2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm8, ymm9 # ymm7 = (ymm8 * ymm7) + ymm9
+	QUAD $0x0000f82484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0xf8]
+	LONG $0xb825e2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm11, ymm2 # ymm6 = (ymm11 * ymm2) + ymm6
+	QUAD $0x00011496187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x114]
+	LONG $0xb845e2c4; BYTE $0xea // vfmadd231ps ymm5, ymm7, ymm2 # ymm5 = (ymm7 * ymm2) + ymm5
+	QUAD $0x00011896187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x118]
+	LONG $0x7c10fcc5; WORD $0x3824 // vmovups ymm7, ymmword ptr [rsp + 0x38]
+	LONG $0xb87d62c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm2 # ymm8 = (ymm0 * ymm2) + ymm8
 	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
+	QUAD $0x0040d7152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x40d7] # 0x1e995 <peak_i8+0x2f5>
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xb84562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm7, ymm0 # ymm9 = (ymm7 * ymm0) + ymm9
-	LONG $0x4c117cc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm9
-	LONG $0x4410fcc5; WORD $0x3024 // vmovups ymm0, ymmword ptr [rsp + 0x30]
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfb9b850f; WORD $0xffff // jne 0x18960 <pq_q6_k+0xb20>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
+	LONG $0xb875e2c4; BYTE $0xf8 // vfmadd231ps ymm7, ymm1, ymm0 # ymm7 = (ymm1 * ymm0) + ymm7
+	LONG $0x7c11fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm7
+	LONG $0x4410fcc5; WORD $0x3824 // vmovups ymm0, ymmword ptr [rsp + 0x38]
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfb9c850f; WORD $0xffff // jne 0x1a480 <pq_q6_k+0xbe0>
+	WORD $0xc0ff // inc eax
 	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfb67850f; WORD $0xffff // jne 0x18940 <pq_q6_k+0xb00>
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfb6a850f; WORD $0xffff // jne 0x1a460 <pq_q6_k+0xbc0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb468f0f; WORD $0xffff // jg 0x18930 <pq_q6_k+0xaf0>
-	WORD $0x11eb // jmp 0x18dfd <pq_q6_k+0xfbd>
+	LONG $0xfb498f0f; WORD $0xffff // jg 0x1a450 <pq_q6_k+0xbb0>
+	WORD $0x11eb // jmp 0x1a91a <pq_q6_k+0x107a>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	QUAD $0x0000b0248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0xb0]
-	QUAD $0x000090249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x90]
-	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
+	QUAD $0x0000b82494107cc5; BYTE $0x00 // vmovups ymm10, ymmword ptr [rsp + 0xb8]
+	QUAD $0x000098249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x98]
+	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xf583840f; WORD $0xffff // je 0x183b0 <pq_q6_k+0x570>
+	LONG $0xf586840f; WORD $0xffff // je 0x19ed0 <pq_q6_k+0x630>
 	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	WORD $0xfa83; BYTE $0x07 // cmp edx, 0x7
-	LONG $0xf56f820f; WORD $0xffff // jb 0x183b0 <pq_q6_k+0x570>
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0xf572820f; WORD $0xffff // jb 0x19ed0 <pq_q6_k+0x630>
+	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	LONG $0x117c41c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm8
 	WORD $0xfa83; BYTE $0x08 // cmp edx, 0x8
-	LONG $0xf55b820f; WORD $0xffff // jb 0x183b0 <pq_q6_k+0x570>
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0xf55e820f; WORD $0xffff // jb 0x19ed0 <pq_q6_k+0x630>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff54be9; BYTE $0xff // jmp 0x183b0 <pq_q6_k+0x570>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xfff54ee9; BYTE $0xff // jmp 0x19ed0 <pq_q6_k+0x630>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04b48e0f; WORD $0x0000 // jle 0x1932d <pq_q6_k+0x14ed>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
+	LONG $0x087a8e0f; WORD $0x0000 // jle 0x1b205 <pq_q6_k+0x1965>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0x8949; BYTE $0xfe // mov r14, rdi
-	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
-	WORD $0x1aeb // jmp 0x18eb3 <pq_q6_k+0x1073>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
-	LONG $0xf8418d48 // lea rax, [rcx - 0x8]
-	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x04828e0f; WORD $0x0000 // jle 0x19335 <pq_q6_k+0x14f5>
-	LONG $0x137de2c4; BYTE $0x2f // vcvtph2ps ymm5, xmmword ptr [rdi]
-	LONG $0x137de2c4; WORD $0x1077 // vcvtph2ps ymm6, xmmword ptr [rdi + 0x10]
-	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x14eb // jmp 0x18ee0 <pq_q6_k+0x10a0>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0xff41; BYTE $0xc0 // inc r8d
-	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
-	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xc074 // je 0x18ea0 <pq_q6_k+0x1060>
-	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
-	LONG $0xc09f8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rdi + 0x1c0]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	WORD $0x1aeb // jmp 0x1a9c1 <pq_q6_k+0x1121>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x084c8e0f; WORD $0x0000 // jle 0x1b20d <pq_q6_k+0x196d>
+	LONG $0x137de2c4; BYTE $0x2e // vcvtph2ps ymm5, xmmword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x1076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x10]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x1aeb // jmp 0x1a9ee <pq_q6_k+0x114e>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0xc1ff // inc ecx
+	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
+	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
+	WORD $0xc274 // je 0x1a9b0 <pq_q6_k+0x1110>
+	LONG $0x40568d4c // lea r10, [rsi + 0x40]
+	LONG $0xc09e8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rsi + 0x1c0]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003b3e9; BYTE $0x00 // jmp 0x192a8 <pq_q6_k+0x1468>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x0003a4e9; BYTE $0x00 // jmp 0x1ada7 <pq_q6_k+0x1507>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x0149; BYTE $0xcf // add r15, rcx
-	LONG $0x6e7941c4; WORD $0x2841 // vmovd xmm8, dword ptr [r9 + 0x28]
-	LONG $0x217de2c4; WORD $0x1704 // vpmovsxbd ymm0, qword ptr [rdi + rdx]
-	WORD $0x894d; BYTE $0xfc // mov r12, r15
-	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
-	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	WORD $0x014d; BYTE $0xd6 // add r14, r10
+	LONG $0x7f6ef9c5; BYTE $0x28 // vmovd xmm7, dword ptr [rdi + 0x28]
+	LONG $0x217de2c4; WORD $0x1604 // vpmovsxbd ymm0, qword ptr [rsi + rdx]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xf859d4c5 // vmulps ymm7, ymm5, ymm0
-	LONG $0x217de2c4; WORD $0x1744; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rdi + rdx + 0x10]
-	LONG $0x6f7e41c4; WORD $0x2414 // vmovdqu ymm10, ymmword ptr [r12]
-	QUAD $0x0080248c547441c4; WORD $0x0000 // vandps ymm9, ymm1, ymmword ptr [r12 + 0x80]
-	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d42c4; BYTE $0x11 // vpbroadcastd ymm10, dword ptr [r9]
+	LONG $0xc859d4c5 // vmulps ymm1, ymm5, ymm0
+	LONG $0x217de2c4; WORD $0x1644; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rsi + rdx + 0x10]
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x00008087db2d41c4; BYTE $0x00 // vpand ymm8, ymm10, ymmword ptr [r15 + 0x80]
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; BYTE $0x0f // vpbroadcastd ymm9, dword ptr [rdi]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x2454; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [r12 + 0x40]
-	QUAD $0x00c0248c547441c4; WORD $0x0000 // vandps ymm9, ymm1, ymmword ptr [r12 + 0xc0]
-	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d42c4; WORD $0x0451 // vpbroadcastd ymm10, dword ptr [r9 + 0x4]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x2414 // vmovdqu ymm10, ymmword ptr [r12]
-	QUAD $0x0100248c547441c4; WORD $0x0000 // vandps ymm9, ymm1, ymmword ptr [r12 + 0x100]
-	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d42c4; WORD $0x0851 // vpbroadcastd ymm10, dword ptr [r9 + 0x8]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x2454; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [r12 + 0x40]
-	QUAD $0x0140248c547441c4; WORD $0x0000 // vandps ymm9, ymm1, ymmword ptr [r12 + 0x140]
-	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d42c4; WORD $0x0c51 // vpbroadcastd ymm10, dword ptr [r9 + 0xc]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	LONG $0x6e7941c4; WORD $0x2c41 // vmovd xmm8, dword ptr [r9 + 0x2c]
-	QUAD $0x0080248c6f7e41c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [r12 + 0x80]
-	LONG $0xdb2541c4; WORD $0x2414 // vpand ymm10, ymm11, ymmword ptr [r12]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d42c4; WORD $0x1051 // vpbroadcastd ymm10, dword ptr [r9 + 0x10]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	QUAD $0x00c0248c6f7e41c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [r12 + 0xc0]
-	LONG $0xdb2541c4; WORD $0x2454; BYTE $0x40 // vpand ymm10, ymm11, ymmword ptr [r12 + 0x40]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d42c4; WORD $0x1451 // vpbroadcastd ymm10, dword ptr [r9 + 0x14]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x240c // vmovdqu ymm9, ymmword ptr [r12]
-	QUAD $0x010024946f7e41c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [r12 + 0x100]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x404f // vmovdqu ymm9, ymmword ptr [r15 + 0x40]
+	QUAD $0x0000c087db2d41c4; BYTE $0x00 // vpand ymm8, ymm10, ymmword ptr [r15 + 0xc0]
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d42c4; WORD $0x1851 // vpbroadcastd ymm10, dword ptr [r9 + 0x18]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x244c; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [r12 + 0x40]
-	QUAD $0x014024946f7e41c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [r12 + 0x140]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x00010087db2d41c4; BYTE $0x00 // vpand ymm8, ymm10, ymmword ptr [r15 + 0x100]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d42c4; WORD $0x1c51 // vpbroadcastd ymm10, dword ptr [r9 + 0x1c]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
-	LONG $0x187dc2c4; WORD $0x2041 // vbroadcastss ymm0, dword ptr [r9 + 0x20]
-	LONG $0xb83de2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm8, ymm0 # ymm4 = (ymm8 * ymm0) + ymm4
-	LONG $0x217de2c4; WORD $0x1744; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rdi + rdx + 0x8]
-	LONG $0x6e7941c4; WORD $0x2841 // vmovd xmm8, dword ptr [r9 + 0x28]
-	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
-	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x084f // vpbroadcastd ymm9, dword ptr [rdi + 0x8]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x404f // vmovdqu ymm9, ymmword ptr [r15 + 0x40]
+	QUAD $0x00014087db2d41c4; BYTE $0x00 // vpand ymm8, ymm10, ymmword ptr [r15 + 0x140]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x0c4f // vpbroadcastd ymm9, dword ptr [rdi + 0xc]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xcf59f4c5 // vmulps ymm1, ymm1, ymm7
+	LONG $0x7f6ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rdi + 0x2c]
+	QUAD $0x000080876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x80]
+	LONG $0xdb2541c4; BYTE $0x0f // vpand ymm9, ymm11, ymmword ptr [r15]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0xdb3d41c4; BYTE $0xc2 // vpand ymm8, ymm8, ymm10
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x104f // vpbroadcastd ymm9, dword ptr [rdi + 0x10]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	QUAD $0x0000c0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xc0]
+	LONG $0xdb2541c4; WORD $0x404f // vpand ymm9, ymm11, ymmword ptr [r15 + 0x40]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xdb3d41c4; BYTE $0xc2 // vpand ymm8, ymm8, ymm10
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x144f // vpbroadcastd ymm9, dword ptr [rdi + 0x14]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
+	QUAD $0x0001008f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x100]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x184f // vpbroadcastd ymm9, dword ptr [rdi + 0x18]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x4047 // vmovdqu ymm8, ymmword ptr [r15 + 0x40]
+	QUAD $0x0001408f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x140]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x1c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x1c]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xa87de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm0, ymm1 # ymm7 = (ymm0 * ymm7) + ymm1
+	LONG $0x187de2c4; WORD $0x2047 // vbroadcastss ymm0, dword ptr [rdi + 0x20]
+	LONG $0xb845e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm7, ymm0 # ymm4 = (ymm7 * ymm0) + ymm4
+	LONG $0x217de2c4; WORD $0x1644; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rsi + rdx + 0x8]
+	LONG $0x7f6ef9c5; BYTE $0x28 // vmovd xmm7, dword ptr [rdi + 0x28]
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xf859ccc5 // vmulps ymm7, ymm6, ymm0
-	LONG $0x217de2c4; WORD $0x1744; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rdi + rdx + 0x18]
-	LONG $0x6f7e41c4; WORD $0x2057 // vmovdqu ymm10, ymmword ptr [r15 + 0x20]
-	QUAD $0x0000a08fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0xa0]
+	LONG $0xc859ccc5 // vmulps ymm1, ymm6, ymm0
+	LONG $0x217de2c4; WORD $0x1644; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rsi + rdx + 0x18]
+	LONG $0x6f7e41c4; WORD $0x204e // vmovdqu ymm9, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a086db2d41c4; BYTE $0x00 // vpand ymm8, ymm10, ymmword ptr [r14 + 0xa0]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d42c4; BYTE $0x11 // vpbroadcastd ymm10, dword ptr [r9]
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; BYTE $0x0f // vpbroadcastd ymm9, dword ptr [rdi]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x6057 // vmovdqu ymm10, ymmword ptr [r15 + 0x60]
-	QUAD $0x0000e08fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0xe0]
-	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d42c4; WORD $0x0451 // vpbroadcastd ymm10, dword ptr [r9 + 0x4]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x2057 // vmovdqu ymm10, ymmword ptr [r15 + 0x20]
-	QUAD $0x0001208fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0x120]
-	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d42c4; WORD $0x0851 // vpbroadcastd ymm10, dword ptr [r9 + 0x8]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x6057 // vmovdqu ymm10, ymmword ptr [r15 + 0x60]
-	QUAD $0x0001608fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0x160]
-	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d42c4; WORD $0x0c51 // vpbroadcastd ymm10, dword ptr [r9 + 0xc]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	LONG $0x6e7941c4; WORD $0x2c41 // vmovd xmm8, dword ptr [r9 + 0x2c]
-	QUAD $0x0000a08f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0xa0]
-	LONG $0xdb2541c4; WORD $0x2057 // vpand ymm10, ymm11, ymmword ptr [r15 + 0x20]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d42c4; WORD $0x1051 // vpbroadcastd ymm10, dword ptr [r9 + 0x10]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	QUAD $0x0000e08f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0xe0]
-	LONG $0xdb2541c4; WORD $0x6057 // vpand ymm10, ymm11, ymmword ptr [r15 + 0x60]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d42c4; WORD $0x1451 // vpbroadcastd ymm10, dword ptr [r9 + 0x14]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x204f // vmovdqu ymm9, ymmword ptr [r15 + 0x20]
-	QUAD $0x000120976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x120]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x604e // vmovdqu ymm9, ymmword ptr [r14 + 0x60]
+	QUAD $0x0000e086db2d41c4; BYTE $0x00 // vpand ymm8, ymm10, ymmword ptr [r14 + 0xe0]
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d42c4; WORD $0x1851 // vpbroadcastd ymm10, dword ptr [r9 + 0x18]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x604f // vmovdqu ymm9, ymmword ptr [r15 + 0x60]
-	QUAD $0x000160976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x160]
-	LONG $0x587d42c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [r9 + 0x1c]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x204e // vmovdqu ymm9, ymmword ptr [r14 + 0x20]
+	QUAD $0x00012086db2d41c4; BYTE $0x00 // vpand ymm8, ymm10, ymmword ptr [r14 + 0x120]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x503542c4; BYTE $0xc4 // {vex} vpdpbusd ymm8, ymm9, ymm12
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
-	LONG $0x187dc2c4; WORD $0x2079 // vbroadcastss ymm7, dword ptr [r9 + 0x20]
-	LONG $0x30c18349 // add r9, 0x30
-	LONG $0xb83de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm8, ymm7 # ymm3 = (ymm8 * ymm7) + ymm3
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc28840f; WORD $0xffff // je 0x18ed0 <pq_q6_k+0x1090>
-	LONG $0x523c8d4c // lea r15, [rdx + 2*rdx]
-	LONG $0x07e7c149 // shl r15, 0x7
-	LONG $0x3b248d4e // lea r12, [rbx + r15]
-	WORD $0x394d; BYTE $0xe6 // cmp r14, r12
-	LONG $0xfc43830f; WORD $0xffff // jae 0x18f00 <pq_q6_k+0x10c0>
-	WORD $0x8944; BYTE $0xf5 // mov ebp, r14d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8945; BYTE $0xf5 // mov r13d, r14d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xc5b70f41 // movzx eax, r13w
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894c; BYTE $0xf6 // mov rsi, r14
-	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
-	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
-	WORD $0x8941; BYTE $0xea // mov r10d, ebp
-	LONG $0x3fe28341 // and r10d, 0x3f
-	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	LONG $0x06e2c141 // shl r10d, 0x6
-	WORD $0x2948; BYTE $0xc6 // sub rsi, rax
-	QUAD $0x004000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x4000]
-	QUAD $0x005000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x5000]
-	QUAD $0x006000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x6000]
-	QUAD $0x007000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x7000]
-	WORD $0x394d; BYTE $0xe6 // cmp r14, r12
-	WORD $0xa872 // jb 0x192d0 <pq_q6_k+0x1490>
-	LONG $0xfffbd3e9; BYTE $0xff // jmp 0x18f00 <pq_q6_k+0x10c0>
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x084f // vpbroadcastd ymm9, dword ptr [rdi + 0x8]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x604e // vmovdqu ymm9, ymmword ptr [r14 + 0x60]
+	QUAD $0x00016086db2d41c4; BYTE $0x00 // vpand ymm8, ymm10, ymmword ptr [r14 + 0x160]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x0c4f // vpbroadcastd ymm9, dword ptr [rdi + 0xc]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xcf59f4c5 // vmulps ymm1, ymm1, ymm7
+	LONG $0x7f6ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rdi + 0x2c]
+	QUAD $0x0000a0866f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r14 + 0xa0]
+	LONG $0xdb2541c4; WORD $0x204e // vpand ymm9, ymm11, ymmword ptr [r14 + 0x20]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0xdb3d41c4; BYTE $0xc2 // vpand ymm8, ymm8, ymm10
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x104f // vpbroadcastd ymm9, dword ptr [rdi + 0x10]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	QUAD $0x0000e0866f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r14 + 0xe0]
+	LONG $0xdb2541c4; WORD $0x604e // vpand ymm9, ymm11, ymmword ptr [r14 + 0x60]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xdb3d41c4; BYTE $0xc2 // vpand ymm8, ymm8, ymm10
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x144f // vpbroadcastd ymm9, dword ptr [rdi + 0x14]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x2046 // vmovdqu ymm8, ymmword ptr [r14 + 0x20]
+	QUAD $0x0001208e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x120]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x184f // vpbroadcastd ymm9, dword ptr [rdi + 0x18]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x6046 // vmovdqu ymm8, ymmword ptr [r14 + 0x60]
+	QUAD $0x0001608e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x160]
+	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x503dc2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm8, ymm12
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xa87de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm0, ymm1 # ymm7 = (ymm0 * ymm7) + ymm1
+	LONG $0x187de2c4; WORD $0x204f // vbroadcastss ymm1, dword ptr [rdi + 0x20]
+	LONG $0x30c78348 // add rdi, 0x30
+	LONG $0xb845e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm1 # ymm3 = (ymm7 * ymm1) + ymm3
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfc39840f; WORD $0xffff // je 0x1a9e0 <pq_q6_k+0x1140>
+	LONG $0x52348d4c // lea r14, [rdx + 2*rdx]
+	LONG $0x07e6c149 // shl r14, 0x7
+	LONG $0x330c8d4e // lea r9, [rbx + r14]
+	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
+	LONG $0xfc54830f; WORD $0xffff // jae 0x1aa10 <pq_q6_k+0x1170>
+	WORD $0x8949; BYTE $0xc7 // mov r15, rax
+	BYTE $0x90 // nop
+	WORD $0x894d; BYTE $0xfb // mov r11, r15
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	QUAD $0x0000280093180f41 // prefetcht1 byte ptr [r11 + 0x2800]
+	QUAD $0x0000288093180f41 // prefetcht1 byte ptr [r11 + 0x2880]
+	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
+	WORD $0xd472 // jb 0x1adc0 <pq_q6_k+0x1520>
+	LONG $0xfffc1fe9; BYTE $0xff // jmp 0x1aa10 <pq_q6_k+0x1170>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03f08e0f; WORD $0x0000 // jle 0x1b1f2 <pq_q6_k+0x1952>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	WORD $0x9066 // nop
+	LONG $0x137de2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xff31 // xor edi, edi
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x40588d4c // lea r11, [rax + 0x40]
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	WORD $0xdb31 // xor ebx, ebx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x5b148d48 // lea rdx, [rbx + 2*rbx]
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0x796ef9c5; BYTE $0x28 // vmovd xmm7, dword ptr [rcx + 0x28]
+	LONG $0x217de2c4; WORD $0x1804 // vpmovsxbd ymm0, qword ptr [rax + rbx]
+	LONG $0x07e2c148 // shl rdx, 0x7
+	WORD $0x014c; BYTE $0xda // add rdx, r11
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc859d4c5 // vmulps ymm1, ymm5, ymm0
+	LONG $0x217de2c4; WORD $0x1844; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x10]
+	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
+	QUAD $0x00008086542c41c4; BYTE $0x00 // vandps ymm8, ymm10, ymmword ptr [r14 + 0x80]
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; BYTE $0x09 // vpbroadcastd ymm9, dword ptr [rcx]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x404e // vmovdqu ymm9, ymmword ptr [r14 + 0x40]
+	QUAD $0x0000c086542c41c4; BYTE $0x00 // vandps ymm8, ymm10, ymmword ptr [r14 + 0xc0]
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x0449 // vpbroadcastd ymm9, dword ptr [rcx + 0x4]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
+	QUAD $0x00010086542c41c4; BYTE $0x00 // vandps ymm8, ymm10, ymmword ptr [r14 + 0x100]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x0849 // vpbroadcastd ymm9, dword ptr [rcx + 0x8]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x404e // vmovdqu ymm9, ymmword ptr [r14 + 0x40]
+	QUAD $0x00014086542c41c4; BYTE $0x00 // vandps ymm8, ymm10, ymmword ptr [r14 + 0x140]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x0c49 // vpbroadcastd ymm9, dword ptr [rcx + 0xc]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xcf59f4c5 // vmulps ymm1, ymm1, ymm7
+	LONG $0x796ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rcx + 0x2c]
+	QUAD $0x000080866f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r14 + 0x80]
+	LONG $0xdb2541c4; BYTE $0x0e // vpand ymm9, ymm11, ymmword ptr [r14]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0xdb3d41c4; BYTE $0xc2 // vpand ymm8, ymm8, ymm10
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x1049 // vpbroadcastd ymm9, dword ptr [rcx + 0x10]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	QUAD $0x0000c0866f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r14 + 0xc0]
+	LONG $0xdb2541c4; WORD $0x404e // vpand ymm9, ymm11, ymmword ptr [r14 + 0x40]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xdb3d41c4; BYTE $0xc2 // vpand ymm8, ymm8, ymm10
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x1449 // vpbroadcastd ymm9, dword ptr [rcx + 0x14]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; BYTE $0x06 // vmovdqu ymm8, ymmword ptr [r14]
+	QUAD $0x0001008e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x100]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x1849 // vpbroadcastd ymm9, dword ptr [rcx + 0x18]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x4046 // vmovdqu ymm8, ymmword ptr [r14 + 0x40]
+	QUAD $0x0001408e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x140]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x1c49 // vpbroadcastd ymm9, dword ptr [rcx + 0x1c]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xa87de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm0, ymm1 # ymm7 = (ymm0 * ymm7) + ymm1
+	LONG $0x187de2c4; WORD $0x2041 // vbroadcastss ymm0, dword ptr [rcx + 0x20]
+	LONG $0xb845e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm7, ymm0 # ymm4 = (ymm7 * ymm0) + ymm4
+	LONG $0x217de2c4; WORD $0x1844; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x8]
+	LONG $0x796ef9c5; BYTE $0x28 // vmovd xmm7, dword ptr [rcx + 0x28]
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc859ccc5 // vmulps ymm1, ymm6, ymm0
+	LONG $0x217de2c4; WORD $0x1844; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x18]
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a082db2dc5 // vpand ymm8, ymm10, ymmword ptr [rdx + 0xa0]
+	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; BYTE $0x09 // vpbroadcastd ymm9, dword ptr [rcx]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
+	QUAD $0x000000e082db2dc5 // vpand ymm8, ymm10, ymmword ptr [rdx + 0xe0]
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x0449 // vpbroadcastd ymm9, dword ptr [rcx + 0x4]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	QUAD $0x0000012082db2dc5 // vpand ymm8, ymm10, ymmword ptr [rdx + 0x120]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x0849 // vpbroadcastd ymm9, dword ptr [rcx + 0x8]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
+	QUAD $0x0000016082db2dc5 // vpand ymm8, ymm10, ymmword ptr [rdx + 0x160]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x0c49 // vpbroadcastd ymm9, dword ptr [rcx + 0xc]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xcf59f4c5 // vmulps ymm1, ymm1, ymm7
+	LONG $0x796ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rcx + 0x2c]
+	QUAD $0x000000a0826f7ec5 // vmovdqu ymm8, ymmword ptr [rdx + 0xa0]
+	LONG $0x4adb25c5; BYTE $0x20 // vpand ymm9, ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0xdb3d41c4; BYTE $0xc2 // vpand ymm8, ymm8, ymm10
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x1049 // vpbroadcastd ymm9, dword ptr [rcx + 0x10]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	QUAD $0x000000e0826f7ec5 // vmovdqu ymm8, ymmword ptr [rdx + 0xe0]
+	LONG $0x4adb25c5; BYTE $0x60 // vpand ymm9, ymm11, ymmword ptr [rdx + 0x60]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xdb3d41c4; BYTE $0xc2 // vpand ymm8, ymm8, ymm10
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x1449 // vpbroadcastd ymm9, dword ptr [rcx + 0x14]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x426f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rdx + 0x20]
+	QUAD $0x000001208a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0x120]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x1849 // vpbroadcastd ymm9, dword ptr [rcx + 0x18]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x426f7ec5; BYTE $0x60 // vmovdqu ymm8, ymmword ptr [rdx + 0x60]
+	QUAD $0x000001608a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0x160]
+	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x503dc2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm8, ymm12
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xa87de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm0, ymm1 # ymm7 = (ymm0 * ymm7) + ymm1
+	LONG $0x187de2c4; WORD $0x2049 // vbroadcastss ymm1, dword ptr [rcx + 0x20]
+	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0xb845e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm1 # ymm3 = (ymm7 * ymm1) + ymm3
+	LONG $0x01c2f641 // test r10b, 0x1
+	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
+	LONG $0xfc70850f; WORD $0xffff // jne 0x1ae40 <pq_q6_k+0x15a0>
+	WORD $0xc7ff // inc edi
+	LONG $0x03400548; WORD $0x0000 // add rax, 0x340
+	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
+	LONG $0xfc4f850f; WORD $0xffff // jne 0x1ae30 <pq_q6_k+0x1590>
+	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
+	LONG $0x08fe8348 // cmp rsi, 0x8
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0xfc1e8f0f; WORD $0xffff // jg 0x1ae10 <pq_q6_k+0x1570>
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0xe7a0850f; WORD $0xffff // jne 0x199a0 <pq_q6_k+0x100>
+	LONG $0xffe7a9e9; BYTE $0xff // jmp 0x199ae <pq_q6_k+0x10e>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
-	LONG $0x244c8b4c; BYTE $0x60 // mov r9, qword ptr [rsp + 0x60]
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xebd3850f; WORD $0xffff // jne 0x17f20 <pq_q6_k+0xe0>
-	LONG $0xffebdce9; BYTE $0xff // jmp 0x17f2e <pq_q6_k+0xee>
-	LONG $0x10c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x110
+	LONG $0xe77b850f; WORD $0xffff // jne 0x199a0 <pq_q6_k+0x100>
+	LONG $0xffe784e9; BYTE $0xff // jmp 0x199ae <pq_q6_k+0x10e>
+	LONG $0x18c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x118
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -7116,465 +8660,498 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	BYTE $0x90 // nop
 
-	// pq_q2_k: +37744
+	// pq_q2_k: +45632
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0xf0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xf0
+	LONG $0xf8ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xf8
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
 	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x137e8e0f; WORD $0x0000 // jle 0x1a722 <pq_q2_k+0x13b2>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x002e7735187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0x2e77] # 0x1c230 <peak_i8+0x2d0>
-	QUAD $0x002e8605187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x2e86] # 0x1c248 <peak_i8+0x2e8>
+	LONG $0x171d8e0f; WORD $0x0000 // jle 0x1c991 <pq_q2_k+0x1751>
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
+	LONG $0x07508d4d // lea r10, [r8 + 0x7]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	QUAD $0x0036e435187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0x36e4] # 0x1e970 <peak_i8+0x2d0>
+	QUAD $0x0036f305187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x36f3] # 0x1e988 <peak_i8+0x2e8>
 	LONG $0xf1b60f41 // movzx esi, r9b
-	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
+	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
 	LONG $0x244c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r9
-	LONG $0xc8490f49 // cmovns rcx, r8
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	LONG $0x03e9c148 // shr rcx, 0x3
-	LONG $0x40c96948; WORD $0x0005; BYTE $0x00 // imul rcx, rcx, 0x540
-	QUAD $0x0000000085148d48 // lea rdx, [4*rax]
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0xd0490f4d // cmovns r10, r8
+	LONG $0x24448948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rax
+	LONG $0x03eac149 // shr r10, 0x3
+	LONG $0x40c26949; WORD $0x0005; BYTE $0x00 // imul rax, r10, 0x540
+	QUAD $0x00000000950c8d48 // lea rcx, [4*rdx]
+	QUAD $0x0000008024848948 // mov qword ptr [rsp + 0x80], rax
+	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
+	LONG $0x493c8d48 // lea rdi, [rcx + 2*rcx]
+	LONG $0x89148d4c // lea r10, [rcx + 4*rcx]
+	QUAD $0x000098248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm0
+	QUAD $0x0000b824b4117dc5; BYTE $0x00 // vmovupd ymmword ptr [rsp + 0xb8], ymm14
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	QUAD $0x0000008824bc8948 // mov qword ptr [rsp + 0x88], rdi
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
 	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x244c8948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rcx
-	LONG $0x247c8948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rdi
-	LONG $0x520c8d48 // lea rcx, [rdx + 2*rdx]
-	LONG $0x92148d4c // lea r10, [rdx + 4*rdx]
-	QUAD $0x000090248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x90], ymm0
-	QUAD $0x0000b024b4117dc5; BYTE $0x00 // vmovupd ymmword ptr [rsp + 0xb0], ymm14
-	QUAD $0x00000080248c8948 // mov qword ptr [rsp + 0x80], rcx
-	QUAD $0x00000000c50c8d48 // lea rcx, [8*rax]
 	LONG $0x2454894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r10
-	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
-	LONG $0x244c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rcx
-	LONG $0xc00c8d48 // lea rcx, [rax + 8*rax]
-	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	LONG $0x244c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rcx
-	WORD $0x3ceb // jmp 0x19483 <pq_q2_k+0x113>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x247c8948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rdi
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	LONG $0xd2048d48 // lea rax, [rdx + 8*rdx]
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	WORD $0x0148; BYTE $0xd0 // add rax, rdx
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	WORD $0x3eeb // jmp 0x1b366 <pq_q2_k+0x126>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
 	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0x24548b48; BYTE $0x78 // mov rdx, qword ptr [rsp + 0x78]
-	QUAD $0x00000088248c8b48 // mov rcx, qword ptr [rsp + 0x88]
+	QUAD $0x0000008024948b48 // mov rdx, qword ptr [rsp + 0x80]
+	QUAD $0x00000090248c8b48 // mov rcx, qword ptr [rsp + 0x90]
 	LONG $0x24448348; WORD $0x4028 // add qword ptr [rsp + 0x28], 0x40
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x129f8e0f; WORD $0x0000 // jle 0x1a722 <pq_q2_k+0x13b2>
-	QUAD $0x0000008824bc894c // mov qword ptr [rsp + 0x88], r15
+	LONG $0x162b8e0f; WORD $0x0000 // jle 0x1c991 <pq_q2_k+0x1751>
+	QUAD $0x0000009024bc894c // mov qword ptr [rsp + 0x90], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x03b8850f; WORD $0x0000 // jne 0x19850 <pq_q2_k+0x4e0>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0e2b850f; WORD $0x0000 // jne 0x1a2d0 <pq_q2_k+0xf60>
+	LONG $0x0425850f; WORD $0x0000 // jne 0x1b7a0 <pq_q2_k+0x560>
+	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0e77840f; WORD $0x0000 // je 0x1c200 <pq_q2_k+0xfc0>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x124f850f; WORD $0x0000 // jne 0x1c5e1 <pq_q2_k+0x13a1>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x15c28e0f; WORD $0x0000 // jle 0x1c95d <pq_q2_k+0x171d>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x037b8e0f; WORD $0x0000 // jle 0x19831 <pq_q2_k+0x4c1>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x21 // vcvtph2ps ymm4, xmmword ptr [rcx]
-	LONG $0x137de2c4; WORD $0x2069 // vcvtph2ps ymm5, xmmword ptr [rcx + 0x20]
-	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
-	LONG $0x137de2c4; WORD $0x3079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x30]
-	LONG $0x40c18348 // add rcx, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	WORD $0x9066 // nop
-	QUAD $0x000090248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0x90]
-	LONG $0x40418d48 // lea rax, [rcx + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	WORD $0x18eb // jmp 0x1b3d3 <pq_q2_k+0x193>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x24548b48; BYTE $0x30 // mov rdx, qword ptr [rsp + 0x30]
+	LONG $0xf8428d48 // lea rax, [rdx - 0x8]
+	LONG $0x08fa8348 // cmp rdx, 0x8
+	LONG $0x15928e0f; WORD $0x0000 // jle 0x1c965 <pq_q2_k+0x1725>
+	LONG $0x137de2c4; BYTE $0x26 // vcvtph2ps ymm4, xmmword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x206e // vcvtph2ps ymm5, xmmword ptr [rsi + 0x20]
+	LONG $0x137de2c4; WORD $0x1076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x10]
+	LONG $0x137de2c4; WORD $0x307e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x30]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
+	WORD $0x18eb // jmp 0x1b410 <pq_q2_k+0x1d0>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
+	LONG $0x04f88341 // cmp r8d, 0x4
+	WORD $0xb074 // je 0x1b3c0 <pq_q2_k+0x180>
+	LONG $0x40568d4c // lea r10, [rsi + 0x40]
+	LONG $0xc09e8d48; WORD $0x0000; BYTE $0x00 // lea rbx, [rsi + 0xc0]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
-	LONG $0x05e3c148 // shl rbx, 0x5
-	LONG $0x07e2c148 // shl rdx, 0x7
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x217de2c4; WORD $0x1904 // vpmovsxbd ymm0, qword ptr [rcx + rbx]
-	WORD $0x0148; BYTE $0xc2 // add rdx, rax
-	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0x0002fce9; BYTE $0x00 // jmp 0x1b721 <pq_q2_k+0x4e1>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x05e2c148 // shl rdx, 0x5
+	WORD $0x014d; BYTE $0xd6 // add r14, r10
+	LONG $0x217de2c4; WORD $0x1604 // vpmovsxbd ymm0, qword ptr [rsi + rdx]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
-	LONG $0xc0540dc5 // vandpd ymm8, ymm14, ymm0
+	LONG $0xc8548dc5 // vandpd ymm1, ymm14, ymm0
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xd4593cc5 // vmulps ymm10, ymm8, ymm4
-	LONG $0x217d62c4; WORD $0x1944; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rcx + rbx + 0x10]
-	LONG $0xdb7541c4; BYTE $0x26 // vpand ymm12, ymm1, ymmword ptr [r14]
-	LONG $0x587d62c4; BYTE $0x2e // vpbroadcastd ymm13, dword ptr [rsi]
+	LONG $0xd1595cc5 // vmulps ymm10, ymm4, ymm1
+	LONG $0x217de2c4; WORD $0x164c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rsi + rdx + 0x10]
+	QUAD $0x00009824ac6f7ec5; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [rsp + 0x98]
+	LONG $0x587d62c4; BYTE $0x27 // vpbroadcastd ymm12, dword ptr [rdi]
+	LONG $0xdb1541c4; BYTE $0x1f // vpand ymm11, ymm13, ymmword ptr [r15]
 	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0xdb7541c4; WORD $0x4066 // vpand ymm12, ymm1, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x046e // vpbroadcastd ymm13, dword ptr [rsi + 0x4]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
+	LONG $0xc1540dc5 // vandpd ymm8, ymm14, ymm1
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc9db8dc5 // vpand ymm1, ymm14, ymm1
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x5b7d41c4; BYTE $0xc8 // vcvtps2dq ymm9, ymm8
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
-	LONG $0x587d62c4; WORD $0x086e // vpbroadcastd ymm13, dword ptr [rsi + 0x8]
-	LONG $0x543541c4; BYTE $0xc6 // vandpd ymm8, ymm9, ymm14
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xdb3541c4; BYTE $0xce // vpand ymm9, ymm9, ymm14
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
-	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
-	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x6f7e41c4; WORD $0x4066 // vmovdqu ymm12, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x0c6e // vpbroadcastd ymm13, dword ptr [rsi + 0xc]
-	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x592c41c4; BYTE $0xdb // vmulps ymm11, ymm10, ymm11
-	LONG $0x56107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rsi + 0x28]
-	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0xc95954c5 // vmulps ymm9, ymm5, ymm1
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0xdb1541c4; WORD $0x405f // vpand ymm11, ymm13, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
+	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
+	LONG $0xdb2541c4; BYTE $0xdd // vpand ymm11, ymm11, ymm13
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
+	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
+	LONG $0xdb2541c4; BYTE $0xdd // vpand ymm11, ymm11, ymm13
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
+	LONG $0x57107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rdi + 0x28]
+	LONG $0x587d62c4; WORD $0x105f // vpbroadcastd ymm11, dword ptr [rdi + 0x10]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
-	LONG $0xac7d42c4; BYTE $0xd3 // vfnmadd213ps ymm10, ymm0, ymm11 # ymm10 = -(ymm0 * ymm10) + ymm11
-	LONG $0x6f7ec1c4; BYTE $0x06 // vmovdqu ymm0, ymmword ptr [r14]
+	LONG $0xac7d62c4; BYTE $0xd1 // vfnmadd213ps ymm10, ymm0, ymm1 # ymm10 = -(ymm0 * ymm10) + ymm1
+	LONG $0x6f7ec1c4; BYTE $0x07 // vmovdqu ymm0, ymmword ptr [r15]
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xd9db7dc5 // vpand ymm11, ymm0, ymm1
+	LONG $0xc8db95c5 // vpand ymm1, ymm13, ymm0
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
-	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
-	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
-	LONG $0x5e107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rsi + 0x2c]
+	LONG $0x5075c2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm1, ymm11
+	LONG $0x6f7ec1c4; WORD $0x404f // vmovdqu ymm1, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x145f // vpbroadcastd ymm11, dword ptr [rdi + 0x14]
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x5075c2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm1, ymm11
+	LONG $0x6f7ec1c4; BYTE $0x0f // vmovdqu ymm1, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x185f // vpbroadcastd ymm11, dword ptr [rdi + 0x18]
+	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x5075c2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm1, ymm11
+	LONG $0x6f7ec1c4; WORD $0x404f // vmovdqu ymm1, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
+	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x5075c2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm1, ymm11
+	LONG $0x4f10fac5; BYTE $0x2c // vmovss xmm1, dword ptr [rdi + 0x2c]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xa83dc2c4; BYTE $0xc2 // vfmadd213ps ymm0, ymm8, ymm10 # ymm0 = (ymm8 * ymm0) + ymm10
-	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
-	LONG $0xbc35c2c4; BYTE $0xc3 // vfnmadd231ps ymm0, ymm9, ymm11 # ymm0 = -(ymm9 * ymm11) + ymm0
-	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
-	LONG $0xb87dc2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm0, ymm8 # ymm3 = (ymm0 * ymm8) + ymm3
-	LONG $0x217de2c4; WORD $0x1944; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rcx + rbx + 0x8]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xbc35e2c4; BYTE $0xc1 // vfnmadd231ps ymm0, ymm9, ymm1 # ymm0 = -(ymm9 * ymm1) + ymm0
+	LONG $0x187de2c4; WORD $0x204f // vbroadcastss ymm1, dword ptr [rdi + 0x20]
+	LONG $0xb87de2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm0, ymm1 # ymm3 = (ymm0 * ymm1) + ymm3
+	LONG $0x217de2c4; WORD $0x1644; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rsi + rdx + 0x8]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
-	LONG $0xc0540dc5 // vandpd ymm8, ymm14, ymm0
+	LONG $0xc8548dc5 // vandpd ymm1, ymm14, ymm0
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
 	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xd6593cc5 // vmulps ymm10, ymm8, ymm6
+	LONG $0xd1594cc5 // vmulps ymm10, ymm6, ymm1
 	LONG $0xc85944c5 // vmulps ymm9, ymm7, ymm0
-	LONG $0x217de2c4; WORD $0x1944; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rcx + rbx + 0x18]
-	LONG $0x62db75c5; BYTE $0x20 // vpand ymm12, ymm1, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; BYTE $0x2e // vpbroadcastd ymm13, dword ptr [rsi]
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x62db75c5; BYTE $0x60 // vpand ymm12, ymm1, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x046e // vpbroadcastd ymm13, dword ptr [rsi + 0x4]
+	LONG $0x217de2c4; WORD $0x1644; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rsi + rdx + 0x18]
+	LONG $0xdb1541c4; WORD $0x205e // vpand ymm11, ymm13, ymmword ptr [r14 + 0x20]
+	LONG $0x587d62c4; BYTE $0x27 // vpbroadcastd ymm12, dword ptr [rdi]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x626f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x086e // vpbroadcastd ymm13, dword ptr [rsi + 0x8]
-	LONG $0xc0540dc5 // vandpd ymm8, ymm14, ymm0
+	LONG $0xc8548dc5 // vandpd ymm1, ymm14, ymm0
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
+	LONG $0xc1594cc5 // vmulps ymm8, ymm6, ymm1
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0xdb1541c4; WORD $0x605e // vpand ymm11, ymm13, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
 	LONG $0xc059c4c5 // vmulps ymm0, ymm7, ymm0
-	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x626f7ec5; BYTE $0x60 // vmovdqu ymm12, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x0c6e // vpbroadcastd ymm13, dword ptr [rsi + 0xc]
-	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x592c41c4; BYTE $0xdb // vmulps ymm11, ymm10, ymm11
-	LONG $0x56107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rsi + 0x28]
-	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
+	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
+	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
+	LONG $0xdb2541c4; BYTE $0xdd // vpand ymm11, ymm11, ymm13
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0x6f7e41c4; WORD $0x605e // vmovdqu ymm11, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
+	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
+	LONG $0xdb2541c4; BYTE $0xdd // vpand ymm11, ymm11, ymm13
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
+	LONG $0x57107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rdi + 0x28]
+	LONG $0x587d62c4; WORD $0x105f // vpbroadcastd ymm11, dword ptr [rdi + 0x10]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
-	LONG $0xac3542c4; BYTE $0xd3 // vfnmadd213ps ymm10, ymm9, ymm11 # ymm10 = -(ymm9 * ymm10) + ymm11
-	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xd9db35c5 // vpand ymm11, ymm9, ymm1
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
-	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x5e107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rsi + 0x2c]
+	LONG $0xac3562c4; BYTE $0xd1 // vfnmadd213ps ymm10, ymm9, ymm1 # ymm10 = -(ymm9 * ymm10) + ymm1
+	LONG $0x6f7ec1c4; WORD $0x204e // vmovdqu ymm1, ymmword ptr [r14 + 0x20]
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x507542c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm1, ymm11
+	LONG $0x6f7ec1c4; WORD $0x604e // vmovdqu ymm1, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x145f // vpbroadcastd ymm11, dword ptr [rdi + 0x14]
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x507542c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm1, ymm11
+	LONG $0x6f7ec1c4; WORD $0x204e // vmovdqu ymm1, ymmword ptr [r14 + 0x20]
+	LONG $0x587d62c4; WORD $0x185f // vpbroadcastd ymm11, dword ptr [rdi + 0x18]
+	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x507542c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm1, ymm11
+	LONG $0x6f7ec1c4; WORD $0x604e // vmovdqu ymm1, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
+	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x507542c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm1, ymm11
+	LONG $0x4f10fac5; BYTE $0x2c // vmovss xmm1, dword ptr [rdi + 0x2c]
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xa83d42c4; BYTE $0xca // vfmadd213ps ymm9, ymm8, ymm10 # ymm9 = (ymm8 * ymm9) + ymm10
-	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
-	LONG $0xbc7d42c4; BYTE $0xcb // vfnmadd231ps ymm9, ymm0, ymm11 # ymm9 = -(ymm0 * ymm11) + ymm9
-	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd04850f; WORD $0xffff // jne 0x19510 <pq_q2_k+0x1a0>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
-	LONG $0x40c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x140
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfcd0850f; WORD $0xffff // jne 0x194f0 <pq_q2_k+0x180>
-	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0xfc9f8f0f; WORD $0xffff // jg 0x194d0 <pq_q2_k+0x160>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xfc11850f; WORD $0xffff // jne 0x19450 <pq_q2_k+0xe0>
-	LONG $0xfffc1ae9; BYTE $0xff // jmp 0x1945e <pq_q2_k+0xee>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xbc7d62c4; BYTE $0xc9 // vfnmadd231ps ymm9, ymm0, ymm1 # ymm9 = -(ymm0 * ymm1) + ymm9
+	LONG $0x187de2c4; WORD $0x204f // vbroadcastss ymm1, dword ptr [rdi + 0x20]
+	LONG $0x30c78348 // add rdi, 0x30
+	LONG $0xb835e2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm9, ymm1 # ymm2 = (ymm9 * ymm1) + ymm2
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfcdf840f; WORD $0xffff // je 0x1b400 <pq_q2_k+0x1c0>
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0x07e6c149 // shl r14, 0x7
+	LONG $0x333c8d4e // lea r15, [rbx + r14]
+	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
+	LONG $0xfcfb830f; WORD $0xffff // jae 0x1b430 <pq_q2_k+0x1f0>
+	WORD $0x8941; BYTE $0xcc // mov r12d, ecx
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
+	BYTE $0x90 // nop
+	LONG $0xcdb70f45 // movzx r9d, r13w
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8945; BYTE $0xe3 // mov r11d, r12d
+	LONG $0x3fe38341 // and r11d, 0x3f
+	LONG $0xffe18141; WORD $0x003f; BYTE $0x00 // and r9d, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	LONG $0x06e3c141 // shl r11d, 0x6
+	WORD $0x294c; BYTE $0xc8 // sub rax, r9
+	QUAD $0x004000038c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rax + 0x4000]
+	QUAD $0x005000038c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rax + 0x5000]
+	QUAD $0x006000038c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rax + 0x6000]
+	QUAD $0x007000038c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rax + 0x7000]
+	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
+	WORD $0xa672 // jb 0x1b740 <pq_q2_k+0x500>
+	LONG $0xfffc91e9; BYTE $0xff // jmp 0x1b430 <pq_q2_k+0x1f0>
+	BYTE $0x90 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x19875 <pq_q2_k+0x505>
+	WORD $0x1deb // jmp 0x1b7c5 <pq_q2_k+0x585>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfbe9840f; WORD $0xffff // je 0x1945e <pq_q2_k+0xee>
+	LONG $0xfb79840f; WORD $0xffff // je 0x1b33e <pq_q2_k+0xfe>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04928e0f; WORD $0x0000 // jle 0x19d10 <pq_q2_k+0x9a0>
+	LONG $0x04828e0f; WORD $0x0000 // jle 0x1bc50 <pq_q2_k+0xa10>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x04e2c149 // shl r10, 0x4
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x137d22c4; WORD $0x365c; BYTE $0x20 // vcvtph2ps ymm11, xmmword ptr [rsi + r14 + 0x20]
-	LONG $0x137da2c4; WORD $0x363c // vcvtph2ps ymm7, xmmword ptr [rsi + r14]
+	LONG $0x137d22c4; WORD $0x165c; BYTE $0x20 // vcvtph2ps ymm11, xmmword ptr [rsi + r10 + 0x20]
+	LONG $0x137da2c4; WORD $0x1614 // vcvtph2ps ymm2, xmmword ptr [rsi + r10]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	QUAD $0x0000d0249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd0], ymm11
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x00009024946ffec5; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [rsp + 0x90]
-	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x0000d8249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd8], ymm11
+	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x00009824bc6ffec5; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [rsp + 0x98]
+	LONG $0x3e348d4e // lea r14, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xd231 // xor edx, edx
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	LONG $0x05e0c148 // shl rax, 0x5
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	LONG $0x05e3c149 // shl r11, 0x5
 	LONG $0x4411fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm0
 	LONG $0x07e2c148 // shl rdx, 0x7
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
-	LONG $0xcf28fcc5 // vmovaps ymm1, ymm7
-	LONG $0x217de2c4; WORD $0x0304 // vpmovsxbd ymm0, qword ptr [rbx + rax]
+	LONG $0x217d82c4; WORD $0x1e04 // vpmovsxbd ymm0, qword ptr [r14 + r11]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	LONG $0x217d62c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rbx + rax + 0x10]
+	LONG $0x217d02c4; WORD $0x1e44; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [r14 + r11 + 0x10]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
-	LONG $0xf0548dc5 // vandpd ymm6, ymm14, ymm0
+	LONG $0xc8548dc5 // vandpd ymm1, ymm14, ymm0
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
 	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xce5944c5 // vmulps ymm9, ymm7, ymm6
-	LONG $0xdb6da1c4; WORD $0x2a34 // vpand ymm6, ymm2, ymmword ptr [rdx + r13]
+	LONG $0xc9596cc5 // vmulps ymm9, ymm2, ymm1
+	LONG $0xdb45a1c4; WORD $0x2a0c // vpand ymm1, ymm7, ymmword ptr [rdx + r13]
 	LONG $0xd05924c5 // vmulps ymm10, ymm11, ymm0
 	LONG $0x587de2c4; BYTE $0x07 // vpbroadcastd ymm0, dword ptr [rdi]
-	LONG $0x504d62c4; BYTE $0xe0 // {vex} vpdpbusd ymm12, ymm6, ymm0
+	LONG $0x507562c4; BYTE $0xe0 // {vex} vpdpbusd ymm12, ymm1, ymm0
 	LONG $0x587d62c4; WORD $0x205f // vpbroadcastd ymm11, dword ptr [rdi + 0x20]
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0x504dc2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm6, ymm11
+	LONG $0x5075c2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm1, ymm11
 	LONG $0x587d62c4; WORD $0x406f // vpbroadcastd ymm13, dword ptr [rdi + 0x40]
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x504d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm6, ymm13
+	LONG $0x507542c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm1, ymm13
 	LONG $0x587d62c4; WORD $0x606f // vpbroadcastd ymm13, dword ptr [rdi + 0x60]
-	LONG $0x504d42c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm6, ymm13
-	LONG $0xdb6da1c4; WORD $0x2a74; BYTE $0x40 // vpand ymm6, ymm2, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x507542c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm1, ymm13
+	LONG $0xdb45a1c4; WORD $0x2a4c; BYTE $0x40 // vpand ymm1, ymm7, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0x587d62c4; WORD $0x046f // vpbroadcastd ymm13, dword ptr [rdi + 0x4]
-	LONG $0x504d42c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm6, ymm13
+	LONG $0x507542c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm1, ymm13
 	LONG $0x587d62c4; WORD $0x246f // vpbroadcastd ymm13, dword ptr [rdi + 0x24]
-	LONG $0x504dc2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm6, ymm13
+	LONG $0x5075c2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm1, ymm13
 	LONG $0x587d62c4; WORD $0x446f // vpbroadcastd ymm13, dword ptr [rdi + 0x44]
-	LONG $0x504d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm6, ymm13
+	LONG $0x507542c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm1, ymm13
 	LONG $0x587d62c4; WORD $0x646f // vpbroadcastd ymm13, dword ptr [rdi + 0x64]
-	LONG $0x504d42c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm6, ymm13
-	LONG $0x6f7ea1c4; WORD $0x2a34 // vmovdqu ymm6, ymmword ptr [rdx + r13]
+	LONG $0x507542c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm1, ymm13
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
 	LONG $0x587d62c4; WORD $0x086f // vpbroadcastd ymm13, dword ptr [rdi + 0x8]
-	LONG $0xd672cdc5; BYTE $0x02 // vpsrld ymm6, ymm6, 0x2
-	LONG $0xf2dbcdc5 // vpand ymm6, ymm6, ymm2
-	LONG $0x504d42c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm6, ymm13
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xcfdbf5c5 // vpand ymm1, ymm1, ymm7
+	LONG $0x507542c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm1, ymm13
 	LONG $0x587d62c4; WORD $0x286f // vpbroadcastd ymm13, dword ptr [rdi + 0x28]
-	LONG $0x504dc2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm6, ymm13
+	LONG $0x5075c2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm1, ymm13
 	LONG $0x587d62c4; WORD $0x486f // vpbroadcastd ymm13, dword ptr [rdi + 0x48]
-	LONG $0x504d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm6, ymm13
+	LONG $0x507542c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm1, ymm13
 	LONG $0x587d62c4; WORD $0x686f // vpbroadcastd ymm13, dword ptr [rdi + 0x68]
-	LONG $0x504d42c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm6, ymm13
-	LONG $0x6f7ea1c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x507542c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm1, ymm13
+	LONG $0x6f7ea1c4; WORD $0x2a4c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0x587d62c4; WORD $0x0c6f // vpbroadcastd ymm13, dword ptr [rdi + 0xc]
-	LONG $0xd672cdc5; BYTE $0x02 // vpsrld ymm6, ymm6, 0x2
-	LONG $0xf2dbcdc5 // vpand ymm6, ymm6, ymm2
-	LONG $0x504d42c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm6, ymm13
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xcfdbf5c5 // vpand ymm1, ymm1, ymm7
+	LONG $0x507542c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm1, ymm13
 	LONG $0x587d62c4; WORD $0x2c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x2c]
-	LONG $0x504dc2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm6, ymm13
+	LONG $0x5075c2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm1, ymm13
 	LONG $0x587d62c4; WORD $0x4c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x4c]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
-	LONG $0x504d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm6, ymm13
+	LONG $0x507542c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm1, ymm13
 	LONG $0x587d62c4; WORD $0x6c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x6c]
-	LONG $0x504d42c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm6, ymm13
-	LONG $0x5b7cc1c4; BYTE $0xf4 // vcvtdq2ps ymm6, ymm12
+	LONG $0x507542c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm1, ymm13
+	LONG $0x5b7cc1c4; BYTE $0xcc // vcvtdq2ps ymm1, ymm12
 	QUAD $0x00000140a7107ac5 // vmovss xmm12, dword ptr [rdi + 0x140]
-	LONG $0xf659b4c5 // vmulps ymm6, ymm9, ymm6
+	LONG $0xc959b4c5 // vmulps ymm1, ymm9, ymm1
 	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
 	LONG $0x187d42c4; BYTE $0xec // vbroadcastss ymm13, xmm12
-	LONG $0xac2d62c4; BYTE $0xee // vfnmadd213ps ymm13, ymm10, ymm6 # ymm13 = -(ymm10 * ymm13) + ymm6
-	QUAD $0x00000144b710fac5 // vmovss xmm6, dword ptr [rdi + 0x144]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x187d62c4; BYTE $0xe6 // vbroadcastss ymm12, xmm6
-	QUAD $0x00000148b710fac5 // vmovss xmm6, dword ptr [rdi + 0x148]
+	LONG $0xac2d62c4; BYTE $0xe9 // vfnmadd213ps ymm13, ymm10, ymm1 # ymm13 = -(ymm10 * ymm13) + ymm1
+	QUAD $0x000001448f10fac5 // vmovss xmm1, dword ptr [rdi + 0x144]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187d62c4; BYTE $0xe1 // vbroadcastss ymm12, xmm1
+	QUAD $0x000001488f10fac5 // vmovss xmm1, dword ptr [rdi + 0x148]
 	LONG $0xac2d62c4; BYTE $0xe0 // vfnmadd213ps ymm12, ymm10, ymm0 # ymm12 = -(ymm10 * ymm12) + ymm0
 	LONG $0x5b7cc1c4; BYTE $0xc3 // vcvtdq2ps ymm0, ymm11
 	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x187d62c4; BYTE $0xde // vbroadcastss ymm11, xmm6
-	QUAD $0x0000014cb710fac5 // vmovss xmm6, dword ptr [rdi + 0x14c]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187d62c4; BYTE $0xd9 // vbroadcastss ymm11, xmm1
+	QUAD $0x0000014c8f10fac5 // vmovss xmm1, dword ptr [rdi + 0x14c]
 	LONG $0xac2d62c4; BYTE $0xd8 // vfnmadd213ps ymm11, ymm10, ymm0 # ymm11 = -(ymm10 * ymm11) + ymm0
 	LONG $0x5b7cc1c4; BYTE $0xc6 // vcvtdq2ps ymm0, ymm14
 	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
 	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x187d62c4; BYTE $0xce // vbroadcastss ymm9, xmm6
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187d62c4; BYTE $0xc9 // vbroadcastss ymm9, xmm1
 	LONG $0xac2d62c4; BYTE $0xc8 // vfnmadd213ps ymm9, ymm10, ymm0 # ymm9 = -(ymm10 * ymm9) + ymm0
 	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
 	LONG $0x587d62c4; WORD $0x1057 // vpbroadcastd ymm10, dword ptr [rdi + 0x10]
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xf2dbfdc5 // vpand ymm6, ymm0, ymm2
+	LONG $0xcfdbfdc5 // vpand ymm1, ymm0, ymm7
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0x504dc2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm6, ymm10
+	LONG $0x5075c2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm10
 	LONG $0x587d62c4; WORD $0x3057 // vpbroadcastd ymm10, dword ptr [rdi + 0x30]
-	LONG $0x504d42c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm6, ymm10
+	LONG $0x507542c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm10
 	LONG $0x587d62c4; WORD $0x5057 // vpbroadcastd ymm10, dword ptr [rdi + 0x50]
-	LONG $0x504d42c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm6, ymm10
-	LONG $0x587de2c4; WORD $0x707f // vpbroadcastd ymm7, dword ptr [rdi + 0x70]
+	LONG $0x507542c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm10
+	LONG $0x587de2c4; WORD $0x7077 // vpbroadcastd ymm6, dword ptr [rdi + 0x70]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x504d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm6, ymm7
-	LONG $0x6f7ea1c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xf2dbcdc5 // vpand ymm6, ymm6, ymm2
-	LONG $0x504de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm6, ymm7
-	LONG $0x587de2c4; WORD $0x347f // vpbroadcastd ymm7, dword ptr [rdi + 0x34]
-	LONG $0x504d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm6, ymm7
-	LONG $0x587de2c4; WORD $0x547f // vpbroadcastd ymm7, dword ptr [rdi + 0x54]
-	LONG $0x504d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm6, ymm7
-	LONG $0x587de2c4; WORD $0x747f // vpbroadcastd ymm7, dword ptr [rdi + 0x74]
-	LONG $0x504d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm6, ymm7
-	LONG $0x6f7ea1c4; WORD $0x2a34 // vmovdqu ymm6, ymmword ptr [rdx + r13]
-	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
-	LONG $0xd672cdc5; BYTE $0x06 // vpsrld ymm6, ymm6, 0x6
-	LONG $0xf2dbcdc5 // vpand ymm6, ymm6, ymm2
-	LONG $0x504de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm6, ymm7
-	LONG $0x587de2c4; WORD $0x387f // vpbroadcastd ymm7, dword ptr [rdi + 0x38]
-	LONG $0x504d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm6, ymm7
-	LONG $0x587de2c4; WORD $0x587f // vpbroadcastd ymm7, dword ptr [rdi + 0x58]
-	LONG $0x504d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm6, ymm7
-	LONG $0x587de2c4; WORD $0x787f // vpbroadcastd ymm7, dword ptr [rdi + 0x78]
-	LONG $0x504d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm6, ymm7
-	LONG $0x6f7ea1c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0x587de2c4; WORD $0x1c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x1c]
+	LONG $0x507562c4; BYTE $0xd6 // {vex} vpdpbusd ymm10, ymm1, ymm6
+	LONG $0x6f7ea1c4; WORD $0x2a4c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x587de2c4; WORD $0x1477 // vpbroadcastd ymm6, dword ptr [rdi + 0x14]
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xcfdbf5c5 // vpand ymm1, ymm1, ymm7
+	LONG $0x5075e2c4; BYTE $0xc6 // {vex} vpdpbusd ymm0, ymm1, ymm6
+	LONG $0x587de2c4; WORD $0x3477 // vpbroadcastd ymm6, dword ptr [rdi + 0x34]
+	LONG $0x507562c4; BYTE $0xfe // {vex} vpdpbusd ymm15, ymm1, ymm6
+	LONG $0x587de2c4; WORD $0x5477 // vpbroadcastd ymm6, dword ptr [rdi + 0x54]
+	LONG $0x507562c4; BYTE $0xf6 // {vex} vpdpbusd ymm14, ymm1, ymm6
+	LONG $0x587de2c4; WORD $0x7477 // vpbroadcastd ymm6, dword ptr [rdi + 0x74]
+	LONG $0x507562c4; BYTE $0xd6 // {vex} vpdpbusd ymm10, ymm1, ymm6
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	LONG $0x587de2c4; WORD $0x1877 // vpbroadcastd ymm6, dword ptr [rdi + 0x18]
+	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
+	LONG $0xcfdbf5c5 // vpand ymm1, ymm1, ymm7
+	LONG $0x5075e2c4; BYTE $0xc6 // {vex} vpdpbusd ymm0, ymm1, ymm6
+	LONG $0x587de2c4; WORD $0x3877 // vpbroadcastd ymm6, dword ptr [rdi + 0x38]
+	LONG $0x507562c4; BYTE $0xfe // {vex} vpdpbusd ymm15, ymm1, ymm6
+	LONG $0x587de2c4; WORD $0x5877 // vpbroadcastd ymm6, dword ptr [rdi + 0x58]
+	LONG $0x507562c4; BYTE $0xf6 // {vex} vpdpbusd ymm14, ymm1, ymm6
+	LONG $0x587de2c4; WORD $0x7877 // vpbroadcastd ymm6, dword ptr [rdi + 0x78]
+	LONG $0x507562c4; BYTE $0xd6 // {vex} vpdpbusd ymm10, ymm1, ymm6
+	LONG $0x6f7ea1c4; WORD $0x2a4c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x587de2c4; WORD $0x1c77 // vpbroadcastd ymm6, dword ptr [rdi + 0x1c]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0xd672cdc5; BYTE $0x06 // vpsrld ymm6, ymm6, 0x6
-	LONG $0xf2dbcdc5 // vpand ymm6, ymm6, ymm2
-	LONG $0x504de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm6, ymm7
-	LONG $0x587de2c4; WORD $0x3c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x3c]
+	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
+	LONG $0xcfdbf5c5 // vpand ymm1, ymm1, ymm7
+	LONG $0x5075e2c4; BYTE $0xc6 // {vex} vpdpbusd ymm0, ymm1, ymm6
+	LONG $0x587de2c4; WORD $0x3c77 // vpbroadcastd ymm6, dword ptr [rdi + 0x3c]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x504d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm6, ymm7
-	LONG $0x587de2c4; WORD $0x5c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x5c]
-	LONG $0x504d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm6, ymm7
-	LONG $0x587de2c4; WORD $0x7c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x7c]
-	LONG $0x504d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm6, ymm7
-	LONG $0x5b7cc1c4; BYTE $0xf0 // vcvtdq2ps ymm6, ymm8
-	LONG $0xc65b7dc5 // vcvtps2dq ymm8, ymm6
-	QUAD $0x0000b024b454bdc5; BYTE $0x00 // vandpd ymm6, ymm8, ymmword ptr [rsp + 0xb0]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0xf659f4c5 // vmulps ymm6, ymm1, ymm6
-	LONG $0xa84dc2c4; BYTE $0xc5 // vfmadd213ps ymm0, ymm6, ymm13 # ymm0 = (ymm6 * ymm0) + ymm13
+	LONG $0x507562c4; BYTE $0xfe // {vex} vpdpbusd ymm15, ymm1, ymm6
+	LONG $0x587de2c4; WORD $0x5c77 // vpbroadcastd ymm6, dword ptr [rdi + 0x5c]
+	LONG $0x507562c4; BYTE $0xf6 // {vex} vpdpbusd ymm14, ymm1, ymm6
+	LONG $0x587de2c4; WORD $0x7c77 // vpbroadcastd ymm6, dword ptr [rdi + 0x7c]
+	LONG $0x507562c4; BYTE $0xd6 // {vex} vpdpbusd ymm10, ymm1, ymm6
+	LONG $0x5b7cc1c4; BYTE $0xc8 // vcvtdq2ps ymm1, ymm8
+	LONG $0xc15b7dc5 // vcvtps2dq ymm8, ymm1
+	QUAD $0x0000b8248c54bdc5; BYTE $0x00 // vandpd ymm1, ymm8, ymmword ptr [rsp + 0xb8]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc959ecc5 // vmulps ymm1, ymm2, ymm1
+	LONG $0xa875c2c4; BYTE $0xc5 // vfmadd213ps ymm0, ymm1, ymm13 # ymm0 = (ymm1 * ymm0) + ymm13
 	LONG $0x5b7c41c4; BYTE $0xef // vcvtdq2ps ymm13, ymm15
 	LONG $0x5b7c41c4; BYTE $0xfe // vcvtdq2ps ymm15, ymm14
-	QUAD $0x0000b024b46f7ec5; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [rsp + 0xb0]
-	LONG $0xa84d42c4; BYTE $0xfb // vfmadd213ps ymm15, ymm6, ymm11 # ymm15 = (ymm6 * ymm15) + ymm11
-	QUAD $0x0000d0249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xd0]
+	QUAD $0x0000b824b46f7ec5; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [rsp + 0xb8]
+	LONG $0xa87542c4; BYTE $0xfb // vfmadd213ps ymm15, ymm1, ymm11 # ymm15 = (ymm1 * ymm15) + ymm11
+	QUAD $0x0000d8249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xd8]
+	QUAD $0x00000160b710fac5 // vmovss xmm6, dword ptr [rdi + 0x160]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	QUAD $0x00000160bf10fac5 // vmovss xmm7, dword ptr [rdi + 0x160]
-	LONG $0xa84d42c4; BYTE $0xec // vfmadd213ps ymm13, ymm6, ymm12 # ymm13 = (ymm6 * ymm13) + ymm12
-	LONG $0xa84d42c4; BYTE $0xd1 // vfmadd213ps ymm10, ymm6, ymm9 # ymm10 = (ymm6 * ymm10) + ymm9
-	QUAD $0x0000016c8f107ac5 // vmovss xmm9, dword ptr [rdi + 0x16c]
-	LONG $0x724dc1c4; WORD $0x04d0 // vpsrld ymm6, ymm8, 0x4
+	LONG $0xa87542c4; BYTE $0xec // vfmadd213ps ymm13, ymm1, ymm12 # ymm13 = (ymm1 * ymm13) + ymm12
+	LONG $0xa87542c4; BYTE $0xd1 // vfmadd213ps ymm10, ymm1, ymm9 # ymm10 = (ymm1 * ymm10) + ymm9
+	LONG $0x7275c1c4; WORD $0x04d0 // vpsrld ymm1, ymm8, 0x4
 	QUAD $0x0000016887107ac5 // vmovss xmm8, dword ptr [rdi + 0x168]
-	LONG $0xf6db8dc5 // vpand ymm6, ymm14, ymm6
+	QUAD $0x0000016c8f107ac5 // vmovss xmm9, dword ptr [rdi + 0x16c]
+	LONG $0xc9db8dc5 // vpand ymm1, ymm14, ymm1
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xf659a4c5 // vmulps ymm6, ymm11, ymm6
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
+	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
+	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xac4de2c4; BYTE $0xf8 // vfnmadd213ps ymm7, ymm6, ymm0 # ymm7 = -(ymm6 * ymm7) + ymm0
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xac75e2c4; BYTE $0xf0 // vfnmadd213ps ymm6, ymm1, ymm0 # ymm6 = -(ymm1 * ymm6) + ymm0
 	QUAD $0x000001648710fac5 // vmovss xmm0, dword ptr [rdi + 0x164]
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
 	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
-	LONG $0xbc4d42c4; BYTE $0xd1 // vfnmadd231ps ymm10, ymm6, ymm9 # ymm10 = -(ymm6 * ymm9) + ymm10
-	QUAD $0x0001008f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x100]
-	LONG $0xac4d42c4; BYTE $0xc7 // vfnmadd213ps ymm8, ymm6, ymm15 # ymm8 = -(ymm6 * ymm8) + ymm15
+	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
+	LONG $0xac7542c4; BYTE $0xc7 // vfnmadd213ps ymm8, ymm1, ymm15 # ymm8 = -(ymm1 * ymm8) + ymm15
+	LONG $0xbc7542c4; BYTE $0xd1 // vfnmadd231ps ymm10, ymm1, ymm9 # ymm10 = -(ymm1 * ymm9) + ymm10
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xb845c2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm7, ymm9 # ymm5 = (ymm7 * ymm9) + ymm5
-	LONG $0xf928fcc5 // vmovaps ymm7, ymm1
-	QUAD $0x0001048f187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rdi + 0x104]
 	LONG $0x187de2c4; BYTE $0xc0 // vbroadcastss ymm0, xmm0
-	LONG $0xac4dc2c4; BYTE $0xc5 // vfnmadd213ps ymm0, ymm6, ymm13 # ymm0 = -(ymm6 * ymm0) + ymm13
+	LONG $0xac75c2c4; BYTE $0xc5 // vfnmadd213ps ymm0, ymm1, ymm13 # ymm0 = -(ymm1 * ymm0) + ymm13
+	QUAD $0x0001008f187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rdi + 0x100]
+	LONG $0xb84de2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm6, ymm1 # ymm5 = (ymm6 * ymm1) + ymm5
+	QUAD $0x0001048f187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rdi + 0x104]
 	LONG $0xb87de2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm0, ymm1 # ymm4 = (ymm0 * ymm1) + ymm4
 	QUAD $0x00010887187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x108]
 	LONG $0x4c10fcc5; WORD $0x3024 // vmovups ymm1, ymmword ptr [rsp + 0x30]
@@ -7584,23 +9161,23 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb82de2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm10, ymm0 # ymm1 = (ymm10 * ymm0) + ymm1
 	LONG $0x4c11fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm1
 	LONG $0x4410fcc5; WORD $0x3024 // vmovups ymm0, ymmword ptr [rsp + 0x30]
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc22850f; WORD $0xffff // jne 0x198f0 <pq_q2_k+0x580>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfc2c850f; WORD $0xffff // jne 0x1b840 <pq_q2_k+0x600>
+	WORD $0xc0ff // inc eax
 	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfbee850f; WORD $0xffff // jne 0x198d0 <pq_q2_k+0x560>
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfbfa850f; WORD $0xffff // jne 0x1b820 <pq_q2_k+0x5e0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfbbd8f0f; WORD $0xffff // jg 0x198b0 <pq_q2_k+0x540>
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0xfbc98f0f; WORD $0xffff // jg 0x1b800 <pq_q2_k+0x5c0>
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x2e75 // jne 0x19d30 <pq_q2_k+0x9c0>
-	LONG $0xfffb59e9; BYTE $0xff // jmp 0x19860 <pq_q2_k+0x4f0>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x2a75 // jne 0x1bc70 <pq_q2_k+0xa30>
+	LONG $0xfffb65e9; BYTE $0xff // jmp 0x1b7b0 <pq_q2_k+0x570>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -7608,487 +9185,662 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xfb30840f; WORD $0xffff // je 0x19860 <pq_q2_k+0x4f0>
+	LONG $0xfb40840f; WORD $0xffff // je 0x1b7b0 <pq_q2_k+0x570>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
 	WORD $0xfe83; BYTE $0x02 // cmp esi, 0x2
-	LONG $0xfb19820f; WORD $0xffff // jb 0x19860 <pq_q2_k+0x4f0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xfb29820f; WORD $0xffff // jb 0x1b7b0 <pq_q2_k+0x570>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	WORD $0xfe83; BYTE $0x03 // cmp esi, 0x3
-	LONG $0xfb05820f; WORD $0xffff // jb 0x19860 <pq_q2_k+0x4f0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xfb15820f; WORD $0xffff // jb 0x1b7b0 <pq_q2_k+0x570>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
-	LONG $0xfaf1820f; WORD $0xffff // jb 0x19860 <pq_q2_k+0x4f0>
-	QUAD $0x0000008024848b48 // mov rax, qword ptr [rsp + 0x80]
+	LONG $0xfb01820f; WORD $0xffff // jb 0x1b7b0 <pq_q2_k+0x570>
+	QUAD $0x0000008824848b48 // mov rax, qword ptr [rsp + 0x88]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xfada820f; WORD $0xffff // jb 0x19860 <pq_q2_k+0x4f0>
+	LONG $0xfaea820f; WORD $0xffff // jb 0x1b7b0 <pq_q2_k+0x570>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04d78e0f; WORD $0x0000 // jle 0x1a266 <pq_q2_k+0xef6>
+	LONG $0x04cb8e0f; WORD $0x0000 // jle 0x1c19a <pq_q2_k+0xf5a>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0x04e6c149 // shl r14, 0x4
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0x04e2c149 // shl r10, 0x4
 	LONG $0x03e4c149 // shl r12, 0x3
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x137d22c4; WORD $0x375c; BYTE $0x20 // vcvtph2ps ymm11, xmmword ptr [rdi + r14 + 0x20]
-	LONG $0x137da2c4; WORD $0x373c // vcvtph2ps ymm7, xmmword ptr [rdi + r14]
+	LONG $0x137d22c4; WORD $0x175c; BYTE $0x20 // vcvtph2ps ymm11, xmmword ptr [rdi + r10 + 0x20]
+	LONG $0x137da2c4; WORD $0x1714 // vcvtph2ps ymm2, xmmword ptr [rdi + r10]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	QUAD $0x0000d0249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd0], ymm11
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x000090248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0x90]
-	LONG $0x271c8d4a // lea rbx, [rdi + r12]
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x0000d8249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd8], ymm11
+	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x00009824bc6ffec5; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [rsp + 0x98]
+	LONG $0x27348d4e // lea r14, [rdi + r12]
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xd231 // xor edx, edx
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	LONG $0x05e0c148 // shl rax, 0x5
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	LONG $0x05e3c149 // shl r11, 0x5
 	LONG $0x4411fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm0
 	LONG $0x07e2c148 // shl rdx, 0x7
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
-	LONG $0xd728fcc5 // vmovaps ymm2, ymm7
-	LONG $0x217de2c4; WORD $0x0304 // vpmovsxbd ymm0, qword ptr [rbx + rax]
+	LONG $0x217d82c4; WORD $0x1e04 // vpmovsxbd ymm0, qword ptr [r14 + r11]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	LONG $0x217d62c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rbx + rax + 0x10]
+	LONG $0x217d02c4; WORD $0x1e44; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [r14 + r11 + 0x10]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
-	LONG $0xf0548dc5 // vandpd ymm6, ymm14, ymm0
+	LONG $0xc8548dc5 // vandpd ymm1, ymm14, ymm0
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
 	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xce5944c5 // vmulps ymm9, ymm7, ymm6
-	LONG $0xdb75a1c4; WORD $0x2a34 // vpand ymm6, ymm1, ymmword ptr [rdx + r13]
+	LONG $0xc9596cc5 // vmulps ymm9, ymm2, ymm1
+	LONG $0xdb45a1c4; WORD $0x2a0c // vpand ymm1, ymm7, ymmword ptr [rdx + r13]
 	LONG $0xd05924c5 // vmulps ymm10, ymm11, ymm0
 	QUAD $0x00008086587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rsi + 0x80]
-	LONG $0x504d62c4; BYTE $0xe0 // {vex} vpdpbusd ymm12, ymm6, ymm0
+	LONG $0x507562c4; BYTE $0xe0 // {vex} vpdpbusd ymm12, ymm1, ymm0
 	QUAD $0x0000a09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xa0]
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0x504dc2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm6, ymm11
+	LONG $0x5075c2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm1, ymm11
 	QUAD $0x0000c0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc0]
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x504d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm6, ymm13
+	LONG $0x507542c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm1, ymm13
 	QUAD $0x0000e0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe0]
-	LONG $0x504d42c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm6, ymm13
-	LONG $0xdb75a1c4; WORD $0x2a74; BYTE $0x40 // vpand ymm6, ymm1, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x507542c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm1, ymm13
+	LONG $0xdb45a1c4; WORD $0x2a4c; BYTE $0x40 // vpand ymm1, ymm7, ymmword ptr [rdx + r13 + 0x40]
 	QUAD $0x000084ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x84]
-	LONG $0x504d42c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm6, ymm13
+	LONG $0x507542c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm1, ymm13
 	QUAD $0x0000a4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xa4]
-	LONG $0x504dc2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm6, ymm13
+	LONG $0x5075c2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm1, ymm13
 	QUAD $0x0000c4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc4]
-	LONG $0x504d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm6, ymm13
+	LONG $0x507542c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm1, ymm13
 	QUAD $0x0000e4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe4]
-	LONG $0x504d42c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm6, ymm13
-	LONG $0x6f7ea1c4; WORD $0x2a34 // vmovdqu ymm6, ymmword ptr [rdx + r13]
+	LONG $0x507542c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm1, ymm13
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
 	QUAD $0x000088ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x88]
-	LONG $0xd672cdc5; BYTE $0x02 // vpsrld ymm6, ymm6, 0x2
-	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
-	LONG $0x504d42c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm6, ymm13
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xcfdbf5c5 // vpand ymm1, ymm1, ymm7
+	LONG $0x507542c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm1, ymm13
 	QUAD $0x0000a8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xa8]
-	LONG $0x504dc2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm6, ymm13
+	LONG $0x5075c2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm1, ymm13
 	QUAD $0x0000c8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc8]
-	LONG $0x504d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm6, ymm13
+	LONG $0x507542c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm1, ymm13
 	QUAD $0x0000e8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe8]
-	LONG $0x504d42c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm6, ymm13
-	LONG $0x6f7ea1c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x507542c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm1, ymm13
+	LONG $0x6f7ea1c4; WORD $0x2a4c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x40]
 	QUAD $0x00008cae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x8c]
-	LONG $0xd672cdc5; BYTE $0x02 // vpsrld ymm6, ymm6, 0x2
-	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
-	LONG $0x504d42c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm6, ymm13
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xcfdbf5c5 // vpand ymm1, ymm1, ymm7
+	LONG $0x507542c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm1, ymm13
 	QUAD $0x0000acae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xac]
-	LONG $0x504dc2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm6, ymm13
+	LONG $0x5075c2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm1, ymm13
 	QUAD $0x0000ccae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xcc]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
-	LONG $0x504d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm6, ymm13
+	LONG $0x507542c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm1, ymm13
 	QUAD $0x0000ecae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xec]
-	LONG $0x504d42c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm6, ymm13
-	LONG $0x5b7cc1c4; BYTE $0xf4 // vcvtdq2ps ymm6, ymm12
+	LONG $0x507542c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm1, ymm13
+	LONG $0x5b7cc1c4; BYTE $0xcc // vcvtdq2ps ymm1, ymm12
 	QUAD $0x00000150a6107ac5 // vmovss xmm12, dword ptr [rsi + 0x150]
-	LONG $0xf659b4c5 // vmulps ymm6, ymm9, ymm6
+	LONG $0xc959b4c5 // vmulps ymm1, ymm9, ymm1
 	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
 	LONG $0x187d42c4; BYTE $0xec // vbroadcastss ymm13, xmm12
-	LONG $0xac2d62c4; BYTE $0xee // vfnmadd213ps ymm13, ymm10, ymm6 # ymm13 = -(ymm10 * ymm13) + ymm6
-	QUAD $0x00000154b610fac5 // vmovss xmm6, dword ptr [rsi + 0x154]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x187d62c4; BYTE $0xe6 // vbroadcastss ymm12, xmm6
-	QUAD $0x00000158b610fac5 // vmovss xmm6, dword ptr [rsi + 0x158]
+	LONG $0xac2d62c4; BYTE $0xe9 // vfnmadd213ps ymm13, ymm10, ymm1 # ymm13 = -(ymm10 * ymm13) + ymm1
+	QUAD $0x000001548e10fac5 // vmovss xmm1, dword ptr [rsi + 0x154]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187d62c4; BYTE $0xe1 // vbroadcastss ymm12, xmm1
+	QUAD $0x000001588e10fac5 // vmovss xmm1, dword ptr [rsi + 0x158]
 	LONG $0xac2d62c4; BYTE $0xe0 // vfnmadd213ps ymm12, ymm10, ymm0 # ymm12 = -(ymm10 * ymm12) + ymm0
 	LONG $0x5b7cc1c4; BYTE $0xc3 // vcvtdq2ps ymm0, ymm11
 	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x187d62c4; BYTE $0xde // vbroadcastss ymm11, xmm6
-	QUAD $0x0000015cb610fac5 // vmovss xmm6, dword ptr [rsi + 0x15c]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187d62c4; BYTE $0xd9 // vbroadcastss ymm11, xmm1
+	QUAD $0x0000015c8e10fac5 // vmovss xmm1, dword ptr [rsi + 0x15c]
 	LONG $0xac2d62c4; BYTE $0xd8 // vfnmadd213ps ymm11, ymm10, ymm0 # ymm11 = -(ymm10 * ymm11) + ymm0
 	LONG $0x5b7cc1c4; BYTE $0xc6 // vcvtdq2ps ymm0, ymm14
 	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
 	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x187d62c4; BYTE $0xce // vbroadcastss ymm9, xmm6
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187d62c4; BYTE $0xc9 // vbroadcastss ymm9, xmm1
 	LONG $0xac2d62c4; BYTE $0xc8 // vfnmadd213ps ymm9, ymm10, ymm0 # ymm9 = -(ymm10 * ymm9) + ymm0
 	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
 	QUAD $0x00009096587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x90]
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xf1dbfdc5 // vpand ymm6, ymm0, ymm1
+	LONG $0xcfdbfdc5 // vpand ymm1, ymm0, ymm7
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0x504dc2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm6, ymm10
+	LONG $0x5075c2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm10
 	QUAD $0x0000b096587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xb0]
-	LONG $0x504d42c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm6, ymm10
+	LONG $0x507542c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm10
 	QUAD $0x0000d096587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xd0]
-	LONG $0x504d42c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm6, ymm10
-	QUAD $0x0000f0be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xf0]
+	LONG $0x507542c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm10
+	QUAD $0x0000f0b6587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rsi + 0xf0]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x504d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm6, ymm7
-	LONG $0x6f7ea1c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x000094be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x94]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
-	LONG $0x504de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm6, ymm7
-	QUAD $0x0000b4be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xb4]
-	LONG $0x504d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm6, ymm7
-	QUAD $0x0000d4be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xd4]
-	LONG $0x504d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm6, ymm7
-	QUAD $0x0000f4be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xf4]
-	LONG $0x504d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm6, ymm7
-	LONG $0x6f7ea1c4; WORD $0x2a34 // vmovdqu ymm6, ymmword ptr [rdx + r13]
-	QUAD $0x000098be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x98]
-	LONG $0xd672cdc5; BYTE $0x06 // vpsrld ymm6, ymm6, 0x6
-	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
-	LONG $0x504de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm6, ymm7
-	QUAD $0x0000b8be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xb8]
-	LONG $0x504d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm6, ymm7
-	QUAD $0x0000d8be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xd8]
-	LONG $0x504d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm6, ymm7
-	QUAD $0x0000f8be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xf8]
-	LONG $0x504d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm6, ymm7
-	LONG $0x6f7ea1c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x00009cbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x9c]
+	LONG $0x507562c4; BYTE $0xd6 // {vex} vpdpbusd ymm10, ymm1, ymm6
+	LONG $0x6f7ea1c4; WORD $0x2a4c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x000094b6587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rsi + 0x94]
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xcfdbf5c5 // vpand ymm1, ymm1, ymm7
+	LONG $0x5075e2c4; BYTE $0xc6 // {vex} vpdpbusd ymm0, ymm1, ymm6
+	QUAD $0x0000b4b6587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rsi + 0xb4]
+	LONG $0x507562c4; BYTE $0xfe // {vex} vpdpbusd ymm15, ymm1, ymm6
+	QUAD $0x0000d4b6587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rsi + 0xd4]
+	LONG $0x507562c4; BYTE $0xf6 // {vex} vpdpbusd ymm14, ymm1, ymm6
+	QUAD $0x0000f4b6587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rsi + 0xf4]
+	LONG $0x507562c4; BYTE $0xd6 // {vex} vpdpbusd ymm10, ymm1, ymm6
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	QUAD $0x000098b6587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rsi + 0x98]
+	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
+	LONG $0xcfdbf5c5 // vpand ymm1, ymm1, ymm7
+	LONG $0x5075e2c4; BYTE $0xc6 // {vex} vpdpbusd ymm0, ymm1, ymm6
+	QUAD $0x0000b8b6587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rsi + 0xb8]
+	LONG $0x507562c4; BYTE $0xfe // {vex} vpdpbusd ymm15, ymm1, ymm6
+	QUAD $0x0000d8b6587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rsi + 0xd8]
+	LONG $0x507562c4; BYTE $0xf6 // {vex} vpdpbusd ymm14, ymm1, ymm6
+	QUAD $0x0000f8b6587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rsi + 0xf8]
+	LONG $0x507562c4; BYTE $0xd6 // {vex} vpdpbusd ymm10, ymm1, ymm6
+	LONG $0x6f7ea1c4; WORD $0x2a4c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x00009cb6587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rsi + 0x9c]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0xd672cdc5; BYTE $0x06 // vpsrld ymm6, ymm6, 0x6
-	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
-	LONG $0x504de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm6, ymm7
-	QUAD $0x0000bcbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xbc]
+	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
+	LONG $0xcfdbf5c5 // vpand ymm1, ymm1, ymm7
+	LONG $0x5075e2c4; BYTE $0xc6 // {vex} vpdpbusd ymm0, ymm1, ymm6
+	QUAD $0x0000bcb6587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rsi + 0xbc]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x504d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm6, ymm7
-	QUAD $0x0000dcbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xdc]
-	LONG $0x504d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm6, ymm7
-	QUAD $0x0000fcbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xfc]
-	LONG $0x504d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm6, ymm7
-	LONG $0x5b7cc1c4; BYTE $0xf0 // vcvtdq2ps ymm6, ymm8
-	LONG $0xc65b7dc5 // vcvtps2dq ymm8, ymm6
-	QUAD $0x0000b024b454bdc5; BYTE $0x00 // vandpd ymm6, ymm8, ymmword ptr [rsp + 0xb0]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0xf659ecc5 // vmulps ymm6, ymm2, ymm6
-	LONG $0xa84dc2c4; BYTE $0xc5 // vfmadd213ps ymm0, ymm6, ymm13 # ymm0 = (ymm6 * ymm0) + ymm13
+	LONG $0x507562c4; BYTE $0xfe // {vex} vpdpbusd ymm15, ymm1, ymm6
+	QUAD $0x0000dcb6587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rsi + 0xdc]
+	LONG $0x507562c4; BYTE $0xf6 // {vex} vpdpbusd ymm14, ymm1, ymm6
+	QUAD $0x0000fcb6587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rsi + 0xfc]
+	LONG $0x507562c4; BYTE $0xd6 // {vex} vpdpbusd ymm10, ymm1, ymm6
+	LONG $0x5b7cc1c4; BYTE $0xc8 // vcvtdq2ps ymm1, ymm8
+	LONG $0xc15b7dc5 // vcvtps2dq ymm8, ymm1
+	QUAD $0x0000b8248c54bdc5; BYTE $0x00 // vandpd ymm1, ymm8, ymmword ptr [rsp + 0xb8]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc959ecc5 // vmulps ymm1, ymm2, ymm1
+	LONG $0xa875c2c4; BYTE $0xc5 // vfmadd213ps ymm0, ymm1, ymm13 # ymm0 = (ymm1 * ymm0) + ymm13
 	LONG $0x5b7c41c4; BYTE $0xef // vcvtdq2ps ymm13, ymm15
 	LONG $0x5b7c41c4; BYTE $0xfe // vcvtdq2ps ymm15, ymm14
-	QUAD $0x0000b024b46f7ec5; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [rsp + 0xb0]
-	LONG $0xa84d42c4; BYTE $0xfb // vfmadd213ps ymm15, ymm6, ymm11 # ymm15 = (ymm6 * ymm15) + ymm11
-	QUAD $0x0000d0249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xd0]
+	QUAD $0x0000b824b46f7ec5; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [rsp + 0xb8]
+	LONG $0xa87542c4; BYTE $0xfb // vfmadd213ps ymm15, ymm1, ymm11 # ymm15 = (ymm1 * ymm15) + ymm11
+	QUAD $0x0000d8249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xd8]
+	QUAD $0x00000170b610fac5 // vmovss xmm6, dword ptr [rsi + 0x170]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	QUAD $0x00000170be10fac5 // vmovss xmm7, dword ptr [rsi + 0x170]
-	LONG $0xa84d42c4; BYTE $0xec // vfmadd213ps ymm13, ymm6, ymm12 # ymm13 = (ymm6 * ymm13) + ymm12
-	LONG $0xa84d42c4; BYTE $0xd1 // vfmadd213ps ymm10, ymm6, ymm9 # ymm10 = (ymm6 * ymm10) + ymm9
-	QUAD $0x0000017c8e107ac5 // vmovss xmm9, dword ptr [rsi + 0x17c]
-	LONG $0x724dc1c4; WORD $0x04d0 // vpsrld ymm6, ymm8, 0x4
+	LONG $0xa87542c4; BYTE $0xec // vfmadd213ps ymm13, ymm1, ymm12 # ymm13 = (ymm1 * ymm13) + ymm12
+	LONG $0xa87542c4; BYTE $0xd1 // vfmadd213ps ymm10, ymm1, ymm9 # ymm10 = (ymm1 * ymm10) + ymm9
+	LONG $0x7275c1c4; WORD $0x04d0 // vpsrld ymm1, ymm8, 0x4
 	QUAD $0x0000017886107ac5 // vmovss xmm8, dword ptr [rsi + 0x178]
-	LONG $0xf6db8dc5 // vpand ymm6, ymm14, ymm6
+	QUAD $0x0000017c8e107ac5 // vmovss xmm9, dword ptr [rsi + 0x17c]
+	LONG $0xc9db8dc5 // vpand ymm1, ymm14, ymm1
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xf659a4c5 // vmulps ymm6, ymm11, ymm6
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
+	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
+	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xac4de2c4; BYTE $0xf8 // vfnmadd213ps ymm7, ymm6, ymm0 # ymm7 = -(ymm6 * ymm7) + ymm0
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xac75e2c4; BYTE $0xf0 // vfnmadd213ps ymm6, ymm1, ymm0 # ymm6 = -(ymm1 * ymm6) + ymm0
 	QUAD $0x000001748610fac5 // vmovss xmm0, dword ptr [rsi + 0x174]
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
 	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
-	LONG $0xbc4d42c4; BYTE $0xd1 // vfnmadd231ps ymm10, ymm6, ymm9 # ymm10 = -(ymm6 * ymm9) + ymm10
-	QUAD $0x0001108e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x110]
-	LONG $0xac4d42c4; BYTE $0xc7 // vfnmadd213ps ymm8, ymm6, ymm15 # ymm8 = -(ymm6 * ymm8) + ymm15
+	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
+	LONG $0xac7542c4; BYTE $0xc7 // vfnmadd213ps ymm8, ymm1, ymm15 # ymm8 = -(ymm1 * ymm8) + ymm15
+	LONG $0xbc7542c4; BYTE $0xd1 // vfnmadd231ps ymm10, ymm1, ymm9 # ymm10 = -(ymm1 * ymm9) + ymm10
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xb845c2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm7, ymm9 # ymm5 = (ymm7 * ymm9) + ymm5
-	LONG $0xfa28fcc5 // vmovaps ymm7, ymm2
-	QUAD $0x00011496187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x114]
 	LONG $0x187de2c4; BYTE $0xc0 // vbroadcastss ymm0, xmm0
-	LONG $0xac4dc2c4; BYTE $0xc5 // vfnmadd213ps ymm0, ymm6, ymm13 # ymm0 = -(ymm6 * ymm0) + ymm13
-	LONG $0xb87de2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm0, ymm2 # ymm4 = (ymm0 * ymm2) + ymm4
+	LONG $0xac75c2c4; BYTE $0xc5 // vfnmadd213ps ymm0, ymm1, ymm13 # ymm0 = -(ymm1 * ymm0) + ymm13
+	QUAD $0x0001108e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x110]
+	LONG $0xb84de2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm6, ymm1 # ymm5 = (ymm6 * ymm1) + ymm5
+	QUAD $0x0001148e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x114]
+	LONG $0xb87de2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm0, ymm1 # ymm4 = (ymm0 * ymm1) + ymm4
 	QUAD $0x00011886187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x118]
-	LONG $0x5410fcc5; WORD $0x3024 // vmovups ymm2, ymmword ptr [rsp + 0x30]
+	LONG $0x4c10fcc5; WORD $0x3024 // vmovups ymm1, ymmword ptr [rsp + 0x30]
 	LONG $0xb83de2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm8, ymm0 # ymm3 = (ymm8 * ymm0) + ymm3
 	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xb82de2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm10, ymm0 # ymm2 = (ymm10 * ymm0) + ymm2
-	LONG $0x5411fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm2
+	LONG $0xb82de2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm10, ymm0 # ymm1 = (ymm10 * ymm0) + ymm1
+	LONG $0x4c11fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm1
 	LONG $0x4410fcc5; WORD $0x3024 // vmovups ymm0, ymmword ptr [rsp + 0x30]
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfbc1850f; WORD $0xffff // jne 0x19e00 <pq_q2_k+0xa90>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfbcb850f; WORD $0xffff // jne 0x1bd40 <pq_q2_k+0xb00>
+	WORD $0xc0ff // inc eax
 	LONG $0x40c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x140
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfb8d850f; WORD $0xffff // jne 0x19de0 <pq_q2_k+0xa70>
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfb99850f; WORD $0xffff // jne 0x1bd20 <pq_q2_k+0xae0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb5c8f0f; WORD $0xffff // jg 0x19dc0 <pq_q2_k+0xa50>
-	WORD $0x10eb // jmp 0x1a276 <pq_q2_k+0xf06>
+	LONG $0xfb688f0f; WORD $0xffff // jg 0x1bd00 <pq_q2_k+0xac0>
+	WORD $0x10eb // jmp 0x1c1aa <pq_q2_k+0xf6a>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
+	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xf5cc840f; WORD $0xffff // je 0x19860 <pq_q2_k+0x4f0>
+	LONG $0xf5e8840f; WORD $0xffff // je 0x1b7b0 <pq_q2_k+0x570>
 	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	WORD $0xfe83; BYTE $0x07 // cmp esi, 0x7
-	LONG $0xf5b8820f; WORD $0xffff // jb 0x19860 <pq_q2_k+0x4f0>
+	LONG $0xf5d4820f; WORD $0xffff // jb 0x1b7b0 <pq_q2_k+0x570>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	WORD $0xfe83; BYTE $0x08 // cmp esi, 0x8
-	LONG $0xf5a4820f; WORD $0xffff // jb 0x19860 <pq_q2_k+0x4f0>
+	LONG $0xf5c0820f; WORD $0xffff // jb 0x1b7b0 <pq_q2_k+0x570>
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff594e9; BYTE $0xff // jmp 0x19860 <pq_q2_k+0x4f0>
-	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xfff5b0e9; BYTE $0xff // jmp 0x1b7b0 <pq_q2_k+0x570>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04248e0f; WORD $0x0000 // jle 0x1a6fd <pq_q2_k+0x138d>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x07688e0f; WORD $0x0000 // jle 0x1c971 <pq_q2_k+0x1731>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
-	LONG $0x00e18149; WORD $0xffff; BYTE $0xff // and r9, -0x100
-	WORD $0x1aeb // jmp 0x1a313 <pq_q2_k+0xfa3>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x24548b48; BYTE $0x30 // mov rdx, qword ptr [rsp + 0x30]
-	LONG $0xf8428d48 // lea rax, [rdx - 0x8]
-	LONG $0x08fa8348 // cmp rdx, 0x8
-	LONG $0x03f28e0f; WORD $0x0000 // jle 0x1a705 <pq_q2_k+0x1395>
-	LONG $0x137de2c4; BYTE $0x27 // vcvtph2ps ymm4, xmmword ptr [rdi]
-	LONG $0x137de2c4; WORD $0x206f // vcvtph2ps ymm5, xmmword ptr [rdi + 0x20]
-	LONG $0x137de2c4; WORD $0x1077 // vcvtph2ps ymm6, xmmword ptr [rdi + 0x10]
-	LONG $0x137de2c4; WORD $0x307f // vcvtph2ps ymm7, xmmword ptr [rdi + 0x30]
-	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x18eb // jmp 0x1a350 <pq_q2_k+0xfe0>
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	WORD $0x19eb // jmp 0x1c241 <pq_q2_k+0x1001>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0x07388e0f; WORD $0x0000 // jle 0x1c979 <pq_q2_k+0x1739>
+	LONG $0x137de2c4; BYTE $0x21 // vcvtph2ps ymm4, xmmword ptr [rcx]
+	LONG $0x137de2c4; WORD $0x2069 // vcvtph2ps ymm5, xmmword ptr [rcx + 0x20]
+	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
+	LONG $0x137de2c4; WORD $0x3079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x30]
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0x1feb // jmp 0x1c280 <pq_q2_k+0x1040>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xff41; BYTE $0xc0 // inc r8d
-	LONG $0x40c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x140
+	LONG $0x40c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x140
 	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xb074 // je 0x1a300 <pq_q2_k+0xf90>
-	LONG $0x405f8d4c // lea r11, [rdi + 0x40]
-	LONG $0xc09f8d48; WORD $0x0000; BYTE $0x00 // lea rbx, [rdi + 0xc0]
+	WORD $0xb074 // je 0x1c230 <pq_q2_k+0xff0>
+	LONG $0x40518d4c // lea r10, [rcx + 0x40]
+	LONG $0xc0998d48; WORD $0x0000; BYTE $0x00 // lea rbx, [rcx + 0xc0]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0xd231 // xor edx, edx
-	LONG $0x000310e9; BYTE $0x00 // jmp 0x1a675 <pq_q2_k+0x1305>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x014d; BYTE $0xde // add r14, r11
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x217de2c4; WORD $0x1704 // vpmovsxbd ymm0, qword ptr [rdi + rdx]
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	LONG $0x0002f4e9; BYTE $0x00 // jmp 0x1c58a <pq_q2_k+0x134a>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x05e6c149 // shl r14, 0x5
+	WORD $0x014c; BYTE $0xd2 // add rdx, r10
+	LONG $0x217da2c4; WORD $0x3104 // vpmovsxbd ymm0, qword ptr [rcx + r14]
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
-	LONG $0xc0540dc5 // vandpd ymm8, ymm14, ymm0
+	LONG $0xc8548dc5 // vandpd ymm1, ymm14, ymm0
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xd4593cc5 // vmulps ymm10, ymm8, ymm4
-	LONG $0x217d62c4; WORD $0x1744; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rdi + rdx + 0x10]
-	QUAD $0x000090248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0x90]
-	LONG $0x587d62c4; BYTE $0x29 // vpbroadcastd ymm13, dword ptr [rcx]
-	LONG $0xdb7541c4; BYTE $0x27 // vpand ymm12, ymm1, ymmword ptr [r15]
+	LONG $0xd1595cc5 // vmulps ymm10, ymm4, ymm1
+	LONG $0x217da2c4; WORD $0x314c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rcx + r14 + 0x10]
+	QUAD $0x00009824ac6f7ec5; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [rsp + 0x98]
+	LONG $0x587d62c4; BYTE $0x26 // vpbroadcastd ymm12, dword ptr [rsi]
+	LONG $0xdb1541c4; BYTE $0x1f // vpand ymm11, ymm13, ymmword ptr [r15]
 	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0xdb7541c4; WORD $0x4067 // vpand ymm12, ymm1, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x0469 // vpbroadcastd ymm13, dword ptr [rcx + 0x4]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
+	LONG $0xc1540dc5 // vandpd ymm8, ymm14, ymm1
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc9db8dc5 // vpand ymm1, ymm14, ymm1
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x5b7d41c4; BYTE $0xc8 // vcvtps2dq ymm9, ymm8
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x6f7e41c4; BYTE $0x27 // vmovdqu ymm12, ymmword ptr [r15]
-	LONG $0x587d62c4; WORD $0x0869 // vpbroadcastd ymm13, dword ptr [rcx + 0x8]
-	LONG $0x543541c4; BYTE $0xc6 // vandpd ymm8, ymm9, ymm14
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xdb3541c4; BYTE $0xce // vpand ymm9, ymm9, ymm14
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
-	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
-	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x6f7e41c4; WORD $0x4067 // vmovdqu ymm12, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x0c69 // vpbroadcastd ymm13, dword ptr [rcx + 0xc]
-	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x592c41c4; BYTE $0xdb // vmulps ymm11, ymm10, ymm11
-	LONG $0x51107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rcx + 0x28]
-	LONG $0x587d62c4; WORD $0x1061 // vpbroadcastd ymm12, dword ptr [rcx + 0x10]
+	LONG $0xc95954c5 // vmulps ymm9, ymm5, ymm1
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0xdb1541c4; WORD $0x405f // vpand ymm11, ymm13, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
+	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
+	LONG $0xdb2541c4; BYTE $0xdd // vpand ymm11, ymm11, ymm13
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x0c66 // vpbroadcastd ymm12, dword ptr [rsi + 0xc]
+	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
+	LONG $0xdb2541c4; BYTE $0xdd // vpand ymm11, ymm11, ymm13
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
+	LONG $0x56107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rsi + 0x28]
+	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
-	LONG $0xac7d42c4; BYTE $0xd3 // vfnmadd213ps ymm10, ymm0, ymm11 # ymm10 = -(ymm0 * ymm10) + ymm11
+	LONG $0xac7d62c4; BYTE $0xd1 // vfnmadd213ps ymm10, ymm0, ymm1 # ymm10 = -(ymm0 * ymm10) + ymm1
 	LONG $0x6f7ec1c4; BYTE $0x07 // vmovdqu ymm0, ymmword ptr [r15]
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xd9db7dc5 // vpand ymm11, ymm0, ymm1
+	LONG $0xc8db95c5 // vpand ymm1, ymm13, ymm0
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x1461 // vpbroadcastd ymm12, dword ptr [rcx + 0x14]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
-	LONG $0x587d62c4; WORD $0x1861 // vpbroadcastd ymm12, dword ptr [rcx + 0x18]
-	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
-	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
-	LONG $0x59107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rcx + 0x2c]
+	LONG $0x5075c2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm1, ymm11
+	LONG $0x6f7ec1c4; WORD $0x404f // vmovdqu ymm1, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x145e // vpbroadcastd ymm11, dword ptr [rsi + 0x14]
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x5075c2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm1, ymm11
+	LONG $0x6f7ec1c4; BYTE $0x0f // vmovdqu ymm1, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x185e // vpbroadcastd ymm11, dword ptr [rsi + 0x18]
+	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x5075c2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm1, ymm11
+	LONG $0x6f7ec1c4; WORD $0x404f // vmovdqu ymm1, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x1c5e // vpbroadcastd ymm11, dword ptr [rsi + 0x1c]
+	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x5075c2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm1, ymm11
+	LONG $0x4e10fac5; BYTE $0x2c // vmovss xmm1, dword ptr [rsi + 0x2c]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xa83dc2c4; BYTE $0xc2 // vfmadd213ps ymm0, ymm8, ymm10 # ymm0 = (ymm8 * ymm0) + ymm10
-	LONG $0x187d62c4; WORD $0x2041 // vbroadcastss ymm8, dword ptr [rcx + 0x20]
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
-	LONG $0xbc35c2c4; BYTE $0xc3 // vfnmadd231ps ymm0, ymm9, ymm11 # ymm0 = -(ymm9 * ymm11) + ymm0
-	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
-	LONG $0xb87dc2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm0, ymm8 # ymm3 = (ymm0 * ymm8) + ymm3
-	LONG $0x217de2c4; WORD $0x1744; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rdi + rdx + 0x8]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xbc35e2c4; BYTE $0xc1 // vfnmadd231ps ymm0, ymm9, ymm1 # ymm0 = -(ymm9 * ymm1) + ymm0
+	LONG $0x187de2c4; WORD $0x204e // vbroadcastss ymm1, dword ptr [rsi + 0x20]
+	LONG $0xb87de2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm0, ymm1 # ymm3 = (ymm0 * ymm1) + ymm3
+	LONG $0x217da2c4; WORD $0x3144; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rcx + r14 + 0x8]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
-	LONG $0xc0540dc5 // vandpd ymm8, ymm14, ymm0
+	LONG $0xc8548dc5 // vandpd ymm1, ymm14, ymm0
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
 	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xd6593cc5 // vmulps ymm10, ymm8, ymm6
+	LONG $0xd1594cc5 // vmulps ymm10, ymm6, ymm1
 	LONG $0xc85944c5 // vmulps ymm9, ymm7, ymm0
-	LONG $0x217de2c4; WORD $0x1744; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rdi + rdx + 0x18]
-	LONG $0xdb7541c4; WORD $0x2066 // vpand ymm12, ymm1, ymmword ptr [r14 + 0x20]
-	LONG $0x587d62c4; BYTE $0x29 // vpbroadcastd ymm13, dword ptr [rcx]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0xdb7541c4; WORD $0x6066 // vpand ymm12, ymm1, ymmword ptr [r14 + 0x60]
-	LONG $0x587d62c4; WORD $0x0469 // vpbroadcastd ymm13, dword ptr [rcx + 0x4]
+	LONG $0x217da2c4; WORD $0x3144; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rcx + r14 + 0x18]
+	LONG $0x5adb15c5; BYTE $0x20 // vpand ymm11, ymm13, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; BYTE $0x26 // vpbroadcastd ymm12, dword ptr [rsi]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x6f7e41c4; WORD $0x2066 // vmovdqu ymm12, ymmword ptr [r14 + 0x20]
-	LONG $0x587d62c4; WORD $0x0869 // vpbroadcastd ymm13, dword ptr [rcx + 0x8]
-	LONG $0xc0540dc5 // vandpd ymm8, ymm14, ymm0
+	LONG $0xc8548dc5 // vandpd ymm1, ymm14, ymm0
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
+	LONG $0xc1594cc5 // vmulps ymm8, ymm6, ymm1
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0x5adb15c5; BYTE $0x60 // vpand ymm11, ymm13, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
 	LONG $0xc059c4c5 // vmulps ymm0, ymm7, ymm0
-	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x6f7e41c4; WORD $0x6066 // vmovdqu ymm12, ymmword ptr [r14 + 0x60]
-	LONG $0x587d62c4; WORD $0x0c69 // vpbroadcastd ymm13, dword ptr [rcx + 0xc]
-	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x592c41c4; BYTE $0xdb // vmulps ymm11, ymm10, ymm11
-	LONG $0x51107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rcx + 0x28]
-	LONG $0x587d62c4; WORD $0x1061 // vpbroadcastd ymm12, dword ptr [rcx + 0x10]
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
+	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
+	LONG $0xdb2541c4; BYTE $0xdd // vpand ymm11, ymm11, ymm13
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0c66 // vpbroadcastd ymm12, dword ptr [rsi + 0xc]
+	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
+	LONG $0xdb2541c4; BYTE $0xdd // vpand ymm11, ymm11, ymm13
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
+	LONG $0x56107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rsi + 0x28]
+	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
-	LONG $0xac3542c4; BYTE $0xd3 // vfnmadd213ps ymm10, ymm9, ymm11 # ymm10 = -(ymm9 * ymm10) + ymm11
-	LONG $0x6f7e41c4; WORD $0x204e // vmovdqu ymm9, ymmword ptr [r14 + 0x20]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xd9db35c5 // vpand ymm11, ymm9, ymm1
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x605e // vmovdqu ymm11, ymmword ptr [r14 + 0x60]
-	LONG $0x587d62c4; WORD $0x1461 // vpbroadcastd ymm12, dword ptr [rcx + 0x14]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
-	LONG $0x587d62c4; WORD $0x1861 // vpbroadcastd ymm12, dword ptr [rcx + 0x18]
-	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x605e // vmovdqu ymm11, ymmword ptr [r14 + 0x60]
-	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
-	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x59107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rcx + 0x2c]
+	LONG $0xac3562c4; BYTE $0xd1 // vfnmadd213ps ymm10, ymm9, ymm1 # ymm10 = -(ymm9 * ymm10) + ymm1
+	LONG $0x4a6ffec5; BYTE $0x20 // vmovdqu ymm1, ymmword ptr [rdx + 0x20]
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x507542c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm1, ymm11
+	LONG $0x4a6ffec5; BYTE $0x60 // vmovdqu ymm1, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x145e // vpbroadcastd ymm11, dword ptr [rsi + 0x14]
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x507542c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm1, ymm11
+	LONG $0x4a6ffec5; BYTE $0x20 // vmovdqu ymm1, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x185e // vpbroadcastd ymm11, dword ptr [rsi + 0x18]
+	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x507542c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm1, ymm11
+	LONG $0x4a6ffec5; BYTE $0x60 // vmovdqu ymm1, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1c5e // vpbroadcastd ymm11, dword ptr [rsi + 0x1c]
+	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x507542c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm1, ymm11
+	LONG $0x4e10fac5; BYTE $0x2c // vmovss xmm1, dword ptr [rsi + 0x2c]
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187de2c4; WORD $0x2049 // vbroadcastss ymm1, dword ptr [rcx + 0x20]
-	LONG $0x30c18348 // add rcx, 0x30
 	LONG $0xa83d42c4; BYTE $0xca // vfmadd213ps ymm9, ymm8, ymm10 # ymm9 = (ymm8 * ymm9) + ymm10
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
-	LONG $0xbc7d42c4; BYTE $0xcb // vfnmadd231ps ymm9, ymm0, ymm11 # ymm9 = -(ymm0 * ymm11) + ymm9
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xbc7d62c4; BYTE $0xc9 // vfnmadd231ps ymm9, ymm0, ymm1 # ymm9 = -(ymm0 * ymm1) + ymm9
+	LONG $0x187de2c4; WORD $0x204e // vbroadcastss ymm1, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
 	LONG $0xb835e2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm9, ymm1 # ymm2 = (ymm9 * ymm1) + ymm2
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfccb840f; WORD $0xffff // je 0x1a340 <pq_q2_k+0xfd0>
+	LONG $0xfce6840f; WORD $0xffff // je 0x1c270 <pq_q2_k+0x1030>
+	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
+	LONG $0x07e2c148 // shl rdx, 0x7
+	LONG $0x133c8d4c // lea r15, [rbx + rdx]
+	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
+	LONG $0xfd02830f; WORD $0xffff // jae 0x1c2a0 <pq_q2_k+0x1060>
+	WORD $0x8949; BYTE $0xc4 // mov r12, rax
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xe3 // mov r11, r12
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	QUAD $0x0000280093180f41 // prefetcht1 byte ptr [r11 + 0x2800]
+	QUAD $0x0000288093180f41 // prefetcht1 byte ptr [r11 + 0x2880]
+	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
+	WORD $0xd472 // jb 0x1c5b0 <pq_q2_k+0x1370>
+	LONG $0xfffcbfe9; BYTE $0xff // jmp 0x1c2a0 <pq_q2_k+0x1060>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03588e0f; WORD $0x0000 // jle 0x1c94a <pq_q2_k+0x170a>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	WORD $0x9066 // nop
+	LONG $0x137de2c4; BYTE $0x20 // vcvtph2ps ymm4, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x2068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x20]
+	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
+	LONG $0x137de2c4; WORD $0x3078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x30]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xff31 // xor edi, edi
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x00009824ac6f7ec5; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [rsp + 0x98]
+	LONG $0x40588d4c // lea r11, [rax + 0x40]
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	WORD $0xd231 // xor edx, edx
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0x07e2c148 // shl rdx, 0x7
+	LONG $0x217de2c4; WORD $0x1804 // vpmovsxbd ymm0, qword ptr [rax + rbx]
+	WORD $0x014c; BYTE $0xda // add rdx, r11
 	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
-	LONG $0x07e6c149 // shl r14, 0x7
-	LONG $0x333c8d4e // lea r15, [rbx + r14]
-	WORD $0x394d; BYTE $0xf9 // cmp r9, r15
-	LONG $0xfce7830f; WORD $0xffff // jae 0x1a370 <pq_q2_k+0x1000>
-	WORD $0x8945; BYTE $0xcc // mov r12d, r9d
-	LONG $0x08ecc141 // shr r12d, 0x8
-	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xc5b70f41 // movzx eax, r13w
-	LONG $0xe4b60f45 // movzx r12d, r12b
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	LONG $0x00c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x100
-	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
-	WORD $0x8945; BYTE $0xe2 // mov r10d, r12d
-	LONG $0x3fe28341 // and r10d, 0x3f
-	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
-	WORD $0xfe41; BYTE $0xc4 // inc r12b
-	LONG $0x06e2c141 // shl r10d, 0x6
-	WORD $0x2948; BYTE $0xc6 // sub rsi, rax
-	QUAD $0x004000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x4000]
-	QUAD $0x005000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x5000]
-	QUAD $0x006000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x6000]
-	QUAD $0x007000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x7000]
-	WORD $0x394d; BYTE $0xf9 // cmp r9, r15
-	WORD $0xa872 // jb 0x1a6a0 <pq_q2_k+0x1330>
-	LONG $0xfffc73e9; BYTE $0xff // jmp 0x1a370 <pq_q2_k+0x1000>
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
+	LONG $0xc8548dc5 // vandpd ymm1, ymm14, ymm0
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xd1595cc5 // vmulps ymm10, ymm4, ymm1
+	LONG $0x217de2c4; WORD $0x184c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rax + rbx + 0x10]
+	LONG $0xdb1541c4; BYTE $0x1e // vpand ymm11, ymm13, ymmword ptr [r14]
+	LONG $0x587d62c4; BYTE $0x21 // vpbroadcastd ymm12, dword ptr [rcx]
+	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
+	LONG $0xc1540dc5 // vandpd ymm8, ymm14, ymm1
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc9db8dc5 // vpand ymm1, ymm14, ymm1
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
+	LONG $0xc95954c5 // vmulps ymm9, ymm5, ymm1
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0xdb1541c4; WORD $0x405e // vpand ymm11, ymm13, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x0461 // vpbroadcastd ymm12, dword ptr [rcx + 0x4]
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	LONG $0x587d62c4; WORD $0x0861 // vpbroadcastd ymm12, dword ptr [rcx + 0x8]
+	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
+	LONG $0xdb2541c4; BYTE $0xdd // vpand ymm11, ymm11, ymm13
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x0c61 // vpbroadcastd ymm12, dword ptr [rcx + 0xc]
+	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
+	LONG $0xdb2541c4; BYTE $0xdd // vpand ymm11, ymm11, ymm13
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
+	LONG $0x51107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rcx + 0x28]
+	LONG $0x587d62c4; WORD $0x1059 // vpbroadcastd ymm11, dword ptr [rcx + 0x10]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac7d62c4; BYTE $0xd1 // vfnmadd213ps ymm10, ymm0, ymm1 # ymm10 = -(ymm0 * ymm10) + ymm1
+	LONG $0x6f7ec1c4; BYTE $0x06 // vmovdqu ymm0, ymmword ptr [r14]
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	LONG $0xc8db95c5 // vpand ymm1, ymm13, ymm0
+	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
+	LONG $0x5075c2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm1, ymm11
+	LONG $0x6f7ec1c4; WORD $0x404e // vmovdqu ymm1, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x1459 // vpbroadcastd ymm11, dword ptr [rcx + 0x14]
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x5075c2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm1, ymm11
+	LONG $0x6f7ec1c4; BYTE $0x0e // vmovdqu ymm1, ymmword ptr [r14]
+	LONG $0x587d62c4; WORD $0x1859 // vpbroadcastd ymm11, dword ptr [rcx + 0x18]
+	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x5075c2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm1, ymm11
+	LONG $0x6f7ec1c4; WORD $0x404e // vmovdqu ymm1, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x1c59 // vpbroadcastd ymm11, dword ptr [rcx + 0x1c]
+	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x5075c2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm1, ymm11
+	LONG $0x4910fac5; BYTE $0x2c // vmovss xmm1, dword ptr [rcx + 0x2c]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xa83dc2c4; BYTE $0xc2 // vfmadd213ps ymm0, ymm8, ymm10 # ymm0 = (ymm8 * ymm0) + ymm10
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xbc35e2c4; BYTE $0xc1 // vfnmadd231ps ymm0, ymm9, ymm1 # ymm0 = -(ymm9 * ymm1) + ymm0
+	LONG $0x187de2c4; WORD $0x2049 // vbroadcastss ymm1, dword ptr [rcx + 0x20]
+	LONG $0xb87de2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm0, ymm1 # ymm3 = (ymm0 * ymm1) + ymm3
+	LONG $0x217de2c4; WORD $0x1844; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x8]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
+	LONG $0xc8548dc5 // vandpd ymm1, ymm14, ymm0
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xd1594cc5 // vmulps ymm10, ymm6, ymm1
+	LONG $0xc85944c5 // vmulps ymm9, ymm7, ymm0
+	LONG $0x217de2c4; WORD $0x1844; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x18]
+	LONG $0x5adb15c5; BYTE $0x20 // vpand ymm11, ymm13, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; BYTE $0x21 // vpbroadcastd ymm12, dword ptr [rcx]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
+	LONG $0xc8548dc5 // vandpd ymm1, ymm14, ymm0
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc1594cc5 // vmulps ymm8, ymm6, ymm1
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0x5adb15c5; BYTE $0x60 // vpand ymm11, ymm13, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0461 // vpbroadcastd ymm12, dword ptr [rcx + 0x4]
+	LONG $0xc059c4c5 // vmulps ymm0, ymm7, ymm0
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x0861 // vpbroadcastd ymm12, dword ptr [rcx + 0x8]
+	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
+	LONG $0xdb2541c4; BYTE $0xdd // vpand ymm11, ymm11, ymm13
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0c61 // vpbroadcastd ymm12, dword ptr [rcx + 0xc]
+	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
+	LONG $0xdb2541c4; BYTE $0xdd // vpand ymm11, ymm11, ymm13
+	LONG $0x5025c2c4; BYTE $0xcc // {vex} vpdpbusd ymm1, ymm11, ymm12
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
+	LONG $0x51107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rcx + 0x28]
+	LONG $0x587d62c4; WORD $0x1059 // vpbroadcastd ymm11, dword ptr [rcx + 0x10]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac3562c4; BYTE $0xd1 // vfnmadd213ps ymm10, ymm9, ymm1 # ymm10 = -(ymm9 * ymm10) + ymm1
+	LONG $0x4a6ffec5; BYTE $0x20 // vmovdqu ymm1, ymmword ptr [rdx + 0x20]
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x507542c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm1, ymm11
+	LONG $0x4a6ffec5; BYTE $0x60 // vmovdqu ymm1, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1459 // vpbroadcastd ymm11, dword ptr [rcx + 0x14]
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x507542c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm1, ymm11
+	LONG $0x4a6ffec5; BYTE $0x20 // vmovdqu ymm1, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x1859 // vpbroadcastd ymm11, dword ptr [rcx + 0x18]
+	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x507542c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm1, ymm11
+	LONG $0x4a6ffec5; BYTE $0x60 // vmovdqu ymm1, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1c59 // vpbroadcastd ymm11, dword ptr [rcx + 0x1c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0x507542c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm1, ymm11
+	LONG $0x4910fac5; BYTE $0x2c // vmovss xmm1, dword ptr [rcx + 0x2c]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xa83d42c4; BYTE $0xca // vfmadd213ps ymm9, ymm8, ymm10 # ymm9 = (ymm8 * ymm9) + ymm10
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xbc7d62c4; BYTE $0xc9 // vfnmadd231ps ymm9, ymm0, ymm1 # ymm9 = -(ymm0 * ymm1) + ymm9
+	LONG $0x187de2c4; WORD $0x2049 // vbroadcastss ymm1, dword ptr [rcx + 0x20]
+	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0xb835e2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm9, ymm1 # ymm2 = (ymm9 * ymm1) + ymm2
+	LONG $0x01c2f641 // test r10b, 0x1
+	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
+	LONG $0xfd18850f; WORD $0xffff // jne 0x1c640 <pq_q2_k+0x1400>
+	WORD $0xc7ff // inc edi
+	LONG $0x01400548; WORD $0x0000 // add rax, 0x140
+	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
+	LONG $0xfce7850f; WORD $0xffff // jne 0x1c620 <pq_q2_k+0x13e0>
+	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
+	LONG $0x08fe8348 // cmp rsi, 0x8
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0xfcb68f0f; WORD $0xffff // jg 0x1c600 <pq_q2_k+0x13c0>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0xe9d8850f; WORD $0xffff // jne 0x1b330 <pq_q2_k+0xf0>
+	LONG $0xffe9e1e9; BYTE $0xff // jmp 0x1b33e <pq_q2_k+0xfe>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x244c8b4c; BYTE $0x60 // mov r9, qword ptr [rsp + 0x60]
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	WORD $0x0deb // jmp 0x1c97e <pq_q2_k+0x173e>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xed33850f; WORD $0xffff // jne 0x19450 <pq_q2_k+0xe0>
-	LONG $0xffed3ce9; BYTE $0xff // jmp 0x1945e <pq_q2_k+0xee>
-	LONG $0xf0c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xf0
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
+	LONG $0xe9a4850f; WORD $0xffff // jne 0x1b330 <pq_q2_k+0xf0>
+	LONG $0xffe9ade9; BYTE $0xff // jmp 0x1b33e <pq_q2_k+0xfe>
+	LONG $0xf8c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xf8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -8097,323 +9849,359 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// pq_q3_k: +42816
+	// pq_q3_k: +51632
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x10ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x110
+	LONG $0x18ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x118
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
 	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x14fe8e0f; WORD $0x0000 // jle 0x1bc72 <pq_q3_k+0x1532>
-	LONG $0x07408d49 // lea rax, [r8 + 0x7]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	QUAD $0x001aef0d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x1aef] # 0x1c278 <peak_i8+0x318>
-	QUAD $0x001aee1d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x1aee] # 0x1c280 <peak_i8+0x320>
-	QUAD $0x001abc152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x1abc] # 0x1c257 <peak_i8+0x2f7>
+	LONG $0x19ca8e0f; WORD $0x0000 // jle 0x1e3ae <pq_q3_k+0x19fe>
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
+	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
+	QUAD $0x001fc115197d62c4; BYTE $0x00 // vbroadcastsd ymm10, qword ptr [rip + 0x1fc1] # 0x1e9b8 <peak_i8+0x318>
+	QUAD $0x001fc01d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x1fc0] # 0x1e9c0 <peak_i8+0x320>
+	QUAD $0x001f8e152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x1f8e] # 0x1e997 <peak_i8+0x2f7>
 	LONG $0xd1b60f41 // movzx edx, r9b
-	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
-	LONG $0x244c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r9
-	LONG $0xc0490f49 // cmovns rax, r8
+	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
+	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	LONG $0x03e8c148 // shr rax, 0x3
-	LONG $0x40c06948; WORD $0x0007; BYTE $0x00 // imul rax, rax, 0x740
-	LONG $0x24448948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rax
+	LONG $0xc8490f49 // cmovns rcx, r8
+	LONG $0x24448948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rax
+	LONG $0x03e9c148 // shr rcx, 0x3
+	LONG $0x40c16948; WORD $0x0007; BYTE $0x00 // imul rax, rcx, 0x740
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	QUAD $0x0000008024848948 // mov qword ptr [rsp + 0x80], rax
+	QUAD $0x0000b82494117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb8], ymm10
+	QUAD $0x000098249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm11
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
 	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	QUAD $0x0000b0248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb0], ymm1
-	QUAD $0x000090249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x90], ymm11
 	LONG $0x24448948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	QUAD $0x0000008024b48948 // mov qword ptr [rsp + 0x80], rsi
+	QUAD $0x0000008824b48948 // mov qword ptr [rsp + 0x88], rsi
 	WORD $0x8948; BYTE $0xce // mov rsi, rcx
 	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rsi
+	LONG $0x24748948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	WORD $0x33eb // jmp 0x1a853 <pq_q3_k+0x113>
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	WORD $0x45eb // jmp 0x1cae6 <pq_q3_k+0x136>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
 	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0x24748b48; BYTE $0x78 // mov rsi, qword ptr [rsp + 0x78]
-	QUAD $0x00000088248c8b48 // mov rcx, qword ptr [rsp + 0x88]
+	QUAD $0x0000008024b48b48 // mov rsi, qword ptr [rsp + 0x80]
+	QUAD $0x00000090248c8b48 // mov rcx, qword ptr [rsp + 0x90]
 	LONG $0x24448348; WORD $0x4028 // add qword ptr [rsp + 0x28], 0x40
 	LONG $0x24340148 // add qword ptr [rsp], rsi
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x141f8e0f; WORD $0x0000 // jle 0x1bc72 <pq_q3_k+0x1532>
-	QUAD $0x0000008824bc894c // mov qword ptr [rsp + 0x88], r15
+	LONG $0x18c88e0f; WORD $0x0000 // jle 0x1e3ae <pq_q3_k+0x19fe>
+	QUAD $0x0000009024bc894c // mov qword ptr [rsp + 0x90], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0458850f; WORD $0x0000 // jne 0x1acc0 <pq_q3_k+0x580>
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0f2b850f; WORD $0x0000 // jne 0x1b7a0 <pq_q3_k+0x1060>
+	LONG $0x04d5850f; WORD $0x0000 // jne 0x1cfd0 <pq_q3_k+0x620>
+	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0fa3840f; WORD $0x0000 // je 0x1daac <pq_q3_k+0x10fc>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x1440850f; WORD $0x0000 // jne 0x1df52 <pq_q3_k+0x15a2>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x186e8e0f; WORD $0x0000 // jle 0x1e389 <pq_q3_k+0x19d9>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x041b8e0f; WORD $0x0000 // jle 0x1aca1 <pq_q3_k+0x561>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x29 // vcvtph2ps ymm5, xmmword ptr [rcx]
-	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
-	LONG $0x40c18348 // add rcx, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x40418d48 // lea rax, [rcx + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0xdb31 // xor ebx, ebx
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x5b148d48 // lea rdx, [rbx + 2*rbx]
-	LONG $0x05e3c148 // shl rbx, 0x5
-	LONG $0x466e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rsi + 0x28]
-	LONG $0x217de2c4; WORD $0x1904 // vpmovsxbd ymm0, qword ptr [rcx + rbx]
-	LONG $0x06e2c148 // shl rdx, 0x6
-	WORD $0x0148; BYTE $0xc2 // add rdx, rax
-	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
-	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
-	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	WORD $0x19eb // jmp 0x1cb53 <pq_q3_k+0x1a3>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
+	LONG $0xf84a8d48 // lea rcx, [rdx - 0x8]
+	LONG $0x08fa8348 // cmp rdx, 0x8
+	LONG $0x183e8e0f; WORD $0x0000 // jle 0x1e391 <pq_q3_k+0x19e1>
+	LONG $0x137de2c4; BYTE $0x2e // vcvtph2ps ymm5, xmmword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x1076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x10]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	WORD $0x14eb // jmp 0x1cb80 <pq_q3_k+0x1d0>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
+	LONG $0x04f88341 // cmp r8d, 0x4
+	WORD $0xc074 // je 0x1cb40 <pq_q3_k+0x190>
+	LONG $0x407e8d4c // lea r15, [rsi + 0x40]
+	LONG $0x00a68d4c; WORD $0x0001; BYTE $0x00 // lea r12, [rsi + 0x100]
+	WORD $0x01b1 // mov cl, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x0003b6e9; BYTE $0x00 // jmp 0x1cf4a <pq_q3_k+0x59a>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x05e2c148 // shl rdx, 0x5
+	WORD $0x014c; BYTE $0xfb // add rbx, r15
+	LONG $0x7f6ef9c5; BYTE $0x28 // vmovd xmm7, dword ptr [rdi + 0x28]
+	LONG $0x217de2c4; WORD $0x1604 // vpmovsxbd ymm0, qword ptr [rsi + rdx]
+	WORD $0x8949; BYTE $0xde // mov r14, rbx
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xf859d4c5 // vmulps ymm7, ymm5, ymm0
-	LONG $0x217de2c4; WORD $0x1944; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rcx + rbx + 0x10]
-	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
-	LONG $0xdb7541c4; WORD $0x404e // vpand ymm9, ymm1, ymmword ptr [r14 + 0x40]
-	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; BYTE $0x16 // vpbroadcastd ymm10, dword ptr [rsi]
+	LONG $0xc859d4c5 // vmulps ymm1, ymm5, ymm0
+	LONG $0x217de2c4; WORD $0x1644; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rsi + rdx + 0x10]
+	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
+	LONG $0xdb2d41c4; WORD $0x4046 // vpand ymm8, ymm10, ymmword ptr [r14 + 0x40]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; BYTE $0x0f // vpbroadcastd ymm9, dword ptr [rdi]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
-	QUAD $0x0000808edb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r14 + 0x80]
-	LONG $0xfe2d41c4; BYTE $0xd2 // vpaddd ymm10, ymm10, ymm10
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
+	QUAD $0x00008086db2d41c4; BYTE $0x00 // vpand ymm8, ymm10, ymmword ptr [r14 + 0x80]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x4046 // vmovdqu ymm8, ymmword ptr [r14 + 0x40]
+	LONG $0xdb2541c4; BYTE $0x0e // vpand ymm9, ymm11, ymmword ptr [r14]
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0xdb3d41c4; BYTE $0xc2 // vpand ymm8, ymm8, ymm10
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x084f // vpbroadcastd ymm9, dword ptr [rdi + 0x8]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; BYTE $0x06 // vmovdqu ymm8, ymmword ptr [r14]
+	QUAD $0x0000808e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x80]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x0c4f // vpbroadcastd ymm9, dword ptr [rdi + 0xc]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xcf59f4c5 // vmulps ymm1, ymm1, ymm7
+	LONG $0x7f6ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rdi + 0x2c]
+	LONG $0x6f7e41c4; BYTE $0x06 // vmovdqu ymm8, ymmword ptr [r14]
 	LONG $0x6f7e41c4; WORD $0x404e // vmovdqu ymm9, ymmword ptr [r14 + 0x40]
-	LONG $0xdb2541c4; BYTE $0x16 // vpand ymm10, ymm11, ymmword ptr [r14]
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0856 // vpbroadcastd ymm10, dword ptr [rsi + 0x8]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
-	QUAD $0x000080966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x80]
-	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
-	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	LONG $0x466e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rsi + 0x2c]
-	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
-	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
-	QUAD $0x000080966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x80]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
-	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
-	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
-	QUAD $0x000080966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x80]
-	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
-	LONG $0x7235c1c4; WORD $0x05d1 // vpsrld ymm9, ymm9, 0x5
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
-	LONG $0x187de2c4; WORD $0x2046 // vbroadcastss ymm0, dword ptr [rsi + 0x20]
-	LONG $0xb83de2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm8, ymm0 # ymm4 = (ymm8 * ymm0) + ymm4
-	LONG $0x217de2c4; WORD $0x1944; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rcx + rbx + 0x8]
-	LONG $0x466e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rsi + 0x28]
-	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
-	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x104f // vpbroadcastd ymm9, dword ptr [rdi + 0x10]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; BYTE $0x06 // vmovdqu ymm8, ymmword ptr [r14]
+	QUAD $0x0000808e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x80]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x723dc1c4; WORD $0x03d0 // vpsrld ymm8, ymm8, 0x3
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x144f // vpbroadcastd ymm9, dword ptr [rdi + 0x14]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; BYTE $0x06 // vmovdqu ymm8, ymmword ptr [r14]
+	LONG $0x6f7e41c4; WORD $0x404e // vmovdqu ymm9, ymmword ptr [r14 + 0x40]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x184f // vpbroadcastd ymm9, dword ptr [rdi + 0x18]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; BYTE $0x06 // vmovdqu ymm8, ymmword ptr [r14]
+	QUAD $0x0000808e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x80]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0x723dc1c4; WORD $0x05d0 // vpsrld ymm8, ymm8, 0x5
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x1c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x1c]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xa87de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm0, ymm1 # ymm7 = (ymm0 * ymm7) + ymm1
+	LONG $0x187de2c4; WORD $0x2047 // vbroadcastss ymm0, dword ptr [rdi + 0x20]
+	LONG $0xb845e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm7, ymm0 # ymm4 = (ymm7 * ymm0) + ymm4
+	LONG $0x217de2c4; WORD $0x1644; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rsi + rdx + 0x8]
+	LONG $0x7f6ef9c5; BYTE $0x28 // vmovd xmm7, dword ptr [rdi + 0x28]
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xf859ccc5 // vmulps ymm7, ymm6, ymm0
-	LONG $0x217de2c4; WORD $0x1944; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rcx + rbx + 0x18]
-	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
-	LONG $0x4adb75c5; BYTE $0x60 // vpand ymm9, ymm1, ymmword ptr [rdx + 0x60]
-	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
-	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; BYTE $0x16 // vpbroadcastd ymm10, dword ptr [rsi]
+	LONG $0xc859ccc5 // vmulps ymm1, ymm6, ymm0
+	LONG $0x217de2c4; WORD $0x1644; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rsi + rdx + 0x18]
+	LONG $0x4b6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rbx + 0x20]
+	LONG $0x43db2dc5; BYTE $0x60 // vpand ymm8, ymm10, ymmword ptr [rbx + 0x60]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; BYTE $0x0f // vpbroadcastd ymm9, dword ptr [rdi]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
-	QUAD $0x000000a08adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0xa0]
-	LONG $0xfe2d41c4; BYTE $0xd2 // vpaddd ymm10, ymm10, ymm10
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
-	LONG $0x52db25c5; BYTE $0x20 // vpand ymm10, ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x4b6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a083db2dc5 // vpand ymm8, ymm10, ymmword ptr [rbx + 0xa0]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x436f7ec5; BYTE $0x60 // vmovdqu ymm8, ymmword ptr [rbx + 0x60]
+	LONG $0x4bdb25c5; BYTE $0x20 // vpand ymm9, ymm11, ymmword ptr [rbx + 0x20]
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0xdb3d41c4; BYTE $0xc2 // vpand ymm8, ymm8, ymm10
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x084f // vpbroadcastd ymm9, dword ptr [rdi + 0x8]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x436f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a08b6f7ec5 // vmovdqu ymm9, ymmword ptr [rbx + 0xa0]
 	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0856 // vpbroadcastd ymm10, dword ptr [rsi + 0x8]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
-	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
-	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
-	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	LONG $0x466e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rsi + 0x2c]
-	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
-	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
-	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
-	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
-	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
+	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x0c4f // vpbroadcastd ymm9, dword ptr [rdi + 0xc]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xcf59f4c5 // vmulps ymm1, ymm1, ymm7
+	LONG $0x7f6ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rdi + 0x2c]
+	LONG $0x436f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rbx + 0x20]
+	LONG $0x4b6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rbx + 0x60]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
-	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
-	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
-	LONG $0x7235c1c4; WORD $0x05d1 // vpsrld ymm9, ymm9, 0x5
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x503542c4; BYTE $0xc4 // {vex} vpdpbusd ymm8, ymm9, ymm12
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
-	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
-	LONG $0xb83de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm8, ymm7 # ymm3 = (ymm8 * ymm7) + ymm3
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc54850f; WORD $0xffff // jne 0x1a8d0 <pq_q3_k+0x190>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
-	LONG $0xc0c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x1c0
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfc30850f; WORD $0xffff // jne 0x1a8c0 <pq_q3_k+0x180>
-	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0xfbff8f0f; WORD $0xffff // jg 0x1a8a0 <pq_q3_k+0x160>
-	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
-	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xfb71850f; WORD $0xffff // jne 0x1a820 <pq_q3_k+0xe0>
-	LONG $0xfffb7ae9; BYTE $0xff // jmp 0x1a82e <pq_q3_k+0xee>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x104f // vpbroadcastd ymm9, dword ptr [rdi + 0x10]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x436f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a08b6f7ec5 // vmovdqu ymm9, ymmword ptr [rbx + 0xa0]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x723dc1c4; WORD $0x03d0 // vpsrld ymm8, ymm8, 0x3
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x144f // vpbroadcastd ymm9, dword ptr [rdi + 0x14]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x436f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rbx + 0x20]
+	LONG $0x4b6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rbx + 0x60]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x184f // vpbroadcastd ymm9, dword ptr [rdi + 0x18]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x436f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a08b6f7ec5 // vmovdqu ymm9, ymmword ptr [rbx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0x723dc1c4; WORD $0x05d0 // vpsrld ymm8, ymm8, 0x5
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x503dc2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm8, ymm12
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xa87de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm0, ymm1 # ymm7 = (ymm0 * ymm7) + ymm1
+	LONG $0x187de2c4; WORD $0x204f // vbroadcastss ymm1, dword ptr [rdi + 0x20]
+	LONG $0x30c78348 // add rdi, 0x30
+	LONG $0xb845e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm1 # ymm3 = (ymm7 * ymm1) + ymm3
+	WORD $0xc1f6; BYTE $0x01 // test cl, 0x1
+	LONG $0x000000b9; BYTE $0x00 // mov ecx, 0x0
+	LONG $0xfc26840f; WORD $0xffff // je 0x1cb70 <pq_q3_k+0x1c0>
+	LONG $0x521c8d48 // lea rbx, [rdx + 2*rdx]
+	LONG $0x06e3c148 // shl rbx, 0x6
+	LONG $0x1c348d4d // lea r14, [r12 + rbx]
+	WORD $0x394c; BYTE $0xf0 // cmp rax, r14
+	LONG $0xfc41830f; WORD $0xffff // jae 0x1cba0 <pq_q3_k+0x1f0>
+	WORD $0xc589 // mov ebp, eax
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8941; BYTE $0xc5 // mov r13d, eax
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0xcdb70f45 // movzx r9d, r13w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8941; BYTE $0xeb // mov r11d, ebp
+	LONG $0x3fe38341 // and r11d, 0x3f
+	LONG $0xffe18141; WORD $0x003f; BYTE $0x00 // and r9d, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	LONG $0x06e3c141 // shl r11d, 0x6
+	WORD $0x294d; BYTE $0xca // sub r10, r9
+	QUAD $0x004000138c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r10 + 0x4000]
+	QUAD $0x005000138c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r10 + 0x5000]
+	QUAD $0x006000138c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r10 + 0x6000]
+	QUAD $0x007000138c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r10 + 0x7000]
+	WORD $0x394c; BYTE $0xf0 // cmp rax, r14
+	WORD $0xa772 // jb 0x1cf70 <pq_q3_k+0x5c0>
+	LONG $0xfffbd2e9; BYTE $0xff // jmp 0x1cba0 <pq_q3_k+0x1f0>
+	WORD $0x9066 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x1ace5 <pq_q3_k+0x5a5>
+	WORD $0x1deb // jmp 0x1cff5 <pq_q3_k+0x645>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb49840f; WORD $0xffff // je 0x1a82e <pq_q3_k+0xee>
+	LONG $0xfac9840f; WORD $0xffff // je 0x1cabe <pq_q3_k+0x10e>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04c28e0f; WORD $0x0000 // jle 0x1b1b0 <pq_q3_k+0xa70>
+	LONG $0x04c28e0f; WORD $0x0000 // jle 0x1d4c0 <pq_q3_k+0xb10>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x04e2c149 // shl r10, 0x4
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x9066 // nop
-	LONG $0x137d22c4; WORD $0x3624 // vcvtph2ps ymm12, xmmword ptr [rsi + r14]
+	LONG $0x137d22c4; WORD $0x1624 // vcvtph2ps ymm12, xmmword ptr [rsi + r10]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x0000b0249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xb0]
-	QUAD $0x00009024a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x90]
-	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
-	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc031 // xor eax, eax
+	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x0000b8249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xb8]
+	QUAD $0x00009824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x98]
+	LONG $0x3e348d4e // lea r14, [rsi + r15]
+	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
 	BYTE $0x90 // nop
-	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
-	LONG $0x05e0c148 // shl rax, 0x5
-	LONG $0x4411fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm0
-	QUAD $0x0000f02484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf0], ymm8
+	LONG $0x5b148d4b // lea rdx, [r11 + 2*r11]
+	LONG $0x05e3c149 // shl r11, 0x5
+	LONG $0x4411fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm0
+	QUAD $0x0000f82484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf8], ymm8
 	LONG $0x287c41c4; BYTE $0xc4 // vmovaps ymm8, ymm12
-	LONG $0x217de2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + rax + 0x10]
-	LONG $0x217d62c4; WORD $0x030c // vpmovsxbd ymm9, qword ptr [rbx + rax]
-	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
+	LONG $0x217d82c4; WORD $0x1e44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r14 + r11 + 0x10]
+	LONG $0x217d02c4; WORD $0x1e0c // vpmovsxbd ymm9, qword ptr [r14 + r11]
+	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
 	LONG $0x06e2c148 // shl rdx, 0x6
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	QUAD $0x0000d024847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xd0], ymm0
+	QUAD $0x0000d824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xd8], ymm0
 	QUAD $0x00000140876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x140]
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
 	LONG $0x587d62c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm0
@@ -8424,188 +10212,188 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
 	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
 	QUAD $0x0000014c876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x14c]
-	LONG $0x6f7ea1c4; WORD $0x2a3c // vmovdqu ymm7, ymmword ptr [rdx + r13]
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
-	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
+	LONG $0xf172f5c5; BYTE $0x02 // vpslld ymm1, ymm1, 0x2
 	LONG $0x587d62c4; BYTE $0xe8 // vpbroadcastd ymm13, xmm0
 	LONG $0xdb65a1c4; WORD $0x2a44; BYTE $0x40 // vpand ymm0, ymm3, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
-	LONG $0xc0ebc5c5 // vpor ymm0, ymm7, ymm0
-	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
-	LONG $0x507d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x207f // vpbroadcastd ymm7, dword ptr [rdi + 0x20]
-	LONG $0x507d62c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x407f // vpbroadcastd ymm7, dword ptr [rdi + 0x40]
-	LONG $0x507d62c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x607f // vpbroadcastd ymm7, dword ptr [rdi + 0x60]
-	LONG $0x507d62c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm0, ymm7
-	LONG $0x6f7ea1c4; WORD $0x2a3c // vmovdqu ymm7, ymmword ptr [rdx + r13]
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0x587de2c4; BYTE $0x0f // vpbroadcastd ymm1, dword ptr [rdi]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x204f // vpbroadcastd ymm1, dword ptr [rdi + 0x20]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x404f // vpbroadcastd ymm1, dword ptr [rdi + 0x40]
+	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x604f // vpbroadcastd ymm1, dword ptr [rdi + 0x60]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
 	QUAD $0x00802a84db65a1c4; WORD $0x0000 // vpand ymm0, ymm3, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
-	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
-	LONG $0xc0ebc5c5 // vpor ymm0, ymm7, ymm0
-	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
-	LONG $0x507d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x247f // vpbroadcastd ymm7, dword ptr [rdi + 0x24]
-	LONG $0x507d62c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x447f // vpbroadcastd ymm7, dword ptr [rdi + 0x44]
-	LONG $0x507d62c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x647f // vpbroadcastd ymm7, dword ptr [rdi + 0x64]
-	LONG $0x507d62c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm0, ymm7
+	LONG $0xc9fef5c5 // vpaddd ymm1, ymm1, ymm1
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0x587de2c4; WORD $0x044f // vpbroadcastd ymm1, dword ptr [rdi + 0x4]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x244f // vpbroadcastd ymm1, dword ptr [rdi + 0x24]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x444f // vpbroadcastd ymm1, dword ptr [rdi + 0x44]
+	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x644f // vpbroadcastd ymm1, dword ptr [rdi + 0x64]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
 	LONG $0x6f7ea1c4; WORD $0x2a44; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0xdb5da1c4; WORD $0x2a3c // vpand ymm7, ymm4, ymmword ptr [rdx + r13]
+	LONG $0xdb5da1c4; WORD $0x2a0c // vpand ymm1, ymm4, ymmword ptr [rdx + r13]
 	LONG $0xd072fdc5; BYTE $0x02 // vpsrld ymm0, ymm0, 0x2
 	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
-	LONG $0xc0ebc5c5 // vpor ymm0, ymm7, ymm0
-	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
-	LONG $0x507d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x287f // vpbroadcastd ymm7, dword ptr [rdi + 0x28]
-	LONG $0x507d62c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x487f // vpbroadcastd ymm7, dword ptr [rdi + 0x48]
-	LONG $0x507d62c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x687f // vpbroadcastd ymm7, dword ptr [rdi + 0x68]
-	LONG $0x507d62c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm0, ymm7
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0x587de2c4; WORD $0x084f // vpbroadcastd ymm1, dword ptr [rdi + 0x8]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x284f // vpbroadcastd ymm1, dword ptr [rdi + 0x28]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x484f // vpbroadcastd ymm1, dword ptr [rdi + 0x48]
+	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x684f // vpbroadcastd ymm1, dword ptr [rdi + 0x68]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
 	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
-	QUAD $0x00802abc6f7ea1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	QUAD $0x00802a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
 	LONG $0xd072fdc5; BYTE $0x01 // vpsrld ymm0, ymm0, 0x1
-	LONG $0xfbdbc5c5 // vpand ymm7, ymm7, ymm3
+	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
 	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
-	LONG $0xc7ebfdc5 // vpor ymm0, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
-	LONG $0x507d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x2c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x2c]
-	LONG $0x507d62c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x4c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x4c]
-	LONG $0x507d62c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm0, ymm7
-	LONG $0x587de2c4; WORD $0x6c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x6c]
-	LONG $0x507d62c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm0, ymm7
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x0c4f // vpbroadcastd ymm1, dword ptr [rdi + 0xc]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x2c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x2c]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x4c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x4c]
+	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x6c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x6c]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
 	QUAD $0x00000160876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x160]
-	QUAD $0x0000016cbf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x16c]
+	QUAD $0x0000016c8f6ef9c5 // vmovd xmm1, dword ptr [rdi + 0x16c]
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
-	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
 	LONG $0x587d62c4; BYTE $0xf0 // vpbroadcastd ymm14, xmm0
 	QUAD $0x00000164876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x164]
-	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
 	LONG $0x587d62c4; BYTE $0xf8 // vpbroadcastd ymm15, xmm0
 	QUAD $0x00000168876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x168]
-	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	LONG $0x6f7ea1c4; WORD $0x2a7c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
-	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
-	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xfbdbc5c5 // vpand ymm7, ymm7, ymm3
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xd4dbedc5 // vpand ymm2, ymm2, ymm4
+	LONG $0xd7ebedc5 // vpor ymm2, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x107f // vpbroadcastd ymm7, dword ptr [rdi + 0x10]
+	LONG $0x506d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x307f // vpbroadcastd ymm7, dword ptr [rdi + 0x30]
+	LONG $0x506d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x507f // vpbroadcastd ymm7, dword ptr [rdi + 0x50]
+	LONG $0x506de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x707f // vpbroadcastd ymm7, dword ptr [rdi + 0x70]
+	LONG $0x506de2c4; BYTE $0xcf // {vex} vpdpbusd ymm1, ymm2, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	QUAD $0x00802abc6f7ea1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xd272edc5; BYTE $0x03 // vpsrld ymm2, ymm2, 0x3
+	LONG $0xfbdbc5c5 // vpand ymm7, ymm7, ymm3
+	LONG $0xd4dbedc5 // vpand ymm2, ymm2, ymm4
+	LONG $0xd7ebedc5 // vpor ymm2, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
+	LONG $0x506d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x347f // vpbroadcastd ymm7, dword ptr [rdi + 0x34]
+	LONG $0x506d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x547f // vpbroadcastd ymm7, dword ptr [rdi + 0x54]
+	LONG $0x506de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x747f // vpbroadcastd ymm7, dword ptr [rdi + 0x74]
+	LONG $0x506de2c4; BYTE $0xcf // {vex} vpdpbusd ymm1, ymm2, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	LONG $0x6f7ea1c4; WORD $0x2a7c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xd772c5c5; BYTE $0x06 // vpsrld ymm7, ymm7, 0x6
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
-	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x1057 // vpbroadcastd ymm2, dword ptr [rdi + 0x10]
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x3057 // vpbroadcastd ymm2, dword ptr [rdi + 0x30]
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x5057 // vpbroadcastd ymm2, dword ptr [rdi + 0x50]
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x7057 // vpbroadcastd ymm2, dword ptr [rdi + 0x70]
-	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
-	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
-	QUAD $0x00802a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xd172f5c5; BYTE $0x03 // vpsrld ymm1, ymm1, 0x3
-	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
-	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
-	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x1457 // vpbroadcastd ymm2, dword ptr [rdi + 0x14]
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x3457 // vpbroadcastd ymm2, dword ptr [rdi + 0x34]
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x5457 // vpbroadcastd ymm2, dword ptr [rdi + 0x54]
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x7457 // vpbroadcastd ymm2, dword ptr [rdi + 0x74]
-	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
-	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
-	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0xd272edc5; BYTE $0x06 // vpsrld ymm2, ymm2, 0x6
-	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
-	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
-	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x1857 // vpbroadcastd ymm2, dword ptr [rdi + 0x18]
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x3857 // vpbroadcastd ymm2, dword ptr [rdi + 0x38]
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x5857 // vpbroadcastd ymm2, dword ptr [rdi + 0x58]
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x7857 // vpbroadcastd ymm2, dword ptr [rdi + 0x78]
-	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
-	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
-	QUAD $0x00802a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0xd272edc5; BYTE $0x06 // vpsrld ymm2, ymm2, 0x6
-	LONG $0xd172f5c5; BYTE $0x05 // vpsrld ymm1, ymm1, 0x5
-	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
-	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
-	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x1c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x1c]
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x3c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x3c]
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x5c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x5c]
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x7c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x7c]
+	LONG $0xfbdbc5c5 // vpand ymm7, ymm7, ymm3
+	LONG $0xd4dbedc5 // vpand ymm2, ymm2, ymm4
+	LONG $0xd7ebedc5 // vpor ymm2, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
+	LONG $0x506d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x387f // vpbroadcastd ymm7, dword ptr [rdi + 0x38]
+	LONG $0x506d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x587f // vpbroadcastd ymm7, dword ptr [rdi + 0x58]
+	LONG $0x506de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x787f // vpbroadcastd ymm7, dword ptr [rdi + 0x78]
+	LONG $0x506de2c4; BYTE $0xcf // {vex} vpdpbusd ymm1, ymm2, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	QUAD $0x00802abc6f7ea1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xd772c5c5; BYTE $0x06 // vpsrld ymm7, ymm7, 0x6
+	LONG $0xd272edc5; BYTE $0x05 // vpsrld ymm2, ymm2, 0x5
+	LONG $0xfbdbc5c5 // vpand ymm7, ymm7, ymm3
+	LONG $0xd4dbedc5 // vpand ymm2, ymm2, ymm4
+	LONG $0xd7ebedc5 // vpor ymm2, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x1c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x1c]
+	LONG $0x506d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x3c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x3c]
+	LONG $0x506d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x5c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x5c]
+	LONG $0x506de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x7c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x7c]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
-	LONG $0x5b7cc1c4; BYTE $0xc9 // vcvtdq2ps ymm1, ymm9
-	LONG $0x5b7cc1c4; BYTE $0xd2 // vcvtdq2ps ymm2, ymm10
+	LONG $0x506de2c4; BYTE $0xcf // {vex} vpdpbusd ymm1, ymm2, ymm7
+	LONG $0x5b7cc1c4; BYTE $0xd1 // vcvtdq2ps ymm2, ymm9
+	LONG $0x5b7cc1c4; BYTE $0xfa // vcvtdq2ps ymm7, ymm10
 	LONG $0x5b7c41c4; BYTE $0xd4 // vcvtdq2ps ymm10, ymm12
 	LONG $0x287c41c4; BYTE $0xe0 // vmovaps ymm12, ymm8
 	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
 	LONG $0x5b7c41c4; BYTE $0xdd // vcvtdq2ps ymm11, ymm13
-	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
-	QUAD $0x0000d024845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xd0]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xd1592cc5 // vmulps ymm10, ymm10, ymm1
-	LONG $0xd259f4c5 // vmulps ymm2, ymm1, ymm2
-	LONG $0xc95934c5 // vmulps ymm9, ymm9, ymm1
-	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
+	LONG $0xd259bcc5 // vmulps ymm2, ymm8, ymm2
+	QUAD $0x0000d824845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xd8]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xff59ecc5 // vmulps ymm7, ymm2, ymm7
+	LONG $0xca5934c5 // vmulps ymm9, ymm9, ymm2
+	LONG $0xd2592cc5 // vmulps ymm10, ymm10, ymm2
+	LONG $0xd259a4c5 // vmulps ymm2, ymm11, ymm2
 	LONG $0x5b7c41c4; BYTE $0xde // vcvtdq2ps ymm11, ymm14
 	LONG $0x591c41c4; BYTE $0xc0 // vmulps ymm8, ymm12, ymm8
+	LONG $0xa83de2c4; BYTE $0xca // vfmadd213ps ymm1, ymm8, ymm2 # ymm1 = (ymm8 * ymm1) + ymm2
+	QUAD $0x00010097187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rdi + 0x100]
+	LONG $0xa83d62c4; BYTE $0xdf // vfmadd213ps ymm11, ymm8, ymm7 # ymm11 = (ymm8 * ymm11) + ymm7
+	LONG $0x5b7cc1c4; BYTE $0xff // vcvtdq2ps ymm7, ymm15
 	LONG $0xa83dc2c4; BYTE $0xc2 // vfmadd213ps ymm0, ymm8, ymm10 # ymm0 = (ymm8 * ymm0) + ymm10
-	QUAD $0x00010097187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x100]
-	LONG $0xa83d62c4; BYTE $0xda // vfmadd213ps ymm11, ymm8, ymm2 # ymm11 = (ymm8 * ymm11) + ymm2
-	LONG $0x5b7cc1c4; BYTE $0xd7 // vcvtdq2ps ymm2, ymm15
-	LONG $0xa83de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm8, ymm1 # ymm7 = (ymm8 * ymm7) + ymm1
-	LONG $0xa83dc2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm8, ymm9 # ymm2 = (ymm8 * ymm2) + ymm9
-	QUAD $0x0001048f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x104]
-	QUAD $0x0000f02484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0xf0]
-	LONG $0xb825c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm11, ymm10 # ymm6 = (ymm11 * ymm10) + ymm6
-	QUAD $0x00010897187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x108]
-	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
-	LONG $0x4c107cc5; WORD $0x3024 // vmovups ymm9, ymmword ptr [rsp + 0x30]
-	QUAD $0x00112f152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x112f] # 0x1c257 <peak_i8+0x2f7>
-	LONG $0xb87d42c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm10 # ymm8 = (ymm0 * ymm10) + ymm8
+	LONG $0xa83dc2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm8, ymm9 # ymm7 = (ymm8 * ymm7) + ymm9
+	QUAD $0x0000f82484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0xf8]
+	LONG $0xb825e2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm11, ymm2 # ymm6 = (ymm11 * ymm2) + ymm6
+	QUAD $0x00010497187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rdi + 0x104]
+	LONG $0xb845e2c4; BYTE $0xea // vfmadd231ps ymm5, ymm7, ymm2 # ymm5 = (ymm7 * ymm2) + ymm5
+	QUAD $0x00010897187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rdi + 0x108]
+	LONG $0x7c10fcc5; WORD $0x3824 // vmovups ymm7, ymmword ptr [rsp + 0x38]
+	LONG $0xb87d62c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm2 # ymm8 = (ymm0 * ymm2) + ymm8
 	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
+	QUAD $0x001550152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x1550] # 0x1e997 <peak_i8+0x2f7>
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xb84562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm7, ymm0 # ymm9 = (ymm7 * ymm0) + ymm9
-	LONG $0x4c117cc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm9
-	LONG $0x4410fcc5; WORD $0x3024 // vmovups ymm0, ymmword ptr [rsp + 0x30]
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfbf2850f; WORD $0xffff // jne 0x1ad50 <pq_q3_k+0x610>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
+	LONG $0xb875e2c4; BYTE $0xf8 // vfmadd231ps ymm7, ymm1, ymm0 # ymm7 = (ymm1 * ymm0) + ymm7
+	LONG $0x7c11fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm7
+	LONG $0x4410fcc5; WORD $0x3824 // vmovups ymm0, ymmword ptr [rsp + 0x38]
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfbf3850f; WORD $0xffff // jne 0x1d060 <pq_q3_k+0x6b0>
+	WORD $0xc0ff // inc eax
 	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfbbe850f; WORD $0xffff // jne 0x1ad30 <pq_q3_k+0x5f0>
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfbc1850f; WORD $0xffff // jne 0x1d040 <pq_q3_k+0x690>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb9d8f0f; WORD $0xffff // jg 0x1ad20 <pq_q3_k+0x5e0>
-	QUAD $0x0000b0248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0xb0]
-	QUAD $0x000090249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x90]
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0xfba08f0f; WORD $0xffff // jg 0x1d030 <pq_q3_k+0x680>
+	QUAD $0x0000b82494107cc5; BYTE $0x00 // vmovups ymm10, ymmword ptr [rsp + 0xb8]
+	QUAD $0x000098249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x98]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2d75 // jne 0x1b1d1 <pq_q3_k+0xa91>
-	LONG $0xfffb27e9; BYTE $0xff // jmp 0x1acd0 <pq_q3_k+0x590>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x3075 // jne 0x1d4e1 <pq_q3_k+0xb31>
+	LONG $0xfffb2ae9; BYTE $0xff // jmp 0x1cfe0 <pq_q3_k+0x630>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -8613,58 +10401,58 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xfaff840f; WORD $0xffff // je 0x1acd0 <pq_q3_k+0x590>
+	LONG $0xfaff840f; WORD $0xffff // je 0x1cfe0 <pq_q3_k+0x630>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	WORD $0xfa83; BYTE $0x02 // cmp edx, 0x2
-	LONG $0xfae8820f; WORD $0xffff // jb 0x1acd0 <pq_q3_k+0x590>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xfae8820f; WORD $0xffff // jb 0x1cfe0 <pq_q3_k+0x630>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
 	WORD $0xfa83; BYTE $0x03 // cmp edx, 0x3
-	LONG $0xfad4820f; WORD $0xffff // jb 0x1acd0 <pq_q3_k+0x590>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xfad4820f; WORD $0xffff // jb 0x1cfe0 <pq_q3_k+0x630>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117c41c4; WORD $0xc704 // vmovups ymmword ptr [r15 + 8*rax], ymm8
 	WORD $0xfa83; BYTE $0x04 // cmp edx, 0x4
-	LONG $0xfac0820f; WORD $0xffff // jb 0x1acd0 <pq_q3_k+0x590>
-	QUAD $0x0000008024848b48 // mov rax, qword ptr [rsp + 0x80]
+	LONG $0xfac0820f; WORD $0xffff // jb 0x1cfe0 <pq_q3_k+0x630>
+	QUAD $0x0000008824848b48 // mov rax, qword ptr [rsp + 0x88]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xfaa9820f; WORD $0xffff // jb 0x1acd0 <pq_q3_k+0x590>
+	LONG $0xfaa9820f; WORD $0xffff // jb 0x1cfe0 <pq_q3_k+0x630>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04f68e0f; WORD $0x0000 // jle 0x1b726 <pq_q3_k+0xfe6>
+	LONG $0x04f38e0f; WORD $0x0000 // jle 0x1da33 <pq_q3_k+0x1083>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0x04e6c149 // shl r14, 0x4
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0x04e2c149 // shl r10, 0x4
 	LONG $0x03e4c149 // shl r12, 0x3
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x137d22c4; WORD $0x3724 // vcvtph2ps ymm12, xmmword ptr [rdi + r14]
+	LONG $0x137d22c4; WORD $0x1724 // vcvtph2ps ymm12, xmmword ptr [rdi + r10]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x0000b0249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xb0]
-	QUAD $0x00009024a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x90]
-	LONG $0x271c8d4a // lea rbx, [rdi + r12]
-	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc031 // xor eax, eax
+	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x0000b8249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xb8]
+	QUAD $0x00009824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x98]
+	LONG $0x27348d4e // lea r14, [rdi + r12]
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
 	BYTE $0x90 // nop
-	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
-	LONG $0x05e0c148 // shl rax, 0x5
-	LONG $0x4411fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm0
-	QUAD $0x0000f02484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf0], ymm8
+	LONG $0x5b148d4b // lea rdx, [r11 + 2*r11]
+	LONG $0x05e3c149 // shl r11, 0x5
+	LONG $0x4411fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm0
+	QUAD $0x0000f82484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf8], ymm8
 	LONG $0x287c41c4; BYTE $0xc4 // vmovaps ymm8, ymm12
-	LONG $0x217de2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + rax + 0x10]
-	LONG $0x217d62c4; WORD $0x030c // vpmovsxbd ymm9, qword ptr [rbx + rax]
-	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
+	LONG $0x217d82c4; WORD $0x1e44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r14 + r11 + 0x10]
+	LONG $0x217d02c4; WORD $0x1e0c // vpmovsxbd ymm9, qword ptr [r14 + r11]
+	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
 	LONG $0x06e2c148 // shl rdx, 0x6
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	QUAD $0x0000d024847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xd0], ymm0
+	QUAD $0x0000d824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xd8], ymm0
 	QUAD $0x00000150866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x150]
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
 	LONG $0x587d62c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm0
@@ -8737,386 +10525,580 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
 	LONG $0x587d62c4; BYTE $0xf0 // vpbroadcastd ymm14, xmm0
 	QUAD $0x00000174866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x174]
-	LONG $0x587de2c4; BYTE $0xf9 // vpbroadcastd ymm7, xmm1
+	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
 	LONG $0x587d62c4; BYTE $0xf8 // vpbroadcastd ymm15, xmm0
 	QUAD $0x00000178866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x178]
-	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	LONG $0x6f7ea1c4; WORD $0x2a7c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
-	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
-	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xfbdbc5c5 // vpand ymm7, ymm7, ymm3
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xd4dbedc5 // vpand ymm2, ymm2, ymm4
+	LONG $0xd7ebedc5 // vpor ymm2, ymm2, ymm7
+	QUAD $0x000090be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x90]
+	LONG $0x506d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm2, ymm7
+	QUAD $0x0000b0be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xb0]
+	LONG $0x506d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm2, ymm7
+	QUAD $0x0000d0be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xd0]
+	LONG $0x506de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm2, ymm7
+	QUAD $0x0000f0be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xf0]
+	LONG $0x506de2c4; BYTE $0xcf // {vex} vpdpbusd ymm1, ymm2, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	QUAD $0x00802abc6f7ea1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xd272edc5; BYTE $0x03 // vpsrld ymm2, ymm2, 0x3
+	LONG $0xfbdbc5c5 // vpand ymm7, ymm7, ymm3
+	LONG $0xd4dbedc5 // vpand ymm2, ymm2, ymm4
+	LONG $0xd7ebedc5 // vpor ymm2, ymm2, ymm7
+	QUAD $0x000094be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x94]
+	LONG $0x506d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm2, ymm7
+	QUAD $0x0000b4be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xb4]
+	LONG $0x506d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm2, ymm7
+	QUAD $0x0000d4be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xd4]
+	LONG $0x506de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm2, ymm7
+	QUAD $0x0000f4be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xf4]
+	LONG $0x506de2c4; BYTE $0xcf // {vex} vpdpbusd ymm1, ymm2, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	LONG $0x6f7ea1c4; WORD $0x2a7c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xd772c5c5; BYTE $0x06 // vpsrld ymm7, ymm7, 0x6
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
-	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	QUAD $0x00009096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x90]
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	QUAD $0x0000b096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb0]
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	QUAD $0x0000d096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd0]
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	QUAD $0x0000f096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xf0]
-	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
-	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
-	QUAD $0x00802a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xd172f5c5; BYTE $0x03 // vpsrld ymm1, ymm1, 0x3
-	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
-	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
-	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	QUAD $0x00009496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x94]
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	QUAD $0x0000b496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb4]
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	QUAD $0x0000d496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd4]
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	QUAD $0x0000f496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xf4]
-	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
-	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
-	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0xd272edc5; BYTE $0x06 // vpsrld ymm2, ymm2, 0x6
-	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
-	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
-	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	QUAD $0x00009896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x98]
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	QUAD $0x0000b896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb8]
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	QUAD $0x0000d896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd8]
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	QUAD $0x0000f896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xf8]
-	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
-	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
-	QUAD $0x00802a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0xd272edc5; BYTE $0x06 // vpsrld ymm2, ymm2, 0x6
-	LONG $0xd172f5c5; BYTE $0x05 // vpsrld ymm1, ymm1, 0x5
-	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
-	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
-	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	QUAD $0x00009c96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x9c]
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	QUAD $0x0000bc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xbc]
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	QUAD $0x0000dc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xdc]
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	QUAD $0x0000fc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xfc]
+	LONG $0xfbdbc5c5 // vpand ymm7, ymm7, ymm3
+	LONG $0xd4dbedc5 // vpand ymm2, ymm2, ymm4
+	LONG $0xd7ebedc5 // vpor ymm2, ymm2, ymm7
+	QUAD $0x000098be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x98]
+	LONG $0x506d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm2, ymm7
+	QUAD $0x0000b8be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xb8]
+	LONG $0x506d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm2, ymm7
+	QUAD $0x0000d8be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xd8]
+	LONG $0x506de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm2, ymm7
+	QUAD $0x0000f8be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xf8]
+	LONG $0x506de2c4; BYTE $0xcf // {vex} vpdpbusd ymm1, ymm2, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	QUAD $0x00802abc6f7ea1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xd772c5c5; BYTE $0x06 // vpsrld ymm7, ymm7, 0x6
+	LONG $0xd272edc5; BYTE $0x05 // vpsrld ymm2, ymm2, 0x5
+	LONG $0xfbdbc5c5 // vpand ymm7, ymm7, ymm3
+	LONG $0xd4dbedc5 // vpand ymm2, ymm2, ymm4
+	LONG $0xd7ebedc5 // vpor ymm2, ymm2, ymm7
+	QUAD $0x00009cbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x9c]
+	LONG $0x506d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm2, ymm7
+	QUAD $0x0000bcbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xbc]
+	LONG $0x506d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm2, ymm7
+	QUAD $0x0000dcbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xdc]
+	LONG $0x506de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm2, ymm7
+	QUAD $0x0000fcbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xfc]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
-	LONG $0x5b7cc1c4; BYTE $0xc9 // vcvtdq2ps ymm1, ymm9
-	LONG $0x5b7cc1c4; BYTE $0xd2 // vcvtdq2ps ymm2, ymm10
+	LONG $0x506de2c4; BYTE $0xcf // {vex} vpdpbusd ymm1, ymm2, ymm7
+	LONG $0x5b7cc1c4; BYTE $0xd1 // vcvtdq2ps ymm2, ymm9
+	LONG $0x5b7cc1c4; BYTE $0xfa // vcvtdq2ps ymm7, ymm10
 	LONG $0x5b7c41c4; BYTE $0xd4 // vcvtdq2ps ymm10, ymm12
 	LONG $0x287c41c4; BYTE $0xe0 // vmovaps ymm12, ymm8
 	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
 	LONG $0x5b7c41c4; BYTE $0xdd // vcvtdq2ps ymm11, ymm13
-	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
-	QUAD $0x0000d024845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xd0]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xd1592cc5 // vmulps ymm10, ymm10, ymm1
-	LONG $0xd259f4c5 // vmulps ymm2, ymm1, ymm2
-	LONG $0xc95934c5 // vmulps ymm9, ymm9, ymm1
-	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
+	LONG $0xd259bcc5 // vmulps ymm2, ymm8, ymm2
+	QUAD $0x0000d824845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xd8]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xff59ecc5 // vmulps ymm7, ymm2, ymm7
+	LONG $0xca5934c5 // vmulps ymm9, ymm9, ymm2
+	LONG $0xd2592cc5 // vmulps ymm10, ymm10, ymm2
+	LONG $0xd259a4c5 // vmulps ymm2, ymm11, ymm2
 	LONG $0x5b7c41c4; BYTE $0xde // vcvtdq2ps ymm11, ymm14
 	LONG $0x591c41c4; BYTE $0xc0 // vmulps ymm8, ymm12, ymm8
+	LONG $0xa83de2c4; BYTE $0xca // vfmadd213ps ymm1, ymm8, ymm2 # ymm1 = (ymm8 * ymm1) + ymm2
+	QUAD $0x00011096187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x110]
+	LONG $0xa83d62c4; BYTE $0xdf // vfmadd213ps ymm11, ymm8, ymm7 # ymm11 = (ymm8 * ymm11) + ymm7
+	LONG $0x5b7cc1c4; BYTE $0xff // vcvtdq2ps ymm7, ymm15
 	LONG $0xa83dc2c4; BYTE $0xc2 // vfmadd213ps ymm0, ymm8, ymm10 # ymm0 = (ymm8 * ymm0) + ymm10
-	QUAD $0x00011096187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x110]
-	LONG $0xa83d62c4; BYTE $0xda // vfmadd213ps ymm11, ymm8, ymm2 # ymm11 = (ymm8 * ymm11) + ymm2
-	LONG $0x5b7cc1c4; BYTE $0xd7 // vcvtdq2ps ymm2, ymm15
-	LONG $0xa83de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm8, ymm1 # ymm7 = (ymm8 * ymm7) + ymm1
-	LONG $0xa83dc2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm8, ymm9 # ymm2 = (ymm8 * ymm2) + ymm9
-	QUAD $0x0001148e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x114]
-	QUAD $0x0000f02484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0xf0]
-	LONG $0xb825c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm11, ymm10 # ymm6 = (ymm11 * ymm10) + ymm6
-	QUAD $0x00011896187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x118]
-	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
-	LONG $0x4c107cc5; WORD $0x3024 // vmovups ymm9, ymmword ptr [rsp + 0x30]
-	QUAD $0x000b8e152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0xb8e] # 0x1c257 <peak_i8+0x2f7>
-	LONG $0xb87d42c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm10 # ymm8 = (ymm0 * ymm10) + ymm8
+	LONG $0xa83dc2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm8, ymm9 # ymm7 = (ymm8 * ymm7) + ymm9
+	QUAD $0x0000f82484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0xf8]
+	LONG $0xb825e2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm11, ymm2 # ymm6 = (ymm11 * ymm2) + ymm6
+	QUAD $0x00011496187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x114]
+	LONG $0xb845e2c4; BYTE $0xea // vfmadd231ps ymm5, ymm7, ymm2 # ymm5 = (ymm7 * ymm2) + ymm5
+	QUAD $0x00011896187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x118]
+	LONG $0x7c10fcc5; WORD $0x3824 // vmovups ymm7, ymmword ptr [rsp + 0x38]
+	LONG $0xb87d62c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm2 # ymm8 = (ymm0 * ymm2) + ymm8
 	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
+	QUAD $0x000faf152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0xfaf] # 0x1e997 <peak_i8+0x2f7>
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xb84562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm7, ymm0 # ymm9 = (ymm7 * ymm0) + ymm9
-	LONG $0x4c117cc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm9
-	LONG $0x4410fcc5; WORD $0x3024 // vmovups ymm0, ymmword ptr [rsp + 0x30]
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfb91850f; WORD $0xffff // jne 0x1b290 <pq_q3_k+0xb50>
-	WORD $0xff41; BYTE $0xc2 // inc r10d
+	LONG $0xb875e2c4; BYTE $0xf8 // vfmadd231ps ymm7, ymm1, ymm0 # ymm7 = (ymm1 * ymm0) + ymm7
+	LONG $0x7c11fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm7
+	LONG $0x4410fcc5; WORD $0x3824 // vmovups ymm0, ymmword ptr [rsp + 0x38]
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfb92850f; WORD $0xffff // jne 0x1d5a0 <pq_q3_k+0xbf0>
+	WORD $0xc0ff // inc eax
 	LONG $0xc0c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x1c0
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfb5d850f; WORD $0xffff // jne 0x1b270 <pq_q3_k+0xb30>
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfb60850f; WORD $0xffff // jne 0x1d580 <pq_q3_k+0xbd0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb3c8f0f; WORD $0xffff // jg 0x1b260 <pq_q3_k+0xb20>
-	WORD $0x11eb // jmp 0x1b737 <pq_q3_k+0xff7>
+	LONG $0xfb3f8f0f; WORD $0xffff // jg 0x1d570 <pq_q3_k+0xbc0>
+	WORD $0x11eb // jmp 0x1da44 <pq_q3_k+0x1094>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	QUAD $0x0000b0248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0xb0]
-	QUAD $0x000090249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x90]
-	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
+	QUAD $0x0000b82494107cc5; BYTE $0x00 // vmovups ymm10, ymmword ptr [rsp + 0xb8]
+	QUAD $0x000098249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x98]
+	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xf569840f; WORD $0xffff // je 0x1acd0 <pq_q3_k+0x590>
+	LONG $0xf56c840f; WORD $0xffff // je 0x1cfe0 <pq_q3_k+0x630>
 	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	WORD $0xfa83; BYTE $0x07 // cmp edx, 0x7
-	LONG $0xf555820f; WORD $0xffff // jb 0x1acd0 <pq_q3_k+0x590>
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0xf558820f; WORD $0xffff // jb 0x1cfe0 <pq_q3_k+0x630>
+	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	LONG $0x117c41c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm8
 	WORD $0xfa83; BYTE $0x08 // cmp edx, 0x8
-	LONG $0xf541820f; WORD $0xffff // jb 0x1acd0 <pq_q3_k+0x590>
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0xf544820f; WORD $0xffff // jb 0x1cfe0 <pq_q3_k+0x630>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff531e9; BYTE $0xff // jmp 0x1acd0 <pq_q3_k+0x590>
-	BYTE $0x90 // nop
+	LONG $0xfff534e9; BYTE $0xff // jmp 0x1cfe0 <pq_q3_k+0x630>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04a48e0f; WORD $0x0000 // jle 0x1bc4d <pq_q3_k+0x150d>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x08d48e0f; WORD $0x0000 // jle 0x1e389 <pq_q3_k+0x19d9>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
-	LONG $0x00e18149; WORD $0xffff; BYTE $0xff // and r9, -0x100
-	WORD $0x1aeb // jmp 0x1b7e3 <pq_q3_k+0x10a3>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
-	LONG $0xf8418d48 // lea rax, [rcx - 0x8]
-	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x04728e0f; WORD $0x0000 // jle 0x1bc55 <pq_q3_k+0x1515>
-	LONG $0x137de2c4; BYTE $0x2e // vcvtph2ps ymm5, xmmword ptr [rsi]
-	LONG $0x137de2c4; WORD $0x1076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x10]
-	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x14eb // jmp 0x1b810 <pq_q3_k+0x10d0>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0xff41; BYTE $0xc0 // inc r8d
-	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
-	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xc074 // je 0x1b7d0 <pq_q3_k+0x1090>
-	LONG $0x407e8d4c // lea r15, [rsi + 0x40]
-	LONG $0x00a68d4c; WORD $0x0001; BYTE $0x00 // lea r12, [rsi + 0x100]
-	WORD $0x01b1 // mov cl, 0x1
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
+	WORD $0x1feb // jmp 0x1daf1 <pq_q3_k+0x1141>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x08a08e0f; WORD $0x0000 // jle 0x1e391 <pq_q3_k+0x19e1>
+	LONG $0x137de2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	WORD $0x1aeb // jmp 0x1db1f <pq_q3_k+0x116f>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0xff41; BYTE $0xc2 // inc r10d
+	LONG $0x01c00548; WORD $0x0000 // add rax, 0x1c0
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	WORD $0xc174 // je 0x1dae0 <pq_q3_k+0x1130>
+	LONG $0x40488d48 // lea rcx, [rax + 0x40]
+	LONG $0x00988d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rax + 0x100]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003aee9; BYTE $0x00 // jmp 0x1bbd2 <pq_q3_k+0x1492>
+	LONG $0x0003c7e9; BYTE $0x00 // jmp 0x1defb <pq_q3_k+0x154b>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x014d; BYTE $0xfb // add r11, r15
-	LONG $0x476e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rdi + 0x28]
-	LONG $0x217de2c4; WORD $0x1604 // vpmovsxbd ymm0, qword ptr [rsi + rdx]
-	WORD $0x894c; BYTE $0xdb // mov rbx, r11
-	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
-	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	WORD $0x0149; BYTE $0xce // add r14, rcx
+	LONG $0x7f6ef9c5; BYTE $0x28 // vmovd xmm7, dword ptr [rdi + 0x28]
+	LONG $0x217de2c4; WORD $0x1004 // vpmovsxbd ymm0, qword ptr [rax + rdx]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xf859d4c5 // vmulps ymm7, ymm5, ymm0
-	LONG $0x217de2c4; WORD $0x1644; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rsi + rdx + 0x10]
-	LONG $0x136f7ec5 // vmovdqu ymm10, ymmword ptr [rbx]
-	LONG $0x4b5474c5; BYTE $0x40 // vandps ymm9, ymm1, ymmword ptr [rbx + 0x40]
-	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; BYTE $0x17 // vpbroadcastd ymm10, dword ptr [rdi]
+	LONG $0xc859d4c5 // vmulps ymm1, ymm5, ymm0
+	LONG $0x217de2c4; WORD $0x1044; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rax + rdx + 0x10]
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	LONG $0xdb2d41c4; WORD $0x4047 // vpand ymm8, ymm10, ymmword ptr [r15 + 0x40]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; BYTE $0x0f // vpbroadcastd ymm9, dword ptr [rdi]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x136f7ec5 // vmovdqu ymm10, ymmword ptr [rbx]
-	QUAD $0x000000808b5474c5 // vandps ymm9, ymm1, ymmword ptr [rbx + 0x80]
-	LONG $0xfe2d41c4; BYTE $0xd2 // vpaddd ymm10, ymm10, ymm10
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0457 // vpbroadcastd ymm10, dword ptr [rdi + 0x4]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x4b6f7ec5; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [rbx + 0x40]
-	LONG $0x13db25c5 // vpand ymm10, ymm11, ymmword ptr [rbx]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x00008087db2d41c4; BYTE $0x00 // vpand ymm8, ymm10, ymmword ptr [r15 + 0x80]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x4047 // vmovdqu ymm8, ymmword ptr [r15 + 0x40]
+	LONG $0xdb2541c4; BYTE $0x0f // vpand ymm9, ymm11, ymmword ptr [r15]
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0xdb3d41c4; BYTE $0xc2 // vpand ymm8, ymm8, ymm10
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x084f // vpbroadcastd ymm9, dword ptr [rdi + 0x8]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
+	QUAD $0x0000808f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x80]
 	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0857 // vpbroadcastd ymm10, dword ptr [rdi + 0x8]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x0b6f7ec5 // vmovdqu ymm9, ymmword ptr [rbx]
-	QUAD $0x00000080936f7ec5 // vmovdqu ymm10, ymmword ptr [rbx + 0x80]
-	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
-	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x0c57 // vpbroadcastd ymm10, dword ptr [rdi + 0xc]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	LONG $0x476e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rdi + 0x2c]
-	LONG $0x0b6f7ec5 // vmovdqu ymm9, ymmword ptr [rbx]
-	LONG $0x536f7ec5; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [rbx + 0x40]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1057 // vpbroadcastd ymm10, dword ptr [rdi + 0x10]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x0b6f7ec5 // vmovdqu ymm9, ymmword ptr [rbx]
-	QUAD $0x00000080936f7ec5 // vmovdqu ymm10, ymmword ptr [rbx + 0x80]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1457 // vpbroadcastd ymm10, dword ptr [rdi + 0x14]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x0b6f7ec5 // vmovdqu ymm9, ymmword ptr [rbx]
-	LONG $0x536f7ec5; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [rbx + 0x40]
-	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
+	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x0c4f // vpbroadcastd ymm9, dword ptr [rdi + 0xc]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xcf59f4c5 // vmulps ymm1, ymm1, ymm7
+	LONG $0x7f6ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rdi + 0x2c]
+	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
+	LONG $0x6f7e41c4; WORD $0x404f // vmovdqu ymm9, ymmword ptr [r15 + 0x40]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1857 // vpbroadcastd ymm10, dword ptr [rdi + 0x18]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x0b6f7ec5 // vmovdqu ymm9, ymmword ptr [rbx]
-	QUAD $0x00000080936f7ec5 // vmovdqu ymm10, ymmword ptr [rbx + 0x80]
-	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
-	LONG $0x7235c1c4; WORD $0x05d1 // vpsrld ymm9, ymm9, 0x5
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1c57 // vpbroadcastd ymm10, dword ptr [rdi + 0x1c]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x104f // vpbroadcastd ymm9, dword ptr [rdi + 0x10]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
+	QUAD $0x0000808f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x80]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x723dc1c4; WORD $0x03d0 // vpsrld ymm8, ymm8, 0x3
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x144f // vpbroadcastd ymm9, dword ptr [rdi + 0x14]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
+	LONG $0x6f7e41c4; WORD $0x404f // vmovdqu ymm9, ymmword ptr [r15 + 0x40]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x184f // vpbroadcastd ymm9, dword ptr [rdi + 0x18]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
+	QUAD $0x0000808f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x80]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0x723dc1c4; WORD $0x05d0 // vpsrld ymm8, ymm8, 0x5
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x1c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x1c]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xa87de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm0, ymm1 # ymm7 = (ymm0 * ymm7) + ymm1
 	LONG $0x187de2c4; WORD $0x2047 // vbroadcastss ymm0, dword ptr [rdi + 0x20]
-	LONG $0xb83de2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm8, ymm0 # ymm4 = (ymm8 * ymm0) + ymm4
-	LONG $0x217de2c4; WORD $0x1644; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rsi + rdx + 0x8]
-	LONG $0x476e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rdi + 0x28]
-	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
-	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0xb845e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm7, ymm0 # ymm4 = (ymm7 * ymm0) + ymm4
+	LONG $0x217de2c4; WORD $0x1044; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rax + rdx + 0x8]
+	LONG $0x7f6ef9c5; BYTE $0x28 // vmovd xmm7, dword ptr [rdi + 0x28]
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xf859ccc5 // vmulps ymm7, ymm6, ymm0
-	LONG $0x217de2c4; WORD $0x1644; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rsi + rdx + 0x18]
-	LONG $0x6f7e41c4; WORD $0x2053 // vmovdqu ymm10, ymmword ptr [r11 + 0x20]
-	LONG $0xdb7541c4; WORD $0x604b // vpand ymm9, ymm1, ymmword ptr [r11 + 0x60]
+	LONG $0xc859ccc5 // vmulps ymm1, ymm6, ymm0
+	LONG $0x217de2c4; WORD $0x1044; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rax + rdx + 0x18]
+	LONG $0x6f7e41c4; WORD $0x204e // vmovdqu ymm9, ymmword ptr [r14 + 0x20]
+	LONG $0xdb2d41c4; WORD $0x6046 // vpand ymm8, ymm10, ymmword ptr [r14 + 0x60]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; BYTE $0x17 // vpbroadcastd ymm10, dword ptr [rdi]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; BYTE $0x0f // vpbroadcastd ymm9, dword ptr [rdi]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x2053 // vmovdqu ymm10, ymmword ptr [r11 + 0x20]
-	QUAD $0x0000a08bdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r11 + 0xa0]
-	LONG $0xfe2d41c4; BYTE $0xd2 // vpaddd ymm10, ymm10, ymm10
-	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0457 // vpbroadcastd ymm10, dword ptr [rdi + 0x4]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x604b // vmovdqu ymm9, ymmword ptr [r11 + 0x60]
-	LONG $0xdb2541c4; WORD $0x2053 // vpand ymm10, ymm11, ymmword ptr [r11 + 0x20]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x204e // vmovdqu ymm9, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a086db2d41c4; BYTE $0x00 // vpand ymm8, ymm10, ymmword ptr [r14 + 0xa0]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x6046 // vmovdqu ymm8, ymmword ptr [r14 + 0x60]
+	LONG $0xdb2541c4; WORD $0x204e // vpand ymm9, ymm11, ymmword ptr [r14 + 0x20]
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0xdb3d41c4; BYTE $0xc2 // vpand ymm8, ymm8, ymm10
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x084f // vpbroadcastd ymm9, dword ptr [rdi + 0x8]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x2046 // vmovdqu ymm8, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a08e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0xa0]
 	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0857 // vpbroadcastd ymm10, dword ptr [rdi + 0x8]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x204b // vmovdqu ymm9, ymmword ptr [r11 + 0x20]
-	QUAD $0x0000a0936f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r11 + 0xa0]
-	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
-	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x0c57 // vpbroadcastd ymm10, dword ptr [rdi + 0xc]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	LONG $0x476e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rdi + 0x2c]
-	LONG $0x6f7e41c4; WORD $0x204b // vmovdqu ymm9, ymmword ptr [r11 + 0x20]
-	LONG $0x6f7e41c4; WORD $0x6053 // vmovdqu ymm10, ymmword ptr [r11 + 0x60]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1057 // vpbroadcastd ymm10, dword ptr [rdi + 0x10]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x204b // vmovdqu ymm9, ymmword ptr [r11 + 0x20]
-	QUAD $0x0000a0936f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r11 + 0xa0]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1457 // vpbroadcastd ymm10, dword ptr [rdi + 0x14]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x204b // vmovdqu ymm9, ymmword ptr [r11 + 0x20]
-	LONG $0x6f7e41c4; WORD $0x6053 // vmovdqu ymm10, ymmword ptr [r11 + 0x60]
-	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
+	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x0c4f // vpbroadcastd ymm9, dword ptr [rdi + 0xc]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xcf59f4c5 // vmulps ymm1, ymm1, ymm7
+	LONG $0x7f6ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rdi + 0x2c]
+	LONG $0x6f7e41c4; WORD $0x2046 // vmovdqu ymm8, ymmword ptr [r14 + 0x20]
+	LONG $0x6f7e41c4; WORD $0x604e // vmovdqu ymm9, ymmword ptr [r14 + 0x60]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1857 // vpbroadcastd ymm10, dword ptr [rdi + 0x18]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x204b // vmovdqu ymm9, ymmword ptr [r11 + 0x20]
-	QUAD $0x0000a0936f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r11 + 0xa0]
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x104f // vpbroadcastd ymm9, dword ptr [rdi + 0x10]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x2046 // vmovdqu ymm8, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a08e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0xa0]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x723dc1c4; WORD $0x03d0 // vpsrld ymm8, ymm8, 0x3
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x144f // vpbroadcastd ymm9, dword ptr [rdi + 0x14]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x2046 // vmovdqu ymm8, ymmword ptr [r14 + 0x20]
+	LONG $0x6f7e41c4; WORD $0x604e // vmovdqu ymm9, ymmword ptr [r14 + 0x60]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x184f // vpbroadcastd ymm9, dword ptr [rdi + 0x18]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x2046 // vmovdqu ymm8, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a08e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0xa0]
 	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
-	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
-	LONG $0x7235c1c4; WORD $0x05d1 // vpsrld ymm9, ymm9, 0x5
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x503542c4; BYTE $0xc4 // {vex} vpdpbusd ymm8, ymm9, ymm12
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
-	LONG $0x187de2c4; WORD $0x207f // vbroadcastss ymm7, dword ptr [rdi + 0x20]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0x723dc1c4; WORD $0x05d0 // vpsrld ymm8, ymm8, 0x5
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x503dc2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm8, ymm12
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xa87de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm0, ymm1 # ymm7 = (ymm0 * ymm7) + ymm1
+	LONG $0x187de2c4; WORD $0x204f // vbroadcastss ymm1, dword ptr [rdi + 0x20]
 	LONG $0x30c78348 // add rdi, 0x30
-	LONG $0xb83de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm8, ymm7 # ymm3 = (ymm8 * ymm7) + ymm3
-	WORD $0xc1f6; BYTE $0x01 // test cl, 0x1
-	LONG $0x000000b9; BYTE $0x00 // mov ecx, 0x0
-	LONG $0xfc2e840f; WORD $0xffff // je 0x1b800 <pq_q3_k+0x10c0>
-	LONG $0x521c8d4c // lea r11, [rdx + 2*rdx]
-	LONG $0x06e3c149 // shl r11, 0x6
-	LONG $0x1c1c8d4b // lea rbx, [r12 + r11]
-	WORD $0x3949; BYTE $0xd9 // cmp r9, rbx
-	LONG $0xfc49830f; WORD $0xffff // jae 0x1b830 <pq_q3_k+0x10f0>
-	WORD $0x8944; BYTE $0xcd // mov ebp, r9d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
-	LONG $0xc5b70f41 // movzx eax, r13w
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894d; BYTE $0xce // mov r14, r9
-	LONG $0x00c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x100
-	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
-	WORD $0x8941; BYTE $0xea // mov r10d, ebp
-	LONG $0x3fe28341 // and r10d, 0x3f
-	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	LONG $0x06e2c141 // shl r10d, 0x6
-	WORD $0x2949; BYTE $0xc6 // sub r14, rax
-	QUAD $0x004000328c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r14 + 0x4000]
-	QUAD $0x005000328c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r14 + 0x5000]
-	QUAD $0x006000328c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r14 + 0x6000]
-	QUAD $0x007000328c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r14 + 0x7000]
-	WORD $0x3949; BYTE $0xd9 // cmp r9, rbx
-	WORD $0xa872 // jb 0x1bbf0 <pq_q3_k+0x14b0>
-	LONG $0xfffbe3e9; BYTE $0xff // jmp 0x1b830 <pq_q3_k+0x10f0>
+	LONG $0xb845e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm1 # ymm3 = (ymm7 * ymm1) + ymm3
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfc15840f; WORD $0xffff // je 0x1db10 <pq_q3_k+0x1160>
+	LONG $0x52348d4c // lea r14, [rdx + 2*rdx]
+	LONG $0x06e6c149 // shl r14, 0x6
+	LONG $0x330c8d4e // lea r9, [rbx + r14]
+	WORD $0x394c; BYTE $0xce // cmp rsi, r9
+	LONG $0xfc30830f; WORD $0xffff // jae 0x1db40 <pq_q3_k+0x1190>
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xfb // mov r11, r15
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	QUAD $0x0000280093180f41 // prefetcht1 byte ptr [r11 + 0x2800]
+	QUAD $0x0000288093180f41 // prefetcht1 byte ptr [r11 + 0x2880]
+	WORD $0x394c; BYTE $0xce // cmp rsi, r9
+	WORD $0xd372 // jb 0x1df20 <pq_q3_k+0x1570>
+	LONG $0xfffbeee9; BYTE $0xff // jmp 0x1db40 <pq_q3_k+0x1190>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04138e0f; WORD $0x0000 // jle 0x1e376 <pq_q3_k+0x19c6>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	BYTE $0x90 // nop
+	LONG $0x137de2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xff31 // xor edi, edi
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x40588d4c // lea r11, [rax + 0x40]
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	WORD $0xdb31 // xor ebx, ebx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x5b148d48 // lea rdx, [rbx + 2*rbx]
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0x796ef9c5; BYTE $0x28 // vmovd xmm7, dword ptr [rcx + 0x28]
+	LONG $0x217de2c4; WORD $0x1804 // vpmovsxbd ymm0, qword ptr [rax + rbx]
+	LONG $0x06e2c148 // shl rdx, 0x6
+	WORD $0x014c; BYTE $0xda // add rdx, r11
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc859d4c5 // vmulps ymm1, ymm5, ymm0
+	LONG $0x217de2c4; WORD $0x1844; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x10]
+	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
+	LONG $0x542c41c4; WORD $0x4046 // vandps ymm8, ymm10, ymmword ptr [r14 + 0x40]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; BYTE $0x09 // vpbroadcastd ymm9, dword ptr [rcx]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
+	QUAD $0x00008086542c41c4; BYTE $0x00 // vandps ymm8, ymm10, ymmword ptr [r14 + 0x80]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x0449 // vpbroadcastd ymm9, dword ptr [rcx + 0x4]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x4046 // vmovdqu ymm8, ymmword ptr [r14 + 0x40]
+	LONG $0xdb2541c4; BYTE $0x0e // vpand ymm9, ymm11, ymmword ptr [r14]
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0xdb3d41c4; BYTE $0xc2 // vpand ymm8, ymm8, ymm10
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x0849 // vpbroadcastd ymm9, dword ptr [rcx + 0x8]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; BYTE $0x06 // vmovdqu ymm8, ymmword ptr [r14]
+	QUAD $0x0000808e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x80]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x0c49 // vpbroadcastd ymm9, dword ptr [rcx + 0xc]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xcf59f4c5 // vmulps ymm1, ymm1, ymm7
+	LONG $0x796ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rcx + 0x2c]
+	LONG $0x6f7e41c4; BYTE $0x06 // vmovdqu ymm8, ymmword ptr [r14]
+	LONG $0x6f7e41c4; WORD $0x404e // vmovdqu ymm9, ymmword ptr [r14 + 0x40]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x1049 // vpbroadcastd ymm9, dword ptr [rcx + 0x10]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; BYTE $0x06 // vmovdqu ymm8, ymmword ptr [r14]
+	QUAD $0x0000808e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x80]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x723dc1c4; WORD $0x03d0 // vpsrld ymm8, ymm8, 0x3
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x1449 // vpbroadcastd ymm9, dword ptr [rcx + 0x14]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; BYTE $0x06 // vmovdqu ymm8, ymmword ptr [r14]
+	LONG $0x6f7e41c4; WORD $0x404e // vmovdqu ymm9, ymmword ptr [r14 + 0x40]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x1849 // vpbroadcastd ymm9, dword ptr [rcx + 0x18]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x6f7e41c4; BYTE $0x06 // vmovdqu ymm8, ymmword ptr [r14]
+	QUAD $0x0000808e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x80]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0x723dc1c4; WORD $0x05d0 // vpsrld ymm8, ymm8, 0x5
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x1c49 // vpbroadcastd ymm9, dword ptr [rcx + 0x1c]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xa87de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm0, ymm1 # ymm7 = (ymm0 * ymm7) + ymm1
+	LONG $0x187de2c4; WORD $0x2041 // vbroadcastss ymm0, dword ptr [rcx + 0x20]
+	LONG $0xb845e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm7, ymm0 # ymm4 = (ymm7 * ymm0) + ymm4
+	LONG $0x217de2c4; WORD $0x1844; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x8]
+	LONG $0x796ef9c5; BYTE $0x28 // vmovd xmm7, dword ptr [rcx + 0x28]
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc859ccc5 // vmulps ymm1, ymm6, ymm0
+	LONG $0x217de2c4; WORD $0x1844; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x18]
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	LONG $0x42db2dc5; BYTE $0x60 // vpand ymm8, ymm10, ymmword ptr [rdx + 0x60]
+	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; BYTE $0x09 // vpbroadcastd ymm9, dword ptr [rcx]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a082db2dc5 // vpand ymm8, ymm10, ymmword ptr [rdx + 0xa0]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x0449 // vpbroadcastd ymm9, dword ptr [rcx + 0x4]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x426f7ec5; BYTE $0x60 // vmovdqu ymm8, ymmword ptr [rdx + 0x60]
+	LONG $0x4adb25c5; BYTE $0x20 // vpand ymm9, ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0xdb3d41c4; BYTE $0xc2 // vpand ymm8, ymm8, ymm10
+	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x0849 // vpbroadcastd ymm9, dword ptr [rcx + 0x8]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x426f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x0c49 // vpbroadcastd ymm9, dword ptr [rcx + 0xc]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xcf59f4c5 // vmulps ymm1, ymm1, ymm7
+	LONG $0x796ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rcx + 0x2c]
+	LONG $0x426f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rdx + 0x20]
+	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x1049 // vpbroadcastd ymm9, dword ptr [rcx + 0x10]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x426f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x723dc1c4; WORD $0x03d0 // vpsrld ymm8, ymm8, 0x3
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x1449 // vpbroadcastd ymm9, dword ptr [rcx + 0x14]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x426f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rdx + 0x20]
+	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x1849 // vpbroadcastd ymm9, dword ptr [rcx + 0x18]
+	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
+	LONG $0x426f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0x723dc1c4; WORD $0x05d0 // vpsrld ymm8, ymm8, 0x5
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xdb3d41c4; BYTE $0xc3 // vpand ymm8, ymm8, ymm11
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x503dc2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm8, ymm12
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xa87de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm0, ymm1 # ymm7 = (ymm0 * ymm7) + ymm1
+	LONG $0x187de2c4; WORD $0x2049 // vbroadcastss ymm1, dword ptr [rcx + 0x20]
+	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0xb845e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm1 # ymm3 = (ymm7 * ymm1) + ymm3
+	LONG $0x01c2f641 // test r10b, 0x1
+	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
+	LONG $0xfc4c850f; WORD $0xffff // jne 0x1dfa0 <pq_q3_k+0x15f0>
+	WORD $0xc7ff // inc edi
+	LONG $0x01c00548; WORD $0x0000 // add rax, 0x1c0
+	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
+	LONG $0xfc2b850f; WORD $0xffff // jne 0x1df90 <pq_q3_k+0x15e0>
+	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
+	LONG $0x08fe8348 // cmp rsi, 0x8
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0xfbfa8f0f; WORD $0xffff // jg 0x1df70 <pq_q3_k+0x15c0>
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0xe72c850f; WORD $0xffff // jne 0x1cab0 <pq_q3_k+0x100>
+	LONG $0xffe735e9; BYTE $0xff // jmp 0x1cabe <pq_q3_k+0x10e>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
-	LONG $0x244c8b4c; BYTE $0x60 // mov r9, qword ptr [rsp + 0x60]
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xebb3850f; WORD $0xffff // jne 0x1a820 <pq_q3_k+0xe0>
-	LONG $0xffebbce9; BYTE $0xff // jmp 0x1a82e <pq_q3_k+0xee>
-	LONG $0x10c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x110
+	LONG $0xe707850f; WORD $0xffff // jne 0x1cab0 <pq_q3_k+0x100>
+	LONG $0xffe710e9; BYTE $0xff // jmp 0x1cabe <pq_q3_k+0x10e>
+	LONG $0x18c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x118
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -9125,24 +11107,24 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// quant_x: +48272
+	// quant_x: +58320
 	LONG $0x1f428d48 // lea rax, [rdx + 0x1f]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2490f48 // cmovns rax, rdx
 	LONG $0x05f8c148 // sar rax, 0x5
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	LONG $0xfee08348 // and rax, -0x2
-	LONG $0x02a48e0f; WORD $0x0000 // jle 0x1bf50 <quant_x+0x2c0>
+	LONG $0x02a48e0f; WORD $0x0000 // jle 0x1e690 <quant_x+0x2c0>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000005820d10fac5 // vmovss xmm1, dword ptr [rip + 0x582] # 0x1c23c <peak_i8+0x2dc>
-	QUAD $0x0000057e1510fac5 // vmovss xmm2, dword ptr [rip + 0x57e] # 0x1c240 <peak_i8+0x2e0>
-	QUAD $0x0000056a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x56a] # 0x1c234 <peak_i8+0x2d4>
-	QUAD $0x0000051e256ef9c5 // vmovd xmm4, dword ptr [rip + 0x51e] # 0x1c1f0 <peak_i8+0x290>
+	QUAD $0x000005820d10fac5 // vmovss xmm1, dword ptr [rip + 0x582] # 0x1e97c <peak_i8+0x2dc>
+	QUAD $0x0000057e1510fac5 // vmovss xmm2, dword ptr [rip + 0x57e] # 0x1e980 <peak_i8+0x2e0>
+	QUAD $0x0000056a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x56a] # 0x1e974 <peak_i8+0x2d4>
+	QUAD $0x0000051e256ef9c5 // vmovd xmm4, dword ptr [rip + 0x51e] # 0x1e930 <peak_i8+0x290>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x60c78348 // add rdi, 0x60
@@ -9163,7 +11145,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdf1c8d49 // lea rbx, [r15 + 8*rbx]
 	LONG $0x8a148d4d // lea r10, [r10 + 4*rcx]
 	LONG $0x8e0c8d49 // lea rcx, [r14 + 4*rcx]
-	LONG $0x00014de9; BYTE $0x00 // jmp 0x1be74 <quant_x+0x1e4>
+	LONG $0x00014de9; BYTE $0x00 // jmp 0x1e5b4 <quant_x+0x1e4>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xb85562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm5, ymm0 # ymm9 = (ymm5 * ymm0) + ymm9
 	LONG $0xdb5922c5 // vmulss xmm11, xmm11, xmm3
@@ -9235,9 +11217,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1e348946 // mov dword ptr [rsi + r11], r14d
 	WORD $0x014c; BYTE $0xce // add rsi, r9
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x00d68e0f; WORD $0x0000 // jle 0x1bf4a <quant_x+0x2ba>
+	LONG $0x00d68e0f; WORD $0x0000 // jle 0x1e68a <quant_x+0x2ba>
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x577e // jle 0x1bed0 <quant_x+0x240>
+	WORD $0x577e // jle 0x1e610 <quant_x+0x240>
 	LONG $0x47107cc5; BYTE $0xa0 // vmovups ymm8, ymmword ptr [rdi - 0x60]
 	LONG $0x7f10fcc5; BYTE $0xc0 // vmovups ymm7, ymmword ptr [rdi - 0x40]
 	LONG $0x7710fcc5; BYTE $0xe0 // vmovups ymm6, ymmword ptr [rdi - 0x20]
@@ -9255,7 +11237,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5f4c41c4; BYTE $0xdb // vmaxps ymm11, ymm6, ymm11
 	LONG $0x5f2c41c4; BYTE $0xd3 // vmaxps ymm10, ymm10, ymm11
 	LONG $0xb84d62c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm6, ymm0 # ymm9 = (ymm6 * ymm0) + ymm9
-	WORD $0x2aeb // jmp 0x1bef7 <quant_x+0x267>
+	WORD $0x2aeb // jmp 0x1e637 <quant_x+0x267>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x5f34c1c4; BYTE $0xe9 // vmaxps ymm5, ymm9, ymm9
@@ -9279,9 +11261,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x542041c4; BYTE $0xda // vandps xmm11, xmm11, xmm10
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0x2e7841c4; BYTE $0xda // vucomiss xmm11, xmm10
-	LONG $0xfdf0860f; WORD $0xffff // jbe 0x1bd30 <quant_x+0xa0>
+	LONG $0xfdf0860f; WORD $0xffff // jbe 0x1e470 <quant_x+0xa0>
 	LONG $0x5e6a41c4; BYTE $0xd3 // vdivss xmm10, xmm2, xmm11
-	LONG $0xfffde6e9; BYTE $0xff // jmp 0x1bd30 <quant_x+0xa0>
+	LONG $0xfffde6e9; BYTE $0xff // jmp 0x1e470 <quant_x+0xa0>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -9290,11 +11272,11 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// peak_i8: +48992
+	// peak_i8: +59040
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x020c8e0f; WORD $0x0000 // jle 0x1c175 <peak_i8+0x215>
+	LONG $0x020c8e0f; WORD $0x0000 // jle 0x1e8b5 <peak_i8+0x215>
 	LONG $0x1f6ffec5 // vmovdqu ymm3, ymmword ptr [rdi]
-	QUAD $0x0002c205587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x2c2] # 0x1c238 <peak_i8+0x2d8>
+	QUAD $0x0002c205587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x2c2] # 0x1e978 <peak_i8+0x2d8>
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
 	LONG $0xd2efe9c5 // vpxor xmm2, xmm2, xmm2
@@ -9389,7 +11371,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x505de2c4; BYTE $0xcb // {vex} vpdpbusd ymm1, ymm4, ymm3
 	LONG $0x505de2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm4, ymm3
 	WORD $0xff48; BYTE $0xc8 // dec rax
-	LONG $0xfe67850f; WORD $0xffff // jne 0x1bfb0 <peak_i8+0x50>
+	LONG $0xfe67850f; WORD $0xffff // jne 0x1e6f0 <peak_i8+0x50>
 	LONG $0xfe2dc1c4; BYTE $0xdb // vpaddd ymm3, ymm10, ymm11
 	LONG $0xfe35c1c4; BYTE $0xe0 // vpaddd ymm4, ymm9, ymm8
 	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
@@ -9400,7 +11382,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdcfee5c5 // vpaddd ymm3, ymm3, ymm4
 	LONG $0xc0fee5c5 // vpaddd ymm0, ymm3, ymm0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	WORD $0x04eb // jmp 0x1c179 <peak_i8+0x219>
+	WORD $0x04eb // jmp 0x1e8b9 <peak_i8+0x219>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x09e6c148 // shl rsi, 0x9
 	LONG $0x0711fcc5 // vmovups ymmword ptr [rdi], ymm0
@@ -9453,7 +11435,7 @@ TEXT ·q4_0_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+3328(SB)
+	CALL ·panel_avxvnni<>+3968(SB)
 	RET
 
 // func q4_1_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9464,7 +11446,7 @@ TEXT ·q4_1_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+6832(SB)
+	CALL ·panel_avxvnni<>+8160(SB)
 	RET
 
 // func q5_0_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9475,7 +11457,7 @@ TEXT ·q5_0_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+10464(SB)
+	CALL ·panel_avxvnni<>+12528(SB)
 	RET
 
 // func q5_1_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9486,7 +11468,7 @@ TEXT ·q5_1_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+14912(SB)
+	CALL ·panel_avxvnni<>+17968(SB)
 	RET
 
 // func iQ4_NL_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9497,7 +11479,7 @@ TEXT ·iQ4_NL_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+19568(SB)
+	CALL ·panel_avxvnni<>+23648(SB)
 	RET
 
 // func q4_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9508,7 +11490,7 @@ TEXT ·q4_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+23328(SB)
+	CALL ·panel_avxvnni<>+28192(SB)
 	RET
 
 // func q5_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9519,7 +11501,7 @@ TEXT ·q5_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+27328(SB)
+	CALL ·panel_avxvnni<>+32960(SB)
 	RET
 
 // func q6_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9530,7 +11512,7 @@ TEXT ·q6_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+32320(SB)
+	CALL ·panel_avxvnni<>+39072(SB)
 	RET
 
 // func q2_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9541,7 +11523,7 @@ TEXT ·q2_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+37744(SB)
+	CALL ·panel_avxvnni<>+45632(SB)
 	RET
 
 // func q3_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9552,7 +11534,7 @@ TEXT ·q3_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+42816(SB)
+	CALL ·panel_avxvnni<>+51632(SB)
 	RET
 
 // func quant_avxvnni(x, dst unsafe.Pointer, k, shape int)
@@ -9561,13 +11543,13 @@ TEXT ·quant_avxvnni(SB), 0, $0-32
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
-	CALL ·panel_avxvnni<>+48272(SB)
+	CALL ·panel_avxvnni<>+58320(SB)
 	RET
 
 // func dotPeak_avxvnni(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_avxvnni(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·panel_avxvnni<>+48992(SB)
+	CALL ·panel_avxvnni<>+59040(SB)
 	MOVQ AX, ret+16(FP)
 	RET

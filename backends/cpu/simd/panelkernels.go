@@ -8,7 +8,7 @@ import "unsafe"
 // products of bytes come and go apart from the width of vectors.
 type panelKernels struct {
 	// y[j·ldy+16·p+i] = row i of panel p times row j of a record of x, over
-	// blocks of 32 columns, with shape = rows of x | wide<<8 | far<<9 | panels<<16; see Kernels.Far.
+	// blocks of 32 columns, with shape = rows of x | wide<<8 | far<<9 | panels<<16; see Far.
 	Q8_0   func(w, x, y unsafe.Pointer, ldy, blocks, shape int) `c:"pq_q8_0"`
 	Q4_0   func(w, x, y unsafe.Pointer, ldy, blocks, shape int) `c:"pq_q4_0"`
 	Q4_1   func(w, x, y unsafe.Pointer, ldy, blocks, shape int) `c:"pq_q4_1"`

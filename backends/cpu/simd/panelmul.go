@@ -125,8 +125,8 @@ func (k *Kernels) MulPanels(y, r []float32, ldy int, m *Panels, p0, p1 int, x *Q
 	wide := 0
 	if x.Group > 1 {
 		wide = 1 << 8
-	} else if k.far {
-		wide = 1 << 9
+	} else {
+		wide = int(k.far) << 9
 	}
 	for t := t0; t < t1; t++ {
 		j := t * x.Group
@@ -159,10 +159,6 @@ func (k *Kernels) MatVecPanels(y []float32, m *Panels, p0, p1 int, x, tail []flo
 		return
 	}
 	var mul func(w, x, y unsafe.Pointer, k, shape int)
-	far := 0
-	if k.far {
-		far = 1
-	}
 	switch m.Type {
 	case tensor.F32:
 		mul = k.k.PanelF32
@@ -177,10 +173,10 @@ func (k *Kernels) MatVecPanels(y []float32, m *Panels, p0, p1 int, x, tail []flo
 	per := max(1, panelCallBytes/size)
 	w := m.Data[:PanelCount(m.Rows)*size]
 	for p := p0; p < full; p += per {
-		mul(ptr(w[p*size:]), ptr(x), ptr(y[p*PanelRows:]), m.Cols, min(per, full-p)<<1|far)
+		mul(ptr(w[p*size:]), ptr(x), ptr(y[p*PanelRows:]), m.Cols, min(per, full-p)<<2|int(k.far))
 	}
 	if full < p1 {
-		mul(ptr(w[full*size:]), ptr(x), ptr(tail[:TailFloats]), m.Cols, 1<<1|far)
+		mul(ptr(w[full*size:]), ptr(x), ptr(tail[:TailFloats]), m.Cols, 1<<2|int(k.far))
 		copy(y[full*PanelRows:m.Rows], tail)
 	}
 }

@@ -54,7 +54,7 @@ func bf16Column(w unsafe.Pointer, i int, dst *[PanelRows]float32) {
 
 func mvPanelsGo(t tensor.Type, col column) func(w, x, y unsafe.Pointer, k, shape int) {
 	return func(w, x, y unsafe.Pointer, k, shape int) {
-		panels := shape >> 1
+		panels := shape >> 2
 		xs := floats(x, k)
 		for p := range panels {
 			var v [PanelRows]float32

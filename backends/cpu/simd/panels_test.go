@@ -362,8 +362,8 @@ func TestFar(t *testing.T) {
 			r := newRand(12)
 			m := packAll(t, typ, anyRows(r, typ, rows, cols), rows, cols)
 			x, tail := randVector(r, cols, 0).v, make([]float32, TailFloats)
-			var y [2][rows]float32
-			for i, far := range []bool{false, true} {
+			y := make([][rows]float32, len(Fars))
+			for i, far := range Fars {
 				k := k.WithFar(far)
 				if k.Far() != far {
 					t.Fatal("WithFar changes nothing")
@@ -376,8 +376,10 @@ func TestFar(t *testing.T) {
 					k.MatVecPanels(y[i][:], m, 0, PanelCount(rows), x, tail)
 				}
 			}
-			if y[0] != y[1] || y[0] == [rows]float32{} {
-				t.Errorf("%s: other results with weights asked for ahead", typ)
+			for i, far := range Fars {
+				if y[i] != y[0] || y[0] == [rows]float32{} {
+					t.Errorf("%s: other results with far=%s", typ, far)
+				}
 			}
 		}
 	})

@@ -13,115 +13,31 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0xd148; BYTE $0xf8 // sar rax
-	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0x01a9850f; WORD $0x0000 // jne 0x101c2 <pf_f32+0x1c2>
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x487f // jg 0x10066 <pf_f32+0x66>
-	LONG $0x0001a4e9; BYTE $0x00 // jmp 0x101c7 <pf_f32+0x1c7>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8944; BYTE $0xc0 // mov eax, r8d
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	LONG $0x02f8c149 // sar r8, 0x2
+	LONG $0x02f88348 // cmp rax, 0x2
+	LONG $0x0275840f; WORD $0x0000 // je 0x10292 <pf_f32+0x292>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x045c850f; WORD $0x0000 // jne 0x10482 <pf_f32+0x482>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	WORD $0x3b7f // jg 0x10066 <pf_f32+0x66>
+	LONG $0x000457e9; BYTE $0x00 // jmp 0x10487 <pf_f32+0x487>
 	LONG $0xe458ccc5 // vaddps ymm4, ymm6, ymm4
 	LONG $0xc058f4c5 // vaddps ymm0, ymm1, ymm0
 	LONG $0xed58c4c5 // vaddps ymm5, ymm7, ymm5
 	LONG $0xd258e4c5 // vaddps ymm2, ymm3, ymm2
-	LONG $0xff408d4c // lea r8, [rax - 0x1]
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
 	LONG $0xd258d4c5 // vaddps ymm2, ymm5, ymm2
 	LONG $0xc058dcc5 // vaddps ymm0, ymm4, ymm0
 	LONG $0x1211fcc5 // vmovups ymmword ptr [rdx], ymm2
 	LONG $0x4211fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm0
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x01618e0f; WORD $0x0000 // jle 0x101c7 <pf_f32+0x1c7>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x04218e0f; WORD $0x0000 // jle 0x10487 <pf_f32+0x487>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x307d // jge 0x100a0 <pf_f32+0xa0>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x000101e9; BYTE $0x00 // jmp 0x10195 <pf_f32+0x195>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	BYTE $0x90 // nop
-	LONG $0x187d22c4; WORD $0x8604 // vbroadcastss ymm8, dword ptr [rsi + 4*r8]
-	LONG $0x187d22c4; WORD $0x864c; BYTE $0x04 // vbroadcastss ymm9, dword ptr [rsi + 4*r8 + 0x4]
-	LONG $0x187d22c4; WORD $0x8654; BYTE $0x08 // vbroadcastss ymm10, dword ptr [rsi + 4*r8 + 0x8]
-	LONG $0x08488d4d // lea r9, [r8 + 0x8]
-	LONG $0xb83de2c4; BYTE $0x3f // vfmadd231ps ymm7, ymm8, ymmword ptr [rdi] # ymm7 = (ymm8 * mem) + ymm7
-	LONG $0xb83de2c4; WORD $0x2077 // vfmadd231ps ymm6, ymm8, ymmword ptr [rdi + 0x20] # ymm6 = (ymm8 * mem) + ymm6
-	LONG $0xb835e2c4; WORD $0x406f // vfmadd231ps ymm5, ymm9, ymmword ptr [rdi + 0x40] # ymm5 = (ymm9 * mem) + ymm5
-	LONG $0xb835e2c4; WORD $0x6067 // vfmadd231ps ymm4, ymm9, ymmword ptr [rdi + 0x60] # ymm4 = (ymm9 * mem) + ymm4
-	LONG $0x187d22c4; WORD $0x864c; BYTE $0x0c // vbroadcastss ymm9, dword ptr [rsi + 4*r8 + 0xc]
-	QUAD $0x0000809fb82de2c4; BYTE $0x00 // vfmadd231ps ymm3, ymm10, ymmword ptr [rdi + 0x80] # ymm3 = (ymm10 * mem) + ymm3
-	QUAD $0x0000a08fb82de2c4; BYTE $0x00 // vfmadd231ps ymm1, ymm10, ymmword ptr [rdi + 0xa0] # ymm1 = (ymm10 * mem) + ymm1
-	LONG $0x187d22c4; WORD $0x8654; BYTE $0x10 // vbroadcastss ymm10, dword ptr [rsi + 4*r8 + 0x10]
-	QUAD $0x0000c097b835e2c4; BYTE $0x00 // vfmadd231ps ymm2, ymm9, ymmword ptr [rdi + 0xc0] # ymm2 = (ymm9 * mem) + ymm2
-	QUAD $0x0000e087b835e2c4; BYTE $0x00 // vfmadd231ps ymm0, ymm9, ymmword ptr [rdi + 0xe0] # ymm0 = (ymm9 * mem) + ymm0
-	LONG $0x187d22c4; WORD $0x864c; BYTE $0x14 // vbroadcastss ymm9, dword ptr [rsi + 4*r8 + 0x14]
-	QUAD $0x000100bfb82de2c4; BYTE $0x00 // vfmadd231ps ymm7, ymm10, ymmword ptr [rdi + 0x100] # ymm7 = (ymm10 * mem) + ymm7
-	QUAD $0x000120b7b82de2c4; BYTE $0x00 // vfmadd231ps ymm6, ymm10, ymmword ptr [rdi + 0x120] # ymm6 = (ymm10 * mem) + ymm6
-	LONG $0x187d22c4; WORD $0x8654; BYTE $0x18 // vbroadcastss ymm10, dword ptr [rsi + 4*r8 + 0x18]
-	QUAD $0x000140afb835e2c4; BYTE $0x00 // vfmadd231ps ymm5, ymm9, ymmword ptr [rdi + 0x140] # ymm5 = (ymm9 * mem) + ymm5
-	QUAD $0x000160a7b835e2c4; BYTE $0x00 // vfmadd231ps ymm4, ymm9, ymmword ptr [rdi + 0x160] # ymm4 = (ymm9 * mem) + ymm4
-	LONG $0x187d22c4; WORD $0x864c; BYTE $0x1c // vbroadcastss ymm9, dword ptr [rsi + 4*r8 + 0x1c]
-	LONG $0x10c08349 // add r8, 0x10
-	QUAD $0x0001809fb82de2c4; BYTE $0x00 // vfmadd231ps ymm3, ymm10, ymmword ptr [rdi + 0x180] # ymm3 = (ymm10 * mem) + ymm3
-	QUAD $0x0001a08fb82de2c4; BYTE $0x00 // vfmadd231ps ymm1, ymm10, ymmword ptr [rdi + 0x1a0] # ymm1 = (ymm10 * mem) + ymm1
-	QUAD $0x0001c097b835e2c4; BYTE $0x00 // vfmadd231ps ymm2, ymm9, ymmword ptr [rdi + 0x1c0] # ymm2 = (ymm9 * mem) + ymm2
-	QUAD $0x0001e087b835e2c4; BYTE $0x00 // vfmadd231ps ymm0, ymm9, ymmword ptr [rdi + 0x1e0] # ymm0 = (ymm9 * mem) + ymm0
-	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0xff2b8e0f; WORD $0xffff // jle 0x100c0 <pf_f32+0xc0>
-	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xfe928d0f; WORD $0xffff // jge 0x10030 <pf_f32+0x30>
-	WORD $0x9066 // nop
-	LONG $0x187d22c4; WORD $0x8e04 // vbroadcastss ymm8, dword ptr [rsi + 4*r9]
-	WORD $0xff49; BYTE $0xc1 // inc r9
-	LONG $0xb83de2c4; BYTE $0x3f // vfmadd231ps ymm7, ymm8, ymmword ptr [rdi] # ymm7 = (ymm8 * mem) + ymm7
-	LONG $0xb83de2c4; WORD $0x2077 // vfmadd231ps ymm6, ymm8, ymmword ptr [rdi + 0x20] # ymm6 = (ymm8 * mem) + ymm6
-	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
-	WORD $0xe375 // jne 0x101a0 <pf_f32+0x1a0>
-	LONG $0xfffe6ee9; BYTE $0xff // jmp 0x10030 <pf_f32+0x30>
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x4b7f // jg 0x10212 <pf_f32+0x212>
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0xe458ccc5 // vaddps ymm4, ymm6, ymm4
-	LONG $0xc058f4c5 // vaddps ymm0, ymm1, ymm0
-	LONG $0xed58c4c5 // vaddps ymm5, ymm7, ymm5
-	LONG $0xd258e4c5 // vaddps ymm2, ymm3, ymm2
-	LONG $0xff408d4c // lea r8, [rax - 0x1]
-	LONG $0xd258d4c5 // vaddps ymm2, ymm5, ymm2
-	LONG $0xc058dcc5 // vaddps ymm0, ymm4, ymm0
-	LONG $0x1211fcc5 // vmovups ymmword ptr [rdx], ymm2
-	LONG $0x4211fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm0
-	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0xb57e // jle 0x101c7 <pf_f32+0x1c7>
-	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x387d // jge 0x10250 <pf_f32+0x250>
+	WORD $0x347d // jge 0x100a0 <pf_f32+0xa0>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
@@ -132,11 +48,11 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0xdb31 // xor ebx, ebx
 	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
-	LONG $0x01dd8c0f; WORD $0x0000 // jl 0x10420 <pf_f32+0x420>
-	WORD $0x9beb // jmp 0x101e0 <pf_f32+0x1e0>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
-	LONG $0x02e8c149 // shr r8, 0x2
+	LONG $0x01d98c0f; WORD $0x0000 // jl 0x10270 <pf_f32+0x270>
+	WORD $0x97eb // jmp 0x10030 <pf_f32+0x30>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x02e8c148 // shr rax, 0x2
 	LONG $0x008f8d4c; WORD $0x0001; BYTE $0x00 // lea r9, [rdi + 0x100]
 	WORD $0x8941; BYTE $0xfb // mov r11d, edi
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -151,13 +67,13 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0xe3b70f45 // movzx r12d, r11w
-	WORD $0x8945; BYTE $0xc7 // mov r15d, r8d
+	WORD $0x8941; BYTE $0xc7 // mov r15d, eax
 	LONG $0xc0e78141; WORD $0x000f; BYTE $0x00 // and r15d, 0xfc0
 	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
 	LONG $0xffe58141; WORD $0x003f; BYTE $0x00 // and r13d, 0x3fff
 	WORD $0x8949; BYTE $0xde // mov r14, rbx
 	LONG $0x171c8d4a // lea rbx, [rdi + r10]
-	LONG $0x80e88349 // sub r8, -0x80
+	LONG $0x80e88348 // sub rax, -0x80
 	LONG $0x00c38141; WORD $0x0002; BYTE $0x00 // add r11d, 0x200
 	LONG $0xffe48141; WORD $0x003f; BYTE $0x00 // and r12d, 0x3fff
 	WORD $0x294d; BYTE $0xe7 // sub r15, r12
@@ -202,10 +118,10 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x01e01784b835a2c4; WORD $0x0000 // vfmadd231ps ymm0, ymm9, ymmword ptr [rdi + r10 + 0x1e0] # ymm0 = (ymm9 * mem) + ymm0
 	LONG $0x00c28149; WORD $0x0002; BYTE $0x00 // add r10, 0x200
 	WORD $0x3949; BYTE $0xce // cmp r14, rcx
-	LONG $0xfe8a8e0f; WORD $0xffff // jle 0x10290 <pf_f32+0x290>
+	LONG $0xfe8a8e0f; WORD $0xffff // jle 0x100e0 <pf_f32+0xe0>
 	WORD $0x014c; BYTE $0xd7 // add rdi, r10
 	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
-	LONG $0xfdce8d0f; WORD $0xffff // jge 0x101e0 <pf_f32+0x1e0>
+	LONG $0xfdce8d0f; WORD $0xffff // jge 0x10030 <pf_f32+0x30>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x187d62c4; WORD $0x9e04 // vbroadcastss ymm8, dword ptr [rsi + 4*rbx]
 	WORD $0xff48; BYTE $0xc3 // inc rbx
@@ -213,38 +129,124 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83de2c4; WORD $0x2077 // vfmadd231ps ymm6, ymm8, ymmword ptr [rdi + 0x20] # ymm6 = (ymm8 * mem) + ymm6
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0x3948; BYTE $0xd9 // cmp rcx, rbx
-	WORD $0xe375 // jne 0x10420 <pf_f32+0x420>
-	LONG $0xfffd9ee9; BYTE $0xff // jmp 0x101e0 <pf_f32+0x1e0>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-
-	// pf_f16: +1104
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	BYTE $0x53 // push rbx
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0xd148; BYTE $0xf8 // sar rax
-	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0x01f7850f; WORD $0x0000 // jne 0x1065c <pf_f16+0x20c>
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x3c7f // jg 0x104a6 <pf_f16+0x56>
-	LONG $0x0001f2e9; BYTE $0x00 // jmp 0x10661 <pf_f16+0x211>
-	BYTE $0x90 // nop
+	WORD $0xe375 // jne 0x10270 <pf_f32+0x270>
+	LONG $0xfffd9ee9; BYTE $0xff // jmp 0x10030 <pf_f32+0x30>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	WORD $0x3f7f // jg 0x102d6 <pf_f32+0x2d6>
+	LONG $0x0001ebe9; BYTE $0x00 // jmp 0x10487 <pf_f32+0x487>
+	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0xe458ccc5 // vaddps ymm4, ymm6, ymm4
 	LONG $0xc058f4c5 // vaddps ymm0, ymm1, ymm0
 	LONG $0xed58c4c5 // vaddps ymm5, ymm7, ymm5
 	LONG $0xd258e4c5 // vaddps ymm2, ymm3, ymm2
-	LONG $0xff408d4c // lea r8, [rax - 0x1]
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
 	LONG $0xd258d4c5 // vaddps ymm2, ymm5, ymm2
 	LONG $0xc058dcc5 // vaddps ymm0, ymm4, ymm0
 	LONG $0x1211fcc5 // vmovups ymmword ptr [rdx], ymm2
 	LONG $0x4211fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm0
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x01bb8e0f; WORD $0x0000 // jle 0x10661 <pf_f16+0x211>
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x01b18e0f; WORD $0x0000 // jle 0x10487 <pf_f32+0x487>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x307d // jge 0x104e0 <pf_f16+0x90>
+	WORD $0x307d // jge 0x10310 <pf_f32+0x310>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x00014fe9; BYTE $0x00 // jmp 0x10453 <pf_f32+0x453>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x00988d4c; WORD $0x0001; BYTE $0x00 // lea r11, [rax + 0x100]
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x02000548; WORD $0x0000 // add rax, 0x200
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	QUAD $0x0000280092180f41 // prefetcht1 byte ptr [r10 + 0x2800]
+	QUAD $0x0000288092180f41 // prefetcht1 byte ptr [r10 + 0x2880]
+	LONG $0x08518d4d // lea r10, [r9 + 0x8]
+	QUAD $0x0000280093180f41 // prefetcht1 byte ptr [r11 + 0x2800]
+	QUAD $0x0000288093180f41 // prefetcht1 byte ptr [r11 + 0x2880]
+	LONG $0x187d22c4; WORD $0x8e04 // vbroadcastss ymm8, dword ptr [rsi + 4*r9]
+	LONG $0x187d22c4; WORD $0x8e4c; BYTE $0x04 // vbroadcastss ymm9, dword ptr [rsi + 4*r9 + 0x4]
+	LONG $0x187d22c4; WORD $0x8e54; BYTE $0x08 // vbroadcastss ymm10, dword ptr [rsi + 4*r9 + 0x8]
+	LONG $0xb83de2c4; BYTE $0x3f // vfmadd231ps ymm7, ymm8, ymmword ptr [rdi] # ymm7 = (ymm8 * mem) + ymm7
+	LONG $0xb83de2c4; WORD $0x2077 // vfmadd231ps ymm6, ymm8, ymmword ptr [rdi + 0x20] # ymm6 = (ymm8 * mem) + ymm6
+	LONG $0xb835e2c4; WORD $0x406f // vfmadd231ps ymm5, ymm9, ymmword ptr [rdi + 0x40] # ymm5 = (ymm9 * mem) + ymm5
+	LONG $0xb835e2c4; WORD $0x6067 // vfmadd231ps ymm4, ymm9, ymmword ptr [rdi + 0x60] # ymm4 = (ymm9 * mem) + ymm4
+	LONG $0x187d22c4; WORD $0x8e4c; BYTE $0x0c // vbroadcastss ymm9, dword ptr [rsi + 4*r9 + 0xc]
+	QUAD $0x0000809fb82de2c4; BYTE $0x00 // vfmadd231ps ymm3, ymm10, ymmword ptr [rdi + 0x80] # ymm3 = (ymm10 * mem) + ymm3
+	QUAD $0x0000a08fb82de2c4; BYTE $0x00 // vfmadd231ps ymm1, ymm10, ymmword ptr [rdi + 0xa0] # ymm1 = (ymm10 * mem) + ymm1
+	LONG $0x187d22c4; WORD $0x8e54; BYTE $0x10 // vbroadcastss ymm10, dword ptr [rsi + 4*r9 + 0x10]
+	QUAD $0x0000c097b835e2c4; BYTE $0x00 // vfmadd231ps ymm2, ymm9, ymmword ptr [rdi + 0xc0] # ymm2 = (ymm9 * mem) + ymm2
+	QUAD $0x0000e087b835e2c4; BYTE $0x00 // vfmadd231ps ymm0, ymm9, ymmword ptr [rdi + 0xe0] # ymm0 = (ymm9 * mem) + ymm0
+	LONG $0x187d22c4; WORD $0x8e4c; BYTE $0x14 // vbroadcastss ymm9, dword ptr [rsi + 4*r9 + 0x14]
+	QUAD $0x000100bfb82de2c4; BYTE $0x00 // vfmadd231ps ymm7, ymm10, ymmword ptr [rdi + 0x100] # ymm7 = (ymm10 * mem) + ymm7
+	QUAD $0x000120b7b82de2c4; BYTE $0x00 // vfmadd231ps ymm6, ymm10, ymmword ptr [rdi + 0x120] # ymm6 = (ymm10 * mem) + ymm6
+	LONG $0x187d22c4; WORD $0x8e54; BYTE $0x18 // vbroadcastss ymm10, dword ptr [rsi + 4*r9 + 0x18]
+	QUAD $0x000140afb835e2c4; BYTE $0x00 // vfmadd231ps ymm5, ymm9, ymmword ptr [rdi + 0x140] # ymm5 = (ymm9 * mem) + ymm5
+	QUAD $0x000160a7b835e2c4; BYTE $0x00 // vfmadd231ps ymm4, ymm9, ymmword ptr [rdi + 0x160] # ymm4 = (ymm9 * mem) + ymm4
+	LONG $0x187d22c4; WORD $0x8e4c; BYTE $0x1c // vbroadcastss ymm9, dword ptr [rsi + 4*r9 + 0x1c]
+	LONG $0x10c18349 // add r9, 0x10
+	QUAD $0x0001809fb82de2c4; BYTE $0x00 // vfmadd231ps ymm3, ymm10, ymmword ptr [rdi + 0x180] # ymm3 = (ymm10 * mem) + ymm3
+	QUAD $0x0001a08fb82de2c4; BYTE $0x00 // vfmadd231ps ymm1, ymm10, ymmword ptr [rdi + 0x1a0] # ymm1 = (ymm10 * mem) + ymm1
+	QUAD $0x0001c097b835e2c4; BYTE $0x00 // vfmadd231ps ymm2, ymm9, ymmword ptr [rdi + 0x1c0] # ymm2 = (ymm9 * mem) + ymm2
+	QUAD $0x0001e087b835e2c4; BYTE $0x00 // vfmadd231ps ymm0, ymm9, ymmword ptr [rdi + 0x1e0] # ymm0 = (ymm9 * mem) + ymm0
+	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	WORD $0x894d; BYTE $0xd1 // mov r9, r10
+	LONG $0xfeed8e0f; WORD $0xffff // jle 0x10340 <pf_f32+0x340>
+	WORD $0x3949; BYTE $0xca // cmp r10, rcx
+	LONG $0xfe448d0f; WORD $0xffff // jge 0x102a0 <pf_f32+0x2a0>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x187d22c4; WORD $0x9604 // vbroadcastss ymm8, dword ptr [rsi + 4*r10]
+	WORD $0xff49; BYTE $0xc2 // inc r10
+	LONG $0xb83de2c4; BYTE $0x3f // vfmadd231ps ymm7, ymm8, ymmword ptr [rdi] # ymm7 = (ymm8 * mem) + ymm7
+	LONG $0xb83de2c4; WORD $0x2077 // vfmadd231ps ymm6, ymm8, ymmword ptr [rdi + 0x20] # ymm6 = (ymm8 * mem) + ymm6
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0xe375 // jne 0x10460 <pf_f32+0x460>
+	LONG $0xfffe1ee9; BYTE $0xff // jmp 0x102a0 <pf_f32+0x2a0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	WORD $0x4b7f // jg 0x104d2 <pf_f32+0x4d2>
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xe458ccc5 // vaddps ymm4, ymm6, ymm4
+	LONG $0xc058f4c5 // vaddps ymm0, ymm1, ymm0
+	LONG $0xed58c4c5 // vaddps ymm5, ymm7, ymm5
+	LONG $0xd258e4c5 // vaddps ymm2, ymm3, ymm2
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0xd258d4c5 // vaddps ymm2, ymm5, ymm2
+	LONG $0xc058dcc5 // vaddps ymm0, ymm4, ymm0
+	LONG $0x1211fcc5 // vmovups ymmword ptr [rdx], ymm2
+	LONG $0x4211fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm0
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	WORD $0xb57e // jle 0x10487 <pf_f32+0x487>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x247d // jge 0x10500 <pf_f32+0x500>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -253,9 +255,8 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x000145e9; BYTE $0x00 // jmp 0x10619 <pf_f16+0x1c9>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x0000f5e9; BYTE $0x00 // jmp 0x105f5 <pf_f32+0x5f5>
+	WORD $0xc031 // xor eax, eax
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -263,89 +264,80 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	BYTE $0x90 // nop
-	LONG $0x137d62c4; WORD $0x1057 // vcvtph2ps ymm10, xmmword ptr [rdi + 0x10]
-	LONG $0x187d22c4; WORD $0x8604 // vbroadcastss ymm8, dword ptr [rsi + 4*r8]
-	LONG $0x137d62c4; WORD $0x305f // vcvtph2ps ymm11, xmmword ptr [rdi + 0x30]
-	LONG $0x137d62c4; BYTE $0x0f // vcvtph2ps ymm9, xmmword ptr [rdi]
-	LONG $0x137d62c4; WORD $0x506f // vcvtph2ps ymm13, xmmword ptr [rdi + 0x50]
-	LONG $0x137d62c4; WORD $0x707f // vcvtph2ps ymm15, xmmword ptr [rdi + 0x70]
-	LONG $0x137d62c4; WORD $0x4067 // vcvtph2ps ymm12, xmmword ptr [rdi + 0x40]
-	LONG $0x137d62c4; WORD $0x6077 // vcvtph2ps ymm14, xmmword ptr [rdi + 0x60]
-	LONG $0x08488d4d // lea r9, [r8 + 0x8]
-	LONG $0xa83d62c4; BYTE $0xd6 // vfmadd213ps ymm10, ymm8, ymm6 # ymm10 = (ymm8 * ymm10) + ymm6
-	LONG $0x187da2c4; WORD $0x8674; BYTE $0x04 // vbroadcastss ymm6, dword ptr [rsi + 4*r8 + 0x4]
-	LONG $0xa83d62c4; BYTE $0xcf // vfmadd213ps ymm9, ymm8, ymm7 # ymm9 = (ymm8 * ymm9) + ymm7
-	LONG $0x137d62c4; WORD $0x2047 // vcvtph2ps ymm8, xmmword ptr [rdi + 0x20]
-	QUAD $0x000080bf137de2c4; BYTE $0x00 // vcvtph2ps ymm7, xmmword ptr [rdi + 0x80]
-	LONG $0xa84d62c4; BYTE $0xdc // vfmadd213ps ymm11, ymm6, ymm4 # ymm11 = (ymm6 * ymm11) + ymm4
-	LONG $0x187da2c4; WORD $0x8664; BYTE $0x08 // vbroadcastss ymm4, dword ptr [rsi + 4*r8 + 0x8]
-	LONG $0xa84d62c4; BYTE $0xc5 // vfmadd213ps ymm8, ymm6, ymm5 # ymm8 = (ymm6 * ymm8) + ymm5
-	QUAD $0x000090b7137de2c4; BYTE $0x00 // vcvtph2ps ymm6, xmmword ptr [rdi + 0x90]
-	QUAD $0x0000a0af137de2c4; BYTE $0x00 // vcvtph2ps ymm5, xmmword ptr [rdi + 0xa0]
-	LONG $0xa85d62c4; BYTE $0xe9 // vfmadd213ps ymm13, ymm4, ymm1 # ymm13 = (ymm4 * ymm13) + ymm1
-	LONG $0x187da2c4; WORD $0x864c; BYTE $0x0c // vbroadcastss ymm1, dword ptr [rsi + 4*r8 + 0xc]
-	LONG $0xa85d62c4; BYTE $0xe3 // vfmadd213ps ymm12, ymm4, ymm3 # ymm12 = (ymm4 * ymm12) + ymm3
-	QUAD $0x0000b0a7137de2c4; BYTE $0x00 // vcvtph2ps ymm4, xmmword ptr [rdi + 0xb0]
-	QUAD $0x0000c09f137de2c4; BYTE $0x00 // vcvtph2ps ymm3, xmmword ptr [rdi + 0xc0]
-	LONG $0xa87562c4; BYTE $0xf8 // vfmadd213ps ymm15, ymm1, ymm0 # ymm15 = (ymm1 * ymm15) + ymm0
-	LONG $0x187da2c4; WORD $0x8644; BYTE $0x10 // vbroadcastss ymm0, dword ptr [rsi + 4*r8 + 0x10]
-	LONG $0xa87562c4; BYTE $0xf2 // vfmadd213ps ymm14, ymm1, ymm2 # ymm14 = (ymm1 * ymm14) + ymm2
-	QUAD $0x0000d08f137de2c4; BYTE $0x00 // vcvtph2ps ymm1, xmmword ptr [rdi + 0xd0]
-	QUAD $0x0000e097137de2c4; BYTE $0x00 // vcvtph2ps ymm2, xmmword ptr [rdi + 0xe0]
-	LONG $0xa87dc2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm0, ymm9 # ymm7 = (ymm0 * ymm7) + ymm9
-	LONG $0xa87dc2c4; BYTE $0xf2 // vfmadd213ps ymm6, ymm0, ymm10 # ymm6 = (ymm0 * ymm6) + ymm10
-	LONG $0x187da2c4; WORD $0x8644; BYTE $0x14 // vbroadcastss ymm0, dword ptr [rsi + 4*r8 + 0x14]
-	LONG $0xa87dc2c4; BYTE $0xe8 // vfmadd213ps ymm5, ymm0, ymm8 # ymm5 = (ymm0 * ymm5) + ymm8
-	LONG $0xa87dc2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm0, ymm11 # ymm4 = (ymm0 * ymm4) + ymm11
-	LONG $0x187da2c4; WORD $0x8644; BYTE $0x18 // vbroadcastss ymm0, dword ptr [rsi + 4*r8 + 0x18]
-	LONG $0x187d22c4; WORD $0x8644; BYTE $0x1c // vbroadcastss ymm8, dword ptr [rsi + 4*r8 + 0x1c]
-	LONG $0x10c08349 // add r8, 0x10
-	LONG $0xa87dc2c4; BYTE $0xdc // vfmadd213ps ymm3, ymm0, ymm12 # ymm3 = (ymm0 * ymm3) + ymm12
-	LONG $0xa87dc2c4; BYTE $0xcd // vfmadd213ps ymm1, ymm0, ymm13 # ymm1 = (ymm0 * ymm1) + ymm13
-	QUAD $0x0000f087137de2c4; BYTE $0x00 // vcvtph2ps ymm0, xmmword ptr [rdi + 0xf0]
-	LONG $0xa83dc2c4; BYTE $0xd6 // vfmadd213ps ymm2, ymm8, ymm14 # ymm2 = (ymm8 * ymm2) + ymm14
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0xa83dc2c4; BYTE $0xc7 // vfmadd213ps ymm0, ymm8, ymm15 # ymm0 = (ymm8 * ymm0) + ymm15
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0xfee78e0f; WORD $0xffff // jle 0x10500 <pf_f16+0xb0>
+	WORD $0x9066 // nop
+	LONG $0x187d62c4; WORD $0x8604 // vbroadcastss ymm8, dword ptr [rsi + 4*rax]
+	LONG $0x187d62c4; WORD $0x864c; BYTE $0x04 // vbroadcastss ymm9, dword ptr [rsi + 4*rax + 0x4]
+	LONG $0x187d62c4; WORD $0x8654; BYTE $0x08 // vbroadcastss ymm10, dword ptr [rsi + 4*rax + 0x8]
+	LONG $0x08488d4c // lea r9, [rax + 0x8]
+	LONG $0xb83de2c4; BYTE $0x3f // vfmadd231ps ymm7, ymm8, ymmword ptr [rdi] # ymm7 = (ymm8 * mem) + ymm7
+	LONG $0xb83de2c4; WORD $0x2077 // vfmadd231ps ymm6, ymm8, ymmword ptr [rdi + 0x20] # ymm6 = (ymm8 * mem) + ymm6
+	LONG $0xb835e2c4; WORD $0x406f // vfmadd231ps ymm5, ymm9, ymmword ptr [rdi + 0x40] # ymm5 = (ymm9 * mem) + ymm5
+	LONG $0xb835e2c4; WORD $0x6067 // vfmadd231ps ymm4, ymm9, ymmword ptr [rdi + 0x60] # ymm4 = (ymm9 * mem) + ymm4
+	LONG $0x187d62c4; WORD $0x864c; BYTE $0x0c // vbroadcastss ymm9, dword ptr [rsi + 4*rax + 0xc]
+	QUAD $0x0000809fb82de2c4; BYTE $0x00 // vfmadd231ps ymm3, ymm10, ymmword ptr [rdi + 0x80] # ymm3 = (ymm10 * mem) + ymm3
+	QUAD $0x0000a08fb82de2c4; BYTE $0x00 // vfmadd231ps ymm1, ymm10, ymmword ptr [rdi + 0xa0] # ymm1 = (ymm10 * mem) + ymm1
+	LONG $0x187d62c4; WORD $0x8654; BYTE $0x10 // vbroadcastss ymm10, dword ptr [rsi + 4*rax + 0x10]
+	QUAD $0x0000c097b835e2c4; BYTE $0x00 // vfmadd231ps ymm2, ymm9, ymmword ptr [rdi + 0xc0] # ymm2 = (ymm9 * mem) + ymm2
+	QUAD $0x0000e087b835e2c4; BYTE $0x00 // vfmadd231ps ymm0, ymm9, ymmword ptr [rdi + 0xe0] # ymm0 = (ymm9 * mem) + ymm0
+	LONG $0x187d62c4; WORD $0x864c; BYTE $0x14 // vbroadcastss ymm9, dword ptr [rsi + 4*rax + 0x14]
+	QUAD $0x000100bfb82de2c4; BYTE $0x00 // vfmadd231ps ymm7, ymm10, ymmword ptr [rdi + 0x100] # ymm7 = (ymm10 * mem) + ymm7
+	QUAD $0x000120b7b82de2c4; BYTE $0x00 // vfmadd231ps ymm6, ymm10, ymmword ptr [rdi + 0x120] # ymm6 = (ymm10 * mem) + ymm6
+	LONG $0x187d62c4; WORD $0x8654; BYTE $0x18 // vbroadcastss ymm10, dword ptr [rsi + 4*rax + 0x18]
+	QUAD $0x000140afb835e2c4; BYTE $0x00 // vfmadd231ps ymm5, ymm9, ymmword ptr [rdi + 0x140] # ymm5 = (ymm9 * mem) + ymm5
+	QUAD $0x000160a7b835e2c4; BYTE $0x00 // vfmadd231ps ymm4, ymm9, ymmword ptr [rdi + 0x160] # ymm4 = (ymm9 * mem) + ymm4
+	LONG $0x187d62c4; WORD $0x864c; BYTE $0x1c // vbroadcastss ymm9, dword ptr [rsi + 4*rax + 0x1c]
+	LONG $0x10c08348 // add rax, 0x10
+	QUAD $0x0001809fb82de2c4; BYTE $0x00 // vfmadd231ps ymm3, ymm10, ymmword ptr [rdi + 0x180] # ymm3 = (ymm10 * mem) + ymm3
+	QUAD $0x0001a08fb82de2c4; BYTE $0x00 // vfmadd231ps ymm1, ymm10, ymmword ptr [rdi + 0x1a0] # ymm1 = (ymm10 * mem) + ymm1
+	QUAD $0x0001c097b835e2c4; BYTE $0x00 // vfmadd231ps ymm2, ymm9, ymmword ptr [rdi + 0x1c0] # ymm2 = (ymm9 * mem) + ymm2
+	QUAD $0x0001e087b835e2c4; BYTE $0x00 // vfmadd231ps ymm0, ymm9, ymmword ptr [rdi + 0x1e0] # ymm0 = (ymm9 * mem) + ymm0
+	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0xff2b8e0f; WORD $0xffff // jle 0x10520 <pf_f32+0x520>
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xfe4e8d0f; WORD $0xffff // jge 0x10470 <pf_f16+0x20>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x137d62c4; BYTE $0x0f // vcvtph2ps ymm9, xmmword ptr [rdi]
-	LONG $0x137d62c4; WORD $0x1057 // vcvtph2ps ymm10, xmmword ptr [rdi + 0x10]
+	LONG $0xfea28d0f; WORD $0xffff // jge 0x104a0 <pf_f32+0x4a0>
+	WORD $0x9066 // nop
 	LONG $0x187d22c4; WORD $0x8e04 // vbroadcastss ymm8, dword ptr [rsi + 4*r9]
 	WORD $0xff49; BYTE $0xc1 // inc r9
-	LONG $0x20c78348 // add rdi, 0x20
-	LONG $0xb83dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm8, ymm9 # ymm7 = (ymm8 * ymm9) + ymm7
-	LONG $0xb83dc2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm8, ymm10 # ymm6 = (ymm8 * ymm10) + ymm6
+	LONG $0xb83de2c4; BYTE $0x3f // vfmadd231ps ymm7, ymm8, ymmword ptr [rdi] # ymm7 = (ymm8 * mem) + ymm7
+	LONG $0xb83de2c4; WORD $0x2077 // vfmadd231ps ymm6, ymm8, ymmword ptr [rdi + 0x20] # ymm6 = (ymm8 * mem) + ymm6
+	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
-	WORD $0xd975 // jne 0x10630 <pf_f16+0x1e0>
-	LONG $0xfffe14e9; BYTE $0xff // jmp 0x10470 <pf_f16+0x20>
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x417f // jg 0x106a2 <pf_f16+0x252>
-	BYTE $0x5b // pop rbx
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0xe375 // jne 0x10600 <pf_f32+0x600>
+	LONG $0xfffe7ee9; BYTE $0xff // jmp 0x104a0 <pf_f32+0x4a0>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+
+	// pf_f16: +1584
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	BYTE $0x53 // push rbx
+	WORD $0x8944; BYTE $0xc0 // mov eax, r8d
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	LONG $0x02f8c149 // sar r8, 0x2
+	LONG $0x02f88348 // cmp rax, 0x2
+	LONG $0x0263840f; WORD $0x0000 // je 0x108ac <pf_f16+0x27c>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x048a850f; WORD $0x0000 // jne 0x10adc <pf_f16+0x4ac>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	WORD $0x3f7f // jg 0x10696 <pf_f16+0x66>
+	LONG $0x000485e9; BYTE $0x00 // jmp 0x10ae1 <pf_f16+0x4b1>
+	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0xe458ccc5 // vaddps ymm4, ymm6, ymm4
 	LONG $0xc058f4c5 // vaddps ymm0, ymm1, ymm0
 	LONG $0xed58c4c5 // vaddps ymm5, ymm7, ymm5
 	LONG $0xd258e4c5 // vaddps ymm2, ymm3, ymm2
-	LONG $0xff408d4c // lea r8, [rax - 0x1]
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
 	LONG $0xd258d4c5 // vaddps ymm2, ymm5, ymm2
 	LONG $0xc058dcc5 // vaddps ymm0, ymm4, ymm0
 	LONG $0x1211fcc5 // vmovups ymmword ptr [rdx], ymm2
 	LONG $0x4211fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm0
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0xbf7e // jle 0x10661 <pf_f16+0x211>
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x044b8e0f; WORD $0x0000 // jle 0x10ae1 <pf_f16+0x4b1>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x387d // jge 0x106e0 <pf_f16+0x290>
+	WORD $0x347d // jge 0x106d0 <pf_f16+0xa0>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
@@ -356,11 +348,11 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
 	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
-	LONG $0x01bc8c0f; WORD $0x0000 // jl 0x10890 <pf_f16+0x440>
-	WORD $0x9aeb // jmp 0x10670 <pf_f16+0x220>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
-	LONG $0x02e8c149 // shr r8, 0x2
+	LONG $0x01b88c0f; WORD $0x0000 // jl 0x10880 <pf_f16+0x250>
+	WORD $0x96eb // jmp 0x10660 <pf_f16+0x30>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x02e8c148 // shr rax, 0x2
 	WORD $0x8941; BYTE $0xfa // mov r10d, edi
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
@@ -373,11 +365,11 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0xfab70f45 // movzx r15d, r10w
-	WORD $0x8945; BYTE $0xc6 // mov r14d, r8d
+	WORD $0x8941; BYTE $0xc6 // mov r14d, eax
 	LONG $0xc0e68141; WORD $0x000f; BYTE $0x00 // and r14d, 0xfc0
 	WORD $0x894c; BYTE $0xdb // mov rbx, r11
 	LONG $0x0f1c8d4e // lea r11, [rdi + r9]
-	LONG $0x40c08349 // add r8, 0x40
+	LONG $0x40c08348 // add rax, 0x40
 	LONG $0x00c28141; WORD $0x0001; BYTE $0x00 // add r10d, 0x100
 	LONG $0xffe78141; WORD $0x003f; BYTE $0x00 // and r15d, 0x3fff
 	WORD $0x294d; BYTE $0xfe // sub r14, r15
@@ -429,10 +421,10 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x100
 	LONG $0xa83dc2c4; BYTE $0xc7 // vfmadd213ps ymm0, ymm8, ymm15 # ymm0 = (ymm8 * ymm0) + ymm15
 	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
-	LONG $0xfe8c8e0f; WORD $0xffff // jle 0x10710 <pf_f16+0x2c0>
+	LONG $0xfe8c8e0f; WORD $0xffff // jle 0x10700 <pf_f16+0xd0>
 	WORD $0x014c; BYTE $0xcf // add rdi, r9
 	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
-	LONG $0xfde08d0f; WORD $0xffff // jge 0x10670 <pf_f16+0x220>
+	LONG $0xfde08d0f; WORD $0xffff // jge 0x10660 <pf_f16+0x30>
 	LONG $0x137d62c4; BYTE $0x0f // vcvtph2ps ymm9, xmmword ptr [rdi]
 	LONG $0x137d62c4; WORD $0x1057 // vcvtph2ps ymm10, xmmword ptr [rdi + 0x10]
 	LONG $0x187d22c4; WORD $0x9e04 // vbroadcastss ymm8, dword ptr [rsi + 4*r11]
@@ -441,161 +433,247 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm8, ymm9 # ymm7 = (ymm8 * ymm9) + ymm7
 	LONG $0xb83dc2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm8, ymm10 # ymm6 = (ymm8 * ymm10) + ymm6
 	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
-	WORD $0xd975 // jne 0x10890 <pf_f16+0x440>
-	LONG $0xfffdb4e9; BYTE $0xff // jmp 0x10670 <pf_f16+0x220>
+	WORD $0xd975 // jne 0x10880 <pf_f16+0x250>
+	LONG $0xfffdb4e9; BYTE $0xff // jmp 0x10660 <pf_f16+0x30>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	WORD $0x457f // jg 0x108f6 <pf_f16+0x2c6>
+	LONG $0x00022be9; BYTE $0x00 // jmp 0x10ae1 <pf_f16+0x4b1>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xe458ccc5 // vaddps ymm4, ymm6, ymm4
+	LONG $0xc058f4c5 // vaddps ymm0, ymm1, ymm0
+	LONG $0xed58c4c5 // vaddps ymm5, ymm7, ymm5
+	LONG $0xd258e4c5 // vaddps ymm2, ymm3, ymm2
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0xd258d4c5 // vaddps ymm2, ymm5, ymm2
+	LONG $0xc058dcc5 // vaddps ymm0, ymm4, ymm0
+	LONG $0x1211fcc5 // vmovups ymmword ptr [rdx], ymm2
+	LONG $0x4211fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm0
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x01eb8e0f; WORD $0x0000 // jle 0x10ae1 <pf_f16+0x4b1>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x307d // jge 0x10930 <pf_f16+0x300>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x000175e9; BYTE $0x00 // jmp 0x10a99 <pf_f16+0x469>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
+	QUAD $0x0000280092180f41 // prefetcht1 byte ptr [r10 + 0x2800]
+	QUAD $0x0000288092180f41 // prefetcht1 byte ptr [r10 + 0x2880]
+	LONG $0x08518d4d // lea r10, [r9 + 0x8]
+	LONG $0x137d62c4; WORD $0x1057 // vcvtph2ps ymm10, xmmword ptr [rdi + 0x10]
+	LONG $0x187d22c4; WORD $0x8e04 // vbroadcastss ymm8, dword ptr [rsi + 4*r9]
+	LONG $0x137d62c4; WORD $0x305f // vcvtph2ps ymm11, xmmword ptr [rdi + 0x30]
+	LONG $0x137d62c4; BYTE $0x0f // vcvtph2ps ymm9, xmmword ptr [rdi]
+	LONG $0x137d62c4; WORD $0x506f // vcvtph2ps ymm13, xmmword ptr [rdi + 0x50]
+	LONG $0x137d62c4; WORD $0x707f // vcvtph2ps ymm15, xmmword ptr [rdi + 0x70]
+	LONG $0x137d62c4; WORD $0x4067 // vcvtph2ps ymm12, xmmword ptr [rdi + 0x40]
+	LONG $0x137d62c4; WORD $0x6077 // vcvtph2ps ymm14, xmmword ptr [rdi + 0x60]
+	LONG $0xa83d62c4; BYTE $0xd6 // vfmadd213ps ymm10, ymm8, ymm6 # ymm10 = (ymm8 * ymm10) + ymm6
+	LONG $0x187da2c4; WORD $0x8e74; BYTE $0x04 // vbroadcastss ymm6, dword ptr [rsi + 4*r9 + 0x4]
+	LONG $0xa83d62c4; BYTE $0xcf // vfmadd213ps ymm9, ymm8, ymm7 # ymm9 = (ymm8 * ymm9) + ymm7
+	LONG $0x137d62c4; WORD $0x2047 // vcvtph2ps ymm8, xmmword ptr [rdi + 0x20]
+	QUAD $0x000080bf137de2c4; BYTE $0x00 // vcvtph2ps ymm7, xmmword ptr [rdi + 0x80]
+	LONG $0xa84d62c4; BYTE $0xdc // vfmadd213ps ymm11, ymm6, ymm4 # ymm11 = (ymm6 * ymm11) + ymm4
+	LONG $0x187da2c4; WORD $0x8e64; BYTE $0x08 // vbroadcastss ymm4, dword ptr [rsi + 4*r9 + 0x8]
+	LONG $0xa84d62c4; BYTE $0xc5 // vfmadd213ps ymm8, ymm6, ymm5 # ymm8 = (ymm6 * ymm8) + ymm5
+	QUAD $0x000090b7137de2c4; BYTE $0x00 // vcvtph2ps ymm6, xmmword ptr [rdi + 0x90]
+	QUAD $0x0000a0af137de2c4; BYTE $0x00 // vcvtph2ps ymm5, xmmword ptr [rdi + 0xa0]
+	LONG $0xa85d62c4; BYTE $0xe9 // vfmadd213ps ymm13, ymm4, ymm1 # ymm13 = (ymm4 * ymm13) + ymm1
+	LONG $0x187da2c4; WORD $0x8e4c; BYTE $0x0c // vbroadcastss ymm1, dword ptr [rsi + 4*r9 + 0xc]
+	LONG $0xa85d62c4; BYTE $0xe3 // vfmadd213ps ymm12, ymm4, ymm3 # ymm12 = (ymm4 * ymm12) + ymm3
+	QUAD $0x0000b0a7137de2c4; BYTE $0x00 // vcvtph2ps ymm4, xmmword ptr [rdi + 0xb0]
+	QUAD $0x0000c09f137de2c4; BYTE $0x00 // vcvtph2ps ymm3, xmmword ptr [rdi + 0xc0]
+	LONG $0xa87562c4; BYTE $0xf8 // vfmadd213ps ymm15, ymm1, ymm0 # ymm15 = (ymm1 * ymm15) + ymm0
+	LONG $0x187da2c4; WORD $0x8e44; BYTE $0x10 // vbroadcastss ymm0, dword ptr [rsi + 4*r9 + 0x10]
+	LONG $0xa87562c4; BYTE $0xf2 // vfmadd213ps ymm14, ymm1, ymm2 # ymm14 = (ymm1 * ymm14) + ymm2
+	QUAD $0x0000d08f137de2c4; BYTE $0x00 // vcvtph2ps ymm1, xmmword ptr [rdi + 0xd0]
+	QUAD $0x0000e097137de2c4; BYTE $0x00 // vcvtph2ps ymm2, xmmword ptr [rdi + 0xe0]
+	LONG $0xa87dc2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm0, ymm9 # ymm7 = (ymm0 * ymm7) + ymm9
+	LONG $0xa87dc2c4; BYTE $0xf2 // vfmadd213ps ymm6, ymm0, ymm10 # ymm6 = (ymm0 * ymm6) + ymm10
+	LONG $0x187da2c4; WORD $0x8e44; BYTE $0x14 // vbroadcastss ymm0, dword ptr [rsi + 4*r9 + 0x14]
+	LONG $0xa87dc2c4; BYTE $0xe8 // vfmadd213ps ymm5, ymm0, ymm8 # ymm5 = (ymm0 * ymm5) + ymm8
+	LONG $0xa87dc2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm0, ymm11 # ymm4 = (ymm0 * ymm4) + ymm11
+	LONG $0x187da2c4; WORD $0x8e44; BYTE $0x18 // vbroadcastss ymm0, dword ptr [rsi + 4*r9 + 0x18]
+	LONG $0x187d22c4; WORD $0x8e44; BYTE $0x1c // vbroadcastss ymm8, dword ptr [rsi + 4*r9 + 0x1c]
+	LONG $0x10c18349 // add r9, 0x10
+	LONG $0xa87dc2c4; BYTE $0xdc // vfmadd213ps ymm3, ymm0, ymm12 # ymm3 = (ymm0 * ymm3) + ymm12
+	LONG $0xa87dc2c4; BYTE $0xcd // vfmadd213ps ymm1, ymm0, ymm13 # ymm1 = (ymm0 * ymm1) + ymm13
+	QUAD $0x0000f087137de2c4; BYTE $0x00 // vcvtph2ps ymm0, xmmword ptr [rdi + 0xf0]
+	LONG $0xa83dc2c4; BYTE $0xd6 // vfmadd213ps ymm2, ymm8, ymm14 # ymm2 = (ymm8 * ymm2) + ymm14
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0xa83dc2c4; BYTE $0xc7 // vfmadd213ps ymm0, ymm8, ymm15 # ymm0 = (ymm8 * ymm0) + ymm15
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	WORD $0x894d; BYTE $0xd1 // mov r9, r10
+	LONG $0xfec78e0f; WORD $0xffff // jle 0x10960 <pf_f16+0x330>
+	WORD $0x3949; BYTE $0xca // cmp r10, rcx
+	LONG $0xfe1e8d0f; WORD $0xffff // jge 0x108c0 <pf_f16+0x290>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x137d62c4; BYTE $0x0f // vcvtph2ps ymm9, xmmword ptr [rdi]
+	LONG $0x137d62c4; WORD $0x1057 // vcvtph2ps ymm10, xmmword ptr [rdi + 0x10]
+	LONG $0x187d22c4; WORD $0x9604 // vbroadcastss ymm8, dword ptr [rsi + 4*r10]
+	WORD $0xff49; BYTE $0xc2 // inc r10
+	LONG $0x20c78348 // add rdi, 0x20
+	LONG $0xb83dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm8, ymm9 # ymm7 = (ymm8 * ymm9) + ymm7
+	LONG $0xb83dc2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm8, ymm10 # ymm6 = (ymm8 * ymm10) + ymm6
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0xd975 // jne 0x10ab0 <pf_f16+0x480>
+	LONG $0xfffde4e9; BYTE $0xff // jmp 0x108c0 <pf_f16+0x290>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	WORD $0x417f // jg 0x10b22 <pf_f16+0x4f2>
+	BYTE $0x5b // pop rbx
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xe458ccc5 // vaddps ymm4, ymm6, ymm4
+	LONG $0xc058f4c5 // vaddps ymm0, ymm1, ymm0
+	LONG $0xed58c4c5 // vaddps ymm5, ymm7, ymm5
+	LONG $0xd258e4c5 // vaddps ymm2, ymm3, ymm2
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0xd258d4c5 // vaddps ymm2, ymm5, ymm2
+	LONG $0xc058dcc5 // vaddps ymm0, ymm4, ymm0
+	LONG $0x1211fcc5 // vmovups ymmword ptr [rdx], ymm2
+	LONG $0x4211fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm0
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	WORD $0xbf7e // jle 0x10ae1 <pf_f16+0x4b1>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x247d // jge 0x10b50 <pf_f16+0x520>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x000139e9; BYTE $0x00 // jmp 0x10c89 <pf_f16+0x659>
+	WORD $0xc031 // xor eax, eax
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0x9066 // nop
+	LONG $0x137d62c4; WORD $0x1057 // vcvtph2ps ymm10, xmmword ptr [rdi + 0x10]
+	LONG $0x187d62c4; WORD $0x8604 // vbroadcastss ymm8, dword ptr [rsi + 4*rax]
+	LONG $0x137d62c4; WORD $0x305f // vcvtph2ps ymm11, xmmword ptr [rdi + 0x30]
+	LONG $0x137d62c4; BYTE $0x0f // vcvtph2ps ymm9, xmmword ptr [rdi]
+	LONG $0x137d62c4; WORD $0x506f // vcvtph2ps ymm13, xmmword ptr [rdi + 0x50]
+	LONG $0x137d62c4; WORD $0x707f // vcvtph2ps ymm15, xmmword ptr [rdi + 0x70]
+	LONG $0x137d62c4; WORD $0x4067 // vcvtph2ps ymm12, xmmword ptr [rdi + 0x40]
+	LONG $0x137d62c4; WORD $0x6077 // vcvtph2ps ymm14, xmmword ptr [rdi + 0x60]
+	LONG $0x08488d4c // lea r9, [rax + 0x8]
+	LONG $0xa83d62c4; BYTE $0xd6 // vfmadd213ps ymm10, ymm8, ymm6 # ymm10 = (ymm8 * ymm10) + ymm6
+	LONG $0x187de2c4; WORD $0x8674; BYTE $0x04 // vbroadcastss ymm6, dword ptr [rsi + 4*rax + 0x4]
+	LONG $0xa83d62c4; BYTE $0xcf // vfmadd213ps ymm9, ymm8, ymm7 # ymm9 = (ymm8 * ymm9) + ymm7
+	LONG $0x137d62c4; WORD $0x2047 // vcvtph2ps ymm8, xmmword ptr [rdi + 0x20]
+	QUAD $0x000080bf137de2c4; BYTE $0x00 // vcvtph2ps ymm7, xmmword ptr [rdi + 0x80]
+	LONG $0xa84d62c4; BYTE $0xdc // vfmadd213ps ymm11, ymm6, ymm4 # ymm11 = (ymm6 * ymm11) + ymm4
+	LONG $0x187de2c4; WORD $0x8664; BYTE $0x08 // vbroadcastss ymm4, dword ptr [rsi + 4*rax + 0x8]
+	LONG $0xa84d62c4; BYTE $0xc5 // vfmadd213ps ymm8, ymm6, ymm5 # ymm8 = (ymm6 * ymm8) + ymm5
+	QUAD $0x000090b7137de2c4; BYTE $0x00 // vcvtph2ps ymm6, xmmword ptr [rdi + 0x90]
+	QUAD $0x0000a0af137de2c4; BYTE $0x00 // vcvtph2ps ymm5, xmmword ptr [rdi + 0xa0]
+	LONG $0xa85d62c4; BYTE $0xe9 // vfmadd213ps ymm13, ymm4, ymm1 # ymm13 = (ymm4 * ymm13) + ymm1
+	LONG $0x187de2c4; WORD $0x864c; BYTE $0x0c // vbroadcastss ymm1, dword ptr [rsi + 4*rax + 0xc]
+	LONG $0xa85d62c4; BYTE $0xe3 // vfmadd213ps ymm12, ymm4, ymm3 # ymm12 = (ymm4 * ymm12) + ymm3
+	QUAD $0x0000b0a7137de2c4; BYTE $0x00 // vcvtph2ps ymm4, xmmword ptr [rdi + 0xb0]
+	QUAD $0x0000c09f137de2c4; BYTE $0x00 // vcvtph2ps ymm3, xmmword ptr [rdi + 0xc0]
+	LONG $0xa87562c4; BYTE $0xf8 // vfmadd213ps ymm15, ymm1, ymm0 # ymm15 = (ymm1 * ymm15) + ymm0
+	LONG $0x187de2c4; WORD $0x8644; BYTE $0x10 // vbroadcastss ymm0, dword ptr [rsi + 4*rax + 0x10]
+	LONG $0xa87562c4; BYTE $0xf2 // vfmadd213ps ymm14, ymm1, ymm2 # ymm14 = (ymm1 * ymm14) + ymm2
+	QUAD $0x0000d08f137de2c4; BYTE $0x00 // vcvtph2ps ymm1, xmmword ptr [rdi + 0xd0]
+	QUAD $0x0000e097137de2c4; BYTE $0x00 // vcvtph2ps ymm2, xmmword ptr [rdi + 0xe0]
+	LONG $0xa87dc2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm0, ymm9 # ymm7 = (ymm0 * ymm7) + ymm9
+	LONG $0xa87dc2c4; BYTE $0xf2 // vfmadd213ps ymm6, ymm0, ymm10 # ymm6 = (ymm0 * ymm6) + ymm10
+	LONG $0x187de2c4; WORD $0x8644; BYTE $0x14 // vbroadcastss ymm0, dword ptr [rsi + 4*rax + 0x14]
+	LONG $0xa87dc2c4; BYTE $0xe8 // vfmadd213ps ymm5, ymm0, ymm8 # ymm5 = (ymm0 * ymm5) + ymm8
+	LONG $0xa87dc2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm0, ymm11 # ymm4 = (ymm0 * ymm4) + ymm11
+	LONG $0x187de2c4; WORD $0x8644; BYTE $0x18 // vbroadcastss ymm0, dword ptr [rsi + 4*rax + 0x18]
+	LONG $0x187d62c4; WORD $0x8644; BYTE $0x1c // vbroadcastss ymm8, dword ptr [rsi + 4*rax + 0x1c]
+	LONG $0x10c08348 // add rax, 0x10
+	LONG $0xa87dc2c4; BYTE $0xdc // vfmadd213ps ymm3, ymm0, ymm12 # ymm3 = (ymm0 * ymm3) + ymm12
+	LONG $0xa87dc2c4; BYTE $0xcd // vfmadd213ps ymm1, ymm0, ymm13 # ymm1 = (ymm0 * ymm1) + ymm13
+	QUAD $0x0000f087137de2c4; BYTE $0x00 // vcvtph2ps ymm0, xmmword ptr [rdi + 0xf0]
+	LONG $0xa83dc2c4; BYTE $0xd6 // vfmadd213ps ymm2, ymm8, ymm14 # ymm2 = (ymm8 * ymm2) + ymm14
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0xa83dc2c4; BYTE $0xc7 // vfmadd213ps ymm0, ymm8, ymm15 # ymm0 = (ymm8 * ymm0) + ymm15
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0xfee78e0f; WORD $0xffff // jle 0x10b70 <pf_f16+0x540>
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	LONG $0xfe5e8d0f; WORD $0xffff // jge 0x10af0 <pf_f16+0x4c0>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x137d62c4; BYTE $0x0f // vcvtph2ps ymm9, xmmword ptr [rdi]
+	LONG $0x137d62c4; WORD $0x1057 // vcvtph2ps ymm10, xmmword ptr [rdi + 0x10]
+	LONG $0x187d22c4; WORD $0x8e04 // vbroadcastss ymm8, dword ptr [rsi + 4*r9]
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	LONG $0x20c78348 // add rdi, 0x20
+	LONG $0xb83dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm8, ymm9 # ymm7 = (ymm8 * ymm9) + ymm7
+	LONG $0xb83dc2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm8, ymm10 # ymm6 = (ymm8 * ymm10) + ymm6
+	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
+	WORD $0xd975 // jne 0x10ca0 <pf_f16+0x670>
+	LONG $0xfffe24e9; BYTE $0xff // jmp 0x10af0 <pf_f16+0x4c0>
 	LONG $0x00401f0f // nop dword ptr [rax]
 
-	// pf_bf16: +2240
+	// pf_bf16: +3280
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	LONG $0x40ec8348 // sub rsp, 0x40
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0xd148; BYTE $0xf8 // sar rax
-	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0x0283850f; WORD $0x0000 // jne 0x10b5c <pf_bf16+0x29c>
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x056a8e0f; WORD $0x0000 // jle 0x10e4c <pf_bf16+0x58c>
+	WORD $0x8944; BYTE $0xc0 // mov eax, r8d
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	LONG $0x02f8c149 // sar r8, 0x2
+	LONG $0x02f88348 // cmp rax, 0x2
+	LONG $0x02ff840f; WORD $0x0000 // je 0x10fec <pf_bf16+0x31c>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x0596850f; WORD $0x0000 // jne 0x1128c <pf_bf16+0x5bc>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x080d8e0f; WORD $0x0000 // jle 0x1150c <pf_bf16+0x83c>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
-	WORD $0x3deb // jmp 0x10926 <pf_bf16+0x66>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x40eb // jmp 0x10d46 <pf_bf16+0x76>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0xce58c4c5 // vaddps ymm1, ymm7, ymm6
 	LONG $0xd45894c5 // vaddps ymm2, ymm13, ymm4
 	LONG $0xc558bcc5 // vaddps ymm0, ymm8, ymm5
-	LONG $0xff408d4c // lea r8, [rax - 0x1]
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
 	LONG $0xca58f4c5 // vaddps ymm1, ymm1, ymm2
 	LONG $0xd3589cc5 // vaddps ymm2, ymm12, ymm3
 	LONG $0xc258fcc5 // vaddps ymm0, ymm0, ymm2
 	LONG $0x0a11fcc5 // vmovups ymmword ptr [rdx], ymm1
 	LONG $0x4211fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm0
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x05268e0f; WORD $0x0000 // jle 0x10e4c <pf_bf16+0x58c>
-	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x07c68e0f; WORD $0x0000 // jle 0x1150c <pf_bf16+0x83c>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x2f7d // jge 0x10960 <pf_bf16+0xa0>
-	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0x0001d8e9; BYTE $0x00 // jmp 0x10b2f <pf_bf16+0x26f>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x2c117cc5; BYTE $0x24 // vmovups ymmword ptr [rsp], ymm13
-	LONG $0x64117cc5; WORD $0x2024 // vmovups ymmword ptr [rsp + 0x20], ymm12
-	LONG $0x1f6f7ec5 // vmovdqu ymm11, ymmword ptr [rdi]
-	LONG $0x676f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rdi + 0x20]
-	LONG $0x187d22c4; WORD $0x8e0c // vbroadcastss ymm9, dword ptr [rsi + 4*r9]
-	LONG $0x187d22c4; WORD $0x8e54; BYTE $0x04 // vbroadcastss ymm10, dword ptr [rsi + 4*r9 + 0x4]
-	LONG $0x6f6f7ec5; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdi + 0x40]
-	LONG $0x776f7ec5; BYTE $0x60 // vmovdqu ymm14, ymmword ptr [rdi + 0x60]
-	LONG $0x08418d4d // lea r8, [r9 + 0x8]
-	QUAD $0x0005b7050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x5b7], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
-	QUAD $0x0005ad150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x5ad], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
-	LONG $0x7205c1c4; WORD $0x10f3 // vpslld ymm15, ymm11, 0x10
-	LONG $0x7275c1c4; WORD $0x10f4 // vpslld ymm1, ymm12, 0x10
-	LONG $0x7225c1c4; WORD $0x10f5 // vpslld ymm11, ymm13, 0x10
-	LONG $0xa82de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm10, ymm5 # ymm2 = (ymm10 * ymm2) + ymm5
-	LONG $0x187da2c4; WORD $0x8e6c; BYTE $0x08 // vbroadcastss ymm5, dword ptr [rsi + 4*r9 + 0x8]
-	LONG $0xa82de2c4; BYTE $0xc6 // vfmadd213ps ymm0, ymm10, ymm6 # ymm0 = (ymm10 * ymm0) + ymm6
-	LONG $0x187da2c4; WORD $0x8e74; BYTE $0x0c // vbroadcastss ymm6, dword ptr [rsi + 4*r9 + 0xc]
-	QUAD $0x000579250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x579], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
-	LONG $0xa83562c4; BYTE $0xff // vfmadd213ps ymm15, ymm9, ymm7 # ymm15 = (ymm9 * ymm15) + ymm7
-	LONG $0xa835c2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm9, ymm8 # ymm1 = (ymm9 * ymm1) + ymm8
-	LONG $0x7235c1c4; WORD $0x10f6 // vpslld ymm9, ymm14, 0x10
-	LONG $0xa84d62c4; WORD $0x2424 // vfmadd213ps ymm12, ymm6, ymmword ptr [rsp] # ymm12 = (ymm6 * ymm12) + mem
-	QUAD $0x000559150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x559], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
-	LONG $0xa84d62c4; WORD $0x2454; BYTE $0x20 // vfmadd213ps ymm10, ymm6, ymmword ptr [rsp + 0x20] # ymm10 = (ymm6 * ymm10) + mem
-	LONG $0xa85562c4; BYTE $0xdc // vfmadd213ps ymm11, ymm5, ymm4 # ymm11 = (ymm5 * ymm11) + ymm4
-	LONG $0xa85562c4; BYTE $0xcb // vfmadd213ps ymm9, ymm5, ymm3 # ymm9 = (ymm5 * ymm9) + ymm3
-	QUAD $0x00000080af6ffec5 // vmovdqu ymm5, ymmword ptr [rdi + 0x80]
-	LONG $0x187da2c4; WORD $0x8e5c; BYTE $0x10 // vbroadcastss ymm3, dword ptr [rsi + 4*r9 + 0x10]
-	LONG $0x187da2c4; WORD $0x8e64; BYTE $0x14 // vbroadcastss ymm4, dword ptr [rsi + 4*r9 + 0x14]
-	QUAD $0x000528350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x528], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
-	LONG $0xf572c5c5; BYTE $0x10 // vpslld ymm7, ymm5, 0x10
-	LONG $0xa85de2c4; BYTE $0xf0 // vfmadd213ps ymm6, ymm4, ymm0 # ymm6 = (ymm4 * ymm6) + ymm0
-	QUAD $0x000000a0876ffec5 // vmovdqu ymm0, ymmword ptr [rdi + 0xa0]
-	LONG $0xa865c2c4; BYTE $0xff // vfmadd213ps ymm7, ymm3, ymm15 # ymm7 = (ymm3 * ymm7) + ymm15
-	QUAD $0x0005072d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x507], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
-	LONG $0xf072bdc5; BYTE $0x10 // vpslld ymm8, ymm0, 0x10
-	LONG $0x187da2c4; WORD $0x8e44; BYTE $0x18 // vbroadcastss ymm0, dword ptr [rsi + 4*r9 + 0x18]
-	LONG $0xa86562c4; BYTE $0xc1 // vfmadd213ps ymm8, ymm3, ymm1 # ymm8 = (ymm3 * ymm8) + ymm1
-	QUAD $0x000000c09f6ffec5 // vmovdqu ymm3, ymmword ptr [rdi + 0xc0]
-	LONG $0x187da2c4; WORD $0x8e4c; BYTE $0x1c // vbroadcastss ymm1, dword ptr [rsi + 4*r9 + 0x1c]
-	LONG $0xa85de2c4; BYTE $0xea // vfmadd213ps ymm5, ymm4, ymm2 # ymm5 = (ymm4 * ymm5) + ymm2
-	LONG $0x10c18349 // add r9, 0x10
-	LONG $0xf372ddc5; BYTE $0x10 // vpslld ymm4, ymm3, 0x10
-	LONG $0xa87dc2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm0, ymm11 # ymm4 = (ymm0 * ymm4) + ymm11
-	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
-	LONG $0x0e2563c4; WORD $0xaaeb // vpblendw ymm13, ymm11, ymm3, 0xaa # ymm13 = ymm11[0],ymm3[1],ymm11[2],ymm3[3],ymm11[4],ymm3[5],ymm11[6],ymm3[7],ymm11[8],ymm3[9],ymm11[10],ymm3[11],ymm11[12],ymm3[13],ymm11[14],ymm3[15]
-	LONG $0xa87542c4; BYTE $0xec // vfmadd213ps ymm13, ymm1, ymm12 # ymm13 = (ymm1 * ymm13) + ymm12
-	QUAD $0x000000e0a76f7ec5 // vmovdqu ymm12, ymmword ptr [rdi + 0xe0]
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x7265c1c4; WORD $0x10f4 // vpslld ymm3, ymm12, 0x10
-	LONG $0x0e2543c4; WORD $0xaae4 // vpblendw ymm12, ymm11, ymm12, 0xaa # ymm12 = ymm11[0],ymm12[1],ymm11[2],ymm12[3],ymm11[4],ymm12[5],ymm11[6],ymm12[7],ymm11[8],ymm12[9],ymm11[10],ymm12[11],ymm11[12],ymm12[13],ymm11[14],ymm12[15]
-	LONG $0xa87dc2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm0, ymm9 # ymm3 = (ymm0 * ymm3) + ymm9
-	LONG $0xa87542c4; BYTE $0xe2 // vfmadd213ps ymm12, ymm1, ymm10 # ymm12 = (ymm1 * ymm12) + ymm10
-	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	WORD $0x894d; BYTE $0xc1 // mov r9, r8
-	LONG $0xfea38e0f; WORD $0xffff // jle 0x10990 <pf_bf16+0xd0>
-	WORD $0x40eb // jmp 0x10b2f <pf_bf16+0x26f>
-	BYTE $0x90 // nop
-	LONG $0x187da2c4; WORD $0x864c; BYTE $0x04 // vbroadcastss ymm1, dword ptr [rsi + 4*r8 + 0x4]
-	LONG $0x0e25c3c4; WORD $0xaac2 // vpblendw ymm0, ymm11, ymm10, 0xaa # ymm0 = ymm11[0],ymm10[1],ymm11[2],ymm10[3],ymm11[4],ymm10[5],ymm11[6],ymm10[7],ymm11[8],ymm10[9],ymm11[10],ymm10[11],ymm11[12],ymm10[13],ymm11[14],ymm10[15]
-	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
-	LONG $0x476ffec5; BYTE $0x20 // vmovdqu ymm0, ymmword ptr [rdi + 0x20]
-	LONG $0xf072edc5; BYTE $0x10 // vpslld ymm2, ymm0, 0x10
-	LONG $0x0e25e3c4; WORD $0xaac0 // vpblendw ymm0, ymm11, ymm0, 0xaa # ymm0 = ymm11[0],ymm0[1],ymm11[2],ymm0[3],ymm11[4],ymm0[5],ymm11[6],ymm0[7],ymm11[8],ymm0[9],ymm11[10],ymm0[11],ymm11[12],ymm0[13],ymm11[14],ymm0[15]
-	LONG $0xb83562c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm9, ymm2 # ymm8 = (ymm9 * ymm2) + ymm8
-	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
-	LONG $0x727dc1c4; WORD $0x10f2 // vpslld ymm0, ymm10, 0x10
-	LONG $0x02c08349 // add r8, 0x2
-	LONG $0x40c78348 // add rdi, 0x40
-	LONG $0xb87dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm0, ymm9 # ymm7 = (ymm0 * ymm9) + ymm7
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	LONG $0xfdb88d0f; WORD $0xffff // jge 0x108f0 <pf_bf16+0x30>
-	LONG $0x187d22c4; WORD $0x860c // vbroadcastss ymm9, dword ptr [rsi + 4*r8]
-	LONG $0x176f7ec5 // vmovdqu ymm10, ymmword ptr [rdi]
-	LONG $0x01488d4d // lea r9, [r8 + 0x1]
-	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	WORD $0xa57c // jl 0x10af0 <pf_bf16+0x230>
-	LONG $0x476ffec5; BYTE $0x20 // vmovdqu ymm0, ymmword ptr [rdi + 0x20]
-	LONG $0xf072fdc5; BYTE $0x10 // vpslld ymm0, ymm0, 0x10
-	LONG $0xb83562c4; BYTE $0xc0 // vfmadd231ps ymm8, ymm9, ymm0 # ymm8 = (ymm9 * ymm0) + ymm8
-	WORD $0xc0eb // jmp 0x10b1c <pf_bf16+0x25c>
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x02e78e0f; WORD $0x0000 // jle 0x10e4c <pf_bf16+0x58c>
-	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
-	WORD $0x3aeb // jmp 0x10ba6 <pf_bf16+0x2e6>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0xce58c4c5 // vaddps ymm1, ymm7, ymm6
-	LONG $0xd45894c5 // vaddps ymm2, ymm13, ymm4
-	LONG $0xc558bcc5 // vaddps ymm0, ymm8, ymm5
-	LONG $0xff408d4c // lea r8, [rax - 0x1]
-	LONG $0xca58f4c5 // vaddps ymm1, ymm1, ymm2
-	LONG $0xd3589cc5 // vaddps ymm2, ymm12, ymm3
-	LONG $0xc258fcc5 // vaddps ymm0, ymm0, ymm2
-	LONG $0x0a11fcc5 // vmovups ymmword ptr [rdx], ymm1
-	LONG $0x4211fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm0
-	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x02a68e0f; WORD $0x0000 // jle 0x10e4c <pf_bf16+0x58c>
-	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x347d // jge 0x10be0 <pf_bf16+0x320>
+	WORD $0x347d // jge 0x10d80 <pf_bf16+0xb0>
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -605,10 +683,10 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x000248e9; BYTE $0x00 // jmp 0x10e1f <pf_bf16+0x55f>
+	LONG $0x000248e9; BYTE $0x00 // jmp 0x10fbf <pf_bf16+0x2ef>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
-	LONG $0x02e8c149 // shr r8, 0x2
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x02e8c148 // shr rax, 0x2
 	WORD $0x8941; BYTE $0xfb // mov r11d, edi
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
@@ -622,13 +700,13 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xfbb70f45 // movzx r15d, r11w
-	WORD $0x8945; BYTE $0xc6 // mov r14d, r8d
+	WORD $0x8941; BYTE $0xc6 // mov r14d, eax
 	LONG $0xc0e68141; WORD $0x000f; BYTE $0x00 // and r14d, 0xfc0
 	WORD $0x894c; BYTE $0xcb // mov rbx, r9
 	LONG $0x170c8d4e // lea r9, [rdi + r10]
 	LONG $0x2c117cc5; BYTE $0x24 // vmovups ymmword ptr [rsp], ymm13
 	LONG $0x64117cc5; WORD $0x2024 // vmovups ymmword ptr [rsp + 0x20], ymm12
-	LONG $0x40c08349 // add r8, 0x40
+	LONG $0x40c08348 // add rax, 0x40
 	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
 	LONG $0xffe78141; WORD $0x003f; BYTE $0x00 // and r15d, 0x3fff
 	WORD $0x294d; BYTE $0xfe // sub r14, r15
@@ -643,8 +721,8 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187d62c4; WORD $0x9e54; BYTE $0x04 // vbroadcastss ymm10, dword ptr [rsi + 4*rbx + 0x4]
 	LONG $0x6f7e21c4; WORD $0x176c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdi + r10 + 0x40]
 	LONG $0x6f7e21c4; WORD $0x1774; BYTE $0x60 // vmovdqu ymm14, ymmword ptr [rdi + r10 + 0x60]
-	QUAD $0x0002d1050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x2d1], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
-	QUAD $0x0002c7150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x2c7], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
+	QUAD $0x0007f1050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x7f1], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
+	QUAD $0x0007e7150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x7e7], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
 	LONG $0x7205c1c4; WORD $0x10f3 // vpslld ymm15, ymm11, 0x10
 	LONG $0x7275c1c4; WORD $0x10f4 // vpslld ymm1, ymm12, 0x10
 	LONG $0x7225c1c4; WORD $0x10f5 // vpslld ymm11, ymm13, 0x10
@@ -652,24 +730,24 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187de2c4; WORD $0x9e6c; BYTE $0x08 // vbroadcastss ymm5, dword ptr [rsi + 4*rbx + 0x8]
 	LONG $0xa82de2c4; BYTE $0xc6 // vfmadd213ps ymm0, ymm10, ymm6 # ymm0 = (ymm10 * ymm0) + ymm6
 	LONG $0x187de2c4; WORD $0x9e74; BYTE $0x0c // vbroadcastss ymm6, dword ptr [rsi + 4*rbx + 0xc]
-	QUAD $0x000293250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x293], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
+	QUAD $0x0007b3250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x7b3], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
 	LONG $0xa83562c4; BYTE $0xff // vfmadd213ps ymm15, ymm9, ymm7 # ymm15 = (ymm9 * ymm15) + ymm7
 	LONG $0xa835c2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm9, ymm8 # ymm1 = (ymm9 * ymm1) + ymm8
 	LONG $0x7235c1c4; WORD $0x10f6 // vpslld ymm9, ymm14, 0x10
 	LONG $0xa84d62c4; WORD $0x2424 // vfmadd213ps ymm12, ymm6, ymmword ptr [rsp] # ymm12 = (ymm6 * ymm12) + mem
-	QUAD $0x000273150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x273], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
+	QUAD $0x000793150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x793], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
 	LONG $0xa84d62c4; WORD $0x2454; BYTE $0x20 // vfmadd213ps ymm10, ymm6, ymmword ptr [rsp + 0x20] # ymm10 = (ymm6 * ymm10) + mem
 	LONG $0xa85562c4; BYTE $0xdc // vfmadd213ps ymm11, ymm5, ymm4 # ymm11 = (ymm5 * ymm11) + ymm4
 	LONG $0xa85562c4; BYTE $0xcb // vfmadd213ps ymm9, ymm5, ymm3 # ymm9 = (ymm5 * ymm9) + ymm3
 	QUAD $0x008017ac6f7ea1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [rdi + r10 + 0x80]
 	LONG $0x187de2c4; WORD $0x9e5c; BYTE $0x10 // vbroadcastss ymm3, dword ptr [rsi + 4*rbx + 0x10]
 	LONG $0x187de2c4; WORD $0x9e64; BYTE $0x14 // vbroadcastss ymm4, dword ptr [rsi + 4*rbx + 0x14]
-	QUAD $0x000240350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x240], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
+	QUAD $0x000760350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x760], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
 	LONG $0xf572c5c5; BYTE $0x10 // vpslld ymm7, ymm5, 0x10
 	LONG $0xa85de2c4; BYTE $0xf0 // vfmadd213ps ymm6, ymm4, ymm0 # ymm6 = (ymm4 * ymm6) + ymm0
 	QUAD $0x00a017846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rdi + r10 + 0xa0]
 	LONG $0xa865c2c4; BYTE $0xff // vfmadd213ps ymm7, ymm3, ymm15 # ymm7 = (ymm3 * ymm7) + ymm15
-	QUAD $0x00021d2d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x21d], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
+	QUAD $0x00073d2d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x73d], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
 	LONG $0xf072bdc5; BYTE $0x10 // vpslld ymm8, ymm0, 0x10
 	LONG $0x187de2c4; WORD $0x9e44; BYTE $0x18 // vbroadcastss ymm0, dword ptr [rsi + 4*rbx + 0x18]
 	LONG $0xa86562c4; BYTE $0xc1 // vfmadd213ps ymm8, ymm3, ymm1 # ymm8 = (ymm3 * ymm8) + ymm1
@@ -689,9 +767,9 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa87dc2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm0, ymm9 # ymm3 = (ymm0 * ymm3) + ymm9
 	LONG $0xa87542c4; BYTE $0xe2 // vfmadd213ps ymm12, ymm1, ymm10 # ymm12 = (ymm1 * ymm12) + ymm10
 	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
-	LONG $0xfe488e0f; WORD $0xffff // jle 0x10c20 <pf_bf16+0x360>
+	LONG $0xfe488e0f; WORD $0xffff // jle 0x10dc0 <pf_bf16+0xf0>
 	WORD $0x014c; BYTE $0xd7 // add rdi, r10
-	WORD $0x42eb // jmp 0x10e1f <pf_bf16+0x55f>
+	WORD $0x42eb // jmp 0x10fbf <pf_bf16+0x2ef>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x187da2c4; WORD $0x8e4c; BYTE $0x04 // vbroadcastss ymm1, dword ptr [rsi + 4*r9 + 0x4]
 	LONG $0x0e25c3c4; WORD $0xaac2 // vpblendw ymm0, ymm11, ymm10, 0xaa # ymm0 = ymm11[0],ymm10[1],ymm11[2],ymm10[3],ymm11[4],ymm10[5],ymm11[6],ymm10[7],ymm11[8],ymm10[9],ymm11[10],ymm10[11],ymm11[12],ymm10[13],ymm11[14],ymm10[15]
@@ -706,16 +784,266 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0xb87dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm0, ymm9 # ymm7 = (ymm0 * ymm9) + ymm7
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xfd488d0f; WORD $0xffff // jge 0x10b70 <pf_bf16+0x2b0>
+	LONG $0xfd488d0f; WORD $0xffff // jge 0x10d10 <pf_bf16+0x40>
 	LONG $0x187d22c4; WORD $0x8e0c // vbroadcastss ymm9, dword ptr [rsi + 4*r9]
 	LONG $0x176f7ec5 // vmovdqu ymm10, ymmword ptr [rdi]
-	LONG $0x01418d4d // lea r8, [r9 + 0x1]
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0xa57c // jl 0x10de0 <pf_bf16+0x520>
+	LONG $0x01418d49 // lea rax, [r9 + 0x1]
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	WORD $0xa57c // jl 0x10f80 <pf_bf16+0x2b0>
 	LONG $0x476ffec5; BYTE $0x20 // vmovdqu ymm0, ymmword ptr [rdi + 0x20]
 	LONG $0xf072fdc5; BYTE $0x10 // vpslld ymm0, ymm0, 0x10
 	LONG $0xb83562c4; BYTE $0xc0 // vfmadd231ps ymm8, ymm9, ymm0 # ymm8 = (ymm9 * ymm0) + ymm8
-	WORD $0xc0eb // jmp 0x10e0c <pf_bf16+0x54c>
+	WORD $0xc0eb // jmp 0x10fac <pf_bf16+0x2dc>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x05178e0f; WORD $0x0000 // jle 0x1150c <pf_bf16+0x83c>
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	WORD $0x3aeb // jmp 0x11036 <pf_bf16+0x366>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xce58c4c5 // vaddps ymm1, ymm7, ymm6
+	LONG $0xd45894c5 // vaddps ymm2, ymm13, ymm4
+	LONG $0xc558bcc5 // vaddps ymm0, ymm8, ymm5
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0xca58f4c5 // vaddps ymm1, ymm1, ymm2
+	LONG $0xd3589cc5 // vaddps ymm2, ymm12, ymm3
+	LONG $0xc258fcc5 // vaddps ymm0, ymm0, ymm2
+	LONG $0x0a11fcc5 // vmovups ymmword ptr [rdx], ymm1
+	LONG $0x4211fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm0
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x04d68e0f; WORD $0x0000 // jle 0x1150c <pf_bf16+0x83c>
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x2f7d // jge 0x11070 <pf_bf16+0x3a0>
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x0001f8e9; BYTE $0x00 // jmp 0x1125f <pf_bf16+0x58f>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x2c117cc5; BYTE $0x24 // vmovups ymmword ptr [rsp], ymm13
+	LONG $0x64117cc5; WORD $0x2024 // vmovups ymmword ptr [rsp + 0x20], ymm12
+	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
+	QUAD $0x0000280092180f41 // prefetcht1 byte ptr [r10 + 0x2800]
+	QUAD $0x0000288092180f41 // prefetcht1 byte ptr [r10 + 0x2880]
+	LONG $0x08518d4d // lea r10, [r9 + 0x8]
+	LONG $0x1f6f7ec5 // vmovdqu ymm11, ymmword ptr [rdi]
+	LONG $0x676f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rdi + 0x20]
+	LONG $0x187d22c4; WORD $0x8e0c // vbroadcastss ymm9, dword ptr [rsi + 4*r9]
+	LONG $0x187d22c4; WORD $0x8e54; BYTE $0x04 // vbroadcastss ymm10, dword ptr [rsi + 4*r9 + 0x4]
+	LONG $0x6f6f7ec5; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdi + 0x40]
+	LONG $0x776f7ec5; BYTE $0x60 // vmovdqu ymm14, ymmword ptr [rdi + 0x60]
+	QUAD $0x000547050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x547], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
+	QUAD $0x00053d150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x53d], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
+	LONG $0x7205c1c4; WORD $0x10f3 // vpslld ymm15, ymm11, 0x10
+	LONG $0x7275c1c4; WORD $0x10f4 // vpslld ymm1, ymm12, 0x10
+	LONG $0x7225c1c4; WORD $0x10f5 // vpslld ymm11, ymm13, 0x10
+	LONG $0xa82de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm10, ymm5 # ymm2 = (ymm10 * ymm2) + ymm5
+	LONG $0x187da2c4; WORD $0x8e6c; BYTE $0x08 // vbroadcastss ymm5, dword ptr [rsi + 4*r9 + 0x8]
+	LONG $0xa82de2c4; BYTE $0xc6 // vfmadd213ps ymm0, ymm10, ymm6 # ymm0 = (ymm10 * ymm0) + ymm6
+	LONG $0x187da2c4; WORD $0x8e74; BYTE $0x0c // vbroadcastss ymm6, dword ptr [rsi + 4*r9 + 0xc]
+	QUAD $0x000509250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x509], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
+	LONG $0xa83562c4; BYTE $0xff // vfmadd213ps ymm15, ymm9, ymm7 # ymm15 = (ymm9 * ymm15) + ymm7
+	LONG $0xa835c2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm9, ymm8 # ymm1 = (ymm9 * ymm1) + ymm8
+	LONG $0x7235c1c4; WORD $0x10f6 // vpslld ymm9, ymm14, 0x10
+	LONG $0xa84d62c4; WORD $0x2424 // vfmadd213ps ymm12, ymm6, ymmword ptr [rsp] # ymm12 = (ymm6 * ymm12) + mem
+	QUAD $0x0004e9150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x4e9], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
+	LONG $0xa84d62c4; WORD $0x2454; BYTE $0x20 // vfmadd213ps ymm10, ymm6, ymmword ptr [rsp + 0x20] # ymm10 = (ymm6 * ymm10) + mem
+	LONG $0xa85562c4; BYTE $0xdc // vfmadd213ps ymm11, ymm5, ymm4 # ymm11 = (ymm5 * ymm11) + ymm4
+	LONG $0xa85562c4; BYTE $0xcb // vfmadd213ps ymm9, ymm5, ymm3 # ymm9 = (ymm5 * ymm9) + ymm3
+	QUAD $0x00000080af6ffec5 // vmovdqu ymm5, ymmword ptr [rdi + 0x80]
+	LONG $0x187da2c4; WORD $0x8e5c; BYTE $0x10 // vbroadcastss ymm3, dword ptr [rsi + 4*r9 + 0x10]
+	LONG $0x187da2c4; WORD $0x8e64; BYTE $0x14 // vbroadcastss ymm4, dword ptr [rsi + 4*r9 + 0x14]
+	QUAD $0x0004b8350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x4b8], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
+	LONG $0xf572c5c5; BYTE $0x10 // vpslld ymm7, ymm5, 0x10
+	LONG $0xa85de2c4; BYTE $0xf0 // vfmadd213ps ymm6, ymm4, ymm0 # ymm6 = (ymm4 * ymm6) + ymm0
+	QUAD $0x000000a0876ffec5 // vmovdqu ymm0, ymmword ptr [rdi + 0xa0]
+	LONG $0xa865c2c4; BYTE $0xff // vfmadd213ps ymm7, ymm3, ymm15 # ymm7 = (ymm3 * ymm7) + ymm15
+	QUAD $0x0004972d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x497], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
+	LONG $0xf072bdc5; BYTE $0x10 // vpslld ymm8, ymm0, 0x10
+	LONG $0x187da2c4; WORD $0x8e44; BYTE $0x18 // vbroadcastss ymm0, dword ptr [rsi + 4*r9 + 0x18]
+	LONG $0xa86562c4; BYTE $0xc1 // vfmadd213ps ymm8, ymm3, ymm1 # ymm8 = (ymm3 * ymm8) + ymm1
+	QUAD $0x000000c09f6ffec5 // vmovdqu ymm3, ymmword ptr [rdi + 0xc0]
+	LONG $0x187da2c4; WORD $0x8e4c; BYTE $0x1c // vbroadcastss ymm1, dword ptr [rsi + 4*r9 + 0x1c]
+	LONG $0xa85de2c4; BYTE $0xea // vfmadd213ps ymm5, ymm4, ymm2 # ymm5 = (ymm4 * ymm5) + ymm2
+	LONG $0x10c18349 // add r9, 0x10
+	LONG $0xf372ddc5; BYTE $0x10 // vpslld ymm4, ymm3, 0x10
+	LONG $0xa87dc2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm0, ymm11 # ymm4 = (ymm0 * ymm4) + ymm11
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x0e2563c4; WORD $0xaaeb // vpblendw ymm13, ymm11, ymm3, 0xaa # ymm13 = ymm11[0],ymm3[1],ymm11[2],ymm3[3],ymm11[4],ymm3[5],ymm11[6],ymm3[7],ymm11[8],ymm3[9],ymm11[10],ymm3[11],ymm11[12],ymm3[13],ymm11[14],ymm3[15]
+	LONG $0xa87542c4; BYTE $0xec // vfmadd213ps ymm13, ymm1, ymm12 # ymm13 = (ymm1 * ymm13) + ymm12
+	QUAD $0x000000e0a76f7ec5 // vmovdqu ymm12, ymmword ptr [rdi + 0xe0]
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x7265c1c4; WORD $0x10f4 // vpslld ymm3, ymm12, 0x10
+	LONG $0x0e2543c4; WORD $0xaae4 // vpblendw ymm12, ymm11, ymm12, 0xaa # ymm12 = ymm11[0],ymm12[1],ymm11[2],ymm12[3],ymm11[4],ymm12[5],ymm11[6],ymm12[7],ymm11[8],ymm12[9],ymm11[10],ymm12[11],ymm11[12],ymm12[13],ymm11[14],ymm12[15]
+	LONG $0xa87dc2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm0, ymm9 # ymm3 = (ymm0 * ymm3) + ymm9
+	LONG $0xa87542c4; BYTE $0xe2 // vfmadd213ps ymm12, ymm1, ymm10 # ymm12 = (ymm1 * ymm12) + ymm10
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	WORD $0x894d; BYTE $0xd1 // mov r9, r10
+	LONG $0xfe838e0f; WORD $0xffff // jle 0x110a0 <pf_bf16+0x3d0>
+	WORD $0x40eb // jmp 0x1125f <pf_bf16+0x58f>
+	BYTE $0x90 // nop
+	LONG $0x187da2c4; WORD $0x964c; BYTE $0x04 // vbroadcastss ymm1, dword ptr [rsi + 4*r10 + 0x4]
+	LONG $0x0e25c3c4; WORD $0xaac2 // vpblendw ymm0, ymm11, ymm10, 0xaa # ymm0 = ymm11[0],ymm10[1],ymm11[2],ymm10[3],ymm11[4],ymm10[5],ymm11[6],ymm10[7],ymm11[8],ymm10[9],ymm11[10],ymm10[11],ymm11[12],ymm10[13],ymm11[14],ymm10[15]
+	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
+	LONG $0x476ffec5; BYTE $0x20 // vmovdqu ymm0, ymmword ptr [rdi + 0x20]
+	LONG $0xf072edc5; BYTE $0x10 // vpslld ymm2, ymm0, 0x10
+	LONG $0x0e25e3c4; WORD $0xaac0 // vpblendw ymm0, ymm11, ymm0, 0xaa # ymm0 = ymm11[0],ymm0[1],ymm11[2],ymm0[3],ymm11[4],ymm0[5],ymm11[6],ymm0[7],ymm11[8],ymm0[9],ymm11[10],ymm0[11],ymm11[12],ymm0[13],ymm11[14],ymm0[15]
+	LONG $0xb83562c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm9, ymm2 # ymm8 = (ymm9 * ymm2) + ymm8
+	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
+	LONG $0x727dc1c4; WORD $0x10f2 // vpslld ymm0, ymm10, 0x10
+	LONG $0x02c28349 // add r10, 0x2
+	LONG $0x40c78348 // add rdi, 0x40
+	LONG $0xb87dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm0, ymm9 # ymm7 = (ymm0 * ymm9) + ymm7
+	WORD $0x3949; BYTE $0xca // cmp r10, rcx
+	LONG $0xfd988d0f; WORD $0xffff // jge 0x11000 <pf_bf16+0x330>
+	LONG $0x187d22c4; WORD $0x960c // vbroadcastss ymm9, dword ptr [rsi + 4*r10]
+	LONG $0x176f7ec5 // vmovdqu ymm10, ymmword ptr [rdi]
+	LONG $0x01428d49 // lea rax, [r10 + 0x1]
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	WORD $0xa57c // jl 0x11220 <pf_bf16+0x550>
+	LONG $0x476ffec5; BYTE $0x20 // vmovdqu ymm0, ymmword ptr [rdi + 0x20]
+	LONG $0xf072fdc5; BYTE $0x10 // vpslld ymm0, ymm0, 0x10
+	LONG $0xb83562c4; BYTE $0xc0 // vfmadd231ps ymm8, ymm9, ymm0 # ymm8 = (ymm9 * ymm0) + ymm8
+	WORD $0xc0eb // jmp 0x1124c <pf_bf16+0x57c>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02778e0f; WORD $0x0000 // jle 0x1150c <pf_bf16+0x83c>
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	WORD $0x3aeb // jmp 0x112d6 <pf_bf16+0x606>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xce58c4c5 // vaddps ymm1, ymm7, ymm6
+	LONG $0xd45894c5 // vaddps ymm2, ymm13, ymm4
+	LONG $0xc558bcc5 // vaddps ymm0, ymm8, ymm5
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0xca58f4c5 // vaddps ymm1, ymm1, ymm2
+	LONG $0xd3589cc5 // vaddps ymm2, ymm12, ymm3
+	LONG $0xc258fcc5 // vaddps ymm0, ymm0, ymm2
+	LONG $0x0a11fcc5 // vmovups ymmword ptr [rdx], ymm1
+	LONG $0x4211fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm0
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x02368e0f; WORD $0x0000 // jle 0x1150c <pf_bf16+0x83c>
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x2f7d // jge 0x11310 <pf_bf16+0x640>
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0xc031 // xor eax, eax
+	LONG $0x0001d9e9; BYTE $0x00 // jmp 0x114df <pf_bf16+0x80f>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x2c117cc5; BYTE $0x24 // vmovups ymmword ptr [rsp], ymm13
+	LONG $0x64117cc5; WORD $0x2024 // vmovups ymmword ptr [rsp + 0x20], ymm12
+	LONG $0x1f6f7ec5 // vmovdqu ymm11, ymmword ptr [rdi]
+	LONG $0x676f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rdi + 0x20]
+	LONG $0x187d22c4; WORD $0x8e0c // vbroadcastss ymm9, dword ptr [rsi + 4*r9]
+	LONG $0x187d22c4; WORD $0x8e54; BYTE $0x04 // vbroadcastss ymm10, dword ptr [rsi + 4*r9 + 0x4]
+	LONG $0x6f6f7ec5; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdi + 0x40]
+	LONG $0x776f7ec5; BYTE $0x60 // vmovdqu ymm14, ymmword ptr [rdi + 0x60]
+	LONG $0x08418d49 // lea rax, [r9 + 0x8]
+	QUAD $0x0002c7050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x2c7], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
+	QUAD $0x0002bd150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x2bd], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
+	LONG $0x7205c1c4; WORD $0x10f3 // vpslld ymm15, ymm11, 0x10
+	LONG $0x7275c1c4; WORD $0x10f4 // vpslld ymm1, ymm12, 0x10
+	LONG $0x7225c1c4; WORD $0x10f5 // vpslld ymm11, ymm13, 0x10
+	LONG $0xa82de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm10, ymm5 # ymm2 = (ymm10 * ymm2) + ymm5
+	LONG $0x187da2c4; WORD $0x8e6c; BYTE $0x08 // vbroadcastss ymm5, dword ptr [rsi + 4*r9 + 0x8]
+	LONG $0xa82de2c4; BYTE $0xc6 // vfmadd213ps ymm0, ymm10, ymm6 # ymm0 = (ymm10 * ymm0) + ymm6
+	LONG $0x187da2c4; WORD $0x8e74; BYTE $0x0c // vbroadcastss ymm6, dword ptr [rsi + 4*r9 + 0xc]
+	QUAD $0x000289250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x289], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
+	LONG $0xa83562c4; BYTE $0xff // vfmadd213ps ymm15, ymm9, ymm7 # ymm15 = (ymm9 * ymm15) + ymm7
+	LONG $0xa835c2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm9, ymm8 # ymm1 = (ymm9 * ymm1) + ymm8
+	LONG $0x7235c1c4; WORD $0x10f6 // vpslld ymm9, ymm14, 0x10
+	LONG $0xa84d62c4; WORD $0x2424 // vfmadd213ps ymm12, ymm6, ymmword ptr [rsp] # ymm12 = (ymm6 * ymm12) + mem
+	QUAD $0x000269150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x269], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
+	LONG $0xa84d62c4; WORD $0x2454; BYTE $0x20 // vfmadd213ps ymm10, ymm6, ymmword ptr [rsp + 0x20] # ymm10 = (ymm6 * ymm10) + mem
+	LONG $0xa85562c4; BYTE $0xdc // vfmadd213ps ymm11, ymm5, ymm4 # ymm11 = (ymm5 * ymm11) + ymm4
+	LONG $0xa85562c4; BYTE $0xcb // vfmadd213ps ymm9, ymm5, ymm3 # ymm9 = (ymm5 * ymm9) + ymm3
+	QUAD $0x00000080af6ffec5 // vmovdqu ymm5, ymmword ptr [rdi + 0x80]
+	LONG $0x187da2c4; WORD $0x8e5c; BYTE $0x10 // vbroadcastss ymm3, dword ptr [rsi + 4*r9 + 0x10]
+	LONG $0x187da2c4; WORD $0x8e64; BYTE $0x14 // vbroadcastss ymm4, dword ptr [rsi + 4*r9 + 0x14]
+	QUAD $0x000238350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x238], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
+	LONG $0xf572c5c5; BYTE $0x10 // vpslld ymm7, ymm5, 0x10
+	LONG $0xa85de2c4; BYTE $0xf0 // vfmadd213ps ymm6, ymm4, ymm0 # ymm6 = (ymm4 * ymm6) + ymm0
+	QUAD $0x000000a0876ffec5 // vmovdqu ymm0, ymmword ptr [rdi + 0xa0]
+	LONG $0xa865c2c4; BYTE $0xff // vfmadd213ps ymm7, ymm3, ymm15 # ymm7 = (ymm3 * ymm7) + ymm15
+	QUAD $0x0002172d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x217], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
+	LONG $0xf072bdc5; BYTE $0x10 // vpslld ymm8, ymm0, 0x10
+	LONG $0x187da2c4; WORD $0x8e44; BYTE $0x18 // vbroadcastss ymm0, dword ptr [rsi + 4*r9 + 0x18]
+	LONG $0xa86562c4; BYTE $0xc1 // vfmadd213ps ymm8, ymm3, ymm1 # ymm8 = (ymm3 * ymm8) + ymm1
+	QUAD $0x000000c09f6ffec5 // vmovdqu ymm3, ymmword ptr [rdi + 0xc0]
+	LONG $0x187da2c4; WORD $0x8e4c; BYTE $0x1c // vbroadcastss ymm1, dword ptr [rsi + 4*r9 + 0x1c]
+	LONG $0xa85de2c4; BYTE $0xea // vfmadd213ps ymm5, ymm4, ymm2 # ymm5 = (ymm4 * ymm5) + ymm2
+	LONG $0x10c18349 // add r9, 0x10
+	LONG $0xf372ddc5; BYTE $0x10 // vpslld ymm4, ymm3, 0x10
+	LONG $0xa87dc2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm0, ymm11 # ymm4 = (ymm0 * ymm4) + ymm11
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x0e2563c4; WORD $0xaaeb // vpblendw ymm13, ymm11, ymm3, 0xaa # ymm13 = ymm11[0],ymm3[1],ymm11[2],ymm3[3],ymm11[4],ymm3[5],ymm11[6],ymm3[7],ymm11[8],ymm3[9],ymm11[10],ymm3[11],ymm11[12],ymm3[13],ymm11[14],ymm3[15]
+	LONG $0xa87542c4; BYTE $0xec // vfmadd213ps ymm13, ymm1, ymm12 # ymm13 = (ymm1 * ymm13) + ymm12
+	QUAD $0x000000e0a76f7ec5 // vmovdqu ymm12, ymmword ptr [rdi + 0xe0]
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x7265c1c4; WORD $0x10f4 // vpslld ymm3, ymm12, 0x10
+	LONG $0x0e2543c4; WORD $0xaae4 // vpblendw ymm12, ymm11, ymm12, 0xaa # ymm12 = ymm11[0],ymm12[1],ymm11[2],ymm12[3],ymm11[4],ymm12[5],ymm11[6],ymm12[7],ymm11[8],ymm12[9],ymm11[10],ymm12[11],ymm11[12],ymm12[13],ymm11[14],ymm12[15]
+	LONG $0xa87dc2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm0, ymm9 # ymm3 = (ymm0 * ymm3) + ymm9
+	LONG $0xa87542c4; BYTE $0xe2 // vfmadd213ps ymm12, ymm1, ymm10 # ymm12 = (ymm1 * ymm12) + ymm10
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	LONG $0xfea38e0f; WORD $0xffff // jle 0x11340 <pf_bf16+0x670>
+	WORD $0x40eb // jmp 0x114df <pf_bf16+0x80f>
+	BYTE $0x90 // nop
+	LONG $0x187de2c4; WORD $0x864c; BYTE $0x04 // vbroadcastss ymm1, dword ptr [rsi + 4*rax + 0x4]
+	LONG $0x0e25c3c4; WORD $0xaac2 // vpblendw ymm0, ymm11, ymm10, 0xaa # ymm0 = ymm11[0],ymm10[1],ymm11[2],ymm10[3],ymm11[4],ymm10[5],ymm11[6],ymm10[7],ymm11[8],ymm10[9],ymm11[10],ymm10[11],ymm11[12],ymm10[13],ymm11[14],ymm10[15]
+	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
+	LONG $0x476ffec5; BYTE $0x20 // vmovdqu ymm0, ymmword ptr [rdi + 0x20]
+	LONG $0xf072edc5; BYTE $0x10 // vpslld ymm2, ymm0, 0x10
+	LONG $0x0e25e3c4; WORD $0xaac0 // vpblendw ymm0, ymm11, ymm0, 0xaa # ymm0 = ymm11[0],ymm0[1],ymm11[2],ymm0[3],ymm11[4],ymm0[5],ymm11[6],ymm0[7],ymm11[8],ymm0[9],ymm11[10],ymm0[11],ymm11[12],ymm0[13],ymm11[14],ymm0[15]
+	LONG $0xb83562c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm9, ymm2 # ymm8 = (ymm9 * ymm2) + ymm8
+	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
+	LONG $0x727dc1c4; WORD $0x10f2 // vpslld ymm0, ymm10, 0x10
+	LONG $0x02c08348 // add rax, 0x2
+	LONG $0x40c78348 // add rdi, 0x40
+	LONG $0xb87dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm0, ymm9 # ymm7 = (ymm0 * ymm9) + ymm7
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	LONG $0xfdb88d0f; WORD $0xffff // jge 0x112a0 <pf_bf16+0x5d0>
+	LONG $0x187d62c4; WORD $0x860c // vbroadcastss ymm9, dword ptr [rsi + 4*rax]
+	LONG $0x176f7ec5 // vmovdqu ymm10, ymmword ptr [rdi]
+	LONG $0x01488d4c // lea r9, [rax + 0x1]
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	WORD $0xa57c // jl 0x114a0 <pf_bf16+0x7d0>
+	LONG $0x476ffec5; BYTE $0x20 // vmovdqu ymm0, ymmword ptr [rdi + 0x20]
+	LONG $0xf072fdc5; BYTE $0x10 // vpslld ymm0, ymm0, 0x10
+	LONG $0xb83562c4; BYTE $0xc0 // vfmadd231ps ymm8, ymm9, ymm0 # ymm8 = (ymm9 * ymm0) + ymm8
+	WORD $0xc0eb // jmp 0x114cc <pf_bf16+0x7fc>
 	LONG $0x40c48348 // add rsp, 0x40
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -724,9 +1052,9 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 
-	// pw_f32: +3680
+	// pw_f32: +5408
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2a7e // jle 0x10e8f <pw_f32+0x2f>
+	WORD $0x2a7e // jle 0x1154f <pw_f32+0x2f>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x0410fcc5; BYTE $0x07 // vmovups ymm0, ymmword ptr [rdi + rax]
@@ -735,14 +1063,14 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x2006 // vmovups ymmword ptr [rsi + rax + 0x20], ymm0
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe175 // jne 0x10e70 <pw_f32+0x10>
+	WORD $0xe175 // jne 0x11530 <pw_f32+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pw_f16: +3744
+	// pw_f16: +5472
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2c7e // jle 0x10ed1 <pw_f16+0x31>
+	WORD $0x2c7e // jle 0x11591 <pw_f16+0x31>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x137de2c4; WORD $0x0704 // vcvtph2ps ymm0, xmmword ptr [rdi + rax]
@@ -751,18 +1079,18 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x2046 // vmovups ymmword ptr [rsi + 2*rax + 0x20], ymm0
 	LONG $0x20c08348 // add rax, 0x20
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xdf75 // jne 0x10eb0 <pw_f16+0x10>
+	WORD $0xdf75 // jne 0x11570 <pw_f16+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pw_bf16: +3808
+	// pw_bf16: +5536
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x7b7e // jle 0x10f60 <pw_bf16+0x80>
+	WORD $0x7b7e // jle 0x11620 <pw_bf16+0x80>
 	LONG $0x000020b8; BYTE $0x00 // mov eax, 0x20
 	WORD $0xc931 // xor ecx, ecx
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	WORD $0x42eb // jmp 0x10f34 <pw_bf16+0x54>
+	WORD $0x42eb // jmp 0x115f4 <pw_bf16+0x54>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x0e7de3c4; WORD $0xaac9 // vpblendw ymm1, ymm0, ymm1, 0xaa # ymm1 = ymm0[0],ymm1[1],ymm0[2],ymm1[3],ymm0[4],ymm1[5],ymm0[6],ymm1[7],ymm0[8],ymm1[9],ymm0[10],ymm1[11],ymm0[12],ymm1[13],ymm0[14],ymm1[15]
 	LONG $0x0c7ffec5; BYTE $0x46 // vmovdqu ymmword ptr [rsi + 2*rax], ymm1
@@ -774,17 +1102,17 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x02c18348 // add rcx, 0x2
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0x3948; BYTE $0xd1 // cmp rcx, rdx
-	WORD $0x2c7d // jge 0x10f60 <pw_bf16+0x80>
+	WORD $0x2c7d // jge 0x11620 <pw_bf16+0x80>
 	LONG $0x4c6ffec5; WORD $0xe007 // vmovdqu ymm1, ymmword ptr [rdi + rax - 0x20]
 	LONG $0x01418d4c // lea r8, [rcx + 0x1]
 	LONG $0xf172edc5; BYTE $0x10 // vpslld ymm2, ymm1, 0x10
 	LONG $0x547ffec5; WORD $0xc046 // vmovdqu ymmword ptr [rsi + 2*rax - 0x40], ymm2
 	WORD $0x3949; BYTE $0xd0 // cmp r8, rdx
-	WORD $0xb27c // jl 0x10f00 <pw_bf16+0x20>
+	WORD $0xb27c // jl 0x115c0 <pw_bf16+0x20>
 	LONG $0x0c6ffec5; BYTE $0x07 // vmovdqu ymm1, ymmword ptr [rdi + rax]
 	LONG $0xf172f5c5; BYTE $0x10 // vpslld ymm1, ymm1, 0x10
 	LONG $0x4c7ffec5; WORD $0xe046 // vmovdqu ymmword ptr [rsi + 2*rax - 0x20], ymm1
-	WORD $0xc7eb // jmp 0x10f27 <pw_bf16+0x47>
+	WORD $0xc7eb // jmp 0x115e7 <pw_bf16+0x47>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
@@ -813,7 +1141,7 @@ TEXT ·panelF16_avx2(SB), 0, $0-40
 	MOVQ y+16(FP), DX
 	MOVQ k+24(FP), CX
 	MOVQ shape+32(FP), R8
-	CALL ·plainpanel_avx2<>+1104(SB)
+	CALL ·plainpanel_avx2<>+1584(SB)
 	RET
 
 // func panelBF16_avx2(w, x, y unsafe.Pointer, k, shape int)
@@ -823,7 +1151,7 @@ TEXT ·panelBF16_avx2(SB), 0, $0-40
 	MOVQ y+16(FP), DX
 	MOVQ k+24(FP), CX
 	MOVQ shape+32(FP), R8
-	CALL ·plainpanel_avx2<>+2240(SB)
+	CALL ·plainpanel_avx2<>+3280(SB)
 	RET
 
 // func wideF32_avx2(w, dst unsafe.Pointer, k int)
@@ -831,7 +1159,7 @@ TEXT ·wideF32_avx2(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx2<>+3680(SB)
+	CALL ·plainpanel_avx2<>+5408(SB)
 	RET
 
 // func wideF16_avx2(w, dst unsafe.Pointer, k int)
@@ -839,7 +1167,7 @@ TEXT ·wideF16_avx2(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx2<>+3744(SB)
+	CALL ·plainpanel_avx2<>+5472(SB)
 	RET
 
 // func wideBF16_avx2(w, dst unsafe.Pointer, k int)
@@ -847,5 +1175,5 @@ TEXT ·wideBF16_avx2(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx2<>+3808(SB)
+	CALL ·plainpanel_avx2<>+5536(SB)
 	RET

@@ -13,100 +13,37 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0xd148; BYTE $0xf8 // sar rax
-	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0x0135850f; WORD $0x0000 // jne 0x1014e <pf_f32+0x14e>
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x3f7f // jg 0x1005d <pf_f32+0x5d>
-	LONG $0x000130e9; BYTE $0x00 // jmp 0x10153 <pf_f32+0x153>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8944; BYTE $0xc0 // mov eax, r8d
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	LONG $0x02f8c149 // sar r8, 0x2
+	LONG $0x02f88348 // cmp rax, 0x2
+	LONG $0x01f1840f; WORD $0x0000 // je 0x1020e <pf_f32+0x20e>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x0368850f; WORD $0x0000 // jne 0x1038e <pf_f32+0x38e>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	WORD $0x327f // jg 0x1005d <pf_f32+0x5d>
+	LONG $0x000363e9; BYTE $0x00 // jmp 0x10393 <pf_f32+0x393>
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
-	LONG $0xff408d4c // lea r8, [rax - 0x1]
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
 	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
 	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x00f68e0f; WORD $0x0000 // jle 0x10153 <pf_f32+0x153>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x03368e0f; WORD $0x0000 // jle 0x10393 <pf_f32+0x393>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x197d // jge 0x10080 <pf_f32+0x80>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x0000a6e9; BYTE $0x00 // jmp 0x10121 <pf_f32+0x121>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	BYTE $0x90 // nop
-	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
-	LONG $0x487cf162; WORD $0x6f10; BYTE $0x01 // vmovups zmm5, zmmword ptr [rdi + 0x40]
-	LONG $0x487cf162; WORD $0x7710; BYTE $0x02 // vmovups zmm6, zmmword ptr [rdi + 0x80]
-	LONG $0x487cf162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rdi + 0xc0]
-	LONG $0x08488d4d // lea r9, [r8 + 0x8]
-	LONG $0x5865b262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*r8]{1to16} # zmm4 = (zmm4 * mem) + zmm3
-	QUAD $0x01866c98586db262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*r8 + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
-	QUAD $0x028674985875b262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*r8 + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
-	QUAD $0x03867c98587db262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*r8 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
-	LONG $0x487cf162; WORD $0x5f10; BYTE $0x04 // vmovups zmm3, zmmword ptr [rdi + 0x100]
-	LONG $0x487cf162; WORD $0x5710; BYTE $0x05 // vmovups zmm2, zmmword ptr [rdi + 0x140]
-	LONG $0x487cf162; WORD $0x4f10; BYTE $0x06 // vmovups zmm1, zmmword ptr [rdi + 0x180]
-	LONG $0x487cf162; WORD $0x4710; BYTE $0x07 // vmovups zmm0, zmmword ptr [rdi + 0x1c0]
-	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
-	QUAD $0x04865c98585db262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*r8 + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
-	QUAD $0x058654985855b262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*r8 + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
-	QUAD $0x06864c98584db262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*r8 + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
-	QUAD $0x078644985845b262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*r8 + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
-	LONG $0x10c08349 // add r8, 0x10
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0xff6f8e0f; WORD $0xffff // jle 0x10090 <pf_f32+0x90>
-	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xff068d0f; WORD $0xffff // jge 0x10030 <pf_f32+0x30>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
-	LONG $0x40c78348 // add rdi, 0x40
-	LONG $0x585db262; WORD $0x1cb8; BYTE $0x8e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r9]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	WORD $0xff49; BYTE $0xc1 // inc r9
-	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
-	WORD $0xe775 // jne 0x10130 <pf_f32+0x130>
-	LONG $0xfffee2e9; BYTE $0xff // jmp 0x10030 <pf_f32+0x30>
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x367f // jg 0x10189 <pf_f32+0x189>
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
-	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
-	LONG $0xff408d4c // lea r8, [rax - 0x1]
-	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
-	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
-	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0xca7e // jle 0x10153 <pf_f32+0x153>
-	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x217d // jge 0x101b0 <pf_f32+0x1b0>
+	WORD $0x1d7d // jge 0x10080 <pf_f32+0x80>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0xdb31 // xor ebx, ebx
 	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
-	LONG $0x01768c0f; WORD $0x0000 // jl 0x10320 <pf_f32+0x320>
-	WORD $0xb4eb // jmp 0x10160 <pf_f32+0x160>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
-	LONG $0x02e8c149 // shr r8, 0x2
+	LONG $0x01728c0f; WORD $0x0000 // jl 0x101f0 <pf_f32+0x1f0>
+	WORD $0xb0eb // jmp 0x10030 <pf_f32+0x30>
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x02e8c148 // shr rax, 0x2
 	LONG $0x008f8d4c; WORD $0x0001; BYTE $0x00 // lea r9, [rdi + 0x100]
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	WORD $0x8941; BYTE $0xfb // mov r11d, edi
@@ -117,13 +54,13 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xdb31 // xor ebx, ebx
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0xe3b70f45 // movzx r12d, r11w
-	WORD $0x8945; BYTE $0xc7 // mov r15d, r8d
+	WORD $0x8941; BYTE $0xc7 // mov r15d, eax
 	LONG $0xc0e78141; WORD $0x000f; BYTE $0x00 // and r15d, 0xfc0
 	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
 	LONG $0xffe58141; WORD $0x003f; BYTE $0x00 // and r13d, 0x3fff
 	WORD $0x8949; BYTE $0xde // mov r14, rbx
 	LONG $0x171c8d4a // lea rbx, [rdi + r10]
-	LONG $0x80e88349 // sub r8, -0x80
+	LONG $0x80e88348 // sub rax, -0x80
 	LONG $0x00c38141; WORD $0x0002; BYTE $0x00 // add r11d, 0x200
 	LONG $0xffe48141; WORD $0x003f; BYTE $0x00 // and r12d, 0x3fff
 	WORD $0x294d; BYTE $0xe7 // sub r15, r12
@@ -160,115 +97,187 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x07b644985845b262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*r14 + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
 	LONG $0x10c68349 // add r14, 0x10
 	WORD $0x3949; BYTE $0xce // cmp r14, rcx
-	LONG $0xfed68e0f; WORD $0xffff // jle 0x101e0 <pf_f32+0x1e0>
+	LONG $0xfed68e0f; WORD $0xffff // jle 0x100b0 <pf_f32+0xb0>
 	WORD $0x014c; BYTE $0xd7 // add rdi, r10
 	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
-	LONG $0xfe4a8d0f; WORD $0xffff // jge 0x10160 <pf_f32+0x160>
+	LONG $0xfe4a8d0f; WORD $0xffff // jge 0x10030 <pf_f32+0x30>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0x585df262; WORD $0x1cb8; BYTE $0x9e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*rbx]{1to16} # zmm3 = (zmm4 * mem) + zmm3
 	WORD $0xff48; BYTE $0xc3 // inc rbx
 	WORD $0x3948; BYTE $0xd9 // cmp rcx, rbx
-	WORD $0xe775 // jne 0x10320 <pf_f32+0x320>
-	LONG $0xfffe22e9; BYTE $0xff // jmp 0x10160 <pf_f32+0x160>
-	WORD $0x9066 // nop
-
-	// pf_f16: +832
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	BYTE $0x53 // push rbx
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0xd148; BYTE $0xf8 // sar rax
-	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0x0129850f; WORD $0x0000 // jne 0x1047e <pf_f16+0x13e>
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x337f // jg 0x1038d <pf_f16+0x4d>
-	LONG $0x000124e9; BYTE $0x00 // jmp 0x10483 <pf_f16+0x143>
-	BYTE $0x90 // nop
+	WORD $0xe775 // jne 0x101f0 <pf_f32+0x1f0>
+	LONG $0xfffe22e9; BYTE $0xff // jmp 0x10030 <pf_f32+0x30>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	WORD $0x3a7f // jg 0x1024d <pf_f32+0x24d>
+	LONG $0x00017be9; BYTE $0x00 // jmp 0x10393 <pf_f32+0x393>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
-	LONG $0xff408d4c // lea r8, [rax - 0x1]
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
 	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
 	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x00f68e0f; WORD $0x0000 // jle 0x10483 <pf_f16+0x143>
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x01468e0f; WORD $0x0000 // jle 0x10393 <pf_f32+0x393>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x197d // jge 0x103b0 <pf_f16+0x70>
+	WORD $0x197d // jge 0x10270 <pf_f32+0x270>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x0000a6e9; BYTE $0x00 // jmp 0x10451 <pf_f16+0x111>
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x0000f4e9; BYTE $0x00 // jmp 0x1035f <pf_f32+0x35f>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	BYTE $0x90 // nop
-	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
-	LONG $0x487df262; WORD $0x6f13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [rdi + 0x20]
-	LONG $0x487df262; WORD $0x7713; BYTE $0x02 // vcvtph2ps zmm6, ymmword ptr [rdi + 0x40]
-	LONG $0x487df262; WORD $0x7f13; BYTE $0x03 // vcvtph2ps zmm7, ymmword ptr [rdi + 0x60]
-	LONG $0x08488d4d // lea r9, [r8 + 0x8]
-	LONG $0x5865b262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*r8]{1to16} # zmm4 = (zmm4 * mem) + zmm3
-	LONG $0x487df262; WORD $0x5f13; BYTE $0x04 // vcvtph2ps zmm3, ymmword ptr [rdi + 0x80]
-	QUAD $0x01866c98586db262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*r8 + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
-	LONG $0x487df262; WORD $0x5713; BYTE $0x05 // vcvtph2ps zmm2, ymmword ptr [rdi + 0xa0]
-	QUAD $0x028674985875b262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*r8 + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
-	LONG $0x487df262; WORD $0x4f13; BYTE $0x06 // vcvtph2ps zmm1, ymmword ptr [rdi + 0xc0]
-	QUAD $0x03867c98587db262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*r8 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
-	LONG $0x487df262; WORD $0x4713; BYTE $0x07 // vcvtph2ps zmm0, ymmword ptr [rdi + 0xe0]
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	QUAD $0x04865c98585db262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*r8 + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
-	QUAD $0x058654985855b262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*r8 + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
-	QUAD $0x06864c98584db262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*r8 + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
-	QUAD $0x078644985845b262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*r8 + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
-	LONG $0x10c08349 // add r8, 0x10
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0xff6f8e0f; WORD $0xffff // jle 0x103c0 <pf_f16+0x80>
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x00988d4c; WORD $0x0001; BYTE $0x00 // lea r11, [rax + 0x100]
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x02000548; WORD $0x0000 // add rax, 0x200
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	QUAD $0x0000280092180f41 // prefetcht1 byte ptr [r10 + 0x2800]
+	QUAD $0x0000288092180f41 // prefetcht1 byte ptr [r10 + 0x2880]
+	LONG $0x08518d4d // lea r10, [r9 + 0x8]
+	QUAD $0x0000280093180f41 // prefetcht1 byte ptr [r11 + 0x2800]
+	QUAD $0x0000288093180f41 // prefetcht1 byte ptr [r11 + 0x2880]
+	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
+	LONG $0x487cf162; WORD $0x6f10; BYTE $0x01 // vmovups zmm5, zmmword ptr [rdi + 0x40]
+	LONG $0x487cf162; WORD $0x7710; BYTE $0x02 // vmovups zmm6, zmmword ptr [rdi + 0x80]
+	LONG $0x487cf162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rdi + 0xc0]
+	LONG $0x5865b262; WORD $0x2498; BYTE $0x8e // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*r9]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x018e6c98586db262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*r9 + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
+	QUAD $0x028e74985875b262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*r9 + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
+	QUAD $0x038e7c98587db262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*r9 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
+	LONG $0x487cf162; WORD $0x5f10; BYTE $0x04 // vmovups zmm3, zmmword ptr [rdi + 0x100]
+	LONG $0x487cf162; WORD $0x5710; BYTE $0x05 // vmovups zmm2, zmmword ptr [rdi + 0x140]
+	LONG $0x487cf162; WORD $0x4f10; BYTE $0x06 // vmovups zmm1, zmmword ptr [rdi + 0x180]
+	LONG $0x487cf162; WORD $0x4710; BYTE $0x07 // vmovups zmm0, zmmword ptr [rdi + 0x1c0]
+	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
+	QUAD $0x048e5c98585db262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*r9 + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058e54985855b262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*r9 + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x068e4c98584db262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*r9 + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078e44985845b262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*r9 + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x10c18349 // add r9, 0x10
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xff068d0f; WORD $0xffff // jge 0x10360 <pf_f16+0x20>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
-	LONG $0x20c78348 // add rdi, 0x20
-	LONG $0x585db262; WORD $0x1cb8; BYTE $0x8e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r9]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	WORD $0xff49; BYTE $0xc1 // inc r9
-	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
-	WORD $0xe775 // jne 0x10460 <pf_f16+0x120>
-	LONG $0xfffee2e9; BYTE $0xff // jmp 0x10360 <pf_f16+0x20>
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x367f // jg 0x104b9 <pf_f16+0x179>
+	WORD $0x894d; BYTE $0xd1 // mov r9, r10
+	LONG $0xff318e0f; WORD $0xffff // jle 0x10290 <pf_f32+0x290>
+	WORD $0x3949; BYTE $0xca // cmp r10, rcx
+	LONG $0xfeb88d0f; WORD $0xffff // jge 0x10220 <pf_f32+0x220>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
+	LONG $0x40c78348 // add rdi, 0x40
+	LONG $0x585db262; WORD $0x1cb8; BYTE $0x96 // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r10]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0xff49; BYTE $0xc2 // inc r10
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0xe775 // jne 0x10370 <pf_f32+0x370>
+	LONG $0xfffe92e9; BYTE $0xff // jmp 0x10220 <pf_f32+0x220>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	WORD $0x367f // jg 0x103c9 <pf_f32+0x3c9>
 	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
-	LONG $0xff408d4c // lea r8, [rax - 0x1]
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
 	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
 	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0xca7e // jle 0x10483 <pf_f16+0x143>
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	WORD $0xca7e // jle 0x10393 <pf_f32+0x393>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x217d // jge 0x104e0 <pf_f16+0x1a0>
+	WORD $0x1d7d // jge 0x103f0 <pf_f32+0x3f0>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x0000aae9; BYTE $0x00 // jmp 0x10491 <pf_f32+0x491>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0xc031 // xor eax, eax
+	WORD $0x9066 // nop
+	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
+	LONG $0x487cf162; WORD $0x6f10; BYTE $0x01 // vmovups zmm5, zmmword ptr [rdi + 0x40]
+	LONG $0x487cf162; WORD $0x7710; BYTE $0x02 // vmovups zmm6, zmmword ptr [rdi + 0x80]
+	LONG $0x487cf162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rdi + 0xc0]
+	LONG $0x08488d4c // lea r9, [rax + 0x8]
+	LONG $0x5865f262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*rax]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x01866c98586df262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*rax + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
+	QUAD $0x028674985875f262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*rax + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
+	QUAD $0x03867c98587df262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*rax + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
+	LONG $0x487cf162; WORD $0x5f10; BYTE $0x04 // vmovups zmm3, zmmword ptr [rdi + 0x100]
+	LONG $0x487cf162; WORD $0x5710; BYTE $0x05 // vmovups zmm2, zmmword ptr [rdi + 0x140]
+	LONG $0x487cf162; WORD $0x4f10; BYTE $0x06 // vmovups zmm1, zmmword ptr [rdi + 0x180]
+	LONG $0x487cf162; WORD $0x4710; BYTE $0x07 // vmovups zmm0, zmmword ptr [rdi + 0x1c0]
+	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
+	QUAD $0x04865c98585df262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*rax + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058654985855f262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*rax + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x06864c98584df262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*rax + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078644985845f262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*rax + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x10c08348 // add rax, 0x10
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0xff6f8e0f; WORD $0xffff // jle 0x10400 <pf_f32+0x400>
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	LONG $0xff068d0f; WORD $0xffff // jge 0x103a0 <pf_f32+0x3a0>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
+	LONG $0x40c78348 // add rdi, 0x40
+	LONG $0x585db262; WORD $0x1cb8; BYTE $0x8e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r9]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
+	WORD $0xe775 // jne 0x104a0 <pf_f32+0x4a0>
+	LONG $0xfffee2e9; BYTE $0xff // jmp 0x103a0 <pf_f32+0x3a0>
+	WORD $0x9066 // nop
+
+	// pf_f16: +1216
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	BYTE $0x53 // push rbx
+	WORD $0x8944; BYTE $0xc0 // mov eax, r8d
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	LONG $0x02f8c149 // sar r8, 0x2
+	LONG $0x02f88348 // cmp rax, 0x2
+	LONG $0x0195840f; WORD $0x0000 // je 0x1066e <pf_f16+0x1ae>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x02ec850f; WORD $0x0000 // jne 0x107ce <pf_f16+0x30e>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	WORD $0x367f // jg 0x1051d <pf_f16+0x5d>
+	LONG $0x0002e7e9; BYTE $0x00 // jmp 0x107d3 <pf_f16+0x313>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x02b68e0f; WORD $0x0000 // jle 0x107d3 <pf_f16+0x313>
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x1d7d // jge 0x10540 <pf_f16+0x80>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	LONG $0x01158c0f; WORD $0x0000 // jl 0x105f0 <pf_f16+0x2b0>
-	WORD $0xb3eb // jmp 0x10490 <pf_f16+0x150>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0xc031 // xor eax, eax
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	LONG $0x01128c0f; WORD $0x0000 // jl 0x10650 <pf_f16+0x190>
+	WORD $0xb0eb // jmp 0x104f0 <pf_f16+0x30>
 	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
 	LONG $0x02e9c149 // shr r9, 0x2
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -277,7 +286,8 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0xc031 // xor eax, eax
+	BYTE $0x90 // nop
 	LONG $0xfbb70f45 // movzx r15d, r11w
 	WORD $0x8945; BYTE $0xce // mov r14d, r9d
 	LONG $0xc0e68141; WORD $0x000f; BYTE $0x00 // and r14d, 0xfc0
@@ -290,148 +300,205 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0050001e8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r14 + rbx + 0x5000]
 	QUAD $0x0060001e8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r14 + rbx + 0x6000]
 	QUAD $0x0070001e8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r14 + rbx + 0x7000]
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	LONG $0x10c38348 // add rbx, 0x10
 	LONG $0x487db262; WORD $0x2413; BYTE $0x17 // vcvtph2ps zmm4, ymmword ptr [rdi + r10]
 	QUAD $0x01176c13487db262 // vcvtph2ps zmm5, ymmword ptr [rdi + r10 + 0x20]
 	QUAD $0x02177413487db262 // vcvtph2ps zmm6, ymmword ptr [rdi + r10 + 0x40]
 	QUAD $0x03177c13487db262 // vcvtph2ps zmm7, ymmword ptr [rdi + r10 + 0x60]
-	LONG $0x5865b262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*r8]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	LONG $0x5865f262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*rax]{1to16} # zmm4 = (zmm4 * mem) + zmm3
 	QUAD $0x04175c13487db262 // vcvtph2ps zmm3, ymmword ptr [rdi + r10 + 0x80]
-	QUAD $0x01866c98586db262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*r8 + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
+	QUAD $0x01866c98586df262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*rax + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
 	QUAD $0x05175413487db262 // vcvtph2ps zmm2, ymmword ptr [rdi + r10 + 0xa0]
-	QUAD $0x028674985875b262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*r8 + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
+	QUAD $0x028674985875f262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*rax + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
 	QUAD $0x06174c13487db262 // vcvtph2ps zmm1, ymmword ptr [rdi + r10 + 0xc0]
-	QUAD $0x03867c98587db262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*r8 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
+	QUAD $0x03867c98587df262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*rax + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
 	QUAD $0x07174413487db262 // vcvtph2ps zmm0, ymmword ptr [rdi + r10 + 0xe0]
 	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
-	QUAD $0x04865c98585db262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*r8 + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
-	QUAD $0x058654985855b262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*r8 + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
-	QUAD $0x06864c98584db262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*r8 + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
-	QUAD $0x078644985845b262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*r8 + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
-	LONG $0x08c08349 // add r8, 0x8
+	QUAD $0x04865c98585df262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*rax + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058654985855f262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*rax + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x06864c98584df262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*rax + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078644985845f262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*rax + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x08c08348 // add rax, 0x8
 	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
-	LONG $0xff1c8e0f; WORD $0xffff // jle 0x10500 <pf_f16+0x1c0>
+	LONG $0xff1c8e0f; WORD $0xffff // jle 0x10560 <pf_f16+0xa0>
 	WORD $0x014c; BYTE $0xd7 // add rdi, r10
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	LONG $0xfea08d0f; WORD $0xffff // jge 0x10490 <pf_f16+0x150>
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	LONG $0xfea08d0f; WORD $0xffff // jge 0x104f0 <pf_f16+0x30>
 	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
 	LONG $0x20c78348 // add rdi, 0x20
-	LONG $0x585db262; WORD $0x1cb8; BYTE $0x86 // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r8]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	WORD $0xff49; BYTE $0xc0 // inc r8
-	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0xe775 // jne 0x105f0 <pf_f16+0x2b0>
-	LONG $0xfffe82e9; BYTE $0xff // jmp 0x10490 <pf_f16+0x150>
+	LONG $0x585df262; WORD $0x1cb8; BYTE $0x86 // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*rax]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x3948; BYTE $0xc1 // cmp rcx, rax
+	WORD $0xe775 // jne 0x10650 <pf_f16+0x190>
+	LONG $0xfffe82e9; BYTE $0xff // jmp 0x104f0 <pf_f16+0x30>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	WORD $0x3a7f // jg 0x106ad <pf_f16+0x1ed>
+	LONG $0x00015be9; BYTE $0x00 // jmp 0x107d3 <pf_f16+0x313>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x01268e0f; WORD $0x0000 // jle 0x107d3 <pf_f16+0x313>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x197d // jge 0x106d0 <pf_f16+0x210>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x0000d6e9; BYTE $0x00 // jmp 0x107a1 <pf_f16+0x2e1>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
+	QUAD $0x0000280092180f41 // prefetcht1 byte ptr [r10 + 0x2800]
+	QUAD $0x0000288092180f41 // prefetcht1 byte ptr [r10 + 0x2880]
+	LONG $0x08518d4d // lea r10, [r9 + 0x8]
+	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
+	LONG $0x487df262; WORD $0x6f13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [rdi + 0x20]
+	LONG $0x487df262; WORD $0x7713; BYTE $0x02 // vcvtph2ps zmm6, ymmword ptr [rdi + 0x40]
+	LONG $0x487df262; WORD $0x7f13; BYTE $0x03 // vcvtph2ps zmm7, ymmword ptr [rdi + 0x60]
+	LONG $0x5865b262; WORD $0x2498; BYTE $0x8e // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*r9]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	LONG $0x487df262; WORD $0x5f13; BYTE $0x04 // vcvtph2ps zmm3, ymmword ptr [rdi + 0x80]
+	QUAD $0x018e6c98586db262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*r9 + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
+	LONG $0x487df262; WORD $0x5713; BYTE $0x05 // vcvtph2ps zmm2, ymmword ptr [rdi + 0xa0]
+	QUAD $0x028e74985875b262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*r9 + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
+	LONG $0x487df262; WORD $0x4f13; BYTE $0x06 // vcvtph2ps zmm1, ymmword ptr [rdi + 0xc0]
+	QUAD $0x038e7c98587db262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*r9 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
+	LONG $0x487df262; WORD $0x4713; BYTE $0x07 // vcvtph2ps zmm0, ymmword ptr [rdi + 0xe0]
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x048e5c98585db262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*r9 + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058e54985855b262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*r9 + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x068e4c98584db262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*r9 + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078e44985845b262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*r9 + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x10c18349 // add r9, 0x10
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	WORD $0x894d; BYTE $0xd1 // mov r9, r10
+	LONG $0xff4f8e0f; WORD $0xffff // jle 0x106f0 <pf_f16+0x230>
+	WORD $0x3949; BYTE $0xca // cmp r10, rcx
+	LONG $0xfed68d0f; WORD $0xffff // jge 0x10680 <pf_f16+0x1c0>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
+	LONG $0x20c78348 // add rdi, 0x20
+	LONG $0x585db262; WORD $0x1cb8; BYTE $0x96 // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r10]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0xff49; BYTE $0xc2 // inc r10
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0xe775 // jne 0x107b0 <pf_f16+0x2f0>
+	LONG $0xfffeb2e9; BYTE $0xff // jmp 0x10680 <pf_f16+0x1c0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	WORD $0x367f // jg 0x10809 <pf_f16+0x349>
+	BYTE $0x5b // pop rbx
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	WORD $0xca7e // jle 0x107d3 <pf_f16+0x313>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x1d7d // jge 0x10830 <pf_f16+0x370>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x0000aae9; BYTE $0x00 // jmp 0x108d1 <pf_f16+0x411>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0xc031 // xor eax, eax
+	WORD $0x9066 // nop
+	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
+	LONG $0x487df262; WORD $0x6f13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [rdi + 0x20]
+	LONG $0x487df262; WORD $0x7713; BYTE $0x02 // vcvtph2ps zmm6, ymmword ptr [rdi + 0x40]
+	LONG $0x487df262; WORD $0x7f13; BYTE $0x03 // vcvtph2ps zmm7, ymmword ptr [rdi + 0x60]
+	LONG $0x08488d4c // lea r9, [rax + 0x8]
+	LONG $0x5865f262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*rax]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	LONG $0x487df262; WORD $0x5f13; BYTE $0x04 // vcvtph2ps zmm3, ymmword ptr [rdi + 0x80]
+	QUAD $0x01866c98586df262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*rax + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
+	LONG $0x487df262; WORD $0x5713; BYTE $0x05 // vcvtph2ps zmm2, ymmword ptr [rdi + 0xa0]
+	QUAD $0x028674985875f262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*rax + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
+	LONG $0x487df262; WORD $0x4f13; BYTE $0x06 // vcvtph2ps zmm1, ymmword ptr [rdi + 0xc0]
+	QUAD $0x03867c98587df262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*rax + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
+	LONG $0x487df262; WORD $0x4713; BYTE $0x07 // vcvtph2ps zmm0, ymmword ptr [rdi + 0xe0]
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x04865c98585df262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*rax + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058654985855f262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*rax + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x06864c98584df262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*rax + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078644985845f262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*rax + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x10c08348 // add rax, 0x10
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0xff6f8e0f; WORD $0xffff // jle 0x10840 <pf_f16+0x380>
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	LONG $0xff068d0f; WORD $0xffff // jge 0x107e0 <pf_f16+0x320>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
+	LONG $0x20c78348 // add rdi, 0x20
+	LONG $0x585db262; WORD $0x1cb8; BYTE $0x8e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r9]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
+	WORD $0xe775 // jne 0x108e0 <pf_f16+0x420>
+	LONG $0xfffee2e9; BYTE $0xff // jmp 0x107e0 <pf_f16+0x320>
 	WORD $0x9066 // nop
 
-	// pf_bf16: +1552
+	// pf_bf16: +2304
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0xd148; BYTE $0xf8 // sar rax
-	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0x0191850f; WORD $0x0000 // jne 0x107b6 <pf_bf16+0x1a6>
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x03788e0f; WORD $0x0000 // jle 0x109a6 <pf_bf16+0x396>
-	QUAD $0x04480558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x448] # 0x10a80 <pw_bf16+0x70>
-	QUAD $0x043e0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x43e] # 0x10a80 <pw_bf16+0x70>
-	WORD $0x39eb // jmp 0x1067d <pf_bf16+0x6d>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x8944; BYTE $0xc0 // mov eax, r8d
+	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	LONG $0x02f8c149 // sar r8, 0x2
+	LONG $0x02f88348 // cmp rax, 0x2
+	LONG $0x01fd840f; WORD $0x0000 // je 0x10b16 <pf_bf16+0x216>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x03b4850f; WORD $0x0000 // jne 0x10cd6 <pf_bf16+0x3d6>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x053b8e0f; WORD $0x0000 // jle 0x10e66 <pf_bf16+0x566>
+	QUAD $0x060b0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x60b] # 0x10f40 <pw_bf16+0x70>
+	QUAD $0x06010d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x601] # 0x10f40 <pw_bf16+0x70>
+	WORD $0x3ceb // jmp 0x1097d <pf_bf16+0x7d>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
-	LONG $0xff408d4c // lea r8, [rax - 0x1]
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
 	LONG $0x485cf162; WORD $0xd258 // vaddps zmm2, zmm4, zmm2
 	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x03298e0f; WORD $0x0000 // jle 0x109a6 <pf_bf16+0x396>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x04e98e0f; WORD $0x0000 // jle 0x10e66 <pf_bf16+0x566>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x197d // jge 0x106a0 <pf_bf16+0x90>
+	WORD $0x1d7d // jge 0x109a0 <pf_bf16+0xa0>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0x0000bee9; BYTE $0x00 // jmp 0x10759 <pf_bf16+0x149>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0xc031 // xor eax, eax
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	WORD $0xb67d // jge 0x10950 <pf_bf16+0x50>
+	LONG $0x000125e9; BYTE $0x00 // jmp 0x10ac4 <pf_bf16+0x1c4>
 	BYTE $0x90 // nop
-	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
-	LONG $0x48fef162; WORD $0x7f6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [rdi + 0x40]
-	LONG $0x48fe7162; WORD $0x476f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [rdi + 0x80]
-	LONG $0x48fe7162; WORD $0x4f6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [rdi + 0xc0]
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x08418d4d // lea r8, [r9 + 0x8]
-	LONG $0x482df162; WORD $0xf672; BYTE $0x10 // vpslld zmm10, zmm6, 0x10
-	LONG $0x4825f162; WORD $0xf772; BYTE $0x10 // vpslld zmm11, zmm7, 0x10
-	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
-	LONG $0x58553262; WORD $0x1498; BYTE $0x8e // vfmadd132ps zmm10, zmm5, dword ptr [rsi + 4*r9]{1to16} # zmm10 = (zmm10 * mem) + zmm5
-	QUAD $0x018e7498585db262 // vfmadd132ps zmm6, zmm4, dword ptr [rsi + 4*r9 + 0x4]{1to16} # zmm6 = (zmm6 * mem) + zmm4
-	QUAD $0x028e5c9858653262 // vfmadd132ps zmm11, zmm3, dword ptr [rsi + 4*r9 + 0x8]{1to16} # zmm11 = (zmm11 * mem) + zmm3
-	QUAD $0x038e7c98586db262 // vfmadd132ps zmm7, zmm2, dword ptr [rsi + 4*r9 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm2
-	LONG $0x4855d162; WORD $0xf072; BYTE $0x10 // vpslld zmm5, zmm8, 0x10
-	LONG $0x48bdf162; WORD $0xe1db // vpandq zmm4, zmm8, zmm1
-	LONG $0x4865d162; WORD $0xf172; BYTE $0x10 // vpslld zmm3, zmm9, 0x10
-	LONG $0x48b5f162; WORD $0xd1db // vpandq zmm2, zmm9, zmm1
-	QUAD $0x048e6c98582db262 // vfmadd132ps zmm5, zmm10, dword ptr [rsi + 4*r9 + 0x10]{1to16} # zmm5 = (zmm5 * mem) + zmm10
-	QUAD $0x058e6498584db262 // vfmadd132ps zmm4, zmm6, dword ptr [rsi + 4*r9 + 0x14]{1to16} # zmm4 = (zmm4 * mem) + zmm6
-	QUAD $0x068e5c985825b262 // vfmadd132ps zmm3, zmm11, dword ptr [rsi + 4*r9 + 0x18]{1to16} # zmm3 = (zmm3 * mem) + zmm11
-	QUAD $0x078e54985845b262 // vfmadd132ps zmm2, zmm7, dword ptr [rsi + 4*r9 + 0x1c]{1to16} # zmm2 = (zmm2 * mem) + zmm7
-	LONG $0x10c18349 // add r9, 0x10
-	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	WORD $0x894d; BYTE $0xc1 // mov r9, r8
-	LONG $0xff578e0f; WORD $0xffff // jle 0x106b0 <pf_bf16+0xa0>
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	LONG $0xfeee8d0f; WORD $0xffff // jge 0x10650 <pf_bf16+0x40>
-	WORD $0xff49; BYTE $0xc0 // inc r8
-	WORD $0x20eb // jmp 0x10787 <pf_bf16+0x177>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x02488d4d // lea r9, [r8 + 0x2]
-	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xff49; BYTE $0xc0 // inc r8
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0xfec98d0f; WORD $0xffff // jge 0x10650 <pf_bf16+0x40>
-	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
-	LONG $0x487cf162; WORD $0xfd28 // vmovaps zmm7, zmm5
-	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
-	QUAD $0xff866c985845b262 // vfmadd132ps zmm5, zmm7, dword ptr [rsi + 4*r8 - 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm7
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0xc97d // jge 0x10770 <pf_bf16+0x160>
-	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
-	LONG $0x584db262; WORD $0x24b8; BYTE $0x86 // vfmadd231ps zmm4, zmm6, dword ptr [rsi + 4*r8]{1to16} # zmm4 = (zmm6 * mem) + zmm4
-	WORD $0xbaeb // jmp 0x10770 <pf_bf16+0x160>
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x01e78e0f; WORD $0x0000 // jle 0x109a6 <pf_bf16+0x396>
-	QUAD $0x02b70558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x2b7] # 0x10a80 <pw_bf16+0x70>
-	QUAD $0x02ad0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x2ad] # 0x10a80 <pw_bf16+0x70>
-	WORD $0x38eb // jmp 0x1080d <pf_bf16+0x1fd>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
-	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
-	LONG $0xff408d4c // lea r8, [rax - 0x1]
-	LONG $0x485cf162; WORD $0xd258 // vaddps zmm2, zmm4, zmm2
-	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x01998e0f; WORD $0x0000 // jle 0x109a6 <pf_bf16+0x396>
-	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x1d7d // jge 0x10830 <pf_bf16+0x220>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0xb57d // jge 0x107e0 <pf_bf16+0x1d0>
-	LONG $0x000124e9; BYTE $0x00 // jmp 0x10954 <pf_bf16+0x344>
 	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
 	LONG $0x02e9c149 // shr r9, 0x2
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -440,21 +507,22 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0xc031 // xor eax, eax
+	BYTE $0x90 // nop
 	LONG $0xfbb70f45 // movzx r15d, r11w
 	WORD $0x8945; BYTE $0xce // mov r14d, r9d
 	LONG $0xc0e68141; WORD $0x000f; BYTE $0x00 // and r14d, 0xfc0
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	LONG $0x17048d4e // lea r8, [rdi + r10]
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	LONG $0x17048d4a // lea rax, [rdi + r10]
 	LONG $0x40c18349 // add r9, 0x40
 	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
 	LONG $0xffe78141; WORD $0x003f; BYTE $0x00 // and r15d, 0x3fff
 	WORD $0x294d; BYTE $0xfe // sub r14, r15
-	QUAD $0x004000068c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r8 + 0x4000]
-	QUAD $0x005000068c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r8 + 0x5000]
-	QUAD $0x006000068c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r8 + 0x6000]
-	QUAD $0x007000068c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r8 + 0x7000]
-	LONG $0x08438d4c // lea r8, [rbx + 0x8]
+	QUAD $0x004000068c180f41; BYTE $0x00 // prefetcht0 byte ptr [r14 + rax + 0x4000]
+	QUAD $0x005000068c180f41; BYTE $0x00 // prefetcht0 byte ptr [r14 + rax + 0x5000]
+	QUAD $0x006000068c180f41; BYTE $0x00 // prefetcht0 byte ptr [r14 + rax + 0x6000]
+	QUAD $0x007000068c180f41; BYTE $0x00 // prefetcht0 byte ptr [r14 + rax + 0x7000]
+	LONG $0x08438d48 // lea rax, [rbx + 0x8]
 	LONG $0x48feb162; WORD $0x346f; BYTE $0x17 // vmovdqu64 zmm6, zmmword ptr [rdi + r10]
 	QUAD $0x01177c6f48feb162 // vmovdqu64 zmm7, zmmword ptr [rdi + r10 + 0x40]
 	QUAD $0x0217446f48fe3162 // vmovdqu64 zmm8, zmmword ptr [rdi + r10 + 0x80]
@@ -478,28 +546,184 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x079e54985845f262 // vfmadd132ps zmm2, zmm7, dword ptr [rsi + 4*rbx + 0x1c]{1to16} # zmm2 = (zmm2 * mem) + zmm7
 	LONG $0x10c38348 // add rbx, 0x10
 	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
-	LONG $0xff088e0f; WORD $0xffff // jle 0x10850 <pf_bf16+0x240>
+	LONG $0xff088e0f; WORD $0xffff // jle 0x109c0 <pf_bf16+0xc0>
 	WORD $0x014c; BYTE $0xd7 // add rdi, r10
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	LONG $0xfe8c8d0f; WORD $0xffff // jge 0x107e0 <pf_bf16+0x1d0>
-	WORD $0xff49; BYTE $0xc0 // inc r8
-	WORD $0x1eeb // jmp 0x10977 <pf_bf16+0x367>
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	LONG $0xfe8c8d0f; WORD $0xffff // jge 0x10950 <pf_bf16+0x50>
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x1eeb // jmp 0x10ae7 <pf_bf16+0x1e7>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x02488d4d // lea r9, [r8 + 0x2]
+	LONG $0x02488d4c // lea r9, [rax + 0x2]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xff49; BYTE $0xc0 // inc r8
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0xfe698d0f; WORD $0xffff // jge 0x107e0 <pf_bf16+0x1d0>
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0xfe698d0f; WORD $0xffff // jge 0x10950 <pf_bf16+0x50>
 	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0xfd28 // vmovaps zmm7, zmm5
 	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
-	QUAD $0xff866c985845b262 // vfmadd132ps zmm5, zmm7, dword ptr [rsi + 4*r8 - 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm7
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0xc97d // jge 0x10960 <pf_bf16+0x350>
+	QUAD $0xff866c985845f262 // vfmadd132ps zmm5, zmm7, dword ptr [rsi + 4*rax - 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm7
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	WORD $0xc97d // jge 0x10ad0 <pf_bf16+0x1d0>
 	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
-	LONG $0x584db262; WORD $0x24b8; BYTE $0x86 // vfmadd231ps zmm4, zmm6, dword ptr [rsi + 4*r8]{1to16} # zmm4 = (zmm6 * mem) + zmm4
-	WORD $0xbaeb // jmp 0x10960 <pf_bf16+0x350>
+	LONG $0x584df262; WORD $0x24b8; BYTE $0x86 // vfmadd231ps zmm4, zmm6, dword ptr [rsi + 4*rax]{1to16} # zmm4 = (zmm6 * mem) + zmm4
+	WORD $0xbaeb // jmp 0x10ad0 <pf_bf16+0x1d0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03478e0f; WORD $0x0000 // jle 0x10e66 <pf_bf16+0x566>
+	QUAD $0x04170558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x417] # 0x10f40 <pw_bf16+0x70>
+	QUAD $0x040d0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x40d] # 0x10f40 <pw_bf16+0x70>
+	WORD $0x38eb // jmp 0x10b6d <pf_bf16+0x26d>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0x485cf162; WORD $0xd258 // vaddps zmm2, zmm4, zmm2
+	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x02f98e0f; WORD $0x0000 // jle 0x10e66 <pf_bf16+0x566>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x197d // jge 0x10b90 <pf_bf16+0x290>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0xc031 // xor eax, eax
+	LONG $0x0000ede9; BYTE $0x00 // jmp 0x10c77 <pf_bf16+0x377>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	LONG $0x00c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x100
+	LONG $0x0090180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rax + 0x2800]
+	LONG $0x8090180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rax + 0x2880]
+	LONG $0x08428d49 // lea rax, [r10 + 0x8]
+	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
+	LONG $0x48fef162; WORD $0x7f6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [rdi + 0x40]
+	LONG $0x48fe7162; WORD $0x476f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [rdi + 0x80]
+	LONG $0x48fe7162; WORD $0x4f6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [rdi + 0xc0]
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x482df162; WORD $0xf672; BYTE $0x10 // vpslld zmm10, zmm6, 0x10
+	LONG $0x4825f162; WORD $0xf772; BYTE $0x10 // vpslld zmm11, zmm7, 0x10
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
+	LONG $0x58553262; WORD $0x1498; BYTE $0x96 // vfmadd132ps zmm10, zmm5, dword ptr [rsi + 4*r10]{1to16} # zmm10 = (zmm10 * mem) + zmm5
+	QUAD $0x01967498585db262 // vfmadd132ps zmm6, zmm4, dword ptr [rsi + 4*r10 + 0x4]{1to16} # zmm6 = (zmm6 * mem) + zmm4
+	QUAD $0x02965c9858653262 // vfmadd132ps zmm11, zmm3, dword ptr [rsi + 4*r10 + 0x8]{1to16} # zmm11 = (zmm11 * mem) + zmm3
+	QUAD $0x03967c98586db262 // vfmadd132ps zmm7, zmm2, dword ptr [rsi + 4*r10 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm2
+	LONG $0x4855d162; WORD $0xf072; BYTE $0x10 // vpslld zmm5, zmm8, 0x10
+	LONG $0x48bdf162; WORD $0xe1db // vpandq zmm4, zmm8, zmm1
+	LONG $0x4865d162; WORD $0xf172; BYTE $0x10 // vpslld zmm3, zmm9, 0x10
+	LONG $0x48b5f162; WORD $0xd1db // vpandq zmm2, zmm9, zmm1
+	QUAD $0x04966c98582db262 // vfmadd132ps zmm5, zmm10, dword ptr [rsi + 4*r10 + 0x10]{1to16} # zmm5 = (zmm5 * mem) + zmm10
+	QUAD $0x05966498584db262 // vfmadd132ps zmm4, zmm6, dword ptr [rsi + 4*r10 + 0x14]{1to16} # zmm4 = (zmm4 * mem) + zmm6
+	QUAD $0x06965c985825b262 // vfmadd132ps zmm3, zmm11, dword ptr [rsi + 4*r10 + 0x18]{1to16} # zmm3 = (zmm3 * mem) + zmm11
+	QUAD $0x079654985845b262 // vfmadd132ps zmm2, zmm7, dword ptr [rsi + 4*r10 + 0x1c]{1to16} # zmm2 = (zmm2 * mem) + zmm7
+	LONG $0x10c28349 // add r10, 0x10
+	WORD $0x3949; BYTE $0xca // cmp r10, rcx
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0xff398e0f; WORD $0xffff // jle 0x10bb0 <pf_bf16+0x2b0>
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	LONG $0xfec08d0f; WORD $0xffff // jge 0x10b40 <pf_bf16+0x240>
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x22eb // jmp 0x10ca7 <pf_bf16+0x3a7>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x02488d4c // lea r9, [rax + 0x2]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0xfe998d0f; WORD $0xffff // jge 0x10b40 <pf_bf16+0x240>
+	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
+	LONG $0x487cf162; WORD $0xfd28 // vmovaps zmm7, zmm5
+	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
+	QUAD $0xff866c985845f262 // vfmadd132ps zmm5, zmm7, dword ptr [rsi + 4*rax - 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm7
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	WORD $0xc97d // jge 0x10c90 <pf_bf16+0x390>
+	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
+	LONG $0x584df262; WORD $0x24b8; BYTE $0x86 // vfmadd231ps zmm4, zmm6, dword ptr [rsi + 4*rax]{1to16} # zmm4 = (zmm6 * mem) + zmm4
+	WORD $0xbaeb // jmp 0x10c90 <pf_bf16+0x390>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x01878e0f; WORD $0x0000 // jle 0x10e66 <pf_bf16+0x566>
+	QUAD $0x02570558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x257] # 0x10f40 <pw_bf16+0x70>
+	QUAD $0x024d0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x24d] # 0x10f40 <pw_bf16+0x70>
+	WORD $0x38eb // jmp 0x10d2d <pf_bf16+0x42d>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0x485cf162; WORD $0xd258 // vaddps zmm2, zmm4, zmm2
+	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x01398e0f; WORD $0x0000 // jle 0x10e66 <pf_bf16+0x566>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x197d // jge 0x10d50 <pf_bf16+0x450>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0xc031 // xor eax, eax
+	LONG $0x0000bfe9; BYTE $0x00 // jmp 0x10e09 <pf_bf16+0x509>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	BYTE $0x90 // nop
+	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
+	LONG $0x48fef162; WORD $0x7f6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [rdi + 0x40]
+	LONG $0x48fe7162; WORD $0x476f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [rdi + 0x80]
+	LONG $0x48fe7162; WORD $0x4f6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [rdi + 0xc0]
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x08418d49 // lea rax, [r9 + 0x8]
+	LONG $0x482df162; WORD $0xf672; BYTE $0x10 // vpslld zmm10, zmm6, 0x10
+	LONG $0x4825f162; WORD $0xf772; BYTE $0x10 // vpslld zmm11, zmm7, 0x10
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
+	LONG $0x58553262; WORD $0x1498; BYTE $0x8e // vfmadd132ps zmm10, zmm5, dword ptr [rsi + 4*r9]{1to16} # zmm10 = (zmm10 * mem) + zmm5
+	QUAD $0x018e7498585db262 // vfmadd132ps zmm6, zmm4, dword ptr [rsi + 4*r9 + 0x4]{1to16} # zmm6 = (zmm6 * mem) + zmm4
+	QUAD $0x028e5c9858653262 // vfmadd132ps zmm11, zmm3, dword ptr [rsi + 4*r9 + 0x8]{1to16} # zmm11 = (zmm11 * mem) + zmm3
+	QUAD $0x038e7c98586db262 // vfmadd132ps zmm7, zmm2, dword ptr [rsi + 4*r9 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm2
+	LONG $0x4855d162; WORD $0xf072; BYTE $0x10 // vpslld zmm5, zmm8, 0x10
+	LONG $0x48bdf162; WORD $0xe1db // vpandq zmm4, zmm8, zmm1
+	LONG $0x4865d162; WORD $0xf172; BYTE $0x10 // vpslld zmm3, zmm9, 0x10
+	LONG $0x48b5f162; WORD $0xd1db // vpandq zmm2, zmm9, zmm1
+	QUAD $0x048e6c98582db262 // vfmadd132ps zmm5, zmm10, dword ptr [rsi + 4*r9 + 0x10]{1to16} # zmm5 = (zmm5 * mem) + zmm10
+	QUAD $0x058e6498584db262 // vfmadd132ps zmm4, zmm6, dword ptr [rsi + 4*r9 + 0x14]{1to16} # zmm4 = (zmm4 * mem) + zmm6
+	QUAD $0x068e5c985825b262 // vfmadd132ps zmm3, zmm11, dword ptr [rsi + 4*r9 + 0x18]{1to16} # zmm3 = (zmm3 * mem) + zmm11
+	QUAD $0x078e54985845b262 // vfmadd132ps zmm2, zmm7, dword ptr [rsi + 4*r9 + 0x1c]{1to16} # zmm2 = (zmm2 * mem) + zmm7
+	LONG $0x10c18349 // add r9, 0x10
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	LONG $0xff578e0f; WORD $0xffff // jle 0x10d60 <pf_bf16+0x460>
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	LONG $0xfeee8d0f; WORD $0xffff // jge 0x10d00 <pf_bf16+0x400>
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x20eb // jmp 0x10e37 <pf_bf16+0x537>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x02488d4c // lea r9, [rax + 0x2]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0xfec98d0f; WORD $0xffff // jge 0x10d00 <pf_bf16+0x400>
+	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
+	LONG $0x487cf162; WORD $0xfd28 // vmovaps zmm7, zmm5
+	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
+	QUAD $0xff866c985845f262 // vfmadd132ps zmm5, zmm7, dword ptr [rsi + 4*rax - 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm7
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	WORD $0xc97d // jge 0x10e20 <pf_bf16+0x520>
+	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
+	LONG $0x584df262; WORD $0x24b8; BYTE $0x86 // vfmadd231ps zmm4, zmm6, dword ptr [rsi + 4*rax]{1to16} # zmm4 = (zmm6 * mem) + zmm4
+	WORD $0xbaeb // jmp 0x10e20 <pf_bf16+0x520>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -507,55 +731,55 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	BYTE $0x90 // nop
 
-	// pw_f32: +2480
+	// pw_f32: +3696
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x227e // jle 0x109d7 <pw_f32+0x27>
+	WORD $0x227e // jle 0x10e97 <pw_f32+0x27>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x487cf162; WORD $0x0410; BYTE $0x07 // vmovups zmm0, zmmword ptr [rdi + rax]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x46 // vmovups zmmword ptr [rsi + 2*rax], zmm0
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe975 // jne 0x109c0 <pw_f32+0x10>
+	WORD $0xe975 // jne 0x10e80 <pw_f32+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pw_f16: +2528
+	// pw_f16: +3744
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x227e // jle 0x10a07 <pw_f16+0x27>
+	WORD $0x227e // jle 0x10ec7 <pw_f16+0x27>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x487df262; WORD $0x0413; BYTE $0x07 // vcvtph2ps zmm0, ymmword ptr [rdi + rax]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x86 // vmovups zmmword ptr [rsi + 4*rax], zmm0
 	LONG $0x20c08348 // add rax, 0x20
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe975 // jne 0x109f0 <pw_f16+0x10>
+	WORD $0xe975 // jne 0x10eb0 <pw_f16+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pw_bf16: +2576
+	// pw_bf16: +3792
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x567e // jle 0x10a6b <pw_bf16+0x5b>
-	QUAD $0x00610558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x61] # 0x10a80 <pw_bf16+0x70>
+	WORD $0x567e // jle 0x10f2b <pw_bf16+0x5b>
+	QUAD $0x00610558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x61] # 0x10f40 <pw_bf16+0x70>
 	WORD $0xc031 // xor eax, eax
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x18eb // jmp 0x10a3d <pw_bf16+0x2d>
+	WORD $0x18eb // jmp 0x10efd <pw_bf16+0x2d>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x02c18348 // add rcx, 0x2
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0x3948; BYTE $0xd1 // cmp rcx, rdx
-	WORD $0x2e7d // jge 0x10a6b <pw_bf16+0x5b>
+	WORD $0x2e7d // jge 0x10f2b <pw_bf16+0x5b>
 	LONG $0x48fef162; WORD $0x0c6f; BYTE $0x07 // vmovdqu64 zmm1, zmmword ptr [rdi + rax]
 	LONG $0x01418d4c // lea r8, [rcx + 0x1]
 	LONG $0x486df162; WORD $0xf172; BYTE $0x10 // vpslld zmm2, zmm1, 0x10
 	LONG $0x48fef162; WORD $0x147f; BYTE $0x86 // vmovdqu64 zmmword ptr [rsi + 4*rax], zmm2
 	WORD $0x3949; BYTE $0xd0 // cmp r8, rdx
-	WORD $0xd57d // jge 0x10a30 <pw_bf16+0x20>
+	WORD $0xd57d // jge 0x10ef0 <pw_bf16+0x20>
 	LONG $0x48f5f162; WORD $0xc8db // vpandq zmm1, zmm1, zmm0
 	QUAD $0x02864c7f48fef162 // vmovdqu64 zmmword ptr [rsi + 4*rax + 0x80], zmm1
-	WORD $0xc5eb // jmp 0x10a30 <pw_bf16+0x20>
+	WORD $0xc5eb // jmp 0x10ef0 <pw_bf16+0x20>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
@@ -592,7 +816,7 @@ TEXT ·panelF16_avx512(SB), 0, $0-40
 	MOVQ y+16(FP), DX
 	MOVQ k+24(FP), CX
 	MOVQ shape+32(FP), R8
-	CALL ·plainpanel_avx512<>+832(SB)
+	CALL ·plainpanel_avx512<>+1216(SB)
 	RET
 
 // func panelBF16_avx512(w, x, y unsafe.Pointer, k, shape int)
@@ -602,7 +826,7 @@ TEXT ·panelBF16_avx512(SB), 0, $0-40
 	MOVQ y+16(FP), DX
 	MOVQ k+24(FP), CX
 	MOVQ shape+32(FP), R8
-	CALL ·plainpanel_avx512<>+1552(SB)
+	CALL ·plainpanel_avx512<>+2304(SB)
 	RET
 
 // func wideF32_avx512(w, dst unsafe.Pointer, k int)
@@ -610,7 +834,7 @@ TEXT ·wideF32_avx512(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx512<>+2480(SB)
+	CALL ·plainpanel_avx512<>+3696(SB)
 	RET
 
 // func wideF16_avx512(w, dst unsafe.Pointer, k int)
@@ -618,7 +842,7 @@ TEXT ·wideF16_avx512(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx512<>+2528(SB)
+	CALL ·plainpanel_avx512<>+3744(SB)
 	RET
 
 // func wideBF16_avx512(w, dst unsafe.Pointer, k int)
@@ -626,5 +850,5 @@ TEXT ·wideBF16_avx512(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx512<>+2576(SB)
+	CALL ·plainpanel_avx512<>+3792(SB)
 	RET

@@ -8,7 +8,7 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	PCALIGN $64
 
 	// pf_f32: +0
-	WORD $0x9341fc88 // asr x8, x4, #1
+	WORD $0x9342fc88 // asr x8, x4, #2
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0x540010ab // b.lt 0x1021c <pf_f32+0x21c>
 	WORD $0x91004029 // add x9, x1, #0x10
@@ -146,7 +146,7 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 
 	// pf_f16: +544
-	WORD $0x9341fc88 // asr x8, x4, #1
+	WORD $0x9342fc88 // asr x8, x4, #2
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0x540015ab // b.lt 0x104dc <pf_f16+0x2bc>
 	WORD $0xfc1e0fea // str d10, [sp, #-0x20]!
@@ -324,7 +324,7 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 
 	// pf_bf16: +1248
-	WORD $0x9341fc88 // asr x8, x4, #1
+	WORD $0x9342fc88 // asr x8, x4, #2
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0x540017ab // b.lt 0x107dc <pf_bf16+0x2fc>
 	WORD $0x6dbf23e9 // stp d9, d8, [sp, #-0x10]!

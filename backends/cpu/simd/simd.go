@@ -31,22 +31,36 @@ type Kernels struct {
 	a      *amxKernels  // nil where it has no matrix unit, or the system does not grant it
 	mr, nr int          // the micro-kernel's tile: rows of W, rows of X
 	tile   int          // see TileRows
-	far    bool         // see Far
+	far    Far          // see Far
 	pairs  bool         // see PairsRows
 }
 
-// CanFar says whether this build has kernels that Far changes.
-const CanFar = canFar
+// Far says how products of one row of activations ask for weights before their turn. It changes
+// no result. The numbers are those of csrc/cpu/vec.h.
+type Far uint8
 
-// Far says whether products of one row of activations ask for weights before their
-// turn, in windows of four pages of memory, the pages side by side, as they do by default on
-// Intel's processors: those fetch too little ahead by themselves, and within one page only.
-func (k *Kernels) Far() bool { return k.far }
+const (
+	FarOff Far = iota
+	// FarPages asks in windows of four pages of memory, the pages side by side, as is the default on
+	// Intel's processors: those fetch too little ahead by themselves, and within one page only.
+	FarPages
+	// FarLines asks for every second line, two pages and a half ahead, into the second-level
+	// cache, as is the default on AMD's: those fetch enough, but begin each page late.
+	FarLines
+)
 
-// WithFar gives the same kernels with Far on or off. It changes no result.
-func (k *Kernels) WithFar(on bool) *Kernels {
+func (f Far) String() string { return [...]string{"off", "pages", "lines"}[f] }
+
+// Fars are those that this build has kernels for.
+var Fars = fars
+
+// Far says how these kernels ask ahead.
+func (k *Kernels) Far() Far { return k.far }
+
+// WithFar gives the same kernels that ask ahead in another way, one of Fars.
+func (k *Kernels) WithFar(f Far) *Kernels {
 	c := *k
-	c.far = on
+	c.far = f
 	return &c
 }
 
