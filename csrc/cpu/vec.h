@@ -249,8 +249,8 @@ INLINE void transpose(vf *r) {
 // with each STEP bytes read. Where one stream of loads keeps too little under way, as on
 // Intel's processors, FAR is FAR_PAGES: windows of four pages, one window ahead and its pages
 // side by side, a line of each. FAR_LINES leaves most to the processor, AMD's, which
-// begins a page early enough if the first of every two lines is asked for two pages and
-// a half ahead, into the second-level cache: every line, or the second of two, costs up to
+// begins a page early enough if the first of every four lines is asked for some pages
+// ahead, into the second-level cache: every line, or the second of two, costs up to
 // a third. A hint may lie behind the end of the data; it never faults.
 enum { FAR_OFF, FAR_PAGES, FAR_LINES };
 #if defined(__x86_64__)
@@ -261,7 +261,7 @@ enum { FAR_OFF, FAR_PAGES, FAR_LINES };
 #define STEP 256
 #define PAGES (STEP / 64)
 #define WINDOW (4096 * PAGES)
-#define LINES_AHEAD 10240
+#define LINES_AHEAD (11 << 10)
 
 // step_of gives the beginning of the step in which p lies.
 INLINE const uint8_t *step_of(const uint8_t *p) { return (const uint8_t *)((uintptr_t)p & ~(uintptr_t)(STEP - 1)); }
@@ -269,8 +269,7 @@ INLINE const uint8_t *step_of(const uint8_t *p) { return (const uint8_t *)((uint
 // ask_step asks for the lines that go with the step at p.
 INLINE void ask_step(const int FAR, const uint8_t *p) {
   if (FAR == FAR_LINES) {
-    p = step_of(p) + LINES_AHEAD;
-    UNROLL for (int i = 0; i < STEP; i += 128) __builtin_prefetch(p + i, 0, 2);
+    __builtin_prefetch(step_of(p) + LINES_AHEAD, 0, 2);
     return;
   }
   const uintptr_t at = (uintptr_t)p & (WINDOW - 1);

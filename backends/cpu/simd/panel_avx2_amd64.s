@@ -26,7 +26,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x3feec148 // shr rsi, 0x3f
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
-	QUAD $0x010c3e05797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0x10c3e] # 0x20c80 <peak_i8+0x1d0>
+	QUAD $0x010c3e05797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0x10c3e] # 0x20c80 <peak_i8+0x1e0>
 	LONG $0xf1b60f45 // movzx r14d, r9b
 	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
 	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
@@ -73,7 +73,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
 	LONG $0x0da3840f; WORD $0x0000 // je 0x10eb6 <pq_q8_0+0xeb6>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x10e3850f; WORD $0x0000 // jne 0x111ff <pq_q8_0+0x11ff>
+	LONG $0x10dc850f; WORD $0x0000 // jne 0x111f8 <pq_q8_0+0x11f8>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x13ce8e0f; WORD $0x0000 // jle 0x114f3 <pq_q8_0+0x14f3>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
@@ -910,19 +910,18 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
 	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
-	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	LONG $0x0092180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2c00]
 	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
-	WORD $0xd672 // jb 0x111d0 <pq_q8_0+0x11d0>
-	LONG $0xfffd11e9; BYTE $0xff // jmp 0x10f10 <pq_q8_0+0xf10>
+	WORD $0xdd72 // jb 0x111d0 <pq_q8_0+0x11d0>
+	LONG $0xfffd18e9; BYTE $0xff // jmp 0x10f10 <pq_q8_0+0xf10>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02d58e0f; WORD $0x0000 // jle 0x114e5 <pq_q8_0+0x14e5>
+	LONG $0x02dc8e0f; WORD $0x0000 // jle 0x114e5 <pq_q8_0+0x14e5>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x40788d48 // lea rdi, [rax + 0x40]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0xd231 // xor edx, edx
@@ -1108,9 +1107,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	QUAD $0x00f6fa35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xf6fa] # 0x20c82 <peak_i8+0x1d2>
-	QUAD $0x00f78f0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xf78f] # 0x20d20 <peak_i8+0x270>
-	QUAD $0x00f77a05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xf77a] # 0x20d14 <peak_i8+0x264>
+	QUAD $0x00f6fa35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xf6fa] # 0x20c82 <peak_i8+0x1e2>
+	QUAD $0x00f78f0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xf78f] # 0x20d20 <peak_i8+0x280>
+	QUAD $0x00f77a05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xf77a] # 0x20d14 <peak_i8+0x274>
 	LONG $0xd9b60f45 // movzx r11d, r9b
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
@@ -1158,7 +1157,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
 	LONG $0x0c38840f; WORD $0x0000 // je 0x122ab <pq_q4_0+0xd6b>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x0f17850f; WORD $0x0000 // jne 0x12593 <pq_q4_0+0x1053>
+	LONG $0x0f10850f; WORD $0x0000 // jne 0x1258c <pq_q4_0+0x104c>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
 	LONG $0x118f8e0f; WORD $0x0000 // jle 0x12814 <pq_q4_0+0x12d4>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
@@ -1346,7 +1345,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x05e2c148 // shl rdx, 0x5
-	QUAD $0x00f2500d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0xf250] # 0x20c84 <peak_i8+0x1d4>
+	QUAD $0x00f2500d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0xf250] # 0x20c84 <peak_i8+0x1e4>
 	QUAD $0x000001209f6e79c5 // vmovd xmm11, dword ptr [rdi + 0x120]
 	QUAD $0x00000124976e79c5 // vmovd xmm10, dword ptr [rdi + 0x124]
 	QUAD $0x000001288f6e79c5 // vmovd xmm9, dword ptr [rdi + 0x128]
@@ -1451,10 +1450,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
 	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
-	QUAD $0x00f0090d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0xf009] # 0x20c82 <peak_i8+0x1d2>
+	QUAD $0x00f0090d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0xf009] # 0x20c82 <peak_i8+0x1e2>
 	LONG $0x047d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm0, ymm14
 	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	QUAD $0x00effb35797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0xeffb] # 0x20c86 <peak_i8+0x1d6>
+	QUAD $0x00effb35797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0xeffb] # 0x20c86 <peak_i8+0x1e6>
 	LONG $0x472562c4; BYTE $0xd9 // vpsllvd ymm11, ymm11, ymm1
 	LONG $0x472d62c4; BYTE $0xd1 // vpsllvd ymm10, ymm10, ymm1
 	LONG $0x473562c4; BYTE $0xc9 // vpsllvd ymm9, ymm9, ymm1
@@ -1506,8 +1505,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
 	LONG $0xfc838f0f; WORD $0xffff // jg 0x11a10 <pq_q4_0+0x4d0>
 	LONG $0xf16f7dc5 // vmovdqa ymm14, ymm1
-	QUAD $0x00ef7a05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xef7a] # 0x20d14 <peak_i8+0x264>
-	QUAD $0x00ef7d0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xef7d] # 0x20d20 <peak_i8+0x270>
+	QUAD $0x00ef7a05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xef7a] # 0x20d14 <peak_i8+0x274>
+	QUAD $0x00ef7d0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xef7d] # 0x20d20 <peak_i8+0x280>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
 	WORD $0x2875 // jne 0x11dd0 <pq_q4_0+0x890>
 	LONG $0xfffc13e9; BYTE $0xff // jmp 0x119c0 <pq_q4_0+0x480>
@@ -1556,7 +1555,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x05e2c148 // shl rdx, 0x5
-	QUAD $0x00ee080d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0xee08] # 0x20c84 <peak_i8+0x1d4>
+	QUAD $0x00ee080d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0xee08] # 0x20c84 <peak_i8+0x1e4>
 	QUAD $0x000001309e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x130]
 	QUAD $0x00000134966e79c5 // vmovd xmm10, dword ptr [rsi + 0x134]
 	QUAD $0x000001388e6e79c5 // vmovd xmm9, dword ptr [rsi + 0x138]
@@ -1661,10 +1660,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
 	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
-	QUAD $0x00eb6f0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0xeb6f] # 0x20c86 <peak_i8+0x1d6>
+	QUAD $0x00eb6f0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0xeb6f] # 0x20c86 <peak_i8+0x1e6>
 	LONG $0x047d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm0, ymm14
 	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	QUAD $0x00eb5935227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xeb59] # 0x20c82 <peak_i8+0x1d2>
+	QUAD $0x00eb5935227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xeb59] # 0x20c82 <peak_i8+0x1e2>
 	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
 	LONG $0x472542c4; BYTE $0xde // vpsllvd ymm11, ymm11, ymm14
 	LONG $0x472d42c4; BYTE $0xd6 // vpsllvd ymm10, ymm10, ymm14
@@ -1721,8 +1720,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	QUAD $0x00eac105187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xeac1] # 0x20d14 <peak_i8+0x264>
-	QUAD $0x00eac40d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xeac4] # 0x20d20 <peak_i8+0x270>
+	QUAD $0x00eac105187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xeac1] # 0x20d14 <peak_i8+0x274>
+	QUAD $0x00eac40d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xeac4] # 0x20d20 <peak_i8+0x280>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fb8341 // cmp r11d, 0x5
@@ -1877,19 +1876,19 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
 	LONG $0x00bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x100]
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
-	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	LONG $0x0092180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2c00]
 	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
 	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	WORD $0xd272 // jb 0x12560 <pq_q4_0+0x1020>
-	LONG $0xfffd7de9; BYTE $0xff // jmp 0x12310 <pq_q4_0+0xdd0>
+	WORD $0xd972 // jb 0x12560 <pq_q4_0+0x1020>
+	LONG $0xfffd84e9; BYTE $0xff // jmp 0x12310 <pq_q4_0+0xdd0>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x02628e0f; WORD $0x0000 // jle 0x12806 <pq_q4_0+0x12c6>
+	LONG $0x02698e0f; WORD $0x0000 // jle 0x12806 <pq_q4_0+0x12c6>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x40488d48 // lea rcx, [rax + 0x40]
 	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
 	WORD $0xd231 // xor edx, edx
@@ -2051,8 +2050,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	QUAD $0x00e3e305787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0xe3e3] # 0x20c88 <peak_i8+0x1d8>
-	QUAD $0x00e3dc0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0xe3dc] # 0x20c8a <peak_i8+0x1da>
+	QUAD $0x00e3e305787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0xe3e3] # 0x20c88 <peak_i8+0x1e8>
+	QUAD $0x00e3dc0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0xe3dc] # 0x20c8a <peak_i8+0x1ea>
 	LONG $0xd9b60f41 // movzx ebx, r9b
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
@@ -2100,7 +2099,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
 	LONG $0x0c08840f; WORD $0x0000 // je 0x1358b <pq_q4_1+0xd2b>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x0ef7850f; WORD $0x0000 // jne 0x13883 <pq_q4_1+0x1023>
+	LONG $0x0ef0850f; WORD $0x0000 // jne 0x1387c <pq_q4_1+0x101c>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
 	LONG $0x11738e0f; WORD $0x0000 // jle 0x13b08 <pq_q4_1+0x12a8>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
@@ -2810,19 +2809,19 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
 	LONG $0x00bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x100]
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
-	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	LONG $0x0092180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2c00]
 	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
 	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	WORD $0xd272 // jb 0x13850 <pq_q4_1+0xff0>
-	LONG $0xfffd6de9; BYTE $0xff // jmp 0x135f0 <pq_q4_1+0xd90>
+	WORD $0xd972 // jb 0x13850 <pq_q4_1+0xff0>
+	LONG $0xfffd74e9; BYTE $0xff // jmp 0x135f0 <pq_q4_1+0xd90>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x02668e0f; WORD $0x0000 // jle 0x13afa <pq_q4_1+0x129a>
+	LONG $0x026d8e0f; WORD $0x0000 // jle 0x13afa <pq_q4_1+0x129a>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x80808d4c; WORD $0x0000; BYTE $0x00 // lea r8, [rax + 0x80]
 	WORD $0x01b2 // mov dl, 0x1
 	WORD $0xc931 // xor ecx, ecx
@@ -2986,9 +2985,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x3febc149 // shr r11, 0x3f
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
-	QUAD $0x00d1a305197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0xd1a3] # 0x20d38 <peak_i8+0x288>
-	QUAD $0x00d1920d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0xd192] # 0x20d30 <peak_i8+0x280>
-	QUAD $0x00d16d15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd16d] # 0x20d14 <peak_i8+0x264>
+	QUAD $0x00d1a305197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0xd1a3] # 0x20d38 <peak_i8+0x298>
+	QUAD $0x00d1920d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0xd192] # 0x20d30 <peak_i8+0x290>
+	QUAD $0x00d16d15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd16d] # 0x20d14 <peak_i8+0x274>
 	QUAD $0x000000008d148d48 // lea rdx, [4*rcx]
 	LONG $0xd9b60f41 // movzx ebx, r9b
 	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
@@ -3037,7 +3036,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
 	LONG $0x0f30840f; WORD $0x0000 // je 0x14bc3 <pq_q5_0+0x1073>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x1374850f; WORD $0x0000 // jne 0x15010 <pq_q5_0+0x14c0>
+	LONG $0x136d850f; WORD $0x0000 // jne 0x15009 <pq_q5_0+0x14b9>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x17548e0f; WORD $0x0000 // jle 0x153f9 <pq_q5_0+0x18a9>
 	LONG $0x24248b4c // mov r12, qword ptr [rsp]
@@ -3061,7 +3060,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x000382e9; BYTE $0x00 // jmp 0x14081 <pq_q5_0+0x531>
 	BYTE $0x90 // nop
 	LONG $0x6e79c1c4; WORD $0x2475 // vmovd xmm6, dword ptr [r13 + 0x24]
-	QUAD $0x00cf7d1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0xcf7d] # 0x20c8c <peak_i8+0x1dc>
+	QUAD $0x00cf7d1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0xcf7d] # 0x20c8c <peak_i8+0x1ec>
 	WORD $0x0148; BYTE $0xf0 // add rax, rsi
 	LONG $0x05e1c148 // shl rcx, 0x5
 	WORD $0x8949; BYTE $0xc1 // mov r9, rax
@@ -3287,7 +3286,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x287c41c4; BYTE $0xd8 // vmovaps ymm11, ymm8
 	QUAD $0x00000120876e79c5 // vmovd xmm8, dword ptr [rdi + 0x120]
-	QUAD $0x00caf6052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xcaf6] # 0x20c8c <peak_i8+0x1dc>
+	QUAD $0x00caf6052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xcaf6] # 0x20c8c <peak_i8+0x1ec>
 	LONG $0x921c8d4b // lea rbx, [r10 + 4*r10]
 	LONG $0x05e2c149 // shl r10, 0x5
 	QUAD $0x0000f8249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf8], ymm3
@@ -3366,7 +3365,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; WORD $0x144f // vpbroadcastd ymm1, dword ptr [rdi + 0x14]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
 	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x00c9443d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xc944] # 0x20c8e <peak_i8+0x1de>
+	QUAD $0x00c9443d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xc944] # 0x20c8e <peak_i8+0x1ee>
 	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
 	LONG $0xc9fe35c5 // vpaddd ymm9, ymm9, ymm1
 	LONG $0x587de2c4; WORD $0x344f // vpbroadcastd ymm1, dword ptr [rdi + 0x34]
@@ -3489,7 +3488,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfba18f0f; WORD $0xffff // jg 0x14160 <pq_q5_0+0x610>
 	QUAD $0x000098248410fcc5; BYTE $0x00 // vmovups ymm0, ymmword ptr [rsp + 0x98]
 	LONG $0x4c10fcc5; WORD $0x7824 // vmovups ymm1, ymmword ptr [rsp + 0x78]
-	QUAD $0x00c73d15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xc73d] # 0x20d14 <peak_i8+0x264>
+	QUAD $0x00c73d15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xc73d] # 0x20d14 <peak_i8+0x274>
 	LONG $0x245c8b48; BYTE $0x10 // mov rbx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
 	WORD $0x3075 // jne 0x14611 <pq_q5_0+0xac1>
@@ -3537,13 +3536,13 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	QUAD $0x00000130866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x130]
-	QUAD $0x00c5cb0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0xc5cb] # 0x20c8c <peak_i8+0x1dc>
+	QUAD $0x00c5cb0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0xc5cb] # 0x20c8c <peak_i8+0x1ec>
 	QUAD $0x0000d8248c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd8], ymm9
 	LONG $0x921c8d4b // lea rbx, [r10 + 4*r10]
 	LONG $0x05e2c149 // shl r10, 0x5
 	QUAD $0x0000b824b47ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xb8], ymm6
 	QUAD $0x0000f8249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf8], ymm3
-	QUAD $0x00c5a135797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0xc5a1] # 0x20c8e <peak_i8+0x1de>
+	QUAD $0x00c5a135797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0xc5a1] # 0x20c8e <peak_i8+0x1ee>
 	LONG $0x137d22c4; WORD $0x1204 // vcvtph2ps ymm8, xmmword ptr [rdx + r10]
 	LONG $0x0001ba41; WORD $0x0000 // mov r10d, 0x1
 	LONG $0x06e3c148 // shl rbx, 0x6
@@ -3744,7 +3743,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	QUAD $0x000098248410fcc5; BYTE $0x00 // vmovups ymm0, ymmword ptr [rsp + 0x98]
 	LONG $0x4c10fcc5; WORD $0x7824 // vmovups ymm1, ymmword ptr [rsp + 0x78]
-	QUAD $0x00c1a215187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xc1a2] # 0x20d14 <peak_i8+0x264>
+	QUAD $0x00c1a215187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xc1a2] # 0x20d14 <peak_i8+0x274>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x245c8b48; BYTE $0x10 // mov rbx, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x073c // vmovups ymmword ptr [r15 + rax], ymm7
@@ -3784,7 +3783,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00039fe9; BYTE $0x00 // jmp 0x14fbc <pq_q5_0+0x146c>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x736ef9c5; BYTE $0x24 // vmovd xmm6, dword ptr [rbx + 0x24]
-	QUAD $0x00c05e1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0xc05e] # 0x20c8c <peak_i8+0x1dc>
+	QUAD $0x00c05e1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0xc05e] # 0x20c8c <peak_i8+0x1ec>
 	WORD $0x0149; BYTE $0xc6 // add r14, rax
 	LONG $0x05e1c148 // shl rcx, 0x5
 	WORD $0x894d; BYTE $0xf4 // mov r12, r14
@@ -3963,25 +3962,24 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
 	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
-	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	LONG $0x0092180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2c00]
 	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
-	WORD $0xd572 // jb 0x14fe0 <pq_q5_0+0x1490>
-	LONG $0xfffc10e9; BYTE $0xff // jmp 0x14c20 <pq_q5_0+0x10d0>
+	WORD $0xdc72 // jb 0x14fe0 <pq_q5_0+0x1490>
+	LONG $0xfffc17e9; BYTE $0xff // jmp 0x14c20 <pq_q5_0+0x10d0>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03ca8e0f; WORD $0x0000 // jle 0x153eb <pq_q5_0+0x189b>
+	LONG $0x03d18e0f; WORD $0x0000 // jle 0x153eb <pq_q5_0+0x189b>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x40508d4c // lea r10, [rax + 0x40]
 	WORD $0x01b2 // mov dl, 0x1
 	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x766ef9c5; BYTE $0x24 // vmovd xmm6, dword ptr [rsi + 0x24]
-	QUAD $0x00bc3e1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0xbc3e] # 0x20c8c <peak_i8+0x1dc>
+	QUAD $0x00bc3e1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0xbc3e] # 0x20c8c <peak_i8+0x1ec>
 	LONG $0x9b348d4f // lea r14, [r11 + 4*r11]
 	LONG $0x05e3c149 // shl r11, 0x5
 	LONG $0x06e6c149 // shl r14, 0x6
@@ -4200,8 +4198,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x18c08e0f; WORD $0x0000 // jle 0x16d3f <pq_q5_1+0x18ef>
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
-	QUAD $0x00b8aa05197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0xb8aa] # 0x20d38 <peak_i8+0x288>
-	QUAD $0x00b7f93d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xb7f9] # 0x20c90 <peak_i8+0x1e0>
+	QUAD $0x00b8aa05197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0xb8aa] # 0x20d38 <peak_i8+0x298>
+	QUAD $0x00b7f93d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xb7f9] # 0x20c90 <peak_i8+0x1f0>
 	LONG $0xf1b60f45 // movzx r14d, r9b
 	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
 	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
@@ -4218,7 +4216,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
 	QUAD $0x000098248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm0
-	QUAD $0x00b84505197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0xb845] # 0x20d30 <peak_i8+0x280>
+	QUAD $0x00b84505197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0xb845] # 0x20d30 <peak_i8+0x290>
 	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
 	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
@@ -4254,7 +4252,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
 	LONG $0x0f32840f; WORD $0x0000 // je 0x164c5 <pq_q5_1+0x1075>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x1384850f; WORD $0x0000 // jne 0x16920 <pq_q5_1+0x14d0>
+	LONG $0x137d850f; WORD $0x0000 // jne 0x16919 <pq_q5_1+0x14c9>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x17618e0f; WORD $0x0000 // jle 0x16d06 <pq_q5_1+0x18b6>
 	LONG $0x24248b4c // mov r12, qword ptr [rsp]
@@ -4647,7 +4645,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; WORD $0x1c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x1c]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
 	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x00aeef3d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xaeef] # 0x20c90 <peak_i8+0x1e0>
+	QUAD $0x00aeef3d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xaeef] # 0x20c90 <peak_i8+0x1f0>
 	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
 	LONG $0xc9fe9dc5 // vpaddd ymm1, ymm12, ymm1
 	LONG $0x587de2c4; WORD $0x3c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x3c]
@@ -4895,7 +4893,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00009cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x9c]
 	LONG $0x047d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm0, ymm15
 	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x00a98e3d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xa98e] # 0x20c90 <peak_i8+0x1e0>
+	QUAD $0x00a98e3d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xa98e] # 0x20c90 <peak_i8+0x1f0>
 	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
 	LONG $0xc9fe9dc5 // vpaddd ymm1, ymm12, ymm1
 	QUAD $0x0000bca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xbc]
@@ -5184,19 +5182,18 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
 	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
 	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
-	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
-	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	LONG $0x0092180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2c00]
 	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
-	WORD $0xd572 // jb 0x168f0 <pq_q5_1+0x14a0>
-	LONG $0xfffc00e9; BYTE $0xff // jmp 0x16520 <pq_q5_1+0x10d0>
+	WORD $0xdc72 // jb 0x168f0 <pq_q5_1+0x14a0>
+	LONG $0xfffc07e9; BYTE $0xff // jmp 0x16520 <pq_q5_1+0x10d0>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03c78e0f; WORD $0x0000 // jle 0x16cf8 <pq_q5_1+0x18a8>
+	LONG $0x03ce8e0f; WORD $0x0000 // jle 0x16cf8 <pq_q5_1+0x18a8>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	QUAD $0x00009824846ffec5; BYTE $0x00 // vmovdqu ymm0, ymmword ptr [rsp + 0x98]
 	LONG $0x4c6ffec5; WORD $0x7824 // vmovdqu ymm1, ymmword ptr [rsp + 0x78]
 	LONG $0x80908d4c; WORD $0x0000; BYTE $0x00 // lea r10, [rax + 0x80]
@@ -5426,9 +5423,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	QUAD $0x009eed05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x9eed] # 0x20c92 <peak_i8+0x1e2>
+	QUAD $0x009eed05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x9eed] # 0x20c92 <peak_i8+0x1f2>
 	QUAD $0x009f120d5a7de2c4; BYTE $0x00 // vbroadcasti128 ymm1, xmmword ptr [rip + 0x9f12] # ymm1 = mem[0,1,0,1]
-	QUAD $0x009edd15797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x9edd] # 0x20c94 <peak_i8+0x1e4>
+	QUAD $0x009edd15797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x9edd] # 0x20c94 <peak_i8+0x1f4>
 	LONG $0xd9b60f45 // movzx r11d, r9b
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
@@ -5476,7 +5473,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
 	LONG $0x0ee6840f; WORD $0x0000 // je 0x17d69 <pq_iq4_nl+0x1009>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x12c7850f; WORD $0x0000 // jne 0x18153 <pq_iq4_nl+0x13f3>
+	LONG $0x12c0850f; WORD $0x0000 // jne 0x1814c <pq_iq4_nl+0x13ec>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
 	LONG $0x16398e0f; WORD $0x0000 // jle 0x184ce <pq_iq4_nl+0x176e>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
@@ -6409,19 +6406,19 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
 	LONG $0x00bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x100]
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
-	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	LONG $0x0092180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2c00]
 	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
 	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	WORD $0xd272 // jb 0x18120 <pq_iq4_nl+0x13c0>
-	LONG $0xfffc7de9; BYTE $0xff // jmp 0x17dd0 <pq_iq4_nl+0x1070>
+	WORD $0xd972 // jb 0x18120 <pq_iq4_nl+0x13c0>
+	LONG $0xfffc84e9; BYTE $0xff // jmp 0x17dd0 <pq_iq4_nl+0x1070>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x035c8e0f; WORD $0x0000 // jle 0x184c0 <pq_iq4_nl+0x1760>
+	LONG $0x03638e0f; WORD $0x0000 // jle 0x184c0 <pq_iq4_nl+0x1760>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x40488d48 // lea rcx, [rax + 0x40]
 	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
 	WORD $0xd231 // xor edx, edx
@@ -6634,11 +6631,11 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	LONG $0x244c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r9
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x149b8e0f; WORD $0x0000 // jle 0x199f4 <pq_q4_k+0x14d4>
+	LONG $0x148b8e0f; WORD $0x0000 // jle 0x199e4 <pq_q4_k+0x14c4>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
-	QUAD $0x00872a05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x872a] # 0x20c96 <peak_i8+0x1e6>
-	QUAD $0x0087232d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x8723] # 0x20c98 <peak_i8+0x1e8>
+	QUAD $0x00872a05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x872a] # 0x20c96 <peak_i8+0x1f6>
+	QUAD $0x0087232d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x8723] # 0x20c98 <peak_i8+0x1f8>
 	WORD $0x894d; BYTE $0xc1 // mov r9, r8
 	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
 	WORD $0xc189 // mov ecx, eax
@@ -6683,7 +6680,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x13ba8e0f; WORD $0x0000 // jle 0x199f4 <pq_q4_k+0x14d4>
+	LONG $0x13aa8e0f; WORD $0x0000 // jle 0x199e4 <pq_q4_k+0x14c4>
 	QUAD $0x00000100282444f7 // test dword ptr [rsp + 0x28], 0x100
 	LONG $0x247c894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r15
 	LONG $0x03a3850f; WORD $0x0000 // jne 0x189f0 <pq_q4_k+0x4d0>
@@ -6691,7 +6688,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
 	LONG $0x0d3f840f; WORD $0x0000 // je 0x1939a <pq_q4_k+0xe7a>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x1080850f; WORD $0x0000 // jne 0x196e4 <pq_q4_k+0x11c4>
+	LONG $0x1079850f; WORD $0x0000 // jne 0x196dd <pq_q4_k+0x11bd>
 	WORD $0x854d; BYTE $0xc9 // test r9, r9
 	WORD $0x897e // jle 0x185f2 <pq_q4_k+0xd2>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
@@ -6896,7 +6893,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	QUAD $0x00821d35787de2c4; BYTE $0x00 // vpbroadcastb ymm6, byte ptr [rip + 0x821d] # 0x20c96 <peak_i8+0x1e6>
+	QUAD $0x00821d35787de2c4; BYTE $0x00 // vpbroadcastb ymm6, byte ptr [rip + 0x821d] # 0x20c96 <peak_i8+0x1f6>
 	LONG $0x3e348d4e // lea r14, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
 	WORD $0x01b3 // mov bl, 0x1
@@ -6915,7 +6912,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x7024 // vmovups ymmword ptr [rsp + 0x70], ymm0
 	LONG $0xdb4d21c4; WORD $0x2a14 // vpand ymm10, ymm6, ymmword ptr [rdx + r13]
 	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
-	QUAD $0x0081c105797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0x81c1] # 0x20c98 <peak_i8+0x1e8>
+	QUAD $0x0081c105797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0x81c1] # 0x20c98 <peak_i8+0x1f8>
 	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
 	LONG $0x587d62c4; WORD $0x2067 // vpbroadcastd ymm12, dword ptr [rdi + 0x20]
 	LONG $0x042d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm10, ymm12
@@ -7075,8 +7072,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
 	LONG $0xfc178f0f; WORD $0xffff // jg 0x18a50 <pq_q4_k+0x530>
-	QUAD $0x007e562d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x7e56] # 0x20c98 <peak_i8+0x1e8>
-	QUAD $0x007e4b05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x7e4b] # 0x20c96 <peak_i8+0x1e6>
+	QUAD $0x007e562d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x7e56] # 0x20c98 <peak_i8+0x1f8>
+	QUAD $0x007e4b05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x7e4b] # 0x20c96 <peak_i8+0x1f6>
 	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
 	WORD $0x854d; BYTE $0xdb // test r11, r11
 	WORD $0x2b75 // jne 0x18e80 <pq_q4_k+0x960>
@@ -7238,20 +7235,20 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
 	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x00007a1935f52dc5 // vpmaddwd ymm14, ymm10, ymmword ptr [rip + 0x7a19] # 0x20c00 <peak_i8+0x150>
+	QUAD $0x00007a1935f52dc5 // vpmaddwd ymm14, ymm10, ymmword ptr [rip + 0x7a19] # 0x20c00 <peak_i8+0x160>
 	QUAD $0x0000bc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xbc]
 	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
 	LONG $0xfd2d41c4; BYTE $0xd3 // vpaddw ymm10, ymm10, ymm11
-	QUAD $0x000079fe3df52dc5 // vpmaddwd ymm15, ymm10, ymmword ptr [rip + 0x79fe] # 0x20c00 <peak_i8+0x150>
+	QUAD $0x000079fe3df52dc5 // vpmaddwd ymm15, ymm10, ymmword ptr [rip + 0x79fe] # 0x20c00 <peak_i8+0x160>
 	QUAD $0x0000dc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xdc]
 	LONG $0xde593cc5 // vmulps ymm11, ymm8, ymm6
 	LONG $0xc75934c5 // vmulps ymm8, ymm9, ymm7
 	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
 	LONG $0xfd2d41c4; BYTE $0xd4 // vpaddw ymm10, ymm10, ymm12
-	QUAD $0x000079db25f52dc5 // vpmaddwd ymm12, ymm10, ymmword ptr [rip + 0x79db] # 0x20c00 <peak_i8+0x150>
+	QUAD $0x000079db25f52dc5 // vpmaddwd ymm12, ymm10, ymmword ptr [rip + 0x79db] # 0x20c00 <peak_i8+0x160>
 	QUAD $0x0000fc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xfc]
 	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
-	QUAD $0x007a5c2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x7a5c] # 0x20c98 <peak_i8+0x1e8>
+	QUAD $0x007a5c2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x7a5c] # 0x20c98 <peak_i8+0x1f8>
 	LONG $0xc9fdadc5 // vpaddw ymm1, ymm10, ymm1
 	LONG $0xd1f515c5 // vpmaddwd ymm10, ymm13, ymm1
 	QUAD $0x000001308e107ac5 // vmovss xmm9, dword ptr [rsi + 0x130]
@@ -7320,14 +7317,14 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	LONG $0xfff666e9; BYTE $0xff // jmp 0x18a00 <pq_q4_k+0x4e0>
 	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x06448e0f; WORD $0x0000 // jle 0x199e7 <pq_q4_k+0x14c7>
+	LONG $0x06348e0f; WORD $0x0000 // jle 0x199d7 <pq_q4_k+0x14b7>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
 	WORD $0x1eeb // jmp 0x193e1 <pq_q4_k+0xec1>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
@@ -7355,10 +7352,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x217d22c4; WORD $0x3004 // vpmovsxbd ymm8, qword ptr [rax + r14]
 	LONG $0x217d22c4; WORD $0x304c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rax + r14 + 0x10]
 	LONG $0xdb7d41c4; BYTE $0x17 // vpand ymm10, ymm0, ymmword ptr [r15]
-	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
+	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
 	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
 	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
-	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
@@ -7368,31 +7365,31 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	LONG $0xdb7d41c4; WORD $0x405f // vpand ymm11, ymm0, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
+	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
+	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x0000809fdb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
+	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x0000809f6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
+	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x0000c09fdb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c66 // vpbroadcastd ymm12, dword ptr [rsi + 0xc]
+	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x0000c09f6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
@@ -7403,13 +7400,13 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x217d22c4; WORD $0x3064; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [rax + r14 + 0x8]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x56107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rsi + 0x24]
+	LONG $0x57107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rdi + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
+	LONG $0x187d62c4; WORD $0x2047 // vbroadcastss ymm8, dword ptr [rdi + 0x20]
 	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
-	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
+	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
 	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
 	LONG $0xb82dc2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm10, ymm8 # ymm3 = (ymm10 * ymm8) + ymm3
 	LONG $0x52db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x20]
@@ -7417,47 +7414,47 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
 	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
 	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	LONG $0x5adb7dc5; BYTE $0x60 // vpand ymm11, ymm0, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
+	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
+	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x000000a09adb7dc5 // vpand ymm11, ymm0, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
+	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x000000a09a6f7ec5 // vmovdqu ymm11, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
+	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x000000e09adb7dc5 // vpand ymm11, ymm0, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c66 // vpbroadcastd ymm12, dword ptr [rsi + 0xc]
+	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x000000e09a6f7ec5 // vmovdqu ymm11, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	LONG $0xf52d41c4; BYTE $0xd5 // vpmaddwd ymm10, ymm10, ymm13
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x187de2c4; WORD $0x204e // vbroadcastss ymm1, dword ptr [rsi + 0x20]
+	LONG $0x187de2c4; WORD $0x204f // vbroadcastss ymm1, dword ptr [rdi + 0x20]
 	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x56107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rsi + 0x24]
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x57107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rdi + 0x24]
+	LONG $0x30c78348 // add rdi, 0x30
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
@@ -7469,29 +7466,28 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x08e1c149 // shl r9, 0x8
 	LONG $0x0a148d4b // lea rdx, [r10 + r9]
 	QUAD $0x000001000a8c8d4f // lea r9, [r10 + r9 + 0x100]
-	WORD $0x394c; BYTE $0xcf // cmp rdi, r9
+	WORD $0x394c; BYTE $0xce // cmp rsi, r9
 	LONG $0xfd78830f; WORD $0xffff // jae 0x19420 <pq_q4_k+0xf00>
-	WORD $0x8949; BYTE $0xff // mov r15, rdi
-	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
 	WORD $0x9066 // nop
-	WORD $0x894c; BYTE $0xff // mov rdi, r15
-	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	WORD $0x894c; BYTE $0xfe // mov rsi, r15
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
 	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
-	LONG $0x0097180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdi + 0x2800]
-	LONG $0x8097180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdi + 0x2880]
-	QUAD $0x0000010024bc8d49 // lea rdi, [r12 + 0x100]
+	LONG $0x0096180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rsi + 0x2c00]
+	QUAD $0x0000010024b48d49 // lea rsi, [r12 + 0x100]
 	WORD $0x3949; BYTE $0xd4 // cmp r12, rdx
-	WORD $0x8949; BYTE $0xfc // mov r12, rdi
-	WORD $0xd172 // jb 0x196b0 <pq_q4_k+0x1190>
-	LONG $0xfffd3ce9; BYTE $0xff // jmp 0x19420 <pq_q4_k+0xf00>
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	WORD $0xd872 // jb 0x196b0 <pq_q4_k+0x1190>
+	LONG $0xfffd43e9; BYTE $0xff // jmp 0x19420 <pq_q4_k+0xf00>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x02e48e0f; WORD $0x0000 // jle 0x199d9 <pq_q4_k+0x14b9>
+	LONG $0x02db8e0f; WORD $0x0000 // jle 0x199c9 <pq_q4_k+0x14a9>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x137de2c4; BYTE $0x20 // vcvtph2ps ymm4, xmmword ptr [rax]
 	LONG $0x137de2c4; WORD $0x2068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x20]
 	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
@@ -7620,21 +7616,21 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb82de2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm10, ymm1 # ymm2 = (ymm10 * ymm1) + ymm2
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfd89850f; WORD $0xffff // jne 0x19740 <pq_q4_k+0x1220>
+	LONG $0xfd89850f; WORD $0xffff // jne 0x19730 <pq_q4_k+0x1210>
 	WORD $0xc7ff // inc edi
 	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
 	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfd68850f; WORD $0xffff // jne 0x19730 <pq_q4_k+0x1210>
+	LONG $0xfd68850f; WORD $0xffff // jne 0x19720 <pq_q4_k+0x1200>
 	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
 	LONG $0x08fe8348 // cmp rsi, 0x8
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfd378f0f; WORD $0xffff // jg 0x19710 <pq_q4_k+0x11f0>
+	LONG $0xfd378f0f; WORD $0xffff // jg 0x19700 <pq_q4_k+0x11e0>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xec28850f; WORD $0xffff // jne 0x1860a <pq_q4_k+0xea>
-	LONG $0xffec31e9; BYTE $0xff // jmp 0x18618 <pq_q4_k+0xf8>
+	LONG $0xec38850f; WORD $0xffff // jne 0x1860a <pq_q4_k+0xea>
+	LONG $0xffec41e9; BYTE $0xff // jmp 0x18618 <pq_q4_k+0xf8>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xffec0ce9; BYTE $0xff // jmp 0x18600 <pq_q4_k+0xe0>
+	LONG $0xffec1ce9; BYTE $0xff // jmp 0x18600 <pq_q4_k+0xe0>
 	LONG $0x90c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0x90
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -7646,7 +7642,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q5_k: +39440
+	// pq_q5_k: +39424
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -7661,12 +7657,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x1a9d8e0f; WORD $0x0000 // jle 0x1b4e1 <pq_q5_k+0x1ad1>
+	LONG $0x1a9d8e0f; WORD $0x0000 // jle 0x1b4d1 <pq_q5_k+0x1ad1>
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
-	QUAD $0x0072e105597d62c4; BYTE $0x00 // vpbroadcastq ymm8, qword ptr [rip + 0x72e1] # 0x20d38 <peak_i8+0x288>
-	QUAD $0x0072d005197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x72d0] # 0x20d30 <peak_i8+0x280>
+	QUAD $0x0072f105597d62c4; BYTE $0x00 // vpbroadcastq ymm8, qword ptr [rip + 0x72f1] # 0x20d38 <peak_i8+0x298>
+	QUAD $0x0072e005197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x72e0] # 0x20d30 <peak_i8+0x290>
 	LONG $0xd1b60f41 // movzx edx, r9b
 	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
@@ -7696,7 +7692,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	LONG $0x24448948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rax
-	WORD $0x37eb // jmp 0x19b38 <pq_q5_k+0x128>
+	WORD $0x37eb // jmp 0x19b28 <pq_q5_k+0x128>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	QUAD $0x000000a024b48b48 // mov rsi, qword ptr [rsp + 0xa0]
 	QUAD $0x000000b0248c8b48 // mov rcx, qword ptr [rsp + 0xb0]
@@ -7704,17 +7700,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24340148 // add qword ptr [rsp], rsi
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x19a98e0f; WORD $0x0000 // jle 0x1b4e1 <pq_q5_k+0x1ad1>
+	LONG $0x19a98e0f; WORD $0x0000 // jle 0x1b4d1 <pq_q5_k+0x1ad1>
 	QUAD $0x000000b024bc894c // mov qword ptr [rsp + 0xb0], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x04d3850f; WORD $0x0000 // jne 0x1a020 <pq_q5_k+0x610>
+	LONG $0x04d3850f; WORD $0x0000 // jne 0x1a010 <pq_q5_k+0x610>
 	QUAD $0x0000009024848b48 // mov rax, qword ptr [rsp + 0x90]
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x105b840f; WORD $0x0000 // je 0x1abb9 <pq_q5_k+0x11a9>
+	LONG $0x105b840f; WORD $0x0000 // je 0x1aba9 <pq_q5_k+0x11a9>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x14fb850f; WORD $0x0000 // jne 0x1b062 <pq_q5_k+0x1652>
+	LONG $0x14f3850f; WORD $0x0000 // jne 0x1b04a <pq_q5_k+0x164a>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x19248e0f; WORD $0x0000 // jle 0x1b494 <pq_q5_k+0x1a84>
+	LONG $0x19248e0f; WORD $0x0000 // jle 0x1b484 <pq_q5_k+0x1a84>
 	LONG $0x24248b4c // mov r12, qword ptr [rsp]
 	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -7722,11 +7718,11 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	WORD $0x894d; BYTE $0xe2 // mov r10, r12
 	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
-	WORD $0x13eb // jmp 0x19ba3 <pq_q5_k+0x193>
+	WORD $0x13eb // jmp 0x19b93 <pq_q5_k+0x193>
 	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
 	LONG $0xf8418d48 // lea rax, [rcx - 0x8]
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x190d8e0f; WORD $0x0000 // jle 0x1b4b0 <pq_q5_k+0x1aa0>
+	LONG $0x190d8e0f; WORD $0x0000 // jle 0x1b4a0 <pq_q5_k+0x1aa0>
 	LONG $0x137dc2c4; WORD $0x242c // vcvtph2ps ymm5, xmmword ptr [r12]
 	LONG $0x137dc2c4; WORD $0x2474; BYTE $0x20 // vcvtph2ps ymm6, xmmword ptr [r12 + 0x20]
 	LONG $0x137dc2c4; WORD $0x247c; BYTE $0x10 // vcvtph2ps ymm7, xmmword ptr [r12 + 0x10]
@@ -7734,21 +7730,21 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xf631 // xor esi, esi
 	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
-	WORD $0x13eb // jmp 0x19bde <pq_q5_k+0x1ce>
+	WORD $0x13eb // jmp 0x19bce <pq_q5_k+0x1ce>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	WORD $0xc6ff // inc esi
 	LONG $0xc0c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x2c0
 	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
-	WORD $0xb274 // je 0x19b90 <pq_q5_k+0x180>
+	WORD $0xb274 // je 0x19b80 <pq_q5_k+0x180>
 	LONG $0x24448d49; BYTE $0x40 // lea rax, [r12 + 0x40]
 	QUAD $0x0000018024bc8d49 // lea rdi, [r12 + 0x180]
 	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003aae9; BYTE $0x00 // jmp 0x19f9f <pq_q5_k+0x58f>
+	LONG $0x0003aae9; BYTE $0x00 // jmp 0x19f8f <pq_q5_k+0x58f>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	QUAD $0x00708a35797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x708a] # 0x20c9a <peak_i8+0x1ea>
+	QUAD $0x00709a35797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x709a] # 0x20c9a <peak_i8+0x1fa>
 	LONG $0x217dc2c4; WORD $0x1414 // vpmovsxbd ymm2, qword ptr [r12 + rdx]
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
 	LONG $0xca5b7cc5 // vcvtdq2ps ymm9, ymm2
@@ -7926,12 +7922,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb835e2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm9, ymm0 # ymm3 = (ymm9 * ymm0) + ymm3
 	LONG $0x01c0f641 // test r8b, 0x1
 	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfc31840f; WORD $0xffff // je 0x19bd0 <pq_q5_k+0x1c0>
+	LONG $0xfc31840f; WORD $0xffff // je 0x19bc0 <pq_q5_k+0x1c0>
 	LONG $0x920c8d48 // lea rcx, [rdx + 4*rdx]
 	LONG $0x06e1c148 // shl rcx, 0x6
 	LONG $0x0f1c8d48 // lea rbx, [rdi + rcx]
 	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	LONG $0xfc4c830f; WORD $0xffff // jae 0x19c00 <pq_q5_k+0x1f0>
+	LONG $0xfc4c830f; WORD $0xffff // jae 0x19bf0 <pq_q5_k+0x1f0>
 	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
 	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
 	WORD $0x8945; BYTE $0xd6 // mov r14d, r10d
@@ -7952,19 +7948,19 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0060003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x6000]
 	QUAD $0x0070003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x7000]
 	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	WORD $0xa672 // jb 0x19fc0 <pq_q5_k+0x5b0>
-	LONG $0xfffbe1e9; BYTE $0xff // jmp 0x19c00 <pq_q5_k+0x1f0>
+	WORD $0xa672 // jb 0x19fb0 <pq_q5_k+0x5b0>
+	LONG $0xfffbe1e9; BYTE $0xff // jmp 0x19bf0 <pq_q5_k+0x1f0>
 	BYTE $0x90 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x1a045 <pq_q5_k+0x635>
+	WORD $0x1deb // jmp 0x1a035 <pq_q5_k+0x635>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfacb840f; WORD $0xffff // je 0x19b10 <pq_q5_k+0x100>
+	LONG $0xfacb840f; WORD $0xffff // je 0x19b00 <pq_q5_k+0x100>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05228e0f; WORD $0x0000 // jle 0x1a570 <pq_q5_k+0xb60>
+	LONG $0x05228e0f; WORD $0x0000 // jle 0x1a560 <pq_q5_k+0xb60>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
@@ -7994,7 +7990,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000138249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x138], ymm2
 	LONG $0x287c41c4; BYTE $0xd6 // vmovaps ymm10, ymm14
 	LONG $0xcf287cc5 // vmovaps ymm9, ymm7
-	QUAD $0x006bb82d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x6bb8] # 0x20c9a <peak_i8+0x1ea>
+	QUAD $0x006bc82d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x6bc8] # 0x20c9a <peak_i8+0x1fa>
 	LONG $0x217d82c4; WORD $0x1e04 // vpmovsxbd ymm0, qword ptr [r14 + r11]
 	LONG $0x06e2c148 // shl rdx, 0x6
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
@@ -8196,20 +8192,20 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4410fcc5; WORD $0x5824 // vmovups ymm0, ymmword ptr [rsp + 0x58]
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfb82850f; WORD $0xffff // jne 0x1a0b0 <pq_q5_k+0x6a0>
+	LONG $0xfb82850f; WORD $0xffff // jne 0x1a0a0 <pq_q5_k+0x6a0>
 	WORD $0xc0ff // inc eax
 	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb60850f; WORD $0xffff // jne 0x1a0a0 <pq_q5_k+0x690>
+	LONG $0xfb60850f; WORD $0xffff // jne 0x1a090 <pq_q5_k+0x690>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb2f8f0f; WORD $0xffff // jg 0x1a080 <pq_q5_k+0x670>
+	LONG $0xfb2f8f0f; WORD $0xffff // jg 0x1a070 <pq_q5_k+0x670>
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x3075 // jne 0x1a590 <pq_q5_k+0xb80>
-	LONG $0xfffacbe9; BYTE $0xff // jmp 0x1a030 <pq_q5_k+0x620>
+	WORD $0x3075 // jne 0x1a580 <pq_q5_k+0xb80>
+	LONG $0xfffacbe9; BYTE $0xff // jmp 0x1a020 <pq_q5_k+0x620>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -8218,26 +8214,26 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xfaa0840f; WORD $0xffff // je 0x1a030 <pq_q5_k+0x620>
+	LONG $0xfaa0840f; WORD $0xffff // je 0x1a020 <pq_q5_k+0x620>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x27 // vmovups ymmword ptr [r15], ymm4
 	WORD $0xfa83; BYTE $0x02 // cmp edx, 0x2
-	LONG $0xfa89820f; WORD $0xffff // jb 0x1a030 <pq_q5_k+0x620>
+	LONG $0xfa89820f; WORD $0xffff // jb 0x1a020 <pq_q5_k+0x620>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x8734 // vmovups ymmword ptr [r15 + 4*rax], ymm6
 	WORD $0xfa83; BYTE $0x03 // cmp edx, 0x3
-	LONG $0xfa75820f; WORD $0xffff // jb 0x1a030 <pq_q5_k+0x620>
+	LONG $0xfa75820f; WORD $0xffff // jb 0x1a020 <pq_q5_k+0x620>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0xc714 // vmovups ymmword ptr [r15 + 8*rax], ymm2
 	WORD $0xfa83; BYTE $0x04 // cmp edx, 0x4
-	LONG $0xfa61820f; WORD $0xffff // jb 0x1a030 <pq_q5_k+0x620>
+	LONG $0xfa61820f; WORD $0xffff // jb 0x1a020 <pq_q5_k+0x620>
 	QUAD $0x000000a824848b48 // mov rax, qword ptr [rsp + 0xa8]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xfa4a820f; WORD $0xffff // jb 0x1a030 <pq_q5_k+0x620>
+	LONG $0xfa4a820f; WORD $0xffff // jb 0x1a020 <pq_q5_k+0x620>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x055b8e0f; WORD $0x0000 // jle 0x1ab4a <pq_q5_k+0x113a>
+	LONG $0x055b8e0f; WORD $0x0000 // jle 0x1ab3a <pq_q5_k+0x113a>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe2 // mov r10, r12
@@ -8263,7 +8259,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00011824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x118], ymm5
 	QUAD $0x00013824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x138], ymm4
 	LONG $0x4c11fcc5; WORD $0x5824 // vmovups ymmword ptr [rsp + 0x58], ymm1
-	QUAD $0x0066212d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x6621] # 0x20c9a <peak_i8+0x1ea>
+	QUAD $0x0066312d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x6631] # 0x20c9a <peak_i8+0x1fa>
 	LONG $0x287c41c4; BYTE $0xd6 // vmovaps ymm10, ymm14
 	LONG $0xcf287cc5 // vmovaps ymm9, ymm7
 	LONG $0x217d82c4; WORD $0x1e04 // vpmovsxbd ymm0, qword ptr [r14 + r11]
@@ -8467,16 +8463,16 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4c10fcc5; WORD $0x5824 // vmovups ymm1, ymmword ptr [rsp + 0x58]
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfb2b850f; WORD $0xffff // jne 0x1a650 <pq_q5_k+0xc40>
+	LONG $0xfb2b850f; WORD $0xffff // jne 0x1a640 <pq_q5_k+0xc40>
 	WORD $0xc0ff // inc eax
 	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb09850f; WORD $0xffff // jne 0x1a640 <pq_q5_k+0xc30>
+	LONG $0xfb09850f; WORD $0xffff // jne 0x1a630 <pq_q5_k+0xc30>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfad88f0f; WORD $0xffff // jg 0x1a620 <pq_q5_k+0xc10>
-	WORD $0x10eb // jmp 0x1ab5a <pq_q5_k+0x114a>
+	LONG $0xfad88f0f; WORD $0xffff // jg 0x1a610 <pq_q5_k+0xc10>
+	WORD $0x10eb // jmp 0x1ab4a <pq_q5_k+0x114a>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -8486,52 +8482,52 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xf4b5840f; WORD $0xffff // je 0x1a030 <pq_q5_k+0x620>
+	LONG $0xf4b5840f; WORD $0xffff // je 0x1a020 <pq_q5_k+0x620>
 	QUAD $0x0000008824848b48 // mov rax, qword ptr [rsp + 0x88]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	WORD $0xfa83; BYTE $0x07 // cmp edx, 0x7
-	LONG $0xf49e820f; WORD $0xffff // jb 0x1a030 <pq_q5_k+0x620>
+	LONG $0xf49e820f; WORD $0xffff // jb 0x1a020 <pq_q5_k+0x620>
 	QUAD $0x0000008024848b48 // mov rax, qword ptr [rsp + 0x80]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	WORD $0xfa83; BYTE $0x08 // cmp edx, 0x8
-	LONG $0xf487820f; WORD $0xffff // jb 0x1a030 <pq_q5_k+0x620>
+	LONG $0xf487820f; WORD $0xffff // jb 0x1a020 <pq_q5_k+0x620>
 	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0xfff477e9; BYTE $0xff // jmp 0x1a030 <pq_q5_k+0x620>
+	LONG $0xfff477e9; BYTE $0xff // jmp 0x1a020 <pq_q5_k+0x620>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08dc8e0f; WORD $0x0000 // jle 0x1b49e <pq_q5_k+0x1a8e>
+	LONG $0x08dc8e0f; WORD $0x0000 // jle 0x1b48e <pq_q5_k+0x1a8e>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
 	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
-	WORD $0x12eb // jmp 0x1abf1 <pq_q5_k+0x11e1>
+	WORD $0x12eb // jmp 0x1abe1 <pq_q5_k+0x11e1>
 	BYTE $0x90 // nop
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x08bf8e0f; WORD $0x0000 // jle 0x1b4b0 <pq_q5_k+0x1aa0>
+	LONG $0x08bf8e0f; WORD $0x0000 // jle 0x1b4a0 <pq_q5_k+0x1aa0>
 	LONG $0x137de2c4; BYTE $0x2f // vcvtph2ps ymm5, xmmword ptr [rdi]
 	LONG $0x137de2c4; WORD $0x2077 // vcvtph2ps ymm6, xmmword ptr [rdi + 0x20]
 	LONG $0x137de2c4; WORD $0x107f // vcvtph2ps ymm7, xmmword ptr [rdi + 0x10]
 	LONG $0x137d62c4; WORD $0x3047 // vcvtph2ps ymm8, xmmword ptr [rdi + 0x30]
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0xc031 // xor eax, eax
-	WORD $0x0eeb // jmp 0x1ac1e <pq_q5_k+0x120e>
+	WORD $0x0eeb // jmp 0x1ac0e <pq_q5_k+0x120e>
 	WORD $0xc0ff // inc eax
 	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	WORD $0xc274 // je 0x1abe0 <pq_q5_k+0x11d0>
+	WORD $0xc274 // je 0x1abd0 <pq_q5_k+0x11d0>
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	LONG $0x809f8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rdi + 0x180]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003dde9; BYTE $0x00 // jmp 0x1b010 <pq_q5_k+0x1600>
+	LONG $0x0003dde9; BYTE $0x00 // jmp 0x1b000 <pq_q5_k+0x1600>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x0149; BYTE $0xce // add r14, rcx
-	QUAD $0x00604a35797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x604a] # 0x20c9a <peak_i8+0x1ea>
+	QUAD $0x00605a35797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x605a] # 0x20c9a <peak_i8+0x1fa>
 	LONG $0x217de2c4; WORD $0x1714 // vpmovsxbd ymm2, qword ptr [rdi + rdx]
 	WORD $0x894d; BYTE $0xf7 // mov r15, r14
 	LONG $0xca5b7cc5 // vcvtdq2ps ymm9, ymm2
@@ -8709,31 +8705,30 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb835e2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm9, ymm0 # ymm3 = (ymm9 * ymm0) + ymm3
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc00840f; WORD $0xffff // je 0x1ac10 <pq_q5_k+0x1200>
+	LONG $0xfc00840f; WORD $0xffff // je 0x1ac00 <pq_q5_k+0x1200>
 	LONG $0x92348d4c // lea r14, [rdx + 4*rdx]
 	LONG $0x06e6c149 // shl r14, 0x6
 	LONG $0x330c8d4e // lea r9, [rbx + r14]
 	WORD $0x394c; BYTE $0xce // cmp rsi, r9
-	LONG $0xfc1b830f; WORD $0xffff // jae 0x1ac40 <pq_q5_k+0x1230>
+	LONG $0xfc1b830f; WORD $0xffff // jae 0x1ac30 <pq_q5_k+0x1230>
 	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	WORD $0x894d; BYTE $0xfb // mov r11, r15
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
 	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
-	QUAD $0x0000280093180f41 // prefetcht1 byte ptr [r11 + 0x2800]
-	QUAD $0x0000288093180f41 // prefetcht1 byte ptr [r11 + 0x2880]
+	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
 	WORD $0x394c; BYTE $0xce // cmp rsi, r9
-	WORD $0xd372 // jb 0x1b030 <pq_q5_k+0x1620>
-	LONG $0xfffbdee9; BYTE $0xff // jmp 0x1ac40 <pq_q5_k+0x1230>
+	WORD $0xdb72 // jb 0x1b020 <pq_q5_k+0x1620>
+	LONG $0xfffbe6e9; BYTE $0xff // jmp 0x1ac30 <pq_q5_k+0x1230>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x041a8e0f; WORD $0x0000 // jle 0x1b48d <pq_q5_k+0x1a7d>
+	LONG $0x04228e0f; WORD $0x0000 // jle 0x1b47d <pq_q5_k+0x1a7d>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	BYTE $0x90 // nop
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x137de2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [rax]
 	LONG $0x137de2c4; WORD $0x2070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x20]
 	LONG $0x137de2c4; WORD $0x1078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x10]
@@ -8743,7 +8738,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x446ffec5; WORD $0x3024 // vmovdqu ymm0, ymmword ptr [rsp + 0x30]
 	QUAD $0x0000b8248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0xb8]
-	QUAD $0x005be235797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x5be2] # 0x20c9a <peak_i8+0x1ea>
+	QUAD $0x005bf235797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x5bf2] # 0x20c9a <peak_i8+0x1fa>
 	LONG $0x40588d4c // lea r11, [rax + 0x40]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0xd231 // xor edx, edx
@@ -8927,20 +8922,20 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb835c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm9, ymm10 # ymm3 = (ymm9 * ymm10) + ymm3
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc65850f; WORD $0xffff // jne 0x1b0d0 <pq_q5_k+0x16c0>
+	LONG $0xfc65850f; WORD $0xffff // jne 0x1b0c0 <pq_q5_k+0x16c0>
 	WORD $0xc1ff // inc ecx
 	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
 	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	LONG $0xfc24850f; WORD $0xffff // jne 0x1b0a0 <pq_q5_k+0x1690>
+	LONG $0xfc24850f; WORD $0xffff // jne 0x1b090 <pq_q5_k+0x1690>
 	LONG $0xf84f8d48 // lea rcx, [rdi - 0x8]
 	LONG $0x08ff8348 // cmp rdi, 0x8
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfbf38f0f; WORD $0xffff // jg 0x1b080 <pq_q5_k+0x1670>
+	LONG $0xfbf38f0f; WORD $0xffff // jg 0x1b070 <pq_q5_k+0x1670>
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
-	WORD $0x2beb // jmp 0x1b4bf <pq_q5_k+0x1aaf>
+	WORD $0x2beb // jmp 0x1b4af <pq_q5_k+0x1aaf>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x12eb // jmp 0x1b4b0 <pq_q5_k+0x1aa0>
+	WORD $0x12eb // jmp 0x1b4a0 <pq_q5_k+0x1aa0>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
@@ -8949,11 +8944,11 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x446f7ec5; WORD $0x3024 // vmovdqu ymm8, ymmword ptr [rsp + 0x30]
-	LONG $0xe642840f; WORD $0xffff // je 0x19b10 <pq_q5_k+0x100>
+	LONG $0xe642840f; WORD $0xffff // je 0x19b00 <pq_q5_k+0x100>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
 	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xffe62fe9; BYTE $0xff // jmp 0x19b10 <pq_q5_k+0x100>
+	LONG $0xffe62fe9; BYTE $0xff // jmp 0x19b00 <pq_q5_k+0x100>
 	LONG $0x58c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x158
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -8965,7 +8960,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// pq_q6_k: +46336
+	// pq_q6_k: +46320
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -8980,15 +8975,15 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x1c7a8e0f; WORD $0x0000 // jle 0x1d1ae <pq_q6_k+0x1cae>
+	LONG $0x1c7a8e0f; WORD $0x0000 // jle 0x1d19e <pq_q6_k+0x1cae>
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x07588d4d // lea r11, [r8 + 0x7]
 	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
-	QUAD $0x0057e41d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x57e4] # 0x20d30 <peak_i8+0x280>
-	QUAD $0x0057eb25197d62c4; BYTE $0x00 // vbroadcastsd ymm12, qword ptr [rip + 0x57eb] # 0x20d40 <peak_i8+0x290>
-	QUAD $0x000057b315107ac5 // vmovss xmm10, dword ptr [rip + 0x57b3] # 0x20d10 <peak_i8+0x260>
-	QUAD $0x0057362d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x5736] # 0x20c9c <peak_i8+0x1ec>
+	QUAD $0x0057f41d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x57f4] # 0x20d30 <peak_i8+0x290>
+	QUAD $0x0057fb25197d62c4; BYTE $0x00 // vbroadcastsd ymm12, qword ptr [rip + 0x57fb] # 0x20d40 <peak_i8+0x2a0>
+	QUAD $0x000057c315107ac5 // vmovss xmm10, dword ptr [rip + 0x57c3] # 0x20d10 <peak_i8+0x270>
+	QUAD $0x0057462d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x5746] # 0x20c9c <peak_i8+0x1fc>
 	LONG $0xf1b60f41 // movzx esi, r9b
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
@@ -9017,7 +9012,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xd0 // add rax, rdx
 	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
-	WORD $0x3deb // jmp 0x1b636 <pq_q6_k+0x136>
+	WORD $0x3deb // jmp 0x1b626 <pq_q6_k+0x136>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x2811fcc5 // vmovups ymmword ptr [rax], ymm5
@@ -9028,17 +9023,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x1b788e0f; WORD $0x0000 // jle 0x1d1ae <pq_q6_k+0x1cae>
+	LONG $0x1b788e0f; WORD $0x0000 // jle 0x1d19e <pq_q6_k+0x1cae>
 	QUAD $0x0000009024bc894c // mov qword ptr [rsp + 0x90], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x04f5850f; WORD $0x0000 // jne 0x1bb40 <pq_q6_k+0x640>
+	LONG $0x04f5850f; WORD $0x0000 // jne 0x1bb30 <pq_q6_k+0x640>
 	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x1241840f; WORD $0x0000 // je 0x1c89a <pq_q6_k+0x139a>
+	LONG $0x1241840f; WORD $0x0000 // je 0x1c88a <pq_q6_k+0x139a>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x16df850f; WORD $0x0000 // jne 0x1cd41 <pq_q6_k+0x1841>
+	LONG $0x16d7850f; WORD $0x0000 // jne 0x1cd29 <pq_q6_k+0x1839>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x1b1e8e0f; WORD $0x0000 // jle 0x1d189 <pq_q6_k+0x1c89>
+	LONG $0x1b1e8e0f; WORD $0x0000 // jle 0x1d179 <pq_q6_k+0x1c89>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -9046,28 +9041,28 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
-	WORD $0x18eb // jmp 0x1b6a3 <pq_q6_k+0x1a3>
+	WORD $0x18eb // jmp 0x1b693 <pq_q6_k+0x1a3>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
 	LONG $0xf84a8d48 // lea rcx, [rdx - 0x8]
 	LONG $0x08fa8348 // cmp rdx, 0x8
-	LONG $0x1aee8e0f; WORD $0x0000 // jle 0x1d191 <pq_q6_k+0x1c91>
+	LONG $0x1aee8e0f; WORD $0x0000 // jle 0x1d181 <pq_q6_k+0x1c91>
 	LONG $0x137de2c4; BYTE $0x37 // vcvtph2ps ymm6, xmmword ptr [rdi]
 	LONG $0x137de2c4; WORD $0x107f // vcvtph2ps ymm7, xmmword ptr [rdi + 0x10]
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
-	WORD $0x14eb // jmp 0x1b6d0 <pq_q6_k+0x1d0>
+	WORD $0x14eb // jmp 0x1b6c0 <pq_q6_k+0x1d0>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0xff41; BYTE $0xc0 // inc r8d
 	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
 	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xc074 // je 0x1b690 <pq_q6_k+0x190>
+	WORD $0xc074 // je 0x1b680 <pq_q6_k+0x190>
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	LONG $0xc09f8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rdi + 0x1c0]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003d6e9; BYTE $0x00 // jmp 0x1babb <pq_q6_k+0x5bb>
+	LONG $0x0003d6e9; BYTE $0x00 // jmp 0x1baab <pq_q6_k+0x5bb>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x0149; BYTE $0xce // add r14, rcx
@@ -9256,12 +9251,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc05840f; WORD $0xffff // je 0x1b6c0 <pq_q6_k+0x1c0>
+	LONG $0xfc05840f; WORD $0xffff // je 0x1b6b0 <pq_q6_k+0x1c0>
 	LONG $0x52348d4c // lea r14, [rdx + 2*rdx]
 	LONG $0x07e6c149 // shl r14, 0x7
 	LONG $0x333c8d4e // lea r15, [rbx + r14]
 	WORD $0x394d; BYTE $0xfa // cmp r10, r15
-	LONG $0xfc20830f; WORD $0xffff // jae 0x1b6f0 <pq_q6_k+0x1f0>
+	LONG $0xfc20830f; WORD $0xffff // jae 0x1b6e0 <pq_q6_k+0x1f0>
 	WORD $0x8945; BYTE $0xd4 // mov r12d, r10d
 	LONG $0x08ecc141 // shr r12d, 0x8
 	WORD $0x8945; BYTE $0xd5 // mov r13d, r10d
@@ -9282,19 +9277,19 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x6000]
 	QUAD $0x007000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x7000]
 	WORD $0x394d; BYTE $0xfa // cmp r10, r15
-	WORD $0xa672 // jb 0x1bae0 <pq_q6_k+0x5e0>
-	LONG $0xfffbb1e9; BYTE $0xff // jmp 0x1b6f0 <pq_q6_k+0x1f0>
+	WORD $0xa672 // jb 0x1bad0 <pq_q6_k+0x5e0>
+	LONG $0xfffbb1e9; BYTE $0xff // jmp 0x1b6e0 <pq_q6_k+0x1f0>
 	BYTE $0x90 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x1bb65 <pq_q6_k+0x665>
+	WORD $0x1deb // jmp 0x1bb55 <pq_q6_k+0x665>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfaa9840f; WORD $0xffff // je 0x1b60e <pq_q6_k+0x10e>
+	LONG $0xfaa9840f; WORD $0xffff // je 0x1b5fe <pq_q6_k+0x10e>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x06028e0f; WORD $0x0000 // jle 0x1c170 <pq_q6_k+0xc70>
+	LONG $0x06028e0f; WORD $0x0000 // jle 0x1c160 <pq_q6_k+0xc70>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
@@ -9313,7 +9308,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00401f0f // nop dword ptr [rax]
 	QUAD $0x0000b8248c6f7ec5; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [rsp + 0xb8]
 	QUAD $0x00009824ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0x98]
-	QUAD $0x0050d135797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x50d1] # 0x20c9c <peak_i8+0x1ec>
+	QUAD $0x0050e135797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x50e1] # 0x20c9c <peak_i8+0x1fc>
 	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
 	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
@@ -9322,7 +9317,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5b148d4b // lea rdx, [r11 + 2*r11]
 	LONG $0x05e3c149 // shl r11, 0x5
 	LONG $0x4c11fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm1
-	QUAD $0x0050a70d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x50a7] # 0x20c9e <peak_i8+0x1ee>
+	QUAD $0x0050b70d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x50b7] # 0x20c9e <peak_i8+0x1fe>
 	QUAD $0x000198249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x198], ymm3
 	QUAD $0x0001782484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x178], ymm8
 	LONG $0x217da2c4; WORD $0x1b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + r11 + 0x10]
@@ -9414,7 +9409,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x4c47 // vpbroadcastd ymm8, dword ptr [rdi + 0x4c]
 	LONG $0x040d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm14, ymm8
 	LONG $0xfd3d41c4; BYTE $0xc5 // vpaddw ymm8, ymm8, ymm13
-	QUAD $0x004ead2d227962c4; BYTE $0x00 // vpmovsxbq xmm13, word ptr [rip + 0x4ead] # 0x20c9e <peak_i8+0x1ee>
+	QUAD $0x004ebd2d227962c4; BYTE $0x00 // vpmovsxbq xmm13, word ptr [rip + 0x4ebd] # 0x20c9e <peak_i8+0x1fe>
 	LONG $0xc6f53dc5 // vpmaddwd ymm8, ymm8, ymm6
 	LONG $0xfe3d41c4; BYTE $0xc4 // vpaddd ymm8, ymm8, ymm12
 	LONG $0x587d62c4; WORD $0x6c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x6c]
@@ -9556,24 +9551,24 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4c10fcc5; WORD $0x3824 // vmovups ymm1, ymmword ptr [rsp + 0x38]
 	LONG $0x01c6f641 // test r14b, 0x1
 	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfad6850f; WORD $0xffff // jne 0x1bbe0 <pq_q6_k+0x6e0>
+	LONG $0xfad6850f; WORD $0xffff // jne 0x1bbd0 <pq_q6_k+0x6e0>
 	WORD $0xc0ff // inc eax
 	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfa94850f; WORD $0xffff // jne 0x1bbb0 <pq_q6_k+0x6b0>
+	LONG $0xfa94850f; WORD $0xffff // jne 0x1bba0 <pq_q6_k+0x6b0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfa738f0f; WORD $0xffff // jg 0x1bba0 <pq_q6_k+0x6a0>
-	QUAD $0x00004bdb15107ac5 // vmovss xmm10, dword ptr [rip + 0x4bdb] # 0x20d10 <peak_i8+0x260>
+	LONG $0xfa738f0f; WORD $0xffff // jg 0x1bb90 <pq_q6_k+0x6a0>
+	QUAD $0x00004beb15107ac5 // vmovss xmm10, dword ptr [rip + 0x4beb] # 0x20d10 <peak_i8+0x270>
 	QUAD $0x0000b8249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xb8]
 	QUAD $0x00009824a4107cc5; BYTE $0x00 // vmovups ymm12, ymmword ptr [rsp + 0x98]
-	QUAD $0x004b4c2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x4b4c] # 0x20c9c <peak_i8+0x1ec>
+	QUAD $0x004b5c2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x4b5c] # 0x20c9c <peak_i8+0x1fc>
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x3275 // jne 0x1c191 <pq_q6_k+0xc91>
-	LONG $0xfff9ece9; BYTE $0xff // jmp 0x1bb50 <pq_q6_k+0x650>
+	WORD $0x3275 // jne 0x1c181 <pq_q6_k+0xc91>
+	LONG $0xfff9ece9; BYTE $0xff // jmp 0x1bb40 <pq_q6_k+0x650>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -9582,26 +9577,26 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xf9bf840f; WORD $0xffff // je 0x1bb50 <pq_q6_k+0x650>
+	LONG $0xf9bf840f; WORD $0xffff // je 0x1bb40 <pq_q6_k+0x650>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117c41c4; BYTE $0x07 // vmovups ymmword ptr [r15], ymm8
 	WORD $0xfe83; BYTE $0x02 // cmp esi, 0x2
-	LONG $0xf9a8820f; WORD $0xffff // jb 0x1bb50 <pq_q6_k+0x650>
+	LONG $0xf9a8820f; WORD $0xffff // jb 0x1bb40 <pq_q6_k+0x650>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	WORD $0xfe83; BYTE $0x03 // cmp esi, 0x3
-	LONG $0xf994820f; WORD $0xffff // jb 0x1bb50 <pq_q6_k+0x650>
+	LONG $0xf994820f; WORD $0xffff // jb 0x1bb40 <pq_q6_k+0x650>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
-	LONG $0xf980820f; WORD $0xffff // jb 0x1bb50 <pq_q6_k+0x650>
+	LONG $0xf980820f; WORD $0xffff // jb 0x1bb40 <pq_q6_k+0x650>
 	QUAD $0x0000008824848b48 // mov rax, qword ptr [rsp + 0x88]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xf969820f; WORD $0xffff // jb 0x1bb50 <pq_q6_k+0x650>
+	LONG $0xf969820f; WORD $0xffff // jb 0x1bb40 <pq_q6_k+0x650>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x06208e0f; WORD $0x0000 // jle 0x1c810 <pq_q6_k+0x1310>
+	LONG $0x06208e0f; WORD $0x0000 // jle 0x1c800 <pq_q6_k+0x1310>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe2 // mov r10, r12
@@ -9618,7 +9613,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00401f0f // nop dword ptr [rax]
 	QUAD $0x0000b8248c6f7ec5; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [rsp + 0xb8]
 	QUAD $0x00009824ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0x98]
-	QUAD $0x004a5135797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x4a51] # 0x20c9c <peak_i8+0x1ec>
+	QUAD $0x004a6135797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x4a61] # 0x20c9c <peak_i8+0x1fc>
 	LONG $0x271c8d4a // lea rbx, [rdi + r12]
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
@@ -9627,7 +9622,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5b148d4b // lea rdx, [r11 + 2*r11]
 	LONG $0x05e3c149 // shl r11, 0x5
 	LONG $0x4c11fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm1
-	QUAD $0x004a270d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x4a27] # 0x20c9e <peak_i8+0x1ee>
+	QUAD $0x004a370d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x4a37] # 0x20c9e <peak_i8+0x1fe>
 	QUAD $0x000198249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x198], ymm3
 	QUAD $0x0001782484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x178], ymm8
 	LONG $0x217da2c4; WORD $0x1b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + r11 + 0x10]
@@ -9719,7 +9714,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000cc86587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xcc]
 	LONG $0x040d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm14, ymm8
 	LONG $0xfd3d41c4; BYTE $0xc5 // vpaddw ymm8, ymm8, ymm13
-	QUAD $0x0047ff2d227962c4; BYTE $0x00 // vpmovsxbq xmm13, word ptr [rip + 0x47ff] # 0x20c9e <peak_i8+0x1ee>
+	QUAD $0x00480f2d227962c4; BYTE $0x00 // vpmovsxbq xmm13, word ptr [rip + 0x480f] # 0x20c9e <peak_i8+0x1fe>
 	LONG $0xc6f53dc5 // vpmaddwd ymm8, ymm8, ymm6
 	LONG $0xfe3d41c4; BYTE $0xc4 // vpaddd ymm8, ymm8, ymm12
 	QUAD $0x0000ec9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xec]
@@ -9861,70 +9856,70 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4c10fcc5; WORD $0x3824 // vmovups ymm1, ymmword ptr [rsp + 0x38]
 	LONG $0x01c6f641 // test r14b, 0x1
 	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfa75850f; WORD $0xffff // jne 0x1c260 <pq_q6_k+0xd60>
+	LONG $0xfa75850f; WORD $0xffff // jne 0x1c250 <pq_q6_k+0xd60>
 	WORD $0xc0ff // inc eax
 	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfa33850f; WORD $0xffff // jne 0x1c230 <pq_q6_k+0xd30>
+	LONG $0xfa33850f; WORD $0xffff // jne 0x1c220 <pq_q6_k+0xd30>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfa128f0f; WORD $0xffff // jg 0x1c220 <pq_q6_k+0xd20>
-	WORD $0x11eb // jmp 0x1c821 <pq_q6_k+0x1321>
+	LONG $0xfa128f0f; WORD $0xffff // jg 0x1c210 <pq_q6_k+0xd20>
+	WORD $0x11eb // jmp 0x1c811 <pq_q6_k+0x1321>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	QUAD $0x000044e715107ac5 // vmovss xmm10, dword ptr [rip + 0x44e7] # 0x20d10 <peak_i8+0x260>
+	QUAD $0x000044f715107ac5 // vmovss xmm10, dword ptr [rip + 0x44f7] # 0x20d10 <peak_i8+0x270>
 	QUAD $0x0000b8249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xb8]
 	QUAD $0x00009824a4107cc5; BYTE $0x00 // vmovups ymm12, ymmword ptr [rsp + 0x98]
-	QUAD $0x0044582d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x4458] # 0x20c9c <peak_i8+0x1ec>
+	QUAD $0x0044682d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x4468] # 0x20c9c <peak_i8+0x1fc>
 	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117c41c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm8
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xf2ee840f; WORD $0xffff // je 0x1bb50 <pq_q6_k+0x650>
+	LONG $0xf2ee840f; WORD $0xffff // je 0x1bb40 <pq_q6_k+0x650>
 	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	WORD $0xfe83; BYTE $0x07 // cmp esi, 0x7
-	LONG $0xf2da820f; WORD $0xffff // jb 0x1bb50 <pq_q6_k+0x650>
+	LONG $0xf2da820f; WORD $0xffff // jb 0x1bb40 <pq_q6_k+0x650>
 	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	WORD $0xfe83; BYTE $0x08 // cmp esi, 0x8
-	LONG $0xf2c6820f; WORD $0xffff // jb 0x1bb50 <pq_q6_k+0x650>
+	LONG $0xf2c6820f; WORD $0xffff // jb 0x1bb40 <pq_q6_k+0x650>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0xfff2b6e9; BYTE $0xff // jmp 0x1bb50 <pq_q6_k+0x650>
+	LONG $0xfff2b6e9; BYTE $0xff // jmp 0x1bb40 <pq_q6_k+0x650>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08e68e0f; WORD $0x0000 // jle 0x1d189 <pq_q6_k+0x1c89>
+	LONG $0x08e68e0f; WORD $0x0000 // jle 0x1d179 <pq_q6_k+0x1c89>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0xff002548; WORD $0xffff // and rax, -0x100
-	WORD $0x12eb // jmp 0x1c8d1 <pq_q6_k+0x13d1>
+	WORD $0x12eb // jmp 0x1c8c1 <pq_q6_k+0x13d1>
 	BYTE $0x90 // nop
 	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x08c08e0f; WORD $0x0000 // jle 0x1d191 <pq_q6_k+0x1c91>
+	LONG $0x08c08e0f; WORD $0x0000 // jle 0x1d181 <pq_q6_k+0x1c91>
 	LONG $0x137de2c4; BYTE $0x36 // vcvtph2ps ymm6, xmmword ptr [rsi]
 	LONG $0x137de2c4; WORD $0x107e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x10]
 	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x1aeb // jmp 0x1c8fe <pq_q6_k+0x13fe>
+	WORD $0x1aeb // jmp 0x1c8ee <pq_q6_k+0x13fe>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0xc1ff // inc ecx
 	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
 	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	WORD $0xc274 // je 0x1c8c0 <pq_q6_k+0x13c0>
+	WORD $0xc274 // je 0x1c8b0 <pq_q6_k+0x13c0>
 	LONG $0x40568d4c // lea r10, [rsi + 0x40]
 	LONG $0xc09e8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rsi + 0x1c0]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003d8e9; BYTE $0x00 // jmp 0x1cceb <pq_q6_k+0x17eb>
+	LONG $0x0003d8e9; BYTE $0x00 // jmp 0x1ccdb <pq_q6_k+0x17eb>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x014d; BYTE $0xd6 // add r14, r10
@@ -10113,31 +10108,30 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc05840f; WORD $0xffff // je 0x1c8f0 <pq_q6_k+0x13f0>
+	LONG $0xfc05840f; WORD $0xffff // je 0x1c8e0 <pq_q6_k+0x13f0>
 	LONG $0x52348d4c // lea r14, [rdx + 2*rdx]
 	LONG $0x07e6c149 // shl r14, 0x7
 	LONG $0x330c8d4e // lea r9, [rbx + r14]
 	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
-	LONG $0xfc20830f; WORD $0xffff // jae 0x1c920 <pq_q6_k+0x1420>
+	LONG $0xfc20830f; WORD $0xffff // jae 0x1c910 <pq_q6_k+0x1420>
 	WORD $0x8949; BYTE $0xc7 // mov r15, rax
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xfb // mov r11, r15
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
 	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
-	QUAD $0x0000280093180f41 // prefetcht1 byte ptr [r11 + 0x2800]
-	QUAD $0x0000288093180f41 // prefetcht1 byte ptr [r11 + 0x2880]
+	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
 	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
-	WORD $0xd472 // jb 0x1cd10 <pq_q6_k+0x1810>
-	LONG $0xfffbdfe9; BYTE $0xff // jmp 0x1c920 <pq_q6_k+0x1420>
+	WORD $0xdc72 // jb 0x1cd00 <pq_q6_k+0x1810>
+	LONG $0xfffbe7e9; BYTE $0xff // jmp 0x1c910 <pq_q6_k+0x1420>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04248e0f; WORD $0x0000 // jle 0x1d176 <pq_q6_k+0x1c76>
+	LONG $0x042c8e0f; WORD $0x0000 // jle 0x1d166 <pq_q6_k+0x1c76>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	WORD $0x9066 // nop
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x137de2c4; BYTE $0x30 // vcvtph2ps ymm6, xmmword ptr [rax]
 	LONG $0x137de2c4; WORD $0x1078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x10]
 	LONG $0x40c08348 // add rax, 0x40
@@ -10336,27 +10330,27 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc3c850f; WORD $0xffff // jne 0x1cd90 <pq_q6_k+0x1890>
+	LONG $0xfc3c850f; WORD $0xffff // jne 0x1cd80 <pq_q6_k+0x1890>
 	WORD $0xc7ff // inc edi
 	LONG $0x03400548; WORD $0x0000 // add rax, 0x340
 	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfc1b850f; WORD $0xffff // jne 0x1cd80 <pq_q6_k+0x1880>
+	LONG $0xfc1b850f; WORD $0xffff // jne 0x1cd70 <pq_q6_k+0x1880>
 	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
 	LONG $0x08fe8348 // cmp rsi, 0x8
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfbea8f0f; WORD $0xffff // jg 0x1cd60 <pq_q6_k+0x1860>
+	LONG $0xfbea8f0f; WORD $0xffff // jg 0x1cd50 <pq_q6_k+0x1860>
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xe47c850f; WORD $0xffff // jne 0x1b600 <pq_q6_k+0x100>
-	LONG $0xffe485e9; BYTE $0xff // jmp 0x1b60e <pq_q6_k+0x10e>
+	LONG $0xe47c850f; WORD $0xffff // jne 0x1b5f0 <pq_q6_k+0x100>
+	LONG $0xffe485e9; BYTE $0xff // jmp 0x1b5fe <pq_q6_k+0x10e>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xe457850f; WORD $0xffff // jne 0x1b600 <pq_q6_k+0x100>
-	LONG $0xffe460e9; BYTE $0xff // jmp 0x1b60e <pq_q6_k+0x10e>
+	LONG $0xe457850f; WORD $0xffff // jne 0x1b5f0 <pq_q6_k+0x100>
+	LONG $0xffe460e9; BYTE $0xff // jmp 0x1b5fe <pq_q6_k+0x10e>
 	LONG $0xb8c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x1b8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -10368,7 +10362,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q2_k: +53712
+	// pq_q2_k: +53696
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -10383,12 +10377,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x18d48e0f; WORD $0x0000 // jle 0x1ead8 <pq_q2_k+0x1908>
+	LONG $0x18d48e0f; WORD $0x0000 // jle 0x1eac8 <pq_q2_k+0x1908>
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
-	QUAD $0x003b013d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x3b01] # 0x20d18 <peak_i8+0x268>
-	QUAD $0x003a8005787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x3a80] # 0x20ca0 <peak_i8+0x1f0>
+	QUAD $0x003b113d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x3b11] # 0x20d18 <peak_i8+0x278>
+	QUAD $0x003a9005787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x3a90] # 0x20ca0 <peak_i8+0x200>
 	LONG $0xd1b60f41 // movzx edx, r9b
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
 	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
@@ -10417,7 +10411,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x37eb // jmp 0x1d2e0 <pq_q2_k+0x110>
+	WORD $0x37eb // jmp 0x1d2d0 <pq_q2_k+0x110>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
@@ -10428,17 +10422,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24340148 // add qword ptr [rsp], rsi
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x17f88e0f; WORD $0x0000 // jle 0x1ead8 <pq_q2_k+0x1908>
+	LONG $0x17f88e0f; WORD $0x0000 // jle 0x1eac8 <pq_q2_k+0x1908>
 	LONG $0x247c894c; BYTE $0x70 // mov qword ptr [rsp + 0x70], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x046e850f; WORD $0x0000 // jne 0x1d760 <pq_q2_k+0x590>
+	LONG $0x046e850f; WORD $0x0000 // jne 0x1d750 <pq_q2_k+0x590>
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x0fc3840f; WORD $0x0000 // je 0x1e2c3 <pq_q2_k+0x10f3>
+	LONG $0x0fc3840f; WORD $0x0000 // je 0x1e2b3 <pq_q2_k+0x10f3>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x13d8850f; WORD $0x0000 // jne 0x1e6e1 <pq_q2_k+0x1511>
+	LONG $0x13d0850f; WORD $0x0000 // jne 0x1e6c9 <pq_q2_k+0x1509>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x17898e0f; WORD $0x0000 // jle 0x1ea9b <pq_q2_k+0x18cb>
+	LONG $0x17898e0f; WORD $0x0000 // jle 0x1ea8b <pq_q2_k+0x18cb>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -10446,12 +10440,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	WORD $0x21eb // jmp 0x1d353 <pq_q2_k+0x183>
+	WORD $0x21eb // jmp 0x1d343 <pq_q2_k+0x183>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x24548b48; BYTE $0x78 // mov rdx, qword ptr [rsp + 0x78]
 	LONG $0xf8428d48 // lea rax, [rdx - 0x8]
 	LONG $0x08fa8348 // cmp rdx, 0x8
-	LONG $0x17508e0f; WORD $0x0000 // jle 0x1eaa3 <pq_q2_k+0x18d3>
+	LONG $0x17508e0f; WORD $0x0000 // jle 0x1ea93 <pq_q2_k+0x18d3>
 	LONG $0x137de2c4; BYTE $0x2e // vcvtph2ps ymm5, xmmword ptr [rsi]
 	LONG $0x137de2c4; WORD $0x2076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x20]
 	LONG $0x137de2c4; WORD $0x107e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x10]
@@ -10459,22 +10453,22 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x24448948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rax
-	WORD $0x18eb // jmp 0x1d390 <pq_q2_k+0x1c0>
+	WORD $0x18eb // jmp 0x1d380 <pq_q2_k+0x1c0>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	WORD $0xff41; BYTE $0xc0 // inc r8d
 	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
 	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xb074 // je 0x1d340 <pq_q2_k+0x170>
+	WORD $0xb074 // je 0x1d330 <pq_q2_k+0x170>
 	LONG $0x40568d4c // lea r10, [rsi + 0x40]
 	LONG $0xc09e8d48; WORD $0x0000; BYTE $0x00 // lea rbx, [rsi + 0xc0]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x00033ae9; BYTE $0x00 // jmp 0x1d6df <pq_q2_k+0x50f>
+	LONG $0x00033ae9; BYTE $0x00 // jmp 0x1d6cf <pq_q2_k+0x50f>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x014d; BYTE $0xd6 // add r14, r10
-	QUAD $0x0038e005787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x38e0] # 0x20ca0 <peak_i8+0x1f0>
-	QUAD $0x0038d90d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x38d9] # 0x20ca2 <peak_i8+0x1f2>
+	QUAD $0x0038f005787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x38f0] # 0x20ca0 <peak_i8+0x200>
+	QUAD $0x0038e90d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x38e9] # 0x20ca2 <peak_i8+0x202>
 	LONG $0x217de2c4; WORD $0x1614 // vpmovsxbd ymm2, qword ptr [rsi + rdx]
 	WORD $0x894d; BYTE $0xf7 // mov r15, r14
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
@@ -10636,12 +10630,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb86dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm2, ymm9 # ymm3 = (ymm2 * ymm9) + ymm3
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfca1840f; WORD $0xffff // je 0x1d380 <pq_q2_k+0x1b0>
+	LONG $0xfca1840f; WORD $0xffff // je 0x1d370 <pq_q2_k+0x1b0>
 	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0x07e6c149 // shl r14, 0x7
 	LONG $0x333c8d4e // lea r15, [rbx + r14]
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	LONG $0xfcbd830f; WORD $0xffff // jae 0x1d3b0 <pq_q2_k+0x1e0>
+	LONG $0xfcbd830f; WORD $0xffff // jae 0x1d3a0 <pq_q2_k+0x1e0>
 	WORD $0x8941; BYTE $0xcc // mov r12d, ecx
 	LONG $0x08ecc141 // shr r12d, 0x8
 	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
@@ -10662,19 +10656,19 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000038c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rax + 0x6000]
 	QUAD $0x007000038c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rax + 0x7000]
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xa672 // jb 0x1d700 <pq_q2_k+0x530>
-	LONG $0xfffc51e9; BYTE $0xff // jmp 0x1d3b0 <pq_q2_k+0x1e0>
+	WORD $0xa672 // jb 0x1d6f0 <pq_q2_k+0x530>
+	LONG $0xfffc51e9; BYTE $0xff // jmp 0x1d3a0 <pq_q2_k+0x1e0>
 	BYTE $0x90 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x1d785 <pq_q2_k+0x5b5>
+	WORD $0x1deb // jmp 0x1d775 <pq_q2_k+0x5b5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb39840f; WORD $0xffff // je 0x1d2be <pq_q2_k+0xee>
+	LONG $0xfb39840f; WORD $0xffff // je 0x1d2ae <pq_q2_k+0xee>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05128e0f; WORD $0x0000 // jle 0x1dca0 <pq_q2_k+0xad0>
+	LONG $0x05128e0f; WORD $0x0000 // jle 0x1dc90 <pq_q2_k+0xad0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
@@ -10703,7 +10697,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x07e2c148 // shl rdx, 0x7
 	QUAD $0x0000d824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd8], ymm5
 	QUAD $0x00009824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm4
-	QUAD $0x0034862d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x3486] # 0x20ca2 <peak_i8+0x1f2>
+	QUAD $0x0034962d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x3496] # 0x20ca2 <peak_i8+0x202>
 	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
 	LONG $0x217d82c4; WORD $0x1e14 // vpmovsxbd ymm2, qword ptr [r14 + r11]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
@@ -10906,24 +10900,24 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00010cbf187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xbc7d42c4; BYTE $0xe0 // vfnmadd231ps ymm12, ymm0, ymm8 # ymm12 = -(ymm0 * ymm8) + ymm12
-	QUAD $0x00305805787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x3058] # 0x20ca0 <peak_i8+0x1f0>
+	QUAD $0x00306805787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x3068] # 0x20ca0 <peak_i8+0x200>
 	LONG $0xb81de2c4; BYTE $0xd7 // vfmadd231ps ymm2, ymm12, ymm7 # ymm2 = (ymm12 * ymm7) + ymm2
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfb95850f; WORD $0xffff // jne 0x1d7f0 <pq_q2_k+0x620>
+	LONG $0xfb95850f; WORD $0xffff // jne 0x1d7e0 <pq_q2_k+0x620>
 	WORD $0xc0ff // inc eax
 	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb73850f; WORD $0xffff // jne 0x1d7e0 <pq_q2_k+0x610>
+	LONG $0xfb73850f; WORD $0xffff // jne 0x1d7d0 <pq_q2_k+0x610>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb428f0f; WORD $0xffff // jg 0x1d7c0 <pq_q2_k+0x5f0>
+	LONG $0xfb428f0f; WORD $0xffff // jg 0x1d7b0 <pq_q2_k+0x5f0>
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x3375 // jne 0x1dcc0 <pq_q2_k+0xaf0>
-	LONG $0xfffadee9; BYTE $0xff // jmp 0x1d770 <pq_q2_k+0x5a0>
+	WORD $0x3375 // jne 0x1dcb0 <pq_q2_k+0xaf0>
+	LONG $0xfffadee9; BYTE $0xff // jmp 0x1d760 <pq_q2_k+0x5a0>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -10932,26 +10926,26 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xfab0840f; WORD $0xffff // je 0x1d770 <pq_q2_k+0x5a0>
+	LONG $0xfab0840f; WORD $0xffff // je 0x1d760 <pq_q2_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	WORD $0xfa83; BYTE $0x02 // cmp edx, 0x2
-	LONG $0xfa99820f; WORD $0xffff // jb 0x1d770 <pq_q2_k+0x5a0>
+	LONG $0xfa99820f; WORD $0xffff // jb 0x1d760 <pq_q2_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
 	WORD $0xfa83; BYTE $0x03 // cmp edx, 0x3
-	LONG $0xfa85820f; WORD $0xffff // jb 0x1d770 <pq_q2_k+0x5a0>
+	LONG $0xfa85820f; WORD $0xffff // jb 0x1d760 <pq_q2_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0xc724 // vmovups ymmword ptr [r15 + 8*rax], ymm4
 	WORD $0xfa83; BYTE $0x04 // cmp edx, 0x4
-	LONG $0xfa71820f; WORD $0xffff // jb 0x1d770 <pq_q2_k+0x5a0>
+	LONG $0xfa71820f; WORD $0xffff // jb 0x1d760 <pq_q2_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xfa5d820f; WORD $0xffff // jb 0x1d770 <pq_q2_k+0x5a0>
+	LONG $0xfa5d820f; WORD $0xffff // jb 0x1d760 <pq_q2_k+0x5a0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05418e0f; WORD $0x0000 // jle 0x1e25d <pq_q2_k+0x108d>
+	LONG $0x05418e0f; WORD $0x0000 // jle 0x1e24d <pq_q2_k+0x108d>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe2 // mov r10, r12
@@ -10977,7 +10971,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x05e3c149 // shl r11, 0x5
 	LONG $0x4411fcc5; WORD $0x7824 // vmovups ymmword ptr [rsp + 0x78], ymm0
 	LONG $0x07e2c148 // shl rdx, 0x7
-	QUAD $0x002f081d797de2c4; BYTE $0x00 // vpbroadcastw ymm3, word ptr [rip + 0x2f08] # 0x20ca2 <peak_i8+0x1f2>
+	QUAD $0x002f181d797de2c4; BYTE $0x00 // vpbroadcastw ymm3, word ptr [rip + 0x2f18] # 0x20ca2 <peak_i8+0x202>
 	LONG $0x217d82c4; WORD $0x1e04 // vpmovsxbd ymm0, qword ptr [r14 + r11]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
@@ -11167,7 +11161,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
 	LONG $0xbc7dc2c4; BYTE $0xd8 // vfnmadd231ps ymm3, ymm0, ymm8 # ymm3 = -(ymm0 * ymm8) + ymm3
 	QUAD $0x00011086187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x110]
-	QUAD $0x002ac705787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x2ac7] # 0x20ca0 <peak_i8+0x1f0>
+	QUAD $0x002ad705787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x2ad7] # 0x20ca0 <peak_i8+0x200>
 	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
 	QUAD $0x00011486187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x114]
 	LONG $0x4c10fcc5; WORD $0x7824 // vmovups ymm1, ymmword ptr [rsp + 0x78]
@@ -11182,16 +11176,16 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4410fcc5; WORD $0x7824 // vmovups ymm0, ymmword ptr [rsp + 0x78]
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfb48850f; WORD $0xffff // jne 0x1dd80 <pq_q2_k+0xbb0>
+	LONG $0xfb48850f; WORD $0xffff // jne 0x1dd70 <pq_q2_k+0xbb0>
 	WORD $0xc0ff // inc eax
 	LONG $0x40c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x140
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb26850f; WORD $0xffff // jne 0x1dd70 <pq_q2_k+0xba0>
+	LONG $0xfb26850f; WORD $0xffff // jne 0x1dd60 <pq_q2_k+0xba0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfae58f0f; WORD $0xffff // jg 0x1dd40 <pq_q2_k+0xb70>
-	WORD $0x10eb // jmp 0x1e26d <pq_q2_k+0x109d>
+	LONG $0xfae58f0f; WORD $0xffff // jg 0x1dd30 <pq_q2_k+0xb70>
+	WORD $0x10eb // jmp 0x1e25d <pq_q2_k+0x109d>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -11201,20 +11195,20 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xf4e5840f; WORD $0xffff // je 0x1d770 <pq_q2_k+0x5a0>
+	LONG $0xf4e5840f; WORD $0xffff // je 0x1d760 <pq_q2_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	WORD $0xfa83; BYTE $0x07 // cmp edx, 0x7
-	LONG $0xf4d1820f; WORD $0xffff // jb 0x1d770 <pq_q2_k+0x5a0>
+	LONG $0xf4d1820f; WORD $0xffff // jb 0x1d760 <pq_q2_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	WORD $0xfa83; BYTE $0x08 // cmp edx, 0x8
-	LONG $0xf4bd820f; WORD $0xffff // jb 0x1d770 <pq_q2_k+0x5a0>
+	LONG $0xf4bd820f; WORD $0xffff // jb 0x1d760 <pq_q2_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff4ade9; BYTE $0xff // jmp 0x1d770 <pq_q2_k+0x5a0>
+	LONG $0xfff4ade9; BYTE $0xff // jmp 0x1d760 <pq_q2_k+0x5a0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x07e38e0f; WORD $0x0000 // jle 0x1eaaf <pq_q2_k+0x18df>
+	LONG $0x07e38e0f; WORD $0x0000 // jle 0x1ea9f <pq_q2_k+0x18df>
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -11222,34 +11216,34 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
 	LONG $0xff002548; WORD $0xffff // and rax, -0x100
-	WORD $0x16eb // jmp 0x1e301 <pq_q2_k+0x1131>
+	WORD $0x16eb // jmp 0x1e2f1 <pq_q2_k+0x1131>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
 	LONG $0x08ff8348 // cmp rdi, 0x8
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	LONG $0x07b68e0f; WORD $0x0000 // jle 0x1eab7 <pq_q2_k+0x18e7>
+	LONG $0x07b68e0f; WORD $0x0000 // jle 0x1eaa7 <pq_q2_k+0x18e7>
 	LONG $0x137de2c4; BYTE $0x29 // vcvtph2ps ymm5, xmmword ptr [rcx]
 	LONG $0x137de2c4; WORD $0x2071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x20]
 	LONG $0x137de2c4; WORD $0x1079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x10]
 	LONG $0x137d62c4; WORD $0x3041 // vcvtph2ps ymm8, xmmword ptr [rcx + 0x30]
 	LONG $0x40c18348 // add rcx, 0x40
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	WORD $0x1feb // jmp 0x1e340 <pq_q2_k+0x1170>
+	WORD $0x1feb // jmp 0x1e330 <pq_q2_k+0x1170>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xff41; BYTE $0xc0 // inc r8d
 	LONG $0x40c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x140
 	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xb074 // je 0x1e2f0 <pq_q2_k+0x1120>
+	WORD $0xb074 // je 0x1e2e0 <pq_q2_k+0x1120>
 	LONG $0x40518d4c // lea r10, [rcx + 0x40]
 	LONG $0xc0998d48; WORD $0x0000; BYTE $0x00 // lea rbx, [rcx + 0xc0]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x00033ae9; BYTE $0x00 // jmp 0x1e68f <pq_q2_k+0x14bf>
+	LONG $0x00033ae9; BYTE $0x00 // jmp 0x1e67f <pq_q2_k+0x14bf>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x014d; BYTE $0xd6 // add r14, r10
-	QUAD $0x00293005787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x2930] # 0x20ca0 <peak_i8+0x1f0>
-	QUAD $0x0029290d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x2929] # 0x20ca2 <peak_i8+0x1f2>
+	QUAD $0x00294005787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x2940] # 0x20ca0 <peak_i8+0x200>
+	QUAD $0x0029390d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x2939] # 0x20ca2 <peak_i8+0x202>
 	LONG $0x217de2c4; WORD $0x1114 // vpmovsxbd ymm2, qword ptr [rcx + rdx]
 	WORD $0x894d; BYTE $0xf7 // mov r15, r14
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
@@ -11411,31 +11405,30 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb86dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm2, ymm9 # ymm3 = (ymm2 * ymm9) + ymm3
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfca1840f; WORD $0xffff // je 0x1e330 <pq_q2_k+0x1160>
+	LONG $0xfca1840f; WORD $0xffff // je 0x1e320 <pq_q2_k+0x1160>
 	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0x07e6c149 // shl r14, 0x7
 	LONG $0x333c8d4e // lea r15, [rbx + r14]
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	LONG $0xfcbd830f; WORD $0xffff // jae 0x1e360 <pq_q2_k+0x1190>
+	LONG $0xfcbd830f; WORD $0xffff // jae 0x1e350 <pq_q2_k+0x1190>
 	WORD $0x8949; BYTE $0xc4 // mov r12, rax
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe3 // mov r11, r12
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	QUAD $0x0000280093180f41 // prefetcht1 byte ptr [r11 + 0x2800]
-	QUAD $0x0000288093180f41 // prefetcht1 byte ptr [r11 + 0x2880]
+	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xd472 // jb 0x1e6b0 <pq_q2_k+0x14e0>
-	LONG $0xfffc7fe9; BYTE $0xff // jmp 0x1e360 <pq_q2_k+0x1190>
+	WORD $0xdc72 // jb 0x1e6a0 <pq_q2_k+0x14e0>
+	LONG $0xfffc87e9; BYTE $0xff // jmp 0x1e350 <pq_q2_k+0x1190>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x038d8e0f; WORD $0x0000 // jle 0x1ea7f <pq_q2_k+0x18af>
+	LONG $0x03958e0f; WORD $0x0000 // jle 0x1ea6f <pq_q2_k+0x18af>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	WORD $0x9066 // nop
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x137de2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [rax]
 	LONG $0x137de2c4; WORD $0x2070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x20]
 	LONG $0x137de2c4; WORD $0x1078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x10]
@@ -11443,8 +11436,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0xff31 // xor edi, edi
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x00257705787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x2577] # 0x20ca0 <peak_i8+0x1f0>
-	QUAD $0x0025700d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x2570] # 0x20ca2 <peak_i8+0x1f2>
+	QUAD $0x00258705787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x2587] # 0x20ca0 <peak_i8+0x200>
+	QUAD $0x0025800d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x2580] # 0x20ca2 <peak_i8+0x202>
 	LONG $0x40588d4c // lea r11, [rax + 0x40]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0xd231 // xor edx, edx
@@ -11614,33 +11607,33 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb86dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm2, ymm9 # ymm3 = (ymm2 * ymm9) + ymm3
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfce3850f; WORD $0xffff // jne 0x1e740 <pq_q2_k+0x1570>
+	LONG $0xfce3850f; WORD $0xffff // jne 0x1e730 <pq_q2_k+0x1570>
 	WORD $0xc7ff // inc edi
 	LONG $0x01400548; WORD $0x0000 // add rax, 0x140
 	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfcb2850f; WORD $0xffff // jne 0x1e720 <pq_q2_k+0x1550>
+	LONG $0xfcb2850f; WORD $0xffff // jne 0x1e710 <pq_q2_k+0x1550>
 	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
 	LONG $0x08fe8348 // cmp rsi, 0x8
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfc818f0f; WORD $0xffff // jg 0x1e700 <pq_q2_k+0x1530>
+	LONG $0xfc818f0f; WORD $0xffff // jg 0x1e6f0 <pq_q2_k+0x1530>
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	QUAD $0x00221005787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x2210] # 0x20ca0 <peak_i8+0x1f0>
-	LONG $0xe81a850f; WORD $0xffff // jne 0x1d2b0 <pq_q2_k+0xe0>
-	LONG $0xffe823e9; BYTE $0xff // jmp 0x1d2be <pq_q2_k+0xee>
+	QUAD $0x00222005787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x2220] # 0x20ca0 <peak_i8+0x200>
+	LONG $0xe81a850f; WORD $0xffff // jne 0x1d2a0 <pq_q2_k+0xe0>
+	LONG $0xffe823e9; BYTE $0xff // jmp 0x1d2ae <pq_q2_k+0xee>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
-	WORD $0x0deb // jmp 0x1eabc <pq_q2_k+0x18ec>
+	WORD $0x0deb // jmp 0x1eaac <pq_q2_k+0x18ec>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
-	QUAD $0x0021d305787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x21d3] # 0x20ca0 <peak_i8+0x1f0>
-	LONG $0xe7dd850f; WORD $0xffff // jne 0x1d2b0 <pq_q2_k+0xe0>
-	LONG $0xffe7e6e9; BYTE $0xff // jmp 0x1d2be <pq_q2_k+0xee>
+	QUAD $0x0021e305787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x21e3] # 0x20ca0 <peak_i8+0x200>
+	LONG $0xe7dd850f; WORD $0xffff // jne 0x1d2a0 <pq_q2_k+0xe0>
+	LONG $0xffe7e6e9; BYTE $0xff // jmp 0x1d2ae <pq_q2_k+0xee>
 	LONG $0xf8c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xf8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -11652,7 +11645,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q3_k: +60144
+	// pq_q3_k: +60128
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -11667,15 +11660,15 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x1c9a8e0f; WORD $0x0000 // jle 0x207be <pq_q3_k+0x1cce>
+	LONG $0x1c9a8e0f; WORD $0x0000 // jle 0x207ae <pq_q3_k+0x1cce>
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x07588d4d // lea r11, [r8 + 0x7]
 	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
-	QUAD $0x00220c15597d62c4; BYTE $0x00 // vpbroadcastq ymm10, qword ptr [rip + 0x220c] # 0x20d48 <peak_i8+0x298>
-	QUAD $0x00220b1d597d62c4; BYTE $0x00 // vpbroadcastq ymm11, qword ptr [rip + 0x220b] # 0x20d50 <peak_i8+0x2a0>
-	QUAD $0x00215635227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x2156] # 0x20ca4 <peak_i8+0x1f4>
-	QUAD $0x0021bd25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x21bd] # 0x20d14 <peak_i8+0x264>
+	QUAD $0x00221c15597d62c4; BYTE $0x00 // vpbroadcastq ymm10, qword ptr [rip + 0x221c] # 0x20d48 <peak_i8+0x2a8>
+	QUAD $0x00221b1d597d62c4; BYTE $0x00 // vpbroadcastq ymm11, qword ptr [rip + 0x221b] # 0x20d50 <peak_i8+0x2b0>
+	QUAD $0x00216635227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x2166] # 0x20ca4 <peak_i8+0x204>
+	QUAD $0x0021cd25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x21cd] # 0x20d14 <peak_i8+0x274>
 	LONG $0xf1b60f41 // movzx esi, r9b
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
@@ -11704,7 +11697,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xd0 // add rax, rdx
 	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
-	WORD $0x3ceb // jmp 0x1ec26 <pq_q3_k+0x136>
+	WORD $0x3ceb // jmp 0x1ec16 <pq_q3_k+0x136>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x2811fcc5 // vmovups ymmword ptr [rax], ymm5
@@ -11715,17 +11708,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x1b988e0f; WORD $0x0000 // jle 0x207be <pq_q3_k+0x1cce>
+	LONG $0x1b988e0f; WORD $0x0000 // jle 0x207ae <pq_q3_k+0x1cce>
 	QUAD $0x0000009024bc894c // mov qword ptr [rsp + 0x90], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0505850f; WORD $0x0000 // jne 0x1f140 <pq_q3_k+0x650>
+	LONG $0x0505850f; WORD $0x0000 // jne 0x1f130 <pq_q3_k+0x650>
 	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x1238840f; WORD $0x0000 // je 0x1fe81 <pq_q3_k+0x1391>
+	LONG $0x1238840f; WORD $0x0000 // je 0x1fe71 <pq_q3_k+0x1391>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x16ef850f; WORD $0x0000 // jne 0x20341 <pq_q3_k+0x1851>
+	LONG $0x16e7850f; WORD $0x0000 // jne 0x20329 <pq_q3_k+0x1849>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x1b3e8e0f; WORD $0x0000 // jle 0x20799 <pq_q3_k+0x1ca9>
+	LONG $0x1b3e8e0f; WORD $0x0000 // jle 0x20789 <pq_q3_k+0x1ca9>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -11733,28 +11726,28 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
-	WORD $0x18eb // jmp 0x1ec93 <pq_q3_k+0x1a3>
+	WORD $0x18eb // jmp 0x1ec83 <pq_q3_k+0x1a3>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
 	LONG $0xf84a8d48 // lea rcx, [rdx - 0x8]
 	LONG $0x08fa8348 // cmp rdx, 0x8
-	LONG $0x1b0e8e0f; WORD $0x0000 // jle 0x207a1 <pq_q3_k+0x1cb1>
+	LONG $0x1b0e8e0f; WORD $0x0000 // jle 0x20791 <pq_q3_k+0x1cb1>
 	LONG $0x137de2c4; BYTE $0x37 // vcvtph2ps ymm6, xmmword ptr [rdi]
 	LONG $0x137de2c4; WORD $0x107f // vcvtph2ps ymm7, xmmword ptr [rdi + 0x10]
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
-	WORD $0x14eb // jmp 0x1ecc0 <pq_q3_k+0x1d0>
+	WORD $0x14eb // jmp 0x1ecb0 <pq_q3_k+0x1d0>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0xff41; BYTE $0xc0 // inc r8d
 	LONG $0xc0c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x1c0
 	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xc074 // je 0x1ec80 <pq_q3_k+0x190>
+	WORD $0xc074 // je 0x1ec70 <pq_q3_k+0x190>
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	LONG $0x009f8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rdi + 0x100]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003e6e9; BYTE $0x00 // jmp 0x1f0bb <pq_q3_k+0x5cb>
+	LONG $0x0003e6e9; BYTE $0x00 // jmp 0x1f0ab <pq_q3_k+0x5cb>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x0149; BYTE $0xce // add r14, rcx
@@ -11951,12 +11944,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfbf5840f; WORD $0xffff // je 0x1ecb0 <pq_q3_k+0x1c0>
+	LONG $0xfbf5840f; WORD $0xffff // je 0x1eca0 <pq_q3_k+0x1c0>
 	LONG $0x52348d4c // lea r14, [rdx + 2*rdx]
 	LONG $0x06e6c149 // shl r14, 0x6
 	LONG $0x330c8d4e // lea r9, [rbx + r14]
 	WORD $0x394d; BYTE $0xca // cmp r10, r9
-	LONG $0xfc10830f; WORD $0xffff // jae 0x1ece0 <pq_q3_k+0x1f0>
+	LONG $0xfc10830f; WORD $0xffff // jae 0x1ecd0 <pq_q3_k+0x1f0>
 	WORD $0x8945; BYTE $0xd7 // mov r15d, r10d
 	LONG $0x08efc141 // shr r15d, 0x8
 	WORD $0x8945; BYTE $0xd4 // mov r12d, r10d
@@ -11977,19 +11970,19 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x6000]
 	QUAD $0x007000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x7000]
 	WORD $0x394d; BYTE $0xca // cmp r10, r9
-	WORD $0xa672 // jb 0x1f0e0 <pq_q3_k+0x5f0>
-	LONG $0xfffba1e9; BYTE $0xff // jmp 0x1ece0 <pq_q3_k+0x1f0>
+	WORD $0xa672 // jb 0x1f0d0 <pq_q3_k+0x5f0>
+	LONG $0xfffba1e9; BYTE $0xff // jmp 0x1ecd0 <pq_q3_k+0x1f0>
 	BYTE $0x90 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x1f165 <pq_q3_k+0x675>
+	WORD $0x1deb // jmp 0x1f155 <pq_q3_k+0x675>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfa99840f; WORD $0xffff // je 0x1ebfe <pq_q3_k+0x10e>
+	LONG $0xfa99840f; WORD $0xffff // je 0x1ebee <pq_q3_k+0x10e>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05f28e0f; WORD $0x0000 // jle 0x1f760 <pq_q3_k+0xc70>
+	LONG $0x05f28e0f; WORD $0x0000 // jle 0x1f750 <pq_q3_k+0xc70>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
@@ -12022,7 +12015,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000001449f6ef9c5 // vmovd xmm3, dword ptr [rdi + 0x144]
 	QUAD $0x000001488f6ef9c5 // vmovd xmm1, dword ptr [rdi + 0x148]
 	QUAD $0x0000014c876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x14c]
-	QUAD $0x001a7d35797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x1a7d] # 0x20ca6 <peak_i8+0x1f6>
+	QUAD $0x001a8d35797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x1a8d] # 0x20ca6 <peak_i8+0x206>
 	LONG $0x217da2c4; WORD $0x1b64; BYTE $0x10 // vpmovsxbd ymm4, qword ptr [rbx + r11 + 0x10]
 	LONG $0x217d22c4; WORD $0x1b14 // vpmovsxbd ymm10, qword ptr [rbx + r11]
 	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
@@ -12032,7 +12025,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00013824a47ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x138], ymm4
 	LONG $0x6f7e21c4; WORD $0x2a1c // vmovdqu ymm11, ymmword ptr [rdx + r13]
 	LONG $0xdb3521c4; WORD $0x2a44; BYTE $0x40 // vpand ymm8, ymm9, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x001a3d252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1a3d] # 0x20ca4 <peak_i8+0x1f4>
+	QUAD $0x001a4d252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1a4d] # 0x20ca4 <peak_i8+0x204>
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
 	LONG $0xdddb25c5 // vpand ymm11, ymm11, ymm5
@@ -12045,12 +12038,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x043d42c4; BYTE $0xf3 // vpmaddubsw ymm14, ymm8, ymm11
 	LONG $0x587d62c4; WORD $0x607f // vpbroadcastd ymm15, dword ptr [rdi + 0x60]
 	LONG $0x476562c4; BYTE $0xdc // vpsllvd ymm11, ymm3, ymm4
-	QUAD $0x0019f5252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x19f5] # 0x20ca4 <peak_i8+0x1f4>
+	QUAD $0x001a05252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1a05] # 0x20ca4 <peak_i8+0x204>
 	LONG $0x043d42c4; BYTE $0xc7 // vpmaddubsw ymm8, ymm8, ymm15
 	LONG $0x6f7e21c4; WORD $0x2a3c // vmovdqu ymm15, ymmword ptr [rdx + r13]
 	QUAD $0x00802a9cdb35a1c4; WORD $0x0000 // vpand ymm3, ymm9, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x4775e2c4; BYTE $0xcc // vpsllvd ymm1, ymm1, ymm4
-	QUAD $0x0019d2252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x19d2] # 0x20ca4 <peak_i8+0x1f4>
+	QUAD $0x0019e2252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x19e2] # 0x20ca4 <peak_i8+0x204>
 	LONG $0xfe0541c4; BYTE $0xff // vpaddd ymm15, ymm15, ymm15
 	LONG $0x477de2c4; BYTE $0xc4 // vpsllvd ymm0, ymm0, ymm4
 	LONG $0xfddb05c5 // vpand ymm15, ymm15, ymm5
@@ -12193,7 +12186,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
 	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
 	LONG $0xe4fda5c5 // vpaddw ymm4, ymm11, ymm4
-	QUAD $0x0016e11d227962c4; BYTE $0x00 // vpmovsxbq xmm11, word ptr [rip + 0x16e1] # 0x20ca4 <peak_i8+0x1f4>
+	QUAD $0x0016f11d227962c4; BYTE $0x00 // vpmovsxbq xmm11, word ptr [rip + 0x16f1] # 0x20ca4 <peak_i8+0x204>
 	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
 	LONG $0x4765c2c4; BYTE $0xdb // vpsllvd ymm3, ymm3, ymm11
 	LONG $0x587de2c4; BYTE $0xdb // vpbroadcastd ymm3, xmm3
@@ -12202,7 +12195,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
 	LONG $0x042de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm10, ymm4
 	LONG $0xe4fdbdc5 // vpaddw ymm4, ymm8, ymm4
-	QUAD $0x0016b305227962c4; BYTE $0x00 // vpmovsxbq xmm8, word ptr [rip + 0x16b3] # 0x20ca4 <peak_i8+0x1f4>
+	QUAD $0x0016c305227962c4; BYTE $0x00 // vpmovsxbq xmm8, word ptr [rip + 0x16c3] # 0x20ca4 <peak_i8+0x204>
 	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
 	LONG $0x477dc2c4; BYTE $0xc0 // vpsllvd ymm0, ymm0, ymm8
 	QUAD $0x0000982484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0x98]
@@ -12212,10 +12205,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0x042de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm10, ymm4
 	LONG $0xd2fdddc5 // vpaddw ymm2, ymm4, ymm2
-	QUAD $0x00167c252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x167c] # 0x20ca4 <peak_i8+0x1f4>
+	QUAD $0x00168c252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x168c] # 0x20ca4 <peak_i8+0x204>
 	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
 	LONG $0x470de2c4; BYTE $0xe4 // vpsllvd ymm4, ymm14, ymm4
-	QUAD $0x00166a35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x166a] # 0x20ca4 <peak_i8+0x1f4>
+	QUAD $0x00167a35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x167a] # 0x20ca4 <peak_i8+0x204>
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
 	LONG $0xd4feedc5 // vpaddd ymm2, ymm2, ymm4
 	LONG $0x587de2c4; WORD $0x7c67 // vpbroadcastd ymm4, dword ptr [rdi + 0x7c]
@@ -12249,23 +12242,23 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4c10fcc5; WORD $0x3824 // vmovups ymm1, ymmword ptr [rsp + 0x38]
 	LONG $0x01c6f641 // test r14b, 0x1
 	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfad6850f; WORD $0xffff // jne 0x1f1e0 <pq_q3_k+0x6f0>
+	LONG $0xfad6850f; WORD $0xffff // jne 0x1f1d0 <pq_q3_k+0x6f0>
 	WORD $0xc0ff // inc eax
 	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfaa4850f; WORD $0xffff // jne 0x1f1c0 <pq_q3_k+0x6d0>
+	LONG $0xfaa4850f; WORD $0xffff // jne 0x1f1b0 <pq_q3_k+0x6d0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfa738f0f; WORD $0xffff // jg 0x1f1a0 <pq_q3_k+0x6b0>
+	LONG $0xfa738f0f; WORD $0xffff // jg 0x1f190 <pq_q3_k+0x6b0>
 	QUAD $0x0000d824946f7ec5; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [rsp + 0xd8]
 	QUAD $0x0000b8249c6f7ec5; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [rsp + 0xb8]
-	QUAD $0x0015cc25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x15cc] # 0x20d14 <peak_i8+0x264>
+	QUAD $0x0015dc25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x15dc] # 0x20d14 <peak_i8+0x274>
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x2975 // jne 0x1f780 <pq_q3_k+0xc90>
-	LONG $0xfff9f4e9; BYTE $0xff // jmp 0x1f150 <pq_q3_k+0x660>
+	WORD $0x2975 // jne 0x1f770 <pq_q3_k+0xc90>
+	LONG $0xfff9f4e9; BYTE $0xff // jmp 0x1f140 <pq_q3_k+0x660>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -12274,26 +12267,26 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xf9d0840f; WORD $0xffff // je 0x1f150 <pq_q3_k+0x660>
+	LONG $0xf9d0840f; WORD $0xffff // je 0x1f140 <pq_q3_k+0x660>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x3f // vmovups ymmword ptr [r15], ymm7
 	WORD $0xfe83; BYTE $0x02 // cmp esi, 0x2
-	LONG $0xf9b9820f; WORD $0xffff // jb 0x1f150 <pq_q3_k+0x660>
+	LONG $0xf9b9820f; WORD $0xffff // jb 0x1f140 <pq_q3_k+0x660>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	WORD $0xfe83; BYTE $0x03 // cmp esi, 0x3
-	LONG $0xf9a5820f; WORD $0xffff // jb 0x1f150 <pq_q3_k+0x660>
+	LONG $0xf9a5820f; WORD $0xffff // jb 0x1f140 <pq_q3_k+0x660>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
-	LONG $0xf991820f; WORD $0xffff // jb 0x1f150 <pq_q3_k+0x660>
+	LONG $0xf991820f; WORD $0xffff // jb 0x1f140 <pq_q3_k+0x660>
 	QUAD $0x0000008824848b48 // mov rax, qword ptr [rsp + 0x88]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xf97a820f; WORD $0xffff // jb 0x1f150 <pq_q3_k+0x660>
+	LONG $0xf97a820f; WORD $0xffff // jb 0x1f140 <pq_q3_k+0x660>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x06218e0f; WORD $0x0000 // jle 0x1fe00 <pq_q3_k+0x1310>
+	LONG $0x06218e0f; WORD $0x0000 // jle 0x1fdf0 <pq_q3_k+0x1310>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe2 // mov r10, r12
@@ -12324,7 +12317,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000001549e6ef9c5 // vmovd xmm3, dword ptr [rsi + 0x154]
 	QUAD $0x000001588e6ef9c5 // vmovd xmm1, dword ptr [rsi + 0x158]
 	QUAD $0x0000015c866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x15c]
-	QUAD $0x00140d35797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x140d] # 0x20ca6 <peak_i8+0x1f6>
+	QUAD $0x00141d35797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x141d] # 0x20ca6 <peak_i8+0x206>
 	LONG $0x217da2c4; WORD $0x1b64; BYTE $0x10 // vpmovsxbd ymm4, qword ptr [rbx + r11 + 0x10]
 	LONG $0x217d22c4; WORD $0x1b14 // vpmovsxbd ymm10, qword ptr [rbx + r11]
 	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
@@ -12334,7 +12327,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00013824a47ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x138], ymm4
 	LONG $0x6f7e21c4; WORD $0x2a1c // vmovdqu ymm11, ymmword ptr [rdx + r13]
 	LONG $0xdb3521c4; WORD $0x2a44; BYTE $0x40 // vpand ymm8, ymm9, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x0013cd252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x13cd] # 0x20ca4 <peak_i8+0x1f4>
+	QUAD $0x0013dd252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x13dd] # 0x20ca4 <peak_i8+0x204>
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
 	LONG $0xdddb25c5 // vpand ymm11, ymm11, ymm5
@@ -12347,12 +12340,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x043d42c4; BYTE $0xf3 // vpmaddubsw ymm14, ymm8, ymm11
 	QUAD $0x0000e0be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xe0]
 	LONG $0x476562c4; BYTE $0xdc // vpsllvd ymm11, ymm3, ymm4
-	QUAD $0x001378252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1378] # 0x20ca4 <peak_i8+0x1f4>
+	QUAD $0x001388252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1388] # 0x20ca4 <peak_i8+0x204>
 	LONG $0x043d42c4; BYTE $0xc7 // vpmaddubsw ymm8, ymm8, ymm15
 	LONG $0x6f7e21c4; WORD $0x2a3c // vmovdqu ymm15, ymmword ptr [rdx + r13]
 	QUAD $0x00802a9cdb35a1c4; WORD $0x0000 // vpand ymm3, ymm9, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x4775e2c4; BYTE $0xcc // vpsllvd ymm1, ymm1, ymm4
-	QUAD $0x001355252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1355] # 0x20ca4 <peak_i8+0x1f4>
+	QUAD $0x001365252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1365] # 0x20ca4 <peak_i8+0x204>
 	LONG $0xfe0541c4; BYTE $0xff // vpaddd ymm15, ymm15, ymm15
 	LONG $0x477de2c4; BYTE $0xc4 // vpsllvd ymm0, ymm0, ymm4
 	LONG $0xfddb05c5 // vpand ymm15, ymm15, ymm5
@@ -12495,7 +12488,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00009c9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0x9c]
 	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
 	LONG $0xe4fda5c5 // vpaddw ymm4, ymm11, ymm4
-	QUAD $0x0010191d227962c4; BYTE $0x00 // vpmovsxbq xmm11, word ptr [rip + 0x1019] # 0x20ca4 <peak_i8+0x1f4>
+	QUAD $0x0010291d227962c4; BYTE $0x00 // vpmovsxbq xmm11, word ptr [rip + 0x1029] # 0x20ca4 <peak_i8+0x204>
 	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
 	LONG $0x4765c2c4; BYTE $0xdb // vpsllvd ymm3, ymm3, ymm11
 	LONG $0x587de2c4; BYTE $0xdb // vpbroadcastd ymm3, xmm3
@@ -12504,7 +12497,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
 	LONG $0x042de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm10, ymm4
 	LONG $0xe4fdbdc5 // vpaddw ymm4, ymm8, ymm4
-	QUAD $0x000fe805227962c4; BYTE $0x00 // vpmovsxbq xmm8, word ptr [rip + 0xfe8] # 0x20ca4 <peak_i8+0x1f4>
+	QUAD $0x000ff805227962c4; BYTE $0x00 // vpmovsxbq xmm8, word ptr [rip + 0xff8] # 0x20ca4 <peak_i8+0x204>
 	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
 	LONG $0x477dc2c4; BYTE $0xc0 // vpsllvd ymm0, ymm0, ymm8
 	QUAD $0x0000982484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0x98]
@@ -12514,10 +12507,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0x042de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm10, ymm4
 	LONG $0xd2fdddc5 // vpaddw ymm2, ymm4, ymm2
-	QUAD $0x000fae252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0xfae] # 0x20ca4 <peak_i8+0x1f4>
+	QUAD $0x000fbe252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0xfbe] # 0x20ca4 <peak_i8+0x204>
 	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
 	LONG $0x470de2c4; BYTE $0xe4 // vpsllvd ymm4, ymm14, ymm4
-	QUAD $0x000f9c35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xf9c] # 0x20ca4 <peak_i8+0x1f4>
+	QUAD $0x000fac35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xfac] # 0x20ca4 <peak_i8+0x204>
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
 	LONG $0xd4feedc5 // vpaddd ymm2, ymm2, ymm4
 	QUAD $0x0000fca6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xfc]
@@ -12551,69 +12544,69 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4c10fcc5; WORD $0x3824 // vmovups ymm1, ymmword ptr [rsp + 0x38]
 	LONG $0x01c6f641 // test r14b, 0x1
 	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfa75850f; WORD $0xffff // jne 0x1f850 <pq_q3_k+0xd60>
+	LONG $0xfa75850f; WORD $0xffff // jne 0x1f840 <pq_q3_k+0xd60>
 	WORD $0xc0ff // inc eax
 	LONG $0xc0c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x1c0
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfa43850f; WORD $0xffff // jne 0x1f830 <pq_q3_k+0xd40>
+	LONG $0xfa43850f; WORD $0xffff // jne 0x1f820 <pq_q3_k+0xd40>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfa128f0f; WORD $0xffff // jg 0x1f810 <pq_q3_k+0xd20>
-	WORD $0x10eb // jmp 0x1fe10 <pq_q3_k+0x1320>
+	LONG $0xfa128f0f; WORD $0xffff // jg 0x1f800 <pq_q3_k+0xd20>
+	WORD $0x10eb // jmp 0x1fe00 <pq_q3_k+0x1320>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	QUAD $0x0000d824946f7ec5; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [rsp + 0xd8]
 	QUAD $0x0000b8249c6f7ec5; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [rsp + 0xb8]
-	QUAD $0x000ee925187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xee9] # 0x20d14 <peak_i8+0x264>
+	QUAD $0x000ef925187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xef9] # 0x20d14 <peak_i8+0x274>
 	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x073c // vmovups ymmword ptr [r15 + rax], ymm7
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xf307840f; WORD $0xffff // je 0x1f150 <pq_q3_k+0x660>
+	LONG $0xf307840f; WORD $0xffff // je 0x1f140 <pq_q3_k+0x660>
 	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	WORD $0xfe83; BYTE $0x07 // cmp esi, 0x7
-	LONG $0xf2f3820f; WORD $0xffff // jb 0x1f150 <pq_q3_k+0x660>
+	LONG $0xf2f3820f; WORD $0xffff // jb 0x1f140 <pq_q3_k+0x660>
 	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	WORD $0xfe83; BYTE $0x08 // cmp esi, 0x8
-	LONG $0xf2df820f; WORD $0xffff // jb 0x1f150 <pq_q3_k+0x660>
+	LONG $0xf2df820f; WORD $0xffff // jb 0x1f140 <pq_q3_k+0x660>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0xfff2cfe9; BYTE $0xff // jmp 0x1f150 <pq_q3_k+0x660>
+	LONG $0xfff2cfe9; BYTE $0xff // jmp 0x1f140 <pq_q3_k+0x660>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x090f8e0f; WORD $0x0000 // jle 0x20799 <pq_q3_k+0x1ca9>
+	LONG $0x090f8e0f; WORD $0x0000 // jle 0x20789 <pq_q3_k+0x1ca9>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0xff002548; WORD $0xffff // and rax, -0x100
-	WORD $0x1beb // jmp 0x1fec1 <pq_q3_k+0x13d1>
+	WORD $0x1beb // jmp 0x1feb1 <pq_q3_k+0x13d1>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x08e08e0f; WORD $0x0000 // jle 0x207a1 <pq_q3_k+0x1cb1>
+	LONG $0x08e08e0f; WORD $0x0000 // jle 0x20791 <pq_q3_k+0x1cb1>
 	LONG $0x137de2c4; BYTE $0x36 // vcvtph2ps ymm6, xmmword ptr [rsi]
 	LONG $0x137de2c4; WORD $0x107e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x10]
 	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x1aeb // jmp 0x1feee <pq_q3_k+0x13fe>
+	WORD $0x1aeb // jmp 0x1fede <pq_q3_k+0x13fe>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0xc1ff // inc ecx
 	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
 	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	WORD $0xc274 // je 0x1feb0 <pq_q3_k+0x13c0>
+	WORD $0xc274 // je 0x1fea0 <pq_q3_k+0x13c0>
 	LONG $0x40568d4c // lea r10, [rsi + 0x40]
 	LONG $0x009e8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rsi + 0x100]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003e8e9; BYTE $0x00 // jmp 0x202eb <pq_q3_k+0x17fb>
+	LONG $0x0003e8e9; BYTE $0x00 // jmp 0x202db <pq_q3_k+0x17fb>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x014d; BYTE $0xd6 // add r14, r10
@@ -12810,31 +12803,30 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfbf5840f; WORD $0xffff // je 0x1fee0 <pq_q3_k+0x13f0>
+	LONG $0xfbf5840f; WORD $0xffff // je 0x1fed0 <pq_q3_k+0x13f0>
 	LONG $0x52348d4c // lea r14, [rdx + 2*rdx]
 	LONG $0x06e6c149 // shl r14, 0x6
 	LONG $0x330c8d4e // lea r9, [rbx + r14]
 	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
-	LONG $0xfc10830f; WORD $0xffff // jae 0x1ff10 <pq_q3_k+0x1420>
+	LONG $0xfc10830f; WORD $0xffff // jae 0x1ff00 <pq_q3_k+0x1420>
 	WORD $0x8949; BYTE $0xc7 // mov r15, rax
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xfb // mov r11, r15
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
 	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
-	QUAD $0x0000280093180f41 // prefetcht1 byte ptr [r11 + 0x2800]
-	QUAD $0x0000288093180f41 // prefetcht1 byte ptr [r11 + 0x2880]
+	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
 	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
-	WORD $0xd472 // jb 0x20310 <pq_q3_k+0x1820>
-	LONG $0xfffbcfe9; BYTE $0xff // jmp 0x1ff10 <pq_q3_k+0x1420>
+	WORD $0xdc72 // jb 0x20300 <pq_q3_k+0x1820>
+	LONG $0xfffbd7e9; BYTE $0xff // jmp 0x1ff00 <pq_q3_k+0x1420>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04348e0f; WORD $0x0000 // jle 0x20786 <pq_q3_k+0x1c96>
+	LONG $0x043c8e0f; WORD $0x0000 // jle 0x20776 <pq_q3_k+0x1c96>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	WORD $0x9066 // nop
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x137de2c4; BYTE $0x30 // vcvtph2ps ymm6, xmmword ptr [rax]
 	LONG $0x137de2c4; WORD $0x1078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x10]
 	LONG $0x40c08348 // add rax, 0x40
@@ -13041,27 +13033,27 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc2c850f; WORD $0xffff // jne 0x20390 <pq_q3_k+0x18a0>
+	LONG $0xfc2c850f; WORD $0xffff // jne 0x20380 <pq_q3_k+0x18a0>
 	WORD $0xc7ff // inc edi
 	LONG $0x01c00548; WORD $0x0000 // add rax, 0x1c0
 	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfc0b850f; WORD $0xffff // jne 0x20380 <pq_q3_k+0x1890>
+	LONG $0xfc0b850f; WORD $0xffff // jne 0x20370 <pq_q3_k+0x1890>
 	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
 	LONG $0x08fe8348 // cmp rsi, 0x8
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfbda8f0f; WORD $0xffff // jg 0x20360 <pq_q3_k+0x1870>
+	LONG $0xfbda8f0f; WORD $0xffff // jg 0x20350 <pq_q3_k+0x1870>
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xe45c850f; WORD $0xffff // jne 0x1ebf0 <pq_q3_k+0x100>
-	LONG $0xffe465e9; BYTE $0xff // jmp 0x1ebfe <pq_q3_k+0x10e>
+	LONG $0xe45c850f; WORD $0xffff // jne 0x1ebe0 <pq_q3_k+0x100>
+	LONG $0xffe465e9; BYTE $0xff // jmp 0x1ebee <pq_q3_k+0x10e>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xe437850f; WORD $0xffff // jne 0x1ebf0 <pq_q3_k+0x100>
-	LONG $0xffe440e9; BYTE $0xff // jmp 0x1ebfe <pq_q3_k+0x10e>
+	LONG $0xe437850f; WORD $0xffff // jne 0x1ebe0 <pq_q3_k+0x100>
+	LONG $0xffe440e9; BYTE $0xff // jmp 0x1ebee <pq_q3_k+0x10e>
 	LONG $0x98c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x198
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -13073,22 +13065,22 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// quant_x: +67552
+	// quant_x: +67536
 	LONG $0x1f428d48 // lea rax, [rdx + 0x1f]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2490f48 // cmovns rax, rdx
 	LONG $0x05f8c148 // sar rax, 0x5
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	LONG $0xfee08348 // and rax, -0x2
-	LONG $0x02a48e0f; WORD $0x0000 // jle 0x20aa0 <quant_x+0x2c0>
+	LONG $0x02a48e0f; WORD $0x0000 // jle 0x20a90 <quant_x+0x2c0>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x0000051a0d10fac5 // vmovss xmm1, dword ptr [rip + 0x51a] # 0x20d24 <peak_i8+0x274>
-	QUAD $0x000005161510fac5 // vmovss xmm2, dword ptr [rip + 0x516] # 0x20d28 <peak_i8+0x278>
-	QUAD $0x000005021d10fac5 // vmovss xmm3, dword ptr [rip + 0x502] # 0x20d1c <peak_i8+0x26c>
-	QUAD $0x000004be256ef9c5 // vmovd xmm4, dword ptr [rip + 0x4be] # 0x20ce0 <peak_i8+0x230>
+	QUAD $0x0000052a0d10fac5 // vmovss xmm1, dword ptr [rip + 0x52a] # 0x20d24 <peak_i8+0x284>
+	QUAD $0x000005261510fac5 // vmovss xmm2, dword ptr [rip + 0x526] # 0x20d28 <peak_i8+0x288>
+	QUAD $0x000005121d10fac5 // vmovss xmm3, dword ptr [rip + 0x512] # 0x20d1c <peak_i8+0x27c>
+	QUAD $0x000004ce256ef9c5 // vmovd xmm4, dword ptr [rip + 0x4ce] # 0x20ce0 <peak_i8+0x240>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x60c78348 // add rdi, 0x60
@@ -13109,7 +13101,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdf1c8d49 // lea rbx, [r15 + 8*rbx]
 	LONG $0x8a148d4d // lea r10, [r10 + 4*rcx]
 	LONG $0x8e0c8d49 // lea rcx, [r14 + 4*rcx]
-	LONG $0x00014de9; BYTE $0x00 // jmp 0x209c4 <quant_x+0x1e4>
+	LONG $0x00014de9; BYTE $0x00 // jmp 0x209b4 <quant_x+0x1e4>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xb85562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm5, ymm0 # ymm9 = (ymm5 * ymm0) + ymm9
 	LONG $0xdb5922c5 // vmulss xmm11, xmm11, xmm3
@@ -13181,9 +13173,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1e348946 // mov dword ptr [rsi + r11], r14d
 	WORD $0x014c; BYTE $0xce // add rsi, r9
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x00d68e0f; WORD $0x0000 // jle 0x20a9a <quant_x+0x2ba>
+	LONG $0x00d68e0f; WORD $0x0000 // jle 0x20a8a <quant_x+0x2ba>
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x577e // jle 0x20a20 <quant_x+0x240>
+	WORD $0x577e // jle 0x20a10 <quant_x+0x240>
 	LONG $0x47107cc5; BYTE $0xa0 // vmovups ymm8, ymmword ptr [rdi - 0x60]
 	LONG $0x7f10fcc5; BYTE $0xc0 // vmovups ymm7, ymmword ptr [rdi - 0x40]
 	LONG $0x7710fcc5; BYTE $0xe0 // vmovups ymm6, ymmword ptr [rdi - 0x20]
@@ -13201,7 +13193,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5f4c41c4; BYTE $0xdb // vmaxps ymm11, ymm6, ymm11
 	LONG $0x5f2c41c4; BYTE $0xd3 // vmaxps ymm10, ymm10, ymm11
 	LONG $0xb84d62c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm6, ymm0 # ymm9 = (ymm6 * ymm0) + ymm9
-	WORD $0x2aeb // jmp 0x20a47 <quant_x+0x267>
+	WORD $0x2aeb // jmp 0x20a37 <quant_x+0x267>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x5f34c1c4; BYTE $0xe9 // vmaxps ymm5, ymm9, ymm9
@@ -13225,9 +13217,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x542041c4; BYTE $0xda // vandps xmm11, xmm11, xmm10
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0x2e7841c4; BYTE $0xda // vucomiss xmm11, xmm10
-	LONG $0xfdf0860f; WORD $0xffff // jbe 0x20880 <quant_x+0xa0>
+	LONG $0xfdf0860f; WORD $0xffff // jbe 0x20870 <quant_x+0xa0>
 	LONG $0x5e6a41c4; BYTE $0xd3 // vdivss xmm10, xmm2, xmm11
-	LONG $0xfffde6e9; BYTE $0xff // jmp 0x20880 <quant_x+0xa0>
+	LONG $0xfffde6e9; BYTE $0xff // jmp 0x20870 <quant_x+0xa0>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -13236,17 +13228,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// peak_i8: +68272
+	// peak_i8: +68256
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x011e8e0f; WORD $0x0000 // jle 0x20bd7 <peak_i8+0x127>
+	LONG $0x011e8e0f; WORD $0x0000 // jle 0x20bc7 <peak_i8+0x127>
 	LONG $0x076ffec5 // vmovdqu ymm0, ymmword ptr [rdi]
-	QUAD $0x0001e215797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x1e2] # 0x20ca8 <peak_i8+0x1f8>
+	QUAD $0x0001f215797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x1f2] # 0x20ca8 <peak_i8+0x208>
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
 	LONG $0xe4efd9c5 // vpxor xmm4, xmm4, xmm4
 	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	QUAD $0x0000013f0ddbfdc5 // vpand ymm1, ymm0, ymmword ptr [rip + 0x13f] # 0x20c20 <peak_i8+0x170>
+	QUAD $0x0000014f0ddbfdc5 // vpand ymm1, ymm0, ymmword ptr [rip + 0x14f] # 0x20c20 <peak_i8+0x180>
 	LONG $0x0475e2c4; BYTE $0xc8 // vpmaddubsw ymm1, ymm1, ymm0
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
@@ -13301,13 +13293,13 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xc0fec5c5 // vpaddd ymm0, ymm7, ymm0
 	WORD $0xff48; BYTE $0xc8 // dec rax
-	LONG $0xff2f850f; WORD $0xffff // jne 0x20af0 <peak_i8+0x40>
+	LONG $0xff2f850f; WORD $0xffff // jne 0x20ae0 <peak_i8+0x40>
 	LONG $0xcefed5c5 // vpaddd ymm1, ymm5, ymm6
 	LONG $0xd3feddc5 // vpaddd ymm2, ymm4, ymm3
 	LONG $0xcafef5c5 // vpaddd ymm1, ymm1, ymm2
 	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	WORD $0x04eb // jmp 0x20bdb <peak_i8+0x12b>
+	WORD $0x04eb // jmp 0x20bcb <peak_i8+0x12b>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08e6c148 // shl rsi, 0x8
 	LONG $0x0711fcc5 // vmovups ymmword ptr [rdi], ymm0
@@ -13316,6 +13308,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x010001cccccccccc; QUAD $0x0100010001000100
 	QUAD $0x0100010001000100; QUAD $0x0100010001000100
@@ -13428,7 +13421,7 @@ TEXT ·q5_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+39440(SB)
+	CALL ·panel_avx2<>+39424(SB)
 	RET
 
 // func q6_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -13439,7 +13432,7 @@ TEXT ·q6_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+46336(SB)
+	CALL ·panel_avx2<>+46320(SB)
 	RET
 
 // func q2_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -13450,7 +13443,7 @@ TEXT ·q2_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+53712(SB)
+	CALL ·panel_avx2<>+53696(SB)
 	RET
 
 // func q3_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -13461,7 +13454,7 @@ TEXT ·q3_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+60144(SB)
+	CALL ·panel_avx2<>+60128(SB)
 	RET
 
 // func quant_avx2(x, dst unsafe.Pointer, k, shape int)
@@ -13470,13 +13463,13 @@ TEXT ·quant_avx2(SB), 0, $0-32
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
-	CALL ·panel_avx2<>+67552(SB)
+	CALL ·panel_avx2<>+67536(SB)
 	RET
 
 // func dotPeak_avx2(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_avx2(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·panel_avx2<>+68272(SB)
+	CALL ·panel_avx2<>+68256(SB)
 	MOVQ AX, ret+16(FP)
 	RET

@@ -19,9 +19,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10f8c148 // sar rax, 0x10
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x08d98e0f; WORD $0x0000 // jle 0x108fb <pq_q8_0+0x8fb>
-	QUAD $0x882c0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x882c] # 0x18858 <peak_i8+0x348>
-	QUAD $0x00888b0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x888b] # 0x188c0 <peak_i8+0x3b0>
+	LONG $0x08c98e0f; WORD $0x0000 // jle 0x108eb <pq_q8_0+0x8eb>
+	QUAD $0x872c0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x872c] # 0x18758 <peak_i8+0x358>
+	QUAD $0x00878b0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x878b] # 0x187c0 <peak_i8+0x3c0>
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
@@ -47,15 +47,15 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x085d8e0f; WORD $0x0000 // jle 0x108fb <pq_q8_0+0x8fb>
+	LONG $0x084d8e0f; WORD $0x0000 // jle 0x108eb <pq_q8_0+0x8eb>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
 	WORD $0xdf75 // jne 0x10086 <pq_q8_0+0x86>
 	WORD $0xfb83; BYTE $0x01 // cmp ebx, 0x1
-	LONG $0x02b0840f; WORD $0x0000 // je 0x10360 <pq_q8_0+0x360>
+	LONG $0x02a9840f; WORD $0x0000 // je 0x10359 <pq_q8_0+0x359>
 	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
-	LONG $0x05bf850f; WORD $0x0000 // jne 0x10678 <pq_q8_0+0x678>
+	LONG $0x05af850f; WORD $0x0000 // jne 0x10668 <pq_q8_0+0x668>
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x080b8e0f; WORD $0x0000 // jle 0x108cd <pq_q8_0+0x8cd>
+	LONG $0x07fb8e0f; WORD $0x0000 // jle 0x108bd <pq_q8_0+0x8bd>
 	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
 	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
@@ -106,20 +106,19 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x02fc8349 // cmp r12, 0x2
 	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x06d48e0f; WORD $0x0000 // jle 0x108bf <pq_q8_0+0x8bf>
+	LONG $0x06c48e0f; WORD $0x0000 // jle 0x108af <pq_q8_0+0x8af>
 	LONG $0x40bd8d49; WORD $0x0002; BYTE $0x00 // lea rdi, [r13 + 0x240]
 	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
-	WORD $0x3473 // jae 0x1022b <pq_q8_0+0x22b>
+	WORD $0x2d73 // jae 0x10224 <pq_q8_0+0x224>
 	WORD $0x894d; BYTE $0xf3 // mov r11, r14
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
 	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
-	WORD $0xd572 // jb 0x10200 <pq_q8_0+0x200>
+	WORD $0xdc72 // jb 0x10200 <pq_q8_0+0x200>
 	LONG $0x487dd262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm3, ymmword ptr [r13]
 	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
 	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
@@ -159,28 +158,27 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
 	LONG $0x5865d262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
 	WORD $0x3949; BYTE $0xee // cmp r14, rbp
-	LONG $0xfdb4830f; WORD $0xffff // jae 0x100e0 <pq_q8_0+0xe0>
+	LONG $0xfdbb830f; WORD $0xffff // jae 0x100e0 <pq_q8_0+0xe0>
 	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
-	BYTE $0x90 // nop
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
 	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x3949; BYTE $0xee // cmp r14, rbp
-	WORD $0xd572 // jb 0x10330 <pq_q8_0+0x330>
-	LONG $0xfffd80e9; BYTE $0xff // jmp 0x100e0 <pq_q8_0+0xe0>
+	WORD $0xdc72 // jb 0x10330 <pq_q8_0+0x330>
+	LONG $0xfffd87e9; BYTE $0xff // jmp 0x100e0 <pq_q8_0+0xe0>
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x05768e0f; WORD $0x0000 // jle 0x108df <pq_q8_0+0x8df>
+	LONG $0x056d8e0f; WORD $0x0000 // jle 0x108cf <pq_q8_0+0x8cf>
 	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
 	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	LONG $0x000115e9; BYTE $0x00 // jmp 0x1049b <pq_q8_0+0x49b>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x00010ce9; BYTE $0x00 // jmp 0x1048b <pq_q8_0+0x48b>
+	BYTE $0x90 // nop
 	LONG $0x487cd162; WORD $0x5d10; BYTE $0x09 // vmovups zmm3, zmmword ptr [r13 + 0x240]
 	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
 	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0a // vmovups zmm3, zmmword ptr [r13 + 0x280]
@@ -223,10 +221,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x02fc8349 // cmp r12, 0x2
 	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x04488e0f; WORD $0x0000 // jle 0x108e3 <pq_q8_0+0x8e3>
+	LONG $0x04488e0f; WORD $0x0000 // jle 0x108d3 <pq_q8_0+0x8d3>
 	LONG $0x40ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x240]
 	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0x6c73 // jae 0x10513 <pq_q8_0+0x513>
+	WORD $0x6c73 // jae 0x10503 <pq_q8_0+0x503>
 	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
 	LONG $0x08ebc141 // shr r11d, 0x8
 	WORD $0x8941; BYTE $0xde // mov r14d, ebx
@@ -247,7 +245,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
 	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
 	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0xad72 // jb 0x104c0 <pq_q8_0+0x4c0>
+	WORD $0xad72 // jb 0x104b0 <pq_q8_0+0x4b0>
 	LONG $0x487dd262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm3, ymmword ptr [r13]
 	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
 	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
@@ -287,7 +285,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
 	LONG $0x5865d262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
 	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	LONG $0xfd7c830f; WORD $0xffff // jae 0x10390 <pq_q8_0+0x390>
+	LONG $0xfd7c830f; WORD $0xffff // jae 0x10380 <pq_q8_0+0x380>
 	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
 	LONG $0x08ebc141 // shr r11d, 0x8
 	WORD $0x8941; BYTE $0xde // mov r14d, ebx
@@ -308,11 +306,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
 	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
 	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0xad72 // jb 0x10620 <pq_q8_0+0x620>
-	LONG $0xfffd18e9; BYTE $0xff // jmp 0x10390 <pq_q8_0+0x390>
+	WORD $0xad72 // jb 0x10610 <pq_q8_0+0x610>
+	LONG $0xfffd18e9; BYTE $0xff // jmp 0x10380 <pq_q8_0+0x380>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x023a8e0f; WORD $0x0000 // jle 0x108bf <pq_q8_0+0x8bf>
+	LONG $0x023a8e0f; WORD $0x0000 // jle 0x108af <pq_q8_0+0x8af>
 	LONG $0x24748b4c; BYTE $0x08 // mov r14, qword ptr [rsp + 0x8]
 	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
 	WORD $0x894d; BYTE $0xc4 // mov r12, r8
@@ -395,20 +393,20 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5865d262; WORD $0x5798; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [r15 - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x02fe8349 // cmp r14, 0x2
-	LONG $0xfde1870f; WORD $0xffff // ja 0x106a0 <pq_q8_0+0x6a0>
+	LONG $0xfde1870f; WORD $0xffff // ja 0x10690 <pq_q8_0+0x690>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf7b8850f; WORD $0xffff // jne 0x10080 <pq_q8_0+0x80>
-	LONG $0xfff7b9e9; BYTE $0xff // jmp 0x10086 <pq_q8_0+0x86>
+	LONG $0xf7c8850f; WORD $0xffff // jne 0x10080 <pq_q8_0+0x80>
+	LONG $0xfff7c9e9; BYTE $0xff // jmp 0x10086 <pq_q8_0+0x86>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf7a6850f; WORD $0xffff // jne 0x10080 <pq_q8_0+0x80>
-	LONG $0xfff7a7e9; BYTE $0xff // jmp 0x10086 <pq_q8_0+0x86>
+	LONG $0xf7b6850f; WORD $0xffff // jne 0x10080 <pq_q8_0+0x80>
+	LONG $0xfff7b7e9; BYTE $0xff // jmp 0x10086 <pq_q8_0+0x86>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x245c8b48; BYTE $0x18 // mov rbx, qword ptr [rsp + 0x18]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf78a850f; WORD $0xffff // jne 0x10080 <pq_q8_0+0x80>
-	LONG $0xfff78be9; BYTE $0xff // jmp 0x10086 <pq_q8_0+0x86>
+	LONG $0xf79a850f; WORD $0xffff // jne 0x10080 <pq_q8_0+0x80>
+	LONG $0xfff79be9; BYTE $0xff // jmp 0x10086 <pq_q8_0+0x86>
 	LONG $0x28c48348 // add rsp, 0x28
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -420,7 +418,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q4_0: +2320
+	// pq_q4_0: +2304
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -432,9 +430,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10f8c148 // sar rax, 0x10
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x09538e0f; WORD $0x0000 // jle 0x11285 <pq_q4_0+0x975>
-	QUAD $0x7f0c0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7f0c] # 0x18848 <peak_i8+0x338>
-	QUAD $0x007f7d0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x7f7d] # 0x188c2 <peak_i8+0x3b2>
+	LONG $0x09338e0f; WORD $0x0000 // jle 0x11255 <pq_q4_0+0x955>
+	QUAD $0x7e1c0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7e1c] # 0x18748 <peak_i8+0x348>
+	QUAD $0x007e8d0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x7e8d] # 0x187c2 <peak_i8+0x3c2>
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
@@ -453,7 +451,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x54c18348 // add rcx, 0x54
 	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
 	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
-	WORD $0x23eb // jmp 0x109ae <pq_q4_0+0x9e>
+	WORD $0x23eb // jmp 0x1099e <pq_q4_0+0x9e>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
@@ -461,22 +459,22 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x08d78e0f; WORD $0x0000 // jle 0x11285 <pq_q4_0+0x975>
+	LONG $0x08b78e0f; WORD $0x0000 // jle 0x11255 <pq_q4_0+0x955>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x10996 <pq_q4_0+0x86>
+	WORD $0xdf75 // jne 0x10986 <pq_q4_0+0x86>
 	WORD $0xfb83; BYTE $0x01 // cmp ebx, 0x1
-	LONG $0x02e0840f; WORD $0x0000 // je 0x10ca0 <pq_q4_0+0x390>
+	LONG $0x02c9840f; WORD $0x0000 // je 0x10c79 <pq_q4_0+0x379>
 	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
-	LONG $0x061f850f; WORD $0x0000 // jne 0x10fe8 <pq_q4_0+0x6d8>
+	LONG $0x05ff850f; WORD $0x0000 // jne 0x10fb8 <pq_q4_0+0x6b8>
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x08858e0f; WORD $0x0000 // jle 0x11257 <pq_q4_0+0x947>
+	LONG $0x08658e0f; WORD $0x0000 // jle 0x11227 <pq_q4_0+0x927>
 	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
 	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
 	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	LONG $0x000121e9; BYTE $0x00 // jmp 0x10b10 <pq_q4_0+0x200>
+	LONG $0x000121e9; BYTE $0x00 // jmp 0x10b00 <pq_q4_0+0x200>
 	BYTE $0x90 // nop
 	LONG $0x487cd162; WORD $0x5d10; BYTE $0x05 // vmovups zmm3, zmmword ptr [r13 + 0x140]
 	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
@@ -524,20 +522,19 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x02fc8349 // cmp r12, 0x2
 	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x07398e0f; WORD $0x0000 // jle 0x11249 <pq_q4_0+0x939>
+	LONG $0x07198e0f; WORD $0x0000 // jle 0x11219 <pq_q4_0+0x919>
 	LONG $0x40bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x140]
 	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
-	WORD $0x2f73 // jae 0x10b4b <pq_q4_0+0x23b>
+	WORD $0x2873 // jae 0x10b34 <pq_q4_0+0x234>
 	WORD $0x894d; BYTE $0xf3 // mov r11, r14
 	BYTE $0x90 // nop
 	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
 	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
-	WORD $0xd572 // jb 0x10b20 <pq_q4_0+0x210>
+	WORD $0xdc72 // jb 0x10b10 <pq_q4_0+0x210>
 	LONG $0x487dd262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm3, ymmword ptr [r13]
 	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
 	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
@@ -581,28 +578,27 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
 	LONG $0x5865d262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
 	WORD $0x3949; BYTE $0xee // cmp r14, rbp
-	LONG $0xfd8f830f; WORD $0xffff // jae 0x109f0 <pq_q4_0+0xe0>
+	LONG $0xfd96830f; WORD $0xffff // jae 0x109e0 <pq_q4_0+0xe0>
 	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
 	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x3949; BYTE $0xee // cmp r14, rbp
-	WORD $0xd572 // jb 0x10c70 <pq_q4_0+0x360>
-	LONG $0xfffd50e9; BYTE $0xff // jmp 0x109f0 <pq_q4_0+0xe0>
+	WORD $0xdc72 // jb 0x10c50 <pq_q4_0+0x350>
+	LONG $0xfffd67e9; BYTE $0xff // jmp 0x109e0 <pq_q4_0+0xe0>
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x05c08e0f; WORD $0x0000 // jle 0x11269 <pq_q4_0+0x959>
+	LONG $0x05b78e0f; WORD $0x0000 // jle 0x11239 <pq_q4_0+0x939>
 	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
 	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	LONG $0x00012ae9; BYTE $0x00 // jmp 0x10df0 <pq_q4_0+0x4e0>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x000121e9; BYTE $0x00 // jmp 0x10dc0 <pq_q4_0+0x4c0>
+	BYTE $0x90 // nop
 	LONG $0x487cd162; WORD $0x5d10; BYTE $0x05 // vmovups zmm3, zmmword ptr [r13 + 0x140]
 	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
 	LONG $0x487cd162; WORD $0x5d10; BYTE $0x06 // vmovups zmm3, zmmword ptr [r13 + 0x180]
@@ -649,10 +645,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x02fc8349 // cmp r12, 0x2
 	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x047d8e0f; WORD $0x0000 // jle 0x1126d <pq_q4_0+0x95d>
+	LONG $0x047d8e0f; WORD $0x0000 // jle 0x1123d <pq_q4_0+0x93d>
 	LONG $0x40ad8d49; WORD $0x0001; BYTE $0x00 // lea rbp, [r13 + 0x140]
 	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0x6773 // jae 0x10e63 <pq_q4_0+0x553>
+	WORD $0x6773 // jae 0x10e33 <pq_q4_0+0x533>
 	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
 	LONG $0x08ebc141 // shr r11d, 0x8
 	WORD $0x8941; BYTE $0xde // mov r14d, ebx
@@ -673,7 +669,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
 	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
 	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0xad72 // jb 0x10e10 <pq_q4_0+0x500>
+	WORD $0xad72 // jb 0x10de0 <pq_q4_0+0x4e0>
 	LONG $0x487dd262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm3, ymmword ptr [r13]
 	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
 	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
@@ -717,7 +713,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
 	LONG $0x5865d262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
 	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	LONG $0xfd57830f; WORD $0xffff // jae 0x10cd0 <pq_q4_0+0x3c0>
+	LONG $0xfd57830f; WORD $0xffff // jae 0x10ca0 <pq_q4_0+0x3a0>
 	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
 	LONG $0x08ebc141 // shr r11d, 0x8
 	WORD $0x8941; BYTE $0xde // mov r14d, ebx
@@ -738,11 +734,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
 	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
 	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0xad72 // jb 0x10f90 <pq_q4_0+0x680>
-	LONG $0xfffce8e9; BYTE $0xff // jmp 0x10cd0 <pq_q4_0+0x3c0>
+	WORD $0xad72 // jb 0x10f60 <pq_q4_0+0x660>
+	LONG $0xfffce8e9; BYTE $0xff // jmp 0x10ca0 <pq_q4_0+0x3a0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x02548e0f; WORD $0x0000 // jle 0x11249 <pq_q4_0+0x939>
+	LONG $0x02548e0f; WORD $0x0000 // jle 0x11219 <pq_q4_0+0x919>
 	LONG $0x24748b4c; BYTE $0x08 // mov r14, qword ptr [rsp + 0x8]
 	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
 	WORD $0x894d; BYTE $0xc4 // mov r12, r8
@@ -833,20 +829,20 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5865d262; WORD $0x5798; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [r15 - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x02fe8349 // cmp r14, 0x2
-	LONG $0xfdc7870f; WORD $0xffff // ja 0x11010 <pq_q4_0+0x700>
+	LONG $0xfdc7870f; WORD $0xffff // ja 0x10fe0 <pq_q4_0+0x6e0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf73e850f; WORD $0xffff // jne 0x10990 <pq_q4_0+0x80>
-	LONG $0xfff73fe9; BYTE $0xff // jmp 0x10996 <pq_q4_0+0x86>
+	LONG $0xf75e850f; WORD $0xffff // jne 0x10980 <pq_q4_0+0x80>
+	LONG $0xfff75fe9; BYTE $0xff // jmp 0x10986 <pq_q4_0+0x86>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf72c850f; WORD $0xffff // jne 0x10990 <pq_q4_0+0x80>
-	LONG $0xfff72de9; BYTE $0xff // jmp 0x10996 <pq_q4_0+0x86>
+	LONG $0xf74c850f; WORD $0xffff // jne 0x10980 <pq_q4_0+0x80>
+	LONG $0xfff74de9; BYTE $0xff // jmp 0x10986 <pq_q4_0+0x86>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x245c8b48; BYTE $0x18 // mov rbx, qword ptr [rsp + 0x18]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf710850f; WORD $0xffff // jne 0x10990 <pq_q4_0+0x80>
-	LONG $0xfff711e9; BYTE $0xff // jmp 0x10996 <pq_q4_0+0x86>
+	LONG $0xf730850f; WORD $0xffff // jne 0x10980 <pq_q4_0+0x80>
+	LONG $0xfff731e9; BYTE $0xff // jmp 0x10986 <pq_q4_0+0x86>
 	LONG $0x28c48348 // add rsp, 0x28
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -858,11 +854,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// pq_q4_1: +4768
+	// pq_q4_1: +4720
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x09df8e0f; WORD $0x0000 // jle 0x11c8f <pq_q4_1+0x9ef>
+	LONG $0x09bf8e0f; WORD $0x0000 // jle 0x11c3f <pq_q4_1+0x9cf>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -870,7 +866,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x28ec8348 // sub rsp, 0x28
-	QUAD $0x75800558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7580] # 0x18848 <peak_i8+0x338>
+	QUAD $0x74b00558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x74b0] # 0x18748 <peak_i8+0x348>
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
 	LONG $0x3fefc148 // shr rdi, 0x3f
@@ -887,7 +883,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x07e7c148 // shl rdi, 0x7
 	LONG $0xbf2c8d48 // lea rbp, [rdi + 4*rdi]
 	LONG $0x246c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rbp
-	WORD $0x25eb // jmp 0x1132e <pq_q4_1+0x8e>
+	WORD $0x25eb // jmp 0x112fe <pq_q4_1+0x8e>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x487cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm1
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
@@ -895,22 +891,22 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x09538e0f; WORD $0x0000 // jle 0x11c81 <pq_q4_1+0x9e1>
+	LONG $0x09338e0f; WORD $0x0000 // jle 0x11c31 <pq_q4_1+0x9c1>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x11316 <pq_q4_1+0x76>
+	WORD $0xdf75 // jne 0x112e6 <pq_q4_1+0x76>
 	LONG $0x01fb8341 // cmp r11d, 0x1
-	LONG $0x031f840f; WORD $0x0000 // je 0x11660 <pq_q4_1+0x3c0>
+	LONG $0x0308840f; WORD $0x0000 // je 0x11619 <pq_q4_1+0x3a9>
 	LONG $0x02fb8341 // cmp r11d, 0x2
-	LONG $0x068a850f; WORD $0x0000 // jne 0x119d5 <pq_q4_1+0x735>
+	LONG $0x066a850f; WORD $0x0000 // jne 0x11985 <pq_q4_1+0x715>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08f58e0f; WORD $0x0000 // jle 0x11c49 <pq_q4_1+0x9a9>
+	LONG $0x08d58e0f; WORD $0x0000 // jle 0x11bf9 <pq_q4_1+0x989>
 	WORD $0x894c; BYTE $0xd3 // mov rbx, r10
 	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	WORD $0x894d; BYTE $0xd4 // mov r12, r10
 	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
 	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	LONG $0x00013ce9; BYTE $0x00 // jmp 0x114ac <pq_q4_1+0x20c>
+	LONG $0x00013ce9; BYTE $0x00 // jmp 0x1147c <pq_q4_1+0x20c>
 	QUAD $0x03245413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 0x60]
 	QUAD $0x01245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x20]
 	QUAD $0x06246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x180]
@@ -960,20 +956,19 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x60c68349 // add r14, 0x60
 	LONG $0x02ff8349 // cmp r15, 0x2
 	WORD $0x8949; BYTE $0xcf // mov r15, rcx
-	LONG $0x078f8e0f; WORD $0x0000 // jle 0x11c3b <pq_q4_1+0x99b>
+	LONG $0x076f8e0f; WORD $0x0000 // jle 0x11beb <pq_q4_1+0x97b>
 	QUAD $0x0000018024bc8d49 // lea rdi, [r12 + 0x180]
 	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
-	WORD $0x3273 // jae 0x114eb <pq_q4_1+0x24b>
+	WORD $0x2b73 // jae 0x114b4 <pq_q4_1+0x244>
 	WORD $0x8949; BYTE $0xdd // mov r13, rbx
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x894c; BYTE $0xe9 // mov rcx, r13
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
 	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
-	WORD $0xd572 // jb 0x114c0 <pq_q4_1+0x220>
+	WORD $0xdc72 // jb 0x11490 <pq_q4_1+0x220>
 	QUAD $0x02245413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 0x40]
 	QUAD $0x02245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x80]
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
@@ -1020,28 +1015,27 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
 	LONG $0x585dd262; WORD $0x4eb8; BYTE $0x08 // vfmadd231ps zmm1, zmm4, dword ptr [r14 + 0x20]{1to16} # zmm1 = (zmm4 * mem) + zmm1
 	WORD $0x394c; BYTE $0xeb // cmp rbx, r13
-	LONG $0xfd52830f; WORD $0xffff // jae 0x11370 <pq_q4_1+0xd0>
+	LONG $0xfd59830f; WORD $0xffff // jae 0x11340 <pq_q4_1+0xd0>
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
 	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x394c; BYTE $0xeb // cmp rbx, r13
-	WORD $0xd572 // jb 0x11630 <pq_q4_1+0x390>
-	LONG $0xfffd10e9; BYTE $0xff // jmp 0x11370 <pq_q4_1+0xd0>
+	WORD $0xdc72 // jb 0x115f0 <pq_q4_1+0x380>
+	LONG $0xfffd27e9; BYTE $0xff // jmp 0x11340 <pq_q4_1+0xd0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05f28e0f; WORD $0x0000 // jle 0x11c5b <pq_q4_1+0x9bb>
+	LONG $0x05e98e0f; WORD $0x0000 // jle 0x11c0b <pq_q4_1+0x99b>
 	WORD $0x894d; BYTE $0xd3 // mov r11, r10
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	WORD $0x894d; BYTE $0xd4 // mov r12, r10
 	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
 	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	LONG $0x000147e9; BYTE $0x00 // jmp 0x117cc <pq_q4_1+0x52c>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x00013ee9; BYTE $0x00 // jmp 0x1177c <pq_q4_1+0x50c>
+	WORD $0x9066 // nop
 	QUAD $0x03245413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 0x60]
 	QUAD $0x01245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x20]
 	QUAD $0x06246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x180]
@@ -1091,10 +1085,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x60c68349 // add r14, 0x60
 	LONG $0x02ff8349 // cmp r15, 0x2
 	WORD $0x8949; BYTE $0xcf // mov r15, rcx
-	LONG $0x04938e0f; WORD $0x0000 // jle 0x11c5f <pq_q4_1+0x9bf>
+	LONG $0x04938e0f; WORD $0x0000 // jle 0x11c0f <pq_q4_1+0x99f>
 	QUAD $0x0000018024ac8d4d // lea r13, [r12 + 0x180]
 	WORD $0x394d; BYTE $0xeb // cmp r11, r13
-	WORD $0x6773 // jae 0x11840 <pq_q4_1+0x5a0>
+	WORD $0x6773 // jae 0x117f0 <pq_q4_1+0x580>
 	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
 	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
 	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
@@ -1115,7 +1109,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
 	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
 	WORD $0x394d; BYTE $0xeb // cmp r11, r13
-	WORD $0xb072 // jb 0x117f0 <pq_q4_1+0x550>
+	WORD $0xb072 // jb 0x117a0 <pq_q4_1+0x530>
 	QUAD $0x02245413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 0x40]
 	QUAD $0x02245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x80]
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
@@ -1162,7 +1156,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
 	LONG $0x585dd262; WORD $0x4eb8; BYTE $0x08 // vfmadd231ps zmm1, zmm4, dword ptr [r14 + 0x20]{1to16} # zmm1 = (zmm4 * mem) + zmm1
 	WORD $0x394d; BYTE $0xeb // cmp r11, r13
-	LONG $0xfd1d830f; WORD $0xffff // jae 0x11690 <pq_q4_1+0x3f0>
+	LONG $0xfd1d830f; WORD $0xffff // jae 0x11640 <pq_q4_1+0x3d0>
 	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
 	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
 	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
@@ -1183,11 +1177,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
 	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
 	WORD $0x394d; BYTE $0xeb // cmp r11, r13
-	WORD $0xb072 // jb 0x11980 <pq_q4_1+0x6e0>
-	LONG $0xfffcbbe9; BYTE $0xff // jmp 0x11690 <pq_q4_1+0x3f0>
+	WORD $0xb072 // jb 0x11930 <pq_q4_1+0x6c0>
+	LONG $0xfffcbbe9; BYTE $0xff // jmp 0x11640 <pq_q4_1+0x3d0>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02598e0f; WORD $0x0000 // jle 0x11c3b <pq_q4_1+0x99b>
+	LONG $0x02598e0f; WORD $0x0000 // jle 0x11beb <pq_q4_1+0x97b>
 	LONG $0x241c8b48 // mov rbx, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
@@ -1284,22 +1278,22 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x585dd262; WORD $0x4f98; BYTE $0x14 // vfmadd132ps zmm1, zmm4, dword ptr [r15 + 0x50]{1to16} # zmm1 = (zmm1 * mem) + zmm4
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x02fb8348 // cmp rbx, 0x2
-	LONG $0xfdb5870f; WORD $0xffff // ja 0x119f0 <pq_q4_1+0x750>
+	LONG $0xfdb5870f; WORD $0xffff // ja 0x119a0 <pq_q4_1+0x730>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf6cc850f; WORD $0xffff // jne 0x11310 <pq_q4_1+0x70>
-	LONG $0xfff6cde9; BYTE $0xff // jmp 0x11316 <pq_q4_1+0x76>
+	LONG $0xf6ec850f; WORD $0xffff // jne 0x112e0 <pq_q4_1+0x70>
+	LONG $0xfff6ede9; BYTE $0xff // jmp 0x112e6 <pq_q4_1+0x76>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf6ba850f; WORD $0xffff // jne 0x11310 <pq_q4_1+0x70>
-	LONG $0xfff6bbe9; BYTE $0xff // jmp 0x11316 <pq_q4_1+0x76>
+	LONG $0xf6da850f; WORD $0xffff // jne 0x112e0 <pq_q4_1+0x70>
+	LONG $0xfff6dbe9; BYTE $0xff // jmp 0x112e6 <pq_q4_1+0x76>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
 	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x245c8b4c; BYTE $0x10 // mov r11, qword ptr [rsp + 0x10]
 	LONG $0x246c8b48; BYTE $0x08 // mov rbp, qword ptr [rsp + 0x8]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf694850f; WORD $0xffff // jne 0x11310 <pq_q4_1+0x70>
-	LONG $0xfff695e9; BYTE $0xff // jmp 0x11316 <pq_q4_1+0x76>
+	LONG $0xf6b4850f; WORD $0xffff // jne 0x112e0 <pq_q4_1+0x70>
+	LONG $0xfff6b5e9; BYTE $0xff // jmp 0x112e6 <pq_q4_1+0x76>
 	LONG $0x28c48348 // add rsp, 0x28
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -1311,7 +1305,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q5_0: +7328
+	// pq_q5_0: +7248
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -1323,10 +1317,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10f8c148 // sar rax, 0x10
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0c238e0f; WORD $0x0000 // jle 0x128e5 <pq_q5_0+0xc45>
-	QUAD $0x6cbc055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x6cbc] # 0x18988 <peak_i8+0x478>
-	QUAD $0x6cba0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x6cba] # 0x18990 <peak_i8+0x480>
-	QUAD $0x006be5152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x6be5] # 0x188c4 <peak_i8+0x3b4>
+	LONG $0x0c138e0f; WORD $0x0000 // jle 0x12885 <pq_q5_0+0xc35>
+	QUAD $0x6c0c055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x6c0c] # 0x18888 <peak_i8+0x488>
+	QUAD $0x6c0a0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x6c0a] # 0x18890 <peak_i8+0x490>
+	QUAD $0x006b35152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x6b35] # 0x187c4 <peak_i8+0x3c4>
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
@@ -1344,7 +1338,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
 	LONG $0x54c18348 // add rcx, 0x54
 	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
-	WORD $0x2aeb // jmp 0x11d4e <pq_q5_0+0xae>
+	WORD $0x2aeb // jmp 0x11cfe <pq_q5_0+0xae>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
@@ -1352,22 +1346,22 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0b978e0f; WORD $0x0000 // jle 0x128e5 <pq_q5_0+0xc45>
+	LONG $0x0b878e0f; WORD $0x0000 // jle 0x12885 <pq_q5_0+0xc35>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x11d36 <pq_q5_0+0x96>
+	WORD $0xdf75 // jne 0x11ce6 <pq_q5_0+0x96>
 	WORD $0xfb83; BYTE $0x01 // cmp ebx, 0x1
-	LONG $0x03d0840f; WORD $0x0000 // je 0x12130 <pq_q5_0+0x490>
+	LONG $0x03c9840f; WORD $0x0000 // je 0x120d9 <pq_q5_0+0x489>
 	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
-	LONG $0x07ef850f; WORD $0x0000 // jne 0x12558 <pq_q5_0+0x8b8>
+	LONG $0x07df850f; WORD $0x0000 // jne 0x124f8 <pq_q5_0+0x8a8>
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x0b458e0f; WORD $0x0000 // jle 0x128b7 <pq_q5_0+0xc17>
+	LONG $0x0b358e0f; WORD $0x0000 // jle 0x12857 <pq_q5_0+0xc07>
 	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
 	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
 	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	LONG $0x000197e9; BYTE $0x00 // jmp 0x11f26 <pq_q5_0+0x286>
+	LONG $0x000197e9; BYTE $0x00 // jmp 0x11ed6 <pq_q5_0+0x286>
 	BYTE $0x90 // nop
 	LONG $0x487cd162; WORD $0x6d10; BYTE $0x06 // vmovups zmm5, zmmword ptr [r13 + 0x180]
 	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
@@ -1432,20 +1426,19 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x02fc8349 // cmp r12, 0x2
 	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x09838e0f; WORD $0x0000 // jle 0x128a9 <pq_q5_0+0xc09>
+	LONG $0x09738e0f; WORD $0x0000 // jle 0x12849 <pq_q5_0+0xbf9>
 	LONG $0x80bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x180]
 	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
-	WORD $0x3973 // jae 0x11f6b <pq_q5_0+0x2cb>
+	WORD $0x3273 // jae 0x11f14 <pq_q5_0+0x2c4>
 	WORD $0x894d; BYTE $0xf3 // mov r11, r14
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
 	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
-	WORD $0xd572 // jb 0x11f40 <pq_q5_0+0x2a0>
+	WORD $0xdc72 // jb 0x11ef0 <pq_q5_0+0x2a0>
 	LONG $0x487dd262; WORD $0x6513; BYTE $0x00 // vcvtph2ps zmm4, ymmword ptr [r13]
 	LONG $0x487cd162; WORD $0x6d10; BYTE $0x01 // vmovups zmm5, zmmword ptr [r13 + 0x40]
 	LONG $0x487cd162; WORD $0x6d10; BYTE $0x02 // vmovups zmm5, zmmword ptr [r13 + 0x80]
@@ -1506,28 +1499,27 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
 	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
 	WORD $0x3949; BYTE $0xee // cmp r14, rbp
-	LONG $0xfc99830f; WORD $0xffff // jae 0x11d90 <pq_q5_0+0xf0>
+	LONG $0xfca0830f; WORD $0xffff // jae 0x11d40 <pq_q5_0+0xf0>
 	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
 	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x3949; BYTE $0xee // cmp r14, rbp
-	WORD $0xd572 // jb 0x12100 <pq_q5_0+0x460>
-	LONG $0xfffc60e9; BYTE $0xff // jmp 0x11d90 <pq_q5_0+0xf0>
+	WORD $0xdc72 // jb 0x120b0 <pq_q5_0+0x460>
+	LONG $0xfffc67e9; BYTE $0xff // jmp 0x11d40 <pq_q5_0+0xf0>
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x07908e0f; WORD $0x0000 // jle 0x128c9 <pq_q5_0+0xc29>
+	LONG $0x07878e0f; WORD $0x0000 // jle 0x12869 <pq_q5_0+0xc19>
 	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
 	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	LONG $0x0001a0e9; BYTE $0x00 // jmp 0x122f6 <pq_q5_0+0x656>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x000197e9; BYTE $0x00 // jmp 0x12296 <pq_q5_0+0x646>
+	BYTE $0x90 // nop
 	LONG $0x487cd162; WORD $0x6d10; BYTE $0x06 // vmovups zmm5, zmmword ptr [r13 + 0x180]
 	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
 	LONG $0x487cd162; WORD $0x6d10; BYTE $0x07 // vmovups zmm5, zmmword ptr [r13 + 0x1c0]
@@ -1591,10 +1583,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x02fc8349 // cmp r12, 0x2
 	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x05d78e0f; WORD $0x0000 // jle 0x128cd <pq_q5_0+0xc2d>
+	LONG $0x05d78e0f; WORD $0x0000 // jle 0x1286d <pq_q5_0+0xc1d>
 	LONG $0x80ad8d49; WORD $0x0001; BYTE $0x00 // lea rbp, [r13 + 0x180]
 	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0x6173 // jae 0x12363 <pq_q5_0+0x6c3>
+	WORD $0x6173 // jae 0x12303 <pq_q5_0+0x6b3>
 	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
 	LONG $0x08ebc141 // shr r11d, 0x8
 	WORD $0x8941; BYTE $0xde // mov r14d, ebx
@@ -1615,7 +1607,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
 	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
 	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0xad72 // jb 0x12310 <pq_q5_0+0x670>
+	WORD $0xad72 // jb 0x122b0 <pq_q5_0+0x660>
 	LONG $0x487dd262; WORD $0x6513; BYTE $0x00 // vcvtph2ps zmm4, ymmword ptr [r13]
 	LONG $0x487cd162; WORD $0x6d10; BYTE $0x01 // vmovups zmm5, zmmword ptr [r13 + 0x40]
 	LONG $0x487cd162; WORD $0x6d10; BYTE $0x02 // vmovups zmm5, zmmword ptr [r13 + 0x80]
@@ -1676,7 +1668,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
 	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
 	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	LONG $0xfc71830f; WORD $0xffff // jae 0x12160 <pq_q5_0+0x4c0>
+	LONG $0xfc71830f; WORD $0xffff // jae 0x12100 <pq_q5_0+0x4b0>
 	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
 	LONG $0x08ebc141 // shr r11d, 0x8
 	WORD $0x8941; BYTE $0xde // mov r14d, ebx
@@ -1697,11 +1689,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
 	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
 	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0xad72 // jb 0x12500 <pq_q5_0+0x860>
-	LONG $0xfffc08e9; BYTE $0xff // jmp 0x12160 <pq_q5_0+0x4c0>
+	WORD $0xad72 // jb 0x124a0 <pq_q5_0+0x850>
+	LONG $0xfffc08e9; BYTE $0xff // jmp 0x12100 <pq_q5_0+0x4b0>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x03448e0f; WORD $0x0000 // jle 0x128a9 <pq_q5_0+0xc09>
+	LONG $0x03448e0f; WORD $0x0000 // jle 0x12849 <pq_q5_0+0xbf9>
 	LONG $0x24748b4c; BYTE $0x08 // mov r14, qword ptr [rsp + 0x8]
 	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
 	WORD $0x894d; BYTE $0xc4 // mov r12, r8
@@ -1826,20 +1818,20 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x585dd262; WORD $0x5f98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [r15 - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x02fe8349 // cmp r14, 0x2
-	LONG $0xfcd7870f; WORD $0xffff // ja 0x12580 <pq_q5_0+0x8e0>
+	LONG $0xfcd7870f; WORD $0xffff // ja 0x12520 <pq_q5_0+0x8d0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf47e850f; WORD $0xffff // jne 0x11d30 <pq_q5_0+0x90>
-	LONG $0xfff47fe9; BYTE $0xff // jmp 0x11d36 <pq_q5_0+0x96>
+	LONG $0xf48e850f; WORD $0xffff // jne 0x11ce0 <pq_q5_0+0x90>
+	LONG $0xfff48fe9; BYTE $0xff // jmp 0x11ce6 <pq_q5_0+0x96>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf46c850f; WORD $0xffff // jne 0x11d30 <pq_q5_0+0x90>
-	LONG $0xfff46de9; BYTE $0xff // jmp 0x11d36 <pq_q5_0+0x96>
+	LONG $0xf47c850f; WORD $0xffff // jne 0x11ce0 <pq_q5_0+0x90>
+	LONG $0xfff47de9; BYTE $0xff // jmp 0x11ce6 <pq_q5_0+0x96>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x245c8b48; BYTE $0x18 // mov rbx, qword ptr [rsp + 0x18]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf450850f; WORD $0xffff // jne 0x11d30 <pq_q5_0+0x90>
-	LONG $0xfff451e9; BYTE $0xff // jmp 0x11d36 <pq_q5_0+0x96>
+	LONG $0xf460850f; WORD $0xffff // jne 0x11ce0 <pq_q5_0+0x90>
+	LONG $0xfff461e9; BYTE $0xff // jmp 0x11ce6 <pq_q5_0+0x96>
 	LONG $0x28c48348 // add rsp, 0x28
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -1851,11 +1843,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// pq_q5_1: +10496
+	// pq_q5_1: +10400
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0cc98e0f; WORD $0x0000 // jle 0x135d9 <pq_q5_1+0xcd9>
+	LONG $0x0cb98e0f; WORD $0x0000 // jle 0x13569 <pq_q5_1+0xcc9>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -1863,8 +1855,8 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x20ec8348 // sub rsp, 0x20
-	QUAD $0x6060055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x6060] # 0x18988 <peak_i8+0x478>
-	QUAD $0x605e0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x605e] # 0x18990 <peak_i8+0x480>
+	QUAD $0x5fc0055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x5fc0] # 0x18888 <peak_i8+0x488>
+	QUAD $0x5fbe0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x5fbe] # 0x18890 <peak_i8+0x490>
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
 	LONG $0x3fefc148 // shr rdi, 0x3f
@@ -1880,7 +1872,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x08e7c148 // shl rdi, 0x8
 	LONG $0x7f2c8d48 // lea rbp, [rdi + 2*rdi]
 	LONG $0x246c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rbp
-	WORD $0x20eb // jmp 0x1298e <pq_q5_1+0x8e>
+	WORD $0x20eb // jmp 0x1292e <pq_q5_1+0x8e>
 	WORD $0x9066 // nop
 	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
@@ -1888,22 +1880,22 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0c3d8e0f; WORD $0x0000 // jle 0x135cb <pq_q5_1+0xccb>
+	LONG $0x0c2d8e0f; WORD $0x0000 // jle 0x1355b <pq_q5_1+0xcbb>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x12976 <pq_q5_1+0x76>
+	WORD $0xdf75 // jne 0x12916 <pq_q5_1+0x76>
 	LONG $0x01fb8341 // cmp r11d, 0x1
-	LONG $0x040f840f; WORD $0x0000 // je 0x12db0 <pq_q5_1+0x4b0>
+	LONG $0x0408840f; WORD $0x0000 // je 0x12d49 <pq_q5_1+0x4a9>
 	LONG $0x02fb8341 // cmp r11d, 0x2
-	LONG $0x086e850f; WORD $0x0000 // jne 0x13219 <pq_q5_1+0x919>
+	LONG $0x085e850f; WORD $0x0000 // jne 0x131a9 <pq_q5_1+0x909>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0be48e0f; WORD $0x0000 // jle 0x13598 <pq_q5_1+0xc98>
+	LONG $0x0bd48e0f; WORD $0x0000 // jle 0x13528 <pq_q5_1+0xc88>
 	WORD $0x894c; BYTE $0xd3 // mov rbx, r10
 	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x894d; BYTE $0xd4 // mov r12, r10
 	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
 	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	LONG $0x0001b3e9; BYTE $0x00 // jmp 0x12b83 <pq_q5_1+0x283>
+	LONG $0x0001b3e9; BYTE $0x00 // jmp 0x12b23 <pq_q5_1+0x283>
 	QUAD $0x03245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x60]
 	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
 	QUAD $0x07246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x1c0]
@@ -1970,20 +1962,19 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x60c68349 // add r14, 0x60
 	LONG $0x02ff8349 // cmp r15, 0x2
 	WORD $0x8949; BYTE $0xcf // mov r15, rcx
-	LONG $0x0a078e0f; WORD $0x0000 // jle 0x1358a <pq_q5_1+0xc8a>
+	LONG $0x09f78e0f; WORD $0x0000 // jle 0x1351a <pq_q5_1+0xc7a>
 	QUAD $0x000001c024bc8d49 // lea rdi, [r12 + 0x1c0]
 	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
-	WORD $0x3b73 // jae 0x12bcb <pq_q5_1+0x2cb>
+	WORD $0x3473 // jae 0x12b64 <pq_q5_1+0x2c4>
 	WORD $0x8949; BYTE $0xdd // mov r13, rbx
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894c; BYTE $0xe9 // mov rcx, r13
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
 	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
-	WORD $0xd572 // jb 0x12ba0 <pq_q5_1+0x2a0>
+	WORD $0xdc72 // jb 0x12b40 <pq_q5_1+0x2a0>
 	QUAD $0x02245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x40]
 	QUAD $0x02246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x80]
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
@@ -2047,28 +2038,27 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
 	LONG $0x5855d262; WORD $0x56b8; BYTE $0x08 // vfmadd231ps zmm2, zmm5, dword ptr [r14 + 0x20]{1to16} # zmm2 = (zmm5 * mem) + zmm2
 	WORD $0x394c; BYTE $0xeb // cmp rbx, r13
-	LONG $0xfc5b830f; WORD $0xffff // jae 0x129d0 <pq_q5_1+0xd0>
+	LONG $0xfc62830f; WORD $0xffff // jae 0x12970 <pq_q5_1+0xd0>
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
 	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x394c; BYTE $0xeb // cmp rbx, r13
-	WORD $0xd572 // jb 0x12d80 <pq_q5_1+0x480>
-	LONG $0xfffc20e9; BYTE $0xff // jmp 0x129d0 <pq_q5_1+0xd0>
+	WORD $0xdc72 // jb 0x12d20 <pq_q5_1+0x480>
+	LONG $0xfffc27e9; BYTE $0xff // jmp 0x12970 <pq_q5_1+0xd0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x07f18e0f; WORD $0x0000 // jle 0x135aa <pq_q5_1+0xcaa>
+	LONG $0x07e88e0f; WORD $0x0000 // jle 0x1353a <pq_q5_1+0xc9a>
 	WORD $0x894d; BYTE $0xd3 // mov r11, r10
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x894d; BYTE $0xd4 // mov r12, r10
 	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
 	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	LONG $0x0001bee9; BYTE $0x00 // jmp 0x12f93 <pq_q5_1+0x693>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x0001b5e9; BYTE $0x00 // jmp 0x12f23 <pq_q5_1+0x683>
+	WORD $0x9066 // nop
 	QUAD $0x03245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x60]
 	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
 	QUAD $0x07246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x1c0]
@@ -2135,10 +2125,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x60c68349 // add r14, 0x60
 	LONG $0x02ff8349 // cmp r15, 0x2
 	WORD $0x8949; BYTE $0xcf // mov r15, rcx
-	LONG $0x061b8e0f; WORD $0x0000 // jle 0x135ae <pq_q5_1+0xcae>
+	LONG $0x061b8e0f; WORD $0x0000 // jle 0x1353e <pq_q5_1+0xc9e>
 	QUAD $0x000001c024ac8d4d // lea r13, [r12 + 0x1c0]
 	WORD $0x394d; BYTE $0xeb // cmp r11, r13
-	WORD $0x6773 // jae 0x13007 <pq_q5_1+0x707>
+	WORD $0x6773 // jae 0x12f97 <pq_q5_1+0x6f7>
 	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
 	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
 	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
@@ -2159,7 +2149,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
 	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
 	WORD $0x394d; BYTE $0xeb // cmp r11, r13
-	WORD $0xa972 // jb 0x12fb0 <pq_q5_1+0x6b0>
+	WORD $0xa972 // jb 0x12f40 <pq_q5_1+0x6a0>
 	QUAD $0x02245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x40]
 	QUAD $0x02246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x80]
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
@@ -2223,7 +2213,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
 	LONG $0x5855d262; WORD $0x56b8; BYTE $0x08 // vfmadd231ps zmm2, zmm5, dword ptr [r14 + 0x20]{1to16} # zmm2 = (zmm5 * mem) + zmm2
 	WORD $0x394d; BYTE $0xeb // cmp r11, r13
-	LONG $0xfc2f830f; WORD $0xffff // jae 0x12de0 <pq_q5_1+0x4e0>
+	LONG $0xfc2f830f; WORD $0xffff // jae 0x12d70 <pq_q5_1+0x4d0>
 	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
 	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
 	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
@@ -2244,11 +2234,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x6000]
 	QUAD $0x007000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x7000]
 	WORD $0x394d; BYTE $0xeb // cmp r11, r13
-	WORD $0xac72 // jb 0x131c0 <pq_q5_1+0x8c0>
-	LONG $0xfffbc7e9; BYTE $0xff // jmp 0x12de0 <pq_q5_1+0x4e0>
+	WORD $0xac72 // jb 0x13150 <pq_q5_1+0x8b0>
+	LONG $0xfffbc7e9; BYTE $0xff // jmp 0x12d70 <pq_q5_1+0x4d0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03648e0f; WORD $0x0000 // jle 0x1358a <pq_q5_1+0xc8a>
+	LONG $0x03648e0f; WORD $0x0000 // jle 0x1351a <pq_q5_1+0xc7a>
 	LONG $0x241c8b48 // mov rbx, qword ptr [rsp]
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -2377,21 +2367,21 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x143654985865b262 // vfmadd132ps zmm2, zmm3, dword ptr [rsi + r14 + 0x50]{1to16} # zmm2 = (zmm2 * mem) + zmm3
 	LONG $0x60c68349 // add r14, 0x60
 	LONG $0x02fb8348 // cmp rbx, 0x2
-	LONG $0xfca6870f; WORD $0xffff // ja 0x13230 <pq_q5_1+0x930>
+	LONG $0xfca6870f; WORD $0xffff // ja 0x131c0 <pq_q5_1+0x920>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf3dd850f; WORD $0xffff // jne 0x12970 <pq_q5_1+0x70>
-	LONG $0xfff3dee9; BYTE $0xff // jmp 0x12976 <pq_q5_1+0x76>
+	LONG $0xf3ed850f; WORD $0xffff // jne 0x12910 <pq_q5_1+0x70>
+	LONG $0xfff3eee9; BYTE $0xff // jmp 0x12916 <pq_q5_1+0x76>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf3cb850f; WORD $0xffff // jne 0x12970 <pq_q5_1+0x70>
-	LONG $0xfff3cce9; BYTE $0xff // jmp 0x12976 <pq_q5_1+0x76>
+	LONG $0xf3db850f; WORD $0xffff // jne 0x12910 <pq_q5_1+0x70>
+	LONG $0xfff3dce9; BYTE $0xff // jmp 0x12916 <pq_q5_1+0x76>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x245c8b4c; BYTE $0x10 // mov r11, qword ptr [rsp + 0x10]
 	LONG $0x246c8b48; BYTE $0x08 // mov rbp, qword ptr [rsp + 0x8]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf3aa850f; WORD $0xffff // jne 0x12970 <pq_q5_1+0x70>
-	LONG $0xfff3abe9; BYTE $0xff // jmp 0x12976 <pq_q5_1+0x76>
+	LONG $0xf3ba850f; WORD $0xffff // jne 0x12910 <pq_q5_1+0x70>
+	LONG $0xfff3bbe9; BYTE $0xff // jmp 0x12916 <pq_q5_1+0x76>
 	LONG $0x20c48348 // add rsp, 0x20
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -2403,7 +2393,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_iq4_nl: +13792
+	// pq_iq4_nl: +13680
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -2415,10 +2405,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10f8c148 // sar rax, 0x10
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0a838e0f; WORD $0x0000 // jle 0x14085 <pq_iq4_nl+0xaa5>
-	QUAD $0x53740578487df262; WORD $0x0000 // vpbroadcastb zmm0, byte ptr [rip + 0x5374] # 0x18980 <peak_i8+0x470>
-	QUAD $0x528a0d5a487df262; WORD $0x0000 // vbroadcasti32x4 zmm1, xmmword ptr [rip + 0x528a] # zmm1 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
-	QUAD $0x005362152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x5362] # 0x18981 <peak_i8+0x471>
+	LONG $0x0a638e0f; WORD $0x0000 // jle 0x13ff5 <pq_iq4_nl+0xa85>
+	QUAD $0x52e40578487df262; WORD $0x0000 // vpbroadcastb zmm0, byte ptr [rip + 0x52e4] # 0x18880 <peak_i8+0x480>
+	QUAD $0x51fa0d5a487df262; WORD $0x0000 // vbroadcasti32x4 zmm1, xmmword ptr [rip + 0x51fa] # zmm1 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	QUAD $0x0052d2152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x52d2] # 0x18881 <peak_i8+0x481>
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
@@ -2437,7 +2427,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x54c18348 // add rcx, 0x54
 	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
 	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
-	WORD $0x29eb // jmp 0x1368e <pq_iq4_nl+0xae>
+	WORD $0x29eb // jmp 0x1361e <pq_iq4_nl+0xae>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
@@ -2445,22 +2435,22 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x09f78e0f; WORD $0x0000 // jle 0x14085 <pq_iq4_nl+0xaa5>
+	LONG $0x09d78e0f; WORD $0x0000 // jle 0x13ff5 <pq_iq4_nl+0xa85>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x13676 <pq_iq4_nl+0x96>
+	WORD $0xdf75 // jne 0x13606 <pq_iq4_nl+0x96>
 	WORD $0xfb83; BYTE $0x01 // cmp ebx, 0x1
-	LONG $0x0340840f; WORD $0x0000 // je 0x139e0 <pq_iq4_nl+0x400>
+	LONG $0x0329840f; WORD $0x0000 // je 0x13959 <pq_iq4_nl+0x3e9>
 	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
-	LONG $0x06df850f; WORD $0x0000 // jne 0x13d88 <pq_iq4_nl+0x7a8>
+	LONG $0x06bf850f; WORD $0x0000 // jne 0x13cf8 <pq_iq4_nl+0x788>
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x09a58e0f; WORD $0x0000 // jle 0x14057 <pq_iq4_nl+0xa77>
+	LONG $0x09858e0f; WORD $0x0000 // jle 0x13fc7 <pq_iq4_nl+0xa57>
 	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
 	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
 	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	LONG $0x000151e9; BYTE $0x00 // jmp 0x13820 <pq_iq4_nl+0x240>
+	LONG $0x000151e9; BYTE $0x00 // jmp 0x137b0 <pq_iq4_nl+0x240>
 	BYTE $0x90 // nop
 	LONG $0x487cd162; WORD $0x6510; BYTE $0x05 // vmovups zmm4, zmmword ptr [r13 + 0x140]
 	LONG $0x487dd262; WORD $0x6d13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r13 + 0x20]
@@ -2516,20 +2506,19 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x02fc8349 // cmp r12, 0x2
 	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x08298e0f; WORD $0x0000 // jle 0x14049 <pq_iq4_nl+0xa69>
+	LONG $0x08098e0f; WORD $0x0000 // jle 0x13fb9 <pq_iq4_nl+0xa49>
 	LONG $0x40bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x140]
 	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
-	WORD $0x2f73 // jae 0x1385b <pq_iq4_nl+0x27b>
+	WORD $0x2873 // jae 0x137e4 <pq_iq4_nl+0x274>
 	WORD $0x894d; BYTE $0xf3 // mov r11, r14
 	BYTE $0x90 // nop
 	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
 	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
-	WORD $0xd572 // jb 0x13830 <pq_iq4_nl+0x250>
+	WORD $0xdc72 // jb 0x137c0 <pq_iq4_nl+0x250>
 	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
 	LONG $0x487dd262; WORD $0x6d13; BYTE $0x00 // vcvtph2ps zmm5, ymmword ptr [r13]
 	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
@@ -2581,28 +2570,27 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
 	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
 	WORD $0x3949; BYTE $0xee // cmp r14, rbp
-	LONG $0xfd2f830f; WORD $0xffff // jae 0x136d0 <pq_iq4_nl+0xf0>
+	LONG $0xfd36830f; WORD $0xffff // jae 0x13660 <pq_iq4_nl+0xf0>
 	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
 	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x3949; BYTE $0xee // cmp r14, rbp
-	WORD $0xd572 // jb 0x139b0 <pq_iq4_nl+0x3d0>
-	LONG $0xfffcf0e9; BYTE $0xff // jmp 0x136d0 <pq_iq4_nl+0xf0>
+	WORD $0xdc72 // jb 0x13930 <pq_iq4_nl+0x3c0>
+	LONG $0xfffd07e9; BYTE $0xff // jmp 0x13660 <pq_iq4_nl+0xf0>
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x06808e0f; WORD $0x0000 // jle 0x14069 <pq_iq4_nl+0xa89>
+	LONG $0x06778e0f; WORD $0x0000 // jle 0x13fd9 <pq_iq4_nl+0xa69>
 	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
 	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	LONG $0x00015ae9; BYTE $0x00 // jmp 0x13b60 <pq_iq4_nl+0x580>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x000151e9; BYTE $0x00 // jmp 0x13ad0 <pq_iq4_nl+0x560>
+	BYTE $0x90 // nop
 	LONG $0x487cd162; WORD $0x6510; BYTE $0x05 // vmovups zmm4, zmmword ptr [r13 + 0x140]
 	LONG $0x487dd262; WORD $0x6d13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r13 + 0x20]
 	LONG $0x487cd162; WORD $0x6510; BYTE $0x06 // vmovups zmm4, zmmword ptr [r13 + 0x180]
@@ -2657,10 +2645,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x02fc8349 // cmp r12, 0x2
 	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x050d8e0f; WORD $0x0000 // jle 0x1406d <pq_iq4_nl+0xa8d>
+	LONG $0x050d8e0f; WORD $0x0000 // jle 0x13fdd <pq_iq4_nl+0xa6d>
 	LONG $0x40ad8d49; WORD $0x0001; BYTE $0x00 // lea rbp, [r13 + 0x140]
 	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0x6773 // jae 0x13bd3 <pq_iq4_nl+0x5f3>
+	WORD $0x6773 // jae 0x13b43 <pq_iq4_nl+0x5d3>
 	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
 	LONG $0x08ebc141 // shr r11d, 0x8
 	WORD $0x8941; BYTE $0xde // mov r14d, ebx
@@ -2681,7 +2669,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
 	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
 	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0xad72 // jb 0x13b80 <pq_iq4_nl+0x5a0>
+	WORD $0xad72 // jb 0x13af0 <pq_iq4_nl+0x580>
 	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
 	LONG $0x487dd262; WORD $0x6d13; BYTE $0x00 // vcvtph2ps zmm5, ymmword ptr [r13]
 	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
@@ -2733,7 +2721,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
 	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
 	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	LONG $0xfcf7830f; WORD $0xffff // jae 0x13a10 <pq_iq4_nl+0x430>
+	LONG $0xfcf7830f; WORD $0xffff // jae 0x13980 <pq_iq4_nl+0x410>
 	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
 	LONG $0x08ebc141 // shr r11d, 0x8
 	WORD $0x8941; BYTE $0xde // mov r14d, ebx
@@ -2754,11 +2742,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
 	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
 	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0xad72 // jb 0x13d30 <pq_iq4_nl+0x750>
-	LONG $0xfffc88e9; BYTE $0xff // jmp 0x13a10 <pq_iq4_nl+0x430>
+	WORD $0xad72 // jb 0x13ca0 <pq_iq4_nl+0x730>
+	LONG $0xfffc88e9; BYTE $0xff // jmp 0x13980 <pq_iq4_nl+0x410>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x02b48e0f; WORD $0x0000 // jle 0x14049 <pq_iq4_nl+0xa69>
+	LONG $0x02b48e0f; WORD $0x0000 // jle 0x13fb9 <pq_iq4_nl+0xa49>
 	LONG $0x24748b4c; BYTE $0x08 // mov r14, qword ptr [rsp + 0x8]
 	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
 	WORD $0x894d; BYTE $0xc4 // mov r12, r8
@@ -2865,20 +2853,20 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x585dd262; WORD $0x5f98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [r15 - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x02fe8349 // cmp r14, 0x2
-	LONG $0xfd67870f; WORD $0xffff // ja 0x13db0 <pq_iq4_nl+0x7d0>
+	LONG $0xfd67870f; WORD $0xffff // ja 0x13d20 <pq_iq4_nl+0x7b0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf61e850f; WORD $0xffff // jne 0x13670 <pq_iq4_nl+0x90>
-	LONG $0xfff61fe9; BYTE $0xff // jmp 0x13676 <pq_iq4_nl+0x96>
+	LONG $0xf63e850f; WORD $0xffff // jne 0x13600 <pq_iq4_nl+0x90>
+	LONG $0xfff63fe9; BYTE $0xff // jmp 0x13606 <pq_iq4_nl+0x96>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf60c850f; WORD $0xffff // jne 0x13670 <pq_iq4_nl+0x90>
-	LONG $0xfff60de9; BYTE $0xff // jmp 0x13676 <pq_iq4_nl+0x96>
+	LONG $0xf62c850f; WORD $0xffff // jne 0x13600 <pq_iq4_nl+0x90>
+	LONG $0xfff62de9; BYTE $0xff // jmp 0x13606 <pq_iq4_nl+0x96>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x245c8b48; BYTE $0x18 // mov rbx, qword ptr [rsp + 0x18]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf5f0850f; WORD $0xffff // jne 0x13670 <pq_iq4_nl+0x90>
-	LONG $0xfff5f1e9; BYTE $0xff // jmp 0x13676 <pq_iq4_nl+0x96>
+	LONG $0xf610850f; WORD $0xffff // jne 0x13600 <pq_iq4_nl+0x90>
+	LONG $0xfff611e9; BYTE $0xff // jmp 0x13606 <pq_iq4_nl+0x96>
 	LONG $0x28c48348 // add rsp, 0x28
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -2890,11 +2878,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// pq_q4_k: +16544
+	// pq_q4_k: +16400
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0ae98e0f; WORD $0x0000 // jle 0x14b99 <pq_q4_k+0xaf9>
+	LONG $0x0ad98e0f; WORD $0x0000 // jle 0x14af9 <pq_q4_k+0xae9>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -2902,7 +2890,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x20ec8348 // sub rsp, 0x20
-	QUAD $0x47800558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x4780] # 0x18848 <peak_i8+0x338>
+	QUAD $0x47100558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x4710] # 0x18748 <peak_i8+0x348>
 	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
 	LONG $0x09edc141 // shr r13d, 0x9
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
@@ -2916,7 +2904,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x03efc148 // shr rdi, 0x3
 	LONG $0x40ff6948; WORD $0x0009; BYTE $0x00 // imul rdi, rdi, 0x940
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x2deb // jmp 0x1412e <pq_q4_k+0x8e>
+	WORD $0x2deb // jmp 0x1409e <pq_q4_k+0x8e>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm1
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
@@ -2924,33 +2912,33 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0a5d8e0f; WORD $0x0000 // jle 0x14b8b <pq_q4_k+0xaeb>
+	LONG $0x0a4d8e0f; WORD $0x0000 // jle 0x14aeb <pq_q4_k+0xadb>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x14116 <pq_q4_k+0x76>
+	WORD $0xdf75 // jne 0x14086 <pq_q4_k+0x76>
 	LONG $0x01fd8341 // cmp r13d, 0x1
-	LONG $0x035f840f; WORD $0x0000 // je 0x144a0 <pq_q4_k+0x400>
+	LONG $0x0358840f; WORD $0x0000 // je 0x14409 <pq_q4_k+0x3f9>
 	LONG $0x02fd8341 // cmp r13d, 0x2
-	LONG $0x0721850f; WORD $0x0000 // jne 0x1486c <pq_q4_k+0x7cc>
+	LONG $0x0711850f; WORD $0x0000 // jne 0x147cc <pq_q4_k+0x7bc>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0a0c8e0f; WORD $0x0000 // jle 0x14b60 <pq_q4_k+0xac0>
+	LONG $0x09fc8e0f; WORD $0x0000 // jle 0x14ac0 <pq_q4_k+0xab0>
 	WORD $0x894d; BYTE $0xd3 // mov r11, r10
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	WORD $0x894d; BYTE $0xd4 // mov r12, r10
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x14eb // jmp 0x14181 <pq_q4_k+0xe1>
+	WORD $0x14eb // jmp 0x140f1 <pq_q4_k+0xe1>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x09f88e0f; WORD $0x0000 // jle 0x14b79 <pq_q4_k+0xad9>
+	LONG $0x09e88e0f; WORD $0x0000 // jle 0x14ad9 <pq_q4_k+0xac9>
 	LONG $0x487dd262; WORD $0x1413; BYTE $0x24 // vcvtph2ps zmm2, ymmword ptr [r12]
 	QUAD $0x01245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x20]
 	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x000145e9; BYTE $0x00 // jmp 0x142e3 <pq_q4_k+0x243>
+	LONG $0x000145e9; BYTE $0x00 // jmp 0x14253 <pq_q4_k+0x243>
 	WORD $0x9066 // nop
 	LONG $0x487dd262; WORD $0x6721; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [r15 + 0x20]
 	LONG $0x487dd262; WORD $0x6f21; BYTE $0x03 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x30]
@@ -3004,20 +2992,19 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5855f262; WORD $0x4bb8; BYTE $0x14 // vfmadd231ps zmm1, zmm5, dword ptr [rbx + 0x50]{1to16} # zmm1 = (zmm5 * mem) + zmm1
 	LONG $0x60c38348 // add rbx, 0x60
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe8d840f; WORD $0xffff // je 0x14170 <pq_q4_k+0xd0>
+	LONG $0xfe8d840f; WORD $0xffff // je 0x140e0 <pq_q4_k+0xd0>
 	LONG $0x40bf8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r15 + 0x140]
 	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0x3c73 // jae 0x1432b <pq_q4_k+0x28b>
+	WORD $0x3573 // jae 0x14294 <pq_q4_k+0x284>
 	WORD $0x894d; BYTE $0xdc // mov r12, r11
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0xd572 // jb 0x14300 <pq_q4_k+0x260>
+	WORD $0xdc72 // jb 0x14270 <pq_q4_k+0x260>
 	LONG $0x487dd262; WORD $0x2721 // vpmovsxbd zmm4, xmmword ptr [r15]
 	LONG $0x487dd262; WORD $0x6f21; BYTE $0x01 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x10]
 	LONG $0x487cd162; WORD $0x7710; BYTE $0x01 // vmovups zmm6, zmmword ptr [r15 + 0x40]
@@ -3068,38 +3055,37 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x484df262; WORD $0xecac // vfnmadd213ps zmm5, zmm6, zmm4 # zmm5 = -(zmm6 * zmm5) + zmm4
 	LONG $0x5855f262; WORD $0x4bb8; BYTE $0x08 // vfmadd231ps zmm1, zmm5, dword ptr [rbx + 0x20]{1to16} # zmm1 = (zmm5 * mem) + zmm1
 	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
-	LONG $0xfd36830f; WORD $0xffff // jae 0x141a0 <pq_q4_k+0x100>
+	LONG $0xfd3d830f; WORD $0xffff // jae 0x14110 <pq_q4_k+0x100>
 	WORD $0x894c; BYTE $0xdf // mov rdi, r11
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
 	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
-	WORD $0xd572 // jb 0x14470 <pq_q4_k+0x3d0>
-	LONG $0xfffd00e9; BYTE $0xff // jmp 0x141a0 <pq_q4_k+0x100>
+	WORD $0xdc72 // jb 0x143e0 <pq_q4_k+0x3d0>
+	LONG $0xfffd07e9; BYTE $0xff // jmp 0x14110 <pq_q4_k+0x100>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x06bd8e0f; WORD $0x0000 // jle 0x14b66 <pq_q4_k+0xac6>
+	LONG $0x06b48e0f; WORD $0x0000 // jle 0x14ac6 <pq_q4_k+0xab6>
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	WORD $0x894d; BYTE $0xd4 // mov r12, r10
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x1feb // jmp 0x144e1 <pq_q4_k+0x441>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x16eb // jmp 0x14441 <pq_q4_k+0x431>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0xf85e8d4d // lea r11, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x894d; BYTE $0xde // mov r14, r11
-	LONG $0x06898e0f; WORD $0x0000 // jle 0x14b6a <pq_q4_k+0xaca>
+	LONG $0x06898e0f; WORD $0x0000 // jle 0x14aca <pq_q4_k+0xaba>
 	LONG $0x487dd262; WORD $0x1413; BYTE $0x24 // vcvtph2ps zmm2, ymmword ptr [r12]
 	QUAD $0x01245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x20]
 	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x000145e9; BYTE $0x00 // jmp 0x14643 <pq_q4_k+0x5a3>
+	LONG $0x000145e9; BYTE $0x00 // jmp 0x145a3 <pq_q4_k+0x593>
 	WORD $0x9066 // nop
 	LONG $0x487dd262; WORD $0x6721; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [r15 + 0x20]
 	LONG $0x487dd262; WORD $0x6f21; BYTE $0x03 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x30]
@@ -3153,10 +3139,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5855f262; WORD $0x4bb8; BYTE $0x14 // vfmadd231ps zmm1, zmm5, dword ptr [rbx + 0x50]{1to16} # zmm1 = (zmm5 * mem) + zmm1
 	LONG $0x60c38348 // add rbx, 0x60
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe8d840f; WORD $0xffff // je 0x144d0 <pq_q4_k+0x430>
+	LONG $0xfe8d840f; WORD $0xffff // je 0x14430 <pq_q4_k+0x420>
 	LONG $0x40a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x140]
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0x6a73 // jae 0x146b9 <pq_q4_k+0x619>
+	WORD $0x6a73 // jae 0x14619 <pq_q4_k+0x609>
 	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
 	LONG $0x08edc141 // shr r13d, 0x8
 	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
@@ -3177,7 +3163,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
 	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0xa772 // jb 0x14660 <pq_q4_k+0x5c0>
+	WORD $0xa772 // jb 0x145c0 <pq_q4_k+0x5b0>
 	LONG $0x487dd262; WORD $0x2721 // vpmovsxbd zmm4, xmmword ptr [r15]
 	LONG $0x487dd262; WORD $0x6f21; BYTE $0x01 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x10]
 	LONG $0x487cd162; WORD $0x7710; BYTE $0x01 // vmovups zmm6, zmmword ptr [r15 + 0x40]
@@ -3228,7 +3214,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x484df262; WORD $0xecac // vfnmadd213ps zmm5, zmm6, zmm4 # zmm5 = -(zmm6 * zmm5) + zmm4
 	LONG $0x5855f262; WORD $0x4bb8; BYTE $0x08 // vfmadd231ps zmm1, zmm5, dword ptr [rbx + 0x20]{1to16} # zmm1 = (zmm5 * mem) + zmm1
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	LONG $0xfd08830f; WORD $0xffff // jae 0x14500 <pq_q4_k+0x460>
+	LONG $0xfd08830f; WORD $0xffff // jae 0x14460 <pq_q4_k+0x450>
 	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
 	LONG $0x08edc141 // shr r13d, 0x8
 	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
@@ -3249,11 +3235,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x6000]
 	QUAD $0x007000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x7000]
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0xa972 // jb 0x14810 <pq_q4_k+0x770>
-	LONG $0xfffc94e9; BYTE $0xff // jmp 0x14500 <pq_q4_k+0x460>
+	WORD $0xa972 // jb 0x14770 <pq_q4_k+0x760>
+	LONG $0xfffc94e9; BYTE $0xff // jmp 0x14460 <pq_q4_k+0x450>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02d98e0f; WORD $0x0000 // jle 0x14b52 <pq_q4_k+0xab2>
+	LONG $0x02d98e0f; WORD $0x0000 // jle 0x14ab2 <pq_q4_k+0xaa2>
 	WORD $0x894d; BYTE $0xd3 // mov r11, r10
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
@@ -3362,25 +3348,25 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x143b4c98580db262 // vfmadd132ps zmm1, zmm14, dword ptr [rbx + r15 + 0x50]{1to16} # zmm1 = (zmm1 * mem) + zmm14
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfd72850f; WORD $0xffff // jne 0x148b0 <pq_q4_k+0x810>
+	LONG $0xfd72850f; WORD $0xffff // jne 0x14810 <pq_q4_k+0x800>
 	WORD $0x014c; BYTE $0xfb // add rbx, r15
 	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0xfd3e8f0f; WORD $0xffff // jg 0x14890 <pq_q4_k+0x7f0>
+	LONG $0xfd3e8f0f; WORD $0xffff // jg 0x147f0 <pq_q4_k+0x7e0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf5b5850f; WORD $0xffff // jne 0x14110 <pq_q4_k+0x70>
-	LONG $0xfff5b6e9; BYTE $0xff // jmp 0x14116 <pq_q4_k+0x76>
+	LONG $0xf5c5850f; WORD $0xffff // jne 0x14080 <pq_q4_k+0x70>
+	LONG $0xfff5c6e9; BYTE $0xff // jmp 0x14086 <pq_q4_k+0x76>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x13eb // jmp 0x14b79 <pq_q4_k+0xad9>
+	WORD $0x13eb // jmp 0x14ad9 <pq_q4_k+0xac9>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0xf58a850f; WORD $0xffff // jne 0x14110 <pq_q4_k+0x70>
-	LONG $0xfff58be9; BYTE $0xff // jmp 0x14116 <pq_q4_k+0x76>
+	LONG $0xf59a850f; WORD $0xffff // jne 0x14080 <pq_q4_k+0x70>
+	LONG $0xfff59be9; BYTE $0xff // jmp 0x14086 <pq_q4_k+0x76>
 	LONG $0x20c48348 // add rsp, 0x20
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -3392,11 +3378,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q5_k: +19360
+	// pq_q5_k: +19200
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0da78e0f; WORD $0x0000 // jle 0x15957 <pq_q5_k+0xdb7>
+	LONG $0x0d878e0f; WORD $0x0000 // jle 0x15897 <pq_q5_k+0xd97>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -3404,8 +3390,8 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x20ec8348 // sub rsp, 0x20
-	QUAD $0x3dc0055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x3dc0] # 0x18988 <peak_i8+0x478>
-	QUAD $0x3dbe0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x3dbe] # 0x18990 <peak_i8+0x480>
+	QUAD $0x3d60055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x3d60] # 0x18888 <peak_i8+0x488>
+	QUAD $0x3d5e0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x3d5e] # 0x18890 <peak_i8+0x490>
 	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
 	LONG $0x09edc141 // shr r13d, 0x9
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
@@ -3419,7 +3405,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x03efc148 // shr rdi, 0x3
 	LONG $0x40ff6948; WORD $0x000b; BYTE $0x00 // imul rdi, rdi, 0xb40
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x23eb // jmp 0x14c2e <pq_q5_k+0x8e>
+	WORD $0x23eb // jmp 0x14b8e <pq_q5_k+0x8e>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
@@ -3427,33 +3413,33 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0d1b8e0f; WORD $0x0000 // jle 0x15949 <pq_q5_k+0xda9>
+	LONG $0x0cfb8e0f; WORD $0x0000 // jle 0x15889 <pq_q5_k+0xd89>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x14c16 <pq_q5_k+0x76>
+	WORD $0xdf75 // jne 0x14b76 <pq_q5_k+0x76>
 	LONG $0x01fd8341 // cmp r13d, 0x1
-	LONG $0x044f840f; WORD $0x0000 // je 0x15090 <pq_q5_k+0x4f0>
+	LONG $0x0438840f; WORD $0x0000 // je 0x14fd9 <pq_q5_k+0x4d9>
 	LONG $0x02fd8341 // cmp r13d, 0x2
-	LONG $0x08f1850f; WORD $0x0000 // jne 0x1553c <pq_q5_k+0x99c>
+	LONG $0x08d1850f; WORD $0x0000 // jne 0x1547c <pq_q5_k+0x97c>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0cca8e0f; WORD $0x0000 // jle 0x1591e <pq_q5_k+0xd7e>
+	LONG $0x0caa8e0f; WORD $0x0000 // jle 0x1585e <pq_q5_k+0xd5e>
 	WORD $0x894d; BYTE $0xd3 // mov r11, r10
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x894d; BYTE $0xd4 // mov r12, r10
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x14eb // jmp 0x14c81 <pq_q5_k+0xe1>
+	WORD $0x14eb // jmp 0x14be1 <pq_q5_k+0xe1>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x0cb68e0f; WORD $0x0000 // jle 0x15937 <pq_q5_k+0xd97>
+	LONG $0x0c968e0f; WORD $0x0000 // jle 0x15877 <pq_q5_k+0xd77>
 	LONG $0x487dd262; WORD $0x1c13; BYTE $0x24 // vcvtph2ps zmm3, ymmword ptr [r12]
 	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
 	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x0001bce9; BYTE $0x00 // jmp 0x14e5a <pq_q5_k+0x2ba>
+	LONG $0x0001bce9; BYTE $0x00 // jmp 0x14dba <pq_q5_k+0x2ba>
 	WORD $0x9066 // nop
 	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
 	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
@@ -3524,20 +3510,19 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x584df262; WORD $0x53b8; BYTE $0x14 // vfmadd231ps zmm2, zmm6, dword ptr [rbx + 0x50]{1to16} # zmm2 = (zmm6 * mem) + zmm2
 	LONG $0x60c38348 // add rbx, 0x60
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe16840f; WORD $0xffff // je 0x14c70 <pq_q5_k+0xd0>
+	LONG $0xfe16840f; WORD $0xffff // je 0x14bd0 <pq_q5_k+0xd0>
 	LONG $0x80bf8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r15 + 0x180]
 	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0x3573 // jae 0x14e9b <pq_q5_k+0x2fb>
+	WORD $0x2e73 // jae 0x14df4 <pq_q5_k+0x2f4>
 	WORD $0x894d; BYTE $0xdc // mov r12, r11
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0xd572 // jb 0x14e70 <pq_q5_k+0x2d0>
+	WORD $0xdc72 // jb 0x14dd0 <pq_q5_k+0x2d0>
 	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
 	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
 	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
@@ -3605,38 +3590,37 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4845f262; WORD $0xf5ac // vfnmadd213ps zmm6, zmm7, zmm5 # zmm6 = -(zmm7 * zmm6) + zmm5
 	LONG $0x584df262; WORD $0x53b8; BYTE $0x08 // vfmadd231ps zmm2, zmm6, dword ptr [rbx + 0x20]{1to16} # zmm2 = (zmm6 * mem) + zmm2
 	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
-	LONG $0xfc4f830f; WORD $0xffff // jae 0x14ca0 <pq_q5_k+0x100>
+	LONG $0xfc56830f; WORD $0xffff // jae 0x14c00 <pq_q5_k+0x100>
 	WORD $0x894c; BYTE $0xdf // mov rdi, r11
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
 	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
-	WORD $0xd572 // jb 0x15060 <pq_q5_k+0x4c0>
-	LONG $0xfffc10e9; BYTE $0xff // jmp 0x14ca0 <pq_q5_k+0x100>
+	WORD $0xdc72 // jb 0x14fb0 <pq_q5_k+0x4b0>
+	LONG $0xfffc27e9; BYTE $0xff // jmp 0x14c00 <pq_q5_k+0x100>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x088b8e0f; WORD $0x0000 // jle 0x15924 <pq_q5_k+0xd84>
+	LONG $0x08828e0f; WORD $0x0000 // jle 0x15864 <pq_q5_k+0xd64>
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x894d; BYTE $0xd4 // mov r12, r10
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x1feb // jmp 0x150d1 <pq_q5_k+0x531>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x16eb // jmp 0x15011 <pq_q5_k+0x511>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0xf85e8d4d // lea r11, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x894d; BYTE $0xde // mov r14, r11
-	LONG $0x08578e0f; WORD $0x0000 // jle 0x15928 <pq_q5_k+0xd88>
+	LONG $0x08578e0f; WORD $0x0000 // jle 0x15868 <pq_q5_k+0xd68>
 	LONG $0x487dd262; WORD $0x1c13; BYTE $0x24 // vcvtph2ps zmm3, ymmword ptr [r12]
 	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
 	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x0001bce9; BYTE $0x00 // jmp 0x152aa <pq_q5_k+0x70a>
+	LONG $0x0001bce9; BYTE $0x00 // jmp 0x151ea <pq_q5_k+0x6ea>
 	WORD $0x9066 // nop
 	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
 	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
@@ -3707,10 +3691,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x584df262; WORD $0x53b8; BYTE $0x14 // vfmadd231ps zmm2, zmm6, dword ptr [rbx + 0x50]{1to16} # zmm2 = (zmm6 * mem) + zmm2
 	LONG $0x60c38348 // add rbx, 0x60
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe16840f; WORD $0xffff // je 0x150c0 <pq_q5_k+0x520>
+	LONG $0xfe16840f; WORD $0xffff // je 0x15000 <pq_q5_k+0x500>
 	LONG $0x80a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x180]
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0x6373 // jae 0x15319 <pq_q5_k+0x779>
+	WORD $0x6373 // jae 0x15259 <pq_q5_k+0x759>
 	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
 	LONG $0x08edc141 // shr r13d, 0x8
 	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
@@ -3730,7 +3714,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
 	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0xa772 // jb 0x152c0 <pq_q5_k+0x720>
+	WORD $0xa772 // jb 0x15200 <pq_q5_k+0x700>
 	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
 	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
 	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
@@ -3798,7 +3782,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4845f262; WORD $0xf5ac // vfnmadd213ps zmm6, zmm7, zmm5 # zmm6 = -(zmm7 * zmm6) + zmm5
 	LONG $0x584df262; WORD $0x53b8; BYTE $0x08 // vfmadd231ps zmm2, zmm6, dword ptr [rbx + 0x20]{1to16} # zmm2 = (zmm6 * mem) + zmm2
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	LONG $0xfc21830f; WORD $0xffff // jae 0x150f0 <pq_q5_k+0x550>
+	LONG $0xfc21830f; WORD $0xffff // jae 0x15030 <pq_q5_k+0x530>
 	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
 	LONG $0x08edc141 // shr r13d, 0x8
 	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
@@ -3819,11 +3803,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x6000]
 	QUAD $0x007000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x7000]
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0xa972 // jb 0x154e0 <pq_q5_k+0x940>
-	LONG $0xfffbb4e9; BYTE $0xff // jmp 0x150f0 <pq_q5_k+0x550>
+	WORD $0xa972 // jb 0x15420 <pq_q5_k+0x920>
+	LONG $0xfffbb4e9; BYTE $0xff // jmp 0x15030 <pq_q5_k+0x530>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03c78e0f; WORD $0x0000 // jle 0x15910 <pq_q5_k+0xd70>
+	LONG $0x03c78e0f; WORD $0x0000 // jle 0x15850 <pq_q5_k+0xd50>
 	WORD $0x894d; BYTE $0xd3 // mov r11, r10
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
@@ -3966,25 +3950,25 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x143b5498507db262 // vfmadd132ps zmm2, zmm16, dword ptr [rbx + r15 + 0x50]{1to16} # zmm2 = (zmm2 * mem) + zmm16
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfc84850f; WORD $0xffff // jne 0x15580 <pq_q5_k+0x9e0>
+	LONG $0xfc84850f; WORD $0xffff // jne 0x154c0 <pq_q5_k+0x9c0>
 	WORD $0x014c; BYTE $0xfb // add rbx, r15
 	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0xfc508f0f; WORD $0xffff // jg 0x15560 <pq_q5_k+0x9c0>
+	LONG $0xfc508f0f; WORD $0xffff // jg 0x154a0 <pq_q5_k+0x9a0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf2f7850f; WORD $0xffff // jne 0x14c10 <pq_q5_k+0x70>
-	LONG $0xfff2f8e9; BYTE $0xff // jmp 0x14c16 <pq_q5_k+0x76>
+	LONG $0xf317850f; WORD $0xffff // jne 0x14b70 <pq_q5_k+0x70>
+	LONG $0xfff318e9; BYTE $0xff // jmp 0x14b76 <pq_q5_k+0x76>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x13eb // jmp 0x15937 <pq_q5_k+0xd97>
+	WORD $0x13eb // jmp 0x15877 <pq_q5_k+0xd77>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0xf2cc850f; WORD $0xffff // jne 0x14c10 <pq_q5_k+0x70>
-	LONG $0xfff2cde9; BYTE $0xff // jmp 0x14c16 <pq_q5_k+0x76>
+	LONG $0xf2ec850f; WORD $0xffff // jne 0x14b70 <pq_q5_k+0x70>
+	LONG $0xfff2ede9; BYTE $0xff // jmp 0x14b76 <pq_q5_k+0x76>
 	LONG $0x20c48348 // add rsp, 0x20
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -3996,11 +3980,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pq_q6_k: +22880
+	// pq_q6_k: +22688
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0e098e0f; WORD $0x0000 // jle 0x16779 <pq_q6_k+0xe19>
+	LONG $0x0de98e0f; WORD $0x0000 // jle 0x16699 <pq_q6_k+0xdf9>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -4008,9 +3992,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x20ec8348 // sub rsp, 0x20
-	QUAD $0x002ffc052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x2ffc] # 0x18983 <peak_i8+0x473>
-	QUAD $0x2ff70d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x2ff7] # 0x18988 <peak_i8+0x478>
-	QUAD $0x2ffd155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x2ffd] # 0x18998 <peak_i8+0x488>
+	QUAD $0x002fbc052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x2fbc] # 0x18883 <peak_i8+0x483>
+	QUAD $0x2fb70d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x2fb7] # 0x18888 <peak_i8+0x488>
+	QUAD $0x2fbd155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x2fbd] # 0x18898 <peak_i8+0x498>
 	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
 	LONG $0x09edc141 // shr r13d, 0x9
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
@@ -4024,7 +4008,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x03efc148 // shr rdi, 0x3
 	LONG $0x40ff6948; WORD $0x000d; BYTE $0x00 // imul rdi, rdi, 0xd40
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x2aeb // jmp 0x159fe <pq_q6_k+0x9e>
+	WORD $0x2aeb // jmp 0x1593e <pq_q6_k+0x9e>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
@@ -4032,32 +4016,32 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0d6d8e0f; WORD $0x0000 // jle 0x1676b <pq_q6_k+0xe0b>
+	LONG $0x0d4d8e0f; WORD $0x0000 // jle 0x1668b <pq_q6_k+0xdeb>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x159e6 <pq_q6_k+0x86>
+	WORD $0xdf75 // jne 0x15926 <pq_q6_k+0x86>
 	LONG $0x01fd8341 // cmp r13d, 0x1
-	LONG $0x046f840f; WORD $0x0000 // je 0x15e80 <pq_q6_k+0x520>
+	LONG $0x0458840f; WORD $0x0000 // je 0x15da9 <pq_q6_k+0x509>
 	LONG $0x02fd8341 // cmp r13d, 0x2
-	LONG $0x0931850f; WORD $0x0000 // jne 0x1634c <pq_q6_k+0x9ec>
+	LONG $0x0911850f; WORD $0x0000 // jne 0x1626c <pq_q6_k+0x9cc>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0d1c8e0f; WORD $0x0000 // jle 0x16740 <pq_q6_k+0xde0>
+	LONG $0x0cfc8e0f; WORD $0x0000 // jle 0x16660 <pq_q6_k+0xdc0>
 	WORD $0x894d; BYTE $0xd3 // mov r11, r10
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x894d; BYTE $0xd4 // mov r12, r10
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x14eb // jmp 0x15a51 <pq_q6_k+0xf1>
+	WORD $0x14eb // jmp 0x15991 <pq_q6_k+0xf1>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x0d088e0f; WORD $0x0000 // jle 0x16759 <pq_q6_k+0xdf9>
+	LONG $0x0ce88e0f; WORD $0x0000 // jle 0x16679 <pq_q6_k+0xdd9>
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
 	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x0001d3e9; BYTE $0x00 // jmp 0x15c39 <pq_q6_k+0x2d9>
+	LONG $0x0001d3e9; BYTE $0x00 // jmp 0x15b79 <pq_q6_k+0x2d9>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
 	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
@@ -4130,20 +4114,19 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	LONG $0x60c38348 // add rbx, 0x60
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe07840f; WORD $0xffff // je 0x15a40 <pq_q6_k+0xe0>
+	LONG $0xfe07840f; WORD $0xffff // je 0x15980 <pq_q6_k+0xe0>
 	LONG $0xc0bf8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r15 + 0x1c0]
 	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0x3673 // jae 0x15c7b <pq_q6_k+0x31b>
+	WORD $0x2f73 // jae 0x15bb4 <pq_q6_k+0x314>
 	WORD $0x894d; BYTE $0xdc // mov r12, r11
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0xd572 // jb 0x15c50 <pq_q6_k+0x2f0>
+	WORD $0xdc72 // jb 0x15b90 <pq_q6_k+0x2f0>
 	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
 	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
 	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
@@ -4213,37 +4196,36 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
 	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
-	LONG $0xfc30830f; WORD $0xffff // jae 0x15a70 <pq_q6_k+0x110>
+	LONG $0xfc37830f; WORD $0xffff // jae 0x159b0 <pq_q6_k+0x110>
 	WORD $0x894c; BYTE $0xdf // mov rdi, r11
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
 	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
-	WORD $0xd572 // jb 0x15e50 <pq_q6_k+0x4f0>
-	LONG $0xfffbf0e9; BYTE $0xff // jmp 0x15a70 <pq_q6_k+0x110>
+	WORD $0xdc72 // jb 0x15d80 <pq_q6_k+0x4e0>
+	LONG $0xfffc07e9; BYTE $0xff // jmp 0x159b0 <pq_q6_k+0x110>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08bd8e0f; WORD $0x0000 // jle 0x16746 <pq_q6_k+0xde6>
+	LONG $0x08b48e0f; WORD $0x0000 // jle 0x16666 <pq_q6_k+0xdc6>
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x894d; BYTE $0xd4 // mov r12, r10
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x1feb // jmp 0x15ec1 <pq_q6_k+0x561>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x16eb // jmp 0x15de1 <pq_q6_k+0x541>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0xf85e8d4d // lea r11, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x894d; BYTE $0xde // mov r14, r11
-	LONG $0x08898e0f; WORD $0x0000 // jle 0x1674a <pq_q6_k+0xdea>
+	LONG $0x08898e0f; WORD $0x0000 // jle 0x1666a <pq_q6_k+0xdca>
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
 	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x0001d3e9; BYTE $0x00 // jmp 0x160a9 <pq_q6_k+0x749>
+	LONG $0x0001d3e9; BYTE $0x00 // jmp 0x15fc9 <pq_q6_k+0x729>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
 	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
@@ -4316,10 +4298,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	LONG $0x60c38348 // add rbx, 0x60
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe07840f; WORD $0xffff // je 0x15eb0 <pq_q6_k+0x550>
+	LONG $0xfe07840f; WORD $0xffff // je 0x15dd0 <pq_q6_k+0x530>
 	LONG $0xc0a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x1c0]
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0x6473 // jae 0x16119 <pq_q6_k+0x7b9>
+	WORD $0x6473 // jae 0x16039 <pq_q6_k+0x799>
 	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
 	LONG $0x08edc141 // shr r13d, 0x8
 	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
@@ -4340,7 +4322,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
 	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0xa772 // jb 0x160c0 <pq_q6_k+0x760>
+	WORD $0xa772 // jb 0x15fe0 <pq_q6_k+0x740>
 	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
 	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
 	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
@@ -4410,7 +4392,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
 	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	LONG $0xfc02830f; WORD $0xffff // jae 0x15ee0 <pq_q6_k+0x580>
+	LONG $0xfc02830f; WORD $0xffff // jae 0x15e00 <pq_q6_k+0x560>
 	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
 	LONG $0x08edc141 // shr r13d, 0x8
 	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
@@ -4431,11 +4413,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x6000]
 	QUAD $0x007000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x7000]
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0xa972 // jb 0x162f0 <pq_q6_k+0x990>
-	LONG $0xfffb94e9; BYTE $0xff // jmp 0x15ee0 <pq_q6_k+0x580>
+	WORD $0xa972 // jb 0x16210 <pq_q6_k+0x970>
+	LONG $0xfffb94e9; BYTE $0xff // jmp 0x15e00 <pq_q6_k+0x560>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03d98e0f; WORD $0x0000 // jle 0x16732 <pq_q6_k+0xdd2>
+	LONG $0x03d98e0f; WORD $0x0000 // jle 0x16652 <pq_q6_k+0xdb2>
 	WORD $0x894d; BYTE $0xd3 // mov r11, r10
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
@@ -4581,25 +4563,25 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x143b5c985855b262 // vfmadd132ps zmm3, zmm5, dword ptr [rbx + r15 + 0x50]{1to16} # zmm3 = (zmm3 * mem) + zmm5
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfc62850f; WORD $0xffff // jne 0x16380 <pq_q6_k+0xa20>
+	LONG $0xfc62850f; WORD $0xffff // jne 0x162a0 <pq_q6_k+0xa00>
 	WORD $0x014c; BYTE $0xfb // add rbx, r15
 	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0xfc3e8f0f; WORD $0xffff // jg 0x16370 <pq_q6_k+0xa10>
+	LONG $0xfc3e8f0f; WORD $0xffff // jg 0x16290 <pq_q6_k+0x9f0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf2a5850f; WORD $0xffff // jne 0x159e0 <pq_q6_k+0x80>
-	LONG $0xfff2a6e9; BYTE $0xff // jmp 0x159e6 <pq_q6_k+0x86>
+	LONG $0xf2c5850f; WORD $0xffff // jne 0x15920 <pq_q6_k+0x80>
+	LONG $0xfff2c6e9; BYTE $0xff // jmp 0x15926 <pq_q6_k+0x86>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x13eb // jmp 0x16759 <pq_q6_k+0xdf9>
+	WORD $0x13eb // jmp 0x16679 <pq_q6_k+0xdd9>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0xf27a850f; WORD $0xffff // jne 0x159e0 <pq_q6_k+0x80>
-	LONG $0xfff27be9; BYTE $0xff // jmp 0x159e6 <pq_q6_k+0x86>
+	LONG $0xf29a850f; WORD $0xffff // jne 0x15920 <pq_q6_k+0x80>
+	LONG $0xfff29be9; BYTE $0xff // jmp 0x15926 <pq_q6_k+0x86>
 	LONG $0x20c48348 // add rsp, 0x20
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -4611,11 +4593,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q2_k: +26496
+	// pq_q2_k: +26272
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0d788e0f; WORD $0x0000 // jle 0x17508 <pq_q2_k+0xd88>
+	LONG $0x0d588e0f; WORD $0x0000 // jle 0x17408 <pq_q2_k+0xd68>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -4623,9 +4605,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x20ec8348 // sub rsp, 0x20
-	QUAD $0x20a80518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x20a8] # 0x18850 <peak_i8+0x340>
-	QUAD $0x208e0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x208e] # 0x18840 <peak_i8+0x330>
-	QUAD $0x20a01558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x20a0] # 0x1885c <peak_i8+0x34c>
+	QUAD $0x20880518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2088] # 0x18750 <peak_i8+0x350>
+	QUAD $0x206e0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x206e] # 0x18740 <peak_i8+0x340>
+	QUAD $0x20801558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x2080] # 0x1875c <peak_i8+0x35c>
 	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
 	LONG $0x09edc141 // shr r13d, 0x9
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
@@ -4639,7 +4621,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x03efc148 // shr rdi, 0x3
 	LONG $0x40ff6948; WORD $0x0005; BYTE $0x00 // imul rdi, rdi, 0x540
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x29eb // jmp 0x1681e <pq_q2_k+0x9e>
+	WORD $0x29eb // jmp 0x1673e <pq_q2_k+0x9e>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
@@ -4647,34 +4629,34 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0cdc8e0f; WORD $0x0000 // jle 0x174fa <pq_q2_k+0xd7a>
+	LONG $0x0cbc8e0f; WORD $0x0000 // jle 0x173fa <pq_q2_k+0xd5a>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x16806 <pq_q2_k+0x86>
+	WORD $0xdf75 // jne 0x16726 <pq_q2_k+0x86>
 	LONG $0x01fd8341 // cmp r13d, 0x1
-	LONG $0x043f840f; WORD $0x0000 // je 0x16c70 <pq_q2_k+0x4f0>
+	LONG $0x0428840f; WORD $0x0000 // je 0x16b79 <pq_q2_k+0x4d9>
 	LONG $0x02fd8341 // cmp r13d, 0x2
-	LONG $0x08d1850f; WORD $0x0000 // jne 0x1710c <pq_q2_k+0x98c>
+	LONG $0x08b1850f; WORD $0x0000 // jne 0x1700c <pq_q2_k+0x96c>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0c8b8e0f; WORD $0x0000 // jle 0x174cf <pq_q2_k+0xd4f>
+	LONG $0x0c6b8e0f; WORD $0x0000 // jle 0x173cf <pq_q2_k+0xd2f>
 	WORD $0x894d; BYTE $0xd3 // mov r11, r10
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x894d; BYTE $0xd4 // mov r12, r10
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x14eb // jmp 0x16871 <pq_q2_k+0xf1>
+	WORD $0x14eb // jmp 0x16791 <pq_q2_k+0xf1>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x0c778e0f; WORD $0x0000 // jle 0x174e8 <pq_q2_k+0xd68>
+	LONG $0x0c578e0f; WORD $0x0000 // jle 0x173e8 <pq_q2_k+0xd48>
 	QUAD $0x01246c13487dd262 // vcvtph2ps zmm5, ymmword ptr [r12 + 0x20]
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
 	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	LONG $0x4854f162; WORD $0xe857 // vxorps zmm5, zmm5, zmm0
-	LONG $0x0001b5e9; BYTE $0x00 // jmp 0x16a49 <pq_q2_k+0x2c9>
+	LONG $0x0001b5e9; BYTE $0x00 // jmp 0x16969 <pq_q2_k+0x2c9>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x487dd262; WORD $0x7721; BYTE $0x02 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x20]
 	LONG $0x487d5262; WORD $0x4721; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x30]
@@ -4745,20 +4727,19 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x582df262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm10 * mem) + zmm3
 	LONG $0x60c38348 // add rbx, 0x60
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe17840f; WORD $0xffff // je 0x16860 <pq_q2_k+0xe0>
+	LONG $0xfe17840f; WORD $0xffff // je 0x16780 <pq_q2_k+0xe0>
 	LONG $0xc0bf8d49; WORD $0x0000; BYTE $0x00 // lea rdi, [r15 + 0xc0]
 	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0x3673 // jae 0x16a8b <pq_q2_k+0x30b>
+	WORD $0x2f73 // jae 0x169a4 <pq_q2_k+0x304>
 	WORD $0x894d; BYTE $0xdc // mov r12, r11
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0xd572 // jb 0x16a60 <pq_q2_k+0x2e0>
+	WORD $0xdc72 // jb 0x16980 <pq_q2_k+0x2e0>
 	LONG $0x487dd262; WORD $0x3721 // vpmovsxbd zmm6, xmmword ptr [r15]
 	LONG $0x487d5262; WORD $0x4721; BYTE $0x01 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x10]
 	LONG $0x487c5162; WORD $0x5710; BYTE $0x01 // vmovups zmm10, zmmword ptr [r15 + 0x40]
@@ -4826,39 +4807,38 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
 	LONG $0x582df262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm10 * mem) + zmm3
 	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
-	LONG $0xfc70830f; WORD $0xffff // jae 0x168a0 <pq_q2_k+0x120>
+	LONG $0xfc77830f; WORD $0xffff // jae 0x167c0 <pq_q2_k+0x120>
 	WORD $0x894c; BYTE $0xdf // mov rdi, r11
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
 	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
-	WORD $0xd572 // jb 0x16c40 <pq_q2_k+0x4c0>
-	LONG $0xfffc30e9; BYTE $0xff // jmp 0x168a0 <pq_q2_k+0x120>
+	WORD $0xdc72 // jb 0x16b50 <pq_q2_k+0x4b0>
+	LONG $0xfffc47e9; BYTE $0xff // jmp 0x167c0 <pq_q2_k+0x120>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x085c8e0f; WORD $0x0000 // jle 0x174d5 <pq_q2_k+0xd55>
+	LONG $0x08538e0f; WORD $0x0000 // jle 0x173d5 <pq_q2_k+0xd35>
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x894d; BYTE $0xd4 // mov r12, r10
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x1feb // jmp 0x16cb1 <pq_q2_k+0x531>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x16eb // jmp 0x16bb1 <pq_q2_k+0x511>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0xf85e8d4d // lea r11, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x894d; BYTE $0xde // mov r14, r11
-	LONG $0x08288e0f; WORD $0x0000 // jle 0x174d9 <pq_q2_k+0xd59>
+	LONG $0x08288e0f; WORD $0x0000 // jle 0x173d9 <pq_q2_k+0xd39>
 	QUAD $0x01246c13487dd262 // vcvtph2ps zmm5, ymmword ptr [r12 + 0x20]
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
 	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	LONG $0x4854f162; WORD $0xe857 // vxorps zmm5, zmm5, zmm0
-	LONG $0x0001b5e9; BYTE $0x00 // jmp 0x16e89 <pq_q2_k+0x709>
+	LONG $0x0001b5e9; BYTE $0x00 // jmp 0x16d89 <pq_q2_k+0x6e9>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x487dd262; WORD $0x7721; BYTE $0x02 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x20]
 	LONG $0x487d5262; WORD $0x4721; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x30]
@@ -4929,10 +4909,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x582df262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm10 * mem) + zmm3
 	LONG $0x60c38348 // add rbx, 0x60
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe17840f; WORD $0xffff // je 0x16ca0 <pq_q2_k+0x520>
+	LONG $0xfe17840f; WORD $0xffff // je 0x16ba0 <pq_q2_k+0x500>
 	LONG $0xc0a78d4d; WORD $0x0000; BYTE $0x00 // lea r12, [r15 + 0xc0]
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0x6473 // jae 0x16ef9 <pq_q2_k+0x779>
+	WORD $0x6473 // jae 0x16df9 <pq_q2_k+0x759>
 	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
 	LONG $0x08edc141 // shr r13d, 0x8
 	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
@@ -4953,7 +4933,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
 	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0xa772 // jb 0x16ea0 <pq_q2_k+0x720>
+	WORD $0xa772 // jb 0x16da0 <pq_q2_k+0x700>
 	LONG $0x487dd262; WORD $0x3721 // vpmovsxbd zmm6, xmmword ptr [r15]
 	LONG $0x487d5262; WORD $0x4721; BYTE $0x01 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x10]
 	LONG $0x487c5162; WORD $0x5710; BYTE $0x01 // vmovups zmm10, zmmword ptr [r15 + 0x40]
@@ -5021,7 +5001,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
 	LONG $0x582df262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm10 * mem) + zmm3
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	LONG $0xfc42830f; WORD $0xffff // jae 0x16ce0 <pq_q2_k+0x560>
+	LONG $0xfc42830f; WORD $0xffff // jae 0x16be0 <pq_q2_k+0x540>
 	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
 	LONG $0x08edc141 // shr r13d, 0x8
 	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
@@ -5042,11 +5022,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x6000]
 	QUAD $0x007000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x7000]
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0xa972 // jb 0x170b0 <pq_q2_k+0x930>
-	LONG $0xfffbd4e9; BYTE $0xff // jmp 0x16ce0 <pq_q2_k+0x560>
+	WORD $0xa972 // jb 0x16fb0 <pq_q2_k+0x910>
+	LONG $0xfffbd4e9; BYTE $0xff // jmp 0x16be0 <pq_q2_k+0x540>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03a88e0f; WORD $0x0000 // jle 0x174c1 <pq_q2_k+0xd41>
+	LONG $0x03a88e0f; WORD $0x0000 // jle 0x173c1 <pq_q2_k+0xd21>
 	WORD $0x894d; BYTE $0xd3 // mov r11, r10
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
@@ -5190,25 +5170,25 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x143b5c98584db262 // vfmadd132ps zmm3, zmm6, dword ptr [rbx + r15 + 0x50]{1to16} # zmm3 = (zmm3 * mem) + zmm6
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfca3850f; WORD $0xffff // jne 0x17150 <pq_q2_k+0x9d0>
+	LONG $0xfca3850f; WORD $0xffff // jne 0x17050 <pq_q2_k+0x9b0>
 	WORD $0x014c; BYTE $0xfb // add rbx, r15
 	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0xfc6f8f0f; WORD $0xffff // jg 0x17130 <pq_q2_k+0x9b0>
+	LONG $0xfc6f8f0f; WORD $0xffff // jg 0x17030 <pq_q2_k+0x990>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf336850f; WORD $0xffff // jne 0x16800 <pq_q2_k+0x80>
-	LONG $0xfff337e9; BYTE $0xff // jmp 0x16806 <pq_q2_k+0x86>
+	LONG $0xf356850f; WORD $0xffff // jne 0x16720 <pq_q2_k+0x80>
+	LONG $0xfff357e9; BYTE $0xff // jmp 0x16726 <pq_q2_k+0x86>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x13eb // jmp 0x174e8 <pq_q2_k+0xd68>
+	WORD $0x13eb // jmp 0x173e8 <pq_q2_k+0xd48>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0xf30b850f; WORD $0xffff // jne 0x16800 <pq_q2_k+0x80>
-	LONG $0xfff30ce9; BYTE $0xff // jmp 0x16806 <pq_q2_k+0x86>
+	LONG $0xf32b850f; WORD $0xffff // jne 0x16720 <pq_q2_k+0x80>
+	LONG $0xfff32ce9; BYTE $0xff // jmp 0x16726 <pq_q2_k+0x86>
 	LONG $0x20c48348 // add rsp, 0x20
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -5220,7 +5200,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00401f0f // nop dword ptr [rax]
 
-	// pq_q3_k: +29968
+	// pq_q3_k: +29712
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -5232,10 +5212,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10f8c148 // sar rax, 0x10
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0d798e0f; WORD $0x0000 // jle 0x182ab <pq_q3_k+0xd9b>
-	QUAD $0x00144a052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x144a] # 0x18985 <peak_i8+0x475>
-	QUAD $0x145b0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x145b] # 0x189a0 <peak_i8+0x490>
-	QUAD $0x1459155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x1459] # 0x189a8 <peak_i8+0x498>
+	LONG $0x0d698e0f; WORD $0x0000 // jle 0x1819b <pq_q3_k+0xd8b>
+	QUAD $0x00144a052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x144a] # 0x18885 <peak_i8+0x485>
+	QUAD $0x145b0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x145b] # 0x188a0 <peak_i8+0x4a0>
+	QUAD $0x1459155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x1459] # 0x188a8 <peak_i8+0x4a8>
 	WORD $0x8944; BYTE $0xce // mov esi, r9d
 	WORD $0xeec1; BYTE $0x09 // shr esi, 0x9
 	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
@@ -5248,7 +5228,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x03e9c148 // shr rcx, 0x3
 	LONG $0x40f96948; WORD $0x0007; BYTE $0x00 // imul rdi, rcx, 0x740
 	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	WORD $0x2ceb // jmp 0x175ae <pq_q3_k+0x9e>
+	WORD $0x2ceb // jmp 0x174ae <pq_q3_k+0x9e>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
@@ -5256,32 +5236,32 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0cfd8e0f; WORD $0x0000 // jle 0x182ab <pq_q3_k+0xd9b>
+	LONG $0x0ced8e0f; WORD $0x0000 // jle 0x1819b <pq_q3_k+0xd8b>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x17596 <pq_q3_k+0x86>
+	WORD $0xdf75 // jne 0x17496 <pq_q3_k+0x86>
 	WORD $0xfe83; BYTE $0x01 // cmp esi, 0x1
-	LONG $0x0450840f; WORD $0x0000 // je 0x17a10 <pq_q3_k+0x500>
+	LONG $0x0449840f; WORD $0x0000 // je 0x17909 <pq_q3_k+0x4f9>
 	WORD $0xfe83; BYTE $0x02 // cmp esi, 0x2
-	LONG $0x08f3850f; WORD $0x0000 // jne 0x17ebc <pq_q3_k+0x9ac>
+	LONG $0x08e3850f; WORD $0x0000 // jne 0x17dac <pq_q3_k+0x99c>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0cb28e0f; WORD $0x0000 // jle 0x18284 <pq_q3_k+0xd74>
+	LONG $0x0ca28e0f; WORD $0x0000 // jle 0x18174 <pq_q3_k+0xd64>
 	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x894d; BYTE $0xd4 // mov r12, r10
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	WORD $0x15eb // jmp 0x17601 <pq_q3_k+0xf1>
+	WORD $0x15eb // jmp 0x17501 <pq_q3_k+0xf1>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0x0c928e0f; WORD $0x0000 // jle 0x18293 <pq_q3_k+0xd83>
+	LONG $0x0c828e0f; WORD $0x0000 // jle 0x18183 <pq_q3_k+0xd73>
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
 	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x0001c2e9; BYTE $0x00 // jmp 0x177d8 <pq_q3_k+0x2c8>
+	LONG $0x0001c2e9; BYTE $0x00 // jmp 0x176d8 <pq_q3_k+0x2c8>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xee // mov r14, r13
 	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
@@ -5352,22 +5332,22 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	LONG $0x60c38349 // add r11, 0x60
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe18840f; WORD $0xffff // je 0x175f0 <pq_q3_k+0xe0>
+	LONG $0xfe18840f; WORD $0xffff // je 0x174f0 <pq_q3_k+0xe0>
 	LONG $0x008f8d49; WORD $0x0001; BYTE $0x00 // lea rcx, [r15 + 0x100]
 	WORD $0x3949; BYTE $0xce // cmp r14, rcx
-	WORD $0x3c73 // jae 0x17820 <pq_q3_k+0x310>
+	WORD $0x3c73 // jae 0x17720 <pq_q3_k+0x310>
 	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	WORD $0x8948; BYTE $0xce // mov rsi, rcx
 	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
 	LONG $0x00ae8d4d; WORD $0x0001; BYTE $0x00 // lea r13, [r14 + 0x100]
 	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
-	LONG $0x0096180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rsi + 0x2800]
-	LONG $0x8096180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rsi + 0x2880]
+	LONG $0x0096180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rsi + 0x2c00]
 	WORD $0x394d; BYTE $0xfe // cmp r14, r15
 	WORD $0x894d; BYTE $0xee // mov r14, r13
-	WORD $0xd272 // jb 0x177f0 <pq_q3_k+0x2e0>
-	WORD $0x03eb // jmp 0x17823 <pq_q3_k+0x313>
+	WORD $0xd972 // jb 0x176f0 <pq_q3_k+0x2e0>
+	WORD $0x0aeb // jmp 0x17723 <pq_q3_k+0x313>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xf5 // mov r13, r14
 	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
 	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
@@ -5435,37 +5415,36 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x407df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm16, zmm6 # zmm7 = (zmm16 * zmm7) + zmm6
 	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	WORD $0x394d; BYTE $0xe5 // cmp r13, r12
-	LONG $0xfc4c830f; WORD $0xffff // jae 0x17620 <pq_q3_k+0x110>
+	LONG $0xfc4c830f; WORD $0xffff // jae 0x17520 <pq_q3_k+0x110>
 	WORD $0x894d; BYTE $0xee // mov r14, r13
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	WORD $0x894c; BYTE $0xe9 // mov rcx, r13
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
 	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
-	LONG $0x0091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2800]
-	LONG $0x8091180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2880]
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x394d; BYTE $0xe6 // cmp r14, r12
-	WORD $0xd572 // jb 0x179e0 <pq_q3_k+0x4d0>
-	LONG $0xfffc13e9; BYTE $0xff // jmp 0x17623 <pq_q3_k+0x113>
+	WORD $0xdc72 // jb 0x178e0 <pq_q3_k+0x4d0>
+	LONG $0xfffc1ae9; BYTE $0xff // jmp 0x17523 <pq_q3_k+0x113>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08718e0f; WORD $0x0000 // jle 0x1828a <pq_q3_k+0xd7a>
+	LONG $0x08688e0f; WORD $0x0000 // jle 0x1817a <pq_q3_k+0xd6a>
 	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x894d; BYTE $0xd0 // mov r8, r10
 	LONG $0x00e08149; WORD $0xffff; BYTE $0xff // and r8, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x894d; BYTE $0xd4 // mov r12, r10
-	WORD $0x1eeb // jmp 0x17a51 <pq_q3_k+0x541>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x15eb // jmp 0x17941 <pq_q3_k+0x531>
+	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0x083d8e0f; WORD $0x0000 // jle 0x1828e <pq_q3_k+0xd7e>
+	LONG $0x083d8e0f; WORD $0x0000 // jle 0x1817e <pq_q3_k+0xd6e>
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
 	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0x0001c2e9; BYTE $0x00 // jmp 0x17c28 <pq_q3_k+0x718>
+	LONG $0x0001c2e9; BYTE $0x00 // jmp 0x17b18 <pq_q3_k+0x708>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe8 // mov r8, r13
 	LONG $0x487dd262; WORD $0x6e21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r14 + 0x20]
@@ -5536,10 +5515,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	LONG $0x60c38349 // add r11, 0x60
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe18840f; WORD $0xffff // je 0x17a40 <pq_q3_k+0x530>
+	LONG $0xfe18840f; WORD $0xffff // je 0x17930 <pq_q3_k+0x520>
 	LONG $0x008e8d49; WORD $0x0001; BYTE $0x00 // lea rcx, [r14 + 0x100]
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0x6c73 // jae 0x17ca0 <pq_q3_k+0x790>
+	WORD $0x6c73 // jae 0x17b90 <pq_q3_k+0x780>
 	WORD $0x8945; BYTE $0xc4 // mov r12d, r8d
 	LONG $0x08ecc141 // shr r12d, 0x8
 	WORD $0x8944; BYTE $0xc1 // mov ecx, r8d
@@ -5561,8 +5540,8 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0070003e8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r15 + 0x7000]
 	WORD $0x394d; BYTE $0xf0 // cmp r8, r14
 	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	WORD $0xa672 // jb 0x17c40 <pq_q3_k+0x730>
-	WORD $0x07eb // jmp 0x17ca3 <pq_q3_k+0x793>
+	WORD $0xa672 // jb 0x17b30 <pq_q3_k+0x720>
+	WORD $0x07eb // jmp 0x17b93 <pq_q3_k+0x783>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
 	LONG $0x487dd262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x10]
@@ -5631,7 +5610,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x407df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm16, zmm6 # zmm7 = (zmm16 * zmm7) + zmm6
 	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	WORD $0x394d; BYTE $0xe5 // cmp r13, r12
-	LONG $0xfc1c830f; WORD $0xffff // jae 0x17a70 <pq_q3_k+0x560>
+	LONG $0xfc1c830f; WORD $0xffff // jae 0x17960 <pq_q3_k+0x550>
 	WORD $0x8944; BYTE $0xe9 // mov ecx, r13d
 	WORD $0xe9c1; BYTE $0x08 // shr ecx, 0x8
 	WORD $0x894d; BYTE $0xe8 // mov r8, r13
@@ -5652,11 +5631,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0060003f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rdi + 0x6000]
 	QUAD $0x0070003f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rdi + 0x7000]
 	WORD $0x394d; BYTE $0xe0 // cmp r8, r12
-	WORD $0xa972 // jb 0x17e60 <pq_q3_k+0x950>
-	LONG $0xfffbb7e9; BYTE $0xff // jmp 0x17a73 <pq_q3_k+0x563>
+	WORD $0xa972 // jb 0x17d50 <pq_q3_k+0x940>
+	LONG $0xfffbb7e9; BYTE $0xff // jmp 0x17963 <pq_q3_k+0x553>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03ad8e0f; WORD $0x0000 // jle 0x18276 <pq_q3_k+0xd66>
+	LONG $0x03ad8e0f; WORD $0x0000 // jle 0x18166 <pq_q3_k+0xd56>
 	LONG $0x241c8b48 // mov rbx, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xd3 // mov r11, r10
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
@@ -5796,24 +5775,24 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x143b5c985855b262 // vfmadd132ps zmm3, zmm5, dword ptr [rbx + r15 + 0x50]{1to16} # zmm3 = (zmm3 * mem) + zmm5
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfc8e850f; WORD $0xffff // jne 0x17ef0 <pq_q3_k+0x9e0>
+	LONG $0xfc8e850f; WORD $0xffff // jne 0x17de0 <pq_q3_k+0x9d0>
 	WORD $0x014c; BYTE $0xfb // add rbx, r15
 	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0xfc6a8f0f; WORD $0xffff // jg 0x17ee0 <pq_q3_k+0x9d0>
+	LONG $0xfc6a8f0f; WORD $0xffff // jg 0x17dd0 <pq_q3_k+0x9c0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf311850f; WORD $0xffff // jne 0x17590 <pq_q3_k+0x80>
-	LONG $0xfff312e9; BYTE $0xff // jmp 0x17596 <pq_q3_k+0x86>
+	LONG $0xf321850f; WORD $0xffff // jne 0x17490 <pq_q3_k+0x80>
+	LONG $0xfff322e9; BYTE $0xff // jmp 0x17496 <pq_q3_k+0x86>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x09eb // jmp 0x18293 <pq_q3_k+0xd83>
+	WORD $0x09eb // jmp 0x18183 <pq_q3_k+0xd73>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	LONG $0xf2ea850f; WORD $0xffff // jne 0x17590 <pq_q3_k+0x80>
-	LONG $0xfff2ebe9; BYTE $0xff // jmp 0x17596 <pq_q3_k+0x86>
+	LONG $0xf2fa850f; WORD $0xffff // jne 0x17490 <pq_q3_k+0x80>
+	LONG $0xfff2fbe9; BYTE $0xff // jmp 0x17496 <pq_q3_k+0x86>
 	LONG $0x20c48348 // add rsp, 0x20
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -5825,21 +5804,21 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// quant_x: +33472
+	// quant_x: +33200
 	LONG $0x1f428d48 // lea rax, [rdx + 0x1f]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2490f48 // cmovns rax, rdx
 	LONG $0x05f8c148 // sar rax, 0x5
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	LONG $0xfee08348 // and rax, -0x2
-	LONG $0x02238e0f; WORD $0x0000 // jle 0x184ff <quant_x+0x23f>
+	LONG $0x02238e0f; WORD $0x0000 // jle 0x183ef <quant_x+0x23f>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000005620d10fac5 // vmovss xmm1, dword ptr [rip + 0x562] # 0x1884c <peak_i8+0x33c>
-	QUAD $0x000005621510fac5 // vmovss xmm2, dword ptr [rip + 0x562] # 0x18854 <peak_i8+0x344>
-	QUAD $0x0000054a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x54a] # 0x18844 <peak_i8+0x334>
+	QUAD $0x000005720d10fac5 // vmovss xmm1, dword ptr [rip + 0x572] # 0x1874c <peak_i8+0x34c>
+	QUAD $0x000005721510fac5 // vmovss xmm2, dword ptr [rip + 0x572] # 0x18754 <peak_i8+0x354>
+	QUAD $0x0000055a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x55a] # 0x18744 <peak_i8+0x344>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x40c78348 // add rdi, 0x40
@@ -5860,7 +5839,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdf1c8d49 // lea rbx, [r15 + 8*rbx]
 	LONG $0x8a148d4d // lea r10, [r10 + 4*rcx]
 	LONG $0x8e0c8d49 // lea rcx, [r14 + 4*rcx]
-	LONG $0x0000f9e9; BYTE $0x00 // jmp 0x18448 <quant_x+0x188>
+	LONG $0x0000f9e9; BYTE $0x00 // jmp 0x18338 <quant_x+0x188>
 	BYTE $0x90 // nop
 	LONG $0x485df262; WORD $0xf0b8 // vfmadd231ps zmm6, zmm4, zmm0 # zmm6 = (zmm4 * zmm0) + zmm6
 	LONG $0xc3593ac5 // vmulss xmm8, xmm8, xmm3
@@ -5914,9 +5893,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1e348946 // mov dword ptr [rsi + r11], r14d
 	WORD $0x014c; BYTE $0xce // add rsi, r9
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x00b18e0f; WORD $0x0000 // jle 0x184f9 <quant_x+0x239>
+	LONG $0x00b18e0f; WORD $0x0000 // jle 0x183e9 <quant_x+0x239>
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x337e // jle 0x18480 <quant_x+0x1c0>
+	WORD $0x337e // jle 0x18370 <quant_x+0x1c0>
 	LONG $0x487cf162; WORD $0x6f10; BYTE $0xff // vmovups zmm5, zmmword ptr [rdi - 0x40]
 	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0xf55c // vsubps zmm6, zmm0, zmm5
@@ -5924,7 +5903,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0xfe5f // vmaxps zmm7, zmm0, zmm6
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x4855f262; WORD $0xf6a8 // vfmadd213ps zmm6, zmm5, zmm6 # zmm6 = (zmm5 * zmm6) + zmm6
-	WORD $0x20eb // jmp 0x18498 <quant_x+0x1d8>
+	WORD $0x20eb // jmp 0x18388 <quant_x+0x1d8>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -5946,9 +5925,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x89467162; WORD $0xc710 // vmovss xmm8 {k1} {z}, xmm7, xmm7
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0xc72e78c5 // vucomiss xmm8, xmm7
-	LONG $0xfe61860f; WORD $0xffff // jbe 0x18350 <quant_x+0x90>
+	LONG $0xfe61860f; WORD $0xffff // jbe 0x18240 <quant_x+0x90>
 	LONG $0x5e6ac1c4; BYTE $0xf8 // vdivss xmm7, xmm2, xmm8
-	LONG $0xfffe57e9; BYTE $0xff // jmp 0x18350 <quant_x+0x90>
+	LONG $0xfffe57e9; BYTE $0xff // jmp 0x18240 <quant_x+0x90>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -5957,9 +5936,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// peak_i8: +34064
+	// peak_i8: +33792
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x02ea8e0f; WORD $0x0000 // jle 0x18803 <peak_i8+0x2f3>
+	LONG $0x02ea8e0f; WORD $0x0000 // jle 0x186f3 <peak_i8+0x2f3>
 	LONG $0x48fef162; WORD $0x276f // vmovdqu64 zmm4, zmmword ptr [rdi]
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
@@ -5974,7 +5953,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	QUAD $0x02e635db585df162; WORD $0x0000 // vpandd zmm6, zmm4, dword ptr [rip + 0x2e6]{1to16} # 0x18848 <peak_i8+0x338>
+	QUAD $0x02f635db585df162; WORD $0x0000 // vpandd zmm6, zmm4, dword ptr [rip + 0x2f6]{1to16} # 0x18748 <peak_i8+0x348>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x484d7262; WORD $0xec50 // vpdpbusd zmm13, zmm6, zmm4
 	LONG $0x484d7262; WORD $0xe450 // vpdpbusd zmm12, zmm6, zmm4
@@ -6073,7 +6052,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x484df262; WORD $0xd450 // vpdpbusd zmm2, zmm6, zmm4
 	LONG $0x484df262; WORD $0xcc50 // vpdpbusd zmm1, zmm6, zmm4
 	LONG $0x484df262; WORD $0xc450 // vpdpbusd zmm0, zmm6, zmm4
-	LONG $0xfdb7850f; WORD $0xffff // jne 0x18570 <peak_i8+0x60>
+	LONG $0xfdb7850f; WORD $0xffff // jne 0x18460 <peak_i8+0x60>
 	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
 	LONG $0x481dd162; WORD $0xe5fe // vpaddd zmm4, zmm12, zmm13
 	LONG $0x482dd162; WORD $0xf3fe // vpaddd zmm6, zmm10, zmm11
@@ -6086,7 +6065,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4875f162; WORD $0xccfe // vpaddd zmm1, zmm1, zmm4
 	LONG $0x487df162; WORD $0xc1fe // vpaddd zmm0, zmm0, zmm1
 	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	WORD $0x04eb // jmp 0x18807 <peak_i8+0x2f7>
+	WORD $0x04eb // jmp 0x186f7 <peak_i8+0x2f7>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x0be6c148 // shl rsi, 0xb
 	LONG $0x487cf162; WORD $0x0711 // vmovups zmmword ptr [rdi], zmm0
@@ -6095,6 +6074,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x0fcccccccccccccc; QUAD $0x0f3c010204000000
@@ -6142,7 +6122,7 @@ TEXT ·q4_0_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+2320(SB)
+	CALL ·panel_avx512<>+2304(SB)
 	RET
 
 // func q4_1_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6153,7 +6133,7 @@ TEXT ·q4_1_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+4768(SB)
+	CALL ·panel_avx512<>+4720(SB)
 	RET
 
 // func q5_0_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6164,7 +6144,7 @@ TEXT ·q5_0_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+7328(SB)
+	CALL ·panel_avx512<>+7248(SB)
 	RET
 
 // func q5_1_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6175,7 +6155,7 @@ TEXT ·q5_1_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+10496(SB)
+	CALL ·panel_avx512<>+10400(SB)
 	RET
 
 // func iQ4_NL_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6186,7 +6166,7 @@ TEXT ·iQ4_NL_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+13792(SB)
+	CALL ·panel_avx512<>+13680(SB)
 	RET
 
 // func q4_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6197,7 +6177,7 @@ TEXT ·q4_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+16544(SB)
+	CALL ·panel_avx512<>+16400(SB)
 	RET
 
 // func q5_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6208,7 +6188,7 @@ TEXT ·q5_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+19360(SB)
+	CALL ·panel_avx512<>+19200(SB)
 	RET
 
 // func q6_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6219,7 +6199,7 @@ TEXT ·q6_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+22880(SB)
+	CALL ·panel_avx512<>+22688(SB)
 	RET
 
 // func q2_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6230,7 +6210,7 @@ TEXT ·q2_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+26496(SB)
+	CALL ·panel_avx512<>+26272(SB)
 	RET
 
 // func q3_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6241,7 +6221,7 @@ TEXT ·q3_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+29968(SB)
+	CALL ·panel_avx512<>+29712(SB)
 	RET
 
 // func quant_avx512(x, dst unsafe.Pointer, k, shape int)
@@ -6250,13 +6230,13 @@ TEXT ·quant_avx512(SB), 0, $0-32
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
-	CALL ·panel_avx512<>+33472(SB)
+	CALL ·panel_avx512<>+33200(SB)
 	RET
 
 // func dotPeak_avx512(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_avx512(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·panel_avx512<>+34064(SB)
+	CALL ·panel_avx512<>+33792(SB)
 	MOVQ AX, ret+16(FP)
 	RET

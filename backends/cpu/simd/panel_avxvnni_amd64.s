@@ -26,8 +26,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x3feac149 // shr r10, 0x3f
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
-	QUAD $0x00e94a052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xe94a] # 0x1e98c <peak_i8+0x2ec>
-	QUAD $0x00e9390d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0xe939] # 0x1e984 <peak_i8+0x2e4>
+	QUAD $0x00e90a052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xe90a] # 0x1e94c <peak_i8+0x2bc>
+	QUAD $0x00e8f90d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0xe8f9] # 0x1e944 <peak_i8+0x2b4>
 	QUAD $0x000000008d148d48 // lea rdx, [4*rcx]
 	LONG $0xf1b60f45 // movzx r14d, r9b
 	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
@@ -74,7 +74,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
 	LONG $0x09b7840f; WORD $0x0000 // je 0x10ada <pq_q8_0+0xada>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x0c03850f; WORD $0x0000 // jne 0x10d2f <pq_q8_0+0xd2f>
+	LONG $0x0bfc850f; WORD $0x0000 // jne 0x10d28 <pq_q8_0+0xd28>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x0df68e0f; WORD $0x0000 // jle 0x10f2b <pq_q8_0+0xf2b>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
@@ -623,19 +623,18 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
 	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
-	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	LONG $0x0092180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2c00]
 	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
-	WORD $0xd672 // jb 0x10d00 <pq_q8_0+0xd00>
-	LONG $0xfffe11e9; BYTE $0xff // jmp 0x10b40 <pq_q8_0+0xb40>
+	WORD $0xdd72 // jb 0x10d00 <pq_q8_0+0xd00>
+	LONG $0xfffe18e9; BYTE $0xff // jmp 0x10b40 <pq_q8_0+0xb40>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x01dd8e0f; WORD $0x0000 // jle 0x10f1d <pq_q8_0+0xf1d>
+	LONG $0x01e48e0f; WORD $0x0000 // jle 0x10f1d <pq_q8_0+0xf1d>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x40788d48 // lea rdi, [rax + 0x40]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0xd231 // xor edx, edx
@@ -765,8 +764,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	QUAD $0x00d9c9052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xd9c9] # 0x1e98e <peak_i8+0x2ee>
-	QUAD $0x00d9aa0d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0xd9aa] # 0x1e978 <peak_i8+0x2d8>
+	QUAD $0x00d989052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xd989] # 0x1e94e <peak_i8+0x2be>
+	QUAD $0x00d96a0d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0xd96a] # 0x1e938 <peak_i8+0x2a8>
 	LONG $0xd9b60f41 // movzx ebx, r9b
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
@@ -814,7 +813,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
 	LONG $0x0a31840f; WORD $0x0000 // je 0x11ad4 <pq_q4_0+0xb54>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x0cb7850f; WORD $0x0000 // jne 0x11d63 <pq_q4_0+0xde3>
+	LONG $0x0cb0850f; WORD $0x0000 // jne 0x11d5c <pq_q4_0+0xddc>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
 	LONG $0x0edf8e0f; WORD $0x0000 // jle 0x11f94 <pq_q4_0+0x1014>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
@@ -1411,19 +1410,19 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
 	LONG $0x00bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x100]
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
-	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	LONG $0x0092180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2c00]
 	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
 	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	WORD $0xd272 // jb 0x11d30 <pq_q4_0+0xdb0>
-	LONG $0xfffdcde9; BYTE $0xff // jmp 0x11b30 <pq_q4_0+0xbb0>
+	WORD $0xd972 // jb 0x11d30 <pq_q4_0+0xdb0>
+	LONG $0xfffdd4e9; BYTE $0xff // jmp 0x11b30 <pq_q4_0+0xbb0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x02128e0f; WORD $0x0000 // jle 0x11f86 <pq_q4_0+0x1006>
+	LONG $0x02198e0f; WORD $0x0000 // jle 0x11f86 <pq_q4_0+0x1006>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x40488d48 // lea rcx, [rax + 0x40]
 	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
 	WORD $0xd231 // xor edx, edx
@@ -1567,7 +1566,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	QUAD $0x00c95305587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0xc953] # 0x1e978 <peak_i8+0x2d8>
+	QUAD $0x00c91305587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0xc913] # 0x1e938 <peak_i8+0x2a8>
 	LONG $0xd9b60f45 // movzx r11d, r9b
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
@@ -1615,7 +1614,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
 	LONG $0x0aae840f; WORD $0x0000 // je 0x12ba1 <pq_q4_1+0xbc1>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x0d57850f; WORD $0x0000 // jne 0x12e53 <pq_q4_1+0xe73>
+	LONG $0x0d50850f; WORD $0x0000 // jne 0x12e4c <pq_q4_1+0xe6c>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
 	LONG $0x0f9b8e0f; WORD $0x0000 // jle 0x130a0 <pq_q4_1+0x10c0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
@@ -2242,19 +2241,19 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
 	LONG $0x00bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x100]
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
-	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	LONG $0x0092180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2c00]
 	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
 	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	WORD $0xd272 // jb 0x12e20 <pq_q4_1+0xe40>
-	LONG $0xfffdade9; BYTE $0xff // jmp 0x12c00 <pq_q4_1+0xc20>
+	WORD $0xd972 // jb 0x12e20 <pq_q4_1+0xe40>
+	LONG $0xfffdb4e9; BYTE $0xff // jmp 0x12c00 <pq_q4_1+0xc20>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x022e8e0f; WORD $0x0000 // jle 0x13092 <pq_q4_1+0x10b2>
+	LONG $0x02358e0f; WORD $0x0000 // jle 0x13092 <pq_q4_1+0x10b2>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x80808d4c; WORD $0x0000; BYTE $0x00 // lea r8, [rax + 0x80]
 	WORD $0x01b2 // mov dl, 0x1
 	WORD $0xc931 // xor ecx, ecx
@@ -2404,9 +2403,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x3feec148 // shr rsi, 0x3f
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
-	QUAD $0x00b85e052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xb85e] # 0x1e990 <peak_i8+0x2f0>
-	QUAD $0x00b8650d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0xb865] # 0x1e9a0 <peak_i8+0x300>
-	QUAD $0x00b86415597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0xb864] # 0x1e9a8 <peak_i8+0x308>
+	QUAD $0x00b81e052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xb81e] # 0x1e950 <peak_i8+0x2c0>
+	QUAD $0x00b8250d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0xb825] # 0x1e960 <peak_i8+0x2d0>
+	QUAD $0x00b82415597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0xb824] # 0x1e968 <peak_i8+0x2d8>
 	LONG $0xf1b60f45 // movzx r14d, r9b
 	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
 	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
@@ -2453,7 +2452,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
 	LONG $0x0c9d840f; WORD $0x0000 // je 0x13eb0 <pq_q5_0+0xdc0>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x1064850f; WORD $0x0000 // jne 0x14280 <pq_q5_0+0x1190>
+	LONG $0x105d850f; WORD $0x0000 // jne 0x14279 <pq_q5_0+0x1189>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x13be8e0f; WORD $0x0000 // jle 0x145e3 <pq_q5_0+0x14f3>
 	LONG $0x24248b4c // mov r12, qword ptr [rsp]
@@ -3231,19 +3230,18 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
 	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
 	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
-	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
-	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	LONG $0x0092180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2c00]
 	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
-	WORD $0xd572 // jb 0x14250 <pq_q5_0+0x1160>
-	LONG $0xfffc90e9; BYTE $0xff // jmp 0x13f10 <pq_q5_0+0xe20>
+	WORD $0xdc72 // jb 0x14250 <pq_q5_0+0x1160>
+	LONG $0xfffc97e9; BYTE $0xff // jmp 0x13f10 <pq_q5_0+0xe20>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03448e0f; WORD $0x0000 // jle 0x145d5 <pq_q5_0+0x14e5>
+	LONG $0x034b8e0f; WORD $0x0000 // jle 0x145d5 <pq_q5_0+0x14e5>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x40508d4c // lea r10, [rax + 0x40]
 	WORD $0x01b2 // mov dl, 0x1
 	WORD $0xdb31 // xor ebx, ebx
@@ -3447,8 +3445,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x15ee8e0f; WORD $0x0000 // jle 0x15c4a <pq_q5_1+0x161a>
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
-	QUAD $0x00a33505597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0xa335] # 0x1e9a0 <peak_i8+0x300>
-	QUAD $0x00a3340d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0xa334] # 0x1e9a8 <peak_i8+0x308>
+	QUAD $0x00a2f505597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0xa2f5] # 0x1e960 <peak_i8+0x2d0>
+	QUAD $0x00a2f40d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0xa2f4] # 0x1e968 <peak_i8+0x2d8>
 	LONG $0xf1b60f45 // movzx r14d, r9b
 	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
 	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
@@ -3498,7 +3496,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
 	LONG $0x0d4f840f; WORD $0x0000 // je 0x154a2 <pq_q5_1+0xe72>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x1134850f; WORD $0x0000 // jne 0x15890 <pq_q5_1+0x1260>
+	LONG $0x112d850f; WORD $0x0000 // jne 0x15889 <pq_q5_1+0x1259>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x14ac8e0f; WORD $0x0000 // jle 0x15c11 <pq_q5_1+0x15e1>
 	LONG $0x24248b4c // mov r12, qword ptr [rsp]
@@ -4305,19 +4303,18 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
 	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
 	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
-	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
-	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	LONG $0x0092180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2c00]
 	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
-	WORD $0xd572 // jb 0x15860 <pq_q5_1+0x1230>
-	LONG $0xfffc70e9; BYTE $0xff // jmp 0x15500 <pq_q5_1+0xed0>
+	WORD $0xdc72 // jb 0x15860 <pq_q5_1+0x1230>
+	LONG $0xfffc77e9; BYTE $0xff // jmp 0x15500 <pq_q5_1+0xed0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03628e0f; WORD $0x0000 // jle 0x15c03 <pq_q5_1+0x15d3>
+	LONG $0x03698e0f; WORD $0x0000 // jle 0x15c03 <pq_q5_1+0x15d3>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x80908d4c; WORD $0x0000; BYTE $0x00 // lea r10, [rax + 0x80]
 	WORD $0x01b2 // mov dl, 0x1
 	WORD $0xdb31 // xor ebx, ebx
@@ -4529,9 +4526,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	QUAD $0x008ced052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x8ced] # 0x1e992 <peak_i8+0x2f2>
-	QUAD $0x008ce60d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x8ce6] # 0x1e994 <peak_i8+0x2f4>
-	QUAD $0x008c99155a7de2c4; BYTE $0x00 // vbroadcasti128 ymm2, xmmword ptr [rip + 0x8c99] # ymm2 = mem[0,1,0,1]
+	QUAD $0x008cad052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x8cad] # 0x1e952 <peak_i8+0x2c2>
+	QUAD $0x008ca60d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x8ca6] # 0x1e954 <peak_i8+0x2c4>
+	QUAD $0x008c59155a7de2c4; BYTE $0x00 // vbroadcasti128 ymm2, xmmword ptr [rip + 0x8c59] # ymm2 = mem[0,1,0,1]
 	LONG $0xd9b60f45 // movzx r11d, r9b
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
@@ -4579,7 +4576,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
 	LONG $0x0aec840f; WORD $0x0000 // je 0x1686f <pq_iq4_nl+0xc0f>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x0dc7850f; WORD $0x0000 // jne 0x16b53 <pq_iq4_nl+0xef3>
+	LONG $0x0dc0850f; WORD $0x0000 // jne 0x16b4c <pq_iq4_nl+0xeec>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
 	LONG $0x103f8e0f; WORD $0x0000 // jle 0x16dd4 <pq_iq4_nl+0x1174>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
@@ -5225,19 +5222,19 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00e28148; WORD $0xffff; BYTE $0xff // and rdx, -0x100
 	LONG $0x00bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x100]
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	LONG $0x0092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2800]
-	LONG $0x8092180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2880]
+	LONG $0x0092180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rdx + 0x2c00]
 	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
 	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	WORD $0xd272 // jb 0x16b20 <pq_iq4_nl+0xec0>
-	LONG $0xfffd7de9; BYTE $0xff // jmp 0x168d0 <pq_iq4_nl+0xc70>
+	WORD $0xd972 // jb 0x16b20 <pq_iq4_nl+0xec0>
+	LONG $0xfffd84e9; BYTE $0xff // jmp 0x168d0 <pq_iq4_nl+0xc70>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x02628e0f; WORD $0x0000 // jle 0x16dc6 <pq_iq4_nl+0x1166>
+	LONG $0x02698e0f; WORD $0x0000 // jle 0x16dc6 <pq_iq4_nl+0x1166>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x40488d48 // lea rcx, [rax + 0x40]
 	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
 	WORD $0xd231 // xor edx, edx
@@ -5394,9 +5391,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	LONG $0x244c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r9
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x12528e0f; WORD $0x0000 // jle 0x180a8 <pq_q4_k+0x1288>
+	LONG $0x12428e0f; WORD $0x0000 // jle 0x18098 <pq_q4_k+0x1278>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
-	QUAD $0x007b1405587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x7b14] # 0x1e978 <peak_i8+0x2d8>
+	QUAD $0x007ad405587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x7ad4] # 0x1e938 <peak_i8+0x2a8>
 	WORD $0x894d; BYTE $0xc1 // mov r9, r8
 	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
 	WORD $0xc189 // mov ecx, eax
@@ -5437,7 +5434,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x11888e0f; WORD $0x0000 // jle 0x180a8 <pq_q4_k+0x1288>
+	LONG $0x11788e0f; WORD $0x0000 // jle 0x18098 <pq_q4_k+0x1278>
 	QUAD $0x00000100282444f7 // test dword ptr [rsp + 0x28], 0x100
 	LONG $0x247c894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r15
 	LONG $0x035d850f; WORD $0x0000 // jne 0x17290 <pq_q4_k+0x470>
@@ -5445,9 +5442,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
 	LONG $0x0b94840f; WORD $0x0000 // je 0x17ad5 <pq_q4_k+0xcb5>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x0e8a850f; WORD $0x0000 // jne 0x17dd4 <pq_q4_k+0xfb4>
+	LONG $0x0e83850f; WORD $0x0000 // jne 0x17dcd <pq_q4_k+0xfad>
 	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x113a8e0f; WORD $0x0000 // jle 0x1808d <pq_q4_k+0x126d>
+	LONG $0x112a8e0f; WORD $0x0000 // jle 0x1807d <pq_q4_k+0x125d>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
@@ -5460,7 +5457,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x11048e0f; WORD $0x0000 // jle 0x18095 <pq_q4_k+0x1275>
+	LONG $0x10f48e0f; WORD $0x0000 // jle 0x18085 <pq_q4_k+0x1265>
 	LONG $0x137de2c4; BYTE $0x1e // vcvtph2ps ymm3, xmmword ptr [rsi]
 	LONG $0x137de2c4; WORD $0x2066 // vcvtph2ps ymm4, xmmword ptr [rsi + 0x20]
 	LONG $0x137de2c4; WORD $0x106e // vcvtph2ps ymm5, xmmword ptr [rsi + 0x10]
@@ -5993,20 +5990,20 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
 	LONG $0xfff7cbe9; BYTE $0xff // jmp 0x172a0 <pq_q4_k+0x480>
 	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x05af8e0f; WORD $0x0000 // jle 0x1808d <pq_q4_k+0x126d>
+	LONG $0x059f8e0f; WORD $0x0000 // jle 0x1807d <pq_q4_k+0x125d>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
 	WORD $0x13eb // jmp 0x17b11 <pq_q4_k+0xcf1>
 	WORD $0x9066 // nop
 	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x05848e0f; WORD $0x0000 // jle 0x18095 <pq_q4_k+0x1275>
+	LONG $0x05748e0f; WORD $0x0000 // jle 0x18085 <pq_q4_k+0x1265>
 	LONG $0x137de2c4; BYTE $0x18 // vcvtph2ps ymm3, xmmword ptr [rax]
 	LONG $0x137de2c4; WORD $0x2060 // vcvtph2ps ymm4, xmmword ptr [rax + 0x20]
 	LONG $0x137de2c4; WORD $0x1068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x10]
@@ -6029,10 +6026,10 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x217da2c4; WORD $0x303c // vpmovsxbd ymm7, qword ptr [rax + r14]
 	LONG $0x217d22c4; WORD $0x3044; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rax + r14 + 0x10]
 	LONG $0xdb7d41c4; BYTE $0x17 // vpand ymm10, ymm0, ymmword ptr [r15]
-	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
+	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x6f7e41c4; BYTE $0x17 // vmovdqu ymm10, ymmword ptr [r15]
-	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
+	LONG $0x587d62c4; WORD $0x105f // vpbroadcastd ymm11, dword ptr [rdi + 0x10]
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xff59e4c5 // vmulps ymm7, ymm3, ymm7
@@ -6041,85 +6038,85 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0xdb7d41c4; WORD $0x4057 // vpand ymm10, ymm0, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x045e // vpbroadcastd ymm11, dword ptr [rsi + 0x4]
+	LONG $0x587d62c4; WORD $0x045f // vpbroadcastd ymm11, dword ptr [rdi + 0x4]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x6f7e41c4; WORD $0x4057 // vmovdqu ymm10, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x145e // vpbroadcastd ymm11, dword ptr [rsi + 0x14]
+	LONG $0x587d62c4; WORD $0x145f // vpbroadcastd ymm11, dword ptr [rdi + 0x14]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	QUAD $0x00008097db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x085e // vpbroadcastd ymm11, dword ptr [rsi + 0x8]
+	LONG $0x587d62c4; WORD $0x085f // vpbroadcastd ymm11, dword ptr [rdi + 0x8]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	QUAD $0x000080976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x185e // vpbroadcastd ymm11, dword ptr [rsi + 0x18]
+	LONG $0x587d62c4; WORD $0x185f // vpbroadcastd ymm11, dword ptr [rdi + 0x18]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	QUAD $0x0000c097db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c5e // vpbroadcastd ymm11, dword ptr [rsi + 0xc]
+	LONG $0x587d62c4; WORD $0x0c5f // vpbroadcastd ymm11, dword ptr [rdi + 0xc]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	QUAD $0x0000c0976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c5e // vpbroadcastd ymm11, dword ptr [rsi + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
-	LONG $0x4e107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rsi + 0x24]
+	LONG $0x4f107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rdi + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
 	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
-	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0x187de2c4; WORD $0x207f // vbroadcastss ymm7, dword ptr [rdi + 0x20]
 	LONG $0x217d22c4; WORD $0x3044; BYTE $0x18 // vpmovsxbd ymm8, qword ptr [rax + r14 + 0x18]
 	LONG $0xb835e2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm9, ymm7 # ymm1 = (ymm9 * ymm7) + ymm1
 	LONG $0x217da2c4; WORD $0x307c; BYTE $0x08 // vpmovsxbd ymm7, qword ptr [rax + r14 + 0x8]
 	LONG $0x52db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
+	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
+	LONG $0x587d62c4; WORD $0x105f // vpbroadcastd ymm11, dword ptr [rdi + 0x10]
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
 	LONG $0xff59d4c5 // vmulps ymm7, ymm5, ymm7
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x52db7dc5; BYTE $0x60 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x045e // vpbroadcastd ymm11, dword ptr [rsi + 0x4]
+	LONG $0x587d62c4; WORD $0x045f // vpbroadcastd ymm11, dword ptr [rdi + 0x4]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x145e // vpbroadcastd ymm11, dword ptr [rsi + 0x14]
+	LONG $0x587d62c4; WORD $0x145f // vpbroadcastd ymm11, dword ptr [rdi + 0x14]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	QUAD $0x000000a092db7dc5 // vpand ymm10, ymm0, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x085e // vpbroadcastd ymm11, dword ptr [rsi + 0x8]
+	LONG $0x587d62c4; WORD $0x085f // vpbroadcastd ymm11, dword ptr [rdi + 0x8]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x185e // vpbroadcastd ymm11, dword ptr [rsi + 0x18]
+	LONG $0x587d62c4; WORD $0x185f // vpbroadcastd ymm11, dword ptr [rdi + 0x18]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	QUAD $0x000000e092db7dc5 // vpand ymm10, ymm0, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c5e // vpbroadcastd ymm11, dword ptr [rsi + 0xc]
+	LONG $0x587d62c4; WORD $0x0c5f // vpbroadcastd ymm11, dword ptr [rdi + 0xc]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	QUAD $0x000000e0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c5e // vpbroadcastd ymm11, dword ptr [rsi + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
-	LONG $0x4e107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rsi + 0x24]
+	LONG $0x4f107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rdi + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
 	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
-	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x187d62c4; WORD $0x2047 // vbroadcastss ymm8, dword ptr [rdi + 0x20]
+	LONG $0x30c78348 // add rdi, 0x30
 	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
@@ -6128,29 +6125,28 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x08e1c149 // shl r9, 0x8
 	LONG $0x0a148d4b // lea rdx, [r10 + r9]
 	QUAD $0x000001000a8c8d4f // lea r9, [r10 + r9 + 0x100]
-	WORD $0x394c; BYTE $0xcf // cmp rdi, r9
+	WORD $0x394c; BYTE $0xce // cmp rsi, r9
 	LONG $0xfdc2830f; WORD $0xffff // jae 0x17b50 <pq_q4_k+0xd30>
-	WORD $0x8949; BYTE $0xff // mov r15, rdi
-	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	WORD $0x894c; BYTE $0xff // mov rdi, r15
-	LONG $0x00e78148; WORD $0xffff; BYTE $0xff // and rdi, -0x100
+	WORD $0x894c; BYTE $0xfe // mov rsi, r15
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
 	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
-	LONG $0x0097180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdi + 0x2800]
-	LONG $0x8097180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rdi + 0x2880]
-	QUAD $0x0000010024bc8d49 // lea rdi, [r12 + 0x100]
+	LONG $0x0096180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rsi + 0x2c00]
+	QUAD $0x0000010024b48d49 // lea rsi, [r12 + 0x100]
 	WORD $0x3949; BYTE $0xd4 // cmp r12, rdx
-	WORD $0x8949; BYTE $0xfc // mov r12, rdi
-	WORD $0xd172 // jb 0x17da0 <pq_q4_k+0xf80>
-	LONG $0xfffd7ce9; BYTE $0xff // jmp 0x17b50 <pq_q4_k+0xd30>
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	WORD $0xd872 // jb 0x17da0 <pq_q4_k+0xf80>
+	LONG $0xfffd83e9; BYTE $0xff // jmp 0x17b50 <pq_q4_k+0xd30>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x029a8e0f; WORD $0x0000 // jle 0x1807f <pq_q4_k+0x125f>
+	LONG $0x02918e0f; WORD $0x0000 // jle 0x1806f <pq_q4_k+0x124f>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x137de2c4; BYTE $0x18 // vcvtph2ps ymm3, xmmword ptr [rax]
 	LONG $0x137de2c4; WORD $0x2060 // vcvtph2ps ymm4, xmmword ptr [rax + 0x20]
 	LONG $0x137de2c4; WORD $0x1068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x10]
@@ -6265,24 +6261,24 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfdd3850f; WORD $0xffff // jne 0x17e30 <pq_q4_k+0x1010>
+	LONG $0xfdd3850f; WORD $0xffff // jne 0x17e20 <pq_q4_k+0x1000>
 	WORD $0xc7ff // inc edi
 	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
 	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfdb2850f; WORD $0xffff // jne 0x17e20 <pq_q4_k+0x1000>
+	LONG $0xfdb2850f; WORD $0xffff // jne 0x17e10 <pq_q4_k+0xff0>
 	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
 	LONG $0x08fe8348 // cmp rsi, 0x8
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfd818f0f; WORD $0xffff // jg 0x17e00 <pq_q4_k+0xfe0>
+	LONG $0xfd818f0f; WORD $0xffff // jg 0x17df0 <pq_q4_k+0xfd0>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xee68850f; WORD $0xffff // jne 0x16ef0 <pq_q4_k+0xd0>
-	LONG $0xffee71e9; BYTE $0xff // jmp 0x16efe <pq_q4_k+0xde>
+	LONG $0xee78850f; WORD $0xffff // jne 0x16ef0 <pq_q4_k+0xd0>
+	LONG $0xffee81e9; BYTE $0xff // jmp 0x16efe <pq_q4_k+0xde>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xee4d850f; WORD $0xffff // jne 0x16ef0 <pq_q4_k+0xd0>
-	LONG $0xffee56e9; BYTE $0xff // jmp 0x16efe <pq_q4_k+0xde>
+	LONG $0xee5d850f; WORD $0xffff // jne 0x16ef0 <pq_q4_k+0xd0>
+	LONG $0xffee66e9; BYTE $0xff // jmp 0x16efe <pq_q4_k+0xde>
 	LONG $0x70c48348 // add rsp, 0x70
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -6294,7 +6290,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 
-	// pq_q5_k: +32960
+	// pq_q5_k: +32944
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -6309,13 +6305,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x17908e0f; WORD $0x0000 // jle 0x19884 <pq_q5_k+0x17c4>
+	LONG $0x17908e0f; WORD $0x0000 // jle 0x19874 <pq_q5_k+0x17c4>
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x07508d4d // lea r10, [r8 + 0x7]
 	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
-	QUAD $0x00689405597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x6894] # 0x1e9a0 <peak_i8+0x300>
-	QUAD $0x0068930d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x6893] # 0x1e9a8 <peak_i8+0x308>
+	QUAD $0x00686405597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x6864] # 0x1e960 <peak_i8+0x2d0>
+	QUAD $0x0068630d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x6863] # 0x1e968 <peak_i8+0x2d8>
 	LONG $0xf1b60f41 // movzx esi, r9b
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
@@ -6342,7 +6338,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xd0 // add rax, rdx
 	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
-	WORD $0x30eb // jmp 0x181c0 <pq_q5_k+0x100>
+	WORD $0x30eb // jmp 0x181b0 <pq_q5_k+0x100>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x1011fcc5 // vmovups ymmword ptr [rax], ymm2
 	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
@@ -6352,17 +6348,17 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x16c48e0f; WORD $0x0000 // jle 0x19884 <pq_q5_k+0x17c4>
+	LONG $0x16c48e0f; WORD $0x0000 // jle 0x19874 <pq_q5_k+0x17c4>
 	LONG $0x247c894c; BYTE $0x70 // mov qword ptr [rsp + 0x70], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x04ae850f; WORD $0x0000 // jne 0x18680 <pq_q5_k+0x5c0>
+	LONG $0x04ae850f; WORD $0x0000 // jne 0x18670 <pq_q5_k+0x5c0>
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x0e33840f; WORD $0x0000 // je 0x19013 <pq_q5_k+0xf53>
+	LONG $0x0e33840f; WORD $0x0000 // je 0x19003 <pq_q5_k+0xf53>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x1289850f; WORD $0x0000 // jne 0x19472 <pq_q5_k+0x13b2>
+	LONG $0x1281850f; WORD $0x0000 // jne 0x1945a <pq_q5_k+0x13aa>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x166d8e0f; WORD $0x0000 // jle 0x1985f <pq_q5_k+0x179f>
+	LONG $0x166d8e0f; WORD $0x0000 // jle 0x1984f <pq_q5_k+0x179f>
 	LONG $0x24248b4c // mov r12, qword ptr [rsp]
 	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -6370,12 +6366,12 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	WORD $0x894c; BYTE $0xe5 // mov rbp, r12
 	LONG $0x00e58148; WORD $0xffff; BYTE $0xff // and rbp, -0x100
-	WORD $0x21eb // jmp 0x18233 <pq_q5_k+0x173>
+	WORD $0x21eb // jmp 0x18223 <pq_q5_k+0x173>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x244c8b48; BYTE $0x78 // mov rcx, qword ptr [rsp + 0x78]
 	LONG $0xf8418d48 // lea rax, [rcx - 0x8]
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x16348e0f; WORD $0x0000 // jle 0x19867 <pq_q5_k+0x17a7>
+	LONG $0x16348e0f; WORD $0x0000 // jle 0x19857 <pq_q5_k+0x17a7>
 	LONG $0x137dc2c4; WORD $0x2424 // vcvtph2ps ymm4, xmmword ptr [r12]
 	LONG $0x137dc2c4; WORD $0x246c; BYTE $0x20 // vcvtph2ps ymm5, xmmword ptr [r12 + 0x20]
 	LONG $0x137dc2c4; WORD $0x2474; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [r12 + 0x10]
@@ -6383,17 +6379,17 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xf631 // xor esi, esi
 	LONG $0x24448948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rax
-	WORD $0x13eb // jmp 0x1826e <pq_q5_k+0x1ae>
+	WORD $0x13eb // jmp 0x1825e <pq_q5_k+0x1ae>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	WORD $0xc6ff // inc esi
 	LONG $0xc0c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x2c0
 	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
-	WORD $0xb274 // je 0x18220 <pq_q5_k+0x160>
+	WORD $0xb274 // je 0x18210 <pq_q5_k+0x160>
 	LONG $0x24448d49; BYTE $0x40 // lea rax, [r12 + 0x40]
 	QUAD $0x0000018024bc8d49 // lea rdi, [r12 + 0x180]
 	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x000371e9; BYTE $0x00 // jmp 0x185f6 <pq_q5_k+0x536>
+	LONG $0x000371e9; BYTE $0x00 // jmp 0x185e6 <pq_q5_k+0x536>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x0148; BYTE $0xc1 // add rcx, rax
@@ -6556,12 +6552,12 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb82dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm10, ymm9 # ymm3 = (ymm10 * ymm9) + ymm3
 	LONG $0x01c0f641 // test r8b, 0x1
 	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfc6a840f; WORD $0xffff // je 0x18260 <pq_q5_k+0x1a0>
+	LONG $0xfc6a840f; WORD $0xffff // je 0x18250 <pq_q5_k+0x1a0>
 	LONG $0x920c8d48 // lea rcx, [rdx + 4*rdx]
 	LONG $0x06e1c148 // shl rcx, 0x6
 	LONG $0x0f148d4c // lea r10, [rdi + rcx]
 	WORD $0x394c; BYTE $0xd5 // cmp rbp, r10
-	LONG $0xfc85830f; WORD $0xffff // jae 0x18290 <pq_q5_k+0x1d0>
+	LONG $0xfc85830f; WORD $0xffff // jae 0x18280 <pq_q5_k+0x1d0>
 	WORD $0xeb89 // mov ebx, ebp
 	WORD $0xebc1; BYTE $0x08 // shr ebx, 0x8
 	WORD $0x8941; BYTE $0xee // mov r14d, ebp
@@ -6582,19 +6578,19 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0060003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x6000]
 	QUAD $0x0070003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x7000]
 	WORD $0x394c; BYTE $0xd5 // cmp rbp, r10
-	WORD $0xa872 // jb 0x18620 <pq_q5_k+0x560>
-	LONG $0xfffc13e9; BYTE $0xff // jmp 0x18290 <pq_q5_k+0x1d0>
+	WORD $0xa872 // jb 0x18610 <pq_q5_k+0x560>
+	LONG $0xfffc13e9; BYTE $0xff // jmp 0x18280 <pq_q5_k+0x1d0>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x186a5 <pq_q5_k+0x5e5>
+	WORD $0x1deb // jmp 0x18695 <pq_q5_k+0x5e5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfaf9840f; WORD $0xffff // je 0x1819e <pq_q5_k+0xde>
+	LONG $0xfaf9840f; WORD $0xffff // je 0x1818e <pq_q5_k+0xde>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04228e0f; WORD $0x0000 // jle 0x18ad0 <pq_q5_k+0xa10>
+	LONG $0x04228e0f; WORD $0x0000 // jle 0x18ac0 <pq_q5_k+0xa10>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
@@ -6777,20 +6773,20 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb835c2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm9, ymm10 # ymm2 = (ymm9 * ymm10) + ymm2
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfc79850f; WORD $0xffff // jne 0x18710 <pq_q5_k+0x650>
+	LONG $0xfc79850f; WORD $0xffff // jne 0x18700 <pq_q5_k+0x650>
 	WORD $0xc0ff // inc eax
 	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfc57850f; WORD $0xffff // jne 0x18700 <pq_q5_k+0x640>
+	LONG $0xfc57850f; WORD $0xffff // jne 0x186f0 <pq_q5_k+0x640>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc268f0f; WORD $0xffff // jg 0x186e0 <pq_q5_k+0x620>
+	LONG $0xfc268f0f; WORD $0xffff // jg 0x186d0 <pq_q5_k+0x620>
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x2775 // jne 0x18af0 <pq_q5_k+0xa30>
-	LONG $0xfffbc2e9; BYTE $0xff // jmp 0x18690 <pq_q5_k+0x5d0>
+	WORD $0x2775 // jne 0x18ae0 <pq_q5_k+0xa30>
+	LONG $0xfffbc2e9; BYTE $0xff // jmp 0x18680 <pq_q5_k+0x5d0>
 	WORD $0x9066 // nop
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -6799,26 +6795,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xfba0840f; WORD $0xffff // je 0x18690 <pq_q5_k+0x5d0>
+	LONG $0xfba0840f; WORD $0xffff // je 0x18680 <pq_q5_k+0x5d0>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
 	WORD $0xfe83; BYTE $0x02 // cmp esi, 0x2
-	LONG $0xfb89820f; WORD $0xffff // jb 0x18690 <pq_q5_k+0x5d0>
+	LONG $0xfb89820f; WORD $0xffff // jb 0x18680 <pq_q5_k+0x5d0>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	WORD $0xfe83; BYTE $0x03 // cmp esi, 0x3
-	LONG $0xfb75820f; WORD $0xffff // jb 0x18690 <pq_q5_k+0x5d0>
+	LONG $0xfb75820f; WORD $0xffff // jb 0x18680 <pq_q5_k+0x5d0>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
-	LONG $0xfb61820f; WORD $0xffff // jb 0x18690 <pq_q5_k+0x5d0>
+	LONG $0xfb61820f; WORD $0xffff // jb 0x18680 <pq_q5_k+0x5d0>
 	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xfb4d820f; WORD $0xffff // jb 0x18690 <pq_q5_k+0x5d0>
+	LONG $0xfb4d820f; WORD $0xffff // jb 0x18680 <pq_q5_k+0x5d0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04618e0f; WORD $0x0000 // jle 0x18fad <pq_q5_k+0xeed>
+	LONG $0x04618e0f; WORD $0x0000 // jle 0x18f9d <pq_q5_k+0xeed>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe2 // mov r10, r12
@@ -6998,16 +6994,16 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb835c2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm9, ymm10 # ymm2 = (ymm9 * ymm10) + ymm2
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfc18850f; WORD $0xffff // jne 0x18ba0 <pq_q5_k+0xae0>
+	LONG $0xfc18850f; WORD $0xffff // jne 0x18b90 <pq_q5_k+0xae0>
 	WORD $0xc0ff // inc eax
 	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfbf6850f; WORD $0xffff // jne 0x18b90 <pq_q5_k+0xad0>
+	LONG $0xfbf6850f; WORD $0xffff // jne 0x18b80 <pq_q5_k+0xad0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfbc58f0f; WORD $0xffff // jg 0x18b70 <pq_q5_k+0xab0>
-	WORD $0x10eb // jmp 0x18fbd <pq_q5_k+0xefd>
+	LONG $0xfbc58f0f; WORD $0xffff // jg 0x18b60 <pq_q5_k+0xab0>
+	WORD $0x10eb // jmp 0x18fad <pq_q5_k+0xefd>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -7017,48 +7013,48 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xf6b5840f; WORD $0xffff // je 0x18690 <pq_q5_k+0x5d0>
+	LONG $0xf6b5840f; WORD $0xffff // je 0x18680 <pq_q5_k+0x5d0>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	WORD $0xfe83; BYTE $0x07 // cmp esi, 0x7
-	LONG $0xf6a1820f; WORD $0xffff // jb 0x18690 <pq_q5_k+0x5d0>
+	LONG $0xf6a1820f; WORD $0xffff // jb 0x18680 <pq_q5_k+0x5d0>
 	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	WORD $0xfe83; BYTE $0x08 // cmp esi, 0x8
-	LONG $0xf68d820f; WORD $0xffff // jb 0x18690 <pq_q5_k+0x5d0>
+	LONG $0xf68d820f; WORD $0xffff // jb 0x18680 <pq_q5_k+0x5d0>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0xfff67de9; BYTE $0xff // jmp 0x18690 <pq_q5_k+0x5d0>
+	LONG $0xfff67de9; BYTE $0xff // jmp 0x18680 <pq_q5_k+0x5d0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08438e0f; WORD $0x0000 // jle 0x1985f <pq_q5_k+0x179f>
+	LONG $0x08438e0f; WORD $0x0000 // jle 0x1984f <pq_q5_k+0x179f>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24548b4c; BYTE $0x08 // mov r10, qword ptr [rsp + 0x8]
+	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
 	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
-	WORD $0x18eb // jmp 0x19051 <pq_q5_k+0xf91>
+	WORD $0x18eb // jmp 0x19041 <pq_q5_k+0xf91>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x08168e0f; WORD $0x0000 // jle 0x19867 <pq_q5_k+0x17a7>
+	LONG $0x08168e0f; WORD $0x0000 // jle 0x19857 <pq_q5_k+0x17a7>
 	LONG $0x137de2c4; BYTE $0x27 // vcvtph2ps ymm4, xmmword ptr [rdi]
 	LONG $0x137de2c4; WORD $0x206f // vcvtph2ps ymm5, xmmword ptr [rdi + 0x20]
 	LONG $0x137de2c4; WORD $0x1077 // vcvtph2ps ymm6, xmmword ptr [rdi + 0x10]
 	LONG $0x137de2c4; WORD $0x307f // vcvtph2ps ymm7, xmmword ptr [rdi + 0x30]
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0xc031 // xor eax, eax
-	WORD $0x0eeb // jmp 0x1907e <pq_q5_k+0xfbe>
+	WORD $0x0eeb // jmp 0x1906e <pq_q5_k+0xfbe>
 	WORD $0xc0ff // inc eax
 	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	WORD $0xc274 // je 0x19040 <pq_q5_k+0xf80>
+	WORD $0xc274 // je 0x19030 <pq_q5_k+0xf80>
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	LONG $0x80b78d4c; WORD $0x0001; BYTE $0x00 // lea r14, [rdi + 0x180]
 	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x000390e9; BYTE $0x00 // jmp 0x19422 <pq_q5_k+0x1362>
+	LONG $0x000392e9; BYTE $0x00 // jmp 0x19414 <pq_q5_k+0x1364>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x0149; BYTE $0xcf // add r15, rcx
@@ -7067,7 +7063,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894d; BYTE $0xfc // mov r12, r15
 	LONG $0x6f7e41c4; WORD $0x2414 // vmovdqu ymm10, ymmword ptr [r12]
 	LONG $0xdb7d41c4; WORD $0x245c; BYTE $0x40 // vpand ymm11, ymm0, ymmword ptr [r12 + 0x40]
-	LONG $0x587d42c4; BYTE $0x22 // vpbroadcastd ymm12, dword ptr [r10]
+	LONG $0x587d42c4; WORD $0x0065 // vpbroadcastd ymm12, dword ptr [r13]
 	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xeb2d41c4; BYTE $0xdb // vpor ymm11, ymm10, ymm11
@@ -7082,14 +7078,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
-	LONG $0x587d42c4; WORD $0x1062 // vpbroadcastd ymm12, dword ptr [r10 + 0x10]
+	LONG $0x587d42c4; WORD $0x1065 // vpbroadcastd ymm12, dword ptr [r13 + 0x10]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x6f7e41c4; WORD $0x241c // vmovdqu ymm11, ymmword ptr [r12]
 	QUAD $0x008024a4db7d41c4; WORD $0x0000 // vpand ymm12, ymm0, ymmword ptr [r12 + 0x80]
 	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0462 // vpbroadcastd ymm12, dword ptr [r10 + 0x4]
+	LONG $0x587d42c4; WORD $0x0465 // vpbroadcastd ymm12, dword ptr [r13 + 0x4]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x6f7e41c4; WORD $0x241c // vmovdqu ymm11, ymmword ptr [r12]
 	QUAD $0x008024a46f7e41c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [r12 + 0x80]
@@ -7098,14 +7094,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1462 // vpbroadcastd ymm12, dword ptr [r10 + 0x14]
+	LONG $0x587d42c4; WORD $0x1465 // vpbroadcastd ymm12, dword ptr [r13 + 0x14]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x6f7e41c4; WORD $0x241c // vmovdqu ymm11, ymmword ptr [r12]
 	QUAD $0x00c024a4db7d41c4; WORD $0x0000 // vpand ymm12, ymm0, ymmword ptr [r12 + 0xc0]
 	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0862 // vpbroadcastd ymm12, dword ptr [r10 + 0x8]
+	LONG $0x587d42c4; WORD $0x0865 // vpbroadcastd ymm12, dword ptr [r13 + 0x8]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x6f7e41c4; WORD $0x241c // vmovdqu ymm11, ymmword ptr [r12]
 	QUAD $0x00c024a46f7e41c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [r12 + 0xc0]
@@ -7114,14 +7110,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1862 // vpbroadcastd ymm12, dword ptr [r10 + 0x18]
+	LONG $0x587d42c4; WORD $0x1865 // vpbroadcastd ymm12, dword ptr [r13 + 0x18]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x6f7e41c4; WORD $0x241c // vmovdqu ymm11, ymmword ptr [r12]
 	QUAD $0x010024a4db7d41c4; WORD $0x0000 // vpand ymm12, ymm0, ymmword ptr [r12 + 0x100]
 	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0c62 // vpbroadcastd ymm12, dword ptr [r10 + 0xc]
+	LONG $0x587d42c4; WORD $0x0c65 // vpbroadcastd ymm12, dword ptr [r13 + 0xc]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x6f7e41c4; WORD $0x241c // vmovdqu ymm11, ymmword ptr [r12]
 	QUAD $0x010024a46f7e41c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [r12 + 0x100]
@@ -7130,21 +7126,21 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1c62 // vpbroadcastd ymm12, dword ptr [r10 + 0x1c]
+	LONG $0x587d42c4; WORD $0x1c65 // vpbroadcastd ymm12, dword ptr [r13 + 0x1c]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x107a41c4; WORD $0x2452 // vmovss xmm10, dword ptr [r10 + 0x24]
+	LONG $0x107a41c4; WORD $0x2455 // vmovss xmm10, dword ptr [r13 + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d42c4; WORD $0x2042 // vbroadcastss ymm8, dword ptr [r10 + 0x20]
+	LONG $0x187d42c4; WORD $0x2045 // vbroadcastss ymm8, dword ptr [r13 + 0x20]
 	LONG $0x217d62c4; WORD $0x174c; BYTE $0x18 // vpmovsxbd ymm9, qword ptr [rdi + rdx + 0x18]
 	LONG $0xb82dc2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm10, ymm8 # ymm2 = (ymm10 * ymm8) + ymm2
 	LONG $0x217d62c4; WORD $0x1744; BYTE $0x08 // vpmovsxbd ymm8, qword ptr [rdi + rdx + 0x8]
 	LONG $0x6f7e41c4; WORD $0x2057 // vmovdqu ymm10, ymmword ptr [r15 + 0x20]
 	LONG $0xdb7d41c4; WORD $0x605f // vpand ymm11, ymm0, ymmword ptr [r15 + 0x60]
-	LONG $0x587d42c4; BYTE $0x22 // vpbroadcastd ymm12, dword ptr [r10]
+	LONG $0x587d42c4; WORD $0x0065 // vpbroadcastd ymm12, dword ptr [r13]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
@@ -7160,14 +7156,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
-	LONG $0x587d42c4; WORD $0x1062 // vpbroadcastd ymm12, dword ptr [r10 + 0x10]
+	LONG $0x587d42c4; WORD $0x1065 // vpbroadcastd ymm12, dword ptr [r13 + 0x10]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x6f7e41c4; WORD $0x205f // vmovdqu ymm11, ymmword ptr [r15 + 0x20]
 	QUAD $0x0000a0a7db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r15 + 0xa0]
 	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0462 // vpbroadcastd ymm12, dword ptr [r10 + 0x4]
+	LONG $0x587d42c4; WORD $0x0465 // vpbroadcastd ymm12, dword ptr [r13 + 0x4]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x6f7e41c4; WORD $0x205f // vmovdqu ymm11, ymmword ptr [r15 + 0x20]
 	QUAD $0x0000a0a76f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r15 + 0xa0]
@@ -7176,14 +7172,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1462 // vpbroadcastd ymm12, dword ptr [r10 + 0x14]
+	LONG $0x587d42c4; WORD $0x1465 // vpbroadcastd ymm12, dword ptr [r13 + 0x14]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x6f7e41c4; WORD $0x205f // vmovdqu ymm11, ymmword ptr [r15 + 0x20]
 	QUAD $0x0000e0a7db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r15 + 0xe0]
 	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0862 // vpbroadcastd ymm12, dword ptr [r10 + 0x8]
+	LONG $0x587d42c4; WORD $0x0865 // vpbroadcastd ymm12, dword ptr [r13 + 0x8]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x6f7e41c4; WORD $0x205f // vmovdqu ymm11, ymmword ptr [r15 + 0x20]
 	QUAD $0x0000e0a76f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r15 + 0xe0]
@@ -7192,18 +7188,18 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1862 // vpbroadcastd ymm12, dword ptr [r10 + 0x18]
+	LONG $0x587d42c4; WORD $0x1865 // vpbroadcastd ymm12, dword ptr [r13 + 0x18]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x6f7e41c4; WORD $0x205f // vmovdqu ymm11, ymmword ptr [r15 + 0x20]
 	QUAD $0x000120a7db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r15 + 0x120]
 	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0c62 // vpbroadcastd ymm12, dword ptr [r10 + 0xc]
+	LONG $0x587d42c4; WORD $0x0c65 // vpbroadcastd ymm12, dword ptr [r13 + 0xc]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x6f7e41c4; WORD $0x205f // vmovdqu ymm11, ymmword ptr [r15 + 0x20]
 	QUAD $0x000120a76f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r15 + 0x120]
-	LONG $0x587d42c4; WORD $0x1c6a // vpbroadcastd ymm13, dword ptr [r10 + 0x1c]
+	LONG $0x587d42c4; WORD $0x1c6d // vpbroadcastd ymm13, dword ptr [r13 + 0x1c]
 	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
@@ -7212,40 +7208,39 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x502542c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm11, ymm13
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x107a41c4; WORD $0x2452 // vmovss xmm10, dword ptr [r10 + 0x24]
+	LONG $0x107a41c4; WORD $0x2455 // vmovss xmm10, dword ptr [r13 + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d42c4; WORD $0x204a // vbroadcastss ymm9, dword ptr [r10 + 0x20]
-	LONG $0x30c28349 // add r10, 0x30
+	LONG $0x187d42c4; WORD $0x204d // vbroadcastss ymm9, dword ptr [r13 + 0x20]
+	LONG $0x30c58349 // add r13, 0x30
 	LONG $0xb82dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm10, ymm9 # ymm3 = (ymm10 * ymm9) + ymm3
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfc4e840f; WORD $0xffff // je 0x19070 <pq_q5_k+0xfb0>
+	LONG $0xfc4c840f; WORD $0xffff // je 0x19060 <pq_q5_k+0xfb0>
 	LONG $0x923c8d4c // lea r15, [rdx + 4*rdx]
 	LONG $0x06e7c149 // shl r15, 0x6
 	LONG $0x3e0c8d4f // lea r9, [r14 + r15]
 	WORD $0x394c; BYTE $0xce // cmp rsi, r9
-	LONG $0xfc69830f; WORD $0xffff // jae 0x190a0 <pq_q5_k+0xfe0>
+	LONG $0xfc67830f; WORD $0xffff // jae 0x19090 <pq_q5_k+0xfe0>
 	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xe3 // mov r11, r12
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	QUAD $0x0000280093180f41 // prefetcht1 byte ptr [r11 + 0x2800]
-	QUAD $0x0000288093180f41 // prefetcht1 byte ptr [r11 + 0x2880]
+	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
 	WORD $0x394c; BYTE $0xce // cmp rsi, r9
-	WORD $0xd372 // jb 0x19440 <pq_q5_k+0x1380>
-	LONG $0xfffc2ee9; BYTE $0xff // jmp 0x190a0 <pq_q5_k+0xfe0>
+	WORD $0xdb72 // jb 0x19430 <pq_q5_k+0x1380>
+	LONG $0xfffc36e9; BYTE $0xff // jmp 0x19090 <pq_q5_k+0xfe0>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03c98e0f; WORD $0x0000 // jle 0x1984c <pq_q5_k+0x178c>
+	LONG $0x03d18e0f; WORD $0x0000 // jle 0x1983c <pq_q5_k+0x178c>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	BYTE $0x90 // nop
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x137de2c4; BYTE $0x20 // vcvtph2ps ymm4, xmmword ptr [rax]
 	LONG $0x137de2c4; WORD $0x2068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x20]
 	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
@@ -7420,27 +7415,27 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb82dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm10, ymm9 # ymm3 = (ymm10 * ymm9) + ymm3
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc96850f; WORD $0xffff // jne 0x194c0 <pq_q5_k+0x1400>
+	LONG $0xfc96850f; WORD $0xffff // jne 0x194b0 <pq_q5_k+0x1400>
 	WORD $0xc1ff // inc ecx
 	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
 	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	LONG $0xfc75850f; WORD $0xffff // jne 0x194b0 <pq_q5_k+0x13f0>
+	LONG $0xfc75850f; WORD $0xffff // jne 0x194a0 <pq_q5_k+0x13f0>
 	LONG $0xf84f8d48 // lea rcx, [rdi - 0x8]
 	LONG $0x08ff8348 // cmp rdi, 0x8
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfc448f0f; WORD $0xffff // jg 0x19490 <pq_q5_k+0x13d0>
+	LONG $0xfc448f0f; WORD $0xffff // jg 0x19480 <pq_q5_k+0x13d0>
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xe936850f; WORD $0xffff // jne 0x18190 <pq_q5_k+0xd0>
-	LONG $0xffe93fe9; BYTE $0xff // jmp 0x1819e <pq_q5_k+0xde>
+	LONG $0xe936850f; WORD $0xffff // jne 0x18180 <pq_q5_k+0xd0>
+	LONG $0xffe93fe9; BYTE $0xff // jmp 0x1818e <pq_q5_k+0xde>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xe911850f; WORD $0xffff // jne 0x18190 <pq_q5_k+0xd0>
-	LONG $0xffe91ae9; BYTE $0xff // jmp 0x1819e <pq_q5_k+0xde>
+	LONG $0xe911850f; WORD $0xffff // jne 0x18180 <pq_q5_k+0xd0>
+	LONG $0xffe91ae9; BYTE $0xff // jmp 0x1818e <pq_q5_k+0xde>
 	LONG $0x80c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0x80
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -7452,7 +7447,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q6_k: +39072
+	// pq_q6_k: +39056
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -7467,13 +7462,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x19568e0f; WORD $0x0000 // jle 0x1b22a <pq_q6_k+0x198a>
+	LONG $0x19568e0f; WORD $0x0000 // jle 0x1b21a <pq_q6_k+0x198a>
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
-	QUAD $0x0050b915197d62c4; BYTE $0x00 // vbroadcastsd ymm10, qword ptr [rip + 0x50b9] # 0x1e9a0 <peak_i8+0x300>
-	QUAD $0x0050c01d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x50c0] # 0x1e9b0 <peak_i8+0x310>
-	QUAD $0x00509c152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x509c] # 0x1e995 <peak_i8+0x2f5>
+	QUAD $0x00508915197d62c4; BYTE $0x00 // vbroadcastsd ymm10, qword ptr [rip + 0x5089] # 0x1e960 <peak_i8+0x2d0>
+	QUAD $0x0050901d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x5090] # 0x1e970 <peak_i8+0x2e0>
+	QUAD $0x00506c152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x506c] # 0x1e955 <peak_i8+0x2c5>
 	LONG $0xd1b60f41 // movzx edx, r9b
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
@@ -7503,7 +7498,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
-	WORD $0x45eb // jmp 0x199d6 <pq_q6_k+0x136>
+	WORD $0x45eb // jmp 0x199c6 <pq_q6_k+0x136>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
@@ -7514,17 +7509,17 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24340148 // add qword ptr [rsp], rsi
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x18548e0f; WORD $0x0000 // jle 0x1b22a <pq_q6_k+0x198a>
+	LONG $0x18548e0f; WORD $0x0000 // jle 0x1b21a <pq_q6_k+0x198a>
 	QUAD $0x0000009024bc894c // mov qword ptr [rsp + 0x90], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x04d5850f; WORD $0x0000 // jne 0x19ec0 <pq_q6_k+0x620>
+	LONG $0x04d5850f; WORD $0x0000 // jne 0x19eb0 <pq_q6_k+0x620>
 	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x0f89840f; WORD $0x0000 // je 0x1a982 <pq_q6_k+0x10e2>
+	LONG $0x0f89840f; WORD $0x0000 // je 0x1a972 <pq_q6_k+0x10e2>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x13ef850f; WORD $0x0000 // jne 0x1adf1 <pq_q6_k+0x1551>
+	LONG $0x13e7850f; WORD $0x0000 // jne 0x1add9 <pq_q6_k+0x1549>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x17fa8e0f; WORD $0x0000 // jle 0x1b205 <pq_q6_k+0x1965>
+	LONG $0x17fa8e0f; WORD $0x0000 // jle 0x1b1f5 <pq_q6_k+0x1965>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -7532,28 +7527,28 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
-	WORD $0x18eb // jmp 0x19a43 <pq_q6_k+0x1a3>
+	WORD $0x18eb // jmp 0x19a33 <pq_q6_k+0x1a3>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
 	LONG $0xf84a8d48 // lea rcx, [rdx - 0x8]
 	LONG $0x08fa8348 // cmp rdx, 0x8
-	LONG $0x17ca8e0f; WORD $0x0000 // jle 0x1b20d <pq_q6_k+0x196d>
+	LONG $0x17ca8e0f; WORD $0x0000 // jle 0x1b1fd <pq_q6_k+0x196d>
 	LONG $0x137de2c4; BYTE $0x2f // vcvtph2ps ymm5, xmmword ptr [rdi]
 	LONG $0x137de2c4; WORD $0x1077 // vcvtph2ps ymm6, xmmword ptr [rdi + 0x10]
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
-	WORD $0x14eb // jmp 0x19a70 <pq_q6_k+0x1d0>
+	WORD $0x14eb // jmp 0x19a60 <pq_q6_k+0x1d0>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0xff41; BYTE $0xc0 // inc r8d
 	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
 	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xc074 // je 0x19a30 <pq_q6_k+0x190>
+	WORD $0xc074 // je 0x19a20 <pq_q6_k+0x190>
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	LONG $0xc0b78d4c; WORD $0x0001; BYTE $0x00 // lea r14, [rdi + 0x1c0]
 	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003b2e9; BYTE $0x00 // jmp 0x19e36 <pq_q6_k+0x596>
+	LONG $0x0003b2e9; BYTE $0x00 // jmp 0x19e26 <pq_q6_k+0x596>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x0149; BYTE $0xcf // add r15, rcx
@@ -7718,12 +7713,12 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm1 # ymm3 = (ymm7 * ymm1) + ymm3
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfc2a840f; WORD $0xffff // je 0x19a60 <pq_q6_k+0x1c0>
+	LONG $0xfc2a840f; WORD $0xffff // je 0x19a50 <pq_q6_k+0x1c0>
 	LONG $0x523c8d4c // lea r15, [rdx + 2*rdx]
 	LONG $0x07e7c149 // shl r15, 0x7
 	LONG $0x3e248d4f // lea r12, [r14 + r15]
 	WORD $0x394d; BYTE $0xe2 // cmp r10, r12
-	LONG $0xfc45830f; WORD $0xffff // jae 0x19a90 <pq_q6_k+0x1f0>
+	LONG $0xfc45830f; WORD $0xffff // jae 0x19a80 <pq_q6_k+0x1f0>
 	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
 	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
 	WORD $0x8945; BYTE $0xd5 // mov r13d, r10d
@@ -7744,19 +7739,19 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x6000]
 	QUAD $0x007000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x7000]
 	WORD $0x394d; BYTE $0xe2 // cmp r10, r12
-	WORD $0xa672 // jb 0x19e60 <pq_q6_k+0x5c0>
-	LONG $0xfffbd1e9; BYTE $0xff // jmp 0x19a90 <pq_q6_k+0x1f0>
+	WORD $0xa672 // jb 0x19e50 <pq_q6_k+0x5c0>
+	LONG $0xfffbd1e9; BYTE $0xff // jmp 0x19a80 <pq_q6_k+0x1f0>
 	BYTE $0x90 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x19ee5 <pq_q6_k+0x645>
+	WORD $0x1deb // jmp 0x19ed5 <pq_q6_k+0x645>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfac9840f; WORD $0xffff // je 0x199ae <pq_q6_k+0x10e>
+	LONG $0xfac9840f; WORD $0xffff // je 0x1999e <pq_q6_k+0x10e>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04b28e0f; WORD $0x0000 // jle 0x1a3a0 <pq_q6_k+0xb00>
+	LONG $0x04b28e0f; WORD $0x0000 // jle 0x1a390 <pq_q6_k+0xb00>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
@@ -7953,29 +7948,29 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x7c10fcc5; WORD $0x3824 // vmovups ymm7, ymmword ptr [rsp + 0x38]
 	LONG $0xb87d62c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm2 # ymm8 = (ymm0 * ymm2) + ymm8
 	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
-	QUAD $0x004668152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x4668] # 0x1e995 <peak_i8+0x2f5>
+	QUAD $0x004638152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x4638] # 0x1e955 <peak_i8+0x2c5>
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xb875e2c4; BYTE $0xf8 // vfmadd231ps ymm7, ymm1, ymm0 # ymm7 = (ymm1 * ymm0) + ymm7
 	LONG $0x7c11fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm7
 	LONG $0x4410fcc5; WORD $0x3824 // vmovups ymm0, ymmword ptr [rsp + 0x38]
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfbfd850f; WORD $0xffff // jne 0x19f50 <pq_q6_k+0x6b0>
+	LONG $0xfbfd850f; WORD $0xffff // jne 0x19f40 <pq_q6_k+0x6b0>
 	WORD $0xc0ff // inc eax
 	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfbcb850f; WORD $0xffff // jne 0x19f30 <pq_q6_k+0x690>
+	LONG $0xfbcb850f; WORD $0xffff // jne 0x19f20 <pq_q6_k+0x690>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfbaa8f0f; WORD $0xffff // jg 0x19f20 <pq_q6_k+0x680>
+	LONG $0xfbaa8f0f; WORD $0xffff // jg 0x19f10 <pq_q6_k+0x680>
 	QUAD $0x0000b82494107cc5; BYTE $0x00 // vmovups ymm10, ymmword ptr [rsp + 0xb8]
 	QUAD $0x000098249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x98]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2a75 // jne 0x1a3c1 <pq_q6_k+0xb21>
-	LONG $0xfffb34e9; BYTE $0xff // jmp 0x19ed0 <pq_q6_k+0x630>
+	WORD $0x2a75 // jne 0x1a3b1 <pq_q6_k+0xb21>
+	LONG $0xfffb34e9; BYTE $0xff // jmp 0x19ec0 <pq_q6_k+0x630>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -7984,26 +7979,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xfb0f840f; WORD $0xffff // je 0x19ed0 <pq_q6_k+0x630>
+	LONG $0xfb0f840f; WORD $0xffff // je 0x19ec0 <pq_q6_k+0x630>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	WORD $0xfa83; BYTE $0x02 // cmp edx, 0x2
-	LONG $0xfaf8820f; WORD $0xffff // jb 0x19ed0 <pq_q6_k+0x630>
+	LONG $0xfaf8820f; WORD $0xffff // jb 0x19ec0 <pq_q6_k+0x630>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
 	WORD $0xfa83; BYTE $0x03 // cmp edx, 0x3
-	LONG $0xfae4820f; WORD $0xffff // jb 0x19ed0 <pq_q6_k+0x630>
+	LONG $0xfae4820f; WORD $0xffff // jb 0x19ec0 <pq_q6_k+0x630>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117c41c4; WORD $0xc704 // vmovups ymmword ptr [r15 + 8*rax], ymm8
 	WORD $0xfa83; BYTE $0x04 // cmp edx, 0x4
-	LONG $0xfad0820f; WORD $0xffff // jb 0x19ed0 <pq_q6_k+0x630>
+	LONG $0xfad0820f; WORD $0xffff // jb 0x19ec0 <pq_q6_k+0x630>
 	QUAD $0x0000008824848b48 // mov rax, qword ptr [rsp + 0x88]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xfab9820f; WORD $0xffff // jb 0x19ed0 <pq_q6_k+0x630>
+	LONG $0xfab9820f; WORD $0xffff // jb 0x19ec0 <pq_q6_k+0x630>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04e98e0f; WORD $0x0000 // jle 0x1a909 <pq_q6_k+0x1069>
+	LONG $0x04e98e0f; WORD $0x0000 // jle 0x1a8f9 <pq_q6_k+0x1069>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe2 // mov r10, r12
@@ -8198,23 +8193,23 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x7c10fcc5; WORD $0x3824 // vmovups ymm7, ymmword ptr [rsp + 0x38]
 	LONG $0xb87d62c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm2 # ymm8 = (ymm0 * ymm2) + ymm8
 	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
-	QUAD $0x0040d7152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x40d7] # 0x1e995 <peak_i8+0x2f5>
+	QUAD $0x0040a7152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x40a7] # 0x1e955 <peak_i8+0x2c5>
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0xb875e2c4; BYTE $0xf8 // vfmadd231ps ymm7, ymm1, ymm0 # ymm7 = (ymm1 * ymm0) + ymm7
 	LONG $0x7c11fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm7
 	LONG $0x4410fcc5; WORD $0x3824 // vmovups ymm0, ymmword ptr [rsp + 0x38]
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfb9c850f; WORD $0xffff // jne 0x1a480 <pq_q6_k+0xbe0>
+	LONG $0xfb9c850f; WORD $0xffff // jne 0x1a470 <pq_q6_k+0xbe0>
 	WORD $0xc0ff // inc eax
 	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb6a850f; WORD $0xffff // jne 0x1a460 <pq_q6_k+0xbc0>
+	LONG $0xfb6a850f; WORD $0xffff // jne 0x1a450 <pq_q6_k+0xbc0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb498f0f; WORD $0xffff // jg 0x1a450 <pq_q6_k+0xbb0>
-	WORD $0x11eb // jmp 0x1a91a <pq_q6_k+0x107a>
+	LONG $0xfb498f0f; WORD $0xffff // jg 0x1a440 <pq_q6_k+0xbb0>
+	WORD $0x11eb // jmp 0x1a90a <pq_q6_k+0x107a>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -8226,47 +8221,47 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xf586840f; WORD $0xffff // je 0x19ed0 <pq_q6_k+0x630>
+	LONG $0xf586840f; WORD $0xffff // je 0x19ec0 <pq_q6_k+0x630>
 	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	WORD $0xfa83; BYTE $0x07 // cmp edx, 0x7
-	LONG $0xf572820f; WORD $0xffff // jb 0x19ed0 <pq_q6_k+0x630>
+	LONG $0xf572820f; WORD $0xffff // jb 0x19ec0 <pq_q6_k+0x630>
 	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	LONG $0x117c41c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm8
 	WORD $0xfa83; BYTE $0x08 // cmp edx, 0x8
-	LONG $0xf55e820f; WORD $0xffff // jb 0x19ed0 <pq_q6_k+0x630>
+	LONG $0xf55e820f; WORD $0xffff // jb 0x19ec0 <pq_q6_k+0x630>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff54ee9; BYTE $0xff // jmp 0x19ed0 <pq_q6_k+0x630>
+	LONG $0xfff54ee9; BYTE $0xff // jmp 0x19ec0 <pq_q6_k+0x630>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x087a8e0f; WORD $0x0000 // jle 0x1b205 <pq_q6_k+0x1965>
+	LONG $0x087a8e0f; WORD $0x0000 // jle 0x1b1f5 <pq_q6_k+0x1965>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0xff002548; WORD $0xffff // and rax, -0x100
-	WORD $0x1aeb // jmp 0x1a9c1 <pq_q6_k+0x1121>
+	WORD $0x1aeb // jmp 0x1a9b1 <pq_q6_k+0x1121>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x084c8e0f; WORD $0x0000 // jle 0x1b20d <pq_q6_k+0x196d>
+	LONG $0x084c8e0f; WORD $0x0000 // jle 0x1b1fd <pq_q6_k+0x196d>
 	LONG $0x137de2c4; BYTE $0x2e // vcvtph2ps ymm5, xmmword ptr [rsi]
 	LONG $0x137de2c4; WORD $0x1076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x10]
 	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x1aeb // jmp 0x1a9ee <pq_q6_k+0x114e>
+	WORD $0x1aeb // jmp 0x1a9de <pq_q6_k+0x114e>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0xc1ff // inc ecx
 	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
 	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	WORD $0xc274 // je 0x1a9b0 <pq_q6_k+0x1110>
+	WORD $0xc274 // je 0x1a9a0 <pq_q6_k+0x1110>
 	LONG $0x40568d4c // lea r10, [rsi + 0x40]
 	LONG $0xc09e8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rsi + 0x1c0]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003a4e9; BYTE $0x00 // jmp 0x1ada7 <pq_q6_k+0x1507>
+	LONG $0x0003a4e9; BYTE $0x00 // jmp 0x1ad97 <pq_q6_k+0x1507>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x014d; BYTE $0xd6 // add r14, r10
@@ -8431,31 +8426,30 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm1 # ymm3 = (ymm7 * ymm1) + ymm3
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc39840f; WORD $0xffff // je 0x1a9e0 <pq_q6_k+0x1140>
+	LONG $0xfc39840f; WORD $0xffff // je 0x1a9d0 <pq_q6_k+0x1140>
 	LONG $0x52348d4c // lea r14, [rdx + 2*rdx]
 	LONG $0x07e6c149 // shl r14, 0x7
 	LONG $0x330c8d4e // lea r9, [rbx + r14]
 	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
-	LONG $0xfc54830f; WORD $0xffff // jae 0x1aa10 <pq_q6_k+0x1170>
+	LONG $0xfc54830f; WORD $0xffff // jae 0x1aa00 <pq_q6_k+0x1170>
 	WORD $0x8949; BYTE $0xc7 // mov r15, rax
 	BYTE $0x90 // nop
 	WORD $0x894d; BYTE $0xfb // mov r11, r15
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
 	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
-	QUAD $0x0000280093180f41 // prefetcht1 byte ptr [r11 + 0x2800]
-	QUAD $0x0000288093180f41 // prefetcht1 byte ptr [r11 + 0x2880]
+	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
 	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
-	WORD $0xd472 // jb 0x1adc0 <pq_q6_k+0x1520>
-	LONG $0xfffc1fe9; BYTE $0xff // jmp 0x1aa10 <pq_q6_k+0x1170>
+	WORD $0xdc72 // jb 0x1adb0 <pq_q6_k+0x1520>
+	LONG $0xfffc27e9; BYTE $0xff // jmp 0x1aa00 <pq_q6_k+0x1170>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03f08e0f; WORD $0x0000 // jle 0x1b1f2 <pq_q6_k+0x1952>
+	LONG $0x03f88e0f; WORD $0x0000 // jle 0x1b1e2 <pq_q6_k+0x1952>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	WORD $0x9066 // nop
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x137de2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [rax]
 	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
 	LONG $0x40c08348 // add rax, 0x40
@@ -8630,27 +8624,27 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm1 # ymm3 = (ymm7 * ymm1) + ymm3
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc70850f; WORD $0xffff // jne 0x1ae40 <pq_q6_k+0x15a0>
+	LONG $0xfc70850f; WORD $0xffff // jne 0x1ae30 <pq_q6_k+0x15a0>
 	WORD $0xc7ff // inc edi
 	LONG $0x03400548; WORD $0x0000 // add rax, 0x340
 	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfc4f850f; WORD $0xffff // jne 0x1ae30 <pq_q6_k+0x1590>
+	LONG $0xfc4f850f; WORD $0xffff // jne 0x1ae20 <pq_q6_k+0x1590>
 	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
 	LONG $0x08fe8348 // cmp rsi, 0x8
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfc1e8f0f; WORD $0xffff // jg 0x1ae10 <pq_q6_k+0x1570>
+	LONG $0xfc1e8f0f; WORD $0xffff // jg 0x1ae00 <pq_q6_k+0x1570>
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xe7a0850f; WORD $0xffff // jne 0x199a0 <pq_q6_k+0x100>
-	LONG $0xffe7a9e9; BYTE $0xff // jmp 0x199ae <pq_q6_k+0x10e>
+	LONG $0xe7a0850f; WORD $0xffff // jne 0x19990 <pq_q6_k+0x100>
+	LONG $0xffe7a9e9; BYTE $0xff // jmp 0x1999e <pq_q6_k+0x10e>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xe77b850f; WORD $0xffff // jne 0x199a0 <pq_q6_k+0x100>
-	LONG $0xffe784e9; BYTE $0xff // jmp 0x199ae <pq_q6_k+0x10e>
+	LONG $0xe77b850f; WORD $0xffff // jne 0x19990 <pq_q6_k+0x100>
+	LONG $0xffe784e9; BYTE $0xff // jmp 0x1999e <pq_q6_k+0x10e>
 	LONG $0x18c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x118
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -8662,7 +8656,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	BYTE $0x90 // nop
 
-	// pq_q2_k: +45632
+	// pq_q2_k: +45616
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -8677,13 +8671,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x171d8e0f; WORD $0x0000 // jle 0x1c991 <pq_q2_k+0x1751>
+	LONG $0x171d8e0f; WORD $0x0000 // jle 0x1c981 <pq_q2_k+0x1751>
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x07508d4d // lea r10, [r8 + 0x7]
 	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
-	QUAD $0x0036e435187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0x36e4] # 0x1e970 <peak_i8+0x2d0>
-	QUAD $0x0036f305187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x36f3] # 0x1e988 <peak_i8+0x2e8>
+	QUAD $0x0036b435187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0x36b4] # 0x1e930 <peak_i8+0x2a0>
+	QUAD $0x0036c305187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x36c3] # 0x1e948 <peak_i8+0x2b8>
 	LONG $0xf1b60f41 // movzx esi, r9b
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
 	LONG $0x244c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r9
@@ -8712,7 +8706,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xd0 // add rax, rdx
 	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	WORD $0x3eeb // jmp 0x1b366 <pq_q2_k+0x126>
+	WORD $0x3eeb // jmp 0x1b356 <pq_q2_k+0x126>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
@@ -8723,17 +8717,17 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x162b8e0f; WORD $0x0000 // jle 0x1c991 <pq_q2_k+0x1751>
+	LONG $0x162b8e0f; WORD $0x0000 // jle 0x1c981 <pq_q2_k+0x1751>
 	QUAD $0x0000009024bc894c // mov qword ptr [rsp + 0x90], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0425850f; WORD $0x0000 // jne 0x1b7a0 <pq_q2_k+0x560>
+	LONG $0x0425850f; WORD $0x0000 // jne 0x1b790 <pq_q2_k+0x560>
 	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x0e77840f; WORD $0x0000 // je 0x1c200 <pq_q2_k+0xfc0>
+	LONG $0x0e77840f; WORD $0x0000 // je 0x1c1f0 <pq_q2_k+0xfc0>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x124f850f; WORD $0x0000 // jne 0x1c5e1 <pq_q2_k+0x13a1>
+	LONG $0x1247850f; WORD $0x0000 // jne 0x1c5c9 <pq_q2_k+0x1399>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x15c28e0f; WORD $0x0000 // jle 0x1c95d <pq_q2_k+0x171d>
+	LONG $0x15c28e0f; WORD $0x0000 // jle 0x1c94d <pq_q2_k+0x171d>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -8741,12 +8735,12 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	WORD $0x18eb // jmp 0x1b3d3 <pq_q2_k+0x193>
+	WORD $0x18eb // jmp 0x1b3c3 <pq_q2_k+0x193>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x24548b48; BYTE $0x30 // mov rdx, qword ptr [rsp + 0x30]
 	LONG $0xf8428d48 // lea rax, [rdx - 0x8]
 	LONG $0x08fa8348 // cmp rdx, 0x8
-	LONG $0x15928e0f; WORD $0x0000 // jle 0x1c965 <pq_q2_k+0x1725>
+	LONG $0x15928e0f; WORD $0x0000 // jle 0x1c955 <pq_q2_k+0x1725>
 	LONG $0x137de2c4; BYTE $0x26 // vcvtph2ps ymm4, xmmword ptr [rsi]
 	LONG $0x137de2c4; WORD $0x206e // vcvtph2ps ymm5, xmmword ptr [rsi + 0x20]
 	LONG $0x137de2c4; WORD $0x1076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x10]
@@ -8754,17 +8748,17 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x18eb // jmp 0x1b410 <pq_q2_k+0x1d0>
+	WORD $0x18eb // jmp 0x1b400 <pq_q2_k+0x1d0>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	WORD $0xff41; BYTE $0xc0 // inc r8d
 	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
 	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xb074 // je 0x1b3c0 <pq_q2_k+0x180>
+	WORD $0xb074 // je 0x1b3b0 <pq_q2_k+0x180>
 	LONG $0x40568d4c // lea r10, [rsi + 0x40]
 	LONG $0xc09e8d48; WORD $0x0000; BYTE $0x00 // lea rbx, [rsi + 0xc0]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0002fce9; BYTE $0x00 // jmp 0x1b721 <pq_q2_k+0x4e1>
+	LONG $0x0002fce9; BYTE $0x00 // jmp 0x1b711 <pq_q2_k+0x4e1>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x014d; BYTE $0xd6 // add r14, r10
@@ -8918,12 +8912,12 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb835e2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm9, ymm1 # ymm2 = (ymm9 * ymm1) + ymm2
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfcdf840f; WORD $0xffff // je 0x1b400 <pq_q2_k+0x1c0>
+	LONG $0xfcdf840f; WORD $0xffff // je 0x1b3f0 <pq_q2_k+0x1c0>
 	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0x07e6c149 // shl r14, 0x7
 	LONG $0x333c8d4e // lea r15, [rbx + r14]
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	LONG $0xfcfb830f; WORD $0xffff // jae 0x1b430 <pq_q2_k+0x1f0>
+	LONG $0xfcfb830f; WORD $0xffff // jae 0x1b420 <pq_q2_k+0x1f0>
 	WORD $0x8941; BYTE $0xcc // mov r12d, ecx
 	LONG $0x08ecc141 // shr r12d, 0x8
 	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
@@ -8944,19 +8938,19 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000038c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rax + 0x6000]
 	QUAD $0x007000038c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rax + 0x7000]
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xa672 // jb 0x1b740 <pq_q2_k+0x500>
-	LONG $0xfffc91e9; BYTE $0xff // jmp 0x1b430 <pq_q2_k+0x1f0>
+	WORD $0xa672 // jb 0x1b730 <pq_q2_k+0x500>
+	LONG $0xfffc91e9; BYTE $0xff // jmp 0x1b420 <pq_q2_k+0x1f0>
 	BYTE $0x90 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x1b7c5 <pq_q2_k+0x585>
+	WORD $0x1deb // jmp 0x1b7b5 <pq_q2_k+0x585>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb79840f; WORD $0xffff // je 0x1b33e <pq_q2_k+0xfe>
+	LONG $0xfb79840f; WORD $0xffff // je 0x1b32e <pq_q2_k+0xfe>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04828e0f; WORD $0x0000 // jle 0x1bc50 <pq_q2_k+0xa10>
+	LONG $0x04828e0f; WORD $0x0000 // jle 0x1bc40 <pq_q2_k+0xa10>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
@@ -9163,20 +9157,20 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4410fcc5; WORD $0x3024 // vmovups ymm0, ymmword ptr [rsp + 0x30]
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfc2c850f; WORD $0xffff // jne 0x1b840 <pq_q2_k+0x600>
+	LONG $0xfc2c850f; WORD $0xffff // jne 0x1b830 <pq_q2_k+0x600>
 	WORD $0xc0ff // inc eax
 	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfbfa850f; WORD $0xffff // jne 0x1b820 <pq_q2_k+0x5e0>
+	LONG $0xfbfa850f; WORD $0xffff // jne 0x1b810 <pq_q2_k+0x5e0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfbc98f0f; WORD $0xffff // jg 0x1b800 <pq_q2_k+0x5c0>
+	LONG $0xfbc98f0f; WORD $0xffff // jg 0x1b7f0 <pq_q2_k+0x5c0>
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x2a75 // jne 0x1bc70 <pq_q2_k+0xa30>
-	LONG $0xfffb65e9; BYTE $0xff // jmp 0x1b7b0 <pq_q2_k+0x570>
+	WORD $0x2a75 // jne 0x1bc60 <pq_q2_k+0xa30>
+	LONG $0xfffb65e9; BYTE $0xff // jmp 0x1b7a0 <pq_q2_k+0x570>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -9185,26 +9179,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xfb40840f; WORD $0xffff // je 0x1b7b0 <pq_q2_k+0x570>
+	LONG $0xfb40840f; WORD $0xffff // je 0x1b7a0 <pq_q2_k+0x570>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
 	WORD $0xfe83; BYTE $0x02 // cmp esi, 0x2
-	LONG $0xfb29820f; WORD $0xffff // jb 0x1b7b0 <pq_q2_k+0x570>
+	LONG $0xfb29820f; WORD $0xffff // jb 0x1b7a0 <pq_q2_k+0x570>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	WORD $0xfe83; BYTE $0x03 // cmp esi, 0x3
-	LONG $0xfb15820f; WORD $0xffff // jb 0x1b7b0 <pq_q2_k+0x570>
+	LONG $0xfb15820f; WORD $0xffff // jb 0x1b7a0 <pq_q2_k+0x570>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
-	LONG $0xfb01820f; WORD $0xffff // jb 0x1b7b0 <pq_q2_k+0x570>
+	LONG $0xfb01820f; WORD $0xffff // jb 0x1b7a0 <pq_q2_k+0x570>
 	QUAD $0x0000008824848b48 // mov rax, qword ptr [rsp + 0x88]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xfaea820f; WORD $0xffff // jb 0x1b7b0 <pq_q2_k+0x570>
+	LONG $0xfaea820f; WORD $0xffff // jb 0x1b7a0 <pq_q2_k+0x570>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04cb8e0f; WORD $0x0000 // jle 0x1c19a <pq_q2_k+0xf5a>
+	LONG $0x04cb8e0f; WORD $0x0000 // jle 0x1c18a <pq_q2_k+0xf5a>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe2 // mov r10, r12
@@ -9409,16 +9403,16 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4410fcc5; WORD $0x3024 // vmovups ymm0, ymmword ptr [rsp + 0x30]
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfbcb850f; WORD $0xffff // jne 0x1bd40 <pq_q2_k+0xb00>
+	LONG $0xfbcb850f; WORD $0xffff // jne 0x1bd30 <pq_q2_k+0xb00>
 	WORD $0xc0ff // inc eax
 	LONG $0x40c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x140
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb99850f; WORD $0xffff // jne 0x1bd20 <pq_q2_k+0xae0>
+	LONG $0xfb99850f; WORD $0xffff // jne 0x1bd10 <pq_q2_k+0xae0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb688f0f; WORD $0xffff // jg 0x1bd00 <pq_q2_k+0xac0>
-	WORD $0x10eb // jmp 0x1c1aa <pq_q2_k+0xf6a>
+	LONG $0xfb688f0f; WORD $0xffff // jg 0x1bcf0 <pq_q2_k+0xac0>
+	WORD $0x10eb // jmp 0x1c19a <pq_q2_k+0xf6a>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -9428,20 +9422,20 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xf5e8840f; WORD $0xffff // je 0x1b7b0 <pq_q2_k+0x570>
+	LONG $0xf5e8840f; WORD $0xffff // je 0x1b7a0 <pq_q2_k+0x570>
 	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	WORD $0xfe83; BYTE $0x07 // cmp esi, 0x7
-	LONG $0xf5d4820f; WORD $0xffff // jb 0x1b7b0 <pq_q2_k+0x570>
+	LONG $0xf5d4820f; WORD $0xffff // jb 0x1b7a0 <pq_q2_k+0x570>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	WORD $0xfe83; BYTE $0x08 // cmp esi, 0x8
-	LONG $0xf5c0820f; WORD $0xffff // jb 0x1b7b0 <pq_q2_k+0x570>
+	LONG $0xf5c0820f; WORD $0xffff // jb 0x1b7a0 <pq_q2_k+0x570>
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff5b0e9; BYTE $0xff // jmp 0x1b7b0 <pq_q2_k+0x570>
+	LONG $0xfff5b0e9; BYTE $0xff // jmp 0x1b7a0 <pq_q2_k+0x570>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x07688e0f; WORD $0x0000 // jle 0x1c971 <pq_q2_k+0x1731>
+	LONG $0x07688e0f; WORD $0x0000 // jle 0x1c961 <pq_q2_k+0x1731>
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -9449,29 +9443,29 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
 	LONG $0xff002548; WORD $0xffff // and rax, -0x100
-	WORD $0x19eb // jmp 0x1c241 <pq_q2_k+0x1001>
+	WORD $0x19eb // jmp 0x1c231 <pq_q2_k+0x1001>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
 	LONG $0x08ff8348 // cmp rdi, 0x8
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	LONG $0x07388e0f; WORD $0x0000 // jle 0x1c979 <pq_q2_k+0x1739>
+	LONG $0x07388e0f; WORD $0x0000 // jle 0x1c969 <pq_q2_k+0x1739>
 	LONG $0x137de2c4; BYTE $0x21 // vcvtph2ps ymm4, xmmword ptr [rcx]
 	LONG $0x137de2c4; WORD $0x2069 // vcvtph2ps ymm5, xmmword ptr [rcx + 0x20]
 	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
 	LONG $0x137de2c4; WORD $0x3079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x30]
 	LONG $0x40c18348 // add rcx, 0x40
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	WORD $0x1feb // jmp 0x1c280 <pq_q2_k+0x1040>
+	WORD $0x1feb // jmp 0x1c270 <pq_q2_k+0x1040>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xff41; BYTE $0xc0 // inc r8d
 	LONG $0x40c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x140
 	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xb074 // je 0x1c230 <pq_q2_k+0xff0>
+	WORD $0xb074 // je 0x1c220 <pq_q2_k+0xff0>
 	LONG $0x40518d4c // lea r10, [rcx + 0x40]
 	LONG $0xc0998d48; WORD $0x0000; BYTE $0x00 // lea rbx, [rcx + 0xc0]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	LONG $0x0002f4e9; BYTE $0x00 // jmp 0x1c58a <pq_q2_k+0x134a>
+	LONG $0x0002f4e9; BYTE $0x00 // jmp 0x1c57a <pq_q2_k+0x134a>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x05e6c149 // shl r14, 0x5
 	WORD $0x014c; BYTE $0xd2 // add rdx, r10
@@ -9625,31 +9619,30 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb835e2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm9, ymm1 # ymm2 = (ymm9 * ymm1) + ymm2
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfce6840f; WORD $0xffff // je 0x1c270 <pq_q2_k+0x1030>
+	LONG $0xfce6840f; WORD $0xffff // je 0x1c260 <pq_q2_k+0x1030>
 	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
 	LONG $0x07e2c148 // shl rdx, 0x7
 	LONG $0x133c8d4c // lea r15, [rbx + rdx]
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	LONG $0xfd02830f; WORD $0xffff // jae 0x1c2a0 <pq_q2_k+0x1060>
+	LONG $0xfd02830f; WORD $0xffff // jae 0x1c290 <pq_q2_k+0x1060>
 	WORD $0x8949; BYTE $0xc4 // mov r12, rax
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe3 // mov r11, r12
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	QUAD $0x0000280093180f41 // prefetcht1 byte ptr [r11 + 0x2800]
-	QUAD $0x0000288093180f41 // prefetcht1 byte ptr [r11 + 0x2880]
+	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xd472 // jb 0x1c5b0 <pq_q2_k+0x1370>
-	LONG $0xfffcbfe9; BYTE $0xff // jmp 0x1c2a0 <pq_q2_k+0x1060>
+	WORD $0xdc72 // jb 0x1c5a0 <pq_q2_k+0x1370>
+	LONG $0xfffcc7e9; BYTE $0xff // jmp 0x1c290 <pq_q2_k+0x1060>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03588e0f; WORD $0x0000 // jle 0x1c94a <pq_q2_k+0x170a>
+	LONG $0x03608e0f; WORD $0x0000 // jle 0x1c93a <pq_q2_k+0x170a>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	WORD $0x9066 // nop
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x137de2c4; BYTE $0x20 // vcvtph2ps ymm4, xmmword ptr [rax]
 	LONG $0x137de2c4; WORD $0x2068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x20]
 	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
@@ -9815,31 +9808,31 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb835e2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm9, ymm1 # ymm2 = (ymm9 * ymm1) + ymm2
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfd18850f; WORD $0xffff // jne 0x1c640 <pq_q2_k+0x1400>
+	LONG $0xfd18850f; WORD $0xffff // jne 0x1c630 <pq_q2_k+0x1400>
 	WORD $0xc7ff // inc edi
 	LONG $0x01400548; WORD $0x0000 // add rax, 0x140
 	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfce7850f; WORD $0xffff // jne 0x1c620 <pq_q2_k+0x13e0>
+	LONG $0xfce7850f; WORD $0xffff // jne 0x1c610 <pq_q2_k+0x13e0>
 	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
 	LONG $0x08fe8348 // cmp rsi, 0x8
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfcb68f0f; WORD $0xffff // jg 0x1c600 <pq_q2_k+0x13c0>
+	LONG $0xfcb68f0f; WORD $0xffff // jg 0x1c5f0 <pq_q2_k+0x13c0>
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xe9d8850f; WORD $0xffff // jne 0x1b330 <pq_q2_k+0xf0>
-	LONG $0xffe9e1e9; BYTE $0xff // jmp 0x1b33e <pq_q2_k+0xfe>
+	LONG $0xe9d8850f; WORD $0xffff // jne 0x1b320 <pq_q2_k+0xf0>
+	LONG $0xffe9e1e9; BYTE $0xff // jmp 0x1b32e <pq_q2_k+0xfe>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x244c8b4c; BYTE $0x60 // mov r9, qword ptr [rsp + 0x60]
-	WORD $0x0deb // jmp 0x1c97e <pq_q2_k+0x173e>
+	WORD $0x0deb // jmp 0x1c96e <pq_q2_k+0x173e>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
-	LONG $0xe9a4850f; WORD $0xffff // jne 0x1b330 <pq_q2_k+0xf0>
-	LONG $0xffe9ade9; BYTE $0xff // jmp 0x1b33e <pq_q2_k+0xfe>
+	LONG $0xe9a4850f; WORD $0xffff // jne 0x1b320 <pq_q2_k+0xf0>
+	LONG $0xffe9ade9; BYTE $0xff // jmp 0x1b32e <pq_q2_k+0xfe>
 	LONG $0xf8c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xf8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -9851,7 +9844,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// pq_q3_k: +51632
+	// pq_q3_k: +51616
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -9866,13 +9859,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x19ca8e0f; WORD $0x0000 // jle 0x1e3ae <pq_q3_k+0x19fe>
+	LONG $0x19ca8e0f; WORD $0x0000 // jle 0x1e39e <pq_q3_k+0x19fe>
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
-	QUAD $0x001fc115197d62c4; BYTE $0x00 // vbroadcastsd ymm10, qword ptr [rip + 0x1fc1] # 0x1e9b8 <peak_i8+0x318>
-	QUAD $0x001fc01d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x1fc0] # 0x1e9c0 <peak_i8+0x320>
-	QUAD $0x001f8e152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x1f8e] # 0x1e997 <peak_i8+0x2f7>
+	QUAD $0x001f9115197d62c4; BYTE $0x00 // vbroadcastsd ymm10, qword ptr [rip + 0x1f91] # 0x1e978 <peak_i8+0x2e8>
+	QUAD $0x001f901d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x1f90] # 0x1e980 <peak_i8+0x2f0>
+	QUAD $0x001f5e152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x1f5e] # 0x1e957 <peak_i8+0x2c7>
 	LONG $0xd1b60f41 // movzx edx, r9b
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
@@ -9902,7 +9895,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
-	WORD $0x45eb // jmp 0x1cae6 <pq_q3_k+0x136>
+	WORD $0x45eb // jmp 0x1cad6 <pq_q3_k+0x136>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
@@ -9913,17 +9906,17 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24340148 // add qword ptr [rsp], rsi
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x18c88e0f; WORD $0x0000 // jle 0x1e3ae <pq_q3_k+0x19fe>
+	LONG $0x18c88e0f; WORD $0x0000 // jle 0x1e39e <pq_q3_k+0x19fe>
 	QUAD $0x0000009024bc894c // mov qword ptr [rsp + 0x90], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x04d5850f; WORD $0x0000 // jne 0x1cfd0 <pq_q3_k+0x620>
+	LONG $0x04d5850f; WORD $0x0000 // jne 0x1cfc0 <pq_q3_k+0x620>
 	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x0fa3840f; WORD $0x0000 // je 0x1daac <pq_q3_k+0x10fc>
+	LONG $0x0fa3840f; WORD $0x0000 // je 0x1da9c <pq_q3_k+0x10fc>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x1440850f; WORD $0x0000 // jne 0x1df52 <pq_q3_k+0x15a2>
+	LONG $0x1438850f; WORD $0x0000 // jne 0x1df3a <pq_q3_k+0x159a>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x186e8e0f; WORD $0x0000 // jle 0x1e389 <pq_q3_k+0x19d9>
+	LONG $0x186e8e0f; WORD $0x0000 // jle 0x1e379 <pq_q3_k+0x19d9>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -9931,28 +9924,28 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0xff002548; WORD $0xffff // and rax, -0x100
-	WORD $0x19eb // jmp 0x1cb53 <pq_q3_k+0x1a3>
+	WORD $0x19eb // jmp 0x1cb43 <pq_q3_k+0x1a3>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
 	LONG $0xf84a8d48 // lea rcx, [rdx - 0x8]
 	LONG $0x08fa8348 // cmp rdx, 0x8
-	LONG $0x183e8e0f; WORD $0x0000 // jle 0x1e391 <pq_q3_k+0x19e1>
+	LONG $0x183e8e0f; WORD $0x0000 // jle 0x1e381 <pq_q3_k+0x19e1>
 	LONG $0x137de2c4; BYTE $0x2e // vcvtph2ps ymm5, xmmword ptr [rsi]
 	LONG $0x137de2c4; WORD $0x1076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x10]
 	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
-	WORD $0x14eb // jmp 0x1cb80 <pq_q3_k+0x1d0>
+	WORD $0x14eb // jmp 0x1cb70 <pq_q3_k+0x1d0>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0xff41; BYTE $0xc0 // inc r8d
 	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
 	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xc074 // je 0x1cb40 <pq_q3_k+0x190>
+	WORD $0xc074 // je 0x1cb30 <pq_q3_k+0x190>
 	LONG $0x407e8d4c // lea r15, [rsi + 0x40]
 	LONG $0x00a68d4c; WORD $0x0001; BYTE $0x00 // lea r12, [rsi + 0x100]
 	WORD $0x01b1 // mov cl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003b6e9; BYTE $0x00 // jmp 0x1cf4a <pq_q3_k+0x59a>
+	LONG $0x0003b6e9; BYTE $0x00 // jmp 0x1cf3a <pq_q3_k+0x59a>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x014c; BYTE $0xfb // add rbx, r15
@@ -10129,12 +10122,12 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm1 # ymm3 = (ymm7 * ymm1) + ymm3
 	WORD $0xc1f6; BYTE $0x01 // test cl, 0x1
 	LONG $0x000000b9; BYTE $0x00 // mov ecx, 0x0
-	LONG $0xfc26840f; WORD $0xffff // je 0x1cb70 <pq_q3_k+0x1c0>
+	LONG $0xfc26840f; WORD $0xffff // je 0x1cb60 <pq_q3_k+0x1c0>
 	LONG $0x521c8d48 // lea rbx, [rdx + 2*rdx]
 	LONG $0x06e3c148 // shl rbx, 0x6
 	LONG $0x1c348d4d // lea r14, [r12 + rbx]
 	WORD $0x394c; BYTE $0xf0 // cmp rax, r14
-	LONG $0xfc41830f; WORD $0xffff // jae 0x1cba0 <pq_q3_k+0x1f0>
+	LONG $0xfc41830f; WORD $0xffff // jae 0x1cb90 <pq_q3_k+0x1f0>
 	WORD $0xc589 // mov ebp, eax
 	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
 	WORD $0x8941; BYTE $0xc5 // mov r13d, eax
@@ -10155,19 +10148,19 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000138c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r10 + 0x6000]
 	QUAD $0x007000138c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r10 + 0x7000]
 	WORD $0x394c; BYTE $0xf0 // cmp rax, r14
-	WORD $0xa772 // jb 0x1cf70 <pq_q3_k+0x5c0>
-	LONG $0xfffbd2e9; BYTE $0xff // jmp 0x1cba0 <pq_q3_k+0x1f0>
+	WORD $0xa772 // jb 0x1cf60 <pq_q3_k+0x5c0>
+	LONG $0xfffbd2e9; BYTE $0xff // jmp 0x1cb90 <pq_q3_k+0x1f0>
 	WORD $0x9066 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x1cff5 <pq_q3_k+0x645>
+	WORD $0x1deb // jmp 0x1cfe5 <pq_q3_k+0x645>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfac9840f; WORD $0xffff // je 0x1cabe <pq_q3_k+0x10e>
+	LONG $0xfac9840f; WORD $0xffff // je 0x1caae <pq_q3_k+0x10e>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04c28e0f; WORD $0x0000 // jle 0x1d4c0 <pq_q3_k+0xb10>
+	LONG $0x04c28e0f; WORD $0x0000 // jle 0x1d4b0 <pq_q3_k+0xb10>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
@@ -10370,29 +10363,29 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x7c10fcc5; WORD $0x3824 // vmovups ymm7, ymmword ptr [rsp + 0x38]
 	LONG $0xb87d62c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm2 # ymm8 = (ymm0 * ymm2) + ymm8
 	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
-	QUAD $0x001550152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x1550] # 0x1e997 <peak_i8+0x2f7>
+	QUAD $0x001520152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x1520] # 0x1e957 <peak_i8+0x2c7>
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xb875e2c4; BYTE $0xf8 // vfmadd231ps ymm7, ymm1, ymm0 # ymm7 = (ymm1 * ymm0) + ymm7
 	LONG $0x7c11fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm7
 	LONG $0x4410fcc5; WORD $0x3824 // vmovups ymm0, ymmword ptr [rsp + 0x38]
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfbf3850f; WORD $0xffff // jne 0x1d060 <pq_q3_k+0x6b0>
+	LONG $0xfbf3850f; WORD $0xffff // jne 0x1d050 <pq_q3_k+0x6b0>
 	WORD $0xc0ff // inc eax
 	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfbc1850f; WORD $0xffff // jne 0x1d040 <pq_q3_k+0x690>
+	LONG $0xfbc1850f; WORD $0xffff // jne 0x1d030 <pq_q3_k+0x690>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfba08f0f; WORD $0xffff // jg 0x1d030 <pq_q3_k+0x680>
+	LONG $0xfba08f0f; WORD $0xffff // jg 0x1d020 <pq_q3_k+0x680>
 	QUAD $0x0000b82494107cc5; BYTE $0x00 // vmovups ymm10, ymmword ptr [rsp + 0xb8]
 	QUAD $0x000098249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x98]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x3075 // jne 0x1d4e1 <pq_q3_k+0xb31>
-	LONG $0xfffb2ae9; BYTE $0xff // jmp 0x1cfe0 <pq_q3_k+0x630>
+	WORD $0x3075 // jne 0x1d4d1 <pq_q3_k+0xb31>
+	LONG $0xfffb2ae9; BYTE $0xff // jmp 0x1cfd0 <pq_q3_k+0x630>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -10401,26 +10394,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xfaff840f; WORD $0xffff // je 0x1cfe0 <pq_q3_k+0x630>
+	LONG $0xfaff840f; WORD $0xffff // je 0x1cfd0 <pq_q3_k+0x630>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	WORD $0xfa83; BYTE $0x02 // cmp edx, 0x2
-	LONG $0xfae8820f; WORD $0xffff // jb 0x1cfe0 <pq_q3_k+0x630>
+	LONG $0xfae8820f; WORD $0xffff // jb 0x1cfd0 <pq_q3_k+0x630>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
 	WORD $0xfa83; BYTE $0x03 // cmp edx, 0x3
-	LONG $0xfad4820f; WORD $0xffff // jb 0x1cfe0 <pq_q3_k+0x630>
+	LONG $0xfad4820f; WORD $0xffff // jb 0x1cfd0 <pq_q3_k+0x630>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117c41c4; WORD $0xc704 // vmovups ymmword ptr [r15 + 8*rax], ymm8
 	WORD $0xfa83; BYTE $0x04 // cmp edx, 0x4
-	LONG $0xfac0820f; WORD $0xffff // jb 0x1cfe0 <pq_q3_k+0x630>
+	LONG $0xfac0820f; WORD $0xffff // jb 0x1cfd0 <pq_q3_k+0x630>
 	QUAD $0x0000008824848b48 // mov rax, qword ptr [rsp + 0x88]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xfaa9820f; WORD $0xffff // jb 0x1cfe0 <pq_q3_k+0x630>
+	LONG $0xfaa9820f; WORD $0xffff // jb 0x1cfd0 <pq_q3_k+0x630>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04f38e0f; WORD $0x0000 // jle 0x1da33 <pq_q3_k+0x1083>
+	LONG $0x04f38e0f; WORD $0x0000 // jle 0x1da23 <pq_q3_k+0x1083>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe2 // mov r10, r12
@@ -10621,23 +10614,23 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x7c10fcc5; WORD $0x3824 // vmovups ymm7, ymmword ptr [rsp + 0x38]
 	LONG $0xb87d62c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm2 # ymm8 = (ymm0 * ymm2) + ymm8
 	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
-	QUAD $0x000faf152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0xfaf] # 0x1e997 <peak_i8+0x2f7>
+	QUAD $0x000f7f152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0xf7f] # 0x1e957 <peak_i8+0x2c7>
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0xb875e2c4; BYTE $0xf8 // vfmadd231ps ymm7, ymm1, ymm0 # ymm7 = (ymm1 * ymm0) + ymm7
 	LONG $0x7c11fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm7
 	LONG $0x4410fcc5; WORD $0x3824 // vmovups ymm0, ymmword ptr [rsp + 0x38]
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfb92850f; WORD $0xffff // jne 0x1d5a0 <pq_q3_k+0xbf0>
+	LONG $0xfb92850f; WORD $0xffff // jne 0x1d590 <pq_q3_k+0xbf0>
 	WORD $0xc0ff // inc eax
 	LONG $0xc0c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x1c0
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb60850f; WORD $0xffff // jne 0x1d580 <pq_q3_k+0xbd0>
+	LONG $0xfb60850f; WORD $0xffff // jne 0x1d570 <pq_q3_k+0xbd0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb3f8f0f; WORD $0xffff // jg 0x1d570 <pq_q3_k+0xbc0>
-	WORD $0x11eb // jmp 0x1da44 <pq_q3_k+0x1094>
+	LONG $0xfb3f8f0f; WORD $0xffff // jg 0x1d560 <pq_q3_k+0xbc0>
+	WORD $0x11eb // jmp 0x1da34 <pq_q3_k+0x1094>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -10649,47 +10642,47 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xf56c840f; WORD $0xffff // je 0x1cfe0 <pq_q3_k+0x630>
+	LONG $0xf56c840f; WORD $0xffff // je 0x1cfd0 <pq_q3_k+0x630>
 	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	WORD $0xfa83; BYTE $0x07 // cmp edx, 0x7
-	LONG $0xf558820f; WORD $0xffff // jb 0x1cfe0 <pq_q3_k+0x630>
+	LONG $0xf558820f; WORD $0xffff // jb 0x1cfd0 <pq_q3_k+0x630>
 	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	LONG $0x117c41c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm8
 	WORD $0xfa83; BYTE $0x08 // cmp edx, 0x8
-	LONG $0xf544820f; WORD $0xffff // jb 0x1cfe0 <pq_q3_k+0x630>
+	LONG $0xf544820f; WORD $0xffff // jb 0x1cfd0 <pq_q3_k+0x630>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff534e9; BYTE $0xff // jmp 0x1cfe0 <pq_q3_k+0x630>
+	LONG $0xfff534e9; BYTE $0xff // jmp 0x1cfd0 <pq_q3_k+0x630>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08d48e0f; WORD $0x0000 // jle 0x1e389 <pq_q3_k+0x19d9>
+	LONG $0x08d48e0f; WORD $0x0000 // jle 0x1e379 <pq_q3_k+0x19d9>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
 	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
-	WORD $0x1feb // jmp 0x1daf1 <pq_q3_k+0x1141>
+	WORD $0x1feb // jmp 0x1dae1 <pq_q3_k+0x1141>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x08a08e0f; WORD $0x0000 // jle 0x1e391 <pq_q3_k+0x19e1>
+	LONG $0x08a08e0f; WORD $0x0000 // jle 0x1e381 <pq_q3_k+0x19e1>
 	LONG $0x137de2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [rax]
 	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	WORD $0x1aeb // jmp 0x1db1f <pq_q3_k+0x116f>
+	WORD $0x1aeb // jmp 0x1db0f <pq_q3_k+0x116f>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xff41; BYTE $0xc2 // inc r10d
 	LONG $0x01c00548; WORD $0x0000 // add rax, 0x1c0
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	WORD $0xc174 // je 0x1dae0 <pq_q3_k+0x1130>
+	WORD $0xc174 // je 0x1dad0 <pq_q3_k+0x1130>
 	LONG $0x40488d48 // lea rcx, [rax + 0x40]
 	LONG $0x00988d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rax + 0x100]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003c7e9; BYTE $0x00 // jmp 0x1defb <pq_q3_k+0x154b>
+	LONG $0x0003c7e9; BYTE $0x00 // jmp 0x1deeb <pq_q3_k+0x154b>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x0149; BYTE $0xce // add r14, rcx
@@ -10866,31 +10859,30 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm1 # ymm3 = (ymm7 * ymm1) + ymm3
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc15840f; WORD $0xffff // je 0x1db10 <pq_q3_k+0x1160>
+	LONG $0xfc15840f; WORD $0xffff // je 0x1db00 <pq_q3_k+0x1160>
 	LONG $0x52348d4c // lea r14, [rdx + 2*rdx]
 	LONG $0x06e6c149 // shl r14, 0x6
 	LONG $0x330c8d4e // lea r9, [rbx + r14]
 	WORD $0x394c; BYTE $0xce // cmp rsi, r9
-	LONG $0xfc30830f; WORD $0xffff // jae 0x1db40 <pq_q3_k+0x1190>
+	LONG $0xfc30830f; WORD $0xffff // jae 0x1db30 <pq_q3_k+0x1190>
 	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xfb // mov r11, r15
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
 	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
-	QUAD $0x0000280093180f41 // prefetcht1 byte ptr [r11 + 0x2800]
-	QUAD $0x0000288093180f41 // prefetcht1 byte ptr [r11 + 0x2880]
+	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
 	WORD $0x394c; BYTE $0xce // cmp rsi, r9
-	WORD $0xd372 // jb 0x1df20 <pq_q3_k+0x1570>
-	LONG $0xfffbeee9; BYTE $0xff // jmp 0x1db40 <pq_q3_k+0x1190>
+	WORD $0xdb72 // jb 0x1df10 <pq_q3_k+0x1570>
+	LONG $0xfffbf6e9; BYTE $0xff // jmp 0x1db30 <pq_q3_k+0x1190>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04138e0f; WORD $0x0000 // jle 0x1e376 <pq_q3_k+0x19c6>
+	LONG $0x041b8e0f; WORD $0x0000 // jle 0x1e366 <pq_q3_k+0x19c6>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	BYTE $0x90 // nop
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x137de2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [rax]
 	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
 	LONG $0x40c08348 // add rax, 0x40
@@ -11077,27 +11069,27 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm1 # ymm3 = (ymm7 * ymm1) + ymm3
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc4c850f; WORD $0xffff // jne 0x1dfa0 <pq_q3_k+0x15f0>
+	LONG $0xfc4c850f; WORD $0xffff // jne 0x1df90 <pq_q3_k+0x15f0>
 	WORD $0xc7ff // inc edi
 	LONG $0x01c00548; WORD $0x0000 // add rax, 0x1c0
 	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfc2b850f; WORD $0xffff // jne 0x1df90 <pq_q3_k+0x15e0>
+	LONG $0xfc2b850f; WORD $0xffff // jne 0x1df80 <pq_q3_k+0x15e0>
 	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
 	LONG $0x08fe8348 // cmp rsi, 0x8
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfbfa8f0f; WORD $0xffff // jg 0x1df70 <pq_q3_k+0x15c0>
+	LONG $0xfbfa8f0f; WORD $0xffff // jg 0x1df60 <pq_q3_k+0x15c0>
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xe72c850f; WORD $0xffff // jne 0x1cab0 <pq_q3_k+0x100>
-	LONG $0xffe735e9; BYTE $0xff // jmp 0x1cabe <pq_q3_k+0x10e>
+	LONG $0xe72c850f; WORD $0xffff // jne 0x1caa0 <pq_q3_k+0x100>
+	LONG $0xffe735e9; BYTE $0xff // jmp 0x1caae <pq_q3_k+0x10e>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xe707850f; WORD $0xffff // jne 0x1cab0 <pq_q3_k+0x100>
-	LONG $0xffe710e9; BYTE $0xff // jmp 0x1cabe <pq_q3_k+0x10e>
+	LONG $0xe707850f; WORD $0xffff // jne 0x1caa0 <pq_q3_k+0x100>
+	LONG $0xffe710e9; BYTE $0xff // jmp 0x1caae <pq_q3_k+0x10e>
 	LONG $0x18c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x118
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -11109,22 +11101,22 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// quant_x: +58320
+	// quant_x: +58304
 	LONG $0x1f428d48 // lea rax, [rdx + 0x1f]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2490f48 // cmovns rax, rdx
 	LONG $0x05f8c148 // sar rax, 0x5
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	LONG $0xfee08348 // and rax, -0x2
-	LONG $0x02a48e0f; WORD $0x0000 // jle 0x1e690 <quant_x+0x2c0>
+	LONG $0x02a48e0f; WORD $0x0000 // jle 0x1e680 <quant_x+0x2c0>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000005820d10fac5 // vmovss xmm1, dword ptr [rip + 0x582] # 0x1e97c <peak_i8+0x2dc>
-	QUAD $0x0000057e1510fac5 // vmovss xmm2, dword ptr [rip + 0x57e] # 0x1e980 <peak_i8+0x2e0>
-	QUAD $0x0000056a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x56a] # 0x1e974 <peak_i8+0x2d4>
-	QUAD $0x0000051e256ef9c5 // vmovd xmm4, dword ptr [rip + 0x51e] # 0x1e930 <peak_i8+0x290>
+	QUAD $0x000005520d10fac5 // vmovss xmm1, dword ptr [rip + 0x552] # 0x1e93c <peak_i8+0x2ac>
+	QUAD $0x0000054e1510fac5 // vmovss xmm2, dword ptr [rip + 0x54e] # 0x1e940 <peak_i8+0x2b0>
+	QUAD $0x0000053a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x53a] # 0x1e934 <peak_i8+0x2a4>
+	QUAD $0x000004ee256ef9c5 // vmovd xmm4, dword ptr [rip + 0x4ee] # 0x1e8f0 <peak_i8+0x260>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x60c78348 // add rdi, 0x60
@@ -11145,7 +11137,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdf1c8d49 // lea rbx, [r15 + 8*rbx]
 	LONG $0x8a148d4d // lea r10, [r10 + 4*rcx]
 	LONG $0x8e0c8d49 // lea rcx, [r14 + 4*rcx]
-	LONG $0x00014de9; BYTE $0x00 // jmp 0x1e5b4 <quant_x+0x1e4>
+	LONG $0x00014de9; BYTE $0x00 // jmp 0x1e5a4 <quant_x+0x1e4>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xb85562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm5, ymm0 # ymm9 = (ymm5 * ymm0) + ymm9
 	LONG $0xdb5922c5 // vmulss xmm11, xmm11, xmm3
@@ -11217,9 +11209,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1e348946 // mov dword ptr [rsi + r11], r14d
 	WORD $0x014c; BYTE $0xce // add rsi, r9
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x00d68e0f; WORD $0x0000 // jle 0x1e68a <quant_x+0x2ba>
+	LONG $0x00d68e0f; WORD $0x0000 // jle 0x1e67a <quant_x+0x2ba>
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x577e // jle 0x1e610 <quant_x+0x240>
+	WORD $0x577e // jle 0x1e600 <quant_x+0x240>
 	LONG $0x47107cc5; BYTE $0xa0 // vmovups ymm8, ymmword ptr [rdi - 0x60]
 	LONG $0x7f10fcc5; BYTE $0xc0 // vmovups ymm7, ymmword ptr [rdi - 0x40]
 	LONG $0x7710fcc5; BYTE $0xe0 // vmovups ymm6, ymmword ptr [rdi - 0x20]
@@ -11237,7 +11229,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5f4c41c4; BYTE $0xdb // vmaxps ymm11, ymm6, ymm11
 	LONG $0x5f2c41c4; BYTE $0xd3 // vmaxps ymm10, ymm10, ymm11
 	LONG $0xb84d62c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm6, ymm0 # ymm9 = (ymm6 * ymm0) + ymm9
-	WORD $0x2aeb // jmp 0x1e637 <quant_x+0x267>
+	WORD $0x2aeb // jmp 0x1e627 <quant_x+0x267>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x5f34c1c4; BYTE $0xe9 // vmaxps ymm5, ymm9, ymm9
@@ -11261,9 +11253,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x542041c4; BYTE $0xda // vandps xmm11, xmm11, xmm10
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0x2e7841c4; BYTE $0xda // vucomiss xmm11, xmm10
-	LONG $0xfdf0860f; WORD $0xffff // jbe 0x1e470 <quant_x+0xa0>
+	LONG $0xfdf0860f; WORD $0xffff // jbe 0x1e460 <quant_x+0xa0>
 	LONG $0x5e6a41c4; BYTE $0xd3 // vdivss xmm10, xmm2, xmm11
-	LONG $0xfffde6e9; BYTE $0xff // jmp 0x1e470 <quant_x+0xa0>
+	LONG $0xfffde6e9; BYTE $0xff // jmp 0x1e460 <quant_x+0xa0>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -11272,11 +11264,11 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// peak_i8: +59040
+	// peak_i8: +59024
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x020c8e0f; WORD $0x0000 // jle 0x1e8b5 <peak_i8+0x215>
+	LONG $0x020c8e0f; WORD $0x0000 // jle 0x1e8a5 <peak_i8+0x215>
 	LONG $0x1f6ffec5 // vmovdqu ymm3, ymmword ptr [rdi]
-	QUAD $0x0002c205587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x2c2] # 0x1e978 <peak_i8+0x2d8>
+	QUAD $0x00029205587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x292] # 0x1e938 <peak_i8+0x2a8>
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
 	LONG $0xd2efe9c5 // vpxor xmm2, xmm2, xmm2
@@ -11371,7 +11363,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x505de2c4; BYTE $0xcb // {vex} vpdpbusd ymm1, ymm4, ymm3
 	LONG $0x505de2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm4, ymm3
 	WORD $0xff48; BYTE $0xc8 // dec rax
-	LONG $0xfe67850f; WORD $0xffff // jne 0x1e6f0 <peak_i8+0x50>
+	LONG $0xfe67850f; WORD $0xffff // jne 0x1e6e0 <peak_i8+0x50>
 	LONG $0xfe2dc1c4; BYTE $0xdb // vpaddd ymm3, ymm10, ymm11
 	LONG $0xfe35c1c4; BYTE $0xe0 // vpaddd ymm4, ymm9, ymm8
 	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
@@ -11382,7 +11374,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdcfee5c5 // vpaddd ymm3, ymm3, ymm4
 	LONG $0xc0fee5c5 // vpaddd ymm0, ymm3, ymm0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	WORD $0x04eb // jmp 0x1e8b9 <peak_i8+0x219>
+	WORD $0x04eb // jmp 0x1e8a9 <peak_i8+0x219>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x09e6c148 // shl rsi, 0x9
 	LONG $0x0711fcc5 // vmovups ymmword ptr [rdi], ymm0
@@ -11391,9 +11383,6 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x05cccccccccccccc; QUAD $0x0000000000000000
 	QUAD $0x0700000000000000; QUAD $0x0000000000000000
 	QUAD $0x0200000000000000; QUAD $0x0000000000000000
@@ -11501,7 +11490,7 @@ TEXT ·q5_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+32960(SB)
+	CALL ·panel_avxvnni<>+32944(SB)
 	RET
 
 // func q6_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -11512,7 +11501,7 @@ TEXT ·q6_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+39072(SB)
+	CALL ·panel_avxvnni<>+39056(SB)
 	RET
 
 // func q2_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -11523,7 +11512,7 @@ TEXT ·q2_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+45632(SB)
+	CALL ·panel_avxvnni<>+45616(SB)
 	RET
 
 // func q3_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -11534,7 +11523,7 @@ TEXT ·q3_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+51632(SB)
+	CALL ·panel_avxvnni<>+51616(SB)
 	RET
 
 // func quant_avxvnni(x, dst unsafe.Pointer, k, shape int)
@@ -11543,13 +11532,13 @@ TEXT ·quant_avxvnni(SB), 0, $0-32
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
-	CALL ·panel_avxvnni<>+58320(SB)
+	CALL ·panel_avxvnni<>+58304(SB)
 	RET
 
 // func dotPeak_avxvnni(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_avxvnni(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·panel_avxvnni<>+59040(SB)
+	CALL ·panel_avxvnni<>+59024(SB)
 	MOVQ AX, ret+16(FP)
 	RET

@@ -19,10 +19,10 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x02f88348 // cmp rax, 0x2
 	LONG $0x0275840f; WORD $0x0000 // je 0x10292 <pf_f32+0x292>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x045c850f; WORD $0x0000 // jne 0x10482 <pf_f32+0x482>
+	LONG $0x044c850f; WORD $0x0000 // jne 0x10472 <pf_f32+0x472>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	WORD $0x3b7f // jg 0x10066 <pf_f32+0x66>
-	LONG $0x000457e9; BYTE $0x00 // jmp 0x10487 <pf_f32+0x487>
+	LONG $0x000447e9; BYTE $0x00 // jmp 0x10477 <pf_f32+0x477>
 	LONG $0xe458ccc5 // vaddps ymm4, ymm6, ymm4
 	LONG $0xc058f4c5 // vaddps ymm0, ymm1, ymm0
 	LONG $0xed58c4c5 // vaddps ymm5, ymm7, ymm5
@@ -35,7 +35,7 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x04218e0f; WORD $0x0000 // jle 0x10487 <pf_f32+0x487>
+	LONG $0x04118e0f; WORD $0x0000 // jle 0x10477 <pf_f32+0x477>
 	LONG $0x08f98348 // cmp rcx, 0x8
 	WORD $0x347d // jge 0x100a0 <pf_f32+0xa0>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -133,7 +133,7 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfffd9ee9; BYTE $0xff // jmp 0x10030 <pf_f32+0x30>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	WORD $0x3f7f // jg 0x102d6 <pf_f32+0x2d6>
-	LONG $0x0001ebe9; BYTE $0x00 // jmp 0x10487 <pf_f32+0x487>
+	LONG $0x0001dbe9; BYTE $0x00 // jmp 0x10477 <pf_f32+0x477>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0xe458ccc5 // vaddps ymm4, ymm6, ymm4
 	LONG $0xc058f4c5 // vaddps ymm0, ymm1, ymm0
@@ -147,7 +147,7 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x01b18e0f; WORD $0x0000 // jle 0x10487 <pf_f32+0x487>
+	LONG $0x01a18e0f; WORD $0x0000 // jle 0x10477 <pf_f32+0x477>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08f98348 // cmp rcx, 0x8
 	WORD $0x307d // jge 0x10310 <pf_f32+0x310>
@@ -159,7 +159,7 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	LONG $0x00014fe9; BYTE $0x00 // jmp 0x10453 <pf_f32+0x453>
+	LONG $0x00013fe9; BYTE $0x00 // jmp 0x10443 <pf_f32+0x443>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
@@ -176,11 +176,9 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
 	LONG $0x02000548; WORD $0x0000 // add rax, 0x200
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
-	QUAD $0x0000280092180f41 // prefetcht1 byte ptr [r10 + 0x2800]
-	QUAD $0x0000288092180f41 // prefetcht1 byte ptr [r10 + 0x2880]
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
 	LONG $0x08518d4d // lea r10, [r9 + 0x8]
-	QUAD $0x0000280093180f41 // prefetcht1 byte ptr [r11 + 0x2800]
-	QUAD $0x0000288093180f41 // prefetcht1 byte ptr [r11 + 0x2880]
+	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
 	LONG $0x187d22c4; WORD $0x8e04 // vbroadcastss ymm8, dword ptr [rsi + 4*r9]
 	LONG $0x187d22c4; WORD $0x8e4c; BYTE $0x04 // vbroadcastss ymm9, dword ptr [rsi + 4*r9 + 0x4]
 	LONG $0x187d22c4; WORD $0x8e54; BYTE $0x08 // vbroadcastss ymm10, dword ptr [rsi + 4*r9 + 0x8]
@@ -209,9 +207,9 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
 	WORD $0x894d; BYTE $0xd1 // mov r9, r10
-	LONG $0xfeed8e0f; WORD $0xffff // jle 0x10340 <pf_f32+0x340>
+	LONG $0xfefd8e0f; WORD $0xffff // jle 0x10340 <pf_f32+0x340>
 	WORD $0x3949; BYTE $0xca // cmp r10, rcx
-	LONG $0xfe448d0f; WORD $0xffff // jge 0x102a0 <pf_f32+0x2a0>
+	LONG $0xfe548d0f; WORD $0xffff // jge 0x102a0 <pf_f32+0x2a0>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0x187d22c4; WORD $0x9604 // vbroadcastss ymm8, dword ptr [rsi + 4*r10]
 	WORD $0xff49; BYTE $0xc2 // inc r10
@@ -219,10 +217,10 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83de2c4; WORD $0x2077 // vfmadd231ps ymm6, ymm8, ymmword ptr [rdi + 0x20] # ymm6 = (ymm8 * mem) + ymm6
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0xe375 // jne 0x10460 <pf_f32+0x460>
-	LONG $0xfffe1ee9; BYTE $0xff // jmp 0x102a0 <pf_f32+0x2a0>
+	WORD $0xe375 // jne 0x10450 <pf_f32+0x450>
+	LONG $0xfffe2ee9; BYTE $0xff // jmp 0x102a0 <pf_f32+0x2a0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x4b7f // jg 0x104d2 <pf_f32+0x4d2>
+	WORD $0x4b7f // jg 0x104c2 <pf_f32+0x4c2>
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -243,10 +241,10 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	WORD $0xb57e // jle 0x10487 <pf_f32+0x487>
+	WORD $0xb57e // jle 0x10477 <pf_f32+0x477>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x247d // jge 0x10500 <pf_f32+0x500>
+	WORD $0x247d // jge 0x104f0 <pf_f32+0x4f0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -255,7 +253,7 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x0000f5e9; BYTE $0x00 // jmp 0x105f5 <pf_f32+0x5f5>
+	LONG $0x0000f5e9; BYTE $0x00 // jmp 0x105e5 <pf_f32+0x5e5>
 	WORD $0xc031 // xor eax, eax
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
@@ -294,9 +292,9 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0xff2b8e0f; WORD $0xffff // jle 0x10520 <pf_f32+0x520>
+	LONG $0xff2b8e0f; WORD $0xffff // jle 0x10510 <pf_f32+0x510>
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xfea28d0f; WORD $0xffff // jge 0x104a0 <pf_f32+0x4a0>
+	LONG $0xfea28d0f; WORD $0xffff // jge 0x10490 <pf_f32+0x490>
 	WORD $0x9066 // nop
 	LONG $0x187d22c4; WORD $0x8e04 // vbroadcastss ymm8, dword ptr [rsi + 4*r9]
 	WORD $0xff49; BYTE $0xc1 // inc r9
@@ -304,11 +302,11 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83de2c4; WORD $0x2077 // vfmadd231ps ymm6, ymm8, ymmword ptr [rdi + 0x20] # ymm6 = (ymm8 * mem) + ymm6
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
-	WORD $0xe375 // jne 0x10600 <pf_f32+0x600>
-	LONG $0xfffe7ee9; BYTE $0xff // jmp 0x104a0 <pf_f32+0x4a0>
+	WORD $0xe375 // jne 0x105f0 <pf_f32+0x5f0>
+	LONG $0xfffe7ee9; BYTE $0xff // jmp 0x10490 <pf_f32+0x490>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// pf_f16: +1584
+	// pf_f16: +1568
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
@@ -316,12 +314,12 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xe083; BYTE $0x03 // and eax, 0x3
 	LONG $0x02f8c149 // sar r8, 0x2
 	LONG $0x02f88348 // cmp rax, 0x2
-	LONG $0x0263840f; WORD $0x0000 // je 0x108ac <pf_f16+0x27c>
+	LONG $0x0263840f; WORD $0x0000 // je 0x1089c <pf_f16+0x27c>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x048a850f; WORD $0x0000 // jne 0x10adc <pf_f16+0x4ac>
+	LONG $0x047a850f; WORD $0x0000 // jne 0x10abc <pf_f16+0x49c>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x3f7f // jg 0x10696 <pf_f16+0x66>
-	LONG $0x000485e9; BYTE $0x00 // jmp 0x10ae1 <pf_f16+0x4b1>
+	WORD $0x3f7f // jg 0x10686 <pf_f16+0x66>
+	LONG $0x000475e9; BYTE $0x00 // jmp 0x10ac1 <pf_f16+0x4a1>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0xe458ccc5 // vaddps ymm4, ymm6, ymm4
 	LONG $0xc058f4c5 // vaddps ymm0, ymm1, ymm0
@@ -335,9 +333,9 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x044b8e0f; WORD $0x0000 // jle 0x10ae1 <pf_f16+0x4b1>
+	LONG $0x043b8e0f; WORD $0x0000 // jle 0x10ac1 <pf_f16+0x4a1>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x347d // jge 0x106d0 <pf_f16+0xa0>
+	WORD $0x347d // jge 0x106c0 <pf_f16+0xa0>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
@@ -348,8 +346,8 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
 	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
-	LONG $0x01b88c0f; WORD $0x0000 // jl 0x10880 <pf_f16+0x250>
-	WORD $0x96eb // jmp 0x10660 <pf_f16+0x30>
+	LONG $0x01b88c0f; WORD $0x0000 // jl 0x10870 <pf_f16+0x250>
+	WORD $0x96eb // jmp 0x10650 <pf_f16+0x30>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
 	LONG $0x02e8c148 // shr rax, 0x2
@@ -421,10 +419,10 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x100
 	LONG $0xa83dc2c4; BYTE $0xc7 // vfmadd213ps ymm0, ymm8, ymm15 # ymm0 = (ymm8 * ymm0) + ymm15
 	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
-	LONG $0xfe8c8e0f; WORD $0xffff // jle 0x10700 <pf_f16+0xd0>
+	LONG $0xfe8c8e0f; WORD $0xffff // jle 0x106f0 <pf_f16+0xd0>
 	WORD $0x014c; BYTE $0xcf // add rdi, r9
 	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
-	LONG $0xfde08d0f; WORD $0xffff // jge 0x10660 <pf_f16+0x30>
+	LONG $0xfde08d0f; WORD $0xffff // jge 0x10650 <pf_f16+0x30>
 	LONG $0x137d62c4; BYTE $0x0f // vcvtph2ps ymm9, xmmword ptr [rdi]
 	LONG $0x137d62c4; WORD $0x1057 // vcvtph2ps ymm10, xmmword ptr [rdi + 0x10]
 	LONG $0x187d22c4; WORD $0x9e04 // vbroadcastss ymm8, dword ptr [rsi + 4*r11]
@@ -433,11 +431,11 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm8, ymm9 # ymm7 = (ymm8 * ymm9) + ymm7
 	LONG $0xb83dc2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm8, ymm10 # ymm6 = (ymm8 * ymm10) + ymm6
 	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
-	WORD $0xd975 // jne 0x10880 <pf_f16+0x250>
-	LONG $0xfffdb4e9; BYTE $0xff // jmp 0x10660 <pf_f16+0x30>
+	WORD $0xd975 // jne 0x10870 <pf_f16+0x250>
+	LONG $0xfffdb4e9; BYTE $0xff // jmp 0x10650 <pf_f16+0x30>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x457f // jg 0x108f6 <pf_f16+0x2c6>
-	LONG $0x00022be9; BYTE $0x00 // jmp 0x10ae1 <pf_f16+0x4b1>
+	WORD $0x457f // jg 0x108e6 <pf_f16+0x2c6>
+	LONG $0x00021be9; BYTE $0x00 // jmp 0x10ac1 <pf_f16+0x4a1>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0xe458ccc5 // vaddps ymm4, ymm6, ymm4
 	LONG $0xc058f4c5 // vaddps ymm0, ymm1, ymm0
@@ -451,10 +449,10 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x01eb8e0f; WORD $0x0000 // jle 0x10ae1 <pf_f16+0x4b1>
+	LONG $0x01db8e0f; WORD $0x0000 // jle 0x10ac1 <pf_f16+0x4a1>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x307d // jge 0x10930 <pf_f16+0x300>
+	WORD $0x307d // jge 0x10920 <pf_f16+0x300>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -463,7 +461,7 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	LONG $0x000175e9; BYTE $0x00 // jmp 0x10a99 <pf_f16+0x469>
+	LONG $0x00016de9; BYTE $0x00 // jmp 0x10a81 <pf_f16+0x461>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
@@ -478,8 +476,7 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
 	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
 	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
-	QUAD $0x0000280092180f41 // prefetcht1 byte ptr [r10 + 0x2800]
-	QUAD $0x0000288092180f41 // prefetcht1 byte ptr [r10 + 0x2880]
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
 	LONG $0x08518d4d // lea r10, [r9 + 0x8]
 	LONG $0x137d62c4; WORD $0x1057 // vcvtph2ps ymm10, xmmword ptr [rdi + 0x10]
 	LONG $0x187d22c4; WORD $0x8e04 // vbroadcastss ymm8, dword ptr [rsi + 4*r9]
@@ -525,10 +522,10 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa83dc2c4; BYTE $0xc7 // vfmadd213ps ymm0, ymm8, ymm15 # ymm0 = (ymm8 * ymm0) + ymm15
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
 	WORD $0x894d; BYTE $0xd1 // mov r9, r10
-	LONG $0xfec78e0f; WORD $0xffff // jle 0x10960 <pf_f16+0x330>
+	LONG $0xfecf8e0f; WORD $0xffff // jle 0x10950 <pf_f16+0x330>
 	WORD $0x3949; BYTE $0xca // cmp r10, rcx
-	LONG $0xfe1e8d0f; WORD $0xffff // jge 0x108c0 <pf_f16+0x290>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xfe268d0f; WORD $0xffff // jge 0x108b0 <pf_f16+0x290>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x137d62c4; BYTE $0x0f // vcvtph2ps ymm9, xmmword ptr [rdi]
 	LONG $0x137d62c4; WORD $0x1057 // vcvtph2ps ymm10, xmmword ptr [rdi + 0x10]
 	LONG $0x187d22c4; WORD $0x9604 // vbroadcastss ymm8, dword ptr [rsi + 4*r10]
@@ -537,10 +534,10 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm8, ymm9 # ymm7 = (ymm8 * ymm9) + ymm7
 	LONG $0xb83dc2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm8, ymm10 # ymm6 = (ymm8 * ymm10) + ymm6
 	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0xd975 // jne 0x10ab0 <pf_f16+0x480>
-	LONG $0xfffde4e9; BYTE $0xff // jmp 0x108c0 <pf_f16+0x290>
+	WORD $0xd975 // jne 0x10a90 <pf_f16+0x470>
+	LONG $0xfffdf4e9; BYTE $0xff // jmp 0x108b0 <pf_f16+0x290>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x417f // jg 0x10b22 <pf_f16+0x4f2>
+	WORD $0x417f // jg 0x10b02 <pf_f16+0x4e2>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -559,10 +556,10 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	WORD $0xbf7e // jle 0x10ae1 <pf_f16+0x4b1>
+	WORD $0xbf7e // jle 0x10ac1 <pf_f16+0x4a1>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x247d // jge 0x10b50 <pf_f16+0x520>
+	WORD $0x247d // jge 0x10b30 <pf_f16+0x510>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -571,7 +568,7 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x000139e9; BYTE $0x00 // jmp 0x10c89 <pf_f16+0x659>
+	LONG $0x000139e9; BYTE $0x00 // jmp 0x10c69 <pf_f16+0x649>
 	WORD $0xc031 // xor eax, eax
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
@@ -626,9 +623,9 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa83dc2c4; BYTE $0xc7 // vfmadd213ps ymm0, ymm8, ymm15 # ymm0 = (ymm8 * ymm0) + ymm15
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0xfee78e0f; WORD $0xffff // jle 0x10b70 <pf_f16+0x540>
+	LONG $0xfee78e0f; WORD $0xffff // jle 0x10b50 <pf_f16+0x530>
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xfe5e8d0f; WORD $0xffff // jge 0x10af0 <pf_f16+0x4c0>
+	LONG $0xfe5e8d0f; WORD $0xffff // jge 0x10ad0 <pf_f16+0x4b0>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x137d62c4; BYTE $0x0f // vcvtph2ps ymm9, xmmword ptr [rdi]
 	LONG $0x137d62c4; WORD $0x1057 // vcvtph2ps ymm10, xmmword ptr [rdi + 0x10]
@@ -638,11 +635,11 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm8, ymm9 # ymm7 = (ymm8 * ymm9) + ymm7
 	LONG $0xb83dc2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm8, ymm10 # ymm6 = (ymm8 * ymm10) + ymm6
 	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
-	WORD $0xd975 // jne 0x10ca0 <pf_f16+0x670>
-	LONG $0xfffe24e9; BYTE $0xff // jmp 0x10af0 <pf_f16+0x4c0>
+	WORD $0xd975 // jne 0x10c80 <pf_f16+0x660>
+	LONG $0xfffe24e9; BYTE $0xff // jmp 0x10ad0 <pf_f16+0x4b0>
 	LONG $0x00401f0f // nop dword ptr [rax]
 
-	// pf_bf16: +3280
+	// pf_bf16: +3248
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
@@ -651,13 +648,13 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xe083; BYTE $0x03 // and eax, 0x3
 	LONG $0x02f8c149 // sar r8, 0x2
 	LONG $0x02f88348 // cmp rax, 0x2
-	LONG $0x02ff840f; WORD $0x0000 // je 0x10fec <pf_bf16+0x31c>
+	LONG $0x02ff840f; WORD $0x0000 // je 0x10fcc <pf_bf16+0x31c>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x0596850f; WORD $0x0000 // jne 0x1128c <pf_bf16+0x5bc>
+	LONG $0x0596850f; WORD $0x0000 // jne 0x1126c <pf_bf16+0x5bc>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x080d8e0f; WORD $0x0000 // jle 0x1150c <pf_bf16+0x83c>
+	LONG $0x080d8e0f; WORD $0x0000 // jle 0x114ec <pf_bf16+0x83c>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
-	WORD $0x40eb // jmp 0x10d46 <pf_bf16+0x76>
+	WORD $0x40eb // jmp 0x10d26 <pf_bf16+0x76>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0xce58c4c5 // vaddps ymm1, ymm7, ymm6
 	LONG $0xd45894c5 // vaddps ymm2, ymm13, ymm4
@@ -671,9 +668,9 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x07c68e0f; WORD $0x0000 // jle 0x1150c <pf_bf16+0x83c>
+	LONG $0x07c68e0f; WORD $0x0000 // jle 0x114ec <pf_bf16+0x83c>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x347d // jge 0x10d80 <pf_bf16+0xb0>
+	WORD $0x347d // jge 0x10d60 <pf_bf16+0xb0>
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -683,7 +680,7 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x000248e9; BYTE $0x00 // jmp 0x10fbf <pf_bf16+0x2ef>
+	LONG $0x000248e9; BYTE $0x00 // jmp 0x10f9f <pf_bf16+0x2ef>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
 	LONG $0x02e8c148 // shr rax, 0x2
@@ -721,8 +718,8 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187d62c4; WORD $0x9e54; BYTE $0x04 // vbroadcastss ymm10, dword ptr [rsi + 4*rbx + 0x4]
 	LONG $0x6f7e21c4; WORD $0x176c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdi + r10 + 0x40]
 	LONG $0x6f7e21c4; WORD $0x1774; BYTE $0x60 // vmovdqu ymm14, ymmword ptr [rdi + r10 + 0x60]
-	QUAD $0x0007f1050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x7f1], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
-	QUAD $0x0007e7150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x7e7], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
+	QUAD $0x000811050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x811], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
+	QUAD $0x000807150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x807], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
 	LONG $0x7205c1c4; WORD $0x10f3 // vpslld ymm15, ymm11, 0x10
 	LONG $0x7275c1c4; WORD $0x10f4 // vpslld ymm1, ymm12, 0x10
 	LONG $0x7225c1c4; WORD $0x10f5 // vpslld ymm11, ymm13, 0x10
@@ -730,24 +727,24 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187de2c4; WORD $0x9e6c; BYTE $0x08 // vbroadcastss ymm5, dword ptr [rsi + 4*rbx + 0x8]
 	LONG $0xa82de2c4; BYTE $0xc6 // vfmadd213ps ymm0, ymm10, ymm6 # ymm0 = (ymm10 * ymm0) + ymm6
 	LONG $0x187de2c4; WORD $0x9e74; BYTE $0x0c // vbroadcastss ymm6, dword ptr [rsi + 4*rbx + 0xc]
-	QUAD $0x0007b3250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x7b3], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
+	QUAD $0x0007d3250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x7d3], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
 	LONG $0xa83562c4; BYTE $0xff // vfmadd213ps ymm15, ymm9, ymm7 # ymm15 = (ymm9 * ymm15) + ymm7
 	LONG $0xa835c2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm9, ymm8 # ymm1 = (ymm9 * ymm1) + ymm8
 	LONG $0x7235c1c4; WORD $0x10f6 // vpslld ymm9, ymm14, 0x10
 	LONG $0xa84d62c4; WORD $0x2424 // vfmadd213ps ymm12, ymm6, ymmword ptr [rsp] # ymm12 = (ymm6 * ymm12) + mem
-	QUAD $0x000793150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x793], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
+	QUAD $0x0007b3150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x7b3], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
 	LONG $0xa84d62c4; WORD $0x2454; BYTE $0x20 // vfmadd213ps ymm10, ymm6, ymmword ptr [rsp + 0x20] # ymm10 = (ymm6 * ymm10) + mem
 	LONG $0xa85562c4; BYTE $0xdc // vfmadd213ps ymm11, ymm5, ymm4 # ymm11 = (ymm5 * ymm11) + ymm4
 	LONG $0xa85562c4; BYTE $0xcb // vfmadd213ps ymm9, ymm5, ymm3 # ymm9 = (ymm5 * ymm9) + ymm3
 	QUAD $0x008017ac6f7ea1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [rdi + r10 + 0x80]
 	LONG $0x187de2c4; WORD $0x9e5c; BYTE $0x10 // vbroadcastss ymm3, dword ptr [rsi + 4*rbx + 0x10]
 	LONG $0x187de2c4; WORD $0x9e64; BYTE $0x14 // vbroadcastss ymm4, dword ptr [rsi + 4*rbx + 0x14]
-	QUAD $0x000760350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x760], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
+	QUAD $0x000780350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x780], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
 	LONG $0xf572c5c5; BYTE $0x10 // vpslld ymm7, ymm5, 0x10
 	LONG $0xa85de2c4; BYTE $0xf0 // vfmadd213ps ymm6, ymm4, ymm0 # ymm6 = (ymm4 * ymm6) + ymm0
 	QUAD $0x00a017846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rdi + r10 + 0xa0]
 	LONG $0xa865c2c4; BYTE $0xff // vfmadd213ps ymm7, ymm3, ymm15 # ymm7 = (ymm3 * ymm7) + ymm15
-	QUAD $0x00073d2d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x73d], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
+	QUAD $0x00075d2d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x75d], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
 	LONG $0xf072bdc5; BYTE $0x10 // vpslld ymm8, ymm0, 0x10
 	LONG $0x187de2c4; WORD $0x9e44; BYTE $0x18 // vbroadcastss ymm0, dword ptr [rsi + 4*rbx + 0x18]
 	LONG $0xa86562c4; BYTE $0xc1 // vfmadd213ps ymm8, ymm3, ymm1 # ymm8 = (ymm3 * ymm8) + ymm1
@@ -767,9 +764,9 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa87dc2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm0, ymm9 # ymm3 = (ymm0 * ymm3) + ymm9
 	LONG $0xa87542c4; BYTE $0xe2 // vfmadd213ps ymm12, ymm1, ymm10 # ymm12 = (ymm1 * ymm12) + ymm10
 	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
-	LONG $0xfe488e0f; WORD $0xffff // jle 0x10dc0 <pf_bf16+0xf0>
+	LONG $0xfe488e0f; WORD $0xffff // jle 0x10da0 <pf_bf16+0xf0>
 	WORD $0x014c; BYTE $0xd7 // add rdi, r10
-	WORD $0x42eb // jmp 0x10fbf <pf_bf16+0x2ef>
+	WORD $0x42eb // jmp 0x10f9f <pf_bf16+0x2ef>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x187da2c4; WORD $0x8e4c; BYTE $0x04 // vbroadcastss ymm1, dword ptr [rsi + 4*r9 + 0x4]
 	LONG $0x0e25c3c4; WORD $0xaac2 // vpblendw ymm0, ymm11, ymm10, 0xaa # ymm0 = ymm11[0],ymm10[1],ymm11[2],ymm10[3],ymm11[4],ymm10[5],ymm11[6],ymm10[7],ymm11[8],ymm10[9],ymm11[10],ymm10[11],ymm11[12],ymm10[13],ymm11[14],ymm10[15]
@@ -784,20 +781,20 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0xb87dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm0, ymm9 # ymm7 = (ymm0 * ymm9) + ymm7
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xfd488d0f; WORD $0xffff // jge 0x10d10 <pf_bf16+0x40>
+	LONG $0xfd488d0f; WORD $0xffff // jge 0x10cf0 <pf_bf16+0x40>
 	LONG $0x187d22c4; WORD $0x8e0c // vbroadcastss ymm9, dword ptr [rsi + 4*r9]
 	LONG $0x176f7ec5 // vmovdqu ymm10, ymmword ptr [rdi]
 	LONG $0x01418d49 // lea rax, [r9 + 0x1]
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	WORD $0xa57c // jl 0x10f80 <pf_bf16+0x2b0>
+	WORD $0xa57c // jl 0x10f60 <pf_bf16+0x2b0>
 	LONG $0x476ffec5; BYTE $0x20 // vmovdqu ymm0, ymmword ptr [rdi + 0x20]
 	LONG $0xf072fdc5; BYTE $0x10 // vpslld ymm0, ymm0, 0x10
 	LONG $0xb83562c4; BYTE $0xc0 // vfmadd231ps ymm8, ymm9, ymm0 # ymm8 = (ymm9 * ymm0) + ymm8
-	WORD $0xc0eb // jmp 0x10fac <pf_bf16+0x2dc>
+	WORD $0xc0eb // jmp 0x10f8c <pf_bf16+0x2dc>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05178e0f; WORD $0x0000 // jle 0x1150c <pf_bf16+0x83c>
+	LONG $0x05178e0f; WORD $0x0000 // jle 0x114ec <pf_bf16+0x83c>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
-	WORD $0x3aeb // jmp 0x11036 <pf_bf16+0x366>
+	WORD $0x3aeb // jmp 0x11016 <pf_bf16+0x366>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0xce58c4c5 // vaddps ymm1, ymm7, ymm6
 	LONG $0xd45894c5 // vaddps ymm2, ymm13, ymm4
@@ -811,10 +808,10 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x04d68e0f; WORD $0x0000 // jle 0x1150c <pf_bf16+0x83c>
+	LONG $0x04d68e0f; WORD $0x0000 // jle 0x114ec <pf_bf16+0x83c>
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x2f7d // jge 0x11070 <pf_bf16+0x3a0>
+	WORD $0x2f7d // jge 0x11050 <pf_bf16+0x3a0>
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -822,11 +819,11 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	LONG $0x0001f8e9; BYTE $0x00 // jmp 0x1125f <pf_bf16+0x58f>
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x0001f8e9; BYTE $0x00 // jmp 0x1123f <pf_bf16+0x58f>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -835,54 +832,53 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	LONG $0x00e18149; WORD $0xffff; BYTE $0xff // and r9, -0x100
 	LONG $0x2c117cc5; BYTE $0x24 // vmovups ymmword ptr [rsp], ymm13
 	LONG $0x64117cc5; WORD $0x2024 // vmovups ymmword ptr [rsp + 0x20], ymm12
 	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
-	QUAD $0x0000280092180f41 // prefetcht1 byte ptr [r10 + 0x2800]
-	QUAD $0x0000288092180f41 // prefetcht1 byte ptr [r10 + 0x2880]
-	LONG $0x08518d4d // lea r10, [r9 + 0x8]
+	QUAD $0x00002c0091180f41 // prefetcht1 byte ptr [r9 + 0x2c00]
+	LONG $0x084a8d4d // lea r9, [r10 + 0x8]
 	LONG $0x1f6f7ec5 // vmovdqu ymm11, ymmword ptr [rdi]
 	LONG $0x676f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rdi + 0x20]
-	LONG $0x187d22c4; WORD $0x8e0c // vbroadcastss ymm9, dword ptr [rsi + 4*r9]
-	LONG $0x187d22c4; WORD $0x8e54; BYTE $0x04 // vbroadcastss ymm10, dword ptr [rsi + 4*r9 + 0x4]
+	LONG $0x187d22c4; WORD $0x960c // vbroadcastss ymm9, dword ptr [rsi + 4*r10]
+	LONG $0x187d22c4; WORD $0x9654; BYTE $0x04 // vbroadcastss ymm10, dword ptr [rsi + 4*r10 + 0x4]
 	LONG $0x6f6f7ec5; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdi + 0x40]
 	LONG $0x776f7ec5; BYTE $0x60 // vmovdqu ymm14, ymmword ptr [rdi + 0x60]
-	QUAD $0x000547050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x547], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
-	QUAD $0x00053d150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x53d], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
+	QUAD $0x00056f050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x56f], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
+	QUAD $0x000565150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x565], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
 	LONG $0x7205c1c4; WORD $0x10f3 // vpslld ymm15, ymm11, 0x10
 	LONG $0x7275c1c4; WORD $0x10f4 // vpslld ymm1, ymm12, 0x10
 	LONG $0x7225c1c4; WORD $0x10f5 // vpslld ymm11, ymm13, 0x10
 	LONG $0xa82de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm10, ymm5 # ymm2 = (ymm10 * ymm2) + ymm5
-	LONG $0x187da2c4; WORD $0x8e6c; BYTE $0x08 // vbroadcastss ymm5, dword ptr [rsi + 4*r9 + 0x8]
+	LONG $0x187da2c4; WORD $0x966c; BYTE $0x08 // vbroadcastss ymm5, dword ptr [rsi + 4*r10 + 0x8]
 	LONG $0xa82de2c4; BYTE $0xc6 // vfmadd213ps ymm0, ymm10, ymm6 # ymm0 = (ymm10 * ymm0) + ymm6
-	LONG $0x187da2c4; WORD $0x8e74; BYTE $0x0c // vbroadcastss ymm6, dword ptr [rsi + 4*r9 + 0xc]
-	QUAD $0x000509250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x509], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
+	LONG $0x187da2c4; WORD $0x9674; BYTE $0x0c // vbroadcastss ymm6, dword ptr [rsi + 4*r10 + 0xc]
+	QUAD $0x000531250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x531], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
 	LONG $0xa83562c4; BYTE $0xff // vfmadd213ps ymm15, ymm9, ymm7 # ymm15 = (ymm9 * ymm15) + ymm7
 	LONG $0xa835c2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm9, ymm8 # ymm1 = (ymm9 * ymm1) + ymm8
 	LONG $0x7235c1c4; WORD $0x10f6 // vpslld ymm9, ymm14, 0x10
 	LONG $0xa84d62c4; WORD $0x2424 // vfmadd213ps ymm12, ymm6, ymmword ptr [rsp] # ymm12 = (ymm6 * ymm12) + mem
-	QUAD $0x0004e9150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x4e9], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
+	QUAD $0x000511150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x511], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
 	LONG $0xa84d62c4; WORD $0x2454; BYTE $0x20 // vfmadd213ps ymm10, ymm6, ymmword ptr [rsp + 0x20] # ymm10 = (ymm6 * ymm10) + mem
 	LONG $0xa85562c4; BYTE $0xdc // vfmadd213ps ymm11, ymm5, ymm4 # ymm11 = (ymm5 * ymm11) + ymm4
 	LONG $0xa85562c4; BYTE $0xcb // vfmadd213ps ymm9, ymm5, ymm3 # ymm9 = (ymm5 * ymm9) + ymm3
 	QUAD $0x00000080af6ffec5 // vmovdqu ymm5, ymmword ptr [rdi + 0x80]
-	LONG $0x187da2c4; WORD $0x8e5c; BYTE $0x10 // vbroadcastss ymm3, dword ptr [rsi + 4*r9 + 0x10]
-	LONG $0x187da2c4; WORD $0x8e64; BYTE $0x14 // vbroadcastss ymm4, dword ptr [rsi + 4*r9 + 0x14]
-	QUAD $0x0004b8350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x4b8], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
+	LONG $0x187da2c4; WORD $0x965c; BYTE $0x10 // vbroadcastss ymm3, dword ptr [rsi + 4*r10 + 0x10]
+	LONG $0x187da2c4; WORD $0x9664; BYTE $0x14 // vbroadcastss ymm4, dword ptr [rsi + 4*r10 + 0x14]
+	QUAD $0x0004e0350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x4e0], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
 	LONG $0xf572c5c5; BYTE $0x10 // vpslld ymm7, ymm5, 0x10
 	LONG $0xa85de2c4; BYTE $0xf0 // vfmadd213ps ymm6, ymm4, ymm0 # ymm6 = (ymm4 * ymm6) + ymm0
 	QUAD $0x000000a0876ffec5 // vmovdqu ymm0, ymmword ptr [rdi + 0xa0]
 	LONG $0xa865c2c4; BYTE $0xff // vfmadd213ps ymm7, ymm3, ymm15 # ymm7 = (ymm3 * ymm7) + ymm15
-	QUAD $0x0004972d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x497], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
+	QUAD $0x0004bf2d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x4bf], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
 	LONG $0xf072bdc5; BYTE $0x10 // vpslld ymm8, ymm0, 0x10
-	LONG $0x187da2c4; WORD $0x8e44; BYTE $0x18 // vbroadcastss ymm0, dword ptr [rsi + 4*r9 + 0x18]
+	LONG $0x187da2c4; WORD $0x9644; BYTE $0x18 // vbroadcastss ymm0, dword ptr [rsi + 4*r10 + 0x18]
 	LONG $0xa86562c4; BYTE $0xc1 // vfmadd213ps ymm8, ymm3, ymm1 # ymm8 = (ymm3 * ymm8) + ymm1
 	QUAD $0x000000c09f6ffec5 // vmovdqu ymm3, ymmword ptr [rdi + 0xc0]
-	LONG $0x187da2c4; WORD $0x8e4c; BYTE $0x1c // vbroadcastss ymm1, dword ptr [rsi + 4*r9 + 0x1c]
+	LONG $0x187da2c4; WORD $0x964c; BYTE $0x1c // vbroadcastss ymm1, dword ptr [rsi + 4*r10 + 0x1c]
 	LONG $0xa85de2c4; BYTE $0xea // vfmadd213ps ymm5, ymm4, ymm2 # ymm5 = (ymm4 * ymm5) + ymm2
-	LONG $0x10c18349 // add r9, 0x10
+	LONG $0x10c28349 // add r10, 0x10
 	LONG $0xf372ddc5; BYTE $0x10 // vpslld ymm4, ymm3, 0x10
 	LONG $0xa87dc2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm0, ymm11 # ymm4 = (ymm0 * ymm4) + ymm11
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
@@ -894,12 +890,12 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0e2543c4; WORD $0xaae4 // vpblendw ymm12, ymm11, ymm12, 0xaa # ymm12 = ymm11[0],ymm12[1],ymm11[2],ymm12[3],ymm11[4],ymm12[5],ymm11[6],ymm12[7],ymm11[8],ymm12[9],ymm11[10],ymm12[11],ymm11[12],ymm12[13],ymm11[14],ymm12[15]
 	LONG $0xa87dc2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm0, ymm9 # ymm3 = (ymm0 * ymm3) + ymm9
 	LONG $0xa87542c4; BYTE $0xe2 // vfmadd213ps ymm12, ymm1, ymm10 # ymm12 = (ymm1 * ymm12) + ymm10
-	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	WORD $0x894d; BYTE $0xd1 // mov r9, r10
-	LONG $0xfe838e0f; WORD $0xffff // jle 0x110a0 <pf_bf16+0x3d0>
-	WORD $0x40eb // jmp 0x1125f <pf_bf16+0x58f>
-	BYTE $0x90 // nop
-	LONG $0x187da2c4; WORD $0x964c; BYTE $0x04 // vbroadcastss ymm1, dword ptr [rsi + 4*r10 + 0x4]
+	WORD $0x3949; BYTE $0xca // cmp r10, rcx
+	WORD $0x894d; BYTE $0xca // mov r10, r9
+	LONG $0xfe8b8e0f; WORD $0xffff // jle 0x11080 <pf_bf16+0x3d0>
+	WORD $0x48eb // jmp 0x1123f <pf_bf16+0x58f>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x187da2c4; WORD $0x8e4c; BYTE $0x04 // vbroadcastss ymm1, dword ptr [rsi + 4*r9 + 0x4]
 	LONG $0x0e25c3c4; WORD $0xaac2 // vpblendw ymm0, ymm11, ymm10, 0xaa # ymm0 = ymm11[0],ymm10[1],ymm11[2],ymm10[3],ymm11[4],ymm10[5],ymm11[6],ymm10[7],ymm11[8],ymm10[9],ymm11[10],ymm10[11],ymm11[12],ymm10[13],ymm11[14],ymm10[15]
 	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
 	LONG $0x476ffec5; BYTE $0x20 // vmovdqu ymm0, ymmword ptr [rdi + 0x20]
@@ -908,24 +904,24 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83562c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm9, ymm2 # ymm8 = (ymm9 * ymm2) + ymm8
 	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
 	LONG $0x727dc1c4; WORD $0x10f2 // vpslld ymm0, ymm10, 0x10
-	LONG $0x02c28349 // add r10, 0x2
+	LONG $0x02c18349 // add r9, 0x2
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0xb87dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm0, ymm9 # ymm7 = (ymm0 * ymm9) + ymm7
-	WORD $0x3949; BYTE $0xca // cmp r10, rcx
-	LONG $0xfd988d0f; WORD $0xffff // jge 0x11000 <pf_bf16+0x330>
-	LONG $0x187d22c4; WORD $0x960c // vbroadcastss ymm9, dword ptr [rsi + 4*r10]
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	LONG $0xfd988d0f; WORD $0xffff // jge 0x10fe0 <pf_bf16+0x330>
+	LONG $0x187d22c4; WORD $0x8e0c // vbroadcastss ymm9, dword ptr [rsi + 4*r9]
 	LONG $0x176f7ec5 // vmovdqu ymm10, ymmword ptr [rdi]
-	LONG $0x01428d49 // lea rax, [r10 + 0x1]
+	LONG $0x01418d49 // lea rax, [r9 + 0x1]
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	WORD $0xa57c // jl 0x11220 <pf_bf16+0x550>
+	WORD $0xa57c // jl 0x11200 <pf_bf16+0x550>
 	LONG $0x476ffec5; BYTE $0x20 // vmovdqu ymm0, ymmword ptr [rdi + 0x20]
 	LONG $0xf072fdc5; BYTE $0x10 // vpslld ymm0, ymm0, 0x10
 	LONG $0xb83562c4; BYTE $0xc0 // vfmadd231ps ymm8, ymm9, ymm0 # ymm8 = (ymm9 * ymm0) + ymm8
-	WORD $0xc0eb // jmp 0x1124c <pf_bf16+0x57c>
+	WORD $0xc0eb // jmp 0x1122c <pf_bf16+0x57c>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02778e0f; WORD $0x0000 // jle 0x1150c <pf_bf16+0x83c>
+	LONG $0x02778e0f; WORD $0x0000 // jle 0x114ec <pf_bf16+0x83c>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
-	WORD $0x3aeb // jmp 0x112d6 <pf_bf16+0x606>
+	WORD $0x3aeb // jmp 0x112b6 <pf_bf16+0x606>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0xce58c4c5 // vaddps ymm1, ymm7, ymm6
 	LONG $0xd45894c5 // vaddps ymm2, ymm13, ymm4
@@ -939,10 +935,10 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x02368e0f; WORD $0x0000 // jle 0x1150c <pf_bf16+0x83c>
+	LONG $0x02368e0f; WORD $0x0000 // jle 0x114ec <pf_bf16+0x83c>
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x2f7d // jge 0x11310 <pf_bf16+0x640>
+	WORD $0x2f7d // jge 0x112f0 <pf_bf16+0x640>
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -951,7 +947,7 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0xc031 // xor eax, eax
-	LONG $0x0001d9e9; BYTE $0x00 // jmp 0x114df <pf_bf16+0x80f>
+	LONG $0x0001d9e9; BYTE $0x00 // jmp 0x114bf <pf_bf16+0x80f>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
@@ -971,8 +967,8 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x6f6f7ec5; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdi + 0x40]
 	LONG $0x776f7ec5; BYTE $0x60 // vmovdqu ymm14, ymmword ptr [rdi + 0x60]
 	LONG $0x08418d49 // lea rax, [r9 + 0x8]
-	QUAD $0x0002c7050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x2c7], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
-	QUAD $0x0002bd150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x2bd], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
+	QUAD $0x0002e7050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x2e7], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
+	QUAD $0x0002dd150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x2dd], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
 	LONG $0x7205c1c4; WORD $0x10f3 // vpslld ymm15, ymm11, 0x10
 	LONG $0x7275c1c4; WORD $0x10f4 // vpslld ymm1, ymm12, 0x10
 	LONG $0x7225c1c4; WORD $0x10f5 // vpslld ymm11, ymm13, 0x10
@@ -980,24 +976,24 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187da2c4; WORD $0x8e6c; BYTE $0x08 // vbroadcastss ymm5, dword ptr [rsi + 4*r9 + 0x8]
 	LONG $0xa82de2c4; BYTE $0xc6 // vfmadd213ps ymm0, ymm10, ymm6 # ymm0 = (ymm10 * ymm0) + ymm6
 	LONG $0x187da2c4; WORD $0x8e74; BYTE $0x0c // vbroadcastss ymm6, dword ptr [rsi + 4*r9 + 0xc]
-	QUAD $0x000289250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x289], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
+	QUAD $0x0002a9250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x2a9], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
 	LONG $0xa83562c4; BYTE $0xff // vfmadd213ps ymm15, ymm9, ymm7 # ymm15 = (ymm9 * ymm15) + ymm7
 	LONG $0xa835c2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm9, ymm8 # ymm1 = (ymm9 * ymm1) + ymm8
 	LONG $0x7235c1c4; WORD $0x10f6 // vpslld ymm9, ymm14, 0x10
 	LONG $0xa84d62c4; WORD $0x2424 // vfmadd213ps ymm12, ymm6, ymmword ptr [rsp] # ymm12 = (ymm6 * ymm12) + mem
-	QUAD $0x000269150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x269], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
+	QUAD $0x000289150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x289], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
 	LONG $0xa84d62c4; WORD $0x2454; BYTE $0x20 // vfmadd213ps ymm10, ymm6, ymmword ptr [rsp + 0x20] # ymm10 = (ymm6 * ymm10) + mem
 	LONG $0xa85562c4; BYTE $0xdc // vfmadd213ps ymm11, ymm5, ymm4 # ymm11 = (ymm5 * ymm11) + ymm4
 	LONG $0xa85562c4; BYTE $0xcb // vfmadd213ps ymm9, ymm5, ymm3 # ymm9 = (ymm5 * ymm9) + ymm3
 	QUAD $0x00000080af6ffec5 // vmovdqu ymm5, ymmword ptr [rdi + 0x80]
 	LONG $0x187da2c4; WORD $0x8e5c; BYTE $0x10 // vbroadcastss ymm3, dword ptr [rsi + 4*r9 + 0x10]
 	LONG $0x187da2c4; WORD $0x8e64; BYTE $0x14 // vbroadcastss ymm4, dword ptr [rsi + 4*r9 + 0x14]
-	QUAD $0x000238350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x238], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
+	QUAD $0x000258350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x258], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
 	LONG $0xf572c5c5; BYTE $0x10 // vpslld ymm7, ymm5, 0x10
 	LONG $0xa85de2c4; BYTE $0xf0 // vfmadd213ps ymm6, ymm4, ymm0 # ymm6 = (ymm4 * ymm6) + ymm0
 	QUAD $0x000000a0876ffec5 // vmovdqu ymm0, ymmword ptr [rdi + 0xa0]
 	LONG $0xa865c2c4; BYTE $0xff // vfmadd213ps ymm7, ymm3, ymm15 # ymm7 = (ymm3 * ymm7) + ymm15
-	QUAD $0x0002172d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x217], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
+	QUAD $0x0002372d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x237], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
 	LONG $0xf072bdc5; BYTE $0x10 // vpslld ymm8, ymm0, 0x10
 	LONG $0x187da2c4; WORD $0x8e44; BYTE $0x18 // vbroadcastss ymm0, dword ptr [rsi + 4*r9 + 0x18]
 	LONG $0xa86562c4; BYTE $0xc1 // vfmadd213ps ymm8, ymm3, ymm1 # ymm8 = (ymm3 * ymm8) + ymm1
@@ -1018,8 +1014,8 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa87542c4; BYTE $0xe2 // vfmadd213ps ymm12, ymm1, ymm10 # ymm12 = (ymm1 * ymm12) + ymm10
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
 	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	LONG $0xfea38e0f; WORD $0xffff // jle 0x11340 <pf_bf16+0x670>
-	WORD $0x40eb // jmp 0x114df <pf_bf16+0x80f>
+	LONG $0xfea38e0f; WORD $0xffff // jle 0x11320 <pf_bf16+0x670>
+	WORD $0x40eb // jmp 0x114bf <pf_bf16+0x80f>
 	BYTE $0x90 // nop
 	LONG $0x187de2c4; WORD $0x864c; BYTE $0x04 // vbroadcastss ymm1, dword ptr [rsi + 4*rax + 0x4]
 	LONG $0x0e25c3c4; WORD $0xaac2 // vpblendw ymm0, ymm11, ymm10, 0xaa # ymm0 = ymm11[0],ymm10[1],ymm11[2],ymm10[3],ymm11[4],ymm10[5],ymm11[6],ymm10[7],ymm11[8],ymm10[9],ymm11[10],ymm10[11],ymm11[12],ymm10[13],ymm11[14],ymm10[15]
@@ -1034,16 +1030,16 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0xb87dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm0, ymm9 # ymm7 = (ymm0 * ymm9) + ymm7
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	LONG $0xfdb88d0f; WORD $0xffff // jge 0x112a0 <pf_bf16+0x5d0>
+	LONG $0xfdb88d0f; WORD $0xffff // jge 0x11280 <pf_bf16+0x5d0>
 	LONG $0x187d62c4; WORD $0x860c // vbroadcastss ymm9, dword ptr [rsi + 4*rax]
 	LONG $0x176f7ec5 // vmovdqu ymm10, ymmword ptr [rdi]
 	LONG $0x01488d4c // lea r9, [rax + 0x1]
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	WORD $0xa57c // jl 0x114a0 <pf_bf16+0x7d0>
+	WORD $0xa57c // jl 0x11480 <pf_bf16+0x7d0>
 	LONG $0x476ffec5; BYTE $0x20 // vmovdqu ymm0, ymmword ptr [rdi + 0x20]
 	LONG $0xf072fdc5; BYTE $0x10 // vpslld ymm0, ymm0, 0x10
 	LONG $0xb83562c4; BYTE $0xc0 // vfmadd231ps ymm8, ymm9, ymm0 # ymm8 = (ymm9 * ymm0) + ymm8
-	WORD $0xc0eb // jmp 0x114cc <pf_bf16+0x7fc>
+	WORD $0xc0eb // jmp 0x114ac <pf_bf16+0x7fc>
 	LONG $0x40c48348 // add rsp, 0x40
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -1052,9 +1048,9 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 
-	// pw_f32: +5408
+	// pw_f32: +5376
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2a7e // jle 0x1154f <pw_f32+0x2f>
+	WORD $0x2a7e // jle 0x1152f <pw_f32+0x2f>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x0410fcc5; BYTE $0x07 // vmovups ymm0, ymmword ptr [rdi + rax]
@@ -1063,14 +1059,14 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x2006 // vmovups ymmword ptr [rsi + rax + 0x20], ymm0
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe175 // jne 0x11530 <pw_f32+0x10>
+	WORD $0xe175 // jne 0x11510 <pw_f32+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pw_f16: +5472
+	// pw_f16: +5440
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2c7e // jle 0x11591 <pw_f16+0x31>
+	WORD $0x2c7e // jle 0x11571 <pw_f16+0x31>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x137de2c4; WORD $0x0704 // vcvtph2ps ymm0, xmmword ptr [rdi + rax]
@@ -1079,18 +1075,18 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x2046 // vmovups ymmword ptr [rsi + 2*rax + 0x20], ymm0
 	LONG $0x20c08348 // add rax, 0x20
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xdf75 // jne 0x11570 <pw_f16+0x10>
+	WORD $0xdf75 // jne 0x11550 <pw_f16+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pw_bf16: +5536
+	// pw_bf16: +5504
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x7b7e // jle 0x11620 <pw_bf16+0x80>
+	WORD $0x7b7e // jle 0x11600 <pw_bf16+0x80>
 	LONG $0x000020b8; BYTE $0x00 // mov eax, 0x20
 	WORD $0xc931 // xor ecx, ecx
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	WORD $0x42eb // jmp 0x115f4 <pw_bf16+0x54>
+	WORD $0x42eb // jmp 0x115d4 <pw_bf16+0x54>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x0e7de3c4; WORD $0xaac9 // vpblendw ymm1, ymm0, ymm1, 0xaa # ymm1 = ymm0[0],ymm1[1],ymm0[2],ymm1[3],ymm0[4],ymm1[5],ymm0[6],ymm1[7],ymm0[8],ymm1[9],ymm0[10],ymm1[11],ymm0[12],ymm1[13],ymm0[14],ymm1[15]
 	LONG $0x0c7ffec5; BYTE $0x46 // vmovdqu ymmword ptr [rsi + 2*rax], ymm1
@@ -1102,21 +1098,23 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x02c18348 // add rcx, 0x2
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0x3948; BYTE $0xd1 // cmp rcx, rdx
-	WORD $0x2c7d // jge 0x11620 <pw_bf16+0x80>
+	WORD $0x2c7d // jge 0x11600 <pw_bf16+0x80>
 	LONG $0x4c6ffec5; WORD $0xe007 // vmovdqu ymm1, ymmword ptr [rdi + rax - 0x20]
 	LONG $0x01418d4c // lea r8, [rcx + 0x1]
 	LONG $0xf172edc5; BYTE $0x10 // vpslld ymm2, ymm1, 0x10
 	LONG $0x547ffec5; WORD $0xc046 // vmovdqu ymmword ptr [rsi + 2*rax - 0x40], ymm2
 	WORD $0x3949; BYTE $0xd0 // cmp r8, rdx
-	WORD $0xb27c // jl 0x115c0 <pw_bf16+0x20>
+	WORD $0xb27c // jl 0x115a0 <pw_bf16+0x20>
 	LONG $0x0c6ffec5; BYTE $0x07 // vmovdqu ymm1, ymmword ptr [rdi + rax]
 	LONG $0xf172f5c5; BYTE $0x10 // vpslld ymm1, ymm1, 0x10
 	LONG $0x4c7ffec5; WORD $0xe046 // vmovdqu ymmword ptr [rsi + 2*rax - 0x20], ymm1
-	WORD $0xc7eb // jmp 0x115e7 <pw_bf16+0x47>
+	WORD $0xc7eb // jmp 0x115c7 <pw_bf16+0x47>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0x00000000cccccccc
 	QUAD $0x0000000000000000; QUAD $0x0000000000000000
@@ -1141,7 +1139,7 @@ TEXT ·panelF16_avx2(SB), 0, $0-40
 	MOVQ y+16(FP), DX
 	MOVQ k+24(FP), CX
 	MOVQ shape+32(FP), R8
-	CALL ·plainpanel_avx2<>+1584(SB)
+	CALL ·plainpanel_avx2<>+1568(SB)
 	RET
 
 // func panelBF16_avx2(w, x, y unsafe.Pointer, k, shape int)
@@ -1151,7 +1149,7 @@ TEXT ·panelBF16_avx2(SB), 0, $0-40
 	MOVQ y+16(FP), DX
 	MOVQ k+24(FP), CX
 	MOVQ shape+32(FP), R8
-	CALL ·plainpanel_avx2<>+3280(SB)
+	CALL ·plainpanel_avx2<>+3248(SB)
 	RET
 
 // func wideF32_avx2(w, dst unsafe.Pointer, k int)
@@ -1159,7 +1157,7 @@ TEXT ·wideF32_avx2(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx2<>+5408(SB)
+	CALL ·plainpanel_avx2<>+5376(SB)
 	RET
 
 // func wideF16_avx2(w, dst unsafe.Pointer, k int)
@@ -1167,7 +1165,7 @@ TEXT ·wideF16_avx2(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx2<>+5472(SB)
+	CALL ·plainpanel_avx2<>+5440(SB)
 	RET
 
 // func wideBF16_avx2(w, dst unsafe.Pointer, k int)
@@ -1175,5 +1173,5 @@ TEXT ·wideBF16_avx2(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx2<>+5536(SB)
+	CALL ·plainpanel_avx2<>+5504(SB)
 	RET

@@ -19,10 +19,10 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x02f88348 // cmp rax, 0x2
 	LONG $0x01f1840f; WORD $0x0000 // je 0x1020e <pf_f32+0x20e>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x0368850f; WORD $0x0000 // jne 0x1038e <pf_f32+0x38e>
+	LONG $0x0358850f; WORD $0x0000 // jne 0x1037e <pf_f32+0x37e>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	WORD $0x327f // jg 0x1005d <pf_f32+0x5d>
-	LONG $0x000363e9; BYTE $0x00 // jmp 0x10393 <pf_f32+0x393>
+	LONG $0x000353e9; BYTE $0x00 // jmp 0x10383 <pf_f32+0x383>
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
 	LONG $0xff408d49 // lea rax, [r8 - 0x1]
@@ -31,7 +31,7 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x03368e0f; WORD $0x0000 // jle 0x10393 <pf_f32+0x393>
+	LONG $0x03268e0f; WORD $0x0000 // jle 0x10383 <pf_f32+0x383>
 	LONG $0x08f98348 // cmp rcx, 0x8
 	WORD $0x1d7d // jge 0x10080 <pf_f32+0x80>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -111,7 +111,7 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfffe22e9; BYTE $0xff // jmp 0x10030 <pf_f32+0x30>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	WORD $0x3a7f // jg 0x1024d <pf_f32+0x24d>
-	LONG $0x00017be9; BYTE $0x00 // jmp 0x10393 <pf_f32+0x393>
+	LONG $0x00016be9; BYTE $0x00 // jmp 0x10383 <pf_f32+0x383>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
@@ -121,7 +121,7 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x01468e0f; WORD $0x0000 // jle 0x10393 <pf_f32+0x393>
+	LONG $0x01368e0f; WORD $0x0000 // jle 0x10383 <pf_f32+0x383>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08f98348 // cmp rcx, 0x8
 	WORD $0x197d // jge 0x10270 <pf_f32+0x270>
@@ -129,7 +129,7 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	LONG $0x0000f4e9; BYTE $0x00 // jmp 0x1035f <pf_f32+0x35f>
+	LONG $0x0000e4e9; BYTE $0x00 // jmp 0x1034f <pf_f32+0x34f>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -142,11 +142,9 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
 	LONG $0x02000548; WORD $0x0000 // add rax, 0x200
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
-	QUAD $0x0000280092180f41 // prefetcht1 byte ptr [r10 + 0x2800]
-	QUAD $0x0000288092180f41 // prefetcht1 byte ptr [r10 + 0x2880]
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
 	LONG $0x08518d4d // lea r10, [r9 + 0x8]
-	QUAD $0x0000280093180f41 // prefetcht1 byte ptr [r11 + 0x2800]
-	QUAD $0x0000288093180f41 // prefetcht1 byte ptr [r11 + 0x2880]
+	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
 	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0x6f10; BYTE $0x01 // vmovups zmm5, zmmword ptr [rdi + 0x40]
 	LONG $0x487cf162; WORD $0x7710; BYTE $0x02 // vmovups zmm6, zmmword ptr [rdi + 0x80]
@@ -167,19 +165,19 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c18349 // add r9, 0x10
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
 	WORD $0x894d; BYTE $0xd1 // mov r9, r10
-	LONG $0xff318e0f; WORD $0xffff // jle 0x10290 <pf_f32+0x290>
+	LONG $0xff418e0f; WORD $0xffff // jle 0x10290 <pf_f32+0x290>
 	WORD $0x3949; BYTE $0xca // cmp r10, rcx
-	LONG $0xfeb88d0f; WORD $0xffff // jge 0x10220 <pf_f32+0x220>
+	LONG $0xfec88d0f; WORD $0xffff // jge 0x10220 <pf_f32+0x220>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0x585db262; WORD $0x1cb8; BYTE $0x96 // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r10]{1to16} # zmm3 = (zmm4 * mem) + zmm3
 	WORD $0xff49; BYTE $0xc2 // inc r10
 	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0xe775 // jne 0x10370 <pf_f32+0x370>
-	LONG $0xfffe92e9; BYTE $0xff // jmp 0x10220 <pf_f32+0x220>
+	WORD $0xe775 // jne 0x10360 <pf_f32+0x360>
+	LONG $0xfffea2e9; BYTE $0xff // jmp 0x10220 <pf_f32+0x220>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x367f // jg 0x103c9 <pf_f32+0x3c9>
+	WORD $0x367f // jg 0x103b9 <pf_f32+0x3b9>
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -195,15 +193,15 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	WORD $0xca7e // jle 0x10393 <pf_f32+0x393>
+	WORD $0xca7e // jle 0x10383 <pf_f32+0x383>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x1d7d // jge 0x103f0 <pf_f32+0x3f0>
+	WORD $0x1d7d // jge 0x103e0 <pf_f32+0x3e0>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x0000aae9; BYTE $0x00 // jmp 0x10491 <pf_f32+0x491>
+	LONG $0x0000aae9; BYTE $0x00 // jmp 0x10481 <pf_f32+0x481>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -231,20 +229,20 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c08348 // add rax, 0x10
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0xff6f8e0f; WORD $0xffff // jle 0x10400 <pf_f32+0x400>
+	LONG $0xff6f8e0f; WORD $0xffff // jle 0x103f0 <pf_f32+0x3f0>
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xff068d0f; WORD $0xffff // jge 0x103a0 <pf_f32+0x3a0>
+	LONG $0xff068d0f; WORD $0xffff // jge 0x10390 <pf_f32+0x390>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0x585db262; WORD $0x1cb8; BYTE $0x8e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r9]{1to16} # zmm3 = (zmm4 * mem) + zmm3
 	WORD $0xff49; BYTE $0xc1 // inc r9
 	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
-	WORD $0xe775 // jne 0x104a0 <pf_f32+0x4a0>
-	LONG $0xfffee2e9; BYTE $0xff // jmp 0x103a0 <pf_f32+0x3a0>
+	WORD $0xe775 // jne 0x10490 <pf_f32+0x490>
+	LONG $0xfffee2e9; BYTE $0xff // jmp 0x10390 <pf_f32+0x390>
 	WORD $0x9066 // nop
 
-	// pf_f16: +1216
+	// pf_f16: +1200
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
@@ -252,12 +250,12 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xe083; BYTE $0x03 // and eax, 0x3
 	LONG $0x02f8c149 // sar r8, 0x2
 	LONG $0x02f88348 // cmp rax, 0x2
-	LONG $0x0195840f; WORD $0x0000 // je 0x1066e <pf_f16+0x1ae>
+	LONG $0x0195840f; WORD $0x0000 // je 0x1065e <pf_f16+0x1ae>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x02ec850f; WORD $0x0000 // jne 0x107ce <pf_f16+0x30e>
+	LONG $0x02ec850f; WORD $0x0000 // jne 0x107be <pf_f16+0x30e>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x367f // jg 0x1051d <pf_f16+0x5d>
-	LONG $0x0002e7e9; BYTE $0x00 // jmp 0x107d3 <pf_f16+0x313>
+	WORD $0x367f // jg 0x1050d <pf_f16+0x5d>
+	LONG $0x0002e7e9; BYTE $0x00 // jmp 0x107c3 <pf_f16+0x313>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
@@ -267,17 +265,17 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x02b68e0f; WORD $0x0000 // jle 0x107d3 <pf_f16+0x313>
+	LONG $0x02b68e0f; WORD $0x0000 // jle 0x107c3 <pf_f16+0x313>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x1d7d // jge 0x10540 <pf_f16+0x80>
+	WORD $0x1d7d // jge 0x10530 <pf_f16+0x80>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0xc031 // xor eax, eax
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	LONG $0x01128c0f; WORD $0x0000 // jl 0x10650 <pf_f16+0x190>
-	WORD $0xb0eb // jmp 0x104f0 <pf_f16+0x30>
+	LONG $0x01128c0f; WORD $0x0000 // jl 0x10640 <pf_f16+0x190>
+	WORD $0xb0eb // jmp 0x104e0 <pf_f16+0x30>
 	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
 	LONG $0x02e9c149 // shr r9, 0x2
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -321,20 +319,20 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x078644985845f262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*rax + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
 	LONG $0x08c08348 // add rax, 0x8
 	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
-	LONG $0xff1c8e0f; WORD $0xffff // jle 0x10560 <pf_f16+0xa0>
+	LONG $0xff1c8e0f; WORD $0xffff // jle 0x10550 <pf_f16+0xa0>
 	WORD $0x014c; BYTE $0xd7 // add rdi, r10
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	LONG $0xfea08d0f; WORD $0xffff // jge 0x104f0 <pf_f16+0x30>
+	LONG $0xfea08d0f; WORD $0xffff // jge 0x104e0 <pf_f16+0x30>
 	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
 	LONG $0x20c78348 // add rdi, 0x20
 	LONG $0x585df262; WORD $0x1cb8; BYTE $0x86 // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*rax]{1to16} # zmm3 = (zmm4 * mem) + zmm3
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	WORD $0x3948; BYTE $0xc1 // cmp rcx, rax
-	WORD $0xe775 // jne 0x10650 <pf_f16+0x190>
-	LONG $0xfffe82e9; BYTE $0xff // jmp 0x104f0 <pf_f16+0x30>
+	WORD $0xe775 // jne 0x10640 <pf_f16+0x190>
+	LONG $0xfffe82e9; BYTE $0xff // jmp 0x104e0 <pf_f16+0x30>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x3a7f // jg 0x106ad <pf_f16+0x1ed>
-	LONG $0x00015be9; BYTE $0x00 // jmp 0x107d3 <pf_f16+0x313>
+	WORD $0x3a7f // jg 0x1069d <pf_f16+0x1ed>
+	LONG $0x00015be9; BYTE $0x00 // jmp 0x107c3 <pf_f16+0x313>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
@@ -344,15 +342,15 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x01268e0f; WORD $0x0000 // jle 0x107d3 <pf_f16+0x313>
+	LONG $0x01268e0f; WORD $0x0000 // jle 0x107c3 <pf_f16+0x313>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x197d // jge 0x106d0 <pf_f16+0x210>
+	WORD $0x197d // jge 0x106c0 <pf_f16+0x210>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	LONG $0x0000d6e9; BYTE $0x00 // jmp 0x107a1 <pf_f16+0x2e1>
+	LONG $0x0000cee9; BYTE $0x00 // jmp 0x10789 <pf_f16+0x2d9>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -363,8 +361,7 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
 	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
 	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
-	QUAD $0x0000280092180f41 // prefetcht1 byte ptr [r10 + 0x2800]
-	QUAD $0x0000288092180f41 // prefetcht1 byte ptr [r10 + 0x2880]
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
 	LONG $0x08518d4d // lea r10, [r9 + 0x8]
 	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
 	LONG $0x487df262; WORD $0x6f13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [rdi + 0x20]
@@ -386,19 +383,19 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c18349 // add r9, 0x10
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
 	WORD $0x894d; BYTE $0xd1 // mov r9, r10
-	LONG $0xff4f8e0f; WORD $0xffff // jle 0x106f0 <pf_f16+0x230>
+	LONG $0xff578e0f; WORD $0xffff // jle 0x106e0 <pf_f16+0x230>
 	WORD $0x3949; BYTE $0xca // cmp r10, rcx
-	LONG $0xfed68d0f; WORD $0xffff // jge 0x10680 <pf_f16+0x1c0>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xfede8d0f; WORD $0xffff // jge 0x10670 <pf_f16+0x1c0>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
 	LONG $0x20c78348 // add rdi, 0x20
 	LONG $0x585db262; WORD $0x1cb8; BYTE $0x96 // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r10]{1to16} # zmm3 = (zmm4 * mem) + zmm3
 	WORD $0xff49; BYTE $0xc2 // inc r10
 	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0xe775 // jne 0x107b0 <pf_f16+0x2f0>
-	LONG $0xfffeb2e9; BYTE $0xff // jmp 0x10680 <pf_f16+0x1c0>
+	WORD $0xe775 // jne 0x107a0 <pf_f16+0x2f0>
+	LONG $0xfffeb2e9; BYTE $0xff // jmp 0x10670 <pf_f16+0x1c0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x367f // jg 0x10809 <pf_f16+0x349>
+	WORD $0x367f // jg 0x107f9 <pf_f16+0x349>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -413,15 +410,15 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	WORD $0xca7e // jle 0x107d3 <pf_f16+0x313>
+	WORD $0xca7e // jle 0x107c3 <pf_f16+0x313>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x1d7d // jge 0x10830 <pf_f16+0x370>
+	WORD $0x1d7d // jge 0x10820 <pf_f16+0x370>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x0000aae9; BYTE $0x00 // jmp 0x108d1 <pf_f16+0x411>
+	LONG $0x0000aae9; BYTE $0x00 // jmp 0x108c1 <pf_f16+0x411>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -449,20 +446,20 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c08348 // add rax, 0x10
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0xff6f8e0f; WORD $0xffff // jle 0x10840 <pf_f16+0x380>
+	LONG $0xff6f8e0f; WORD $0xffff // jle 0x10830 <pf_f16+0x380>
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xff068d0f; WORD $0xffff // jge 0x107e0 <pf_f16+0x320>
+	LONG $0xff068d0f; WORD $0xffff // jge 0x107d0 <pf_f16+0x320>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
 	LONG $0x20c78348 // add rdi, 0x20
 	LONG $0x585db262; WORD $0x1cb8; BYTE $0x8e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r9]{1to16} # zmm3 = (zmm4 * mem) + zmm3
 	WORD $0xff49; BYTE $0xc1 // inc r9
 	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
-	WORD $0xe775 // jne 0x108e0 <pf_f16+0x420>
-	LONG $0xfffee2e9; BYTE $0xff // jmp 0x107e0 <pf_f16+0x320>
+	WORD $0xe775 // jne 0x108d0 <pf_f16+0x420>
+	LONG $0xfffee2e9; BYTE $0xff // jmp 0x107d0 <pf_f16+0x320>
 	WORD $0x9066 // nop
 
-	// pf_bf16: +2304
+	// pf_bf16: +2288
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
@@ -470,14 +467,14 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xe083; BYTE $0x03 // and eax, 0x3
 	LONG $0x02f8c149 // sar r8, 0x2
 	LONG $0x02f88348 // cmp rax, 0x2
-	LONG $0x01fd840f; WORD $0x0000 // je 0x10b16 <pf_bf16+0x216>
+	LONG $0x01fd840f; WORD $0x0000 // je 0x10b06 <pf_bf16+0x216>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x03b4850f; WORD $0x0000 // jne 0x10cd6 <pf_bf16+0x3d6>
+	LONG $0x03a4850f; WORD $0x0000 // jne 0x10cb6 <pf_bf16+0x3c6>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x053b8e0f; WORD $0x0000 // jle 0x10e66 <pf_bf16+0x566>
-	QUAD $0x060b0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x60b] # 0x10f40 <pw_bf16+0x70>
-	QUAD $0x06010d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x601] # 0x10f40 <pw_bf16+0x70>
-	WORD $0x3ceb // jmp 0x1097d <pf_bf16+0x7d>
+	LONG $0x052b8e0f; WORD $0x0000 // jle 0x10e46 <pf_bf16+0x556>
+	QUAD $0x061b0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x61b] # 0x10f40 <pw_bf16+0x90>
+	QUAD $0x06110d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x611] # 0x10f40 <pw_bf16+0x90>
+	WORD $0x3ceb // jmp 0x1096d <pf_bf16+0x7d>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
@@ -487,17 +484,17 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x04e98e0f; WORD $0x0000 // jle 0x10e66 <pf_bf16+0x566>
+	LONG $0x04d98e0f; WORD $0x0000 // jle 0x10e46 <pf_bf16+0x556>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x1d7d // jge 0x109a0 <pf_bf16+0xa0>
+	WORD $0x1d7d // jge 0x10990 <pf_bf16+0xa0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0xc031 // xor eax, eax
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	WORD $0xb67d // jge 0x10950 <pf_bf16+0x50>
-	LONG $0x000125e9; BYTE $0x00 // jmp 0x10ac4 <pf_bf16+0x1c4>
+	WORD $0xb67d // jge 0x10940 <pf_bf16+0x50>
+	LONG $0x000125e9; BYTE $0x00 // jmp 0x10ab4 <pf_bf16+0x1c4>
 	BYTE $0x90 // nop
 	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
 	LONG $0x02e9c149 // shr r9, 0x2
@@ -546,33 +543,33 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x079e54985845f262 // vfmadd132ps zmm2, zmm7, dword ptr [rsi + 4*rbx + 0x1c]{1to16} # zmm2 = (zmm2 * mem) + zmm7
 	LONG $0x10c38348 // add rbx, 0x10
 	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
-	LONG $0xff088e0f; WORD $0xffff // jle 0x109c0 <pf_bf16+0xc0>
+	LONG $0xff088e0f; WORD $0xffff // jle 0x109b0 <pf_bf16+0xc0>
 	WORD $0x014c; BYTE $0xd7 // add rdi, r10
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	LONG $0xfe8c8d0f; WORD $0xffff // jge 0x10950 <pf_bf16+0x50>
+	LONG $0xfe8c8d0f; WORD $0xffff // jge 0x10940 <pf_bf16+0x50>
 	WORD $0xff48; BYTE $0xc0 // inc rax
-	WORD $0x1eeb // jmp 0x10ae7 <pf_bf16+0x1e7>
+	WORD $0x1eeb // jmp 0x10ad7 <pf_bf16+0x1e7>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x02488d4c // lea r9, [rax + 0x2]
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0xfe698d0f; WORD $0xffff // jge 0x10950 <pf_bf16+0x50>
+	LONG $0xfe698d0f; WORD $0xffff // jge 0x10940 <pf_bf16+0x50>
 	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0xfd28 // vmovaps zmm7, zmm5
 	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
 	QUAD $0xff866c985845f262 // vfmadd132ps zmm5, zmm7, dword ptr [rsi + 4*rax - 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm7
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	WORD $0xc97d // jge 0x10ad0 <pf_bf16+0x1d0>
+	WORD $0xc97d // jge 0x10ac0 <pf_bf16+0x1d0>
 	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
 	LONG $0x584df262; WORD $0x24b8; BYTE $0x86 // vfmadd231ps zmm4, zmm6, dword ptr [rsi + 4*rax]{1to16} # zmm4 = (zmm6 * mem) + zmm4
-	WORD $0xbaeb // jmp 0x10ad0 <pf_bf16+0x1d0>
+	WORD $0xbaeb // jmp 0x10ac0 <pf_bf16+0x1d0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03478e0f; WORD $0x0000 // jle 0x10e66 <pf_bf16+0x566>
-	QUAD $0x04170558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x417] # 0x10f40 <pw_bf16+0x70>
-	QUAD $0x040d0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x40d] # 0x10f40 <pw_bf16+0x70>
-	WORD $0x38eb // jmp 0x10b6d <pf_bf16+0x26d>
+	LONG $0x03378e0f; WORD $0x0000 // jle 0x10e46 <pf_bf16+0x556>
+	QUAD $0x04270558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x427] # 0x10f40 <pw_bf16+0x90>
+	QUAD $0x041d0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x41d] # 0x10f40 <pw_bf16+0x90>
+	WORD $0x38eb // jmp 0x10b5d <pf_bf16+0x26d>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
@@ -582,15 +579,15 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x02f98e0f; WORD $0x0000 // jle 0x10e66 <pf_bf16+0x566>
+	LONG $0x02e98e0f; WORD $0x0000 // jle 0x10e46 <pf_bf16+0x556>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x197d // jge 0x10b90 <pf_bf16+0x290>
+	WORD $0x197d // jge 0x10b80 <pf_bf16+0x290>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0xc031 // xor eax, eax
-	LONG $0x0000ede9; BYTE $0x00 // jmp 0x10c77 <pf_bf16+0x377>
+	LONG $0x0000e6e9; BYTE $0x00 // jmp 0x10c60 <pf_bf16+0x370>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -601,8 +598,7 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0xff002548; WORD $0xffff // and rax, -0x100
 	LONG $0x00c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x100
-	LONG $0x0090180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rax + 0x2800]
-	LONG $0x8090180f; WORD $0x0028; BYTE $0x00 // prefetcht1 byte ptr [rax + 0x2880]
+	LONG $0x0090180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rax + 0x2c00]
 	LONG $0x08428d49 // lea rax, [r10 + 0x8]
 	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
 	LONG $0x48fef162; WORD $0x7f6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [rdi + 0x40]
@@ -628,32 +624,32 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c28349 // add r10, 0x10
 	WORD $0x3949; BYTE $0xca // cmp r10, rcx
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0xff398e0f; WORD $0xffff // jle 0x10bb0 <pf_bf16+0x2b0>
+	LONG $0xff408e0f; WORD $0xffff // jle 0x10ba0 <pf_bf16+0x2b0>
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	LONG $0xfec08d0f; WORD $0xffff // jge 0x10b40 <pf_bf16+0x240>
+	LONG $0xfec78d0f; WORD $0xffff // jge 0x10b30 <pf_bf16+0x240>
 	WORD $0xff48; BYTE $0xc0 // inc rax
-	WORD $0x22eb // jmp 0x10ca7 <pf_bf16+0x3a7>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x19eb // jmp 0x10c87 <pf_bf16+0x397>
+	WORD $0x9066 // nop
 	LONG $0x02488d4c // lea r9, [rax + 0x2]
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0xfe998d0f; WORD $0xffff // jge 0x10b40 <pf_bf16+0x240>
+	LONG $0xfea98d0f; WORD $0xffff // jge 0x10b30 <pf_bf16+0x240>
 	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0xfd28 // vmovaps zmm7, zmm5
 	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
 	QUAD $0xff866c985845f262 // vfmadd132ps zmm5, zmm7, dword ptr [rsi + 4*rax - 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm7
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	WORD $0xc97d // jge 0x10c90 <pf_bf16+0x390>
+	WORD $0xc97d // jge 0x10c70 <pf_bf16+0x380>
 	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
 	LONG $0x584df262; WORD $0x24b8; BYTE $0x86 // vfmadd231ps zmm4, zmm6, dword ptr [rsi + 4*rax]{1to16} # zmm4 = (zmm6 * mem) + zmm4
-	WORD $0xbaeb // jmp 0x10c90 <pf_bf16+0x390>
+	WORD $0xbaeb // jmp 0x10c70 <pf_bf16+0x380>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x01878e0f; WORD $0x0000 // jle 0x10e66 <pf_bf16+0x566>
-	QUAD $0x02570558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x257] # 0x10f40 <pw_bf16+0x70>
-	QUAD $0x024d0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x24d] # 0x10f40 <pw_bf16+0x70>
-	WORD $0x38eb // jmp 0x10d2d <pf_bf16+0x42d>
+	LONG $0x01878e0f; WORD $0x0000 // jle 0x10e46 <pf_bf16+0x556>
+	QUAD $0x02770558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x277] # 0x10f40 <pw_bf16+0x90>
+	QUAD $0x026d0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x26d] # 0x10f40 <pw_bf16+0x90>
+	WORD $0x38eb // jmp 0x10d0d <pf_bf16+0x41d>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
@@ -663,15 +659,15 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x01398e0f; WORD $0x0000 // jle 0x10e66 <pf_bf16+0x566>
+	LONG $0x01398e0f; WORD $0x0000 // jle 0x10e46 <pf_bf16+0x556>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x197d // jge 0x10d50 <pf_bf16+0x450>
+	WORD $0x197d // jge 0x10d30 <pf_bf16+0x440>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0xc031 // xor eax, eax
-	LONG $0x0000bfe9; BYTE $0x00 // jmp 0x10e09 <pf_bf16+0x509>
+	LONG $0x0000bfe9; BYTE $0x00 // jmp 0x10de9 <pf_bf16+0x4f9>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -703,27 +699,27 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c18349 // add r9, 0x10
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
 	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	LONG $0xff578e0f; WORD $0xffff // jle 0x10d60 <pf_bf16+0x460>
+	LONG $0xff578e0f; WORD $0xffff // jle 0x10d40 <pf_bf16+0x450>
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	LONG $0xfeee8d0f; WORD $0xffff // jge 0x10d00 <pf_bf16+0x400>
+	LONG $0xfeee8d0f; WORD $0xffff // jge 0x10ce0 <pf_bf16+0x3f0>
 	WORD $0xff48; BYTE $0xc0 // inc rax
-	WORD $0x20eb // jmp 0x10e37 <pf_bf16+0x537>
+	WORD $0x20eb // jmp 0x10e17 <pf_bf16+0x527>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x02488d4c // lea r9, [rax + 0x2]
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0xfec98d0f; WORD $0xffff // jge 0x10d00 <pf_bf16+0x400>
+	LONG $0xfec98d0f; WORD $0xffff // jge 0x10ce0 <pf_bf16+0x3f0>
 	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0xfd28 // vmovaps zmm7, zmm5
 	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
 	QUAD $0xff866c985845f262 // vfmadd132ps zmm5, zmm7, dword ptr [rsi + 4*rax - 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm7
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	WORD $0xc97d // jge 0x10e20 <pf_bf16+0x520>
+	WORD $0xc97d // jge 0x10e00 <pf_bf16+0x510>
 	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
 	LONG $0x584df262; WORD $0x24b8; BYTE $0x86 // vfmadd231ps zmm4, zmm6, dword ptr [rsi + 4*rax]{1to16} # zmm4 = (zmm6 * mem) + zmm4
-	WORD $0xbaeb // jmp 0x10e20 <pf_bf16+0x520>
+	WORD $0xbaeb // jmp 0x10e00 <pf_bf16+0x510>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -731,59 +727,61 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	BYTE $0x90 // nop
 
-	// pw_f32: +3696
+	// pw_f32: +3664
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x227e // jle 0x10e97 <pw_f32+0x27>
+	WORD $0x227e // jle 0x10e77 <pw_f32+0x27>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x487cf162; WORD $0x0410; BYTE $0x07 // vmovups zmm0, zmmword ptr [rdi + rax]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x46 // vmovups zmmword ptr [rsi + 2*rax], zmm0
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe975 // jne 0x10e80 <pw_f32+0x10>
+	WORD $0xe975 // jne 0x10e60 <pw_f32+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pw_f16: +3744
+	// pw_f16: +3712
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x227e // jle 0x10ec7 <pw_f16+0x27>
+	WORD $0x227e // jle 0x10ea7 <pw_f16+0x27>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x487df262; WORD $0x0413; BYTE $0x07 // vcvtph2ps zmm0, ymmword ptr [rdi + rax]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x86 // vmovups zmmword ptr [rsi + 4*rax], zmm0
 	LONG $0x20c08348 // add rax, 0x20
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe975 // jne 0x10eb0 <pw_f16+0x10>
+	WORD $0xe975 // jne 0x10e90 <pw_f16+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pw_bf16: +3792
+	// pw_bf16: +3760
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x567e // jle 0x10f2b <pw_bf16+0x5b>
-	QUAD $0x00610558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x61] # 0x10f40 <pw_bf16+0x70>
+	WORD $0x567e // jle 0x10f0b <pw_bf16+0x5b>
+	QUAD $0x00810558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x81] # 0x10f40 <pw_bf16+0x90>
 	WORD $0xc031 // xor eax, eax
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x18eb // jmp 0x10efd <pw_bf16+0x2d>
+	WORD $0x18eb // jmp 0x10edd <pw_bf16+0x2d>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x02c18348 // add rcx, 0x2
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0x3948; BYTE $0xd1 // cmp rcx, rdx
-	WORD $0x2e7d // jge 0x10f2b <pw_bf16+0x5b>
+	WORD $0x2e7d // jge 0x10f0b <pw_bf16+0x5b>
 	LONG $0x48fef162; WORD $0x0c6f; BYTE $0x07 // vmovdqu64 zmm1, zmmword ptr [rdi + rax]
 	LONG $0x01418d4c // lea r8, [rcx + 0x1]
 	LONG $0x486df162; WORD $0xf172; BYTE $0x10 // vpslld zmm2, zmm1, 0x10
 	LONG $0x48fef162; WORD $0x147f; BYTE $0x86 // vmovdqu64 zmmword ptr [rsi + 4*rax], zmm2
 	WORD $0x3949; BYTE $0xd0 // cmp r8, rdx
-	WORD $0xd57d // jge 0x10ef0 <pw_bf16+0x20>
+	WORD $0xd57d // jge 0x10ed0 <pw_bf16+0x20>
 	LONG $0x48f5f162; WORD $0xc8db // vpandq zmm1, zmm1, zmm0
 	QUAD $0x02864c7f48fef162 // vmovdqu64 zmmword ptr [rsi + 4*rax + 0x80], zmm1
-	WORD $0xc5eb // jmp 0x10ef0 <pw_bf16+0x20>
+	WORD $0xc5eb // jmp 0x10ed0 <pw_bf16+0x20>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xccccccffff0000cc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
@@ -816,7 +814,7 @@ TEXT ·panelF16_avx512(SB), 0, $0-40
 	MOVQ y+16(FP), DX
 	MOVQ k+24(FP), CX
 	MOVQ shape+32(FP), R8
-	CALL ·plainpanel_avx512<>+1216(SB)
+	CALL ·plainpanel_avx512<>+1200(SB)
 	RET
 
 // func panelBF16_avx512(w, x, y unsafe.Pointer, k, shape int)
@@ -826,7 +824,7 @@ TEXT ·panelBF16_avx512(SB), 0, $0-40
 	MOVQ y+16(FP), DX
 	MOVQ k+24(FP), CX
 	MOVQ shape+32(FP), R8
-	CALL ·plainpanel_avx512<>+2304(SB)
+	CALL ·plainpanel_avx512<>+2288(SB)
 	RET
 
 // func wideF32_avx512(w, dst unsafe.Pointer, k int)
@@ -834,7 +832,7 @@ TEXT ·wideF32_avx512(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx512<>+3696(SB)
+	CALL ·plainpanel_avx512<>+3664(SB)
 	RET
 
 // func wideF16_avx512(w, dst unsafe.Pointer, k int)
@@ -842,7 +840,7 @@ TEXT ·wideF16_avx512(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx512<>+3744(SB)
+	CALL ·plainpanel_avx512<>+3712(SB)
 	RET
 
 // func wideBF16_avx512(w, dst unsafe.Pointer, k int)
@@ -850,5 +848,5 @@ TEXT ·wideBF16_avx512(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx512<>+3792(SB)
+	CALL ·plainpanel_avx512<>+3760(SB)
 	RET

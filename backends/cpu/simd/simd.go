@@ -44,8 +44,8 @@ const (
 	// FarPages asks in windows of four pages of memory, the pages side by side, as is the default on
 	// Intel's processors: those fetch too little ahead by themselves, and within one page only.
 	FarPages
-	// FarLines asks for every second line, two pages and a half ahead, into the second-level
-	// cache, as is the default on AMD's: those fetch enough, but begin each page late.
+	// FarLines asks for every fourth line, 11 KiB ahead, into the second-level cache, as is the
+	// default on AMD's: those fetch enough, but begin each page late.
 	FarLines
 )
 
