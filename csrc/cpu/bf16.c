@@ -4,6 +4,7 @@
 #include "vec.h"
 
 #define NR 12 // rows of activations in a tile: [k/2][NR] pairs
+#define FAR 32 // pairs from which operands are asked for ahead, most of them from the third-level cache
 
 // pack_bf16x: rows of k floats, ld apart, as a tile; missing rows, and the last
 // element of an odd k, are paired with zeros.
@@ -38,6 +39,9 @@ INLINE void mul(const float *w, const float *v, const float *x, float *y, const 
   }
   UNROLL for (int j = 0; j < N; j++) a[j] = b[j] = vset(0);
   ROLLED for (; pairs > 0; pairs--, w += 16, v += 16, x += NR) {
+    __builtin_prefetch(w + FAR * 16, 0, 3);
+    if (two) __builtin_prefetch(v + FAR * 16, 0, 3);
+    __builtin_prefetch(x + FAR * NR, 0, 3);
     vf w0 = ld_f32(w), w1 = two ? ld_f32(v) : vset(0);
     UNROLL for (int j = 0; j < N; j++) {
       vf s = vset(x[j]);
@@ -62,10 +66,12 @@ void pb_bf16(const float *w, const float *x, float *y, const float *r, long ldy,
   ROLLED for (long p = shape >> 8 & 0xffffff; p > 0; p -= 2, w += 32 * pairs, y += 32, r += r ? 32 : 0) {
     if (p == 1)
       mul(w, w, x, y, r, ldy, pairs, n, NR, 0);
-    else if (n > 6)
+    else if (n > 8)
       mul(w, w + 16 * pairs, x, y, r, ldy, pairs, n, NR, 1);
+    else if (n > 4)
+      mul(w, w + 16 * pairs, x, y, r, ldy, pairs, n, 8, 1);
     else
-      mul(w, w + 16 * pairs, x, y, r, ldy, pairs, n, NR / 2, 1);
+      mul(w, w + 16 * pairs, x, y, r, ldy, pairs, n, 4, 1);
   }
 }
 

@@ -315,508 +315,496 @@ TEXT ·bf16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd8ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xd8
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x08 // shr eax, 0x8
-	QUAD $0x0000009024b48948 // mov qword ptr [rsp + 0x90], rsi
-	LONG $0x13cd840f; WORD $0x0000 // je 0x11a22 <pb_bf16+0x13f2>
-	LONG $0x00348d4f // lea r14, [r8 + r8]
-	LONG $0x801c8d4b // lea rbx, [r8 + 4*r8]
+	QUAD $0x0000008024b48948 // mov qword ptr [rsp + 0x80], rsi
+	LONG $0x172c840f; WORD $0x0000 // je 0x11d81 <pb_bf16+0x1751>
+	LONG $0x002c8d4b // lea rbp, [r8 + r8]
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	QUAD $0x00000000850c8d4e // lea r9, [4*r8]
-	QUAD $0x00000000c5248d4e // lea r12, [8*r8]
-	LONG $0xeeb60f40 // movzx ebp, sil
+	LONG $0xeeb60f44 // movzx r13d, sil
 	LONG $0x20fec148 // sar rsi, 0x20
+	LONG $0x80248d4f // lea r12, [r8 + 4*r8]
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	LONG $0x402c8d4f // lea r13, [r8 + 2*r8]
-	LONG $0x2444894c; BYTE $0x70 // mov qword ptr [rsp + 0x70], r8
-	LONG $0x763c8d4f // lea r15, [r14 + 2*r14]
+	LONG $0x40348d4f // lea r14, [r8 + 2*r8]
+	LONG $0x00c28149; WORD $0x0008; BYTE $0x00 // add r10, 0x800
+	QUAD $0x000000b02484894c // mov qword ptr [rsp + 0xb0], r8
+	LONG $0x6d4c8d4c; BYTE $0x00 // lea r9, [rbp + 2*rbp]
 	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
 	LONG $0x07e7c148 // shl rdi, 0x7
+	LONG $0xad7c8d4c; BYTE $0x00 // lea r15, [rbp + 4*rbp]
 	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	LONG $0x06e3c149 // shl r11, 0x6
-	QUAD $0x0000009824b48948 // mov qword ptr [rsp + 0x98], rsi
-	WORD $0xff48; BYTE $0xc6 // inc rsi
-	LONG $0x246c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rbp
-	LONG $0x2474894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r14
-	LONG $0x245c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rbx
-	LONG $0x581c8d49 // lea rbx, [r8 + 2*rbx]
-	QUAD $0x000000d024bc8948 // mov qword ptr [rsp + 0xd0], rdi
-	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
-	WORD $0x294c; BYTE $0xc7 // sub rdi, r8
-	LONG $0x244c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r9
 	QUAD $0x0000008824b48948 // mov qword ptr [rsp + 0x88], rsi
-	LONG $0x246c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r13
-	QUAD $0x000000b824a4894c // mov qword ptr [rsp + 0xb8], r12
-	LONG $0x247c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r15
-	LONG $0xc03c8d4f // lea r15, [r8 + 8*r8]
-	LONG $0x247c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rdi
-	LONG $0xb63c8d4b // lea rdi, [r14 + 4*r14]
-	LONG $0x245c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rbx
-	LONG $0x891c8d4b // lea rbx, [r9 + 4*r9]
-	LONG $0x247c894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r15
-	LONG $0x7f3c8d4f // lea r15, [r15 + 2*r15]
-	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x245c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rbx
-	LONG $0xa41c8d4b // lea rbx, [r12 + 4*r12]
-	QUAD $0x000000b024bc8948 // mov qword ptr [rsp + 0xb0], rdi
-	WORD $0x014d; BYTE $0xc7 // add r15, r8
-	LONG $0x247c894c; BYTE $0x78 // mov qword ptr [rsp + 0x78], r15
+	WORD $0xff48; BYTE $0xc6 // inc rsi
+	QUAD $0x0000009024ac894c // mov qword ptr [rsp + 0x90], r13
+	LONG $0x246c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rbp
+	QUAD $0x000000d024bc8948 // mov qword ptr [rsp + 0xd0], rdi
+	QUAD $0x00000000853c8d4a // lea rdi, [4*r8]
+	LONG $0x24748948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rsi
+	LONG $0x2474894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r14
+	QUAD $0x000000a824a4894c // mov qword ptr [rsp + 0xa8], r12
+	LONG $0x244c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r9
+	QUAD $0x00000000c50c8d4e // lea r9, [8*r8]
+	LONG $0x247c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r15
 	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	LONG $0x05e7c149 // shl r15, 0x5
-	QUAD $0x000000a8249c8948 // mov qword ptr [rsp + 0xa8], rbx
-	LONG $0xc91c8d4b // lea rbx, [r9 + 8*r9]
-	QUAD $0x000000c824bc894c // mov qword ptr [rsp + 0xc8], r15
-	LONG $0x493c8d4f // lea r15, [r9 + 2*r9]
-	QUAD $0x000000c0249c8948 // mov qword ptr [rsp + 0xc0], rbx
+	LONG $0x04e7c149 // shl r15, 0x4
+	LONG $0x247c894c; BYTE $0x70 // mov qword ptr [rsp + 0x70], r15
+	LONG $0xbf3c8d4c // lea r15, [rdi + 4*rdi]
+	LONG $0x247c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdi
+	WORD $0x894c; BYTE $0xcb // mov rbx, r9
+	WORD $0x294c; BYTE $0xc3 // sub rbx, r8
+	LONG $0x244c894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r9
+	LONG $0x245c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rbx
+	LONG $0xc01c8d4b // lea rbx, [r8 + 8*r8]
 	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
-	LONG $0x643c8d4f // lea r15, [r12 + 2*r12]
-	QUAD $0x0000008024bc894c // mov qword ptr [rsp + 0x80], r15
-	LONG $0x2cf86b4d // imul r15, r8, 0x2c
-	QUAD $0x000000a024bc894c // mov qword ptr [rsp + 0xa0], r15
-	WORD $0x3feb // jmp 0x107aa <pb_bf16+0x17a>
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	LONG $0x245c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rbx
+	LONG $0x5b1c8d48 // lea rbx, [rbx + 2*rbx]
+	WORD $0x014c; BYTE $0xc3 // add rbx, r8
+	QUAD $0x000000a0249c8948 // mov qword ptr [rsp + 0xa0], rbx
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x05e3c148 // shl rbx, 0x5
+	QUAD $0x000000c0249c8948 // mov qword ptr [rsp + 0xc0], rbx
+	LONG $0x601c8d4b // lea rbx, [r8 + 2*r12]
+	LONG $0x245c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rbx
+	LONG $0x7f1c8d48 // lea rbx, [rdi + 2*rdi]
+	LONG $0xff3c8d48 // lea rdi, [rdi + 8*rdi]
+	LONG $0x245c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rbx
+	LONG $0x491c8d4b // lea rbx, [r9 + 2*r9]
+	QUAD $0x0000009824bc8948 // mov qword ptr [rsp + 0x98], rdi
+	LONG $0x245c8948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rbx
+	LONG $0x891c8d4b // lea rbx, [r9 + 4*r9]
+	LONG $0x2cc86b4d // imul r9, r8, 0x2c
+	QUAD $0x000000b8249c8948 // mov qword ptr [rsp + 0xb8], rbx
+	QUAD $0x000000c8248c894c // mov qword ptr [rsp + 0xc8], r9
+	WORD $0x3feb // jmp 0x107b3 <pb_bf16+0x183>
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487cf162; WORD $0x0458; BYTE $0xb1 // vaddps zmm0, zmm0, zmmword ptr [rcx + 4*rsi]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm0
-	QUAD $0x000000d02494034c // add r10, qword ptr [rsp + 0xd0]
 	LONG $0x80ea8348 // sub rdx, -0x80
 	WORD $0xff31 // xor edi, edi
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0xfe708d48 // lea rsi, [rax - 0x2]
 	LONG $0xc7950f40 // setne dil
+	QUAD $0x000000d02494034c // add r10, qword ptr [rsp + 0xd0]
 	WORD $0xe7c1; BYTE $0x07 // shl edi, 0x7
 	WORD $0x0148; BYTE $0xf9 // add rcx, rdi
 	LONG $0x02f88348 // cmp rax, 0x2
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x12788e0f; WORD $0x0000 // jle 0x11a22 <pb_bf16+0x13f2>
+	LONG $0x15ce8e0f; WORD $0x0000 // jle 0x11d81 <pb_bf16+0x1751>
 	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x7075 // jne 0x10820 <pb_bf16+0x1f0>
-	WORD $0x8548; BYTE $0xed // test rbp, rbp
-	LONG $0x02f7840f; WORD $0x0000 // je 0x10ab0 <pb_bf16+0x480>
+	WORD $0x7775 // jne 0x10830 <pb_bf16+0x200>
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x03fe840f; WORD $0x0000 // je 0x10bc0 <pb_bf16+0x590>
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01f0840f; WORD $0x0000 // je 0x109b5 <pb_bf16+0x385>
+	LONG $0x02dc840f; WORD $0x0000 // je 0x10aaa <pb_bf16+0x47a>
 	WORD $0x180f; BYTE $0x09 // prefetcht0 byte ptr [rcx]
-	WORD $0xfd83; BYTE $0x01 // cmp ebp, 0x1
-	LONG $0x02df860f; WORD $0x0000 // jbe 0x10ab0 <pb_bf16+0x480>
+	LONG $0x01fd8341 // cmp r13d, 0x1
+	LONG $0x03e5860f; WORD $0x0000 // jbe 0x10bc0 <pb_bf16+0x590>
 	LONG $0x0c180f42; BYTE $0x82 // prefetcht0 byte ptr [rdx + 4*r8]
 	LONG $0x0c180f42; BYTE $0x81 // prefetcht0 byte ptr [rcx + 4*r8]
-	WORD $0xfd83; BYTE $0x02 // cmp ebp, 0x2
-	LONG $0x0436860f; WORD $0x0000 // jbe 0x10c1a <pb_bf16+0x5ea>
+	LONG $0x02fd8341 // cmp r13d, 0x2
+	LONG $0x055d860f; WORD $0x0000 // jbe 0x10d4c <pb_bf16+0x71c>
+	LONG $0xaa0c180f // prefetcht0 byte ptr [rdx + 4*rbp]
+	LONG $0xa90c180f // prefetcht0 byte ptr [rcx + 4*rbp]
+	LONG $0x03fd8341 // cmp r13d, 0x3
+	LONG $0x0891860f; WORD $0x0000 // jbe 0x11092 <pb_bf16+0xa62>
 	LONG $0x0c180f42; BYTE $0xb2 // prefetcht0 byte ptr [rdx + 4*r14]
 	LONG $0x0c180f42; BYTE $0xb1 // prefetcht0 byte ptr [rcx + 4*r14]
-	WORD $0xfd83; BYTE $0x03 // cmp ebp, 0x3
-	LONG $0x0959860f; WORD $0x0000 // jbe 0x11150 <pb_bf16+0xb20>
-	LONG $0x0c180f42; BYTE $0xaa // prefetcht0 byte ptr [rdx + 4*r13]
-	LONG $0x0c180f42; BYTE $0xa9 // prefetcht0 byte ptr [rcx + 4*r13]
-	WORD $0xfd83; BYTE $0x05 // cmp ebp, 0x5
-	LONG $0x09a6820f; WORD $0x0000 // jb 0x111b0 <pb_bf16+0xb80>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x247c8b48; BYTE $0x38 // mov rdi, qword ptr [rsp + 0x38]
+	LONG $0x05fd8341 // cmp r13d, 0x5
+	LONG $0x0f13820f; WORD $0x0000 // jb 0x11728 <pb_bf16+0x10f8>
+	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
 	LONG $0xb20c180f // prefetcht0 byte ptr [rdx + 4*rsi]
-	LONG $0x0001e6e9; BYTE $0x00 // jmp 0x10a03 <pb_bf16+0x3d3>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x0002dde9; BYTE $0x00 // jmp 0x10b00 <pb_bf16+0x4d0>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x40718d48 // lea rsi, [rcx + 0x40]
-	WORD $0xfd83; BYTE $0x07 // cmp ebp, 0x7
-	LONG $0x00f3820f; WORD $0x0000 // jb 0x10920 <pb_bf16+0x2f0>
+	LONG $0x09fd8341 // cmp r13d, 0x9
+	LONG $0x0122820f; WORD $0x0000 // jb 0x10960 <pb_bf16+0x330>
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	LONG $0x404a180f // prefetcht0 byte ptr [rdx + 0x40]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x0373840f; WORD $0x0000 // je 0x10bb0 <pb_bf16+0x580>
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x047b840f; WORD $0x0000 // je 0x10cc9 <pb_bf16+0x699>
+	LONG $0x247c8b48; BYTE $0x38 // mov rdi, qword ptr [rsp + 0x38]
 	WORD $0x180f; BYTE $0x09 // prefetcht0 byte ptr [rcx]
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0x0c180f42; BYTE $0x82 // prefetcht0 byte ptr [rdx + 4*r8]
 	LONG $0x4c180f42; WORD $0x4082 // prefetcht0 byte ptr [rdx + 4*r8 + 0x40]
 	LONG $0x0c180f42; BYTE $0x81 // prefetcht0 byte ptr [rcx + 4*r8]
 	LONG $0x0c180f42; BYTE $0x86 // prefetcht0 byte ptr [rsi + 4*r8]
+	LONG $0xaa0c180f // prefetcht0 byte ptr [rdx + 4*rbp]
+	LONG $0xaa4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + 4*rbp + 0x40]
+	LONG $0xa90c180f // prefetcht0 byte ptr [rcx + 4*rbp]
+	LONG $0xae0c180f // prefetcht0 byte ptr [rsi + 4*rbp]
 	LONG $0x0c180f42; BYTE $0xb2 // prefetcht0 byte ptr [rdx + 4*r14]
 	LONG $0x4c180f42; WORD $0x40b2 // prefetcht0 byte ptr [rdx + 4*r14 + 0x40]
 	LONG $0x0c180f42; BYTE $0xb1 // prefetcht0 byte ptr [rcx + 4*r14]
 	LONG $0x0c180f42; BYTE $0xb6 // prefetcht0 byte ptr [rsi + 4*r14]
-	LONG $0x0c180f42; BYTE $0xaa // prefetcht0 byte ptr [rdx + 4*r13]
-	LONG $0x4c180f42; WORD $0x40aa // prefetcht0 byte ptr [rdx + 4*r13 + 0x40]
-	LONG $0x0c180f42; BYTE $0xa9 // prefetcht0 byte ptr [rcx + 4*r13]
-	LONG $0x0c180f42; BYTE $0xae // prefetcht0 byte ptr [rsi + 4*r13]
 	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
 	LONG $0xba4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + 4*rdi + 0x40]
 	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
 	LONG $0xbe0c180f // prefetcht0 byte ptr [rsi + 4*rdi]
-	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
+	LONG $0x0c180f42; BYTE $0xa2 // prefetcht0 byte ptr [rdx + 4*r12]
+	LONG $0x4c180f42; WORD $0x40a2 // prefetcht0 byte ptr [rdx + 4*r12 + 0x40]
+	LONG $0x0c180f42; BYTE $0xa1 // prefetcht0 byte ptr [rcx + 4*r12]
+	LONG $0x0c180f42; BYTE $0xa6 // prefetcht0 byte ptr [rsi + 4*r12]
 	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
 	LONG $0xba4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + 4*rdi + 0x40]
 	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
 	LONG $0xbe0c180f // prefetcht0 byte ptr [rsi + 4*rdi]
-	LONG $0x247c8b48; BYTE $0x38 // mov rdi, qword ptr [rsp + 0x38]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
 	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
 	LONG $0xba4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + 4*rdi + 0x40]
 	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
 	LONG $0xbe0c180f // prefetcht0 byte ptr [rsi + 4*rdi]
-	WORD $0xfd83; BYTE $0x07 // cmp ebp, 0x7
-	LONG $0x0340840f; WORD $0x0000 // je 0x10c0d <pb_bf16+0x5dd>
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
+	LONG $0xba4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + 4*rdi + 0x40]
+	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
+	LONG $0xbe0c180f // prefetcht0 byte ptr [rsi + 4*rdi]
+	LONG $0x09fd8341 // cmp r13d, 0x9
+	LONG $0x043c840f; WORD $0x0000 // je 0x10d42 <pb_bf16+0x712>
 	LONG $0x247c8b48; BYTE $0x50 // mov rdi, qword ptr [rsp + 0x50]
 	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
 	LONG $0xba4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + 4*rdi + 0x40]
 	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
 	LONG $0xbe0c180f // prefetcht0 byte ptr [rsi + 4*rdi]
-	WORD $0xfd83; BYTE $0x08 // cmp ebp, 0x8
-	LONG $0x0574860f; WORD $0x0000 // jbe 0x10e60 <pb_bf16+0x830>
-	LONG $0x0c180f42; BYTE $0xa2 // prefetcht0 byte ptr [rdx + 4*r12]
-	LONG $0x4c180f42; WORD $0x40a2 // prefetcht0 byte ptr [rdx + 4*r12 + 0x40]
-	LONG $0x0c180f42; BYTE $0xa1 // prefetcht0 byte ptr [rcx + 4*r12]
-	LONG $0x0c180f42; BYTE $0xa6 // prefetcht0 byte ptr [rsi + 4*r12]
-	WORD $0xfd83; BYTE $0x0a // cmp ebp, 0xa
-	LONG $0x0896820f; WORD $0x0000 // jb 0x111a0 <pb_bf16+0xb70>
-	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
-	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
-	LONG $0xba4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + 4*rdi + 0x40]
-	LONG $0x0004f5e9; BYTE $0x00 // jmp 0x10e12 <pb_bf16+0x7e2>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8548; BYTE $0xed // test rbp, rbp
-	LONG $0x03a5840f; WORD $0x0000 // je 0x10cce <pb_bf16+0x69e>
-	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
-	LONG $0x404a180f // prefetcht0 byte ptr [rdx + 0x40]
-	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x0307840f; WORD $0x0000 // je 0x10c40 <pb_bf16+0x610>
-	WORD $0x180f; BYTE $0x09 // prefetcht0 byte ptr [rcx]
-	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
-	WORD $0xfd83; BYTE $0x01 // cmp ebp, 0x1
-	LONG $0x0386860f; WORD $0x0000 // jbe 0x10cce <pb_bf16+0x69e>
-	LONG $0x0c180f42; BYTE $0x82 // prefetcht0 byte ptr [rdx + 4*r8]
-	LONG $0x4c180f42; WORD $0x4082 // prefetcht0 byte ptr [rdx + 4*r8 + 0x40]
-	LONG $0x0c180f42; BYTE $0x81 // prefetcht0 byte ptr [rcx + 4*r8]
-	LONG $0x0c180f42; BYTE $0x86 // prefetcht0 byte ptr [rsi + 4*r8]
-	WORD $0xfd83; BYTE $0x02 // cmp ebp, 0x2
-	LONG $0x0812860f; WORD $0x0000 // jbe 0x11178 <pb_bf16+0xb48>
-	LONG $0x0c180f42; BYTE $0xb2 // prefetcht0 byte ptr [rdx + 4*r14]
-	LONG $0x4c180f42; WORD $0x40b2 // prefetcht0 byte ptr [rdx + 4*r14 + 0x40]
-	LONG $0x0c180f42; BYTE $0xb1 // prefetcht0 byte ptr [rcx + 4*r14]
-	LONG $0x0c180f42; BYTE $0xb6 // prefetcht0 byte ptr [rsi + 4*r14]
-	WORD $0xfd83; BYTE $0x03 // cmp ebp, 0x3
-	LONG $0x0854860f; WORD $0x0000 // jbe 0x111d8 <pb_bf16+0xba8>
-	LONG $0x0c180f42; BYTE $0xaa // prefetcht0 byte ptr [rdx + 4*r13]
-	LONG $0x4c180f42; WORD $0x40aa // prefetcht0 byte ptr [rdx + 4*r13 + 0x40]
-	LONG $0x0c180f42; BYTE $0xa9 // prefetcht0 byte ptr [rcx + 4*r13]
-	LONG $0x0c180f42; BYTE $0xae // prefetcht0 byte ptr [rsi + 4*r13]
-	WORD $0xfd83; BYTE $0x05 // cmp ebp, 0x5
-	LONG $0x0860820f; WORD $0x0000 // jb 0x11202 <pb_bf16+0xbd2>
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
-	LONG $0xba4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + 4*rdi + 0x40]
-	LONG $0x0002eae9; BYTE $0x00 // jmp 0x10c9f <pb_bf16+0x66f>
-	WORD $0xfd83; BYTE $0x01 // cmp ebp, 0x1
-	LONG $0x00f2860f; WORD $0x0000 // jbe 0x10ab0 <pb_bf16+0x480>
-	LONG $0x0c180f42; BYTE $0x82 // prefetcht0 byte ptr [rdx + 4*r8]
-	WORD $0xfd83; BYTE $0x02 // cmp ebp, 0x2
-	LONG $0x024e860f; WORD $0x0000 // jbe 0x10c1a <pb_bf16+0x5ea>
-	LONG $0x0c180f42; BYTE $0x22 // prefetcht0 byte ptr [rdx + r12]
-	WORD $0xfd83; BYTE $0x03 // cmp ebp, 0x3
-	LONG $0x0776860f; WORD $0x0000 // jbe 0x11150 <pb_bf16+0xb20>
-	LONG $0x24748b48; BYTE $0x60 // mov rsi, qword ptr [rsp + 0x60]
-	LONG $0x320c180f // prefetcht0 byte ptr [rdx + rsi]
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0x07c4860f; WORD $0x0000 // jbe 0x111b0 <pb_bf16+0xb80>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x247c8b48; BYTE $0x38 // mov rdi, qword ptr [rsp + 0x38]
-	LONG $0xb20c180f // prefetcht0 byte ptr [rdx + 4*rsi]
-	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x0ca1840f; WORD $0x0000 // je 0x116a4 <pb_bf16+0x1074>
-	LONG $0xb10c180f // prefetcht0 byte ptr [rcx + 4*rsi]
-	WORD $0xfd83; BYTE $0x05 // cmp ebp, 0x5
-	LONG $0x0818860f; WORD $0x0000 // jbe 0x11228 <pb_bf16+0xbf8>
-	LONG $0x24748b48; BYTE $0x30 // mov rsi, qword ptr [rsp + 0x30]
-	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
-	LONG $0xb20c180f // prefetcht0 byte ptr [rdx + 4*rsi]
-	LONG $0xb10c180f // prefetcht0 byte ptr [rcx + 4*rsi]
-	WORD $0xfd83; BYTE $0x06 // cmp ebp, 0x6
-	LONG $0x0d14860f; WORD $0x0000 // jbe 0x1173d <pb_bf16+0x110d>
-	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
-	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
-	WORD $0xfd83; BYTE $0x07 // cmp ebp, 0x7
-	LONG $0x0d03860f; WORD $0x0000 // jbe 0x1173d <pb_bf16+0x110d>
-	LONG $0x24748b48; BYTE $0x50 // mov rsi, qword ptr [rsp + 0x50]
-	LONG $0xb20c180f // prefetcht0 byte ptr [rdx + 4*rsi]
-	LONG $0xb10c180f // prefetcht0 byte ptr [rcx + 4*rsi]
-	WORD $0xfd83; BYTE $0x09 // cmp ebp, 0x9
-	LONG $0x0d47820f; WORD $0x0000 // jb 0x11797 <pb_bf16+0x1167>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0x247c8b48; BYTE $0x20 // mov rdi, qword ptr [rsp + 0x20]
-	LONG $0x0c180f42; BYTE $0xa2 // prefetcht0 byte ptr [rdx + 4*r12]
-	LONG $0x0c180f42; BYTE $0xa1 // prefetcht0 byte ptr [rcx + 4*r12]
-	WORD $0xfd83; BYTE $0x09 // cmp ebp, 0x9
-	LONG $0x0d50860f; WORD $0x0000 // jbe 0x117bd <pb_bf16+0x118d>
-	LONG $0xb20c180f // prefetcht0 byte ptr [rdx + 4*rsi]
-	LONG $0xb10c180f // prefetcht0 byte ptr [rcx + 4*rsi]
-	WORD $0xfd83; BYTE $0x0a // cmp ebp, 0xa
-	LONG $0x0d58860f; WORD $0x0000 // jbe 0x117d6 <pb_bf16+0x11a6>
-	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
-	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
-	WORD $0xfd83; BYTE $0x0b // cmp ebp, 0xb
-	LONG $0x0d73860f; WORD $0x0000 // jbe 0x11802 <pb_bf16+0x11d2>
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0xb20c180f // prefetcht0 byte ptr [rdx + 4*rsi]
-	LONG $0xb10c180f // prefetcht0 byte ptr [rcx + 4*rsi]
-	WORD $0xb640; BYTE $0x01 // mov sil, 0x1
-	LONG $0x0c247489 // mov dword ptr [rsp + 0xc], esi
-	LONG $0x000d62e9; BYTE $0x00 // jmp 0x1180a <pb_bf16+0x11da>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
-	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
-	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0xdb31 // xor ebx, ebx
-	WORD $0xf631 // xor esi, esi
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	QUAD $0x0000009824bc8348; BYTE $0x00 // cmp qword ptr [rsp + 0x98], 0x0
-	LONG $0x0d518e0f; WORD $0x0000 // jle 0x1183b <pb_bf16+0x120b>
-	QUAD $0x0000008824848b4c // mov r8, qword ptr [rsp + 0x88]
-	QUAD $0x0000009024ac8b48 // mov rbp, qword ptr [rsp + 0x90]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487c7162; WORD $0x2710 // vmovups zmm12, zmmword ptr [rdi]
-	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xff49; BYTE $0xc8 // dec r8
-	LONG $0x581e7262; WORD $0x5d52; BYTE $0x00 // vdpbf16ps zmm11, zmm12, dword ptr [rbp]{1to16}
-	LONG $0x581e7262; WORD $0x5552; BYTE $0x01 // vdpbf16ps zmm10, zmm12, dword ptr [rbp + 0x4]{1to16}
-	LONG $0x581e7262; WORD $0x4d52; BYTE $0x02 // vdpbf16ps zmm9, zmm12, dword ptr [rbp + 0x8]{1to16}
-	LONG $0x581e7262; WORD $0x4552; BYTE $0x03 // vdpbf16ps zmm8, zmm12, dword ptr [rbp + 0xc]{1to16}
-	LONG $0x581ef262; WORD $0x7d52; BYTE $0x04 // vdpbf16ps zmm7, zmm12, dword ptr [rbp + 0x10]{1to16}
-	LONG $0x581ef262; WORD $0x7552; BYTE $0x05 // vdpbf16ps zmm6, zmm12, dword ptr [rbp + 0x14]{1to16}
-	LONG $0x581ef262; WORD $0x6d52; BYTE $0x06 // vdpbf16ps zmm5, zmm12, dword ptr [rbp + 0x18]{1to16}
-	LONG $0x581ef262; WORD $0x6552; BYTE $0x07 // vdpbf16ps zmm4, zmm12, dword ptr [rbp + 0x1c]{1to16}
-	LONG $0x581ef262; WORD $0x5d52; BYTE $0x08 // vdpbf16ps zmm3, zmm12, dword ptr [rbp + 0x20]{1to16}
-	LONG $0x581ef262; WORD $0x4d52; BYTE $0x09 // vdpbf16ps zmm1, zmm12, dword ptr [rbp + 0x24]{1to16}
-	LONG $0x581ef262; WORD $0x5552; BYTE $0x0a // vdpbf16ps zmm2, zmm12, dword ptr [rbp + 0x28]{1to16}
-	LONG $0x581ef262; WORD $0x4552; BYTE $0x0b // vdpbf16ps zmm0, zmm12, dword ptr [rbp + 0x2c]{1to16}
-	LONG $0x30c58348 // add rbp, 0x30
-	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x9577 // ja 0x10b40 <pb_bf16+0x510>
-	LONG $0x000cbfe9; BYTE $0x00 // jmp 0x1186f <pb_bf16+0x123f>
-	LONG $0x247c8b48; BYTE $0x60 // mov rdi, qword ptr [rsp + 0x60]
-	LONG $0x0c180f42; BYTE $0x82 // prefetcht0 byte ptr [rdx + 4*r8]
-	LONG $0x4c180f42; WORD $0x4082 // prefetcht0 byte ptr [rdx + 4*r8 + 0x40]
-	LONG $0x0c180f42; BYTE $0x22 // prefetcht0 byte ptr [rdx + r12]
-	LONG $0x4c180f42; WORD $0x4022 // prefetcht0 byte ptr [rdx + r12 + 0x40]
-	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
-	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
-	QUAD $0x000000b024bc8b48 // mov rdi, qword ptr [rsp + 0xb0]
-	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
-	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
-	LONG $0x247c8b48; BYTE $0x58 // mov rdi, qword ptr [rsp + 0x58]
-	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
-	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
-	QUAD $0x0000008024bc8b48 // mov rdi, qword ptr [rsp + 0x80]
-	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
-	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
-	WORD $0xfd83; BYTE $0x07 // cmp ebp, 0x7
-	LONG $0x01c1850f; WORD $0x0000 // jne 0x10dce <pb_bf16+0x79e>
-	WORD $0xb541; BYTE $0x01 // mov r13b, 0x1
-	WORD $0xf631 // xor esi, esi
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x00024ee9; BYTE $0x00 // jmp 0x10e68 <pb_bf16+0x838>
-	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
-	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
-	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
-	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	LONG $0xfffe91e9; BYTE $0xff // jmp 0x10ad1 <pb_bf16+0x4a1>
-	WORD $0xfd83; BYTE $0x01 // cmp ebp, 0x1
-	LONG $0x0085860f; WORD $0x0000 // jbe 0x10cce <pb_bf16+0x69e>
-	LONG $0x0c180f42; BYTE $0x82 // prefetcht0 byte ptr [rdx + 4*r8]
-	LONG $0x4c180f42; WORD $0x4082 // prefetcht0 byte ptr [rdx + 4*r8 + 0x40]
-	WORD $0xfd83; BYTE $0x02 // cmp ebp, 0x2
-	LONG $0x051b860f; WORD $0x0000 // jbe 0x11178 <pb_bf16+0xb48>
-	LONG $0x0c180f42; BYTE $0x22 // prefetcht0 byte ptr [rdx + r12]
-	LONG $0x4c180f42; WORD $0x4022 // prefetcht0 byte ptr [rdx + r12 + 0x40]
-	WORD $0xfd83; BYTE $0x03 // cmp ebp, 0x3
-	LONG $0x0567860f; WORD $0x0000 // jbe 0x111d8 <pb_bf16+0xba8>
-	LONG $0x247c8b48; BYTE $0x60 // mov rdi, qword ptr [rsp + 0x60]
-	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
-	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0x057a860f; WORD $0x0000 // jbe 0x11202 <pb_bf16+0xbd2>
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
-	LONG $0xba4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + 4*rdi + 0x40]
-	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x0ad0840f; WORD $0x0000 // je 0x1176f <pb_bf16+0x113f>
-	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
-	LONG $0xbe0c180f // prefetcht0 byte ptr [rsi + 4*rdi]
-	WORD $0xfd83; BYTE $0x06 // cmp ebp, 0x6
-	LONG $0x0837850f; WORD $0x0000 // jne 0x114e7 <pb_bf16+0xeb7>
+	LONG $0x0afd8341 // cmp r13d, 0xa
+	LONG $0x04f9860f; WORD $0x0000 // jbe 0x10e1f <pb_bf16+0x7ef>
 	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
 	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
 	LONG $0xba4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + 4*rdi + 0x40]
 	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
 	LONG $0xbe0c180f // prefetcht0 byte ptr [rsi + 4*rdi]
-	WORD $0xb640; BYTE $0x01 // mov sil, 0x1
-	LONG $0x00081be9; BYTE $0x00 // jmp 0x114e9 <pb_bf16+0xeb9>
-	WORD $0xf631 // xor esi, esi
-	WORD $0xff31 // xor edi, edi
-	WORD $0xdb31 // xor ebx, ebx
-	WORD $0xed31 // xor ebp, ebp
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	QUAD $0x0000009824bc8348; BYTE $0x00 // cmp qword ptr [rsp + 0x98], 0x0
-	LONG $0x081b8e0f; WORD $0x0000 // jle 0x11503 <pb_bf16+0xed3>
-	QUAD $0x0000008824b48b4c // mov r14, qword ptr [rsp + 0x88]
-	QUAD $0x0000009024a48b4c // mov r12, qword ptr [rsp + 0x90]
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
-	WORD $0x894d; BYTE $0xd7 // mov r15, r10
-	BYTE $0x90 // nop
-	QUAD $0x01247c18487d5262 // vbroadcastss zmm15, dword ptr [r12 + 0x4]
-	LONG $0x487c5162; WORD $0x2710 // vmovups zmm12, zmmword ptr [r15]
-	LONG $0x487c1162; WORD $0x3410; BYTE $0x1f // vmovups zmm14, zmmword ptr [r15 + r11]
-	LONG $0x487d5262; WORD $0x2c18; BYTE $0x24 // vbroadcastss zmm13, dword ptr [r12]
-	QUAD $0x03244418487dc262 // vbroadcastss zmm16, dword ptr [r12 + 0xc]
-	LONG $0x40c78349 // add r15, 0x40
-	WORD $0xff49; BYTE $0xce // dec r14
-	LONG $0x481e5262; WORD $0xc752 // vdpbf16ps zmm8, zmm12, zmm15
-	LONG $0x480e5262; WORD $0xcf52 // vdpbf16ps zmm9, zmm14, zmm15
-	QUAD $0x02247c18487d5262 // vbroadcastss zmm15, dword ptr [r12 + 0x8]
-	LONG $0x481e5262; WORD $0xd552 // vdpbf16ps zmm10, zmm12, zmm13
-	LONG $0x480e5262; WORD $0xdd52 // vdpbf16ps zmm11, zmm14, zmm13
-	LONG $0x481eb262; WORD $0xe052 // vdpbf16ps zmm4, zmm12, zmm16
-	LONG $0x480eb262; WORD $0xe852 // vdpbf16ps zmm5, zmm14, zmm16
-	LONG $0x481ed262; WORD $0xf752 // vdpbf16ps zmm6, zmm12, zmm15
-	LONG $0x480ed262; WORD $0xff52 // vdpbf16ps zmm7, zmm14, zmm15
-	QUAD $0x04247c18487d5262 // vbroadcastss zmm15, dword ptr [r12 + 0x10]
-	LONG $0x481ed262; WORD $0xd752 // vdpbf16ps zmm2, zmm12, zmm15
-	LONG $0x480ed262; WORD $0xdf52 // vdpbf16ps zmm3, zmm14, zmm15
-	QUAD $0x05247c18487d5262 // vbroadcastss zmm15, dword ptr [r12 + 0x14]
-	LONG $0x30c48349 // add r12, 0x30
-	LONG $0x481ed262; WORD $0xc752 // vdpbf16ps zmm0, zmm12, zmm15
-	LONG $0x480ed262; WORD $0xcf52 // vdpbf16ps zmm1, zmm14, zmm15
-	LONG $0x01fe8349 // cmp r14, 0x1
-	LONG $0xff67870f; WORD $0xffff // ja 0x10d30 <pb_bf16+0x700>
-	LONG $0x000769e9; BYTE $0x00 // jmp 0x11537 <pb_bf16+0xf07>
-	LONG $0x247c8b48; BYTE $0x78 // mov rdi, qword ptr [rsp + 0x78]
-	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
-	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
-	WORD $0xfd83; BYTE $0x08 // cmp ebp, 0x8
-	WORD $0x7f76 // jbe 0x10e60 <pb_bf16+0x830>
-	QUAD $0x000000c824bc8b48 // mov rdi, qword ptr [rsp + 0xc8]
-	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
-	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
-	WORD $0xfd83; BYTE $0x09 // cmp ebp, 0x9
-	LONG $0x03a5860f; WORD $0x0000 // jbe 0x111a0 <pb_bf16+0xb70>
-	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
-	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
-	LONG $0xba4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + 4*rdi + 0x40]
-	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x0439840f; WORD $0x0000 // je 0x1124b <pb_bf16+0xc1b>
-	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
-	LONG $0xbe0c180f // prefetcht0 byte ptr [rsi + 4*rdi]
-	WORD $0xfd83; BYTE $0x0a // cmp ebp, 0xa
-	LONG $0x03cf860f; WORD $0x0000 // jbe 0x111f2 <pb_bf16+0xbc2>
+	LONG $0x0cfd8341 // cmp r13d, 0xc
+	LONG $0x0775820f; WORD $0x0000 // jb 0x110bb <pb_bf16+0xa8b>
 	LONG $0x247c8b48; BYTE $0x20 // mov rdi, qword ptr [rsp + 0x20]
 	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
 	LONG $0xba4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + 4*rdi + 0x40]
+	LONG $0x0004a6e9; BYTE $0x00 // jmp 0x10dff <pb_bf16+0x7cf>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x05fd8341 // cmp r13d, 0x5
+	LONG $0x00c3820f; WORD $0x0000 // jb 0x10a2d <pb_bf16+0x3fd>
+	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
+	LONG $0x404a180f // prefetcht0 byte ptr [rdx + 0x40]
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x03f8840f; WORD $0x0000 // je 0x10d72 <pb_bf16+0x742>
+	LONG $0x247c8b48; BYTE $0x38 // mov rdi, qword ptr [rsp + 0x38]
+	WORD $0x180f; BYTE $0x09 // prefetcht0 byte ptr [rcx]
+	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
+	LONG $0x0c180f42; BYTE $0x82 // prefetcht0 byte ptr [rdx + 4*r8]
+	LONG $0x4c180f42; WORD $0x4082 // prefetcht0 byte ptr [rdx + 4*r8 + 0x40]
+	LONG $0x0c180f42; BYTE $0x81 // prefetcht0 byte ptr [rcx + 4*r8]
+	LONG $0x0c180f42; BYTE $0x86 // prefetcht0 byte ptr [rsi + 4*r8]
+	LONG $0xaa0c180f // prefetcht0 byte ptr [rdx + 4*rbp]
+	LONG $0xaa4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + 4*rbp + 0x40]
+	LONG $0xa90c180f // prefetcht0 byte ptr [rcx + 4*rbp]
+	LONG $0xae0c180f // prefetcht0 byte ptr [rsi + 4*rbp]
+	LONG $0x0c180f42; BYTE $0xb2 // prefetcht0 byte ptr [rdx + 4*r14]
+	LONG $0x4c180f42; WORD $0x40b2 // prefetcht0 byte ptr [rdx + 4*r14 + 0x40]
+	LONG $0x0c180f42; BYTE $0xb1 // prefetcht0 byte ptr [rcx + 4*r14]
+	LONG $0x0c180f42; BYTE $0xb6 // prefetcht0 byte ptr [rsi + 4*r14]
+	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
+	LONG $0xba4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + 4*rdi + 0x40]
 	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
 	LONG $0xbe0c180f // prefetcht0 byte ptr [rsi + 4*rdi]
-	WORD $0xfd83; BYTE $0x0b // cmp ebp, 0xb
-	LONG $0x043e860f; WORD $0x0000 // jbe 0x11280 <pb_bf16+0xc50>
+	LONG $0x05fd8341 // cmp r13d, 0x5
+	LONG $0x03d6840f; WORD $0x0000 // je 0x10db1 <pb_bf16+0x781>
+	LONG $0x0c180f42; BYTE $0xa2 // prefetcht0 byte ptr [rdx + 4*r12]
+	LONG $0x4c180f42; WORD $0x40a2 // prefetcht0 byte ptr [rdx + 4*r12 + 0x40]
+	LONG $0x0c180f42; BYTE $0xa1 // prefetcht0 byte ptr [rcx + 4*r12]
+	LONG $0x0c180f42; BYTE $0xa6 // prefetcht0 byte ptr [rsi + 4*r12]
+	LONG $0x06fd8341 // cmp r13d, 0x6
+	LONG $0x0b06860f; WORD $0x0000 // jbe 0x11500 <pb_bf16+0xed0>
 	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
 	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
 	LONG $0xba4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + 4*rdi + 0x40]
 	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
 	LONG $0xbe0c180f // prefetcht0 byte ptr [rsi + 4*rdi]
+	LONG $0x08fd8341 // cmp r13d, 0x8
+	LONG $0x0d3f850f; WORD $0x0000 // jne 0x11759 <pb_bf16+0x1129>
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
+	LONG $0xba4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + 4*rdi + 0x40]
+	LONG $0x000ab3e9; BYTE $0x00 // jmp 0x114e0 <pb_bf16+0xeb0>
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x099b840f; WORD $0x0000 // je 0x113d1 <pb_bf16+0xda1>
+	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
+	LONG $0x404a180f // prefetcht0 byte ptr [rdx + 0x40]
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x0942840f; WORD $0x0000 // je 0x11388 <pb_bf16+0xd58>
+	WORD $0x180f; BYTE $0x09 // prefetcht0 byte ptr [rcx]
+	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
+	LONG $0x01fd8341 // cmp r13d, 0x1
+	LONG $0x097b860f; WORD $0x0000 // jbe 0x113d1 <pb_bf16+0xda1>
+	LONG $0x0c180f42; BYTE $0x82 // prefetcht0 byte ptr [rdx + 4*r8]
+	LONG $0x4c180f42; WORD $0x4082 // prefetcht0 byte ptr [rdx + 4*r8 + 0x40]
+	LONG $0x0c180f42; BYTE $0x81 // prefetcht0 byte ptr [rcx + 4*r8]
+	LONG $0x0c180f42; BYTE $0x86 // prefetcht0 byte ptr [rsi + 4*r8]
+	LONG $0x02fd8341 // cmp r13d, 0x2
+	LONG $0x0cc3860f; WORD $0x0000 // jbe 0x11738 <pb_bf16+0x1108>
+	LONG $0xaa0c180f // prefetcht0 byte ptr [rdx + 4*rbp]
+	LONG $0xaa4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + 4*rbp + 0x40]
+	LONG $0xa90c180f // prefetcht0 byte ptr [rcx + 4*rbp]
+	LONG $0xae0c180f // prefetcht0 byte ptr [rsi + 4*rbp]
+	LONG $0x04fd8341 // cmp r13d, 0x4
+	LONG $0x0e46850f; WORD $0x0000 // jne 0x118d6 <pb_bf16+0x12a6>
+	LONG $0x0c180f42; BYTE $0xb2 // prefetcht0 byte ptr [rdx + 4*r14]
+	LONG $0x4c180f42; WORD $0x40b2 // prefetcht0 byte ptr [rdx + 4*r14 + 0x40]
+	LONG $0x0c180f42; BYTE $0xb1 // prefetcht0 byte ptr [rcx + 4*r14]
+	LONG $0x0c180f42; BYTE $0xb6 // prefetcht0 byte ptr [rsi + 4*r14]
+	LONG $0x00091fe9; BYTE $0x00 // jmp 0x113c9 <pb_bf16+0xd99>
+	LONG $0x01fd8341 // cmp r13d, 0x1
+	LONG $0x010c860f; WORD $0x0000 // jbe 0x10bc0 <pb_bf16+0x590>
+	LONG $0x0c180f42; BYTE $0x82 // prefetcht0 byte ptr [rdx + 4*r8]
+	LONG $0x02fd8341 // cmp r13d, 0x2
+	LONG $0x0289860f; WORD $0x0000 // jbe 0x10d4c <pb_bf16+0x71c>
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0x320c180f // prefetcht0 byte ptr [rdx + rsi]
+	LONG $0x03fd8341 // cmp r13d, 0x3
+	LONG $0x05bc860f; WORD $0x0000 // jbe 0x11092 <pb_bf16+0xa62>
+	LONG $0x247c8b48; BYTE $0x40 // mov rdi, qword ptr [rsp + 0x40]
+	WORD $0x894c; BYTE $0xee // mov rsi, r13
+	WORD $0xb541; BYTE $0x01 // mov r13b, 0x1
+	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
+	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
+	LONG $0x0fa3860f; WORD $0x0000 // jbe 0x11a91 <pb_bf16+0x1461>
+	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
+	LONG $0xb20c180f // prefetcht0 byte ptr [rdx + 4*rsi]
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x0ee7840f; WORD $0x0000 // je 0x119e7 <pb_bf16+0x13b7>
+	LONG $0xb10c180f // prefetcht0 byte ptr [rcx + 4*rsi]
+	QUAD $0x0000009024b48b48 // mov rsi, qword ptr [rsp + 0x90]
+	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
+	LONG $0x0c13860f; WORD $0x0000 // jbe 0x11728 <pb_bf16+0x10f8>
+	LONG $0x0c180f42; BYTE $0xa2 // prefetcht0 byte ptr [rdx + 4*r12]
+	LONG $0x0c180f42; BYTE $0xa1 // prefetcht0 byte ptr [rcx + 4*r12]
+	WORD $0xfe83; BYTE $0x06 // cmp esi, 0x6
+	LONG $0x0f8f860f; WORD $0x0000 // jbe 0x11ab7 <pb_bf16+0x1487>
+	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
+	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
+	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
+	WORD $0xfe83; BYTE $0x07 // cmp esi, 0x7
+	LONG $0x0f99860f; WORD $0x0000 // jbe 0x11ad7 <pb_bf16+0x14a7>
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
+	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
+	WORD $0xfe83; BYTE $0x09 // cmp esi, 0x9
+	LONG $0x0fa0820f; WORD $0x0000 // jb 0x11af4 <pb_bf16+0x14c4>
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	LONG $0x24448b4c; BYTE $0x30 // mov r8, qword ptr [rsp + 0x30]
+	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
+	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
+	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
+	WORD $0xfe83; BYTE $0x09 // cmp esi, 0x9
+	LONG $0x0f80860f; WORD $0x0000 // jbe 0x11af4 <pb_bf16+0x14c4>
+	LONG $0x247c8b48; BYTE $0x50 // mov rdi, qword ptr [rsp + 0x50]
+	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
+	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
+	WORD $0xfe83; BYTE $0x0a // cmp esi, 0xa
+	LONG $0x0f95860f; WORD $0x0000 // jbe 0x11b1f <pb_bf16+0x14ef>
+	LONG $0x0c180f42; BYTE $0x82 // prefetcht0 byte ptr [rdx + 4*r8]
+	LONG $0x0c180f42; BYTE $0x81 // prefetcht0 byte ptr [rcx + 4*r8]
+	WORD $0xfe83; BYTE $0x0b // cmp esi, 0xb
+	LONG $0x0f9a860f; WORD $0x0000 // jbe 0x11b37 <pb_bf16+0x1507>
+	LONG $0x0c180f42; BYTE $0x8a // prefetcht0 byte ptr [rdx + 4*r9]
+	LONG $0x0c180f42; BYTE $0x89 // prefetcht0 byte ptr [rcx + 4*r9]
 	WORD $0xb640; BYTE $0x01 // mov sil, 0x1
-	LONG $0x000422e9; BYTE $0x00 // jmp 0x11282 <pb_bf16+0xc52>
-	WORD $0xf631 // xor esi, esi
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x0c247489 // mov dword ptr [rsp + 0xc], esi
+	LONG $0x000f8ce9; BYTE $0x00 // jmp 0x11b3f <pb_bf16+0x150f>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
 	WORD $0x3145; BYTE $0xed // xor r13d, r13d
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	WORD $0xed31 // xor ebp, ebp
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	WORD $0xdb31 // xor ebx, ebx
-	QUAD $0x0000009824bc8348; BYTE $0x00 // cmp qword ptr [rsp + 0x98], 0x0
-	LONG $0x04218e0f; WORD $0x0000 // jle 0x1129c <pb_bf16+0xc6c>
-	QUAD $0x0000008824848b4c // mov r8, qword ptr [rsp + 0x88]
-	QUAD $0x0000009024bc8b4c // mov r15, qword ptr [rsp + 0x90]
+	QUAD $0x0000008824bc8348; BYTE $0x00 // cmp qword ptr [rsp + 0x88], 0x0
+	LONG $0x0f768e0f; WORD $0x0000 // jle 0x11b6d <pb_bf16+0x153d>
+	LONG $0x244c8b4c; BYTE $0x78 // mov r9, qword ptr [rsp + 0x78]
+	QUAD $0x0000008024b48b48 // mov rsi, qword ptr [rsp + 0x80]
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x180f; BYTE $0x0f // prefetcht0 byte ptr [rdi]
+	LONG $0x008e180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x600]
+	WORD $0xff49; BYTE $0xc9 // dec r9
+	LONG $0x487c7162; WORD $0x6710; BYTE $0xe0 // vmovups zmm12, zmmword ptr [rdi - 0x800]
+	LONG $0x40c78348 // add rdi, 0x40
+	LONG $0x581e7262; WORD $0x1e52 // vdpbf16ps zmm11, zmm12, dword ptr [rsi]{1to16}
+	LONG $0x581e7262; WORD $0x5652; BYTE $0x01 // vdpbf16ps zmm10, zmm12, dword ptr [rsi + 0x4]{1to16}
+	LONG $0x581e7262; WORD $0x4e52; BYTE $0x02 // vdpbf16ps zmm9, zmm12, dword ptr [rsi + 0x8]{1to16}
+	LONG $0x581e7262; WORD $0x4652; BYTE $0x03 // vdpbf16ps zmm8, zmm12, dword ptr [rsi + 0xc]{1to16}
+	LONG $0x581ef262; WORD $0x7e52; BYTE $0x04 // vdpbf16ps zmm7, zmm12, dword ptr [rsi + 0x10]{1to16}
+	LONG $0x581ef262; WORD $0x7652; BYTE $0x05 // vdpbf16ps zmm6, zmm12, dword ptr [rsi + 0x14]{1to16}
+	LONG $0x581ef262; WORD $0x6e52; BYTE $0x06 // vdpbf16ps zmm5, zmm12, dword ptr [rsi + 0x18]{1to16}
+	LONG $0x581ef262; WORD $0x5e52; BYTE $0x07 // vdpbf16ps zmm3, zmm12, dword ptr [rsi + 0x1c]{1to16}
+	LONG $0x581ef262; WORD $0x6652; BYTE $0x08 // vdpbf16ps zmm4, zmm12, dword ptr [rsi + 0x20]{1to16}
+	LONG $0x581ef262; WORD $0x5652; BYTE $0x09 // vdpbf16ps zmm2, zmm12, dword ptr [rsi + 0x24]{1to16}
+	LONG $0x581ef262; WORD $0x4e52; BYTE $0x0a // vdpbf16ps zmm1, zmm12, dword ptr [rsi + 0x28]{1to16}
+	LONG $0x581ef262; WORD $0x4652; BYTE $0x0b // vdpbf16ps zmm0, zmm12, dword ptr [rsi + 0x2c]{1to16}
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x8b77 // ja 0x10c40 <pb_bf16+0x610>
+	QUAD $0x0000009024bc8348; BYTE $0x00 // cmp qword ptr [rsp + 0x90], 0x0
+	LONG $0x0ee8850f; WORD $0x0000 // jne 0x11bac <pb_bf16+0x157c>
+	LONG $0x000ef4e9; BYTE $0x00 // jmp 0x11bbd <pb_bf16+0x158d>
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	LONG $0x0c180f42; BYTE $0x82 // prefetcht0 byte ptr [rdx + 4*r8]
+	LONG $0x4c180f42; WORD $0x4082 // prefetcht0 byte ptr [rdx + 4*r8 + 0x40]
+	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
+	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
+	LONG $0x247c8b48; BYTE $0x40 // mov rdi, qword ptr [rsp + 0x40]
+	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
+	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
+	LONG $0x247c8b48; BYTE $0x70 // mov rdi, qword ptr [rsp + 0x70]
+	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
+	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
+	LONG $0x247c8b48; BYTE $0x60 // mov rdi, qword ptr [rsp + 0x60]
+	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
+	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
+	LONG $0x247c8b48; BYTE $0x68 // mov rdi, qword ptr [rsp + 0x68]
+	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
+	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
+	QUAD $0x000000a024bc8b48 // mov rdi, qword ptr [rsp + 0xa0]
+	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
+	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
+	QUAD $0x000000c024bc8b48 // mov rdi, qword ptr [rsp + 0xc0]
+	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
+	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
+	LONG $0x09fd8341 // cmp r13d, 0x9
+	WORD $0x7875 // jne 0x10dba <pb_bf16+0x78a>
+	WORD $0xf631 // xor esi, esi
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	LONG $0x0000d7e9; BYTE $0x00 // jmp 0x10e23 <pb_bf16+0x7f3>
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x3145; BYTE $0xed // xor r13d, r13d
+	LONG $0xfffe6fe9; BYTE $0xff // jmp 0x10be1 <pb_bf16+0x5b1>
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	LONG $0x0c180f42; BYTE $0x82 // prefetcht0 byte ptr [rdx + 4*r8]
+	LONG $0x4c180f42; WORD $0x4082 // prefetcht0 byte ptr [rdx + 4*r8 + 0x40]
+	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
+	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
+	LONG $0x247c8b48; BYTE $0x40 // mov rdi, qword ptr [rsp + 0x40]
+	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
+	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
+	LONG $0x247c8b48; BYTE $0x70 // mov rdi, qword ptr [rsp + 0x70]
+	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
+	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
+	LONG $0x05fd8341 // cmp r13d, 0x5
+	LONG $0x06f0850f; WORD $0x0000 // jne 0x114a1 <pb_bf16+0xe71>
+	WORD $0xf631 // xor esi, esi
+	WORD $0x01b3 // mov bl, 0x1
+	LONG $0x00074ae9; BYTE $0x00 // jmp 0x11504 <pb_bf16+0xed4>
+	QUAD $0x0000009824bc8b48 // mov rdi, qword ptr [rsp + 0x98]
+	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
+	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
+	LONG $0x0afd8341 // cmp r13d, 0xa
+	WORD $0x4e76 // jbe 0x10e1f <pb_bf16+0x7ef>
+	QUAD $0x000000b824bc8b48 // mov rdi, qword ptr [rsp + 0xb8]
+	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
+	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
+	LONG $0x0bfd8341 // cmp r13d, 0xb
+	LONG $0x02cf860f; WORD $0x0000 // jbe 0x110bb <pb_bf16+0xa8b>
+	LONG $0x247c8b48; BYTE $0x20 // mov rdi, qword ptr [rsp + 0x20]
+	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
+	LONG $0xba4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + 4*rdi + 0x40]
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0x0874 // je 0x10e07 <pb_bf16+0x7d7>
+	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
+	LONG $0xbe0c180f // prefetcht0 byte ptr [rsi + 4*rdi]
+	WORD $0xb640; BYTE $0x01 // mov sil, 0x1
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
+	QUAD $0x0000008824bc8348; BYTE $0x00 // cmp qword ptr [rsp + 0x88], 0x0
+	WORD $0x1b7f // jg 0x10e35 <pb_bf16+0x805>
+	LONG $0x0002b2e9; BYTE $0x00 // jmp 0x110d1 <pb_bf16+0xaa1>
+	WORD $0xf631 // xor esi, esi
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x0000008824bc8348; BYTE $0x00 // cmp qword ptr [rsp + 0x88], 0x0
+	LONG $0x029c8e0f; WORD $0x0000 // jle 0x110d1 <pb_bf16+0xaa1>
+	LONG $0x245c8b48; BYTE $0x78 // mov rbx, qword ptr [rsp + 0x78]
+	QUAD $0x0000008024bc8b4c // mov r15, qword ptr [rsp + 0x80]
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
-	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
 	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
 	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
 	LONG $0x005ca162; WORD $0xe457 // vxorps xmm20, xmm20, xmm20
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
-	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
 	LONG $0x0064a162; WORD $0xdb57 // vxorps xmm19, xmm19, xmm19
 	LONG $0x0054a162; WORD $0xed57 // vxorps xmm21, xmm21, xmm21
 	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
 	LONG $0x0044a162; WORD $0xff57 // vxorps xmm23, xmm23, xmm23
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x0e180f41 // prefetcht0 byte ptr [r14]
+	LONG $0x0c180f43; BYTE $0x1e // prefetcht0 byte ptr [r14 + r11]
+	QUAD $0x000006008f180f41 // prefetcht0 byte ptr [r15 + 0x600]
+	WORD $0xff48; BYTE $0xcb // dec rbx
 	LONG $0x487d4262; WORD $0x5f18; BYTE $0x01 // vbroadcastss zmm27, dword ptr [r15 + 0x4]
-	LONG $0x487c4162; WORD $0x0610 // vmovups zmm24, zmmword ptr [r14]
-	LONG $0x487c0162; WORD $0x1410; BYTE $0x1e // vmovups zmm26, zmmword ptr [r14 + r11]
+	LONG $0x487c4162; WORD $0x4610; BYTE $0xe0 // vmovups zmm24, zmmword ptr [r14 - 0x800]
+	QUAD $0xe01e5410487c0162 // vmovups zmm26, zmmword ptr [r14 + r11 - 0x800]
 	LONG $0x487d4262; WORD $0x6718; BYTE $0x03 // vbroadcastss zmm28, dword ptr [r15 + 0xc]
 	LONG $0x487d4262; WORD $0x0f18 // vbroadcastss zmm25, dword ptr [r15]
 	LONG $0x40c68349 // add r14, 0x40
-	WORD $0xff49; BYTE $0xc8 // dec r8
 	LONG $0x403e8262; WORD $0xd352 // vdpbf16ps zmm18, zmm24, zmm27
 	LONG $0x402e8262; WORD $0xf352 // vdpbf16ps zmm22, zmm26, zmm27
 	LONG $0x487d4262; WORD $0x5f18; BYTE $0x02 // vbroadcastss zmm27, dword ptr [r15 + 0x8]
-	LONG $0x403e1262; WORD $0xf452 // vdpbf16ps zmm14, zmm24, zmm28
+	LONG $0x403e8262; WORD $0xc452 // vdpbf16ps zmm16, zmm24, zmm28
 	LONG $0x402e8262; WORD $0xdc52 // vdpbf16ps zmm19, zmm26, zmm28
 	LONG $0x487d4262; WORD $0x6718; BYTE $0x06 // vbroadcastss zmm28, dword ptr [r15 + 0x18]
 	LONG $0x403e8262; WORD $0xe152 // vdpbf16ps zmm20, zmm24, zmm25
 	LONG $0x402e8262; WORD $0xf952 // vdpbf16ps zmm23, zmm26, zmm25
-	LONG $0x403e8262; WORD $0xc352 // vdpbf16ps zmm16, zmm24, zmm27
+	LONG $0x403e8262; WORD $0xcb52 // vdpbf16ps zmm17, zmm24, zmm27
 	LONG $0x402e8262; WORD $0xeb52 // vdpbf16ps zmm21, zmm26, zmm27
 	LONG $0x487d4262; WORD $0x5f18; BYTE $0x04 // vbroadcastss zmm27, dword ptr [r15 + 0x10]
-	LONG $0x403e1262; WORD $0xd452 // vdpbf16ps zmm10, zmm24, zmm28
-	LONG $0x402e1262; WORD $0xec52 // vdpbf16ps zmm13, zmm26, zmm28
+	LONG $0x403e1262; WORD $0xc452 // vdpbf16ps zmm8, zmm24, zmm28
+	LONG $0x402e1262; WORD $0xe452 // vdpbf16ps zmm12, zmm26, zmm28
 	LONG $0x487d4262; WORD $0x6718; BYTE $0x09 // vbroadcastss zmm28, dword ptr [r15 + 0x24]
-	LONG $0x403e1262; WORD $0xe352 // vdpbf16ps zmm12, zmm24, zmm27
-	LONG $0x402e8262; WORD $0xcb52 // vdpbf16ps zmm17, zmm26, zmm27
+	LONG $0x403e1262; WORD $0xf352 // vdpbf16ps zmm14, zmm24, zmm27
+	LONG $0x402e1262; WORD $0xfb52 // vdpbf16ps zmm15, zmm26, zmm27
 	LONG $0x487d4262; WORD $0x5f18; BYTE $0x05 // vbroadcastss zmm27, dword ptr [r15 + 0x14]
 	LONG $0x403e9262; WORD $0xe452 // vdpbf16ps zmm4, zmm24, zmm28
 	LONG $0x402e9262; WORD $0xec52 // vdpbf16ps zmm5, zmm26, zmm28
-	LONG $0x403e1262; WORD $0xdb52 // vdpbf16ps zmm11, zmm24, zmm27
-	LONG $0x402e1262; WORD $0xfb52 // vdpbf16ps zmm15, zmm26, zmm27
+	LONG $0x403e1262; WORD $0xd352 // vdpbf16ps zmm10, zmm24, zmm27
+	LONG $0x402e1262; WORD $0xeb52 // vdpbf16ps zmm13, zmm26, zmm27
 	LONG $0x487d4262; WORD $0x5f18; BYTE $0x07 // vbroadcastss zmm27, dword ptr [r15 + 0x1c]
-	LONG $0x403e1262; WORD $0xc352 // vdpbf16ps zmm8, zmm24, zmm27
-	LONG $0x402e1262; WORD $0xcb52 // vdpbf16ps zmm9, zmm26, zmm27
+	LONG $0x403e9262; WORD $0xfb52 // vdpbf16ps zmm7, zmm24, zmm27
+	LONG $0x402e1262; WORD $0xdb52 // vdpbf16ps zmm11, zmm26, zmm27
 	LONG $0x487d4262; WORD $0x5f18; BYTE $0x08 // vbroadcastss zmm27, dword ptr [r15 + 0x20]
 	LONG $0x403e9262; WORD $0xf352 // vdpbf16ps zmm6, zmm24, zmm27
-	LONG $0x402e9262; WORD $0xfb52 // vdpbf16ps zmm7, zmm26, zmm27
+	LONG $0x402e1262; WORD $0xcb52 // vdpbf16ps zmm9, zmm26, zmm27
 	LONG $0x487d4262; WORD $0x5f18; BYTE $0x0a // vbroadcastss zmm27, dword ptr [r15 + 0x28]
 	LONG $0x403e9262; WORD $0xd352 // vdpbf16ps zmm2, zmm24, zmm27
 	LONG $0x402e9262; WORD $0xdb52 // vdpbf16ps zmm3, zmm26, zmm27
@@ -824,14 +812,13 @@ TEXT ·bf16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x30c78349 // add r15, 0x30
 	LONG $0x403e9262; WORD $0xc352 // vdpbf16ps zmm0, zmm24, zmm27
 	LONG $0x402e9262; WORD $0xcb52 // vdpbf16ps zmm1, zmm26, zmm27
-	LONG $0x01f88349 // cmp r8, 0x1
-	LONG $0xfefb870f; WORD $0xffff // ja 0x10f10 <pb_bf16+0x8e0>
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	LONG $0xfee8870f; WORD $0xffff // ja 0x10ec0 <pb_bf16+0x890>
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x02ff840f; WORD $0x0000 // je 0x1131d <pb_bf16+0xced>
+	LONG $0x0171840f; WORD $0x0000 // je 0x11152 <pb_bf16+0xb22>
 	LONG $0x405ce162; WORD $0x2158 // vaddps zmm20, zmm20, zmmword ptr [rcx]
-	LONG $0x24448b4c; BYTE $0x70 // mov r8, qword ptr [rsp + 0x70]
-	LONG $0x24748b4c; BYTE $0x68 // mov r14, qword ptr [rsp + 0x68]
-	LONG $0x247c8b48; BYTE $0x40 // mov rdi, qword ptr [rsp + 0x40]
+	LONG $0x247c8b48; BYTE $0x58 // mov rdi, qword ptr [rsp + 0x58]
+	LONG $0x24748b4c; BYTE $0x48 // mov r14, qword ptr [rsp + 0x48]
 	LONG $0x487ce162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm20
 	LONG $0x4044e162; WORD $0x6158; BYTE $0x01 // vaddps zmm20, zmm23, zmmword ptr [rcx + 0x40]
 	LONG $0x487ce162; WORD $0x6211; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm20
@@ -839,430 +826,569 @@ TEXT ·bf16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487ca162; WORD $0x1411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*r8], zmm18
 	QUAD $0x01815458404ca162 // vaddps zmm18, zmm22, zmmword ptr [rcx + 4*r8 + 0x40]
 	QUAD $0x01825411487ca162 // vmovups zmmword ptr [rdx + 4*r8 + 0x40], zmm18
+	LONG $0x4074e162; WORD $0x0c58; BYTE $0xb9 // vaddps zmm17, zmm17, zmmword ptr [rcx + 4*rdi]
+	LONG $0x487ce162; WORD $0x0c11; BYTE $0xba // vmovups zmmword ptr [rdx + 4*rdi], zmm17
+	QUAD $0x01b94c584054e162 // vaddps zmm17, zmm21, zmmword ptr [rcx + 4*rdi + 0x40]
+	QUAD $0x01ba4c11487ce162 // vmovups zmmword ptr [rdx + 4*rdi + 0x40], zmm17
 	LONG $0x407ca162; WORD $0x0458; BYTE $0xb1 // vaddps zmm16, zmm16, zmmword ptr [rcx + 4*r14]
 	LONG $0x487ca162; WORD $0x0411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm16
-	QUAD $0x01b144584054a162 // vaddps zmm16, zmm21, zmmword ptr [rcx + 4*r14 + 0x40]
+	QUAD $0x01b144584064a162 // vaddps zmm16, zmm19, zmmword ptr [rcx + 4*r14 + 0x40]
 	QUAD $0x01b24411487ca162 // vmovups zmmword ptr [rdx + 4*r14 + 0x40], zmm16
-	LONG $0x480c7162; WORD $0x3458; BYTE $0xb9 // vaddps zmm14, zmm14, zmmword ptr [rcx + 4*rdi]
-	LONG $0x487c7162; WORD $0x3411; BYTE $0xba // vmovups zmmword ptr [rdx + 4*rdi], zmm14
-	QUAD $0x01b9745840647162 // vaddps zmm14, zmm19, zmmword ptr [rcx + 4*rdi + 0x40]
-	QUAD $0x01ba7411487c7162 // vmovups zmmword ptr [rdx + 4*rdi + 0x40], zmm14
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	LONG $0x481c7162; WORD $0x2458; BYTE $0xb9 // vaddps zmm12, zmm12, zmmword ptr [rcx + 4*rdi]
-	LONG $0x487c7162; WORD $0x2411; BYTE $0xba // vmovups zmmword ptr [rdx + 4*rdi], zmm12
-	QUAD $0x01b9645840747162 // vaddps zmm12, zmm17, zmmword ptr [rcx + 4*rdi + 0x40]
-	QUAD $0x01ba6411487c7162 // vmovups zmmword ptr [rdx + 4*rdi + 0x40], zmm12
-	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
-	LONG $0x48247162; WORD $0x1c58; BYTE $0xb9 // vaddps zmm11, zmm11, zmmword ptr [rcx + 4*rdi]
-	LONG $0x487c7162; WORD $0x1c11; BYTE $0xba // vmovups zmmword ptr [rdx + 4*rdi], zmm11
-	QUAD $0x01b95c5848047162 // vaddps zmm11, zmm15, zmmword ptr [rcx + 4*rdi + 0x40]
-	QUAD $0x01ba5c11487c7162 // vmovups zmmword ptr [rdx + 4*rdi + 0x40], zmm11
-	LONG $0x247c8b48; BYTE $0x38 // mov rdi, qword ptr [rsp + 0x38]
-	LONG $0x482c7162; WORD $0x1458; BYTE $0xb9 // vaddps zmm10, zmm10, zmmword ptr [rcx + 4*rdi]
-	LONG $0x487c7162; WORD $0x1411; BYTE $0xba // vmovups zmmword ptr [rdx + 4*rdi], zmm10
-	QUAD $0x01b9545848147162 // vaddps zmm10, zmm13, zmmword ptr [rcx + 4*rdi + 0x40]
-	QUAD $0x01ba5411487c7162 // vmovups zmmword ptr [rdx + 4*rdi + 0x40], zmm10
-	WORD $0x8445; BYTE $0xed // test r13b, r13b
-	WORD $0x1874 // je 0x11127 <pb_bf16+0xaf7>
-	WORD $0x8440; BYTE $0xed // test bpl, bpl
-	WORD $0x6f74 // je 0x11183 <pb_bf16+0xb53>
-	LONG $0x246c8b48; BYTE $0x48 // mov rbp, qword ptr [rsp + 0x48]
-	LONG $0x246c8b4c; BYTE $0x40 // mov r13, qword ptr [rsp + 0x40]
+	LONG $0x04fd8341 // cmp r13d, 0x4
+	WORD $0x2476 // jbe 0x11089 <pb_bf16+0xa59>
+	LONG $0x245c8b48; BYTE $0x38 // mov rbx, qword ptr [rsp + 0x38]
+	LONG $0x480c7162; WORD $0x3458; BYTE $0x99 // vaddps zmm14, zmm14, zmmword ptr [rcx + 4*rbx]
+	LONG $0x9a3c8d48 // lea rdi, [rdx + 4*rbx]
+	LONG $0x487c7162; WORD $0x3411; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*rbx], zmm14
+	QUAD $0x01997c5848047162 // vaddps zmm15, zmm15, zmmword ptr [rcx + 4*rbx + 0x40]
+	LONG $0x000123e9; BYTE $0x00 // jmp 0x111ac <pb_bf16+0xb7c>
 	LONG $0xa23c8d4a // lea rdi, [rdx + 4*r12]
-	LONG $0x0002b5e9; BYTE $0x00 // jmp 0x113dc <pb_bf16+0xdac>
-	LONG $0x247c8b4c; BYTE $0x50 // mov r15, qword ptr [rsp + 0x50]
-	LONG $0x246c8b4c; BYTE $0x40 // mov r13, qword ptr [rsp + 0x40]
-	LONG $0x483c3162; WORD $0x0458; BYTE $0xb9 // vaddps zmm8, zmm8, zmmword ptr [rcx + 4*r15]
-	LONG $0xba3c8d4a // lea rdi, [rdx + 4*r15]
-	LONG $0x487c3162; WORD $0x0411; BYTE $0xba // vmovups zmmword ptr [rdx + 4*r15], zmm8
-	QUAD $0x01b94c5848343162 // vaddps zmm9, zmm9, zmmword ptr [rcx + 4*r15 + 0x40]
-	LONG $0x000272e9; BYTE $0x00 // jmp 0x113c2 <pb_bf16+0xd92>
+	LONG $0x00012ee9; BYTE $0x00 // jmp 0x111c0 <pb_bf16+0xb90>
 	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
 	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
 	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
 	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
 	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	WORD $0x01b3 // mov bl, 0x1
-	LONG $0xfff95be9; BYTE $0xff // jmp 0x10ad3 <pb_bf16+0x4a3>
-	WORD $0xf631 // xor esi, esi
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0xff31 // xor edi, edi
-	LONG $0xfffb51e9; BYTE $0xff // jmp 0x10cd4 <pb_bf16+0x6a4>
-	LONG $0x246c8b48; BYTE $0x48 // mov rbp, qword ptr [rsp + 0x48]
-	LONG $0x246c8b4c; BYTE $0x40 // mov r13, qword ptr [rsp + 0x40]
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	WORD $0x4e74 // je 0x111e0 <pb_bf16+0xbb0>
-	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
-	LONG $0xba3c8d48 // lea rdi, [rdx + 4*rdi]
-	LONG $0x000273e9; BYTE $0x00 // jmp 0x11413 <pb_bf16+0xde3>
-	WORD $0xf631 // xor esi, esi
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	LONG $0xfffcbae9; BYTE $0xff // jmp 0x10e6a <pb_bf16+0x83a>
-	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
-	WORD $0xb541; BYTE $0x01 // mov r13b, 0x1
-	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
-	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
-	WORD $0x01b3 // mov bl, 0x1
-	LONG $0xfff8fbe9; BYTE $0xff // jmp 0x10ad3 <pb_bf16+0x4a3>
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0xf631 // xor esi, esi
-	WORD $0xff31 // xor edi, edi
-	WORD $0x29eb // jmp 0x11209 <pb_bf16+0xbd9>
-	WORD $0xdb84 // test bl, bl
-	WORD $0x2d74 // je 0x11211 <pb_bf16+0xbe1>
-	LONG $0x247c8b48; BYTE $0x20 // mov rdi, qword ptr [rsp + 0x20]
-	LONG $0xba3c8d48 // lea rdi, [rdx + 4*rdi]
-	LONG $0x00027de9; BYTE $0x00 // jmp 0x1146f <pb_bf16+0xe3f>
+	LONG $0xfffb28e9; BYTE $0xff // jmp 0x10be3 <pb_bf16+0x5b3>
 	WORD $0xf631 // xor esi, esi
 	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
-	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	LONG $0xfffc68e9; BYTE $0xff // jmp 0x10e6a <pb_bf16+0x83a>
-	WORD $0xf631 // xor esi, esi
-	WORD $0xb740; BYTE $0x01 // mov dil, 0x1
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	LONG $0xfffac5e9; BYTE $0xff // jmp 0x10cd6 <pb_bf16+0x6a6>
-	WORD $0x8440; BYTE $0xf6 // test sil, sil
-	LONG $0xf564840f; WORD $0xffff // je 0x1077e <pb_bf16+0x14e>
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0xb2348d48 // lea rsi, [rdx + 4*rsi]
-	LONG $0x000287e9; BYTE $0x00 // jmp 0x114af <pb_bf16+0xe7f>
-	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
-	WORD $0xb541; BYTE $0x01 // mov r13b, 0x1
-	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
-	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x00050de9; BYTE $0x00 // jmp 0x11758 <pb_bf16+0x1128>
-	WORD $0xfd83; BYTE $0x0a // cmp ebp, 0xa
-	LONG $0x0511860f; WORD $0x0000 // jbe 0x11765 <pb_bf16+0x1135>
-	QUAD $0x000000a824b48b48 // mov rsi, qword ptr [rsp + 0xa8]
-	LONG $0x320c180f // prefetcht0 byte ptr [rdx + rsi]
-	LONG $0x324c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rsi + 0x40]
-	WORD $0xfd83; BYTE $0x0b // cmp ebp, 0xb
-	WORD $0x1676 // jbe 0x11280 <pb_bf16+0xc50>
-	QUAD $0x000000a024b48b48 // mov rsi, qword ptr [rsp + 0xa0]
-	LONG $0x320c180f // prefetcht0 byte ptr [rdx + rsi]
-	LONG $0x324c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rsi + 0x40]
-	LONG $0xfffbd8e9; BYTE $0xff // jmp 0x10e58 <pb_bf16+0x828>
-	WORD $0xf631 // xor esi, esi
-	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
-	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x01b3 // mov bl, 0x1
-	QUAD $0x0000009824bc8348; BYTE $0x00 // cmp qword ptr [rsp + 0x98], 0x0
-	LONG $0xfbdf8f0f; WORD $0xffff // jg 0x10e7b <pb_bf16+0x84b>
+	WORD $0xed31 // xor ebp, ebp
+	QUAD $0x0000008824bc8348; BYTE $0x00 // cmp qword ptr [rsp + 0x88], 0x0
+	LONG $0xfd648f0f; WORD $0xffff // jg 0x10e35 <pb_bf16+0x805>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
-	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
 	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
 	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
 	LONG $0x005ca162; WORD $0xe457 // vxorps xmm20, xmm20, xmm20
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
-	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
 	LONG $0x0064a162; WORD $0xdb57 // vxorps xmm19, xmm19, xmm19
 	LONG $0x0054a162; WORD $0xed57 // vxorps xmm21, xmm21, xmm21
 	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
 	LONG $0x0044a162; WORD $0xff57 // vxorps xmm23, xmm23, xmm23
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0xfd01850f; WORD $0xffff // jne 0x1101e <pb_bf16+0x9ee>
-	LONG $0x24448b4c; BYTE $0x70 // mov r8, qword ptr [rsp + 0x70]
-	LONG $0x247c8b48; BYTE $0x60 // mov rdi, qword ptr [rsp + 0x60]
+	LONG $0xfe8f850f; WORD $0xffff // jne 0x10fe1 <pb_bf16+0x9b1>
+	LONG $0x247c8b48; BYTE $0x40 // mov rdi, qword ptr [rsp + 0x40]
+	LONG $0x24748b4c; BYTE $0x48 // mov r14, qword ptr [rsp + 0x48]
 	LONG $0x487ce162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm20
 	LONG $0x487ce162; WORD $0x7a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm23
-	LONG $0x24748b4c; BYTE $0x68 // mov r14, qword ptr [rsp + 0x68]
 	LONG $0x487ca162; WORD $0x1411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*r8], zmm18
 	QUAD $0x01827411487ca162 // vmovups zmmword ptr [rdx + 4*r8 + 0x40], zmm22
-	LONG $0x487ca162; WORD $0x0411; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*r8], zmm16
+	LONG $0x487ca162; WORD $0x0c11; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*r8], zmm17
 	QUAD $0x01c26c11487ca162 // vmovups zmmword ptr [rdx + 8*r8 + 0x40], zmm21
-	LONG $0x487c7162; WORD $0x3411; BYTE $0x3a // vmovups zmmword ptr [rdx + rdi], zmm14
+	LONG $0x487ce162; WORD $0x0411; BYTE $0x3a // vmovups zmmword ptr [rdx + rdi], zmm16
 	QUAD $0x013a5c11487ce162 // vmovups zmmword ptr [rdx + rdi + 0x40], zmm19
-	QUAD $0x000000b024bc8b48 // mov rdi, qword ptr [rsp + 0xb0]
-	LONG $0x487c7162; WORD $0x2411; BYTE $0x3a // vmovups zmmword ptr [rdx + rdi], zmm12
-	QUAD $0x013a4c11487ce162 // vmovups zmmword ptr [rdx + rdi + 0x40], zmm17
-	LONG $0x247c8b48; BYTE $0x58 // mov rdi, qword ptr [rsp + 0x58]
-	LONG $0x487c7162; WORD $0x1c11; BYTE $0x3a // vmovups zmmword ptr [rdx + rdi], zmm11
-	QUAD $0x013a7c11487c7162 // vmovups zmmword ptr [rdx + rdi + 0x40], zmm15
-	QUAD $0x0000008024bc8b48 // mov rdi, qword ptr [rsp + 0x80]
-	LONG $0x487c7162; WORD $0x1411; BYTE $0x3a // vmovups zmmword ptr [rdx + rdi], zmm10
-	QUAD $0x013a6c11487c7162 // vmovups zmmword ptr [rdx + rdi + 0x40], zmm13
-	WORD $0x8445; BYTE $0xed // test r13b, r13b
-	LONG $0x246c8b4c; BYTE $0x40 // mov r13, qword ptr [rsp + 0x40]
-	WORD $0x1775 // jne 0x113c9 <pb_bf16+0xd99>
-	LONG $0x247c8b4c; BYTE $0x78 // mov r15, qword ptr [rsp + 0x78]
-	LONG $0x3a3c8d4a // lea rdi, [rdx + r15]
-	LONG $0x487c3162; WORD $0x0411; BYTE $0x3a // vmovups zmmword ptr [rdx + r15], zmm8
-	LONG $0x487c7162; WORD $0x4f11; BYTE $0x01 // vmovups zmmword ptr [rdi + 0x40], zmm9
-	WORD $0x8440; BYTE $0xed // test bpl, bpl
-	LONG $0x246c8b48; BYTE $0x48 // mov rbp, qword ptr [rsp + 0x48]
-	WORD $0x2d74 // je 0x11400 <pb_bf16+0xdd0>
+	LONG $0x04fd8341 // cmp r13d, 0x4
+	WORD $0x1776 // jbe 0x111b3 <pb_bf16+0xb83>
+	LONG $0x245c8b48; BYTE $0x70 // mov rbx, qword ptr [rsp + 0x70]
+	LONG $0x1a3c8d48 // lea rdi, [rdx + rbx]
+	LONG $0x487c7162; WORD $0x3411; BYTE $0x1a // vmovups zmmword ptr [rdx + rbx], zmm14
+	LONG $0x487c7162; WORD $0x7f11; BYTE $0x01 // vmovups zmmword ptr [rdi + 0x40], zmm15
 	LONG $0xa23c8d4a // lea rdi, [rdx + 4*r12]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x6f74 // je 0x1144b <pb_bf16+0xe1b>
-	LONG $0x484cb162; WORD $0x3458; BYTE $0xa1 // vaddps zmm6, zmm6, zmmword ptr [rcx + 4*r12]
-	LONG $0x487cf162; WORD $0x3711 // vmovups zmmword ptr [rdi], zmm6
-	QUAD $0x01a17c584844b162 // vaddps zmm7, zmm7, zmmword ptr [rcx + 4*r12 + 0x40]
-	WORD $0x5eeb // jmp 0x11451 <pb_bf16+0xe21>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	WORD $0x5874 // je 0x1145d <pb_bf16+0xe2d>
+	LONG $0x00d0840f; WORD $0x0000 // je 0x11290 <pb_bf16+0xc60>
+	LONG $0x482c3162; WORD $0x1458; BYTE $0xa1 // vaddps zmm10, zmm10, zmmword ptr [rcx + 4*r12]
+	LONG $0x487c3162; WORD $0x1411; BYTE $0xa2 // vmovups zmmword ptr [rdx + 4*r12], zmm10
+	QUAD $0x01a1545848143162 // vaddps zmm10, zmm13, zmmword ptr [rcx + 4*r12 + 0x40]
+	LONG $0x487c7162; WORD $0x5711; BYTE $0x01 // vmovups zmmword ptr [rdi + 0x40], zmm10
+	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
+	LONG $0x483c7162; WORD $0x0458; BYTE $0xb9 // vaddps zmm8, zmm8, zmmword ptr [rcx + 4*rdi]
+	LONG $0x487c7162; WORD $0x0411; BYTE $0xba // vmovups zmmword ptr [rdx + 4*rdi], zmm8
+	QUAD $0x01b94458481c7162 // vaddps zmm8, zmm12, zmmword ptr [rcx + 4*rdi + 0x40]
+	QUAD $0x01ba4411487c7162 // vmovups zmmword ptr [rdx + 4*rdi + 0x40], zmm8
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x4844f162; WORD $0x3c58; BYTE $0xb9 // vaddps zmm7, zmm7, zmmword ptr [rcx + 4*rdi]
+	LONG $0x487cf162; WORD $0x3c11; BYTE $0xba // vmovups zmmword ptr [rdx + 4*rdi], zmm7
+	QUAD $0x01b97c584824f162 // vaddps zmm7, zmm11, zmmword ptr [rcx + 4*rdi + 0x40]
+	QUAD $0x01ba7c11487cf162 // vmovups zmmword ptr [rdx + 4*rdi + 0x40], zmm7
 	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
-	LONG $0xba3c8d48 // lea rdi, [rdx + 4*rdi]
-	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x1c74 // je 0x1142f <pb_bf16+0xdff>
-	LONG $0x244c8b4c; BYTE $0x18 // mov r9, qword ptr [rsp + 0x18]
-	LONG $0x485cb162; WORD $0x2458; BYTE $0x89 // vaddps zmm4, zmm4, zmmword ptr [rcx + 4*r9]
-	LONG $0x487cf162; WORD $0x2711 // vmovups zmmword ptr [rdi], zmm4
-	QUAD $0x01896c584854b162 // vaddps zmm5, zmm5, zmmword ptr [rcx + 4*r9 + 0x40]
-	WORD $0x06eb // jmp 0x11435 <pb_bf16+0xe05>
-	LONG $0x487cf162; WORD $0x2711 // vmovups zmmword ptr [rdi], zmm4
-	LONG $0x487cf162; WORD $0x6f11; BYTE $0x01 // vmovups zmmword ptr [rdi + 0x40], zmm5
-	WORD $0xdb84 // test bl, bl
-	WORD $0x2175 // jne 0x11461 <pb_bf16+0xe31>
-	WORD $0x8440; BYTE $0xf6 // test sil, sil
-	LONG $0xf335840f; WORD $0xffff // je 0x1077e <pb_bf16+0x14e>
-	WORD $0x56eb // jmp 0x114a1 <pb_bf16+0xe71>
-	LONG $0x487cf162; WORD $0x3711 // vmovups zmmword ptr [rdi], zmm6
-	LONG $0x487cf162; WORD $0x7f11; BYTE $0x01 // vmovups zmmword ptr [rdi + 0x40], zmm7
+	LONG $0x484cf162; WORD $0x3458; BYTE $0xb9 // vaddps zmm6, zmm6, zmmword ptr [rcx + 4*rdi]
+	LONG $0x487cf162; WORD $0x3411; BYTE $0xba // vmovups zmmword ptr [rdx + 4*rdi], zmm6
+	QUAD $0x01b974584834f162 // vaddps zmm6, zmm9, zmmword ptr [rcx + 4*rdi + 0x40]
+	QUAD $0x01ba7411487cf162 // vmovups zmmword ptr [rdx + 4*rdi + 0x40], zmm6
+	WORD $0x8440; BYTE $0xed // test bpl, bpl
+	WORD $0x1c74 // je 0x11267 <pb_bf16+0xc37>
+	LONG $0x246c8b48; BYTE $0x58 // mov rbp, qword ptr [rsp + 0x58]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	WORD $0xa875 // jne 0x11405 <pb_bf16+0xdd5>
-	WORD $0xdb84 // test bl, bl
-	WORD $0xdf74 // je 0x11440 <pb_bf16+0xe10>
-	LONG $0x247c8b48; BYTE $0x20 // mov rdi, qword ptr [rsp + 0x20]
+	LONG $0x00bf840f; WORD $0x0000 // je 0x11318 <pb_bf16+0xce8>
+	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
+	LONG $0x8a3c8d4a // lea rdi, [rdx + 4*r9]
+	LONG $0x00009ae9; BYTE $0x00 // jmp 0x11301 <pb_bf16+0xcd1>
+	LONG $0x245c8b48; BYTE $0x50 // mov rbx, qword ptr [rsp + 0x50]
+	LONG $0x246c8b48; BYTE $0x58 // mov rbp, qword ptr [rsp + 0x58]
+	LONG $0x485cf162; WORD $0x2458; BYTE $0x99 // vaddps zmm4, zmm4, zmmword ptr [rcx + 4*rbx]
+	LONG $0x9a3c8d48 // lea rdi, [rdx + 4*rbx]
+	LONG $0x487cf162; WORD $0x2411; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*rbx], zmm4
+	QUAD $0x01996c584854f162 // vaddps zmm5, zmm5, zmmword ptr [rcx + 4*rbx + 0x40]
+	LONG $0x0000afe9; BYTE $0x00 // jmp 0x1133f <pb_bf16+0xd0f>
+	LONG $0x487c7162; WORD $0x1711 // vmovups zmmword ptr [rdi], zmm10
+	LONG $0x487c7162; WORD $0x6f11; BYTE $0x01 // vmovups zmmword ptr [rdi + 0x40], zmm13
+	LONG $0x247c8b48; BYTE $0x68 // mov rdi, qword ptr [rsp + 0x68]
+	LONG $0x487c7162; WORD $0x0411; BYTE $0x3a // vmovups zmmword ptr [rdx + rdi], zmm8
+	QUAD $0x013a6411487c7162 // vmovups zmmword ptr [rdx + rdi + 0x40], zmm12
+	QUAD $0x000000a024bc8b48 // mov rdi, qword ptr [rsp + 0xa0]
+	LONG $0x487cf162; WORD $0x3c11; BYTE $0x3a // vmovups zmmword ptr [rdx + rdi], zmm7
+	QUAD $0x013a5c11487c7162 // vmovups zmmword ptr [rdx + rdi + 0x40], zmm11
+	QUAD $0x000000c024bc8b48 // mov rdi, qword ptr [rsp + 0xc0]
+	LONG $0x487cf162; WORD $0x3411; BYTE $0x3a // vmovups zmmword ptr [rdx + rdi], zmm6
+	QUAD $0x013a4c11487c7162 // vmovups zmmword ptr [rdx + rdi + 0x40], zmm9
+	WORD $0x8440; BYTE $0xed // test bpl, bpl
+	LONG $0x246c8b48; BYTE $0x58 // mov rbp, qword ptr [rsp + 0x58]
+	WORD $0x4374 // je 0x1132c <pb_bf16+0xcfc>
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	WORD $0x5d74 // je 0x1134b <pb_bf16+0xd1b>
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
 	LONG $0xba3c8d48 // lea rdi, [rdx + 4*rdi]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x1c74 // je 0x1148b <pb_bf16+0xe5b>
-	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
+	WORD $0x5a74 // je 0x11356 <pb_bf16+0xd26>
+	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	LONG $0x486cb162; WORD $0x1458; BYTE $0x89 // vaddps zmm2, zmm2, zmmword ptr [rcx + 4*r9]
 	LONG $0x487cf162; WORD $0x1711 // vmovups zmmword ptr [rdi], zmm2
 	QUAD $0x01895c584864b162 // vaddps zmm3, zmm3, zmmword ptr [rcx + 4*r9 + 0x40]
-	WORD $0x06eb // jmp 0x11491 <pb_bf16+0xe61>
+	WORD $0x44eb // jmp 0x1135c <pb_bf16+0xd2c>
+	WORD $0x8440; BYTE $0xf6 // test sil, sil
+	LONG $0xf466840f; WORD $0xffff // je 0x10787 <pb_bf16+0x157>
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0xb2348d48 // lea rsi, [rdx + 4*rsi]
+	WORD $0x52eb // jmp 0x1137e <pb_bf16+0xd4e>
+	QUAD $0x00000098249c8b48 // mov rbx, qword ptr [rsp + 0x98]
+	LONG $0x1a3c8d48 // lea rdi, [rdx + rbx]
+	LONG $0x487cf162; WORD $0x2411; BYTE $0x1a // vmovups zmmword ptr [rdx + rbx], zmm4
+	LONG $0x487cf162; WORD $0x6f11; BYTE $0x01 // vmovups zmmword ptr [rdi + 0x40], zmm5
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	WORD $0xa375 // jne 0x112ee <pb_bf16+0xcbe>
+	WORD $0x8440; BYTE $0xf6 // test sil, sil
+	LONG $0xf433840f; WORD $0xffff // je 0x10787 <pb_bf16+0x157>
+	WORD $0x16eb // jmp 0x1136c <pb_bf16+0xd3c>
 	LONG $0x487cf162; WORD $0x1711 // vmovups zmmword ptr [rdi], zmm2
 	LONG $0x487cf162; WORD $0x5f11; BYTE $0x01 // vmovups zmmword ptr [rdi + 0x40], zmm3
 	WORD $0x8440; BYTE $0xf6 // test sil, sil
-	LONG $0xf2dd840f; WORD $0xffff // je 0x1077e <pb_bf16+0x14e>
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	LONG $0xf41b840f; WORD $0xffff // je 0x10787 <pb_bf16+0x157>
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0xb2348d48 // lea rsi, [rdx + 4*rsi]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x2674 // je 0x114d5 <pb_bf16+0xea5>
+	LONG $0x0546840f; WORD $0x0000 // je 0x118c4 <pb_bf16+0x1294>
+	LONG $0x247c8b48; BYTE $0x20 // mov rdi, qword ptr [rsp + 0x20]
+	LONG $0x00051be9; BYTE $0x00 // jmp 0x118a3 <pb_bf16+0x1273>
+	LONG $0x01fd8341 // cmp r13d, 0x1
+	WORD $0x4376 // jbe 0x113d1 <pb_bf16+0xda1>
+	LONG $0x0c180f42; BYTE $0x82 // prefetcht0 byte ptr [rdx + 4*r8]
+	LONG $0x4c180f42; WORD $0x4082 // prefetcht0 byte ptr [rdx + 4*r8 + 0x40]
+	LONG $0x02fd8341 // cmp r13d, 0x2
+	LONG $0x0395860f; WORD $0x0000 // jbe 0x11738 <pb_bf16+0x1108>
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0x320c180f // prefetcht0 byte ptr [rdx + rsi]
+	LONG $0x324c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rsi + 0x40]
+	LONG $0x04fd8341 // cmp r13d, 0x4
+	LONG $0x051b850f; WORD $0x0000 // jne 0x118d6 <pb_bf16+0x12a6>
+	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
+	LONG $0x320c180f // prefetcht0 byte ptr [rdx + rsi]
+	LONG $0x324c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rsi + 0x40]
+	WORD $0xb640; BYTE $0x01 // mov sil, 0x1
+	LONG $0x000507e9; BYTE $0x00 // jmp 0x118d8 <pb_bf16+0x12a8>
+	WORD $0xf631 // xor esi, esi
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0xdb31 // xor ebx, ebx
+	QUAD $0x0000008824bc8348; BYTE $0x00 // cmp qword ptr [rsp + 0x88], 0x0
+	LONG $0x05058e0f; WORD $0x0000 // jle 0x118ec <pb_bf16+0x12bc>
+	LONG $0x247c8b48; BYTE $0x78 // mov rdi, qword ptr [rsp + 0x78]
+	QUAD $0x0000008024bc8b4c // mov r15, qword ptr [rsp + 0x80]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x894d; BYTE $0xd6 // mov r14, r10
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x0e180f41 // prefetcht0 byte ptr [r14]
+	LONG $0x0c180f43; BYTE $0x1e // prefetcht0 byte ptr [r14 + r11]
+	QUAD $0x000006008f180f41 // prefetcht0 byte ptr [r15 + 0x600]
+	WORD $0xff48; BYTE $0xcf // dec rdi
+	LONG $0x487d5262; WORD $0x5f18; BYTE $0x02 // vbroadcastss zmm11, dword ptr [r15 + 0x8]
+	LONG $0x487c5162; WORD $0x4610; BYTE $0xe0 // vmovups zmm8, zmmword ptr [r14 - 0x800]
+	QUAD $0xe01e5410487c1162 // vmovups zmm10, zmmword ptr [r14 + r11 - 0x800]
+	LONG $0x487d5262; WORD $0x0f18 // vbroadcastss zmm9, dword ptr [r15]
+	LONG $0x487d5262; WORD $0x6718; BYTE $0x01 // vbroadcastss zmm12, dword ptr [r15 + 0x4]
+	LONG $0x40c68349 // add r14, 0x40
+	LONG $0x483ed262; WORD $0xdb52 // vdpbf16ps zmm3, zmm8, zmm11
+	LONG $0x482ed262; WORD $0xd352 // vdpbf16ps zmm2, zmm10, zmm11
+	LONG $0x487d5262; WORD $0x5f18; BYTE $0x03 // vbroadcastss zmm11, dword ptr [r15 + 0xc]
+	LONG $0x483ed262; WORD $0xf952 // vdpbf16ps zmm7, zmm8, zmm9
+	LONG $0x482ed262; WORD $0xf152 // vdpbf16ps zmm6, zmm10, zmm9
+	LONG $0x483ed262; WORD $0xec52 // vdpbf16ps zmm5, zmm8, zmm12
+	LONG $0x482ed262; WORD $0xe452 // vdpbf16ps zmm4, zmm10, zmm12
+	LONG $0x30c78349 // add r15, 0x30
+	LONG $0x483ed262; WORD $0xc352 // vdpbf16ps zmm0, zmm8, zmm11
+	LONG $0x482ed262; WORD $0xcb52 // vdpbf16ps zmm1, zmm10, zmm11
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0x8477 // ja 0x11420 <pb_bf16+0xdf0>
+	LONG $0x00046be9; BYTE $0x00 // jmp 0x1190c <pb_bf16+0x12dc>
+	LONG $0x247c8b48; BYTE $0x60 // mov rdi, qword ptr [rsp + 0x60]
+	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
+	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
+	LONG $0x06fd8341 // cmp r13d, 0x6
+	WORD $0x4b76 // jbe 0x11500 <pb_bf16+0xed0>
+	LONG $0x247c8b48; BYTE $0x68 // mov rdi, qword ptr [rsp + 0x68]
+	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
+	LONG $0x3a4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rdi + 0x40]
+	LONG $0x08fd8341 // cmp r13d, 0x8
+	LONG $0x028c850f; WORD $0x0000 // jne 0x11759 <pb_bf16+0x1129>
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
+	LONG $0xba4c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + 4*rdi + 0x40]
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0x0874 // je 0x114e8 <pb_bf16+0xeb8>
+	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
+	LONG $0xbe0c180f // prefetcht0 byte ptr [rsi + 4*rdi]
+	WORD $0xb640; BYTE $0x01 // mov sil, 0x1
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
+	QUAD $0x0000008824bc8348; BYTE $0x00 // cmp qword ptr [rsp + 0x88], 0x0
+	WORD $0x1b7f // jg 0x11516 <pb_bf16+0xee6>
+	LONG $0x00026fe9; BYTE $0x00 // jmp 0x1176f <pb_bf16+0x113f>
+	WORD $0xf631 // xor esi, esi
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x0000008824bc8348; BYTE $0x00 // cmp qword ptr [rsp + 0x88], 0x0
+	LONG $0x02598e0f; WORD $0x0000 // jle 0x1176f <pb_bf16+0x113f>
+	LONG $0x24748b4c; BYTE $0x78 // mov r14, qword ptr [rsp + 0x78]
+	QUAD $0x0000008024a48b4c // mov r12, qword ptr [rsp + 0x80]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	WORD $0x894d; BYTE $0xd7 // mov r15, r10
+	WORD $0x9066 // nop
+	LONG $0x0f180f41 // prefetcht0 byte ptr [r15]
+	LONG $0x0c180f43; BYTE $0x1f // prefetcht0 byte ptr [r15 + r11]
+	QUAD $0x000600248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x600]
+	WORD $0xff49; BYTE $0xce // dec r14
+	QUAD $0x01245c18487dc262 // vbroadcastss zmm19, dword ptr [r12 + 0x4]
+	LONG $0x487cc162; WORD $0x4f10; BYTE $0xe0 // vmovups zmm17, zmmword ptr [r15 - 0x800]
+	QUAD $0xe01f5410487c8162 // vmovups zmm18, zmmword ptr [r15 + r11 - 0x800]
+	QUAD $0x02246418487dc262 // vbroadcastss zmm20, dword ptr [r12 + 0x8]
+	LONG $0x487dc262; WORD $0x0418; BYTE $0x24 // vbroadcastss zmm16, dword ptr [r12]
+	LONG $0x40c78349 // add r15, 0x40
+	LONG $0x40763262; WORD $0xdb52 // vdpbf16ps zmm11, zmm17, zmm19
+	LONG $0x406e3262; WORD $0xf352 // vdpbf16ps zmm14, zmm18, zmm19
+	QUAD $0x03245c18487dc262 // vbroadcastss zmm19, dword ptr [r12 + 0xc]
+	LONG $0x40763262; WORD $0xcc52 // vdpbf16ps zmm9, zmm17, zmm20
+	LONG $0x406e3262; WORD $0xe452 // vdpbf16ps zmm12, zmm18, zmm20
+	QUAD $0x05246418487dc262 // vbroadcastss zmm20, dword ptr [r12 + 0x14]
+	LONG $0x40763262; WORD $0xe852 // vdpbf16ps zmm13, zmm17, zmm16
+	LONG $0x406e3262; WORD $0xf852 // vdpbf16ps zmm15, zmm18, zmm16
+	LONG $0x4076b262; WORD $0xfb52 // vdpbf16ps zmm7, zmm17, zmm19
+	LONG $0x406e3262; WORD $0xd352 // vdpbf16ps zmm10, zmm18, zmm19
+	QUAD $0x04245c18487dc262 // vbroadcastss zmm19, dword ptr [r12 + 0x10]
+	LONG $0x4076b262; WORD $0xe452 // vdpbf16ps zmm4, zmm17, zmm20
+	LONG $0x406eb262; WORD $0xec52 // vdpbf16ps zmm5, zmm18, zmm20
+	LONG $0x4076b262; WORD $0xf352 // vdpbf16ps zmm6, zmm17, zmm19
+	LONG $0x406e3262; WORD $0xc352 // vdpbf16ps zmm8, zmm18, zmm19
+	QUAD $0x06245c18487dc262 // vbroadcastss zmm19, dword ptr [r12 + 0x18]
+	LONG $0x4076b262; WORD $0xd352 // vdpbf16ps zmm2, zmm17, zmm19
+	LONG $0x406eb262; WORD $0xdb52 // vdpbf16ps zmm3, zmm18, zmm19
+	QUAD $0x07245c18487dc262 // vbroadcastss zmm19, dword ptr [r12 + 0x1c]
+	LONG $0x30c48349 // add r12, 0x30
+	LONG $0x4076b262; WORD $0xc352 // vdpbf16ps zmm0, zmm17, zmm19
+	LONG $0x406eb262; WORD $0xcb52 // vdpbf16ps zmm1, zmm18, zmm19
+	LONG $0x01fe8349 // cmp r14, 0x1
+	LONG $0xff2b870f; WORD $0xffff // ja 0x11570 <pb_bf16+0xf40>
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x0172840f; WORD $0x0000 // je 0x117c0 <pb_bf16+0x1190>
+	LONG $0x48147162; WORD $0x2958 // vaddps zmm13, zmm13, zmmword ptr [rcx]
+	LONG $0x24748b4c; BYTE $0x48 // mov r14, qword ptr [rsp + 0x48]
+	LONG $0x247c8b48; BYTE $0x38 // mov rdi, qword ptr [rsp + 0x38]
+	QUAD $0x000000a824a48b4c // mov r12, qword ptr [rsp + 0xa8]
+	LONG $0x487c7162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm13
+	LONG $0x48047162; WORD $0x6958; BYTE $0x01 // vaddps zmm13, zmm15, zmmword ptr [rcx + 0x40]
+	LONG $0x487c7162; WORD $0x6a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm13
+	LONG $0x48243162; WORD $0x1c58; BYTE $0x81 // vaddps zmm11, zmm11, zmmword ptr [rcx + 4*r8]
+	LONG $0x487c3162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*r8], zmm11
+	QUAD $0x01815c58480c3162 // vaddps zmm11, zmm14, zmmword ptr [rcx + 4*r8 + 0x40]
+	QUAD $0x01825c11487c3162 // vmovups zmmword ptr [rdx + 4*r8 + 0x40], zmm11
+	LONG $0x48347162; WORD $0x0c58; BYTE $0xa9 // vaddps zmm9, zmm9, zmmword ptr [rcx + 4*rbp]
+	LONG $0x487c7162; WORD $0x0c11; BYTE $0xaa // vmovups zmmword ptr [rdx + 4*rbp], zmm9
+	QUAD $0x01a94c58481c7162 // vaddps zmm9, zmm12, zmmword ptr [rcx + 4*rbp + 0x40]
+	QUAD $0x01aa4c11487c7162 // vmovups zmmword ptr [rdx + 4*rbp + 0x40], zmm9
+	LONG $0x4844b162; WORD $0x3c58; BYTE $0xb1 // vaddps zmm7, zmm7, zmmword ptr [rcx + 4*r14]
+	LONG $0x487cb162; WORD $0x3c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm7
+	QUAD $0x01b17c58482cb162 // vaddps zmm7, zmm10, zmmword ptr [rcx + 4*r14 + 0x40]
+	QUAD $0x01b27c11487cb162 // vmovups zmmword ptr [rdx + 4*r14 + 0x40], zmm7
+	LONG $0x484cf162; WORD $0x3458; BYTE $0xb9 // vaddps zmm6, zmm6, zmmword ptr [rcx + 4*rdi]
+	LONG $0x487cf162; WORD $0x3411; BYTE $0xba // vmovups zmmword ptr [rdx + 4*rdi], zmm6
+	QUAD $0x01b97458483cf162 // vaddps zmm6, zmm8, zmmword ptr [rcx + 4*rdi + 0x40]
+	QUAD $0x01ba7411487cf162 // vmovups zmmword ptr [rdx + 4*rdi + 0x40], zmm6
+	WORD $0xdb84 // test bl, bl
+	WORD $0x1374 // je 0x11709 <pb_bf16+0x10d9>
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	WORD $0x4774 // je 0x11742 <pb_bf16+0x1112>
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0x8a3c8d4a // lea rdi, [rdx + 4*r9]
+	LONG $0x000133e9; BYTE $0x00 // jmp 0x1183c <pb_bf16+0x120c>
+	LONG $0x485cb162; WORD $0x2458; BYTE $0xa1 // vaddps zmm4, zmm4, zmmword ptr [rcx + 4*r12]
+	LONG $0xa23c8d4a // lea rdi, [rdx + 4*r12]
+	LONG $0x487cb162; WORD $0x2411; BYTE $0xa2 // vmovups zmmword ptr [rdx + 4*r12], zmm4
+	QUAD $0x01a16c584854b162 // vaddps zmm5, zmm5, zmmword ptr [rcx + 4*r12 + 0x40]
+	LONG $0x00013be9; BYTE $0x00 // jmp 0x11863 <pb_bf16+0x1233>
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	WORD $0xb541; BYTE $0x01 // mov r13b, 0x1
+	LONG $0x000361e9; BYTE $0x00 // jmp 0x11a99 <pb_bf16+0x1469>
+	WORD $0xf631 // xor esi, esi
+	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
+	LONG $0xfffc94e9; BYTE $0xff // jmp 0x113d6 <pb_bf16+0xda6>
+	WORD $0x8440; BYTE $0xf6 // test sil, sil
+	LONG $0xf03c840f; WORD $0xffff // je 0x10787 <pb_bf16+0x157>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0xb2348d48 // lea rsi, [rdx + 4*rsi]
+	LONG $0x000145e9; BYTE $0x00 // jmp 0x1189e <pb_bf16+0x126e>
+	WORD $0xf631 // xor esi, esi
+	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
+	WORD $0xdb31 // xor ebx, ebx
+	QUAD $0x0000008824bc8348; BYTE $0x00 // cmp qword ptr [rsp + 0x88], 0x0
+	LONG $0xfda78f0f; WORD $0xffff // jg 0x11516 <pb_bf16+0xee6>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0xfe8e850f; WORD $0xffff // jne 0x1164e <pb_bf16+0x101e>
+	LONG $0x247c8b48; BYTE $0x40 // mov rdi, qword ptr [rsp + 0x40]
+	LONG $0x487c7162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm13
+	LONG $0x487c7162; WORD $0x7a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm15
+	LONG $0x487c3162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*r8], zmm11
+	QUAD $0x01827411487c3162 // vmovups zmmword ptr [rdx + 4*r8 + 0x40], zmm14
+	LONG $0x487c3162; WORD $0x0c11; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*r8], zmm9
+	QUAD $0x01c26411487c3162 // vmovups zmmword ptr [rdx + 8*r8 + 0x40], zmm12
+	LONG $0x24748b4c; BYTE $0x48 // mov r14, qword ptr [rsp + 0x48]
+	QUAD $0x000000a824a48b4c // mov r12, qword ptr [rsp + 0xa8]
+	LONG $0x487cf162; WORD $0x3c11; BYTE $0x3a // vmovups zmmword ptr [rdx + rdi], zmm7
+	QUAD $0x013a5411487c7162 // vmovups zmmword ptr [rdx + rdi + 0x40], zmm10
+	LONG $0x247c8b48; BYTE $0x70 // mov rdi, qword ptr [rsp + 0x70]
+	LONG $0x487cf162; WORD $0x3411; BYTE $0x3a // vmovups zmmword ptr [rdx + rdi], zmm6
+	QUAD $0x013a4411487c7162 // vmovups zmmword ptr [rdx + rdi + 0x40], zmm8
+	WORD $0xdb84 // test bl, bl
+	WORD $0x2f74 // je 0x11853 <pb_bf16+0x1223>
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	WORD $0x4674 // je 0x1186f <pb_bf16+0x123f>
 	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
+	LONG $0xba3c8d48 // lea rdi, [rdx + 4*rdi]
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0x4374 // je 0x1187a <pb_bf16+0x124a>
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0x486cb162; WORD $0x1458; BYTE $0x89 // vaddps zmm2, zmm2, zmmword ptr [rcx + 4*r9]
+	LONG $0x487cf162; WORD $0x1711 // vmovups zmmword ptr [rdi], zmm2
+	QUAD $0x01895c584864b162 // vaddps zmm3, zmm3, zmmword ptr [rcx + 4*r9 + 0x40]
+	WORD $0x2deb // jmp 0x11880 <pb_bf16+0x1250>
+	LONG $0x245c8b48; BYTE $0x60 // mov rbx, qword ptr [rsp + 0x60]
+	LONG $0x1a3c8d48 // lea rdi, [rdx + rbx]
+	LONG $0x487cf162; WORD $0x2411; BYTE $0x1a // vmovups zmmword ptr [rdx + rbx], zmm4
+	LONG $0x487cf162; WORD $0x6f11; BYTE $0x01 // vmovups zmmword ptr [rdi + 0x40], zmm5
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	WORD $0xba75 // jne 0x11829 <pb_bf16+0x11f9>
+	WORD $0x8440; BYTE $0xf6 // test sil, sil
+	LONG $0xef0f840f; WORD $0xffff // je 0x10787 <pb_bf16+0x157>
+	WORD $0x16eb // jmp 0x11890 <pb_bf16+0x1260>
+	LONG $0x487cf162; WORD $0x1711 // vmovups zmmword ptr [rdi], zmm2
+	LONG $0x487cf162; WORD $0x5f11; BYTE $0x01 // vmovups zmmword ptr [rdi + 0x40], zmm3
+	WORD $0x8440; BYTE $0xf6 // test sil, sil
+	LONG $0xeef7840f; WORD $0xffff // je 0x10787 <pb_bf16+0x157>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0xb2348d48 // lea rsi, [rdx + 4*rsi]
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0x2674 // je 0x118c4 <pb_bf16+0x1294>
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
 	LONG $0x487cf162; WORD $0x0458; BYTE $0xb9 // vaddps zmm0, zmm0, zmmword ptr [rcx + 4*rdi]
 	LONG $0x487cf162; WORD $0x0611 // vmovups zmmword ptr [rsi], zmm0
 	QUAD $0x01b944584874f162 // vaddps zmm0, zmm1, zmmword ptr [rcx + 4*rdi + 0x40]
 	LONG $0x487cf162; WORD $0x4611; BYTE $0x01 // vmovups zmmword ptr [rsi + 0x40], zmm0
-	LONG $0xfff2a9e9; BYTE $0xff // jmp 0x1077e <pb_bf16+0x14e>
+	LONG $0xffeec3e9; BYTE $0xff // jmp 0x10787 <pb_bf16+0x157>
 	LONG $0x487cf162; WORD $0x0611 // vmovups zmmword ptr [rsi], zmm0
 	LONG $0x487cf162; WORD $0x4e11; BYTE $0x01 // vmovups zmmword ptr [rsi + 0x40], zmm1
-	LONG $0xfff297e9; BYTE $0xff // jmp 0x1077e <pb_bf16+0x14e>
+	LONG $0xffeeb1e9; BYTE $0xff // jmp 0x10787 <pb_bf16+0x157>
 	WORD $0xf631 // xor esi, esi
-	WORD $0xb740; BYTE $0x01 // mov dil, 0x1
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
-	QUAD $0x0000009824bc8348; BYTE $0x00 // cmp qword ptr [rsp + 0x98], 0x0
-	LONG $0xf7e58f0f; WORD $0xffff // jg 0x10ce8 <pb_bf16+0x6b8>
+	WORD $0x01b3 // mov bl, 0x1
+	QUAD $0x0000008824bc8348; BYTE $0x00 // cmp qword ptr [rsp + 0x88], 0x0
+	LONG $0xfafb8f0f; WORD $0xffff // jg 0x113e7 <pb_bf16+0xdb7>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
-	LONG $0x247c8348; WORD $0x0048 // cmp qword ptr [rsp + 0x48], 0x0
-	LONG $0x24448b4c; BYTE $0x70 // mov r8, qword ptr [rsp + 0x70]
-	LONG $0x24748b4c; BYTE $0x68 // mov r14, qword ptr [rsp + 0x68]
-	QUAD $0x000000b824a48b4c // mov r12, qword ptr [rsp + 0xb8]
-	WORD $0x2774 // je 0x11578 <pb_bf16+0xf48>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x24748b4c; BYTE $0x48 // mov r14, qword ptr [rsp + 0x48]
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	WORD $0x2774 // je 0x1193d <pb_bf16+0x130d>
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x1574 // je 0x1156b <pb_bf16+0xf3b>
-	LONG $0x482c7162; WORD $0x1158 // vaddps zmm10, zmm10, zmmword ptr [rcx]
-	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
-	LONG $0x48247162; WORD $0x5958; BYTE $0x01 // vaddps zmm11, zmm11, zmmword ptr [rcx + 0x40]
-	WORD $0x06eb // jmp 0x11571 <pb_bf16+0xf41>
-	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
-	LONG $0x487c7162; WORD $0x5a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm11
+	WORD $0x1574 // je 0x11930 <pb_bf16+0x1300>
+	LONG $0x4844f162; WORD $0x3958 // vaddps zmm7, zmm7, zmmword ptr [rcx]
+	LONG $0x487cf162; WORD $0x3a11 // vmovups zmmword ptr [rdx], zmm7
+	LONG $0x484cf162; WORD $0x7158; BYTE $0x01 // vaddps zmm6, zmm6, zmmword ptr [rcx + 0x40]
+	WORD $0x06eb // jmp 0x11936 <pb_bf16+0x1306>
+	LONG $0x487cf162; WORD $0x3a11 // vmovups zmmword ptr [rdx], zmm7
+	LONG $0x487cf162; WORD $0x7211; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm6
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	WORD $0x1d74 // je 0x1195f <pb_bf16+0x132f>
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0x3974 // je 0x11980 <pb_bf16+0x1350>
+	LONG $0x4854b162; WORD $0x2c58; BYTE $0x81 // vaddps zmm5, zmm5, zmmword ptr [rcx + 4*r8]
+	LONG $0x487cb162; WORD $0x2c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*r8], zmm5
+	QUAD $0x01816458485cb162 // vaddps zmm4, zmm4, zmmword ptr [rcx + 4*r8 + 0x40]
+	WORD $0x28eb // jmp 0x11987 <pb_bf16+0x1357>
 	WORD $0xdb84 // test bl, bl
-	WORD $0x2c74 // je 0x115a8 <pb_bf16+0xf78>
+	WORD $0x3074 // je 0x11993 <pb_bf16+0x1363>
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x1874 // je 0x11599 <pb_bf16+0xf69>
-	LONG $0x483c3162; WORD $0x0458; BYTE $0x81 // vaddps zmm8, zmm8, zmmword ptr [rcx + 4*r8]
-	LONG $0x487c3162; WORD $0x0411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*r8], zmm8
-	QUAD $0x01814c5848343162 // vaddps zmm9, zmm9, zmmword ptr [rcx + 4*r8 + 0x40]
-	WORD $0x07eb // jmp 0x115a0 <pb_bf16+0xf70>
-	LONG $0x487c3162; WORD $0x0411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*r8], zmm8
-	QUAD $0x01824c11487c3162 // vmovups zmmword ptr [rdx + 4*r8 + 0x40], zmm9
-	WORD $0x8440; BYTE $0xed // test bpl, bpl
-	LONG $0x246c8b48; BYTE $0x48 // mov rbp, qword ptr [rsp + 0x48]
-	WORD $0x1e74 // je 0x115d0 <pb_bf16+0xfa0>
-	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x3b74 // je 0x115f2 <pb_bf16+0xfc2>
-	LONG $0x484cb162; WORD $0x3458; BYTE $0xb1 // vaddps zmm6, zmm6, zmmword ptr [rcx + 4*r14]
-	LONG $0x487cb162; WORD $0x3411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm6
-	QUAD $0x01b17c584844b162 // vaddps zmm7, zmm7, zmmword ptr [rcx + 4*r14 + 0x40]
-	WORD $0x2aeb // jmp 0x115f9 <pb_bf16+0xfc9>
-	BYTE $0x90 // nop
-	WORD $0x8440; BYTE $0xff // test dil, dil
-	WORD $0x3174 // je 0x11606 <pb_bf16+0xfd6>
-	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x5374 // je 0x1162d <pb_bf16+0xffd>
-	LONG $0x485cb162; WORD $0x2458; BYTE $0xa9 // vaddps zmm4, zmm4, zmmword ptr [rcx + 4*r13]
-	LONG $0x487cb162; WORD $0x2411; BYTE $0xaa // vmovups zmmword ptr [rdx + 4*r13], zmm4
-	QUAD $0x01a96c584854b162 // vaddps zmm5, zmm5, zmmword ptr [rcx + 4*r13 + 0x40]
-	WORD $0x42eb // jmp 0x11634 <pb_bf16+0x1004>
-	LONG $0x487cb162; WORD $0x3411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm6
-	QUAD $0x01b27c11487cb162 // vmovups zmmword ptr [rdx + 4*r14 + 0x40], zmm7
-	WORD $0x8440; BYTE $0xff // test dil, dil
-	WORD $0xcf75 // jne 0x115d5 <pb_bf16+0xfa5>
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	WORD $0x3674 // je 0x11641 <pb_bf16+0x1011>
-	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x3c74 // je 0x1164c <pb_bf16+0x101c>
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	LONG $0x486cf162; WORD $0x1458; BYTE $0xb9 // vaddps zmm2, zmm2, zmmword ptr [rcx + 4*rdi]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0xba // vmovups zmmword ptr [rdx + 4*rdi], zmm2
-	QUAD $0x01b95c584864f162 // vaddps zmm3, zmm3, zmmword ptr [rcx + 4*rdi + 0x40]
-	WORD $0x2beb // jmp 0x11658 <pb_bf16+0x1028>
-	LONG $0x487cb162; WORD $0x2411; BYTE $0xaa // vmovups zmmword ptr [rdx + 4*r13], zmm4
-	QUAD $0x01aa6c11487cb162 // vmovups zmmword ptr [rdx + 4*r13 + 0x40], zmm5
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	WORD $0xca75 // jne 0x1160b <pb_bf16+0xfdb>
+	WORD $0x3674 // je 0x1199e <pb_bf16+0x136e>
+	LONG $0x4864f162; WORD $0x1c58; BYTE $0xa9 // vaddps zmm3, zmm3, zmmword ptr [rcx + 4*rbp]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0xaa // vmovups zmmword ptr [rdx + 4*rbp], zmm3
+	QUAD $0x01a95458486cf162 // vaddps zmm2, zmm2, zmmword ptr [rcx + 4*rbp + 0x40]
+	WORD $0x25eb // jmp 0x119a5 <pb_bf16+0x1375>
+	LONG $0x487cb162; WORD $0x2c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*r8], zmm5
+	QUAD $0x01826411487cb162 // vmovups zmmword ptr [rdx + 4*r8 + 0x40], zmm4
+	WORD $0xdb84 // test bl, bl
+	WORD $0xd075 // jne 0x11963 <pb_bf16+0x1333>
 	WORD $0x8440; BYTE $0xf6 // test sil, sil
-	LONG $0xf134840f; WORD $0xffff // je 0x1077e <pb_bf16+0x14e>
-	WORD $0x1deb // jmp 0x11669 <pb_bf16+0x1039>
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0xba // vmovups zmmword ptr [rdx + 4*rdi], zmm2
-	QUAD $0x01ba5c11487cf162 // vmovups zmmword ptr [rdx + 4*rdi + 0x40], zmm3
+	LONG $0xedeb840f; WORD $0xffff // je 0x10787 <pb_bf16+0x157>
+	WORD $0x18eb // jmp 0x119b6 <pb_bf16+0x1386>
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0xaa // vmovups zmmword ptr [rdx + 4*rbp], zmm3
+	QUAD $0x01aa5411487cf162 // vmovups zmmword ptr [rdx + 4*rbp + 0x40], zmm2
 	WORD $0x8440; BYTE $0xf6 // test sil, sil
-	LONG $0xf115840f; WORD $0xffff // je 0x1077e <pb_bf16+0x14e>
+	LONG $0xedd1840f; WORD $0xffff // je 0x10787 <pb_bf16+0x157>
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x1d74 // je 0x1168b <pb_bf16+0x105b>
-	LONG $0x24748b48; BYTE $0x30 // mov rsi, qword ptr [rsp + 0x30]
-	LONG $0x487cf162; WORD $0x0458; BYTE $0xb1 // vaddps zmm0, zmm0, zmmword ptr [rcx + 4*rsi]
-	LONG $0x487cf162; WORD $0x0411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm0
-	QUAD $0x01b14c584874f162 // vaddps zmm1, zmm1, zmmword ptr [rcx + 4*rsi + 0x40]
-	WORD $0x0ceb // jmp 0x11697 <pb_bf16+0x1067>
-	LONG $0x24748b48; BYTE $0x30 // mov rsi, qword ptr [rsp + 0x30]
-	LONG $0x487cf162; WORD $0x0411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm0
-	QUAD $0x01b24c11487cf162 // vmovups zmmword ptr [rdx + 4*rsi + 0x40], zmm1
-	LONG $0xfff0dae9; BYTE $0xff // jmp 0x1077e <pb_bf16+0x14e>
-	WORD $0xfd83; BYTE $0x05 // cmp ebp, 0x5
-	LONG $0x00da860f; WORD $0x0000 // jbe 0x11787 <pb_bf16+0x1157>
-	LONG $0x24748b48; BYTE $0x58 // mov rsi, qword ptr [rsp + 0x58]
-	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
-	LONG $0x320c180f // prefetcht0 byte ptr [rdx + rsi]
-	WORD $0xfd83; BYTE $0x06 // cmp ebp, 0x6
-	WORD $0x7f76 // jbe 0x1173d <pb_bf16+0x110d>
-	QUAD $0x0000008024b48b48 // mov rsi, qword ptr [rsp + 0x80]
-	LONG $0x320c180f // prefetcht0 byte ptr [rdx + rsi]
-	WORD $0xfd83; BYTE $0x07 // cmp ebp, 0x7
-	WORD $0x6e76 // jbe 0x1173d <pb_bf16+0x110d>
-	LONG $0x24748b48; BYTE $0x78 // mov rsi, qword ptr [rsp + 0x78]
-	LONG $0x320c180f // prefetcht0 byte ptr [rdx + rsi]
-	WORD $0xfd83; BYTE $0x08 // cmp ebp, 0x8
-	LONG $0x00b6860f; WORD $0x0000 // jbe 0x11797 <pb_bf16+0x1167>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0x247c8b48; BYTE $0x20 // mov rdi, qword ptr [rsp + 0x20]
-	LONG $0x0c180f42; BYTE $0xa2 // prefetcht0 byte ptr [rdx + 4*r12]
+	WORD $0x1874 // je 0x119d3 <pb_bf16+0x13a3>
+	LONG $0x487cb162; WORD $0x0458; BYTE $0xb1 // vaddps zmm0, zmm0, zmmword ptr [rcx + 4*r14]
+	LONG $0x487cb162; WORD $0x0411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm0
+	QUAD $0x01b14c584874b162 // vaddps zmm1, zmm1, zmmword ptr [rcx + 4*r14 + 0x40]
+	WORD $0x07eb // jmp 0x119da <pb_bf16+0x13aa>
+	LONG $0x487cb162; WORD $0x0411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm0
+	QUAD $0x01b24c11487cb162 // vmovups zmmword ptr [rdx + 4*r14 + 0x40], zmm1
+	LONG $0xffeda0e9; BYTE $0xff // jmp 0x10787 <pb_bf16+0x157>
+	QUAD $0x0000009024b48b48 // mov rsi, qword ptr [rsp + 0x90]
+	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
+	LONG $0x0099860f; WORD $0x0000 // jbe 0x11a91 <pb_bf16+0x1461>
+	LONG $0x247c8b48; BYTE $0x60 // mov rdi, qword ptr [rsp + 0x60]
+	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
+	WORD $0xfe83; BYTE $0x06 // cmp esi, 0x6
+	LONG $0x00ad860f; WORD $0x0000 // jbe 0x11ab7 <pb_bf16+0x1487>
+	LONG $0x247c8b48; BYTE $0x68 // mov rdi, qword ptr [rsp + 0x68]
+	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
+	WORD $0xfe83; BYTE $0x07 // cmp esi, 0x7
+	LONG $0x00bb860f; WORD $0x0000 // jbe 0x11ad7 <pb_bf16+0x14a7>
+	QUAD $0x000000a024bc8b48 // mov rdi, qword ptr [rsp + 0xa0]
+	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
+	WORD $0xfe83; BYTE $0x08 // cmp esi, 0x8
+	LONG $0x00c3860f; WORD $0x0000 // jbe 0x11af4 <pb_bf16+0x14c4>
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	LONG $0x24448b4c; BYTE $0x30 // mov r8, qword ptr [rsp + 0x30]
+	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
+	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0xf366850f; WORD $0xffff // jne 0x10a5f <pb_bf16+0x42f>
-	WORD $0xfd83; BYTE $0x09 // cmp ebp, 0x9
-	LONG $0x00bb860f; WORD $0x0000 // jbe 0x117bd <pb_bf16+0x118d>
-	QUAD $0x000000c024b48b48 // mov rsi, qword ptr [rsp + 0xc0]
+	LONG $0xf11a850f; WORD $0xffff // jne 0x10b67 <pb_bf16+0x537>
+	WORD $0xfe83; BYTE $0x09 // cmp esi, 0x9
+	LONG $0x009e860f; WORD $0x0000 // jbe 0x11af4 <pb_bf16+0x14c4>
+	QUAD $0x0000009824bc8b48 // mov rdi, qword ptr [rsp + 0x98]
+	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
+	WORD $0xfe83; BYTE $0x0a // cmp esi, 0xa
+	LONG $0x00b4860f; WORD $0x0000 // jbe 0x11b1f <pb_bf16+0x14ef>
+	QUAD $0x000000b824bc8b48 // mov rdi, qword ptr [rsp + 0xb8]
+	LONG $0x3a0c180f // prefetcht0 byte ptr [rdx + rdi]
+	WORD $0xfe83; BYTE $0x0b // cmp esi, 0xb
+	LONG $0x00b7860f; WORD $0x0000 // jbe 0x11b37 <pb_bf16+0x1507>
+	QUAD $0x000000c824b48b48 // mov rsi, qword ptr [rsp + 0xc8]
 	LONG $0x320c180f // prefetcht0 byte ptr [rdx + rsi]
-	WORD $0xfd83; BYTE $0x0a // cmp ebp, 0xa
-	LONG $0x00bf860f; WORD $0x0000 // jbe 0x117d6 <pb_bf16+0x11a6>
-	QUAD $0x000000a824b48b48 // mov rsi, qword ptr [rsp + 0xa8]
-	LONG $0x320c180f // prefetcht0 byte ptr [rdx + rsi]
-	WORD $0xfd83; BYTE $0x0b // cmp ebp, 0xb
-	LONG $0x00d6860f; WORD $0x0000 // jbe 0x11802 <pb_bf16+0x11d2>
-	QUAD $0x000000a024b48b48 // mov rsi, qword ptr [rsp + 0xa0]
-	LONG $0x320c180f // prefetcht0 byte ptr [rdx + rsi]
-	LONG $0xfff35fe9; BYTE $0xff // jmp 0x10a9c <pb_bf16+0x46c>
+	LONG $0xfff116e9; BYTE $0xff // jmp 0x10ba7 <pb_bf16+0x577>
 	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	LONG $0xfff12ce9; BYTE $0xff // jmp 0x10be3 <pb_bf16+0x5b3>
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
 	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
 	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
 	WORD $0xb541; BYTE $0x01 // mov r13b, 0x1
-	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0xb640; BYTE $0x01 // mov sil, 0x1
-	LONG $0xfff370e9; BYTE $0xff // jmp 0x10ad5 <pb_bf16+0x4a5>
-	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
-	WORD $0xf631 // xor esi, esi
-	LONG $0xfffa88e9; BYTE $0xff // jmp 0x111f7 <pb_bf16+0xbc7>
-	WORD $0xfd83; BYTE $0x06 // cmp ebp, 0x6
-	WORD $0x3f75 // jne 0x117b3 <pb_bf16+0x1183>
-	LONG $0x24748b48; BYTE $0x58 // mov rsi, qword ptr [rsp + 0x58]
-	LONG $0x320c180f // prefetcht0 byte ptr [rdx + rsi]
-	LONG $0x324c180f; BYTE $0x40 // prefetcht0 byte ptr [rdx + rsi + 0x40]
-	LONG $0xfff53fe9; BYTE $0xff // jmp 0x10cc6 <pb_bf16+0x696>
-	WORD $0xb541; BYTE $0x01 // mov r13b, 0x1
+	WORD $0xd5eb // jmp 0x11aac <pb_bf16+0x147c>
 	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
-	LONG $0xfffa9ce9; BYTE $0xff // jmp 0x11233 <pb_bf16+0xc03>
-	WORD $0xb640; BYTE $0x01 // mov sil, 0x1
-	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
 	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
-	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
-	LONG $0x04247489 // mov dword ptr [rsp + 0x4], esi
-	WORD $0xa2eb // jmp 0x11755 <pb_bf16+0x1125>
-	WORD $0xb740; BYTE $0x01 // mov dil, 0x1
-	WORD $0xf631 // xor esi, esi
-	LONG $0xfffd2fe9; BYTE $0xff // jmp 0x114ec <pb_bf16+0xebc>
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	WORD $0x1aeb // jmp 0x11b0e <pb_bf16+0x14de>
 	WORD $0xb640; BYTE $0x01 // mov sil, 0x1
 	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
 	LONG $0x04247489 // mov dword ptr [rsp + 0x4], esi
 	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
-	WORD $0x16eb // jmp 0x117ec <pb_bf16+0x11bc>
-	WORD $0xb640; BYTE $0x01 // mov sil, 0x1
-	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
-	LONG $0x08247489 // mov dword ptr [rsp + 0x8], esi
-	WORD $0xb640; BYTE $0x01 // mov sil, 0x1
-	LONG $0x04247489 // mov dword ptr [rsp + 0x4], esi
-	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
+	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
 	WORD $0xb541; BYTE $0x01 // mov r13b, 0x1
 	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0xb640; BYTE $0x01 // mov sil, 0x1
-	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
-	LONG $0xfff2d6e9; BYTE $0xff // jmp 0x10ad8 <pb_bf16+0x4a8>
-	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
-	WORD $0xb640; BYTE $0x01 // mov sil, 0x1
-	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
-	WORD $0xb541; BYTE $0x01 // mov r13b, 0x1
-	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
+	LONG $0xfff0c7e9; BYTE $0xff // jmp 0x10be6 <pb_bf16+0x5b6>
+	WORD $0xb640; BYTE $0x01 // mov sil, 0x1
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
 	LONG $0x08247489 // mov dword ptr [rsp + 0x8], esi
 	WORD $0xb640; BYTE $0x01 // mov sil, 0x1
 	LONG $0x04247489 // mov dword ptr [rsp + 0x4], esi
+	WORD $0xd4eb // jmp 0x11b0b <pb_bf16+0x14db>
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
 	WORD $0xb640; BYTE $0x01 // mov sil, 0x1
-	QUAD $0x0000009824bc8348; BYTE $0x00 // cmp qword ptr [rsp + 0x98], 0x0
-	LONG $0xf2af8f0f; WORD $0xffff // jg 0x10aea <pb_bf16+0x4ba>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
+	WORD $0xb541; BYTE $0x01 // mov r13b, 0x1
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
+	WORD $0x01b3 // mov bl, 0x1
+	LONG $0x08247489 // mov dword ptr [rsp + 0x8], esi
+	WORD $0xb640; BYTE $0x01 // mov sil, 0x1
+	LONG $0x04247489 // mov dword ptr [rsp + 0x4], esi
+	QUAD $0x0000008824bc8348; BYTE $0x00 // cmp qword ptr [rsp + 0x88], 0x0
+	LONG $0xf08a8f0f; WORD $0xffff // jg 0x10bf7 <pb_bf16+0x5c7>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
@@ -1270,115 +1396,122 @@ TEXT ·bf16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x246c8b48; BYTE $0x48 // mov rbp, qword ptr [rsp + 0x48]
-	WORD $0x8548; BYTE $0xed // test rbp, rbp
-	WORD $0x1174 // je 0x1188a <pb_bf16+0x125a>
+	QUAD $0x0000009024bc8348; BYTE $0x00 // cmp qword ptr [rsp + 0x90], 0x0
+	WORD $0x1174 // je 0x11bbd <pb_bf16+0x158d>
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x0674 // je 0x11884 <pb_bf16+0x1254>
+	WORD $0x0674 // je 0x11bb7 <pb_bf16+0x1587>
 	LONG $0x48247162; WORD $0x1958 // vaddps zmm11, zmm11, zmmword ptr [rcx]
 	LONG $0x487c7162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm11
-	LONG $0x24448b4c; BYTE $0x70 // mov r8, qword ptr [rsp + 0x70]
 	WORD $0x8445; BYTE $0xf6 // test r14b, r14b
-	LONG $0x24748b4c; BYTE $0x68 // mov r14, qword ptr [rsp + 0x68]
-	WORD $0x1374 // je 0x118ac <pb_bf16+0x127c>
+	LONG $0x24748b4c; BYTE $0x48 // mov r14, qword ptr [rsp + 0x48]
+	WORD $0x2574 // je 0x11bec <pb_bf16+0x15bc>
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x0774 // je 0x118a5 <pb_bf16+0x1275>
-	LONG $0x482c3162; WORD $0x1458; BYTE $0x81 // vaddps zmm10, zmm10, zmmword ptr [rcx + 4*r8]
-	LONG $0x487c3162; WORD $0x1411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*r8], zmm10
-	WORD $0xdb84 // test bl, bl
-	WORD $0x1374 // je 0x118c3 <pb_bf16+0x1293>
+	WORD $0x1174 // je 0x11bdd <pb_bf16+0x15ad>
+	QUAD $0x000000b024b48b48 // mov rsi, qword ptr [rsp + 0xb0]
+	LONG $0x482c7162; WORD $0x1458; BYTE $0xb1 // vaddps zmm10, zmm10, zmmword ptr [rcx + 4*rsi]
+	WORD $0x08eb // jmp 0x11be5 <pb_bf16+0x15b5>
+	QUAD $0x000000b024b48b48 // mov rsi, qword ptr [rsp + 0xb0]
+	LONG $0x487c7162; WORD $0x1411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm10
+	WORD $0x8440; BYTE $0xed // test bpl, bpl
+	LONG $0x246c8b48; BYTE $0x58 // mov rbp, qword ptr [rsp + 0x58]
+	WORD $0x1374 // je 0x11c09 <pb_bf16+0x15d9>
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x0774 // je 0x118bc <pb_bf16+0x128c>
-	LONG $0x48343162; WORD $0x0c58; BYTE $0xb1 // vaddps zmm9, zmm9, zmmword ptr [rcx + 4*r14]
-	LONG $0x487c3162; WORD $0x0c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm9
+	WORD $0x0774 // je 0x11c02 <pb_bf16+0x15d2>
+	LONG $0x48347162; WORD $0x0c58; BYTE $0xa9 // vaddps zmm9, zmm9, zmmword ptr [rcx + 4*rbp]
+	LONG $0x487c7162; WORD $0x0c11; BYTE $0xaa // vmovups zmmword ptr [rdx + 4*rbp], zmm9
+	QUAD $0x000000b024848b4c // mov r8, qword ptr [rsp + 0xb0]
 	WORD $0x8445; BYTE $0xed // test r13b, r13b
-	LONG $0x246c8b4c; BYTE $0x40 // mov r13, qword ptr [rsp + 0x40]
-	WORD $0x1374 // je 0x118e0 <pb_bf16+0x12b0>
+	QUAD $0x0000009024ac8b4c // mov r13, qword ptr [rsp + 0x90]
+	WORD $0x1374 // je 0x11c31 <pb_bf16+0x1601>
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x0774 // je 0x118d9 <pb_bf16+0x12a9>
-	LONG $0x483c3162; WORD $0x0458; BYTE $0xa9 // vaddps zmm8, zmm8, zmmword ptr [rcx + 4*r13]
-	LONG $0x487c3162; WORD $0x0411; BYTE $0xaa // vmovups zmmword ptr [rdx + 4*r13], zmm8
-	WORD $0x8440; BYTE $0xf6 // test sil, sil
-	WORD $0x1f74 // je 0x11904 <pb_bf16+0x12d4>
+	WORD $0x0774 // je 0x11c2a <pb_bf16+0x15fa>
+	LONG $0x483c3162; WORD $0x0458; BYTE $0xb1 // vaddps zmm8, zmm8, zmmword ptr [rcx + 4*r14]
+	LONG $0x487c3162; WORD $0x0411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm8
+	LONG $0x05fd8341 // cmp r13d, 0x5
+	WORD $0x1f72 // jb 0x11c56 <pb_bf16+0x1626>
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x0e74 // je 0x118f8 <pb_bf16+0x12c8>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x0e74 // je 0x11c4a <pb_bf16+0x161a>
+	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
 	LONG $0x4844f162; WORD $0x3c58; BYTE $0xb1 // vaddps zmm7, zmm7, zmmword ptr [rcx + 4*rsi]
-	WORD $0x05eb // jmp 0x118fd <pb_bf16+0x12cd>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x05eb // jmp 0x11c4f <pb_bf16+0x161f>
+	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
 	LONG $0x487cf162; WORD $0x3c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm7
-	LONG $0x24748b48; BYTE $0x30 // mov rsi, qword ptr [rsp + 0x30]
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	WORD $0x2274 // je 0x11930 <pb_bf16+0x1300>
+	WORD $0x8445; BYTE $0xe4 // test r12b, r12b
+	QUAD $0x000000a824a48b4c // mov r12, qword ptr [rsp + 0xa8]
+	WORD $0x3d74 // je 0x11ca0 <pb_bf16+0x1670>
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x0774 // je 0x1191a <pb_bf16+0x12ea>
-	LONG $0x484cf162; WORD $0x3458; BYTE $0xb1 // vaddps zmm6, zmm6, zmmword ptr [rcx + 4*rsi]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm6
-	WORD $0xfd83; BYTE $0x07 // cmp ebp, 0x7
-	WORD $0x0f73 // jae 0x11935 <pb_bf16+0x1305>
+	WORD $0x0774 // je 0x11c6f <pb_bf16+0x163f>
+	LONG $0x484cb162; WORD $0x3458; BYTE $0xa1 // vaddps zmm6, zmm6, zmmword ptr [rcx + 4*r12]
+	LONG $0x487cb162; WORD $0x3411; BYTE $0xa2 // vmovups zmmword ptr [rdx + 4*r12], zmm6
+	WORD $0x8445; BYTE $0xff // test r15b, r15b
+	WORD $0x2a75 // jne 0x11ca5 <pb_bf16+0x1675>
 	LONG $0x04247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x4], 0x0
-	WORD $0x2e75 // jne 0x1195b <pb_bf16+0x132b>
-	WORD $0x4beb // jmp 0x1197a <pb_bf16+0x134a>
-	BYTE $0x90 // nop
-	WORD $0xfd83; BYTE $0x07 // cmp ebp, 0x7
-	WORD $0xf172 // jb 0x11926 <pb_bf16+0x12f6>
+	WORD $0x7574 // je 0x11cf7 <pb_bf16+0x16c7>
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x0e74 // je 0x11948 <pb_bf16+0x1318>
-	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
+	WORD $0x3174 // je 0x11cb8 <pb_bf16+0x1688>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x4864f162; WORD $0x1c58; BYTE $0xb1 // vaddps zmm3, zmm3, zmmword ptr [rcx + 4*rsi]
+	WORD $0x28eb // jmp 0x11cbd <pb_bf16+0x168d>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8445; BYTE $0xff // test r15b, r15b
+	WORD $0xd674 // je 0x11c7b <pb_bf16+0x164b>
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0x3a74 // je 0x11ce4 <pb_bf16+0x16b4>
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
 	LONG $0x4854f162; WORD $0x2c58; BYTE $0xb1 // vaddps zmm5, zmm5, zmmword ptr [rcx + 4*rsi]
-	WORD $0x05eb // jmp 0x1194d <pb_bf16+0x131d>
-	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
+	WORD $0x31eb // jmp 0x11ce9 <pb_bf16+0x16b9>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm3
+	LONG $0x09fd8341 // cmp r13d, 0x9
+	WORD $0x3373 // jae 0x11cfd <pb_bf16+0x16cd>
+	LONG $0x08247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x8], 0x0
+	WORD $0x6f74 // je 0x11d40 <pb_bf16+0x1710>
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0x3a74 // je 0x11d10 <pb_bf16+0x16e0>
+	LONG $0x24748b48; BYTE $0x50 // mov rsi, qword ptr [rsp + 0x50]
+	LONG $0x486cf162; WORD $0x1458; BYTE $0xb1 // vaddps zmm2, zmm2, zmmword ptr [rcx + 4*rsi]
+	WORD $0x31eb // jmp 0x11d15 <pb_bf16+0x16e5>
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm5
 	LONG $0x04247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x4], 0x0
-	WORD $0x1f74 // je 0x1197a <pb_bf16+0x134a>
+	WORD $0x8b75 // jne 0x11c82 <pb_bf16+0x1652>
+	LONG $0x09fd8341 // cmp r13d, 0x9
+	WORD $0xcd72 // jb 0x11cca <pb_bf16+0x169a>
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x0e74 // je 0x1196e <pb_bf16+0x133e>
-	LONG $0x24748b48; BYTE $0x50 // mov rsi, qword ptr [rsp + 0x50]
+	WORD $0x2b74 // je 0x11d2d <pb_bf16+0x16fd>
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x485cf162; WORD $0x2458; BYTE $0xb1 // vaddps zmm4, zmm4, zmmword ptr [rcx + 4*rsi]
-	WORD $0x05eb // jmp 0x11973 <pb_bf16+0x1343>
+	WORD $0x22eb // jmp 0x11d32 <pb_bf16+0x1702>
 	LONG $0x24748b48; BYTE $0x50 // mov rsi, qword ptr [rsp + 0x50]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm4
-	WORD $0x8445; BYTE $0xe4 // test r12b, r12b
-	QUAD $0x000000b824a48b4c // mov r12, qword ptr [rsp + 0xb8]
-	WORD $0x3974 // je 0x119c0 <pb_bf16+0x1390>
-	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x0774 // je 0x11993 <pb_bf16+0x1363>
-	LONG $0x4864b162; WORD $0x1c58; BYTE $0xa1 // vaddps zmm3, zmm3, zmmword ptr [rcx + 4*r12]
-	LONG $0x487cb162; WORD $0x1c11; BYTE $0xa2 // vmovups zmmword ptr [rdx + 4*r12], zmm3
-	LONG $0x08247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x8], 0x0
-	WORD $0x2675 // jne 0x119c7 <pb_bf16+0x1397>
-	WORD $0x8445; BYTE $0xff // test r15b, r15b
-	WORD $0x5e74 // je 0x11a04 <pb_bf16+0x13d4>
-	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x2f74 // je 0x119da <pb_bf16+0x13aa>
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
-	LONG $0x486cf162; WORD $0x1458; BYTE $0xb1 // vaddps zmm2, zmm2, zmmword ptr [rcx + 4*rsi]
-	WORD $0x26eb // jmp 0x119df <pb_bf16+0x13af>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x08247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x8], 0x0
-	WORD $0xda74 // je 0x119a1 <pb_bf16+0x1371>
-	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x2774 // je 0x119f3 <pb_bf16+0x13c3>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0x4874f162; WORD $0x0c58; BYTE $0xb1 // vaddps zmm1, zmm1, zmmword ptr [rcx + 4*rsi]
-	WORD $0x1eeb // jmp 0x119f8 <pb_bf16+0x13c8>
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm2
+	WORD $0xdb84 // test bl, bl
+	WORD $0x2475 // jne 0x11d44 <pb_bf16+0x1714>
 	LONG $0x0c247c80; BYTE $0x00 // cmp byte ptr [rsp + 0xc], 0x0
-	LONG $0xed8d840f; WORD $0xffff // je 0x1077e <pb_bf16+0x14e>
-	WORD $0x1ceb // jmp 0x11a0f <pb_bf16+0x13df>
+	LONG $0xea5c840f; WORD $0xffff // je 0x10787 <pb_bf16+0x157>
+	WORD $0x41eb // jmp 0x11d6e <pb_bf16+0x173e>
 	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x0c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm1
-	WORD $0x8445; BYTE $0xff // test r15b, r15b
-	WORD $0xa275 // jne 0x119a6 <pb_bf16+0x1376>
-	LONG $0x0c247c80; BYTE $0x00 // cmp byte ptr [rsp + 0xc], 0x0
-	LONG $0xed6f840f; WORD $0xffff // je 0x1077e <pb_bf16+0x14e>
+	LONG $0x487cf162; WORD $0x2411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm4
+	LONG $0x08247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x8], 0x0
+	WORD $0x9175 // jne 0x11cd1 <pb_bf16+0x16a1>
+	WORD $0xdb84 // test bl, bl
+	WORD $0xdc74 // je 0x11d20 <pb_bf16+0x16f0>
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0xed53850f; WORD $0xffff // jne 0x1076b <pb_bf16+0x13b>
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0xffed55e9; BYTE $0xff // jmp 0x10777 <pb_bf16+0x147>
+	WORD $0x0e74 // je 0x11d57 <pb_bf16+0x1727>
+	LONG $0x24748b48; BYTE $0x30 // mov rsi, qword ptr [rsp + 0x30]
+	LONG $0x4874f162; WORD $0x0c58; BYTE $0xb1 // vaddps zmm1, zmm1, zmmword ptr [rcx + 4*rsi]
+	WORD $0x05eb // jmp 0x11d5c <pb_bf16+0x172c>
+	LONG $0x24748b48; BYTE $0x30 // mov rsi, qword ptr [rsp + 0x30]
+	LONG $0x487cf162; WORD $0x0c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm1
+	LONG $0x0c247c80; BYTE $0x00 // cmp byte ptr [rsp + 0xc], 0x0
+	LONG $0xea19840f; WORD $0xffff // je 0x10787 <pb_bf16+0x157>
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0xe9fd850f; WORD $0xffff // jne 0x10774 <pb_bf16+0x144>
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0xffe9ffe9; BYTE $0xff // jmp 0x10780 <pb_bf16+0x150>
 	LONG $0xd8c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xd8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -1388,22 +1521,22 @@ TEXT ·bf16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// peak_bf16: +6720
+	// peak_bf16: +7584
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x01188e0f; WORD $0x0000 // jle 0x11b61 <peak_bf16+0x121>
-	QUAD $0x012d0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x12d] # 0x11b80 <peak_bf16+0x140>
-	QUAD $0x013b0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x13b] # 0x11b98 <peak_bf16+0x158>
-	QUAD $0x01453d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x145] # 0x11bac <peak_bf16+0x16c>
-	QUAD $0x012b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x12b] # 0x11b9c <peak_bf16+0x15c>
-	QUAD $0x01292d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x129] # 0x11ba4 <peak_bf16+0x164>
-	QUAD $0x010f2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x10f] # 0x11b94 <peak_bf16+0x154>
-	QUAD $0x01191d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x119] # 0x11ba8 <peak_bf16+0x168>
-	QUAD $0x00ef1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xef] # 0x11b88 <peak_bf16+0x148>
-	QUAD $0x00fd0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xfd] # 0x11ba0 <peak_bf16+0x160>
-	QUAD $0x00d70518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0xd7] # 0x11b84 <peak_bf16+0x144>
-	QUAD $0x00d51518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xd5] # 0x11b8c <peak_bf16+0x14c>
+	LONG $0x01188e0f; WORD $0x0000 // jle 0x11ec1 <peak_bf16+0x121>
+	QUAD $0x014d0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x14d] # 0x11f00 <peak_bf16+0x160>
+	QUAD $0x015b0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x15b] # 0x11f18 <peak_bf16+0x178>
+	QUAD $0x01653d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x165] # 0x11f2c <peak_bf16+0x18c>
+	QUAD $0x014b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x14b] # 0x11f1c <peak_bf16+0x17c>
+	QUAD $0x01492d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x149] # 0x11f24 <peak_bf16+0x184>
+	QUAD $0x012f2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x12f] # 0x11f14 <peak_bf16+0x174>
+	QUAD $0x01391d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x139] # 0x11f28 <peak_bf16+0x188>
+	QUAD $0x010f1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x10f] # 0x11f08 <peak_bf16+0x168>
+	QUAD $0x011d0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x11d] # 0x11f20 <peak_bf16+0x180>
+	QUAD $0x00f70518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0xf7] # 0x11f04 <peak_bf16+0x164>
+	QUAD $0x00f51518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xf5] # 0x11f0c <peak_bf16+0x16c>
 	LONG $0x487c7162; WORD $0x2710 // vmovups zmm12, zmmword ptr [rdi]
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
@@ -1421,7 +1554,7 @@ TEXT ·bf16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x481ed262; WORD $0xc452 // vdpbf16ps zmm0, zmm12, zmm12
 	LONG $0x481e5262; WORD $0xd452 // vdpbf16ps zmm10, zmm12, zmm12
 	WORD $0xff48; BYTE $0xc8 // dec rax
-	WORD $0xb375 // jne 0x11ad0 <peak_bf16+0x90>
+	WORD $0xb375 // jne 0x11e30 <peak_bf16+0x90>
 	LONG $0x48345162; WORD $0xcb58 // vaddps zmm9, zmm9, zmm11
 	LONG $0x483c5162; WORD $0xc158 // vaddps zmm8, zmm8, zmm9
 	LONG $0x4844d162; WORD $0xf858 // vaddps zmm7, zmm7, zmm8
@@ -1433,8 +1566,8 @@ TEXT ·bf16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4874f162; WORD $0xca58 // vaddps zmm1, zmm1, zmm2
 	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
 	LONG $0x482cf162; WORD $0xc058 // vaddps zmm0, zmm10, zmm0
-	WORD $0x0aeb // jmp 0x11b6b <peak_bf16+0x12b>
-	QUAD $0x00250518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x25] # 0x11b90 <peak_bf16+0x150>
+	WORD $0x0aeb // jmp 0x11ecb <peak_bf16+0x12b>
+	QUAD $0x00450518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x45] # 0x11f10 <peak_bf16+0x170>
 	LONG $0x07e6c148 // shl rsi, 0x7
 	LONG $0x487cf162; WORD $0x0711 // vmovups zmmword ptr [rdi], zmm0
 	LONG $0x76048d48 // lea rax, [rsi + 2*rsi]
@@ -1442,6 +1575,8 @@ TEXT ·bf16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x003f800000cccccc; QUAD $0x0041000000412000
 	QUAD $0x0042840000413000; QUAD $0x004000000040c000
 	QUAD $0x0041100000408000; QUAD $0x0040e0000040a000
@@ -1473,6 +1608,6 @@ TEXT ·bF16Mul_avx512(SB), 0, $0-48
 TEXT ·bF16Peak_avx512(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·bf16_avx512<>+6720(SB)
+	CALL ·bf16_avx512<>+7584(SB)
 	MOVQ AX, ret+16(FP)
 	RET
