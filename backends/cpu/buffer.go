@@ -6,6 +6,9 @@ import (
 	"greta/backends"
 )
 
+// hugeFrom is the size from which memory is asked for in huge pages.
+const hugeFrom = 4 << 20
+
 // buffer is host memory: allocated, or someone else's that was mapped.
 type buffer struct {
 	data []byte

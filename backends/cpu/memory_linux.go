@@ -9,9 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hugeFrom is the size from which memory is asked for in huge pages.
-const hugeFrom = 4 << 20
-
 // allocate maps anonymous memory, which is not counted by the garbage
 // collector and is given back whole.
 func allocate(bytes int) ([]byte, func([]byte) error, error) {

@@ -11,7 +11,7 @@ import (
 // While a program is captured it is known what it will hold at each launch, so
 // that products with the same activations bring them to it once.
 type rounded struct {
-	memory []float32
+	memory *pages
 	holds  *roundX          // the last region that writes it
 	source backends.Operand // what that rounds
 	now    *roundX          // the region that wrote it last, in this run of a program
@@ -53,6 +53,7 @@ type roundX struct {
 	d      *Device
 	x      rows
 	form   form
+	memory *pages      // of what follows: x
 	q      simd.Quants // in eight bits,
 	s      simd.Split  // in parts,
 	packed []float32   // or in tiles or panels
@@ -81,16 +82,18 @@ func (d *Device) bindRounding(o *backends.Operand, x rows, f form) *roundX {
 	default:
 		size = d.k.PackedLen(x.n, x.cols)
 	}
-	if len(h.memory) < size {
-		h.memory = simd.AlignedFloats(size)
+	if h.memory == nil || len(h.memory.data) < size {
+		h.memory = newPages(size)
 	}
+	r.memory = h.memory
+	memory := h.memory.data[:size]
 	switch {
 	case f.parts > 0:
-		r.s = simd.Split{N: x.n, Cols: x.cols, Parts: f.parts, Data: h.memory[:size]}
+		r.s = simd.Split{N: x.n, Cols: x.cols, Parts: f.parts, Data: memory}
 	case f.group > 0:
-		r.q = simd.Quants{N: x.n, Cols: x.cols, Group: f.group, Data: tensor.Bytes(h.memory[:size])}
+		r.q = simd.Quants{N: x.n, Cols: x.cols, Group: f.group, Data: tensor.Bytes(memory)}
 	default:
-		r.packed = h.memory[:size]
+		r.packed = memory
 	}
 	h.holds, h.source = r, *o
 	return r

@@ -1,6 +1,11 @@
 package cpu
 
-import "greta/backends/cpu/simd"
+import (
+	"runtime"
+
+	"greta/backends/cpu/simd"
+	"greta/tensor"
+)
 
 // Scratch memory belongs to the device and is shared by all launches, since
 // they run one after another. It grows while programs are bound, never while
@@ -23,4 +28,21 @@ func (d *Device) shared(n int) []float32 {
 		d.common = simd.AlignedFloats(n)
 	}
 	return d.common
+}
+
+// pages is memory for floats that starts on a cache line, where it is large in huge pages,
+// which Go's heap does not have. It lasts as long as something refers to it.
+type pages struct{ data []float32 }
+
+func newPages(floats int) *pages {
+	if 4*floats < hugeFrom/4 {
+		return &pages{simd.AlignedFloats(floats)}
+	}
+	data, free, err := allocate((4*floats + hugeFrom - 1) / hugeFrom * hugeFrom)
+	if err != nil {
+		return &pages{simd.AlignedFloats(floats)}
+	}
+	p := &pages{tensor.View[float32](data)}
+	runtime.AddCleanup(p, func(data []byte) { _ = free(data) }, data)
+	return p
 }
