@@ -92,4 +92,5 @@ var structs = map[string]any{
 	"VkPhysicalDeviceDriverProperties":                        PhysicalDeviceDriverProperties{},
 	"VkPhysicalDeviceShaderIntegerDotProductProperties":       PhysicalDeviceShaderIntegerDotProductProperties{},
 	"VkPhysicalDevicePCIBusInfoPropertiesEXT":                 PhysicalDevicePCIBusInfoPropertiesEXT{},
+	"VkPhysicalDeviceShaderSMBuiltinsPropertiesNV":            PhysicalDeviceShaderSMBuiltinsPropertiesNV{},
 }

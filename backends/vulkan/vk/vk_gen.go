@@ -183,6 +183,7 @@ const (
 	VK_STRUCTURE_TYPE_DEBUG_UTILS_LABEL_EXT                                       StructureType = 1000128002
 	VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CALLBACK_DATA_EXT                     StructureType = 1000128003
 	VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT                       StructureType = 1000128004
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV            StructureType = 1000154001
 	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT                 StructureType = 1000212000
 	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT                StructureType = 1000237000
 	VK_STRUCTURE_TYPE_VALIDATION_FEATURES_EXT                                     StructureType = 1000247000
@@ -2333,6 +2334,19 @@ type PhysicalDevicePCIBusInfoPropertiesEXT struct {
 // Init sets the structure's type.
 func (x *PhysicalDevicePCIBusInfoPropertiesEXT) Init() *PhysicalDevicePCIBusInfoPropertiesEXT {
 	x.SType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT
+	return x
+}
+
+type PhysicalDeviceShaderSMBuiltinsPropertiesNV struct {
+	SType            StructureType
+	PNext            unsafe.Pointer
+	ShaderSMCount    uint32
+	ShaderWarpsPerSM uint32
+}
+
+// Init sets the structure's type.
+func (x *PhysicalDeviceShaderSMBuiltinsPropertiesNV) Init() *PhysicalDeviceShaderSMBuiltinsPropertiesNV {
+	x.SType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV
 	return x
 }
 
