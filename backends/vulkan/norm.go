@@ -135,6 +135,9 @@ func (b *bind) wholeRows(lists ...[]backends.Operand) bool {
 	return true
 }
 
+// manyRows is the number of rows from which on small workgroups fill a device, and are faster.
+const manyRows = 128
+
 // normWide runs norm_wide.comp.
 func (b *bind) normWide(add, layer bool) error {
 	l := b.l
@@ -172,7 +175,11 @@ func (b *bind) normWide(add, layer bool) error {
 		b.none(c)
 		b.none(c)
 	}
-	c.spec = []uint32{b.d.rowGroup(int(x.cols)), flag(layer), flag(add), wtype, btype, kind, flag(store)}
+	group := b.d.rowGroup(int(x.cols))
+	for x.n >= manyRows && group > 64 && x.cols <= 8*group { // an invocation has four vectors at most
+		group /= 2
+	}
+	c.spec = []uint32{group, flag(layer), flag(add), wtype, btype, kind, flag(store)}
 	c.push = []uint32{x.n, x.cols / 4, x.inner, x.off / 4, x.stride / 4, r.off / 4, r.stride / 4, sum.off / 4, sum.stride / 4,
 		vy.off / 4, vy.stride / 4, woff, boff, bits(graph.Attr[ops.NormAttr](l.Node).Eps), pitch}
 	b.run(c, min(int(x.n), 32768), 1)

@@ -9,7 +9,8 @@ float wgSum(float v) {
   if (subgroupElect()) reduced[gl_SubgroupID] = v;
   barrier();
   float s = 0;
-  for (uint i = 0; i < gl_NumSubgroups; i++) s += reduced[i];
+  if (gl_NumSubgroups <= gl_SubgroupSize) s = subgroupAdd(gl_SubgroupInvocationID < gl_NumSubgroups ? reduced[gl_SubgroupInvocationID] : 0.0);
+  else for (uint i = 0; i < gl_NumSubgroups; i++) s += reduced[i];
   barrier();
   return s;
 }
@@ -20,7 +21,8 @@ float wgMax(float v) {
   if (subgroupElect()) reduced[gl_SubgroupID] = v;
   barrier();
   float s = reduced[0];
-  for (uint i = 1; i < gl_NumSubgroups; i++) s = max(s, reduced[i]);
+  if (gl_NumSubgroups <= gl_SubgroupSize) s = subgroupMax(gl_SubgroupInvocationID < gl_NumSubgroups ? reduced[gl_SubgroupInvocationID] : s);
+  else for (uint i = 1; i < gl_NumSubgroups; i++) s = max(s, reduced[i]);
   barrier();
   return s;
 }
