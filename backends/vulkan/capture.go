@@ -113,6 +113,9 @@ func (e *executable) bind(made *copies, folds *folds) error {
 		if err := errors.Join(k.bind(b), b.err); err != nil {
 			return fmt.Errorf("%v: %w", l.Node, err)
 		}
+		if made.due != nil && made.due.launch <= i {
+			return fmt.Errorf("%v: halves of its operand were not added", l.Node)
+		}
 		made.wrote(i, b.list)
 		e.dispatches = append(e.dispatches, b.list...)
 	}

@@ -59,6 +59,7 @@ type copies struct {
 	// nevertheless, missed is set, and the program is bound anew with all results written.
 	absent      []absent
 	all, missed bool
+	due         *due // halves that a launch adds when it reads them
 }
 
 // absent is the range of a result that its launch did not write.
@@ -245,6 +246,7 @@ func (b *bind) normed(i int) *converted {
 func (b *bind) form(x *converted, o, y, z *backends.Operand, op uint32) {
 	store := op != opCopy && !b.unread(x, z)
 	c := b.call("form")
+	lacks := b.lacking()
 	vx := b.floats(c, o, false)
 	var vy, vz rows
 	if op != opCopy {
@@ -255,6 +257,7 @@ func (b *bind) form(x *converted, o, y, z *backends.Operand, op uint32) {
 	}
 	b.temporary(c, x.data, true)
 	b.temporary(c, x.scales, true)
+	b.lacked(c, lacks)
 	whole := vx.cols%4 == 0
 	for _, v := range []rows{vx, vy, vz} {
 		whole = whole && v.off%4 == 0 && v.stride%4 == 0
@@ -264,8 +267,8 @@ func (b *bind) form(x *converted, o, y, z *backends.Operand, op uint32) {
 		size, kind = min(size, 256), 1
 		parts = (int(x.pitch) + int(size) - 1) / int(size)
 	}
-	c.spec = []uint32{size, flag(whole), kind, op, flag(store)}
-	c.push = []uint32{vx.cols, vx.inner, vx.off, vx.stride, vy.off, vy.stride, vz.off, vz.stride, x.pitch}
+	c.spec = []uint32{size, flag(whole), kind, op, flag(store), flag(lacks.sums != nil)}
+	c.push = []uint32{vx.cols, vx.inner, vx.off, vx.stride, vy.off, vy.stride, vz.off, vz.stride, x.pitch, uint32(lacks.first / 4), uint32(lacks.count / 4)}
 	b.run(c, int(vx.n), parts)
 }
 

@@ -59,6 +59,7 @@ type Device struct {
 	staging [slots]*transfer
 	next    int // slot of the next copy
 	tables  map[string]*table
+	units   int  // whose rounds of tiles are filled by halves (split.go); 0: none are
 	ordered bool // starts workgroups in the order of dispatches, whatever the driver
 	// temporaries hold converted activations
 	temporaries map[string]*buffer
@@ -87,6 +88,7 @@ func (d *Device) open() error {
 		return err
 	}
 	d.tiled = d.p.Kind != Software
+	d.units = d.p.units
 	if d.opt.Tiled != 0 {
 		d.tiled = d.opt.Tiled > 0
 	}

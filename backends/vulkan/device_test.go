@@ -367,6 +367,14 @@ func TestValidation(t *testing.T) {
 		}
 		quiet("tokens with what is folded, " + dtype.String())
 	}
+	dev.SetUnits(150) // of which the tiles of these products leave many idle
+	s = session(t, dev, func(o *engine.Options) {
+		o.DType, o.Chunk, o.Set = tensor.Q4_0, 64, map[string]string{"L": "2", "D": "1024", "H": "8", "F": "1792", "V": "5000"}
+	})
+	if _, err := s.Prefill(context.Background(), prompt(40)); err != nil {
+		t.Error(err)
+	}
+	quiet("products by halves")
 }
 
 // TestMissingBarrier proves that the layer would see a barrier that is missing.

@@ -3,6 +3,7 @@
 package vulkan
 
 import (
+	"strings"
 	"time"
 
 	"greta/backends"
@@ -49,6 +50,27 @@ func Said(x backends.Executable) string { return x.(*executable).Note() }
 
 // SetTile fixes the size of tiles: 32, 64 or 128.
 func (d *Device) SetTile(n int) { d.tile = n }
+
+// SetUnits says how many tiles make a round that is to be even; 0: no product is halved.
+func (d *Device) SetUnits(n int) { d.units = n }
+
+// HalvedBlocks says how many blocks of tiles of a product are halved.
+func HalvedBlocks(tiles, blocks, across, cols, units int) int {
+	return halvedBlocks(tiles, blocks, across, cols, units)
+}
+
+// Half gives the column at which the second half of a product's columns begins.
+func Half(cols int) int { return half(cols) }
+
+// Made says whether a pipeline of a shader was made.
+func (d *Device) Made(shader string) bool {
+	for key := range d.pipelines {
+		if strings.HasPrefix(key, shader) {
+			return true
+		}
+	}
+	return false
+}
 
 // Blocks is the number of allocations.
 func (d *Device) Blocks() int { return len(d.blocks) }

@@ -15,14 +15,17 @@ layout(constant_id = 1) const bool VECTORS = false; // rows can be read 16 bytes
 layout(constant_id = 2) const uint FORM = DOTS;
 layout(constant_id = 3) const uint OP = COPY;
 layout(constant_id = 4) const bool STORE = true; // z is read
+layout(constant_id = 5) const bool LACKS = false; // y's last columns lack the sums in lacks (split.go); where rows are vectors
 layout(binding = 0, std430) readonly buffer BX { float x[]; };
 layout(binding = 0, std430) readonly buffer BX4 { vec4 x4[]; };
 layout(binding = 1, std430) readonly buffer BY { float y[]; };
 layout(binding = 1, std430) readonly buffer BY4 { vec4 y4[]; };
 layout(binding = 2, std430) writeonly buffer BZ { float z[]; };
 layout(binding = 2, std430) writeonly buffer BZ4 { vec4 z4[]; };
+layout(binding = 5, std430) readonly buffer BL { vec4 lacks[]; };
 layout(push_constant) uniform Push {
   uint cols, inner, xoff, xstride, yoff, ystride, zoff, zstride, pitch; // pitch: in groups of four
+  uint lfirst, lcols; // of y's columns to which lacks belongs, in groups of four
 };
 
 uint ax, ay, az;
@@ -41,6 +44,7 @@ vec4 four(uint i, bool store) {
       v = x4[(ax >> 2) + i];
       if (OP != COPY) {
         vec4 u = y4[(ay >> 2) + i];
+        if (LACKS && i >= lfirst) u += lacks[gl_WorkGroupID.x * lcols + i - lfirst];
         v = vec4(gated(v.x, u.x), gated(v.y, u.y), gated(v.z, u.z), gated(v.w, u.w));
         if (STORE && store) z4[(az >> 2) + i] = v;
       }

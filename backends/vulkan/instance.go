@@ -126,6 +126,7 @@ type physical struct {
 	vendor  uint32 // its number in PCI
 	shuffle bool   // invocations of a subgroup read each other's numbers
 	inOrder bool   // workgroups start in the order of dispatches
+	units   int    // multiprocessors; 0: unknown
 	// flexible are the matrices whose sizes are free but for granularities
 	flexible []vk.CooperativeMatrixFlexibleDimensionsPropertiesNV
 }
@@ -168,6 +169,7 @@ const (
 	matrixExt       = "VK_KHR_cooperative_matrix"
 	maintenance4Ext = "VK_KHR_maintenance4"
 	pciExt          = "VK_EXT_pci_bus_info"
+	smExt           = "VK_NV_shader_sm_builtins"
 )
 
 func (in *instance) describe(h vk.PhysicalDevice) (*physical, error) {
@@ -207,6 +209,11 @@ func (in *instance) describe(h vk.PhysicalDevice) (*physical, error) {
 		pci.PNext = p2.PNext
 		p2.PNext = unsafe.Pointer(pci)
 	}
+	sm := (&vk.PhysicalDeviceShaderSMBuiltinsPropertiesNV{}).Init()
+	if p.exts[smExt] {
+		sm.PNext = p2.PNext
+		p2.PNext = unsafe.Pointer(sm)
+	}
 	in.c.GetPhysicalDeviceProperties2(h, p2)
 	if p.exts[pciExt] {
 		p.Location = fmt.Sprintf("%04x:%02x:%02x.%x", pci.PciDomain, pci.PciBus, pci.PciDevice, pci.PciFunction)
@@ -215,6 +222,7 @@ func (in *instance) describe(h vk.PhysicalDevice) (*physical, error) {
 	p.Driver = strings.TrimSpace(vk.GoString(p12.DriverName[:]) + " " + vk.GoString(p12.DriverInfo[:]))
 	p.inOrder = p12.DriverID == vk.VK_DRIVER_ID_NVIDIA_PROPRIETARY
 	p.vendor = p2.Properties.VendorID
+	p.units = int(sm.ShaderSMCount)
 	p.cacheID = hex.EncodeToString(p2.Properties.PipelineCacheUUID[:])
 	p.Subgroup, p.MinSubgroup, p.MaxSubgroup = int(p11.SubgroupSize), int(p11.SubgroupSize), int(p11.SubgroupSize)
 	if sizes.MinSubgroupSize > 0 {

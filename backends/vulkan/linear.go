@@ -411,22 +411,48 @@ func (b *bind) matMul(p product, part piece) {
 
 // matrix multiplies by cooperative matrices.
 func (b *bind) matrix(p product, part piece) {
-	core := b.d.core()
-	n := p.x.Shape.Rows()
 	v := b.variant
 	if v == nil { // of software devices
-		if core.size != 8 {
-			b.fail(fmt.Errorf("a product by matrices of %d rows has no tile", core.size))
+		if n := b.d.core().size; n != 8 {
+			b.fail(fmt.Errorf("a product by matrices of %d rows has no tile", n))
 			return
 		}
-		v = &matrixVariant{module: "matrix_%s_32", rows: 32, cols: 32, subgroups: 4}
+		v = softwareTile
 	}
-	c := b.call(fmt.Sprintf(v.module, p.w.Type))
-	c.subgroup = core.subgroup
 	x := b.convert(halves, p.x)
 	if x == nil {
 		return
 	}
+	n, cols := p.x.Shape.Rows(), p.w.Shape.Last()
+	last := min(b.halved(p, part, v)*v.cols, part.count) // of part's rows those whose columns are halved
+	var sums *buffer
+	if last > 0 {
+		var err error
+		if sums, err = b.reserved("halved sums", n*last*4); err != nil {
+			last = 0 // without memory for sums nothing is
+		}
+	}
+	first := part.count - last
+	b.tiles(p, piece{part.first, first}, v, *x, 0, cols)
+	if last == 0 {
+		return
+	}
+	b.tiles(p, piece{first, last}, v, *x, 0, half(cols))
+	y := backends.Operand{Buffer: sums, Type: tensor.F32, Shape: tensor.Shape{n, last}, Stride: 4 * last}
+	w := *p.w // its last rows
+	w.Shape, w.Offset = tensor.Shape{last, cols}, w.Offset+first*w.Stride
+	b.tiles(product{x: p.x, w: &w, y: &y}, piece{0, last}, v, *x, half(cols), cols)
+	b.halfDue(p.y, due{first: first, count: last, sums: sums})
+}
+
+// tiles runs tiles of v over a piece of w, from one column of it to another; x are the activations.
+func (b *bind) tiles(p product, part piece, v *matrixVariant, x converted, from, to int) {
+	core, n, cols := b.d.core(), p.x.Shape.Rows(), p.w.Shape.Last()
+	if part.count == 0 {
+		return
+	}
+	c := b.call(fmt.Sprintf(v.module, p.w.Type))
+	c.subgroup = core.subgroup
 	woff := b.weights(c, p.w, part)
 	b.temporary(c, x.data, false)
 	boff, btype := b.vector(c, p.bias)
@@ -438,7 +464,6 @@ func (b *bind) matrix(p product, part piece) {
 	}
 	y := b.floats(c, p.y, true)
 	b.temporary(c, x.scales, false)
-	cols := p.w.Shape.Last()
 	flip := uint32(0x64006400)
 	if p.w.Type == tensor.Q8_0 {
 		flip = 0x64806480 // codes are signed
@@ -450,6 +475,9 @@ func (b *bind) matrix(p product, part piece) {
 	}
 	c.push = []uint32{uint32(part.count), uint32(cols), uint32(part.first), uint32(p.w.Rows()), uint32(n), woff, uint32(p.w.Stride),
 		x.pitch / 2, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, flip}
+	if v.halves {
+		c.push = append(c.push, uint32(from), uint32(to))
+	}
 	b.run(c, (n+v.rows-1)/v.rows, (part.count+v.cols-1)/v.cols)
 }
 

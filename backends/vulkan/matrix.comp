@@ -286,29 +286,29 @@ void main() {
 #define PUT(x, w, k) \
   LOOP for (uint i = 0; i < CX; i++) sh[(t + i * NT) / KV * LD + t % KV] = x[i]; \
   PUT_W(w, k)
-  GET(fx, fw, 0)
+  GET(fx, fw, start)
 #ifdef HELD
   EACH_M(NONE_A) EACH_N(NONE_B)
-  for (uint k0 = 0; k0 < cols; k0 += BK) {
+  for (uint k0 = start; k0 < stop; k0 += BK) {
     barrier();
     PUT(fx, fw, k0)
     MULTIPLY
     barrier();
-    if (k0 + BK < cols) { GET(fx, fw, k0 + BK) }
+    if (k0 + BK < stop) { GET(fx, fw, k0 + BK) }
     LOAD(0)
     REST
   }
   MULTIPLY
   barrier();
 #else
-  for (uint k0 = 0; k0 < cols; k0 += BK) {
+  for (uint k0 = start; k0 < stop; k0 += BK) {
     PUT(fx, fw, k0)
     barrier();
 #if TYPE >= 10
     LOAD(0)
-    if (k0 + BK < cols) { GET(fx, fw, k0 + BK) }
+    if (k0 + BK < stop) { GET(fx, fw, k0 + BK) }
 #else
-    if (k0 + BK < cols) { GET(fx, fw, k0 + BK) }
+    if (k0 + BK < stop) { GET(fx, fw, k0 + BK) }
     LOAD(0)
 #endif
     REST

@@ -28,8 +28,7 @@ func bindNorm(b *bind) error {
 		b.copies.norms = append(b.copies.norms, folded{&l.Out[0], &l.In[0], &l.In[1], graph.Attr[ops.NormAttr](l.Node).Eps})
 		return nil
 	}
-	cols := l.In[0].Shape.Last()
-	if cols%4 == 0 && cols <= 16*int(b.d.rowGroup(cols)) && b.wholeRows(l.In, l.Out) {
+	if b.d.normsWide(l) {
 		return b.normWide(add, layer)
 	}
 	c := b.call("norm")
@@ -123,8 +122,14 @@ func overlap(a, c *backends.Operand) bool {
 	return a.Buffer != nil && a.Buffer == c.Buffer && a.Offset < c.Offset+extent(c) && c.Offset < a.Offset+extent(a)
 }
 
+// normsWide says whether norm_wide.comp computes a norm.
+func (d *Device) normsWide(l *backends.Launch) bool {
+	cols := l.In[0].Shape.Last()
+	return cols%4 == 0 && cols <= 16*int(d.rowGroup(cols)) && wholeRows(l.In, l.Out)
+}
+
 // wholeRows says whether the f32 rows of a norm can be read 16 bytes at a time.
-func (b *bind) wholeRows(lists ...[]backends.Operand) bool {
+func wholeRows(lists ...[]backends.Operand) bool {
 	for _, list := range lists {
 		for i := range list {
 			if o := &list[i]; o.Buffer != nil && len(o.Shape) > 1 && (o.Offset%16 != 0 || o.Stride%16 != 0) {
@@ -146,10 +151,15 @@ func (b *bind) normWide(add, layer bool) error {
 	var r, sum rows
 	w, bias := at(l.In, 1), at(l.In, 2)
 	y := &l.Out[0]
-	if add {
+	lacks := b.lacking()
+	switch {
+	case add:
 		r = b.floats(c, &l.In[1], false)
 		w, bias, y = at(l.In, 2), nil, &l.Out[1]
-	} else {
+	case lacks.sums != nil: // all of x, which is made whole on the way
+		b.lacked(c, lacks)
+		r = rows{stride: uint32(lacks.count)}
+	default:
 		b.none(c)
 	}
 	if !layer {
@@ -157,9 +167,12 @@ func (b *bind) normWide(add, layer bool) error {
 	}
 	woff, wtype := b.vector(c, w)
 	boff, btype := b.vector(c, bias)
-	if add {
+	switch {
+	case add:
 		sum = b.floats(c, &l.Out[0], true)
-	} else {
+	case lacks.sums != nil:
+		sum, add = b.floats(c, &l.In[0], true), true
+	default:
 		b.none(c)
 	}
 	vy := b.floats(c, y, true)

@@ -89,14 +89,14 @@ func (d *Device) Paths() []backends.Path {
 	var all []backends.Path
 	if d.core() != (tensorCore{}) {
 		all = append(all, backends.Path{Name: pathMatrix, About: "products and attention by cooperative matrices of f16",
-			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("matrix", "attention_matrix", "form", "norm"),
+			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("matrix", "join", "attention_matrix", "form", "norm"),
 			Takes: func(n *graph.Node) bool {
 				return isProduct(n) && d.takesMatrix(n.In[1].Type, n.In[0].Shape.Rows()) || d.takesMatrixAttention(n)
 			}})
 	}
 	if d.core().size == 16 && d.p.vendor == nvidia && d.p.Shared >= straightShared {
 		all = append(all, backends.Path{Name: pathStraight, About: "products by cooperative matrices whose weights go straight to where they are multiplied",
-			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("straight", "form", "norm"),
+			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("straight", "join", "form", "norm"),
 			Takes: func(n *graph.Node) bool {
 				return isProduct(n) && d.takesStraight(n.In[1].Type, n.In[1].Shape.Last(), n.In[0].Shape.Rows())
 			}})

@@ -14,4 +14,10 @@ layout(push_constant) uniform Push {
   uint rows, cols, first, all, count, woff, wstride;
   uint pitch, boff, roff, rstride, yoff, ystride, yinner, rinner;
   uint flip; // what codes flips: known late, so that it is in a register
+#ifdef SHARE
+  uint start, stop; // the columns of w that are multiplied
+#else
+#define start 0u
+#define stop cols
+#endif
 };

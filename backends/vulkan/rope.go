@@ -110,17 +110,18 @@ func (b *bind) store(x, pos, y, factors *backends.Operand, rotate, cache bool) e
 	}
 	yoff := b.operand(c, y, true) / uint32(size)
 	b.status(c)
+	lacks := b.lacking()
 	limit := 0
 	if cache {
 		limit = y.Shape[0]
 	}
-	if x.Rows() > fewTokens && dh%4 == 0 && dh <= 256 && (!rotate || !pair && 2*pairs == dh) &&
-		x.Offset%8 == 0 && x.Stride%8 == 0 && y.Offset%(2*size) == 0 && y.Stride%(2*size) == 0 {
+	if x.Rows() > fewTokens && dh%4 == 0 && dh <= 256 && (!rotate || !pair && 2*pairs == dh) && pairsOf(x, y) {
 		c.shader = "rope_rows"
+		b.lacked(c, lacks)
 		part := dh / 4 // invocations of a head
-		c.spec = []uint32{uint32(part * min(x.Shape[1], 256/part)), flag(rotate), flag(cache), typeCodes[y.Type]}
+		c.spec = []uint32{uint32(part * min(x.Shape[1], 256/part)), flag(rotate), flag(cache), typeCodes[y.Type], flag(lacks.sums != nil)}
 		c.push = []uint32{uint32(x.Rows()), uint32(x.Shape[1]), uint32(dh), vx.off, vx.stride, posoff,
-			yoff, uint32(y.Stride / size), uint32(limit), bits(scale), uint32(b.number)}
+			yoff, uint32(y.Stride / size), uint32(limit), bits(scale), uint32(b.number), uint32(lacks.first), uint32(lacks.count)}
 		b.run(c, x.Rows(), 1)
 		return nil
 	}
@@ -130,4 +131,10 @@ func (b *bind) store(x, pos, y, factors *backends.Operand, rotate, cache bool) e
 		yoff, uint32(y.Stride / size), uint32(limit), bits(scale), uint32(b.number)}
 	b.run(c, groups((n+1)/2, 64), x.Rows())
 	return nil
+}
+
+// pairsOf says whether rope_rows.comp can read x and write y two elements at a time.
+func pairsOf(x, y *backends.Operand) bool {
+	_, size := y.Type.Block()
+	return x.Offset%8 == 0 && x.Stride%8 == 0 && y.Offset%(2*size) == 0 && y.Stride%(2*size) == 0
 }

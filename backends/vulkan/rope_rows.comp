@@ -10,19 +10,29 @@ layout(local_size_x_id = 0) in; // a multiple of dh / 4
 layout(constant_id = 1) const bool ROTATE = true;
 layout(constant_id = 2) const bool CACHE = false; // rows go to positions
 layout(constant_id = 3) const uint TYPE = F32;
+layout(constant_id = 4) const bool LACKS = false; // x's last columns lack the sums in lacks (split.go)
 layout(binding = 0, std430) readonly buffer BX { vec2 x[]; };
 layout(binding = 1, std430) readonly buffer BPos { int pos[]; };
 layout(binding = 2, std430) readonly buffer BF { uvec2 freqs[]; }; // low, high word of 2^64 f / 2 pi
 layout(binding = 3, std430) writeonly buffer BY { uint y[]; };
+layout(binding = 5, std430) readonly buffer BL { vec2 lacks[]; };
 layout(push_constant) uniform Push {
   uint tokens, heads, dh;
   uint xoff, xstride, posoff, yoff, ystride; // y's in elements of TYPE
   uint limit;                                // positions that the cache holds
   float scale;                               // on cosine and sine
   uint launch;
+  uint lfirst, lcols; // of x's columns to which lacks belongs
 };
 
 shared uint replaced;
+
+// pair gives elements c and c + 1 of row s of x.
+vec2 pair(uint s, uint c) {
+  vec2 v = x[(xoff + s * xstride + c) >> 1];
+  if (LACKS && c >= lfirst) v += lacks[(s * lcols + c - lfirst) >> 1];
+  return v;
+}
 
 void put(uint at, vec2 v) {
   if (TYPE == F32) {
@@ -55,9 +65,9 @@ void main() {
     a = rotation(freqs[i], uint(p)) * scale;
     b = rotation(freqs[i + 1], uint(p)) * scale;
   }
-  uint x0 = xoff + s * xstride + i, y0 = yoff + (CACHE ? uint(p) : s) * ystride + i;
+  uint y0 = yoff + (CACHE ? uint(p) : s) * ystride + i;
   for (uint h = t / parts; h < heads; h += T / parts) {
-    vec2 u = x[(x0 + h * dh) >> 1], v = x[(x0 + h * dh + half_) >> 1];
+    vec2 u = pair(s, i + h * dh), v = pair(s, i + h * dh + half_);
     if (ROTATE) {
       vec2 r = vec2(u.x * a.x - v.x * a.y, u.y * b.x - v.y * b.y);
       v = vec2(v.x * a.x + u.x * a.y, v.y * b.x + u.y * b.y);

@@ -158,8 +158,8 @@ void main() {
 #define GET_X(k) [[unroll]] for (uint i = 0; i < CX; i++) fx[i] = x8[px[i] + (k) / 8];
 #define GET_W(W, k) [[unroll]] for (uint i = 0; i < ROWS; i++) W[i] = fetch(pw[i], k, quarter);
 #define PUT_X(at) [[unroll]] for (uint i = 0; i < CX; i++) put(at + (t + i * NT) / XV * LD, ORDER(t % XV), fx[i]);
-  GET_X(0)
-  GET_W(fw, 0)
+  GET_X(start)
+  GET_W(fw, start)
 #if STEP == 128
   // Of a step the even vectors of x are the first half, the odd ones the second.
 #define PUT_HALF(h) if ((t & 1u) == h) { PUT_X(h * STAGE) }
@@ -175,8 +175,8 @@ void main() {
       d[i][j] = both.xx; \
       m[i][j] = both.yy; \
     }
-#define MORE(n) if (n == 0 && k0 + 256 < cols) { HEADS(k0 + 256) }
-  HEADS(0)
+#define MORE(n) if (n == 0 && k0 + 256 < stop) { HEADS(k0 + 256) }
+  HEADS(start)
 #else
 #define READY(W, n) \
     [[unroll]] for (uint i = 0; i < ROWS; i++) { \
@@ -194,13 +194,13 @@ void main() {
     READY(W, n) \
     { const uint half_ = 0, stage = 0; \
       PART(W, 0) \
-      if (k + STEP < cols) { GET_X(k + STEP) GET_W(V, k + STEP) } \
+      if (k + STEP < stop) { GET_X(k + STEP) GET_W(V, k + STEP) } \
       MORE(n) \
       PART(W, 1) PART(W, 2) PART(W, 3) } \
     barrier(); \
     { const uint half_ = 1, stage = STAGE; \
       PART(W, 0) PART(W, 1) PART(W, 2) \
-      if (k + STEP < cols) { PUT_HALF(0) } \
+      if (k + STEP < stop) { PUT_HALF(0) } \
       PART(W, 3) } \
   }
   PUT_HALF(0)
@@ -213,24 +213,24 @@ void main() {
       d[i][0] = d[i][1] = f16vec2(quarter < 2 ? both.x : both.y); \
       m[i][0] = m[i][1] = f16vec2(0); \
     }
-#define MORE(n) if (n == 1 && k + STEP < cols) { SCALES(k + STEP) }
-  SCALES(0)
+#define MORE(n) if (n == 1 && k + STEP < stop) { SCALES(k + STEP) }
+  SCALES(start)
 #define TURN(n, W, V) { \
     const uint k = k0 + n * STEP, stage = n * STAGE, half_ = 0; \
     barrier(); \
     READY(n) \
     PART(W, 0) \
-    if (k + STEP < cols) { PUT_X(STAGE - stage) GET_W(V, k + STEP) } \
-    if (k + 2 * STEP < cols) { GET_X(k + 2 * STEP) } \
+    if (k + STEP < stop) { PUT_X(STAGE - stage) GET_W(V, k + STEP) } \
+    if (k + 2 * STEP < stop) { GET_X(k + 2 * STEP) } \
     MORE(n) \
     PART(W, 1) PART(W, 2) PART(W, 3) \
   }
   PUT_X(0)
-  if (STEP < cols) { GET_X(STEP) }
+  if (start + STEP < stop) { GET_X(start + STEP) }
 #endif
-  for (uint k0 = 0; k0 < cols; k0 += 2 * STEP) {
+  for (uint k0 = start; k0 < stop; k0 += 2 * STEP) {
     TURN(0, fw, gw)
-    if (k0 + STEP >= cols) break;
+    if (k0 + STEP >= stop) break;
     TURN(1, gw, fw)
   }
   barrier();

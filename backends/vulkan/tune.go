@@ -19,15 +19,19 @@ type matrixVariant struct {
 	module     string
 	rows, cols int
 	subgroups  int
+	halves     bool // its module multiplies a range of columns of w (split.go)
 }
 
 // The first is the default for many rows.
 var matrixVariants = []matrixVariant{
-	{"tile=128", "matrix_%s_128", 128, 128, 8},
-	{wideTile, "matrix_%s_192", 128, 192, 8}, // of f16
-	{straightTile, "straight_%s", 128, 256, 8},
-	{"tile=64", "matrix_%s_64", 64, 64, 4},
+	{"tile=128", "matrix_%s_128", 128, 128, 8, false},
+	{wideTile, "matrix_%s_192", 128, 192, 8, false}, // of f16
+	{straightTile, "straight_%s", 128, 256, 8, true},
+	{"tile=64", "matrix_%s_64", 64, 64, 4, false},
 }
+
+// softwareTile is what software devices have in their place.
+var softwareTile = &matrixVariant{module: "matrix_%s_32", rows: 32, cols: 32, subgroups: 4, halves: true}
 
 const wideTile, straightTile = "tile=128x192", "straight=128x256"
 
@@ -41,8 +45,13 @@ const straightShared = 2 * 128 * 9 * 16
 // straightTypes are the formats of straight.comp; rows of w have whole steps of so many columns.
 var straightTypes = map[tensor.Type]int{tensor.Q4_0: 128, tensor.Q8_0: 128, tensor.Q4_K: 256}
 
-// straightTiles is the number of its tiles from which on it is faster: where they keep all units busy by themselves.
-const straightTiles = 128
+// straightTiles is the number of its tiles from which on it is faster: where they keep all units busy by themselves;
+// halvedTiles that from which on halves of them do (split.go).
+const straightTiles, halvedTiles = 128, 64
+
+// straightHalves are the formats of whose products halves are faster than more tiles of 128x128: where nothing runs beside, and,
+// if true, also where other products do.
+var straightHalves = map[tensor.Type]bool{tensor.Q4_0: false, tensor.Q8_0: true}
 
 // nvidia is the vendor on whose card that was measured; AMD's compiler spills registers of the wide tiles.
 const nvidia = 0x10de
@@ -77,8 +86,10 @@ func (d *Device) Variants(n *graph.Node) []string {
 	switch {
 	case rows <= 64: // large tiles would be half empty
 		slices.Reverse(names)
+	case slices.Contains(names, straightTile) && d.takesHalves(n, tiles(256)):
+		first = straightTile
 	case n.Op == ops.LinearResidual:
-	case tiles(256) >= straightTiles && slices.Contains(names, straightTile):
+	case slices.Contains(names, straightTile) && tiles(256) >= straightTiles:
 		first = straightTile
 	case d.p.vendor == nvidia && tiles(192) >= wideTiles && slices.Contains(names, wideTile):
 		first = wideTile
@@ -87,6 +98,12 @@ func (d *Device) Variants(n *graph.Node) []string {
 		names[0], names[i] = names[i], names[0]
 	}
 	return names
+}
+
+// takesHalves says whether a product of so many tiles of straight.comp is faster by halves of them than by other tiles.
+func (d *Device) takesHalves(n *graph.Node, tiles int) bool {
+	beside, takes := straightHalves[n.In[1].Type]
+	return takes && d.units > 0 && tiles >= halvedTiles && n.In[1].Shape.Last() >= 2*halfColumns && (beside || n.Op == ops.LinearResidual)
 }
 
 // Choose sets what is asked for a node's variant.

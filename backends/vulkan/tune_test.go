@@ -39,6 +39,7 @@ func TestStraight(t *testing.T) {
 					Args: fmt.Sprintf("x float[%d, %d] +8; w %s[%d, %d]; r float[%d, %d]; b f32[%d]", s.rows, s.cols, typ, s.n, s.cols, s.rows, s.n, s.n), Rel: 5e-6, Abs: 5e-5})
 		}
 	}
+	cases = append(cases, halvedCases(tensor.Q4_0, tensor.Q8_0, tensor.Q4_K)...)
 	cases = append(cases, optest.Case{Name: "straight/steps of 128", Eq: "y: linear(x, w)", Args: "x float[70, 384]; w q4_0[300, 384]", Rel: 5e-6, Abs: 5e-5})
 	for _, c := range cases {
 		p, err := c.Prepare(tensor.F32)
@@ -51,6 +52,9 @@ func TestStraight(t *testing.T) {
 	}
 	if err := optest.Together(dev, cases, path.Rel, func(string) {}); err != nil {
 		t.Error(err)
+	}
+	if !dev.Made("join") {
+		t.Error("no product was halved: the number of units is not known")
 	}
 }
 
