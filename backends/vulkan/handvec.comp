@@ -49,11 +49,10 @@ shared float part[64 * R];
 // again gives group i of x as soon as it is there.
 uvec4 again(uint i) {
   uvec4 v = xh4[i];
-  const bool waiting = !there(vain);
   uint looks = 0;
-  while (waiting && !there(v) && looks < PATIENCE) {
+  while (!there(v) && looks < PATIENCE) {
     v = xh4[i];
-    looks++;
+    looks = looked(looks);
   }
   tooLong(launch, looks);
   return v;
@@ -140,10 +139,9 @@ void main() {
   if (BIAS != 0) sum += NARROW(b, BIAS, boff + row0 + t);
   if (RESIDUAL) {
     uint looks = 0;
-    const bool waiting = (waits & 2u) != 0 && !there(rest) && !there(vain);
-    while (waiting && !there(rest) && looks < PATIENCE) {
+    while ((waits & 2u) != 0 && !there(rest) && looks < PATIENCE) {
       rest = rh[roff + row0 + t];
-      looks++;
+      looks = looked(looks);
     }
     tooLong(launch, looks);
     sum += uintBitsToFloat(rest);
