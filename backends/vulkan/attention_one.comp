@@ -107,19 +107,15 @@ void main() {
     freq = freqs[PAIR ? t >> 1 : second ? t - pairs : t];
   }
   if (t < DH && HANDED) {
+    const bool waiting = waits != 0 && !there(vain);
     uint looks = 0, v;
     uvec4 w;
-    bool again = waits != 0;
-    while (again) { // at a word a subgroup or so, as many look
-      again = looks < PATIENCE && !there(xvh[xvoff + g * DH + (t & ~31u)]);
-      if (again) looks = looked(looks);
-    }
-    again = true;
+    bool again = true;
     while (again) {
       w = uvec4(qh[qoff + h * DH + t], qh[qoff + h * DH + e], xkh[xkoff + g * DH + t], xkh[xkoff + g * DH + e]);
       v = xvh[xvoff + g * DH + t];
-      again = waits != 0 && looks < PATIENCE && !(there(w) && there(v));
-      if (again) looks = looked(looks);
+      again = waiting && looks < PATIENCE && !(there(w) && there(v));
+      if (again) looks++;
     }
     tooLong(launch, looks);
     a = uintBitsToFloat(w.x);

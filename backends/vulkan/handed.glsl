@@ -4,7 +4,6 @@
 
 const uint NOT_YET = 0x80808080u;  // no four codes, no scale, no sum of squares; of other numbers see said
 const uint PATIENCE = 1u << 21;    // looks at a word: seconds
-const uint NO_USE = ~0u;           // looks of who was told that another has waited in vain
 layout(binding = HAND, std430) coherent volatile buffer Hand { uint vain; }; // NOT_YET, until somebody has waited in vain
 
 bool there(uint v) { return v != NOT_YET; }
@@ -13,16 +12,9 @@ bool there(uvec4 v) { return all(notEqual(v, uvec4(NOT_YET))); }
 // said is v, or its neighbour if that is what says that nothing was written.
 float said(float v) { return there(floatBitsToUint(v)) ? v : uintBitsToFloat(NOT_YET + 1u); }
 
-// looked counts a look at a word that is not there. All waits end at one word, so it is asked for now and then only: if each
-// began with it, all would wait for that.
-uint looked(uint looks) {
-  looks++;
-  return looks % 64 == 0 && !there(vain) ? NO_USE : looks;
-}
-
-// tooLong ends the wait of a launch, and those of all others, if it has looked too often.
+// tooLong ends the wait of a launch, and of all that begin to wait afterwards, if it has looked too often.
 void tooLong(uint launch, uint looks) {
-  if (looks != PATIENCE) return;
+  if (looks < PATIENCE) return;
   refuse(launch, 0, 0, 0);
   atomicExchange(vain, 0u);
 }

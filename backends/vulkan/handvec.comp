@@ -49,10 +49,11 @@ shared float part[64 * R];
 // again gives group i of x as soon as it is there.
 uvec4 again(uint i) {
   uvec4 v = xh4[i];
+  const bool waiting = !there(vain);
   uint looks = 0;
-  while (!there(v) && looks < PATIENCE) {
+  while (waiting && !there(v) && looks < PATIENCE) {
     v = xh4[i];
-    looks = looked(looks);
+    looks++;
   }
   tooLong(launch, looks);
   return v;
@@ -139,9 +140,10 @@ void main() {
   if (BIAS != 0) sum += NARROW(b, BIAS, boff + row0 + t);
   if (RESIDUAL) {
     uint looks = 0;
-    while ((waits & 2u) != 0 && !there(rest) && looks < PATIENCE) {
+    const bool waiting = (waits & 2u) != 0 && !there(rest) && !there(vain);
+    while (waiting && !there(rest) && looks < PATIENCE) {
       rest = rh[roff + row0 + t];
-      looks = looked(looks);
+      looks++;
     }
     tooLong(launch, looks);
     sum += uintBitsToFloat(rest);

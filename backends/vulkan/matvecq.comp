@@ -244,6 +244,8 @@ float squared(uint u) {
 #endif
 }
 
+uint waiting = 0; // waits, 0 when somebody has waited in vain
+
 // take puts x where it is read from, as soon as it is there: codes, scales, and squares where NORM, all
 // loads before the first store. Their rows are multiples of 128.
 void take() {
@@ -261,8 +263,8 @@ void take() {
         else if (i < all) a[k] = squaresh[i - also];
         else a[k] = uvec4(0);
       }
-      again = (waits & 1u) != 0 && looks < PATIENCE && !(there(a[0]) && there(a[1]));
-      if (again) looks = looked(looks);
+      again = (waiting & 1u) != 0 && looks < PATIENCE && !(there(a[0]) && there(a[1]));
+      if (again) looks++;
     }
     [[unroll]] for (uint k = 0; k < 2; k++) {
       uint i = i0 + k * T;
@@ -283,9 +285,9 @@ void take() {
 float residue(uint i) {
   if (!HANDED) return r[i];
   uint v = rh[i], looks = 0;
-  while ((waits & 2u) != 0 && !there(v) && looks < PATIENCE) {
+  while ((waiting & 2u) != 0 && !there(v) && looks < PATIENCE) {
     v = rh[i];
-    looks = looked(looks);
+    looks++;
   }
   tooLong(launch, looks);
   return uintBitsToFloat(v);
@@ -402,7 +404,10 @@ void main() {
   Raw v[R * UN], next[R * UN];
   FETCHES(v, n0, u0)
 #ifdef CHAIN
-  if (HANDED) take();
+  if (HANDED) {
+    if (waits != 0 && !there(vain)) waiting = waits;
+    take();
+  }
 #endif
   while (n0 < limit) {
     bool ends = u0 - lane + UN * SG >= units; // the rows do, behind this turn
