@@ -12,6 +12,10 @@
 
 #define ROWS 8 // of activations in a record
 #define RECORD (48 * ROWS)
+#define FAR 2 // pairs of blocks from which operands are asked for ahead, as they come from the second or third level
+
+// ASK says whether they are: where there is little to do besides dot products, loads are what is short.
+#define ASK(f) ((f) != Q8_0)
 
 typedef int32_t i32x8 __attribute__((vector_size(32)));
 typedef float f32x8 __attribute__((vector_size(32)));
@@ -95,7 +99,11 @@ INLINE void tile(const int f, const int NC, const int col, const uint8_t *w, con
     if (IS_K(f)) UNROLL for (int c = 0; c < NC; c++) acc[c] = low[c] = vset(0);
     w += HEAD(f);
     ROLLED for (int p = 0; p < PAIRS(f); p++, w += PAIR(f)) {
-      ROLLED for (long b = 0; b < 2; b++, x += RECORD) block(f, NC, col, w, b, x, t, acc, low);
+      if (ASK(f)) UNROLL for (int o = 0; o < PAIR(f); o += 64) __builtin_prefetch(w + FAR * PAIR(f) + o, 0, 3);
+      ROLLED for (long b = 0; b < 2; b++, x += RECORD) {
+        if (ASK(f)) UNROLL for (int o = 0; o < RECORD; o += 64) __builtin_prefetch(x + 2 * FAR * RECORD + o, 0, 3);
+        block(f, NC, col, w, b, x, t, acc, low);
+      }
     }
     if (IS_K(f)) {
       const vf d = ld_f16(head), m = AFFINE(f) ? ld_f16(head + 16) : vset(0);

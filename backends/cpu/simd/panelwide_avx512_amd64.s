@@ -22,7 +22,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
 	LONG $0xffe78149; WORD $0x0000; BYTE $0x00 // and r15, 0xff
 	LONG $0x08d2840f; WORD $0x0000 // je 0x10903 <pw_q8_0+0x903>
-	QUAD $0x7cd10558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7cd1] # 0x17d0c <pw_q3_k+0xd9c>
+	QUAD $0x85d10558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x85d1] # 0x1860c <pw_q3_k+0xe3c>
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
 	LONG $0x1efec148 // sar rsi, 0x1e
 	LONG $0xc1b60f41 // movzx eax, r9b
@@ -419,8 +419,8 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1cefc149 // shr r15, 0x1c
 	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
 	LONG $0xffe78149; WORD $0x0000; BYTE $0x00 // and r15, 0xff
-	LONG $0x091e840f; WORD $0x0000 // je 0x1126f <pw_q4_0+0x94f>
-	QUAD $0x73a90558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x73a9] # 0x17d04 <pw_q3_k+0xd94>
+	LONG $0x0a04840f; WORD $0x0000 // je 0x11355 <pw_q4_0+0xa35>
+	QUAD $0x7ca90558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7ca9] # 0x18604 <pw_q3_k+0xe34>
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
 	LONG $0x1efec148 // sar rsi, 0x1e
 	LONG $0xc1b60f41 // movzx eax, r9b
@@ -482,10 +482,10 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x01ff8349 // cmp r15, 0x1
 	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	LONG $0x07d38e0f; WORD $0x0000 // jle 0x1126f <pw_q4_0+0x94f>
+	LONG $0x08b98e0f; WORD $0x0000 // jle 0x11355 <pw_q4_0+0xa35>
 	LONG $0x70247c83; BYTE $0x04 // cmp dword ptr [rsp + 0x70], 0x4
 	LONG $0x82348d4a // lea rsi, [rdx + 4*r8]
-	LONG $0x02c5870f; WORD $0x0000 // ja 0x10d70 <pw_q4_0+0x450>
+	LONG $0x0335870f; WORD $0x0000 // ja 0x10de0 <pw_q4_0+0x4c0>
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0x9a0c180f // prefetcht0 byte ptr [rdx + 4*rbx]
@@ -502,27 +502,42 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x0232840f; WORD $0x0000 // je 0x10d1e <pw_q4_0+0x3fe>
+	LONG $0x02a1840f; WORD $0x0000 // je 0x10d8d <pw_q4_0+0x46d>
 	LONG $0x244c8b4c; BYTE $0x48 // mov r9, qword ptr [rsp + 0x48]
 	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000048088180f41 // prefetcht0 byte ptr [r8 + 0x480]
+	QUAD $0x000004c088180f41 // prefetcht0 byte ptr [r8 + 0x4c0]
+	QUAD $0x0000050088180f41 // prefetcht0 byte ptr [r8 + 0x500]
+	QUAD $0x0000054088180f41 // prefetcht0 byte ptr [r8 + 0x540]
+	QUAD $0x0000058088180f41 // prefetcht0 byte ptr [r8 + 0x580]
+	QUAD $0x000005c088180f41 // prefetcht0 byte ptr [r8 + 0x5c0]
+	QUAD $0x0000060088180f41 // prefetcht0 byte ptr [r8 + 0x600]
+	QUAD $0x0000064088180f41 // prefetcht0 byte ptr [r8 + 0x640]
+	QUAD $0x0000068088180f41 // prefetcht0 byte ptr [r8 + 0x680]
 	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x030971722855d162 // vpslld ymm5, ymmword ptr [r9 + 0x120], 0x3
-	WORD $0x894c; BYTE $0xf6 // mov rsi, r14
-	LONG $0x08e6c148 // shl rsi, 0x8
-	WORD $0x894d; BYTE $0xdd // mov r13, r11
+	WORD $0x9066 // nop
+	QUAD $0x0000060089180f41 // prefetcht0 byte ptr [r9 + 0x600]
+	QUAD $0x0000064089180f41 // prefetcht0 byte ptr [r9 + 0x640]
+	QUAD $0x0000068089180f41 // prefetcht0 byte ptr [r9 + 0x680]
+	QUAD $0x000006c089180f41 // prefetcht0 byte ptr [r9 + 0x6c0]
+	QUAD $0x0000070089180f41 // prefetcht0 byte ptr [r9 + 0x700]
+	QUAD $0x0000074089180f41 // prefetcht0 byte ptr [r9 + 0x740]
+	WORD $0x894d; BYTE $0xf5 // mov r13, r14
+	LONG $0x08e5c149 // shl r13, 0x8
+	WORD $0x894c; BYTE $0xde // mov rsi, r11
 	LONG $0x05e6c149 // shl r14, 0x5
+	QUAD $0x030971722855d162 // vpslld ymm5, ymmword ptr [r9 + 0x120], 0x3
 	QUAD $0x00008024ac7ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x80], ymm5
-	QUAD $0x01307c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r8 + rsi + 0x40]
-	QUAD $0x0230446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r8 + rsi + 0x80]
-	LONG $0x487dd262; WORD $0x6d58; BYTE $0x03 // vpbroadcastd zmm5, dword ptr [r13 + 0xc]
-	LONG $0x487d5262; WORD $0x7558; BYTE $0x02 // vpbroadcastd zmm14, dword ptr [r13 + 0x8]
-	LONG $0x487d5262; WORD $0x7d58; BYTE $0x01 // vpbroadcastd zmm15, dword ptr [r13 + 0x4]
-	LONG $0x487dc262; WORD $0x4558; BYTE $0x00 // vpbroadcastd zmm16, dword ptr [r13]
-	QUAD $0x03304c6f48fe5162 // vmovdqu64 zmm9, zmmword ptr [r8 + rsi + 0xc0]
-	QUAD $0x0430746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r8 + rsi + 0x100]
+	QUAD $0x01287c6f48fe9162 // vmovdqu64 zmm7, zmmword ptr [r8 + r13 + 0x40]
+	QUAD $0x0228446f48fe1162 // vmovdqu64 zmm8, zmmword ptr [r8 + r13 + 0x80]
+	LONG $0x487df262; WORD $0x6e58; BYTE $0x03 // vpbroadcastd zmm5, dword ptr [rsi + 0xc]
+	LONG $0x487d7262; WORD $0x7658; BYTE $0x02 // vpbroadcastd zmm14, dword ptr [rsi + 0x8]
+	LONG $0x487d7262; WORD $0x7e58; BYTE $0x01 // vpbroadcastd zmm15, dword ptr [rsi + 0x4]
+	LONG $0x487de262; WORD $0x0658 // vpbroadcastd zmm16, dword ptr [rsi]
+	QUAD $0x03284c6f48fe1162 // vmovdqu64 zmm9, zmmword ptr [r8 + r13 + 0xc0]
+	QUAD $0x0428746f48fe9162 // vmovdqu64 zmm6, zmmword ptr [r8 + r13 + 0x100]
 	LONG $0x48457162; WORD $0xd0db // vpandd zmm10, zmm7, zmm0
 	LONG $0x582dd262; WORD $0x6950; BYTE $0x18 // vpdpbusd zmm5, zmm10, dword ptr [r9 + 0x60]{1to16}
 	LONG $0x582d5262; WORD $0x7150; BYTE $0x10 // vpdpbusd zmm14, zmm10, dword ptr [r9 + 0x40]{1to16}
@@ -584,17 +599,17 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x180
 	LONG $0x01c4f641 // test r12b, 0x1
 	LONG $0x0000bc41; WORD $0x0000 // mov r12d, 0x0
-	LONG $0xfe0a850f; WORD $0xffff // jne 0x10b10 <pw_q4_0+0x1f0>
+	LONG $0xfddb850f; WORD $0xffff // jne 0x10b50 <pw_q4_0+0x230>
 	LONG $0x40c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x240
 	LONG $0xfe728d49 // lea rsi, [r10 - 0x2]
 	LONG $0x02fa8349 // cmp r10, 0x2
 	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
-	LONG $0xfde28f0f; WORD $0xffff // jg 0x10b00 <pw_q4_0+0x1e0>
+	LONG $0xfd738f0f; WORD $0xffff // jg 0x10b00 <pw_q4_0+0x1e0>
 	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	LONG $0xa2348d4a // lea rsi, [rdx + 4*r12]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x0505840f; WORD $0x0000 // je 0x1123a <pw_q4_0+0x91a>
+	LONG $0x057c840f; WORD $0x0000 // je 0x11320 <pw_q4_0+0xa00>
 	LONG $0x485cf162; WORD $0x2158 // vaddps zmm4, zmm4, zmmword ptr [rcx]
 	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
 	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
@@ -603,8 +618,8 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486cf162; WORD $0x1458; BYTE $0x99 // vaddps zmm2, zmm2, zmmword ptr [rcx + 4*rbx]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*rbx], zmm2
 	LONG $0x4874b162; WORD $0x0c58; BYTE $0xa1 // vaddps zmm1, zmm1, zmmword ptr [rcx + 4*r12]
-	LONG $0x0004e7e9; BYTE $0x00 // jmp 0x11255 <pw_q4_0+0x935>
-	WORD $0x9066 // nop
+	LONG $0x00055ee9; BYTE $0x00 // jmp 0x1133b <pw_q4_0+0xa1b>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0x9a0c180f // prefetcht0 byte ptr [rdx + 4*rbx]
@@ -614,7 +629,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0c180f42; BYTE $0x8a // prefetcht0 byte ptr [rdx + 4*r9]
 	LONG $0x820c180f // prefetcht0 byte ptr [rdx + 4*rax]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x2474 // je 0x10dbb <pw_q4_0+0x49b>
+	WORD $0x2474 // je 0x10e2b <pw_q4_0+0x50b>
 	WORD $0x180f; BYTE $0x09 // prefetcht0 byte ptr [rcx]
 	LONG $0x0c180f42; BYTE $0x81 // prefetcht0 byte ptr [rcx + 4*r8]
 	LONG $0x990c180f // prefetcht0 byte ptr [rcx + 4*rbx]
@@ -633,18 +648,33 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x24748948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rsi
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x03c4840f; WORD $0x0000 // je 0x111ae <pw_q4_0+0x88e>
+	LONG $0x043a840f; WORD $0x0000 // je 0x11294 <pw_q4_0+0x974>
 	LONG $0x24648b4c; BYTE $0x48 // mov r12, qword ptr [rsp + 0x48]
 	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000048088180f41 // prefetcht0 byte ptr [r8 + 0x480]
+	QUAD $0x000004c088180f41 // prefetcht0 byte ptr [r8 + 0x4c0]
+	QUAD $0x0000050088180f41 // prefetcht0 byte ptr [r8 + 0x500]
+	QUAD $0x0000054088180f41 // prefetcht0 byte ptr [r8 + 0x540]
+	QUAD $0x0000058088180f41 // prefetcht0 byte ptr [r8 + 0x580]
+	QUAD $0x000005c088180f41 // prefetcht0 byte ptr [r8 + 0x5c0]
+	QUAD $0x0000060088180f41 // prefetcht0 byte ptr [r8 + 0x600]
+	QUAD $0x0000064088180f41 // prefetcht0 byte ptr [r8 + 0x640]
+	QUAD $0x0000068088180f41 // prefetcht0 byte ptr [r8 + 0x680]
 	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
 	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x092474722835d162; BYTE $0x03 // vpslld ymm9, ymmword ptr [r12 + 0x120], 0x3
+	WORD $0x9066 // nop
+	QUAD $0x000600248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x600]
+	QUAD $0x000640248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x640]
+	QUAD $0x000680248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x680]
+	QUAD $0x0006c0248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x6c0]
+	QUAD $0x000700248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x700]
+	QUAD $0x000740248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x740]
 	WORD $0x894d; BYTE $0xee // mov r14, r13
 	LONG $0x08e6c149 // shl r14, 0x8
 	WORD $0x894c; BYTE $0xde // mov rsi, r11
 	LONG $0x05e5c149 // shl r13, 0x5
+	QUAD $0x092474722835d162; BYTE $0x03 // vpslld ymm9, ymmword ptr [r12 + 0x120], 0x3
 	QUAD $0x000080248c7f7dc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x80], ymm9
 	QUAD $0x0130546f48fe1162 // vmovdqu64 zmm10, zmmword ptr [r8 + r14 + 0x40]
 	QUAD $0x0230646f48fe1162 // vmovdqu64 zmm12, zmmword ptr [r8 + r14 + 0x80]
@@ -763,14 +793,14 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x180
 	LONG $0x01c1f641 // test r9b, 0x1
 	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfc7a850f; WORD $0xffff // jne 0x10e10 <pw_q4_0+0x4f0>
+	LONG $0xfc44850f; WORD $0xffff // jne 0x10ec0 <pw_q4_0+0x5a0>
 	LONG $0x40c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x240
 	LONG $0xfe728d49 // lea rsi, [r10 - 0x2]
 	LONG $0x02fa8349 // cmp r10, 0x2
 	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
-	LONG $0xfc528f0f; WORD $0xffff // jg 0x10e00 <pw_q4_0+0x4e0>
+	LONG $0xfbdc8f0f; WORD $0xffff // jg 0x10e70 <pw_q4_0+0x550>
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0xf829850f; WORD $0xffff // jne 0x109e0 <pw_q4_0+0xc0>
+	LONG $0xf743850f; WORD $0xffff // jne 0x109e0 <pw_q4_0+0xc0>
 	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
@@ -797,7 +827,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x247c8b4c; BYTE $0x58 // mov r15, qword ptr [rsp + 0x58]
 	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
-	LONG $0xfff826e9; BYTE $0xff // jmp 0x10a60 <pw_q4_0+0x140>
+	LONG $0xfff740e9; BYTE $0xff // jmp 0x10a60 <pw_q4_0+0x140>
 	LONG $0x9a048d4c // lea r8, [rdx + 4*rbx]
 	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
 	LONG $0x487cf162; WORD $0x1811 // vmovups zmmword ptr [rax], zmm3
@@ -807,7 +837,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24548b4c; BYTE $0x40 // mov r10, qword ptr [rsp + 0x40]
 	LONG $0x246c8b4c; BYTE $0x20 // mov r13, qword ptr [rsp + 0x20]
 	LONG $0x24748b4c; BYTE $0x18 // mov r14, qword ptr [rsp + 0x18]
-	LONG $0xfff800e9; BYTE $0xff // jmp 0x10a6f <pw_q4_0+0x14f>
+	LONG $0xfff71ae9; BYTE $0xff // jmp 0x10a6f <pw_q4_0+0x14f>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -817,9 +847,9 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// pw_q4_1: +4752
+	// pw_q4_1: +4976
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -833,8 +863,8 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1cefc149 // shr r15, 0x1c
 	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
 	LONG $0xffe78149; WORD $0x0000; BYTE $0x00 // and r15, 0xff
-	LONG $0x098d840f; WORD $0x0000 // je 0x11c4e <pw_q4_1+0x9be>
-	QUAD $0x6a390558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x6a39] # 0x17d04 <pw_q3_k+0xd94>
+	LONG $0x0a83840f; WORD $0x0000 // je 0x11e24 <pw_q4_1+0xab4>
+	QUAD $0x72590558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7259] # 0x18604 <pw_q3_k+0xe34>
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
 	LONG $0x1efec148 // sar rsi, 0x1e
 	LONG $0xc1b60f41 // movzx eax, r9b
@@ -860,7 +890,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
 	LONG $0x24748948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rsi
 	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	LONG $0x0000c4e9; BYTE $0x00 // jmp 0x1140c <pw_q4_1+0x17c>
+	LONG $0x0000c4e9; BYTE $0x00 // jmp 0x114ec <pw_q4_1+0x17c>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x483c7162; WORD $0x0158 // vaddps zmm8, zmm8, zmmword ptr [rcx]
 	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
@@ -896,16 +926,16 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x01ff8349 // cmp r15, 0x1
 	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	LONG $0x08428e0f; WORD $0x0000 // jle 0x11c4e <pw_q4_1+0x9be>
+	LONG $0x09388e0f; WORD $0x0000 // jle 0x11e24 <pw_q4_1+0xab4>
 	LONG $0x70247c83; BYTE $0x04 // cmp dword ptr [rsp + 0x70], 0x4
 	LONG $0x82348d4a // lea rsi, [rdx + 4*r8]
-	LONG $0x02f5870f; WORD $0x0000 // ja 0x11710 <pw_q4_1+0x480>
+	LONG $0x0365870f; WORD $0x0000 // ja 0x11860 <pw_q4_1+0x4f0>
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0x9a0c180f // prefetcht0 byte ptr [rdx + 4*rbx]
 	LONG $0x0c180f42; BYTE $0xa2 // prefetcht0 byte ptr [rdx + 4*r12]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x1174 // je 0x11440 <pw_q4_1+0x1b0>
+	WORD $0x1174 // je 0x11520 <pw_q4_1+0x1b0>
 	WORD $0x180f; BYTE $0x09 // prefetcht0 byte ptr [rcx]
 	LONG $0x0c180f42; BYTE $0x81 // prefetcht0 byte ptr [rcx + 4*r8]
 	LONG $0x990c180f // prefetcht0 byte ptr [rcx + 4*rbx]
@@ -916,15 +946,30 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x0258840f; WORD $0x0000 // je 0x116b4 <pw_q4_1+0x424>
+	LONG $0x02c8840f; WORD $0x0000 // je 0x11804 <pw_q4_1+0x494>
 	LONG $0x24448b4c; BYTE $0x48 // mov r8, qword ptr [rsp + 0x48]
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
 	WORD $0x894d; BYTE $0xd1 // mov r9, r10
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x008e180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x500]
+	LONG $0x408e180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x540]
+	LONG $0x808e180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x580]
+	LONG $0xc08e180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x5c0]
+	LONG $0x008e180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x600]
+	LONG $0x408e180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x640]
+	LONG $0x808e180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x680]
+	LONG $0xc08e180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x6c0]
+	LONG $0x008e180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x700]
+	LONG $0x408e180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x740]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x000120a85b7cc1c4; BYTE $0x00 // vcvtdq2ps ymm5, ymmword ptr [r8 + 0x120]
+	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x0000060088180f41 // prefetcht0 byte ptr [r8 + 0x600]
+	QUAD $0x0000064088180f41 // prefetcht0 byte ptr [r8 + 0x640]
+	QUAD $0x0000068088180f41 // prefetcht0 byte ptr [r8 + 0x680]
+	QUAD $0x000006c088180f41 // prefetcht0 byte ptr [r8 + 0x6c0]
+	QUAD $0x0000070088180f41 // prefetcht0 byte ptr [r8 + 0x700]
+	QUAD $0x0000074088180f41 // prefetcht0 byte ptr [r8 + 0x740]
 	WORD $0x894d; BYTE $0xf4 // mov r12, r14
 	LONG $0x08e4c149 // shl r12, 0x8
 	WORD $0x894d; BYTE $0xdd // mov r13, r11
@@ -932,6 +977,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
 	LONG $0x05e6c149 // shl r14, 0x5
+	QUAD $0x000120a85b7cc1c4; BYTE $0x00 // vcvtdq2ps ymm5, ymmword ptr [r8 + 0x120]
 	QUAD $0x000100a85954c1c4; BYTE $0x00 // vmulps ymm5, ymm5, ymmword ptr [r8 + 0x100]
 	QUAD $0x00008024ac29fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x80], ymm5
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -1005,17 +1051,17 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5855d262; WORD $0x55bc; BYTE $0x02 // vfnmadd231ps zmm2, zmm5, dword ptr [r13 + 0x8]{1to16} # zmm2 = -(zmm5 * mem) + zmm2
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfde4850f; WORD $0xffff // jne 0x11480 <pw_q4_1+0x1f0>
+	LONG $0xfdb4850f; WORD $0xffff // jne 0x115a0 <pw_q4_1+0x230>
 	LONG $0x80c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x280
 	LONG $0xfe518d4d // lea r10, [r9 - 0x2]
 	LONG $0x02f98349 // cmp r9, 0x2
 	WORD $0x894d; BYTE $0xd1 // mov r9, r10
-	LONG $0xfdbc8f0f; WORD $0xffff // jg 0x11470 <pw_q4_1+0x1e0>
+	LONG $0xfd4c8f0f; WORD $0xffff // jg 0x11550 <pw_q4_1+0x1e0>
 	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	LONG $0xa2348d4a // lea rsi, [rdx + 4*r12]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x054e840f; WORD $0x0000 // je 0x11c19 <pw_q4_1+0x989>
+	LONG $0x05d4840f; WORD $0x0000 // je 0x11def <pw_q4_1+0xa7f>
 	LONG $0x485cf162; WORD $0x2158 // vaddps zmm4, zmm4, zmmword ptr [rcx]
 	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
 	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
@@ -1024,7 +1070,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486cf162; WORD $0x1458; BYTE $0x99 // vaddps zmm2, zmm2, zmmword ptr [rcx + 4*rbx]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*rbx], zmm2
 	LONG $0x4874b162; WORD $0x0c58; BYTE $0xa1 // vaddps zmm1, zmm1, zmmword ptr [rcx + 4*r12]
-	LONG $0x000530e9; BYTE $0x00 // jmp 0x11c34 <pw_q4_1+0x9a4>
+	LONG $0x0005b6e9; BYTE $0x00 // jmp 0x11e0a <pw_q4_1+0xa9a>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
@@ -1035,7 +1081,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0c180f42; BYTE $0x8a // prefetcht0 byte ptr [rdx + 4*r9]
 	LONG $0x820c180f // prefetcht0 byte ptr [rdx + 4*rax]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x2474 // je 0x1175b <pw_q4_1+0x4cb>
+	WORD $0x2474 // je 0x118ab <pw_q4_1+0x53b>
 	WORD $0x180f; BYTE $0x09 // prefetcht0 byte ptr [rcx]
 	LONG $0x0c180f42; BYTE $0x81 // prefetcht0 byte ptr [rcx + 4*r8]
 	LONG $0x990c180f // prefetcht0 byte ptr [rcx + 4*rbx]
@@ -1054,14 +1100,29 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x24748948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rsi
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x0403840f; WORD $0x0000 // je 0x11b8d <pw_q4_1+0x8fd>
+	LONG $0x0489840f; WORD $0x0000 // je 0x11d63 <pw_q4_1+0x9f3>
 	LONG $0x24648b4c; BYTE $0x48 // mov r12, qword ptr [rsp + 0x48]
 	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000050088180f41 // prefetcht0 byte ptr [r8 + 0x500]
+	QUAD $0x0000054088180f41 // prefetcht0 byte ptr [r8 + 0x540]
+	QUAD $0x0000058088180f41 // prefetcht0 byte ptr [r8 + 0x580]
+	QUAD $0x000005c088180f41 // prefetcht0 byte ptr [r8 + 0x5c0]
+	QUAD $0x0000060088180f41 // prefetcht0 byte ptr [r8 + 0x600]
+	QUAD $0x0000064088180f41 // prefetcht0 byte ptr [r8 + 0x640]
+	QUAD $0x0000068088180f41 // prefetcht0 byte ptr [r8 + 0x680]
+	QUAD $0x000006c088180f41 // prefetcht0 byte ptr [r8 + 0x6c0]
+	QUAD $0x0000070088180f41 // prefetcht0 byte ptr [r8 + 0x700]
+	QUAD $0x0000074088180f41 // prefetcht0 byte ptr [r8 + 0x740]
 	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
 	WORD $0x3145; BYTE $0xed // xor r13d, r13d
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x0120248c5b7c41c4; WORD $0x0000 // vcvtdq2ps ymm9, ymmword ptr [r12 + 0x120]
+	QUAD $0x000600248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x600]
+	QUAD $0x000640248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x640]
+	QUAD $0x000680248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x680]
+	QUAD $0x0006c0248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x6c0]
+	QUAD $0x000700248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x700]
+	QUAD $0x000740248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x740]
 	WORD $0x894d; BYTE $0xee // mov r14, r13
 	LONG $0x08e6c149 // shl r14, 0x8
 	WORD $0x894c; BYTE $0xde // mov rsi, r11
@@ -1070,6 +1131,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x004da162; WORD $0xf6ef // vpxord xmm22, xmm22, xmm22
 	LONG $0x003d0162; WORD $0xc0ef // vpxord xmm24, xmm24, xmm24
 	LONG $0x05e5c149 // shl r13, 0x5
+	QUAD $0x0120248c5b7c41c4; WORD $0x0000 // vcvtdq2ps ymm9, ymmword ptr [r12 + 0x120]
 	QUAD $0x0100248c593441c4; WORD $0x0000 // vmulps ymm9, ymm9, ymmword ptr [r12 + 0x100]
 	QUAD $0x000080248c297cc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x80], ymm9
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
@@ -1194,14 +1256,14 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5835f262; WORD $0x66bc; BYTE $0x04 // vfnmadd231ps zmm4, zmm9, dword ptr [rsi + 0x10]{1to16} # zmm4 = -(zmm9 * mem) + zmm4
 	LONG $0x01c1f641 // test r9b, 0x1
 	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfc3b850f; WORD $0xffff // jne 0x117b0 <pw_q4_1+0x520>
+	LONG $0xfc05850f; WORD $0xffff // jne 0x11950 <pw_q4_1+0x5e0>
 	LONG $0x80c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x280
 	LONG $0xfe728d49 // lea rsi, [r10 - 0x2]
 	LONG $0x02fa8349 // cmp r10, 0x2
 	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
-	LONG $0xfc138f0f; WORD $0xffff // jg 0x117a0 <pw_q4_1+0x510>
+	LONG $0xfb8d8f0f; WORD $0xffff // jg 0x118f0 <pw_q4_1+0x580>
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0xf7ba850f; WORD $0xffff // jne 0x11350 <pw_q4_1+0xc0>
+	LONG $0xf6c4850f; WORD $0xffff // jne 0x11430 <pw_q4_1+0xc0>
 	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
@@ -1228,7 +1290,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x247c8b4c; BYTE $0x58 // mov r15, qword ptr [rsp + 0x58]
 	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
-	LONG $0xfff7b7e9; BYTE $0xff // jmp 0x113d0 <pw_q4_1+0x140>
+	LONG $0xfff6c1e9; BYTE $0xff // jmp 0x114b0 <pw_q4_1+0x140>
 	LONG $0x9a048d4c // lea r8, [rdx + 4*rbx]
 	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
 	LONG $0x487cf162; WORD $0x1811 // vmovups zmmword ptr [rax], zmm3
@@ -1238,7 +1300,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24548b4c; BYTE $0x40 // mov r10, qword ptr [rsp + 0x40]
 	LONG $0x246c8b4c; BYTE $0x20 // mov r13, qword ptr [rsp + 0x20]
 	LONG $0x24748b4c; BYTE $0x18 // mov r14, qword ptr [rsp + 0x18]
-	LONG $0xfff791e9; BYTE $0xff // jmp 0x113df <pw_q4_1+0x14f>
+	LONG $0xfff69be9; BYTE $0xff // jmp 0x114bf <pw_q4_1+0x14f>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -1248,8 +1310,9 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// pw_q5_0: +7264
+	// pw_q5_0: +7744
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -1263,9 +1326,9 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1cefc149 // shr r15, 0x1c
 	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
 	LONG $0xffe78149; WORD $0x0000; BYTE $0x00 // and r15, 0xff
-	LONG $0x0a05840f; WORD $0x0000 // je 0x12696 <pw_q5_0+0xa36>
-	QUAD $0x607d055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x607d] # 0x17d18 <pw_q3_k+0xda8>
-	QUAD $0x607b0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x607b] # 0x17d20 <pw_q3_k+0xdb0>
+	LONG $0x0b0b840f; WORD $0x0000 // je 0x1297c <pw_q5_0+0xb3c>
+	QUAD $0x679d055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x679d] # 0x18618 <pw_q3_k+0xe48>
+	QUAD $0x679b0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x679b] # 0x18620 <pw_q3_k+0xe50>
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
 	LONG $0x1efec148 // sar rsi, 0x1e
 	QUAD $0x00000000c5048d4a // lea rax, [8*r8]
@@ -1290,7 +1353,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x245c894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r11
 	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
 	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
-	LONG $0x0000bde9; BYTE $0x00 // jmp 0x11ddc <pw_q5_0+0x17c>
+	LONG $0x0000bde9; BYTE $0x00 // jmp 0x11fbc <pw_q5_0+0x17c>
 	BYTE $0x90 // nop
 	LONG $0x48347162; WORD $0x0958 // vaddps zmm9, zmm9, zmmword ptr [rcx]
 	LONG $0x24448b4c; BYTE $0x30 // mov r8, qword ptr [rsp + 0x30]
@@ -1326,16 +1389,16 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x01ff8349 // cmp r15, 0x1
 	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	LONG $0x08ba8e0f; WORD $0x0000 // jle 0x12696 <pw_q5_0+0xa36>
+	LONG $0x09c08e0f; WORD $0x0000 // jle 0x1297c <pw_q5_0+0xb3c>
 	LONG $0x70247c83; BYTE $0x04 // cmp dword ptr [rsp + 0x70], 0x4
 	LONG $0x82348d4a // lea rsi, [rdx + 4*r8]
-	LONG $0x0335870f; WORD $0x0000 // ja 0x12120 <pw_q5_0+0x4c0>
+	LONG $0x03b5870f; WORD $0x0000 // ja 0x12380 <pw_q5_0+0x540>
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0x9a0c180f // prefetcht0 byte ptr [rdx + 4*rbx]
 	LONG $0x0c180f42; BYTE $0xa2 // prefetcht0 byte ptr [rdx + 4*r12]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x1174 // je 0x11e10 <pw_q5_0+0x1b0>
+	WORD $0x1174 // je 0x11ff0 <pw_q5_0+0x1b0>
 	WORD $0x180f; BYTE $0x09 // prefetcht0 byte ptr [rcx]
 	LONG $0x0c180f42; BYTE $0x81 // prefetcht0 byte ptr [rcx + 4*r8]
 	LONG $0x990c180f // prefetcht0 byte ptr [rcx + 4*rbx]
@@ -1346,27 +1409,44 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x02a2840f; WORD $0x0000 // je 0x120ce <pw_q5_0+0x46e>
+	LONG $0x0323840f; WORD $0x0000 // je 0x1232f <pw_q5_0+0x4ef>
 	LONG $0x244c8b4c; BYTE $0x48 // mov r9, qword ptr [rsp + 0x48]
 	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000058088180f41 // prefetcht0 byte ptr [r8 + 0x580]
+	QUAD $0x000005c088180f41 // prefetcht0 byte ptr [r8 + 0x5c0]
+	QUAD $0x0000060088180f41 // prefetcht0 byte ptr [r8 + 0x600]
+	QUAD $0x0000064088180f41 // prefetcht0 byte ptr [r8 + 0x640]
+	QUAD $0x0000068088180f41 // prefetcht0 byte ptr [r8 + 0x680]
+	QUAD $0x000006c088180f41 // prefetcht0 byte ptr [r8 + 0x6c0]
+	QUAD $0x0000070088180f41 // prefetcht0 byte ptr [r8 + 0x700]
+	QUAD $0x0000074088180f41 // prefetcht0 byte ptr [r8 + 0x740]
+	QUAD $0x0000078088180f41 // prefetcht0 byte ptr [r8 + 0x780]
+	QUAD $0x000007c088180f41 // prefetcht0 byte ptr [r8 + 0x7c0]
+	QUAD $0x0000080088180f41 // prefetcht0 byte ptr [r8 + 0x800]
 	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x04097172284dd162 // vpslld ymm6, ymmword ptr [r9 + 0x120], 0x4
-	LONG $0x9b2c8d4f // lea r13, [r11 + 4*r11]
+	WORD $0x3145; BYTE $0xed // xor r13d, r13d
+	WORD $0x9066 // nop
+	QUAD $0x0000060089180f41 // prefetcht0 byte ptr [r9 + 0x600]
+	QUAD $0x0000064089180f41 // prefetcht0 byte ptr [r9 + 0x640]
+	QUAD $0x0000068089180f41 // prefetcht0 byte ptr [r9 + 0x680]
+	QUAD $0x000006c089180f41 // prefetcht0 byte ptr [r9 + 0x6c0]
+	QUAD $0x0000070089180f41 // prefetcht0 byte ptr [r9 + 0x700]
+	QUAD $0x0000074089180f41 // prefetcht0 byte ptr [r9 + 0x740]
+	LONG $0xad5c8d4f; BYTE $0x00 // lea r11, [r13 + 4*r13]
 	WORD $0x894c; BYTE $0xf6 // mov rsi, r14
-	LONG $0x05e3c149 // shl r11, 0x5
-	LONG $0x06e5c149 // shl r13, 0x6
+	LONG $0x05e5c149 // shl r13, 0x5
+	QUAD $0x04097172284dd162 // vpslld ymm6, ymmword ptr [r9 + 0x120], 0x4
+	LONG $0x06e3c149 // shl r11, 0x6
 	QUAD $0x00008024b47ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x80], ymm6
-	QUAD $0x0128546f48fe1162 // vmovdqu64 zmm10, zmmword ptr [r8 + r13 + 0x40]
-	QUAD $0x02285c6f48fe1162 // vmovdqu64 zmm11, zmmword ptr [r8 + r13 + 0x80]
-	QUAD $0x0328646f48fe1162 // vmovdqu64 zmm12, zmmword ptr [r8 + r13 + 0xc0]
+	QUAD $0x0118546f48fe1162 // vmovdqu64 zmm10, zmmword ptr [r8 + r11 + 0x40]
+	QUAD $0x02185c6f48fe1162 // vmovdqu64 zmm11, zmmword ptr [r8 + r11 + 0x80]
+	QUAD $0x0318646f48fe1162 // vmovdqu64 zmm12, zmmword ptr [r8 + r11 + 0xc0]
 	LONG $0x487d7262; WORD $0x0e58 // vpbroadcastd zmm9, dword ptr [rsi]
 	LONG $0x487d7262; WORD $0x4658; BYTE $0x01 // vpbroadcastd zmm8, dword ptr [rsi + 0x4]
 	LONG $0x487df262; WORD $0x7e58; BYTE $0x02 // vpbroadcastd zmm7, dword ptr [rsi + 0x8]
 	LONG $0x487df262; WORD $0x7658; BYTE $0x03 // vpbroadcastd zmm6, dword ptr [rsi + 0xc]
-	QUAD $0x04286c6f48fe1162 // vmovdqu64 zmm13, zmmword ptr [r8 + r13 + 0x100]
+	QUAD $0x04186c6f48fe1162 // vmovdqu64 zmm13, zmmword ptr [r8 + r11 + 0x100]
 	LONG $0x480dd162; WORD $0xf272; BYTE $0x04 // vpslld zmm14, zmm10, 0x4
 	LONG $0x488d7162; WORD $0xf1db // vpandq zmm14, zmm14, zmm1
 	LONG $0x48a57362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm11, zmm0, 0xf8
@@ -1400,7 +1480,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4825d162; WORD $0xf272; BYTE $0x02 // vpslld zmm11, zmm10, 0x2
 	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
 	LONG $0x48957362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm13, zmm0, 0xf8
-	QUAD $0x05286c6f48fe1162 // vmovdqu64 zmm13, zmmword ptr [r8 + r13 + 0x140]
+	QUAD $0x05186c6f48fe1162 // vmovdqu64 zmm13, zmmword ptr [r8 + r11 + 0x140]
 	LONG $0x58255262; WORD $0x4950; BYTE $0x02 // vpdpbusd zmm9, zmm11, dword ptr [r9 + 0x8]{1to16}
 	LONG $0x58255262; WORD $0x4150; BYTE $0x0a // vpdpbusd zmm8, zmm11, dword ptr [r9 + 0x28]{1to16}
 	LONG $0x5825d262; WORD $0x7950; BYTE $0x12 // vpdpbusd zmm7, zmm11, dword ptr [r9 + 0x48]{1to16}
@@ -1427,8 +1507,8 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x582d5262; WORD $0x4150; BYTE $0x0f // vpdpbusd zmm8, zmm10, dword ptr [r9 + 0x3c]{1to16}
 	LONG $0x582dd262; WORD $0x7950; BYTE $0x17 // vpdpbusd zmm7, zmm10, dword ptr [r9 + 0x5c]{1to16}
 	LONG $0x582dd262; WORD $0x7150; BYTE $0x1f // vpdpbusd zmm6, zmm10, dword ptr [r9 + 0x7c]{1to16}
-	LONG $0x487d1262; WORD $0x1413; BYTE $0x18 // vcvtph2ps zmm10, ymmword ptr [r8 + r11]
-	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
+	LONG $0x487d1262; WORD $0x1413; BYTE $0x28 // vcvtph2ps zmm10, ymmword ptr [r8 + r13]
+	LONG $0x0001bd41; WORD $0x0000 // mov r13d, 0x1
 	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
@@ -1444,16 +1524,16 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x180
 	LONG $0x01c4f641 // test r12b, 0x1
 	LONG $0x0000bc41; WORD $0x0000 // mov r12d, 0x0
-	LONG $0xfd9a850f; WORD $0xffff // jne 0x11e50 <pw_q5_0+0x1f0>
+	LONG $0xfd69850f; WORD $0xffff // jne 0x12080 <pw_q5_0+0x240>
 	LONG $0xc0c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x2c0
 	LONG $0xfe5a8d4d // lea r11, [r10 - 0x2]
 	LONG $0x02fa8349 // cmp r10, 0x2
 	WORD $0x894d; BYTE $0xda // mov r10, r11
-	LONG $0xfd728f0f; WORD $0xffff // jg 0x11e40 <pw_q5_0+0x1e0>
+	LONG $0xfcf18f0f; WORD $0xffff // jg 0x12020 <pw_q5_0+0x1e0>
 	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
 	LONG $0xa2348d4a // lea rsi, [rdx + 4*r12]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x057c840f; WORD $0x0000 // je 0x1265c <pw_q5_0+0x9fc>
+	LONG $0x0601840f; WORD $0x0000 // je 0x12942 <pw_q5_0+0xb02>
 	LONG $0x4854f162; WORD $0x2958 // vaddps zmm5, zmm5, zmmword ptr [rcx]
 	LONG $0x24448b4c; BYTE $0x30 // mov r8, qword ptr [rsp + 0x30]
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
@@ -1462,8 +1542,8 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4864f162; WORD $0x1c58; BYTE $0x99 // vaddps zmm3, zmm3, zmmword ptr [rcx + 4*rbx]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*rbx], zmm3
 	LONG $0x486cb162; WORD $0x1458; BYTE $0xa1 // vaddps zmm2, zmm2, zmmword ptr [rcx + 4*r12]
-	LONG $0x00055ee9; BYTE $0x00 // jmp 0x12677 <pw_q5_0+0xa17>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x0005e3e9; BYTE $0x00 // jmp 0x1295d <pw_q5_0+0xb1d>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0x9a0c180f // prefetcht0 byte ptr [rdx + 4*rbx]
@@ -1473,7 +1553,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0c180f42; BYTE $0x9a // prefetcht0 byte ptr [rdx + 4*r11]
 	LONG $0x820c180f // prefetcht0 byte ptr [rdx + 4*rax]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x2474 // je 0x1216b <pw_q5_0+0x50b>
+	WORD $0x2474 // je 0x123cb <pw_q5_0+0x58b>
 	WORD $0x180f; BYTE $0x09 // prefetcht0 byte ptr [rcx]
 	LONG $0x0c180f42; BYTE $0x81 // prefetcht0 byte ptr [rcx + 4*r8]
 	LONG $0x990c180f // prefetcht0 byte ptr [rcx + 4*rbx]
@@ -1492,17 +1572,34 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x24748948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rsi
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x0435840f; WORD $0x0000 // je 0x125d0 <pw_q5_0+0x970>
+	LONG $0x04bb840f; WORD $0x0000 // je 0x128b6 <pw_q5_0+0xa76>
 	LONG $0x24648b4c; BYTE $0x48 // mov r12, qword ptr [rsp + 0x48]
 	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000058088180f41 // prefetcht0 byte ptr [r8 + 0x580]
+	QUAD $0x000005c088180f41 // prefetcht0 byte ptr [r8 + 0x5c0]
+	QUAD $0x0000060088180f41 // prefetcht0 byte ptr [r8 + 0x600]
+	QUAD $0x0000064088180f41 // prefetcht0 byte ptr [r8 + 0x640]
+	QUAD $0x0000068088180f41 // prefetcht0 byte ptr [r8 + 0x680]
+	QUAD $0x000006c088180f41 // prefetcht0 byte ptr [r8 + 0x6c0]
+	QUAD $0x0000070088180f41 // prefetcht0 byte ptr [r8 + 0x700]
+	QUAD $0x0000074088180f41 // prefetcht0 byte ptr [r8 + 0x740]
+	QUAD $0x0000078088180f41 // prefetcht0 byte ptr [r8 + 0x780]
+	QUAD $0x000007c088180f41 // prefetcht0 byte ptr [r8 + 0x7c0]
+	QUAD $0x0000080088180f41 // prefetcht0 byte ptr [r8 + 0x800]
 	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
 	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x09247472282dd162; BYTE $0x04 // vpslld ymm10, ymmword ptr [r12 + 0x120], 0x4
+	WORD $0x9066 // nop
+	QUAD $0x000600248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x600]
+	QUAD $0x000640248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x640]
+	QUAD $0x000680248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x680]
+	QUAD $0x0006c0248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x6c0]
+	QUAD $0x000700248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x700]
+	QUAD $0x000740248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x740]
 	LONG $0xad5c8d4f; BYTE $0x00 // lea r11, [r13 + 4*r13]
 	WORD $0x894c; BYTE $0xf6 // mov rsi, r14
 	LONG $0x05e5c149 // shl r13, 0x5
+	QUAD $0x09247472282dd162; BYTE $0x04 // vpslld ymm10, ymmword ptr [r12 + 0x120], 0x4
 	LONG $0x06e3c149 // shl r11, 0x6
 	QUAD $0x00008024947f7dc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x80], ymm10
 	QUAD $0x0118546f48fe8162 // vmovdqu64 zmm18, zmmword ptr [r8 + r11 + 0x40]
@@ -1638,14 +1735,14 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x180
 	LONG $0x01c1f641 // test r9b, 0x1
 	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfc08850f; WORD $0xffff // jne 0x121c0 <pw_q5_0+0x560>
+	LONG $0xfbd2850f; WORD $0xffff // jne 0x12470 <pw_q5_0+0x630>
 	LONG $0xc0c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x2c0
 	LONG $0xfe728d49 // lea rsi, [r10 - 0x2]
 	LONG $0x02fa8349 // cmp r10, 0x2
 	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
-	LONG $0xfbe08f0f; WORD $0xffff // jg 0x121b0 <pw_q5_0+0x550>
+	LONG $0xfb5a8f0f; WORD $0xffff // jg 0x12410 <pw_q5_0+0x5d0>
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0xf747850f; WORD $0xffff // jne 0x11d20 <pw_q5_0+0xc0>
+	LONG $0xf641850f; WORD $0xffff // jne 0x11f00 <pw_q5_0+0xc0>
 	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
 	LONG $0x246c8b4c; BYTE $0x28 // mov r13, qword ptr [rsp + 0x28]
 	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
@@ -1672,7 +1769,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x247c8b4c; BYTE $0x58 // mov r15, qword ptr [rsp + 0x58]
 	LONG $0x24448b4c; BYTE $0x30 // mov r8, qword ptr [rsp + 0x30]
-	LONG $0xfff744e9; BYTE $0xff // jmp 0x11da0 <pw_q5_0+0x140>
+	LONG $0xfff63ee9; BYTE $0xff // jmp 0x11f80 <pw_q5_0+0x140>
 	LONG $0x24448b4c; BYTE $0x30 // mov r8, qword ptr [rsp + 0x30]
 	LONG $0x9a0c8d4c // lea r9, [rdx + 4*rbx]
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
@@ -1683,7 +1780,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x246c8b4c; BYTE $0x28 // mov r13, qword ptr [rsp + 0x28]
 	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
 	LONG $0x245c8b4c; BYTE $0x18 // mov r11, qword ptr [rsp + 0x18]
-	LONG $0xfff719e9; BYTE $0xff // jmp 0x11daf <pw_q5_0+0x14f>
+	LONG $0xfff613e9; BYTE $0xff // jmp 0x11f8f <pw_q5_0+0x14f>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -1693,9 +1790,9 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x9066 // nop
 
-	// pw_q5_1: +9904
+	// pw_q5_1: +10640
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -1709,9 +1806,9 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1cefc149 // shr r15, 0x1c
 	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
 	LONG $0xffe78149; WORD $0x0000; BYTE $0x00 // and r15, 0xff
-	LONG $0x0a72840f; WORD $0x0000 // je 0x13153 <pw_q5_1+0xaa3>
-	QUAD $0x562d055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x562d] # 0x17d18 <pw_q3_k+0xda8>
-	QUAD $0x562b0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x562b] # 0x17d20 <pw_q3_k+0xdb0>
+	LONG $0x0b88840f; WORD $0x0000 // je 0x13549 <pw_q5_1+0xbb9>
+	QUAD $0x5c4d055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x5c4d] # 0x18618 <pw_q3_k+0xe48>
+	QUAD $0x5c4b0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x5c4b] # 0x18620 <pw_q3_k+0xe50>
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
 	LONG $0x1efec148 // sar rsi, 0x1e
 	LONG $0x001c8d4b // lea rbx, [r8 + r8]
@@ -1737,7 +1834,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x2474894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r14
 	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
-	LONG $0x0000c8e9; BYTE $0x00 // jmp 0x1283c <pw_q5_1+0x18c>
+	LONG $0x0000c8e9; BYTE $0x00 // jmp 0x12b1c <pw_q5_1+0x18c>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x48347162; WORD $0x0958 // vaddps zmm9, zmm9, zmmword ptr [rcx]
 	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
@@ -1773,16 +1870,16 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x01ff8349 // cmp r15, 0x1
 	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	LONG $0x09178e0f; WORD $0x0000 // jle 0x13153 <pw_q5_1+0xaa3>
+	LONG $0x0a2d8e0f; WORD $0x0000 // jle 0x13549 <pw_q5_1+0xbb9>
 	LONG $0x70247c83; BYTE $0x04 // cmp dword ptr [rsp + 0x70], 0x4
 	LONG $0x82348d4a // lea rsi, [rdx + 4*r8]
-	LONG $0x0365870f; WORD $0x0000 // ja 0x12bb0 <pw_q5_1+0x500>
+	LONG $0x03e5870f; WORD $0x0000 // ja 0x12f10 <pw_q5_1+0x580>
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0x9a0c180f // prefetcht0 byte ptr [rdx + 4*rbx]
 	LONG $0x0c180f42; BYTE $0xa2 // prefetcht0 byte ptr [rdx + 4*r12]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x1174 // je 0x12870 <pw_q5_1+0x1c0>
+	WORD $0x1174 // je 0x12b50 <pw_q5_1+0x1c0>
 	WORD $0x180f; BYTE $0x09 // prefetcht0 byte ptr [rcx]
 	LONG $0x0c180f42; BYTE $0x81 // prefetcht0 byte ptr [rcx + 4*r8]
 	LONG $0x990c180f // prefetcht0 byte ptr [rcx + 4*rbx]
@@ -1793,21 +1890,39 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x02c6840f; WORD $0x0000 // je 0x12b52 <pw_q5_1+0x4a2>
+	LONG $0x0346840f; WORD $0x0000 // je 0x12eb2 <pw_q5_1+0x522>
 	LONG $0x24448b4c; BYTE $0x48 // mov r8, qword ptr [rsp + 0x48]
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
 	WORD $0x894d; BYTE $0xd1 // mov r9, r10
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x008e180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x600]
+	LONG $0x408e180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x640]
+	LONG $0x808e180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x680]
+	LONG $0xc08e180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x6c0]
+	LONG $0x008e180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x700]
+	LONG $0x408e180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x740]
+	LONG $0x808e180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x780]
+	LONG $0xc08e180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x7c0]
+	LONG $0x008e180f; WORD $0x0008; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x800]
+	LONG $0x408e180f; WORD $0x0008; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x840]
+	LONG $0x808e180f; WORD $0x0008; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x880]
+	LONG $0xc08e180f; WORD $0x0008; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x8c0]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x000120b05b7cc1c4; BYTE $0x00 // vcvtdq2ps ymm6, ymmword ptr [r8 + 0x120]
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	QUAD $0x0000060088180f41 // prefetcht0 byte ptr [r8 + 0x600]
+	QUAD $0x0000064088180f41 // prefetcht0 byte ptr [r8 + 0x640]
+	QUAD $0x0000068088180f41 // prefetcht0 byte ptr [r8 + 0x680]
+	QUAD $0x000006c088180f41 // prefetcht0 byte ptr [r8 + 0x6c0]
+	QUAD $0x0000070088180f41 // prefetcht0 byte ptr [r8 + 0x700]
+	QUAD $0x0000074088180f41 // prefetcht0 byte ptr [r8 + 0x740]
 	LONG $0xa42c8d4f // lea r13, [r12 + 4*r12]
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
 	LONG $0x05e4c149 // shl r12, 0x5
+	QUAD $0x000120b05b7cc1c4; BYTE $0x00 // vcvtdq2ps ymm6, ymmword ptr [r8 + 0x120]
 	LONG $0x06e5c149 // shl r13, 0x6
 	QUAD $0x000100b0594cc1c4; BYTE $0x00 // vmulps ymm6, ymm6, ymmword ptr [r8 + 0x100]
 	QUAD $0x00008024b429fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x80], ymm6
@@ -1898,17 +2013,17 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5845d262; WORD $0x56bc; BYTE $0x03 // vfnmadd231ps zmm2, zmm7, dword ptr [r14 + 0xc]{1to16} # zmm2 = -(zmm7 * mem) + zmm2
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfd76850f; WORD $0xffff // jne 0x128b0 <pw_q5_1+0x200>
+	LONG $0xfd46850f; WORD $0xffff // jne 0x12be0 <pw_q5_1+0x250>
 	LONG $0x00c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x300
 	LONG $0xfe518d4d // lea r10, [r9 - 0x2]
 	LONG $0x02f98349 // cmp r9, 0x2
 	WORD $0x894d; BYTE $0xd1 // mov r9, r10
-	LONG $0xfd4e8f0f; WORD $0xffff // jg 0x128a0 <pw_q5_1+0x1f0>
+	LONG $0xfcce8f0f; WORD $0xffff // jg 0x12b80 <pw_q5_1+0x1f0>
 	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	LONG $0xa2348d4a // lea rsi, [rdx + 4*r12]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x05b5840f; WORD $0x0000 // je 0x1311e <pw_q5_1+0xa6e>
+	LONG $0x064b840f; WORD $0x0000 // je 0x13514 <pw_q5_1+0xb84>
 	LONG $0x4854f162; WORD $0x2958 // vaddps zmm5, zmm5, zmmword ptr [rcx]
 	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
@@ -1917,7 +2032,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4864f162; WORD $0x1c58; BYTE $0x99 // vaddps zmm3, zmm3, zmmword ptr [rcx + 4*rbx]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*rbx], zmm3
 	LONG $0x486cb162; WORD $0x1458; BYTE $0xa1 // vaddps zmm2, zmm2, zmmword ptr [rcx + 4*r12]
-	LONG $0x000597e9; BYTE $0x00 // jmp 0x13139 <pw_q5_1+0xa89>
+	LONG $0x00062de9; BYTE $0x00 // jmp 0x1352f <pw_q5_1+0xb9f>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
@@ -1928,7 +2043,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0c180f42; BYTE $0xb2 // prefetcht0 byte ptr [rdx + 4*r14]
 	LONG $0x820c180f // prefetcht0 byte ptr [rdx + 4*rax]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x2474 // je 0x12bfb <pw_q5_1+0x54b>
+	WORD $0x2474 // je 0x12f5b <pw_q5_1+0x5cb>
 	WORD $0x180f; BYTE $0x09 // prefetcht0 byte ptr [rcx]
 	LONG $0x0c180f42; BYTE $0x81 // prefetcht0 byte ptr [rcx + 4*r8]
 	LONG $0x990c180f // prefetcht0 byte ptr [rcx + 4*rbx]
@@ -1947,14 +2062,31 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x24748948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rsi
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x0472840f; WORD $0x0000 // je 0x1309d <pw_q5_1+0x9ed>
+	LONG $0x0508840f; WORD $0x0000 // je 0x13493 <pw_q5_1+0xb03>
 	LONG $0x24648b4c; BYTE $0x48 // mov r12, qword ptr [rsp + 0x48]
 	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000060088180f41 // prefetcht0 byte ptr [r8 + 0x600]
+	QUAD $0x0000064088180f41 // prefetcht0 byte ptr [r8 + 0x640]
+	QUAD $0x0000068088180f41 // prefetcht0 byte ptr [r8 + 0x680]
+	QUAD $0x000006c088180f41 // prefetcht0 byte ptr [r8 + 0x6c0]
+	QUAD $0x0000070088180f41 // prefetcht0 byte ptr [r8 + 0x700]
+	QUAD $0x0000074088180f41 // prefetcht0 byte ptr [r8 + 0x740]
+	QUAD $0x0000078088180f41 // prefetcht0 byte ptr [r8 + 0x780]
+	QUAD $0x000007c088180f41 // prefetcht0 byte ptr [r8 + 0x7c0]
+	QUAD $0x0000080088180f41 // prefetcht0 byte ptr [r8 + 0x800]
+	QUAD $0x0000084088180f41 // prefetcht0 byte ptr [r8 + 0x840]
+	QUAD $0x0000088088180f41 // prefetcht0 byte ptr [r8 + 0x880]
+	QUAD $0x000008c088180f41 // prefetcht0 byte ptr [r8 + 0x8c0]
 	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
 	WORD $0x3145; BYTE $0xed // xor r13d, r13d
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x012024945b7c41c4; WORD $0x0000 // vcvtdq2ps ymm10, ymmword ptr [r12 + 0x120]
+	QUAD $0x000600248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x600]
+	QUAD $0x000640248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x640]
+	QUAD $0x000680248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x680]
+	QUAD $0x0006c0248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x6c0]
+	QUAD $0x000700248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x700]
+	QUAD $0x000740248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x740]
 	LONG $0xad748d4f; BYTE $0x00 // lea r14, [r13 + 4*r13]
 	WORD $0x894c; BYTE $0xde // mov rsi, r11
 	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
@@ -1965,6 +2097,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
 	LONG $0x05e5c149 // shl r13, 0x5
+	QUAD $0x012024945b7c41c4; WORD $0x0000 // vcvtdq2ps ymm10, ymmword ptr [r12 + 0x120]
 	LONG $0x06e6c149 // shl r14, 0x6
 	QUAD $0x01002494592c41c4; WORD $0x0000 // vmulps ymm10, ymm10, ymmword ptr [r12 + 0x100]
 	QUAD $0x0000802494297cc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x80], ymm10
@@ -2103,14 +2236,14 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5825f262; WORD $0x56bc; BYTE $0x07 // vfnmadd231ps zmm2, zmm11, dword ptr [rsi + 0x1c]{1to16} # zmm2 = -(zmm11 * mem) + zmm2
 	LONG $0x01c1f641 // test r9b, 0x1
 	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfbcb850f; WORD $0xffff // jne 0x12c50 <pw_q5_1+0x5a0>
+	LONG $0xfb95850f; WORD $0xffff // jne 0x13010 <pw_q5_1+0x680>
 	LONG $0x00c08149; WORD $0x0003; BYTE $0x00 // add r8, 0x300
 	LONG $0xfe728d49 // lea rsi, [r10 - 0x2]
 	LONG $0x02fa8349 // cmp r10, 0x2
 	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
-	LONG $0xfba38f0f; WORD $0xffff // jg 0x12c40 <pw_q5_1+0x590>
+	LONG $0xfb0d8f0f; WORD $0xffff // jg 0x12fa0 <pw_q5_1+0x610>
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0xf6da850f; WORD $0xffff // jne 0x12780 <pw_q5_1+0xd0>
+	LONG $0xf5c4850f; WORD $0xffff // jne 0x12a60 <pw_q5_1+0xd0>
 	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
 	LONG $0x246c8b4c; BYTE $0x20 // mov r13, qword ptr [rsp + 0x20]
 	LONG $0x24448b4c; BYTE $0x30 // mov r8, qword ptr [rsp + 0x30]
@@ -2134,7 +2267,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x245c8b48; BYTE $0x58 // mov rbx, qword ptr [rsp + 0x58]
 	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
-	LONG $0xfff6e2e9; BYTE $0xff // jmp 0x12800 <pw_q5_1+0x150>
+	LONG $0xfff5cce9; BYTE $0xff // jmp 0x12ae0 <pw_q5_1+0x150>
 	LONG $0x9a048d4c // lea r8, [rdx + 4*rbx]
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
 	LONG $0x487cf162; WORD $0x2011 // vmovups zmmword ptr [rax], zmm4
@@ -2144,7 +2277,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24548b4c; BYTE $0x40 // mov r10, qword ptr [rsp + 0x40]
 	LONG $0x246c8b4c; BYTE $0x20 // mov r13, qword ptr [rsp + 0x20]
 	LONG $0x24748b4c; BYTE $0x18 // mov r14, qword ptr [rsp + 0x18]
-	LONG $0xfff6bce9; BYTE $0xff // jmp 0x1280f <pw_q5_1+0x15f>
+	LONG $0xfff5a6e9; BYTE $0xff // jmp 0x12aef <pw_q5_1+0x15f>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -2154,9 +2287,9 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pw_iq4_nl: +12656
+	// pw_iq4_nl: +13664
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -2170,9 +2303,9 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1cefc149 // shr r15, 0x1c
 	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
 	LONG $0xffe78149; WORD $0x0000; BYTE $0x00 // and r15, 0xff
-	LONG $0x0983840f; WORD $0x0000 // je 0x13b24 <pw_iq4_nl+0x9b4>
-	QUAD $0x4c150578487df262; WORD $0x0000 // vpbroadcastb zmm0, byte ptr [rip + 0x4c15] # 0x17dc0 <pw_q3_k+0xe50>
-	QUAD $0x4c2b0d5a487df262; WORD $0x0000 // vbroadcasti32x4 zmm1, xmmword ptr [rip + 0x4c2b] # zmm1 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	LONG $0x0a69840f; WORD $0x0000 // je 0x13ffa <pw_iq4_nl+0xa9a>
+	QUAD $0x51250578487df262; WORD $0x0000 // vpbroadcastb zmm0, byte ptr [rip + 0x5125] # 0x186c0 <pw_q3_k+0xef0>
+	QUAD $0x513b0d5a487df262; WORD $0x0000 // vbroadcasti32x4 zmm1, xmmword ptr [rip + 0x513b] # zmm1 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
 	LONG $0x1efec148 // sar rsi, 0x1e
 	LONG $0x001c8d4b // lea rbx, [r8 + r8]
@@ -2198,7 +2331,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x2474894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r14
 	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
-	LONG $0x0000c8e9; BYTE $0x00 // jmp 0x132fc <pw_iq4_nl+0x18c>
+	LONG $0x0000c8e9; BYTE $0x00 // jmp 0x136ec <pw_iq4_nl+0x18c>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x48347162; WORD $0x0958 // vaddps zmm9, zmm9, zmmword ptr [rcx]
 	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
@@ -2234,16 +2367,16 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x01ff8349 // cmp r15, 0x1
 	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	LONG $0x08288e0f; WORD $0x0000 // jle 0x13b24 <pw_iq4_nl+0x9b4>
+	LONG $0x090e8e0f; WORD $0x0000 // jle 0x13ffa <pw_iq4_nl+0xa9a>
 	LONG $0x70247c83; BYTE $0x04 // cmp dword ptr [rsp + 0x70], 0x4
 	LONG $0x82348d4a // lea rsi, [rdx + 4*r8]
-	LONG $0x02f5870f; WORD $0x0000 // ja 0x13600 <pw_iq4_nl+0x490>
+	LONG $0x0365870f; WORD $0x0000 // ja 0x13a60 <pw_iq4_nl+0x500>
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0x9a0c180f // prefetcht0 byte ptr [rdx + 4*rbx]
 	LONG $0x0c180f42; BYTE $0xa2 // prefetcht0 byte ptr [rdx + 4*r12]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x1174 // je 0x13330 <pw_iq4_nl+0x1c0>
+	WORD $0x1174 // je 0x13720 <pw_iq4_nl+0x1c0>
 	WORD $0x180f; BYTE $0x09 // prefetcht0 byte ptr [rcx]
 	LONG $0x0c180f42; BYTE $0x81 // prefetcht0 byte ptr [rcx + 4*r8]
 	LONG $0x990c180f // prefetcht0 byte ptr [rcx + 4*rbx]
@@ -2254,27 +2387,42 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x0262840f; WORD $0x0000 // je 0x135ae <pw_iq4_nl+0x43e>
+	LONG $0x02d1840f; WORD $0x0000 // je 0x13a0d <pw_iq4_nl+0x4ad>
 	LONG $0x244c8b4c; BYTE $0x48 // mov r9, qword ptr [rsp + 0x48]
 	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000048088180f41 // prefetcht0 byte ptr [r8 + 0x480]
+	QUAD $0x000004c088180f41 // prefetcht0 byte ptr [r8 + 0x4c0]
+	QUAD $0x0000050088180f41 // prefetcht0 byte ptr [r8 + 0x500]
+	QUAD $0x0000054088180f41 // prefetcht0 byte ptr [r8 + 0x540]
+	QUAD $0x0000058088180f41 // prefetcht0 byte ptr [r8 + 0x580]
+	QUAD $0x000005c088180f41 // prefetcht0 byte ptr [r8 + 0x5c0]
+	QUAD $0x0000060088180f41 // prefetcht0 byte ptr [r8 + 0x600]
+	QUAD $0x0000064088180f41 // prefetcht0 byte ptr [r8 + 0x640]
+	QUAD $0x0000068088180f41 // prefetcht0 byte ptr [r8 + 0x680]
 	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x07097172284dd162 // vpslld ymm6, ymmword ptr [r9 + 0x120], 0x7
-	WORD $0x894c; BYTE $0xf6 // mov rsi, r14
-	LONG $0x08e6c148 // shl rsi, 0x8
-	WORD $0x894d; BYTE $0xdd // mov r13, r11
+	WORD $0x9066 // nop
+	QUAD $0x0000060089180f41 // prefetcht0 byte ptr [r9 + 0x600]
+	QUAD $0x0000064089180f41 // prefetcht0 byte ptr [r9 + 0x640]
+	QUAD $0x0000068089180f41 // prefetcht0 byte ptr [r9 + 0x680]
+	QUAD $0x000006c089180f41 // prefetcht0 byte ptr [r9 + 0x6c0]
+	QUAD $0x0000070089180f41 // prefetcht0 byte ptr [r9 + 0x700]
+	QUAD $0x0000074089180f41 // prefetcht0 byte ptr [r9 + 0x740]
+	WORD $0x894d; BYTE $0xf5 // mov r13, r14
+	LONG $0x08e5c149 // shl r13, 0x8
+	WORD $0x894c; BYTE $0xde // mov rsi, r11
 	LONG $0x05e6c149 // shl r14, 0x5
+	QUAD $0x07097172284dd162 // vpslld ymm6, ymmword ptr [r9 + 0x120], 0x7
 	QUAD $0x00008024b47ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x80], ymm6
-	QUAD $0x0130446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r8 + rsi + 0x40]
-	QUAD $0x02304c6f48fe5162 // vmovdqu64 zmm9, zmmword ptr [r8 + rsi + 0x80]
-	LONG $0x487dd262; WORD $0x7558; BYTE $0x03 // vpbroadcastd zmm6, dword ptr [r13 + 0xc]
-	LONG $0x487dc262; WORD $0x5558; BYTE $0x02 // vpbroadcastd zmm18, dword ptr [r13 + 0x8]
-	LONG $0x487dc262; WORD $0x4558; BYTE $0x01 // vpbroadcastd zmm16, dword ptr [r13 + 0x4]
-	LONG $0x487dc262; WORD $0x4d58; BYTE $0x00 // vpbroadcastd zmm17, dword ptr [r13]
-	QUAD $0x0330546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r8 + rsi + 0xc0]
-	QUAD $0x04307c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r8 + rsi + 0x100]
+	QUAD $0x0128446f48fe1162 // vmovdqu64 zmm8, zmmword ptr [r8 + r13 + 0x40]
+	QUAD $0x02284c6f48fe1162 // vmovdqu64 zmm9, zmmword ptr [r8 + r13 + 0x80]
+	LONG $0x487df262; WORD $0x7658; BYTE $0x03 // vpbroadcastd zmm6, dword ptr [rsi + 0xc]
+	LONG $0x487de262; WORD $0x5658; BYTE $0x02 // vpbroadcastd zmm18, dword ptr [rsi + 0x8]
+	LONG $0x487de262; WORD $0x4658; BYTE $0x01 // vpbroadcastd zmm16, dword ptr [rsi + 0x4]
+	LONG $0x487de262; WORD $0x0e58 // vpbroadcastd zmm17, dword ptr [rsi]
+	QUAD $0x0328546f48fe1162 // vmovdqu64 zmm10, zmmword ptr [r8 + r13 + 0xc0]
+	QUAD $0x04287c6f48fe9162 // vmovdqu64 zmm7, zmmword ptr [r8 + r13 + 0x100]
 	LONG $0x48bd7162; WORD $0xd8db // vpandq zmm11, zmm8, zmm0
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x48b57162; WORD $0xe8db // vpandq zmm13, zmm9, zmm0
@@ -2344,17 +2492,17 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x180
 	LONG $0x01c4f641 // test r12b, 0x1
 	LONG $0x0000bc41; WORD $0x0000 // mov r12d, 0x0
-	LONG $0xfdda850f; WORD $0xffff // jne 0x13370 <pw_iq4_nl+0x200>
+	LONG $0xfdab850f; WORD $0xffff // jne 0x137a0 <pw_iq4_nl+0x240>
 	LONG $0x40c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x240
 	LONG $0xfe728d49 // lea rsi, [r10 - 0x2]
 	LONG $0x02fa8349 // cmp r10, 0x2
 	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
-	LONG $0xfdb28f0f; WORD $0xffff // jg 0x13360 <pw_iq4_nl+0x1f0>
+	LONG $0xfd438f0f; WORD $0xffff // jg 0x13750 <pw_iq4_nl+0x1f0>
 	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	LONG $0xa2348d4a // lea rsi, [rdx + 4*r12]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x052a840f; WORD $0x0000 // je 0x13aef <pw_iq4_nl+0x97f>
+	LONG $0x05a1840f; WORD $0x0000 // je 0x13fc5 <pw_iq4_nl+0xa65>
 	LONG $0x4854f162; WORD $0x2958 // vaddps zmm5, zmm5, zmmword ptr [rcx]
 	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
@@ -2363,8 +2511,8 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4864f162; WORD $0x1c58; BYTE $0x99 // vaddps zmm3, zmm3, zmmword ptr [rcx + 4*rbx]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*rbx], zmm3
 	LONG $0x486cb162; WORD $0x1458; BYTE $0xa1 // vaddps zmm2, zmm2, zmmword ptr [rcx + 4*r12]
-	LONG $0x00050ce9; BYTE $0x00 // jmp 0x13b0a <pw_iq4_nl+0x99a>
-	WORD $0x9066 // nop
+	LONG $0x000583e9; BYTE $0x00 // jmp 0x13fe0 <pw_iq4_nl+0xa80>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0x9a0c180f // prefetcht0 byte ptr [rdx + 4*rbx]
@@ -2374,7 +2522,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0c180f42; BYTE $0xb2 // prefetcht0 byte ptr [rdx + 4*r14]
 	LONG $0x820c180f // prefetcht0 byte ptr [rdx + 4*rax]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x2474 // je 0x1364b <pw_iq4_nl+0x4db>
+	WORD $0x2474 // je 0x13aab <pw_iq4_nl+0x54b>
 	WORD $0x180f; BYTE $0x09 // prefetcht0 byte ptr [rcx]
 	LONG $0x0c180f42; BYTE $0x81 // prefetcht0 byte ptr [rcx + 4*r8]
 	LONG $0x990c180f // prefetcht0 byte ptr [rcx + 4*rbx]
@@ -2393,18 +2541,33 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x24748948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rsi
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x03f3840f; WORD $0x0000 // je 0x13a6e <pw_iq4_nl+0x8fe>
+	LONG $0x0469840f; WORD $0x0000 // je 0x13f44 <pw_iq4_nl+0x9e4>
 	LONG $0x24648b4c; BYTE $0x48 // mov r12, qword ptr [rsp + 0x48]
 	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000048088180f41 // prefetcht0 byte ptr [r8 + 0x480]
+	QUAD $0x000004c088180f41 // prefetcht0 byte ptr [r8 + 0x4c0]
+	QUAD $0x0000050088180f41 // prefetcht0 byte ptr [r8 + 0x500]
+	QUAD $0x0000054088180f41 // prefetcht0 byte ptr [r8 + 0x540]
+	QUAD $0x0000058088180f41 // prefetcht0 byte ptr [r8 + 0x580]
+	QUAD $0x000005c088180f41 // prefetcht0 byte ptr [r8 + 0x5c0]
+	QUAD $0x0000060088180f41 // prefetcht0 byte ptr [r8 + 0x600]
+	QUAD $0x0000064088180f41 // prefetcht0 byte ptr [r8 + 0x640]
+	QUAD $0x0000068088180f41 // prefetcht0 byte ptr [r8 + 0x680]
 	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
 	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x09247472282dd162; BYTE $0x07 // vpslld ymm10, ymmword ptr [r12 + 0x120], 0x7
+	WORD $0x9066 // nop
+	QUAD $0x000600248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x600]
+	QUAD $0x000640248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x640]
+	QUAD $0x000680248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x680]
+	QUAD $0x0006c0248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x6c0]
+	QUAD $0x000700248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x700]
+	QUAD $0x000740248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x740]
 	WORD $0x894d; BYTE $0xee // mov r14, r13
 	LONG $0x08e6c149 // shl r14, 0x8
 	WORD $0x894c; BYTE $0xde // mov rsi, r11
 	LONG $0x05e5c149 // shl r13, 0x5
+	QUAD $0x09247472282dd162; BYTE $0x07 // vpslld ymm10, ymmword ptr [r12 + 0x120], 0x7
 	QUAD $0x00008024947f7dc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x80], ymm10
 	QUAD $0x01305c6f48fe1162 // vmovdqu64 zmm11, zmmword ptr [r8 + r14 + 0x40]
 	QUAD $0x02306c6f48fe1162 // vmovdqu64 zmm13, zmmword ptr [r8 + r14 + 0x80]
@@ -2531,14 +2694,14 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x180
 	LONG $0x01c1f641 // test r9b, 0x1
 	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfc4a850f; WORD $0xffff // jne 0x136a0 <pw_iq4_nl+0x530>
+	LONG $0xfc14850f; WORD $0xffff // jne 0x13b40 <pw_iq4_nl+0x5e0>
 	LONG $0x40c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x240
 	LONG $0xfe728d49 // lea rsi, [r10 - 0x2]
 	LONG $0x02fa8349 // cmp r10, 0x2
 	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
-	LONG $0xfc228f0f; WORD $0xffff // jg 0x13690 <pw_iq4_nl+0x520>
+	LONG $0xfbac8f0f; WORD $0xffff // jg 0x13af0 <pw_iq4_nl+0x590>
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0xf7c9850f; WORD $0xffff // jne 0x13240 <pw_iq4_nl+0xd0>
+	LONG $0xf6e3850f; WORD $0xffff // jne 0x13630 <pw_iq4_nl+0xd0>
 	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
 	LONG $0x246c8b4c; BYTE $0x20 // mov r13, qword ptr [rsp + 0x20]
 	LONG $0x24448b4c; BYTE $0x30 // mov r8, qword ptr [rsp + 0x30]
@@ -2562,7 +2725,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x245c8b48; BYTE $0x58 // mov rbx, qword ptr [rsp + 0x58]
 	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
-	LONG $0xfff7d1e9; BYTE $0xff // jmp 0x132c0 <pw_iq4_nl+0x150>
+	LONG $0xfff6ebe9; BYTE $0xff // jmp 0x136b0 <pw_iq4_nl+0x150>
 	LONG $0x9a048d4c // lea r8, [rdx + 4*rbx]
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
 	LONG $0x487cf162; WORD $0x2011 // vmovups zmmword ptr [rax], zmm4
@@ -2572,7 +2735,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24548b4c; BYTE $0x40 // mov r10, qword ptr [rsp + 0x40]
 	LONG $0x246c8b4c; BYTE $0x20 // mov r13, qword ptr [rsp + 0x20]
 	LONG $0x24748b4c; BYTE $0x18 // mov r14, qword ptr [rsp + 0x18]
-	LONG $0xfff7abe9; BYTE $0xff // jmp 0x132cf <pw_iq4_nl+0x15f>
+	LONG $0xfff6c5e9; BYTE $0xff // jmp 0x136bf <pw_iq4_nl+0x15f>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -2582,9 +2745,9 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x00401f0f // nop dword ptr [rax]
 
-	// pw_q4_k: +15168
+	// pw_q4_k: +16400
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -2599,9 +2762,9 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rsi
 	LONG $0x247c8948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rdi
 	LONG $0x00ff2548; WORD $0x0000 // and rax, 0xff
-	LONG $0x0c79840f; WORD $0x0000 // je 0x147ee <pw_q4_k+0xcae>
-	QUAD $0x41850558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x4185] # 0x17d04 <pw_q3_k+0xd94>
-	QUAD $0x417f0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x417f] # 0x17d08 <pw_q3_k+0xd98>
+	LONG $0x0d59840f; WORD $0x0000 // je 0x14d9e <pw_q4_k+0xd8e>
+	QUAD $0x45b50558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x45b5] # 0x18604 <pw_q3_k+0xe34>
+	QUAD $0x45af0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x45af] # 0x18608 <pw_q3_k+0xe38>
 	WORD $0x894c; BYTE $0xcf // mov rdi, r9
 	LONG $0x1effc148 // sar rdi, 0x1e
 	WORD $0x8948; BYTE $0xce // mov rsi, rcx
@@ -2628,7 +2791,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x2454894c; BYTE $0x58 // mov qword ptr [rsp + 0x58], r10
 	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
 	LONG $0x247c8948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdi
-	WORD $0x43eb // jmp 0x13c4f <pw_q4_k+0x10f>
+	WORD $0x43eb // jmp 0x1411f <pw_q4_k+0x10f>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	QUAD $0x000000b8248c8b48 // mov rcx, qword ptr [rsp + 0xb8]
 	QUAD $0x0000008024bc8b48 // mov rdi, qword ptr [rsp + 0x80]
@@ -2643,25 +2806,25 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
 	LONG $0x01ff8348 // cmp rdi, 0x1
 	LONG $0x247c8b48; BYTE $0x60 // mov rdi, qword ptr [rsp + 0x60]
-	LONG $0x0b9f8e0f; WORD $0x0000 // jle 0x147ee <pw_q4_k+0xcae>
+	LONG $0x0c7f8e0f; WORD $0x0000 // jle 0x14d9e <pw_q4_k+0xd8e>
 	QUAD $0x04000000b024bc83 // cmp dword ptr [rsp + 0xb0], 0x4
 	LONG $0x82148d4e // lea r10, [rdx + 4*r8]
 	QUAD $0x0000008824b48948 // mov qword ptr [rsp + 0x88], rsi
 	QUAD $0x0000008024848948 // mov qword ptr [rsp + 0x80], rax
 	LONG $0x2454894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r10
-	LONG $0x03aa870f; WORD $0x0000 // ja 0x14020 <pw_q4_k+0x4e0>
+	LONG $0x041a870f; WORD $0x0000 // ja 0x14560 <pw_q4_k+0x550>
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	LONG $0x0a180f41 // prefetcht0 byte ptr [r10]
 	LONG $0x0c180f42; BYTE $0x8a // prefetcht0 byte ptr [rdx + 4*r9]
 	LONG $0x8a0c180f // prefetcht0 byte ptr [rdx + 4*rcx]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x1174 // je 0x13c9c <pw_q4_k+0x15c>
+	WORD $0x1174 // je 0x1416c <pw_q4_k+0x15c>
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0x0c180f42; BYTE $0x86 // prefetcht0 byte ptr [rsi + 4*r8]
 	LONG $0x0c180f42; BYTE $0x8e // prefetcht0 byte ptr [rsi + 4*r9]
 	LONG $0x8e0c180f // prefetcht0 byte ptr [rsi + 4*rcx]
 	LONG $0x247c8348; WORD $0x0038 // cmp qword ptr [rsp + 0x38], 0x0
-	LONG $0x09e8840f; WORD $0x0000 // je 0x14690 <pw_q4_k+0xb50>
+	LONG $0x0ac8840f; WORD $0x0000 // je 0x14c40 <pw_q4_k+0xc30>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
 	LONG $0x247c8b48; BYTE $0x68 // mov rdi, qword ptr [rsp + 0x68]
@@ -2670,7 +2833,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
-	WORD $0x6eeb // jmp 0x13d3c <pw_q4_k+0x1fc>
+	WORD $0x6eeb // jmp 0x1420c <pw_q4_k+0x1fc>
 	WORD $0x9066 // nop
 	LONG $0x482d7262; WORD $0x02a8 // vfmadd213ps zmm8, zmm10, zmmword ptr [rdx] # zmm8 = (zmm10 * zmm8) + mem
 	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
@@ -2691,7 +2854,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c7162; WORD $0x1911 // vmovups zmmword ptr [rcx], zmm11
 	LONG $0x08f98349 // cmp r9, 0x8
 	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
-	LONG $0x09548e0f; WORD $0x0000 // jle 0x14690 <pw_q4_k+0xb50>
+	LONG $0x0a348e0f; WORD $0x0000 // jle 0x14c40 <pw_q4_k+0xc30>
 	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -2702,12 +2865,26 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	WORD $0xf631 // xor esi, esi
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x808f180f; WORD $0x0004; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x480]
+	LONG $0xc08f180f; WORD $0x0004; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x4c0]
+	LONG $0x008f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x500]
+	LONG $0x408f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x540]
+	LONG $0x808f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x580]
+	LONG $0xc08f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x5c0]
+	LONG $0x008f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x600]
+	LONG $0x408f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x640]
+	LONG $0x808f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x680]
+	WORD $0xb640; BYTE $0x01 // mov sil, 0x1
 	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x000120905b7c41c4; BYTE $0x00 // vcvtdq2ps ymm10, ymmword ptr [r8 + 0x120]
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000060088180f41 // prefetcht0 byte ptr [r8 + 0x600]
+	QUAD $0x0000064088180f41 // prefetcht0 byte ptr [r8 + 0x640]
+	QUAD $0x0000068088180f41 // prefetcht0 byte ptr [r8 + 0x680]
+	QUAD $0x000006c088180f41 // prefetcht0 byte ptr [r8 + 0x6c0]
+	QUAD $0x0000070088180f41 // prefetcht0 byte ptr [r8 + 0x700]
+	QUAD $0x0000074088180f41 // prefetcht0 byte ptr [r8 + 0x740]
 	WORD $0x894d; BYTE $0xdf // mov r15, r11
 	LONG $0x08e7c149 // shl r15, 0x8
 	WORD $0x894d; BYTE $0xec // mov r12, r13
@@ -2715,6 +2892,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0x006da162; WORD $0xd2ef // vpxord xmm18, xmm18, xmm18
 	LONG $0x05e3c149 // shl r11, 0x5
+	QUAD $0x000120905b7c41c4; BYTE $0x00 // vcvtdq2ps ymm10, ymmword ptr [r8 + 0x120]
 	QUAD $0x00010090592c41c4; BYTE $0x00 // vmulps ymm10, ymm10, ymmword ptr [r8 + 0x100]
 	QUAD $0x0000c02494297cc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0xc0], ymm10
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
@@ -2787,18 +2965,18 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x01247cb8582dd262 // vfmadd231ps zmm7, zmm10, dword ptr [r12 + 0x4]{1to16} # zmm7 = (zmm10 * mem) + zmm7
 	QUAD $0x02246cb8582dd262 // vfmadd231ps zmm5, zmm10, dword ptr [r12 + 0x8]{1to16} # zmm5 = (zmm10 * mem) + zmm5
 	QUAD $0x03245cb8582dd262 // vfmadd231ps zmm3, zmm10, dword ptr [r12 + 0xc]{1to16} # zmm3 = (zmm10 * mem) + zmm3
-	LONG $0x01c6f641 // test r14b, 0x1
-	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfdda850f; WORD $0xffff // jne 0x13d80 <pw_q4_k+0x240>
-	WORD $0xc6ff // inc esi
+	LONG $0x01c6f640 // test sil, 0x1
+	LONG $0x000000be; BYTE $0x00 // mov esi, 0x0
+	LONG $0xfdab850f; WORD $0xffff // jne 0x14290 <pw_q4_k+0x280>
+	WORD $0xff41; BYTE $0xc6 // inc r14d
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
-	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
-	LONG $0xfdb8850f; WORD $0xffff // jne 0x13d70 <pw_q4_k+0x230>
+	LONG $0x04fe8341 // cmp r14d, 0x4
+	LONG $0xfd47850f; WORD $0xffff // jne 0x14240 <pw_q4_k+0x230>
 	LONG $0x487d7262; WORD $0x5b13; BYTE $0x01 // vcvtph2ps zmm11, ymmword ptr [rbx + 0x20]
 	LONG $0x487d7262; WORD $0x1313 // vcvtph2ps zmm10, ymmword ptr [rbx]
 	LONG $0x48247162; WORD $0xd957 // vxorps zmm11, zmm11, zmm1
 	LONG $0x01c2f641 // test r10b, 0x1
-	LONG $0xfcfb850f; WORD $0xffff // jne 0x13cd0 <pw_q4_k+0x190>
+	LONG $0xfc8a850f; WORD $0xffff // jne 0x141a0 <pw_q4_k+0x190>
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
 	LONG $0x482d5262; WORD $0xc4a8 // vfmadd213ps zmm8, zmm10, zmm12 # zmm8 = (zmm10 * zmm8) + zmm12
@@ -2810,8 +2988,8 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c7162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm9
 	LONG $0x487cf162; WORD $0x3e11 // vmovups zmmword ptr [rsi], zmm7
 	LONG $0x487cf162; WORD $0x2811 // vmovups zmmword ptr [rax], zmm5
-	LONG $0xfffcf7e9; BYTE $0xff // jmp 0x13d11 <pw_q4_k+0x1d1>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xfffc86e9; BYTE $0xff // jmp 0x141e1 <pw_q4_k+0x1d1>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	LONG $0x0a180f41 // prefetcht0 byte ptr [r10]
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
@@ -2823,7 +3001,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0c180f42; BYTE $0x92 // prefetcht0 byte ptr [rdx + 4*r10]
 	LONG $0x0c180f42; BYTE $0x9a // prefetcht0 byte ptr [rdx + 4*r11]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x2374 // je 0x14074 <pw_q4_k+0x534>
+	WORD $0x2374 // je 0x145b4 <pw_q4_k+0x5a4>
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0x0c180f42; BYTE $0x86 // prefetcht0 byte ptr [rsi + 4*r8]
 	LONG $0x0c180f42; BYTE $0x8e // prefetcht0 byte ptr [rsi + 4*r9]
@@ -2833,7 +3011,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0c180f42; BYTE $0x96 // prefetcht0 byte ptr [rsi + 4*r10]
 	LONG $0x0c180f42; BYTE $0x9e // prefetcht0 byte ptr [rsi + 4*r11]
 	LONG $0x247c8348; WORD $0x0038 // cmp qword ptr [rsp + 0x38], 0x0
-	LONG $0x0690840f; WORD $0x0000 // je 0x14710 <pw_q4_k+0xbd0>
+	LONG $0x0700840f; WORD $0x0000 // je 0x14cc0 <pw_q4_k+0xcb0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x247c8b48; BYTE $0x68 // mov rdi, qword ptr [rsp + 0x68]
 	LONG $0x245c8b48; BYTE $0x70 // mov rbx, qword ptr [rsp + 0x70]
@@ -2854,7 +3032,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
 	LONG $0x82348d4c // lea r14, [rdx + 4*rax]
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x0000d2e9; BYTE $0x00 // jmp 0x141bf <pw_q4_k+0x67f>
+	LONG $0x0000d2e9; BYTE $0x00 // jmp 0x146ff <pw_q4_k+0x6ef>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x406de262; WORD $0x02a8 // vfmadd213ps zmm16, zmm18, zmmword ptr [rdx] # zmm16 = (zmm18 * zmm16) + mem
 	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
@@ -2890,7 +3068,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cc162; WORD $0x1e11 // vmovups zmmword ptr [r14], zmm19
 	LONG $0x08f88348 // cmp rax, 0x8
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x05518e0f; WORD $0x0000 // jle 0x14710 <pw_q4_k+0xbd0>
+	LONG $0x05c18e0f; WORD $0x0000 // jle 0x14cc0 <pw_q4_k+0xcb0>
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -2911,10 +3089,24 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
 	WORD $0xc931 // xor ecx, ecx
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x808f180f; WORD $0x0004; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x480]
+	LONG $0xc08f180f; WORD $0x0004; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x4c0]
+	LONG $0x008f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x500]
+	LONG $0x408f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x540]
+	LONG $0x808f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x580]
+	LONG $0xc08f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x5c0]
+	LONG $0x008f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x600]
+	LONG $0x408f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x640]
+	LONG $0x808f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x680]
 	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x287ce162; WORD $0x535b; BYTE $0x09 // vcvtdq2ps ymm18, ymmword ptr [rbx + 0x120]
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x008b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x600]
+	LONG $0x408b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x640]
+	LONG $0x808b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x680]
+	LONG $0xc08b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x6c0]
+	LONG $0x008b180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x700]
+	LONG $0x408b180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x740]
 	WORD $0x894d; BYTE $0xe3 // mov r11, r12
 	LONG $0x08e3c149 // shl r11, 0x8
 	WORD $0x894c; BYTE $0xee // mov rsi, r13
@@ -2926,6 +3118,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x003d0162; WORD $0xc0ef // vpxord xmm24, xmm24, xmm24
 	LONG $0x002d0162; WORD $0xd2ef // vpxord xmm26, xmm26, xmm26
 	LONG $0x05e4c149 // shl r12, 0x5
+	LONG $0x287ce162; WORD $0x535b; BYTE $0x09 // vcvtdq2ps ymm18, ymmword ptr [rbx + 0x120]
 	LONG $0x206ce162; WORD $0x5359; BYTE $0x08 // vmulps ymm18, ymm18, ymmword ptr [rbx + 0x100]
 	QUAD $0x06245429287ce162 // vmovaps ymmword ptr [rsp + 0xc0], ymm18
 	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
@@ -3048,16 +3241,16 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x506df262; WORD $0x5eb8; BYTE $0x07 // vfmadd231ps zmm3, zmm18, dword ptr [rsi + 0x1c]{1to16} # zmm3 = (zmm18 * mem) + zmm3
 	LONG $0x01c7f641 // test r15b, 0x1
 	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfc80850f; WORD $0xffff // jne 0x14230 <pw_q4_k+0x6f0>
+	LONG $0xfc56850f; WORD $0xffff // jne 0x147b0 <pw_q4_k+0x7a0>
 	WORD $0xc1ff // inc ecx
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
 	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	LONG $0xfc5e850f; WORD $0xffff // jne 0x14220 <pw_q4_k+0x6e0>
+	LONG $0xfbf4850f; WORD $0xffff // jne 0x14760 <pw_q4_k+0x750>
 	LONG $0x487dc262; WORD $0x5a13; BYTE $0x01 // vcvtph2ps zmm19, ymmword ptr [r10 + 0x20]
 	LONG $0x487dc262; WORD $0x1213 // vcvtph2ps zmm18, ymmword ptr [r10]
 	LONG $0x4064e162; WORD $0xd957 // vxorps zmm19, zmm19, zmm1
 	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0xfb11850f; WORD $0xffff // jne 0x140f0 <pw_q4_k+0x5b0>
+	LONG $0xfaa7850f; WORD $0xffff // jne 0x14630 <pw_q4_k+0x620>
 	LONG $0x005ca162; WORD $0xe457 // vxorps xmm20, xmm20, xmm20
 	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
 	QUAD $0x000000a824848b4c // mov r8, qword ptr [rsp + 0xa8]
@@ -3085,13 +3278,13 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c5162; WORD $0x0811 // vmovups zmmword ptr [r8], zmm9
 	LONG $0x487cf162; WORD $0x3e11 // vmovups zmmword ptr [rsi], zmm7
 	LONG $0x487cd162; WORD $0x2911 // vmovups zmmword ptr [r9], zmm5
-	LONG $0xfffb0ce9; BYTE $0xff // jmp 0x14199 <pw_q4_k+0x659>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xfffaa2e9; BYTE $0xff // jmp 0x146d9 <pw_q4_k+0x6c9>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	QUAD $0x0000008824b48b48 // mov rsi, qword ptr [rsp + 0x88]
 	LONG $0x24448b4c; BYTE $0x78 // mov r8, qword ptr [rsp + 0x78]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xf565840f; WORD $0xffff // je 0x13c10 <pw_q4_k+0xd0>
+	LONG $0xf485840f; WORD $0xffff // je 0x140e0 <pw_q4_k+0xd0>
 	LONG $0x487cf162; WORD $0x1210 // vmovups zmm2, zmmword ptr [rdx]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x486cf162; WORD $0x1658 // vaddps zmm2, zmm2, zmmword ptr [rsi]
@@ -3105,7 +3298,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x1410; BYTE $0x82 // vmovups zmm2, zmmword ptr [rdx + 4*rax]
 	LONG $0x486cf162; WORD $0x1458; BYTE $0x86 // vaddps zmm2, zmm2, zmmword ptr [rsi + 4*rax]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm2
-	LONG $0xfff50ae9; BYTE $0xff // jmp 0x13c10 <pw_q4_k+0xd0>
+	LONG $0xfff42ae9; BYTE $0xff // jmp 0x140e0 <pw_q4_k+0xd0>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	QUAD $0x0000008824b48b48 // mov rsi, qword ptr [rsp + 0x88]
 	LONG $0x24448b4c; BYTE $0x78 // mov r8, qword ptr [rsp + 0x78]
@@ -3113,7 +3306,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
 	LONG $0x245c8b4c; BYTE $0x40 // mov r11, qword ptr [rsp + 0x40]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xf4db840f; WORD $0xffff // je 0x13c10 <pw_q4_k+0xd0>
+	LONG $0xf3fb840f; WORD $0xffff // je 0x140e0 <pw_q4_k+0xd0>
 	LONG $0x487cf162; WORD $0x1210 // vmovups zmm2, zmmword ptr [rdx]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x486cf162; WORD $0x1658 // vaddps zmm2, zmm2, zmmword ptr [rsi]
@@ -3141,7 +3334,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cb162; WORD $0x1410; BYTE $0x9a // vmovups zmm2, zmmword ptr [rdx + 4*r11]
 	LONG $0x486cb162; WORD $0x1458; BYTE $0x9e // vaddps zmm2, zmm2, zmmword ptr [rsi + 4*r11]
 	LONG $0x487cb162; WORD $0x1411; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm2
-	LONG $0xfff422e9; BYTE $0xff // jmp 0x13c10 <pw_q4_k+0xd0>
+	LONG $0xfff342e9; BYTE $0xff // jmp 0x140e0 <pw_q4_k+0xd0>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -3152,7 +3345,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
-	// pw_q5_k: +18432
+	// pw_q5_k: +19888
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -3167,10 +3360,10 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rsi
 	LONG $0x247c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdi
 	LONG $0x00ff2548; WORD $0x0000 // and rax, 0xff
-	LONG $0x0d6f840f; WORD $0x0000 // je 0x155a4 <pw_q5_k+0xda4>
-	QUAD $0x34d9055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x34d9] # 0x17d18 <pw_q3_k+0xda8>
-	QUAD $0x34d70d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x34d7] # 0x17d20 <pw_q3_k+0xdb0>
-	QUAD $0x34b51518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x34b5] # 0x17d08 <pw_q3_k+0xd98>
+	LONG $0x0e6f840f; WORD $0x0000 // je 0x15c54 <pw_q5_k+0xea4>
+	QUAD $0x3829055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x3829] # 0x18618 <pw_q3_k+0xe48>
+	QUAD $0x38270d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x3827] # 0x18620 <pw_q3_k+0xe50>
+	QUAD $0x38051518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x3805] # 0x18608 <pw_q3_k+0xe38>
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
 	WORD $0x8944; BYTE $0xc9 // mov ecx, r9d
 	WORD $0xe9c1; BYTE $0x08 // shr ecx, 0x8
@@ -3198,7 +3391,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
 	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
 	LONG $0x2454894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r10
-	WORD $0x46eb // jmp 0x1491f <pw_q5_k+0x11f>
+	WORD $0x46eb // jmp 0x14ecf <pw_q5_k+0x11f>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	QUAD $0x0000008024848b4c // mov r8, qword ptr [rsp + 0x80]
 	QUAD $0x000000b8248c8b48 // mov rcx, qword ptr [rsp + 0xb8]
@@ -3213,25 +3406,25 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
 	LONG $0x01f88349 // cmp r8, 0x1
 	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
-	LONG $0x0c858e0f; WORD $0x0000 // jle 0x155a4 <pw_q5_k+0xda4>
+	LONG $0x0d858e0f; WORD $0x0000 // jle 0x15c54 <pw_q5_k+0xea4>
 	QUAD $0x04000000b024bc83 // cmp dword ptr [rsp + 0xb0], 0x4
 	LONG $0xb20c8d4c // lea r9, [rdx + 4*rsi]
 	QUAD $0x0000008824bc8948 // mov qword ptr [rsp + 0x88], rdi
 	QUAD $0x0000008024848948 // mov qword ptr [rsp + 0x80], rax
 	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
-	LONG $0x041a870f; WORD $0x0000 // ja 0x14d60 <pw_q5_k+0x560>
+	LONG $0x049a870f; WORD $0x0000 // ja 0x15390 <pw_q5_k+0x5e0>
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	LONG $0x09180f41 // prefetcht0 byte ptr [r9]
 	LONG $0x8a0c180f // prefetcht0 byte ptr [rdx + 4*rcx]
 	LONG $0x0c180f42; BYTE $0x82 // prefetcht0 byte ptr [rdx + 4*r8]
 	WORD $0x8548; BYTE $0xff // test rdi, rdi
-	WORD $0x1074 // je 0x1496b <pw_q5_k+0x16b>
+	WORD $0x1074 // je 0x14f1b <pw_q5_k+0x16b>
 	WORD $0x180f; BYTE $0x0f // prefetcht0 byte ptr [rdi]
 	LONG $0xb70c180f // prefetcht0 byte ptr [rdi + 4*rsi]
 	LONG $0x8f0c180f // prefetcht0 byte ptr [rdi + 4*rcx]
 	LONG $0x0c180f42; BYTE $0x87 // prefetcht0 byte ptr [rdi + 4*r8]
 	LONG $0x247c8348; WORD $0x0038 // cmp qword ptr [rsp + 0x38], 0x0
-	LONG $0x0ac9840f; WORD $0x0000 // je 0x15440 <pw_q5_k+0xc40>
+	LONG $0x0bc9840f; WORD $0x0000 // je 0x15af0 <pw_q5_k+0xd40>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
 	LONG $0x247c8b48; BYTE $0x58 // mov rdi, qword ptr [rsp + 0x58]
@@ -3240,7 +3433,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
-	WORD $0x6aeb // jmp 0x14a07 <pw_q5_k+0x207>
+	WORD $0x6aeb // jmp 0x14fb7 <pw_q5_k+0x207>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x48257262; WORD $0x0aa8 // vfmadd213ps zmm9, zmm11, zmmword ptr [rdx] # zmm9 = (zmm11 * zmm9) + mem
 	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
@@ -3260,7 +3453,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c7162; WORD $0x2111 // vmovups zmmword ptr [rcx], zmm12
 	LONG $0x08fa8349 // cmp r10, 0x8
 	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
-	LONG $0x0a398e0f; WORD $0x0000 // jle 0x15440 <pw_q5_k+0xc40>
+	LONG $0x0b398e0f; WORD $0x0000 // jle 0x15af0 <pw_q5_k+0xd40>
 	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -3271,18 +3464,35 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	LONG $0x808f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x580]
+	LONG $0xc08f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x5c0]
+	LONG $0x008f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x600]
+	LONG $0x408f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x640]
+	LONG $0x808f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x680]
+	LONG $0xc08f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x6c0]
+	LONG $0x008f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x700]
+	LONG $0x408f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x740]
+	LONG $0x808f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x780]
+	LONG $0xc08f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x7c0]
+	LONG $0x008f180f; WORD $0x0008; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x800]
+	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x000120985b7c41c4; BYTE $0x00 // vcvtdq2ps ymm11, ymmword ptr [r8 + 0x120]
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000060088180f41 // prefetcht0 byte ptr [r8 + 0x600]
+	QUAD $0x0000064088180f41 // prefetcht0 byte ptr [r8 + 0x640]
+	QUAD $0x0000068088180f41 // prefetcht0 byte ptr [r8 + 0x680]
+	QUAD $0x000006c088180f41 // prefetcht0 byte ptr [r8 + 0x6c0]
+	QUAD $0x0000070088180f41 // prefetcht0 byte ptr [r8 + 0x700]
+	QUAD $0x0000074088180f41 // prefetcht0 byte ptr [r8 + 0x740]
 	LONG $0xbf348d4b // lea rsi, [r15 + 4*r15]
 	WORD $0x894d; BYTE $0xec // mov r12, r13
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
 	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
 	LONG $0x05e7c149 // shl r15, 0x5
+	QUAD $0x000120985b7c41c4; BYTE $0x00 // vcvtdq2ps ymm11, ymmword ptr [r8 + 0x120]
 	LONG $0x06e6c148 // shl rsi, 0x6
 	QUAD $0x00010098592441c4; BYTE $0x00 // vmulps ymm11, ymm11, ymmword ptr [r8 + 0x100]
 	QUAD $0x0000c0249c297cc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0xc0], ymm11
@@ -3372,18 +3582,18 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x012444b858255262 // vfmadd231ps zmm8, zmm11, dword ptr [r12 + 0x4]{1to16} # zmm8 = (zmm11 * mem) + zmm8
 	QUAD $0x022474b85825d262 // vfmadd231ps zmm6, zmm11, dword ptr [r12 + 0x8]{1to16} # zmm6 = (zmm11 * mem) + zmm6
 	QUAD $0x032464b85825d262 // vfmadd231ps zmm4, zmm11, dword ptr [r12 + 0xc]{1to16} # zmm4 = (zmm11 * mem) + zmm4
-	LONG $0x01c6f641 // test r14b, 0x1
-	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfd6a850f; WORD $0xffff // jne 0x14a50 <pw_q5_k+0x250>
-	WORD $0xff41; BYTE $0xc1 // inc r9d
+	LONG $0x01c1f641 // test r9b, 0x1
+	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
+	LONG $0xfd3a850f; WORD $0xffff // jne 0x15050 <pw_q5_k+0x2a0>
+	WORD $0xff41; BYTE $0xc6 // inc r14d
 	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
-	LONG $0x04f98341 // cmp r9d, 0x4
-	LONG $0xfd46850f; WORD $0xffff // jne 0x14a40 <pw_q5_k+0x240>
+	LONG $0x04fe8341 // cmp r14d, 0x4
+	LONG $0xfcc6850f; WORD $0xffff // jne 0x14ff0 <pw_q5_k+0x240>
 	LONG $0x487d7262; WORD $0x6313; BYTE $0x01 // vcvtph2ps zmm12, ymmword ptr [rbx + 0x20]
 	LONG $0x487d7262; WORD $0x1b13 // vcvtph2ps zmm11, ymmword ptr [rbx]
 	LONG $0x481c7162; WORD $0xe257 // vxorps zmm12, zmm12, zmm2
 	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0xfc89850f; WORD $0xffff // jne 0x149a0 <pw_q5_k+0x1a0>
+	LONG $0xfc09850f; WORD $0xffff // jne 0x14f50 <pw_q5_k+0x1a0>
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
 	LONG $0x48255262; WORD $0xcda8 // vfmadd213ps zmm9, zmm11, zmm13 # zmm9 = (zmm11 * zmm9) + zmm13
@@ -3395,7 +3605,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
 	LONG $0x487c7162; WORD $0x0611 // vmovups zmmword ptr [rsi], zmm8
 	LONG $0x487cf162; WORD $0x3011 // vmovups zmmword ptr [rax], zmm6
-	LONG $0xfffc85e9; BYTE $0xff // jmp 0x149e1 <pw_q5_k+0x1e1>
+	LONG $0xfffc05e9; BYTE $0xff // jmp 0x14f91 <pw_q5_k+0x1e1>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	LONG $0x09180f41 // prefetcht0 byte ptr [r9]
@@ -3408,7 +3618,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0c180f42; BYTE $0x92 // prefetcht0 byte ptr [rdx + 4*r10]
 	LONG $0x0c180f42; BYTE $0x9a // prefetcht0 byte ptr [rdx + 4*r11]
 	WORD $0x8548; BYTE $0xff // test rdi, rdi
-	WORD $0x2374 // je 0x14db5 <pw_q5_k+0x5b5>
+	WORD $0x2374 // je 0x153e5 <pw_q5_k+0x635>
 	WORD $0x180f; BYTE $0x0f // prefetcht0 byte ptr [rdi]
 	LONG $0xb70c180f // prefetcht0 byte ptr [rdi + 4*rsi]
 	LONG $0x8f0c180f // prefetcht0 byte ptr [rdi + 4*rcx]
@@ -3418,7 +3628,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0c180f42; BYTE $0x97 // prefetcht0 byte ptr [rdi + 4*r10]
 	LONG $0x0c180f42; BYTE $0x9f // prefetcht0 byte ptr [rdi + 4*r11]
 	LONG $0x247c8348; WORD $0x0038 // cmp qword ptr [rsp + 0x38], 0x0
-	LONG $0x070f840f; WORD $0x0000 // je 0x154d0 <pw_q5_k+0xcd0>
+	LONG $0x078f840f; WORD $0x0000 // je 0x15b80 <pw_q5_k+0xdd0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x247c8b48; BYTE $0x58 // mov rdi, qword ptr [rsp + 0x58]
 	LONG $0x245c8b48; BYTE $0x70 // mov rbx, qword ptr [rsp + 0x70]
@@ -3437,7 +3647,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	QUAD $0x0000009024848948 // mov qword ptr [rsp + 0x90], rax
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x0000e5e9; BYTE $0x00 // jmp 0x14f09 <pw_q5_k+0x709>
+	LONG $0x0000e5e9; BYTE $0x00 // jmp 0x15539 <pw_q5_k+0x789>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x4065e262; WORD $0x0aa8 // vfmadd213ps zmm17, zmm19, zmmword ptr [rdx] # zmm17 = (zmm19 * zmm17) + mem
 	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
@@ -3475,7 +3685,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cc162; WORD $0x2611 // vmovups zmmword ptr [r14], zmm20
 	LONG $0x08f88348 // cmp rax, 0x8
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x05c78e0f; WORD $0x0000 // jle 0x154d0 <pw_q5_k+0xcd0>
+	LONG $0x06478e0f; WORD $0x0000 // jle 0x15b80 <pw_q5_k+0xdd0>
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -3495,10 +3705,26 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
 	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
 	WORD $0xc931 // xor ecx, ecx
+	LONG $0x808f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x580]
+	LONG $0xc08f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x5c0]
+	LONG $0x008f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x600]
+	LONG $0x408f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x640]
+	LONG $0x808f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x680]
+	LONG $0xc08f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x6c0]
+	LONG $0x008f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x700]
+	LONG $0x408f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x740]
+	LONG $0x808f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x780]
+	LONG $0xc08f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x7c0]
+	LONG $0x008f180f; WORD $0x0008; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x800]
 	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x287ce162; WORD $0x5b5b; BYTE $0x09 // vcvtdq2ps ymm19, ymmword ptr [rbx + 0x120]
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x008b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x600]
+	LONG $0x408b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x640]
+	LONG $0x808b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x680]
+	LONG $0xc08b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x6c0]
+	LONG $0x008b180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x700]
+	LONG $0x408b180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x740]
 	LONG $0xa41c8d4f // lea r11, [r12 + 4*r12]
 	WORD $0x894d; BYTE $0xe9 // mov r9, r13
 	LONG $0x005da162; WORD $0xe4ef // vpxord xmm20, xmm20, xmm20
@@ -3509,6 +3735,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x002d0162; WORD $0xd2ef // vpxord xmm26, xmm26, xmm26
 	LONG $0x00250162; WORD $0xdbef // vpxord xmm27, xmm27, xmm27
 	LONG $0x05e4c149 // shl r12, 0x5
+	LONG $0x287ce162; WORD $0x5b5b; BYTE $0x09 // vcvtdq2ps ymm19, ymmword ptr [rbx + 0x120]
 	LONG $0x06e3c149 // shl r11, 0x6
 	LONG $0x2064e162; WORD $0x5b59; BYTE $0x08 // vmulps ymm19, ymm19, ymmword ptr [rbx + 0x100]
 	QUAD $0x06245c29287ce162 // vmovaps ymmword ptr [rsp + 0xc0], ymm19
@@ -3648,16 +3875,16 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5065d262; WORD $0x61b8; BYTE $0x07 // vfmadd231ps zmm4, zmm19, dword ptr [r9 + 0x1c]{1to16} # zmm4 = (zmm19 * mem) + zmm4
 	LONG $0x01c7f641 // test r15b, 0x1
 	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfc0f850f; WORD $0xffff // jne 0x14f70 <pw_q5_k+0x770>
+	LONG $0xfbe5850f; WORD $0xffff // jne 0x155f0 <pw_q5_k+0x840>
 	WORD $0xc1ff // inc ecx
 	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
 	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	LONG $0xfbed850f; WORD $0xffff // jne 0x14f60 <pw_q5_k+0x760>
+	LONG $0xfb73850f; WORD $0xffff // jne 0x15590 <pw_q5_k+0x7e0>
 	LONG $0x487dc262; WORD $0x6213; BYTE $0x01 // vcvtph2ps zmm20, ymmword ptr [r10 + 0x20]
 	LONG $0x487dc262; WORD $0x1a13 // vcvtph2ps zmm19, ymmword ptr [r10]
 	LONG $0x405ce162; WORD $0xe257 // vxorps zmm20, zmm20, zmm2
 	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0xfaa0850f; WORD $0xffff // jne 0x14e30 <pw_q5_k+0x630>
+	LONG $0xfa26850f; WORD $0xffff // jne 0x15460 <pw_q5_k+0x6b0>
 	LONG $0x0054a162; WORD $0xed57 // vxorps xmm21, xmm21, xmm21
 	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
 	QUAD $0x000000a8248c8b4c // mov r9, qword ptr [rsp + 0xa8]
@@ -3685,12 +3912,12 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c5162; WORD $0x1111 // vmovups zmmword ptr [r9], zmm10
 	LONG $0x487c5162; WORD $0x0011 // vmovups zmmword ptr [r8], zmm8
 	LONG $0x487cf162; WORD $0x3611 // vmovups zmmword ptr [rsi], zmm6
-	LONG $0xfffa9be9; BYTE $0xff // jmp 0x14ed9 <pw_q5_k+0x6d9>
-	WORD $0x9066 // nop
+	LONG $0xfffa21e9; BYTE $0xff // jmp 0x15509 <pw_q5_k+0x759>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	QUAD $0x0000008824bc8b48 // mov rdi, qword ptr [rsp + 0x88]
 	LONG $0x24748b48; BYTE $0x78 // mov rsi, qword ptr [rsp + 0x78]
 	WORD $0x8548; BYTE $0xff // test rdi, rdi
-	WORD $0x5b74 // je 0x154ad <pw_q5_k+0xcad>
+	WORD $0x5b74 // je 0x15b5d <pw_q5_k+0xdad>
 	LONG $0x487cf162; WORD $0x1a10 // vmovups zmm3, zmmword ptr [rdx]
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x4864f162; WORD $0x1f58 // vaddps zmm3, zmm3, zmmword ptr [rdi]
@@ -3708,13 +3935,13 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000008024848b4c // mov r8, qword ptr [rsp + 0x80]
 	LONG $0x24548b4c; BYTE $0x68 // mov r10, qword ptr [rsp + 0x68]
 	LONG $0x245c8b4c; BYTE $0x60 // mov r11, qword ptr [rsp + 0x60]
-	LONG $0xfff424e9; BYTE $0xff // jmp 0x148e8 <pw_q5_k+0xe8>
+	LONG $0xfff324e9; BYTE $0xff // jmp 0x14e98 <pw_q5_k+0xe8>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	QUAD $0x0000008824bc8b48 // mov rdi, qword ptr [rsp + 0x88]
 	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
 	LONG $0x24748b48; BYTE $0x78 // mov rsi, qword ptr [rsp + 0x78]
 	WORD $0x8548; BYTE $0xff // test rdi, rdi
-	LONG $0xf3f5840f; WORD $0xffff // je 0x148e0 <pw_q5_k+0xe0>
+	LONG $0xf2f5840f; WORD $0xffff // je 0x14e90 <pw_q5_k+0xe0>
 	LONG $0x487cf162; WORD $0x1a10 // vmovups zmm3, zmmword ptr [rdx]
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x4864f162; WORD $0x1f58 // vaddps zmm3, zmm3, zmmword ptr [rdi]
@@ -3742,7 +3969,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cb162; WORD $0x1c10; BYTE $0x9a // vmovups zmm3, zmmword ptr [rdx + 4*r11]
 	LONG $0x4864b162; WORD $0x1c58; BYTE $0x9f // vaddps zmm3, zmm3, zmmword ptr [rdi + 4*r11]
 	LONG $0x487cb162; WORD $0x1c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm3
-	LONG $0xfff33ce9; BYTE $0xff // jmp 0x148e0 <pw_q5_k+0xe0>
+	LONG $0xfff23ce9; BYTE $0xff // jmp 0x14e90 <pw_q5_k+0xe0>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -3754,7 +3981,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// pw_q6_k: +21952
+	// pw_q6_k: +23664
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -3769,9 +3996,9 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rsi
 	LONG $0x247c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdi
 	LONG $0x00ff2548; WORD $0x0000 // and rax, 0xff
-	LONG $0x0d3f840f; WORD $0x0000 // je 0x16334 <pw_q6_k+0xd74>
-	QUAD $0x2719055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x2719] # 0x17d18 <pw_q3_k+0xda8>
-	QUAD $0x271f0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x271f] # 0x17d28 <pw_q3_k+0xdb8>
+	LONG $0x0e4f840f; WORD $0x0000 // je 0x16af4 <pw_q6_k+0xe84>
+	QUAD $0x2969055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x2969] # 0x18618 <pw_q3_k+0xe48>
+	QUAD $0x296f0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x296f] # 0x18628 <pw_q3_k+0xe58>
 	WORD $0x8949; BYTE $0xcb // mov r11, rcx
 	WORD $0x8944; BYTE $0xc9 // mov ecx, r9d
 	WORD $0xe9c1; BYTE $0x08 // shr ecx, 0x8
@@ -3798,7 +4025,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x400c8d4b // lea rcx, [r8 + 2*r8]
 	LONG $0x244c894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r9
 	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
-	WORD $0x3eeb // jmp 0x156ca <pw_q6_k+0x10a>
+	WORD $0x3eeb // jmp 0x15d7a <pw_q6_k+0x10a>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	QUAD $0x0000008024b48b48 // mov rsi, qword ptr [rsp + 0x80]
 	QUAD $0x000000b8248c8b48 // mov rcx, qword ptr [rsp + 0xb8]
@@ -3812,25 +4039,25 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0149; BYTE $0xcb // add r11, rcx
 	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
 	LONG $0x01fe8348 // cmp rsi, 0x1
-	LONG $0x0c6a8e0f; WORD $0x0000 // jle 0x16334 <pw_q6_k+0xd74>
+	LONG $0x0d7a8e0f; WORD $0x0000 // jle 0x16af4 <pw_q6_k+0xe84>
 	QUAD $0x04000000b024bc83 // cmp dword ptr [rsp + 0xb0], 0x4
 	LONG $0x82348d4a // lea rsi, [rdx + 4*r8]
 	QUAD $0x00000088249c894c // mov qword ptr [rsp + 0x88], r11
 	QUAD $0x0000008024848948 // mov qword ptr [rsp + 0x80], rax
 	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
-	LONG $0x040f870f; WORD $0x0000 // ja 0x15b00 <pw_q6_k+0x540>
+	LONG $0x049f870f; WORD $0x0000 // ja 0x16240 <pw_q6_k+0x5d0>
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
 	LONG $0x8a0c180f // prefetcht0 byte ptr [rdx + 4*rcx]
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x1374 // je 0x15717 <pw_q6_k+0x157>
+	WORD $0x1374 // je 0x15dc7 <pw_q6_k+0x157>
 	LONG $0x0b180f41 // prefetcht0 byte ptr [r11]
 	LONG $0x0c180f43; BYTE $0x83 // prefetcht0 byte ptr [r11 + 4*r8]
 	LONG $0x0c180f41; BYTE $0xbb // prefetcht0 byte ptr [r11 + 4*rdi]
 	LONG $0x0c180f41; BYTE $0x8b // prefetcht0 byte ptr [r11 + 4*rcx]
 	LONG $0x247c8348; WORD $0x0038 // cmp qword ptr [rsp + 0x38], 0x0
-	LONG $0x0aad840f; WORD $0x0000 // je 0x161d0 <pw_q6_k+0xc10>
+	LONG $0x0bbd840f; WORD $0x0000 // je 0x16990 <pw_q6_k+0xd20>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
 	LONG $0x247c8b48; BYTE $0x58 // mov rdi, qword ptr [rsp + 0x58]
@@ -3839,7 +4066,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
-	WORD $0x56eb // jmp 0x1579f <pw_q6_k+0x1df>
+	WORD $0x56eb // jmp 0x15e4f <pw_q6_k+0x1df>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x484df262; WORD $0x2aa8 // vfmadd213ps zmm5, zmm6, zmmword ptr [rdx] # zmm5 = (zmm6 * zmm5) + mem
 	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
@@ -3855,7 +4082,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x3111 // vmovups zmmword ptr [rcx], zmm6
 	LONG $0x08f98349 // cmp r9, 0x8
 	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
-	LONG $0x0a318e0f; WORD $0x0000 // jle 0x161d0 <pw_q6_k+0xc10>
+	LONG $0x0b418e0f; WORD $0x0000 // jle 0x16990 <pw_q6_k+0xd20>
 	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -3864,13 +4091,32 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x808f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x680]
+	LONG $0xc08f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x6c0]
+	LONG $0x008f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x700]
+	LONG $0x408f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x740]
+	LONG $0x808f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x780]
+	LONG $0xc08f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x7c0]
+	LONG $0x008f180f; WORD $0x0008; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x800]
+	LONG $0x408f180f; WORD $0x0008; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x840]
+	LONG $0x808f180f; WORD $0x0008; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x880]
+	LONG $0xc08f180f; WORD $0x0008; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x8c0]
+	LONG $0x008f180f; WORD $0x0009; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x900]
+	LONG $0x408f180f; WORD $0x0009; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x940]
+	LONG $0x808f180f; WORD $0x0009; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x980]
 	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x050a7072284dd162 // vpslld ymm6, ymmword ptr [r8 + 0x140], 0x5
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000060088180f41 // prefetcht0 byte ptr [r8 + 0x600]
+	QUAD $0x0000064088180f41 // prefetcht0 byte ptr [r8 + 0x640]
+	QUAD $0x0000068088180f41 // prefetcht0 byte ptr [r8 + 0x680]
+	QUAD $0x000006c088180f41 // prefetcht0 byte ptr [r8 + 0x6c0]
+	QUAD $0x0000070088180f41 // prefetcht0 byte ptr [r8 + 0x700]
+	QUAD $0x0000074088180f41 // prefetcht0 byte ptr [r8 + 0x740]
 	LONG $0x641c8d4f // lea r11, [r12 + 2*r12]
 	WORD $0x894c; BYTE $0xee // mov rsi, r13
 	LONG $0x05e4c149 // shl r12, 0x5
+	QUAD $0x050a7072284dd162 // vpslld ymm6, ymmword ptr [r8 + 0x140], 0x5
 	LONG $0x07e3c149 // shl r11, 0x7
 	QUAD $0x0000c024b47ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0xc0], ymm6
 	QUAD $0x050b7072284dd162 // vpslld ymm6, ymmword ptr [r8 + 0x160], 0x5
@@ -3973,14 +4219,14 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
 	LONG $0x01c7f641 // test r15b, 0x1
 	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfd33850f; WORD $0xffff // jne 0x157d0 <pw_q6_k+0x210>
+	LONG $0xfd03850f; WORD $0xffff // jne 0x15ee0 <pw_q6_k+0x270>
 	WORD $0xff41; BYTE $0xc6 // inc r14d
 	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
 	LONG $0x04fe8341 // cmp r14d, 0x4
-	LONG $0xfd0f850f; WORD $0xffff // jne 0x157c0 <pw_q6_k+0x200>
+	LONG $0xfc7f850f; WORD $0xffff // jne 0x15e70 <pw_q6_k+0x200>
 	LONG $0x487df262; WORD $0x3313 // vcvtph2ps zmm6, ymmword ptr [rbx]
 	LONG $0x01c2f641 // test r10b, 0x1
-	LONG $0xfc8f850f; WORD $0xffff // jne 0x15750 <pw_q6_k+0x190>
+	LONG $0xfbff850f; WORD $0xffff // jne 0x15e00 <pw_q6_k+0x190>
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
 	LONG $0x484df262; WORD $0xefa8 // vfmadd213ps zmm5, zmm6, zmm7 # zmm5 = (zmm6 * zmm5) + zmm7
@@ -3989,7 +4235,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
 	LONG $0x487cf162; WORD $0x2611 // vmovups zmmword ptr [rsi], zmm4
 	LONG $0x487cf162; WORD $0x1811 // vmovups zmmword ptr [rax], zmm3
-	LONG $0xfffc8ce9; BYTE $0xff // jmp 0x1577f <pw_q6_k+0x1bf>
+	LONG $0xfffbfce9; BYTE $0xff // jmp 0x15e2f <pw_q6_k+0x1bf>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
@@ -4002,7 +4248,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0c180f42; BYTE $0x8a // prefetcht0 byte ptr [rdx + 4*r9]
 	LONG $0x0c180f42; BYTE $0x92 // prefetcht0 byte ptr [rdx + 4*r10]
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x2774 // je 0x15b56 <pw_q6_k+0x596>
+	WORD $0x2774 // je 0x16296 <pw_q6_k+0x626>
 	LONG $0x0b180f41 // prefetcht0 byte ptr [r11]
 	LONG $0x0c180f43; BYTE $0x83 // prefetcht0 byte ptr [r11 + 4*r8]
 	LONG $0x0c180f41; BYTE $0xbb // prefetcht0 byte ptr [r11 + 4*rdi]
@@ -4012,7 +4258,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0c180f43; BYTE $0x8b // prefetcht0 byte ptr [r11 + 4*r9]
 	LONG $0x0c180f43; BYTE $0x93 // prefetcht0 byte ptr [r11 + 4*r10]
 	LONG $0x247c8348; WORD $0x0038 // cmp qword ptr [rsp + 0x38], 0x0
-	LONG $0x06fe840f; WORD $0x0000 // je 0x16260 <pw_q6_k+0xca0>
+	LONG $0x077e840f; WORD $0x0000 // je 0x16a20 <pw_q6_k+0xdb0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x247c8b48; BYTE $0x58 // mov rdi, qword ptr [rsp + 0x58]
 	LONG $0x245c8b48; BYTE $0x70 // mov rbx, qword ptr [rsp + 0x70]
@@ -4031,7 +4277,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	QUAD $0x0000009024848948 // mov qword ptr [rsp + 0x90], rax
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x0000b4e9; BYTE $0x00 // jmp 0x15c79 <pw_q6_k+0x6b9>
+	LONG $0x0000b4e9; BYTE $0x00 // jmp 0x163b9 <pw_q6_k+0x749>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x482d7262; WORD $0x0aa8 // vfmadd213ps zmm9, zmm10, zmmword ptr [rdx] # zmm9 = (zmm10 * zmm9) + mem
 	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
@@ -4061,7 +4307,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c5162; WORD $0x1611 // vmovups zmmword ptr [r14], zmm10
 	LONG $0x08f88348 // cmp rax, 0x8
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x05e78e0f; WORD $0x0000 // jle 0x16260 <pw_q6_k+0xca0>
+	LONG $0x06678e0f; WORD $0x0000 // jle 0x16a20 <pw_q6_k+0xdb0>
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -4074,13 +4320,32 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	WORD $0xc931 // xor ecx, ecx
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x808f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x680]
+	LONG $0xc08f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x6c0]
+	LONG $0x008f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x700]
+	LONG $0x408f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x740]
+	LONG $0x808f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x780]
+	LONG $0xc08f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x7c0]
+	LONG $0x008f180f; WORD $0x0008; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x800]
+	LONG $0x408f180f; WORD $0x0008; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x840]
+	LONG $0x808f180f; WORD $0x0008; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x880]
+	LONG $0xc08f180f; WORD $0x0008; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x8c0]
+	LONG $0x008f180f; WORD $0x0009; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x900]
+	LONG $0x408f180f; WORD $0x0009; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x940]
+	LONG $0x808f180f; WORD $0x0009; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x980]
 	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x050a7372282df162 // vpslld ymm10, ymmword ptr [rbx + 0x140], 0x5
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x008b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x600]
+	LONG $0x408b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x640]
+	LONG $0x808b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x680]
+	LONG $0xc08b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x6c0]
+	LONG $0x008b180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x700]
+	LONG $0x408b180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x740]
 	LONG $0x640c8d4f // lea r9, [r12 + 2*r12]
 	WORD $0x894c; BYTE $0xee // mov rsi, r13
 	LONG $0x05e4c149 // shl r12, 0x5
+	QUAD $0x050a7372282df162 // vpslld ymm10, ymmword ptr [rbx + 0x140], 0x5
 	LONG $0x07e1c149 // shl r9, 0x7
 	QUAD $0x0000c024947f7dc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0xc0], ymm10
 	QUAD $0x050b7372282df162 // vpslld ymm10, ymmword ptr [rbx + 0x160], 0x5
@@ -4243,14 +4508,14 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x180
 	LONG $0x01c7f641 // test r15b, 0x1
 	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfb9f850f; WORD $0xffff // jne 0x15cc0 <pw_q6_k+0x700>
+	LONG $0xfb75850f; WORD $0xffff // jne 0x16460 <pw_q6_k+0x7f0>
 	WORD $0xc1ff // inc ecx
 	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
 	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	LONG $0xfb7d850f; WORD $0xffff // jne 0x15cb0 <pw_q6_k+0x6f0>
+	LONG $0xfaf3850f; WORD $0xffff // jne 0x163f0 <pw_q6_k+0x780>
 	LONG $0x487d5262; WORD $0x1213 // vcvtph2ps zmm10, ymmword ptr [r10]
 	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0xfa8d850f; WORD $0xffff // jne 0x15bd0 <pw_q6_k+0x610>
+	LONG $0xfa03850f; WORD $0xffff // jne 0x16310 <pw_q6_k+0x6a0>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
 	QUAD $0x000000a824848b4c // mov r8, qword ptr [rsp + 0xa8]
@@ -4271,14 +4536,13 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cd162; WORD $0x2811 // vmovups zmmword ptr [r8], zmm5
 	LONG $0x487cf162; WORD $0x2611 // vmovups zmmword ptr [rsi], zmm4
 	LONG $0x487cd162; WORD $0x1b11 // vmovups zmmword ptr [r11], zmm3
-	LONG $0xfffa89e9; BYTE $0xff // jmp 0x15c4f <pw_q6_k+0x68f>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xfff9ffe9; BYTE $0xff // jmp 0x1638f <pw_q6_k+0x71f>
 	QUAD $0x00000088249c8b4c // mov r11, qword ptr [rsp + 0x88]
 	LONG $0x24448b4c; BYTE $0x78 // mov r8, qword ptr [rsp + 0x78]
 	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x5174 // je 0x1623d <pw_q6_k+0xc7d>
+	WORD $0x5174 // je 0x169fd <pw_q6_k+0xd8d>
 	LONG $0x487cf162; WORD $0x1210 // vmovups zmm2, zmmword ptr [rdx]
 	LONG $0x486cd162; WORD $0x1358 // vaddps zmm2, zmm2, zmmword ptr [r11]
 	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
@@ -4294,7 +4558,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000008024b48b48 // mov rsi, qword ptr [rsp + 0x80]
 	LONG $0x244c8b4c; BYTE $0x68 // mov r9, qword ptr [rsp + 0x68]
 	LONG $0x24548b4c; BYTE $0x60 // mov r10, qword ptr [rsp + 0x60]
-	LONG $0xfff444e9; BYTE $0xff // jmp 0x15698 <pw_q6_k+0xd8>
+	LONG $0xfff334e9; BYTE $0xff // jmp 0x15d48 <pw_q6_k+0xd8>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	QUAD $0x00000088249c8b4c // mov r11, qword ptr [rsp + 0x88]
 	LONG $0x24448b4c; BYTE $0x78 // mov r8, qword ptr [rsp + 0x78]
@@ -4302,7 +4566,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xf40b840f; WORD $0xffff // je 0x15690 <pw_q6_k+0xd0>
+	LONG $0xf2fb840f; WORD $0xffff // je 0x15d40 <pw_q6_k+0xd0>
 	LONG $0x487cf162; WORD $0x1210 // vmovups zmm2, zmmword ptr [rdx]
 	LONG $0x486cd162; WORD $0x1358 // vaddps zmm2, zmm2, zmmword ptr [r11]
 	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
@@ -4328,7 +4592,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cb162; WORD $0x1410; BYTE $0x92 // vmovups zmm2, zmmword ptr [rdx + 4*r10]
 	LONG $0x486c9162; WORD $0x1458; BYTE $0x93 // vaddps zmm2, zmm2, zmmword ptr [r11 + 4*r10]
 	LONG $0x487cb162; WORD $0x1411; BYTE $0x92 // vmovups zmmword ptr [rdx + 4*r10], zmm2
-	LONG $0xfff35ce9; BYTE $0xff // jmp 0x15690 <pw_q6_k+0xd0>
+	LONG $0xfff24ce9; BYTE $0xff // jmp 0x15d40 <pw_q6_k+0xd0>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -4340,7 +4604,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// pw_q2_k: +25424
+	// pw_q2_k: +27408
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -4357,11 +4621,11 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rsi
 	LONG $0x247c8948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rdi
 	LONG $0xffe18148; WORD $0x0000; BYTE $0x00 // and rcx, 0xff
-	LONG $0x0bc8840f; WORD $0x0000 // je 0x16f56 <pw_q2_k+0xc06>
-	QUAD $0x19780558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x1978] # 0x17d10 <pw_q3_k+0xda0>
-	QUAD $0x001a200d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x1a20] # 0x17dc1 <pw_q3_k+0xe51>
-	QUAD $0x19551558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x1955] # 0x17d00 <pw_q3_k+0xd90>
-	QUAD $0x19531d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1953] # 0x17d08 <pw_q3_k+0xd98>
+	LONG $0x0c68840f; WORD $0x0000 // je 0x177b6 <pw_q2_k+0xca6>
+	QUAD $0x1ab80558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x1ab8] # 0x18610 <pw_q3_k+0xe40>
+	QUAD $0x001b600d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x1b60] # 0x186c1 <pw_q3_k+0xef1>
+	QUAD $0x1a951558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x1a95] # 0x18600 <pw_q3_k+0xe30>
+	QUAD $0x1a931d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1a93] # 0x18608 <pw_q3_k+0xe38>
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x08 // shr eax, 0x8
 	LONG $0x001c8d4f // lea r11, [r8 + r8]
@@ -4378,7 +4642,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x400c8d4f // lea r9, [r8 + 2*r8]
 	QUAD $0x000000a024848948 // mov qword ptr [rsp + 0xa0], rax
 	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
-	WORD $0x45eb // jmp 0x1644a <pw_q2_k+0xfa>
+	WORD $0x45eb // jmp 0x16c0a <pw_q2_k+0xfa>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	QUAD $0x000000a8248c8b48 // mov rcx, qword ptr [rsp + 0xa8]
 	QUAD $0x000000b024bc8b48 // mov rdi, qword ptr [rsp + 0xb0]
@@ -4392,24 +4656,24 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
 	LONG $0x01ff8348 // cmp rdi, 0x1
-	LONG $0x0b0c8e0f; WORD $0x0000 // jle 0x16f56 <pw_q2_k+0xc06>
+	LONG $0x0bac8e0f; WORD $0x0000 // jle 0x177b6 <pw_q2_k+0xca6>
 	QUAD $0x05000000a024bc83 // cmp dword ptr [rsp + 0xa0], 0x5
 	QUAD $0x0000008024948948 // mov qword ptr [rsp + 0x80], rdx
 	QUAD $0x000000b0248c8948 // mov qword ptr [rsp + 0xb0], rcx
-	LONG $0x0488830f; WORD $0x0000 // jae 0x168f0 <pw_q2_k+0x5a0>
+	LONG $0x04d8830f; WORD $0x0000 // jae 0x17100 <pw_q2_k+0x5f0>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	WORD $0x180f; BYTE $0x08 // prefetcht0 byte ptr [rax]
 	LONG $0x0c180f42; BYTE $0x80 // prefetcht0 byte ptr [rax + 4*r8]
 	LONG $0x0c180f42; BYTE $0x98 // prefetcht0 byte ptr [rax + 4*r11]
 	LONG $0x0c180f42; BYTE $0x88 // prefetcht0 byte ptr [rax + 4*r9]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x1274 // je 0x16496 <pw_q2_k+0x146>
+	WORD $0x1274 // je 0x16c56 <pw_q2_k+0x146>
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	LONG $0x0c180f42; BYTE $0x82 // prefetcht0 byte ptr [rdx + 4*r8]
 	LONG $0x0c180f42; BYTE $0x9a // prefetcht0 byte ptr [rdx + 4*r11]
 	LONG $0x0c180f42; BYTE $0x8a // prefetcht0 byte ptr [rdx + 4*r9]
 	LONG $0x247c8348; WORD $0x0048 // cmp qword ptr [rsp + 0x48], 0x0
-	LONG $0x0a3e840f; WORD $0x0000 // je 0x16ee0 <pw_q2_k+0xb90>
+	LONG $0x0ade840f; WORD $0x0000 // je 0x17740 <pw_q2_k+0xc30>
 	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
 	LONG $0x24548b48; BYTE $0x40 // mov rdx, qword ptr [rsp + 0x40]
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
@@ -4420,7 +4684,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x81048d48 // lea rax, [rcx + 4*rax]
 	LONG $0x99348d4e // lea r14, [rcx + 4*r11]
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x6beb // jmp 0x1653b <pw_q2_k+0x1eb>
+	WORD $0x6beb // jmp 0x16cfb <pw_q2_k+0x1eb>
 	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
 	LONG $0x481d7262; WORD $0x11a8 // vfmadd213ps zmm10, zmm12, zmmword ptr [rcx] # zmm10 = (zmm12 * zmm10) + mem
 	LONG $0x48155262; WORD $0xdaa8 // vfmadd213ps zmm11, zmm13, zmm10 # zmm11 = (zmm13 * zmm11) + zmm10
@@ -4440,7 +4704,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c7162; WORD $0x2f11 // vmovups zmmword ptr [rdi], zmm13
 	LONG $0x08fa8348 // cmp rdx, 0x8
 	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
-	LONG $0x09a58e0f; WORD $0x0000 // jle 0x16ee0 <pw_q2_k+0xb90>
+	LONG $0x0a458e0f; WORD $0x0000 // jle 0x17740 <pw_q2_k+0xc30>
 	WORD $0x894d; BYTE $0xc8 // mov r8, r9
 	LONG $0x40c18349 // add r9, 0x40
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -4453,11 +4717,20 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x0000028089180f41 // prefetcht0 byte ptr [r9 + 0x280]
+	QUAD $0x000002c089180f41 // prefetcht0 byte ptr [r9 + 0x2c0]
+	QUAD $0x0000030089180f41 // prefetcht0 byte ptr [r9 + 0x300]
+	QUAD $0x0000034089180f41 // prefetcht0 byte ptr [r9 + 0x340]
+	QUAD $0x0000038089180f41 // prefetcht0 byte ptr [r9 + 0x380]
 	WORD $0x01b3 // mov bl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	QUAD $0x000140aa5b7c41c4; BYTE $0x00 // vcvtdq2ps ymm13, ymmword ptr [r10 + 0x140]
-	QUAD $0x000100a2107c41c4; BYTE $0x00 // vmovups ymm12, ymmword ptr [r10 + 0x100]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x000006008a180f41 // prefetcht0 byte ptr [r10 + 0x600]
+	QUAD $0x000006408a180f41 // prefetcht0 byte ptr [r10 + 0x640]
+	QUAD $0x000006808a180f41 // prefetcht0 byte ptr [r10 + 0x680]
+	QUAD $0x000006c08a180f41 // prefetcht0 byte ptr [r10 + 0x6c0]
+	QUAD $0x000007008a180f41 // prefetcht0 byte ptr [r10 + 0x700]
+	QUAD $0x000007408a180f41 // prefetcht0 byte ptr [r10 + 0x740]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x07e5c149 // shl r13, 0x7
 	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
@@ -4470,6 +4743,8 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x004da162; WORD $0xf6ef // vpxord xmm22, xmm22, xmm22
 	LONG $0x0045a162; WORD $0xffef // vpxord xmm23, xmm23, xmm23
 	LONG $0x003d0162; WORD $0xc0ef // vpxord xmm24, xmm24, xmm24
+	QUAD $0x000140aa5b7c41c4; BYTE $0x00 // vcvtdq2ps ymm13, ymmword ptr [r10 + 0x140]
+	QUAD $0x000100a2107c41c4; BYTE $0x00 // vmovups ymm12, ymmword ptr [r10 + 0x100]
 	LONG $0x591c41c4; BYTE $0xed // vmulps ymm13, ymm12, ymm13
 	QUAD $0x0000c024ac297cc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0xc0], ymm13
 	QUAD $0x000160aa5b7c41c4; BYTE $0x00 // vcvtdq2ps ymm13, ymmword ptr [r10 + 0x160]
@@ -4573,16 +4848,16 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x581dd262; WORD $0x6fb8; BYTE $0x0b // vfmadd231ps zmm5, zmm12, dword ptr [r15 + 0x2c]{1to16} # zmm5 = (zmm12 * mem) + zmm5
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfd07850f; WORD $0xffff // jne 0x16580 <pw_q2_k+0x230>
+	LONG $0xfcd7850f; WORD $0xffff // jne 0x16d60 <pw_q2_k+0x250>
 	WORD $0xff41; BYTE $0xc3 // inc r11d
 	LONG $0x40c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x140
 	LONG $0x04fb8341 // cmp r11d, 0x4
-	LONG $0xfce3850f; WORD $0xffff // jne 0x16570 <pw_q2_k+0x220>
+	LONG $0xfc93850f; WORD $0xffff // jne 0x16d30 <pw_q2_k+0x220>
 	LONG $0x487d5262; WORD $0x6813; BYTE $0x01 // vcvtph2ps zmm13, ymmword ptr [r8 + 0x20]
 	LONG $0x487d5262; WORD $0x2013 // vcvtph2ps zmm12, ymmword ptr [r8]
 	LONG $0x48147162; WORD $0xeb57 // vxorps zmm13, zmm13, zmm3
 	WORD $0xc1f6; BYTE $0x01 // test cl, 0x1
-	LONG $0xfc27850f; WORD $0xffff // jne 0x164d0 <pw_q2_k+0x180>
+	LONG $0xfbd7850f; WORD $0xffff // jne 0x16c90 <pw_q2_k+0x180>
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
 	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
 	LONG $0x481d5262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm12, zmm14 # zmm10 = (zmm12 * zmm10) + zmm14
@@ -4594,18 +4869,18 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c7162; WORD $0x1911 // vmovups zmmword ptr [rcx], zmm11
 	LONG $0x487c7162; WORD $0x0811 // vmovups zmmword ptr [rax], zmm9
 	LONG $0x487cd162; WORD $0x3e11 // vmovups zmmword ptr [r14], zmm7
-	LONG $0xfffc23e9; BYTE $0xff // jmp 0x16511 <pw_q2_k+0x1c1>
+	LONG $0xfffbd3e9; BYTE $0xff // jmp 0x16cd1 <pw_q2_k+0x1c1>
 	WORD $0x9066 // nop
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x24eb // jmp 0x1691e <pw_q2_k+0x5ce>
+	WORD $0x24eb // jmp 0x1712e <pw_q2_k+0x61e>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x742444f6; BYTE $0x01 // test byte ptr [rsp + 0x74], 0x1
 	LONG $0x0004be41; WORD $0x0000 // mov r14d, 0x4
 	QUAD $0x000000d024a48d4c // lea r12, [rsp + 0xd0]
 	LONG $0x000000b8; BYTE $0x00 // mov eax, 0x0
-	LONG $0xfaf2840f; WORD $0xffff // je 0x16410 <pw_q2_k+0xc0>
+	LONG $0xfaa2840f; WORD $0xffff // je 0x16bd0 <pw_q2_k+0xc0>
 	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
 	LONG $0x74244489 // mov dword ptr [rsp + 0x74], eax
 	WORD $0x894c; BYTE $0xf0 // mov rax, r14
@@ -4619,14 +4894,14 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2440f48 // cmove rax, rdx
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
-	WORD $0x1274 // je 0x16969 <pw_q2_k+0x619>
+	WORD $0x1274 // je 0x17179 <pw_q2_k+0x669>
 	WORD $0x180f; BYTE $0x08 // prefetcht0 byte ptr [rax]
 	LONG $0x0c180f42; BYTE $0x80 // prefetcht0 byte ptr [rax + 4*r8]
 	LONG $0x0c180f42; BYTE $0x98 // prefetcht0 byte ptr [rax + 4*r11]
 	LONG $0x0c180f42; BYTE $0x88 // prefetcht0 byte ptr [rax + 4*r9]
 	LONG $0x247c8348; WORD $0x0048 // cmp qword ptr [rsp + 0x48], 0x0
 	QUAD $0x000000b824848948 // mov qword ptr [rsp + 0xb8], rax
-	LONG $0x04d3840f; WORD $0x0000 // je 0x16e50 <pw_q2_k+0xb00>
+	LONG $0x0523840f; WORD $0x0000 // je 0x176b0 <pw_q2_k+0xba0>
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
 	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
@@ -4643,7 +4918,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x813c8d48 // lea rdi, [rcx + 4*rax]
 	WORD $0xc931 // xor ecx, ecx
 	QUAD $0x0000008824bc8948 // mov qword ptr [rsp + 0x88], rdi
-	LONG $0x00008ce9; BYTE $0x00 // jmp 0x16a5e <pw_q2_k+0x70e>
+	LONG $0x00008ce9; BYTE $0x00 // jmp 0x1726e <pw_q2_k+0x75e>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	QUAD $0x0000009824bc8b48 // mov rdi, qword ptr [rsp + 0x98]
@@ -4666,7 +4941,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c7162; WORD $0x2f11 // vmovups zmmword ptr [rdi], zmm13
 	LONG $0x08fd8349 // cmp r13, 0x8
 	WORD $0x8949; BYTE $0xc5 // mov r13, rax
-	LONG $0x03f28e0f; WORD $0x0000 // jle 0x16e50 <pw_q2_k+0xb00>
+	LONG $0x04428e0f; WORD $0x0000 // jle 0x176b0 <pw_q2_k+0xba0>
 	WORD $0x8949; BYTE $0xd0 // mov r8, rdx
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -4679,11 +4954,20 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	WORD $0xc031 // xor eax, eax
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x808a180f; WORD $0x0002; BYTE $0x00 // prefetcht0 byte ptr [rdx + 0x280]
+	LONG $0xc08a180f; WORD $0x0002; BYTE $0x00 // prefetcht0 byte ptr [rdx + 0x2c0]
+	LONG $0x008a180f; WORD $0x0003; BYTE $0x00 // prefetcht0 byte ptr [rdx + 0x300]
+	LONG $0x408a180f; WORD $0x0003; BYTE $0x00 // prefetcht0 byte ptr [rdx + 0x340]
+	LONG $0x808a180f; WORD $0x0003; BYTE $0x00 // prefetcht0 byte ptr [rdx + 0x380]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x000140af5b7c41c4; BYTE $0x00 // vcvtdq2ps ymm13, ymmword ptr [r15 + 0x140]
-	QUAD $0x000100a7107c41c4; BYTE $0x00 // vmovups ymm12, ymmword ptr [r15 + 0x100]
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x000006008f180f41 // prefetcht0 byte ptr [r15 + 0x600]
+	QUAD $0x000006408f180f41 // prefetcht0 byte ptr [r15 + 0x640]
+	QUAD $0x000006808f180f41 // prefetcht0 byte ptr [r15 + 0x680]
+	QUAD $0x000006c08f180f41 // prefetcht0 byte ptr [r15 + 0x6c0]
+	QUAD $0x000007008f180f41 // prefetcht0 byte ptr [r15 + 0x700]
+	QUAD $0x000007408f180f41 // prefetcht0 byte ptr [r15 + 0x740]
 	WORD $0x894c; BYTE $0xdf // mov rdi, r11
 	LONG $0x07e7c148 // shl rdi, 0x7
 	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
@@ -4696,6 +4980,8 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x004da162; WORD $0xf6ef // vpxord xmm22, xmm22, xmm22
 	LONG $0x0045a162; WORD $0xffef // vpxord xmm23, xmm23, xmm23
 	LONG $0x003d0162; WORD $0xc0ef // vpxord xmm24, xmm24, xmm24
+	QUAD $0x000140af5b7c41c4; BYTE $0x00 // vcvtdq2ps ymm13, ymmword ptr [r15 + 0x140]
+	QUAD $0x000100a7107c41c4; BYTE $0x00 // vmovups ymm12, ymmword ptr [r15 + 0x100]
 	LONG $0x591c41c4; BYTE $0xed // vmulps ymm13, ymm12, ymm13
 	QUAD $0x0000c024ac297cc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0xc0], ymm13
 	QUAD $0x000160af5b7c41c4; BYTE $0x00 // vcvtdq2ps ymm13, ymmword ptr [r15 + 0x160]
@@ -4799,16 +5085,16 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x581df262; WORD $0x6bb8; BYTE $0x0b // vfmadd231ps zmm5, zmm12, dword ptr [rbx + 0x2c]{1to16} # zmm5 = (zmm12 * mem) + zmm5
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfce1850f; WORD $0xffff // jne 0x16aa0 <pw_q2_k+0x750>
+	LONG $0xfcb1850f; WORD $0xffff // jne 0x172d0 <pw_q2_k+0x7c0>
 	WORD $0xc0ff // inc eax
 	LONG $0x40c28148; WORD $0x0001; BYTE $0x00 // add rdx, 0x140
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfcbf850f; WORD $0xffff // jne 0x16a90 <pw_q2_k+0x740>
+	LONG $0xfc6f850f; WORD $0xffff // jne 0x172a0 <pw_q2_k+0x790>
 	LONG $0x487d5262; WORD $0x6813; BYTE $0x01 // vcvtph2ps zmm13, ymmword ptr [r8 + 0x20]
 	LONG $0x487d5262; WORD $0x2013 // vcvtph2ps zmm12, ymmword ptr [r8]
 	LONG $0x48147162; WORD $0xeb57 // vxorps zmm13, zmm13, zmm3
 	WORD $0xc1f6; BYTE $0x01 // test cl, 0x1
-	LONG $0xfbf3850f; WORD $0xffff // jne 0x169e0 <pw_q2_k+0x690>
+	LONG $0xfba3850f; WORD $0xffff // jne 0x171f0 <pw_q2_k+0x6e0>
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
 	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	QUAD $0x0000009824bc8b48 // mov rdi, qword ptr [rsp + 0x98]
@@ -4823,14 +5109,14 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c7162; WORD $0x0f11 // vmovups zmmword ptr [rdi], zmm9
 	QUAD $0x0000008824bc8b48 // mov rdi, qword ptr [rsp + 0x88]
 	LONG $0x487cf162; WORD $0x3911 // vmovups zmmword ptr [rcx], zmm7
-	LONG $0xfffbefe9; BYTE $0xff // jmp 0x16a39 <pw_q2_k+0x6e9>
+	LONG $0xfffb9fe9; BYTE $0xff // jmp 0x17249 <pw_q2_k+0x739>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	QUAD $0x0000008024948b48 // mov rdx, qword ptr [rsp + 0x80]
 	LONG $0x24448b4c; BYTE $0x50 // mov r8, qword ptr [rsp + 0x50]
 	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
 	LONG $0x245c8b4c; BYTE $0x58 // mov r11, qword ptr [rsp + 0x58]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xfa90840f; WORD $0xffff // je 0x16900 <pw_q2_k+0x5b0>
+	LONG $0xfa40840f; WORD $0xffff // je 0x17110 <pw_q2_k+0x600>
 	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	QUAD $0x000000b8248c8b48 // mov rcx, qword ptr [rsp + 0xb8]
 	LONG $0x487cf162; WORD $0x2010 // vmovups zmm4, zmmword ptr [rax]
@@ -4845,13 +5131,13 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cb162; WORD $0x2410; BYTE $0x88 // vmovups zmm4, zmmword ptr [rax + 4*r9]
 	LONG $0x485cb162; WORD $0x2458; BYTE $0x89 // vaddps zmm4, zmm4, zmmword ptr [rcx + 4*r9]
 	LONG $0x487cb162; WORD $0x2411; BYTE $0x88 // vmovups zmmword ptr [rax + 4*r9], zmm4
-	LONG $0xfffa2de9; BYTE $0xff // jmp 0x16900 <pw_q2_k+0x5b0>
+	LONG $0xfff9dde9; BYTE $0xff // jmp 0x17110 <pw_q2_k+0x600>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	QUAD $0x0000008024948b48 // mov rdx, qword ptr [rsp + 0x80]
 	LONG $0x24448b4c; BYTE $0x50 // mov r8, qword ptr [rsp + 0x50]
 	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xf515840f; WORD $0xffff // je 0x16410 <pw_q2_k+0xc0>
+	LONG $0xf475840f; WORD $0xffff // je 0x16bd0 <pw_q2_k+0xc0>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x487cf162; WORD $0x2010 // vmovups zmm4, zmmword ptr [rax]
 	LONG $0x485cf162; WORD $0x2258 // vaddps zmm4, zmm4, zmmword ptr [rdx]
@@ -4865,7 +5151,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cb162; WORD $0x2410; BYTE $0x88 // vmovups zmm4, zmmword ptr [rax + 4*r9]
 	LONG $0x485cb162; WORD $0x2458; BYTE $0x8a // vaddps zmm4, zmm4, zmmword ptr [rdx + 4*r9]
 	LONG $0x487cb162; WORD $0x2411; BYTE $0x88 // vmovups zmmword ptr [rax + 4*r9], zmm4
-	LONG $0xfff4bae9; BYTE $0xff // jmp 0x16410 <pw_q2_k+0xc0>
+	LONG $0xfff41ae9; BYTE $0xff // jmp 0x16bd0 <pw_q2_k+0xc0>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -4877,7 +5163,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// pw_q3_k: +28528
+	// pw_q3_k: +30672
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -4892,9 +5178,9 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rsi
 	LONG $0x247c8948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rdi
 	LONG $0x00ff2548; WORD $0x0000 // and rax, 0xff
-	LONG $0x0d19840f; WORD $0x0000 // je 0x17cbe <pw_q3_k+0xd4e>
-	QUAD $0x0d81055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0xd81] # 0x17d30 <pw_q3_k+0xdc0>
-	QUAD $0x0d7f0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0xd7f] # 0x17d38 <pw_q3_k+0xdc8>
+	LONG $0x0dc9840f; WORD $0x0000 // je 0x185ce <pw_q3_k+0xdfe>
+	QUAD $0x0e21055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0xe21] # 0x18630 <pw_q3_k+0xe60>
+	QUAD $0x0e1f0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0xe1f] # 0x18638 <pw_q3_k+0xe68>
 	WORD $0x894c; BYTE $0xcf // mov rdi, r9
 	LONG $0x1effc148 // sar rdi, 0x1e
 	WORD $0x8948; BYTE $0xce // mov rsi, rcx
@@ -4921,7 +5207,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x2454894c; BYTE $0x58 // mov qword ptr [rsp + 0x58], r10
 	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
 	LONG $0x247c8948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdi
-	WORD $0x43eb // jmp 0x1707f <pw_q3_k+0x10f>
+	WORD $0x43eb // jmp 0x178df <pw_q3_k+0x10f>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	QUAD $0x000000b8248c8b48 // mov rcx, qword ptr [rsp + 0xb8]
 	QUAD $0x0000008024bc8b48 // mov rdi, qword ptr [rsp + 0x80]
@@ -4936,25 +5222,25 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
 	LONG $0x01ff8348 // cmp rdi, 0x1
 	LONG $0x247c8b48; BYTE $0x60 // mov rdi, qword ptr [rsp + 0x60]
-	LONG $0x0c3f8e0f; WORD $0x0000 // jle 0x17cbe <pw_q3_k+0xd4e>
+	LONG $0x0cef8e0f; WORD $0x0000 // jle 0x185ce <pw_q3_k+0xdfe>
 	QUAD $0x04000000b024bc83 // cmp dword ptr [rsp + 0xb0], 0x4
 	LONG $0x82148d4e // lea r10, [rdx + 4*r8]
 	QUAD $0x0000008824b48948 // mov qword ptr [rsp + 0x88], rsi
 	QUAD $0x0000008024848948 // mov qword ptr [rsp + 0x80], rax
 	LONG $0x2454894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r10
-	LONG $0x03fa870f; WORD $0x0000 // ja 0x174a0 <pw_q3_k+0x530>
+	LONG $0x045a870f; WORD $0x0000 // ja 0x17d60 <pw_q3_k+0x590>
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	LONG $0x0a180f41 // prefetcht0 byte ptr [r10]
 	LONG $0x0c180f42; BYTE $0x8a // prefetcht0 byte ptr [rdx + 4*r9]
 	LONG $0x8a0c180f // prefetcht0 byte ptr [rdx + 4*rcx]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x1174 // je 0x170cc <pw_q3_k+0x15c>
+	WORD $0x1174 // je 0x1792c <pw_q3_k+0x15c>
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0x0c180f42; BYTE $0x86 // prefetcht0 byte ptr [rsi + 4*r8]
 	LONG $0x0c180f42; BYTE $0x8e // prefetcht0 byte ptr [rsi + 4*r9]
 	LONG $0x8e0c180f // prefetcht0 byte ptr [rsi + 4*rcx]
 	LONG $0x247c8348; WORD $0x0038 // cmp qword ptr [rsp + 0x38], 0x0
-	LONG $0x0a88840f; WORD $0x0000 // je 0x17b60 <pw_q3_k+0xbf0>
+	LONG $0x0b38840f; WORD $0x0000 // je 0x18470 <pw_q3_k+0xca0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
 	LONG $0x247c8b48; BYTE $0x68 // mov rdi, qword ptr [rsp + 0x68]
@@ -4963,7 +5249,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
-	WORD $0x56eb // jmp 0x17154 <pw_q3_k+0x1e4>
+	WORD $0x56eb // jmp 0x179b4 <pw_q3_k+0x1e4>
 	WORD $0x9066 // nop
 	LONG $0x484df262; WORD $0x2aa8 // vfmadd213ps zmm5, zmm6, zmmword ptr [rdx] # zmm5 = (zmm6 * zmm5) + mem
 	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
@@ -4980,7 +5266,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x3111 // vmovups zmmword ptr [rcx], zmm6
 	LONG $0x08f98349 // cmp r9, 0x8
 	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
-	LONG $0x0a0c8e0f; WORD $0x0000 // jle 0x17b60 <pw_q3_k+0xbf0>
+	LONG $0x0abc8e0f; WORD $0x0000 // jle 0x18470 <pw_q3_k+0xca0>
 	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -4989,13 +5275,26 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	WORD $0x9066 // nop
+	LONG $0x808f180f; WORD $0x0003; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x380]
+	LONG $0xc08f180f; WORD $0x0003; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x3c0]
+	LONG $0x008f180f; WORD $0x0004; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x400]
+	LONG $0x408f180f; WORD $0x0004; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x440]
+	LONG $0x808f180f; WORD $0x0004; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x480]
+	LONG $0xc08f180f; WORD $0x0004; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x4c0]
+	LONG $0x008f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x500]
 	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x020a7072284dd162 // vpslld ymm6, ymmword ptr [r8 + 0x140], 0x2
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	QUAD $0x0000060088180f41 // prefetcht0 byte ptr [r8 + 0x600]
+	QUAD $0x0000064088180f41 // prefetcht0 byte ptr [r8 + 0x640]
+	QUAD $0x0000068088180f41 // prefetcht0 byte ptr [r8 + 0x680]
+	QUAD $0x000006c088180f41 // prefetcht0 byte ptr [r8 + 0x6c0]
+	QUAD $0x0000070088180f41 // prefetcht0 byte ptr [r8 + 0x700]
+	QUAD $0x0000074088180f41 // prefetcht0 byte ptr [r8 + 0x740]
 	LONG $0x641c8d4f // lea r11, [r12 + 2*r12]
 	WORD $0x894c; BYTE $0xee // mov rsi, r13
 	LONG $0x05e4c149 // shl r12, 0x5
+	QUAD $0x020a7072284dd162 // vpslld ymm6, ymmword ptr [r8 + 0x140], 0x2
 	LONG $0x06e3c149 // shl r11, 0x6
 	QUAD $0x0000c024b47ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0xc0], ymm6
 	QUAD $0x020b7072284dd162 // vpslld ymm6, ymmword ptr [r8 + 0x160], 0x2
@@ -5098,14 +5397,14 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
 	LONG $0x01c7f641 // test r15b, 0x1
 	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfd37850f; WORD $0xffff // jne 0x17180 <pw_q3_k+0x210>
+	LONG $0xfd07850f; WORD $0xffff // jne 0x17a10 <pw_q3_k+0x240>
 	WORD $0xff41; BYTE $0xc6 // inc r14d
 	LONG $0xc0c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x1c0
 	LONG $0x04fe8341 // cmp r14d, 0x4
-	LONG $0xfd13850f; WORD $0xffff // jne 0x17170 <pw_q3_k+0x200>
+	LONG $0xfcb3850f; WORD $0xffff // jne 0x179d0 <pw_q3_k+0x200>
 	LONG $0x487df262; WORD $0x3313 // vcvtph2ps zmm6, ymmword ptr [rbx]
 	LONG $0x01c2f641 // test r10b, 0x1
-	LONG $0xfc93850f; WORD $0xffff // jne 0x17100 <pw_q3_k+0x190>
+	LONG $0xfc33850f; WORD $0xffff // jne 0x17960 <pw_q3_k+0x190>
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
 	LONG $0x484df262; WORD $0xefa8 // vfmadd213ps zmm5, zmm6, zmm7 # zmm5 = (zmm6 * zmm5) + zmm7
@@ -5114,7 +5413,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
 	LONG $0x487cf162; WORD $0x2611 // vmovups zmmword ptr [rsi], zmm4
 	LONG $0x487cf162; WORD $0x1811 // vmovups zmmword ptr [rax], zmm3
-	LONG $0xfffc90e9; BYTE $0xff // jmp 0x1712f <pw_q3_k+0x1bf>
+	LONG $0xfffc30e9; BYTE $0xff // jmp 0x1798f <pw_q3_k+0x1bf>
 	BYTE $0x90 // nop
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	LONG $0x0a180f41 // prefetcht0 byte ptr [r10]
@@ -5127,7 +5426,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0c180f42; BYTE $0x92 // prefetcht0 byte ptr [rdx + 4*r10]
 	LONG $0x0c180f42; BYTE $0x9a // prefetcht0 byte ptr [rdx + 4*r11]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x2374 // je 0x174f4 <pw_q3_k+0x584>
+	WORD $0x2374 // je 0x17db4 <pw_q3_k+0x5e4>
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0x0c180f42; BYTE $0x86 // prefetcht0 byte ptr [rsi + 4*r8]
 	LONG $0x0c180f42; BYTE $0x8e // prefetcht0 byte ptr [rsi + 4*r9]
@@ -5137,7 +5436,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0c180f42; BYTE $0x96 // prefetcht0 byte ptr [rsi + 4*r10]
 	LONG $0x0c180f42; BYTE $0x9e // prefetcht0 byte ptr [rsi + 4*r11]
 	LONG $0x247c8348; WORD $0x0038 // cmp qword ptr [rsp + 0x38], 0x0
-	LONG $0x06e0840f; WORD $0x0000 // je 0x17be0 <pw_q3_k+0xc70>
+	LONG $0x0730840f; WORD $0x0000 // je 0x184f0 <pw_q3_k+0xd20>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x247c8b48; BYTE $0x68 // mov rdi, qword ptr [rsp + 0x68]
 	LONG $0x245c8b48; BYTE $0x70 // mov rbx, qword ptr [rsp + 0x70]
@@ -5158,7 +5457,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
 	LONG $0x82348d4c // lea r14, [rdx + 4*rax]
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x0000a2e9; BYTE $0x00 // jmp 0x1760f <pw_q3_k+0x69f>
+	LONG $0x0000a2e9; BYTE $0x00 // jmp 0x17ecf <pw_q3_k+0x6ff>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x482d7262; WORD $0x0aa8 // vfmadd213ps zmm9, zmm10, zmmword ptr [rdx] # zmm9 = (zmm10 * zmm9) + mem
 	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
@@ -5186,7 +5485,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c5162; WORD $0x1611 // vmovups zmmword ptr [r14], zmm10
 	LONG $0x08f88348 // cmp rax, 0x8
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x05d18e0f; WORD $0x0000 // jle 0x17be0 <pw_q3_k+0xc70>
+	LONG $0x06218e0f; WORD $0x0000 // jle 0x184f0 <pw_q3_k+0xd20>
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -5199,13 +5498,26 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	WORD $0xc931 // xor ecx, ecx
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x808f180f; WORD $0x0003; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x380]
+	LONG $0xc08f180f; WORD $0x0003; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x3c0]
+	LONG $0x008f180f; WORD $0x0004; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x400]
+	LONG $0x408f180f; WORD $0x0004; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x440]
+	LONG $0x808f180f; WORD $0x0004; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x480]
+	LONG $0xc08f180f; WORD $0x0004; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x4c0]
+	LONG $0x008f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x500]
 	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x020a7372282df162 // vpslld ymm10, ymmword ptr [rbx + 0x140], 0x2
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x008b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x600]
+	LONG $0x408b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x640]
+	LONG $0x808b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x680]
+	LONG $0xc08b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x6c0]
+	LONG $0x008b180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x700]
+	LONG $0x408b180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x740]
 	LONG $0x641c8d4f // lea r11, [r12 + 2*r12]
 	WORD $0x894c; BYTE $0xee // mov rsi, r13
 	LONG $0x05e4c149 // shl r12, 0x5
+	QUAD $0x020a7372282df162 // vpslld ymm10, ymmword ptr [rbx + 0x140], 0x2
 	LONG $0x06e3c149 // shl r11, 0x6
 	QUAD $0x0000c024947f7dc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0xc0], ymm10
 	QUAD $0x020b7372282df162 // vpslld ymm10, ymmword ptr [rbx + 0x160], 0x2
@@ -5368,14 +5680,14 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x180
 	LONG $0x01c7f641 // test r15b, 0x1
 	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfba3850f; WORD $0xffff // jne 0x17650 <pw_q3_k+0x6e0>
+	LONG $0xfb79850f; WORD $0xffff // jne 0x17f40 <pw_q3_k+0x770>
 	WORD $0xc1ff // inc ecx
 	LONG $0xc0c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x1c0
 	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	LONG $0xfb81850f; WORD $0xffff // jne 0x17640 <pw_q3_k+0x6d0>
+	LONG $0xfb27850f; WORD $0xffff // jne 0x17f00 <pw_q3_k+0x730>
 	LONG $0x487d5262; WORD $0x1213 // vcvtph2ps zmm10, ymmword ptr [r10]
 	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0xfaa1850f; WORD $0xffff // jne 0x17570 <pw_q3_k+0x600>
+	LONG $0xfa47850f; WORD $0xffff // jne 0x17e30 <pw_q3_k+0x660>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
 	QUAD $0x000000a824848b4c // mov r8, qword ptr [rsp + 0xa8]
@@ -5396,13 +5708,13 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cd162; WORD $0x2811 // vmovups zmmword ptr [r8], zmm5
 	LONG $0x487cf162; WORD $0x2611 // vmovups zmmword ptr [rsi], zmm4
 	LONG $0x487cd162; WORD $0x1911 // vmovups zmmword ptr [r9], zmm3
-	LONG $0xfffa9de9; BYTE $0xff // jmp 0x175ef <pw_q3_k+0x67f>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xfffa43e9; BYTE $0xff // jmp 0x17eaf <pw_q3_k+0x6df>
+	LONG $0x00401f0f // nop dword ptr [rax]
 	QUAD $0x0000008824b48b48 // mov rsi, qword ptr [rsp + 0x88]
 	LONG $0x24448b4c; BYTE $0x78 // mov r8, qword ptr [rsp + 0x78]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xf4c5840f; WORD $0xffff // je 0x17040 <pw_q3_k+0xd0>
+	LONG $0xf415840f; WORD $0xffff // je 0x178a0 <pw_q3_k+0xd0>
 	LONG $0x487cf162; WORD $0x1210 // vmovups zmm2, zmmword ptr [rdx]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x486cf162; WORD $0x1658 // vaddps zmm2, zmm2, zmmword ptr [rsi]
@@ -5416,7 +5728,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x1410; BYTE $0x82 // vmovups zmm2, zmmword ptr [rdx + 4*rax]
 	LONG $0x486cf162; WORD $0x1458; BYTE $0x86 // vaddps zmm2, zmm2, zmmword ptr [rsi + 4*rax]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm2
-	LONG $0xfff46ae9; BYTE $0xff // jmp 0x17040 <pw_q3_k+0xd0>
+	LONG $0xfff3bae9; BYTE $0xff // jmp 0x178a0 <pw_q3_k+0xd0>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	QUAD $0x0000008824b48b48 // mov rsi, qword ptr [rsp + 0x88]
 	LONG $0x24448b4c; BYTE $0x78 // mov r8, qword ptr [rsp + 0x78]
@@ -5424,7 +5736,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
 	LONG $0x245c8b4c; BYTE $0x40 // mov r11, qword ptr [rsp + 0x40]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xf43b840f; WORD $0xffff // je 0x17040 <pw_q3_k+0xd0>
+	LONG $0xf38b840f; WORD $0xffff // je 0x178a0 <pw_q3_k+0xd0>
 	LONG $0x487cf162; WORD $0x1210 // vmovups zmm2, zmmword ptr [rdx]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x486cf162; WORD $0x1658 // vaddps zmm2, zmm2, zmmword ptr [rsi]
@@ -5452,7 +5764,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cb162; WORD $0x1410; BYTE $0x9a // vmovups zmm2, zmmword ptr [rdx + 4*r11]
 	LONG $0x486cb162; WORD $0x1458; BYTE $0x9e // vaddps zmm2, zmm2, zmmword ptr [rsi + 4*r11]
 	LONG $0x487cb162; WORD $0x1411; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm2
-	LONG $0xfff382e9; BYTE $0xff // jmp 0x17040 <pw_q3_k+0xd0>
+	LONG $0xfff2d2e9; BYTE $0xff // jmp 0x178a0 <pw_q3_k+0xd0>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -5464,7 +5776,6 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x0f0f0f0f0000000f; QUAD $0x8080808080000000
@@ -5514,7 +5825,7 @@ TEXT ·wideQ4_1_avx512(SB), 0, $0-48
 	MOVQ r+24(FP), CX
 	MOVQ ldy+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panelwide_avx512<>+4752(SB)
+	CALL ·panelwide_avx512<>+4976(SB)
 	RET
 
 // func wideQ5_0_avx512(w, x, y, r unsafe.Pointer, ldy, shape int)
@@ -5525,7 +5836,7 @@ TEXT ·wideQ5_0_avx512(SB), 0, $0-48
 	MOVQ r+24(FP), CX
 	MOVQ ldy+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panelwide_avx512<>+7264(SB)
+	CALL ·panelwide_avx512<>+7744(SB)
 	RET
 
 // func wideQ5_1_avx512(w, x, y, r unsafe.Pointer, ldy, shape int)
@@ -5536,7 +5847,7 @@ TEXT ·wideQ5_1_avx512(SB), 0, $0-48
 	MOVQ r+24(FP), CX
 	MOVQ ldy+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panelwide_avx512<>+9904(SB)
+	CALL ·panelwide_avx512<>+10640(SB)
 	RET
 
 // func wideIQ4_NL_avx512(w, x, y, r unsafe.Pointer, ldy, shape int)
@@ -5547,7 +5858,7 @@ TEXT ·wideIQ4_NL_avx512(SB), 0, $0-48
 	MOVQ r+24(FP), CX
 	MOVQ ldy+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panelwide_avx512<>+12656(SB)
+	CALL ·panelwide_avx512<>+13664(SB)
 	RET
 
 // func wideQ4_K_avx512(w, x, y, r unsafe.Pointer, ldy, shape int)
@@ -5558,7 +5869,7 @@ TEXT ·wideQ4_K_avx512(SB), 0, $0-48
 	MOVQ r+24(FP), CX
 	MOVQ ldy+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panelwide_avx512<>+15168(SB)
+	CALL ·panelwide_avx512<>+16400(SB)
 	RET
 
 // func wideQ5_K_avx512(w, x, y, r unsafe.Pointer, ldy, shape int)
@@ -5569,7 +5880,7 @@ TEXT ·wideQ5_K_avx512(SB), 0, $0-48
 	MOVQ r+24(FP), CX
 	MOVQ ldy+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panelwide_avx512<>+18432(SB)
+	CALL ·panelwide_avx512<>+19888(SB)
 	RET
 
 // func wideQ6_K_avx512(w, x, y, r unsafe.Pointer, ldy, shape int)
@@ -5580,7 +5891,7 @@ TEXT ·wideQ6_K_avx512(SB), 0, $0-48
 	MOVQ r+24(FP), CX
 	MOVQ ldy+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panelwide_avx512<>+21952(SB)
+	CALL ·panelwide_avx512<>+23664(SB)
 	RET
 
 // func wideQ2_K_avx512(w, x, y, r unsafe.Pointer, ldy, shape int)
@@ -5591,7 +5902,7 @@ TEXT ·wideQ2_K_avx512(SB), 0, $0-48
 	MOVQ r+24(FP), CX
 	MOVQ ldy+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panelwide_avx512<>+25424(SB)
+	CALL ·panelwide_avx512<>+27408(SB)
 	RET
 
 // func wideQ3_K_avx512(w, x, y, r unsafe.Pointer, ldy, shape int)
@@ -5602,5 +5913,5 @@ TEXT ·wideQ3_K_avx512(SB), 0, $0-48
 	MOVQ r+24(FP), CX
 	MOVQ ldy+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panelwide_avx512<>+28528(SB)
+	CALL ·panelwide_avx512<>+30672(SB)
 	RET

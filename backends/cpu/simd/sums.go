@@ -25,7 +25,7 @@ var assembler = map[string]string{
 	"panel_avx2_amd64.s":        "5a4217d3848b29dcfd0fd51d2b34e15aa9742a6455d146a5e753dd2d415f2127",
 	"panel_dotprod_arm64.s":     "5c92a1b17a067f8b281e5b83d0201db6d9454d4d1d5cf2d93c88bc87bb58f853",
 	"panel_neon_arm64.s":        "b7c12c3a7b85bc52701e1d19db839aa3241dd79a9505da5de242659e4e8e3578",
-	"panelwide_avx512_amd64.s":  "4ef68360297273ae5ccd8d482e1c844cd1587672326708df7ece38cbb8bb1fac",
+	"panelwide_avx512_amd64.s":  "879fd3b91f1af72812dbe3c49087527b78192c4f163e12b580bf22007ce0c97e",
 	"bf16_avx512_amd64.s":       "772940c90e33067630c6865b8aa67ba61bbb5e98c823ff658298bcd88e8aa047",
 	"probe_avx512_amd64.s":      "6bb73e3a08a08c93fac5db2c5098b0049887231673ea225dc2f11d3b4f4ad016",
 	"probe_avxvnni_amd64.s":     "febf0158dc655ad806785519cc5c49d4ac0b4e58bb38aee796ddbb11602d6724",
