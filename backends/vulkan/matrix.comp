@@ -249,10 +249,10 @@ void put(uint at, uint row, uint k0, uint c, Raw v) {
 #define KEEP(j) coopMatStore(acc[part0 * FN + j], sh, own + j * TS / 4, LO, gl_CooperativeMatrixLayoutRowMajor);
 #define OUT(i) { \
     const uint part0 = i; \
-    load(m0 + wm + i * TS, n0 + wn); \
+    if (i + 1 < FM) load((i + 1) & 1, m0 + wm + (i + 1) * TS, n0 + wn); \
     EACH_N(KEEP) \
     subgroupBarrier(); \
-    store(own, m0 + wm + i * TS, n0 + wn); \
+    store(i & 1, own, m0 + wm + i * TS, n0 + wn); \
     subgroupBarrier(); \
   }
 
@@ -266,6 +266,7 @@ void main() {
   MAT(gl_MatrixUseA) a[FM];
   MAT(gl_MatrixUseB) e[FN];
   EACH(ZERO)
+  scaled(m0, t);
   uvec4 fx[CX];
   uint px[CX];
   LOOP for (uint i = 0; i < CX; i++) px[i] = min(m0 + (t + i * NT) / KV, count - 1) * pitch + t % KV;
@@ -319,5 +320,6 @@ void main() {
   // TS rows of a subgroup's part at a time through shared memory of its own, so that bias, residual
   // and scale meet known elements and rows are stored whole.
   const uint own = g * TS * LO;
+  load(0, m0 + wm, n0 + wn);
   EACH_M(OUT)
 }

@@ -134,10 +134,10 @@ void put(uint at, uint first, uint word, uvec4 v) {
 #define KEEP(j) coopMatStore(acc[part0 * FN + j], sh, own + j * TS / 4, LO, gl_CooperativeMatrixLayoutRowMajor);
 #define OUT(i) { \
     const uint part0 = i; \
-    load(m0 + wm + i * TS, n0 + wn); \
+    if (i + 1 < FM) load((i + 1) & 1, m0 + wm + (i + 1) * TS, n0 + wn); \
     EACH_N(KEEP) \
     subgroupBarrier(); \
-    store(own, m0 + wm + i * TS, n0 + wn); \
+    store(i & 1, own, m0 + wm + i * TS, n0 + wn); \
     subgroupBarrier(); \
   }
 #include "sums.glsl"
@@ -148,6 +148,7 @@ void main() {
   uint wm = g % (BM / WM) * WM, wn = g / (BM / WM) * WN;
   ACC acc[FM * FN];
   EACH_M(ZERO)
+  scaled(m0, t);
   uvec4 fx[CX];
   uint px[CX];
   [[unroll]] for (uint i = 0; i < CX; i++) px[i] = min(m0 + (t + i * NT) / XV, count - 1) * pitch + t % XV;
@@ -233,6 +234,7 @@ void main() {
     if (k0 + STEP >= stop) break;
     TURN(1, gw, fw)
   }
+  load(0, m0 + wm, n0 + wn);
   barrier();
   const uint own = g * TS * LO;
   EACH_M(OUT)

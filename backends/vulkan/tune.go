@@ -40,7 +40,7 @@ const wideTile, straightTile = "tile=128x192", "straight=128x256"
 const wideTiles = 64
 
 // straightShared is the bytes of shared memory of its workgroups.
-const straightShared = 2 * 128 * 9 * 16
+const straightShared = 2*128*9*16 + 4*128
 
 // straightTypes are the formats of straight.comp; rows of w have whole steps of so many columns.
 var straightTypes = map[tensor.Type]int{tensor.Q4_0: 128, tensor.Q8_0: 128, tensor.Q4_K: 256}
@@ -57,7 +57,7 @@ var straightHalves = map[tensor.Type]bool{tensor.Q4_0: false, tensor.Q8_0: true}
 const nvidia = 0x10de
 
 // wideShared is the bytes of shared memory of their workgroups.
-const wideShared = (128 + 192) * 9 * 16
+const wideShared = (128+192)*9*16 + 4*128
 
 // Variants names the configurations of a node's kernel, the default first.
 func (d *Device) Variants(n *graph.Node) []string {
