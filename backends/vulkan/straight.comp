@@ -29,14 +29,14 @@ shared uvec4 sh[max(2 * STAGE, NT / SG * TS * (WN / 4 + 1))]; // of x; at the en
 #define MAT(use) coopmat<float16_t, gl_ScopeSubgroup, TS, TS, use>
 #define ACC coopmat<float, gl_ScopeSubgroup, TS, TS, gl_MatrixUseAccumulator>
 
-// STEP is the columns of w that an invocation has a quarter of at a time: 16 bytes of a row. ORDER is where the words of vector
+// STEP is the columns of w that an invocation has a quarter of at a time: 16 bytes of a row, of Q4_K 8. ORDER is where the words of vector
 // c of x of a step lie in shared memory: from which vector on, and which word of each of four.
 #if TYPE == 10
 #define STEP 128
 #define ORDER(c) (4 * ((c) >> 1 & 1u)), ((c) >> 2)
 #elif TYPE == 22
-#define STEP 128
-#define ORDER(c) (4 * ((c) >> 2 & 1u)), (2 * ((c) >> 3) + ((c) >> 1 & 1u))
+#define STEP 64
+#define ORDER(c) (4 * ((c) >> 2)), ((c) & 3u)
 #else
 #define STEP 64
 #define ORDER(c) (4 * ((c) & 1u)), ((c) >> 1)
@@ -46,7 +46,11 @@ shared uvec4 sh[max(2 * STAGE, NT / SG * TS * (WN / 4 + 1))]; // of x; at the en
 
 // What an invocation has of a row in a step.
 struct Raw {
+#if TYPE == 22
+  uvec2 q;
+#else
   uvec4 q;
+#endif
 #if TYPE == 10
   uint d;
 #endif
@@ -58,7 +62,7 @@ Raw fetch(uint row, uint k0, uint quarter) {
   v.q = w4[(row + (k0 >> 1) >> 4) + quarter];
   v.d = w[(row + (cols >> 1) + (k0 >> 4) >> 2) + (quarter >> 1)];
 #elif TYPE == 22
-  v.q = w4[(row >> 4) + (k0 >> 8) * 9 + 1 + 4 * (k0 >> 7 & 1u) + quarter];
+  v.q = w2[2 * ((row >> 4) + (k0 >> 8) * 9 + 1 + 2 * (k0 >> 6 & 3u)) + quarter];
 #else
   v.q = w4[(row + k0 >> 4) + quarter];
 #endif
@@ -68,15 +72,12 @@ Raw fetch(uint row, uint k0, uint quarter) {
 #if TYPE == 22
 // factors gives the factors and the minima of sub-blocks 2j and 2j + 1 of a block, as pairs of f16.
 uvec2 factors(uvec4 head, uint j) {
-  vec2 dm = unpackHalf2x16(head.x);
-  uvec2 both;
-  [[unroll]] for (uint n = 0; n < 2; n++) {
-    uint s = 2 * j + n, at8 = 8 * (s & 3u), first = head.y >> at8, second = head.z >> at8, third = head.w >> at8;
-    uint sc = s < 4 ? first & 63u : third & 15u | (first & 0xc0u) >> 2;
-    uint mn = s < 4 ? second & 63u : (third >> 4) & 15u | (second & 0xc0u) >> 2;
-    both[n] = packFloat2x16(f16vec2(float16_t(dm.x * float(sc)), float16_t(-dm.y * float(mn))));
-  }
-  return both;
+  uvec3 h = head.yzw >> (16 * (j & 1u)) & 0xffffu; // two bytes of each
+  uint sc = j < 2 ? h.x & 0x3f3fu : h.z & 0x0f0fu | (h.x & 0xc0c0u) >> 2;
+  uint mn = j < 2 ? h.y & 0x3f3fu : h.z >> 4 & 0x0f0fu | (h.y & 0xc0c0u) >> 2;
+  f16vec2 dm = unpackFloat2x16(head.x ^ 0x80000000u); // minima are taken off
+  return uvec2(packFloat2x16((unpackFloat2x16((sc & 0xffu | mn << 16 & 0xff0000u) ^ flip) - float16_t(1024)) * dm),
+               packFloat2x16((unpackFloat2x16((sc >> 8 | mn << 8 & 0xff0000u) ^ flip) - float16_t(1024)) * dm));
 }
 #endif
 
@@ -86,7 +87,11 @@ void pairs(Raw v, uint h, uint s, f16vec2 d, f16vec2 m, out f16vec2 lo, out f16v
   lo = (unpackFloat2x16(v.q[s] & 0x00ff00ffu ^ flip) - float16_t(1152)) * d;
   hi = (unpackFloat2x16(v.q[s] >> 8 & 0x00ff00ffu ^ flip) - float16_t(1152)) * d;
 #else
+#if TYPE == 22
+  uint c = v.q[s & 1u] >> (4 * (s >> 1)); // a step is one half
+#else
   uint c = v.q[2 * h + (s & 1u)] >> (4 * (s >> 1));
+#endif
   lo = unpackFloat2x16(c & 0x000f000fu ^ flip);
   hi = unpackFloat2x16(c >> 8 & 0x000f000fu ^ flip);
 #if TYPE == 10
@@ -164,29 +169,12 @@ void main() {
 #if STEP == 128
   // Of a step the even vectors of x are the first half, the odd ones the second.
 #define PUT_HALF(h) if ((t & 1u) == h) { PUT_X(h * STAGE) }
-#if TYPE == 22
-  // Each of four invocations decodes the factors of a quarter of a block, and has the others' from them.
-  uvec4 heads[ROWS];
-  uvec2 mine[ROWS];
-#define HEADS(k) [[unroll]] for (uint i = 0; i < ROWS; i++) heads[i] = w4[(pw[i] >> 4) + ((k) >> 8) * 9];
-#define READY(W, n) \
-    if (n == 0) [[unroll]] for (uint i = 0; i < ROWS; i++) mine[i] = factors(heads[i], quarter); \
-    [[unroll]] for (uint i = 0; i < ROWS; i++) [[unroll]] for (uint j = 0; j < 2; j++) { \
-      f16vec2 both = unpackFloat2x16(subgroupShuffle(mine[i][j], (lane & 28u) + 2 * n + (quarter >> 1))); \
-      d[i][j] = both.xx; \
-      m[i][j] = both.yy; \
-    }
-#define MORE(n) if (n == 0 && k0 + 256 < stop) { HEADS(k0 + 256) }
-  HEADS(start)
-#else
 #define READY(W, n) \
     [[unroll]] for (uint i = 0; i < ROWS; i++) { \
       f16vec2 both = unpackFloat2x16(W[i].d); \
       d[i][0] = d[i][1] = f16vec2((quarter & 1u) == 0 ? both.x : both.y); \
       m[i][0] = m[i][1] = f16vec2(0); \
     }
-#define MORE(n)
-#endif
   // TURN multiplies step n of two, which W has; the next is on its way to V.
 #define TURN(n, W, V) { \
     const uint k = k0 + n * STEP; \
@@ -196,7 +184,6 @@ void main() {
     { const uint half_ = 0, stage = 0; \
       PART(W, 0) \
       if (k + STEP < stop) { GET_X(k + STEP) GET_W(V, k + STEP) } \
-      MORE(n) \
       PART(W, 1) PART(W, 2) PART(W, 3) } \
     barrier(); \
     { const uint half_ = 1, stage = STAGE; \
@@ -205,6 +192,31 @@ void main() {
       PART(W, 3) } \
   }
   PUT_HALF(0)
+#elif TYPE == 22
+  // Each of four invocations decodes the factors of a quarter of a block, and has the others' from them.
+  uvec4 heads[ROWS];
+  uvec2 mine[ROWS];
+#define HEADS(k) [[unroll]] for (uint i = 0; i < ROWS; i++) heads[i] = w4[(pw[i] >> 4) + ((k) >> 8) * 9];
+#define READY(n) \
+    [[unroll]] for (uint i = 0; i < ROWS; i++) [[unroll]] for (uint j = 0; j < 2; j++) { \
+      f16vec2 both = unpackFloat2x16(subgroupShuffle(mine[i][j], (lane & 28u) + n)); \
+      d[i][j] = both.xx; \
+      m[i][j] = both.yy; \
+    }
+  // TURN multiplies step n of a block, which W has; the next is on its way to V.
+#define TURN(n, W, V) { \
+    const uint k = k0 + n * STEP, stage = (n & 1) * STAGE, half_ = 0; \
+    barrier(); \
+    if (k + STEP < stop) { PUT_X(STAGE - stage) } \
+    if (k + 2 * STEP < stop) { GET_X(k + 2 * STEP) } \
+    if (k + STEP < stop) { GET_W(V, k + STEP) } \
+    if (n == 2 && k0 + 256 < stop) { HEADS(k0 + 256) } \
+    READY(n) \
+    PART(W, 0) PART(W, 1) PART(W, 2) PART(W, 3) \
+  }
+  PUT_X(0)
+  if (start + STEP < stop) { GET_X(start + STEP) }
+  HEADS(start)
 #else
   uvec2 scales2[ROWS]; // of two steps
 #define SCALES(k) [[unroll]] for (uint i = 0; i < ROWS; i++) scales2[i] = w2[pw[i] + cols + ((k) >> 4) >> 3];
@@ -229,11 +241,21 @@ void main() {
   PUT_X(0)
   if (start + STEP < stop) { GET_X(start + STEP) }
 #endif
+#if TYPE == 22
+  for (uint k0 = start; k0 < stop; k0 += 256) {
+    [[unroll]] for (uint i = 0; i < ROWS; i++) mine[i] = factors(heads[i], quarter);
+    TURN(0, fw, gw)
+    TURN(1, gw, fw)
+    TURN(2, fw, gw)
+    TURN(3, gw, fw)
+  }
+#else
   for (uint k0 = start; k0 < stop; k0 += 2 * STEP) {
     TURN(0, fw, gw)
     if (k0 + STEP >= stop) break;
     TURN(1, gw, fw)
   }
+#endif
   load(0, m0 + wm, n0 + wn);
   barrier();
   const uint own = g * TS * LO;
