@@ -27,16 +27,18 @@ type executable struct {
 	handed     bool    // some stage waits for the one before by itself
 	pool       vk.DescriptorPool
 	run        *submission
+	full       error  // why places were not found; nil: they were, or it has none
 	note       string // what goes less well than it should; empty: nothing
 }
 
 // Capture binds every launch of a program and records it.
 func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 	e, err := d.plan(p, d.on.ahead)
-	var full *OutOfMemory
+	var full *noPlaces
 	switch {
-	case d.on.ahead && errors.As(err, &full):
+	case errors.As(err, &full):
 		if e, err = d.plan(p, false); err == nil {
+			e.full = full.err
 			e.note = "stages of a token's step wait at barriers, which is slower, as there is no memory for results of their own: " + full.Error()
 		}
 	case err == nil && e.places != nil && !e.handOver():

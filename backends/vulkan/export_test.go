@@ -45,6 +45,32 @@ func Handed(x backends.Executable) (n int) {
 	return n
 }
 
+// Touches is what a dispatch that can wait and says when its results are there does with buffers, by their numbers.
+type Touches struct{ Waits, Writes []int }
+
+// HandedOver says which of such dispatches follow the one before without a barrier between them.
+func HandedOver(list []Touches) []bool {
+	buffers := make([]buffer, 16)
+	e := &executable{}
+	for _, t := range list {
+		x := dispatch{waits: true, says: true, push: []uint32{0}}
+		for _, n := range t.Waits {
+			x.asks[0] = append(x.asks[0], &buffers[n])
+			x.used = append(x.used, span{b: &buffers[n], to: 4})
+		}
+		for _, n := range t.Writes {
+			x.used = append(x.used, span{b: &buffers[n], to: 4, write: true})
+		}
+		e.dispatches = append(e.dispatches, x)
+	}
+	e.handOver()
+	handed := make([]bool, len(list))
+	for i := range list {
+		handed[i] = e.dispatches[i].handed
+	}
+	return handed
+}
+
 // Said gives what the executable says of itself, see backends.Noter.
 func Said(x backends.Executable) string { return x.(*executable).Note() }
 

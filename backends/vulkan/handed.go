@@ -3,6 +3,8 @@
 package vulkan
 
 import (
+	"errors"
+	"maps"
 	"slices"
 
 	"greta/backends"
@@ -96,9 +98,19 @@ func (b *bind) reserved(what string, size int) (*buffer, error) {
 	return b.d.temporary(what, size)
 }
 
+// noPlaces says that there is no memory for places.
+type noPlaces struct{ err *OutOfMemory }
+
+func (e *noPlaces) Error() string { return e.err.Error() }
+func (e *noPlaces) Unwrap() error { return e.err }
+
 // settle finds memory for all places, which programs share.
 func (a *places) settle() (*buffer, error) {
 	m, err := a.d.temporary("results apart", int(a.bytes))
+	var full *OutOfMemory
+	if errors.As(err, &full) {
+		err = &noPlaces{full}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -198,18 +210,41 @@ func (x *dispatch) awaits(by map[*buffer]author) (bits uint32, ok bool) {
 	return bits, true
 }
 
-// handOver finds stages that can wait for the one before by themselves: it, and all before it up to a barrier, say when
-// their results are there; it says whether there are some. Where there are none the program's results belong into the arena.
+// chained says whether a dispatch, behind those of open without a barrier, comes behind each of them that it conflicts with because
+// it waits for its words, or for those of one that does. behind holds the like of those of open, and then its own.
+func (e *executable) chained(i int, open []int, behind map[int]map[int]bool) bool {
+	x := &e.dispatches[i]
+	mine := map[int]bool{}
+	behind[i] = mine
+	for _, j := range open {
+		if slices.ContainsFunc(e.dispatches[j].used, func(s span) bool {
+			return s.write && (slices.Contains(x.asks[0], s.b) || slices.Contains(x.asks[1], s.b))
+		}) {
+			mine[j] = true
+			maps.Copy(mine, behind[j])
+		}
+	}
+	return !slices.ContainsFunc(open, func(j int) bool { return !mine[j] && conflict(x.used, e.dispatches[j].used) })
+}
+
+// handOver finds stages that can wait for the ones before by themselves: these, up to a barrier, say when their results are there,
+// and it touches nothing else of theirs; it says whether there are some. Where there are none the program's results belong into the arena.
 func (e *executable) handOver() bool {
-	said := false // by the stage before
-	by := map[*buffer]author{}
+	said := false  // by the stage before
+	var open []int // dispatches since the last barrier
+	by, behind := map[*buffer]author{}, map[int]map[int]bool{}
 	for _, stage := range stages(e.dispatches) {
 		waits, says := said, true
 		for _, i := range stage {
 			x := &e.dispatches[i]
 			_, known := x.awaits(by)
-			waits, says = waits && x.waits && known, says && x.says
+			waits, says = waits && x.waits && known && e.chained(i, open, behind), says && x.says
 		}
+		if !waits {
+			open = open[:0]
+			clear(behind)
+		}
+		open = append(open, stage...)
 		for _, i := range stage {
 			if x := &e.dispatches[i]; waits {
 				x.push[len(x.push)-handWords], _ = x.awaits(by)

@@ -194,3 +194,24 @@ func TestHandedInput(t *testing.T) {
 		})
 	}
 }
+
+// TestHandedOver: what waits for words follows without a barrier, also where both use the same scratch memory; two that
+// share scratch memory and do not wait for each other have a barrier between them.
+func TestHandedOver(t *testing.T) {
+	type list = []vulkan.Touches
+	const scratch = 9
+	for _, c := range []struct {
+		name string
+		list list
+		want []bool
+	}{
+		{"a chain", list{{nil, []int{0}}, {[]int{0}, []int{1}}, {[]int{1}, []int{2}}}, []bool{false, true, true}},
+		{"scratch of a chain", list{{nil, []int{0}}, {[]int{0}, []int{1, scratch}}, {[]int{1}, []int{2}}, {[]int{2}, []int{3, scratch}}}, []bool{false, true, true, true}},
+		{"scratch of two", list{{nil, []int{0, 1}}, {[]int{0}, []int{2, scratch}}, {[]int{1}, []int{3, scratch}}}, []bool{false, true, false}},
+		{"behind that barrier", list{{nil, []int{0, 1}}, {[]int{0}, []int{2, scratch}}, {[]int{1}, []int{3, scratch}}, {[]int{3}, []int{4, scratch}}}, []bool{false, true, false, true}},
+	} {
+		if got := vulkan.HandedOver(c.list); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}

@@ -180,7 +180,9 @@ func (d *Device) tryStages(weight tensor.Type) (err error) {
 		}
 		defer func() { err = errors.Join(err, steps[i].Close()) }()
 	}
-	if !steps[1].(*executable).handed {
+	if e := steps[1].(*executable); e.full != nil {
+		return e.full
+	} else if !e.handed {
 		return errors.New("no stage is handed over")
 	}
 	for range runs {

@@ -3,13 +3,16 @@
 
 shared float reduced[256];
 
+// oneEach says whether a subgroup has an invocation for each of them. gl_SubgroupSize may be more than it has.
+#define oneEach (gl_NumSubgroups * gl_NumSubgroups <= gl_WorkGroupSize.x)
+
 float wgSum(float v) {
   v = subgroupAdd(v);
   if (gl_NumSubgroups == 1) return v;
   if (subgroupElect()) reduced[gl_SubgroupID] = v;
   barrier();
   float s = 0;
-  if (gl_NumSubgroups <= gl_SubgroupSize) s = subgroupAdd(gl_SubgroupInvocationID < gl_NumSubgroups ? reduced[gl_SubgroupInvocationID] : 0.0);
+  if (oneEach) s = subgroupAdd(gl_SubgroupInvocationID < gl_NumSubgroups ? reduced[gl_SubgroupInvocationID] : 0.0);
   else for (uint i = 0; i < gl_NumSubgroups; i++) s += reduced[i];
   barrier();
   return s;
@@ -21,7 +24,7 @@ float wgMax(float v) {
   if (subgroupElect()) reduced[gl_SubgroupID] = v;
   barrier();
   float s = reduced[0];
-  if (gl_NumSubgroups <= gl_SubgroupSize) s = subgroupMax(gl_SubgroupInvocationID < gl_NumSubgroups ? reduced[gl_SubgroupInvocationID] : s);
+  if (oneEach) s = subgroupMax(gl_SubgroupInvocationID < gl_NumSubgroups ? reduced[gl_SubgroupInvocationID] : s);
   else for (uint i = 1; i < gl_NumSubgroups; i++) s = max(s, reduced[i]);
   barrier();
   return s;

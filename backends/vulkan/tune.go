@@ -56,8 +56,8 @@ var straightHalves = map[tensor.Type]bool{tensor.Q4_0: false, tensor.Q4_K: false
 // nvidia is the vendor on whose card that was measured; AMD's compiler spills registers of the wide tiles.
 const nvidia = 0x10de
 
-// wideShared is the bytes of shared memory of their workgroups.
-const wideShared = (128+192)*9*16 + 4*128
+// tileShared is the bytes of shared memory of the first's workgroups, wideShared of the second's.
+const tileShared, wideShared = (128+128)*9*16 + 4*128, (128+192)*9*16 + 4*128
 
 // Variants names the configurations of a node's kernel, the default first.
 func (d *Device) Variants(n *graph.Node) []string {
@@ -73,7 +73,7 @@ func (d *Device) Variants(n *graph.Node) []string {
 		case wideTile:
 			has = d.on.matrix && n.In[1].Type == tensor.F16 && d.p.Shared >= wideShared
 		default:
-			has = d.on.matrix
+			has = d.on.matrix && (v.rows < 128 || d.p.Shared >= tileShared)
 		}
 		if has {
 			names = append(names, v.name)
