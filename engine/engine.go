@@ -37,7 +37,8 @@ type Options struct {
 	// Cache says where packed weights are kept on disk; the zero value asks the
 	// environment and has defaults.
 	Cache packcache.Config
-	// Notify, if set, is told in a sentence of what goes less well than it should.
+	// Notify, if set, is told in a sentence of what goes less well than it should. It may be called in
+	// the device's turn: it must not use sessions of that device.
 	Notify func(text string)
 
 	like *Engine // whose lowering this engine shall follow, node by node: a reference's
