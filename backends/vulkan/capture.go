@@ -27,8 +27,7 @@ type executable struct {
 	handed     bool    // some stage waits for the one before by itself
 	pool       vk.DescriptorPool
 	run        *submission
-	full       error  // why places were not found; nil: they were, or it has none
-	note       string // what goes less well than it should; empty: nothing
+	full       error // why places were not found; nil: they were, or it has none
 }
 
 // Capture binds every launch of a program and records it.
@@ -39,7 +38,6 @@ func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 	case errors.As(err, &full):
 		if e, err = d.plan(p, false); err == nil {
 			e.full = full.err
-			e.note = "stages of a token's step wait at barriers, which is slower, as there is no memory for results of their own: " + full.Error()
 		}
 	case err == nil && e.places != nil && !e.handOver():
 		if err = e.Close(); err == nil {
@@ -314,7 +312,12 @@ func (e *executable) Profile() ([]time.Duration, error) {
 }
 
 // Note says what goes less well than it should, in a sentence; empty: nothing does.
-func (e *executable) Note() string { return e.note }
+func (e *executable) Note() string {
+	if e.full == nil {
+		return ""
+	}
+	return "stages of a token's step wait at barriers, which is slower, as there is no memory for results of their own: " + e.full.Error()
+}
 
 var _ backends.Noter = (*executable)(nil)
 

@@ -117,8 +117,7 @@ func (b *bind) adds(j, n int, y *backends.Operand, x *due) bool {
 		next := &bind{d: b.d, l: l, number: j, program: b.program}
 		return n == 1 && only && len(o.Shape) == 2 && o.Shape.Last()%4 == 0 && wholeRows(l.In, l.Out) && next.wanted(z, z.Shape.Last()) == halves
 	case ops.Push:
-		dh := o.Shape.Last()
-		return n == 1 && only && len(o.Shape) == 3 && o.Rows() > fewTokens && dh%4 == 0 && dh <= 256 && pairsOf(o, &l.In[0])
+		return n == 1 && only && len(o.Shape) == 3 && storesRows(o, &l.In[0])
 	}
 	return false
 }
