@@ -4,13 +4,16 @@ package vulkan_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"greta/backends"
 	"greta/backends/vulkan"
+	"greta/engine"
 	"greta/graph"
 	"greta/ops"
 	"greta/tensor"
+	"greta/weights/quant"
 )
 
 // BenchmarkLinear runs linears of a 7B model's shapes over several matrices in
@@ -28,17 +31,7 @@ func BenchmarkLinear(b *testing.B) {
 		noise[i] = byte(rng >> 60)
 	}
 	alloc := func(b *testing.B, v *graph.Value, use backends.Use) backends.Operand {
-		buf, err := dev.Alloc(v.Bytes(), use)
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(func() { buf.Free() })
-		for at := 0; at < v.Bytes(); at += len(noise) {
-			if err := stream.Write(buf, at, noise[:min(len(noise), v.Bytes()-at)]); err != nil {
-				b.Fatal(err)
-			}
-		}
-		return backends.Operand{Buffer: buf, Type: v.Type, Shape: v.Shape, Stride: v.Type.RowBytes(v.Shape.Last())}
+		return filled(b, dev, stream, v, use, noise)
 	}
 	shapes := [][2]int{{4096, 4096}, {11008, 4096}, {4096, 11008}}
 	for _, t := range []tensor.Type{tensor.F16, tensor.Q8_0, tensor.Q4_0, tensor.Q4_K, tensor.Q6_K} {
@@ -55,6 +48,47 @@ func BenchmarkLinear(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkProduct multiplies 4096 rows by a matrix of 4096×4096 of f32 and of f16, random
+// numbers between -1 and 1, with all paths on.
+func BenchmarkProduct(b *testing.B) {
+	dev := open(b, vulkan.Options{FP16: backends.On})
+	stream, err := dev.Stream()
+	if err != nil {
+		b.Fatal(err)
+	}
+	const n = 4096
+	values := engine.Activations(n*n, 1)
+	alloc := func(b *testing.B, v *graph.Value, use backends.Use) backends.Operand {
+		data := make([]byte, v.Bytes())
+		if err := quant.Encode(v.Type, data, values, n); err != nil {
+			b.Fatal(err)
+		}
+		return filled(b, dev, stream, v, use, data)
+	}
+	for _, t := range []tensor.Type{tensor.F32, tensor.F16} {
+		b.Run(t.String(), func(b *testing.B) {
+			w := &graph.Value{Name: "w", Kind: graph.Weight, Type: t, Shape: tensor.Shape{n, n}}
+			o := alloc(b, w, backends.Weights)
+			benchmark(b, dev, w, slices.Repeat([]backends.Operand{o}, 10), n, alloc)
+		})
+	}
+}
+
+// filled gives a value memory, filled with data again and again.
+func filled(b *testing.B, dev *vulkan.Device, stream backends.Stream, v *graph.Value, use backends.Use, data []byte) backends.Operand {
+	buf, err := dev.Alloc(v.Bytes(), use)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { buf.Free() })
+	for at := 0; at < v.Bytes(); at += len(data) {
+		if err := stream.Write(buf, at, data[:min(len(data), v.Bytes()-at)]); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return backends.Operand{Buffer: buf, Type: v.Type, Shape: v.Shape, Stride: v.Type.RowBytes(v.Shape.Last())}
 }
 
 // benchmark replays a linear of s rows with each of the weights in turn.

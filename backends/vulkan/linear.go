@@ -14,9 +14,19 @@ import (
 // for each group of rows anew; beyond it they are decoded into shared tiles.
 const matVecRows = 8
 
-// largeTiles is the number of large tiles from which on they keep a device busy;
-// fewer leave units idle that small ones use.
+// largeTiles is the number of large tiles from which on they keep a device busy whose multiprocessors
+// nobody counts; fewer leave some idle that small ones use.
 const largeTiles = 256
+
+// fills says whether so many large tiles keep a device of so many multiprocessors busy, 0 where that is not known: small
+// ones take 4/3 of their time, and leave none idle.
+func fills(tiles, units int) bool {
+	if units == 0 {
+		return tiles >= largeTiles
+	}
+	rounds := (tiles + units - 1) / units
+	return 4*tiles >= 3*rounds*units
+}
 
 // product is what the two kernels of linear operators have in common.
 type product struct {
@@ -391,7 +401,7 @@ func (b *bind) tile(rows, n int) (size, part int) {
 	switch {
 	case b.d.p.Kind == Software:
 		return 32, 2
-	case ((n+127)/128)*((rows+127)/128) >= largeTiles && b.d.p.Shared >= 4*32*(132+132):
+	case fills((n+127)/128*((rows+127)/128), b.d.p.units) && b.d.p.Shared >= 16*9*(128+128):
 		return 128, 8
 	}
 	return 64, 4

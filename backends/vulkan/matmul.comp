@@ -6,8 +6,9 @@ layout(constant_id = 1) const bool ALIGNED = false;
 #include "common.glsl"
 #include "decode.glsl"
 // y[s,n] = sum over k of w[n,k] x[s,k] (* f[n]) (+ b[n]) (+ r[s,n]) for many rows of x. A workgroup
-// computes BN rows of w by BM rows of x from shared memory, 32 of k at a time; an
-// invocation a part of TN by TM of it. These four are macros.
+// computes BN rows of w by BM rows of x from shared memory, 32 of k at a time; an invocation every
+// (BN / TN)-th of these rows by every (BM / TM)-th of those. These four are macros. While a step is multiplied
+// the next one's activations are on their way, and its weights where they are of a plain type.
 layout(local_size_x_id = 0) in; // (BN / TN) * (BM / TM)
 layout(constant_id = 2) const bool VECTORS = false;
 layout(constant_id = 3) const uint BIAS = 0;
@@ -24,71 +25,98 @@ layout(push_constant) uniform Push {
   uint xoff, xstride, xinner, boff, roff, rstride, yoff, ystride, yinner, rinner, foff;
 };
 
-#define BK 32u
-// Transposed, padded against bank conflicts, and read four at a time.
-const uint LW = (BN + 4) / 4, LX = (BM + 4) / 4; // vectors from one k to the next
-shared vec4 sw[BK * LW];
-shared vec4 sx[BK * LX];
+#define BK 32
+#define T ((BN / TN) * (BM / TM))
+const uint PITCH = BK / 4 + 1; // vectors from one row to the next: odd, against bank conflicts
+shared vec4 sw[BN * PITCH];
+shared vec4 sx[BM * PITCH];
 
-// COLUMN is the row of w, inside the tile, of an invocation's i-th result.
-#if TN == 8
-#define COLUMN(i) ((i) / 4 * (BN / 2) + tn * 4 + (i) % 4)
-#elif TN == 4
-#define COLUMN(i) (tn * 4 + (i))
-#else
-#define COLUMN(i) ((i) * (BN / TN) + tn)
-#endif
+// COLUMN is the row of w, inside the tile, of an invocation's i-th result, ROW that of x.
+#define COLUMN(i) (tn + (i) * (BN / TN))
+#define ROW(j) (tm + (j) * (BM / TM))
 
 void main() {
-  const uint T = gl_WorkGroupSize.x, t = gl_LocalInvocationID.x;
-  uint n0 = gl_WorkGroupID.x * BN, m0 = gl_WorkGroupID.y * BM;
-  uint tn = t % (BN / TN), tm = t / (BN / TN);
+  const uint t = gl_LocalInvocationID.x;
+  const uint n0 = gl_WorkGroupID.x * BN, m0 = gl_WorkGroupID.y * BM;
+  // 32 invocations share 8 rows of w and 4 of x.
+  const uint wide = BN / TN / 8;
+  const uint tn = t % 8 + 8 * (t / 32 % wide), tm = t / 8 % 4 + 4 * (t / 32 / wide);
   float acc[TN * TM];
   [[unroll]] for (uint i = 0; i < TN * TM; i++) acc[i] = 0;
+
+  // x, of which an invocation brings NX vectors a step, and w, NW units.
+  const uint NX = (BM * (BK / 4) + T - 1) / T;
+  uint ax[NX];
+  vec4 vx[NX];
+  [[unroll]] for (uint i = 0; i < NX; i++) {
+    uint at = t + i * T, s = min(m0 + at / (BK / 4), count - 1), outer = s / xinner;
+    ax[i] = xoff + outer * xstride + (s - outer * xinner) * cols + 4 * (at % (BK / 4));
+  }
+#define FETCHX(k0) \
+  [[unroll]] for (uint i = 0; i < NX; i++) { \
+    uint k = (k0) + 4 * ((t + i * T) % (BK / 4)); \
+    vx[i] = vec4(0); \
+    if (VECTORS) { \
+      if (k < cols) vx[i] = x4[(ax[i] + (k0)) >> 2]; \
+    } else [[unroll]] for (uint j = 0; j < 4; j++) vx[i][j] = k + j < cols ? x[ax[i] + (k0) + j] : 0.0; \
+  }
+#if TYPE >= 10
+#define FETCHW(k0)
+#else
+  const uint NW = (BN * (BK / 8) + T - 1) / T;
+  uint aw[NW];
+  vec4 vw[NW][2];
+  [[unroll]] for (uint i = 0; i < NW; i++) aw[i] = woff + min(n0 + (t + i * T) / (BK / 8), rows - 1) * wstride;
+#define FETCHW(k0) \
+  [[unroll]] for (uint i = 0; i < NW; i++) { \
+    uint u = (k0) / 8 + (t + i * T) % (BK / 8); \
+    if (8 * u < cols) decode(aw[i], u, cols, vw[i]); \
+    else vw[i][0] = vw[i][1] = vec4(0); \
+  }
+#endif
+
+  FETCHW(0)
+  FETCHX(0)
   for (uint k0 = 0; k0 < cols; k0 += BK) {
-    const uint per = BK / UNIT;
-    for (uint i = t; i < BN * per; i += T) {
-      uint n = i / per, u = i % per;
+#if TYPE >= 10
+    for (uint i = t; i < BN; i += T) {
       vec4 v[UNIT4];
-      if (k0 + UNIT * u < cols) decode(woff + min(n0 + n, rows - 1) * wstride, k0 / UNIT + u, cols, v);
-      else [[unroll]] for (uint j = 0; j < UNIT4; j++) v[j] = vec4(0);
-      [[unroll]] for (uint j = 0; j < UNIT; j++) sw[(UNIT * u + j) * LW + (n >> 2)][n & 3u] = v[j >> 2][j & 3u];
+      decode(woff + min(n0 + i, rows - 1) * wstride, k0 / BK, cols, v);
+      [[unroll]] for (uint j = 0; j < UNIT4; j++) sw[i * PITCH + j] = v[j];
     }
-    for (uint i = t; i < BM * (BK / 4); i += T) {
-      uint m = i / (BK / 4), k = k0 + 4 * (i % (BK / 4));
-      uint s = min(m0 + m, count - 1), outer = s / xinner;
-      uint at = xoff + outer * xstride + (s - outer * xinner) * cols + k;
-      vec4 a = vec4(0);
-      if (VECTORS) {
-        if (k < cols) a = x4[at >> 2];
-      } else [[unroll]] for (uint j = 0; j < 4; j++) a[j] = k + j < cols ? x[at + j] : 0.0;
-      [[unroll]] for (uint j = 0; j < 4; j++) sx[(k - k0 + j) * LX + (m >> 2)][m & 3u] = a[j];
+#else
+    [[unroll]] for (uint i = 0; i < NW; i++) {
+      uint at = t + i * T, to = at / (BK / 8) * PITCH + at % (BK / 8) * 2;
+      if (at < BN * (BK / 8)) {
+        sw[to] = vw[i][0];
+        sw[to + 1] = vw[i][1];
+      }
+    }
+#endif
+    [[unroll]] for (uint i = 0; i < NX; i++) {
+      uint at = t + i * T;
+      if (at < BM * (BK / 4)) sx[at / (BK / 4) * PITCH + at % (BK / 4)] = vx[i];
     }
     barrier();
-    for (uint k = 0; k < BK; k++) {
-      float a[TN], c[TM];
-#if TN >= 4
-      [[unroll]] for (uint i = 0; i < TN; i += 4) {
-        vec4 q = sw[k * LW + COLUMN(i) / 4];
-        a[i] = q.x; a[i + 1] = q.y; a[i + 2] = q.z; a[i + 3] = q.w;
+    if (k0 + BK < cols) {
+      FETCHW(k0 + BK)
+      FETCHX(k0 + BK)
+    }
+    [[unroll]] for (uint k = 0; k < BK / 4; k++) {
+      vec4 c[TM];
+      [[unroll]] for (uint j = 0; j < TM; j++) c[j] = sx[ROW(j) * PITCH + k];
+      [[unroll]] for (uint i = 0; i < TN; i++) {
+        vec4 a = sw[COLUMN(i) * PITCH + k];
+        [[unroll]] for (uint e = 0; e < 4; e++)
+          [[unroll]] for (uint j = 0; j < TM; j++) acc[i * TM + j] = fma(a[e], c[j][e], acc[i * TM + j]);
       }
-      [[unroll]] for (uint j = 0; j < TM; j += 4) {
-        vec4 q = sx[k * LX + (tm * TM + j) / 4];
-        c[j] = q.x; c[j + 1] = q.y; c[j + 2] = q.z; c[j + 3] = q.w;
-      }
-#else
-      [[unroll]] for (uint i = 0; i < TN; i++) a[i] = sw[k * LW + (COLUMN(i) >> 2)][COLUMN(i) & 3u];
-      [[unroll]] for (uint j = 0; j < TM; j++) c[j] = sx[k * LX + ((tm * TM + j) >> 2)][(tm * TM + j) & 3u];
-#endif
-      [[unroll]] for (uint i = 0; i < TN; i++)
-        [[unroll]] for (uint j = 0; j < TM; j++) acc[i * TM + j] = fma(a[i], c[j], acc[i * TM + j]);
     }
     barrier();
   }
   // No continue in what is unrolled: the compiler leaves such loops, and acc in memory.
   uint ay[TM], ar[TM];
   [[unroll]] for (uint j = 0; j < TM; j++) {
-    uint s = m0 + tm * TM + j, yo = s / yinner, ro = s / rinner;
+    uint s = m0 + ROW(j), yo = s / yinner, ro = s / rinner;
     ay[j] = yoff + yo * ystride + (s - yo * yinner) * all + first;
     ar[j] = roff + ro * rstride + (s - ro * rinner) * all + first;
   }
@@ -98,7 +126,7 @@ void main() {
     if (FACTORS != 0 && n < rows) by = NARROW(factors, FACTORS, foff + first + n);
     if (BIAS != 0 && n < rows) bias = NARROW(b, BIAS, boff + first + n);
     [[unroll]] for (uint j = 0; j < TM; j++) {
-      if (n < rows && m0 + tm * TM + j < count) y[ay[j] + n] = acc[i * TM + j] * by + bias + (RESIDUAL ? r[ar[j] + n] : 0.0);
+      if (n < rows && m0 + ROW(j) < count) y[ay[j] + n] = acc[i * TM + j] * by + bias + (RESIDUAL ? r[ar[j] + n] : 0.0);
     }
   }
 }
