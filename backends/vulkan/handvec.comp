@@ -2,6 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
 #define STATUS 5
 #include "common.glsl"
 #include "status.glsl"
@@ -12,7 +13,7 @@
 #endif
 // matvec.comp for one row of x and weights of f16 or bf16, in steps whose stages hand over: y = w x (+ b) (+ r), with
 // x normed first where NORM, or act(w x, up x) with the macro GATE, by the same sums. A workgroup computes R rows. It
-// asks for its first weights, and then for x, as long as words of it are not there yet: first through the
+// asks for its first weights, and for the norm's, and then for x, as long as words of it are not there yet: first through the
 // first-level cache, as most workgroups start when x is complete, and what is missing past it. No line
 // of x can be an older step's: barriers before a step's first stage see to that.
 layout(local_size_x_id = 0) in;
@@ -59,14 +60,19 @@ uvec4 again(uint i) {
   return v;
 }
 
-// FETCH reads unit u of all rows.
+// FETCH reads unit u of all rows, and of the norm's weight.
 #ifdef GATE
-#define FETCH(q, u) \
-  [[unroll]] for (uint i = 0; i < OUT; i++) q[i] = w4[at[i] + (u)]; \
-  [[unroll]] for (uint i = OUT; i < R; i++) q[i] = up4[at[i] + (u)];
+#define FETCHUP(u) [[unroll]] for (uint i = OUT; i < R; i++) q[i] = up4[at[i] + (u)];
 #else
-#define FETCH(q, u) [[unroll]] for (uint i = 0; i < R; i++) q[i] = w4[at[i] + (u)];
+#define FETCHUP(u)
 #endif
+#define FETCH(u) \
+  [[unroll]] for (uint i = 0; i < OUT; i++) q[i] = w4[at[i] + (u)]; \
+  FETCHUP(u) \
+  if (NORM) { \
+    g0 = g4[goff + 2 * (u)]; \
+    g1 = g4[goff + 2 * (u) + 1]; \
+  }
 
 void main() {
   const uint T = gl_WorkGroupSize.x, t = gl_LocalInvocationID.x;
@@ -80,7 +86,8 @@ void main() {
   // The next weights are asked for at a turn's end: within a turn a compiler may ask for them behind the wait.
   uint u = t;
   uvec4 q[R];
-  FETCH(q, min(u, units - 1))
+  vec4 g0, g1;
+  FETCH(min(u, units - 1))
   const bool mine = t < OUT && row0 + t < rows;
   uint rest = 0; // the result's residual
   if (RESIDUAL && mine) rest = rh[roff + row0 + t];
@@ -97,8 +104,8 @@ void main() {
       vec4 a0 = uintBitsToFloat(v0), a1 = uintBitsToFloat(v1);
       if (NORM) {
         square += dot(a0, a0) + dot(a1, a1);
-        a0 *= g4[goff + 2 * u];
-        a1 *= g4[goff + 2 * u + 1];
+        a0 *= g0;
+        a1 *= g1;
       }
       [[unroll]] for (uint i = 0; i < R; i++) {
 #if TYPE == 2
@@ -112,11 +119,23 @@ void main() {
     }
     u += T;
     if (u >= units) break;
-    FETCH(q, u)
+    FETCH(u)
   }
-  [[unroll]] for (uint i = 0; i < R; i++) {
-    float sum = subgroupAdd(acc[i]);
-    if (subgroupElect()) part[gl_SubgroupID * R + i] = sum;
+  if (gl_SubgroupSize == 32 && T % 32 == 0) {
+    // In the order of subgroupAdd there, with fewer shuffles: of two sums at a time, half of the invocations go on with either.
+    const uint lane = gl_SubgroupInvocationID;
+    [[unroll]] for (uint n = R / 2, o = 1; n > 0; n /= 2, o *= 2) {
+      const bool upper = (lane & o) != 0;
+      [[unroll]] for (uint i = 0; i < n; i++)
+        acc[i] = (upper ? acc[i + n] : acc[i]) + subgroupShuffleXor(upper ? acc[i] : acc[i + n], o);
+    }
+    [[unroll]] for (uint o = R; o < 32; o *= 2) acc[0] += subgroupShuffleXor(acc[0], o);
+    if (lane < R) part[gl_SubgroupID * R + bitfieldReverse(lane) / (0x80000000u / (R / 2))] = acc[0];
+  } else {
+    [[unroll]] for (uint i = 0; i < R; i++) {
+      float sum = subgroupAdd(acc[i]);
+      if (subgroupElect()) part[gl_SubgroupID * R + i] = sum;
+    }
   }
   if (NORM) {
     square = subgroupAdd(square);
