@@ -97,7 +97,7 @@ type bind struct {
 	folds   *folds         // of the program; nil: none
 	variant *matrixVariant // of matrix.comp; nil: the device has only one
 	places  *places        // places for results of their own; nil: none
-	refused *buffer        // in which kernels report indices out of range
+	refused span           // in which kernels report indices out of range
 	list    []dispatch
 	err     error
 }
@@ -162,7 +162,7 @@ func (b *bind) none(x *dispatch) uint32 {
 
 // status binds the buffer in which kernels report indices out of range.
 func (b *bind) status(x *dispatch) {
-	x.bound = append(x.bound, span{b: b.refused, to: b.refused.bytes})
+	x.bound = append(x.bound, b.refused)
 }
 
 // rows is an f32 operand as rows of its last dimension, in elements. A tensor's

@@ -17,13 +17,15 @@ import (
 type executable struct {
 	d          *Device
 	program    *backends.Program
+	links      []link // its steps
 	dispatches []dispatch
 	first      []int // of each launch in dispatches, and the end
 	ins, outs  []span
-	returns    int // bytes of outs
-	places     *places
-	results    *buffer // the memory of those apart
-	refused    *buffer // what a kernel found wrong: launch + 1, index, value, limit
+	returns    int     // bytes of outs
+	results    *buffer // memory for results apart,
+	apart      uint64  // so many bytes a link,
+	round      int     // of so many links
+	refused    *buffer // what a kernel found wrong in each link: launch + 1, index, value, limit
 	handed     bool    // some stage waits for the one before by itself
 	pool       vk.DescriptorPool
 	run        *submission
@@ -39,7 +41,7 @@ func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 		if e, err = d.plan(p, false); err == nil {
 			e.full = full.err
 		}
-	case err == nil && e.places != nil && !e.handOver():
+	case err == nil && e.results != nil && !e.handOver():
 		if err = e.Close(); err == nil {
 			e, err = d.plan(p, false)
 		}
@@ -72,55 +74,26 @@ func (d *Device) plan(p *backends.Program, ahead bool) (e *executable, err error
 			return e, fmt.Errorf("%v: a kernel of another device (%T)", p.Launches[i].Node, p.Launches[i].Kernel)
 		}
 	}
-	if e.refused, err = d.newBuffer(4*statusLen, d.types.read, "status"); err != nil {
+	steps := max(p.Steps, 1)
+	per := len(p.Launches) / steps
+	if per*steps != len(p.Launches) {
+		return e, fmt.Errorf("%s: %d launches are not those of %d equal steps", p.Name, len(p.Launches), steps)
+	}
+	if e.refused, err = d.newBuffer(steps*statusBytes, d.types.read, "status"); err != nil {
 		return e, err
 	}
 	clear(e.refused.mapped)
-	if ahead {
-		e.program, e.places = d.separate(p)
+	for i := range steps {
+		if err := e.link(p.Launches[i*per:(i+1)*per], ahead); err != nil {
+			return e, err
+		}
 	}
-	made, folds := &copies{}, d.findFolds(e.program)
-	if err := e.bind(made, folds); err != nil {
+	e.first = append(e.first, len(e.dispatches))
+	if err := e.settle(); err != nil {
 		return e, err
-	}
-	if made.missed {
-		if err := e.bind(&copies{all: true}, folds); err != nil {
-			return e, err
-		}
-	}
-	if e.places != nil {
-		if e.results, err = e.places.settle(); err != nil {
-			return e, err
-		}
 	}
 	e.crossings()
 	return e, nil
-}
-
-// bind gives every launch its dispatches.
-func (e *executable) bind(made *copies, folds *folds) error {
-	d, p := e.d, e.program
-	e.dispatches, e.first = nil, nil
-	for i := range p.Launches {
-		l := &p.Launches[i]
-		k := l.Kernel.(*kernel)
-		e.first = append(e.first, len(e.dispatches))
-		b := &bind{d: d, l: l, number: i, program: p, kernel: k.name, on: k.on, variant: k.variant, copies: made, folds: folds, places: e.places, refused: e.refused}
-		made.start(i)
-		if folds.into[i] {
-			continue
-		}
-		if err := errors.Join(k.bind(b), b.err); err != nil {
-			return fmt.Errorf("%v: %w", l.Node, err)
-		}
-		if made.due != nil && made.due.launch <= i {
-			return fmt.Errorf("%v: halves of its operand were not added", l.Node)
-		}
-		made.wrote(i, b.list)
-		e.dispatches = append(e.dispatches, b.list...)
-	}
-	e.first = append(e.first, len(e.dispatches))
-	return nil
 }
 
 // crossings finds what of Step memory with two sides goes to the device before
@@ -146,12 +119,16 @@ func (e *executable) crossings() {
 	}
 }
 
-// merge adds a span to those that it does not touch.
+// nearby is how far apart ranges of Step memory may lie that one copy brings: a copy takes longer to begin than these
+// bytes do, and what lies between is the same on both sides, or of no program.
+const nearby = 256
+
+// merge adds a span to those that it is not near to.
 func merge(list []span, s span) []span {
 	s.to = min(s.to, s.b.bytes)
 	out := list[:0]
 	for _, o := range list {
-		if o.b == s.b && o.from <= s.to && s.from <= o.to {
+		if o.b == s.b && o.from <= s.to+nearby && s.from <= o.to+nearby {
 			s.from, s.to = min(o.from, s.from), max(o.to, s.to)
 		} else {
 			out = append(out, o)
@@ -175,26 +152,25 @@ func (e *executable) record(s *submission, after func(r *recorder, launch int)) 
 	// Whatever ran before on the queue has written what this step reads.
 	r.barrier(shaderStage|transferStage, shaderStage|transferStage)
 	e.enter(r)
-	if e.handed {
-		d.c.CmdFillBuffer(r.cb, e.results.handle, 0, e.places.bytes, notYet)
-		r.barrier(transferStage, shaderStage)
-	}
-	if after != nil {
-		after(r, -1)
-	}
-	if after == nil {
-		lose := d.lose
-		for _, j := range schedule(e.dispatches) {
-			if lose && e.dispatches[j].says {
-				lose = false
-				continue
+	lose, per := d.lose, len(e.program.Launches)/len(e.links)
+	for k := range e.links {
+		e.begin(r, k)
+		if after == nil {
+			for _, j := range e.links[k].order(e) {
+				if lose && e.dispatches[j].says {
+					lose = false
+					continue
+				}
+				if err := r.dispatch(&e.dispatches[j]); err != nil {
+					return pool, err
+				}
 			}
-			if err := r.dispatch(&e.dispatches[j]); err != nil {
-				return pool, err
-			}
+			continue
 		}
-	} else {
-		for i := range e.program.Launches {
+		if k == 0 {
+			after(r, -1)
+		}
+		for i := k * per; i < (k+1)*per; i++ {
 			for j := e.first[i]; j < e.first[i+1]; j++ {
 				if err := r.dispatch(&e.dispatches[j]); err != nil {
 					return pool, err
@@ -246,19 +222,26 @@ func (e *executable) Wait() error {
 
 // status reports what a kernel of the program refused: an index out of range.
 func (e *executable) status() error {
-	w := words(e.refused.mapped)
-	if w[0] == 0 {
-		return nil
+	for k := range e.links {
+		w := words(e.refused.mapped)[k*statusBytes/4:][:statusLen]
+		if w[0] == 0 {
+			continue
+		}
+		launch, index, value, limit := int(w[0])-1, w[1], int32(w[2]), w[3]
+		clear(e.refused.mapped)
+		step, launches := "", e.program.Launches
+		if n := len(e.links); n > 1 {
+			step, launches = fmt.Sprintf("step %d of %d: ", k+1, n), launches[k*len(launches)/n:(k+1)*len(launches)/n]
+		}
+		switch {
+		case launch >= len(launches):
+			return fmt.Errorf("%s: %slaunch %d refused its operands", e.program.Name, step, launch)
+		case limit == 0:
+			return fmt.Errorf("%s%v waited in vain for the stage before it (path %s; --fp16 off does without it)", step, launches[launch].Node, pathAhead)
+		}
+		return fmt.Errorf("%s%v: index %d is %d, it must lie in [0, %d)", step, launches[launch].Node, index, value, limit)
 	}
-	launch, index, value, limit := int(w[0])-1, w[1], int32(w[2]), w[3]
-	clear(w)
-	if limit == 0 && launch < len(e.program.Launches) {
-		return fmt.Errorf("%v waited in vain for the stage before it (path %s; --fp16 off does without it)", e.program.Launches[launch].Node, pathAhead)
-	}
-	if launch >= len(e.program.Launches) {
-		return fmt.Errorf("%s: launch %d refused its operands", e.program.Name, launch)
-	}
-	return fmt.Errorf("%v: index %d is %d, it must lie in [0, %d)", e.program.Launches[launch].Node, index, value, limit)
+	return nil
 }
 
 // Profile runs the program once and times each launch, its barrier included.

@@ -40,6 +40,8 @@ type Device struct {
 	distant  bool   // set by a test: the host reaches no memory of the device's
 	tile     int    // set by a test: the size of tiles
 
+	mostApart uint64 // bytes; a test may want fewer
+
 	commands  vk.CommandPool
 	cache     pipelineCache
 	pipelines map[string]*pipeline
@@ -72,7 +74,7 @@ func New(opt Options) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{in: in, opt: opt, pipelines: map[string]*pipeline{}, layouts: map[int]*layout{}, tables: map[string]*table{}}
+	d := &Device{in: in, opt: opt, pipelines: map[string]*pipeline{}, layouts: map[int]*layout{}, tables: map[string]*table{}, mostApart: mostApart}
 	if err := d.open(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -130,7 +132,7 @@ func (d *Device) Info() backends.Info {
 	d.in.memories(d.p)
 	return backends.Info{Backend: "vulkan", Name: d.p.Name, Level: string(d.p.Kind), Float: tensor.F32, Align: 64,
 		ActF16: d.on.matrix || d.on.straight || d.on.once, ActQuant: d.on.dots,
-		Fusions: fusions, Window: foldWindow, Memory: d.p.Memory(), Threads: 1, Queued: true, Picks: pickMost, Driver: d.p.Driver}
+		Fusions: fusions, Window: foldWindow, Memory: d.p.Memory(), Threads: 1, Queued: true, Picks: pickMost, Chain: chainLaunches, Driver: d.p.Driver}
 }
 
 // Description tells what is known of the device.

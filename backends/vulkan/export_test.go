@@ -45,6 +45,12 @@ func Handed(x backends.Executable) (n int) {
 	return n
 }
 
+// Apart is the memory that results of their own take at most, bytes.
+func (d *Device) Apart(most uint64) { d.mostApart = most }
+
+// Round is how many steps of a program have places for their results at the same time.
+func Round(x backends.Executable) int { return x.(*executable).round }
+
 // Touches is what a dispatch that can wait and says when its results are there does with buffers, by their numbers.
 type Touches struct{ Waits, Writes []int }
 
@@ -63,6 +69,7 @@ func HandedOver(list []Touches) []bool {
 		}
 		e.dispatches = append(e.dispatches, x)
 	}
+	e.links = []link{{to: len(e.dispatches)}}
 	e.handOver()
 	handed := make([]bool, len(list))
 	for i := range list {

@@ -3,7 +3,6 @@
 package vulkan
 
 import (
-	"errors"
 	"maps"
 	"slices"
 
@@ -26,7 +25,7 @@ import (
 // notYet is handed.glsl's NOT_YET. handWords is the number of constants, a kernel's last ones, that say whether it waits.
 const notYet, handWords = 0x80808080, 1
 
-// mostApart is the most memory that results of their own may take.
+// mostApart is the most memory that results of their own take, of one step or of a round of them.
 const mostApart = 64 << 20
 
 // handRoom is for how many elements of x kernels of a format have room in shared memory at least, which decides how
@@ -104,31 +103,12 @@ type noPlaces struct{ err *OutOfMemory }
 func (e *noPlaces) Error() string { return e.err.Error() }
 func (e *noPlaces) Unwrap() error { return e.err }
 
-// settle finds memory for all places, which programs share.
-func (a *places) settle() (*buffer, error) {
-	m, err := a.d.temporary("results apart", int(a.bytes))
-	var full *OutOfMemory
-	if errors.As(err, &full) {
-		err = &noPlaces{full}
-	}
-	if err != nil {
-		return nil, err
-	}
-	for _, b := range a.list {
-		b.handle = m.handle
-	}
-	return m, nil
-}
-
 // separate gives a program of one step of one token with results in places of their own instead of the arena, and the
 // program itself where that cannot be.
 func (d *Device) separate(p *backends.Program) (*backends.Program, *places) {
 	type result struct {
 		was backends.Operand
 		in  *buffer
-	}
-	if p.Steps > 1 {
-		return p, nil
 	}
 	var all []result
 	a := &places{d: d}
@@ -165,16 +145,16 @@ func (d *Device) separate(p *backends.Program) (*backends.Program, *places) {
 			o.Buffer, o.Offset = r.in, 0
 		}
 	}
-	if a.bytes > mostApart {
+	if a.bytes > d.mostApart {
 		return p, nil
 	}
 	return out, a
 }
 
 // stages are dispatches between barriers, in the order of recording.
-func stages(list []dispatch) (all [][]int) {
+func stages(list []dispatch, order []int) (all [][]int) {
 	var last stage
-	for _, i := range schedule(list) {
+	for _, i := range order {
 		if last.add(&list[i]) || len(all) == 0 {
 			all = append(all, nil)
 		}
@@ -227,13 +207,22 @@ func (e *executable) chained(i int, open []int, behind map[int]map[int]bool) boo
 	return !slices.ContainsFunc(open, func(j int) bool { return !mine[j] && conflict(x.used, e.dispatches[j].used) })
 }
 
-// handOver finds stages that can wait for the ones before by themselves: these, up to a barrier, say when their results are there,
-// and it touches nothing else of theirs; it says whether there are some. Where there are none the program's results belong into the arena.
+// handOver finds stages that can wait for the ones before by themselves; it says whether there are some. Where there
+// are none the program's results belong into the arena.
 func (e *executable) handOver() bool {
+	for i := range e.links {
+		e.links[i].handOver(e)
+	}
+	return e.handed
+}
+
+// handOver finds those of a link: the stages before, up to a barrier, say when their results are there, and it touches
+// nothing else of theirs.
+func (l *link) handOver(e *executable) {
 	said := false  // by the stage before
 	var open []int // dispatches since the last barrier
 	by, behind := map[*buffer]author{}, map[int]map[int]bool{}
-	for _, stage := range stages(e.dispatches) {
+	for _, stage := range stages(e.dispatches, l.order(e)) {
 		waits, says := said, true
 		for _, i := range stage {
 			x := &e.dispatches[i]
@@ -262,5 +251,4 @@ func (e *executable) handOver() bool {
 		}
 		said = says
 	}
-	return e.handed
 }

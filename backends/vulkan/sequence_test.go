@@ -1,0 +1,227 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"greta/backends"
+	"greta/backends/vulkan"
+	"greta/engine"
+	"greta/models"
+	"greta/ops"
+	"greta/tensor"
+)
+
+// TestSequence: the steps of a sequence that is known, several of them in one submission, give to the bit what single
+// steps give, in memory with one side and with two, with stages that are handed over and with barriers.
+func TestSequence(t *testing.T) {
+	sizes := func(model string) map[string]string {
+		set := map[string]string{"D": "256", "H": "4", "F": "768"}
+		if model == "mixtral_block" {
+			set["G"] = "2"
+		}
+		return set
+	}
+	for _, staged := range []bool{false, true} {
+		for _, half := range []backends.Choice{backends.Off, backends.On} {
+			dev := open(t, vulkan.Options{FP16: half})
+			dev.Stage(staged)
+			dev.Ordered()
+			if err := dev.SetPath("ahead", half == backends.On); err != nil && half == backends.On {
+				t.Log(err)
+			}
+			for _, name := range []string{"llama2_block", "phi3_block", "gemma2_block", "gpt_neox_block", "mixtral_block"} {
+				for _, dtype := range []tensor.Type{tensor.F16, tensor.Q4_0} {
+					t.Run(fmt.Sprint(name, "/", dtype, "/half ", half, "/staged ", staged), func(t *testing.T) {
+						sequence(t, dev, engine.Options{Set: sizes(name), DType: dtype, KV: tensor.F16}, name)
+					})
+				}
+			}
+			small := map[string]string{"L": "1", "D": "256", "H": "4", "F": "768", "V": "500"}
+			t.Run(fmt.Sprint("llama2_7b/half ", half, "/staged ", staged), func(t *testing.T) {
+				sequence(t, dev, engine.Options{Set: small, DType: tensor.F16}, "llama2_7b")
+			})
+		}
+	}
+}
+
+func sequence(t *testing.T, dev *vulkan.Device, opt engine.Options, model string) {
+	file, err := models.Builtin(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 37
+	s := session(t, dev, func(o *engine.Options) {
+		*o = opt
+		o.Model, o.Device, o.Context, o.Seed = file, dev, 64, 5
+	})
+	st, err := s.Step(1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var x []float32
+	tokens, width := make([]int32, n), 0
+	if in := st.Graph.Input("x"); in != nil {
+		width = in.Shape[1]
+		x = engine.Activations(n*width, 7)
+	}
+	for i := range tokens {
+		tokens[i] = int32(i * 37 % 499)
+	}
+	var want [][]float32
+	for i := range n {
+		var out []float32
+		if width > 0 {
+			out, err = s.Block(x[i*width : (i+1)*width])
+		} else {
+			out, err = s.Decode(tokens[i])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, slices.Clone(out))
+	}
+	for range 2 {
+		s.Reset()
+		differ, before := 0, dev.Submits()
+		row := func(i int, out []float32) error {
+			if !slices.Equal(out, want[i]) {
+				differ++
+			}
+			return nil
+		}
+		if width > 0 {
+			err = s.BlockAll(context.Background(), x, row)
+		} else {
+			err = s.DecodeAll(context.Background(), tokens, row)
+		}
+		if err != nil || differ > 0 || s.Pos() != n {
+			t.Errorf("%d of %d steps give something else than alone; position %d, %v", differ, n, s.Pos(), err)
+		}
+		if got := dev.Submits() - before; got > n/2 {
+			t.Errorf("%d steps took %d submissions", n, got)
+		}
+	}
+}
+
+// TestSteps: a program of several steps is that of one several times: as many dispatches are handed over in each, and its
+// results are the same bits, also where there is no memory for the results of all of them at once, or for any.
+func TestSteps(t *testing.T) {
+	const n = 5
+	for _, dtype := range []tensor.Type{tensor.Q8_0, tensor.F16} {
+		t.Run(dtype.String(), func(t *testing.T) {
+			dev := open(t, vulkan.Options{FP16: backends.On})
+			dev.Ordered()
+			if err := dev.SetPath("ahead", true); err != nil {
+				t.Skip(err)
+			}
+			stream, err := dev.Stream()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := session(t, dev, func(o *engine.Options) {
+				o.DType, o.KV = dtype, tensor.F16
+				o.Set = map[string]string{"L": "2", "D": "256", "H": "4", "G": "2", "F": "768", "V": "500"}
+			})
+			for i := range 20 {
+				if _, err := s.Decode(int32(i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			st, err := s.Step(1, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			one := st.Program
+			capture := func(steps int) backends.Executable {
+				p := &backends.Program{Name: "steps", Steps: steps}
+				for range steps {
+					p.Launches = append(p.Launches, one.Launches...)
+				}
+				x, err := dev.Capture(p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { x.Close() })
+				return x
+			}
+			o := &one.Launches[len(one.Launches)-1].Out[0]
+			run := func(x backends.Executable) []byte {
+				b := make([]byte, 4*o.Shape.Elems())
+				if err := stream.Write(o.Buffer, o.Offset, b); err != nil {
+					t.Fatal(err)
+				}
+				for range 2 {
+					if err := x.Submit(); err != nil {
+						t.Fatal(err)
+					}
+					if err := x.Wait(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := stream.Read(o.Buffer, o.Offset, b); err != nil {
+					t.Fatal(err)
+				}
+				return b
+			}
+			single := capture(1)
+			want, handed := run(single), vulkan.Handed(single)
+			if handed == 0 {
+				t.Fatal("nothing is handed over")
+			}
+			const room = 1 << 16 // more than a step's results take, less than three times that
+			for _, c := range []struct {
+				most          uint64
+				round, handed int
+			}{{64 << 20, n, n * handed}, {room, 0, n * handed}, {4096, 0, 0}} {
+				dev.Apart(c.most)
+				x := capture(n)
+				round := vulkan.Round(x)
+				if c.round > 0 && round != c.round || c.most == room && (round < 1 || round >= n) {
+					t.Errorf("%d bytes for results: rounds of %d steps", c.most, round)
+				}
+				if got := vulkan.Handed(x); got != c.handed {
+					t.Errorf("%d bytes for results: %d dispatches of %d steps are handed over, not %d", c.most, got, n, c.handed)
+				}
+				if !bytes.Equal(run(x), want) {
+					t.Errorf("%d bytes for results: other bits than one step", c.most)
+				}
+				times, err := x.Profile()
+				if err != nil || len(times) != n*len(one.Launches) {
+					t.Errorf("a profile of %d launches: %v", len(times), err)
+				}
+				e, err := dev.Eager(&backends.Program{Name: "eager", Launches: slices.Repeat(one.Launches, n), Steps: n})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.Equal(run(e), want) {
+					t.Error("other bits dispatch by dispatch")
+				}
+				if err := e.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			i := slices.IndexFunc(one.Launches, func(l backends.Launch) bool { return l.Node.Op == ops.RoPEPush })
+			pos := &one.Launches[i].In[2]
+			if err := stream.Write(pos.Buffer, pos.Offset, []byte{0, 1, 0, 0}); err != nil { // behind the context
+				t.Fatal(err)
+			}
+			x := capture(n)
+			if err := x.Submit(); err != nil {
+				t.Fatal(err)
+			}
+			if err := x.Wait(); err == nil || !strings.Contains(err.Error(), "step 1 of 5: ") || !strings.Contains(err.Error(), "index 0 is 256") {
+				t.Errorf("a position outside of the caches: %v", err)
+			}
+			if _, err := dev.Capture(&backends.Program{Name: "odd", Launches: one.Launches[:3], Steps: 2}); err == nil || !strings.Contains(err.Error(), "2 equal steps") {
+				t.Errorf("three launches of two steps: %v", err)
+			}
+		})
+	}
+}
