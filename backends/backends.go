@@ -60,8 +60,9 @@ type Info struct {
 	// captures, to run it together with others: the memory of results is not used anew
 	// within it.
 	Window int
-	// Chain is how many launches a program of several steps may have, for the device to
-	// run it sooner than programs of one step each; 0: it does not.
+	// Chain is how many launches a program of several steps whose inputs are known may have, for
+	// the device to run it sooner than programs of one step each; 0: it does not. Steps of which each
+	// waits for the token that the one before chooses gain more, and may be more launches.
 	Chain int
 	// Fusions names the fused operators that the device wants, in the order
 	// in which they should be tried.

@@ -71,6 +71,7 @@ type Engine struct {
 	first   *graph.Graph
 	rows    bool            // the model says which rows of logits it wants with R
 	queued  bool            // a step may be submitted behind another one
+	chain   bool            // a program may have several steps
 	empty   bool            // weights have memory but no numbers
 	open    bool            // sessions can be made
 	away    bool            // New has given the turn away
@@ -87,7 +88,9 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 	e := bare(opt)
 	e.turn.Lock()
 	defer e.turn.Unlock()
-	e.queued = e.dev.Info().Queued && !opt.Eager
+	info := e.dev.Info()
+	e.queued = info.Queued && !opt.Eager
+	e.chain = info.Chain > 0 && e.queued
 	g, err := e.Graph(1, 1)
 	if err != nil {
 		return nil, err

@@ -34,10 +34,13 @@ const (
 type Generated struct {
 	Tokens  []int32
 	Stop    Stop
-	Prompt  int             // tokens of the prompt
-	Prefill time.Duration   // the prompt's steps
-	First   time.Duration   // from the call to the first token
-	Steps   []time.Duration // each decode step with its sampling
+	Prompt  int           // tokens of the prompt
+	Prefill time.Duration // the prompt's steps
+	First   time.Duration // from the call to the first token
+	// Steps are the times of each decode step with its sampling. Of steps that the device computes
+	// in one program, it is each one's share of the time from the program's beginning until its
+	// tokens were read; what it computed behind the last token given is in no time.
+	Steps []time.Duration
 	// Where the device does not compute on the host, of each decode step: Submit is the
 	// time from its beginning, inputs included, until its submission returned; Host is all
 	// of it, with reading and choosing, that was not waiting for the device.
@@ -46,6 +49,9 @@ type Generated struct {
 
 // Generate computes the prompt and continues it. When ctx ends it stops after
 // the step at hand, which for a chunk of a long prompt is that chunk.
+//
+// Where the device chooses the tokens and takes programs of several steps, it computes up to eight tokens
+// at once, as many as take 32 ms, which come together. Tokens, caches and position are those of single steps.
 func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) (*Generated, error) {
 	if err := opt.Sampling.Validate(); err != nil {
 		return &Generated{}, err
@@ -62,6 +68,7 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) 
 	}
 	history := make([]int32, 0, len(opt.Past)+len(prompt)+cap(g.Tokens))
 	history = append(append(history, opt.Past...), prompt...)
+	s.pending.drop()
 	start := time.Now()
 	t, picks, err := s.opening(ctx, prompt, g, sampler, history)
 	if err != nil {
@@ -92,14 +99,12 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) 
 		if g.Stop != "" {
 			return g, nil
 		}
-		step := s.start()
-		s.one[0] = t
-		if t, err = s.choice(s.one[:], picks, sampler, history); err != nil {
+		var times stepTimes
+		if t, times, err = s.following(t, limit-len(g.Tokens), picks, sampler, history); err != nil {
 			return g, err
 		}
-		took, submit, host := s.since(step)
-		if g.Steps = append(g.Steps, took); s.engine.queued {
-			g.Submit, g.Host = append(g.Submit, submit), append(g.Host, host)
+		if g.Steps = append(g.Steps, times.took); s.engine.queued {
+			g.Submit, g.Host = append(g.Submit, times.submit), append(g.Host, times.host)
 		}
 	}
 }

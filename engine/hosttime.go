@@ -10,11 +10,14 @@ type stepStart struct {
 
 func (s *Session) start() stepStart { return stepStart{time.Now(), s.waited} }
 
-// since gives the time since a step began; of it, that until its submission
-// returned; and that in which nobody waited for the device.
-func (s *Session) since(step stepStart) (all, submit, host time.Duration) {
-	all = time.Since(step.at)
-	return all, s.submitted.Sub(step.at), all - (s.waited - step.waited)
+// stepTimes are the time of a step; of it, that until its submission returned; and that in which nobody waited for the
+// device.
+type stepTimes struct{ took, submit, host time.Duration }
+
+// since gives the times since a step began.
+func (s *Session) since(step stepStart) stepTimes {
+	took := time.Since(step.at)
+	return stepTimes{took, s.submitted.Sub(step.at), took - (s.waited - step.waited)}
 }
 
 // Timed calls run, which computes one step, and gives what it took: as a whole; until
@@ -23,8 +26,9 @@ func (s *Session) since(step stepStart) (all, submit, host time.Duration) {
 func (s *Session) Timed(run func() error) (all, submit, host time.Duration, err error) {
 	step := s.start()
 	err = run()
-	if all, submit, host = s.since(step); err != nil || !s.engine.queued {
-		submit, host = 0, 0
+	times := s.since(step)
+	if err != nil || !s.engine.queued {
+		times.submit, times.host = 0, 0
 	}
-	return all, submit, host, err
+	return times.took, times.submit, times.host, err
 }

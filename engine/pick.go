@@ -47,8 +47,9 @@ func (e *Engine) pickGraph(tokens, rows, k int) (*graph.Graph, error) {
 	return g, g.Verify()
 }
 
-// readPicks brings the candidates of a step's last row to the host.
-func (s *Session) readPicks(st *Step) error {
+// readPicks brings the candidates of the last row of a step, of a chain of them if it is one, to the host. The row is
+// that of position pos.
+func (s *Session) readPicks(st *Step, link, pos int) error {
 	p, t := st.Graph.Outputs[0], st.Graph.Outputs[1]
 	k := p.Shape.Last()
 	if cap(s.values) < k {
@@ -61,6 +62,7 @@ func (s *Session) readPicks(st *Step) error {
 		if err != nil {
 			return err
 		}
+		off += link * apart(st.locs[v.ID].root)
 		if err := s.stream.Read(st.step, off+v.Bytes()-len(to), to); err != nil {
 			return err
 		}
@@ -73,12 +75,12 @@ func (s *Session) readPicks(st *Step) error {
 		s.picked[i] = candidate{s.numbers[i], v}
 	}
 	if _, ok := Finite(s.values); !ok {
-		return fmt.Errorf("logit %d behind position %d is %v", s.numbers[0], s.pos-1, s.values)
+		return fmt.Errorf("logit %d behind position %d is %v", s.numbers[0], pos, s.values)
 	}
 	return nil
 }
 
-// choice computes tokens and chooses the next one, on the device where it does that.
+// choice computes a token and chooses the next one, on the device where it does that.
 func (s *Session) choice(tokens []int32, k int, sampler *Sampler, history []int32) (int32, error) {
 	s.enter()
 	defer s.leave()
@@ -86,10 +88,7 @@ func (s *Session) choice(tokens []int32, k int, sampler *Sampler, history []int3
 	if err != nil {
 		return 0, err
 	}
-	if err := s.begin(st, tokens); err != nil {
-		return 0, err
-	}
-	if err := s.settle(); err != nil {
+	if err := s.single(st, tokens); err != nil {
 		return 0, err
 	}
 	return s.chosen(st, sampler, history)
@@ -98,7 +97,7 @@ func (s *Session) choice(tokens []int32, k int, sampler *Sampler, history []int3
 // chosen reads what the last step gives and draws a token.
 func (s *Session) chosen(st *Step, sampler *Sampler, history []int32) (int32, error) {
 	if st.picks > 0 {
-		if err := s.readPicks(st); err != nil {
+		if err := s.readPicks(st, 0, s.pos-1); err != nil {
 			return 0, err
 		}
 		return sampler.among(s.picked), nil

@@ -19,12 +19,35 @@ type chaining struct {
 	chained  bool
 	fail     int // of the submissions, the one whose wait fails; 0: none
 	begun    int
+	picks    int // that it chooses
+	broken   int // of the reads of four bytes, the one that gives a NaN; 0: none
+	reads    int
 }
 
 func (d *chaining) Info() backends.Info {
 	i := d.Device.Info()
-	i.Queued, i.Chain = true, d.launches
+	i.Queued, i.Chain, i.Picks = true, d.launches, d.picks
 	return i
+}
+
+func (d *chaining) Stream() (backends.Stream, error) {
+	s, err := d.Device.Stream()
+	return breaking{s, d}, err
+}
+
+type breaking struct {
+	backends.Stream
+	dev *chaining
+}
+
+func (s breaking) Read(src backends.Buffer, offset int, dst []byte) error {
+	err := s.Stream.Read(src, offset, dst)
+	if len(dst) == 4 {
+		if s.dev.reads++; s.dev.reads == s.dev.broken {
+			tensor.View[uint32](dst)[0] = 0x7fc00000
+		}
+	}
+	return err
 }
 
 func (d *chaining) Capture(p *backends.Program) (backends.Executable, error) {

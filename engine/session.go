@@ -34,6 +34,8 @@ type Session struct {
 	values    []float32     // of the tokens that the device chose,
 	numbers   []int32       // the tokens,
 	picked    []candidate   // and both
+	pending   pending       // tokens that it chose and that were not given yet
+	runs      int           // how many steps, or chains of them, were submitted
 }
 
 // NewSession allocates caches and captures the step of one token.
@@ -173,7 +175,8 @@ func (s *Session) stepOf(kind stepKind, busy *Step) (*Step, error) {
 
 // Prepare captures the steps that a prompt of so many tokens takes, and those of the
 // tokens behind it if more, so that their first use is not slower. A nil sampling
-// asks for logits.
+// asks for logits. Where several tokens may be computed at once (see Generate) it runs
+// a step twice to see how many.
 func (s *Session) Prepare(prompt int, sampling *Sampling, more bool) error {
 	s.enter()
 	defer s.leave()
@@ -199,6 +202,9 @@ func (s *Session) Prepare(prompt int, sampling *Sampling, more bool) error {
 	}
 	if !more {
 		return nil
+	}
+	if s.chains(picks) {
+		return s.preparePending()
 	}
 	_, err := s.stepOf(stepKind{Tokens: 1, Rows: 1, picks: picks}, nil)
 	return err
@@ -313,6 +319,7 @@ func (s *Session) submit(st *Step, tokens []int32) error {
 	if err == nil {
 		err = st.submit()
 	}
+	s.runs++
 	s.submitted = time.Now()
 	if err == nil {
 		s.flying = st
@@ -579,6 +586,7 @@ func (s *Session) Close() error {
 
 func (s *Session) close() error {
 	errs := []error{s.settle()}
+	s.pending.drop()
 	for _, st := range s.steps {
 		errs = append(errs, st.close())
 	}

@@ -33,7 +33,9 @@ type stepKind struct {
 	Tokens int // S: tokens in the step
 	Rows   int // R: rows of logits
 	picks  int // the most likely tokens that it gives instead of logits; 0: logits
-	chain  int // steps behind each other, of these tokens and rows each; 0: one
+	// chain is how many steps it is behind each other, of these tokens and rows each; 0: one. With a pick the token
+	// of each is that which the one before gives.
+	chain int
 }
 
 // positions is the number of positions that the step computes.
@@ -186,9 +188,13 @@ func (b *binder) operand(v *graph.Value, p *backends.Packing) (backends.Operand,
 			return o, fmt.Errorf("state %s has no memory", loc.root.Name)
 		}
 	default:
-		if off, ok := b.st.offsets[loc.root]; ok {
+		root, link := loc.root, b.link
+		if b.st.picks > 0 && link > 0 && root == b.st.Graph.Input("tokens") {
+			root, link = b.p.locs[b.st.Graph.Outputs[1].ID].root, link-1
+		}
+		if off, ok := b.st.offsets[root]; ok {
 			o.Buffer = b.st.step
-			o.Offset += off + b.link*apart(loc.root)
+			o.Offset += off + link*apart(root)
 			break
 		}
 		off, ok := b.slots[loc.root]

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"greta/engine"
+	"greta/internal/greedy"
 	"greta/models"
 	"greta/tensor"
 )
@@ -96,5 +97,16 @@ func sequence(t *testing.T, opt engine.Options, model string) {
 		if err != nil || differ > 0 || s.Pos() != n {
 			t.Errorf("%d of %d steps give something else than alone; position %d, %v", differ, n, s.Pos(), err)
 		}
+	}
+}
+
+// TestGreedy: tokens that are chosen on the device, several in a graph, are those of single steps.
+func TestGreedy(t *testing.T) {
+	for _, dtype := range []tensor.Type{tensor.F16, tensor.Q4_0} {
+		t.Run(dtype.String(), func(t *testing.T) {
+			dev := openHalf(t)
+			t.Cleanup(func() { closing(t, dev) })
+			greedy.Check(t, dev, dtype, map[string]string{"L": "2", "D": "256", "H": "4", "F": "768", "V": "5000"})
+		})
 	}
 }

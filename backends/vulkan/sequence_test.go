@@ -13,6 +13,7 @@ import (
 	"greta/backends"
 	"greta/backends/vulkan"
 	"greta/engine"
+	"greta/internal/greedy"
 	"greta/models"
 	"greta/ops"
 	"greta/tensor"
@@ -223,5 +224,24 @@ func TestSteps(t *testing.T) {
 				t.Errorf("three launches of two steps: %v", err)
 			}
 		})
+	}
+}
+
+// TestGreedy: tokens that are chosen on the device, several in a submission, are those of single steps.
+func TestGreedy(t *testing.T) {
+	for _, staged := range []bool{false, true} {
+		for _, dtype := range []tensor.Type{tensor.F16, tensor.Q4_0} {
+			for _, ahead := range []bool{false, true} {
+				t.Run(fmt.Sprint(dtype, "/ahead ", ahead, "/staged ", staged), func(t *testing.T) {
+					dev := open(t, vulkan.Options{FP16: backends.On})
+					dev.Stage(staged)
+					dev.Ordered()
+					if err := dev.SetPath("ahead", ahead); err != nil && ahead {
+						t.Skip(err)
+					}
+					greedy.Check(t, dev, dtype, map[string]string{"L": "2", "D": "256", "H": "4", "F": "768", "V": "5000"})
+				})
+			}
+		}
 	}
 }

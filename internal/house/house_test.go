@@ -48,6 +48,7 @@ var mayImport = map[string][]string{
 	"internal":         {},
 	"internal/golden":  {"tensor", "weights"},
 	"internal/atonce":  {"backends", "engine", "models", "tensor"},
+	"internal/greedy":  {"engine", "backends", "models", "tensor"},
 	"internal/factors": {"tensor", "weights", "weights/quant"},
 	"internal/fakedev": {"backends", "backends/cpu", "graph"},
 	"internal/npy":     {"tensor"},

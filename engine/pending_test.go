@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestPendingErrors: where a program of several steps fails, or one of its steps gives no number, the tokens before come,
+// and the session stands behind them and works.
+func TestPendingErrors(t *testing.T) {
+	dev := &chaining{Device: newCPU(t, 1), launches: 256, picks: 40}
+	e, err := New(t.Context(), Options{Model: small(t), Device: dev, Context: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	s, err := e.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	prompt := []int32{3, 1, 4}
+	if err := s.Prepare(len(prompt), &Sampling{}, true); err != nil {
+		t.Fatal(err)
+	}
+	if s.pending.links < 2 {
+		t.Skipf("a step takes %v here", s.pending.pace)
+	}
+	s.pending.links = 8
+	whole, err := s.Generate(t.Context(), prompt, Generation{Max: 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name  string
+		fail  int // of the submissions: the prompt, then programs of eight steps
+		nan   int // of the reads of four bytes: logit and token of each step
+		given int
+		pos   int
+		err   string
+	}{
+		{"the second program fails", 3, 0, 9, 3 + 8, "it broke"},
+		{"the eleventh token has no logit", 0, 1 + 2*10, 10, 3 + 10, fmt.Sprintf("behind position %d is [NaN]", 3+9)},
+		{"the first of a program has none", 0, 1 + 2*9, 9, 3 + 9, fmt.Sprintf("behind position %d is [NaN]", 3+8)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s.Reset()
+			dev.fail, dev.broken = 0, 0
+			if c.fail > 0 {
+				dev.fail = dev.begun + c.fail
+			} else {
+				dev.broken = dev.reads + c.nan
+			}
+			emitted := 0
+			g, err := s.Generate(t.Context(), prompt, Generation{Max: 40, Emit: func(int32) bool { emitted++; return true }})
+			if err == nil || !strings.Contains(err.Error(), c.err) || !slices.Equal(g.Tokens, whole.Tokens[:c.given]) || emitted != c.given || s.Pos() != c.pos {
+				t.Fatalf("%v, %d tokens, %d told of, position %d; %q, %d and position %d are wanted", err, len(g.Tokens), emitted, s.Pos(), c.err, c.given, c.pos)
+			}
+			if err := s.Rewind(3 + c.given - 1); err != nil {
+				t.Fatal(err)
+			}
+			more, err := s.Generate(t.Context(), g.Tokens[c.given-1:], Generation{Max: 40 - c.given})
+			if err != nil || !slices.Equal(more.Tokens, whole.Tokens[c.given:]) {
+				t.Errorf("afterwards: %v, other tokens than without an error", err)
+			}
+		})
+	}
+	s.Reset()
+	emitted := 0
+	_, err = s.Generate(t.Context(), prompt, Generation{Max: 40, Emit: func(int32) bool {
+		if emitted++; emitted == 5 {
+			s.Close()
+		}
+		return true
+	}})
+	if !errors.Is(err, errClosed) || emitted != 5 {
+		t.Errorf("closed at the fifth token: %v, %d tokens", err, emitted)
+	}
+}
+
+// TestPace: as many tokens are computed at once as are soon there.
+func TestPace(t *testing.T) {
+	for _, c := range []struct {
+		steps []time.Duration
+		want  int
+	}{{[]time.Duration{time.Millisecond}, 0}, {[]time.Duration{90 * time.Millisecond, 3 * time.Millisecond}, 8}, {[]time.Duration{5 * time.Millisecond, 9 * time.Millisecond}, 4},
+		{[]time.Duration{40 * time.Millisecond, 41 * time.Millisecond, time.Millisecond}, 1}, {[]time.Duration{0, 0}, 8}} {
+		var p pending
+		for _, d := range c.steps {
+			p.time(d)
+		}
+		if p.links != c.want {
+			t.Errorf("steps of %v: %d tokens at once, not %d", c.steps, p.links, c.want)
+		}
+	}
+}
