@@ -16,6 +16,7 @@ import (
 	"greta/backends/vulkan"
 	"greta/engine"
 	"greta/graph"
+	"greta/internal/greedy"
 	"greta/models"
 	"greta/tensor"
 )
@@ -127,6 +128,8 @@ func speed(t *testing.T, model, typeName string, set map[string]string) {
 	decode(2)
 	d = decode(128)
 	t.Logf("tg128: median %v a token, %.1f tokens/s", d, 1/d.Seconds())
+	d = greedy.Speed(t, s, prompt[:1], 128)
+	t.Logf("tg128, chosen on the device: %v a token, %.1f tokens/s", d, 1/d.Seconds())
 	s.Reset()
 	for range 4 {
 		if _, err := s.Prefill(ctx, prompt); err != nil {
