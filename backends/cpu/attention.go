@@ -134,6 +134,3 @@ func (t *attention) cap(s []float32) {
 // least is where scores' running maximum starts: below every score, and so far
 // from infinity that differences are numbers.
 const least = -math.MaxFloat32 / 4
-
-// floor keeps arguments of e^x where e^x is 0 anyway, but x a number.
-const floor = -1000

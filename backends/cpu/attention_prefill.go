@@ -9,21 +9,23 @@ import (
 )
 
 const (
-	// tileSide is about how many query rows a tile has, tokens times the heads of a group, and how many
-	// positions a block; small heads, whose products are short, have twice as many, at most packedBlock.
-	tileSide    = 128
-	smallHead   = 64
-	packedBlock = 256 // columns up to which panels of a packed operand follow each other
+	// tileSide is about how many positions a block has; small heads, whose products are short, have twice as many.
+	tileSide  = 128
+	smallHead = 64
+	// tileQueries is about how many query rows a tile has, tokens times the heads of a group.
+	tileQueries = 512
 )
 
 // prefillAttention takes a tile of tokens with the query heads of one group
-// through the cache, a block of positions at a time, as two products:
+// through the cache, a block of positions at a time. Keys and values of a block are packed once; then some
+// queries after others, as many as the micro-kernel has columns (TileWidth), go through two products:
 //
-//	scores[r, p] = q[r]·k[p]        queries packed once, keys as the weights
-//	yᵀ[c, r]    += v[p, c]·e[r, p]  values packed as they lie, e = e^(scores - max) as the weights
+//	scores[p, r] = k[p]·q[r]        queries as the weights, keys packed
+//	yᵀ[c, r]    += v[p, c]·e[p, r]  e = e^(scores - max) as the weights, values packed as they lie
 //
-// The second one is transposed because values lie position by position, which
-// is how a packed operand lies. A chunk is one tile and one group.
+// What the first one stores is what the second one reads, so that powers of e are taken where scores lie,
+// in the caches nearest, and nothing that the queries of a panel do not see is computed.
+// A chunk is one tile and one group.
 type prefillAttention struct {
 	attention
 	tokens    int // of a tile
@@ -34,21 +36,20 @@ type prefillAttention struct {
 	keep      bool    // and to y too
 }
 
-// prefillWork is one worker's memory. R is the queries of a tile, P the positions of a block.
+// prefillWork is one worker's memory. R is the queries of a tile, in panels of M; P the positions of a block.
 type prefillWork struct {
-	q         []float32   // [R, dh], scaled
-	queries   []float32   // q in panels
-	scores    []float32   // [R, P]
-	probs     simd.Matrix // the same, as a matrix
-	values    []float32   // [P, dv] in panels
-	wide      []float32   // [dv], where values are no f32
-	yt        []float32   // [dv, R]
-	most, sum []float32   // [R]: of the scores so far
-	change    []float32   // [R]: e^(old maximum - new one)
-	row       []float32   // [share, dv]: a token's results
-	zeros     []float32   // [dv]
-	bad       []int       // positions whose values are no numbers
-	scratch   []float32
+	rows              []float32   // [R, dh] queries, scaled; at the end [R, dv] results
+	q, yt             simd.Matrix // as matrices: the queries, and one panel of yt
+	queries           []float32   // [R/M, dh, M]
+	keys              []float32   // [P/N, dh, N]
+	values            []float32   // [dv/N, P, N]
+	scores            []float32   // [P, M]
+	sums              []float32   // [R/M, dv, M]: yᵀ
+	most, sum, change []float32   // [R]: of the scores so far, of the powers, e^(old maximum - new one)
+	started           []bool      // [R/M]: whether a panel has seen anything
+	wide              []float32   // [dv], where values are no f32
+	zeros             []float32   // [dv]
+	bad               []int       // positions whose values are no numbers
 }
 
 func newPrefillAttention(a attention) *prefillAttention {
@@ -58,7 +59,7 @@ func newPrefillAttention(a attention) *prefillAttention {
 	if max(t.dh, t.dv) <= smallHead {
 		t.positions = 2 * tileSide
 	}
-	t.tokens = min(max(1, t.positions/max(1, t.share)), len(t.pos))
+	t.tokens = min(max(1, tileQueries/max(1, t.share)), len(t.pos))
 	count := func() int {
 		t.tiles = (len(t.pos) + t.tokens - 1) / t.tokens
 		return t.tiles * t.groups
@@ -70,15 +71,16 @@ func newPrefillAttention(a attention) *prefillAttention {
 	if t.groups == 0 {
 		return t
 	}
-	r, p := t.tokens*t.share, t.positions
-	scratch := max(k.ScratchLen(t.k[0]), k.ScratchLen(simd.Matrix{Type: tensor.F32}))
+	m, n := k.TileWidth(), k.PanelRows()
+	r, p := (t.tokens*t.share+m-1)/m*m, (t.positions+n-1)/n*n
 	for i := range t.work {
 		w := &t.work[i]
-		parts := cut(t.d, i, []int{r * t.dh, k.PackedLen(r, t.dh), r * p, max(k.PackedLen(t.dv, p), k.PackedLen(t.dv, r)), t.dv, t.dv * r, r, r, r, scratch, t.share * t.dv})
-		w.zeros, w.bad = make([]float32, t.dv), make([]int, 0, p)
-		w.q, w.queries, w.scores, w.values, w.wide, w.yt = parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]
-		w.most, w.sum, w.change, w.scratch, w.row = parts[6], parts[7], parts[8], parts[9], parts[10]
-		w.probs = simd.Matrix{Type: tensor.F32, Data: tensor.Bytes(w.scores), Stride: 4 * p}
+		parts := cut(t.d, i, []int{r * max(t.dh, t.dv), r * t.dh, p * t.dh, k.PackedLen(t.dv, t.positions), p * m, r * t.dv, r, r, r, t.dv})
+		w.rows, w.queries, w.keys, w.values, w.scores, w.sums = parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]
+		w.most, w.sum, w.change, w.wide = parts[6], parts[7], parts[8], parts[9]
+		w.zeros, w.bad, w.started = make([]float32, t.dv), make([]int, 0, p), make([]bool, r/m)
+		w.q = simd.Matrix{Type: tensor.F32, Rows: r, Cols: t.dh, Data: tensor.Bytes(w.rows)}
+		w.yt = simd.Matrix{Type: tensor.F32, Rows: r / m * t.dv, Cols: m, Data: tensor.Bytes(w.sums)}
 	}
 	return t
 }
@@ -109,102 +111,113 @@ func (t *prefillAttention) run(p *pool.Pool) error {
 func (t *prefillAttention) Do(worker, chunk int) {
 	// Later tokens have more to do: they come first, so that chunks end evenly.
 	tile, g := t.tiles-1-chunk/t.groups, chunk%t.groups
-	w, k, nr := &t.work[worker], t.d.k, t.d.k.PanelRows()
+	w, k := &t.work[worker], t.d.k
+	m, n := k.TileWidth(), k.PanelRows()
 	first := tile * t.tokens
 	last := min(first+t.tokens, len(t.pos))
 	r := (last - first) * t.share
+	panels := (r + m - 1) / m
 	begin, end := t.capacity, 0
 	for token := first; token < last; token++ {
 		from, to := t.sees(token)
 		begin, end = min(begin, from), max(end, to)
-		for i := range t.share {
-			at := ((token-first)*t.share + i) * t.dh
-			k.Scale(w.q[at:at+t.dh], t.scale, t.q.row(token*t.heads+g*t.share+i))
-		}
+		at := (token - first) * t.share * t.dh
+		k.Scale(w.rows[at:at+t.share*t.dh], t.scale, t.q.span(token*t.heads+g*t.share, t.share))
 	}
-	k.PackAll(w.queries, w.q, t.dh, r, t.dh)
-	for i := range r {
+	for i := range panels {
+		k.PackTile(w.queries[i*m*t.dh:], w.q, i*m, min(m, r-i*m), m)
+		w.started[i] = false
+	}
+	for i := range panels * m {
 		w.most[i], w.sum[i] = least, 0
 	}
-	started := false
 	for ; begin < end; begin += t.positions {
 		to := min(begin+t.positions, end)
-		seeing := t.firstSeeing(first, last, begin, to)
-		if seeing == last {
+		if !t.seen(first, last, begin, to) {
 			continue
 		}
-		// Near the diagonal the tile's first queries see nothing any more.
-		lo := 0
-		if started && t.dh <= packedBlock {
-			lo = (seeing - first) * t.share / nr * nr
+		for p := begin; p < to; p += n {
+			k.PackTile(w.keys[(p-begin)*t.dh:], t.k[g], p, min(n, to-p), n)
 		}
-		k.MulRows(w.scores[lo*t.positions:], t.positions, rowsOf(&t.k[g], begin, to), 0, to-begin, w.queries[lo*t.dh:], r-lo, w.scratch, false)
-		if t.softmax(w, first, last, begin, to) && started {
-			for c := range t.dv {
-				y := w.yt[c*r:][:r]
-				k.Mul(y, y, w.change[:r])
-			}
+		t.packValues(w, g, begin, to, first, last)
+		for i := range panels {
+			t.panel(w, g, i, first, last, begin, to)
 		}
-		t.packValues(w, g, begin, to, t.hides(first, last, begin, to))
-		w.probs.Rows, w.probs.Cols = r, to-begin
-		k.MulRows(w.yt, r, w.probs, lo, r, w.values, t.dv, w.scratch, started)
-		for _, p := range w.bad {
-			t.addBad(w, g, first, last, begin, p)
-		}
-		started = true
 	}
 	t.store(w, g, first, r)
 }
 
-// firstSeeing gives the first token of [first, last) that sees a position of
-// [from, to), or last.
-func (t *prefillAttention) firstSeeing(first, last, from, to int) int {
+// panel takes the queries of panel i of a tile through the block of positions [begin, to).
+func (t *prefillAttention) panel(w *prefillWork, g, i, first, last, begin, to int) {
+	k := t.d.k
+	m, n := k.TileWidth(), k.PanelRows()
+	first, last, tile := first+i*m/t.share, min(first+((i+1)*m-1)/t.share+1, last), first
+	// What some of its tokens see, from a panel of keys on.
+	a, b := to, begin
 	for token := first; token < last; token++ {
-		if a, b := t.sees(token); a < to && from < b {
-			return token
+		if from, end := t.sees(token); from < to && end > begin {
+			a, b = min(a, max(from, begin)), max(b, min(end, to))
 		}
 	}
-	return last
-}
-
-// softmax turns the scores of positions [begin, to) into powers of e, 0 where
-// a token does not look, and says whether any maximum has changed.
-func (t *prefillAttention) softmax(w *prefillWork, first, last, begin, to int) bool {
-	k, changed := t.d.k, false
+	if a >= b {
+		return
+	}
+	a = begin + (a-begin)/n*n
+	s := w.scores[:(b-a)*m]
+	k.MulPanel(s, w.queries[i*m*t.dh:], w.keys[(a-begin)*t.dh:], t.dh, n*t.dh, b-a, false)
+	t.cap(s)
+	rowsOf := func(token int) (r0, r1 int) {
+		r0 = (token-tile)*t.share - i*m
+		return max(r0, 0), min(r0+t.share, m)
+	}
 	for token := first; token < last; token++ {
 		from, end := t.sees(token)
-		from, end = max(from, begin)-begin, min(end, to)-begin
-		for i := range t.share {
-			r := (token-first)*t.share + i
-			s := w.scores[r*t.positions:][:to-begin]
-			w.change[r] = 0
-			if from >= end {
-				clear(s)
-				continue
-			}
-			seen := s[from:end]
-			t.cap(seen)
-			if most := k.Max(seen); most > w.most[r] {
-				if w.change[r] = w.most[r] - most; w.change[r] < -60 { // as ExpSum
-					w.change[r] = floor
+		if from <= a && end >= b {
+			continue
+		}
+		r0, r1 := rowsOf(token)
+		for p := a; p < b; p++ {
+			if p < from || p >= end {
+				for r := r0; r < r1; r++ {
+					s[(p-a)*m+r] = hidden
 				}
-				w.most[r] = most
-				changed = true
 			}
-			clear(s[:from])
-			clear(s[end:])
-			sum := k.ExpSum(seen, seen, w.most[r])
-			if w.change[r] != 0 {
-				w.sum[r] *= exp32(w.change[r])
-			}
-			w.sum[r] += sum
 		}
 	}
-	if changed {
-		n := (last - first) * t.share
-		k.Exp(w.change[:n], w.change[:n])
+	yt := w.sums[i*m*t.dv : (i+1)*m*t.dv]
+	change := w.change[i*m:]
+	if k.SoftmaxTile(s, w.most[i*m:], w.sum[i*m:], change) && w.started[i] {
+		k.ScaleTile(yt, change)
 	}
-	return changed
+	k.MulPanel(yt, s, w.values[(a-begin)*n:], b-a, (to-begin)*n, t.dv, w.started[i])
+	w.started[i] = true
+	for _, p := range w.bad {
+		for token := first; token < last; token++ {
+			if from, end := t.sees(token); p < from || p >= end {
+				continue
+			}
+			r0, r1 := rowsOf(token)
+			for c, v := range t.value(w, &t.v[g], p) {
+				for r := r0; r < r1; r++ {
+					yt[c*m+r] += s[(p-a)*m+r] * v
+				}
+			}
+		}
+	}
+}
+
+// hidden is the score of a position that a query does not see: its power is 0 whatever the maximum,
+// which starts at least.
+const hidden = -math.MaxFloat32
+
+// seen says whether any token of [first, last) sees a position of [from, to).
+func (t *prefillAttention) seen(first, last, from, to int) bool {
+	for token := first; token < last; token++ {
+		if a, b := t.sees(token); a < to && from < b {
+			return true
+		}
+	}
+	return false
 }
 
 // hides says whether a token of [first, last) does not see all positions of [from, to).
@@ -217,27 +230,24 @@ func (t *prefillAttention) hides(first, last, from, to int) bool {
 	return false
 }
 
-// packValues lays the values of positions [from, to) into panels, as PackX
-// would lay their transpose: [panel][position][PanelRows]. Where some tokens
-// do not see all positions, values that are no numbers would spoil their sums:
+// packValues lays the values of positions [from, to) into panels, [panel][position][PanelRows].
+// Where some tokens do not see all positions, values that are no numbers would spoil their sums:
 // 0·NaN is NaN. Then zeros take their place and w.bad lists them.
-func (t *prefillAttention) packValues(w *prefillWork, g, from, to int, hidden bool) {
-	nr, n, m := t.d.k.PanelRows(), to-from, &t.v[g]
+func (t *prefillAttention) packValues(w *prefillWork, g, from, to, first, last int) {
+	k, n, m := t.d.k, to-from, &t.v[g]
 	w.bad = w.bad[:0]
+	if k.SpreadRows(w.values, *m, from, n) || !t.hides(first, last, from, to) {
+		return
+	}
+	nr := k.PanelRows()
 	for p := range n {
 		row := t.value(w, m, from+p)
-		if hidden {
-			if bad := t.d.k.Dot(row, w.zeros); bad != 0 {
-				w.bad = append(w.bad, from+p)
-				row = w.zeros
-			}
+		if bad := k.Dot(row, w.zeros); bad == 0 {
+			continue
 		}
-		c, at := 0, p*nr
-		for ; nr == 12 && c+12 <= t.dv; c, at = c+12, at+n*12 { // without a call
-			*(*[12]float32)(w.values[at:]) = *(*[12]float32)(row[c:])
-		}
-		for ; c < t.dv; c, at = c+nr, at+n*nr {
-			copy(w.values[at:at+nr], row[c:min(c+nr, t.dv)])
+		w.bad = append(w.bad, from+p)
+		for c, at := 0, p*nr; c < t.dv; c, at = c+nr, at+n*nr {
+			clear(w.values[at : at+nr])
 		}
 	}
 }
@@ -251,48 +261,25 @@ func (t *prefillAttention) value(w *prefillWork, m *simd.Matrix, p int) []float3
 	return w.wide
 }
 
-// addBad adds position p of the block that starts at begin for the tokens that see it.
-func (t *prefillAttention) addBad(w *prefillWork, g, first, last, begin, p int) {
-	r := (last - first) * t.share
-	row := t.value(w, &t.v[g], p)
-	for token := first; token < last; token++ {
-		if from, end := t.sees(token); p < from || p >= end {
-			continue
-		}
-		for i := (token - first) * t.share; i < (token-first+1)*t.share; i++ {
-			e := w.scores[i*t.positions+p-begin]
-			for c, v := range row {
-				w.yt[c*r+i] += e * v
-			}
-		}
-	}
-}
-
-// store divides by the sums and turns yᵀ around: in panels, its rows lie side by side.
+// store divides by the sums and turns yᵀ around.
 func (t *prefillAttention) store(w *prefillWork, g, first, r int) {
-	k, nr := t.d.k, t.d.k.PanelRows()
-	for i := range r {
-		w.change[i] = 1 / w.sum[i]
+	k := t.d.k
+	m := k.TileWidth()
+	for i := 0; i*m < r; i++ {
+		for j := i * m; j < (i+1)*m; j++ {
+			w.change[j] = 1 / w.sum[j]
+		}
+		k.ScaleTile(w.sums[i*m*t.dv:(i+1)*m*t.dv], w.change[i*m:])
+		k.PackTile(w.rows[i*m*t.dv:], w.yt, i*t.dv, t.dv, t.dv)
 	}
-	for c := range t.dv {
-		y := w.yt[c*r:][:r]
-		k.Mul(y, y, w.change[:r])
-	}
-	k.PackAll(w.values, w.yt, r, t.dv, r)
-	for i := range r {
-		token, h := first+i/t.share, i%t.share
-		y := w.row[h*t.dv:][:t.dv]
-		if t.to == nil {
-			y = t.y.row(token*t.heads + g*t.share + h)
+	per := t.share * t.dv
+	for i := range r / t.share {
+		y, token := w.rows[i*per:(i+1)*per], first+i
+		if t.to == nil || t.keep {
+			copy(t.y.span(token*t.heads+g*t.share, t.share), y)
 		}
-		for c, at := 0, i*nr; c < t.dv; c, at = c+nr, at+r*nr {
-			copy(y[c:min(c+nr, t.dv)], w.values[at:at+nr])
-		}
-		if t.to != nil && t.keep {
-			copy(t.y.row(token*t.heads+g*t.share+h), y)
-		}
-		if t.to != nil && h == t.share-1 {
-			k.QuantisePart(&t.to.q, token, g*t.share*t.dv, w.row)
+		if t.to != nil {
+			k.QuantisePart(&t.to.q, token, g*per, y)
 		}
 	}
 }

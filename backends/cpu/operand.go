@@ -28,6 +28,12 @@ func (r *rows) row(i int) []float32 {
 	return r.data[at : at+r.cols : at+r.cols]
 }
 
+// span gives n rows from row i on, of one index of dimension 0.
+func (r *rows) span(i, n int) []float32 {
+	at := i/r.inner*r.stride + i%r.inner*r.cols
+	return r.data[at : at+n*r.cols : at+n*r.cols]
+}
+
 // dense says whether all rows follow each other.
 func (r *rows) dense() bool { return r.inner*r.cols == r.stride || r.n <= r.inner }
 

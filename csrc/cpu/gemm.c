@@ -31,6 +31,38 @@ PACK(pack_f32, float, ld_f32, ldn_f32)
 PACK(pack_f16, uint16_t, ld_f16, ldn_f16)
 PACK(pack_bf16, uint16_t, ld_bf16, ldn_bf16)
 
+// SPREAD: dst[i/NR*apart + r*NR + i%NR] = src[r*ld+i] for r < n, i < cols: panels of NR columns, the last one
+// filled up with zeros. Returns 0 if all of them are finite. Whole vectors are stored where
+// what follows comes later.
+#define SPAN ((MICRO_NR + VL - 1) / VL)
+#define WITHIN(n) ((n) < 0 ? 0 : (n) < VL ? (n) : VL)
+#define SPREAD(NAME, T, LD, LDN)                                                                            \
+  long NAME(const T *src, long ld, float *dst, long n, long cols, long apart) {                             \
+    vf bad = vset(0);                                                                                       \
+    ROLLED for (long left = cols; left > 0; left -= MICRO_NR, src += MICRO_NR, dst += apart) {              \
+      const T *p = src;                                                                                     \
+      float *to = dst;                                                                                      \
+      long r = 0;                                                                                           \
+      if (left >= SPAN * VL)                                                                                \
+        ROLLED for (; r < n - 1; r++, p += ld, to += MICRO_NR)                                              \
+          UNROLL for (int v = 0; v < SPAN; v++) {                                                           \
+            vf x = LD(p + v * VL);                                                                          \
+            bad = fma(x, vset(0), bad);                                                                     \
+            st(to + v * VL, x);                                                                             \
+          }                                                                                                 \
+      ROLLED for (; r < n; r++, p += ld, to += MICRO_NR)                                                    \
+        UNROLL for (int v = 0; v < SPAN; v++) {                                                             \
+          vf x = left >= (v + 1) * VL ? LD(p + v * VL) : LDN(p + v * VL, WITHIN(left - v * VL));            \
+          bad = fma(x, vset(0), bad);                                                                       \
+          if (MICRO_NR >= (v + 1) * VL) st(to + v * VL, x); else stn(to + v * VL, x, MICRO_NR - v * VL);    \
+        }                                                                                                   \
+    }                                                                                                       \
+    return !(vsum(bad) == 0);                                                                               \
+  }
+SPREAD(spread_f32, float, ld_f32, ldn_f32)
+SPREAD(spread_f16, uint16_t, ld_f16, ldn_f16)
+SPREAD(spread_bf16, uint16_t, ld_bf16, ldn_bf16)
+
 // tile computes with NR columns, of which nr are stored. What it adds to or writes is asked
 // for first: rows of c are far apart, so that no processor fetches them by itself.
 INLINE void tile(const float *w, const float *x, float *c, long ldc, long k, long mr, long nr, long add, const int NR) {

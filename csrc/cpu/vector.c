@@ -96,6 +96,70 @@ float expsum(float *y, const float *x, long n, float m) {
 }
 void exp_f32(float *y, const float *x, long n) { EACH(STORE(y, vexp(LOAD(x)));) }
 
+// vexpneg is vexp0 for x <= 0: 2^n is no subnormal where the result is kept, so one step will do.
+INLINE vf vexpneg(vf x) {
+  vi n = round_i(x * vset(1.44269504f));
+  vf nf = from_i(n);
+  vf r = fnma(nf, vset(0x1.62e4p-1f), x);
+  r = fnma(nf, vset(0x1.7f7d1cp-20f), r);
+  vf p = fma(r, vset(1.f / 5040), vset(1.f / 720));
+  p = fma(p, r, vset(1.f / 120));
+  p = fma(p, r, vset(1.f / 24));
+  p = fma(p, r, vset(1.f / 6));
+  p = fma(p, r, vset(0.5f));
+  p = fma(p * r, r, r);
+  p += vset(1.f);
+  return where_lt(x, vset(-60.f), vset(0), (vf)addi((vi)p, shl(n, 23)));
+}
+
+// softmax_tile: of n rows of MICRO_MR scores each, column by column: most becomes the largest yet, change
+// e^(what it was - most), scores e^(score - most), 0 below e^-60, sum what it was times change and
+// what is added. Returns whether most has changed in any column.
+long softmax_tile(float *s, float *most, float *sum, float *change, long n) {
+  vf m[2], old[2], z[2], y[2];
+  UNROLL for (int v = 0; v < 2; v++) m[v] = old[v] = ld_f32(most + v * VL);
+  ROLLED for (long r = 0; r < n; r++)
+    UNROLL for (int v = 0; v < 2; v++) m[v] = vmax(ld_f32(s + r * MICRO_MR + v * VL), m[v]);
+  vf changed = vset(0);
+  UNROLL for (int v = 0; v < 2; v++) {
+    vf f = vexpneg(old[v] - m[v]);
+    changed += where_lt(old[v], m[v], vset(1), vset(0));
+    st(most + v * VL, m[v]);
+    st(change + v * VL, f);
+    z[v] = ld_f32(sum + v * VL) * f;
+    y[v] = vset(0);
+  }
+  long r = 0;
+  ROLLED for (; r + 2 <= n; r += 2)
+    UNROLL for (int v = 0; v < 2; v++) {
+      float *p = s + r * MICRO_MR + v * VL;
+      vf a = vexpneg(ld_f32(p) - m[v]), b = vexpneg(ld_f32(p + MICRO_MR) - m[v]);
+      st(p, a);
+      st(p + MICRO_MR, b);
+      z[v] += a;
+      y[v] += b;
+    }
+  UNROLL for (int v = 0; v < 2; v++) {
+    if (r < n) {
+      float *p = s + r * MICRO_MR + v * VL;
+      vf a = vexpneg(ld_f32(p) - m[v]);
+      st(p, a);
+      z[v] += a;
+    }
+    st(sum + v * VL, z[v] + y[v]);
+  }
+  return vsum(changed) != 0;
+}
+
+// mul_tile: y[r*MICRO_MR+i] *= f[i] for r < n.
+void mul_tile(float *y, const float *f, long n) {
+  const vf a = ld_f32(f), b = ld_f32(f + VL);
+  ROLLED for (long r = 0; r < n; r++, y += MICRO_MR) {
+    st(y, ld_f32(y) * a);
+    st(y + VL, ld_f32(y + VL) * b);
+  }
+}
+
 // sigmoid-like gates: y = g(x)·u, or g(x) where u is null.
 #define GATE(NAME, F)                                                  \
   void NAME(float *y, const float *x, const float *u, long n) {        \

@@ -62,6 +62,78 @@ func (k *Kernels) PackAll(dst, x []float32, ldx, s, cols int) {
 	}
 }
 
+// Tiles by which attention takes rows through two products with a softmax between:
+// the micro-kernel's own, so that what one product stores is what the next one reads.
+
+// TileWidth gives the rows of W in the micro-kernel's tile, MR.
+func (k *Kernels) TileWidth() int { return k.mr }
+
+// PackTile packs rows r0 … r0+rows-1 of m, of a plain type, into dst, [columns][width]; rows that
+// lack are zeros.
+func (k *Kernels) PackTile(dst []float32, m Matrix, r0, rows, width int) {
+	if r0 < 0 || rows < 0 || r0+rows > m.Rows || rows > width || m.Packed || len(dst) < m.Cols*width {
+		panic(fmt.Sprintf("simd: PackTile of rows %d to %d of %d by %d in %d columns into %d floats", r0, r0+rows, m.Rows, m.Cols, width, len(dst)))
+	}
+	if m.Cols > 0 && rows > 0 {
+		_ = m.row(r0 + rows - 1)
+		k.packPlain(dst, m, r0, rows, 0, m.Cols, width)
+	}
+}
+
+// SpreadRows lays rows r0 … r0+n-1 of m, of a plain type, into panels of NR columns, [columns/NR][n][NR], as
+// PackX would lay their transpose. It says whether all of them are finite. dst has PackedLen(columns, n) floats.
+func (k *Kernels) SpreadRows(dst []float32, m Matrix, r0, n int) bool {
+	if r0 < 0 || n < 0 || r0+n > m.Rows || m.Packed || len(dst) < k.PackedLen(m.Cols, n) {
+		panic(fmt.Sprintf("simd: SpreadRows of rows %d to %d of %d by %d into %d floats", r0, r0+n, m.Rows, m.Cols, len(dst)))
+	}
+	if n == 0 || m.Cols == 0 {
+		return true
+	}
+	_ = m.row(r0 + n - 1)
+	var spread func(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols, apart int) int
+	switch m.Type {
+	case tensor.F32:
+		spread = k.k.SpreadF32
+	case tensor.F16:
+		spread = k.k.SpreadF16
+	case tensor.BF16:
+		spread = k.k.SpreadBF16
+	default:
+		panic("simd: SpreadRows of " + m.Type.String())
+	}
+	return spread(ptr(m.Data[r0*m.stride():]), m.ld(), ptr(dst), n, m.Cols, n*k.nr) == 0
+}
+
+// MulPanel computes c[j·MR+i] = Σ_n w[n·MR+i]·x[j, n] for i < MR, j < s and n < cols, where x's panels of
+// NR rows, [cols][NR], lie apart floats from each other; with add it adds to c.
+func (k *Kernels) MulPanel(c, w, x []float32, cols, apart, s int, add bool) {
+	panels := k.Panels(s)
+	if cols < 0 || s < 0 || len(c) < s*k.mr || len(w) < cols*k.mr || apart < 0 || s > 0 && len(x) < (panels-1)*apart+cols*k.nr {
+		panic(fmt.Sprintf("simd: MulPanel of %d columns with %d rows, %d apart, from %d and %d to %d floats", cols, s, apart, len(w), len(x), len(c)))
+	}
+	shape := k.mr
+	if add {
+		shape |= 1 << 16
+	}
+	for p := range panels {
+		k.k.Micro(ptr(w), ptr(x[p*apart:]), ptr(c[p*k.nr*k.mr:]), k.mr, cols, shape|min(k.nr, s-p*k.nr)<<8)
+	}
+}
+
+// SoftmaxTile takes rows of MR scores each, column by column: most becomes the largest yet, change
+// e^(what it was - most), scores e^(score - most), sum what it was times change plus their sum. Where a
+// power is below e^-60 it is 0, as in ExpSum. It says whether most has changed in any column. NaNs are passed over by most.
+func (k *Kernels) SoftmaxTile(s, most, sum, change []float32) bool {
+	most, sum, change = most[:k.mr], sum[:k.mr], change[:k.mr]
+	return k.k.SoftmaxTile(ptr(s), ptr(most), ptr(sum), ptr(change), len(s)/k.mr) != 0
+}
+
+// ScaleTile computes y[r·MR+i] *= f[i] for all rows r of y.
+func (k *Kernels) ScaleTile(y, f []float32) {
+	f = f[:k.mr]
+	k.k.MulTile(ptr(y), ptr(f), len(y)/k.mr)
+}
+
 // MulRows computes y[j·ldy+n] = Σ_c x[j,c]·m[n,c] for the rows r0 <= n < r1 of
 // m and all s rows j of the packed xp; with add it adds to y. Calls for
 // different rows of m may run at once, each with scratch of its own
@@ -134,21 +206,31 @@ func (k *Kernels) widePanels(dst []float32, m Matrix, r0, rows, c0, kc int) {
 
 // packW packs columns c0 … c0+kc-1 of rows rows into dst, [kc][mr].
 func (k *Kernels) packW(dst []float32, m Matrix, r0, rows, c0, kc int, scratch []float32) {
-	src := unsafe.Pointer(unsafe.SliceData(m.Data[r0*m.stride()+m.Type.RowBytes(c0):]))
+	if k.packPlain(dst, m, r0, rows, c0, kc, k.mr) {
+		return
+	}
+	for r := range rows {
+		out, in := scratch[r*kc:][:kc], m.row(r0 + r)[m.Type.RowBytes(c0):m.Type.RowBytes(c0+kc)]
+		if !k.Decode(m.Type, out, in) {
+			m.Decode(out, in)
+		}
+	}
+	k.k.PackF32(ptr(scratch), kc, ptr(dst), kc, rows, k.mr)
+}
+
+// packPlain packs columns c0 … c0+kc-1 of rows rows into dst, [kc][width], where m is of a plain type.
+func (k *Kernels) packPlain(dst []float32, m Matrix, r0, rows, c0, kc, width int) bool {
+	var pack func(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int)
 	switch m.Type {
 	case tensor.F32:
-		k.k.PackF32(src, m.ld(), ptr(dst), kc, rows, k.mr)
+		pack = k.k.PackF32
 	case tensor.F16:
-		k.k.PackF16(src, m.ld(), ptr(dst), kc, rows, k.mr)
+		pack = k.k.PackF16
 	case tensor.BF16:
-		k.k.PackBF16(src, m.ld(), ptr(dst), kc, rows, k.mr)
+		pack = k.k.PackBF16
 	default:
-		for r := range rows {
-			out, in := scratch[r*kc:][:kc], m.row(r0 + r)[m.Type.RowBytes(c0):m.Type.RowBytes(c0+kc)]
-			if !k.Decode(m.Type, out, in) {
-				m.Decode(out, in)
-			}
-		}
-		k.k.PackF32(ptr(scratch), kc, ptr(dst), kc, rows, k.mr)
+		return false
 	}
+	pack(unsafe.Pointer(unsafe.SliceData(m.Data[r0*m.stride()+m.Type.RowBytes(c0):])), m.ld(), ptr(dst), kc, rows, width)
+	return true
 }

@@ -239,7 +239,7 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x0000d7e9; BYTE $0x00 // jmp 0x104ed <pack_f32+0x4ed>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x000022580566bdc5 // vpcmpgtd ymm0, ymm8, ymmword ptr [rip + 0x2258] # 0x12680 <micro+0xb00>
+	QUAD $0x000025d80566bdc5 // vpcmpgtd ymm0, ymm8, ymmword ptr [rip + 0x25d8] # 0x12a00 <micro+0xad0>
 	LONG $0x2c7de2c4; WORD $0x005d // vmaskmovps ymm3, ymm0, ymmword ptr [rbp]
 	LONG $0x01f88349 // cmp r8, 0x1
 	LONG $0x00a8860f; WORD $0x0000 // jbe 0x104e0 <pack_f32+0x4e0>
@@ -251,7 +251,7 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x2c7da2c4; WORD $0x982c // vmaskmovps ymm5, ymm0, ymmword ptr [rax + 4*r11]
 	LONG $0x03f88349 // cmp r8, 0x3
 	LONG $0x01ec860f; WORD $0x0000 // jbe 0x1064e <pack_f32+0x64e>
-	QUAD $0x000022160566bdc5 // vpcmpgtd ymm0, ymm8, ymmword ptr [rip + 0x2216] # 0x12680 <micro+0xb00>
+	QUAD $0x000025960566bdc5 // vpcmpgtd ymm0, ymm8, ymmword ptr [rip + 0x2596] # 0x12a00 <micro+0xad0>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x2c7da2c4; WORD $0x983c // vmaskmovps ymm7, ymm0, ymmword ptr [rax + 4*r11]
 	LONG $0x04f88349 // cmp r8, 0x4
@@ -264,7 +264,7 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x2c7d22c4; WORD $0x980c // vmaskmovps ymm9, ymm0, ymmword ptr [rax + 4*r11]
 	LONG $0x06f88349 // cmp r8, 0x6
 	LONG $0x01cb860f; WORD $0x0000 // jbe 0x10674 <pack_f32+0x674>
-	QUAD $0x000021cf0566bdc5 // vpcmpgtd ymm0, ymm8, ymmword ptr [rip + 0x21cf] # 0x12680 <micro+0xb00>
+	QUAD $0x0000254f0566bdc5 // vpcmpgtd ymm0, ymm8, ymmword ptr [rip + 0x254f] # 0x12a00 <micro+0xad0>
 	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x2c7d22c4; WORD $0x9804 // vmaskmovps ymm8, ymm0, ymmword ptr [rax + 4*r11]
 	LONG $0x08f88349 // cmp r8, 0x8
@@ -289,7 +289,7 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x144c41c4; BYTE $0xf9 // vunpcklps ymm15, ymm6, ymm9 # ymm15 = ymm6[0],ymm9[0],ymm6[1],ymm9[1],ymm6[4],ymm9[4],ymm6[5],ymm9[5]
 	LONG $0xc214bcc5 // vunpcklps ymm0, ymm8, ymm2 # ymm0 = ymm8[0],ymm2[0],ymm8[1],ymm2[1],ymm8[4],ymm2[4],ymm8[5],ymm2[5]
 	LONG $0x1a448d4a; BYTE $0x01 // lea rax, [rdx + r11 + 0x1]
-	QUAD $0x00002156156675c5 // vpcmpgtd ymm10, ymm1, ymmword ptr [rip + 0x2156] # 0x12680 <micro+0xb00>
+	QUAD $0x000024d6156675c5 // vpcmpgtd ymm10, ymm1, ymmword ptr [rip + 0x24d6] # 0x12a00 <micro+0xad0>
 	LONG $0x141541c4; BYTE $0xde // vunpcklpd ymm11, ymm13, ymm14 # ymm11 = ymm13[0],ymm14[0],ymm13[2],ymm14[2]
 	LONG $0xe01405c5 // vunpcklpd ymm12, ymm15, ymm0 # ymm12 = ymm15[0],ymm0[0],ymm15[2],ymm0[2]
 	LONG $0x1825c3c4; WORD $0x01cc // vinsertf128 ymm1, ymm11, xmm12, 0x1
@@ -704,7 +704,7 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcc14b4c5 // vunpcklps ymm1, ymm9, ymm4 # ymm1 = ymm9[0],ymm4[0],ymm9[1],ymm4[1],ymm9[4],ymm4[4],ymm9[5],ymm4[5]
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	LONG $0xf1af0f49 // imul rsi, r9
-	QUAD $0x000019c21d666dc5 // vpcmpgtd ymm11, ymm2, ymmword ptr [rip + 0x19c2] # 0x12680 <micro+0xb00>
+	QUAD $0x00001d421d666dc5 // vpcmpgtd ymm11, ymm2, ymmword ptr [rip + 0x1d42] # 0x12a00 <micro+0xad0>
 	LONG $0x140d41c4; BYTE $0xe7 // vunpcklpd ymm12, ymm14, ymm15 # ymm12 = ymm14[0],ymm15[0],ymm14[2],ymm15[2]
 	LONG $0xe9147dc5 // vunpcklpd ymm13, ymm0, ymm1 # ymm13 = ymm0[0],ymm1[0],ymm0[2],ymm1[2]
 	LONG $0x181dc3c4; WORD $0x01d5 // vinsertf128 ymm2, ymm12, xmm13, 0x1
@@ -1302,7 +1302,7 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcc62b5c5 // vpunpckldq ymm1, ymm9, ymm4 # ymm1 = ymm9[0],ymm4[0],ymm9[1],ymm4[1],ymm9[4],ymm4[4],ymm9[5],ymm4[5]
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	LONG $0xf1af0f49 // imul rsi, r9
-	QUAD $0x00000f2b1d666dc5 // vpcmpgtd ymm11, ymm2, ymmword ptr [rip + 0xf2b] # 0x12680 <micro+0xb00>
+	QUAD $0x000012ab1d666dc5 // vpcmpgtd ymm11, ymm2, ymmword ptr [rip + 0x12ab] # 0x12a00 <micro+0xad0>
 	LONG $0x6c0d41c4; BYTE $0xe7 // vpunpcklqdq ymm12, ymm14, ymm15 # ymm12 = ymm14[0],ymm15[0],ymm14[2],ymm15[2]
 	LONG $0xe96c7dc5 // vpunpcklqdq ymm13, ymm0, ymm1 # ymm13 = ymm0[0],ymm1[0],ymm0[2],ymm1[2]
 	LONG $0x381dc3c4; WORD $0x01d5 // vinserti128 ymm2, ymm12, xmm13, 0x1
@@ -1549,14 +1549,279 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
-	// micro: +7040
+	// spread_f32: +7040
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x00d18e0f; WORD $0x0000 // jle 0x11c5a <spread_f32+0xda>
+	WORD $0x5641 // push r14
+	BYTE $0x53 // push rbx
+	QUAD $0x00000eac1528fcc5 // vmovaps ymm2, ymmword ptr [rip + 0xeac] # 0x12a40 <micro+0xb10>
+	QUAD $0x000ed31d217de2c4; BYTE $0x00 // vpmovsxbd ymm3, qword ptr [rip + 0xed3] # 0x12a70 <micro+0xb40>
+	LONG $0xff418d48 // lea rax, [rcx - 0x1]
+	LONG $0x02e6c148 // shl rsi, 0x2
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x1aeb // jmp 0x11bc9 <spread_f32+0x49>
+	BYTE $0x90 // nop
+	LONG $0x8a148d4a // lea rdx, [rdx + 4*r9]
+	LONG $0x18c78348 // add rdi, 0x18
+	LONG $0xfa508d4d // lea r10, [r8 - 0x6]
+	LONG $0x06f88349 // cmp r8, 0x6
+	WORD $0x894d; BYTE $0xd0 // mov r8, r10
+	LONG $0x008c8e0f; WORD $0x0000 // jle 0x11c55 <spread_f32+0xd5>
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x3172 // jb 0x11c00 <spread_f32+0x80>
+	LONG $0x02f98348 // cmp rcx, 0x2
+	WORD $0x2b7c // jl 0x11c00 <spread_f32+0x80>
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	WORD $0x9066 // nop
+	LONG $0x107cc1c4; BYTE $0x22 // vmovups ymm4, ymmword ptr [r10]
+	WORD $0x0149; BYTE $0xf2 // add r10, rsi
+	LONG $0xb85de2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm4, ymm0 # ymm1 = (ymm4 * ymm0) + ymm1
+	LONG $0x117cc1c4; BYTE $0x23 // vmovups ymmword ptr [r11], ymm4
+	LONG $0x18c38349 // add r11, 0x18
+	WORD $0xff48; BYTE $0xcb // dec rbx
+	WORD $0xe575 // jne 0x11be0 <spread_f32+0x60>
+	WORD $0x8949; BYTE $0xc6 // mov r14, rax
+	WORD $0x09eb // jmp 0x11c09 <spread_f32+0x89>
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	WORD $0x294c; BYTE $0xf3 // sub rbx, r14
+	WORD $0x9f7e // jle 0x11bb0 <spread_f32+0x30>
+	LONG $0x6e79c1c4; BYTE $0xe0 // vmovd xmm4, r8d
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
+	WORD $0x2beb // jmp 0x11c48 <spread_f32+0xc8>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x3f5de2c4; BYTE $0xeb // vpmaxud ymm5, ymm4, ymm3
+	LONG $0xed76ddc5 // vpcmpeqd ymm5, ymm4, ymm5
+	LONG $0x2c55c2c4; BYTE $0x2a // vmaskmovps ymm5, ymm5, ymmword ptr [r10]
+	LONG $0xb855e2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm5, ymm0 # ymm1 = (ymm5 * ymm0) + ymm1
+	LONG $0x2e6dc2c4; BYTE $0x2b // vmaskmovps ymmword ptr [r11], ymm2, ymm5
+	LONG $0x18c38349 // add r11, 0x18
+	WORD $0x0149; BYTE $0xf2 // add r10, rsi
+	WORD $0xff48; BYTE $0xcb // dec rbx
+	LONG $0xff68840f; WORD $0xffff // je 0x11bb0 <spread_f32+0x30>
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0xd272 // jb 0x11c20 <spread_f32+0xa0>
+	LONG $0x107cc1c4; BYTE $0x2a // vmovups ymm5, ymmword ptr [r10]
+	WORD $0xd9eb // jmp 0x11c2e <spread_f32+0xae>
+	BYTE $0x5b // pop rbx
+	WORD $0x5e41 // pop r14
+	WORD $0x04eb // jmp 0x11c5e <spread_f32+0xde>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0x197de3c4; WORD $0x01c8 // vextractf128 xmm0, ymm1, 0x1
+	LONG $0xc058f0c5 // vaddps xmm0, xmm1, xmm0
+	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
+	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xc1c2fac5; BYTE $0x04 // vcmpneqss xmm0, xmm0, xmm1
+	LONG $0xc07ef9c5 // vmovd eax, xmm0
+	WORD $0xe083; BYTE $0x01 // and eax, 0x1
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+
+	// spread_f16: +7312
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x010c8e0f; WORD $0x0000 // jle 0x11da5 <spread_f16+0x115>
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	BYTE $0x53 // push rbx
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0x20ec8348 // sub rsp, 0x20
+	QUAD $0x00000d8e1528fcc5 // vmovaps ymm2, ymmword ptr [rip + 0xd8e] # 0x12a40 <micro+0xb10>
+	LONG $0xff418d48 // lea rax, [rcx - 0x1]
+	WORD $0x0148; BYTE $0xf6 // add rsi, rsi
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x22eb // jmp 0x11ce9 <spread_f16+0x59>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x8a148d4a // lea rdx, [rdx + 4*r9]
+	LONG $0x0cc78348 // add rdi, 0xc
+	LONG $0xfa508d4d // lea r10, [r8 - 0x6]
+	LONG $0x06f88349 // cmp r8, 0x6
+	WORD $0x894d; BYTE $0xd0 // mov r8, r10
+	LONG $0x00b08e0f; WORD $0x0000 // jle 0x11d99 <spread_f16+0x109>
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x4172 // jb 0x11d30 <spread_f16+0xa0>
+	LONG $0x02f98348 // cmp rcx, 0x2
+	WORD $0x3b7c // jl 0x11d30 <spread_f16+0xa0>
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	WORD $0x9066 // nop
+	LONG $0x137dc2c4; BYTE $0x22 // vcvtph2ps ymm4, xmmword ptr [r10]
+	WORD $0x0149; BYTE $0xf2 // add r10, rsi
+	LONG $0xb85de2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm4, ymm0 # ymm1 = (ymm4 * ymm0) + ymm1
+	LONG $0x117cc1c4; BYTE $0x23 // vmovups ymmword ptr [r11], ymm4
+	LONG $0x18c38349 // add r11, 0x18
+	WORD $0xff48; BYTE $0xcb // dec rbx
+	WORD $0xe575 // jne 0x11d00 <spread_f16+0x70>
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
+	WORD $0x447c // jl 0x11d67 <spread_f16+0xd7>
+	WORD $0xabeb // jmp 0x11cd0 <spread_f16+0x40>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
+	WORD $0x2a7c // jl 0x11d67 <spread_f16+0xd7>
+	WORD $0x91eb // jmp 0x11cd0 <spread_f16+0x40>
+	BYTE $0x90 // nop
+	LONG $0x1078c1c4; BYTE $0x22 // vmovups xmm4, xmmword ptr [r10]
+	LONG $0x137de2c4; BYTE $0xe4 // vcvtph2ps ymm4, xmm4
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	WORD $0x0149; BYTE $0xf2 // add r10, rsi
+	LONG $0xb85de2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm4, ymm0 # ymm1 = (ymm4 * ymm0) + ymm1
+	LONG $0x2e6dc2c4; BYTE $0x23 // vmaskmovps ymmword ptr [r11], ymm2, ymm4
+	LONG $0x18c38349 // add r11, 0x18
+	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
+	LONG $0xff69840f; WORD $0xffff // je 0x11cd0 <spread_f16+0x40>
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0xd373 // jae 0x11d40 <spread_f16+0xb0>
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	LONG $0x1c29f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm3
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x3cb70f47; BYTE $0x72 // movzx r15d, word ptr [r10 + 2*r14]
+	LONG $0x3c894666; BYTE $0x74 // mov word ptr [rsp + 2*r14], r15w
+	WORD $0xff49; BYTE $0xc6 // inc r14
+	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
+	WORD $0xee7c // jl 0x11d80 <spread_f16+0xf0>
+	LONG $0x2428f8c5; BYTE $0x24 // vmovaps xmm4, xmmword ptr [rsp]
+	WORD $0xaceb // jmp 0x11d45 <spread_f16+0xb5>
+	LONG $0xe8658d48 // lea rsp, [rbp - 0x18]
+	BYTE $0x5b // pop rbx
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0x04eb // jmp 0x11da9 <spread_f16+0x119>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0x197de3c4; WORD $0x01c8 // vextractf128 xmm0, ymm1, 0x1
+	LONG $0xc058f0c5 // vaddps xmm0, xmm1, xmm0
+	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
+	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xc1c2fac5; BYTE $0x04 // vcmpneqss xmm0, xmm0, xmm1
+	LONG $0xc07ef9c5 // vmovd eax, xmm0
+	WORD $0xe083; BYTE $0x01 // and eax, 0x1
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+
+	// spread_bf16: +7648
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x010c8e0f; WORD $0x0000 // jle 0x11ef5 <spread_bf16+0x115>
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	BYTE $0x53 // push rbx
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0x20ec8348 // sub rsp, 0x20
+	QUAD $0x00000c3e1528fcc5 // vmovaps ymm2, ymmword ptr [rip + 0xc3e] # 0x12a40 <micro+0xb10>
+	LONG $0xff418d48 // lea rax, [rcx - 0x1]
+	WORD $0x0148; BYTE $0xf6 // add rsi, rsi
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x22eb // jmp 0x11e39 <spread_bf16+0x59>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x8a148d4a // lea rdx, [rdx + 4*r9]
+	LONG $0x0cc78348 // add rdi, 0xc
+	LONG $0xfa508d4d // lea r10, [r8 - 0x6]
+	LONG $0x06f88349 // cmp r8, 0x6
+	WORD $0x894d; BYTE $0xd0 // mov r8, r10
+	LONG $0x00b08e0f; WORD $0x0000 // jle 0x11ee9 <spread_bf16+0x109>
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x4172 // jb 0x11e80 <spread_bf16+0xa0>
+	LONG $0x02f98348 // cmp rcx, 0x2
+	WORD $0x3b7c // jl 0x11e80 <spread_bf16+0xa0>
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	WORD $0x9066 // nop
+	LONG $0x337dc2c4; BYTE $0x22 // vpmovzxwd ymm4, xmmword ptr [r10]
+	WORD $0x0149; BYTE $0xf2 // add r10, rsi
+	LONG $0xf472ddc5; BYTE $0x10 // vpslld ymm4, ymm4, 0x10
+	LONG $0xb85de2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm4, ymm0 # ymm1 = (ymm4 * ymm0) + ymm1
+	LONG $0x117cc1c4; BYTE $0x23 // vmovups ymmword ptr [r11], ymm4
+	LONG $0x18c38349 // add r11, 0x18
+	WORD $0xff48; BYTE $0xcb // dec rbx
+	WORD $0xe075 // jne 0x11e50 <spread_bf16+0x70>
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
+	WORD $0x447c // jl 0x11ebc <spread_bf16+0xdc>
+	WORD $0xa6eb // jmp 0x11e20 <spread_bf16+0x40>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
+	WORD $0x2f7c // jl 0x11ebc <spread_bf16+0xdc>
+	WORD $0x91eb // jmp 0x11e20 <spread_bf16+0x40>
+	BYTE $0x90 // nop
+	LONG $0x6f7ac1c4; BYTE $0x22 // vmovdqu xmm4, xmmword ptr [r10]
+	LONG $0x337de2c4; BYTE $0xe4 // vpmovzxwd ymm4, xmm4 # ymm4 = xmm4[0],zero,xmm4[1],zero,xmm4[2],zero,xmm4[3],zero,xmm4[4],zero,xmm4[5],zero,xmm4[6],zero,xmm4[7],zero
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	WORD $0x0149; BYTE $0xf2 // add r10, rsi
+	LONG $0xf472ddc5; BYTE $0x10 // vpslld ymm4, ymm4, 0x10
+	LONG $0xb85de2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm4, ymm0 # ymm1 = (ymm4 * ymm0) + ymm1
+	LONG $0x2e6dc2c4; BYTE $0x23 // vmaskmovps ymmword ptr [r11], ymm2, ymm4
+	LONG $0x18c38349 // add r11, 0x18
+	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
+	LONG $0xff64840f; WORD $0xffff // je 0x11e20 <spread_bf16+0x40>
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0xce73 // jae 0x11e90 <spread_bf16+0xb0>
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	LONG $0x1c29f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm3
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x3cb70f47; BYTE $0x72 // movzx r15d, word ptr [r10 + 2*r14]
+	LONG $0x3c894666; BYTE $0x74 // mov word ptr [rsp + 2*r14], r15w
+	WORD $0xff49; BYTE $0xc6 // inc r14
+	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
+	WORD $0xee7c // jl 0x11ed0 <spread_bf16+0xf0>
+	LONG $0x246ff9c5; BYTE $0x24 // vmovdqa xmm4, xmmword ptr [rsp]
+	WORD $0xaceb // jmp 0x11e95 <spread_bf16+0xb5>
+	LONG $0xe8658d48 // lea rsp, [rbp - 0x18]
+	BYTE $0x5b // pop rbx
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0x04eb // jmp 0x11ef9 <spread_bf16+0x119>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0x197de3c4; WORD $0x01c8 // vextractf128 xmm0, ymm1, 0x1
+	LONG $0xc058f0c5 // vaddps xmm0, xmm1, xmm0
+	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
+	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xc1c2fac5; BYTE $0x04 // vcmpneqss xmm0, xmm0, xmm1
+	LONG $0xc07ef9c5 // vmovd eax, xmm0
+	WORD $0xe083; BYTE $0x01 // and eax, 0x1
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+
+	// micro: +7984
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0xc8b60f44 // movzx r9d, al
 	WORD $0xb60f; BYTE $0xdc // movzx ebx, ah
 	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
-	LONG $0x0158820f; WORD $0x0000 // jb 0x11cee <micro+0x16e>
+	LONG $0x0158820f; WORD $0x0000 // jb 0x1209e <micro+0x16e>
 	LONG $0x491c8d4c // lea r11, [rcx + 2*rcx]
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
 	LONG $0x04e2c149 // shl r10, 0x4
@@ -1566,11 +1831,11 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x14180f42; BYTE $0x9a // prefetcht1 byte ptr [rdx + 4*r11]
 	LONG $0x14180f42; BYTE $0x12 // prefetcht1 byte ptr [rdx + r10]
 	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
-	WORD $0x0974 // je 0x11bc4 <micro+0x44>
+	WORD $0x0974 // je 0x11f74 <micro+0x44>
 	LONG $0x89348d4c // lea r14, [rcx + 4*rcx]
 	LONG $0x14180f42; BYTE $0xb2 // prefetcht1 byte ptr [rdx + 4*r14]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02b08e0f; WORD $0x0000 // jle 0x11e7d <micro+0x2fd>
+	LONG $0x02b08e0f; WORD $0x0000 // jle 0x1222d <micro+0x2fd>
 	WORD $0xff49; BYTE $0xc0 // inc r8
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
@@ -1609,11 +1874,11 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb825c2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm11, ymm14 # ymm2 = (ymm11 * ymm14) + ymm2
 	LONG $0xb815c2c4; BYTE $0xde // vfmadd231ps ymm3, ymm13, ymm14 # ymm3 = (ymm13 * ymm14) + ymm3
 	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x8777 // ja 0x11c10 <micro+0x90>
+	WORD $0x8777 // ja 0x11fc0 <micro+0x90>
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x0228850f; WORD $0x0000 // jne 0x11ebb <micro+0x33b>
+	LONG $0x0228850f; WORD $0x0000 // jne 0x1226b <micro+0x33b>
 	LONG $0xffff3d48; WORD $0x0000 // cmp rax, 0xffff
-	LONG $0x032f870f; WORD $0x0000 // ja 0x11fce <micro+0x44e>
+	LONG $0x032f870f; WORD $0x0000 // ja 0x1237e <micro+0x44e>
 	LONG $0x12117cc5 // vmovups ymmword ptr [rdx], ymm10
 	LONG $0x62117cc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm12
 	LONG $0x3c11fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm7
@@ -1625,21 +1890,21 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x117ca1c4; WORD $0x1214 // vmovups ymmword ptr [rdx + r10], ymm2
 	LONG $0x117ca1c4; WORD $0x125c; BYTE $0x20 // vmovups ymmword ptr [rdx + r10 + 0x20], ymm3
 	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
-	LONG $0x095f840f; WORD $0x0000 // je 0x12640 <micro+0xac0>
+	LONG $0x095f840f; WORD $0x0000 // je 0x129f0 <micro+0xac0>
 	LONG $0x89048d48 // lea rax, [rcx + 4*rcx]
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
-	LONG $0x000472e9; BYTE $0x00 // jmp 0x12160 <micro+0x5e0>
+	LONG $0x000472e9; BYTE $0x00 // jmp 0x12510 <micro+0x5e0>
 	WORD $0xfb83; BYTE $0x03 // cmp ebx, 0x3
-	LONG $0x00ed820f; WORD $0x0000 // jb 0x11de4 <micro+0x264>
+	LONG $0x00ed820f; WORD $0x0000 // jb 0x12194 <micro+0x264>
 	WORD $0x180f; BYTE $0x12 // prefetcht1 byte ptr [rdx]
 	LONG $0x8a14180f // prefetcht1 byte ptr [rdx + 4*rcx]
 	LONG $0xca14180f // prefetcht1 byte ptr [rdx + 8*rcx]
 	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
-	WORD $0x0975 // jne 0x11d10 <micro+0x190>
+	WORD $0x0975 // jne 0x120c0 <micro+0x190>
 	LONG $0x49148d4c // lea r10, [rcx + 2*rcx]
 	LONG $0x14180f42; BYTE $0x92 // prefetcht1 byte ptr [rdx + 4*r10]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x036f8e0f; WORD $0x0000 // jle 0x12088 <micro+0x508>
+	LONG $0x036f8e0f; WORD $0x0000 // jle 0x12438 <micro+0x508>
 	WORD $0xff49; BYTE $0xc0 // inc r8
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -1668,11 +1933,11 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb825e2c4; BYTE $0xc6 // vfmadd231ps ymm0, ymm11, ymm6 # ymm0 = (ymm11 * ymm6) + ymm0
 	LONG $0xb835c2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm9, ymm11 # ymm1 = (ymm9 * ymm11) + ymm1
 	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0xa777 // ja 0x11d40 <micro+0x1c0>
+	WORD $0xa777 // ja 0x120f0 <micro+0x1c0>
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x0310850f; WORD $0x0000 // jne 0x120b3 <micro+0x533>
+	LONG $0x0310850f; WORD $0x0000 // jne 0x12463 <micro+0x533>
 	LONG $0xffff3d48; WORD $0x0000 // cmp rax, 0xffff
-	LONG $0x0357870f; WORD $0x0000 // ja 0x12106 <micro+0x586>
+	LONG $0x0357870f; WORD $0x0000 // ja 0x124b6 <micro+0x586>
 	LONG $0x3a11fcc5 // vmovups ymmword ptr [rdx], ymm7
 	LONG $0x42117cc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm8
 	LONG $0x2411fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm4
@@ -1680,25 +1945,25 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm2
 	LONG $0x5c11fcc5; WORD $0x20ca // vmovups ymmword ptr [rdx + 8*rcx + 0x20], ymm3
 	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
-	LONG $0x0869850f; WORD $0x0000 // jne 0x12640 <micro+0xac0>
+	LONG $0x0869850f; WORD $0x0000 // jne 0x129f0 <micro+0xac0>
 	LONG $0x49048d48 // lea rax, [rcx + 2*rcx]
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
-	LONG $0x00037ce9; BYTE $0x00 // jmp 0x12160 <micro+0x5e0>
+	LONG $0x00037ce9; BYTE $0x00 // jmp 0x12510 <micro+0x5e0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x012d840f; WORD $0x0000 // je 0x11f1a <micro+0x39a>
+	LONG $0x012d840f; WORD $0x0000 // je 0x122ca <micro+0x39a>
 	WORD $0x180f; BYTE $0x12 // prefetcht1 byte ptr [rdx]
 	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
-	LONG $0x0121850f; WORD $0x0000 // jne 0x11f1a <micro+0x39a>
+	LONG $0x0121850f; WORD $0x0000 // jne 0x122ca <micro+0x39a>
 	LONG $0x8a14180f // prefetcht1 byte ptr [rdx + 4*rcx]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x011d8f0f; WORD $0x0000 // jg 0x11f26 <micro+0x3a6>
+	LONG $0x011d8f0f; WORD $0x0000 // jg 0x122d6 <micro+0x3a6>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x0160840f; WORD $0x0000 // je 0x11f83 <micro+0x403>
+	LONG $0x0160840f; WORD $0x0000 // je 0x12333 <micro+0x403>
 	LONG $0x08f98349 // cmp r9, 0x8
 	LONG $0x000008be; BYTE $0x00 // mov esi, 0x8
 	WORD $0x8944; BYTE $0xcf // mov edi, r9d
@@ -1709,16 +1974,16 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
 	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x061b840f; WORD $0x0000 // je 0x1246b <micro+0x8eb>
+	LONG $0x061b840f; WORD $0x0000 // je 0x1281b <micro+0x8eb>
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x03ee820f; WORD $0x0000 // jb 0x12248 <micro+0x6c8>
+	LONG $0x03ee820f; WORD $0x0000 // jb 0x125f8 <micro+0x6c8>
 	LONG $0xffff3d48; WORD $0x0000 // cmp rax, 0xffff
-	LONG $0x05d4870f; WORD $0x0000 // ja 0x1243a <micro+0x8ba>
+	LONG $0x05d4870f; WORD $0x0000 // ja 0x127ea <micro+0x8ba>
 	LONG $0x1a11fcc5 // vmovups ymmword ptr [rdx], ymm3
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x05f7840f; WORD $0x0000 // je 0x1246b <micro+0x8eb>
+	LONG $0x05f7840f; WORD $0x0000 // je 0x1281b <micro+0x8eb>
 	LONG $0x20728d48 // lea rsi, [rdx + 0x20]
-	LONG $0x0005e1e9; BYTE $0x00 // jmp 0x1245e <micro+0x8de>
+	LONG $0x0005e1e9; BYTE $0x00 // jmp 0x1280e <micro+0x8de>
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
@@ -1732,30 +1997,30 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0xfdd8840f; WORD $0xffff // je 0x11c93 <micro+0x113>
+	LONG $0xfdd8840f; WORD $0xffff // je 0x12043 <micro+0x113>
 	LONG $0x000008be; BYTE $0x00 // mov esi, 0x8
 	LONG $0x08f98349 // cmp r9, 0x8
 	LONG $0xf14c0f49 // cmovl rsi, r9
 	LONG $0xde6e79c5 // vmovd xmm11, esi
 	LONG $0x587d42c4; BYTE $0xdb // vpbroadcastd ymm11, xmm11
-	LONG $0x017b820f; WORD $0x0000 // jb 0x12052 <micro+0x4d2>
+	LONG $0x017b820f; WORD $0x0000 // jb 0x12402 <micro+0x4d2>
 	WORD $0x8944; BYTE $0xcf // mov edi, r9d
 	WORD $0xf729 // sub edi, esi
 	LONG $0xef6e79c5 // vmovd xmm13, edi
 	LONG $0x587d42c4; BYTE $0xed // vpbroadcastd ymm13, xmm13
 	LONG $0xffff3d48; WORD $0x0000 // cmp rax, 0xffff
-	LONG $0x027d870f; WORD $0x0000 // ja 0x1216e <micro+0x5ee>
+	LONG $0x027d870f; WORD $0x0000 // ja 0x1251e <micro+0x5ee>
 	LONG $0x12117cc5 // vmovups ymmword ptr [rdx], ymm10
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x0381850f; WORD $0x0000 // jne 0x12280 <micro+0x700>
+	LONG $0x0381850f; WORD $0x0000 // jne 0x12630 <micro+0x700>
 	LONG $0x3c11fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm7
 	LONG $0x3411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm6
 	LONG $0x117ca1c4; WORD $0x9a24 // vmovups ymmword ptr [rdx + 4*r11], ymm4
 	LONG $0x117ca1c4; WORD $0x1214 // vmovups ymmword ptr [rdx + r10], ymm2
-	LONG $0x00046ce9; BYTE $0x00 // jmp 0x12386 <micro+0x806>
+	LONG $0x00046ce9; BYTE $0x00 // jmp 0x12736 <micro+0x806>
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0xfee38e0f; WORD $0xffff // jle 0x11e09 <micro+0x289>
+	LONG $0xfee38e0f; WORD $0xffff // jle 0x121b9 <micro+0x289>
 	WORD $0xff49; BYTE $0xc0 // inc r8
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -1774,26 +2039,26 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xc4 // vfmadd231ps ymm0, ymm7, ymm4 # ymm0 = (ymm7 * ymm4) + ymm0
 	LONG $0xb855e2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm5, ymm7 # ymm1 = (ymm5 * ymm7) + ymm1
 	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0xc777 // ja 0x11f40 <micro+0x3c0>
+	WORD $0xc777 // ja 0x122f0 <micro+0x3c0>
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0xfea0850f; WORD $0xffff // jne 0x11e23 <micro+0x2a3>
+	LONG $0xfea0850f; WORD $0xffff // jne 0x121d3 <micro+0x2a3>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	WORD $0x1a74 // je 0x11fa2 <micro+0x422>
+	WORD $0x1a74 // je 0x12352 <micro+0x422>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	WORD $0x0972 // jb 0x11f99 <micro+0x419>
+	WORD $0x0972 // jb 0x12349 <micro+0x419>
 	LONG $0x1a58e4c5 // vaddps ymm3, ymm3, ymmword ptr [rdx]
 	LONG $0x5258ecc5; BYTE $0x20 // vaddps ymm2, ymm2, ymmword ptr [rdx + 0x20]
 	LONG $0x1a11fcc5 // vmovups ymmword ptr [rdx], ymm3
 	LONG $0x5211fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm2
 	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
-	LONG $0x0695840f; WORD $0x0000 // je 0x12640 <micro+0xac0>
+	LONG $0x0695840f; WORD $0x0000 // je 0x129f0 <micro+0xac0>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	WORD $0x0b72 // jb 0x11fbe <micro+0x43e>
+	WORD $0x0b72 // jb 0x1236e <micro+0x43e>
 	LONG $0x0458fcc5; BYTE $0x8a // vaddps ymm0, ymm0, ymmword ptr [rdx + 4*rcx]
 	LONG $0x4c58f4c5; WORD $0x208a // vaddps ymm1, ymm1, ymmword ptr [rdx + 4*rcx + 0x20]
 	LONG $0x0411fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm0
 	LONG $0x4c11fcc5; WORD $0x208a // vmovups ymmword ptr [rdx + 4*rcx + 0x20], ymm1
-	LONG $0x000672e9; BYTE $0x00 // jmp 0x12640 <micro+0xac0>
+	LONG $0x000672e9; BYTE $0x00 // jmp 0x129f0 <micro+0xac0>
 	LONG $0x12582cc5 // vaddps ymm10, ymm10, ymmword ptr [rdx]
 	LONG $0x5a581cc5; BYTE $0x20 // vaddps ymm11, ymm12, ymmword ptr [rdx + 0x20]
 	LONG $0x12117cc5 // vmovups ymmword ptr [rdx], ymm10
@@ -1815,19 +2080,19 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x117ca1c4; WORD $0x1214 // vmovups ymmword ptr [rdx + r10], ymm2
 	LONG $0x117ca1c4; WORD $0x125c; BYTE $0x20 // vmovups ymmword ptr [rdx + r10 + 0x20], ymm3
 	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
-	LONG $0x05f7840f; WORD $0x0000 // je 0x12640 <micro+0xac0>
+	LONG $0x05f7840f; WORD $0x0000 // je 0x129f0 <micro+0xac0>
 	LONG $0x890c8d48 // lea rcx, [rcx + 4*rcx]
-	LONG $0x0000ffe9; BYTE $0x00 // jmp 0x12151 <micro+0x5d1>
-	QUAD $0x000006260d66a5c5 // vpcmpgtd ymm1, ymm11, ymmword ptr [rip + 0x626] # 0x12680 <micro+0xb00>
+	LONG $0x0000ffe9; BYTE $0x00 // jmp 0x12501 <micro+0x5d1>
+	QUAD $0x000005f60d66a5c5 // vpcmpgtd ymm1, ymm11, ymmword ptr [rip + 0x5f6] # 0x12a00 <micro+0xad0>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	LONG $0x014b830f; WORD $0x0000 // jae 0x121b1 <micro+0x631>
+	LONG $0x014b830f; WORD $0x0000 // jae 0x12561 <micro+0x631>
 	WORD $0x0149; BYTE $0xd2 // add r10, rdx
 	LONG $0x2e7562c4; BYTE $0x12 // vmaskmovps ymmword ptr [rdx], ymm1, ymm10
 	LONG $0x2e75e2c4; WORD $0x8a3c // vmaskmovps ymmword ptr [rdx + 4*rcx], ymm1, ymm7
 	LONG $0x2e75e2c4; WORD $0xca34 // vmaskmovps ymmword ptr [rdx + 8*rcx], ymm1, ymm6
 	LONG $0x2e75a2c4; WORD $0x9a24 // vmaskmovps ymmword ptr [rdx + 4*r11], ymm1, ymm4
 	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
-	LONG $0x000175e9; BYTE $0x00 // jmp 0x121fd <micro+0x67d>
+	LONG $0x000175e9; BYTE $0x00 // jmp 0x125ad <micro+0x67d>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -1837,25 +2102,25 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0xfcf0840f; WORD $0xffff // je 0x11da3 <micro+0x223>
+	LONG $0xfcf0840f; WORD $0xffff // je 0x12153 <micro+0x223>
 	LONG $0x000008be; BYTE $0x00 // mov esi, 0x8
 	LONG $0x08f98349 // cmp r9, 0x8
 	LONG $0xf14c0f49 // cmovl rsi, r9
 	LONG $0xf66ef9c5 // vmovd xmm6, esi
 	LONG $0x587de2c4; BYTE $0xf6 // vpbroadcastd ymm6, xmm6
-	LONG $0x0151820f; WORD $0x0000 // jb 0x12220 <micro+0x6a0>
+	LONG $0x0151820f; WORD $0x0000 // jb 0x125d0 <micro+0x6a0>
 	WORD $0x8944; BYTE $0xcf // mov edi, r9d
 	WORD $0xf729 // sub edi, esi
 	LONG $0xcf6e79c5 // vmovd xmm9, edi
 	LONG $0x587d42c4; BYTE $0xc9 // vpbroadcastd ymm9, xmm9
 	LONG $0xffff3d48; WORD $0x0000 // cmp rax, 0xffff
-	LONG $0x01da870f; WORD $0x0000 // ja 0x122c3 <micro+0x743>
+	LONG $0x01da870f; WORD $0x0000 // ja 0x12673 <micro+0x743>
 	LONG $0x3a11fcc5 // vmovups ymmword ptr [rdx], ymm7
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x03d5850f; WORD $0x0000 // jne 0x124cc <micro+0x94c>
+	LONG $0x03d5850f; WORD $0x0000 // jne 0x1287c <micro+0x94c>
 	LONG $0x2411fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm4
 	LONG $0x1411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm2
-	LONG $0x000448e9; BYTE $0x00 // jmp 0x1254e <micro+0x9ce>
+	LONG $0x000448e9; BYTE $0x00 // jmp 0x128fe <micro+0x9ce>
 	LONG $0x3258c4c5 // vaddps ymm6, ymm7, ymmword ptr [rdx]
 	LONG $0x7a58bcc5; BYTE $0x20 // vaddps ymm7, ymm8, ymmword ptr [rdx + 0x20]
 	LONG $0x3211fcc5 // vmovups ymmword ptr [rdx], ymm6
@@ -1869,18 +2134,18 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm2
 	LONG $0x5c11fcc5; WORD $0x20ca // vmovups ymmword ptr [rdx + 8*rcx + 0x20], ymm3
 	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
-	LONG $0x04f3850f; WORD $0x0000 // jne 0x12640 <micro+0xac0>
+	LONG $0x04f3850f; WORD $0x0000 // jne 0x129f0 <micro+0xac0>
 	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
 	LONG $0x0458fcc5; BYTE $0x8a // vaddps ymm0, ymm0, ymmword ptr [rdx + 4*rcx]
 	LONG $0x4c58f4c5; WORD $0x208a // vaddps ymm1, ymm1, ymmword ptr [rdx + 4*rcx + 0x20]
 	LONG $0x8a048d48 // lea rax, [rdx + 4*rcx]
 	LONG $0x0011fcc5 // vmovups ymmword ptr [rax], ymm0
 	LONG $0x4811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm1
-	LONG $0x0004d2e9; BYTE $0x00 // jmp 0x12640 <micro+0xac0>
+	LONG $0x0004d2e9; BYTE $0x00 // jmp 0x129f0 <micro+0xac0>
 	LONG $0x12582cc5 // vaddps ymm10, ymm10, ymmword ptr [rdx]
 	LONG $0x12117cc5 // vmovups ymmword ptr [rdx], ymm10
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x016e850f; WORD $0x0000 // jne 0x122ee <micro+0x76e>
+	LONG $0x016e850f; WORD $0x0000 // jne 0x1269e <micro+0x76e>
 	LONG $0x1c58c4c5; BYTE $0x8a // vaddps ymm3, ymm7, ymmword ptr [rdx + 4*rcx]
 	LONG $0x1c11fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm3
 	LONG $0x1c58ccc5; BYTE $0xca // vaddps ymm3, ymm6, ymmword ptr [rdx + 8*rcx]
@@ -1889,7 +2154,7 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x117ca1c4; WORD $0x9a1c // vmovups ymmword ptr [rdx + 4*r11], ymm3
 	LONG $0x586ca1c4; WORD $0x1214 // vaddps ymm2, ymm2, ymmword ptr [rdx + r10]
 	LONG $0x117ca1c4; WORD $0x1214 // vmovups ymmword ptr [rdx + r10], ymm2
-	LONG $0x0001d5e9; BYTE $0x00 // jmp 0x12386 <micro+0x806>
+	LONG $0x0001d5e9; BYTE $0x00 // jmp 0x12736 <micro+0x806>
 	LONG $0x2c75e2c4; BYTE $0x1a // vmaskmovps ymm3, ymm1, ymmword ptr [rdx]
 	LONG $0x12348d4a // lea rsi, [rdx + r10]
 	LONG $0xdb58acc5 // vaddps ymm3, ymm10, ymm3
@@ -1905,32 +2170,32 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x2e75a2c4; WORD $0x9a1c // vmaskmovps ymmword ptr [rdx + 4*r11], ymm1, ymm3
 	LONG $0x2c75a2c4; WORD $0x120c // vmaskmovps ymm1, ymm1, ymmword ptr [rdx + r10]
 	LONG $0xd158ecc5 // vaddps ymm2, ymm2, ymm1
-	QUAD $0x0000047b0d66a5c5 // vpcmpgtd ymm1, ymm11, ymmword ptr [rip + 0x47b] # 0x12680 <micro+0xb00>
+	QUAD $0x0000044b0d66a5c5 // vpcmpgtd ymm1, ymm11, ymmword ptr [rip + 0x44b] # 0x12a00 <micro+0xad0>
 	LONG $0x2e75e2c4; BYTE $0x16 // vmaskmovps ymmword ptr [rsi], ymm1, ymm2
 	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
-	LONG $0x042d840f; WORD $0x0000 // je 0x12640 <micro+0xac0>
+	LONG $0x042d840f; WORD $0x0000 // je 0x129f0 <micro+0xac0>
 	LONG $0x890c8d48 // lea rcx, [rcx + 4*rcx]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
-	LONG $0x0001a0e9; BYTE $0x00 // jmp 0x123c0 <micro+0x840>
-	QUAD $0x000004580d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0x458] # 0x12680 <micro+0xb00>
+	LONG $0x0001a0e9; BYTE $0x00 // jmp 0x12770 <micro+0x840>
+	QUAD $0x000004280d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0x428] # 0x12a00 <micro+0xad0>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	LONG $0x01b7830f; WORD $0x0000 // jae 0x123eb <micro+0x86b>
+	LONG $0x01b7830f; WORD $0x0000 // jae 0x1279b <micro+0x86b>
 	LONG $0xca348d48 // lea rsi, [rdx + 8*rcx]
 	LONG $0x2e75e2c4; BYTE $0x3a // vmaskmovps ymmword ptr [rdx], ymm1, ymm7
 	LONG $0x2e75e2c4; WORD $0x8a24 // vmaskmovps ymmword ptr [rdx + 4*rcx], ymm1, ymm4
-	LONG $0x0001cfe9; BYTE $0x00 // jmp 0x12417 <micro+0x897>
+	LONG $0x0001cfe9; BYTE $0x00 // jmp 0x127c7 <micro+0x897>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	WORD $0x1172 // jb 0x12261 <micro+0x6e1>
-	QUAD $0x000004280d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x428] # 0x12680 <micro+0xb00>
+	WORD $0x1172 // jb 0x12611 <micro+0x6e1>
+	QUAD $0x000003f80d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x3f8] # 0x12a00 <micro+0xad0>
 	LONG $0x2c75e2c4; BYTE $0x0a // vmaskmovps ymm1, ymm1, ymmword ptr [rdx]
 	LONG $0xd958e4c5 // vaddps ymm3, ymm3, ymm1
-	QUAD $0x000004170d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x417] # 0x12680 <micro+0xb00>
+	QUAD $0x000003e70d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x3e7] # 0x12a00 <micro+0xad0>
 	LONG $0x2e75e2c4; BYTE $0x1a // vmaskmovps ymmword ptr [rdx], ymm1, ymm3
 	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
-	LONG $0x03c9840f; WORD $0x0000 // je 0x12640 <micro+0xac0>
+	LONG $0x03c9840f; WORD $0x0000 // je 0x129f0 <micro+0xac0>
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
-	LONG $0x000221e9; BYTE $0x00 // jmp 0x124a1 <micro+0x921>
-	QUAD $0x000003f8156615c5 // vpcmpgtd ymm10, ymm13, ymmword ptr [rip + 0x3f8] # 0x12680 <micro+0xb00>
+	LONG $0x000221e9; BYTE $0x00 // jmp 0x12851 <micro+0x921>
+	QUAD $0x000003c8156615c5 // vpcmpgtd ymm10, ymm13, ymmword ptr [rip + 0x3c8] # 0x12a00 <micro+0xad0>
 	LONG $0x12748d4a; BYTE $0x20 // lea rsi, [rdx + r10 + 0x20]
 	LONG $0x2e2d62c4; WORD $0x2062 // vmaskmovps ymmword ptr [rdx + 0x20], ymm10, ymm12
 	LONG $0x3c11fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm7
@@ -1940,17 +2205,17 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x117ca1c4; WORD $0x9a24 // vmovups ymmword ptr [rdx + 4*r11], ymm4
 	LONG $0x2e2da2c4; WORD $0x9a6c; BYTE $0x20 // vmaskmovps ymmword ptr [rdx + 4*r11 + 0x20], ymm10, ymm5
 	LONG $0x117ca1c4; WORD $0x1214 // vmovups ymmword ptr [rdx + r10], ymm2
-	LONG $0x0000b6e9; BYTE $0x00 // jmp 0x12379 <micro+0x7f9>
+	LONG $0x0000b6e9; BYTE $0x00 // jmp 0x12729 <micro+0x7f9>
 	LONG $0x3a58c4c5 // vaddps ymm7, ymm7, ymmword ptr [rdx]
 	LONG $0x3a11fcc5 // vmovups ymmword ptr [rdx], ymm7
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x021d850f; WORD $0x0000 // jne 0x124f2 <micro+0x972>
+	LONG $0x021d850f; WORD $0x0000 // jne 0x128a2 <micro+0x972>
 	LONG $0x1c58dcc5; BYTE $0x8a // vaddps ymm3, ymm4, ymmword ptr [rdx + 4*rcx]
 	LONG $0x1c11fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm3
 	LONG $0x1458ecc5; BYTE $0xca // vaddps ymm2, ymm2, ymmword ptr [rdx + 8*rcx]
 	LONG $0x1411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm2
-	LONG $0x000260e9; BYTE $0x00 // jmp 0x1254e <micro+0x9ce>
-	QUAD $0x0000038a156615c5 // vpcmpgtd ymm10, ymm13, ymmword ptr [rip + 0x38a] # 0x12680 <micro+0xb00>
+	LONG $0x000260e9; BYTE $0x00 // jmp 0x128fe <micro+0x9ce>
+	QUAD $0x0000035a156615c5 // vpcmpgtd ymm10, ymm13, ymmword ptr [rip + 0x35a] # 0x12a00 <micro+0xad0>
 	LONG $0x12748d4a; BYTE $0x20 // lea rsi, [rdx + r10 + 0x20]
 	LONG $0x2c2d62c4; WORD $0x2072 // vmaskmovps ymm14, ymm10, ymmword ptr [rdx + 0x20]
 	LONG $0x581c41c4; BYTE $0xe6 // vaddps ymm12, ymm12, ymm14
@@ -1974,29 +2239,29 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x117ca1c4; WORD $0x1214 // vmovups ymmword ptr [rdx + r10], ymm2
 	LONG $0x2c2da2c4; WORD $0x1254; BYTE $0x20 // vmaskmovps ymm2, ymm10, ymmword ptr [rdx + r10 + 0x20]
 	LONG $0xda58e4c5 // vaddps ymm3, ymm3, ymm2
-	QUAD $0x000002ff156695c5 // vpcmpgtd ymm2, ymm13, ymmword ptr [rip + 0x2ff] # 0x12680 <micro+0xb00>
+	QUAD $0x000002cf156695c5 // vpcmpgtd ymm2, ymm13, ymmword ptr [rip + 0x2cf] # 0x12a00 <micro+0xad0>
 	LONG $0x2e6de2c4; BYTE $0x1e // vmaskmovps ymmword ptr [rsi], ymm2, ymm3
 	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
-	LONG $0x02b1840f; WORD $0x0000 // je 0x12640 <micro+0xac0>
+	LONG $0x02b1840f; WORD $0x0000 // je 0x129f0 <micro+0xac0>
 	LONG $0x890c8d48 // lea rcx, [rcx + 4*rcx]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
 	LONG $0x07f98341 // cmp r9d, 0x7
-	WORD $0x2376 // jbe 0x123c0 <micro+0x840>
+	WORD $0x2376 // jbe 0x12770 <micro+0x840>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	LONG $0x020a830f; WORD $0x0000 // jae 0x125b3 <micro+0xa33>
+	LONG $0x020a830f; WORD $0x0000 // jae 0x12963 <micro+0xa33>
 	LONG $0x0111fcc5 // vmovups ymmword ptr [rcx], ymm0
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x0289840f; WORD $0x0000 // je 0x12640 <micro+0xac0>
+	LONG $0x0289840f; WORD $0x0000 // je 0x129f0 <micro+0xac0>
 	LONG $0x20c18348 // add rcx, 0x20
-	LONG $0x000217e9; BYTE $0x00 // jmp 0x125d7 <micro+0xa57>
+	LONG $0x000217e9; BYTE $0x00 // jmp 0x12987 <micro+0xa57>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	WORD $0x1172 // jb 0x123d9 <micro+0x859>
-	QUAD $0x000002b00d66a5c5 // vpcmpgtd ymm1, ymm11, ymmword ptr [rip + 0x2b0] # 0x12680 <micro+0xb00>
+	WORD $0x1172 // jb 0x12789 <micro+0x859>
+	QUAD $0x000002800d66a5c5 // vpcmpgtd ymm1, ymm11, ymmword ptr [rip + 0x280] # 0x12a00 <micro+0xad0>
 	LONG $0x2c75e2c4; BYTE $0x09 // vmaskmovps ymm1, ymm1, ymmword ptr [rcx]
 	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
-	QUAD $0x0000029f0d66a5c5 // vpcmpgtd ymm1, ymm11, ymmword ptr [rip + 0x29f] # 0x12680 <micro+0xb00>
+	QUAD $0x0000026f0d66a5c5 // vpcmpgtd ymm1, ymm11, ymmword ptr [rip + 0x26f] # 0x12a00 <micro+0xad0>
 	LONG $0x2e75e2c4; BYTE $0x01 // vmaskmovps ymmword ptr [rcx], ymm1, ymm0
-	LONG $0x000255e9; BYTE $0x00 // jmp 0x12640 <micro+0xac0>
+	LONG $0x000255e9; BYTE $0x00 // jmp 0x129f0 <micro+0xac0>
 	LONG $0x2c75e2c4; BYTE $0x1a // vmaskmovps ymm3, ymm1, ymmword ptr [rdx]
 	LONG $0xca348d48 // lea rsi, [rdx + 8*rcx]
 	LONG $0xdb58c4c5 // vaddps ymm3, ymm7, ymm3
@@ -2006,51 +2271,51 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x2e75e2c4; WORD $0x8a1c // vmaskmovps ymmword ptr [rdx + 4*rcx], ymm1, ymm3
 	LONG $0x2c75e2c4; WORD $0xca0c // vmaskmovps ymm1, ymm1, ymmword ptr [rdx + 8*rcx]
 	LONG $0xd158ecc5 // vaddps ymm2, ymm2, ymm1
-	QUAD $0x000002610d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0x261] # 0x12680 <micro+0xb00>
+	QUAD $0x000002310d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0x231] # 0x12a00 <micro+0xad0>
 	LONG $0x2e75e2c4; BYTE $0x16 // vmaskmovps ymmword ptr [rsi], ymm1, ymm2
 	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
-	LONG $0x0213850f; WORD $0x0000 // jne 0x12640 <micro+0xac0>
+	LONG $0x0213850f; WORD $0x0000 // jne 0x129f0 <micro+0xac0>
 	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
-	LONG $0x00014ee9; BYTE $0x00 // jmp 0x12588 <micro+0xa08>
+	LONG $0x00014ee9; BYTE $0x00 // jmp 0x12938 <micro+0xa08>
 	LONG $0x1a58e4c5 // vaddps ymm3, ymm3, ymmword ptr [rdx]
 	LONG $0x1a11fcc5 // vmovups ymmword ptr [rdx], ymm3
 	LONG $0x08f98341 // cmp r9d, 0x8
-	WORD $0x2374 // je 0x1246b <micro+0x8eb>
-	QUAD $0x000002301d66d5c5 // vpcmpgtd ymm3, ymm5, ymmword ptr [rip + 0x230] # 0x12680 <micro+0xb00>
+	WORD $0x2374 // je 0x1281b <micro+0x8eb>
+	QUAD $0x000002001d66d5c5 // vpcmpgtd ymm3, ymm5, ymmword ptr [rip + 0x200] # 0x12a00 <micro+0xad0>
 	LONG $0x20728d48 // lea rsi, [rdx + 0x20]
 	LONG $0x2c65e2c4; WORD $0x205a // vmaskmovps ymm3, ymm3, ymmword ptr [rdx + 0x20]
 	LONG $0xd358ecc5 // vaddps ymm2, ymm2, ymm3
-	QUAD $0x0000021a1d66d5c5 // vpcmpgtd ymm3, ymm5, ymmword ptr [rip + 0x21a] # 0x12680 <micro+0xb00>
+	QUAD $0x000001ea1d66d5c5 // vpcmpgtd ymm3, ymm5, ymmword ptr [rip + 0x1ea] # 0x12a00 <micro+0xad0>
 	LONG $0x2e65e2c4; BYTE $0x16 // vmaskmovps ymmword ptr [rsi], ymm3, ymm2
 	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
-	LONG $0x01cc840f; WORD $0x0000 // je 0x12640 <micro+0xac0>
+	LONG $0x01cc840f; WORD $0x0000 // je 0x129f0 <micro+0xac0>
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
 	LONG $0x07f98341 // cmp r9d, 0x7
-	WORD $0x2376 // jbe 0x124a1 <micro+0x921>
+	WORD $0x2376 // jbe 0x12851 <micro+0x921>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	LONG $0x0157830f; WORD $0x0000 // jae 0x125e1 <micro+0xa61>
+	LONG $0x0157830f; WORD $0x0000 // jae 0x12991 <micro+0xa61>
 	LONG $0x0111fcc5 // vmovups ymmword ptr [rcx], ymm0
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x01a8840f; WORD $0x0000 // je 0x12640 <micro+0xac0>
+	LONG $0x01a8840f; WORD $0x0000 // je 0x129f0 <micro+0xac0>
 	LONG $0x20c18348 // add rcx, 0x20
-	LONG $0x000164e9; BYTE $0x00 // jmp 0x12605 <micro+0xa85>
+	LONG $0x000164e9; BYTE $0x00 // jmp 0x129b5 <micro+0xa85>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	WORD $0x1172 // jb 0x124ba <micro+0x93a>
-	QUAD $0x000001cf0d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x1cf] # 0x12680 <micro+0xb00>
+	WORD $0x1172 // jb 0x1286a <micro+0x93a>
+	QUAD $0x0000019f0d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x19f] # 0x12a00 <micro+0xad0>
 	LONG $0x2c75e2c4; BYTE $0x09 // vmaskmovps ymm1, ymm1, ymmword ptr [rcx]
 	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
-	QUAD $0x000001be0d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x1be] # 0x12680 <micro+0xb00>
+	QUAD $0x0000018e0d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x18e] # 0x12a00 <micro+0xad0>
 	LONG $0x2e75e2c4; BYTE $0x01 // vmaskmovps ymmword ptr [rcx], ymm1, ymm0
-	LONG $0x000174e9; BYTE $0x00 // jmp 0x12640 <micro+0xac0>
-	QUAD $0x000001ac3d66b5c5 // vpcmpgtd ymm7, ymm9, ymmword ptr [rip + 0x1ac] # 0x12680 <micro+0xb00>
+	LONG $0x000174e9; BYTE $0x00 // jmp 0x129f0 <micro+0xac0>
+	QUAD $0x0000017c3d66b5c5 // vpcmpgtd ymm7, ymm9, ymmword ptr [rip + 0x17c] # 0x12a00 <micro+0xad0>
 	LONG $0xca748d48; BYTE $0x20 // lea rsi, [rdx + 8*rcx + 0x20]
 	LONG $0x2e4562c4; WORD $0x2042 // vmaskmovps ymmword ptr [rdx + 0x20], ymm7, ymm8
 	LONG $0x2411fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm4
 	LONG $0x2e45e2c4; WORD $0x8a6c; BYTE $0x20 // vmaskmovps ymmword ptr [rdx + 4*rcx + 0x20], ymm7, ymm5
 	LONG $0x1411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm2
-	WORD $0x4feb // jmp 0x12541 <micro+0x9c1>
-	QUAD $0x000001863d66b5c5 // vpcmpgtd ymm7, ymm9, ymmword ptr [rip + 0x186] # 0x12680 <micro+0xb00>
+	WORD $0x4feb // jmp 0x128f1 <micro+0x9c1>
+	QUAD $0x000001563d66b5c5 // vpcmpgtd ymm7, ymm9, ymmword ptr [rip + 0x156] # 0x12a00 <micro+0xad0>
 	LONG $0xca748d48; BYTE $0x20 // lea rsi, [rdx + 8*rcx + 0x20]
 	LONG $0x2c4562c4; WORD $0x2052 // vmaskmovps ymm10, ymm7, ymmword ptr [rdx + 0x20]
 	LONG $0x583c41c4; BYTE $0xc2 // vaddps ymm8, ymm8, ymm10
@@ -2064,58 +2329,58 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm2
 	LONG $0x2c45e2c4; WORD $0xca54; BYTE $0x20 // vmaskmovps ymm2, ymm7, ymmword ptr [rdx + 8*rcx + 0x20]
 	LONG $0xda58e4c5 // vaddps ymm3, ymm3, ymm2
-	QUAD $0x000001371566b5c5 // vpcmpgtd ymm2, ymm9, ymmword ptr [rip + 0x137] # 0x12680 <micro+0xb00>
+	QUAD $0x000001071566b5c5 // vpcmpgtd ymm2, ymm9, ymmword ptr [rip + 0x107] # 0x12a00 <micro+0xad0>
 	LONG $0x2e6de2c4; BYTE $0x1e // vmaskmovps ymmword ptr [rsi], ymm2, ymm3
 	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
-	LONG $0x00e9850f; WORD $0x0000 // jne 0x12640 <micro+0xac0>
+	LONG $0x00e9850f; WORD $0x0000 // jne 0x129f0 <micro+0xac0>
 	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
 	LONG $0x07f98341 // cmp r9d, 0x7
-	WORD $0x2376 // jbe 0x12588 <micro+0xa08>
+	WORD $0x2376 // jbe 0x12938 <micro+0xa08>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	LONG $0x009e830f; WORD $0x0000 // jae 0x1260f <micro+0xa8f>
+	LONG $0x009e830f; WORD $0x0000 // jae 0x129bf <micro+0xa8f>
 	LONG $0x0111fcc5 // vmovups ymmword ptr [rcx], ymm0
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x00c1840f; WORD $0x0000 // je 0x12640 <micro+0xac0>
+	LONG $0x00c1840f; WORD $0x0000 // je 0x129f0 <micro+0xac0>
 	LONG $0x20c18348 // add rcx, 0x20
-	LONG $0x0000abe9; BYTE $0x00 // jmp 0x12633 <micro+0xab3>
+	LONG $0x0000abe9; BYTE $0x00 // jmp 0x129e3 <micro+0xab3>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	WORD $0x1172 // jb 0x125a1 <micro+0xa21>
-	QUAD $0x000000e80d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0xe8] # 0x12680 <micro+0xb00>
+	WORD $0x1172 // jb 0x12951 <micro+0xa21>
+	QUAD $0x000000b80d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0xb8] # 0x12a00 <micro+0xad0>
 	LONG $0x2c75e2c4; BYTE $0x09 // vmaskmovps ymm1, ymm1, ymmword ptr [rcx]
 	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
-	QUAD $0x000000d70d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0xd7] # 0x12680 <micro+0xb00>
+	QUAD $0x000000a70d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0xa7] # 0x12a00 <micro+0xad0>
 	LONG $0x2e75e2c4; BYTE $0x01 // vmaskmovps ymmword ptr [rcx], ymm1, ymm0
-	LONG $0x00008de9; BYTE $0x00 // jmp 0x12640 <micro+0xac0>
+	LONG $0x00008de9; BYTE $0x00 // jmp 0x129f0 <micro+0xac0>
 	LONG $0x0158fcc5 // vaddps ymm0, ymm0, ymmword ptr [rcx]
 	LONG $0x0111fcc5 // vmovups ymmword ptr [rcx], ymm0
 	LONG $0x08f98341 // cmp r9d, 0x8
-	WORD $0x7f74 // je 0x12640 <micro+0xac0>
-	QUAD $0x000000b7056695c5 // vpcmpgtd ymm0, ymm13, ymmword ptr [rip + 0xb7] # 0x12680 <micro+0xb00>
+	WORD $0x7f74 // je 0x129f0 <micro+0xac0>
+	QUAD $0x00000087056695c5 // vpcmpgtd ymm0, ymm13, ymmword ptr [rip + 0x87] # 0x12a00 <micro+0xad0>
 	LONG $0x2c7de2c4; WORD $0x2041 // vmaskmovps ymm0, ymm0, ymmword ptr [rcx + 0x20]
 	LONG $0x20c18348 // add rcx, 0x20
 	LONG $0xc858f4c5 // vaddps ymm1, ymm1, ymm0
-	QUAD $0x000000a1056695c5 // vpcmpgtd ymm0, ymm13, ymmword ptr [rip + 0xa1] # 0x12680 <micro+0xb00>
-	WORD $0x5aeb // jmp 0x1263b <micro+0xabb>
+	QUAD $0x00000071056695c5 // vpcmpgtd ymm0, ymm13, ymmword ptr [rip + 0x71] # 0x12a00 <micro+0xad0>
+	WORD $0x5aeb // jmp 0x129eb <micro+0xabb>
 	LONG $0x0158fcc5 // vaddps ymm0, ymm0, ymmword ptr [rcx]
 	LONG $0x0111fcc5 // vmovups ymmword ptr [rcx], ymm0
 	LONG $0x08f98341 // cmp r9d, 0x8
-	WORD $0x5174 // je 0x12640 <micro+0xac0>
-	QUAD $0x000000890566d5c5 // vpcmpgtd ymm0, ymm5, ymmword ptr [rip + 0x89] # 0x12680 <micro+0xb00>
+	WORD $0x5174 // je 0x129f0 <micro+0xac0>
+	QUAD $0x000000590566d5c5 // vpcmpgtd ymm0, ymm5, ymmword ptr [rip + 0x59] # 0x12a00 <micro+0xad0>
 	LONG $0x2c7de2c4; WORD $0x2041 // vmaskmovps ymm0, ymm0, ymmword ptr [rcx + 0x20]
 	LONG $0x20c18348 // add rcx, 0x20
 	LONG $0xc858f4c5 // vaddps ymm1, ymm1, ymm0
-	QUAD $0x000000730566d5c5 // vpcmpgtd ymm0, ymm5, ymmword ptr [rip + 0x73] # 0x12680 <micro+0xb00>
-	WORD $0x2ceb // jmp 0x1263b <micro+0xabb>
+	QUAD $0x000000430566d5c5 // vpcmpgtd ymm0, ymm5, ymmword ptr [rip + 0x43] # 0x12a00 <micro+0xad0>
+	WORD $0x2ceb // jmp 0x129eb <micro+0xabb>
 	LONG $0x0158fcc5 // vaddps ymm0, ymm0, ymmword ptr [rcx]
 	LONG $0x0111fcc5 // vmovups ymmword ptr [rcx], ymm0
 	LONG $0x08f98341 // cmp r9d, 0x8
-	WORD $0x2374 // je 0x12640 <micro+0xac0>
-	QUAD $0x0000005b0566b5c5 // vpcmpgtd ymm0, ymm9, ymmword ptr [rip + 0x5b] # 0x12680 <micro+0xb00>
+	WORD $0x2374 // je 0x129f0 <micro+0xac0>
+	QUAD $0x0000002b0566b5c5 // vpcmpgtd ymm0, ymm9, ymmword ptr [rip + 0x2b] # 0x12a00 <micro+0xad0>
 	LONG $0x2c7de2c4; WORD $0x2041 // vmaskmovps ymm0, ymm0, ymmword ptr [rcx + 0x20]
 	LONG $0x20c18348 // add rcx, 0x20
 	LONG $0xc858f4c5 // vaddps ymm1, ymm1, ymm0
-	QUAD $0x000000450566b5c5 // vpcmpgtd ymm0, ymm9, ymmword ptr [rip + 0x45] # 0x12680 <micro+0xb00>
+	QUAD $0x000000150566b5c5 // vpcmpgtd ymm0, ymm9, ymmword ptr [rip + 0x15] # 0x12a00 <micro+0xad0>
 	LONG $0x2e7de2c4; BYTE $0x09 // vmaskmovps ymmword ptr [rcx], ymm0, ymm1
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -2123,14 +2388,15 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0x00000100000000cc
 	QUAD $0x0000030000000200; QUAD $0x0000050000000400
-	QUAD $0x0000070000000600; QUAD $0x0000000000000000
-	QUAD $0x0000000000000000; QUAD $0xcccccccccccccc00
-	QUAD $0xcccccccccccccccc; BYTE $0xcc
+	QUAD $0x0000070000000600; QUAD $0x0000020000000100
+	QUAD $0x0000040000000300; QUAD $0x0000060000000500
+	QUAD $0x0000080000000700; QUAD $0xffffffffffffff00
+	QUAD $0xffffffffffffffff; QUAD $0xffffffffffffffff
+	QUAD $0x00000000000000ff; QUAD $0x0000000000000000
+	QUAD $0x0000000000000000; QUAD $0x0706050403020100
+	QUAD $0xcccccccccccccc08; BYTE $0xcc
 
 // func packF32_avx2(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int)
 TEXT ·packF32_avx2(SB), 0, $0-48
@@ -2165,6 +2431,42 @@ TEXT ·packBF16_avx2(SB), 0, $0-48
 	CALL ·gemm_avx2<>+4320(SB)
 	RET
 
+// func spreadF32_avx2(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols, apart int) int
+TEXT ·spreadF32_avx2(SB), 0, $0-56
+	MOVQ src+0(FP), DI
+	MOVQ ld+8(FP), SI
+	MOVQ dst+16(FP), DX
+	MOVQ n+24(FP), CX
+	MOVQ cols+32(FP), R8
+	MOVQ apart+40(FP), R9
+	CALL ·gemm_avx2<>+7040(SB)
+	MOVQ AX, ret+48(FP)
+	RET
+
+// func spreadF16_avx2(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols, apart int) int
+TEXT ·spreadF16_avx2(SB), 0, $0-56
+	MOVQ src+0(FP), DI
+	MOVQ ld+8(FP), SI
+	MOVQ dst+16(FP), DX
+	MOVQ n+24(FP), CX
+	MOVQ cols+32(FP), R8
+	MOVQ apart+40(FP), R9
+	CALL ·gemm_avx2<>+7312(SB)
+	MOVQ AX, ret+48(FP)
+	RET
+
+// func spreadBF16_avx2(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols, apart int) int
+TEXT ·spreadBF16_avx2(SB), 0, $0-56
+	MOVQ src+0(FP), DI
+	MOVQ ld+8(FP), SI
+	MOVQ dst+16(FP), DX
+	MOVQ n+24(FP), CX
+	MOVQ cols+32(FP), R8
+	MOVQ apart+40(FP), R9
+	CALL ·gemm_avx2<>+7648(SB)
+	MOVQ AX, ret+48(FP)
+	RET
+
 // func micro_avx2(w, x, c unsafe.Pointer, ldc, k, shape int)
 TEXT ·micro_avx2(SB), 0, $0-48
 	MOVQ w+0(FP), DI
@@ -2173,5 +2475,5 @@ TEXT ·micro_avx2(SB), 0, $0-48
 	MOVQ ldc+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·gemm_avx2<>+7040(SB)
+	CALL ·gemm_avx2<>+7984(SB)
 	RET

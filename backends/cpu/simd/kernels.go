@@ -29,6 +29,11 @@ type kernels struct {
 	PackF32  func(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int) `c:"pack_f32"`
 	PackF16  func(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int) `c:"pack_f16"`
 	PackBF16 func(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int) `c:"pack_bf16"`
+	// dst[i/NR·apart+r·NR+i%NR] = src[r·ld+i] for r < n, i < cols, the last NR filled up with 0. Returns 0 where all
+	// of src are finite.
+	SpreadF32  func(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols, apart int) int `c:"spread_f32"`
+	SpreadF16  func(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols, apart int) int `c:"spread_f16"`
+	SpreadBF16 func(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols, apart int) int `c:"spread_bf16"`
 	// c[j·ldc+i] (+)= Σ_k w[k·MR+i]·x[k·NR+j] for i < mr, j < nr, with
 	// shape = mr | nr<<8 | add<<16.
 	Micro func(w, x, c unsafe.Pointer, ldc, k, shape int) `c:"micro"`
@@ -62,10 +67,14 @@ type kernels struct {
 	ScaleMul func(y, x, gain unsafe.Pointer, n int, a float32)   `c:"scale_mul"` // y = (a·x)·gain
 	ExpSum   func(y, x unsafe.Pointer, n int, m float32) float32 `c:"expsum"`    // y = e^(x-m), 0 where x-m < -60; returns Σ y
 	Exp      func(y, x unsafe.Pointer, n int)                    `c:"exp_f32"`   // y = e^x
-	SiLU     func(y, x, u unsafe.Pointer, n int)                 `c:"silu"`      // y = x/(1+e^-x)·u; u may be nil
-	GELUTanh func(y, x, u unsafe.Pointer, n int)                 `c:"gelu_tanh"`
-	GELUErf  func(y, x, u unsafe.Pointer, n int)                 `c:"gelu_erf"`
-	ReadAll  func(p unsafe.Pointer, n, streams int) float32      `c:"read_all"` // reads n bytes, so many parts of them side by side
+	// Of n rows s of MR scores each, column by column: most becomes the largest yet, change e^(old - most), s
+	// e^(s - most), 0 below e^-60, sum sum·change + Σ s. Returns 1 where a most has changed, else 0.
+	SoftmaxTile func(s, most, sum, change unsafe.Pointer, n int) int `c:"softmax_tile"`
+	MulTile     func(y, f unsafe.Pointer, n int)                     `c:"mul_tile"` // y[r·MR+i] *= f[i] for r < n
+	SiLU        func(y, x, u unsafe.Pointer, n int)                  `c:"silu"`     // y = x/(1+e^-x)·u; u may be nil
+	GELUTanh    func(y, x, u unsafe.Pointer, n int)                  `c:"gelu_tanh"`
+	GELUErf     func(y, x, u unsafe.Pointer, n int)                  `c:"gelu_erf"`
+	ReadAll     func(p unsafe.Pointer, n, streams int) float32       `c:"read_all"` // reads n bytes, so many parts of them side by side
 	// n rounds of multiply-adds on registers, as many as it returns; p has 64 bytes.
 	Peak func(p unsafe.Pointer, n int) int `c:"peak_f32"`
 }

@@ -16,6 +16,7 @@ var goKernels = kernels{
 	MvQ8_0: mvBlockGo(decQ8_0Go, 32, 34), MvQ4_0: mvBlockGo(decQ4_0Go, 32, 18), MvQ4_K: mvBlockGo(decQ4_KGo, 256, 144), MvQ6_K: mvBlockGo(decQ6_KGo, 256, 210),
 	WsumF32: wsumGo[float32](identity), WsumF16: wsumGo[uint16](tensor.F16ToF32), WsumBF16: wsumGo[uint16](tensor.BF16ToF32),
 	PackF32: packGo[float32](identity), PackF16: packGo[uint16](tensor.F16ToF32), PackBF16: packGo[uint16](tensor.BF16ToF32),
+	SpreadF32: spreadGo[float32](identity), SpreadF16: spreadGo[uint16](tensor.F16ToF32), SpreadBF16: spreadGo[uint16](tensor.BF16ToF32),
 	Micro:    microGo,
 	PanelF32: mvPanelsGo(tensor.F32, f32Column), PanelF16: mvPanelsGo(tensor.F16, f16Column), PanelBF16: mvPanelsGo(tensor.BF16, bf16Column),
 	WideF32: widePanelGo(f32Column), WideF16: widePanelGo(f16Column), WideBF16: widePanelGo(bf16Column),
@@ -59,14 +60,35 @@ var goKernels = kernels{
 		ys, xs := floats(y, n), floats(x, n)
 		sum := float32(0)
 		for i := range ys {
-			e := float32(0)
-			if !(xs[i]-m < -60) {
-				e = exp32(xs[i] - m)
-			}
-			ys[i] = e
-			sum += e
+			ys[i] = expNeg(xs[i] - m)
+			sum += ys[i]
 		}
 		return sum
+	},
+	SoftmaxTile: func(s, most, sum, change unsafe.Pointer, n int) int {
+		changed := 0
+		ss, ms, zs, cs := floats(s, n*goMR), floats(most, goMR), floats(sum, goMR), floats(change, goMR)
+		for i := range goMR {
+			old := ms[i]
+			for r := i; r < len(ss); r += goMR {
+				if ss[r] > ms[i] {
+					ms[i], changed = ss[r], 1
+				}
+			}
+			cs[i] = expNeg(old - ms[i])
+			zs[i] *= cs[i]
+			for r := i; r < len(ss); r += goMR {
+				ss[r] = expNeg(ss[r] - ms[i])
+				zs[i] += ss[r]
+			}
+		}
+		return changed
+	},
+	MulTile: func(y, f unsafe.Pointer, n int) {
+		ys, fs := floats(y, n*goMR), floats(f, goMR)
+		for i := range ys {
+			ys[i] *= fs[i%goMR]
+		}
 	},
 	Exp:  func(y, x unsafe.Pointer, n int) { mapGo(exp32)(x, y, n) },
 	SiLU: gateGo(func(x float64) float64 { return x / (1 + math.Exp(-x)) }),
@@ -86,6 +108,14 @@ var goKernels = kernels{
 
 func identity(v float32) float32 { return v }
 func exp32(x float32) float32    { return float32(math.Exp(float64(x))) }
+
+// expNeg gives e^x, 0 below e^-60.
+func expNeg(x float32) float32 {
+	if x < -60 {
+		return 0
+	}
+	return exp32(x)
+}
 
 func floats(p unsafe.Pointer, n int) []float32 { return elements[float32](p, 0, n) }
 
@@ -189,6 +219,26 @@ func packGo[T any](wide func(T) float32) func(src unsafe.Pointer, ld int, dst un
 				out[i*width+r] = wide(v)
 			}
 		}
+	}
+}
+
+func spreadGo[T any](wide func(T) float32) func(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols, apart int) int {
+	return func(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols, apart int) int {
+		bad := float32(0)
+		for c := 0; c < cols; c += goNR {
+			out := elements[float32](dst, c/goNR*apart, n*goNR)
+			clear(out)
+			for r := range n {
+				for i, v := range elements[T](src, r*ld+c, min(goNR, cols-c)) {
+					out[r*goNR+i] = wide(v)
+					bad += 0 * wide(v)
+				}
+			}
+		}
+		if bad == 0 {
+			return 0
+		}
+		return 1
 	}
 }
 

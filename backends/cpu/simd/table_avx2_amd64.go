@@ -8,48 +8,53 @@ import "unsafe"
 
 // avx2Kernels are the kernels compiled for avx2.
 var avx2Kernels = kernels{
-	MvF32:     mvF32_avx2,
-	MvF16:     mvF16_avx2,
-	MvBF16:    mvBF16_avx2,
-	MvQ8_0:    mvQ8_0_avx2,
-	MvQ4_0:    mvQ4_0_avx2,
-	MvQ4_K:    mvQ4_K_avx2,
-	MvQ6_K:    mvQ6_K_avx2,
-	WsumF32:   wsumF32_avx2,
-	WsumF16:   wsumF16_avx2,
-	WsumBF16:  wsumBF16_avx2,
-	PackF32:   packF32_avx2,
-	PackF16:   packF16_avx2,
-	PackBF16:  packBF16_avx2,
-	Micro:     micro_avx2,
-	PanelF32:  panelF32_avx2,
-	PanelF16:  panelF16_avx2,
-	PanelBF16: panelBF16_avx2,
-	WideF32:   wideF32_avx2,
-	WideF16:   wideF16_avx2,
-	WideBF16:  wideBF16_avx2,
-	DecF16:    decF16_avx2,
-	DecBF16:   decBF16_avx2,
-	DecQ8_0:   decQ8_0_avx2,
-	DecQ4_0:   decQ4_0_avx2,
-	DecQ4_K:   decQ4_K_avx2,
-	DecQ6_K:   decQ6_K_avx2,
-	EncF16:    encF16_avx2,
-	EncBF16:   encBF16_avx2,
-	Dot:       dot_avx2,
-	Max:       max_avx2,
-	Add:       add_avx2,
-	Mul:       mul_avx2,
-	Scale:     scale_avx2,
-	Axpy:      axpy_avx2,
-	ScaleMul:  scaleMul_avx2,
-	ExpSum:    expSum_avx2,
-	Exp:       exp_avx2,
-	SiLU:      siLU_avx2,
-	GELUTanh:  gELUTanh_avx2,
-	GELUErf:   gELUErf_avx2,
-	ReadAll:   readAll_avx2,
-	Peak:      peak_avx2,
+	MvF32:       mvF32_avx2,
+	MvF16:       mvF16_avx2,
+	MvBF16:      mvBF16_avx2,
+	MvQ8_0:      mvQ8_0_avx2,
+	MvQ4_0:      mvQ4_0_avx2,
+	MvQ4_K:      mvQ4_K_avx2,
+	MvQ6_K:      mvQ6_K_avx2,
+	WsumF32:     wsumF32_avx2,
+	WsumF16:     wsumF16_avx2,
+	WsumBF16:    wsumBF16_avx2,
+	PackF32:     packF32_avx2,
+	PackF16:     packF16_avx2,
+	PackBF16:    packBF16_avx2,
+	SpreadF32:   spreadF32_avx2,
+	SpreadF16:   spreadF16_avx2,
+	SpreadBF16:  spreadBF16_avx2,
+	Micro:       micro_avx2,
+	PanelF32:    panelF32_avx2,
+	PanelF16:    panelF16_avx2,
+	PanelBF16:   panelBF16_avx2,
+	WideF32:     wideF32_avx2,
+	WideF16:     wideF16_avx2,
+	WideBF16:    wideBF16_avx2,
+	DecF16:      decF16_avx2,
+	DecBF16:     decBF16_avx2,
+	DecQ8_0:     decQ8_0_avx2,
+	DecQ4_0:     decQ4_0_avx2,
+	DecQ4_K:     decQ4_K_avx2,
+	DecQ6_K:     decQ6_K_avx2,
+	EncF16:      encF16_avx2,
+	EncBF16:     encBF16_avx2,
+	Dot:         dot_avx2,
+	Max:         max_avx2,
+	Add:         add_avx2,
+	Mul:         mul_avx2,
+	Scale:       scale_avx2,
+	Axpy:        axpy_avx2,
+	ScaleMul:    scaleMul_avx2,
+	ExpSum:      expSum_avx2,
+	Exp:         exp_avx2,
+	SoftmaxTile: softmaxTile_avx2,
+	MulTile:     mulTile_avx2,
+	SiLU:        siLU_avx2,
+	GELUTanh:    gELUTanh_avx2,
+	GELUErf:     gELUErf_avx2,
+	ReadAll:     readAll_avx2,
+	Peak:        peak_avx2,
 }
 
 //go:noescape
@@ -90,6 +95,15 @@ func packF16_avx2(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width
 
 //go:noescape
 func packBF16_avx2(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int)
+
+//go:noescape
+func spreadF32_avx2(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols, apart int) int
+
+//go:noescape
+func spreadF16_avx2(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols, apart int) int
+
+//go:noescape
+func spreadBF16_avx2(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols, apart int) int
 
 //go:noescape
 func micro_avx2(w, x, c unsafe.Pointer, ldc, k, shape int)
@@ -162,6 +176,12 @@ func expSum_avx2(y, x unsafe.Pointer, n int, m float32) float32
 
 //go:noescape
 func exp_avx2(y, x unsafe.Pointer, n int)
+
+//go:noescape
+func softmaxTile_avx2(s, most, sum, change unsafe.Pointer, n int) int
+
+//go:noescape
+func mulTile_avx2(y, f unsafe.Pointer, n int)
 
 //go:noescape
 func siLU_avx2(y, x, u unsafe.Pointer, n int)

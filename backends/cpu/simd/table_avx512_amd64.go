@@ -8,48 +8,53 @@ import "unsafe"
 
 // avx512Kernels are the kernels compiled for avx512.
 var avx512Kernels = kernels{
-	MvF32:     mvF32_avx512,
-	MvF16:     mvF16_avx512,
-	MvBF16:    mvBF16_avx512,
-	MvQ8_0:    mvQ8_0_avx512,
-	MvQ4_0:    mvQ4_0_avx512,
-	MvQ4_K:    mvQ4_K_avx512,
-	MvQ6_K:    mvQ6_K_avx512,
-	WsumF32:   wsumF32_avx512,
-	WsumF16:   wsumF16_avx512,
-	WsumBF16:  wsumBF16_avx512,
-	PackF32:   packF32_avx512,
-	PackF16:   packF16_avx512,
-	PackBF16:  packBF16_avx512,
-	Micro:     micro_avx512,
-	PanelF32:  panelF32_avx512,
-	PanelF16:  panelF16_avx512,
-	PanelBF16: panelBF16_avx512,
-	WideF32:   wideF32_avx512,
-	WideF16:   wideF16_avx512,
-	WideBF16:  wideBF16_avx512,
-	DecF16:    decF16_avx512,
-	DecBF16:   decBF16_avx512,
-	DecQ8_0:   decQ8_0_avx512,
-	DecQ4_0:   decQ4_0_avx512,
-	DecQ4_K:   decQ4_K_avx512,
-	DecQ6_K:   decQ6_K_avx512,
-	EncF16:    encF16_avx512,
-	EncBF16:   encBF16_avx512,
-	Dot:       dot_avx512,
-	Max:       max_avx512,
-	Add:       add_avx512,
-	Mul:       mul_avx512,
-	Scale:     scale_avx512,
-	Axpy:      axpy_avx512,
-	ScaleMul:  scaleMul_avx512,
-	ExpSum:    expSum_avx512,
-	Exp:       exp_avx512,
-	SiLU:      siLU_avx512,
-	GELUTanh:  gELUTanh_avx512,
-	GELUErf:   gELUErf_avx512,
-	ReadAll:   readAll_avx512,
-	Peak:      peak_avx512,
+	MvF32:       mvF32_avx512,
+	MvF16:       mvF16_avx512,
+	MvBF16:      mvBF16_avx512,
+	MvQ8_0:      mvQ8_0_avx512,
+	MvQ4_0:      mvQ4_0_avx512,
+	MvQ4_K:      mvQ4_K_avx512,
+	MvQ6_K:      mvQ6_K_avx512,
+	WsumF32:     wsumF32_avx512,
+	WsumF16:     wsumF16_avx512,
+	WsumBF16:    wsumBF16_avx512,
+	PackF32:     packF32_avx512,
+	PackF16:     packF16_avx512,
+	PackBF16:    packBF16_avx512,
+	SpreadF32:   spreadF32_avx512,
+	SpreadF16:   spreadF16_avx512,
+	SpreadBF16:  spreadBF16_avx512,
+	Micro:       micro_avx512,
+	PanelF32:    panelF32_avx512,
+	PanelF16:    panelF16_avx512,
+	PanelBF16:   panelBF16_avx512,
+	WideF32:     wideF32_avx512,
+	WideF16:     wideF16_avx512,
+	WideBF16:    wideBF16_avx512,
+	DecF16:      decF16_avx512,
+	DecBF16:     decBF16_avx512,
+	DecQ8_0:     decQ8_0_avx512,
+	DecQ4_0:     decQ4_0_avx512,
+	DecQ4_K:     decQ4_K_avx512,
+	DecQ6_K:     decQ6_K_avx512,
+	EncF16:      encF16_avx512,
+	EncBF16:     encBF16_avx512,
+	Dot:         dot_avx512,
+	Max:         max_avx512,
+	Add:         add_avx512,
+	Mul:         mul_avx512,
+	Scale:       scale_avx512,
+	Axpy:        axpy_avx512,
+	ScaleMul:    scaleMul_avx512,
+	ExpSum:      expSum_avx512,
+	Exp:         exp_avx512,
+	SoftmaxTile: softmaxTile_avx512,
+	MulTile:     mulTile_avx512,
+	SiLU:        siLU_avx512,
+	GELUTanh:    gELUTanh_avx512,
+	GELUErf:     gELUErf_avx512,
+	ReadAll:     readAll_avx512,
+	Peak:        peak_avx512,
 }
 
 //go:noescape
@@ -90,6 +95,15 @@ func packF16_avx512(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, wid
 
 //go:noescape
 func packBF16_avx512(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int)
+
+//go:noescape
+func spreadF32_avx512(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols, apart int) int
+
+//go:noescape
+func spreadF16_avx512(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols, apart int) int
+
+//go:noescape
+func spreadBF16_avx512(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols, apart int) int
 
 //go:noescape
 func micro_avx512(w, x, c unsafe.Pointer, ldc, k, shape int)
@@ -162,6 +176,12 @@ func expSum_avx512(y, x unsafe.Pointer, n int, m float32) float32
 
 //go:noescape
 func exp_avx512(y, x unsafe.Pointer, n int)
+
+//go:noescape
+func softmaxTile_avx512(s, most, sum, change unsafe.Pointer, n int) int
+
+//go:noescape
+func mulTile_avx512(y, f unsafe.Pointer, n int)
 
 //go:noescape
 func siLU_avx512(y, x, u unsafe.Pointer, n int)

@@ -8,48 +8,53 @@ import "unsafe"
 
 // neonKernels are the kernels compiled for neon.
 var neonKernels = kernels{
-	MvF32:     mvF32_neon,
-	MvF16:     mvF16_neon,
-	MvBF16:    mvBF16_neon,
-	MvQ8_0:    mvQ8_0_neon,
-	MvQ4_0:    mvQ4_0_neon,
-	MvQ4_K:    mvQ4_K_neon,
-	MvQ6_K:    mvQ6_K_neon,
-	WsumF32:   wsumF32_neon,
-	WsumF16:   wsumF16_neon,
-	WsumBF16:  wsumBF16_neon,
-	PackF32:   packF32_neon,
-	PackF16:   packF16_neon,
-	PackBF16:  packBF16_neon,
-	Micro:     micro_neon,
-	PanelF32:  panelF32_neon,
-	PanelF16:  panelF16_neon,
-	PanelBF16: panelBF16_neon,
-	WideF32:   wideF32_neon,
-	WideF16:   wideF16_neon,
-	WideBF16:  wideBF16_neon,
-	DecF16:    decF16_neon,
-	DecBF16:   decBF16_neon,
-	DecQ8_0:   decQ8_0_neon,
-	DecQ4_0:   decQ4_0_neon,
-	DecQ4_K:   decQ4_K_neon,
-	DecQ6_K:   decQ6_K_neon,
-	EncF16:    encF16_neon,
-	EncBF16:   encBF16_neon,
-	Dot:       dot_neon,
-	Max:       max_neon,
-	Add:       add_neon,
-	Mul:       mul_neon,
-	Scale:     scale_neon,
-	Axpy:      axpy_neon,
-	ScaleMul:  scaleMul_neon,
-	ExpSum:    expSum_neon,
-	Exp:       exp_neon,
-	SiLU:      siLU_neon,
-	GELUTanh:  gELUTanh_neon,
-	GELUErf:   gELUErf_neon,
-	ReadAll:   readAll_neon,
-	Peak:      peak_neon,
+	MvF32:       mvF32_neon,
+	MvF16:       mvF16_neon,
+	MvBF16:      mvBF16_neon,
+	MvQ8_0:      mvQ8_0_neon,
+	MvQ4_0:      mvQ4_0_neon,
+	MvQ4_K:      mvQ4_K_neon,
+	MvQ6_K:      mvQ6_K_neon,
+	WsumF32:     wsumF32_neon,
+	WsumF16:     wsumF16_neon,
+	WsumBF16:    wsumBF16_neon,
+	PackF32:     packF32_neon,
+	PackF16:     packF16_neon,
+	PackBF16:    packBF16_neon,
+	SpreadF32:   spreadF32_neon,
+	SpreadF16:   spreadF16_neon,
+	SpreadBF16:  spreadBF16_neon,
+	Micro:       micro_neon,
+	PanelF32:    panelF32_neon,
+	PanelF16:    panelF16_neon,
+	PanelBF16:   panelBF16_neon,
+	WideF32:     wideF32_neon,
+	WideF16:     wideF16_neon,
+	WideBF16:    wideBF16_neon,
+	DecF16:      decF16_neon,
+	DecBF16:     decBF16_neon,
+	DecQ8_0:     decQ8_0_neon,
+	DecQ4_0:     decQ4_0_neon,
+	DecQ4_K:     decQ4_K_neon,
+	DecQ6_K:     decQ6_K_neon,
+	EncF16:      encF16_neon,
+	EncBF16:     encBF16_neon,
+	Dot:         dot_neon,
+	Max:         max_neon,
+	Add:         add_neon,
+	Mul:         mul_neon,
+	Scale:       scale_neon,
+	Axpy:        axpy_neon,
+	ScaleMul:    scaleMul_neon,
+	ExpSum:      expSum_neon,
+	Exp:         exp_neon,
+	SoftmaxTile: softmaxTile_neon,
+	MulTile:     mulTile_neon,
+	SiLU:        siLU_neon,
+	GELUTanh:    gELUTanh_neon,
+	GELUErf:     gELUErf_neon,
+	ReadAll:     readAll_neon,
+	Peak:        peak_neon,
 }
 
 //go:noescape
@@ -90,6 +95,15 @@ func packF16_neon(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width
 
 //go:noescape
 func packBF16_neon(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int)
+
+//go:noescape
+func spreadF32_neon(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols, apart int) int
+
+//go:noescape
+func spreadF16_neon(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols, apart int) int
+
+//go:noescape
+func spreadBF16_neon(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols, apart int) int
 
 //go:noescape
 func micro_neon(w, x, c unsafe.Pointer, ldc, k, shape int)
@@ -162,6 +176,12 @@ func expSum_neon(y, x unsafe.Pointer, n int, m float32) float32
 
 //go:noescape
 func exp_neon(y, x unsafe.Pointer, n int)
+
+//go:noescape
+func softmaxTile_neon(s, most, sum, change unsafe.Pointer, n int) int
+
+//go:noescape
+func mulTile_neon(y, f unsafe.Pointer, n int)
 
 //go:noescape
 func siLU_neon(y, x, u unsafe.Pointer, n int)

@@ -77,10 +77,10 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	// max_f32: +288
 	LONG $0x10fe8348 // cmp rsi, 0x10
 	WORD $0x0e7d // jge 0x10134 <max_f32+0x14>
-	QUAD $0x21240518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2124] # 0x12254 <peak_f32+0x164>
+	QUAD $0x27a40518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x27a4] # 0x128d4 <peak_f32+0x184>
 	WORD $0xc031 // xor eax, eax
 	WORD $0x33eb // jmp 0x10167 <max_f32+0x47>
-	QUAD $0x21160518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2116] # 0x12254 <peak_f32+0x164>
+	QUAD $0x27960518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2796] # 0x128d4 <peak_f32+0x184>
 	QUAD $0xfffffffffff0b848; WORD $0x7fff // movabs rax, 0x7ffffffffffffff0
 	LONG $0x000010b9; BYTE $0x00 // mov ecx, 0x10
 	WORD $0x2148; BYTE $0xf0 // and rax, rsi
@@ -304,20 +304,20 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0xc031 // xor eax, eax
 	LONG $0x000161e9; BYTE $0x00 // jmp 0x10638 <expsum+0x178>
-	QUAD $0x1de30518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1de3] # 0x122c4 <peak_f32+0x1d4>
-	QUAD $0x1db51518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1db5] # 0x122a0 <peak_f32+0x1b0>
-	QUAD $0x1dbf2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1dbf] # 0x122b4 <peak_f32+0x1c4>
-	QUAD $0x1dcd2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1dcd] # 0x122cc <peak_f32+0x1dc>
-	QUAD $0x1d5b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x1d5b] # 0x12264 <peak_f32+0x174>
-	QUAD $0x1db53d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1db5] # 0x122c8 <peak_f32+0x1d8>
-	QUAD $0x1d770518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1d77] # 0x12294 <peak_f32+0x1a4>
-	QUAD $0x1da90d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1da9] # 0x122d0 <peak_f32+0x1e0>
-	QUAD $0x1d471518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1d47] # 0x12278 <peak_f32+0x188>
-	QUAD $0x1d511d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1d51] # 0x1228c <peak_f32+0x19c>
-	QUAD $0x1d272518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1d27] # 0x1226c <peak_f32+0x17c>
-	QUAD $0x1cf52d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x1cf5] # 0x12244 <peak_f32+0x154>
-	QUAD $0x1d3f3d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x1d3f] # 0x12298 <peak_f32+0x1a8>
-	QUAD $0x1ce13558487d7262; WORD $0x0000 // vpbroadcastd zmm14, dword ptr [rip + 0x1ce1] # 0x12244 <peak_f32+0x154>
+	QUAD $0x24630518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2463] # 0x12944 <peak_f32+0x1f4>
+	QUAD $0x24351518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x2435] # 0x12920 <peak_f32+0x1d0>
+	QUAD $0x243f2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x243f] # 0x12934 <peak_f32+0x1e4>
+	QUAD $0x244d2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x244d] # 0x1294c <peak_f32+0x1fc>
+	QUAD $0x23db3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x23db] # 0x128e4 <peak_f32+0x194>
+	QUAD $0x24353d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x2435] # 0x12948 <peak_f32+0x1f8>
+	QUAD $0x23f70518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x23f7] # 0x12914 <peak_f32+0x1c4>
+	QUAD $0x24290d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x2429] # 0x12950 <peak_f32+0x200>
+	QUAD $0x23c71518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x23c7] # 0x128f8 <peak_f32+0x1a8>
+	QUAD $0x23d11d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x23d1] # 0x1290c <peak_f32+0x1bc>
+	QUAD $0x23a72518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x23a7] # 0x128ec <peak_f32+0x19c>
+	QUAD $0x23752d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x2375] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x23bf3d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x23bf] # 0x12918 <peak_f32+0x1c8>
+	QUAD $0x23613558487d7262; WORD $0x0000 // vpbroadcastd zmm14, dword ptr [rip + 0x2361] # 0x128c4 <peak_f32+0x174>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0xc931 // xor ecx, ecx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
@@ -371,31 +371,31 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x80
 	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
 	WORD $0xd189 // mov ecx, edx
-	QUAD $0x1c3c1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1c3c] # 0x122c4 <peak_f32+0x1d4>
-	QUAD $0x1bb23558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x1bb2] # 0x12244 <peak_f32+0x154>
+	QUAD $0x22bc1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x22bc] # 0x12944 <peak_f32+0x1f4>
+	QUAD $0x22323558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x2232] # 0x128c4 <peak_f32+0x174>
 	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x1410; BYTE $0x86 // vmovups zmm2 {k1} {z}, zmmword ptr [rsi + 4*rax]
 	LONG $0x486cf162; WORD $0xc95c // vsubps zmm1, zmm2, zmm1
-	QUAD $0x1be315c25874f162; WORD $0x0000; BYTE $0x05 // vcmpnltps k2, zmm1, dword ptr [rip + 0x1be3]{1to16} # 0x12298 <peak_f32+0x1a8>
+	QUAD $0x226315c25874f162; WORD $0x0000; BYTE $0x05 // vcmpnltps k2, zmm1, dword ptr [rip + 0x2263]{1to16} # 0x12918 <peak_f32+0x1c8>
 	LONG $0x4864f162; WORD $0xd15f // vmaxps zmm2, zmm3, zmm1
-	QUAD $0x1bdb1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1bdb] # 0x122a0 <peak_f32+0x1b0>
+	QUAD $0x225b1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x225b] # 0x12920 <peak_f32+0x1d0>
 	LONG $0x4864f162; WORD $0xd25d // vminps zmm2, zmm3, zmm2
-	QUAD $0x1bdf1d59586cf162; WORD $0x0000 // vmulps zmm3, zmm2, dword ptr [rip + 0x1bdf]{1to16} # 0x122b4 <peak_f32+0x1c4>
+	QUAD $0x225f1d59586cf162; WORD $0x0000 // vmulps zmm3, zmm2, dword ptr [rip + 0x225f]{1to16} # 0x12934 <peak_f32+0x1e4>
 	LONG $0x487df162; WORD $0xdb5b // vcvtps2dq zmm3, zmm3
 	LONG $0x487cf162; WORD $0xe35b // vcvtdq2ps zmm4, zmm3
-	QUAD $0x1be115b8585df262; WORD $0x0000 // vfmadd231ps zmm2, zmm4, dword ptr [rip + 0x1be1]{1to16} # zmm2 = (zmm4 * mem) + zmm2
-	QUAD $0x1b6f15b8585df262; WORD $0x0000 // vfmadd231ps zmm2, zmm4, dword ptr [rip + 0x1b6f]{1to16} # zmm2 = (zmm4 * mem) + zmm2
-	QUAD $0x1bc92518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1bc9] # 0x122c8 <peak_f32+0x1d8>
-	QUAD $0x1b8b25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1b8b]{1to16} # zmm4 = (zmm2 * zmm4) + mem
-	QUAD $0x1bbd25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1bbd]{1to16} # zmm4 = (zmm2 * zmm4) + mem
-	QUAD $0x1b5b25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1b5b]{1to16} # zmm4 = (zmm2 * zmm4) + mem
-	QUAD $0x1b6525a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1b65]{1to16} # zmm4 = (zmm2 * zmm4) + mem
-	QUAD $0x1b3b25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1b3b]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x226115b8585df262; WORD $0x0000 // vfmadd231ps zmm2, zmm4, dword ptr [rip + 0x2261]{1to16} # zmm2 = (zmm4 * mem) + zmm2
+	QUAD $0x21ef15b8585df262; WORD $0x0000 // vfmadd231ps zmm2, zmm4, dword ptr [rip + 0x21ef]{1to16} # zmm2 = (zmm4 * mem) + zmm2
+	QUAD $0x22492518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x2249] # 0x12948 <peak_f32+0x1f8>
+	QUAD $0x220b25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x220b]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x223d25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x223d]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x21db25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x21db]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x21e525a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x21e5]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x21bb25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x21bb]{1to16} # zmm4 = (zmm2 * zmm4) + mem
 	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
 	LONG $0x486df262; WORD $0xe2a8 // vfmadd213ps zmm4, zmm2, zmm2 # zmm4 = (zmm2 * zmm4) + zmm2
-	QUAD $0x1afd1558585cf162; WORD $0x0000 // vaddps zmm2, zmm4, dword ptr [rip + 0x1afd]{1to16} # 0x12244 <peak_f32+0x154>
+	QUAD $0x217d1558585cf162; WORD $0x0000 // vaddps zmm2, zmm4, dword ptr [rip + 0x217d]{1to16} # 0x128c4 <peak_f32+0x174>
 	LONG $0x485df162; WORD $0xe372; BYTE $0x01 // vpsrad zmm4, zmm3, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x4865f162; WORD $0xdcfa // vpsubd zmm3, zmm3, zmm4
@@ -425,19 +425,19 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x077d // jge 0x107bd <exp_f32+0xd>
 	WORD $0xc031 // xor eax, eax
 	LONG $0x000142e9; BYTE $0x00 // jmp 0x108ff <exp_f32+0x14f>
-	QUAD $0x1afd0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1afd] # 0x122c4 <peak_f32+0x1d4>
-	QUAD $0x1acf0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1acf] # 0x122a0 <peak_f32+0x1b0>
-	QUAD $0x1ad91518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1ad9] # 0x122b4 <peak_f32+0x1c4>
-	QUAD $0x1ae71d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1ae7] # 0x122cc <peak_f32+0x1dc>
-	QUAD $0x1a752518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1a75] # 0x12264 <peak_f32+0x174>
-	QUAD $0x1acf2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1acf] # 0x122c8 <peak_f32+0x1d8>
-	QUAD $0x1a913518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x1a91] # 0x12294 <peak_f32+0x1a4>
-	QUAD $0x1ac33d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1ac3] # 0x122d0 <peak_f32+0x1e0>
-	QUAD $0x1a610518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1a61] # 0x12278 <peak_f32+0x188>
-	QUAD $0x1a6b0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1a6b] # 0x1228c <peak_f32+0x19c>
-	QUAD $0x1a411518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1a41] # 0x1226c <peak_f32+0x17c>
-	QUAD $0x1a0f1d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1a0f] # 0x12244 <peak_f32+0x154>
-	QUAD $0x1a052558487d7262; WORD $0x0000 // vpbroadcastd zmm12, dword ptr [rip + 0x1a05] # 0x12244 <peak_f32+0x154>
+	QUAD $0x217d0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x217d] # 0x12944 <peak_f32+0x1f4>
+	QUAD $0x214f0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x214f] # 0x12920 <peak_f32+0x1d0>
+	QUAD $0x21591518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x2159] # 0x12934 <peak_f32+0x1e4>
+	QUAD $0x21671d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x2167] # 0x1294c <peak_f32+0x1fc>
+	QUAD $0x20f52518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x20f5] # 0x128e4 <peak_f32+0x194>
+	QUAD $0x214f2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x214f] # 0x12948 <peak_f32+0x1f8>
+	QUAD $0x21113518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x2111] # 0x12914 <peak_f32+0x1c4>
+	QUAD $0x21433d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x2143] # 0x12950 <peak_f32+0x200>
+	QUAD $0x20e10518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x20e1] # 0x128f8 <peak_f32+0x1a8>
+	QUAD $0x20eb0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x20eb] # 0x1290c <peak_f32+0x1bc>
+	QUAD $0x20c11518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x20c1] # 0x128ec <peak_f32+0x19c>
+	QUAD $0x208f1d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x208f] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x20852558487d7262; WORD $0x0000 // vpbroadcastd zmm12, dword ptr [rip + 0x2085] # 0x128c4 <peak_f32+0x174>
 	WORD $0xc931 // xor ecx, ecx
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487c7162; WORD $0x2c5f; BYTE $0x8e // vmaxps zmm13, zmm0, zmmword ptr [rsi + 4*rcx]
@@ -483,26 +483,26 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
-	QUAD $0x19870d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1987] # 0x122c4 <peak_f32+0x1d4>
-	QUAD $0x19591518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1959] # 0x122a0 <peak_f32+0x1b0>
-	QUAD $0x18f32558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x18f3] # 0x12244 <peak_f32+0x154>
+	QUAD $0x20070d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x2007] # 0x12944 <peak_f32+0x1f4>
+	QUAD $0x1fd91518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1fd9] # 0x12920 <peak_f32+0x1d0>
+	QUAD $0x1f732558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x1f73] # 0x128c4 <peak_f32+0x174>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0x4874f162; WORD $0xc05f // vmaxps zmm0, zmm1, zmm0
 	LONG $0x486cf162; WORD $0xc05d // vminps zmm0, zmm2, zmm0
-	QUAD $0x19490d59587cf162; WORD $0x0000 // vmulps zmm1, zmm0, dword ptr [rip + 0x1949]{1to16} # 0x122b4 <peak_f32+0x1c4>
+	QUAD $0x1fc90d59587cf162; WORD $0x0000 // vmulps zmm1, zmm0, dword ptr [rip + 0x1fc9]{1to16} # 0x12934 <peak_f32+0x1e4>
 	LONG $0x487df162; WORD $0xc95b // vcvtps2dq zmm1, zmm1
 	LONG $0x487cf162; WORD $0xd15b // vcvtdq2ps zmm2, zmm1
-	QUAD $0x194b05b8586df262; WORD $0x0000 // vfmadd231ps zmm0, zmm2, dword ptr [rip + 0x194b]{1to16} # zmm0 = (zmm2 * mem) + zmm0
-	QUAD $0x18d905b8586df262; WORD $0x0000 // vfmadd231ps zmm0, zmm2, dword ptr [rip + 0x18d9]{1to16} # zmm0 = (zmm2 * mem) + zmm0
-	QUAD $0x19331518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1933] # 0x122c8 <peak_f32+0x1d8>
-	QUAD $0x18f515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x18f5]{1to16} # zmm2 = (zmm0 * zmm2) + mem
-	QUAD $0x192715a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1927]{1to16} # zmm2 = (zmm0 * zmm2) + mem
-	QUAD $0x18c515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x18c5]{1to16} # zmm2 = (zmm0 * zmm2) + mem
-	QUAD $0x18cf15a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x18cf]{1to16} # zmm2 = (zmm0 * zmm2) + mem
-	QUAD $0x18a515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x18a5]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x1fcb05b8586df262; WORD $0x0000 // vfmadd231ps zmm0, zmm2, dword ptr [rip + 0x1fcb]{1to16} # zmm0 = (zmm2 * mem) + zmm0
+	QUAD $0x1f5905b8586df262; WORD $0x0000 // vfmadd231ps zmm0, zmm2, dword ptr [rip + 0x1f59]{1to16} # zmm0 = (zmm2 * mem) + zmm0
+	QUAD $0x1fb31518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1fb3] # 0x12948 <peak_f32+0x1f8>
+	QUAD $0x1f7515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1f75]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x1fa715a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1fa7]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x1f4515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1f45]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x1f4f15a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1f4f]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x1f2515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1f25]{1to16} # zmm2 = (zmm0 * zmm2) + mem
 	LONG $0x487cf162; WORD $0xd259 // vmulps zmm2, zmm0, zmm2
 	LONG $0x487df262; WORD $0xd0a8 // vfmadd213ps zmm2, zmm0, zmm0 # zmm2 = (zmm0 * zmm2) + zmm0
-	QUAD $0x18670558586cf162; WORD $0x0000 // vaddps zmm0, zmm2, dword ptr [rip + 0x1867]{1to16} # 0x12244 <peak_f32+0x154>
+	QUAD $0x1ee70558586cf162; WORD $0x0000 // vaddps zmm0, zmm2, dword ptr [rip + 0x1ee7]{1to16} # 0x128c4 <peak_f32+0x174>
 	LONG $0x486df162; WORD $0xe172; BYTE $0x01 // vpsrad zmm2, zmm1, 0x1
 	LONG $0x4865f162; WORD $0xf272; BYTE $0x17 // vpslld zmm3, zmm2, 0x17
 	LONG $0x4875f162; WORD $0xcafa // vpsubd zmm1, zmm1, zmm2
@@ -526,30 +526,306 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 
-	// silu: +2624
+	// softmax_tile: +2624
+	LONG $0x487cf162; WORD $0x0e10 // vmovups zmm1, zmmword ptr [rsi]
+	LONG $0x487cf162; WORD $0x4610; BYTE $0x01 // vmovups zmm0, zmmword ptr [rsi + 0x40]
+	LONG $0x487cf162; WORD $0xd128 // vmovaps zmm2, zmm1
+	LONG $0x487cf162; WORD $0xd828 // vmovaps zmm3, zmm0
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	WORD $0x447e // jle 0x10aa2 <softmax_tile+0x62>
+	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
+	LONG $0x487cf162; WORD $0xd128 // vmovaps zmm2, zmm1
+	LONG $0x487cf162; WORD $0xd828 // vmovaps zmm3, zmm0
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487cf162; WORD $0x6010; BYTE $0xff // vmovups zmm4, zmmword ptr [rax - 0x40]
+	LONG $0x487cf162; WORD $0x2810 // vmovups zmm5, zmmword ptr [rax]
+	LONG $0x80e88348 // sub rax, -0x80
+	WORD $0xff49; BYTE $0xc9 // dec r9
+	LONG $0x485cf162; WORD $0xd25f // vmaxps zmm2, zmm4, zmm2
+	LONG $0x4854f162; WORD $0xdb5f // vmaxps zmm3, zmm5, zmm3
+	WORD $0xde75 // jne 0x10a80 <softmax_tile+0x40>
+	QUAD $0x1e883d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1e88] # 0x12934 <peak_f32+0x1e4>
+	LONG $0x48747162; WORD $0xfa5c // vsubps zmm15, zmm1, zmm2
+	QUAD $0x1e280518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1e28] # 0x128e4 <peak_f32+0x194>
+	QUAD $0x1e4e0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1e4e] # 0x12914 <peak_f32+0x1c4>
+	QUAD $0x1e783518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x1e78] # 0x12948 <peak_f32+0x1f8>
+	QUAD $0x1e761518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1e76] # 0x12950 <peak_f32+0x200>
+	QUAD $0x1e141d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1e14] # 0x128f8 <peak_f32+0x1a8>
+	QUAD $0x1e1e2518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1e1e] # 0x1290c <peak_f32+0x1bc>
+	QUAD $0x1df42d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x1df4] # 0x128ec <peak_f32+0x19c>
+	LONG $0x487ce162; WORD $0xe35c // vsubps zmm20, zmm0, zmm3
+	LONG $0x487cf162; WORD $0x1611 // vmovups zmmword ptr [rsi], zmm2
+	LONG $0x4804f162; WORD $0xe759 // vmulps zmm4, zmm15, zmm7
+	LONG $0x487d7162; WORD $0xf45b // vcvtps2dq zmm14, zmm4
+	QUAD $0x1e322518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1e32] # 0x1294c <peak_f32+0x1fc>
+	LONG $0x487cd162; WORD $0xee5b // vcvtdq2ps zmm5, zmm14
+	LONG $0x480dd162; WORD $0xf672; BYTE $0x17 // vpslld zmm14, zmm14, 0x17
+	LONG $0x487ce162; WORD $0xc428 // vmovaps zmm16, zmm4
+	LONG $0x4855c262; WORD $0xc7a8 // vfmadd213ps zmm16, zmm5, zmm15 # zmm16 = (zmm5 * zmm16) + zmm15
+	LONG $0x487ce162; WORD $0xdc28 // vmovaps zmm19, zmm4
+	LONG $0x483de262; WORD $0xc5b8 // vfmadd231ps zmm16, zmm8, zmm5 # zmm16 = (zmm8 * zmm5) + zmm16
+	LONG $0x487cf162; WORD $0xee28 // vmovaps zmm5, zmm6
+	LONG $0x407dd262; WORD $0xe9a8 // vfmadd213ps zmm5, zmm16, zmm9 # zmm5 = (zmm16 * zmm5) + zmm9
+	LONG $0x407dd262; WORD $0xeaa8 // vfmadd213ps zmm5, zmm16, zmm10 # zmm5 = (zmm16 * zmm5) + zmm10
+	LONG $0x407dd262; WORD $0xeba8 // vfmadd213ps zmm5, zmm16, zmm11 # zmm5 = (zmm16 * zmm5) + zmm11
+	LONG $0x407dd262; WORD $0xeca8 // vfmadd213ps zmm5, zmm16, zmm12 # zmm5 = (zmm16 * zmm5) + zmm12
+	LONG $0x407dd262; WORD $0xeda8 // vfmadd213ps zmm5, zmm16, zmm13 # zmm5 = (zmm16 * zmm5) + zmm13
+	LONG $0x407ce162; WORD $0xcd59 // vmulps zmm17, zmm16, zmm5
+	QUAD $0x1d512d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1d51] # 0x128c4 <peak_f32+0x174>
+	LONG $0x407da262; WORD $0xc8a8 // vfmadd213ps zmm17, zmm16, zmm16 # zmm17 = (zmm16 * zmm17) + zmm16
+	LONG $0x4074e162; WORD $0xc558 // vaddps zmm16, zmm17, zmm5
+	LONG $0x480da162; WORD $0xc0fe // vpaddd zmm16, zmm14, zmm16
+	QUAD $0x1d893518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x1d89] # 0x12918 <peak_f32+0x1c8>
+	LONG $0x4804d162; WORD $0xcec2; BYTE $0x05 // vcmpnltps k1, zmm15, zmm14
+	LONG $0xc97c3162; WORD $0xf828 // vmovaps zmm15 {k1} {z}, zmm16
+	LONG $0x405ce162; WORD $0xc759 // vmulps zmm16, zmm20, zmm7
+	LONG $0x405cd162; WORD $0xcec2; BYTE $0x05 // vcmpnltps k1, zmm20, zmm14
+	LONG $0x487c7162; WORD $0x3911 // vmovups zmmword ptr [rcx], zmm15
+	LONG $0x4804e162; WORD $0x0a59 // vmulps zmm17, zmm15, zmmword ptr [rdx]
+	LONG $0x487cf162; WORD $0x5e11; BYTE $0x01 // vmovups zmmword ptr [rsi + 0x40], zmm3
+	LONG $0x487da162; WORD $0xc05b // vcvtps2dq zmm16, zmm16
+	LONG $0x487ca162; WORD $0xd05b // vcvtdq2ps zmm18, zmm16
+	LONG $0x407db162; WORD $0xf072; BYTE $0x17 // vpslld zmm16, zmm16, 0x17
+	LONG $0x406da262; WORD $0xdca8 // vfmadd213ps zmm19, zmm18, zmm20 # zmm19 = (zmm18 * zmm19) + zmm20
+	LONG $0x483da262; WORD $0xdab8 // vfmadd231ps zmm19, zmm8, zmm18 # zmm19 = (zmm8 * zmm18) + zmm19
+	LONG $0x487ce162; WORD $0xd628 // vmovaps zmm18, zmm6
+	LONG $0x4065c262; WORD $0xd1a8 // vfmadd213ps zmm18, zmm19, zmm9 # zmm18 = (zmm19 * zmm18) + zmm9
+	LONG $0x4065c262; WORD $0xd2a8 // vfmadd213ps zmm18, zmm19, zmm10 # zmm18 = (zmm19 * zmm18) + zmm10
+	LONG $0x4065c262; WORD $0xd3a8 // vfmadd213ps zmm18, zmm19, zmm11 # zmm18 = (zmm19 * zmm18) + zmm11
+	LONG $0x4065c262; WORD $0xd4a8 // vfmadd213ps zmm18, zmm19, zmm12 # zmm18 = (zmm19 * zmm18) + zmm12
+	LONG $0x4065c262; WORD $0xd5a8 // vfmadd213ps zmm18, zmm19, zmm13 # zmm18 = (zmm19 * zmm18) + zmm13
+	LONG $0x4064a162; WORD $0xd259 // vmulps zmm18, zmm19, zmm18
+	LONG $0x4065a262; WORD $0xd3a8 // vfmadd213ps zmm18, zmm19, zmm19 # zmm18 = (zmm19 * zmm18) + zmm19
+	LONG $0x406ce162; WORD $0xd558 // vaddps zmm18, zmm18, zmm5
+	LONG $0x407da162; WORD $0xc2fe // vpaddd zmm16, zmm16, zmm18
+	LONG $0xc97c3162; WORD $0xf828 // vmovaps zmm15 {k1} {z}, zmm16
+	LONG $0x487c7162; WORD $0x7911; BYTE $0x01 // vmovups zmmword ptr [rcx + 0x40], zmm15
+	LONG $0x48047162; WORD $0x7a59; BYTE $0x01 // vmulps zmm15, zmm15, zmmword ptr [rdx + 0x40]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x137d // jge 0x10c44 <softmax_tile+0x204>
+	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	WORD $0xf631 // xor esi, esi
+	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
+	LONG $0x00026ce9; BYTE $0x00 // jmp 0x10eb0 <softmax_tile+0x470>
+	LONG $0xc0878d48; WORD $0x0000; BYTE $0x00 // lea rax, [rdi + 0xc0]
+	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x487ce162; WORD $0x5810; BYTE $0xfd // vmovups zmm19, zmmword ptr [rax - 0xc0]
+	LONG $0x487c6162; WORD $0xcc28 // vmovaps zmm25, zmm4
+	LONG $0x487ce162; WORD $0x6810; BYTE $0xff // vmovups zmm21, zmmword ptr [rax - 0x40]
+	LONG $0x487ce162; WORD $0x6010; BYTE $0xfe // vmovups zmm20, zmmword ptr [rax - 0x80]
+	LONG $0x02718d48 // lea rsi, [rcx + 0x2]
+	LONG $0x04c18348 // add rcx, 0x4
+	LONG $0x4064e162; WORD $0xf25c // vsubps zmm22, zmm19, zmm2
+	LONG $0x4054e162; WORD $0xea5c // vsubps zmm21, zmm21, zmm2
+	LONG $0x405ce162; WORD $0xe35c // vsubps zmm20, zmm20, zmm3
+	LONG $0x404ce162; WORD $0xdf59 // vmulps zmm19, zmm22, zmm7
+	LONG $0x404cd162; WORD $0xcec2; BYTE $0x05 // vcmpnltps k1, zmm22, zmm14
+	LONG $0x487da162; WORD $0xfb5b // vcvtps2dq zmm23, zmm19
+	LONG $0x487ce162; WORD $0x1810 // vmovups zmm19, zmmword ptr [rax]
+	LONG $0x487c2162; WORD $0xc75b // vcvtdq2ps zmm24, zmm23
+	LONG $0x4045b162; WORD $0xf772; BYTE $0x17 // vpslld zmm23, zmm23, 0x17
+	LONG $0x403d2262; WORD $0xcea8 // vfmadd213ps zmm25, zmm24, zmm22 # zmm25 = (zmm24 * zmm25) + zmm22
+	LONG $0x4064e162; WORD $0xdb5c // vsubps zmm19, zmm19, zmm3
+	LONG $0x483d0262; WORD $0xc8b8 // vfmadd231ps zmm25, zmm8, zmm24 # zmm25 = (zmm8 * zmm24) + zmm25
+	LONG $0x487c6162; WORD $0xc628 // vmovaps zmm24, zmm6
+	LONG $0x40354262; WORD $0xc1a8 // vfmadd213ps zmm24, zmm25, zmm9 # zmm24 = (zmm25 * zmm24) + zmm9
+	LONG $0x40354262; WORD $0xc2a8 // vfmadd213ps zmm24, zmm25, zmm10 # zmm24 = (zmm25 * zmm24) + zmm10
+	LONG $0x40354262; WORD $0xc3a8 // vfmadd213ps zmm24, zmm25, zmm11 # zmm24 = (zmm25 * zmm24) + zmm11
+	LONG $0x40354262; WORD $0xc4a8 // vfmadd213ps zmm24, zmm25, zmm12 # zmm24 = (zmm25 * zmm24) + zmm12
+	LONG $0x40354262; WORD $0xc5a8 // vfmadd213ps zmm24, zmm25, zmm13 # zmm24 = (zmm25 * zmm24) + zmm13
+	LONG $0x40340162; WORD $0xc059 // vmulps zmm24, zmm25, zmm24
+	LONG $0x40350262; WORD $0xc1a8 // vfmadd213ps zmm24, zmm25, zmm25 # zmm24 = (zmm25 * zmm24) + zmm25
+	LONG $0x40546162; WORD $0xcf59 // vmulps zmm25, zmm21, zmm7
+	LONG $0x403c6162; WORD $0xc558 // vaddps zmm24, zmm24, zmm5
+	LONG $0x40458162; WORD $0xf8fe // vpaddd zmm23, zmm23, zmm24
+	LONG $0xc97ca162; WORD $0xf728 // vmovaps zmm22 {k1} {z}, zmm23
+	LONG $0x487d8162; WORD $0xf95b // vcvtps2dq zmm23, zmm25
+	LONG $0x487c6162; WORD $0xcc28 // vmovaps zmm25, zmm4
+	LONG $0x487ce162; WORD $0x7011; BYTE $0xfd // vmovups zmmword ptr [rax - 0xc0], zmm22
+	LONG $0x4074a162; WORD $0xce58 // vaddps zmm17, zmm17, zmm22
+	LONG $0x405ce162; WORD $0xf759 // vmulps zmm22, zmm20, zmm7
+	LONG $0x4054d162; WORD $0xcec2; BYTE $0x05 // vcmpnltps k1, zmm21, zmm14
+	LONG $0x487da162; WORD $0xf65b // vcvtps2dq zmm22, zmm22
+	LONG $0x487c2162; WORD $0xc75b // vcvtdq2ps zmm24, zmm23
+	LONG $0x4045b162; WORD $0xf772; BYTE $0x17 // vpslld zmm23, zmm23, 0x17
+	LONG $0x403d2262; WORD $0xcda8 // vfmadd213ps zmm25, zmm24, zmm21 # zmm25 = (zmm24 * zmm25) + zmm21
+	LONG $0x483d0262; WORD $0xc8b8 // vfmadd231ps zmm25, zmm8, zmm24 # zmm25 = (zmm8 * zmm24) + zmm25
+	LONG $0x487c6162; WORD $0xc628 // vmovaps zmm24, zmm6
+	LONG $0x40354262; WORD $0xc1a8 // vfmadd213ps zmm24, zmm25, zmm9 # zmm24 = (zmm25 * zmm24) + zmm9
+	LONG $0x40354262; WORD $0xc2a8 // vfmadd213ps zmm24, zmm25, zmm10 # zmm24 = (zmm25 * zmm24) + zmm10
+	LONG $0x40354262; WORD $0xc3a8 // vfmadd213ps zmm24, zmm25, zmm11 # zmm24 = (zmm25 * zmm24) + zmm11
+	LONG $0x40354262; WORD $0xc4a8 // vfmadd213ps zmm24, zmm25, zmm12 # zmm24 = (zmm25 * zmm24) + zmm12
+	LONG $0x40354262; WORD $0xc5a8 // vfmadd213ps zmm24, zmm25, zmm13 # zmm24 = (zmm25 * zmm24) + zmm13
+	LONG $0x40340162; WORD $0xc059 // vmulps zmm24, zmm25, zmm24
+	LONG $0x40350262; WORD $0xc1a8 // vfmadd213ps zmm24, zmm25, zmm25 # zmm24 = (zmm25 * zmm24) + zmm25
+	LONG $0x403c6162; WORD $0xc558 // vaddps zmm24, zmm24, zmm5
+	LONG $0x40458162; WORD $0xf8fe // vpaddd zmm23, zmm23, zmm24
+	LONG $0x487c2162; WORD $0xc65b // vcvtdq2ps zmm24, zmm22
+	LONG $0x404db162; WORD $0xf672; BYTE $0x17 // vpslld zmm22, zmm22, 0x17
+	LONG $0xc97ca162; WORD $0xef28 // vmovaps zmm21 {k1} {z}, zmm23
+	LONG $0x487ce162; WORD $0x6811; BYTE $0xff // vmovups zmmword ptr [rax - 0x40], zmm21
+	LONG $0x406ca162; WORD $0xd558 // vaddps zmm18, zmm18, zmm21
+	LONG $0x487ce162; WORD $0xec28 // vmovaps zmm21, zmm4
+	LONG $0x487ce162; WORD $0xfe28 // vmovaps zmm23, zmm6
+	LONG $0x405cd162; WORD $0xcec2; BYTE $0x05 // vcmpnltps k1, zmm20, zmm14
+	LONG $0x403da262; WORD $0xeca8 // vfmadd213ps zmm21, zmm24, zmm20 # zmm21 = (zmm24 * zmm21) + zmm20
+	LONG $0x483d8262; WORD $0xe8b8 // vfmadd231ps zmm21, zmm8, zmm24 # zmm21 = (zmm8 * zmm24) + zmm21
+	LONG $0x4055c262; WORD $0xf9a8 // vfmadd213ps zmm23, zmm21, zmm9 # zmm23 = (zmm21 * zmm23) + zmm9
+	LONG $0x4055c262; WORD $0xfaa8 // vfmadd213ps zmm23, zmm21, zmm10 # zmm23 = (zmm21 * zmm23) + zmm10
+	LONG $0x4055c262; WORD $0xfba8 // vfmadd213ps zmm23, zmm21, zmm11 # zmm23 = (zmm21 * zmm23) + zmm11
+	LONG $0x4055c262; WORD $0xfca8 // vfmadd213ps zmm23, zmm21, zmm12 # zmm23 = (zmm21 * zmm23) + zmm12
+	LONG $0x4055c262; WORD $0xfda8 // vfmadd213ps zmm23, zmm21, zmm13 # zmm23 = (zmm21 * zmm23) + zmm13
+	LONG $0x4054a162; WORD $0xff59 // vmulps zmm23, zmm21, zmm23
+	LONG $0x4055a262; WORD $0xfda8 // vfmadd213ps zmm23, zmm21, zmm21 # zmm23 = (zmm21 * zmm23) + zmm21
+	LONG $0x4044e162; WORD $0xed58 // vaddps zmm21, zmm23, zmm5
+	LONG $0x487ce162; WORD $0xfc28 // vmovaps zmm23, zmm4
+	LONG $0x404da162; WORD $0xedfe // vpaddd zmm21, zmm22, zmm21
+	LONG $0x4064e162; WORD $0xf759 // vmulps zmm22, zmm19, zmm7
+	LONG $0xc97ca162; WORD $0xe528 // vmovaps zmm20 {k1} {z}, zmm21
+	LONG $0x4064d162; WORD $0xcec2; BYTE $0x05 // vcmpnltps k1, zmm19, zmm14
+	LONG $0x48043162; WORD $0xfc58 // vaddps zmm15, zmm15, zmm20
+	LONG $0x487ce162; WORD $0x6011; BYTE $0xfe // vmovups zmmword ptr [rax - 0x80], zmm20
+	LONG $0x487da162; WORD $0xee5b // vcvtps2dq zmm21, zmm22
+	LONG $0x487ca162; WORD $0xf55b // vcvtdq2ps zmm22, zmm21
+	LONG $0x4055b162; WORD $0xf572; BYTE $0x17 // vpslld zmm21, zmm21, 0x17
+	LONG $0x404da262; WORD $0xfba8 // vfmadd213ps zmm23, zmm22, zmm19 # zmm23 = (zmm22 * zmm23) + zmm19
+	LONG $0x483da262; WORD $0xfeb8 // vfmadd231ps zmm23, zmm8, zmm22 # zmm23 = (zmm8 * zmm22) + zmm23
+	LONG $0x487ce162; WORD $0xf628 // vmovaps zmm22, zmm6
+	LONG $0x4045c262; WORD $0xf1a8 // vfmadd213ps zmm22, zmm23, zmm9 # zmm22 = (zmm23 * zmm22) + zmm9
+	LONG $0x4045c262; WORD $0xf2a8 // vfmadd213ps zmm22, zmm23, zmm10 # zmm22 = (zmm23 * zmm22) + zmm10
+	LONG $0x4045c262; WORD $0xf3a8 // vfmadd213ps zmm22, zmm23, zmm11 # zmm22 = (zmm23 * zmm22) + zmm11
+	LONG $0x4045c262; WORD $0xf4a8 // vfmadd213ps zmm22, zmm23, zmm12 # zmm22 = (zmm23 * zmm22) + zmm12
+	LONG $0x4045c262; WORD $0xf5a8 // vfmadd213ps zmm22, zmm23, zmm13 # zmm22 = (zmm23 * zmm22) + zmm13
+	LONG $0x4044a162; WORD $0xf659 // vmulps zmm22, zmm23, zmm22
+	LONG $0x4045a262; WORD $0xf7a8 // vfmadd213ps zmm22, zmm23, zmm23 # zmm22 = (zmm23 * zmm22) + zmm23
+	LONG $0x404ce162; WORD $0xf558 // vaddps zmm22, zmm22, zmm5
+	LONG $0x4055a162; WORD $0xeefe // vpaddd zmm21, zmm21, zmm22
+	LONG $0xc97ca162; WORD $0xdd28 // vmovaps zmm19 {k1} {z}, zmm21
+	LONG $0x407ca162; WORD $0xc358 // vaddps zmm16, zmm16, zmm19
+	LONG $0x487ce162; WORD $0x1811 // vmovups zmmword ptr [rax], zmm19
+	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
+	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
+	LONG $0xfdb08e0f; WORD $0xffff // jle 0x10c60 <softmax_tile+0x220>
+	WORD $0x394c; BYTE $0xc6 // cmp rsi, r8
+	LONG $0x01248d0f; WORD $0x0000 // jge 0x10fdd <softmax_tile+0x59d>
+	LONG $0x07e6c148 // shl rsi, 0x7
+	LONG $0x487ce162; WORD $0xf428 // vmovaps zmm22, zmm4
+	LONG $0x487ce162; WORD $0x1c10; BYTE $0x37 // vmovups zmm19, zmmword ptr [rdi + rsi]
+	LONG $0x4064e162; WORD $0xda5c // vsubps zmm19, zmm19, zmm2
+	LONG $0x4064e162; WORD $0xe759 // vmulps zmm20, zmm19, zmm7
+	LONG $0x4064d162; WORD $0xcec2; BYTE $0x05 // vcmpnltps k1, zmm19, zmm14
+	LONG $0x487da162; WORD $0xe45b // vcvtps2dq zmm20, zmm20
+	LONG $0x487ca162; WORD $0xec5b // vcvtdq2ps zmm21, zmm20
+	LONG $0x405db162; WORD $0xf472; BYTE $0x17 // vpslld zmm20, zmm20, 0x17
+	LONG $0x4055a262; WORD $0xf3a8 // vfmadd213ps zmm22, zmm21, zmm19 # zmm22 = (zmm21 * zmm22) + zmm19
+	LONG $0x483da262; WORD $0xf5b8 // vfmadd231ps zmm22, zmm8, zmm21 # zmm22 = (zmm8 * zmm21) + zmm22
+	LONG $0x487ce162; WORD $0xee28 // vmovaps zmm21, zmm6
+	LONG $0x404dc262; WORD $0xe9a8 // vfmadd213ps zmm21, zmm22, zmm9 # zmm21 = (zmm22 * zmm21) + zmm9
+	LONG $0x404dc262; WORD $0xeaa8 // vfmadd213ps zmm21, zmm22, zmm10 # zmm21 = (zmm22 * zmm21) + zmm10
+	LONG $0x404dc262; WORD $0xeba8 // vfmadd213ps zmm21, zmm22, zmm11 # zmm21 = (zmm22 * zmm21) + zmm11
+	LONG $0x404dc262; WORD $0xeca8 // vfmadd213ps zmm21, zmm22, zmm12 # zmm21 = (zmm22 * zmm21) + zmm12
+	LONG $0x404dc262; WORD $0xeda8 // vfmadd213ps zmm21, zmm22, zmm13 # zmm21 = (zmm22 * zmm21) + zmm13
+	LONG $0x404ca162; WORD $0xed59 // vmulps zmm21, zmm22, zmm21
+	LONG $0x404da262; WORD $0xeea8 // vfmadd213ps zmm21, zmm22, zmm22 # zmm21 = (zmm22 * zmm21) + zmm22
+	LONG $0x4054e162; WORD $0xed58 // vaddps zmm21, zmm21, zmm5
+	LONG $0x405da162; WORD $0xe5fe // vpaddd zmm20, zmm20, zmm21
+	LONG $0xc97ca162; WORD $0xdc28 // vmovaps zmm19 {k1} {z}, zmm20
+	LONG $0x4074a162; WORD $0xcb58 // vaddps zmm17, zmm17, zmm19
+	LONG $0x487ce162; WORD $0x1c11; BYTE $0x37 // vmovups zmmword ptr [rdi + rsi], zmm19
+	LONG $0x4074a162; WORD $0xca58 // vaddps zmm17, zmm17, zmm18
+	LONG $0x487ce162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm17
+	QUAD $0x01374c10487ce162 // vmovups zmm17, zmmword ptr [rdi + rsi + 0x40]
+	LONG $0x4074e162; WORD $0xcb5c // vsubps zmm17, zmm17, zmm3
+	LONG $0x4074f162; WORD $0xff59 // vmulps zmm7, zmm17, zmm7
+	LONG $0x4074d162; WORD $0xcec2; BYTE $0x05 // vcmpnltps k1, zmm17, zmm14
+	LONG $0x487df162; WORD $0xff5b // vcvtps2dq zmm7, zmm7
+	LONG $0x487ce162; WORD $0xd75b // vcvtdq2ps zmm18, zmm7
+	LONG $0x406db262; WORD $0xe1a8 // vfmadd213ps zmm4, zmm18, zmm17 # zmm4 = (zmm18 * zmm4) + zmm17
+	LONG $0x406dd262; WORD $0xe0b8 // vfmadd231ps zmm4, zmm18, zmm8 # zmm4 = (zmm18 * zmm8) + zmm4
+	LONG $0x485dd262; WORD $0xf1a8 // vfmadd213ps zmm6, zmm4, zmm9 # zmm6 = (zmm4 * zmm6) + zmm9
+	LONG $0x485dd262; WORD $0xf2a8 // vfmadd213ps zmm6, zmm4, zmm10 # zmm6 = (zmm4 * zmm6) + zmm10
+	LONG $0x485dd262; WORD $0xf3a8 // vfmadd213ps zmm6, zmm4, zmm11 # zmm6 = (zmm4 * zmm6) + zmm11
+	LONG $0x485dd262; WORD $0xf4a8 // vfmadd213ps zmm6, zmm4, zmm12 # zmm6 = (zmm4 * zmm6) + zmm12
+	LONG $0x485dd262; WORD $0xf5a8 // vfmadd213ps zmm6, zmm4, zmm13 # zmm6 = (zmm4 * zmm6) + zmm13
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
+	LONG $0x485df262; WORD $0xf4a8 // vfmadd213ps zmm6, zmm4, zmm4 # zmm6 = (zmm4 * zmm6) + zmm4
+	LONG $0x484cf162; WORD $0xe558 // vaddps zmm4, zmm6, zmm5
+	LONG $0x484df162; WORD $0xf772; BYTE $0x17 // vpslld zmm6, zmm7, 0x17
+	LONG $0x484df162; WORD $0xe4fe // vpaddd zmm4, zmm6, zmm4
+	LONG $0xc97cf162; WORD $0xe428 // vmovaps zmm4 {k1} {z}, zmm4
+	LONG $0x48047162; WORD $0xfc58 // vaddps zmm15, zmm15, zmm4
+	QUAD $0x01376411487cf162 // vmovups zmmword ptr [rdi + rsi + 0x40], zmm4
+	WORD $0x0ceb // jmp 0x10fe9 <softmax_tile+0x5a9>
+	LONG $0x4074b162; WORD $0xe258 // vaddps zmm4, zmm17, zmm18
+	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
+	LONG $0x4874f162; WORD $0xcac2; BYTE $0x01 // vcmpltps k1, zmm1, zmm2
+	LONG $0x4804b162; WORD $0xe058 // vaddps zmm4, zmm15, zmm16
+	LONG $0xc97cf162; WORD $0xcd28 // vmovaps zmm1 {k1} {z}, zmm5
+	LONG $0x487cf162; WORD $0xcbc2; BYTE $0x01 // vcmpltps k1, zmm0, zmm3
+	LONG $0x487cf162; WORD $0x6211; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm4
+	LONG $0xc97cf162; WORD $0xc528 // vmovaps zmm0 {k1} {z}, zmm5
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
+	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0x087ef162; WORD $0xc1c2; BYTE $0x04 // vcmpneqss k0, xmm0, xmm1
+	LONG $0xc093f8c5 // kmovw eax, k0
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	BYTE $0x90 // nop
+
+	// mul_tile: +4176
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x0d74 // je 0x10a52 <silu+0x12>
+	WORD $0x3e7e // jle 0x11093 <mul_tile+0x43>
+	LONG $0x487cf162; WORD $0x0610 // vmovups zmm0, zmmword ptr [rsi]
+	LONG $0x487cf162; WORD $0x4e10; BYTE $0x01 // vmovups zmm1, zmmword ptr [rsi + 0x40]
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487cf162; WORD $0x1759 // vmulps zmm2, zmm0, zmmword ptr [rdi]
+	LONG $0x487cf162; WORD $0x1711 // vmovups zmmword ptr [rdi], zmm2
+	LONG $0x4874f162; WORD $0x5759; BYTE $0x01 // vmulps zmm2, zmm1, zmmword ptr [rdi + 0x40]
+	LONG $0x487cf162; WORD $0x5711; BYTE $0x01 // vmovups zmmword ptr [rdi + 0x40], zmm2
+	LONG $0x80ef8348 // sub rdi, -0x80
+	WORD $0xff48; BYTE $0xca // dec rdx
+	WORD $0xdd75 // jne 0x11070 <mul_tile+0x20>
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+
+	// silu: +4256
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	WORD $0x0d74 // je 0x110b2 <silu+0x12>
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x187d // jge 0x10a63 <silu+0x23>
+	WORD $0x187d // jge 0x110c3 <silu+0x23>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x00016ce9; BYTE $0x00 // jmp 0x10bbe <silu+0x17e>
+	LONG $0x00016ce9; BYTE $0x00 // jmp 0x1121e <silu+0x17e>
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x01848d0f; WORD $0x0000 // jge 0x10be0 <silu+0x1a0>
+	LONG $0x01848d0f; WORD $0x0000 // jge 0x11240 <silu+0x1a0>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x0002d4e9; BYTE $0x00 // jmp 0x10d37 <silu+0x2f7>
-	QUAD $0x18570518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1857] # 0x122c4 <peak_f32+0x1d4>
-	QUAD $0x18290d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1829] # 0x122a0 <peak_f32+0x1b0>
-	QUAD $0x18331518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1833] # 0x122b4 <peak_f32+0x1c4>
-	QUAD $0x18411d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1841] # 0x122cc <peak_f32+0x1dc>
-	QUAD $0x17cf2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x17cf] # 0x12264 <peak_f32+0x174>
-	QUAD $0x18292d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1829] # 0x122c8 <peak_f32+0x1d8>
-	QUAD $0x17eb3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x17eb] # 0x12294 <peak_f32+0x1a4>
-	QUAD $0x181d3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x181d] # 0x122d0 <peak_f32+0x1e0>
-	QUAD $0x17bb0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x17bb] # 0x12278 <peak_f32+0x188>
-	QUAD $0x17c50d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x17c5] # 0x1228c <peak_f32+0x19c>
-	QUAD $0x179b1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x179b] # 0x1226c <peak_f32+0x17c>
-	QUAD $0x17692518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1769] # 0x12244 <peak_f32+0x154>
-	QUAD $0x175f2d58487d7262; WORD $0x0000 // vpbroadcastd zmm13, dword ptr [rip + 0x175f] # 0x12244 <peak_f32+0x154>
+	LONG $0x0002d4e9; BYTE $0x00 // jmp 0x11397 <silu+0x2f7>
+	QUAD $0x18770518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1877] # 0x12944 <peak_f32+0x1f4>
+	QUAD $0x18490d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1849] # 0x12920 <peak_f32+0x1d0>
+	QUAD $0x18531518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1853] # 0x12934 <peak_f32+0x1e4>
+	QUAD $0x18611d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1861] # 0x1294c <peak_f32+0x1fc>
+	QUAD $0x17ef2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x17ef] # 0x128e4 <peak_f32+0x194>
+	QUAD $0x18492d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1849] # 0x12948 <peak_f32+0x1f8>
+	QUAD $0x180b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x180b] # 0x12914 <peak_f32+0x1c4>
+	QUAD $0x183d3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x183d] # 0x12950 <peak_f32+0x200>
+	QUAD $0x17db0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x17db] # 0x128f8 <peak_f32+0x1a8>
+	QUAD $0x17e50d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x17e5] # 0x1290c <peak_f32+0x1bc>
+	QUAD $0x17bb1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x17bb] # 0x128ec <peak_f32+0x19c>
+	QUAD $0x17892518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1789] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x177f2d58487d7262; WORD $0x0000 // vpbroadcastd zmm13, dword ptr [rip + 0x177f] # 0x128c4 <peak_f32+0x174>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -587,27 +863,27 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c08349 // add r8, 0x20
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xff328e0f; WORD $0xffff // jle 0x10af0 <silu+0xb0>
+	LONG $0xff328e0f; WORD $0xffff // jle 0x11150 <silu+0xb0>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x040c8e0f; WORD $0x0000 // jle 0x10fd3 <silu+0x593>
+	LONG $0x040c8e0f; WORD $0x0000 // jle 0x11633 <silu+0x593>
 	LONG $0x86348d48 // lea rsi, [rsi + 4*rax]
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x0184850f; WORD $0x0000 // jne 0x10d59 <silu+0x319>
+	LONG $0x0184850f; WORD $0x0000 // jne 0x113b9 <silu+0x319>
 	LONG $0x487cf162; WORD $0x0610 // vmovups zmm0, zmmword ptr [rsi]
-	LONG $0x000190e9; BYTE $0x00 // jmp 0x10d70 <silu+0x330>
-	QUAD $0x16da0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x16da] # 0x122c4 <peak_f32+0x1d4>
-	QUAD $0x16ac0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x16ac] # 0x122a0 <peak_f32+0x1b0>
-	QUAD $0x16b61518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x16b6] # 0x122b4 <peak_f32+0x1c4>
-	QUAD $0x16c41d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x16c4] # 0x122cc <peak_f32+0x1dc>
-	QUAD $0x16522518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1652] # 0x12264 <peak_f32+0x174>
-	QUAD $0x16ac2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x16ac] # 0x122c8 <peak_f32+0x1d8>
-	QUAD $0x166e3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x166e] # 0x12294 <peak_f32+0x1a4>
-	QUAD $0x16a03d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x16a0] # 0x122d0 <peak_f32+0x1e0>
-	QUAD $0x163e0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x163e] # 0x12278 <peak_f32+0x188>
-	QUAD $0x16480d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1648] # 0x1228c <peak_f32+0x19c>
-	QUAD $0x161e1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x161e] # 0x1226c <peak_f32+0x17c>
-	QUAD $0x15ec2518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x15ec] # 0x12244 <peak_f32+0x154>
-	QUAD $0x15e22d58487d7262; WORD $0x0000 // vpbroadcastd zmm13, dword ptr [rip + 0x15e2] # 0x12244 <peak_f32+0x154>
+	LONG $0x000190e9; BYTE $0x00 // jmp 0x113d0 <silu+0x330>
+	QUAD $0x16fa0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x16fa] # 0x12944 <peak_f32+0x1f4>
+	QUAD $0x16cc0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x16cc] # 0x12920 <peak_f32+0x1d0>
+	QUAD $0x16d61518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x16d6] # 0x12934 <peak_f32+0x1e4>
+	QUAD $0x16e41d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x16e4] # 0x1294c <peak_f32+0x1fc>
+	QUAD $0x16722518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1672] # 0x128e4 <peak_f32+0x194>
+	QUAD $0x16cc2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x16cc] # 0x12948 <peak_f32+0x1f8>
+	QUAD $0x168e3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x168e] # 0x12914 <peak_f32+0x1c4>
+	QUAD $0x16c03d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x16c0] # 0x12950 <peak_f32+0x200>
+	QUAD $0x165e0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x165e] # 0x128f8 <peak_f32+0x1a8>
+	QUAD $0x16680d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1668] # 0x1290c <peak_f32+0x1bc>
+	QUAD $0x163e1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x163e] # 0x128ec <peak_f32+0x19c>
+	QUAD $0x160c2518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x160c] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x16022d58487d7262; WORD $0x0000 // vpbroadcastd zmm13, dword ptr [rip + 0x1602] # 0x128c4 <peak_f32+0x174>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	WORD $0xd231 // xor edx, edx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
@@ -644,45 +920,45 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c28348 // add rdx, 0x20
 	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xff398e0f; WORD $0xffff // jle 0x10c70 <silu+0x230>
+	LONG $0xff398e0f; WORD $0xffff // jle 0x112d0 <silu+0x230>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x02938e0f; WORD $0x0000 // jle 0x10fd3 <silu+0x593>
+	LONG $0x02938e0f; WORD $0x0000 // jle 0x11633 <silu+0x593>
 	LONG $0x86148d48 // lea rdx, [rsi + 4*rax]
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x0156850f; WORD $0x0000 // jne 0x10ea4 <silu+0x464>
+	LONG $0x0156850f; WORD $0x0000 // jne 0x11504 <silu+0x464>
 	LONG $0x487cf162; WORD $0x0210 // vmovups zmm0, zmmword ptr [rdx]
-	LONG $0x00015ee9; BYTE $0x00 // jmp 0x10eb7 <silu+0x477>
+	LONG $0x00015ee9; BYTE $0x00 // jmp 0x11517 <silu+0x477>
 	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
 	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
-	QUAD $0x154a0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x154a] # 0x122c4 <peak_f32+0x1d4>
-	QUAD $0x151c1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x151c] # 0x122a0 <peak_f32+0x1b0>
+	QUAD $0x156a0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x156a] # 0x12944 <peak_f32+0x1f4>
+	QUAD $0x153c1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x153c] # 0x12920 <peak_f32+0x1d0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	QUAD $0x14b23d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x14b2] # 0x12244 <peak_f32+0x154>
-	QUAD $0x14a83558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x14a8] # 0x12244 <peak_f32+0x154>
+	QUAD $0x14d23d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x14d2] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x14c83558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x14c8] # 0x128c4 <peak_f32+0x174>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0x486cf162; WORD $0xd05c // vsubps zmm2, zmm2, zmm0
 	LONG $0x4874f162; WORD $0xca5f // vmaxps zmm1, zmm1, zmm2
 	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x14f815595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x14f8]{1to16} # 0x122b4 <peak_f32+0x1c4>
+	QUAD $0x151815595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x1518]{1to16} # 0x12934 <peak_f32+0x1e4>
 	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
 	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x14fa0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x14fa]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x151a0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x151a]{1to16} # zmm1 = (zmm3 * mem) + zmm1
 	LONG $0x485df162; WORD $0xe272; BYTE $0x01 // vpsrad zmm4, zmm2, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x486df162; WORD $0xd4fa // vpsubd zmm2, zmm2, zmm4
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
 	LONG $0x486df162; WORD $0xd6fe // vpaddd zmm2, zmm2, zmm6
-	QUAD $0x14610db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x1461]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x14bb1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x14bb] # 0x122c8 <peak_f32+0x1d8>
-	QUAD $0x147d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x147d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x14af1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x14af]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x14810db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x1481]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x14db1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x14db] # 0x12948 <peak_f32+0x1f8>
+	QUAD $0x149d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x149d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x14cf1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x14cf]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x146d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x146d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x14771da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1477]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	QUAD $0x144d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x144d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x14571da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1457]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x142d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x142d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
 	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
 	LONG $0x4864f162; WORD $0xdf58 // vaddps zmm3, zmm3, zmm7
@@ -691,7 +967,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486cf162; WORD $0xcf58 // vaddps zmm1, zmm2, zmm7
 	LONG $0x487cf162; WORD $0xc15e // vdivps zmm0, zmm0, zmm1
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x1175 // jne 0x10e80 <silu+0x440>
+	WORD $0x1175 // jne 0x114e0 <silu+0x440>
 	LONG $0x487cf162; WORD $0x0259 // vmulps zmm0, zmm0, zmmword ptr [rdx]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x87 // vmovups zmmword ptr [rdi + 4*rax], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
@@ -710,32 +986,32 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd6f7 // not esi
 	LONG $0xce92fbc5 // kmovd k1, esi
 	LONG $0xc97cf162; WORD $0x0210 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx]
-	QUAD $0x14030d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1403] # 0x122c4 <peak_f32+0x1d4>
-	QUAD $0x13d51d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x13d5] # 0x122a0 <peak_f32+0x1b0>
+	QUAD $0x14230d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1423] # 0x12944 <peak_f32+0x1f4>
+	QUAD $0x13f51d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x13f5] # 0x12920 <peak_f32+0x1d0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	QUAD $0x136b3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x136b] # 0x12244 <peak_f32+0x154>
-	QUAD $0x13613558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x1361] # 0x12244 <peak_f32+0x154>
+	QUAD $0x138b3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x138b] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x13813558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x1381] # 0x128c4 <peak_f32+0x174>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0x486cf162; WORD $0xd05c // vsubps zmm2, zmm2, zmm0
 	LONG $0x4874f162; WORD $0xca5f // vmaxps zmm1, zmm1, zmm2
 	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x13b115595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x13b1]{1to16} # 0x122b4 <peak_f32+0x1c4>
+	QUAD $0x13d115595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x13d1]{1to16} # 0x12934 <peak_f32+0x1e4>
 	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
 	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x13b30db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x13b3]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x13d30db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x13d3]{1to16} # zmm1 = (zmm3 * mem) + zmm1
 	LONG $0x485df162; WORD $0xe272; BYTE $0x01 // vpsrad zmm4, zmm2, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x486df162; WORD $0xd4fa // vpsubd zmm2, zmm2, zmm4
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
 	LONG $0x486df162; WORD $0xd6fe // vpaddd zmm2, zmm2, zmm6
-	QUAD $0x131a0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x131a]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x13741d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1374] # 0x122c8 <peak_f32+0x1d8>
-	QUAD $0x13361da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1336]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x13681da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1368]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x133a0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x133a]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x13941d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1394] # 0x12948 <peak_f32+0x1f8>
+	QUAD $0x13561da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1356]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x13881da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1388]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x13261da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1326]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x13301da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1330]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	QUAD $0x13061da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1306]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x13101da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1310]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x12e61da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x12e6]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
 	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
 	LONG $0x4864f162; WORD $0xdf58 // vaddps zmm3, zmm3, zmm7
@@ -744,7 +1020,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486cf162; WORD $0xcf58 // vaddps zmm1, zmm2, zmm7
 	LONG $0x487cf162; WORD $0xc15e // vdivps zmm0, zmm0, zmm1
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x0a75 // jne 0x10fc0 <silu+0x580>
+	WORD $0x0a75 // jne 0x11620 <silu+0x580>
 	LONG $0x487cf162; WORD $0x0011 // vmovups zmmword ptr [rax], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
@@ -757,32 +1033,32 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// gelu_tanh: +4064
+	// gelu_tanh: +5696
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x0d74 // je 0x10ff2 <gelu_tanh+0x12>
+	WORD $0x0d74 // je 0x11652 <gelu_tanh+0x12>
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x187d // jge 0x11003 <gelu_tanh+0x23>
+	WORD $0x187d // jge 0x11663 <gelu_tanh+0x23>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x00019ee9; BYTE $0x00 // jmp 0x11190 <gelu_tanh+0x1b0>
+	LONG $0x00019ee9; BYTE $0x00 // jmp 0x117f0 <gelu_tanh+0x1b0>
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x01b68d0f; WORD $0x0000 // jge 0x111b2 <gelu_tanh+0x1d2>
+	LONG $0x01b68d0f; WORD $0x0000 // jge 0x11812 <gelu_tanh+0x1d2>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x000326e9; BYTE $0x00 // jmp 0x11329 <gelu_tanh+0x349>
-	QUAD $0x128f0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x128f] # 0x1229c <peak_f32+0x1ac>
-	QUAD $0x12790d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1279] # 0x12290 <peak_f32+0x1a0>
-	QUAD $0x12a31518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x12a3] # 0x122c4 <peak_f32+0x1d4>
-	QUAD $0x12751d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1275] # 0x122a0 <peak_f32+0x1b0>
-	QUAD $0x127f2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x127f] # 0x122b4 <peak_f32+0x1c4>
-	QUAD $0x128d2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x128d] # 0x122cc <peak_f32+0x1dc>
-	QUAD $0x121b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x121b] # 0x12264 <peak_f32+0x174>
-	QUAD $0x12753d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1275] # 0x122c8 <peak_f32+0x1d8>
-	QUAD $0x12370518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1237] # 0x12294 <peak_f32+0x1a4>
-	QUAD $0x12690d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1269] # 0x122d0 <peak_f32+0x1e0>
-	QUAD $0x12071518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1207] # 0x12278 <peak_f32+0x188>
-	QUAD $0x12111d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1211] # 0x1228c <peak_f32+0x19c>
-	QUAD $0x11e72518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x11e7] # 0x1226c <peak_f32+0x17c>
-	QUAD $0x11b53518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x11b5] # 0x12244 <peak_f32+0x154>
-	QUAD $0x11ab3d58487d7262; WORD $0x0000 // vpbroadcastd zmm15, dword ptr [rip + 0x11ab] # 0x12244 <peak_f32+0x154>
+	LONG $0x000326e9; BYTE $0x00 // jmp 0x11989 <gelu_tanh+0x349>
+	QUAD $0x12af0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x12af] # 0x1291c <peak_f32+0x1cc>
+	QUAD $0x12990d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1299] # 0x12910 <peak_f32+0x1c0>
+	QUAD $0x12c31518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x12c3] # 0x12944 <peak_f32+0x1f4>
+	QUAD $0x12951d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1295] # 0x12920 <peak_f32+0x1d0>
+	QUAD $0x129f2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x129f] # 0x12934 <peak_f32+0x1e4>
+	QUAD $0x12ad2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x12ad] # 0x1294c <peak_f32+0x1fc>
+	QUAD $0x123b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x123b] # 0x128e4 <peak_f32+0x194>
+	QUAD $0x12953d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1295] # 0x12948 <peak_f32+0x1f8>
+	QUAD $0x12570518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1257] # 0x12914 <peak_f32+0x1c4>
+	QUAD $0x12890d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1289] # 0x12950 <peak_f32+0x200>
+	QUAD $0x12271518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1227] # 0x128f8 <peak_f32+0x1a8>
+	QUAD $0x12311d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1231] # 0x1290c <peak_f32+0x1bc>
+	QUAD $0x12072518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1207] # 0x128ec <peak_f32+0x19c>
+	QUAD $0x11d53518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x11d5] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x11cb3d58487d7262; WORD $0x0000 // vpbroadcastd zmm15, dword ptr [rip + 0x11cb] # 0x128c4 <peak_f32+0x174>
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
@@ -823,29 +1099,29 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c08349 // add r8, 0x20
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xff208e0f; WORD $0xffff // jle 0x110b0 <gelu_tanh+0xd0>
+	LONG $0xff208e0f; WORD $0xffff // jle 0x11710 <gelu_tanh+0xd0>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x046c8e0f; WORD $0x0000 // jle 0x11605 <gelu_tanh+0x625>
+	LONG $0x046c8e0f; WORD $0x0000 // jle 0x11c65 <gelu_tanh+0x625>
 	LONG $0x86348d48 // lea rsi, [rsi + 4*rax]
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x01a4850f; WORD $0x0000 // jne 0x1134b <gelu_tanh+0x36b>
+	LONG $0x01a4850f; WORD $0x0000 // jne 0x119ab <gelu_tanh+0x36b>
 	LONG $0x487cf162; WORD $0x0610 // vmovups zmm0, zmmword ptr [rsi]
-	LONG $0x0001b0e9; BYTE $0x00 // jmp 0x11362 <gelu_tanh+0x382>
-	QUAD $0x10e00518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x10e0] # 0x1229c <peak_f32+0x1ac>
-	QUAD $0x10ca0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x10ca] # 0x12290 <peak_f32+0x1a0>
-	QUAD $0x10f41518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x10f4] # 0x122c4 <peak_f32+0x1d4>
-	QUAD $0x10c61d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x10c6] # 0x122a0 <peak_f32+0x1b0>
-	QUAD $0x10d02518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x10d0] # 0x122b4 <peak_f32+0x1c4>
-	QUAD $0x10de2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x10de] # 0x122cc <peak_f32+0x1dc>
-	QUAD $0x106c3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x106c] # 0x12264 <peak_f32+0x174>
-	QUAD $0x10c63d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x10c6] # 0x122c8 <peak_f32+0x1d8>
-	QUAD $0x10880518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1088] # 0x12294 <peak_f32+0x1a4>
-	QUAD $0x10ba0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x10ba] # 0x122d0 <peak_f32+0x1e0>
-	QUAD $0x10581518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1058] # 0x12278 <peak_f32+0x188>
-	QUAD $0x10621d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1062] # 0x1228c <peak_f32+0x19c>
-	QUAD $0x10382518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1038] # 0x1226c <peak_f32+0x17c>
-	QUAD $0x10063518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x1006] # 0x12244 <peak_f32+0x154>
-	QUAD $0x0ffc3d58487d7262; WORD $0x0000 // vpbroadcastd zmm15, dword ptr [rip + 0xffc] # 0x12244 <peak_f32+0x154>
+	LONG $0x0001b0e9; BYTE $0x00 // jmp 0x119c2 <gelu_tanh+0x382>
+	QUAD $0x11000518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1100] # 0x1291c <peak_f32+0x1cc>
+	QUAD $0x10ea0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x10ea] # 0x12910 <peak_f32+0x1c0>
+	QUAD $0x11141518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1114] # 0x12944 <peak_f32+0x1f4>
+	QUAD $0x10e61d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x10e6] # 0x12920 <peak_f32+0x1d0>
+	QUAD $0x10f02518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x10f0] # 0x12934 <peak_f32+0x1e4>
+	QUAD $0x10fe2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x10fe] # 0x1294c <peak_f32+0x1fc>
+	QUAD $0x108c3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x108c] # 0x128e4 <peak_f32+0x194>
+	QUAD $0x10e63d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x10e6] # 0x12948 <peak_f32+0x1f8>
+	QUAD $0x10a80518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x10a8] # 0x12914 <peak_f32+0x1c4>
+	QUAD $0x10da0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x10da] # 0x12950 <peak_f32+0x200>
+	QUAD $0x10781518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1078] # 0x128f8 <peak_f32+0x1a8>
+	QUAD $0x10821d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1082] # 0x1290c <peak_f32+0x1bc>
+	QUAD $0x10582518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1058] # 0x128ec <peak_f32+0x19c>
+	QUAD $0x10263518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x1026] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x101c3d58487d7262; WORD $0x0000 // vpbroadcastd zmm15, dword ptr [rip + 0x101c] # 0x128c4 <peak_f32+0x174>
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	WORD $0xd231 // xor edx, edx
 	BYTE $0x90 // nop
@@ -885,49 +1161,49 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c28348 // add rdx, 0x20
 	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xff278e0f; WORD $0xffff // jle 0x11250 <gelu_tanh+0x270>
+	LONG $0xff278e0f; WORD $0xffff // jle 0x118b0 <gelu_tanh+0x270>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x02d38e0f; WORD $0x0000 // jle 0x11605 <gelu_tanh+0x625>
+	LONG $0x02d38e0f; WORD $0x0000 // jle 0x11c65 <gelu_tanh+0x625>
 	LONG $0x86148d48 // lea rdx, [rsi + 4*rax]
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x0176850f; WORD $0x0000 // jne 0x114b6 <gelu_tanh+0x4d6>
+	LONG $0x0176850f; WORD $0x0000 // jne 0x11b16 <gelu_tanh+0x4d6>
 	LONG $0x487cf162; WORD $0x0210 // vmovups zmm0, zmmword ptr [rdx]
-	LONG $0x00017ee9; BYTE $0x00 // jmp 0x114c9 <gelu_tanh+0x4e9>
+	LONG $0x00017ee9; BYTE $0x00 // jmp 0x11b29 <gelu_tanh+0x4e9>
 	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
 	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
-	QUAD $0x0f300d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xf30] # 0x1229c <peak_f32+0x1ac>
+	QUAD $0x0f500d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xf50] # 0x1291c <peak_f32+0x1cc>
 	LONG $0x487cf162; WORD $0xd059 // vmulps zmm2, zmm0, zmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	QUAD $0x0ec43d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xec4] # 0x12244 <peak_f32+0x154>
-	QUAD $0x0eba3558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0xeba] # 0x12244 <peak_f32+0x154>
+	QUAD $0x0ee43d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xee4] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x0eda3558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0xeda] # 0x128c4 <peak_f32+0x174>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
-	QUAD $0x0ef80da8586df262; WORD $0x0000 // vfmadd213ps zmm1, zmm2, dword ptr [rip + 0xef8]{1to16} # zmm1 = (zmm2 * zmm1) + mem
-	QUAD $0x0f221518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xf22] # 0x122c4 <peak_f32+0x1d4>
+	QUAD $0x0f180da8586df262; WORD $0x0000 // vfmadd213ps zmm1, zmm2, dword ptr [rip + 0xf18]{1to16} # zmm1 = (zmm2 * zmm1) + mem
+	QUAD $0x0f421518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xf42] # 0x12944 <peak_f32+0x1f4>
 	LONG $0x487cf162; WORD $0xc959 // vmulps zmm1, zmm0, zmm1
 	LONG $0x4864f162; WORD $0xc95c // vsubps zmm1, zmm3, zmm1
-	QUAD $0x0ee81d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xee8] # 0x122a0 <peak_f32+0x1b0>
+	QUAD $0x0f081d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xf08] # 0x12920 <peak_f32+0x1d0>
 	LONG $0x486cf162; WORD $0xc95f // vmaxps zmm1, zmm2, zmm1
 	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x0ee615595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0xee6]{1to16} # 0x122b4 <peak_f32+0x1c4>
+	QUAD $0x0f0615595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0xf06]{1to16} # 0x12934 <peak_f32+0x1e4>
 	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
 	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x0ee80db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xee8]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x0f080db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xf08]{1to16} # zmm1 = (zmm3 * mem) + zmm1
 	LONG $0x485df162; WORD $0xe272; BYTE $0x01 // vpsrad zmm4, zmm2, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x486df162; WORD $0xd4fa // vpsubd zmm2, zmm2, zmm4
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
 	LONG $0x486df162; WORD $0xd6fe // vpaddd zmm2, zmm2, zmm6
-	QUAD $0x0e4f0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xe4f]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x0ea91d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xea9] # 0x122c8 <peak_f32+0x1d8>
-	QUAD $0x0e6b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe6b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0e9d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe9d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0e6f0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xe6f]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x0ec91d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xec9] # 0x12948 <peak_f32+0x1f8>
+	QUAD $0x0e8b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe8b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0ebd1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xebd]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0e5b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe5b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0e651da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe65]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	QUAD $0x0e3b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe3b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0e451da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe45]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0e1b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe1b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
 	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
 	LONG $0x4864f162; WORD $0xdf58 // vaddps zmm3, zmm3, zmm7
@@ -936,7 +1212,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486cf162; WORD $0xcf58 // vaddps zmm1, zmm2, zmm7
 	LONG $0x487cf162; WORD $0xc15e // vdivps zmm0, zmm0, zmm1
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x1175 // jne 0x11492 <gelu_tanh+0x4b2>
+	WORD $0x1175 // jne 0x11af2 <gelu_tanh+0x4b2>
 	LONG $0x487cf162; WORD $0x0259 // vmulps zmm0, zmm0, zmmword ptr [rdx]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x87 // vmovups zmmword ptr [rdi + 4*rax], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
@@ -955,36 +1231,36 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd6f7 // not esi
 	LONG $0xce92fbc5 // kmovd k1, esi
 	LONG $0xc97cf162; WORD $0x0210 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx]
-	QUAD $0x0dc90d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xdc9] # 0x1229c <peak_f32+0x1ac>
+	QUAD $0x0de90d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xde9] # 0x1291c <peak_f32+0x1cc>
 	LONG $0x487cf162; WORD $0xd059 // vmulps zmm2, zmm0, zmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	QUAD $0x0d5d3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xd5d] # 0x12244 <peak_f32+0x154>
-	QUAD $0x0d533558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0xd53] # 0x12244 <peak_f32+0x154>
+	QUAD $0x0d7d3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xd7d] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x0d733558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0xd73] # 0x128c4 <peak_f32+0x174>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
-	QUAD $0x0d910da8586df262; WORD $0x0000 // vfmadd213ps zmm1, zmm2, dword ptr [rip + 0xd91]{1to16} # zmm1 = (zmm2 * zmm1) + mem
-	QUAD $0x0dbb1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xdbb] # 0x122c4 <peak_f32+0x1d4>
+	QUAD $0x0db10da8586df262; WORD $0x0000 // vfmadd213ps zmm1, zmm2, dword ptr [rip + 0xdb1]{1to16} # zmm1 = (zmm2 * zmm1) + mem
+	QUAD $0x0ddb1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xddb] # 0x12944 <peak_f32+0x1f4>
 	LONG $0x487cf162; WORD $0xc959 // vmulps zmm1, zmm0, zmm1
 	LONG $0x4864f162; WORD $0xc95c // vsubps zmm1, zmm3, zmm1
-	QUAD $0x0d811d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xd81] # 0x122a0 <peak_f32+0x1b0>
+	QUAD $0x0da11d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xda1] # 0x12920 <peak_f32+0x1d0>
 	LONG $0x486cf162; WORD $0xc95f // vmaxps zmm1, zmm2, zmm1
 	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x0d7f15595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0xd7f]{1to16} # 0x122b4 <peak_f32+0x1c4>
+	QUAD $0x0d9f15595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0xd9f]{1to16} # 0x12934 <peak_f32+0x1e4>
 	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
 	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x0d810db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xd81]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x0da10db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xda1]{1to16} # zmm1 = (zmm3 * mem) + zmm1
 	LONG $0x485df162; WORD $0xe272; BYTE $0x01 // vpsrad zmm4, zmm2, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x486df162; WORD $0xd4fa // vpsubd zmm2, zmm2, zmm4
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
 	LONG $0x486df162; WORD $0xd6fe // vpaddd zmm2, zmm2, zmm6
-	QUAD $0x0ce80db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xce8]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x0d421d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xd42] # 0x122c8 <peak_f32+0x1d8>
-	QUAD $0x0d041da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xd04]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0d361da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xd36]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0d080db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xd08]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x0d621d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xd62] # 0x12948 <peak_f32+0x1f8>
+	QUAD $0x0d241da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xd24]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0d561da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xd56]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0cf41da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xcf4]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0cfe1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xcfe]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	QUAD $0x0cd41da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xcd4]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0cde1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xcde]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0cb41da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xcb4]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
 	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
 	LONG $0x4864f162; WORD $0xdf58 // vaddps zmm3, zmm3, zmm7
@@ -993,7 +1269,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486cf162; WORD $0xcf58 // vaddps zmm1, zmm2, zmm7
 	LONG $0x487cf162; WORD $0xc15e // vdivps zmm0, zmm0, zmm1
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x0a75 // jne 0x115f2 <gelu_tanh+0x612>
+	WORD $0x0a75 // jne 0x11c52 <gelu_tanh+0x612>
 	LONG $0x487cf162; WORD $0x0011 // vmovups zmmword ptr [rax], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
@@ -1006,41 +1282,41 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 
-	// gelu_erf: +5648
+	// gelu_erf: +7280
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x0d74 // je 0x11622 <gelu_erf+0x12>
+	WORD $0x0d74 // je 0x11c82 <gelu_erf+0x12>
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x187d // jge 0x11633 <gelu_erf+0x23>
+	WORD $0x187d // jge 0x11c93 <gelu_erf+0x23>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x00027ee9; BYTE $0x00 // jmp 0x118a0 <gelu_erf+0x290>
+	LONG $0x00027ee9; BYTE $0x00 // jmp 0x11f00 <gelu_erf+0x290>
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x02968d0f; WORD $0x0000 // jge 0x118c2 <gelu_erf+0x2b2>
+	LONG $0x02968d0f; WORD $0x0000 // jge 0x11f22 <gelu_erf+0x2b2>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x0004f6e9; BYTE $0x00 // jmp 0x11b29 <gelu_erf+0x519>
-	QUAD $0x0c030d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xc03] # 0x12240 <peak_f32+0x150>
-	QUAD $0x0bfd1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xbfd] # 0x12244 <peak_f32+0x154>
-	QUAD $0x0c1b1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xc1b] # 0x1226c <peak_f32+0x17c>
-	QUAD $0x0c512518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0xc51] # 0x122ac <peak_f32+0x1bc>
-	QUAD $0x0c5b2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0xc5b] # 0x122c0 <peak_f32+0x1d0>
-	QUAD $0x0c353518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0xc35] # 0x122a4 <peak_f32+0x1b4>
-	QUAD $0x0c073d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xc07] # 0x12280 <peak_f32+0x190>
-	QUAD $0x0c550518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0xc55] # 0x122d8 <peak_f32+0x1e8>
-	QUAD $0x0bcf0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0xbcf] # 0x1225c <peak_f32+0x16c>
-	QUAD $0x0c251518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xc25] # 0x122bc <peak_f32+0x1cc>
-	QUAD $0x0c331d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0xc33] # 0x122d4 <peak_f32+0x1e4>
-	QUAD $0x0bc52518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0xbc5] # 0x12270 <peak_f32+0x180>
-	QUAD $0x0bc72d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0xbc7] # 0x1227c <peak_f32+0x18c>
-	QUAD $0x0c053518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0xc05] # 0x122c4 <peak_f32+0x1d4>
-	QUAD $0x0bd73d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0xbd7] # 0x122a0 <peak_f32+0x1b0>
-	QUAD $0x0be10518487de262; WORD $0x0000 // vbroadcastss zmm16, dword ptr [rip + 0xbe1] # 0x122b4 <peak_f32+0x1c4>
-	QUAD $0x0bef0d18487de262; WORD $0x0000 // vbroadcastss zmm17, dword ptr [rip + 0xbef] # 0x122cc <peak_f32+0x1dc>
-	QUAD $0x0b7d1518487de262; WORD $0x0000 // vbroadcastss zmm18, dword ptr [rip + 0xb7d] # 0x12264 <peak_f32+0x174>
-	QUAD $0x0bd71d18487de262; WORD $0x0000 // vbroadcastss zmm19, dword ptr [rip + 0xbd7] # 0x122c8 <peak_f32+0x1d8>
-	QUAD $0x0b992518487de262; WORD $0x0000 // vbroadcastss zmm20, dword ptr [rip + 0xb99] # 0x12294 <peak_f32+0x1a4>
-	QUAD $0x0bcb2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0xbcb] # 0x122d0 <peak_f32+0x1e0>
-	QUAD $0x0b693518487de262; WORD $0x0000 // vbroadcastss zmm22, dword ptr [rip + 0xb69] # 0x12278 <peak_f32+0x188>
-	QUAD $0x0b730518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0xb73] # 0x1228c <peak_f32+0x19c>
-	QUAD $0x0b210d58487d6262; WORD $0x0000 // vpbroadcastd zmm25, dword ptr [rip + 0xb21] # 0x12244 <peak_f32+0x154>
+	LONG $0x0004f6e9; BYTE $0x00 // jmp 0x12189 <gelu_erf+0x519>
+	QUAD $0x0c230d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xc23] # 0x128c0 <peak_f32+0x170>
+	QUAD $0x0c1d1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xc1d] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x0c3b1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xc3b] # 0x128ec <peak_f32+0x19c>
+	QUAD $0x0c712518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0xc71] # 0x1292c <peak_f32+0x1dc>
+	QUAD $0x0c7b2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0xc7b] # 0x12940 <peak_f32+0x1f0>
+	QUAD $0x0c553518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0xc55] # 0x12924 <peak_f32+0x1d4>
+	QUAD $0x0c273d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xc27] # 0x12900 <peak_f32+0x1b0>
+	QUAD $0x0c750518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0xc75] # 0x12958 <peak_f32+0x208>
+	QUAD $0x0bef0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0xbef] # 0x128dc <peak_f32+0x18c>
+	QUAD $0x0c451518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xc45] # 0x1293c <peak_f32+0x1ec>
+	QUAD $0x0c531d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0xc53] # 0x12954 <peak_f32+0x204>
+	QUAD $0x0be52518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0xbe5] # 0x128f0 <peak_f32+0x1a0>
+	QUAD $0x0be72d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0xbe7] # 0x128fc <peak_f32+0x1ac>
+	QUAD $0x0c253518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0xc25] # 0x12944 <peak_f32+0x1f4>
+	QUAD $0x0bf73d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0xbf7] # 0x12920 <peak_f32+0x1d0>
+	QUAD $0x0c010518487de262; WORD $0x0000 // vbroadcastss zmm16, dword ptr [rip + 0xc01] # 0x12934 <peak_f32+0x1e4>
+	QUAD $0x0c0f0d18487de262; WORD $0x0000 // vbroadcastss zmm17, dword ptr [rip + 0xc0f] # 0x1294c <peak_f32+0x1fc>
+	QUAD $0x0b9d1518487de262; WORD $0x0000 // vbroadcastss zmm18, dword ptr [rip + 0xb9d] # 0x128e4 <peak_f32+0x194>
+	QUAD $0x0bf71d18487de262; WORD $0x0000 // vbroadcastss zmm19, dword ptr [rip + 0xbf7] # 0x12948 <peak_f32+0x1f8>
+	QUAD $0x0bb92518487de262; WORD $0x0000 // vbroadcastss zmm20, dword ptr [rip + 0xbb9] # 0x12914 <peak_f32+0x1c4>
+	QUAD $0x0beb2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0xbeb] # 0x12950 <peak_f32+0x200>
+	QUAD $0x0b893518487de262; WORD $0x0000 // vbroadcastss zmm22, dword ptr [rip + 0xb89] # 0x128f8 <peak_f32+0x1a8>
+	QUAD $0x0b930518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0xb93] # 0x1290c <peak_f32+0x1bc>
+	QUAD $0x0b410d58487d6262; WORD $0x0000 // vpbroadcastd zmm25, dword ptr [rip + 0xb41] # 0x128c4 <peak_f32+0x174>
 	LONG $0x0044a162; WORD $0xff57 // vxorps xmm23, xmm23, xmm23
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x00401f0f // nop dword ptr [rax]
@@ -1048,7 +1324,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c6162; WORD $0xe328 // vmovaps zmm28, zmm3
 	LONG $0x487c6162; WORD $0xec28 // vmovaps zmm29, zmm4
 	LONG $0x10408d49 // lea rax, [r8 + 0x10]
-	QUAD $0x0b071d59502c6162; WORD $0x0000 // vmulps zmm27, zmm26, dword ptr [rip + 0xb07]{1to16} # 0x12258 <peak_f32+0x168>
+	QUAD $0x0b271d59502c6162; WORD $0x0000 // vmulps zmm27, zmm26, dword ptr [rip + 0xb27]{1to16} # 0x128d8 <peak_f32+0x188>
 	LONG $0x4024b162; WORD $0xcfc2; BYTE $0x01 // vcmpltps k1, zmm27, zmm23
 	LONG $0x41440162; WORD $0xdb5c // vsubps zmm27 {k1}, zmm23, zmm27
 	LONG $0x402cb162; WORD $0xcfc2; BYTE $0x01 // vcmpltps k1, zmm26, zmm23
@@ -1104,38 +1380,38 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c08349 // add r8, 0x20
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfe908e0f; WORD $0xffff // jle 0x11730 <gelu_erf+0x120>
+	LONG $0xfe908e0f; WORD $0xffff // jle 0x11d90 <gelu_erf+0x120>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x06d08e0f; WORD $0x0000 // jle 0x11f79 <gelu_erf+0x969>
+	LONG $0x06d08e0f; WORD $0x0000 // jle 0x125d9 <gelu_erf+0x969>
 	LONG $0x86348d48 // lea rsi, [rsi + 4*rax]
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x0294850f; WORD $0x0000 // jne 0x11b4b <gelu_erf+0x53b>
+	LONG $0x0294850f; WORD $0x0000 // jne 0x121ab <gelu_erf+0x53b>
 	LONG $0x487cf162; WORD $0x0610 // vmovups zmm0, zmmword ptr [rsi]
-	LONG $0x0002a0e9; BYTE $0x00 // jmp 0x11b62 <gelu_erf+0x552>
-	QUAD $0x09740d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x974] # 0x12240 <peak_f32+0x150>
-	QUAD $0x096e1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x96e] # 0x12244 <peak_f32+0x154>
-	QUAD $0x098c1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x98c] # 0x1226c <peak_f32+0x17c>
-	QUAD $0x09c22518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x9c2] # 0x122ac <peak_f32+0x1bc>
-	QUAD $0x09cc2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x9cc] # 0x122c0 <peak_f32+0x1d0>
-	QUAD $0x09a63518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x9a6] # 0x122a4 <peak_f32+0x1b4>
-	QUAD $0x09783d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x978] # 0x12280 <peak_f32+0x190>
-	QUAD $0x09c60518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x9c6] # 0x122d8 <peak_f32+0x1e8>
-	QUAD $0x09400d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x940] # 0x1225c <peak_f32+0x16c>
-	QUAD $0x09961518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x996] # 0x122bc <peak_f32+0x1cc>
-	QUAD $0x09a41d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x9a4] # 0x122d4 <peak_f32+0x1e4>
-	QUAD $0x09362518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x936] # 0x12270 <peak_f32+0x180>
-	QUAD $0x09382d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x938] # 0x1227c <peak_f32+0x18c>
-	QUAD $0x09763518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x976] # 0x122c4 <peak_f32+0x1d4>
-	QUAD $0x09483d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x948] # 0x122a0 <peak_f32+0x1b0>
-	QUAD $0x09520518487de262; WORD $0x0000 // vbroadcastss zmm16, dword ptr [rip + 0x952] # 0x122b4 <peak_f32+0x1c4>
-	QUAD $0x09600d18487de262; WORD $0x0000 // vbroadcastss zmm17, dword ptr [rip + 0x960] # 0x122cc <peak_f32+0x1dc>
-	QUAD $0x08ee1518487de262; WORD $0x0000 // vbroadcastss zmm18, dword ptr [rip + 0x8ee] # 0x12264 <peak_f32+0x174>
-	QUAD $0x09481d18487de262; WORD $0x0000 // vbroadcastss zmm19, dword ptr [rip + 0x948] # 0x122c8 <peak_f32+0x1d8>
-	QUAD $0x090a2518487de262; WORD $0x0000 // vbroadcastss zmm20, dword ptr [rip + 0x90a] # 0x12294 <peak_f32+0x1a4>
-	QUAD $0x093c2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x93c] # 0x122d0 <peak_f32+0x1e0>
-	QUAD $0x08da3518487de262; WORD $0x0000 // vbroadcastss zmm22, dword ptr [rip + 0x8da] # 0x12278 <peak_f32+0x188>
-	QUAD $0x08e40518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0x8e4] # 0x1228c <peak_f32+0x19c>
-	QUAD $0x08920d58487d6262; WORD $0x0000 // vpbroadcastd zmm25, dword ptr [rip + 0x892] # 0x12244 <peak_f32+0x154>
+	LONG $0x0002a0e9; BYTE $0x00 // jmp 0x121c2 <gelu_erf+0x552>
+	QUAD $0x09940d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x994] # 0x128c0 <peak_f32+0x170>
+	QUAD $0x098e1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x98e] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x09ac1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x9ac] # 0x128ec <peak_f32+0x19c>
+	QUAD $0x09e22518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x9e2] # 0x1292c <peak_f32+0x1dc>
+	QUAD $0x09ec2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x9ec] # 0x12940 <peak_f32+0x1f0>
+	QUAD $0x09c63518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x9c6] # 0x12924 <peak_f32+0x1d4>
+	QUAD $0x09983d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x998] # 0x12900 <peak_f32+0x1b0>
+	QUAD $0x09e60518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x9e6] # 0x12958 <peak_f32+0x208>
+	QUAD $0x09600d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x960] # 0x128dc <peak_f32+0x18c>
+	QUAD $0x09b61518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x9b6] # 0x1293c <peak_f32+0x1ec>
+	QUAD $0x09c41d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x9c4] # 0x12954 <peak_f32+0x204>
+	QUAD $0x09562518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x956] # 0x128f0 <peak_f32+0x1a0>
+	QUAD $0x09582d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x958] # 0x128fc <peak_f32+0x1ac>
+	QUAD $0x09963518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x996] # 0x12944 <peak_f32+0x1f4>
+	QUAD $0x09683d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x968] # 0x12920 <peak_f32+0x1d0>
+	QUAD $0x09720518487de262; WORD $0x0000 // vbroadcastss zmm16, dword ptr [rip + 0x972] # 0x12934 <peak_f32+0x1e4>
+	QUAD $0x09800d18487de262; WORD $0x0000 // vbroadcastss zmm17, dword ptr [rip + 0x980] # 0x1294c <peak_f32+0x1fc>
+	QUAD $0x090e1518487de262; WORD $0x0000 // vbroadcastss zmm18, dword ptr [rip + 0x90e] # 0x128e4 <peak_f32+0x194>
+	QUAD $0x09681d18487de262; WORD $0x0000 // vbroadcastss zmm19, dword ptr [rip + 0x968] # 0x12948 <peak_f32+0x1f8>
+	QUAD $0x092a2518487de262; WORD $0x0000 // vbroadcastss zmm20, dword ptr [rip + 0x92a] # 0x12914 <peak_f32+0x1c4>
+	QUAD $0x095c2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x95c] # 0x12950 <peak_f32+0x200>
+	QUAD $0x08fa3518487de262; WORD $0x0000 // vbroadcastss zmm22, dword ptr [rip + 0x8fa] # 0x128f8 <peak_f32+0x1a8>
+	QUAD $0x09040518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0x904] # 0x1290c <peak_f32+0x1bc>
+	QUAD $0x08b20d58487d6262; WORD $0x0000 // vpbroadcastd zmm25, dword ptr [rip + 0x8b2] # 0x128c4 <peak_f32+0x174>
 	LONG $0x0044a162; WORD $0xff57 // vxorps xmm23, xmm23, xmm23
 	WORD $0xd231 // xor edx, edx
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
@@ -1143,7 +1419,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c6162; WORD $0xe328 // vmovaps zmm28, zmm3
 	LONG $0x487c6162; WORD $0xec28 // vmovaps zmm29, zmm4
 	LONG $0x10428d48 // lea rax, [rdx + 0x10]
-	QUAD $0x08771d59502c6162; WORD $0x0000 // vmulps zmm27, zmm26, dword ptr [rip + 0x877]{1to16} # 0x12258 <peak_f32+0x168>
+	QUAD $0x08971d59502c6162; WORD $0x0000 // vmulps zmm27, zmm26, dword ptr [rip + 0x897]{1to16} # 0x128d8 <peak_f32+0x188>
 	LONG $0x4024b162; WORD $0xcfc2; BYTE $0x01 // vcmpltps k1, zmm27, zmm23
 	LONG $0x41440162; WORD $0xdb5c // vsubps zmm27 {k1}, zmm23, zmm27
 	LONG $0x402cb162; WORD $0xcfc2; BYTE $0x01 // vcmpltps k1, zmm26, zmm23
@@ -1198,26 +1474,26 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c28348 // add rdx, 0x20
 	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xfe978e0f; WORD $0xffff // jle 0x119c0 <gelu_erf+0x3b0>
+	LONG $0xfe978e0f; WORD $0xffff // jle 0x12020 <gelu_erf+0x3b0>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x04478e0f; WORD $0x0000 // jle 0x11f79 <gelu_erf+0x969>
+	LONG $0x04478e0f; WORD $0x0000 // jle 0x125d9 <gelu_erf+0x969>
 	LONG $0x86148d48 // lea rdx, [rsi + 4*rax]
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x0230850f; WORD $0x0000 // jne 0x11d70 <gelu_erf+0x760>
+	LONG $0x0230850f; WORD $0x0000 // jne 0x123d0 <gelu_erf+0x760>
 	LONG $0x487cf162; WORD $0x0210 // vmovups zmm0, zmmword ptr [rdx]
-	LONG $0x000238e9; BYTE $0x00 // jmp 0x11d83 <gelu_erf+0x773>
+	LONG $0x000238e9; BYTE $0x00 // jmp 0x123e3 <gelu_erf+0x773>
 	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
 	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
-	QUAD $0x06ec1d59587cf162; WORD $0x0000 // vmulps zmm3, zmm0, dword ptr [rip + 0x6ec]{1to16} # 0x12258 <peak_f32+0x168>
-	QUAD $0x06ca2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x6ca] # 0x12240 <peak_f32+0x150>
-	QUAD $0x06c41518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x6c4] # 0x12244 <peak_f32+0x154>
-	QUAD $0x06e22d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x6e2] # 0x1226c <peak_f32+0x17c>
+	QUAD $0x070c1d59587cf162; WORD $0x0000 // vmulps zmm3, zmm0, dword ptr [rip + 0x70c]{1to16} # 0x128d8 <peak_f32+0x188>
+	QUAD $0x06ea2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x6ea] # 0x128c0 <peak_f32+0x170>
+	QUAD $0x06e41518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x6e4] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x07022d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x702] # 0x128ec <peak_f32+0x19c>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	QUAD $0x07143518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x714] # 0x122ac <peak_f32+0x1bc>
-	QUAD $0x07220d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x722] # 0x122c4 <peak_f32+0x1d4>
+	QUAD $0x07343518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x734] # 0x1292c <peak_f32+0x1dc>
+	QUAD $0x07420d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x742] # 0x12944 <peak_f32+0x1f4>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0x4864f162; WORD $0xc9c2; BYTE $0x01 // vcmpltps k1, zmm3, zmm1
 	LONG $0x4974f162; WORD $0xdb5c // vsubps zmm3 {k1}, zmm1, zmm3
@@ -1229,32 +1505,32 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48747162; WORD $0xc75c // vsubps zmm8, zmm1, zmm7
 	LONG $0x486cf162; WORD $0xe45e // vdivps zmm4, zmm2, zmm4
 	LONG $0x48657262; WORD $0xc3b8 // vfmadd231ps zmm8, zmm3, zmm3 # zmm8 = (zmm3 * zmm3) + zmm8
-	QUAD $0x06d235a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6d2]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x06ac35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6ac]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x06f235a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6f2]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x06cc35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6cc]{1to16} # zmm6 = (zmm4 * zmm6) + mem
 	LONG $0x485cf162; WORD $0xdd59 // vmulps zmm3, zmm4, zmm5
-	QUAD $0x067835a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x678]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x06c635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6c6]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x064035a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x640]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x069635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x696]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x06a435a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6a4]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x063635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x636]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x063835a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x638]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x069835a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x698]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x06e635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6e6]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x066035a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x660]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x06b635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6b6]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x06c435a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6c4]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x065635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x656]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x065835a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x658]{1to16} # zmm6 = (zmm4 * zmm6) + mem
 	LONG $0x484cf162; WORD $0xe75c // vsubps zmm4, zmm6, zmm7
-	QUAD $0x064c3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x64c] # 0x122a0 <peak_f32+0x1b0>
+	QUAD $0x066c3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x66c] # 0x12920 <peak_f32+0x1d0>
 	LONG $0x4834f162; WORD $0xe45f // vmaxps zmm4, zmm9, zmm4
-	QUAD $0x05e00d58487d7262; WORD $0x0000 // vpbroadcastd zmm9, dword ptr [rip + 0x5e0] # 0x12244 <peak_f32+0x154>
+	QUAD $0x06000d58487d7262; WORD $0x0000 // vpbroadcastd zmm9, dword ptr [rip + 0x600] # 0x128c4 <peak_f32+0x174>
 	LONG $0x4844f162; WORD $0xe45d // vminps zmm4, zmm7, zmm4
-	QUAD $0x06403559585cf162; WORD $0x0000 // vmulps zmm6, zmm4, dword ptr [rip + 0x640]{1to16} # 0x122b4 <peak_f32+0x1c4>
+	QUAD $0x06603559585cf162; WORD $0x0000 // vmulps zmm6, zmm4, dword ptr [rip + 0x660]{1to16} # 0x12934 <peak_f32+0x1e4>
 	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
 	LONG $0x487cf162; WORD $0xfe5b // vcvtdq2ps zmm7, zmm6
-	QUAD $0x064225b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x642]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	QUAD $0x066225b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x662]{1to16} # zmm4 = (zmm7 * mem) + zmm4
 	LONG $0x482df162; WORD $0xe672; BYTE $0x01 // vpsrad zmm10, zmm6, 0x1
-	QUAD $0x05c925b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x5c9]{1to16} # zmm4 = (zmm7 * mem) + zmm4
-	QUAD $0x06233d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x623] # 0x122c8 <peak_f32+0x1d8>
-	QUAD $0x05e53da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x5e5]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x06173da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x617]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x05b53da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x5b5]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x05bf3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x5bf]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x05e925b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x5e9]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	QUAD $0x06433d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x643] # 0x12948 <peak_f32+0x1f8>
+	QUAD $0x06053da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x605]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x06373da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x637]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x05d53da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x5d5]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x05df3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x5df]{1to16} # zmm7 = (zmm4 * zmm7) + mem
 	LONG $0x485df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm4, zmm5 # zmm7 = (zmm4 * zmm7) + zmm5
 	LONG $0x485cf162; WORD $0xef59 // vmulps zmm5, zmm4, zmm7
 	LONG $0x4845d162; WORD $0xf272; BYTE $0x17 // vpslld zmm7, zmm10, 0x17
@@ -1273,7 +1549,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x497cf162; WORD $0xd328 // vmovaps zmm2 {k1}, zmm3
 	LONG $0x487cf162; WORD $0xc259 // vmulps zmm0, zmm0, zmm2
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x1175 // jne 0x11d4c <gelu_erf+0x73c>
+	WORD $0x1175 // jne 0x123ac <gelu_erf+0x73c>
 	LONG $0x487cf162; WORD $0x0259 // vmulps zmm0, zmm0, zmmword ptr [rdx]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x87 // vmovups zmmword ptr [rdi + 4*rax], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
@@ -1292,13 +1568,13 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd6f7 // not esi
 	LONG $0xce92fbc5 // kmovd k1, esi
 	LONG $0xc97cf162; WORD $0x0210 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx]
-	QUAD $0x04cb1d59587cf162; WORD $0x0000 // vmulps zmm3, zmm0, dword ptr [rip + 0x4cb]{1to16} # 0x12258 <peak_f32+0x168>
-	QUAD $0x04a92518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x4a9] # 0x12240 <peak_f32+0x150>
-	QUAD $0x04a31518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x4a3] # 0x12244 <peak_f32+0x154>
-	QUAD $0x04c12d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x4c1] # 0x1226c <peak_f32+0x17c>
+	QUAD $0x04eb1d59587cf162; WORD $0x0000 // vmulps zmm3, zmm0, dword ptr [rip + 0x4eb]{1to16} # 0x128d8 <peak_f32+0x188>
+	QUAD $0x04c92518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x4c9] # 0x128c0 <peak_f32+0x170>
+	QUAD $0x04c31518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x4c3] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x04e12d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x4e1] # 0x128ec <peak_f32+0x19c>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	QUAD $0x04f33518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x4f3] # 0x122ac <peak_f32+0x1bc>
-	QUAD $0x05010d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x501] # 0x122c4 <peak_f32+0x1d4>
+	QUAD $0x05133518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x513] # 0x1292c <peak_f32+0x1dc>
+	QUAD $0x05210d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x521] # 0x12944 <peak_f32+0x1f4>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0x4864f162; WORD $0xc9c2; BYTE $0x01 // vcmpltps k1, zmm3, zmm1
 	LONG $0x4974f162; WORD $0xdb5c // vsubps zmm3 {k1}, zmm1, zmm3
@@ -1310,32 +1586,32 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48747162; WORD $0xc75c // vsubps zmm8, zmm1, zmm7
 	LONG $0x486cf162; WORD $0xe45e // vdivps zmm4, zmm2, zmm4
 	LONG $0x48657262; WORD $0xc3b8 // vfmadd231ps zmm8, zmm3, zmm3 # zmm8 = (zmm3 * zmm3) + zmm8
-	QUAD $0x04b135a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x4b1]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x048b35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x48b]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x04d135a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x4d1]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x04ab35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x4ab]{1to16} # zmm6 = (zmm4 * zmm6) + mem
 	LONG $0x485cf162; WORD $0xdd59 // vmulps zmm3, zmm4, zmm5
-	QUAD $0x045735a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x457]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x04a535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x4a5]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x041f35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x41f]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x047535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x475]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x048335a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x483]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x041535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x415]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x041735a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x417]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x047735a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x477]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x04c535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x4c5]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x043f35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x43f]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x049535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x495]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x04a335a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x4a3]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x043535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x435]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x043735a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x437]{1to16} # zmm6 = (zmm4 * zmm6) + mem
 	LONG $0x484cf162; WORD $0xe75c // vsubps zmm4, zmm6, zmm7
-	QUAD $0x042b3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x42b] # 0x122a0 <peak_f32+0x1b0>
+	QUAD $0x044b3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x44b] # 0x12920 <peak_f32+0x1d0>
 	LONG $0x4834f162; WORD $0xe45f // vmaxps zmm4, zmm9, zmm4
-	QUAD $0x03bf0d58487d7262; WORD $0x0000 // vpbroadcastd zmm9, dword ptr [rip + 0x3bf] # 0x12244 <peak_f32+0x154>
+	QUAD $0x03df0d58487d7262; WORD $0x0000 // vpbroadcastd zmm9, dword ptr [rip + 0x3df] # 0x128c4 <peak_f32+0x174>
 	LONG $0x4844f162; WORD $0xe45d // vminps zmm4, zmm7, zmm4
-	QUAD $0x041f3559585cf162; WORD $0x0000 // vmulps zmm6, zmm4, dword ptr [rip + 0x41f]{1to16} # 0x122b4 <peak_f32+0x1c4>
+	QUAD $0x043f3559585cf162; WORD $0x0000 // vmulps zmm6, zmm4, dword ptr [rip + 0x43f]{1to16} # 0x12934 <peak_f32+0x1e4>
 	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
 	LONG $0x487cf162; WORD $0xfe5b // vcvtdq2ps zmm7, zmm6
-	QUAD $0x042125b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x421]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	QUAD $0x044125b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x441]{1to16} # zmm4 = (zmm7 * mem) + zmm4
 	LONG $0x482df162; WORD $0xe672; BYTE $0x01 // vpsrad zmm10, zmm6, 0x1
-	QUAD $0x03a825b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x3a8]{1to16} # zmm4 = (zmm7 * mem) + zmm4
-	QUAD $0x04023d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x402] # 0x122c8 <peak_f32+0x1d8>
-	QUAD $0x03c43da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x3c4]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x03f63da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x3f6]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x03943da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x394]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x039e3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x39e]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x03c825b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x3c8]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	QUAD $0x04223d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x422] # 0x12948 <peak_f32+0x1f8>
+	QUAD $0x03e43da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x3e4]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x04163da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x416]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x03b43da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x3b4]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x03be3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x3be]{1to16} # zmm7 = (zmm4 * zmm7) + mem
 	LONG $0x485df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm4, zmm5 # zmm7 = (zmm4 * zmm7) + zmm5
 	LONG $0x485cf162; WORD $0xef59 // vmulps zmm5, zmm4, zmm7
 	LONG $0x4845d162; WORD $0xf272; BYTE $0x17 // vpslld zmm7, zmm10, 0x17
@@ -1354,7 +1630,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x497cf162; WORD $0xd328 // vmovaps zmm2 {k1}, zmm3
 	LONG $0x487cf162; WORD $0xc259 // vmulps zmm0, zmm0, zmm2
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x0a75 // jne 0x11f66 <gelu_erf+0x956>
+	WORD $0x0a75 // jne 0x125c6 <gelu_erf+0x956>
 	LONG $0x487cf162; WORD $0x0011 // vmovups zmmword ptr [rax], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
@@ -1367,18 +1643,18 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// read_all: +8064
+	// read_all: +9696
 	WORD $0x8949; BYTE $0xd0 // mov r8, rdx
 	LONG $0x09e0c149 // shl r8, 0x9
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
 	WORD $0x094c; BYTE $0xc0 // or rax, r8
 	LONG $0x20e8c148 // shr rax, 0x20
-	WORD $0x0a74 // je 0x11fa0 <read_all+0x20>
+	WORD $0x0a74 // je 0x12600 <read_all+0x20>
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	WORD $0x9948 // cqo
 	WORD $0xf749; BYTE $0xf8 // idiv r8
-	WORD $0x07eb // jmp 0x11fa7 <read_all+0x27>
+	WORD $0x07eb // jmp 0x12607 <read_all+0x27>
 	WORD $0xf089 // mov eax, esi
 	WORD $0xd231 // xor edx, edx
 	WORD $0xf741; BYTE $0xf0 // div r8d
@@ -1388,24 +1664,24 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc1af0f4c // imul r8, rcx
 	WORD $0x294c; BYTE $0xc6 // sub rsi, r8
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x00948e0f; WORD $0x0000 // jle 0x12055 <read_all+0xd5>
+	LONG $0x00948e0f; WORD $0x0000 // jle 0x126b5 <read_all+0xd5>
 	LONG $0xc0878d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdi + 0x1c0]
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
 	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
 	LONG $0xd2efe9c5 // vpxor xmm2, xmm2, xmm2
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	WORD $0x1ceb // jmp 0x11ff9 <read_all+0x79>
+	WORD $0x1ceb // jmp 0x12659 <read_all+0x79>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x00c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x200
 	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
 	LONG $0x02000548; WORD $0x0000 // add rax, 0x200
 	WORD $0x3949; BYTE $0xd0 // cmp r8, rdx
-	WORD $0x6c7d // jge 0x12065 <read_all+0xe5>
+	WORD $0x6c7d // jge 0x126c5 <read_all+0xe5>
 	WORD $0x8949; BYTE $0xc1 // mov r9, rax
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xdc7e // jle 0x11fe0 <read_all+0x60>
+	WORD $0xdc7e // jle 0x12640 <read_all+0x60>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x48fed162; WORD $0x616f; BYTE $0xf9 // vmovdqu64 zmm4, zmmword ptr [r9 - 0x1c0]
 	LONG $0x48fed162; WORD $0x696f; BYTE $0xfa // vmovdqu64 zmm5, zmmword ptr [r9 - 0x180]
@@ -1417,14 +1693,14 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48c5d362; WORD $0x0125; BYTE $0xfe // vpternlogq zmm0, zmm7, zmmword ptr [r9], 0xfe
 	WORD $0x0149; BYTE $0xd1 // add r9, rdx
 	WORD $0xff49; BYTE $0xca // dec r10
-	WORD $0xbd75 // jne 0x12010 <read_all+0x90>
-	WORD $0x8beb // jmp 0x11fe0 <read_all+0x60>
+	WORD $0xbd75 // jne 0x12670 <read_all+0x90>
+	WORD $0x8beb // jmp 0x12640 <read_all+0x60>
 	LONG $0xd2efe9c5 // vpxor xmm2, xmm2, xmm2
 	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0x00fe8148; WORD $0x0001; BYTE $0x00 // cmp rsi, 0x100
-	WORD $0x3d7c // jl 0x120ab <read_all+0x12b>
+	WORD $0x3d7c // jl 0x1270b <read_all+0x12b>
 	WORD $0xff48; BYTE $0xc9 // dec rcx
 	LONG $0x000100b8; BYTE $0x00 // mov eax, 0x100
 	LONG $0xd1af0f48 // imul rdx, rcx
@@ -1436,7 +1712,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0xff0744eb48fdf162 // vporq zmm0, zmm0, zmmword ptr [rdi + rax - 0x40]
 	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
 	WORD $0x3948; BYTE $0xf0 // cmp rax, rsi
-	WORD $0xd57e // jle 0x12080 <read_all+0x100>
+	WORD $0xd57e // jle 0x126e0 <read_all+0x100>
 	LONG $0x48e5f162; WORD $0xd2eb // vporq zmm2, zmm3, zmm2
 	LONG $0x48fdf362; WORD $0xd125; BYTE $0xfe // vpternlogq zmm2, zmm0, zmm1, 0xfe
 	LONG $0x487cf162; WORD $0xc25b // vcvtdq2ps zmm0, zmm2
@@ -1452,20 +1728,20 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// peak_f32: +8432
+	// peak_f32: +10064
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x01188e0f; WORD $0x0000 // jle 0x12211 <peak_f32+0x121>
-	QUAD $0x01410d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x141] # 0x12244 <peak_f32+0x154>
-	QUAD $0x01670518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x167] # 0x12274 <peak_f32+0x184>
-	QUAD $0x01a13d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1a1] # 0x122b8 <peak_f32+0x1c8>
-	QUAD $0x01633518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x163] # 0x12284 <peak_f32+0x194>
-	QUAD $0x017d2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x17d] # 0x122a8 <peak_f32+0x1b8>
-	QUAD $0x01332518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x133] # 0x12268 <peak_f32+0x178>
-	QUAD $0x01711d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x171] # 0x122b0 <peak_f32+0x1c0>
-	QUAD $0x01031518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x103] # 0x1224c <peak_f32+0x15c>
-	QUAD $0x01350d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x135] # 0x12288 <peak_f32+0x198>
-	QUAD $0x00eb0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0xeb] # 0x12248 <peak_f32+0x158>
-	QUAD $0x00e91518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xe9] # 0x12250 <peak_f32+0x160>
+	LONG $0x01188e0f; WORD $0x0000 // jle 0x12871 <peak_f32+0x121>
+	QUAD $0x01610d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x161] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x01870518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x187] # 0x128f4 <peak_f32+0x1a4>
+	QUAD $0x01c13d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1c1] # 0x12938 <peak_f32+0x1e8>
+	QUAD $0x01833518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x183] # 0x12904 <peak_f32+0x1b4>
+	QUAD $0x019d2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x19d] # 0x12928 <peak_f32+0x1d8>
+	QUAD $0x01532518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x153] # 0x128e8 <peak_f32+0x198>
+	QUAD $0x01911d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x191] # 0x12930 <peak_f32+0x1e0>
+	QUAD $0x01231518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x123] # 0x128cc <peak_f32+0x17c>
+	QUAD $0x01550d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x155] # 0x12908 <peak_f32+0x1b8>
+	QUAD $0x010b0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x10b] # 0x128c8 <peak_f32+0x178>
+	QUAD $0x01091518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x109] # 0x128d0 <peak_f32+0x180>
 	LONG $0x487c7162; WORD $0x2710 // vmovups zmm12, zmmword ptr [rdi]
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
@@ -1483,7 +1759,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x481dd262; WORD $0xc4a8 // vfmadd213ps zmm0, zmm12, zmm12 # zmm0 = (zmm12 * zmm0) + zmm12
 	LONG $0x481d5262; WORD $0xd4a8 // vfmadd213ps zmm10, zmm12, zmm12 # zmm10 = (zmm12 * zmm10) + zmm12
 	WORD $0xff48; BYTE $0xc8 // dec rax
-	WORD $0xb375 // jne 0x12180 <peak_f32+0x90>
+	WORD $0xb375 // jne 0x127e0 <peak_f32+0x90>
 	LONG $0x48345162; WORD $0xcb58 // vaddps zmm9, zmm9, zmm11
 	LONG $0x483c5162; WORD $0xc158 // vaddps zmm8, zmm8, zmm9
 	LONG $0x4844d162; WORD $0xf858 // vaddps zmm7, zmm7, zmm8
@@ -1495,8 +1771,8 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4874f162; WORD $0xca58 // vaddps zmm1, zmm1, zmm2
 	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
 	LONG $0x482cf162; WORD $0xc058 // vaddps zmm0, zmm10, zmm0
-	WORD $0x0aeb // jmp 0x1221b <peak_f32+0x12b>
-	QUAD $0x00450518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x45] # 0x12260 <peak_f32+0x170>
+	WORD $0x0aeb // jmp 0x1287b <peak_f32+0x12b>
+	QUAD $0x00650518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x65] # 0x128e0 <peak_f32+0x190>
 	LONG $0x06e6c148 // shl rsi, 0x6
 	LONG $0x487cf162; WORD $0x0711 // vmovups zmmword ptr [rdi], zmm0
 	LONG $0x76048d48 // lea rax, [rsi + 2*rsi]
@@ -1504,6 +1780,8 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x0041700000cccccc; QUAD $0x00412000003f8000
 	QUAD $0x0041300000410000; QUAD $0x4c3f3504f3ff8000
@@ -1600,13 +1878,32 @@ TEXT ·exp_avx512(SB), 0, $0-24
 	CALL ·vector_avx512<>+1968(SB)
 	RET
 
+// func softmaxTile_avx512(s, most, sum, change unsafe.Pointer, n int) int
+TEXT ·softmaxTile_avx512(SB), 0, $0-48
+	MOVQ s+0(FP), DI
+	MOVQ most+8(FP), SI
+	MOVQ sum+16(FP), DX
+	MOVQ change+24(FP), CX
+	MOVQ n+32(FP), R8
+	CALL ·vector_avx512<>+2624(SB)
+	MOVQ AX, ret+40(FP)
+	RET
+
+// func mulTile_avx512(y, f unsafe.Pointer, n int)
+TEXT ·mulTile_avx512(SB), 0, $0-24
+	MOVQ y+0(FP), DI
+	MOVQ f+8(FP), SI
+	MOVQ n+16(FP), DX
+	CALL ·vector_avx512<>+4176(SB)
+	RET
+
 // func siLU_avx512(y, x, u unsafe.Pointer, n int)
 TEXT ·siLU_avx512(SB), 0, $0-32
 	MOVQ y+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ u+16(FP), DX
 	MOVQ n+24(FP), CX
-	CALL ·vector_avx512<>+2624(SB)
+	CALL ·vector_avx512<>+4256(SB)
 	RET
 
 // func gELUTanh_avx512(y, x, u unsafe.Pointer, n int)
@@ -1615,7 +1912,7 @@ TEXT ·gELUTanh_avx512(SB), 0, $0-32
 	MOVQ x+8(FP), SI
 	MOVQ u+16(FP), DX
 	MOVQ n+24(FP), CX
-	CALL ·vector_avx512<>+4064(SB)
+	CALL ·vector_avx512<>+5696(SB)
 	RET
 
 // func gELUErf_avx512(y, x, u unsafe.Pointer, n int)
@@ -1624,7 +1921,7 @@ TEXT ·gELUErf_avx512(SB), 0, $0-32
 	MOVQ x+8(FP), SI
 	MOVQ u+16(FP), DX
 	MOVQ n+24(FP), CX
-	CALL ·vector_avx512<>+5648(SB)
+	CALL ·vector_avx512<>+7280(SB)
 	RET
 
 // func readAll_avx512(p unsafe.Pointer, n, streams int) float32
@@ -1632,7 +1929,7 @@ TEXT ·readAll_avx512(SB), 0, $0-28
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
 	MOVQ streams+16(FP), DX
-	CALL ·vector_avx512<>+8064(SB)
+	CALL ·vector_avx512<>+9696(SB)
 	MOVSS X0, ret+24(FP)
 	RET
 
@@ -1640,6 +1937,6 @@ TEXT ·readAll_avx512(SB), 0, $0-28
 TEXT ·peak_avx512(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·vector_avx512<>+8432(SB)
+	CALL ·vector_avx512<>+10064(SB)
 	MOVQ AX, ret+16(FP)
 	RET

@@ -828,17 +828,384 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
 
-	// silu: +3212
-	WORD $0xb40000c2 // cbz x2, 0x10ca4 <silu+0x18>
+	// softmax_tile: +3212
+	WORD $0xd102c3ff // sub sp, sp, #0xb0
+	WORD $0xad400021 // ldp q1, q0, [x1]
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x6d073bef // stp d15, d14, [sp, #0x70]
+	WORD $0x6d0833ed // stp d13, d12, [sp, #0x80]
+	WORD $0x4ea11c38 // mov v24.16b, v1.16b
+	WORD $0x4ea01c13 // mov v19.16b, v0.16b
+	WORD $0x6d092beb // stp d11, d10, [sp, #0x90]
+	WORD $0x6d0a23e9 // stp d9, d8, [sp, #0xa0]
+	WORD $0x540001ab // b.lt 0x10ce4 <softmax_tile+0x58>
+	WORD $0x4ea11c38 // mov v24.16b, v1.16b
+	WORD $0x4ea01c13 // mov v19.16b, v0.16b
+	WORD $0x91004008 // add x8, x0, #0x10
+	WORD $0xaa0403e9 // mov x9, x4
+	WORD $0xad7f9504 // ldp q4, q5, [x8, #-0x10]
+	WORD $0xf1000529 // subs x9, x9, #0x1
+	WORD $0x91008108 // add x8, x8, #0x20
+	WORD $0x6eb8e486 // fcmgt v6.4s, v4.4s, v24.4s
+	WORD $0x6eb3e4a7 // fcmgt v7.4s, v5.4s, v19.4s
+	WORD $0x6ea61c98 // bit v24.16b, v4.16b, v6.16b
+	WORD $0x6ea71cb3 // bit v19.16b, v5.16b, v7.16b
+	WORD $0x54ffff21 // b.ne 0x10cc4 <softmax_tile+0x38>
+	WORD $0x52954768 // mov w8, #0xaa3b // =43579
+	WORD $0x4eb8d425 // fsub v5.4s, v1.4s, v24.4s
+	WORD $0x4eb3d406 // fsub v6.4s, v0.4s, v19.4s
+	WORD $0x72a7f708 // movk w8, #0x3fb8, lsl #16
+	WORD $0xad0003e1 // stp q1, q0, [sp]
+	WORD $0x4f0167fd // movi v29.4s, #0x3f, lsl #24
+	WORD $0x4e040d07 // dup v7.4s, w8
+	WORD $0x528e4008 // mov w8, #0x7200 // =29184
+	WORD $0x4f03f609 // fmov v9.4s, #1.00000000
+	WORD $0x72a7e628 // movk w8, #0x3f31, lsl #16
+	WORD $0x3d800038 // str q24, [x1]
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x4e040d12 // dup v18.4s, w8
+	WORD $0x4ea51cba // mov v26.16b, v5.16b
+	WORD $0x5297d1c8 // mov w8, #0xbe8e // =48782
+	WORD $0x6e27dca4 // fmul v4.4s, v5.4s, v7.4s
+	WORD $0x6e27dcd0 // fmul v16.4s, v6.4s, v7.4s
+	WORD $0x72a6b7e8 // movk w8, #0x35bf, lsl #16
+	WORD $0x4e040d11 // dup v17.4s, w8
+	WORD $0x4ea61cdb // mov v27.16b, v6.16b
+	WORD $0x52816c28 // mov w8, #0xb61 // =2913
+	WORD $0x72a756c8 // movk w8, #0x3ab6, lsl #16
+	WORD $0x4e040d02 // dup v2.4s, w8
+	WORD $0x5281a028 // mov w8, #0xd01 // =3329
+	WORD $0x4e21a894 // fcvtns v20.4s, v4.4s
+	WORD $0x4e21aa10 // fcvtns v16.4s, v16.4s
+	WORD $0x72a72a08 // movk w8, #0x3950, lsl #16
+	WORD $0x4ea21c40 // mov v0.16b, v2.16b
+	WORD $0x4ea21c41 // mov v1.16b, v2.16b
+	WORD $0x4e21da84 // scvtf v4.4s, v20.4s
+	WORD $0x4e21da16 // scvtf v22.4s, v16.4s
+	WORD $0x4f375694 // shl v20.4s, v20.4s, #0x17
+	WORD $0x4f375610 // shl v16.4s, v16.4s, #0x17
+	WORD $0x4ea4ce5a // fmls v26.4s, v18.4s, v4.4s
+	WORD $0x4eb6ce5b // fmls v27.4s, v18.4s, v22.4s
+	WORD $0x4ea4ce3a // fmls v26.4s, v17.4s, v4.4s
+	WORD $0x4e040d04 // dup v4.4s, w8
+	WORD $0x52911128 // mov w8, #0x8889 // =34953
+	WORD $0x72a78108 // movk w8, #0x3c08, lsl #16
+	WORD $0x4eb6ce3b // fmls v27.4s, v17.4s, v22.4s
+	WORD $0x4e040d17 // dup v23.4s, w8
+	WORD $0x52955568 // mov w8, #0xaaab // =43691
+	WORD $0x72a7a548 // movk w8, #0x3d2a, lsl #16
+	WORD $0x4e3acc80 // fmla v0.4s, v4.4s, v26.4s
+	WORD $0x4e040d03 // dup v3.4s, w8
+	WORD $0x52955568 // mov w8, #0xaaab // =43691
+	WORD $0x4eb71ef9 // mov v25.16b, v23.16b
+	WORD $0x4e3bcc81 // fmla v1.4s, v4.4s, v27.4s
+	WORD $0x72a7c548 // movk w8, #0x3e2a, lsl #16
+	WORD $0x4ea31c7c // mov v28.16b, v3.16b
+	WORD $0x4e20cf59 // fmla v25.4s, v26.4s, v0.4s
+	WORD $0x4eb71ee0 // mov v0.16b, v23.16b
+	WORD $0x4e21cf60 // fmla v0.4s, v27.4s, v1.4s
+	WORD $0x4e040d01 // dup v1.4s, w8
+	WORD $0x52b84e08 // mov w8, #-0x3d900000 // =-1032847360
+	WORD $0x4e39cf5c // fmla v28.4s, v26.4s, v25.4s
+	WORD $0x4ea31c79 // mov v25.16b, v3.16b
+	WORD $0x4e040d15 // dup v21.4s, w8
+	WORD $0x4e20cf79 // fmla v25.4s, v27.4s, v0.4s
+	WORD $0x4ea11c20 // mov v0.16b, v1.16b
+	WORD $0x6ea5e6a5 // fcmgt v5.4s, v21.4s, v5.4s
+	WORD $0x6ea6e6a6 // fcmgt v6.4s, v21.4s, v6.4s
+	WORD $0x4e3ccf40 // fmla v0.4s, v26.4s, v28.4s
+	WORD $0x4ea11c3c // mov v28.16b, v1.16b
+	WORD $0x4e39cf7c // fmla v28.4s, v27.4s, v25.4s
+	WORD $0x4f0167f9 // movi v25.4s, #0x3f, lsl #24
+	WORD $0x4e20cf5d // fmla v29.4s, v26.4s, v0.4s
+	WORD $0x4e3ccf79 // fmla v25.4s, v27.4s, v28.4s
+	WORD $0x6e3ddf5c // fmul v28.4s, v26.4s, v29.4s
+	WORD $0x6e39df79 // fmul v25.4s, v27.4s, v25.4s
+	WORD $0x4e3ccf5a // fmla v26.4s, v26.4s, v28.4s
+	WORD $0x4e39cf7b // fmla v27.4s, v27.4s, v25.4s
+	WORD $0x4e29d75a // fadd v26.4s, v26.4s, v9.4s
+	WORD $0x4e29d77b // fadd v27.4s, v27.4s, v9.4s
+	WORD $0x4eba8694 // add v20.4s, v20.4s, v26.4s
+	WORD $0x4ebb8610 // add v16.4s, v16.4s, v27.4s
+	WORD $0x4e651e85 // bic v5.16b, v20.16b, v5.16b
+	WORD $0x4e661e06 // bic v6.16b, v16.16b, v6.16b
+	WORD $0x3d800065 // str q5, [x3]
+	WORD $0x3dc00050 // ldr q16, [x2]
+	WORD $0x3d800433 // str q19, [x1, #0x10]
+	WORD $0x3d800466 // str q6, [x3, #0x10]
+	WORD $0x6e25de10 // fmul v16.4s, v16.4s, v5.4s
+	WORD $0x3dc00454 // ldr q20, [x2, #0x10]
+	WORD $0x6e26de85 // fmul v5.4s, v20.4s, v6.4s
+	WORD $0x540000ac // b.gt 0x10e4c <softmax_tile+0x1c0>
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0xaa1f03ea // mov x10, xzr
+	WORD $0x1400008c // b 0x11078 <softmax_tile+0x3ec>
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0xaa1f03e8 // mov x8, xzr
+	WORD $0x91008009 // add x9, x0, #0x20
+	WORD $0xad018fe1 // stp q1, q3, [sp, #0x30]
+	WORD $0xad028be7 // stp q7, q2, [sp, #0x50]
+	WORD $0x3d800bf5 // str q21, [sp, #0x20]
+	WORD $0xad40793c // ldp q28, q30, [x9]
+	WORD $0x4ea91d35 // mov v21.16b, v9.16b
+	WORD $0xad7f753a // ldp q26, q29, [x9, #-0x20]
+	WORD $0x4ea41c99 // mov v25.16b, v4.16b
+	WORD $0x4eb71ef6 // mov v22.16b, v23.16b
+	WORD $0x4eb81f00 // mov v0.16b, v24.16b
+	WORD $0x9100110b // add x11, x8, #0x4
+	WORD $0x4eb8d79c // fsub v28.4s, v28.4s, v24.4s
+	WORD $0x4eb3d7c3 // fsub v3.4s, v30.4s, v19.4s
+	WORD $0x9100090a // add x10, x8, #0x2
+	WORD $0x4eb8d75b // fsub v27.4s, v26.4s, v24.4s
+	WORD $0x4eb3d7a1 // fsub v1.4s, v29.4s, v19.4s
+	WORD $0x4eb31e78 // mov v24.16b, v19.16b
+	WORD $0xeb04017f // cmp x11, x4
+	WORD $0xaa0a03e8 // mov x8, x10
+	WORD $0x6e27df9f // fmul v31.4s, v28.4s, v7.4s
+	WORD $0x6e27dc6b // fmul v11.4s, v3.4s, v7.4s
+	WORD $0x4ebc1f8f // mov v15.16b, v28.16b
+	WORD $0x6e27df7e // fmul v30.4s, v27.4s, v7.4s
+	WORD $0x6e27dc2a // fmul v10.4s, v1.4s, v7.4s
+	WORD $0x4ebb1f6e // mov v14.16b, v27.16b
+	WORD $0x4ea11c3d // mov v29.16b, v1.16b
+	WORD $0x4ea31c7a // mov v26.16b, v3.16b
+	WORD $0x4eb71ee7 // mov v7.16b, v23.16b
+	WORD $0x4e21abe8 // fcvtns v8.4s, v31.4s
+	WORD $0x4e21a97f // fcvtns v31.4s, v11.4s
+	WORD $0x4e21abc9 // fcvtns v9.4s, v30.4s
+	WORD $0x4e21a95e // fcvtns v30.4s, v10.4s
+	WORD $0x4e21d90b // scvtf v11.4s, v8.4s
+	WORD $0x4e21dbed // scvtf v13.4s, v31.4s
+	WORD $0x4f3757ff // shl v31.4s, v31.4s, #0x17
+	WORD $0x4e21d92a // scvtf v10.4s, v9.4s
+	WORD $0x4e21dbcc // scvtf v12.4s, v30.4s
+	WORD $0x4f3757de // shl v30.4s, v30.4s, #0x17
+	WORD $0x4eabce4f // fmls v15.4s, v18.4s, v11.4s
+	WORD $0x4eadce5a // fmls v26.4s, v18.4s, v13.4s
+	WORD $0x4eaace4e // fmls v14.4s, v18.4s, v10.4s
+	WORD $0x4eacce5d // fmls v29.4s, v18.4s, v12.4s
+	WORD $0x4eabce2f // fmls v15.4s, v17.4s, v11.4s
+	WORD $0x4eadce3a // fmls v26.4s, v17.4s, v13.4s
+	WORD $0x4ea21c4b // mov v11.16b, v2.16b
+	WORD $0x4eaace2e // fmls v14.4s, v17.4s, v10.4s
+	WORD $0x4eacce3d // fmls v29.4s, v17.4s, v12.4s
+	WORD $0x4ea21c4a // mov v10.16b, v2.16b
+	WORD $0x4ea21c4c // mov v12.16b, v2.16b
+	WORD $0x4ea21c4d // mov v13.16b, v2.16b
+	WORD $0x3dc013e2 // ldr q2, [sp, #0x40]
+	WORD $0x4e2fcc8b // fmla v11.4s, v4.4s, v15.4s
+	WORD $0x4e2ecc8a // fmla v10.4s, v4.4s, v14.4s
+	WORD $0x4e3dcc8c // fmla v12.4s, v4.4s, v29.4s
+	WORD $0x4e3acc8d // fmla v13.4s, v4.4s, v26.4s
+	WORD $0x4eb71ee4 // mov v4.16b, v23.16b
+	WORD $0x4e2bcde4 // fmla v4.4s, v15.4s, v11.4s
+	WORD $0x4e2acdd6 // fmla v22.4s, v14.4s, v10.4s
+	WORD $0x4eb71eea // mov v10.16b, v23.16b
+	WORD $0x4e2ccfa7 // fmla v7.4s, v29.4s, v12.4s
+	WORD $0x4ea21c4c // mov v12.16b, v2.16b
+	WORD $0x4ea21c4b // mov v11.16b, v2.16b
+	WORD $0x4e2dcf4a // fmla v10.4s, v26.4s, v13.4s
+	WORD $0x4ea21c4d // mov v13.16b, v2.16b
+	WORD $0x4e24cdec // fmla v12.4s, v15.4s, v4.4s
+	WORD $0x3dc00fe4 // ldr q4, [sp, #0x30]
+	WORD $0x4e36cdcb // fmla v11.4s, v14.4s, v22.4s
+	WORD $0x4ea21c56 // mov v22.16b, v2.16b
+	WORD $0x4eb41e82 // mov v2.16b, v20.16b
+	WORD $0x4eb01e14 // mov v20.16b, v16.16b
+	WORD $0x4ea41c93 // mov v19.16b, v4.16b
+	WORD $0x4e27cfad // fmla v13.4s, v29.4s, v7.4s
+	WORD $0x4f0167e7 // movi v7.4s, #0x3f, lsl #24
+	WORD $0x4ea61cd0 // mov v16.16b, v6.16b
+	WORD $0x4ea51ca6 // mov v6.16b, v5.16b
+	WORD $0x4eb71ee5 // mov v5.16b, v23.16b
+	WORD $0x4e2acf56 // fmla v22.4s, v26.4s, v10.4s
+	WORD $0x4ea41c8a // mov v10.16b, v4.16b
+	WORD $0x4eb11e37 // mov v23.16b, v17.16b
+	WORD $0x4e2bcdd3 // fmla v19.4s, v14.4s, v11.4s
+	WORD $0x4ea41c8b // mov v11.16b, v4.16b
+	WORD $0x4eb21e51 // mov v17.16b, v18.16b
+	WORD $0x4f0167f2 // movi v18.4s, #0x3f, lsl #24
+	WORD $0x4e2ccdea // fmla v10.4s, v15.4s, v12.4s
+	WORD $0x4e2dcfab // fmla v11.4s, v29.4s, v13.4s
+	WORD $0x4f0167ed // movi v13.4s, #0x3f, lsl #24
+	WORD $0x4e36cf44 // fmla v4.4s, v26.4s, v22.4s
+	WORD $0x4f0167f6 // movi v22.4s, #0x3f, lsl #24
+	WORD $0x4e33cdc7 // fmla v7.4s, v14.4s, v19.4s
+	WORD $0x4eb81f13 // mov v19.16b, v24.16b
+	WORD $0x4ea01c18 // mov v24.16b, v0.16b
+	WORD $0x4e2acdf2 // fmla v18.4s, v15.4s, v10.4s
+	WORD $0x4e2bcfad // fmla v13.4s, v29.4s, v11.4s
+	WORD $0x4e24cf56 // fmla v22.4s, v26.4s, v4.4s
+	WORD $0x6e27ddc4 // fmul v4.4s, v14.4s, v7.4s
+	WORD $0x6e32dde7 // fmul v7.4s, v15.4s, v18.4s
+	WORD $0x6e2ddfb2 // fmul v18.4s, v29.4s, v13.4s
+	WORD $0x6e36df56 // fmul v22.4s, v26.4s, v22.4s
+	WORD $0x4e24cdce // fmla v14.4s, v14.4s, v4.4s
+	WORD $0x4f375524 // shl v4.4s, v9.4s, #0x17
+	WORD $0x4eb51ea9 // mov v9.16b, v21.16b
+	WORD $0x3dc00bf5 // ldr q21, [sp, #0x20]
+	WORD $0x4e27cdef // fmla v15.4s, v15.4s, v7.4s
+	WORD $0x4e32cfbd // fmla v29.4s, v29.4s, v18.4s
+	WORD $0x6ebbe6bb // fcmgt v27.4s, v21.4s, v27.4s
+	WORD $0x6ebce6bc // fcmgt v28.4s, v21.4s, v28.4s
+	WORD $0x4e36cf5a // fmla v26.4s, v26.4s, v22.4s
+	WORD $0x4e29d5c7 // fadd v7.4s, v14.4s, v9.4s
+	WORD $0x4f375516 // shl v22.4s, v8.4s, #0x17
+	WORD $0x6ea1e6a0 // fcmgt v0.4s, v21.4s, v1.4s
+	WORD $0x6ea3e6a1 // fcmgt v1.4s, v21.4s, v3.4s
+	WORD $0x4e29d5f2 // fadd v18.4s, v15.4s, v9.4s
+	WORD $0x4e29d7bd // fadd v29.4s, v29.4s, v9.4s
+	WORD $0x4e29d75a // fadd v26.4s, v26.4s, v9.4s
+	WORD $0x4ea78484 // add v4.4s, v4.4s, v7.4s
+	WORD $0x4eb286c7 // add v7.4s, v22.4s, v18.4s
+	WORD $0x4ebd87d2 // add v18.4s, v30.4s, v29.4s
+	WORD $0x4e7b1c84 // bic v4.16b, v4.16b, v27.16b
+	WORD $0x4eba87f6 // add v22.4s, v31.4s, v26.4s
+	WORD $0x4e7c1ce7 // bic v7.16b, v7.16b, v28.16b
+	WORD $0x4e601e40 // bic v0.16b, v18.16b, v0.16b
+	WORD $0x4eb11e32 // mov v18.16b, v17.16b
+	WORD $0x4eb71ef1 // mov v17.16b, v23.16b
+	WORD $0x4ea51cb7 // mov v23.16b, v5.16b
+	WORD $0x4ea61cc5 // mov v5.16b, v6.16b
+	WORD $0x4eb01e06 // mov v6.16b, v16.16b
+	WORD $0x4e611ec1 // bic v1.16b, v22.16b, v1.16b
+	WORD $0x4e24d690 // fadd v16.4s, v20.4s, v4.4s
+	WORD $0x4e27d454 // fadd v20.4s, v2.4s, v7.4s
+	WORD $0xad3f0124 // stp q4, q0, [x9, #-0x20]
+	WORD $0x4eb91f24 // mov v4.16b, v25.16b
+	WORD $0x4e20d4a5 // fadd v5.4s, v5.4s, v0.4s
+	WORD $0x4e21d4c6 // fadd v6.4s, v6.4s, v1.4s
+	WORD $0xac820527 // stp q7, q1, [x9], #0x40
+	WORD $0xad428be7 // ldp q7, q2, [sp, #0x50]
+	WORD $0x54ffefad // b.le 0x10e68 <softmax_tile+0x1dc>
+	WORD $0xeb04015f // cmp x10, x4
+	WORD $0x54000a2a // b.ge 0x111c0 <softmax_tile+0x534>
+	WORD $0x8b0a1408 // add x8, x0, x10, lsl #5
+	WORD $0x52954769 // mov w9, #0xaa3b // =43579
+	WORD $0x72a7f709 // movk w9, #0x3fb8, lsl #16
+	WORD $0x3dc00100 // ldr q0, [x8]
+	WORD $0x4e040d21 // dup v1.4s, w9
+	WORD $0x528e4009 // mov w9, #0x7200 // =29184
+	WORD $0x72a7e629 // movk w9, #0x3f31, lsl #16
+	WORD $0x4eb8d400 // fsub v0.4s, v0.4s, v24.4s
+	WORD $0x4e040d31 // dup v17.4s, w9
+	WORD $0x5297d1c9 // mov w9, #0xbe8e // =48782
+	WORD $0x72a6b7e9 // movk w9, #0x35bf, lsl #16
+	WORD $0x4e040d23 // dup v3.4s, w9
+	WORD $0x52816c29 // mov w9, #0xb61 // =2913
+	WORD $0x72a756c9 // movk w9, #0x3ab6, lsl #16
+	WORD $0x6e21dc04 // fmul v4.4s, v0.4s, v1.4s
+	WORD $0x4ea01c12 // mov v18.16b, v0.16b
+	WORD $0x4e21a884 // fcvtns v4.4s, v4.4s
+	WORD $0x4e21d887 // scvtf v7.4s, v4.4s
+	WORD $0x4f375484 // shl v4.4s, v4.4s, #0x17
+	WORD $0x4ea7ce32 // fmls v18.4s, v17.4s, v7.4s
+	WORD $0x4ea7cc72 // fmls v18.4s, v3.4s, v7.4s
+	WORD $0x4e040d27 // dup v7.4s, w9
+	WORD $0x5281a029 // mov w9, #0xd01 // =3329
+	WORD $0x72a72a09 // movk w9, #0x3950, lsl #16
+	WORD $0x4e040d35 // dup v21.4s, w9
+	WORD $0x52911129 // mov w9, #0x8889 // =34953
+	WORD $0x4ea71cf6 // mov v22.16b, v7.16b
+	WORD $0x72a78109 // movk w9, #0x3c08, lsl #16
+	WORD $0x4e040d37 // dup v23.4s, w9
+	WORD $0x52955569 // mov w9, #0xaaab // =43691
+	WORD $0x72a7a549 // movk w9, #0x3d2a, lsl #16
+	WORD $0x4e32ceb6 // fmla v22.4s, v21.4s, v18.4s
+	WORD $0x4eb71ee2 // mov v2.16b, v23.16b
+	WORD $0x4e36ce42 // fmla v2.4s, v18.4s, v22.4s
+	WORD $0x4e040d36 // dup v22.4s, w9
+	WORD $0x52955569 // mov w9, #0xaaab // =43691
+	WORD $0x72a7c549 // movk w9, #0x3e2a, lsl #16
+	WORD $0x4eb61ed9 // mov v25.16b, v22.16b
+	WORD $0x4e22ce59 // fmla v25.4s, v18.4s, v2.4s
+	WORD $0x4e040d22 // dup v2.4s, w9
+	WORD $0x52b84e09 // mov w9, #-0x3d900000 // =-1032847360
+	WORD $0x4ea21c5a // mov v26.16b, v2.16b
+	WORD $0x4e39ce5a // fmla v26.4s, v18.4s, v25.4s
+	WORD $0x4f0167f9 // movi v25.4s, #0x3f, lsl #24
+	WORD $0x4e3ace59 // fmla v25.4s, v18.4s, v26.4s
+	WORD $0x6e39de59 // fmul v25.4s, v18.4s, v25.4s
+	WORD $0x4e39ce52 // fmla v18.4s, v18.4s, v25.4s
+	WORD $0x4e040d39 // dup v25.4s, w9
+	WORD $0x6ea0e720 // fcmgt v0.4s, v25.4s, v0.4s
+	WORD $0x4e29d652 // fadd v18.4s, v18.4s, v9.4s
+	WORD $0x4eb28484 // add v4.4s, v4.4s, v18.4s
+	WORD $0x4e601c80 // bic v0.16b, v4.16b, v0.16b
+	WORD $0x4e20d604 // fadd v4.4s, v16.4s, v0.4s
+	WORD $0x3d800100 // str q0, [x8]
+	WORD $0x4e34d484 // fadd v4.4s, v4.4s, v20.4s
+	WORD $0x3d800044 // str q4, [x2]
+	WORD $0x3dc00500 // ldr q0, [x8, #0x10]
+	WORD $0x4eb3d400 // fsub v0.4s, v0.4s, v19.4s
+	WORD $0x6e21dc01 // fmul v1.4s, v0.4s, v1.4s
+	WORD $0x4ea01c10 // mov v16.16b, v0.16b
+	WORD $0x6ea0e720 // fcmgt v0.4s, v25.4s, v0.4s
+	WORD $0x4e21a821 // fcvtns v1.4s, v1.4s
+	WORD $0x4e21d824 // scvtf v4.4s, v1.4s
+	WORD $0x4f375421 // shl v1.4s, v1.4s, #0x17
+	WORD $0x4ea4ce30 // fmls v16.4s, v17.4s, v4.4s
+	WORD $0x4ea4cc70 // fmls v16.4s, v3.4s, v4.4s
+	WORD $0x4f0167e4 // movi v4.4s, #0x3f, lsl #24
+	WORD $0x4e30cea7 // fmla v7.4s, v21.4s, v16.4s
+	WORD $0x4e27ce17 // fmla v23.4s, v16.4s, v7.4s
+	WORD $0x4e37ce16 // fmla v22.4s, v16.4s, v23.4s
+	WORD $0x4e36ce02 // fmla v2.4s, v16.4s, v22.4s
+	WORD $0x4e22ce04 // fmla v4.4s, v16.4s, v2.4s
+	WORD $0x6e24de04 // fmul v4.4s, v16.4s, v4.4s
+	WORD $0x4e24ce10 // fmla v16.4s, v16.4s, v4.4s
+	WORD $0x4e29d604 // fadd v4.4s, v16.4s, v9.4s
+	WORD $0x4ea48421 // add v1.4s, v1.4s, v4.4s
+	WORD $0x4e601c20 // bic v0.16b, v1.16b, v0.16b
+	WORD $0x4e20d4a5 // fadd v5.4s, v5.4s, v0.4s
+	WORD $0x3d800500 // str q0, [x8, #0x10]
+	WORD $0x14000003 // b 0x111c8 <softmax_tile+0x53c>
+	WORD $0x4e34d600 // fadd v0.4s, v16.4s, v20.4s
+	WORD $0x3d800040 // str q0, [x2]
+	WORD $0xad4007e0 // ldp q0, q1, [sp]
+	WORD $0x6d492beb // ldp d11, d10, [sp, #0x90]
+	WORD $0x6d4833ed // ldp d13, d12, [sp, #0x80]
+	WORD $0x6ea0e700 // fcmgt v0.4s, v24.4s, v0.4s
+	WORD $0x6ea1e661 // fcmgt v1.4s, v19.4s, v1.4s
+	WORD $0x6d473bef // ldp d15, d14, [sp, #0x70]
+	WORD $0x4e201d20 // and v0.16b, v9.16b, v0.16b
+	WORD $0x4e211d21 // and v1.16b, v9.16b, v1.16b
+	WORD $0x6d4a23e9 // ldp d9, d8, [sp, #0xa0]
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	WORD $0x7e30d800 // faddp s0, v0.2s
+	WORD $0x1e202008 // fcmp s0, #0.0
+	WORD $0x4e26d4a0 // fadd v0.4s, v5.4s, v6.4s
+	WORD $0x1a9f07e0 // cset w0, ne
+	WORD $0x3d800440 // str q0, [x2, #0x10]
+	WORD $0x9102c3ff // add sp, sp, #0xb0
+	WORD $0xd65f03c0 // ret
+
+	// mul_tile: +4624
+	WORD $0xf100045f // cmp x2, #0x1
+	WORD $0x5400010b // b.lt 0x11234 <mul_tile+0x24>
+	WORD $0xad400420 // ldp q0, q1, [x1]
+	WORD $0xad400c02 // ldp q2, q3, [x0]
+	WORD $0xf1000442 // subs x2, x2, #0x1
+	WORD $0x6e22dc02 // fmul v2.4s, v0.4s, v2.4s
+	WORD $0x6e23dc23 // fmul v3.4s, v1.4s, v3.4s
+	WORD $0xac810c02 // stp q2, q3, [x0], #0x20
+	WORD $0x54ffff61 // b.ne 0x1121c <mul_tile+0xc>
+	WORD $0xd65f03c0 // ret
+
+	// silu: +4664
+	WORD $0xb40000c2 // cbz x2, 0x11250 <silu+0x18>
 	WORD $0x4f03f600 // fmov v0.4s, #1.00000000
 	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x540000ea // b.ge 0x10cb4 <silu+0x28>
+	WORD $0x540000ea // b.ge 0x11260 <silu+0x28>
 	WORD $0xaa1f03e8 // mov x8, xzr
-	WORD $0x14000050 // b 0x10de0 <silu+0x154>
+	WORD $0x14000050 // b 0x1138c <silu+0x154>
 	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x54000aaa // b.ge 0x10dfc <silu+0x170>
+	WORD $0x54000aaa // b.ge 0x113a8 <silu+0x170>
 	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x1400009c // b 0x10f20 <silu+0x294>
+	WORD $0x1400009c // b 0x114cc <silu+0x294>
 	WORD $0x52b85a08 // mov w8, #-0x3d300000 // =-1026555904
 	WORD $0x5295476b // mov w11, #0xaa3b // =43579
 	WORD $0x52a8564a // mov w10, #0x42b20000 // =1118961664
@@ -913,14 +1280,14 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3cc10575 // ldr q21, [x11], #0x10
 	WORD $0x6e34deb4 // fmul v20.4s, v21.4s, v20.4s
 	WORD $0x3c810554 // str q20, [x10], #0x10
-	WORD $0x54fffaed // b.le 0x10d38 <silu+0xac>
+	WORD $0x54fffaed // b.le 0x112e4 <silu+0xac>
 	WORD $0xeb080069 // subs x9, x3, x8
-	WORD $0x540022cd // b.le 0x1123c <silu+0x5b0>
+	WORD $0x540022cd // b.le 0x117e8 <silu+0x5b0>
 	WORD $0x8b08082a // add x10, x1, x8, lsl #2
 	WORD $0xf100113f // cmp x9, #0x4
-	WORD $0x54000a61 // b.ne 0x10f3c <silu+0x2b0>
+	WORD $0x54000a61 // b.ne 0x114e8 <silu+0x2b0>
 	WORD $0x3dc00141 // ldr q1, [x10]
-	WORD $0x14000068 // b 0x10f98 <silu+0x30c>
+	WORD $0x14000068 // b 0x11544 <silu+0x30c>
 	WORD $0x52b85a09 // mov w9, #-0x3d300000 // =-1026555904
 	WORD $0x52a8564a // mov w10, #0x42b20000 // =1118961664
 	WORD $0x5295556b // mov w11, #0xaaab // =43691
@@ -993,36 +1360,36 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e30d6b5 // fadd v21.4s, v21.4s, v16.4s
 	WORD $0x6e35fe94 // fdiv v20.4s, v20.4s, v21.4s
 	WORD $0x3c810554 // str q20, [x10], #0x10
-	WORD $0x54fffb2d // b.le 0x10e80 <silu+0x1f4>
+	WORD $0x54fffb2d // b.le 0x1142c <silu+0x1f4>
 	WORD $0xeb090068 // subs x8, x3, x9
-	WORD $0x540018cd // b.le 0x1123c <silu+0x5b0>
+	WORD $0x540018cd // b.le 0x117e8 <silu+0x5b0>
 	WORD $0x8b09082a // add x10, x1, x9, lsl #2
 	WORD $0xf100111f // cmp x8, #0x4
-	WORD $0x540001c1 // b.ne 0x10f68 <silu+0x2dc>
+	WORD $0x540001c1 // b.ne 0x11514 <silu+0x2dc>
 	WORD $0x3dc00140 // ldr q0, [x10]
-	WORD $0x14000073 // b 0x11104 <silu+0x478>
+	WORD $0x14000073 // b 0x116b0 <silu+0x478>
 	WORD $0xf100053f // cmp x9, #0x1
-	WORD $0x540002ab // b.lt 0x10f94 <silu+0x308>
+	WORD $0x540002ab // b.lt 0x11540 <silu+0x308>
 	WORD $0xbd400141 // ldr s1, [x10]
-	WORD $0x54000280 // b.eq 0x10f98 <silu+0x30c>
+	WORD $0x54000280 // b.eq 0x11544 <silu+0x30c>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d3f // cmp x9, #0x3
 	WORD $0x0d409161 // ld1 { v1.s }[1], [x11]
-	WORD $0x54000203 // b.lo 0x10f98 <silu+0x30c>
+	WORD $0x54000203 // b.lo 0x11544 <silu+0x30c>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408141 // ld1 { v1.s }[2], [x10]
-	WORD $0x1400000d // b 0x10f98 <silu+0x30c>
+	WORD $0x1400000d // b 0x11544 <silu+0x30c>
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54000cab // b.lt 0x11100 <silu+0x474>
+	WORD $0x54000cab // b.lt 0x116ac <silu+0x474>
 	WORD $0xbd400140 // ldr s0, [x10]
-	WORD $0x54000c80 // b.eq 0x11104 <silu+0x478>
+	WORD $0x54000c80 // b.eq 0x116b0 <silu+0x478>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x54000c03 // b.lo 0x11104 <silu+0x478>
+	WORD $0x54000c03 // b.lo 0x116b0 <silu+0x478>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408140 // ld1 { v0.s }[2], [x10]
-	WORD $0x1400005d // b 0x11104 <silu+0x478>
+	WORD $0x1400005d // b 0x116b0 <silu+0x478>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x52b85a0a // mov w10, #-0x3d300000 // =-1026555904
@@ -1084,16 +1451,16 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
 	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
 	WORD $0x6e20fc20 // fdiv v0.4s, v1.4s, v0.4s
-	WORD $0x540000c1 // b.ne 0x110a0 <silu+0x414>
+	WORD $0x540000c1 // b.ne 0x1164c <silu+0x414>
 	WORD $0x3dc00141 // ldr q1, [x10]
 	WORD $0xd37ef508 // lsl x8, x8, #2
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
 	WORD $0x3ca86800 // str q0, [x0, x8]
 	WORD $0xd65f03c0 // ret
 	WORD $0xf100053f // cmp x9, #0x1
-	WORD $0x54000ccb // b.lt 0x1123c <silu+0x5b0>
+	WORD $0x54000ccb // b.lt 0x117e8 <silu+0x5b0>
 	WORD $0xbd400142 // ldr s2, [x10]
-	WORD $0x54000081 // b.ne 0x110bc <silu+0x430>
+	WORD $0x54000081 // b.ne 0x11668 <silu+0x430>
 	WORD $0x1e200840 // fmul s0, s2, s0
 	WORD $0xbc287800 // str s0, [x0, x8, lsl #2]
 	WORD $0xd65f03c0 // ret
@@ -1102,7 +1469,7 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf100093f // cmp x9, #0x2
 	WORD $0x6e040441 // mov v1.s[0], v2.s[0]
 	WORD $0x0d409161 // ld1 { v1.s }[1], [x11]
-	WORD $0x54000b89 // b.ls 0x11240 <silu+0x5b4>
+	WORD $0x54000b89 // b.ls 0x117ec <silu+0x5b4>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x8b080808 // add x8, x0, x8, lsl #2
 	WORD $0xf1000d3f // cmp x9, #0x3
@@ -1111,9 +1478,9 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
 	WORD $0xfd000100 // str d0, [x8]
 	WORD $0x4d008120 // st1 { v0.s }[2], [x9]
-	WORD $0x54000a40 // b.eq 0x1123c <silu+0x5b0>
+	WORD $0x54000a40 // b.eq 0x117e8 <silu+0x5b0>
 	WORD $0x91003108 // add x8, x8, #0xc
-	WORD $0x1400004f // b 0x11238 <silu+0x5ac>
+	WORD $0x1400004f // b 0x117e4 <silu+0x5ac>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x52b85a0a // mov w10, #-0x3d300000 // =-1026555904
@@ -1176,21 +1543,21 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x6e21fc00 // fdiv v0.4s, v0.4s, v1.4s
-	WORD $0x54000061 // b.ne 0x11204 <silu+0x578>
+	WORD $0x54000061 // b.ne 0x117b0 <silu+0x578>
 	WORD $0x3d800120 // str q0, [x9]
 	WORD $0xd65f03c0 // ret
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540001ab // b.lt 0x1123c <silu+0x5b0>
+	WORD $0x540001ab // b.lt 0x117e8 <silu+0x5b0>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x54000140 // b.eq 0x1123c <silu+0x5b0>
+	WORD $0x54000140 // b.eq 0x117e8 <silu+0x5b0>
 	WORD $0x9100112a // add x10, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009140 // st1 { v0.s }[1], [x10]
-	WORD $0x540000c3 // b.lo 0x1123c <silu+0x5b0>
+	WORD $0x540000c3 // b.lo 0x117e8 <silu+0x5b0>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
-	WORD $0x54000060 // b.eq 0x1123c <silu+0x5b0>
+	WORD $0x54000060 // b.eq 0x117e8 <silu+0x5b0>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
@@ -1199,17 +1566,17 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xfc286800 // str d0, [x0, x8]
 	WORD $0xd65f03c0 // ret
 
-	// gelu_tanh: +4688
-	WORD $0xb40000c2 // cbz x2, 0x11268 <gelu_tanh+0x18>
+	// gelu_tanh: +6140
+	WORD $0xb40000c2 // cbz x2, 0x11814 <gelu_tanh+0x18>
 	WORD $0x4f03f600 // fmov v0.4s, #1.00000000
 	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x540000ea // b.ge 0x11278 <gelu_tanh+0x28>
+	WORD $0x540000ea // b.ge 0x11824 <gelu_tanh+0x28>
 	WORD $0xaa1f03e8 // mov x8, xzr
-	WORD $0x1400005a // b 0x113cc <gelu_tanh+0x17c>
+	WORD $0x1400005a // b 0x11978 <gelu_tanh+0x17c>
 	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x54000bea // b.ge 0x113e8 <gelu_tanh+0x198>
+	WORD $0x54000bea // b.ge 0x11994 <gelu_tanh+0x198>
 	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x140000b0 // b 0x11534 <gelu_tanh+0x2e4>
+	WORD $0x140000b0 // b 0x11ae0 <gelu_tanh+0x2e4>
 	WORD $0x5288454a // mov w10, #0x422a // =16938
 	WORD $0x52844f28 // mov w8, #0x2279 // =8825
 	WORD $0x52b85a0b // mov w11, #-0x3d300000 // =-1026555904
@@ -1294,14 +1661,14 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3cc10577 // ldr q23, [x11], #0x10
 	WORD $0x6e36def6 // fmul v22.4s, v23.4s, v22.4s
 	WORD $0x3c810556 // str q22, [x10], #0x10
-	WORD $0x54fffa6d // b.le 0x11314 <gelu_tanh+0xc4>
+	WORD $0x54fffa6d // b.le 0x118c0 <gelu_tanh+0xc4>
 	WORD $0xeb080069 // subs x9, x3, x8
-	WORD $0x5400264d // b.le 0x11898 <gelu_tanh+0x648>
+	WORD $0x5400264d // b.le 0x11e44 <gelu_tanh+0x648>
 	WORD $0x8b08082a // add x10, x1, x8, lsl #2
 	WORD $0xf100113f // cmp x9, #0x4
-	WORD $0x54000ba1 // b.ne 0x11550 <gelu_tanh+0x300>
+	WORD $0x54000ba1 // b.ne 0x11afc <gelu_tanh+0x300>
 	WORD $0x3dc00141 // ldr q1, [x10]
-	WORD $0x14000072 // b 0x115ac <gelu_tanh+0x35c>
+	WORD $0x14000072 // b 0x11b58 <gelu_tanh+0x35c>
 	WORD $0x52844f29 // mov w9, #0x2279 // =8825
 	WORD $0x5288454a // mov w10, #0x422a // =16938
 	WORD $0x52b85a0b // mov w11, #-0x3d300000 // =-1026555904
@@ -1384,36 +1751,36 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e32d6f7 // fadd v23.4s, v23.4s, v18.4s
 	WORD $0x6e37fed6 // fdiv v22.4s, v22.4s, v23.4s
 	WORD $0x3c810556 // str q22, [x10], #0x10
-	WORD $0x54fffaad // b.le 0x11484 <gelu_tanh+0x234>
+	WORD $0x54fffaad // b.le 0x11a30 <gelu_tanh+0x234>
 	WORD $0xeb090068 // subs x8, x3, x9
-	WORD $0x54001b0d // b.le 0x11898 <gelu_tanh+0x648>
+	WORD $0x54001b0d // b.le 0x11e44 <gelu_tanh+0x648>
 	WORD $0x8b09082a // add x10, x1, x9, lsl #2
 	WORD $0xf100111f // cmp x8, #0x4
-	WORD $0x540001c1 // b.ne 0x1157c <gelu_tanh+0x32c>
+	WORD $0x540001c1 // b.ne 0x11b28 <gelu_tanh+0x32c>
 	WORD $0x3dc00140 // ldr q0, [x10]
-	WORD $0x1400007c // b 0x1173c <gelu_tanh+0x4ec>
+	WORD $0x1400007c // b 0x11ce8 <gelu_tanh+0x4ec>
 	WORD $0xf100053f // cmp x9, #0x1
-	WORD $0x540002ab // b.lt 0x115a8 <gelu_tanh+0x358>
+	WORD $0x540002ab // b.lt 0x11b54 <gelu_tanh+0x358>
 	WORD $0xbd400141 // ldr s1, [x10]
-	WORD $0x54000280 // b.eq 0x115ac <gelu_tanh+0x35c>
+	WORD $0x54000280 // b.eq 0x11b58 <gelu_tanh+0x35c>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d3f // cmp x9, #0x3
 	WORD $0x0d409161 // ld1 { v1.s }[1], [x11]
-	WORD $0x54000203 // b.lo 0x115ac <gelu_tanh+0x35c>
+	WORD $0x54000203 // b.lo 0x11b58 <gelu_tanh+0x35c>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408141 // ld1 { v1.s }[2], [x10]
-	WORD $0x1400000d // b 0x115ac <gelu_tanh+0x35c>
+	WORD $0x1400000d // b 0x11b58 <gelu_tanh+0x35c>
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54000dcb // b.lt 0x11738 <gelu_tanh+0x4e8>
+	WORD $0x54000dcb // b.lt 0x11ce4 <gelu_tanh+0x4e8>
 	WORD $0xbd400140 // ldr s0, [x10]
-	WORD $0x54000da0 // b.eq 0x1173c <gelu_tanh+0x4ec>
+	WORD $0x54000da0 // b.eq 0x11ce8 <gelu_tanh+0x4ec>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x54000d23 // b.lo 0x1173c <gelu_tanh+0x4ec>
+	WORD $0x54000d23 // b.lo 0x11ce8 <gelu_tanh+0x4ec>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408140 // ld1 { v0.s }[2], [x10]
-	WORD $0x14000066 // b 0x1173c <gelu_tanh+0x4ec>
+	WORD $0x14000066 // b 0x11ce8 <gelu_tanh+0x4ec>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x52844f2a // mov w10, #0x2279 // =8825
 	WORD $0x5288454b // mov w11, #0x422a // =16938
@@ -1484,16 +1851,16 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
 	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
 	WORD $0x6e20fc20 // fdiv v0.4s, v1.4s, v0.4s
-	WORD $0x540000c1 // b.ne 0x116d8 <gelu_tanh+0x488>
+	WORD $0x540000c1 // b.ne 0x11c84 <gelu_tanh+0x488>
 	WORD $0x3dc00141 // ldr q1, [x10]
 	WORD $0xd37ef508 // lsl x8, x8, #2
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
 	WORD $0x3ca86800 // str q0, [x0, x8]
 	WORD $0xd65f03c0 // ret
 	WORD $0xf100053f // cmp x9, #0x1
-	WORD $0x54000deb // b.lt 0x11898 <gelu_tanh+0x648>
+	WORD $0x54000deb // b.lt 0x11e44 <gelu_tanh+0x648>
 	WORD $0xbd400142 // ldr s2, [x10]
-	WORD $0x54000081 // b.ne 0x116f4 <gelu_tanh+0x4a4>
+	WORD $0x54000081 // b.ne 0x11ca0 <gelu_tanh+0x4a4>
 	WORD $0x1e200840 // fmul s0, s2, s0
 	WORD $0xbc287800 // str s0, [x0, x8, lsl #2]
 	WORD $0xd65f03c0 // ret
@@ -1502,7 +1869,7 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf100093f // cmp x9, #0x2
 	WORD $0x6e040441 // mov v1.s[0], v2.s[0]
 	WORD $0x0d409161 // ld1 { v1.s }[1], [x11]
-	WORD $0x54000ca9 // b.ls 0x1189c <gelu_tanh+0x64c>
+	WORD $0x54000ca9 // b.ls 0x11e48 <gelu_tanh+0x64c>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x8b080808 // add x8, x0, x8, lsl #2
 	WORD $0xf1000d3f // cmp x9, #0x3
@@ -1511,9 +1878,9 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
 	WORD $0xfd000100 // str d0, [x8]
 	WORD $0x4d008120 // st1 { v0.s }[2], [x9]
-	WORD $0x54000b60 // b.eq 0x11898 <gelu_tanh+0x648>
+	WORD $0x54000b60 // b.eq 0x11e44 <gelu_tanh+0x648>
 	WORD $0x91003108 // add x8, x8, #0xc
-	WORD $0x14000058 // b 0x11894 <gelu_tanh+0x644>
+	WORD $0x14000058 // b 0x11e40 <gelu_tanh+0x644>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x52844f2a // mov w10, #0x2279 // =8825
 	WORD $0x5288454b // mov w11, #0x422a // =16938
@@ -1585,21 +1952,21 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x6e21fc00 // fdiv v0.4s, v0.4s, v1.4s
-	WORD $0x54000061 // b.ne 0x11860 <gelu_tanh+0x610>
+	WORD $0x54000061 // b.ne 0x11e0c <gelu_tanh+0x610>
 	WORD $0x3d800120 // str q0, [x9]
 	WORD $0xd65f03c0 // ret
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540001ab // b.lt 0x11898 <gelu_tanh+0x648>
+	WORD $0x540001ab // b.lt 0x11e44 <gelu_tanh+0x648>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x54000140 // b.eq 0x11898 <gelu_tanh+0x648>
+	WORD $0x54000140 // b.eq 0x11e44 <gelu_tanh+0x648>
 	WORD $0x9100112a // add x10, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009140 // st1 { v0.s }[1], [x10]
-	WORD $0x540000c3 // b.lo 0x11898 <gelu_tanh+0x648>
+	WORD $0x540000c3 // b.lo 0x11e44 <gelu_tanh+0x648>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
-	WORD $0x54000060 // b.eq 0x11898 <gelu_tanh+0x648>
+	WORD $0x54000060 // b.eq 0x11e44 <gelu_tanh+0x648>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
@@ -1608,23 +1975,23 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xfc286800 // str d0, [x0, x8]
 	WORD $0xd65f03c0 // ret
 
-	// gelu_erf: +6316
+	// gelu_erf: +7768
 	WORD $0xd10143ff // sub sp, sp, #0x50
 	WORD $0x6d013bef // stp d15, d14, [sp, #0x10]
 	WORD $0x6d0233ed // stp d13, d12, [sp, #0x20]
 	WORD $0x6d032beb // stp d11, d10, [sp, #0x30]
 	WORD $0x6d0423e9 // stp d9, d8, [sp, #0x40]
-	WORD $0xb40000e2 // cbz x2, 0x118dc <gelu_erf+0x30>
+	WORD $0xb40000e2 // cbz x2, 0x11e88 <gelu_erf+0x30>
 	WORD $0x4f01f5c1 // fmov v1.4s, #15.00000000
 	WORD $0x4f03f600 // fmov v0.4s, #1.00000000
 	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x540000ea // b.ge 0x118ec <gelu_erf+0x40>
+	WORD $0x540000ea // b.ge 0x11e98 <gelu_erf+0x40>
 	WORD $0xaa1f03e8 // mov x8, xzr
-	WORD $0x14000098 // b 0x11b38 <gelu_erf+0x28c>
+	WORD $0x14000098 // b 0x120e4 <gelu_erf+0x28c>
 	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x540013aa // b.ge 0x11b54 <gelu_erf+0x2a8>
+	WORD $0x540013aa // b.ge 0x12100 <gelu_erf+0x2a8>
 	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x1400012d // b 0x11d9c <gelu_erf+0x4f0>
+	WORD $0x1400012d // b 0x12348 <gelu_erf+0x4f0>
 	WORD $0x529f28aa // mov w10, #0xf945 // =63813
 	WORD $0x52809e68 // mov w8, #0x4f3 // =1267
 	WORD $0x528f124b // mov w11, #0x7892 // =30866
@@ -1771,14 +2138,14 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3cc10569 // ldr q9, [x11], #0x10
 	WORD $0x6e3edd3e // fmul v30.4s, v9.4s, v30.4s
 	WORD $0x3c81055e // str q30, [x10], #0x10
-	WORD $0x54fff62d // b.le 0x119f8 <gelu_erf+0x14c>
+	WORD $0x54fff62d // b.le 0x11fa4 <gelu_erf+0x14c>
 	WORD $0xeb080069 // subs x9, x3, x8
-	WORD $0x54003b8d // b.le 0x122ac <gelu_erf+0xa00>
+	WORD $0x54003b8d // b.le 0x12858 <gelu_erf+0xa00>
 	WORD $0x8b08082a // add x10, x1, x8, lsl #2
 	WORD $0xf100113f // cmp x9, #0x4
-	WORD $0x54001381 // b.ne 0x11db8 <gelu_erf+0x50c>
+	WORD $0x54001381 // b.ne 0x12364 <gelu_erf+0x50c>
 	WORD $0x3dc00142 // ldr q2, [x10]
-	WORD $0x140000b1 // b 0x11e14 <gelu_erf+0x568>
+	WORD $0x140000b1 // b 0x123c0 <gelu_erf+0x568>
 	WORD $0x52809e69 // mov w9, #0x4f3 // =1267
 	WORD $0x528f124a // mov w10, #0x7892 // =30866
 	WORD $0x5298f98b // mov w11, #0xc7cc // =51148
@@ -1924,36 +2291,36 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6eeb1d5e // bif v30.16b, v10.16b, v11.16b
 	WORD $0x6e3edd3e // fmul v30.4s, v9.4s, v30.4s
 	WORD $0x3c81055e // str q30, [x10], #0x10
-	WORD $0x54fff66d // b.le 0x11c64 <gelu_erf+0x3b8>
+	WORD $0x54fff66d // b.le 0x12210 <gelu_erf+0x3b8>
 	WORD $0xeb090068 // subs x8, x3, x9
-	WORD $0x5400286d // b.le 0x122ac <gelu_erf+0xa00>
+	WORD $0x5400286d // b.le 0x12858 <gelu_erf+0xa00>
 	WORD $0x8b09082a // add x10, x1, x9, lsl #2
 	WORD $0xf100111f // cmp x8, #0x4
-	WORD $0x540001c1 // b.ne 0x11de4 <gelu_erf+0x538>
+	WORD $0x540001c1 // b.ne 0x12390 <gelu_erf+0x538>
 	WORD $0x3dc00140 // ldr q0, [x10]
-	WORD $0x140000af // b 0x12070 <gelu_erf+0x7c4>
+	WORD $0x140000af // b 0x1261c <gelu_erf+0x7c4>
 	WORD $0xf100053f // cmp x9, #0x1
-	WORD $0x540002ab // b.lt 0x11e10 <gelu_erf+0x564>
+	WORD $0x540002ab // b.lt 0x123bc <gelu_erf+0x564>
 	WORD $0xbd400142 // ldr s2, [x10]
-	WORD $0x54000280 // b.eq 0x11e14 <gelu_erf+0x568>
+	WORD $0x54000280 // b.eq 0x123c0 <gelu_erf+0x568>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d3f // cmp x9, #0x3
 	WORD $0x0d409162 // ld1 { v2.s }[1], [x11]
-	WORD $0x54000203 // b.lo 0x11e14 <gelu_erf+0x568>
+	WORD $0x54000203 // b.lo 0x123c0 <gelu_erf+0x568>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408142 // ld1 { v2.s }[2], [x10]
-	WORD $0x1400000d // b 0x11e14 <gelu_erf+0x568>
+	WORD $0x1400000d // b 0x123c0 <gelu_erf+0x568>
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400142b // b.lt 0x1206c <gelu_erf+0x7c0>
+	WORD $0x5400142b // b.lt 0x12618 <gelu_erf+0x7c0>
 	WORD $0xbd400140 // ldr s0, [x10]
-	WORD $0x54001400 // b.eq 0x12070 <gelu_erf+0x7c4>
+	WORD $0x54001400 // b.eq 0x1261c <gelu_erf+0x7c4>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x54001383 // b.lo 0x12070 <gelu_erf+0x7c4>
+	WORD $0x54001383 // b.lo 0x1261c <gelu_erf+0x7c4>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408140 // ld1 { v0.s }[2], [x10]
-	WORD $0x14000099 // b 0x12070 <gelu_erf+0x7c4>
+	WORD $0x14000099 // b 0x1261c <gelu_erf+0x7c4>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x52809e6a // mov w10, #0x4f3 // =1267
 	WORD $0x528f124b // mov w11, #0x7892 // =30866
@@ -2075,25 +2442,25 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea1d400 // fsub v0.4s, v0.4s, v1.4s
 	WORD $0x6ea31c20 // bit v0.16b, v1.16b, v3.16b
 	WORD $0x6e20dc40 // fmul v0.4s, v2.4s, v0.4s
-	WORD $0x540000c1 // b.ne 0x1200c <gelu_erf+0x760>
+	WORD $0x540000c1 // b.ne 0x125b8 <gelu_erf+0x760>
 	WORD $0x3dc00141 // ldr q1, [x10]
 	WORD $0xd37ef508 // lsl x8, x8, #2
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
 	WORD $0x3ca86800 // str q0, [x0, x8]
-	WORD $0x140000a9 // b 0x122ac <gelu_erf+0xa00>
+	WORD $0x140000a9 // b 0x12858 <gelu_erf+0xa00>
 	WORD $0xf100053f // cmp x9, #0x1
-	WORD $0x540014eb // b.lt 0x122ac <gelu_erf+0xa00>
+	WORD $0x540014eb // b.lt 0x12858 <gelu_erf+0xa00>
 	WORD $0xbd400142 // ldr s2, [x10]
-	WORD $0x54000081 // b.ne 0x12028 <gelu_erf+0x77c>
+	WORD $0x54000081 // b.ne 0x125d4 <gelu_erf+0x77c>
 	WORD $0x1e200840 // fmul s0, s2, s0
 	WORD $0xbc287800 // str s0, [x0, x8, lsl #2]
-	WORD $0x140000a2 // b 0x122ac <gelu_erf+0xa00>
+	WORD $0x140000a2 // b 0x12858 <gelu_erf+0xa00>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf100093f // cmp x9, #0x2
 	WORD $0x6e040441 // mov v1.s[0], v2.s[0]
 	WORD $0x0d409161 // ld1 { v1.s }[1], [x11]
-	WORD $0x54001329 // b.ls 0x122a0 <gelu_erf+0x9f4>
+	WORD $0x54001329 // b.ls 0x1284c <gelu_erf+0x9f4>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x8b080808 // add x8, x0, x8, lsl #2
 	WORD $0xf1000d3f // cmp x9, #0x3
@@ -2102,9 +2469,9 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
 	WORD $0xfd000100 // str d0, [x8]
 	WORD $0x4d008120 // st1 { v0.s }[2], [x9]
-	WORD $0x54001260 // b.eq 0x122ac <gelu_erf+0xa00>
+	WORD $0x54001260 // b.eq 0x12858 <gelu_erf+0xa00>
 	WORD $0x91003108 // add x8, x8, #0xc
-	WORD $0x1400008c // b 0x12298 <gelu_erf+0x9ec>
+	WORD $0x1400008c // b 0x12844 <gelu_erf+0x9ec>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x52809e6a // mov w10, #0x4f3 // =1267
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
@@ -2228,24 +2595,24 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
 	WORD $0x6ea31c41 // bit v1.16b, v2.16b, v3.16b
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
-	WORD $0x54000061 // b.ne 0x12264 <gelu_erf+0x9b8>
+	WORD $0x54000061 // b.ne 0x12810 <gelu_erf+0x9b8>
 	WORD $0x3d800120 // str q0, [x9]
-	WORD $0x14000013 // b 0x122ac <gelu_erf+0xa00>
+	WORD $0x14000013 // b 0x12858 <gelu_erf+0xa00>
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400022b // b.lt 0x122ac <gelu_erf+0xa00>
+	WORD $0x5400022b // b.lt 0x12858 <gelu_erf+0xa00>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x540001c0 // b.eq 0x122ac <gelu_erf+0xa00>
+	WORD $0x540001c0 // b.eq 0x12858 <gelu_erf+0xa00>
 	WORD $0x9100112a // add x10, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009140 // st1 { v0.s }[1], [x10]
-	WORD $0x54000143 // b.lo 0x122ac <gelu_erf+0xa00>
+	WORD $0x54000143 // b.lo 0x12858 <gelu_erf+0xa00>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
-	WORD $0x540000e0 // b.eq 0x122ac <gelu_erf+0xa00>
+	WORD $0x540000e0 // b.eq 0x12858 <gelu_erf+0xa00>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
-	WORD $0x14000004 // b 0x122ac <gelu_erf+0xa00>
+	WORD $0x14000004 // b 0x12858 <gelu_erf+0xa00>
 	WORD $0x2e21dc00 // fmul v0.2s, v0.2s, v1.2s
 	WORD $0xd37ef508 // lsl x8, x8, #2
 	WORD $0xfc286800 // str d0, [x0, x8]
@@ -2256,29 +2623,29 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910143ff // add sp, sp, #0x50
 	WORD $0xd65f03c0 // ret
 
-	// read_all: +8900
+	// read_all: +10352
 	WORD $0xd377d848 // lsl x8, x2, #9
 	WORD $0x9ac80c2a // sdiv x10, x1, x8
 	WORD $0xd377d949 // lsl x9, x10, #9
 	WORD $0xf100055f // cmp x10, #0x1
 	WORD $0x9b028528 // msub x8, x9, x2, x1
-	WORD $0x540008ab // b.lt 0x123ec <read_all+0x128>
+	WORD $0x540008ab // b.lt 0x12998 <read_all+0x128>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0xaa1f03ea // mov x10, xzr
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x9104000b // add x11, x0, #0x100
-	WORD $0x14000006 // b 0x1230c <read_all+0x48>
+	WORD $0x14000006 // b 0x128b8 <read_all+0x48>
 	WORD $0x9108014a // add x10, x10, #0x200
 	WORD $0x91080000 // add x0, x0, #0x200
 	WORD $0x9108016b // add x11, x11, #0x200
 	WORD $0xeb09015f // cmp x10, x9
-	WORD $0x540007aa // b.ge 0x123fc <read_all+0x138>
+	WORD $0x540007aa // b.ge 0x129a8 <read_all+0x138>
 	WORD $0xf100045f // cmp x2, #0x1
 	WORD $0xaa0b03ec // mov x12, x11
 	WORD $0xaa0203ed // mov x13, x2
-	WORD $0x54ffff0b // b.lt 0x122f8 <read_all+0x34>
+	WORD $0x54ffff0b // b.lt 0x128a4 <read_all+0x34>
 	WORD $0xad781584 // ldp q4, q5, [x12, #-0x100]
 	WORD $0xf10005ad // subs x13, x13, #0x1
 	WORD $0xad7c4586 // ldp q6, q17, [x12, #-0x80]
@@ -2329,14 +2696,14 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea21ca2 // orr v2.16b, v5.16b, v2.16b
 	WORD $0x4ea11cc1 // orr v1.16b, v6.16b, v1.16b
 	WORD $0x4ea01ce0 // orr v0.16b, v7.16b, v0.16b
-	WORD $0x54fff9c1 // b.ne 0x1231c <read_all+0x58>
-	WORD $0x17ffffc4 // b 0x122f8 <read_all+0x34>
+	WORD $0x54fff9c1 // b.ne 0x128c8 <read_all+0x58>
+	WORD $0x17ffffc4 // b 0x128a4 <read_all+0x34>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0xf101011f // cmp x8, #0x40
-	WORD $0x540001eb // b.lt 0x1243c <read_all+0x178>
+	WORD $0x540001eb // b.lt 0x129e8 <read_all+0x178>
 	WORD $0xd100044a // sub x10, x2, #0x1
 	WORD $0x9b0a0129 // madd x9, x9, x10, x0
 	WORD $0x5280040a // mov w10, #0x20 // =32
@@ -2350,7 +2717,7 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea21ca2 // orr v2.16b, v5.16b, v2.16b
 	WORD $0x4ea11cc1 // orr v1.16b, v6.16b, v1.16b
 	WORD $0x4ea01ce0 // orr v0.16b, v7.16b, v0.16b
-	WORD $0x54fffecd // b.le 0x12410 <read_all+0x14c>
+	WORD $0x54fffecd // b.le 0x129bc <read_all+0x14c>
 	WORD $0x4ea31c42 // orr v2.16b, v2.16b, v3.16b
 	WORD $0x4ea01c20 // orr v0.16b, v1.16b, v0.16b
 	WORD $0x4ea01c40 // orr v0.16b, v2.16b, v0.16b
@@ -2359,10 +2726,10 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x7e30d800 // faddp s0, v0.2s
 	WORD $0xd65f03c0 // ret
 
-	// peak_f32: +9304
+	// peak_f32: +10756
 	WORD $0xf100043f // cmp x1, #0x1
 	WORD $0xaa0003e8 // mov x8, x0
-	WORD $0x5400086b // b.lt 0x1256c <peak_f32+0x114>
+	WORD $0x5400086b // b.lt 0x12b18 <peak_f32+0x114>
 	WORD $0xfc1f0fe8 // str d8, [sp, #-0x10]!
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x4f03f602 // fmov v2.4s, #1.00000000
@@ -2415,7 +2782,7 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e3ecc32 // fmla v18.4s, v1.4s, v30.4s
 	WORD $0x4e3fcc33 // fmla v19.4s, v1.4s, v31.4s
 	WORD $0x4e28cc34 // fmla v20.4s, v1.4s, v8.4s
-	WORD $0x54fffb61 // b.ne 0x124a0 <peak_f32+0x48>
+	WORD $0x54fffb61 // b.ne 0x12a4c <peak_f32+0x48>
 	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
 	WORD $0x4e20d460 // fadd v0.4s, v3.4s, v0.4s
 	WORD $0x4e20d480 // fadd v0.4s, v4.4s, v0.4s
@@ -2428,7 +2795,7 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e20d660 // fadd v0.4s, v19.4s, v0.4s
 	WORD $0x4e20d680 // fadd v0.4s, v20.4s, v0.4s
 	WORD $0xfc4107e8 // ldr d8, [sp], #0x10
-	WORD $0x14000003 // b 0x12574 <peak_f32+0x11c>
+	WORD $0x14000003 // b 0x12b20 <peak_f32+0x11c>
 	WORD $0x52a85089 // mov w9, #0x42840000 // =1115947008
 	WORD $0x4e040d20 // dup v0.4s, w9
 	WORD $0x8b010429 // add x9, x1, x1, lsl #1
@@ -2438,9 +2805,6 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 
 	// constants
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 
 // func dot_neon(a, b unsafe.Pointer, n int) float32
 TEXT ·dot_neon(SB), 0, $0-28
@@ -2523,13 +2887,32 @@ TEXT ·exp_neon(SB), 0, $0-24
 	CALL ·vector_neon<>+2548(SB)
 	RET
 
+// func softmaxTile_neon(s, most, sum, change unsafe.Pointer, n int) int
+TEXT ·softmaxTile_neon(SB), 0, $0-48
+	MOVD s+0(FP), R0
+	MOVD most+8(FP), R1
+	MOVD sum+16(FP), R2
+	MOVD change+24(FP), R3
+	MOVD n+32(FP), R4
+	CALL ·vector_neon<>+3212(SB)
+	MOVD R0, ret+40(FP)
+	RET
+
+// func mulTile_neon(y, f unsafe.Pointer, n int)
+TEXT ·mulTile_neon(SB), 0, $0-24
+	MOVD y+0(FP), R0
+	MOVD f+8(FP), R1
+	MOVD n+16(FP), R2
+	CALL ·vector_neon<>+4624(SB)
+	RET
+
 // func siLU_neon(y, x, u unsafe.Pointer, n int)
 TEXT ·siLU_neon(SB), 0, $0-32
 	MOVD y+0(FP), R0
 	MOVD x+8(FP), R1
 	MOVD u+16(FP), R2
 	MOVD n+24(FP), R3
-	CALL ·vector_neon<>+3212(SB)
+	CALL ·vector_neon<>+4664(SB)
 	RET
 
 // func gELUTanh_neon(y, x, u unsafe.Pointer, n int)
@@ -2538,7 +2921,7 @@ TEXT ·gELUTanh_neon(SB), 0, $0-32
 	MOVD x+8(FP), R1
 	MOVD u+16(FP), R2
 	MOVD n+24(FP), R3
-	CALL ·vector_neon<>+4688(SB)
+	CALL ·vector_neon<>+6140(SB)
 	RET
 
 // func gELUErf_neon(y, x, u unsafe.Pointer, n int)
@@ -2547,7 +2930,7 @@ TEXT ·gELUErf_neon(SB), 0, $0-32
 	MOVD x+8(FP), R1
 	MOVD u+16(FP), R2
 	MOVD n+24(FP), R3
-	CALL ·vector_neon<>+6316(SB)
+	CALL ·vector_neon<>+7768(SB)
 	RET
 
 // func readAll_neon(p unsafe.Pointer, n, streams int) float32
@@ -2555,7 +2938,7 @@ TEXT ·readAll_neon(SB), 0, $0-28
 	MOVD p+0(FP), R0
 	MOVD n+8(FP), R1
 	MOVD streams+16(FP), R2
-	CALL ·vector_neon<>+8900(SB)
+	CALL ·vector_neon<>+10352(SB)
 	FMOVS F0, ret+24(FP)
 	RET
 
@@ -2563,6 +2946,6 @@ TEXT ·readAll_neon(SB), 0, $0-28
 TEXT ·peak_neon(SB), 0, $0-24
 	MOVD p+0(FP), R0
 	MOVD n+8(FP), R1
-	CALL ·vector_neon<>+9304(SB)
+	CALL ·vector_neon<>+10756(SB)
 	MOVD R0, ret+16(FP)
 	RET
