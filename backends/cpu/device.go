@@ -34,6 +34,7 @@ type Device struct {
 	perWorker [][]float32 // scratch of each worker
 	common    []float32   // scratch of all of them
 	rounded   rounded     // activations in eight bits
+	turns     []*turns    // of the program that is being bound
 	exact     bool
 	bf16      bool                       // products of bf16
 	choose    func(n *graph.Node) string // see Choose
@@ -224,13 +225,19 @@ func (d *Device) bind(l *backends.Launch) (runner, error) {
 	return r, nil
 }
 
+// forget begins a program: it shares nothing with the one before.
+func (d *Device) forget() {
+	d.rounded.forget()
+	d.turns = nil
+}
+
 // Stream runs launches one by one.
 func (d *Device) Stream() (backends.Stream, error) { return &stream{d}, nil }
 
 type stream struct{ d *Device }
 
 func (s *stream) Launch(l *backends.Launch) error {
-	s.d.rounded.forget()
+	s.d.forget()
 	r, err := s.d.bind(l)
 	if err != nil {
 		return err
@@ -259,7 +266,7 @@ func (s *stream) Close() error { return nil }
 // Capture binds every launch of a program.
 func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 	e := &executable{d: d, program: p, steps: make([]runner, len(p.Launches))}
-	d.rounded.forget()
+	d.forget()
 	for i := range p.Launches {
 		var err error
 		if e.steps[i], err = d.bind(&p.Launches[i]); err != nil {

@@ -3,76 +3,115 @@ package cpu
 import (
 	"fmt"
 	"math"
+	"slices"
+	"unsafe"
 
 	"greta/backends"
+	"greta/backends/cpu/simd"
 	"greta/graph"
 	"greta/internal/pool"
 	"greta/ops"
 	"greta/tensor"
 )
 
-// rotation turns pairs of a head's elements by angles that grow with the position.
-type rotation struct {
-	freqs []float64 // radians per position, of each pair
-	scale float64   // on cosine and sine
-	pair  bool      // elements 2i and 2i+1 rotate together, else i and i+len(freqs)
+// turns are the angles by which positions turn pairs of a head's elements, one table for all launches of a
+// program that turn by the same angles at the same positions: it is filled by the first of a step.
+type turns struct {
+	freqs    []float64 // radians per position, of each pair
+	scale    float64   // on cosine and sine
+	pair     bool      // elements 2i and 2i+1 turn together, else i and i+len(freqs)
+	pos      []int32
+	of       []int32   // the positions whose angles are in the table
+	filled   bool      // whether any are
+	cos, sin []float32 // [positions, width], as TurnPairs or TurnHalves want them
+	width    int
 }
 
-func newRotation(d *Device, n *graph.Node, dh int, factors *backends.Operand) (*rotation, error) {
+func newTurns(d *Device, n *graph.Node, dh int, pos []int32, factors *backends.Operand) (*turns, error) {
 	a := graph.Attr[ops.RoPEAttr](n)
-	r := &rotation{pair: a.Layout == "pair"}
 	freqs, scale := ops.RopeFrequencies(a, dh)
-	r.freqs, r.scale = append([]float64(nil), freqs...), scale
+	t := &turns{freqs: slices.Clone(freqs), scale: scale, pair: a.Layout == "pair", pos: pos}
 	if factors != nil && factors.Buffer != nil {
 		f, err := vector(d, factors)
 		if err != nil {
 			return nil, err
 		}
-		if len(f) != len(r.freqs) {
-			return nil, fmt.Errorf("%d frequency factors for %d pairs", len(f), len(r.freqs))
+		if len(f) != len(t.freqs) {
+			return nil, fmt.Errorf("%d frequency factors for %d pairs", len(f), len(t.freqs))
 		}
-		for i := range r.freqs {
-			r.freqs[i] /= float64(f[i])
+		for i := range t.freqs {
+			t.freqs[i] /= float64(f[i])
 		}
 	}
-	return r, nil
-}
-
-// angles fills cosines and sines at a position.
-func (r *rotation) angles(cos, sin []float32, pos int32) {
-	for i, f := range r.freqs {
-		s, c := math.Sincos(float64(pos) * f)
-		cos[i], sin[i] = float32(c*r.scale), float32(s*r.scale)
-	}
-}
-
-// apply rotates the head x into y, which may be x.
-func (r *rotation) apply(y, x, cos, sin []float32) {
-	n := len(r.freqs)
-	cos, sin = cos[:n], sin[:n]
-	if r.pair {
-		for i := range n {
-			a, b := x[2*i], x[2*i+1]
-			y[2*i], y[2*i+1] = a*cos[i]-b*sin[i], a*sin[i]+b*cos[i]
+	for _, o := range d.turns {
+		if o.pair == t.pair && o.scale == t.scale && slices.Equal(o.freqs, t.freqs) &&
+			len(o.pos) == len(pos) && unsafe.SliceData(o.pos) == unsafe.SliceData(pos) {
+			return o, nil
 		}
+	}
+	t.width = len(t.freqs)
+	if t.pair {
+		t.width *= 2
+	}
+	t.of = make([]int32, len(pos))
+	t.cos, t.sin = simd.AlignedFloats(len(pos)*t.width), simd.AlignedFloats(len(pos)*t.width)
+	d.turns = append(d.turns, t)
+	return t, nil
+}
+
+// run fills the table for the positions of this step.
+func (t *turns) run(p *pool.Pool) {
+	if t.filled && slices.Equal(t.of, t.pos) {
+		return
+	}
+	if len(t.pos) == 1 { // a microsecond: not worth a region
+		t.Do(0, 0)
 	} else {
-		lo, hi, ylo, yhi := x[:n], x[n:2*n], y[:n], y[n:2*n]
-		for i := range n {
-			a, b := lo[i], hi[i]
-			ylo[i], yhi[i] = a*cos[i]-b*sin[i], a*sin[i]+b*cos[i]
-		}
+		p.Run(t, len(t.pos))
 	}
-	copy(y[2*n:], x[2*n:])
+	copy(t.of, t.pos)
+	t.filled = true
 }
 
-// rope rotates the heads of each token, and stores them in a cache where there is one.
+func (t *turns) Do(_, token int) {
+	cos, sin := t.row(token)
+	for i, f := range t.freqs {
+		s, c := math.Sincos(float64(t.pos[token]) * f)
+		co, si := float32(c*t.scale), float32(s*t.scale)
+		if t.pair {
+			cos[2*i], cos[2*i+1] = co, co
+			sin[2*i], sin[2*i+1] = -si, si
+		} else {
+			cos[i], sin[i] = co, si
+		}
+	}
+}
+
+// row gives the angles of a token.
+func (t *turns) row(token int) (cos, sin []float32) {
+	from, to := token*t.width, (token+1)*t.width
+	return t.cos[from:to], t.sin[from:to]
+}
+
+// turn turns the head x into y, which may be x.
+func (t *turns) turn(k *simd.Kernels, y, x, cos, sin []float32) {
+	n := 2 * len(t.freqs)
+	if t.pair {
+		k.TurnPairs(y[:n], x, cos, sin)
+	} else {
+		k.TurnHalves(y, x, cos, sin)
+	}
+	copy(y[n:], x[n:])
+}
+
+// rope turns the heads of each token, and stores them in a cache where there is one.
 type rope struct {
-	*rotation
+	*turns
+	d     *Device
 	x, y  rows // a row is a head
 	heads int
-	pos   []int32
 	cache *cache
-	work  [][]float32 // per worker: cosines, sines, and a head
+	work  [][]float32 // per worker: a head
 }
 
 func (r *rope) run(p *pool.Pool) error {
@@ -82,46 +121,46 @@ func (r *rope) run(p *pool.Pool) error {
 		}
 	}
 	if len(r.pos) > 0 {
+		r.turns.run(p)
 		p.Run(r, len(r.pos))
 	}
 	return nil
 }
 
 func (r *rope) Do(worker, token int) {
-	n := len(r.freqs)
-	w := r.work[worker]
-	cos, sin, head := w[:n], w[n:2*n], w[2*n:]
-	r.angles(cos, sin, r.pos[token])
+	cos, sin := r.row(token)
 	for h := range r.heads {
 		x := r.x.row(token*r.heads + h)
 		if r.cache == nil {
-			r.apply(r.y.row(token*r.heads+h), x, cos, sin)
+			r.turn(r.d.k, r.y.row(token*r.heads+h), x, cos, sin)
 			continue
 		}
-		r.apply(head[:len(x)], x, cos, sin)
-		r.cache.store(int(r.pos[token]), h*len(x), head[:len(x)])
+		head := r.work[worker][:len(x)]
+		r.turn(r.d.k, head, x, cos, sin)
+		r.cache.store(int(r.pos[token]), h*len(x), head)
 	}
 }
 
 func newRope(d *Device, l *backends.Launch, x, pos *backends.Operand, factors []backends.Operand) (*rope, error) {
-	r := &rope{heads: x.Shape[1]}
+	r := &rope{d: d, heads: x.Shape[1]}
 	var err error
 	if r.x, err = floats(x); err != nil {
 		return nil, err
 	}
-	if r.pos, err = ints(pos); err != nil {
+	at, err := ints(pos)
+	if err != nil {
 		return nil, err
 	}
 	var f *backends.Operand
 	if len(factors) > 0 {
 		f = &factors[0]
 	}
-	if r.rotation, err = newRotation(d, l.Node, x.Shape[2], f); err != nil {
+	if r.turns, err = newTurns(d, l.Node, x.Shape[2], at, f); err != nil {
 		return nil, err
 	}
 	r.work = make([][]float32, d.pool.Size())
 	for i := range r.work {
-		r.work[i] = make([]float32, 2*len(r.freqs)+x.Shape[2])
+		r.work[i] = make([]float32, x.Shape[2])
 	}
 	return r, nil
 }

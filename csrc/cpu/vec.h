@@ -58,6 +58,7 @@ INLINE vi addi(vi a, vi b) { return _mm512_add_epi32(a, b); }
 INLINE vi subi(vi a, vi b) { return _mm512_sub_epi32(a, b); }
 // where_lt gives a in the lanes where x < y, else b.
 INLINE vf where_lt(vf x, vf y, vf a, vf b) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, y, _CMP_LT_OQ), b, a); }
+INLINE vf swap(vf x) { return _mm512_permute_ps(x, 0xb1); } // lanes 2i and 2i+1 change places
 INLINE vi where_nan(vf x, vi a, vi b) { return _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), b, a); }
 INLINE float fold(vf v, int max) {
   __m256 a = _mm512_castps512_ps256(v), b = _mm512_extractf32x8_ps(v, 1);
@@ -143,6 +144,7 @@ INLINE vi sar(vi x, int n) { return _mm256_srai_epi32(x, n); }
 INLINE vi addi(vi a, vi b) { return _mm256_add_epi32(a, b); }
 INLINE vi subi(vi a, vi b) { return _mm256_sub_epi32(a, b); }
 INLINE vf where_lt(vf x, vf y, vf a, vf b) { return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, y, _CMP_LT_OQ)); }
+INLINE vf swap(vf x) { return _mm256_permute_ps(x, 0xb1); }
 INLINE vi where_nan(vf x, vi a, vi b) { return _mm256_blendv_epi8(b, a, (vi)_mm256_cmp_ps(x, x, _CMP_UNORD_Q)); }
 INLINE float fold(vf v, int max) {
   __m128 c = _mm256_castps256_ps128(v), d = _mm256_extractf128_ps(v, 1);
@@ -226,6 +228,7 @@ INLINE vi sar(vi x, int n) { return x >> n; }
 INLINE vi addi(vi a, vi b) { return a + b; }
 INLINE vi subi(vi a, vi b) { return a - b; }
 INLINE vf where_lt(vf x, vf y, vf a, vf b) { return vbslq_f32(vcltq_f32(x, y), a, b); }
+INLINE vf swap(vf x) { return vrev64q_f32(x); }
 INLINE vi where_nan(vf x, vi a, vi b) { return vbslq_s32(vceqq_f32(x, x), b, a); }
 INLINE float fold(vf v, int max) {
   if (!max) return vaddvq_f32(v);

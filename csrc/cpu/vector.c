@@ -49,6 +49,16 @@ void scale_mul(float *y, const float *x, const float *g, long n, float a) {
   EACH(STORE(y, (LOAD(x) * s) * LOAD(g));)
 }
 
+// turn_pairs: y[i] = x[i]·c[i] + x[i^1]·s[i], n being even.
+void turn_pairs(float *y, const float *x, const float *c, const float *s, long n) {
+  EACH(vf v = LOAD(x); STORE(y, fma(v, LOAD(c), swap(v) * LOAD(s)));)
+}
+
+// turn_halves: y[i] = x[i]·c[i] - x[n+i]·s[i], y[n+i] = x[i]·s[i] + x[n+i]·c[i].
+void turn_halves(float *y, const float *x, const float *c, const float *s, long n) {
+  EACH(vf a = LOAD(x); vf b = LOAD(x + n); vf u = LOAD(c); vf v = LOAD(s); STORE(y, fnma(b, v, a * u)); STORE(y + n, fma(a, v, b * u));)
+}
+
 // vexp: x = n·ln 2 + r with |r| <= ln 2 / 2, e^r by its Taylor polynomial to
 // degree 7 (error below 2^-27 relative), then times 2^n in two steps so that
 // subnormal results are rounded once. Overflow gives inf, NaN stays.

@@ -56,6 +56,20 @@ var goKernels = kernels{
 			ys[i] = a * xs[i] * gs[i]
 		}
 	},
+	TurnPairs: func(y, x, c, s unsafe.Pointer, n int) {
+		ys, xs, cs, ss := floats(y, n), floats(x, n), floats(c, n), floats(s, n)
+		for i := 0; i+1 < n; i += 2 {
+			a, b := xs[i], xs[i+1]
+			ys[i], ys[i+1] = a*cs[i]+b*ss[i], b*cs[i+1]+a*ss[i+1]
+		}
+	},
+	TurnHalves: func(y, x, c, s unsafe.Pointer, n int) {
+		ys, xs, cs, ss := floats(y, 2*n), floats(x, 2*n), floats(c, n), floats(s, n)
+		for i := range n {
+			a, b := xs[i], xs[n+i]
+			ys[i], ys[n+i] = a*cs[i]-b*ss[i], a*ss[i]+b*cs[i]
+		}
+	},
 	ExpSum: func(y, x unsafe.Pointer, n int, m float32) float32 {
 		ys, xs := floats(y, n), floats(x, n)
 		sum := float32(0)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -209,6 +210,42 @@ func TestElementwise(t *testing.T) {
 				}
 				t.Logf("worst %.2f ulp", worst)
 			})
+		}
+	})
+}
+
+func TestTurns(t *testing.T) {
+	forVectors(t, func(t *testing.T, k *Kernels) {
+		r := newRand(34)
+		for _, n := range sizes() {
+			x, c, s, y := randVector(r, 2*n, n%3), randVector(r, n, n%5), randVector(r, n, n%2), newBanded(2*n, n%7)
+			turned := func(what string, lo, hi func(i int) int) {
+				t.Helper()
+				y.check(t, what)
+				for i := range n {
+					a, b, co, si := float64(x.v[lo(i)]), float64(x.v[hi(i)]), float64(c.v[i]), float64(s.v[i])
+					near(t, what, y.v[lo(i)], a*co-b*si, math.Abs(a*co)+math.Abs(b*si), 1.3e-7)
+					near(t, what, y.v[hi(i)], a*si+b*co, math.Abs(a*si)+math.Abs(b*co), 1.3e-7)
+				}
+			}
+			k.TurnHalves(y.v, x.v, c.v, s.v)
+			turned("TurnHalves", func(i int) int { return i }, func(i int) int { return n + i })
+			same := append([]float32(nil), x.v...)
+			k.TurnHalves(same, same, c.v, s.v)
+			if !slices.Equal(same, y.v) {
+				t.Fatalf("TurnHalves of %d in place differs", n)
+			}
+			both, signed := newBanded(2*n, 1), newBanded(2*n, 2)
+			for i := range n {
+				both.v[2*i], both.v[2*i+1], signed.v[2*i], signed.v[2*i+1] = c.v[i], c.v[i], -s.v[i], s.v[i]
+			}
+			k.TurnPairs(y.v, x.v, both.v, signed.v)
+			turned("TurnPairs", func(i int) int { return 2 * i }, func(i int) int { return 2*i + 1 })
+			copy(same, x.v)
+			k.TurnPairs(same, same, both.v, signed.v)
+			if !slices.Equal(same, y.v) {
+				t.Fatalf("TurnPairs of %d in place differs", n)
+			}
 		}
 	})
 }

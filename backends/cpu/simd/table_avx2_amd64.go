@@ -46,6 +46,8 @@ var avx2Kernels = kernels{
 	Scale:       scale_avx2,
 	Axpy:        axpy_avx2,
 	ScaleMul:    scaleMul_avx2,
+	TurnPairs:   turnPairs_avx2,
+	TurnHalves:  turnHalves_avx2,
 	ExpSum:      expSum_avx2,
 	Exp:         exp_avx2,
 	SoftmaxTile: softmaxTile_avx2,
@@ -170,6 +172,12 @@ func axpy_avx2(y, x unsafe.Pointer, n int, a float32)
 
 //go:noescape
 func scaleMul_avx2(y, x, gain unsafe.Pointer, n int, a float32)
+
+//go:noescape
+func turnPairs_avx2(y, x, c, s unsafe.Pointer, n int)
+
+//go:noescape
+func turnHalves_avx2(y, x, c, s unsafe.Pointer, n int)
 
 //go:noescape
 func expSum_avx2(y, x unsafe.Pointer, n int, m float32) float32

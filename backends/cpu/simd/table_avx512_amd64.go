@@ -46,6 +46,8 @@ var avx512Kernels = kernels{
 	Scale:       scale_avx512,
 	Axpy:        axpy_avx512,
 	ScaleMul:    scaleMul_avx512,
+	TurnPairs:   turnPairs_avx512,
+	TurnHalves:  turnHalves_avx512,
 	ExpSum:      expSum_avx512,
 	Exp:         exp_avx512,
 	SoftmaxTile: softmaxTile_avx512,
@@ -170,6 +172,12 @@ func axpy_avx512(y, x unsafe.Pointer, n int, a float32)
 
 //go:noescape
 func scaleMul_avx512(y, x, gain unsafe.Pointer, n int, a float32)
+
+//go:noescape
+func turnPairs_avx512(y, x, c, s unsafe.Pointer, n int)
+
+//go:noescape
+func turnHalves_avx512(y, x, c, s unsafe.Pointer, n int)
 
 //go:noescape
 func expSum_avx512(y, x unsafe.Pointer, n int, m float32) float32

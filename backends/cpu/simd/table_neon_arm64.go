@@ -46,6 +46,8 @@ var neonKernels = kernels{
 	Scale:       scale_neon,
 	Axpy:        axpy_neon,
 	ScaleMul:    scaleMul_neon,
+	TurnPairs:   turnPairs_neon,
+	TurnHalves:  turnHalves_neon,
 	ExpSum:      expSum_neon,
 	Exp:         exp_neon,
 	SoftmaxTile: softmaxTile_neon,
@@ -170,6 +172,12 @@ func axpy_neon(y, x unsafe.Pointer, n int, a float32)
 
 //go:noescape
 func scaleMul_neon(y, x, gain unsafe.Pointer, n int, a float32)
+
+//go:noescape
+func turnPairs_neon(y, x, c, s unsafe.Pointer, n int)
+
+//go:noescape
+func turnHalves_neon(y, x, c, s unsafe.Pointer, n int)
 
 //go:noescape
 func expSum_neon(y, x unsafe.Pointer, n int, m float32) float32

@@ -1,6 +1,9 @@
 package simd
 
-import "unsafe"
+import (
+	"fmt"
+	"unsafe"
+)
 
 // Methods on vectors: all slices of a call have the first one's length, or the
 // call panics. Results may be written over an argument of the same index.
@@ -68,6 +71,26 @@ func (k *Kernels) ScaleMul(y []float32, a float32, x, g []float32) {
 	for i := 0; i < len(y); i += callElements {
 		k.k.ScaleMul(ptr(y[i:]), ptr(x[i:]), ptr(g[i:]), min(callElements, len(y)-i), a)
 	}
+}
+
+// TurnPairs computes y[i] = x[i]·c[i] + x[i^1]·s[i] for an even number of elements: elements 2i and 2i+1 turned by an
+// angle whose cosine both have in c, and whose sine is in s, negative first.
+func (k *Kernels) TurnPairs(y, x, c, s []float32) {
+	if len(y)%2 > 0 {
+		panic(fmt.Sprintf("simd: TurnPairs of %d elements", len(y)))
+	}
+	x, c, s = x[:len(y)], c[:len(y)], s[:len(y)]
+	for i := 0; i < len(y); i += callElements {
+		k.k.TurnPairs(ptr(y[i:]), ptr(x[i:]), ptr(c[i:]), ptr(s[i:]), min(callElements, len(y)-i))
+	}
+}
+
+// TurnHalves turns elements i and n+i of x by angles with cosines c and sines s, n of each:
+// y[i] = x[i]·c[i] - x[n+i]·s[i], y[n+i] = x[i]·s[i] + x[n+i]·c[i].
+func (k *Kernels) TurnHalves(y, x, c, s []float32) {
+	n := len(c)
+	y, x, s = y[:2*n], x[:2*n], s[:n]
+	k.k.TurnHalves(ptr(y), ptr(x), ptr(c), ptr(s), n)
 }
 
 // Exp computes y = e^x to within two units in the last place.

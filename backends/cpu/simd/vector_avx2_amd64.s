@@ -53,7 +53,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xca29 // sub edx, ecx
 	LONG $0xe26ef9c5 // vmovd xmm4, edx
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
-	QUAD $0x0000253d2566ddc5 // vpcmpgtd ymm4, ymm4, ymmword ptr [rip + 0x253d] # 0x12600 <peak_f32+0x110>
+	QUAD $0x000026fd2566ddc5 // vpcmpgtd ymm4, ymm4, ymmword ptr [rip + 0x26fd] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2c5de2c4; WORD $0x8f2c // vmaskmovps ymm5, ymm4, ymmword ptr [rdi + 4*rcx]
 	LONG $0x2c5de2c4; WORD $0x8e24 // vmaskmovps ymm4, ymm4, ymmword ptr [rsi + 4*rcx]
 	LONG $0xb855e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm5, ymm4 # ymm2 = (ymm5 * ymm4) + ymm2
@@ -71,7 +71,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x90 // nop
 
 	// max_f32: +256
-	QUAD $0x00254b05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x254b] # 0x12654 <peak_f32+0x164>
+	QUAD $0x00270b05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x270b] # 0x12814 <peak_f32+0x164>
 	LONG $0x08fe8348 // cmp rsi, 0x8
 	WORD $0x047d // jge 0x10113 <max_f32+0x13>
 	WORD $0xc031 // xor eax, eax
@@ -130,7 +130,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x0000241c0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x241c] # 0x12600 <peak_f32+0x110>
+	QUAD $0x000025dc0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x25dc] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2c7de2c4; BYTE $0x0e // vmaskmovps ymm1, ymm0, ymmword ptr [rsi]
 	LONG $0x2c7de2c4; WORD $0x8214 // vmaskmovps ymm2, ymm0, ymmword ptr [rdx + 4*rax]
 	LONG $0xca58f4c5 // vaddps ymm1, ymm1, ymm2
@@ -166,7 +166,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x0000239c0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x239c] # 0x12600 <peak_f32+0x110>
+	QUAD $0x0000255c0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x255c] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2c7de2c4; BYTE $0x0e // vmaskmovps ymm1, ymm0, ymmword ptr [rsi]
 	LONG $0x2c7de2c4; WORD $0x8214 // vmaskmovps ymm2, ymm0, ymmword ptr [rdx + 4*rax]
 	LONG $0xca59f4c5 // vmulps ymm1, ymm1, ymm2
@@ -201,7 +201,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xca6ef9c5 // vmovd xmm1, edx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000023190d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x2319] # 0x12600 <peak_f32+0x110>
+	QUAD $0x000024d90d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x24d9] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2c75e2c4; BYTE $0x11 // vmaskmovps ymm2, ymm1, ymmword ptr [rcx]
 	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
 	LONG $0x2e75e2c4; WORD $0x8704 // vmaskmovps ymmword ptr [rdi + 4*rax], ymm1, ymm0
@@ -237,7 +237,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xca6ef9c5 // vmovd xmm1, edx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x0000228d0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x228d] # 0x12600 <peak_f32+0x110>
+	QUAD $0x0000244d0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x244d] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2c75e2c4; BYTE $0x11 // vmaskmovps ymm2, ymm1, ymmword ptr [rcx]
 	LONG $0x2c75e2c4; WORD $0x871c // vmaskmovps ymm3, ymm1, ymmword ptr [rdi + 4*rax]
 	LONG $0xa86de2c4; BYTE $0xc3 // vfmadd213ps ymm0, ymm2, ymm3 # ymm0 = (ymm2 * ymm0) + ymm3
@@ -274,7 +274,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000021fc0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x21fc] # 0x12600 <peak_f32+0x110>
+	QUAD $0x000023bc0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x23bc] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2c75e2c4; BYTE $0x16 // vmaskmovps ymm2, ymm1, ymmword ptr [rsi]
 	LONG $0x2c75e2c4; WORD $0x821c // vmaskmovps ymm3, ymm1, ymmword ptr [rdx + 4*rax]
 	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
@@ -284,7 +284,116 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// expsum: +1072
+	// turn_pairs: +1072
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x047d // jge 0x1043a <turn_pairs+0xa>
+	WORD $0xc031 // xor eax, eax
+	WORD $0x33eb // jmp 0x1046d <turn_pairs+0x3d>
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x107ca1c4; WORD $0x8e04 // vmovups ymm0, ymmword ptr [rsi + 4*r9]
+	LONG $0x08418d49 // lea rax, [r9 + 0x8]
+	LONG $0xc8c6fcc5; BYTE $0xb1 // vshufps ymm1, ymm0, ymm0, 0xb1 # ymm1 = ymm0[1,0,3,2,5,4,7,6]
+	LONG $0x5974a1c4; WORD $0x890c // vmulps ymm1, ymm1, ymmword ptr [rcx + 4*r9]
+	LONG $0xb87da2c4; WORD $0x8a0c // vfmadd231ps ymm1, ymm0, ymmword ptr [rdx + 4*r9] # ymm1 = (ymm0 * mem) + ymm1
+	LONG $0x117ca1c4; WORD $0x8f0c // vmovups ymmword ptr [rdi + 4*r9], ymm1
+	LONG $0x10c18349 // add r9, 0x10
+	WORD $0x394d; BYTE $0xc1 // cmp r9, r8
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	WORD $0xd37e // jle 0x10440 <turn_pairs+0x10>
+	WORD $0x2949; BYTE $0xc0 // sub r8, rax
+	WORD $0x5e7e // jle 0x104d0 <turn_pairs+0xa0>
+	LONG $0x86348d48 // lea rsi, [rsi + 4*rax]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x1d75 // jne 0x10499 <turn_pairs+0x69>
+	LONG $0x0610fcc5 // vmovups ymm0, ymmword ptr [rsi]
+	LONG $0xc8c6fcc5; BYTE $0xb1 // vshufps ymm1, ymm0, ymm0, 0xb1 # ymm1 = ymm0[1,0,3,2,5,4,7,6]
+	LONG $0x0c59f4c5; BYTE $0x81 // vmulps ymm1, ymm1, ymmword ptr [rcx + 4*rax]
+	LONG $0xb87de2c4; WORD $0x820c // vfmadd231ps ymm1, ymm0, ymmword ptr [rdx + 4*rax] # ymm1 = (ymm0 * mem) + ymm1
+	LONG $0x0c11fcc5; BYTE $0x87 // vmovups ymmword ptr [rdi + 4*rax], ymm1
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	LONG $0x6e79c1c4; BYTE $0xc0 // vmovd xmm0, r8d
+	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
+	QUAD $0x000023150566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x2315] # 0x127c0 <peak_f32+0x110>
+	LONG $0x2c7de2c4; BYTE $0x0e // vmaskmovps ymm1, ymm0, ymmword ptr [rsi]
+	LONG $0x2c7de2c4; WORD $0x8124 // vmaskmovps ymm4, ymm0, ymmword ptr [rcx + 4*rax]
+	LONG $0x2c7de2c4; WORD $0x8214 // vmaskmovps ymm2, ymm0, ymmword ptr [rdx + 4*rax]
+	LONG $0xd9c6f4c5; BYTE $0xb1 // vshufps ymm3, ymm1, ymm1, 0xb1 # ymm3 = ymm1[1,0,3,2,5,4,7,6]
+	LONG $0xdc59e4c5 // vmulps ymm3, ymm3, ymm4
+	LONG $0xb875e2c4; BYTE $0xda // vfmadd231ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm2) + ymm3
+	LONG $0x2e7de2c4; WORD $0x871c // vmaskmovps ymmword ptr [rdi + 4*rax], ymm0, ymm3
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+
+	// turn_halves: +1248
+	BYTE $0x53 // push rbx
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x047d // jge 0x104eb <turn_halves+0xb>
+	WORD $0xc031 // xor eax, eax
+	WORD $0x5aeb // jmp 0x10545 <turn_halves+0x65>
+	LONG $0x860c8d4e // lea r9, [rsi + 4*r8]
+	LONG $0x87148d4e // lea r10, [rdi + 4*r8]
+	LONG $0x000008bb; BYTE $0x00 // mov ebx, 0x8
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x107ca1c4; WORD $0x9e04 // vmovups ymm0, ymmword ptr [rsi + 4*r11]
+	LONG $0x107ca1c4; WORD $0x9a14 // vmovups ymm2, ymmword ptr [rdx + 4*r11]
+	LONG $0x107c81c4; WORD $0x990c // vmovups ymm1, ymmword ptr [r9 + 4*r11]
+	LONG $0x107ca1c4; WORD $0x991c // vmovups ymm3, ymmword ptr [rcx + 4*r11]
+	WORD $0x8948; BYTE $0xd8 // mov rax, rbx
+	LONG $0x08c38348 // add rbx, 0x8
+	LONG $0xe259fcc5 // vmulps ymm4, ymm0, ymm2
+	LONG $0xbc75e2c4; BYTE $0xe3 // vfnmadd231ps ymm4, ymm1, ymm3 # ymm4 = -(ymm1 * ymm3) + ymm4
+	LONG $0xca59f4c5 // vmulps ymm1, ymm1, ymm2
+	LONG $0xb87de2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm0, ymm3 # ymm1 = (ymm0 * ymm3) + ymm1
+	LONG $0x117ca1c4; WORD $0x9f24 // vmovups ymmword ptr [rdi + 4*r11], ymm4
+	LONG $0x117c81c4; WORD $0x9a0c // vmovups ymmword ptr [r10 + 4*r11], ymm1
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	WORD $0x394c; BYTE $0xc3 // cmp rbx, r8
+	WORD $0xbb7e // jle 0x10500 <turn_halves+0x20>
+	WORD $0x894d; BYTE $0xc2 // mov r10, r8
+	WORD $0x2949; BYTE $0xc2 // sub r10, rax
+	LONG $0x00948e0f; WORD $0x0000 // jle 0x105e5 <turn_halves+0x105>
+	LONG $0x860c8d4c // lea r9, [rsi + 4*rax]
+	LONG $0x08fa8349 // cmp r10, 0x8
+	WORD $0x3b75 // jne 0x10596 <turn_halves+0xb6>
+	LONG $0x0410fcc5; BYTE $0x86 // vmovups ymm0, ymmword ptr [rsi + 4*rax]
+	LONG $0x1410fcc5; BYTE $0x82 // vmovups ymm2, ymmword ptr [rdx + 4*rax]
+	LONG $0x1c10fcc5; BYTE $0x81 // vmovups ymm3, ymmword ptr [rcx + 4*rax]
+	LONG $0x107c81c4; WORD $0x810c // vmovups ymm1, ymmword ptr [r9 + 4*r8]
+	LONG $0x870c8d48 // lea rcx, [rdi + 4*rax]
+	LONG $0xe259fcc5 // vmulps ymm4, ymm0, ymm2
+	LONG $0xbc75e2c4; BYTE $0xe3 // vfnmadd231ps ymm4, ymm1, ymm3 # ymm4 = -(ymm1 * ymm3) + ymm4
+	LONG $0xca59f4c5 // vmulps ymm1, ymm1, ymm2
+	LONG $0xb87de2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm0, ymm3 # ymm1 = (ymm0 * ymm3) + ymm1
+	LONG $0x2411fcc5; BYTE $0x87 // vmovups ymmword ptr [rdi + 4*rax], ymm4
+	LONG $0x117ca1c4; WORD $0x810c // vmovups ymmword ptr [rcx + 4*r8], ymm1
+	BYTE $0x5b // pop rbx
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	LONG $0x6e79c1c4; BYTE $0xc2 // vmovd xmm0, r10d
+	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
+	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
+	QUAD $0x000022140566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x2214] # 0x127c0 <peak_f32+0x110>
+	LONG $0x2c7dc2c4; BYTE $0x09 // vmaskmovps ymm1, ymm0, ymmword ptr [r9]
+	LONG $0x2c7de2c4; WORD $0x821c // vmaskmovps ymm3, ymm0, ymmword ptr [rdx + 4*rax]
+	LONG $0x2c7de2c4; WORD $0x8614 // vmaskmovps ymm2, ymm0, ymmword ptr [rsi + 4*rax]
+	LONG $0x2c7de2c4; WORD $0x8124 // vmaskmovps ymm4, ymm0, ymmword ptr [rcx + 4*rax]
+	LONG $0xeb59f4c5 // vmulps ymm5, ymm1, ymm3
+	LONG $0xbc6de2c4; BYTE $0xec // vfnmadd231ps ymm5, ymm2, ymm4 # ymm5 = -(ymm2 * ymm4) + ymm5
+	LONG $0xd359ecc5 // vmulps ymm2, ymm2, ymm3
+	LONG $0xb875e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm1, ymm4 # ymm2 = (ymm1 * ymm4) + ymm2
+	LONG $0x2e7de2c4; WORD $0x872c // vmaskmovps ymmword ptr [rdi + 4*rax], ymm0, ymm5
+	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
+	LONG $0x2e7da2c4; WORD $0x8014 // vmaskmovps ymmword ptr [rax + 4*r8], ymm0, ymm2
+	BYTE $0x5b // pop rbx
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+
+	// expsum: +1520
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	LONG $0xc0e48348 // and rsp, -0x40
@@ -292,35 +401,35 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187de2c4; BYTE $0xc8 // vbroadcastss ymm1, xmm0
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08fa8348 // cmp rdx, 0x8
-	WORD $0x077d // jge 0x10452 <expsum+0x22>
+	WORD $0x077d // jge 0x10612 <expsum+0x22>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x000126e9; BYTE $0x00 // jmp 0x10578 <expsum+0x148>
-	QUAD $0x00223d3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x223d] # 0x12698 <peak_f32+0x1a8>
-	QUAD $0x00226805187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x2268] # 0x126cc <peak_f32+0x1dc>
-	QUAD $0x00226b0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x226b] # 0x126d8 <peak_f32+0x1e8>
-	QUAD $0x00220615187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x2206] # 0x1267c <peak_f32+0x18c>
-	QUAD $0x0022111d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x2211] # 0x12690 <peak_f32+0x1a0>
-	QUAD $0x0021e425187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x21e4] # 0x1266c <peak_f32+0x17c>
-	QUAD $0x0021b32d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0x21b3] # 0x12644 <peak_f32+0x154>
-	QUAD $0x0021aa35587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rip + 0x21aa] # 0x12644 <peak_f32+0x154>
-	QUAD $0x0021f93d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x21f9] # 0x1269c <peak_f32+0x1ac>
+	LONG $0x000126e9; BYTE $0x00 // jmp 0x10738 <expsum+0x148>
+	QUAD $0x00223d3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x223d] # 0x12858 <peak_f32+0x1a8>
+	QUAD $0x00226805187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x2268] # 0x1288c <peak_f32+0x1dc>
+	QUAD $0x00226b0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x226b] # 0x12898 <peak_f32+0x1e8>
+	QUAD $0x00220615187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x2206] # 0x1283c <peak_f32+0x18c>
+	QUAD $0x0022111d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x2211] # 0x12850 <peak_f32+0x1a0>
+	QUAD $0x0021e425187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x21e4] # 0x1282c <peak_f32+0x17c>
+	QUAD $0x0021b32d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0x21b3] # 0x12804 <peak_f32+0x154>
+	QUAD $0x0021aa35587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rip + 0x21aa] # 0x12804 <peak_f32+0x154>
+	QUAD $0x0021f93d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x21f9] # 0x1285c <peak_f32+0x1ac>
 	WORD $0xc931 // xor ecx, ecx
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x1410fcc5; BYTE $0x8e // vmovups ymm2, ymmword ptr [rsi + 4*rcx]
-	QUAD $0x00220a1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x220a] # 0x126c8 <peak_f32+0x1d8>
-	QUAD $0x0021dd25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x21dd] # 0x126a4 <peak_f32+0x1b4>
-	QUAD $0x00220435187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x2204] # 0x126d4 <peak_f32+0x1e4>
+	QUAD $0x00220a1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x220a] # 0x12888 <peak_f32+0x1d8>
+	QUAD $0x0021dd25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x21dd] # 0x12864 <peak_f32+0x1b4>
+	QUAD $0x00220435187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x2204] # 0x12894 <peak_f32+0x1e4>
 	LONG $0x08418d48 // lea rax, [rcx + 0x8]
 	LONG $0xd15cecc5 // vsubps ymm2, ymm2, ymm1
 	LONG $0xda5fe4c5 // vmaxps ymm3, ymm3, ymm2
 	LONG $0xc26cc1c4; WORD $0x05d7 // vcmpnltps ymm2, ymm2, ymm15
 	LONG $0xdb5ddcc5 // vminps ymm3, ymm4, ymm3
-	QUAD $0x0021c925187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x21c9] # 0x126b8 <peak_f32+0x1c8>
+	QUAD $0x0021c925187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x21c9] # 0x12878 <peak_f32+0x1c8>
 	LONG $0xe459e4c5 // vmulps ymm4, ymm3, ymm4
 	LONG $0xe45bfdc5 // vcvtps2dq ymm4, ymm4
 	LONG $0xec5bfcc5 // vcvtdq2ps ymm5, ymm4
 	LONG $0xb855e2c4; BYTE $0xde // vfmadd231ps ymm3, ymm5, ymm6 # ymm3 = (ymm5 * ymm6) + ymm3
-	QUAD $0x00215b35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x215b] # 0x12664 <peak_f32+0x174>
+	QUAD $0x00215b35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x215b] # 0x12824 <peak_f32+0x174>
 	LONG $0xb84de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm6, ymm5 # ymm3 = (ymm6 * ymm5) + ymm3
 	LONG $0xc5297cc5 // vmovaps ymm5, ymm8
 	LONG $0xa865e2c4; BYTE $0xef // vfmadd213ps ymm5, ymm3, ymm7 # ymm5 = (ymm3 * ymm5) + ymm7
@@ -345,7 +454,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c18348 // add rcx, 0x10
 	WORD $0x3948; BYTE $0xd1 // cmp rcx, rdx
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0xff388e0f; WORD $0xffff // jle 0x104b0 <expsum+0x80>
+	LONG $0xff388e0f; WORD $0xffff // jle 0x10670 <expsum+0x80>
 	LONG $0x197de3c4; WORD $0x01c2 // vextractf128 xmm2, ymm0, 0x1
 	WORD $0x2948; BYTE $0xc2 // sub rdx, rax
 	LONG $0xc258f8c5 // vaddps xmm0, xmm0, xmm2
@@ -353,44 +462,44 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc258f8c5 // vaddps xmm0, xmm0, xmm2
 	LONG $0xd016fac5 // vmovshdup xmm2, xmm0 # xmm2 = xmm0[1,1,3,3]
 	LONG $0xc258fac5 // vaddss xmm0, xmm0, xmm2
-	LONG $0x01318e0f; WORD $0x0000 // jle 0x106cd <expsum+0x29d>
+	LONG $0x01318e0f; WORD $0x0000 // jle 0x1088d <expsum+0x29d>
 	LONG $0xd26ef9c5 // vmovd xmm2, edx
-	QUAD $0x0020fb25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x20fb] # 0x126a4 <peak_f32+0x1b4>
-	QUAD $0x00212235187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x2122] # 0x126d4 <peak_f32+0x1e4>
-	QUAD $0x0020893d587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rip + 0x2089] # 0x12644 <peak_f32+0x154>
+	QUAD $0x0020fb25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x20fb] # 0x12864 <peak_f32+0x1b4>
+	QUAD $0x00212235187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x2122] # 0x12894 <peak_f32+0x1e4>
+	QUAD $0x0020893d587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rip + 0x2089] # 0x12804 <peak_f32+0x154>
 	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
-	QUAD $0x000020381566edc5 // vpcmpgtd ymm2, ymm2, ymmword ptr [rip + 0x2038] # 0x12600 <peak_f32+0x110>
+	QUAD $0x000020381566edc5 // vpcmpgtd ymm2, ymm2, ymmword ptr [rip + 0x2038] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2c6de2c4; WORD $0x861c // vmaskmovps ymm3, ymm2, ymmword ptr [rsi + 4*rax]
 	LONG $0xc95ce4c5 // vsubps ymm1, ymm3, ymm1
-	QUAD $0x0020ed1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x20ed] # 0x126c8 <peak_f32+0x1d8>
+	QUAD $0x0020ed1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x20ed] # 0x12888 <peak_f32+0x1d8>
 	LONG $0xd95fe4c5 // vmaxps ymm3, ymm3, ymm1
 	LONG $0xe35ddcc5 // vminps ymm4, ymm4, ymm3
-	QUAD $0x0020cc1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x20cc] # 0x126b8 <peak_f32+0x1c8>
+	QUAD $0x0020cc1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x20cc] # 0x12878 <peak_f32+0x1c8>
 	LONG $0xdb59dcc5 // vmulps ymm3, ymm4, ymm3
 	LONG $0xdb5bfdc5 // vcvtps2dq ymm3, ymm3
 	LONG $0xeb5bfcc5 // vcvtdq2ps ymm5, ymm3
 	LONG $0xa855e2c4; BYTE $0xf4 // vfmadd213ps ymm6, ymm5, ymm4 # ymm6 = (ymm5 * ymm6) + ymm4
-	QUAD $0x00205e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x205e] # 0x12664 <peak_f32+0x174>
+	QUAD $0x00205e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x205e] # 0x12824 <peak_f32+0x174>
 	LONG $0xa855e2c4; BYTE $0xe6 // vfmadd213ps ymm4, ymm5, ymm6 # ymm4 = (ymm5 * ymm4) + ymm6
-	QUAD $0x0020842d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x2084] # 0x12698 <peak_f32+0x1a8>
-	QUAD $0x0020af35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x20af] # 0x126cc <peak_f32+0x1dc>
+	QUAD $0x0020842d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x2084] # 0x12858 <peak_f32+0x1a8>
+	QUAD $0x0020af35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x20af] # 0x1288c <peak_f32+0x1dc>
 	LONG $0xa85de2c4; BYTE $0xf5 // vfmadd213ps ymm6, ymm4, ymm5 # ymm6 = (ymm4 * ymm6) + ymm5
-	QUAD $0x0020ad2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x20ad] # 0x126d8 <peak_f32+0x1e8>
+	QUAD $0x0020ad2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x20ad] # 0x12898 <peak_f32+0x1e8>
 	LONG $0xb85de2c4; BYTE $0xee // vfmadd231ps ymm5, ymm4, ymm6 # ymm5 = (ymm4 * ymm6) + ymm5
-	QUAD $0x00204335187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x2043] # 0x1267c <peak_f32+0x18c>
+	QUAD $0x00204335187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x2043] # 0x1283c <peak_f32+0x18c>
 	LONG $0xb85de2c4; BYTE $0xf5 // vfmadd231ps ymm6, ymm4, ymm5 # ymm6 = (ymm4 * ymm5) + ymm6
-	QUAD $0x0020492d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x2049] # 0x12690 <peak_f32+0x1a0>
+	QUAD $0x0020492d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x2049] # 0x12850 <peak_f32+0x1a0>
 	LONG $0xb85de2c4; BYTE $0xee // vfmadd231ps ymm5, ymm4, ymm6 # ymm5 = (ymm4 * ymm6) + ymm5
-	QUAD $0x00201735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x2017] # 0x1266c <peak_f32+0x17c>
+	QUAD $0x00201735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x2017] # 0x1282c <peak_f32+0x17c>
 	LONG $0xb85de2c4; BYTE $0xf5 // vfmadd231ps ymm6, ymm4, ymm5 # ymm6 = (ymm4 * ymm5) + ymm6
 	LONG $0xee59dcc5 // vmulps ymm5, ymm4, ymm6
 	LONG $0xa85de2c4; BYTE $0xec // vfmadd213ps ymm5, ymm4, ymm4 # ymm5 = (ymm4 * ymm5) + ymm4
-	QUAD $0x001fd825187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1fd8] # 0x12644 <peak_f32+0x154>
+	QUAD $0x001fd825187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1fd8] # 0x12804 <peak_f32+0x154>
 	LONG $0xe458d4c5 // vaddps ymm4, ymm5, ymm4
 	LONG $0xe372d5c5; BYTE $0x01 // vpsrad ymm5, ymm3, 0x1
 	LONG $0xf572cdc5; BYTE $0x17 // vpslld ymm6, ymm5, 0x17
 	LONG $0xddfae5c5 // vpsubd ymm3, ymm3, ymm5
-	QUAD $0x0020152d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x2015] # 0x1269c <peak_f32+0x1ac>
+	QUAD $0x0020152d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x2015] # 0x1285c <peak_f32+0x1ac>
 	LONG $0xf7fecdc5 // vpaddd ymm6, ymm6, ymm7
 	LONG $0xf372e5c5; BYTE $0x17 // vpslld ymm3, ymm3, 0x17
 	LONG $0xe659dcc5 // vmulps ymm4, ymm4, ymm6
@@ -401,39 +510,39 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0c29fcc5; BYTE $0x24 // vmovaps ymmword ptr [rsp], ymm1
 	LONG $0x2e6de2c4; WORD $0x870c // vmaskmovps ymmword ptr [rdi + 4*rax], ymm2, ymm1
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x187e // jle 0x106cd <expsum+0x29d>
+	WORD $0x187e // jle 0x1088d <expsum+0x29d>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x0458fac5; BYTE $0x84 // vaddss xmm0, xmm0, dword ptr [rsp + 4*rax]
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
-	WORD $0xf375 // jne 0x106c0 <expsum+0x290>
+	WORD $0xf375 // jne 0x10880 <expsum+0x290>
 	WORD $0x8948; BYTE $0xec // mov rsp, rbp
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// exp_f32: +1760
+	// exp_f32: +2208
 	LONG $0x08fa8348 // cmp rdx, 0x8
-	WORD $0x077d // jge 0x106ed <exp_f32+0xd>
+	WORD $0x077d // jge 0x108ad <exp_f32+0xd>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x00010be9; BYTE $0x00 // jmp 0x107f8 <exp_f32+0x118>
-	QUAD $0x001fae0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1fae] # 0x126a4 <peak_f32+0x1b4>
-	QUAD $0x001fb915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1fb9] # 0x126b8 <peak_f32+0x1c8>
-	QUAD $0x001fcc1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1fcc] # 0x126d4 <peak_f32+0x1e4>
-	QUAD $0x001f5325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1f53] # 0x12664 <peak_f32+0x174>
-	QUAD $0x001f7e2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1f7e] # 0x12698 <peak_f32+0x1a8>
-	QUAD $0x001fa935187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1fa9] # 0x126cc <peak_f32+0x1dc>
-	QUAD $0x001fac3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1fac] # 0x126d8 <peak_f32+0x1e8>
-	QUAD $0x001f4705187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1f47] # 0x1267c <peak_f32+0x18c>
-	QUAD $0x001f520d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1f52] # 0x12690 <peak_f32+0x1a0>
-	QUAD $0x001f2515187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1f25] # 0x1266c <peak_f32+0x17c>
-	QUAD $0x001ef41d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1ef4] # 0x12644 <peak_f32+0x154>
-	QUAD $0x001eeb25587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0x1eeb] # 0x12644 <peak_f32+0x154>
+	LONG $0x00010be9; BYTE $0x00 // jmp 0x109b8 <exp_f32+0x118>
+	QUAD $0x001fae0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1fae] # 0x12864 <peak_f32+0x1b4>
+	QUAD $0x001fb915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1fb9] # 0x12878 <peak_f32+0x1c8>
+	QUAD $0x001fcc1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1fcc] # 0x12894 <peak_f32+0x1e4>
+	QUAD $0x001f5325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1f53] # 0x12824 <peak_f32+0x174>
+	QUAD $0x001f7e2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1f7e] # 0x12858 <peak_f32+0x1a8>
+	QUAD $0x001fa935187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1fa9] # 0x1288c <peak_f32+0x1dc>
+	QUAD $0x001fac3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1fac] # 0x12898 <peak_f32+0x1e8>
+	QUAD $0x001f4705187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1f47] # 0x1283c <peak_f32+0x18c>
+	QUAD $0x001f520d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1f52] # 0x12850 <peak_f32+0x1a0>
+	QUAD $0x001f2515187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1f25] # 0x1282c <peak_f32+0x17c>
+	QUAD $0x001ef41d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1ef4] # 0x12804 <peak_f32+0x154>
+	QUAD $0x001eeb25587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0x1eeb] # 0x12804 <peak_f32+0x154>
 	WORD $0xc931 // xor ecx, ecx
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	QUAD $0x001f5f05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1f5f] # 0x126c8 <peak_f32+0x1d8>
+	QUAD $0x001f5f05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1f5f] # 0x12888 <peak_f32+0x1d8>
 	LONG $0x08418d48 // lea rax, [rcx + 0x8]
 	LONG $0x2c5f7cc5; BYTE $0x8e // vmaxps ymm13, ymm0, ymmword ptr [rsi + 4*rcx]
 	LONG $0x5d7441c4; BYTE $0xed // vminps ymm13, ymm1, ymm13
@@ -463,26 +572,26 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c18348 // add rcx, 0x10
 	WORD $0x3948; BYTE $0xd1 // cmp rcx, rdx
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0xff688e0f; WORD $0xffff // jle 0x10760 <exp_f32+0x80>
+	LONG $0xff688e0f; WORD $0xffff // jle 0x10920 <exp_f32+0x80>
 	WORD $0x2948; BYTE $0xc2 // sub rdx, rax
-	LONG $0x012a8e0f; WORD $0x0000 // jle 0x1092b <exp_f32+0x24b>
+	LONG $0x012a8e0f; WORD $0x0000 // jle 0x10aeb <exp_f32+0x24b>
 	LONG $0x860c8d48 // lea rcx, [rsi + 4*rax]
 	LONG $0x08fa8348 // cmp rdx, 0x8
-	WORD $0x0675 // jne 0x10811 <exp_f32+0x131>
+	WORD $0x0675 // jne 0x109d1 <exp_f32+0x131>
 	LONG $0x0110fcc5 // vmovups ymm0, ymmword ptr [rcx]
-	WORD $0x16eb // jmp 0x10827 <exp_f32+0x147>
+	WORD $0x16eb // jmp 0x109e7 <exp_f32+0x147>
 	LONG $0xc26ef9c5 // vmovd xmm0, edx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00001dde0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1dde] # 0x12600 <peak_f32+0x110>
+	QUAD $0x00001dde0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1dde] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2c7de2c4; BYTE $0x01 // vmaskmovps ymm0, ymm0, ymmword ptr [rcx]
-	QUAD $0x001e980d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1e98] # 0x126c8 <peak_f32+0x1d8>
-	QUAD $0x001e9b1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1e9b] # 0x126d4 <peak_f32+0x1e4>
-	QUAD $0x001e0225587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rip + 0x1e02] # 0x12644 <peak_f32+0x154>
+	QUAD $0x001e980d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1e98] # 0x12888 <peak_f32+0x1d8>
+	QUAD $0x001e9b1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1e9b] # 0x12894 <peak_f32+0x1e4>
+	QUAD $0x001e0225587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rip + 0x1e02] # 0x12804 <peak_f32+0x154>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0xc05ff4c5 // vmaxps ymm0, ymm1, ymm0
-	QUAD $0x001e510d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1e51] # 0x126a4 <peak_f32+0x1b4>
+	QUAD $0x001e510d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1e51] # 0x12864 <peak_f32+0x1b4>
 	LONG $0xc85df4c5 // vminps ymm1, ymm1, ymm0
-	QUAD $0x001e5805187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1e58] # 0x126b8 <peak_f32+0x1c8>
+	QUAD $0x001e5805187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1e58] # 0x12878 <peak_f32+0x1c8>
 	LONG $0xc059f4c5 // vmulps ymm0, ymm1, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
 	LONG $0xd05bfcc5 // vcvtdq2ps ymm2, ymm0
@@ -490,49 +599,49 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc5fafdc5 // vpsubd ymm0, ymm0, ymm5
 	LONG $0xf072fdc5; BYTE $0x17 // vpslld ymm0, ymm0, 0x17
 	LONG $0xa86de2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm2, ymm1 # ymm3 = (ymm2 * ymm3) + ymm1
-	QUAD $0x001ddc0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1ddc] # 0x12664 <peak_f32+0x174>
+	QUAD $0x001ddc0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1ddc] # 0x12824 <peak_f32+0x174>
 	LONG $0xc4fefdc5 // vpaddd ymm0, ymm0, ymm4
 	LONG $0xa86de2c4; BYTE $0xcb // vfmadd213ps ymm1, ymm2, ymm3 # ymm1 = (ymm2 * ymm1) + ymm3
-	QUAD $0x001dfe15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1dfe] # 0x12698 <peak_f32+0x1a8>
-	QUAD $0x001e291d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1e29] # 0x126cc <peak_f32+0x1dc>
+	QUAD $0x001dfe15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1dfe] # 0x12858 <peak_f32+0x1a8>
+	QUAD $0x001e291d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1e29] # 0x1288c <peak_f32+0x1dc>
 	LONG $0xa875e2c4; BYTE $0xda // vfmadd213ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm3) + ymm2
-	QUAD $0x001e2715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1e27] # 0x126d8 <peak_f32+0x1e8>
+	QUAD $0x001e2715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1e27] # 0x12898 <peak_f32+0x1e8>
 	LONG $0xb875e2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm1, ymm3 # ymm2 = (ymm1 * ymm3) + ymm2
-	QUAD $0x001dbd1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1dbd] # 0x1267c <peak_f32+0x18c>
+	QUAD $0x001dbd1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1dbd] # 0x1283c <peak_f32+0x18c>
 	LONG $0xb875e2c4; BYTE $0xda // vfmadd231ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm2) + ymm3
-	QUAD $0x001dc315187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1dc3] # 0x12690 <peak_f32+0x1a0>
+	QUAD $0x001dc315187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1dc3] # 0x12850 <peak_f32+0x1a0>
 	LONG $0xb875e2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm1, ymm3 # ymm2 = (ymm1 * ymm3) + ymm2
-	QUAD $0x001d911d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1d91] # 0x1266c <peak_f32+0x17c>
+	QUAD $0x001d911d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1d91] # 0x1282c <peak_f32+0x17c>
 	LONG $0xb875e2c4; BYTE $0xda // vfmadd231ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm2) + ymm3
 	LONG $0xd359f4c5 // vmulps ymm2, ymm1, ymm3
 	LONG $0xf572e5c5; BYTE $0x17 // vpslld ymm3, ymm5, 0x17
 	LONG $0xdcfee5c5 // vpaddd ymm3, ymm3, ymm4
 	LONG $0xa875e2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm1, ymm1 # ymm2 = (ymm1 * ymm2) + ymm1
-	QUAD $0x001d490d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1d49] # 0x12644 <peak_f32+0x154>
+	QUAD $0x001d490d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1d49] # 0x12804 <peak_f32+0x154>
 	LONG $0xc958ecc5 // vaddps ymm1, ymm2, ymm1
 	LONG $0xcb59f4c5 // vmulps ymm1, ymm1, ymm3
 	LONG $0xc059f4c5 // vmulps ymm0, ymm1, ymm0
 	LONG $0x08fa8348 // cmp rdx, 0x8
-	WORD $0x0875 // jne 0x10915 <exp_f32+0x235>
+	WORD $0x0875 // jne 0x10ad5 <exp_f32+0x235>
 	LONG $0x0011fcc5 // vmovups ymmword ptr [rax], ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0xca6ef9c5 // vmovd xmm1, edx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x00001cda0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1cda] # 0x12600 <peak_f32+0x110>
+	QUAD $0x00001cda0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1cda] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2e75e2c4; BYTE $0x00 // vmaskmovps ymmword ptr [rax], ymm1, ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	BYTE $0x90 // nop
 
-	// softmax_tile: +2352
+	// softmax_tile: +2800
 	LONG $0xa0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xa0
 	LONG $0x0e10fcc5 // vmovups ymm1, ymmword ptr [rsi]
 	LONG $0x6610fcc5; BYTE $0x20 // vmovups ymm4, ymmword ptr [rsi + 0x20]
 	LONG $0xd928fcc5 // vmovaps ymm3, ymm1
 	LONG $0xd428fcc5 // vmovaps ymm2, ymm4
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x2d7e // jle 0x1097a <softmax_tile+0x4a>
+	WORD $0x2d7e // jle 0x10b3a <softmax_tile+0x4a>
 	LONG $0x20478d48 // lea rax, [rdi + 0x20]
 	WORD $0x894d; BYTE $0xc1 // mov r9, r8
 	LONG $0xd928fcc5 // vmovaps ymm3, ymm1
@@ -544,18 +653,18 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xff49; BYTE $0xc9 // dec r9
 	LONG $0xdb5ffcc5 // vmaxps ymm3, ymm0, ymm3
 	LONG $0xd25fd4c5 // vmaxps ymm2, ymm5, ymm2
-	WORD $0xe675 // jne 0x10960 <softmax_tile+0x30>
-	QUAD $0x001d3515187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1d35] # 0x126b8 <peak_f32+0x1c8>
+	WORD $0xe675 // jne 0x10b20 <softmax_tile+0x30>
+	QUAD $0x001d3515187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1d35] # 0x12878 <peak_f32+0x1c8>
 	LONG $0xc35cf4c5 // vsubps ymm0, ymm1, ymm3
 	LONG $0x4c11fcc5; WORD $0x2024 // vmovups ymmword ptr [rsp + 0x20], ymm1
-	QUAD $0x001d3a3d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x1d3a] # 0x126d0 <peak_f32+0x1e0>
-	QUAD $0x001cd13d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1cd1] # 0x12670 <peak_f32+0x180>
-	QUAD $0x001d241d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1d24] # 0x126cc <peak_f32+0x1dc>
-	QUAD $0x001d2725187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1d27] # 0x126d8 <peak_f32+0x1e8>
-	QUAD $0x001cc22d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0x1cc2] # 0x1267c <peak_f32+0x18c>
-	QUAD $0x001ccd35187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0x1ccd] # 0x12690 <peak_f32+0x1a0>
-	QUAD $0x001ca005187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1ca0] # 0x1266c <peak_f32+0x17c>
-	QUAD $0x001cc70d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1cc7] # 0x1269c <peak_f32+0x1ac>
+	QUAD $0x001d3a3d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x1d3a] # 0x12890 <peak_f32+0x1e0>
+	QUAD $0x001cd13d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1cd1] # 0x12830 <peak_f32+0x180>
+	QUAD $0x001d241d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1d24] # 0x1288c <peak_f32+0x1dc>
+	QUAD $0x001d2725187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1d27] # 0x12898 <peak_f32+0x1e8>
+	QUAD $0x001cc22d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0x1cc2] # 0x1283c <peak_f32+0x18c>
+	QUAD $0x001ccd35187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0x1ccd] # 0x12850 <peak_f32+0x1a0>
+	QUAD $0x001ca005187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1ca0] # 0x1282c <peak_f32+0x17c>
+	QUAD $0x001cc70d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1cc7] # 0x1285c <peak_f32+0x1ac>
 	LONG $0x6411fcc5; WORD $0x4024 // vmovups ymmword ptr [rsp + 0x40], ymm4
 	LONG $0x1e11fcc5 // vmovups ymmword ptr [rsi], ymm3
 	LONG $0xc859acc5 // vmulps ymm1, ymm10, ymm0
@@ -566,10 +675,10 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xac55e2c4; BYTE $0xf0 // vfnmadd213ps ymm6, ymm5, ymm0 # ymm6 = -(ymm5 * ymm6) + ymm0
 	LONG $0xc27cc1c4; WORD $0x05c1 // vcmpnltps ymm0, ymm0, ymm9
 	LONG $0xbc45e2c4; BYTE $0xf5 // vfnmadd231ps ymm6, ymm7, ymm5 # ymm6 = -(ymm7 * ymm5) + ymm6
-	QUAD $0x001c8b2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1c8b] # 0x12698 <peak_f32+0x1a8>
+	QUAD $0x001c8b2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1c8b] # 0x12858 <peak_f32+0x1a8>
 	LONG $0xdf297cc5 // vmovaps ymm7, ymm11
 	LONG $0xa84de2c4; BYTE $0xfd // vfmadd213ps ymm7, ymm6, ymm5 # ymm7 = (ymm6 * ymm7) + ymm5
-	QUAD $0x001c252d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1c25] # 0x12644 <peak_f32+0x154>
+	QUAD $0x001c252d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1c25] # 0x12804 <peak_f32+0x154>
 	LONG $0xa84dc2c4; BYTE $0xfc // vfmadd213ps ymm7, ymm6, ymm12 # ymm7 = (ymm6 * ymm7) + ymm12
 	LONG $0xa84dc2c4; BYTE $0xfd // vfmadd213ps ymm7, ymm6, ymm13 # ymm7 = (ymm6 * ymm7) + ymm13
 	LONG $0xa84dc2c4; BYTE $0xfe // vfmadd213ps ymm7, ymm6, ymm14 # ymm7 = (ymm6 * ymm7) + ymm14
@@ -581,7 +690,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcefef5c5 // vpaddd ymm1, ymm1, ymm6
 	LONG $0xc154fcc5 // vandps ymm0, ymm0, ymm1
 	LONG $0xca5cdcc5 // vsubps ymm1, ymm4, ymm2
-	QUAD $0x001c1725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1c17] # 0x12670 <peak_f32+0x180>
+	QUAD $0x001c1725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1c17] # 0x12830 <peak_f32+0x180>
 	LONG $0x0111fcc5 // vmovups ymmword ptr [rcx], ymm0
 	LONG $0xf159acc5 // vmulps ymm6, ymm10, ymm1
 	LONG $0xf65bfdc5 // vcvtps2dq ymm6, ymm6
@@ -591,9 +700,9 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc274c1c4; WORD $0x05c9 // vcmpnltps ymm1, ymm1, ymm9
 	LONG $0xbc5d62c4; BYTE $0xff // vfnmadd231ps ymm15, ymm4, ymm7 # ymm15 = -(ymm4 * ymm7) + ymm15
 	LONG $0xdf297cc5 // vmovaps ymm7, ymm11
-	QUAD $0x001c0d1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1c0d] # 0x12698 <peak_f32+0x1a8>
+	QUAD $0x001c0d1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1c0d] # 0x12858 <peak_f32+0x1a8>
 	LONG $0xa805c2c4; BYTE $0xfb // vfmadd213ps ymm7, ymm15, ymm11 # ymm7 = (ymm15 * ymm7) + ymm11
-	QUAD $0x001bab1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1bab] # 0x12644 <peak_f32+0x154>
+	QUAD $0x001bab1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1bab] # 0x12804 <peak_f32+0x154>
 	LONG $0xa805c2c4; BYTE $0xfc // vfmadd213ps ymm7, ymm15, ymm12 # ymm7 = (ymm15 * ymm7) + ymm12
 	LONG $0xa805c2c4; BYTE $0xfd // vfmadd213ps ymm7, ymm15, ymm13 # ymm7 = (ymm15 * ymm7) + ymm13
 	LONG $0xa805c2c4; BYTE $0xfe // vfmadd213ps ymm7, ymm15, ymm14 # ymm7 = (ymm15 * ymm7) + ymm14
@@ -610,11 +719,11 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x7111fcc5; BYTE $0x20 // vmovups ymmword ptr [rcx + 0x20], ymm6
 	LONG $0x7a594cc5; BYTE $0x20 // vmulps ymm15, ymm6, ymmword ptr [rdx + 0x20]
 	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x0f7d // jge 0x10af3 <softmax_tile+0x1c3>
+	WORD $0x0f7d // jge 0x10cb3 <softmax_tile+0x1c3>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	WORD $0xf631 // xor esi, esi
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x0002f9e9; BYTE $0x00 // jmp 0x10dec <softmax_tile+0x4bc>
+	LONG $0x0002f9e9; BYTE $0x00 // jmp 0x10fac <softmax_tile+0x4bc>
 	LONG $0x60478d48 // lea rax, [rdi + 0x60]
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	WORD $0xc931 // xor ecx, ecx
@@ -623,15 +732,15 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x7810fcc5; BYTE $0xa0 // vmovups ymm7, ymmword ptr [rax - 0x60]
 	LONG $0x287c41c4; BYTE $0xf1 // vmovaps ymm14, ymm9
 	LONG $0x287c41c4; BYTE $0xeb // vmovaps ymm13, ymm11
-	QUAD $0x001b481d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1b48] # 0x12670 <peak_f32+0x180>
+	QUAD $0x001b481d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1b48] # 0x12830 <peak_f32+0x180>
 	LONG $0x287c41c4; BYTE $0xe2 // vmovaps ymm12, ymm10
 	LONG $0x4411fcc5; WORD $0x6024 // vmovups ymmword ptr [rsp + 0x60], ymm0
 	QUAD $0x00008024bc117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x80], ymm15
 	LONG $0xe528fcc5 // vmovaps ymm4, ymm5
-	QUAD $0x001b833d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x1b83] # 0x126cc <peak_f32+0x1dc>
-	QUAD $0x001b4605187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1b46] # 0x12698 <peak_f32+0x1a8>
+	QUAD $0x001b833d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x1b83] # 0x1288c <peak_f32+0x1dc>
+	QUAD $0x001b4605187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1b46] # 0x12858 <peak_f32+0x1a8>
 	LONG $0x40107cc5; BYTE $0xe0 // vmovups ymm8, ymmword ptr [rax - 0x20]
-	QUAD $0x001b100d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1b10] # 0x12670 <peak_f32+0x180>
+	QUAD $0x001b100d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1b10] # 0x12830 <peak_f32+0x180>
 	LONG $0x02718d48 // lea rsi, [rcx + 0x2]
 	LONG $0x04c18348 // add rcx, 0x4
 	LONG $0xfb5cc4c5 // vsubps ymm7, ymm7, ymm3
@@ -644,13 +753,13 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc244c1c4; WORD $0x05fe // vcmpnltps ymm7, ymm7, ymm14
 	LONG $0xbc25c2c4; BYTE $0xe2 // vfnmadd231ps ymm4, ymm11, ymm10 # ymm4 = -(ymm11 * ymm10) + ymm4
 	LONG $0x287c41c4; BYTE $0xd7 // vmovaps ymm10, ymm15
-	QUAD $0x001aee1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1aee] # 0x12690 <peak_f32+0x1a0>
+	QUAD $0x001aee1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1aee] # 0x12850 <peak_f32+0x1a0>
 	LONG $0xa85d62c4; BYTE $0xd0 // vfmadd213ps ymm10, ymm4, ymm0 # ymm10 = (ymm4 * ymm10) + ymm0
-	QUAD $0x001b2805187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1b28] # 0x126d8 <peak_f32+0x1e8>
+	QUAD $0x001b2805187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1b28] # 0x12898 <peak_f32+0x1e8>
 	LONG $0xa85d62c4; BYTE $0xd0 // vfmadd213ps ymm10, ymm4, ymm0 # ymm10 = (ymm4 * ymm10) + ymm0
-	QUAD $0x001abe05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1abe] # 0x1267c <peak_f32+0x18c>
+	QUAD $0x001abe05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1abe] # 0x1283c <peak_f32+0x18c>
 	LONG $0xa85d62c4; BYTE $0xd0 // vfmadd213ps ymm10, ymm4, ymm0 # ymm10 = (ymm4 * ymm10) + ymm0
-	QUAD $0x001aa005187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1aa0] # 0x1266c <peak_f32+0x17c>
+	QUAD $0x001aa005187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1aa0] # 0x1282c <peak_f32+0x17c>
 	LONG $0xa85d42c4; BYTE $0xd3 // vfmadd213ps ymm10, ymm4, ymm11 # ymm10 = (ymm4 * ymm10) + ymm11
 	LONG $0xa85d62c4; BYTE $0xd0 // vfmadd213ps ymm10, ymm4, ymm0 # ymm10 = (ymm4 * ymm10) + ymm0
 	LONG $0xd4592cc5 // vmulps ymm10, ymm10, ymm4
@@ -667,15 +776,15 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
 	LONG $0xc23c41c4; WORD $0x05c6 // vcmpnltps ymm8, ymm8, ymm14
 	LONG $0xbc7542c4; BYTE $0xd1 // vfnmadd231ps ymm10, ymm1, ymm9 # ymm10 = -(ymm1 * ymm9) + ymm10
-	QUAD $0x001a790d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1a79] # 0x12698 <peak_f32+0x1a8>
+	QUAD $0x001a790d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1a79] # 0x12858 <peak_f32+0x1a8>
 	LONG $0x287c41c4; BYTE $0xcf // vmovaps ymm9, ymm15
 	LONG $0xa82d62c4; BYTE $0xc9 // vfmadd213ps ymm9, ymm10, ymm1 # ymm9 = (ymm10 * ymm9) + ymm1
-	QUAD $0x001aa60d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1aa6] # 0x126d8 <peak_f32+0x1e8>
+	QUAD $0x001aa60d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1aa6] # 0x12898 <peak_f32+0x1e8>
 	LONG $0xa82d62c4; BYTE $0xc9 // vfmadd213ps ymm9, ymm10, ymm1 # ymm9 = (ymm10 * ymm9) + ymm1
-	QUAD $0x001a3c0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1a3c] # 0x1267c <peak_f32+0x18c>
+	QUAD $0x001a3c0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1a3c] # 0x1283c <peak_f32+0x18c>
 	LONG $0xa82d62c4; BYTE $0xc9 // vfmadd213ps ymm9, ymm10, ymm1 # ymm9 = (ymm10 * ymm9) + ymm1
 	LONG $0xa82d42c4; BYTE $0xcb // vfmadd213ps ymm9, ymm10, ymm11 # ymm9 = (ymm10 * ymm9) + ymm11
-	QUAD $0x001a1d1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1a1d] # 0x12670 <peak_f32+0x180>
+	QUAD $0x001a1d1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1a1d] # 0x12830 <peak_f32+0x180>
 	LONG $0xa82d62c4; BYTE $0xc8 // vfmadd213ps ymm9, ymm10, ymm0 # ymm9 = (ymm10 * ymm9) + ymm0
 	LONG $0x592c41c4; BYTE $0xc9 // vmulps ymm9, ymm10, ymm9
 	LONG $0xa82d42c4; BYTE $0xca // vfmadd213ps ymm9, ymm10, ymm10 # ymm9 = (ymm10 * ymm9) + ymm10
@@ -694,7 +803,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfb5cc4c5 // vsubps ymm7, ymm7, ymm3
 	LONG $0xde28fcc5 // vmovaps ymm3, ymm6
 	LONG $0xf028fcc5 // vmovaps ymm6, ymm0
-	QUAD $0x0019c305187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x19c3] # 0x12670 <peak_f32+0x180>
+	QUAD $0x0019c305187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x19c3] # 0x12830 <peak_f32+0x180>
 	LONG $0xc4591cc5 // vmulps ymm8, ymm12, ymm4
 	LONG $0x5b7d41c4; BYTE $0xc0 // vcvtps2dq ymm8, ymm8
 	LONG $0x5b7c41c4; BYTE $0xc8 // vcvtdq2ps ymm9, ymm8
@@ -702,16 +811,16 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xac3562c4; BYTE $0xd4 // vfnmadd213ps ymm10, ymm9, ymm4 # ymm10 = -(ymm9 * ymm10) + ymm4
 	LONG $0xc25cc1c4; WORD $0x05e6 // vcmpnltps ymm4, ymm4, ymm14
 	LONG $0xbc2542c4; BYTE $0xd1 // vfnmadd231ps ymm10, ymm11, ymm9 # ymm10 = -(ymm11 * ymm9) + ymm10
-	QUAD $0x0019be1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x19be] # 0x12698 <peak_f32+0x1a8>
+	QUAD $0x0019be1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x19be] # 0x12858 <peak_f32+0x1a8>
 	LONG $0x287c41c4; BYTE $0xcf // vmovaps ymm9, ymm15
 	LONG $0xa82d42c4; BYTE $0xcb // vfmadd213ps ymm9, ymm10, ymm11 # ymm9 = (ymm10 * ymm9) + ymm11
-	QUAD $0x0019eb1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x19eb] # 0x126d8 <peak_f32+0x1e8>
+	QUAD $0x0019eb1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x19eb] # 0x12898 <peak_f32+0x1e8>
 	LONG $0xa82d42c4; BYTE $0xcb // vfmadd213ps ymm9, ymm10, ymm11 # ymm9 = (ymm10 * ymm9) + ymm11
-	QUAD $0x0019711d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1971] # 0x1266c <peak_f32+0x17c>
+	QUAD $0x0019711d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1971] # 0x1282c <peak_f32+0x17c>
 	LONG $0xa82d62c4; BYTE $0xc9 // vfmadd213ps ymm9, ymm10, ymm1 # ymm9 = (ymm10 * ymm9) + ymm1
-	QUAD $0x0019870d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1987] # 0x12690 <peak_f32+0x1a0>
+	QUAD $0x0019870d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1987] # 0x12850 <peak_f32+0x1a0>
 	LONG $0xa82d62c4; BYTE $0xc9 // vfmadd213ps ymm9, ymm10, ymm1 # ymm9 = (ymm10 * ymm9) + ymm1
-	QUAD $0x0019c10d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x19c1] # 0x126d8 <peak_f32+0x1e8>
+	QUAD $0x0019c10d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x19c1] # 0x12898 <peak_f32+0x1e8>
 	LONG $0xa82d42c4; BYTE $0xcb // vfmadd213ps ymm9, ymm10, ymm11 # ymm9 = (ymm10 * ymm9) + ymm11
 	LONG $0x592c41c4; BYTE $0xc9 // vmulps ymm9, ymm10, ymm9
 	LONG $0xa82d42c4; BYTE $0xca // vfmadd213ps ymm9, ymm10, ymm10 # ymm9 = (ymm10 * ymm9) + ymm10
@@ -727,16 +836,16 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xac3562c4; BYTE $0xd7 // vfnmadd213ps ymm10, ymm9, ymm7 # ymm10 = -(ymm9 * ymm10) + ymm7
 	LONG $0xc244c1c4; WORD $0x05fe // vcmpnltps ymm7, ymm7, ymm14
 	LONG $0xbc7d42c4; BYTE $0xd1 // vfnmadd231ps ymm10, ymm0, ymm9 # ymm10 = -(ymm0 * ymm9) + ymm10
-	QUAD $0x00192e05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x192e] # 0x12698 <peak_f32+0x1a8>
+	QUAD $0x00192e05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x192e] # 0x12858 <peak_f32+0x1a8>
 	LONG $0x287c41c4; BYTE $0xcf // vmovaps ymm9, ymm15
 	QUAD $0x00008024bc107cc5; BYTE $0x00 // vmovups ymm15, ymmword ptr [rsp + 0x80]
 	LONG $0xa82d62c4; BYTE $0xc8 // vfmadd213ps ymm9, ymm10, ymm0 # ymm9 = (ymm10 * ymm9) + ymm0
 	LONG $0x4410fcc5; WORD $0x6024 // vmovups ymm0, ymmword ptr [rsp + 0x60]
 	LONG $0xfc5804c5 // vaddps ymm15, ymm15, ymm4
 	LONG $0xa82d62c4; BYTE $0xc9 // vfmadd213ps ymm9, ymm10, ymm1 # ymm9 = (ymm10 * ymm9) + ymm1
-	QUAD $0x0018e70d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x18e7] # 0x1267c <peak_f32+0x18c>
+	QUAD $0x0018e70d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x18e7] # 0x1283c <peak_f32+0x18c>
 	LONG $0xa82d62c4; BYTE $0xc9 // vfmadd213ps ymm9, ymm10, ymm1 # ymm9 = (ymm10 * ymm9) + ymm1
-	QUAD $0x0018ed0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x18ed] # 0x12690 <peak_f32+0x1a0>
+	QUAD $0x0018ed0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x18ed] # 0x12850 <peak_f32+0x1a0>
 	LONG $0xa82d62c4; BYTE $0xc9 // vfmadd213ps ymm9, ymm10, ymm1 # ymm9 = (ymm10 * ymm9) + ymm1
 	LONG $0xa82d42c4; BYTE $0xcb // vfmadd213ps ymm9, ymm10, ymm11 # ymm9 = (ymm10 * ymm9) + ymm11
 	LONG $0x287c41c4; BYTE $0xdd // vmovaps ymm11, ymm13
@@ -752,17 +861,17 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80e88348 // sub rax, -0x80
 	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
 	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
-	LONG $0xfd248e0f; WORD $0xffff // jle 0x10b10 <softmax_tile+0x1e0>
+	LONG $0xfd248e0f; WORD $0xffff // jle 0x10cd0 <softmax_tile+0x1e0>
 	WORD $0x394c; BYTE $0xc6 // cmp rsi, r8
-	LONG $0x01558d0f; WORD $0x0000 // jge 0x10f4a <softmax_tile+0x61a>
+	LONG $0x01558d0f; WORD $0x0000 // jge 0x1110a <softmax_tile+0x61a>
 	LONG $0x06e6c148 // shl rsi, 0x6
-	QUAD $0x00186e25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x186e] # 0x12670 <peak_f32+0x180>
+	QUAD $0x00186e25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x186e] # 0x12830 <peak_f32+0x180>
 	LONG $0xc9297cc5 // vmovaps ymm1, ymm9
 	LONG $0xdd287cc5 // vmovaps ymm11, ymm5
 	LONG $0xcd287cc5 // vmovaps ymm9, ymm5
-	QUAD $0x0018b52d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x18b5] # 0x126cc <peak_f32+0x1dc>
-	QUAD $0x0018782d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0x1878] # 0x12698 <peak_f32+0x1a8>
-	QUAD $0x0018af35187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0x18af] # 0x126d8 <peak_f32+0x1e8>
+	QUAD $0x0018b52d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x18b5] # 0x1288c <peak_f32+0x1dc>
+	QUAD $0x0018782d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0x1878] # 0x12858 <peak_f32+0x1a8>
+	QUAD $0x0018af35187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0x18af] # 0x12898 <peak_f32+0x1e8>
 	LONG $0x2410fcc5; BYTE $0x37 // vmovups ymm4, ymmword ptr [rdi + rsi]
 	LONG $0xe35cdcc5 // vsubps ymm4, ymm4, ymm3
 	LONG $0xfc59acc5 // vmulps ymm7, ymm10, ymm4
@@ -773,22 +882,22 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe1c2dcc5; BYTE $0x05 // vcmpnltps ymm4, ymm4, ymm1
 	LONG $0xbc1d42c4; BYTE $0xc8 // vfnmadd231ps ymm9, ymm12, ymm8 # ymm9 = -(ymm12 * ymm8) + ymm9
 	LONG $0xc5287cc5 // vmovaps ymm8, ymm5
-	QUAD $0x00181d25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x181d] # 0x1267c <peak_f32+0x18c>
+	QUAD $0x00181d25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x181d] # 0x1283c <peak_f32+0x18c>
 	LONG $0xa83542c4; BYTE $0xc5 // vfmadd213ps ymm8, ymm9, ymm13 # ymm8 = (ymm9 * ymm8) + ymm13
 	LONG $0xa83542c4; BYTE $0xc6 // vfmadd213ps ymm8, ymm9, ymm14 # ymm8 = (ymm9 * ymm8) + ymm14
 	LONG $0xa83542c4; BYTE $0xc4 // vfmadd213ps ymm8, ymm9, ymm12 # ymm8 = (ymm9 * ymm8) + ymm12
-	QUAD $0x00181925187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1819] # 0x12690 <peak_f32+0x1a0>
+	QUAD $0x00181925187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1819] # 0x12850 <peak_f32+0x1a0>
 	LONG $0xa83542c4; BYTE $0xc4 // vfmadd213ps ymm8, ymm9, ymm12 # ymm8 = (ymm9 * ymm8) + ymm12
-	QUAD $0x0017e725187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x17e7] # 0x1266c <peak_f32+0x17c>
+	QUAD $0x0017e725187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x17e7] # 0x1282c <peak_f32+0x17c>
 	LONG $0xa83542c4; BYTE $0xc4 // vfmadd213ps ymm8, ymm9, ymm12 # ymm8 = (ymm9 * ymm8) + ymm12
 	LONG $0x593441c4; BYTE $0xc0 // vmulps ymm8, ymm9, ymm8
 	LONG $0xa83542c4; BYTE $0xc1 // vfmadd213ps ymm8, ymm9, ymm9 # ymm8 = (ymm9 * ymm8) + ymm9
-	QUAD $0x0017a70d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x17a7] # 0x12644 <peak_f32+0x154>
+	QUAD $0x0017a70d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x17a7] # 0x12804 <peak_f32+0x154>
 	LONG $0x583c41c4; BYTE $0xc1 // vaddps ymm8, ymm8, ymm9
 	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
 	LONG $0xc1287cc5 // vmovaps ymm8, ymm1
 	LONG $0xe754dcc5 // vandps ymm4, ymm4, ymm7
-	QUAD $0x0017b93d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x17b9] # 0x12670 <peak_f32+0x180>
+	QUAD $0x0017b93d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x17b9] # 0x12830 <peak_f32+0x180>
 	LONG $0xcc58ecc5 // vaddps ymm1, ymm2, ymm4
 	LONG $0x2411fcc5; BYTE $0x37 // vmovups ymmword ptr [rdi + rsi], ymm4
 	LONG $0x1410fcc5; BYTE $0x24 // vmovups ymm2, ymmword ptr [rsp]
@@ -803,8 +912,8 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xac4d62c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm6, ymm1 # ymm11 = -(ymm6 * ymm11) + ymm1
 	LONG $0xc274c1c4; WORD $0x05c8 // vcmpnltps ymm1, ymm1, ymm8
 	LONG $0xbc4d62c4; BYTE $0xdf // vfnmadd231ps ymm11, ymm6, ymm7 # ymm11 = -(ymm6 * ymm7) + ymm11
-	QUAD $0x00177b35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x177b] # 0x1267c <peak_f32+0x18c>
-	QUAD $0x0017863d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1786] # 0x12690 <peak_f32+0x1a0>
+	QUAD $0x00177b35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x177b] # 0x1283c <peak_f32+0x18c>
+	QUAD $0x0017863d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1786] # 0x12850 <peak_f32+0x1a0>
 	LONG $0xa825c2c4; BYTE $0xed // vfmadd213ps ymm5, ymm11, ymm13 # ymm5 = (ymm11 * ymm5) + ymm13
 	LONG $0xa825c2c4; BYTE $0xee // vfmadd213ps ymm5, ymm11, ymm14 # ymm5 = (ymm11 * ymm5) + ymm14
 	LONG $0xa825e2c4; BYTE $0xee // vfmadd213ps ymm5, ymm11, ymm6 # ymm5 = (ymm11 * ymm5) + ymm6
@@ -818,13 +927,13 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x6410fcc5; WORD $0x4024 // vmovups ymm4, ymmword ptr [rsp + 0x40]
 	LONG $0x4c11fcc5; WORD $0x2037 // vmovups ymmword ptr [rdi + rsi + 0x20], ymm1
 	LONG $0xf95804c5 // vaddps ymm15, ymm15, ymm1
-	WORD $0x13eb // jmp 0x10f5d <softmax_tile+0x62d>
+	WORD $0x13eb // jmp 0x1111d <softmax_tile+0x62d>
 	LONG $0xce58ecc5 // vaddps ymm1, ymm2, ymm6
 	LONG $0x6410fcc5; WORD $0x4024 // vmovups ymm4, ymmword ptr [rsp + 0x40]
 	LONG $0x1410fcc5; BYTE $0x24 // vmovups ymm2, ymmword ptr [rsp]
 	LONG $0x0a11fcc5 // vmovups ymmword ptr [rdx], ymm1
 	LONG $0x4c10fcc5; WORD $0x2024 // vmovups ymm1, ymmword ptr [rsp + 0x20]
-	QUAD $0x0016d82d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x16d8] # 0x12644 <peak_f32+0x154>
+	QUAD $0x0016d82d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x16d8] # 0x12804 <peak_f32+0x154>
 	LONG $0xcbc2f4c5; BYTE $0x01 // vcmpltps ymm1, ymm1, ymm3
 	LONG $0xd2c2dcc5; BYTE $0x01 // vcmpltps ymm2, ymm4, ymm2
 	LONG $0xc05884c5 // vaddps ymm0, ymm15, ymm0
@@ -847,9 +956,9 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// mul_tile: +4048
+	// mul_tile: +4496
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x267e // jle 0x10ffb <mul_tile+0x2b>
+	WORD $0x267e // jle 0x111bb <mul_tile+0x2b>
 	LONG $0x0610fcc5 // vmovups ymm0, ymmword ptr [rsi]
 	LONG $0x4e10fcc5; BYTE $0x20 // vmovups ymm1, ymmword ptr [rsi + 0x20]
 	WORD $0x9066 // nop
@@ -859,42 +968,42 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5711fcc5; BYTE $0x20 // vmovups ymmword ptr [rdi + 0x20], ymm2
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe575 // jne 0x10fe0 <mul_tile+0x10>
+	WORD $0xe575 // jne 0x111a0 <mul_tile+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	BYTE $0x90 // nop
 
-	// silu: +4096
+	// silu: +4544
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x0d74 // je 0x11012 <silu+0x12>
+	WORD $0x0d74 // je 0x111d2 <silu+0x12>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x187d // jge 0x11023 <silu+0x23>
+	WORD $0x187d // jge 0x111e3 <silu+0x23>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x000136e9; BYTE $0x00 // jmp 0x11148 <silu+0x148>
+	LONG $0x000136e9; BYTE $0x00 // jmp 0x11308 <silu+0x148>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x014c8d0f; WORD $0x0000 // jge 0x11168 <silu+0x168>
+	LONG $0x014c8d0f; WORD $0x0000 // jge 0x11328 <silu+0x168>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x00025de9; BYTE $0x00 // jmp 0x11280 <silu+0x280>
-	QUAD $0x00168c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x168c] # 0x126b8 <peak_f32+0x1c8>
-	QUAD $0x00169f25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x169f] # 0x126d4 <peak_f32+0x1e4>
-	QUAD $0x0016262d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1626] # 0x12664 <peak_f32+0x174>
-	QUAD $0x00165135187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1651] # 0x12698 <peak_f32+0x1a8>
-	QUAD $0x00167c3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x167c] # 0x126cc <peak_f32+0x1dc>
-	QUAD $0x00167f05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x167f] # 0x126d8 <peak_f32+0x1e8>
-	QUAD $0x00161a0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x161a] # 0x1267c <peak_f32+0x18c>
-	QUAD $0x00162515187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1625] # 0x12690 <peak_f32+0x1a0>
-	QUAD $0x0015f81d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x15f8] # 0x1266c <peak_f32+0x17c>
-	QUAD $0x0015c725187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x15c7] # 0x12644 <peak_f32+0x154>
-	QUAD $0x0015be2d587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rip + 0x15be] # 0x12644 <peak_f32+0x154>
+	LONG $0x00025de9; BYTE $0x00 // jmp 0x11440 <silu+0x280>
+	QUAD $0x00168c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x168c] # 0x12878 <peak_f32+0x1c8>
+	QUAD $0x00169f25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x169f] # 0x12894 <peak_f32+0x1e4>
+	QUAD $0x0016262d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1626] # 0x12824 <peak_f32+0x174>
+	QUAD $0x00165135187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1651] # 0x12858 <peak_f32+0x1a8>
+	QUAD $0x00167c3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x167c] # 0x1288c <peak_f32+0x1dc>
+	QUAD $0x00167f05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x167f] # 0x12898 <peak_f32+0x1e8>
+	QUAD $0x00161a0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x161a] # 0x1283c <peak_f32+0x18c>
+	QUAD $0x00162515187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1625] # 0x12850 <peak_f32+0x1a0>
+	QUAD $0x0015f81d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x15f8] # 0x1282c <peak_f32+0x17c>
+	QUAD $0x0015c725187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x15c7] # 0x12804 <peak_f32+0x154>
+	QUAD $0x0015be2d587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rip + 0x15be] # 0x12804 <peak_f32+0x154>
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x107c21c4; WORD $0x8634 // vmovups ymm14, ymmword ptr [rsi + 4*r8]
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08408d49 // lea rax, [r8 + 0x8]
 	LONG $0x5c7c41c4; BYTE $0xfe // vsubps ymm15, ymm0, ymm14
-	QUAD $0x00161c05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x161c] # 0x126c8 <peak_f32+0x1d8>
+	QUAD $0x00161c05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x161c] # 0x12888 <peak_f32+0x1d8>
 	LONG $0x5f7c41c4; BYTE $0xff // vmaxps ymm15, ymm0, ymm15
-	QUAD $0x0015ea05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x15ea] # 0x126a4 <peak_f32+0x1b4>
+	QUAD $0x0015ea05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x15ea] # 0x12864 <peak_f32+0x1b4>
 	LONG $0x5d7c41c4; BYTE $0xff // vminps ymm15, ymm0, ymm15
 	LONG $0xc35984c5 // vmulps ymm0, ymm15, ymm3
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
@@ -925,34 +1034,34 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c08349 // add r8, 0x10
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xff488e0f; WORD $0xffff // jle 0x11090 <silu+0x90>
+	LONG $0xff488e0f; WORD $0xffff // jle 0x11250 <silu+0x90>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x03b68e0f; WORD $0x0000 // jle 0x11507 <silu+0x507>
+	LONG $0x03b68e0f; WORD $0x0000 // jle 0x116c7 <silu+0x507>
 	LONG $0x86348d48 // lea rsi, [rsi + 4*rax]
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x0141850f; WORD $0x0000 // jne 0x112a0 <silu+0x2a0>
+	LONG $0x0141850f; WORD $0x0000 // jne 0x11460 <silu+0x2a0>
 	LONG $0x0610fcc5 // vmovups ymm0, ymmword ptr [rsi]
-	LONG $0x00014ee9; BYTE $0x00 // jmp 0x112b6 <silu+0x2b6>
-	QUAD $0x0015471d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1547] # 0x126b8 <peak_f32+0x1c8>
-	QUAD $0x00155a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x155a] # 0x126d4 <peak_f32+0x1e4>
-	QUAD $0x0014e12d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x14e1] # 0x12664 <peak_f32+0x174>
-	QUAD $0x00150c35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x150c] # 0x12698 <peak_f32+0x1a8>
-	QUAD $0x0015373d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1537] # 0x126cc <peak_f32+0x1dc>
-	QUAD $0x00153a05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x153a] # 0x126d8 <peak_f32+0x1e8>
-	QUAD $0x0014d50d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x14d5] # 0x1267c <peak_f32+0x18c>
-	QUAD $0x0014e015187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x14e0] # 0x12690 <peak_f32+0x1a0>
-	QUAD $0x0014b31d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x14b3] # 0x1266c <peak_f32+0x17c>
-	QUAD $0x00148225187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1482] # 0x12644 <peak_f32+0x154>
-	QUAD $0x0014792d587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rip + 0x1479] # 0x12644 <peak_f32+0x154>
+	LONG $0x00014ee9; BYTE $0x00 // jmp 0x11476 <silu+0x2b6>
+	QUAD $0x0015471d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1547] # 0x12878 <peak_f32+0x1c8>
+	QUAD $0x00155a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x155a] # 0x12894 <peak_f32+0x1e4>
+	QUAD $0x0014e12d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x14e1] # 0x12824 <peak_f32+0x174>
+	QUAD $0x00150c35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x150c] # 0x12858 <peak_f32+0x1a8>
+	QUAD $0x0015373d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1537] # 0x1288c <peak_f32+0x1dc>
+	QUAD $0x00153a05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x153a] # 0x12898 <peak_f32+0x1e8>
+	QUAD $0x0014d50d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x14d5] # 0x1283c <peak_f32+0x18c>
+	QUAD $0x0014e015187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x14e0] # 0x12850 <peak_f32+0x1a0>
+	QUAD $0x0014b31d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x14b3] # 0x1282c <peak_f32+0x17c>
+	QUAD $0x00148225187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1482] # 0x12804 <peak_f32+0x154>
+	QUAD $0x0014792d587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rip + 0x1479] # 0x12804 <peak_f32+0x154>
 	WORD $0xd231 // xor edx, edx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x34107cc5; BYTE $0x96 // vmovups ymm14, ymmword ptr [rsi + 4*rdx]
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08428d48 // lea rax, [rdx + 0x8]
 	LONG $0x5c7c41c4; BYTE $0xfe // vsubps ymm15, ymm0, ymm14
-	QUAD $0x0014dd05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x14dd] # 0x126c8 <peak_f32+0x1d8>
+	QUAD $0x0014dd05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x14dd] # 0x12888 <peak_f32+0x1d8>
 	LONG $0x5f7c41c4; BYTE $0xff // vmaxps ymm15, ymm0, ymm15
-	QUAD $0x0014ab05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x14ab] # 0x126a4 <peak_f32+0x1b4>
+	QUAD $0x0014ab05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x14ab] # 0x12864 <peak_f32+0x1b4>
 	LONG $0x5d7c41c4; BYTE $0xff // vminps ymm15, ymm0, ymm15
 	LONG $0xc35984c5 // vmulps ymm0, ymm15, ymm3
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
@@ -982,45 +1091,45 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c28348 // add rdx, 0x10
 	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xff508e0f; WORD $0xffff // jle 0x111d0 <silu+0x1d0>
+	LONG $0xff508e0f; WORD $0xffff // jle 0x11390 <silu+0x1d0>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x027e8e0f; WORD $0x0000 // jle 0x11507 <silu+0x507>
+	LONG $0x027e8e0f; WORD $0x0000 // jle 0x116c7 <silu+0x507>
 	LONG $0x86148d48 // lea rdx, [rsi + 4*rax]
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x0146850f; WORD $0x0000 // jne 0x113dd <silu+0x3dd>
+	LONG $0x0146850f; WORD $0x0000 // jne 0x1159d <silu+0x3dd>
 	LONG $0x0210fcc5 // vmovups ymm0, ymmword ptr [rdx]
-	LONG $0x000153e9; BYTE $0x00 // jmp 0x113f3 <silu+0x3f3>
+	LONG $0x000153e9; BYTE $0x00 // jmp 0x115b3 <silu+0x3f3>
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x0000134f0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x134f] # 0x12600 <peak_f32+0x110>
+	QUAD $0x0000134f0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x134f] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2c7de2c4; BYTE $0x06 // vmaskmovps ymm0, ymm0, ymmword ptr [rsi]
-	QUAD $0x00140915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1409] # 0x126c8 <peak_f32+0x1d8>
+	QUAD $0x00140915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1409] # 0x12888 <peak_f32+0x1d8>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xc85cf4c5 // vsubps ymm1, ymm1, ymm0
-	QUAD $0x00140425187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1404] # 0x126d4 <peak_f32+0x1e4>
-	QUAD $0x00138b2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x138b] # 0x12664 <peak_f32+0x174>
-	QUAD $0x0013623d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1362] # 0x12644 <peak_f32+0x154>
-	QUAD $0x00135935587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0x1359] # 0x12644 <peak_f32+0x154>
+	QUAD $0x00140425187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1404] # 0x12894 <peak_f32+0x1e4>
+	QUAD $0x00138b2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x138b] # 0x12824 <peak_f32+0x174>
+	QUAD $0x0013623d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1362] # 0x12804 <peak_f32+0x154>
+	QUAD $0x00135935587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0x1359] # 0x12804 <peak_f32+0x154>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x0013a815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x13a8] # 0x126a4 <peak_f32+0x1b4>
+	QUAD $0x0013a815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x13a8] # 0x12864 <peak_f32+0x1b4>
 	LONG $0xd15decc5 // vminps ymm2, ymm2, ymm1
-	QUAD $0x0013af0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x13af] # 0x126b8 <peak_f32+0x1c8>
+	QUAD $0x0013af0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x13af] # 0x12878 <peak_f32+0x1c8>
 	LONG $0xc959ecc5 // vmulps ymm1, ymm2, ymm1
 	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
 	LONG $0xd95bfcc5 // vcvtdq2ps ymm3, ymm1
 	LONG $0xa865e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm3, ymm2 # ymm4 = (ymm3 * ymm4) + ymm2
 	LONG $0xa865e2c4; BYTE $0xec // vfmadd213ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm5) + ymm4
-	QUAD $0x0013701d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1370] # 0x12698 <peak_f32+0x1a8>
-	QUAD $0x00139b25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x139b] # 0x126cc <peak_f32+0x1dc>
+	QUAD $0x0013701d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1370] # 0x12858 <peak_f32+0x1a8>
+	QUAD $0x00139b25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x139b] # 0x1288c <peak_f32+0x1dc>
 	LONG $0xa855e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm4) + ymm3
-	QUAD $0x0013991d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1399] # 0x126d8 <peak_f32+0x1e8>
+	QUAD $0x0013991d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1399] # 0x12898 <peak_f32+0x1e8>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x00132f25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x132f] # 0x1267c <peak_f32+0x18c>
+	QUAD $0x00132f25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x132f] # 0x1283c <peak_f32+0x18c>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
-	QUAD $0x0013351d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1335] # 0x12690 <peak_f32+0x1a0>
+	QUAD $0x0013351d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1335] # 0x12850 <peak_f32+0x1a0>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x00130325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1303] # 0x1266c <peak_f32+0x17c>
+	QUAD $0x00130325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1303] # 0x1282c <peak_f32+0x17c>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
 	LONG $0xdc59d4c5 // vmulps ymm3, ymm5, ymm4
 	LONG $0xe172ddc5; BYTE $0x01 // vpsrad ymm4, ymm1, 0x1
@@ -1036,14 +1145,14 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcf58f4c5 // vaddps ymm1, ymm1, ymm7
 	LONG $0xc15efcc5 // vdivps ymm0, ymm0, ymm1
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x0d75 // jne 0x113b9 <silu+0x3b9>
+	WORD $0x0d75 // jne 0x11579 <silu+0x3b9>
 	LONG $0x0259fcc5 // vmulps ymm0, ymm0, ymmword ptr [rdx]
 	LONG $0x0411fcc5; BYTE $0x87 // vmovups ymmword ptr [rdi + 4*rax], ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000012360d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1236] # 0x12600 <peak_f32+0x110>
+	QUAD $0x000012360d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1236] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2c75e2c4; BYTE $0x12 // vmaskmovps ymm2, ymm1, ymmword ptr [rdx]
 	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
 	LONG $0x2e75e2c4; WORD $0x8704 // vmaskmovps ymmword ptr [rdi + 4*rax], ymm1, ymm0
@@ -1051,35 +1160,35 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000012120566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1212] # 0x12600 <peak_f32+0x110>
+	QUAD $0x000012120566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1212] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2c7de2c4; BYTE $0x02 // vmaskmovps ymm0, ymm0, ymmword ptr [rdx]
-	QUAD $0x0012cc15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x12cc] # 0x126c8 <peak_f32+0x1d8>
+	QUAD $0x0012cc15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x12cc] # 0x12888 <peak_f32+0x1d8>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xc85cf4c5 // vsubps ymm1, ymm1, ymm0
-	QUAD $0x0012c725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x12c7] # 0x126d4 <peak_f32+0x1e4>
-	QUAD $0x00124e2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x124e] # 0x12664 <peak_f32+0x174>
-	QUAD $0x0012253d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1225] # 0x12644 <peak_f32+0x154>
-	QUAD $0x00121c35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0x121c] # 0x12644 <peak_f32+0x154>
+	QUAD $0x0012c725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x12c7] # 0x12894 <peak_f32+0x1e4>
+	QUAD $0x00124e2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x124e] # 0x12824 <peak_f32+0x174>
+	QUAD $0x0012253d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1225] # 0x12804 <peak_f32+0x154>
+	QUAD $0x00121c35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0x121c] # 0x12804 <peak_f32+0x154>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x00126b15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x126b] # 0x126a4 <peak_f32+0x1b4>
+	QUAD $0x00126b15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x126b] # 0x12864 <peak_f32+0x1b4>
 	LONG $0xd15decc5 // vminps ymm2, ymm2, ymm1
-	QUAD $0x0012720d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1272] # 0x126b8 <peak_f32+0x1c8>
+	QUAD $0x0012720d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1272] # 0x12878 <peak_f32+0x1c8>
 	LONG $0xc959ecc5 // vmulps ymm1, ymm2, ymm1
 	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
 	LONG $0xd95bfcc5 // vcvtdq2ps ymm3, ymm1
 	LONG $0xa865e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm3, ymm2 # ymm4 = (ymm3 * ymm4) + ymm2
 	LONG $0xa865e2c4; BYTE $0xec // vfmadd213ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm5) + ymm4
-	QUAD $0x0012331d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1233] # 0x12698 <peak_f32+0x1a8>
-	QUAD $0x00125e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x125e] # 0x126cc <peak_f32+0x1dc>
+	QUAD $0x0012331d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1233] # 0x12858 <peak_f32+0x1a8>
+	QUAD $0x00125e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x125e] # 0x1288c <peak_f32+0x1dc>
 	LONG $0xa855e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm4) + ymm3
-	QUAD $0x00125c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x125c] # 0x126d8 <peak_f32+0x1e8>
+	QUAD $0x00125c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x125c] # 0x12898 <peak_f32+0x1e8>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x0011f225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x11f2] # 0x1267c <peak_f32+0x18c>
+	QUAD $0x0011f225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x11f2] # 0x1283c <peak_f32+0x18c>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
-	QUAD $0x0011f81d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x11f8] # 0x12690 <peak_f32+0x1a0>
+	QUAD $0x0011f81d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x11f8] # 0x12850 <peak_f32+0x1a0>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x0011c625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x11c6] # 0x1266c <peak_f32+0x17c>
+	QUAD $0x0011c625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x11c6] # 0x1282c <peak_f32+0x17c>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
 	LONG $0xdc59d4c5 // vmulps ymm3, ymm5, ymm4
 	LONG $0xe172ddc5; BYTE $0x01 // vpsrad ymm4, ymm1, 0x1
@@ -1095,54 +1204,54 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcf58f4c5 // vaddps ymm1, ymm1, ymm7
 	LONG $0xc15efcc5 // vdivps ymm0, ymm0, ymm1
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x0875 // jne 0x114f1 <silu+0x4f1>
+	WORD $0x0875 // jne 0x116b1 <silu+0x4f1>
 	LONG $0x0011fcc5 // vmovups ymmword ptr [rax], ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000010fe0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x10fe] # 0x12600 <peak_f32+0x110>
+	QUAD $0x000010fe0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x10fe] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2e75e2c4; BYTE $0x00 // vmaskmovps ymmword ptr [rax], ymm1, ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// gelu_tanh: +5392
+	// gelu_tanh: +5840
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x0d74 // je 0x11522 <gelu_tanh+0x12>
+	WORD $0x0d74 // je 0x116e2 <gelu_tanh+0x12>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x187d // jge 0x11533 <gelu_tanh+0x23>
+	WORD $0x187d // jge 0x116f3 <gelu_tanh+0x23>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x000150e9; BYTE $0x00 // jmp 0x11672 <gelu_tanh+0x162>
+	LONG $0x000150e9; BYTE $0x00 // jmp 0x11832 <gelu_tanh+0x162>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x01668d0f; WORD $0x0000 // jge 0x11692 <gelu_tanh+0x182>
+	LONG $0x01668d0f; WORD $0x0000 // jge 0x11852 <gelu_tanh+0x182>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x000297e9; BYTE $0x00 // jmp 0x117ca <gelu_tanh+0x2ba>
-	QUAD $0x00117c2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x117c] # 0x126b8 <peak_f32+0x1c8>
-	QUAD $0x00118f35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x118f] # 0x126d4 <peak_f32+0x1e4>
-	QUAD $0x0011163d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1116] # 0x12664 <peak_f32+0x174>
-	QUAD $0x00114105187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1141] # 0x12698 <peak_f32+0x1a8>
-	QUAD $0x00116c0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x116c] # 0x126cc <peak_f32+0x1dc>
-	QUAD $0x00116f15187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x116f] # 0x126d8 <peak_f32+0x1e8>
-	QUAD $0x00110a1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x110a] # 0x1267c <peak_f32+0x18c>
-	QUAD $0x00111525187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1115] # 0x12690 <peak_f32+0x1a0>
-	QUAD $0x0010e82d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0x10e8] # 0x1266c <peak_f32+0x17c>
-	QUAD $0x0010b735187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0x10b7] # 0x12644 <peak_f32+0x154>
-	QUAD $0x0010ae3d587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rip + 0x10ae] # 0x12644 <peak_f32+0x154>
+	LONG $0x000297e9; BYTE $0x00 // jmp 0x1198a <gelu_tanh+0x2ba>
+	QUAD $0x00117c2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x117c] # 0x12878 <peak_f32+0x1c8>
+	QUAD $0x00118f35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x118f] # 0x12894 <peak_f32+0x1e4>
+	QUAD $0x0011163d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1116] # 0x12824 <peak_f32+0x174>
+	QUAD $0x00114105187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1141] # 0x12858 <peak_f32+0x1a8>
+	QUAD $0x00116c0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x116c] # 0x1288c <peak_f32+0x1dc>
+	QUAD $0x00116f15187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x116f] # 0x12898 <peak_f32+0x1e8>
+	QUAD $0x00110a1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x110a] # 0x1283c <peak_f32+0x18c>
+	QUAD $0x00111525187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1115] # 0x12850 <peak_f32+0x1a0>
+	QUAD $0x0010e82d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0x10e8] # 0x1282c <peak_f32+0x17c>
+	QUAD $0x0010b735187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0x10b7] # 0x12804 <peak_f32+0x154>
+	QUAD $0x0010ae3d587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rip + 0x10ae] # 0x12804 <peak_f32+0x154>
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x107ca1c4; WORD $0x8604 // vmovups ymm0, ymmword ptr [rsi + 4*r8]
-	QUAD $0x0010e515187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x10e5] # 0x12694 <peak_f32+0x1a4>
-	QUAD $0x0010e81d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x10e8] # 0x126a0 <peak_f32+0x1b0>
+	QUAD $0x0010e515187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x10e5] # 0x12854 <peak_f32+0x1a4>
+	QUAD $0x0010e81d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x10e8] # 0x12860 <peak_f32+0x1b0>
 	LONG $0x08408d49 // lea rax, [r8 + 0x8]
 	LONG $0xc859fcc5 // vmulps ymm1, ymm0, ymm0
 	LONG $0xa865e2c4; BYTE $0xca // vfmadd213ps ymm1, ymm3, ymm2 # ymm1 = (ymm3 * ymm1) + ymm2
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc959fcc5 // vmulps ymm1, ymm0, ymm1
 	LONG $0xc95cecc5 // vsubps ymm1, ymm2, ymm1
-	QUAD $0x0010ee15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x10ee] # 0x126c8 <peak_f32+0x1d8>
+	QUAD $0x0010ee15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x10ee] # 0x12888 <peak_f32+0x1d8>
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x0010bd15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x10bd] # 0x126a4 <peak_f32+0x1b4>
+	QUAD $0x0010bd15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x10bd] # 0x12864 <peak_f32+0x1b4>
 	LONG $0xc95decc5 // vminps ymm1, ymm2, ymm1
 	LONG $0xd559f4c5 // vmulps ymm2, ymm1, ymm5
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
@@ -1173,39 +1282,39 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c08349 // add r8, 0x10
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xff2e8e0f; WORD $0xffff // jle 0x115a0 <gelu_tanh+0x90>
+	LONG $0xff2e8e0f; WORD $0xffff // jle 0x11760 <gelu_tanh+0x90>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x04148e0f; WORD $0x0000 // jle 0x11a8f <gelu_tanh+0x57f>
+	LONG $0x04148e0f; WORD $0x0000 // jle 0x11c4f <gelu_tanh+0x57f>
 	LONG $0x86348d48 // lea rsi, [rsi + 4*rax]
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x0161850f; WORD $0x0000 // jne 0x117ea <gelu_tanh+0x2da>
+	LONG $0x0161850f; WORD $0x0000 // jne 0x119aa <gelu_tanh+0x2da>
 	LONG $0x0610fcc5 // vmovups ymm0, ymmword ptr [rsi]
-	LONG $0x00016ee9; BYTE $0x00 // jmp 0x11800 <gelu_tanh+0x2f0>
-	QUAD $0x00101d2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x101d] # 0x126b8 <peak_f32+0x1c8>
-	QUAD $0x00103035187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1030] # 0x126d4 <peak_f32+0x1e4>
-	QUAD $0x000fb73d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xfb7] # 0x12664 <peak_f32+0x174>
-	QUAD $0x000fe205187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0xfe2] # 0x12698 <peak_f32+0x1a8>
-	QUAD $0x00100d0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x100d] # 0x126cc <peak_f32+0x1dc>
-	QUAD $0x00101015187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1010] # 0x126d8 <peak_f32+0x1e8>
-	QUAD $0x000fab1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0xfab] # 0x1267c <peak_f32+0x18c>
-	QUAD $0x000fb625187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xfb6] # 0x12690 <peak_f32+0x1a0>
-	QUAD $0x000f892d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0xf89] # 0x1266c <peak_f32+0x17c>
-	QUAD $0x000f5835187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0xf58] # 0x12644 <peak_f32+0x154>
-	QUAD $0x000f4f3d587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rip + 0xf4f] # 0x12644 <peak_f32+0x154>
+	LONG $0x00016ee9; BYTE $0x00 // jmp 0x119c0 <gelu_tanh+0x2f0>
+	QUAD $0x00101d2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x101d] # 0x12878 <peak_f32+0x1c8>
+	QUAD $0x00103035187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1030] # 0x12894 <peak_f32+0x1e4>
+	QUAD $0x000fb73d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xfb7] # 0x12824 <peak_f32+0x174>
+	QUAD $0x000fe205187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0xfe2] # 0x12858 <peak_f32+0x1a8>
+	QUAD $0x00100d0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x100d] # 0x1288c <peak_f32+0x1dc>
+	QUAD $0x00101015187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1010] # 0x12898 <peak_f32+0x1e8>
+	QUAD $0x000fab1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0xfab] # 0x1283c <peak_f32+0x18c>
+	QUAD $0x000fb625187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xfb6] # 0x12850 <peak_f32+0x1a0>
+	QUAD $0x000f892d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0xf89] # 0x1282c <peak_f32+0x17c>
+	QUAD $0x000f5835187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0xf58] # 0x12804 <peak_f32+0x154>
+	QUAD $0x000f4f3d587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rip + 0xf4f] # 0x12804 <peak_f32+0x154>
 	WORD $0xd231 // xor edx, edx
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x0410fcc5; BYTE $0x96 // vmovups ymm0, ymmword ptr [rsi + 4*rdx]
-	QUAD $0x000f8615187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xf86] # 0x12694 <peak_f32+0x1a4>
-	QUAD $0x000f891d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xf89] # 0x126a0 <peak_f32+0x1b0>
+	QUAD $0x000f8615187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xf86] # 0x12854 <peak_f32+0x1a4>
+	QUAD $0x000f891d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xf89] # 0x12860 <peak_f32+0x1b0>
 	LONG $0x08428d48 // lea rax, [rdx + 0x8]
 	LONG $0xc859fcc5 // vmulps ymm1, ymm0, ymm0
 	LONG $0xa865e2c4; BYTE $0xca // vfmadd213ps ymm1, ymm3, ymm2 # ymm1 = (ymm3 * ymm1) + ymm2
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc959fcc5 // vmulps ymm1, ymm0, ymm1
 	LONG $0xc95cecc5 // vsubps ymm1, ymm2, ymm1
-	QUAD $0x000f8f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xf8f] # 0x126c8 <peak_f32+0x1d8>
+	QUAD $0x000f8f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xf8f] # 0x12888 <peak_f32+0x1d8>
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x000f5e15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xf5e] # 0x126a4 <peak_f32+0x1b4>
+	QUAD $0x000f5e15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xf5e] # 0x12864 <peak_f32+0x1b4>
 	LONG $0xc95decc5 // vminps ymm1, ymm2, ymm1
 	LONG $0xd559f4c5 // vmulps ymm2, ymm1, ymm5
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
@@ -1235,50 +1344,50 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c28348 // add rdx, 0x10
 	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xff368e0f; WORD $0xffff // jle 0x11700 <gelu_tanh+0x1f0>
+	LONG $0xff368e0f; WORD $0xffff // jle 0x118c0 <gelu_tanh+0x1f0>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x02bc8e0f; WORD $0x0000 // jle 0x11a8f <gelu_tanh+0x57f>
+	LONG $0x02bc8e0f; WORD $0x0000 // jle 0x11c4f <gelu_tanh+0x57f>
 	LONG $0x86148d48 // lea rdx, [rsi + 4*rax]
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x0165850f; WORD $0x0000 // jne 0x11946 <gelu_tanh+0x436>
+	LONG $0x0165850f; WORD $0x0000 // jne 0x11b06 <gelu_tanh+0x436>
 	LONG $0x0210fcc5 // vmovups ymm0, ymmword ptr [rdx]
-	LONG $0x000172e9; BYTE $0x00 // jmp 0x1195c <gelu_tanh+0x44c>
+	LONG $0x000172e9; BYTE $0x00 // jmp 0x11b1c <gelu_tanh+0x44c>
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00000e050566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xe05] # 0x12600 <peak_f32+0x110>
+	QUAD $0x00000e050566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xe05] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2c7de2c4; BYTE $0x06 // vmaskmovps ymm0, ymm0, ymmword ptr [rsi]
-	QUAD $0x000e8b15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe8b] # 0x12694 <peak_f32+0x1a4>
-	QUAD $0x000e8e1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xe8e] # 0x126a0 <peak_f32+0x1b0>
+	QUAD $0x000e8b15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe8b] # 0x12854 <peak_f32+0x1a4>
+	QUAD $0x000e8e1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xe8e] # 0x12860 <peak_f32+0x1b0>
 	LONG $0xc859fcc5 // vmulps ymm1, ymm0, ymm0
-	QUAD $0x000eb525187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xeb5] # 0x126d4 <peak_f32+0x1e4>
-	QUAD $0x000e3c2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xe3c] # 0x12664 <peak_f32+0x174>
-	QUAD $0x000e133d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xe13] # 0x12644 <peak_f32+0x154>
-	QUAD $0x000e0a35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0xe0a] # 0x12644 <peak_f32+0x154>
+	QUAD $0x000eb525187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xeb5] # 0x12894 <peak_f32+0x1e4>
+	QUAD $0x000e3c2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xe3c] # 0x12824 <peak_f32+0x174>
+	QUAD $0x000e133d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xe13] # 0x12804 <peak_f32+0x154>
+	QUAD $0x000e0a35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0xe0a] # 0x12804 <peak_f32+0x154>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0xa875e2c4; BYTE $0xda // vfmadd213ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm3) + ymm2
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xcb59fcc5 // vmulps ymm1, ymm0, ymm3
 	LONG $0xc95cecc5 // vsubps ymm1, ymm2, ymm1
-	QUAD $0x000e7015187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe70] # 0x126c8 <peak_f32+0x1d8>
+	QUAD $0x000e7015187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe70] # 0x12888 <peak_f32+0x1d8>
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x000e3f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe3f] # 0x126a4 <peak_f32+0x1b4>
+	QUAD $0x000e3f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe3f] # 0x12864 <peak_f32+0x1b4>
 	LONG $0xd15decc5 // vminps ymm2, ymm2, ymm1
-	QUAD $0x000e460d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xe46] # 0x126b8 <peak_f32+0x1c8>
+	QUAD $0x000e460d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xe46] # 0x12878 <peak_f32+0x1c8>
 	LONG $0xc959ecc5 // vmulps ymm1, ymm2, ymm1
 	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
 	LONG $0xd95bfcc5 // vcvtdq2ps ymm3, ymm1
 	LONG $0xa865e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm3, ymm2 # ymm4 = (ymm3 * ymm4) + ymm2
 	LONG $0xa865e2c4; BYTE $0xec // vfmadd213ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm5) + ymm4
-	QUAD $0x000e071d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xe07] # 0x12698 <peak_f32+0x1a8>
-	QUAD $0x000e3225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xe32] # 0x126cc <peak_f32+0x1dc>
+	QUAD $0x000e071d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xe07] # 0x12858 <peak_f32+0x1a8>
+	QUAD $0x000e3225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xe32] # 0x1288c <peak_f32+0x1dc>
 	LONG $0xa855e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000e301d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xe30] # 0x126d8 <peak_f32+0x1e8>
+	QUAD $0x000e301d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xe30] # 0x12898 <peak_f32+0x1e8>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000dc625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xdc6] # 0x1267c <peak_f32+0x18c>
+	QUAD $0x000dc625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xdc6] # 0x1283c <peak_f32+0x18c>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
-	QUAD $0x000dcc1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xdcc] # 0x12690 <peak_f32+0x1a0>
+	QUAD $0x000dcc1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xdcc] # 0x12850 <peak_f32+0x1a0>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000d9a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xd9a] # 0x1266c <peak_f32+0x17c>
+	QUAD $0x000d9a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xd9a] # 0x1282c <peak_f32+0x17c>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
 	LONG $0xdc59d4c5 // vmulps ymm3, ymm5, ymm4
 	LONG $0xe172ddc5; BYTE $0x01 // vpsrad ymm4, ymm1, 0x1
@@ -1294,14 +1403,14 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcf58f4c5 // vaddps ymm1, ymm1, ymm7
 	LONG $0xc15efcc5 // vdivps ymm0, ymm0, ymm1
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x0d75 // jne 0x11922 <gelu_tanh+0x412>
+	WORD $0x0d75 // jne 0x11ae2 <gelu_tanh+0x412>
 	LONG $0x0259fcc5 // vmulps ymm0, ymm0, ymmword ptr [rdx]
 	LONG $0x0411fcc5; BYTE $0x87 // vmovups ymmword ptr [rdi + 4*rax], ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x00000ccd0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0xccd] # 0x12600 <peak_f32+0x110>
+	QUAD $0x00000ccd0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0xccd] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2c75e2c4; BYTE $0x12 // vmaskmovps ymm2, ymm1, ymmword ptr [rdx]
 	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
 	LONG $0x2e75e2c4; WORD $0x8704 // vmaskmovps ymmword ptr [rdi + 4*rax], ymm1, ymm0
@@ -1309,40 +1418,40 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00000ca90566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xca9] # 0x12600 <peak_f32+0x110>
+	QUAD $0x00000ca90566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xca9] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2c7de2c4; BYTE $0x02 // vmaskmovps ymm0, ymm0, ymmword ptr [rdx]
-	QUAD $0x000d2f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd2f] # 0x12694 <peak_f32+0x1a4>
-	QUAD $0x000d321d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xd32] # 0x126a0 <peak_f32+0x1b0>
+	QUAD $0x000d2f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd2f] # 0x12854 <peak_f32+0x1a4>
+	QUAD $0x000d321d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xd32] # 0x12860 <peak_f32+0x1b0>
 	LONG $0xc859fcc5 // vmulps ymm1, ymm0, ymm0
-	QUAD $0x000d5925187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xd59] # 0x126d4 <peak_f32+0x1e4>
-	QUAD $0x000ce02d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xce0] # 0x12664 <peak_f32+0x174>
-	QUAD $0x000cb73d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xcb7] # 0x12644 <peak_f32+0x154>
-	QUAD $0x000cae35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0xcae] # 0x12644 <peak_f32+0x154>
+	QUAD $0x000d5925187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xd59] # 0x12894 <peak_f32+0x1e4>
+	QUAD $0x000ce02d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xce0] # 0x12824 <peak_f32+0x174>
+	QUAD $0x000cb73d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xcb7] # 0x12804 <peak_f32+0x154>
+	QUAD $0x000cae35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0xcae] # 0x12804 <peak_f32+0x154>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0xa875e2c4; BYTE $0xda // vfmadd213ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm3) + ymm2
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xcb59fcc5 // vmulps ymm1, ymm0, ymm3
 	LONG $0xc95cecc5 // vsubps ymm1, ymm2, ymm1
-	QUAD $0x000d1415187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd14] # 0x126c8 <peak_f32+0x1d8>
+	QUAD $0x000d1415187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd14] # 0x12888 <peak_f32+0x1d8>
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x000ce315187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xce3] # 0x126a4 <peak_f32+0x1b4>
+	QUAD $0x000ce315187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xce3] # 0x12864 <peak_f32+0x1b4>
 	LONG $0xd15decc5 // vminps ymm2, ymm2, ymm1
-	QUAD $0x000cea0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xcea] # 0x126b8 <peak_f32+0x1c8>
+	QUAD $0x000cea0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xcea] # 0x12878 <peak_f32+0x1c8>
 	LONG $0xc959ecc5 // vmulps ymm1, ymm2, ymm1
 	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
 	LONG $0xd95bfcc5 // vcvtdq2ps ymm3, ymm1
 	LONG $0xa865e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm3, ymm2 # ymm4 = (ymm3 * ymm4) + ymm2
 	LONG $0xa865e2c4; BYTE $0xec // vfmadd213ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm5) + ymm4
-	QUAD $0x000cab1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xcab] # 0x12698 <peak_f32+0x1a8>
-	QUAD $0x000cd625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xcd6] # 0x126cc <peak_f32+0x1dc>
+	QUAD $0x000cab1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xcab] # 0x12858 <peak_f32+0x1a8>
+	QUAD $0x000cd625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xcd6] # 0x1288c <peak_f32+0x1dc>
 	LONG $0xa855e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000cd41d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xcd4] # 0x126d8 <peak_f32+0x1e8>
+	QUAD $0x000cd41d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xcd4] # 0x12898 <peak_f32+0x1e8>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000c6a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xc6a] # 0x1267c <peak_f32+0x18c>
+	QUAD $0x000c6a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xc6a] # 0x1283c <peak_f32+0x18c>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
-	QUAD $0x000c701d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xc70] # 0x12690 <peak_f32+0x1a0>
+	QUAD $0x000c701d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xc70] # 0x12850 <peak_f32+0x1a0>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000c3e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xc3e] # 0x1266c <peak_f32+0x17c>
+	QUAD $0x000c3e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xc3e] # 0x1282c <peak_f32+0x17c>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
 	LONG $0xdc59d4c5 // vmulps ymm3, ymm5, ymm4
 	LONG $0xe172ddc5; BYTE $0x01 // vpsrad ymm4, ymm1, 0x1
@@ -1358,45 +1467,45 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcf58f4c5 // vaddps ymm1, ymm1, ymm7
 	LONG $0xc15efcc5 // vdivps ymm0, ymm0, ymm1
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x0875 // jne 0x11a79 <gelu_tanh+0x569>
+	WORD $0x0875 // jne 0x11c39 <gelu_tanh+0x569>
 	LONG $0x0011fcc5 // vmovups ymmword ptr [rax], ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x00000b760d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0xb76] # 0x12600 <peak_f32+0x110>
+	QUAD $0x00000b760d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0xb76] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2e75e2c4; BYTE $0x00 // vmaskmovps ymmword ptr [rax], ymm1, ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// gelu_erf: +6816
+	// gelu_erf: +7264
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x0d74 // je 0x11ab2 <gelu_erf+0x12>
+	WORD $0x0d74 // je 0x11c72 <gelu_erf+0x12>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x187d // jge 0x11ac3 <gelu_erf+0x23>
+	WORD $0x187d // jge 0x11c83 <gelu_erf+0x23>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x000220e9; BYTE $0x00 // jmp 0x11cd2 <gelu_erf+0x232>
+	LONG $0x000220e9; BYTE $0x00 // jmp 0x11e92 <gelu_erf+0x232>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x02368d0f; WORD $0x0000 // jge 0x11cf2 <gelu_erf+0x252>
+	LONG $0x02368d0f; WORD $0x0000 // jge 0x11eb2 <gelu_erf+0x252>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x000427e9; BYTE $0x00 // jmp 0x11eea <gelu_erf+0x44a>
-	QUAD $0x000b781d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xb78] # 0x12644 <peak_f32+0x154>
-	QUAD $0x000b9725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xb97] # 0x1266c <peak_f32+0x17c>
-	QUAD $0x000bba35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0xbba] # 0x12698 <peak_f32+0x1a8>
-	QUAD $0x000be505187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0xbe5] # 0x126cc <peak_f32+0x1dc>
-	QUAD $0x000be80d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0xbe8] # 0x126d8 <peak_f32+0x1e8>
-	QUAD $0x000b8315187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0xb83] # 0x1267c <peak_f32+0x18c>
-	QUAD $0x000b8e1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0xb8e] # 0x12690 <peak_f32+0x1a0>
-	QUAD $0x000b3925587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0xb39] # 0x12644 <peak_f32+0x154>
+	LONG $0x000427e9; BYTE $0x00 // jmp 0x120aa <gelu_erf+0x44a>
+	QUAD $0x000b781d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xb78] # 0x12804 <peak_f32+0x154>
+	QUAD $0x000b9725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xb97] # 0x1282c <peak_f32+0x17c>
+	QUAD $0x000bba35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0xbba] # 0x12858 <peak_f32+0x1a8>
+	QUAD $0x000be505187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0xbe5] # 0x1288c <peak_f32+0x1dc>
+	QUAD $0x000be80d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0xbe8] # 0x12898 <peak_f32+0x1e8>
+	QUAD $0x000b8315187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0xb83] # 0x1283c <peak_f32+0x18c>
+	QUAD $0x000b8e1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0xb8e] # 0x12850 <peak_f32+0x1a0>
+	QUAD $0x000b3925587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0xb39] # 0x12804 <peak_f32+0x154>
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x107c21c4; WORD $0x862c // vmovups ymm13, ymmword ptr [rsi + 4*r8]
-	QUAD $0x000b2905187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xb29] # 0x12658 <peak_f32+0x168>
-	QUAD $0x000b0815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xb08] # 0x12640 <peak_f32+0x150>
-	QUAD $0x000b832d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xb83] # 0x126c4 <peak_f32+0x1d4>
-	QUAD $0x000b8a3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xb8a] # 0x126d4 <peak_f32+0x1e4>
+	QUAD $0x000b2905187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xb29] # 0x12818 <peak_f32+0x168>
+	QUAD $0x000b0815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xb08] # 0x12800 <peak_f32+0x150>
+	QUAD $0x000b832d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xb83] # 0x12884 <peak_f32+0x1d4>
+	QUAD $0x000b8a3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xb8a] # 0x12894 <peak_f32+0x1e4>
 	LONG $0x08408d49 // lea rax, [r8 + 0x8]
 	LONG $0xf05914c5 // vmulps ymm14, ymm13, ymm0
 	LONG $0x5c7441c4; BYTE $0xfe // vsubps ymm15, ymm1, ymm14
@@ -1404,40 +1513,40 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4a0dc3c4; WORD $0x00c7 // vblendvps ymm0, ymm14, ymm15, ymm0
 	LONG $0xf4287cc5 // vmovaps ymm14, ymm4
 	LONG $0xc05decc5 // vminps ymm0, ymm2, ymm0
-	QUAD $0x000b3d15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xb3d] # 0x126b0 <peak_f32+0x1c0>
+	QUAD $0x000b3d15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xb3d] # 0x12870 <peak_f32+0x1c0>
 	LONG $0xa87d62c4; BYTE $0xf3 // vfmadd213ps ymm14, ymm0, ymm3 # ymm14 = (ymm0 * ymm14) + ymm3
 	LONG $0x5e6441c4; BYTE $0xf6 // vdivps ymm14, ymm3, ymm14
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x000b1d2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xb1d] # 0x126a8 <peak_f32+0x1b8>
+	QUAD $0x000b1d2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xb1d] # 0x12868 <peak_f32+0x1b8>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x000aeb2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xaeb] # 0x12684 <peak_f32+0x194>
+	QUAD $0x000aeb2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xaeb] # 0x12844 <peak_f32+0x194>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x000b392d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xb39] # 0x126e0 <peak_f32+0x1f0>
+	QUAD $0x000b392d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xb39] # 0x128a0 <peak_f32+0x1f0>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x000aa72d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xaa7] # 0x1265c <peak_f32+0x16c>
+	QUAD $0x000aa72d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xaa7] # 0x1281c <peak_f32+0x16c>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x000afd2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xafd] # 0x126c0 <peak_f32+0x1d0>
+	QUAD $0x000afd2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xafd] # 0x12880 <peak_f32+0x1d0>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x000b0b2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xb0b] # 0x126dc <peak_f32+0x1ec>
+	QUAD $0x000b0b2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xb0b] # 0x1289c <peak_f32+0x1ec>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x000a952d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xa95] # 0x12674 <peak_f32+0x184>
+	QUAD $0x000a952d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xa95] # 0x12834 <peak_f32+0x184>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x000a932d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xa93] # 0x12680 <peak_f32+0x190>
+	QUAD $0x000a932d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xa93] # 0x12840 <peak_f32+0x190>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
 	LONG $0xe859fcc5 // vmulps ymm5, ymm0, ymm0
 	LONG $0xfd5c74c5 // vsubps ymm15, ymm1, ymm5
 	LONG $0xb87d62c4; BYTE $0xf8 // vfmadd231ps ymm15, ymm0, ymm0 # ymm15 = (ymm0 * ymm0) + ymm15
 	LONG $0xc55cecc5 // vsubps ymm0, ymm2, ymm5
-	QUAD $0x000abc15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xabc] # 0x126c8 <peak_f32+0x1d8>
+	QUAD $0x000abc15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xabc] # 0x12888 <peak_f32+0x1d8>
 	LONG $0xc05fecc5 // vmaxps ymm0, ymm2, ymm0
-	QUAD $0x000a8b15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xa8b] # 0x126a4 <peak_f32+0x1b4>
+	QUAD $0x000a8b15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xa8b] # 0x12864 <peak_f32+0x1b4>
 	LONG $0xc05decc5 // vminps ymm0, ymm2, ymm0
-	QUAD $0x000a9215187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xa92] # 0x126b8 <peak_f32+0x1c8>
+	QUAD $0x000a9215187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xa92] # 0x12878 <peak_f32+0x1c8>
 	LONG $0xd259fcc5 // vmulps ymm2, ymm0, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
 	LONG $0xea5bfcc5 // vcvtdq2ps ymm5, ymm2
 	LONG $0xb855e2c4; BYTE $0xc7 // vfmadd231ps ymm0, ymm5, ymm7 # ymm0 = (ymm5 * ymm7) + ymm0
-	QUAD $0x000a243d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xa24] # 0x12664 <peak_f32+0x174>
+	QUAD $0x000a243d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xa24] # 0x12824 <peak_f32+0x174>
 	LONG $0xb845e2c4; BYTE $0xc5 // vfmadd231ps ymm0, ymm7, ymm5 # ymm0 = (ymm7 * ymm5) + ymm0
 	LONG $0xc5297cc5 // vmovaps ymm5, ymm8
 	LONG $0xa87de2c4; BYTE $0xee // vfmadd213ps ymm5, ymm0, ymm6 # ymm5 = (ymm0 * ymm5) + ymm6
@@ -1469,29 +1578,29 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c08349 // add r8, 0x10
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfe4e8e0f; WORD $0xffff // jle 0x11b20 <gelu_erf+0x80>
+	LONG $0xfe4e8e0f; WORD $0xffff // jle 0x11ce0 <gelu_erf+0x80>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x06668e0f; WORD $0x0000 // jle 0x12341 <gelu_erf+0x8a1>
+	LONG $0x06668e0f; WORD $0x0000 // jle 0x12501 <gelu_erf+0x8a1>
 	LONG $0x86348d48 // lea rsi, [rsi + 4*rax]
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x0221850f; WORD $0x0000 // jne 0x11f0a <gelu_erf+0x46a>
+	LONG $0x0221850f; WORD $0x0000 // jne 0x120ca <gelu_erf+0x46a>
 	LONG $0x0610fcc5 // vmovups ymm0, ymmword ptr [rsi]
-	LONG $0x00022ee9; BYTE $0x00 // jmp 0x11f20 <gelu_erf+0x480>
-	QUAD $0x0009491d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x949] # 0x12644 <peak_f32+0x154>
-	QUAD $0x00096825187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x968] # 0x1266c <peak_f32+0x17c>
-	QUAD $0x00098b35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x98b] # 0x12698 <peak_f32+0x1a8>
-	QUAD $0x0009b605187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x9b6] # 0x126cc <peak_f32+0x1dc>
-	QUAD $0x0009b90d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x9b9] # 0x126d8 <peak_f32+0x1e8>
-	QUAD $0x00095415187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x954] # 0x1267c <peak_f32+0x18c>
-	QUAD $0x00095f1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x95f] # 0x12690 <peak_f32+0x1a0>
-	QUAD $0x00090a25587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0x90a] # 0x12644 <peak_f32+0x154>
+	LONG $0x00022ee9; BYTE $0x00 // jmp 0x120e0 <gelu_erf+0x480>
+	QUAD $0x0009491d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x949] # 0x12804 <peak_f32+0x154>
+	QUAD $0x00096825187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x968] # 0x1282c <peak_f32+0x17c>
+	QUAD $0x00098b35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x98b] # 0x12858 <peak_f32+0x1a8>
+	QUAD $0x0009b605187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x9b6] # 0x1288c <peak_f32+0x1dc>
+	QUAD $0x0009b90d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x9b9] # 0x12898 <peak_f32+0x1e8>
+	QUAD $0x00095415187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x954] # 0x1283c <peak_f32+0x18c>
+	QUAD $0x00095f1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x95f] # 0x12850 <peak_f32+0x1a0>
+	QUAD $0x00090a25587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0x90a] # 0x12804 <peak_f32+0x154>
 	WORD $0xd231 // xor edx, edx
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0x2c107cc5; BYTE $0x96 // vmovups ymm13, ymmword ptr [rsi + 4*rdx]
-	QUAD $0x00090a05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x90a] # 0x12658 <peak_f32+0x168>
-	QUAD $0x0008e915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x8e9] # 0x12640 <peak_f32+0x150>
-	QUAD $0x0009642d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x964] # 0x126c4 <peak_f32+0x1d4>
-	QUAD $0x00096b3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x96b] # 0x126d4 <peak_f32+0x1e4>
+	QUAD $0x00090a05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x90a] # 0x12818 <peak_f32+0x168>
+	QUAD $0x0008e915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x8e9] # 0x12800 <peak_f32+0x150>
+	QUAD $0x0009642d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x964] # 0x12884 <peak_f32+0x1d4>
+	QUAD $0x00096b3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x96b] # 0x12894 <peak_f32+0x1e4>
 	LONG $0x08428d48 // lea rax, [rdx + 0x8]
 	LONG $0xf05914c5 // vmulps ymm14, ymm13, ymm0
 	LONG $0x5c7441c4; BYTE $0xfe // vsubps ymm15, ymm1, ymm14
@@ -1499,40 +1608,40 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4a0dc3c4; WORD $0x00c7 // vblendvps ymm0, ymm14, ymm15, ymm0
 	LONG $0xf4287cc5 // vmovaps ymm14, ymm4
 	LONG $0xc05decc5 // vminps ymm0, ymm2, ymm0
-	QUAD $0x00091e15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x91e] # 0x126b0 <peak_f32+0x1c0>
+	QUAD $0x00091e15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x91e] # 0x12870 <peak_f32+0x1c0>
 	LONG $0xa87d62c4; BYTE $0xf3 // vfmadd213ps ymm14, ymm0, ymm3 # ymm14 = (ymm0 * ymm14) + ymm3
 	LONG $0x5e6441c4; BYTE $0xf6 // vdivps ymm14, ymm3, ymm14
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0008fe2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8fe] # 0x126a8 <peak_f32+0x1b8>
+	QUAD $0x0008fe2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8fe] # 0x12868 <peak_f32+0x1b8>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0008cc2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8cc] # 0x12684 <peak_f32+0x194>
+	QUAD $0x0008cc2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8cc] # 0x12844 <peak_f32+0x194>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x00091a2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x91a] # 0x126e0 <peak_f32+0x1f0>
+	QUAD $0x00091a2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x91a] # 0x128a0 <peak_f32+0x1f0>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0008882d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x888] # 0x1265c <peak_f32+0x16c>
+	QUAD $0x0008882d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x888] # 0x1281c <peak_f32+0x16c>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0008de2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8de] # 0x126c0 <peak_f32+0x1d0>
+	QUAD $0x0008de2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8de] # 0x12880 <peak_f32+0x1d0>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0008ec2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8ec] # 0x126dc <peak_f32+0x1ec>
+	QUAD $0x0008ec2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8ec] # 0x1289c <peak_f32+0x1ec>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0008762d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x876] # 0x12674 <peak_f32+0x184>
+	QUAD $0x0008762d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x876] # 0x12834 <peak_f32+0x184>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0008742d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x874] # 0x12680 <peak_f32+0x190>
+	QUAD $0x0008742d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x874] # 0x12840 <peak_f32+0x190>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
 	LONG $0xe859fcc5 // vmulps ymm5, ymm0, ymm0
 	LONG $0xfd5c74c5 // vsubps ymm15, ymm1, ymm5
 	LONG $0xb87d62c4; BYTE $0xf8 // vfmadd231ps ymm15, ymm0, ymm0 # ymm15 = (ymm0 * ymm0) + ymm15
 	LONG $0xc55cecc5 // vsubps ymm0, ymm2, ymm5
-	QUAD $0x00089d15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x89d] # 0x126c8 <peak_f32+0x1d8>
+	QUAD $0x00089d15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x89d] # 0x12888 <peak_f32+0x1d8>
 	LONG $0xc05fecc5 // vmaxps ymm0, ymm2, ymm0
-	QUAD $0x00086c15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x86c] # 0x126a4 <peak_f32+0x1b4>
+	QUAD $0x00086c15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x86c] # 0x12864 <peak_f32+0x1b4>
 	LONG $0xc05decc5 // vminps ymm0, ymm2, ymm0
-	QUAD $0x00087315187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x873] # 0x126b8 <peak_f32+0x1c8>
+	QUAD $0x00087315187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x873] # 0x12878 <peak_f32+0x1c8>
 	LONG $0xd259fcc5 // vmulps ymm2, ymm0, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
 	LONG $0xea5bfcc5 // vcvtdq2ps ymm5, ymm2
 	LONG $0xb855e2c4; BYTE $0xc7 // vfmadd231ps ymm0, ymm5, ymm7 # ymm0 = (ymm5 * ymm7) + ymm0
-	QUAD $0x0008053d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x805] # 0x12664 <peak_f32+0x174>
+	QUAD $0x0008053d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x805] # 0x12824 <peak_f32+0x174>
 	LONG $0xb845e2c4; BYTE $0xc5 // vfmadd231ps ymm0, ymm7, ymm5 # ymm0 = (ymm7 * ymm5) + ymm0
 	LONG $0xc5297cc5 // vmovaps ymm5, ymm8
 	LONG $0xa87de2c4; BYTE $0xee // vfmadd213ps ymm5, ymm0, ymm6 # ymm5 = (ymm0 * ymm5) + ymm6
@@ -1563,80 +1672,80 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c28348 // add rdx, 0x10
 	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xfe568e0f; WORD $0xffff // jle 0x11d40 <gelu_erf+0x2a0>
+	LONG $0xfe568e0f; WORD $0xffff // jle 0x11f00 <gelu_erf+0x2a0>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x044e8e0f; WORD $0x0000 // jle 0x12341 <gelu_erf+0x8a1>
+	LONG $0x044e8e0f; WORD $0x0000 // jle 0x12501 <gelu_erf+0x8a1>
 	LONG $0x86148d48 // lea rdx, [rsi + 4*rax]
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x022e850f; WORD $0x0000 // jne 0x1212f <gelu_erf+0x68f>
+	LONG $0x022e850f; WORD $0x0000 // jne 0x122ef <gelu_erf+0x68f>
 	LONG $0x0210fcc5 // vmovups ymm0, ymmword ptr [rdx]
-	LONG $0x00023be9; BYTE $0x00 // jmp 0x12145 <gelu_erf+0x6a5>
+	LONG $0x00023be9; BYTE $0x00 // jmp 0x12305 <gelu_erf+0x6a5>
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000006e50566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x6e5] # 0x12600 <peak_f32+0x110>
+	QUAD $0x000006e50566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x6e5] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2c7de2c4; BYTE $0x06 // vmaskmovps ymm0, ymm0, ymmword ptr [rsi]
-	QUAD $0x00072f0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x72f] # 0x12658 <peak_f32+0x168>
-	QUAD $0x00077e3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x77e] # 0x126b0 <peak_f32+0x1c0>
-	QUAD $0x0007990d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x799] # 0x126d4 <peak_f32+0x1e4>
+	QUAD $0x00072f0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x72f] # 0x12818 <peak_f32+0x168>
+	QUAD $0x00077e3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x77e] # 0x12870 <peak_f32+0x1c0>
+	QUAD $0x0007990d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x799] # 0x12894 <peak_f32+0x1e4>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0xd159fcc5 // vmulps ymm2, ymm0, ymm1
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xda5cf4c5 // vsubps ymm3, ymm1, ymm2
 	LONG $0xe1c2ecc5; BYTE $0x01 // vcmpltps ymm4, ymm2, ymm1
 	LONG $0x4a6de3c4; WORD $0x40d3 // vblendvps ymm2, ymm2, ymm3, ymm4
-	QUAD $0x0006e11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x6e1] # 0x12640 <peak_f32+0x150>
+	QUAD $0x0006e11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x6e1] # 0x12800 <peak_f32+0x150>
 	LONG $0xea5de4c5 // vminps ymm5, ymm3, ymm2
-	QUAD $0x0007001d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x700] # 0x1266c <peak_f32+0x17c>
-	QUAD $0x0006cf15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x6cf] # 0x12644 <peak_f32+0x154>
+	QUAD $0x0007001d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x700] # 0x1282c <peak_f32+0x17c>
+	QUAD $0x0006cf15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x6cf] # 0x12804 <peak_f32+0x154>
 	LONG $0xc55954c5 // vmulps ymm8, ymm5, ymm5
 	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
 	LONG $0xa855e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm5, ymm2 # ymm4 = (ymm5 * ymm4) + ymm2
 	LONG $0xf45eecc5 // vdivps ymm6, ymm2, ymm4
-	QUAD $0x00073525187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x735] # 0x126c4 <peak_f32+0x1d4>
+	QUAD $0x00073525187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x735] # 0x12884 <peak_f32+0x1d4>
 	LONG $0xa84de2c4; BYTE $0xfc // vfmadd213ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm7) + ymm4
-	QUAD $0x00070b25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x70b] # 0x126a8 <peak_f32+0x1b8>
+	QUAD $0x00070b25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x70b] # 0x12868 <peak_f32+0x1b8>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0006d93d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x6d9] # 0x12684 <peak_f32+0x194>
+	QUAD $0x0006d93d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x6d9] # 0x12844 <peak_f32+0x194>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x00072725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x727] # 0x126e0 <peak_f32+0x1f0>
+	QUAD $0x00072725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x727] # 0x128a0 <peak_f32+0x1f0>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0006953d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x695] # 0x1265c <peak_f32+0x16c>
+	QUAD $0x0006953d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x695] # 0x1281c <peak_f32+0x16c>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x0006eb25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x6eb] # 0x126c0 <peak_f32+0x1d0>
+	QUAD $0x0006eb25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x6eb] # 0x12880 <peak_f32+0x1d0>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0006f93d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x6f9] # 0x126dc <peak_f32+0x1ec>
+	QUAD $0x0006f93d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x6f9] # 0x1289c <peak_f32+0x1ec>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x00068325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x683] # 0x12674 <peak_f32+0x184>
+	QUAD $0x00068325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x683] # 0x12834 <peak_f32+0x184>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0006813d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x681] # 0x12680 <peak_f32+0x190>
+	QUAD $0x0006813d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x681] # 0x12840 <peak_f32+0x190>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
 	LONG $0x5c74c1c4; BYTE $0xe0 // vsubps ymm4, ymm1, ymm8
 	LONG $0xc9c2fcc5; BYTE $0x01 // vcmpltps ymm1, ymm0, ymm1
 	LONG $0xb855e2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm5, ymm5 # ymm4 = (ymm5 * ymm5) + ymm4
 	LONG $0xeb59ccc5 // vmulps ymm5, ymm6, ymm3
 	LONG $0x5c44c1c4; BYTE $0xf0 // vsubps ymm6, ymm7, ymm8
-	QUAD $0x0006a33d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x6a3] # 0x126c8 <peak_f32+0x1d8>
+	QUAD $0x0006a33d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x6a3] # 0x12888 <peak_f32+0x1d8>
 	LONG $0xe45cecc5 // vsubps ymm4, ymm2, ymm4
 	LONG $0xf65fc4c5 // vmaxps ymm6, ymm7, ymm6
-	QUAD $0x00066e3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x66e] # 0x126a4 <peak_f32+0x1b4>
+	QUAD $0x00066e3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x66e] # 0x12864 <peak_f32+0x1b4>
 	LONG $0xf65dc4c5 // vminps ymm6, ymm7, ymm6
-	QUAD $0x0006753d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x675] # 0x126b8 <peak_f32+0x1c8>
+	QUAD $0x0006753d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x675] # 0x12878 <peak_f32+0x1c8>
 	LONG $0xff59ccc5 // vmulps ymm7, ymm6, ymm7
 	LONG $0xff5bfdc5 // vcvtps2dq ymm7, ymm7
 	LONG $0xc75b7cc5 // vcvtdq2ps ymm8, ymm7
 	LONG $0xa83d62c4; BYTE $0xce // vfmadd213ps ymm9, ymm8, ymm6 # ymm9 = (ymm8 * ymm9) + ymm6
-	QUAD $0x00060735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x607] # 0x12664 <peak_f32+0x174>
+	QUAD $0x00060735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x607] # 0x12824 <peak_f32+0x174>
 	LONG $0xa83dc2c4; BYTE $0xf1 // vfmadd213ps ymm6, ymm8, ymm9 # ymm6 = (ymm8 * ymm6) + ymm9
-	QUAD $0x00062d05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x62d] # 0x12698 <peak_f32+0x1a8>
-	QUAD $0x0006580d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x658] # 0x126cc <peak_f32+0x1dc>
+	QUAD $0x00062d05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x62d] # 0x12858 <peak_f32+0x1a8>
+	QUAD $0x0006580d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x658] # 0x1288c <peak_f32+0x1dc>
 	LONG $0xa84d42c4; BYTE $0xc8 // vfmadd213ps ymm9, ymm6, ymm8 # ymm9 = (ymm6 * ymm9) + ymm8
-	QUAD $0x00065605187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x656] # 0x126d8 <peak_f32+0x1e8>
+	QUAD $0x00065605187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x656] # 0x12898 <peak_f32+0x1e8>
 	LONG $0xb84d42c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm6, ymm9 # ymm8 = (ymm6 * ymm9) + ymm8
-	QUAD $0x0005ec0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x5ec] # 0x1267c <peak_f32+0x18c>
+	QUAD $0x0005ec0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x5ec] # 0x1283c <peak_f32+0x18c>
 	LONG $0xb84d42c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm6, ymm8 # ymm9 = (ymm6 * ymm8) + ymm9
-	QUAD $0x0005f205187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x5f2] # 0x12690 <peak_f32+0x1a0>
+	QUAD $0x0005f205187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x5f2] # 0x12850 <peak_f32+0x1a0>
 	LONG $0xb84d42c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm6, ymm9 # ymm8 = (ymm6 * ymm9) + ymm8
-	QUAD $0x0005980d587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rip + 0x598] # 0x12644 <peak_f32+0x154>
+	QUAD $0x0005980d587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rip + 0x598] # 0x12804 <peak_f32+0x154>
 	LONG $0xa84d62c4; BYTE $0xc3 // vfmadd213ps ymm8, ymm6, ymm3 # ymm8 = (ymm6 * ymm8) + ymm3
 	LONG $0xde59bcc5 // vmulps ymm3, ymm8, ymm6
 	LONG $0xa84de2c4; BYTE $0xde // vfmadd213ps ymm3, ymm6, ymm6 # ymm3 = (ymm6 * ymm3) + ymm6
@@ -1655,14 +1764,14 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4a6de3c4; WORD $0x10cb // vblendvps ymm1, ymm2, ymm3, ymm1
 	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x0d75 // jne 0x1210b <gelu_erf+0x66b>
+	WORD $0x0d75 // jne 0x122cb <gelu_erf+0x66b>
 	LONG $0x0259fcc5 // vmulps ymm0, ymm0, ymmword ptr [rdx]
 	LONG $0x0411fcc5; BYTE $0x87 // vmovups ymmword ptr [rdi + 4*rax], ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000004e40d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x4e4] # 0x12600 <peak_f32+0x110>
+	QUAD $0x000004e40d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x4e4] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2c75e2c4; BYTE $0x12 // vmaskmovps ymm2, ymm1, ymmword ptr [rdx]
 	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
 	LONG $0x2e75e2c4; WORD $0x8704 // vmaskmovps ymmword ptr [rdi + 4*rax], ymm1, ymm0
@@ -1670,70 +1779,70 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000004c00566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x4c0] # 0x12600 <peak_f32+0x110>
+	QUAD $0x000004c00566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x4c0] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2c7de2c4; BYTE $0x02 // vmaskmovps ymm0, ymm0, ymmword ptr [rdx]
-	QUAD $0x00050a0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x50a] # 0x12658 <peak_f32+0x168>
-	QUAD $0x0005593d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x559] # 0x126b0 <peak_f32+0x1c0>
-	QUAD $0x0005740d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x574] # 0x126d4 <peak_f32+0x1e4>
+	QUAD $0x00050a0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x50a] # 0x12818 <peak_f32+0x168>
+	QUAD $0x0005593d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x559] # 0x12870 <peak_f32+0x1c0>
+	QUAD $0x0005740d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x574] # 0x12894 <peak_f32+0x1e4>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0xd159fcc5 // vmulps ymm2, ymm0, ymm1
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xda5cf4c5 // vsubps ymm3, ymm1, ymm2
 	LONG $0xe1c2ecc5; BYTE $0x01 // vcmpltps ymm4, ymm2, ymm1
 	LONG $0x4a6de3c4; WORD $0x40d3 // vblendvps ymm2, ymm2, ymm3, ymm4
-	QUAD $0x0004bc1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x4bc] # 0x12640 <peak_f32+0x150>
+	QUAD $0x0004bc1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x4bc] # 0x12800 <peak_f32+0x150>
 	LONG $0xea5de4c5 // vminps ymm5, ymm3, ymm2
-	QUAD $0x0004db1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x4db] # 0x1266c <peak_f32+0x17c>
-	QUAD $0x0004aa15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x4aa] # 0x12644 <peak_f32+0x154>
+	QUAD $0x0004db1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x4db] # 0x1282c <peak_f32+0x17c>
+	QUAD $0x0004aa15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x4aa] # 0x12804 <peak_f32+0x154>
 	LONG $0xc55954c5 // vmulps ymm8, ymm5, ymm5
 	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
 	LONG $0xa855e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm5, ymm2 # ymm4 = (ymm5 * ymm4) + ymm2
 	LONG $0xf45eecc5 // vdivps ymm6, ymm2, ymm4
-	QUAD $0x00051025187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x510] # 0x126c4 <peak_f32+0x1d4>
+	QUAD $0x00051025187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x510] # 0x12884 <peak_f32+0x1d4>
 	LONG $0xa84de2c4; BYTE $0xfc // vfmadd213ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0004e625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x4e6] # 0x126a8 <peak_f32+0x1b8>
+	QUAD $0x0004e625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x4e6] # 0x12868 <peak_f32+0x1b8>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0004b43d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x4b4] # 0x12684 <peak_f32+0x194>
+	QUAD $0x0004b43d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x4b4] # 0x12844 <peak_f32+0x194>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x00050225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x502] # 0x126e0 <peak_f32+0x1f0>
+	QUAD $0x00050225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x502] # 0x128a0 <peak_f32+0x1f0>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0004703d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x470] # 0x1265c <peak_f32+0x16c>
+	QUAD $0x0004703d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x470] # 0x1281c <peak_f32+0x16c>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x0004c625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x4c6] # 0x126c0 <peak_f32+0x1d0>
+	QUAD $0x0004c625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x4c6] # 0x12880 <peak_f32+0x1d0>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0004d43d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x4d4] # 0x126dc <peak_f32+0x1ec>
+	QUAD $0x0004d43d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x4d4] # 0x1289c <peak_f32+0x1ec>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x00045e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x45e] # 0x12674 <peak_f32+0x184>
+	QUAD $0x00045e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x45e] # 0x12834 <peak_f32+0x184>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x00045c3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x45c] # 0x12680 <peak_f32+0x190>
+	QUAD $0x00045c3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x45c] # 0x12840 <peak_f32+0x190>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
 	LONG $0x5c74c1c4; BYTE $0xe0 // vsubps ymm4, ymm1, ymm8
 	LONG $0xc9c2fcc5; BYTE $0x01 // vcmpltps ymm1, ymm0, ymm1
 	LONG $0xb855e2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm5, ymm5 # ymm4 = (ymm5 * ymm5) + ymm4
 	LONG $0xeb59ccc5 // vmulps ymm5, ymm6, ymm3
 	LONG $0x5c44c1c4; BYTE $0xf0 // vsubps ymm6, ymm7, ymm8
-	QUAD $0x00047e3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x47e] # 0x126c8 <peak_f32+0x1d8>
+	QUAD $0x00047e3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x47e] # 0x12888 <peak_f32+0x1d8>
 	LONG $0xe45cecc5 // vsubps ymm4, ymm2, ymm4
 	LONG $0xf65fc4c5 // vmaxps ymm6, ymm7, ymm6
-	QUAD $0x0004493d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x449] # 0x126a4 <peak_f32+0x1b4>
+	QUAD $0x0004493d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x449] # 0x12864 <peak_f32+0x1b4>
 	LONG $0xf65dc4c5 // vminps ymm6, ymm7, ymm6
-	QUAD $0x0004503d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x450] # 0x126b8 <peak_f32+0x1c8>
+	QUAD $0x0004503d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x450] # 0x12878 <peak_f32+0x1c8>
 	LONG $0xff59ccc5 // vmulps ymm7, ymm6, ymm7
 	LONG $0xff5bfdc5 // vcvtps2dq ymm7, ymm7
 	LONG $0xc75b7cc5 // vcvtdq2ps ymm8, ymm7
 	LONG $0xa83d62c4; BYTE $0xce // vfmadd213ps ymm9, ymm8, ymm6 # ymm9 = (ymm8 * ymm9) + ymm6
-	QUAD $0x0003e235187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x3e2] # 0x12664 <peak_f32+0x174>
+	QUAD $0x0003e235187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x3e2] # 0x12824 <peak_f32+0x174>
 	LONG $0xa83dc2c4; BYTE $0xf1 // vfmadd213ps ymm6, ymm8, ymm9 # ymm6 = (ymm8 * ymm6) + ymm9
-	QUAD $0x00040805187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x408] # 0x12698 <peak_f32+0x1a8>
-	QUAD $0x0004330d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x433] # 0x126cc <peak_f32+0x1dc>
+	QUAD $0x00040805187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x408] # 0x12858 <peak_f32+0x1a8>
+	QUAD $0x0004330d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x433] # 0x1288c <peak_f32+0x1dc>
 	LONG $0xa84d42c4; BYTE $0xc8 // vfmadd213ps ymm9, ymm6, ymm8 # ymm9 = (ymm6 * ymm9) + ymm8
-	QUAD $0x00043105187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x431] # 0x126d8 <peak_f32+0x1e8>
+	QUAD $0x00043105187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x431] # 0x12898 <peak_f32+0x1e8>
 	LONG $0xb84d42c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm6, ymm9 # ymm8 = (ymm6 * ymm9) + ymm8
-	QUAD $0x0003c70d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x3c7] # 0x1267c <peak_f32+0x18c>
+	QUAD $0x0003c70d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x3c7] # 0x1283c <peak_f32+0x18c>
 	LONG $0xb84d42c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm6, ymm8 # ymm9 = (ymm6 * ymm8) + ymm9
-	QUAD $0x0003cd05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x3cd] # 0x12690 <peak_f32+0x1a0>
+	QUAD $0x0003cd05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x3cd] # 0x12850 <peak_f32+0x1a0>
 	LONG $0xb84d42c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm6, ymm9 # ymm8 = (ymm6 * ymm9) + ymm8
-	QUAD $0x0003730d587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rip + 0x373] # 0x12644 <peak_f32+0x154>
+	QUAD $0x0003730d587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rip + 0x373] # 0x12804 <peak_f32+0x154>
 	LONG $0xa84d62c4; BYTE $0xc3 // vfmadd213ps ymm8, ymm6, ymm3 # ymm8 = (ymm6 * ymm8) + ymm3
 	LONG $0xde59bcc5 // vmulps ymm3, ymm8, ymm6
 	LONG $0xa84de2c4; BYTE $0xde // vfmadd213ps ymm3, ymm6, ymm6 # ymm3 = (ymm6 * ymm3) + ymm6
@@ -1752,30 +1861,30 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4a6de3c4; WORD $0x10cb // vblendvps ymm1, ymm2, ymm3, ymm1
 	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x0875 // jne 0x1232b <gelu_erf+0x88b>
+	WORD $0x0875 // jne 0x124eb <gelu_erf+0x88b>
 	LONG $0x0011fcc5 // vmovups ymmword ptr [rax], ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000002c40d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x2c4] # 0x12600 <peak_f32+0x110>
+	QUAD $0x000002c40d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x2c4] # 0x127c0 <peak_f32+0x110>
 	LONG $0x2e75e2c4; BYTE $0x00 // vmaskmovps ymmword ptr [rax], ymm1, ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// read_all: +9040
+	// read_all: +9488
 	WORD $0x8949; BYTE $0xd0 // mov r8, rdx
 	LONG $0x09e0c149 // shl r8, 0x9
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
 	WORD $0x094c; BYTE $0xc0 // or rax, r8
 	LONG $0x20e8c148 // shr rax, 0x20
-	WORD $0x0a74 // je 0x12370 <read_all+0x20>
+	WORD $0x0a74 // je 0x12530 <read_all+0x20>
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	WORD $0x9948 // cqo
 	WORD $0xf749; BYTE $0xf8 // idiv r8
-	WORD $0x07eb // jmp 0x12377 <read_all+0x27>
+	WORD $0x07eb // jmp 0x12537 <read_all+0x27>
 	WORD $0xf089 // mov eax, esi
 	WORD $0xd231 // xor edx, edx
 	WORD $0xf741; BYTE $0xf0 // div r8d
@@ -1785,24 +1894,24 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc1af0f4c // imul r8, rcx
 	WORD $0x294c; BYTE $0xc6 // sub rsi, r8
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x00e08e0f; WORD $0x0000 // jle 0x12471 <read_all+0x121>
+	LONG $0x00e08e0f; WORD $0x0000 // jle 0x12631 <read_all+0x121>
 	LONG $0xe0878d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdi + 0x1e0]
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x20eb // jmp 0x123cd <read_all+0x7d>
+	WORD $0x20eb // jmp 0x1258d <read_all+0x7d>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x00c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x200
 	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
 	LONG $0x02000548; WORD $0x0000 // add rax, 0x200
 	WORD $0x3949; BYTE $0xd0 // cmp r8, rdx
-	LONG $0x00b48d0f; WORD $0x0000 // jge 0x12481 <read_all+0x131>
+	LONG $0x00b48d0f; WORD $0x0000 // jge 0x12641 <read_all+0x131>
 	WORD $0x8949; BYTE $0xc1 // mov r9, rax
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xd87e // jle 0x123b0 <read_all+0x60>
+	WORD $0xd87e // jle 0x12570 <read_all+0x60>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	QUAD $0xfffe20895674c1c4; BYTE $0xff // vorps ymm1, ymm1, ymmword ptr [r9 - 0x1e0]
 	QUAD $0xfffe4091566cc1c4; BYTE $0xff // vorps ymm2, ymm2, ymmword ptr [r9 - 0x1c0]
@@ -1822,14 +1931,14 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x567cc1c4; BYTE $0x01 // vorps ymm0, ymm0, ymmword ptr [r9]
 	WORD $0x0149; BYTE $0xd1 // add r9, rdx
 	WORD $0xff49; BYTE $0xca // dec r10
-	LONG $0xff74850f; WORD $0xffff // jne 0x123e0 <read_all+0x90>
-	LONG $0xffff3fe9; BYTE $0xff // jmp 0x123b0 <read_all+0x60>
+	LONG $0xff74850f; WORD $0xffff // jne 0x125a0 <read_all+0x90>
+	LONG $0xffff3fe9; BYTE $0xff // jmp 0x12570 <read_all+0x60>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x80fe8148; WORD $0x0000; BYTE $0x00 // cmp rsi, 0x80
-	WORD $0x377c // jl 0x124c1 <read_all+0x171>
+	WORD $0x377c // jl 0x12681 <read_all+0x171>
 	WORD $0xff48; BYTE $0xc9 // dec rcx
 	LONG $0x000080b8; BYTE $0x00 // mov eax, 0x80
 	LONG $0xd1af0f48 // imul rdx, rcx
@@ -1841,7 +1950,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4456fcc5; WORD $0xe007 // vorps ymm0, ymm0, ymmword ptr [rdi + rax - 0x20]
 	LONG $0x80e88348 // sub rax, -0x80
 	WORD $0x3948; BYTE $0xf0 // cmp rax, rsi
-	WORD $0xdf7e // jle 0x124a0 <read_all+0x150>
+	WORD $0xdf7e // jle 0x12660 <read_all+0x150>
 	LONG $0xc056e4c5 // vorps ymm0, ymm3, ymm0
 	LONG $0xc956ecc5 // vorps ymm1, ymm2, ymm1
 	LONG $0xc056f4c5 // vorps ymm0, ymm1, ymm0
@@ -1855,21 +1964,21 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
-	// peak_f32: +9456
+	// peak_f32: +9904
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x00e68e0f; WORD $0x0000 // jle 0x125df <peak_f32+0xef>
+	LONG $0x00e68e0f; WORD $0x0000 // jle 0x1279f <peak_f32+0xef>
 	LONG $0x0f10fcc5 // vmovups ymm1, ymmword ptr [rdi]
-	QUAD $0x00013e25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x13e] # 0x12644 <peak_f32+0x154>
-	QUAD $0x0001691d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x169] # 0x12678 <peak_f32+0x188>
-	QUAD $0x0001a415187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1a4] # 0x126bc <peak_f32+0x1cc>
-	QUAD $0x0001670d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x167] # 0x12688 <peak_f32+0x198>
-	QUAD $0x00018205187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x182] # 0x126ac <peak_f32+0x1bc>
-	QUAD $0x0001353d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x135] # 0x12668 <peak_f32+0x178>
-	QUAD $0x00017835187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x178] # 0x126b4 <peak_f32+0x1c4>
-	QUAD $0x0001072d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x107] # 0x1264c <peak_f32+0x15c>
-	QUAD $0x00013e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x13e] # 0x1268c <peak_f32+0x19c>
-	QUAD $0x0000f11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xf1] # 0x12648 <peak_f32+0x158>
-	QUAD $0x0000f015187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xf0] # 0x12650 <peak_f32+0x160>
+	QUAD $0x00013e25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x13e] # 0x12804 <peak_f32+0x154>
+	QUAD $0x0001691d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x169] # 0x12838 <peak_f32+0x188>
+	QUAD $0x0001a415187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1a4] # 0x1287c <peak_f32+0x1cc>
+	QUAD $0x0001670d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x167] # 0x12848 <peak_f32+0x198>
+	QUAD $0x00018205187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x182] # 0x1286c <peak_f32+0x1bc>
+	QUAD $0x0001353d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x135] # 0x12828 <peak_f32+0x178>
+	QUAD $0x00017835187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x178] # 0x12874 <peak_f32+0x1c4>
+	QUAD $0x0001072d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x107] # 0x1280c <peak_f32+0x15c>
+	QUAD $0x00013e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x13e] # 0x1284c <peak_f32+0x19c>
+	QUAD $0x0000f11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xf1] # 0x12808 <peak_f32+0x158>
+	QUAD $0x0000f015187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xf0] # 0x12810 <peak_f32+0x160>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
@@ -1886,7 +1995,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa875e2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm1, ymm1 # ymm3 = (ymm1 * ymm3) + ymm1
 	LONG $0xa875e2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm1, ymm1 # ymm2 = (ymm1 * ymm2) + ymm1
 	WORD $0xff48; BYTE $0xc8 // dec rax
-	WORD $0xbf75 // jne 0x12570 <peak_f32+0x80>
+	WORD $0xbf75 // jne 0x12730 <peak_f32+0x80>
 	LONG $0xc0589cc5 // vaddps ymm0, ymm12, ymm0
 	LONG $0xc058a4c5 // vaddps ymm0, ymm11, ymm0
 	LONG $0xc058acc5 // vaddps ymm0, ymm10, ymm0
@@ -1898,8 +2007,8 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc058dcc5 // vaddps ymm0, ymm4, ymm0
 	LONG $0xc058e4c5 // vaddps ymm0, ymm3, ymm0
 	LONG $0xc058ecc5 // vaddps ymm0, ymm2, ymm0
-	WORD $0x09eb // jmp 0x125e8 <peak_f32+0xf8>
-	QUAD $0x00007805187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x78] # 0x12660 <peak_f32+0x170>
+	WORD $0x09eb // jmp 0x127a8 <peak_f32+0xf8>
+	QUAD $0x00007805187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x78] # 0x12820 <peak_f32+0x170>
 	LONG $0x05e6c148 // shl rsi, 0x5
 	LONG $0x0711fcc5 // vmovups ymmword ptr [rdi], ymm0
 	LONG $0x76048d48 // lea rax, [rsi + 2*rsi]
@@ -1988,13 +2097,33 @@ TEXT ·scaleMul_avx2(SB), 0, $0-36
 	CALL ·vector_avx2<>+912(SB)
 	RET
 
+// func turnPairs_avx2(y, x, c, s unsafe.Pointer, n int)
+TEXT ·turnPairs_avx2(SB), 0, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ c+16(FP), DX
+	MOVQ s+24(FP), CX
+	MOVQ n+32(FP), R8
+	CALL ·vector_avx2<>+1072(SB)
+	RET
+
+// func turnHalves_avx2(y, x, c, s unsafe.Pointer, n int)
+TEXT ·turnHalves_avx2(SB), 0, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ c+16(FP), DX
+	MOVQ s+24(FP), CX
+	MOVQ n+32(FP), R8
+	CALL ·vector_avx2<>+1248(SB)
+	RET
+
 // func expSum_avx2(y, x unsafe.Pointer, n int, m float32) float32
 TEXT ·expSum_avx2(SB), 0, $0-36
 	MOVQ y+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), DX
 	MOVSS m+24(FP), X0
-	CALL ·vector_avx2<>+1072(SB)
+	CALL ·vector_avx2<>+1520(SB)
 	MOVSS X0, ret+32(FP)
 	RET
 
@@ -2003,7 +2132,7 @@ TEXT ·exp_avx2(SB), 0, $0-24
 	MOVQ y+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), DX
-	CALL ·vector_avx2<>+1760(SB)
+	CALL ·vector_avx2<>+2208(SB)
 	RET
 
 // func softmaxTile_avx2(s, most, sum, change unsafe.Pointer, n int) int
@@ -2013,7 +2142,7 @@ TEXT ·softmaxTile_avx2(SB), 0, $0-48
 	MOVQ sum+16(FP), DX
 	MOVQ change+24(FP), CX
 	MOVQ n+32(FP), R8
-	CALL ·vector_avx2<>+2352(SB)
+	CALL ·vector_avx2<>+2800(SB)
 	MOVQ AX, ret+40(FP)
 	RET
 
@@ -2022,7 +2151,7 @@ TEXT ·mulTile_avx2(SB), 0, $0-24
 	MOVQ y+0(FP), DI
 	MOVQ f+8(FP), SI
 	MOVQ n+16(FP), DX
-	CALL ·vector_avx2<>+4048(SB)
+	CALL ·vector_avx2<>+4496(SB)
 	RET
 
 // func siLU_avx2(y, x, u unsafe.Pointer, n int)
@@ -2031,7 +2160,7 @@ TEXT ·siLU_avx2(SB), 0, $0-32
 	MOVQ x+8(FP), SI
 	MOVQ u+16(FP), DX
 	MOVQ n+24(FP), CX
-	CALL ·vector_avx2<>+4096(SB)
+	CALL ·vector_avx2<>+4544(SB)
 	RET
 
 // func gELUTanh_avx2(y, x, u unsafe.Pointer, n int)
@@ -2040,7 +2169,7 @@ TEXT ·gELUTanh_avx2(SB), 0, $0-32
 	MOVQ x+8(FP), SI
 	MOVQ u+16(FP), DX
 	MOVQ n+24(FP), CX
-	CALL ·vector_avx2<>+5392(SB)
+	CALL ·vector_avx2<>+5840(SB)
 	RET
 
 // func gELUErf_avx2(y, x, u unsafe.Pointer, n int)
@@ -2049,7 +2178,7 @@ TEXT ·gELUErf_avx2(SB), 0, $0-32
 	MOVQ x+8(FP), SI
 	MOVQ u+16(FP), DX
 	MOVQ n+24(FP), CX
-	CALL ·vector_avx2<>+6816(SB)
+	CALL ·vector_avx2<>+7264(SB)
 	RET
 
 // func readAll_avx2(p unsafe.Pointer, n, streams int) float32
@@ -2057,7 +2186,7 @@ TEXT ·readAll_avx2(SB), 0, $0-28
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
 	MOVQ streams+16(FP), DX
-	CALL ·vector_avx2<>+9040(SB)
+	CALL ·vector_avx2<>+9488(SB)
 	MOVSS X0, ret+24(FP)
 	RET
 
@@ -2065,6 +2194,6 @@ TEXT ·readAll_avx2(SB), 0, $0-28
 TEXT ·peak_avx2(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·vector_avx2<>+9456(SB)
+	CALL ·vector_avx2<>+9904(SB)
 	MOVQ AX, ret+16(FP)
 	RET

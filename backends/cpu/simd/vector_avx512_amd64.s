@@ -77,10 +77,10 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	// max_f32: +288
 	LONG $0x10fe8348 // cmp rsi, 0x10
 	WORD $0x0e7d // jge 0x10134 <max_f32+0x14>
-	QUAD $0x27a40518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x27a4] # 0x128d4 <peak_f32+0x184>
+	QUAD $0x29a40518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x29a4] # 0x12ad4 <peak_f32+0x174>
 	WORD $0xc031 // xor eax, eax
 	WORD $0x33eb // jmp 0x10167 <max_f32+0x47>
-	QUAD $0x27960518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2796] # 0x128d4 <peak_f32+0x184>
+	QUAD $0x29960518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2996] # 0x12ad4 <peak_f32+0x174>
 	QUAD $0xfffffffffff0b848; WORD $0x7fff // movabs rax, 0x7ffffffffffffff0
 	LONG $0x000010b9; BYTE $0x00 // mov ecx, 0x10
 	WORD $0x2148; BYTE $0xf0 // and rax, rsi
@@ -297,27 +297,142 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// expsum: +1216
+	// turn_pairs: +1216
+	LONG $0x10f88349 // cmp r8, 0x10
+	WORD $0x047d // jge 0x104ca <turn_pairs+0xa>
+	WORD $0xc031 // xor eax, eax
+	WORD $0x39eb // jmp 0x10503 <turn_pairs+0x43>
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x487cb162; WORD $0x0410; BYTE $0x8e // vmovups zmm0, zmmword ptr [rsi + 4*r9]
+	LONG $0x10418d49 // lea rax, [r9 + 0x10]
+	LONG $0x487cf162; WORD $0xc8c6; BYTE $0xb1 // vshufps zmm1, zmm0, zmm0, 0xb1 # zmm1 = zmm0[1,0,3,2,5,4,7,6,9,8,11,10,13,12,15,14]
+	LONG $0x4874b162; WORD $0x0c59; BYTE $0x89 // vmulps zmm1, zmm1, zmmword ptr [rcx + 4*r9]
+	LONG $0x487db262; WORD $0x0cb8; BYTE $0x8a // vfmadd231ps zmm1, zmm0, zmmword ptr [rdx + 4*r9] # zmm1 = (zmm0 * mem) + zmm1
+	LONG $0x487cb162; WORD $0x0c11; BYTE $0x8f // vmovups zmmword ptr [rdi + 4*r9], zmm1
+	LONG $0x20c18349 // add r9, 0x20
+	WORD $0x394d; BYTE $0xc1 // cmp r9, r8
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	WORD $0xcd7e // jle 0x104d0 <turn_pairs+0x10>
+	WORD $0x2949; BYTE $0xc0 // sub r8, rax
+	WORD $0x757e // jle 0x1057d <turn_pairs+0xbd>
+	LONG $0x86348d48 // lea rsi, [rsi + 4*rax]
+	LONG $0x10f88349 // cmp r8, 0x10
+	WORD $0x2675 // jne 0x10538 <turn_pairs+0x78>
+	LONG $0x487cf162; WORD $0x0610 // vmovups zmm0, zmmword ptr [rsi]
+	LONG $0x487cf162; WORD $0xc8c6; BYTE $0xb1 // vshufps zmm1, zmm0, zmm0, 0xb1 # zmm1 = zmm0[1,0,3,2,5,4,7,6,9,8,11,10,13,12,15,14]
+	LONG $0x4874f162; WORD $0x0c59; BYTE $0x81 // vmulps zmm1, zmm1, zmmword ptr [rcx + 4*rax]
+	LONG $0x487df262; WORD $0x0cb8; BYTE $0x82 // vfmadd231ps zmm1, zmm0, zmmword ptr [rdx + 4*rax] # zmm1 = (zmm0 * mem) + zmm1
+	LONG $0x487cf162; WORD $0x0c11; BYTE $0x87 // vmovups zmmword ptr [rdi + 4*rax], zmm1
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	LONG $0xffffb941; WORD $0xffff // mov r9d, 0xffffffff
+	WORD $0x8944; BYTE $0xc1 // mov ecx, r8d
+	WORD $0xd341; BYTE $0xe1 // shl r9d, cl
+	WORD $0xf741; BYTE $0xd1 // not r9d
+	LONG $0x927bc1c4; BYTE $0xc9 // kmovd k1, r9d
+	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
+	LONG $0xc97cd162; WORD $0x1c10; BYTE $0x82 // vmovups zmm3 {k1} {z}, zmmword ptr [r10 + 4*rax]
+	LONG $0xc97cf162; WORD $0x0c10; BYTE $0x82 // vmovups zmm1 {k1} {z}, zmmword ptr [rdx + 4*rax]
+	LONG $0x487cf162; WORD $0xd0c6; BYTE $0xb1 // vshufps zmm2, zmm0, zmm0, 0xb1 # zmm2 = zmm0[1,0,3,2,5,4,7,6,9,8,11,10,13,12,15,14]
+	LONG $0x486cf162; WORD $0xd359 // vmulps zmm2, zmm2, zmm3
+	LONG $0x487df262; WORD $0xd1b8 // vfmadd231ps zmm2, zmm0, zmm1 # zmm2 = (zmm0 * zmm1) + zmm2
+	LONG $0x497cf162; WORD $0x1411; BYTE $0x87 // vmovups zmmword ptr [rdi + 4*rax] {k1}, zmm2
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+
+	// turn_halves: +1424
+	BYTE $0x53 // push rbx
+	LONG $0x10f88349 // cmp r8, 0x10
+	WORD $0x057d // jge 0x1059c <turn_halves+0xc>
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x65eb // jmp 0x10601 <turn_halves+0x71>
+	LONG $0x86048d4a // lea rax, [rsi + 4*r8]
+	LONG $0x87148d4e // lea r10, [rdi + 4*r8]
+	LONG $0x000010bb; BYTE $0x00 // mov ebx, 0x10
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x487cb162; WORD $0x0410; BYTE $0x9e // vmovups zmm0, zmmword ptr [rsi + 4*r11]
+	LONG $0x487cb162; WORD $0x1410; BYTE $0x9a // vmovups zmm2, zmmword ptr [rdx + 4*r11]
+	LONG $0x487cb162; WORD $0x0c10; BYTE $0x98 // vmovups zmm1, zmmword ptr [rax + 4*r11]
+	LONG $0x487cb162; WORD $0x1c10; BYTE $0x99 // vmovups zmm3, zmmword ptr [rcx + 4*r11]
+	WORD $0x8949; BYTE $0xd9 // mov r9, rbx
+	LONG $0x10c38348 // add rbx, 0x10
+	LONG $0x487cf162; WORD $0xe259 // vmulps zmm4, zmm0, zmm2
+	LONG $0x4875f262; WORD $0xe3bc // vfnmadd231ps zmm4, zmm1, zmm3 # zmm4 = -(zmm1 * zmm3) + zmm4
+	LONG $0x4874f162; WORD $0xca59 // vmulps zmm1, zmm1, zmm2
+	LONG $0x487df262; WORD $0xcbb8 // vfmadd231ps zmm1, zmm0, zmm3 # zmm1 = (zmm0 * zmm3) + zmm1
+	LONG $0x487cb162; WORD $0x2411; BYTE $0x9f // vmovups zmmword ptr [rdi + 4*r11], zmm4
+	LONG $0x487c9162; WORD $0x0c11; BYTE $0x9a // vmovups zmmword ptr [r10 + 4*r11], zmm1
+	WORD $0x894d; BYTE $0xcb // mov r11, r9
+	WORD $0x394c; BYTE $0xc3 // cmp rbx, r8
+	WORD $0xaf7e // jle 0x105b0 <turn_halves+0x20>
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	WORD $0x294c; BYTE $0xc8 // sub rax, r9
+	LONG $0x00b48e0f; WORD $0x0000 // jle 0x106c1 <turn_halves+0x131>
+	LONG $0x8e148d4e // lea r10, [rsi + 4*r9]
+	LONG $0x10f88348 // cmp rax, 0x10
+	WORD $0x4b75 // jne 0x10662 <turn_halves+0xd2>
+	LONG $0x487cb162; WORD $0x0410; BYTE $0x8e // vmovups zmm0, zmmword ptr [rsi + 4*r9]
+	LONG $0x487cb162; WORD $0x1410; BYTE $0x8a // vmovups zmm2, zmmword ptr [rdx + 4*r9]
+	LONG $0x487c9162; WORD $0x0c10; BYTE $0x82 // vmovups zmm1, zmmword ptr [r10 + 4*r8]
+	LONG $0x487cb162; WORD $0x1c10; BYTE $0x89 // vmovups zmm3, zmmword ptr [rcx + 4*r9]
+	LONG $0x8f048d4a // lea rax, [rdi + 4*r9]
+	LONG $0x487cf162; WORD $0xe259 // vmulps zmm4, zmm0, zmm2
+	LONG $0x4875f262; WORD $0xe3bc // vfnmadd231ps zmm4, zmm1, zmm3 # zmm4 = -(zmm1 * zmm3) + zmm4
+	LONG $0x4874f162; WORD $0xca59 // vmulps zmm1, zmm1, zmm2
+	LONG $0x487df262; WORD $0xcbb8 // vfmadd231ps zmm1, zmm0, zmm3 # zmm1 = (zmm0 * zmm3) + zmm1
+	LONG $0x487cb162; WORD $0x2411; BYTE $0x8f // vmovups zmmword ptr [rdi + 4*r9], zmm4
+	LONG $0x487cb162; WORD $0x0c11; BYTE $0x80 // vmovups zmmword ptr [rax + 4*r8], zmm1
+	BYTE $0x5b // pop rbx
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	WORD $0xc189 // mov ecx, eax
+	LONG $0xffffbb41; WORD $0xffff // mov r11d, 0xffffffff
+	LONG $0x86048d4a // lea rax, [rsi + 4*r8]
+	WORD $0xd341; BYTE $0xe3 // shl r11d, cl
+	WORD $0xf741; BYTE $0xd3 // not r11d
+	LONG $0x927bc1c4; BYTE $0xcb // kmovd k1, r11d
+	LONG $0xc97cd162; WORD $0x0210 // vmovups zmm0 {k1} {z}, zmmword ptr [r10]
+	LONG $0xc97cb162; WORD $0x1410; BYTE $0x8a // vmovups zmm2 {k1} {z}, zmmword ptr [rdx + 4*r9]
+	LONG $0xc97cb162; WORD $0x0c10; BYTE $0x88 // vmovups zmm1 {k1} {z}, zmmword ptr [rax + 4*r9]
+	LONG $0xc97cb162; WORD $0x1c10; BYTE $0x8b // vmovups zmm3 {k1} {z}, zmmword ptr [rbx + 4*r9]
+	LONG $0x8f048d4a // lea rax, [rdi + 4*r9]
+	LONG $0x487cf162; WORD $0xe259 // vmulps zmm4, zmm0, zmm2
+	LONG $0x4875f262; WORD $0xe3bc // vfnmadd231ps zmm4, zmm1, zmm3 # zmm4 = -(zmm1 * zmm3) + zmm4
+	LONG $0x4874f162; WORD $0xca59 // vmulps zmm1, zmm1, zmm2
+	LONG $0x487df262; WORD $0xcbb8 // vfmadd231ps zmm1, zmm0, zmm3 # zmm1 = (zmm0 * zmm3) + zmm1
+	LONG $0x497cb162; WORD $0x2411; BYTE $0x8f // vmovups zmmword ptr [rdi + 4*r9] {k1}, zmm4
+	LONG $0x497cb162; WORD $0x0c11; BYTE $0x80 // vmovups zmmword ptr [rax + 4*r8] {k1}, zmm1
+	BYTE $0x5b // pop rbx
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+
+	// expsum: +1744
 	LONG $0x487df262; WORD $0xc818 // vbroadcastss zmm1, xmm0
 	LONG $0x10fa8348 // cmp rdx, 0x10
-	WORD $0x0b7d // jge 0x104d7 <expsum+0x17>
+	WORD $0x0b7d // jge 0x106e7 <expsum+0x17>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0xc031 // xor eax, eax
-	LONG $0x000161e9; BYTE $0x00 // jmp 0x10638 <expsum+0x178>
-	QUAD $0x24630518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2463] # 0x12944 <peak_f32+0x1f4>
-	QUAD $0x24351518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x2435] # 0x12920 <peak_f32+0x1d0>
-	QUAD $0x243f2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x243f] # 0x12934 <peak_f32+0x1e4>
-	QUAD $0x244d2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x244d] # 0x1294c <peak_f32+0x1fc>
-	QUAD $0x23db3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x23db] # 0x128e4 <peak_f32+0x194>
-	QUAD $0x24353d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x2435] # 0x12948 <peak_f32+0x1f8>
-	QUAD $0x23f70518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x23f7] # 0x12914 <peak_f32+0x1c4>
-	QUAD $0x24290d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x2429] # 0x12950 <peak_f32+0x200>
-	QUAD $0x23c71518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x23c7] # 0x128f8 <peak_f32+0x1a8>
-	QUAD $0x23d11d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x23d1] # 0x1290c <peak_f32+0x1bc>
-	QUAD $0x23a72518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x23a7] # 0x128ec <peak_f32+0x19c>
-	QUAD $0x23752d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x2375] # 0x128c4 <peak_f32+0x174>
-	QUAD $0x23bf3d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x23bf] # 0x12918 <peak_f32+0x1c8>
-	QUAD $0x23613558487d7262; WORD $0x0000 // vpbroadcastd zmm14, dword ptr [rip + 0x2361] # 0x128c4 <peak_f32+0x174>
+	LONG $0x000161e9; BYTE $0x00 // jmp 0x10848 <expsum+0x178>
+	QUAD $0x24530518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2453] # 0x12b44 <peak_f32+0x1e4>
+	QUAD $0x24251518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x2425] # 0x12b20 <peak_f32+0x1c0>
+	QUAD $0x242f2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x242f] # 0x12b34 <peak_f32+0x1d4>
+	QUAD $0x243d2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x243d] # 0x12b4c <peak_f32+0x1ec>
+	QUAD $0x23cb3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x23cb] # 0x12ae4 <peak_f32+0x184>
+	QUAD $0x24253d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x2425] # 0x12b48 <peak_f32+0x1e8>
+	QUAD $0x23e70518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x23e7] # 0x12b14 <peak_f32+0x1b4>
+	QUAD $0x24190d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x2419] # 0x12b50 <peak_f32+0x1f0>
+	QUAD $0x23b71518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x23b7] # 0x12af8 <peak_f32+0x198>
+	QUAD $0x23c11d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x23c1] # 0x12b0c <peak_f32+0x1ac>
+	QUAD $0x23972518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x2397] # 0x12aec <peak_f32+0x18c>
+	QUAD $0x23652d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x2365] # 0x12ac4 <peak_f32+0x164>
+	QUAD $0x23af3d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x23af] # 0x12b18 <peak_f32+0x1b8>
+	QUAD $0x23513558487d7262; WORD $0x0000 // vpbroadcastd zmm14, dword ptr [rip + 0x2351] # 0x12ac4 <peak_f32+0x164>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0xc931 // xor ecx, ecx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
@@ -354,7 +469,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c18348 // add rcx, 0x20
 	WORD $0x3948; BYTE $0xd1 // cmp rcx, rdx
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0xff388e0f; WORD $0xffff // jle 0x10570 <expsum+0xb0>
+	LONG $0xff388e0f; WORD $0xffff // jle 0x10780 <expsum+0xb0>
 	LONG $0x48fdf362; WORD $0xd81b; BYTE $0x01 // vextractf64x4 ymm0, zmm3, 0x1
 	WORD $0x2948; BYTE $0xc2 // sub rdx, rax
 	LONG $0xc058e4c5 // vaddps ymm0, ymm3, ymm0
@@ -364,38 +479,38 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc258f8c5 // vaddps xmm0, xmm0, xmm2
 	LONG $0xd016fac5 // vmovshdup xmm2, xmm0 # xmm2 = xmm0[1,1,3,3]
 	LONG $0xc258fac5 // vaddss xmm0, xmm0, xmm2
-	LONG $0x013a8e0f; WORD $0x0000 // jle 0x107a1 <expsum+0x2e1>
+	LONG $0x013a8e0f; WORD $0x0000 // jle 0x109b1 <expsum+0x2e1>
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	LONG $0xc0e48348 // and rsp, -0x40
 	LONG $0x80ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x80
 	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
 	WORD $0xd189 // mov ecx, edx
-	QUAD $0x22bc1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x22bc] # 0x12944 <peak_f32+0x1f4>
-	QUAD $0x22323558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x2232] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x22ac1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x22ac] # 0x12b44 <peak_f32+0x1e4>
+	QUAD $0x22223558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x2222] # 0x12ac4 <peak_f32+0x164>
 	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x1410; BYTE $0x86 // vmovups zmm2 {k1} {z}, zmmword ptr [rsi + 4*rax]
 	LONG $0x486cf162; WORD $0xc95c // vsubps zmm1, zmm2, zmm1
-	QUAD $0x226315c25874f162; WORD $0x0000; BYTE $0x05 // vcmpnltps k2, zmm1, dword ptr [rip + 0x2263]{1to16} # 0x12918 <peak_f32+0x1c8>
+	QUAD $0x225315c25874f162; WORD $0x0000; BYTE $0x05 // vcmpnltps k2, zmm1, dword ptr [rip + 0x2253]{1to16} # 0x12b18 <peak_f32+0x1b8>
 	LONG $0x4864f162; WORD $0xd15f // vmaxps zmm2, zmm3, zmm1
-	QUAD $0x225b1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x225b] # 0x12920 <peak_f32+0x1d0>
+	QUAD $0x224b1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x224b] # 0x12b20 <peak_f32+0x1c0>
 	LONG $0x4864f162; WORD $0xd25d // vminps zmm2, zmm3, zmm2
-	QUAD $0x225f1d59586cf162; WORD $0x0000 // vmulps zmm3, zmm2, dword ptr [rip + 0x225f]{1to16} # 0x12934 <peak_f32+0x1e4>
+	QUAD $0x224f1d59586cf162; WORD $0x0000 // vmulps zmm3, zmm2, dword ptr [rip + 0x224f]{1to16} # 0x12b34 <peak_f32+0x1d4>
 	LONG $0x487df162; WORD $0xdb5b // vcvtps2dq zmm3, zmm3
 	LONG $0x487cf162; WORD $0xe35b // vcvtdq2ps zmm4, zmm3
-	QUAD $0x226115b8585df262; WORD $0x0000 // vfmadd231ps zmm2, zmm4, dword ptr [rip + 0x2261]{1to16} # zmm2 = (zmm4 * mem) + zmm2
-	QUAD $0x21ef15b8585df262; WORD $0x0000 // vfmadd231ps zmm2, zmm4, dword ptr [rip + 0x21ef]{1to16} # zmm2 = (zmm4 * mem) + zmm2
-	QUAD $0x22492518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x2249] # 0x12948 <peak_f32+0x1f8>
-	QUAD $0x220b25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x220b]{1to16} # zmm4 = (zmm2 * zmm4) + mem
-	QUAD $0x223d25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x223d]{1to16} # zmm4 = (zmm2 * zmm4) + mem
-	QUAD $0x21db25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x21db]{1to16} # zmm4 = (zmm2 * zmm4) + mem
-	QUAD $0x21e525a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x21e5]{1to16} # zmm4 = (zmm2 * zmm4) + mem
-	QUAD $0x21bb25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x21bb]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x225115b8585df262; WORD $0x0000 // vfmadd231ps zmm2, zmm4, dword ptr [rip + 0x2251]{1to16} # zmm2 = (zmm4 * mem) + zmm2
+	QUAD $0x21df15b8585df262; WORD $0x0000 // vfmadd231ps zmm2, zmm4, dword ptr [rip + 0x21df]{1to16} # zmm2 = (zmm4 * mem) + zmm2
+	QUAD $0x22392518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x2239] # 0x12b48 <peak_f32+0x1e8>
+	QUAD $0x21fb25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x21fb]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x222d25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x222d]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x21cb25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x21cb]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x21d525a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x21d5]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x21ab25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x21ab]{1to16} # zmm4 = (zmm2 * zmm4) + mem
 	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
 	LONG $0x486df262; WORD $0xe2a8 // vfmadd213ps zmm4, zmm2, zmm2 # zmm4 = (zmm2 * zmm4) + zmm2
-	QUAD $0x217d1558585cf162; WORD $0x0000 // vaddps zmm2, zmm4, dword ptr [rip + 0x217d]{1to16} # 0x128c4 <peak_f32+0x174>
+	QUAD $0x216d1558585cf162; WORD $0x0000 // vaddps zmm2, zmm4, dword ptr [rip + 0x216d]{1to16} # 0x12ac4 <peak_f32+0x164>
 	LONG $0x485df162; WORD $0xe372; BYTE $0x01 // vpsrad zmm4, zmm3, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x4865f162; WORD $0xdcfa // vpsubd zmm3, zmm3, zmm4
@@ -407,37 +522,37 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x0c29; BYTE $0x24 // vmovaps zmmword ptr [rsp], zmm1
 	LONG $0x497cf162; WORD $0x0c11; BYTE $0x87 // vmovups zmmword ptr [rdi + 4*rax] {k1}, zmm1
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x107e // jle 0x1079d <expsum+0x2dd>
+	WORD $0x107e // jle 0x109ad <expsum+0x2dd>
 	WORD $0xc031 // xor eax, eax
 	BYTE $0x90 // nop
 	LONG $0x0458fac5; BYTE $0x84 // vaddss xmm0, xmm0, dword ptr [rsp + 4*rax]
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
-	WORD $0xf375 // jne 0x10790 <expsum+0x2d0>
+	WORD $0xf375 // jne 0x109a0 <expsum+0x2d0>
 	WORD $0x8948; BYTE $0xec // mov rsp, rbp
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// exp_f32: +1968
+	// exp_f32: +2496
 	LONG $0x10fa8348 // cmp rdx, 0x10
-	WORD $0x077d // jge 0x107bd <exp_f32+0xd>
+	WORD $0x077d // jge 0x109cd <exp_f32+0xd>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x000142e9; BYTE $0x00 // jmp 0x108ff <exp_f32+0x14f>
-	QUAD $0x217d0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x217d] # 0x12944 <peak_f32+0x1f4>
-	QUAD $0x214f0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x214f] # 0x12920 <peak_f32+0x1d0>
-	QUAD $0x21591518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x2159] # 0x12934 <peak_f32+0x1e4>
-	QUAD $0x21671d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x2167] # 0x1294c <peak_f32+0x1fc>
-	QUAD $0x20f52518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x20f5] # 0x128e4 <peak_f32+0x194>
-	QUAD $0x214f2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x214f] # 0x12948 <peak_f32+0x1f8>
-	QUAD $0x21113518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x2111] # 0x12914 <peak_f32+0x1c4>
-	QUAD $0x21433d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x2143] # 0x12950 <peak_f32+0x200>
-	QUAD $0x20e10518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x20e1] # 0x128f8 <peak_f32+0x1a8>
-	QUAD $0x20eb0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x20eb] # 0x1290c <peak_f32+0x1bc>
-	QUAD $0x20c11518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x20c1] # 0x128ec <peak_f32+0x19c>
-	QUAD $0x208f1d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x208f] # 0x128c4 <peak_f32+0x174>
-	QUAD $0x20852558487d7262; WORD $0x0000 // vpbroadcastd zmm12, dword ptr [rip + 0x2085] # 0x128c4 <peak_f32+0x174>
+	LONG $0x000142e9; BYTE $0x00 // jmp 0x10b0f <exp_f32+0x14f>
+	QUAD $0x216d0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x216d] # 0x12b44 <peak_f32+0x1e4>
+	QUAD $0x213f0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x213f] # 0x12b20 <peak_f32+0x1c0>
+	QUAD $0x21491518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x2149] # 0x12b34 <peak_f32+0x1d4>
+	QUAD $0x21571d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x2157] # 0x12b4c <peak_f32+0x1ec>
+	QUAD $0x20e52518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x20e5] # 0x12ae4 <peak_f32+0x184>
+	QUAD $0x213f2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x213f] # 0x12b48 <peak_f32+0x1e8>
+	QUAD $0x21013518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x2101] # 0x12b14 <peak_f32+0x1b4>
+	QUAD $0x21333d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x2133] # 0x12b50 <peak_f32+0x1f0>
+	QUAD $0x20d10518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x20d1] # 0x12af8 <peak_f32+0x198>
+	QUAD $0x20db0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x20db] # 0x12b0c <peak_f32+0x1ac>
+	QUAD $0x20b11518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x20b1] # 0x12aec <peak_f32+0x18c>
+	QUAD $0x207f1d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x207f] # 0x12ac4 <peak_f32+0x164>
+	QUAD $0x20752558487d7262; WORD $0x0000 // vpbroadcastd zmm12, dword ptr [rip + 0x2075] # 0x12ac4 <peak_f32+0x164>
 	WORD $0xc931 // xor ecx, ecx
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487c7162; WORD $0x2c5f; BYTE $0x8e // vmaxps zmm13, zmm0, zmmword ptr [rsi + 4*rcx]
@@ -469,40 +584,40 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c18348 // add rcx, 0x20
 	WORD $0x3948; BYTE $0xd1 // cmp rcx, rdx
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0xff518e0f; WORD $0xffff // jle 0x10850 <exp_f32+0xa0>
+	LONG $0xff518e0f; WORD $0xffff // jle 0x10a60 <exp_f32+0xa0>
 	WORD $0x2948; BYTE $0xc2 // sub rdx, rax
-	LONG $0x012d8e0f; WORD $0x0000 // jle 0x10a35 <exp_f32+0x285>
+	LONG $0x012d8e0f; WORD $0x0000 // jle 0x10c45 <exp_f32+0x285>
 	LONG $0x86348d48 // lea rsi, [rsi + 4*rax]
 	LONG $0x10fa8348 // cmp rdx, 0x10
-	WORD $0x0875 // jne 0x1091a <exp_f32+0x16a>
+	WORD $0x0875 // jne 0x10b2a <exp_f32+0x16a>
 	LONG $0x487cf162; WORD $0x0610 // vmovups zmm0, zmmword ptr [rsi]
-	WORD $0x19eb // jmp 0x10933 <exp_f32+0x183>
+	WORD $0x19eb // jmp 0x10b43 <exp_f32+0x183>
 	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
 	WORD $0xd189 // mov ecx, edx
 	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
-	QUAD $0x20070d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x2007] # 0x12944 <peak_f32+0x1f4>
-	QUAD $0x1fd91518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1fd9] # 0x12920 <peak_f32+0x1d0>
-	QUAD $0x1f732558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x1f73] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x1ff70d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1ff7] # 0x12b44 <peak_f32+0x1e4>
+	QUAD $0x1fc91518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1fc9] # 0x12b20 <peak_f32+0x1c0>
+	QUAD $0x1f632558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x1f63] # 0x12ac4 <peak_f32+0x164>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0x4874f162; WORD $0xc05f // vmaxps zmm0, zmm1, zmm0
 	LONG $0x486cf162; WORD $0xc05d // vminps zmm0, zmm2, zmm0
-	QUAD $0x1fc90d59587cf162; WORD $0x0000 // vmulps zmm1, zmm0, dword ptr [rip + 0x1fc9]{1to16} # 0x12934 <peak_f32+0x1e4>
+	QUAD $0x1fb90d59587cf162; WORD $0x0000 // vmulps zmm1, zmm0, dword ptr [rip + 0x1fb9]{1to16} # 0x12b34 <peak_f32+0x1d4>
 	LONG $0x487df162; WORD $0xc95b // vcvtps2dq zmm1, zmm1
 	LONG $0x487cf162; WORD $0xd15b // vcvtdq2ps zmm2, zmm1
-	QUAD $0x1fcb05b8586df262; WORD $0x0000 // vfmadd231ps zmm0, zmm2, dword ptr [rip + 0x1fcb]{1to16} # zmm0 = (zmm2 * mem) + zmm0
-	QUAD $0x1f5905b8586df262; WORD $0x0000 // vfmadd231ps zmm0, zmm2, dword ptr [rip + 0x1f59]{1to16} # zmm0 = (zmm2 * mem) + zmm0
-	QUAD $0x1fb31518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1fb3] # 0x12948 <peak_f32+0x1f8>
-	QUAD $0x1f7515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1f75]{1to16} # zmm2 = (zmm0 * zmm2) + mem
-	QUAD $0x1fa715a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1fa7]{1to16} # zmm2 = (zmm0 * zmm2) + mem
-	QUAD $0x1f4515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1f45]{1to16} # zmm2 = (zmm0 * zmm2) + mem
-	QUAD $0x1f4f15a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1f4f]{1to16} # zmm2 = (zmm0 * zmm2) + mem
-	QUAD $0x1f2515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1f25]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x1fbb05b8586df262; WORD $0x0000 // vfmadd231ps zmm0, zmm2, dword ptr [rip + 0x1fbb]{1to16} # zmm0 = (zmm2 * mem) + zmm0
+	QUAD $0x1f4905b8586df262; WORD $0x0000 // vfmadd231ps zmm0, zmm2, dword ptr [rip + 0x1f49]{1to16} # zmm0 = (zmm2 * mem) + zmm0
+	QUAD $0x1fa31518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1fa3] # 0x12b48 <peak_f32+0x1e8>
+	QUAD $0x1f6515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1f65]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x1f9715a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1f97]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x1f3515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1f35]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x1f3f15a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1f3f]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x1f1515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1f15]{1to16} # zmm2 = (zmm0 * zmm2) + mem
 	LONG $0x487cf162; WORD $0xd259 // vmulps zmm2, zmm0, zmm2
 	LONG $0x487df262; WORD $0xd0a8 // vfmadd213ps zmm2, zmm0, zmm0 # zmm2 = (zmm0 * zmm2) + zmm0
-	QUAD $0x1ee70558586cf162; WORD $0x0000 // vaddps zmm0, zmm2, dword ptr [rip + 0x1ee7]{1to16} # 0x128c4 <peak_f32+0x174>
+	QUAD $0x1ed70558586cf162; WORD $0x0000 // vaddps zmm0, zmm2, dword ptr [rip + 0x1ed7]{1to16} # 0x12ac4 <peak_f32+0x164>
 	LONG $0x486df162; WORD $0xe172; BYTE $0x01 // vpsrad zmm2, zmm1, 0x1
 	LONG $0x4865f162; WORD $0xf272; BYTE $0x17 // vpslld zmm3, zmm2, 0x17
 	LONG $0x4875f162; WORD $0xcafa // vpsubd zmm1, zmm1, zmm2
@@ -512,7 +627,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0xc359 // vmulps zmm0, zmm0, zmm3
 	LONG $0x487cf162; WORD $0xc159 // vmulps zmm0, zmm0, zmm1
 	LONG $0x10fa8348 // cmp rdx, 0x10
-	WORD $0x0a75 // jne 0x10a20 <exp_f32+0x270>
+	WORD $0x0a75 // jne 0x10c30 <exp_f32+0x270>
 	LONG $0x487cf162; WORD $0x0011 // vmovups zmmword ptr [rax], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
@@ -526,13 +641,13 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 
-	// softmax_tile: +2624
+	// softmax_tile: +3152
 	LONG $0x487cf162; WORD $0x0e10 // vmovups zmm1, zmmword ptr [rsi]
 	LONG $0x487cf162; WORD $0x4610; BYTE $0x01 // vmovups zmm0, zmmword ptr [rsi + 0x40]
 	LONG $0x487cf162; WORD $0xd128 // vmovaps zmm2, zmm1
 	LONG $0x487cf162; WORD $0xd828 // vmovaps zmm3, zmm0
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x447e // jle 0x10aa2 <softmax_tile+0x62>
+	WORD $0x447e // jle 0x10cb2 <softmax_tile+0x62>
 	LONG $0x40478d48 // lea rax, [rdi + 0x40]
 	WORD $0x894d; BYTE $0xc1 // mov r9, r8
 	LONG $0x487cf162; WORD $0xd128 // vmovaps zmm2, zmm1
@@ -544,21 +659,21 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xff49; BYTE $0xc9 // dec r9
 	LONG $0x485cf162; WORD $0xd25f // vmaxps zmm2, zmm4, zmm2
 	LONG $0x4854f162; WORD $0xdb5f // vmaxps zmm3, zmm5, zmm3
-	WORD $0xde75 // jne 0x10a80 <softmax_tile+0x40>
-	QUAD $0x1e883d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1e88] # 0x12934 <peak_f32+0x1e4>
+	WORD $0xde75 // jne 0x10c90 <softmax_tile+0x40>
+	QUAD $0x1e783d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1e78] # 0x12b34 <peak_f32+0x1d4>
 	LONG $0x48747162; WORD $0xfa5c // vsubps zmm15, zmm1, zmm2
-	QUAD $0x1e280518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1e28] # 0x128e4 <peak_f32+0x194>
-	QUAD $0x1e4e0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1e4e] # 0x12914 <peak_f32+0x1c4>
-	QUAD $0x1e783518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x1e78] # 0x12948 <peak_f32+0x1f8>
-	QUAD $0x1e761518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1e76] # 0x12950 <peak_f32+0x200>
-	QUAD $0x1e141d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1e14] # 0x128f8 <peak_f32+0x1a8>
-	QUAD $0x1e1e2518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1e1e] # 0x1290c <peak_f32+0x1bc>
-	QUAD $0x1df42d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x1df4] # 0x128ec <peak_f32+0x19c>
+	QUAD $0x1e180518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1e18] # 0x12ae4 <peak_f32+0x184>
+	QUAD $0x1e3e0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1e3e] # 0x12b14 <peak_f32+0x1b4>
+	QUAD $0x1e683518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x1e68] # 0x12b48 <peak_f32+0x1e8>
+	QUAD $0x1e661518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1e66] # 0x12b50 <peak_f32+0x1f0>
+	QUAD $0x1e041d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1e04] # 0x12af8 <peak_f32+0x198>
+	QUAD $0x1e0e2518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1e0e] # 0x12b0c <peak_f32+0x1ac>
+	QUAD $0x1de42d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x1de4] # 0x12aec <peak_f32+0x18c>
 	LONG $0x487ce162; WORD $0xe35c // vsubps zmm20, zmm0, zmm3
 	LONG $0x487cf162; WORD $0x1611 // vmovups zmmword ptr [rsi], zmm2
 	LONG $0x4804f162; WORD $0xe759 // vmulps zmm4, zmm15, zmm7
 	LONG $0x487d7162; WORD $0xf45b // vcvtps2dq zmm14, zmm4
-	QUAD $0x1e322518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1e32] # 0x1294c <peak_f32+0x1fc>
+	QUAD $0x1e222518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1e22] # 0x12b4c <peak_f32+0x1ec>
 	LONG $0x487cd162; WORD $0xee5b // vcvtdq2ps zmm5, zmm14
 	LONG $0x480dd162; WORD $0xf672; BYTE $0x17 // vpslld zmm14, zmm14, 0x17
 	LONG $0x487ce162; WORD $0xc428 // vmovaps zmm16, zmm4
@@ -572,11 +687,11 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x407dd262; WORD $0xeca8 // vfmadd213ps zmm5, zmm16, zmm12 # zmm5 = (zmm16 * zmm5) + zmm12
 	LONG $0x407dd262; WORD $0xeda8 // vfmadd213ps zmm5, zmm16, zmm13 # zmm5 = (zmm16 * zmm5) + zmm13
 	LONG $0x407ce162; WORD $0xcd59 // vmulps zmm17, zmm16, zmm5
-	QUAD $0x1d512d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1d51] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x1d412d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1d41] # 0x12ac4 <peak_f32+0x164>
 	LONG $0x407da262; WORD $0xc8a8 // vfmadd213ps zmm17, zmm16, zmm16 # zmm17 = (zmm16 * zmm17) + zmm16
 	LONG $0x4074e162; WORD $0xc558 // vaddps zmm16, zmm17, zmm5
 	LONG $0x480da162; WORD $0xc0fe // vpaddd zmm16, zmm14, zmm16
-	QUAD $0x1d893518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x1d89] # 0x12918 <peak_f32+0x1c8>
+	QUAD $0x1d793518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x1d79] # 0x12b18 <peak_f32+0x1b8>
 	LONG $0x4804d162; WORD $0xcec2; BYTE $0x05 // vcmpnltps k1, zmm15, zmm14
 	LONG $0xc97c3162; WORD $0xf828 // vmovaps zmm15 {k1} {z}, zmm16
 	LONG $0x405ce162; WORD $0xc759 // vmulps zmm16, zmm20, zmm7
@@ -603,11 +718,11 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c7162; WORD $0x7911; BYTE $0x01 // vmovups zmmword ptr [rcx + 0x40], zmm15
 	LONG $0x48047162; WORD $0x7a59; BYTE $0x01 // vmulps zmm15, zmm15, zmmword ptr [rdx + 0x40]
 	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x137d // jge 0x10c44 <softmax_tile+0x204>
+	WORD $0x137d // jge 0x10e54 <softmax_tile+0x204>
 	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
 	WORD $0xf631 // xor esi, esi
 	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
-	LONG $0x00026ce9; BYTE $0x00 // jmp 0x10eb0 <softmax_tile+0x470>
+	LONG $0x00026ce9; BYTE $0x00 // jmp 0x110c0 <softmax_tile+0x470>
 	LONG $0xc0878d48; WORD $0x0000; BYTE $0x00 // lea rax, [rdi + 0xc0]
 	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
 	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
@@ -710,9 +825,9 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
 	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
 	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
-	LONG $0xfdb08e0f; WORD $0xffff // jle 0x10c60 <softmax_tile+0x220>
+	LONG $0xfdb08e0f; WORD $0xffff // jle 0x10e70 <softmax_tile+0x220>
 	WORD $0x394c; BYTE $0xc6 // cmp rsi, r8
-	LONG $0x01248d0f; WORD $0x0000 // jge 0x10fdd <softmax_tile+0x59d>
+	LONG $0x01248d0f; WORD $0x0000 // jge 0x111ed <softmax_tile+0x59d>
 	LONG $0x07e6c148 // shl rsi, 0x7
 	LONG $0x487ce162; WORD $0xf428 // vmovaps zmm22, zmm4
 	LONG $0x487ce162; WORD $0x1c10; BYTE $0x37 // vmovups zmm19, zmmword ptr [rdi + rsi]
@@ -760,7 +875,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc97cf162; WORD $0xe428 // vmovaps zmm4 {k1} {z}, zmm4
 	LONG $0x48047162; WORD $0xfc58 // vaddps zmm15, zmm15, zmm4
 	QUAD $0x01376411487cf162 // vmovups zmmword ptr [rdi + rsi + 0x40], zmm4
-	WORD $0x0ceb // jmp 0x10fe9 <softmax_tile+0x5a9>
+	WORD $0x0ceb // jmp 0x111f9 <softmax_tile+0x5a9>
 	LONG $0x4074b162; WORD $0xe258 // vaddps zmm4, zmm17, zmm18
 	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
 	LONG $0x4874f162; WORD $0xcac2; BYTE $0x01 // vcmpltps k1, zmm1, zmm2
@@ -785,9 +900,9 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	BYTE $0x90 // nop
 
-	// mul_tile: +4176
+	// mul_tile: +4704
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x3e7e // jle 0x11093 <mul_tile+0x43>
+	WORD $0x3e7e // jle 0x112a3 <mul_tile+0x43>
 	LONG $0x487cf162; WORD $0x0610 // vmovups zmm0, zmmword ptr [rsi]
 	LONG $0x487cf162; WORD $0x4e10; BYTE $0x01 // vmovups zmm1, zmmword ptr [rsi + 0x40]
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
@@ -797,35 +912,35 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x5711; BYTE $0x01 // vmovups zmmword ptr [rdi + 0x40], zmm2
 	LONG $0x80ef8348 // sub rdi, -0x80
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xdd75 // jne 0x11070 <mul_tile+0x20>
+	WORD $0xdd75 // jne 0x11280 <mul_tile+0x20>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// silu: +4256
+	// silu: +4784
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x0d74 // je 0x110b2 <silu+0x12>
+	WORD $0x0d74 // je 0x112c2 <silu+0x12>
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x187d // jge 0x110c3 <silu+0x23>
+	WORD $0x187d // jge 0x112d3 <silu+0x23>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x00016ce9; BYTE $0x00 // jmp 0x1121e <silu+0x17e>
+	LONG $0x00016ce9; BYTE $0x00 // jmp 0x1142e <silu+0x17e>
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x01848d0f; WORD $0x0000 // jge 0x11240 <silu+0x1a0>
+	LONG $0x01848d0f; WORD $0x0000 // jge 0x11450 <silu+0x1a0>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x0002d4e9; BYTE $0x00 // jmp 0x11397 <silu+0x2f7>
-	QUAD $0x18770518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1877] # 0x12944 <peak_f32+0x1f4>
-	QUAD $0x18490d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1849] # 0x12920 <peak_f32+0x1d0>
-	QUAD $0x18531518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1853] # 0x12934 <peak_f32+0x1e4>
-	QUAD $0x18611d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1861] # 0x1294c <peak_f32+0x1fc>
-	QUAD $0x17ef2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x17ef] # 0x128e4 <peak_f32+0x194>
-	QUAD $0x18492d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1849] # 0x12948 <peak_f32+0x1f8>
-	QUAD $0x180b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x180b] # 0x12914 <peak_f32+0x1c4>
-	QUAD $0x183d3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x183d] # 0x12950 <peak_f32+0x200>
-	QUAD $0x17db0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x17db] # 0x128f8 <peak_f32+0x1a8>
-	QUAD $0x17e50d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x17e5] # 0x1290c <peak_f32+0x1bc>
-	QUAD $0x17bb1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x17bb] # 0x128ec <peak_f32+0x19c>
-	QUAD $0x17892518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1789] # 0x128c4 <peak_f32+0x174>
-	QUAD $0x177f2d58487d7262; WORD $0x0000 // vpbroadcastd zmm13, dword ptr [rip + 0x177f] # 0x128c4 <peak_f32+0x174>
+	LONG $0x0002d4e9; BYTE $0x00 // jmp 0x115a7 <silu+0x2f7>
+	QUAD $0x18670518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1867] # 0x12b44 <peak_f32+0x1e4>
+	QUAD $0x18390d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1839] # 0x12b20 <peak_f32+0x1c0>
+	QUAD $0x18431518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1843] # 0x12b34 <peak_f32+0x1d4>
+	QUAD $0x18511d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1851] # 0x12b4c <peak_f32+0x1ec>
+	QUAD $0x17df2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x17df] # 0x12ae4 <peak_f32+0x184>
+	QUAD $0x18392d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1839] # 0x12b48 <peak_f32+0x1e8>
+	QUAD $0x17fb3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x17fb] # 0x12b14 <peak_f32+0x1b4>
+	QUAD $0x182d3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x182d] # 0x12b50 <peak_f32+0x1f0>
+	QUAD $0x17cb0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x17cb] # 0x12af8 <peak_f32+0x198>
+	QUAD $0x17d50d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x17d5] # 0x12b0c <peak_f32+0x1ac>
+	QUAD $0x17ab1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x17ab] # 0x12aec <peak_f32+0x18c>
+	QUAD $0x17792518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1779] # 0x12ac4 <peak_f32+0x164>
+	QUAD $0x176f2d58487d7262; WORD $0x0000 // vpbroadcastd zmm13, dword ptr [rip + 0x176f] # 0x12ac4 <peak_f32+0x164>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -863,27 +978,27 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c08349 // add r8, 0x20
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xff328e0f; WORD $0xffff // jle 0x11150 <silu+0xb0>
+	LONG $0xff328e0f; WORD $0xffff // jle 0x11360 <silu+0xb0>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x040c8e0f; WORD $0x0000 // jle 0x11633 <silu+0x593>
+	LONG $0x040c8e0f; WORD $0x0000 // jle 0x11843 <silu+0x593>
 	LONG $0x86348d48 // lea rsi, [rsi + 4*rax]
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x0184850f; WORD $0x0000 // jne 0x113b9 <silu+0x319>
+	LONG $0x0184850f; WORD $0x0000 // jne 0x115c9 <silu+0x319>
 	LONG $0x487cf162; WORD $0x0610 // vmovups zmm0, zmmword ptr [rsi]
-	LONG $0x000190e9; BYTE $0x00 // jmp 0x113d0 <silu+0x330>
-	QUAD $0x16fa0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x16fa] # 0x12944 <peak_f32+0x1f4>
-	QUAD $0x16cc0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x16cc] # 0x12920 <peak_f32+0x1d0>
-	QUAD $0x16d61518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x16d6] # 0x12934 <peak_f32+0x1e4>
-	QUAD $0x16e41d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x16e4] # 0x1294c <peak_f32+0x1fc>
-	QUAD $0x16722518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1672] # 0x128e4 <peak_f32+0x194>
-	QUAD $0x16cc2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x16cc] # 0x12948 <peak_f32+0x1f8>
-	QUAD $0x168e3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x168e] # 0x12914 <peak_f32+0x1c4>
-	QUAD $0x16c03d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x16c0] # 0x12950 <peak_f32+0x200>
-	QUAD $0x165e0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x165e] # 0x128f8 <peak_f32+0x1a8>
-	QUAD $0x16680d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1668] # 0x1290c <peak_f32+0x1bc>
-	QUAD $0x163e1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x163e] # 0x128ec <peak_f32+0x19c>
-	QUAD $0x160c2518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x160c] # 0x128c4 <peak_f32+0x174>
-	QUAD $0x16022d58487d7262; WORD $0x0000 // vpbroadcastd zmm13, dword ptr [rip + 0x1602] # 0x128c4 <peak_f32+0x174>
+	LONG $0x000190e9; BYTE $0x00 // jmp 0x115e0 <silu+0x330>
+	QUAD $0x16ea0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x16ea] # 0x12b44 <peak_f32+0x1e4>
+	QUAD $0x16bc0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x16bc] # 0x12b20 <peak_f32+0x1c0>
+	QUAD $0x16c61518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x16c6] # 0x12b34 <peak_f32+0x1d4>
+	QUAD $0x16d41d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x16d4] # 0x12b4c <peak_f32+0x1ec>
+	QUAD $0x16622518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1662] # 0x12ae4 <peak_f32+0x184>
+	QUAD $0x16bc2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x16bc] # 0x12b48 <peak_f32+0x1e8>
+	QUAD $0x167e3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x167e] # 0x12b14 <peak_f32+0x1b4>
+	QUAD $0x16b03d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x16b0] # 0x12b50 <peak_f32+0x1f0>
+	QUAD $0x164e0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x164e] # 0x12af8 <peak_f32+0x198>
+	QUAD $0x16580d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1658] # 0x12b0c <peak_f32+0x1ac>
+	QUAD $0x162e1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x162e] # 0x12aec <peak_f32+0x18c>
+	QUAD $0x15fc2518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x15fc] # 0x12ac4 <peak_f32+0x164>
+	QUAD $0x15f22d58487d7262; WORD $0x0000 // vpbroadcastd zmm13, dword ptr [rip + 0x15f2] # 0x12ac4 <peak_f32+0x164>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	WORD $0xd231 // xor edx, edx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
@@ -920,45 +1035,45 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c28348 // add rdx, 0x20
 	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xff398e0f; WORD $0xffff // jle 0x112d0 <silu+0x230>
+	LONG $0xff398e0f; WORD $0xffff // jle 0x114e0 <silu+0x230>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x02938e0f; WORD $0x0000 // jle 0x11633 <silu+0x593>
+	LONG $0x02938e0f; WORD $0x0000 // jle 0x11843 <silu+0x593>
 	LONG $0x86148d48 // lea rdx, [rsi + 4*rax]
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x0156850f; WORD $0x0000 // jne 0x11504 <silu+0x464>
+	LONG $0x0156850f; WORD $0x0000 // jne 0x11714 <silu+0x464>
 	LONG $0x487cf162; WORD $0x0210 // vmovups zmm0, zmmword ptr [rdx]
-	LONG $0x00015ee9; BYTE $0x00 // jmp 0x11517 <silu+0x477>
+	LONG $0x00015ee9; BYTE $0x00 // jmp 0x11727 <silu+0x477>
 	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
 	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
-	QUAD $0x156a0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x156a] # 0x12944 <peak_f32+0x1f4>
-	QUAD $0x153c1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x153c] # 0x12920 <peak_f32+0x1d0>
+	QUAD $0x155a0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x155a] # 0x12b44 <peak_f32+0x1e4>
+	QUAD $0x152c1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x152c] # 0x12b20 <peak_f32+0x1c0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	QUAD $0x14d23d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x14d2] # 0x128c4 <peak_f32+0x174>
-	QUAD $0x14c83558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x14c8] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x14c23d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x14c2] # 0x12ac4 <peak_f32+0x164>
+	QUAD $0x14b83558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x14b8] # 0x12ac4 <peak_f32+0x164>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0x486cf162; WORD $0xd05c // vsubps zmm2, zmm2, zmm0
 	LONG $0x4874f162; WORD $0xca5f // vmaxps zmm1, zmm1, zmm2
 	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x151815595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x1518]{1to16} # 0x12934 <peak_f32+0x1e4>
+	QUAD $0x150815595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x1508]{1to16} # 0x12b34 <peak_f32+0x1d4>
 	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
 	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x151a0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x151a]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x150a0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x150a]{1to16} # zmm1 = (zmm3 * mem) + zmm1
 	LONG $0x485df162; WORD $0xe272; BYTE $0x01 // vpsrad zmm4, zmm2, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x486df162; WORD $0xd4fa // vpsubd zmm2, zmm2, zmm4
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
 	LONG $0x486df162; WORD $0xd6fe // vpaddd zmm2, zmm2, zmm6
-	QUAD $0x14810db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x1481]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x14db1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x14db] # 0x12948 <peak_f32+0x1f8>
-	QUAD $0x149d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x149d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x14cf1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x14cf]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x146d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x146d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x14771da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1477]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x144d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x144d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x14710db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x1471]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x14cb1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x14cb] # 0x12b48 <peak_f32+0x1e8>
+	QUAD $0x148d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x148d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x14bf1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x14bf]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x145d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x145d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x14671da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1467]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x143d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x143d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
 	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
 	LONG $0x4864f162; WORD $0xdf58 // vaddps zmm3, zmm3, zmm7
@@ -967,7 +1082,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486cf162; WORD $0xcf58 // vaddps zmm1, zmm2, zmm7
 	LONG $0x487cf162; WORD $0xc15e // vdivps zmm0, zmm0, zmm1
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x1175 // jne 0x114e0 <silu+0x440>
+	WORD $0x1175 // jne 0x116f0 <silu+0x440>
 	LONG $0x487cf162; WORD $0x0259 // vmulps zmm0, zmm0, zmmword ptr [rdx]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x87 // vmovups zmmword ptr [rdi + 4*rax], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
@@ -986,32 +1101,32 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd6f7 // not esi
 	LONG $0xce92fbc5 // kmovd k1, esi
 	LONG $0xc97cf162; WORD $0x0210 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx]
-	QUAD $0x14230d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1423] # 0x12944 <peak_f32+0x1f4>
-	QUAD $0x13f51d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x13f5] # 0x12920 <peak_f32+0x1d0>
+	QUAD $0x14130d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1413] # 0x12b44 <peak_f32+0x1e4>
+	QUAD $0x13e51d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x13e5] # 0x12b20 <peak_f32+0x1c0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	QUAD $0x138b3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x138b] # 0x128c4 <peak_f32+0x174>
-	QUAD $0x13813558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x1381] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x137b3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x137b] # 0x12ac4 <peak_f32+0x164>
+	QUAD $0x13713558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x1371] # 0x12ac4 <peak_f32+0x164>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0x486cf162; WORD $0xd05c // vsubps zmm2, zmm2, zmm0
 	LONG $0x4874f162; WORD $0xca5f // vmaxps zmm1, zmm1, zmm2
 	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x13d115595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x13d1]{1to16} # 0x12934 <peak_f32+0x1e4>
+	QUAD $0x13c115595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x13c1]{1to16} # 0x12b34 <peak_f32+0x1d4>
 	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
 	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x13d30db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x13d3]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x13c30db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x13c3]{1to16} # zmm1 = (zmm3 * mem) + zmm1
 	LONG $0x485df162; WORD $0xe272; BYTE $0x01 // vpsrad zmm4, zmm2, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x486df162; WORD $0xd4fa // vpsubd zmm2, zmm2, zmm4
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
 	LONG $0x486df162; WORD $0xd6fe // vpaddd zmm2, zmm2, zmm6
-	QUAD $0x133a0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x133a]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x13941d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1394] # 0x12948 <peak_f32+0x1f8>
-	QUAD $0x13561da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1356]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x13881da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1388]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x13261da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1326]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x13301da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1330]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x13061da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1306]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x132a0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x132a]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x13841d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1384] # 0x12b48 <peak_f32+0x1e8>
+	QUAD $0x13461da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1346]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x13781da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1378]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x13161da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1316]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x13201da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1320]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x12f61da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x12f6]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
 	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
 	LONG $0x4864f162; WORD $0xdf58 // vaddps zmm3, zmm3, zmm7
@@ -1020,7 +1135,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486cf162; WORD $0xcf58 // vaddps zmm1, zmm2, zmm7
 	LONG $0x487cf162; WORD $0xc15e // vdivps zmm0, zmm0, zmm1
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x0a75 // jne 0x11620 <silu+0x580>
+	WORD $0x0a75 // jne 0x11830 <silu+0x580>
 	LONG $0x487cf162; WORD $0x0011 // vmovups zmmword ptr [rax], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
@@ -1033,32 +1148,32 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// gelu_tanh: +5696
+	// gelu_tanh: +6224
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x0d74 // je 0x11652 <gelu_tanh+0x12>
+	WORD $0x0d74 // je 0x11862 <gelu_tanh+0x12>
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x187d // jge 0x11663 <gelu_tanh+0x23>
+	WORD $0x187d // jge 0x11873 <gelu_tanh+0x23>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x00019ee9; BYTE $0x00 // jmp 0x117f0 <gelu_tanh+0x1b0>
+	LONG $0x00019ee9; BYTE $0x00 // jmp 0x11a00 <gelu_tanh+0x1b0>
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x01b68d0f; WORD $0x0000 // jge 0x11812 <gelu_tanh+0x1d2>
+	LONG $0x01b68d0f; WORD $0x0000 // jge 0x11a22 <gelu_tanh+0x1d2>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x000326e9; BYTE $0x00 // jmp 0x11989 <gelu_tanh+0x349>
-	QUAD $0x12af0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x12af] # 0x1291c <peak_f32+0x1cc>
-	QUAD $0x12990d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1299] # 0x12910 <peak_f32+0x1c0>
-	QUAD $0x12c31518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x12c3] # 0x12944 <peak_f32+0x1f4>
-	QUAD $0x12951d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1295] # 0x12920 <peak_f32+0x1d0>
-	QUAD $0x129f2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x129f] # 0x12934 <peak_f32+0x1e4>
-	QUAD $0x12ad2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x12ad] # 0x1294c <peak_f32+0x1fc>
-	QUAD $0x123b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x123b] # 0x128e4 <peak_f32+0x194>
-	QUAD $0x12953d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1295] # 0x12948 <peak_f32+0x1f8>
-	QUAD $0x12570518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1257] # 0x12914 <peak_f32+0x1c4>
-	QUAD $0x12890d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1289] # 0x12950 <peak_f32+0x200>
-	QUAD $0x12271518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1227] # 0x128f8 <peak_f32+0x1a8>
-	QUAD $0x12311d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1231] # 0x1290c <peak_f32+0x1bc>
-	QUAD $0x12072518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1207] # 0x128ec <peak_f32+0x19c>
-	QUAD $0x11d53518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x11d5] # 0x128c4 <peak_f32+0x174>
-	QUAD $0x11cb3d58487d7262; WORD $0x0000 // vpbroadcastd zmm15, dword ptr [rip + 0x11cb] # 0x128c4 <peak_f32+0x174>
+	LONG $0x000326e9; BYTE $0x00 // jmp 0x11b99 <gelu_tanh+0x349>
+	QUAD $0x129f0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x129f] # 0x12b1c <peak_f32+0x1bc>
+	QUAD $0x12890d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1289] # 0x12b10 <peak_f32+0x1b0>
+	QUAD $0x12b31518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x12b3] # 0x12b44 <peak_f32+0x1e4>
+	QUAD $0x12851d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1285] # 0x12b20 <peak_f32+0x1c0>
+	QUAD $0x128f2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x128f] # 0x12b34 <peak_f32+0x1d4>
+	QUAD $0x129d2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x129d] # 0x12b4c <peak_f32+0x1ec>
+	QUAD $0x122b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x122b] # 0x12ae4 <peak_f32+0x184>
+	QUAD $0x12853d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1285] # 0x12b48 <peak_f32+0x1e8>
+	QUAD $0x12470518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1247] # 0x12b14 <peak_f32+0x1b4>
+	QUAD $0x12790d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1279] # 0x12b50 <peak_f32+0x1f0>
+	QUAD $0x12171518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1217] # 0x12af8 <peak_f32+0x198>
+	QUAD $0x12211d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1221] # 0x12b0c <peak_f32+0x1ac>
+	QUAD $0x11f72518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x11f7] # 0x12aec <peak_f32+0x18c>
+	QUAD $0x11c53518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x11c5] # 0x12ac4 <peak_f32+0x164>
+	QUAD $0x11bb3d58487d7262; WORD $0x0000 // vpbroadcastd zmm15, dword ptr [rip + 0x11bb] # 0x12ac4 <peak_f32+0x164>
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
@@ -1099,29 +1214,29 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c08349 // add r8, 0x20
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xff208e0f; WORD $0xffff // jle 0x11710 <gelu_tanh+0xd0>
+	LONG $0xff208e0f; WORD $0xffff // jle 0x11920 <gelu_tanh+0xd0>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x046c8e0f; WORD $0x0000 // jle 0x11c65 <gelu_tanh+0x625>
+	LONG $0x046c8e0f; WORD $0x0000 // jle 0x11e75 <gelu_tanh+0x625>
 	LONG $0x86348d48 // lea rsi, [rsi + 4*rax]
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x01a4850f; WORD $0x0000 // jne 0x119ab <gelu_tanh+0x36b>
+	LONG $0x01a4850f; WORD $0x0000 // jne 0x11bbb <gelu_tanh+0x36b>
 	LONG $0x487cf162; WORD $0x0610 // vmovups zmm0, zmmword ptr [rsi]
-	LONG $0x0001b0e9; BYTE $0x00 // jmp 0x119c2 <gelu_tanh+0x382>
-	QUAD $0x11000518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1100] # 0x1291c <peak_f32+0x1cc>
-	QUAD $0x10ea0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x10ea] # 0x12910 <peak_f32+0x1c0>
-	QUAD $0x11141518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1114] # 0x12944 <peak_f32+0x1f4>
-	QUAD $0x10e61d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x10e6] # 0x12920 <peak_f32+0x1d0>
-	QUAD $0x10f02518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x10f0] # 0x12934 <peak_f32+0x1e4>
-	QUAD $0x10fe2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x10fe] # 0x1294c <peak_f32+0x1fc>
-	QUAD $0x108c3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x108c] # 0x128e4 <peak_f32+0x194>
-	QUAD $0x10e63d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x10e6] # 0x12948 <peak_f32+0x1f8>
-	QUAD $0x10a80518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x10a8] # 0x12914 <peak_f32+0x1c4>
-	QUAD $0x10da0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x10da] # 0x12950 <peak_f32+0x200>
-	QUAD $0x10781518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1078] # 0x128f8 <peak_f32+0x1a8>
-	QUAD $0x10821d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1082] # 0x1290c <peak_f32+0x1bc>
-	QUAD $0x10582518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1058] # 0x128ec <peak_f32+0x19c>
-	QUAD $0x10263518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x1026] # 0x128c4 <peak_f32+0x174>
-	QUAD $0x101c3d58487d7262; WORD $0x0000 // vpbroadcastd zmm15, dword ptr [rip + 0x101c] # 0x128c4 <peak_f32+0x174>
+	LONG $0x0001b0e9; BYTE $0x00 // jmp 0x11bd2 <gelu_tanh+0x382>
+	QUAD $0x10f00518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x10f0] # 0x12b1c <peak_f32+0x1bc>
+	QUAD $0x10da0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x10da] # 0x12b10 <peak_f32+0x1b0>
+	QUAD $0x11041518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1104] # 0x12b44 <peak_f32+0x1e4>
+	QUAD $0x10d61d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x10d6] # 0x12b20 <peak_f32+0x1c0>
+	QUAD $0x10e02518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x10e0] # 0x12b34 <peak_f32+0x1d4>
+	QUAD $0x10ee2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x10ee] # 0x12b4c <peak_f32+0x1ec>
+	QUAD $0x107c3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x107c] # 0x12ae4 <peak_f32+0x184>
+	QUAD $0x10d63d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x10d6] # 0x12b48 <peak_f32+0x1e8>
+	QUAD $0x10980518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1098] # 0x12b14 <peak_f32+0x1b4>
+	QUAD $0x10ca0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x10ca] # 0x12b50 <peak_f32+0x1f0>
+	QUAD $0x10681518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1068] # 0x12af8 <peak_f32+0x198>
+	QUAD $0x10721d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1072] # 0x12b0c <peak_f32+0x1ac>
+	QUAD $0x10482518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1048] # 0x12aec <peak_f32+0x18c>
+	QUAD $0x10163518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x1016] # 0x12ac4 <peak_f32+0x164>
+	QUAD $0x100c3d58487d7262; WORD $0x0000 // vpbroadcastd zmm15, dword ptr [rip + 0x100c] # 0x12ac4 <peak_f32+0x164>
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	WORD $0xd231 // xor edx, edx
 	BYTE $0x90 // nop
@@ -1161,49 +1276,49 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c28348 // add rdx, 0x20
 	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xff278e0f; WORD $0xffff // jle 0x118b0 <gelu_tanh+0x270>
+	LONG $0xff278e0f; WORD $0xffff // jle 0x11ac0 <gelu_tanh+0x270>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x02d38e0f; WORD $0x0000 // jle 0x11c65 <gelu_tanh+0x625>
+	LONG $0x02d38e0f; WORD $0x0000 // jle 0x11e75 <gelu_tanh+0x625>
 	LONG $0x86148d48 // lea rdx, [rsi + 4*rax]
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x0176850f; WORD $0x0000 // jne 0x11b16 <gelu_tanh+0x4d6>
+	LONG $0x0176850f; WORD $0x0000 // jne 0x11d26 <gelu_tanh+0x4d6>
 	LONG $0x487cf162; WORD $0x0210 // vmovups zmm0, zmmword ptr [rdx]
-	LONG $0x00017ee9; BYTE $0x00 // jmp 0x11b29 <gelu_tanh+0x4e9>
+	LONG $0x00017ee9; BYTE $0x00 // jmp 0x11d39 <gelu_tanh+0x4e9>
 	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
 	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
-	QUAD $0x0f500d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xf50] # 0x1291c <peak_f32+0x1cc>
+	QUAD $0x0f400d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xf40] # 0x12b1c <peak_f32+0x1bc>
 	LONG $0x487cf162; WORD $0xd059 // vmulps zmm2, zmm0, zmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	QUAD $0x0ee43d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xee4] # 0x128c4 <peak_f32+0x174>
-	QUAD $0x0eda3558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0xeda] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x0ed43d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xed4] # 0x12ac4 <peak_f32+0x164>
+	QUAD $0x0eca3558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0xeca] # 0x12ac4 <peak_f32+0x164>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
-	QUAD $0x0f180da8586df262; WORD $0x0000 // vfmadd213ps zmm1, zmm2, dword ptr [rip + 0xf18]{1to16} # zmm1 = (zmm2 * zmm1) + mem
-	QUAD $0x0f421518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xf42] # 0x12944 <peak_f32+0x1f4>
+	QUAD $0x0f080da8586df262; WORD $0x0000 // vfmadd213ps zmm1, zmm2, dword ptr [rip + 0xf08]{1to16} # zmm1 = (zmm2 * zmm1) + mem
+	QUAD $0x0f321518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xf32] # 0x12b44 <peak_f32+0x1e4>
 	LONG $0x487cf162; WORD $0xc959 // vmulps zmm1, zmm0, zmm1
 	LONG $0x4864f162; WORD $0xc95c // vsubps zmm1, zmm3, zmm1
-	QUAD $0x0f081d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xf08] # 0x12920 <peak_f32+0x1d0>
+	QUAD $0x0ef81d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xef8] # 0x12b20 <peak_f32+0x1c0>
 	LONG $0x486cf162; WORD $0xc95f // vmaxps zmm1, zmm2, zmm1
 	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x0f0615595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0xf06]{1to16} # 0x12934 <peak_f32+0x1e4>
+	QUAD $0x0ef615595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0xef6]{1to16} # 0x12b34 <peak_f32+0x1d4>
 	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
 	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x0f080db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xf08]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x0ef80db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xef8]{1to16} # zmm1 = (zmm3 * mem) + zmm1
 	LONG $0x485df162; WORD $0xe272; BYTE $0x01 // vpsrad zmm4, zmm2, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x486df162; WORD $0xd4fa // vpsubd zmm2, zmm2, zmm4
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
 	LONG $0x486df162; WORD $0xd6fe // vpaddd zmm2, zmm2, zmm6
-	QUAD $0x0e6f0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xe6f]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x0ec91d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xec9] # 0x12948 <peak_f32+0x1f8>
-	QUAD $0x0e8b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe8b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0ebd1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xebd]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0e5b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe5b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0e651da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe65]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0e3b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe3b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0e5f0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xe5f]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x0eb91d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xeb9] # 0x12b48 <peak_f32+0x1e8>
+	QUAD $0x0e7b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe7b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0ead1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xead]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0e4b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe4b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0e551da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe55]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0e2b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe2b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
 	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
 	LONG $0x4864f162; WORD $0xdf58 // vaddps zmm3, zmm3, zmm7
@@ -1212,7 +1327,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486cf162; WORD $0xcf58 // vaddps zmm1, zmm2, zmm7
 	LONG $0x487cf162; WORD $0xc15e // vdivps zmm0, zmm0, zmm1
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x1175 // jne 0x11af2 <gelu_tanh+0x4b2>
+	WORD $0x1175 // jne 0x11d02 <gelu_tanh+0x4b2>
 	LONG $0x487cf162; WORD $0x0259 // vmulps zmm0, zmm0, zmmword ptr [rdx]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x87 // vmovups zmmword ptr [rdi + 4*rax], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
@@ -1231,36 +1346,36 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd6f7 // not esi
 	LONG $0xce92fbc5 // kmovd k1, esi
 	LONG $0xc97cf162; WORD $0x0210 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx]
-	QUAD $0x0de90d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xde9] # 0x1291c <peak_f32+0x1cc>
+	QUAD $0x0dd90d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xdd9] # 0x12b1c <peak_f32+0x1bc>
 	LONG $0x487cf162; WORD $0xd059 // vmulps zmm2, zmm0, zmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	QUAD $0x0d7d3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xd7d] # 0x128c4 <peak_f32+0x174>
-	QUAD $0x0d733558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0xd73] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x0d6d3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xd6d] # 0x12ac4 <peak_f32+0x164>
+	QUAD $0x0d633558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0xd63] # 0x12ac4 <peak_f32+0x164>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
-	QUAD $0x0db10da8586df262; WORD $0x0000 // vfmadd213ps zmm1, zmm2, dword ptr [rip + 0xdb1]{1to16} # zmm1 = (zmm2 * zmm1) + mem
-	QUAD $0x0ddb1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xddb] # 0x12944 <peak_f32+0x1f4>
+	QUAD $0x0da10da8586df262; WORD $0x0000 // vfmadd213ps zmm1, zmm2, dword ptr [rip + 0xda1]{1to16} # zmm1 = (zmm2 * zmm1) + mem
+	QUAD $0x0dcb1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xdcb] # 0x12b44 <peak_f32+0x1e4>
 	LONG $0x487cf162; WORD $0xc959 // vmulps zmm1, zmm0, zmm1
 	LONG $0x4864f162; WORD $0xc95c // vsubps zmm1, zmm3, zmm1
-	QUAD $0x0da11d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xda1] # 0x12920 <peak_f32+0x1d0>
+	QUAD $0x0d911d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xd91] # 0x12b20 <peak_f32+0x1c0>
 	LONG $0x486cf162; WORD $0xc95f // vmaxps zmm1, zmm2, zmm1
 	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x0d9f15595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0xd9f]{1to16} # 0x12934 <peak_f32+0x1e4>
+	QUAD $0x0d8f15595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0xd8f]{1to16} # 0x12b34 <peak_f32+0x1d4>
 	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
 	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x0da10db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xda1]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x0d910db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xd91]{1to16} # zmm1 = (zmm3 * mem) + zmm1
 	LONG $0x485df162; WORD $0xe272; BYTE $0x01 // vpsrad zmm4, zmm2, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x486df162; WORD $0xd4fa // vpsubd zmm2, zmm2, zmm4
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
 	LONG $0x486df162; WORD $0xd6fe // vpaddd zmm2, zmm2, zmm6
-	QUAD $0x0d080db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xd08]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x0d621d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xd62] # 0x12948 <peak_f32+0x1f8>
-	QUAD $0x0d241da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xd24]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0d561da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xd56]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0cf41da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xcf4]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0cfe1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xcfe]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0cd41da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xcd4]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0cf80db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xcf8]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x0d521d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xd52] # 0x12b48 <peak_f32+0x1e8>
+	QUAD $0x0d141da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xd14]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0d461da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xd46]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0ce41da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xce4]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0cee1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xcee]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0cc41da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xcc4]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
 	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
 	LONG $0x4864f162; WORD $0xdf58 // vaddps zmm3, zmm3, zmm7
@@ -1269,7 +1384,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486cf162; WORD $0xcf58 // vaddps zmm1, zmm2, zmm7
 	LONG $0x487cf162; WORD $0xc15e // vdivps zmm0, zmm0, zmm1
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x0a75 // jne 0x11c52 <gelu_tanh+0x612>
+	WORD $0x0a75 // jne 0x11e62 <gelu_tanh+0x612>
 	LONG $0x487cf162; WORD $0x0011 // vmovups zmmword ptr [rax], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
@@ -1282,41 +1397,41 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 
-	// gelu_erf: +7280
+	// gelu_erf: +7808
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x0d74 // je 0x11c82 <gelu_erf+0x12>
+	WORD $0x0d74 // je 0x11e92 <gelu_erf+0x12>
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x187d // jge 0x11c93 <gelu_erf+0x23>
+	WORD $0x187d // jge 0x11ea3 <gelu_erf+0x23>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x00027ee9; BYTE $0x00 // jmp 0x11f00 <gelu_erf+0x290>
+	LONG $0x00027ee9; BYTE $0x00 // jmp 0x12110 <gelu_erf+0x290>
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x02968d0f; WORD $0x0000 // jge 0x11f22 <gelu_erf+0x2b2>
+	LONG $0x02968d0f; WORD $0x0000 // jge 0x12132 <gelu_erf+0x2b2>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x0004f6e9; BYTE $0x00 // jmp 0x12189 <gelu_erf+0x519>
-	QUAD $0x0c230d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xc23] # 0x128c0 <peak_f32+0x170>
-	QUAD $0x0c1d1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xc1d] # 0x128c4 <peak_f32+0x174>
-	QUAD $0x0c3b1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xc3b] # 0x128ec <peak_f32+0x19c>
-	QUAD $0x0c712518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0xc71] # 0x1292c <peak_f32+0x1dc>
-	QUAD $0x0c7b2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0xc7b] # 0x12940 <peak_f32+0x1f0>
-	QUAD $0x0c553518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0xc55] # 0x12924 <peak_f32+0x1d4>
-	QUAD $0x0c273d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xc27] # 0x12900 <peak_f32+0x1b0>
-	QUAD $0x0c750518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0xc75] # 0x12958 <peak_f32+0x208>
-	QUAD $0x0bef0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0xbef] # 0x128dc <peak_f32+0x18c>
-	QUAD $0x0c451518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xc45] # 0x1293c <peak_f32+0x1ec>
-	QUAD $0x0c531d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0xc53] # 0x12954 <peak_f32+0x204>
-	QUAD $0x0be52518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0xbe5] # 0x128f0 <peak_f32+0x1a0>
-	QUAD $0x0be72d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0xbe7] # 0x128fc <peak_f32+0x1ac>
-	QUAD $0x0c253518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0xc25] # 0x12944 <peak_f32+0x1f4>
-	QUAD $0x0bf73d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0xbf7] # 0x12920 <peak_f32+0x1d0>
-	QUAD $0x0c010518487de262; WORD $0x0000 // vbroadcastss zmm16, dword ptr [rip + 0xc01] # 0x12934 <peak_f32+0x1e4>
-	QUAD $0x0c0f0d18487de262; WORD $0x0000 // vbroadcastss zmm17, dword ptr [rip + 0xc0f] # 0x1294c <peak_f32+0x1fc>
-	QUAD $0x0b9d1518487de262; WORD $0x0000 // vbroadcastss zmm18, dword ptr [rip + 0xb9d] # 0x128e4 <peak_f32+0x194>
-	QUAD $0x0bf71d18487de262; WORD $0x0000 // vbroadcastss zmm19, dword ptr [rip + 0xbf7] # 0x12948 <peak_f32+0x1f8>
-	QUAD $0x0bb92518487de262; WORD $0x0000 // vbroadcastss zmm20, dword ptr [rip + 0xbb9] # 0x12914 <peak_f32+0x1c4>
-	QUAD $0x0beb2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0xbeb] # 0x12950 <peak_f32+0x200>
-	QUAD $0x0b893518487de262; WORD $0x0000 // vbroadcastss zmm22, dword ptr [rip + 0xb89] # 0x128f8 <peak_f32+0x1a8>
-	QUAD $0x0b930518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0xb93] # 0x1290c <peak_f32+0x1bc>
-	QUAD $0x0b410d58487d6262; WORD $0x0000 // vpbroadcastd zmm25, dword ptr [rip + 0xb41] # 0x128c4 <peak_f32+0x174>
+	LONG $0x0004f6e9; BYTE $0x00 // jmp 0x12399 <gelu_erf+0x519>
+	QUAD $0x0c130d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xc13] # 0x12ac0 <peak_f32+0x160>
+	QUAD $0x0c0d1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xc0d] # 0x12ac4 <peak_f32+0x164>
+	QUAD $0x0c2b1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xc2b] # 0x12aec <peak_f32+0x18c>
+	QUAD $0x0c612518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0xc61] # 0x12b2c <peak_f32+0x1cc>
+	QUAD $0x0c6b2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0xc6b] # 0x12b40 <peak_f32+0x1e0>
+	QUAD $0x0c453518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0xc45] # 0x12b24 <peak_f32+0x1c4>
+	QUAD $0x0c173d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xc17] # 0x12b00 <peak_f32+0x1a0>
+	QUAD $0x0c650518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0xc65] # 0x12b58 <peak_f32+0x1f8>
+	QUAD $0x0bdf0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0xbdf] # 0x12adc <peak_f32+0x17c>
+	QUAD $0x0c351518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xc35] # 0x12b3c <peak_f32+0x1dc>
+	QUAD $0x0c431d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0xc43] # 0x12b54 <peak_f32+0x1f4>
+	QUAD $0x0bd52518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0xbd5] # 0x12af0 <peak_f32+0x190>
+	QUAD $0x0bd72d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0xbd7] # 0x12afc <peak_f32+0x19c>
+	QUAD $0x0c153518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0xc15] # 0x12b44 <peak_f32+0x1e4>
+	QUAD $0x0be73d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0xbe7] # 0x12b20 <peak_f32+0x1c0>
+	QUAD $0x0bf10518487de262; WORD $0x0000 // vbroadcastss zmm16, dword ptr [rip + 0xbf1] # 0x12b34 <peak_f32+0x1d4>
+	QUAD $0x0bff0d18487de262; WORD $0x0000 // vbroadcastss zmm17, dword ptr [rip + 0xbff] # 0x12b4c <peak_f32+0x1ec>
+	QUAD $0x0b8d1518487de262; WORD $0x0000 // vbroadcastss zmm18, dword ptr [rip + 0xb8d] # 0x12ae4 <peak_f32+0x184>
+	QUAD $0x0be71d18487de262; WORD $0x0000 // vbroadcastss zmm19, dword ptr [rip + 0xbe7] # 0x12b48 <peak_f32+0x1e8>
+	QUAD $0x0ba92518487de262; WORD $0x0000 // vbroadcastss zmm20, dword ptr [rip + 0xba9] # 0x12b14 <peak_f32+0x1b4>
+	QUAD $0x0bdb2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0xbdb] # 0x12b50 <peak_f32+0x1f0>
+	QUAD $0x0b793518487de262; WORD $0x0000 // vbroadcastss zmm22, dword ptr [rip + 0xb79] # 0x12af8 <peak_f32+0x198>
+	QUAD $0x0b830518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0xb83] # 0x12b0c <peak_f32+0x1ac>
+	QUAD $0x0b310d58487d6262; WORD $0x0000 // vpbroadcastd zmm25, dword ptr [rip + 0xb31] # 0x12ac4 <peak_f32+0x164>
 	LONG $0x0044a162; WORD $0xff57 // vxorps xmm23, xmm23, xmm23
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x00401f0f // nop dword ptr [rax]
@@ -1324,7 +1439,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c6162; WORD $0xe328 // vmovaps zmm28, zmm3
 	LONG $0x487c6162; WORD $0xec28 // vmovaps zmm29, zmm4
 	LONG $0x10408d49 // lea rax, [r8 + 0x10]
-	QUAD $0x0b271d59502c6162; WORD $0x0000 // vmulps zmm27, zmm26, dword ptr [rip + 0xb27]{1to16} # 0x128d8 <peak_f32+0x188>
+	QUAD $0x0b171d59502c6162; WORD $0x0000 // vmulps zmm27, zmm26, dword ptr [rip + 0xb17]{1to16} # 0x12ad8 <peak_f32+0x178>
 	LONG $0x4024b162; WORD $0xcfc2; BYTE $0x01 // vcmpltps k1, zmm27, zmm23
 	LONG $0x41440162; WORD $0xdb5c // vsubps zmm27 {k1}, zmm23, zmm27
 	LONG $0x402cb162; WORD $0xcfc2; BYTE $0x01 // vcmpltps k1, zmm26, zmm23
@@ -1380,38 +1495,38 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c08349 // add r8, 0x20
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfe908e0f; WORD $0xffff // jle 0x11d90 <gelu_erf+0x120>
+	LONG $0xfe908e0f; WORD $0xffff // jle 0x11fa0 <gelu_erf+0x120>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x06d08e0f; WORD $0x0000 // jle 0x125d9 <gelu_erf+0x969>
+	LONG $0x06d08e0f; WORD $0x0000 // jle 0x127e9 <gelu_erf+0x969>
 	LONG $0x86348d48 // lea rsi, [rsi + 4*rax]
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x0294850f; WORD $0x0000 // jne 0x121ab <gelu_erf+0x53b>
+	LONG $0x0294850f; WORD $0x0000 // jne 0x123bb <gelu_erf+0x53b>
 	LONG $0x487cf162; WORD $0x0610 // vmovups zmm0, zmmword ptr [rsi]
-	LONG $0x0002a0e9; BYTE $0x00 // jmp 0x121c2 <gelu_erf+0x552>
-	QUAD $0x09940d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x994] # 0x128c0 <peak_f32+0x170>
-	QUAD $0x098e1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x98e] # 0x128c4 <peak_f32+0x174>
-	QUAD $0x09ac1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x9ac] # 0x128ec <peak_f32+0x19c>
-	QUAD $0x09e22518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x9e2] # 0x1292c <peak_f32+0x1dc>
-	QUAD $0x09ec2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x9ec] # 0x12940 <peak_f32+0x1f0>
-	QUAD $0x09c63518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x9c6] # 0x12924 <peak_f32+0x1d4>
-	QUAD $0x09983d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x998] # 0x12900 <peak_f32+0x1b0>
-	QUAD $0x09e60518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x9e6] # 0x12958 <peak_f32+0x208>
-	QUAD $0x09600d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x960] # 0x128dc <peak_f32+0x18c>
-	QUAD $0x09b61518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x9b6] # 0x1293c <peak_f32+0x1ec>
-	QUAD $0x09c41d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x9c4] # 0x12954 <peak_f32+0x204>
-	QUAD $0x09562518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x956] # 0x128f0 <peak_f32+0x1a0>
-	QUAD $0x09582d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x958] # 0x128fc <peak_f32+0x1ac>
-	QUAD $0x09963518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x996] # 0x12944 <peak_f32+0x1f4>
-	QUAD $0x09683d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x968] # 0x12920 <peak_f32+0x1d0>
-	QUAD $0x09720518487de262; WORD $0x0000 // vbroadcastss zmm16, dword ptr [rip + 0x972] # 0x12934 <peak_f32+0x1e4>
-	QUAD $0x09800d18487de262; WORD $0x0000 // vbroadcastss zmm17, dword ptr [rip + 0x980] # 0x1294c <peak_f32+0x1fc>
-	QUAD $0x090e1518487de262; WORD $0x0000 // vbroadcastss zmm18, dword ptr [rip + 0x90e] # 0x128e4 <peak_f32+0x194>
-	QUAD $0x09681d18487de262; WORD $0x0000 // vbroadcastss zmm19, dword ptr [rip + 0x968] # 0x12948 <peak_f32+0x1f8>
-	QUAD $0x092a2518487de262; WORD $0x0000 // vbroadcastss zmm20, dword ptr [rip + 0x92a] # 0x12914 <peak_f32+0x1c4>
-	QUAD $0x095c2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x95c] # 0x12950 <peak_f32+0x200>
-	QUAD $0x08fa3518487de262; WORD $0x0000 // vbroadcastss zmm22, dword ptr [rip + 0x8fa] # 0x128f8 <peak_f32+0x1a8>
-	QUAD $0x09040518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0x904] # 0x1290c <peak_f32+0x1bc>
-	QUAD $0x08b20d58487d6262; WORD $0x0000 // vpbroadcastd zmm25, dword ptr [rip + 0x8b2] # 0x128c4 <peak_f32+0x174>
+	LONG $0x0002a0e9; BYTE $0x00 // jmp 0x123d2 <gelu_erf+0x552>
+	QUAD $0x09840d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x984] # 0x12ac0 <peak_f32+0x160>
+	QUAD $0x097e1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x97e] # 0x12ac4 <peak_f32+0x164>
+	QUAD $0x099c1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x99c] # 0x12aec <peak_f32+0x18c>
+	QUAD $0x09d22518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x9d2] # 0x12b2c <peak_f32+0x1cc>
+	QUAD $0x09dc2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x9dc] # 0x12b40 <peak_f32+0x1e0>
+	QUAD $0x09b63518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x9b6] # 0x12b24 <peak_f32+0x1c4>
+	QUAD $0x09883d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x988] # 0x12b00 <peak_f32+0x1a0>
+	QUAD $0x09d60518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x9d6] # 0x12b58 <peak_f32+0x1f8>
+	QUAD $0x09500d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x950] # 0x12adc <peak_f32+0x17c>
+	QUAD $0x09a61518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x9a6] # 0x12b3c <peak_f32+0x1dc>
+	QUAD $0x09b41d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x9b4] # 0x12b54 <peak_f32+0x1f4>
+	QUAD $0x09462518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x946] # 0x12af0 <peak_f32+0x190>
+	QUAD $0x09482d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x948] # 0x12afc <peak_f32+0x19c>
+	QUAD $0x09863518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x986] # 0x12b44 <peak_f32+0x1e4>
+	QUAD $0x09583d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x958] # 0x12b20 <peak_f32+0x1c0>
+	QUAD $0x09620518487de262; WORD $0x0000 // vbroadcastss zmm16, dword ptr [rip + 0x962] # 0x12b34 <peak_f32+0x1d4>
+	QUAD $0x09700d18487de262; WORD $0x0000 // vbroadcastss zmm17, dword ptr [rip + 0x970] # 0x12b4c <peak_f32+0x1ec>
+	QUAD $0x08fe1518487de262; WORD $0x0000 // vbroadcastss zmm18, dword ptr [rip + 0x8fe] # 0x12ae4 <peak_f32+0x184>
+	QUAD $0x09581d18487de262; WORD $0x0000 // vbroadcastss zmm19, dword ptr [rip + 0x958] # 0x12b48 <peak_f32+0x1e8>
+	QUAD $0x091a2518487de262; WORD $0x0000 // vbroadcastss zmm20, dword ptr [rip + 0x91a] # 0x12b14 <peak_f32+0x1b4>
+	QUAD $0x094c2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x94c] # 0x12b50 <peak_f32+0x1f0>
+	QUAD $0x08ea3518487de262; WORD $0x0000 // vbroadcastss zmm22, dword ptr [rip + 0x8ea] # 0x12af8 <peak_f32+0x198>
+	QUAD $0x08f40518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0x8f4] # 0x12b0c <peak_f32+0x1ac>
+	QUAD $0x08a20d58487d6262; WORD $0x0000 // vpbroadcastd zmm25, dword ptr [rip + 0x8a2] # 0x12ac4 <peak_f32+0x164>
 	LONG $0x0044a162; WORD $0xff57 // vxorps xmm23, xmm23, xmm23
 	WORD $0xd231 // xor edx, edx
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
@@ -1419,7 +1534,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c6162; WORD $0xe328 // vmovaps zmm28, zmm3
 	LONG $0x487c6162; WORD $0xec28 // vmovaps zmm29, zmm4
 	LONG $0x10428d48 // lea rax, [rdx + 0x10]
-	QUAD $0x08971d59502c6162; WORD $0x0000 // vmulps zmm27, zmm26, dword ptr [rip + 0x897]{1to16} # 0x128d8 <peak_f32+0x188>
+	QUAD $0x08871d59502c6162; WORD $0x0000 // vmulps zmm27, zmm26, dword ptr [rip + 0x887]{1to16} # 0x12ad8 <peak_f32+0x178>
 	LONG $0x4024b162; WORD $0xcfc2; BYTE $0x01 // vcmpltps k1, zmm27, zmm23
 	LONG $0x41440162; WORD $0xdb5c // vsubps zmm27 {k1}, zmm23, zmm27
 	LONG $0x402cb162; WORD $0xcfc2; BYTE $0x01 // vcmpltps k1, zmm26, zmm23
@@ -1474,26 +1589,26 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c28348 // add rdx, 0x20
 	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xfe978e0f; WORD $0xffff // jle 0x12020 <gelu_erf+0x3b0>
+	LONG $0xfe978e0f; WORD $0xffff // jle 0x12230 <gelu_erf+0x3b0>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x04478e0f; WORD $0x0000 // jle 0x125d9 <gelu_erf+0x969>
+	LONG $0x04478e0f; WORD $0x0000 // jle 0x127e9 <gelu_erf+0x969>
 	LONG $0x86148d48 // lea rdx, [rsi + 4*rax]
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x0230850f; WORD $0x0000 // jne 0x123d0 <gelu_erf+0x760>
+	LONG $0x0230850f; WORD $0x0000 // jne 0x125e0 <gelu_erf+0x760>
 	LONG $0x487cf162; WORD $0x0210 // vmovups zmm0, zmmword ptr [rdx]
-	LONG $0x000238e9; BYTE $0x00 // jmp 0x123e3 <gelu_erf+0x773>
+	LONG $0x000238e9; BYTE $0x00 // jmp 0x125f3 <gelu_erf+0x773>
 	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
 	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
-	QUAD $0x070c1d59587cf162; WORD $0x0000 // vmulps zmm3, zmm0, dword ptr [rip + 0x70c]{1to16} # 0x128d8 <peak_f32+0x188>
-	QUAD $0x06ea2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x6ea] # 0x128c0 <peak_f32+0x170>
-	QUAD $0x06e41518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x6e4] # 0x128c4 <peak_f32+0x174>
-	QUAD $0x07022d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x702] # 0x128ec <peak_f32+0x19c>
+	QUAD $0x06fc1d59587cf162; WORD $0x0000 // vmulps zmm3, zmm0, dword ptr [rip + 0x6fc]{1to16} # 0x12ad8 <peak_f32+0x178>
+	QUAD $0x06da2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x6da] # 0x12ac0 <peak_f32+0x160>
+	QUAD $0x06d41518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x6d4] # 0x12ac4 <peak_f32+0x164>
+	QUAD $0x06f22d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x6f2] # 0x12aec <peak_f32+0x18c>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	QUAD $0x07343518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x734] # 0x1292c <peak_f32+0x1dc>
-	QUAD $0x07420d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x742] # 0x12944 <peak_f32+0x1f4>
+	QUAD $0x07243518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x724] # 0x12b2c <peak_f32+0x1cc>
+	QUAD $0x07320d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x732] # 0x12b44 <peak_f32+0x1e4>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0x4864f162; WORD $0xc9c2; BYTE $0x01 // vcmpltps k1, zmm3, zmm1
 	LONG $0x4974f162; WORD $0xdb5c // vsubps zmm3 {k1}, zmm1, zmm3
@@ -1505,32 +1620,32 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48747162; WORD $0xc75c // vsubps zmm8, zmm1, zmm7
 	LONG $0x486cf162; WORD $0xe45e // vdivps zmm4, zmm2, zmm4
 	LONG $0x48657262; WORD $0xc3b8 // vfmadd231ps zmm8, zmm3, zmm3 # zmm8 = (zmm3 * zmm3) + zmm8
-	QUAD $0x06f235a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6f2]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x06cc35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6cc]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x06e235a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6e2]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x06bc35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6bc]{1to16} # zmm6 = (zmm4 * zmm6) + mem
 	LONG $0x485cf162; WORD $0xdd59 // vmulps zmm3, zmm4, zmm5
-	QUAD $0x069835a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x698]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x06e635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6e6]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x066035a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x660]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x06b635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6b6]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x06c435a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6c4]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x065635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x656]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x065835a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x658]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x068835a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x688]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x06d635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6d6]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x065035a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x650]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x06a635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6a6]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x06b435a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6b4]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x064635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x646]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x064835a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x648]{1to16} # zmm6 = (zmm4 * zmm6) + mem
 	LONG $0x484cf162; WORD $0xe75c // vsubps zmm4, zmm6, zmm7
-	QUAD $0x066c3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x66c] # 0x12920 <peak_f32+0x1d0>
+	QUAD $0x065c3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x65c] # 0x12b20 <peak_f32+0x1c0>
 	LONG $0x4834f162; WORD $0xe45f // vmaxps zmm4, zmm9, zmm4
-	QUAD $0x06000d58487d7262; WORD $0x0000 // vpbroadcastd zmm9, dword ptr [rip + 0x600] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x05f00d58487d7262; WORD $0x0000 // vpbroadcastd zmm9, dword ptr [rip + 0x5f0] # 0x12ac4 <peak_f32+0x164>
 	LONG $0x4844f162; WORD $0xe45d // vminps zmm4, zmm7, zmm4
-	QUAD $0x06603559585cf162; WORD $0x0000 // vmulps zmm6, zmm4, dword ptr [rip + 0x660]{1to16} # 0x12934 <peak_f32+0x1e4>
+	QUAD $0x06503559585cf162; WORD $0x0000 // vmulps zmm6, zmm4, dword ptr [rip + 0x650]{1to16} # 0x12b34 <peak_f32+0x1d4>
 	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
 	LONG $0x487cf162; WORD $0xfe5b // vcvtdq2ps zmm7, zmm6
-	QUAD $0x066225b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x662]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	QUAD $0x065225b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x652]{1to16} # zmm4 = (zmm7 * mem) + zmm4
 	LONG $0x482df162; WORD $0xe672; BYTE $0x01 // vpsrad zmm10, zmm6, 0x1
-	QUAD $0x05e925b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x5e9]{1to16} # zmm4 = (zmm7 * mem) + zmm4
-	QUAD $0x06433d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x643] # 0x12948 <peak_f32+0x1f8>
-	QUAD $0x06053da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x605]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x06373da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x637]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x05d53da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x5d5]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x05df3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x5df]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x05d925b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x5d9]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	QUAD $0x06333d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x633] # 0x12b48 <peak_f32+0x1e8>
+	QUAD $0x05f53da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x5f5]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x06273da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x627]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x05c53da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x5c5]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x05cf3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x5cf]{1to16} # zmm7 = (zmm4 * zmm7) + mem
 	LONG $0x485df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm4, zmm5 # zmm7 = (zmm4 * zmm7) + zmm5
 	LONG $0x485cf162; WORD $0xef59 // vmulps zmm5, zmm4, zmm7
 	LONG $0x4845d162; WORD $0xf272; BYTE $0x17 // vpslld zmm7, zmm10, 0x17
@@ -1549,7 +1664,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x497cf162; WORD $0xd328 // vmovaps zmm2 {k1}, zmm3
 	LONG $0x487cf162; WORD $0xc259 // vmulps zmm0, zmm0, zmm2
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x1175 // jne 0x123ac <gelu_erf+0x73c>
+	WORD $0x1175 // jne 0x125bc <gelu_erf+0x73c>
 	LONG $0x487cf162; WORD $0x0259 // vmulps zmm0, zmm0, zmmword ptr [rdx]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x87 // vmovups zmmword ptr [rdi + 4*rax], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
@@ -1568,13 +1683,13 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd6f7 // not esi
 	LONG $0xce92fbc5 // kmovd k1, esi
 	LONG $0xc97cf162; WORD $0x0210 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx]
-	QUAD $0x04eb1d59587cf162; WORD $0x0000 // vmulps zmm3, zmm0, dword ptr [rip + 0x4eb]{1to16} # 0x128d8 <peak_f32+0x188>
-	QUAD $0x04c92518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x4c9] # 0x128c0 <peak_f32+0x170>
-	QUAD $0x04c31518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x4c3] # 0x128c4 <peak_f32+0x174>
-	QUAD $0x04e12d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x4e1] # 0x128ec <peak_f32+0x19c>
+	QUAD $0x04db1d59587cf162; WORD $0x0000 // vmulps zmm3, zmm0, dword ptr [rip + 0x4db]{1to16} # 0x12ad8 <peak_f32+0x178>
+	QUAD $0x04b92518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x4b9] # 0x12ac0 <peak_f32+0x160>
+	QUAD $0x04b31518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x4b3] # 0x12ac4 <peak_f32+0x164>
+	QUAD $0x04d12d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x4d1] # 0x12aec <peak_f32+0x18c>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	QUAD $0x05133518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x513] # 0x1292c <peak_f32+0x1dc>
-	QUAD $0x05210d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x521] # 0x12944 <peak_f32+0x1f4>
+	QUAD $0x05033518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x503] # 0x12b2c <peak_f32+0x1cc>
+	QUAD $0x05110d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x511] # 0x12b44 <peak_f32+0x1e4>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0x4864f162; WORD $0xc9c2; BYTE $0x01 // vcmpltps k1, zmm3, zmm1
 	LONG $0x4974f162; WORD $0xdb5c // vsubps zmm3 {k1}, zmm1, zmm3
@@ -1586,32 +1701,32 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48747162; WORD $0xc75c // vsubps zmm8, zmm1, zmm7
 	LONG $0x486cf162; WORD $0xe45e // vdivps zmm4, zmm2, zmm4
 	LONG $0x48657262; WORD $0xc3b8 // vfmadd231ps zmm8, zmm3, zmm3 # zmm8 = (zmm3 * zmm3) + zmm8
-	QUAD $0x04d135a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x4d1]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x04ab35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x4ab]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x04c135a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x4c1]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x049b35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x49b]{1to16} # zmm6 = (zmm4 * zmm6) + mem
 	LONG $0x485cf162; WORD $0xdd59 // vmulps zmm3, zmm4, zmm5
-	QUAD $0x047735a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x477]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x04c535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x4c5]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x043f35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x43f]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x049535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x495]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x04a335a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x4a3]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x043535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x435]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x043735a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x437]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x046735a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x467]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x04b535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x4b5]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x042f35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x42f]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x048535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x485]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x049335a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x493]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x042535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x425]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x042735a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x427]{1to16} # zmm6 = (zmm4 * zmm6) + mem
 	LONG $0x484cf162; WORD $0xe75c // vsubps zmm4, zmm6, zmm7
-	QUAD $0x044b3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x44b] # 0x12920 <peak_f32+0x1d0>
+	QUAD $0x043b3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x43b] # 0x12b20 <peak_f32+0x1c0>
 	LONG $0x4834f162; WORD $0xe45f // vmaxps zmm4, zmm9, zmm4
-	QUAD $0x03df0d58487d7262; WORD $0x0000 // vpbroadcastd zmm9, dword ptr [rip + 0x3df] # 0x128c4 <peak_f32+0x174>
+	QUAD $0x03cf0d58487d7262; WORD $0x0000 // vpbroadcastd zmm9, dword ptr [rip + 0x3cf] # 0x12ac4 <peak_f32+0x164>
 	LONG $0x4844f162; WORD $0xe45d // vminps zmm4, zmm7, zmm4
-	QUAD $0x043f3559585cf162; WORD $0x0000 // vmulps zmm6, zmm4, dword ptr [rip + 0x43f]{1to16} # 0x12934 <peak_f32+0x1e4>
+	QUAD $0x042f3559585cf162; WORD $0x0000 // vmulps zmm6, zmm4, dword ptr [rip + 0x42f]{1to16} # 0x12b34 <peak_f32+0x1d4>
 	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
 	LONG $0x487cf162; WORD $0xfe5b // vcvtdq2ps zmm7, zmm6
-	QUAD $0x044125b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x441]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	QUAD $0x043125b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x431]{1to16} # zmm4 = (zmm7 * mem) + zmm4
 	LONG $0x482df162; WORD $0xe672; BYTE $0x01 // vpsrad zmm10, zmm6, 0x1
-	QUAD $0x03c825b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x3c8]{1to16} # zmm4 = (zmm7 * mem) + zmm4
-	QUAD $0x04223d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x422] # 0x12948 <peak_f32+0x1f8>
-	QUAD $0x03e43da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x3e4]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x04163da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x416]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x03b43da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x3b4]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x03be3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x3be]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x03b825b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x3b8]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	QUAD $0x04123d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x412] # 0x12b48 <peak_f32+0x1e8>
+	QUAD $0x03d43da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x3d4]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x04063da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x406]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x03a43da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x3a4]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x03ae3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x3ae]{1to16} # zmm7 = (zmm4 * zmm7) + mem
 	LONG $0x485df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm4, zmm5 # zmm7 = (zmm4 * zmm7) + zmm5
 	LONG $0x485cf162; WORD $0xef59 // vmulps zmm5, zmm4, zmm7
 	LONG $0x4845d162; WORD $0xf272; BYTE $0x17 // vpslld zmm7, zmm10, 0x17
@@ -1630,7 +1745,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x497cf162; WORD $0xd328 // vmovaps zmm2 {k1}, zmm3
 	LONG $0x487cf162; WORD $0xc259 // vmulps zmm0, zmm0, zmm2
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x0a75 // jne 0x125c6 <gelu_erf+0x956>
+	WORD $0x0a75 // jne 0x127d6 <gelu_erf+0x956>
 	LONG $0x487cf162; WORD $0x0011 // vmovups zmmword ptr [rax], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
@@ -1643,18 +1758,18 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// read_all: +9696
+	// read_all: +10224
 	WORD $0x8949; BYTE $0xd0 // mov r8, rdx
 	LONG $0x09e0c149 // shl r8, 0x9
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
 	WORD $0x094c; BYTE $0xc0 // or rax, r8
 	LONG $0x20e8c148 // shr rax, 0x20
-	WORD $0x0a74 // je 0x12600 <read_all+0x20>
+	WORD $0x0a74 // je 0x12810 <read_all+0x20>
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	WORD $0x9948 // cqo
 	WORD $0xf749; BYTE $0xf8 // idiv r8
-	WORD $0x07eb // jmp 0x12607 <read_all+0x27>
+	WORD $0x07eb // jmp 0x12817 <read_all+0x27>
 	WORD $0xf089 // mov eax, esi
 	WORD $0xd231 // xor edx, edx
 	WORD $0xf741; BYTE $0xf0 // div r8d
@@ -1664,24 +1779,24 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc1af0f4c // imul r8, rcx
 	WORD $0x294c; BYTE $0xc6 // sub rsi, r8
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x00948e0f; WORD $0x0000 // jle 0x126b5 <read_all+0xd5>
+	LONG $0x00948e0f; WORD $0x0000 // jle 0x128c5 <read_all+0xd5>
 	LONG $0xc0878d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdi + 0x1c0]
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
 	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
 	LONG $0xd2efe9c5 // vpxor xmm2, xmm2, xmm2
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	WORD $0x1ceb // jmp 0x12659 <read_all+0x79>
+	WORD $0x1ceb // jmp 0x12869 <read_all+0x79>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x00c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x200
 	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
 	LONG $0x02000548; WORD $0x0000 // add rax, 0x200
 	WORD $0x3949; BYTE $0xd0 // cmp r8, rdx
-	WORD $0x6c7d // jge 0x126c5 <read_all+0xe5>
+	WORD $0x6c7d // jge 0x128d5 <read_all+0xe5>
 	WORD $0x8949; BYTE $0xc1 // mov r9, rax
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xdc7e // jle 0x12640 <read_all+0x60>
+	WORD $0xdc7e // jle 0x12850 <read_all+0x60>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x48fed162; WORD $0x616f; BYTE $0xf9 // vmovdqu64 zmm4, zmmword ptr [r9 - 0x1c0]
 	LONG $0x48fed162; WORD $0x696f; BYTE $0xfa // vmovdqu64 zmm5, zmmword ptr [r9 - 0x180]
@@ -1693,14 +1808,14 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48c5d362; WORD $0x0125; BYTE $0xfe // vpternlogq zmm0, zmm7, zmmword ptr [r9], 0xfe
 	WORD $0x0149; BYTE $0xd1 // add r9, rdx
 	WORD $0xff49; BYTE $0xca // dec r10
-	WORD $0xbd75 // jne 0x12670 <read_all+0x90>
-	WORD $0x8beb // jmp 0x12640 <read_all+0x60>
+	WORD $0xbd75 // jne 0x12880 <read_all+0x90>
+	WORD $0x8beb // jmp 0x12850 <read_all+0x60>
 	LONG $0xd2efe9c5 // vpxor xmm2, xmm2, xmm2
 	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0x00fe8148; WORD $0x0001; BYTE $0x00 // cmp rsi, 0x100
-	WORD $0x3d7c // jl 0x1270b <read_all+0x12b>
+	WORD $0x3d7c // jl 0x1291b <read_all+0x12b>
 	WORD $0xff48; BYTE $0xc9 // dec rcx
 	LONG $0x000100b8; BYTE $0x00 // mov eax, 0x100
 	LONG $0xd1af0f48 // imul rdx, rcx
@@ -1712,7 +1827,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0xff0744eb48fdf162 // vporq zmm0, zmm0, zmmword ptr [rdi + rax - 0x40]
 	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
 	WORD $0x3948; BYTE $0xf0 // cmp rax, rsi
-	WORD $0xd57e // jle 0x126e0 <read_all+0x100>
+	WORD $0xd57e // jle 0x128f0 <read_all+0x100>
 	LONG $0x48e5f162; WORD $0xd2eb // vporq zmm2, zmm3, zmm2
 	LONG $0x48fdf362; WORD $0xd125; BYTE $0xfe // vpternlogq zmm2, zmm0, zmm1, 0xfe
 	LONG $0x487cf162; WORD $0xc25b // vcvtdq2ps zmm0, zmm2
@@ -1728,20 +1843,20 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// peak_f32: +10064
+	// peak_f32: +10592
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x01188e0f; WORD $0x0000 // jle 0x12871 <peak_f32+0x121>
-	QUAD $0x01610d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x161] # 0x128c4 <peak_f32+0x174>
-	QUAD $0x01870518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x187] # 0x128f4 <peak_f32+0x1a4>
-	QUAD $0x01c13d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1c1] # 0x12938 <peak_f32+0x1e8>
-	QUAD $0x01833518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x183] # 0x12904 <peak_f32+0x1b4>
-	QUAD $0x019d2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x19d] # 0x12928 <peak_f32+0x1d8>
-	QUAD $0x01532518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x153] # 0x128e8 <peak_f32+0x198>
-	QUAD $0x01911d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x191] # 0x12930 <peak_f32+0x1e0>
-	QUAD $0x01231518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x123] # 0x128cc <peak_f32+0x17c>
-	QUAD $0x01550d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x155] # 0x12908 <peak_f32+0x1b8>
-	QUAD $0x010b0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x10b] # 0x128c8 <peak_f32+0x178>
-	QUAD $0x01091518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x109] # 0x128d0 <peak_f32+0x180>
+	LONG $0x01188e0f; WORD $0x0000 // jle 0x12a81 <peak_f32+0x121>
+	QUAD $0x01510d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x151] # 0x12ac4 <peak_f32+0x164>
+	QUAD $0x01770518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x177] # 0x12af4 <peak_f32+0x194>
+	QUAD $0x01b13d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1b1] # 0x12b38 <peak_f32+0x1d8>
+	QUAD $0x01733518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x173] # 0x12b04 <peak_f32+0x1a4>
+	QUAD $0x018d2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x18d] # 0x12b28 <peak_f32+0x1c8>
+	QUAD $0x01432518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x143] # 0x12ae8 <peak_f32+0x188>
+	QUAD $0x01811d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x181] # 0x12b30 <peak_f32+0x1d0>
+	QUAD $0x01131518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x113] # 0x12acc <peak_f32+0x16c>
+	QUAD $0x01450d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x145] # 0x12b08 <peak_f32+0x1a8>
+	QUAD $0x00fb0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0xfb] # 0x12ac8 <peak_f32+0x168>
+	QUAD $0x00f91518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xf9] # 0x12ad0 <peak_f32+0x170>
 	LONG $0x487c7162; WORD $0x2710 // vmovups zmm12, zmmword ptr [rdi]
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
@@ -1759,7 +1874,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x481dd262; WORD $0xc4a8 // vfmadd213ps zmm0, zmm12, zmm12 # zmm0 = (zmm12 * zmm0) + zmm12
 	LONG $0x481d5262; WORD $0xd4a8 // vfmadd213ps zmm10, zmm12, zmm12 # zmm10 = (zmm12 * zmm10) + zmm12
 	WORD $0xff48; BYTE $0xc8 // dec rax
-	WORD $0xb375 // jne 0x127e0 <peak_f32+0x90>
+	WORD $0xb375 // jne 0x129f0 <peak_f32+0x90>
 	LONG $0x48345162; WORD $0xcb58 // vaddps zmm9, zmm9, zmm11
 	LONG $0x483c5162; WORD $0xc158 // vaddps zmm8, zmm8, zmm9
 	LONG $0x4844d162; WORD $0xf858 // vaddps zmm7, zmm7, zmm8
@@ -1771,8 +1886,8 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4874f162; WORD $0xca58 // vaddps zmm1, zmm1, zmm2
 	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
 	LONG $0x482cf162; WORD $0xc058 // vaddps zmm0, zmm10, zmm0
-	WORD $0x0aeb // jmp 0x1287b <peak_f32+0x12b>
-	QUAD $0x00650518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x65] # 0x128e0 <peak_f32+0x190>
+	WORD $0x0aeb // jmp 0x12a8b <peak_f32+0x12b>
+	QUAD $0x00550518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x55] # 0x12ae0 <peak_f32+0x180>
 	LONG $0x06e6c148 // shl rsi, 0x6
 	LONG $0x487cf162; WORD $0x0711 // vmovups zmmword ptr [rdi], zmm0
 	LONG $0x76048d48 // lea rax, [rsi + 2*rsi]
@@ -1780,7 +1895,6 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x0041700000cccccc; QUAD $0x00412000003f8000
@@ -1860,13 +1974,33 @@ TEXT ·scaleMul_avx512(SB), 0, $0-36
 	CALL ·vector_avx512<>+1040(SB)
 	RET
 
+// func turnPairs_avx512(y, x, c, s unsafe.Pointer, n int)
+TEXT ·turnPairs_avx512(SB), 0, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ c+16(FP), DX
+	MOVQ s+24(FP), CX
+	MOVQ n+32(FP), R8
+	CALL ·vector_avx512<>+1216(SB)
+	RET
+
+// func turnHalves_avx512(y, x, c, s unsafe.Pointer, n int)
+TEXT ·turnHalves_avx512(SB), 0, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ c+16(FP), DX
+	MOVQ s+24(FP), CX
+	MOVQ n+32(FP), R8
+	CALL ·vector_avx512<>+1424(SB)
+	RET
+
 // func expSum_avx512(y, x unsafe.Pointer, n int, m float32) float32
 TEXT ·expSum_avx512(SB), 0, $0-36
 	MOVQ y+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), DX
 	MOVSS m+24(FP), X0
-	CALL ·vector_avx512<>+1216(SB)
+	CALL ·vector_avx512<>+1744(SB)
 	MOVSS X0, ret+32(FP)
 	RET
 
@@ -1875,7 +2009,7 @@ TEXT ·exp_avx512(SB), 0, $0-24
 	MOVQ y+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), DX
-	CALL ·vector_avx512<>+1968(SB)
+	CALL ·vector_avx512<>+2496(SB)
 	RET
 
 // func softmaxTile_avx512(s, most, sum, change unsafe.Pointer, n int) int
@@ -1885,7 +2019,7 @@ TEXT ·softmaxTile_avx512(SB), 0, $0-48
 	MOVQ sum+16(FP), DX
 	MOVQ change+24(FP), CX
 	MOVQ n+32(FP), R8
-	CALL ·vector_avx512<>+2624(SB)
+	CALL ·vector_avx512<>+3152(SB)
 	MOVQ AX, ret+40(FP)
 	RET
 
@@ -1894,7 +2028,7 @@ TEXT ·mulTile_avx512(SB), 0, $0-24
 	MOVQ y+0(FP), DI
 	MOVQ f+8(FP), SI
 	MOVQ n+16(FP), DX
-	CALL ·vector_avx512<>+4176(SB)
+	CALL ·vector_avx512<>+4704(SB)
 	RET
 
 // func siLU_avx512(y, x, u unsafe.Pointer, n int)
@@ -1903,7 +2037,7 @@ TEXT ·siLU_avx512(SB), 0, $0-32
 	MOVQ x+8(FP), SI
 	MOVQ u+16(FP), DX
 	MOVQ n+24(FP), CX
-	CALL ·vector_avx512<>+4256(SB)
+	CALL ·vector_avx512<>+4784(SB)
 	RET
 
 // func gELUTanh_avx512(y, x, u unsafe.Pointer, n int)
@@ -1912,7 +2046,7 @@ TEXT ·gELUTanh_avx512(SB), 0, $0-32
 	MOVQ x+8(FP), SI
 	MOVQ u+16(FP), DX
 	MOVQ n+24(FP), CX
-	CALL ·vector_avx512<>+5696(SB)
+	CALL ·vector_avx512<>+6224(SB)
 	RET
 
 // func gELUErf_avx512(y, x, u unsafe.Pointer, n int)
@@ -1921,7 +2055,7 @@ TEXT ·gELUErf_avx512(SB), 0, $0-32
 	MOVQ x+8(FP), SI
 	MOVQ u+16(FP), DX
 	MOVQ n+24(FP), CX
-	CALL ·vector_avx512<>+7280(SB)
+	CALL ·vector_avx512<>+7808(SB)
 	RET
 
 // func readAll_avx512(p unsafe.Pointer, n, streams int) float32
@@ -1929,7 +2063,7 @@ TEXT ·readAll_avx512(SB), 0, $0-28
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
 	MOVQ streams+16(FP), DX
-	CALL ·vector_avx512<>+9696(SB)
+	CALL ·vector_avx512<>+10224(SB)
 	MOVSS X0, ret+24(FP)
 	RET
 
@@ -1937,6 +2071,6 @@ TEXT ·readAll_avx512(SB), 0, $0-28
 TEXT ·peak_avx512(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·vector_avx512<>+10064(SB)
+	CALL ·vector_avx512<>+10592(SB)
 	MOVQ AX, ret+16(FP)
 	RET

@@ -457,7 +457,249 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xfc286800 // str d0, [x0, x8]
 	WORD $0xd65f03c0 // ret
 
-	// expsum: +1744
+	// turn_pairs: +1744
+	WORD $0xf100109f // cmp x4, #0x4
+	WORD $0x5400006a // b.ge 0x106e0 <turn_pairs+0x10>
+	WORD $0xaa1f03e8 // mov x8, xzr
+	WORD $0x14000012 // b 0x10724 <turn_pairs+0x54>
+	WORD $0xaa1f03ed // mov x13, xzr
+	WORD $0xaa0003e9 // mov x9, x0
+	WORD $0xaa0303ea // mov x10, x3
+	WORD $0xaa0203eb // mov x11, x2
+	WORD $0xaa0103ec // mov x12, x1
+	WORD $0x3cc10580 // ldr q0, [x12], #0x10
+	WORD $0x910021ae // add x14, x13, #0x8
+	WORD $0x3cc10542 // ldr q2, [x10], #0x10
+	WORD $0x910011a8 // add x8, x13, #0x4
+	WORD $0x4ea00801 // rev64 v1.4s, v0.4s
+	WORD $0xeb0401df // cmp x14, x4
+	WORD $0xaa0803ed // mov x13, x8
+	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
+	WORD $0x3cc10562 // ldr q2, [x11], #0x10
+	WORD $0x4e20cc41 // fmla v1.4s, v2.4s, v0.4s
+	WORD $0x3c810521 // str q1, [x9], #0x10
+	WORD $0x54fffead // b.le 0x106f4 <turn_pairs+0x24>
+	WORD $0xeb080089 // subs x9, x4, x8
+	WORD $0x5400072d // b.le 0x1080c <turn_pairs+0x13c>
+	WORD $0x8b08082a // add x10, x1, x8, lsl #2
+	WORD $0xf100113f // cmp x9, #0x4
+	WORD $0x54000141 // b.ne 0x1075c <turn_pairs+0x8c>
+	WORD $0x3dc00140 // ldr q0, [x10]
+	WORD $0xd37ef508 // lsl x8, x8, #2
+	WORD $0x4ea00801 // rev64 v1.4s, v0.4s
+	WORD $0x3ce86862 // ldr q2, [x3, x8]
+	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
+	WORD $0x3ce86842 // ldr q2, [x2, x8]
+	WORD $0x4e20cc41 // fmla v1.4s, v2.4s, v0.4s
+	WORD $0x3ca86801 // str q1, [x0, x8]
+	WORD $0xd65f03c0 // ret
+	WORD $0xf100053f // cmp x9, #0x1
+	WORD $0x5400056b // b.lt 0x1080c <turn_pairs+0x13c>
+	WORD $0xbd400140 // ldr s0, [x10]
+	WORD $0x54000161 // b.ne 0x10794 <turn_pairs+0xc4>
+	WORD $0xd37ef509 // lsl x9, x8, #2
+	WORD $0x4ea00801 // rev64 v1.4s, v0.4s
+	WORD $0x8b09006a // add x10, x3, x9
+	WORD $0x8b090049 // add x9, x2, x9
+	WORD $0xbd400142 // ldr s2, [x10]
+	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
+	WORD $0xbd400122 // ldr s2, [x9]
+	WORD $0x4e20cc41 // fmla v1.4s, v2.4s, v0.4s
+	WORD $0xbc287801 // str s1, [x0, x8, lsl #2]
+	WORD $0xd65f03c0 // ret
+	WORD $0x9100114b // add x11, x10, #0x4
+	WORD $0xf100093f // cmp x9, #0x2
+	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
+	WORD $0x54000389 // b.ls 0x10810 <turn_pairs+0x140>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0xd37ef508 // lsl x8, x8, #2
+	WORD $0x9100214a // add x10, x10, #0x8
+	WORD $0x4d408140 // ld1 { v0.s }[2], [x10]
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x8b08004a // add x10, x2, x8
+	WORD $0x9100214b // add x11, x10, #0x8
+	WORD $0x0ddf8142 // ld1 { v2.s }[0], [x10], #4
+	WORD $0x4ea00803 // rev64 v3.4s, v0.4s
+	WORD $0x0d409142 // ld1 { v2.s }[1], [x10]
+	WORD $0x8b08006a // add x10, x3, x8
+	WORD $0x8b080008 // add x8, x0, x8
+	WORD $0x9100214c // add x12, x10, #0x8
+	WORD $0x91002109 // add x9, x8, #0x8
+	WORD $0x4d408162 // ld1 { v2.s }[2], [x11]
+	WORD $0x0ddf8141 // ld1 { v1.s }[0], [x10], #4
+	WORD $0x0d409141 // ld1 { v1.s }[1], [x10]
+	WORD $0x4d408181 // ld1 { v1.s }[2], [x12]
+	WORD $0x6e21dc61 // fmul v1.4s, v3.4s, v1.4s
+	WORD $0x4e20cc41 // fmla v1.4s, v2.4s, v0.4s
+	WORD $0xfd000101 // str d1, [x8]
+	WORD $0x4d008121 // st1 { v1.s }[2], [x9]
+	WORD $0x54000060 // b.eq 0x1080c <turn_pairs+0x13c>
+	WORD $0x91003108 // add x8, x8, #0xc
+	WORD $0x4d009101 // st1 { v1.s }[3], [x8]
+	WORD $0xd65f03c0 // ret
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xd37ef508 // lsl x8, x8, #2
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x4ea00803 // rev64 v3.4s, v0.4s
+	WORD $0x8b080049 // add x9, x2, x8
+	WORD $0x8b08006a // add x10, x3, x8
+	WORD $0x0ddf8121 // ld1 { v1.s }[0], [x9], #4
+	WORD $0x0d409121 // ld1 { v1.s }[1], [x9]
+	WORD $0x0ddf8142 // ld1 { v2.s }[0], [x10], #4
+	WORD $0x0d409142 // ld1 { v2.s }[1], [x10]
+	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
+	WORD $0x4e20cc22 // fmla v2.4s, v1.4s, v0.4s
+	WORD $0xfc286802 // str d2, [x0, x8]
+	WORD $0xd65f03c0 // ret
+
+	// turn_halves: +2120
+	WORD $0xf100109f // cmp x4, #0x4
+	WORD $0x5400006a // b.ge 0x10858 <turn_halves+0x10>
+	WORD $0xaa1f03e8 // mov x8, xzr
+	WORD $0x14000018 // b 0x108b4 <turn_halves+0x6c>
+	WORD $0xd37ef489 // lsl x9, x4, #2
+	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0xaa0003ea // mov x10, x0
+	WORD $0xaa0303eb // mov x11, x3
+	WORD $0xaa0203ec // mov x12, x2
+	WORD $0xaa0103ed // mov x13, x1
+	WORD $0x3dc001a0 // ldr q0, [x13]
+	WORD $0x3cc10581 // ldr q1, [x12], #0x10
+	WORD $0x3ce969a2 // ldr q2, [x13, x9]
+	WORD $0x3cc10564 // ldr q4, [x11], #0x10
+	WORD $0x6e21dc03 // fmul v3.4s, v0.4s, v1.4s
+	WORD $0x910021cf // add x15, x14, #0x8
+	WORD $0x910011c8 // add x8, x14, #0x4
+	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	WORD $0xeb0401ff // cmp x15, x4
+	WORD $0x910041ad // add x13, x13, #0x10
+	WORD $0xaa0803ee // mov x14, x8
+	WORD $0x4ea2cc83 // fmls v3.4s, v4.4s, v2.4s
+	WORD $0x4e20cc81 // fmla v1.4s, v4.4s, v0.4s
+	WORD $0x3d800143 // str q3, [x10]
+	WORD $0x3ca96941 // str q1, [x10, x9]
+	WORD $0x9100414a // add x10, x10, #0x10
+	WORD $0x54fffe0d // b.le 0x10870 <turn_halves+0x28>
+	WORD $0xeb080089 // subs x9, x4, x8
+	WORD $0x54000e6d // b.le 0x10a84 <turn_halves+0x23c>
+	WORD $0x8b08082a // add x10, x1, x8, lsl #2
+	WORD $0xf100113f // cmp x9, #0x4
+	WORD $0x54000201 // b.ne 0x10904 <turn_halves+0xbc>
+	WORD $0xd37ef508 // lsl x8, x8, #2
+	WORD $0xd37ef489 // lsl x9, x4, #2
+	WORD $0x3dc00140 // ldr q0, [x10]
+	WORD $0x3ce86841 // ldr q1, [x2, x8]
+	WORD $0x8b09002a // add x10, x1, x9
+	WORD $0x3ce86864 // ldr q4, [x3, x8]
+	WORD $0x3ce86942 // ldr q2, [x10, x8]
+	WORD $0x8b080008 // add x8, x0, x8
+	WORD $0x6e21dc03 // fmul v3.4s, v0.4s, v1.4s
+	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	WORD $0x4ea2cc83 // fmls v3.4s, v4.4s, v2.4s
+	WORD $0x4e20cc81 // fmla v1.4s, v4.4s, v0.4s
+	WORD $0x3d800103 // str q3, [x8]
+	WORD $0x3ca96901 // str q1, [x8, x9]
+	WORD $0xd65f03c0 // ret
+	WORD $0xf100053f // cmp x9, #0x1
+	WORD $0x54000beb // b.lt 0x10a84 <turn_halves+0x23c>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0xbd400142 // ldr s2, [x10]
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xf100053f // cmp x9, #0x1
+	WORD $0x6e040440 // mov v0.s[0], v2.s[0]
+	WORD $0x540002a1 // b.ne 0x10974 <turn_halves+0x12c>
+	WORD $0xd37ef508 // lsl x8, x8, #2
+	WORD $0xd37ef489 // lsl x9, x4, #2
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0xbc686843 // ldr s3, [x2, x8]
+	WORD $0x8b09002a // add x10, x1, x9
+	WORD $0xbc686946 // ldr s6, [x10, x8]
+	WORD $0x8b08006a // add x10, x3, x8
+	WORD $0x8b080008 // add x8, x0, x8
+	WORD $0x1e230842 // fmul s2, s2, s3
+	WORD $0x1e2308c3 // fmul s3, s6, s3
+	WORD $0x6e0404c4 // mov v4.s[0], v6.s[0]
+	WORD $0x6e040445 // mov v5.s[0], v2.s[0]
+	WORD $0xbd400142 // ldr s2, [x10]
+	WORD $0x6e040461 // mov v1.s[0], v3.s[0]
+	WORD $0x4ea4cc45 // fmls v5.4s, v2.4s, v4.4s
+	WORD $0x4e20cc41 // fmla v1.4s, v2.4s, v0.4s
+	WORD $0xbd000105 // str s5, [x8]
+	WORD $0xbc296901 // str s1, [x8, x9]
+	WORD $0xd65f03c0 // ret
+	WORD $0x9100114b // add x11, x10, #0x4
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
+	WORD $0x54000583 // b.lo 0x10a30 <turn_halves+0x1e8>
+	WORD $0x8b04082b // add x11, x1, x4, lsl #2
+	WORD $0xd37ef50c // lsl x12, x8, #2
+	WORD $0x9100214a // add x10, x10, #0x8
+	WORD $0x4d408140 // ld1 { v0.s }[2], [x10]
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x8b0c016a // add x10, x11, x12
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x9100214b // add x11, x10, #0x8
+	WORD $0x0ddf8141 // ld1 { v1.s }[0], [x10], #4
+	WORD $0x0d409141 // ld1 { v1.s }[1], [x10]
+	WORD $0x8b0c004a // add x10, x2, x12
+	WORD $0x9100214d // add x13, x10, #0x8
+	WORD $0x4d408161 // ld1 { v1.s }[2], [x11]
+	WORD $0x0ddf8142 // ld1 { v2.s }[0], [x10], #4
+	WORD $0x0d409142 // ld1 { v2.s }[1], [x10]
+	WORD $0x8b0c006a // add x10, x3, x12
+	WORD $0x9100214b // add x11, x10, #0x8
+	WORD $0x4d4081a2 // ld1 { v2.s }[2], [x13]
+	WORD $0x0ddf8143 // ld1 { v3.s }[0], [x10], #4
+	WORD $0x0d409143 // ld1 { v3.s }[1], [x10]
+	WORD $0x6e20dc44 // fmul v4.4s, v2.4s, v0.4s
+	WORD $0x8b0c000a // add x10, x0, x12
+	WORD $0x4d408163 // ld1 { v3.s }[2], [x11]
+	WORD $0x9100214b // add x11, x10, #0x8
+	WORD $0x4ea1cc64 // fmls v4.4s, v3.4s, v1.4s
+	WORD $0xfd000144 // str d4, [x10]
+	WORD $0x4d008164 // st1 { v4.s }[2], [x11]
+	WORD $0x54000060 // b.eq 0x10a00 <turn_halves+0x1b8>
+	WORD $0x9100314a // add x10, x10, #0xc
+	WORD $0x4d009144 // st1 { v4.s }[3], [x10]
+	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	WORD $0x8b04080a // add x10, x0, x4, lsl #2
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x8b080948 // add x8, x10, x8, lsl #2
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	WORD $0x91002109 // add x9, x8, #0x8
+	WORD $0xfd000101 // str d1, [x8]
+	WORD $0x4d008121 // st1 { v1.s }[2], [x9]
+	WORD $0x54000320 // b.eq 0x10a84 <turn_halves+0x23c>
+	WORD $0x91003108 // add x8, x8, #0xc
+	WORD $0x4d009101 // st1 { v1.s }[3], [x8]
+	WORD $0xd65f03c0 // ret
+	WORD $0xd37ef489 // lsl x9, x4, #2
+	WORD $0xd37ef508 // lsl x8, x8, #2
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x8b09002a // add x10, x1, x9
+	WORD $0x8b08004b // add x11, x2, x8
+	WORD $0x8b08014a // add x10, x10, x8
+	WORD $0x0ddf8141 // ld1 { v1.s }[0], [x10], #4
+	WORD $0x0d409141 // ld1 { v1.s }[1], [x10]
+	WORD $0x0ddf8162 // ld1 { v2.s }[0], [x11], #4
+	WORD $0x8b08006a // add x10, x3, x8
+	WORD $0x8b080008 // add x8, x0, x8
+	WORD $0x0d409162 // ld1 { v2.s }[1], [x11]
+	WORD $0x0ddf8143 // ld1 { v3.s }[0], [x10], #4
+	WORD $0x6e20dc44 // fmul v4.4s, v2.4s, v0.4s
+	WORD $0x0d409143 // ld1 { v3.s }[1], [x10]
+	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
+	WORD $0x4ea1cc64 // fmls v4.4s, v3.4s, v1.4s
+	WORD $0x4e20cc62 // fmla v2.4s, v3.4s, v0.4s
+	WORD $0xfd000104 // str d4, [x8]
+	WORD $0xfc296902 // str d2, [x8, x9]
+	WORD $0xd65f03c0 // ret
+
+	// expsum: +2696
 	WORD $0xa9bf7bfd // stp x29, x30, [sp, #-0x10]!
 	WORD $0xd100c3e9 // sub x9, sp, #0x30
 	WORD $0x910003fd // mov x29, sp
@@ -465,10 +707,10 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f03f601 // fmov v1.4s, #1.00000000
 	WORD $0x4e040402 // dup v2.4s, v0.s[0]
 	WORD $0xf100105f // cmp x2, #0x4
-	WORD $0x5400008a // b.ge 0x106fc <expsum+0x2c>
+	WORD $0x5400008a // b.ge 0x10ab4 <expsum+0x2c>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x1400004c // b 0x10828 <expsum+0x158>
+	WORD $0x1400004c // b 0x10be0 <expsum+0x158>
 	WORD $0x52b85a09 // mov w9, #-0x3d300000 // =-1026555904
 	WORD $0x52a8564a // mov w10, #0x42b20000 // =1118961664
 	WORD $0x5297d1cb // mov w11, #0xbe8e // =48782
@@ -543,32 +785,32 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e761ef6 // bic v22.16b, v23.16b, v22.16b
 	WORD $0x4e36d400 // fadd v0.4s, v0.4s, v22.4s
 	WORD $0x3c810556 // str q22, [x10], #0x10
-	WORD $0x54fffb0d // b.le 0x10784 <expsum+0xb4>
+	WORD $0x54fffb0d // b.le 0x10b3c <expsum+0xb4>
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0xeb090048 // subs x8, x2, x9
 	WORD $0x7e30d800 // faddp s0, v0.2s
-	WORD $0x54000dad // b.le 0x109e8 <expsum+0x318>
+	WORD $0x54000dad // b.le 0x10da0 <expsum+0x318>
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400010b // b.lt 0x1085c <expsum+0x18c>
+	WORD $0x5400010b // b.lt 0x10c14 <expsum+0x18c>
 	WORD $0x8b09082a // add x10, x1, x9, lsl #2
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd400143 // ldr s3, [x10]
-	WORD $0x54000101 // b.ne 0x1086c <expsum+0x19c>
+	WORD $0x54000101 // b.ne 0x10c24 <expsum+0x19c>
 	WORD $0x2a1f03ea // mov w10, wzr
 	WORD $0x2a1f03eb // mov w11, wzr
-	WORD $0x1400000f // b 0x10894 <expsum+0x1c4>
+	WORD $0x1400000f // b 0x10c4c <expsum+0x1c4>
 	WORD $0x2a1f03ea // mov w10, wzr
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x2a1f03eb // mov w11, wzr
-	WORD $0x1400000b // b 0x10894 <expsum+0x1c4>
+	WORD $0x1400000b // b 0x10c4c <expsum+0x1c4>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409163 // ld1 { v3.s }[1], [x11]
-	WORD $0x540000a3 // b.lo 0x1088c <expsum+0x1bc>
+	WORD $0x540000a3 // b.lo 0x10c44 <expsum+0x1bc>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408143 // ld1 { v3.s }[2], [x10]
 	WORD $0x5280002a // mov w10, #0x1 // =1
-	WORD $0x14000002 // b 0x10890 <expsum+0x1c0>
+	WORD $0x14000002 // b 0x10c48 <expsum+0x1c0>
 	WORD $0x2a1f03ea // mov w10, wzr
 	WORD $0x5280002b // mov w11, #0x1 // =1
 	WORD $0x4ea2d462 // fsub v2.4s, v3.4s, v2.4s
@@ -633,39 +875,39 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e21dc61 // fmul v1.4s, v3.4s, v1.4s
 	WORD $0x4e621c21 // bic v1.16b, v1.16b, v2.16b
 	WORD $0x3d8003e1 // str q1, [sp]
-	WORD $0x5400004b // b.lt 0x10994 <expsum+0x2c4>
+	WORD $0x5400004b // b.lt 0x10d4c <expsum+0x2c4>
 	WORD $0xbd000121 // str s1, [x9]
-	WORD $0x350000eb // cbnz w11, 0x109b0 <expsum+0x2e0>
-	WORD $0x3500012a // cbnz w10, 0x109bc <expsum+0x2ec>
+	WORD $0x350000eb // cbnz w11, 0x10d68 <expsum+0x2e0>
+	WORD $0x3500012a // cbnz w10, 0x10d74 <expsum+0x2ec>
 	WORD $0xf100111f // cmp x8, #0x4
-	WORD $0x5400016b // b.lt 0x109cc <expsum+0x2fc>
+	WORD $0x5400016b // b.lt 0x10d84 <expsum+0x2fc>
 	WORD $0x91003129 // add x9, x9, #0xc
 	WORD $0x4d009121 // st1 { v1.s }[3], [x9]
-	WORD $0x1400000a // b 0x109d4 <expsum+0x304>
+	WORD $0x1400000a // b 0x10d8c <expsum+0x304>
 	WORD $0x9100112b // add x11, x9, #0x4
 	WORD $0x0d009161 // st1 { v1.s }[1], [x11]
-	WORD $0x34ffff2a // cbz w10, 0x1099c <expsum+0x2cc>
+	WORD $0x34ffff2a // cbz w10, 0x10d54 <expsum+0x2cc>
 	WORD $0x9100212a // add x10, x9, #0x8
 	WORD $0x4d008141 // st1 { v1.s }[2], [x10]
 	WORD $0xf100111f // cmp x8, #0x4
-	WORD $0x54fffeea // b.ge 0x109a4 <expsum+0x2d4>
+	WORD $0x54fffeea // b.ge 0x10d5c <expsum+0x2d4>
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540000cb // b.lt 0x109e8 <expsum+0x318>
+	WORD $0x540000cb // b.lt 0x10da0 <expsum+0x318>
 	WORD $0x910003e9 // mov x9, sp
 	WORD $0xbc404521 // ldr s1, [x9], #0x4
 	WORD $0xf1000508 // subs x8, x8, #0x1
 	WORD $0x1e212800 // fadd s0, s0, s1
-	WORD $0x54ffffa1 // b.ne 0x109d8 <expsum+0x308>
+	WORD $0x54ffffa1 // b.ne 0x10d90 <expsum+0x308>
 	WORD $0x910003bf // mov sp, x29
 	WORD $0xa8c17bfd // ldp x29, x30, [sp], #0x10
 	WORD $0xd65f03c0 // ret
 
-	// exp_f32: +2548
+	// exp_f32: +3500
 	WORD $0x4f03f600 // fmov v0.4s, #1.00000000
 	WORD $0xf100105f // cmp x2, #0x4
-	WORD $0x5400006a // b.ge 0x10a08 <exp_f32+0x14>
+	WORD $0x5400006a // b.ge 0x10dc0 <exp_f32+0x14>
 	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x14000045 // b 0x10b18 <exp_f32+0x124>
+	WORD $0x14000045 // b 0x10ed0 <exp_f32+0x124>
 	WORD $0x52b85a09 // mov w9, #-0x3d300000 // =-1026555904
 	WORD $0x5295476b // mov w11, #0xaa3b // =43579
 	WORD $0x52a8564a // mov w10, #0x42b20000 // =1118961664
@@ -733,25 +975,25 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
 	WORD $0x6e34de73 // fmul v19.4s, v19.4s, v20.4s
 	WORD $0x3c810553 // str q19, [x10], #0x10
-	WORD $0x54fffb8d // b.le 0x10a84 <exp_f32+0x90>
+	WORD $0x54fffb8d // b.le 0x10e3c <exp_f32+0x90>
 	WORD $0xeb090048 // subs x8, x2, x9
-	WORD $0x54000b6d // b.le 0x10c88 <exp_f32+0x294>
+	WORD $0x54000b6d // b.le 0x11040 <exp_f32+0x294>
 	WORD $0x8b09082a // add x10, x1, x9, lsl #2
 	WORD $0xf100111f // cmp x8, #0x4
-	WORD $0x54000061 // b.ne 0x10b34 <exp_f32+0x140>
+	WORD $0x54000061 // b.ne 0x10eec <exp_f32+0x140>
 	WORD $0x3dc00141 // ldr q1, [x10]
-	WORD $0x1400000d // b 0x10b64 <exp_f32+0x170>
+	WORD $0x1400000d // b 0x10f1c <exp_f32+0x170>
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400014b // b.lt 0x10b60 <exp_f32+0x16c>
+	WORD $0x5400014b // b.lt 0x10f18 <exp_f32+0x16c>
 	WORD $0xbd400141 // ldr s1, [x10]
-	WORD $0x54000120 // b.eq 0x10b64 <exp_f32+0x170>
+	WORD $0x54000120 // b.eq 0x10f1c <exp_f32+0x170>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409161 // ld1 { v1.s }[1], [x11]
-	WORD $0x540000a3 // b.lo 0x10b64 <exp_f32+0x170>
+	WORD $0x540000a3 // b.lo 0x10f1c <exp_f32+0x170>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408141 // ld1 { v1.s }[2], [x10]
-	WORD $0x14000002 // b 0x10b64 <exp_f32+0x170>
+	WORD $0x14000002 // b 0x10f1c <exp_f32+0x170>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x52b85a0a // mov w10, #-0x3d300000 // =-1026555904
 	WORD $0x52816c2b // mov w11, #0xb61 // =2913
@@ -809,26 +1051,26 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea08440 // add v0.4s, v2.4s, v0.4s
 	WORD $0x6e23dc21 // fmul v1.4s, v1.4s, v3.4s
 	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
-	WORD $0x54000061 // b.ne 0x10c50 <exp_f32+0x25c>
+	WORD $0x54000061 // b.ne 0x11008 <exp_f32+0x25c>
 	WORD $0x3d800120 // str q0, [x9]
 	WORD $0xd65f03c0 // ret
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540001ab // b.lt 0x10c88 <exp_f32+0x294>
+	WORD $0x540001ab // b.lt 0x11040 <exp_f32+0x294>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x54000140 // b.eq 0x10c88 <exp_f32+0x294>
+	WORD $0x54000140 // b.eq 0x11040 <exp_f32+0x294>
 	WORD $0x9100112a // add x10, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009140 // st1 { v0.s }[1], [x10]
-	WORD $0x540000c3 // b.lo 0x10c88 <exp_f32+0x294>
+	WORD $0x540000c3 // b.lo 0x11040 <exp_f32+0x294>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
-	WORD $0x54000060 // b.eq 0x10c88 <exp_f32+0x294>
+	WORD $0x54000060 // b.eq 0x11040 <exp_f32+0x294>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
 
-	// softmax_tile: +3212
+	// softmax_tile: +4164
 	WORD $0xd102c3ff // sub sp, sp, #0xb0
 	WORD $0xad400021 // ldp q1, q0, [x1]
 	WORD $0xf100049f // cmp x4, #0x1
@@ -838,7 +1080,7 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea01c13 // mov v19.16b, v0.16b
 	WORD $0x6d092beb // stp d11, d10, [sp, #0x90]
 	WORD $0x6d0a23e9 // stp d9, d8, [sp, #0xa0]
-	WORD $0x540001ab // b.lt 0x10ce4 <softmax_tile+0x58>
+	WORD $0x540001ab // b.lt 0x1109c <softmax_tile+0x58>
 	WORD $0x4ea11c38 // mov v24.16b, v1.16b
 	WORD $0x4ea01c13 // mov v19.16b, v0.16b
 	WORD $0x91004008 // add x8, x0, #0x10
@@ -850,7 +1092,7 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6eb3e4a7 // fcmgt v7.4s, v5.4s, v19.4s
 	WORD $0x6ea61c98 // bit v24.16b, v4.16b, v6.16b
 	WORD $0x6ea71cb3 // bit v19.16b, v5.16b, v7.16b
-	WORD $0x54ffff21 // b.ne 0x10cc4 <softmax_tile+0x38>
+	WORD $0x54ffff21 // b.ne 0x1107c <softmax_tile+0x38>
 	WORD $0x52954768 // mov w8, #0xaa3b // =43579
 	WORD $0x4eb8d425 // fsub v5.4s, v1.4s, v24.4s
 	WORD $0x4eb3d406 // fsub v6.4s, v0.4s, v19.4s
@@ -936,11 +1178,11 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e25de10 // fmul v16.4s, v16.4s, v5.4s
 	WORD $0x3dc00454 // ldr q20, [x2, #0x10]
 	WORD $0x6e26de85 // fmul v5.4s, v20.4s, v6.4s
-	WORD $0x540000ac // b.gt 0x10e4c <softmax_tile+0x1c0>
+	WORD $0x540000ac // b.gt 0x11204 <softmax_tile+0x1c0>
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
 	WORD $0xaa1f03ea // mov x10, xzr
-	WORD $0x1400008c // b 0x11078 <softmax_tile+0x3ec>
+	WORD $0x1400008c // b 0x11430 <softmax_tile+0x3ec>
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
 	WORD $0xaa1f03e8 // mov x8, xzr
@@ -1079,9 +1321,9 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e21d4c6 // fadd v6.4s, v6.4s, v1.4s
 	WORD $0xac820527 // stp q7, q1, [x9], #0x40
 	WORD $0xad428be7 // ldp q7, q2, [sp, #0x50]
-	WORD $0x54ffefad // b.le 0x10e68 <softmax_tile+0x1dc>
+	WORD $0x54ffefad // b.le 0x11220 <softmax_tile+0x1dc>
 	WORD $0xeb04015f // cmp x10, x4
-	WORD $0x54000a2a // b.ge 0x111c0 <softmax_tile+0x534>
+	WORD $0x54000a2a // b.ge 0x11578 <softmax_tile+0x534>
 	WORD $0x8b0a1408 // add x8, x0, x10, lsl #5
 	WORD $0x52954769 // mov w9, #0xaa3b // =43579
 	WORD $0x72a7f709 // movk w9, #0x3fb8, lsl #16
@@ -1161,7 +1403,7 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e601c20 // bic v0.16b, v1.16b, v0.16b
 	WORD $0x4e20d4a5 // fadd v5.4s, v5.4s, v0.4s
 	WORD $0x3d800500 // str q0, [x8, #0x10]
-	WORD $0x14000003 // b 0x111c8 <softmax_tile+0x53c>
+	WORD $0x14000003 // b 0x11580 <softmax_tile+0x53c>
 	WORD $0x4e34d600 // fadd v0.4s, v16.4s, v20.4s
 	WORD $0x3d800040 // str q0, [x2]
 	WORD $0xad4007e0 // ldp q0, q1, [sp]
@@ -1183,29 +1425,29 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x9102c3ff // add sp, sp, #0xb0
 	WORD $0xd65f03c0 // ret
 
-	// mul_tile: +4624
+	// mul_tile: +5576
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x5400010b // b.lt 0x11234 <mul_tile+0x24>
+	WORD $0x5400010b // b.lt 0x115ec <mul_tile+0x24>
 	WORD $0xad400420 // ldp q0, q1, [x1]
 	WORD $0xad400c02 // ldp q2, q3, [x0]
 	WORD $0xf1000442 // subs x2, x2, #0x1
 	WORD $0x6e22dc02 // fmul v2.4s, v0.4s, v2.4s
 	WORD $0x6e23dc23 // fmul v3.4s, v1.4s, v3.4s
 	WORD $0xac810c02 // stp q2, q3, [x0], #0x20
-	WORD $0x54ffff61 // b.ne 0x1121c <mul_tile+0xc>
+	WORD $0x54ffff61 // b.ne 0x115d4 <mul_tile+0xc>
 	WORD $0xd65f03c0 // ret
 
-	// silu: +4664
-	WORD $0xb40000c2 // cbz x2, 0x11250 <silu+0x18>
+	// silu: +5616
+	WORD $0xb40000c2 // cbz x2, 0x11608 <silu+0x18>
 	WORD $0x4f03f600 // fmov v0.4s, #1.00000000
 	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x540000ea // b.ge 0x11260 <silu+0x28>
+	WORD $0x540000ea // b.ge 0x11618 <silu+0x28>
 	WORD $0xaa1f03e8 // mov x8, xzr
-	WORD $0x14000050 // b 0x1138c <silu+0x154>
+	WORD $0x14000050 // b 0x11744 <silu+0x154>
 	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x54000aaa // b.ge 0x113a8 <silu+0x170>
+	WORD $0x54000aaa // b.ge 0x11760 <silu+0x170>
 	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x1400009c // b 0x114cc <silu+0x294>
+	WORD $0x1400009c // b 0x11884 <silu+0x294>
 	WORD $0x52b85a08 // mov w8, #-0x3d300000 // =-1026555904
 	WORD $0x5295476b // mov w11, #0xaa3b // =43579
 	WORD $0x52a8564a // mov w10, #0x42b20000 // =1118961664
@@ -1280,14 +1522,14 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3cc10575 // ldr q21, [x11], #0x10
 	WORD $0x6e34deb4 // fmul v20.4s, v21.4s, v20.4s
 	WORD $0x3c810554 // str q20, [x10], #0x10
-	WORD $0x54fffaed // b.le 0x112e4 <silu+0xac>
+	WORD $0x54fffaed // b.le 0x1169c <silu+0xac>
 	WORD $0xeb080069 // subs x9, x3, x8
-	WORD $0x540022cd // b.le 0x117e8 <silu+0x5b0>
+	WORD $0x540022cd // b.le 0x11ba0 <silu+0x5b0>
 	WORD $0x8b08082a // add x10, x1, x8, lsl #2
 	WORD $0xf100113f // cmp x9, #0x4
-	WORD $0x54000a61 // b.ne 0x114e8 <silu+0x2b0>
+	WORD $0x54000a61 // b.ne 0x118a0 <silu+0x2b0>
 	WORD $0x3dc00141 // ldr q1, [x10]
-	WORD $0x14000068 // b 0x11544 <silu+0x30c>
+	WORD $0x14000068 // b 0x118fc <silu+0x30c>
 	WORD $0x52b85a09 // mov w9, #-0x3d300000 // =-1026555904
 	WORD $0x52a8564a // mov w10, #0x42b20000 // =1118961664
 	WORD $0x5295556b // mov w11, #0xaaab // =43691
@@ -1360,36 +1602,36 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e30d6b5 // fadd v21.4s, v21.4s, v16.4s
 	WORD $0x6e35fe94 // fdiv v20.4s, v20.4s, v21.4s
 	WORD $0x3c810554 // str q20, [x10], #0x10
-	WORD $0x54fffb2d // b.le 0x1142c <silu+0x1f4>
+	WORD $0x54fffb2d // b.le 0x117e4 <silu+0x1f4>
 	WORD $0xeb090068 // subs x8, x3, x9
-	WORD $0x540018cd // b.le 0x117e8 <silu+0x5b0>
+	WORD $0x540018cd // b.le 0x11ba0 <silu+0x5b0>
 	WORD $0x8b09082a // add x10, x1, x9, lsl #2
 	WORD $0xf100111f // cmp x8, #0x4
-	WORD $0x540001c1 // b.ne 0x11514 <silu+0x2dc>
+	WORD $0x540001c1 // b.ne 0x118cc <silu+0x2dc>
 	WORD $0x3dc00140 // ldr q0, [x10]
-	WORD $0x14000073 // b 0x116b0 <silu+0x478>
+	WORD $0x14000073 // b 0x11a68 <silu+0x478>
 	WORD $0xf100053f // cmp x9, #0x1
-	WORD $0x540002ab // b.lt 0x11540 <silu+0x308>
+	WORD $0x540002ab // b.lt 0x118f8 <silu+0x308>
 	WORD $0xbd400141 // ldr s1, [x10]
-	WORD $0x54000280 // b.eq 0x11544 <silu+0x30c>
+	WORD $0x54000280 // b.eq 0x118fc <silu+0x30c>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d3f // cmp x9, #0x3
 	WORD $0x0d409161 // ld1 { v1.s }[1], [x11]
-	WORD $0x54000203 // b.lo 0x11544 <silu+0x30c>
+	WORD $0x54000203 // b.lo 0x118fc <silu+0x30c>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408141 // ld1 { v1.s }[2], [x10]
-	WORD $0x1400000d // b 0x11544 <silu+0x30c>
+	WORD $0x1400000d // b 0x118fc <silu+0x30c>
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54000cab // b.lt 0x116ac <silu+0x474>
+	WORD $0x54000cab // b.lt 0x11a64 <silu+0x474>
 	WORD $0xbd400140 // ldr s0, [x10]
-	WORD $0x54000c80 // b.eq 0x116b0 <silu+0x478>
+	WORD $0x54000c80 // b.eq 0x11a68 <silu+0x478>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x54000c03 // b.lo 0x116b0 <silu+0x478>
+	WORD $0x54000c03 // b.lo 0x11a68 <silu+0x478>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408140 // ld1 { v0.s }[2], [x10]
-	WORD $0x1400005d // b 0x116b0 <silu+0x478>
+	WORD $0x1400005d // b 0x11a68 <silu+0x478>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x52b85a0a // mov w10, #-0x3d300000 // =-1026555904
@@ -1451,16 +1693,16 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
 	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
 	WORD $0x6e20fc20 // fdiv v0.4s, v1.4s, v0.4s
-	WORD $0x540000c1 // b.ne 0x1164c <silu+0x414>
+	WORD $0x540000c1 // b.ne 0x11a04 <silu+0x414>
 	WORD $0x3dc00141 // ldr q1, [x10]
 	WORD $0xd37ef508 // lsl x8, x8, #2
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
 	WORD $0x3ca86800 // str q0, [x0, x8]
 	WORD $0xd65f03c0 // ret
 	WORD $0xf100053f // cmp x9, #0x1
-	WORD $0x54000ccb // b.lt 0x117e8 <silu+0x5b0>
+	WORD $0x54000ccb // b.lt 0x11ba0 <silu+0x5b0>
 	WORD $0xbd400142 // ldr s2, [x10]
-	WORD $0x54000081 // b.ne 0x11668 <silu+0x430>
+	WORD $0x54000081 // b.ne 0x11a20 <silu+0x430>
 	WORD $0x1e200840 // fmul s0, s2, s0
 	WORD $0xbc287800 // str s0, [x0, x8, lsl #2]
 	WORD $0xd65f03c0 // ret
@@ -1469,7 +1711,7 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf100093f // cmp x9, #0x2
 	WORD $0x6e040441 // mov v1.s[0], v2.s[0]
 	WORD $0x0d409161 // ld1 { v1.s }[1], [x11]
-	WORD $0x54000b89 // b.ls 0x117ec <silu+0x5b4>
+	WORD $0x54000b89 // b.ls 0x11ba4 <silu+0x5b4>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x8b080808 // add x8, x0, x8, lsl #2
 	WORD $0xf1000d3f // cmp x9, #0x3
@@ -1478,9 +1720,9 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
 	WORD $0xfd000100 // str d0, [x8]
 	WORD $0x4d008120 // st1 { v0.s }[2], [x9]
-	WORD $0x54000a40 // b.eq 0x117e8 <silu+0x5b0>
+	WORD $0x54000a40 // b.eq 0x11ba0 <silu+0x5b0>
 	WORD $0x91003108 // add x8, x8, #0xc
-	WORD $0x1400004f // b 0x117e4 <silu+0x5ac>
+	WORD $0x1400004f // b 0x11b9c <silu+0x5ac>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x52b85a0a // mov w10, #-0x3d300000 // =-1026555904
@@ -1543,21 +1785,21 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x6e21fc00 // fdiv v0.4s, v0.4s, v1.4s
-	WORD $0x54000061 // b.ne 0x117b0 <silu+0x578>
+	WORD $0x54000061 // b.ne 0x11b68 <silu+0x578>
 	WORD $0x3d800120 // str q0, [x9]
 	WORD $0xd65f03c0 // ret
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540001ab // b.lt 0x117e8 <silu+0x5b0>
+	WORD $0x540001ab // b.lt 0x11ba0 <silu+0x5b0>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x54000140 // b.eq 0x117e8 <silu+0x5b0>
+	WORD $0x54000140 // b.eq 0x11ba0 <silu+0x5b0>
 	WORD $0x9100112a // add x10, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009140 // st1 { v0.s }[1], [x10]
-	WORD $0x540000c3 // b.lo 0x117e8 <silu+0x5b0>
+	WORD $0x540000c3 // b.lo 0x11ba0 <silu+0x5b0>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
-	WORD $0x54000060 // b.eq 0x117e8 <silu+0x5b0>
+	WORD $0x54000060 // b.eq 0x11ba0 <silu+0x5b0>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
@@ -1566,17 +1808,17 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xfc286800 // str d0, [x0, x8]
 	WORD $0xd65f03c0 // ret
 
-	// gelu_tanh: +6140
-	WORD $0xb40000c2 // cbz x2, 0x11814 <gelu_tanh+0x18>
+	// gelu_tanh: +7092
+	WORD $0xb40000c2 // cbz x2, 0x11bcc <gelu_tanh+0x18>
 	WORD $0x4f03f600 // fmov v0.4s, #1.00000000
 	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x540000ea // b.ge 0x11824 <gelu_tanh+0x28>
+	WORD $0x540000ea // b.ge 0x11bdc <gelu_tanh+0x28>
 	WORD $0xaa1f03e8 // mov x8, xzr
-	WORD $0x1400005a // b 0x11978 <gelu_tanh+0x17c>
+	WORD $0x1400005a // b 0x11d30 <gelu_tanh+0x17c>
 	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x54000bea // b.ge 0x11994 <gelu_tanh+0x198>
+	WORD $0x54000bea // b.ge 0x11d4c <gelu_tanh+0x198>
 	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x140000b0 // b 0x11ae0 <gelu_tanh+0x2e4>
+	WORD $0x140000b0 // b 0x11e98 <gelu_tanh+0x2e4>
 	WORD $0x5288454a // mov w10, #0x422a // =16938
 	WORD $0x52844f28 // mov w8, #0x2279 // =8825
 	WORD $0x52b85a0b // mov w11, #-0x3d300000 // =-1026555904
@@ -1661,14 +1903,14 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3cc10577 // ldr q23, [x11], #0x10
 	WORD $0x6e36def6 // fmul v22.4s, v23.4s, v22.4s
 	WORD $0x3c810556 // str q22, [x10], #0x10
-	WORD $0x54fffa6d // b.le 0x118c0 <gelu_tanh+0xc4>
+	WORD $0x54fffa6d // b.le 0x11c78 <gelu_tanh+0xc4>
 	WORD $0xeb080069 // subs x9, x3, x8
-	WORD $0x5400264d // b.le 0x11e44 <gelu_tanh+0x648>
+	WORD $0x5400264d // b.le 0x121fc <gelu_tanh+0x648>
 	WORD $0x8b08082a // add x10, x1, x8, lsl #2
 	WORD $0xf100113f // cmp x9, #0x4
-	WORD $0x54000ba1 // b.ne 0x11afc <gelu_tanh+0x300>
+	WORD $0x54000ba1 // b.ne 0x11eb4 <gelu_tanh+0x300>
 	WORD $0x3dc00141 // ldr q1, [x10]
-	WORD $0x14000072 // b 0x11b58 <gelu_tanh+0x35c>
+	WORD $0x14000072 // b 0x11f10 <gelu_tanh+0x35c>
 	WORD $0x52844f29 // mov w9, #0x2279 // =8825
 	WORD $0x5288454a // mov w10, #0x422a // =16938
 	WORD $0x52b85a0b // mov w11, #-0x3d300000 // =-1026555904
@@ -1751,36 +1993,36 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e32d6f7 // fadd v23.4s, v23.4s, v18.4s
 	WORD $0x6e37fed6 // fdiv v22.4s, v22.4s, v23.4s
 	WORD $0x3c810556 // str q22, [x10], #0x10
-	WORD $0x54fffaad // b.le 0x11a30 <gelu_tanh+0x234>
+	WORD $0x54fffaad // b.le 0x11de8 <gelu_tanh+0x234>
 	WORD $0xeb090068 // subs x8, x3, x9
-	WORD $0x54001b0d // b.le 0x11e44 <gelu_tanh+0x648>
+	WORD $0x54001b0d // b.le 0x121fc <gelu_tanh+0x648>
 	WORD $0x8b09082a // add x10, x1, x9, lsl #2
 	WORD $0xf100111f // cmp x8, #0x4
-	WORD $0x540001c1 // b.ne 0x11b28 <gelu_tanh+0x32c>
+	WORD $0x540001c1 // b.ne 0x11ee0 <gelu_tanh+0x32c>
 	WORD $0x3dc00140 // ldr q0, [x10]
-	WORD $0x1400007c // b 0x11ce8 <gelu_tanh+0x4ec>
+	WORD $0x1400007c // b 0x120a0 <gelu_tanh+0x4ec>
 	WORD $0xf100053f // cmp x9, #0x1
-	WORD $0x540002ab // b.lt 0x11b54 <gelu_tanh+0x358>
+	WORD $0x540002ab // b.lt 0x11f0c <gelu_tanh+0x358>
 	WORD $0xbd400141 // ldr s1, [x10]
-	WORD $0x54000280 // b.eq 0x11b58 <gelu_tanh+0x35c>
+	WORD $0x54000280 // b.eq 0x11f10 <gelu_tanh+0x35c>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d3f // cmp x9, #0x3
 	WORD $0x0d409161 // ld1 { v1.s }[1], [x11]
-	WORD $0x54000203 // b.lo 0x11b58 <gelu_tanh+0x35c>
+	WORD $0x54000203 // b.lo 0x11f10 <gelu_tanh+0x35c>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408141 // ld1 { v1.s }[2], [x10]
-	WORD $0x1400000d // b 0x11b58 <gelu_tanh+0x35c>
+	WORD $0x1400000d // b 0x11f10 <gelu_tanh+0x35c>
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54000dcb // b.lt 0x11ce4 <gelu_tanh+0x4e8>
+	WORD $0x54000dcb // b.lt 0x1209c <gelu_tanh+0x4e8>
 	WORD $0xbd400140 // ldr s0, [x10]
-	WORD $0x54000da0 // b.eq 0x11ce8 <gelu_tanh+0x4ec>
+	WORD $0x54000da0 // b.eq 0x120a0 <gelu_tanh+0x4ec>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x54000d23 // b.lo 0x11ce8 <gelu_tanh+0x4ec>
+	WORD $0x54000d23 // b.lo 0x120a0 <gelu_tanh+0x4ec>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408140 // ld1 { v0.s }[2], [x10]
-	WORD $0x14000066 // b 0x11ce8 <gelu_tanh+0x4ec>
+	WORD $0x14000066 // b 0x120a0 <gelu_tanh+0x4ec>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x52844f2a // mov w10, #0x2279 // =8825
 	WORD $0x5288454b // mov w11, #0x422a // =16938
@@ -1851,16 +2093,16 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
 	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
 	WORD $0x6e20fc20 // fdiv v0.4s, v1.4s, v0.4s
-	WORD $0x540000c1 // b.ne 0x11c84 <gelu_tanh+0x488>
+	WORD $0x540000c1 // b.ne 0x1203c <gelu_tanh+0x488>
 	WORD $0x3dc00141 // ldr q1, [x10]
 	WORD $0xd37ef508 // lsl x8, x8, #2
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
 	WORD $0x3ca86800 // str q0, [x0, x8]
 	WORD $0xd65f03c0 // ret
 	WORD $0xf100053f // cmp x9, #0x1
-	WORD $0x54000deb // b.lt 0x11e44 <gelu_tanh+0x648>
+	WORD $0x54000deb // b.lt 0x121fc <gelu_tanh+0x648>
 	WORD $0xbd400142 // ldr s2, [x10]
-	WORD $0x54000081 // b.ne 0x11ca0 <gelu_tanh+0x4a4>
+	WORD $0x54000081 // b.ne 0x12058 <gelu_tanh+0x4a4>
 	WORD $0x1e200840 // fmul s0, s2, s0
 	WORD $0xbc287800 // str s0, [x0, x8, lsl #2]
 	WORD $0xd65f03c0 // ret
@@ -1869,7 +2111,7 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf100093f // cmp x9, #0x2
 	WORD $0x6e040441 // mov v1.s[0], v2.s[0]
 	WORD $0x0d409161 // ld1 { v1.s }[1], [x11]
-	WORD $0x54000ca9 // b.ls 0x11e48 <gelu_tanh+0x64c>
+	WORD $0x54000ca9 // b.ls 0x12200 <gelu_tanh+0x64c>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x8b080808 // add x8, x0, x8, lsl #2
 	WORD $0xf1000d3f // cmp x9, #0x3
@@ -1878,9 +2120,9 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
 	WORD $0xfd000100 // str d0, [x8]
 	WORD $0x4d008120 // st1 { v0.s }[2], [x9]
-	WORD $0x54000b60 // b.eq 0x11e44 <gelu_tanh+0x648>
+	WORD $0x54000b60 // b.eq 0x121fc <gelu_tanh+0x648>
 	WORD $0x91003108 // add x8, x8, #0xc
-	WORD $0x14000058 // b 0x11e40 <gelu_tanh+0x644>
+	WORD $0x14000058 // b 0x121f8 <gelu_tanh+0x644>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x52844f2a // mov w10, #0x2279 // =8825
 	WORD $0x5288454b // mov w11, #0x422a // =16938
@@ -1952,21 +2194,21 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x6e21fc00 // fdiv v0.4s, v0.4s, v1.4s
-	WORD $0x54000061 // b.ne 0x11e0c <gelu_tanh+0x610>
+	WORD $0x54000061 // b.ne 0x121c4 <gelu_tanh+0x610>
 	WORD $0x3d800120 // str q0, [x9]
 	WORD $0xd65f03c0 // ret
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540001ab // b.lt 0x11e44 <gelu_tanh+0x648>
+	WORD $0x540001ab // b.lt 0x121fc <gelu_tanh+0x648>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x54000140 // b.eq 0x11e44 <gelu_tanh+0x648>
+	WORD $0x54000140 // b.eq 0x121fc <gelu_tanh+0x648>
 	WORD $0x9100112a // add x10, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009140 // st1 { v0.s }[1], [x10]
-	WORD $0x540000c3 // b.lo 0x11e44 <gelu_tanh+0x648>
+	WORD $0x540000c3 // b.lo 0x121fc <gelu_tanh+0x648>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
-	WORD $0x54000060 // b.eq 0x11e44 <gelu_tanh+0x648>
+	WORD $0x54000060 // b.eq 0x121fc <gelu_tanh+0x648>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
@@ -1975,23 +2217,23 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xfc286800 // str d0, [x0, x8]
 	WORD $0xd65f03c0 // ret
 
-	// gelu_erf: +7768
+	// gelu_erf: +8720
 	WORD $0xd10143ff // sub sp, sp, #0x50
 	WORD $0x6d013bef // stp d15, d14, [sp, #0x10]
 	WORD $0x6d0233ed // stp d13, d12, [sp, #0x20]
 	WORD $0x6d032beb // stp d11, d10, [sp, #0x30]
 	WORD $0x6d0423e9 // stp d9, d8, [sp, #0x40]
-	WORD $0xb40000e2 // cbz x2, 0x11e88 <gelu_erf+0x30>
+	WORD $0xb40000e2 // cbz x2, 0x12240 <gelu_erf+0x30>
 	WORD $0x4f01f5c1 // fmov v1.4s, #15.00000000
 	WORD $0x4f03f600 // fmov v0.4s, #1.00000000
 	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x540000ea // b.ge 0x11e98 <gelu_erf+0x40>
+	WORD $0x540000ea // b.ge 0x12250 <gelu_erf+0x40>
 	WORD $0xaa1f03e8 // mov x8, xzr
-	WORD $0x14000098 // b 0x120e4 <gelu_erf+0x28c>
+	WORD $0x14000098 // b 0x1249c <gelu_erf+0x28c>
 	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x540013aa // b.ge 0x12100 <gelu_erf+0x2a8>
+	WORD $0x540013aa // b.ge 0x124b8 <gelu_erf+0x2a8>
 	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x1400012d // b 0x12348 <gelu_erf+0x4f0>
+	WORD $0x1400012d // b 0x12700 <gelu_erf+0x4f0>
 	WORD $0x529f28aa // mov w10, #0xf945 // =63813
 	WORD $0x52809e68 // mov w8, #0x4f3 // =1267
 	WORD $0x528f124b // mov w11, #0x7892 // =30866
@@ -2138,14 +2380,14 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3cc10569 // ldr q9, [x11], #0x10
 	WORD $0x6e3edd3e // fmul v30.4s, v9.4s, v30.4s
 	WORD $0x3c81055e // str q30, [x10], #0x10
-	WORD $0x54fff62d // b.le 0x11fa4 <gelu_erf+0x14c>
+	WORD $0x54fff62d // b.le 0x1235c <gelu_erf+0x14c>
 	WORD $0xeb080069 // subs x9, x3, x8
-	WORD $0x54003b8d // b.le 0x12858 <gelu_erf+0xa00>
+	WORD $0x54003b8d // b.le 0x12c10 <gelu_erf+0xa00>
 	WORD $0x8b08082a // add x10, x1, x8, lsl #2
 	WORD $0xf100113f // cmp x9, #0x4
-	WORD $0x54001381 // b.ne 0x12364 <gelu_erf+0x50c>
+	WORD $0x54001381 // b.ne 0x1271c <gelu_erf+0x50c>
 	WORD $0x3dc00142 // ldr q2, [x10]
-	WORD $0x140000b1 // b 0x123c0 <gelu_erf+0x568>
+	WORD $0x140000b1 // b 0x12778 <gelu_erf+0x568>
 	WORD $0x52809e69 // mov w9, #0x4f3 // =1267
 	WORD $0x528f124a // mov w10, #0x7892 // =30866
 	WORD $0x5298f98b // mov w11, #0xc7cc // =51148
@@ -2291,36 +2533,36 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6eeb1d5e // bif v30.16b, v10.16b, v11.16b
 	WORD $0x6e3edd3e // fmul v30.4s, v9.4s, v30.4s
 	WORD $0x3c81055e // str q30, [x10], #0x10
-	WORD $0x54fff66d // b.le 0x12210 <gelu_erf+0x3b8>
+	WORD $0x54fff66d // b.le 0x125c8 <gelu_erf+0x3b8>
 	WORD $0xeb090068 // subs x8, x3, x9
-	WORD $0x5400286d // b.le 0x12858 <gelu_erf+0xa00>
+	WORD $0x5400286d // b.le 0x12c10 <gelu_erf+0xa00>
 	WORD $0x8b09082a // add x10, x1, x9, lsl #2
 	WORD $0xf100111f // cmp x8, #0x4
-	WORD $0x540001c1 // b.ne 0x12390 <gelu_erf+0x538>
+	WORD $0x540001c1 // b.ne 0x12748 <gelu_erf+0x538>
 	WORD $0x3dc00140 // ldr q0, [x10]
-	WORD $0x140000af // b 0x1261c <gelu_erf+0x7c4>
+	WORD $0x140000af // b 0x129d4 <gelu_erf+0x7c4>
 	WORD $0xf100053f // cmp x9, #0x1
-	WORD $0x540002ab // b.lt 0x123bc <gelu_erf+0x564>
+	WORD $0x540002ab // b.lt 0x12774 <gelu_erf+0x564>
 	WORD $0xbd400142 // ldr s2, [x10]
-	WORD $0x54000280 // b.eq 0x123c0 <gelu_erf+0x568>
+	WORD $0x54000280 // b.eq 0x12778 <gelu_erf+0x568>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d3f // cmp x9, #0x3
 	WORD $0x0d409162 // ld1 { v2.s }[1], [x11]
-	WORD $0x54000203 // b.lo 0x123c0 <gelu_erf+0x568>
+	WORD $0x54000203 // b.lo 0x12778 <gelu_erf+0x568>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408142 // ld1 { v2.s }[2], [x10]
-	WORD $0x1400000d // b 0x123c0 <gelu_erf+0x568>
+	WORD $0x1400000d // b 0x12778 <gelu_erf+0x568>
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400142b // b.lt 0x12618 <gelu_erf+0x7c0>
+	WORD $0x5400142b // b.lt 0x129d0 <gelu_erf+0x7c0>
 	WORD $0xbd400140 // ldr s0, [x10]
-	WORD $0x54001400 // b.eq 0x1261c <gelu_erf+0x7c4>
+	WORD $0x54001400 // b.eq 0x129d4 <gelu_erf+0x7c4>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x54001383 // b.lo 0x1261c <gelu_erf+0x7c4>
+	WORD $0x54001383 // b.lo 0x129d4 <gelu_erf+0x7c4>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408140 // ld1 { v0.s }[2], [x10]
-	WORD $0x14000099 // b 0x1261c <gelu_erf+0x7c4>
+	WORD $0x14000099 // b 0x129d4 <gelu_erf+0x7c4>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x52809e6a // mov w10, #0x4f3 // =1267
 	WORD $0x528f124b // mov w11, #0x7892 // =30866
@@ -2442,25 +2684,25 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea1d400 // fsub v0.4s, v0.4s, v1.4s
 	WORD $0x6ea31c20 // bit v0.16b, v1.16b, v3.16b
 	WORD $0x6e20dc40 // fmul v0.4s, v2.4s, v0.4s
-	WORD $0x540000c1 // b.ne 0x125b8 <gelu_erf+0x760>
+	WORD $0x540000c1 // b.ne 0x12970 <gelu_erf+0x760>
 	WORD $0x3dc00141 // ldr q1, [x10]
 	WORD $0xd37ef508 // lsl x8, x8, #2
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
 	WORD $0x3ca86800 // str q0, [x0, x8]
-	WORD $0x140000a9 // b 0x12858 <gelu_erf+0xa00>
+	WORD $0x140000a9 // b 0x12c10 <gelu_erf+0xa00>
 	WORD $0xf100053f // cmp x9, #0x1
-	WORD $0x540014eb // b.lt 0x12858 <gelu_erf+0xa00>
+	WORD $0x540014eb // b.lt 0x12c10 <gelu_erf+0xa00>
 	WORD $0xbd400142 // ldr s2, [x10]
-	WORD $0x54000081 // b.ne 0x125d4 <gelu_erf+0x77c>
+	WORD $0x54000081 // b.ne 0x1298c <gelu_erf+0x77c>
 	WORD $0x1e200840 // fmul s0, s2, s0
 	WORD $0xbc287800 // str s0, [x0, x8, lsl #2]
-	WORD $0x140000a2 // b 0x12858 <gelu_erf+0xa00>
+	WORD $0x140000a2 // b 0x12c10 <gelu_erf+0xa00>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf100093f // cmp x9, #0x2
 	WORD $0x6e040441 // mov v1.s[0], v2.s[0]
 	WORD $0x0d409161 // ld1 { v1.s }[1], [x11]
-	WORD $0x54001329 // b.ls 0x1284c <gelu_erf+0x9f4>
+	WORD $0x54001329 // b.ls 0x12c04 <gelu_erf+0x9f4>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x8b080808 // add x8, x0, x8, lsl #2
 	WORD $0xf1000d3f // cmp x9, #0x3
@@ -2469,9 +2711,9 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
 	WORD $0xfd000100 // str d0, [x8]
 	WORD $0x4d008120 // st1 { v0.s }[2], [x9]
-	WORD $0x54001260 // b.eq 0x12858 <gelu_erf+0xa00>
+	WORD $0x54001260 // b.eq 0x12c10 <gelu_erf+0xa00>
 	WORD $0x91003108 // add x8, x8, #0xc
-	WORD $0x1400008c // b 0x12844 <gelu_erf+0x9ec>
+	WORD $0x1400008c // b 0x12bfc <gelu_erf+0x9ec>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x52809e6a // mov w10, #0x4f3 // =1267
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
@@ -2595,24 +2837,24 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
 	WORD $0x6ea31c41 // bit v1.16b, v2.16b, v3.16b
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
-	WORD $0x54000061 // b.ne 0x12810 <gelu_erf+0x9b8>
+	WORD $0x54000061 // b.ne 0x12bc8 <gelu_erf+0x9b8>
 	WORD $0x3d800120 // str q0, [x9]
-	WORD $0x14000013 // b 0x12858 <gelu_erf+0xa00>
+	WORD $0x14000013 // b 0x12c10 <gelu_erf+0xa00>
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400022b // b.lt 0x12858 <gelu_erf+0xa00>
+	WORD $0x5400022b // b.lt 0x12c10 <gelu_erf+0xa00>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x540001c0 // b.eq 0x12858 <gelu_erf+0xa00>
+	WORD $0x540001c0 // b.eq 0x12c10 <gelu_erf+0xa00>
 	WORD $0x9100112a // add x10, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009140 // st1 { v0.s }[1], [x10]
-	WORD $0x54000143 // b.lo 0x12858 <gelu_erf+0xa00>
+	WORD $0x54000143 // b.lo 0x12c10 <gelu_erf+0xa00>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
-	WORD $0x540000e0 // b.eq 0x12858 <gelu_erf+0xa00>
+	WORD $0x540000e0 // b.eq 0x12c10 <gelu_erf+0xa00>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
-	WORD $0x14000004 // b 0x12858 <gelu_erf+0xa00>
+	WORD $0x14000004 // b 0x12c10 <gelu_erf+0xa00>
 	WORD $0x2e21dc00 // fmul v0.2s, v0.2s, v1.2s
 	WORD $0xd37ef508 // lsl x8, x8, #2
 	WORD $0xfc286800 // str d0, [x0, x8]
@@ -2623,29 +2865,29 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910143ff // add sp, sp, #0x50
 	WORD $0xd65f03c0 // ret
 
-	// read_all: +10352
+	// read_all: +11304
 	WORD $0xd377d848 // lsl x8, x2, #9
 	WORD $0x9ac80c2a // sdiv x10, x1, x8
 	WORD $0xd377d949 // lsl x9, x10, #9
 	WORD $0xf100055f // cmp x10, #0x1
 	WORD $0x9b028528 // msub x8, x9, x2, x1
-	WORD $0x540008ab // b.lt 0x12998 <read_all+0x128>
+	WORD $0x540008ab // b.lt 0x12d50 <read_all+0x128>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0xaa1f03ea // mov x10, xzr
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x9104000b // add x11, x0, #0x100
-	WORD $0x14000006 // b 0x128b8 <read_all+0x48>
+	WORD $0x14000006 // b 0x12c70 <read_all+0x48>
 	WORD $0x9108014a // add x10, x10, #0x200
 	WORD $0x91080000 // add x0, x0, #0x200
 	WORD $0x9108016b // add x11, x11, #0x200
 	WORD $0xeb09015f // cmp x10, x9
-	WORD $0x540007aa // b.ge 0x129a8 <read_all+0x138>
+	WORD $0x540007aa // b.ge 0x12d60 <read_all+0x138>
 	WORD $0xf100045f // cmp x2, #0x1
 	WORD $0xaa0b03ec // mov x12, x11
 	WORD $0xaa0203ed // mov x13, x2
-	WORD $0x54ffff0b // b.lt 0x128a4 <read_all+0x34>
+	WORD $0x54ffff0b // b.lt 0x12c5c <read_all+0x34>
 	WORD $0xad781584 // ldp q4, q5, [x12, #-0x100]
 	WORD $0xf10005ad // subs x13, x13, #0x1
 	WORD $0xad7c4586 // ldp q6, q17, [x12, #-0x80]
@@ -2696,14 +2938,14 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea21ca2 // orr v2.16b, v5.16b, v2.16b
 	WORD $0x4ea11cc1 // orr v1.16b, v6.16b, v1.16b
 	WORD $0x4ea01ce0 // orr v0.16b, v7.16b, v0.16b
-	WORD $0x54fff9c1 // b.ne 0x128c8 <read_all+0x58>
-	WORD $0x17ffffc4 // b 0x128a4 <read_all+0x34>
+	WORD $0x54fff9c1 // b.ne 0x12c80 <read_all+0x58>
+	WORD $0x17ffffc4 // b 0x12c5c <read_all+0x34>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0xf101011f // cmp x8, #0x40
-	WORD $0x540001eb // b.lt 0x129e8 <read_all+0x178>
+	WORD $0x540001eb // b.lt 0x12da0 <read_all+0x178>
 	WORD $0xd100044a // sub x10, x2, #0x1
 	WORD $0x9b0a0129 // madd x9, x9, x10, x0
 	WORD $0x5280040a // mov w10, #0x20 // =32
@@ -2717,7 +2959,7 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea21ca2 // orr v2.16b, v5.16b, v2.16b
 	WORD $0x4ea11cc1 // orr v1.16b, v6.16b, v1.16b
 	WORD $0x4ea01ce0 // orr v0.16b, v7.16b, v0.16b
-	WORD $0x54fffecd // b.le 0x129bc <read_all+0x14c>
+	WORD $0x54fffecd // b.le 0x12d74 <read_all+0x14c>
 	WORD $0x4ea31c42 // orr v2.16b, v2.16b, v3.16b
 	WORD $0x4ea01c20 // orr v0.16b, v1.16b, v0.16b
 	WORD $0x4ea01c40 // orr v0.16b, v2.16b, v0.16b
@@ -2726,10 +2968,10 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x7e30d800 // faddp s0, v0.2s
 	WORD $0xd65f03c0 // ret
 
-	// peak_f32: +10756
+	// peak_f32: +11708
 	WORD $0xf100043f // cmp x1, #0x1
 	WORD $0xaa0003e8 // mov x8, x0
-	WORD $0x5400086b // b.lt 0x12b18 <peak_f32+0x114>
+	WORD $0x5400086b // b.lt 0x12ed0 <peak_f32+0x114>
 	WORD $0xfc1f0fe8 // str d8, [sp, #-0x10]!
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x4f03f602 // fmov v2.4s, #1.00000000
@@ -2782,7 +3024,7 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e3ecc32 // fmla v18.4s, v1.4s, v30.4s
 	WORD $0x4e3fcc33 // fmla v19.4s, v1.4s, v31.4s
 	WORD $0x4e28cc34 // fmla v20.4s, v1.4s, v8.4s
-	WORD $0x54fffb61 // b.ne 0x12a4c <peak_f32+0x48>
+	WORD $0x54fffb61 // b.ne 0x12e04 <peak_f32+0x48>
 	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
 	WORD $0x4e20d460 // fadd v0.4s, v3.4s, v0.4s
 	WORD $0x4e20d480 // fadd v0.4s, v4.4s, v0.4s
@@ -2795,7 +3037,7 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e20d660 // fadd v0.4s, v19.4s, v0.4s
 	WORD $0x4e20d680 // fadd v0.4s, v20.4s, v0.4s
 	WORD $0xfc4107e8 // ldr d8, [sp], #0x10
-	WORD $0x14000003 // b 0x12b20 <peak_f32+0x11c>
+	WORD $0x14000003 // b 0x12ed8 <peak_f32+0x11c>
 	WORD $0x52a85089 // mov w9, #0x42840000 // =1115947008
 	WORD $0x4e040d20 // dup v0.4s, w9
 	WORD $0x8b010429 // add x9, x1, x1, lsl #1
@@ -2805,6 +3047,7 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 
 	// constants
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000
 
 // func dot_neon(a, b unsafe.Pointer, n int) float32
 TEXT ·dot_neon(SB), 0, $0-28
@@ -2869,13 +3112,33 @@ TEXT ·scaleMul_neon(SB), 0, $0-36
 	CALL ·vector_neon<>+1452(SB)
 	RET
 
+// func turnPairs_neon(y, x, c, s unsafe.Pointer, n int)
+TEXT ·turnPairs_neon(SB), 0, $0-40
+	MOVD y+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD c+16(FP), R2
+	MOVD s+24(FP), R3
+	MOVD n+32(FP), R4
+	CALL ·vector_neon<>+1744(SB)
+	RET
+
+// func turnHalves_neon(y, x, c, s unsafe.Pointer, n int)
+TEXT ·turnHalves_neon(SB), 0, $0-40
+	MOVD y+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD c+16(FP), R2
+	MOVD s+24(FP), R3
+	MOVD n+32(FP), R4
+	CALL ·vector_neon<>+2120(SB)
+	RET
+
 // func expSum_neon(y, x unsafe.Pointer, n int, m float32) float32
 TEXT ·expSum_neon(SB), 0, $0-36
 	MOVD y+0(FP), R0
 	MOVD x+8(FP), R1
 	MOVD n+16(FP), R2
 	FMOVS m+24(FP), F0
-	CALL ·vector_neon<>+1744(SB)
+	CALL ·vector_neon<>+2696(SB)
 	FMOVS F0, ret+32(FP)
 	RET
 
@@ -2884,7 +3147,7 @@ TEXT ·exp_neon(SB), 0, $0-24
 	MOVD y+0(FP), R0
 	MOVD x+8(FP), R1
 	MOVD n+16(FP), R2
-	CALL ·vector_neon<>+2548(SB)
+	CALL ·vector_neon<>+3500(SB)
 	RET
 
 // func softmaxTile_neon(s, most, sum, change unsafe.Pointer, n int) int
@@ -2894,7 +3157,7 @@ TEXT ·softmaxTile_neon(SB), 0, $0-48
 	MOVD sum+16(FP), R2
 	MOVD change+24(FP), R3
 	MOVD n+32(FP), R4
-	CALL ·vector_neon<>+3212(SB)
+	CALL ·vector_neon<>+4164(SB)
 	MOVD R0, ret+40(FP)
 	RET
 
@@ -2903,7 +3166,7 @@ TEXT ·mulTile_neon(SB), 0, $0-24
 	MOVD y+0(FP), R0
 	MOVD f+8(FP), R1
 	MOVD n+16(FP), R2
-	CALL ·vector_neon<>+4624(SB)
+	CALL ·vector_neon<>+5576(SB)
 	RET
 
 // func siLU_neon(y, x, u unsafe.Pointer, n int)
@@ -2912,7 +3175,7 @@ TEXT ·siLU_neon(SB), 0, $0-32
 	MOVD x+8(FP), R1
 	MOVD u+16(FP), R2
 	MOVD n+24(FP), R3
-	CALL ·vector_neon<>+4664(SB)
+	CALL ·vector_neon<>+5616(SB)
 	RET
 
 // func gELUTanh_neon(y, x, u unsafe.Pointer, n int)
@@ -2921,7 +3184,7 @@ TEXT ·gELUTanh_neon(SB), 0, $0-32
 	MOVD x+8(FP), R1
 	MOVD u+16(FP), R2
 	MOVD n+24(FP), R3
-	CALL ·vector_neon<>+6140(SB)
+	CALL ·vector_neon<>+7092(SB)
 	RET
 
 // func gELUErf_neon(y, x, u unsafe.Pointer, n int)
@@ -2930,7 +3193,7 @@ TEXT ·gELUErf_neon(SB), 0, $0-32
 	MOVD x+8(FP), R1
 	MOVD u+16(FP), R2
 	MOVD n+24(FP), R3
-	CALL ·vector_neon<>+7768(SB)
+	CALL ·vector_neon<>+8720(SB)
 	RET
 
 // func readAll_neon(p unsafe.Pointer, n, streams int) float32
@@ -2938,7 +3201,7 @@ TEXT ·readAll_neon(SB), 0, $0-28
 	MOVD p+0(FP), R0
 	MOVD n+8(FP), R1
 	MOVD streams+16(FP), R2
-	CALL ·vector_neon<>+10352(SB)
+	CALL ·vector_neon<>+11304(SB)
 	FMOVS F0, ret+24(FP)
 	RET
 
@@ -2946,6 +3209,6 @@ TEXT ·readAll_neon(SB), 0, $0-28
 TEXT ·peak_neon(SB), 0, $0-24
 	MOVD p+0(FP), R0
 	MOVD n+8(FP), R1
-	CALL ·vector_neon<>+10756(SB)
+	CALL ·vector_neon<>+11708(SB)
 	MOVD R0, ret+16(FP)
 	RET
