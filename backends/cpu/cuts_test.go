@@ -3,9 +3,14 @@ package cpu
 import "testing"
 
 // Chunks of a mat-vec cover all panels in order, and each thread's range of chunks is its
-// share of the panels, large chunks first.
+// share of the panels, large chunks first. One thread has all in one.
 func TestCutTapered(t *testing.T) {
-	for _, threads := range []int{1, 2, 3, 64} {
+	for _, panels := range []int{0, 1, 2001} {
+		if c := cutTapered(panels, 8, 1); c.chunks() != min(panels, 1) || int(c[c.chunks()]) != panels {
+			t.Fatalf("%d panels, one thread: %v", panels, c)
+		}
+	}
+	for _, threads := range []int{2, 3, 64} {
 		for _, panels := range []int{0, 1, 2, 7, 16, 128, 2001} {
 			for _, most := range []int{0, 1, 8, 5000} {
 				c := cutTapered(panels, most, threads)

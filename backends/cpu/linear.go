@@ -14,8 +14,8 @@ const (
 	matVecRows = 4
 	// chunkPanels is how many panels a chunk of a product of many rows takes.
 	chunkPanels = 4
-	// chunkBytes is the most that one chunk of a mat-vec reads of the weights, but for a
-	// panel that is larger.
+	// chunkBytes is the most that one chunk of a mat-vec reads of the weights where threads share
+	// it, but for a panel that is larger.
 	chunkBytes = 512 << 10
 	// chunkProducts is about what one chunk of a product over panels multiplies:
 	// a tenth of a millisecond's work.
@@ -154,9 +154,14 @@ func cutEven(panels, most int) cuts {
 
 // cutTapered makes chunks of at most so many panels for a mat-vec, whose region lasts but a few
 // chunks: each thread's share, which is a range of the pool's, ends in ever smaller ones, so that
-// all threads end together. Large ones come first, because memory rests between two chunks.
+// all threads end together. Large ones come first, because memory rests between two chunks: the
+// weights of one leave neither the code nor the data of what comes between in a cache nearer than
+// the third level. So one thread alone has a single chunk.
 func cutTapered(panels, most, threads int) cuts {
 	c := cuts{0}
+	if threads == 1 && panels > 0 {
+		return append(c, int32(panels))
+	}
 	most = max(1, most)
 	count := 0 // chunks of the largest share
 	for left := (panels + threads - 1) / threads; left > 0; count++ {
