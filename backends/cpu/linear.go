@@ -16,7 +16,9 @@ const (
 	chunkPanels = 4
 	// chunkBytes is the most that one chunk of a mat-vec reads of the weights where threads share
 	// it, but for a panel that is larger.
-	chunkBytes = 512 << 10
+	chunkBytes = 1 << 20
+	// leastBytes is about the least: what comes between two chunks takes as long as reading a tenth of it.
+	leastBytes = 192 << 10
 	// chunkProducts is about what one chunk of a product over panels multiplies:
 	// a tenth of a millisecond's work.
 	chunkProducts = 16 << 20
@@ -152,25 +154,32 @@ func cutEven(panels, most int) cuts {
 	return c
 }
 
-// cutTapered makes chunks of at most so many panels for a mat-vec, whose region lasts but a few
-// chunks: each thread's share, which is a range of the pool's, ends in ever smaller ones, so that
-// all threads end together. Large ones come first, because memory rests between two chunks: the
-// weights of one leave neither the code nor the data of what comes between in a cache nearer than
-// the third level. So one thread alone has a single chunk.
-func cutTapered(panels, most, threads int) cuts {
+// cutTapered makes chunks of panels of so many bytes for a mat-vec, whose region lasts but a few chunks:
+// each thread's share, which is a range of the pool's, ends in ever smaller ones, so that all
+// threads end together. Large ones come first, because memory rests between two chunks: the weights
+// of one leave neither the code nor the data of what comes between in a cache nearer than the
+// third level. So one thread alone has a single chunk.
+func cutTapered(panels, size, chunk, threads int) cuts {
 	c := cuts{0}
 	if threads == 1 && panels > 0 {
 		return append(c, int32(panels))
 	}
-	most = max(1, most)
+	most, least := max(1, chunk/max(1, size)), max(1, leastBytes/max(1, size))
+	take := func(left int) int {
+		n := min(most, max((left+1)/2, least))
+		if left-n < least/2 {
+			n = left
+		}
+		return min(n, most, left)
+	}
 	count := 0 // chunks of the largest share
 	for left := (panels + threads - 1) / threads; left > 0; count++ {
-		left -= min(most, (left+1)/2)
+		left -= take(left)
 	}
 	for t := range threads {
 		p, end := t*panels/threads, (t+1)*panels/threads
 		for range count {
-			p += min(most, (end-p+1)/2)
+			p += take(end - p)
 			c = append(c, int32(p))
 		}
 	}
@@ -189,7 +198,7 @@ func bindRounded(d *Device, t *linear, w, x *backends.Operand) (product, error) 
 		g.x = d.bindRounding(x, t.x, form{group: 1})
 		g.tiles = max(1, t.x.n)
 		g.k = t.matVec()
-		g.cuts = cutTapered(all, or(t.variant.chunk, chunkBytes)/max(1, simd.PanelBytes(m.Type, m.Cols)), d.pool.Size())
+		g.cuts = cutTapered(all, simd.PanelBytes(m.Type, m.Cols), or(t.variant.chunk, chunkBytes), d.pool.Size())
 	} else {
 		panels := or(t.variant.panels, chunkPanels)
 		g.x = d.bindRounding(x, t.x, form{group: 8})
@@ -276,8 +285,8 @@ func bindPlain(d *Device, t *linear, w, x *backends.Operand) (product, error) {
 	if t.tiled() {
 		return newTiles(d, t, simd.Matrix{Type: m.Type, Rows: m.Rows, Cols: m.Cols, Data: m.Data, Packed: true}, x), nil
 	}
-	most := or(t.variant.chunk, chunkBytes) / max(1, simd.PanelBytes(m.Type, m.Cols))
-	return &plain{t: t, k: t.matVec(), m: m, cuts: cutTapered(simd.PanelCount(m.Rows), most, d.pool.Size()), tail: tails(d)}, nil
+	c := cutTapered(simd.PanelCount(m.Rows), simd.PanelBytes(m.Type, m.Cols), or(t.variant.chunk, chunkBytes), d.pool.Size())
+	return &plain{t: t, k: t.matVec(), m: m, cuts: c, tail: tails(d)}, nil
 }
 
 func (g *plain) prepare(*pool.Pool) {}

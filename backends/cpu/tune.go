@@ -13,10 +13,10 @@ import (
 // Variants of products: how much a chunk takes, and whether mat-vecs ask for
 // weights ahead. They change speed only. A variant is "key=value" pairs:
 //
-//	far=lines,chunk=512 one row of activations: simd.Far, KiB of weights in a chunk
-//	panels=8,rows=512   the matrix unit: panels of weights and rows of activations in a chunk
-//	panels=4            other products over panels of block formats, or of bf16 by its dot products
-//	rows=128            products in f32: rows of weights in a chunk
+//	far=lines,chunk=1024 one row of activations: simd.Far, KiB of weights in a chunk
+//	panels=8,rows=512    the matrix unit: panels of weights and rows of activations in a chunk
+//	panels=4             other products over panels of block formats, or of bf16 by its dot products
+//	rows=128             products in f32: rows of weights in a chunk
 type variant struct {
 	far                 simd.Far
 	chunk, panels, rows int
@@ -51,7 +51,10 @@ func (d *Device) variants(n *graph.Node) []variant {
 		return nil
 	case block && rows == 1 || !block && rows <= matVecRows:
 		far := d.k.Far()
-		all := []variant{{far: far, chunk: chunkBytes}, {far: far, chunk: chunkBytes / 4}, {far: far, chunk: 4 * chunkBytes}}
+		all := []variant{{far: far, chunk: chunkBytes}}
+		if d.pool.Size() > 1 { // else all is one chunk
+			all = append(all, variant{far: far, chunk: chunkBytes / 4}, variant{far: far, chunk: 4 * chunkBytes})
+		}
 		for _, other := range simd.Fars {
 			if other != far {
 				all = append(all, variant{far: other, chunk: chunkBytes})
