@@ -479,7 +479,8 @@ func (b *bind) tiles(p product, part piece, v *matrixVariant, x converted, from,
 		flip = 0x64806480 // codes are signed
 	}
 	whole := part.count%4 == 0 && part.first%4 == 0 && p.w.Rows()%4 == 0 && y.off%4 == 0 && y.stride%4 == 0 && r.off%4 == 0 && r.stride%4 == 0
-	c.spec = []uint32{uint32(v.subgroups * core.subgroup), aligned(p.w, cols, p.w.Stride), btype, flag(p.r != nil), flag(whole)}
+	c.spec = []uint32{uint32(v.subgroups * core.subgroup), aligned(p.w, cols, p.w.Stride), btype, flag(p.r != nil), flag(whole),
+		flag(y.inner == 1 && r.inner == 1)}
 	if v.name != straightTile {
 		c.spec = append(c.spec, flag(cols%64 == 0))
 	}

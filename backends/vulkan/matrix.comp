@@ -22,7 +22,7 @@ layout(constant_id = 1) const bool ALIGNED = false;
 #define LOOP [[unroll]]
 #endif
 #include "product.glsl"
-layout(constant_id = 5) const bool WHOLE = false;   // rows of w are whole steps
+layout(constant_id = 6) const bool WHOLE = false; // rows of w are whole steps
 
 #define BK 64u
 #define KV 8u        // vectors of 8 in BK
@@ -247,14 +247,6 @@ void put(uint at, uint row, uint k0, uint c, Raw v) {
 #define REST LOOP for (uint n = 1; n < BK / TS; n++) { MULTIPLY LOAD(n) }
 #endif
 #define KEEP(j) coopMatStore(acc[part0 * FN + j], sh, own + j * TS / 4, LO, gl_CooperativeMatrixLayoutRowMajor);
-#define OUT(i) { \
-    const uint part0 = i; \
-    if (i + 1 < FM) load((i + 1) & 1, m0 + wm + (i + 1) * TS, n0 + wn); \
-    EACH_N(KEEP) \
-    subgroupBarrier(); \
-    store(i & 1, own, m0 + wm + i * TS, n0 + wn); \
-    subgroupBarrier(); \
-  }
 
 #include "sums.glsl"
 
@@ -320,6 +312,6 @@ void main() {
   // TS rows of a subgroup's part at a time through shared memory of its own, so that bias, residual
   // and scale meet known elements and rows are stored whole.
   const uint own = g * TS * LO;
-  load(0, m0 + wm, n0 + wn);
-  EACH_M(OUT)
+  load(m0 + wm, n0 + wn);
+  OUT
 }

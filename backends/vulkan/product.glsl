@@ -3,6 +3,7 @@ layout(local_size_x_id = 0) in; // NT
 layout(constant_id = 2) const uint BIAS = 0;
 layout(constant_id = 3) const bool RESIDUAL = false;
 layout(constant_id = 4) const bool VECTORS = false; // rows of y and r are whole vectors of 4
+layout(constant_id = 5) const bool PLAIN = false;   // rows of x are rows of y and r: yinner and rinner are 1
 layout(binding = 1, std430) readonly buffer BX { uvec4 x8[]; }; // rows of pitch vectors of 8
 layout(binding = 2, std430) readonly buffer BB { uint b[]; };
 layout(binding = 3, std430) readonly buffer BR { float r[]; };

@@ -137,14 +137,6 @@ void put(uint at, uint first, uint word, uvec4 v) {
     EACH_M(LOAD) EACH_M(MULTIPLY) \
   }
 #define KEEP(j) coopMatStore(acc[part0 * FN + j], sh, own + j * TS / 4, LO, gl_CooperativeMatrixLayoutRowMajor);
-#define OUT(i) { \
-    const uint part0 = i; \
-    if (i + 1 < FM) load((i + 1) & 1, m0 + wm + (i + 1) * TS, n0 + wn); \
-    EACH_N(KEEP) \
-    subgroupBarrier(); \
-    store(i & 1, own, m0 + wm + i * TS, n0 + wn); \
-    subgroupBarrier(); \
-  }
 #include "sums.glsl"
 
 void main() {
@@ -169,26 +161,25 @@ void main() {
 #if STEP == 128
   // Of a step the even vectors of x are the first half, the odd ones the second.
 #define PUT_HALF(h) if ((t & 1u) == h) { PUT_X(h * STAGE) }
-#define READY(W, n) \
+#define READY(W) \
     [[unroll]] for (uint i = 0; i < ROWS; i++) { \
       f16vec2 both = unpackFloat2x16(W[i].d); \
       d[i][0] = d[i][1] = f16vec2((quarter & 1u) == 0 ? both.x : both.y); \
       m[i][0] = m[i][1] = f16vec2(0); \
     }
-  // TURN multiplies step n of two, which W has; the next is on its way to V.
-#define TURN(n, W, V) { \
-    const uint k = k0 + n * STEP; \
+  // TURN multiplies a step, which W has; the next is on its way to V.
+#define TURN(W, V) { \
     barrier(); \
     PUT_HALF(1) \
-    READY(W, n) \
+    READY(W) \
     { const uint half_ = 0, stage = 0; \
       PART(W, 0) \
-      if (k + STEP < stop) { GET_X(k + STEP) GET_W(V, k + STEP) } \
+      if (k0 + STEP < stop) { GET_X(k0 + STEP) GET_W(V, k0 + STEP) } \
       PART(W, 1) PART(W, 2) PART(W, 3) } \
     barrier(); \
     { const uint half_ = 1, stage = STAGE; \
       PART(W, 0) PART(W, 1) PART(W, 2) \
-      if (k + STEP < stop) { PUT_HALF(0) } \
+      if (k0 + STEP < stop) { PUT_HALF(0) } \
       PART(W, 3) } \
   }
   PUT_HALF(0)
@@ -241,8 +232,14 @@ void main() {
   PUT_X(0)
   if (start + STEP < stop) { GET_X(start + STEP) }
 #endif
-#if TYPE == 22
-  for (uint k0 = start; k0 < stop; k0 += 256) {
+  // How much of the loop is written out is what was fastest: less takes less code from memory, more has fewer copies.
+#if TYPE == 10
+  [[dont_unroll]] for (uint k0 = start; k0 < stop; k0 += STEP) {
+    TURN(fw, gw)
+    [[unroll]] for (uint i = 0; i < ROWS; i++) fw[i] = gw[i];
+  }
+#elif TYPE == 22
+  [[dont_unroll]] for (uint k0 = start; k0 < stop; k0 += 256) {
     [[unroll]] for (uint i = 0; i < ROWS; i++) mine[i] = factors(heads[i], quarter);
     TURN(0, fw, gw)
     TURN(1, gw, fw)
@@ -256,8 +253,8 @@ void main() {
     TURN(1, gw, fw)
   }
 #endif
-  load(0, m0 + wm, n0 + wn);
+  load(m0 + wm, n0 + wn);
   barrier();
   const uint own = g * TS * LO;
-  EACH_M(OUT)
+  OUT
 }
