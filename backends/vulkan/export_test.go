@@ -87,6 +87,11 @@ func (d *Device) SetTile(n int) { d.tile = n }
 // SetUnits says how many tiles make a round that is to be even; 0: no product is halved.
 func (d *Device) SetUnits(n int) { d.units = n }
 
+// LeftRows is how many rows of w, the last, are left to tiles of so many columns instead of those of so many.
+func LeftRows(tiles, rows, across, units, cols, narrow int) int {
+	return leftRows(tiles, rows, across, units, &matrixVariant{cols: cols}, &matrixVariant{cols: narrow})
+}
+
 // HalvedBlocks says how many blocks of tiles of a product are halved.
 func HalvedBlocks(tiles, blocks, across, cols, units int) int {
 	return halvedBlocks(tiles, blocks, across, cols, units)

@@ -442,11 +442,15 @@ func (b *bind) matrix(p product, part piece) {
 			last = 0 // without memory for sums nothing is
 		}
 	}
-	first := part.count - last
-	b.tiles(p, piece{part.first, first}, v, *x, 0, cols)
 	if last == 0 {
+		left, narrow := b.left(p, part, v)
+		first := part.count - left
+		b.tiles(p, piece{part.first, first}, v, *x, 0, cols)
+		b.tiles(p, piece{part.first + first, left}, narrow, *x, 0, cols)
 		return
 	}
+	first := part.count - last
+	b.tiles(p, piece{part.first, first}, v, *x, 0, cols)
 	b.tiles(p, piece{first, last}, v, *x, 0, half(cols))
 	y := backends.Operand{Buffer: sums, Type: tensor.F32, Shape: tensor.Shape{n, last}, Stride: 4 * last}
 	w := *p.w // its last rows

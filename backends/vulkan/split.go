@@ -41,6 +41,32 @@ func (b *bind) halved(p product, part piece, v *matrixVariant) int {
 	return halvedBlocks(b.beside(v, across), blocks, across, p.w.Shape.Last(), b.d.units)
 }
 
+// leftRows says how many of a product's rows of w, the last ones, are left to narrower tiles, of so many of them: where the last
+// round of tiles does not fill the units, and narrower ones of the same rows do it in one round as well.
+func leftRows(tiles, rows, across, units int, v, narrow *matrixVariant) int {
+	if units == 0 {
+		return 0
+	}
+	blocks, rest := (rows+v.cols-1)/v.cols, (tiles%units+across-1)/across
+	if rest == 0 || rest >= blocks {
+		return 0
+	}
+	if left := rows - (blocks-rest)*v.cols; (left+narrow.cols-1)/narrow.cols*across <= units {
+		return left
+	}
+	return 0
+}
+
+// left is leftRows of the product at hand in tiles of v, and the tiles to which they are left; nothing of one in pieces.
+func (b *bind) left(p product, part piece, v *matrixVariant) (int, *matrixVariant) {
+	narrow := narrower[v.name]
+	if narrow == nil || b.program == nil || part.count != p.w.Rows() {
+		return 0, nil
+	}
+	across := (p.x.Shape.Rows() + v.rows - 1) / v.rows
+	return leftRows(b.beside(v, across), part.count, across, b.d.units, v, narrow), narrow
+}
+
 // beside counts the tiles of v of the product at hand and of those before it that run side by side with it; 0: there is such
 // a product behind it.
 func (b *bind) beside(v *matrixVariant, across int) (tiles int) {

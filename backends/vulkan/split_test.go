@@ -38,10 +38,28 @@ func TestHalvedBlocks(t *testing.T) {
 	}
 }
 
-// halvedCases are products of which some tiles are halved, with and without what is added to results.
+// TestLeftRows: what a round that is partly filled has is left to narrower tiles, where they need no second round.
+func TestLeftRows(t *testing.T) {
+	for _, c := range []struct{ tiles, rows, across, units, cols, narrow, want int }{
+		{344, 11008, 4, 132, 256, 192, 5120}, // up of Llama-2-7B behind gate, 512 rows: 80 tiles become 108
+		{464, 11008, 4, 132, 192, 128, 3136}, // 68 become 100
+		{264, 4096, 4, 132, 192, 128, 0},     // nothing is left
+		{344, 11008, 4, 132, 256, 128, 0},    // 80 would become 160
+		{172, 11008, 4, 132, 256, 192, 2560},
+		{64, 4096, 4, 132, 256, 192, 0},  // all of it
+		{344, 4096, 4, 132, 256, 192, 0}, // others' tiles last as long
+		{344, 11008, 4, 0, 256, 192, 0},
+	} {
+		if n := vulkan.LeftRows(c.tiles, c.rows, c.across, c.units, c.cols, c.narrow); n != c.want {
+			t.Errorf("%+v: %d rows", c, n)
+		}
+	}
+}
+
+// halvedCases are products of which some tiles are halved, or left to narrower ones, with and without what is added to results.
 func halvedCases(types ...tensor.Type) (cases []optest.Case) {
 	for _, typ := range types {
-		for _, s := range []struct{ rows, cols, n int }{{40, 1024, 160}, {70, 1536, 132}, {40, 1536, 160}} {
+		for _, s := range []struct{ rows, cols, n int }{{40, 1024, 160}, {70, 1536, 132}, {40, 1536, 160}, {40, 512, 1600}} {
 			cases = append(cases,
 				optest.Case{Name: fmt.Sprintf("halves/%s %dx%dx%d", typ, s.rows, s.cols, s.n), Eq: "y: linear(x, w)",
 					Args: fmt.Sprintf("x float[%d, %d]; w %s[%d, %d]", s.rows, s.cols, typ, s.n, s.cols), Rel: 5e-6, Abs: 5e-5},
@@ -52,7 +70,7 @@ func halvedCases(types ...tensor.Type) (cases []optest.Case) {
 	return cases
 }
 
-// halving opens a device that chooses tiles which can be halved.
+// halving opens a device that chooses tiles which can be halved or left to narrower ones.
 func halving(t *testing.T) *vulkan.Device {
 	t.Helper()
 	dev := open(t, vulkan.Options{FP16: backends.On})
@@ -60,7 +78,7 @@ func halving(t *testing.T) *vulkan.Device {
 		t.Skip("the device has no matrices")
 	}
 	dev.Choose(func(n *graph.Node) string {
-		for _, name := range []string{"straight=128x256"} {
+		for _, name := range []string{"straight=128x256", "tile=128x192"} {
 			if slices.Contains(dev.Variants(n), name) {
 				return name
 			}

@@ -33,6 +33,13 @@ var matrixVariants = []matrixVariant{
 // softwareTile is what software devices have in their place.
 var softwareTile = &matrixVariant{module: "matrix_%s_32", rows: 32, cols: 32, subgroups: 4, halves: true}
 
+// narrower are the tiles that take what is left of products in others (split.go); software devices, whose rounds only tests count,
+// have one kind.
+var narrower = map[string]*matrixVariant{
+	wideTile: &matrixVariants[0],
+	"":       softwareTile,
+}
+
 const wideTile, straightTile = "tile=128x192", "straight=128x256"
 
 // wideTiles is the number of tiles of 128x192 from which on they are faster than more of
