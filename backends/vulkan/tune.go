@@ -58,7 +58,7 @@ const straightTiles, halvedTiles = 128, 64
 
 // straightHalves are the formats of whose products halves are faster than more tiles of 128x128: where nothing runs beside, and,
 // if true, also where other products do.
-var straightHalves = map[tensor.Type]bool{tensor.Q4_0: false, tensor.Q4_K: false, tensor.Q8_0: true}
+var straightHalves = map[tensor.Type]bool{tensor.Q4_0: false, tensor.Q4_K: true, tensor.Q8_0: true}
 
 // nvidia is the vendor on whose card that was measured; AMD's compiler spills registers of the wide tiles.
 const nvidia = 0x10de
