@@ -44,7 +44,9 @@
 layout(local_size_x_id = 0) in; // NT
 layout(constant_id = 1) const bool HALVES = false;
 layout(constant_id = 2) const bool STORE = true; // y is read
+layout(constant_id = 3) const bool VECTORS = false; // rows of q are whole vectors of 4
 layout(binding = 0, std430) readonly buffer BQ { float q[]; };
+layout(binding = 0, std430) readonly buffer BQ4 { vec4 q4[]; };
 layout(binding = 1, std430) readonly buffer BK { uvec4 k8[]; };
 layout(binding = 2, std430) readonly buffer BV { uvec4 v8[]; };
 layout(binding = 3, std430) readonly buffer BPos { int pos[]; };
@@ -83,12 +85,8 @@ shared float limits[NG * ROWS], totals[NG * ROWS], exchange[NT];
 
 const float NEVER = -3.0e38, SLACK = 8; // e^8 is far from f16's end
 
-// power is e^x for x of at most SLACK, good to 1e-5: weights are rounded to f16.
-float power(float x) {
-  float n = max(x * 1.44269504, -126.0), whole = roundEven(n), r = n - whole;
-  float p = fma(fma(fma(fma(9.6181291e-3, r, 5.5504109e-2), r, 2.4022651e-1), r, 6.9314718e-1), r, 1.0);
-  return uintBitsToFloat(floatBitsToUint(p) + (uint(int(whole)) << 23));
-}
+// power is e^x for x of at most SLACK: weights are rounded to f16, which is coarser than any device's exp2.
+float power(float x) { return exp2(max(x * 1.44269504, -126.0)); }
 
 // FETCH_K and FETCH_V read what an invocation moves of the positions from j on; v behind the last one is zero.
 #define FETCH_K(j) \
@@ -184,8 +182,15 @@ void main() {
   }
   for (uint i = t; i < ROWS * KD; i += NT) {
     uint r = i / KD, e = i % KD, a = qoff + min(s0 + r, tokens - 1) * qstride + h * DH + 8 * e;
-    tile[r * LK + e] = uvec4(packHalf2x16(vec2(q[a], q[a + 1])), packHalf2x16(vec2(q[a + 2], q[a + 3])),
-                             packHalf2x16(vec2(q[a + 4], q[a + 5])), packHalf2x16(vec2(q[a + 6], q[a + 7])));
+    vec4 lo, hi;
+    if (VECTORS) {
+      lo = q4[a / 4];
+      hi = q4[a / 4 + 1];
+    } else {
+      lo = vec4(q[a], q[a + 1], q[a + 2], q[a + 3]);
+      hi = vec4(q[a + 4], q[a + 5], q[a + 6], q[a + 7]);
+    }
+    tile[r * LK + e] = uvec4(packHalf2x16(lo.xy), packHalf2x16(lo.zw), packHalf2x16(hi.xy), packHalf2x16(hi.zw));
   }
   barrier();
   MAT(gl_MatrixUseA) mq[ND];
