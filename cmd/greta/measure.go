@@ -86,6 +86,9 @@ type sample struct {
 
 	sequence time.Duration // of the same steps without waiting between them, 0: not run
 	strayed  int           // how many of their outputs were not to the bit those of steps one by one
+
+	greedy time.Duration // of as many tokens that the device chose, 0: not run
+	chosen []int32       // those
 }
 
 // warmDecode is the number of decode steps in the warm-up.
@@ -145,7 +148,64 @@ func (r *runner) once(ctx context.Context, in *input, p, n int) (*sample, error)
 			return nil, err
 		}
 	}
+	if n > 0 && r.chooses(in) {
+		if err := r.greedy(ctx, in, p, n, s); err != nil {
+			return nil, err
+		}
+	}
 	return s, nil
+}
+
+// chooses says whether tokens that the device chooses are timed too, as it does in a text: those of a model, where
+// it chooses.
+func (r *runner) chooses(in *input) bool {
+	info := r.engine.Device().Info()
+	return in.width == 0 && info.Queued && info.Picks > 0 && !r.flags.noCapture
+}
+
+// greedy generates n tokens behind p and the first of those that were decoded there.
+func (r *runner) greedy(ctx context.Context, in *input, p, n int, s *sample) error {
+	if err := r.session.Rewind(p); err != nil {
+		return err
+	}
+	g, err := r.session.Generate(ctx, in.tokens[p:p+1], engine.Generation{Max: n})
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return err
+	}
+	s.chosen, s.greedy = g.Tokens, g.First
+	for _, d := range g.Steps {
+		s.greedy += d
+	}
+	return nil
+}
+
+// strays counts the tokens, of those that the device chose behind p, that are not the most likely ones of steps one by
+// one whose logits are read.
+func (r *runner) strays(ctx context.Context, in *input, p int, chosen []int32) (n int, err error) {
+	if err := r.session.Rewind(p); err != nil {
+		return 0, err
+	}
+	token := in.tokens[p]
+	for _, want := range chosen {
+		logits, err := r.session.Decode(token)
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return 0, err
+		}
+		if token, err = engine.NewSampler(engine.Sampling{}).Sample(logits, nil); err != nil {
+			return 0, err
+		}
+		if token != want {
+			n++
+			token = want
+		}
+	}
+	return n, nil
 }
 
 // sequences says whether decode steps are timed without waiting between them too: those of
@@ -196,6 +256,12 @@ func (r *runner) measure(ctx context.Context) error {
 			return err
 		}
 	}
+	if f.gen > 0 && r.chooses(&in) {
+		r.session.Reset()
+		if err := r.session.Prepare(1, &engine.Sampling{}, true); err != nil {
+			return err
+		}
+	}
 	repeats, budget := f.repeat, time.Duration(0)
 	if repeats == 0 {
 		repeats, budget = maxRepeats, repeatBudget
@@ -225,6 +291,21 @@ func (r *runner) measure(ctx context.Context) error {
 		r.addCheck(report.Check{Name: "sequence = steps", OK: strayed == 0,
 			Note: fmt.Sprintf("%d of %d outputs bit-identical", (len(samples)+1)*f.gen-strayed, (len(samples)+1)*f.gen)})
 	}
+	if chosen := samples[0].chosen; len(chosen) > 0 {
+		strays, err := r.strays(ctx, &in, f.prefill, chosen)
+		if err != nil {
+			return err
+		}
+		for _, s := range samples {
+			for i, token := range s.chosen {
+				if token != chosen[i] {
+					strays++
+				}
+			}
+		}
+		r.addCheck(report.Check{Name: "greedy = steps", OK: strays == 0,
+			Note: fmt.Sprintf("%d of %d tokens are the most likely of steps one by one", len(chosen)*len(samples)-strays, len(chosen)*len(samples))})
+	}
 	if err := r.profile(ctx, f.prefill); err != nil {
 		return err
 	}
@@ -234,7 +315,7 @@ func (r *runner) measure(ctx context.Context) error {
 // noteSamples reports what the repeats so far say.
 func (r *runner) noteSamples(samples []*sample) {
 	f := r.flags
-	var prefill, decode, sequence, steps, submit, host []time.Duration
+	var prefill, decode, sequence, greedy, steps, submit, host []time.Duration
 	for _, s := range samples {
 		if f.prefill > 0 {
 			prefill = append(prefill, s.prefill)
@@ -244,6 +325,9 @@ func (r *runner) noteSamples(samples []*sample) {
 		}
 		if s.sequence > 0 {
 			sequence = append(sequence, s.sequence)
+		}
+		if s.greedy > 0 {
+			greedy = append(greedy, s.greedy)
 		}
 		steps = append(steps, s.steps...)
 		submit, host = append(submit, s.submit...), append(host, s.host...)
@@ -263,6 +347,10 @@ func (r *runner) noteSamples(samples []*sample) {
 		if rep.Sequence = nil; len(sequence) > 0 {
 			rep.Sequence = &report.Phase{}
 			rep.Sequence.SetPhase(fmt.Sprintf("tg%d", f.gen), f.gen, sequence)
+		}
+		if rep.Greedy = nil; len(greedy) > 0 {
+			rep.Greedy = &report.Phase{}
+			rep.Greedy.SetPhase(fmt.Sprintf("tg%d", f.gen), f.gen, greedy)
 		}
 		rep.InterToken = report.NewTimes(steps)
 		rep.SetHost(submit, host)

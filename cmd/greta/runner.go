@@ -294,6 +294,9 @@ func (r *runner) setRoofs(prefillFlops float64) {
 	if rep.Sequence != nil {
 		errs = append(errs, rep.Sequence.SetRoof(float64(rep.WeightBytes), 0, info.ReadGBs, 0))
 	}
+	if rep.Greedy != nil {
+		errs = append(errs, rep.Greedy.SetRoof(float64(rep.WeightBytes), 0, info.ReadGBs, 0))
+	}
 	for _, err := range errs {
 		if err != nil {
 			rep.Fail(err.Error())

@@ -105,6 +105,24 @@ func TestVulkanSequence(t *testing.T) {
 	}
 }
 
+// A model's tokens are timed as the host chooses them and as the device does, which chooses the same.
+func TestVulkanGreedy(t *testing.T) {
+	device, _ := vulkanDevice(t)
+	args := with([]string{"models/llama2_7b.yaml", "--set", "L=2", "--set", "D=64", "--set", "H=4", "--set", "F=96", "--set", "V=5000", "--context", "64"},
+		"--prefill", "9", "--gen", "20", "--repeat", "2")
+	for _, more := range [][]string{device, append([]string{"--no-capture"}, device...), {"--backend", "cpu"}} {
+		rep := runReport(t, with(args, more...)...)
+		same := slices.IndexFunc(rep.Checks, func(c report.Check) bool { return c.Name == "greedy = steps" })
+		if slices.Equal(more, device) {
+			if p := rep.Greedy; p == nil || p.Test != "tg20" || len(p.SamplesMS) != 2 || p.GBPerSecond == nil || same < 0 || !strings.HasPrefix(rep.Checks[same].Note, "40 of 40 tokens") {
+				t.Errorf("%+v, checks %+v", p, rep.Checks)
+			}
+		} else if rep.Greedy != nil || same >= 0 {
+			t.Errorf("%v: tokens chosen by the device: %+v, %+v", more, rep.Greedy, rep.Checks)
+		}
+	}
+}
+
 // Without a golden file, operators are near the reference's, and replay gives what eager
 // launches give to the bit, where norms are folded into products and where
 // activations are rounded.

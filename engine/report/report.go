@@ -61,6 +61,7 @@ type Report struct {
 	Prefill     Phase    `json:"prefill"`
 	Decode      Phase    `json:"decode"`
 	Sequence    *Phase   `json:"sequence,omitempty"` // a block's decode steps on a GPU, without the host waiting between them
+	Greedy      *Phase   `json:"greedy,omitempty"`   // as many tokens that a GPU chooses itself, several in a program
 	TTFTMS      *float64 `json:"ttft_ms"`
 	InterToken  Times    `json:"inter_token_ms"`
 	SubmitUS    *Times   `json:"submit_us_per_token,omitempty"` // of a decode step, until its submission to a GPU returned

@@ -123,7 +123,9 @@ func TestReportKeysAndText(t *testing.T) {
 	}
 	r.Sequence = &Phase{}
 	r.Sequence.SetPhase("tg2", 2, []time.Duration{time.Second / 2})
-	for _, want := range []string{"decode    tg2          2.00 tokens/s  each step from the host and back\n", "sequence  tg2          4.00 tokens/s  the same steps, "} {
+	r.Greedy = &Phase{}
+	r.Greedy.SetPhase("tg2", 2, []time.Duration{time.Second / 4})
+	for _, want := range []string{"decode    tg2          2.00 tokens/s  each step from the host and back\n", "sequence  tg2          4.00 tokens/s  the same steps, ", "greedy    tg2          8.00 tokens/s  tokens that the device chooses, "} {
 		if !strings.Contains(r.Summary(), want) {
 			t.Errorf("no %q in\n%s", want, r.Summary())
 		}

@@ -32,13 +32,16 @@ func (r *Report) Summary() string {
 	}
 	if r.Decode.TokensPerSecond != nil {
 		how := ""
-		if r.Sequence != nil {
+		if r.Sequence != nil || r.Greedy != nil {
 			how = "  each step from the host and back"
 		}
 		line("decode", "%s%s", r.Decode.text(), how)
 	}
 	if r.Sequence != nil && r.Sequence.TokensPerSecond != nil {
 		line("sequence", "%s  the same steps, all known before, not waited for one by one", r.Sequence.text())
+	}
+	if r.Greedy != nil && r.Greedy.TokensPerSecond != nil {
+		line("greedy", "%s  tokens that the device chooses, several computed at a time", r.Greedy.text())
 	}
 	if t := r.latency(); t != "" {
 		line("latency", "%s", t)
