@@ -29,26 +29,35 @@ func TestSequence(t *testing.T) {
 		}
 		return set
 	}
-	for _, staged := range []bool{false, true} {
-		for _, half := range []backends.Choice{backends.Off, backends.On} {
-			dev := open(t, vulkan.Options{FP16: half})
-			dev.Stage(staged)
-			dev.Ordered()
-			if err := dev.SetPath("ahead", half == backends.On); err != nil && half == backends.On {
-				t.Log(err)
-			}
-			for _, name := range []string{"llama2_block", "phi3_block", "gemma2_block", "gpt_neox_block", "mixtral_block"} {
-				for _, dtype := range []tensor.Type{tensor.F16, tensor.Q4_0} {
-					t.Run(fmt.Sprint(name, "/", dtype, "/half ", half, "/staged ", staged), func(t *testing.T) {
-						sequence(t, dev, engine.Options{Set: sizes(name), DType: dtype, KV: tensor.F16}, name)
-					})
-				}
-			}
-			small := map[string]string{"L": "1", "D": "256", "H": "4", "F": "768", "V": "500"}
-			t.Run(fmt.Sprint("llama2_7b/half ", half, "/staged ", staged), func(t *testing.T) {
-				sequence(t, dev, engine.Options{Set: small, DType: tensor.F16}, "llama2_7b")
-			})
+	for _, c := range []struct {
+		memory string
+		half   backends.Choice
+	}{{"mapped", backends.Off}, {"mapped", backends.On}, {"staged", backends.On}, {"both", backends.On}} {
+		dev := open(t, vulkan.Options{FP16: c.half})
+		remember(dev, c.memory)
+		dev.Ordered()
+		if err := dev.SetPath("ahead", c.half == backends.On); err != nil && c.half == backends.On {
+			t.Log(err)
 		}
+		for _, name := range []string{"llama2_block", "phi3_block", "gemma2_block", "gpt_neox_block", "mixtral_block"} {
+			for _, dtype := range []tensor.Type{tensor.F16, tensor.Q4_0} {
+				t.Run(fmt.Sprint(name, "/", dtype, "/half ", c.half, "/", c.memory), func(t *testing.T) {
+					sequence(t, dev, engine.Options{Set: sizes(name), DType: dtype, KV: tensor.F16}, name)
+				})
+			}
+		}
+		small := map[string]string{"L": "1", "D": "256", "H": "4", "F": "768", "V": "500"}
+		t.Run(fmt.Sprint("llama2_7b/half ", c.half, "/", c.memory), func(t *testing.T) {
+			sequence(t, dev, engine.Options{Set: small, DType: tensor.F16}, "llama2_7b")
+		})
+	}
+}
+
+// remember gives a device memory of a kind: as it has it, out of the host's reach, or written by both.
+func remember(dev *vulkan.Device, kind string) {
+	dev.Stage(kind == "staged")
+	if kind == "both" {
+		dev.Both()
 	}
 }
 
@@ -229,19 +238,20 @@ func TestSteps(t *testing.T) {
 
 // TestGreedy: tokens that are chosen on the device, several in a submission, are those of single steps.
 func TestGreedy(t *testing.T) {
-	for _, staged := range []bool{false, true} {
+	for _, c := range []struct {
+		memory string
+		ahead  bool
+	}{{"mapped", false}, {"staged", true}, {"both", true}} {
 		for _, dtype := range []tensor.Type{tensor.F16, tensor.Q4_0} {
-			for _, ahead := range []bool{false, true} {
-				t.Run(fmt.Sprint(dtype, "/ahead ", ahead, "/staged ", staged), func(t *testing.T) {
-					dev := open(t, vulkan.Options{FP16: backends.On})
-					dev.Stage(staged)
-					dev.Ordered()
-					if err := dev.SetPath("ahead", ahead); err != nil && ahead {
-						t.Skip(err)
-					}
-					greedy.Check(t, dev, dtype, map[string]string{"L": "2", "D": "256", "H": "4", "F": "768", "V": "5000"})
-				})
-			}
+			t.Run(fmt.Sprint(dtype, "/ahead ", c.ahead, "/", c.memory), func(t *testing.T) {
+				dev := open(t, vulkan.Options{FP16: backends.On})
+				remember(dev, c.memory)
+				dev.Ordered()
+				if err := dev.SetPath("ahead", c.ahead); err != nil && c.ahead {
+					t.Skip(err)
+				}
+				greedy.Check(t, dev, dtype, map[string]string{"L": "2", "D": "256", "H": "4", "F": "768", "V": "5000"})
+			})
 		}
 	}
 }
