@@ -65,7 +65,7 @@ type result struct {
 
 // Check has a model with weights of a type generate on a device, step by step and several steps at once, to the end of
 // the limit, of the context and of the text, with ends from outside, and compares all tokens, what the session computes
-// next, and where it stands. The device takes programs of several steps, and chooses tokens.
+// next, and where it stands; with -short fewer of these. The device takes programs of several steps, and chooses tokens.
 func Check(t *testing.T, dev backends.Device, dtype tensor.Type, set map[string]string) {
 	t.Helper()
 	file, err := models.Builtin("llama2_7b")
@@ -153,7 +153,11 @@ func Check(t *testing.T, dev backends.Device, dtype tensor.Type, set map[string]
 		}
 		return s.Generate(ctx, prompt, opt)
 	}
-	for _, n := range []int{1, 2, 3, 8, 9, 10, 11, 12, 19, 34, 60} {
+	lengths, ends := []int{1, 2, 3, 8, 9, 10, 11, 12, 19, 34, 60}, []int{1, 4, 13, 20, 27}
+	if testing.Short() {
+		lengths, ends = []int{2, 10, 19}, []int{4, 13}
+	}
+	for _, n := range lengths {
 		both(fmt.Sprint(n, " tokens"), func(s, _ *engine.Session, r *result) (*engine.Generated, error) {
 			return generate(ctx, s, r, engine.Generation{Max: n}, nil)
 		})
@@ -164,7 +168,7 @@ func Check(t *testing.T, dev backends.Device, dtype tensor.Type, set map[string]
 	both("the best of one", func(s, _ *engine.Session, r *result) (*engine.Generated, error) {
 		return generate(ctx, s, r, engine.Generation{Max: 40, Sampling: engine.Sampling{Temperature: 1, TopK: 1}}, nil)
 	})
-	for _, at := range []int{1, 4, 13, 20, 27} {
+	for _, at := range ends {
 		both(fmt.Sprint("an end token at ", at), func(s, _ *engine.Session, r *result) (*engine.Generated, error) {
 			return generate(ctx, s, r, engine.Generation{Max: 60, End: func(token int32) bool { return token == text[at] }}, nil)
 		})
