@@ -163,7 +163,7 @@ type stepRange struct {
 }
 
 // stepRanges gives what a program reads of a buffer before it has written it,
-// and what it writes.
+// and what it writes; what lies between results that are copied at once is of both.
 func stepRanges(b *buffer, launches []backends.Launch) (in, out []stepRange) {
 	extent := func(o *backends.Operand) (stepRange, bool) {
 		if own, ok := o.Buffer.(*buffer); !ok || own != b {
@@ -191,8 +191,14 @@ func stepRanges(b *buffer, launches []backends.Launch) (in, out []stepRange) {
 			}
 		}
 	}
-	const near = 256 // inputs so close are one copy: both sides agree on what lies between
-	return joinRanges(in, near), joinRanges(out, 0)
+	const near = 256 // ranges so close are one copy
+	out = joinRanges(out, 0)
+	for i := 1; i < len(out); i++ {
+		if a, b := out[i-1], out[i]; b.from <= a.to+near { // the host's bytes between them come back as they were
+			in = append(in, stepRange{a.b, a.to, b.from})
+		}
+	}
+	return joinRanges(in, near), joinRanges(out, near)
 }
 
 // joinRanges makes ranges that are no more than near apart one.

@@ -141,6 +141,19 @@ func TestStepRanges(t *testing.T) {
 	if want := []stepRange{{b, 1024, 1160}, {b, 2048, 2156}}; !slices.Equal(out, want) {
 		t.Errorf("out: %v, want %v", out, want)
 	}
+	// The tokens of eight steps and their logits come back at once, and what lies between them as it was.
+	launches = nil
+	for i := range 8 {
+		launches = append(launches, backends.Launch{In: []backends.Operand{at(b, 64*i, 1, 4, 4)},
+			Out: []backends.Operand{at(b, 1024+64*i, 1, 4, 4), at(b, 1536+64*i, 1, 4, 4)}})
+	}
+	in, out = stepRanges(b, launches)
+	if want := []stepRange{{b, 0, 452}, {b, 1028, 1984}}; !slices.Equal(in, want) || !canMove(in) {
+		t.Errorf("in of eight steps: %v, want %v", in, want)
+	}
+	if want := []stepRange{{b, 1024, 1988}}; !slices.Equal(out, want) || !canMove(out) {
+		t.Errorf("out of eight steps: %v, want %v", out, want)
+	}
 }
 
 // A program may be submitted behind another one: each is waited for by itself.
