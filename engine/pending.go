@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"math/bits"
 	"time"
 )
@@ -70,16 +71,29 @@ func (s *Session) take() (int32, error) {
 	return p.tokens[p.at-1], nil
 }
 
-// compute runs a program of several steps behind token t, and reads the tokens that they chose.
-func (s *Session) compute(t int32, links int) error {
+// several gives the program of several steps; nil where the device has no room for it: then tokens are computed singly.
+func (s *Session) several() (*Step, error) {
+	n := s.pending.links
+	st, err := s.stepOf(stepKind{Tokens: 1, Rows: 1, picks: 1, chain: n}, nil)
+	if err == nil || s.stream == nil || !s.engine.open {
+		return st, err
+	}
+	s.pending.links = 1
+	s.engine.notify(fmt.Sprintf("tokens are computed one by one, which is slower, as a program of %d cannot be captured: %v", n, err))
+	return nil, nil
+}
+
+// compute runs a program of several steps behind token t, if there is one, and reads the tokens that they chose.
+func (s *Session) compute(t int32) error {
 	s.enter()
 	defer s.leave()
 	step, p := s.start(), &s.pending
 	p.drop()
-	st, err := s.stepOf(stepKind{Tokens: 1, Rows: 1, picks: 1, chain: links}, nil)
-	if err != nil {
+	st, err := s.several()
+	if st == nil {
 		return err
 	}
+	links := st.chain
 	s.one[0] = t
 	if err := s.begin(st, s.one[:]); err != nil {
 		return err
@@ -102,19 +116,19 @@ func (s *Session) compute(t int32, links int) error {
 // following gives the token behind t, and what its step took. So many tokens are still wanted, it included.
 func (s *Session) following(t int32, wanted, picks int, sampler *Sampler, history []int32) (int32, stepTimes, error) {
 	p := &s.pending
-	if n := p.links; !s.valid() && (n < 2 || n > wanted || n > s.Left() || !s.chains(picks)) {
-		step := s.start()
-		s.one[0] = t
-		next, err := s.choice(s.one[:], picks, sampler, history)
-		return next, s.since(step), err
-	}
-	if !s.valid() {
-		if err := s.compute(t, p.links); err != nil {
+	if n := p.links; !s.valid() && n > 1 && n <= wanted && n <= s.Left() && s.chains(picks) {
+		if err := s.compute(t); err != nil {
 			return 0, stepTimes{}, err
 		}
 	}
-	next, err := s.take()
-	return next, p.times, err
+	if s.valid() {
+		next, err := s.take()
+		return next, p.times, err
+	}
+	step := s.start()
+	s.one[0] = t
+	next, err := s.choice(s.one[:], picks, sampler, history)
+	return next, s.since(step), err
 }
 
 // preparePending times single steps, which no later one sees, and captures a program of several.
@@ -127,7 +141,7 @@ func (s *Session) preparePending() error {
 		}
 	}
 	if n := s.pending.links; n > 1 && s.Left() >= n && err == nil {
-		_, err = s.stepOf(stepKind{Tokens: 1, Rows: 1, picks: 1, chain: n}, nil)
+		_, err = s.several()
 	}
 	return err
 }

@@ -82,6 +82,39 @@ func TestPendingErrors(t *testing.T) {
 	}
 }
 
+// TestPendingRoom: where there is no room for a program of several steps, tokens come singly, and a note says so.
+func TestPendingRoom(t *testing.T) {
+	var notes []string
+	dev := &chaining{Device: newCPU(t, 1), launches: 256, picks: 40, full: true}
+	e, err := New(t.Context(), Options{Model: small(t), Device: dev, Context: 64, Notify: func(note string) { notes = append(notes, note) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	for _, prepare := range []bool{true, false} {
+		notes = nil
+		s, err := e.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		s.pending.links, s.pending.paced = 8, paceSteps
+		if prepare {
+			err = s.Prepare(3, &Sampling{}, true)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := s.Generate(t.Context(), []int32{3, 1, 4}, Generation{Max: 40})
+		if err != nil || len(g.Tokens) != 40 || s.Pos() != 3+39 {
+			t.Errorf("%d tokens, position %d, %v", len(g.Tokens), s.Pos(), err)
+		}
+		if len(notes) != 1 || !strings.Contains(notes[0], "one by one") || !strings.Contains(notes[0], "no room") {
+			t.Errorf("notes: %q", notes)
+		}
+	}
+}
+
 // TestPace: as many tokens are computed at once as are soon there.
 func TestPace(t *testing.T) {
 	for _, c := range []struct {

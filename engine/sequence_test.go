@@ -22,6 +22,7 @@ type chaining struct {
 	picks    int // that it chooses
 	broken   int // of the reads of four bytes, the one that gives a NaN; 0: none
 	reads    int
+	full     bool // no program of several steps has room
 }
 
 func (d *chaining) Info() backends.Info {
@@ -51,6 +52,9 @@ func (s breaking) Read(src backends.Buffer, offset int, dst []byte) error {
 }
 
 func (d *chaining) Capture(p *backends.Program) (backends.Executable, error) {
+	if d.full && p.Steps > 1 {
+		return nil, errors.New("there is no room")
+	}
 	d.chained = d.chained || p.Steps > 1
 	e, err := d.Device.Capture(p)
 	return &failing{Executable: e, dev: d}, err
