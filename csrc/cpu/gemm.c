@@ -2,6 +2,8 @@
 // micro-kernel that multiplies two panels. MR = 2·VL rows of W, NR rows of X.
 #include "vec.h"
 
+#define FAR 32 // columns from which rows of X are asked for ahead, which come from the third-level cache
+
 // PACK: dst[i*width+r] = src[r*ld+i] for i < k, r < rows; 0 for rows <= r < width.
 #define PACK(NAME, T, LD, LDN)                                                                        \
   void NAME(const T *src, long ld, float *dst, long k, long rows, long width) {                       \
@@ -73,6 +75,7 @@ INLINE void tile(const float *w, const float *x, float *c, long ldc, long k, lon
       UNROLL for (int i = 0; i < MICRO_MR; i += 16) __builtin_prefetch(c + j * ldc + i, 1, 2);
   }
   ROLLED for (; k > 0; k--, w += MICRO_MR, x += MICRO_NR) {
+    __builtin_prefetch(x + FAR * MICRO_NR, 0, 3);
     vf w0 = ld_f32(w), w1 = ld_f32(w + VL);
     UNROLL for (int j = 0; j < NR; j++) {
       vf s = vset(x[j]);

@@ -10,17 +10,17 @@ import (
 // The product Y[S,N] (+)= X[S,K]·W[N,K]ᵀ, blocked for the caches as by Goto
 // and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008):
 //
-//	X is packed once, in blocks of blockK columns: panels of nr rows, [k][nr].
+//	X is packed once, in blocks of deep columns: panels of nr rows, [k][nr].
 //	Each call of MulRows takes TileRows rows of W at a time, decodes and packs
 //	one block of columns into panels [k][mr] that stay in the second-level
 //	cache, and runs the micro-kernel over all panels of X.
 //
-// Blocks of X lie behind each other: block b starts at b·blockK·nr·panels.
+// Blocks of X lie behind each other: block b starts at b·deep·nr·panels.
 
-// blockK is the columns at once: a multiple of every format's block.
+// blockK is the columns at once, k.deep, where nothing else was measured: a multiple of every format's block.
 const blockK = 256
 
-// TileRows gives the rows of W whose packed panels, 1 KiB each, stay in the
+// TileRows gives the rows of W whose packed panels, 4·deep bytes each, stay in the
 // second-level cache.
 func (k *Kernels) TileRows() int { return k.tile }
 
@@ -36,9 +36,9 @@ func (k *Kernels) PackedLen(s, cols int) int { return k.Panels(s)*k.nr*cols + 16
 // ScratchLen gives the floats of scratch that one worker needs for MulRows.
 func (k *Kernels) ScratchLen(m Matrix) int {
 	if m.Type == tensor.F32 || m.Type == tensor.F16 || m.Type == tensor.BF16 {
-		return k.tile * blockK
+		return k.tile * k.deep
 	}
-	return (k.tile + k.mr) * blockK
+	return (k.tile + k.mr) * k.deep
 }
 
 // PackX packs panel p of X, which has s rows of cols columns, into dst of PackedLen
@@ -49,8 +49,8 @@ func (k *Kernels) PackX(dst, x []float32, ldx, s, cols, p int) {
 		panic(fmt.Sprintf("simd: PackX of panel %d of %d rows of %d, stride %d, from %d to %d floats", p, s, cols, ldx, len(x), len(dst)))
 	}
 	panels := k.Panels(s)
-	for c0 := 0; c0 < cols; c0 += blockK {
-		kc := min(blockK, cols-c0)
+	for c0 := 0; c0 < cols; c0 += k.deep {
+		kc := min(k.deep, cols-c0)
 		k.k.PackF32(ptr(x[c0:]), ldx, ptr(dst[(c0*panels+p*kc)*k.nr:]), kc, rows, k.nr)
 	}
 }
@@ -158,16 +158,16 @@ func (k *Kernels) MulRows(y []float32, ldy int, m Matrix, r0, r1 int, xp []float
 		}
 		return
 	}
-	panels, wp := k.Panels(s), scratch[:k.tile*blockK]
+	panels, wp := k.Panels(s), scratch[:k.tile*k.deep]
 	for t0 := r0; t0 < r1; t0 += k.tile {
 		rows := min(k.tile, r1-t0)
-		for c0 := 0; c0 < m.Cols; c0 += blockK {
-			kc := min(blockK, m.Cols-c0)
+		for c0 := 0; c0 < m.Cols; c0 += k.deep {
+			kc := min(k.deep, m.Cols-c0)
 			if m.Packed {
 				k.widePanels(wp, m, t0, rows, c0, kc)
 			} else {
 				for i := 0; i < rows; i += k.mr {
-					k.packW(wp[i*kc:], m, t0+i, min(k.mr, rows-i), c0, kc, scratch[k.tile*blockK:])
+					k.packW(wp[i*kc:], m, t0+i, min(k.mr, rows-i), c0, kc, scratch[k.tile*k.deep:])
 				}
 			}
 			adding := 0

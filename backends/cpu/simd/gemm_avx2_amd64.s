@@ -239,7 +239,7 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x0000d7e9; BYTE $0x00 // jmp 0x104ed <pack_f32+0x4ed>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x000025d80566bdc5 // vpcmpgtd ymm0, ymm8, ymmword ptr [rip + 0x25d8] # 0x12a00 <micro+0xad0>
+	QUAD $0x000026180566bdc5 // vpcmpgtd ymm0, ymm8, ymmword ptr [rip + 0x2618] # 0x12a40 <micro+0xb10>
 	LONG $0x2c7de2c4; WORD $0x005d // vmaskmovps ymm3, ymm0, ymmword ptr [rbp]
 	LONG $0x01f88349 // cmp r8, 0x1
 	LONG $0x00a8860f; WORD $0x0000 // jbe 0x104e0 <pack_f32+0x4e0>
@@ -251,7 +251,7 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x2c7da2c4; WORD $0x982c // vmaskmovps ymm5, ymm0, ymmword ptr [rax + 4*r11]
 	LONG $0x03f88349 // cmp r8, 0x3
 	LONG $0x01ec860f; WORD $0x0000 // jbe 0x1064e <pack_f32+0x64e>
-	QUAD $0x000025960566bdc5 // vpcmpgtd ymm0, ymm8, ymmword ptr [rip + 0x2596] # 0x12a00 <micro+0xad0>
+	QUAD $0x000025d60566bdc5 // vpcmpgtd ymm0, ymm8, ymmword ptr [rip + 0x25d6] # 0x12a40 <micro+0xb10>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x2c7da2c4; WORD $0x983c // vmaskmovps ymm7, ymm0, ymmword ptr [rax + 4*r11]
 	LONG $0x04f88349 // cmp r8, 0x4
@@ -264,7 +264,7 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x2c7d22c4; WORD $0x980c // vmaskmovps ymm9, ymm0, ymmword ptr [rax + 4*r11]
 	LONG $0x06f88349 // cmp r8, 0x6
 	LONG $0x01cb860f; WORD $0x0000 // jbe 0x10674 <pack_f32+0x674>
-	QUAD $0x0000254f0566bdc5 // vpcmpgtd ymm0, ymm8, ymmword ptr [rip + 0x254f] # 0x12a00 <micro+0xad0>
+	QUAD $0x0000258f0566bdc5 // vpcmpgtd ymm0, ymm8, ymmword ptr [rip + 0x258f] # 0x12a40 <micro+0xb10>
 	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x2c7d22c4; WORD $0x9804 // vmaskmovps ymm8, ymm0, ymmword ptr [rax + 4*r11]
 	LONG $0x08f88349 // cmp r8, 0x8
@@ -289,7 +289,7 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x144c41c4; BYTE $0xf9 // vunpcklps ymm15, ymm6, ymm9 # ymm15 = ymm6[0],ymm9[0],ymm6[1],ymm9[1],ymm6[4],ymm9[4],ymm6[5],ymm9[5]
 	LONG $0xc214bcc5 // vunpcklps ymm0, ymm8, ymm2 # ymm0 = ymm8[0],ymm2[0],ymm8[1],ymm2[1],ymm8[4],ymm2[4],ymm8[5],ymm2[5]
 	LONG $0x1a448d4a; BYTE $0x01 // lea rax, [rdx + r11 + 0x1]
-	QUAD $0x000024d6156675c5 // vpcmpgtd ymm10, ymm1, ymmword ptr [rip + 0x24d6] # 0x12a00 <micro+0xad0>
+	QUAD $0x00002516156675c5 // vpcmpgtd ymm10, ymm1, ymmword ptr [rip + 0x2516] # 0x12a40 <micro+0xb10>
 	LONG $0x141541c4; BYTE $0xde // vunpcklpd ymm11, ymm13, ymm14 # ymm11 = ymm13[0],ymm14[0],ymm13[2],ymm14[2]
 	LONG $0xe01405c5 // vunpcklpd ymm12, ymm15, ymm0 # ymm12 = ymm15[0],ymm0[0],ymm15[2],ymm0[2]
 	LONG $0x1825c3c4; WORD $0x01cc // vinsertf128 ymm1, ymm11, xmm12, 0x1
@@ -704,7 +704,7 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcc14b4c5 // vunpcklps ymm1, ymm9, ymm4 # ymm1 = ymm9[0],ymm4[0],ymm9[1],ymm4[1],ymm9[4],ymm4[4],ymm9[5],ymm4[5]
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	LONG $0xf1af0f49 // imul rsi, r9
-	QUAD $0x00001d421d666dc5 // vpcmpgtd ymm11, ymm2, ymmword ptr [rip + 0x1d42] # 0x12a00 <micro+0xad0>
+	QUAD $0x00001d821d666dc5 // vpcmpgtd ymm11, ymm2, ymmword ptr [rip + 0x1d82] # 0x12a40 <micro+0xb10>
 	LONG $0x140d41c4; BYTE $0xe7 // vunpcklpd ymm12, ymm14, ymm15 # ymm12 = ymm14[0],ymm15[0],ymm14[2],ymm15[2]
 	LONG $0xe9147dc5 // vunpcklpd ymm13, ymm0, ymm1 # ymm13 = ymm0[0],ymm1[0],ymm0[2],ymm1[2]
 	LONG $0x181dc3c4; WORD $0x01d5 // vinsertf128 ymm2, ymm12, xmm13, 0x1
@@ -1302,7 +1302,7 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcc62b5c5 // vpunpckldq ymm1, ymm9, ymm4 # ymm1 = ymm9[0],ymm4[0],ymm9[1],ymm4[1],ymm9[4],ymm4[4],ymm9[5],ymm4[5]
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	LONG $0xf1af0f49 // imul rsi, r9
-	QUAD $0x000012ab1d666dc5 // vpcmpgtd ymm11, ymm2, ymmword ptr [rip + 0x12ab] # 0x12a00 <micro+0xad0>
+	QUAD $0x000012eb1d666dc5 // vpcmpgtd ymm11, ymm2, ymmword ptr [rip + 0x12eb] # 0x12a40 <micro+0xb10>
 	LONG $0x6c0d41c4; BYTE $0xe7 // vpunpcklqdq ymm12, ymm14, ymm15 # ymm12 = ymm14[0],ymm15[0],ymm14[2],ymm15[2]
 	LONG $0xe96c7dc5 // vpunpcklqdq ymm13, ymm0, ymm1 # ymm13 = ymm0[0],ymm1[0],ymm0[2],ymm1[2]
 	LONG $0x381dc3c4; WORD $0x01d5 // vinserti128 ymm2, ymm12, xmm13, 0x1
@@ -1554,8 +1554,8 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00d18e0f; WORD $0x0000 // jle 0x11c5a <spread_f32+0xda>
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x00000eac1528fcc5 // vmovaps ymm2, ymmword ptr [rip + 0xeac] # 0x12a40 <micro+0xb10>
-	QUAD $0x000ed31d217de2c4; BYTE $0x00 // vpmovsxbd ymm3, qword ptr [rip + 0xed3] # 0x12a70 <micro+0xb40>
+	QUAD $0x00000eec1528fcc5 // vmovaps ymm2, ymmword ptr [rip + 0xeec] # 0x12a80 <micro+0xb50>
+	QUAD $0x000f131d217de2c4; BYTE $0x00 // vpmovsxbd ymm3, qword ptr [rip + 0xf13] # 0x12ab0 <micro+0xb80>
 	LONG $0xff418d48 // lea rax, [rcx - 0x1]
 	LONG $0x02e6c148 // shl rsi, 0x2
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -1636,7 +1636,7 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x53 // push rbx
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x20ec8348 // sub rsp, 0x20
-	QUAD $0x00000d8e1528fcc5 // vmovaps ymm2, ymmword ptr [rip + 0xd8e] # 0x12a40 <micro+0xb10>
+	QUAD $0x00000dce1528fcc5 // vmovaps ymm2, ymmword ptr [rip + 0xdce] # 0x12a80 <micro+0xb50>
 	LONG $0xff418d48 // lea rax, [rcx - 0x1]
 	WORD $0x0148; BYTE $0xf6 // add rsi, rsi
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -1729,7 +1729,7 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x53 // push rbx
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x20ec8348 // sub rsp, 0x20
-	QUAD $0x00000c3e1528fcc5 // vmovaps ymm2, ymmword ptr [rip + 0xc3e] # 0x12a40 <micro+0xb10>
+	QUAD $0x00000c7e1528fcc5 // vmovaps ymm2, ymmword ptr [rip + 0xc7e] # 0x12a80 <micro+0xb50>
 	LONG $0xff418d48 // lea rax, [rcx - 0x1]
 	WORD $0x0148; BYTE $0xf6 // add rsi, rsi
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -1821,7 +1821,7 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc8b60f44 // movzx r9d, al
 	WORD $0xb60f; BYTE $0xdc // movzx ebx, ah
 	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
-	LONG $0x0158820f; WORD $0x0000 // jb 0x1209e <micro+0x16e>
+	LONG $0x015f820f; WORD $0x0000 // jb 0x120a5 <micro+0x175>
 	LONG $0x491c8d4c // lea r11, [rcx + 2*rcx]
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
 	LONG $0x04e2c149 // shl r10, 0x4
@@ -1835,7 +1835,7 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x89348d4c // lea r14, [rcx + 4*rcx]
 	LONG $0x14180f42; BYTE $0xb2 // prefetcht1 byte ptr [rdx + 4*r14]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02b08e0f; WORD $0x0000 // jle 0x1222d <micro+0x2fd>
+	LONG $0x02c78e0f; WORD $0x0000 // jle 0x12244 <micro+0x314>
 	WORD $0xff49; BYTE $0xc0 // inc r8
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
@@ -1844,43 +1844,44 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x1f107cc5 // vmovups ymm11, ymmword ptr [rdi]
+	LONG $0x008e180f; WORD $0x0003; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x300]
+	WORD $0xff49; BYTE $0xc8 // dec r8
+	LONG $0x27107cc5 // vmovups ymm12, ymmword ptr [rdi]
 	LONG $0x6f107cc5; BYTE $0x20 // vmovups ymm13, ymmword ptr [rdi + 0x20]
 	LONG $0x187d62c4; BYTE $0x36 // vbroadcastss ymm14, dword ptr [rsi]
 	LONG $0x187d62c4; WORD $0x147e // vbroadcastss ymm15, dword ptr [rsi + 0x14]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xff49; BYTE $0xc8 // dec r8
-	LONG $0xb82542c4; BYTE $0xd6 // vfmadd231ps ymm10, ymm11, ymm14 # ymm10 = (ymm11 * ymm14) + ymm10
-	LONG $0xb81542c4; BYTE $0xe6 // vfmadd231ps ymm12, ymm13, ymm14 # ymm12 = (ymm13 * ymm14) + ymm12
+	LONG $0xb81d42c4; BYTE $0xd6 // vfmadd231ps ymm10, ymm12, ymm14 # ymm10 = (ymm12 * ymm14) + ymm10
+	LONG $0xb81542c4; BYTE $0xde // vfmadd231ps ymm11, ymm13, ymm14 # ymm11 = (ymm13 * ymm14) + ymm11
 	LONG $0x187d62c4; WORD $0x0476 // vbroadcastss ymm14, dword ptr [rsi + 0x4]
-	LONG $0xb805c2c4; BYTE $0xc3 // vfmadd231ps ymm0, ymm15, ymm11 # ymm0 = (ymm15 * ymm11) + ymm0
+	LONG $0xb805c2c4; BYTE $0xc4 // vfmadd231ps ymm0, ymm15, ymm12 # ymm0 = (ymm15 * ymm12) + ymm0
 	LONG $0xb815c2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm13, ymm15 # ymm1 = (ymm13 * ymm15) + ymm1
-	LONG $0xb825c2c4; BYTE $0xfe // vfmadd231ps ymm7, ymm11, ymm14 # ymm7 = (ymm11 * ymm14) + ymm7
+	LONG $0xb81dc2c4; BYTE $0xfe // vfmadd231ps ymm7, ymm12, ymm14 # ymm7 = (ymm12 * ymm14) + ymm7
 	LONG $0xb81542c4; BYTE $0xce // vfmadd231ps ymm9, ymm13, ymm14 # ymm9 = (ymm13 * ymm14) + ymm9
 	LONG $0x187d62c4; WORD $0x0876 // vbroadcastss ymm14, dword ptr [rsi + 0x8]
-	LONG $0xb825c2c4; BYTE $0xf6 // vfmadd231ps ymm6, ymm11, ymm14 # ymm6 = (ymm11 * ymm14) + ymm6
+	LONG $0xb81dc2c4; BYTE $0xf6 // vfmadd231ps ymm6, ymm12, ymm14 # ymm6 = (ymm12 * ymm14) + ymm6
 	LONG $0xb81542c4; BYTE $0xc6 // vfmadd231ps ymm8, ymm13, ymm14 # ymm8 = (ymm13 * ymm14) + ymm8
 	LONG $0x187d62c4; WORD $0x0c76 // vbroadcastss ymm14, dword ptr [rsi + 0xc]
-	LONG $0xb825c2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm11, ymm14 # ymm4 = (ymm11 * ymm14) + ymm4
+	LONG $0xb81dc2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm12, ymm14 # ymm4 = (ymm12 * ymm14) + ymm4
 	LONG $0xb815c2c4; BYTE $0xee // vfmadd231ps ymm5, ymm13, ymm14 # ymm5 = (ymm13 * ymm14) + ymm5
 	LONG $0x187d62c4; WORD $0x1076 // vbroadcastss ymm14, dword ptr [rsi + 0x10]
 	LONG $0x18c68348 // add rsi, 0x18
-	LONG $0xb825c2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm11, ymm14 # ymm2 = (ymm11 * ymm14) + ymm2
+	LONG $0xb81dc2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm12, ymm14 # ymm2 = (ymm12 * ymm14) + ymm2
 	LONG $0xb815c2c4; BYTE $0xde // vfmadd231ps ymm3, ymm13, ymm14 # ymm3 = (ymm13 * ymm14) + ymm3
 	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x8777 // ja 0x11fc0 <micro+0x90>
+	WORD $0x8077 // ja 0x11fc0 <micro+0x90>
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x0228850f; WORD $0x0000 // jne 0x1226b <micro+0x33b>
+	LONG $0x0238850f; WORD $0x0000 // jne 0x12282 <micro+0x352>
 	LONG $0xffff3d48; WORD $0x0000 // cmp rax, 0xffff
-	LONG $0x032f870f; WORD $0x0000 // ja 0x1237e <micro+0x44e>
+	LONG $0x033f870f; WORD $0x0000 // ja 0x12395 <micro+0x465>
 	LONG $0x12117cc5 // vmovups ymmword ptr [rdx], ymm10
-	LONG $0x62117cc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm12
+	LONG $0x5a117cc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm11
 	LONG $0x3c11fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm7
 	LONG $0x4c117cc5; WORD $0x208a // vmovups ymmword ptr [rdx + 4*rcx + 0x20], ymm9
 	LONG $0x3411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm6
@@ -1890,21 +1891,21 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x117ca1c4; WORD $0x1214 // vmovups ymmword ptr [rdx + r10], ymm2
 	LONG $0x117ca1c4; WORD $0x125c; BYTE $0x20 // vmovups ymmword ptr [rdx + r10 + 0x20], ymm3
 	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
-	LONG $0x095f840f; WORD $0x0000 // je 0x129f0 <micro+0xac0>
+	LONG $0x096f840f; WORD $0x0000 // je 0x12a07 <micro+0xad7>
 	LONG $0x89048d48 // lea rax, [rcx + 4*rcx]
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
-	LONG $0x000472e9; BYTE $0x00 // jmp 0x12510 <micro+0x5e0>
+	LONG $0x000482e9; BYTE $0x00 // jmp 0x12527 <micro+0x5f7>
 	WORD $0xfb83; BYTE $0x03 // cmp ebx, 0x3
-	LONG $0x00ed820f; WORD $0x0000 // jb 0x12194 <micro+0x264>
+	LONG $0x00fd820f; WORD $0x0000 // jb 0x121ab <micro+0x27b>
 	WORD $0x180f; BYTE $0x12 // prefetcht1 byte ptr [rdx]
 	LONG $0x8a14180f // prefetcht1 byte ptr [rdx + 4*rcx]
 	LONG $0xca14180f // prefetcht1 byte ptr [rdx + 8*rcx]
 	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
-	WORD $0x0975 // jne 0x120c0 <micro+0x190>
+	WORD $0x0975 // jne 0x120c7 <micro+0x197>
 	LONG $0x49148d4c // lea r10, [rcx + 2*rcx]
 	LONG $0x14180f42; BYTE $0x92 // prefetcht1 byte ptr [rdx + 4*r10]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x036f8e0f; WORD $0x0000 // jle 0x12438 <micro+0x508>
+	LONG $0x037f8e0f; WORD $0x0000 // jle 0x1244f <micro+0x51f>
 	WORD $0xff49; BYTE $0xc0 // inc r8
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -1914,14 +1915,15 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x008e180f; WORD $0x0003; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x300]
+	WORD $0xff49; BYTE $0xc8 // dec r8
 	LONG $0x3710fcc5 // vmovups ymm6, ymmword ptr [rdi]
 	LONG $0x4f107cc5; BYTE $0x20 // vmovups ymm9, ymmword ptr [rdi + 0x20]
 	LONG $0x187d62c4; WORD $0x045e // vbroadcastss ymm11, dword ptr [rsi + 0x4]
 	LONG $0x187d62c4; BYTE $0x16 // vbroadcastss ymm10, dword ptr [rsi]
 	LONG $0x187d62c4; WORD $0x0866 // vbroadcastss ymm12, dword ptr [rsi + 0x8]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xff49; BYTE $0xc8 // dec r8
 	LONG $0xb84dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm6, ymm11 # ymm4 = (ymm6 * ymm11) + ymm4
 	LONG $0xb835c2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm9, ymm11 # ymm5 = (ymm9 * ymm11) + ymm5
 	LONG $0x187d62c4; WORD $0x0c5e // vbroadcastss ymm11, dword ptr [rsi + 0xc]
@@ -1933,11 +1935,11 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb825e2c4; BYTE $0xc6 // vfmadd231ps ymm0, ymm11, ymm6 # ymm0 = (ymm11 * ymm6) + ymm0
 	LONG $0xb835c2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm9, ymm11 # ymm1 = (ymm9 * ymm11) + ymm1
 	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0xa777 // ja 0x120f0 <micro+0x1c0>
+	WORD $0xa077 // ja 0x12100 <micro+0x1d0>
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x0310850f; WORD $0x0000 // jne 0x12463 <micro+0x533>
+	LONG $0x0310850f; WORD $0x0000 // jne 0x1247a <micro+0x54a>
 	LONG $0xffff3d48; WORD $0x0000 // cmp rax, 0xffff
-	LONG $0x0357870f; WORD $0x0000 // ja 0x124b6 <micro+0x586>
+	LONG $0x0357870f; WORD $0x0000 // ja 0x124cd <micro+0x59d>
 	LONG $0x3a11fcc5 // vmovups ymmword ptr [rdx], ymm7
 	LONG $0x42117cc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm8
 	LONG $0x2411fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm4
@@ -1945,25 +1947,25 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm2
 	LONG $0x5c11fcc5; WORD $0x20ca // vmovups ymmword ptr [rdx + 8*rcx + 0x20], ymm3
 	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
-	LONG $0x0869850f; WORD $0x0000 // jne 0x129f0 <micro+0xac0>
+	LONG $0x0869850f; WORD $0x0000 // jne 0x12a07 <micro+0xad7>
 	LONG $0x49048d48 // lea rax, [rcx + 2*rcx]
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
-	LONG $0x00037ce9; BYTE $0x00 // jmp 0x12510 <micro+0x5e0>
+	LONG $0x00037ce9; BYTE $0x00 // jmp 0x12527 <micro+0x5f7>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x012d840f; WORD $0x0000 // je 0x122ca <micro+0x39a>
+	LONG $0x012d840f; WORD $0x0000 // je 0x122e1 <micro+0x3b1>
 	WORD $0x180f; BYTE $0x12 // prefetcht1 byte ptr [rdx]
 	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
-	LONG $0x0121850f; WORD $0x0000 // jne 0x122ca <micro+0x39a>
+	LONG $0x0121850f; WORD $0x0000 // jne 0x122e1 <micro+0x3b1>
 	LONG $0x8a14180f // prefetcht1 byte ptr [rdx + 4*rcx]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x011d8f0f; WORD $0x0000 // jg 0x122d6 <micro+0x3a6>
+	LONG $0x011d8f0f; WORD $0x0000 // jg 0x122ed <micro+0x3bd>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x0160840f; WORD $0x0000 // je 0x12333 <micro+0x403>
+	LONG $0x0160840f; WORD $0x0000 // je 0x1234a <micro+0x41a>
 	LONG $0x08f98349 // cmp r9, 0x8
 	LONG $0x000008be; BYTE $0x00 // mov esi, 0x8
 	WORD $0x8944; BYTE $0xcf // mov edi, r9d
@@ -1974,16 +1976,16 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
 	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x061b840f; WORD $0x0000 // je 0x1281b <micro+0x8eb>
+	LONG $0x061b840f; WORD $0x0000 // je 0x12832 <micro+0x902>
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x03ee820f; WORD $0x0000 // jb 0x125f8 <micro+0x6c8>
+	LONG $0x03ee820f; WORD $0x0000 // jb 0x1260f <micro+0x6df>
 	LONG $0xffff3d48; WORD $0x0000 // cmp rax, 0xffff
-	LONG $0x05d4870f; WORD $0x0000 // ja 0x127ea <micro+0x8ba>
+	LONG $0x05d4870f; WORD $0x0000 // ja 0x12801 <micro+0x8d1>
 	LONG $0x1a11fcc5 // vmovups ymmword ptr [rdx], ymm3
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x05f7840f; WORD $0x0000 // je 0x1281b <micro+0x8eb>
+	LONG $0x05f7840f; WORD $0x0000 // je 0x12832 <micro+0x902>
 	LONG $0x20728d48 // lea rsi, [rdx + 0x20]
-	LONG $0x0005e1e9; BYTE $0x00 // jmp 0x1280e <micro+0x8de>
+	LONG $0x0005e1e9; BYTE $0x00 // jmp 0x12825 <micro+0x8f5>
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
@@ -1991,76 +1993,76 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0xfdd8840f; WORD $0xffff // je 0x12043 <micro+0x113>
+	LONG $0xfdc8840f; WORD $0xffff // je 0x1204a <micro+0x11a>
 	LONG $0x000008be; BYTE $0x00 // mov esi, 0x8
 	LONG $0x08f98349 // cmp r9, 0x8
 	LONG $0xf14c0f49 // cmovl rsi, r9
-	LONG $0xde6e79c5 // vmovd xmm11, esi
-	LONG $0x587d42c4; BYTE $0xdb // vpbroadcastd ymm11, xmm11
-	LONG $0x017b820f; WORD $0x0000 // jb 0x12402 <micro+0x4d2>
+	LONG $0xe66e79c5 // vmovd xmm12, esi
+	LONG $0x587d42c4; BYTE $0xe4 // vpbroadcastd ymm12, xmm12
+	LONG $0x017b820f; WORD $0x0000 // jb 0x12419 <micro+0x4e9>
 	WORD $0x8944; BYTE $0xcf // mov edi, r9d
 	WORD $0xf729 // sub edi, esi
 	LONG $0xef6e79c5 // vmovd xmm13, edi
 	LONG $0x587d42c4; BYTE $0xed // vpbroadcastd ymm13, xmm13
 	LONG $0xffff3d48; WORD $0x0000 // cmp rax, 0xffff
-	LONG $0x027d870f; WORD $0x0000 // ja 0x1251e <micro+0x5ee>
+	LONG $0x027d870f; WORD $0x0000 // ja 0x12535 <micro+0x605>
 	LONG $0x12117cc5 // vmovups ymmword ptr [rdx], ymm10
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x0381850f; WORD $0x0000 // jne 0x12630 <micro+0x700>
+	LONG $0x0381850f; WORD $0x0000 // jne 0x12647 <micro+0x717>
 	LONG $0x3c11fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm7
 	LONG $0x3411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm6
 	LONG $0x117ca1c4; WORD $0x9a24 // vmovups ymmword ptr [rdx + 4*r11], ymm4
 	LONG $0x117ca1c4; WORD $0x1214 // vmovups ymmword ptr [rdx + r10], ymm2
-	LONG $0x00046ce9; BYTE $0x00 // jmp 0x12736 <micro+0x806>
+	LONG $0x00046ce9; BYTE $0x00 // jmp 0x1274d <micro+0x81d>
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0xfee38e0f; WORD $0xffff // jle 0x121b9 <micro+0x289>
+	LONG $0xfee38e0f; WORD $0xffff // jle 0x121d0 <micro+0x2a0>
 	WORD $0xff49; BYTE $0xc0 // inc r8
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x008e180f; WORD $0x0003; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x300]
+	WORD $0xff49; BYTE $0xc8 // dec r8
 	LONG $0x2710fcc5 // vmovups ymm4, ymmword ptr [rdi]
 	LONG $0x6f10fcc5; BYTE $0x20 // vmovups ymm5, ymmword ptr [rdi + 0x20]
 	LONG $0x187de2c4; BYTE $0x36 // vbroadcastss ymm6, dword ptr [rsi]
 	LONG $0x187de2c4; WORD $0x047e // vbroadcastss ymm7, dword ptr [rsi + 0x4]
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0x18c68348 // add rsi, 0x18
-	WORD $0xff49; BYTE $0xc8 // dec r8
 	LONG $0xb85de2c4; BYTE $0xde // vfmadd231ps ymm3, ymm4, ymm6 # ymm3 = (ymm4 * ymm6) + ymm3
 	LONG $0xb855e2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm5, ymm6 # ymm2 = (ymm5 * ymm6) + ymm2
 	LONG $0xb845e2c4; BYTE $0xc4 // vfmadd231ps ymm0, ymm7, ymm4 # ymm0 = (ymm7 * ymm4) + ymm0
 	LONG $0xb855e2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm5, ymm7 # ymm1 = (ymm5 * ymm7) + ymm1
 	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0xc777 // ja 0x122f0 <micro+0x3c0>
+	WORD $0xc077 // ja 0x12300 <micro+0x3d0>
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0xfea0850f; WORD $0xffff // jne 0x121d3 <micro+0x2a3>
+	LONG $0xfea0850f; WORD $0xffff // jne 0x121ea <micro+0x2ba>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	WORD $0x1a74 // je 0x12352 <micro+0x422>
+	WORD $0x1a74 // je 0x12369 <micro+0x439>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	WORD $0x0972 // jb 0x12349 <micro+0x419>
+	WORD $0x0972 // jb 0x12360 <micro+0x430>
 	LONG $0x1a58e4c5 // vaddps ymm3, ymm3, ymmword ptr [rdx]
 	LONG $0x5258ecc5; BYTE $0x20 // vaddps ymm2, ymm2, ymmword ptr [rdx + 0x20]
 	LONG $0x1a11fcc5 // vmovups ymmword ptr [rdx], ymm3
 	LONG $0x5211fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm2
 	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
-	LONG $0x0695840f; WORD $0x0000 // je 0x129f0 <micro+0xac0>
+	LONG $0x0695840f; WORD $0x0000 // je 0x12a07 <micro+0xad7>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	WORD $0x0b72 // jb 0x1236e <micro+0x43e>
+	WORD $0x0b72 // jb 0x12385 <micro+0x455>
 	LONG $0x0458fcc5; BYTE $0x8a // vaddps ymm0, ymm0, ymmword ptr [rdx + 4*rcx]
 	LONG $0x4c58f4c5; WORD $0x208a // vaddps ymm1, ymm1, ymmword ptr [rdx + 4*rcx + 0x20]
 	LONG $0x0411fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm0
 	LONG $0x4c11fcc5; WORD $0x208a // vmovups ymmword ptr [rdx + 4*rcx + 0x20], ymm1
-	LONG $0x000672e9; BYTE $0x00 // jmp 0x129f0 <micro+0xac0>
+	LONG $0x000672e9; BYTE $0x00 // jmp 0x12a07 <micro+0xad7>
 	LONG $0x12582cc5 // vaddps ymm10, ymm10, ymmword ptr [rdx]
-	LONG $0x5a581cc5; BYTE $0x20 // vaddps ymm11, ymm12, ymmword ptr [rdx + 0x20]
+	LONG $0x5a5824c5; BYTE $0x20 // vaddps ymm11, ymm11, ymmword ptr [rdx + 0x20]
 	LONG $0x12117cc5 // vmovups ymmword ptr [rdx], ymm10
 	LONG $0x5a117cc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm11
 	LONG $0x3c58c4c5; BYTE $0x8a // vaddps ymm7, ymm7, ymmword ptr [rdx + 4*rcx]
@@ -2080,19 +2082,19 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x117ca1c4; WORD $0x1214 // vmovups ymmword ptr [rdx + r10], ymm2
 	LONG $0x117ca1c4; WORD $0x125c; BYTE $0x20 // vmovups ymmword ptr [rdx + r10 + 0x20], ymm3
 	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
-	LONG $0x05f7840f; WORD $0x0000 // je 0x129f0 <micro+0xac0>
+	LONG $0x05f7840f; WORD $0x0000 // je 0x12a07 <micro+0xad7>
 	LONG $0x890c8d48 // lea rcx, [rcx + 4*rcx]
-	LONG $0x0000ffe9; BYTE $0x00 // jmp 0x12501 <micro+0x5d1>
-	QUAD $0x000005f60d66a5c5 // vpcmpgtd ymm1, ymm11, ymmword ptr [rip + 0x5f6] # 0x12a00 <micro+0xad0>
+	LONG $0x0000ffe9; BYTE $0x00 // jmp 0x12518 <micro+0x5e8>
+	QUAD $0x0000061f0d669dc5 // vpcmpgtd ymm1, ymm12, ymmword ptr [rip + 0x61f] # 0x12a40 <micro+0xb10>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	LONG $0x014b830f; WORD $0x0000 // jae 0x12561 <micro+0x631>
+	LONG $0x014b830f; WORD $0x0000 // jae 0x12578 <micro+0x648>
 	WORD $0x0149; BYTE $0xd2 // add r10, rdx
 	LONG $0x2e7562c4; BYTE $0x12 // vmaskmovps ymmword ptr [rdx], ymm1, ymm10
 	LONG $0x2e75e2c4; WORD $0x8a3c // vmaskmovps ymmword ptr [rdx + 4*rcx], ymm1, ymm7
 	LONG $0x2e75e2c4; WORD $0xca34 // vmaskmovps ymmword ptr [rdx + 8*rcx], ymm1, ymm6
 	LONG $0x2e75a2c4; WORD $0x9a24 // vmaskmovps ymmword ptr [rdx + 4*r11], ymm1, ymm4
 	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
-	LONG $0x000175e9; BYTE $0x00 // jmp 0x125ad <micro+0x67d>
+	LONG $0x000175e9; BYTE $0x00 // jmp 0x125c4 <micro+0x694>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -2102,25 +2104,25 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0xfcf0840f; WORD $0xffff // je 0x12153 <micro+0x223>
+	LONG $0xfcf0840f; WORD $0xffff // je 0x1216a <micro+0x23a>
 	LONG $0x000008be; BYTE $0x00 // mov esi, 0x8
 	LONG $0x08f98349 // cmp r9, 0x8
 	LONG $0xf14c0f49 // cmovl rsi, r9
 	LONG $0xf66ef9c5 // vmovd xmm6, esi
 	LONG $0x587de2c4; BYTE $0xf6 // vpbroadcastd ymm6, xmm6
-	LONG $0x0151820f; WORD $0x0000 // jb 0x125d0 <micro+0x6a0>
+	LONG $0x0151820f; WORD $0x0000 // jb 0x125e7 <micro+0x6b7>
 	WORD $0x8944; BYTE $0xcf // mov edi, r9d
 	WORD $0xf729 // sub edi, esi
 	LONG $0xcf6e79c5 // vmovd xmm9, edi
 	LONG $0x587d42c4; BYTE $0xc9 // vpbroadcastd ymm9, xmm9
 	LONG $0xffff3d48; WORD $0x0000 // cmp rax, 0xffff
-	LONG $0x01da870f; WORD $0x0000 // ja 0x12673 <micro+0x743>
+	LONG $0x01da870f; WORD $0x0000 // ja 0x1268a <micro+0x75a>
 	LONG $0x3a11fcc5 // vmovups ymmword ptr [rdx], ymm7
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x03d5850f; WORD $0x0000 // jne 0x1287c <micro+0x94c>
+	LONG $0x03d5850f; WORD $0x0000 // jne 0x12893 <micro+0x963>
 	LONG $0x2411fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm4
 	LONG $0x1411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm2
-	LONG $0x000448e9; BYTE $0x00 // jmp 0x128fe <micro+0x9ce>
+	LONG $0x000448e9; BYTE $0x00 // jmp 0x12915 <micro+0x9e5>
 	LONG $0x3258c4c5 // vaddps ymm6, ymm7, ymmword ptr [rdx]
 	LONG $0x7a58bcc5; BYTE $0x20 // vaddps ymm7, ymm8, ymmword ptr [rdx + 0x20]
 	LONG $0x3211fcc5 // vmovups ymmword ptr [rdx], ymm6
@@ -2134,18 +2136,18 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm2
 	LONG $0x5c11fcc5; WORD $0x20ca // vmovups ymmword ptr [rdx + 8*rcx + 0x20], ymm3
 	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
-	LONG $0x04f3850f; WORD $0x0000 // jne 0x129f0 <micro+0xac0>
+	LONG $0x04f3850f; WORD $0x0000 // jne 0x12a07 <micro+0xad7>
 	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
 	LONG $0x0458fcc5; BYTE $0x8a // vaddps ymm0, ymm0, ymmword ptr [rdx + 4*rcx]
 	LONG $0x4c58f4c5; WORD $0x208a // vaddps ymm1, ymm1, ymmword ptr [rdx + 4*rcx + 0x20]
 	LONG $0x8a048d48 // lea rax, [rdx + 4*rcx]
 	LONG $0x0011fcc5 // vmovups ymmword ptr [rax], ymm0
 	LONG $0x4811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm1
-	LONG $0x0004d2e9; BYTE $0x00 // jmp 0x129f0 <micro+0xac0>
+	LONG $0x0004d2e9; BYTE $0x00 // jmp 0x12a07 <micro+0xad7>
 	LONG $0x12582cc5 // vaddps ymm10, ymm10, ymmword ptr [rdx]
 	LONG $0x12117cc5 // vmovups ymmword ptr [rdx], ymm10
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x016e850f; WORD $0x0000 // jne 0x1269e <micro+0x76e>
+	LONG $0x016e850f; WORD $0x0000 // jne 0x126b5 <micro+0x785>
 	LONG $0x1c58c4c5; BYTE $0x8a // vaddps ymm3, ymm7, ymmword ptr [rdx + 4*rcx]
 	LONG $0x1c11fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm3
 	LONG $0x1c58ccc5; BYTE $0xca // vaddps ymm3, ymm6, ymmword ptr [rdx + 8*rcx]
@@ -2154,7 +2156,7 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x117ca1c4; WORD $0x9a1c // vmovups ymmword ptr [rdx + 4*r11], ymm3
 	LONG $0x586ca1c4; WORD $0x1214 // vaddps ymm2, ymm2, ymmword ptr [rdx + r10]
 	LONG $0x117ca1c4; WORD $0x1214 // vmovups ymmword ptr [rdx + r10], ymm2
-	LONG $0x0001d5e9; BYTE $0x00 // jmp 0x12736 <micro+0x806>
+	LONG $0x0001d5e9; BYTE $0x00 // jmp 0x1274d <micro+0x81d>
 	LONG $0x2c75e2c4; BYTE $0x1a // vmaskmovps ymm3, ymm1, ymmword ptr [rdx]
 	LONG $0x12348d4a // lea rsi, [rdx + r10]
 	LONG $0xdb58acc5 // vaddps ymm3, ymm10, ymm3
@@ -2170,34 +2172,34 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x2e75a2c4; WORD $0x9a1c // vmaskmovps ymmword ptr [rdx + 4*r11], ymm1, ymm3
 	LONG $0x2c75a2c4; WORD $0x120c // vmaskmovps ymm1, ymm1, ymmword ptr [rdx + r10]
 	LONG $0xd158ecc5 // vaddps ymm2, ymm2, ymm1
-	QUAD $0x0000044b0d66a5c5 // vpcmpgtd ymm1, ymm11, ymmword ptr [rip + 0x44b] # 0x12a00 <micro+0xad0>
+	QUAD $0x000004740d669dc5 // vpcmpgtd ymm1, ymm12, ymmword ptr [rip + 0x474] # 0x12a40 <micro+0xb10>
 	LONG $0x2e75e2c4; BYTE $0x16 // vmaskmovps ymmword ptr [rsi], ymm1, ymm2
 	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
-	LONG $0x042d840f; WORD $0x0000 // je 0x129f0 <micro+0xac0>
+	LONG $0x042d840f; WORD $0x0000 // je 0x12a07 <micro+0xad7>
 	LONG $0x890c8d48 // lea rcx, [rcx + 4*rcx]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
-	LONG $0x0001a0e9; BYTE $0x00 // jmp 0x12770 <micro+0x840>
-	QUAD $0x000004280d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0x428] # 0x12a00 <micro+0xad0>
+	LONG $0x0001a0e9; BYTE $0x00 // jmp 0x12787 <micro+0x857>
+	QUAD $0x000004510d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0x451] # 0x12a40 <micro+0xb10>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	LONG $0x01b7830f; WORD $0x0000 // jae 0x1279b <micro+0x86b>
+	LONG $0x01b7830f; WORD $0x0000 // jae 0x127b2 <micro+0x882>
 	LONG $0xca348d48 // lea rsi, [rdx + 8*rcx]
 	LONG $0x2e75e2c4; BYTE $0x3a // vmaskmovps ymmword ptr [rdx], ymm1, ymm7
 	LONG $0x2e75e2c4; WORD $0x8a24 // vmaskmovps ymmword ptr [rdx + 4*rcx], ymm1, ymm4
-	LONG $0x0001cfe9; BYTE $0x00 // jmp 0x127c7 <micro+0x897>
+	LONG $0x0001cfe9; BYTE $0x00 // jmp 0x127de <micro+0x8ae>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	WORD $0x1172 // jb 0x12611 <micro+0x6e1>
-	QUAD $0x000003f80d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x3f8] # 0x12a00 <micro+0xad0>
+	WORD $0x1172 // jb 0x12628 <micro+0x6f8>
+	QUAD $0x000004210d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x421] # 0x12a40 <micro+0xb10>
 	LONG $0x2c75e2c4; BYTE $0x0a // vmaskmovps ymm1, ymm1, ymmword ptr [rdx]
 	LONG $0xd958e4c5 // vaddps ymm3, ymm3, ymm1
-	QUAD $0x000003e70d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x3e7] # 0x12a00 <micro+0xad0>
+	QUAD $0x000004100d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x410] # 0x12a40 <micro+0xb10>
 	LONG $0x2e75e2c4; BYTE $0x1a // vmaskmovps ymmword ptr [rdx], ymm1, ymm3
 	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
-	LONG $0x03c9840f; WORD $0x0000 // je 0x129f0 <micro+0xac0>
+	LONG $0x03c9840f; WORD $0x0000 // je 0x12a07 <micro+0xad7>
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
-	LONG $0x000221e9; BYTE $0x00 // jmp 0x12851 <micro+0x921>
-	QUAD $0x000003c8156615c5 // vpcmpgtd ymm10, ymm13, ymmword ptr [rip + 0x3c8] # 0x12a00 <micro+0xad0>
+	LONG $0x000221e9; BYTE $0x00 // jmp 0x12868 <micro+0x938>
+	QUAD $0x000003f1156615c5 // vpcmpgtd ymm10, ymm13, ymmword ptr [rip + 0x3f1] # 0x12a40 <micro+0xb10>
 	LONG $0x12748d4a; BYTE $0x20 // lea rsi, [rdx + r10 + 0x20]
-	LONG $0x2e2d62c4; WORD $0x2062 // vmaskmovps ymmword ptr [rdx + 0x20], ymm10, ymm12
+	LONG $0x2e2d62c4; WORD $0x205a // vmaskmovps ymmword ptr [rdx + 0x20], ymm10, ymm11
 	LONG $0x3c11fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm7
 	LONG $0x2e2d62c4; WORD $0x8a4c; BYTE $0x20 // vmaskmovps ymmword ptr [rdx + 4*rcx + 0x20], ymm10, ymm9
 	LONG $0x3411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm6
@@ -2205,21 +2207,21 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x117ca1c4; WORD $0x9a24 // vmovups ymmword ptr [rdx + 4*r11], ymm4
 	LONG $0x2e2da2c4; WORD $0x9a6c; BYTE $0x20 // vmaskmovps ymmword ptr [rdx + 4*r11 + 0x20], ymm10, ymm5
 	LONG $0x117ca1c4; WORD $0x1214 // vmovups ymmword ptr [rdx + r10], ymm2
-	LONG $0x0000b6e9; BYTE $0x00 // jmp 0x12729 <micro+0x7f9>
+	LONG $0x0000b6e9; BYTE $0x00 // jmp 0x12740 <micro+0x810>
 	LONG $0x3a58c4c5 // vaddps ymm7, ymm7, ymmword ptr [rdx]
 	LONG $0x3a11fcc5 // vmovups ymmword ptr [rdx], ymm7
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x021d850f; WORD $0x0000 // jne 0x128a2 <micro+0x972>
+	LONG $0x021d850f; WORD $0x0000 // jne 0x128b9 <micro+0x989>
 	LONG $0x1c58dcc5; BYTE $0x8a // vaddps ymm3, ymm4, ymmword ptr [rdx + 4*rcx]
 	LONG $0x1c11fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm3
 	LONG $0x1458ecc5; BYTE $0xca // vaddps ymm2, ymm2, ymmword ptr [rdx + 8*rcx]
 	LONG $0x1411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm2
-	LONG $0x000260e9; BYTE $0x00 // jmp 0x128fe <micro+0x9ce>
-	QUAD $0x0000035a156615c5 // vpcmpgtd ymm10, ymm13, ymmword ptr [rip + 0x35a] # 0x12a00 <micro+0xad0>
+	LONG $0x000260e9; BYTE $0x00 // jmp 0x12915 <micro+0x9e5>
+	QUAD $0x00000383156615c5 // vpcmpgtd ymm10, ymm13, ymmword ptr [rip + 0x383] # 0x12a40 <micro+0xb10>
 	LONG $0x12748d4a; BYTE $0x20 // lea rsi, [rdx + r10 + 0x20]
 	LONG $0x2c2d62c4; WORD $0x2072 // vmaskmovps ymm14, ymm10, ymmword ptr [rdx + 0x20]
-	LONG $0x581c41c4; BYTE $0xe6 // vaddps ymm12, ymm12, ymm14
-	LONG $0x2e2d62c4; WORD $0x2062 // vmaskmovps ymmword ptr [rdx + 0x20], ymm10, ymm12
+	LONG $0x582441c4; BYTE $0xde // vaddps ymm11, ymm11, ymm14
+	LONG $0x2e2d62c4; WORD $0x205a // vmaskmovps ymmword ptr [rdx + 0x20], ymm10, ymm11
 	LONG $0x3c58c4c5; BYTE $0x8a // vaddps ymm7, ymm7, ymmword ptr [rdx + 4*rcx]
 	LONG $0x3c11fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm7
 	LONG $0x2c2de2c4; WORD $0x8a7c; BYTE $0x20 // vmaskmovps ymm7, ymm10, ymmword ptr [rdx + 4*rcx + 0x20]
@@ -2239,29 +2241,29 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x117ca1c4; WORD $0x1214 // vmovups ymmword ptr [rdx + r10], ymm2
 	LONG $0x2c2da2c4; WORD $0x1254; BYTE $0x20 // vmaskmovps ymm2, ymm10, ymmword ptr [rdx + r10 + 0x20]
 	LONG $0xda58e4c5 // vaddps ymm3, ymm3, ymm2
-	QUAD $0x000002cf156695c5 // vpcmpgtd ymm2, ymm13, ymmword ptr [rip + 0x2cf] # 0x12a00 <micro+0xad0>
+	QUAD $0x000002f8156695c5 // vpcmpgtd ymm2, ymm13, ymmword ptr [rip + 0x2f8] # 0x12a40 <micro+0xb10>
 	LONG $0x2e6de2c4; BYTE $0x1e // vmaskmovps ymmword ptr [rsi], ymm2, ymm3
 	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
-	LONG $0x02b1840f; WORD $0x0000 // je 0x129f0 <micro+0xac0>
+	LONG $0x02b1840f; WORD $0x0000 // je 0x12a07 <micro+0xad7>
 	LONG $0x890c8d48 // lea rcx, [rcx + 4*rcx]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
 	LONG $0x07f98341 // cmp r9d, 0x7
-	WORD $0x2376 // jbe 0x12770 <micro+0x840>
+	WORD $0x2376 // jbe 0x12787 <micro+0x857>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	LONG $0x020a830f; WORD $0x0000 // jae 0x12963 <micro+0xa33>
+	LONG $0x020a830f; WORD $0x0000 // jae 0x1297a <micro+0xa4a>
 	LONG $0x0111fcc5 // vmovups ymmword ptr [rcx], ymm0
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x0289840f; WORD $0x0000 // je 0x129f0 <micro+0xac0>
+	LONG $0x0289840f; WORD $0x0000 // je 0x12a07 <micro+0xad7>
 	LONG $0x20c18348 // add rcx, 0x20
-	LONG $0x000217e9; BYTE $0x00 // jmp 0x12987 <micro+0xa57>
+	LONG $0x000217e9; BYTE $0x00 // jmp 0x1299e <micro+0xa6e>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	WORD $0x1172 // jb 0x12789 <micro+0x859>
-	QUAD $0x000002800d66a5c5 // vpcmpgtd ymm1, ymm11, ymmword ptr [rip + 0x280] # 0x12a00 <micro+0xad0>
+	WORD $0x1172 // jb 0x127a0 <micro+0x870>
+	QUAD $0x000002a90d669dc5 // vpcmpgtd ymm1, ymm12, ymmword ptr [rip + 0x2a9] # 0x12a40 <micro+0xb10>
 	LONG $0x2c75e2c4; BYTE $0x09 // vmaskmovps ymm1, ymm1, ymmword ptr [rcx]
 	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
-	QUAD $0x0000026f0d66a5c5 // vpcmpgtd ymm1, ymm11, ymmword ptr [rip + 0x26f] # 0x12a00 <micro+0xad0>
+	QUAD $0x000002980d669dc5 // vpcmpgtd ymm1, ymm12, ymmword ptr [rip + 0x298] # 0x12a40 <micro+0xb10>
 	LONG $0x2e75e2c4; BYTE $0x01 // vmaskmovps ymmword ptr [rcx], ymm1, ymm0
-	LONG $0x000255e9; BYTE $0x00 // jmp 0x129f0 <micro+0xac0>
+	LONG $0x000255e9; BYTE $0x00 // jmp 0x12a07 <micro+0xad7>
 	LONG $0x2c75e2c4; BYTE $0x1a // vmaskmovps ymm3, ymm1, ymmword ptr [rdx]
 	LONG $0xca348d48 // lea rsi, [rdx + 8*rcx]
 	LONG $0xdb58c4c5 // vaddps ymm3, ymm7, ymm3
@@ -2271,51 +2273,51 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x2e75e2c4; WORD $0x8a1c // vmaskmovps ymmword ptr [rdx + 4*rcx], ymm1, ymm3
 	LONG $0x2c75e2c4; WORD $0xca0c // vmaskmovps ymm1, ymm1, ymmword ptr [rdx + 8*rcx]
 	LONG $0xd158ecc5 // vaddps ymm2, ymm2, ymm1
-	QUAD $0x000002310d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0x231] # 0x12a00 <micro+0xad0>
+	QUAD $0x0000025a0d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0x25a] # 0x12a40 <micro+0xb10>
 	LONG $0x2e75e2c4; BYTE $0x16 // vmaskmovps ymmword ptr [rsi], ymm1, ymm2
 	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
-	LONG $0x0213850f; WORD $0x0000 // jne 0x129f0 <micro+0xac0>
+	LONG $0x0213850f; WORD $0x0000 // jne 0x12a07 <micro+0xad7>
 	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
-	LONG $0x00014ee9; BYTE $0x00 // jmp 0x12938 <micro+0xa08>
+	LONG $0x00014ee9; BYTE $0x00 // jmp 0x1294f <micro+0xa1f>
 	LONG $0x1a58e4c5 // vaddps ymm3, ymm3, ymmword ptr [rdx]
 	LONG $0x1a11fcc5 // vmovups ymmword ptr [rdx], ymm3
 	LONG $0x08f98341 // cmp r9d, 0x8
-	WORD $0x2374 // je 0x1281b <micro+0x8eb>
-	QUAD $0x000002001d66d5c5 // vpcmpgtd ymm3, ymm5, ymmword ptr [rip + 0x200] # 0x12a00 <micro+0xad0>
+	WORD $0x2374 // je 0x12832 <micro+0x902>
+	QUAD $0x000002291d66d5c5 // vpcmpgtd ymm3, ymm5, ymmword ptr [rip + 0x229] # 0x12a40 <micro+0xb10>
 	LONG $0x20728d48 // lea rsi, [rdx + 0x20]
 	LONG $0x2c65e2c4; WORD $0x205a // vmaskmovps ymm3, ymm3, ymmword ptr [rdx + 0x20]
 	LONG $0xd358ecc5 // vaddps ymm2, ymm2, ymm3
-	QUAD $0x000001ea1d66d5c5 // vpcmpgtd ymm3, ymm5, ymmword ptr [rip + 0x1ea] # 0x12a00 <micro+0xad0>
+	QUAD $0x000002131d66d5c5 // vpcmpgtd ymm3, ymm5, ymmword ptr [rip + 0x213] # 0x12a40 <micro+0xb10>
 	LONG $0x2e65e2c4; BYTE $0x16 // vmaskmovps ymmword ptr [rsi], ymm3, ymm2
 	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
-	LONG $0x01cc840f; WORD $0x0000 // je 0x129f0 <micro+0xac0>
+	LONG $0x01cc840f; WORD $0x0000 // je 0x12a07 <micro+0xad7>
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
 	LONG $0x07f98341 // cmp r9d, 0x7
-	WORD $0x2376 // jbe 0x12851 <micro+0x921>
+	WORD $0x2376 // jbe 0x12868 <micro+0x938>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	LONG $0x0157830f; WORD $0x0000 // jae 0x12991 <micro+0xa61>
+	LONG $0x0157830f; WORD $0x0000 // jae 0x129a8 <micro+0xa78>
 	LONG $0x0111fcc5 // vmovups ymmword ptr [rcx], ymm0
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x01a8840f; WORD $0x0000 // je 0x129f0 <micro+0xac0>
+	LONG $0x01a8840f; WORD $0x0000 // je 0x12a07 <micro+0xad7>
 	LONG $0x20c18348 // add rcx, 0x20
-	LONG $0x000164e9; BYTE $0x00 // jmp 0x129b5 <micro+0xa85>
+	LONG $0x000164e9; BYTE $0x00 // jmp 0x129cc <micro+0xa9c>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	WORD $0x1172 // jb 0x1286a <micro+0x93a>
-	QUAD $0x0000019f0d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x19f] # 0x12a00 <micro+0xad0>
+	WORD $0x1172 // jb 0x12881 <micro+0x951>
+	QUAD $0x000001c80d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x1c8] # 0x12a40 <micro+0xb10>
 	LONG $0x2c75e2c4; BYTE $0x09 // vmaskmovps ymm1, ymm1, ymmword ptr [rcx]
 	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
-	QUAD $0x0000018e0d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x18e] # 0x12a00 <micro+0xad0>
+	QUAD $0x000001b70d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x1b7] # 0x12a40 <micro+0xb10>
 	LONG $0x2e75e2c4; BYTE $0x01 // vmaskmovps ymmword ptr [rcx], ymm1, ymm0
-	LONG $0x000174e9; BYTE $0x00 // jmp 0x129f0 <micro+0xac0>
-	QUAD $0x0000017c3d66b5c5 // vpcmpgtd ymm7, ymm9, ymmword ptr [rip + 0x17c] # 0x12a00 <micro+0xad0>
+	LONG $0x000174e9; BYTE $0x00 // jmp 0x12a07 <micro+0xad7>
+	QUAD $0x000001a53d66b5c5 // vpcmpgtd ymm7, ymm9, ymmword ptr [rip + 0x1a5] # 0x12a40 <micro+0xb10>
 	LONG $0xca748d48; BYTE $0x20 // lea rsi, [rdx + 8*rcx + 0x20]
 	LONG $0x2e4562c4; WORD $0x2042 // vmaskmovps ymmword ptr [rdx + 0x20], ymm7, ymm8
 	LONG $0x2411fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm4
 	LONG $0x2e45e2c4; WORD $0x8a6c; BYTE $0x20 // vmaskmovps ymmword ptr [rdx + 4*rcx + 0x20], ymm7, ymm5
 	LONG $0x1411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm2
-	WORD $0x4feb // jmp 0x128f1 <micro+0x9c1>
-	QUAD $0x000001563d66b5c5 // vpcmpgtd ymm7, ymm9, ymmword ptr [rip + 0x156] # 0x12a00 <micro+0xad0>
+	WORD $0x4feb // jmp 0x12908 <micro+0x9d8>
+	QUAD $0x0000017f3d66b5c5 // vpcmpgtd ymm7, ymm9, ymmword ptr [rip + 0x17f] # 0x12a40 <micro+0xb10>
 	LONG $0xca748d48; BYTE $0x20 // lea rsi, [rdx + 8*rcx + 0x20]
 	LONG $0x2c4562c4; WORD $0x2052 // vmaskmovps ymm10, ymm7, ymmword ptr [rdx + 0x20]
 	LONG $0x583c41c4; BYTE $0xc2 // vaddps ymm8, ymm8, ymm10
@@ -2329,58 +2331,58 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm2
 	LONG $0x2c45e2c4; WORD $0xca54; BYTE $0x20 // vmaskmovps ymm2, ymm7, ymmword ptr [rdx + 8*rcx + 0x20]
 	LONG $0xda58e4c5 // vaddps ymm3, ymm3, ymm2
-	QUAD $0x000001071566b5c5 // vpcmpgtd ymm2, ymm9, ymmword ptr [rip + 0x107] # 0x12a00 <micro+0xad0>
+	QUAD $0x000001301566b5c5 // vpcmpgtd ymm2, ymm9, ymmword ptr [rip + 0x130] # 0x12a40 <micro+0xb10>
 	LONG $0x2e6de2c4; BYTE $0x1e // vmaskmovps ymmword ptr [rsi], ymm2, ymm3
 	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
-	LONG $0x00e9850f; WORD $0x0000 // jne 0x129f0 <micro+0xac0>
+	LONG $0x00e9850f; WORD $0x0000 // jne 0x12a07 <micro+0xad7>
 	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
 	LONG $0x07f98341 // cmp r9d, 0x7
-	WORD $0x2376 // jbe 0x12938 <micro+0xa08>
+	WORD $0x2376 // jbe 0x1294f <micro+0xa1f>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	LONG $0x009e830f; WORD $0x0000 // jae 0x129bf <micro+0xa8f>
+	LONG $0x009e830f; WORD $0x0000 // jae 0x129d6 <micro+0xaa6>
 	LONG $0x0111fcc5 // vmovups ymmword ptr [rcx], ymm0
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x00c1840f; WORD $0x0000 // je 0x129f0 <micro+0xac0>
+	LONG $0x00c1840f; WORD $0x0000 // je 0x12a07 <micro+0xad7>
 	LONG $0x20c18348 // add rcx, 0x20
-	LONG $0x0000abe9; BYTE $0x00 // jmp 0x129e3 <micro+0xab3>
+	LONG $0x0000abe9; BYTE $0x00 // jmp 0x129fa <micro+0xaca>
 	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
-	WORD $0x1172 // jb 0x12951 <micro+0xa21>
-	QUAD $0x000000b80d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0xb8] # 0x12a00 <micro+0xad0>
+	WORD $0x1172 // jb 0x12968 <micro+0xa38>
+	QUAD $0x000000e10d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0xe1] # 0x12a40 <micro+0xb10>
 	LONG $0x2c75e2c4; BYTE $0x09 // vmaskmovps ymm1, ymm1, ymmword ptr [rcx]
 	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
-	QUAD $0x000000a70d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0xa7] # 0x12a00 <micro+0xad0>
+	QUAD $0x000000d00d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0xd0] # 0x12a40 <micro+0xb10>
 	LONG $0x2e75e2c4; BYTE $0x01 // vmaskmovps ymmword ptr [rcx], ymm1, ymm0
-	LONG $0x00008de9; BYTE $0x00 // jmp 0x129f0 <micro+0xac0>
+	LONG $0x00008de9; BYTE $0x00 // jmp 0x12a07 <micro+0xad7>
 	LONG $0x0158fcc5 // vaddps ymm0, ymm0, ymmword ptr [rcx]
 	LONG $0x0111fcc5 // vmovups ymmword ptr [rcx], ymm0
 	LONG $0x08f98341 // cmp r9d, 0x8
-	WORD $0x7f74 // je 0x129f0 <micro+0xac0>
-	QUAD $0x00000087056695c5 // vpcmpgtd ymm0, ymm13, ymmword ptr [rip + 0x87] # 0x12a00 <micro+0xad0>
+	WORD $0x7f74 // je 0x12a07 <micro+0xad7>
+	QUAD $0x000000b0056695c5 // vpcmpgtd ymm0, ymm13, ymmword ptr [rip + 0xb0] # 0x12a40 <micro+0xb10>
 	LONG $0x2c7de2c4; WORD $0x2041 // vmaskmovps ymm0, ymm0, ymmword ptr [rcx + 0x20]
 	LONG $0x20c18348 // add rcx, 0x20
 	LONG $0xc858f4c5 // vaddps ymm1, ymm1, ymm0
-	QUAD $0x00000071056695c5 // vpcmpgtd ymm0, ymm13, ymmword ptr [rip + 0x71] # 0x12a00 <micro+0xad0>
-	WORD $0x5aeb // jmp 0x129eb <micro+0xabb>
+	QUAD $0x0000009a056695c5 // vpcmpgtd ymm0, ymm13, ymmword ptr [rip + 0x9a] # 0x12a40 <micro+0xb10>
+	WORD $0x5aeb // jmp 0x12a02 <micro+0xad2>
 	LONG $0x0158fcc5 // vaddps ymm0, ymm0, ymmword ptr [rcx]
 	LONG $0x0111fcc5 // vmovups ymmword ptr [rcx], ymm0
 	LONG $0x08f98341 // cmp r9d, 0x8
-	WORD $0x5174 // je 0x129f0 <micro+0xac0>
-	QUAD $0x000000590566d5c5 // vpcmpgtd ymm0, ymm5, ymmword ptr [rip + 0x59] # 0x12a00 <micro+0xad0>
+	WORD $0x5174 // je 0x12a07 <micro+0xad7>
+	QUAD $0x000000820566d5c5 // vpcmpgtd ymm0, ymm5, ymmword ptr [rip + 0x82] # 0x12a40 <micro+0xb10>
 	LONG $0x2c7de2c4; WORD $0x2041 // vmaskmovps ymm0, ymm0, ymmword ptr [rcx + 0x20]
 	LONG $0x20c18348 // add rcx, 0x20
 	LONG $0xc858f4c5 // vaddps ymm1, ymm1, ymm0
-	QUAD $0x000000430566d5c5 // vpcmpgtd ymm0, ymm5, ymmword ptr [rip + 0x43] # 0x12a00 <micro+0xad0>
-	WORD $0x2ceb // jmp 0x129eb <micro+0xabb>
+	QUAD $0x0000006c0566d5c5 // vpcmpgtd ymm0, ymm5, ymmword ptr [rip + 0x6c] # 0x12a40 <micro+0xb10>
+	WORD $0x2ceb // jmp 0x12a02 <micro+0xad2>
 	LONG $0x0158fcc5 // vaddps ymm0, ymm0, ymmword ptr [rcx]
 	LONG $0x0111fcc5 // vmovups ymmword ptr [rcx], ymm0
 	LONG $0x08f98341 // cmp r9d, 0x8
-	WORD $0x2374 // je 0x129f0 <micro+0xac0>
-	QUAD $0x0000002b0566b5c5 // vpcmpgtd ymm0, ymm9, ymmword ptr [rip + 0x2b] # 0x12a00 <micro+0xad0>
+	WORD $0x2374 // je 0x12a07 <micro+0xad7>
+	QUAD $0x000000540566b5c5 // vpcmpgtd ymm0, ymm9, ymmword ptr [rip + 0x54] # 0x12a40 <micro+0xb10>
 	LONG $0x2c7de2c4; WORD $0x2041 // vmaskmovps ymm0, ymm0, ymmword ptr [rcx + 0x20]
 	LONG $0x20c18348 // add rcx, 0x20
 	LONG $0xc858f4c5 // vaddps ymm1, ymm1, ymm0
-	QUAD $0x000000150566b5c5 // vpcmpgtd ymm0, ymm9, ymmword ptr [rip + 0x15] # 0x12a00 <micro+0xad0>
+	QUAD $0x0000003e0566b5c5 // vpcmpgtd ymm0, ymm9, ymmword ptr [rip + 0x3e] # 0x12a40 <micro+0xb10>
 	LONG $0x2e7de2c4; BYTE $0x09 // vmaskmovps ymmword ptr [rcx], ymm0, ymm1
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -2388,15 +2390,18 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0x00000100000000cc
-	QUAD $0x0000030000000200; QUAD $0x0000050000000400
-	QUAD $0x0000070000000600; QUAD $0x0000020000000100
-	QUAD $0x0000040000000300; QUAD $0x0000060000000500
-	QUAD $0x0000080000000700; QUAD $0xffffffffffffff00
-	QUAD $0xffffffffffffffff; QUAD $0xffffffffffffffff
-	QUAD $0x00000000000000ff; QUAD $0x0000000000000000
-	QUAD $0x0000000000000000; QUAD $0x0706050403020100
-	QUAD $0xcccccccccccccc08; BYTE $0xcc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0x000100000000cccc; QUAD $0x0003000000020000
+	QUAD $0x0005000000040000; QUAD $0x0007000000060000
+	QUAD $0x0002000000010000; QUAD $0x0004000000030000
+	QUAD $0x0006000000050000; QUAD $0x0008000000070000
+	QUAD $0xffffffffffff0000; QUAD $0xffffffffffffffff
+	QUAD $0xffffffffffffffff; QUAD $0x000000000000ffff
+	QUAD $0x0000000000000000; QUAD $0x0000000000000000
+	QUAD $0x0605040302010000; QUAD $0xcccccccccccc0807
+	WORD $0xcccc
 
 // func packF32_avx2(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int)
 TEXT ·packF32_avx2(SB), 0, $0-48

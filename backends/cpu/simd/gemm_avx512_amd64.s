@@ -2521,14 +2521,14 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x14180f42; BYTE $0xda // prefetcht1 byte ptr [rdx + 8*r11]
 	LONG $0x54180f42; WORD $0x40da // prefetcht1 byte ptr [rdx + 8*r11 + 0x40]
 	WORD $0xfd83; BYTE $0x0b // cmp ebp, 0xb
-	LONG $0x089d850f; WORD $0x0000 // jne 0x13b02 <micro+0x972>
+	LONG $0x08b4850f; WORD $0x0000 // jne 0x13b19 <micro+0x989>
 	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x017b8f0f; WORD $0x0000 // jg 0x133ee <micro+0x25e>
-	LONG $0x0008a5e9; BYTE $0x00 // jmp 0x13b1d <micro+0x98d>
+	LONG $0x0008bce9; BYTE $0x00 // jmp 0x13b34 <micro+0x9a4>
 	WORD $0xfd83; BYTE $0x05 // cmp ebp, 0x5
-	LONG $0x03b8820f; WORD $0x0000 // jb 0x13639 <micro+0x4a9>
+	LONG $0x03bf820f; WORD $0x0000 // jb 0x13640 <micro+0x4b0>
 	LONG $0x761c8d4f // lea r11, [r14 + 2*r14]
 	WORD $0x894d; BYTE $0xf7 // mov r15, r14
 	LONG $0x04e7c149 // shl r15, 0x4
@@ -2543,16 +2543,16 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x14180f42; BYTE $0x3a // prefetcht1 byte ptr [rdx + r15]
 	LONG $0x54180f42; WORD $0x403a // prefetcht1 byte ptr [rdx + r15 + 0x40]
 	WORD $0xfd83; BYTE $0x05 // cmp ebp, 0x5
-	LONG $0x04a9840f; WORD $0x0000 // je 0x13771 <micro+0x5e1>
+	LONG $0x04b0840f; WORD $0x0000 // je 0x13778 <micro+0x5e8>
 	LONG $0xb6048d4b // lea rax, [r14 + 4*r14]
 	LONG $0x8214180f // prefetcht1 byte ptr [rdx + 4*rax]
 	LONG $0x8254180f; BYTE $0x40 // prefetcht1 byte ptr [rdx + 4*rax + 0x40]
 	WORD $0xfd83; BYTE $0x07 // cmp ebp, 0x7
-	LONG $0x0493820f; WORD $0x0000 // jb 0x13771 <micro+0x5e1>
+	LONG $0x049a820f; WORD $0x0000 // jb 0x13778 <micro+0x5e8>
 	LONG $0x14180f42; BYTE $0xda // prefetcht1 byte ptr [rdx + 8*r11]
 	LONG $0x54180f42; WORD $0x40da // prefetcht1 byte ptr [rdx + 8*r11 + 0x40]
 	WORD $0xfd83; BYTE $0x08 // cmp ebp, 0x8
-	LONG $0x0c55850f; WORD $0x0000 // jne 0x13f47 <micro+0xdb7>
+	LONG $0x0c6c850f; WORD $0x0000 // jne 0x13f5e <micro+0xdce>
 	LONG $0xf6048d4b // lea rax, [r14 + 8*r14]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
@@ -2561,7 +2561,7 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0254180f; BYTE $0x40 // prefetcht1 byte ptr [rdx + rax + 0x40]
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x046b8f0f; WORD $0x0000 // jg 0x1377f <micro+0x5ef>
+	LONG $0x04728f0f; WORD $0x0000 // jg 0x13786 <micro+0x5f6>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -2579,7 +2579,7 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
 	LONG $0x20f98341 // cmp r9d, 0x20
-	LONG $0x052d840f; WORD $0x0000 // je 0x13893 <micro+0x703>
+	LONG $0x0544840f; WORD $0x0000 // je 0x138aa <micro+0x71a>
 	LONG $0x10f98349 // cmp r9, 0x10
 	LONG $0x000010b9; BYTE $0x00 // mov ecx, 0x10
 	WORD $0x8944; BYTE $0xce // mov esi, r9d
@@ -2595,21 +2595,21 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd7f7 // not edi
 	LONG $0xd792fbc5 // kmovd k2, edi
 	LONG $0x10f98349 // cmp r9, 0x10
-	LONG $0x08e8820f; WORD $0x0000 // jb 0x13c8a <micro+0xafa>
+	LONG $0x08ff820f; WORD $0x0000 // jb 0x13ca1 <micro+0xb11>
 	LONG $0xfffb8148; WORD $0x00ff; BYTE $0x00 // cmp rbx, 0xffff
-	LONG $0x0bab870f; WORD $0x0000 // ja 0x13f5a <micro+0xdca>
+	LONG $0x0bc2870f; WORD $0x0000 // ja 0x13f71 <micro+0xde1>
 	LONG $0x487c7162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm14
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x1156850f; WORD $0x0000 // jne 0x14515 <micro+0x1385>
+	LONG $0x116d850f; WORD $0x0000 // jne 0x1452c <micro+0x139c>
 	LONG $0x487c3162; WORD $0x1c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm11
 	LONG $0x487c3162; WORD $0x0c11; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14], zmm9
 	LONG $0x487cb162; WORD $0x3c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm7
 	LONG $0x487cb162; WORD $0x3411; BYTE $0x3a // vmovups zmmword ptr [rdx + r15], zmm6
-	LONG $0x001257e9; BYTE $0x00 // jmp 0x14637 <micro+0x14a7>
+	LONG $0x00126ee9; BYTE $0x00 // jmp 0x1464e <micro+0x14be>
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x072f8e0f; WORD $0x0000 // jle 0x13b1d <micro+0x98d>
+	LONG $0x07468e0f; WORD $0x0000 // jle 0x13b34 <micro+0x9a4>
 	WORD $0xff49; BYTE $0xc0 // inc r8
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
@@ -2636,6 +2636,8 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x008e180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x600]
+	WORD $0xff49; BYTE $0xc8 // dec r8
 	LONG $0x487d6262; WORD $0x5e18; BYTE $0x01 // vbroadcastss zmm27, dword ptr [rsi + 0x4]
 	LONG $0x487c6162; WORD $0x0f10 // vmovups zmm25, zmmword ptr [rdi]
 	LONG $0x487c6162; WORD $0x4710; BYTE $0x01 // vmovups zmm24, zmmword ptr [rdi + 0x40]
@@ -2643,7 +2645,6 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487d6262; WORD $0x6e18; BYTE $0x02 // vbroadcastss zmm29, dword ptr [rsi + 0x8]
 	LONG $0x487d6262; WORD $0x1618 // vbroadcastss zmm26, dword ptr [rsi]
 	LONG $0x80ef8348 // sub rdi, -0x80
-	WORD $0xff49; BYTE $0xc8 // dec r8
 	LONG $0x40358262; WORD $0xd3b8 // vfmadd231ps zmm18, zmm25, zmm27 # zmm18 = (zmm25 * zmm27) + zmm18
 	LONG $0x403d8262; WORD $0xf3b8 // vfmadd231ps zmm22, zmm24, zmm27 # zmm22 = (zmm24 * zmm27) + zmm22
 	LONG $0x487d6262; WORD $0x5e18; BYTE $0x03 // vbroadcastss zmm27, dword ptr [rsi + 0xc]
@@ -2678,11 +2679,11 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40259262; WORD $0xc9b8 // vfmadd231ps zmm1, zmm27, zmm25 # zmm1 = (zmm27 * zmm25) + zmm1
 	LONG $0x403d9262; WORD $0xc3b8 // vfmadd231ps zmm0, zmm24, zmm27 # zmm0 = (zmm24 * zmm27) + zmm0
 	LONG $0x01f88349 // cmp r8, 0x1
-	LONG $0xfefb870f; WORD $0xffff // ja 0x13470 <micro+0x2e0>
+	LONG $0xfef4870f; WORD $0xffff // ja 0x13470 <micro+0x2e0>
 	LONG $0x20f98341 // cmp r9d, 0x20
-	LONG $0x0620850f; WORD $0x0000 // jne 0x13b9f <micro+0xa0f>
+	LONG $0x0630850f; WORD $0x0000 // jne 0x13bb6 <micro+0xa26>
 	LONG $0xfffb8148; WORD $0x00ff; BYTE $0x00 // cmp rbx, 0xffff
-	LONG $0x0384870f; WORD $0x0000 // ja 0x13910 <micro+0x780>
+	LONG $0x0394870f; WORD $0x0000 // ja 0x13927 <micro+0x797>
 	LONG $0x487ce162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm21
 	LONG $0x487ce162; WORD $0x7a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm23
 	LONG $0x487ca162; WORD $0x1411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm18
@@ -2702,24 +2703,24 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cb162; WORD $0x3c11; BYTE $0x22 // vmovups zmmword ptr [rdx + r12], zmm7
 	QUAD $0x01225411487c3162 // vmovups zmmword ptr [rdx + r12 + 0x40], zmm10
 	WORD $0xfd83; BYTE $0x09 // cmp ebp, 0x9
-	LONG $0x06a3850f; WORD $0x0000 // jne 0x13cbd <micro+0xb2d>
+	LONG $0x06b3850f; WORD $0x0000 // jne 0x13cd4 <micro+0xb44>
 	WORD $0x8445; BYTE $0xff // test r15b, r15b
-	LONG $0x07a3840f; WORD $0x0000 // je 0x13dc6 <micro+0xc36>
+	LONG $0x07b3840f; WORD $0x0000 // je 0x13ddd <micro+0xc4d>
 	LONG $0xda048d4a // lea rax, [rdx + 8*r11]
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x0409820f; WORD $0x0000 // jb 0x13a3d <micro+0x8ad>
-	LONG $0x0003f7e9; BYTE $0x00 // jmp 0x13a30 <micro+0x8a0>
+	LONG $0x0419820f; WORD $0x0000 // jb 0x13a54 <micro+0x8c4>
+	LONG $0x000407e9; BYTE $0x00 // jmp 0x13a47 <micro+0x8b7>
 	WORD $0x8548; BYTE $0xed // test rbp, rbp
-	WORD $0x1074 // je 0x1364e <micro+0x4be>
+	WORD $0x1074 // je 0x13655 <micro+0x4c5>
 	WORD $0x180f; BYTE $0x12 // prefetcht1 byte ptr [rdx]
 	LONG $0x4052180f // prefetcht1 byte ptr [rdx + 0x40]
 	WORD $0xfd83; BYTE $0x01 // cmp ebp, 0x1
-	LONG $0x0475850f; WORD $0x0000 // jne 0x13ac3 <micro+0x933>
+	LONG $0x0485850f; WORD $0x0000 // jne 0x13ada <micro+0x94a>
 	WORD $0xc031 // xor eax, eax
 	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0d828e0f; WORD $0x0000 // jle 0x143e1 <micro+0x1251>
+	LONG $0x0d928e0f; WORD $0x0000 // jle 0x143f8 <micro+0x1268>
 	WORD $0xff49; BYTE $0xc0 // inc r8
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -2729,14 +2730,15 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x008e180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x600]
+	WORD $0xff49; BYTE $0xc8 // dec r8
 	LONG $0x487d7262; WORD $0x5e18; BYTE $0x01 // vbroadcastss zmm11, dword ptr [rsi + 0x4]
 	LONG $0x487c7162; WORD $0x0710 // vmovups zmm8, zmmword ptr [rdi]
 	LONG $0x487c7162; WORD $0x4f10; BYTE $0x01 // vmovups zmm9, zmmword ptr [rdi + 0x40]
 	LONG $0x487d7262; WORD $0x1618 // vbroadcastss zmm10, dword ptr [rsi]
 	LONG $0x487d7262; WORD $0x6618; BYTE $0x02 // vbroadcastss zmm12, dword ptr [rsi + 0x8]
 	LONG $0x80ef8348 // sub rdi, -0x80
-	WORD $0xff49; BYTE $0xc8 // dec r8
 	LONG $0x483dd262; WORD $0xe3b8 // vfmadd231ps zmm4, zmm8, zmm11 # zmm4 = (zmm8 * zmm11) + zmm4
 	LONG $0x4835d262; WORD $0xebb8 // vfmadd231ps zmm5, zmm9, zmm11 # zmm5 = (zmm9 * zmm11) + zmm5
 	LONG $0x487d7262; WORD $0x5e18; BYTE $0x03 // vbroadcastss zmm11, dword ptr [rsi + 0xc]
@@ -2748,34 +2750,34 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4825d262; WORD $0xc0b8 // vfmadd231ps zmm0, zmm11, zmm8 # zmm0 = (zmm11 * zmm8) + zmm0
 	LONG $0x4835d262; WORD $0xcbb8 // vfmadd231ps zmm1, zmm9, zmm11 # zmm1 = (zmm9 * zmm11) + zmm1
 	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x9777 // ja 0x13690 <micro+0x500>
+	WORD $0x9077 // ja 0x13690 <micro+0x500>
 	LONG $0x20f98341 // cmp r9d, 0x20
-	LONG $0x0d08850f; WORD $0x0000 // jne 0x1440b <micro+0x127b>
+	LONG $0x0d18850f; WORD $0x0000 // jne 0x14422 <micro+0x1292>
 	WORD $0x8548; BYTE $0xed // test rbp, rbp
-	WORD $0x2374 // je 0x1372b <micro+0x59b>
+	WORD $0x2374 // je 0x13732 <micro+0x5a2>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x0d72 // jb 0x1371e <micro+0x58e>
+	WORD $0x0d72 // jb 0x13725 <micro+0x595>
 	LONG $0x484cf162; WORD $0x3258 // vaddps zmm6, zmm6, zmmword ptr [rdx]
 	LONG $0x4844f162; WORD $0x7a58; BYTE $0x01 // vaddps zmm7, zmm7, zmmword ptr [rdx + 0x40]
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
 	LONG $0x487cf162; WORD $0x7a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm7
 	WORD $0x8445; BYTE $0xdb // test r11b, r11b
-	LONG $0x0323840f; WORD $0x0000 // je 0x13a57 <micro+0x8c7>
+	LONG $0x0333840f; WORD $0x0000 // je 0x13a6e <micro+0x8de>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x0f72 // jb 0x1374c <micro+0x5bc>
+	WORD $0x0f72 // jb 0x13753 <micro+0x5c3>
 	LONG $0x485cb162; WORD $0x2458; BYTE $0xb2 // vaddps zmm4, zmm4, zmmword ptr [rdx + 4*r14]
 	QUAD $0x01b26c584854b162 // vaddps zmm5, zmm5, zmmword ptr [rdx + 4*r14 + 0x40]
 	LONG $0x487cb162; WORD $0x2411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm4
 	QUAD $0x01b26c11487cb162 // vmovups zmmword ptr [rdx + 4*r14 + 0x40], zmm5
 	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
-	LONG $0x02fc850f; WORD $0x0000 // jne 0x13a60 <micro+0x8d0>
+	LONG $0x030c850f; WORD $0x0000 // jne 0x13a77 <micro+0x8e7>
 	WORD $0xc084 // test al, al
-	LONG $0x0323850f; WORD $0x0000 // jne 0x13a8f <micro+0x8ff>
-	LONG $0x001193e9; BYTE $0x00 // jmp 0x14904 <micro+0x1774>
+	LONG $0x0333850f; WORD $0x0000 // jne 0x13aa6 <micro+0x916>
+	LONG $0x0011a3e9; BYTE $0x00 // jmp 0x1491b <micro+0x178b>
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	WORD $0xc031 // xor eax, eax
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0xfb958e0f; WORD $0xffff // jle 0x13314 <micro+0x184>
+	LONG $0xfb8e8e0f; WORD $0xffff // jle 0x13314 <micro+0x184>
 	WORD $0xff49; BYTE $0xc0 // inc r8
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -2793,7 +2795,9 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x008e180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x600]
+	WORD $0xff49; BYTE $0xc8 // dec r8
 	LONG $0x487de262; WORD $0x5e18; BYTE $0x01 // vbroadcastss zmm19, dword ptr [rsi + 0x4]
 	LONG $0x487ce162; WORD $0x0710 // vmovups zmm16, zmmword ptr [rdi]
 	LONG $0x487ce162; WORD $0x5710; BYTE $0x01 // vmovups zmm18, zmmword ptr [rdi + 0x40]
@@ -2801,7 +2805,6 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487de262; WORD $0x0e18 // vbroadcastss zmm17, dword ptr [rsi]
 	LONG $0x487de262; WORD $0x6e18; BYTE $0x04 // vbroadcastss zmm21, dword ptr [rsi + 0x10]
 	LONG $0x80ef8348 // sub rdi, -0x80
-	WORD $0xff49; BYTE $0xc8 // dec r8
 	LONG $0x407d3262; WORD $0xdbb8 // vfmadd231ps zmm11, zmm16, zmm19 # zmm11 = (zmm16 * zmm19) + zmm11
 	LONG $0x406d3262; WORD $0xebb8 // vfmadd231ps zmm13, zmm18, zmm19 # zmm13 = (zmm18 * zmm19) + zmm13
 	LONG $0x487de262; WORD $0x5e18; BYTE $0x03 // vbroadcastss zmm19, dword ptr [rsi + 0xc]
@@ -2824,11 +2827,11 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4065b262; WORD $0xc0b8 // vfmadd231ps zmm0, zmm19, zmm16 # zmm0 = (zmm19 * zmm16) + zmm0
 	LONG $0x406db262; WORD $0xcbb8 // vfmadd231ps zmm1, zmm18, zmm19 # zmm1 = (zmm18 * zmm19) + zmm1
 	LONG $0x01f88349 // cmp r8, 0x1
-	LONG $0xff47870f; WORD $0xffff // ja 0x137d0 <micro+0x640>
+	LONG $0xff40870f; WORD $0xffff // ja 0x137e0 <micro+0x650>
 	LONG $0x20f98341 // cmp r9d, 0x20
-	LONG $0xfad3850f; WORD $0xffff // jne 0x13366 <micro+0x1d6>
+	LONG $0xfabc850f; WORD $0xffff // jne 0x13366 <micro+0x1d6>
 	LONG $0xfffb8148; WORD $0x00ff; BYTE $0x00 // cmp rbx, 0xffff
-	LONG $0x042a870f; WORD $0x0000 // ja 0x13cca <micro+0xb3a>
+	LONG $0x042a870f; WORD $0x0000 // ja 0x13ce1 <micro+0xb51>
 	LONG $0x487c7162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm14
 	LONG $0x487c7162; WORD $0x7a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm15
 	LONG $0x487c3162; WORD $0x1c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm11
@@ -2840,13 +2843,13 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cb162; WORD $0x3411; BYTE $0x3a // vmovups zmmword ptr [rdx + r15], zmm6
 	QUAD $0x013a4411487c3162 // vmovups zmmword ptr [rdx + r15 + 0x40], zmm8
 	WORD $0xfd83; BYTE $0x05 // cmp ebp, 0x5
-	LONG $0x06bb850f; WORD $0x0000 // jne 0x13fad <micro+0xe1d>
+	LONG $0x06bb850f; WORD $0x0000 // jne 0x13fc4 <micro+0xe34>
 	WORD $0xc084 // test al, al
-	LONG $0x0816840f; WORD $0x0000 // je 0x14110 <micro+0xf80>
+	LONG $0x0816840f; WORD $0x0000 // je 0x14127 <micro+0xf97>
 	LONG $0xda048d4a // lea rax, [rdx + 8*r11]
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x0473820f; WORD $0x0000 // jb 0x13d7e <micro+0xbee>
-	LONG $0x000461e9; BYTE $0x00 // jmp 0x13d71 <micro+0xbe1>
+	LONG $0x0473820f; WORD $0x0000 // jb 0x13d95 <micro+0xc05>
+	LONG $0x000461e9; BYTE $0x00 // jmp 0x13d88 <micro+0xbf8>
 	LONG $0x4054e162; WORD $0x2a58 // vaddps zmm21, zmm21, zmmword ptr [rdx]
 	LONG $0x4044e162; WORD $0x7a58; BYTE $0x01 // vaddps zmm23, zmm23, zmmword ptr [rdx + 0x40]
 	LONG $0x487ce162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm21
@@ -2884,57 +2887,57 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cb162; WORD $0x3411; BYTE $0x22 // vmovups zmmword ptr [rdx + r12], zmm6
 	QUAD $0x01227c11487cb162 // vmovups zmmword ptr [rdx + r12 + 0x40], zmm7
 	WORD $0xfd83; BYTE $0x09 // cmp ebp, 0x9
-	LONG $0x0376850f; WORD $0x0000 // jne 0x13d99 <micro+0xc09>
+	LONG $0x0376850f; WORD $0x0000 // jne 0x13db0 <micro+0xc20>
 	WORD $0x8445; BYTE $0xff // test r15b, r15b
-	LONG $0x058e840f; WORD $0x0000 // je 0x13fba <micro+0xe2a>
+	LONG $0x058e840f; WORD $0x0000 // je 0x13fd1 <micro+0xe41>
 	LONG $0xda048d4a // lea rax, [rdx + 8*r11]
 	LONG $0x4864f162; WORD $0x1858 // vaddps zmm3, zmm3, zmmword ptr [rax]
 	LONG $0x486cf162; WORD $0x5058; BYTE $0x01 // vaddps zmm2, zmm2, zmmword ptr [rax + 0x40]
 	LONG $0x487cf162; WORD $0x1811 // vmovups zmmword ptr [rax], zmm3
 	LONG $0x487cf162; WORD $0x5011; BYTE $0x01 // vmovups zmmword ptr [rax + 0x40], zmm2
 	WORD $0xc984 // test cl, cl
-	LONG $0x0eb2840f; WORD $0x0000 // je 0x14904 <micro+0x1774>
-	LONG $0x000377e9; BYTE $0x00 // jmp 0x13dce <micro+0xc3e>
+	LONG $0x0eb2840f; WORD $0x0000 // je 0x1491b <micro+0x178b>
+	LONG $0x000377e9; BYTE $0x00 // jmp 0x13de5 <micro+0xc55>
 	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
-	LONG $0xfd04840f; WORD $0xffff // je 0x13764 <micro+0x5d4>
+	LONG $0xfcf4840f; WORD $0xffff // je 0x1376b <micro+0x5db>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x0f72 // jb 0x13a78 <micro+0x8e8>
+	WORD $0x0f72 // jb 0x13a8f <micro+0x8ff>
 	LONG $0x4864b162; WORD $0x1c58; BYTE $0xf2 // vaddps zmm3, zmm3, zmmword ptr [rdx + 8*r14]
 	QUAD $0x01f25458486cb162 // vaddps zmm2, zmm2, zmmword ptr [rdx + 8*r14 + 0x40]
 	LONG $0x487cb162; WORD $0x1c11; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14], zmm3
 	QUAD $0x01f25411487cb162 // vmovups zmmword ptr [rdx + 8*r14 + 0x40], zmm2
 	WORD $0xc084 // test al, al
-	LONG $0x0e75840f; WORD $0x0000 // je 0x14904 <micro+0x1774>
+	LONG $0x0e75840f; WORD $0x0000 // je 0x1491b <micro+0x178b>
 	LONG $0x02e6c149 // shl r14, 0x2
 	LONG $0x76048d4b // lea rax, [r14 + 2*r14]
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x0f72 // jb 0x13aaf <micro+0x91f>
+	WORD $0x0f72 // jb 0x13ac6 <micro+0x936>
 	LONG $0x487cf162; WORD $0x0458; BYTE $0x02 // vaddps zmm0, zmm0, zmmword ptr [rdx + rax]
 	QUAD $0x01024c584874f162 // vaddps zmm1, zmm1, zmmword ptr [rdx + rax + 0x40]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x02 // vmovups zmmword ptr [rdx + rax], zmm0
 	QUAD $0x01024c11487cf162 // vmovups zmmword ptr [rdx + rax + 0x40], zmm1
-	LONG $0x000e41e9; BYTE $0x00 // jmp 0x14904 <micro+0x1774>
+	LONG $0x000e41e9; BYTE $0x00 // jmp 0x1491b <micro+0x178b>
 	LONG $0x14180f42; BYTE $0xb2 // prefetcht1 byte ptr [rdx + 4*r14]
 	LONG $0x54180f42; WORD $0x40b2 // prefetcht1 byte ptr [rdx + 4*r14 + 0x40]
 	WORD $0xfd83; BYTE $0x03 // cmp ebp, 0x3
-	LONG $0x0466820f; WORD $0x0000 // jb 0x13f3d <micro+0xdad>
+	LONG $0x0466820f; WORD $0x0000 // jb 0x13f54 <micro+0xdc4>
 	LONG $0x14180f42; BYTE $0xf2 // prefetcht1 byte ptr [rdx + 8*r14]
 	LONG $0x54180f42; WORD $0x40f2 // prefetcht1 byte ptr [rdx + 8*r14 + 0x40]
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0x08e5850f; WORD $0x0000 // jne 0x143d0 <micro+0x1240>
+	LONG $0x08e5850f; WORD $0x0000 // jne 0x143e7 <micro+0x1257>
 	LONG $0x76048d4b // lea rax, [r14 + 2*r14]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	LONG $0x8214180f // prefetcht1 byte ptr [rdx + 4*rax]
 	LONG $0x8254180f; BYTE $0x40 // prefetcht1 byte ptr [rdx + 4*rax + 0x40]
 	WORD $0x01b0 // mov al, 0x1
-	LONG $0x0008d3e9; BYTE $0x00 // jmp 0x143d5 <micro+0x1245>
+	LONG $0x0008d3e9; BYTE $0x00 // jmp 0x143ec <micro+0x125c>
 	LONG $0x2cce6b49 // imul rcx, r14, 0x2c
 	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
 	LONG $0x0a14180f // prefetcht1 byte ptr [rdx + rcx]
 	LONG $0x0a54180f; BYTE $0x40 // prefetcht1 byte ptr [rdx + rcx + 0x40]
 	WORD $0x01b1 // mov cl, 0x1
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0xf8d18f0f; WORD $0xffff // jg 0x133ee <micro+0x25e>
+	LONG $0xf8ba8f0f; WORD $0xffff // jg 0x133ee <micro+0x25e>
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
@@ -2960,7 +2963,7 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0x20f98341 // cmp r9d, 0x20
-	LONG $0xf9e0840f; WORD $0xffff // je 0x1357f <micro+0x3ef>
+	LONG $0xf9d0840f; WORD $0xffff // je 0x13586 <micro+0x3f6>
 	LONG $0x247c8944; BYTE $0x0c // mov dword ptr [rsp + 0xc], r15d
 	WORD $0x8949; BYTE $0xdf // mov r15, rbx
 	WORD $0xcb89 // mov ebx, ecx
@@ -2979,12 +2982,12 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd7f7 // not edi
 	LONG $0xd792fbc5 // kmovd k2, edi
 	LONG $0x10f98349 // cmp r9, 0x10
-	WORD $0x5a72 // jb 0x13c3b <micro+0xaab>
+	WORD $0x5a72 // jb 0x13c52 <micro+0xac2>
 	LONG $0xffff8149; WORD $0x00ff; BYTE $0x00 // cmp r15, 0xffff
-	LONG $0x01f9870f; WORD $0x0000 // ja 0x13de7 <micro+0xc57>
+	LONG $0x01f9870f; WORD $0x0000 // ja 0x13dfe <micro+0xc6e>
 	LONG $0x487ce162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm21
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x03ea850f; WORD $0x0000 // jne 0x13fe8 <micro+0xe58>
+	LONG $0x03ea850f; WORD $0x0000 // jne 0x13fff <micro+0xe6f>
 	LONG $0x487ca162; WORD $0x1411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm18
 	LONG $0x487ca162; WORD $0x0411; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14], zmm16
 	LONG $0x487c3162; WORD $0x2c11; BYTE $0x92 // vmovups zmmword ptr [rdx + 4*r10], zmm13
@@ -2993,9 +2996,9 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c3162; WORD $0x0411; BYTE $0xd2 // vmovups zmmword ptr [rdx + 8*r10], zmm8
 	LONG $0x487cb162; WORD $0x3411; BYTE $0x2a // vmovups zmmword ptr [rdx + r13], zmm6
 	LONG $0x487cb162; WORD $0x3c11; BYTE $0x22 // vmovups zmmword ptr [rdx + r12], zmm7
-	LONG $0x000635e9; BYTE $0x00 // jmp 0x14270 <micro+0x10e0>
+	LONG $0x000635e9; BYTE $0x00 // jmp 0x14287 <micro+0x10f7>
 	LONG $0x00ff8149; WORD $0x0100; BYTE $0x00 // cmp r15, 0x10000
-	LONG $0x022a830f; WORD $0x0000 // jae 0x13e72 <micro+0xce2>
+	LONG $0x022a830f; WORD $0x0000 // jae 0x13e89 <micro+0xcf9>
 	WORD $0x0149; BYTE $0xd4 // add r12, rdx
 	LONG $0x497ce162; WORD $0x2a11 // vmovups zmmword ptr [rdx] {k1}, zmm21
 	LONG $0x497ca162; WORD $0x1411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14] {k1}, zmm18
@@ -3006,19 +3009,19 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x497c3162; WORD $0x0411; BYTE $0xd2 // vmovups zmmword ptr [rdx + 8*r10] {k1}, zmm8
 	LONG $0x497cb162; WORD $0x3411; BYTE $0x2a // vmovups zmmword ptr [rdx + r13] {k1}, zmm6
 	WORD $0x894c; BYTE $0xe0 // mov rax, r12
-	LONG $0x000297e9; BYTE $0x00 // jmp 0x13f21 <micro+0xd91>
+	LONG $0x000297e9; BYTE $0x00 // jmp 0x13f38 <micro+0xda8>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x03d2830f; WORD $0x0000 // jae 0x14069 <micro+0xed9>
+	LONG $0x03d2830f; WORD $0x0000 // jae 0x14080 <micro+0xef0>
 	WORD $0x0149; BYTE $0xd7 // add r15, rdx
 	LONG $0x497c7162; WORD $0x3211 // vmovups zmmword ptr [rdx] {k1}, zmm14
 	LONG $0x497c3162; WORD $0x1c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14] {k1}, zmm11
 	LONG $0x497c3162; WORD $0x0c11; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14] {k1}, zmm9
 	LONG $0x497cb162; WORD $0x3c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11] {k1}, zmm7
 	WORD $0x894c; BYTE $0xf9 // mov rcx, r15
-	LONG $0x00040be9; BYTE $0x00 // jmp 0x140c8 <micro+0xf38>
+	LONG $0x00040be9; BYTE $0x00 // jmp 0x140df <micro+0xf4f>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
-	LONG $0x0000e6e9; BYTE $0x00 // jmp 0x13db0 <micro+0xc20>
+	LONG $0x0000e6e9; BYTE $0x00 // jmp 0x13dc7 <micro+0xc37>
 	LONG $0x480c7162; WORD $0x3258 // vaddps zmm14, zmm14, zmmword ptr [rdx]
 	LONG $0x48047162; WORD $0x7a58; BYTE $0x01 // vaddps zmm15, zmm15, zmmword ptr [rdx + 0x40]
 	LONG $0x487c7162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm14
@@ -3040,17 +3043,17 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cb162; WORD $0x3411; BYTE $0x3a // vmovups zmmword ptr [rdx + r15], zmm6
 	QUAD $0x013a7c11487cb162 // vmovups zmmword ptr [rdx + r15 + 0x40], zmm7
 	WORD $0xfd83; BYTE $0x05 // cmp ebp, 0x5
-	LONG $0x037f850f; WORD $0x0000 // jne 0x140e4 <micro+0xf54>
+	LONG $0x037f850f; WORD $0x0000 // jne 0x140fb <micro+0xf6b>
 	WORD $0xc084 // test al, al
-	LONG $0x07ed840f; WORD $0x0000 // je 0x1455a <micro+0x13ca>
+	LONG $0x07ed840f; WORD $0x0000 // je 0x14571 <micro+0x13e1>
 	LONG $0xda048d4a // lea rax, [rdx + 8*r11]
 	LONG $0x486cf162; WORD $0x1058 // vaddps zmm2, zmm2, zmmword ptr [rax]
 	LONG $0x4864f162; WORD $0x5858; BYTE $0x01 // vaddps zmm3, zmm3, zmmword ptr [rax + 0x40]
 	LONG $0x487cf162; WORD $0x1011 // vmovups zmmword ptr [rax], zmm2
 	LONG $0x487cf162; WORD $0x5811; BYTE $0x01 // vmovups zmmword ptr [rax + 0x40], zmm3
 	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
-	LONG $0x0b70840f; WORD $0x0000 // je 0x14904 <micro+0x1774>
-	LONG $0x000380e9; BYTE $0x00 // jmp 0x14119 <micro+0xf89>
+	LONG $0x0b70840f; WORD $0x0000 // je 0x1491b <micro+0x178b>
+	LONG $0x000380e9; BYTE $0x00 // jmp 0x14130 <micro+0xfa0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x485cf162; WORD $0x2458; BYTE $0xb2 // vaddps zmm4, zmm4, zmmword ptr [rdx + 4*rsi]
 	QUAD $0x01b26c584854f162 // vaddps zmm5, zmm5, zmmword ptr [rdx + 4*rsi + 0x40]
@@ -3058,18 +3061,18 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x2011 // vmovups zmmword ptr [rax], zmm4
 	LONG $0x487cf162; WORD $0x6811; BYTE $0x01 // vmovups zmmword ptr [rax + 0x40], zmm5
 	WORD $0x8445; BYTE $0xff // test r15b, r15b
-	LONG $0xf85d850f; WORD $0xffff // jne 0x13623 <micro+0x493>
+	LONG $0xf84d850f; WORD $0xffff // jne 0x1362a <micro+0x49a>
 	WORD $0xc984 // test cl, cl
-	LONG $0x0b36840f; WORD $0x0000 // je 0x14904 <micro+0x1774>
+	LONG $0x0b36840f; WORD $0x0000 // je 0x1491b <micro+0x178b>
 	LONG $0x2cc66b49 // imul rax, r14, 0x2c
 	WORD $0x0148; BYTE $0xc2 // add rdx, rax
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x01e7830f; WORD $0x0000 // jae 0x13fc9 <micro+0xe39>
-	LONG $0x0001efe9; BYTE $0x00 // jmp 0x13fd6 <micro+0xe46>
+	LONG $0x01e7830f; WORD $0x0000 // jae 0x13fe0 <micro+0xe50>
+	LONG $0x0001efe9; BYTE $0x00 // jmp 0x13fed <micro+0xe5d>
 	LONG $0x4054e162; WORD $0x2a58 // vaddps zmm21, zmm21, zmmword ptr [rdx]
 	LONG $0x487ce162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm21
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x033c850f; WORD $0x0000 // jne 0x14139 <micro+0xfa9>
+	LONG $0x033c850f; WORD $0x0000 // jne 0x14150 <micro+0xfc0>
 	LONG $0x406c3162; WORD $0x1458; BYTE $0xb2 // vaddps zmm10, zmm18, zmmword ptr [rdx + 4*r14]
 	LONG $0x487c3162; WORD $0x1411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm10
 	LONG $0x407c3162; WORD $0x1458; BYTE $0xf2 // vaddps zmm10, zmm16, zmmword ptr [rdx + 8*r14]
@@ -3086,7 +3089,7 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cb162; WORD $0x3411; BYTE $0x2a // vmovups zmmword ptr [rdx + r13], zmm6
 	LONG $0x4844b162; WORD $0x3458; BYTE $0x22 // vaddps zmm6, zmm7, zmmword ptr [rdx + r12]
 	LONG $0x487cb162; WORD $0x3411; BYTE $0x22 // vmovups zmmword ptr [rdx + r12], zmm6
-	LONG $0x0003fee9; BYTE $0x00 // jmp 0x14270 <micro+0x10e0>
+	LONG $0x0003fee9; BYTE $0x00 // jmp 0x14287 <micro+0x10f7>
 	LONG $0xc97cf162; WORD $0x2a10 // vmovups zmm5 {k1} {z}, zmmword ptr [rdx]
 	LONG $0x4054f162; WORD $0xed58 // vaddps zmm5, zmm21, zmm5
 	LONG $0x497cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx] {k1}, zmm5
@@ -3116,22 +3119,22 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4844f162; WORD $0xfd58 // vaddps zmm7, zmm7, zmm5
 	LONG $0x497cf162; WORD $0x3811 // vmovups zmmword ptr [rax] {k1}, zmm7
 	WORD $0xfd83; BYTE $0x09 // cmp ebp, 0x9
-	LONG $0x0390840f; WORD $0x0000 // je 0x142c0 <micro+0x1130>
+	LONG $0x0390840f; WORD $0x0000 // je 0x142d7 <micro+0x1147>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
-	LONG $0x000368e9; BYTE $0x00 // jmp 0x142a5 <micro+0x1115>
+	LONG $0x000368e9; BYTE $0x00 // jmp 0x142bc <micro+0x112c>
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc031 // xor eax, eax
-	LONG $0xfff70ce9; BYTE $0xff // jmp 0x13653 <micro+0x4c3>
+	LONG $0xfff6fce9; BYTE $0xff // jmp 0x1365a <micro+0x4ca>
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0xf82a8f0f; WORD $0xffff // jg 0x1377f <micro+0x5ef>
-	LONG $0xfff3bae9; BYTE $0xff // jmp 0x13314 <micro+0x184>
+	LONG $0xf81a8f0f; WORD $0xffff // jg 0x13786 <micro+0x5f6>
+	LONG $0xfff3a3e9; BYTE $0xff // jmp 0x13314 <micro+0x184>
 	LONG $0x480c7162; WORD $0x3258 // vaddps zmm14, zmm14, zmmword ptr [rdx]
 	LONG $0x487c7162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm14
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x0620850f; WORD $0x0000 // jne 0x14590 <micro+0x1400>
+	LONG $0x0620850f; WORD $0x0000 // jne 0x145a7 <micro+0x1417>
 	LONG $0x48243162; WORD $0x0458; BYTE $0xb2 // vaddps zmm8, zmm11, zmmword ptr [rdx + 4*r14]
 	LONG $0x487c3162; WORD $0x0411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm8
 	LONG $0x48343162; WORD $0x0458; BYTE $0xf2 // vaddps zmm8, zmm9, zmmword ptr [rdx + 8*r14]
@@ -3140,19 +3143,19 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cb162; WORD $0x3c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm7
 	LONG $0x484cb162; WORD $0x3458; BYTE $0x3a // vaddps zmm6, zmm6, zmmword ptr [rdx + r15]
 	LONG $0x487cb162; WORD $0x3411; BYTE $0x3a // vmovups zmmword ptr [rdx + r15], zmm6
-	LONG $0x00068ae9; BYTE $0x00 // jmp 0x14637 <micro+0x14a7>
+	LONG $0x00068ae9; BYTE $0x00 // jmp 0x1464e <micro+0x14be>
 	LONG $0xb60c8d4b // lea rcx, [r14 + 4*r14]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
-	LONG $0x000141e9; BYTE $0x00 // jmp 0x140fb <micro+0xf6b>
+	LONG $0x000141e9; BYTE $0x00 // jmp 0x14112 <micro+0xf82>
 	WORD $0xc984 // test cl, cl
-	LONG $0x0942840f; WORD $0x0000 // je 0x14904 <micro+0x1774>
+	LONG $0x0942840f; WORD $0x0000 // je 0x1491b <micro+0x178b>
 	LONG $0x2cc66b49 // imul rax, r14, 0x2c
 	WORD $0x0148; BYTE $0xc2 // add rdx, rax
 	LONG $0x4874f162; WORD $0x0a58 // vaddps zmm1, zmm1, zmmword ptr [rdx]
 	LONG $0x487cf162; WORD $0x4258; BYTE $0x01 // vaddps zmm0, zmm0, zmmword ptr [rdx + 0x40]
 	LONG $0x487cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm1
 	LONG $0x487cf162; WORD $0x4211; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm0
-	LONG $0x00091ce9; BYTE $0x00 // jmp 0x14904 <micro+0x1774>
+	LONG $0x00091ce9; BYTE $0x00 // jmp 0x1491b <micro+0x178b>
 	LONG $0x4a7ce162; WORD $0x7a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40] {k2}, zmm23
 	LONG $0x487ca162; WORD $0x1411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm18
 	QUAD $0x01b274114a7ca162 // vmovups zmmword ptr [rdx + 4*r14 + 0x40] {k2}, zmm22
@@ -3170,7 +3173,7 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cb162; WORD $0x3411; BYTE $0x2a // vmovups zmmword ptr [rdx + r13], zmm6
 	QUAD $0x012a64114a7c3162 // vmovups zmmword ptr [rdx + r13 + 0x40] {k2}, zmm12
 	LONG $0x487cb162; WORD $0x3c11; BYTE $0x22 // vmovups zmmword ptr [rdx + r12], zmm7
-	LONG $0x000201e9; BYTE $0x00 // jmp 0x1426a <micro+0x10da>
+	LONG $0x000201e9; BYTE $0x00 // jmp 0x14281 <micro+0x10f1>
 	LONG $0xc97cf162; WORD $0x2a10 // vmovups zmm5 {k1} {z}, zmmword ptr [rdx]
 	LONG $0x3a0c8d4a // lea rcx, [rdx + r15]
 	LONG $0x480cf162; WORD $0xed58 // vaddps zmm5, zmm14, zmm5
@@ -3188,10 +3191,10 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x484cf162; WORD $0xf558 // vaddps zmm6, zmm6, zmm5
 	LONG $0x497cf162; WORD $0x3111 // vmovups zmmword ptr [rcx] {k1}, zmm6
 	WORD $0xfd83; BYTE $0x05 // cmp ebp, 0x5
-	LONG $0x05b0840f; WORD $0x0000 // je 0x14687 <micro+0x14f7>
+	LONG $0x05b0840f; WORD $0x0000 // je 0x1469e <micro+0x150e>
 	LONG $0xb60c8d4b // lea rcx, [r14 + 4*r14]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
-	LONG $0x000588e9; BYTE $0x00 // jmp 0x1466c <micro+0x14dc>
+	LONG $0x000588e9; BYTE $0x00 // jmp 0x14683 <micro+0x14f3>
 	LONG $0xb6348d4b // lea rsi, [r14 + 4*r14]
 	LONG $0x485cf162; WORD $0x2458; BYTE $0xb2 // vaddps zmm4, zmm4, zmmword ptr [rdx + 4*rsi]
 	QUAD $0x01b26c584854f162 // vaddps zmm5, zmm5, zmmword ptr [rdx + 4*rsi + 0x40]
@@ -3199,16 +3202,16 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x2111 // vmovups zmmword ptr [rcx], zmm4
 	LONG $0x487cf162; WORD $0x6911; BYTE $0x01 // vmovups zmmword ptr [rcx + 0x40], zmm5
 	WORD $0xc084 // test al, al
-	LONG $0xf7ea850f; WORD $0xffff // jne 0x138fa <micro+0x76a>
+	LONG $0xf7ea850f; WORD $0xffff // jne 0x13911 <micro+0x781>
 	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
-	LONG $0x07eb840f; WORD $0x0000 // je 0x14904 <micro+0x1774>
+	LONG $0x07eb840f; WORD $0x0000 // je 0x1491b <micro+0x178b>
 	LONG $0xf6048d4b // lea rax, [r14 + 8*r14]
 	WORD $0x014c; BYTE $0xf2 // add rdx, r14
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc2 // add rdx, rax
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x043d830f; WORD $0x0000 // jae 0x14571 <micro+0x13e1>
-	LONG $0x000445e9; BYTE $0x00 // jmp 0x1457e <micro+0x13ee>
+	LONG $0x043d830f; WORD $0x0000 // jae 0x14588 <micro+0x13f8>
+	LONG $0x000445e9; BYTE $0x00 // jmp 0x14595 <micro+0x1405>
 	LONG $0xca7ce162; WORD $0x6a10; BYTE $0x01 // vmovups zmm21 {k2} {z}, zmmword ptr [rdx + 0x40]
 	LONG $0x4044a162; WORD $0xed58 // vaddps zmm21, zmm23, zmm21
 	LONG $0x4a7ce162; WORD $0x6a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40] {k2}, zmm21
@@ -3254,87 +3257,87 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x482c7162; WORD $0xd658 // vaddps zmm10, zmm10, zmm6
 	LONG $0x4a7c7162; WORD $0x1011 // vmovups zmmword ptr [rax] {k2}, zmm10
 	WORD $0xfd83; BYTE $0x09 // cmp ebp, 0x9
-	WORD $0x4b74 // je 0x142c0 <micro+0x1130>
+	WORD $0x4b74 // je 0x142d7 <micro+0x1147>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	LONG $0x0ff98341 // cmp r9d, 0xf
-	WORD $0x2276 // jbe 0x142a5 <micro+0x1115>
+	WORD $0x2276 // jbe 0x142bc <micro+0x112c>
 	LONG $0x00ff8149; WORD $0x0100; BYTE $0x00 // cmp r15, 0x10000
-	LONG $0x0466830f; WORD $0x0000 // jae 0x146f6 <micro+0x1566>
+	LONG $0x0466830f; WORD $0x0000 // jae 0x1470d <micro+0x157d>
 	LONG $0x487cf162; WORD $0x2011 // vmovups zmmword ptr [rax], zmm4
 	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x2474 // je 0x142c0 <micro+0x1130>
+	WORD $0x2474 // je 0x142d7 <micro+0x1147>
 	LONG $0x40c08348 // add rax, 0x40
-	LONG $0x000478e9; BYTE $0x00 // jmp 0x1471d <micro+0x158d>
+	LONG $0x000478e9; BYTE $0x00 // jmp 0x14734 <micro+0x15a4>
 	LONG $0x00ff8149; WORD $0x0100; BYTE $0x00 // cmp r15, 0x10000
-	WORD $0x0c72 // jb 0x142ba <micro+0x112a>
+	WORD $0x0c72 // jb 0x142d1 <micro+0x1141>
 	LONG $0xc97cf162; WORD $0x2810 // vmovups zmm5 {k1} {z}, zmmword ptr [rax]
 	LONG $0x485cf162; WORD $0xe558 // vaddps zmm4, zmm4, zmm5
 	LONG $0x497cf162; WORD $0x2011 // vmovups zmmword ptr [rax] {k1}, zmm4
 	LONG $0x0c247c80; BYTE $0x00 // cmp byte ptr [rsp + 0xc], 0x0
-	WORD $0x7a74 // je 0x14341 <micro+0x11b1>
+	WORD $0x7a74 // je 0x14358 <micro+0x11c8>
 	LONG $0xda048d4a // lea rax, [rdx + 8*r11]
 	LONG $0x0ff98341 // cmp r9d, 0xf
-	WORD $0x1b76 // jbe 0x142ec <micro+0x115c>
+	WORD $0x1b76 // jbe 0x14303 <micro+0x1173>
 	LONG $0x00ff8149; WORD $0x0100; BYTE $0x00 // cmp r15, 0x10000
-	WORD $0x3e73 // jae 0x14318 <micro+0x1188>
+	WORD $0x3e73 // jae 0x1432f <micro+0x119f>
 	LONG $0x487cf162; WORD $0x1811 // vmovups zmmword ptr [rax], zmm3
 	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x5b74 // je 0x14341 <micro+0x11b1>
+	WORD $0x5b74 // je 0x14358 <micro+0x11c8>
 	LONG $0x40c08348 // add rax, 0x40
-	WORD $0x4feb // jmp 0x1433b <micro+0x11ab>
+	WORD $0x4feb // jmp 0x14352 <micro+0x11c2>
 	LONG $0x00ff8149; WORD $0x0100; BYTE $0x00 // cmp r15, 0x10000
-	WORD $0x0c72 // jb 0x14301 <micro+0x1171>
+	WORD $0x0c72 // jb 0x14318 <micro+0x1188>
 	LONG $0xc97cf162; WORD $0x0010 // vmovups zmm0 {k1} {z}, zmmword ptr [rax]
 	LONG $0x4864f162; WORD $0xd858 // vaddps zmm3, zmm3, zmm0
 	LONG $0x497cf162; WORD $0x1811 // vmovups zmmword ptr [rax] {k1}, zmm3
 	WORD $0xdb84 // test bl, bl
-	LONG $0x05f5840f; WORD $0x0000 // je 0x14904 <micro+0x1774>
+	LONG $0x05f5840f; WORD $0x0000 // je 0x1491b <micro+0x178b>
 	LONG $0x2cc66b49 // imul rax, r14, 0x2c
 	WORD $0x0148; BYTE $0xc2 // add rdx, rax
-	WORD $0x66eb // jmp 0x1437e <micro+0x11ee>
+	WORD $0x66eb // jmp 0x14395 <micro+0x1205>
 	LONG $0x4864f162; WORD $0x1858 // vaddps zmm3, zmm3, zmmword ptr [rax]
 	LONG $0x487cf162; WORD $0x1811 // vmovups zmmword ptr [rax], zmm3
 	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x1774 // je 0x14341 <micro+0x11b1>
+	WORD $0x1774 // je 0x14358 <micro+0x11c8>
 	LONG $0xca7cf162; WORD $0x5810; BYTE $0x01 // vmovups zmm3 {k2} {z}, zmmword ptr [rax + 0x40]
 	LONG $0x40c08348 // add rax, 0x40
 	LONG $0x486cf162; WORD $0xd358 // vaddps zmm2, zmm2, zmm3
 	LONG $0x4a7cf162; WORD $0x1011 // vmovups zmmword ptr [rax] {k2}, zmm2
 	WORD $0xdb84 // test bl, bl
-	LONG $0x05bb840f; WORD $0x0000 // je 0x14904 <micro+0x1774>
+	LONG $0x05bb840f; WORD $0x0000 // je 0x1491b <micro+0x178b>
 	LONG $0x2cc66b49 // imul rax, r14, 0x2c
 	WORD $0x0148; BYTE $0xc2 // add rdx, rax
 	LONG $0x0ff98341 // cmp r9d, 0xf
-	WORD $0x2876 // jbe 0x1437e <micro+0x11ee>
+	WORD $0x2876 // jbe 0x14395 <micro+0x1205>
 	LONG $0x00ff8149; WORD $0x0100; BYTE $0x00 // cmp r15, 0x10000
-	WORD $0x3f73 // jae 0x1439e <micro+0x120e>
+	WORD $0x3f73 // jae 0x143b5 <micro+0x1225>
 	LONG $0x487cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm1
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x0595840f; WORD $0x0000 // je 0x14904 <micro+0x1774>
+	LONG $0x0595840f; WORD $0x0000 // je 0x1491b <micro+0x178b>
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x4a7cf162; WORD $0x0211 // vmovups zmmword ptr [rdx] {k2}, zmm0
-	LONG $0x000586e9; BYTE $0x00 // jmp 0x14904 <micro+0x1774>
+	LONG $0x000586e9; BYTE $0x00 // jmp 0x1491b <micro+0x178b>
 	LONG $0x00ff8149; WORD $0x0100; BYTE $0x00 // cmp r15, 0x10000
-	WORD $0x0c72 // jb 0x14393 <micro+0x1203>
+	WORD $0x0c72 // jb 0x143aa <micro+0x121a>
 	LONG $0xc97cf162; WORD $0x0210 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx]
 	LONG $0x4874f162; WORD $0xc858 // vaddps zmm1, zmm1, zmm0
 	LONG $0x497cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx] {k1}, zmm1
-	LONG $0x000566e9; BYTE $0x00 // jmp 0x14904 <micro+0x1774>
+	LONG $0x000566e9; BYTE $0x00 // jmp 0x1491b <micro+0x178b>
 	LONG $0x4874f162; WORD $0x0a58 // vaddps zmm1, zmm1, zmmword ptr [rdx]
 	LONG $0x487cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm1
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x0550840f; WORD $0x0000 // je 0x14904 <micro+0x1774>
+	LONG $0x0550840f; WORD $0x0000 // je 0x1491b <micro+0x178b>
 	LONG $0xca7cf162; WORD $0x4a10; BYTE $0x01 // vmovups zmm1 {k2} {z}, zmmword ptr [rdx + 0x40]
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
 	LONG $0x4a7cf162; WORD $0x0211 // vmovups zmmword ptr [rdx] {k2}, zmm0
-	LONG $0x000534e9; BYTE $0x00 // jmp 0x14904 <micro+0x1774>
+	LONG $0x000534e9; BYTE $0x00 // jmp 0x1491b <micro+0x178b>
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc031 // xor eax, eax
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0xf27e8f0f; WORD $0xffff // jg 0x1365f <micro+0x4cf>
+	LONG $0xf26e8f0f; WORD $0xffff // jg 0x13666 <micro+0x4d6>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -3344,7 +3347,7 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x20f98341 // cmp r9d, 0x20
-	LONG $0xf2f8840f; WORD $0xffff // je 0x13703 <micro+0x573>
+	LONG $0xf2e8840f; WORD $0xffff // je 0x1370a <micro+0x57a>
 	LONG $0x10f98349 // cmp r9, 0x10
 	LONG $0x000010b9; BYTE $0x00 // mov ecx, 0x10
 	WORD $0x8944; BYTE $0xce // mov esi, r9d
@@ -3360,52 +3363,52 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd7f7 // not edi
 	LONG $0xd792fbc5 // kmovd k2, edi
 	WORD $0x8548; BYTE $0xed // test rbp, rbp
-	WORD $0x7a74 // je 0x144bc <micro+0x132c>
+	WORD $0x7a74 // je 0x144d3 <micro+0x1343>
 	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x2172 // jb 0x14469 <micro+0x12d9>
+	WORD $0x2172 // jb 0x14480 <micro+0x12f0>
 	LONG $0xfffb8148; WORD $0x00ff; BYTE $0x00 // cmp rbx, 0xffff
-	WORD $0x4277 // ja 0x14493 <micro+0x1303>
+	WORD $0x4277 // ja 0x144aa <micro+0x131a>
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
 	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x5f74 // je 0x144bc <micro+0x132c>
+	WORD $0x5f74 // je 0x144d3 <micro+0x1343>
 	LONG $0x404a8d48 // lea rcx, [rdx + 0x40]
 	LONG $0x4a7cf162; WORD $0x3911 // vmovups zmmword ptr [rcx] {k2}, zmm7
-	WORD $0x53eb // jmp 0x144bc <micro+0x132c>
+	WORD $0x53eb // jmp 0x144d3 <micro+0x1343>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x0c72 // jb 0x1447e <micro+0x12ee>
+	WORD $0x0c72 // jb 0x14495 <micro+0x1305>
 	LONG $0xc97cf162; WORD $0x2a10 // vmovups zmm5 {k1} {z}, zmmword ptr [rdx]
 	LONG $0x484cf162; WORD $0xf558 // vaddps zmm6, zmm6, zmm5
 	LONG $0x497cf162; WORD $0x3211 // vmovups zmmword ptr [rdx] {k1}, zmm6
 	WORD $0x8445; BYTE $0xdb // test r11b, r11b
-	LONG $0x0384840f; WORD $0x0000 // je 0x14811 <micro+0x1681>
+	LONG $0x0384840f; WORD $0x0000 // je 0x14828 <micro+0x1698>
 	LONG $0xb20c8d4a // lea rcx, [rdx + 4*r14]
-	WORD $0x62eb // jmp 0x144f5 <micro+0x1365>
+	WORD $0x62eb // jmp 0x1450c <micro+0x137c>
 	LONG $0x484cf162; WORD $0x3258 // vaddps zmm6, zmm6, zmmword ptr [rdx]
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
 	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x1774 // je 0x144bc <micro+0x132c>
+	WORD $0x1774 // je 0x144d3 <micro+0x1343>
 	LONG $0xca7cf162; WORD $0x7210; BYTE $0x01 // vmovups zmm6 {k2} {z}, zmmword ptr [rdx + 0x40]
 	LONG $0x404a8d48 // lea rcx, [rdx + 0x40]
 	LONG $0x4844f162; WORD $0xf658 // vaddps zmm6, zmm7, zmm6
 	LONG $0x4a7cf162; WORD $0x3111 // vmovups zmmword ptr [rcx] {k2}, zmm6
 	WORD $0x8445; BYTE $0xdb // test r11b, r11b
-	LONG $0x034c840f; WORD $0x0000 // je 0x14811 <micro+0x1681>
+	LONG $0x034c840f; WORD $0x0000 // je 0x14828 <micro+0x1698>
 	LONG $0xb20c8d4a // lea rcx, [rdx + 4*r14]
 	LONG $0x0ff98341 // cmp r9d, 0xf
-	WORD $0x2676 // jbe 0x144f5 <micro+0x1365>
+	WORD $0x2676 // jbe 0x1450c <micro+0x137c>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x030c830f; WORD $0x0000 // jae 0x147e8 <micro+0x1658>
+	LONG $0x030c830f; WORD $0x0000 // jae 0x147ff <micro+0x166f>
 	LONG $0x487cf162; WORD $0x2111 // vmovups zmmword ptr [rcx], zmm4
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x0325840f; WORD $0x0000 // je 0x14811 <micro+0x1681>
+	LONG $0x0325840f; WORD $0x0000 // je 0x14828 <micro+0x1698>
 	LONG $0x40c18348 // add rcx, 0x40
-	LONG $0x000316e9; BYTE $0x00 // jmp 0x1480b <micro+0x167b>
+	LONG $0x000316e9; BYTE $0x00 // jmp 0x14822 <micro+0x1692>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x0c72 // jb 0x1450a <micro+0x137a>
+	WORD $0x0c72 // jb 0x14521 <micro+0x1391>
 	LONG $0xc97cf162; WORD $0x2910 // vmovups zmm5 {k1} {z}, zmmword ptr [rcx]
 	LONG $0x485cf162; WORD $0xe558 // vaddps zmm4, zmm4, zmm5
 	LONG $0x497cf162; WORD $0x2111 // vmovups zmmword ptr [rcx] {k1}, zmm4
-	LONG $0x0002fce9; BYTE $0x00 // jmp 0x14811 <micro+0x1681>
+	LONG $0x0002fce9; BYTE $0x00 // jmp 0x14828 <micro+0x1698>
 	LONG $0x3a4c8d4a; BYTE $0x40 // lea rcx, [rdx + r15 + 0x40]
 	LONG $0x4a7c7162; WORD $0x7a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40] {k2}, zmm15
 	LONG $0x487c3162; WORD $0x1c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm11
@@ -3415,9 +3418,9 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cb162; WORD $0x3c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm7
 	QUAD $0x019a54114a7c3162 // vmovups zmmword ptr [rdx + 4*r11 + 0x40] {k2}, zmm10
 	LONG $0x487cb162; WORD $0x3411; BYTE $0x3a // vmovups zmmword ptr [rdx + r15], zmm6
-	LONG $0x0000d7e9; BYTE $0x00 // jmp 0x14631 <micro+0x14a1>
+	LONG $0x0000d7e9; BYTE $0x00 // jmp 0x14648 <micro+0x14b8>
 	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
-	LONG $0x03a1840f; WORD $0x0000 // je 0x14904 <micro+0x1774>
+	LONG $0x03a1840f; WORD $0x0000 // je 0x1491b <micro+0x178b>
 	LONG $0xf6048d4b // lea rax, [r14 + 8*r14]
 	WORD $0x014c; BYTE $0xf2 // add rdx, r14
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
@@ -3426,7 +3429,7 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4874f162; WORD $0x4a58; BYTE $0x01 // vaddps zmm1, zmm1, zmmword ptr [rdx + 0x40]
 	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
 	LONG $0x487cf162; WORD $0x4a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm1
-	LONG $0x000374e9; BYTE $0x00 // jmp 0x14904 <micro+0x1774>
+	LONG $0x000374e9; BYTE $0x00 // jmp 0x1491b <micro+0x178b>
 	LONG $0xca7c7162; WORD $0x7210; BYTE $0x01 // vmovups zmm14 {k2} {z}, zmmword ptr [rdx + 0x40]
 	LONG $0x3a4c8d4a; BYTE $0x40 // lea rcx, [rdx + r15 + 0x40]
 	LONG $0x48045162; WORD $0xf658 // vaddps zmm14, zmm15, zmm14
@@ -3452,156 +3455,156 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x483c7162; WORD $0xc658 // vaddps zmm8, zmm8, zmm6
 	LONG $0x4a7c7162; WORD $0x0111 // vmovups zmmword ptr [rcx] {k2}, zmm8
 	WORD $0xfd83; BYTE $0x05 // cmp ebp, 0x5
-	WORD $0x4b74 // je 0x14687 <micro+0x14f7>
+	WORD $0x4b74 // je 0x1469e <micro+0x150e>
 	LONG $0xb60c8d4b // lea rcx, [r14 + 4*r14]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
 	LONG $0x0ff98341 // cmp r9d, 0xf
-	WORD $0x2276 // jbe 0x1466c <micro+0x14dc>
+	WORD $0x2276 // jbe 0x14683 <micro+0x14f3>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x02bf830f; WORD $0x0000 // jae 0x14916 <micro+0x1786>
+	LONG $0x02bf830f; WORD $0x0000 // jae 0x1492d <micro+0x179d>
 	LONG $0x487cf162; WORD $0x2111 // vmovups zmmword ptr [rcx], zmm4
 	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x2474 // je 0x14687 <micro+0x14f7>
+	WORD $0x2474 // je 0x1469e <micro+0x150e>
 	LONG $0x40c18348 // add rcx, 0x40
-	LONG $0x0002d1e9; BYTE $0x00 // jmp 0x1493d <micro+0x17ad>
+	LONG $0x0002d1e9; BYTE $0x00 // jmp 0x14954 <micro+0x17c4>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x0c72 // jb 0x14681 <micro+0x14f1>
+	WORD $0x0c72 // jb 0x14698 <micro+0x1508>
 	LONG $0xc97cf162; WORD $0x2910 // vmovups zmm5 {k1} {z}, zmmword ptr [rcx]
 	LONG $0x485cf162; WORD $0xe558 // vaddps zmm4, zmm4, zmm5
 	LONG $0x497cf162; WORD $0x2111 // vmovups zmmword ptr [rcx] {k1}, zmm4
 	WORD $0xc084 // test al, al
-	LONG $0x00c2840f; WORD $0x0000 // je 0x14751 <micro+0x15c1>
+	LONG $0x00c2840f; WORD $0x0000 // je 0x14768 <micro+0x15d8>
 	LONG $0xda048d4a // lea rax, [rdx + 8*r11]
 	LONG $0x0ff98341 // cmp r9d, 0xf
-	WORD $0x2676 // jbe 0x146bf <micro+0x152f>
+	WORD $0x2676 // jbe 0x146d6 <micro+0x1546>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x0082830f; WORD $0x0000 // jae 0x14728 <micro+0x1598>
+	LONG $0x0082830f; WORD $0x0000 // jae 0x1473f <micro+0x15af>
 	LONG $0x487cf162; WORD $0x1011 // vmovups zmmword ptr [rax], zmm2
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x009b840f; WORD $0x0000 // je 0x14751 <micro+0x15c1>
+	LONG $0x009b840f; WORD $0x0000 // je 0x14768 <micro+0x15d8>
 	LONG $0x40c08348 // add rax, 0x40
-	LONG $0x00008ce9; BYTE $0x00 // jmp 0x1474b <micro+0x15bb>
+	LONG $0x00008ce9; BYTE $0x00 // jmp 0x14762 <micro+0x15d2>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x0c72 // jb 0x146d4 <micro+0x1544>
+	WORD $0x0c72 // jb 0x146eb <micro+0x155b>
 	LONG $0xc97cf162; WORD $0x0810 // vmovups zmm1 {k1} {z}, zmmword ptr [rax]
 	LONG $0x486cf162; WORD $0xd158 // vaddps zmm2, zmm2, zmm1
 	LONG $0x497cf162; WORD $0x1011 // vmovups zmmword ptr [rax] {k1}, zmm2
 	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
-	LONG $0x0221840f; WORD $0x0000 // je 0x14904 <micro+0x1774>
+	LONG $0x0221840f; WORD $0x0000 // je 0x1491b <micro+0x178b>
 	LONG $0xf6048d4b // lea rax, [r14 + 8*r14]
 	WORD $0x014c; BYTE $0xf2 // add rdx, r14
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc2 // add rdx, rax
-	LONG $0x0000a0e9; BYTE $0x00 // jmp 0x14796 <micro+0x1606>
+	LONG $0x0000a0e9; BYTE $0x00 // jmp 0x147ad <micro+0x161d>
 	LONG $0x485cf162; WORD $0x2058 // vaddps zmm4, zmm4, zmmword ptr [rax]
 	LONG $0x487cf162; WORD $0x2011 // vmovups zmmword ptr [rax], zmm4
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0xfbb4840f; WORD $0xffff // je 0x142c0 <micro+0x1130>
+	LONG $0xfbb4840f; WORD $0xffff // je 0x142d7 <micro+0x1147>
 	LONG $0xca7cf162; WORD $0x6010; BYTE $0x01 // vmovups zmm4 {k2} {z}, zmmword ptr [rax + 0x40]
 	LONG $0x40c08348 // add rax, 0x40
 	LONG $0x4854f162; WORD $0xec58 // vaddps zmm5, zmm5, zmm4
 	LONG $0x4a7cf162; WORD $0x2811 // vmovups zmmword ptr [rax] {k2}, zmm5
-	LONG $0xfffb98e9; BYTE $0xff // jmp 0x142c0 <micro+0x1130>
+	LONG $0xfffb98e9; BYTE $0xff // jmp 0x142d7 <micro+0x1147>
 	LONG $0x486cf162; WORD $0x1058 // vaddps zmm2, zmm2, zmmword ptr [rax]
 	LONG $0x487cf162; WORD $0x1011 // vmovups zmmword ptr [rax], zmm2
 	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x1774 // je 0x14751 <micro+0x15c1>
+	WORD $0x1774 // je 0x14768 <micro+0x15d8>
 	LONG $0xca7cf162; WORD $0x5010; BYTE $0x01 // vmovups zmm2 {k2} {z}, zmmword ptr [rax + 0x40]
 	LONG $0x40c08348 // add rax, 0x40
 	LONG $0x4864f162; WORD $0xda58 // vaddps zmm3, zmm3, zmm2
 	LONG $0x4a7cf162; WORD $0x1811 // vmovups zmmword ptr [rax] {k2}, zmm3
 	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
-	LONG $0x01aa840f; WORD $0x0000 // je 0x14904 <micro+0x1774>
+	LONG $0x01aa840f; WORD $0x0000 // je 0x1491b <micro+0x178b>
 	LONG $0xf6048d4b // lea rax, [r14 + 8*r14]
 	WORD $0x014c; BYTE $0xf2 // add rdx, r14
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc2 // add rdx, rax
 	LONG $0x0ff98341 // cmp r9d, 0xf
-	WORD $0x2876 // jbe 0x14796 <micro+0x1606>
+	WORD $0x2876 // jbe 0x147ad <micro+0x161d>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x3f73 // jae 0x147b6 <micro+0x1626>
+	WORD $0x3f73 // jae 0x147cd <micro+0x163d>
 	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x017d840f; WORD $0x0000 // je 0x14904 <micro+0x1774>
+	LONG $0x017d840f; WORD $0x0000 // je 0x1491b <micro+0x178b>
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x4a7cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx] {k2}, zmm1
-	LONG $0x00016ee9; BYTE $0x00 // jmp 0x14904 <micro+0x1774>
+	LONG $0x00016ee9; BYTE $0x00 // jmp 0x1491b <micro+0x178b>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x0c72 // jb 0x147ab <micro+0x161b>
+	WORD $0x0c72 // jb 0x147c2 <micro+0x1632>
 	LONG $0xc97cf162; WORD $0x0a10 // vmovups zmm1 {k1} {z}, zmmword ptr [rdx]
 	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
 	LONG $0x497cf162; WORD $0x0211 // vmovups zmmword ptr [rdx] {k1}, zmm0
-	LONG $0x00014ee9; BYTE $0x00 // jmp 0x14904 <micro+0x1774>
+	LONG $0x00014ee9; BYTE $0x00 // jmp 0x1491b <micro+0x178b>
 	LONG $0x487cf162; WORD $0x0258 // vaddps zmm0, zmm0, zmmword ptr [rdx]
 	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x0138840f; WORD $0x0000 // je 0x14904 <micro+0x1774>
+	LONG $0x0138840f; WORD $0x0000 // je 0x1491b <micro+0x178b>
 	LONG $0xca7cf162; WORD $0x4210; BYTE $0x01 // vmovups zmm0 {k2} {z}, zmmword ptr [rdx + 0x40]
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x4874f162; WORD $0xc858 // vaddps zmm1, zmm1, zmm0
 	LONG $0x4a7cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx] {k2}, zmm1
-	LONG $0x00011ce9; BYTE $0x00 // jmp 0x14904 <micro+0x1774>
+	LONG $0x00011ce9; BYTE $0x00 // jmp 0x1491b <micro+0x178b>
 	LONG $0x485cf162; WORD $0x2158 // vaddps zmm4, zmm4, zmmword ptr [rcx]
 	LONG $0x487cf162; WORD $0x2111 // vmovups zmmword ptr [rcx], zmm4
 	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x1774 // je 0x14811 <micro+0x1681>
+	WORD $0x1774 // je 0x14828 <micro+0x1698>
 	LONG $0xca7cf162; WORD $0x6110; BYTE $0x01 // vmovups zmm4 {k2} {z}, zmmword ptr [rcx + 0x40]
 	LONG $0x40c18348 // add rcx, 0x40
 	LONG $0x4854f162; WORD $0xec58 // vaddps zmm5, zmm5, zmm4
 	LONG $0x4a7cf162; WORD $0x2911 // vmovups zmmword ptr [rcx] {k2}, zmm5
 	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
-	WORD $0x7b74 // je 0x14891 <micro+0x1701>
+	WORD $0x7b74 // je 0x148a8 <micro+0x1718>
 	LONG $0xf20c8d4a // lea rcx, [rdx + 8*r14]
 	LONG $0x0ff98341 // cmp r9d, 0xf
-	WORD $0x1b76 // jbe 0x1483b <micro+0x16ab>
+	WORD $0x1b76 // jbe 0x14852 <micro+0x16c2>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x3f73 // jae 0x14868 <micro+0x16d8>
+	WORD $0x3f73 // jae 0x1487f <micro+0x16ef>
 	LONG $0x487cf162; WORD $0x1911 // vmovups zmmword ptr [rcx], zmm3
 	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x5c74 // je 0x14891 <micro+0x1701>
+	WORD $0x5c74 // je 0x148a8 <micro+0x1718>
 	LONG $0x40c18348 // add rcx, 0x40
-	WORD $0x50eb // jmp 0x1488b <micro+0x16fb>
+	WORD $0x50eb // jmp 0x148a2 <micro+0x1712>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x0c72 // jb 0x14850 <micro+0x16c0>
+	WORD $0x0c72 // jb 0x14867 <micro+0x16d7>
 	LONG $0xc97cf162; WORD $0x0910 // vmovups zmm1 {k1} {z}, zmmword ptr [rcx]
 	LONG $0x4864f162; WORD $0xd958 // vaddps zmm3, zmm3, zmm1
 	LONG $0x497cf162; WORD $0x1911 // vmovups zmmword ptr [rcx] {k1}, zmm3
 	WORD $0xc084 // test al, al
-	LONG $0x00a6840f; WORD $0x0000 // je 0x14904 <micro+0x1774>
+	LONG $0x00a6840f; WORD $0x0000 // je 0x1491b <micro+0x178b>
 	LONG $0x76048d4b // lea rax, [r14 + 2*r14]
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
-	WORD $0x56eb // jmp 0x148be <micro+0x172e>
+	WORD $0x56eb // jmp 0x148d5 <micro+0x1745>
 	LONG $0x4864f162; WORD $0x1958 // vaddps zmm3, zmm3, zmmword ptr [rcx]
 	LONG $0x487cf162; WORD $0x1911 // vmovups zmmword ptr [rcx], zmm3
 	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x1774 // je 0x14891 <micro+0x1701>
+	WORD $0x1774 // je 0x148a8 <micro+0x1718>
 	LONG $0xca7cf162; WORD $0x5910; BYTE $0x01 // vmovups zmm3 {k2} {z}, zmmword ptr [rcx + 0x40]
 	LONG $0x40c18348 // add rcx, 0x40
 	LONG $0x486cf162; WORD $0xd358 // vaddps zmm2, zmm2, zmm3
 	LONG $0x4a7cf162; WORD $0x1111 // vmovups zmmword ptr [rcx] {k2}, zmm2
 	WORD $0xc084 // test al, al
-	WORD $0x6f74 // je 0x14904 <micro+0x1774>
+	WORD $0x6f74 // je 0x1491b <micro+0x178b>
 	LONG $0x76048d4b // lea rax, [r14 + 2*r14]
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	LONG $0x0ff98341 // cmp r9d, 0xf
-	WORD $0x1b76 // jbe 0x148be <micro+0x172e>
+	WORD $0x1b76 // jbe 0x148d5 <micro+0x1745>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x2f73 // jae 0x148db <micro+0x174b>
+	WORD $0x2f73 // jae 0x148f2 <micro+0x1762>
 	LONG $0x487cf162; WORD $0x0011 // vmovups zmmword ptr [rax], zmm0
 	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x4c74 // je 0x14904 <micro+0x1774>
+	WORD $0x4c74 // je 0x1491b <micro+0x178b>
 	LONG $0x40c08348 // add rax, 0x40
-	WORD $0x40eb // jmp 0x148fe <micro+0x176e>
+	WORD $0x40eb // jmp 0x14915 <micro+0x1785>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x0c72 // jb 0x148d3 <micro+0x1743>
+	WORD $0x0c72 // jb 0x148ea <micro+0x175a>
 	LONG $0xc97cf162; WORD $0x0810 // vmovups zmm1 {k1} {z}, zmmword ptr [rax]
 	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
 	LONG $0x497cf162; WORD $0x0011 // vmovups zmmword ptr [rax] {k1}, zmm0
-	WORD $0x29eb // jmp 0x14904 <micro+0x1774>
+	WORD $0x29eb // jmp 0x1491b <micro+0x178b>
 	LONG $0x487cf162; WORD $0x0058 // vaddps zmm0, zmm0, zmmword ptr [rax]
 	LONG $0x487cf162; WORD $0x0011 // vmovups zmmword ptr [rax], zmm0
 	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x1774 // je 0x14904 <micro+0x1774>
+	WORD $0x1774 // je 0x1491b <micro+0x178b>
 	LONG $0xca7cf162; WORD $0x4010; BYTE $0x01 // vmovups zmm0 {k2} {z}, zmmword ptr [rax + 0x40]
 	LONG $0x40c08348 // add rax, 0x40
 	LONG $0x4874f162; WORD $0xc858 // vaddps zmm1, zmm1, zmm0
@@ -3618,18 +3621,17 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x485cf162; WORD $0x2158 // vaddps zmm4, zmm4, zmmword ptr [rcx]
 	LONG $0x487cf162; WORD $0x2111 // vmovups zmmword ptr [rcx], zmm4
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0xfd5b840f; WORD $0xffff // je 0x14687 <micro+0x14f7>
+	LONG $0xfd5b840f; WORD $0xffff // je 0x1469e <micro+0x150e>
 	LONG $0xca7cf162; WORD $0x6110; BYTE $0x01 // vmovups zmm4 {k2} {z}, zmmword ptr [rcx + 0x40]
 	LONG $0x40c18348 // add rcx, 0x40
 	LONG $0x4854f162; WORD $0xec58 // vaddps zmm5, zmm5, zmm4
 	LONG $0x4a7cf162; WORD $0x2911 // vmovups zmmword ptr [rcx] {k2}, zmm5
-	LONG $0xfffd3fe9; BYTE $0xff // jmp 0x14687 <micro+0x14f7>
+	LONG $0xfffd3fe9; BYTE $0xff // jmp 0x1469e <micro+0x150e>
 
 	// constants
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc
+	BYTE $0xcc
 
 // func packF32_avx512(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int)
 TEXT ·packF32_avx512(SB), 0, $0-48

@@ -1321,9 +1321,9 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf1002d3f // cmp x9, #0xb
 	WORD $0x9b0a086a // madd x10, x3, x10, x2
 	WORD $0xf9800152 // prfm pstl2keep, [x10]
-	WORD $0x54001061 // b.ne 0x11660 <micro+0x2a8>
+	WORD $0x54001081 // b.ne 0x11664 <micro+0x2ac>
 	WORD $0x2a1f03ea // mov w10, wzr
-	WORD $0x14000085 // b 0x11670 <micro+0x2b8>
+	WORD $0x14000086 // b 0x11674 <micro+0x2bc>
 	WORD $0xf100153f // cmp x9, #0x5
 	WORD $0x540003e3 // b.lo 0x114e0 <micro+0x128>
 	WORD $0x5280018a // mov w10, #0xc // =12
@@ -1337,29 +1337,29 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf98001d2 // prfm pstl2keep, [x14]
 	WORD $0xf9800152 // prfm pstl2keep, [x10]
 	WORD $0xf98001b2 // prfm pstl2keep, [x13]
-	WORD $0x54000940 // b.eq 0x115bc <micro+0x204>
+	WORD $0x54000960 // b.eq 0x115c0 <micro+0x208>
 	WORD $0x5280028a // mov w10, #0x14 // =20
 	WORD $0xf1001d3f // cmp x9, #0x7
 	WORD $0x9b0a086a // madd x10, x3, x10, x2
 	WORD $0xf9800152 // prfm pstl2keep, [x10]
-	WORD $0x540008a3 // b.lo 0x115bc <micro+0x204>
+	WORD $0x540008c3 // b.lo 0x115c0 <micro+0x208>
 	WORD $0x5280030a // mov w10, #0x18 // =24
 	WORD $0xf100213f // cmp x9, #0x8
 	WORD $0x9b0a086a // madd x10, x3, x10, x2
 	WORD $0xf9800152 // prfm pstl2keep, [x10]
-	WORD $0x54003501 // b.ne 0x11b5c <micro+0x7a4>
+	WORD $0x54003541 // b.ne 0x11b64 <micro+0x7ac>
 	WORD $0x5280038a // mov w10, #0x1c // =28
 	WORD $0x9b0a086a // madd x10, x3, x10, x2
 	WORD $0xf9800152 // prfm pstl2keep, [x10]
 	WORD $0x5280002a // mov w10, #0x1 // =1
-	WORD $0x140001a4 // b 0x11b60 <micro+0x7a8>
+	WORD $0x140001a6 // b 0x11b68 <micro+0x7b0>
 	WORD $0x2a1f03ea // mov w10, wzr
 	WORD $0x2a1f03eb // mov w11, wzr
-	WORD $0x14000066 // b 0x11674 <micro+0x2bc>
+	WORD $0x14000067 // b 0x11678 <micro+0x2c0>
 	WORD $0xb4000089 // cbz x9, 0x114f0 <micro+0x138>
 	WORD $0xf100053f // cmp x9, #0x1
 	WORD $0xf9800052 // prfm pstl2keep, [x2]
-	WORD $0x54000a01 // b.ne 0x1162c <micro+0x274>
+	WORD $0x54000a21 // b.ne 0x11630 <micro+0x278>
 	WORD $0x2a1f03ea // mov w10, wzr
 	WORD $0x2a1f03ed // mov w13, wzr
 	WORD $0x2a1f03ec // mov w12, wzr
@@ -1372,11 +1372,12 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x5400026b // b.lt 0x1156c <micro+0x1b4>
+	WORD $0x5400028b // b.lt 0x11570 <micro+0x1b8>
 	WORD $0x9100048b // add x11, x4, #0x1
-	WORD $0xacc14410 // ldp q16, q17, [x0], #0x20
+	WORD $0xf9830020 // prfm pldl1keep, [x1, #0x600]
 	WORD $0xaa0103ee // mov x14, x1
 	WORD $0xd100056b // sub x11, x11, #0x1
+	WORD $0xacc14410 // ldp q16, q17, [x0], #0x20
 	WORD $0x4ddfc9d2 // ld1r { v18.4s }, [x14], #4
 	WORD $0xbd4001d3 // ldr s19, [x14]
 	WORD $0xf100057f // cmp x11, #0x1
@@ -1390,68 +1391,68 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f941222 // fmla v2.4s, v17.4s, v20.s[0]
 	WORD $0x4f931201 // fmla v1.4s, v16.4s, v19.s[0]
 	WORD $0x4f931220 // fmla v0.4s, v17.4s, v19.s[0]
-	WORD $0x54fffe08 // b.hi 0x11528 <micro+0x170>
+	WORD $0x54fffde8 // b.hi 0x11528 <micro+0x170>
 	WORD $0xf100211f // cmp x8, #0x8
-	WORD $0x540002c1 // b.ne 0x115c8 <micro+0x210>
-	WORD $0xb40000e9 // cbz x9, 0x11590 <micro+0x1d8>
+	WORD $0x540002c1 // b.ne 0x115cc <micro+0x214>
+	WORD $0xb40000e9 // cbz x9, 0x11594 <micro+0x1dc>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000083 // b.lo 0x1158c <micro+0x1d4>
+	WORD $0x54000083 // b.lo 0x11590 <micro+0x1d8>
 	WORD $0xad404450 // ldp q16, q17, [x2]
 	WORD $0x4e27d607 // fadd v7.4s, v16.4s, v7.4s
 	WORD $0x4e26d626 // fadd v6.4s, v17.4s, v6.4s
 	WORD $0xad001847 // stp q7, q6, [x2]
-	WORD $0x3400038d // cbz w13, 0x11600 <micro+0x248>
+	WORD $0x3400038d // cbz w13, 0x11604 <micro+0x24c>
 	WORD $0x8b030848 // add x8, x2, x3, lsl #2
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000083 // b.lo 0x115ac <micro+0x1f4>
+	WORD $0x54000083 // b.lo 0x115b0 <micro+0x1f8>
 	WORD $0xad401d06 // ldp q6, q7, [x8]
 	WORD $0x4e25d4c5 // fadd v5.4s, v6.4s, v5.4s
 	WORD $0x4e24d4e4 // fadd v4.4s, v7.4s, v4.4s
 	WORD $0xad001105 // stp q5, q4, [x8]
-	WORD $0x350002ac // cbnz w12, 0x11604 <micro+0x24c>
-	WORD $0x3500038a // cbnz w10, 0x11624 <micro+0x26c>
-	WORD $0x140007d0 // b 0x134f8 <micro+0x2140>
+	WORD $0x350002ac // cbnz w12, 0x11608 <micro+0x250>
+	WORD $0x3500038a // cbnz w10, 0x11628 <micro+0x270>
+	WORD $0x140007d2 // b 0x13504 <micro+0x214c>
 	WORD $0x2a1f03ea // mov w10, wzr
 	WORD $0x2a1f03eb // mov w11, wzr
-	WORD $0x14000168 // b 0x11b64 <micro+0x7ac>
+	WORD $0x14000169 // b 0x11b6c <micro+0x7b4>
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x5280008b // mov w11, #0x4 // =4
 	WORD $0x9a8bb10b // csel x11, x8, x11, lt
 	WORD $0xcb0b010b // sub x11, x8, x11
-	WORD $0xb4009169 // cbz x9, 0x12804 <micro+0x144c>
+	WORD $0xb40091a9 // cbz x9, 0x12810 <micro+0x1458>
 	WORD $0xf100111f // cmp x8, #0x4
-	WORD $0x540026c3 // b.lo 0x11ab8 <micro+0x700>
+	WORD $0x540026e3 // b.lo 0x11ac0 <micro+0x708>
 	WORD $0xd350fca9 // lsr x9, x5, #16
-	WORD $0xb5004da9 // cbnz x9, 0x11f9c <micro+0xbe4>
+	WORD $0xb5004de9 // cbnz x9, 0x11fa8 <micro+0xbf0>
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x3d800047 // str q7, [x2]
-	WORD $0x54009080 // b.eq 0x12804 <micro+0x144c>
+	WORD $0x540090c0 // b.eq 0x12810 <micro+0x1458>
 	WORD $0x91004049 // add x9, x2, #0x10
-	WORD $0x14000476 // b 0x127d4 <micro+0x141c>
-	WORD $0x34fffdac // cbz w12, 0x115b4 <micro+0x1fc>
+	WORD $0x14000478 // b 0x127e0 <micro+0x1428>
+	WORD $0x34fffdac // cbz w12, 0x115b8 <micro+0x200>
 	WORD $0x8b030c48 // add x8, x2, x3, lsl #3
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000083 // b.lo 0x1161c <micro+0x264>
+	WORD $0x54000083 // b.lo 0x11620 <micro+0x268>
 	WORD $0xad401504 // ldp q4, q5, [x8]
 	WORD $0x4e23d483 // fadd v3.4s, v4.4s, v3.4s
 	WORD $0x4e22d4a2 // fadd v2.4s, v5.4s, v2.4s
 	WORD $0xad000903 // stp q3, q2, [x8]
-	WORD $0x3400f6ca // cbz w10, 0x134f8 <micro+0x2140>
+	WORD $0x3400f70a // cbz w10, 0x13504 <micro+0x214c>
 	WORD $0x52800188 // mov w8, #0xc // =12
-	WORD $0x14000104 // b 0x11a38 <micro+0x680>
+	WORD $0x14000105 // b 0x11a40 <micro+0x688>
 	WORD $0x8b03084a // add x10, x2, x3, lsl #2
 	WORD $0xf1000d3f // cmp x9, #0x3
 	WORD $0xf9800152 // prfm pstl2keep, [x10]
-	WORD $0x540025a3 // b.lo 0x11aec <micro+0x734>
+	WORD $0x540025c3 // b.lo 0x11af4 <micro+0x73c>
 	WORD $0x8b030c4a // add x10, x2, x3, lsl #3
 	WORD $0xf100113f // cmp x9, #0x4
 	WORD $0xf9800152 // prfm pstl2keep, [x10]
-	WORD $0x54004cc1 // b.ne 0x11fe0 <micro+0xc28>
+	WORD $0x54004d01 // b.ne 0x11fec <micro+0xc34>
 	WORD $0x5280018a // mov w10, #0xc // =12
 	WORD $0x9b0a086a // madd x10, x3, x10, x2
 	WORD $0xf9800152 // prfm pstl2keep, [x10]
 	WORD $0x5280002a // mov w10, #0x1 // =1
-	WORD $0x14000262 // b 0x11fe4 <micro+0xc2c>
+	WORD $0x14000264 // b 0x11ff0 <micro+0xc38>
 	WORD $0x5280058a // mov w10, #0x2c // =44
 	WORD $0x9b0a086a // madd x10, x3, x10, x2
 	WORD $0xf9800152 // prfm pstl2keep, [x10]
@@ -1482,11 +1483,12 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x540004eb // b.lt 0x11774 <micro+0x3bc>
+	WORD $0x5400050b // b.lt 0x1177c <micro+0x3c4>
 	WORD $0x9100048c // add x12, x4, #0x1
-	WORD $0xacc12009 // ldp q9, q8, [x0], #0x20
+	WORD $0xf9830020 // prfm pldl1keep, [x1, #0x600]
 	WORD $0xaa0103f1 // mov x17, x1
 	WORD $0xd100058c // sub x12, x12, #0x1
+	WORD $0xacc12009 // ldp q9, q8, [x0], #0x20
 	WORD $0x4ddfca2a // ld1r { v10.4s }, [x17], #4
 	WORD $0xbd40022b // ldr s11, [x17]
 	WORD $0xf100059f // cmp x12, #0x1
@@ -1520,11 +1522,11 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f8a1102 // fmla v2.4s, v8.4s, v10.s[0]
 	WORD $0x4f8b1121 // fmla v1.4s, v9.4s, v11.s[0]
 	WORD $0x4f8b1100 // fmla v0.4s, v8.4s, v11.s[0]
-	WORD $0x54fffb88 // b.hi 0x116e0 <micro+0x328>
+	WORD $0x54fffb68 // b.hi 0x116e4 <micro+0x32c>
 	WORD $0xf100211f // cmp x8, #0x8
-	WORD $0x540003c1 // b.ne 0x117f0 <micro+0x438>
+	WORD $0x540003c1 // b.ne 0x117f8 <micro+0x440>
 	WORD $0xd350fca8 // lsr x8, x5, #16
-	WORD $0xb5000768 // cbnz x8, 0x1186c <micro+0x4b4>
+	WORD $0xb5000768 // cbnz x8, 0x11874 <micro+0x4bc>
 	WORD $0x52800188 // mov w8, #0xc // =12
 	WORD $0xad007c5e // stp q30, q31, [x2]
 	WORD $0x5280028c // mov w12, #0x14 // =20
@@ -1543,26 +1545,26 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad005510 // stp q16, q21, [x8]
 	WORD $0xad004dc7 // stp q7, q19, [x14]
 	WORD $0xad0045a6 // stp q6, q17, [x13]
-	WORD $0x54000c61 // b.ne 0x11958 <micro+0x5a0>
-	WORD $0x3600130b // tbz w11, #0x0, 0x11a30 <micro+0x678>
+	WORD $0x54000c61 // b.ne 0x11960 <micro+0x5a8>
+	WORD $0x3600130b // tbz w11, #0x0, 0x11a38 <micro+0x680>
 	WORD $0x52800508 // mov w8, #0x28 // =40
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
 	WORD $0x9b080868 // madd x8, x3, x8, x2
-	WORD $0x54000a82 // b.hs 0x11930 <micro+0x578>
+	WORD $0x54000a82 // b.hs 0x11938 <micro+0x580>
 	WORD $0xad000903 // stp q3, q2, [x8]
-	WORD $0x3600e88a // tbz w10, #0x0, 0x134f8 <micro+0x2140>
-	WORD $0x14000092 // b 0x11a34 <micro+0x67c>
+	WORD $0x3600e8aa // tbz w10, #0x0, 0x13504 <micro+0x214c>
+	WORD $0x14000092 // b 0x11a3c <micro+0x684>
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x5280008c // mov w12, #0x4 // =4
 	WORD $0x9a8cb10c // csel x12, x8, x12, lt
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0xcb0c010c // sub x12, x8, x12
-	WORD $0x54000a23 // b.lo 0x11948 <micro+0x590>
+	WORD $0x54000a23 // b.lo 0x11950 <micro+0x598>
 	WORD $0xd350fcb1 // lsr x17, x5, #16
-	WORD $0xb5000b11 // cbnz x17, 0x1196c <micro+0x5b4>
+	WORD $0xb5000b11 // cbnz x17, 0x11974 <micro+0x5bc>
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x3d80005e // str q30, [x2]
-	WORD $0x540029a1 // b.ne 0x11d4c <micro+0x994>
+	WORD $0x540029c1 // b.ne 0x11d58 <micro+0x9a0>
 	WORD $0x5280018d // mov w13, #0xc // =12
 	WORD $0xd37ef46f // lsl x15, x3, #2
 	WORD $0x5280028e // mov w14, #0x14 // =20
@@ -1582,7 +1584,7 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3cb06850 // str q16, [x2, x16]
 	WORD $0x3caf6847 // str q7, [x2, x15]
 	WORD $0x3cad6846 // str q6, [x2, x13]
-	WORD $0x1400064f // b 0x131a4 <micro+0x1dec>
+	WORD $0x14000650 // b 0x131b0 <micro+0x1df8>
 	WORD $0xad402448 // ldp q8, q9, [x2]
 	WORD $0x52800188 // mov w8, #0xc // =12
 	WORD $0x9b080868 // madd x8, x3, x8, x2
@@ -1628,30 +1630,30 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e26d4e6 // fadd v6.4s, v7.4s, v6.4s
 	WORD $0x4e31d607 // fadd v7.4s, v16.4s, v17.4s
 	WORD $0xad001da6 // stp q6, q7, [x13]
-	WORD $0x540007a1 // b.ne 0x11a14 <micro+0x65c>
-	WORD $0x340021cb // cbz w11, 0x11d5c <micro+0x9a4>
+	WORD $0x540007a1 // b.ne 0x11a1c <micro+0x664>
+	WORD $0x340021eb // cbz w11, 0x11d68 <micro+0x9b0>
 	WORD $0x52800508 // mov w8, #0x28 // =40
 	WORD $0x9b080868 // madd x8, x3, x8, x2
 	WORD $0xad401504 // ldp q4, q5, [x8]
 	WORD $0x4e23d483 // fadd v3.4s, v4.4s, v3.4s
 	WORD $0x4e22d4a2 // fadd v2.4s, v5.4s, v2.4s
 	WORD $0xad000903 // stp q3, q2, [x8]
-	WORD $0x3600ddca // tbz w10, #0x0, 0x134f8 <micro+0x2140>
-	WORD $0x1400003c // b 0x11a34 <micro+0x67c>
+	WORD $0x3600ddea // tbz w10, #0x0, 0x13504 <micro+0x214c>
+	WORD $0x1400003c // b 0x11a3c <micro+0x684>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000862 // b.hs 0x11a58 <micro+0x6a0>
-	WORD $0xb50009a8 // cbnz x8, 0x11a84 <micro+0x6cc>
-	WORD $0x14000614 // b 0x131a4 <micro+0x1dec>
+	WORD $0x54000862 // b.hs 0x11a60 <micro+0x6a8>
+	WORD $0xb50009a8 // cbnz x8, 0x11a8c <micro+0x6d4>
+	WORD $0x14000615 // b 0x131b0 <micro+0x1df8>
 	WORD $0x52800488 // mov w8, #0x24 // =36
 	WORD $0x9b080868 // madd x8, x3, x8, x2
 	WORD $0xad001105 // stp q5, q4, [x8]
-	WORD $0x3600066b // tbz w11, #0x0, 0x11a30 <micro+0x678>
-	WORD $0x17ffff9b // b 0x117d4 <micro+0x41c>
+	WORD $0x3600066b // tbz w11, #0x0, 0x11a38 <micro+0x680>
+	WORD $0x17ffff9b // b 0x117dc <micro+0x424>
 	WORD $0x3dc00048 // ldr q8, [x2]
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x4e28d7de // fadd v30.4s, v30.4s, v8.4s
 	WORD $0x3d80005e // str q30, [x2]
-	WORD $0x54001f81 // b.ne 0x11d6c <micro+0x9b4>
+	WORD $0x54001fa1 // b.ne 0x11d78 <micro+0x9c0>
 	WORD $0xd37ef46d // lsl x13, x3, #2
 	WORD $0xd37df06e // lsl x14, x3, #3
 	WORD $0x3ced6851 // ldr q17, [x2, x13]
@@ -1688,89 +1690,89 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3cee6847 // ldr q7, [x2, x14]
 	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 	WORD $0x3cae6846 // str q6, [x2, x14]
-	WORD $0x140005e5 // b 0x131a4 <micro+0x1dec>
+	WORD $0x140005e6 // b 0x131b0 <micro+0x1df8>
 	WORD $0x52800488 // mov w8, #0x24 // =36
 	WORD $0x9b080868 // madd x8, x3, x8, x2
 	WORD $0xad401d06 // ldp q6, q7, [x8]
 	WORD $0x4e25d4c5 // fadd v5.4s, v6.4s, v5.4s
 	WORD $0x4e24d4e4 // fadd v4.4s, v7.4s, v4.4s
 	WORD $0xad001105 // stp q5, q4, [x8]
-	WORD $0x3707ed4b // tbnz w11, #0x0, 0x117d4 <micro+0x41c>
-	WORD $0x3600d64a // tbz w10, #0x0, 0x134f8 <micro+0x2140>
+	WORD $0x3707ed4b // tbnz w11, #0x0, 0x117dc <micro+0x424>
+	WORD $0x3600d66a // tbz w10, #0x0, 0x13504 <micro+0x214c>
 	WORD $0x52800588 // mov w8, #0x2c // =44
 	WORD $0x9b080868 // madd x8, x3, x8, x2
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000083 // b.lo 0x11a50 <micro+0x698>
+	WORD $0x54000083 // b.lo 0x11a58 <micro+0x6a0>
 	WORD $0xad400d02 // ldp q2, q3, [x8]
 	WORD $0x4e21d441 // fadd v1.4s, v2.4s, v1.4s
 	WORD $0x4e20d460 // fadd v0.4s, v3.4s, v0.4s
 	WORD $0xad000101 // stp q1, q0, [x8]
-	WORD $0x140006a9 // b 0x134f8 <micro+0x2140>
-	WORD $0xb400b8e8 // cbz x8, 0x13174 <micro+0x1dbc>
+	WORD $0x140006aa // b 0x13504 <micro+0x214c>
+	WORD $0xb400b908 // cbz x8, 0x13180 <micro+0x1dc8>
 	WORD $0xbd400051 // ldr s17, [x2]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540000e0 // b.eq 0x11a80 <micro+0x6c8>
+	WORD $0x540000e0 // b.eq 0x11a88 <micro+0x6d0>
 	WORD $0x91001051 // add x17, x2, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409231 // ld1 { v17.s }[1], [x17]
-	WORD $0x54000061 // b.ne 0x11a80 <micro+0x6c8>
+	WORD $0x54000061 // b.ne 0x11a88 <micro+0x6d0>
 	WORD $0x91002051 // add x17, x2, #0x8
 	WORD $0x4d408231 // ld1 { v17.s }[2], [x17]
 	WORD $0x4e31d7de // fadd v30.4s, v30.4s, v17.4s
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd00005e // str s30, [x2]
-	WORD $0x540000e0 // b.eq 0x11aa8 <micro+0x6f0>
+	WORD $0x540000e0 // b.eq 0x11ab0 <micro+0x6f8>
 	WORD $0x91001051 // add x17, x2, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d00923e // st1 { v30.s }[1], [x17]
-	WORD $0x54000061 // b.ne 0x11aa8 <micro+0x6f0>
+	WORD $0x54000061 // b.ne 0x11ab0 <micro+0x6f8>
 	WORD $0x91002051 // add x17, x2, #0x8
 	WORD $0x4d00823e // st1 { v30.s }[2], [x17]
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000282 // b.hs 0x11afc <micro+0x744>
-	WORD $0xb50003c8 // cbnz x8, 0x11b28 <micro+0x770>
-	WORD $0x140005bc // b 0x131a4 <micro+0x1dec>
+	WORD $0x54000282 // b.hs 0x11b04 <micro+0x74c>
+	WORD $0xb50003c8 // cbnz x8, 0x11b30 <micro+0x778>
+	WORD $0x140005bd // b 0x131b0 <micro+0x1df8>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54004e03 // b.lo 0x1247c <micro+0x10c4>
-	WORD $0xb4004da8 // cbz x8, 0x12474 <micro+0x10bc>
+	WORD $0x54004e23 // b.lo 0x12488 <micro+0x10d0>
+	WORD $0xb4004dc8 // cbz x8, 0x12480 <micro+0x10c8>
 	WORD $0xbd400046 // ldr s6, [x2]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54004d60 // b.eq 0x12478 <micro+0x10c0>
+	WORD $0x54004d80 // b.eq 0x12484 <micro+0x10cc>
 	WORD $0x91001049 // add x9, x2, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409126 // ld1 { v6.s }[1], [x9]
-	WORD $0x54004ce1 // b.ne 0x12478 <micro+0x10c0>
+	WORD $0x54004d01 // b.ne 0x12484 <micro+0x10cc>
 	WORD $0x91002049 // add x9, x2, #0x8
 	WORD $0x4d408126 // ld1 { v6.s }[2], [x9]
-	WORD $0x14000264 // b 0x12478 <micro+0x10c0>
+	WORD $0x14000265 // b 0x12484 <micro+0x10cc>
 	WORD $0x2a1f03ea // mov w10, wzr
 	WORD $0x2a1f03ec // mov w12, wzr
 	WORD $0x5280002d // mov w13, #0x1 // =1
-	WORD $0x17fffe81 // b 0x114fc <micro+0x144>
-	WORD $0xb400b3c8 // cbz x8, 0x13174 <micro+0x1dbc>
+	WORD $0x17fffe7f // b 0x114fc <micro+0x144>
+	WORD $0xb400b3e8 // cbz x8, 0x13180 <micro+0x1dc8>
 	WORD $0xbd400211 // ldr s17, [x16]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540000e0 // b.eq 0x11b24 <micro+0x76c>
+	WORD $0x540000e0 // b.eq 0x11b2c <micro+0x774>
 	WORD $0x91001211 // add x17, x16, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409231 // ld1 { v17.s }[1], [x17]
-	WORD $0x54000061 // b.ne 0x11b24 <micro+0x76c>
+	WORD $0x54000061 // b.ne 0x11b2c <micro+0x774>
 	WORD $0x91002211 // add x17, x16, #0x8
 	WORD $0x4d408231 // ld1 { v17.s }[2], [x17]
 	WORD $0x4e31d79c // fadd v28.4s, v28.4s, v17.4s
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd00021c // str s28, [x16]
-	WORD $0x540000e0 // b.eq 0x11b4c <micro+0x794>
+	WORD $0x540000e0 // b.eq 0x11b54 <micro+0x79c>
 	WORD $0x91001211 // add x17, x16, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d00923c // st1 { v28.s }[1], [x17]
-	WORD $0x54000061 // b.ne 0x11b4c <micro+0x794>
+	WORD $0x54000061 // b.ne 0x11b54 <micro+0x79c>
 	WORD $0x91002210 // add x16, x16, #0x8
 	WORD $0x4d00821c // st1 { v28.s }[2], [x16]
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54001f22 // b.hs 0x11f34 <micro+0xb7c>
-	WORD $0xb5002068 // cbnz x8, 0x11f60 <micro+0xba8>
-	WORD $0x14000593 // b 0x131a4 <micro+0x1dec>
+	WORD $0x54001f42 // b.hs 0x11f40 <micro+0xb88>
+	WORD $0xb5002088 // cbnz x8, 0x11f6c <micro+0xbb4>
+	WORD $0x14000594 // b 0x131b0 <micro+0x1df8>
 	WORD $0x2a1f03ea // mov w10, wzr
 	WORD $0x5280002b // mov w11, #0x1 // =1
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
@@ -1790,11 +1792,12 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
 	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
 	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
-	WORD $0x540003ab // b.lt 0x11c1c <micro+0x864>
+	WORD $0x540003cb // b.lt 0x11c28 <micro+0x870>
 	WORD $0x9100048c // add x12, x4, #0x1
-	WORD $0xacc16418 // ldp q24, q25, [x0], #0x20
+	WORD $0xf9830020 // prfm pldl1keep, [x1, #0x600]
 	WORD $0xaa0103f0 // mov x16, x1
 	WORD $0xd100058c // sub x12, x12, #0x1
+	WORD $0xacc16418 // ldp q24, q25, [x0], #0x20
 	WORD $0x4ddfca1a // ld1r { v26.4s }, [x16], #4
 	WORD $0xbd40021b // ldr s27, [x16]
 	WORD $0xf100059f // cmp x12, #0x1
@@ -1818,11 +1821,11 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f9a1322 // fmla v2.4s, v25.4s, v26.s[0]
 	WORD $0x4f9b1300 // fmla v0.4s, v24.4s, v27.s[0]
 	WORD $0x4f9b1321 // fmla v1.4s, v25.4s, v27.s[0]
-	WORD $0x54fffcc8 // b.hi 0x11bb0 <micro+0x7f8>
+	WORD $0x54fffca8 // b.hi 0x11bb8 <micro+0x800>
 	WORD $0xf100211f // cmp x8, #0x8
-	WORD $0x54000241 // b.ne 0x11c68 <micro+0x8b0>
+	WORD $0x54000241 // b.ne 0x11c74 <micro+0x8bc>
 	WORD $0xd350fca8 // lsr x8, x5, #16
-	WORD $0xb5000488 // cbnz x8, 0x11cb8 <micro+0x900>
+	WORD $0xb5000488 // cbnz x8, 0x11cc4 <micro+0x90c>
 	WORD $0x52800188 // mov w8, #0xc // =12
 	WORD $0xf100153f // cmp x9, #0x5
 	WORD $0xad005857 // stp q23, q22, [x2]
@@ -1831,24 +1834,24 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad004dd1 // stp q17, q19, [x14]
 	WORD $0xad004907 // stp q7, q18, [x8]
 	WORD $0xad0041a6 // stp q6, q16, [x13]
-	WORD $0x54000f61 // b.ne 0x11e38 <micro+0xa80>
-	WORD $0x3600136b // tbz w11, #0x0, 0x11ebc <micro+0xb04>
+	WORD $0x54000f61 // b.ne 0x11e44 <micro+0xa8c>
+	WORD $0x3600136b // tbz w11, #0x0, 0x11ec8 <micro+0xb10>
 	WORD $0x52800308 // mov w8, #0x18 // =24
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
 	WORD $0x9b080868 // madd x8, x3, x8, x2
-	WORD $0x54000683 // b.lo 0x11d30 <micro+0x978>
-	WORD $0x14000030 // b 0x11d24 <micro+0x96c>
+	WORD $0x54000683 // b.lo 0x11d3c <micro+0x984>
+	WORD $0x14000030 // b 0x11d30 <micro+0x978>
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x5280008c // mov w12, #0x4 // =4
 	WORD $0x9a8cb10c // csel x12, x8, x12, lt
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0xcb0c010c // sub x12, x8, x12
-	WORD $0x54000603 // b.lo 0x11d3c <micro+0x984>
+	WORD $0x54000603 // b.lo 0x11d48 <micro+0x990>
 	WORD $0xd350fcb0 // lsr x16, x5, #16
-	WORD $0xb5000e10 // cbnz x16, 0x11e44 <micro+0xa8c>
+	WORD $0xb5000e10 // cbnz x16, 0x11e50 <micro+0xa98>
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x3d800057 // str q23, [x2]
-	WORD $0x54002041 // b.ne 0x12098 <micro+0xce0>
+	WORD $0x54002041 // b.ne 0x120a4 <micro+0xcec>
 	WORD $0x5280018d // mov w13, #0xc // =12
 	WORD $0xd37ef46e // lsl x14, x3, #2
 	WORD $0xd37df06f // lsl x15, x3, #3
@@ -1857,7 +1860,7 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3caf6851 // str q17, [x2, x15]
 	WORD $0x3cad6847 // str q7, [x2, x13]
 	WORD $0x3ca37846 // str q6, [x2, x3, lsl #4]
-	WORD $0x14000397 // b 0x12b10 <micro+0x1758>
+	WORD $0x14000397 // b 0x12b1c <micro+0x1764>
 	WORD $0xad406458 // ldp q24, q25, [x2]
 	WORD $0x52800188 // mov w8, #0xc // =12
 	WORD $0x9b080868 // madd x8, x3, x8, x2
@@ -1881,60 +1884,60 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e26d4e6 // fadd v6.4s, v7.4s, v6.4s
 	WORD $0x4e30d627 // fadd v7.4s, v17.4s, v16.4s
 	WORD $0xad001da6 // stp q6, q7, [x13]
-	WORD $0x54000c61 // b.ne 0x11ea0 <micro+0xae8>
-	WORD $0x34001c8b // cbz w11, 0x120a8 <micro+0xcf0>
+	WORD $0x54000c61 // b.ne 0x11eac <micro+0xaf4>
+	WORD $0x34001c8b // cbz w11, 0x120b4 <micro+0xcfc>
 	WORD $0x52800308 // mov w8, #0x18 // =24
 	WORD $0x9b080868 // madd x8, x3, x8, x2
 	WORD $0xad401504 // ldp q4, q5, [x8]
 	WORD $0x4e23d483 // fadd v3.4s, v4.4s, v3.4s
 	WORD $0x4e22d4a2 // fadd v2.4s, v5.4s, v2.4s
 	WORD $0xad000903 // stp q3, q2, [x8]
-	WORD $0x3600be2a // tbz w10, #0x0, 0x134f8 <micro+0x2140>
-	WORD $0x14000062 // b 0x11ec0 <micro+0xb08>
+	WORD $0x3600be2a // tbz w10, #0x0, 0x13504 <micro+0x214c>
+	WORD $0x14000062 // b 0x11ecc <micro+0xb14>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000ca2 // b.hs 0x11ed4 <micro+0xb1c>
-	WORD $0xb5000de8 // cbnz x8, 0x11f00 <micro+0xb48>
-	WORD $0x14000372 // b 0x12b10 <micro+0x1758>
+	WORD $0x54000ca2 // b.hs 0x11ee0 <micro+0xb28>
+	WORD $0xb5000de8 // cbnz x8, 0x11f0c <micro+0xb54>
+	WORD $0x14000372 // b 0x12b1c <micro+0x1764>
 	WORD $0xf100019f // cmp x12, #0x0
-	WORD $0x540026ed // b.le 0x1222c <micro+0xe74>
+	WORD $0x540026ed // b.le 0x12238 <micro+0xe80>
 	WORD $0x91004051 // add x17, x2, #0x10
-	WORD $0x14000011 // b 0x11d9c <micro+0x9e4>
-	WORD $0x3400bcea // cbz w10, 0x134f8 <micro+0x2140>
+	WORD $0x14000011 // b 0x11da8 <micro+0x9f0>
+	WORD $0x3400bcea // cbz w10, 0x13504 <micro+0x214c>
 	WORD $0x52800588 // mov w8, #0x2c // =44
 	WORD $0x9b080868 // madd x8, x3, x8, x2
-	WORD $0x17ffff37 // b 0x11a44 <micro+0x68c>
+	WORD $0x17ffff36 // b 0x11a4c <micro+0x694>
 	WORD $0xf100059f // cmp x12, #0x1
-	WORD $0x5400282b // b.lt 0x12274 <micro+0xebc>
+	WORD $0x5400282b // b.lt 0x12280 <micro+0xec8>
 	WORD $0x91004051 // add x17, x2, #0x10
 	WORD $0xbd40023e // ldr s30, [x17]
-	WORD $0x540000e0 // b.eq 0x11d98 <micro+0x9e0>
+	WORD $0x540000e0 // b.eq 0x11da4 <micro+0x9ec>
 	WORD $0x91005040 // add x0, x2, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d40901e // ld1 { v30.s }[1], [x0]
-	WORD $0x54000063 // b.lo 0x11d98 <micro+0x9e0>
+	WORD $0x54000063 // b.lo 0x11da4 <micro+0x9ec>
 	WORD $0x91006040 // add x0, x2, #0x18
 	WORD $0x4d40801e // ld1 { v30.s }[2], [x0]
 	WORD $0x4e3ed7ff // fadd v31.4s, v31.4s, v30.4s
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0xbd00023f // str s31, [x17]
-	WORD $0x54000140 // b.eq 0x11dcc <micro+0xa14>
+	WORD $0x54000140 // b.eq 0x11dd8 <micro+0xa20>
 	WORD $0x91005051 // add x17, x2, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d00923f // st1 { v31.s }[1], [x17]
-	WORD $0x540000c3 // b.lo 0x11dcc <micro+0xa14>
+	WORD $0x540000c3 // b.lo 0x11dd8 <micro+0xa20>
 	WORD $0x91006051 // add x17, x2, #0x18
 	WORD $0x4d00823f // st1 { v31.s }[2], [x17]
-	WORD $0x54000060 // b.eq 0x11dcc <micro+0xa14>
+	WORD $0x54000060 // b.eq 0x11dd8 <micro+0xa20>
 	WORD $0x91007051 // add x17, x2, #0x1c
 	WORD $0x4d00923f // st1 { v31.s }[3], [x17]
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54001102 // b.hs 0x11ff0 <micro+0xc38>
+	WORD $0x54001102 // b.hs 0x11ffc <micro+0xc44>
 	WORD $0xf100019f // cmp x12, #0x0
 	WORD $0x3d80021c // str q28, [x16]
-	WORD $0x5400368d // b.le 0x124ac <micro+0x10f4>
+	WORD $0x5400368d // b.le 0x124b8 <micro+0x1100>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0xbd00121d // str s29, [x16, #0x10]
-	WORD $0x54003961 // b.ne 0x12514 <micro+0x115c>
+	WORD $0x54003961 // b.ne 0x12520 <micro+0x1168>
 	WORD $0x52800190 // mov w16, #0xc // =12
 	WORD $0x52800291 // mov w17, #0x14 // =20
 	WORD $0x3d8001f9 // str q25, [x15]
@@ -1953,15 +1956,15 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xbd0011f7 // str s23, [x15, #0x10]
 	WORD $0x3d800230 // str q16, [x17]
 	WORD $0xbd001235 // str s21, [x17, #0x10]
-	WORD $0x140002f8 // b 0x12a14 <micro+0x165c>
+	WORD $0x140002f8 // b 0x12a20 <micro+0x1668>
 	WORD $0x52800288 // mov w8, #0x14 // =20
 	WORD $0x9b080868 // madd x8, x3, x8, x2
-	WORD $0x1400001d // b 0x11eb4 <micro+0xafc>
+	WORD $0x1400001d // b 0x11ec0 <micro+0xb08>
 	WORD $0x3dc00058 // ldr q24, [x2]
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x4e38d6f7 // fadd v23.4s, v23.4s, v24.4s
 	WORD $0x3d800057 // str q23, [x2]
-	WORD $0x540013a1 // b.ne 0x120c8 <micro+0xd10>
+	WORD $0x540013a1 // b.ne 0x120d4 <micro+0xd1c>
 	WORD $0xd37ef46d // lsl x13, x3, #2
 	WORD $0xd37df06e // lsl x14, x3, #3
 	WORD $0x3ced6850 // ldr q16, [x2, x13]
@@ -1979,98 +1982,98 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3cee6847 // ldr q7, [x2, x14]
 	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 	WORD $0x3cae6846 // str q6, [x2, x14]
-	WORD $0x1400031d // b 0x12b10 <micro+0x1758>
+	WORD $0x1400031d // b 0x12b1c <micro+0x1764>
 	WORD $0x52800288 // mov w8, #0x14 // =20
 	WORD $0x9b080868 // madd x8, x3, x8, x2
 	WORD $0xad401d06 // ldp q6, q7, [x8]
 	WORD $0x4e25d4c5 // fadd v5.4s, v6.4s, v5.4s
 	WORD $0x4e24d4e4 // fadd v4.4s, v7.4s, v4.4s
 	WORD $0xad001105 // stp q5, q4, [x8]
-	WORD $0x3707eceb // tbnz w11, #0x0, 0x11c54 <micro+0x89c>
-	WORD $0x3600b1ea // tbz w10, #0x0, 0x134f8 <micro+0x2140>
+	WORD $0x3707eceb // tbnz w11, #0x0, 0x11c60 <micro+0x8a8>
+	WORD $0x3600b1ea // tbz w10, #0x0, 0x13504 <micro+0x214c>
 	WORD $0x52800388 // mov w8, #0x1c // =28
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
 	WORD $0x9b080868 // madd x8, x3, x8, x2
-	WORD $0x54000f42 // b.hs 0x120b4 <micro+0xcfc>
-	WORD $0x1400007c // b 0x120c0 <micro+0xd08>
-	WORD $0xb4002b68 // cbz x8, 0x12440 <micro+0x1088>
+	WORD $0x54000f42 // b.hs 0x120c0 <micro+0xd08>
+	WORD $0x1400007c // b 0x120cc <micro+0xd14>
+	WORD $0xb4002b68 // cbz x8, 0x1244c <micro+0x1094>
 	WORD $0xbd400050 // ldr s16, [x2]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540000e0 // b.eq 0x11efc <micro+0xb44>
+	WORD $0x540000e0 // b.eq 0x11f08 <micro+0xb50>
 	WORD $0x91001050 // add x16, x2, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409210 // ld1 { v16.s }[1], [x16]
-	WORD $0x54000061 // b.ne 0x11efc <micro+0xb44>
+	WORD $0x54000061 // b.ne 0x11f08 <micro+0xb50>
 	WORD $0x91002050 // add x16, x2, #0x8
 	WORD $0x4d408210 // ld1 { v16.s }[2], [x16]
 	WORD $0x4e30d6f7 // fadd v23.4s, v23.4s, v16.4s
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000057 // str s23, [x2]
-	WORD $0x540000e0 // b.eq 0x11f24 <micro+0xb6c>
+	WORD $0x540000e0 // b.eq 0x11f30 <micro+0xb78>
 	WORD $0x91001050 // add x16, x2, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009217 // st1 { v23.s }[1], [x16]
-	WORD $0x54000061 // b.ne 0x11f24 <micro+0xb6c>
+	WORD $0x54000061 // b.ne 0x11f30 <micro+0xb78>
 	WORD $0x91002050 // add x16, x2, #0x8
 	WORD $0x4d008217 // st1 { v23.s }[2], [x16]
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000882 // b.hs 0x12038 <micro+0xc80>
-	WORD $0xb50009c8 // cbnz x8, 0x12064 <micro+0xcac>
-	WORD $0x140002f8 // b 0x12b10 <micro+0x1758>
-	WORD $0xb4009208 // cbz x8, 0x13174 <micro+0x1dbc>
+	WORD $0x54000882 // b.hs 0x12044 <micro+0xc8c>
+	WORD $0xb50009c8 // cbnz x8, 0x12070 <micro+0xcb8>
+	WORD $0x140002f8 // b 0x12b1c <micro+0x1764>
+	WORD $0xb4009208 // cbz x8, 0x13180 <micro+0x1dc8>
 	WORD $0xbd4001f1 // ldr s17, [x15]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540000e0 // b.eq 0x11f5c <micro+0xba4>
+	WORD $0x540000e0 // b.eq 0x11f68 <micro+0xbb0>
 	WORD $0x910011f0 // add x16, x15, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409211 // ld1 { v17.s }[1], [x16]
-	WORD $0x54000061 // b.ne 0x11f5c <micro+0xba4>
+	WORD $0x54000061 // b.ne 0x11f68 <micro+0xbb0>
 	WORD $0x910021f0 // add x16, x15, #0x8
 	WORD $0x4d408211 // ld1 { v17.s }[2], [x16]
 	WORD $0x4e31d739 // fadd v25.4s, v25.4s, v17.4s
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd0001f9 // str s25, [x15]
-	WORD $0x540000e0 // b.eq 0x11f84 <micro+0xbcc>
+	WORD $0x540000e0 // b.eq 0x11f90 <micro+0xbd8>
 	WORD $0x910011f0 // add x16, x15, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009219 // st1 { v25.s }[1], [x16]
-	WORD $0x54000061 // b.ne 0x11f84 <micro+0xbcc>
+	WORD $0x54000061 // b.ne 0x11f90 <micro+0xbd8>
 	WORD $0x910021ef // add x15, x15, #0x8
 	WORD $0x4d0081f9 // st1 { v25.s }[2], [x15]
 	WORD $0x5280018f // mov w15, #0xc // =12
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
 	WORD $0x9b0f086f // madd x15, x3, x15, x2
-	WORD $0x54000ea2 // b.hs 0x12164 <micro+0xdac>
-	WORD $0xb5000fe8 // cbnz x8, 0x12190 <micro+0xdd8>
-	WORD $0x14000483 // b 0x131a4 <micro+0x1dec>
+	WORD $0x54000ea2 // b.hs 0x12170 <micro+0xdb8>
+	WORD $0xb5000fe8 // cbnz x8, 0x1219c <micro+0xde4>
+	WORD $0x14000483 // b 0x131b0 <micro+0x1df8>
 	WORD $0x3dc00050 // ldr q16, [x2]
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x4e30d4e7 // fadd v7.4s, v7.4s, v16.4s
 	WORD $0x3d800047 // str q7, [x2]
-	WORD $0x540042c0 // b.eq 0x12804 <micro+0x144c>
+	WORD $0x540042c0 // b.eq 0x12810 <micro+0x1458>
 	WORD $0xf100057f // cmp x11, #0x1
 	WORD $0x91004049 // add x9, x2, #0x10
-	WORD $0x540040ab // b.lt 0x127cc <micro+0x1414>
+	WORD $0x540040ab // b.lt 0x127d8 <micro+0x1420>
 	WORD $0xbd400127 // ldr s7, [x9]
-	WORD $0x54004080 // b.eq 0x127d0 <micro+0x1418>
+	WORD $0x54004080 // b.eq 0x127dc <micro+0x1424>
 	WORD $0x9100504e // add x14, x2, #0x14
 	WORD $0xf1000d7f // cmp x11, #0x3
 	WORD $0x0d4091c7 // ld1 { v7.s }[1], [x14]
-	WORD $0x54004003 // b.lo 0x127d0 <micro+0x1418>
+	WORD $0x54004003 // b.lo 0x127dc <micro+0x1424>
 	WORD $0x9100604e // add x14, x2, #0x18
 	WORD $0x4d4081c7 // ld1 { v7.s }[2], [x14]
-	WORD $0x140001fd // b 0x127d0 <micro+0x1418>
+	WORD $0x140001fd // b 0x127dc <micro+0x1424>
 	WORD $0x2a1f03ea // mov w10, wzr
 	WORD $0x5280002d // mov w13, #0x1 // =1
 	WORD $0x5280002c // mov w12, #0x1 // =1
-	WORD $0x17fffd44 // b 0x114fc <micro+0x144>
+	WORD $0x17fffd41 // b 0x114fc <micro+0x144>
 	WORD $0x3dc0021e // ldr q30, [x16]
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0x4e3ed79c // fadd v28.4s, v28.4s, v30.4s
 	WORD $0x3d80021c // str q28, [x16]
-	WORD $0x5400142b // b.lt 0x12284 <micro+0xecc>
+	WORD $0x5400142b // b.lt 0x12290 <micro+0xed8>
 	WORD $0xbd40121e // ldr s30, [x16, #0x10]
-	WORD $0x54002721 // b.ne 0x124ec <micro+0x1134>
+	WORD $0x54002721 // b.ne 0x124f8 <micro+0x1140>
 	WORD $0x1e3e2bbd // fadd s29, s29, s30
 	WORD $0xd37df06e // lsl x14, x3, #3
 	WORD $0x6f00e41c // movi v28.2d, #0000000000000000
@@ -2081,132 +2084,132 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e0407dc // mov v28.s[0], v30.s[0]
 	WORD $0x4e3dd739 // fadd v25.4s, v25.4s, v29.4s
 	WORD $0x3cae6859 // str q25, [x2, x14]
-	WORD $0x14000155 // b 0x12588 <micro+0x11d0>
-	WORD $0xb4002048 // cbz x8, 0x12440 <micro+0x1088>
+	WORD $0x14000155 // b 0x12594 <micro+0x11dc>
+	WORD $0xb4002048 // cbz x8, 0x1244c <micro+0x1094>
 	WORD $0xbd4001f0 // ldr s16, [x15]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540000e0 // b.eq 0x12060 <micro+0xca8>
+	WORD $0x540000e0 // b.eq 0x1206c <micro+0xcb4>
 	WORD $0x910011f0 // add x16, x15, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409210 // ld1 { v16.s }[1], [x16]
-	WORD $0x54000061 // b.ne 0x12060 <micro+0xca8>
+	WORD $0x54000061 // b.ne 0x1206c <micro+0xcb4>
 	WORD $0x910021f0 // add x16, x15, #0x8
 	WORD $0x4d408210 // ld1 { v16.s }[2], [x16]
 	WORD $0x4e30d694 // fadd v20.4s, v20.4s, v16.4s
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd0001f4 // str s20, [x15]
-	WORD $0x540000e0 // b.eq 0x12088 <micro+0xcd0>
+	WORD $0x540000e0 // b.eq 0x12094 <micro+0xcdc>
 	WORD $0x910011f0 // add x16, x15, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009214 // st1 { v20.s }[1], [x16]
-	WORD $0x54000061 // b.ne 0x12088 <micro+0xcd0>
+	WORD $0x54000061 // b.ne 0x12094 <micro+0xcdc>
 	WORD $0x910021ef // add x15, x15, #0x8
 	WORD $0x4d0081f4 // st1 { v20.s }[2], [x15]
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x540009c2 // b.hs 0x121c4 <micro+0xe0c>
-	WORD $0xb5000b08 // cbnz x8, 0x121f0 <micro+0xe38>
-	WORD $0x1400029f // b 0x12b10 <micro+0x1758>
+	WORD $0x540009c2 // b.hs 0x121d0 <micro+0xe18>
+	WORD $0xb5000b08 // cbnz x8, 0x121fc <micro+0xe44>
+	WORD $0x1400029f // b 0x12b1c <micro+0x1764>
 	WORD $0xf100019f // cmp x12, #0x0
-	WORD $0x5400330d // b.le 0x126fc <micro+0x1344>
+	WORD $0x5400330d // b.le 0x12708 <micro+0x1350>
 	WORD $0x91004050 // add x16, x2, #0x10
-	WORD $0x14000015 // b 0x120f8 <micro+0xd40>
-	WORD $0x3400a28a // cbz w10, 0x134f8 <micro+0x2140>
+	WORD $0x14000015 // b 0x12104 <micro+0xd4c>
+	WORD $0x3400a28a // cbz w10, 0x13504 <micro+0x214c>
 	WORD $0x52800388 // mov w8, #0x1c // =28
 	WORD $0x9b080868 // madd x8, x3, x8, x2
 	WORD $0xad400d02 // ldp q2, q3, [x8]
 	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
 	WORD $0x4e21d461 // fadd v1.4s, v3.4s, v1.4s
 	WORD $0xad000500 // stp q0, q1, [x8]
-	WORD $0x1400050d // b 0x134f8 <micro+0x2140>
+	WORD $0x1400050d // b 0x13504 <micro+0x214c>
 	WORD $0xf100059f // cmp x12, #0x1
-	WORD $0x5400326b // b.lt 0x12718 <micro+0x1360>
+	WORD $0x5400326b // b.lt 0x12724 <micro+0x136c>
 	WORD $0x91004050 // add x16, x2, #0x10
 	WORD $0xbd400217 // ldr s23, [x16]
-	WORD $0x540000e0 // b.eq 0x120f4 <micro+0xd3c>
+	WORD $0x540000e0 // b.eq 0x12100 <micro+0xd48>
 	WORD $0x91005051 // add x17, x2, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d409237 // ld1 { v23.s }[1], [x17]
-	WORD $0x54000063 // b.lo 0x120f4 <micro+0xd3c>
+	WORD $0x54000063 // b.lo 0x12100 <micro+0xd48>
 	WORD $0x91006051 // add x17, x2, #0x18
 	WORD $0x4d408237 // ld1 { v23.s }[2], [x17]
 	WORD $0x4e37d6d6 // fadd v22.4s, v22.4s, v23.4s
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0xbd000216 // str s22, [x16]
-	WORD $0x54000140 // b.eq 0x12128 <micro+0xd70>
+	WORD $0x54000140 // b.eq 0x12134 <micro+0xd7c>
 	WORD $0x91005050 // add x16, x2, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d009216 // st1 { v22.s }[1], [x16]
-	WORD $0x540000c3 // b.lo 0x12128 <micro+0xd70>
+	WORD $0x540000c3 // b.lo 0x12134 <micro+0xd7c>
 	WORD $0x91006050 // add x16, x2, #0x18
 	WORD $0x4d008216 // st1 { v22.s }[2], [x16]
-	WORD $0x54000060 // b.eq 0x12128 <micro+0xd70>
+	WORD $0x54000060 // b.eq 0x12134 <micro+0xd7c>
 	WORD $0x91007050 // add x16, x2, #0x1c
 	WORD $0x4d009216 // st1 { v22.s }[3], [x16]
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000f02 // b.hs 0x1230c <micro+0xf54>
+	WORD $0x54000f02 // b.hs 0x12318 <micro+0xf60>
 	WORD $0xf100019f // cmp x12, #0x0
 	WORD $0x3d8001f4 // str q20, [x15]
-	WORD $0x54003d4d // b.le 0x128e0 <micro+0x1528>
+	WORD $0x54003d4d // b.le 0x128ec <micro+0x1534>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0xbd0011f5 // str s21, [x15, #0x10]
-	WORD $0x54003f61 // b.ne 0x12930 <micro+0x1578>
+	WORD $0x54003f61 // b.ne 0x1293c <micro+0x1584>
 	WORD $0x5280018f // mov w15, #0xc // =12
 	WORD $0x3d8001d1 // str q17, [x14]
 	WORD $0x9b0f086f // madd x15, x3, x15, x2
 	WORD $0xbd0011d3 // str s19, [x14, #0x10]
 	WORD $0x3d8001e7 // str q7, [x15]
 	WORD $0xbd0011f2 // str s18, [x15, #0x10]
-	WORD $0x140001e5 // b 0x128f4 <micro+0x153c>
-	WORD $0xb4008088 // cbz x8, 0x13174 <micro+0x1dbc>
+	WORD $0x140001e5 // b 0x12900 <micro+0x1548>
+	WORD $0xb4008088 // cbz x8, 0x13180 <micro+0x1dc8>
 	WORD $0xbd4001f1 // ldr s17, [x15]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540000e0 // b.eq 0x1218c <micro+0xdd4>
+	WORD $0x540000e0 // b.eq 0x12198 <micro+0xde0>
 	WORD $0x910011f0 // add x16, x15, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409211 // ld1 { v17.s }[1], [x16]
-	WORD $0x54000061 // b.ne 0x1218c <micro+0xdd4>
+	WORD $0x54000061 // b.ne 0x12198 <micro+0xde0>
 	WORD $0x910021f0 // add x16, x15, #0x8
 	WORD $0x4d408211 // ld1 { v17.s }[2], [x16]
 	WORD $0x4e31d6d6 // fadd v22.4s, v22.4s, v17.4s
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd0001f6 // str s22, [x15]
-	WORD $0x540000e0 // b.eq 0x121b4 <micro+0xdfc>
+	WORD $0x540000e0 // b.eq 0x121c0 <micro+0xe08>
 	WORD $0x910011f0 // add x16, x15, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009216 // st1 { v22.s }[1], [x16]
-	WORD $0x54000061 // b.ne 0x121b4 <micro+0xdfc>
+	WORD $0x54000061 // b.ne 0x121c0 <micro+0xe08>
 	WORD $0x910021ef // add x15, x15, #0x8
 	WORD $0x4d0081f6 // st1 { v22.s }[2], [x15]
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000ce2 // b.hs 0x12354 <micro+0xf9c>
-	WORD $0xb5000e28 // cbnz x8, 0x12380 <micro+0xfc8>
-	WORD $0x140003f9 // b 0x131a4 <micro+0x1dec>
-	WORD $0xb40013e8 // cbz x8, 0x12440 <micro+0x1088>
+	WORD $0x54000ce2 // b.hs 0x12360 <micro+0xfa8>
+	WORD $0xb5000e28 // cbnz x8, 0x1238c <micro+0xfd4>
+	WORD $0x140003f9 // b 0x131b0 <micro+0x1df8>
+	WORD $0xb40013e8 // cbz x8, 0x1244c <micro+0x1094>
 	WORD $0xbd4001d0 // ldr s16, [x14]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540000e0 // b.eq 0x121ec <micro+0xe34>
+	WORD $0x540000e0 // b.eq 0x121f8 <micro+0xe40>
 	WORD $0x910011cf // add x15, x14, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d4091f0 // ld1 { v16.s }[1], [x15]
-	WORD $0x54000061 // b.ne 0x121ec <micro+0xe34>
+	WORD $0x54000061 // b.ne 0x121f8 <micro+0xe40>
 	WORD $0x910021cf // add x15, x14, #0x8
 	WORD $0x4d4081f0 // ld1 { v16.s }[2], [x15]
 	WORD $0x4e30d631 // fadd v17.4s, v17.4s, v16.4s
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd0001d1 // str s17, [x14]
-	WORD $0x540000e0 // b.eq 0x12214 <micro+0xe5c>
+	WORD $0x540000e0 // b.eq 0x12220 <micro+0xe68>
 	WORD $0x910011cf // add x15, x14, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d0091f1 // st1 { v17.s }[1], [x15]
-	WORD $0x54000061 // b.ne 0x12214 <micro+0xe5c>
+	WORD $0x54000061 // b.ne 0x12220 <micro+0xe68>
 	WORD $0x910021ce // add x14, x14, #0x8
 	WORD $0x4d0081d1 // st1 { v17.s }[2], [x14]
 	WORD $0x5280018e // mov w14, #0xc // =12
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
 	WORD $0x9b0e086e // madd x14, x3, x14, x2
-	WORD $0x54000ce2 // b.hs 0x123bc <micro+0x1004>
-	WORD $0xb5000e28 // cbnz x8, 0x123e8 <micro+0x1030>
-	WORD $0x1400023a // b 0x12b10 <micro+0x1758>
+	WORD $0x54000ce2 // b.hs 0x123c8 <micro+0x1010>
+	WORD $0xb5000e28 // cbnz x8, 0x123f4 <micro+0x103c>
+	WORD $0x1400023a // b 0x12b1c <micro+0x1764>
 	WORD $0xd37ef470 // lsl x16, x3, #2
 	WORD $0x5280018e // mov w14, #0xc // =12
 	WORD $0x5280028f // mov w15, #0x14 // =20
@@ -2224,7 +2227,7 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3caf6852 // str q18, [x2, x15]
 	WORD $0x3cb16850 // str q16, [x2, x17]
 	WORD $0x3cb06847 // str q7, [x2, x16]
-	WORD $0x140001eb // b 0x12a1c <micro+0x1664>
+	WORD $0x140001eb // b 0x12a28 <micro+0x1670>
 	WORD $0xd37ef46e // lsl x14, x3, #2
 	WORD $0x3cee6853 // ldr q19, [x2, x14]
 	WORD $0x4e33d793 // fadd v19.4s, v28.4s, v19.4s
@@ -2262,14 +2265,14 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x3c8105c6 // str q6, [x14], #0x10
-	WORD $0x140000df // b 0x12684 <micro+0x12cc>
+	WORD $0x140000df // b 0x12690 <micro+0x12d8>
 	WORD $0x3dc001f6 // ldr q22, [x15]
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
 	WORD $0x3d8001f4 // str q20, [x15]
-	WORD $0x5400206b // b.lt 0x12728 <micro+0x1370>
+	WORD $0x5400206b // b.lt 0x12734 <micro+0x137c>
 	WORD $0xbd4011f6 // ldr s22, [x15, #0x10]
-	WORD $0x54002f21 // b.ne 0x12908 <micro+0x1550>
+	WORD $0x54002f21 // b.ne 0x12914 <micro+0x155c>
 	WORD $0x1e362ab5 // fadd s21, s21, s22
 	WORD $0xd37df06e // lsl x14, x3, #3
 	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
@@ -2280,93 +2283,93 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e0406d4 // mov v20.s[0], v22.s[0]
 	WORD $0x4e35d631 // fadd v17.4s, v17.4s, v21.4s
 	WORD $0x3cae6851 // str q17, [x2, x14]
-	WORD $0x140001cd // b 0x12a84 <micro+0x16cc>
-	WORD $0xb4007108 // cbz x8, 0x13174 <micro+0x1dbc>
+	WORD $0x140001cd // b 0x12a90 <micro+0x16d8>
+	WORD $0xb4007108 // cbz x8, 0x13180 <micro+0x1dc8>
 	WORD $0xbd4001d1 // ldr s17, [x14]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540000e0 // b.eq 0x1237c <micro+0xfc4>
+	WORD $0x540000e0 // b.eq 0x12388 <micro+0xfd0>
 	WORD $0x910011cf // add x15, x14, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d4091f1 // ld1 { v17.s }[1], [x15]
-	WORD $0x54000061 // b.ne 0x1237c <micro+0xfc4>
+	WORD $0x54000061 // b.ne 0x12388 <micro+0xfd0>
 	WORD $0x910021cf // add x15, x14, #0x8
 	WORD $0x4d4081f1 // ld1 { v17.s }[2], [x15]
 	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd0001d4 // str s20, [x14]
-	WORD $0x540000e0 // b.eq 0x123a4 <micro+0xfec>
+	WORD $0x540000e0 // b.eq 0x123b0 <micro+0xff8>
 	WORD $0x910011cf // add x15, x14, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d0091f4 // st1 { v20.s }[1], [x15]
-	WORD $0x54000061 // b.ne 0x123a4 <micro+0xfec>
+	WORD $0x54000061 // b.ne 0x123b0 <micro+0xff8>
 	WORD $0x910021ce // add x14, x14, #0x8
 	WORD $0x4d0081d4 // st1 { v20.s }[2], [x14]
 	WORD $0x5280028e // mov w14, #0x14 // =20
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
 	WORD $0x9b0e086e // madd x14, x3, x14, x2
-	WORD $0x54001722 // b.hs 0x12694 <micro+0x12dc>
-	WORD $0xb5001868 // cbnz x8, 0x126c0 <micro+0x1308>
-	WORD $0x1400037b // b 0x131a4 <micro+0x1dec>
-	WORD $0xb4000428 // cbz x8, 0x12440 <micro+0x1088>
+	WORD $0x54001722 // b.hs 0x126a0 <micro+0x12e8>
+	WORD $0xb5001868 // cbnz x8, 0x126cc <micro+0x1314>
+	WORD $0x1400037b // b 0x131b0 <micro+0x1df8>
+	WORD $0xb4000428 // cbz x8, 0x1244c <micro+0x1094>
 	WORD $0xbd4001d0 // ldr s16, [x14]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540000e0 // b.eq 0x123e4 <micro+0x102c>
+	WORD $0x540000e0 // b.eq 0x123f0 <micro+0x1038>
 	WORD $0x910011cf // add x15, x14, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d4091f0 // ld1 { v16.s }[1], [x15]
-	WORD $0x54000061 // b.ne 0x123e4 <micro+0x102c>
+	WORD $0x54000061 // b.ne 0x123f0 <micro+0x1038>
 	WORD $0x910021cf // add x15, x14, #0x8
 	WORD $0x4d4081f0 // ld1 { v16.s }[2], [x15]
 	WORD $0x4e30d4e7 // fadd v7.4s, v7.4s, v16.4s
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd0001c7 // str s7, [x14]
-	WORD $0x540000e0 // b.eq 0x1240c <micro+0x1054>
+	WORD $0x540000e0 // b.eq 0x12418 <micro+0x1060>
 	WORD $0x910011cf // add x15, x14, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d0091e7 // st1 { v7.s }[1], [x15]
-	WORD $0x54000061 // b.ne 0x1240c <micro+0x1054>
+	WORD $0x54000061 // b.ne 0x12418 <micro+0x1060>
 	WORD $0x910021ce // add x14, x14, #0x8
 	WORD $0x4d0081c7 // st1 { v7.s }[2], [x14]
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x540001c3 // b.lo 0x12448 <micro+0x1090>
-	WORD $0xb4000168 // cbz x8, 0x12440 <micro+0x1088>
+	WORD $0x540001c3 // b.lo 0x12454 <micro+0x109c>
+	WORD $0xb4000168 // cbz x8, 0x1244c <micro+0x1094>
 	WORD $0xbd4001a7 // ldr s7, [x13]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54000120 // b.eq 0x12444 <micro+0x108c>
+	WORD $0x54000120 // b.eq 0x12450 <micro+0x1098>
 	WORD $0x910011ae // add x14, x13, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d4091c7 // ld1 { v7.s }[1], [x14]
-	WORD $0x540000a1 // b.ne 0x12444 <micro+0x108c>
+	WORD $0x540000a1 // b.ne 0x12450 <micro+0x1098>
 	WORD $0x910021ae // add x14, x13, #0x8
 	WORD $0x4d4081c7 // ld1 { v7.s }[2], [x14]
-	WORD $0x14000002 // b 0x12444 <micro+0x108c>
+	WORD $0x14000002 // b 0x12450 <micro+0x1098>
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
-	WORD $0xb4003648 // cbz x8, 0x12b10 <micro+0x1758>
+	WORD $0xb4003648 // cbz x8, 0x12b1c <micro+0x1764>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd0001a6 // str s6, [x13]
-	WORD $0x540035e0 // b.eq 0x12b10 <micro+0x1758>
+	WORD $0x540035e0 // b.eq 0x12b1c <micro+0x1764>
 	WORD $0x910011ae // add x14, x13, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d0091c6 // st1 { v6.s }[1], [x14]
-	WORD $0x54003561 // b.ne 0x12b10 <micro+0x1758>
+	WORD $0x54003561 // b.ne 0x12b1c <micro+0x1764>
 	WORD $0x910021ad // add x13, x13, #0x8
 	WORD $0x4d0081a6 // st1 { v6.s }[2], [x13]
-	WORD $0x140001a8 // b 0x12b10 <micro+0x1758>
+	WORD $0x140001a8 // b 0x12b1c <micro+0x1764>
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x4e26d4e7 // fadd v7.4s, v7.4s, v6.4s
-	WORD $0xb4001c48 // cbz x8, 0x12804 <micro+0x144c>
+	WORD $0xb4001c48 // cbz x8, 0x12810 <micro+0x1458>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000047 // str s7, [x2]
-	WORD $0x54001be0 // b.eq 0x12804 <micro+0x144c>
+	WORD $0x54001be0 // b.eq 0x12810 <micro+0x1458>
 	WORD $0x91001049 // add x9, x2, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009127 // st1 { v7.s }[1], [x9]
-	WORD $0x54001b61 // b.ne 0x12804 <micro+0x144c>
+	WORD $0x54001b61 // b.ne 0x12810 <micro+0x1458>
 	WORD $0x5e1404e6 // mov s6, v7.s[2]
 	WORD $0x52800109 // mov w9, #0x8 // =8
 	WORD $0xbc296846 // str s6, [x2, x9]
-	WORD $0x140000d7 // b 0x12804 <micro+0x144c>
+	WORD $0x140000d7 // b 0x12810 <micro+0x1458>
 	WORD $0xd37df071 // lsl x17, x3, #3
 	WORD $0x5280018e // mov w14, #0xc // =12
 	WORD $0x5280028f // mov w15, #0x14 // =20
@@ -2382,13 +2385,13 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3caf6852 // str q18, [x2, x15]
 	WORD $0x3cb06850 // str q16, [x2, x16]
 	WORD $0x3cb16847 // str q7, [x2, x17]
-	WORD $0x1400014d // b 0x12a1c <micro+0x1664>
+	WORD $0x1400014d // b 0x12a28 <micro+0x1670>
 	WORD $0x6f00e41c // movi v28.2d, #0000000000000000
 	WORD $0x91005211 // add x17, x16, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x6e0407dc // mov v28.s[0], v30.s[0]
 	WORD $0x0d40923c // ld1 { v28.s }[1], [x17]
-	WORD $0x54000063 // b.lo 0x1250c <micro+0x1154>
+	WORD $0x54000063 // b.lo 0x12518 <micro+0x1160>
 	WORD $0x91006211 // add x17, x16, #0x18
 	WORD $0x4d40823c // ld1 { v28.s }[2], [x17]
 	WORD $0x4e3cd7bd // fadd v29.4s, v29.4s, v28.4s
@@ -2396,23 +2399,23 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x91005211 // add x17, x16, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d00923d // st1 { v29.s }[1], [x17]
-	WORD $0x540000c3 // b.lo 0x12538 <micro+0x1180>
+	WORD $0x540000c3 // b.lo 0x12544 <micro+0x118c>
 	WORD $0x91006211 // add x17, x16, #0x18
 	WORD $0x4d00823d // st1 { v29.s }[2], [x17]
-	WORD $0x54000060 // b.eq 0x12538 <micro+0x1180>
+	WORD $0x54000060 // b.eq 0x12544 <micro+0x118c>
 	WORD $0x91007210 // add x16, x16, #0x1c
 	WORD $0x4d00921d // st1 { v29.s }[3], [x16]
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000142 // b.hs 0x12564 <micro+0x11ac>
+	WORD $0x54000142 // b.hs 0x12570 <micro+0x11b8>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0x3d8001f9 // str q25, [x15]
 	WORD $0xbd0011fb // str s27, [x15, #0x10]
-	WORD $0x540022a1 // b.ne 0x129a0 <micro+0x15e8>
+	WORD $0x540022a1 // b.ne 0x129ac <micro+0x15f4>
 	WORD $0x5280018f // mov w15, #0xc // =12
 	WORD $0x9b0f086f // madd x15, x3, x15, x2
 	WORD $0x3d8001f6 // str q22, [x15]
 	WORD $0xbd0011fa // str s26, [x15, #0x10]
-	WORD $0x14000121 // b 0x129e4 <micro+0x162c>
+	WORD $0x14000121 // b 0x129f0 <micro+0x1638>
 	WORD $0x6f00e41c // movi v28.2d, #0000000000000000
 	WORD $0xaa0f03f0 // mov x16, x15
 	WORD $0x3dc001fd // ldr q29, [x15]
@@ -2421,7 +2424,7 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e3dd739 // fadd v25.4s, v25.4s, v29.4s
 	WORD $0x6e0407dc // mov v28.s[0], v30.s[0]
 	WORD $0x3d8001f9 // str q25, [x15]
-	WORD $0x54001fe1 // b.ne 0x12980 <micro+0x15c8>
+	WORD $0x54001fe1 // b.ne 0x1298c <micro+0x15d4>
 	WORD $0x5280018e // mov w14, #0xc // =12
 	WORD $0x4e3cd77b // fadd v27.4s, v27.4s, v28.4s
 	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
@@ -2487,41 +2490,41 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3d8001a6 // str q6, [x13]
 	WORD $0x4e27d631 // fadd v17.4s, v17.4s, v7.4s
 	WORD $0xf100059f // cmp x12, #0x1
-	WORD $0x54001d0a // b.ge 0x12a2c <micro+0x1674>
-	WORD $0x140002c5 // b 0x131a4 <micro+0x1dec>
-	WORD $0xb4005708 // cbz x8, 0x13174 <micro+0x1dbc>
+	WORD $0x54001d0a // b.ge 0x12a38 <micro+0x1680>
+	WORD $0x140002c5 // b 0x131b0 <micro+0x1df8>
+	WORD $0xb4005708 // cbz x8, 0x13180 <micro+0x1dc8>
 	WORD $0xbd4001d1 // ldr s17, [x14]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540000e0 // b.eq 0x126bc <micro+0x1304>
+	WORD $0x540000e0 // b.eq 0x126c8 <micro+0x1310>
 	WORD $0x910011cf // add x15, x14, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d4091f1 // ld1 { v17.s }[1], [x15]
-	WORD $0x54000061 // b.ne 0x126bc <micro+0x1304>
+	WORD $0x54000061 // b.ne 0x126c8 <micro+0x1310>
 	WORD $0x910021cf // add x15, x14, #0x8
 	WORD $0x4d4081f1 // ld1 { v17.s }[2], [x15]
 	WORD $0x4e31d652 // fadd v18.4s, v18.4s, v17.4s
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd0001d2 // str s18, [x14]
-	WORD $0x540000e0 // b.eq 0x126e4 <micro+0x132c>
+	WORD $0x540000e0 // b.eq 0x126f0 <micro+0x1338>
 	WORD $0x910011cf // add x15, x14, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d0091f2 // st1 { v18.s }[1], [x15]
-	WORD $0x54000061 // b.ne 0x126e4 <micro+0x132c>
+	WORD $0x54000061 // b.ne 0x126f0 <micro+0x1338>
 	WORD $0x910021ce // add x14, x14, #0x8
 	WORD $0x4d0081d2 // st1 { v18.s }[2], [x14]
 	WORD $0x5280030e // mov w14, #0x18 // =24
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
 	WORD $0x9b0e086e // madd x14, x3, x14, x2
-	WORD $0x540003a2 // b.hs 0x12764 <micro+0x13ac>
-	WORD $0xb50004e8 // cbnz x8, 0x12790 <micro+0x13d8>
-	WORD $0x140002ab // b 0x131a4 <micro+0x1dec>
+	WORD $0x540003a2 // b.hs 0x12770 <micro+0x13b8>
+	WORD $0xb50004e8 // cbnz x8, 0x1279c <micro+0x13e4>
+	WORD $0x140002ab // b 0x131b0 <micro+0x1df8>
 	WORD $0x5280018e // mov w14, #0xc // =12
 	WORD $0xd37ef46f // lsl x15, x3, #2
 	WORD $0xd37df070 // lsl x16, x3, #3
 	WORD $0x9b0e7c6e // mul x14, x3, x14
 	WORD $0x3caf6854 // str q20, [x2, x15]
 	WORD $0x3cb06851 // str q17, [x2, x16]
-	WORD $0x14000077 // b 0x128f0 <micro+0x1538>
+	WORD $0x14000077 // b 0x128fc <micro+0x1544>
 	WORD $0xd37ef46e // lsl x14, x3, #2
 	WORD $0x3cee6852 // ldr q18, [x2, x14]
 	WORD $0x4e32d692 // fadd v18.4s, v20.4s, v18.4s
@@ -2540,102 +2543,102 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x3c8105c6 // str q6, [x14], #0x10
-	WORD $0x140000dd // b 0x12ad4 <micro+0x171c>
-	WORD $0xb4005088 // cbz x8, 0x13174 <micro+0x1dbc>
+	WORD $0x140000dd // b 0x12ae0 <micro+0x1728>
+	WORD $0xb4005088 // cbz x8, 0x13180 <micro+0x1dc8>
 	WORD $0xbd4001d1 // ldr s17, [x14]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540000e0 // b.eq 0x1278c <micro+0x13d4>
+	WORD $0x540000e0 // b.eq 0x12798 <micro+0x13e0>
 	WORD $0x910011cf // add x15, x14, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d4091f1 // ld1 { v17.s }[1], [x15]
-	WORD $0x54000061 // b.ne 0x1278c <micro+0x13d4>
+	WORD $0x54000061 // b.ne 0x12798 <micro+0x13e0>
 	WORD $0x910021cf // add x15, x14, #0x8
 	WORD $0x4d4081f1 // ld1 { v17.s }[2], [x15]
 	WORD $0x4e31d610 // fadd v16.4s, v16.4s, v17.4s
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd0001d0 // str s16, [x14]
-	WORD $0x540000e0 // b.eq 0x127b4 <micro+0x13fc>
+	WORD $0x540000e0 // b.eq 0x127c0 <micro+0x1408>
 	WORD $0x910011cf // add x15, x14, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d0091f0 // st1 { v16.s }[1], [x15]
-	WORD $0x54000061 // b.ne 0x127b4 <micro+0x13fc>
+	WORD $0x54000061 // b.ne 0x127c0 <micro+0x1408>
 	WORD $0x910021ce // add x14, x14, #0x8
 	WORD $0x4d0081d0 // st1 { v16.s }[2], [x14]
 	WORD $0x5280038e // mov w14, #0x1c // =28
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
 	WORD $0x9b0e086e // madd x14, x3, x14, x2
-	WORD $0x54004982 // b.hs 0x130f0 <micro+0x1d38>
-	WORD $0xb5004ac8 // cbnz x8, 0x1311c <micro+0x1d64>
-	WORD $0x14000277 // b 0x131a4 <micro+0x1dec>
+	WORD $0x54004982 // b.hs 0x130fc <micro+0x1d44>
+	WORD $0xb5004ac8 // cbnz x8, 0x13128 <micro+0x1d70>
+	WORD $0x14000277 // b 0x131b0 <micro+0x1df8>
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 	WORD $0xf100057f // cmp x11, #0x1
-	WORD $0x5400016b // b.lt 0x12804 <micro+0x144c>
+	WORD $0x5400016b // b.lt 0x12810 <micro+0x1458>
 	WORD $0xf100057f // cmp x11, #0x1
 	WORD $0xbd000126 // str s6, [x9]
-	WORD $0x54000100 // b.eq 0x12804 <micro+0x144c>
+	WORD $0x54000100 // b.eq 0x12810 <micro+0x1458>
 	WORD $0x91005049 // add x9, x2, #0x14
 	WORD $0xf1000d7f // cmp x11, #0x3
 	WORD $0x0d009126 // st1 { v6.s }[1], [x9]
-	WORD $0x54000083 // b.lo 0x12804 <micro+0x144c>
+	WORD $0x54000083 // b.lo 0x12810 <micro+0x1458>
 	WORD $0x91006049 // add x9, x2, #0x18
 	WORD $0x4d008126 // st1 { v6.s }[2], [x9]
-	WORD $0x540068a1 // b.ne 0x13514 <micro+0x215c>
-	WORD $0x34002c6d // cbz w13, 0x12d90 <micro+0x19d8>
+	WORD $0x540068a1 // b.ne 0x13520 <micro+0x2168>
+	WORD $0x34002c6d // cbz w13, 0x12d9c <micro+0x19e4>
 	WORD $0x8b030849 // add x9, x2, x3, lsl #2
 	WORD $0xf1000d1f // cmp x8, #0x3
-	WORD $0x54000109 // b.ls 0x12830 <micro+0x1478>
+	WORD $0x54000109 // b.ls 0x1283c <micro+0x1484>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000262 // b.hs 0x12864 <micro+0x14ac>
+	WORD $0x54000262 // b.hs 0x12870 <micro+0x14b8>
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x3d800125 // str q5, [x9]
-	WORD $0x54002b60 // b.eq 0x12d90 <micro+0x19d8>
+	WORD $0x54002b60 // b.eq 0x12d9c <micro+0x19e4>
 	WORD $0x9100412d // add x13, x9, #0x10
-	WORD $0x1400014d // b 0x12d60 <micro+0x19a8>
+	WORD $0x1400014d // b 0x12d6c <micro+0x19b4>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x540003e3 // b.lo 0x128b0 <micro+0x14f8>
-	WORD $0xb4000388 // cbz x8, 0x128a8 <micro+0x14f0>
+	WORD $0x540003e3 // b.lo 0x128bc <micro+0x1504>
+	WORD $0xb4000388 // cbz x8, 0x128b4 <micro+0x14fc>
 	WORD $0xbd400124 // ldr s4, [x9]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54000340 // b.eq 0x128ac <micro+0x14f4>
+	WORD $0x54000340 // b.eq 0x128b8 <micro+0x1500>
 	WORD $0x9100112d // add x13, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d4091a4 // ld1 { v4.s }[1], [x13]
-	WORD $0x540002c1 // b.ne 0x128ac <micro+0x14f4>
+	WORD $0x540002c1 // b.ne 0x128b8 <micro+0x1500>
 	WORD $0x9100212d // add x13, x9, #0x8
 	WORD $0x4d4081a4 // ld1 { v4.s }[2], [x13]
-	WORD $0x14000013 // b 0x128ac <micro+0x14f4>
+	WORD $0x14000013 // b 0x128b8 <micro+0x1500>
 	WORD $0x3dc00126 // ldr q6, [x9]
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
 	WORD $0x3d800125 // str q5, [x9]
-	WORD $0x540028e0 // b.eq 0x12d90 <micro+0x19d8>
+	WORD $0x540028e0 // b.eq 0x12d9c <micro+0x19e4>
 	WORD $0xf100057f // cmp x11, #0x1
 	WORD $0x9100412d // add x13, x9, #0x10
-	WORD $0x540026cb // b.lt 0x12d58 <micro+0x19a0>
+	WORD $0x540026cb // b.lt 0x12d64 <micro+0x19ac>
 	WORD $0xbd4001a5 // ldr s5, [x13]
-	WORD $0x540026a0 // b.eq 0x12d5c <micro+0x19a4>
+	WORD $0x540026a0 // b.eq 0x12d68 <micro+0x19b0>
 	WORD $0x9100512e // add x14, x9, #0x14
 	WORD $0xf1000d7f // cmp x11, #0x3
 	WORD $0x0d4091c5 // ld1 { v5.s }[1], [x14]
-	WORD $0x54002623 // b.lo 0x12d5c <micro+0x19a4>
+	WORD $0x54002623 // b.lo 0x12d68 <micro+0x19b0>
 	WORD $0x9100612e // add x14, x9, #0x18
 	WORD $0x4d4081c5 // ld1 { v5.s }[2], [x14]
-	WORD $0x1400012e // b 0x12d5c <micro+0x19a4>
+	WORD $0x1400012e // b 0x12d68 <micro+0x19b0>
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x4e24d4a5 // fadd v5.4s, v5.4s, v4.4s
-	WORD $0xb4002708 // cbz x8, 0x12d90 <micro+0x19d8>
+	WORD $0xb4002708 // cbz x8, 0x12d9c <micro+0x19e4>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000125 // str s5, [x9]
-	WORD $0x540026a0 // b.eq 0x12d90 <micro+0x19d8>
+	WORD $0x540026a0 // b.eq 0x12d9c <micro+0x19e4>
 	WORD $0x9100112d // add x13, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d0091a5 // st1 { v5.s }[1], [x13]
-	WORD $0x54002621 // b.ne 0x12d90 <micro+0x19d8>
+	WORD $0x54002621 // b.ne 0x12d9c <micro+0x19e4>
 	WORD $0x5e1404a4 // mov s4, v5.s[2]
 	WORD $0x5280010d // mov w13, #0x8 // =8
 	WORD $0xbc2d6924 // str s4, [x9, x13]
-	WORD $0x1400012d // b 0x12d90 <micro+0x19d8>
+	WORD $0x1400012d // b 0x12d9c <micro+0x19e4>
 	WORD $0xd37df06f // lsl x15, x3, #3
 	WORD $0x5280018e // mov w14, #0xc // =12
 	WORD $0x9b0e7c6e // mul x14, x3, x14
@@ -2644,14 +2647,14 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0d03ee // mov x14, x13
 	WORD $0x3c8105c6 // str q6, [x14], #0x10
 	WORD $0xf100059f // cmp x12, #0x1
-	WORD $0x54000f0a // b.ge 0x12ae0 <micro+0x1728>
-	WORD $0x14000083 // b 0x12b10 <micro+0x1758>
+	WORD $0x54000f0a // b.ge 0x12aec <micro+0x1734>
+	WORD $0x14000083 // b 0x12b1c <micro+0x1764>
 	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
 	WORD $0x910051f0 // add x16, x15, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x6e0406d4 // mov v20.s[0], v22.s[0]
 	WORD $0x0d409214 // ld1 { v20.s }[1], [x16]
-	WORD $0x54000063 // b.lo 0x12928 <micro+0x1570>
+	WORD $0x54000063 // b.lo 0x12934 <micro+0x157c>
 	WORD $0x910061f0 // add x16, x15, #0x18
 	WORD $0x4d408214 // ld1 { v20.s }[2], [x16]
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
@@ -2659,27 +2662,27 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910051f0 // add x16, x15, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d009215 // st1 { v21.s }[1], [x16]
-	WORD $0x540000c3 // b.lo 0x12954 <micro+0x159c>
+	WORD $0x540000c3 // b.lo 0x12960 <micro+0x15a8>
 	WORD $0x910061f0 // add x16, x15, #0x18
 	WORD $0x4d008215 // st1 { v21.s }[2], [x16]
-	WORD $0x54000060 // b.eq 0x12954 <micro+0x159c>
+	WORD $0x54000060 // b.eq 0x12960 <micro+0x15a8>
 	WORD $0x910071ef // add x15, x15, #0x1c
 	WORD $0x4d0091f5 // st1 { v21.s }[3], [x15]
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000842 // b.hs 0x12a60 <micro+0x16a8>
+	WORD $0x54000842 // b.hs 0x12a6c <micro+0x16b4>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0x3d8001d1 // str q17, [x14]
 	WORD $0xbd0011d3 // str s19, [x14, #0x10]
-	WORD $0x54005ec1 // b.ne 0x13540 <micro+0x2188>
+	WORD $0x54005ec1 // b.ne 0x1354c <micro+0x2194>
 	WORD $0x5280018e // mov w14, #0xc // =12
 	WORD $0x9b0e086e // madd x14, x3, x14, x2
 	WORD $0x3d8001c7 // str q7, [x14]
 	WORD $0xbd0011d2 // str s18, [x14, #0x10]
-	WORD $0x17ffffde // b 0x128f4 <micro+0x153c>
+	WORD $0x17ffffde // b 0x12900 <micro+0x1548>
 	WORD $0x910051f1 // add x17, x15, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d40923c // ld1 { v28.s }[1], [x17]
-	WORD $0x54000063 // b.lo 0x12998 <micro+0x15e0>
+	WORD $0x54000063 // b.lo 0x129a4 <micro+0x15ec>
 	WORD $0x910061f1 // add x17, x15, #0x18
 	WORD $0x4d40823c // ld1 { v28.s }[2], [x17]
 	WORD $0x4e3cd77b // fadd v27.4s, v27.4s, v28.4s
@@ -2687,20 +2690,20 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910051f0 // add x16, x15, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d00921b // st1 { v27.s }[1], [x16]
-	WORD $0x540000c3 // b.lo 0x129c4 <micro+0x160c>
+	WORD $0x540000c3 // b.lo 0x129d0 <micro+0x1618>
 	WORD $0x910061f0 // add x16, x15, #0x18
 	WORD $0x4d00821b // st1 { v27.s }[2], [x16]
-	WORD $0x54000060 // b.eq 0x129c4 <micro+0x160c>
+	WORD $0x54000060 // b.eq 0x129d0 <micro+0x1618>
 	WORD $0x910071ef // add x15, x15, #0x1c
 	WORD $0x4d0091fb // st1 { v27.s }[3], [x15]
 	WORD $0x5280018f // mov w15, #0xc // =12
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
 	WORD $0x9b0f086f // madd x15, x3, x15, x2
-	WORD $0x54001822 // b.hs 0x12cd4 <micro+0x191c>
+	WORD $0x54001822 // b.hs 0x12ce0 <micro+0x1928>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0x3d8001f6 // str q22, [x15]
 	WORD $0xbd0011fa // str s26, [x15, #0x10]
-	WORD $0x540019c1 // b.ne 0x12d18 <micro+0x1960>
+	WORD $0x540019c1 // b.ne 0x12d24 <micro+0x196c>
 	WORD $0x3d8001d4 // str q20, [x14]
 	WORD $0xbd0011d8 // str s24, [x14, #0x10]
 	WORD $0x5280028e // mov w14, #0x14 // =20
@@ -2718,20 +2721,20 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0d03ee // mov x14, x13
 	WORD $0x3c8105c6 // str q6, [x14], #0x10
 	WORD $0xf100059f // cmp x12, #0x1
-	WORD $0x54003beb // b.lt 0x131a4 <micro+0x1dec>
+	WORD $0x54003beb // b.lt 0x131b0 <micro+0x1df8>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0xbd0001d1 // str s17, [x14]
-	WORD $0x54003b80 // b.eq 0x131a4 <micro+0x1dec>
+	WORD $0x54003b80 // b.eq 0x131b0 <micro+0x1df8>
 	WORD $0x910051ae // add x14, x13, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d0091d1 // st1 { v17.s }[1], [x14]
-	WORD $0x54003b03 // b.lo 0x131a4 <micro+0x1dec>
+	WORD $0x54003b03 // b.lo 0x131b0 <micro+0x1df8>
 	WORD $0x910061ae // add x14, x13, #0x18
 	WORD $0x4d0081d1 // st1 { v17.s }[2], [x14]
-	WORD $0x54003aa0 // b.eq 0x131a4 <micro+0x1dec>
+	WORD $0x54003aa0 // b.eq 0x131b0 <micro+0x1df8>
 	WORD $0x910071ad // add x13, x13, #0x1c
 	WORD $0x4d0091b1 // st1 { v17.s }[3], [x13]
-	WORD $0x140001d2 // b 0x131a4 <micro+0x1dec>
+	WORD $0x140001d2 // b 0x131b0 <micro+0x1df8>
 	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
 	WORD $0xaa0e03ef // mov x15, x14
 	WORD $0x3dc001d5 // ldr q21, [x14]
@@ -2740,7 +2743,7 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e35d631 // fadd v17.4s, v17.4s, v21.4s
 	WORD $0x6e0406d4 // mov v20.s[0], v22.s[0]
 	WORD $0x3d8001d1 // str q17, [x14]
-	WORD $0x54005501 // b.ne 0x13520 <micro+0x2168>
+	WORD $0x54005501 // b.ne 0x1352c <micro+0x2174>
 	WORD $0x5280018e // mov w14, #0xc // =12
 	WORD $0x4e34d673 // fadd v19.4s, v19.4s, v20.4s
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
@@ -2763,132 +2766,132 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3d8001a6 // str q6, [x13]
 	WORD $0x4e27d610 // fadd v16.4s, v16.4s, v7.4s
 	WORD $0xf100059f // cmp x12, #0x1
-	WORD $0x540001ab // b.lt 0x12b10 <micro+0x1758>
+	WORD $0x540001ab // b.lt 0x12b1c <micro+0x1764>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0xbd0001d0 // str s16, [x14]
-	WORD $0x54000140 // b.eq 0x12b10 <micro+0x1758>
+	WORD $0x54000140 // b.eq 0x12b1c <micro+0x1764>
 	WORD $0x910051ae // add x14, x13, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d0091d0 // st1 { v16.s }[1], [x14]
-	WORD $0x540000c3 // b.lo 0x12b10 <micro+0x1758>
+	WORD $0x540000c3 // b.lo 0x12b1c <micro+0x1764>
 	WORD $0x910061ae // add x14, x13, #0x18
 	WORD $0x4d0081d0 // st1 { v16.s }[2], [x14]
-	WORD $0x54000060 // b.eq 0x12b10 <micro+0x1758>
+	WORD $0x54000060 // b.eq 0x12b1c <micro+0x1764>
 	WORD $0x910071ad // add x13, x13, #0x1c
 	WORD $0x4d0091b0 // st1 { v16.s }[3], [x13]
 	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x540001a1 // b.ne 0x12b48 <micro+0x1790>
-	WORD $0x34001c6b // cbz w11, 0x12ea4 <micro+0x1aec>
+	WORD $0x540001a1 // b.ne 0x12b54 <micro+0x179c>
+	WORD $0x34001c6b // cbz w11, 0x12eb0 <micro+0x1af8>
 	WORD $0x52800309 // mov w9, #0x18 // =24
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x9b090869 // madd x9, x3, x9, x2
-	WORD $0x54000269 // b.ls 0x12b74 <micro+0x17bc>
+	WORD $0x54000269 // b.ls 0x12b80 <micro+0x17c8>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000562 // b.hs 0x12bdc <micro+0x1824>
+	WORD $0x54000562 // b.hs 0x12be8 <micro+0x1830>
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x3d800123 // str q3, [x9]
-	WORD $0x54001b40 // b.eq 0x12ea4 <micro+0x1aec>
+	WORD $0x54001b40 // b.eq 0x12eb0 <micro+0x1af8>
 	WORD $0x9100412b // add x11, x9, #0x10
-	WORD $0x140000cc // b 0x12e74 <micro+0x1abc>
+	WORD $0x140000cc // b 0x12e80 <micro+0x1ac8>
 	WORD $0x52800289 // mov w9, #0x14 // =20
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x9b090869 // madd x9, x3, x9, x2
-	WORD $0x540002a9 // b.ls 0x12ba8 <micro+0x17f0>
+	WORD $0x540002a9 // b.ls 0x12bb4 <micro+0x17fc>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000622 // b.hs 0x12c20 <micro+0x1868>
+	WORD $0x54000622 // b.hs 0x12c2c <micro+0x1874>
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x3d800125 // str q5, [x9]
-	WORD $0x54fffd80 // b.eq 0x12b18 <micro+0x1760>
+	WORD $0x54fffd80 // b.eq 0x12b24 <micro+0x176c>
 	WORD $0x9100412d // add x13, x9, #0x10
-	WORD $0x14000106 // b 0x12f88 <micro+0x1bd0>
+	WORD $0x14000106 // b 0x12f94 <micro+0x1bdc>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x540007a3 // b.lo 0x12c6c <micro+0x18b4>
-	WORD $0xb4000748 // cbz x8, 0x12c64 <micro+0x18ac>
+	WORD $0x540007a3 // b.lo 0x12c78 <micro+0x18c0>
+	WORD $0xb4000748 // cbz x8, 0x12c70 <micro+0x18b8>
 	WORD $0xbd400122 // ldr s2, [x9]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54000700 // b.eq 0x12c68 <micro+0x18b0>
+	WORD $0x54000700 // b.eq 0x12c74 <micro+0x18bc>
 	WORD $0x9100112b // add x11, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409162 // ld1 { v2.s }[1], [x11]
-	WORD $0x54000681 // b.ne 0x12c68 <micro+0x18b0>
+	WORD $0x54000681 // b.ne 0x12c74 <micro+0x18bc>
 	WORD $0x9100212b // add x11, x9, #0x8
 	WORD $0x4d408162 // ld1 { v2.s }[2], [x11]
-	WORD $0x14000031 // b 0x12c68 <micro+0x18b0>
+	WORD $0x14000031 // b 0x12c74 <micro+0x18bc>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x540007c3 // b.lo 0x12ca4 <micro+0x18ec>
-	WORD $0xb4000768 // cbz x8, 0x12c9c <micro+0x18e4>
+	WORD $0x540007c3 // b.lo 0x12cb0 <micro+0x18f8>
+	WORD $0xb4000768 // cbz x8, 0x12ca8 <micro+0x18f0>
 	WORD $0xbd400124 // ldr s4, [x9]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54000720 // b.eq 0x12ca0 <micro+0x18e8>
+	WORD $0x54000720 // b.eq 0x12cac <micro+0x18f4>
 	WORD $0x9100112d // add x13, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d4091a4 // ld1 { v4.s }[1], [x13]
-	WORD $0x540006a1 // b.ne 0x12ca0 <micro+0x18e8>
+	WORD $0x540006a1 // b.ne 0x12cac <micro+0x18f4>
 	WORD $0x9100212d // add x13, x9, #0x8
 	WORD $0x4d4081a4 // ld1 { v4.s }[2], [x13]
-	WORD $0x14000032 // b 0x12ca0 <micro+0x18e8>
+	WORD $0x14000032 // b 0x12cac <micro+0x18f4>
 	WORD $0x3dc00124 // ldr q4, [x9]
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
 	WORD $0x3d800123 // str q3, [x9]
-	WORD $0x540015c0 // b.eq 0x12ea4 <micro+0x1aec>
+	WORD $0x540015c0 // b.eq 0x12eb0 <micro+0x1af8>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0x9100412b // add x11, x9, #0x10
-	WORD $0x540013ab // b.lt 0x12e6c <micro+0x1ab4>
+	WORD $0x540013ab // b.lt 0x12e78 <micro+0x1ac0>
 	WORD $0xbd400163 // ldr s3, [x11]
-	WORD $0x54001380 // b.eq 0x12e70 <micro+0x1ab8>
+	WORD $0x54001380 // b.eq 0x12e7c <micro+0x1ac4>
 	WORD $0x9100512d // add x13, x9, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d4091a3 // ld1 { v3.s }[1], [x13]
-	WORD $0x54001303 // b.lo 0x12e70 <micro+0x1ab8>
+	WORD $0x54001303 // b.lo 0x12e7c <micro+0x1ac4>
 	WORD $0x9100612d // add x13, x9, #0x18
 	WORD $0x4d4081a3 // ld1 { v3.s }[2], [x13]
-	WORD $0x14000095 // b 0x12e70 <micro+0x1ab8>
+	WORD $0x14000095 // b 0x12e7c <micro+0x1ac4>
 	WORD $0x3dc00126 // ldr q6, [x9]
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
 	WORD $0x3d800125 // str q5, [x9]
-	WORD $0x54fff740 // b.eq 0x12b18 <micro+0x1760>
+	WORD $0x54fff740 // b.eq 0x12b24 <micro+0x176c>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0x9100412d // add x13, x9, #0x10
-	WORD $0x54001a2b // b.lt 0x12f80 <micro+0x1bc8>
+	WORD $0x54001a2b // b.lt 0x12f8c <micro+0x1bd4>
 	WORD $0xbd4001a5 // ldr s5, [x13]
-	WORD $0x54001a00 // b.eq 0x12f84 <micro+0x1bcc>
+	WORD $0x54001a00 // b.eq 0x12f90 <micro+0x1bd8>
 	WORD $0x9100512e // add x14, x9, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d4091c5 // ld1 { v5.s }[1], [x14]
-	WORD $0x54001983 // b.lo 0x12f84 <micro+0x1bcc>
+	WORD $0x54001983 // b.lo 0x12f90 <micro+0x1bd8>
 	WORD $0x9100612e // add x14, x9, #0x18
 	WORD $0x4d4081c5 // ld1 { v5.s }[2], [x14]
-	WORD $0x140000c9 // b 0x12f84 <micro+0x1bcc>
+	WORD $0x140000c9 // b 0x12f90 <micro+0x1bd8>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x4e22d463 // fadd v3.4s, v3.4s, v2.4s
-	WORD $0xb40011c8 // cbz x8, 0x12ea4 <micro+0x1aec>
+	WORD $0xb40011c8 // cbz x8, 0x12eb0 <micro+0x1af8>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000123 // str s3, [x9]
-	WORD $0x54001160 // b.eq 0x12ea4 <micro+0x1aec>
+	WORD $0x54001160 // b.eq 0x12eb0 <micro+0x1af8>
 	WORD $0x9100112b // add x11, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009163 // st1 { v3.s }[1], [x11]
-	WORD $0x540010e1 // b.ne 0x12ea4 <micro+0x1aec>
+	WORD $0x540010e1 // b.ne 0x12eb0 <micro+0x1af8>
 	WORD $0x5e140462 // mov s2, v3.s[2]
 	WORD $0x5280010b // mov w11, #0x8 // =8
 	WORD $0xbc2b6922 // str s2, [x9, x11]
-	WORD $0x14000083 // b 0x12ea4 <micro+0x1aec>
+	WORD $0x14000083 // b 0x12eb0 <micro+0x1af8>
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x4e24d4a5 // fadd v5.4s, v5.4s, v4.4s
-	WORD $0xb4fff3a8 // cbz x8, 0x12b18 <micro+0x1760>
+	WORD $0xb4fff3a8 // cbz x8, 0x12b24 <micro+0x176c>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000125 // str s5, [x9]
-	WORD $0x54fff340 // b.eq 0x12b18 <micro+0x1760>
+	WORD $0x54fff340 // b.eq 0x12b24 <micro+0x176c>
 	WORD $0x9100112d // add x13, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d0091a5 // st1 { v5.s }[1], [x13]
-	WORD $0x54fff2c1 // b.ne 0x12b18 <micro+0x1760>
+	WORD $0x54fff2c1 // b.ne 0x12b24 <micro+0x176c>
 	WORD $0x5e1404a4 // mov s4, v5.s[2]
 	WORD $0x5280010d // mov w13, #0x8 // =8
 	WORD $0xbc2d6924 // str s4, [x9, x13]
-	WORD $0x17ffff92 // b 0x12b18 <micro+0x1760>
+	WORD $0x17ffff92 // b 0x12b24 <micro+0x176c>
 	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
 	WORD $0xaa0f03f0 // mov x16, x15
 	WORD $0x3dc001fb // ldr q27, [x15]
@@ -2897,11 +2900,11 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e3bd6d6 // fadd v22.4s, v22.4s, v27.4s
 	WORD $0x6e040799 // mov v25.s[0], v28.s[0]
 	WORD $0x3d8001f6 // str q22, [x15]
-	WORD $0x54ffc600 // b.eq 0x125b4 <micro+0x11fc>
+	WORD $0x54ffc600 // b.eq 0x125c0 <micro+0x1208>
 	WORD $0x910051f1 // add x17, x15, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d409239 // ld1 { v25.s }[1], [x17]
-	WORD $0x54000063 // b.lo 0x12d10 <micro+0x1958>
+	WORD $0x54000063 // b.lo 0x12d1c <micro+0x1964>
 	WORD $0x910061f1 // add x17, x15, #0x18
 	WORD $0x4d408239 // ld1 { v25.s }[2], [x17]
 	WORD $0x4e39d75a // fadd v26.4s, v26.4s, v25.4s
@@ -2909,505 +2912,505 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910051f0 // add x16, x15, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d00921a // st1 { v26.s }[1], [x16]
-	WORD $0x540000c3 // b.lo 0x12d3c <micro+0x1984>
+	WORD $0x540000c3 // b.lo 0x12d48 <micro+0x1990>
 	WORD $0x910061f0 // add x16, x15, #0x18
 	WORD $0x4d00821a // st1 { v26.s }[2], [x16]
-	WORD $0x54000060 // b.eq 0x12d3c <micro+0x1984>
+	WORD $0x54000060 // b.eq 0x12d48 <micro+0x1990>
 	WORD $0x910071ef // add x15, x15, #0x1c
 	WORD $0x4d0091fa // st1 { v26.s }[3], [x15]
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54004242 // b.hs 0x13588 <micro+0x21d0>
+	WORD $0x54004242 // b.hs 0x13594 <micro+0x21dc>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0x3d8001d4 // str q20, [x14]
 	WORD $0xbd0011d8 // str s24, [x14, #0x10]
-	WORD $0x54ffe4e0 // b.eq 0x129ec <micro+0x1634>
-	WORD $0x1400021e // b 0x135cc <micro+0x2214>
+	WORD $0x54ffe4e0 // b.eq 0x129f8 <micro+0x1640>
+	WORD $0x1400021e // b 0x135d8 <micro+0x2220>
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
 	WORD $0xf100057f // cmp x11, #0x1
-	WORD $0x5400016b // b.lt 0x12d90 <micro+0x19d8>
+	WORD $0x5400016b // b.lt 0x12d9c <micro+0x19e4>
 	WORD $0xf100057f // cmp x11, #0x1
 	WORD $0xbd0001a4 // str s4, [x13]
-	WORD $0x54000100 // b.eq 0x12d90 <micro+0x19d8>
+	WORD $0x54000100 // b.eq 0x12d9c <micro+0x19e4>
 	WORD $0x9100512d // add x13, x9, #0x14
 	WORD $0xf1000d7f // cmp x11, #0x3
 	WORD $0x0d0091a4 // st1 { v4.s }[1], [x13]
-	WORD $0x54000083 // b.lo 0x12d90 <micro+0x19d8>
+	WORD $0x54000083 // b.lo 0x12d9c <micro+0x19e4>
 	WORD $0x9100612d // add x13, x9, #0x18
 	WORD $0x4d0081a4 // st1 { v4.s }[2], [x13]
-	WORD $0x540049c1 // b.ne 0x136c4 <micro+0x230c>
-	WORD $0x3400136c // cbz w12, 0x12ffc <micro+0x1c44>
+	WORD $0x540049c1 // b.ne 0x136d0 <micro+0x2318>
+	WORD $0x3400136c // cbz w12, 0x13008 <micro+0x1c50>
 	WORD $0x8b030c49 // add x9, x2, x3, lsl #3
 	WORD $0xf1000d1f // cmp x8, #0x3
-	WORD $0x54000109 // b.ls 0x12dbc <micro+0x1a04>
+	WORD $0x54000109 // b.ls 0x12dc8 <micro+0x1a10>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000262 // b.hs 0x12df0 <micro+0x1a38>
+	WORD $0x54000262 // b.hs 0x12dfc <micro+0x1a44>
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x3d800123 // str q3, [x9]
-	WORD $0x54001260 // b.eq 0x12ffc <micro+0x1c44>
+	WORD $0x54001260 // b.eq 0x13008 <micro+0x1c50>
 	WORD $0x9100412c // add x12, x9, #0x10
-	WORD $0x14000085 // b 0x12fcc <micro+0x1c14>
+	WORD $0x14000085 // b 0x12fd8 <micro+0x1c20>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x540003e3 // b.lo 0x12e3c <micro+0x1a84>
-	WORD $0xb4000388 // cbz x8, 0x12e34 <micro+0x1a7c>
+	WORD $0x540003e3 // b.lo 0x12e48 <micro+0x1a90>
+	WORD $0xb4000388 // cbz x8, 0x12e40 <micro+0x1a88>
 	WORD $0xbd400122 // ldr s2, [x9]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54000340 // b.eq 0x12e38 <micro+0x1a80>
+	WORD $0x54000340 // b.eq 0x12e44 <micro+0x1a8c>
 	WORD $0x9100112c // add x12, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409182 // ld1 { v2.s }[1], [x12]
-	WORD $0x540002c1 // b.ne 0x12e38 <micro+0x1a80>
+	WORD $0x540002c1 // b.ne 0x12e44 <micro+0x1a8c>
 	WORD $0x9100212c // add x12, x9, #0x8
 	WORD $0x4d408182 // ld1 { v2.s }[2], [x12]
-	WORD $0x14000013 // b 0x12e38 <micro+0x1a80>
+	WORD $0x14000013 // b 0x12e44 <micro+0x1a8c>
 	WORD $0x3dc00124 // ldr q4, [x9]
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
 	WORD $0x3d800123 // str q3, [x9]
-	WORD $0x54000fe0 // b.eq 0x12ffc <micro+0x1c44>
+	WORD $0x54000fe0 // b.eq 0x13008 <micro+0x1c50>
 	WORD $0xf100057f // cmp x11, #0x1
 	WORD $0x9100412c // add x12, x9, #0x10
-	WORD $0x54000dcb // b.lt 0x12fc4 <micro+0x1c0c>
+	WORD $0x54000dcb // b.lt 0x12fd0 <micro+0x1c18>
 	WORD $0xbd400183 // ldr s3, [x12]
-	WORD $0x54000da0 // b.eq 0x12fc8 <micro+0x1c10>
+	WORD $0x54000da0 // b.eq 0x12fd4 <micro+0x1c1c>
 	WORD $0x9100512d // add x13, x9, #0x14
 	WORD $0xf1000d7f // cmp x11, #0x3
 	WORD $0x0d4091a3 // ld1 { v3.s }[1], [x13]
-	WORD $0x54000d23 // b.lo 0x12fc8 <micro+0x1c10>
+	WORD $0x54000d23 // b.lo 0x12fd4 <micro+0x1c1c>
 	WORD $0x9100612d // add x13, x9, #0x18
 	WORD $0x4d4081a3 // ld1 { v3.s }[2], [x13]
-	WORD $0x14000066 // b 0x12fc8 <micro+0x1c10>
+	WORD $0x14000066 // b 0x12fd4 <micro+0x1c1c>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x4e22d463 // fadd v3.4s, v3.4s, v2.4s
-	WORD $0xb4000e08 // cbz x8, 0x12ffc <micro+0x1c44>
+	WORD $0xb4000e08 // cbz x8, 0x13008 <micro+0x1c50>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000123 // str s3, [x9]
-	WORD $0x54000da0 // b.eq 0x12ffc <micro+0x1c44>
+	WORD $0x54000da0 // b.eq 0x13008 <micro+0x1c50>
 	WORD $0x9100112c // add x12, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009183 // st1 { v3.s }[1], [x12]
-	WORD $0x54000d21 // b.ne 0x12ffc <micro+0x1c44>
+	WORD $0x54000d21 // b.ne 0x13008 <micro+0x1c50>
 	WORD $0x5e140462 // mov s2, v3.s[2]
 	WORD $0x5280010c // mov w12, #0x8 // =8
 	WORD $0xbc2c6922 // str s2, [x9, x12]
-	WORD $0x14000065 // b 0x12ffc <micro+0x1c44>
+	WORD $0x14000065 // b 0x13008 <micro+0x1c50>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
 	WORD $0xf100059f // cmp x12, #0x1
-	WORD $0x5400016b // b.lt 0x12ea4 <micro+0x1aec>
+	WORD $0x5400016b // b.lt 0x12eb0 <micro+0x1af8>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0xbd000162 // str s2, [x11]
-	WORD $0x54000100 // b.eq 0x12ea4 <micro+0x1aec>
+	WORD $0x54000100 // b.eq 0x12eb0 <micro+0x1af8>
 	WORD $0x9100512b // add x11, x9, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d009162 // st1 { v2.s }[1], [x11]
-	WORD $0x54000083 // b.lo 0x12ea4 <micro+0x1aec>
+	WORD $0x54000083 // b.lo 0x12eb0 <micro+0x1af8>
 	WORD $0x9100612b // add x11, x9, #0x18
 	WORD $0x4d008162 // st1 { v2.s }[2], [x11]
-	WORD $0x54004181 // b.ne 0x136d0 <micro+0x2318>
-	WORD $0x340032aa // cbz w10, 0x134f8 <micro+0x2140>
+	WORD $0x54004181 // b.ne 0x136dc <micro+0x2324>
+	WORD $0x340032aa // cbz w10, 0x13504 <micro+0x214c>
 	WORD $0x52800389 // mov w9, #0x1c // =28
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x9b090869 // madd x9, x3, x9, x2
-	WORD $0x54000109 // b.ls 0x12ed4 <micro+0x1b1c>
+	WORD $0x54000109 // b.ls 0x12ee0 <micro+0x1b28>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000262 // b.hs 0x12f08 <micro+0x1b50>
+	WORD $0x54000262 // b.hs 0x12f14 <micro+0x1b5c>
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x3d800120 // str q0, [x9]
-	WORD $0x54003180 // b.eq 0x134f8 <micro+0x2140>
+	WORD $0x54003180 // b.eq 0x13504 <micro+0x214c>
 	WORD $0x91004128 // add x8, x9, #0x10
-	WORD $0x1400006f // b 0x1308c <micro+0x1cd4>
+	WORD $0x1400006f // b 0x13098 <micro+0x1ce0>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x540003e3 // b.lo 0x12f54 <micro+0x1b9c>
-	WORD $0xb4000388 // cbz x8, 0x12f4c <micro+0x1b94>
+	WORD $0x540003e3 // b.lo 0x12f60 <micro+0x1ba8>
+	WORD $0xb4000388 // cbz x8, 0x12f58 <micro+0x1ba0>
 	WORD $0xbd400121 // ldr s1, [x9]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54000340 // b.eq 0x12f50 <micro+0x1b98>
+	WORD $0x54000340 // b.eq 0x12f5c <micro+0x1ba4>
 	WORD $0x9100112a // add x10, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409141 // ld1 { v1.s }[1], [x10]
-	WORD $0x540002c1 // b.ne 0x12f50 <micro+0x1b98>
+	WORD $0x540002c1 // b.ne 0x12f5c <micro+0x1ba4>
 	WORD $0x9100212a // add x10, x9, #0x8
 	WORD $0x4d408141 // ld1 { v1.s }[2], [x10]
-	WORD $0x14000013 // b 0x12f50 <micro+0x1b98>
+	WORD $0x14000013 // b 0x12f5c <micro+0x1ba4>
 	WORD $0x3dc00122 // ldr q2, [x9]
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x3d800120 // str q0, [x9]
-	WORD $0x54002f00 // b.eq 0x134f8 <micro+0x2140>
+	WORD $0x54002f00 // b.eq 0x13504 <micro+0x214c>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0x91004128 // add x8, x9, #0x10
-	WORD $0x54000b0b // b.lt 0x13084 <micro+0x1ccc>
+	WORD $0x54000b0b // b.lt 0x13090 <micro+0x1cd8>
 	WORD $0xbd400100 // ldr s0, [x8]
-	WORD $0x54000ae0 // b.eq 0x13088 <micro+0x1cd0>
+	WORD $0x54000ae0 // b.eq 0x13094 <micro+0x1cdc>
 	WORD $0x9100512a // add x10, x9, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d409140 // ld1 { v0.s }[1], [x10]
-	WORD $0x54000a63 // b.lo 0x13088 <micro+0x1cd0>
+	WORD $0x54000a63 // b.lo 0x13094 <micro+0x1cdc>
 	WORD $0x9100612a // add x10, x9, #0x18
 	WORD $0x4d408140 // ld1 { v0.s }[2], [x10]
-	WORD $0x14000050 // b 0x13088 <micro+0x1cd0>
+	WORD $0x14000050 // b 0x13094 <micro+0x1cdc>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD $0xb4002d28 // cbz x8, 0x134f8 <micro+0x2140>
+	WORD $0xb4002d28 // cbz x8, 0x13504 <micro+0x214c>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x54002cc0 // b.eq 0x134f8 <micro+0x2140>
+	WORD $0x54002cc0 // b.eq 0x13504 <micro+0x214c>
 	WORD $0x9100112a // add x10, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009140 // st1 { v0.s }[1], [x10]
-	WORD $0x54002c41 // b.ne 0x134f8 <micro+0x2140>
+	WORD $0x54002c41 // b.ne 0x13504 <micro+0x214c>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
-	WORD $0x1400015f // b 0x134f8 <micro+0x2140>
+	WORD $0x1400015f // b 0x13504 <micro+0x214c>
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
 	WORD $0xf100059f // cmp x12, #0x1
-	WORD $0x54ffdc6b // b.lt 0x12b18 <micro+0x1760>
+	WORD $0x54ffdc6b // b.lt 0x12b24 <micro+0x176c>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0xbd0001a4 // str s4, [x13]
-	WORD $0x54ffdc00 // b.eq 0x12b18 <micro+0x1760>
+	WORD $0x54ffdc00 // b.eq 0x12b24 <micro+0x176c>
 	WORD $0x9100512d // add x13, x9, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d0091a4 // st1 { v4.s }[1], [x13]
-	WORD $0x54ffdb83 // b.lo 0x12b18 <micro+0x1760>
+	WORD $0x54ffdb83 // b.lo 0x12b24 <micro+0x176c>
 	WORD $0x9100612d // add x13, x9, #0x18
 	WORD $0x4d0081a4 // st1 { v4.s }[2], [x13]
-	WORD $0x54ffdb20 // b.eq 0x12b18 <micro+0x1760>
+	WORD $0x54ffdb20 // b.eq 0x12b24 <micro+0x176c>
 	WORD $0x5e1c0484 // mov s4, v4.s[3]
 	WORD $0x5280038d // mov w13, #0x1c // =28
-	WORD $0x17ffff43 // b 0x12ccc <micro+0x1914>
+	WORD $0x17ffff43 // b 0x12cd8 <micro+0x1920>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
 	WORD $0xf100057f // cmp x11, #0x1
-	WORD $0x5400016b // b.lt 0x12ffc <micro+0x1c44>
+	WORD $0x5400016b // b.lt 0x13008 <micro+0x1c50>
 	WORD $0xf100057f // cmp x11, #0x1
 	WORD $0xbd000182 // str s2, [x12]
-	WORD $0x54000100 // b.eq 0x12ffc <micro+0x1c44>
+	WORD $0x54000100 // b.eq 0x13008 <micro+0x1c50>
 	WORD $0x9100512c // add x12, x9, #0x14
 	WORD $0xf1000d7f // cmp x11, #0x3
 	WORD $0x0d009182 // st1 { v2.s }[1], [x12]
-	WORD $0x54000083 // b.lo 0x12ffc <micro+0x1c44>
+	WORD $0x54000083 // b.lo 0x13008 <micro+0x1c50>
 	WORD $0x9100612c // add x12, x9, #0x18
 	WORD $0x4d008182 // st1 { v2.s }[2], [x12]
-	WORD $0x54003721 // b.ne 0x136dc <micro+0x2324>
-	WORD $0x340027ea // cbz w10, 0x134f8 <micro+0x2140>
+	WORD $0x54003721 // b.ne 0x136e8 <micro+0x2330>
+	WORD $0x340027ea // cbz w10, 0x13504 <micro+0x214c>
 	WORD $0x52800189 // mov w9, #0xc // =12
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x9b090869 // madd x9, x3, x9, x2
-	WORD $0x54000109 // b.ls 0x1302c <micro+0x1c74>
+	WORD $0x54000109 // b.ls 0x13038 <micro+0x1c80>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000162 // b.hs 0x13040 <micro+0x1c88>
+	WORD $0x54000162 // b.hs 0x1304c <micro+0x1c94>
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x3d800121 // str q1, [x9]
-	WORD $0x540026c0 // b.eq 0x134f8 <micro+0x2140>
+	WORD $0x540026c0 // b.eq 0x13504 <micro+0x214c>
 	WORD $0x91004128 // add x8, x9, #0x10
-	WORD $0x1400002a // b 0x130d0 <micro+0x1d18>
+	WORD $0x1400002a // b 0x130dc <micro+0x1d24>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54001ea3 // b.lo 0x13404 <micro+0x204c>
-	WORD $0xb5001d48 // cbnz x8, 0x133dc <micro+0x2024>
+	WORD $0x54001ea3 // b.lo 0x13410 <micro+0x2058>
+	WORD $0xb5001d48 // cbnz x8, 0x133e8 <micro+0x2030>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x140000f1 // b 0x13400 <micro+0x2048>
+	WORD $0x140000f1 // b 0x1340c <micro+0x2054>
 	WORD $0x3dc00122 // ldr q2, [x9]
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
 	WORD $0x3d800121 // str q1, [x9]
-	WORD $0x54002540 // b.eq 0x134f8 <micro+0x2140>
+	WORD $0x54002540 // b.eq 0x13504 <micro+0x214c>
 	WORD $0xf100057f // cmp x11, #0x1
 	WORD $0x91004128 // add x8, x9, #0x10
-	WORD $0x5400036b // b.lt 0x130c8 <micro+0x1d10>
+	WORD $0x5400036b // b.lt 0x130d4 <micro+0x1d1c>
 	WORD $0xbd400101 // ldr s1, [x8]
-	WORD $0x54000340 // b.eq 0x130cc <micro+0x1d14>
+	WORD $0x54000340 // b.eq 0x130d8 <micro+0x1d20>
 	WORD $0x9100512a // add x10, x9, #0x14
 	WORD $0xf1000d7f // cmp x11, #0x3
 	WORD $0x0d409141 // ld1 { v1.s }[1], [x10]
-	WORD $0x540002c3 // b.lo 0x130cc <micro+0x1d14>
+	WORD $0x540002c3 // b.lo 0x130d8 <micro+0x1d20>
 	WORD $0x9100612a // add x10, x9, #0x18
 	WORD $0x4d408141 // ld1 { v1.s }[2], [x10]
-	WORD $0x14000013 // b 0x130cc <micro+0x1d14>
+	WORD $0x14000013 // b 0x130d8 <micro+0x1d20>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x4e20d421 // fadd v1.4s, v1.4s, v0.4s
 	WORD $0xf100059f // cmp x12, #0x1
-	WORD $0x5400234b // b.lt 0x134f8 <micro+0x2140>
+	WORD $0x5400234b // b.lt 0x13504 <micro+0x214c>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0xbd000101 // str s1, [x8]
-	WORD $0x540022e0 // b.eq 0x134f8 <micro+0x2140>
+	WORD $0x540022e0 // b.eq 0x13504 <micro+0x214c>
 	WORD $0x91005128 // add x8, x9, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d009101 // st1 { v1.s }[1], [x8]
-	WORD $0x54002263 // b.lo 0x134f8 <micro+0x2140>
+	WORD $0x54002263 // b.lo 0x13504 <micro+0x214c>
 	WORD $0x91006128 // add x8, x9, #0x18
 	WORD $0x4d008101 // st1 { v1.s }[2], [x8]
-	WORD $0x54002200 // b.eq 0x134f8 <micro+0x2140>
+	WORD $0x54002200 // b.eq 0x13504 <micro+0x214c>
 	WORD $0x91007128 // add x8, x9, #0x1c
 	WORD $0x4d009101 // st1 { v1.s }[3], [x8]
-	WORD $0x1400010d // b 0x134f8 <micro+0x2140>
+	WORD $0x1400010d // b 0x13504 <micro+0x214c>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
 	WORD $0xf100057f // cmp x11, #0x1
-	WORD $0x5400212b // b.lt 0x134f8 <micro+0x2140>
+	WORD $0x5400212b // b.lt 0x13504 <micro+0x214c>
 	WORD $0xf100057f // cmp x11, #0x1
 	WORD $0xbd000100 // str s0, [x8]
-	WORD $0x540020c0 // b.eq 0x134f8 <micro+0x2140>
+	WORD $0x540020c0 // b.eq 0x13504 <micro+0x214c>
 	WORD $0x91005128 // add x8, x9, #0x14
 	WORD $0xf1000d7f // cmp x11, #0x3
-	WORD $0x140000fc // b 0x134dc <micro+0x2124>
-	WORD $0xb4000428 // cbz x8, 0x13174 <micro+0x1dbc>
+	WORD $0x140000fc // b 0x134e8 <micro+0x2130>
+	WORD $0xb4000428 // cbz x8, 0x13180 <micro+0x1dc8>
 	WORD $0xbd4001d0 // ldr s16, [x14]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540000e0 // b.eq 0x13118 <micro+0x1d60>
+	WORD $0x540000e0 // b.eq 0x13124 <micro+0x1d6c>
 	WORD $0x910011cf // add x15, x14, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d4091f0 // ld1 { v16.s }[1], [x15]
-	WORD $0x54000061 // b.ne 0x13118 <micro+0x1d60>
+	WORD $0x54000061 // b.ne 0x13124 <micro+0x1d6c>
 	WORD $0x910021cf // add x15, x14, #0x8
 	WORD $0x4d4081f0 // ld1 { v16.s }[2], [x15]
 	WORD $0x4e30d4e7 // fadd v7.4s, v7.4s, v16.4s
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd0001c7 // str s7, [x14]
-	WORD $0x540000e0 // b.eq 0x13140 <micro+0x1d88>
+	WORD $0x540000e0 // b.eq 0x1314c <micro+0x1d94>
 	WORD $0x910011cf // add x15, x14, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d0091e7 // st1 { v7.s }[1], [x15]
-	WORD $0x54000061 // b.ne 0x13140 <micro+0x1d88>
+	WORD $0x54000061 // b.ne 0x1314c <micro+0x1d94>
 	WORD $0x910021ce // add x14, x14, #0x8
 	WORD $0x4d0081c7 // st1 { v7.s }[2], [x14]
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x540001c3 // b.lo 0x1317c <micro+0x1dc4>
-	WORD $0xb4000168 // cbz x8, 0x13174 <micro+0x1dbc>
+	WORD $0x540001c3 // b.lo 0x13188 <micro+0x1dd0>
+	WORD $0xb4000168 // cbz x8, 0x13180 <micro+0x1dc8>
 	WORD $0xbd4001a7 // ldr s7, [x13]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54000120 // b.eq 0x13178 <micro+0x1dc0>
+	WORD $0x54000120 // b.eq 0x13184 <micro+0x1dcc>
 	WORD $0x910011ae // add x14, x13, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d4091c7 // ld1 { v7.s }[1], [x14]
-	WORD $0x540000a1 // b.ne 0x13178 <micro+0x1dc0>
+	WORD $0x540000a1 // b.ne 0x13184 <micro+0x1dcc>
 	WORD $0x910021ae // add x14, x13, #0x8
 	WORD $0x4d4081c7 // ld1 { v7.s }[2], [x14]
-	WORD $0x14000002 // b 0x13178 <micro+0x1dc0>
+	WORD $0x14000002 // b 0x13184 <micro+0x1dcc>
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
-	WORD $0xb4000148 // cbz x8, 0x131a4 <micro+0x1dec>
+	WORD $0xb4000148 // cbz x8, 0x131b0 <micro+0x1df8>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd0001a6 // str s6, [x13]
-	WORD $0x540000e0 // b.eq 0x131a4 <micro+0x1dec>
+	WORD $0x540000e0 // b.eq 0x131b0 <micro+0x1df8>
 	WORD $0x910011ae // add x14, x13, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d0091c6 // st1 { v6.s }[1], [x14]
-	WORD $0x54000061 // b.ne 0x131a4 <micro+0x1dec>
+	WORD $0x54000061 // b.ne 0x131b0 <micro+0x1df8>
 	WORD $0x910021ad // add x13, x13, #0x8
 	WORD $0x4d0081a6 // st1 { v6.s }[2], [x13]
 	WORD $0xf100253f // cmp x9, #0x9
-	WORD $0x540001a1 // b.ne 0x131dc <micro+0x1e24>
-	WORD $0x34000fab // cbz w11, 0x133a0 <micro+0x1fe8>
+	WORD $0x540001a1 // b.ne 0x131e8 <micro+0x1e30>
+	WORD $0x34000fab // cbz w11, 0x133ac <micro+0x1ff4>
 	WORD $0x52800509 // mov w9, #0x28 // =40
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x9b090869 // madd x9, x3, x9, x2
-	WORD $0x54000269 // b.ls 0x13208 <micro+0x1e50>
+	WORD $0x54000269 // b.ls 0x13214 <micro+0x1e5c>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000562 // b.hs 0x13270 <micro+0x1eb8>
+	WORD $0x54000562 // b.hs 0x1327c <micro+0x1ec4>
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x3d800123 // str q3, [x9]
-	WORD $0x54000e80 // b.eq 0x133a0 <micro+0x1fe8>
+	WORD $0x54000e80 // b.eq 0x133ac <micro+0x1ff4>
 	WORD $0x9100412b // add x11, x9, #0x10
-	WORD $0x14000066 // b 0x13370 <micro+0x1fb8>
+	WORD $0x14000066 // b 0x1337c <micro+0x1fc4>
 	WORD $0x52800489 // mov w9, #0x24 // =36
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x9b090869 // madd x9, x3, x9, x2
-	WORD $0x540002a9 // b.ls 0x1323c <micro+0x1e84>
+	WORD $0x540002a9 // b.ls 0x13248 <micro+0x1e90>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000622 // b.hs 0x132b4 <micro+0x1efc>
+	WORD $0x54000622 // b.hs 0x132c0 <micro+0x1f08>
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x3d800125 // str q5, [x9]
-	WORD $0x54fffd80 // b.eq 0x131ac <micro+0x1df4>
+	WORD $0x54fffd80 // b.eq 0x131b8 <micro+0x1e00>
 	WORD $0x9100412d // add x13, x9, #0x10
-	WORD $0x1400009e // b 0x1347c <micro+0x20c4>
+	WORD $0x1400009e // b 0x13488 <micro+0x20d0>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x540007a3 // b.lo 0x13300 <micro+0x1f48>
-	WORD $0xb4000748 // cbz x8, 0x132f8 <micro+0x1f40>
+	WORD $0x540007a3 // b.lo 0x1330c <micro+0x1f54>
+	WORD $0xb4000748 // cbz x8, 0x13304 <micro+0x1f4c>
 	WORD $0xbd400122 // ldr s2, [x9]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54000700 // b.eq 0x132fc <micro+0x1f44>
+	WORD $0x54000700 // b.eq 0x13308 <micro+0x1f50>
 	WORD $0x9100112b // add x11, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409162 // ld1 { v2.s }[1], [x11]
-	WORD $0x54000681 // b.ne 0x132fc <micro+0x1f44>
+	WORD $0x54000681 // b.ne 0x13308 <micro+0x1f50>
 	WORD $0x9100212b // add x11, x9, #0x8
 	WORD $0x4d408162 // ld1 { v2.s }[2], [x11]
-	WORD $0x14000031 // b 0x132fc <micro+0x1f44>
+	WORD $0x14000031 // b 0x13308 <micro+0x1f50>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x540007c3 // b.lo 0x13338 <micro+0x1f80>
-	WORD $0xb4000768 // cbz x8, 0x13330 <micro+0x1f78>
+	WORD $0x540007c3 // b.lo 0x13344 <micro+0x1f8c>
+	WORD $0xb4000768 // cbz x8, 0x1333c <micro+0x1f84>
 	WORD $0xbd400124 // ldr s4, [x9]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54000720 // b.eq 0x13334 <micro+0x1f7c>
+	WORD $0x54000720 // b.eq 0x13340 <micro+0x1f88>
 	WORD $0x9100112d // add x13, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d4091a4 // ld1 { v4.s }[1], [x13]
-	WORD $0x540006a1 // b.ne 0x13334 <micro+0x1f7c>
+	WORD $0x540006a1 // b.ne 0x13340 <micro+0x1f88>
 	WORD $0x9100212d // add x13, x9, #0x8
 	WORD $0x4d4081a4 // ld1 { v4.s }[2], [x13]
-	WORD $0x14000032 // b 0x13334 <micro+0x1f7c>
+	WORD $0x14000032 // b 0x13340 <micro+0x1f88>
 	WORD $0x3dc00124 // ldr q4, [x9]
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
 	WORD $0x3d800123 // str q3, [x9]
-	WORD $0x54000900 // b.eq 0x133a0 <micro+0x1fe8>
+	WORD $0x54000900 // b.eq 0x133ac <micro+0x1ff4>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0x9100412b // add x11, x9, #0x10
-	WORD $0x540006eb // b.lt 0x13368 <micro+0x1fb0>
+	WORD $0x540006eb // b.lt 0x13374 <micro+0x1fbc>
 	WORD $0xbd400163 // ldr s3, [x11]
-	WORD $0x540006c0 // b.eq 0x1336c <micro+0x1fb4>
+	WORD $0x540006c0 // b.eq 0x13378 <micro+0x1fc0>
 	WORD $0x9100512d // add x13, x9, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d4091a3 // ld1 { v3.s }[1], [x13]
-	WORD $0x54000643 // b.lo 0x1336c <micro+0x1fb4>
+	WORD $0x54000643 // b.lo 0x13378 <micro+0x1fc0>
 	WORD $0x9100612d // add x13, x9, #0x18
 	WORD $0x4d4081a3 // ld1 { v3.s }[2], [x13]
-	WORD $0x1400002f // b 0x1336c <micro+0x1fb4>
+	WORD $0x1400002f // b 0x13378 <micro+0x1fc0>
 	WORD $0x3dc00126 // ldr q6, [x9]
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
 	WORD $0x3d800125 // str q5, [x9]
-	WORD $0x54fff740 // b.eq 0x131ac <micro+0x1df4>
+	WORD $0x54fff740 // b.eq 0x131b8 <micro+0x1e00>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0x9100412d // add x13, x9, #0x10
-	WORD $0x54000d2b // b.lt 0x13474 <micro+0x20bc>
+	WORD $0x54000d2b // b.lt 0x13480 <micro+0x20c8>
 	WORD $0xbd4001a5 // ldr s5, [x13]
-	WORD $0x54000d00 // b.eq 0x13478 <micro+0x20c0>
+	WORD $0x54000d00 // b.eq 0x13484 <micro+0x20cc>
 	WORD $0x9100512e // add x14, x9, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d4091c5 // ld1 { v5.s }[1], [x14]
-	WORD $0x54000c83 // b.lo 0x13478 <micro+0x20c0>
+	WORD $0x54000c83 // b.lo 0x13484 <micro+0x20cc>
 	WORD $0x9100612e // add x14, x9, #0x18
 	WORD $0x4d4081c5 // ld1 { v5.s }[2], [x14]
-	WORD $0x14000061 // b 0x13478 <micro+0x20c0>
+	WORD $0x14000061 // b 0x13484 <micro+0x20cc>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x4e22d463 // fadd v3.4s, v3.4s, v2.4s
-	WORD $0xb4000508 // cbz x8, 0x133a0 <micro+0x1fe8>
+	WORD $0xb4000508 // cbz x8, 0x133ac <micro+0x1ff4>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000123 // str s3, [x9]
-	WORD $0x540004a0 // b.eq 0x133a0 <micro+0x1fe8>
+	WORD $0x540004a0 // b.eq 0x133ac <micro+0x1ff4>
 	WORD $0x9100112b // add x11, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009163 // st1 { v3.s }[1], [x11]
-	WORD $0x54000421 // b.ne 0x133a0 <micro+0x1fe8>
+	WORD $0x54000421 // b.ne 0x133ac <micro+0x1ff4>
 	WORD $0x5e140462 // mov s2, v3.s[2]
 	WORD $0x5280010b // mov w11, #0x8 // =8
 	WORD $0xbc2b6922 // str s2, [x9, x11]
-	WORD $0x1400001d // b 0x133a0 <micro+0x1fe8>
+	WORD $0x1400001d // b 0x133ac <micro+0x1ff4>
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x4e24d4a5 // fadd v5.4s, v5.4s, v4.4s
-	WORD $0xb4fff3a8 // cbz x8, 0x131ac <micro+0x1df4>
+	WORD $0xb4fff3a8 // cbz x8, 0x131b8 <micro+0x1e00>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000125 // str s5, [x9]
-	WORD $0x54fff340 // b.eq 0x131ac <micro+0x1df4>
+	WORD $0x54fff340 // b.eq 0x131b8 <micro+0x1e00>
 	WORD $0x9100112d // add x13, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d0091a5 // st1 { v5.s }[1], [x13]
-	WORD $0x54fff2c1 // b.ne 0x131ac <micro+0x1df4>
+	WORD $0x54fff2c1 // b.ne 0x131b8 <micro+0x1e00>
 	WORD $0x5e1404a4 // mov s4, v5.s[2]
 	WORD $0x5280010d // mov w13, #0x8 // =8
 	WORD $0xbc2d6924 // str s4, [x9, x13]
-	WORD $0x17ffff92 // b 0x131ac <micro+0x1df4>
+	WORD $0x17ffff92 // b 0x131b8 <micro+0x1e00>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
 	WORD $0xf100059f // cmp x12, #0x1
-	WORD $0x5400016b // b.lt 0x133a0 <micro+0x1fe8>
+	WORD $0x5400016b // b.lt 0x133ac <micro+0x1ff4>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0xbd000162 // str s2, [x11]
-	WORD $0x54000100 // b.eq 0x133a0 <micro+0x1fe8>
+	WORD $0x54000100 // b.eq 0x133ac <micro+0x1ff4>
 	WORD $0x9100512b // add x11, x9, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d009162 // st1 { v2.s }[1], [x11]
-	WORD $0x54000083 // b.lo 0x133a0 <micro+0x1fe8>
+	WORD $0x54000083 // b.lo 0x133ac <micro+0x1ff4>
 	WORD $0x9100612b // add x11, x9, #0x18
 	WORD $0x4d008162 // st1 { v2.s }[2], [x11]
-	WORD $0x54000b61 // b.ne 0x13508 <micro+0x2150>
-	WORD $0x34000aca // cbz w10, 0x134f8 <micro+0x2140>
+	WORD $0x54000b61 // b.ne 0x13514 <micro+0x215c>
+	WORD $0x34000aca // cbz w10, 0x13504 <micro+0x214c>
 	WORD $0x52800589 // mov w9, #0x2c // =44
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x9b090869 // madd x9, x3, x9, x2
-	WORD $0x54000109 // b.ls 0x133d0 <micro+0x2018>
+	WORD $0x54000109 // b.ls 0x133dc <micro+0x2024>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x540003c2 // b.hs 0x13430 <micro+0x2078>
+	WORD $0x540003c2 // b.hs 0x1343c <micro+0x2084>
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x3d800121 // str q1, [x9]
-	WORD $0x540009a0 // b.eq 0x134f8 <micro+0x2140>
+	WORD $0x540009a0 // b.eq 0x13504 <micro+0x214c>
 	WORD $0x91004128 // add x8, x9, #0x10
-	WORD $0x1400003d // b 0x134c0 <micro+0x2108>
+	WORD $0x1400003d // b 0x134cc <micro+0x2114>
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54000183 // b.lo 0x13404 <micro+0x204c>
-	WORD $0xb4ffe308 // cbz x8, 0x13038 <micro+0x1c80>
+	WORD $0x54000183 // b.lo 0x13410 <micro+0x2058>
+	WORD $0xb4ffe308 // cbz x8, 0x13044 <micro+0x1c8c>
 	WORD $0xbd400120 // ldr s0, [x9]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540000e0 // b.eq 0x13400 <micro+0x2048>
+	WORD $0x540000e0 // b.eq 0x1340c <micro+0x2054>
 	WORD $0x9100112a // add x10, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409140 // ld1 { v0.s }[1], [x10]
-	WORD $0x54000061 // b.ne 0x13400 <micro+0x2048>
+	WORD $0x54000061 // b.ne 0x1340c <micro+0x2054>
 	WORD $0x9100212a // add x10, x9, #0x8
 	WORD $0x4d408140 // ld1 { v0.s }[2], [x10]
 	WORD $0x4e20d421 // fadd v1.4s, v1.4s, v0.4s
-	WORD $0xb40007a8 // cbz x8, 0x134f8 <micro+0x2140>
+	WORD $0xb40007a8 // cbz x8, 0x13504 <micro+0x214c>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000121 // str s1, [x9]
-	WORD $0x54000740 // b.eq 0x134f8 <micro+0x2140>
+	WORD $0x54000740 // b.eq 0x13504 <micro+0x214c>
 	WORD $0x9100112a // add x10, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009141 // st1 { v1.s }[1], [x10]
-	WORD $0x540006c1 // b.ne 0x134f8 <micro+0x2140>
+	WORD $0x540006c1 // b.ne 0x13504 <micro+0x214c>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008101 // st1 { v1.s }[2], [x8]
-	WORD $0x14000033 // b 0x134f8 <micro+0x2140>
+	WORD $0x14000033 // b 0x13504 <micro+0x214c>
 	WORD $0x3dc00122 // ldr q2, [x9]
 	WORD $0xf100111f // cmp x8, #0x4
 	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
 	WORD $0x3d800121 // str q1, [x9]
-	WORD $0x540005c0 // b.eq 0x134f8 <micro+0x2140>
+	WORD $0x540005c0 // b.eq 0x13504 <micro+0x214c>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0x91004128 // add x8, x9, #0x10
-	WORD $0x5400036b // b.lt 0x134b8 <micro+0x2100>
+	WORD $0x5400036b // b.lt 0x134c4 <micro+0x210c>
 	WORD $0xbd400101 // ldr s1, [x8]
-	WORD $0x54000340 // b.eq 0x134bc <micro+0x2104>
+	WORD $0x54000340 // b.eq 0x134c8 <micro+0x2110>
 	WORD $0x9100512a // add x10, x9, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d409141 // ld1 { v1.s }[1], [x10]
-	WORD $0x540002c3 // b.lo 0x134bc <micro+0x2104>
+	WORD $0x540002c3 // b.lo 0x134c8 <micro+0x2110>
 	WORD $0x9100612a // add x10, x9, #0x18
 	WORD $0x4d408141 // ld1 { v1.s }[2], [x10]
-	WORD $0x14000013 // b 0x134bc <micro+0x2104>
+	WORD $0x14000013 // b 0x134c8 <micro+0x2110>
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
 	WORD $0xf100059f // cmp x12, #0x1
-	WORD $0x54ffe96b // b.lt 0x131ac <micro+0x1df4>
+	WORD $0x54ffe96b // b.lt 0x131b8 <micro+0x1e00>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0xbd0001a4 // str s4, [x13]
-	WORD $0x54ffe900 // b.eq 0x131ac <micro+0x1df4>
+	WORD $0x54ffe900 // b.eq 0x131b8 <micro+0x1e00>
 	WORD $0x9100512d // add x13, x9, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d0091a4 // st1 { v4.s }[1], [x13]
-	WORD $0x54ffe883 // b.lo 0x131ac <micro+0x1df4>
+	WORD $0x54ffe883 // b.lo 0x131b8 <micro+0x1e00>
 	WORD $0x9100612d // add x13, x9, #0x18
 	WORD $0x4d0081a4 // st1 { v4.s }[2], [x13]
-	WORD $0x54ffe820 // b.eq 0x131ac <micro+0x1df4>
+	WORD $0x54ffe820 // b.eq 0x131b8 <micro+0x1e00>
 	WORD $0x5e1c0484 // mov s4, v4.s[3]
 	WORD $0x5280038d // mov w13, #0x1c // =28
-	WORD $0x17ffffab // b 0x13360 <micro+0x1fa8>
+	WORD $0x17ffffab // b 0x1336c <micro+0x1fb4>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
 	WORD $0xf100059f // cmp x12, #0x1
-	WORD $0x540001ab // b.lt 0x134f8 <micro+0x2140>
+	WORD $0x540001ab // b.lt 0x13504 <micro+0x214c>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0xbd000100 // str s0, [x8]
-	WORD $0x54000140 // b.eq 0x134f8 <micro+0x2140>
+	WORD $0x54000140 // b.eq 0x13504 <micro+0x214c>
 	WORD $0x91005128 // add x8, x9, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d009100 // st1 { v0.s }[1], [x8]
-	WORD $0x540000c3 // b.lo 0x134f8 <micro+0x2140>
+	WORD $0x540000c3 // b.lo 0x13504 <micro+0x214c>
 	WORD $0x91006128 // add x8, x9, #0x18
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
-	WORD $0x54000060 // b.eq 0x134f8 <micro+0x2140>
+	WORD $0x54000060 // b.eq 0x13504 <micro+0x214c>
 	WORD $0x91007128 // add x8, x9, #0x1c
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0x6d4223e9 // ldp d9, d8, [sp, #0x20]
@@ -3416,14 +3419,14 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 	WORD $0x5e1c0442 // mov s2, v2.s[3]
 	WORD $0x5280038b // mov w11, #0x1c // =28
-	WORD $0x17ffff86 // b 0x13328 <micro+0x1f70>
+	WORD $0x17ffff86 // b 0x13334 <micro+0x1f7c>
 	WORD $0x5e1c04c6 // mov s6, v6.s[3]
 	WORD $0x52800389 // mov w9, #0x1c // =28
-	WORD $0x17fffbe2 // b 0x124a4 <micro+0x10ec>
+	WORD $0x17fffbe2 // b 0x124b0 <micro+0x10f8>
 	WORD $0x910051d0 // add x16, x14, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d409214 // ld1 { v20.s }[1], [x16]
-	WORD $0x54000063 // b.lo 0x13538 <micro+0x2180>
+	WORD $0x54000063 // b.lo 0x13544 <micro+0x218c>
 	WORD $0x910061d0 // add x16, x14, #0x18
 	WORD $0x4d408214 // ld1 { v20.s }[2], [x16]
 	WORD $0x4e34d673 // fadd v19.4s, v19.4s, v20.4s
@@ -3431,21 +3434,21 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910051cf // add x15, x14, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d0091f3 // st1 { v19.s }[1], [x15]
-	WORD $0x540000c3 // b.lo 0x13564 <micro+0x21ac>
+	WORD $0x540000c3 // b.lo 0x13570 <micro+0x21b8>
 	WORD $0x910061cf // add x15, x14, #0x18
 	WORD $0x4d0081f3 // st1 { v19.s }[2], [x15]
-	WORD $0x54000060 // b.eq 0x13564 <micro+0x21ac>
+	WORD $0x54000060 // b.eq 0x13570 <micro+0x21b8>
 	WORD $0x910071ce // add x14, x14, #0x1c
 	WORD $0x4d0091d3 // st1 { v19.s }[3], [x14]
 	WORD $0x5280018e // mov w14, #0xc // =12
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
 	WORD $0x9b0e086e // madd x14, x3, x14, x2
-	WORD $0x54000522 // b.hs 0x13614 <micro+0x225c>
+	WORD $0x54000522 // b.hs 0x13620 <micro+0x2268>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0x3d8001c7 // str q7, [x14]
 	WORD $0xbd0011d2 // str s18, [x14, #0x10]
-	WORD $0x54ff9ba0 // b.eq 0x128f4 <micro+0x153c>
-	WORD $0x14000035 // b 0x13658 <micro+0x22a0>
+	WORD $0x54ff9ba0 // b.eq 0x12900 <micro+0x1548>
+	WORD $0x14000035 // b 0x13664 <micro+0x22ac>
 	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
 	WORD $0xaa0e03ef // mov x15, x14
 	WORD $0x3dc001d9 // ldr q25, [x14]
@@ -3454,11 +3457,11 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e39d694 // fadd v20.4s, v20.4s, v25.4s
 	WORD $0x6e040756 // mov v22.s[0], v26.s[0]
 	WORD $0x3d8001d4 // str q20, [x14]
-	WORD $0x54ff81a0 // b.eq 0x125dc <micro+0x1224>
+	WORD $0x54ff81a0 // b.eq 0x125e8 <micro+0x1230>
 	WORD $0x910051d0 // add x16, x14, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d409216 // ld1 { v22.s }[1], [x16]
-	WORD $0x54000063 // b.lo 0x135c4 <micro+0x220c>
+	WORD $0x54000063 // b.lo 0x135d0 <micro+0x2218>
 	WORD $0x910061d0 // add x16, x14, #0x18
 	WORD $0x4d408216 // ld1 { v22.s }[2], [x16]
 	WORD $0x4e36d718 // fadd v24.4s, v24.4s, v22.4s
@@ -3466,21 +3469,21 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910051cf // add x15, x14, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d0091f8 // st1 { v24.s }[1], [x15]
-	WORD $0x540000c3 // b.lo 0x135f0 <micro+0x2238>
+	WORD $0x540000c3 // b.lo 0x135fc <micro+0x2244>
 	WORD $0x910061cf // add x15, x14, #0x18
 	WORD $0x4d0081f8 // st1 { v24.s }[2], [x15]
-	WORD $0x54000060 // b.eq 0x135f0 <micro+0x2238>
+	WORD $0x54000060 // b.eq 0x135fc <micro+0x2244>
 	WORD $0x910071ce // add x14, x14, #0x1c
 	WORD $0x4d0091d8 // st1 { v24.s }[3], [x14]
 	WORD $0x5280028e // mov w14, #0x14 // =20
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
 	WORD $0x9b0e086e // madd x14, x3, x14, x2
-	WORD $0x54000762 // b.hs 0x136e8 <micro+0x2330>
+	WORD $0x54000762 // b.hs 0x136f4 <micro+0x233c>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0x3d8001d2 // str q18, [x14]
 	WORD $0xbd0011d7 // str s23, [x14, #0x10]
-	WORD $0x54ff9f80 // b.eq 0x129fc <micro+0x1644>
-	WORD $0x14000047 // b 0x1372c <micro+0x2374>
+	WORD $0x54ff9f80 // b.eq 0x12a08 <micro+0x1650>
+	WORD $0x14000047 // b 0x13738 <micro+0x2380>
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
 	WORD $0xaa0e03ef // mov x15, x14
 	WORD $0x3dc001d3 // ldr q19, [x14]
@@ -3489,11 +3492,11 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e33d4e7 // fadd v7.4s, v7.4s, v19.4s
 	WORD $0x6e040691 // mov v17.s[0], v20.s[0]
 	WORD $0x3d8001c7 // str q7, [x14]
-	WORD $0x54ffa3e0 // b.eq 0x12ab0 <micro+0x16f8>
+	WORD $0x54ffa3e0 // b.eq 0x12abc <micro+0x1704>
 	WORD $0x910051d0 // add x16, x14, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d409211 // ld1 { v17.s }[1], [x16]
-	WORD $0x54000063 // b.lo 0x13650 <micro+0x2298>
+	WORD $0x54000063 // b.lo 0x1365c <micro+0x22a4>
 	WORD $0x910061d0 // add x16, x14, #0x18
 	WORD $0x4d408211 // ld1 { v17.s }[2], [x16]
 	WORD $0x4e31d652 // fadd v18.4s, v18.4s, v17.4s
@@ -3501,14 +3504,14 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910051cf // add x15, x14, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d0091f2 // st1 { v18.s }[1], [x15]
-	WORD $0x540000c3 // b.lo 0x1367c <micro+0x22c4>
+	WORD $0x540000c3 // b.lo 0x13688 <micro+0x22d0>
 	WORD $0x910061cf // add x15, x14, #0x18
 	WORD $0x4d0081f2 // st1 { v18.s }[2], [x15]
-	WORD $0x54000060 // b.eq 0x1367c <micro+0x22c4>
+	WORD $0x54000060 // b.eq 0x13688 <micro+0x22d0>
 	WORD $0x910071ce // add x14, x14, #0x1c
 	WORD $0x4d0091d2 // st1 { v18.s }[3], [x14]
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54ff93a3 // b.lo 0x128f4 <micro+0x153c>
+	WORD $0x54ff93a3 // b.lo 0x12900 <micro+0x1548>
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0xaa0d03ee // mov x14, x13
 	WORD $0x3dc001b1 // ldr q17, [x13]
@@ -3517,23 +3520,23 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e31d4c6 // fadd v6.4s, v6.4s, v17.4s
 	WORD $0x6e040647 // mov v7.s[0], v18.s[0]
 	WORD $0x3d8001a6 // str q6, [x13]
-	WORD $0x54ffa180 // b.eq 0x12ad4 <micro+0x171c>
+	WORD $0x54ffa180 // b.eq 0x12ae0 <micro+0x1728>
 	WORD $0x910051af // add x15, x13, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d4091e7 // ld1 { v7.s }[1], [x15]
-	WORD $0x54ffa103 // b.lo 0x12ad4 <micro+0x171c>
+	WORD $0x54ffa103 // b.lo 0x12ae0 <micro+0x1728>
 	WORD $0x910061af // add x15, x13, #0x18
 	WORD $0x4d4081e7 // ld1 { v7.s }[2], [x15]
-	WORD $0x17fffd05 // b 0x12ad4 <micro+0x171c>
+	WORD $0x17fffd05 // b 0x12ae0 <micro+0x1728>
 	WORD $0x5e1c0484 // mov s4, v4.s[3]
 	WORD $0x5280038d // mov w13, #0x1c // =28
-	WORD $0x17fffc83 // b 0x128d8 <micro+0x1520>
+	WORD $0x17fffc83 // b 0x128e4 <micro+0x152c>
 	WORD $0x5e1c0442 // mov s2, v2.s[3]
 	WORD $0x5280038b // mov w11, #0x1c // =28
-	WORD $0x17fffd6f // b 0x12c94 <micro+0x18dc>
+	WORD $0x17fffd6f // b 0x12ca0 <micro+0x18e8>
 	WORD $0x5e1c0442 // mov s2, v2.s[3]
 	WORD $0x5280038c // mov w12, #0x1c // =28
-	WORD $0x17fffde0 // b 0x12e64 <micro+0x1aac>
+	WORD $0x17fffde0 // b 0x12e70 <micro+0x1ab8>
 	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
 	WORD $0xaa0e03ef // mov x15, x14
 	WORD $0x3dc001d6 // ldr q22, [x14]
@@ -3542,11 +3545,11 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e36d652 // fadd v18.4s, v18.4s, v22.4s
 	WORD $0x6e040714 // mov v20.s[0], v24.s[0]
 	WORD $0x3d8001d2 // str q18, [x14]
-	WORD $0x54ff7800 // b.eq 0x12608 <micro+0x1250>
+	WORD $0x54ff7800 // b.eq 0x12614 <micro+0x125c>
 	WORD $0x910051d0 // add x16, x14, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d409214 // ld1 { v20.s }[1], [x16]
-	WORD $0x54000063 // b.lo 0x13724 <micro+0x236c>
+	WORD $0x54000063 // b.lo 0x13730 <micro+0x2378>
 	WORD $0x910061d0 // add x16, x14, #0x18
 	WORD $0x4d408214 // ld1 { v20.s }[2], [x16]
 	WORD $0x4e34d6f7 // fadd v23.4s, v23.4s, v20.4s
@@ -3554,21 +3557,21 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910051cf // add x15, x14, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d0091f7 // st1 { v23.s }[1], [x15]
-	WORD $0x540000c3 // b.lo 0x13750 <micro+0x2398>
+	WORD $0x540000c3 // b.lo 0x1375c <micro+0x23a4>
 	WORD $0x910061cf // add x15, x14, #0x18
 	WORD $0x4d0081f7 // st1 { v23.s }[2], [x15]
-	WORD $0x54000060 // b.eq 0x13750 <micro+0x2398>
+	WORD $0x54000060 // b.eq 0x1375c <micro+0x23a4>
 	WORD $0x910071ce // add x14, x14, #0x1c
 	WORD $0x4d0091d7 // st1 { v23.s }[3], [x14]
 	WORD $0x5280030e // mov w14, #0x18 // =24
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
 	WORD $0x9b0e086e // madd x14, x3, x14, x2
-	WORD $0x540000c2 // b.hs 0x13774 <micro+0x23bc>
+	WORD $0x540000c2 // b.hs 0x13780 <micro+0x23c8>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0x3d8001d0 // str q16, [x14]
 	WORD $0xbd0011d5 // str s21, [x14, #0x10]
-	WORD $0x54ff9500 // b.eq 0x12a0c <micro+0x1654>
-	WORD $0x14000012 // b 0x137b8 <micro+0x2400>
+	WORD $0x54ff9500 // b.eq 0x12a18 <micro+0x1660>
+	WORD $0x14000012 // b 0x137c4 <micro+0x240c>
 	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
 	WORD $0xaa0e03ef // mov x15, x14
 	WORD $0x3dc001d4 // ldr q20, [x14]
@@ -3577,11 +3580,11 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e34d610 // fadd v16.4s, v16.4s, v20.4s
 	WORD $0x6e0406d2 // mov v18.s[0], v22.s[0]
 	WORD $0x3d8001d0 // str q16, [x14]
-	WORD $0x54ff7500 // b.eq 0x12634 <micro+0x127c>
+	WORD $0x54ff7500 // b.eq 0x12640 <micro+0x1288>
 	WORD $0x910051d0 // add x16, x14, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d409212 // ld1 { v18.s }[1], [x16]
-	WORD $0x54000063 // b.lo 0x137b0 <micro+0x23f8>
+	WORD $0x54000063 // b.lo 0x137bc <micro+0x2404>
 	WORD $0x910061d0 // add x16, x14, #0x18
 	WORD $0x4d408212 // ld1 { v18.s }[2], [x16]
 	WORD $0x4e32d6b5 // fadd v21.4s, v21.4s, v18.4s
@@ -3589,21 +3592,21 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910051cf // add x15, x14, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d0091f5 // st1 { v21.s }[1], [x15]
-	WORD $0x540000c3 // b.lo 0x137dc <micro+0x2424>
+	WORD $0x540000c3 // b.lo 0x137e8 <micro+0x2430>
 	WORD $0x910061cf // add x15, x14, #0x18
 	WORD $0x4d0081f5 // st1 { v21.s }[2], [x15]
-	WORD $0x54000060 // b.eq 0x137dc <micro+0x2424>
+	WORD $0x54000060 // b.eq 0x137e8 <micro+0x2430>
 	WORD $0x910071ce // add x14, x14, #0x1c
 	WORD $0x4d0091d5 // st1 { v21.s }[3], [x14]
 	WORD $0x5280038e // mov w14, #0x1c // =28
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
 	WORD $0x9b0e086e // madd x14, x3, x14, x2
-	WORD $0x540000c2 // b.hs 0x13800 <micro+0x2448>
+	WORD $0x540000c2 // b.hs 0x1380c <micro+0x2454>
 	WORD $0xf100059f // cmp x12, #0x1
 	WORD $0x3d8001c7 // str q7, [x14]
 	WORD $0xbd0011d3 // str s19, [x14, #0x10]
-	WORD $0x54ff9120 // b.eq 0x12a1c <micro+0x1664>
-	WORD $0x14000012 // b 0x13844 <micro+0x248c>
+	WORD $0x54ff9120 // b.eq 0x12a28 <micro+0x1670>
+	WORD $0x14000012 // b 0x13850 <micro+0x2498>
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
 	WORD $0xaa0e03ef // mov x15, x14
 	WORD $0x3dc001d2 // ldr q18, [x14]
@@ -3612,11 +3615,11 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e32d4e7 // fadd v7.4s, v7.4s, v18.4s
 	WORD $0x6e040690 // mov v16.s[0], v20.s[0]
 	WORD $0x3d8001c7 // str q7, [x14]
-	WORD $0x54ff7200 // b.eq 0x12660 <micro+0x12a8>
+	WORD $0x54ff7200 // b.eq 0x1266c <micro+0x12b4>
 	WORD $0x910051d0 // add x16, x14, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d409210 // ld1 { v16.s }[1], [x16]
-	WORD $0x54000063 // b.lo 0x1383c <micro+0x2484>
+	WORD $0x54000063 // b.lo 0x13848 <micro+0x2490>
 	WORD $0x910061d0 // add x16, x14, #0x18
 	WORD $0x4d408210 // ld1 { v16.s }[2], [x16]
 	WORD $0x4e30d673 // fadd v19.4s, v19.4s, v16.4s
@@ -3624,14 +3627,14 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910051cf // add x15, x14, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d0091f3 // st1 { v19.s }[1], [x15]
-	WORD $0x540000c3 // b.lo 0x13868 <micro+0x24b0>
+	WORD $0x540000c3 // b.lo 0x13874 <micro+0x24bc>
 	WORD $0x910061cf // add x15, x14, #0x18
 	WORD $0x4d0081f3 // st1 { v19.s }[2], [x15]
-	WORD $0x54000060 // b.eq 0x13868 <micro+0x24b0>
+	WORD $0x54000060 // b.eq 0x13874 <micro+0x24bc>
 	WORD $0x910071ce // add x14, x14, #0x1c
 	WORD $0x4d0091d3 // st1 { v19.s }[3], [x14]
 	WORD $0xf14040bf // cmp x5, #0x10, lsl #12 // =0x10000
-	WORD $0x54ff8d83 // b.lo 0x12a1c <micro+0x1664>
+	WORD $0x54ff8d83 // b.lo 0x12a28 <micro+0x1670>
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0xaa0d03ee // mov x14, x13
 	WORD $0x3dc001b0 // ldr q16, [x13]
@@ -3640,17 +3643,17 @@ TEXT ·gemm_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e30d4c6 // fadd v6.4s, v6.4s, v16.4s
 	WORD $0x6e040647 // mov v7.s[0], v18.s[0]
 	WORD $0x3d8001a6 // str q6, [x13]
-	WORD $0x54ff6fa0 // b.eq 0x12684 <micro+0x12cc>
+	WORD $0x54ff6fa0 // b.eq 0x12690 <micro+0x12d8>
 	WORD $0x910051af // add x15, x13, #0x14
 	WORD $0xf1000d9f // cmp x12, #0x3
 	WORD $0x0d4091e7 // ld1 { v7.s }[1], [x15]
-	WORD $0x54ff6f23 // b.lo 0x12684 <micro+0x12cc>
+	WORD $0x54ff6f23 // b.lo 0x12690 <micro+0x12d8>
 	WORD $0x910061af // add x15, x13, #0x18
 	WORD $0x4d4081e7 // ld1 { v7.s }[2], [x15]
-	WORD $0x17fffb76 // b 0x12684 <micro+0x12cc>
+	WORD $0x17fffb76 // b 0x12690 <micro+0x12d8>
 
 	// constants
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000
 
 // func packF32_neon(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int)
 TEXT ·packF32_neon(SB), 0, $0-48

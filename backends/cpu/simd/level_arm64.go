@@ -9,7 +9,7 @@ import "golang.org/x/sys/cpu"
 // processor that Go runs on has; the others differ from them in products of bytes.
 func machineLevels() []Kernels {
 	level := func(name string, p *panelKernels) Kernels {
-		return Kernels{Name: name, k: neonKernels, p: p, mr: 8, nr: 12, tile: 128}
+		return Kernels{Name: name, k: neonKernels, p: p, mr: 8, nr: 12, tile: 128, deep: blockK}
 	}
 	all := []Kernels{level("neon", &neonPanelKernels)}
 	if cpu.ARM64.HasASIMDDP {

@@ -31,6 +31,7 @@ type Kernels struct {
 	a      *amxKernels  // nil where it has no matrix unit, or the system does not grant it
 	mr, nr int          // the micro-kernel's tile: rows of W, rows of X
 	tile   int          // see TileRows
+	deep   int          // columns that products in f32 take at once
 	far    Far          // see Far
 	pairs  bool         // see PairsRows
 }
@@ -68,7 +69,7 @@ func (k *Kernels) WithFar(f Far) *Kernels {
 // the processor, two rows by two (I8MM): twice as many in an instruction as dot products make.
 func (k *Kernels) PairsRows() bool { return k.pairs }
 
-var goLevel = Kernels{Name: "go", k: goKernels, p: &goPanelKernels, mr: goMR, nr: goNR, tile: 128}
+var goLevel = Kernels{Name: "go", k: goKernels, p: &goPanelKernels, mr: goMR, nr: goNR, tile: 128, deep: blockK}
 
 // Levels lists what this machine can run, best first.
 func Levels() []*Kernels {

@@ -4,17 +4,17 @@ package simd
 
 // assembler are the SHA-256 sums of the generated files, for HashSources.
 var assembler = map[string]string{
-	"gemm_avx512_amd64.s":       "5e2256b1b33244306594431198640fad467cc18dff54fe7e1613841ce77df6b6",
+	"gemm_avx512_amd64.s":       "68608816a9f93168ec7348e1454444af32ff54f4194b2feb0543d752e5993b30",
 	"matvec_avx512_amd64.s":     "fcb1ae7c6f3890d01b30b05e5a273640371ad243ed97f6fc3f8503ee58999d97",
 	"plainpanel_avx512_amd64.s": "aa036f8e73e7f17549f48ce51625f07e50194662de55ea898f93012780d148bd",
 	"rows_avx512_amd64.s":       "3b20d8ac5cde15abd36061e7f69d8c7a45309231cc3524b03be61b93edfca89d",
 	"vector_avx512_amd64.s":     "839f667f6edacc01e6da20a1cef506631e0d8f639b8ad0bbc432507e489972f6",
-	"gemm_avx2_amd64.s":         "1119e99fecc41fe4ed97ca76aad4a9f0f1e37e9a025de2f99dc648ec311a4574",
+	"gemm_avx2_amd64.s":         "8797d1806a5654950998af9790f01c116b9eae988c1caaf7a2255c688f3d57ad",
 	"matvec_avx2_amd64.s":       "88b0aadf2d12c95a9e79b0ec16fe251ba784002b07d000805cf287586f6bf38b",
 	"plainpanel_avx2_amd64.s":   "52f72908dc804232a5b831187b43bb8f9ea9c0b8fff30d8538e2deb0464df075",
 	"rows_avx2_amd64.s":         "7c759f8550c567b5d71910701f75045256344d865be3868eca9b24feee108599",
 	"vector_avx2_amd64.s":       "916bee6ca83946c4601eb0c8b86e1661881860e07658d77ff9b1525585d47123",
-	"gemm_neon_arm64.s":         "0664f60ea624405a0562d7099f9e997d3359a8c1b9299d6a05867553243db9b0",
+	"gemm_neon_arm64.s":         "92c5f977ccded1ce07ce18d07888d4b397ffed141f2d423ede7a3c5272badd7f",
 	"matvec_neon_arm64.s":       "2cee525c6ecf4673c2a0df4bb11884e4160da1e2efd104632b29374c43da5657",
 	"plainpanel_neon_arm64.s":   "e92c133f9ce3a81de016e719b8221a706d78e1b3ca7c1e3aa542350a50f24400",
 	"rows_neon_arm64.s":         "d8dd32f43ebb620459417d6deb2694188fb42cca9b8112cf1a634a576a4896be",
