@@ -68,7 +68,7 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) 
 	}
 	history := make([]int32, 0, len(opt.Past)+len(prompt)+cap(g.Tokens))
 	history = append(append(history, opt.Past...), prompt...)
-	s.pending.drop()
+	defer s.pending.drop() // what is left was chosen behind this text
 	start := time.Now()
 	t, picks, err := s.opening(ctx, prompt, g, sampler, history)
 	if err != nil {

@@ -131,3 +131,39 @@ func TestPace(t *testing.T) {
 		}
 	}
 }
+
+// TestPendingWithin: a text that is generated in the session itself while another one is told of leaves it no tokens.
+func TestPendingWithin(t *testing.T) {
+	var texts [2][]int32
+	for i, launches := range []int{0, 256} {
+		dev := &chaining{Device: newCPU(t, 1), launches: launches, picks: 40}
+		e, err := New(t.Context(), Options{Model: small(t), Device: dev, Context: 64})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		s, err := e.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		s.pending.links, s.pending.paced = 8, paceSteps
+		n := 0
+		g, err := s.Generate(t.Context(), []int32{3, 1, 4}, Generation{Max: 30, Emit: func(int32) bool {
+			if n++; n == 4 {
+				_, err := s.Generate(t.Context(), []int32{9}, Generation{Max: 20, End: func(int32) bool { n++; return n == 8 }})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			return true
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[i] = g.Tokens
+	}
+	if !slices.Equal(texts[0], texts[1]) {
+		t.Errorf("step by step %v, several at once %v", texts[0], texts[1])
+	}
+}
