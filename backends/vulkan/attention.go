@@ -170,9 +170,15 @@ func (b *bind) one(f fresh) error {
 	voff, vstride := b.cacheOperand(c, v)
 	posoff := b.ints(c, &l.In[3])
 	vy := b.floats(c, y, true)
-	partoff, err := b.parted(c, n)
-	if err != nil {
-		return err
+	partoff := uint32(0)
+	if b.places != nil && n > 1 { // the parts say themselves when they are there
+		b.temporary(c, b.places.take(4*heads*n*(dh+2)), true)
+		b.none(c)
+	} else {
+		var err error
+		if partoff, err = b.parted(c, n); err != nil {
+			return err
+		}
 	}
 	b.status(c)
 	x := b.formed(c, dots, dh%32 == 0)

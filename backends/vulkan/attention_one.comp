@@ -15,7 +15,7 @@
 // NP positions at a time, with the next on their way. What does not depend on the token's position is
 // asked for before that is known. The workgroup that ends last puts the parts of its head together,
 // and writes the result also as signed bytes (forms.glsl) where DOTS. Where HANDED, q and the newest rows are read
-// as soon as they are there (handed.glsl).
+// as soon as they are there (handed.glsl), and so are parts, by the workgroup of a head that starts last.
 layout(local_size_x_id = 0) in; // T, DH at least
 layout(constant_id = 1) const uint TYPE = F16; // of both caches, or BF16
 layout(constant_id = 2) const uint DH = 128;   // elements of a head: 8 by a power of two that divides the subgroup's size
@@ -36,6 +36,8 @@ layout(binding = 9, std430) coherent writeonly buffer BS { vec2 scales[]; };
 layout(binding = 10, std430) readonly buffer BXK { float xk[]; };
 layout(binding = 11, std430) readonly buffer BXV { float xv[]; };
 layout(binding = 0, std430) coherent volatile buffer HQ { uint qh[]; }; // where HANDED
+layout(binding = 5, std430) coherent volatile buffer HPart { uvec2 parth[]; };
+layout(binding = 5, std430) coherent volatile buffer HPart1 { uint parth1[]; };
 layout(binding = 10, std430) coherent volatile buffer HXK { uint xkh[]; };
 layout(binding = 11, std430) coherent volatile buffer HXV { uint xvh[]; };
 layout(binding = 12, std430) readonly buffer BF { uvec2 freqs[]; };
@@ -76,6 +78,29 @@ void widen(uvec4 w, out vec4 a, out vec4 b) {
 }
 
 float SAID(float v) { return HANDED ? said(v) : v; }
+
+uint partLooks = 0;
+
+// gather reads an invocation's element of 16 parts from n0 on, where HANDED as soon as they are there; from: of the first of all.
+void gather(uint from, uint n0, uint parts, out float v[16]) {
+  const bool waiting = HANDED && !there(vain);
+  bool again = true;
+  while (again) {
+    again = false;
+    [[unroll]] for (uint n = 0; n < 16; n++) {
+      const uint i = from + min(n0 + n, parts - 1) * DH;
+      if (HANDED) {
+        const uint w = parth1[i];
+        again = again || !there(w);
+        v[n] = uintBitsToFloat(w);
+      } else {
+        v[n] = part1[i];
+      }
+    }
+    again = again && waiting && partLooks < PATIENCE;
+    if (again) partLooks++;
+  }
+}
 
 uint narrow(float v) { return TYPE == F16 ? f2h(v) : f2bf(v); }
 
@@ -245,22 +270,36 @@ void main() {
   }
   if (PARTS > 1 && parts > 1) {
     uint to = (4 * partoff) + h * PARTS * DH, at = 2 * partoff + (heads * DH / 2 + h) * PARTS;
-    if (t < DH) part1[to + p * DH + t] = r;
-    if (t == 0) part[at + p] = vec2(best, weight);
-    memoryBarrierBuffer();
-    barrier();
-    if (t == 0) last_ = atomicAdd(done[h], 1u) == parts - 1;
-    barrier();
-    if (!last_) return;
-    if (t == 0) done[h] = 0; // before the result, which the next attention waits for by others
-    memoryBarrierBuffer();
+    if (t < DH) part1[to + p * DH + t] = SAID(r);
+    if (t == 0) part[at + p] = vec2(SAID(best), SAID(weight));
+    if (HANDED) {
+      if (p < parts - 1) return;
+    } else {
+      memoryBarrierBuffer();
+      barrier();
+      if (t == 0) last_ = atomicAdd(done[h], 1u) == parts - 1;
+      barrier();
+      if (!last_) return;
+      if (t == 0) done[h] = 0;
+      memoryBarrierBuffer();
+    }
     vec2 head = vec2(LOW, 0);
-    if (t < parts) head = part[at + t];
     r = 0;
     weight = 0;
     float v[16]; // of the parts, on their way while those are weighed
-    if (t < DH) {
-      [[unroll]] for (uint n = 0; n < 16; n++) v[n] = part1[to + min(n, parts - 1) * DH + t];
+    if (t < DH) gather(to + t, 0, parts, v);
+    if (t < parts) {
+      if (HANDED) {
+        const bool waiting = !there(vain);
+        uvec2 w = parth[at + t];
+        while (waiting && !(there(w.x) && there(w.y)) && partLooks < PATIENCE) {
+          w = parth[at + t];
+          partLooks++;
+        }
+        head = uintBitsToFloat(w);
+      } else {
+        head = part[at + t];
+      }
     }
     if (t < parts) heads_[t] = head.x;
     barrier();
@@ -277,15 +316,14 @@ void main() {
     if (t < DH) {
       for (uint n0 = 0; n0 < parts; n0 += 16) {
         float v1[16];
-        if (n0 + 16 < parts) {
-          [[unroll]] for (uint n = 0; n < 16; n++) v1[n] = part1[to + min(n0 + 16 + n, parts - 1) * DH + t];
-        }
+        if (n0 + 16 < parts) gather(to + t, n0 + 16, parts, v1);
         [[unroll]] for (uint n = 0; n < 16; n++) {
           if (n0 + n < parts) r = fma(v[n], heads_[n0 + n], r);
           v[n] = v1[n];
         }
       }
     }
+    if (HANDED) tooLong(launch, partLooks);
   }
   r /= weight;
   if (t < DH) y[yoff + h * DH + t] = SAID(r);
