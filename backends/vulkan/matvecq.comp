@@ -92,7 +92,7 @@ shared float ssquares[ROOM / 32];
 #define X16(i) (HANDED ? sx[i] : x16[i])
 #define SCALES(i) (HANDED ? sscales[i] : scales[i])
 #define SQUARES(i) (HANDED ? ssquares[i] : squares[i])
-#define RESIDUE(i) residue(i)
+#define RESIDUE(i) residue(i, asked, rest)
 #define SAID(v) (HANDED ? said(v) : (v))
 #else
 #define SAID(v) (v)
@@ -244,6 +244,28 @@ float squared(uint u) {
 #endif
 }
 
+// used is a word that needs all loads of a piece.
+uint used(Raw v) {
+  uint w = v.q.x;
+#if TYPE == 14 || TYPE >= 20
+  w ^= v.p.x;
+#endif
+#if TYPE >= 22
+  w ^= v.head.x;
+#endif
+#if TYPE == 23
+  w ^= v.h0.x ^ v.h1.x;
+#elif TYPE == 24
+  w ^= v.h.x ^ v.head.y ^ v.head.z;
+#elif TYPE < 20
+  w ^= v.d;
+#endif
+#if TYPE == 12 || TYPE == 13
+  w ^= v.high;
+#endif
+  return w;
+}
+
 uint waiting = 0; // waits, 0 when somebody has waited in vain
 
 // take puts x where it is read from, as soon as it is there: codes, scales, and squares where NORM, all
@@ -281,10 +303,11 @@ void take() {
   barrier();
 }
 
-// residue gives element i of r as soon as it is there.
-float residue(uint i) {
+// residue gives element i of r as soon as it is there; v: as it was read, where asked.
+float residue(uint i, bool asked, uint v) {
   if (!HANDED) return r[i];
-  uint v = rh[i], looks = 0;
+  uint looks = 0;
+  if (!asked) v = rh[i];
   while ((waiting & 2u) != 0 && !there(v) && looks < PATIENCE) {
     v = rh[i];
     looks++;
@@ -404,7 +427,17 @@ void main() {
   Raw v[R * UN], next[R * UN];
   FETCHES(v, n0, u0)
 #ifdef CHAIN
+  // What the first rows need is on its way before x is waited for. A compiler may ask for weights where they are used,
+  // so that they are used, by a number of waits that there is not.
+  bool asked = HANDED && RESIDUAL; // for the residual of the first rows
+  uint rest = 0;
+  if (asked && lane < OUT && n0 + lane < rows) rest = rh[roff + first + n0 + lane];
   if (HANDED) {
+    if (waits > 3) {
+      uint all_ = 0;
+      [[unroll]] for (uint i = 0; i < R * UN; i++) all_ ^= used(v[i]);
+      sx[t & 7u] = uvec4(all_);
+    }
     if (waits != 0 && !there(vain)) waiting = waits;
     take();
   }
@@ -459,6 +492,9 @@ void main() {
       }
       [[unroll]] for (uint i = 0; i < R; i++) acc[i] = 0;
     }
+#ifdef CHAIN
+    if (ends) asked = false;
+#endif
     [[unroll]] for (uint i = 0; i < R * UN; i++) v[i] = next[i];
     n0 = n1;
     u0 = u1;
