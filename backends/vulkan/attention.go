@@ -89,6 +89,11 @@ func (d *Device) takesMatrixAttention(n *graph.Node) bool {
 		(dh == 64 || d.core().size == 16 && (dh == 96 || dh == 128))
 }
 
+// takesOrdered says whether attention_matrix.comp computes a node with scores that stay where they are multiplied (ORDERED).
+func (d *Device) takesOrdered(n *graph.Node) bool {
+	return d.takesMatrixAttention(n) && d.core().size == 16 && graph.Attr[ops.AttentionAttr](n).Softcap == 0
+}
+
 // takesFlash says whether attention_flash.comp computes a node.
 func (d *Device) takesFlash(n *graph.Node) bool {
 	if n.Op != ops.Attention {
@@ -132,6 +137,9 @@ func (b *bind) attentionMatrix() error {
 	a := graph.Attr[ops.AttentionAttr](l.Node)
 	heads, dh := q.Shape[1], q.Shape[2]
 	c := b.call(fmt.Sprintf("attention_matrix_%d_%d", dh, core.size))
+	if b.on.straight && b.d.takesOrdered(l.Node) {
+		c.shader = fmt.Sprintf("attention_ordered_%d", dh)
+	}
 	c.subgroup = core.subgroup
 	vq := b.floats(c, q, false)
 	koff, kstride := b.cacheOperand(c, k)
@@ -311,7 +319,7 @@ func bindAttention(b *bind) error {
 		return b.few(units)
 	}
 	if k.Offset%16 == 0 && k.Stride%16 == 0 && v.Offset%16 == 0 && v.Stride%16 == 0 {
-		if b.on.matrix && b.d.takesMatrixAttention(l.Node) { // the faster of the two
+		if b.on.matrix && b.d.takesMatrixAttention(l.Node) || b.on.straight && b.d.takesOrdered(l.Node) { // faster than the next
 			return b.attentionMatrix()
 		}
 		if b.on.once && b.d.takesFlash(l.Node) {

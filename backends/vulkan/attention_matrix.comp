@@ -6,6 +6,10 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#ifdef ORDERED
+#extension GL_KHR_shader_subgroup_shuffle : require
+#extension GL_KHR_shader_subgroup_vote : require
+#endif
 #define STATUS 5
 #include "common.glsl"
 #include "status.glsl"
@@ -17,6 +21,9 @@
 // they became too large by. The next positions are on their way to registers meanwhile. Tiles that no token sees are left out.
 // With HALVES the result is also written in the form that products want, without STORE in that alone; each row
 // times one: it is a mean of values of f16.
+// ORDERED is for devices of which it is known which elements of matrices an invocation has (straight.comp): invocation i of 32 has of
+// sums and of the first factor alike columns c = 2 (i % 4), c + 1, c + 8 and c + 9 of row i / 4, then of row i / 4 + 8. Scores and
+// their weights then stay where they are multiplied.
 // EACH_D and EACH_T repeat a statement for the matrices of a head and of a tile: with literal indices, since sums of
 // loops that compilers do not unroll end up in memory; as loops for software devices, which take long
 // to compile what is unrolled.
@@ -75,10 +82,20 @@ layout(push_constant) uniform Push {
 #define CH (TILE / 4u / PER) // vectors of scores that an invocation takes
 #define WAT 4u              // where weights begin in a row of scores, behind the factors
 #define MOVES (SPAN * KD / NT)
+#ifdef ORDERED
+#define AT_V (SPAN * LK)
+shared uvec4 tile[2 * AT_V]; // of q first, then of k, and of v from AT_V on; at the end of sums
+#define scores tile
+#else
+#define AT_V 0
 shared uvec4 tile[SPAN * LK]; // of q first, then of k or v
 shared uvec4 scores[NG * ROWS * LS];
+#endif
 shared int lasts[ROWS];
-shared float limits[NG * ROWS], totals[NG * ROWS], exchange[NT];
+shared float limits[NG * ROWS], totals[NG * ROWS];
+#ifndef ORDERED
+shared float exchange[NT];
+#endif
 
 #define ACC coopmat<float, gl_ScopeSubgroup, TS, TS, gl_MatrixUseAccumulator>
 #define MAT(use) coopmat<float16_t, gl_ScopeSubgroup, TS, TS, use>
@@ -95,10 +112,16 @@ float power(float x) { return exp2(max(x * 1.44269504, -126.0)); }
 #define FETCH_V(j) \
   LOOP for (uint i = 0; i < MOVES; i++) { \
     uint p = (j) + (t + i * NT) / KD; \
-    next[i] = v8[voff + min(p, positions - 1) * vstride + g * KD + (t + i * NT) % KD]; \
-    if (p >= end) next[i] = uvec4(0); \
+    NEXT_V[i] = v8[voff + min(p, positions - 1) * vstride + g * KD + (t + i * NT) % KD]; \
+    if (p >= end) NEXT_V[i] = uvec4(0); \
   }
+#ifdef ORDERED
+#define NEXT_V nextV
+#else
+#define NEXT_V next
+#endif
 #define PUT LOOP for (uint i = 0; i < MOVES; i++) tile[(t + i * NT) / KD * LK + (t + i * NT) % KD] = next[i];
+#define PUT_V LOOP for (uint i = 0; i < MOVES; i++) tile[AT_V + (t + i * NT) / KD * LK + (t + i * NT) % KD] = nextV[i];
 #define LOAD_Q(i) coopMatLoad(mq[i], tile, own * TS * LK + i * (TS / 8), LK, gl_CooperativeMatrixLayoutRowMajor);
 #define ZERO(i) out_[i] = ACC(0);
 #if SG == 8
@@ -122,6 +145,9 @@ float power(float x) { return exp2(max(x * 1.44269504, -126.0)); }
     coopMatLoad(mk, tile, (group * TILE + TS) * LK + i * (TS / 8), LK, gl_CooperativeMatrixLayoutColumnMajor); \
     d1 = coopMatMulAdd(mq[i], mk, d1); \
   }
+#ifdef ORDERED
+#define SCORES EACH_D(QK)
+#else
 #define SCORES { \
     ACC d0 = ACC(0), d1 = ACC(0); \
     EACH_D(QK) \
@@ -129,12 +155,36 @@ float power(float x) { return exp2(max(x * 1.44269504, -126.0)); }
     coopMatStore(d1, scores, at * LS + TS / 4, LS, gl_CooperativeMatrixLayoutRowMajor); \
   }
 #endif
+#endif
+#ifdef ORDERED
+#define RESCALE(i) [[unroll]] for (uint e = 0; e < 8; e++) out_[i][e] *= less[e >> 2];
+#else
 #define RESCALE(i) out_[i] = out_[i] * factors;
+#endif
 #define PV(i) { \
     MAT(gl_MatrixUseB) mv; \
-    coopMatLoad(mv, tile, (group * TILE + n * TS) * LK + i * (TS / 8), LK, gl_CooperativeMatrixLayoutRowMajor); \
+    coopMatLoad(mv, tile, AT_V + (group * TILE + n * TS) * LK + i * (TS / 8), LK, gl_CooperativeMatrixLayoutRowMajor); \
     out_[i] = coopMatMulAdd(mp, mv, out_[i]); \
   }
+// WEIGH makes weights of scores: of invisible ones zeros.
+#ifdef ORDERED
+#define WEIGH(d, n, m) \
+  [[unroll]] for (uint e = 0; e < 8; e++) { \
+    uint h_ = e >> 2; \
+    float w_ = d[e] > NEVER ? power(d[e] - limit[h_]) : 0.0; \
+    sum[h_] += w_; \
+    m[e] = float16_t(w_); \
+  }
+// MASK scales the visible ones of scores of the nth TS positions, and finds the largest of each row.
+#define MASK(d, n) \
+  [[unroll]] for (uint e = 0; e < 8; e++) { \
+    uint h_ = e >> 2; \
+    int c = c0 + int(n * TS + (e >> 1 & 1u) * 8 + (e & 1u)); \
+    float s_ = c > first[h_] && c <= last[h_] ? d[e] * scale : NEVER; \
+    d[e] = s_; \
+    top[h_] = max(top[h_], s_); \
+  }
+#endif
 #define VALUES(j) { \
     const uint n = j; \
     MAT(gl_MatrixUseA) mp; \
@@ -203,6 +253,56 @@ void main() {
   most = subgroupMax(most); // which also tells compilers that the loop is the same for all
   least = subgroupMin(least);
   uint end = uint(most + 1), from = window > 0 && uint(least) + 1 > window && most >= 0 ? (uint(least) + 1 - window) / SPAN * SPAN : 0;
+#ifdef ORDERED
+  const uint quarter = lane & 3u;
+  uint row = own * TS + lane / 4; // and row + 8
+  ivec2 last = ivec2(lasts[row], lasts[row + 8]), first = window > 0 ? last - int(window) : ivec2(-1); // positions in (first, last]
+  vec2 limit = vec2(NEVER), sum = vec2(0);
+  ACC out_[ND];
+  EACH_D(ZERO)
+  uvec4 next[MOVES], nextV[MOVES];
+  if (from < end) {
+    FETCH_K(from)
+    FETCH_V(from)
+  }
+  for (uint j0 = from; j0 < end; j0 += SPAN) {
+    barrier();
+    PUT
+    PUT_V
+    barrier();
+    if (j0 + SPAN < end) {
+      FETCH_K(j0 + SPAN)
+      FETCH_V(j0 + SPAN)
+    }
+    ACC d0 = ACC(0), d1 = ACC(0);
+    SCORES
+    int c0 = int(j0 + group * TILE + 2 * quarter);
+    vec2 top = vec2(NEVER);
+    MASK(d0, 0)
+    MASK(d1, 1)
+    if (subgroupAny(top.x > limit.x + SLACK || top.y > limit.y + SLACK)) {
+      [[unroll]] for (uint i = 1; i < 4; i <<= 1) top = max(top, subgroupShuffleXor(top, i)); // of the whole row
+      top = max(top, limit);
+      vec2 less = vec2(power(limit.x - top.x), power(limit.y - top.y));
+      limit = top;
+      sum *= less;
+      EACH_D(RESCALE)
+    }
+    MAT(gl_MatrixUseA) mp;
+    WEIGH(d0, 0, mp)
+    { const uint n = 0; EACH_D(PV) }
+    WEIGH(d1, 1, mp)
+    { const uint n = 1; EACH_D(PV) }
+  }
+  [[unroll]] for (uint i = 1; i < 4; i <<= 1) sum += subgroupShuffleXor(sum, i);
+  if (quarter == 0) {
+    limits[group * ROWS + row] = limit.x;
+    limits[group * ROWS + row + 8] = limit.y;
+    totals[group * ROWS + row] = sum.x;
+    totals[group * ROWS + row + 8] = sum.y;
+  }
+  barrier();
+#else
   // What this invocation does of softmax: vectors part * CH, ... of one row.
   uint row = at + lane / PER, part = lane % PER;
   int last = lasts[own * TS + lane / PER], first = window > 0 ? last - int(window) : -1; // positions in (first, last]
@@ -275,6 +375,7 @@ void main() {
     totals[row] = sum;
   }
   barrier();
+#endif
   // The factors of the groups' sums take the place of their limits.
   if (t < ROWS) {
     float top = NEVER, total = 0;

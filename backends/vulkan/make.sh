@@ -29,6 +29,7 @@ jobs() {
   for n in "64 16 32" "96 16 32" "128 16 32" "64 8 8"; do # elements of a head, matrices, subgroups
     read -r x t w <<<"$n"
     echo attention_matrix.comp attention_matrix_${x}_$t.spv -DELEMS=$x -DTS=$t -DSG=$w
+    if [ $t = 16 ]; then echo attention_matrix.comp attention_ordered_$x.spv -DORDERED -DELEMS=$x -DTS=$t -DSG=$w; fi
   done
   for x in 64 96 128; do # of workgroups, for devices with VK_NV_cooperative_matrix2
     echo attention_flash.comp attention_flash_${x}_64.spv --target-env=vulkan1.3 -DELEMS=$x -DBR=64 -DBC=64 -DNT=256 -DWORKGROUP

@@ -22,7 +22,7 @@ import (
 
 const (
 	pathMatrix   = "matrix"   // products of many rows by cooperative matrices
-	pathStraight = "straight" // products of many rows whose weights are decoded to where matrices take them from
+	pathStraight = "straight" // products of many rows whose weights are decoded to where matrices take them from, attention alike
 	pathOnce     = "once"     // attention of many tokens in one pass, by matrices with functions of elements
 	pathDots     = "dots"     // products of few rows by integer dot products
 	pathAhead    = "ahead"    // stages of a token's step that begin before those before them have ended
@@ -95,10 +95,10 @@ func (d *Device) Paths() []backends.Path {
 			}})
 	}
 	if d.core().size == 16 && d.p.vendor == nvidia && d.p.Shared >= straightShared {
-		all = append(all, backends.Path{Name: pathStraight, About: "products by cooperative matrices whose weights go straight to where they are multiplied",
-			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("straight", "join", "form", "norm"),
+		all = append(all, backends.Path{Name: pathStraight, About: "products and attention by cooperative matrices whose factors go straight to where they are multiplied",
+			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("straight", "join", "attention_ordered", "form", "norm"),
 			Takes: func(n *graph.Node) bool {
-				return isProduct(n) && d.takesStraight(n.In[1].Type, n.In[1].Shape.Last(), n.In[0].Shape.Rows())
+				return isProduct(n) && d.takesStraight(n.In[1].Type, n.In[1].Shape.Last(), n.In[0].Shape.Rows()) || d.takesOrdered(n)
 			}})
 	}
 	if d.flash() != (flash{}) {
