@@ -18,7 +18,8 @@ const (
 	// as much of what follows is on its way from memory.
 	blockBytes = 64 << 10
 	// sharedLoads is from how many query heads of a group on scores are a
-	// product of matrices, with keys widened once for all of them.
+	// product of matrices, with keys widened once for all of them. With fewer, all heads
+	// look at a position before the next where one stream reads memory fast enough.
 	sharedLoads = 3
 )
 
@@ -31,12 +32,13 @@ const (
 // so do results.
 type decodeAttention struct {
 	attention
-	most     int // positions of a split
-	split    int // of one in this run
-	block    int // positions of a split that are worked on at a time
-	splits   int // of the longest cache
-	used     int // most splits of any token in this run
-	parts    int // chunks of a split, each some groups' heads
+	most     int  // positions of a split
+	split    int  // of one in this run
+	block    int  // positions of a split that are worked on at a time
+	splits   int  // of the longest cache
+	used     int  // most splits of any token in this run
+	parts    int  // chunks of a split, each some groups' heads
+	byRows   bool // all heads look at a position before the next
 	partials []float32
 	partial  int // floats of one split
 	work     []decodeWork
@@ -63,7 +65,8 @@ func newDecodeAttention(a attention) *decodeAttention {
 	t.most = max(t.most, (t.capacity+maxSplits-1)/maxSplits)
 	t.splits = (t.capacity + t.most - 1) / t.most
 	t.block = min(t.most, max(8, 2*blockBytes/max(1, bytes)))
-	t.partial = t.heads * (t.dv + 2)
+	t.byRows = t.share < sharedLoads && k.Far() != simd.FarPages
+	t.partial = (t.heads*(t.dv+2) + 15) &^ 15
 	t.partials = t.d.shared(len(t.pos) * t.splits * t.partial)
 	t.work = make([]decodeWork, t.d.pool.Size())
 	for i := range t.work {
@@ -126,10 +129,15 @@ func (t *decodeAttention) splitsOf(token int) int {
 	return (end - from + t.split - 1) / t.split
 }
 
-// part is where a split of a token leaves its results: for each head the
-// maximum, the sum, and dv values.
+// part is where a split of a token leaves its results: dv values of each head, then for each the
+// maximum and the sum.
 func (t *decodeAttention) part(token, split int) []float32 {
 	return t.partials[(token*t.splits+split)*t.partial:][:t.partial]
+}
+
+// headOf gives a head's values in a part, and its maximum and sum.
+func (t *decodeAttention) headOf(part []float32, h int) (values []float32, sums *[2]float32) {
+	return part[h*t.dv:][:t.dv], (*[2]float32)(part[t.heads*t.dv+2*h:])
 }
 
 func (t *decodeAttention) Do(worker, chunk int) {
@@ -151,6 +159,45 @@ func (t *decodeAttention) Do(worker, chunk int) {
 			k.PackAll(t.queries(w, g), w.q[g*t.share*t.dh:], t.dh, t.share, t.dh)
 		}
 	}
+	if t.byRows {
+		k.HeadMatVec(w.scores[first*t.share*t.most:behind*t.share*t.most], t.most, sideBySide(t.k[first:behind]), from, end-from,
+			simd.Heads{D: t.dh, Share: t.share}, w.q[first*t.share*t.dh:behind*t.share*t.dh])
+	} else {
+		t.keys(w, from, end, first, behind)
+	}
+	results := t.part(token, split)
+	for h := first * t.share; h < behind*t.share; h++ {
+		s := w.scores[h*t.most:][:end-from]
+		values, sums := t.headOf(results, h)
+		t.cap(s)
+		sums[0] = k.Max(s)
+		sums[1] = k.ExpSum(s, s, sums[0])
+		clear(values)
+	}
+	if t.byRows {
+		k.HeadWeightedSum(results[first*t.share*t.dv:behind*t.share*t.dv], sideBySide(t.v[first:behind]), from, end-from,
+			simd.Heads{D: t.dv, Share: t.share}, w.scores[first*t.share*t.most:behind*t.share*t.most], t.most)
+	} else {
+		t.values(w, results, from, end, last, first, behind)
+	}
+	if t.used > 1 {
+		return
+	}
+	for h := first * t.share; h < behind*t.share; h++ {
+		values, sums := t.headOf(results, h)
+		k.Scale(t.y.row(token*t.heads+h), 1/sums[1], values)
+	}
+}
+
+// sideBySide gives the matrices of some heads as one.
+func sideBySide(heads []simd.Matrix) simd.Matrix {
+	m := heads[0]
+	m.Cols *= len(heads)
+	return m
+}
+
+// keys computes the scores of groups first … behind-1 at positions [from, end), a block after the other.
+func (t *decodeAttention) keys(w *decodeWork, from, end, first, behind int) {
 	for p := from; p < end; p += t.block {
 		to := min(p+t.block, end)
 		next := ahead(t.v, from, min(from+t.block, end))
@@ -162,14 +209,11 @@ func (t *decodeAttention) Do(worker, chunk int) {
 			t.scores(w, g, p-from, p, to)
 		}
 	}
-	results := t.part(token, split)
-	for h := first * t.share; h < behind*t.share; h++ {
-		s, one := w.scores[h*t.most:][:end-from], results[h*(t.dv+2):][:t.dv+2]
-		t.cap(s)
-		one[0] = k.Max(s)
-		one[1] = k.ExpSum(s, s, one[0])
-		clear(one[2:])
-	}
+}
+
+// values adds the values of groups first … behind-1 at positions [from, end) to results; the token sees those up to last.
+func (t *decodeAttention) values(w *decodeWork, results []float32, from, end, last, first, behind int) {
+	k := t.d.k
 	for p := from; p < end; p += t.block {
 		to := min(p+t.block, end)
 		next := ahead(t.v, to, min(to+t.block, end))
@@ -180,16 +224,10 @@ func (t *decodeAttention) Do(worker, chunk int) {
 		for g := first; g < behind; g++ {
 			askShare(next, g, t.groups)
 			for h := g * t.share; h < (g+1)*t.share; h++ {
-				k.WeightedSum(results[h*(t.dv+2)+2:][:t.dv], t.v[g], p, w.scores[h*t.most:][p-from:to-from])
+				sum, _ := t.headOf(results, h)
+				k.WeightedSum(sum, t.v[g], p, w.scores[h*t.most:][p-from:to-from])
 			}
 		}
-	}
-	if t.used > 1 {
-		return
-	}
-	for h := first * t.share; h < behind*t.share; h++ {
-		one := results[h*(t.dv+2):][:t.dv+2]
-		k.Scale(t.y.row(token*t.heads+h), 1/one[1], one[2:])
 	}
 }
 
@@ -240,16 +278,17 @@ func (j *joinSplits) Do(_, chunk int) {
 	for h := g * t.share; h < (g+1)*t.share; h++ {
 		most := float32(least)
 		for s := range splits {
-			most = max(most, t.part(token, s)[h*(t.dv+2)])
+			_, sums := t.headOf(t.part(token, s), h)
+			most = max(most, sums[0])
 		}
 		y := t.y.row(token*t.heads + h)
 		clear(y)
 		var sum float32
 		for s := range splits {
-			one := t.part(token, s)[h*(t.dv+2):][:t.dv+2]
-			f := exp32(one[0] - most)
-			sum += f * one[1]
-			k.Axpy(y, f, one[2:])
+			values, sums := t.headOf(t.part(token, s), h)
+			f := exp32(sums[0] - most)
+			sum += f * sums[1]
+			k.Axpy(y, f, values)
 		}
 		k.Scale(y, 1/sum, y)
 	}

@@ -5,22 +5,38 @@
 #include "blocks.h"
 
 // NAME: y[r] = Σ_i w[r*ldw+i]·x[i] for r < rows, i < k. ldw counts elements.
-#define MATVEC(NAME, T, LD, LDN)                                                                      \
+//
+// HEADS: y[h*ldy+r] = Σ_i w[r*ldw+h/share*k+i]·x[h*k+i] for h < groups·share: rows of w are groups side
+// by side, with share rows of x each; shape = rows | k<<16 | groups<<32 | share<<48.
+#define MATVEC(NAME, HEADS, T, LD, LDN)                                                               \
+  INLINE float NAME##_row(const T *w, const float *x, long k) {                                       \
+    vf a[4];                                                                                          \
+    UNROLL for (int u = 0; u < 4; u++) a[u] = vset(0);                                                \
+    long i = 0;                                                                                       \
+    ROLLED for (; i + 8 * VL <= k; i += 8 * VL)                                                       \
+      UNROLL for (int u = 0; u < 8; u++) a[u % 4] = fma(LD(w + i + u * VL), ld_f32(x + i + u * VL), a[u % 4]); \
+    ROLLED for (; i + VL <= k; i += VL) a[0] = fma(LD(w + i), ld_f32(x + i), a[0]);                   \
+    if (i < k) a[1] = fma(LDN(w + i, k - i), ldn_f32(x + i, k - i), a[1]);                            \
+    return vsum((a[0] + a[1]) + (a[2] + a[3]));                                                       \
+  }                                                                                                   \
   void NAME(const T *w, const float *x, float *y, long rows, long k, long ldw) {                      \
-    ROLLED for (; rows > 0; rows--, w += ldw, y++) {                                                  \
-      vf a[4];                                                                                        \
-      UNROLL for (int u = 0; u < 4; u++) a[u] = vset(0);                                              \
-      long i = 0;                                                                                     \
-      ROLLED for (; i + 8 * VL <= k; i += 8 * VL)                                                     \
-        UNROLL for (int u = 0; u < 8; u++) a[u % 4] = fma(LD(w + i + u * VL), ld_f32(x + i + u * VL), a[u % 4]); \
-      ROLLED for (; i + VL <= k; i += VL) a[0] = fma(LD(w + i), ld_f32(x + i), a[0]);                 \
-      if (i < k) a[1] = fma(LDN(w + i, k - i), ldn_f32(x + i, k - i), a[1]);                          \
-      *y = vsum((a[0] + a[1]) + (a[2] + a[3]));                                                       \
+    ROLLED for (; rows > 0; rows--, w += ldw, y++) *y = NAME##_row(w, x, k);                          \
+  }                                                                                                   \
+  void HEADS(const T *w, const float *x, float *y, long ldw, long ldy, long shape) {                  \
+    const long k = shape >> 16 & 0xffff, share = shape >> 48;                                         \
+    ROLLED for (long rows = shape & 0xffff; rows > 0; rows--, w += ldw, y++) {                        \
+      const T *group = w;                                                                             \
+      const float *xh = x;                                                                            \
+      float *yh = y;                                                                                  \
+      ROLLED for (long g = shape >> 32 & 0xffff; g > 0; g--, group += k) {                            \
+        ROLLED for (long i = 0; i < k; i += 64 / (long)sizeof(T)) __builtin_prefetch(group + ldw + i, 0, 2); \
+        ROLLED for (long h = share; h > 0; h--, xh += k, yh += ldy) *yh = NAME##_row(group, xh, k);   \
+      }                                                                                               \
     }                                                                                                 \
   }
-MATVEC(mv_f32, float, ld_f32, ldn_f32)
-MATVEC(mv_f16, uint16_t, ld_f16, ldn_f16)
-MATVEC(mv_bf16, uint16_t, ld_bf16, ldn_bf16)
+MATVEC(mv_f32, mvh_f32, float, ld_f32, ldn_f32)
+MATVEC(mv_f16, mvh_f16, uint16_t, ld_f16, ldn_f16)
+MATVEC(mv_bf16, mvh_bf16, uint16_t, ld_bf16, ldn_bf16)
 
 // Bytes to fetch ahead of the block formats, whose arithmetic takes longer
 // than their bytes.
@@ -146,3 +162,30 @@ void mv_q6_k(const uint8_t *w, const float *x, float *y, long rows, long k, long
 WSUM(wsum_f32, float, ld_f32, ldn_f32)
 WSUM(wsum_f16, uint16_t, ld_f16, ldn_f16)
 WSUM(wsum_bf16, uint16_t, ld_bf16, ldn_bf16)
+
+// wsumh_T: y[h*d+i] += Σ_r p[h*ldp+r]·v[r*ldv+h/share*d+i] for h < groups·share, i < d: the same for groups of
+// heads side by side in rows, which are read in order and asked for a row ahead, as sums in the first-level
+// cache leave processors behind with it. shape = rows | d<<16 | groups<<32 | share<<48.
+#define WSUMH(NAME, T, LD, LDN)                                                                       \
+  void NAME(const T *v, const float *p, float *y, long ldv, long ldp, long shape) {                   \
+    const long d = shape >> 16 & 0xffff, share = shape >> 48;                                         \
+    ROLLED for (long rows = shape & 0xffff; rows > 0; rows--, v += ldv, p++) {                        \
+      const T *group = v;                                                                             \
+      const float *ph = p;                                                                            \
+      float *yh = y;                                                                                  \
+      ROLLED for (long g = shape >> 32 & 0xffff; g > 0; g--, group += d) {                            \
+        ROLLED for (long i = 0; i < d; i += 64 / (long)sizeof(T)) __builtin_prefetch(group + ldv + i, 0, 2); \
+        ROLLED for (long h = share; h > 0; h--, ph += ldp, yh += d) {                                 \
+          vf s = vset(*ph);                                                                           \
+          long i = 0;                                                                                 \
+          ROLLED for (; i + 4 * VL <= d; i += 4 * VL)                                                 \
+            UNROLL for (int u = 0; u < 4; u++) st(yh + i + u * VL, fma(LD(group + i + u * VL), s, ld_f32(yh + i + u * VL))); \
+          ROLLED for (; i + VL <= d; i += VL) st(yh + i, fma(LD(group + i), s, ld_f32(yh + i)));      \
+          if (i < d) stn(yh + i, fma(LDN(group + i, d - i), s, ldn_f32(yh + i, d - i)), d - i);       \
+        }                                                                                             \
+      }                                                                                               \
+    }                                                                                                 \
+  }
+WSUMH(wsumh_f32, float, ld_f32, ldn_f32)
+WSUMH(wsumh_f16, uint16_t, ld_f16, ldn_f16)
+WSUMH(wsumh_bf16, uint16_t, ld_bf16, ldn_bf16)

@@ -342,6 +342,15 @@ func (p *factors) sums(t *testing.T, k *Kernels, at *fences, m Matrix) {
 	for c := range y {
 		near(t, k.Name+" WeightedSum of "+p.typ.String(), y[c], want[c], 100, 2e-6)
 	}
+	heads := Heads{D: p.cols, Share: 1}
+	clear(y)
+	k.HeadWeightedSum(y, m, 0, m.Rows, heads, weights, m.Rows)
+	for c := range y {
+		near(t, k.Name+" HeadWeightedSum of "+p.typ.String(), y[c], want[c], 100, 2e-6)
+	}
+	s := fenced[float32](at, m.Rows)
+	k.HeadMatVec(s, m.Rows, m, 0, m.Rows, heads, fencedCopy(at, p.x[:p.cols]))
+	p.check(t, k.Name+" HeadMatVec", s, m.Rows, 1, m.Rows, 2e-6)
 }
 
 // TestFencedVectors runs the kernels on vectors between fences and compares them with Go's.

@@ -25,6 +25,16 @@ type kernels struct {
 	WsumF16  func(v, p, y unsafe.Pointer, rows, d, ldv int) `c:"wsum_f16"`
 	WsumBF16 func(v, p, y unsafe.Pointer, rows, d, ldv int) `c:"wsum_bf16"`
 
+	// The same for groups side by side in rows, with share rows of x, or of p and y, each, h < groups·share:
+	// y[h·ldy+r] = Σ_i w[r·ldw+h/share·k+i]·x[h·k+i], and y[h·d+i] += Σ_r p[h·ldp+r]·v[r·ldv+h/share·d+i].
+	// shape = rows | k<<16 | groups<<32 | share<<48, with d for k.
+	MvhF32    func(w, x, y unsafe.Pointer, ldw, ldy, shape int) `c:"mvh_f32"`
+	MvhF16    func(w, x, y unsafe.Pointer, ldw, ldy, shape int) `c:"mvh_f16"`
+	MvhBF16   func(w, x, y unsafe.Pointer, ldw, ldy, shape int) `c:"mvh_bf16"`
+	WsumhF32  func(v, p, y unsafe.Pointer, ldv, ldp, shape int) `c:"wsumh_f32"`
+	WsumhF16  func(v, p, y unsafe.Pointer, ldv, ldp, shape int) `c:"wsumh_f16"`
+	WsumhBF16 func(v, p, y unsafe.Pointer, ldv, ldp, shape int) `c:"wsumh_bf16"`
+
 	// dst[i·width+r] = src[r·ld+i] for i < k, r < rows; 0 up to r = width.
 	PackF32  func(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int) `c:"pack_f32"`
 	PackF16  func(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int) `c:"pack_f16"`

@@ -12,6 +12,8 @@ import (
 const (
 	callBytes    = 128 << 10
 	callElements = 16 << 10
+	// headCallBytes is what heads look at in a call: it is read in order, and so fast that shorter calls are felt.
+	headCallBytes = 512 << 10
 )
 
 // Matrix is a view of rows in memory: weights of a file, or a cache of keys.
@@ -164,6 +166,81 @@ func (k *Kernels) WeightedSum(y []float32, m Matrix, r0 int, p []float32) {
 	base := unsafe.Pointer(unsafe.SliceData(m.Data))
 	for i := 0; i < len(p); i += per {
 		sum(unsafe.Add(base, (r0+i)*stride), ptr(p[i:]), ptr(y), min(per, len(p)-i), len(y), ld)
+	}
+}
+
+// Heads says how a row of a matrix is divided: into groups of D columns, side by side, each of which
+// Share heads look at.
+type Heads struct{ D, Share int }
+
+// most is what a kernel can be told of rows, of columns and of groups.
+const most = 1<<16 - 1
+
+// shape checks that the heads' rows r0 … r0+n-1 of m, with so many floats for each column and head and
+// the last of each n, lie in memory, and gives the kernels' shape of no rows.
+func (a Heads) shape(what string, m Matrix, r0, n, columns, others, ld int) int {
+	groups := m.Cols / max(1, a.D)
+	heads := groups * a.Share
+	if a.D < 1 || a.D > most || groups > most || m.Cols != groups*a.D || a.Share < 1 || a.Share >= 1<<15 || r0 < 0 || n < 0 || r0+n > m.Rows ||
+		columns != heads*a.D || ld < n || others < (heads-1)*ld+n {
+		panic(fmt.Sprintf("simd: %s of rows %d to %d of a %d by %d matrix, %+v, %d and %d floats, %d apart", what, r0, r0+n, m.Rows, m.Cols, a, columns, others, ld))
+	}
+	return a.D<<16 | groups<<32 | a.Share<<48
+}
+
+// HeadMatVec computes y[h·ldy+i] = Σ_c m[r0+i, h/Share·D+c]·x[h·D+c] for the heads h and i < n: scores of keys that
+// lie together by position, which are read in their order. m is F32, F16 or BF16.
+func (k *Kernels) HeadMatVec(y []float32, ldy int, m Matrix, r0, n int, a Heads, x []float32) {
+	shape := a.shape("HeadMatVec", m, r0, n, len(x), len(y), ldy)
+	if n == 0 || m.Cols == 0 {
+		return
+	}
+	_ = m.row(r0 + n - 1)
+	var mv func(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+	switch m.Type {
+	case tensor.F32:
+		mv = k.k.MvhF32
+	case tensor.F16:
+		mv = k.k.MvhF16
+	case tensor.BF16:
+		mv = k.k.MvhBF16
+	default:
+		panic("simd: HeadMatVec of " + m.Type.String())
+	}
+	m.eachCall(r0, n, a, func(w unsafe.Pointer, i, rows int) {
+		mv(w, ptr(x), ptr(y[i:]), m.ld(), ldy, shape|rows)
+	})
+}
+
+// HeadWeightedSum adds Σ_i p[h·ldp+i]·m[r0+i, h/Share·D+c], i < n, to y[h·D+c] for the heads h: sums over values that
+// lie as HeadMatVec's keys. m is F32, F16 or BF16.
+func (k *Kernels) HeadWeightedSum(y []float32, m Matrix, r0, n int, a Heads, p []float32, ldp int) {
+	shape := a.shape("HeadWeightedSum", m, r0, n, len(y), len(p), ldp)
+	if n == 0 || m.Cols == 0 {
+		return
+	}
+	_ = m.row(r0 + n - 1)
+	var sum func(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+	switch m.Type {
+	case tensor.F32:
+		sum = k.k.WsumhF32
+	case tensor.F16:
+		sum = k.k.WsumhF16
+	case tensor.BF16:
+		sum = k.k.WsumhBF16
+	default:
+		panic("simd: HeadWeightedSum of " + m.Type.String())
+	}
+	m.eachCall(r0, n, a, func(v unsafe.Pointer, i, rows int) {
+		sum(v, ptr(p[i:]), ptr(y), m.ld(), ldp, shape|rows)
+	})
+}
+
+// eachCall calls f with the first of some rows and their number, from row r0+i on, until n rows are done.
+func (m Matrix) eachCall(r0, n int, a Heads, f func(w unsafe.Pointer, i, rows int)) {
+	per := min(most, max(1, headCallBytes/max(1, m.Type.RowBytes(m.Cols)*a.Share)))
+	for i := 0; i < n; i += per {
+		f(unsafe.Add(unsafe.Pointer(unsafe.SliceData(m.Data)), (r0+i)*m.stride()), i, min(per, n-i))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -195,6 +196,54 @@ func checkDot(t *testing.T, what string, got float32, w []float64, x []float32) 
 	}
 	// Q4_K subtracts Σ min·x from Σ scale·q·x; each may exceed their difference.
 	near(t, what, got, want, mag, 4e-6)
+}
+
+// TestHeads: groups of heads side by side give what each gives alone, whatever its number of columns.
+func TestHeads(t *testing.T) {
+	forVectors(t, func(t *testing.T, k *Kernels) {
+		for _, typ := range []tensor.Type{tensor.F32, tensor.F16, tensor.BF16} {
+			r := newRand(8)
+			for _, c := range []struct{ rows, groups, d, share int }{
+				{0, 2, 8, 1}, {1, 1, 1, 1}, {3, 5, 7, 2}, {9, 4, 64, 1}, {4, 2, 80, 3}, {17, 3, 129, 2}, {2, 3, 256, 1},
+			} {
+				what := fmt.Sprintf("%s, %+v", typ, c)
+				heads := c.groups * c.share
+				m, w := randMatrix(r, typ, c.rows+2, c.groups*c.d, c.d%3)
+				x, y := randVector(r, heads*c.d, c.rows%5), randVector(r, heads*c.d, c.rows%7)
+				ld := c.rows + c.d%2
+				s := newBanded((heads-1)*ld+c.rows, c.d%3)
+				at := Heads{D: c.d, Share: c.share}
+				k.HeadMatVec(s.v, ld, m, 1, c.rows, at, x.v)
+				s.check(t, what)
+				p := randVector(r, len(s.v), c.d%5)
+				sums := slices.Clone(y.v)
+				k.HeadWeightedSum(y.v, m, 1, c.rows, at, p.v, ld)
+				y.check(t, what)
+				for h := range heads {
+					row := func(i int) []float64 { return w[(1+i)*m.Cols+h/c.share*c.d:][:c.d] }
+					for i := range c.rows {
+						var want, mag float64
+						for e, v := range row(i) {
+							v *= float64(x.v[h*c.d+e])
+							want += v
+							mag += math.Abs(v)
+						}
+						near(t, fmt.Sprintf("%s: score %d of head %d", what, i, h), s.v[h*ld+i], want, mag, 2e-6)
+					}
+					for e := range c.d {
+						want := float64(sums[h*c.d+e])
+						mag := math.Abs(want)
+						for i := range c.rows {
+							v := row(i)[e] * float64(p.v[h*ld+i])
+							want += v
+							mag += math.Abs(v)
+						}
+						near(t, fmt.Sprintf("%s: sum %d of head %d", what, e, h), y.v[h*c.d+e], want, mag, 2e-6)
+					}
+				}
+			}
+		}
+	})
 }
 
 func TestWeightedSum(t *testing.T) {

@@ -10,7 +10,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	// mv_f32: +0
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0x01858e0f; WORD $0x0000 // jle 0x1018e <mv_f32+0x18e>
-	QUAD $0x00154e05217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x154e] # 0x11560 <wsum_bf16+0x240>
+	QUAD $0x0024ce05217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x24ce] # 0x124e0 <wsumh_bf16+0x2d0>
 	LONG $0x02e1c149 // shl r9, 0x2
 	WORD $0x4beb // jmp 0x10063 <mv_f32+0x63>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
@@ -91,19 +91,167 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// mv_f16: +416
+	// mvh_f32: +416
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x20ec8348 // sub rsp, 0x20
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0xffff2548; WORD $0x0000 // and rax, 0xffff
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	LONG $0x024d840f; WORD $0x0000 // je 0x1040f <mvh_f32+0x26f>
+	QUAD $0x00231505217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x2315] # 0x124e0 <wsumh_bf16+0x2d0>
+	WORD $0x8945; BYTE $0xca // mov r10d, r9d
+	LONG $0x10eac141 // shr r10d, 0x10
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x20e9c149 // shr r9, 0x20
+	LONG $0x8f1c8d48 // lea rbx, [rdi + 4*rcx]
+	LONG $0x02e1c148 // shl rcx, 0x2
+	LONG $0x30fec148 // sar rsi, 0x30
+	QUAD $0x0000000095348d46 // lea r14d, [4*r10]
+	LONG $0xc9b70f45 // movzx r9d, r9w
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	LONG $0x240c894c // mov qword ptr [rsp], r9
+	WORD $0x26eb // jmp 0x10222 <mvh_f32+0x82>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	LONG $0x244c8b4c; BYTE $0x18 // mov r9, qword ptr [rsp + 0x18]
+	LONG $0x04c28348 // add rdx, 0x4
+	LONG $0xff418d49 // lea rax, [r9 - 0x1]
+	WORD $0x0148; BYTE $0xcb // add rbx, rcx
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
+	LONG $0x01f98349 // cmp r9, 0x1
+	LONG $0x01ed8e0f; WORD $0x0000 // jle 0x1040f <mvh_f32+0x26f>
+	LONG $0x243c8348; BYTE $0x00 // cmp qword ptr [rsp], 0x0
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	WORD $0xd274 // je 0x10200 <mvh_f32+0x60>
+	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
+	LONG $0x246c8b48; BYTE $0x08 // mov rbp, qword ptr [rsp + 0x8]
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	WORD $0x8949; BYTE $0xdc // mov r12, rbx
+	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
+	WORD $0x21eb // jmp 0x10263 <mvh_f32+0xc3>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xff418d49 // lea rax, [r9 - 0x1]
+	WORD $0x014d; BYTE $0xf7 // add r15, r14
+	WORD $0x014d; BYTE $0xf4 // add r12, r14
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	WORD $0x9d7e // jle 0x10200 <mvh_f32+0x60>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x1674 // je 0x1027e <mvh_f32+0xde>
+	WORD $0xc031 // xor eax, eax
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x14180f41; BYTE $0x84 // prefetcht1 byte ptr [r12 + 4*rax]
+	LONG $0x10c08348 // add rax, 0x10
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0xf272 // jb 0x10270 <mvh_f32+0xd0>
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	WORD $0x507f // jg 0x102d6 <mvh_f32+0x136>
+	WORD $0xc8eb // jmp 0x10250 <mvh_f32+0xb0>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xdb58dcc5 // vaddps ymm3, ymm4, ymm3
+	LONG $0xc958ecc5 // vaddps ymm1, ymm2, ymm1
+	LONG $0xff438d49 // lea rax, [r11 - 0x1]
+	WORD $0x014c; BYTE $0xf5 // add rbp, r14
+	LONG $0xc958e4c5 // vaddps ymm1, ymm3, ymm1
+	LONG $0x197de3c4; WORD $0x01ca // vextractf128 xmm2, ymm1, 0x1
+	LONG $0xca58f0c5 // vaddps xmm1, xmm1, xmm2
+	LONG $0xd1c6f1c5; BYTE $0x01 // vshufpd xmm2, xmm1, xmm1, 0x1 # xmm2 = xmm1[1,0]
+	LONG $0xca58f0c5 // vaddps xmm1, xmm1, xmm2
+	LONG $0xd116fac5 // vmovshdup xmm2, xmm1 # xmm2 = xmm1[1,1,3,3]
+	LONG $0xca58f2c5 // vaddss xmm1, xmm1, xmm2
+	LONG $0x117ac1c4; WORD $0x004d // vmovss dword ptr [r13], xmm1
+	LONG $0x856c8d4f; BYTE $0x00 // lea r13, [r13 + 4*r8]
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0xff7a8e0f; WORD $0xffff // jle 0x10250 <mvh_f32+0xb0>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	WORD $0x2073 // jae 0x10300 <mvh_f32+0x160>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x0000b8e9; BYTE $0x00 // jmp 0x103ab <mvh_f32+0x20b>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0xc031 // xor eax, eax
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x9066 // nop
+	LONG $0x107cc1c4; WORD $0x872c // vmovups ymm5, ymmword ptr [r15 + 4*rax]
+	LONG $0x107cc1c4; WORD $0x8774; BYTE $0x20 // vmovups ymm6, ymmword ptr [r15 + 4*rax + 0x20]
+	LONG $0x107cc1c4; WORD $0x877c; BYTE $0x40 // vmovups ymm7, ymmword ptr [r15 + 4*rax + 0x40]
+	LONG $0x107c41c4; WORD $0x8744; BYTE $0x60 // vmovups ymm8, ymmword ptr [r15 + 4*rax + 0x60]
+	LONG $0x40488d48 // lea rcx, [rax + 0x40]
+	LONG $0x985de2c4; WORD $0x856c; BYTE $0x00 // vfmadd132ps ymm5, ymm4, ymmword ptr [rbp + 4*rax] # ymm5 = (ymm5 * mem) + ymm4
+	LONG $0x9865e2c4; WORD $0x8574; BYTE $0x20 // vfmadd132ps ymm6, ymm3, ymmword ptr [rbp + 4*rax + 0x20] # ymm6 = (ymm6 * mem) + ymm3
+	LONG $0x986de2c4; WORD $0x857c; BYTE $0x40 // vfmadd132ps ymm7, ymm2, ymmword ptr [rbp + 4*rax + 0x40] # ymm7 = (ymm7 * mem) + ymm2
+	LONG $0x987562c4; WORD $0x8544; BYTE $0x60 // vfmadd132ps ymm8, ymm1, ymmword ptr [rbp + 4*rax + 0x60] # ymm8 = (ymm8 * mem) + ymm1
+	QUAD $0x008087a4107cc1c4; WORD $0x0000 // vmovups ymm4, ymmword ptr [r15 + 4*rax + 0x80]
+	QUAD $0x00a0879c107cc1c4; WORD $0x0000 // vmovups ymm3, ymmword ptr [r15 + 4*rax + 0xa0]
+	QUAD $0x00c08794107cc1c4; WORD $0x0000 // vmovups ymm2, ymmword ptr [r15 + 4*rax + 0xc0]
+	QUAD $0x00e0878c107cc1c4; WORD $0x0000 // vmovups ymm1, ymmword ptr [r15 + 4*rax + 0xe0]
+	QUAD $0x008085a49855e2c4; WORD $0x0000 // vfmadd132ps ymm4, ymm5, ymmword ptr [rbp + 4*rax + 0x80] # ymm4 = (ymm4 * mem) + ymm5
+	QUAD $0x00a0859c984de2c4; WORD $0x0000 // vfmadd132ps ymm3, ymm6, ymmword ptr [rbp + 4*rax + 0xa0] # ymm3 = (ymm3 * mem) + ymm6
+	QUAD $0x00c085949845e2c4; WORD $0x0000 // vfmadd132ps ymm2, ymm7, ymmword ptr [rbp + 4*rax + 0xc0] # ymm2 = (ymm2 * mem) + ymm7
+	QUAD $0x00e0858c983de2c4; WORD $0x0000 // vfmadd132ps ymm1, ymm8, ymmword ptr [rbp + 4*rax + 0xe0] # ymm1 = (ymm1 * mem) + ymm8
+	LONG $0x80e88348 // sub rax, -0x80
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0xff65860f; WORD $0xffff // jbe 0x10310 <mvh_f32+0x170>
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x08c88348 // or rax, 0x8
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0x2677 // ja 0x103dd <mvh_f32+0x23d>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x107cc1c4; WORD $0x8f2c // vmovups ymm5, ymmword ptr [r15 + 4*rcx]
+	LONG $0x08418d48 // lea rax, [rcx + 0x8]
+	LONG $0xb855e2c4; WORD $0x8d64; BYTE $0x00 // vfmadd231ps ymm4, ymm5, ymmword ptr [rbp + 4*rcx] # ymm4 = (ymm5 * mem) + ymm4
+	LONG $0x10c18348 // add rcx, 0x10
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	WORD $0xe376 // jbe 0x103c0 <mvh_f32+0x220>
+	WORD $0x3949; BYTE $0xca // cmp r10, rcx
+	LONG $0xfeaa860f; WORD $0xffff // jbe 0x10290 <mvh_f32+0xf0>
+	WORD $0x8944; BYTE $0xd0 // mov eax, r10d
+	WORD $0xc829 // sub eax, ecx
+	LONG $0xe86ef9c5 // vmovd xmm5, eax
+	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
+	LONG $0xe866d5c5 // vpcmpgtd ymm5, ymm5, ymm0
+	LONG $0x2c55c2c4; WORD $0x8f34 // vmaskmovps ymm6, ymm5, ymmword ptr [r15 + 4*rcx]
+	LONG $0x2c55e2c4; WORD $0x8d6c; BYTE $0x00 // vmaskmovps ymm5, ymm5, ymmword ptr [rbp + 4*rcx]
+	LONG $0xb84de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm6, ymm5 # ymm3 = (ymm6 * ymm5) + ymm3
+	LONG $0xfffe81e9; BYTE $0xff // jmp 0x10290 <mvh_f32+0xf0>
+	LONG $0x20c48348 // add rsp, 0x20
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+
+	// mv_f16: +1072
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01bb8e0f; WORD $0x0000 // jle 0x10364 <mv_f16+0x1c4>
+	LONG $0x01bb8e0f; WORD $0x0000 // jle 0x105f4 <mv_f16+0x1c4>
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x10ec8348 // sub rsp, 0x10
-	QUAD $0x00139f0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x139f] # 0x11560 <wsum_bf16+0x240>
+	QUAD $0x00208f0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x208f] # 0x124e0 <wsumh_bf16+0x2d0>
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	WORD $0x65eb // jmp 0x1022f <mv_f16+0x8f>
+	WORD $0x65eb // jmp 0x104bf <mv_f16+0x8f>
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x6e79c1c4; BYTE $0xfa // vmovd xmm7, r10d
 	LONG $0x137de2c4; BYTE $0xf6 // vcvtph2ps ymm6, xmm6
@@ -126,15 +274,15 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x012d8e0f; WORD $0x0000 // jle 0x1035c <mv_f16+0x1bc>
+	LONG $0x012d8e0f; WORD $0x0000 // jle 0x105ec <mv_f16+0x1bc>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x40f88349 // cmp r8, 0x40
-	WORD $0x177d // jge 0x10250 <mv_f16+0xb0>
+	WORD $0x177d // jge 0x104e0 <mv_f16+0xb0>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0xc031 // xor eax, eax
-	LONG $0x0000a2e9; BYTE $0x00 // jmp 0x102ee <mv_f16+0x14e>
+	LONG $0x0000a2e9; BYTE $0x00 // jmp 0x1057e <mv_f16+0x14e>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -161,11 +309,11 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80ea8349 // sub r10, -0x80
 	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0xff728e0f; WORD $0xffff // jle 0x10260 <mv_f16+0xc0>
+	LONG $0xff728e0f; WORD $0xffff // jle 0x104f0 <mv_f16+0xc0>
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
 	LONG $0x08ca8349 // or r10, 0x8
 	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
-	WORD $0x227f // jg 0x1031c <mv_f16+0x17c>
+	WORD $0x227f // jg 0x105ac <mv_f16+0x17c>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x137de2c4; WORD $0x4734 // vcvtph2ps ymm6, xmmword ptr [rdi + 2*rax]
 	LONG $0x08508d4c // lea r10, [rax + 0x8]
@@ -173,12 +321,12 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c08348 // add rax, 0x10
 	WORD $0x394c; BYTE $0xc0 // cmp rax, r8
 	WORD $0x894c; BYTE $0xd0 // mov rax, r10
-	WORD $0xe47e // jle 0x10300 <mv_f16+0x160>
+	WORD $0xe47e // jle 0x10590 <mv_f16+0x160>
 	WORD $0x894d; BYTE $0xc2 // mov r10, r8
 	WORD $0x2949; BYTE $0xc2 // sub r10, rax
-	LONG $0xfec48e0f; WORD $0xffff // jle 0x101ec <mv_f16+0x4c>
+	LONG $0xfec48e0f; WORD $0xffff // jle 0x1047c <mv_f16+0x4c>
 	LONG $0x0429f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm0
-	LONG $0xfe978e0f; WORD $0xffff // jle 0x101ca <mv_f16+0x2a>
+	LONG $0xfe978e0f; WORD $0xffff // jle 0x1045a <mv_f16+0x2a>
 	LONG $0x471c8d4c // lea r11, [rdi + 2*rax]
 	WORD $0xdb31 // xor ebx, ebx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
@@ -186,9 +334,9 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x34894466; BYTE $0x5c // mov word ptr [rsp + 2*rbx], r14w
 	WORD $0xff48; BYTE $0xc3 // inc rbx
 	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	WORD $0xee75 // jne 0x10340 <mv_f16+0x1a0>
+	WORD $0xee75 // jne 0x105d0 <mv_f16+0x1a0>
 	LONG $0x3428f8c5; BYTE $0x24 // vmovaps xmm6, xmmword ptr [rsp]
-	LONG $0xfffe72e9; BYTE $0xff // jmp 0x101ce <mv_f16+0x2e>
+	LONG $0xfffe72e9; BYTE $0xff // jmp 0x1045e <mv_f16+0x2e>
 	LONG $0xf0658d48 // lea rsp, [rbp - 0x10]
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -197,19 +345,189 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// mv_bf16: +880
+	// mvh_f16: +1536
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0x70ec8348 // sub rsp, 0x70
+	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	LONG $0xffe28148; WORD $0x00ff; BYTE $0x00 // and rdx, 0xffff
+	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	LONG $0x028a840f; WORD $0x0000 // je 0x108be <mvh_f16+0x2be>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	QUAD $0x001e9e0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x1e9e] # 0x124e0 <wsumh_bf16+0x2d0>
+	WORD $0x8945; BYTE $0xca // mov r10d, r9d
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x30f8c148 // sar rax, 0x30
+	LONG $0x20e9c149 // shr r9, 0x20
+	LONG $0x10eac141 // shr r10d, 0x10
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	LONG $0xc1b70f41 // movzx eax, r9w
+	QUAD $0x00000000953c8d46 // lea r15d, [4*r10]
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	LONG $0x4e048d48 // lea rax, [rsi + 2*rcx]
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
+	LONG $0x24448948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rax
+	LONG $0x12048d43 // lea eax, [r10 + r10]
+	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	WORD $0x31eb // jmp 0x106bb <mvh_f16+0xbb>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
+	LONG $0x24448348; WORD $0x0420 // add qword ptr [rsp + 0x20], 0x4
+	LONG $0x244c0148; BYTE $0x10 // add qword ptr [rsp + 0x10], rcx
+	LONG $0x244c0148; BYTE $0x08 // add qword ptr [rsp + 0x8], rcx
+	LONG $0xff428d48 // lea rax, [rdx - 0x1]
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	LONG $0x02038e0f; WORD $0x0000 // jle 0x108be <mvh_f16+0x2be>
+	LONG $0x247c8348; WORD $0x0018 // cmp qword ptr [rsp + 0x18], 0x0
+	LONG $0x24548948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdx
+	WORD $0xc874 // je 0x10690 <mvh_f16+0x90>
+	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
+	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
+	LONG $0x244c8b4c; BYTE $0x18 // mov r9, qword ptr [rsp + 0x18]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	WORD $0x25eb // jmp 0x10708 <mvh_f16+0x108>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
+	LONG $0xff418d49 // lea rax, [r9 - 0x1]
+	WORD $0x0149; BYTE $0xcd // add r13, rcx
+	WORD $0x0149; BYTE $0xcc // add r12, rcx
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	WORD $0x887e // jle 0x10690 <mvh_f16+0x90>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x1274 // je 0x1071f <mvh_f16+0x11f>
+	WORD $0xc031 // xor eax, eax
+	BYTE $0x90 // nop
+	LONG $0x54180f41; WORD $0x0045 // prefetcht1 byte ptr [r13 + 2*rax]
+	LONG $0x20c08348 // add rax, 0x20
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0xf172 // jb 0x10710 <mvh_f16+0x110>
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x667f // jg 0x10792 <mvh_f16+0x192>
+	WORD $0xc2eb // jmp 0x106f0 <mvh_f16+0xf0>
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xf86ef9c5 // vmovd xmm7, eax
+	LONG $0x137de2c4; BYTE $0xf6 // vcvtph2ps ymm6, xmm6
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xf966c5c5 // vpcmpgtd ymm7, ymm7, ymm1
+	LONG $0x2c45e2c4; WORD $0x8e3c // vmaskmovps ymm7, ymm7, ymmword ptr [rsi + 4*rcx]
+	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
+	LONG $0xe458d4c5 // vaddps ymm4, ymm5, ymm4
+	LONG $0xd258e4c5 // vaddps ymm2, ymm3, ymm2
+	LONG $0xff438d49 // lea rax, [r11 - 0x1]
+	WORD $0x014c; BYTE $0xfe // add rsi, r15
+	LONG $0xd258dcc5 // vaddps ymm2, ymm4, ymm2
+	LONG $0x197de3c4; WORD $0x01d3 // vextractf128 xmm3, ymm2, 0x1
+	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
+	LONG $0xdac6e9c5; BYTE $0x01 // vshufpd xmm3, xmm2, xmm2, 0x1 # xmm3 = xmm2[1,0]
+	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
+	LONG $0xda16fac5 // vmovshdup xmm3, xmm2 # xmm3 = xmm2[1,1,3,3]
+	LONG $0xd358eac5 // vaddss xmm2, xmm2, xmm3
+	LONG $0x1211fac5 // vmovss dword ptr [rdx], xmm2
+	LONG $0x82148d4a // lea rdx, [rdx + 4*r8]
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0xff5e8e0f; WORD $0xffff // jle 0x106f0 <mvh_f16+0xf0>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	WORD $0x1473 // jae 0x107b0 <mvh_f16+0x1b0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x00009fe9; BYTE $0x00 // jmp 0x1084e <mvh_f16+0x24e>
+	BYTE $0x90 // nop
+	WORD $0xc031 // xor eax, eax
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x9066 // nop
+	LONG $0x137dc2c4; WORD $0x4434 // vcvtph2ps ymm6, xmmword ptr [r12 + 2*rax]
+	LONG $0x137dc2c4; WORD $0x447c; BYTE $0x10 // vcvtph2ps ymm7, xmmword ptr [r12 + 2*rax + 0x10]
+	LONG $0x137d42c4; WORD $0x4444; BYTE $0x20 // vcvtph2ps ymm8, xmmword ptr [r12 + 2*rax + 0x20]
+	LONG $0x137d42c4; WORD $0x444c; BYTE $0x30 // vcvtph2ps ymm9, xmmword ptr [r12 + 2*rax + 0x30]
+	LONG $0x40488d48 // lea rcx, [rax + 0x40]
+	LONG $0x9855e2c4; WORD $0x8634 // vfmadd132ps ymm6, ymm5, ymmword ptr [rsi + 4*rax] # ymm6 = (ymm6 * mem) + ymm5
+	LONG $0x137dc2c4; WORD $0x446c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [r12 + 2*rax + 0x40]
+	LONG $0x985de2c4; WORD $0x867c; BYTE $0x20 // vfmadd132ps ymm7, ymm4, ymmword ptr [rsi + 4*rax + 0x20] # ymm7 = (ymm7 * mem) + ymm4
+	LONG $0x137dc2c4; WORD $0x4464; BYTE $0x50 // vcvtph2ps ymm4, xmmword ptr [r12 + 2*rax + 0x50]
+	LONG $0x986562c4; WORD $0x8644; BYTE $0x40 // vfmadd132ps ymm8, ymm3, ymmword ptr [rsi + 4*rax + 0x40] # ymm8 = (ymm8 * mem) + ymm3
+	LONG $0x137dc2c4; WORD $0x445c; BYTE $0x60 // vcvtph2ps ymm3, xmmword ptr [r12 + 2*rax + 0x60]
+	LONG $0x986d62c4; WORD $0x864c; BYTE $0x60 // vfmadd132ps ymm9, ymm2, ymmword ptr [rsi + 4*rax + 0x60] # ymm9 = (ymm9 * mem) + ymm2
+	LONG $0x137dc2c4; WORD $0x4454; BYTE $0x70 // vcvtph2ps ymm2, xmmword ptr [r12 + 2*rax + 0x70]
+	QUAD $0x008086ac984de2c4; WORD $0x0000 // vfmadd132ps ymm5, ymm6, ymmword ptr [rsi + 4*rax + 0x80] # ymm5 = (ymm5 * mem) + ymm6
+	QUAD $0x00a086a49845e2c4; WORD $0x0000 // vfmadd132ps ymm4, ymm7, ymmword ptr [rsi + 4*rax + 0xa0] # ymm4 = (ymm4 * mem) + ymm7
+	QUAD $0x00c0869c983de2c4; WORD $0x0000 // vfmadd132ps ymm3, ymm8, ymmword ptr [rsi + 4*rax + 0xc0] # ymm3 = (ymm3 * mem) + ymm8
+	QUAD $0x00e086949835e2c4; WORD $0x0000 // vfmadd132ps ymm2, ymm9, ymmword ptr [rsi + 4*rax + 0xe0] # ymm2 = (ymm2 * mem) + ymm9
+	LONG $0x80e88348 // sub rax, -0x80
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0xff72860f; WORD $0xffff // jbe 0x107c0 <mvh_f16+0x1c0>
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x08c88348 // or rax, 0x8
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0x2277 // ja 0x1087c <mvh_f16+0x27c>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x137dc2c4; WORD $0x4c34 // vcvtph2ps ymm6, xmmword ptr [r12 + 2*rcx]
+	LONG $0x08418d48 // lea rax, [rcx + 0x8]
+	LONG $0xb84de2c4; WORD $0x8e2c // vfmadd231ps ymm5, ymm6, ymmword ptr [rsi + 4*rcx] # ymm5 = (ymm6 * mem) + ymm5
+	LONG $0x10c18348 // add rcx, 0x10
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	WORD $0xe476 // jbe 0x10860 <mvh_f16+0x260>
+	WORD $0x894c; BYTE $0xd0 // mov rax, r10
+	WORD $0x2948; BYTE $0xc8 // sub rax, rcx
+	LONG $0xfec7860f; WORD $0xffff // jbe 0x1074f <mvh_f16+0x14f>
+	LONG $0x4429f8c5; WORD $0x5024 // vmovaps xmmword ptr [rsp + 0x50], xmm0
+	LONG $0xfe9a8e0f; WORD $0xffff // jle 0x1072e <mvh_f16+0x12e>
+	LONG $0x4c3c8d49 // lea rdi, [r12 + 2*rcx]
+	WORD $0xdb31 // xor ebx, ebx
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x34b70f44; BYTE $0x5f // movzx r14d, word ptr [rdi + 2*rbx]
+	LONG $0x74894466; WORD $0x505c // mov word ptr [rsp + 2*rbx + 0x50], r14w
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	WORD $0x3948; BYTE $0xd8 // cmp rax, rbx
+	WORD $0xed75 // jne 0x108a0 <mvh_f16+0x2a0>
+	LONG $0x7428f8c5; WORD $0x5024 // vmovaps xmm6, xmmword ptr [rsp + 0x50]
+	LONG $0xfffe74e9; BYTE $0xff // jmp 0x10732 <mvh_f16+0x132>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+
+	// mv_bf16: +2256
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01fb8e0f; WORD $0x0000 // jle 0x10574 <mv_bf16+0x204>
+	LONG $0x01fb8e0f; WORD $0x0000 // jle 0x10ad4 <mv_bf16+0x204>
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x10ec8348 // sub rsp, 0x10
-	QUAD $0x0011cf0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x11cf] # 0x11560 <wsum_bf16+0x240>
+	QUAD $0x001bef0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x1bef] # 0x124e0 <wsumh_bf16+0x2d0>
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	WORD $0x6aeb // jmp 0x10404 <mv_bf16+0x94>
+	WORD $0x6aeb // jmp 0x10964 <mv_bf16+0x94>
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x6e79c1c4; BYTE $0xfa // vmovd xmm7, r10d
 	LONG $0x337de2c4; BYTE $0xf6 // vpmovzxwd ymm6, xmm6 # ymm6 = xmm6[0],zero,xmm6[1],zero,xmm6[2],zero,xmm6[3],zero,xmm6[4],zero,xmm6[5],zero,xmm6[6],zero,xmm6[7],zero
@@ -233,15 +551,15 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x01688e0f; WORD $0x0000 // jle 0x1056c <mv_bf16+0x1fc>
+	LONG $0x01688e0f; WORD $0x0000 // jle 0x10acc <mv_bf16+0x1fc>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x40f88349 // cmp r8, 0x40
-	WORD $0x227d // jge 0x10430 <mv_bf16+0xc0>
+	WORD $0x227d // jge 0x10990 <mv_bf16+0xc0>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0xc031 // xor eax, eax
-	LONG $0x0000d5e9; BYTE $0x00 // jmp 0x104f6 <mv_bf16+0x186>
+	LONG $0x0000d5e9; BYTE $0x00 // jmp 0x10a56 <mv_bf16+0x186>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -276,11 +594,11 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80ea8349 // sub r10, -0x80
 	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0xff4a8e0f; WORD $0xffff // jle 0x10440 <mv_bf16+0xd0>
+	LONG $0xff4a8e0f; WORD $0xffff // jle 0x109a0 <mv_bf16+0xd0>
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
 	LONG $0x08ca8349 // or r10, 0x8
 	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
-	WORD $0x2f7f // jg 0x10531 <mv_bf16+0x1c1>
+	WORD $0x2f7f // jg 0x10a91 <mv_bf16+0x1c1>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x337de2c4; WORD $0x4734 // vpmovzxwd ymm6, xmmword ptr [rdi + 2*rax]
 	LONG $0x08508d4c // lea r10, [rax + 0x8]
@@ -289,12 +607,12 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c08348 // add rax, 0x10
 	WORD $0x394c; BYTE $0xc0 // cmp rax, r8
 	WORD $0x894c; BYTE $0xd0 // mov rax, r10
-	WORD $0xdf7e // jle 0x10510 <mv_bf16+0x1a0>
+	WORD $0xdf7e // jle 0x10a70 <mv_bf16+0x1a0>
 	WORD $0x894d; BYTE $0xc2 // mov r10, r8
 	WORD $0x2949; BYTE $0xc2 // sub r10, rax
-	LONG $0xfe848e0f; WORD $0xffff // jle 0x103c1 <mv_bf16+0x51>
+	LONG $0xfe848e0f; WORD $0xffff // jle 0x10921 <mv_bf16+0x51>
 	LONG $0x0429f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm0
-	LONG $0xfe528e0f; WORD $0xffff // jle 0x1039a <mv_bf16+0x2a>
+	LONG $0xfe528e0f; WORD $0xffff // jle 0x108fa <mv_bf16+0x2a>
 	LONG $0x471c8d4c // lea r11, [rdi + 2*rax]
 	WORD $0xdb31 // xor ebx, ebx
 	WORD $0x9066 // nop
@@ -302,9 +620,9 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x34894466; BYTE $0x5c // mov word ptr [rsp + 2*rbx], r14w
 	WORD $0xff48; BYTE $0xc3 // inc rbx
 	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	WORD $0xee75 // jne 0x10550 <mv_bf16+0x1e0>
+	WORD $0xee75 // jne 0x10ab0 <mv_bf16+0x1e0>
 	LONG $0x3428f8c5; BYTE $0x24 // vmovaps xmm6, xmmword ptr [rsp]
-	LONG $0xfffe32e9; BYTE $0xff // jmp 0x1039e <mv_bf16+0x2e>
+	LONG $0xfffe32e9; BYTE $0xff // jmp 0x108fe <mv_bf16+0x2e>
 	LONG $0xf0658d48 // lea rsp, [rbp - 0x10]
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -313,9 +631,189 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// mv_q8_0: +1408
+	// mvh_bf16: +2784
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0x70ec8348 // sub rsp, 0x70
+	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	LONG $0xffe28148; WORD $0x00ff; BYTE $0x00 // and rdx, 0xffff
+	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	LONG $0x02ca840f; WORD $0x0000 // je 0x10dde <mvh_bf16+0x2fe>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	QUAD $0x0019be0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x19be] # 0x124e0 <wsumh_bf16+0x2d0>
+	WORD $0x8945; BYTE $0xca // mov r10d, r9d
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x30f8c148 // sar rax, 0x30
+	LONG $0x20e9c149 // shr r9, 0x20
+	LONG $0x10eac141 // shr r10d, 0x10
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	LONG $0xc1b70f41 // movzx eax, r9w
+	QUAD $0x00000000953c8d46 // lea r15d, [4*r10]
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	LONG $0x4e048d48 // lea rax, [rsi + 2*rcx]
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
+	LONG $0x24448948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rax
+	LONG $0x12048d43 // lea eax, [r10 + r10]
+	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	WORD $0x31eb // jmp 0x10b9b <mvh_bf16+0xbb>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
+	LONG $0x24448348; WORD $0x0420 // add qword ptr [rsp + 0x20], 0x4
+	LONG $0x244c0148; BYTE $0x10 // add qword ptr [rsp + 0x10], rcx
+	LONG $0x244c0148; BYTE $0x08 // add qword ptr [rsp + 0x8], rcx
+	LONG $0xff428d48 // lea rax, [rdx - 0x1]
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	LONG $0x02438e0f; WORD $0x0000 // jle 0x10dde <mvh_bf16+0x2fe>
+	LONG $0x247c8348; WORD $0x0018 // cmp qword ptr [rsp + 0x18], 0x0
+	LONG $0x24548948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdx
+	WORD $0xc874 // je 0x10b70 <mvh_bf16+0x90>
+	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
+	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
+	LONG $0x244c8b4c; BYTE $0x18 // mov r9, qword ptr [rsp + 0x18]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	WORD $0x25eb // jmp 0x10be8 <mvh_bf16+0x108>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
+	LONG $0xff418d49 // lea rax, [r9 - 0x1]
+	WORD $0x0149; BYTE $0xcd // add r13, rcx
+	WORD $0x0149; BYTE $0xcc // add r12, rcx
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	WORD $0x887e // jle 0x10b70 <mvh_bf16+0x90>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x1274 // je 0x10bff <mvh_bf16+0x11f>
+	WORD $0xc031 // xor eax, eax
+	BYTE $0x90 // nop
+	LONG $0x54180f41; WORD $0x0045 // prefetcht1 byte ptr [r13 + 2*rax]
+	LONG $0x20c08348 // add rax, 0x20
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0xf172 // jb 0x10bf0 <mvh_bf16+0x110>
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x6b7f // jg 0x10c77 <mvh_bf16+0x197>
+	WORD $0xc2eb // jmp 0x10bd0 <mvh_bf16+0xf0>
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xf86ef9c5 // vmovd xmm7, eax
+	LONG $0x337de2c4; BYTE $0xf6 // vpmovzxwd ymm6, xmm6 # ymm6 = xmm6[0],zero,xmm6[1],zero,xmm6[2],zero,xmm6[3],zero,xmm6[4],zero,xmm6[5],zero,xmm6[6],zero,xmm6[7],zero
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xf966c5c5 // vpcmpgtd ymm7, ymm7, ymm1
+	LONG $0x2c45e2c4; WORD $0x8e3c // vmaskmovps ymm7, ymm7, ymmword ptr [rsi + 4*rcx]
+	LONG $0xf672cdc5; BYTE $0x10 // vpslld ymm6, ymm6, 0x10
+	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
+	LONG $0xe458d4c5 // vaddps ymm4, ymm5, ymm4
+	LONG $0xd258e4c5 // vaddps ymm2, ymm3, ymm2
+	LONG $0xff438d49 // lea rax, [r11 - 0x1]
+	WORD $0x014c; BYTE $0xfe // add rsi, r15
+	LONG $0xd258dcc5 // vaddps ymm2, ymm4, ymm2
+	LONG $0x197de3c4; WORD $0x01d3 // vextractf128 xmm3, ymm2, 0x1
+	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
+	LONG $0xdac6e9c5; BYTE $0x01 // vshufpd xmm3, xmm2, xmm2, 0x1 # xmm3 = xmm2[1,0]
+	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
+	LONG $0xda16fac5 // vmovshdup xmm3, xmm2 # xmm3 = xmm2[1,1,3,3]
+	LONG $0xd358eac5 // vaddss xmm2, xmm2, xmm3
+	LONG $0x1211fac5 // vmovss dword ptr [rdx], xmm2
+	LONG $0x82148d4a // lea rdx, [rdx + 4*r8]
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0xff598e0f; WORD $0xffff // jle 0x10bd0 <mvh_bf16+0xf0>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	WORD $0x1f73 // jae 0x10ca0 <mvh_bf16+0x1c0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x0000d2e9; BYTE $0x00 // jmp 0x10d66 <mvh_bf16+0x286>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0xc031 // xor eax, eax
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x9066 // nop
+	LONG $0x337dc2c4; WORD $0x4434 // vpmovzxwd ymm6, xmmword ptr [r12 + 2*rax]
+	LONG $0x40488d48 // lea rcx, [rax + 0x40]
+	LONG $0xf672cdc5; BYTE $0x10 // vpslld ymm6, ymm6, 0x10
+	LONG $0x9855e2c4; WORD $0x8634 // vfmadd132ps ymm6, ymm5, ymmword ptr [rsi + 4*rax] # ymm6 = (ymm6 * mem) + ymm5
+	LONG $0x337dc2c4; WORD $0x446c; BYTE $0x10 // vpmovzxwd ymm5, xmmword ptr [r12 + 2*rax + 0x10]
+	LONG $0xf572c5c5; BYTE $0x10 // vpslld ymm7, ymm5, 0x10
+	LONG $0x985de2c4; WORD $0x867c; BYTE $0x20 // vfmadd132ps ymm7, ymm4, ymmword ptr [rsi + 4*rax + 0x20] # ymm7 = (ymm7 * mem) + ymm4
+	LONG $0x337dc2c4; WORD $0x4464; BYTE $0x20 // vpmovzxwd ymm4, xmmword ptr [r12 + 2*rax + 0x20]
+	LONG $0xf472bdc5; BYTE $0x10 // vpslld ymm8, ymm4, 0x10
+	LONG $0x986562c4; WORD $0x8644; BYTE $0x40 // vfmadd132ps ymm8, ymm3, ymmword ptr [rsi + 4*rax + 0x40] # ymm8 = (ymm8 * mem) + ymm3
+	LONG $0x337dc2c4; WORD $0x445c; BYTE $0x30 // vpmovzxwd ymm3, xmmword ptr [r12 + 2*rax + 0x30]
+	LONG $0xf372b5c5; BYTE $0x10 // vpslld ymm9, ymm3, 0x10
+	LONG $0x986d62c4; WORD $0x864c; BYTE $0x60 // vfmadd132ps ymm9, ymm2, ymmword ptr [rsi + 4*rax + 0x60] # ymm9 = (ymm9 * mem) + ymm2
+	LONG $0x337dc2c4; WORD $0x4454; BYTE $0x40 // vpmovzxwd ymm2, xmmword ptr [r12 + 2*rax + 0x40]
+	LONG $0xf272d5c5; BYTE $0x10 // vpslld ymm5, ymm2, 0x10
+	LONG $0x337dc2c4; WORD $0x4454; BYTE $0x50 // vpmovzxwd ymm2, xmmword ptr [r12 + 2*rax + 0x50]
+	QUAD $0x008086ac984de2c4; WORD $0x0000 // vfmadd132ps ymm5, ymm6, ymmword ptr [rsi + 4*rax + 0x80] # ymm5 = (ymm5 * mem) + ymm6
+	LONG $0xf272ddc5; BYTE $0x10 // vpslld ymm4, ymm2, 0x10
+	LONG $0x337dc2c4; WORD $0x4454; BYTE $0x60 // vpmovzxwd ymm2, xmmword ptr [r12 + 2*rax + 0x60]
+	QUAD $0x00a086a49845e2c4; WORD $0x0000 // vfmadd132ps ymm4, ymm7, ymmword ptr [rsi + 4*rax + 0xa0] # ymm4 = (ymm4 * mem) + ymm7
+	LONG $0xf272e5c5; BYTE $0x10 // vpslld ymm3, ymm2, 0x10
+	LONG $0x337dc2c4; WORD $0x4454; BYTE $0x70 // vpmovzxwd ymm2, xmmword ptr [r12 + 2*rax + 0x70]
+	QUAD $0x00c0869c983de2c4; WORD $0x0000 // vfmadd132ps ymm3, ymm8, ymmword ptr [rsi + 4*rax + 0xc0] # ymm3 = (ymm3 * mem) + ymm8
+	LONG $0xf272edc5; BYTE $0x10 // vpslld ymm2, ymm2, 0x10
+	QUAD $0x00e086949835e2c4; WORD $0x0000 // vfmadd132ps ymm2, ymm9, ymmword ptr [rsi + 4*rax + 0xe0] # ymm2 = (ymm2 * mem) + ymm9
+	LONG $0x80e88348 // sub rax, -0x80
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0xff4a860f; WORD $0xffff // jbe 0x10cb0 <mvh_bf16+0x1d0>
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x08c88348 // or rax, 0x8
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0x2f77 // ja 0x10da1 <mvh_bf16+0x2c1>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x337dc2c4; WORD $0x4c34 // vpmovzxwd ymm6, xmmword ptr [r12 + 2*rcx]
+	LONG $0x08418d48 // lea rax, [rcx + 0x8]
+	LONG $0xf672cdc5; BYTE $0x10 // vpslld ymm6, ymm6, 0x10
+	LONG $0xb84de2c4; WORD $0x8e2c // vfmadd231ps ymm5, ymm6, ymmword ptr [rsi + 4*rcx] # ymm5 = (ymm6 * mem) + ymm5
+	LONG $0x10c18348 // add rcx, 0x10
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	WORD $0xdf76 // jbe 0x10d80 <mvh_bf16+0x2a0>
+	WORD $0x894c; BYTE $0xd0 // mov rax, r10
+	WORD $0x2948; BYTE $0xc8 // sub rax, rcx
+	LONG $0xfe87860f; WORD $0xffff // jbe 0x10c34 <mvh_bf16+0x154>
+	LONG $0x4429f8c5; WORD $0x5024 // vmovaps xmmword ptr [rsp + 0x50], xmm0
+	LONG $0xfe558e0f; WORD $0xffff // jle 0x10c0e <mvh_bf16+0x12e>
+	LONG $0x4c3c8d49 // lea rdi, [r12 + 2*rcx]
+	WORD $0xdb31 // xor ebx, ebx
+	BYTE $0x90 // nop
+	LONG $0x34b70f44; BYTE $0x5f // movzx r14d, word ptr [rdi + 2*rbx]
+	LONG $0x74894466; WORD $0x505c // mov word ptr [rsp + 2*rbx + 0x50], r14w
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	WORD $0x3948; BYTE $0xd8 // cmp rax, rbx
+	WORD $0xed75 // jne 0x10dc0 <mvh_bf16+0x2e0>
+	LONG $0x7428f8c5; WORD $0x5024 // vmovaps xmm6, xmmword ptr [rsp + 0x50]
+	LONG $0xfffe34e9; BYTE $0xff // jmp 0x10c12 <mvh_bf16+0x132>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+
+	// mv_q8_0: +3568
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01c68e0f; WORD $0x0000 // jle 0x1074f <mv_q8_0+0x1cf>
+	LONG $0x01c68e0f; WORD $0x0000 // jle 0x10fbf <mv_q8_0+0x1cf>
 	BYTE $0x55 // push rbp
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
@@ -323,7 +821,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x05f8c148 // sar rax, 0x5
-	WORD $0x3deb // jmp 0x105db <mv_q8_0+0x5b>
+	WORD $0x3deb // jmp 0x10e4b <mv_q8_0+0x5b>
 	WORD $0x9066 // nop
 	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
 	LONG $0xff518d4c // lea r10, [rcx - 0x1]
@@ -338,14 +836,14 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0x01708e0f; WORD $0x0000 // jle 0x1074b <mv_q8_0+0x1cb>
+	LONG $0x01708e0f; WORD $0x0000 // jle 0x10fbb <mv_q8_0+0x1cb>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	LONG $0x40f88349 // cmp r8, 0x40
-	LONG $0x00f08c0f; WORD $0x0000 // jl 0x106e6 <mv_q8_0+0x166>
+	LONG $0x00f08c0f; WORD $0x0000 // jl 0x10f56 <mv_q8_0+0x166>
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
@@ -391,9 +889,9 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb86de2c4; BYTE $0xc3 // vfmadd231ps ymm0, ymm2, ymm3 # ymm0 = (ymm2 * ymm3) + ymm0
 	LONG $0x03fb8348 // cmp rbx, 0x3
 	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xff1a8f0f; WORD $0xffff // jg 0x10600 <mv_q8_0+0x80>
+	LONG $0xff1a8f0f; WORD $0xffff // jg 0x10e70 <mv_q8_0+0x80>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfeb1840f; WORD $0xffff // je 0x105a0 <mv_q8_0+0x20>
+	LONG $0xfeb1840f; WORD $0xffff // je 0x10e10 <mv_q8_0+0x20>
 	LONG $0x217dc2c4; WORD $0x0252 // vpmovsxbd ymm2, qword ptr [r10 + 0x2]
 	LONG $0x217dc2c4; WORD $0x0a5a // vpmovsxbd ymm3, qword ptr [r10 + 0xa]
 	LONG $0x217dc2c4; WORD $0x1262 // vpmovsxbd ymm4, qword ptr [r10 + 0x12]
@@ -411,7 +909,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
 	LONG $0xb855c2c4; WORD $0x6053 // vfmadd231ps ymm2, ymm5, ymmword ptr [r11 + 0x60] # ymm2 = (ymm5 * mem) + ymm2
 	LONG $0xb86de2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm2, ymm3 # ymm1 = (ymm2 * ymm3) + ymm1
-	LONG $0xfffe55e9; BYTE $0xff // jmp 0x105a0 <mv_q8_0+0x20>
+	LONG $0xfffe55e9; BYTE $0xff // jmp 0x10e10 <mv_q8_0+0x20>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	BYTE $0x5d // pop rbp
@@ -419,19 +917,19 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// mv_q4_0: +1888
+	// mv_q4_0: +4048
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x023a8e0f; WORD $0x0000 // jle 0x109a3 <mv_q4_0+0x243>
+	LONG $0x023a8e0f; WORD $0x0000 // jle 0x11213 <mv_q4_0+0x243>
 	BYTE $0x55 // push rbp
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000e3a057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0xe3a] # 0x115b0 <wsum_bf16+0x290>
-	QUAD $0x000e320d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0xe32] # 0x115b1 <wsum_bf16+0x291>
+	QUAD $0x00154a057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x154a] # 0x12530 <wsumh_bf16+0x320>
+	QUAD $0x0015420d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x1542] # 0x12531 <wsumh_bf16+0x321>
 	LONG $0x1f408d49 // lea rax, [r8 + 0x1f]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x05f8c148 // sar rax, 0x5
-	WORD $0x3beb // jmp 0x107cb <mv_q4_0+0x6b>
+	WORD $0x3beb // jmp 0x1103b <mv_q4_0+0x6b>
 	LONG $0xd358ecc5 // vaddps ymm2, ymm2, ymm3
 	LONG $0xff518d4c // lea r10, [rcx - 0x1]
 	WORD $0x014c; BYTE $0xcf // add rdi, r9
@@ -445,14 +943,14 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0x01d48e0f; WORD $0x0000 // jle 0x1099f <mv_q4_0+0x23f>
+	LONG $0x01d48e0f; WORD $0x0000 // jle 0x1120f <mv_q4_0+0x23f>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	LONG $0x40f88349 // cmp r8, 0x40
-	LONG $0x01338c0f; WORD $0x0000 // jl 0x10919 <mv_q4_0+0x1b9>
+	LONG $0x01338c0f; WORD $0x0000 // jl 0x11189 <mv_q4_0+0x1b9>
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
@@ -514,9 +1012,9 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb855e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm5, ymm4 # ymm2 = (ymm5 * ymm4) + ymm2
 	LONG $0x03fb8348 // cmp rbx, 0x3
 	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfed78f0f; WORD $0xffff // jg 0x107f0 <mv_q4_0+0x90>
+	LONG $0xfed78f0f; WORD $0xffff // jg 0x11060 <mv_q4_0+0x90>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfe6e840f; WORD $0xffff // je 0x10790 <mv_q4_0+0x30>
+	LONG $0xfe6e840f; WORD $0xffff // je 0x11000 <mv_q4_0+0x30>
 	LONG $0x6f7ac1c4; WORD $0x0262 // vmovdqu xmm4, xmmword ptr [r10 + 0x2]
 	LONG $0x12b70f45 // movzx r10d, word ptr [r10]
 	LONG $0xe8dbd9c5 // vpand xmm5, xmm4, xmm0
@@ -542,7 +1040,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845c2c4; WORD $0x606b // vfmadd231ps ymm5, ymm7, ymmword ptr [r11 + 0x60] # ymm5 = (ymm7 * mem) + ymm5
 	LONG $0x187de2c4; BYTE $0xe4 // vbroadcastss ymm4, xmm4
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	LONG $0xfffdf1e9; BYTE $0xff // jmp 0x10790 <mv_q4_0+0x30>
+	LONG $0xfffdf1e9; BYTE $0xff // jmp 0x11000 <mv_q4_0+0x30>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	BYTE $0x5d // pop rbp
@@ -550,7 +1048,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// mv_q4_k: +2480
+	// mv_q4_k: +4640
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -562,13 +1060,13 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x60ec8348 // sub rsp, 0x60
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x02ca8e0f; WORD $0x0000 // jle 0x10c9d <mv_q4_k+0x2ed>
-	QUAD $0x000bd6057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0xbd6] # 0x115b2 <wsum_bf16+0x292>
+	LONG $0x02ca8e0f; WORD $0x0000 // jle 0x1150d <mv_q4_k+0x2ed>
+	QUAD $0x0012e6057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x12e6] # 0x12532 <wsumh_bf16+0x322>
 	LONG $0xffb08d49; WORD $0x0000; BYTE $0x00 // lea rsi, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xf0490f49 // cmovns rsi, r8
 	LONG $0x08fec148 // sar rsi, 0x8
-	WORD $0x37eb // jmp 0x10a27 <mv_q4_k+0x77>
+	WORD $0x37eb // jmp 0x11297 <mv_q4_k+0x77>
 	LONG $0x197de3c4; WORD $0x01ca // vextractf128 xmm2, ymm1, 0x1
 	LONG $0xff418d48 // lea rax, [rcx - 0x1]
 	WORD $0x014c; BYTE $0xcf // add rdi, r9
@@ -581,10 +1079,10 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x02768e0f; WORD $0x0000 // jle 0x10c9d <mv_q4_k+0x2ed>
+	LONG $0x02768e0f; WORD $0x0000 // jle 0x1150d <mv_q4_k+0x2ed>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	WORD $0xbc7c // jl 0x109f0 <mv_q4_k+0x40>
+	WORD $0xbc7c // jl 0x11260 <mv_q4_k+0x40>
 	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
 	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
 	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
@@ -699,15 +1197,15 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa83dc2c4; BYTE $0xd2 // vfmadd213ps ymm2, ymm8, ymm10 # ymm2 = (ymm8 * ymm2) + ymm10
 	LONG $0xa865c2c4; BYTE $0xc9 // vfmadd213ps ymm1, ymm3, ymm9 # ymm1 = (ymm3 * ymm1) + ymm9
 	LONG $0x08fe8349 // cmp r14, 0x8
-	LONG $0xfeab850f; WORD $0xffff // jne 0x10b20 <mv_q4_k+0x170>
+	LONG $0xfeab850f; WORD $0xffff // jne 0x11390 <mv_q4_k+0x170>
 	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
 	LONG $0x90c38148; WORD $0x0000; BYTE $0x00 // add rbx, 0x90
 	LONG $0xff428d49 // lea rax, [r10 - 0x1]
 	LONG $0x01fa8349 // cmp r10, 0x1
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0xfdbc8f0f; WORD $0xffff // jg 0x10a50 <mv_q4_k+0xa0>
+	LONG $0xfdbc8f0f; WORD $0xffff // jg 0x112c0 <mv_q4_k+0xa0>
 	LONG $0xc95cecc5 // vsubps ymm1, ymm2, ymm1
-	LONG $0xfffd53e9; BYTE $0xff // jmp 0x109f0 <mv_q4_k+0x40>
+	LONG $0xfffd53e9; BYTE $0xff // jmp 0x11260 <mv_q4_k+0x40>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -719,7 +1217,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	BYTE $0x90 // nop
 
-	// mv_q6_k: +3248
+	// mv_q6_k: +5408
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -731,10 +1229,10 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x70ec8348 // sub rsp, 0x70
 	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x02c98e0f; WORD $0x0000 // jle 0x10f9c <mv_q6_k+0x2ec>
-	QUAD $0x0008d7057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x8d7] # 0x115b3 <wsum_bf16+0x293>
-	QUAD $0x0008cf0d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x8cf] # 0x115b4 <wsum_bf16+0x294>
-	QUAD $0x0008c7157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x8c7] # 0x115b5 <wsum_bf16+0x295>
+	LONG $0x02c98e0f; WORD $0x0000 // jle 0x1180c <mv_q6_k+0x2ec>
+	QUAD $0x000fe7057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0xfe7] # 0x12533 <wsumh_bf16+0x323>
+	QUAD $0x000fdf0d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0xfdf] # 0x12534 <wsumh_bf16+0x324>
+	QUAD $0x000fd7157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0xfd7] # 0x12535 <wsumh_bf16+0x325>
 	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x244c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r9
@@ -742,7 +1240,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x08f8c148 // sar rax, 0x8
 	LONG $0x24048948 // mov qword ptr [rsp], rax
-	WORD $0x37eb // jmp 0x10d47 <mv_q6_k+0x97>
+	WORD $0x37eb // jmp 0x115b7 <mv_q6_k+0x97>
 	LONG $0x197de3c4; WORD $0x01dc // vextractf128 xmm4, ymm3, 0x1
 	LONG $0xff418d48 // lea rax, [rcx - 0x1]
 	WORD $0x014c; BYTE $0xcf // add rdi, r9
@@ -755,10 +1253,10 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x02558e0f; WORD $0x0000 // jle 0x10f9c <mv_q6_k+0x2ec>
+	LONG $0x02558e0f; WORD $0x0000 // jle 0x1180c <mv_q6_k+0x2ec>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	WORD $0xbc7c // jl 0x10d10 <mv_q6_k+0x60>
+	WORD $0xbc7c // jl 0x11580 <mv_q6_k+0x60>
 	LONG $0x24048b4c // mov r8, qword ptr [rsp]
 	LONG $0x24548b4c; BYTE $0x18 // mov r10, qword ptr [rsp + 0x18]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -861,17 +1359,17 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa845e2c4; BYTE $0xde // vfmadd213ps ymm3, ymm7, ymm6 # ymm3 = (ymm7 * ymm3) + ymm6
 	LONG $0xa855c2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm11 # ymm4 = (ymm5 * ymm4) + ymm11
 	LONG $0x04ff8341 // cmp r15d, 0x4
-	LONG $0xfe76850f; WORD $0xffff // jne 0x10de0 <mv_q6_k+0x130>
+	LONG $0xfe76850f; WORD $0xffff // jne 0x11650 <mv_q6_k+0x130>
 	LONG $0xff408d49 // lea rax, [r8 - 0x1]
 	LONG $0xd2c38149; WORD $0x0000; BYTE $0x00 // add r11, 0xd2
 	LONG $0x00c28149; WORD $0x0004; BYTE $0x00 // add r10, 0x400
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfde78f0f; WORD $0xffff // jg 0x10d70 <mv_q6_k+0xc0>
+	LONG $0xfde78f0f; WORD $0xffff // jg 0x115e0 <mv_q6_k+0xc0>
 	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
 	LONG $0x24448b4c; BYTE $0x08 // mov r8, qword ptr [rsp + 0x8]
 	LONG $0xdc58e4c5 // vaddps ymm3, ymm3, ymm4
-	LONG $0xfffd74e9; BYTE $0xff // jmp 0x10d10 <mv_q6_k+0x60>
+	LONG $0xfffd74e9; BYTE $0xff // jmp 0x11580 <mv_q6_k+0x60>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -883,28 +1381,28 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	WORD $0x9066 // nop
 
-	// wsum_f32: +4016
+	// wsum_f32: +6176
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	LONG $0x20f88349 // cmp r8, 0x20
-	WORD $0x7e7d // jge 0x11039 <wsum_f32+0x89>
+	WORD $0x7e7d // jge 0x118a9 <wsum_f32+0x89>
 	WORD $0xc031 // xor eax, eax
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	LONG $0x08ce8349 // or r14, 0x8
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x00fd8e0f; WORD $0x0000 // jle 0x110ca <wsum_f32+0x11a>
+	LONG $0x00fd8e0f; WORD $0x0000 // jle 0x1193a <wsum_f32+0x11a>
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0x5b7e // jle 0x11030 <wsum_f32+0x80>
+	WORD $0x5b7e // jle 0x118a0 <wsum_f32+0x80>
 	WORD $0x2945; BYTE $0xd0 // sub r8d, r10d
 	LONG $0x92048d4a // lea rax, [rdx + 4*r10]
 	LONG $0x6e79c1c4; BYTE $0xc0 // vmovd xmm0, r8d
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000005520566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x552] # 0x11540 <wsum_bf16+0x220>
+	QUAD $0x00000c620566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xc62] # 0x124c0 <wsumh_bf16+0x2b0>
 	LONG $0x2c7da2c4; WORD $0x920c // vmaskmovps ymm1, ymm0, ymmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x327e // jle 0x1102b <wsum_f32+0x7b>
+	WORD $0x327e // jle 0x1189b <wsum_f32+0x7b>
 	LONG $0x97148d4a // lea rdx, [rdi + 4*r10]
 	LONG $0x02e1c149 // shl r9, 0x2
 	WORD $0xff31 // xor edi, edi
@@ -915,7 +1413,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x014c; BYTE $0xca // add rdx, r9
 	LONG $0xb86de2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm2, ymm3 # ymm1 = (ymm2 * ymm3) + ymm1
 	WORD $0x3948; BYTE $0xf9 // cmp rcx, rdi
-	WORD $0xe575 // jne 0x11010 <wsum_f32+0x60>
+	WORD $0xe575 // jne 0x11880 <wsum_f32+0x60>
 	LONG $0x2e7de2c4; BYTE $0x08 // vmaskmovps ymmword ptr [rax], ymm0, ymm1
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -926,7 +1424,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x60578d4c // lea r10, [rdi + 0x60]
 	LONG $0x0020be41; WORD $0x0000 // mov r14d, 0x20
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x2ceb // jmp 0x1107b <wsum_f32+0xcb>
+	WORD $0x2ceb // jmp 0x118eb <wsum_f32+0xcb>
 	BYTE $0x90 // nop
 	LONG $0x20708d4c // lea r14, [rax + 0x20]
 	LONG $0x80ea8349 // sub r10, -0x80
@@ -936,14 +1434,14 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x609a // vmovups ymmword ptr [rdx + 4*rbx + 0x60], ymm0
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff428f0f; WORD $0xffff // jg 0x10fbd <wsum_f32+0xd>
+	LONG $0xff428f0f; WORD $0xffff // jg 0x1182d <wsum_f32+0xd>
 	LONG $0x1c10fcc5; BYTE $0x9a // vmovups ymm3, ymmword ptr [rdx + 4*rbx]
 	LONG $0x5410fcc5; WORD $0x209a // vmovups ymm2, ymmword ptr [rdx + 4*rbx + 0x20]
 	LONG $0x4c10fcc5; WORD $0x409a // vmovups ymm1, ymmword ptr [rdx + 4*rbx + 0x40]
 	LONG $0x4410fcc5; WORD $0x609a // vmovups ymm0, ymmword ptr [rdx + 4*rbx + 0x60]
 	WORD $0x894c; BYTE $0xf0 // mov rax, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xb67e // jle 0x11050 <wsum_f32+0xa0>
+	WORD $0xb67e // jle 0x118c0 <wsum_f32+0xa0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x187da2c4; WORD $0xbe24 // vbroadcastss ymm4, dword ptr [rsi + 4*r15]
@@ -954,22 +1452,22 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb85dc2c4; BYTE $0x06 // vfmadd231ps ymm0, ymm4, ymmword ptr [r14] # ymm0 = (ymm4 * mem) + ymm0
 	WORD $0x014d; BYTE $0xde // add r14, r11
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xd875 // jne 0x110a0 <wsum_f32+0xf0>
-	WORD $0x86eb // jmp 0x11050 <wsum_f32+0xa0>
+	WORD $0xd875 // jne 0x11910 <wsum_f32+0xf0>
+	WORD $0x86eb // jmp 0x118c0 <wsum_f32+0xa0>
 	LONG $0x871c8d4c // lea r11, [rdi + 4*rax]
 	QUAD $0x000000008d1c8d4a // lea rbx, [4*r9]
-	WORD $0x21eb // jmp 0x110f9 <wsum_f32+0x149>
+	WORD $0x21eb // jmp 0x11969 <wsum_f32+0x149>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x08728d4d // lea r14, [r10 + 0x8]
 	LONG $0x20c38349 // add r11, 0x20
 	LONG $0x0411fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm0
 	WORD $0x894c; BYTE $0xd0 // mov rax, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfed78f0f; WORD $0xffff // jg 0x10fd0 <wsum_f32+0x20>
+	LONG $0xfed78f0f; WORD $0xffff // jg 0x11840 <wsum_f32+0x20>
 	LONG $0x0410fcc5; BYTE $0x82 // vmovups ymm0, ymmword ptr [rdx + 4*rax]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xda7e // jle 0x110e0 <wsum_f32+0x130>
+	WORD $0xda7e // jle 0x11950 <wsum_f32+0x130>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x00401f0f // nop dword ptr [rax]
@@ -978,11 +1476,11 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb875c2c4; BYTE $0x06 // vfmadd231ps ymm0, ymm1, ymmword ptr [r14] # ymm0 = (ymm1 * mem) + ymm0
 	WORD $0x0149; BYTE $0xde // add r14, rbx
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xea75 // jne 0x11110 <wsum_f32+0x160>
-	WORD $0xb8eb // jmp 0x110e0 <wsum_f32+0x130>
+	WORD $0xea75 // jne 0x11980 <wsum_f32+0x160>
+	WORD $0xb8eb // jmp 0x11950 <wsum_f32+0x130>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// wsum_f16: +4400
+	// wsum_f16: +6560
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -991,27 +1489,27 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x20ec8348 // sub rsp, 0x20
 	LONG $0x20f88349 // cmp r8, 0x20
-	LONG $0x00ae8d0f; WORD $0x0000 // jge 0x111f9 <wsum_f16+0xc9>
+	LONG $0x00ae8d0f; WORD $0x0000 // jge 0x11a69 <wsum_f16+0xc9>
 	WORD $0xc031 // xor eax, eax
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	LONG $0x08ce8349 // or r14, 0x8
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x01448e0f; WORD $0x0000 // jle 0x112a1 <wsum_f16+0x171>
+	LONG $0x01448e0f; WORD $0x0000 // jle 0x11b11 <wsum_f16+0x171>
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
 	WORD $0x294d; BYTE $0xd0 // sub r8, r10
-	LONG $0x019d8e0f; WORD $0x0000 // jle 0x11306 <wsum_f16+0x1d6>
+	LONG $0x019d8e0f; WORD $0x0000 // jle 0x11b76 <wsum_f16+0x1d6>
 	LONG $0x6e79c1c4; BYTE $0xc0 // vmovd xmm0, r8d
 	LONG $0x92048d4a // lea rax, [rdx + 4*r10]
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000003c10566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x3c1] # 0x11540 <wsum_bf16+0x220>
+	QUAD $0x00000ad10566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xad1] # 0x124c0 <wsumh_bf16+0x2b0>
 	LONG $0x2c7da2c4; WORD $0x920c // vmaskmovps ymm1, ymm0, ymmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x016f8e0f; WORD $0x0000 // jle 0x112fd <wsum_f16+0x1cd>
+	LONG $0x016f8e0f; WORD $0x0000 // jle 0x11b6d <wsum_f16+0x1cd>
 	LONG $0x57148d4a // lea rdx, [rdi + 2*r10]
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	WORD $0xff31 // xor edi, edi
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x26eb // jmp 0x111c3 <wsum_f16+0x93>
+	WORD $0x26eb // jmp 0x11a33 <wsum_f16+0x93>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x137de2c4; BYTE $0xe3 // vcvtph2ps ymm4, xmm3
 	LONG $0x187de2c4; WORD $0xbe1c // vbroadcastss ymm3, dword ptr [rsi + 4*rdi]
@@ -1020,25 +1518,25 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa85de2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm4, ymm1 # ymm3 = (ymm4 * ymm3) + ymm1
 	LONG $0xcb28fcc5 // vmovaps ymm1, ymm3
 	WORD $0x3948; BYTE $0xcf // cmp rdi, rcx
-	LONG $0x013e840f; WORD $0x0000 // je 0x11301 <wsum_f16+0x1d1>
+	LONG $0x013e840f; WORD $0x0000 // je 0x11b71 <wsum_f16+0x1d1>
 	LONG $0x1429f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0xcf7e // jle 0x111a0 <wsum_f16+0x70>
+	WORD $0xcf7e // jle 0x11a10 <wsum_f16+0x70>
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x1cb70f46; BYTE $0x52 // movzx r11d, word ptr [rdx + 2*r10]
 	LONG $0x1c894666; BYTE $0x54 // mov word ptr [rsp + 2*r10], r11w
 	WORD $0xff49; BYTE $0xc2 // inc r10
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0xee75 // jne 0x111e0 <wsum_f16+0xb0>
+	WORD $0xee75 // jne 0x11a50 <wsum_f16+0xb0>
 	LONG $0x1c28f8c5; BYTE $0x24 // vmovaps xmm3, xmmword ptr [rsp]
-	WORD $0xa7eb // jmp 0x111a0 <wsum_f16+0x70>
+	WORD $0xa7eb // jmp 0x11a10 <wsum_f16+0x70>
 	LONG $0x30578d4c // lea r10, [rdi + 0x30]
 	LONG $0x091c8d4f // lea r11, [r9 + r9]
 	LONG $0x0020be41; WORD $0x0000 // mov r14d, 0x20
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x30eb // jmp 0x1123b <wsum_f16+0x10b>
+	WORD $0x30eb // jmp 0x11aab <wsum_f16+0x10b>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x20708d4c // lea r14, [rax + 0x20]
 	LONG $0x40c28349 // add r10, 0x40
@@ -1048,14 +1546,14 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x609a // vmovups ymmword ptr [rdx + 4*rbx + 0x60], ymm0
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff128f0f; WORD $0xffff // jg 0x1114d <wsum_f16+0x1d>
+	LONG $0xff128f0f; WORD $0xffff // jg 0x119bd <wsum_f16+0x1d>
 	LONG $0x1c10fcc5; BYTE $0x9a // vmovups ymm3, ymmword ptr [rdx + 4*rbx]
 	LONG $0x5410fcc5; WORD $0x209a // vmovups ymm2, ymmword ptr [rdx + 4*rbx + 0x20]
 	LONG $0x4c10fcc5; WORD $0x409a // vmovups ymm1, ymmword ptr [rdx + 4*rbx + 0x40]
 	LONG $0x4410fcc5; WORD $0x609a // vmovups ymm0, ymmword ptr [rdx + 4*rbx + 0x60]
 	WORD $0x894c; BYTE $0xf0 // mov rax, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xb67e // jle 0x11210 <wsum_f16+0xe0>
+	WORD $0xb67e // jle 0x11a80 <wsum_f16+0xe0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x137dc2c4; WORD $0xe076 // vcvtph2ps ymm6, xmmword ptr [r14 - 0x20]
@@ -1070,22 +1568,22 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x014d; BYTE $0xde // add r14, r11
 	LONG $0xb85de2c4; BYTE $0xc6 // vfmadd231ps ymm0, ymm4, ymm6 # ymm0 = (ymm4 * ymm6) + ymm0
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xc475 // jne 0x11260 <wsum_f16+0x130>
-	LONG $0xffff6fe9; BYTE $0xff // jmp 0x11210 <wsum_f16+0xe0>
+	WORD $0xc475 // jne 0x11ad0 <wsum_f16+0x130>
+	LONG $0xffff6fe9; BYTE $0xff // jmp 0x11a80 <wsum_f16+0xe0>
 	LONG $0x471c8d4c // lea r11, [rdi + 2*rax]
 	LONG $0x091c8d4b // lea rbx, [r9 + r9]
-	WORD $0x1eeb // jmp 0x112c9 <wsum_f16+0x199>
+	WORD $0x1eeb // jmp 0x11b39 <wsum_f16+0x199>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x08728d4d // lea r14, [r10 + 0x8]
 	LONG $0x10c38349 // add r11, 0x10
 	LONG $0x0411fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm0
 	WORD $0x894c; BYTE $0xd0 // mov rax, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfe978f0f; WORD $0xffff // jg 0x11160 <wsum_f16+0x30>
+	LONG $0xfe978f0f; WORD $0xffff // jg 0x119d0 <wsum_f16+0x30>
 	LONG $0x0410fcc5; BYTE $0x82 // vmovups ymm0, ymmword ptr [rdx + 4*rax]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xda7e // jle 0x112b0 <wsum_f16+0x180>
+	WORD $0xda7e // jle 0x11b20 <wsum_f16+0x180>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x00401f0f // nop dword ptr [rax]
@@ -1095,8 +1593,8 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0149; BYTE $0xde // add r14, rbx
 	LONG $0xb875e2c4; BYTE $0xc2 // vfmadd231ps ymm0, ymm1, ymm2 # ymm0 = (ymm1 * ymm2) + ymm0
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xe575 // jne 0x112e0 <wsum_f16+0x1b0>
-	WORD $0xb3eb // jmp 0x112b0 <wsum_f16+0x180>
+	WORD $0xe575 // jne 0x11b50 <wsum_f16+0x1b0>
+	WORD $0xb3eb // jmp 0x11b20 <wsum_f16+0x180>
 	LONG $0xd928fcc5 // vmovaps ymm3, ymm1
 	LONG $0x2e7de2c4; BYTE $0x18 // vmaskmovps ymmword ptr [rax], ymm0, ymm3
 	LONG $0xe8658d48 // lea rsp, [rbp - 0x18]
@@ -1108,7 +1606,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// wsum_bf16: +4896
+	// wsum_bf16: +7056
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -1117,27 +1615,27 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x20ec8348 // sub rsp, 0x20
 	LONG $0x20f88349 // cmp r8, 0x20
-	LONG $0x00ae8d0f; WORD $0x0000 // jge 0x113e9 <wsum_bf16+0xc9>
+	LONG $0x00ae8d0f; WORD $0x0000 // jge 0x11c59 <wsum_bf16+0xc9>
 	WORD $0xc031 // xor eax, eax
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	LONG $0x08ce8349 // or r14, 0x8
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x01588e0f; WORD $0x0000 // jle 0x114a5 <wsum_bf16+0x185>
+	LONG $0x01588e0f; WORD $0x0000 // jle 0x11d15 <wsum_bf16+0x185>
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
 	WORD $0x294d; BYTE $0xd0 // sub r8, r10
-	LONG $0x01b28e0f; WORD $0x0000 // jle 0x1150b <wsum_bf16+0x1eb>
+	LONG $0x01b28e0f; WORD $0x0000 // jle 0x11d7b <wsum_bf16+0x1eb>
 	LONG $0x6e79c1c4; BYTE $0xc0 // vmovd xmm0, r8d
 	LONG $0x92048d4a // lea rax, [rdx + 4*r10]
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000001d10566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1d1] # 0x11540 <wsum_bf16+0x220>
+	QUAD $0x000008e10566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x8e1] # 0x124c0 <wsumh_bf16+0x2b0>
 	LONG $0x2c7da2c4; WORD $0x920c // vmaskmovps ymm1, ymm0, ymmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01848e0f; WORD $0x0000 // jle 0x11502 <wsum_bf16+0x1e2>
+	LONG $0x01848e0f; WORD $0x0000 // jle 0x11d72 <wsum_bf16+0x1e2>
 	LONG $0x57148d4a // lea rdx, [rdi + 2*r10]
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	WORD $0xff31 // xor edi, edi
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x2beb // jmp 0x113b8 <wsum_bf16+0x98>
+	WORD $0x2beb // jmp 0x11c28 <wsum_bf16+0x98>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x337de2c4; BYTE $0xdb // vpmovzxwd ymm3, xmm3 # ymm3 = xmm3[0],zero,xmm3[1],zero,xmm3[2],zero,xmm3[3],zero,xmm3[4],zero,xmm3[5],zero,xmm3[6],zero,xmm3[7],zero
 	WORD $0x014c; BYTE $0xca // add rdx, r9
@@ -1147,25 +1645,25 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa85de2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm4, ymm1 # ymm3 = (ymm4 * ymm3) + ymm1
 	LONG $0xcb28fcc5 // vmovaps ymm1, ymm3
 	WORD $0x3948; BYTE $0xcf // cmp rdi, rcx
-	LONG $0x014e840f; WORD $0x0000 // je 0x11506 <wsum_bf16+0x1e6>
+	LONG $0x014e840f; WORD $0x0000 // je 0x11d76 <wsum_bf16+0x1e6>
 	LONG $0x1429f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0xca7e // jle 0x11390 <wsum_bf16+0x70>
+	WORD $0xca7e // jle 0x11c00 <wsum_bf16+0x70>
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x1cb70f46; BYTE $0x52 // movzx r11d, word ptr [rdx + 2*r10]
 	LONG $0x1c894666; BYTE $0x54 // mov word ptr [rsp + 2*r10], r11w
 	WORD $0xff49; BYTE $0xc2 // inc r10
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0xee75 // jne 0x113d0 <wsum_bf16+0xb0>
+	WORD $0xee75 // jne 0x11c40 <wsum_bf16+0xb0>
 	LONG $0x1c28f8c5; BYTE $0x24 // vmovaps xmm3, xmmword ptr [rsp]
-	WORD $0xa7eb // jmp 0x11390 <wsum_bf16+0x70>
+	WORD $0xa7eb // jmp 0x11c00 <wsum_bf16+0x70>
 	LONG $0x30578d4c // lea r10, [rdi + 0x30]
 	LONG $0x091c8d4f // lea r11, [r9 + r9]
 	LONG $0x0020be41; WORD $0x0000 // mov r14d, 0x20
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x30eb // jmp 0x1142b <wsum_bf16+0x10b>
+	WORD $0x30eb // jmp 0x11c9b <wsum_bf16+0x10b>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x20708d4c // lea r14, [rax + 0x20]
 	LONG $0x40c28349 // add r10, 0x40
@@ -1175,14 +1673,14 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x609a // vmovups ymmword ptr [rdx + 4*rbx + 0x60], ymm0
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff128f0f; WORD $0xffff // jg 0x1133d <wsum_bf16+0x1d>
+	LONG $0xff128f0f; WORD $0xffff // jg 0x11bad <wsum_bf16+0x1d>
 	LONG $0x1c10fcc5; BYTE $0x9a // vmovups ymm3, ymmword ptr [rdx + 4*rbx]
 	LONG $0x5410fcc5; WORD $0x209a // vmovups ymm2, ymmword ptr [rdx + 4*rbx + 0x20]
 	LONG $0x4c10fcc5; WORD $0x409a // vmovups ymm1, ymmword ptr [rdx + 4*rbx + 0x40]
 	LONG $0x4410fcc5; WORD $0x609a // vmovups ymm0, ymmword ptr [rdx + 4*rbx + 0x60]
 	WORD $0x894c; BYTE $0xf0 // mov rax, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xb67e // jle 0x11400 <wsum_bf16+0xe0>
+	WORD $0xb67e // jle 0x11c70 <wsum_bf16+0xe0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x337dc2c4; WORD $0xd06e // vpmovzxwd ymm5, xmmword ptr [r14 - 0x30]
@@ -1201,22 +1699,22 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf572d5c5; BYTE $0x10 // vpslld ymm5, ymm5, 0x10
 	LONG $0xb85de2c4; BYTE $0xc5 // vfmadd231ps ymm0, ymm4, ymm5 # ymm0 = (ymm4 * ymm5) + ymm0
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xb075 // jne 0x11450 <wsum_bf16+0x130>
-	LONG $0xffff5be9; BYTE $0xff // jmp 0x11400 <wsum_bf16+0xe0>
+	WORD $0xb075 // jne 0x11cc0 <wsum_bf16+0x130>
+	LONG $0xffff5be9; BYTE $0xff // jmp 0x11c70 <wsum_bf16+0xe0>
 	LONG $0x471c8d4c // lea r11, [rdi + 2*rax]
 	LONG $0x091c8d4b // lea rbx, [r9 + r9]
-	WORD $0x1aeb // jmp 0x114c9 <wsum_bf16+0x1a9>
+	WORD $0x1aeb // jmp 0x11d39 <wsum_bf16+0x1a9>
 	BYTE $0x90 // nop
 	LONG $0x08728d4d // lea r14, [r10 + 0x8]
 	LONG $0x10c38349 // add r11, 0x10
 	LONG $0x0411fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm0
 	WORD $0x894c; BYTE $0xd0 // mov rax, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfe878f0f; WORD $0xffff // jg 0x11350 <wsum_bf16+0x30>
+	LONG $0xfe878f0f; WORD $0xffff // jg 0x11bc0 <wsum_bf16+0x30>
 	LONG $0x0410fcc5; BYTE $0x82 // vmovups ymm0, ymmword ptr [rdx + 4*rax]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xda7e // jle 0x114b0 <wsum_bf16+0x190>
+	WORD $0xda7e // jle 0x11d20 <wsum_bf16+0x190>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x00401f0f // nop dword ptr [rax]
@@ -1227,8 +1725,8 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf172f5c5; BYTE $0x10 // vpslld ymm1, ymm1, 0x10
 	LONG $0xb875e2c4; BYTE $0xc2 // vfmadd231ps ymm0, ymm1, ymm2 # ymm0 = (ymm1 * ymm2) + ymm0
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xe075 // jne 0x114e0 <wsum_bf16+0x1c0>
-	WORD $0xaeeb // jmp 0x114b0 <wsum_bf16+0x190>
+	WORD $0xe075 // jne 0x11d50 <wsum_bf16+0x1c0>
+	WORD $0xaeeb // jmp 0x11d20 <wsum_bf16+0x190>
 	LONG $0xd928fcc5 // vmovaps ymm3, ymm1
 	LONG $0x2e7de2c4; BYTE $0x18 // vmaskmovps ymmword ptr [rax], ymm0, ymm3
 	LONG $0xe8658d48 // lea rsp, [rbp - 0x18]
@@ -1238,19 +1736,459 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+
+	// wsumh_f32: +7568
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x20ec8348 // sub rsp, 0x20
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0xffff2548; WORD $0x0000 // and rax, 0xffff
+	LONG $0x24548948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdx
+	LONG $0x01db840f; WORD $0x0000 // je 0x11f8d <wsumh_f32+0x1fd>
+	QUAD $0x00072505217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x725] # 0x124e0 <wsumh_bf16+0x2d0>
+	WORD $0x8945; BYTE $0xca // mov r10d, r9d
+	LONG $0x10eac141 // shr r10d, 0x10
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	LONG $0x20e9c149 // shr r9, 0x20
+	LONG $0x8f1c8d48 // lea rbx, [rdi + 4*rcx]
+	LONG $0x02e1c148 // shl rcx, 0x2
+	LONG $0x30fac148 // sar rdx, 0x30
+	QUAD $0x0000000095348d46 // lea r14d, [4*r10]
+	LONG $0xc9b70f45 // movzx r9d, r9w
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	LONG $0x240c894c // mov qword ptr [rsp], r9
+	WORD $0x26eb // jmp 0x11e12 <wsumh_f32+0x82>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	LONG $0x244c8b4c; BYTE $0x18 // mov r9, qword ptr [rsp + 0x18]
+	LONG $0x04c68348 // add rsi, 0x4
+	LONG $0xff418d49 // lea rax, [r9 - 0x1]
+	WORD $0x0148; BYTE $0xcb // add rbx, rcx
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
+	LONG $0x01f98349 // cmp r9, 0x1
+	LONG $0x017b8e0f; WORD $0x0000 // jle 0x11f8d <wsumh_f32+0x1fd>
+	LONG $0x243c8348; BYTE $0x00 // cmp qword ptr [rsp], 0x0
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	WORD $0xd274 // je 0x11df0 <wsumh_f32+0x60>
+	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
+	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	WORD $0x8949; BYTE $0xdc // mov r12, rbx
+	WORD $0x8948; BYTE $0xf5 // mov rbp, rsi
+	WORD $0x21eb // jmp 0x11e53 <wsumh_f32+0xc3>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xff418d49 // lea rax, [r9 - 0x1]
+	WORD $0x014d; BYTE $0xf7 // add r15, r14
+	WORD $0x014d; BYTE $0xf4 // add r12, r14
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	WORD $0x9d7e // jle 0x11df0 <wsumh_f32+0x60>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x1674 // je 0x11e6e <wsumh_f32+0xde>
+	WORD $0xc031 // xor eax, eax
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x14180f41; BYTE $0x84 // prefetcht1 byte ptr [r12 + 4*rax]
+	LONG $0x10c08348 // add rax, 0x10
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0xf272 // jb 0x11e60 <wsumh_f32+0xd0>
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	WORD $0x1f7f // jg 0x11e95 <wsumh_f32+0x105>
+	WORD $0xc8eb // jmp 0x11e40 <wsumh_f32+0xb0>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x856c8d4a; BYTE $0x00 // lea rbp, [rbp + 4*r8]
+	WORD $0x014d; BYTE $0xf5 // add r13, r14
+	LONG $0xff438d49 // lea rax, [r11 - 0x1]
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	WORD $0xab7e // jle 0x11e40 <wsumh_f32+0xb0>
+	LONG $0x187de2c4; WORD $0x004d // vbroadcastss ymm1, dword ptr [rbp]
+	LONG $0x20fa8341 // cmp r10d, 0x20
+	WORD $0x0f73 // jae 0x11eb0 <wsumh_f32+0x120>
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x7eeb // jmp 0x11f23 <wsumh_f32+0x193>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x107cc1c4; WORD $0x8714 // vmovups ymm2, ymmword ptr [r15 + 4*rax]
+	LONG $0x20488d48 // lea rcx, [rax + 0x20]
+	LONG $0xa875c2c4; WORD $0x8554; BYTE $0x00 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*rax] # ymm2 = (ymm1 * ymm2) + mem
+	LONG $0x117cc1c4; WORD $0x8554; BYTE $0x00 // vmovups ymmword ptr [r13 + 4*rax], ymm2
+	LONG $0x107cc1c4; WORD $0x8754; BYTE $0x20 // vmovups ymm2, ymmword ptr [r15 + 4*rax + 0x20]
+	LONG $0xa875c2c4; WORD $0x8554; BYTE $0x20 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*rax + 0x20] # ymm2 = (ymm1 * ymm2) + mem
+	LONG $0x117cc1c4; WORD $0x8554; BYTE $0x20 // vmovups ymmword ptr [r13 + 4*rax + 0x20], ymm2
+	LONG $0x107cc1c4; WORD $0x8754; BYTE $0x40 // vmovups ymm2, ymmword ptr [r15 + 4*rax + 0x40]
+	LONG $0xa875c2c4; WORD $0x8554; BYTE $0x40 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*rax + 0x40] # ymm2 = (ymm1 * ymm2) + mem
+	LONG $0x117cc1c4; WORD $0x8554; BYTE $0x40 // vmovups ymmword ptr [r13 + 4*rax + 0x40], ymm2
+	LONG $0x107cc1c4; WORD $0x8754; BYTE $0x60 // vmovups ymm2, ymmword ptr [r15 + 4*rax + 0x60]
+	LONG $0xa875c2c4; WORD $0x8554; BYTE $0x60 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*rax + 0x60] # ymm2 = (ymm1 * ymm2) + mem
+	LONG $0x117cc1c4; WORD $0x8554; BYTE $0x60 // vmovups ymmword ptr [r13 + 4*rax + 0x60], ymm2
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	WORD $0x9d76 // jbe 0x11ec0 <wsumh_f32+0x130>
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x08c88348 // or rax, 0x8
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0x2577 // ja 0x11f54 <wsumh_f32+0x1c4>
+	BYTE $0x90 // nop
+	LONG $0x107cc1c4; WORD $0x8f14 // vmovups ymm2, ymmword ptr [r15 + 4*rcx]
+	LONG $0x08418d48 // lea rax, [rcx + 0x8]
+	LONG $0xa875c2c4; WORD $0x8d54; BYTE $0x00 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*rcx] # ymm2 = (ymm1 * ymm2) + mem
+	LONG $0x117cc1c4; WORD $0x8d54; BYTE $0x00 // vmovups ymmword ptr [r13 + 4*rcx], ymm2
+	LONG $0x10c18348 // add rcx, 0x10
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	WORD $0xdc76 // jbe 0x11f30 <wsumh_f32+0x1a0>
+	WORD $0x3949; BYTE $0xca // cmp r10, rcx
+	LONG $0xff23860f; WORD $0xffff // jbe 0x11e80 <wsumh_f32+0xf0>
+	WORD $0x8944; BYTE $0xd0 // mov eax, r10d
+	WORD $0xc829 // sub eax, ecx
+	LONG $0xd06ef9c5 // vmovd xmm2, eax
+	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
+	LONG $0xd066edc5 // vpcmpgtd ymm2, ymm2, ymm0
+	LONG $0x2c6dc2c4; WORD $0x8f1c // vmaskmovps ymm3, ymm2, ymmword ptr [r15 + 4*rcx]
+	LONG $0x2c6dc2c4; WORD $0x8d64; BYTE $0x00 // vmaskmovps ymm4, ymm2, ymmword ptr [r13 + 4*rcx]
+	LONG $0xa865e2c4; BYTE $0xcc // vfmadd213ps ymm1, ymm3, ymm4 # ymm1 = (ymm3 * ymm1) + ymm4
+	LONG $0x2e6dc2c4; WORD $0x8d4c; BYTE $0x00 // vmaskmovps ymmword ptr [r13 + 4*rcx], ymm2, ymm1
+	LONG $0xfffef3e9; BYTE $0xff // jmp 0x11e80 <wsumh_f32+0xf0>
+	LONG $0x20c48348 // add rsp, 0x20
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	BYTE $0x90 // nop
+
+	// wsumh_f16: +8096
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0x70ec8348 // sub rsp, 0x70
+	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	LONG $0xffe28148; WORD $0x00ff; BYTE $0x00 // and rdx, 0xffff
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	LONG $0x022a840f; WORD $0x0000 // je 0x121fe <wsumh_f16+0x25e>
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	LONG $0x30fec148 // sar rsi, 0x30
+	QUAD $0x0004f90d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x4f9] # 0x124e0 <wsumh_bf16+0x2d0>
+	LONG $0x20e8c148 // shr rax, 0x20
+	LONG $0x10e9c141 // shr r9d, 0x10
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0xb70f; BYTE $0xc0 // movzx eax, ax
+	QUAD $0x000000008d3c8d46 // lea r15d, [4*r9]
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	LONG $0x4e048d48 // lea rax, [rsi + 2*rcx]
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
+	LONG $0x24448948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rax
+	LONG $0x09048d43 // lea eax, [r9 + r9]
+	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	WORD $0x32eb // jmp 0x1205b <wsumh_f16+0xbb>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
+	LONG $0x24448348; WORD $0x0420 // add qword ptr [rsp + 0x20], 0x4
+	LONG $0x244c0148; BYTE $0x10 // add qword ptr [rsp + 0x10], rcx
+	LONG $0x244c0148; BYTE $0x08 // add qword ptr [rsp + 0x8], rcx
+	LONG $0xff428d48 // lea rax, [rdx - 0x1]
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	LONG $0x01a38e0f; WORD $0x0000 // jle 0x121fe <wsumh_f16+0x25e>
+	LONG $0x247c8348; WORD $0x0018 // cmp qword ptr [rsp + 0x18], 0x0
+	LONG $0x24548948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdx
+	WORD $0xc874 // je 0x12030 <wsumh_f16+0x90>
+	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
+	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	WORD $0x25eb // jmp 0x120a8 <wsumh_f16+0x108>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x247c8b48; BYTE $0x40 // mov rdi, qword ptr [rsp + 0x40]
+	LONG $0xff418d48 // lea rax, [rcx - 0x1]
+	WORD $0x0149; BYTE $0xfd // add r13, rdi
+	WORD $0x0149; BYTE $0xfc // add r12, rdi
+	LONG $0x01f98348 // cmp rcx, 0x1
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	WORD $0x887e // jle 0x12030 <wsumh_f16+0x90>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	WORD $0x1274 // je 0x120bf <wsumh_f16+0x11f>
+	WORD $0xc031 // xor eax, eax
+	BYTE $0x90 // nop
+	LONG $0x54180f41; WORD $0x0045 // prefetcht1 byte ptr [r13 + 2*rax]
+	LONG $0x20c08348 // add rax, 0x20
+	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
+	WORD $0xf172 // jb 0x120b0 <wsumh_f16+0x110>
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x407f // jg 0x1210c <wsumh_f16+0x16c>
+	WORD $0xc2eb // jmp 0x12090 <wsumh_f16+0xf0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x6e79c1c4; BYTE $0xe2 // vmovd xmm4, r10d
+	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
+	LONG $0x137de2c4; BYTE $0xdb // vcvtph2ps ymm3, xmm3
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
+	LONG $0xe166ddc5 // vpcmpgtd ymm4, ymm4, ymm1
+	LONG $0x2c5de2c4; BYTE $0x28 // vmaskmovps ymm5, ymm4, ymmword ptr [rax]
+	LONG $0xa865e2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm3, ymm5 # ymm2 = (ymm3 * ymm2) + ymm5
+	LONG $0x2e5de2c4; BYTE $0x10 // vmaskmovps ymmword ptr [rax], ymm4, ymm2
+	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
+	WORD $0x014c; BYTE $0xfa // add rdx, r15
+	LONG $0xff438d49 // lea rax, [r11 - 0x1]
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	WORD $0x847e // jle 0x12090 <wsumh_f16+0xf0>
+	LONG $0x187de2c4; BYTE $0x16 // vbroadcastss ymm2, dword ptr [rsi]
+	LONG $0x20f98341 // cmp r9d, 0x20
+	WORD $0x0973 // jae 0x12120 <wsumh_f16+0x180>
+	WORD $0xc031 // xor eax, eax
+	WORD $0x76eb // jmp 0x12191 <wsumh_f16+0x1f1>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137d82c4; WORD $0x541c // vcvtph2ps ymm3, xmmword ptr [r12 + 2*r10]
+	LONG $0x20428d49 // lea rax, [r10 + 0x20]
+	LONG $0xa86da2c4; WORD $0x921c // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r10] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x117ca1c4; WORD $0x921c // vmovups ymmword ptr [rdx + 4*r10], ymm3
+	LONG $0x137d82c4; WORD $0x545c; BYTE $0x10 // vcvtph2ps ymm3, xmmword ptr [r12 + 2*r10 + 0x10]
+	LONG $0xa86da2c4; WORD $0x925c; BYTE $0x20 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r10 + 0x20] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x117ca1c4; WORD $0x925c; BYTE $0x20 // vmovups ymmword ptr [rdx + 4*r10 + 0x20], ymm3
+	LONG $0x137d82c4; WORD $0x545c; BYTE $0x20 // vcvtph2ps ymm3, xmmword ptr [r12 + 2*r10 + 0x20]
+	LONG $0xa86da2c4; WORD $0x925c; BYTE $0x40 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r10 + 0x40] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x117ca1c4; WORD $0x925c; BYTE $0x40 // vmovups ymmword ptr [rdx + 4*r10 + 0x40], ymm3
+	LONG $0x137d82c4; WORD $0x545c; BYTE $0x30 // vcvtph2ps ymm3, xmmword ptr [r12 + 2*r10 + 0x30]
+	LONG $0xa86da2c4; WORD $0x925c; BYTE $0x60 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r10 + 0x60] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x117ca1c4; WORD $0x925c; BYTE $0x60 // vmovups ymmword ptr [rdx + 4*r10 + 0x60], ymm3
+	LONG $0x40c28349 // add r10, 0x40
+	WORD $0x394d; BYTE $0xca // cmp r10, r9
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	WORD $0x9f76 // jbe 0x12130 <wsumh_f16+0x190>
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x08cf8348 // or rdi, 0x8
+	WORD $0x394c; BYTE $0xcf // cmp rdi, r9
+	WORD $0x2477 // ja 0x121c1 <wsumh_f16+0x221>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x137dc2c4; WORD $0x441c // vcvtph2ps ymm3, xmmword ptr [r12 + 2*rax]
+	LONG $0x08788d48 // lea rdi, [rax + 0x8]
+	LONG $0xa86de2c4; WORD $0x821c // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*rax] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x1c11fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm3
+	LONG $0x10c08348 // add rax, 0x10
+	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	WORD $0xdf76 // jbe 0x121a0 <wsumh_f16+0x200>
+	WORD $0x894d; BYTE $0xca // mov r10, r9
+	WORD $0x2949; BYTE $0xc2 // sub r10, rax
+	LONG $0xff2b860f; WORD $0xffff // jbe 0x120f8 <wsumh_f16+0x158>
+	LONG $0x4429f8c5; WORD $0x5024 // vmovaps xmmword ptr [rsp + 0x50], xmm0
+	LONG $0xfef58e0f; WORD $0xffff // jle 0x120ce <wsumh_f16+0x12e>
+	LONG $0x443c8d49 // lea rdi, [r12 + 2*rax]
+	WORD $0xdb31 // xor ebx, ebx
+	BYTE $0x90 // nop
+	LONG $0x34b70f44; BYTE $0x5f // movzx r14d, word ptr [rdi + 2*rbx]
+	LONG $0x74894466; WORD $0x505c // mov word ptr [rsp + 2*rbx + 0x50], r14w
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	WORD $0x3949; BYTE $0xda // cmp r10, rbx
+	WORD $0xed75 // jne 0x121e0 <wsumh_f16+0x240>
+	LONG $0x5c28f8c5; WORD $0x5024 // vmovaps xmm3, xmmword ptr [rsp + 0x50]
+	LONG $0xfffed4e9; BYTE $0xff // jmp 0x120d2 <wsumh_f16+0x132>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+
+	// wsumh_bf16: +8720
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0x70ec8348 // sub rsp, 0x70
+	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	LONG $0xffe28148; WORD $0x00ff; BYTE $0x00 // and rdx, 0xffff
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	LONG $0x026a840f; WORD $0x0000 // je 0x124ae <wsumh_bf16+0x29e>
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	LONG $0x30fec148 // sar rsi, 0x30
+	QUAD $0x0002890d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x289] # 0x124e0 <wsumh_bf16+0x2d0>
+	LONG $0x20e8c148 // shr rax, 0x20
+	LONG $0x10e9c141 // shr r9d, 0x10
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0xb70f; BYTE $0xc0 // movzx eax, ax
+	QUAD $0x000000008d3c8d46 // lea r15d, [4*r9]
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	LONG $0x4e048d48 // lea rax, [rsi + 2*rcx]
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
+	LONG $0x24448948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rax
+	LONG $0x09048d43 // lea eax, [r9 + r9]
+	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	WORD $0x32eb // jmp 0x122cb <wsumh_bf16+0xbb>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
+	LONG $0x24448348; WORD $0x0420 // add qword ptr [rsp + 0x20], 0x4
+	LONG $0x244c0148; BYTE $0x10 // add qword ptr [rsp + 0x10], rcx
+	LONG $0x244c0148; BYTE $0x08 // add qword ptr [rsp + 0x8], rcx
+	LONG $0xff428d48 // lea rax, [rdx - 0x1]
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	LONG $0x01e38e0f; WORD $0x0000 // jle 0x124ae <wsumh_bf16+0x29e>
+	LONG $0x247c8348; WORD $0x0018 // cmp qword ptr [rsp + 0x18], 0x0
+	LONG $0x24548948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdx
+	WORD $0xc874 // je 0x122a0 <wsumh_bf16+0x90>
+	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
+	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	WORD $0x25eb // jmp 0x12318 <wsumh_bf16+0x108>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x247c8b48; BYTE $0x40 // mov rdi, qword ptr [rsp + 0x40]
+	LONG $0xff418d48 // lea rax, [rcx - 0x1]
+	WORD $0x0149; BYTE $0xfd // add r13, rdi
+	WORD $0x0149; BYTE $0xfc // add r12, rdi
+	LONG $0x01f98348 // cmp rcx, 0x1
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	WORD $0x887e // jle 0x122a0 <wsumh_bf16+0x90>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	WORD $0x1274 // je 0x1232f <wsumh_bf16+0x11f>
+	WORD $0xc031 // xor eax, eax
+	BYTE $0x90 // nop
+	LONG $0x54180f41; WORD $0x0045 // prefetcht1 byte ptr [r13 + 2*rax]
+	LONG $0x20c08348 // add rax, 0x20
+	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
+	WORD $0xf172 // jb 0x12320 <wsumh_bf16+0x110>
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x497f // jg 0x12385 <wsumh_bf16+0x175>
+	WORD $0xc2eb // jmp 0x12300 <wsumh_bf16+0xf0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x6e79c1c4; BYTE $0xe2 // vmovd xmm4, r10d
+	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
+	LONG $0x337de2c4; BYTE $0xdb // vpmovzxwd ymm3, xmm3 # ymm3 = xmm3[0],zero,xmm3[1],zero,xmm3[2],zero,xmm3[3],zero,xmm3[4],zero,xmm3[5],zero,xmm3[6],zero,xmm3[7],zero
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
+	LONG $0xe166ddc5 // vpcmpgtd ymm4, ymm4, ymm1
+	LONG $0x2c5de2c4; BYTE $0x28 // vmaskmovps ymm5, ymm4, ymmword ptr [rax]
+	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
+	LONG $0xa865e2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm3, ymm5 # ymm2 = (ymm3 * ymm2) + ymm5
+	LONG $0x2e5de2c4; BYTE $0x10 // vmaskmovps ymmword ptr [rax], ymm4, ymm2
+	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
+	WORD $0x014c; BYTE $0xfa // add rdx, r15
+	LONG $0xff438d49 // lea rax, [r11 - 0x1]
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0xff7b8e0f; WORD $0xffff // jle 0x12300 <wsumh_bf16+0xf0>
+	LONG $0x187de2c4; BYTE $0x16 // vbroadcastss ymm2, dword ptr [rsi]
+	LONG $0x20f98341 // cmp r9d, 0x20
+	WORD $0x1073 // jae 0x123a0 <wsumh_bf16+0x190>
+	WORD $0xc031 // xor eax, eax
+	LONG $0x00008ee9; BYTE $0x00 // jmp 0x12425 <wsumh_bf16+0x215>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x337d82c4; WORD $0x541c // vpmovzxwd ymm3, xmmword ptr [r12 + 2*r10]
+	LONG $0x20428d49 // lea rax, [r10 + 0x20]
+	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
+	LONG $0xa86da2c4; WORD $0x921c // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r10] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x117ca1c4; WORD $0x921c // vmovups ymmword ptr [rdx + 4*r10], ymm3
+	LONG $0x337d82c4; WORD $0x545c; BYTE $0x10 // vpmovzxwd ymm3, xmmword ptr [r12 + 2*r10 + 0x10]
+	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
+	LONG $0xa86da2c4; WORD $0x925c; BYTE $0x20 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r10 + 0x20] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x117ca1c4; WORD $0x925c; BYTE $0x20 // vmovups ymmword ptr [rdx + 4*r10 + 0x20], ymm3
+	LONG $0x337d82c4; WORD $0x545c; BYTE $0x20 // vpmovzxwd ymm3, xmmword ptr [r12 + 2*r10 + 0x20]
+	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
+	LONG $0xa86da2c4; WORD $0x925c; BYTE $0x40 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r10 + 0x40] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x117ca1c4; WORD $0x925c; BYTE $0x40 // vmovups ymmword ptr [rdx + 4*r10 + 0x40], ymm3
+	LONG $0x337d82c4; WORD $0x545c; BYTE $0x30 // vpmovzxwd ymm3, xmmword ptr [r12 + 2*r10 + 0x30]
+	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
+	LONG $0xa86da2c4; WORD $0x925c; BYTE $0x60 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r10 + 0x60] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x117ca1c4; WORD $0x925c; BYTE $0x60 // vmovups ymmword ptr [rdx + 4*r10 + 0x60], ymm3
+	LONG $0x40c28349 // add r10, 0x40
+	WORD $0x394d; BYTE $0xca // cmp r10, r9
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	WORD $0x8b76 // jbe 0x123b0 <wsumh_bf16+0x1a0>
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x08cf8348 // or rdi, 0x8
+	WORD $0x394c; BYTE $0xcf // cmp rdi, r9
+	WORD $0x3577 // ja 0x12466 <wsumh_bf16+0x256>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x337dc2c4; WORD $0x441c // vpmovzxwd ymm3, xmmword ptr [r12 + 2*rax]
+	LONG $0x08788d48 // lea rdi, [rax + 0x8]
+	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
+	LONG $0xa86de2c4; WORD $0x821c // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*rax] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x1c11fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm3
+	LONG $0x10c08348 // add rax, 0x10
+	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	WORD $0xda76 // jbe 0x12440 <wsumh_bf16+0x230>
+	WORD $0x894d; BYTE $0xca // mov r10, r9
+	WORD $0x2949; BYTE $0xc2 // sub r10, rax
+	LONG $0xfefb860f; WORD $0xffff // jbe 0x1236d <wsumh_bf16+0x15d>
+	LONG $0x4429f8c5; WORD $0x5024 // vmovaps xmmword ptr [rsp + 0x50], xmm0
+	LONG $0xfec08e0f; WORD $0xffff // jle 0x1233e <wsumh_bf16+0x12e>
+	LONG $0x443c8d49 // lea rdi, [r12 + 2*rax]
+	WORD $0xdb31 // xor ebx, ebx
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x34b70f44; BYTE $0x5f // movzx r14d, word ptr [rdi + 2*rbx]
+	LONG $0x74894466; WORD $0x505c // mov word ptr [rsp + 2*rbx + 0x50], r14w
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	WORD $0x3949; BYTE $0xda // cmp r10, rbx
+	WORD $0xed75 // jne 0x12490 <wsumh_bf16+0x280>
+	LONG $0x5c28f8c5; WORD $0x5024 // vmovaps xmm3, xmmword ptr [rsp + 0x50]
+	LONG $0xfffe94e9; BYTE $0xff // jmp 0x12342 <wsumh_bf16+0x132>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0x00cccccccccccccc; QUAD $0x0200000001000000
-	QUAD $0x0400000003000000; QUAD $0x0600000005000000
-	QUAD $0x0000000007000000; QUAD $0xcc07060504030201
-	QUAD $0x0fcccccccccccccc; QUAD $0x0f0f0f0f0f0f0f0f
-	QUAD $0x300f0f0f0f0f0f0f; QUAD $0x3030303030303030
-	QUAD $0xe030303030303030; QUAD $0xe0e0e0e0e0e0e0e0
-	QUAD $0xf8e0e0e0e0e0e0e0; QUAD $0xf8f8f8f8f8f8f8f8
-	QUAD $0x0ff8f8f8f8f8f8f8; QUAD $0xcccccce0300f0ff8
-	LONG $0xcccccccc; WORD $0xcccc; BYTE $0xcc
+	QUAD $0x0000000100000000; QUAD $0x0000000300000002
+	QUAD $0x0000000500000004; QUAD $0x0000000700000006
+	QUAD $0x0706050403020100; QUAD $0xcccccccccccccccc
+	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
+	QUAD $0x3030303030303030; QUAD $0x3030303030303030
+	QUAD $0xe0e0e0e0e0e0e0e0; QUAD $0xe0e0e0e0e0e0e0e0
+	QUAD $0xf8f8f8f8f8f8f8f8; QUAD $0xf8f8f8f8f8f8f8f8
+	QUAD $0xcccce0300f0ff80f; QUAD $0xcccccccccccccccc
 
 // func mvF32_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
 TEXT ·mvF32_avx2(SB), 0, $0-48
@@ -1263,6 +2201,17 @@ TEXT ·mvF32_avx2(SB), 0, $0-48
 	CALL ·matvec_avx2<>+0(SB)
 	RET
 
+// func mvhF32_avx2(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhF32_avx2(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldw+24(FP), CX
+	MOVQ ldy+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx2<>+416(SB)
+	RET
+
 // func mvF16_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
 TEXT ·mvF16_avx2(SB), 0, $0-48
 	MOVQ w+0(FP), DI
@@ -1271,7 +2220,18 @@ TEXT ·mvF16_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx2<>+416(SB)
+	CALL ·matvec_avx2<>+1072(SB)
+	RET
+
+// func mvhF16_avx2(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhF16_avx2(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldw+24(FP), CX
+	MOVQ ldy+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx2<>+1536(SB)
 	RET
 
 // func mvBF16_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -1282,7 +2242,18 @@ TEXT ·mvBF16_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx2<>+880(SB)
+	CALL ·matvec_avx2<>+2256(SB)
+	RET
+
+// func mvhBF16_avx2(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhBF16_avx2(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldw+24(FP), CX
+	MOVQ ldy+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx2<>+2784(SB)
 	RET
 
 // func mvQ8_0_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -1293,7 +2264,7 @@ TEXT ·mvQ8_0_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx2<>+1408(SB)
+	CALL ·matvec_avx2<>+3568(SB)
 	RET
 
 // func mvQ4_0_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -1304,7 +2275,7 @@ TEXT ·mvQ4_0_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx2<>+1888(SB)
+	CALL ·matvec_avx2<>+4048(SB)
 	RET
 
 // func mvQ4_K_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -1315,7 +2286,7 @@ TEXT ·mvQ4_K_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx2<>+2480(SB)
+	CALL ·matvec_avx2<>+4640(SB)
 	RET
 
 // func mvQ6_K_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -1326,7 +2297,7 @@ TEXT ·mvQ6_K_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx2<>+3248(SB)
+	CALL ·matvec_avx2<>+5408(SB)
 	RET
 
 // func wsumF32_avx2(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -1337,7 +2308,7 @@ TEXT ·wsumF32_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx2<>+4016(SB)
+	CALL ·matvec_avx2<>+6176(SB)
 	RET
 
 // func wsumF16_avx2(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -1348,7 +2319,7 @@ TEXT ·wsumF16_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx2<>+4400(SB)
+	CALL ·matvec_avx2<>+6560(SB)
 	RET
 
 // func wsumBF16_avx2(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -1359,5 +2330,38 @@ TEXT ·wsumBF16_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx2<>+4896(SB)
+	CALL ·matvec_avx2<>+7056(SB)
+	RET
+
+// func wsumhF32_avx2(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+TEXT ·wsumhF32_avx2(SB), 0, $0-48
+	MOVQ v+0(FP), DI
+	MOVQ p+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldv+24(FP), CX
+	MOVQ ldp+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx2<>+7568(SB)
+	RET
+
+// func wsumhF16_avx2(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+TEXT ·wsumhF16_avx2(SB), 0, $0-48
+	MOVQ v+0(FP), DI
+	MOVQ p+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldv+24(FP), CX
+	MOVQ ldp+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx2<>+8096(SB)
+	RET
+
+// func wsumhBF16_avx2(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+TEXT ·wsumhBF16_avx2(SB), 0, $0-48
+	MOVQ v+0(FP), DI
+	MOVQ p+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldv+24(FP), CX
+	MOVQ ldp+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx2<>+8720(SB)
 	RET

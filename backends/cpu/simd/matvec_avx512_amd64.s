@@ -95,12 +95,164 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// mv_f16: +448
+	// mvh_f32: +448
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x28ec8348 // sub rsp, 0x28
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0xffe68148; WORD $0x00ff; BYTE $0x00 // and rsi, 0xffff
+	LONG $0x24548948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdx
+	LONG $0x025f840f; WORD $0x0000 // je 0x10447 <mvh_f32+0x287>
+	WORD $0x8945; BYTE $0xcb // mov r11d, r9d
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x20e9c149 // shr r9, 0x20
+	LONG $0x10ebc141 // shr r11d, 0x10
+	LONG $0x30f8c148 // sar rax, 0x30
+	LONG $0xd1b70f41 // movzx edx, r9w
+	QUAD $0x000000009d3c8d46 // lea r15d, [4*r11]
+	LONG $0x24148948 // mov qword ptr [rsp], rdx
+	LONG $0x8f148d48 // lea rdx, [rdi + 4*rcx]
+	LONG $0x02e1c148 // shl rcx, 0x2
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	WORD $0x2eeb // jmp 0x10247 <mvh_f32+0x87>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
+	LONG $0x24448348; WORD $0x0408 // add qword ptr [rsp + 0x8], 0x4
+	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
+	WORD $0x0148; BYTE $0xf2 // add rdx, rsi
+	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x01f98349 // cmp r9, 0x1
+	LONG $0x02008e0f; WORD $0x0000 // jle 0x10447 <mvh_f32+0x287>
+	LONG $0x243c8348; BYTE $0x00 // cmp qword ptr [rsp], 0x0
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
+	WORD $0xcd74 // je 0x10220 <mvh_f32+0x60>
+	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
+	LONG $0x246c8b48; BYTE $0x08 // mov rbp, qword ptr [rsp + 0x8]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
+	WORD $0x1aeb // jmp 0x10283 <mvh_f32+0xc3>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
+	WORD $0x014d; BYTE $0xfc // add r12, r15
+	WORD $0x014d; BYTE $0xfd // add r13, r15
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	WORD $0x9d7e // jle 0x10220 <mvh_f32+0x60>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x1774 // je 0x1029f <mvh_f32+0xdf>
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x54180f41; WORD $0x008d // prefetcht1 byte ptr [r13 + 4*rcx]
+	LONG $0x10c18348 // add rcx, 0x10
+	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
+	WORD $0xf172 // jb 0x10290 <mvh_f32+0xd0>
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x5f7f // jg 0x10306 <mvh_f32+0x146>
+	WORD $0xc7eb // jmp 0x10270 <mvh_f32+0xb0>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0xff4b8d48 // lea rcx, [rbx - 0x1]
+	WORD $0x014c; BYTE $0xfe // add rsi, r15
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
+	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
+	LONG $0x4511fac5; BYTE $0x00 // vmovss dword ptr [rbp], xmm0
+	LONG $0x856c8d4a; BYTE $0x00 // lea rbp, [rbp + 4*r8]
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0xff6a8e0f; WORD $0xffff // jle 0x10270 <mvh_f32+0xb0>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x80fb8141; WORD $0x0000; BYTE $0x00 // cmp r11d, 0x80
+	WORD $0x1d73 // jae 0x10330 <mvh_f32+0x170>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x0000b1e9; BYTE $0x00 // jmp 0x103d8 <mvh_f32+0x218>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x9066 // nop
+	LONG $0x487cd162; WORD $0x2410; BYTE $0x8c // vmovups zmm4, zmmword ptr [r12 + 4*rcx]
+	QUAD $0x018c6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 4*rcx + 0x40]
+	QUAD $0x028c7410487cd162 // vmovups zmm6, zmmword ptr [r12 + 4*rcx + 0x80]
+	QUAD $0x038c7c10487cd162 // vmovups zmm7, zmmword ptr [r12 + 4*rcx + 0xc0]
+	LONG $0x80918d4c; WORD $0x0000; BYTE $0x00 // lea r10, [rcx + 0x80]
+	LONG $0x4865f262; WORD $0x2498; BYTE $0x8e // vfmadd132ps zmm4, zmm3, zmmword ptr [rsi + 4*rcx] # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x018e6c98486df262 // vfmadd132ps zmm5, zmm2, zmmword ptr [rsi + 4*rcx + 0x40] # zmm5 = (zmm5 * mem) + zmm2
+	QUAD $0x028e74984875f262 // vfmadd132ps zmm6, zmm1, zmmword ptr [rsi + 4*rcx + 0x80] # zmm6 = (zmm6 * mem) + zmm1
+	QUAD $0x038e7c98487df262 // vfmadd132ps zmm7, zmm0, zmmword ptr [rsi + 4*rcx + 0xc0] # zmm7 = (zmm7 * mem) + zmm0
+	QUAD $0x048c5c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 4*rcx + 0x100]
+	QUAD $0x058c5410487cd162 // vmovups zmm2, zmmword ptr [r12 + 4*rcx + 0x140]
+	QUAD $0x068c4c10487cd162 // vmovups zmm1, zmmword ptr [r12 + 4*rcx + 0x180]
+	QUAD $0x078c4410487cd162 // vmovups zmm0, zmmword ptr [r12 + 4*rcx + 0x1c0]
+	QUAD $0x048e5c98485df262 // vfmadd132ps zmm3, zmm4, zmmword ptr [rsi + 4*rcx + 0x100] # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058e54984855f262 // vfmadd132ps zmm2, zmm5, zmmword ptr [rsi + 4*rcx + 0x140] # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x068e4c98484df262 // vfmadd132ps zmm1, zmm6, zmmword ptr [rsi + 4*rcx + 0x180] # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078e44984845f262 // vfmadd132ps zmm0, zmm7, zmmword ptr [rsi + 4*rcx + 0x1c0] # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	LONG $0xff68860f; WORD $0xffff // jbe 0x10340 <mvh_f32+0x180>
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	LONG $0x10c98348 // or rcx, 0x10
+	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
+	WORD $0x2a77 // ja 0x1040e <mvh_f32+0x24e>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x487c9162; WORD $0x2410; BYTE $0x94 // vmovups zmm4, zmmword ptr [r12 + 4*r10]
+	LONG $0x104a8d49 // lea rcx, [r10 + 0x10]
+	LONG $0x485db262; WORD $0x1cb8; BYTE $0x96 // vfmadd231ps zmm3, zmm4, zmmword ptr [rsi + 4*r10] # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x20c28349 // add r10, 0x20
+	WORD $0x394d; BYTE $0xda // cmp r10, r11
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	WORD $0xe276 // jbe 0x103f0 <mvh_f32+0x230>
+	WORD $0x394d; BYTE $0xd3 // cmp r11, r10
+	LONG $0xfe99860f; WORD $0xffff // jbe 0x102b0 <mvh_f32+0xf0>
+	LONG $0xffffbe41; WORD $0xffff // mov r14d, 0xffffffff
+	WORD $0x8944; BYTE $0xd9 // mov ecx, r11d
+	WORD $0x2944; BYTE $0xd1 // sub ecx, r10d
+	WORD $0xd341; BYTE $0xe6 // shl r14d, cl
+	WORD $0xf741; BYTE $0xd6 // not r14d
+	LONG $0x927bc1c4; BYTE $0xce // kmovd k1, r14d
+	LONG $0xc97c9162; WORD $0x2410; BYTE $0x94 // vmovups zmm4 {k1} {z}, zmmword ptr [r12 + 4*r10]
+	LONG $0xc97cb162; WORD $0x2c10; BYTE $0x96 // vmovups zmm5 {k1} {z}, zmmword ptr [rsi + 4*r10]
+	LONG $0x485df262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm4, zmm5 # zmm2 = (zmm4 * zmm5) + zmm2
+	LONG $0xfffe69e9; BYTE $0xff // jmp 0x102b0 <mvh_f32+0xf0>
+	LONG $0x28c48348 // add rsp, 0x28
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+
+	// mv_f16: +1120
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01b48e0f; WORD $0x0000 // jle 0x1037d <mv_f16+0x1bd>
+	LONG $0x01b48e0f; WORD $0x0000 // jle 0x1061d <mv_f16+0x1bd>
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0x63eb // jmp 0x10234 <mv_f16+0x74>
+	WORD $0x63eb // jmp 0x104d4 <mv_f16+0x74>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
@@ -119,15 +271,15 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x01498e0f; WORD $0x0000 // jle 0x1037d <mv_f16+0x1bd>
+	LONG $0x01498e0f; WORD $0x0000 // jle 0x1061d <mv_f16+0x1bd>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x80f88149; WORD $0x0000; BYTE $0x00 // cmp r8, 0x80
-	WORD $0x1f7d // jge 0x10260 <mv_f16+0xa0>
+	WORD $0x1f7d // jge 0x10500 <mv_f16+0xa0>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	LONG $0x0000b3e9; BYTE $0x00 // jmp 0x10308 <mv_f16+0x148>
+	LONG $0x0000b3e9; BYTE $0x00 // jmp 0x105a8 <mv_f16+0x148>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -154,11 +306,11 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
 	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0xff688e0f; WORD $0xffff // jle 0x10270 <mv_f16+0xb0>
+	LONG $0xff688e0f; WORD $0xffff // jle 0x10510 <mv_f16+0xb0>
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	LONG $0x10c98348 // or rcx, 0x10
 	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x2a7f // jg 0x1033e <mv_f16+0x17e>
+	WORD $0x2a7f // jg 0x105de <mv_f16+0x17e>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x487db262; WORD $0x2413; BYTE $0x57 // vcvtph2ps zmm4, ymmword ptr [rdi + 2*r10]
 	LONG $0x104a8d49 // lea rcx, [r10 + 0x10]
@@ -166,9 +318,9 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c28349 // add r10, 0x20
 	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
-	WORD $0xe27e // jle 0x10320 <mv_f16+0x160>
+	WORD $0xe27e // jle 0x105c0 <mv_f16+0x160>
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	LONG $0xfe998e0f; WORD $0xffff // jle 0x101e0 <mv_f16+0x20>
+	LONG $0xfe998e0f; WORD $0xffff // jle 0x10480 <mv_f16+0x20>
 	LONG $0xffffbb41; WORD $0xffff // mov r11d, 0xffffffff
 	WORD $0x8944; BYTE $0xc1 // mov ecx, r8d
 	WORD $0x2944; BYTE $0xd1 // sub ecx, r10d
@@ -179,17 +331,172 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc97cb162; WORD $0x2c10; BYTE $0x96 // vmovups zmm5 {k1} {z}, zmmword ptr [rsi + 4*r10]
 	LONG $0x487df262; WORD $0xe413 // vcvtph2ps zmm4, ymm4
 	LONG $0x485df262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm4, zmm5 # zmm2 = (zmm4 * zmm5) + zmm2
-	LONG $0xfffe63e9; BYTE $0xff // jmp 0x101e0 <mv_f16+0x20>
+	LONG $0xfffe63e9; BYTE $0xff // jmp 0x10480 <mv_f16+0x20>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// mv_bf16: +912
+	// mvh_f16: +1584
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x30ec8348 // sub rsp, 0x30
+	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	LONG $0xffe28148; WORD $0x00ff; BYTE $0x00 // and rdx, 0xffff
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	LONG $0x0272840f; WORD $0x0000 // je 0x108ce <mvh_f16+0x29e>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	WORD $0x8945; BYTE $0xcb // mov r11d, r9d
+	LONG $0x10ebc141 // shr r11d, 0x10
+	WORD $0x894d; BYTE $0xce // mov r14, r9
+	LONG $0x20e9c149 // shr r9, 0x20
+	LONG $0x30fec149 // sar r14, 0x30
+	QUAD $0x000000009d248d46 // lea r12d, [4*r11]
+	LONG $0xc1b70f41 // movzx eax, r9w
+	LONG $0x1b3c8d47 // lea r15d, [r11 + r11]
+	LONG $0x24448948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rax
+	LONG $0x4e3c8d48 // lea rdi, [rsi + 2*rcx]
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	WORD $0x33eb // jmp 0x106c8 <mvh_f16+0x98>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
+	LONG $0x24448348; WORD $0x0410 // add qword ptr [rsp + 0x10], 0x4
+	LONG $0x240c0148 // add qword ptr [rsp], rcx
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
+	LONG $0xff428d48 // lea rax, [rdx - 0x1]
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	LONG $0x02068e0f; WORD $0x0000 // jle 0x108ce <mvh_f16+0x29e>
+	LONG $0x247c8348; WORD $0x0008 // cmp qword ptr [rsp + 0x8], 0x0
+	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
+	WORD $0xcb74 // je 0x106a0 <mvh_f16+0x70>
+	LONG $0x242c8b4c // mov r13, qword ptr [rsp]
+	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
+	WORD $0x16eb // jmp 0x10703 <mvh_f16+0xd3>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xff418d49 // lea rax, [r9 - 0x1]
+	WORD $0x014d; BYTE $0xfd // add r13, r15
+	WORD $0x014c; BYTE $0xfd // add rbp, r15
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	WORD $0x9d7e // jle 0x106a0 <mvh_f16+0x70>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x1674 // je 0x1071e <mvh_f16+0xee>
+	WORD $0xc031 // xor eax, eax
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x4554180f; BYTE $0x00 // prefetcht1 byte ptr [rbp + 2*rax]
+	LONG $0x20c08348 // add rax, 0x20
+	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
+	WORD $0xf272 // jb 0x10710 <mvh_f16+0xe0>
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	WORD $0x5e7f // jg 0x10784 <mvh_f16+0x154>
+	WORD $0xc8eb // jmp 0x106f0 <mvh_f16+0xc0>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0xff438d48 // lea rax, [rbx - 0x1]
+	WORD $0x014c; BYTE $0xe6 // add rsi, r12
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
+	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
+	LONG $0x0211fac5 // vmovss dword ptr [rdx], xmm0
+	LONG $0x82148d4a // lea rdx, [rdx + 4*r8]
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	LONG $0xff6c8e0f; WORD $0xffff // jle 0x106f0 <mvh_f16+0xc0>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x80fb8141; WORD $0x0000; BYTE $0x00 // cmp r11d, 0x80
+	WORD $0x1f73 // jae 0x107b0 <mvh_f16+0x180>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0xc031 // xor eax, eax
+	LONG $0x0000b5e9; BYTE $0x00 // jmp 0x10859 <mvh_f16+0x229>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x9066 // nop
+	QUAD $0x004d6413487dd262 // vcvtph2ps zmm4, ymmword ptr [r13 + 2*rcx]
+	QUAD $0x014d6c13487dd262 // vcvtph2ps zmm5, ymmword ptr [r13 + 2*rcx + 0x20]
+	QUAD $0x024d7413487dd262 // vcvtph2ps zmm6, ymmword ptr [r13 + 2*rcx + 0x40]
+	QUAD $0x034d7c13487dd262 // vcvtph2ps zmm7, ymmword ptr [r13 + 2*rcx + 0x60]
+	LONG $0x80818d48; WORD $0x0000; BYTE $0x00 // lea rax, [rcx + 0x80]
+	LONG $0x4865f262; WORD $0x2498; BYTE $0x8e // vfmadd132ps zmm4, zmm3, zmmword ptr [rsi + 4*rcx] # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x044d5c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r13 + 2*rcx + 0x80]
+	QUAD $0x018e6c98486df262 // vfmadd132ps zmm5, zmm2, zmmword ptr [rsi + 4*rcx + 0x40] # zmm5 = (zmm5 * mem) + zmm2
+	QUAD $0x054d5413487dd262 // vcvtph2ps zmm2, ymmword ptr [r13 + 2*rcx + 0xa0]
+	QUAD $0x028e74984875f262 // vfmadd132ps zmm6, zmm1, zmmword ptr [rsi + 4*rcx + 0x80] # zmm6 = (zmm6 * mem) + zmm1
+	QUAD $0x064d4c13487dd262 // vcvtph2ps zmm1, ymmword ptr [r13 + 2*rcx + 0xc0]
+	QUAD $0x038e7c98487df262 // vfmadd132ps zmm7, zmm0, zmmword ptr [rsi + 4*rcx + 0xc0] # zmm7 = (zmm7 * mem) + zmm0
+	QUAD $0x074d4413487dd262 // vcvtph2ps zmm0, ymmword ptr [r13 + 2*rcx + 0xe0]
+	QUAD $0x048e5c98485df262 // vfmadd132ps zmm3, zmm4, zmmword ptr [rsi + 4*rcx + 0x100] # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058e54984855f262 // vfmadd132ps zmm2, zmm5, zmmword ptr [rsi + 4*rcx + 0x140] # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x068e4c98484df262 // vfmadd132ps zmm1, zmm6, zmmword ptr [rsi + 4*rcx + 0x180] # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078e44984845f262 // vfmadd132ps zmm0, zmm7, zmmword ptr [rsi + 4*rcx + 0x1c0] # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	LONG $0xff67860f; WORD $0xffff // jbe 0x107c0 <mvh_f16+0x190>
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	LONG $0x10c98348 // or rcx, 0x10
+	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
+	WORD $0x2a77 // ja 0x1088f <mvh_f16+0x25f>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x00456413487dd262 // vcvtph2ps zmm4, ymmword ptr [r13 + 2*rax]
+	LONG $0x10488d48 // lea rcx, [rax + 0x10]
+	LONG $0x485df262; WORD $0x1cb8; BYTE $0x86 // vfmadd231ps zmm3, zmm4, zmmword ptr [rsi + 4*rax] # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x20c08348 // add rax, 0x20
+	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	WORD $0xe176 // jbe 0x10870 <mvh_f16+0x240>
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	LONG $0xfe98860f; WORD $0xffff // jbe 0x10730 <mvh_f16+0x100>
+	LONG $0xffffba41; WORD $0xffff // mov r10d, 0xffffffff
+	WORD $0x8944; BYTE $0xd9 // mov ecx, r11d
+	WORD $0xc129 // sub ecx, eax
+	WORD $0xd341; BYTE $0xe2 // shl r10d, cl
+	WORD $0xf741; BYTE $0xd2 // not r10d
+	LONG $0x927bc1c4; BYTE $0xca // kmovd k1, r10d
+	QUAD $0x0045646fa9ffd162 // vmovdqu16 ymm4 {k1} {z}, ymmword ptr [r13 + 2*rax]
+	LONG $0xc97cf162; WORD $0x2c10; BYTE $0x86 // vmovups zmm5 {k1} {z}, zmmword ptr [rsi + 4*rax]
+	LONG $0x487df262; WORD $0xe413 // vcvtph2ps zmm4, ymm4
+	LONG $0x485df262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm4, zmm5 # zmm2 = (zmm4 * zmm5) + zmm2
+	LONG $0xfffe62e9; BYTE $0xff // jmp 0x10730 <mvh_f16+0x100>
+	LONG $0x30c48348 // add rsp, 0x30
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+
+	// mv_bf16: +2272
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01f28e0f; WORD $0x0000 // jle 0x1058b <mv_bf16+0x1fb>
+	LONG $0x01f28e0f; WORD $0x0000 // jle 0x10adb <mv_bf16+0x1fb>
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0x63eb // jmp 0x10404 <mv_bf16+0x74>
+	WORD $0x63eb // jmp 0x10954 <mv_bf16+0x74>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
@@ -208,15 +515,15 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x01878e0f; WORD $0x0000 // jle 0x1058b <mv_bf16+0x1fb>
+	LONG $0x01878e0f; WORD $0x0000 // jle 0x10adb <mv_bf16+0x1fb>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x80f88149; WORD $0x0000; BYTE $0x00 // cmp r8, 0x80
-	WORD $0x1f7d // jge 0x10430 <mv_bf16+0xa0>
+	WORD $0x1f7d // jge 0x10980 <mv_bf16+0xa0>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	LONG $0x0000ebe9; BYTE $0x00 // jmp 0x10510 <mv_bf16+0x180>
+	LONG $0x0000ebe9; BYTE $0x00 // jmp 0x10a60 <mv_bf16+0x180>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -251,11 +558,11 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
 	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0xff308e0f; WORD $0xffff // jle 0x10440 <mv_bf16+0xb0>
+	LONG $0xff308e0f; WORD $0xffff // jle 0x10990 <mv_bf16+0xb0>
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	LONG $0x10c98348 // or rcx, 0x10
 	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x297f // jg 0x10545 <mv_bf16+0x1b5>
+	WORD $0x297f // jg 0x10a95 <mv_bf16+0x1b5>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0x487db262; WORD $0x2433; BYTE $0x57 // vpmovzxwd zmm4, ymmword ptr [rdi + 2*r10]
 	LONG $0x104a8d49 // lea rcx, [r10 + 0x10]
@@ -264,9 +571,9 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c28349 // add r10, 0x20
 	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
-	WORD $0xdb7e // jle 0x10520 <mv_bf16+0x190>
+	WORD $0xdb7e // jle 0x10a70 <mv_bf16+0x190>
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	LONG $0xfe628e0f; WORD $0xffff // jle 0x103b0 <mv_bf16+0x20>
+	LONG $0xfe628e0f; WORD $0xffff // jle 0x10900 <mv_bf16+0x20>
 	LONG $0xffffbb41; WORD $0xffff // mov r11d, 0xffffffff
 	WORD $0x8944; BYTE $0xc1 // mov ecx, r8d
 	WORD $0x2944; BYTE $0xd1 // sub ecx, r10d
@@ -278,21 +585,187 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487df262; WORD $0xe433 // vpmovzxwd zmm4, ymm4 # zmm4 = ymm4[0],zero,ymm4[1],zero,ymm4[2],zero,ymm4[3],zero,ymm4[4],zero,ymm4[5],zero,ymm4[6],zero,ymm4[7],zero,ymm4[8],zero,ymm4[9],zero,ymm4[10],zero,ymm4[11],zero,ymm4[12],zero,ymm4[13],zero,ymm4[14],zero,ymm4[15],zero
 	LONG $0x485df162; WORD $0xf472; BYTE $0x10 // vpslld zmm4, zmm4, 0x10
 	LONG $0x485df262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm4, zmm5 # zmm2 = (zmm4 * zmm5) + zmm2
-	LONG $0xfffe25e9; BYTE $0xff // jmp 0x103b0 <mv_bf16+0x20>
+	LONG $0xfffe25e9; BYTE $0xff // jmp 0x10900 <mv_bf16+0x20>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	BYTE $0x90 // nop
 
-	// mv_q8_0: +1424
+	// mvh_bf16: +2784
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x30ec8348 // sub rsp, 0x30
+	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	LONG $0xffe28148; WORD $0x00ff; BYTE $0x00 // and rdx, 0xffff
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	LONG $0x02b0840f; WORD $0x0000 // je 0x10dbc <mvh_bf16+0x2dc>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	WORD $0x8945; BYTE $0xcb // mov r11d, r9d
+	LONG $0x10ebc141 // shr r11d, 0x10
+	WORD $0x894d; BYTE $0xce // mov r14, r9
+	LONG $0x20e9c149 // shr r9, 0x20
+	LONG $0x30fec149 // sar r14, 0x30
+	QUAD $0x000000009d248d46 // lea r12d, [4*r11]
+	LONG $0xc1b70f41 // movzx eax, r9w
+	LONG $0x1b3c8d47 // lea r15d, [r11 + r11]
+	LONG $0x24448948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rax
+	LONG $0x4e3c8d48 // lea rdi, [rsi + 2*rcx]
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	WORD $0x33eb // jmp 0x10b78 <mvh_bf16+0x98>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
+	LONG $0x24448348; WORD $0x0410 // add qword ptr [rsp + 0x10], 0x4
+	LONG $0x240c0148 // add qword ptr [rsp], rcx
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
+	LONG $0xff428d48 // lea rax, [rdx - 0x1]
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	LONG $0x02448e0f; WORD $0x0000 // jle 0x10dbc <mvh_bf16+0x2dc>
+	LONG $0x247c8348; WORD $0x0008 // cmp qword ptr [rsp + 0x8], 0x0
+	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
+	WORD $0xcb74 // je 0x10b50 <mvh_bf16+0x70>
+	LONG $0x242c8b4c // mov r13, qword ptr [rsp]
+	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
+	WORD $0x16eb // jmp 0x10bb3 <mvh_bf16+0xd3>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xff418d49 // lea rax, [r9 - 0x1]
+	WORD $0x014d; BYTE $0xfd // add r13, r15
+	WORD $0x014c; BYTE $0xfd // add rbp, r15
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	WORD $0x9d7e // jle 0x10b50 <mvh_bf16+0x70>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x1674 // je 0x10bce <mvh_bf16+0xee>
+	WORD $0xc031 // xor eax, eax
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x4554180f; BYTE $0x00 // prefetcht1 byte ptr [rbp + 2*rax]
+	LONG $0x20c08348 // add rax, 0x20
+	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
+	WORD $0xf272 // jb 0x10bc0 <mvh_bf16+0xe0>
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	WORD $0x5e7f // jg 0x10c34 <mvh_bf16+0x154>
+	WORD $0xc8eb // jmp 0x10ba0 <mvh_bf16+0xc0>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0xff438d48 // lea rax, [rbx - 0x1]
+	WORD $0x014c; BYTE $0xe6 // add rsi, r12
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
+	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
+	LONG $0x0211fac5 // vmovss dword ptr [rdx], xmm0
+	LONG $0x82148d4a // lea rdx, [rdx + 4*r8]
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	LONG $0xff6c8e0f; WORD $0xffff // jle 0x10ba0 <mvh_bf16+0xc0>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x80fb8141; WORD $0x0000; BYTE $0x00 // cmp r11d, 0x80
+	WORD $0x1f73 // jae 0x10c60 <mvh_bf16+0x180>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0xc031 // xor eax, eax
+	LONG $0x0000ede9; BYTE $0x00 // jmp 0x10d41 <mvh_bf16+0x261>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x9066 // nop
+	QUAD $0x004d6433487dd262 // vpmovzxwd zmm4, ymmword ptr [r13 + 2*rcx]
+	LONG $0x80818d48; WORD $0x0000; BYTE $0x00 // lea rax, [rcx + 0x80]
+	LONG $0x485df162; WORD $0xf472; BYTE $0x10 // vpslld zmm4, zmm4, 0x10
+	LONG $0x4865f262; WORD $0x2498; BYTE $0x8e // vfmadd132ps zmm4, zmm3, zmmword ptr [rsi + 4*rcx] # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x014d5c33487dd262 // vpmovzxwd zmm3, ymmword ptr [r13 + 2*rcx + 0x20]
+	LONG $0x4855f162; WORD $0xf372; BYTE $0x10 // vpslld zmm5, zmm3, 0x10
+	QUAD $0x018e6c98486df262 // vfmadd132ps zmm5, zmm2, zmmword ptr [rsi + 4*rcx + 0x40] # zmm5 = (zmm5 * mem) + zmm2
+	QUAD $0x024d5433487dd262 // vpmovzxwd zmm2, ymmword ptr [r13 + 2*rcx + 0x40]
+	LONG $0x484df162; WORD $0xf272; BYTE $0x10 // vpslld zmm6, zmm2, 0x10
+	QUAD $0x028e74984875f262 // vfmadd132ps zmm6, zmm1, zmmword ptr [rsi + 4*rcx + 0x80] # zmm6 = (zmm6 * mem) + zmm1
+	QUAD $0x034d4c33487dd262 // vpmovzxwd zmm1, ymmword ptr [r13 + 2*rcx + 0x60]
+	LONG $0x4845f162; WORD $0xf172; BYTE $0x10 // vpslld zmm7, zmm1, 0x10
+	QUAD $0x038e7c98487df262 // vfmadd132ps zmm7, zmm0, zmmword ptr [rsi + 4*rcx + 0xc0] # zmm7 = (zmm7 * mem) + zmm0
+	QUAD $0x044d4433487dd262 // vpmovzxwd zmm0, ymmword ptr [r13 + 2*rcx + 0x80]
+	LONG $0x4865f162; WORD $0xf072; BYTE $0x10 // vpslld zmm3, zmm0, 0x10
+	QUAD $0x054d4433487dd262 // vpmovzxwd zmm0, ymmword ptr [r13 + 2*rcx + 0xa0]
+	QUAD $0x048e5c98485df262 // vfmadd132ps zmm3, zmm4, zmmword ptr [rsi + 4*rcx + 0x100] # zmm3 = (zmm3 * mem) + zmm4
+	LONG $0x486df162; WORD $0xf072; BYTE $0x10 // vpslld zmm2, zmm0, 0x10
+	QUAD $0x064d4433487dd262 // vpmovzxwd zmm0, ymmword ptr [r13 + 2*rcx + 0xc0]
+	QUAD $0x058e54984855f262 // vfmadd132ps zmm2, zmm5, zmmword ptr [rsi + 4*rcx + 0x140] # zmm2 = (zmm2 * mem) + zmm5
+	LONG $0x4875f162; WORD $0xf072; BYTE $0x10 // vpslld zmm1, zmm0, 0x10
+	QUAD $0x074d4433487dd262 // vpmovzxwd zmm0, ymmword ptr [r13 + 2*rcx + 0xe0]
+	QUAD $0x068e4c98484df262 // vfmadd132ps zmm1, zmm6, zmmword ptr [rsi + 4*rcx + 0x180] # zmm1 = (zmm1 * mem) + zmm6
+	LONG $0x487df162; WORD $0xf072; BYTE $0x10 // vpslld zmm0, zmm0, 0x10
+	QUAD $0x078e44984845f262 // vfmadd132ps zmm0, zmm7, zmmword ptr [rsi + 4*rcx + 0x1c0] # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	LONG $0xff2f860f; WORD $0xffff // jbe 0x10c70 <mvh_bf16+0x190>
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	LONG $0x10c98348 // or rcx, 0x10
+	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
+	WORD $0x2977 // ja 0x10d76 <mvh_bf16+0x296>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x00456433487dd262 // vpmovzxwd zmm4, ymmword ptr [r13 + 2*rax]
+	LONG $0x10488d48 // lea rcx, [rax + 0x10]
+	LONG $0x485df162; WORD $0xf472; BYTE $0x10 // vpslld zmm4, zmm4, 0x10
+	LONG $0x485df262; WORD $0x1cb8; BYTE $0x86 // vfmadd231ps zmm3, zmm4, zmmword ptr [rsi + 4*rax] # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x20c08348 // add rax, 0x20
+	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	WORD $0xda76 // jbe 0x10d50 <mvh_bf16+0x270>
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	LONG $0xfe61860f; WORD $0xffff // jbe 0x10be0 <mvh_bf16+0x100>
+	LONG $0xffffba41; WORD $0xffff // mov r10d, 0xffffffff
+	WORD $0x8944; BYTE $0xd9 // mov ecx, r11d
+	WORD $0xc129 // sub ecx, eax
+	WORD $0xd341; BYTE $0xe2 // shl r10d, cl
+	WORD $0xf741; BYTE $0xd2 // not r10d
+	LONG $0x927bc1c4; BYTE $0xca // kmovd k1, r10d
+	QUAD $0x0045646fa9ffd162 // vmovdqu16 ymm4 {k1} {z}, ymmword ptr [r13 + 2*rax]
+	LONG $0xc97cf162; WORD $0x2c10; BYTE $0x86 // vmovups zmm5 {k1} {z}, zmmword ptr [rsi + 4*rax]
+	LONG $0x487df262; WORD $0xe433 // vpmovzxwd zmm4, ymm4 # zmm4 = ymm4[0],zero,ymm4[1],zero,ymm4[2],zero,ymm4[3],zero,ymm4[4],zero,ymm4[5],zero,ymm4[6],zero,ymm4[7],zero,ymm4[8],zero,ymm4[9],zero,ymm4[10],zero,ymm4[11],zero,ymm4[12],zero,ymm4[13],zero,ymm4[14],zero,ymm4[15],zero
+	LONG $0x485df162; WORD $0xf472; BYTE $0x10 // vpslld zmm4, zmm4, 0x10
+	LONG $0x485df262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm4, zmm5 # zmm2 = (zmm4 * zmm5) + zmm2
+	LONG $0xfffe24e9; BYTE $0xff // jmp 0x10be0 <mvh_bf16+0x100>
+	LONG $0x30c48348 // add rsp, 0x30
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	WORD $0x9066 // nop
+
+	// mv_q8_0: +3536
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01808e0f; WORD $0x0000 // jle 0x10719 <mv_q8_0+0x189>
+	LONG $0x01808e0f; WORD $0x0000 // jle 0x10f59 <mv_q8_0+0x189>
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	LONG $0x1f408d49 // lea rax, [r8 + 0x1f]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x05f8c148 // sar rax, 0x5
-	WORD $0x4beb // jmp 0x105f8 <mv_q8_0+0x68>
+	WORD $0x4beb // jmp 0x10e38 <mv_q8_0+0x68>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
 	LONG $0xff518d4c // lea r10, [rcx - 0x1]
@@ -309,14 +782,14 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0x011e8e0f; WORD $0x0000 // jle 0x10716 <mv_q8_0+0x186>
+	LONG $0x011e8e0f; WORD $0x0000 // jle 0x10f56 <mv_q8_0+0x186>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	LONG $0x40f88349 // cmp r8, 0x40
-	LONG $0x00b78c0f; WORD $0x0000 // jl 0x106ca <mv_q8_0+0x13a>
+	LONG $0x00b78c0f; WORD $0x0000 // jl 0x10f0a <mv_q8_0+0x13a>
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
@@ -346,9 +819,9 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486df262; WORD $0xc3b8 // vfmadd231ps zmm0, zmm2, zmm3 # zmm0 = (zmm2 * zmm3) + zmm0
 	LONG $0x03fb8348 // cmp rbx, 0x3
 	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xff568f0f; WORD $0xffff // jg 0x10620 <mv_q8_0+0x90>
+	LONG $0xff568f0f; WORD $0xffff // jg 0x10e60 <mv_q8_0+0x90>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfedd840f; WORD $0xffff // je 0x105b0 <mv_q8_0+0x20>
+	LONG $0xfedd840f; WORD $0xffff // je 0x10df0 <mv_q8_0+0x20>
 	QUAD $0x00029221487dd262; WORD $0x0000 // vpmovsxbd zmm2, xmmword ptr [r10 + 0x2]
 	QUAD $0x00129a21487dd262; WORD $0x0000 // vpmovsxbd zmm3, xmmword ptr [r10 + 0x12]
 	LONG $0x797dc2c4; BYTE $0x22 // vpbroadcastw ymm4, word ptr [r10]
@@ -358,24 +831,24 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4865d262; WORD $0x53b8; BYTE $0x01 // vfmadd231ps zmm2, zmm3, zmmword ptr [r11 + 0x40] # zmm2 = (zmm3 * mem) + zmm2
 	LONG $0x487df262; WORD $0xdc13 // vcvtph2ps zmm3, ymm4
 	LONG $0x486df262; WORD $0xcbb8 // vfmadd231ps zmm1, zmm2, zmm3 # zmm1 = (zmm2 * zmm3) + zmm1
-	LONG $0xfffe9ae9; BYTE $0xff // jmp 0x105b0 <mv_q8_0+0x20>
+	LONG $0xfffe9ae9; BYTE $0xff // jmp 0x10df0 <mv_q8_0+0x20>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// mv_q4_0: +1824
+	// mv_q4_0: +3936
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01878e0f; WORD $0x0000 // jle 0x108b0 <mv_q4_0+0x190>
+	LONG $0x01878e0f; WORD $0x0000 // jle 0x110f0 <mv_q4_0+0x190>
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x0bca056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0xbca] # 0x11300 <wsum_bf16+0x1e0>
+	QUAD $0x12ca056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x12ca] # 0x12240 <wsumh_bf16+0x290>
 	LONG $0x1f408d49 // lea rax, [r8 + 0x1f]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x05f8c148 // sar rax, 0x5
-	WORD $0x51eb // jmp 0x10798 <mv_q4_0+0x78>
+	WORD $0x51eb // jmp 0x10fd8 <mv_q4_0+0x78>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x4874f162; WORD $0xca58 // vaddps zmm1, zmm1, zmm2
 	LONG $0xff518d4c // lea r10, [rcx - 0x1]
@@ -392,14 +865,14 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0x01158e0f; WORD $0x0000 // jle 0x108ad <mv_q4_0+0x18d>
+	LONG $0x01158e0f; WORD $0x0000 // jle 0x110ed <mv_q4_0+0x18d>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	LONG $0x40f88349 // cmp r8, 0x40
-	LONG $0x00b18c0f; WORD $0x0000 // jl 0x10864 <mv_q4_0+0x144>
+	LONG $0x00b18c0f; WORD $0x0000 // jl 0x110a4 <mv_q4_0+0x144>
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
@@ -429,9 +902,9 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x485df262; WORD $0xcbb8 // vfmadd231ps zmm1, zmm4, zmm3 # zmm1 = (zmm4 * zmm3) + zmm1
 	LONG $0x03fb8348 // cmp rbx, 0x3
 	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xff5c8f0f; WORD $0xffff // jg 0x107c0 <mv_q4_0+0xa0>
+	LONG $0xff5c8f0f; WORD $0xffff // jg 0x11000 <mv_q4_0+0xa0>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfee3840f; WORD $0xffff // je 0x10750 <mv_q4_0+0x30>
+	LONG $0xfee3840f; WORD $0xffff // je 0x10f90 <mv_q4_0+0x30>
 	QUAD $0x00029a31487dd262; WORD $0x0000 // vpmovzxbd zmm3, xmmword ptr [r10 + 0x2]
 	LONG $0x797dc2c4; BYTE $0x2a // vpbroadcastw ymm5, word ptr [r10]
 	LONG $0x4865f262; WORD $0xe036 // vpermd zmm4, zmm3, zmm0
@@ -441,14 +914,14 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4865d262; WORD $0x63b8; BYTE $0x01 // vfmadd231ps zmm4, zmm3, zmmword ptr [r11 + 0x40] # zmm4 = (zmm3 * mem) + zmm4
 	LONG $0x487df262; WORD $0xdd13 // vcvtph2ps zmm3, ymm5
 	LONG $0x485df262; WORD $0xd3b8 // vfmadd231ps zmm2, zmm4, zmm3 # zmm2 = (zmm4 * zmm3) + zmm2
-	LONG $0xfffea3e9; BYTE $0xff // jmp 0x10750 <mv_q4_0+0x30>
+	LONG $0xfffea3e9; BYTE $0xff // jmp 0x10f90 <mv_q4_0+0x30>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// mv_q4_k: +2240
+	// mv_q4_k: +4352
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -460,15 +933,15 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x60ec8348 // sub rsp, 0x60
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x025b8e0f; WORD $0x0000 // jle 0x10b3e <mv_q4_k+0x27e>
-	QUAD $0x0a530528487cf162; WORD $0x0000 // vmovaps zmm0, zmmword ptr [rip + 0xa53] # 0x11340 <wsum_bf16+0x220>
-	QUAD $0x0a890d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0xa89] # 0x11380 <wsum_bf16+0x260>
-	QUAD $0x000ac0157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0xac0] # 0x113c0 <wsum_bf16+0x2a0>
+	LONG $0x025b8e0f; WORD $0x0000 // jle 0x1137e <mv_q4_k+0x27e>
+	QUAD $0x11530528487cf162; WORD $0x0000 // vmovaps zmm0, zmmword ptr [rip + 0x1153] # 0x12280 <wsumh_bf16+0x2d0>
+	QUAD $0x11890d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x1189] # 0x122c0 <wsumh_bf16+0x310>
+	QUAD $0x0011c0157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x11c0] # 0x12300 <wsumh_bf16+0x350>
 	LONG $0xffb08d49; WORD $0x0000; BYTE $0x00 // lea rsi, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xf0490f49 // cmovns rsi, r8
 	LONG $0x08fec148 // sar rsi, 0x8
-	WORD $0x4eeb // jmp 0x10962 <mv_q4_k+0xa2>
+	WORD $0x4eeb // jmp 0x111a2 <mv_q4_k+0xa2>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x48fdf362; WORD $0xdc1b; BYTE $0x01 // vextractf64x4 ymm4, zmm3, 0x1
 	LONG $0xff418d48 // lea rax, [rcx - 0x1]
@@ -484,10 +957,10 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x01dc8e0f; WORD $0x0000 // jle 0x10b3e <mv_q4_k+0x27e>
+	LONG $0x01dc8e0f; WORD $0x0000 // jle 0x1137e <mv_q4_k+0x27e>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	WORD $0xb17c // jl 0x10920 <mv_q4_k+0x60>
+	WORD $0xb17c // jl 0x11160 <mv_q4_k+0x60>
 	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
@@ -564,15 +1037,15 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x04045c985835f262 // vfmadd132ps zmm3, zmm9, dword ptr [rsp + rax + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm9
 	LONG $0x02c68349 // add r14, 0x2
 	LONG $0x08fe8349 // cmp r14, 0x8
-	LONG $0xff3c850f; WORD $0xffff // jne 0x10a50 <mv_q4_k+0x190>
+	LONG $0xff3c850f; WORD $0xffff // jne 0x11290 <mv_q4_k+0x190>
 	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
 	LONG $0x90c38148; WORD $0x0000; BYTE $0x00 // add rbx, 0x90
 	LONG $0xff428d49 // lea rax, [r10 - 0x1]
 	LONG $0x01fa8349 // cmp r10, 0x1
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0xfe4d8f0f; WORD $0xffff // jg 0x10980 <mv_q4_k+0xc0>
+	LONG $0xfe4d8f0f; WORD $0xffff // jg 0x111c0 <mv_q4_k+0xc0>
 	LONG $0x485cf162; WORD $0xdb5c // vsubps zmm3, zmm4, zmm3
-	LONG $0xfffde2e9; BYTE $0xff // jmp 0x10920 <mv_q4_k+0x60>
+	LONG $0xfffde2e9; BYTE $0xff // jmp 0x11160 <mv_q4_k+0x60>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -583,7 +1056,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
-	// mv_q6_k: +2896
+	// mv_q6_k: +5008
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -595,10 +1068,10 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x70ec8348 // sub rsp, 0x70
 	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x024b8e0f; WORD $0x0000 // jle 0x10dbe <mv_q6_k+0x26e>
-	QUAD $0x000845057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x845] # 0x113c1 <wsum_bf16+0x2a1>
-	QUAD $0x00083d0d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x83d] # 0x113c2 <wsum_bf16+0x2a2>
-	QUAD $0x000835157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x835] # 0x113c3 <wsum_bf16+0x2a3>
+	LONG $0x024b8e0f; WORD $0x0000 // jle 0x115fe <mv_q6_k+0x26e>
+	QUAD $0x000f45057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0xf45] # 0x12301 <wsumh_bf16+0x351>
+	QUAD $0x000f3d0d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0xf3d] # 0x12302 <wsumh_bf16+0x352>
+	QUAD $0x000f35157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0xf35] # 0x12303 <wsumh_bf16+0x353>
 	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x244c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r9
@@ -606,7 +1079,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x08f8c148 // sar rax, 0x8
 	LONG $0x24048948 // mov qword ptr [rsp], rax
-	WORD $0x42eb // jmp 0x10bf2 <mv_q6_k+0xa2>
+	WORD $0x42eb // jmp 0x11432 <mv_q6_k+0xa2>
 	LONG $0x48fdf362; WORD $0xdc1b; BYTE $0x01 // vextractf64x4 ymm4, zmm3, 0x1
 	LONG $0xff418d48 // lea rax, [rcx - 0x1]
 	WORD $0x014c; BYTE $0xcf // add rdi, r9
@@ -621,10 +1094,10 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x01cc8e0f; WORD $0x0000 // jle 0x10dbe <mv_q6_k+0x26e>
+	LONG $0x01cc8e0f; WORD $0x0000 // jle 0x115fe <mv_q6_k+0x26e>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	WORD $0xb17c // jl 0x10bb0 <mv_q6_k+0x60>
+	WORD $0xb17c // jl 0x113f0 <mv_q6_k+0x60>
 	LONG $0x24048b4c // mov r8, qword ptr [rsp]
 	LONG $0x24548b4c; BYTE $0x18 // mov r10, qword ptr [rsp + 0x18]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -699,17 +1172,17 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0c845c985845f262 // vfmadd132ps zmm3, zmm7, dword ptr [rsp + 4*rax + 0x30]{1to16} # zmm3 = (zmm3 * mem) + zmm7
 	QUAD $0x0e846498583df262 // vfmadd132ps zmm4, zmm8, dword ptr [rsp + 4*rax + 0x38]{1to16} # zmm4 = (zmm4 * mem) + zmm8
 	LONG $0x04ff8341 // cmp r15d, 0x4
-	LONG $0xfee6850f; WORD $0xffff // jne 0x10c70 <mv_q6_k+0x120>
+	LONG $0xfee6850f; WORD $0xffff // jne 0x114b0 <mv_q6_k+0x120>
 	LONG $0xff408d49 // lea rax, [r8 - 0x1]
 	LONG $0xd2c38149; WORD $0x0000; BYTE $0x00 // add r11, 0xd2
 	LONG $0x00c28149; WORD $0x0004; BYTE $0x00 // add r10, 0x400
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfe678f0f; WORD $0xffff // jg 0x10c10 <mv_q6_k+0xc0>
+	LONG $0xfe678f0f; WORD $0xffff // jg 0x11450 <mv_q6_k+0xc0>
 	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
 	LONG $0x24448b4c; BYTE $0x08 // mov r8, qword ptr [rsp + 0x8]
 	LONG $0x4864f162; WORD $0xdc58 // vaddps zmm3, zmm3, zmm4
-	LONG $0xfffdf2e9; BYTE $0xff // jmp 0x10bb0 <mv_q6_k+0x60>
+	LONG $0xfffdf2e9; BYTE $0xff // jmp 0x113f0 <mv_q6_k+0x60>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -720,21 +1193,21 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
-	// wsum_f32: +3536
+	// wsum_f32: +5648
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
 	LONG $0x40f88349 // cmp r8, 0x40
-	WORD $0x797d // jge 0x10e57 <wsum_f32+0x87>
+	WORD $0x797d // jge 0x11697 <wsum_f32+0x87>
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x10ce8349 // or r14, 0x10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x01228e0f; WORD $0x0000 // jle 0x10f12 <wsum_f32+0x142>
+	LONG $0x01228e0f; WORD $0x0000 // jle 0x11752 <wsum_f32+0x142>
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0x567e // jle 0x10e4e <wsum_f32+0x7e>
+	WORD $0x567e // jle 0x1168e <wsum_f32+0x7e>
 	WORD $0x2945; BYTE $0xd0 // sub r8d, r10d
 	LONG $0xffffffbb; BYTE $0xff // mov ebx, 0xffffffff
 	LONG $0x921c8d4e // lea r11, [rdx + 4*r10]
@@ -744,7 +1217,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcb92fbc5 // kmovd k1, ebx
 	LONG $0xc97cb162; WORD $0x0410; BYTE $0x92 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x2d7e // jle 0x10e48 <wsum_f32+0x78>
+	WORD $0x2d7e // jle 0x11688 <wsum_f32+0x78>
 	LONG $0x970c8d4a // lea rcx, [rdi + 4*r10]
 	LONG $0x02e1c149 // shl r9, 0x2
 	WORD $0xd231 // xor edx, edx
@@ -754,7 +1227,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875f262; WORD $0x04b8; BYTE $0x96 // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*rdx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff48; BYTE $0xc2 // inc rdx
 	WORD $0x3948; BYTE $0xd0 // cmp rax, rdx
-	WORD $0xe875 // jne 0x10e30 <wsum_f32+0x60>
+	WORD $0xe875 // jne 0x11670 <wsum_f32+0x60>
 	LONG $0x497cd162; WORD $0x0311 // vmovups zmmword ptr [r11] {k1}, zmm0
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -765,7 +1238,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc0978d4c; WORD $0x0000; BYTE $0x00 // lea r10, [rdi + 0xc0]
 	LONG $0x0040be41; WORD $0x0000 // mov r14d, 0x40
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x36eb // jmp 0x10ea6 <wsum_f32+0xd6>
+	WORD $0x36eb // jmp 0x116e6 <wsum_f32+0xd6>
 	LONG $0x40718d4c // lea r14, [rcx + 0x40]
 	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*rbx], zmm3
@@ -774,14 +1247,14 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x039a4411487cf162 // vmovups zmmword ptr [rdx + 4*rbx + 0xc0], zmm0
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff3a8f0f; WORD $0xffff // jg 0x10de0 <wsum_f32+0x10>
+	LONG $0xff3a8f0f; WORD $0xffff // jg 0x11620 <wsum_f32+0x10>
 	LONG $0x487cf162; WORD $0x1c10; BYTE $0x9a // vmovups zmm3, zmmword ptr [rdx + 4*rbx]
 	QUAD $0x019a5410487cf162 // vmovups zmm2, zmmword ptr [rdx + 4*rbx + 0x40]
 	QUAD $0x029a4c10487cf162 // vmovups zmm1, zmmword ptr [rdx + 4*rbx + 0x80]
 	QUAD $0x039a4410487cf162 // vmovups zmm0, zmmword ptr [rdx + 4*rbx + 0xc0]
 	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xa37e // jle 0x10e70 <wsum_f32+0xa0>
+	WORD $0xa37e // jle 0x116b0 <wsum_f32+0xa0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
@@ -793,21 +1266,21 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x485dd262; WORD $0x06b8 // vfmadd231ps zmm0, zmm4, zmmword ptr [r14] # zmm0 = (zmm4 * mem) + zmm0
 	WORD $0x014d; BYTE $0xde // add r14, r11
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xd375 // jne 0x10ee0 <wsum_f32+0x110>
-	LONG $0xffff5ee9; BYTE $0xff // jmp 0x10e70 <wsum_f32+0xa0>
+	WORD $0xd375 // jne 0x11720 <wsum_f32+0x110>
+	LONG $0xffff5ee9; BYTE $0xff // jmp 0x116b0 <wsum_f32+0xa0>
 	LONG $0x8f1c8d4c // lea r11, [rdi + 4*rcx]
 	QUAD $0x000000008d1c8d4a // lea rbx, [4*r9]
-	WORD $0x1beb // jmp 0x10f3b <wsum_f32+0x16b>
+	WORD $0x1beb // jmp 0x1177b <wsum_f32+0x16b>
 	LONG $0x10728d4d // lea r14, [r10 + 0x10]
 	LONG $0x40c38349 // add r11, 0x40
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm0
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfeb88f0f; WORD $0xffff // jg 0x10df3 <wsum_f32+0x23>
+	LONG $0xfeb88f0f; WORD $0xffff // jg 0x11633 <wsum_f32+0x23>
 	LONG $0x487cf162; WORD $0x0410; BYTE $0x8a // vmovups zmm0, zmmword ptr [rdx + 4*rcx]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xd67e // jle 0x10f20 <wsum_f32+0x150>
+	WORD $0xd67e // jle 0x11760 <wsum_f32+0x150>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487cd162; WORD $0x0e10 // vmovups zmm1, zmmword ptr [r14]
@@ -815,25 +1288,25 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875b262; WORD $0x04b8; BYTE $0xbe // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*r15]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xe875 // jne 0x10f50 <wsum_f32+0x180>
-	WORD $0xb6eb // jmp 0x10f20 <wsum_f32+0x150>
+	WORD $0xe875 // jne 0x11790 <wsum_f32+0x180>
+	WORD $0xb6eb // jmp 0x11760 <wsum_f32+0x150>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 
-	// wsum_f16: +3952
+	// wsum_f16: +6064
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
 	LONG $0x40f88349 // cmp r8, 0x40
-	WORD $0x7f7d // jge 0x10ffd <wsum_f16+0x8d>
+	WORD $0x7f7d // jge 0x1183d <wsum_f16+0x8d>
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x10ce8349 // or r14, 0x10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x012a8e0f; WORD $0x0000 // jle 0x110ba <wsum_f16+0x14a>
+	LONG $0x012a8e0f; WORD $0x0000 // jle 0x118fa <wsum_f16+0x14a>
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0x5c7e // jle 0x10ff4 <wsum_f16+0x84>
+	WORD $0x5c7e // jle 0x11834 <wsum_f16+0x84>
 	WORD $0x2945; BYTE $0xd0 // sub r8d, r10d
 	LONG $0xffffffbb; BYTE $0xff // mov ebx, 0xffffffff
 	LONG $0x921c8d4e // lea r11, [rdx + 4*r10]
@@ -843,7 +1316,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcb92fbc5 // kmovd k1, ebx
 	LONG $0xc97cb162; WORD $0x0410; BYTE $0x92 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x337e // jle 0x10fee <wsum_f16+0x7e>
+	WORD $0x337e // jle 0x1182e <wsum_f16+0x7e>
 	LONG $0x570c8d4a // lea rcx, [rdi + 2*r10]
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	WORD $0xd231 // xor edx, edx
@@ -854,7 +1327,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875f262; WORD $0x04b8; BYTE $0x96 // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*rdx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff48; BYTE $0xc2 // inc rdx
 	WORD $0x3948; BYTE $0xd0 // cmp rax, rdx
-	WORD $0xe275 // jne 0x10fd0 <wsum_f16+0x60>
+	WORD $0xe275 // jne 0x11810 <wsum_f16+0x60>
 	LONG $0x497cd162; WORD $0x0311 // vmovups zmmword ptr [r11] {k1}, zmm0
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -865,7 +1338,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x091c8d4f // lea r11, [r9 + r9]
 	LONG $0x0040be41; WORD $0x0000 // mov r14d, 0x40
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x34eb // jmp 0x11043 <wsum_f16+0xd3>
+	WORD $0x34eb // jmp 0x11883 <wsum_f16+0xd3>
 	BYTE $0x90 // nop
 	LONG $0x40718d4c // lea r14, [rcx + 0x40]
 	LONG $0x80ea8349 // sub r10, -0x80
@@ -875,14 +1348,14 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x039a4411487cf162 // vmovups zmmword ptr [rdx + 4*rbx + 0xc0], zmm0
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff3d8f0f; WORD $0xffff // jg 0x10f80 <wsum_f16+0x10>
+	LONG $0xff3d8f0f; WORD $0xffff // jg 0x117c0 <wsum_f16+0x10>
 	LONG $0x487cf162; WORD $0x1c10; BYTE $0x9a // vmovups zmm3, zmmword ptr [rdx + 4*rbx]
 	QUAD $0x019a5410487cf162 // vmovups zmm2, zmmword ptr [rdx + 4*rbx + 0x40]
 	QUAD $0x029a4c10487cf162 // vmovups zmm1, zmmword ptr [rdx + 4*rbx + 0x80]
 	QUAD $0x039a4410487cf162 // vmovups zmm0, zmmword ptr [rdx + 4*rbx + 0xc0]
 	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xa67e // jle 0x11010 <wsum_f16+0xa0>
+	WORD $0xa67e // jle 0x11850 <wsum_f16+0xa0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487dd262; WORD $0x6e13; BYTE $0xfd // vcvtph2ps zmm5, ymmword ptr [r14 - 0x60]
@@ -897,22 +1370,22 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x485df262; WORD $0xceb8 // vfmadd231ps zmm1, zmm4, zmm6 # zmm1 = (zmm4 * zmm6) + zmm1
 	LONG $0x485df262; WORD $0xc7b8 // vfmadd231ps zmm0, zmm4, zmm7 # zmm0 = (zmm4 * zmm7) + zmm0
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xbb75 // jne 0x11070 <wsum_f16+0x100>
-	LONG $0xffff56e9; BYTE $0xff // jmp 0x11010 <wsum_f16+0xa0>
+	WORD $0xbb75 // jne 0x118b0 <wsum_f16+0x100>
+	LONG $0xffff56e9; BYTE $0xff // jmp 0x11850 <wsum_f16+0xa0>
 	LONG $0x4f1c8d4c // lea r11, [rdi + 2*rcx]
 	LONG $0x091c8d4b // lea rbx, [r9 + r9]
-	WORD $0x27eb // jmp 0x110eb <wsum_f16+0x17b>
+	WORD $0x27eb // jmp 0x1192b <wsum_f16+0x17b>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x10728d4d // lea r14, [r10 + 0x10]
 	LONG $0x20c38349 // add r11, 0x20
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm0
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfea88f0f; WORD $0xffff // jg 0x10f93 <wsum_f16+0x23>
+	LONG $0xfea88f0f; WORD $0xffff // jg 0x117d3 <wsum_f16+0x23>
 	LONG $0x487cf162; WORD $0x0410; BYTE $0x8a // vmovups zmm0, zmmword ptr [rdx + 4*rcx]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xd67e // jle 0x110d0 <wsum_f16+0x160>
+	WORD $0xd67e // jle 0x11910 <wsum_f16+0x160>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487dd262; WORD $0x0e13 // vcvtph2ps zmm1, ymmword ptr [r14]
@@ -920,25 +1393,25 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875b262; WORD $0x04b8; BYTE $0xbe // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*r15]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xe875 // jne 0x11100 <wsum_f16+0x190>
-	WORD $0xb6eb // jmp 0x110d0 <wsum_f16+0x160>
+	WORD $0xe875 // jne 0x11940 <wsum_f16+0x190>
+	WORD $0xb6eb // jmp 0x11910 <wsum_f16+0x160>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 
-	// wsum_bf16: +4384
+	// wsum_bf16: +6496
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
 	LONG $0x40f88349 // cmp r8, 0x40
-	LONG $0x00828d0f; WORD $0x0000 // jge 0x111b4 <wsum_bf16+0x94>
+	LONG $0x00828d0f; WORD $0x0000 // jge 0x119f4 <wsum_bf16+0x94>
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x10ce8349 // or r14, 0x10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x01528e0f; WORD $0x0000 // jle 0x11296 <wsum_bf16+0x176>
+	LONG $0x01528e0f; WORD $0x0000 // jle 0x11ad6 <wsum_bf16+0x176>
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0x5f7e // jle 0x111ab <wsum_bf16+0x8b>
+	WORD $0x5f7e // jle 0x119eb <wsum_bf16+0x8b>
 	WORD $0x2945; BYTE $0xd0 // sub r8d, r10d
 	LONG $0xffffffbb; BYTE $0xff // mov ebx, 0xffffffff
 	LONG $0x921c8d4e // lea r11, [rdx + 4*r10]
@@ -948,7 +1421,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcb92fbc5 // kmovd k1, ebx
 	LONG $0xc97cb162; WORD $0x0410; BYTE $0x92 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x367e // jle 0x111a5 <wsum_bf16+0x85>
+	WORD $0x367e // jle 0x119e5 <wsum_bf16+0x85>
 	LONG $0x570c8d4a // lea rcx, [rdi + 2*r10]
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	WORD $0xd231 // xor edx, edx
@@ -960,7 +1433,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875f262; WORD $0x04b8; BYTE $0x96 // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*rdx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff48; BYTE $0xc2 // inc rdx
 	WORD $0x3948; BYTE $0xd0 // cmp rax, rdx
-	WORD $0xdb75 // jne 0x11180 <wsum_bf16+0x60>
+	WORD $0xdb75 // jne 0x119c0 <wsum_bf16+0x60>
 	LONG $0x497cd162; WORD $0x0311 // vmovups zmmword ptr [r11] {k1}, zmm0
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -971,7 +1444,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x091c8d4f // lea r11, [r9 + r9]
 	LONG $0x0040be41; WORD $0x0000 // mov r14d, 0x40
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x3deb // jmp 0x11203 <wsum_bf16+0xe3>
+	WORD $0x3deb // jmp 0x11a43 <wsum_bf16+0xe3>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x40718d4c // lea r14, [rcx + 0x40]
 	LONG $0x80ea8349 // sub r10, -0x80
@@ -981,14 +1454,14 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x039a4411487cf162 // vmovups zmmword ptr [rdx + 4*rbx + 0xc0], zmm0
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff318f0f; WORD $0xffff // jg 0x11134 <wsum_bf16+0x14>
+	LONG $0xff318f0f; WORD $0xffff // jg 0x11974 <wsum_bf16+0x14>
 	LONG $0x487cf162; WORD $0x1c10; BYTE $0x9a // vmovups zmm3, zmmword ptr [rdx + 4*rbx]
 	QUAD $0x019a5410487cf162 // vmovups zmm2, zmmword ptr [rdx + 4*rbx + 0x40]
 	QUAD $0x029a4c10487cf162 // vmovups zmm1, zmmword ptr [rdx + 4*rbx + 0x80]
 	QUAD $0x039a4410487cf162 // vmovups zmm0, zmmword ptr [rdx + 4*rbx + 0xc0]
 	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xa67e // jle 0x111d0 <wsum_bf16+0xb0>
+	WORD $0xa67e // jle 0x11a10 <wsum_bf16+0xb0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487dd262; WORD $0x6e33; BYTE $0xfd // vpmovzxwd zmm5, ymmword ptr [r14 - 0x60]
@@ -1007,21 +1480,21 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
 	LONG $0x485df262; WORD $0xc5b8 // vfmadd231ps zmm0, zmm4, zmm5 # zmm0 = (zmm4 * zmm5) + zmm0
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0x9f75 // jne 0x11230 <wsum_bf16+0x110>
-	LONG $0xffff3ae9; BYTE $0xff // jmp 0x111d0 <wsum_bf16+0xb0>
+	WORD $0x9f75 // jne 0x11a70 <wsum_bf16+0x110>
+	LONG $0xffff3ae9; BYTE $0xff // jmp 0x11a10 <wsum_bf16+0xb0>
 	LONG $0x4f1c8d4c // lea r11, [rdi + 2*rcx]
 	LONG $0x091c8d4b // lea rbx, [r9 + r9]
-	WORD $0x1beb // jmp 0x112bb <wsum_bf16+0x19b>
+	WORD $0x1beb // jmp 0x11afb <wsum_bf16+0x19b>
 	LONG $0x10728d4d // lea r14, [r10 + 0x10]
 	LONG $0x20c38349 // add r11, 0x20
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm0
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfe8c8f0f; WORD $0xffff // jg 0x11147 <wsum_bf16+0x27>
+	LONG $0xfe8c8f0f; WORD $0xffff // jg 0x11987 <wsum_bf16+0x27>
 	LONG $0x487cf162; WORD $0x0410; BYTE $0x8a // vmovups zmm0, zmmword ptr [rdx + 4*rcx]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xd67e // jle 0x112a0 <wsum_bf16+0x180>
+	WORD $0xd67e // jle 0x11ae0 <wsum_bf16+0x180>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487dd262; WORD $0x0e33 // vpmovzxwd zmm1, ymmword ptr [r14]
@@ -1030,27 +1503,439 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875b262; WORD $0x04b8; BYTE $0xbe // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*r15]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xe175 // jne 0x112d0 <wsum_bf16+0x1b0>
-	WORD $0xafeb // jmp 0x112a0 <wsum_bf16+0x180>
+	WORD $0xe175 // jne 0x11b10 <wsum_bf16+0x1b0>
+	WORD $0xafeb // jmp 0x11ae0 <wsum_bf16+0x180>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+
+	// wsumh_f32: +6976
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x28ec8348 // sub rsp, 0x28
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0xffff2548; WORD $0x0000 // and rax, 0xffff
+	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	LONG $0x01ee840f; WORD $0x0000 // je 0x11d55 <wsumh_f32+0x215>
+	WORD $0x8945; BYTE $0xcb // mov r11d, r9d
+	WORD $0x894d; BYTE $0xce // mov r14, r9
+	LONG $0x20e9c149 // shr r9, 0x20
+	LONG $0x10ebc141 // shr r11d, 0x10
+	LONG $0x30fec149 // sar r14, 0x30
+	LONG $0xd1b70f41 // movzx edx, r9w
+	LONG $0x8f0c8d4c // lea r9, [rdi + 4*rcx]
+	QUAD $0x000000009d3c8d46 // lea r15d, [4*r11]
+	LONG $0x02e1c148 // shl rcx, 0x2
+	LONG $0x24148948 // mov qword ptr [rsp], rdx
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	WORD $0x2feb // jmp 0x11bc7 <wsumh_f32+0x87>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	LONG $0x24448348; WORD $0x0408 // add qword ptr [rsp + 0x8], 0x4
+	LONG $0xff4a8d48 // lea rcx, [rdx - 0x1]
+	WORD $0x0149; BYTE $0xc1 // add r9, rax
+	WORD $0x0148; BYTE $0xc7 // add rdi, rax
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	LONG $0x018e8e0f; WORD $0x0000 // jle 0x11d55 <wsumh_f32+0x215>
+	LONG $0x243c8348; BYTE $0x00 // cmp qword ptr [rsp], 0x0
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
+	WORD $0xcd74 // je 0x11ba0 <wsumh_f32+0x60>
+	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
+	LONG $0x246c8b48; BYTE $0x10 // mov rbp, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	WORD $0x894d; BYTE $0xcd // mov r13, r9
+	WORD $0x1aeb // jmp 0x11c03 <wsumh_f32+0xc3>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xff4a8d48 // lea rcx, [rdx - 0x1]
+	WORD $0x014d; BYTE $0xfc // add r12, r15
+	WORD $0x014d; BYTE $0xfd // add r13, r15
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	WORD $0x9d7e // jle 0x11ba0 <wsumh_f32+0x60>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x1774 // je 0x11c1f <wsumh_f32+0xdf>
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x54180f41; WORD $0x008d // prefetcht1 byte ptr [r13 + 4*rcx]
+	LONG $0x10c18348 // add rcx, 0x10
+	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
+	WORD $0xf172 // jb 0x11c10 <wsumh_f32+0xd0>
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	WORD $0x1d7f // jg 0x11c44 <wsumh_f32+0x104>
+	WORD $0xc7eb // jmp 0x11bf0 <wsumh_f32+0xb0>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
+	WORD $0x014c; BYTE $0xfd // add rbp, r15
+	LONG $0xff438d48 // lea rax, [rbx - 0x1]
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0xac7e // jle 0x11bf0 <wsumh_f32+0xb0>
+	LONG $0x487df262; WORD $0x0618 // vbroadcastss zmm0, dword ptr [rsi]
+	LONG $0x40fb8341 // cmp r11d, 0x40
+	WORD $0x1073 // jae 0x11c60 <wsumh_f32+0x120>
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x000087e9; BYTE $0x00 // jmp 0x11cdf <wsumh_f32+0x19f>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487cd162; WORD $0x0c10; BYTE $0x8c // vmovups zmm1, zmmword ptr [r12 + 4*rcx]
+	LONG $0x40518d4c // lea r10, [rcx + 0x40]
+	QUAD $0x008d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x008d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm1
+	QUAD $0x018c4c10487cd162 // vmovups zmm1, zmmword ptr [r12 + 4*rcx + 0x40]
+	QUAD $0x018d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx + 0x40] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x018d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm1
+	QUAD $0x028c4c10487cd162 // vmovups zmm1, zmmword ptr [r12 + 4*rcx + 0x80]
+	QUAD $0x028d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx + 0x80] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x028d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0x80], zmm1
+	QUAD $0x038c4c10487cd162 // vmovups zmm1, zmmword ptr [r12 + 4*rcx + 0xc0]
+	QUAD $0x038d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx + 0xc0] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x038d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0xc0], zmm1
+	LONG $0x80e98348 // sub rcx, -0x80
+	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	WORD $0x9176 // jbe 0x11c70 <wsumh_f32+0x130>
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	LONG $0x10c98348 // or rcx, 0x10
+	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
+	WORD $0x2c77 // ja 0x11d17 <wsumh_f32+0x1d7>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x487c9162; WORD $0x0c10; BYTE $0x94 // vmovups zmm1, zmmword ptr [r12 + 4*r10]
+	LONG $0x104a8d49 // lea rcx, [r10 + 0x10]
+	QUAD $0x00954ca8487db262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*r10] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x00954c11487cb162 // vmovups zmmword ptr [rbp + 4*r10], zmm1
+	LONG $0x20c28349 // add r10, 0x20
+	WORD $0x394d; BYTE $0xda // cmp r10, r11
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	WORD $0xd976 // jbe 0x11cf0 <wsumh_f32+0x1b0>
+	WORD $0x394d; BYTE $0xd3 // cmp r11, r10
+	LONG $0xff10860f; WORD $0xffff // jbe 0x11c30 <wsumh_f32+0xf0>
+	LONG $0xffffffb8; BYTE $0xff // mov eax, 0xffffffff
+	WORD $0x8944; BYTE $0xd9 // mov ecx, r11d
+	WORD $0x2944; BYTE $0xd1 // sub ecx, r10d
+	WORD $0xe0d3 // shl eax, cl
+	WORD $0xd0f7 // not eax
+	LONG $0xc892fbc5 // kmovd k1, eax
+	LONG $0xc97c9162; WORD $0x0c10; BYTE $0x94 // vmovups zmm1 {k1} {z}, zmmword ptr [r12 + 4*r10]
+	QUAD $0x00955410c97cb162 // vmovups zmm2 {k1} {z}, zmmword ptr [rbp + 4*r10]
+	LONG $0x4875f262; WORD $0xc2a8 // vfmadd213ps zmm0, zmm1, zmm2 # zmm0 = (zmm1 * zmm0) + zmm2
+	QUAD $0x00954411497cb162 // vmovups zmmword ptr [rbp + 4*r10] {k1}, zmm0
+	LONG $0xfffedbe9; BYTE $0xff // jmp 0x11c30 <wsumh_f32+0xf0>
+	LONG $0x28c48348 // add rsp, 0x28
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+
+	// wsumh_f16: +7536
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x30ec8348 // sub rsp, 0x30
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	LONG $0xffe28148; WORD $0x00ff; BYTE $0x00 // and rdx, 0xffff
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	LONG $0x0200840f; WORD $0x0000 // je 0x11f9c <wsumh_f16+0x22c>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	WORD $0x8945; BYTE $0xcb // mov r11d, r9d
+	LONG $0x10ebc141 // shr r11d, 0x10
+	WORD $0x894d; BYTE $0xce // mov r14, r9
+	LONG $0x20e9c149 // shr r9, 0x20
+	LONG $0x30fec149 // sar r14, 0x30
+	QUAD $0x000000009d248d46 // lea r12d, [4*r11]
+	LONG $0xc1b70f41 // movzx eax, r9w
+	LONG $0x1b3c8d47 // lea r15d, [r11 + r11]
+	LONG $0x24448948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rax
+	LONG $0x4e3c8d48 // lea rdi, [rsi + 2*rcx]
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	WORD $0x33eb // jmp 0x11e08 <wsumh_f16+0x98>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
+	LONG $0x24448348; WORD $0x0410 // add qword ptr [rsp + 0x10], 0x4
+	LONG $0x240c0148 // add qword ptr [rsp], rcx
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
+	LONG $0xff428d48 // lea rax, [rdx - 0x1]
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	LONG $0x01948e0f; WORD $0x0000 // jle 0x11f9c <wsumh_f16+0x22c>
+	LONG $0x247c8348; WORD $0x0008 // cmp qword ptr [rsp + 0x8], 0x0
+	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
+	WORD $0xcb74 // je 0x11de0 <wsumh_f16+0x70>
+	LONG $0x242c8b4c // mov r13, qword ptr [rsp]
+	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
+	WORD $0x16eb // jmp 0x11e43 <wsumh_f16+0xd3>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xff418d49 // lea rax, [r9 - 0x1]
+	WORD $0x014d; BYTE $0xfd // add r13, r15
+	WORD $0x014c; BYTE $0xfd // add rbp, r15
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	WORD $0x9d7e // jle 0x11de0 <wsumh_f16+0x70>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x1674 // je 0x11e5e <wsumh_f16+0xee>
+	WORD $0xc031 // xor eax, eax
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x4554180f; BYTE $0x00 // prefetcht1 byte ptr [rbp + 2*rax]
+	LONG $0x20c08348 // add rax, 0x20
+	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
+	WORD $0xf272 // jb 0x11e50 <wsumh_f16+0xe0>
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	WORD $0x1e7f // jg 0x11e84 <wsumh_f16+0x114>
+	WORD $0xc8eb // jmp 0x11e30 <wsumh_f16+0xc0>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
+	WORD $0x014c; BYTE $0xe2 // add rdx, r12
+	LONG $0xff438d48 // lea rax, [rbx - 0x1]
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0xac7e // jle 0x11e30 <wsumh_f16+0xc0>
+	LONG $0x487df262; WORD $0x0618 // vbroadcastss zmm0, dword ptr [rsi]
+	LONG $0x40fb8341 // cmp r11d, 0x40
+	WORD $0x1073 // jae 0x11ea0 <wsumh_f16+0x130>
+	WORD $0xc031 // xor eax, eax
+	LONG $0x000087e9; BYTE $0x00 // jmp 0x11f1e <wsumh_f16+0x1ae>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x004d4c13487dd262 // vcvtph2ps zmm1, ymmword ptr [r13 + 2*rcx]
+	LONG $0x40418d48 // lea rax, [rcx + 0x40]
+	LONG $0x487df262; WORD $0x0ca8; BYTE $0x8a // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx] # zmm1 = (zmm0 * zmm1) + mem
+	LONG $0x487cf162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm1
+	QUAD $0x014d4c13487dd262 // vcvtph2ps zmm1, ymmword ptr [r13 + 2*rcx + 0x20]
+	QUAD $0x018a4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx + 0x40] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x018a4c11487cf162 // vmovups zmmword ptr [rdx + 4*rcx + 0x40], zmm1
+	QUAD $0x024d4c13487dd262 // vcvtph2ps zmm1, ymmword ptr [r13 + 2*rcx + 0x40]
+	QUAD $0x028a4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx + 0x80] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x028a4c11487cf162 // vmovups zmmword ptr [rdx + 4*rcx + 0x80], zmm1
+	QUAD $0x034d4c13487dd262 // vcvtph2ps zmm1, ymmword ptr [r13 + 2*rcx + 0x60]
+	QUAD $0x038a4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx + 0xc0] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x038a4c11487cf162 // vmovups zmmword ptr [rdx + 4*rcx + 0xc0], zmm1
+	LONG $0x80e98348 // sub rcx, -0x80
+	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	WORD $0x9276 // jbe 0x11eb0 <wsumh_f16+0x140>
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	LONG $0x10c98348 // or rcx, 0x10
+	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
+	WORD $0x2c77 // ja 0x11f56 <wsumh_f16+0x1e6>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	QUAD $0x00454c13487dd262 // vcvtph2ps zmm1, ymmword ptr [r13 + 2*rax]
+	LONG $0x10488d48 // lea rcx, [rax + 0x10]
+	LONG $0x487df262; WORD $0x0ca8; BYTE $0x82 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rax] # zmm1 = (zmm0 * zmm1) + mem
+	LONG $0x487cf162; WORD $0x0c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm1
+	LONG $0x20c08348 // add rax, 0x20
+	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	WORD $0xda76 // jbe 0x11f30 <wsumh_f16+0x1c0>
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	LONG $0xff11860f; WORD $0xffff // jbe 0x11e70 <wsumh_f16+0x100>
+	LONG $0xffffba41; WORD $0xffff // mov r10d, 0xffffffff
+	WORD $0x8944; BYTE $0xd9 // mov ecx, r11d
+	WORD $0xc129 // sub ecx, eax
+	WORD $0xd341; BYTE $0xe2 // shl r10d, cl
+	WORD $0xf741; BYTE $0xd2 // not r10d
+	LONG $0x927bc1c4; BYTE $0xca // kmovd k1, r10d
+	QUAD $0x00454c6fa9ffd162 // vmovdqu16 ymm1 {k1} {z}, ymmword ptr [r13 + 2*rax]
+	LONG $0xc97cf162; WORD $0x1410; BYTE $0x82 // vmovups zmm2 {k1} {z}, zmmword ptr [rdx + 4*rax]
+	LONG $0x487df262; WORD $0xc913 // vcvtph2ps zmm1, ymm1
+	LONG $0x4875f262; WORD $0xc2a8 // vfmadd213ps zmm0, zmm1, zmm2 # zmm0 = (zmm1 * zmm0) + zmm2
+	LONG $0x497cf162; WORD $0x0411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax] {k1}, zmm0
+	LONG $0xfffed4e9; BYTE $0xff // jmp 0x11e70 <wsumh_f16+0x100>
+	LONG $0x30c48348 // add rsp, 0x30
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	WORD $0x9066 // nop
+
+	// wsumh_bf16: +8112
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x30ec8348 // sub rsp, 0x30
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	LONG $0xffe28148; WORD $0x00ff; BYTE $0x00 // and rdx, 0xffff
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	LONG $0x022e840f; WORD $0x0000 // je 0x1220a <wsumh_bf16+0x25a>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	WORD $0x8945; BYTE $0xcb // mov r11d, r9d
+	LONG $0x10ebc141 // shr r11d, 0x10
+	WORD $0x894d; BYTE $0xce // mov r14, r9
+	LONG $0x20e9c149 // shr r9, 0x20
+	LONG $0x30fec149 // sar r14, 0x30
+	QUAD $0x000000009d248d46 // lea r12d, [4*r11]
+	LONG $0xc1b70f41 // movzx eax, r9w
+	LONG $0x1b3c8d47 // lea r15d, [r11 + r11]
+	LONG $0x24448948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rax
+	LONG $0x4e3c8d48 // lea rdi, [rsi + 2*rcx]
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	WORD $0x33eb // jmp 0x12048 <wsumh_bf16+0x98>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
+	LONG $0x24448348; WORD $0x0410 // add qword ptr [rsp + 0x10], 0x4
+	LONG $0x240c0148 // add qword ptr [rsp], rcx
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
+	LONG $0xff428d48 // lea rax, [rdx - 0x1]
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	LONG $0x01c28e0f; WORD $0x0000 // jle 0x1220a <wsumh_bf16+0x25a>
+	LONG $0x247c8348; WORD $0x0008 // cmp qword ptr [rsp + 0x8], 0x0
+	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
+	WORD $0xcb74 // je 0x12020 <wsumh_bf16+0x70>
+	LONG $0x242c8b4c // mov r13, qword ptr [rsp]
+	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
+	WORD $0x16eb // jmp 0x12083 <wsumh_bf16+0xd3>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xff418d49 // lea rax, [r9 - 0x1]
+	WORD $0x014d; BYTE $0xfd // add r13, r15
+	WORD $0x014c; BYTE $0xfd // add rbp, r15
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	WORD $0x9d7e // jle 0x12020 <wsumh_bf16+0x70>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x1674 // je 0x1209e <wsumh_bf16+0xee>
+	WORD $0xc031 // xor eax, eax
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x4554180f; BYTE $0x00 // prefetcht1 byte ptr [rbp + 2*rax]
+	LONG $0x20c08348 // add rax, 0x20
+	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
+	WORD $0xf272 // jb 0x12090 <wsumh_bf16+0xe0>
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	WORD $0x1e7f // jg 0x120c4 <wsumh_bf16+0x114>
+	WORD $0xc8eb // jmp 0x12070 <wsumh_bf16+0xc0>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
+	WORD $0x014c; BYTE $0xe2 // add rdx, r12
+	LONG $0xff438d48 // lea rax, [rbx - 0x1]
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0xac7e // jle 0x12070 <wsumh_bf16+0xc0>
+	LONG $0x487df262; WORD $0x0618 // vbroadcastss zmm0, dword ptr [rsi]
+	LONG $0x40fb8341 // cmp r11d, 0x40
+	WORD $0x1073 // jae 0x120e0 <wsumh_bf16+0x130>
+	WORD $0xc031 // xor eax, eax
+	LONG $0x0000a7e9; BYTE $0x00 // jmp 0x1217e <wsumh_bf16+0x1ce>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x004d4c33487dd262 // vpmovzxwd zmm1, ymmword ptr [r13 + 2*rcx]
+	LONG $0x40418d48 // lea rax, [rcx + 0x40]
+	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
+	LONG $0x487df262; WORD $0x0ca8; BYTE $0x8a // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx] # zmm1 = (zmm0 * zmm1) + mem
+	LONG $0x487cf162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm1
+	QUAD $0x014d4c33487dd262 // vpmovzxwd zmm1, ymmword ptr [r13 + 2*rcx + 0x20]
+	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
+	QUAD $0x018a4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx + 0x40] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x018a4c11487cf162 // vmovups zmmword ptr [rdx + 4*rcx + 0x40], zmm1
+	QUAD $0x024d4c33487dd262 // vpmovzxwd zmm1, ymmword ptr [r13 + 2*rcx + 0x40]
+	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
+	QUAD $0x028a4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx + 0x80] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x028a4c11487cf162 // vmovups zmmword ptr [rdx + 4*rcx + 0x80], zmm1
+	QUAD $0x034d4c33487dd262 // vpmovzxwd zmm1, ymmword ptr [r13 + 2*rcx + 0x60]
+	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
+	QUAD $0x038a4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx + 0xc0] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x038a4c11487cf162 // vmovups zmmword ptr [rdx + 4*rcx + 0xc0], zmm1
+	LONG $0x80e98348 // sub rcx, -0x80
+	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	LONG $0xff72860f; WORD $0xffff // jbe 0x120f0 <wsumh_bf16+0x140>
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	LONG $0x10c98348 // or rcx, 0x10
+	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
+	WORD $0x3377 // ja 0x121bd <wsumh_bf16+0x20d>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	QUAD $0x00454c33487dd262 // vpmovzxwd zmm1, ymmword ptr [r13 + 2*rax]
+	LONG $0x10488d48 // lea rcx, [rax + 0x10]
+	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
+	LONG $0x487df262; WORD $0x0ca8; BYTE $0x82 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rax] # zmm1 = (zmm0 * zmm1) + mem
+	LONG $0x487cf162; WORD $0x0c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm1
+	LONG $0x20c08348 // add rax, 0x20
+	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	WORD $0xd376 // jbe 0x12190 <wsumh_bf16+0x1e0>
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	LONG $0xfeea860f; WORD $0xffff // jbe 0x120b0 <wsumh_bf16+0x100>
+	LONG $0xffffba41; WORD $0xffff // mov r10d, 0xffffffff
+	WORD $0x8944; BYTE $0xd9 // mov ecx, r11d
+	WORD $0xc129 // sub ecx, eax
+	WORD $0xd341; BYTE $0xe2 // shl r10d, cl
+	WORD $0xf741; BYTE $0xd2 // not r10d
+	LONG $0x927bc1c4; BYTE $0xca // kmovd k1, r10d
+	QUAD $0x00454c6fa9ffd162 // vmovdqu16 ymm1 {k1} {z}, ymmword ptr [r13 + 2*rax]
+	LONG $0xc97cf162; WORD $0x1410; BYTE $0x82 // vmovups zmm2 {k1} {z}, zmmword ptr [rdx + 4*rax]
+	LONG $0x487df262; WORD $0xc933 // vpmovzxwd zmm1, ymm1 # zmm1 = ymm1[0],zero,ymm1[1],zero,ymm1[2],zero,ymm1[3],zero,ymm1[4],zero,ymm1[5],zero,ymm1[6],zero,ymm1[7],zero,ymm1[8],zero,ymm1[9],zero,ymm1[10],zero,ymm1[11],zero,ymm1[12],zero,ymm1[13],zero,ymm1[14],zero,ymm1[15],zero
+	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
+	LONG $0x4875f262; WORD $0xc2a8 // vfmadd213ps zmm0, zmm1, zmm2 # zmm0 = (zmm1 * zmm0) + zmm2
+	LONG $0x497cf162; WORD $0x0411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax] {k1}, zmm0
+	LONG $0xfffea6e9; BYTE $0xff // jmp 0x120b0 <wsumh_bf16+0x100>
+	LONG $0x30c48348 // add rsp, 0x30
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0x00cccccccccccccc
-	QUAD $0x00c0e00000c10000; QUAD $0x00c0a00000c0c000
-	QUAD $0x00c0400000c08000; QUAD $0x00bf800000c00000
-	QUAD $0x003f800000000000; QUAD $0x0040400000400000
-	QUAD $0x0040a00000408000; QUAD $0x0040e0000040c000
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xc1000000cccccccc; QUAD $0xc0c00000c0e00000
+	QUAD $0xc0800000c0a00000; QUAD $0xc0000000c0400000
+	QUAD $0x00000000bf800000; QUAD $0x400000003f800000
+	QUAD $0x4080000040400000; QUAD $0x40c0000040a00000
+	QUAD $0x0000000040e00000; QUAD $0x0000000000000000
 	QUAD $0x0000000000000000; QUAD $0x0000000000000000
-	QUAD $0x0000000000000000; QUAD $0x1000000000000000
-	QUAD $0x1000000010000000; QUAD $0x1000000010000000
-	QUAD $0x1000000010000000; QUAD $0x0000000010000000
-	QUAD $0x003f800000000000; QUAD $0x0040400000400000
-	QUAD $0x0040a00000408000; QUAD $0x0040e0000040c000
-	QUAD $0x0041100000410000; QUAD $0x0041300000412000
-	QUAD $0x0041500000414000; QUAD $0x0f41700000416000
-	QUAD $0xcccccccccce0300f; QUAD $0x0fcccccccccccccc
-	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x300f0f0f0f0f0f0f
-	QUAD $0x3030303030303030; QUAD $0xe030303030303030
-	QUAD $0xe0e0e0e0e0e0e0e0; LONG $0xe0e0e0e0; WORD $0xe0e0; BYTE $0xe0
+	QUAD $0x0000001000000000; QUAD $0x0000001000000010
+	QUAD $0x0000001000000010; QUAD $0x0000001000000010
+	QUAD $0x0000000000000010; QUAD $0x400000003f800000
+	QUAD $0x4080000040400000; QUAD $0x40c0000040a00000
+	QUAD $0x4100000040e00000; QUAD $0x4120000041100000
+	QUAD $0x4140000041300000; QUAD $0x4160000041500000
+	QUAD $0xe0300f0f41700000; QUAD $0xcccccccccccccccc
+	QUAD $0x0f0f0f0fcccccccc; QUAD $0x0f0f0f0f0f0f0f0f
+	QUAD $0x303030300f0f0f0f; QUAD $0x3030303030303030
+	QUAD $0xe0e0e0e030303030; QUAD $0xe0e0e0e0e0e0e0e0
+	LONG $0xe0e0e0e0
 
 // func mvF32_avx512(w, x, y unsafe.Pointer, rows, k, ldw int)
 TEXT ·mvF32_avx512(SB), 0, $0-48
@@ -1063,6 +1948,17 @@ TEXT ·mvF32_avx512(SB), 0, $0-48
 	CALL ·matvec_avx512<>+0(SB)
 	RET
 
+// func mvhF32_avx512(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhF32_avx512(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldw+24(FP), CX
+	MOVQ ldy+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx512<>+448(SB)
+	RET
+
 // func mvF16_avx512(w, x, y unsafe.Pointer, rows, k, ldw int)
 TEXT ·mvF16_avx512(SB), 0, $0-48
 	MOVQ w+0(FP), DI
@@ -1071,7 +1967,18 @@ TEXT ·mvF16_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx512<>+448(SB)
+	CALL ·matvec_avx512<>+1120(SB)
+	RET
+
+// func mvhF16_avx512(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhF16_avx512(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldw+24(FP), CX
+	MOVQ ldy+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx512<>+1584(SB)
 	RET
 
 // func mvBF16_avx512(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -1082,7 +1989,18 @@ TEXT ·mvBF16_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx512<>+912(SB)
+	CALL ·matvec_avx512<>+2272(SB)
+	RET
+
+// func mvhBF16_avx512(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhBF16_avx512(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldw+24(FP), CX
+	MOVQ ldy+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx512<>+2784(SB)
 	RET
 
 // func mvQ8_0_avx512(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -1093,7 +2011,7 @@ TEXT ·mvQ8_0_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx512<>+1424(SB)
+	CALL ·matvec_avx512<>+3536(SB)
 	RET
 
 // func mvQ4_0_avx512(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -1104,7 +2022,7 @@ TEXT ·mvQ4_0_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx512<>+1824(SB)
+	CALL ·matvec_avx512<>+3936(SB)
 	RET
 
 // func mvQ4_K_avx512(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -1115,7 +2033,7 @@ TEXT ·mvQ4_K_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx512<>+2240(SB)
+	CALL ·matvec_avx512<>+4352(SB)
 	RET
 
 // func mvQ6_K_avx512(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -1126,7 +2044,7 @@ TEXT ·mvQ6_K_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx512<>+2896(SB)
+	CALL ·matvec_avx512<>+5008(SB)
 	RET
 
 // func wsumF32_avx512(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -1137,7 +2055,7 @@ TEXT ·wsumF32_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx512<>+3536(SB)
+	CALL ·matvec_avx512<>+5648(SB)
 	RET
 
 // func wsumF16_avx512(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -1148,7 +2066,7 @@ TEXT ·wsumF16_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx512<>+3952(SB)
+	CALL ·matvec_avx512<>+6064(SB)
 	RET
 
 // func wsumBF16_avx512(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -1159,5 +2077,38 @@ TEXT ·wsumBF16_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx512<>+4384(SB)
+	CALL ·matvec_avx512<>+6496(SB)
+	RET
+
+// func wsumhF32_avx512(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+TEXT ·wsumhF32_avx512(SB), 0, $0-48
+	MOVQ v+0(FP), DI
+	MOVQ p+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldv+24(FP), CX
+	MOVQ ldp+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx512<>+6976(SB)
+	RET
+
+// func wsumhF16_avx512(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+TEXT ·wsumhF16_avx512(SB), 0, $0-48
+	MOVQ v+0(FP), DI
+	MOVQ p+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldv+24(FP), CX
+	MOVQ ldp+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx512<>+7536(SB)
+	RET
+
+// func wsumhBF16_avx512(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+TEXT ·wsumhBF16_avx512(SB), 0, $0-48
+	MOVQ v+0(FP), DI
+	MOVQ p+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldv+24(FP), CX
+	MOVQ ldp+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx512<>+8112(SB)
 	RET

@@ -107,14 +107,144 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x17ffffa8 // b 0x10020 <mv_f32+0x20>
 	WORD $0xd65f03c0 // ret
 
-	// mv_f16: +392
+	// mvh_f32: +392
+	WORD $0xf2403ca8 // ands x8, x5, #0xffff
+	WORD $0x54000fc0 // b.eq 0x10384 <mvh_f32+0x1fc>
+	WORD $0xf81f0ff3 // str x19, [sp, #-0x10]!
+	WORD $0xd3507ca9 // ubfx x9, x5, #16, #16
+	WORD $0x9370fcaa // asr x10, x5, #48
+	WORD $0xd360bcab // ubfx x11, x5, #32, #16
+	WORD $0xd37ef46c // lsl x12, x3, #2
+	WORD $0xd37ef52d // lsl x13, x9, #2
+	WORD $0x14000005 // b 0x101bc <mvh_f32+0x34>
+	WORD $0xf1000508 // subs x8, x8, #0x1
+	WORD $0x91001042 // add x2, x2, #0x4
+	WORD $0x8b0c0000 // add x0, x0, x12
+	WORD $0x54000e4d // b.le 0x10380 <mvh_f32+0x1f8>
+	WORD $0xb4ffff8b // cbz x11, 0x101ac <mvh_f32+0x24>
+	WORD $0xaa0003ee // mov x14, x0
+	WORD $0xaa0b03ef // mov x15, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xaa0103f1 // mov x17, x1
+	WORD $0x14000004 // b 0x101e0 <mvh_f32+0x58>
+	WORD $0xf10005ef // subs x15, x15, #0x1
+	WORD $0x8b0d01ce // add x14, x14, x13
+	WORD $0x54fffe8d // b.le 0x101ac <mvh_f32+0x24>
+	WORD $0xb4000129 // cbz x9, 0x10204 <mvh_f32+0x7c>
+	WORD $0xaa1f03e3 // mov x3, xzr
+	WORD $0xaa0c03e5 // mov x5, x12
+	WORD $0x91004063 // add x3, x3, #0x10
+	WORD $0x8b0501c6 // add x6, x14, x5
+	WORD $0x910100a5 // add x5, x5, #0x40
+	WORD $0xeb09007f // cmp x3, x9
+	WORD $0xf98000c2 // prfm pldl2keep, [x6]
+	WORD $0x54ffff63 // b.lo 0x101ec <mvh_f32+0x64>
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0xaa0a03e3 // mov x3, x10
+	WORD $0x540001ea // b.ge 0x10248 <mvh_f32+0xc0>
+	WORD $0x17fffff1 // b 0x101d4 <mvh_f32+0x4c>
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x4e24cca2 // fmla v2.4s, v5.4s, v4.4s
+	WORD $0x4e22d462 // fadd v2.4s, v3.4s, v2.4s
+	WORD $0x4e20d420 // fadd v0.4s, v1.4s, v0.4s
+	WORD $0xf1000463 // subs x3, x3, #0x1
+	WORD $0x8b0d0231 // add x17, x17, x13
+	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	WORD $0x7e30d800 // faddp s0, v0.2s
+	WORD $0xbd000200 // str s0, [x16]
+	WORD $0x8b040a10 // add x16, x16, x4, lsl #2
+	WORD $0x54fffc8d // b.le 0x101d4 <mvh_f32+0x4c>
+	WORD $0xf100813f // cmp x9, #0x20
+	WORD $0x540000e2 // b.hs 0x10268 <mvh_f32+0xe0>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x1400001f // b 0x102e0 <mvh_f32+0x158>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xaa1f03e5 // mov x5, xzr
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x8b0501c7 // add x7, x14, x5
+	WORD $0x8b050233 // add x19, x17, x5
+	WORD $0x910200a5 // add x5, x5, #0x80
+	WORD $0xad4014e4 // ldp q4, q5, [x7]
+	WORD $0xad401e66 // ldp q6, q7, [x19]
+	WORD $0xad414e70 // ldp q16, q19, [x19, #0x20]
+	WORD $0xad4148f1 // ldp q17, q18, [x7, #0x20]
+	WORD $0x4e24ccc3 // fmla v3.4s, v6.4s, v4.4s
+	WORD $0x4e25cce2 // fmla v2.4s, v7.4s, v5.4s
+	WORD $0xad4214e4 // ldp q4, q5, [x7, #0x40]
+	WORD $0x4e31ce01 // fmla v1.4s, v16.4s, v17.4s
+	WORD $0x4e32ce60 // fmla v0.4s, v19.4s, v18.4s
+	WORD $0xad421e66 // ldp q6, q7, [x19, #0x40]
+	WORD $0xad4344f0 // ldp q16, q17, [x7, #0x60]
+	WORD $0x910080c7 // add x7, x6, #0x20
+	WORD $0xad434e72 // ldp q18, q19, [x19, #0x60]
+	WORD $0x910100d3 // add x19, x6, #0x40
+	WORD $0x4e24ccc3 // fmla v3.4s, v6.4s, v4.4s
+	WORD $0x4e25cce2 // fmla v2.4s, v7.4s, v5.4s
+	WORD $0xeb09027f // cmp x19, x9
+	WORD $0xaa0703e6 // mov x6, x7
+	WORD $0x4e30ce41 // fmla v1.4s, v18.4s, v16.4s
+	WORD $0x4e31ce60 // fmla v0.4s, v19.4s, v17.4s
+	WORD $0x54fffd29 // b.ls 0x10280 <mvh_f32+0xf8>
+	WORD $0xb27e00e5 // orr x5, x7, #0x4
+	WORD $0xeb0900bf // cmp x5, x9
+	WORD $0x54000069 // b.ls 0x102f4 <mvh_f32+0x16c>
+	WORD $0xaa0703e6 // mov x6, x7
+	WORD $0x1400000b // b 0x1031c <mvh_f32+0x194>
+	WORD $0xd37ef4e5 // lsl x5, x7, #2
+	WORD $0x3ce569c4 // ldr q4, [x14, x5]
+	WORD $0x3ce56a25 // ldr q5, [x17, x5]
+	WORD $0x910020f3 // add x19, x7, #0x8
+	WORD $0x910010e6 // add x6, x7, #0x4
+	WORD $0xeb09027f // cmp x19, x9
+	WORD $0x910040a5 // add x5, x5, #0x10
+	WORD $0x4e24cca3 // fmla v3.4s, v5.4s, v4.4s
+	WORD $0xaa0603e7 // mov x7, x6
+	WORD $0x54ffff09 // b.ls 0x102f8 <mvh_f32+0x170>
+	WORD $0xeb060133 // subs x19, x9, x6
+	WORD $0x54fff809 // b.ls 0x10220 <mvh_f32+0x98>
+	WORD $0xf100067f // cmp x19, #0x1
+	WORD $0x54fff76b // b.lt 0x10214 <mvh_f32+0x8c>
+	WORD $0x8b0609c7 // add x7, x14, x6, lsl #2
+	WORD $0x8b060a25 // add x5, x17, x6, lsl #2
+	WORD $0xbd4000e4 // ldr s4, [x7]
+	WORD $0x54000061 // b.ne 0x10344 <mvh_f32+0x1bc>
+	WORD $0xbd4000a5 // ldr s5, [x5]
+	WORD $0x17ffffb7 // b 0x1021c <mvh_f32+0x94>
+	WORD $0x910010e6 // add x6, x7, #0x4
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0xf1000a7f // cmp x19, #0x2
+	WORD $0x0d4090c4 // ld1 { v4.s }[1], [x6]
+	WORD $0x54000109 // b.ls 0x10374 <mvh_f32+0x1ec>
+	WORD $0x910020e6 // add x6, x7, #0x8
+	WORD $0x4d4080c4 // ld1 { v4.s }[2], [x6]
+	WORD $0x910020a6 // add x6, x5, #0x8
+	WORD $0x0ddf80a5 // ld1 { v5.s }[0], [x5], #4
+	WORD $0x0d4090a5 // ld1 { v5.s }[1], [x5]
+	WORD $0x4d4080c5 // ld1 { v5.s }[2], [x6]
+	WORD $0x17ffffab // b 0x1021c <mvh_f32+0x94>
+	WORD $0x0ddf80a5 // ld1 { v5.s }[0], [x5], #4
+	WORD $0x0d4090a5 // ld1 { v5.s }[1], [x5]
+	WORD $0x17ffffa8 // b 0x1021c <mvh_f32+0x94>
+	WORD $0xf84107f3 // ldr x19, [sp], #0x10
+	WORD $0xd65f03c0 // ret
+
+	// mv_f16: +904
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x54000dcb // b.lt 0x10344 <mv_f16+0x1bc>
+	WORD $0x54000dcb // b.lt 0x10544 <mv_f16+0x1bc>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0xd37ff8a8 // lsl x8, x5, #1
 	WORD $0x91010029 // add x9, x1, #0x40
 	WORD $0x9100800a // add x10, x0, #0x20
-	WORD $0x1400000e // b 0x101d8 <mv_f16+0x50>
+	WORD $0x1400000e // b 0x103d8 <mv_f16+0x50>
 	WORD $0x0e217805 // fcvtl v5.4s, v0.4h
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x4e25ccc3 // fmla v3.4s, v6.4s, v5.4s
@@ -127,15 +257,15 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
 	WORD $0x7e30d821 // faddp s1, v1.2s
 	WORD $0xbc004441 // str s1, [x2], #0x4
-	WORD $0x54000b8d // b.le 0x10344 <mv_f16+0x1bc>
+	WORD $0x54000b8d // b.le 0x10544 <mv_f16+0x1bc>
 	WORD $0xf100809f // cmp x4, #0x20
-	WORD $0x540000ea // b.ge 0x101f8 <mv_f16+0x70>
+	WORD $0x540000ea // b.ge 0x103f8 <mv_f16+0x70>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xaa1f03ee // mov x14, xzr
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x14000027 // b 0x10290 <mv_f16+0x108>
+	WORD $0x14000027 // b 0x10490 <mv_f16+0x108>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xaa1f03ed // mov x13, xzr
@@ -173,12 +303,12 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e34cce3 // fmla v3.4s, v7.4s, v20.4s
 	WORD $0x4e25ce02 // fmla v2.4s, v16.4s, v5.4s
 	WORD $0x4e32ce21 // fmla v1.4s, v17.4s, v18.4s
-	WORD $0x54fffc4d // b.le 0x10214 <mv_f16+0x8c>
+	WORD $0x54fffc4d // b.le 0x10414 <mv_f16+0x8c>
 	WORD $0xb27e01cb // orr x11, x14, #0x4
 	WORD $0xeb04017f // cmp x11, x4
-	WORD $0x5400006d // b.le 0x102a4 <mv_f16+0x11c>
+	WORD $0x5400006d // b.le 0x104a4 <mv_f16+0x11c>
 	WORD $0xaa0e03ed // mov x13, x14
-	WORD $0x1400000d // b 0x102d4 <mv_f16+0x14c>
+	WORD $0x1400000d // b 0x104d4 <mv_f16+0x14c>
 	WORD $0xd37ff9cb // lsl x11, x14, #1
 	WORD $0x8b0e082c // add x12, x1, x14, lsl #2
 	WORD $0xfc6b6805 // ldr d5, [x0, x11]
@@ -190,23 +320,23 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xeb0401ff // cmp x15, x4
 	WORD $0xaa0d03ee // mov x14, x13
 	WORD $0x4e25ccc4 // fmla v4.4s, v6.4s, v5.4s
-	WORD $0x54fffeed // b.le 0x102ac <mv_f16+0x124>
+	WORD $0x54fffeed // b.le 0x104ac <mv_f16+0x124>
 	WORD $0xeb0d008e // subs x14, x4, x13
-	WORD $0x54fff6cd // b.le 0x101b0 <mv_f16+0x28>
+	WORD $0x54fff6cd // b.le 0x103b0 <mv_f16+0x28>
 	WORD $0xf10005df // cmp x14, #0x1
-	WORD $0x54fff62b // b.lt 0x101a4 <mv_f16+0x1c>
+	WORD $0x54fff62b // b.lt 0x103a4 <mv_f16+0x1c>
 	WORD $0x8b0d040c // add x12, x0, x13, lsl #1
 	WORD $0x8b0d082b // add x11, x1, x13, lsl #2
 	WORD $0x7d400185 // ldr h5, [x12]
-	WORD $0x54000081 // b.ne 0x10300 <mv_f16+0x178>
+	WORD $0x54000081 // b.ne 0x10500 <mv_f16+0x178>
 	WORD $0xbd400166 // ldr s6, [x11]
 	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x17ffffac // b 0x101ac <mv_f16+0x24>
+	WORD $0x17ffffac // b 0x103ac <mv_f16+0x24>
 	WORD $0x9100098d // add x13, x12, #0x2
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf10009df // cmp x14, #0x2
 	WORD $0x0d4049a5 // ld1 { v5.h }[1], [x13]
-	WORD $0x54000129 // b.ls 0x10334 <mv_f16+0x1ac>
+	WORD $0x54000129 // b.ls 0x10534 <mv_f16+0x1ac>
 	WORD $0x9100118c // add x12, x12, #0x4
 	WORD $0x0d405185 // ld1 { v5.h }[2], [x12]
 	WORD $0x9100216c // add x12, x11, #0x8
@@ -214,20 +344,176 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
 	WORD $0x0d409166 // ld1 { v6.s }[1], [x11]
 	WORD $0x4d408186 // ld1 { v6.s }[2], [x12]
-	WORD $0x17ffff9f // b 0x101ac <mv_f16+0x24>
+	WORD $0x17ffff9f // b 0x103ac <mv_f16+0x24>
 	WORD $0x0ddf8166 // ld1 { v6.s }[0], [x11], #4
 	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
 	WORD $0x0d409166 // ld1 { v6.s }[1], [x11]
-	WORD $0x17ffff9b // b 0x101ac <mv_f16+0x24>
+	WORD $0x17ffff9b // b 0x103ac <mv_f16+0x24>
 	WORD $0xd65f03c0 // ret
 
-	// mv_bf16: +840
+	// mvh_f16: +1352
+	WORD $0xf2403ca8 // ands x8, x5, #0xffff
+	WORD $0x54001300 // b.eq 0x107ac <mvh_f16+0x264>
+	WORD $0xa9bd5ff8 // stp x24, x23, [sp, #-0x30]!
+	WORD $0xd3507ca9 // ubfx x9, x5, #16, #16
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x9370fcaa // asr x10, x5, #48
+	WORD $0xd360bcab // ubfx x11, x5, #32, #16
+	WORD $0xd37ff86c // lsl x12, x3, #1
+	WORD $0x9100800f // add x15, x0, #0x20
+	WORD $0xd37ff92d // lsl x13, x9, #1
+	WORD $0xd37ef52e // lsl x14, x9, #2
+	WORD $0xa90157f6 // stp x22, x21, [sp, #0x10]
+	WORD $0xa9024ff4 // stp x20, x19, [sp, #0x20]
+	WORD $0x14000006 // b 0x10594 <mvh_f16+0x4c>
+	WORD $0xf1000508 // subs x8, x8, #0x1
+	WORD $0x91001042 // add x2, x2, #0x4
+	WORD $0x8b0c0000 // add x0, x0, x12
+	WORD $0x8b0c01ef // add x15, x15, x12
+	WORD $0x5400108d // b.le 0x107a0 <mvh_f16+0x258>
+	WORD $0xb4ffff6b // cbz x11, 0x10580 <mvh_f16+0x38>
+	WORD $0xaa0f03f0 // mov x16, x15
+	WORD $0xaa0003f1 // mov x17, x0
+	WORD $0xaa0b03e3 // mov x3, x11
+	WORD $0xaa0203e5 // mov x5, x2
+	WORD $0xaa0103e6 // mov x6, x1
+	WORD $0x14000005 // b 0x105c0 <mvh_f16+0x78>
+	WORD $0xf1000463 // subs x3, x3, #0x1
+	WORD $0x8b0d0231 // add x17, x17, x13
+	WORD $0x8b0d0210 // add x16, x16, x13
+	WORD $0x54fffe2d // b.le 0x10580 <mvh_f16+0x38>
+	WORD $0xb4000129 // cbz x9, 0x105e4 <mvh_f16+0x9c>
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0x910080e7 // add x7, x7, #0x20
+	WORD $0x8b130234 // add x20, x17, x19
+	WORD $0x91010273 // add x19, x19, #0x40
+	WORD $0xeb0900ff // cmp x7, x9
+	WORD $0xf9800282 // prfm pldl2keep, [x20]
+	WORD $0x54ffff63 // b.lo 0x105cc <mvh_f16+0x84>
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x54fffe4b // b.lt 0x105b0 <mvh_f16+0x68>
+	WORD $0x910100c7 // add x7, x6, #0x40
+	WORD $0xaa0a03f3 // mov x19, x10
+	WORD $0x1400000f // b 0x10630 <mvh_f16+0xe8>
+	WORD $0x0e217805 // fcvtl v5.4s, v0.4h
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x4e25ccc3 // fmla v3.4s, v6.4s, v5.4s
+	WORD $0x4e23d483 // fadd v3.4s, v4.4s, v3.4s
+	WORD $0x4e21d441 // fadd v1.4s, v2.4s, v1.4s
+	WORD $0xf1000673 // subs x19, x19, #0x1
+	WORD $0x8b0e00c6 // add x6, x6, x14
+	WORD $0x8b0e00e7 // add x7, x7, x14
+	WORD $0x4e21d461 // fadd v1.4s, v3.4s, v1.4s
+	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
+	WORD $0x7e30d821 // faddp s1, v1.2s
+	WORD $0xbd0000a1 // str s1, [x5]
+	WORD $0x8b0408a5 // add x5, x5, x4, lsl #2
+	WORD $0x54fffc2d // b.le 0x105b0 <mvh_f16+0x68>
+	WORD $0xf100813f // cmp x9, #0x20
+	WORD $0x540000e2 // b.hs 0x10650 <mvh_f16+0x108>
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0xaa1f03f7 // mov x23, xzr
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x14000027 // b 0x106e8 <mvh_f16+0x1a0>
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0xaa1f03f6 // mov x22, xzr
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0xaa1003f4 // mov x20, x16
+	WORD $0xaa0703f5 // mov x21, x7
+	WORD $0x6d7e1a85 // ldp d5, d6, [x20, #-0x20]
+	WORD $0x910102d8 // add x24, x22, #0x40
+	WORD $0x6d7f4287 // ldp d7, d16, [x20, #-0x10]
+	WORD $0x910082d7 // add x23, x22, #0x20
+	WORD $0xad7e4ab1 // ldp q17, q18, [x21, #-0x40]
+	WORD $0xeb09031f // cmp x24, x9
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0xaa1703f6 // mov x22, x23
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x6d405293 // ldp d19, d20, [x20]
+	WORD $0x4e25ce24 // fmla v4.4s, v17.4s, v5.4s
+	WORD $0x4e26ce43 // fmla v3.4s, v18.4s, v6.4s
+	WORD $0xad7f46a6 // ldp q6, q17, [x21, #-0x20]
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x6d414a85 // ldp d5, d18, [x20, #0x10]
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x91010294 // add x20, x20, #0x40
+	WORD $0x4e27ccc2 // fmla v2.4s, v6.4s, v7.4s
+	WORD $0x4e30ce21 // fmla v1.4s, v17.4s, v16.4s
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0xad401ea6 // ldp q6, q7, [x21]
+	WORD $0xad4146b0 // ldp q16, q17, [x21, #0x20]
+	WORD $0x910202b5 // add x21, x21, #0x80
+	WORD $0x4e33ccc4 // fmla v4.4s, v6.4s, v19.4s
+	WORD $0x4e34cce3 // fmla v3.4s, v7.4s, v20.4s
+	WORD $0x4e25ce02 // fmla v2.4s, v16.4s, v5.4s
+	WORD $0x4e32ce21 // fmla v1.4s, v17.4s, v18.4s
+	WORD $0x54fffc49 // b.ls 0x1066c <mvh_f16+0x124>
+	WORD $0xb27e02f4 // orr x20, x23, #0x4
+	WORD $0xeb09029f // cmp x20, x9
+	WORD $0x54000069 // b.ls 0x106fc <mvh_f16+0x1b4>
+	WORD $0xaa1703f6 // mov x22, x23
+	WORD $0x1400000e // b 0x10730 <mvh_f16+0x1e8>
+	WORD $0xd37ffaf4 // lsl x20, x23, #1
+	WORD $0xd37ef6f5 // lsl x21, x23, #2
+	WORD $0xfc746a25 // ldr d5, [x17, x20]
+	WORD $0x3cf568c6 // ldr q6, [x6, x21]
+	WORD $0x910022f8 // add x24, x23, #0x8
+	WORD $0x910012f6 // add x22, x23, #0x4
+	WORD $0xeb09031f // cmp x24, x9
+	WORD $0x91002294 // add x20, x20, #0x8
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x910042b5 // add x21, x21, #0x10
+	WORD $0xaa1603f7 // mov x23, x22
+	WORD $0x4e25ccc4 // fmla v4.4s, v6.4s, v5.4s
+	WORD $0x54fffec9 // b.ls 0x10704 <mvh_f16+0x1bc>
+	WORD $0xeb160137 // subs x23, x9, x22
+	WORD $0x54fff689 // b.ls 0x10604 <mvh_f16+0xbc>
+	WORD $0xf10006ff // cmp x23, #0x1
+	WORD $0x54fff5eb // b.lt 0x105f8 <mvh_f16+0xb0>
+	WORD $0x8b160635 // add x21, x17, x22, lsl #1
+	WORD $0x8b1608d4 // add x20, x6, x22, lsl #2
+	WORD $0x7d4002a5 // ldr h5, [x21]
+	WORD $0x54000081 // b.ne 0x1075c <mvh_f16+0x214>
+	WORD $0xbd400286 // ldr s6, [x20]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x17ffffaa // b 0x10600 <mvh_f16+0xb8>
+	WORD $0x91000ab6 // add x22, x21, #0x2
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xf1000aff // cmp x23, #0x2
+	WORD $0x0d404ac5 // ld1 { v5.h }[1], [x22]
+	WORD $0x54000129 // b.ls 0x10790 <mvh_f16+0x248>
+	WORD $0x910012b5 // add x21, x21, #0x4
+	WORD $0x0d4052a5 // ld1 { v5.h }[2], [x21]
+	WORD $0x91002295 // add x21, x20, #0x8
+	WORD $0x0ddf8286 // ld1 { v6.s }[0], [x20], #4
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x0d409286 // ld1 { v6.s }[1], [x20]
+	WORD $0x4d4082a6 // ld1 { v6.s }[2], [x21]
+	WORD $0x17ffff9d // b 0x10600 <mvh_f16+0xb8>
+	WORD $0x0ddf8286 // ld1 { v6.s }[0], [x20], #4
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x0d409286 // ld1 { v6.s }[1], [x20]
+	WORD $0x17ffff99 // b 0x10600 <mvh_f16+0xb8>
+	WORD $0xa9424ff4 // ldp x20, x19, [sp, #0x20]
+	WORD $0xa94157f6 // ldp x22, x21, [sp, #0x10]
+	WORD $0xa8c35ff8 // ldp x24, x23, [sp], #0x30
+	WORD $0xd65f03c0 // ret
+
+	// mv_bf16: +1968
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x54000dab // b.lt 0x10500 <mv_bf16+0x1b8>
+	WORD $0x54000dab // b.lt 0x10968 <mv_bf16+0x1b8>
 	WORD $0xd37ff8a8 // lsl x8, x5, #1
 	WORD $0x91010029 // add x9, x1, #0x40
 	WORD $0x9100800a // add x10, x0, #0x20
-	WORD $0x1400000e // b 0x10394 <mv_bf16+0x4c>
+	WORD $0x1400000e // b 0x107fc <mv_bf16+0x4c>
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x4e24cca2 // fmla v2.4s, v5.4s, v4.4s
@@ -240,15 +526,15 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x7e30d800 // faddp s0, v0.2s
 	WORD $0xbc004440 // str s0, [x2], #0x4
-	WORD $0x54000b8d // b.le 0x10500 <mv_bf16+0x1b8>
+	WORD $0x54000b8d // b.le 0x10968 <mv_bf16+0x1b8>
 	WORD $0xf100809f // cmp x4, #0x20
-	WORD $0x540000ea // b.ge 0x103b4 <mv_bf16+0x6c>
+	WORD $0x540000ea // b.ge 0x1081c <mv_bf16+0x6c>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0xaa1f03ee // mov x14, xzr
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x14000027 // b 0x1044c <mv_bf16+0x104>
+	WORD $0x14000027 // b 0x108b4 <mv_bf16+0x104>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0xaa1f03ed // mov x13, xzr
@@ -286,12 +572,12 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e26ce02 // fmla v2.4s, v16.4s, v6.4s
 	WORD $0x4e24ce21 // fmla v1.4s, v17.4s, v4.4s
 	WORD $0x4e25ce60 // fmla v0.4s, v19.4s, v5.4s
-	WORD $0x54fffc4d // b.le 0x103d0 <mv_bf16+0x88>
+	WORD $0x54fffc4d // b.le 0x10838 <mv_bf16+0x88>
 	WORD $0xb27e01cb // orr x11, x14, #0x4
 	WORD $0xeb04017f // cmp x11, x4
-	WORD $0x5400006d // b.le 0x10460 <mv_bf16+0x118>
+	WORD $0x5400006d // b.le 0x108c8 <mv_bf16+0x118>
 	WORD $0xaa0e03ed // mov x13, x14
-	WORD $0x1400000d // b 0x10490 <mv_bf16+0x148>
+	WORD $0x1400000d // b 0x108f8 <mv_bf16+0x148>
 	WORD $0xd37ff9cb // lsl x11, x14, #1
 	WORD $0x8b0e082c // add x12, x1, x14, lsl #2
 	WORD $0xfc6b6804 // ldr d4, [x0, x11]
@@ -303,23 +589,23 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xeb0401ff // cmp x15, x4
 	WORD $0xaa0d03ee // mov x14, x13
 	WORD $0x4e24cca3 // fmla v3.4s, v5.4s, v4.4s
-	WORD $0x54fffeed // b.le 0x10468 <mv_bf16+0x120>
+	WORD $0x54fffeed // b.le 0x108d0 <mv_bf16+0x120>
 	WORD $0xeb0d008e // subs x14, x4, x13
-	WORD $0x54fff6cd // b.le 0x1036c <mv_bf16+0x24>
+	WORD $0x54fff6cd // b.le 0x107d4 <mv_bf16+0x24>
 	WORD $0xf10005df // cmp x14, #0x1
-	WORD $0x54fff62b // b.lt 0x10360 <mv_bf16+0x18>
+	WORD $0x54fff62b // b.lt 0x107c8 <mv_bf16+0x18>
 	WORD $0x8b0d040c // add x12, x0, x13, lsl #1
 	WORD $0x8b0d082b // add x11, x1, x13, lsl #2
 	WORD $0x7d400184 // ldr h4, [x12]
-	WORD $0x54000081 // b.ne 0x104bc <mv_bf16+0x174>
+	WORD $0x54000081 // b.ne 0x10924 <mv_bf16+0x174>
 	WORD $0xbd400165 // ldr s5, [x11]
 	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
-	WORD $0x17ffffac // b 0x10368 <mv_bf16+0x20>
+	WORD $0x17ffffac // b 0x107d0 <mv_bf16+0x20>
 	WORD $0x9100098d // add x13, x12, #0x2
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0xf10009df // cmp x14, #0x2
 	WORD $0x0d4049a4 // ld1 { v4.h }[1], [x13]
-	WORD $0x54000129 // b.ls 0x104f0 <mv_bf16+0x1a8>
+	WORD $0x54000129 // b.ls 0x10958 <mv_bf16+0x1a8>
 	WORD $0x9100118c // add x12, x12, #0x4
 	WORD $0x0d405184 // ld1 { v4.h }[2], [x12]
 	WORD $0x9100216c // add x12, x11, #0x8
@@ -327,44 +613,199 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
 	WORD $0x0d409165 // ld1 { v5.s }[1], [x11]
 	WORD $0x4d408185 // ld1 { v5.s }[2], [x12]
-	WORD $0x17ffff9f // b 0x10368 <mv_bf16+0x20>
+	WORD $0x17ffff9f // b 0x107d0 <mv_bf16+0x20>
 	WORD $0x0ddf8165 // ld1 { v5.s }[0], [x11], #4
 	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
 	WORD $0x0d409165 // ld1 { v5.s }[1], [x11]
-	WORD $0x17ffff9b // b 0x10368 <mv_bf16+0x20>
+	WORD $0x17ffff9b // b 0x107d0 <mv_bf16+0x20>
 	WORD $0xd65f03c0 // ret
 
-	// mv_q8_0: +1284
+	// mvh_bf16: +2412
+	WORD $0xf2403ca8 // ands x8, x5, #0xffff
+	WORD $0x540012e0 // b.eq 0x10bcc <mvh_bf16+0x260>
+	WORD $0xa9bd5ff8 // stp x24, x23, [sp, #-0x30]!
+	WORD $0xd3507ca9 // ubfx x9, x5, #16, #16
+	WORD $0x9370fcaa // asr x10, x5, #48
+	WORD $0xd360bcab // ubfx x11, x5, #32, #16
+	WORD $0xd37ff86c // lsl x12, x3, #1
+	WORD $0x9100800f // add x15, x0, #0x20
+	WORD $0xa90157f6 // stp x22, x21, [sp, #0x10]
+	WORD $0xd37ff92d // lsl x13, x9, #1
+	WORD $0xd37ef52e // lsl x14, x9, #2
+	WORD $0xa9024ff4 // stp x20, x19, [sp, #0x20]
+	WORD $0x14000006 // b 0x109b4 <mvh_bf16+0x48>
+	WORD $0xf1000508 // subs x8, x8, #0x1
+	WORD $0x91001042 // add x2, x2, #0x4
+	WORD $0x8b0c0000 // add x0, x0, x12
+	WORD $0x8b0c01ef // add x15, x15, x12
+	WORD $0x5400108d // b.le 0x10bc0 <mvh_bf16+0x254>
+	WORD $0xb4ffff6b // cbz x11, 0x109a0 <mvh_bf16+0x34>
+	WORD $0xaa0f03f0 // mov x16, x15
+	WORD $0xaa0003f1 // mov x17, x0
+	WORD $0xaa0b03e3 // mov x3, x11
+	WORD $0xaa0203e5 // mov x5, x2
+	WORD $0xaa0103e6 // mov x6, x1
+	WORD $0x14000005 // b 0x109e0 <mvh_bf16+0x74>
+	WORD $0xf1000463 // subs x3, x3, #0x1
+	WORD $0x8b0d0231 // add x17, x17, x13
+	WORD $0x8b0d0210 // add x16, x16, x13
+	WORD $0x54fffe2d // b.le 0x109a0 <mvh_bf16+0x34>
+	WORD $0xb4000129 // cbz x9, 0x10a04 <mvh_bf16+0x98>
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0x910080e7 // add x7, x7, #0x20
+	WORD $0x8b130234 // add x20, x17, x19
+	WORD $0x91010273 // add x19, x19, #0x40
+	WORD $0xeb0900ff // cmp x7, x9
+	WORD $0xf9800282 // prfm pldl2keep, [x20]
+	WORD $0x54ffff63 // b.lo 0x109ec <mvh_bf16+0x80>
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x54fffe4b // b.lt 0x109d0 <mvh_bf16+0x64>
+	WORD $0x910100c7 // add x7, x6, #0x40
+	WORD $0xaa0a03f3 // mov x19, x10
+	WORD $0x1400000f // b 0x10a50 <mvh_bf16+0xe4>
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x4e24cca2 // fmla v2.4s, v5.4s, v4.4s
+	WORD $0x4e22d462 // fadd v2.4s, v3.4s, v2.4s
+	WORD $0x4e20d420 // fadd v0.4s, v1.4s, v0.4s
+	WORD $0xf1000673 // subs x19, x19, #0x1
+	WORD $0x8b0e00c6 // add x6, x6, x14
+	WORD $0x8b0e00e7 // add x7, x7, x14
+	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	WORD $0x7e30d800 // faddp s0, v0.2s
+	WORD $0xbd0000a0 // str s0, [x5]
+	WORD $0x8b0408a5 // add x5, x5, x4, lsl #2
+	WORD $0x54fffc2d // b.le 0x109d0 <mvh_bf16+0x64>
+	WORD $0xf100813f // cmp x9, #0x20
+	WORD $0x540000e2 // b.hs 0x10a70 <mvh_bf16+0x104>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xaa1f03f7 // mov x23, xzr
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x14000027 // b 0x10b08 <mvh_bf16+0x19c>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xaa1f03f6 // mov x22, xzr
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xaa1003f4 // mov x20, x16
+	WORD $0xaa0703f5 // mov x21, x7
+	WORD $0x6d7e1684 // ldp d4, d5, [x20, #-0x20]
+	WORD $0x910102d8 // add x24, x22, #0x40
+	WORD $0x6d7f4686 // ldp d6, d17, [x20, #-0x10]
+	WORD $0x910082d7 // add x23, x22, #0x20
+	WORD $0xad7e42a7 // ldp q7, q16, [x21, #-0x40]
+	WORD $0xeb09031f // cmp x24, x9
+	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
+	WORD $0x2e6138a5 // shll v5.4s, v5.4h, #16
+	WORD $0xaa1703f6 // mov x22, x23
+	WORD $0x2e6138c6 // shll v6.4s, v6.4h, #16
+	WORD $0x2e613a31 // shll v17.4s, v17.4h, #16
+	WORD $0x6d404e92 // ldp d18, d19, [x20]
+	WORD $0x4e24cce3 // fmla v3.4s, v7.4s, v4.4s
+	WORD $0xad7f1ea4 // ldp q4, q7, [x21, #-0x20]
+	WORD $0x4e25ce02 // fmla v2.4s, v16.4s, v5.4s
+	WORD $0x2e613a52 // shll v18.4s, v18.4h, #16
+	WORD $0x4e26cc81 // fmla v1.4s, v4.4s, v6.4s
+	WORD $0x6d411684 // ldp d4, d5, [x20, #0x10]
+	WORD $0x4e31cce0 // fmla v0.4s, v7.4s, v17.4s
+	WORD $0x2e613a66 // shll v6.4s, v19.4h, #16
+	WORD $0x91010294 // add x20, x20, #0x40
+	WORD $0xad4042a7 // ldp q7, q16, [x21]
+	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
+	WORD $0x2e6138a5 // shll v5.4s, v5.4h, #16
+	WORD $0xad414eb1 // ldp q17, q19, [x21, #0x20]
+	WORD $0x910202b5 // add x21, x21, #0x80
+	WORD $0x4e32cce3 // fmla v3.4s, v7.4s, v18.4s
+	WORD $0x4e26ce02 // fmla v2.4s, v16.4s, v6.4s
+	WORD $0x4e24ce21 // fmla v1.4s, v17.4s, v4.4s
+	WORD $0x4e25ce60 // fmla v0.4s, v19.4s, v5.4s
+	WORD $0x54fffc49 // b.ls 0x10a8c <mvh_bf16+0x120>
+	WORD $0xb27e02f4 // orr x20, x23, #0x4
+	WORD $0xeb09029f // cmp x20, x9
+	WORD $0x54000069 // b.ls 0x10b1c <mvh_bf16+0x1b0>
+	WORD $0xaa1703f6 // mov x22, x23
+	WORD $0x1400000e // b 0x10b50 <mvh_bf16+0x1e4>
+	WORD $0xd37ffaf4 // lsl x20, x23, #1
+	WORD $0xd37ef6f5 // lsl x21, x23, #2
+	WORD $0xfc746a24 // ldr d4, [x17, x20]
+	WORD $0x3cf568c5 // ldr q5, [x6, x21]
+	WORD $0x910022f8 // add x24, x23, #0x8
+	WORD $0x910012f6 // add x22, x23, #0x4
+	WORD $0xeb09031f // cmp x24, x9
+	WORD $0x91002294 // add x20, x20, #0x8
+	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
+	WORD $0x910042b5 // add x21, x21, #0x10
+	WORD $0xaa1603f7 // mov x23, x22
+	WORD $0x4e24cca3 // fmla v3.4s, v5.4s, v4.4s
+	WORD $0x54fffec9 // b.ls 0x10b24 <mvh_bf16+0x1b8>
+	WORD $0xeb160137 // subs x23, x9, x22
+	WORD $0x54fff689 // b.ls 0x10a24 <mvh_bf16+0xb8>
+	WORD $0xf10006ff // cmp x23, #0x1
+	WORD $0x54fff5eb // b.lt 0x10a18 <mvh_bf16+0xac>
+	WORD $0x8b160635 // add x21, x17, x22, lsl #1
+	WORD $0x8b1608d4 // add x20, x6, x22, lsl #2
+	WORD $0x7d4002a4 // ldr h4, [x21]
+	WORD $0x54000081 // b.ne 0x10b7c <mvh_bf16+0x210>
+	WORD $0xbd400285 // ldr s5, [x20]
+	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
+	WORD $0x17ffffaa // b 0x10a20 <mvh_bf16+0xb4>
+	WORD $0x91000ab6 // add x22, x21, #0x2
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0xf1000aff // cmp x23, #0x2
+	WORD $0x0d404ac4 // ld1 { v4.h }[1], [x22]
+	WORD $0x54000129 // b.ls 0x10bb0 <mvh_bf16+0x244>
+	WORD $0x910012b5 // add x21, x21, #0x4
+	WORD $0x0d4052a4 // ld1 { v4.h }[2], [x21]
+	WORD $0x91002295 // add x21, x20, #0x8
+	WORD $0x0ddf8285 // ld1 { v5.s }[0], [x20], #4
+	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
+	WORD $0x0d409285 // ld1 { v5.s }[1], [x20]
+	WORD $0x4d4082a5 // ld1 { v5.s }[2], [x21]
+	WORD $0x17ffff9d // b 0x10a20 <mvh_bf16+0xb4>
+	WORD $0x0ddf8285 // ld1 { v5.s }[0], [x20], #4
+	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
+	WORD $0x0d409285 // ld1 { v5.s }[1], [x20]
+	WORD $0x17ffff99 // b 0x10a20 <mvh_bf16+0xb4>
+	WORD $0xa9424ff4 // ldp x20, x19, [sp, #0x20]
+	WORD $0xa94157f6 // ldp x22, x21, [sp, #0x10]
+	WORD $0xa8c35ff8 // ldp x24, x23, [sp], #0x30
+	WORD $0xd65f03c0 // ret
+
+	// mv_q8_0: +3024
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x5400150b // b.lt 0x107a8 <mv_q8_0+0x2a4>
+	WORD $0x5400150b // b.lt 0x10e74 <mv_q8_0+0x2a4>
 	WORD $0x91007c88 // add x8, x4, #0x1f
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x10008c69 // adr x9, 0x116a0 <wsum_bf16+0x278>
-	WORD $0x10008d4a // adr x10, 0x116c0 <wsum_bf16+0x298>
-	WORD $0x10008bab // adr x11, 0x11690 <wsum_bf16+0x268>
+	WORD $0x1000c009 // adr x9, 0x123e0 <wsumh_bf16+0x29c>
+	WORD $0x1000c0ea // adr x10, 0x12400 <wsumh_bf16+0x2bc>
+	WORD $0x1000bf4b // adr x11, 0x123d0 <wsumh_bf16+0x28c>
 	WORD $0x9a84b108 // csel x8, x8, x4, lt
-	WORD $0x10008e6c // adr x12, 0x116f0 <wsum_bf16+0x2c8>
+	WORD $0x1000c20c // adr x12, 0x12430 <wsumh_bf16+0x2ec>
 	WORD $0x3dc00120 // ldr q0, [x9]
 	WORD $0x9345fd08 // asr x8, x8, #5
 	WORD $0x3dc00141 // ldr q1, [x10]
 	WORD $0x3dc00162 // ldr q2, [x11]
 	WORD $0x3dc00183 // ldr q3, [x12]
 	WORD $0x52820449 // mov w9, #0x1022 // =4130
-	WORD $0x14000008 // b 0x10560 <mv_q8_0+0x5c>
+	WORD $0x14000008 // b 0x10c2c <mv_q8_0+0x5c>
 	WORD $0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b050000 // add x0, x0, x5
 	WORD $0x6e24d484 // faddp v4.4s, v4.4s, v4.4s
 	WORD $0x7e30d884 // faddp s4, v4.2s
 	WORD $0xbc004444 // str s4, [x2], #0x4
-	WORD $0x5400126d // b.le 0x107a8 <mv_q8_0+0x2a4>
+	WORD $0x5400126d // b.le 0x10e74 <mv_q8_0+0x2a4>
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf101009f // cmp x4, #0x40
 	WORD $0xaa0003ea // mov x10, x0
 	WORD $0xaa0103eb // mov x11, x1
 	WORD $0xaa0803ed // mov x13, x8
-	WORD $0x540009eb // b.lt 0x106b4 <mv_q8_0+0x1b0>
+	WORD $0x540009eb // b.lt 0x10d80 <mv_q8_0+0x1b0>
 	WORD $0xaa0803ec // mov x12, x8
 	WORD $0xaa0103eb // mov x11, x1
 	WORD $0xaa0003ea // mov x10, x0
@@ -442,8 +883,8 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e33ce50 // fmla v16.4s, v18.4s, v19.4s
 	WORD $0x4f8710c5 // fmla v5.4s, v6.4s, v7.s[0]
 	WORD $0x4f911204 // fmla v4.4s, v16.4s, v17.s[0]
-	WORD $0x54fff6cc // b.gt 0x10588 <mv_q8_0+0x84>
-	WORD $0xb4fff48d // cbz x13, 0x10544 <mv_q8_0+0x40>
+	WORD $0x54fff6cc // b.gt 0x10c54 <mv_q8_0+0x84>
+	WORD $0xb4fff48d // cbz x13, 0x10c10 <mv_q8_0+0x40>
 	WORD $0x3cc02146 // ldur q6, [x10, #0x2]
 	WORD $0x3cc12152 // ldur q18, [x10, #0x12]
 	WORD $0xad405573 // ldp q19, q21, [x11]
@@ -503,42 +944,42 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e26ce47 // fmla v7.4s, v18.4s, v6.4s
 	WORD $0x1ee24206 // fcvt s6, h16
 	WORD $0x4f8610e5 // fmla v5.4s, v7.4s, v6.s[0]
-	WORD $0x17ffff68 // b 0x10544 <mv_q8_0+0x40>
+	WORD $0x17ffff68 // b 0x10c10 <mv_q8_0+0x40>
 	WORD $0xd65f03c0 // ret
 
-	// mv_q4_0: +1964
+	// mv_q4_0: +3704
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x5400166b // b.lt 0x10a7c <mv_q4_0+0x2d0>
-	WORD $0x10007769 // adr x9, 0x116a0 <wsum_bf16+0x278>
+	WORD $0x5400166b // b.lt 0x11148 <mv_q4_0+0x2d0>
+	WORD $0x1000ab09 // adr x9, 0x123e0 <wsumh_bf16+0x29c>
 	WORD $0x91007c88 // add x8, x4, #0x1f
 	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0x4f07e701 // movi v1.16b, #0xf8
 	WORD $0x3dc00122 // ldr q2, [x9]
-	WORD $0x100077a9 // adr x9, 0x116c0 <wsum_bf16+0x298>
+	WORD $0x1000ab49 // adr x9, 0x12400 <wsumh_bf16+0x2bc>
 	WORD $0x9a84b108 // csel x8, x8, x4, lt
-	WORD $0x100078ea // adr x10, 0x116f0 <wsum_bf16+0x2c8>
+	WORD $0x1000ac8a // adr x10, 0x12430 <wsumh_bf16+0x2ec>
 	WORD $0x3dc00123 // ldr q3, [x9]
-	WORD $0x100075a9 // adr x9, 0x11690 <wsum_bf16+0x268>
+	WORD $0x1000a949 // adr x9, 0x123d0 <wsumh_bf16+0x28c>
 	WORD $0x9345fd08 // asr x8, x8, #5
 	WORD $0x3dc00124 // ldr q4, [x9]
 	WORD $0x3dc00145 // ldr q5, [x10]
 	WORD $0x52820249 // mov w9, #0x1012 // =4114
-	WORD $0x14000008 // b 0x10810 <mv_q4_0+0x64>
+	WORD $0x14000008 // b 0x10edc <mv_q4_0+0x64>
 	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b050000 // add x0, x0, x5
 	WORD $0x6e26d4c6 // faddp v6.4s, v6.4s, v6.4s
 	WORD $0x7e30d8c6 // faddp s6, v6.2s
 	WORD $0xbc004446 // str s6, [x2], #0x4
-	WORD $0x5400138d // b.le 0x10a7c <mv_q4_0+0x2d0>
+	WORD $0x5400138d // b.le 0x11148 <mv_q4_0+0x2d0>
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf101009f // cmp x4, #0x40
 	WORD $0xaa0003ea // mov x10, x0
 	WORD $0xaa0103eb // mov x11, x1
 	WORD $0xaa0803ed // mov x13, x8
-	WORD $0x54000aab // b.lt 0x1097c <mv_q4_0+0x1d0>
+	WORD $0x54000aab // b.lt 0x11048 <mv_q4_0+0x1d0>
 	WORD $0xaa0803ec // mov x12, x8
 	WORD $0xaa0103eb // mov x11, x1
 	WORD $0xaa0003ea // mov x10, x0
@@ -622,8 +1063,8 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e36ce92 // fmla v18.4s, v20.4s, v22.4s
 	WORD $0x4f901227 // fmla v7.4s, v17.4s, v16.s[0]
 	WORD $0x4f931246 // fmla v6.4s, v18.4s, v19.s[0]
-	WORD $0x54fff60c // b.gt 0x10838 <mv_q4_0+0x8c>
-	WORD $0xb4fff3cd // cbz x13, 0x107f4 <mv_q4_0+0x48>
+	WORD $0x54fff60c // b.gt 0x10f04 <mv_q4_0+0x8c>
+	WORD $0xb4fff3cd // cbz x13, 0x10ec0 <mv_q4_0+0x48>
 	WORD $0x3cc02150 // ldur q16, [x10, #0x2]
 	WORD $0x4f07e715 // movi v21.16b, #0xf8
 	WORD $0x4e201e11 // and v17.16b, v16.16b, v0.16b
@@ -686,30 +1127,30 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e30ce92 // fmla v18.4s, v20.4s, v16.4s
 	WORD $0x1ee24230 // fcvt s16, h17
 	WORD $0x4f901247 // fmla v7.4s, v18.4s, v16.s[0]
-	WORD $0x17ffff5f // b 0x107f4 <mv_q4_0+0x48>
+	WORD $0x17ffff5f // b 0x10ec0 <mv_q4_0+0x48>
 	WORD $0xd65f03c0 // ret
 
-	// mv_q4_k: +2688
+	// mv_q4_k: +4428
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x5400178b // b.lt 0x10d74 <mv_q4_k+0x2f4>
+	WORD $0x5400178b // b.lt 0x11440 <mv_q4_k+0x2f4>
 	WORD $0xd10203ff // sub sp, sp, #0x80
-	WORD $0x100060ac // adr x12, 0x116a0 <wsum_bf16+0x278>
-	WORD $0x1000618d // adr x13, 0x116c0 <wsum_bf16+0x298>
+	WORD $0x1000944c // adr x12, 0x123e0 <wsumh_bf16+0x29c>
+	WORD $0x1000952d // adr x13, 0x12400 <wsumh_bf16+0x2bc>
 	WORD $0x9103fc8b // add x11, x4, #0xff
 	WORD $0x3dc00180 // ldr q0, [x12]
-	WORD $0x10005fac // adr x12, 0x11690 <wsum_bf16+0x268>
+	WORD $0x1000934c // adr x12, 0x123d0 <wsumh_bf16+0x28c>
 	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x3dc001a1 // ldr q1, [x13]
 	WORD $0x3dc00182 // ldr q2, [x12]
-	WORD $0x1000622c // adr x12, 0x116f0 <wsum_bf16+0x2c8>
-	WORD $0x1000600d // adr x13, 0x116b0 <wsum_bf16+0x288>
+	WORD $0x100095cc // adr x12, 0x12430 <wsumh_bf16+0x2ec>
+	WORD $0x100093ad // adr x13, 0x123f0 <wsumh_bf16+0x2ac>
 	WORD $0x4f00e5e4 // movi v4.16b, #0xf
 	WORD $0x9a84b16b // csel x11, x11, x4, lt
 	WORD $0x3dc00183 // ldr q3, [x12]
 	WORD $0x3dc001a5 // ldr q5, [x13]
-	WORD $0x100060ec // adr x12, 0x116e0 <wsum_bf16+0x2b8>
-	WORD $0x1000604d // adr x13, 0x116d0 <wsum_bf16+0x2a8>
-	WORD $0x10005dae // adr x14, 0x11680 <wsum_bf16+0x258>
+	WORD $0x1000948c // adr x12, 0x12420 <wsumh_bf16+0x2dc>
+	WORD $0x100093ed // adr x13, 0x12410 <wsumh_bf16+0x2cc>
+	WORD $0x1000914e // adr x14, 0x123c0 <wsumh_bf16+0x27c>
 	WORD $0x9348fd6b // asr x11, x11, #8
 	WORD $0x3dc00186 // ldr q6, [x12]
 	WORD $0x3dc001a7 // ldr q7, [x13]
@@ -724,17 +1165,17 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xa9055ff8 // stp x24, x23, [sp, #0x50]
 	WORD $0xa90657f6 // stp x22, x21, [sp, #0x60]
 	WORD $0xa9074ff4 // stp x20, x19, [sp, #0x70]
-	WORD $0x14000008 // b 0x10b28 <mv_q4_k+0xa8>
+	WORD $0x14000008 // b 0x111f4 <mv_q4_k+0xa8>
 	WORD $0x6e31d631 // faddp v17.4s, v17.4s, v17.4s
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b050000 // add x0, x0, x5
 	WORD $0x8b05018c // add x12, x12, x5
 	WORD $0x7e30da31 // faddp s17, v17.2s
 	WORD $0xbc004451 // str s17, [x2], #0x4
-	WORD $0x540011ed // b.le 0x10d60 <mv_q4_k+0x2e0>
+	WORD $0x540011ed // b.le 0x1142c <mv_q4_k+0x2e0>
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
 	WORD $0xf104009f // cmp x4, #0x100
-	WORD $0x54fffeeb // b.lt 0x10b0c <mv_q4_k+0x8c>
+	WORD $0x54fffeeb // b.lt 0x111d8 <mv_q4_k+0x8c>
 	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
 	WORD $0xaa0c03ef // mov x15, x12
 	WORD $0xaa0b03f0 // mov x16, x11
@@ -866,14 +1307,14 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xbc7669d4 // ldr s20, [x14, x22]
 	WORD $0x4f9b12b2 // fmla v18.4s, v21.4s, v27.s[0]
 	WORD $0x4f941271 // fmla v17.4s, v19.4s, v20.s[0]
-	WORD $0x54fff521 // b.ne 0x10be4 <mv_q4_k+0x164>
+	WORD $0x54fff521 // b.ne 0x112b0 <mv_q4_k+0x164>
 	WORD $0xf1000610 // subs x16, x16, #0x1
 	WORD $0x91100231 // add x17, x17, #0x400
 	WORD $0x910240c6 // add x6, x6, #0x90
 	WORD $0x910241ef // add x15, x15, #0x90
-	WORD $0x54ffefac // b.gt 0x10b48 <mv_q4_k+0xc8>
+	WORD $0x54ffefac // b.gt 0x11214 <mv_q4_k+0xc8>
 	WORD $0x4eb1d651 // fsub v17.4s, v18.4s, v17.4s
-	WORD $0x17ffff6c // b 0x10b0c <mv_q4_k+0x8c>
+	WORD $0x17ffff6c // b 0x111d8 <mv_q4_k+0x8c>
 	WORD $0xa9474ff4 // ldp x20, x19, [sp, #0x70]
 	WORD $0xfd4023e8 // ldr d8, [sp, #0x40]
 	WORD $0xa94657f6 // ldp x22, x21, [sp, #0x60]
@@ -881,37 +1322,37 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910203ff // add sp, sp, #0x80
 	WORD $0xd65f03c0 // ret
 
-	// mv_q6_k: +3448
+	// mv_q6_k: +5188
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x5400144b // b.lt 0x11004 <mv_q6_k+0x28c>
+	WORD $0x5400144b // b.lt 0x116d0 <mv_q6_k+0x28c>
 	WORD $0xd10143ff // sub sp, sp, #0x50
 	WORD $0x9103fc88 // add x8, x4, #0xff
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x100048a9 // adr x9, 0x116a0 <wsum_bf16+0x278>
-	WORD $0x1000498a // adr x10, 0x116c0 <wsum_bf16+0x298>
+	WORD $0x10007c49 // adr x9, 0x123e0 <wsumh_bf16+0x29c>
+	WORD $0x10007d2a // adr x10, 0x12400 <wsumh_bf16+0x2bc>
 	WORD $0x4f00e5e1 // movi v1.16b, #0xf
 	WORD $0x4f01e602 // movi v2.16b, #0x30
 	WORD $0x4f07e403 // movi v3.16b, #0xe0
 	WORD $0x9a84b108 // csel x8, x8, x4, lt
 	WORD $0x3dc00120 // ldr q0, [x9]
 	WORD $0x3dc00144 // ldr q4, [x10]
-	WORD $0x10004729 // adr x9, 0x11690 <wsum_bf16+0x268>
-	WORD $0x10004a0a // adr x10, 0x116f0 <wsum_bf16+0x2c8>
+	WORD $0x10007ac9 // adr x9, 0x123d0 <wsumh_bf16+0x28c>
+	WORD $0x10007daa // adr x10, 0x12430 <wsumh_bf16+0x2ec>
 	WORD $0x3dc00125 // ldr q5, [x9]
 	WORD $0x9348fd08 // asr x8, x8, #8
 	WORD $0x3dc00146 // ldr q6, [x10]
 	WORD $0x910003e9 // mov x9, sp
 	WORD $0x6d0423e9 // stp d9, d8, [sp, #0x40]
-	WORD $0x14000007 // b 0x10de4 <mv_q6_k+0x6c>
+	WORD $0x14000007 // b 0x114b0 <mv_q6_k+0x6c>
 	WORD $0x6e27d4e7 // faddp v7.4s, v7.4s, v7.4s
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b050000 // add x0, x0, x5
 	WORD $0x7e30d8e7 // faddp s7, v7.2s
 	WORD $0xbc004447 // str s7, [x2], #0x4
-	WORD $0x540010ed // b.le 0x10ffc <mv_q6_k+0x284>
+	WORD $0x540010ed // b.le 0x116c8 <mv_q6_k+0x284>
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0xf104009f // cmp x4, #0x100
-	WORD $0x54ffff0b // b.lt 0x10dcc <mv_q6_k+0x54>
+	WORD $0x54ffff0b // b.lt 0x11498 <mv_q6_k+0x54>
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
 	WORD $0xaa0803ea // mov x10, x8
 	WORD $0xaa0103eb // mov x11, x1
@@ -1036,45 +1477,45 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xbd4019f2 // ldr s18, [x15, #0x18]
 	WORD $0x4f9112a7 // fmla v7.4s, v21.4s, v17.s[0]
 	WORD $0x4f921330 // fmla v16.4s, v25.4s, v18.s[0]
-	WORD $0x54fff3e1 // b.ne 0x10e5c <mv_q6_k+0xe4>
+	WORD $0x54fff3e1 // b.ne 0x11528 <mv_q6_k+0xe4>
 	WORD $0xf100054a // subs x10, x10, #0x1
 	WORD $0x9103498c // add x12, x12, #0xd2
 	WORD $0x9110016b // add x11, x11, #0x400
-	WORD $0x54fff08c // b.gt 0x10e00 <mv_q6_k+0x88>
+	WORD $0x54fff08c // b.gt 0x114cc <mv_q6_k+0x88>
 	WORD $0x4e30d4e7 // fadd v7.4s, v7.4s, v16.4s
-	WORD $0x17ffff75 // b 0x10dcc <mv_q6_k+0x54>
+	WORD $0x17ffff75 // b 0x11498 <mv_q6_k+0x54>
 	WORD $0x6d4423e9 // ldp d9, d8, [sp, #0x40]
 	WORD $0x910143ff // add sp, sp, #0x50
 	WORD $0xd65f03c0 // ret
 
-	// wsum_f32: +4104
+	// wsum_f32: +5844
 	WORD $0xf100409f // cmp x4, #0x10
-	WORD $0x540001ea // b.ge 0x11048 <wsum_f32+0x40>
+	WORD $0x540001ea // b.ge 0x11714 <wsum_f32+0x40>
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0xb27e010c // orr x12, x8, #0x4
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x5400056d // b.le 0x110c8 <wsum_f32+0xc0>
+	WORD $0x5400056d // b.le 0x11794 <wsum_f32+0xc0>
 	WORD $0xeb08008a // subs x10, x4, x8
-	WORD $0x54000e6d // b.le 0x111f0 <wsum_f32+0x1e8>
+	WORD $0x54000e6d // b.le 0x118bc <wsum_f32+0x1e8>
 	WORD $0x8b080849 // add x9, x2, x8, lsl #2
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x540007cb // b.lt 0x11128 <wsum_f32+0x120>
+	WORD $0x540007cb // b.lt 0x117f4 <wsum_f32+0x120>
 	WORD $0xbd400120 // ldr s0, [x9]
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x54000821 // b.ne 0x11140 <wsum_f32+0x138>
+	WORD $0x54000821 // b.ne 0x1180c <wsum_f32+0x138>
 	WORD $0x2a1f03eb // mov w11, wzr
-	WORD $0x1400003b // b 0x11130 <wsum_f32+0x128>
+	WORD $0x1400003b // b 0x117fc <wsum_f32+0x128>
 	WORD $0xd37ef4a9 // lsl x9, x5, #2
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0x9100800a // add x10, x0, #0x20
 	WORD $0x5280020c // mov w12, #0x10 // =16
-	WORD $0x14000007 // b 0x11074 <wsum_f32+0x6c>
+	WORD $0x14000007 // b 0x11740 <wsum_f32+0x6c>
 	WORD $0x9100410c // add x12, x8, #0x10
 	WORD $0x9101014a // add x10, x10, #0x40
 	WORD $0xad000963 // stp q3, q2, [x11]
 	WORD $0xeb04019f // cmp x12, x4
 	WORD $0xad010161 // stp q1, q0, [x11, #0x20]
-	WORD $0x54fffd2c // b.gt 0x11014 <wsum_f32+0xc>
+	WORD $0x54fffd2c // b.gt 0x116e0 <wsum_f32+0xc>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -1084,7 +1525,7 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0303ee // mov x14, x3
 	WORD $0xad400963 // ldp q3, q2, [x11]
 	WORD $0xad410161 // ldp q1, q0, [x11, #0x20]
-	WORD $0x54fffe2b // b.lt 0x1105c <wsum_f32+0x54>
+	WORD $0x54fffe2b // b.lt 0x11728 <wsum_f32+0x54>
 	WORD $0x4ddfc9a4 // ld1r { v4.4s }, [x13], #4
 	WORD $0xf10005ce // subs x14, x14, #0x1
 	WORD $0xad7f1985 // ldp q5, q6, [x12, #-0x20]
@@ -1094,16 +1535,16 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e26cc82 // fmla v2.4s, v4.4s, v6.4s
 	WORD $0x4e27cc81 // fmla v1.4s, v4.4s, v7.4s
 	WORD $0x4e30cc80 // fmla v0.4s, v4.4s, v16.4s
-	WORD $0x54fffee1 // b.ne 0x1109c <wsum_f32+0x94>
-	WORD $0x17ffffe6 // b 0x1105c <wsum_f32+0x54>
+	WORD $0x54fffee1 // b.ne 0x11768 <wsum_f32+0x94>
+	WORD $0x17ffffe6 // b 0x11728 <wsum_f32+0x54>
 	WORD $0x8b080809 // add x9, x0, x8, lsl #2
 	WORD $0xd37ef4aa // lsl x10, x5, #2
-	WORD $0x14000006 // b 0x110e8 <wsum_f32+0xe0>
+	WORD $0x14000006 // b 0x117b4 <wsum_f32+0xe0>
 	WORD $0x9100110c // add x12, x8, #0x4
 	WORD $0x91004129 // add x9, x9, #0x10
 	WORD $0x3d800160 // str q0, [x11]
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x54fff9ec // b.gt 0x11020 <wsum_f32+0x18>
+	WORD $0x54fff9ec // b.gt 0x116ec <wsum_f32+0x18>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -1112,100 +1553,100 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0103ed // mov x13, x1
 	WORD $0xaa0303ee // mov x14, x3
 	WORD $0x3dc00160 // ldr q0, [x11]
-	WORD $0x54fffe6b // b.lt 0x110d4 <wsum_f32+0xcc>
+	WORD $0x54fffe6b // b.lt 0x117a0 <wsum_f32+0xcc>
 	WORD $0x3dc00181 // ldr q1, [x12]
 	WORD $0xbc4045a2 // ldr s2, [x13], #0x4
 	WORD $0xf10005ce // subs x14, x14, #0x1
 	WORD $0x8b0a018c // add x12, x12, x10
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x54ffff61 // b.ne 0x1110c <wsum_f32+0x104>
-	WORD $0x17ffffec // b 0x110d4 <wsum_f32+0xcc>
+	WORD $0x54ffff61 // b.ne 0x117d8 <wsum_f32+0x104>
+	WORD $0x17ffffec // b 0x117a0 <wsum_f32+0xcc>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x2a1f03ec // mov w12, wzr
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540001ca // b.ge 0x11170 <wsum_f32+0x168>
-	WORD $0x14000022 // b 0x111c4 <wsum_f32+0x1bc>
+	WORD $0x540001ca // b.ge 0x1183c <wsum_f32+0x168>
+	WORD $0x14000022 // b 0x11890 <wsum_f32+0x1bc>
 	WORD $0x9100112b // add x11, x9, #0x4
 	WORD $0xf1000d5f // cmp x10, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x540000a3 // b.lo 0x11160 <wsum_f32+0x158>
+	WORD $0x540000a3 // b.lo 0x1182c <wsum_f32+0x158>
 	WORD $0x9100212b // add x11, x9, #0x8
 	WORD $0x4d408160 // ld1 { v0.s }[2], [x11]
 	WORD $0x5280002b // mov w11, #0x1 // =1
-	WORD $0x14000002 // b 0x11164 <wsum_f32+0x15c>
+	WORD $0x14000002 // b 0x11830 <wsum_f32+0x15c>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x5280002c // mov w12, #0x1 // =1
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540002cb // b.lt 0x111c4 <wsum_f32+0x1bc>
+	WORD $0x540002cb // b.lt 0x11890 <wsum_f32+0x1bc>
 	WORD $0x8b08080d // add x13, x0, x8, lsl #2
 	WORD $0xd37ef4a8 // lsl x8, x5, #2
 	WORD $0x910021ad // add x13, x13, #0x8
-	WORD $0x14000006 // b 0x11194 <wsum_f32+0x18c>
+	WORD $0x14000006 // b 0x11860 <wsum_f32+0x18c>
 	WORD $0xbc404422 // ldr s2, [x1], #0x4
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b0801ad // add x13, x13, x8
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x540001a0 // b.eq 0x111c4 <wsum_f32+0x1bc>
+	WORD $0x540001a0 // b.eq 0x11890 <wsum_f32+0x1bc>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400010b // b.lt 0x111b8 <wsum_f32+0x1b0>
+	WORD $0x5400010b // b.lt 0x11884 <wsum_f32+0x1b0>
 	WORD $0xbc5f81a1 // ldur s1, [x13, #-0x8]
-	WORD $0x3400006c // cbz w12, 0x111ac <wsum_f32+0x1a4>
+	WORD $0x3400006c // cbz w12, 0x11878 <wsum_f32+0x1a4>
 	WORD $0xd10011ae // sub x14, x13, #0x4
 	WORD $0x0d4091c1 // ld1 { v1.s }[1], [x14]
-	WORD $0x34fffeab // cbz w11, 0x11180 <wsum_f32+0x178>
+	WORD $0x34fffeab // cbz w11, 0x1184c <wsum_f32+0x178>
 	WORD $0x4d4081a1 // ld1 { v1.s }[2], [x13]
-	WORD $0x17fffff3 // b 0x11180 <wsum_f32+0x178>
+	WORD $0x17fffff3 // b 0x1184c <wsum_f32+0x178>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x35ffff4c // cbnz w12, 0x111a4 <wsum_f32+0x19c>
-	WORD $0x17fffffb // b 0x111ac <wsum_f32+0x1a4>
+	WORD $0x35ffff4c // cbnz w12, 0x11870 <wsum_f32+0x19c>
+	WORD $0x17fffffb // b 0x11878 <wsum_f32+0x1a4>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400004b // b.lt 0x111d0 <wsum_f32+0x1c8>
+	WORD $0x5400004b // b.lt 0x1189c <wsum_f32+0x1c8>
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x3400012c // cbz w12, 0x111f4 <wsum_f32+0x1ec>
+	WORD $0x3400012c // cbz w12, 0x118c0 <wsum_f32+0x1ec>
 	WORD $0x91001128 // add x8, x9, #0x4
 	WORD $0x0d009100 // st1 { v0.s }[1], [x8]
-	WORD $0x350000eb // cbnz w11, 0x111f8 <wsum_f32+0x1f0>
+	WORD $0x350000eb // cbnz w11, 0x118c4 <wsum_f32+0x1f0>
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x5400006b // b.lt 0x111f0 <wsum_f32+0x1e8>
+	WORD $0x5400006b // b.lt 0x118bc <wsum_f32+0x1e8>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
-	WORD $0x34ffff6b // cbz w11, 0x111e0 <wsum_f32+0x1d8>
+	WORD $0x34ffff6b // cbz w11, 0x118ac <wsum_f32+0x1d8>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x54ffff2a // b.ge 0x111e8 <wsum_f32+0x1e0>
-	WORD $0x17fffffa // b 0x111f0 <wsum_f32+0x1e8>
+	WORD $0x54ffff2a // b.ge 0x118b4 <wsum_f32+0x1e0>
+	WORD $0x17fffffa // b 0x118bc <wsum_f32+0x1e8>
 
-	// wsum_f16: +4620
+	// wsum_f16: +6360
 	WORD $0xf100409f // cmp x4, #0x10
-	WORD $0x540001ea // b.ge 0x1124c <wsum_f16+0x40>
+	WORD $0x540001ea // b.ge 0x11918 <wsum_f16+0x40>
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0xb27e010c // orr x12, x8, #0x4
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x540005ed // b.le 0x112dc <wsum_f16+0xd0>
+	WORD $0x540005ed // b.le 0x119a8 <wsum_f16+0xd0>
 	WORD $0xeb08008a // subs x10, x4, x8
-	WORD $0x54000f2d // b.le 0x1140c <wsum_f16+0x200>
+	WORD $0x54000f2d // b.le 0x11ad8 <wsum_f16+0x200>
 	WORD $0x8b080849 // add x9, x2, x8, lsl #2
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400086b // b.lt 0x11340 <wsum_f16+0x134>
+	WORD $0x5400086b // b.lt 0x11a0c <wsum_f16+0x134>
 	WORD $0xbd400120 // ldr s0, [x9]
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x540008c1 // b.ne 0x11358 <wsum_f16+0x14c>
+	WORD $0x540008c1 // b.ne 0x11a24 <wsum_f16+0x14c>
 	WORD $0x2a1f03eb // mov w11, wzr
-	WORD $0x14000040 // b 0x11348 <wsum_f16+0x13c>
+	WORD $0x14000040 // b 0x11a14 <wsum_f16+0x13c>
 	WORD $0xd37ff8a9 // lsl x9, x5, #1
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0x9100400a // add x10, x0, #0x10
 	WORD $0x5280020c // mov w12, #0x10 // =16
-	WORD $0x14000007 // b 0x11278 <wsum_f16+0x6c>
+	WORD $0x14000007 // b 0x11944 <wsum_f16+0x6c>
 	WORD $0x9100410c // add x12, x8, #0x10
 	WORD $0x9100814a // add x10, x10, #0x20
 	WORD $0xad000963 // stp q3, q2, [x11]
 	WORD $0xeb04019f // cmp x12, x4
 	WORD $0xad010161 // stp q1, q0, [x11, #0x20]
-	WORD $0x54fffd2c // b.gt 0x11218 <wsum_f16+0xc>
+	WORD $0x54fffd2c // b.gt 0x118e4 <wsum_f16+0xc>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -1215,7 +1656,7 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0303ee // mov x14, x3
 	WORD $0xad400963 // ldp q3, q2, [x11]
 	WORD $0xad410161 // ldp q1, q0, [x11, #0x20]
-	WORD $0x54fffe2b // b.lt 0x11260 <wsum_f16+0x54>
+	WORD $0x54fffe2b // b.lt 0x1192c <wsum_f16+0x54>
 	WORD $0x4ddfc9a4 // ld1r { v4.4s }, [x13], #4
 	WORD $0xf10005ce // subs x14, x14, #0x1
 	WORD $0x6d7f1985 // ldp d5, d6, [x12, #-0x10]
@@ -1229,16 +1670,16 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e26cc82 // fmla v2.4s, v4.4s, v6.4s
 	WORD $0x4e27cc81 // fmla v1.4s, v4.4s, v7.4s
 	WORD $0x4e30cc80 // fmla v0.4s, v4.4s, v16.4s
-	WORD $0x54fffe61 // b.ne 0x112a0 <wsum_f16+0x94>
-	WORD $0x17ffffe2 // b 0x11260 <wsum_f16+0x54>
+	WORD $0x54fffe61 // b.ne 0x1196c <wsum_f16+0x94>
+	WORD $0x17ffffe2 // b 0x1192c <wsum_f16+0x54>
 	WORD $0x8b080409 // add x9, x0, x8, lsl #1
 	WORD $0xd37ff8aa // lsl x10, x5, #1
-	WORD $0x14000006 // b 0x112fc <wsum_f16+0xf0>
+	WORD $0x14000006 // b 0x119c8 <wsum_f16+0xf0>
 	WORD $0x9100110c // add x12, x8, #0x4
 	WORD $0x91002129 // add x9, x9, #0x8
 	WORD $0x3d800160 // str q0, [x11]
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x54fff96c // b.gt 0x11224 <wsum_f16+0x18>
+	WORD $0x54fff96c // b.gt 0x118f0 <wsum_f16+0x18>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -1247,102 +1688,102 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0103ed // mov x13, x1
 	WORD $0xaa0303ee // mov x14, x3
 	WORD $0x3dc00160 // ldr q0, [x11]
-	WORD $0x54fffe6b // b.lt 0x112e8 <wsum_f16+0xdc>
+	WORD $0x54fffe6b // b.lt 0x119b4 <wsum_f16+0xdc>
 	WORD $0xfd400181 // ldr d1, [x12]
 	WORD $0xbc4045a2 // ldr s2, [x13], #0x4
 	WORD $0xf10005ce // subs x14, x14, #0x1
 	WORD $0x8b0a018c // add x12, x12, x10
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x54ffff41 // b.ne 0x11320 <wsum_f16+0x114>
-	WORD $0x17ffffeb // b 0x112e8 <wsum_f16+0xdc>
+	WORD $0x54ffff41 // b.ne 0x119ec <wsum_f16+0x114>
+	WORD $0x17ffffeb // b 0x119b4 <wsum_f16+0xdc>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x2a1f03ec // mov w12, wzr
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540001ca // b.ge 0x11388 <wsum_f16+0x17c>
-	WORD $0x14000023 // b 0x113e0 <wsum_f16+0x1d4>
+	WORD $0x540001ca // b.ge 0x11a54 <wsum_f16+0x17c>
+	WORD $0x14000023 // b 0x11aac <wsum_f16+0x1d4>
 	WORD $0x9100112b // add x11, x9, #0x4
 	WORD $0xf1000d5f // cmp x10, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x540000a3 // b.lo 0x11378 <wsum_f16+0x16c>
+	WORD $0x540000a3 // b.lo 0x11a44 <wsum_f16+0x16c>
 	WORD $0x9100212b // add x11, x9, #0x8
 	WORD $0x4d408160 // ld1 { v0.s }[2], [x11]
 	WORD $0x5280002b // mov w11, #0x1 // =1
-	WORD $0x14000002 // b 0x1137c <wsum_f16+0x170>
+	WORD $0x14000002 // b 0x11a48 <wsum_f16+0x170>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x5280002c // mov w12, #0x1 // =1
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540002eb // b.lt 0x113e0 <wsum_f16+0x1d4>
+	WORD $0x540002eb // b.lt 0x11aac <wsum_f16+0x1d4>
 	WORD $0x8b08040d // add x13, x0, x8, lsl #1
 	WORD $0xd37ff8a8 // lsl x8, x5, #1
 	WORD $0x910011ad // add x13, x13, #0x4
-	WORD $0x14000007 // b 0x113b0 <wsum_f16+0x1a4>
+	WORD $0x14000007 // b 0x11a7c <wsum_f16+0x1a4>
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
 	WORD $0xbc404422 // ldr s2, [x1], #0x4
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b0801ad // add x13, x13, x8
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x540001a0 // b.eq 0x113e0 <wsum_f16+0x1d4>
+	WORD $0x540001a0 // b.eq 0x11aac <wsum_f16+0x1d4>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400010b // b.lt 0x113d4 <wsum_f16+0x1c8>
+	WORD $0x5400010b // b.lt 0x11aa0 <wsum_f16+0x1c8>
 	WORD $0x7c5fc1a1 // ldur h1, [x13, #-0x4]
-	WORD $0x3400006c // cbz w12, 0x113c8 <wsum_f16+0x1bc>
+	WORD $0x3400006c // cbz w12, 0x11a94 <wsum_f16+0x1bc>
 	WORD $0xd10009ae // sub x14, x13, #0x2
 	WORD $0x0d4049c1 // ld1 { v1.h }[1], [x14]
-	WORD $0x34fffe8b // cbz w11, 0x11398 <wsum_f16+0x18c>
+	WORD $0x34fffe8b // cbz w11, 0x11a64 <wsum_f16+0x18c>
 	WORD $0x0d4051a1 // ld1 { v1.h }[2], [x13]
-	WORD $0x17fffff2 // b 0x11398 <wsum_f16+0x18c>
+	WORD $0x17fffff2 // b 0x11a64 <wsum_f16+0x18c>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x35ffff4c // cbnz w12, 0x113c0 <wsum_f16+0x1b4>
-	WORD $0x17fffffb // b 0x113c8 <wsum_f16+0x1bc>
+	WORD $0x35ffff4c // cbnz w12, 0x11a8c <wsum_f16+0x1b4>
+	WORD $0x17fffffb // b 0x11a94 <wsum_f16+0x1bc>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400004b // b.lt 0x113ec <wsum_f16+0x1e0>
+	WORD $0x5400004b // b.lt 0x11ab8 <wsum_f16+0x1e0>
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x3400012c // cbz w12, 0x11410 <wsum_f16+0x204>
+	WORD $0x3400012c // cbz w12, 0x11adc <wsum_f16+0x204>
 	WORD $0x91001128 // add x8, x9, #0x4
 	WORD $0x0d009100 // st1 { v0.s }[1], [x8]
-	WORD $0x350000eb // cbnz w11, 0x11414 <wsum_f16+0x208>
+	WORD $0x350000eb // cbnz w11, 0x11ae0 <wsum_f16+0x208>
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x5400006b // b.lt 0x1140c <wsum_f16+0x200>
+	WORD $0x5400006b // b.lt 0x11ad8 <wsum_f16+0x200>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
-	WORD $0x34ffff6b // cbz w11, 0x113fc <wsum_f16+0x1f0>
+	WORD $0x34ffff6b // cbz w11, 0x11ac8 <wsum_f16+0x1f0>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x54ffff2a // b.ge 0x11404 <wsum_f16+0x1f8>
-	WORD $0x17fffffa // b 0x1140c <wsum_f16+0x200>
+	WORD $0x54ffff2a // b.ge 0x11ad0 <wsum_f16+0x1f8>
+	WORD $0x17fffffa // b 0x11ad8 <wsum_f16+0x200>
 
-	// wsum_bf16: +5160
+	// wsum_bf16: +6900
 	WORD $0xf100409f // cmp x4, #0x10
-	WORD $0x540001ea // b.ge 0x11468 <wsum_bf16+0x40>
+	WORD $0x540001ea // b.ge 0x11b34 <wsum_bf16+0x40>
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0xb27e010c // orr x12, x8, #0x4
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x540005ed // b.le 0x114f8 <wsum_bf16+0xd0>
+	WORD $0x540005ed // b.le 0x11bc4 <wsum_bf16+0xd0>
 	WORD $0xeb08008a // subs x10, x4, x8
-	WORD $0x54000f2d // b.le 0x11628 <wsum_bf16+0x200>
+	WORD $0x54000f2d // b.le 0x11cf4 <wsum_bf16+0x200>
 	WORD $0x8b080849 // add x9, x2, x8, lsl #2
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400086b // b.lt 0x1155c <wsum_bf16+0x134>
+	WORD $0x5400086b // b.lt 0x11c28 <wsum_bf16+0x134>
 	WORD $0xbd400120 // ldr s0, [x9]
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x540008c1 // b.ne 0x11574 <wsum_bf16+0x14c>
+	WORD $0x540008c1 // b.ne 0x11c40 <wsum_bf16+0x14c>
 	WORD $0x2a1f03eb // mov w11, wzr
-	WORD $0x14000040 // b 0x11564 <wsum_bf16+0x13c>
+	WORD $0x14000040 // b 0x11c30 <wsum_bf16+0x13c>
 	WORD $0xd37ff8a9 // lsl x9, x5, #1
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0x9100400a // add x10, x0, #0x10
 	WORD $0x5280020c // mov w12, #0x10 // =16
-	WORD $0x14000007 // b 0x11494 <wsum_bf16+0x6c>
+	WORD $0x14000007 // b 0x11b60 <wsum_bf16+0x6c>
 	WORD $0x9100410c // add x12, x8, #0x10
 	WORD $0x9100814a // add x10, x10, #0x20
 	WORD $0xad000963 // stp q3, q2, [x11]
 	WORD $0xeb04019f // cmp x12, x4
 	WORD $0xad010161 // stp q1, q0, [x11, #0x20]
-	WORD $0x54fffd2c // b.gt 0x11434 <wsum_bf16+0xc>
+	WORD $0x54fffd2c // b.gt 0x11b00 <wsum_bf16+0xc>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -1352,7 +1793,7 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0303ee // mov x14, x3
 	WORD $0xad400963 // ldp q3, q2, [x11]
 	WORD $0xad410161 // ldp q1, q0, [x11, #0x20]
-	WORD $0x54fffe2b // b.lt 0x1147c <wsum_bf16+0x54>
+	WORD $0x54fffe2b // b.lt 0x11b48 <wsum_bf16+0x54>
 	WORD $0x4ddfc9a4 // ld1r { v4.4s }, [x13], #4
 	WORD $0xf10005ce // subs x14, x14, #0x1
 	WORD $0x6d7f1985 // ldp d5, d6, [x12, #-0x10]
@@ -1366,16 +1807,16 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e26cc82 // fmla v2.4s, v4.4s, v6.4s
 	WORD $0x4e27cc81 // fmla v1.4s, v4.4s, v7.4s
 	WORD $0x4e30cc80 // fmla v0.4s, v4.4s, v16.4s
-	WORD $0x54fffe61 // b.ne 0x114bc <wsum_bf16+0x94>
-	WORD $0x17ffffe2 // b 0x1147c <wsum_bf16+0x54>
+	WORD $0x54fffe61 // b.ne 0x11b88 <wsum_bf16+0x94>
+	WORD $0x17ffffe2 // b 0x11b48 <wsum_bf16+0x54>
 	WORD $0x8b080409 // add x9, x0, x8, lsl #1
 	WORD $0xd37ff8aa // lsl x10, x5, #1
-	WORD $0x14000006 // b 0x11518 <wsum_bf16+0xf0>
+	WORD $0x14000006 // b 0x11be4 <wsum_bf16+0xf0>
 	WORD $0x9100110c // add x12, x8, #0x4
 	WORD $0x91002129 // add x9, x9, #0x8
 	WORD $0x3d800160 // str q0, [x11]
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x54fff96c // b.gt 0x11440 <wsum_bf16+0x18>
+	WORD $0x54fff96c // b.gt 0x11b0c <wsum_bf16+0x18>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -1384,73 +1825,492 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0103ed // mov x13, x1
 	WORD $0xaa0303ee // mov x14, x3
 	WORD $0x3dc00160 // ldr q0, [x11]
-	WORD $0x54fffe6b // b.lt 0x11504 <wsum_bf16+0xdc>
+	WORD $0x54fffe6b // b.lt 0x11bd0 <wsum_bf16+0xdc>
 	WORD $0xfd400181 // ldr d1, [x12]
 	WORD $0xbc4045a2 // ldr s2, [x13], #0x4
 	WORD $0xf10005ce // subs x14, x14, #0x1
 	WORD $0x8b0a018c // add x12, x12, x10
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x54ffff41 // b.ne 0x1153c <wsum_bf16+0x114>
-	WORD $0x17ffffeb // b 0x11504 <wsum_bf16+0xdc>
+	WORD $0x54ffff41 // b.ne 0x11c08 <wsum_bf16+0x114>
+	WORD $0x17ffffeb // b 0x11bd0 <wsum_bf16+0xdc>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x2a1f03ec // mov w12, wzr
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540001ca // b.ge 0x115a4 <wsum_bf16+0x17c>
-	WORD $0x14000023 // b 0x115fc <wsum_bf16+0x1d4>
+	WORD $0x540001ca // b.ge 0x11c70 <wsum_bf16+0x17c>
+	WORD $0x14000023 // b 0x11cc8 <wsum_bf16+0x1d4>
 	WORD $0x9100112b // add x11, x9, #0x4
 	WORD $0xf1000d5f // cmp x10, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x540000a3 // b.lo 0x11594 <wsum_bf16+0x16c>
+	WORD $0x540000a3 // b.lo 0x11c60 <wsum_bf16+0x16c>
 	WORD $0x9100212b // add x11, x9, #0x8
 	WORD $0x4d408160 // ld1 { v0.s }[2], [x11]
 	WORD $0x5280002b // mov w11, #0x1 // =1
-	WORD $0x14000002 // b 0x11598 <wsum_bf16+0x170>
+	WORD $0x14000002 // b 0x11c64 <wsum_bf16+0x170>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x5280002c // mov w12, #0x1 // =1
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540002eb // b.lt 0x115fc <wsum_bf16+0x1d4>
+	WORD $0x540002eb // b.lt 0x11cc8 <wsum_bf16+0x1d4>
 	WORD $0x8b08040d // add x13, x0, x8, lsl #1
 	WORD $0xd37ff8a8 // lsl x8, x5, #1
 	WORD $0x910011ad // add x13, x13, #0x4
-	WORD $0x14000007 // b 0x115cc <wsum_bf16+0x1a4>
+	WORD $0x14000007 // b 0x11c98 <wsum_bf16+0x1a4>
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
 	WORD $0xbc404422 // ldr s2, [x1], #0x4
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b0801ad // add x13, x13, x8
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x540001a0 // b.eq 0x115fc <wsum_bf16+0x1d4>
+	WORD $0x540001a0 // b.eq 0x11cc8 <wsum_bf16+0x1d4>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400010b // b.lt 0x115f0 <wsum_bf16+0x1c8>
+	WORD $0x5400010b // b.lt 0x11cbc <wsum_bf16+0x1c8>
 	WORD $0x7c5fc1a1 // ldur h1, [x13, #-0x4]
-	WORD $0x3400006c // cbz w12, 0x115e4 <wsum_bf16+0x1bc>
+	WORD $0x3400006c // cbz w12, 0x11cb0 <wsum_bf16+0x1bc>
 	WORD $0xd10009ae // sub x14, x13, #0x2
 	WORD $0x0d4049c1 // ld1 { v1.h }[1], [x14]
-	WORD $0x34fffe8b // cbz w11, 0x115b4 <wsum_bf16+0x18c>
+	WORD $0x34fffe8b // cbz w11, 0x11c80 <wsum_bf16+0x18c>
 	WORD $0x0d4051a1 // ld1 { v1.h }[2], [x13]
-	WORD $0x17fffff2 // b 0x115b4 <wsum_bf16+0x18c>
+	WORD $0x17fffff2 // b 0x11c80 <wsum_bf16+0x18c>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x35ffff4c // cbnz w12, 0x115dc <wsum_bf16+0x1b4>
-	WORD $0x17fffffb // b 0x115e4 <wsum_bf16+0x1bc>
+	WORD $0x35ffff4c // cbnz w12, 0x11ca8 <wsum_bf16+0x1b4>
+	WORD $0x17fffffb // b 0x11cb0 <wsum_bf16+0x1bc>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400004b // b.lt 0x11608 <wsum_bf16+0x1e0>
+	WORD $0x5400004b // b.lt 0x11cd4 <wsum_bf16+0x1e0>
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x3400012c // cbz w12, 0x1162c <wsum_bf16+0x204>
+	WORD $0x3400012c // cbz w12, 0x11cf8 <wsum_bf16+0x204>
 	WORD $0x91001128 // add x8, x9, #0x4
 	WORD $0x0d009100 // st1 { v0.s }[1], [x8]
-	WORD $0x350000eb // cbnz w11, 0x11630 <wsum_bf16+0x208>
+	WORD $0x350000eb // cbnz w11, 0x11cfc <wsum_bf16+0x208>
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x5400006b // b.lt 0x11628 <wsum_bf16+0x200>
+	WORD $0x5400006b // b.lt 0x11cf4 <wsum_bf16+0x200>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
-	WORD $0x34ffff6b // cbz w11, 0x11618 <wsum_bf16+0x1f0>
+	WORD $0x34ffff6b // cbz w11, 0x11ce4 <wsum_bf16+0x1f0>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x54ffff2a // b.ge 0x11620 <wsum_bf16+0x1f8>
-	WORD $0x17fffffa // b 0x11628 <wsum_bf16+0x200>
+	WORD $0x54ffff2a // b.ge 0x11cec <wsum_bf16+0x1f8>
+	WORD $0x17fffffa // b 0x11cf4 <wsum_bf16+0x200>
+
+	// wsumh_f32: +7440
+	WORD $0xf2403ca8 // ands x8, x5, #0xffff
+	WORD $0x54000f60 // b.eq 0x11f00 <wsumh_f32+0x1f0>
+	WORD $0xa9bf4ff4 // stp x20, x19, [sp, #-0x10]!
+	WORD $0xd3507ca9 // ubfx x9, x5, #16, #16
+	WORD $0x9370fcaa // asr x10, x5, #48
+	WORD $0xd360bcab // ubfx x11, x5, #32, #16
+	WORD $0xd37ef46c // lsl x12, x3, #2
+	WORD $0xd37ef52d // lsl x13, x9, #2
+	WORD $0x14000005 // b 0x11d44 <wsumh_f32+0x34>
+	WORD $0xf1000508 // subs x8, x8, #0x1
+	WORD $0x91001021 // add x1, x1, #0x4
+	WORD $0x8b0c0000 // add x0, x0, x12
+	WORD $0x54000ded // b.le 0x11efc <wsumh_f32+0x1ec>
+	WORD $0xb4ffff8b // cbz x11, 0x11d34 <wsumh_f32+0x24>
+	WORD $0xaa0003ee // mov x14, x0
+	WORD $0xaa0b03ef // mov x15, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xaa0103f1 // mov x17, x1
+	WORD $0x14000004 // b 0x11d68 <wsumh_f32+0x58>
+	WORD $0xf10005ef // subs x15, x15, #0x1
+	WORD $0x8b0d01ce // add x14, x14, x13
+	WORD $0x54fffe8d // b.le 0x11d34 <wsumh_f32+0x24>
+	WORD $0xb4000129 // cbz x9, 0x11d8c <wsumh_f32+0x7c>
+	WORD $0xaa1f03e3 // mov x3, xzr
+	WORD $0xaa0c03e5 // mov x5, x12
+	WORD $0x91004063 // add x3, x3, #0x10
+	WORD $0x8b0501c6 // add x6, x14, x5
+	WORD $0x910100a5 // add x5, x5, #0x40
+	WORD $0xeb09007f // cmp x3, x9
+	WORD $0xf98000c2 // prfm pldl2keep, [x6]
+	WORD $0x54ffff63 // b.lo 0x11d74 <wsumh_f32+0x64>
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0xaa0a03e3 // mov x3, x10
+	WORD $0x5400012a // b.ge 0x11db8 <wsumh_f32+0xa8>
+	WORD $0x17fffff1 // b 0x11d5c <wsumh_f32+0x4c>
+	WORD $0xbd4000a2 // ldr s2, [x5]
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0xbd0000a2 // str s2, [x5]
+	WORD $0x8b040a31 // add x17, x17, x4, lsl #2
+	WORD $0xf1000463 // subs x3, x3, #0x1
+	WORD $0x8b0d0210 // add x16, x16, x13
+	WORD $0x54fffd4d // b.le 0x11d5c <wsumh_f32+0x4c>
+	WORD $0xbd400220 // ldr s0, [x17]
+	WORD $0xf100413f // cmp x9, #0x10
+	WORD $0x54000062 // b.hs 0x11dcc <wsumh_f32+0xbc>
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x14000019 // b 0x11e2c <wsumh_f32+0x11c>
+	WORD $0xaa1f03e5 // mov x5, xzr
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0x8b050213 // add x19, x16, x5
+	WORD $0x8b0501c6 // add x6, x14, x5
+	WORD $0x910080f4 // add x20, x7, #0x20
+	WORD $0xad400e62 // ldp q2, q3, [x19]
+	WORD $0x3dc000c1 // ldr q1, [x6]
+	WORD $0xeb09029f // cmp x20, x9
+	WORD $0x910100a5 // add x5, x5, #0x40
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0x3d800262 // str q2, [x19]
+	WORD $0x3dc004c1 // ldr q1, [x6, #0x10]
+	WORD $0x4f801023 // fmla v3.4s, v1.4s, v0.s[0]
+	WORD $0x3d800663 // str q3, [x19, #0x10]
+	WORD $0xad410e62 // ldp q2, q3, [x19, #0x20]
+	WORD $0x3dc008c1 // ldr q1, [x6, #0x20]
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0x3d800a62 // str q2, [x19, #0x20]
+	WORD $0x3dc00cc1 // ldr q1, [x6, #0x30]
+	WORD $0x910040e6 // add x6, x7, #0x10
+	WORD $0xaa0603e7 // mov x7, x6
+	WORD $0x4f801023 // fmla v3.4s, v1.4s, v0.s[0]
+	WORD $0x3d800e63 // str q3, [x19, #0x30]
+	WORD $0x54fffd69 // b.ls 0x11dd4 <wsumh_f32+0xc4>
+	WORD $0xb27e00c5 // orr x5, x6, #0x4
+	WORD $0xeb0900bf // cmp x5, x9
+	WORD $0x54000069 // b.ls 0x11e40 <wsumh_f32+0x130>
+	WORD $0xaa0603e7 // mov x7, x6
+	WORD $0x1400000c // b 0x11e6c <wsumh_f32+0x15c>
+	WORD $0xd37ef4c5 // lsl x5, x6, #2
+	WORD $0x3ce569c1 // ldr q1, [x14, x5]
+	WORD $0x3ce56a02 // ldr q2, [x16, x5]
+	WORD $0x910020d3 // add x19, x6, #0x8
+	WORD $0x910010c7 // add x7, x6, #0x4
+	WORD $0xeb09027f // cmp x19, x9
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0xaa0703e6 // mov x6, x7
+	WORD $0x3ca56a02 // str q2, [x16, x5]
+	WORD $0x910040a5 // add x5, x5, #0x10
+	WORD $0x54fffee9 // b.ls 0x11e44 <wsumh_f32+0x134>
+	WORD $0xeb070126 // subs x6, x9, x7
+	WORD $0x54fff9c9 // b.ls 0x11da8 <wsumh_f32+0x98>
+	WORD $0xf10004df // cmp x6, #0x1
+	WORD $0x54fff98b // b.lt 0x11da8 <wsumh_f32+0x98>
+	WORD $0xd37ef4e5 // lsl x5, x7, #2
+	WORD $0x8b0501c7 // add x7, x14, x5
+	WORD $0x8b050205 // add x5, x16, x5
+	WORD $0xbd4000e1 // ldr s1, [x7]
+	WORD $0x54fff880 // b.eq 0x11d9c <wsumh_f32+0x8c>
+	WORD $0x910010f3 // add x19, x7, #0x4
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0xf10008df // cmp x6, #0x2
+	WORD $0x0d409261 // ld1 { v1.s }[1], [x19]
+	WORD $0x54000229 // b.ls 0x11ee4 <wsumh_f32+0x1d4>
+	WORD $0x910020e7 // add x7, x7, #0x8
+	WORD $0xaa0503f3 // mov x19, x5
+	WORD $0xf1000cdf // cmp x6, #0x3
+	WORD $0x4d4080e1 // ld1 { v1.s }[2], [x7]
+	WORD $0x0ddf8262 // ld1 { v2.s }[0], [x19], #4
+	WORD $0x910020a7 // add x7, x5, #0x8
+	WORD $0x0d409262 // ld1 { v2.s }[1], [x19]
+	WORD $0x4d4080e2 // ld1 { v2.s }[2], [x7]
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0xbd0000a2 // str s2, [x5]
+	WORD $0x0d009262 // st1 { v2.s }[1], [x19]
+	WORD $0x4d0080e2 // st1 { v2.s }[2], [x7]
+	WORD $0x54fff6a0 // b.eq 0x11da8 <wsumh_f32+0x98>
+	WORD $0x910030a5 // add x5, x5, #0xc
+	WORD $0x4d0090a2 // st1 { v2.s }[3], [x5]
+	WORD $0x17ffffb2 // b 0x11da8 <wsumh_f32+0x98>
+	WORD $0xaa0503e6 // mov x6, x5
+	WORD $0x0ddf80c2 // ld1 { v2.s }[0], [x6], #4
+	WORD $0x0d4090c2 // ld1 { v2.s }[1], [x6]
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0xfd0000a2 // str d2, [x5]
+	WORD $0x17ffffac // b 0x11da8 <wsumh_f32+0x98>
+	WORD $0xa8c14ff4 // ldp x20, x19, [sp], #0x10
+	WORD $0xd65f03c0 // ret
+
+	// wsumh_f16: +7940
+	WORD $0xf2403ca8 // ands x8, x5, #0xffff
+	WORD $0x540011c0 // b.eq 0x12140 <wsumh_f16+0x23c>
+	WORD $0xa9bd5ff8 // stp x24, x23, [sp, #-0x30]!
+	WORD $0xd3507ca9 // ubfx x9, x5, #16, #16
+	WORD $0x9370fcaa // asr x10, x5, #48
+	WORD $0xd360bcab // ubfx x11, x5, #32, #16
+	WORD $0xd37ff86c // lsl x12, x3, #1
+	WORD $0x9100400f // add x15, x0, #0x10
+	WORD $0xa90157f6 // stp x22, x21, [sp, #0x10]
+	WORD $0xd37ff92d // lsl x13, x9, #1
+	WORD $0xd37ef52e // lsl x14, x9, #2
+	WORD $0xa9024ff4 // stp x20, x19, [sp, #0x20]
+	WORD $0x14000006 // b 0x11f4c <wsumh_f16+0x48>
+	WORD $0xf1000508 // subs x8, x8, #0x1
+	WORD $0x91001021 // add x1, x1, #0x4
+	WORD $0x8b0c0000 // add x0, x0, x12
+	WORD $0x8b0c01ef // add x15, x15, x12
+	WORD $0x54000f6d // b.le 0x12134 <wsumh_f16+0x230>
+	WORD $0xb4ffff6b // cbz x11, 0x11f38 <wsumh_f16+0x34>
+	WORD $0xaa0f03f0 // mov x16, x15
+	WORD $0xaa0003f1 // mov x17, x0
+	WORD $0xaa0b03e3 // mov x3, x11
+	WORD $0xaa0203e5 // mov x5, x2
+	WORD $0xaa0103e6 // mov x6, x1
+	WORD $0x14000005 // b 0x11f78 <wsumh_f16+0x74>
+	WORD $0xf1000463 // subs x3, x3, #0x1
+	WORD $0x8b0d0231 // add x17, x17, x13
+	WORD $0x8b0d0210 // add x16, x16, x13
+	WORD $0x54fffe2d // b.le 0x11f38 <wsumh_f16+0x34>
+	WORD $0xb4000129 // cbz x9, 0x11f9c <wsumh_f16+0x98>
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0x910080e7 // add x7, x7, #0x20
+	WORD $0x8b130234 // add x20, x17, x19
+	WORD $0x91010273 // add x19, x19, #0x40
+	WORD $0xeb0900ff // cmp x7, x9
+	WORD $0xf9800282 // prfm pldl2keep, [x20]
+	WORD $0x54ffff63 // b.lo 0x11f84 <wsumh_f16+0x80>
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x54fffe4b // b.lt 0x11f68 <wsumh_f16+0x64>
+	WORD $0x910080a7 // add x7, x5, #0x20
+	WORD $0xaa0a03f3 // mov x19, x10
+	WORD $0x1400000a // b 0x11fd4 <wsumh_f16+0xd0>
+	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
+	WORD $0xbd400282 // ldr s2, [x20]
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0xbd000282 // str s2, [x20]
+	WORD $0x8b0408c6 // add x6, x6, x4, lsl #2
+	WORD $0xf1000673 // subs x19, x19, #0x1
+	WORD $0x8b0e00a5 // add x5, x5, x14
+	WORD $0x8b0e00e7 // add x7, x7, x14
+	WORD $0x54fffccd // b.le 0x11f68 <wsumh_f16+0x64>
+	WORD $0xbd4000c0 // ldr s0, [x6]
+	WORD $0xf100413f // cmp x9, #0x10
+	WORD $0x54000062 // b.hs 0x11fe8 <wsumh_f16+0xe4>
+	WORD $0xaa1f03f6 // mov x22, xzr
+	WORD $0x1400001d // b 0x12058 <wsumh_f16+0x154>
+	WORD $0xaa1f03f7 // mov x23, xzr
+	WORD $0xaa0703f4 // mov x20, x7
+	WORD $0xaa1003f5 // mov x21, x16
+	WORD $0xfc5f02a1 // ldur d1, [x21, #-0x10]
+	WORD $0xad7f0e82 // ldp q2, q3, [x20, #-0x20]
+	WORD $0x910082f8 // add x24, x23, #0x20
+	WORD $0x910042f6 // add x22, x23, #0x10
+	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
+	WORD $0xeb09031f // cmp x24, x9
+	WORD $0xaa1603f7 // mov x23, x22
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0x3c9e0282 // stur q2, [x20, #-0x20]
+	WORD $0xfc5f82a1 // ldur d1, [x21, #-0x8]
+	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
+	WORD $0x4f801023 // fmla v3.4s, v1.4s, v0.s[0]
+	WORD $0x3c9f0283 // stur q3, [x20, #-0x10]
+	WORD $0xad400e82 // ldp q2, q3, [x20]
+	WORD $0xfd4002a1 // ldr d1, [x21]
+	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0x3d800282 // str q2, [x20]
+	WORD $0xfd4006a1 // ldr d1, [x21, #0x8]
+	WORD $0x910082b5 // add x21, x21, #0x20
+	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
+	WORD $0x4f801023 // fmla v3.4s, v1.4s, v0.s[0]
+	WORD $0x3d800683 // str q3, [x20, #0x10]
+	WORD $0x91010294 // add x20, x20, #0x40
+	WORD $0x54fffd09 // b.ls 0x11ff4 <wsumh_f16+0xf0>
+	WORD $0xb27e02d4 // orr x20, x22, #0x4
+	WORD $0xeb09029f // cmp x20, x9
+	WORD $0x54000069 // b.ls 0x1206c <wsumh_f16+0x168>
+	WORD $0xaa1603f7 // mov x23, x22
+	WORD $0x1400000f // b 0x120a4 <wsumh_f16+0x1a0>
+	WORD $0xd37ef6d4 // lsl x20, x22, #2
+	WORD $0xd37ffad5 // lsl x21, x22, #1
+	WORD $0xfc756a21 // ldr d1, [x17, x21]
+	WORD $0x3cf468a2 // ldr q2, [x5, x20]
+	WORD $0x910022d8 // add x24, x22, #0x8
+	WORD $0x910012d7 // add x23, x22, #0x4
+	WORD $0xeb09031f // cmp x24, x9
+	WORD $0x910022b5 // add x21, x21, #0x8
+	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
+	WORD $0xaa1703f6 // mov x22, x23
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0x3cb468a2 // str q2, [x5, x20]
+	WORD $0x91004294 // add x20, x20, #0x10
+	WORD $0x54fffea9 // b.ls 0x12074 <wsumh_f16+0x170>
+	WORD $0xeb170135 // subs x21, x9, x23
+	WORD $0x54fff8c9 // b.ls 0x11fc0 <wsumh_f16+0xbc>
+	WORD $0xf10006bf // cmp x21, #0x1
+	WORD $0x54fff88b // b.lt 0x11fc0 <wsumh_f16+0xbc>
+	WORD $0x8b170636 // add x22, x17, x23, lsl #1
+	WORD $0x8b1708b4 // add x20, x5, x23, lsl #2
+	WORD $0x7d4002c1 // ldr h1, [x22]
+	WORD $0x54fff780 // b.eq 0x11fb0 <wsumh_f16+0xac>
+	WORD $0x91000ad7 // add x23, x22, #0x2
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0xf1000abf // cmp x21, #0x2
+	WORD $0x0d404ae1 // ld1 { v1.h }[1], [x23]
+	WORD $0x54000229 // b.ls 0x12118 <wsumh_f16+0x214>
+	WORD $0x910012d6 // add x22, x22, #0x4
+	WORD $0xaa1403f7 // mov x23, x20
+	WORD $0xf1000ebf // cmp x21, #0x3
+	WORD $0x0d4052c1 // ld1 { v1.h }[2], [x22]
+	WORD $0x0ddf82e2 // ld1 { v2.s }[0], [x23], #4
+	WORD $0x91002296 // add x22, x20, #0x8
+	WORD $0x0d4092e2 // ld1 { v2.s }[1], [x23]
+	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
+	WORD $0x4d4082c2 // ld1 { v2.s }[2], [x22]
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0xfd000282 // str d2, [x20]
+	WORD $0x4d0082c2 // st1 { v2.s }[2], [x22]
+	WORD $0x54fff5c0 // b.eq 0x11fc0 <wsumh_f16+0xbc>
+	WORD $0x91003294 // add x20, x20, #0xc
+	WORD $0x4d009282 // st1 { v2.s }[3], [x20]
+	WORD $0x17ffffab // b 0x11fc0 <wsumh_f16+0xbc>
+	WORD $0xaa1403f5 // mov x21, x20
+	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
+	WORD $0x0ddf82a2 // ld1 { v2.s }[0], [x21], #4
+	WORD $0x0d4092a2 // ld1 { v2.s }[1], [x21]
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0xfd000282 // str d2, [x20]
+	WORD $0x17ffffa4 // b 0x11fc0 <wsumh_f16+0xbc>
+	WORD $0xa9424ff4 // ldp x20, x19, [sp, #0x20]
+	WORD $0xa94157f6 // ldp x22, x21, [sp, #0x10]
+	WORD $0xa8c35ff8 // ldp x24, x23, [sp], #0x30
+	WORD $0xd65f03c0 // ret
+
+	// wsumh_bf16: +8516
+	WORD $0xf2403ca8 // ands x8, x5, #0xffff
+	WORD $0x540011c0 // b.eq 0x12380 <wsumh_bf16+0x23c>
+	WORD $0xa9bd5ff8 // stp x24, x23, [sp, #-0x30]!
+	WORD $0xd3507ca9 // ubfx x9, x5, #16, #16
+	WORD $0x9370fcaa // asr x10, x5, #48
+	WORD $0xd360bcab // ubfx x11, x5, #32, #16
+	WORD $0xd37ff86c // lsl x12, x3, #1
+	WORD $0x9100400f // add x15, x0, #0x10
+	WORD $0xa90157f6 // stp x22, x21, [sp, #0x10]
+	WORD $0xd37ff92d // lsl x13, x9, #1
+	WORD $0xd37ef52e // lsl x14, x9, #2
+	WORD $0xa9024ff4 // stp x20, x19, [sp, #0x20]
+	WORD $0x14000006 // b 0x1218c <wsumh_bf16+0x48>
+	WORD $0xf1000508 // subs x8, x8, #0x1
+	WORD $0x91001021 // add x1, x1, #0x4
+	WORD $0x8b0c0000 // add x0, x0, x12
+	WORD $0x8b0c01ef // add x15, x15, x12
+	WORD $0x54000f6d // b.le 0x12374 <wsumh_bf16+0x230>
+	WORD $0xb4ffff6b // cbz x11, 0x12178 <wsumh_bf16+0x34>
+	WORD $0xaa0f03f0 // mov x16, x15
+	WORD $0xaa0003f1 // mov x17, x0
+	WORD $0xaa0b03e3 // mov x3, x11
+	WORD $0xaa0203e5 // mov x5, x2
+	WORD $0xaa0103e6 // mov x6, x1
+	WORD $0x14000005 // b 0x121b8 <wsumh_bf16+0x74>
+	WORD $0xf1000463 // subs x3, x3, #0x1
+	WORD $0x8b0d0231 // add x17, x17, x13
+	WORD $0x8b0d0210 // add x16, x16, x13
+	WORD $0x54fffe2d // b.le 0x12178 <wsumh_bf16+0x34>
+	WORD $0xb4000129 // cbz x9, 0x121dc <wsumh_bf16+0x98>
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0x910080e7 // add x7, x7, #0x20
+	WORD $0x8b130234 // add x20, x17, x19
+	WORD $0x91010273 // add x19, x19, #0x40
+	WORD $0xeb0900ff // cmp x7, x9
+	WORD $0xf9800282 // prfm pldl2keep, [x20]
+	WORD $0x54ffff63 // b.lo 0x121c4 <wsumh_bf16+0x80>
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x54fffe4b // b.lt 0x121a8 <wsumh_bf16+0x64>
+	WORD $0x910080a7 // add x7, x5, #0x20
+	WORD $0xaa0a03f3 // mov x19, x10
+	WORD $0x1400000a // b 0x12214 <wsumh_bf16+0xd0>
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0xbd400282 // ldr s2, [x20]
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0xbd000282 // str s2, [x20]
+	WORD $0x8b0408c6 // add x6, x6, x4, lsl #2
+	WORD $0xf1000673 // subs x19, x19, #0x1
+	WORD $0x8b0e00a5 // add x5, x5, x14
+	WORD $0x8b0e00e7 // add x7, x7, x14
+	WORD $0x54fffccd // b.le 0x121a8 <wsumh_bf16+0x64>
+	WORD $0xbd4000c0 // ldr s0, [x6]
+	WORD $0xf100413f // cmp x9, #0x10
+	WORD $0x54000062 // b.hs 0x12228 <wsumh_bf16+0xe4>
+	WORD $0xaa1f03f6 // mov x22, xzr
+	WORD $0x1400001d // b 0x12298 <wsumh_bf16+0x154>
+	WORD $0xaa1f03f7 // mov x23, xzr
+	WORD $0xaa0703f4 // mov x20, x7
+	WORD $0xaa1003f5 // mov x21, x16
+	WORD $0xfc5f02a1 // ldur d1, [x21, #-0x10]
+	WORD $0xad7f0e82 // ldp q2, q3, [x20, #-0x20]
+	WORD $0x910082f8 // add x24, x23, #0x20
+	WORD $0x910042f6 // add x22, x23, #0x10
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0xeb09031f // cmp x24, x9
+	WORD $0xaa1603f7 // mov x23, x22
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0x3c9e0282 // stur q2, [x20, #-0x20]
+	WORD $0xfc5f82a1 // ldur d1, [x21, #-0x8]
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0x4f801023 // fmla v3.4s, v1.4s, v0.s[0]
+	WORD $0x3c9f0283 // stur q3, [x20, #-0x10]
+	WORD $0xad400e82 // ldp q2, q3, [x20]
+	WORD $0xfd4002a1 // ldr d1, [x21]
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0x3d800282 // str q2, [x20]
+	WORD $0xfd4006a1 // ldr d1, [x21, #0x8]
+	WORD $0x910082b5 // add x21, x21, #0x20
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0x4f801023 // fmla v3.4s, v1.4s, v0.s[0]
+	WORD $0x3d800683 // str q3, [x20, #0x10]
+	WORD $0x91010294 // add x20, x20, #0x40
+	WORD $0x54fffd09 // b.ls 0x12234 <wsumh_bf16+0xf0>
+	WORD $0xb27e02d4 // orr x20, x22, #0x4
+	WORD $0xeb09029f // cmp x20, x9
+	WORD $0x54000069 // b.ls 0x122ac <wsumh_bf16+0x168>
+	WORD $0xaa1603f7 // mov x23, x22
+	WORD $0x1400000f // b 0x122e4 <wsumh_bf16+0x1a0>
+	WORD $0xd37ef6d4 // lsl x20, x22, #2
+	WORD $0xd37ffad5 // lsl x21, x22, #1
+	WORD $0xfc756a21 // ldr d1, [x17, x21]
+	WORD $0x3cf468a2 // ldr q2, [x5, x20]
+	WORD $0x910022d8 // add x24, x22, #0x8
+	WORD $0x910012d7 // add x23, x22, #0x4
+	WORD $0xeb09031f // cmp x24, x9
+	WORD $0x910022b5 // add x21, x21, #0x8
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0xaa1703f6 // mov x22, x23
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0x3cb468a2 // str q2, [x5, x20]
+	WORD $0x91004294 // add x20, x20, #0x10
+	WORD $0x54fffea9 // b.ls 0x122b4 <wsumh_bf16+0x170>
+	WORD $0xeb170135 // subs x21, x9, x23
+	WORD $0x54fff8c9 // b.ls 0x12200 <wsumh_bf16+0xbc>
+	WORD $0xf10006bf // cmp x21, #0x1
+	WORD $0x54fff88b // b.lt 0x12200 <wsumh_bf16+0xbc>
+	WORD $0x8b170636 // add x22, x17, x23, lsl #1
+	WORD $0x8b1708b4 // add x20, x5, x23, lsl #2
+	WORD $0x7d4002c1 // ldr h1, [x22]
+	WORD $0x54fff780 // b.eq 0x121f0 <wsumh_bf16+0xac>
+	WORD $0x91000ad7 // add x23, x22, #0x2
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0xf1000abf // cmp x21, #0x2
+	WORD $0x0d404ae1 // ld1 { v1.h }[1], [x23]
+	WORD $0x54000229 // b.ls 0x12358 <wsumh_bf16+0x214>
+	WORD $0x910012d6 // add x22, x22, #0x4
+	WORD $0xaa1403f7 // mov x23, x20
+	WORD $0xf1000ebf // cmp x21, #0x3
+	WORD $0x0d4052c1 // ld1 { v1.h }[2], [x22]
+	WORD $0x0ddf82e2 // ld1 { v2.s }[0], [x23], #4
+	WORD $0x91002296 // add x22, x20, #0x8
+	WORD $0x0d4092e2 // ld1 { v2.s }[1], [x23]
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0x4d4082c2 // ld1 { v2.s }[2], [x22]
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0xfd000282 // str d2, [x20]
+	WORD $0x4d0082c2 // st1 { v2.s }[2], [x22]
+	WORD $0x54fff5c0 // b.eq 0x12200 <wsumh_bf16+0xbc>
+	WORD $0x91003294 // add x20, x20, #0xc
+	WORD $0x4d009282 // st1 { v2.s }[3], [x20]
+	WORD $0x17ffffab // b 0x12200 <wsumh_bf16+0xbc>
+	WORD $0xaa1403f5 // mov x21, x20
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0x0ddf82a2 // ld1 { v2.s }[0], [x21], #4
+	WORD $0x0d4092a2 // ld1 { v2.s }[1], [x21]
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0xfd000282 // str d2, [x20]
+	WORD $0x17ffffa4 // b 0x12200 <wsumh_bf16+0xbc>
+	WORD $0xa9424ff4 // ldp x20, x19, [sp, #0x20]
+	WORD $0xa94157f6 // ldp x22, x21, [sp, #0x10]
+	WORD $0xa8c35ff8 // ldp x24, x23, [sp], #0x30
+	WORD $0xd65f03c0 // ret
 
 	// constants
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
@@ -1477,6 +2337,17 @@ TEXT ·mvF32_neon(SB), 0, $0-48
 	CALL ·matvec_neon<>+0(SB)
 	RET
 
+// func mvhF32_neon(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhF32_neon(SB), 0, $0-48
+	MOVD w+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD y+16(FP), R2
+	MOVD ldw+24(FP), R3
+	MOVD ldy+32(FP), R4
+	MOVD shape+40(FP), R5
+	CALL ·matvec_neon<>+392(SB)
+	RET
+
 // func mvF16_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
 TEXT ·mvF16_neon(SB), 0, $0-48
 	MOVD w+0(FP), R0
@@ -1485,7 +2356,18 @@ TEXT ·mvF16_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD k+32(FP), R4
 	MOVD ldw+40(FP), R5
-	CALL ·matvec_neon<>+392(SB)
+	CALL ·matvec_neon<>+904(SB)
+	RET
+
+// func mvhF16_neon(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhF16_neon(SB), 0, $0-48
+	MOVD w+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD y+16(FP), R2
+	MOVD ldw+24(FP), R3
+	MOVD ldy+32(FP), R4
+	MOVD shape+40(FP), R5
+	CALL ·matvec_neon<>+1352(SB)
 	RET
 
 // func mvBF16_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -1496,7 +2378,18 @@ TEXT ·mvBF16_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD k+32(FP), R4
 	MOVD ldw+40(FP), R5
-	CALL ·matvec_neon<>+840(SB)
+	CALL ·matvec_neon<>+1968(SB)
+	RET
+
+// func mvhBF16_neon(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhBF16_neon(SB), 0, $0-48
+	MOVD w+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD y+16(FP), R2
+	MOVD ldw+24(FP), R3
+	MOVD ldy+32(FP), R4
+	MOVD shape+40(FP), R5
+	CALL ·matvec_neon<>+2412(SB)
 	RET
 
 // func mvQ8_0_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -1507,7 +2400,7 @@ TEXT ·mvQ8_0_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD k+32(FP), R4
 	MOVD ldw+40(FP), R5
-	CALL ·matvec_neon<>+1284(SB)
+	CALL ·matvec_neon<>+3024(SB)
 	RET
 
 // func mvQ4_0_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -1518,7 +2411,7 @@ TEXT ·mvQ4_0_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD k+32(FP), R4
 	MOVD ldw+40(FP), R5
-	CALL ·matvec_neon<>+1964(SB)
+	CALL ·matvec_neon<>+3704(SB)
 	RET
 
 // func mvQ4_K_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -1529,7 +2422,7 @@ TEXT ·mvQ4_K_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD k+32(FP), R4
 	MOVD ldw+40(FP), R5
-	CALL ·matvec_neon<>+2688(SB)
+	CALL ·matvec_neon<>+4428(SB)
 	RET
 
 // func mvQ6_K_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -1540,7 +2433,7 @@ TEXT ·mvQ6_K_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD k+32(FP), R4
 	MOVD ldw+40(FP), R5
-	CALL ·matvec_neon<>+3448(SB)
+	CALL ·matvec_neon<>+5188(SB)
 	RET
 
 // func wsumF32_neon(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -1551,7 +2444,7 @@ TEXT ·wsumF32_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD d+32(FP), R4
 	MOVD ldv+40(FP), R5
-	CALL ·matvec_neon<>+4104(SB)
+	CALL ·matvec_neon<>+5844(SB)
 	RET
 
 // func wsumF16_neon(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -1562,7 +2455,7 @@ TEXT ·wsumF16_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD d+32(FP), R4
 	MOVD ldv+40(FP), R5
-	CALL ·matvec_neon<>+4620(SB)
+	CALL ·matvec_neon<>+6360(SB)
 	RET
 
 // func wsumBF16_neon(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -1573,5 +2466,38 @@ TEXT ·wsumBF16_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD d+32(FP), R4
 	MOVD ldv+40(FP), R5
-	CALL ·matvec_neon<>+5160(SB)
+	CALL ·matvec_neon<>+6900(SB)
+	RET
+
+// func wsumhF32_neon(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+TEXT ·wsumhF32_neon(SB), 0, $0-48
+	MOVD v+0(FP), R0
+	MOVD p+8(FP), R1
+	MOVD y+16(FP), R2
+	MOVD ldv+24(FP), R3
+	MOVD ldp+32(FP), R4
+	MOVD shape+40(FP), R5
+	CALL ·matvec_neon<>+7440(SB)
+	RET
+
+// func wsumhF16_neon(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+TEXT ·wsumhF16_neon(SB), 0, $0-48
+	MOVD v+0(FP), R0
+	MOVD p+8(FP), R1
+	MOVD y+16(FP), R2
+	MOVD ldv+24(FP), R3
+	MOVD ldp+32(FP), R4
+	MOVD shape+40(FP), R5
+	CALL ·matvec_neon<>+7940(SB)
+	RET
+
+// func wsumhBF16_neon(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+TEXT ·wsumhBF16_neon(SB), 0, $0-48
+	MOVD v+0(FP), R0
+	MOVD p+8(FP), R1
+	MOVD y+16(FP), R2
+	MOVD ldv+24(FP), R3
+	MOVD ldp+32(FP), R4
+	MOVD shape+40(FP), R5
+	CALL ·matvec_neon<>+8516(SB)
 	RET

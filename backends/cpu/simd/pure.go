@@ -15,6 +15,8 @@ var goKernels = kernels{
 	MvF32: mvGo[float32](identity), MvF16: mvGo[uint16](tensor.F16ToF32), MvBF16: mvGo[uint16](tensor.BF16ToF32),
 	MvQ8_0: mvBlockGo(decQ8_0Go, 32, 34), MvQ4_0: mvBlockGo(decQ4_0Go, 32, 18), MvQ4_K: mvBlockGo(decQ4_KGo, 256, 144), MvQ6_K: mvBlockGo(decQ6_KGo, 256, 210),
 	WsumF32: wsumGo[float32](identity), WsumF16: wsumGo[uint16](tensor.F16ToF32), WsumBF16: wsumGo[uint16](tensor.BF16ToF32),
+	MvhF32: mvHeadsGo(mvGo[float32](identity), 4), MvhF16: mvHeadsGo(mvGo[uint16](tensor.F16ToF32), 2), MvhBF16: mvHeadsGo(mvGo[uint16](tensor.BF16ToF32), 2),
+	WsumhF32: wsumHeadsGo(wsumGo[float32](identity), 4), WsumhF16: wsumHeadsGo(wsumGo[uint16](tensor.F16ToF32), 2), WsumhBF16: wsumHeadsGo(wsumGo[uint16](tensor.BF16ToF32), 2),
 	PackF32: packGo[float32](identity), PackF16: packGo[uint16](tensor.F16ToF32), PackBF16: packGo[uint16](tensor.BF16ToF32),
 	SpreadF32: spreadGo[float32](identity), SpreadF16: spreadGo[uint16](tensor.F16ToF32), SpreadBF16: spreadGo[uint16](tensor.BF16ToF32),
 	Micro:    microGo,
@@ -219,6 +221,30 @@ func wsumGo[T any](wide func(T) float32) func(v, p, y unsafe.Pointer, rows, d, l
 			for i := range ys {
 				ys[i] += s * wide(row[i])
 			}
+		}
+	}
+}
+
+// headsShape takes a shape of groups of heads apart.
+func headsShape(shape int) (rows, d, groups, share int) {
+	return shape & 0xffff, shape >> 16 & 0xffff, shape >> 32 & 0xffff, shape >> 48
+}
+
+// mvHeadsGo and wsumHeadsGo do with each head what their first argument does with one, of elements of so many bytes.
+func mvHeadsGo(mv func(w, x, y unsafe.Pointer, rows, k, ldw int), size int) func(w, x, y unsafe.Pointer, ldw, ldy, shape int) {
+	return func(w, x, y unsafe.Pointer, ldw, ldy, shape int) {
+		rows, k, groups, share := headsShape(shape)
+		for h := range groups * share {
+			mv(unsafe.Add(w, h/share*k*size), unsafe.Add(x, 4*h*k), unsafe.Add(y, 4*h*ldy), rows, k, ldw)
+		}
+	}
+}
+
+func wsumHeadsGo(sum func(v, p, y unsafe.Pointer, rows, d, ldv int), size int) func(v, p, y unsafe.Pointer, ldv, ldp, shape int) {
+	return func(v, p, y unsafe.Pointer, ldv, ldp, shape int) {
+		rows, d, groups, share := headsShape(shape)
+		for h := range groups * share {
+			sum(unsafe.Add(v, h/share*d*size), unsafe.Add(p, 4*h*ldp), unsafe.Add(y, 4*h*d), rows, d, ldv)
 		}
 	}
 }

@@ -18,6 +18,12 @@ var avx2Kernels = kernels{
 	WsumF32:     wsumF32_avx2,
 	WsumF16:     wsumF16_avx2,
 	WsumBF16:    wsumBF16_avx2,
+	MvhF32:      mvhF32_avx2,
+	MvhF16:      mvhF16_avx2,
+	MvhBF16:     mvhBF16_avx2,
+	WsumhF32:    wsumhF32_avx2,
+	WsumhF16:    wsumhF16_avx2,
+	WsumhBF16:   wsumhBF16_avx2,
 	PackF32:     packF32_avx2,
 	PackF16:     packF16_avx2,
 	PackBF16:    packBF16_avx2,
@@ -88,6 +94,24 @@ func wsumF16_avx2(v, p, y unsafe.Pointer, rows, d, ldv int)
 
 //go:noescape
 func wsumBF16_avx2(v, p, y unsafe.Pointer, rows, d, ldv int)
+
+//go:noescape
+func mvhF32_avx2(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+
+//go:noescape
+func mvhF16_avx2(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+
+//go:noescape
+func mvhBF16_avx2(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+
+//go:noescape
+func wsumhF32_avx2(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+
+//go:noescape
+func wsumhF16_avx2(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+
+//go:noescape
+func wsumhBF16_avx2(v, p, y unsafe.Pointer, ldv, ldp, shape int)
 
 //go:noescape
 func packF32_avx2(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int)

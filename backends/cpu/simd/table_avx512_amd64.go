@@ -18,6 +18,12 @@ var avx512Kernels = kernels{
 	WsumF32:     wsumF32_avx512,
 	WsumF16:     wsumF16_avx512,
 	WsumBF16:    wsumBF16_avx512,
+	MvhF32:      mvhF32_avx512,
+	MvhF16:      mvhF16_avx512,
+	MvhBF16:     mvhBF16_avx512,
+	WsumhF32:    wsumhF32_avx512,
+	WsumhF16:    wsumhF16_avx512,
+	WsumhBF16:   wsumhBF16_avx512,
 	PackF32:     packF32_avx512,
 	PackF16:     packF16_avx512,
 	PackBF16:    packBF16_avx512,
@@ -88,6 +94,24 @@ func wsumF16_avx512(v, p, y unsafe.Pointer, rows, d, ldv int)
 
 //go:noescape
 func wsumBF16_avx512(v, p, y unsafe.Pointer, rows, d, ldv int)
+
+//go:noescape
+func mvhF32_avx512(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+
+//go:noescape
+func mvhF16_avx512(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+
+//go:noescape
+func mvhBF16_avx512(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+
+//go:noescape
+func wsumhF32_avx512(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+
+//go:noescape
+func wsumhF16_avx512(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+
+//go:noescape
+func wsumhBF16_avx512(v, p, y unsafe.Pointer, ldv, ldp, shape int)
 
 //go:noescape
 func packF32_avx512(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int)

@@ -18,6 +18,12 @@ var neonKernels = kernels{
 	WsumF32:     wsumF32_neon,
 	WsumF16:     wsumF16_neon,
 	WsumBF16:    wsumBF16_neon,
+	MvhF32:      mvhF32_neon,
+	MvhF16:      mvhF16_neon,
+	MvhBF16:     mvhBF16_neon,
+	WsumhF32:    wsumhF32_neon,
+	WsumhF16:    wsumhF16_neon,
+	WsumhBF16:   wsumhBF16_neon,
 	PackF32:     packF32_neon,
 	PackF16:     packF16_neon,
 	PackBF16:    packBF16_neon,
@@ -88,6 +94,24 @@ func wsumF16_neon(v, p, y unsafe.Pointer, rows, d, ldv int)
 
 //go:noescape
 func wsumBF16_neon(v, p, y unsafe.Pointer, rows, d, ldv int)
+
+//go:noescape
+func mvhF32_neon(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+
+//go:noescape
+func mvhF16_neon(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+
+//go:noescape
+func mvhBF16_neon(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+
+//go:noescape
+func wsumhF32_neon(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+
+//go:noescape
+func wsumhF16_neon(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+
+//go:noescape
+func wsumhBF16_neon(v, p, y unsafe.Pointer, ldv, ldp, shape int)
 
 //go:noescape
 func packF32_neon(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int)
