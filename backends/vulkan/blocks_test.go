@@ -69,11 +69,11 @@ func TestMemoryTypes(t *testing.T) {
 		flags []vk.MemoryPropertyFlags
 		want  memoryTypes
 	}{
-		{"a card", Discrete, []vk.MemoryPropertyFlags{0, local, host, host | cached, local | host}, memoryTypes{[]uint32{1, 4}, []uint32{1, 4}, []uint32{3, 2, 4}, []uint32{4}}},
-		{"a card without memory of its own alone", Discrete, []vk.MemoryPropertyFlags{local | host, host | cached}, memoryTypes{[]uint32{0}, []uint32{0}, []uint32{1, 0}, []uint32{0}}},
-		{"an APU, mapped without caches", Integrated, []vk.MemoryPropertyFlags{local, host, local | host, host | cached}, memoryTypes{[]uint32{2, 0}, []uint32{3, 1, 2}, []uint32{3, 1, 2}, nil}},
-		{"an APU with one memory", Integrated, []vk.MemoryPropertyFlags{local, local | host | cached}, memoryTypes{[]uint32{1}, []uint32{1}, []uint32{1}, nil}},
-		{"a software device", Software, []vk.MemoryPropertyFlags{local | host | cached}, memoryTypes{[]uint32{0}, []uint32{0}, []uint32{0}, nil}},
+		{"a card", Discrete, []vk.MemoryPropertyFlags{0, local, host, host | cached, local | host}, memoryTypes{[]uint32{1, 4}, []uint32{1, 4}, []uint32{3, 2, 4}}},
+		{"a card without memory of its own alone", Discrete, []vk.MemoryPropertyFlags{local | host, host | cached}, memoryTypes{[]uint32{0}, []uint32{0}, []uint32{1, 0}}},
+		{"an APU, mapped without caches", Integrated, []vk.MemoryPropertyFlags{local, host, local | host, host | cached}, memoryTypes{[]uint32{2, 0}, []uint32{3, 1, 2}, []uint32{3, 1, 2}}},
+		{"an APU with one memory", Integrated, []vk.MemoryPropertyFlags{local, local | host | cached}, memoryTypes{[]uint32{1}, []uint32{1}, []uint32{1}}},
+		{"a software device", Software, []vk.MemoryPropertyFlags{local | host | cached}, memoryTypes{[]uint32{0}, []uint32{0}, []uint32{0}}},
 	} {
 		m := &vk.PhysicalDeviceMemoryProperties{MemoryTypeCount: uint32(len(c.flags))}
 		for i, f := range c.flags {

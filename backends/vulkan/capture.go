@@ -106,24 +106,17 @@ func (e *executable) crossings() {
 			}
 			if s.write {
 				e.outs = merge(e.outs, s)
-			} else if !s.b.both && !slices.ContainsFunc(e.outs, func(o span) bool { return o.b == s.b && o.from <= s.from && s.to <= o.to }) {
+			} else if !slices.ContainsFunc(e.outs, func(o span) bool { return o.b == s.b && o.from <= s.from && s.to <= o.to }) {
 				e.ins = merge(e.ins, s)
 			}
 		}
 	}
 	for _, s := range e.outs { // what is written in part must not come back from nowhere
-		if !s.b.both {
-			e.ins = merge(e.ins, s)
-		}
-		e.returns += int(s.to - s.from)
-	}
-	if e.returns > mostPeeked || slices.ContainsFunc(e.outs, func(s span) bool { return !s.b.both }) {
-		return
+		e.ins = merge(e.ins, s)
 	}
 	for _, s := range e.outs {
-		s.b.peeked = true
+		e.returns += int(s.to - s.from)
 	}
-	e.outs, e.returns = nil, 0
 }
 
 // nearby is how far apart ranges of Step memory may lie that one copy brings: a copy takes longer to begin than these

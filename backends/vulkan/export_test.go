@@ -119,9 +119,6 @@ func (d *Device) Submits() int { return d.submits }
 // Stage makes the device treat its memory as out of the host's reach, as a card's is.
 func (d *Device) Stage(on bool) { d.distant = on }
 
-// Both makes the device treat Step memory as a card's that the host can write, if slowly read.
-func (d *Device) Both() { d.types.both = d.types.step }
-
 // Parts is the number of weights that were too large for one allocation.
 func (d *Device) Parts() int { return d.parted }
 

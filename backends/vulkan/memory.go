@@ -15,9 +15,6 @@ import (
 // mapped; elsewhere bytes go through staging buffers. Step memory of a discrete
 // device has two sides: kernels use the device's, Write and Read the host's, and
 // a program copies what it reads before it starts, and what it wrote at its end.
-// Where the host can write a card's memory, if slowly read it, Write writes both sides of
-// small ones, so that nothing is copied before a program; and a few words of results are
-// read where they are.
 //
 // A weight larger than the largest allocation lies in several buffers that overlap,
 // so that a row, or an expert, is always whole in one of them.
@@ -34,16 +31,7 @@ type memoryTypes struct {
 	local []uint32 // for kernels
 	step  []uint32 // for Step memory
 	read  []uint32 // for staging, and for the host's side of Step memory
-	both  []uint32 // a card's own memory that the host writes too
 }
-
-const (
-	// mostBoth is the size of Step memory up to which the host writes a card's side: the input of many rows of
-	// activations comes sooner by a copy.
-	mostBoth = 256 << 10
-	// mostPeeked is how many bytes of results the host reads from a card's side: each read is a way there and back.
-	mostPeeked = 128
-)
 
 // chooseTypes prefers memory that both sides reach at full speed. An integrated device
 // may have its own memory mapped without the host's caches: good for weights, which the
@@ -65,14 +53,14 @@ func chooseTypes(m *vk.PhysicalDeviceMemoryProperties, kind Kind) memoryTypes {
 	none := vk.MemoryPropertyFlags(0)
 	host := visible | coherent
 	if all := find([2]vk.MemoryPropertyFlags{local | host | cached, none}); len(all) > 0 {
-		return memoryTypes{local: all, step: all, read: all}
+		return memoryTypes{all, all, all}
 	}
 	read := find([2]vk.MemoryPropertyFlags{host | cached, none}, [2]vk.MemoryPropertyFlags{host, none})
 	own := find([2]vk.MemoryPropertyFlags{local, visible}, [2]vk.MemoryPropertyFlags{local, none})
 	if mapped := find([2]vk.MemoryPropertyFlags{local | host, none}, [2]vk.MemoryPropertyFlags{local, none}); kind == Integrated && len(mapped) > 0 {
-		return memoryTypes{local: mapped, step: read, read: read}
+		return memoryTypes{mapped, read, read}
 	}
-	return memoryTypes{local: own, step: own, read: read, both: find([2]vk.MemoryPropertyFlags{local | host, none})}
+	return memoryTypes{own, own, read}
 }
 
 // buffer is memory of a device.
@@ -85,8 +73,6 @@ type buffer struct {
 	place  place
 	mapped []byte  // nil where the host cannot reach it
 	mirror *buffer // the host's side of Step memory
-	both   bool    // the host writes this side too
-	peeked bool    // and reads it
 	use    backends.Use
 	// fresh memory is zeroed when it is first used, unless it is first overwritten
 	// as a whole, as weights are.
@@ -218,15 +204,6 @@ func (d *Device) Alloc(bytes int, use backends.Use) (backends.Buffer, error) {
 	case use == backends.Weights && bytes > d.mostWeight&^15:
 		b, err = d.newParts(bytes, use.String())
 	case use == backends.Step:
-		if bytes <= mostBoth && len(d.types.both) > 0 && !d.distant {
-			if b, err = d.newBuffer(bytes, d.types.both, use.String()); err == nil && b.mapped != nil {
-				b.both = true
-				break
-			}
-			if b != nil {
-				b.release()
-			}
-		}
 		b, err = d.newBuffer(bytes, d.types.step, use.String())
 	default:
 		b, err = d.newBuffer(bytes, d.types.local, use.String())
@@ -238,7 +215,7 @@ func (d *Device) Alloc(bytes int, use backends.Use) (backends.Buffer, error) {
 	if d.distant {
 		b.mapped = nil
 	}
-	if use == backends.Step && (b.mapped == nil || b.both) {
+	if use == backends.Step && b.mapped == nil {
 		if b.mirror, err = d.newBuffer(bytes, d.types.read, "the host's side of "+use.String()); err != nil {
 			b.release()
 			return nil, err

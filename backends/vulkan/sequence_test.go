@@ -31,11 +31,11 @@ func TestSequence(t *testing.T) {
 		return set
 	}
 	for _, c := range []struct {
-		memory string
+		staged bool
 		half   backends.Choice
-	}{{"mapped", backends.Off}, {"mapped", backends.On}, {"staged", backends.On}, {"both", backends.On}} {
+	}{{false, backends.Off}, {false, backends.On}, {true, backends.On}} {
 		dev := open(t, vulkan.Options{FP16: c.half})
-		remember(dev, c.memory)
+		dev.Stage(c.staged)
 		dev.Ordered()
 		if err := dev.SetPath("ahead", c.half == backends.On); err != nil && c.half == backends.On {
 			t.Log(err)
@@ -45,23 +45,15 @@ func TestSequence(t *testing.T) {
 				if testing.Short() && name != "llama2_block" {
 					continue
 				}
-				t.Run(fmt.Sprint(name, "/", dtype, "/half ", c.half, "/", c.memory), func(t *testing.T) {
+				t.Run(fmt.Sprint(name, "/", dtype, "/half ", c.half, "/staged ", c.staged), func(t *testing.T) {
 					sequence(t, dev, engine.Options{Set: sizes(name), DType: dtype, KV: tensor.F16}, name)
 				})
 			}
 		}
 		small := map[string]string{"L": "1", "D": "256", "H": "4", "F": "768", "V": "500"}
-		t.Run(fmt.Sprint("llama2_7b/half ", c.half, "/", c.memory), func(t *testing.T) {
+		t.Run(fmt.Sprint("llama2_7b/half ", c.half, "/staged ", c.staged), func(t *testing.T) {
 			sequence(t, dev, engine.Options{Set: small, DType: tensor.F16}, "llama2_7b")
 		})
-	}
-}
-
-// remember gives a device memory of a kind: as it has it, out of the host's reach, or written by both.
-func remember(dev *vulkan.Device, kind string) {
-	dev.Stage(kind == "staged")
-	if kind == "both" {
-		dev.Both()
 	}
 }
 
@@ -243,13 +235,12 @@ func TestSteps(t *testing.T) {
 // TestGreedy: tokens that are chosen on the device, several in a submission, are those of single steps.
 func TestGreedy(t *testing.T) {
 	for _, c := range []struct {
-		memory string
-		ahead  bool
-	}{{"mapped", false}, {"staged", true}, {"both", true}} {
+		staged, ahead bool
+	}{{false, false}, {false, true}, {true, true}} {
 		for _, dtype := range []tensor.Type{tensor.F16, tensor.Q4_0} {
-			t.Run(fmt.Sprint(dtype, "/ahead ", c.ahead, "/", c.memory), func(t *testing.T) {
+			t.Run(fmt.Sprint(dtype, "/ahead ", c.ahead, "/staged ", c.staged), func(t *testing.T) {
 				dev := open(t, vulkan.Options{FP16: backends.On})
-				remember(dev, c.memory)
+				dev.Stage(c.staged)
 				dev.Ordered()
 				if err := dev.SetPath("ahead", c.ahead); err != nil && c.ahead {
 					t.Skip(err)

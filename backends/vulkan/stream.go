@@ -170,12 +170,6 @@ func (s *stream) Write(dst backends.Buffer, offset int, src []byte) error {
 	if err != nil || len(src) == 0 {
 		return err
 	}
-	if b.both {
-		if err := b.zero(); err != nil {
-			return err
-		}
-		copy(b.mapped[offset:], src)
-	}
 	if b.mirror != nil {
 		b = b.mirror
 	}
@@ -215,7 +209,7 @@ func (s *stream) Read(src backends.Buffer, offset int, dst []byte) error {
 	if err != nil || len(dst) == 0 {
 		return err
 	}
-	if b.mirror != nil && !b.peeked {
+	if b.mirror != nil {
 		b = b.mirror
 	}
 	if err := b.zero(); err != nil {
