@@ -13,16 +13,8 @@ import (
 // and the session stands behind them and works.
 func TestPendingErrors(t *testing.T) {
 	dev := &chaining{Device: newCPU(t, 1), launches: 256, picks: 40}
-	e, err := New(t.Context(), Options{Model: small(t), Device: dev, Context: 64})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
-	s, err := e.NewSession()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	e := newEngine(t, Options{Model: small(t), Device: dev, Context: 64})
+	s := newSession(t, e)
 	prompt := []int32{3, 1, 4}
 	if err := s.Prepare(len(prompt), &Sampling{}, true); err != nil {
 		t.Fatal(err)
@@ -86,24 +78,15 @@ func TestPendingErrors(t *testing.T) {
 func TestPendingRoom(t *testing.T) {
 	var notes []string
 	dev := &chaining{Device: newCPU(t, 1), launches: 256, picks: 40, full: true}
-	e, err := New(t.Context(), Options{Model: small(t), Device: dev, Context: 64, Notify: func(note string) { notes = append(notes, note) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
+	e := newEngine(t, Options{Model: small(t), Device: dev, Context: 64, Notify: func(note string) { notes = append(notes, note) }})
 	for _, prepare := range []bool{true, false} {
 		notes = nil
-		s, err := e.NewSession()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
+		s := newSession(t, e)
 		s.pending.links, s.pending.paced = 8, paceSteps
 		if prepare {
-			err = s.Prepare(3, &Sampling{}, true)
-		}
-		if err != nil {
-			t.Fatal(err)
+			if err := s.Prepare(3, &Sampling{}, true); err != nil {
+				t.Fatal(err)
+			}
 		}
 		g, err := s.Generate(t.Context(), []int32{3, 1, 4}, Generation{Max: 40})
 		if err != nil || len(g.Tokens) != 40 || s.Pos() != 3+39 {
@@ -137,16 +120,8 @@ func TestPendingWithin(t *testing.T) {
 	var texts [2][]int32
 	for i, launches := range []int{0, 256} {
 		dev := &chaining{Device: newCPU(t, 1), launches: launches, picks: 40}
-		e, err := New(t.Context(), Options{Model: small(t), Device: dev, Context: 64})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer e.Close()
-		s, err := e.NewSession()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
+		e := newEngine(t, Options{Model: small(t), Device: dev, Context: 64})
+		s := newSession(t, e)
 		s.pending.links, s.pending.paced = 8, paceSteps
 		n := 0
 		g, err := s.Generate(t.Context(), []int32{3, 1, 4}, Generation{Max: 30, Emit: func(int32) bool {
