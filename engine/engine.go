@@ -14,6 +14,7 @@ import (
 	"greta/engine/packcache"
 	"greta/graph"
 	"greta/models"
+	"greta/ops"
 	"greta/tensor"
 	"greta/weights"
 )
@@ -144,6 +145,17 @@ func (e *Engine) Options() Options { return e.opt }
 
 // WeightBytes is what one decode step reads of the weights.
 func (e *Engine) WeightBytes() int { return e.bytes }
+
+// CacheBytes is what one decode step reads of the caches where its token sees so many positions.
+func (e *Engine) CacheBytes(positions int) float64 {
+	sum := 0.0
+	for _, n := range e.first.Nodes {
+		if n.Op == ops.Attention {
+			sum += n.Op.Cost(n, positions).Read - n.Op.Cost(n, 0).Read
+		}
+	}
+	return sum
+}
 
 // Decode is the fused graph of a step of one token.
 func (e *Engine) Decode() *graph.Graph { return e.first }

@@ -154,6 +154,16 @@ func TestDecodeOverBlocksAllocatesNothing(t *testing.T) {
 	}
 }
 
+// A token at depth reads 2·positions rows of the caches, two heads of 8 halves each.
+func TestCacheBytes(t *testing.T) {
+	e := newEngine(t, Options{Model: small(t), Device: newCPU(t, 1), Context: 64})
+	for positions, want := range map[int]float64{0: 0, 1: 64, 40: 2560, 100: 4096} {
+		if got := e.CacheBytes(positions); got != want {
+			t.Errorf("%d positions of 64: %v bytes of the caches, want %v", positions, got, want)
+		}
+	}
+}
+
 // TestChunksAgree computes a prompt in chunks of every size; the result must
 // not depend on it beyond rounding, nor on the number of threads at all.
 func TestChunksAgree(t *testing.T) {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 
 	"greta/graph"
 	"greta/ops"
@@ -11,6 +12,7 @@ import (
 // and has those nodes that has agrees to, and verifies the result.
 func (e *Engine) lower(g *graph.Graph, fusions []string, has func(*graph.Node) bool) error {
 	if !e.opt.NoFuse {
+		dropRows(g)
 		sinkRows(g)
 		for _, name := range fusions {
 			op := ops.Table.Lookup(name)
@@ -24,6 +26,18 @@ func (e *Engine) lower(g *graph.Graph, fusions []string, has func(*graph.Node) b
 		return err
 	}
 	return g.Verify()
+}
+
+// dropRows leaves out the selection of the rows whose logits are wanted from a value that has only one row: the engine
+// says which they are, so that it is that row.
+func dropRows(g *graph.Graph) {
+	wanted := g.Input("last")
+	for _, n := range g.Nodes {
+		if n.Op == ops.Rows && n.In[1] == wanted && n.In[0].Shape[0] == 1 && wanted.Shape[0] == 1 && !slices.Contains(g.Outputs, n.Out[0]) {
+			redirect(g, n.Out[0], n.In[0])
+		}
+	}
+	g.Prune()
 }
 
 // sinkRows selects rows before they are computed instead of after: rows(f(x))

@@ -41,6 +41,14 @@ func (s *Session) valid() bool {
 	return (p.at < len(p.tokens) || p.err != nil) && p.pos == s.pos && p.runs == s.runs
 }
 
+// Ready is how many tokens behind the last one that Generate gave are computed already, in one program with it.
+func (s *Session) Ready() int {
+	if !s.valid() {
+		return 0
+	}
+	return len(s.pending.tokens) - s.pending.at
+}
+
 // drop forgets the tokens that were not given.
 func (p *pending) drop() { p.tokens, p.at, p.err = p.tokens[:0], 0, nil }
 

@@ -154,6 +154,36 @@ out: logits
 	}
 }
 
+// TestOnlyRow: no row is selected from one row, whatever the model is, unless it is run as it is written.
+func TestOnlyRow(t *testing.T) {
+	for _, noFuse := range []bool{false, true} {
+		file, err := models.Builtin("llama2_7b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := &Engine{opt: Options{Model: file, Device: newCPU(t, 1), Context: 16, KV: tensor.F32, NoFuse: noFuse}}
+		e.dev = e.opt.Device
+		for tokens := range 3 {
+			g, err := e.Graph(tokens+1, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			for _, node := range g.Nodes {
+				if node.Op == ops.Rows {
+					n++
+				}
+			}
+			if selects := n > 0; selects != (noFuse || tokens > 0) {
+				t.Errorf("%d tokens, as written: %v: %d selections of rows", tokens+1, noFuse, n)
+			}
+			if g.Input("last") == nil {
+				t.Errorf("%d tokens: the input is gone", tokens+1)
+			}
+		}
+	}
+}
+
 // TestPrograms compares lowered models with testdata/program, so that a change
 // of what runs shows as a change of text. It needs no processor of that kind.
 func TestPrograms(t *testing.T) {

@@ -82,7 +82,7 @@ func (r *runner) generate(ctx context.Context) error {
 		now := time.Now()
 		shown, goOn := w.token(id)
 		r.update(func() {
-			r.stamps = append(r.stamps, now)
+			r.stamps = append(r.stamps, stamp{now, r.session.Ready()})
 			r.report.GeneratedTokens = append(r.report.GeneratedTokens, id)
 			r.report.Text += shown
 		})

@@ -25,8 +25,12 @@ func (r *runner) limits() error {
 	if err != nil {
 		return fmt.Errorf("measuring the machine's limits: %w", err)
 	}
+	caches := 0.0 // of the tokens' mean
+	for i := range r.flags.gen {
+		caches += r.engine.CacheBytes(r.flags.prefill+i+1) / float64(r.flags.gen)
+	}
 	r.update(func() {
-		r.report.Decode.SetReadLimit(l.WeightBytes, l.ReadGBs)
+		r.report.Decode.SetReadLimit(l.WeightBytes+caches, l.ReadGBs)
 		r.report.Prefill.SetPeakLimit(l.Arithmetic, l.GFlops)
 	})
 	return nil

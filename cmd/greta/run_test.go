@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"greta/engine/report"
 	"greta/internal/testfiles"
@@ -393,5 +394,30 @@ func TestUnreadTensors(t *testing.T) {
 	}
 	if r := greta(t, "run", family(t, "llama2_gqa_tied"), "--tokens", "1,2", "--gen", "1"); strings.Contains(r.err, "does not read") {
 		t.Error(r.err)
+	}
+}
+
+// TestBetween: steps that one program computed share its time, also where not all of its tokens were given.
+func TestBetween(t *testing.T) {
+	begin := time.Now()
+	at := func(ms, ready int) stamp { return stamp{begin.Add(time.Duration(ms) * time.Millisecond), ready} }
+	for _, c := range []struct {
+		stamps []stamp
+		want   []int
+	}{
+		{nil, nil},
+		{[]stamp{at(5, 0)}, nil},
+		{[]stamp{at(5, 0), at(9, 0), at(14, 0)}, []int{4, 5}},
+		{[]stamp{at(5, 0), at(45, 3), at(46, 2), at(46, 1), at(46, 0), at(56, 0)}, []int{10, 11, 10, 10, 10}},
+		{[]stamp{at(5, 0), at(45, 3), at(45, 2)}, []int{10, 10}},
+		{[]stamp{at(0, 0), at(8, 1), at(8, 0), at(16, 1), at(16, 0)}, []int{4, 4, 4, 4}},
+	} {
+		var got []int
+		for _, d := range between(c.stamps) {
+			got = append(got, int(d/time.Millisecond))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%v: %v, not %v", c.stamps, got, c.want)
+		}
 	}
 }

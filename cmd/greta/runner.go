@@ -37,9 +37,9 @@ type runner struct {
 
 	mu     sync.Mutex
 	report report.Report
-	stamps []time.Time // when each token came
-	start  time.Time   // of the generation
-	closed bool        // reported: the work may say nothing more
+	stamps []stamp   // of each token
+	start  time.Time // of the generation
+	closed bool      // reported: the work may say nothing more
 }
 
 func newRunner(a *app, f *runFlags, files *outputs) *runner {
@@ -151,12 +151,31 @@ func (r *runner) completeTimes() {
 	if len(r.stamps) == 0 || rep.TTFTMS != nil {
 		return
 	}
-	first := r.stamps[0].Sub(r.start)
-	steps := make([]time.Duration, 0, len(r.stamps))
-	for i := 1; i < len(r.stamps); i++ {
-		steps = append(steps, r.stamps[i].Sub(r.stamps[i-1]))
+	first := r.stamps[0].at.Sub(r.start)
+	r.setTimes(first, first, between(r.stamps))
+}
+
+// stamp is when a token came, and how many behind it the device had computed in one program with it.
+type stamp struct {
+	at    time.Time
+	ready int
+}
+
+// between gives the times of the steps behind the first token. Of a program of several steps each has its share of the time that
+// the program took.
+func between(stamps []stamp) []time.Duration {
+	steps := make([]time.Duration, 0, len(stamps))
+	var share time.Duration
+	for i := 1; i < len(stamps); i++ {
+		took := stamps[i].at.Sub(stamps[i-1].at)
+		if stamps[i-1].ready > 0 { // it was there with the one before
+			steps = append(steps, share+took)
+			continue
+		}
+		share = took / time.Duration(stamps[i].ready+1)
+		steps = append(steps, share)
 	}
-	r.setTimes(first, first, steps)
+	return steps
 }
 
 func (r *runner) writeJSON() error {

@@ -359,5 +359,7 @@ func trial() []optest.Case {
 	attention("prefill", 130, 4, 2, 128, 300, 0, tensor.F16)
 	attention("chunk", 67, 4, 4, 64, 400, 300, tensor.F16)
 	attention("f32", 33, 2, 1, 64, 100, 20, tensor.F32)
+	// Scores whose largest rises by far more than e^8 on the way; of queries that f16 holds.
+	add("attention sharp", "y: attention(q, k, v, pos)", "q float[67, 2, 128] #4 *16; k f16[200, 1, 128]; v f16[200, 1, 128]; pos i32[67] =100..", 1)
 	return all
 }

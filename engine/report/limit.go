@@ -10,11 +10,11 @@ type Limit struct {
 	Unit     string  `json:"unit"`            //
 	Reached  float64 `json:"reached"`         // by the phase, in the same unit
 	Fraction float64 `json:"fraction"`        // Reached / Rate
-	Bytes    float64 `json:"bytes,omitempty"` // of weights that a token reads, as they are packed
+	Bytes    float64 `json:"bytes,omitempty"` // of weights, as they are packed, and of caches that a token reads
 }
 
 // SetReadLimit compares a decode with a read loop of rate GB/s over the bytes
-// of weights that each token reads.
+// of weights and caches that each token reads.
 func (p *Phase) SetReadLimit(bytes, rate float64) {
 	if p.TokensPerSecond != nil && bytes > 0 && rate > 0 {
 		reached := *p.TokensPerSecond * bytes / 1e9

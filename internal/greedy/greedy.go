@@ -63,6 +63,40 @@ type result struct {
 	err             string
 }
 
+func newSession(t *testing.T, e *engine.Engine) *engine.Session {
+	t.Helper()
+	s, err := e.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := s.Prepare(5, &engine.Sampling{}, true); err != nil {
+		t.Fatal(err)
+	}
+	if s.Pos() != 0 {
+		t.Errorf("position %d when nothing was computed", s.Pos())
+	}
+	return s
+}
+
+// several says whether a session computes several tokens in a program.
+func several(t *testing.T, s *engine.Session) bool {
+	t.Helper()
+	ready := 0
+	if _, err := s.Generate(t.Context(), []int32{2}, engine.Generation{Max: 14, Emit: func(int32) bool {
+		ready = max(ready, s.Ready())
+		return true
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	s.Reset()
+	return ready > 0
+}
+
 // Check has a model with weights of a type generate on a device, step by step and several steps at once, to the end of
 // the limit, of the context and of the text, with ends from outside, and compares all tokens, what the session computes
 // next, and where it stands; with -short fewer of these. The device takes programs of several steps, and chooses tokens.
@@ -72,9 +106,9 @@ func Check(t *testing.T, dev backends.Device, dtype tensor.Type, set map[string]
 	if err != nil {
 		t.Fatal(err)
 	}
-	several := 0
+	submitted := 0
 	var sessions [2][2]*engine.Session
-	for i, d := range []backends.Device{Singly{dev}, counted{dev, &several}} {
+	for i, d := range []backends.Device{Singly{dev}, counted{dev, &submitted}} {
 		e, err := engine.New(t.Context(), engine.Options{Model: file, Device: d, Context: most, Chunk: 16, DType: dtype, KV: tensor.F16, Seed: 3, Set: set})
 		if err != nil {
 			t.Fatal(err)
@@ -85,20 +119,10 @@ func Check(t *testing.T, dev backends.Device, dtype tensor.Type, set map[string]
 			}
 		})
 		for n := range sessions[i] {
-			s, err := e.NewSession()
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := s.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-			if err := s.Prepare(5, &engine.Sampling{}, true); err != nil {
-				t.Fatal(err)
-			}
-			if s.Pos() != 0 {
-				t.Errorf("position %d when nothing was computed", s.Pos())
+			s := newSession(t, e)
+			// Where others slow the machine down while a session times its first steps, it computes singly: another is asked.
+			for tries := 0; i == 1 && tries < 12 && !several(t, s); tries++ {
+				s = newSession(t, e)
 			}
 			sessions[i][n] = s
 		}
@@ -218,7 +242,19 @@ func Check(t *testing.T, dev backends.Device, dtype tensor.Type, set map[string]
 		})
 		return g, errors.Join(err, failed)
 	})
-	if several == 0 {
+	s, most, last := sessions[1][0], 0, 0
+	s.Reset()
+	if _, err := s.Generate(ctx, prompt, engine.Generation{Max: 30, Emit: func(int32) bool {
+		n := s.Ready()
+		if last > 0 && n != last-1 {
+			t.Errorf("%d tokens are ready behind one with %d", n, last)
+		}
+		most, last = max(most, n), n
+		return true
+	}}); err != nil || most == 0 || last != 0 || s.Ready() != 0 {
+		t.Errorf("%d tokens at most are ready, %d in the end, %d behind it: %v", most, last, s.Ready(), err)
+	}
+	if submitted == 0 {
 		t.Error("no program of several steps was submitted")
 	}
 }

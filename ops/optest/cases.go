@@ -123,6 +123,11 @@ var table = []Case{
 	{"attention/many, start", "y: attention(q, k, v, pos)", "q float[37, 2, 96]; k f16[40, 1, 96]; v f16[40, 1, 96]; pos i32[37] =0..", sumRel, sumAbs},
 	{"attention/many, small heads", "y: attention(q, k, v, pos, window=30)", "q float[37, 2, 64]; k f16[90, 1, 64]; v f16[90, 1, 64]; pos i32[37] =20..", sumRel, sumAbs},
 	{"attention/sharp", "y: attention(q, k, v, pos)", "q float[3, 2, 16] *30; k f32[150, 2, 16]; v f32[150, 2, 16]; pos i32[3] =140..", 4 * sumRel, 4 * sumAbs},
+	{"attention/many, window alone", "y: attention(q, k, v, pos, window=128)", "q float[70, 4, 128]; k f16[300, 2, 128]; v f16[300, 2, 128]; pos i32[70] =150..", sumRel, sumAbs},
+	// The largest score of a token rises by far more than e^8 on the way; queries are whole numbers that f16 holds.
+	{"attention/many, sharp", "y: attention(q, k, v, pos)", "q float[70, 2, 128] #4 *16; k f16[300, 1, 128]; v f16[300, 1, 128]; pos i32[70] =150..", 4 * sumRel, 4 * sumAbs},
+	{"attention/many, sharp window", "y: attention(q, k, v, pos, window=128)", "q float[70, 2, 128] #4 *16; k f16[300, 1, 128]; v f16[300, 1, 128]; pos i32[70] =150..", 4 * sumRel, 4 * sumAbs},
+	{"attention/many, sharp small heads", "y: attention(q, k, v, pos)", "q float[37, 2, 64] #4 *16; k f16[150, 1, 64]; v f16[150, 1, 64]; pos i32[37] =90..", 4 * sumRel, 4 * sumAbs},
 	{"attention/bf16", "y: attention(q, k, v, pos)", "q float[2, 4, 16]; k bf16[33, 2, 16]; v bf16[33, 2, 16]; pos i32[2] =30,31", sumRel, sumAbs},
 
 	{"add/same", "z: add(x, y)", "x float[3, 37]; y float[3, 37]", pointRel, pointAbs},
