@@ -198,6 +198,7 @@ func sideBySide(heads []simd.Matrix) simd.Matrix {
 
 // keys computes the scores of groups first … behind-1 at positions [from, end), a block after the other.
 func (t *decodeAttention) keys(w *decodeWork, from, end, first, behind int) {
+	askShare(ahead(t.k, from, min(from+t.block, end)), 0, 1) // in its order, which heads do not keep
 	for p := from; p < end; p += t.block {
 		to := min(p+t.block, end)
 		next := ahead(t.v, from, min(from+t.block, end))
@@ -223,10 +224,8 @@ func (t *decodeAttention) values(w *decodeWork, results []float32, from, end, la
 		}
 		for g := first; g < behind; g++ {
 			askShare(next, g, t.groups)
-			for h := g * t.share; h < (g+1)*t.share; h++ {
-				sum, _ := t.headOf(results, h)
-				k.WeightedSum(sum, t.v[g], p, w.scores[h*t.most:][p-from:to-from])
-			}
+			h0, h1 := g*t.share, (g+1)*t.share
+			k.HeadWeightedSum(results[h0*t.dv:h1*t.dv], t.v[g], p, to-p, simd.Heads{D: t.dv, Share: t.share}, w.scores[h0*t.most+p-from:h1*t.most], t.most)
 		}
 	}
 }

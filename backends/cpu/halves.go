@@ -4,6 +4,7 @@ import (
 	"greta/backends"
 	"greta/backends/cpu/simd"
 	"greta/internal/pool"
+	"greta/tensor"
 )
 
 // halves is a product over panels of bf16 with activations rounded to bf16.
@@ -16,6 +17,14 @@ type halves struct {
 	across int       // chunks that one group of panels makes
 	x      *roundX
 	tail   [][]float32
+	plain  []expanded // of each worker, where m is compact
+}
+
+// expanded is some compact panels as plain ones. The product with the first tile, which adds up in an order of its
+// own whoever computes it, leaves them, and chunks with the same panels follow each other.
+type expanded struct {
+	m    simd.Panels
+	from int // the first of the panels; -1: none
 }
 
 func newHalves(d *Device, t *linear, m *simd.Panels, x *backends.Operand) *halves {
@@ -27,13 +36,26 @@ func newHalves(d *Device, t *linear, m *simd.Panels, x *backends.Operand) *halve
 	if t.sumsAtOnce() {
 		g.r, t.summed = t.r.data, true
 	}
+	room := 0
+	if m.Compact() {
+		room, g.plain = g.panels*simd.PanelBytes(m.Type, m.Cols)/4, make([]expanded, d.pool.Size())
+	}
 	for i := range g.tail {
-		g.tail[i] = d.workerScratch(i, simd.BF16TailFloats)
+		parts := cut(d, i, []int{simd.BF16TailFloats, room})
+		g.tail[i] = parts[0]
+		if m.Compact() {
+			g.plain[i].m.Data = tensor.Bytes(parts[1])
+		}
 	}
 	return g
 }
 
-func (g *halves) prepare(p *pool.Pool) { g.x.run(p) }
+func (g *halves) prepare(p *pool.Pool) {
+	for i := range g.plain { // others have used the memory
+		g.plain[i].from = -1
+	}
+	g.x.run(p)
+}
 
 func (g *halves) chunks() int {
 	return (simd.PanelCount(g.m.Rows) + g.panels - 1) / g.panels * g.across
@@ -44,7 +66,26 @@ func (g *halves) do(worker, chunk int) (r0, r1, i0, i1 int) {
 	p0, t0 := chunk/g.across*g.panels, chunk%g.across*g.tiles
 	p1, t1 := min(p0+g.panels, simd.PanelCount(g.m.Rows)), min(t0+g.tiles, simd.BF16Tiles(n))
 	ld, _ := g.t.y.lead()
-	g.t.d.k.MulBF16(g.t.y.data, g.r, ld, g.m, p0, p1, g.x.packed, n, t0, t1, g.tail[worker])
 	r0, r1 = panelRows(g.m, p0, p1)
+	if !g.m.Compact() {
+		g.t.d.k.MulBF16(g.t.y.data, g.r, ld, g.m, p0, p1, g.x.packed, n, t0, t1, g.tail[worker])
+	} else {
+		e, t := &g.plain[worker], t0
+		if t == 0 {
+			keep := e.from != p0 && (g.across > 1 || t1 > 1)
+			g.t.d.k.MulCompactBF16(g.t.y.data, g.r, ld, g.m, p0, p1, g.x.packed, n, t, g.tail[worker], &e.m, keep)
+			t++
+		} else if e.from != p0 {
+			g.t.d.k.ExpandPanels(&e.m, g.m, p0, p1)
+		}
+		e.from = p0
+		if t < t1 {
+			r := g.r
+			if r != nil {
+				r = r[r0:]
+			}
+			g.t.d.k.MulBF16(g.t.y.data[r0:], r, ld, &e.m, 0, p1-p0, g.x.packed, n, t, t1, g.tail[worker])
+		}
+	}
 	return r0, r1, min(t0*simd.BF16Rows, n), min(t1*simd.BF16Rows, n)
 }

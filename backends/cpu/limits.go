@@ -25,10 +25,22 @@ func weightsOf(p *backends.Program) (parts [][]byte, bytes map[tensor.Type]int, 
 			continue
 		}
 		w := &l.In[1]
-		size := w.Type.RowBytes(w.Shape.Elems())
 		if w.Packing != "" {
-			size = packedSize(w.Type, w.Shape)
+			used := 1
+			if l.Node.Op == ops.LinearID {
+				used = min(l.In[2].Shape[1], w.Shape[0])
+			}
+			for e := range used {
+				m, err := panelsOf(w, e)
+				if err != nil {
+					return nil, nil, err
+				}
+				parts = append(parts, m.Data)
+				bytes[w.Type] += m.ReadBytes()
+			}
+			continue
 		}
+		size := w.Type.RowBytes(w.Shape.Elems())
 		if l.Node.Op == ops.LinearID {
 			size = size / max(1, w.Shape[0]) * l.In[2].Shape[1]
 		}

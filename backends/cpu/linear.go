@@ -198,7 +198,7 @@ func bindRounded(d *Device, t *linear, w, x *backends.Operand) (product, error) 
 		g.x = d.bindRounding(x, t.x, form{group: 1})
 		g.tiles = max(1, t.x.n)
 		g.k = t.matVec()
-		g.cuts = cutTapered(all, simd.PanelBytes(m.Type, m.Cols), or(t.variant.chunk, chunkBytes), d.pool.Size())
+		g.cuts = cutTapered(all, m.PanelSize(), or(t.variant.chunk, chunkBytes), d.pool.Size())
 	} else {
 		panels := or(t.variant.panels, chunkPanels)
 		g.x = d.bindRounding(x, t.x, form{group: 8})
@@ -283,9 +283,9 @@ func bindPlain(d *Device, t *linear, w, x *backends.Operand) (product, error) {
 		return newHalves(d, t, m, x), nil
 	}
 	if t.tiled() {
-		return newTiles(d, t, simd.Matrix{Type: m.Type, Rows: m.Rows, Cols: m.Cols, Data: m.Data, Packed: true}, x), nil
+		return newTiles(d, t, simd.Matrix{Type: m.Type, Rows: m.Rows, Cols: m.Cols, Panels: m}, x), nil
 	}
-	c := cutTapered(simd.PanelCount(m.Rows), simd.PanelBytes(m.Type, m.Cols), or(t.variant.chunk, chunkBytes), d.pool.Size())
+	c := cutTapered(simd.PanelCount(m.Rows), m.PanelSize(), or(t.variant.chunk, chunkBytes), d.pool.Size())
 	return &plain{t: t, k: t.matVec(), m: m, cuts: c, tail: tails(d)}, nil
 }
 

@@ -128,8 +128,7 @@ func (g *idTiles) Do(worker, chunk int) {
 	p0 := chunk % g.across * g.panels
 	p1 := min(p0+g.panels, simd.PanelCount(m.Rows))
 	r0, r1 := p0*simd.PanelRows, min(p1*simd.PanelRows, m.Rows)
-	size, width := simd.PanelBytes(m.Type, m.Cols), r1-r0
-	part := simd.Panels{Type: m.Type, Rows: width, Cols: m.Cols, Data: m.Data[p0*size : p1*size]}
+	width, part := r1-r0, m.Part(p0, p1)
 	for list, group := g.usersOf(a), g.start[a]; len(list) > 0; group += idRows / g.group {
 		n := min(idRows, len(list))
 		memory := g.memory[group*g.size:][:(n+g.group-1)/g.group*g.size]

@@ -72,26 +72,37 @@ func TestRoundingIsShared(t *testing.T) {
 func TestPackInPieces(t *testing.T) {
 	for _, shape := range []tensor.Shape{{37, 64}, {16, 32}, {3, 19, 32}, {5, 1, 64}, {2, 32, 96}, {4, 0, 32}} {
 		for _, typ := range []tensor.Type{tensor.Q4_0, tensor.Q5_1, tensor.F16} {
-			src := make([]byte, shape.Elems()/shape.Last()*typ.RowBytes(shape.Last()))
-			for i := range src {
-				src[i] = byte(i*7 + i>>8)
-			}
-			whole := make([]byte, packedSize(typ, shape))
-			if err := pack(whole, src, typ, shape, 0, shape.Rows()); err != nil {
-				t.Fatal(err)
-			}
-			pieces := bytes.Repeat([]byte{0xee}, len(whole))
-			for from := 0; from < shape.Rows(); from += simd.PanelRows {
-				if err := pack(pieces, src, typ, shape, from, min(from+simd.PanelRows, shape.Rows())); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if !bytes.Equal(whole, pieces) {
-				t.Errorf("%s%v: pieces differ from the whole", typ, shape)
-			}
-			if len(src) > 0 && (pack(whole, src[1:], typ, shape, 0, 1) == nil || pack(whole[1:], src, typ, shape, 0, 1) == nil) {
-				t.Errorf("%s%v: no error for short memory", typ, shape)
-			}
+			testPieces(t, typ, shape, packedSize, pack)
 		}
+	}
+	for _, shape := range []tensor.Shape{{37, 64}, {3, 19, 256}, {2, 33, 4160}, {4, 0, 64}} {
+		testPieces(t, tensor.BF16, shape, compactSize, packCompact)
+	}
+}
+
+func testPieces(t *testing.T, typ tensor.Type, shape tensor.Shape, size func(tensor.Type, tensor.Shape) int, pack func(dst, src []byte, t tensor.Type, shape tensor.Shape, from, to int) error) {
+	t.Helper()
+	src := make([]byte, shape.Elems()/shape.Last()*typ.RowBytes(shape.Last()))
+	for i := range src {
+		src[i] = byte(i*7 + i>>8)
+		if i > len(src)/3 && i%2 > 0 { // few exponents where elements have two bytes
+			src[i] = 0x3c | src[i]&0x83
+		}
+	}
+	whole := bytes.Repeat([]byte{0xee}, size(typ, shape))
+	pieces := bytes.Clone(whole)
+	if err := pack(whole, src, typ, shape, 0, shape.Rows()); err != nil {
+		t.Fatal(err)
+	}
+	for from := 0; from < shape.Rows(); from += simd.PanelRows {
+		if err := pack(pieces, src, typ, shape, from, min(from+simd.PanelRows, shape.Rows())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(whole, pieces) {
+		t.Errorf("%s%v: pieces differ from the whole", typ, shape)
+	}
+	if len(src) > 0 && (pack(whole, src[1:], typ, shape, 0, 1) == nil || pack(whole[1:], src, typ, shape, 0, 1) == nil) {
+		t.Errorf("%s%v: no error for short memory", typ, shape)
 	}
 }

@@ -81,9 +81,7 @@ func (t *linear) Compute(worker, chunk int) {
 	if p0 == p1 {
 		return
 	}
-	size := simd.PanelBytes(m.Type, m.Cols)
-	r0, r1 := panelRows(m, p0, p1)
-	part := simd.Panels{Type: m.Type, Rows: r1 - r0, Cols: m.Cols, Data: m.Data[p0*size : p1*size]}
+	part := m.Part(p0, p1)
 	switch g := t.mul.(type) {
 	case *plain:
 		g.k.MatVecPanels(t.results[worker], &part, 0, p1-p0, t.x.row(0), g.tail[worker])
@@ -117,7 +115,7 @@ type opening struct {
 }
 
 func newOpening(k *simd.Kernels, m *simd.Panels, c cuts, threads int) *pool.Ahead {
-	size, o := simd.PanelBytes(m.Type, m.Cols), &opening{k: k, parts: make([][]byte, threads)}
+	size, o := m.PanelSize(), &opening{k: k, parts: make([][]byte, threads)}
 	for i := range threads {
 		from, end := int(c[i*c.chunks()/threads])*size, int(c[(i+1)*c.chunks()/threads])*size
 		o.parts[i] = m.Data[from:min(end, from+aheadBytes)]

@@ -51,11 +51,11 @@ void ax_bf16(const uint16_t *w, uint8_t *dst, long k) {
       _mm512_storeu_si512(dst, i < k ? ld_i(w) : viset(0)); // an odd last column is paired with zeros
 }
 
-// wide gives a block's w tile.
-INLINE void wide(const int f, vf d, vf low, const uint8_t *pair, long b, uint8_t *dst) {
+// wide gives a block's w tile; the scales of its pair are at sc.
+INLINE void wide(const int f, vf d, vf low, const uint8_t *pair, const uint8_t *sc, long b, uint8_t *dst) {
   const int off = SIGNED(f) ? 128 : OFFSET(f) ? 1 << OFFSET(f) : 0;
   vf a[2], m[2];
-  scales(f, d, low, pair, b, 0, a, m);
+  scales(f, d, low, sc, b, 0, a, m);
   if (!AFFINE(f)) {
     m[0] = a[0] * vset((float)-off);
     if (HALVES(f)) m[1] = a[1] * vset((float)-off);
@@ -78,12 +78,17 @@ INLINE void wide(const int f, vf d, vf low, const uint8_t *pair, long b, uint8_t
 // units have, as w tiles of one part.
 #define BLOCKS(NAME, F)                                                                                \
   void NAME(const uint8_t *w, uint8_t *dst, long blocks) {                                             \
+    uint8_t unpacked[64] __attribute__((aligned(64)));                                                 \
     ROLLED for (; blocks > 0; blocks -= 2 * PAIRS(F)) {                                                \
       vf d = IS_K(F) ? ld_f16((const uint16_t *)w) : vset(0);                                          \
       vf low = IS_K(F) && AFFINE(F) ? ld_f16((const uint16_t *)w + 16) : vset(0);                      \
+      const uint8_t *six = w + 64;                                                                     \
       w += HEAD(F);                                                                                    \
-      ROLLED for (int p = 0; p < PAIRS(F); p++, w += PAIR(F))                                          \
-        ROLLED for (long b = 0; b < 2; b++, dst += TILE) wide(F, d, low, w, b, dst);                   \
+      ROLLED for (int p = 0; p < PAIRS(F); p++, w += PAIR(F)) {                                        \
+        if (SIXES(F)) sixes(six, p, unpacked);                                                         \
+        ROLLED for (long b = 0; b < 2; b++, dst += TILE)                                               \
+          wide(F, d, low, w, SIXES(F) ? unpacked : w, b, dst);                                         \
+      }                                                                                                \
     }                                                                                                  \
   }
 BLOCKS(ax_q8_0, Q8_0)

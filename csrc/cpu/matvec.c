@@ -137,7 +137,7 @@ void mv_q6_k(const uint8_t *w, const float *x, float *y, long rows, long k, long
 // wsum_T: y[i] += Σ_r p[r]·v[r*ldv+i] for i < d: attention's weighted sum of
 // value rows. ldv counts elements.
 #define WSUM(NAME, T, LD, LDN)                                                                        \
-  void NAME(const T *v, const float *p, float *y, long rows, long d, long ldv) {                      \
+  INLINE void NAME##_one(const T *v, const float *p, float *y, long rows, long d, long ldv) {                      \
     long i = 0;                                                                                       \
     ROLLED for (; i + 4 * VL <= d; i += 4 * VL) {                                                     \
       vf a[4];                                                                                        \
@@ -158,18 +158,50 @@ void mv_q6_k(const uint8_t *w, const float *x, float *y, long rows, long k, long
       ROLLED for (long r = 0; r < rows; r++) a = fma(LDN(v + r * ldv + i, d - i), vset(p[r]), a);     \
       stn(y + i, a, d - i);                                                                           \
     }                                                                                                 \
-  }
+  }                                                                                                   \
+  void NAME(const T *v, const float *p, float *y, long rows, long d, long ldv) { NAME##_one(v, p, y, rows, d, ldv); }
 WSUM(wsum_f32, float, ld_f32, ldn_f32)
 WSUM(wsum_f16, uint16_t, ld_f16, ldn_f16)
 WSUM(wsum_bf16, uint16_t, ld_bf16, ldn_bf16)
 
 // wsumh_T: y[h*d+i] += Σ_r p[h*ldp+r]·v[r*ldv+h/share*d+i] for h < groups·share, i < d: the same for groups of
 // heads side by side in rows, which are read in order and asked for a row ahead, as sums in the first-level
-// cache leave processors behind with it. shape = rows | d<<16 | groups<<32 | share<<48.
-#define WSUMH(NAME, T, LD, LDN)                                                                       \
+// cache leave processors behind with it. Of a single group four heads at a time share each row as it is loaded.
+// shape = rows | d<<16 | groups<<32 | share<<48.
+#define WSUMH_VECTORS (VL == 8 ? 2 : 4) // of a row at a time, so that four heads' sums are registers
+#define WSUMH(NAME, ONE, T, LD, LDN)                                                                  \
+  INLINE void NAME##_four(const T *v, const float *p, float *y, long rows, long d, long ldv, long ldp, long n, const int V) { \
+    vf a[16];                                                                                         \
+    UNROLL for (int i = 0; i < 4 * V; i++) a[i] = n < VL ? ldn_f32(y + i / V * d, n) : ld_f32(y + i / V * d + i % V * VL); \
+    ROLLED for (; rows > 0; rows--, v += ldv, p++) {                                                  \
+      vf w[4];                                                                                        \
+      UNROLL for (int u = 0; u < V; u++) w[u] = n < VL ? LDN(v, n) : LD(v + u * VL);                  \
+      UNROLL for (int h = 0; h < 4; h++) {                                                            \
+        vf s = vset(p[h * ldp]);                                                                      \
+        UNROLL for (int u = 0; u < V; u++) a[h * V + u] = fma(w[u], s, a[h * V + u]);                 \
+      }                                                                                               \
+    }                                                                                                 \
+    UNROLL for (int i = 0; i < 4 * V; i++) {                                                          \
+      if (n < VL)                                                                                     \
+        stn(y + i / V * d, a[i], n);                                                                  \
+      else                                                                                            \
+        st(y + i / V * d + i % V * VL, a[i]);                                                         \
+    }                                                                                                 \
+  }                                                                                                   \
   void NAME(const T *v, const float *p, float *y, long ldv, long ldp, long shape) {                   \
-    const long d = shape >> 16 & 0xffff, share = shape >> 48;                                         \
-    ROLLED for (long rows = shape & 0xffff; rows > 0; rows--, v += ldv, p++) {                        \
+    const long d = shape >> 16 & 0xffff, share = shape >> 48, all = shape & 0xffff;                   \
+    if ((shape >> 32 & 0xffff) == 1) {                                                                \
+      long h = share;                                                                                 \
+      ROLLED for (; h >= 4; h -= 4, p += 4 * ldp, y += 4 * d) {                                       \
+        long i = 0;                                                                                   \
+        ROLLED for (; i + WSUMH_VECTORS * VL <= d; i += WSUMH_VECTORS * VL)                           \
+          NAME##_four(v + i, p, y + i, all, d, ldv, ldp, VL, WSUMH_VECTORS);                          \
+        ROLLED for (; i < d; i += VL) NAME##_four(v + i, p, y + i, all, d, ldv, ldp, d - i, 1);       \
+      }                                                                                               \
+      ROLLED for (; h > 0; h--, p += ldp, y += d) ONE(v, p, y, all, d, ldv);                          \
+      return;                                                                                         \
+    }                                                                                                 \
+    ROLLED for (long rows = all; rows > 0; rows--, v += ldv, p++) {                                   \
       const T *group = v;                                                                             \
       const float *ph = p;                                                                            \
       float *yh = y;                                                                                  \
@@ -186,6 +218,6 @@ WSUM(wsum_bf16, uint16_t, ld_bf16, ldn_bf16)
       }                                                                                               \
     }                                                                                                 \
   }
-WSUMH(wsumh_f32, float, ld_f32, ldn_f32)
-WSUMH(wsumh_f16, uint16_t, ld_f16, ldn_f16)
-WSUMH(wsumh_bf16, uint16_t, ld_bf16, ldn_bf16)
+WSUMH(wsumh_f32, wsum_f32_one, float, ld_f32, ldn_f32)
+WSUMH(wsumh_f16, wsum_f16_one, uint16_t, ld_f16, ldn_f16)
+WSUMH(wsumh_bf16, wsum_bf16_one, uint16_t, ld_bf16, ldn_bf16)

@@ -14,12 +14,12 @@
 #define RECORD 48 // bytes per row and block
 
 // block adds one block's products of NC rows of activations with VL rows of
-// weights to acc.
-INLINE void block(const int f, const int NC, const int G, vf d, vf low, const uint8_t *pair, long b, long r, const uint8_t *x, const int col,
-                  vf *acc) {
+// weights to acc; the scales of its pair are at sc.
+INLINE void block(const int f, const int NC, const int G, vf d, vf low, const uint8_t *pair, const uint8_t *sc, long b, long r,
+                  const uint8_t *x, const int col, vf *acc) {
   vf a[2], m[2], v[8];
   vi s[8], t[8];
-  scales(f, d, low, pair, b, r, a, m);
+  scales(f, d, low, sc, b, r, a, m);
   const uint8_t *q = pair + SCALES(f) + QUANTS(f) * b, *xd = x + 32 * G + 4 * col, *xs = xd + 4 * G;
   const int n = HALVES(f) ? 4 : 8, each = PAIRED(NC) ? 2 : 1;
 #if VL == 16
@@ -75,6 +75,7 @@ INLINE void block(const int f, const int NC, const int G, vf d, vf low, const ui
 INLINE void tile(const int f, const int NC, const int RS, const int G, const int FAR, const uint8_t *w, const uint8_t *x, const int col,
                  float *y, long ldy, long blocks, long cols, long r0) {
   vf acc[R * 8];
+  uint8_t unpacked[64] __attribute__((aligned(64)));
   const uint8_t *next = FAR ? step_of(w) : w;
   UNROLL for (int i = 0; i < NC * RS; i++) acc[i] = vset(0);
   ROLLED for (; blocks > 0; blocks -= 2 * PAIRS(f)) {
@@ -83,17 +84,20 @@ INLINE void tile(const int f, const int NC, const int RS, const int G, const int
       d[r] = IS_K(f) ? ld_f16((const uint16_t *)w + VL * (r0 + r)) : vset(0);
       low[r] = IS_K(f) && AFFINE(f) ? ld_f16((const uint16_t *)w + 16 + VL * (r0 + r)) : vset(0);
     }
+    const uint8_t *six = w + 64;
     w += HEAD(f);
     ROLLED for (int p = 0; p < PAIRS(f); p++, w += PAIR(f)) {
+      const uint8_t *sc = SIXES(f) ? unpacked : w;
+      if (SIXES(f)) sixes(six, p, unpacked);
       if (NC == 1 && VL == 16) {
         UNROLL for (long b = 0; b < 2; b++, x += RECORD * G) {
           if (FAR) next = ask(FAR, next, w + SCALES(f) + QUANTS(f) * (b + 1));
-          block(f, NC, G, d[0], low[0], w, b, 0, x, col, acc);
+          block(f, NC, G, d[0], low[0], w, sc, b, 0, x, col, acc);
         }
       } else {
         ROLLED for (long b = 0; b < 2; b++, x += RECORD * G) {
           if (FAR) next = ask(FAR, next, w + SCALES(f) + QUANTS(f) * (b + 1));
-          UNROLL for (int r = 0; r < RS; r++) block(f, NC, G, d[r], low[r], w, b, r0 + r, x, col, acc + r * NC);
+          UNROLL for (int r = 0; r < RS; r++) block(f, NC, G, d[r], low[r], w, sc, b, r0 + r, x, col, acc + r * NC);
         }
       }
     }

@@ -3,8 +3,9 @@
 // activations of eight bits; panels.go in backends/cpu/simd packs them and
 // describes the same layout in Go.
 //
-// A panel is a sequence of units: the units of the scales of k-quants, then
-// pairs of blocks of 32 columns, scales before codes. In a block, 64-byte vectors
+// A panel is a sequence of units: the units of the scales of k-quants, behind them the
+// scales of six bits of Q4_K and Q5_K (sixes), then pairs of blocks of 32 columns, other
+// scales before codes. In a block, 64-byte vectors
 // hold four columns of each of the sixteen rows: byte 4·row + c of vector g is
 // column 4·g + c. Codes of fewer than eight bits lie in planes, in this order:
 //
@@ -26,8 +27,9 @@ enum { Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q4_K, Q5_K, Q6_K, Q2_K, Q3_K };
 #define QUANTS(f)                                                                              \
   ((f) == Q8_0 ? 512 : (f) == Q5_0 || (f) == Q5_1 || (f) == Q5_K ? 320 : (f) == Q6_K ? 384     \
    : (f) == Q2_K ? 128 : (f) == Q3_K ? 192 : 256)
-#define HEAD(f) (IS_K(f) ? 64 : 0)
-#define SCALES(f) (!IS_K(f) && AFFINE(f) ? 128 : 64) // of a pair
+#define SIXES(f) ((f) == Q4_K || (f) == Q5_K) // scales of six bits, of a unit together
+#define HEAD(f) (SIXES(f) ? 256 : IS_K(f) ? 64 : 0)
+#define SCALES(f) (SIXES(f) ? 0 : !IS_K(f) && AFFINE(f) ? 128 : 64) // of a pair
 #define PAIR(f) (SCALES(f) + 2 * QUANTS(f))
 #define PAIRS(f) (IS_K(f) ? 4 : 1)
 #define UNIT(f) (HEAD(f) + PAIRS(f) * PAIR(f))
@@ -203,8 +205,23 @@ INLINE vi code(const int f, const uint8_t *q, const int g, long r, const int par
   return v;
 }
 
+// sixes unpacks a pair's scales of six bits, of those of its unit at p: scales of sixteen rows, then
+// offsets, of either block. The low six bits of three times 64 bytes are those of pairs 0 to 2; of
+// pair 3 each has two bits on top, lowest first.
+INLINE void sixes(const uint8_t *p, int pair, uint8_t *dst) {
+  UNROLL for (int i = 0; i < 64; i += 4 * VL) {
+    vi v;
+    if (pair < 3)
+      v = ld_i(p + 64 * pair + i) & viset(0x3f3f3f3f);
+    else
+      v = (shr(ld_i(p + i), 6) & viset(0x03030303)) | (shr(ld_i(p + i + 64), 4) & viset(0x0c0c0c0c)) |
+          (shr(ld_i(p + i + 128), 2) & viset(0x30303030));
+    st((float *)(dst + i), (vf)v);
+  }
+}
+
 // scales gives factor a and addend m of the r-th VL rows in block b of the
-// pair at s, for each half of the block where the format has two; of k-quants
+// pair whose scales are at s, for each half of the block where the format has two; of k-quants
 // in the units d and low.
 INLINE void scales(const int f, vf d, vf low, const uint8_t *s, long b, long r, vf *a, vf *m) {
   if (!IS_K(f)) {

@@ -40,9 +40,10 @@ INLINE vi ld_scale(const int f, const uint8_t *p) {
 }
 
 // block adds one block's products of NC rows of activations, from row col on, to acc; of k-quants
-// without the unit's scales, and offsets to low.
-INLINE void block(const int f, const int NC, const int col, const uint8_t *pair, long b, const uint8_t *x, int32_t *t, vf *acc, vf *low) {
-  const uint8_t *q = pair + SCALES(f) + QUANTS(f) * b, *sc = pair + 32 * b;
+// without the unit's scales, and offsets to low. The block's scales are at sc.
+INLINE void block(const int f, const int NC, const int col, const uint8_t *pair, const uint8_t *sc, long b, const uint8_t *x, int32_t *t,
+                  vf *acc, vf *low) {
+  const uint8_t *q = pair + SCALES(f) + QUANTS(f) * b;
   const float *d = (const float *)(x + 32 * ROWS) + col;
   const int n = HALVES(f) ? 4 : 8;
   vi s[ROWS], u[ROWS];
@@ -86,6 +87,7 @@ INLINE void block(const int f, const int NC, const int col, const uint8_t *pair,
 // tile multiplies a panel with NC rows of activations, from row col on.
 INLINE void tile(const int f, const int NC, const int col, const uint8_t *w, const uint8_t *x, float *y, const float *r, long ldy, long blocks) {
   int32_t t[2 * ROWS] __attribute__((aligned(64)));
+  uint8_t unpacked[64] __attribute__((aligned(64)));
   vf acc[ROWS], low[ROWS];
   long first = 1;
   y += col * ldy;
@@ -99,10 +101,13 @@ INLINE void tile(const int f, const int NC, const int col, const uint8_t *w, con
     if (IS_K(f)) UNROLL for (int c = 0; c < NC; c++) acc[c] = low[c] = vset(0);
     w += HEAD(f);
     ROLLED for (int p = 0; p < PAIRS(f); p++, w += PAIR(f)) {
-      if (ASK(f)) UNROLL for (int o = 0; o < PAIR(f); o += 64) __builtin_prefetch(w + FAR * PAIR(f) + o, 0, 3);
+      const uint8_t *sc = SIXES(f) ? unpacked : w;
+      if (SIXES(f)) sixes((const uint8_t *)head + 64, p, unpacked);
+      const int more = SIXES(f) ? 64 : 0; // of the next unit's head, a line with each pair
+      if (ASK(f)) UNROLL for (int o = 0; o < PAIR(f) + more; o += 64) __builtin_prefetch(w + FAR * PAIR(f) + more * p + o, 0, 3);
       ROLLED for (long b = 0; b < 2; b++, x += RECORD) {
         if (ASK(f)) UNROLL for (int o = 0; o < RECORD; o += 64) __builtin_prefetch(x + 2 * FAR * RECORD + o, 0, 3);
-        block(f, NC, col, w, b, x, t, acc, low);
+        block(f, NC, col, w, sc + 32 * b, b, x, t, acc, low);
       }
     }
     if (IS_K(f)) {

@@ -1,7 +1,7 @@
 // Panels of the plain types: sixteen rows, column by column. Those of bf16
 // hold pairs of columns: row by row two elements, so that one register gives
 // both; an odd last column is paired with zeros.
-#include "vec.h"
+#include "shaped.h"
 
 // FETCH asks for BYTES of weights before their turn, where FAR says so.
 #define FETCH(FAR, p, BYTES) \
@@ -27,21 +27,8 @@
     }                                                                                                  \
   }                                                                                                    \
   SHAPED(NAME, T)
-#define SHAPED(NAME, T)                                                                                \
-  void NAME(const T *w, const float *x, float *y, long k, long shape) {                                \
-    long far = CAN_FAR ? shape & 3 : FAR_OFF;                                                          \
-    if (far == FAR_PAGES)                                                                              \
-      NAME##_panels(w, x, y, k, shape >> 2, FAR_PAGES);                                                \
-    else if (far == FAR_LINES)                                                                         \
-      NAME##_panels(w, x, y, k, shape >> 2, FAR_LINES);                                                \
-    else                                                                                               \
-      NAME##_panels(w, x, y, k, shape >> 2, FAR_OFF);                                                  \
-  }
 PANEL_F(pf_f32, float, ld_f32)
 PANEL_F(pf_f16, uint16_t, ld_f16)
-
-INLINE vf even(vi t) { return (vf)shl(t, 16); }
-INLINE vf odd(vi t) { return (vf)(t & viset((int)0xffff0000)); }
 
 INLINE void pf_bf16_panels(const uint16_t *w, const float *x, float *y, long k, long panels, const int FAR) {
   ROLLED for (; panels > 0; panels--, y += 16) {

@@ -47,6 +47,7 @@ var sets = []set{
 	{"bf16Kernels", "bf16kernels.go", "bf16", []string{"bf16.c"}, []level{
 		{"avx512", "amd64", append([]string{"-mavx512bf16"}, levels[0].flags...)},
 	}},
+	{"compactKernels", "compactkernels.go", "compact", []string{"compact.c"}, levels[:2]},
 	{"probeKernels", "probekernels.go", "probes", []string{"probe.c"}, panelLevels},
 	{"probeBF16Kernels", "probekernels.go", "probebf16", []string{"probe_bf16.c"}, []level{
 		{"avx512", "amd64", append([]string{"-mavx512bf16"}, levels[0].flags...)},

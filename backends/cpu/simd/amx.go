@@ -92,7 +92,15 @@ func (k *Kernels) Put(s *Split, x []float32, ldx, g int) {
 
 // UnitScratch is the floats of scratch that one worker needs for MulUnit with weights of type t.
 func UnitScratch(t tensor.Type) int {
-	return unitPanels*(unitBlock/unitCols*wideParts(t)*unitTile/4) + unitSums*unitPanels*PanelRows
+	return unitPanels*(unitBlock/unitCols*wideParts(t)*unitTile/4) + unitSums*unitPanels*PanelRows + expandFloats(t)
+}
+
+// expandFloats is room for a block's columns of a compact panel, as a plain one has them.
+func expandFloats(t tensor.Type) int {
+	if compactFormats[t] == nil {
+		return 0
+	}
+	return PanelBytes(t, unitBlock) / 4
 }
 
 // amxJob is one call of ax_mul; csrc/cpu/amx.c has the same in C.
@@ -126,16 +134,16 @@ func (k *Kernels) MulUnit(y []float32, ldy int, m *Panels, p0, p1 int, x *Split,
 
 // mulUnit is MulUnit for unitPanels panels and unitSums rows at most.
 func (k *Kernels) mulUnit(y []float32, ldy int, m *Panels, p0, p1 int, x *Split, j0, j1 int, scratch []float32) {
-	size, parts := PanelBytes(m.Type, m.Cols), wideParts(m.Type)
-	w := m.Data[:PanelCount(m.Rows)*size]
+	parts := wideParts(m.Type)
 	wstep := unitBlock / unitCols * unitTile / 4 * parts
 	sums := scratch[unitPanels*wstep:]
+	room := sums[unitSums*unitPanels*PanelRows:]
 	run := max(2*unitRows, unitRunRows/x.Parts&^(2*unitRows-1))
 	job := amxJob{ldy: ldy, xstep: x.step() * 4, wstep: wstep * 4, parts: x.Parts | parts<<8, first: 1}
 	for c := 0; c < m.Cols; c += unitBlock {
 		cols := min(unitBlock, m.Cols-c)
 		for p := p0; p < p1; p++ {
-			k.wideUnit(m.Type, w[p*size+PanelBytes(m.Type, c):(p+1)*size], scratch[(p-p0)*wstep:], cols)
+			k.wideUnit(m.Type, k.plainColumns(m, p, c, cols, room), scratch[(p-p0)*wstep:], cols)
 		}
 		job.tiles = (cols + unitCols - 1) / unitCols
 		if c+cols == m.Cols {

@@ -10,8 +10,8 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_f32: +0
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x01498e0f; WORD $0x0000 // jle 0x10152 <ax_f32+0x152>
-	QUAD $0x52ed056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x52ed] # 0x15300 <interleave.order>
-	QUAD $0x4e4f0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x4e4f] # 0x14e6c <peak_tiles+0xfc>
+	QUAD $0x542d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x542d] # 0x15440 <interleave.order>
+	QUAD $0x4f8f0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x4f8f] # 0x14fac <peak_tiles+0x11c>
 	LONG $0x00c68148; WORD $0x0008; BYTE $0x00 // add rsi, 0x800
 	WORD $0x22eb // jmp 0x10048 <ax_f32+0x48>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
@@ -76,8 +76,8 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_f16: +352
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x00eb8e0f; WORD $0x0000 // jle 0x10254 <ax_f16+0xf4>
-	QUAD $0x518d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x518d] # 0x15300 <interleave.order>
-	QUAD $0x4cef0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x4cef] # 0x14e6c <peak_tiles+0xfc>
+	QUAD $0x52cd056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x52cd] # 0x15440 <interleave.order>
+	QUAD $0x4e2f0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x4e2f] # 0x14fac <peak_tiles+0x11c>
 	WORD $0x1ceb // jmp 0x1019b <ax_f16+0x3b>
 	BYTE $0x90 // nop
 	LONG $0xe04a8d48 // lea rcx, [rdx - 0x20]
@@ -154,12 +154,12 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q8_0: +704
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x04578e0f; WORD $0x0000 // jle 0x10720 <ax_q8_0+0x460>
-	QUAD $0x4b890518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x4b89] # 0x14e5c <peak_tiles+0xec>
-	QUAD $0x50230d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x5023] # 0x15300 <interleave.order>
-	QUAD $0x5071155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x5071] # 0x15358 <interleave.order+0x58>
-	QUAD $0x4b531d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x4b53] # 0x14e44 <peak_tiles+0xd4>
-	QUAD $0x4bc5256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x4bc5] # 0x14ec0 <peak_tiles+0x150>
-	QUAD $0x4bfb2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x4bfb] # 0x14f00 <peak_tiles+0x190>
+	QUAD $0x4cc90518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x4cc9] # 0x14f9c <peak_tiles+0x10c>
+	QUAD $0x51630d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x5163] # 0x15440 <interleave.order>
+	QUAD $0x51b9155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x51b9] # 0x154a0 <interleave.order+0x60>
+	QUAD $0x4c931d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x4c93] # 0x14f84 <peak_tiles+0xf4>
+	QUAD $0x4d05256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x4d05] # 0x15000 <peak_tiles+0x170>
+	QUAD $0x4d3b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x4d3b] # 0x15040 <peak_tiles+0x1b0>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0xc931 // xor ecx, ecx
@@ -338,9 +338,9 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q4_0: +1840
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x04db8e0f; WORD $0x0000 // jle 0x10c14 <ax_q4_0+0x4e4>
-	QUAD $0x471d0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x471d] # 0x14e60 <peak_tiles+0xf0>
-	QUAD $0x4bb3056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x4bb3] # 0x15300 <interleave.order>
-	QUAD $0x46f51558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x46f5] # 0x14e4c <peak_tiles+0xdc>
+	QUAD $0x485d0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x485d] # 0x14fa0 <peak_tiles+0x110>
+	QUAD $0x4cf3056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x4cf3] # 0x15440 <interleave.order>
+	QUAD $0x48351558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x4835] # 0x14f8c <peak_tiles+0xfc>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0xc931 // xor ecx, ecx
@@ -543,8 +543,8 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q4_1: +3104
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x04cd8e0f; WORD $0x0000 // jle 0x110f6 <ax_q4_1+0x4d6>
-	QUAD $0x46cd056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x46cd] # 0x15300 <interleave.order>
-	QUAD $0x420f0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x420f] # 0x14e4c <peak_tiles+0xdc>
+	QUAD $0x480d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x480d] # 0x15440 <interleave.order>
+	QUAD $0x434f0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x434f] # 0x14f8c <peak_tiles+0xfc>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0xc931 // xor ecx, ecx
@@ -747,13 +747,13 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q5_0: +4352
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x04f38e0f; WORD $0x0000 // jle 0x115fc <ax_q5_0+0x4fc>
-	QUAD $0x3d510518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x3d51] # 0x14e64 <peak_tiles+0xf4>
-	QUAD $0x41e30d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x41e3] # 0x15300 <interleave.order>
-	QUAD $0x4219155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x4219] # 0x15340 <interleave.order+0x40>
-	QUAD $0x42171d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x4217] # 0x15348 <interleave.order+0x48>
-	QUAD $0x3d2d2558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x3d2d] # 0x14e68 <peak_tiles+0xf8>
-	QUAD $0x3dfb2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x3dfb] # 0x14f40 <peak_tiles+0x1d0>
-	QUAD $0x3e31356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x3e31] # 0x14f80 <peak_tiles+0x210>
+	QUAD $0x3e910518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x3e91] # 0x14fa4 <peak_tiles+0x114>
+	QUAD $0x43230d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x4323] # 0x15440 <interleave.order>
+	QUAD $0x4359155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x4359] # 0x15480 <interleave.order+0x40>
+	QUAD $0x43571d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x4357] # 0x15488 <interleave.order+0x48>
+	QUAD $0x3e6d2558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x3e6d] # 0x14fa8 <peak_tiles+0x118>
+	QUAD $0x3f3b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x3f3b] # 0x15080 <peak_tiles+0x1f0>
+	QUAD $0x3f71356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x3f71] # 0x150c0 <peak_tiles+0x230>
 	BYTE $0x90 // nop
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
@@ -951,12 +951,12 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q5_1: +5632
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x04f58e0f; WORD $0x0000 // jle 0x11afe <ax_q5_1+0x4fe>
-	QUAD $0x3ced056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x3ced] # 0x15300 <interleave.order>
-	QUAD $0x3d230d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x3d23] # 0x15340 <interleave.order+0x40>
-	QUAD $0x3d21155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x3d21] # 0x15348 <interleave.order+0x48>
-	QUAD $0x38371d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x3837] # 0x14e68 <peak_tiles+0xf8>
-	QUAD $0x3985256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x3985] # 0x14fc0 <peak_tiles+0x250>
-	QUAD $0x39bb2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x39bb] # 0x15000 <peak_tiles+0x290>
+	QUAD $0x3e2d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x3e2d] # 0x15440 <interleave.order>
+	QUAD $0x3e630d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x3e63] # 0x15480 <interleave.order+0x40>
+	QUAD $0x3e61155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x3e61] # 0x15488 <interleave.order+0x48>
+	QUAD $0x39771d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x3977] # 0x14fa8 <peak_tiles+0x118>
+	QUAD $0x3ac5256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x3ac5] # 0x15100 <peak_tiles+0x270>
+	QUAD $0x3afb2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x3afb] # 0x15140 <peak_tiles+0x2b0>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
@@ -1155,13 +1155,13 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_iq4_nl: +6928
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x04a38e0f; WORD $0x0000 // jle 0x11fbc <ax_iq4_nl+0x4ac>
-	QUAD $0x33390518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x3339] # 0x14e5c <peak_tiles+0xec>
-	QUAD $0x37d30d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x37d3] # 0x15300 <interleave.order>
-	QUAD $0x36091578487df262; WORD $0x0000 // vpbroadcastb zmm2, byte ptr [rip + 0x3609] # 0x15140 <peak_tiles+0x3d0>
-	QUAD $0x382f1d5a487df262; WORD $0x0000 // vbroadcasti32x4 zmm3, xmmword ptr [rip + 0x382f] # zmm3 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
-	QUAD $0x32f92558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x32f9] # 0x14e44 <peak_tiles+0xd4>
-	QUAD $0x356b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x356b] # 0x150c0 <peak_tiles+0x350>
-	QUAD $0x35a1356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x35a1] # 0x15100 <peak_tiles+0x390>
+	QUAD $0x34790518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x3479] # 0x14f9c <peak_tiles+0x10c>
+	QUAD $0x39130d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x3913] # 0x15440 <interleave.order>
+	QUAD $0x37491578487df262; WORD $0x0000 // vpbroadcastb zmm2, byte ptr [rip + 0x3749] # 0x15280 <peak_tiles+0x3f0>
+	QUAD $0x397f1d5a487df262; WORD $0x0000 // vbroadcasti32x4 zmm3, xmmword ptr [rip + 0x397f] # zmm3 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	QUAD $0x34392558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x3439] # 0x14f84 <peak_tiles+0xf4>
+	QUAD $0x36ab2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x36ab] # 0x15200 <peak_tiles+0x370>
+	QUAD $0x36e1356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x36e1] # 0x15240 <peak_tiles+0x3b0>
 	BYTE $0x90 // nop
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0xc931 // xor ecx, ecx
@@ -1350,367 +1350,172 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 
 	// ax_q4_k: +8128
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x05128e0f; WORD $0x0000 // jle 0x124db <ax_q4_k+0x51b>
-	QUAD $0x332d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x332d] # 0x15300 <interleave.order>
-	QUAD $0x2e6f0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x2e6f] # 0x14e4c <peak_tiles+0xdc>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x487df262; WORD $0x1713 // vcvtph2ps zmm2, ymmword ptr [rdi]
-	LONG $0x487df262; WORD $0x5f13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [rdi + 0x20]
-	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x01b1 // mov cl, 0x1
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xc1 // mov r9, r8
-	LONG $0x05e1c149 // shl r9, 0x5
-	LONG $0x08e0c149 // shl r8, 0x8
-	LONG $0x487db262; WORD $0x2421; BYTE $0x0f // vpmovsxbd zmm4, xmmword ptr [rdi + r9]
-	QUAD $0x010f6c21487db262 // vpmovsxbd zmm5, xmmword ptr [rdi + r9 + 0x10]
-	QUAD $0x0107746f48feb162 // vmovdqu64 zmm6, zmmword ptr [rdi + r8 + 0x40]
-	LONG $0x483df162; WORD $0xd672; BYTE $0x08 // vpsrld zmm8, zmm6, 0x8
-	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x485df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm4, zmm5 # zmm7 = (zmm4 * zmm7) + zmm5
-	LONG $0x485d7262; WORD $0xc5a8 // vfmadd213ps zmm8, zmm4, zmm5 # zmm8 = (zmm4 * zmm8) + zmm5
-	LONG $0x483ff262; WORD $0xff72 // vcvtne2ps2bf16 zmm7, zmm8, zmm7
-	LONG $0x483df162; WORD $0xd672; BYTE $0x10 // vpsrld zmm8, zmm6, 0x10
-	LONG $0x484df162; WORD $0xd672; BYTE $0x18 // vpsrld zmm6, zmm6, 0x18
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
-	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x485d7262; WORD $0xc5a8 // vfmadd213ps zmm8, zmm4, zmm5 # zmm8 = (zmm4 * zmm8) + zmm5
-	LONG $0x485df262; WORD $0xf5a8 // vfmadd213ps zmm6, zmm4, zmm5 # zmm6 = (zmm4 * zmm6) + zmm5
-	LONG $0x48fdf262; WORD $0xff8d // vpermw zmm7, zmm0, zmm7
-	LONG $0x484fd262; WORD $0xf072 // vcvtne2ps2bf16 zmm6, zmm6, zmm8
-	LONG $0x48fef162; WORD $0x3e7f // vmovdqu64 zmmword ptr [rsi], zmm7
-	LONG $0x48fdf262; WORD $0xf68d // vpermw zmm6, zmm0, zmm6
-	LONG $0x48fef162; WORD $0x767f; BYTE $0x01 // vmovdqu64 zmmword ptr [rsi + 0x40], zmm6
-	QUAD $0x0207746f48feb162 // vmovdqu64 zmm6, zmmword ptr [rdi + r8 + 0x80]
-	LONG $0x483df162; WORD $0xd672; BYTE $0x08 // vpsrld zmm8, zmm6, 0x8
-	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x485df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm4, zmm5 # zmm7 = (zmm4 * zmm7) + zmm5
-	LONG $0x485d7262; WORD $0xc5a8 // vfmadd213ps zmm8, zmm4, zmm5 # zmm8 = (zmm4 * zmm8) + zmm5
-	LONG $0x483ff262; WORD $0xff72 // vcvtne2ps2bf16 zmm7, zmm8, zmm7
-	LONG $0x483df162; WORD $0xd672; BYTE $0x10 // vpsrld zmm8, zmm6, 0x10
-	LONG $0x484df162; WORD $0xd672; BYTE $0x18 // vpsrld zmm6, zmm6, 0x18
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
-	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x485d7262; WORD $0xc5a8 // vfmadd213ps zmm8, zmm4, zmm5 # zmm8 = (zmm4 * zmm8) + zmm5
-	LONG $0x485df262; WORD $0xf5a8 // vfmadd213ps zmm6, zmm4, zmm5 # zmm6 = (zmm4 * zmm6) + zmm5
-	LONG $0x48fdf262; WORD $0xff8d // vpermw zmm7, zmm0, zmm7
-	LONG $0x484fd262; WORD $0xf072 // vcvtne2ps2bf16 zmm6, zmm6, zmm8
-	LONG $0x48fef162; WORD $0x7e7f; BYTE $0x02 // vmovdqu64 zmmword ptr [rsi + 0x80], zmm7
-	LONG $0x48fdf262; WORD $0xf68d // vpermw zmm6, zmm0, zmm6
-	LONG $0x48fef162; WORD $0x767f; BYTE $0x03 // vmovdqu64 zmmword ptr [rsi + 0xc0], zmm6
-	QUAD $0x0307746f48feb162 // vmovdqu64 zmm6, zmmword ptr [rdi + r8 + 0xc0]
-	LONG $0x483df162; WORD $0xd672; BYTE $0x08 // vpsrld zmm8, zmm6, 0x8
-	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x485df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm4, zmm5 # zmm7 = (zmm4 * zmm7) + zmm5
-	LONG $0x485d7262; WORD $0xc5a8 // vfmadd213ps zmm8, zmm4, zmm5 # zmm8 = (zmm4 * zmm8) + zmm5
-	LONG $0x483ff262; WORD $0xff72 // vcvtne2ps2bf16 zmm7, zmm8, zmm7
-	LONG $0x483df162; WORD $0xd672; BYTE $0x10 // vpsrld zmm8, zmm6, 0x10
-	LONG $0x484df162; WORD $0xd672; BYTE $0x18 // vpsrld zmm6, zmm6, 0x18
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
-	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x485d7262; WORD $0xc5a8 // vfmadd213ps zmm8, zmm4, zmm5 # zmm8 = (zmm4 * zmm8) + zmm5
-	LONG $0x485df262; WORD $0xf5a8 // vfmadd213ps zmm6, zmm4, zmm5 # zmm6 = (zmm4 * zmm6) + zmm5
-	LONG $0x48fdf262; WORD $0xff8d // vpermw zmm7, zmm0, zmm7
-	LONG $0x484fd262; WORD $0xf072 // vcvtne2ps2bf16 zmm6, zmm6, zmm8
-	LONG $0x48fef162; WORD $0x7e7f; BYTE $0x04 // vmovdqu64 zmmword ptr [rsi + 0x100], zmm7
-	LONG $0x48fdf262; WORD $0xf68d // vpermw zmm6, zmm0, zmm6
-	LONG $0x48fef162; WORD $0x767f; BYTE $0x05 // vmovdqu64 zmmword ptr [rsi + 0x140], zmm6
-	QUAD $0x0407746f48feb162 // vmovdqu64 zmm6, zmmword ptr [rdi + r8 + 0x100]
-	LONG $0x483df162; WORD $0xd672; BYTE $0x08 // vpsrld zmm8, zmm6, 0x8
-	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x485df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm4, zmm5 # zmm7 = (zmm4 * zmm7) + zmm5
-	LONG $0x485d7262; WORD $0xc5a8 // vfmadd213ps zmm8, zmm4, zmm5 # zmm8 = (zmm4 * zmm8) + zmm5
-	LONG $0x483ff262; WORD $0xff72 // vcvtne2ps2bf16 zmm7, zmm8, zmm7
-	LONG $0x483df162; WORD $0xd672; BYTE $0x10 // vpsrld zmm8, zmm6, 0x10
-	LONG $0x484df162; WORD $0xd672; BYTE $0x18 // vpsrld zmm6, zmm6, 0x18
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
-	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x485d7262; WORD $0xc5a8 // vfmadd213ps zmm8, zmm4, zmm5 # zmm8 = (zmm4 * zmm8) + zmm5
-	LONG $0x485df262; WORD $0xf5a8 // vfmadd213ps zmm6, zmm4, zmm5 # zmm6 = (zmm4 * zmm6) + zmm5
-	LONG $0x48fdf262; WORD $0xff8d // vpermw zmm7, zmm0, zmm7
-	LONG $0x484fd262; WORD $0xf072 // vcvtne2ps2bf16 zmm6, zmm6, zmm8
-	LONG $0x48fef162; WORD $0x7e7f; BYTE $0x06 // vmovdqu64 zmmword ptr [rsi + 0x180], zmm7
-	LONG $0x48fdf262; WORD $0xf68d // vpermw zmm6, zmm0, zmm6
-	LONG $0x48fef162; WORD $0x767f; BYTE $0x07 // vmovdqu64 zmmword ptr [rsi + 0x1c0], zmm6
-	QUAD $0x0107746f48feb162 // vmovdqu64 zmm6, zmmword ptr [rdi + r8 + 0x40]
-	LONG $0x4845f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm7, zmm6, 0x4
-	LONG $0x483df162; WORD $0xd672; BYTE $0x0c // vpsrld zmm8, zmm6, 0xc
-	LONG $0x4845f162; WORD $0xf9db // vpandd zmm7, zmm7, zmm1
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x485df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm4, zmm5 # zmm7 = (zmm4 * zmm7) + zmm5
-	LONG $0x485d7262; WORD $0xc5a8 // vfmadd213ps zmm8, zmm4, zmm5 # zmm8 = (zmm4 * zmm8) + zmm5
-	LONG $0x483ff262; WORD $0xff72 // vcvtne2ps2bf16 zmm7, zmm8, zmm7
-	LONG $0x483df162; WORD $0xd672; BYTE $0x14 // vpsrld zmm8, zmm6, 0x14
-	LONG $0x484df162; WORD $0xd672; BYTE $0x1c // vpsrld zmm6, zmm6, 0x1c
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x485df262; WORD $0xf5a8 // vfmadd213ps zmm6, zmm4, zmm5 # zmm6 = (zmm4 * zmm6) + zmm5
-	LONG $0x485d7262; WORD $0xc5a8 // vfmadd213ps zmm8, zmm4, zmm5 # zmm8 = (zmm4 * zmm8) + zmm5
-	LONG $0x48fdf262; WORD $0xff8d // vpermw zmm7, zmm0, zmm7
-	LONG $0x484fd262; WORD $0xf072 // vcvtne2ps2bf16 zmm6, zmm6, zmm8
-	LONG $0x48fef162; WORD $0x7e7f; BYTE $0x08 // vmovdqu64 zmmword ptr [rsi + 0x200], zmm7
-	LONG $0x48fdf262; WORD $0xf68d // vpermw zmm6, zmm0, zmm6
-	LONG $0x48fef162; WORD $0x767f; BYTE $0x09 // vmovdqu64 zmmword ptr [rsi + 0x240], zmm6
-	QUAD $0x0207746f48feb162 // vmovdqu64 zmm6, zmmword ptr [rdi + r8 + 0x80]
-	LONG $0x4845f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm7, zmm6, 0x4
-	LONG $0x483df162; WORD $0xd672; BYTE $0x0c // vpsrld zmm8, zmm6, 0xc
-	LONG $0x4845f162; WORD $0xf9db // vpandd zmm7, zmm7, zmm1
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x485df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm4, zmm5 # zmm7 = (zmm4 * zmm7) + zmm5
-	LONG $0x485d7262; WORD $0xc5a8 // vfmadd213ps zmm8, zmm4, zmm5 # zmm8 = (zmm4 * zmm8) + zmm5
-	LONG $0x483ff262; WORD $0xff72 // vcvtne2ps2bf16 zmm7, zmm8, zmm7
-	LONG $0x483df162; WORD $0xd672; BYTE $0x14 // vpsrld zmm8, zmm6, 0x14
-	LONG $0x484df162; WORD $0xd672; BYTE $0x1c // vpsrld zmm6, zmm6, 0x1c
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x485df262; WORD $0xf5a8 // vfmadd213ps zmm6, zmm4, zmm5 # zmm6 = (zmm4 * zmm6) + zmm5
-	LONG $0x485d7262; WORD $0xc5a8 // vfmadd213ps zmm8, zmm4, zmm5 # zmm8 = (zmm4 * zmm8) + zmm5
-	LONG $0x48fdf262; WORD $0xff8d // vpermw zmm7, zmm0, zmm7
-	LONG $0x484fd262; WORD $0xf072 // vcvtne2ps2bf16 zmm6, zmm6, zmm8
-	LONG $0x48fef162; WORD $0x7e7f; BYTE $0x0a // vmovdqu64 zmmword ptr [rsi + 0x280], zmm7
-	LONG $0x48fdf262; WORD $0xf68d // vpermw zmm6, zmm0, zmm6
-	LONG $0x48fef162; WORD $0x767f; BYTE $0x0b // vmovdqu64 zmmword ptr [rsi + 0x2c0], zmm6
-	QUAD $0x0307746f48feb162 // vmovdqu64 zmm6, zmmword ptr [rdi + r8 + 0xc0]
-	LONG $0x4845f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm7, zmm6, 0x4
-	LONG $0x483df162; WORD $0xd672; BYTE $0x0c // vpsrld zmm8, zmm6, 0xc
-	LONG $0x4845f162; WORD $0xf9db // vpandd zmm7, zmm7, zmm1
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x485df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm4, zmm5 # zmm7 = (zmm4 * zmm7) + zmm5
-	LONG $0x485d7262; WORD $0xc5a8 // vfmadd213ps zmm8, zmm4, zmm5 # zmm8 = (zmm4 * zmm8) + zmm5
-	LONG $0x483ff262; WORD $0xff72 // vcvtne2ps2bf16 zmm7, zmm8, zmm7
-	LONG $0x483df162; WORD $0xd672; BYTE $0x14 // vpsrld zmm8, zmm6, 0x14
-	LONG $0x484df162; WORD $0xd672; BYTE $0x1c // vpsrld zmm6, zmm6, 0x1c
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x485df262; WORD $0xf5a8 // vfmadd213ps zmm6, zmm4, zmm5 # zmm6 = (zmm4 * zmm6) + zmm5
-	LONG $0x485d7262; WORD $0xc5a8 // vfmadd213ps zmm8, zmm4, zmm5 # zmm8 = (zmm4 * zmm8) + zmm5
-	LONG $0x48fdf262; WORD $0xff8d // vpermw zmm7, zmm0, zmm7
-	LONG $0x484fd262; WORD $0xf072 // vcvtne2ps2bf16 zmm6, zmm6, zmm8
-	LONG $0x48fef162; WORD $0x7e7f; BYTE $0x0c // vmovdqu64 zmmword ptr [rsi + 0x300], zmm7
-	LONG $0x48fdf262; WORD $0xf68d // vpermw zmm6, zmm0, zmm6
-	LONG $0x48fef162; WORD $0x767f; BYTE $0x0d // vmovdqu64 zmmword ptr [rsi + 0x340], zmm6
-	QUAD $0x0407746f48feb162 // vmovdqu64 zmm6, zmmword ptr [rdi + r8 + 0x100]
-	LONG $0x0001b841; WORD $0x0000 // mov r8d, 0x1
-	LONG $0x4845f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm7, zmm6, 0x4
-	LONG $0x483df162; WORD $0xd672; BYTE $0x0c // vpsrld zmm8, zmm6, 0xc
-	LONG $0x4845f162; WORD $0xf9db // vpandd zmm7, zmm7, zmm1
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x485df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm4, zmm5 # zmm7 = (zmm4 * zmm7) + zmm5
-	LONG $0x485d7262; WORD $0xc5a8 // vfmadd213ps zmm8, zmm4, zmm5 # zmm8 = (zmm4 * zmm8) + zmm5
-	LONG $0x483ff262; WORD $0xff72 // vcvtne2ps2bf16 zmm7, zmm8, zmm7
-	LONG $0x483df162; WORD $0xd672; BYTE $0x14 // vpsrld zmm8, zmm6, 0x14
-	LONG $0x484df162; WORD $0xd672; BYTE $0x1c // vpsrld zmm6, zmm6, 0x1c
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x485df262; WORD $0xf5a8 // vfmadd213ps zmm6, zmm4, zmm5 # zmm6 = (zmm4 * zmm6) + zmm5
-	LONG $0x485d7262; WORD $0xc5a8 // vfmadd213ps zmm8, zmm4, zmm5 # zmm8 = (zmm4 * zmm8) + zmm5
-	LONG $0x48fdf262; WORD $0xef8d // vpermw zmm5, zmm0, zmm7
-	LONG $0x484fd262; WORD $0xe072 // vcvtne2ps2bf16 zmm4, zmm6, zmm8
-	LONG $0x48fef162; WORD $0x6e7f; BYTE $0x0e // vmovdqu64 zmmword ptr [rsi + 0x380], zmm5
-	LONG $0x48fdf262; WORD $0xe48d // vpermw zmm4, zmm0, zmm4
-	LONG $0x48fef162; WORD $0x667f; BYTE $0x0f // vmovdqu64 zmmword ptr [rsi + 0x3c0], zmm4
-	LONG $0x00c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x400
-	WORD $0xc1f6; BYTE $0x01 // test cl, 0x1
-	LONG $0x000000b9; BYTE $0x00 // mov ecx, 0x0
-	LONG $0xfb58850f; WORD $0xffff // jne 0x12010 <ax_q4_k+0x50>
-	WORD $0xc0ff // inc eax
-	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb36850f; WORD $0xffff // jne 0x12000 <ax_q4_k+0x40>
-	LONG $0xf8428d48 // lea rax, [rdx - 0x8]
-	LONG $0x08fa8348 // cmp rdx, 0x8
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xfb058f0f; WORD $0xffff // jg 0x11fe0 <ax_q4_k+0x20>
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	BYTE $0x90 // nop
-
-	// ax_q5_k: +9440
-	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x05398e0f; WORD $0x0000 // jle 0x12a22 <ax_q5_k+0x542>
-	QUAD $0x2e0d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x2e0d] # 0x15300 <interleave.order>
-	QUAD $0x2e430d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x2e43] # 0x15340 <interleave.order+0x40>
-	QUAD $0x2e41155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x2e41] # 0x15348 <interleave.order+0x48>
-	QUAD $0x29571d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x2957] # 0x14e68 <peak_tiles+0xf8>
-	QUAD $0x2c65256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x2c65] # 0x15180 <peak_tiles+0x410>
-	QUAD $0x2c9b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x2c9b] # 0x151c0 <peak_tiles+0x450>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x05aa8e0f; WORD $0x0000 // jle 0x12573 <ax_q4_k+0x5b3>
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	LONG $0xc0e48348 // and rsp, -0x40
+	LONG $0x80ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x80
+	QUAD $0x345e056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x345e] # 0x15440 <interleave.order>
+	QUAD $0x34ac0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x34ac] # 0x15498 <interleave.order+0x58>
+	QUAD $0x34b2155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x34b2] # 0x154a8 <interleave.order+0x68>
+	QUAD $0x34901d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x3490] # 0x15490 <interleave.order+0x50>
+	QUAD $0x2f822558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x2f82] # 0x14f8c <peak_tiles+0xfc>
+	QUAD $0x34a42d5948fdf262; WORD $0x0000 // vpbroadcastq zmm5, qword ptr [rip + 0x34a4] # 0x154b8 <interleave.order+0x78>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x487df262; WORD $0x3713 // vcvtph2ps zmm6, ymmword ptr [rdi]
 	LONG $0x487df262; WORD $0x7f13; BYTE $0x01 // vcvtph2ps zmm7, ymmword ptr [rdi + 0x20]
-	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x01b1 // mov cl, 0x1
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x89048d4f // lea r8, [r9 + 4*r9]
-	LONG $0x05e1c149 // shl r9, 0x5
-	LONG $0x487d3262; WORD $0x0421; BYTE $0x0f // vpmovsxbd zmm8, xmmword ptr [rdi + r9]
-	QUAD $0x010f4c21487d3262 // vpmovsxbd zmm9, xmmword ptr [rdi + r9 + 0x10]
-	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x00878d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdi + 0x100]
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x03f98348 // cmp rcx, 0x3
+	WORD $0x3a75 // jne 0x12080 <ax_q4_k+0xc0>
+	QUAD $0x040257724835f162 // vpsrld zmm9, zmmword ptr [rdi + 0x80], 0x4
+	QUAD $0x06015772483df162 // vpsrld zmm8, zmmword ptr [rdi + 0x40], 0x6
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48bd7362; WORD $0xca25; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm2, 0xf8
+	QUAD $0x02035772483df162 // vpsrld zmm8, zmmword ptr [rdi + 0xc0], 0x2
+	LONG $0x48b57362; WORD $0xc325; BYTE $0xec // vpternlogq zmm8, zmm9, zmm3, 0xec
+	WORD $0x1beb // jmp 0x1208f <ax_q4_k+0xcf>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
 	LONG $0x06e0c149 // shl r8, 0x6
-	QUAD $0x01077472482db162; BYTE $0x04 // vpslld zmm10, zmmword ptr [rdi + r8 + 0x40], 0x4
-	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
-	QUAD $0x0207542548f53362; BYTE $0xf8 // vpternlogq zmm10, zmm1, zmmword ptr [rdi + r8 + 0x80], 0xf8
+	QUAD $0x010744db48d53162 // vpandq zmm8, zmm5, zmmword ptr [rdi + r8 + 0x40]
+	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x48fd7162; WORD $0x047f; BYTE $0x24 // vmovdqa64 zmmword ptr [rsp], zmm8
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x894d; BYTE $0xca // mov r10, r9
+	LONG $0x05e2c149 // shl r10, 0x5
+	LONG $0x08e1c149 // shl r9, 0x8
+	LONG $0x487d3262; WORD $0x0421; BYTE $0x14 // vpmovsxbd zmm8, xmmword ptr [rsp + r10]
+	QUAD $0x01144c21487d3262 // vpmovsxbd zmm9, xmmword ptr [rsp + r10 + 0x10]
+	LONG $0x48fe3162; WORD $0x146f; BYTE $0x08 // vmovdqu64 zmm10, zmmword ptr [rax + r9]
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x08 // vpsrld zmm12, zmm10, 0x8
+	LONG $0x482d7162; WORD $0xdcdb // vpandd zmm11, zmm10, zmm4
+	LONG $0x481d7162; WORD $0xe4db // vpandd zmm12, zmm12, zmm4
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
 	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
 	LONG $0x484c5162; WORD $0xc059 // vmulps zmm8, zmm6, zmm8
 	LONG $0x48445162; WORD $0xc959 // vmulps zmm9, zmm7, zmm9
-	LONG $0x482d7262; WORD $0xe400 // vpshufb zmm12, zmm10, zmm4
-	LONG $0x482d7162; WORD $0xdbdb // vpandd zmm11, zmm10, zmm3
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x483d5262; WORD $0xd9a8 // vfmadd213ps zmm11, zmm8, zmm9 # zmm11 = (zmm8 * zmm11) + zmm9
 	LONG $0x483d5262; WORD $0xe1a8 // vfmadd213ps zmm12, zmm8, zmm9 # zmm12 = (zmm8 * zmm12) + zmm9
 	LONG $0x481f5262; WORD $0xdb72 // vcvtne2ps2bf16 zmm11, zmm12, zmm11
-	LONG $0x482d7262; WORD $0xe500 // vpshufb zmm12, zmm10, zmm5
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x10 // vpsrld zmm12, zmm10, 0x10
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x18 // vpsrld zmm10, zmm10, 0x18
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x481d7162; WORD $0xe4db // vpandd zmm12, zmm12, zmm4
+	LONG $0x482d7162; WORD $0xd4db // vpandd zmm10, zmm10, zmm4
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x483d5262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm8, zmm9 # zmm10 = (zmm8 * zmm10) + zmm9
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
 	LONG $0x483d5262; WORD $0xe1a8 // vfmadd213ps zmm12, zmm8, zmm9 # zmm12 = (zmm8 * zmm12) + zmm9
+	LONG $0x483d5262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm8, zmm9 # zmm10 = (zmm8 * zmm10) + zmm9
 	LONG $0x48fd5262; WORD $0xdb8d // vpermw zmm11, zmm0, zmm11
 	LONG $0x482f5262; WORD $0xd472 // vcvtne2ps2bf16 zmm10, zmm10, zmm12
 	LONG $0x48fe7162; WORD $0x1e7f // vmovdqu64 zmmword ptr [rsi], zmm11
 	LONG $0x48fd5262; WORD $0xd28d // vpermw zmm10, zmm0, zmm10
 	LONG $0x48fe7162; WORD $0x567f; BYTE $0x01 // vmovdqu64 zmmword ptr [rsi + 0x40], zmm10
-	QUAD $0x01077472482db162; BYTE $0x03 // vpslld zmm10, zmmword ptr [rdi + r8 + 0x40], 0x3
-	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
-	QUAD $0x0307542548f53362; BYTE $0xf8 // vpternlogq zmm10, zmm1, zmmword ptr [rdi + r8 + 0xc0], 0xf8
-	LONG $0x482d7262; WORD $0xe400 // vpshufb zmm12, zmm10, zmm4
-	LONG $0x482d7162; WORD $0xdbdb // vpandd zmm11, zmm10, zmm3
+	QUAD $0x0108546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rax + r9 + 0x40]
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x08 // vpsrld zmm12, zmm10, 0x8
+	LONG $0x482d7162; WORD $0xdcdb // vpandd zmm11, zmm10, zmm4
+	LONG $0x481d7162; WORD $0xe4db // vpandd zmm12, zmm12, zmm4
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x483d5262; WORD $0xd9a8 // vfmadd213ps zmm11, zmm8, zmm9 # zmm11 = (zmm8 * zmm11) + zmm9
 	LONG $0x483d5262; WORD $0xe1a8 // vfmadd213ps zmm12, zmm8, zmm9 # zmm12 = (zmm8 * zmm12) + zmm9
 	LONG $0x481f5262; WORD $0xdb72 // vcvtne2ps2bf16 zmm11, zmm12, zmm11
-	LONG $0x482d7262; WORD $0xe500 // vpshufb zmm12, zmm10, zmm5
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x10 // vpsrld zmm12, zmm10, 0x10
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x18 // vpsrld zmm10, zmm10, 0x18
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x481d7162; WORD $0xe4db // vpandd zmm12, zmm12, zmm4
+	LONG $0x482d7162; WORD $0xd4db // vpandd zmm10, zmm10, zmm4
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x483d5262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm8, zmm9 # zmm10 = (zmm8 * zmm10) + zmm9
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
 	LONG $0x483d5262; WORD $0xe1a8 // vfmadd213ps zmm12, zmm8, zmm9 # zmm12 = (zmm8 * zmm12) + zmm9
+	LONG $0x483d5262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm8, zmm9 # zmm10 = (zmm8 * zmm10) + zmm9
 	LONG $0x48fd5262; WORD $0xdb8d // vpermw zmm11, zmm0, zmm11
 	LONG $0x482f5262; WORD $0xd472 // vcvtne2ps2bf16 zmm10, zmm10, zmm12
 	LONG $0x48fe7162; WORD $0x5e7f; BYTE $0x02 // vmovdqu64 zmmword ptr [rsi + 0x80], zmm11
 	LONG $0x48fd5262; WORD $0xd28d // vpermw zmm10, zmm0, zmm10
 	LONG $0x48fe7162; WORD $0x567f; BYTE $0x03 // vmovdqu64 zmmword ptr [rsi + 0xc0], zmm10
-	QUAD $0x01077472482db162; BYTE $0x02 // vpslld zmm10, zmmword ptr [rdi + r8 + 0x40], 0x2
-	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
-	QUAD $0x0407542548f53362; BYTE $0xf8 // vpternlogq zmm10, zmm1, zmmword ptr [rdi + r8 + 0x100], 0xf8
-	LONG $0x482d7262; WORD $0xe400 // vpshufb zmm12, zmm10, zmm4
-	LONG $0x482d7162; WORD $0xdbdb // vpandd zmm11, zmm10, zmm3
+	QUAD $0x0208546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rax + r9 + 0x80]
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x08 // vpsrld zmm12, zmm10, 0x8
+	LONG $0x482d7162; WORD $0xdcdb // vpandd zmm11, zmm10, zmm4
+	LONG $0x481d7162; WORD $0xe4db // vpandd zmm12, zmm12, zmm4
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x483d5262; WORD $0xd9a8 // vfmadd213ps zmm11, zmm8, zmm9 # zmm11 = (zmm8 * zmm11) + zmm9
 	LONG $0x483d5262; WORD $0xe1a8 // vfmadd213ps zmm12, zmm8, zmm9 # zmm12 = (zmm8 * zmm12) + zmm9
 	LONG $0x481f5262; WORD $0xdb72 // vcvtne2ps2bf16 zmm11, zmm12, zmm11
-	LONG $0x482d7262; WORD $0xe500 // vpshufb zmm12, zmm10, zmm5
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x10 // vpsrld zmm12, zmm10, 0x10
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x18 // vpsrld zmm10, zmm10, 0x18
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x481d7162; WORD $0xe4db // vpandd zmm12, zmm12, zmm4
+	LONG $0x482d7162; WORD $0xd4db // vpandd zmm10, zmm10, zmm4
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x483d5262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm8, zmm9 # zmm10 = (zmm8 * zmm10) + zmm9
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
 	LONG $0x483d5262; WORD $0xe1a8 // vfmadd213ps zmm12, zmm8, zmm9 # zmm12 = (zmm8 * zmm12) + zmm9
+	LONG $0x483d5262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm8, zmm9 # zmm10 = (zmm8 * zmm10) + zmm9
 	LONG $0x48fd5262; WORD $0xdb8d // vpermw zmm11, zmm0, zmm11
 	LONG $0x482f5262; WORD $0xd472 // vcvtne2ps2bf16 zmm10, zmm10, zmm12
 	LONG $0x48fe7162; WORD $0x5e7f; BYTE $0x04 // vmovdqu64 zmmword ptr [rsi + 0x100], zmm11
 	LONG $0x48fd5262; WORD $0xd28d // vpermw zmm10, zmm0, zmm10
 	LONG $0x48fe7162; WORD $0x567f; BYTE $0x05 // vmovdqu64 zmmword ptr [rsi + 0x140], zmm10
-	QUAD $0x0107546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rdi + r8 + 0x40]
-	LONG $0x482d5162; WORD $0xd2fe // vpaddd zmm10, zmm10, zmm10
-	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
-	QUAD $0x0507542548f53362; BYTE $0xf8 // vpternlogq zmm10, zmm1, zmmword ptr [rdi + r8 + 0x140], 0xf8
-	LONG $0x482d7262; WORD $0xe400 // vpshufb zmm12, zmm10, zmm4
-	LONG $0x482d7162; WORD $0xdbdb // vpandd zmm11, zmm10, zmm3
+	QUAD $0x0308546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rax + r9 + 0xc0]
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x08 // vpsrld zmm12, zmm10, 0x8
+	LONG $0x482d7162; WORD $0xdcdb // vpandd zmm11, zmm10, zmm4
+	LONG $0x481d7162; WORD $0xe4db // vpandd zmm12, zmm12, zmm4
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x483d5262; WORD $0xd9a8 // vfmadd213ps zmm11, zmm8, zmm9 # zmm11 = (zmm8 * zmm11) + zmm9
 	LONG $0x483d5262; WORD $0xe1a8 // vfmadd213ps zmm12, zmm8, zmm9 # zmm12 = (zmm8 * zmm12) + zmm9
 	LONG $0x481f5262; WORD $0xdb72 // vcvtne2ps2bf16 zmm11, zmm12, zmm11
-	LONG $0x482d7262; WORD $0xe500 // vpshufb zmm12, zmm10, zmm5
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x10 // vpsrld zmm12, zmm10, 0x10
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x18 // vpsrld zmm10, zmm10, 0x18
+	LONG $0x481d7162; WORD $0xe4db // vpandd zmm12, zmm12, zmm4
+	LONG $0x482d7162; WORD $0xd4db // vpandd zmm10, zmm10, zmm4
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x483d5262; WORD $0xe1a8 // vfmadd213ps zmm12, zmm8, zmm9 # zmm12 = (zmm8 * zmm12) + zmm9
+	LONG $0x483d5262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm8, zmm9 # zmm10 = (zmm8 * zmm10) + zmm9
+	LONG $0x48fd5262; WORD $0xdb8d // vpermw zmm11, zmm0, zmm11
+	LONG $0x482f5262; WORD $0xd472 // vcvtne2ps2bf16 zmm10, zmm10, zmm12
+	LONG $0x48fe7162; WORD $0x5e7f; BYTE $0x06 // vmovdqu64 zmmword ptr [rsi + 0x180], zmm11
+	LONG $0x48fd5262; WORD $0xd28d // vpermw zmm10, zmm0, zmm10
+	LONG $0x48fe7162; WORD $0x567f; BYTE $0x07 // vmovdqu64 zmmword ptr [rsi + 0x1c0], zmm10
+	LONG $0x48fe3162; WORD $0x146f; BYTE $0x08 // vmovdqu64 zmm10, zmmword ptr [rax + r9]
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x0c // vpsrld zmm12, zmm10, 0xc
+	LONG $0x48257162; WORD $0xdcdb // vpandd zmm11, zmm11, zmm4
+	LONG $0x481d7162; WORD $0xe4db // vpandd zmm12, zmm12, zmm4
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x483d5262; WORD $0xd9a8 // vfmadd213ps zmm11, zmm8, zmm9 # zmm11 = (zmm8 * zmm11) + zmm9
+	LONG $0x483d5262; WORD $0xe1a8 // vfmadd213ps zmm12, zmm8, zmm9 # zmm12 = (zmm8 * zmm12) + zmm9
+	LONG $0x481f5262; WORD $0xdb72 // vcvtne2ps2bf16 zmm11, zmm12, zmm11
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x14 // vpsrld zmm12, zmm10, 0x14
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x1c // vpsrld zmm10, zmm10, 0x1c
+	LONG $0x481d7162; WORD $0xe4db // vpandd zmm12, zmm12, zmm4
 	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x483d5262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm8, zmm9 # zmm10 = (zmm8 * zmm10) + zmm9
 	LONG $0x483d5262; WORD $0xe1a8 // vfmadd213ps zmm12, zmm8, zmm9 # zmm12 = (zmm8 * zmm12) + zmm9
 	LONG $0x48fd5262; WORD $0xdb8d // vpermw zmm11, zmm0, zmm11
 	LONG $0x482f5262; WORD $0xd472 // vcvtne2ps2bf16 zmm10, zmm10, zmm12
-	LONG $0x48fe7162; WORD $0x5e7f; BYTE $0x06 // vmovdqu64 zmmword ptr [rsi + 0x180], zmm11
+	LONG $0x48fe7162; WORD $0x5e7f; BYTE $0x08 // vmovdqu64 zmmword ptr [rsi + 0x200], zmm11
 	LONG $0x48fd5262; WORD $0xd28d // vpermw zmm10, zmm0, zmm10
-	LONG $0x48fe7162; WORD $0x567f; BYTE $0x07 // vmovdqu64 zmmword ptr [rsi + 0x1c0], zmm10
-	QUAD $0x02075472482db162; BYTE $0x04 // vpsrld zmm10, zmmword ptr [rdi + r8 + 0x80], 0x4
-	QUAD $0x01075cdb48ed3162 // vpandq zmm11, zmm2, zmmword ptr [rdi + r8 + 0x40]
-	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	LONG $0x48257262; WORD $0xe400 // vpshufb zmm12, zmm11, zmm4
-	LONG $0x48257162; WORD $0xd3db // vpandd zmm10, zmm11, zmm3
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x483d5262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm8, zmm9 # zmm10 = (zmm8 * zmm10) + zmm9
-	LONG $0x483d5262; WORD $0xe1a8 // vfmadd213ps zmm12, zmm8, zmm9 # zmm12 = (zmm8 * zmm12) + zmm9
-	LONG $0x481f5262; WORD $0xd272 // vcvtne2ps2bf16 zmm10, zmm12, zmm10
-	LONG $0x48257262; WORD $0xe500 // vpshufb zmm12, zmm11, zmm5
-	LONG $0x4825d162; WORD $0xd372; BYTE $0x18 // vpsrld zmm11, zmm11, 0x18
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x483d5262; WORD $0xd9a8 // vfmadd213ps zmm11, zmm8, zmm9 # zmm11 = (zmm8 * zmm11) + zmm9
-	LONG $0x483d5262; WORD $0xe1a8 // vfmadd213ps zmm12, zmm8, zmm9 # zmm12 = (zmm8 * zmm12) + zmm9
-	LONG $0x48fd5262; WORD $0xd28d // vpermw zmm10, zmm0, zmm10
-	LONG $0x48275262; WORD $0xdc72 // vcvtne2ps2bf16 zmm11, zmm11, zmm12
-	LONG $0x48fe7162; WORD $0x567f; BYTE $0x08 // vmovdqu64 zmmword ptr [rsi + 0x200], zmm10
-	LONG $0x48fd5262; WORD $0xd38d // vpermw zmm10, zmm0, zmm11
 	LONG $0x48fe7162; WORD $0x567f; BYTE $0x09 // vmovdqu64 zmmword ptr [rsi + 0x240], zmm10
-	QUAD $0x01075472482db162; BYTE $0x01 // vpsrld zmm10, zmmword ptr [rdi + r8 + 0x40], 0x1
-	QUAD $0x030754724825b162; BYTE $0x04 // vpsrld zmm11, zmmword ptr [rdi + r8 + 0xc0], 0x4
-	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
-	LONG $0x48a57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm11, zmm1, 0xf8
-	LONG $0x482d7262; WORD $0xe400 // vpshufb zmm12, zmm10, zmm4
-	LONG $0x482d7162; WORD $0xdbdb // vpandd zmm11, zmm10, zmm3
+	QUAD $0x0108546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rax + r9 + 0x40]
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x0c // vpsrld zmm12, zmm10, 0xc
+	LONG $0x48257162; WORD $0xdcdb // vpandd zmm11, zmm11, zmm4
+	LONG $0x481d7162; WORD $0xe4db // vpandd zmm12, zmm12, zmm4
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x483d5262; WORD $0xd9a8 // vfmadd213ps zmm11, zmm8, zmm9 # zmm11 = (zmm8 * zmm11) + zmm9
 	LONG $0x483d5262; WORD $0xe1a8 // vfmadd213ps zmm12, zmm8, zmm9 # zmm12 = (zmm8 * zmm12) + zmm9
 	LONG $0x481f5262; WORD $0xdb72 // vcvtne2ps2bf16 zmm11, zmm12, zmm11
-	LONG $0x482d7262; WORD $0xe500 // vpshufb zmm12, zmm10, zmm5
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x18 // vpsrld zmm10, zmm10, 0x18
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x14 // vpsrld zmm12, zmm10, 0x14
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x1c // vpsrld zmm10, zmm10, 0x1c
+	LONG $0x481d7162; WORD $0xe4db // vpandd zmm12, zmm12, zmm4
 	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x483d5262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm8, zmm9 # zmm10 = (zmm8 * zmm10) + zmm9
@@ -1720,19 +1525,19 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fe7162; WORD $0x5e7f; BYTE $0x0a // vmovdqu64 zmmword ptr [rsi + 0x280], zmm11
 	LONG $0x48fd5262; WORD $0xd28d // vpermw zmm10, zmm0, zmm10
 	LONG $0x48fe7162; WORD $0x567f; BYTE $0x0b // vmovdqu64 zmmword ptr [rsi + 0x2c0], zmm10
-	QUAD $0x01075472482db162; BYTE $0x02 // vpsrld zmm10, zmmword ptr [rdi + r8 + 0x40], 0x2
-	QUAD $0x040754724825b162; BYTE $0x04 // vpsrld zmm11, zmmword ptr [rdi + r8 + 0x100], 0x4
-	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
-	LONG $0x48a57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm11, zmm1, 0xf8
-	LONG $0x482d7262; WORD $0xe400 // vpshufb zmm12, zmm10, zmm4
-	LONG $0x482d7162; WORD $0xdbdb // vpandd zmm11, zmm10, zmm3
+	QUAD $0x0208546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rax + r9 + 0x80]
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x0c // vpsrld zmm12, zmm10, 0xc
+	LONG $0x48257162; WORD $0xdcdb // vpandd zmm11, zmm11, zmm4
+	LONG $0x481d7162; WORD $0xe4db // vpandd zmm12, zmm12, zmm4
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x483d5262; WORD $0xd9a8 // vfmadd213ps zmm11, zmm8, zmm9 # zmm11 = (zmm8 * zmm11) + zmm9
 	LONG $0x483d5262; WORD $0xe1a8 // vfmadd213ps zmm12, zmm8, zmm9 # zmm12 = (zmm8 * zmm12) + zmm9
 	LONG $0x481f5262; WORD $0xdb72 // vcvtne2ps2bf16 zmm11, zmm12, zmm11
-	LONG $0x482d7262; WORD $0xe500 // vpshufb zmm12, zmm10, zmm5
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x18 // vpsrld zmm10, zmm10, 0x18
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x14 // vpsrld zmm12, zmm10, 0x14
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x1c // vpsrld zmm10, zmm10, 0x1c
+	LONG $0x481d7162; WORD $0xe4db // vpandd zmm12, zmm12, zmm4
 	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x483d5262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm8, zmm9 # zmm10 = (zmm8 * zmm10) + zmm9
@@ -1742,19 +1547,20 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fe7162; WORD $0x5e7f; BYTE $0x0c // vmovdqu64 zmmword ptr [rsi + 0x300], zmm11
 	LONG $0x48fd5262; WORD $0xd28d // vpermw zmm10, zmm0, zmm10
 	LONG $0x48fe7162; WORD $0x567f; BYTE $0x0d // vmovdqu64 zmmword ptr [rsi + 0x340], zmm10
-	QUAD $0x01075472482db162; BYTE $0x03 // vpsrld zmm10, zmmword ptr [rdi + r8 + 0x40], 0x3
-	QUAD $0x050754724825b162; BYTE $0x04 // vpsrld zmm11, zmmword ptr [rdi + r8 + 0x140], 0x4
-	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
-	LONG $0x48a57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm11, zmm1, 0xf8
-	LONG $0x482d7262; WORD $0xe400 // vpshufb zmm12, zmm10, zmm4
-	LONG $0x482d7162; WORD $0xdbdb // vpandd zmm11, zmm10, zmm3
+	QUAD $0x0308546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rax + r9 + 0xc0]
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x0c // vpsrld zmm12, zmm10, 0xc
+	LONG $0x48257162; WORD $0xdcdb // vpandd zmm11, zmm11, zmm4
+	LONG $0x481d7162; WORD $0xe4db // vpandd zmm12, zmm12, zmm4
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x483d5262; WORD $0xd9a8 // vfmadd213ps zmm11, zmm8, zmm9 # zmm11 = (zmm8 * zmm11) + zmm9
 	LONG $0x483d5262; WORD $0xe1a8 // vfmadd213ps zmm12, zmm8, zmm9 # zmm12 = (zmm8 * zmm12) + zmm9
 	LONG $0x481f5262; WORD $0xdb72 // vcvtne2ps2bf16 zmm11, zmm12, zmm11
-	LONG $0x482d7262; WORD $0xe500 // vpshufb zmm12, zmm10, zmm5
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x18 // vpsrld zmm10, zmm10, 0x18
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x14 // vpsrld zmm12, zmm10, 0x14
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x1c // vpsrld zmm10, zmm10, 0x1c
+	LONG $0x481d7162; WORD $0xe4db // vpandd zmm12, zmm12, zmm4
 	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x483d5262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm8, zmm9 # zmm10 = (zmm8 * zmm10) + zmm9
@@ -1765,31 +1571,275 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fd5262; WORD $0xc08d // vpermw zmm8, zmm0, zmm8
 	LONG $0x48fe7162; WORD $0x467f; BYTE $0x0f // vmovdqu64 zmmword ptr [rsi + 0x3c0], zmm8
 	LONG $0x00c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x400
-	WORD $0xc1f6; BYTE $0x01 // test cl, 0x1
-	LONG $0x000000b9; BYTE $0x00 // mov ecx, 0x0
-	LONG $0xfb61850f; WORD $0xffff // jne 0x12560 <ax_q5_k+0x80>
-	WORD $0xc0ff // inc eax
-	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb3f850f; WORD $0xffff // jne 0x12550 <ax_q5_k+0x70>
-	LONG $0xf8428d48 // lea rax, [rdx - 0x8]
+	LONG $0x01c0f641 // test r8b, 0x1
+	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
+	LONG $0xfb58850f; WORD $0xffff // jne 0x120a0 <ax_q4_k+0xe0>
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	LONG $0x02000548; WORD $0x0000 // add rax, 0x200
+	LONG $0x04f98348 // cmp rcx, 0x4
+	LONG $0xfae5850f; WORD $0xffff // jne 0x12040 <ax_q4_k+0x80>
+	LONG $0xf84a8d48 // lea rcx, [rdx - 0x8]
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
 	LONG $0x08fa8348 // cmp rdx, 0x8
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xfb0e8f0f; WORD $0xffff // jg 0x12530 <ax_q5_k+0x50>
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0xfab18f0f; WORD $0xffff // jg 0x12020 <ax_q4_k+0x60>
+	WORD $0x8948; BYTE $0xec // mov rsp, rbp
+	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// ax_q6_k: +10800
+	// ax_q5_k: +9600
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x05298e0f; WORD $0x0000 // jle 0x12f62 <ax_q6_k+0x532>
-	QUAD $0x24110518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2411] # 0x14e54 <peak_tiles+0xe4>
-	QUAD $0x28b30d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x28b3] # 0x15300 <interleave.order>
-	QUAD $0x28e9155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x28e9] # 0x15340 <interleave.order+0x40>
-	QUAD $0x28ef1d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x28ef] # 0x15350 <interleave.order+0x50>
-	QUAD $0x23e52558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x23e5] # 0x14e50 <peak_tiles+0xe0>
-	QUAD $0x278b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x278b] # 0x15200 <peak_tiles+0x490>
-	QUAD $0x27c1356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x27c1] # 0x15240 <peak_tiles+0x4d0>
+	LONG $0x05bb8e0f; WORD $0x0000 // jle 0x12b44 <ax_q5_k+0x5c4>
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	LONG $0xc0e48348 // and rsp, -0x40
+	LONG $0x80ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x80
+	QUAD $0x2e9e056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x2e9e] # 0x15440 <interleave.order>
+	QUAD $0x2eec0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x2eec] # 0x15498 <interleave.order+0x58>
+	QUAD $0x2ef2155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x2ef2] # 0x154a8 <interleave.order+0x68>
+	QUAD $0x2ed01d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x2ed0] # 0x15490 <interleave.order+0x50>
+	QUAD $0x2eb6255948fdf262; WORD $0x0000 // vpbroadcastq zmm4, qword ptr [rip + 0x2eb6] # 0x15480 <interleave.order+0x40>
+	QUAD $0x2eb42d5948fdf262; WORD $0x0000 // vpbroadcastq zmm5, qword ptr [rip + 0x2eb4] # 0x15488 <interleave.order+0x48>
+	QUAD $0x29ca3558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x29ca] # 0x14fa8 <peak_tiles+0x118>
+	QUAD $0x2cd83d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm7, zmmword ptr [rip + 0x2cd8] # 0x152c0 <peak_tiles+0x430>
+	QUAD $0x2d0e056f48fd7162; WORD $0x0000 // vmovdqa64 zmm8, zmmword ptr [rip + 0x2d0e] # 0x15300 <peak_tiles+0x470>
+	QUAD $0x2ebc0d5948fd7262; WORD $0x0000 // vpbroadcastq zmm9, qword ptr [rip + 0x2ebc] # 0x154b8 <interleave.order+0x78>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x487d7262; WORD $0x1713 // vcvtph2ps zmm10, ymmword ptr [rdi]
+	LONG $0x487d7262; WORD $0x5f13; BYTE $0x01 // vcvtph2ps zmm11, ymmword ptr [rdi + 0x20]
+	LONG $0x00878d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdi + 0x100]
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x03f98348 // cmp rcx, 0x3
+	WORD $0x3a75 // jne 0x12660 <ax_q5_k+0xe0>
+	QUAD $0x040257724815f162 // vpsrld zmm13, zmmword ptr [rdi + 0x80], 0x4
+	QUAD $0x06015772481df162 // vpsrld zmm12, zmmword ptr [rdi + 0x40], 0x6
+	LONG $0x48957162; WORD $0xe9db // vpandq zmm13, zmm13, zmm1
+	LONG $0x489d7362; WORD $0xea25; BYTE $0xf8 // vpternlogq zmm13, zmm12, zmm2, 0xf8
+	QUAD $0x02035772481df162 // vpsrld zmm12, zmmword ptr [rdi + 0xc0], 0x2
+	LONG $0x48957362; WORD $0xe325; BYTE $0xec // vpternlogq zmm12, zmm13, zmm3, 0xec
+	WORD $0x1beb // jmp 0x1266f <ax_q5_k+0xef>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x06e0c149 // shl r8, 0x6
+	QUAD $0x010764db48b53162 // vpandq zmm12, zmm9, zmmword ptr [rdi + r8 + 0x40]
+	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x48fd7162; WORD $0x247f; BYTE $0x24 // vmovdqa64 zmmword ptr [rsp], zmm12
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x920c8d4f // lea r9, [r10 + 4*r10]
+	LONG $0x05e2c149 // shl r10, 0x5
+	LONG $0x487d3262; WORD $0x2421; BYTE $0x14 // vpmovsxbd zmm12, xmmword ptr [rsp + r10]
+	QUAD $0x01146c21487d3262 // vpmovsxbd zmm13, xmmword ptr [rsp + r10 + 0x10]
+	LONG $0x0001ba41; WORD $0x0000 // mov r10d, 0x1
+	LONG $0x06e1c149 // shl r9, 0x6
+	QUAD $0x04083472480db162 // vpslld zmm14, zmmword ptr [rax + r9], 0x4
+	LONG $0x488d7162; WORD $0xf5db // vpandq zmm14, zmm14, zmm5
+	QUAD $0x0108742548dd3362; BYTE $0xf8 // vpternlogq zmm14, zmm4, zmmword ptr [rax + r9 + 0x40], 0xf8
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
+	LONG $0x482c5162; WORD $0xe459 // vmulps zmm12, zmm10, zmm12
+	LONG $0x48245162; WORD $0xed59 // vmulps zmm13, zmm11, zmm13
+	LONG $0x480de262; WORD $0xc700 // vpshufb zmm16, zmm14, zmm7
+	LONG $0x480d7162; WORD $0xfedb // vpandd zmm15, zmm14, zmm6
+	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
+	LONG $0x481d5262; WORD $0xfda8 // vfmadd213ps zmm15, zmm12, zmm13 # zmm15 = (zmm12 * zmm15) + zmm13
+	LONG $0x481dc262; WORD $0xc5a8 // vfmadd213ps zmm16, zmm12, zmm13 # zmm16 = (zmm12 * zmm16) + zmm13
+	LONG $0x407f5262; WORD $0xff72 // vcvtne2ps2bf16 zmm15, zmm16, zmm15
+	LONG $0x480dc262; WORD $0xc000 // vpshufb zmm16, zmm14, zmm8
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x18 // vpsrld zmm14, zmm14, 0x18
+	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
+	LONG $0x481d5262; WORD $0xf5a8 // vfmadd213ps zmm14, zmm12, zmm13 # zmm14 = (zmm12 * zmm14) + zmm13
+	LONG $0x481dc262; WORD $0xc5a8 // vfmadd213ps zmm16, zmm12, zmm13 # zmm16 = (zmm12 * zmm16) + zmm13
+	LONG $0x48fd5262; WORD $0xff8d // vpermw zmm15, zmm0, zmm15
+	LONG $0x480f3262; WORD $0xf072 // vcvtne2ps2bf16 zmm14, zmm14, zmm16
+	LONG $0x48fe7162; WORD $0x3e7f // vmovdqu64 zmmword ptr [rsi], zmm15
+	LONG $0x48fd5262; WORD $0xf68d // vpermw zmm14, zmm0, zmm14
+	LONG $0x48fe7162; WORD $0x767f; BYTE $0x01 // vmovdqu64 zmmword ptr [rsi + 0x40], zmm14
+	QUAD $0x03083472480db162 // vpslld zmm14, zmmword ptr [rax + r9], 0x3
+	LONG $0x488d7162; WORD $0xf5db // vpandq zmm14, zmm14, zmm5
+	QUAD $0x0208742548dd3362; BYTE $0xf8 // vpternlogq zmm14, zmm4, zmmword ptr [rax + r9 + 0x80], 0xf8
+	LONG $0x480de262; WORD $0xc700 // vpshufb zmm16, zmm14, zmm7
+	LONG $0x480d7162; WORD $0xfedb // vpandd zmm15, zmm14, zmm6
+	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
+	LONG $0x481d5262; WORD $0xfda8 // vfmadd213ps zmm15, zmm12, zmm13 # zmm15 = (zmm12 * zmm15) + zmm13
+	LONG $0x481dc262; WORD $0xc5a8 // vfmadd213ps zmm16, zmm12, zmm13 # zmm16 = (zmm12 * zmm16) + zmm13
+	LONG $0x407f5262; WORD $0xff72 // vcvtne2ps2bf16 zmm15, zmm16, zmm15
+	LONG $0x480dc262; WORD $0xc000 // vpshufb zmm16, zmm14, zmm8
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x18 // vpsrld zmm14, zmm14, 0x18
+	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
+	LONG $0x481d5262; WORD $0xf5a8 // vfmadd213ps zmm14, zmm12, zmm13 # zmm14 = (zmm12 * zmm14) + zmm13
+	LONG $0x481dc262; WORD $0xc5a8 // vfmadd213ps zmm16, zmm12, zmm13 # zmm16 = (zmm12 * zmm16) + zmm13
+	LONG $0x48fd5262; WORD $0xff8d // vpermw zmm15, zmm0, zmm15
+	LONG $0x480f3262; WORD $0xf072 // vcvtne2ps2bf16 zmm14, zmm14, zmm16
+	LONG $0x48fe7162; WORD $0x7e7f; BYTE $0x02 // vmovdqu64 zmmword ptr [rsi + 0x80], zmm15
+	LONG $0x48fd5262; WORD $0xf68d // vpermw zmm14, zmm0, zmm14
+	LONG $0x48fe7162; WORD $0x767f; BYTE $0x03 // vmovdqu64 zmmword ptr [rsi + 0xc0], zmm14
+	QUAD $0x02083472480db162 // vpslld zmm14, zmmword ptr [rax + r9], 0x2
+	LONG $0x488d7162; WORD $0xf5db // vpandq zmm14, zmm14, zmm5
+	QUAD $0x0308742548dd3362; BYTE $0xf8 // vpternlogq zmm14, zmm4, zmmword ptr [rax + r9 + 0xc0], 0xf8
+	LONG $0x480de262; WORD $0xc700 // vpshufb zmm16, zmm14, zmm7
+	LONG $0x480d7162; WORD $0xfedb // vpandd zmm15, zmm14, zmm6
+	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
+	LONG $0x481d5262; WORD $0xfda8 // vfmadd213ps zmm15, zmm12, zmm13 # zmm15 = (zmm12 * zmm15) + zmm13
+	LONG $0x481dc262; WORD $0xc5a8 // vfmadd213ps zmm16, zmm12, zmm13 # zmm16 = (zmm12 * zmm16) + zmm13
+	LONG $0x407f5262; WORD $0xff72 // vcvtne2ps2bf16 zmm15, zmm16, zmm15
+	LONG $0x480dc262; WORD $0xc000 // vpshufb zmm16, zmm14, zmm8
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x18 // vpsrld zmm14, zmm14, 0x18
+	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
+	LONG $0x481d5262; WORD $0xf5a8 // vfmadd213ps zmm14, zmm12, zmm13 # zmm14 = (zmm12 * zmm14) + zmm13
+	LONG $0x481dc262; WORD $0xc5a8 // vfmadd213ps zmm16, zmm12, zmm13 # zmm16 = (zmm12 * zmm16) + zmm13
+	LONG $0x48fd5262; WORD $0xff8d // vpermw zmm15, zmm0, zmm15
+	LONG $0x480f3262; WORD $0xf072 // vcvtne2ps2bf16 zmm14, zmm14, zmm16
+	LONG $0x48fe7162; WORD $0x7e7f; BYTE $0x04 // vmovdqu64 zmmword ptr [rsi + 0x100], zmm15
+	LONG $0x48fd5262; WORD $0xf68d // vpermw zmm14, zmm0, zmm14
+	LONG $0x48fe7162; WORD $0x767f; BYTE $0x05 // vmovdqu64 zmmword ptr [rsi + 0x140], zmm14
+	LONG $0x48fe3162; WORD $0x346f; BYTE $0x08 // vmovdqu64 zmm14, zmmword ptr [rax + r9]
+	LONG $0x480d5162; WORD $0xf6fe // vpaddd zmm14, zmm14, zmm14
+	LONG $0x488d7162; WORD $0xf5db // vpandq zmm14, zmm14, zmm5
+	QUAD $0x0408742548dd3362; BYTE $0xf8 // vpternlogq zmm14, zmm4, zmmword ptr [rax + r9 + 0x100], 0xf8
+	LONG $0x480de262; WORD $0xc700 // vpshufb zmm16, zmm14, zmm7
+	LONG $0x480d7162; WORD $0xfedb // vpandd zmm15, zmm14, zmm6
+	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
+	LONG $0x481d5262; WORD $0xfda8 // vfmadd213ps zmm15, zmm12, zmm13 # zmm15 = (zmm12 * zmm15) + zmm13
+	LONG $0x481dc262; WORD $0xc5a8 // vfmadd213ps zmm16, zmm12, zmm13 # zmm16 = (zmm12 * zmm16) + zmm13
+	LONG $0x407f5262; WORD $0xff72 // vcvtne2ps2bf16 zmm15, zmm16, zmm15
+	LONG $0x480dc262; WORD $0xc000 // vpshufb zmm16, zmm14, zmm8
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x18 // vpsrld zmm14, zmm14, 0x18
+	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
+	LONG $0x481d5262; WORD $0xf5a8 // vfmadd213ps zmm14, zmm12, zmm13 # zmm14 = (zmm12 * zmm14) + zmm13
+	LONG $0x481dc262; WORD $0xc5a8 // vfmadd213ps zmm16, zmm12, zmm13 # zmm16 = (zmm12 * zmm16) + zmm13
+	LONG $0x48fd5262; WORD $0xff8d // vpermw zmm15, zmm0, zmm15
+	LONG $0x480f3262; WORD $0xf072 // vcvtne2ps2bf16 zmm14, zmm14, zmm16
+	LONG $0x48fe7162; WORD $0x7e7f; BYTE $0x06 // vmovdqu64 zmmword ptr [rsi + 0x180], zmm15
+	LONG $0x48fd5262; WORD $0xf68d // vpermw zmm14, zmm0, zmm14
+	LONG $0x48fe7162; WORD $0x767f; BYTE $0x07 // vmovdqu64 zmmword ptr [rsi + 0x1c0], zmm14
+	QUAD $0x01085472480db162; BYTE $0x04 // vpsrld zmm14, zmmword ptr [rax + r9 + 0x40], 0x4
+	LONG $0x48d53162; WORD $0x3cdb; BYTE $0x08 // vpandq zmm15, zmm5, zmmword ptr [rax + r9]
+	LONG $0x488d7362; WORD $0xfc25; BYTE $0xf8 // vpternlogq zmm15, zmm14, zmm4, 0xf8
+	LONG $0x4805e262; WORD $0xc700 // vpshufb zmm16, zmm15, zmm7
+	LONG $0x48057162; WORD $0xf6db // vpandd zmm14, zmm15, zmm6
+	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
+	LONG $0x481d5262; WORD $0xf5a8 // vfmadd213ps zmm14, zmm12, zmm13 # zmm14 = (zmm12 * zmm14) + zmm13
+	LONG $0x481dc262; WORD $0xc5a8 // vfmadd213ps zmm16, zmm12, zmm13 # zmm16 = (zmm12 * zmm16) + zmm13
+	LONG $0x407f5262; WORD $0xf672 // vcvtne2ps2bf16 zmm14, zmm16, zmm14
+	LONG $0x4805c262; WORD $0xc000 // vpshufb zmm16, zmm15, zmm8
+	LONG $0x4805d162; WORD $0xd772; BYTE $0x18 // vpsrld zmm15, zmm15, 0x18
+	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
+	LONG $0x481d5262; WORD $0xfda8 // vfmadd213ps zmm15, zmm12, zmm13 # zmm15 = (zmm12 * zmm15) + zmm13
+	LONG $0x481dc262; WORD $0xc5a8 // vfmadd213ps zmm16, zmm12, zmm13 # zmm16 = (zmm12 * zmm16) + zmm13
+	LONG $0x48fd5262; WORD $0xf68d // vpermw zmm14, zmm0, zmm14
+	LONG $0x48073262; WORD $0xf872 // vcvtne2ps2bf16 zmm15, zmm15, zmm16
+	LONG $0x48fe7162; WORD $0x767f; BYTE $0x08 // vmovdqu64 zmmword ptr [rsi + 0x200], zmm14
+	LONG $0x48fd5262; WORD $0xf78d // vpermw zmm14, zmm0, zmm15
+	LONG $0x48fe7162; WORD $0x767f; BYTE $0x09 // vmovdqu64 zmmword ptr [rsi + 0x240], zmm14
+	QUAD $0x01081472480db162 // vpsrld zmm14, zmmword ptr [rax + r9], 0x1
+	QUAD $0x020854724805b162; BYTE $0x04 // vpsrld zmm15, zmmword ptr [rax + r9 + 0x80], 0x4
+	LONG $0x488d7162; WORD $0xf5db // vpandq zmm14, zmm14, zmm5
+	LONG $0x48857362; WORD $0xf425; BYTE $0xf8 // vpternlogq zmm14, zmm15, zmm4, 0xf8
+	LONG $0x480de262; WORD $0xc700 // vpshufb zmm16, zmm14, zmm7
+	LONG $0x480d7162; WORD $0xfedb // vpandd zmm15, zmm14, zmm6
+	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
+	LONG $0x481d5262; WORD $0xfda8 // vfmadd213ps zmm15, zmm12, zmm13 # zmm15 = (zmm12 * zmm15) + zmm13
+	LONG $0x481dc262; WORD $0xc5a8 // vfmadd213ps zmm16, zmm12, zmm13 # zmm16 = (zmm12 * zmm16) + zmm13
+	LONG $0x407f5262; WORD $0xff72 // vcvtne2ps2bf16 zmm15, zmm16, zmm15
+	LONG $0x480dc262; WORD $0xc000 // vpshufb zmm16, zmm14, zmm8
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x18 // vpsrld zmm14, zmm14, 0x18
+	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
+	LONG $0x481d5262; WORD $0xf5a8 // vfmadd213ps zmm14, zmm12, zmm13 # zmm14 = (zmm12 * zmm14) + zmm13
+	LONG $0x481dc262; WORD $0xc5a8 // vfmadd213ps zmm16, zmm12, zmm13 # zmm16 = (zmm12 * zmm16) + zmm13
+	LONG $0x48fd5262; WORD $0xff8d // vpermw zmm15, zmm0, zmm15
+	LONG $0x480f3262; WORD $0xf072 // vcvtne2ps2bf16 zmm14, zmm14, zmm16
+	LONG $0x48fe7162; WORD $0x7e7f; BYTE $0x0a // vmovdqu64 zmmword ptr [rsi + 0x280], zmm15
+	LONG $0x48fd5262; WORD $0xf68d // vpermw zmm14, zmm0, zmm14
+	LONG $0x48fe7162; WORD $0x767f; BYTE $0x0b // vmovdqu64 zmmword ptr [rsi + 0x2c0], zmm14
+	QUAD $0x02081472480db162 // vpsrld zmm14, zmmword ptr [rax + r9], 0x2
+	QUAD $0x030854724805b162; BYTE $0x04 // vpsrld zmm15, zmmword ptr [rax + r9 + 0xc0], 0x4
+	LONG $0x488d7162; WORD $0xf5db // vpandq zmm14, zmm14, zmm5
+	LONG $0x48857362; WORD $0xf425; BYTE $0xf8 // vpternlogq zmm14, zmm15, zmm4, 0xf8
+	LONG $0x480de262; WORD $0xc700 // vpshufb zmm16, zmm14, zmm7
+	LONG $0x480d7162; WORD $0xfedb // vpandd zmm15, zmm14, zmm6
+	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
+	LONG $0x481d5262; WORD $0xfda8 // vfmadd213ps zmm15, zmm12, zmm13 # zmm15 = (zmm12 * zmm15) + zmm13
+	LONG $0x481dc262; WORD $0xc5a8 // vfmadd213ps zmm16, zmm12, zmm13 # zmm16 = (zmm12 * zmm16) + zmm13
+	LONG $0x407f5262; WORD $0xff72 // vcvtne2ps2bf16 zmm15, zmm16, zmm15
+	LONG $0x480dc262; WORD $0xc000 // vpshufb zmm16, zmm14, zmm8
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x18 // vpsrld zmm14, zmm14, 0x18
+	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
+	LONG $0x481d5262; WORD $0xf5a8 // vfmadd213ps zmm14, zmm12, zmm13 # zmm14 = (zmm12 * zmm14) + zmm13
+	LONG $0x481dc262; WORD $0xc5a8 // vfmadd213ps zmm16, zmm12, zmm13 # zmm16 = (zmm12 * zmm16) + zmm13
+	LONG $0x48fd5262; WORD $0xff8d // vpermw zmm15, zmm0, zmm15
+	LONG $0x480f3262; WORD $0xf072 // vcvtne2ps2bf16 zmm14, zmm14, zmm16
+	LONG $0x48fe7162; WORD $0x7e7f; BYTE $0x0c // vmovdqu64 zmmword ptr [rsi + 0x300], zmm15
+	LONG $0x48fd5262; WORD $0xf68d // vpermw zmm14, zmm0, zmm14
+	LONG $0x48fe7162; WORD $0x767f; BYTE $0x0d // vmovdqu64 zmmword ptr [rsi + 0x340], zmm14
+	QUAD $0x03081472480db162 // vpsrld zmm14, zmmword ptr [rax + r9], 0x3
+	QUAD $0x040854724805b162; BYTE $0x04 // vpsrld zmm15, zmmword ptr [rax + r9 + 0x100], 0x4
+	LONG $0x488d7162; WORD $0xf5db // vpandq zmm14, zmm14, zmm5
+	LONG $0x48857362; WORD $0xf425; BYTE $0xf8 // vpternlogq zmm14, zmm15, zmm4, 0xf8
+	LONG $0x480de262; WORD $0xc700 // vpshufb zmm16, zmm14, zmm7
+	LONG $0x480d7162; WORD $0xfedb // vpandd zmm15, zmm14, zmm6
+	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
+	LONG $0x481d5262; WORD $0xfda8 // vfmadd213ps zmm15, zmm12, zmm13 # zmm15 = (zmm12 * zmm15) + zmm13
+	LONG $0x481dc262; WORD $0xc5a8 // vfmadd213ps zmm16, zmm12, zmm13 # zmm16 = (zmm12 * zmm16) + zmm13
+	LONG $0x407f5262; WORD $0xff72 // vcvtne2ps2bf16 zmm15, zmm16, zmm15
+	LONG $0x480dc262; WORD $0xc000 // vpshufb zmm16, zmm14, zmm8
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x18 // vpsrld zmm14, zmm14, 0x18
+	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
+	LONG $0x481d5262; WORD $0xf5a8 // vfmadd213ps zmm14, zmm12, zmm13 # zmm14 = (zmm12 * zmm14) + zmm13
+	LONG $0x481dc262; WORD $0xc5a8 // vfmadd213ps zmm16, zmm12, zmm13 # zmm16 = (zmm12 * zmm16) + zmm13
+	LONG $0x48fd5262; WORD $0xef8d // vpermw zmm13, zmm0, zmm15
+	LONG $0x480f3262; WORD $0xe072 // vcvtne2ps2bf16 zmm12, zmm14, zmm16
+	LONG $0x48fe7162; WORD $0x6e7f; BYTE $0x0e // vmovdqu64 zmmword ptr [rsi + 0x380], zmm13
+	LONG $0x48fd5262; WORD $0xe48d // vpermw zmm12, zmm0, zmm12
+	LONG $0x48fe7162; WORD $0x667f; BYTE $0x0f // vmovdqu64 zmmword ptr [rsi + 0x3c0], zmm12
+	LONG $0x00c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x400
+	LONG $0x01c0f641 // test r8b, 0x1
+	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
+	LONG $0xfb67850f; WORD $0xffff // jne 0x12680 <ax_q5_k+0x100>
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	LONG $0x02800548; WORD $0x0000 // add rax, 0x280
+	LONG $0x04f98348 // cmp rcx, 0x4
+	LONG $0xfaf4850f; WORD $0xffff // jne 0x12620 <ax_q5_k+0xa0>
+	LONG $0xf84a8d48 // lea rcx, [rdx - 0x8]
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x08fa8348 // cmp rdx, 0x8
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0xfac08f0f; WORD $0xffff // jg 0x12600 <ax_q5_k+0x80>
+	WORD $0x8948; BYTE $0xec // mov rsp, rbp
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+
+	// ax_q6_k: +11088
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0x05298e0f; WORD $0x0000 // jle 0x13082 <ax_q6_k+0x532>
+	QUAD $0x24310518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2431] # 0x14f94 <peak_tiles+0x104>
+	QUAD $0x28d30d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x28d3] # 0x15440 <interleave.order>
+	QUAD $0x2909155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x2909] # 0x15480 <interleave.order+0x40>
+	QUAD $0x290f1d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x290f] # 0x15490 <interleave.order+0x50>
+	QUAD $0x24052558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x2405] # 0x14f90 <peak_tiles+0x100>
+	QUAD $0x27ab2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x27ab] # 0x15340 <peak_tiles+0x4b0>
+	QUAD $0x27e1356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x27e1] # 0x15380 <peak_tiles+0x4f0>
 	BYTE $0x90 // nop
 	LONG $0x487df262; WORD $0x3f13 // vcvtph2ps zmm7, ymmword ptr [rdi]
 	LONG $0x40c78348 // add rdi, 0x40
@@ -1983,25 +2033,25 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x400
 	WORD $0xc1f6; BYTE $0x01 // test cl, 0x1
 	LONG $0x000000b9; BYTE $0x00 // mov ecx, 0x0
-	LONG $0xfb61850f; WORD $0xffff // jne 0x12aa0 <ax_q6_k+0x70>
+	LONG $0xfb61850f; WORD $0xffff // jne 0x12bc0 <ax_q6_k+0x70>
 	WORD $0xc0ff // inc eax
 	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb3f850f; WORD $0xffff // jne 0x12a90 <ax_q6_k+0x60>
+	LONG $0xfb3f850f; WORD $0xffff // jne 0x12bb0 <ax_q6_k+0x60>
 	LONG $0xf8428d48 // lea rax, [rdx - 0x8]
 	LONG $0x08fa8348 // cmp rdx, 0x8
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xfb1e8f0f; WORD $0xffff // jg 0x12a80 <ax_q6_k+0x50>
+	LONG $0xfb1e8f0f; WORD $0xffff // jg 0x12ba0 <ax_q6_k+0x50>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// ax_q2_k: +12144
+	// ax_q2_k: +12432
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x05928e0f; WORD $0x0000 // jle 0x1350b <ax_q2_k+0x59b>
-	QUAD $0x237d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x237d] # 0x15300 <interleave.order>
-	QUAD $0x1ebf0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x1ebf] # 0x14e4c <peak_tiles+0xdc>
-	QUAD $0x1ec11558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x1ec1] # 0x14e58 <peak_tiles+0xe8>
+	LONG $0x05928e0f; WORD $0x0000 // jle 0x1362b <ax_q2_k+0x59b>
+	QUAD $0x239d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x239d] # 0x15440 <interleave.order>
+	QUAD $0x1edf0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x1edf] # 0x14f8c <peak_tiles+0xfc>
+	QUAD $0x1ee11558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x1ee1] # 0x14f98 <peak_tiles+0x108>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x487df262; WORD $0x1f13 // vcvtph2ps zmm3, ymmword ptr [rdi]
 	LONG $0x487df262; WORD $0x6713; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [rdi + 0x20]
@@ -2218,29 +2268,29 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x400
 	WORD $0xc1f6; BYTE $0x01 // test cl, 0x1
 	LONG $0x000000b9; BYTE $0x00 // mov ecx, 0x0
-	LONG $0xfae8850f; WORD $0xffff // jne 0x12fd0 <ax_q2_k+0x60>
+	LONG $0xfae8850f; WORD $0xffff // jne 0x130f0 <ax_q2_k+0x60>
 	WORD $0xc0ff // inc eax
 	LONG $0x40c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x140
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfac6850f; WORD $0xffff // jne 0x12fc0 <ax_q2_k+0x50>
+	LONG $0xfac6850f; WORD $0xffff // jne 0x130e0 <ax_q2_k+0x50>
 	LONG $0xf8428d48 // lea rax, [rdx - 0x8]
 	LONG $0x08fa8348 // cmp rdx, 0x8
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xfa958f0f; WORD $0xffff // jg 0x12fa0 <ax_q2_k+0x30>
+	LONG $0xfa958f0f; WORD $0xffff // jg 0x130c0 <ax_q2_k+0x30>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	BYTE $0x90 // nop
 
-	// ax_q3_k: +13584
+	// ax_q3_k: +13872
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x05438e0f; WORD $0x0000 // jle 0x13a5c <ax_q3_k+0x54c>
-	QUAD $0x191d0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x191d] # 0x14e40 <peak_tiles+0xd0>
-	QUAD $0x1dd30d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x1dd3] # 0x15300 <interleave.order>
-	QUAD $0x1e29155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x1e29] # 0x15360 <interleave.order+0x60>
-	QUAD $0x1e271d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x1e27] # 0x15368 <interleave.order+0x68>
-	QUAD $0x18fd2558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x18fd] # 0x14e48 <peak_tiles+0xd8>
-	QUAD $0x1d2b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x1d2b] # 0x15280 <peak_tiles+0x510>
-	QUAD $0x1d61356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x1d61] # 0x152c0 <peak_tiles+0x550>
+	LONG $0x05438e0f; WORD $0x0000 // jle 0x13b7c <ax_q3_k+0x54c>
+	QUAD $0x193d0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x193d] # 0x14f80 <peak_tiles+0xf0>
+	QUAD $0x1df30d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x1df3] # 0x15440 <interleave.order>
+	QUAD $0x1e51155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x1e51] # 0x154a8 <interleave.order+0x68>
+	QUAD $0x1e4f1d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x1e4f] # 0x154b0 <interleave.order+0x70>
+	QUAD $0x191d2558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x191d] # 0x14f88 <peak_tiles+0xf8>
+	QUAD $0x1d4b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x1d4b] # 0x153c0 <peak_tiles+0x530>
+	QUAD $0x1d81356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x1d81] # 0x15400 <peak_tiles+0x570>
 	BYTE $0x90 // nop
 	LONG $0x487df262; WORD $0x3f13 // vcvtph2ps zmm7, ymmword ptr [rdi]
 	LONG $0x40c78348 // add rdi, 0x40
@@ -2438,21 +2488,21 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x400
 	WORD $0xc1f6; BYTE $0x01 // test cl, 0x1
 	LONG $0x000000b9; BYTE $0x00 // mov ecx, 0x0
-	LONG $0xfb47850f; WORD $0xffff // jne 0x13580 <ax_q3_k+0x70>
+	LONG $0xfb47850f; WORD $0xffff // jne 0x136a0 <ax_q3_k+0x70>
 	WORD $0xc0ff // inc eax
 	LONG $0xc0c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x1c0
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb25850f; WORD $0xffff // jne 0x13570 <ax_q3_k+0x60>
+	LONG $0xfb25850f; WORD $0xffff // jne 0x13690 <ax_q3_k+0x60>
 	LONG $0xf8428d48 // lea rax, [rdx - 0x8]
 	LONG $0x08fa8348 // cmp rdx, 0x8
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xfb048f0f; WORD $0xffff // jg 0x13560 <ax_q3_k+0x50>
+	LONG $0xfb048f0f; WORD $0xffff // jg 0x13680 <ax_q3_k+0x50>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
-	// ax_pack: +14944
+	// ax_pack: +15232
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x015e8e0f; WORD $0x0000 // jle 0x13bc7 <ax_pack+0x167>
+	LONG $0x015e8e0f; WORD $0x0000 // jle 0x13ce7 <ax_pack+0x167>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -2466,13 +2516,13 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	WORD $0x894d; BYTE $0xd3 // mov r11, r10
 	LONG $0x0ae3c149 // shl r11, 0xa
-	WORD $0x17eb // jmp 0x13aa4 <ax_pack+0x44>
+	WORD $0x17eb // jmp 0x13bc4 <ax_pack+0x44>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x80ef8348 // sub rdi, -0x80
 	WORD $0x014c; BYTE $0xda // add rdx, r11
 	LONG $0x20f88348 // cmp rax, 0x20
 	WORD $0x894c; BYTE $0xf0 // mov rax, r14
-	LONG $0x01198e0f; WORD $0x0000 // jle 0x13bbd <ax_pack+0x15d>
+	LONG $0x01198e0f; WORD $0x0000 // jle 0x13cdd <ax_pack+0x15d>
 	LONG $0xffffffbd; BYTE $0xff // mov ebp, 0xffffffff
 	WORD $0x488d; BYTE $0xf0 // lea ecx, [rax - 0x10]
 	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
@@ -2490,14 +2540,14 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
 	WORD $0xf741; BYTE $0xd7 // not r15d
-	WORD $0x16eb // jmp 0x13afd <ax_pack+0x9d>
+	WORD $0x16eb // jmp 0x13c1d <ax_pack+0x9d>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	WORD $0xff49; BYTE $0xc4 // inc r12
 	LONG $0x40c18348 // add rcx, 0x40
 	LONG $0x10fc8349 // cmp r12, 0x10
-	WORD $0x9374 // je 0x13a90 <ax_pack+0x30>
+	WORD $0x9374 // je 0x13bb0 <ax_pack+0x30>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0xee7e // jle 0x13af0 <ax_pack+0x90>
+	WORD $0xee7e // jle 0x13c10 <ax_pack+0x90>
 	WORD $0x394d; BYTE $0xcc // cmp r12, r9
 	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
 	LONG $0x0000bd41; WORD $0x0000 // mov r13d, 0x0
@@ -2530,8 +2580,8 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc97cf162; WORD $0xc928 // vmovaps zmm1 {k1} {z}, zmm1
 	LONG $0xc844f8c5 // knotw k1, k0
 	LONG $0xc97cf162; WORD $0xc028 // vmovaps zmm0 {k1} {z}, zmm0
-	WORD $0x9875 // jne 0x13b50 <ax_pack+0xf0>
-	LONG $0xffff33e9; BYTE $0xff // jmp 0x13af0 <ax_pack+0x90>
+	WORD $0x9875 // jne 0x13c70 <ax_pack+0xf0>
+	LONG $0xffff33e9; BYTE $0xff // jmp 0x13c10 <ax_pack+0x90>
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -2542,7 +2592,7 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// ax_mul: +15312
+	// ax_mul: +15600
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -2554,17 +2604,17 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xc0
 	LONG $0x306f8b4c // mov r13, qword ptr [rdi + 0x30]
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x11638e0f; WORD $0x0000 // jle 0x14d58 <ax_mul+0x1188>
+	LONG $0x11638e0f; WORD $0x0000 // jle 0x14e78 <ax_mul+0x1188>
 	LONG $0x18778b48 // mov rsi, qword ptr [rdi + 0x18]
 	WORD $0x8b48; BYTE $0x17 // mov rdx, qword ptr [rdi]
 	LONG $0x107f8b4c // mov r15, qword ptr [rdi + 0x10]
 	LONG $0x0040b841; WORD $0x0000 // mov r8d, 0x40
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	WORD $0x67eb // jmp 0x13c76 <ax_mul+0xa6>
+	WORD $0x67eb // jmp 0x13d96 <ax_mul+0xa6>
 	BYTE $0x90 // nop
 	LONG $0x607f8348; BYTE $0x00 // cmp qword ptr [rdi + 0x60], 0x0
-	LONG $0x01da840f; WORD $0x0000 // je 0x13df5 <ax_mul+0x225>
+	LONG $0x01da840f; WORD $0x0000 // je 0x13f15 <ax_mul+0x225>
 	LONG $0x204f8b4c // mov r9, qword ptr [rdi + 0x20]
 	LONG $0x247c8b4c; BYTE $0x20 // mov r15, qword ptr [rsp + 0x20]
 	WORD $0x894c; BYTE $0xde // mov rsi, r11
@@ -2584,12 +2634,12 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0149; BYTE $0xcf // add r15, rcx
 	LONG $0x20fd8349 // cmp r13, 0x20
 	WORD $0x8949; BYTE $0xc5 // mov r13, rax
-	LONG $0x10e28e0f; WORD $0x0000 // jle 0x14d58 <ax_mul+0x1188>
+	LONG $0x10e28e0f; WORD $0x0000 // jle 0x14e78 <ax_mul+0x1188>
 	LONG $0x20fd8349 // cmp r13, 0x20
 	LONG $0x000020bb; BYTE $0x00 // mov ebx, 0x20
 	LONG $0xdd420f49 // cmovb rbx, r13
 	WORD $0x394c; BYTE $0xdb // cmp rbx, r11
-	LONG $0x00b6840f; WORD $0x0000 // je 0x13d42 <ax_mul+0x172>
+	LONG $0x00b6840f; WORD $0x0000 // je 0x13e62 <ax_mul+0x172>
 	LONG $0x38578b4c // mov r10, qword ptr [rdi + 0x38]
 	LONG $0x10fd8349 // cmp r13, 0x10
 	LONG $0x0010b941; WORD $0x0000 // mov r9d, 0x10
@@ -2627,48 +2677,48 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4978e2c4; WORD $0x2444; BYTE $0x40 // ldtilecfg [rsp + 0x40]
 	LONG $0x085f8b48 // mov rbx, qword ptr [rdi + 0x8]
 	LONG $0x387f8348; BYTE $0x11 // cmp qword ptr [rdi + 0x38], 0x11
-	WORD $0x437c // jl 0x13d90 <ax_mul+0x1c0>
+	WORD $0x437c // jl 0x13eb0 <ax_mul+0x1c0>
 	LONG $0x247c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r15
 	LONG $0x245c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r11
 	LONG $0x11fd8349 // cmp r13, 0x11
-	WORD $0x6372 // jb 0x13dc0 <ax_mul+0x1f0>
+	WORD $0x6372 // jb 0x13ee0 <ax_mul+0x1f0>
 	LONG $0x40778b4c // mov r14, qword ptr [rdi + 0x40]
 	LONG $0x487f8b4c // mov r15, qword ptr [rdi + 0x48]
 	LONG $0x587f8348; BYTE $0x00 // cmp qword ptr [rdi + 0x58], 0x0
-	LONG $0x00a1840f; WORD $0x0000 // je 0x13e11 <ax_mul+0x241>
+	LONG $0x00a1840f; WORD $0x0000 // je 0x13f31 <ax_mul+0x241>
 	LONG $0x497be2c4; BYTE $0xc0 // tilezero tmm0
 	LONG $0x497be2c4; BYTE $0xc8 // tilezero tmm1
 	LONG $0x497be2c4; BYTE $0xd0 // tilezero tmm2
 	LONG $0x497be2c4; BYTE $0xd8 // tilezero tmm3
-	LONG $0x0000b5e9; BYTE $0x00 // jmp 0x13e3e <ax_mul+0x26e>
+	LONG $0x0000b5e9; BYTE $0x00 // jmp 0x13f5e <ax_mul+0x26e>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x11fd8349 // cmp r13, 0x11
-	WORD $0x4a72 // jb 0x13de0 <ax_mul+0x210>
+	WORD $0x4a72 // jb 0x13f00 <ax_mul+0x210>
 	LONG $0x40778b4c // mov r14, qword ptr [rdi + 0x40]
 	LONG $0x587f8348; BYTE $0x00 // cmp qword ptr [rdi + 0x58], 0x0
 	LONG $0x247c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r15
-	LONG $0x02e5840f; WORD $0x0000 // je 0x1408f <ax_mul+0x4bf>
+	LONG $0x02e5840f; WORD $0x0000 // je 0x141af <ax_mul+0x4bf>
 	LONG $0x497be2c4; BYTE $0xc0 // tilezero tmm0
 	LONG $0x497be2c4; BYTE $0xd0 // tilezero tmm2
-	LONG $0x0002e9e9; BYTE $0x00 // jmp 0x140a2 <ax_mul+0x4d2>
+	LONG $0x0002e9e9; BYTE $0x00 // jmp 0x141c2 <ax_mul+0x4d2>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x48778b4c // mov r14, qword ptr [rdi + 0x48]
 	LONG $0x587f8348; BYTE $0x00 // cmp qword ptr [rdi + 0x58], 0x0
-	LONG $0x04a2840f; WORD $0x0000 // je 0x14271 <ax_mul+0x6a1>
+	LONG $0x04a2840f; WORD $0x0000 // je 0x14391 <ax_mul+0x6a1>
 	LONG $0x497be2c4; BYTE $0xc0 // tilezero tmm0
 	LONG $0x497be2c4; BYTE $0xc8 // tilezero tmm1
-	LONG $0x0004a6e9; BYTE $0x00 // jmp 0x14284 <ax_mul+0x6b4>
+	LONG $0x0004a6e9; BYTE $0x00 // jmp 0x143a4 <ax_mul+0x6b4>
 	WORD $0x9066 // nop
 	LONG $0x587f8348; BYTE $0x00 // cmp qword ptr [rdi + 0x58], 0x0
-	LONG $0x0648840f; WORD $0x0000 // je 0x14433 <ax_mul+0x863>
+	LONG $0x0648840f; WORD $0x0000 // je 0x14553 <ax_mul+0x863>
 	LONG $0x497be2c4; BYTE $0xc0 // tilezero tmm0
-	LONG $0x000644e9; BYTE $0x00 // jmp 0x14439 <ax_mul+0x869>
+	LONG $0x000644e9; BYTE $0x00 // jmp 0x14559 <ax_mul+0x869>
 	LONG $0x247c8b4c; BYTE $0x20 // mov r15, qword ptr [rsp + 0x20]
 	LONG $0x0200b941; WORD $0x0000 // mov r9d, 0x200
 	LONG $0x0040ba41; WORD $0x0000 // mov r10d, 0x40
 	WORD $0x894c; BYTE $0xde // mov rsi, r11
 	WORD $0x894c; BYTE $0xdb // mov rbx, r11
-	LONG $0xfffe25e9; BYTE $0xff // jmp 0x13c36 <ax_mul+0x66>
+	LONG $0xfffe25e9; BYTE $0xff // jmp 0x13d56 <ax_mul+0x66>
 	LONG $0x008e8d4c; WORD $0x0004; BYTE $0x00 // lea r9, [rsi + 0x400]
 	LONG $0x4b7ba2c4; WORD $0x0604 // tileloadd tmm0, [rsi + r8]
 	LONG $0x4b7b82c4; WORD $0x010c // tileloadd tmm1, [r9 + r8]
@@ -2681,15 +2731,15 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x246c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r13
 	LONG $0x24748948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rsi
 	LONG $0x02f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x102
-	LONG $0x01808e0f; WORD $0x0000 // jle 0x13fdd <ax_mul+0x40d>
+	LONG $0x01808e0f; WORD $0x0000 // jle 0x140fd <ax_mul+0x40d>
 	LONG $0x03f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x103
-	LONG $0x0725840f; WORD $0x0000 // je 0x1458f <ax_mul+0x9bf>
+	LONG $0x0725840f; WORD $0x0000 // je 0x146af <ax_mul+0x9bf>
 	LONG $0x03f98149; WORD $0x0002; BYTE $0x00 // cmp r9, 0x203
-	LONG $0x095a840f; WORD $0x0000 // je 0x147d1 <ax_mul+0xc01>
+	LONG $0x095a840f; WORD $0x0000 // je 0x148f1 <ax_mul+0xc01>
 	LONG $0x03f98149; WORD $0x0003; BYTE $0x00 // cmp r9, 0x303
-	LONG $0x0cec850f; WORD $0x0000 // jne 0x14b70 <ax_mul+0xfa0>
+	LONG $0x0cec850f; WORD $0x0000 // jne 0x14c90 <ax_mul+0xfa0>
 	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0x0ce38e0f; WORD $0x0000 // jle 0x14b70 <ax_mul+0xfa0>
+	LONG $0x0ce38e0f; WORD $0x0000 // jle 0x14c90 <ax_mul+0xfa0>
 	WORD $0xff49; BYTE $0xc4 // inc r12
 	WORD $0x0149; BYTE $0xd6 // add r14, rdx
 	WORD $0x0149; BYTE $0xdf // add r15, rbx
@@ -2748,14 +2798,14 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
 	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
 	LONG $0x01fc8349 // cmp r12, 0x1
-	LONG $0xfec8870f; WORD $0xffff // ja 0x13ea0 <ax_mul+0x2d0>
-	LONG $0x000b93e9; BYTE $0x00 // jmp 0x14b70 <ax_mul+0xfa0>
+	LONG $0xfec8870f; WORD $0xffff // ja 0x13fc0 <ax_mul+0x2d0>
+	LONG $0x000b93e9; BYTE $0x00 // jmp 0x14c90 <ax_mul+0xfa0>
 	LONG $0x01f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x101
-	LONG $0x0b2a840f; WORD $0x0000 // je 0x14b14 <ax_mul+0xf44>
+	LONG $0x0b2a840f; WORD $0x0000 // je 0x14c34 <ax_mul+0xf44>
 	LONG $0x02f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x102
-	LONG $0x0b79850f; WORD $0x0000 // jne 0x14b70 <ax_mul+0xfa0>
+	LONG $0x0b79850f; WORD $0x0000 // jne 0x14c90 <ax_mul+0xfa0>
 	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0x0b708e0f; WORD $0x0000 // jle 0x14b70 <ax_mul+0xfa0>
+	LONG $0x0b708e0f; WORD $0x0000 // jle 0x14c90 <ax_mul+0xfa0>
 	WORD $0xff49; BYTE $0xc4 // inc r12
 	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
@@ -2781,8 +2831,8 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
 	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
 	LONG $0x01fc8349 // cmp r12, 0x1
-	WORD $0x8677 // ja 0x14010 <ax_mul+0x440>
-	LONG $0x000ae1e9; BYTE $0x00 // jmp 0x14b70 <ax_mul+0xfa0>
+	WORD $0x8677 // ja 0x14130 <ax_mul+0x440>
+	LONG $0x000ae1e9; BYTE $0x00 // jmp 0x14c90 <ax_mul+0xfa0>
 	LONG $0x00868d48; WORD $0x0008; BYTE $0x00 // lea rax, [rsi + 0x800]
 	LONG $0x4b7ba2c4; WORD $0x0604 // tileloadd tmm0, [rsi + r8]
 	LONG $0x4b7ba2c4; WORD $0x0014 // tileloadd tmm2, [rax + r8]
@@ -2791,15 +2841,15 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x245c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r11
 	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	LONG $0x02f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x102
-	LONG $0x01208e0f; WORD $0x0000 // jle 0x141df <ax_mul+0x60f>
+	LONG $0x01208e0f; WORD $0x0000 // jle 0x142ff <ax_mul+0x60f>
 	LONG $0x03f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x103
-	LONG $0x0584840f; WORD $0x0000 // je 0x14650 <ax_mul+0xa80>
+	LONG $0x0584840f; WORD $0x0000 // je 0x14770 <ax_mul+0xa80>
 	LONG $0x03f98149; WORD $0x0002; BYTE $0x00 // cmp r9, 0x203
-	LONG $0x0826840f; WORD $0x0000 // je 0x148ff <ax_mul+0xd2f>
+	LONG $0x0826840f; WORD $0x0000 // je 0x14a1f <ax_mul+0xd2f>
 	LONG $0x03f98149; WORD $0x0003; BYTE $0x00 // cmp r9, 0x303
-	LONG $0xfb2a850f; WORD $0xffff // jne 0x13c10 <ax_mul+0x40>
+	LONG $0xfb2a850f; WORD $0xffff // jne 0x13d30 <ax_mul+0x40>
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0xfb218e0f; WORD $0xffff // jle 0x13c10 <ax_mul+0x40>
+	LONG $0xfb218e0f; WORD $0xffff // jle 0x13d30 <ax_mul+0x40>
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x0149; BYTE $0xd6 // add r14, rdx
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
@@ -2840,14 +2890,14 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4b7ba2c4; WORD $0x012c // tileloadd tmm5, [rcx + r8]
 	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
 	LONG $0x01ff8349 // cmp r15, 0x1
-	LONG $0xff26870f; WORD $0xffff // ja 0x14100 <ax_mul+0x530>
-	LONG $0xfffa31e9; BYTE $0xff // jmp 0x13c10 <ax_mul+0x40>
+	LONG $0xff26870f; WORD $0xffff // ja 0x14220 <ax_mul+0x530>
+	LONG $0xfffa31e9; BYTE $0xff // jmp 0x13d30 <ax_mul+0x40>
 	LONG $0x01f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x101
-	LONG $0x0a07840f; WORD $0x0000 // je 0x14bf3 <ax_mul+0x1023>
+	LONG $0x0a07840f; WORD $0x0000 // je 0x14d13 <ax_mul+0x1023>
 	LONG $0x02f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x102
-	LONG $0xfa17850f; WORD $0xffff // jne 0x13c10 <ax_mul+0x40>
+	LONG $0xfa17850f; WORD $0xffff // jne 0x13d30 <ax_mul+0x40>
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0xfa0e8e0f; WORD $0xffff // jle 0x13c10 <ax_mul+0x40>
+	LONG $0xfa0e8e0f; WORD $0xffff // jle 0x13d30 <ax_mul+0x40>
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
@@ -2867,8 +2917,8 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4b7ba2c4; WORD $0x002c // tileloadd tmm5, [rax + r8]
 	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
 	LONG $0x01ff8349 // cmp r15, 0x1
-	WORD $0xa477 // ja 0x14210 <ax_mul+0x640>
-	LONG $0xfff99fe9; BYTE $0xff // jmp 0x13c10 <ax_mul+0x40>
+	WORD $0xa477 // ja 0x14330 <ax_mul+0x640>
+	LONG $0xfff99fe9; BYTE $0xff // jmp 0x13d30 <ax_mul+0x40>
 	LONG $0x00868d48; WORD $0x0004; BYTE $0x00 // lea rax, [rsi + 0x400]
 	LONG $0x4b7ba2c4; WORD $0x0604 // tileloadd tmm0, [rsi + r8]
 	LONG $0x4b7ba2c4; WORD $0x000c // tileloadd tmm1, [rax + r8]
@@ -2876,15 +2926,15 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x504f8b4c // mov r9, qword ptr [rdi + 0x50]
 	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	LONG $0x02f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x102
-	LONG $0x01118e0f; WORD $0x0000 // jle 0x143ad <ax_mul+0x7dd>
+	LONG $0x01118e0f; WORD $0x0000 // jle 0x144cd <ax_mul+0x7dd>
 	LONG $0x03f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x103
-	LONG $0x0439840f; WORD $0x0000 // je 0x146e2 <ax_mul+0xb12>
+	LONG $0x0439840f; WORD $0x0000 // je 0x14802 <ax_mul+0xb12>
 	LONG $0x03f98149; WORD $0x0002; BYTE $0x00 // cmp r9, 0x203
-	LONG $0x071b840f; WORD $0x0000 // je 0x149d1 <ax_mul+0xe01>
+	LONG $0x071b840f; WORD $0x0000 // je 0x14af1 <ax_mul+0xe01>
 	LONG $0x03f98149; WORD $0x0003; BYTE $0x00 // cmp r9, 0x303
-	LONG $0x09dd850f; WORD $0x0000 // jne 0x14ca0 <ax_mul+0x10d0>
+	LONG $0x09dd850f; WORD $0x0000 // jne 0x14dc0 <ax_mul+0x10d0>
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x09d48e0f; WORD $0x0000 // jle 0x14ca0 <ax_mul+0x10d0>
+	LONG $0x09d48e0f; WORD $0x0000 // jle 0x14dc0 <ax_mul+0x10d0>
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x0149; BYTE $0xde // add r14, rbx
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
@@ -2922,14 +2972,14 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
 	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
 	LONG $0x01ff8349 // cmp r15, 0x1
-	LONG $0xff38870f; WORD $0xffff // ja 0x142e0 <ax_mul+0x710>
-	LONG $0x0008f3e9; BYTE $0x00 // jmp 0x14ca0 <ax_mul+0x10d0>
+	LONG $0xff38870f; WORD $0xffff // ja 0x14400 <ax_mul+0x710>
+	LONG $0x0008f3e9; BYTE $0x00 // jmp 0x14dc0 <ax_mul+0x10d0>
 	LONG $0x01f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x101
-	LONG $0x0892840f; WORD $0x0000 // je 0x14c4c <ax_mul+0x107c>
+	LONG $0x0892840f; WORD $0x0000 // je 0x14d6c <ax_mul+0x107c>
 	LONG $0x02f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x102
-	LONG $0x08d9850f; WORD $0x0000 // jne 0x14ca0 <ax_mul+0x10d0>
+	LONG $0x08d9850f; WORD $0x0000 // jne 0x14dc0 <ax_mul+0x10d0>
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x08d08e0f; WORD $0x0000 // jle 0x14ca0 <ax_mul+0x10d0>
+	LONG $0x08d08e0f; WORD $0x0000 // jle 0x14dc0 <ax_mul+0x10d0>
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
@@ -2947,21 +2997,21 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
 	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
 	LONG $0x01ff8349 // cmp r15, 0x1
-	WORD $0xb277 // ja 0x143e0 <ax_mul+0x810>
-	LONG $0x00086de9; BYTE $0x00 // jmp 0x14ca0 <ax_mul+0x10d0>
+	WORD $0xb277 // ja 0x14500 <ax_mul+0x810>
+	LONG $0x00086de9; BYTE $0x00 // jmp 0x14dc0 <ax_mul+0x10d0>
 	LONG $0x4b7ba2c4; WORD $0x0604 // tileloadd tmm0, [rsi + r8]
 	LONG $0x28778b4c // mov r14, qword ptr [rdi + 0x28]
 	LONG $0x504f8b4c // mov r9, qword ptr [rdi + 0x50]
 	LONG $0x02f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x102
-	LONG $0x00d28e0f; WORD $0x0000 // jle 0x14520 <ax_mul+0x950>
+	LONG $0x00d28e0f; WORD $0x0000 // jle 0x14640 <ax_mul+0x950>
 	LONG $0x03f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x103
-	LONG $0x030f840f; WORD $0x0000 // je 0x1476a <ax_mul+0xb9a>
+	LONG $0x030f840f; WORD $0x0000 // je 0x1488a <ax_mul+0xb9a>
 	LONG $0x03f98149; WORD $0x0002; BYTE $0x00 // cmp r9, 0x203
-	LONG $0x0623840f; WORD $0x0000 // je 0x14a8b <ax_mul+0xebb>
+	LONG $0x0623840f; WORD $0x0000 // je 0x14bab <ax_mul+0xebb>
 	LONG $0x03f98149; WORD $0x0003; BYTE $0x00 // cmp r9, 0x303
-	LONG $0x08bb850f; WORD $0x0000 // jne 0x14d30 <ax_mul+0x1160>
+	LONG $0x08bb850f; WORD $0x0000 // jne 0x14e50 <ax_mul+0x1160>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x08b28e0f; WORD $0x0000 // jle 0x14d30 <ax_mul+0x1160>
+	LONG $0x08b28e0f; WORD $0x0000 // jle 0x14e50 <ax_mul+0x1160>
 	WORD $0xff49; BYTE $0xc6 // inc r14
 	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
@@ -2988,14 +3038,14 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c18149; WORD $0x000c; BYTE $0x00 // add r9, 0xc00
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
 	LONG $0x01fe8349 // cmp r14, 0x1
-	LONG $0xff75870f; WORD $0xffff // ja 0x14490 <ax_mul+0x8c0>
-	LONG $0x000810e9; BYTE $0x00 // jmp 0x14d30 <ax_mul+0x1160>
+	LONG $0xff75870f; WORD $0xffff // ja 0x145b0 <ax_mul+0x8c0>
+	LONG $0x000810e9; BYTE $0x00 // jmp 0x14e50 <ax_mul+0x1160>
 	LONG $0x01f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x101
-	LONG $0x07c1840f; WORD $0x0000 // je 0x14cee <ax_mul+0x111e>
+	LONG $0x07c1840f; WORD $0x0000 // je 0x14e0e <ax_mul+0x111e>
 	LONG $0x02f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x102
-	LONG $0x07f6850f; WORD $0x0000 // jne 0x14d30 <ax_mul+0x1160>
+	LONG $0x07f6850f; WORD $0x0000 // jne 0x14e50 <ax_mul+0x1160>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x07ed8e0f; WORD $0x0000 // jle 0x14d30 <ax_mul+0x1160>
+	LONG $0x07ed8e0f; WORD $0x0000 // jle 0x14e50 <ax_mul+0x1160>
 	WORD $0xff49; BYTE $0xc6 // inc r14
 	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
@@ -3009,10 +3059,10 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
 	LONG $0x01fe8349 // cmp r14, 0x1
-	WORD $0xc677 // ja 0x14550 <ax_mul+0x980>
-	LONG $0x0007a1e9; BYTE $0x00 // jmp 0x14d30 <ax_mul+0x1160>
+	WORD $0xc677 // ja 0x14670 <ax_mul+0x980>
+	LONG $0x0007a1e9; BYTE $0x00 // jmp 0x14e50 <ax_mul+0x1160>
 	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0x05d88e0f; WORD $0x0000 // jle 0x14b70 <ax_mul+0xfa0>
+	LONG $0x05d88e0f; WORD $0x0000 // jle 0x14c90 <ax_mul+0xfa0>
 	WORD $0xff49; BYTE $0xc4 // inc r12
 	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
 	WORD $0x9066 // nop
@@ -3045,10 +3095,10 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
 	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
 	LONG $0x01fc8349 // cmp r12, 0x1
-	LONG $0xff55870f; WORD $0xffff // ja 0x145a0 <ax_mul+0x9d0>
-	LONG $0x000520e9; BYTE $0x00 // jmp 0x14b70 <ax_mul+0xfa0>
+	LONG $0xff55870f; WORD $0xffff // ja 0x146c0 <ax_mul+0x9d0>
+	LONG $0x000520e9; BYTE $0x00 // jmp 0x14c90 <ax_mul+0xfa0>
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0xf5b78e0f; WORD $0xffff // jle 0x13c10 <ax_mul+0x40>
+	LONG $0xf5b78e0f; WORD $0xffff // jle 0x13d30 <ax_mul+0x40>
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
 	BYTE $0x90 // nop
@@ -3073,10 +3123,10 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x040000ac4b7ba2c4; WORD $0x0000 // tileloadd tmm5, [rax + r8 + 0x400]
 	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
 	LONG $0x01ff8349 // cmp r15, 0x1
-	WORD $0x8377 // ja 0x14660 <ax_mul+0xa90>
-	LONG $0xfff52ee9; BYTE $0xff // jmp 0x13c10 <ax_mul+0x40>
+	WORD $0x8377 // ja 0x14780 <ax_mul+0xa90>
+	LONG $0xfff52ee9; BYTE $0xff // jmp 0x13d30 <ax_mul+0x40>
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x05b58e0f; WORD $0x0000 // jle 0x14ca0 <ax_mul+0x10d0>
+	LONG $0x05b58e0f; WORD $0x0000 // jle 0x14dc0 <ax_mul+0x10d0>
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
@@ -3098,10 +3148,10 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
 	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
 	LONG $0x01ff8349 // cmp r15, 0x1
-	WORD $0x9b77 // ja 0x14700 <ax_mul+0xb30>
-	LONG $0x000536e9; BYTE $0x00 // jmp 0x14ca0 <ax_mul+0x10d0>
+	WORD $0x9b77 // ja 0x14820 <ax_mul+0xb30>
+	LONG $0x000536e9; BYTE $0x00 // jmp 0x14dc0 <ax_mul+0x10d0>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x05bd8e0f; WORD $0x0000 // jle 0x14d30 <ax_mul+0x1160>
+	LONG $0x05bd8e0f; WORD $0x0000 // jle 0x14e50 <ax_mul+0x1160>
 	WORD $0xff49; BYTE $0xc6 // inc r14
 	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
@@ -3118,10 +3168,10 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
 	LONG $0x01fe8349 // cmp r14, 0x1
-	WORD $0xb477 // ja 0x14780 <ax_mul+0xbb0>
-	LONG $0x00055fe9; BYTE $0x00 // jmp 0x14d30 <ax_mul+0x1160>
+	WORD $0xb477 // ja 0x148a0 <ax_mul+0xbb0>
+	LONG $0x00055fe9; BYTE $0x00 // jmp 0x14e50 <ax_mul+0x1160>
 	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0x03968e0f; WORD $0x0000 // jle 0x14b70 <ax_mul+0xfa0>
+	LONG $0x03968e0f; WORD $0x0000 // jle 0x14c90 <ax_mul+0xfa0>
 	WORD $0xff49; BYTE $0xc4 // inc r12
 	LONG $0x00aa8d4c; WORD $0x0008; BYTE $0x00 // lea r13, [rdx + 0x800]
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
@@ -3170,10 +3220,10 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
 	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
 	LONG $0x01fc8349 // cmp r12, 0x1
-	LONG $0xfef6870f; WORD $0xffff // ja 0x147f0 <ax_mul+0xc20>
-	LONG $0x000271e9; BYTE $0x00 // jmp 0x14b70 <ax_mul+0xfa0>
+	LONG $0xfef6870f; WORD $0xffff // ja 0x14910 <ax_mul+0xc20>
+	LONG $0x000271e9; BYTE $0x00 // jmp 0x14c90 <ax_mul+0xfa0>
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0xf3088e0f; WORD $0xffff // jle 0x13c10 <ax_mul+0x40>
+	LONG $0xf3088e0f; WORD $0xffff // jle 0x13d30 <ax_mul+0x40>
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x8949; BYTE $0xd4 // mov r12, rdx
 	WORD $0x9066 // nop
@@ -3208,10 +3258,10 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4b7ba2c4; WORD $0x062c // tileloadd tmm5, [rsi + r8]
 	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
 	LONG $0x01ff8349 // cmp r15, 0x1
-	LONG $0xff44870f; WORD $0xffff // ja 0x14910 <ax_mul+0xd40>
-	LONG $0xfff23fe9; BYTE $0xff // jmp 0x13c10 <ax_mul+0x40>
+	LONG $0xff44870f; WORD $0xffff // ja 0x14a30 <ax_mul+0xd40>
+	LONG $0xfff23fe9; BYTE $0xff // jmp 0x13d30 <ax_mul+0x40>
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x02c68e0f; WORD $0x0000 // jle 0x14ca0 <ax_mul+0x10d0>
+	LONG $0x02c68e0f; WORD $0x0000 // jle 0x14dc0 <ax_mul+0x10d0>
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x8949; BYTE $0xd4 // mov r12, rdx
 	LONG $0x33048d4a // lea rax, [rbx + r14]
@@ -3242,10 +3292,10 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
 	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
 	LONG $0x01ff8349 // cmp r15, 0x1
-	LONG $0xff5a870f; WORD $0xffff // ja 0x149e0 <ax_mul+0xe10>
-	LONG $0x000215e9; BYTE $0x00 // jmp 0x14ca0 <ax_mul+0x10d0>
+	LONG $0xff5a870f; WORD $0xffff // ja 0x14b00 <ax_mul+0xe10>
+	LONG $0x000215e9; BYTE $0x00 // jmp 0x14dc0 <ax_mul+0x10d0>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x029c8e0f; WORD $0x0000 // jle 0x14d30 <ax_mul+0x1160>
+	LONG $0x029c8e0f; WORD $0x0000 // jle 0x14e50 <ax_mul+0x1160>
 	WORD $0xff49; BYTE $0xc6 // inc r14
 	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
@@ -3268,10 +3318,10 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
 	LONG $0x01fe8349 // cmp r14, 0x1
-	WORD $0x9177 // ja 0x14aa0 <ax_mul+0xed0>
-	LONG $0x00021ce9; BYTE $0x00 // jmp 0x14d30 <ax_mul+0x1160>
+	WORD $0x9177 // ja 0x14bc0 <ax_mul+0xed0>
+	LONG $0x00021ce9; BYTE $0x00 // jmp 0x14e50 <ax_mul+0x1160>
 	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	WORD $0x577e // jle 0x14b70 <ax_mul+0xfa0>
+	WORD $0x577e // jle 0x14c90 <ax_mul+0xfa0>
 	WORD $0xff49; BYTE $0xc4 // inc r12
 	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
 	BYTE $0x90 // nop
@@ -3289,10 +3339,10 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
 	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
 	LONG $0x01fc8349 // cmp r12, 0x1
-	WORD $0xb577 // ja 0x14b20 <ax_mul+0xf50>
+	WORD $0xb577 // ja 0x14c40 <ax_mul+0xf50>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x607f8348; BYTE $0x00 // cmp qword ptr [rdi + 0x60], 0x0
-	WORD $0x2974 // je 0x14ba0 <ax_mul+0xfd0>
+	WORD $0x2974 // je 0x14cc0 <ax_mul+0xfd0>
 	LONG $0x20578b4c // mov r10, qword ptr [rdi + 0x20]
 	LONG $0x247c8b4c; BYTE $0x20 // mov r15, qword ptr [rsp + 0x20]
 	LONG $0x246c8b4c; BYTE $0x38 // mov r13, qword ptr [rsp + 0x38]
@@ -3301,7 +3351,7 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00000000950c8d4e // lea r9, [4*r10]
 	LONG $0x04e2c149 // shl r10, 0x4
 	WORD $0x894d; BYTE $0xfe // mov r14, r15
-	WORD $0x23eb // jmp 0x14bc3 <ax_mul+0xff3>
+	WORD $0x23eb // jmp 0x14ce3 <ax_mul+0xff3>
 	LONG $0x24748b48; BYTE $0x30 // mov rsi, qword ptr [rsp + 0x30]
 	LONG $0x246c8b4c; BYTE $0x38 // mov r13, qword ptr [rsp + 0x38]
 	LONG $0x247c8b4c; BYTE $0x20 // mov r15, qword ptr [rsp + 0x20]
@@ -3318,9 +3368,9 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4b7aa2c4; WORD $0x0814 // tilestored [rax + r9], tmm2
 	WORD $0x0148; BYTE $0xd8 // add rax, rbx
 	LONG $0x4b7aa2c4; WORD $0x081c // tilestored [rax + r9], tmm3
-	LONG $0xfff058e9; BYTE $0xff // jmp 0x13c4b <ax_mul+0x7b>
+	LONG $0xfff058e9; BYTE $0xff // jmp 0x13d6b <ax_mul+0x7b>
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0xf0148e0f; WORD $0xffff // jle 0x13c10 <ax_mul+0x40>
+	LONG $0xf0148e0f; WORD $0xffff // jle 0x13d30 <ax_mul+0x40>
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
@@ -3334,10 +3384,10 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4b7ba2c4; WORD $0x002c // tileloadd tmm5, [rax + r8]
 	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
 	LONG $0x01ff8349 // cmp r15, 0x1
-	WORD $0xc977 // ja 0x14c10 <ax_mul+0x1040>
-	LONG $0xffefc4e9; BYTE $0xff // jmp 0x13c10 <ax_mul+0x40>
+	WORD $0xc977 // ja 0x14d30 <ax_mul+0x1040>
+	LONG $0xffefc4e9; BYTE $0xff // jmp 0x13d30 <ax_mul+0x40>
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	WORD $0x4f7e // jle 0x14ca0 <ax_mul+0x10d0>
+	WORD $0x4f7e // jle 0x14dc0 <ax_mul+0x10d0>
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
@@ -3351,17 +3401,17 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
 	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
 	LONG $0x01ff8349 // cmp r15, 0x1
-	WORD $0xc977 // ja 0x14c60 <ax_mul+0x1090>
+	WORD $0xc977 // ja 0x14d80 <ax_mul+0x1090>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x607f8348; BYTE $0x00 // cmp qword ptr [rdi + 0x60], 0x0
-	WORD $0x1b74 // je 0x14cc2 <ax_mul+0x10f2>
+	WORD $0x1b74 // je 0x14de2 <ax_mul+0x10f2>
 	LONG $0x204f8b4c // mov r9, qword ptr [rdi + 0x20]
 	LONG $0x247c8b4c; BYTE $0x20 // mov r15, qword ptr [rsp + 0x20]
 	LONG $0x0010ba41; WORD $0x0000 // mov r10d, 0x10
 	WORD $0x894c; BYTE $0xde // mov rsi, r11
 	LONG $0x02e1c149 // shl r9, 0x2
 	WORD $0x894c; BYTE $0xfb // mov rbx, r15
-	WORD $0x17eb // jmp 0x14cd9 <ax_mul+0x1109>
+	WORD $0x17eb // jmp 0x14df9 <ax_mul+0x1109>
 	LONG $0x247c8b4c; BYTE $0x20 // mov r15, qword ptr [rsp + 0x20]
 	LONG $0x0100ba41; WORD $0x0000 // mov r10d, 0x100
 	LONG $0x0040b941; WORD $0x0000 // mov r9d, 0x40
@@ -3370,9 +3420,9 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x93048d4a // lea rax, [rbx + 4*r10]
 	LONG $0x4b7aa2c4; WORD $0x0b04 // tilestored [rbx + r9], tmm0
 	LONG $0x4b7aa2c4; WORD $0x080c // tilestored [rax + r9], tmm1
-	LONG $0xffef58e9; BYTE $0xff // jmp 0x13c46 <ax_mul+0x76>
+	LONG $0xffef58e9; BYTE $0xff // jmp 0x13d66 <ax_mul+0x76>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	WORD $0x3d7e // jle 0x14d30 <ax_mul+0x1160>
+	WORD $0x3d7e // jle 0x14e50 <ax_mul+0x1160>
 	WORD $0xff49; BYTE $0xc6 // inc r14
 	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
@@ -3383,18 +3433,18 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xff49; BYTE $0xce // dec r14
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
 	LONG $0x01fe8349 // cmp r14, 0x1
-	WORD $0xd877 // ja 0x14d00 <ax_mul+0x1130>
+	WORD $0xd877 // ja 0x14e20 <ax_mul+0x1130>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x607f8348; BYTE $0x00 // cmp qword ptr [rdi + 0x60], 0x0
-	WORD $0x0d74 // je 0x14d44 <ax_mul+0x1174>
+	WORD $0x0d74 // je 0x14e64 <ax_mul+0x1174>
 	LONG $0x204f8b4c // mov r9, qword ptr [rdi + 0x20]
 	WORD $0x894d; BYTE $0xfa // mov r10, r15
 	LONG $0x02e1c149 // shl r9, 0x2
-	WORD $0x09eb // jmp 0x14d4d <ax_mul+0x117d>
+	WORD $0x09eb // jmp 0x14e6d <ax_mul+0x117d>
 	LONG $0x0040b941; WORD $0x0000 // mov r9d, 0x40
 	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
 	LONG $0x4b7a82c4; WORD $0x0a04 // tilestored [r10 + r9], tmm0
-	LONG $0xffeef3e9; BYTE $0xff // jmp 0x13c4b <ax_mul+0x7b>
+	LONG $0xffeef3e9; BYTE $0xff // jmp 0x13d6b <ax_mul+0x7b>
 	LONG $0x4978e2c4; BYTE $0xc0 // tilerelease
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
@@ -3407,7 +3457,7 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	BYTE $0x90 // nop
 
-	// peak_tiles: +19824
+	// peak_tiles: +20112
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	LONG $0xc0e48348 // and rsp, -0x40
@@ -3432,7 +3482,7 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4b7be2c4; WORD $0x0f34 // tileloadd tmm6, [rdi + rcx]
 	LONG $0x4b7be2c4; WORD $0x0f3c // tileloadd tmm7, [rdi + rcx]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x297e // jle 0x14e19 <peak_tiles+0xa9>
+	WORD $0x297e // jle 0x14f39 <peak_tiles+0xa9>
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xff48; BYTE $0xca // dec rdx
@@ -3440,7 +3490,7 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
 	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
 	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
-	WORD $0xe775 // jne 0x14e00 <peak_tiles+0x90>
+	WORD $0xe775 // jne 0x14f20 <peak_tiles+0x90>
 	LONG $0x4b7ae2c4; WORD $0x0f04 // tilestored [rdi + rcx], tmm0
 	LONG $0x0fe0c148 // shl rax, 0xf
 	LONG $0x4978e2c4; BYTE $0xc0 // tilerelease
@@ -3450,6 +3500,8 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x000000ffc0800000; QUAD $0x0000000f00000007
 	QUAD $0xc20000000000003f; QUAD $0xc300000000000003
@@ -3532,9 +3584,13 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0019000900180008; QUAD $0x001b000b001a000a
 	QUAD $0x001d000d001c000c; QUAD $0x001f000f001e000e
 	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x1010101010101010
-	QUAD $0x3030303030303030; QUAD $0x8080808080808080
-	QUAD $0x0303030303030303; QUAD $0x0404040404040404
+	QUAD $0x3030303030303030; QUAD $0x0c0c0c0c0c0c0c0c
+	QUAD $0x8080808080808080; QUAD $0x0303030303030303
+	QUAD $0x0404040404040404; QUAD $0x3f3f3f3f3f3f3f3f
 	QUAD $0x766a5d4f3f2d1801; QUAD $0xf1d9c5b5a6998d81
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 
 // func f32_amx(w, dst unsafe.Pointer, k int)
 TEXT ·f32_amx(SB), 0, $0-24
@@ -3621,7 +3677,7 @@ TEXT ·q5_K_amx(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ blocks+16(FP), DX
-	CALL ·amx_amx<>+9440(SB)
+	CALL ·amx_amx<>+9600(SB)
 	RET
 
 // func q6_K_amx(w, dst unsafe.Pointer, blocks int)
@@ -3629,7 +3685,7 @@ TEXT ·q6_K_amx(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ blocks+16(FP), DX
-	CALL ·amx_amx<>+10800(SB)
+	CALL ·amx_amx<>+11088(SB)
 	RET
 
 // func q2_K_amx(w, dst unsafe.Pointer, blocks int)
@@ -3637,7 +3693,7 @@ TEXT ·q2_K_amx(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ blocks+16(FP), DX
-	CALL ·amx_amx<>+12144(SB)
+	CALL ·amx_amx<>+12432(SB)
 	RET
 
 // func q3_K_amx(w, dst unsafe.Pointer, blocks int)
@@ -3645,7 +3701,7 @@ TEXT ·q3_K_amx(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ blocks+16(FP), DX
-	CALL ·amx_amx<>+13584(SB)
+	CALL ·amx_amx<>+13872(SB)
 	RET
 
 // func pack_amx(x unsafe.Pointer, ld int, dst unsafe.Pointer, k, shape int)
@@ -3655,19 +3711,19 @@ TEXT ·pack_amx(SB), 0, $0-40
 	MOVQ dst+16(FP), DX
 	MOVQ k+24(FP), CX
 	MOVQ shape+32(FP), R8
-	CALL ·amx_amx<>+14944(SB)
+	CALL ·amx_amx<>+15232(SB)
 	RET
 
 // func mul_amx(job unsafe.Pointer)
 TEXT ·mul_amx(SB), 0, $0-8
 	MOVQ job+0(FP), DI
-	CALL ·amx_amx<>+15312(SB)
+	CALL ·amx_amx<>+15600(SB)
 	RET
 
 // func tilePeak_amx(p unsafe.Pointer, n int) int
 TEXT ·tilePeak_amx(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·amx_amx<>+19824(SB)
+	CALL ·amx_amx<>+20112(SB)
 	MOVQ AX, ret+16(FP)
 	RET

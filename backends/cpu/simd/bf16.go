@@ -36,10 +36,10 @@ func (k *Kernels) PackBF16(dst, x []float32, ldx, n, cols, t int) {
 
 // MulBF16 computes y[j·ldy+i] for the rows i of panels p0 … p1-1 and the rows
 // j of tiles t0 … t1-1 of n rows of activations, and adds r[j·ldy+i] unless r
-// is nil. tail has BF16TailFloats.
+// is nil. m is not compact. tail has BF16TailFloats.
 func (k *Kernels) MulBF16(y, r []float32, ldy int, m *Panels, p0, p1 int, x []float32, n, t0, t1 int, tail []float32) {
 	size := BF16TileFloats(m.Cols)
-	if m.Type != tensor.BF16 || p0 < 0 || p1 > PanelCount(m.Rows) || t0 < 0 || t1 > BF16Tiles(n) || len(x) < t1*size || m.Rows > ldy ||
+	if m.Type != tensor.BF16 || m.Compact() || p0 < 0 || p1 > PanelCount(m.Rows) || t0 < 0 || t1 > BF16Tiles(n) || len(x) < t1*size || m.Rows > ldy ||
 		n > 0 && len(y) < (n-1)*ldy+m.Rows || n > 0 && r != nil && len(r) < (n-1)*ldy+m.Rows {
 		panic(fmt.Sprintf("simd: MulBF16 of panels %d to %d of %d by %d %s with tiles %d to %d of %d rows into %d floats, stride %d",
 			p0, p1, m.Rows, m.Cols, m.Type, t0, t1, n, len(y), ldy))
@@ -65,6 +65,65 @@ func (k *Kernels) MulBF16(y, r []float32, ldy int, m *Panels, p0, p1 int, x []fl
 			if r != nil {
 				k.addRows(y, r, ldy, j, j+rows, full*PanelRows, m.Rows)
 			}
+		}
+	}
+}
+
+// bf16Job is one call of pcb_bf16; csrc/cpu/bf16.c has the same in C.
+type bf16Job struct {
+	w, x, y, r, dst      unsafe.Pointer
+	ldy, n, panels, cols int
+}
+
+// MulCompactBF16 is MulBF16 for compact panels and tile t alone. plain has room for panels p0 … p1-1; with keep it
+// becomes them, for the tiles that follow.
+func (k *Kernels) MulCompactBF16(y, r []float32, ldy int, m *Panels, p0, p1 int, x []float32, n, t int, tail []float32, plain *Panels, keep bool) {
+	size, rows := BF16TileFloats(m.Cols), min(BF16Rows, n-t*BF16Rows)
+	if m.Type != tensor.BF16 || !m.Compact() || p0 < 0 || p1 > PanelCount(m.Rows) || t < 0 || rows <= 0 || len(x) < (t+1)*size || m.Rows > ldy ||
+		len(y) < (n-1)*ldy+m.Rows || r != nil && len(r) < (n-1)*ldy+m.Rows || plain.Compact() || len(plain.Data) < (p1-p0)*PanelBytes(m.Type, m.Cols) {
+		panic(fmt.Sprintf("simd: MulCompactBF16 of panels %d to %d of %d by %d %s with tile %d of %d rows into %d floats, stride %d, and %d bytes",
+			p0, p1, m.Rows, m.Cols, m.Type, t, n, len(y), ldy, len(plain.Data)))
+	}
+	part, from := m.Part(p0, p1), p0*PanelRows
+	y = y[from:]
+	if r != nil {
+		r = r[from:]
+	}
+	panel := PanelBytes(m.Type, m.Cols)
+	if part.mixed() {
+		k.ExpandPanels(plain, &part, 0, p1-p0)
+		k.MulBF16(y, r, ldy, plain, 0, p1-p0, x, n, t, t+1, tail)
+		return
+	}
+	j, full, per := t*BF16Rows, part.Rows/PanelRows, max(2, panelCallBytes/panel&^1)
+	job := bf16Job{x: ptr(x[t*size:]), ldy: ldy, n: rows, cols: m.Cols}
+	for p := 0; p < full; p += per {
+		job.w, job.y, job.panels = ptr(part.panel(p)), ptr(y[j*ldy+p*PanelRows:]), min(per, full-p)
+		if r != nil {
+			job.r = ptr(r[j*ldy+p*PanelRows:])
+		}
+		if keep {
+			job.dst = ptr(plain.Data[p*panel:])
+		}
+		k.b.BF16MulCompact(unsafe.Pointer(&job))
+	}
+	if full < p1-p0 {
+		job.w, job.y, job.r, job.ldy, job.panels = ptr(part.panel(full)), ptr(tail[:BF16TailFloats]), nil, PanelRows, 1
+		if keep {
+			job.dst = ptr(plain.Data[full*panel:])
+		}
+		k.b.BF16MulCompact(unsafe.Pointer(&job))
+		for c := range rows {
+			copy(y[(j+c)*ldy+full*PanelRows:(j+c)*ldy+part.Rows], tail[c*PanelRows:])
+		}
+		if r != nil {
+			k.addRows(y, r, ldy, j, j+rows, full*PanelRows, part.Rows)
+		}
+	}
+	if keep {
+		plain.Type, plain.Rows, plain.Cols = m.Type, part.Rows, m.Cols
+		for p := range p1 - p0 {
+			putExceptions(plain.Data[p*panel:], part.panel(p), m.Cols, 0, m.Cols)
 		}
 	}
 }

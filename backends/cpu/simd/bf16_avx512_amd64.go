@@ -8,9 +8,10 @@ import "unsafe"
 
 // avx512Bf16Kernels are the kernels compiled for avx512.
 var avx512Bf16Kernels = bf16Kernels{
-	BF16PackX: bF16PackX_avx512,
-	BF16Mul:   bF16Mul_avx512,
-	BF16Peak:  bF16Peak_avx512,
+	BF16PackX:      bF16PackX_avx512,
+	BF16Mul:        bF16Mul_avx512,
+	BF16MulCompact: bF16MulCompact_avx512,
+	BF16Peak:       bF16Peak_avx512,
 }
 
 //go:noescape
@@ -18,6 +19,9 @@ func bF16PackX_avx512(x unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows int)
 
 //go:noescape
 func bF16Mul_avx512(w, x, y, r unsafe.Pointer, ldy, shape int)
+
+//go:noescape
+func bF16MulCompact_avx512(job unsafe.Pointer)
 
 //go:noescape
 func bF16Peak_avx512(p unsafe.Pointer, n int) int

@@ -1523,20 +1523,3228 @@ TEXT ·bf16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// peak_bf16: +7584
+	// pcb_bf16: +7584
+	LONG $0x40478b48 // mov rax, qword ptr [rdi + 0x40]
+	LONG $0x384f8b4c // mov r9, qword ptr [rdi + 0x38]
+	LONG $0x07488d48 // lea rcx, [rax + 0x7]
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0xc8490f48 // cmovns rcx, rax
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x45c18e0f; WORD $0x0000 // jle 0x1637d <pcb_bf16+0x45dd>
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0xb0ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x1b0
+	LONG $0x287f8b4c // mov r15, qword ptr [rdi + 0x28]
+	WORD $0x8b4c; BYTE $0x1f // mov r11, qword ptr [rdi]
+	LONG $0x30578b48 // mov rdx, qword ptr [rdi + 0x30]
+	LONG $0x20778b4c // mov r14, qword ptr [rdi + 0x20]
+	LONG $0x08778b48 // mov rsi, qword ptr [rdi + 0x8]
+	LONG $0x18678b4c // mov r12, qword ptr [rdi + 0x18]
+	LONG $0x106f8b48 // mov rbp, qword ptr [rdi + 0x10]
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x05e7c148 // shl rdi, 0x5
+	LONG $0x03f9c148 // sar rcx, 0x3
+	QUAD $0x47431578487d6262; WORD $0x0000 // vpbroadcastb zmm26, byte ptr [rip + 0x4743] # 0x16540 <peak_bf16+0x1b0>
+	QUAD $0x0000017824bc8948 // mov qword ptr [rsp + 0x178], rdi
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x06e7c148 // shl rdi, 0x6
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x06e0c149 // shl r8, 0x6
+	QUAD $0x0000019824bc8948 // mov qword ptr [rsp + 0x198], rdi
+	LONG $0x401c8d4b // lea rbx, [r8 + 2*r8]
+	QUAD $0x00000180249c8948 // mov qword ptr [rsp + 0x180], rbx
+	LONG $0xff3c8d4b // lea rdi, [r15 + 8*r15]
+	LONG $0x245c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r11
+	QUAD $0x0000009024948948 // mov qword ptr [rsp + 0x90], rdx
+	LONG $0x3f518d48 // lea rdx, [rcx + 0x3f]
+	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
+	LONG $0x2474894c; BYTE $0x70 // mov qword ptr [rsp + 0x70], r14
+	QUAD $0x0000008024bc894c // mov qword ptr [rsp + 0x80], r15
+	WORD $0x8949; BYTE $0xd2 // mov r10, rdx
+	LONG $0xc0e28349 // and r10, -0x40
+	LONG $0x06eac148 // shr rdx, 0x6
+	LONG $0x7f1c8d4c // lea r11, [rdi + 2*rdi]
+	QUAD $0x0000008824bc8948 // mov qword ptr [rsp + 0x88], rdi
+	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
+	LONG $0x13048d4e // lea r8, [rbx + r10]
+	LONG $0x07e1c148 // shl rcx, 0x7
+	LONG $0x07e2c148 // shl rdx, 0x7
+	WORD $0x894d; BYTE $0xd5 // mov r13, r10
+	QUAD $0x000001882494894c // mov qword ptr [rsp + 0x188], r10
+	LONG $0x02edc149 // shr r13, 0x2
+	QUAD $0x00000080118c8d48 // lea rcx, [rcx + rdx + 0x80]
+	QUAD $0x0000008000848d4f // lea r8, [r8 + r8 + 0x80]
+	WORD $0x0148; BYTE $0xda // add rdx, rbx
+	WORD $0x014d; BYTE $0xfb // add r11, r15
+	QUAD $0x000001a02484894c // mov qword ptr [rsp + 0x1a0], r8
+	QUAD $0x00000000fd048d4e // lea r8, [8*r15]
+	QUAD $0x00000190248c8948 // mov qword ptr [rsp + 0x190], rcx
+	LONG $0x7f0c8d4b // lea rcx, [r15 + 2*r15]
+	QUAD $0x00000150249c894c // mov qword ptr [rsp + 0x150], r11
+	WORD $0x894d; BYTE $0xfb // mov r11, r15
+	LONG $0x05e3c149 // shl r11, 0x5
+	QUAD $0x00000170249c894c // mov qword ptr [rsp + 0x170], r11
+	QUAD $0x00000700179c8d48 // lea rbx, [rdi + rdx + 0x700]
+	LONG $0xbf148d4b // lea rdx, [r15 + 4*r15]
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	WORD $0x294d; BYTE $0xfe // sub r14, r15
+	LONG $0x244c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rcx
+	QUAD $0x00000000bd0c8d4a // lea rcx, [4*r15]
+	LONG $0x2444894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r8
+	QUAD $0x000006c03a948d4d // lea r10, [r10 + rdi + 0x6c0]
+	LONG $0x2474894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r14
+	WORD $0x894d; BYTE $0xfe // mov r14, r15
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x24548948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdx
+	LONG $0x57148d49 // lea rdx, [r15 + 2*rdx]
+	QUAD $0x0000016024b4894c // mov qword ptr [rsp + 0x160], r14
+	LONG $0x3f348d4f // lea r14, [r15 + r15]
+	LONG $0x244c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rcx
+	LONG $0x761c8d4f // lea r11, [r14 + 2*r14]
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	LONG $0x2474894c; BYTE $0x78 // mov qword ptr [rsp + 0x78], r14
+	LONG $0x24548948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdx
+	LONG $0x49148d48 // lea rdx, [rcx + 2*rcx]
+	LONG $0x245c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r11
+	LONG $0xb61c8d4f // lea r11, [r14 + 4*r14]
+	QUAD $0x0000009024b48b4c // mov r14, qword ptr [rsp + 0x90]
+	QUAD $0x000000e824948948 // mov qword ptr [rsp + 0xe8], rdx
+	LONG $0x40148d4b // lea rdx, [r8 + 2*r8]
+	LONG $0x245c894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r11
+	LONG $0x891c8d4c // lea r11, [rcx + 4*rcx]
+	LONG $0xc90c8d48 // lea rcx, [rcx + 8*rcx]
+	QUAD $0x0000013824948948 // mov qword ptr [rsp + 0x138], rdx
+	LONG $0x80148d4b // lea rdx, [r8 + 4*r8]
+	LONG $0x2cc76b4d // imul r8, r15, 0x2c
+	QUAD $0x00000130249c894c // mov qword ptr [rsp + 0x130], r11
+	QUAD $0x00000088249c8b4c // mov r11, qword ptr [rsp + 0x88]
+	QUAD $0x00000148248c8948 // mov qword ptr [rsp + 0x148], rcx
+	QUAD $0x0000015824948948 // mov qword ptr [rsp + 0x158], rdx
+	LONG $0x08508d48 // lea rdx, [rax + 0x8]
+	QUAD $0x000001682484894c // mov qword ptr [rsp + 0x168], r8
+	LONG $0x24448b4c; BYTE $0x70 // mov r8, qword ptr [rsp + 0x70]
+	QUAD $0x0000014024948948 // mov qword ptr [rsp + 0x140], rdx
+	WORD $0x70eb // jmp 0x12019 <pcb_bf16+0x279>
+	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
+	QUAD $0x008d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm1
+	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
+	LONG $0x80ed8348 // sub rbp, -0x80
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	WORD $0x894d; BYTE $0xcb // mov r11, r9
+	QUAD $0x000001a8248c8b4c // mov r9, qword ptr [rsp + 0x1a8]
+	QUAD $0x000001a024940348 // add rdx, qword ptr [rsp + 0x1a0]
+	LONG $0xfe498d49 // lea rcx, [r9 - 0x2]
+	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
+	WORD $0xd231 // xor edx, edx
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x950f; BYTE $0xc2 // setne dl
+	WORD $0xe2c1; BYTE $0x07 // shl edx, 0x7
+	WORD $0x0149; BYTE $0xd4 // add r12, rdx
+	QUAD $0x0000019824948b48 // mov rdx, qword ptr [rsp + 0x198]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xd0440f49 // cmove rdx, r8
+	WORD $0x0149; BYTE $0xd0 // add r8, rdx
+	QUAD $0x0000019024948b48 // mov rdx, qword ptr [rsp + 0x190]
+	WORD $0x0149; BYTE $0xd2 // add r10, rdx
+	WORD $0x0148; BYTE $0xd3 // add rbx, rdx
+	LONG $0x02f98349 // cmp r9, 0x2
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	LONG $0x43538e0f; WORD $0x0000 // jle 0x1636c <pcb_bf16+0x45cc>
+	QUAD $0x000001a8248c894c // mov qword ptr [rsp + 0x1a8], r9
+	LONG $0x2444894c; BYTE $0x70 // mov qword ptr [rsp + 0x70], r8
+	QUAD $0x000000a024a4894c // mov qword ptr [rsp + 0xa0], r12
+	QUAD $0x0000009824ac8948 // mov qword ptr [rsp + 0x98], rbp
+	LONG $0x01f98349 // cmp r9, 0x1
+	LONG $0x00a0850f; WORD $0x0000 // jne 0x120e0 <pcb_bf16+0x340>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x0097840f; WORD $0x0000 // je 0x120e0 <pcb_bf16+0x340>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x032e8e0f; WORD $0x0000 // jle 0x12380 <pcb_bf16+0x5e0>
+	LONG $0x004d180f // prefetcht0 byte ptr [rbp]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x01fd840f; WORD $0x0000 // je 0x1225c <pcb_bf16+0x4bc>
+	LONG $0x0c180f41; BYTE $0x24 // prefetcht0 byte ptr [r12]
+	LONG $0x01fe8349 // cmp r14, 0x1
+	LONG $0x0312860f; WORD $0x0000 // jbe 0x12380 <pcb_bf16+0x5e0>
+	LONG $0x4c180f42; WORD $0x00bd // prefetcht0 byte ptr [rbp + 4*r15]
+	LONG $0x0c180f43; BYTE $0xbc // prefetcht0 byte ptr [r12 + 4*r15]
+	LONG $0x02fe8349 // cmp r14, 0x2
+	LONG $0x09b5860f; WORD $0x0000 // jbe 0x12a38 <pcb_bf16+0xc98>
+	LONG $0xbd4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdi]
+	LONG $0x0c180f41; BYTE $0xbc // prefetcht0 byte ptr [r12 + 4*rdi]
+	LONG $0x03fe8349 // cmp r14, 0x3
+	LONG $0x119b860f; WORD $0x0000 // jbe 0x13232 <pcb_bf16+0x1492>
+	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	LONG $0x8d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rcx]
+	LONG $0x0c180f41; BYTE $0x8c // prefetcht0 byte ptr [r12 + 4*rcx]
+	LONG $0x05fe8349 // cmp r14, 0x5
+	LONG $0x1ff18c0f; WORD $0x0000 // jl 0x140a1 <pcb_bf16+0x2301>
+	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x0001f9e9; BYTE $0x00 // jmp 0x122ca <pcb_bf16+0x52a>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x01f98349 // cmp r9, 0x1
+	LONG $0x0096850f; WORD $0x0000 // jne 0x12180 <pcb_bf16+0x3e0>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x0aa28e0f; WORD $0x0000 // jle 0x12b95 <pcb_bf16+0xdf5>
+	LONG $0x004d180f // prefetcht0 byte ptr [rbp]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x0971840f; WORD $0x0000 // je 0x12a71 <pcb_bf16+0xcd1>
+	LONG $0x0c180f41; BYTE $0x24 // prefetcht0 byte ptr [r12]
+	LONG $0x01fe8349 // cmp r14, 0x1
+	LONG $0x0a86860f; WORD $0x0000 // jbe 0x12b95 <pcb_bf16+0xdf5>
+	LONG $0x4c180f42; WORD $0x00bd // prefetcht0 byte ptr [rbp + 4*r15]
+	LONG $0x0c180f43; BYTE $0xbc // prefetcht0 byte ptr [r12 + 4*r15]
+	LONG $0x02fe8349 // cmp r14, 0x2
+	LONG $0x10d5860f; WORD $0x0000 // jbe 0x131f9 <pcb_bf16+0x1459>
+	LONG $0xbd4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdi]
+	LONG $0x0c180f41; BYTE $0xbc // prefetcht0 byte ptr [r12 + 4*rdi]
+	LONG $0x03fe8349 // cmp r14, 0x3
+	LONG $0x1f82860f; WORD $0x0000 // jbe 0x140ba <pcb_bf16+0x231a>
+	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	LONG $0x8d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rcx]
+	LONG $0x0c180f41; BYTE $0x8c // prefetcht0 byte ptr [r12 + 4*rcx]
+	LONG $0x05fe8349 // cmp r14, 0x5
+	LONG $0x20798c0f; WORD $0x0000 // jl 0x141ca <pcb_bf16+0x242a>
+	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x00096de9; BYTE $0x00 // jmp 0x12adf <pcb_bf16+0xd3f>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x00000188248c8b48 // mov rcx, qword ptr [rsp + 0x188]
+	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
+	LONG $0x0a4c8d48; BYTE $0x40 // lea rcx, [rdx + rcx + 0x40]
+	QUAD $0x00000180248c0348 // add rcx, qword ptr [rsp + 0x180]
+	QUAD $0x000000f0248c8948 // mov qword ptr [rsp + 0xf0], rcx
+	LONG $0x244c8d49; BYTE $0x40 // lea rcx, [r12 + 0x40]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x074c840f; WORD $0x0000 // je 0x128fc <pcb_bf16+0xb5c>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x12298e0f; WORD $0x0000 // jle 0x133e2 <pcb_bf16+0x1642>
+	LONG $0x004d180f // prefetcht0 byte ptr [rbp]
+	LONG $0x404d180f // prefetcht0 byte ptr [rbp + 0x40]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x109d840f; WORD $0x0000 // je 0x13267 <pcb_bf16+0x14c7>
+	LONG $0x0c180f41; BYTE $0x24 // prefetcht0 byte ptr [r12]
+	WORD $0x180f; BYTE $0x09 // prefetcht0 byte ptr [rcx]
+	LONG $0x01fe8349 // cmp r14, 0x1
+	LONG $0x1206860f; WORD $0x0000 // jbe 0x133e2 <pcb_bf16+0x1642>
+	LONG $0x4c180f42; WORD $0x00bd // prefetcht0 byte ptr [rbp + 4*r15]
+	LONG $0x4c180f42; WORD $0x40bd // prefetcht0 byte ptr [rbp + 4*r15 + 0x40]
+	LONG $0x0c180f43; BYTE $0xbc // prefetcht0 byte ptr [r12 + 4*r15]
+	LONG $0x0c180f42; BYTE $0xb9 // prefetcht0 byte ptr [rcx + 4*r15]
+	LONG $0x02fe8349 // cmp r14, 0x2
+	LONG $0x1dec860f; WORD $0x0000 // jbe 0x13fe8 <pcb_bf16+0x2248>
+	LONG $0xbd4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdi]
+	LONG $0xbd4c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdi + 0x40]
+	LONG $0x0c180f41; BYTE $0xbc // prefetcht0 byte ptr [r12 + 4*rdi]
+	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
+	LONG $0x03fe8349 // cmp r14, 0x3
+	LONG $0x1f82860f; WORD $0x0000 // jbe 0x1419b <pcb_bf16+0x23fb>
+	LONG $0x24548b48; BYTE $0x58 // mov rdx, qword ptr [rsp + 0x58]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x910c180f // prefetcht0 byte ptr [rcx + 4*rdx]
+	LONG $0x05fe8349 // cmp r14, 0x5
+	LONG $0x20888c0f; WORD $0x0000 // jl 0x142c3 <pcb_bf16+0x2523>
+	LONG $0x247c8b48; BYTE $0x50 // mov rdi, qword ptr [rsp + 0x50]
+	LONG $0x24548b48; BYTE $0x40 // mov rdx, qword ptr [rsp + 0x40]
+	LONG $0x24448b4c; BYTE $0x30 // mov r8, qword ptr [rsp + 0x30]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0xbd4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdi]
+	LONG $0xbd4c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdi + 0x40]
+	LONG $0x001087e9; BYTE $0x00 // jmp 0x132e3 <pcb_bf16+0x1543>
+	LONG $0x01fe8349 // cmp r14, 0x1
+	LONG $0x011a860f; WORD $0x0000 // jbe 0x12380 <pcb_bf16+0x5e0>
+	LONG $0x4c180f42; WORD $0x00bd // prefetcht0 byte ptr [rbp + 4*r15]
+	LONG $0x02fe8349 // cmp r14, 0x2
+	LONG $0x07c2860f; WORD $0x0000 // jbe 0x12a38 <pcb_bf16+0xc98>
+	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
+	LONG $0x0d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rcx]
+	LONG $0x03fe8349 // cmp r14, 0x3
+	LONG $0x0fa8860f; WORD $0x0000 // jbe 0x13232 <pcb_bf16+0x1492>
+	QUAD $0x000000e824948b48 // mov rdx, qword ptr [rsp + 0xe8]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	WORD $0x01b2 // mov dl, 0x1
+	LONG $0xf0249489; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xf0], edx
+	LONG $0x04fe8349 // cmp r14, 0x4
+	LONG $0x3bc28e0f; WORD $0x0000 // jle 0x15e6c <pcb_bf16+0x40cc>
+	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x3af8840f; WORD $0x0000 // je 0x15dc2 <pcb_bf16+0x4022>
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x05ff8349 // cmp r15, 0x5
+	LONG $0x1dc8860f; WORD $0x0000 // jbe 0x140a1 <pcb_bf16+0x2301>
+	LONG $0xbd4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdi]
+	LONG $0x0c180f41; BYTE $0xbc // prefetcht0 byte ptr [r12 + 4*rdi]
+	WORD $0x894d; BYTE $0xfe // mov r14, r15
+	LONG $0x06ff8349 // cmp r15, 0x6
+	LONG $0x3bb0860f; WORD $0x0000 // jbe 0x15ea0 <pcb_bf16+0x4100>
+	LONG $0x4c180f42; WORD $0x0085 // prefetcht0 byte ptr [rbp + 4*r8]
+	LONG $0x0c180f43; BYTE $0x84 // prefetcht0 byte ptr [r12 + 4*r8]
+	LONG $0x07fe8349 // cmp r14, 0x7
+	LONG $0x3bc7860f; WORD $0x0000 // jbe 0x15ecc <pcb_bf16+0x412c>
+	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x09fe8349 // cmp r14, 0x9
+	LONG $0x3be98c0f; WORD $0x0000 // jl 0x15f07 <pcb_bf16+0x4167>
+	LONG $0x8d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rcx]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0x0c180f41; BYTE $0x8c // prefetcht0 byte ptr [r12 + 4*rcx]
+	LONG $0x09ff8349 // cmp r15, 0x9
+	LONG $0x3bd2860f; WORD $0x0000 // jbe 0x15f07 <pcb_bf16+0x4167>
+	LONG $0x4c180f42; WORD $0x009d // prefetcht0 byte ptr [rbp + 4*r11]
+	LONG $0x0c180f43; BYTE $0x9c // prefetcht0 byte ptr [r12 + 4*r11]
+	LONG $0x0aff8349 // cmp r15, 0xa
+	LONG $0x3efb860f; WORD $0x0000 // jbe 0x16245 <pcb_bf16+0x44a5>
+	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
+	LONG $0x8d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rcx]
+	LONG $0x0c180f41; BYTE $0x8c // prefetcht0 byte ptr [r12 + 4*rcx]
+	LONG $0x0bff8349 // cmp r15, 0xb
+	LONG $0x3f1a860f; WORD $0x0000 // jbe 0x1627d <pcb_bf16+0x44dd>
+	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
+	LONG $0x8d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rcx]
+	LONG $0x0c180f41; BYTE $0x8c // prefetcht0 byte ptr [r12 + 4*rcx]
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0xa8248c89; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], ecx
+	LONG $0x003f08e9; BYTE $0x00 // jmp 0x16288 <pcb_bf16+0x44e8>
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	QUAD $0x00000000f02484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xf0], 0x0
+	QUAD $0x00000000142444c7 // mov dword ptr [rsp + 0x14], 0x0
+	QUAD $0x00000000102444c7 // mov dword ptr [rsp + 0x10], 0x0
+	QUAD $0x00000000182444c7 // mov dword ptr [rsp + 0x18], 0x0
+	QUAD $0x000000001c2444c7 // mov dword ptr [rsp + 0x1c], 0x0
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x40498d4c // lea r9, [rcx + 0x40]
+	WORD $0x894d; BYTE $0xcb // mov r11, r9
+	WORD $0x19eb // jmp 0x1242d <pcb_bf16+0x68d>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	LONG $0x08f88349 // cmp r8, 0x8
+	LONG $0x00f3840f; WORD $0x0000 // je 0x12520 <pcb_bf16+0x780>
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x814c8b42; BYTE $0x20 // mov ecx, dword ptr [rcx + 4*r8 + 0x20]
+	WORD $0x3944; BYTE $0xe9 // cmp ecx, r13d
+	LONG $0xcd430f41 // cmovae ecx, r13d
+	LONG $0x89148d49 // lea rdx, [r9 + 4*rcx]
+	WORD $0x3949; BYTE $0xd3 // cmp r11, rdx
+	WORD $0xd973 // jae 0x12420 <pcb_bf16+0x680>
+	WORD $0x8945; BYTE $0xc6 // mov r14d, r8d
+	LONG $0x0ce6c141 // shl r14d, 0xc
+	WORD $0x09eb // jmp 0x12459 <pcb_bf16+0x6b9>
+	LONG $0x04c38349 // add r11, 0x4
+	WORD $0x3949; BYTE $0xd3 // cmp r11, rdx
+	WORD $0xc773 // jae 0x12420 <pcb_bf16+0x680>
+	WORD $0x8b41; BYTE $0x2b // mov ebp, dword ptr [r11]
+	WORD $0x8941; BYTE $0xef // mov r15d, ebp
+	LONG $0x04efc141 // shr r15d, 0x4
+	LONG $0xffe78141; WORD $0x000f; BYTE $0x00 // and r15d, 0xfff
+	WORD $0x0945; BYTE $0xf7 // or r15d, r14d
+	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
+	WORD $0xde7e // jle 0x12450 <pcb_bf16+0x6b0>
+	WORD $0x8944; BYTE $0xf9 // mov ecx, r15d
+	WORD $0xe9d1 // shr ecx
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x493c8d48 // lea rdi, [rcx + 2*rcx]
+	WORD $0xe989 // mov ecx, ebp
+	WORD $0xe180; BYTE $0x0f // and cl, 0xf
+	WORD $0xd341; BYTE $0xe4 // shl r12d, cl
+	WORD $0xe989 // mov ecx, ebp
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x0000e181; WORD $0xffff // and ecx, 0xffff0000
+	WORD $0xedc1; BYTE $0x10 // shr ebp, 0x10
+	LONG $0x01c7f641 // test r15b, 0x1
+	WORD $0x450f; BYTE $0xe9 // cmovne ebp, ecx
+	LONG $0x927bc1c4; BYTE $0xcc // kmovd k1, r12d
+	LONG $0x487d7262; WORD $0xed7c // vpbroadcastd zmm13, ebp
+	LONG $0xc97c5162; WORD $0xed28 // vmovaps zmm13 {k1} {z}, zmm13
+	LONG $0x58167262; WORD $0x2452; BYTE $0x3e // vdpbf16ps zmm12, zmm13, dword ptr [rsi + rdi]{1to16}
+	QUAD $0x013e5c5258167262 // vdpbf16ps zmm11, zmm13, dword ptr [rsi + rdi + 0x4]{1to16}
+	QUAD $0x023e545258167262 // vdpbf16ps zmm10, zmm13, dword ptr [rsi + rdi + 0x8]{1to16}
+	QUAD $0x033e4c5258167262 // vdpbf16ps zmm9, zmm13, dword ptr [rsi + rdi + 0xc]{1to16}
+	QUAD $0x043e445258167262 // vdpbf16ps zmm8, zmm13, dword ptr [rsi + rdi + 0x10]{1to16}
+	QUAD $0x053e7c525816f262 // vdpbf16ps zmm7, zmm13, dword ptr [rsi + rdi + 0x14]{1to16}
+	QUAD $0x063e74525816f262 // vdpbf16ps zmm6, zmm13, dword ptr [rsi + rdi + 0x18]{1to16}
+	QUAD $0x073e6c525816f262 // vdpbf16ps zmm5, zmm13, dword ptr [rsi + rdi + 0x1c]{1to16}
+	QUAD $0x083e64525816f262 // vdpbf16ps zmm4, zmm13, dword ptr [rsi + rdi + 0x20]{1to16}
+	QUAD $0x093e5c525816f262 // vdpbf16ps zmm3, zmm13, dword ptr [rsi + rdi + 0x24]{1to16}
+	QUAD $0x0a3e54525816f262 // vdpbf16ps zmm2, zmm13, dword ptr [rsi + rdi + 0x28]{1to16}
+	QUAD $0x0b3e4c525816f262 // vdpbf16ps zmm1, zmm13, dword ptr [rsi + rdi + 0x2c]{1to16}
+	LONG $0xffff3ce9; BYTE $0xff // jmp 0x12450 <pcb_bf16+0x6b0>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000009024b48b4c // mov r14, qword ptr [rsp + 0x90]
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x02878e0f; WORD $0x0000 // jle 0x127b8 <pcb_bf16+0xa18>
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x244c8b4c; BYTE $0x70 // mov r9, qword ptr [rsp + 0x70]
+	QUAD $0x0000008024bc8b4c // mov r15, qword ptr [rsp + 0x80]
+	QUAD $0x000000a024a48b4c // mov r12, qword ptr [rsp + 0xa0]
+	QUAD $0x0000009824ac8b48 // mov rbp, qword ptr [rsp + 0x98]
+	QUAD $0x0000008824bc8b48 // mov rdi, qword ptr [rsp + 0x88]
+	LONG $0x245c8b4c; BYTE $0x78 // mov r11, qword ptr [rsp + 0x78]
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x487d7262; WORD $0x295a // vbroadcasti32x4 zmm13, xmmword ptr [rcx] # zmm13 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	QUAD $0x00000140248c8b48 // mov rcx, qword ptr [rsp + 0x140]
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x4c180f43; WORD $0x8002 // prefetcht0 byte ptr [r10 + r8 - 0x80]
+	LONG $0x4c180f43; WORD $0xc002 // prefetcht0 byte ptr [r10 + r8 - 0x40]
+	LONG $0x0c180f43; BYTE $0x02 // prefetcht0 byte ptr [r10 + r8]
+	LONG $0xf8c18348 // add rcx, -0x8
+	QUAD $0xe6027cdb40ad1162 // vpandq zmm15, zmm26, zmmword ptr [r10 + r8 - 0x680]
+	QUAD $0xe702746f48fe1162 // vmovdqu64 zmm14, zmmword ptr [r10 + r8 - 0x640]
+	QUAD $0x000600068c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r8 + 0x600]
+	LONG $0x48155262; WORD $0xff00 // vpshufb zmm15, zmm13, zmm15
+	LONG $0x480dc162; WORD $0xc760 // vpunpcklbw zmm16, zmm14, zmm15 # zmm16 = zmm14[0],zmm15[0],zmm14[1],zmm15[1],zmm14[2],zmm15[2],zmm14[3],zmm15[3],zmm14[4],zmm15[4],zmm14[5],zmm15[5],zmm14[6],zmm15[6],zmm14[7],zmm15[7],zmm14[16],zmm15[16],zmm14[17],zmm15[17],zmm14[18],zmm15[18],zmm14[19],zmm15[19],zmm14[20],zmm15[20],zmm14[21],zmm15[21],zmm14[22],zmm15[22],zmm14[23],zmm15[23],zmm14[32],zmm15[32],zmm14[33],zmm15[33],zmm14[34],zmm15[34],zmm14[35],zmm15[35],zmm14[36],zmm15[36],zmm14[37],zmm15[37],zmm14[38],zmm15[38],zmm14[39],zmm15[39],zmm14[48],zmm15[48],zmm14[49],zmm15[49],zmm14[50],zmm15[50],zmm14[51],zmm15[51],zmm14[52],zmm15[52],zmm14[53],zmm15[53],zmm14[54],zmm15[54],zmm14[55],zmm15[55]
+	LONG $0x480d5162; WORD $0xf768 // vpunpckhbw zmm14, zmm14, zmm15 # zmm14 = zmm14[8],zmm15[8],zmm14[9],zmm15[9],zmm14[10],zmm15[10],zmm14[11],zmm15[11],zmm14[12],zmm15[12],zmm14[13],zmm15[13],zmm14[14],zmm15[14],zmm14[15],zmm15[15],zmm14[24],zmm15[24],zmm14[25],zmm15[25],zmm14[26],zmm15[26],zmm14[27],zmm15[27],zmm14[28],zmm15[28],zmm14[29],zmm15[29],zmm14[30],zmm15[30],zmm14[31],zmm15[31],zmm14[40],zmm15[40],zmm14[41],zmm15[41],zmm14[42],zmm15[42],zmm14[43],zmm15[43],zmm14[44],zmm15[44],zmm14[45],zmm15[45],zmm14[46],zmm15[46],zmm14[47],zmm15[47],zmm14[56],zmm15[56],zmm14[57],zmm15[57],zmm14[58],zmm15[58],zmm14[59],zmm15[59],zmm14[60],zmm15[60],zmm14[61],zmm15[61],zmm14[62],zmm15[62],zmm14[63],zmm15[63]
+	LONG $0x48fec162; WORD $0x017f // vmovdqu64 zmmword ptr [r9], zmm16
+	LONG $0x507e3262; WORD $0x2452; BYTE $0x06 // vdpbf16ps zmm12, zmm16, dword ptr [rsi + r8]{1to16}
+	QUAD $0x01065c52507e3262 // vdpbf16ps zmm11, zmm16, dword ptr [rsi + r8 + 0x4]{1to16}
+	QUAD $0x02065452507e3262 // vdpbf16ps zmm10, zmm16, dword ptr [rsi + r8 + 0x8]{1to16}
+	QUAD $0x03064c52507e3262 // vdpbf16ps zmm9, zmm16, dword ptr [rsi + r8 + 0xc]{1to16}
+	QUAD $0x04064452507e3262 // vdpbf16ps zmm8, zmm16, dword ptr [rsi + r8 + 0x10]{1to16}
+	QUAD $0x05067c52507eb262 // vdpbf16ps zmm7, zmm16, dword ptr [rsi + r8 + 0x14]{1to16}
+	QUAD $0x06067452507eb262 // vdpbf16ps zmm6, zmm16, dword ptr [rsi + r8 + 0x18]{1to16}
+	QUAD $0x07066c52507eb262 // vdpbf16ps zmm5, zmm16, dword ptr [rsi + r8 + 0x1c]{1to16}
+	QUAD $0x08066452507eb262 // vdpbf16ps zmm4, zmm16, dword ptr [rsi + r8 + 0x20]{1to16}
+	QUAD $0x09065c52507eb262 // vdpbf16ps zmm3, zmm16, dword ptr [rsi + r8 + 0x24]{1to16}
+	QUAD $0x0a065452507eb262 // vdpbf16ps zmm2, zmm16, dword ptr [rsi + r8 + 0x28]{1to16}
+	QUAD $0x0b064c52507eb262 // vdpbf16ps zmm1, zmm16, dword ptr [rsi + r8 + 0x2c]{1to16}
+	QUAD $0x000630068c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r8 + 0x630]
+	LONG $0x48fe5162; WORD $0x717f; BYTE $0x01 // vmovdqu64 zmmword ptr [r9 + 0x40], zmm14
+	QUAD $0xe602547248059162; BYTE $0x04 // vpsrld zmm15, zmmword ptr [r10 + r8 - 0x680], 0x4
+	QUAD $0x0c066452580e3262 // vdpbf16ps zmm12, zmm14, dword ptr [rsi + r8 + 0x30]{1to16}
+	QUAD $0x0d065c52580e3262 // vdpbf16ps zmm11, zmm14, dword ptr [rsi + r8 + 0x34]{1to16}
+	QUAD $0x0e065452580e3262 // vdpbf16ps zmm10, zmm14, dword ptr [rsi + r8 + 0x38]{1to16}
+	QUAD $0x0f064c52580e3262 // vdpbf16ps zmm9, zmm14, dword ptr [rsi + r8 + 0x3c]{1to16}
+	QUAD $0x10064452580e3262 // vdpbf16ps zmm8, zmm14, dword ptr [rsi + r8 + 0x40]{1to16}
+	QUAD $0x11067c52580eb262 // vdpbf16ps zmm7, zmm14, dword ptr [rsi + r8 + 0x44]{1to16}
+	QUAD $0x12067452580eb262 // vdpbf16ps zmm6, zmm14, dword ptr [rsi + r8 + 0x48]{1to16}
+	QUAD $0x13066c52580eb262 // vdpbf16ps zmm5, zmm14, dword ptr [rsi + r8 + 0x4c]{1to16}
+	QUAD $0x14066452580eb262 // vdpbf16ps zmm4, zmm14, dword ptr [rsi + r8 + 0x50]{1to16}
+	QUAD $0x15065c52580eb262 // vdpbf16ps zmm3, zmm14, dword ptr [rsi + r8 + 0x54]{1to16}
+	QUAD $0x16065452580eb262 // vdpbf16ps zmm2, zmm14, dword ptr [rsi + r8 + 0x58]{1to16}
+	QUAD $0x17064c52580eb262 // vdpbf16ps zmm1, zmm14, dword ptr [rsi + r8 + 0x5c]{1to16}
+	QUAD $0xe802746f48fe1162 // vmovdqu64 zmm14, zmmword ptr [r10 + r8 - 0x600]
+	QUAD $0x000660068c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r8 + 0x660]
+	LONG $0x48851162; WORD $0xfadb // vpandq zmm15, zmm15, zmm26
+	LONG $0x48155262; WORD $0xff00 // vpshufb zmm15, zmm13, zmm15
+	LONG $0x480dc162; WORD $0xc760 // vpunpcklbw zmm16, zmm14, zmm15 # zmm16 = zmm14[0],zmm15[0],zmm14[1],zmm15[1],zmm14[2],zmm15[2],zmm14[3],zmm15[3],zmm14[4],zmm15[4],zmm14[5],zmm15[5],zmm14[6],zmm15[6],zmm14[7],zmm15[7],zmm14[16],zmm15[16],zmm14[17],zmm15[17],zmm14[18],zmm15[18],zmm14[19],zmm15[19],zmm14[20],zmm15[20],zmm14[21],zmm15[21],zmm14[22],zmm15[22],zmm14[23],zmm15[23],zmm14[32],zmm15[32],zmm14[33],zmm15[33],zmm14[34],zmm15[34],zmm14[35],zmm15[35],zmm14[36],zmm15[36],zmm14[37],zmm15[37],zmm14[38],zmm15[38],zmm14[39],zmm15[39],zmm14[48],zmm15[48],zmm14[49],zmm15[49],zmm14[50],zmm15[50],zmm14[51],zmm15[51],zmm14[52],zmm15[52],zmm14[53],zmm15[53],zmm14[54],zmm15[54],zmm14[55],zmm15[55]
+	LONG $0x480d5162; WORD $0xf768 // vpunpckhbw zmm14, zmm14, zmm15 # zmm14 = zmm14[8],zmm15[8],zmm14[9],zmm15[9],zmm14[10],zmm15[10],zmm14[11],zmm15[11],zmm14[12],zmm15[12],zmm14[13],zmm15[13],zmm14[14],zmm15[14],zmm14[15],zmm15[15],zmm14[24],zmm15[24],zmm14[25],zmm15[25],zmm14[26],zmm15[26],zmm14[27],zmm15[27],zmm14[28],zmm15[28],zmm14[29],zmm15[29],zmm14[30],zmm15[30],zmm14[31],zmm15[31],zmm14[40],zmm15[40],zmm14[41],zmm15[41],zmm14[42],zmm15[42],zmm14[43],zmm15[43],zmm14[44],zmm15[44],zmm14[45],zmm15[45],zmm14[46],zmm15[46],zmm14[47],zmm15[47],zmm14[56],zmm15[56],zmm14[57],zmm15[57],zmm14[58],zmm15[58],zmm14[59],zmm15[59],zmm14[60],zmm15[60],zmm14[61],zmm15[61],zmm14[62],zmm15[62],zmm14[63],zmm15[63]
+	LONG $0x48fec162; WORD $0x417f; BYTE $0x02 // vmovdqu64 zmmword ptr [r9 + 0x80], zmm16
+	QUAD $0x18066452507e3262 // vdpbf16ps zmm12, zmm16, dword ptr [rsi + r8 + 0x60]{1to16}
+	QUAD $0x19065c52507e3262 // vdpbf16ps zmm11, zmm16, dword ptr [rsi + r8 + 0x64]{1to16}
+	QUAD $0x1a065452507e3262 // vdpbf16ps zmm10, zmm16, dword ptr [rsi + r8 + 0x68]{1to16}
+	QUAD $0x1b064c52507e3262 // vdpbf16ps zmm9, zmm16, dword ptr [rsi + r8 + 0x6c]{1to16}
+	QUAD $0x1c064452507e3262 // vdpbf16ps zmm8, zmm16, dword ptr [rsi + r8 + 0x70]{1to16}
+	QUAD $0x1d067c52507eb262 // vdpbf16ps zmm7, zmm16, dword ptr [rsi + r8 + 0x74]{1to16}
+	QUAD $0x1e067452507eb262 // vdpbf16ps zmm6, zmm16, dword ptr [rsi + r8 + 0x78]{1to16}
+	QUAD $0x1f066c52507eb262 // vdpbf16ps zmm5, zmm16, dword ptr [rsi + r8 + 0x7c]{1to16}
+	QUAD $0x20066452507eb262 // vdpbf16ps zmm4, zmm16, dword ptr [rsi + r8 + 0x80]{1to16}
+	QUAD $0x21065c52507eb262 // vdpbf16ps zmm3, zmm16, dword ptr [rsi + r8 + 0x84]{1to16}
+	QUAD $0x22065452507eb262 // vdpbf16ps zmm2, zmm16, dword ptr [rsi + r8 + 0x88]{1to16}
+	QUAD $0x23064c52507eb262 // vdpbf16ps zmm1, zmm16, dword ptr [rsi + r8 + 0x8c]{1to16}
+	QUAD $0x000690068c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r8 + 0x690]
+	LONG $0x48fe5162; WORD $0x717f; BYTE $0x03 // vmovdqu64 zmmword ptr [r9 + 0xc0], zmm14
+	LONG $0x00c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x100
+	QUAD $0x24066452580e3262 // vdpbf16ps zmm12, zmm14, dword ptr [rsi + r8 + 0x90]{1to16}
+	QUAD $0x25065c52580e3262 // vdpbf16ps zmm11, zmm14, dword ptr [rsi + r8 + 0x94]{1to16}
+	QUAD $0x26065452580e3262 // vdpbf16ps zmm10, zmm14, dword ptr [rsi + r8 + 0x98]{1to16}
+	QUAD $0x27064c52580e3262 // vdpbf16ps zmm9, zmm14, dword ptr [rsi + r8 + 0x9c]{1to16}
+	QUAD $0x28064452580e3262 // vdpbf16ps zmm8, zmm14, dword ptr [rsi + r8 + 0xa0]{1to16}
+	QUAD $0x29067c52580eb262 // vdpbf16ps zmm7, zmm14, dword ptr [rsi + r8 + 0xa4]{1to16}
+	QUAD $0x2a067452580eb262 // vdpbf16ps zmm6, zmm14, dword ptr [rsi + r8 + 0xa8]{1to16}
+	QUAD $0x2b066c52580eb262 // vdpbf16ps zmm5, zmm14, dword ptr [rsi + r8 + 0xac]{1to16}
+	QUAD $0x2c066452580eb262 // vdpbf16ps zmm4, zmm14, dword ptr [rsi + r8 + 0xb0]{1to16}
+	QUAD $0x2d065c52580eb262 // vdpbf16ps zmm3, zmm14, dword ptr [rsi + r8 + 0xb4]{1to16}
+	QUAD $0x2e065452580eb262 // vdpbf16ps zmm2, zmm14, dword ptr [rsi + r8 + 0xb8]{1to16}
+	QUAD $0x2f064c52580eb262 // vdpbf16ps zmm1, zmm14, dword ptr [rsi + r8 + 0xbc]{1to16}
+	LONG $0xc0c08149; WORD $0x0000; BYTE $0x00 // add r8, 0xc0
+	LONG $0x08f98348 // cmp rcx, 0x8
+	LONG $0xfdca870f; WORD $0xffff // ja 0x12580 <pcb_bf16+0x7e0>
+	WORD $0x2aeb // jmp 0x127e2 <pcb_bf16+0xa42>
+	QUAD $0x0000008024bc8b4c // mov r15, qword ptr [rsp + 0x80]
+	LONG $0x24548b48; BYTE $0x70 // mov rdx, qword ptr [rsp + 0x70]
+	QUAD $0x000000a024a48b4c // mov r12, qword ptr [rsp + 0xa0]
+	QUAD $0x0000009824ac8b48 // mov rbp, qword ptr [rsp + 0x98]
+	QUAD $0x0000008824bc8b48 // mov rdi, qword ptr [rsp + 0x88]
+	LONG $0x245c8b4c; BYTE $0x78 // mov r11, qword ptr [rsp + 0x78]
+	WORD $0x8949; BYTE $0xd0 // mov r8, rdx
+	LONG $0x0424548b // mov edx, dword ptr [rsp + 0x4]
+	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x07eb8f0f; WORD $0x0000 // jg 0x12fe0 <pcb_bf16+0x1240>
+	LONG $0x14247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x14], 0x0
+	LONG $0x07fe840f; WORD $0x0000 // je 0x12ffe <pcb_bf16+0x125e>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x0774 // je 0x1280c <pcb_bf16+0xa6c>
+	LONG $0x48241162; WORD $0x1c58; BYTE $0xbc // vaddps zmm11, zmm11, zmmword ptr [r12 + 4*r15]
+	QUAD $0x00bd5c11487c3162 // vmovups zmmword ptr [rbp + 4*r15], zmm11
+	LONG $0x10247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x10], 0x0
+	LONG $0x07ea850f; WORD $0x0000 // jne 0x13009 <pcb_bf16+0x1269>
+	QUAD $0x00000000f024bc80 // cmp byte ptr [rsp + 0xf0], 0x0
+	LONG $0x07fe840f; WORD $0x0000 // je 0x1302b <pcb_bf16+0x128b>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x0e74 // je 0x12840 <pcb_bf16+0xaa0>
+	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	LONG $0x48345162; WORD $0x0c58; BYTE $0x8c // vaddps zmm9, zmm9, zmmword ptr [r12 + 4*rcx]
+	WORD $0x05eb // jmp 0x12845 <pcb_bf16+0xaa5>
+	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	QUAD $0x008d4c11487c7162 // vmovups zmmword ptr [rbp + 4*rcx], zmm9
+	LONG $0x05fe8349 // cmp r14, 0x5
+	LONG $0x07de8d0f; WORD $0x0000 // jge 0x13035 <pcb_bf16+0x1295>
+	LONG $0x0c247c80; BYTE $0x00 // cmp byte ptr [rsp + 0xc], 0x0
+	LONG $0x07fe840f; WORD $0x0000 // je 0x13060 <pcb_bf16+0x12c0>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x0e74 // je 0x12875 <pcb_bf16+0xad5>
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0x4844d162; WORD $0x3c58; BYTE $0x8c // vaddps zmm7, zmm7, zmmword ptr [r12 + 4*rcx]
+	WORD $0x05eb // jmp 0x1287a <pcb_bf16+0xada>
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	QUAD $0x008d7c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm7
+	LONG $0x18247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x18], 0x0
+	LONG $0x07de850f; WORD $0x0000 // jne 0x1306b <pcb_bf16+0x12cb>
+	WORD $0xd284 // test dl, dl
+	LONG $0x07fe840f; WORD $0x0000 // je 0x13093 <pcb_bf16+0x12f3>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x0e74 // je 0x128a8 <pcb_bf16+0xb08>
+	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
+	LONG $0x4854d162; WORD $0x2c58; BYTE $0x8c // vaddps zmm5, zmm5, zmmword ptr [r12 + 4*rcx]
+	WORD $0x05eb // jmp 0x128ad <pcb_bf16+0xb0d>
+	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
+	QUAD $0x008d6c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm5
+	LONG $0x09fe8349 // cmp r14, 0x9
+	LONG $0x07de8d0f; WORD $0x0000 // jge 0x1309d <pcb_bf16+0x12fd>
+	LONG $0x08247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x8], 0x0
+	LONG $0x07fe840f; WORD $0x0000 // je 0x130c8 <pcb_bf16+0x1328>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x0774 // je 0x128d6 <pcb_bf16+0xb36>
+	LONG $0x48649162; WORD $0x1c58; BYTE $0x8c // vaddps zmm3, zmm3, zmmword ptr [r12 + 4*r9]
+	QUAD $0x008d5c11487cb162 // vmovups zmmword ptr [rbp + 4*r9], zmm3
+	LONG $0x1c247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x1c], 0x0
+	LONG $0x07ea850f; WORD $0x0000 // jne 0x130d3 <pcb_bf16+0x1333>
+	QUAD $0x00000000a824bc80 // cmp byte ptr [rsp + 0xa8], 0x0
+	LONG $0xf6bf840f; WORD $0xffff // je 0x11fb6 <pcb_bf16+0x216>
+	LONG $0x000805e9; BYTE $0x00 // jmp 0x13101 <pcb_bf16+0x1361>
+	LONG $0x09fe8349 // cmp r14, 0x9
+	LONG $0x08158c0f; WORD $0x0000 // jl 0x1311b <pcb_bf16+0x137b>
+	LONG $0x004d180f // prefetcht0 byte ptr [rbp]
+	LONG $0x404d180f // prefetcht0 byte ptr [rbp + 0x40]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x17d8840f; WORD $0x0000 // je 0x140ef <pcb_bf16+0x234f>
+	LONG $0x24548b48; BYTE $0x58 // mov rdx, qword ptr [rsp + 0x58]
+	LONG $0x0c180f41; BYTE $0x24 // prefetcht0 byte ptr [r12]
+	WORD $0x180f; BYTE $0x09 // prefetcht0 byte ptr [rcx]
+	LONG $0x4c180f42; WORD $0x00bd // prefetcht0 byte ptr [rbp + 4*r15]
+	LONG $0x4c180f42; WORD $0x40bd // prefetcht0 byte ptr [rbp + 4*r15 + 0x40]
+	LONG $0x0c180f43; BYTE $0xbc // prefetcht0 byte ptr [r12 + 4*r15]
+	LONG $0x0c180f42; BYTE $0xb9 // prefetcht0 byte ptr [rcx + 4*r15]
+	LONG $0xbd4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdi]
+	LONG $0xbd4c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdi + 0x40]
+	LONG $0x0c180f41; BYTE $0xbc // prefetcht0 byte ptr [r12 + 4*rdi]
+	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x910c180f // prefetcht0 byte ptr [rcx + 4*rdx]
+	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x910c180f // prefetcht0 byte ptr [rcx + 4*rdx]
+	LONG $0x24548b48; BYTE $0x30 // mov rdx, qword ptr [rsp + 0x30]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x910c180f // prefetcht0 byte ptr [rcx + 4*rdx]
+	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x910c180f // prefetcht0 byte ptr [rcx + 4*rdx]
+	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x910c180f // prefetcht0 byte ptr [rcx + 4*rdx]
+	LONG $0x24548b48; BYTE $0x40 // mov rdx, qword ptr [rsp + 0x40]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x910c180f // prefetcht0 byte ptr [rcx + 4*rdx]
+	LONG $0x09fe8349 // cmp r14, 0x9
+	LONG $0x179e840f; WORD $0x0000 // je 0x14180 <pcb_bf16+0x23e0>
+	LONG $0x4c180f42; WORD $0x009d // prefetcht0 byte ptr [rbp + 4*r11]
+	LONG $0x4c180f42; WORD $0x409d // prefetcht0 byte ptr [rbp + 4*r11 + 0x40]
+	LONG $0x0c180f43; BYTE $0x9c // prefetcht0 byte ptr [r12 + 4*r11]
+	LONG $0x0c180f42; BYTE $0x99 // prefetcht0 byte ptr [rcx + 4*r11]
+	LONG $0x0afe8349 // cmp r14, 0xa
+	LONG $0x18a7860f; WORD $0x0000 // jbe 0x142a9 <pcb_bf16+0x2509>
+	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x910c180f // prefetcht0 byte ptr [rcx + 4*rdx]
+	LONG $0x0cfe8349 // cmp r14, 0xc
+	LONG $0x18b2820f; WORD $0x0000 // jb 0x142d6 <pcb_bf16+0x2536>
+	LONG $0x24548b48; BYTE $0x60 // mov rdx, qword ptr [rsp + 0x60]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	LONG $0x001856e9; BYTE $0x00 // jmp 0x1428e <pcb_bf16+0x24ee>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	QUAD $0x00000000f02484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xf0], 0x0
+	LONG $0x14244c89 // mov dword ptr [rsp + 0x14], ecx
+	LONG $0xfff945e9; BYTE $0xff // jmp 0x123b6 <pcb_bf16+0x616>
+	LONG $0x01fe8349 // cmp r14, 0x1
+	LONG $0x011a860f; WORD $0x0000 // jbe 0x12b95 <pcb_bf16+0xdf5>
+	LONG $0x4c180f42; WORD $0x00bd // prefetcht0 byte ptr [rbp + 4*r15]
+	LONG $0x02fe8349 // cmp r14, 0x2
+	LONG $0x076e860f; WORD $0x0000 // jbe 0x131f9 <pcb_bf16+0x1459>
+	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
+	LONG $0x0d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rcx]
+	LONG $0x03fe8349 // cmp r14, 0x3
+	LONG $0x161b860f; WORD $0x0000 // jbe 0x140ba <pcb_bf16+0x231a>
+	QUAD $0x000000e824948b48 // mov rdx, qword ptr [rsp + 0xe8]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	WORD $0x01b2 // mov dl, 0x1
+	LONG $0xf0249489; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xf0], edx
+	LONG $0x04fe8349 // cmp r14, 0x4
+	LONG $0x35398e0f; WORD $0x0000 // jle 0x15ff8 <pcb_bf16+0x4258>
+	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x346f840f; WORD $0x0000 // je 0x15f4e <pcb_bf16+0x41ae>
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x05ff8349 // cmp r15, 0x5
+	LONG $0x16dc860f; WORD $0x0000 // jbe 0x141ca <pcb_bf16+0x242a>
+	LONG $0xbd4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdi]
+	LONG $0x0c180f41; BYTE $0xbc // prefetcht0 byte ptr [r12 + 4*rdi]
+	WORD $0x894d; BYTE $0xfe // mov r14, r15
+	LONG $0x06ff8349 // cmp r15, 0x6
+	LONG $0x3527860f; WORD $0x0000 // jbe 0x1602c <pcb_bf16+0x428c>
+	LONG $0x4c180f42; WORD $0x0085 // prefetcht0 byte ptr [rbp + 4*r8]
+	LONG $0x0c180f43; BYTE $0x84 // prefetcht0 byte ptr [r12 + 4*r8]
+	LONG $0x07fe8349 // cmp r14, 0x7
+	LONG $0x353e860f; WORD $0x0000 // jbe 0x16058 <pcb_bf16+0x42b8>
+	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x09fe8349 // cmp r14, 0x9
+	LONG $0x35448c0f; WORD $0x0000 // jl 0x16077 <pcb_bf16+0x42d7>
+	LONG $0x8d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rcx]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0x0c180f41; BYTE $0x8c // prefetcht0 byte ptr [r12 + 4*rcx]
+	LONG $0x09ff8349 // cmp r15, 0x9
+	LONG $0x352d860f; WORD $0x0000 // jbe 0x16077 <pcb_bf16+0x42d7>
+	LONG $0x4c180f42; WORD $0x009d // prefetcht0 byte ptr [rbp + 4*r11]
+	LONG $0x0c180f43; BYTE $0x9c // prefetcht0 byte ptr [r12 + 4*r11]
+	LONG $0x0aff8349 // cmp r15, 0xa
+	LONG $0x3702860f; WORD $0x0000 // jbe 0x16261 <pcb_bf16+0x44c1>
+	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
+	LONG $0x8d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rcx]
+	LONG $0x0c180f41; BYTE $0x8c // prefetcht0 byte ptr [r12 + 4*rcx]
+	LONG $0x0bff8349 // cmp r15, 0xb
+	LONG $0x3761860f; WORD $0x0000 // jbe 0x162d9 <pcb_bf16+0x4539>
+	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
+	LONG $0x8d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rcx]
+	LONG $0x0c180f41; BYTE $0x8c // prefetcht0 byte ptr [r12 + 4*rcx]
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0xa8248c89; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], ecx
+	LONG $0x00374fe9; BYTE $0x00 // jmp 0x162e4 <pcb_bf16+0x4544>
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	QUAD $0x00000000f02484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xf0], 0x0
+	QUAD $0x00000000142444c7 // mov dword ptr [rsp + 0x14], 0x0
+	QUAD $0x00000000102444c7 // mov dword ptr [rsp + 0x10], 0x0
+	QUAD $0x00000000182444c7 // mov dword ptr [rsp + 0x18], 0x0
+	QUAD $0x000000001c2444c7 // mov dword ptr [rsp + 0x1c], 0x0
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x40498d4c // lea r9, [rcx + 0x40]
+	WORD $0x894d; BYTE $0xcb // mov r11, r9
+	WORD $0x14eb // jmp 0x12c3d <pcb_bf16+0xe9d>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	LONG $0x08f88349 // cmp r8, 0x8
+	LONG $0x00f3840f; WORD $0x0000 // je 0x12d30 <pcb_bf16+0xf90>
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x814c8b42; BYTE $0x20 // mov ecx, dword ptr [rcx + 4*r8 + 0x20]
+	WORD $0x3944; BYTE $0xe9 // cmp ecx, r13d
+	LONG $0xcd430f41 // cmovae ecx, r13d
+	LONG $0x89148d49 // lea rdx, [r9 + 4*rcx]
+	WORD $0x3949; BYTE $0xd3 // cmp r11, rdx
+	WORD $0xd973 // jae 0x12c30 <pcb_bf16+0xe90>
+	WORD $0x8945; BYTE $0xc6 // mov r14d, r8d
+	LONG $0x0ce6c141 // shl r14d, 0xc
+	WORD $0x09eb // jmp 0x12c69 <pcb_bf16+0xec9>
+	LONG $0x04c38349 // add r11, 0x4
+	WORD $0x3949; BYTE $0xd3 // cmp r11, rdx
+	WORD $0xc773 // jae 0x12c30 <pcb_bf16+0xe90>
+	WORD $0x8b41; BYTE $0x2b // mov ebp, dword ptr [r11]
+	WORD $0x8941; BYTE $0xef // mov r15d, ebp
+	LONG $0x04efc141 // shr r15d, 0x4
+	LONG $0xffe78141; WORD $0x000f; BYTE $0x00 // and r15d, 0xfff
+	WORD $0x0945; BYTE $0xf7 // or r15d, r14d
+	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
+	WORD $0xde7e // jle 0x12c60 <pcb_bf16+0xec0>
+	WORD $0x8944; BYTE $0xf9 // mov ecx, r15d
+	WORD $0xe9d1 // shr ecx
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x493c8d48 // lea rdi, [rcx + 2*rcx]
+	WORD $0xe989 // mov ecx, ebp
+	WORD $0xe180; BYTE $0x0f // and cl, 0xf
+	WORD $0xd341; BYTE $0xe4 // shl r12d, cl
+	WORD $0xe989 // mov ecx, ebp
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x0000e181; WORD $0xffff // and ecx, 0xffff0000
+	WORD $0xedc1; BYTE $0x10 // shr ebp, 0x10
+	LONG $0x01c7f641 // test r15b, 0x1
+	WORD $0x450f; BYTE $0xe9 // cmovne ebp, ecx
+	LONG $0x927bc1c4; BYTE $0xcc // kmovd k1, r12d
+	LONG $0x487d7262; WORD $0xed7c // vpbroadcastd zmm13, ebp
+	LONG $0xc97c5162; WORD $0xed28 // vmovaps zmm13 {k1} {z}, zmm13
+	LONG $0x58167262; WORD $0x2452; BYTE $0x3e // vdpbf16ps zmm12, zmm13, dword ptr [rsi + rdi]{1to16}
+	QUAD $0x013e5c5258167262 // vdpbf16ps zmm11, zmm13, dword ptr [rsi + rdi + 0x4]{1to16}
+	QUAD $0x023e545258167262 // vdpbf16ps zmm10, zmm13, dword ptr [rsi + rdi + 0x8]{1to16}
+	QUAD $0x033e4c5258167262 // vdpbf16ps zmm9, zmm13, dword ptr [rsi + rdi + 0xc]{1to16}
+	QUAD $0x043e445258167262 // vdpbf16ps zmm8, zmm13, dword ptr [rsi + rdi + 0x10]{1to16}
+	QUAD $0x053e7c525816f262 // vdpbf16ps zmm7, zmm13, dword ptr [rsi + rdi + 0x14]{1to16}
+	QUAD $0x063e74525816f262 // vdpbf16ps zmm6, zmm13, dword ptr [rsi + rdi + 0x18]{1to16}
+	QUAD $0x073e6c525816f262 // vdpbf16ps zmm5, zmm13, dword ptr [rsi + rdi + 0x1c]{1to16}
+	QUAD $0x083e64525816f262 // vdpbf16ps zmm4, zmm13, dword ptr [rsi + rdi + 0x20]{1to16}
+	QUAD $0x093e5c525816f262 // vdpbf16ps zmm3, zmm13, dword ptr [rsi + rdi + 0x24]{1to16}
+	QUAD $0x0a3e54525816f262 // vdpbf16ps zmm2, zmm13, dword ptr [rsi + rdi + 0x28]{1to16}
+	QUAD $0x0b3e4c525816f262 // vdpbf16ps zmm1, zmm13, dword ptr [rsi + rdi + 0x2c]{1to16}
+	LONG $0xffff3ce9; BYTE $0xff // jmp 0x12c60 <pcb_bf16+0xec0>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000009024b48b4c // mov r14, qword ptr [rsp + 0x90]
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x02658e0f; WORD $0x0000 // jle 0x12fa6 <pcb_bf16+0x1206>
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	QUAD $0x0000008024bc8b4c // mov r15, qword ptr [rsp + 0x80]
+	LONG $0x24548b48; BYTE $0x70 // mov rdx, qword ptr [rsp + 0x70]
+	QUAD $0x000000a024a48b4c // mov r12, qword ptr [rsp + 0xa0]
+	QUAD $0x0000009824ac8b48 // mov rbp, qword ptr [rsp + 0x98]
+	QUAD $0x00000088248c8b4c // mov r9, qword ptr [rsp + 0x88]
+	LONG $0x245c8b4c; BYTE $0x78 // mov r11, qword ptr [rsp + 0x78]
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x487d7262; WORD $0x295a // vbroadcasti32x4 zmm13, xmmword ptr [rcx] # zmm13 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	QUAD $0x00000140248c8b48 // mov rcx, qword ptr [rsp + 0x140]
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x4c180f43; WORD $0x8002 // prefetcht0 byte ptr [r10 + r8 - 0x80]
+	LONG $0x4c180f43; WORD $0xc002 // prefetcht0 byte ptr [r10 + r8 - 0x40]
+	LONG $0x0c180f43; BYTE $0x02 // prefetcht0 byte ptr [r10 + r8]
+	LONG $0xf8c18348 // add rcx, -0x8
+	QUAD $0xe6027cdb40ad1162 // vpandq zmm15, zmm26, zmmword ptr [r10 + r8 - 0x680]
+	QUAD $0xe702746f48fe1162 // vmovdqu64 zmm14, zmmword ptr [r10 + r8 - 0x640]
+	QUAD $0x000600068c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r8 + 0x600]
+	LONG $0x48155262; WORD $0xff00 // vpshufb zmm15, zmm13, zmm15
+	LONG $0x480dc162; WORD $0xc760 // vpunpcklbw zmm16, zmm14, zmm15 # zmm16 = zmm14[0],zmm15[0],zmm14[1],zmm15[1],zmm14[2],zmm15[2],zmm14[3],zmm15[3],zmm14[4],zmm15[4],zmm14[5],zmm15[5],zmm14[6],zmm15[6],zmm14[7],zmm15[7],zmm14[16],zmm15[16],zmm14[17],zmm15[17],zmm14[18],zmm15[18],zmm14[19],zmm15[19],zmm14[20],zmm15[20],zmm14[21],zmm15[21],zmm14[22],zmm15[22],zmm14[23],zmm15[23],zmm14[32],zmm15[32],zmm14[33],zmm15[33],zmm14[34],zmm15[34],zmm14[35],zmm15[35],zmm14[36],zmm15[36],zmm14[37],zmm15[37],zmm14[38],zmm15[38],zmm14[39],zmm15[39],zmm14[48],zmm15[48],zmm14[49],zmm15[49],zmm14[50],zmm15[50],zmm14[51],zmm15[51],zmm14[52],zmm15[52],zmm14[53],zmm15[53],zmm14[54],zmm15[54],zmm14[55],zmm15[55]
+	LONG $0x480d5162; WORD $0xf768 // vpunpckhbw zmm14, zmm14, zmm15 # zmm14 = zmm14[8],zmm15[8],zmm14[9],zmm15[9],zmm14[10],zmm15[10],zmm14[11],zmm15[11],zmm14[12],zmm15[12],zmm14[13],zmm15[13],zmm14[14],zmm15[14],zmm14[15],zmm15[15],zmm14[24],zmm15[24],zmm14[25],zmm15[25],zmm14[26],zmm15[26],zmm14[27],zmm15[27],zmm14[28],zmm15[28],zmm14[29],zmm15[29],zmm14[30],zmm15[30],zmm14[31],zmm15[31],zmm14[40],zmm15[40],zmm14[41],zmm15[41],zmm14[42],zmm15[42],zmm14[43],zmm15[43],zmm14[44],zmm15[44],zmm14[45],zmm15[45],zmm14[46],zmm15[46],zmm14[47],zmm15[47],zmm14[56],zmm15[56],zmm14[57],zmm15[57],zmm14[58],zmm15[58],zmm14[59],zmm15[59],zmm14[60],zmm15[60],zmm14[61],zmm15[61],zmm14[62],zmm15[62],zmm14[63],zmm15[63]
+	LONG $0x507e3262; WORD $0x2452; BYTE $0x06 // vdpbf16ps zmm12, zmm16, dword ptr [rsi + r8]{1to16}
+	QUAD $0x01065c52507e3262 // vdpbf16ps zmm11, zmm16, dword ptr [rsi + r8 + 0x4]{1to16}
+	QUAD $0x02065452507e3262 // vdpbf16ps zmm10, zmm16, dword ptr [rsi + r8 + 0x8]{1to16}
+	QUAD $0x03064c52507e3262 // vdpbf16ps zmm9, zmm16, dword ptr [rsi + r8 + 0xc]{1to16}
+	QUAD $0x04064452507e3262 // vdpbf16ps zmm8, zmm16, dword ptr [rsi + r8 + 0x10]{1to16}
+	QUAD $0x05067c52507eb262 // vdpbf16ps zmm7, zmm16, dword ptr [rsi + r8 + 0x14]{1to16}
+	QUAD $0x06067452507eb262 // vdpbf16ps zmm6, zmm16, dword ptr [rsi + r8 + 0x18]{1to16}
+	QUAD $0x07066c52507eb262 // vdpbf16ps zmm5, zmm16, dword ptr [rsi + r8 + 0x1c]{1to16}
+	QUAD $0x08066452507eb262 // vdpbf16ps zmm4, zmm16, dword ptr [rsi + r8 + 0x20]{1to16}
+	QUAD $0x09065c52507eb262 // vdpbf16ps zmm3, zmm16, dword ptr [rsi + r8 + 0x24]{1to16}
+	QUAD $0x0a065452507eb262 // vdpbf16ps zmm2, zmm16, dword ptr [rsi + r8 + 0x28]{1to16}
+	QUAD $0x0b064c52507eb262 // vdpbf16ps zmm1, zmm16, dword ptr [rsi + r8 + 0x2c]{1to16}
+	QUAD $0x000630068c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r8 + 0x630]
+	QUAD $0xe602547248059162; BYTE $0x04 // vpsrld zmm15, zmmword ptr [r10 + r8 - 0x680], 0x4
+	QUAD $0x0c066452580e3262 // vdpbf16ps zmm12, zmm14, dword ptr [rsi + r8 + 0x30]{1to16}
+	QUAD $0x0d065c52580e3262 // vdpbf16ps zmm11, zmm14, dword ptr [rsi + r8 + 0x34]{1to16}
+	QUAD $0x0e065452580e3262 // vdpbf16ps zmm10, zmm14, dword ptr [rsi + r8 + 0x38]{1to16}
+	QUAD $0x0f064c52580e3262 // vdpbf16ps zmm9, zmm14, dword ptr [rsi + r8 + 0x3c]{1to16}
+	QUAD $0x10064452580e3262 // vdpbf16ps zmm8, zmm14, dword ptr [rsi + r8 + 0x40]{1to16}
+	QUAD $0x11067c52580eb262 // vdpbf16ps zmm7, zmm14, dword ptr [rsi + r8 + 0x44]{1to16}
+	QUAD $0x12067452580eb262 // vdpbf16ps zmm6, zmm14, dword ptr [rsi + r8 + 0x48]{1to16}
+	QUAD $0x13066c52580eb262 // vdpbf16ps zmm5, zmm14, dword ptr [rsi + r8 + 0x4c]{1to16}
+	QUAD $0x14066452580eb262 // vdpbf16ps zmm4, zmm14, dword ptr [rsi + r8 + 0x50]{1to16}
+	QUAD $0x15065c52580eb262 // vdpbf16ps zmm3, zmm14, dword ptr [rsi + r8 + 0x54]{1to16}
+	QUAD $0x16065452580eb262 // vdpbf16ps zmm2, zmm14, dword ptr [rsi + r8 + 0x58]{1to16}
+	QUAD $0x17064c52580eb262 // vdpbf16ps zmm1, zmm14, dword ptr [rsi + r8 + 0x5c]{1to16}
+	QUAD $0xe802746f48fe1162 // vmovdqu64 zmm14, zmmword ptr [r10 + r8 - 0x600]
+	QUAD $0x000660068c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r8 + 0x660]
+	LONG $0x48851162; WORD $0xfadb // vpandq zmm15, zmm15, zmm26
+	LONG $0x48155262; WORD $0xff00 // vpshufb zmm15, zmm13, zmm15
+	LONG $0x480dc162; WORD $0xc760 // vpunpcklbw zmm16, zmm14, zmm15 # zmm16 = zmm14[0],zmm15[0],zmm14[1],zmm15[1],zmm14[2],zmm15[2],zmm14[3],zmm15[3],zmm14[4],zmm15[4],zmm14[5],zmm15[5],zmm14[6],zmm15[6],zmm14[7],zmm15[7],zmm14[16],zmm15[16],zmm14[17],zmm15[17],zmm14[18],zmm15[18],zmm14[19],zmm15[19],zmm14[20],zmm15[20],zmm14[21],zmm15[21],zmm14[22],zmm15[22],zmm14[23],zmm15[23],zmm14[32],zmm15[32],zmm14[33],zmm15[33],zmm14[34],zmm15[34],zmm14[35],zmm15[35],zmm14[36],zmm15[36],zmm14[37],zmm15[37],zmm14[38],zmm15[38],zmm14[39],zmm15[39],zmm14[48],zmm15[48],zmm14[49],zmm15[49],zmm14[50],zmm15[50],zmm14[51],zmm15[51],zmm14[52],zmm15[52],zmm14[53],zmm15[53],zmm14[54],zmm15[54],zmm14[55],zmm15[55]
+	LONG $0x480d5162; WORD $0xf768 // vpunpckhbw zmm14, zmm14, zmm15 # zmm14 = zmm14[8],zmm15[8],zmm14[9],zmm15[9],zmm14[10],zmm15[10],zmm14[11],zmm15[11],zmm14[12],zmm15[12],zmm14[13],zmm15[13],zmm14[14],zmm15[14],zmm14[15],zmm15[15],zmm14[24],zmm15[24],zmm14[25],zmm15[25],zmm14[26],zmm15[26],zmm14[27],zmm15[27],zmm14[28],zmm15[28],zmm14[29],zmm15[29],zmm14[30],zmm15[30],zmm14[31],zmm15[31],zmm14[40],zmm15[40],zmm14[41],zmm15[41],zmm14[42],zmm15[42],zmm14[43],zmm15[43],zmm14[44],zmm15[44],zmm14[45],zmm15[45],zmm14[46],zmm15[46],zmm14[47],zmm15[47],zmm14[56],zmm15[56],zmm14[57],zmm15[57],zmm14[58],zmm15[58],zmm14[59],zmm15[59],zmm14[60],zmm15[60],zmm14[61],zmm15[61],zmm14[62],zmm15[62],zmm14[63],zmm15[63]
+	QUAD $0x18066452507e3262 // vdpbf16ps zmm12, zmm16, dword ptr [rsi + r8 + 0x60]{1to16}
+	QUAD $0x19065c52507e3262 // vdpbf16ps zmm11, zmm16, dword ptr [rsi + r8 + 0x64]{1to16}
+	QUAD $0x1a065452507e3262 // vdpbf16ps zmm10, zmm16, dword ptr [rsi + r8 + 0x68]{1to16}
+	QUAD $0x1b064c52507e3262 // vdpbf16ps zmm9, zmm16, dword ptr [rsi + r8 + 0x6c]{1to16}
+	QUAD $0x1c064452507e3262 // vdpbf16ps zmm8, zmm16, dword ptr [rsi + r8 + 0x70]{1to16}
+	QUAD $0x1d067c52507eb262 // vdpbf16ps zmm7, zmm16, dword ptr [rsi + r8 + 0x74]{1to16}
+	QUAD $0x1e067452507eb262 // vdpbf16ps zmm6, zmm16, dword ptr [rsi + r8 + 0x78]{1to16}
+	QUAD $0x1f066c52507eb262 // vdpbf16ps zmm5, zmm16, dword ptr [rsi + r8 + 0x7c]{1to16}
+	QUAD $0x20066452507eb262 // vdpbf16ps zmm4, zmm16, dword ptr [rsi + r8 + 0x80]{1to16}
+	QUAD $0x21065c52507eb262 // vdpbf16ps zmm3, zmm16, dword ptr [rsi + r8 + 0x84]{1to16}
+	QUAD $0x22065452507eb262 // vdpbf16ps zmm2, zmm16, dword ptr [rsi + r8 + 0x88]{1to16}
+	QUAD $0x23064c52507eb262 // vdpbf16ps zmm1, zmm16, dword ptr [rsi + r8 + 0x8c]{1to16}
+	QUAD $0x000690068c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r8 + 0x690]
+	QUAD $0x24066452580e3262 // vdpbf16ps zmm12, zmm14, dword ptr [rsi + r8 + 0x90]{1to16}
+	QUAD $0x25065c52580e3262 // vdpbf16ps zmm11, zmm14, dword ptr [rsi + r8 + 0x94]{1to16}
+	QUAD $0x26065452580e3262 // vdpbf16ps zmm10, zmm14, dword ptr [rsi + r8 + 0x98]{1to16}
+	QUAD $0x27064c52580e3262 // vdpbf16ps zmm9, zmm14, dword ptr [rsi + r8 + 0x9c]{1to16}
+	QUAD $0x28064452580e3262 // vdpbf16ps zmm8, zmm14, dword ptr [rsi + r8 + 0xa0]{1to16}
+	QUAD $0x29067c52580eb262 // vdpbf16ps zmm7, zmm14, dword ptr [rsi + r8 + 0xa4]{1to16}
+	QUAD $0x2a067452580eb262 // vdpbf16ps zmm6, zmm14, dword ptr [rsi + r8 + 0xa8]{1to16}
+	QUAD $0x2b066c52580eb262 // vdpbf16ps zmm5, zmm14, dword ptr [rsi + r8 + 0xac]{1to16}
+	QUAD $0x2c066452580eb262 // vdpbf16ps zmm4, zmm14, dword ptr [rsi + r8 + 0xb0]{1to16}
+	QUAD $0x2d065c52580eb262 // vdpbf16ps zmm3, zmm14, dword ptr [rsi + r8 + 0xb4]{1to16}
+	QUAD $0x2e065452580eb262 // vdpbf16ps zmm2, zmm14, dword ptr [rsi + r8 + 0xb8]{1to16}
+	QUAD $0x2f064c52580eb262 // vdpbf16ps zmm1, zmm14, dword ptr [rsi + r8 + 0xbc]{1to16}
+	LONG $0xc0c08149; WORD $0x0000; BYTE $0x00 // add r8, 0xc0
+	LONG $0x08f98348 // cmp rcx, 0x8
+	LONG $0xfdec870f; WORD $0xffff // ja 0x12d90 <pcb_bf16+0xff0>
+	WORD $0x2aeb // jmp 0x12fd0 <pcb_bf16+0x1230>
+	QUAD $0x0000008024bc8b4c // mov r15, qword ptr [rsp + 0x80]
+	LONG $0x24548b48; BYTE $0x70 // mov rdx, qword ptr [rsp + 0x70]
+	QUAD $0x000000a024a48b4c // mov r12, qword ptr [rsp + 0xa0]
+	QUAD $0x0000009824ac8b48 // mov rbp, qword ptr [rsp + 0x98]
+	QUAD $0x00000088248c8b4c // mov r9, qword ptr [rsp + 0x88]
+	LONG $0x245c8b4c; BYTE $0x78 // mov r11, qword ptr [rsp + 0x78]
+	WORD $0x8949; BYTE $0xd0 // mov r8, rdx
+	LONG $0x0424548b // mov edx, dword ptr [rsp + 0x4]
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xf8158e0f; WORD $0xffff // jle 0x127f5 <pcb_bf16+0xa55>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x0774 // je 0x12fec <pcb_bf16+0x124c>
+	LONG $0x481c5162; WORD $0x2458; BYTE $0x24 // vaddps zmm12, zmm12, zmmword ptr [r12]
+	LONG $0x487c7162; WORD $0x6511; BYTE $0x00 // vmovups zmmword ptr [rbp], zmm12
+	LONG $0x14247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x14], 0x0
+	LONG $0xf802850f; WORD $0xffff // jne 0x12800 <pcb_bf16+0xa60>
+	LONG $0x10247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x10], 0x0
+	LONG $0xf816840f; WORD $0xffff // je 0x1281f <pcb_bf16+0xa7f>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x0774 // je 0x13015 <pcb_bf16+0x1275>
+	LONG $0x482c1162; WORD $0x1458; BYTE $0x9c // vaddps zmm10, zmm10, zmmword ptr [r12 + 4*r11]
+	QUAD $0x009d5411487c3162 // vmovups zmmword ptr [rbp + 4*r11], zmm10
+	QUAD $0x00000000f024bc80 // cmp byte ptr [rsp + 0xf0], 0x0
+	LONG $0xf802850f; WORD $0xffff // jne 0x1282d <pcb_bf16+0xa8d>
+	LONG $0x05fe8349 // cmp r14, 0x5
+	LONG $0xf8228c0f; WORD $0xffff // jl 0x12857 <pcb_bf16+0xab7>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x0e74 // je 0x13048 <pcb_bf16+0x12a8>
+	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
+	LONG $0x483c5162; WORD $0x0458; BYTE $0x8c // vaddps zmm8, zmm8, zmmword ptr [r12 + 4*rcx]
+	WORD $0x05eb // jmp 0x1304d <pcb_bf16+0x12ad>
+	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
+	QUAD $0x008d4411487c7162 // vmovups zmmword ptr [rbp + 4*rcx], zmm8
+	LONG $0x0c247c80; BYTE $0x00 // cmp byte ptr [rsp + 0xc], 0x0
+	LONG $0xf802850f; WORD $0xffff // jne 0x12862 <pcb_bf16+0xac2>
+	LONG $0x18247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x18], 0x0
+	LONG $0xf822840f; WORD $0xffff // je 0x1288d <pcb_bf16+0xaed>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x0e74 // je 0x1307e <pcb_bf16+0x12de>
+	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
+	LONG $0x484cd162; WORD $0x3458; BYTE $0x8c // vaddps zmm6, zmm6, zmmword ptr [r12 + 4*rcx]
+	WORD $0x05eb // jmp 0x13083 <pcb_bf16+0x12e3>
+	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
+	QUAD $0x008d7411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm6
+	WORD $0xd284 // test dl, dl
+	LONG $0xf802850f; WORD $0xffff // jne 0x12895 <pcb_bf16+0xaf5>
+	LONG $0x09fe8349 // cmp r14, 0x9
+	LONG $0xf8228c0f; WORD $0xffff // jl 0x128bf <pcb_bf16+0xb1f>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x0e74 // je 0x130b0 <pcb_bf16+0x1310>
+	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
+	LONG $0x485cd162; WORD $0x2458; BYTE $0x8c // vaddps zmm4, zmm4, zmmword ptr [r12 + 4*rcx]
+	WORD $0x05eb // jmp 0x130b5 <pcb_bf16+0x1315>
+	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
+	QUAD $0x008d6411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm4
+	LONG $0x08247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x8], 0x0
+	LONG $0xf802850f; WORD $0xffff // jne 0x128ca <pcb_bf16+0xb2a>
+	LONG $0x1c247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x1c], 0x0
+	LONG $0xf816840f; WORD $0xffff // je 0x128e9 <pcb_bf16+0xb49>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x0e74 // je 0x130e6 <pcb_bf16+0x1346>
+	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
+	LONG $0x486cd162; WORD $0x1458; BYTE $0x8c // vaddps zmm2, zmm2, zmmword ptr [r12 + 4*rcx]
+	WORD $0x05eb // jmp 0x130eb <pcb_bf16+0x134b>
+	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
+	QUAD $0x008d5411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm2
+	QUAD $0x00000000a824bc80 // cmp byte ptr [rsp + 0xa8], 0x0
+	LONG $0xeeb5840f; WORD $0xffff // je 0x11fb6 <pcb_bf16+0x216>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0xee9f840f; WORD $0xffff // je 0x11fa9 <pcb_bf16+0x209>
+	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
+	LONG $0x4874d162; WORD $0x0c58; BYTE $0x8c // vaddps zmm1, zmm1, zmmword ptr [r12 + 4*rcx]
+	LONG $0xffee93e9; BYTE $0xff // jmp 0x11fae <pcb_bf16+0x20e>
+	LONG $0x05fe8349 // cmp r14, 0x5
+	LONG $0x0ef68c0f; WORD $0x0000 // jl 0x1401b <pcb_bf16+0x227b>
+	LONG $0x004d180f // prefetcht0 byte ptr [rbp]
+	LONG $0x404d180f // prefetcht0 byte ptr [rbp + 0x40]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x10ad840f; WORD $0x0000 // je 0x141e3 <pcb_bf16+0x2443>
+	LONG $0x24548b48; BYTE $0x58 // mov rdx, qword ptr [rsp + 0x58]
+	LONG $0x0c180f41; BYTE $0x24 // prefetcht0 byte ptr [r12]
+	WORD $0x180f; BYTE $0x09 // prefetcht0 byte ptr [rcx]
+	LONG $0x4c180f42; WORD $0x00bd // prefetcht0 byte ptr [rbp + 4*r15]
+	LONG $0x4c180f42; WORD $0x40bd // prefetcht0 byte ptr [rbp + 4*r15 + 0x40]
+	LONG $0x0c180f43; BYTE $0xbc // prefetcht0 byte ptr [r12 + 4*r15]
+	LONG $0x0c180f42; BYTE $0xb9 // prefetcht0 byte ptr [rcx + 4*r15]
+	LONG $0xbd4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdi]
+	LONG $0xbd4c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdi + 0x40]
+	LONG $0x0c180f41; BYTE $0xbc // prefetcht0 byte ptr [r12 + 4*rdi]
+	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x910c180f // prefetcht0 byte ptr [rcx + 4*rdx]
+	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x910c180f // prefetcht0 byte ptr [rcx + 4*rdx]
+	LONG $0x05fe8349 // cmp r14, 0x5
+	LONG $0x108b840f; WORD $0x0000 // je 0x1422c <pcb_bf16+0x248c>
+	LONG $0x24548b48; BYTE $0x30 // mov rdx, qword ptr [rsp + 0x30]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x910c180f // prefetcht0 byte ptr [rcx + 4*rdx]
+	LONG $0x06fe8349 // cmp r14, 0x6
+	LONG $0x22a1860f; WORD $0x0000 // jbe 0x15464 <pcb_bf16+0x36c4>
+	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x910c180f // prefetcht0 byte ptr [rcx + 4*rdx]
+	LONG $0x08fe8349 // cmp r14, 0x8
+	LONG $0x2343850f; WORD $0x0000 // jne 0x15528 <pcb_bf16+0x3788>
+	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	LONG $0x00224ae9; BYTE $0x00 // jmp 0x15443 <pcb_bf16+0x36a3>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	QUAD $0x00000000f02484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xf0], 0x0
+	LONG $0x14244c89 // mov dword ptr [rsp + 0x14], ecx
+	LONG $0xfff999e9; BYTE $0xff // jmp 0x12bcb <pcb_bf16+0xe2b>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	QUAD $0x00000000f02484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xf0], 0x0
+	LONG $0x002c2ae9; BYTE $0x00 // jmp 0x15e91 <pcb_bf16+0x40f1>
+	LONG $0x01fe8349 // cmp r14, 0x1
+	LONG $0x0171860f; WORD $0x0000 // jbe 0x133e2 <pcb_bf16+0x1642>
+	LONG $0x4c180f42; WORD $0x00bd // prefetcht0 byte ptr [rbp + 4*r15]
+	LONG $0x4c180f42; WORD $0x40bd // prefetcht0 byte ptr [rbp + 4*r15 + 0x40]
+	LONG $0x02fe8349 // cmp r14, 0x2
+	LONG $0x0d61860f; WORD $0x0000 // jbe 0x13fe8 <pcb_bf16+0x2248>
+	LONG $0x24548b48; BYTE $0x40 // mov rdx, qword ptr [rsp + 0x40]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x154c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rdx + 0x40]
+	LONG $0x03fe8349 // cmp r14, 0x3
+	LONG $0x0efb860f; WORD $0x0000 // jbe 0x1419b <pcb_bf16+0x23fb>
+	QUAD $0x000000e824bc8b48 // mov rdi, qword ptr [rsp + 0xe8]
+	LONG $0x3d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdi]
+	LONG $0x3d4c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rdi + 0x40]
+	WORD $0xb740; BYTE $0x01 // mov dil, 0x1
+	LONG $0x08247c89 // mov dword ptr [rsp + 0x8], edi
+	LONG $0x04fe8349 // cmp r14, 0x4
+	LONG $0x2ece8e0f; WORD $0x0000 // jle 0x16191 <pcb_bf16+0x43f1>
+	LONG $0x247c8b48; BYTE $0x50 // mov rdi, qword ptr [rsp + 0x50]
+	LONG $0x24448b4c; BYTE $0x30 // mov r8, qword ptr [rsp + 0x30]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0xbd4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdi]
+	LONG $0xbd4c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdi + 0x40]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x2ddb840f; WORD $0x0000 // je 0x160be <pcb_bf16+0x431e>
+	LONG $0x0c180f41; BYTE $0xbc // prefetcht0 byte ptr [r12 + 4*rdi]
+	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
+	LONG $0x05ff8349 // cmp r15, 0x5
+	LONG $0x0fcd860f; WORD $0x0000 // jbe 0x142c3 <pcb_bf16+0x2523>
+	LONG $0x4c180f42; WORD $0x0085 // prefetcht0 byte ptr [rbp + 4*r8]
+	LONG $0x4c180f42; WORD $0x4085 // prefetcht0 byte ptr [rbp + 4*r8 + 0x40]
+	LONG $0x0c180f43; BYTE $0x84 // prefetcht0 byte ptr [r12 + 4*r8]
+	LONG $0x0c180f42; BYTE $0x81 // prefetcht0 byte ptr [rcx + 4*r8]
+	WORD $0x894d; BYTE $0xfe // mov r14, r15
+	LONG $0x06ff8349 // cmp r15, 0x6
+	LONG $0x2ea9860f; WORD $0x0000 // jbe 0x161c2 <pcb_bf16+0x4422>
+	LONG $0x247c8b48; BYTE $0x38 // mov rdi, qword ptr [rsp + 0x38]
+	LONG $0xbd4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdi]
+	LONG $0xbd4c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdi + 0x40]
+	LONG $0x0c180f41; BYTE $0xbc // prefetcht0 byte ptr [r12 + 4*rdi]
+	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
+	LONG $0x07fe8349 // cmp r14, 0x7
+	LONG $0x2ead860f; WORD $0x0000 // jbe 0x161e8 <pcb_bf16+0x4448>
+	LONG $0x247c8b48; BYTE $0x48 // mov rdi, qword ptr [rsp + 0x48]
+	LONG $0xbd4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdi]
+	LONG $0xbd4c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdi + 0x40]
+	LONG $0x0c180f41; BYTE $0xbc // prefetcht0 byte ptr [r12 + 4*rdi]
+	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
+	LONG $0x09fe8349 // cmp r14, 0x9
+	LONG $0x2ea78c0f; WORD $0x0000 // jl 0x16204 <pcb_bf16+0x4464>
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x910c180f // prefetcht0 byte ptr [rcx + 4*rdx]
+	LONG $0x09ff8349 // cmp r15, 0x9
+	LONG $0x2e87860f; WORD $0x0000 // jbe 0x16204 <pcb_bf16+0x4464>
+	LONG $0x4c180f42; WORD $0x009d // prefetcht0 byte ptr [rbp + 4*r11]
+	LONG $0x4c180f42; WORD $0x409d // prefetcht0 byte ptr [rbp + 4*r11 + 0x40]
+	LONG $0x0c180f43; BYTE $0x9c // prefetcht0 byte ptr [r12 + 4*r11]
+	LONG $0x0c180f42; BYTE $0x99 // prefetcht0 byte ptr [rcx + 4*r11]
+	LONG $0x0aff8349 // cmp r15, 0xa
+	LONG $0x2f23860f; WORD $0x0000 // jbe 0x162c0 <pcb_bf16+0x4520>
+	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x910c180f // prefetcht0 byte ptr [rcx + 4*rdx]
+	LONG $0x0bff8349 // cmp r15, 0xb
+	LONG $0x2f70860f; WORD $0x0000 // jbe 0x1632f <pcb_bf16+0x458f>
+	LONG $0x24548b48; BYTE $0x60 // mov rdx, qword ptr [rsp + 0x60]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x910c180f // prefetcht0 byte ptr [rcx + 4*rdx]
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x0c244c89 // mov dword ptr [rsp + 0xc], ecx
+	LONG $0x002f55e9; BYTE $0x00 // jmp 0x16337 <pcb_bf16+0x4597>
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	QUAD $0x000000001c2444c7 // mov dword ptr [rsp + 0x1c], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	QUAD $0x00000000182444c7 // mov dword ptr [rsp + 0x18], 0x0
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	QUAD $0x00000000242444c7 // mov dword ptr [rsp + 0x24], 0x0
+	QUAD $0x00000000202444c7 // mov dword ptr [rsp + 0x20], 0x0
+	QUAD $0x00000000102444c7 // mov dword ptr [rsp + 0x10], 0x0
+	QUAD $0x00000000142444c7 // mov dword ptr [rsp + 0x14], 0x0
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x40518d48 // lea rdx, [rcx + 0x40]
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	WORD $0x0deb // jmp 0x1347d <pcb_bf16+0x16dd>
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	LONG $0x08f88349 // cmp r8, 0x8
+	LONG $0x00eb840f; WORD $0x0000 // je 0x13568 <pcb_bf16+0x17c8>
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x814c8b42; BYTE $0x20 // mov ecx, dword ptr [rcx + 4*r8 + 0x20]
+	WORD $0x3944; BYTE $0xe9 // cmp ecx, r13d
+	LONG $0xcd430f41 // cmovae ecx, r13d
+	LONG $0x8a348d4c // lea r14, [rdx + 4*rcx]
+	WORD $0x394d; BYTE $0xf1 // cmp r9, r14
+	WORD $0xd973 // jae 0x13470 <pcb_bf16+0x16d0>
+	WORD $0x8944; BYTE $0xc5 // mov ebp, r8d
+	WORD $0xe5c1; BYTE $0x0c // shl ebp, 0xc
+	WORD $0x0aeb // jmp 0x134a9 <pcb_bf16+0x1709>
+	BYTE $0x90 // nop
+	LONG $0x04c18349 // add r9, 0x4
+	WORD $0x394d; BYTE $0xf1 // cmp r9, r14
+	WORD $0xc773 // jae 0x13470 <pcb_bf16+0x16d0>
+	WORD $0x8b45; BYTE $0x39 // mov r15d, dword ptr [r9]
+	WORD $0x8945; BYTE $0xfb // mov r11d, r15d
+	LONG $0x04ebc141 // shr r11d, 0x4
+	LONG $0xffe38141; WORD $0x000f; BYTE $0x00 // and r11d, 0xfff
+	WORD $0x0941; BYTE $0xeb // or r11d, ebp
+	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
+	WORD $0xde7e // jle 0x134a0 <pcb_bf16+0x1700>
+	WORD $0x8944; BYTE $0xd9 // mov ecx, r11d
+	WORD $0xe9d1 // shr ecx
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x493c8d48 // lea rdi, [rcx + 2*rcx]
+	WORD $0x8944; BYTE $0xf9 // mov ecx, r15d
+	WORD $0xe180; BYTE $0x0f // and cl, 0xf
+	WORD $0xd341; BYTE $0xe4 // shl r12d, cl
+	WORD $0x8944; BYTE $0xf9 // mov ecx, r15d
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x0000e181; WORD $0xffff // and ecx, 0xffff0000
+	LONG $0x10efc141 // shr r15d, 0x10
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0xf9450f44 // cmovne r15d, ecx
+	LONG $0x927bc1c4; BYTE $0xcc // kmovd k1, r12d
+	LONG $0x487d5262; WORD $0xef7c // vpbroadcastd zmm13, r15d
+	LONG $0xc97c5162; WORD $0xed28 // vmovaps zmm13 {k1} {z}, zmm13
+	LONG $0x58167262; WORD $0x2452; BYTE $0x3e // vdpbf16ps zmm12, zmm13, dword ptr [rsi + rdi]{1to16}
+	QUAD $0x013e5c5258167262 // vdpbf16ps zmm11, zmm13, dword ptr [rsi + rdi + 0x4]{1to16}
+	QUAD $0x023e545258167262 // vdpbf16ps zmm10, zmm13, dword ptr [rsi + rdi + 0x8]{1to16}
+	QUAD $0x033e4c5258167262 // vdpbf16ps zmm9, zmm13, dword ptr [rsi + rdi + 0xc]{1to16}
+	QUAD $0x043e445258167262 // vdpbf16ps zmm8, zmm13, dword ptr [rsi + rdi + 0x10]{1to16}
+	QUAD $0x053e7c525816f262 // vdpbf16ps zmm7, zmm13, dword ptr [rsi + rdi + 0x14]{1to16}
+	QUAD $0x063e74525816f262 // vdpbf16ps zmm6, zmm13, dword ptr [rsi + rdi + 0x18]{1to16}
+	QUAD $0x073e6c525816f262 // vdpbf16ps zmm5, zmm13, dword ptr [rsi + rdi + 0x1c]{1to16}
+	QUAD $0x083e64525816f262 // vdpbf16ps zmm4, zmm13, dword ptr [rsi + rdi + 0x20]{1to16}
+	QUAD $0x093e5c525816f262 // vdpbf16ps zmm3, zmm13, dword ptr [rsi + rdi + 0x24]{1to16}
+	QUAD $0x0a3e54525816f262 // vdpbf16ps zmm2, zmm13, dword ptr [rsi + rdi + 0x28]{1to16}
+	QUAD $0x0b3e4c525816f262 // vdpbf16ps zmm1, zmm13, dword ptr [rsi + rdi + 0x2c]{1to16}
+	LONG $0xffff38e9; BYTE $0xff // jmp 0x134a0 <pcb_bf16+0x1700>
+	QUAD $0x000000f0248c8b48 // mov rcx, qword ptr [rsp + 0xf0]
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
+	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
+	LONG $0x0064a162; WORD $0xdb57 // vxorps xmm19, xmm19, xmm19
+	LONG $0x005ca162; WORD $0xe457 // vxorps xmm20, xmm20, xmm20
+	LONG $0x0054a162; WORD $0xed57 // vxorps xmm21, xmm21, xmm21
+	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
+	LONG $0x0044a162; WORD $0xff57 // vxorps xmm23, xmm23, xmm23
+	LONG $0x003c0162; WORD $0xc057 // vxorps xmm24, xmm24, xmm24
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x40518d48 // lea rdx, [rcx + 0x40]
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	WORD $0x1ceb // jmp 0x135dd <pcb_bf16+0x183d>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	LONG $0x08f88349 // cmp r8, 0x8
+	LONG $0x00fb840f; WORD $0x0000 // je 0x136d8 <pcb_bf16+0x1938>
+	QUAD $0x000000f0248c8b48 // mov rcx, qword ptr [rsp + 0xf0]
+	LONG $0x814c8b42; BYTE $0x20 // mov ecx, dword ptr [rcx + 4*r8 + 0x20]
+	WORD $0x3944; BYTE $0xe9 // cmp ecx, r13d
+	LONG $0xcd430f41 // cmovae ecx, r13d
+	LONG $0x8a348d4c // lea r14, [rdx + 4*rcx]
+	WORD $0x394d; BYTE $0xf1 // cmp r9, r14
+	WORD $0xd673 // jae 0x135d0 <pcb_bf16+0x1830>
+	WORD $0x8944; BYTE $0xc5 // mov ebp, r8d
+	WORD $0xe5c1; BYTE $0x0c // shl ebp, 0xc
+	WORD $0x17eb // jmp 0x13619 <pcb_bf16+0x1879>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x04c18349 // add r9, 0x4
+	WORD $0x394d; BYTE $0xf1 // cmp r9, r14
+	WORD $0xb773 // jae 0x135d0 <pcb_bf16+0x1830>
+	WORD $0x8b45; BYTE $0x39 // mov r15d, dword ptr [r9]
+	WORD $0x8945; BYTE $0xfb // mov r11d, r15d
+	LONG $0x04ebc141 // shr r11d, 0x4
+	LONG $0xffe38141; WORD $0x000f; BYTE $0x00 // and r11d, 0xfff
+	WORD $0x0941; BYTE $0xeb // or r11d, ebp
+	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
+	WORD $0xde7e // jle 0x13610 <pcb_bf16+0x1870>
+	WORD $0x8944; BYTE $0xd9 // mov ecx, r11d
+	WORD $0xe9d1 // shr ecx
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x493c8d48 // lea rdi, [rcx + 2*rcx]
+	WORD $0x8944; BYTE $0xf9 // mov ecx, r15d
+	WORD $0xe180; BYTE $0x0f // and cl, 0xf
+	WORD $0xd341; BYTE $0xe4 // shl r12d, cl
+	WORD $0x8944; BYTE $0xf9 // mov ecx, r15d
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x0000e181; WORD $0xffff // and ecx, 0xffff0000
+	LONG $0x10efc141 // shr r15d, 0x10
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0xf9450f44 // cmovne r15d, ecx
+	LONG $0x927bc1c4; BYTE $0xcc // kmovd k1, r12d
+	LONG $0x487d4262; WORD $0xcf7c // vpbroadcastd zmm25, r15d
+	LONG $0xc97c0162; WORD $0xc928 // vmovaps zmm25 {k1} {z}, zmm25
+	LONG $0x50366262; WORD $0x0452; BYTE $0x3e // vdpbf16ps zmm24, zmm25, dword ptr [rsi + rdi]{1to16}
+	QUAD $0x013e7c525036e262 // vdpbf16ps zmm23, zmm25, dword ptr [rsi + rdi + 0x4]{1to16}
+	QUAD $0x023e74525036e262 // vdpbf16ps zmm22, zmm25, dword ptr [rsi + rdi + 0x8]{1to16}
+	QUAD $0x033e6c525036e262 // vdpbf16ps zmm21, zmm25, dword ptr [rsi + rdi + 0xc]{1to16}
+	QUAD $0x043e64525036e262 // vdpbf16ps zmm20, zmm25, dword ptr [rsi + rdi + 0x10]{1to16}
+	QUAD $0x053e5c525036e262 // vdpbf16ps zmm19, zmm25, dword ptr [rsi + rdi + 0x14]{1to16}
+	QUAD $0x063e54525036e262 // vdpbf16ps zmm18, zmm25, dword ptr [rsi + rdi + 0x18]{1to16}
+	QUAD $0x073e4c525036e262 // vdpbf16ps zmm17, zmm25, dword ptr [rsi + rdi + 0x1c]{1to16}
+	QUAD $0x083e44525036e262 // vdpbf16ps zmm16, zmm25, dword ptr [rsi + rdi + 0x20]{1to16}
+	QUAD $0x093e7c5250367262 // vdpbf16ps zmm15, zmm25, dword ptr [rsi + rdi + 0x24]{1to16}
+	QUAD $0x0a3e745250367262 // vdpbf16ps zmm14, zmm25, dword ptr [rsi + rdi + 0x28]{1to16}
+	QUAD $0x0b3e6c5250367262 // vdpbf16ps zmm13, zmm25, dword ptr [rsi + rdi + 0x2c]{1to16}
+	LONG $0xffff38e9; BYTE $0xff // jmp 0x13610 <pcb_bf16+0x1870>
+	QUAD $0x000000a024a48b4c // mov r12, qword ptr [rsp + 0xa0]
+	QUAD $0x0000009824ac8b48 // mov rbp, qword ptr [rsp + 0x98]
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x05a28e0f; WORD $0x0000 // jle 0x13c93 <pcb_bf16+0x1ef3>
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	QUAD $0x0000014024948b48 // mov rdx, qword ptr [rsp + 0x140]
+	QUAD $0x0000008024bc8b4c // mov r15, qword ptr [rsp + 0x80]
+	QUAD $0x0000009024b48b4c // mov r14, qword ptr [rsp + 0x90]
+	QUAD $0x0000017824bc8b48 // mov rdi, qword ptr [rsp + 0x178]
+	LONG $0x245c8b4c; BYTE $0x78 // mov r11, qword ptr [rsp + 0x78]
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x487df262; WORD $0x015a // vbroadcasti32x4 zmm0, xmmword ptr [rcx] # zmm0 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	QUAD $0x000000f0248c8b48 // mov rcx, qword ptr [rsp + 0xf0]
+	LONG $0x487d6262; WORD $0x095a // vbroadcasti32x4 zmm25, xmmword ptr [rcx] # zmm25 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	LONG $0x244c8b48; BYTE $0x70 // mov rcx, qword ptr [rsp + 0x70]
+	QUAD $0xa824847f48fef162; WORD $0x0000; BYTE $0x00 // vmovdqu64 zmmword ptr [rsp + 0xa8], zmm0
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	LONG $0xc0c18148; WORD $0x0000; BYTE $0x00 // add rcx, 0xc0
+	QUAD $0xf0248c7f48fe6162; WORD $0x0000; BYTE $0x00 // vmovdqu64 zmmword ptr [rsp + 0xf0], zmm25
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x4c180f43; WORD $0x8002 // prefetcht0 byte ptr [r10 + r8 - 0x80]
+	LONG $0x4c180f42; WORD $0x8003 // prefetcht0 byte ptr [rbx + r8 - 0x80]
+	LONG $0x4c180f43; WORD $0xc002 // prefetcht0 byte ptr [r10 + r8 - 0x40]
+	LONG $0x4c180f42; WORD $0xc003 // prefetcht0 byte ptr [rbx + r8 - 0x40]
+	LONG $0x0c180f43; BYTE $0x02 // prefetcht0 byte ptr [r10 + r8]
+	LONG $0x0c180f42; BYTE $0x03 // prefetcht0 byte ptr [rbx + r8]
+	QUAD $0x2db40578487df262; WORD $0x0000 // vpbroadcastb zmm0, byte ptr [rip + 0x2db4] # 0x16540 <peak_bf16+0x1b0>
+	QUAD $0xa8248c6f48fe6162; WORD $0x0000; BYTE $0x00 // vmovdqu64 zmm25, zmmword ptr [rsp + 0xa8]
+	LONG $0xf8c28348 // add rdx, -0x8
+	QUAD $0xe60264db48fd0162 // vpandq zmm28, zmm0, zmmword ptr [r10 + r8 - 0x680]
+	QUAD $0xe60374db48fd2162 // vpandq zmm30, zmm0, zmmword ptr [rbx + r8 - 0x680]
+	QUAD $0xf024846f48fef162; WORD $0x0000; BYTE $0x00 // vmovdqu64 zmm0, zmmword ptr [rsp + 0xf0]
+	QUAD $0xe7025c6f48fe0162 // vmovdqu64 zmm27, zmmword ptr [r10 + r8 - 0x640]
+	LONG $0x40350262; WORD $0xfc00 // vpshufb zmm31, zmm25, zmm28
+	QUAD $0xe703646f48fe2162 // vmovdqu64 zmm28, zmmword ptr [rbx + r8 - 0x640]
+	LONG $0x487d9262; WORD $0xc600 // vpshufb zmm0, zmm0, zmm30
+	QUAD $0x000600068c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r8 + 0x600]
+	LONG $0x40250162; WORD $0xef60 // vpunpcklbw zmm29, zmm27, zmm31 # zmm29 = zmm27[0],zmm31[0],zmm27[1],zmm31[1],zmm27[2],zmm31[2],zmm27[3],zmm31[3],zmm27[4],zmm31[4],zmm27[5],zmm31[5],zmm27[6],zmm31[6],zmm27[7],zmm31[7],zmm27[16],zmm31[16],zmm27[17],zmm31[17],zmm27[18],zmm31[18],zmm27[19],zmm31[19],zmm27[20],zmm31[20],zmm27[21],zmm31[21],zmm27[22],zmm31[22],zmm27[23],zmm31[23],zmm27[32],zmm31[32],zmm27[33],zmm31[33],zmm27[34],zmm31[34],zmm27[35],zmm31[35],zmm27[36],zmm31[36],zmm27[37],zmm31[37],zmm27[38],zmm31[38],zmm27[39],zmm31[39],zmm27[48],zmm31[48],zmm27[49],zmm31[49],zmm27[50],zmm31[50],zmm27[51],zmm31[51],zmm27[52],zmm31[52],zmm27[53],zmm31[53],zmm27[54],zmm31[54],zmm27[55],zmm31[55]
+	LONG $0x40250162; WORD $0xdf68 // vpunpckhbw zmm27, zmm27, zmm31 # zmm27 = zmm27[8],zmm31[8],zmm27[9],zmm31[9],zmm27[10],zmm31[10],zmm27[11],zmm31[11],zmm27[12],zmm31[12],zmm27[13],zmm31[13],zmm27[14],zmm31[14],zmm27[15],zmm31[15],zmm27[24],zmm31[24],zmm27[25],zmm31[25],zmm27[26],zmm31[26],zmm27[27],zmm31[27],zmm27[28],zmm31[28],zmm27[29],zmm31[29],zmm27[30],zmm31[30],zmm27[31],zmm31[31],zmm27[40],zmm31[40],zmm27[41],zmm31[41],zmm27[42],zmm31[42],zmm27[43],zmm31[43],zmm27[44],zmm31[44],zmm27[45],zmm31[45],zmm27[46],zmm31[46],zmm27[47],zmm31[47],zmm27[56],zmm31[56],zmm27[57],zmm31[57],zmm27[58],zmm31[58],zmm27[59],zmm31[59],zmm27[60],zmm31[60],zmm27[61],zmm31[61],zmm27[62],zmm31[62],zmm27[63],zmm31[63]
+	QUAD $0x2d4f3d78487d6262; WORD $0x0000 // vpbroadcastb zmm31, byte ptr [rip + 0x2d4f] # 0x16540 <peak_bf16+0x1b0>
+	LONG $0x48fe6162; WORD $0x697f; BYTE $0xfd // vmovdqu64 zmmword ptr [rcx - 0xc0], zmm29
+	LONG $0x401d6162; WORD $0xf060 // vpunpcklbw zmm30, zmm28, zmm0 # zmm30 = zmm28[0],zmm0[0],zmm28[1],zmm0[1],zmm28[2],zmm0[2],zmm28[3],zmm0[3],zmm28[4],zmm0[4],zmm28[5],zmm0[5],zmm28[6],zmm0[6],zmm28[7],zmm0[7],zmm28[16],zmm0[16],zmm28[17],zmm0[17],zmm28[18],zmm0[18],zmm28[19],zmm0[19],zmm28[20],zmm0[20],zmm28[21],zmm0[21],zmm28[22],zmm0[22],zmm28[23],zmm0[23],zmm28[32],zmm0[32],zmm28[33],zmm0[33],zmm28[34],zmm0[34],zmm28[35],zmm0[35],zmm28[36],zmm0[36],zmm28[37],zmm0[37],zmm28[38],zmm0[38],zmm28[39],zmm0[39],zmm28[48],zmm0[48],zmm28[49],zmm0[49],zmm28[50],zmm0[50],zmm28[51],zmm0[51],zmm28[52],zmm0[52],zmm28[53],zmm0[53],zmm28[54],zmm0[54],zmm28[55],zmm0[55]
+	LONG $0x401d6162; WORD $0xe068 // vpunpckhbw zmm28, zmm28, zmm0 # zmm28 = zmm28[8],zmm0[8],zmm28[9],zmm0[9],zmm28[10],zmm0[10],zmm28[11],zmm0[11],zmm28[12],zmm0[12],zmm28[13],zmm0[13],zmm28[14],zmm0[14],zmm28[15],zmm0[15],zmm28[24],zmm0[24],zmm28[25],zmm0[25],zmm28[26],zmm0[26],zmm28[27],zmm0[27],zmm28[28],zmm0[28],zmm28[29],zmm0[29],zmm28[30],zmm0[30],zmm28[31],zmm0[31],zmm28[40],zmm0[40],zmm28[41],zmm0[41],zmm28[42],zmm0[42],zmm28[43],zmm0[43],zmm28[44],zmm0[44],zmm28[45],zmm0[45],zmm28[46],zmm0[46],zmm28[47],zmm0[47],zmm28[56],zmm0[56],zmm28[57],zmm0[57],zmm28[58],zmm0[58],zmm28[59],zmm0[59],zmm28[60],zmm0[60],zmm28[61],zmm0[61],zmm28[62],zmm0[62],zmm28[63],zmm0[63]
+	QUAD $0xfd39747f48fe6162 // vmovdqu64 zmmword ptr [rcx + rdi - 0xc0], zmm30
+	LONG $0x487d2262; WORD $0x0c18; BYTE $0x06 // vbroadcastss zmm25, dword ptr [rsi + r8]
+	QUAD $0x03065418487d2262 // vbroadcastss zmm26, dword ptr [rsi + r8 + 0xc]
+	QUAD $0x0b064418487db262 // vbroadcastss zmm0, dword ptr [rsi + r8 + 0x2c]
+	LONG $0x40161262; WORD $0xe152 // vdpbf16ps zmm12, zmm29, zmm25
+	LONG $0x400e0262; WORD $0xc152 // vdpbf16ps zmm24, zmm30, zmm25
+	QUAD $0x01064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0x4]
+	LONG $0x40161262; WORD $0xca52 // vdpbf16ps zmm9, zmm29, zmm26
+	LONG $0x400e8262; WORD $0xea52 // vdpbf16ps zmm21, zmm30, zmm26
+	QUAD $0x06065418487d2262 // vbroadcastss zmm26, dword ptr [rsi + r8 + 0x18]
+	LONG $0x4016f262; WORD $0xc852 // vdpbf16ps zmm1, zmm29, zmm0
+	LONG $0x400e7262; WORD $0xe852 // vdpbf16ps zmm13, zmm30, zmm0
+	LONG $0x40161262; WORD $0xd952 // vdpbf16ps zmm11, zmm29, zmm25
+	LONG $0x400e8262; WORD $0xf952 // vdpbf16ps zmm23, zmm30, zmm25
+	QUAD $0x02064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0x8]
+	LONG $0x40169262; WORD $0xf252 // vdpbf16ps zmm6, zmm29, zmm26
+	LONG $0x400e8262; WORD $0xd252 // vdpbf16ps zmm18, zmm30, zmm26
+	QUAD $0x09065418487d2262 // vbroadcastss zmm26, dword ptr [rsi + r8 + 0x24]
+	LONG $0x40161262; WORD $0xd152 // vdpbf16ps zmm10, zmm29, zmm25
+	LONG $0x400e8262; WORD $0xf152 // vdpbf16ps zmm22, zmm30, zmm25
+	QUAD $0x04064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0x10]
+	LONG $0x40169262; WORD $0xda52 // vdpbf16ps zmm3, zmm29, zmm26
+	LONG $0x400e1262; WORD $0xfa52 // vdpbf16ps zmm15, zmm30, zmm26
+	QUAD $0x0a065418487d2262 // vbroadcastss zmm26, dword ptr [rsi + r8 + 0x28]
+	LONG $0x40161262; WORD $0xc152 // vdpbf16ps zmm8, zmm29, zmm25
+	LONG $0x400e8262; WORD $0xe152 // vdpbf16ps zmm20, zmm30, zmm25
+	QUAD $0x05064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0x14]
+	LONG $0x40169262; WORD $0xd252 // vdpbf16ps zmm2, zmm29, zmm26
+	LONG $0x400e1262; WORD $0xf252 // vdpbf16ps zmm14, zmm30, zmm26
+	LONG $0x40169262; WORD $0xf952 // vdpbf16ps zmm7, zmm29, zmm25
+	LONG $0x400e8262; WORD $0xd952 // vdpbf16ps zmm19, zmm30, zmm25
+	QUAD $0x07064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0x1c]
+	LONG $0x40169262; WORD $0xe952 // vdpbf16ps zmm5, zmm29, zmm25
+	LONG $0x400e8262; WORD $0xc952 // vdpbf16ps zmm17, zmm30, zmm25
+	QUAD $0x08064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0x20]
+	QUAD $0x000630068c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r8 + 0x630]
+	LONG $0x48fe6162; WORD $0x597f; BYTE $0xfe // vmovdqu64 zmmword ptr [rcx - 0x80], zmm27
+	QUAD $0xfe39647f48fe6162 // vmovdqu64 zmmword ptr [rcx + rdi - 0x80], zmm28
+	QUAD $0x0d065418487d2262 // vbroadcastss zmm26, dword ptr [rsi + r8 + 0x34]
+	QUAD $0x0c064418487db262 // vbroadcastss zmm0, dword ptr [rsi + r8 + 0x30]
+	LONG $0x400e8262; WORD $0xc152 // vdpbf16ps zmm16, zmm30, zmm25
+	LONG $0x40169262; WORD $0xe152 // vdpbf16ps zmm4, zmm29, zmm25
+	QUAD $0x0e064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0x38]
+	QUAD $0xf024b46f48fe6162; WORD $0x0000; BYTE $0x00 // vmovdqu64 zmm30, zmmword ptr [rsp + 0xf0]
+	LONG $0x40261262; WORD $0xda52 // vdpbf16ps zmm11, zmm27, zmm26
+	LONG $0x401e8262; WORD $0xfa52 // vdpbf16ps zmm23, zmm28, zmm26
+	QUAD $0x10065418487d2262 // vbroadcastss zmm26, dword ptr [rsi + r8 + 0x40]
+	LONG $0x40267262; WORD $0xe052 // vdpbf16ps zmm12, zmm27, zmm0
+	LONG $0x401e6262; WORD $0xc052 // vdpbf16ps zmm24, zmm28, zmm0
+	QUAD $0xe6025472487d9162; BYTE $0x04 // vpsrld zmm0, zmmword ptr [r10 + r8 - 0x680], 0x4
+	LONG $0x40261262; WORD $0xd152 // vdpbf16ps zmm10, zmm27, zmm25
+	LONG $0x401e8262; WORD $0xf152 // vdpbf16ps zmm22, zmm28, zmm25
+	QUAD $0x0f064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0x3c]
+	LONG $0x48fd9162; WORD $0xc7db // vpandq zmm0, zmm0, zmm31
+	LONG $0x40261262; WORD $0xc252 // vdpbf16ps zmm8, zmm27, zmm26
+	LONG $0x401e8262; WORD $0xe252 // vdpbf16ps zmm20, zmm28, zmm26
+	QUAD $0x13065418487d2262 // vbroadcastss zmm26, dword ptr [rsi + r8 + 0x4c]
+	LONG $0x40261262; WORD $0xc952 // vdpbf16ps zmm9, zmm27, zmm25
+	LONG $0x401e8262; WORD $0xe952 // vdpbf16ps zmm21, zmm28, zmm25
+	QUAD $0x11064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0x44]
+	LONG $0x40269262; WORD $0xea52 // vdpbf16ps zmm5, zmm27, zmm26
+	LONG $0x401e8262; WORD $0xca52 // vdpbf16ps zmm17, zmm28, zmm26
+	QUAD $0x16065418487d2262 // vbroadcastss zmm26, dword ptr [rsi + r8 + 0x58]
+	LONG $0x40269262; WORD $0xf952 // vdpbf16ps zmm7, zmm27, zmm25
+	LONG $0x401e8262; WORD $0xd952 // vdpbf16ps zmm19, zmm28, zmm25
+	QUAD $0x12064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0x48]
+	LONG $0x40269262; WORD $0xd252 // vdpbf16ps zmm2, zmm27, zmm26
+	LONG $0x401e1262; WORD $0xf252 // vdpbf16ps zmm14, zmm28, zmm26
+	QUAD $0xe6035472402db162; BYTE $0x04 // vpsrld zmm26, zmmword ptr [rbx + r8 - 0x680], 0x4
+	LONG $0x40269262; WORD $0xf152 // vdpbf16ps zmm6, zmm27, zmm25
+	LONG $0x401e8262; WORD $0xd152 // vdpbf16ps zmm18, zmm28, zmm25
+	QUAD $0x14064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0x50]
+	LONG $0x40ad0162; WORD $0xd7db // vpandq zmm26, zmm26, zmm31
+	LONG $0x400d0262; WORD $0xd200 // vpshufb zmm26, zmm30, zmm26
+	LONG $0x40269262; WORD $0xe152 // vdpbf16ps zmm4, zmm27, zmm25
+	LONG $0x401e8262; WORD $0xc152 // vdpbf16ps zmm16, zmm28, zmm25
+	QUAD $0x15064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0x54]
+	LONG $0x40269262; WORD $0xd952 // vdpbf16ps zmm3, zmm27, zmm25
+	LONG $0x401e1262; WORD $0xf952 // vdpbf16ps zmm15, zmm28, zmm25
+	QUAD $0x17064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0x5c]
+	LONG $0x40269262; WORD $0xc952 // vdpbf16ps zmm1, zmm27, zmm25
+	LONG $0x401e1262; WORD $0xe952 // vdpbf16ps zmm13, zmm28, zmm25
+	QUAD $0xa8248c6f48fe6162; WORD $0x0000; BYTE $0x00 // vmovdqu64 zmm25, zmmword ptr [rsp + 0xa8]
+	QUAD $0xe8025c6f48fe0162 // vmovdqu64 zmm27, zmmword ptr [r10 + r8 - 0x600]
+	LONG $0x4035f262; WORD $0xc000 // vpshufb zmm0, zmm25, zmm0
+	QUAD $0xe8034c6f48fe2162 // vmovdqu64 zmm25, zmmword ptr [rbx + r8 - 0x600]
+	QUAD $0x000660068c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r8 + 0x660]
+	LONG $0x40256162; WORD $0xe860 // vpunpcklbw zmm29, zmm27, zmm0 # zmm29 = zmm27[0],zmm0[0],zmm27[1],zmm0[1],zmm27[2],zmm0[2],zmm27[3],zmm0[3],zmm27[4],zmm0[4],zmm27[5],zmm0[5],zmm27[6],zmm0[6],zmm27[7],zmm0[7],zmm27[16],zmm0[16],zmm27[17],zmm0[17],zmm27[18],zmm0[18],zmm27[19],zmm0[19],zmm27[20],zmm0[20],zmm27[21],zmm0[21],zmm27[22],zmm0[22],zmm27[23],zmm0[23],zmm27[32],zmm0[32],zmm27[33],zmm0[33],zmm27[34],zmm0[34],zmm27[35],zmm0[35],zmm27[36],zmm0[36],zmm27[37],zmm0[37],zmm27[38],zmm0[38],zmm27[39],zmm0[39],zmm27[48],zmm0[48],zmm27[49],zmm0[49],zmm27[50],zmm0[50],zmm27[51],zmm0[51],zmm27[52],zmm0[52],zmm27[53],zmm0[53],zmm27[54],zmm0[54],zmm27[55],zmm0[55]
+	LONG $0x40256162; WORD $0xd868 // vpunpckhbw zmm27, zmm27, zmm0 # zmm27 = zmm27[8],zmm0[8],zmm27[9],zmm0[9],zmm27[10],zmm0[10],zmm27[11],zmm0[11],zmm27[12],zmm0[12],zmm27[13],zmm0[13],zmm27[14],zmm0[14],zmm27[15],zmm0[15],zmm27[24],zmm0[24],zmm27[25],zmm0[25],zmm27[26],zmm0[26],zmm27[27],zmm0[27],zmm27[28],zmm0[28],zmm27[29],zmm0[29],zmm27[30],zmm0[30],zmm27[31],zmm0[31],zmm27[40],zmm0[40],zmm27[41],zmm0[41],zmm27[42],zmm0[42],zmm27[43],zmm0[43],zmm27[44],zmm0[44],zmm27[45],zmm0[45],zmm27[46],zmm0[46],zmm27[47],zmm0[47],zmm27[56],zmm0[56],zmm27[57],zmm0[57],zmm27[58],zmm0[58],zmm27[59],zmm0[59],zmm27[60],zmm0[60],zmm27[61],zmm0[61],zmm27[62],zmm0[62],zmm27[63],zmm0[63]
+	LONG $0x48fe6162; WORD $0x697f; BYTE $0xff // vmovdqu64 zmmword ptr [rcx - 0x40], zmm29
+	LONG $0x40350162; WORD $0xf260 // vpunpcklbw zmm30, zmm25, zmm26 # zmm30 = zmm25[0],zmm26[0],zmm25[1],zmm26[1],zmm25[2],zmm26[2],zmm25[3],zmm26[3],zmm25[4],zmm26[4],zmm25[5],zmm26[5],zmm25[6],zmm26[6],zmm25[7],zmm26[7],zmm25[16],zmm26[16],zmm25[17],zmm26[17],zmm25[18],zmm26[18],zmm25[19],zmm26[19],zmm25[20],zmm26[20],zmm25[21],zmm26[21],zmm25[22],zmm26[22],zmm25[23],zmm26[23],zmm25[32],zmm26[32],zmm25[33],zmm26[33],zmm25[34],zmm26[34],zmm25[35],zmm26[35],zmm25[36],zmm26[36],zmm25[37],zmm26[37],zmm25[38],zmm26[38],zmm25[39],zmm26[39],zmm25[48],zmm26[48],zmm25[49],zmm26[49],zmm25[50],zmm26[50],zmm25[51],zmm26[51],zmm25[52],zmm26[52],zmm25[53],zmm26[53],zmm25[54],zmm26[54],zmm25[55],zmm26[55]
+	QUAD $0xff39747f48fe6162 // vmovdqu64 zmmword ptr [rcx + rdi - 0x40], zmm30
+	QUAD $0x18066418487d2262 // vbroadcastss zmm28, dword ptr [rsi + r8 + 0x60]
+	QUAD $0x1a067c18487d2262 // vbroadcastss zmm31, dword ptr [rsi + r8 + 0x68]
+	QUAD $0x22064418487db262 // vbroadcastss zmm0, dword ptr [rsi + r8 + 0x88]
+	LONG $0x40161262; WORD $0xe452 // vdpbf16ps zmm12, zmm29, zmm28
+	LONG $0x400e0262; WORD $0xc452 // vdpbf16ps zmm24, zmm30, zmm28
+	QUAD $0x19066418487d2262 // vbroadcastss zmm28, dword ptr [rsi + r8 + 0x64]
+	LONG $0x40161262; WORD $0xd752 // vdpbf16ps zmm10, zmm29, zmm31
+	LONG $0x400e8262; WORD $0xf752 // vdpbf16ps zmm22, zmm30, zmm31
+	QUAD $0x1d067c18487d2262 // vbroadcastss zmm31, dword ptr [rsi + r8 + 0x74]
+	LONG $0x4016f262; WORD $0xd052 // vdpbf16ps zmm2, zmm29, zmm0
+	LONG $0x400e7262; WORD $0xf052 // vdpbf16ps zmm14, zmm30, zmm0
+	LONG $0x40161262; WORD $0xdc52 // vdpbf16ps zmm11, zmm29, zmm28
+	LONG $0x400e8262; WORD $0xfc52 // vdpbf16ps zmm23, zmm30, zmm28
+	QUAD $0x1b066418487d2262 // vbroadcastss zmm28, dword ptr [rsi + r8 + 0x6c]
+	LONG $0x40169262; WORD $0xff52 // vdpbf16ps zmm7, zmm29, zmm31
+	LONG $0x400e8262; WORD $0xdf52 // vdpbf16ps zmm19, zmm30, zmm31
+	QUAD $0x20067c18487d2262 // vbroadcastss zmm31, dword ptr [rsi + r8 + 0x80]
+	LONG $0x40161262; WORD $0xcc52 // vdpbf16ps zmm9, zmm29, zmm28
+	LONG $0x400e8262; WORD $0xec52 // vdpbf16ps zmm21, zmm30, zmm28
+	QUAD $0x1c066418487d2262 // vbroadcastss zmm28, dword ptr [rsi + r8 + 0x70]
+	LONG $0x40169262; WORD $0xe752 // vdpbf16ps zmm4, zmm29, zmm31
+	LONG $0x400e8262; WORD $0xc752 // vdpbf16ps zmm16, zmm30, zmm31
+	LONG $0x40350162; WORD $0xfa68 // vpunpckhbw zmm31, zmm25, zmm26 # zmm31 = zmm25[8],zmm26[8],zmm25[9],zmm26[9],zmm25[10],zmm26[10],zmm25[11],zmm26[11],zmm25[12],zmm26[12],zmm25[13],zmm26[13],zmm25[14],zmm26[14],zmm25[15],zmm26[15],zmm25[24],zmm26[24],zmm25[25],zmm26[25],zmm25[26],zmm26[26],zmm25[27],zmm26[27],zmm25[28],zmm26[28],zmm25[29],zmm26[29],zmm25[30],zmm26[30],zmm25[31],zmm26[31],zmm25[40],zmm26[40],zmm25[41],zmm26[41],zmm25[42],zmm26[42],zmm25[43],zmm26[43],zmm25[44],zmm26[44],zmm25[45],zmm26[45],zmm25[46],zmm26[46],zmm25[47],zmm26[47],zmm25[56],zmm26[56],zmm25[57],zmm26[57],zmm25[58],zmm26[58],zmm25[59],zmm26[59],zmm25[60],zmm26[60],zmm25[61],zmm26[61],zmm25[62],zmm26[62],zmm25[63],zmm26[63]
+	QUAD $0x23064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0x8c]
+	LONG $0x40161262; WORD $0xc452 // vdpbf16ps zmm8, zmm29, zmm28
+	LONG $0x400e8262; WORD $0xe452 // vdpbf16ps zmm20, zmm30, zmm28
+	QUAD $0x1e066418487d2262 // vbroadcastss zmm28, dword ptr [rsi + r8 + 0x78]
+	LONG $0x40169262; WORD $0xc952 // vdpbf16ps zmm1, zmm29, zmm25
+	LONG $0x400e1262; WORD $0xe952 // vdpbf16ps zmm13, zmm30, zmm25
+	LONG $0x40169262; WORD $0xf452 // vdpbf16ps zmm6, zmm29, zmm28
+	LONG $0x400e8262; WORD $0xd452 // vdpbf16ps zmm18, zmm30, zmm28
+	QUAD $0x1f066418487d2262 // vbroadcastss zmm28, dword ptr [rsi + r8 + 0x7c]
+	LONG $0x40169262; WORD $0xec52 // vdpbf16ps zmm5, zmm29, zmm28
+	LONG $0x400e8262; WORD $0xcc52 // vdpbf16ps zmm17, zmm30, zmm28
+	QUAD $0x21066418487d2262 // vbroadcastss zmm28, dword ptr [rsi + r8 + 0x84]
+	QUAD $0x000690068c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r8 + 0x690]
+	LONG $0x48fe6162; WORD $0x197f // vmovdqu64 zmmword ptr [rcx], zmm27
+	LONG $0x48fe6162; WORD $0x3c7f; BYTE $0x39 // vmovdqu64 zmmword ptr [rcx + rdi], zmm31
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	QUAD $0x25064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0x94]
+	QUAD $0x27065418487d2262 // vbroadcastss zmm26, dword ptr [rsi + r8 + 0x9c]
+	QUAD $0x24064418487db262 // vbroadcastss zmm0, dword ptr [rsi + r8 + 0x90]
+	LONG $0x40169262; WORD $0xdc52 // vdpbf16ps zmm3, zmm29, zmm28
+	LONG $0x400e1262; WORD $0xfc52 // vdpbf16ps zmm15, zmm30, zmm28
+	LONG $0x40261262; WORD $0xd952 // vdpbf16ps zmm11, zmm27, zmm25
+	LONG $0x40068262; WORD $0xf952 // vdpbf16ps zmm23, zmm31, zmm25
+	QUAD $0x26064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0x98]
+	LONG $0x40261262; WORD $0xca52 // vdpbf16ps zmm9, zmm27, zmm26
+	LONG $0x40068262; WORD $0xea52 // vdpbf16ps zmm21, zmm31, zmm26
+	QUAD $0x2a065418487d2262 // vbroadcastss zmm26, dword ptr [rsi + r8 + 0xa8]
+	LONG $0x40267262; WORD $0xe052 // vdpbf16ps zmm12, zmm27, zmm0
+	LONG $0x40066262; WORD $0xc052 // vdpbf16ps zmm24, zmm31, zmm0
+	LONG $0x40261262; WORD $0xd152 // vdpbf16ps zmm10, zmm27, zmm25
+	LONG $0x40068262; WORD $0xf152 // vdpbf16ps zmm22, zmm31, zmm25
+	QUAD $0x28064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0xa0]
+	LONG $0x40269262; WORD $0xf252 // vdpbf16ps zmm6, zmm27, zmm26
+	LONG $0x40068262; WORD $0xd252 // vdpbf16ps zmm18, zmm31, zmm26
+	QUAD $0x2d065418487d2262 // vbroadcastss zmm26, dword ptr [rsi + r8 + 0xb4]
+	LONG $0x40261262; WORD $0xc152 // vdpbf16ps zmm8, zmm27, zmm25
+	LONG $0x40068262; WORD $0xe152 // vdpbf16ps zmm20, zmm31, zmm25
+	QUAD $0x29064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0xa4]
+	LONG $0x40269262; WORD $0xda52 // vdpbf16ps zmm3, zmm27, zmm26
+	LONG $0x40061262; WORD $0xfa52 // vdpbf16ps zmm15, zmm31, zmm26
+	LONG $0x40269262; WORD $0xf952 // vdpbf16ps zmm7, zmm27, zmm25
+	LONG $0x40068262; WORD $0xd952 // vdpbf16ps zmm19, zmm31, zmm25
+	QUAD $0x2b064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0xac]
+	LONG $0x40269262; WORD $0xe952 // vdpbf16ps zmm5, zmm27, zmm25
+	LONG $0x40068262; WORD $0xc952 // vdpbf16ps zmm17, zmm31, zmm25
+	QUAD $0x2c064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0xb0]
+	LONG $0x40269262; WORD $0xe152 // vdpbf16ps zmm4, zmm27, zmm25
+	LONG $0x40068262; WORD $0xc152 // vdpbf16ps zmm16, zmm31, zmm25
+	QUAD $0x2e064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0xb8]
+	LONG $0x40269262; WORD $0xd152 // vdpbf16ps zmm2, zmm27, zmm25
+	LONG $0x40061262; WORD $0xf152 // vdpbf16ps zmm14, zmm31, zmm25
+	QUAD $0x2f064c18487d2262 // vbroadcastss zmm25, dword ptr [rsi + r8 + 0xbc]
+	LONG $0xc0c08149; WORD $0x0000; BYTE $0x00 // add r8, 0xc0
+	LONG $0x40269262; WORD $0xc952 // vdpbf16ps zmm1, zmm27, zmm25
+	LONG $0x40061262; WORD $0xe952 // vdpbf16ps zmm13, zmm31, zmm25
+	LONG $0x08fa8348 // cmp rdx, 0x8
+	LONG $0xfacf870f; WORD $0xffff // ja 0x13760 <pcb_bf16+0x19c0>
+	WORD $0x1aeb // jmp 0x13cad <pcb_bf16+0x1f0d>
+	QUAD $0x0000008024bc8b4c // mov r15, qword ptr [rsp + 0x80]
+	QUAD $0x0000009024b48b4c // mov r14, qword ptr [rsp + 0x90]
+	LONG $0x244c8b4c; BYTE $0x70 // mov r9, qword ptr [rsp + 0x70]
+	LONG $0x245c8b4c; BYTE $0x78 // mov r11, qword ptr [rsp + 0x78]
+	QUAD $0x28891578487d6262; WORD $0x0000 // vpbroadcastb zmm26, byte ptr [rip + 0x2889] # 0x16540 <peak_bf16+0x1b0>
+	QUAD $0x00000088248c8b48 // mov rcx, qword ptr [rsp + 0x88]
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	WORD $0x2b7e // jle 0x13cf2 <pcb_bf16+0x1f52>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x1874 // je 0x13ce4 <pcb_bf16+0x1f44>
+	LONG $0x481cd162; WORD $0x0458; BYTE $0x24 // vaddps zmm0, zmm12, zmmword ptr [r12]
+	LONG $0x487cf162; WORD $0x4511; BYTE $0x00 // vmovups zmmword ptr [rbp], zmm0
+	QUAD $0x01244458403c4162 // vaddps zmm24, zmm24, zmmword ptr [r12 + 0x40]
+	WORD $0x07eb // jmp 0x13ceb <pcb_bf16+0x1f4b>
+	LONG $0x487c7162; WORD $0x6511; BYTE $0x00 // vmovups zmmword ptr [rbp], zmm12
+	LONG $0x487c6162; WORD $0x4511; BYTE $0x01 // vmovups zmmword ptr [rbp + 0x40], zmm24
+	LONG $0x24247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x24], 0x0
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	WORD $0x1e74 // je 0x13d1a <pcb_bf16+0x1f7a>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x3e74 // je 0x13d3f <pcb_bf16+0x1f9f>
+	LONG $0x48249162; WORD $0x0458; BYTE $0xbc // vaddps zmm0, zmm11, zmmword ptr [r12 + 4*r15]
+	QUAD $0x00bd4411487cb162 // vmovups zmmword ptr [rbp + 4*r15], zmm0
+	QUAD $0x01bc7c5840448162 // vaddps zmm23, zmm23, zmmword ptr [r12 + 4*r15 + 0x40]
+	WORD $0x2deb // jmp 0x13d47 <pcb_bf16+0x1fa7>
+	LONG $0x20247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x20], 0x0
+	WORD $0x3574 // je 0x13d56 <pcb_bf16+0x1fb6>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x5a74 // je 0x13d80 <pcb_bf16+0x1fe0>
+	LONG $0x482c9162; WORD $0x0458; BYTE $0x9c // vaddps zmm0, zmm10, zmmword ptr [r12 + 4*r11]
+	QUAD $0x009d4411487cb162 // vmovups zmmword ptr [rbp + 4*r11], zmm0
+	QUAD $0x019c7458404c8162 // vaddps zmm22, zmm22, zmmword ptr [r12 + 4*r11 + 0x40]
+	WORD $0x49eb // jmp 0x13d88 <pcb_bf16+0x1fe8>
+	QUAD $0x00bd5c11487c3162 // vmovups zmmword ptr [rbp + 4*r15], zmm11
+	QUAD $0x01bd7c11487ca162 // vmovups zmmword ptr [rbp + 4*r15 + 0x40], zmm23
+	LONG $0x20247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x20], 0x0
+	WORD $0xcb75 // jne 0x13d21 <pcb_bf16+0x1f81>
+	LONG $0x08247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x8], 0x0
+	WORD $0x3a74 // je 0x13d97 <pcb_bf16+0x1ff7>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x5e74 // je 0x13dc0 <pcb_bf16+0x2020>
+	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	LONG $0x4834d162; WORD $0x0458; BYTE $0x8c // vaddps zmm0, zmm9, zmmword ptr [r12 + 4*rcx]
+	QUAD $0x008d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm0
+	QUAD $0x018c6c584054c162 // vaddps zmm21, zmm21, zmmword ptr [r12 + 4*rcx + 0x40]
+	WORD $0x4deb // jmp 0x13dcd <pcb_bf16+0x202d>
+	QUAD $0x009d5411487c3162 // vmovups zmmword ptr [rbp + 4*r11], zmm10
+	QUAD $0x019d7411487ca162 // vmovups zmmword ptr [rbp + 4*r11 + 0x40], zmm22
+	LONG $0x08247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x8], 0x0
+	WORD $0xc675 // jne 0x13d5d <pcb_bf16+0x1fbd>
+	LONG $0x05fe8349 // cmp r14, 0x5
+	WORD $0x3e7c // jl 0x13ddb <pcb_bf16+0x203b>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x6374 // je 0x13e05 <pcb_bf16+0x2065>
+	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
+	LONG $0x483cd162; WORD $0x0458; BYTE $0x8c // vaddps zmm0, zmm8, zmmword ptr [r12 + 4*rcx]
+	QUAD $0x008d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm0
+	QUAD $0x018c6458405cc162 // vaddps zmm20, zmm20, zmmword ptr [r12 + 4*rcx + 0x40]
+	WORD $0x52eb // jmp 0x13e12 <pcb_bf16+0x2072>
+	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	QUAD $0x008d4c11487c7162 // vmovups zmmword ptr [rbp + 4*rcx], zmm9
+	QUAD $0x018d6c11487ce162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm21
+	LONG $0x05fe8349 // cmp r14, 0x5
+	WORD $0xc27d // jge 0x13d9d <pcb_bf16+0x1ffd>
+	LONG $0x18247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x18], 0x0
+	WORD $0x3f74 // je 0x13e21 <pcb_bf16+0x2081>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x6474 // je 0x13e4b <pcb_bf16+0x20ab>
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0x4844d162; WORD $0x0458; BYTE $0x8c // vaddps zmm0, zmm7, zmmword ptr [r12 + 4*rcx]
+	QUAD $0x008d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm0
+	QUAD $0x018c5c584064c162 // vaddps zmm19, zmm19, zmmword ptr [r12 + 4*rcx + 0x40]
+	WORD $0x53eb // jmp 0x13e58 <pcb_bf16+0x20b8>
+	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
+	QUAD $0x008d4411487c7162 // vmovups zmmword ptr [rbp + 4*rcx], zmm8
+	QUAD $0x018d6411487ce162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm20
+	LONG $0x18247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x18], 0x0
+	WORD $0xc175 // jne 0x13de2 <pcb_bf16+0x2042>
+	LONG $0x10247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x10], 0x0
+	WORD $0x3f74 // je 0x13e67 <pcb_bf16+0x20c7>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x6474 // je 0x13e91 <pcb_bf16+0x20f1>
+	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
+	LONG $0x484cd162; WORD $0x0458; BYTE $0x8c // vaddps zmm0, zmm6, zmmword ptr [r12 + 4*rcx]
+	QUAD $0x008d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm0
+	QUAD $0x018c5458406cc162 // vaddps zmm18, zmm18, zmmword ptr [r12 + 4*rcx + 0x40]
+	WORD $0x53eb // jmp 0x13e9e <pcb_bf16+0x20fe>
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	QUAD $0x008d7c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm7
+	QUAD $0x018d5c11487ce162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm19
+	LONG $0x10247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x10], 0x0
+	WORD $0xc175 // jne 0x13e28 <pcb_bf16+0x2088>
+	LONG $0x04247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x4], 0x0
+	WORD $0x3f74 // je 0x13ead <pcb_bf16+0x210d>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x6374 // je 0x13ed6 <pcb_bf16+0x2136>
+	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
+	LONG $0x4854d162; WORD $0x0458; BYTE $0x8c // vaddps zmm0, zmm5, zmmword ptr [r12 + 4*rcx]
+	QUAD $0x008d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm0
+	QUAD $0x018c4c584074c162 // vaddps zmm17, zmm17, zmmword ptr [r12 + 4*rcx + 0x40]
+	WORD $0x52eb // jmp 0x13ee3 <pcb_bf16+0x2143>
+	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
+	QUAD $0x008d7411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm6
+	QUAD $0x018d5411487ce162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm18
+	LONG $0x04247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x4], 0x0
+	WORD $0xc175 // jne 0x13e6e <pcb_bf16+0x20ce>
+	LONG $0x09fe8349 // cmp r14, 0x9
+	WORD $0x3e7c // jl 0x13ef1 <pcb_bf16+0x2151>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x5e74 // je 0x13f16 <pcb_bf16+0x2176>
+	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
+	LONG $0x485cd162; WORD $0x0458; BYTE $0x8c // vaddps zmm0, zmm4, zmmword ptr [r12 + 4*rcx]
+	QUAD $0x008d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm0
+	QUAD $0x018c4458407cc162 // vaddps zmm16, zmm16, zmmword ptr [r12 + 4*rcx + 0x40]
+	WORD $0x4deb // jmp 0x13f23 <pcb_bf16+0x2183>
+	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
+	QUAD $0x008d6c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm5
+	QUAD $0x018d4c11487ce162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm17
+	LONG $0x09fe8349 // cmp r14, 0x9
+	WORD $0xc27d // jge 0x13eb3 <pcb_bf16+0x2113>
+	LONG $0x1c247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x1c], 0x0
+	WORD $0x3a74 // je 0x13f32 <pcb_bf16+0x2192>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x5f74 // je 0x13f5c <pcb_bf16+0x21bc>
+	LONG $0x48649162; WORD $0x0458; BYTE $0x8c // vaddps zmm0, zmm3, zmmword ptr [r12 + 4*r9]
+	QUAD $0x008d4411487cb162 // vmovups zmmword ptr [rbp + 4*r9], zmm0
+	QUAD $0x018c7c5848041162 // vaddps zmm15, zmm15, zmmword ptr [r12 + 4*r9 + 0x40]
+	WORD $0x4eeb // jmp 0x13f64 <pcb_bf16+0x21c4>
+	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
+	QUAD $0x008d6411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm4
+	QUAD $0x018d4411487ce162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm16
+	LONG $0x1c247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x1c], 0x0
+	WORD $0xc675 // jne 0x13ef8 <pcb_bf16+0x2158>
+	LONG $0x14247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x14], 0x0
+	WORD $0x3a74 // je 0x13f73 <pcb_bf16+0x21d3>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x4274 // je 0x13f80 <pcb_bf16+0x21e0>
+	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
+	LONG $0x486cd162; WORD $0x0458; BYTE $0x8c // vaddps zmm0, zmm2, zmmword ptr [r12 + 4*rcx]
+	QUAD $0x008d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm0
+	QUAD $0x018c7458480c5162 // vaddps zmm14, zmm14, zmmword ptr [r12 + 4*rcx + 0x40]
+	WORD $0x31eb // jmp 0x13f8d <pcb_bf16+0x21ed>
+	QUAD $0x008d5c11487cb162 // vmovups zmmword ptr [rbp + 4*r9], zmm3
+	QUAD $0x018d7c11487c3162 // vmovups zmmword ptr [rbp + 4*r9 + 0x40], zmm15
+	LONG $0x14247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x14], 0x0
+	WORD $0xc675 // jne 0x13f39 <pcb_bf16+0x2199>
+	LONG $0x0c247c80; BYTE $0x00 // cmp byte ptr [rsp + 0xc], 0x0
+	LONG $0xe038840f; WORD $0xffff // je 0x11fb6 <pcb_bf16+0x216>
+	WORD $0x20eb // jmp 0x13fa0 <pcb_bf16+0x2200>
+	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
+	QUAD $0x008d5411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm2
+	QUAD $0x018d7411487c7162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm14
+	LONG $0x0c247c80; BYTE $0x00 // cmp byte ptr [rsp + 0xc], 0x0
+	LONG $0xe016840f; WORD $0xffff // je 0x11fb6 <pcb_bf16+0x216>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x2974 // je 0x13fce <pcb_bf16+0x222e>
+	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
+	LONG $0x4874d162; WORD $0x0458; BYTE $0x8c // vaddps zmm0, zmm1, zmmword ptr [r12 + 4*rcx]
+	QUAD $0x008d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm0
+	QUAD $0x018c44584814d162 // vaddps zmm0, zmm13, zmmword ptr [r12 + 4*rcx + 0x40]
+	QUAD $0x018d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm0
+	LONG $0xffdfe8e9; BYTE $0xff // jmp 0x11fb6 <pcb_bf16+0x216>
+	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
+	QUAD $0x008d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm1
+	QUAD $0x018d6c11487c7162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm13
+	LONG $0xffdfcee9; BYTE $0xff // jmp 0x11fb6 <pcb_bf16+0x216>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	QUAD $0x000000001c2444c7 // mov dword ptr [rsp + 0x1c], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	QUAD $0x00000000182444c7 // mov dword ptr [rsp + 0x18], 0x0
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	LONG $0x24244c89 // mov dword ptr [rsp + 0x24], ecx
+	LONG $0xfff3f7e9; BYTE $0xff // jmp 0x13412 <pcb_bf16+0x1672>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x0ea18e0f; WORD $0x0000 // jle 0x14ec5 <pcb_bf16+0x3125>
+	LONG $0x004d180f // prefetcht0 byte ptr [rbp]
+	LONG $0x404d180f // prefetcht0 byte ptr [rbp + 0x40]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x0e3b840f; WORD $0x0000 // je 0x14e70 <pcb_bf16+0x30d0>
+	LONG $0x0c180f41; BYTE $0x24 // prefetcht0 byte ptr [r12]
+	WORD $0x180f; BYTE $0x09 // prefetcht0 byte ptr [rcx]
+	LONG $0x01fe8349 // cmp r14, 0x1
+	LONG $0x0e7e860f; WORD $0x0000 // jbe 0x14ec5 <pcb_bf16+0x3125>
+	LONG $0x4c180f42; WORD $0x00bd // prefetcht0 byte ptr [rbp + 4*r15]
+	LONG $0x4c180f42; WORD $0x40bd // prefetcht0 byte ptr [rbp + 4*r15 + 0x40]
+	LONG $0x0c180f43; BYTE $0xbc // prefetcht0 byte ptr [r12 + 4*r15]
+	LONG $0x0c180f42; BYTE $0xb9 // prefetcht0 byte ptr [rcx + 4*r15]
+	LONG $0x02fe8349 // cmp r14, 0x2
+	LONG $0x14a3860f; WORD $0x0000 // jbe 0x1550a <pcb_bf16+0x376a>
+	LONG $0xbd4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdi]
+	LONG $0xbd4c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdi + 0x40]
+	LONG $0x0c180f41; BYTE $0xbc // prefetcht0 byte ptr [r12 + 4*rdi]
+	LONG $0xb90c180f // prefetcht0 byte ptr [rcx + 4*rdi]
+	LONG $0x04fe8349 // cmp r14, 0x4
+	LONG $0x1e67850f; WORD $0x0000 // jne 0x15eeb <pcb_bf16+0x414b>
+	LONG $0x24548b48; BYTE $0x58 // mov rdx, qword ptr [rsp + 0x58]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x910c180f // prefetcht0 byte ptr [rcx + 4*rdx]
+	LONG $0x000e16e9; BYTE $0x00 // jmp 0x14eb7 <pcb_bf16+0x3117>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	LONG $0xf0248c89; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xf0], ecx
+	LONG $0x001dbde9; BYTE $0x00 // jmp 0x15e77 <pcb_bf16+0x40d7>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	QUAD $0x00000000f02484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xf0], 0x0
+	LONG $0x001f2ee9; BYTE $0x00 // jmp 0x1601d <pcb_bf16+0x427d>
+	LONG $0x24548b48; BYTE $0x40 // mov rdx, qword ptr [rsp + 0x40]
+	LONG $0x4c180f42; WORD $0x00bd // prefetcht0 byte ptr [rbp + 4*r15]
+	LONG $0x4c180f42; WORD $0x40bd // prefetcht0 byte ptr [rbp + 4*r15 + 0x40]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x154c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rdx + 0x40]
+	QUAD $0x000000e824948b48 // mov rdx, qword ptr [rsp + 0xe8]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x154c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rdx + 0x40]
+	QUAD $0x0000016024948b48 // mov rdx, qword ptr [rsp + 0x160]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x154c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rdx + 0x40]
+	QUAD $0x0000013024948b48 // mov rdx, qword ptr [rsp + 0x130]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x154c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rdx + 0x40]
+	QUAD $0x0000013824948b48 // mov rdx, qword ptr [rsp + 0x138]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x154c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rdx + 0x40]
+	QUAD $0x0000015024948b48 // mov rdx, qword ptr [rsp + 0x150]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x154c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rdx + 0x40]
+	QUAD $0x0000017024948b48 // mov rdx, qword ptr [rsp + 0x170]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x154c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rdx + 0x40]
+	LONG $0x09fe8349 // cmp r14, 0x9
+	LONG $0x00ca850f; WORD $0x0000 // jne 0x1424a <pcb_bf16+0x24aa>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	LONG $0x0c244c89 // mov dword ptr [rsp + 0xc], ecx
+	LONG $0x000151e9; BYTE $0x00 // jmp 0x142ec <pcb_bf16+0x254c>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	QUAD $0x000000001c2444c7 // mov dword ptr [rsp + 0x1c], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	QUAD $0x00000000182444c7 // mov dword ptr [rsp + 0x18], 0x0
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	LONG $0x001fe9e9; BYTE $0x00 // jmp 0x161b3 <pcb_bf16+0x4413>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	LONG $0xf0248c89; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xf0], ecx
+	LONG $0x001e20e9; BYTE $0x00 // jmp 0x16003 <pcb_bf16+0x4263>
+	LONG $0x24548b48; BYTE $0x40 // mov rdx, qword ptr [rsp + 0x40]
+	LONG $0x4c180f42; WORD $0x00bd // prefetcht0 byte ptr [rbp + 4*r15]
+	LONG $0x4c180f42; WORD $0x40bd // prefetcht0 byte ptr [rbp + 4*r15 + 0x40]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x154c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rdx + 0x40]
+	QUAD $0x000000e824948b48 // mov rdx, qword ptr [rsp + 0xe8]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x154c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rdx + 0x40]
+	QUAD $0x0000016024948b48 // mov rdx, qword ptr [rsp + 0x160]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x154c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rdx + 0x40]
+	LONG $0x05fe8349 // cmp r14, 0x5
+	LONG $0x11cf850f; WORD $0x0000 // jne 0x153fb <pcb_bf16+0x365b>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	LONG $0x04244c89 // mov dword ptr [rsp + 0x4], ecx
+	LONG $0x0012f7e9; BYTE $0x00 // jmp 0x15541 <pcb_bf16+0x37a1>
+	QUAD $0x0000014824948b48 // mov rdx, qword ptr [rsp + 0x148]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x154c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rdx + 0x40]
+	LONG $0x0afe8349 // cmp r14, 0xa
+	WORD $0x4776 // jbe 0x142a9 <pcb_bf16+0x2509>
+	QUAD $0x0000015824948b48 // mov rdx, qword ptr [rsp + 0x158]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x154c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rdx + 0x40]
+	LONG $0x0bfe8349 // cmp r14, 0xb
+	WORD $0x5c76 // jbe 0x142d6 <pcb_bf16+0x2536>
+	LONG $0x24548b48; BYTE $0x60 // mov rdx, qword ptr [rsp + 0x60]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x0974 // je 0x14297 <pcb_bf16+0x24f7>
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x910c180f // prefetcht0 byte ptr [rcx + 4*rdx]
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	LONG $0x08244c89 // mov dword ptr [rsp + 0x8], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	WORD $0x3feb // jmp 0x142e8 <pcb_bf16+0x2548>
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	WORD $0x29eb // jmp 0x142ec <pcb_bf16+0x254c>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	LONG $0x08244c89 // mov dword ptr [rsp + 0x8], ecx
+	LONG $0x001ec3e9; BYTE $0x00 // jmp 0x16199 <pcb_bf16+0x43f9>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	LONG $0x04244c89 // mov dword ptr [rsp + 0x4], ecx
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x40518d48 // lea rdx, [rcx + 0x40]
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	WORD $0x1beb // jmp 0x1434d <pcb_bf16+0x25ad>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	LONG $0x08f88349 // cmp r8, 0x8
+	LONG $0x00eb840f; WORD $0x0000 // je 0x14438 <pcb_bf16+0x2698>
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x814c8b42; BYTE $0x20 // mov ecx, dword ptr [rcx + 4*r8 + 0x20]
+	WORD $0x3944; BYTE $0xe9 // cmp ecx, r13d
+	LONG $0xcd430f41 // cmovae ecx, r13d
+	LONG $0x8a348d4c // lea r14, [rdx + 4*rcx]
+	WORD $0x394d; BYTE $0xf1 // cmp r9, r14
+	WORD $0xd973 // jae 0x14340 <pcb_bf16+0x25a0>
+	WORD $0x8944; BYTE $0xc5 // mov ebp, r8d
+	WORD $0xe5c1; BYTE $0x0c // shl ebp, 0xc
+	WORD $0x0aeb // jmp 0x14379 <pcb_bf16+0x25d9>
+	BYTE $0x90 // nop
+	LONG $0x04c18349 // add r9, 0x4
+	WORD $0x394d; BYTE $0xf1 // cmp r9, r14
+	WORD $0xc773 // jae 0x14340 <pcb_bf16+0x25a0>
+	WORD $0x8b45; BYTE $0x39 // mov r15d, dword ptr [r9]
+	WORD $0x8945; BYTE $0xfb // mov r11d, r15d
+	LONG $0x04ebc141 // shr r11d, 0x4
+	LONG $0xffe38141; WORD $0x000f; BYTE $0x00 // and r11d, 0xfff
+	WORD $0x0941; BYTE $0xeb // or r11d, ebp
+	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
+	WORD $0xde7e // jle 0x14370 <pcb_bf16+0x25d0>
+	WORD $0x8944; BYTE $0xd9 // mov ecx, r11d
+	WORD $0xe9d1 // shr ecx
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x493c8d48 // lea rdi, [rcx + 2*rcx]
+	WORD $0x8944; BYTE $0xf9 // mov ecx, r15d
+	WORD $0xe180; BYTE $0x0f // and cl, 0xf
+	WORD $0xd341; BYTE $0xe4 // shl r12d, cl
+	WORD $0x8944; BYTE $0xf9 // mov ecx, r15d
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x0000e181; WORD $0xffff // and ecx, 0xffff0000
+	LONG $0x10efc141 // shr r15d, 0x10
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0xf9450f44 // cmovne r15d, ecx
+	LONG $0x927bc1c4; BYTE $0xcc // kmovd k1, r12d
+	LONG $0x487dd262; WORD $0xc77c // vpbroadcastd zmm0, r15d
+	LONG $0xc97cf162; WORD $0xc028 // vmovaps zmm0 {k1} {z}, zmm0
+	LONG $0x587e7262; WORD $0x2452; BYTE $0x3e // vdpbf16ps zmm12, zmm0, dword ptr [rsi + rdi]{1to16}
+	QUAD $0x013e5c52587e7262 // vdpbf16ps zmm11, zmm0, dword ptr [rsi + rdi + 0x4]{1to16}
+	QUAD $0x023e5452587e7262 // vdpbf16ps zmm10, zmm0, dword ptr [rsi + rdi + 0x8]{1to16}
+	QUAD $0x033e4c52587e7262 // vdpbf16ps zmm9, zmm0, dword ptr [rsi + rdi + 0xc]{1to16}
+	QUAD $0x043e4452587e7262 // vdpbf16ps zmm8, zmm0, dword ptr [rsi + rdi + 0x10]{1to16}
+	QUAD $0x053e7c52587ef262 // vdpbf16ps zmm7, zmm0, dword ptr [rsi + rdi + 0x14]{1to16}
+	QUAD $0x063e7452587ef262 // vdpbf16ps zmm6, zmm0, dword ptr [rsi + rdi + 0x18]{1to16}
+	QUAD $0x073e6c52587ef262 // vdpbf16ps zmm5, zmm0, dword ptr [rsi + rdi + 0x1c]{1to16}
+	QUAD $0x083e6452587ef262 // vdpbf16ps zmm4, zmm0, dword ptr [rsi + rdi + 0x20]{1to16}
+	QUAD $0x093e5c52587ef262 // vdpbf16ps zmm3, zmm0, dword ptr [rsi + rdi + 0x24]{1to16}
+	QUAD $0x0a3e5452587ef262 // vdpbf16ps zmm2, zmm0, dword ptr [rsi + rdi + 0x28]{1to16}
+	QUAD $0x0b3e4c52587ef262 // vdpbf16ps zmm1, zmm0, dword ptr [rsi + rdi + 0x2c]{1to16}
+	LONG $0xffff38e9; BYTE $0xff // jmp 0x14370 <pcb_bf16+0x25d0>
+	QUAD $0x000000f0248c8b48 // mov rcx, qword ptr [rsp + 0xf0]
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
+	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
+	LONG $0x0064a162; WORD $0xdb57 // vxorps xmm19, xmm19, xmm19
+	LONG $0x005ca162; WORD $0xe457 // vxorps xmm20, xmm20, xmm20
+	LONG $0x0054a162; WORD $0xed57 // vxorps xmm21, xmm21, xmm21
+	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
+	LONG $0x0044a162; WORD $0xff57 // vxorps xmm23, xmm23, xmm23
+	LONG $0x003c0162; WORD $0xc057 // vxorps xmm24, xmm24, xmm24
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x40518d48 // lea rdx, [rcx + 0x40]
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	WORD $0x1ceb // jmp 0x144ad <pcb_bf16+0x270d>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	LONG $0x08f88349 // cmp r8, 0x8
+	LONG $0x00fb840f; WORD $0x0000 // je 0x145a8 <pcb_bf16+0x2808>
+	QUAD $0x000000f0248c8b48 // mov rcx, qword ptr [rsp + 0xf0]
+	LONG $0x814c8b42; BYTE $0x20 // mov ecx, dword ptr [rcx + 4*r8 + 0x20]
+	WORD $0x3944; BYTE $0xe9 // cmp ecx, r13d
+	LONG $0xcd430f41 // cmovae ecx, r13d
+	LONG $0x8a348d4c // lea r14, [rdx + 4*rcx]
+	WORD $0x394d; BYTE $0xf1 // cmp r9, r14
+	WORD $0xd673 // jae 0x144a0 <pcb_bf16+0x2700>
+	WORD $0x8944; BYTE $0xc5 // mov ebp, r8d
+	WORD $0xe5c1; BYTE $0x0c // shl ebp, 0xc
+	WORD $0x17eb // jmp 0x144e9 <pcb_bf16+0x2749>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x04c18349 // add r9, 0x4
+	WORD $0x394d; BYTE $0xf1 // cmp r9, r14
+	WORD $0xb773 // jae 0x144a0 <pcb_bf16+0x2700>
+	WORD $0x8b45; BYTE $0x39 // mov r15d, dword ptr [r9]
+	WORD $0x8945; BYTE $0xfb // mov r11d, r15d
+	LONG $0x04ebc141 // shr r11d, 0x4
+	LONG $0xffe38141; WORD $0x000f; BYTE $0x00 // and r11d, 0xfff
+	WORD $0x0941; BYTE $0xeb // or r11d, ebp
+	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
+	WORD $0xde7e // jle 0x144e0 <pcb_bf16+0x2740>
+	WORD $0x8944; BYTE $0xd9 // mov ecx, r11d
+	WORD $0xe9d1 // shr ecx
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x493c8d48 // lea rdi, [rcx + 2*rcx]
+	WORD $0x8944; BYTE $0xf9 // mov ecx, r15d
+	WORD $0xe180; BYTE $0x0f // and cl, 0xf
+	WORD $0xd341; BYTE $0xe4 // shl r12d, cl
+	WORD $0x8944; BYTE $0xf9 // mov ecx, r15d
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x0000e181; WORD $0xffff // and ecx, 0xffff0000
+	LONG $0x10efc141 // shr r15d, 0x10
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0xf9450f44 // cmovne r15d, ecx
+	LONG $0x927bc1c4; BYTE $0xcc // kmovd k1, r12d
+	LONG $0x487dd262; WORD $0xc77c // vpbroadcastd zmm0, r15d
+	LONG $0xc97cf162; WORD $0xc028 // vmovaps zmm0 {k1} {z}, zmm0
+	LONG $0x587e6262; WORD $0x0452; BYTE $0x3e // vdpbf16ps zmm24, zmm0, dword ptr [rsi + rdi]{1to16}
+	QUAD $0x013e7c52587ee262 // vdpbf16ps zmm23, zmm0, dword ptr [rsi + rdi + 0x4]{1to16}
+	QUAD $0x023e7452587ee262 // vdpbf16ps zmm22, zmm0, dword ptr [rsi + rdi + 0x8]{1to16}
+	QUAD $0x033e6c52587ee262 // vdpbf16ps zmm21, zmm0, dword ptr [rsi + rdi + 0xc]{1to16}
+	QUAD $0x043e6452587ee262 // vdpbf16ps zmm20, zmm0, dword ptr [rsi + rdi + 0x10]{1to16}
+	QUAD $0x053e5c52587ee262 // vdpbf16ps zmm19, zmm0, dword ptr [rsi + rdi + 0x14]{1to16}
+	QUAD $0x063e5452587ee262 // vdpbf16ps zmm18, zmm0, dword ptr [rsi + rdi + 0x18]{1to16}
+	QUAD $0x073e4c52587ee262 // vdpbf16ps zmm17, zmm0, dword ptr [rsi + rdi + 0x1c]{1to16}
+	QUAD $0x083e4452587ee262 // vdpbf16ps zmm16, zmm0, dword ptr [rsi + rdi + 0x20]{1to16}
+	QUAD $0x093e7c52587e7262 // vdpbf16ps zmm15, zmm0, dword ptr [rsi + rdi + 0x24]{1to16}
+	QUAD $0x0a3e7452587e7262 // vdpbf16ps zmm14, zmm0, dword ptr [rsi + rdi + 0x28]{1to16}
+	QUAD $0x0b3e6c52587e7262 // vdpbf16ps zmm13, zmm0, dword ptr [rsi + rdi + 0x2c]{1to16}
+	LONG $0xffff38e9; BYTE $0xff // jmp 0x144e0 <pcb_bf16+0x2740>
+	QUAD $0x0000008024bc8b4c // mov r15, qword ptr [rsp + 0x80]
+	LONG $0x24448b4c; BYTE $0x70 // mov r8, qword ptr [rsp + 0x70]
+	QUAD $0x000000a024a48b4c // mov r12, qword ptr [rsp + 0xa0]
+	QUAD $0x0000009824ac8b48 // mov rbp, qword ptr [rsp + 0x98]
+	LONG $0x245c8b4c; BYTE $0x78 // mov r11, qword ptr [rsp + 0x78]
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x05388e0f; WORD $0x0000 // jle 0x14b0b <pcb_bf16+0x2d6b>
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	QUAD $0x0000009024b48b4c // mov r14, qword ptr [rsp + 0x90]
+	WORD $0xd231 // xor edx, edx
+	LONG $0x487df262; WORD $0x015a // vbroadcasti32x4 zmm0, xmmword ptr [rcx] # zmm0 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	QUAD $0x000000f0248c8b48 // mov rcx, qword ptr [rsp + 0xf0]
+	LONG $0x487d6262; WORD $0x095a // vbroadcasti32x4 zmm25, xmmword ptr [rcx] # zmm25 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	QUAD $0x00000140248c8b48 // mov rcx, qword ptr [rsp + 0x140]
+	QUAD $0xa824847f48fef162; WORD $0x0000; BYTE $0x00 // vmovdqu64 zmmword ptr [rsp + 0xa8], zmm0
+	QUAD $0xf0248c7f48fe6162; WORD $0x0000; BYTE $0x00 // vmovdqu64 zmmword ptr [rsp + 0xf0], zmm25
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x4c180f41; WORD $0x8012 // prefetcht0 byte ptr [r10 + rdx - 0x80]
+	LONG $0x134c180f; BYTE $0x80 // prefetcht0 byte ptr [rbx + rdx - 0x80]
+	LONG $0x4c180f41; WORD $0xc012 // prefetcht0 byte ptr [r10 + rdx - 0x40]
+	LONG $0x134c180f; BYTE $0xc0 // prefetcht0 byte ptr [rbx + rdx - 0x40]
+	LONG $0x0c180f41; BYTE $0x12 // prefetcht0 byte ptr [r10 + rdx]
+	LONG $0x130c180f // prefetcht0 byte ptr [rbx + rdx]
+	QUAD $0x1ef70d78487d6262; WORD $0x0000 // vpbroadcastb zmm25, byte ptr [rip + 0x1ef7] # 0x16540 <peak_bf16+0x1b0>
+	QUAD $0xa824946f48fe6162; WORD $0x0000; BYTE $0x00 // vmovdqu64 zmm26, zmmword ptr [rsp + 0xa8]
+	LONG $0xf8c18348 // add rcx, -0x8
+	QUAD $0xe61244db40b5d162 // vpandq zmm0, zmm25, zmmword ptr [r10 + rdx - 0x680]
+	QUAD $0xe61374db40b56162 // vpandq zmm30, zmm25, zmmword ptr [rbx + rdx - 0x680]
+	QUAD $0xf0248c6f48fe6162; WORD $0x0000; BYTE $0x00 // vmovdqu64 zmm25, zmmword ptr [rsp + 0xf0]
+	QUAD $0xe7125c6f48fe4162 // vmovdqu64 zmm27, zmmword ptr [r10 + rdx - 0x640]
+	QUAD $0xe7136c6f48fe6162 // vmovdqu64 zmm29, zmmword ptr [rbx + rdx - 0x640]
+	QUAD $0x00000600168c180f // prefetcht0 byte ptr [rsi + rdx + 0x600]
+	LONG $0x487d6262; WORD $0x3c18; BYTE $0x16 // vbroadcastss zmm31, dword ptr [rsi + rdx]
+	LONG $0x402df262; WORD $0xc000 // vpshufb zmm0, zmm26, zmm0
+	LONG $0x40350262; WORD $0xce00 // vpshufb zmm25, zmm25, zmm30
+	QUAD $0x03165418487d6262 // vbroadcastss zmm26, dword ptr [rsi + rdx + 0xc]
+	LONG $0x40256162; WORD $0xe060 // vpunpcklbw zmm28, zmm27, zmm0 # zmm28 = zmm27[0],zmm0[0],zmm27[1],zmm0[1],zmm27[2],zmm0[2],zmm27[3],zmm0[3],zmm27[4],zmm0[4],zmm27[5],zmm0[5],zmm27[6],zmm0[6],zmm27[7],zmm0[7],zmm27[16],zmm0[16],zmm27[17],zmm0[17],zmm27[18],zmm0[18],zmm27[19],zmm0[19],zmm27[20],zmm0[20],zmm27[21],zmm0[21],zmm27[22],zmm0[22],zmm27[23],zmm0[23],zmm27[32],zmm0[32],zmm27[33],zmm0[33],zmm27[34],zmm0[34],zmm27[35],zmm0[35],zmm27[36],zmm0[36],zmm27[37],zmm0[37],zmm27[38],zmm0[38],zmm27[39],zmm0[39],zmm27[48],zmm0[48],zmm27[49],zmm0[49],zmm27[50],zmm0[50],zmm27[51],zmm0[51],zmm27[52],zmm0[52],zmm27[53],zmm0[53],zmm27[54],zmm0[54],zmm27[55],zmm0[55]
+	LONG $0x40150162; WORD $0xf160 // vpunpcklbw zmm30, zmm29, zmm25 # zmm30 = zmm29[0],zmm25[0],zmm29[1],zmm25[1],zmm29[2],zmm25[2],zmm29[3],zmm25[3],zmm29[4],zmm25[4],zmm29[5],zmm25[5],zmm29[6],zmm25[6],zmm29[7],zmm25[7],zmm29[16],zmm25[16],zmm29[17],zmm25[17],zmm29[18],zmm25[18],zmm29[19],zmm25[19],zmm29[20],zmm25[20],zmm29[21],zmm25[21],zmm29[22],zmm25[22],zmm29[23],zmm25[23],zmm29[32],zmm25[32],zmm29[33],zmm25[33],zmm29[34],zmm25[34],zmm29[35],zmm25[35],zmm29[36],zmm25[36],zmm29[37],zmm25[37],zmm29[38],zmm25[38],zmm29[39],zmm25[39],zmm29[48],zmm25[48],zmm29[49],zmm25[49],zmm29[50],zmm25[50],zmm29[51],zmm25[51],zmm29[52],zmm25[52],zmm29[53],zmm25[53],zmm29[54],zmm25[54],zmm29[55],zmm25[55]
+	LONG $0x40256162; WORD $0xd868 // vpunpckhbw zmm27, zmm27, zmm0 # zmm27 = zmm27[8],zmm0[8],zmm27[9],zmm0[9],zmm27[10],zmm0[10],zmm27[11],zmm0[11],zmm27[12],zmm0[12],zmm27[13],zmm0[13],zmm27[14],zmm0[14],zmm27[15],zmm0[15],zmm27[24],zmm0[24],zmm27[25],zmm0[25],zmm27[26],zmm0[26],zmm27[27],zmm0[27],zmm27[28],zmm0[28],zmm27[29],zmm0[29],zmm27[30],zmm0[30],zmm27[31],zmm0[31],zmm27[40],zmm0[40],zmm27[41],zmm0[41],zmm27[42],zmm0[42],zmm27[43],zmm0[43],zmm27[44],zmm0[44],zmm27[45],zmm0[45],zmm27[46],zmm0[46],zmm27[47],zmm0[47],zmm27[56],zmm0[56],zmm27[57],zmm0[57],zmm27[58],zmm0[58],zmm27[59],zmm0[59],zmm27[60],zmm0[60],zmm27[61],zmm0[61],zmm27[62],zmm0[62],zmm27[63],zmm0[63]
+	QUAD $0x0a164418487df262 // vbroadcastss zmm0, dword ptr [rsi + rdx + 0x28]
+	LONG $0x40150162; WORD $0xe968 // vpunpckhbw zmm29, zmm29, zmm25 # zmm29 = zmm29[8],zmm25[8],zmm29[9],zmm25[9],zmm29[10],zmm25[10],zmm29[11],zmm25[11],zmm29[12],zmm25[12],zmm29[13],zmm25[13],zmm29[14],zmm25[14],zmm29[15],zmm25[15],zmm29[24],zmm25[24],zmm29[25],zmm25[25],zmm29[26],zmm25[26],zmm29[27],zmm25[27],zmm29[28],zmm25[28],zmm29[29],zmm25[29],zmm29[30],zmm25[30],zmm29[31],zmm25[31],zmm29[40],zmm25[40],zmm29[41],zmm25[41],zmm29[42],zmm25[42],zmm29[43],zmm25[43],zmm29[44],zmm25[44],zmm29[45],zmm25[45],zmm29[46],zmm25[46],zmm29[47],zmm25[47],zmm29[56],zmm25[56],zmm29[57],zmm25[57],zmm29[58],zmm25[58],zmm29[59],zmm25[59],zmm29[60],zmm25[60],zmm29[61],zmm25[61],zmm29[62],zmm25[62],zmm29[63],zmm25[63]
+	LONG $0x401e1262; WORD $0xe752 // vdpbf16ps zmm12, zmm28, zmm31
+	LONG $0x400e0262; WORD $0xc752 // vdpbf16ps zmm24, zmm30, zmm31
+	QUAD $0x01167c18487d6262 // vbroadcastss zmm31, dword ptr [rsi + rdx + 0x4]
+	LONG $0x401e1262; WORD $0xca52 // vdpbf16ps zmm9, zmm28, zmm26
+	LONG $0x400e8262; WORD $0xea52 // vdpbf16ps zmm21, zmm30, zmm26
+	QUAD $0x04165418487d6262 // vbroadcastss zmm26, dword ptr [rsi + rdx + 0x10]
+	LONG $0x401ef262; WORD $0xd052 // vdpbf16ps zmm2, zmm28, zmm0
+	LONG $0x400e7262; WORD $0xf052 // vdpbf16ps zmm14, zmm30, zmm0
+	QUAD $0x0b164418487df262 // vbroadcastss zmm0, dword ptr [rsi + rdx + 0x2c]
+	LONG $0x401e1262; WORD $0xdf52 // vdpbf16ps zmm11, zmm28, zmm31
+	LONG $0x400e8262; WORD $0xff52 // vdpbf16ps zmm23, zmm30, zmm31
+	QUAD $0x02167c18487d6262 // vbroadcastss zmm31, dword ptr [rsi + rdx + 0x8]
+	LONG $0x401e1262; WORD $0xc252 // vdpbf16ps zmm8, zmm28, zmm26
+	LONG $0x400e8262; WORD $0xe252 // vdpbf16ps zmm20, zmm30, zmm26
+	QUAD $0x05165418487d6262 // vbroadcastss zmm26, dword ptr [rsi + rdx + 0x14]
+	LONG $0x401ef262; WORD $0xc852 // vdpbf16ps zmm1, zmm28, zmm0
+	LONG $0x400e7262; WORD $0xe852 // vdpbf16ps zmm13, zmm30, zmm0
+	LONG $0x401e1262; WORD $0xd752 // vdpbf16ps zmm10, zmm28, zmm31
+	LONG $0x400e8262; WORD $0xf752 // vdpbf16ps zmm22, zmm30, zmm31
+	QUAD $0x06167c18487d6262 // vbroadcastss zmm31, dword ptr [rsi + rdx + 0x18]
+	LONG $0x401e9262; WORD $0xfa52 // vdpbf16ps zmm7, zmm28, zmm26
+	LONG $0x400e8262; WORD $0xda52 // vdpbf16ps zmm19, zmm30, zmm26
+	QUAD $0x08165418487d6262 // vbroadcastss zmm26, dword ptr [rsi + rdx + 0x20]
+	LONG $0x401e9262; WORD $0xf752 // vdpbf16ps zmm6, zmm28, zmm31
+	LONG $0x400e8262; WORD $0xd752 // vdpbf16ps zmm18, zmm30, zmm31
+	QUAD $0x07167c18487d6262 // vbroadcastss zmm31, dword ptr [rsi + rdx + 0x1c]
+	LONG $0x401e9262; WORD $0xe252 // vdpbf16ps zmm4, zmm28, zmm26
+	LONG $0x400e8262; WORD $0xc252 // vdpbf16ps zmm16, zmm30, zmm26
+	LONG $0x401e9262; WORD $0xef52 // vdpbf16ps zmm5, zmm28, zmm31
+	LONG $0x400e8262; WORD $0xcf52 // vdpbf16ps zmm17, zmm30, zmm31
+	QUAD $0x09167c18487d6262 // vbroadcastss zmm31, dword ptr [rsi + rdx + 0x24]
+	QUAD $0x00000630168c180f // prefetcht0 byte ptr [rsi + rdx + 0x630]
+	QUAD $0x0c164c18487d6262 // vbroadcastss zmm25, dword ptr [rsi + rdx + 0x30]
+	QUAD $0x0e165418487d6262 // vbroadcastss zmm26, dword ptr [rsi + rdx + 0x38]
+	QUAD $0x0d164418487df262 // vbroadcastss zmm0, dword ptr [rsi + rdx + 0x34]
+	LONG $0x401e9262; WORD $0xdf52 // vdpbf16ps zmm3, zmm28, zmm31
+	LONG $0x400e1262; WORD $0xff52 // vdpbf16ps zmm15, zmm30, zmm31
+	QUAD $0x14166418487d6262 // vbroadcastss zmm28, dword ptr [rsi + rdx + 0x50]
+	QUAD $0xe6135472400df162; BYTE $0x04 // vpsrld zmm30, zmmword ptr [rbx + rdx - 0x680], 0x4
+	LONG $0x40261262; WORD $0xe152 // vdpbf16ps zmm12, zmm27, zmm25
+	LONG $0x40160262; WORD $0xc152 // vdpbf16ps zmm24, zmm29, zmm25
+	QUAD $0x0f164c18487d6262 // vbroadcastss zmm25, dword ptr [rsi + rdx + 0x3c]
+	LONG $0x40261262; WORD $0xd252 // vdpbf16ps zmm10, zmm27, zmm26
+	LONG $0x40168262; WORD $0xf252 // vdpbf16ps zmm22, zmm29, zmm26
+	QUAD $0x11165418487d6262 // vbroadcastss zmm26, dword ptr [rsi + rdx + 0x44]
+	LONG $0x40267262; WORD $0xd852 // vdpbf16ps zmm11, zmm27, zmm0
+	LONG $0x4016e262; WORD $0xf852 // vdpbf16ps zmm23, zmm29, zmm0
+	LONG $0x40269262; WORD $0xe452 // vdpbf16ps zmm4, zmm27, zmm28
+	LONG $0x40168262; WORD $0xc452 // vdpbf16ps zmm16, zmm29, zmm28
+	QUAD $0xe812646f48fe4162 // vmovdqu64 zmm28, zmmword ptr [r10 + rdx - 0x600]
+	LONG $0x40261262; WORD $0xc952 // vdpbf16ps zmm9, zmm27, zmm25
+	LONG $0x40168262; WORD $0xe952 // vdpbf16ps zmm21, zmm29, zmm25
+	QUAD $0x10164c18487d6262 // vbroadcastss zmm25, dword ptr [rsi + rdx + 0x40]
+	LONG $0x40269262; WORD $0xfa52 // vdpbf16ps zmm7, zmm27, zmm26
+	LONG $0x40168262; WORD $0xda52 // vdpbf16ps zmm19, zmm29, zmm26
+	QUAD $0x16165418487d6262 // vbroadcastss zmm26, dword ptr [rsi + rdx + 0x58]
+	LONG $0x40261262; WORD $0xc152 // vdpbf16ps zmm8, zmm27, zmm25
+	LONG $0x40168262; WORD $0xe152 // vdpbf16ps zmm20, zmm29, zmm25
+	QUAD $0x12164c18487d6262 // vbroadcastss zmm25, dword ptr [rsi + rdx + 0x48]
+	LONG $0x40269262; WORD $0xd252 // vdpbf16ps zmm2, zmm27, zmm26
+	LONG $0x40161262; WORD $0xf252 // vdpbf16ps zmm14, zmm29, zmm26
+	QUAD $0xe6125472402dd162; BYTE $0x04 // vpsrld zmm26, zmmword ptr [r10 + rdx - 0x680], 0x4
+	LONG $0x40269262; WORD $0xf152 // vdpbf16ps zmm6, zmm27, zmm25
+	LONG $0x40168262; WORD $0xd152 // vdpbf16ps zmm18, zmm29, zmm25
+	QUAD $0x13164c18487d6262 // vbroadcastss zmm25, dword ptr [rsi + rdx + 0x4c]
+	LONG $0x40269262; WORD $0xe952 // vdpbf16ps zmm5, zmm27, zmm25
+	LONG $0x40168262; WORD $0xc952 // vdpbf16ps zmm17, zmm29, zmm25
+	QUAD $0x15164c18487d6262 // vbroadcastss zmm25, dword ptr [rsi + rdx + 0x54]
+	LONG $0x40269262; WORD $0xd952 // vdpbf16ps zmm3, zmm27, zmm25
+	LONG $0x40161262; WORD $0xf952 // vdpbf16ps zmm15, zmm29, zmm25
+	QUAD $0x17164c18487d6262 // vbroadcastss zmm25, dword ptr [rsi + rdx + 0x5c]
+	LONG $0x40269262; WORD $0xc952 // vdpbf16ps zmm1, zmm27, zmm25
+	LONG $0x40161262; WORD $0xe952 // vdpbf16ps zmm13, zmm29, zmm25
+	QUAD $0x1c860d78487d6262; WORD $0x0000 // vpbroadcastb zmm25, byte ptr [rip + 0x1c86] # 0x16540 <peak_bf16+0x1b0>
+	QUAD $0xe8135c6f48fe6162 // vmovdqu64 zmm27, zmmword ptr [rbx + rdx - 0x600]
+	QUAD $0x00000660168c180f // prefetcht0 byte ptr [rsi + rdx + 0x660]
+	LONG $0x40ad9162; WORD $0xc1db // vpandq zmm0, zmm26, zmm25
+	QUAD $0xa824946f48fe6162; WORD $0x0000; BYTE $0x00 // vmovdqu64 zmm26, zmmword ptr [rsp + 0xa8]
+	LONG $0x402d6262; WORD $0xf800 // vpshufb zmm31, zmm26, zmm0
+	QUAD $0xf024946f48fe6162; WORD $0x0000; BYTE $0x00 // vmovdqu64 zmm26, zmmword ptr [rsp + 0xf0]
+	LONG $0x408d9162; WORD $0xc1db // vpandq zmm0, zmm30, zmm25
+	LONG $0x401d0162; WORD $0xef60 // vpunpcklbw zmm29, zmm28, zmm31 # zmm29 = zmm28[0],zmm31[0],zmm28[1],zmm31[1],zmm28[2],zmm31[2],zmm28[3],zmm31[3],zmm28[4],zmm31[4],zmm28[5],zmm31[5],zmm28[6],zmm31[6],zmm28[7],zmm31[7],zmm28[16],zmm31[16],zmm28[17],zmm31[17],zmm28[18],zmm31[18],zmm28[19],zmm31[19],zmm28[20],zmm31[20],zmm28[21],zmm31[21],zmm28[22],zmm31[22],zmm28[23],zmm31[23],zmm28[32],zmm31[32],zmm28[33],zmm31[33],zmm28[34],zmm31[34],zmm28[35],zmm31[35],zmm28[36],zmm31[36],zmm28[37],zmm31[37],zmm28[38],zmm31[38],zmm28[39],zmm31[39],zmm28[48],zmm31[48],zmm28[49],zmm31[49],zmm28[50],zmm31[50],zmm28[51],zmm31[51],zmm28[52],zmm31[52],zmm28[53],zmm31[53],zmm28[54],zmm31[54],zmm28[55],zmm31[55]
+	LONG $0x401d0162; WORD $0xe768 // vpunpckhbw zmm28, zmm28, zmm31 # zmm28 = zmm28[8],zmm31[8],zmm28[9],zmm31[9],zmm28[10],zmm31[10],zmm28[11],zmm31[11],zmm28[12],zmm31[12],zmm28[13],zmm31[13],zmm28[14],zmm31[14],zmm28[15],zmm31[15],zmm28[24],zmm31[24],zmm28[25],zmm31[25],zmm28[26],zmm31[26],zmm28[27],zmm31[27],zmm28[28],zmm31[28],zmm28[29],zmm31[29],zmm28[30],zmm31[30],zmm28[31],zmm31[31],zmm28[40],zmm31[40],zmm28[41],zmm31[41],zmm28[42],zmm31[42],zmm28[43],zmm31[43],zmm28[44],zmm31[44],zmm28[45],zmm31[45],zmm28[46],zmm31[46],zmm28[47],zmm31[47],zmm28[56],zmm31[56],zmm28[57],zmm31[57],zmm28[58],zmm31[58],zmm28[59],zmm31[59],zmm28[60],zmm31[60],zmm28[61],zmm31[61],zmm28[62],zmm31[62],zmm28[63],zmm31[63]
+	LONG $0x402d6262; WORD $0xf000 // vpshufb zmm30, zmm26, zmm0
+	QUAD $0x18164418487df262 // vbroadcastss zmm0, dword ptr [rsi + rdx + 0x60]
+	QUAD $0x19165418487d6262 // vbroadcastss zmm26, dword ptr [rsi + rdx + 0x64]
+	LONG $0x40250162; WORD $0xce60 // vpunpcklbw zmm25, zmm27, zmm30 # zmm25 = zmm27[0],zmm30[0],zmm27[1],zmm30[1],zmm27[2],zmm30[2],zmm27[3],zmm30[3],zmm27[4],zmm30[4],zmm27[5],zmm30[5],zmm27[6],zmm30[6],zmm27[7],zmm30[7],zmm27[16],zmm30[16],zmm27[17],zmm30[17],zmm27[18],zmm30[18],zmm27[19],zmm30[19],zmm27[20],zmm30[20],zmm27[21],zmm30[21],zmm27[22],zmm30[22],zmm27[23],zmm30[23],zmm27[32],zmm30[32],zmm27[33],zmm30[33],zmm27[34],zmm30[34],zmm27[35],zmm30[35],zmm27[36],zmm30[36],zmm27[37],zmm30[37],zmm27[38],zmm30[38],zmm27[39],zmm30[39],zmm27[48],zmm30[48],zmm27[49],zmm30[49],zmm27[50],zmm30[50],zmm27[51],zmm30[51],zmm27[52],zmm30[52],zmm27[53],zmm30[53],zmm27[54],zmm30[54],zmm27[55],zmm30[55]
+	LONG $0x40167262; WORD $0xe052 // vdpbf16ps zmm12, zmm29, zmm0
+	LONG $0x40366262; WORD $0xc052 // vdpbf16ps zmm24, zmm25, zmm0
+	QUAD $0x1a164418487df262 // vbroadcastss zmm0, dword ptr [rsi + rdx + 0x68]
+	LONG $0x40161262; WORD $0xda52 // vdpbf16ps zmm11, zmm29, zmm26
+	LONG $0x40368262; WORD $0xfa52 // vdpbf16ps zmm23, zmm25, zmm26
+	QUAD $0x1c165418487d6262 // vbroadcastss zmm26, dword ptr [rsi + rdx + 0x70]
+	LONG $0x40167262; WORD $0xd052 // vdpbf16ps zmm10, zmm29, zmm0
+	LONG $0x4036e262; WORD $0xf052 // vdpbf16ps zmm22, zmm25, zmm0
+	QUAD $0x1b164418487df262 // vbroadcastss zmm0, dword ptr [rsi + rdx + 0x6c]
+	LONG $0x40161262; WORD $0xc252 // vdpbf16ps zmm8, zmm29, zmm26
+	LONG $0x40368262; WORD $0xe252 // vdpbf16ps zmm20, zmm25, zmm26
+	QUAD $0x1f165418487d6262 // vbroadcastss zmm26, dword ptr [rsi + rdx + 0x7c]
+	LONG $0x40167262; WORD $0xc852 // vdpbf16ps zmm9, zmm29, zmm0
+	LONG $0x4036e262; WORD $0xe852 // vdpbf16ps zmm21, zmm25, zmm0
+	QUAD $0x1d164418487df262 // vbroadcastss zmm0, dword ptr [rsi + rdx + 0x74]
+	LONG $0x40169262; WORD $0xea52 // vdpbf16ps zmm5, zmm29, zmm26
+	LONG $0x40368262; WORD $0xca52 // vdpbf16ps zmm17, zmm25, zmm26
+	QUAD $0x22165418487d6262 // vbroadcastss zmm26, dword ptr [rsi + rdx + 0x88]
+	LONG $0x4016f262; WORD $0xf852 // vdpbf16ps zmm7, zmm29, zmm0
+	LONG $0x4036e262; WORD $0xd852 // vdpbf16ps zmm19, zmm25, zmm0
+	QUAD $0x1e164418487df262 // vbroadcastss zmm0, dword ptr [rsi + rdx + 0x78]
+	LONG $0x40169262; WORD $0xd252 // vdpbf16ps zmm2, zmm29, zmm26
+	LONG $0x40361262; WORD $0xf252 // vdpbf16ps zmm14, zmm25, zmm26
+	QUAD $0x23165418487d6262 // vbroadcastss zmm26, dword ptr [rsi + rdx + 0x8c]
+	LONG $0x4016f262; WORD $0xf052 // vdpbf16ps zmm6, zmm29, zmm0
+	LONG $0x4036e262; WORD $0xd052 // vdpbf16ps zmm18, zmm25, zmm0
+	QUAD $0x20164418487df262 // vbroadcastss zmm0, dword ptr [rsi + rdx + 0x80]
+	LONG $0x40169262; WORD $0xca52 // vdpbf16ps zmm1, zmm29, zmm26
+	LONG $0x40361262; WORD $0xea52 // vdpbf16ps zmm13, zmm25, zmm26
+	LONG $0x4016f262; WORD $0xe052 // vdpbf16ps zmm4, zmm29, zmm0
+	LONG $0x4036e262; WORD $0xc052 // vdpbf16ps zmm16, zmm25, zmm0
+	QUAD $0x21164418487df262 // vbroadcastss zmm0, dword ptr [rsi + rdx + 0x84]
+	QUAD $0x00000690168c180f // prefetcht0 byte ptr [rsi + rdx + 0x690]
+	QUAD $0x25165418487d6262 // vbroadcastss zmm26, dword ptr [rsi + rdx + 0x94]
+	LONG $0x40367262; WORD $0xf852 // vdpbf16ps zmm15, zmm25, zmm0
+	LONG $0x40250162; WORD $0xce68 // vpunpckhbw zmm25, zmm27, zmm30 # zmm25 = zmm27[8],zmm30[8],zmm27[9],zmm30[9],zmm27[10],zmm30[10],zmm27[11],zmm30[11],zmm27[12],zmm30[12],zmm27[13],zmm30[13],zmm27[14],zmm30[14],zmm27[15],zmm30[15],zmm27[24],zmm30[24],zmm27[25],zmm30[25],zmm27[26],zmm30[26],zmm27[27],zmm30[27],zmm27[28],zmm30[28],zmm27[29],zmm30[29],zmm27[30],zmm30[30],zmm27[31],zmm30[31],zmm27[40],zmm30[40],zmm27[41],zmm30[41],zmm27[42],zmm30[42],zmm27[43],zmm30[43],zmm27[44],zmm30[44],zmm27[45],zmm30[45],zmm27[46],zmm30[46],zmm27[47],zmm30[47],zmm27[56],zmm30[56],zmm27[57],zmm30[57],zmm27[58],zmm30[58],zmm27[59],zmm30[59],zmm27[60],zmm30[60],zmm27[61],zmm30[61],zmm27[62],zmm30[62],zmm27[63],zmm30[63]
+	QUAD $0x27165c18487d6262 // vbroadcastss zmm27, dword ptr [rsi + rdx + 0x9c]
+	LONG $0x4016f262; WORD $0xd852 // vdpbf16ps zmm3, zmm29, zmm0
+	QUAD $0x24166c18487d6262 // vbroadcastss zmm29, dword ptr [rsi + rdx + 0x90]
+	LONG $0x401e1262; WORD $0xda52 // vdpbf16ps zmm11, zmm28, zmm26
+	LONG $0x40368262; WORD $0xfa52 // vdpbf16ps zmm23, zmm25, zmm26
+	QUAD $0x26165418487d6262 // vbroadcastss zmm26, dword ptr [rsi + rdx + 0x98]
+	LONG $0x401e1262; WORD $0xcb52 // vdpbf16ps zmm9, zmm28, zmm27
+	LONG $0x40368262; WORD $0xeb52 // vdpbf16ps zmm21, zmm25, zmm27
+	QUAD $0x2a165c18487d6262 // vbroadcastss zmm27, dword ptr [rsi + rdx + 0xa8]
+	LONG $0x401e1262; WORD $0xe552 // vdpbf16ps zmm12, zmm28, zmm29
+	LONG $0x40360262; WORD $0xc552 // vdpbf16ps zmm24, zmm25, zmm29
+	LONG $0x401e1262; WORD $0xd252 // vdpbf16ps zmm10, zmm28, zmm26
+	LONG $0x40368262; WORD $0xf252 // vdpbf16ps zmm22, zmm25, zmm26
+	QUAD $0x28165418487d6262 // vbroadcastss zmm26, dword ptr [rsi + rdx + 0xa0]
+	LONG $0x401e9262; WORD $0xf352 // vdpbf16ps zmm6, zmm28, zmm27
+	LONG $0x40368262; WORD $0xd352 // vdpbf16ps zmm18, zmm25, zmm27
+	QUAD $0x2d165c18487d6262 // vbroadcastss zmm27, dword ptr [rsi + rdx + 0xb4]
+	LONG $0x401e1262; WORD $0xc252 // vdpbf16ps zmm8, zmm28, zmm26
+	LONG $0x40368262; WORD $0xe252 // vdpbf16ps zmm20, zmm25, zmm26
+	QUAD $0x29165418487d6262 // vbroadcastss zmm26, dword ptr [rsi + rdx + 0xa4]
+	LONG $0x401e9262; WORD $0xdb52 // vdpbf16ps zmm3, zmm28, zmm27
+	LONG $0x40361262; WORD $0xfb52 // vdpbf16ps zmm15, zmm25, zmm27
+	LONG $0x401e9262; WORD $0xfa52 // vdpbf16ps zmm7, zmm28, zmm26
+	LONG $0x40368262; WORD $0xda52 // vdpbf16ps zmm19, zmm25, zmm26
+	QUAD $0x2b165418487d6262 // vbroadcastss zmm26, dword ptr [rsi + rdx + 0xac]
+	LONG $0x401e9262; WORD $0xea52 // vdpbf16ps zmm5, zmm28, zmm26
+	LONG $0x40368262; WORD $0xca52 // vdpbf16ps zmm17, zmm25, zmm26
+	QUAD $0x2c165418487d6262 // vbroadcastss zmm26, dword ptr [rsi + rdx + 0xb0]
+	LONG $0x401e9262; WORD $0xe252 // vdpbf16ps zmm4, zmm28, zmm26
+	LONG $0x40368262; WORD $0xc252 // vdpbf16ps zmm16, zmm25, zmm26
+	QUAD $0x2e165418487d6262 // vbroadcastss zmm26, dword ptr [rsi + rdx + 0xb8]
+	LONG $0x401e9262; WORD $0xd252 // vdpbf16ps zmm2, zmm28, zmm26
+	LONG $0x40361262; WORD $0xf252 // vdpbf16ps zmm14, zmm25, zmm26
+	QUAD $0x2f165418487d6262 // vbroadcastss zmm26, dword ptr [rsi + rdx + 0xbc]
+	LONG $0xc0c28148; WORD $0x0000; BYTE $0x00 // add rdx, 0xc0
+	LONG $0x401e9262; WORD $0xca52 // vdpbf16ps zmm1, zmm28, zmm26
+	LONG $0x40361262; WORD $0xea52 // vdpbf16ps zmm13, zmm25, zmm26
+	LONG $0x08f98348 // cmp rcx, 0x8
+	LONG $0xfb17870f; WORD $0xffff // ja 0x14620 <pcb_bf16+0x2880>
+	WORD $0x08eb // jmp 0x14b13 <pcb_bf16+0x2d73>
+	QUAD $0x0000009024b48b4c // mov r14, qword ptr [rsp + 0x90]
+	QUAD $0x00000088248c8b4c // mov r9, qword ptr [rsp + 0x88]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x00b6840f; WORD $0x0000 // je 0x14bda <pcb_bf16+0x2e3a>
+	LONG $0x481cd162; WORD $0x0458; BYTE $0x24 // vaddps zmm0, zmm12, zmmword ptr [r12]
+	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	QUAD $0x1a061578487d6262; WORD $0x0000 // vpbroadcastb zmm26, byte ptr [rip + 0x1a06] # 0x16540 <peak_bf16+0x1b0>
+	LONG $0x487cf162; WORD $0x4511; BYTE $0x00 // vmovups zmmword ptr [rbp], zmm0
+	QUAD $0x01244458403cd162 // vaddps zmm0, zmm24, zmmword ptr [r12 + 0x40]
+	LONG $0x487cf162; WORD $0x4511; BYTE $0x01 // vmovups zmmword ptr [rbp + 0x40], zmm0
+	LONG $0x48249162; WORD $0x0458; BYTE $0xbc // vaddps zmm0, zmm11, zmmword ptr [r12 + 4*r15]
+	QUAD $0x00bd4411487cb162 // vmovups zmmword ptr [rbp + 4*r15], zmm0
+	QUAD $0x01bc445840449162 // vaddps zmm0, zmm23, zmmword ptr [r12 + 4*r15 + 0x40]
+	QUAD $0x01bd4411487cb162 // vmovups zmmword ptr [rbp + 4*r15 + 0x40], zmm0
+	LONG $0x482c9162; WORD $0x0458; BYTE $0x9c // vaddps zmm0, zmm10, zmmword ptr [r12 + 4*r11]
+	QUAD $0x009d4411487cb162 // vmovups zmmword ptr [rbp + 4*r11], zmm0
+	QUAD $0x019c4458404c9162 // vaddps zmm0, zmm22, zmmword ptr [r12 + 4*r11 + 0x40]
+	QUAD $0x019d4411487cb162 // vmovups zmmword ptr [rbp + 4*r11 + 0x40], zmm0
+	LONG $0x4834d162; WORD $0x0458; BYTE $0x8c // vaddps zmm0, zmm9, zmmword ptr [r12 + 4*rcx]
+	QUAD $0x008d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm0
+	QUAD $0x018c44584054d162 // vaddps zmm0, zmm21, zmmword ptr [r12 + 4*rcx + 0x40]
+	QUAD $0x018d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm0
+	LONG $0x04fe8349 // cmp r14, 0x4
+	LONG $0x00af8e0f; WORD $0x0000 // jle 0x14c66 <pcb_bf16+0x2ec6>
+	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x483cd162; WORD $0x0458; BYTE $0x94 // vaddps zmm0, zmm8, zmmword ptr [r12 + 4*rdx]
+	LONG $0x954c8d48; BYTE $0x00 // lea rcx, [rbp + 4*rdx]
+	QUAD $0x00954411487cf162 // vmovups zmmword ptr [rbp + 4*rdx], zmm0
+	QUAD $0x01946458405cc162 // vaddps zmm20, zmm20, zmmword ptr [r12 + 4*rdx + 0x40]
+	WORD $0x6beb // jmp 0x14c45 <pcb_bf16+0x2ea5>
+	QUAD $0x195c1578487d6262; WORD $0x0000 // vpbroadcastb zmm26, byte ptr [rip + 0x195c] # 0x16540 <peak_bf16+0x1b0>
+	QUAD $0x000000e8248c8b48 // mov rcx, qword ptr [rsp + 0xe8]
+	LONG $0x487c7162; WORD $0x6511; BYTE $0x00 // vmovups zmmword ptr [rbp], zmm12
+	LONG $0x487c6162; WORD $0x4511; BYTE $0x01 // vmovups zmmword ptr [rbp + 0x40], zmm24
+	QUAD $0x00bd5c11487c3162 // vmovups zmmword ptr [rbp + 4*r15], zmm11
+	QUAD $0x01bd7c11487ca162 // vmovups zmmword ptr [rbp + 4*r15 + 0x40], zmm23
+	QUAD $0x00fd5411487c3162 // vmovups zmmword ptr [rbp + 8*r15], zmm10
+	QUAD $0x01fd7411487ca162 // vmovups zmmword ptr [rbp + 8*r15 + 0x40], zmm22
+	QUAD $0x000d4c11487c7162 // vmovups zmmword ptr [rbp + rcx], zmm9
+	QUAD $0x010d6c11487ce162 // vmovups zmmword ptr [rbp + rcx + 0x40], zmm21
+	LONG $0x04fe8349 // cmp r14, 0x4
+	WORD $0x1c7e // jle 0x14c4c <pcb_bf16+0x2eac>
+	QUAD $0x0000016024948b48 // mov rdx, qword ptr [rsp + 0x160]
+	LONG $0x154c8d48; BYTE $0x00 // lea rcx, [rbp + rdx]
+	QUAD $0x00154411487c7162 // vmovups zmmword ptr [rbp + rdx], zmm8
+	LONG $0x487ce162; WORD $0x6111; BYTE $0x01 // vmovups zmmword ptr [rcx + 0x40], zmm20
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0x8d4c8d48; BYTE $0x00 // lea rcx, [rbp + 4*rcx]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x00dd840f; WORD $0x0000 // je 0x14d3c <pcb_bf16+0x2f9c>
+	LONG $0x24548b48; BYTE $0x30 // mov rdx, qword ptr [rsp + 0x30]
+	WORD $0x0aeb // jmp 0x14c70 <pcb_bf16+0x2ed0>
+	LONG $0x24548b48; BYTE $0x30 // mov rdx, qword ptr [rsp + 0x30]
+	LONG $0x954c8d48; BYTE $0x00 // lea rcx, [rbp + 4*rdx]
+	LONG $0x4844d162; WORD $0x0458; BYTE $0x94 // vaddps zmm0, zmm7, zmmword ptr [r12 + 4*rdx]
+	LONG $0x0c247c80; BYTE $0x00 // cmp byte ptr [rsp + 0xc], 0x0
+	QUAD $0x00954411487cf162 // vmovups zmmword ptr [rbp + 4*rdx], zmm0
+	QUAD $0x019444584064d162 // vaddps zmm0, zmm19, zmmword ptr [r12 + 4*rdx + 0x40]
+	LONG $0x487cf162; WORD $0x4111; BYTE $0x01 // vmovups zmmword ptr [rcx + 0x40], zmm0
+	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
+	LONG $0x484cd162; WORD $0x0458; BYTE $0x8c // vaddps zmm0, zmm6, zmmword ptr [r12 + 4*rcx]
+	QUAD $0x008d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm0
+	QUAD $0x018c4458406cd162 // vaddps zmm0, zmm18, zmmword ptr [r12 + 4*rcx + 0x40]
+	QUAD $0x018d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm0
+	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
+	LONG $0x4854d162; WORD $0x0458; BYTE $0x8c // vaddps zmm0, zmm5, zmmword ptr [r12 + 4*rcx]
+	QUAD $0x008d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm0
+	QUAD $0x018c44584074d162 // vaddps zmm0, zmm17, zmmword ptr [r12 + 4*rcx + 0x40]
+	QUAD $0x018d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm0
+	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
+	LONG $0x485cd162; WORD $0x0458; BYTE $0x8c // vaddps zmm0, zmm4, zmmword ptr [r12 + 4*rcx]
+	QUAD $0x008d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm0
+	QUAD $0x018c4458407cd162 // vaddps zmm0, zmm16, zmmword ptr [r12 + 4*rcx + 0x40]
+	QUAD $0x018d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm0
+	WORD $0x1a74 // je 0x14d1b <pcb_bf16+0x2f7b>
+	LONG $0x04247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x4], 0x0
+	LONG $0x00be840f; WORD $0x0000 // je 0x14dca <pcb_bf16+0x302a>
+	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
+	LONG $0x954c8d48; BYTE $0x00 // lea rcx, [rbp + 4*rdx]
+	LONG $0x000098e9; BYTE $0x00 // jmp 0x14db3 <pcb_bf16+0x3013>
+	LONG $0x48649162; WORD $0x0458; BYTE $0x8c // vaddps zmm0, zmm3, zmmword ptr [r12 + 4*r9]
+	LONG $0x8d4c8d4a; BYTE $0x00 // lea rcx, [rbp + 4*r9]
+	QUAD $0x008d4411487cb162 // vmovups zmmword ptr [rbp + 4*r9], zmm0
+	QUAD $0x018c7c5848041162 // vaddps zmm15, zmm15, zmmword ptr [r12 + 4*r9 + 0x40]
+	LONG $0x0000bae9; BYTE $0x00 // jmp 0x14df6 <pcb_bf16+0x3056>
+	LONG $0x487cf162; WORD $0x3911 // vmovups zmmword ptr [rcx], zmm7
+	LONG $0x487ce162; WORD $0x5911; BYTE $0x01 // vmovups zmmword ptr [rcx + 0x40], zmm19
+	QUAD $0x00000138248c8b48 // mov rcx, qword ptr [rsp + 0x138]
+	LONG $0x0c247c80; BYTE $0x00 // cmp byte ptr [rsp + 0xc], 0x0
+	QUAD $0x000d7411487cf162 // vmovups zmmword ptr [rbp + rcx], zmm6
+	QUAD $0x010d5411487ce162 // vmovups zmmword ptr [rbp + rcx + 0x40], zmm18
+	QUAD $0x00000150248c8b48 // mov rcx, qword ptr [rsp + 0x150]
+	QUAD $0x000d6c11487cf162 // vmovups zmmword ptr [rbp + rcx], zmm5
+	QUAD $0x010d4c11487ce162 // vmovups zmmword ptr [rbp + rcx + 0x40], zmm17
+	QUAD $0x00000170248c8b48 // mov rcx, qword ptr [rsp + 0x170]
+	QUAD $0x000d6411487cf162 // vmovups zmmword ptr [rbp + rcx], zmm4
+	QUAD $0x010d4411487ce162 // vmovups zmmword ptr [rbp + rcx + 0x40], zmm16
+	WORD $0x4974 // je 0x14de1 <pcb_bf16+0x3041>
+	LONG $0x04247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x4], 0x0
+	WORD $0x6574 // je 0x14e04 <pcb_bf16+0x3064>
+	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
+	LONG $0x8d4c8d48; BYTE $0x00 // lea rcx, [rbp + 4*rcx]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x6374 // je 0x14e11 <pcb_bf16+0x3071>
+	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
+	LONG $0x486cd162; WORD $0x0458; BYTE $0x94 // vaddps zmm0, zmm2, zmmword ptr [r12 + 4*rdx]
+	LONG $0x487cf162; WORD $0x0111 // vmovups zmmword ptr [rcx], zmm0
+	QUAD $0x01947458480c5162 // vaddps zmm14, zmm14, zmmword ptr [r12 + 4*rdx + 0x40]
+	WORD $0x4deb // jmp 0x14e17 <pcb_bf16+0x3077>
+	LONG $0x08247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x8], 0x0
+	LONG $0xd1e1840f; WORD $0xffff // je 0x11fb6 <pcb_bf16+0x216>
+	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
+	LONG $0x8d4c8d48; BYTE $0x00 // lea rcx, [rbp + 4*rcx]
+	WORD $0x57eb // jmp 0x14e38 <pcb_bf16+0x3098>
+	QUAD $0x0000014824948b48 // mov rdx, qword ptr [rsp + 0x148]
+	LONG $0x154c8d48; BYTE $0x00 // lea rcx, [rbp + rdx]
+	QUAD $0x00155c11487cf162 // vmovups zmmword ptr [rbp + rdx], zmm3
+	LONG $0x487c7162; WORD $0x7911; BYTE $0x01 // vmovups zmmword ptr [rcx + 0x40], zmm15
+	LONG $0x04247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x4], 0x0
+	WORD $0x9b75 // jne 0x14d9f <pcb_bf16+0x2fff>
+	LONG $0x08247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x8], 0x0
+	LONG $0xd1a7840f; WORD $0xffff // je 0x11fb6 <pcb_bf16+0x216>
+	WORD $0x18eb // jmp 0x14e29 <pcb_bf16+0x3089>
+	LONG $0x487cf162; WORD $0x1111 // vmovups zmmword ptr [rcx], zmm2
+	LONG $0x487c7162; WORD $0x7111; BYTE $0x01 // vmovups zmmword ptr [rcx + 0x40], zmm14
+	LONG $0x08247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x8], 0x0
+	LONG $0xd18d840f; WORD $0xffff // je 0x11fb6 <pcb_bf16+0x216>
+	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
+	LONG $0x8d4c8d48; BYTE $0x00 // lea rcx, [rbp + 4*rcx]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x2674 // je 0x14e5e <pcb_bf16+0x30be>
+	LONG $0x24548b48; BYTE $0x60 // mov rdx, qword ptr [rsp + 0x60]
+	LONG $0x4874d162; WORD $0x0458; BYTE $0x94 // vaddps zmm0, zmm1, zmmword ptr [r12 + 4*rdx]
+	LONG $0x487cf162; WORD $0x0111 // vmovups zmmword ptr [rcx], zmm0
+	QUAD $0x019444584814d162 // vaddps zmm0, zmm13, zmmword ptr [r12 + 4*rdx + 0x40]
+	LONG $0x487cf162; WORD $0x4111; BYTE $0x01 // vmovups zmmword ptr [rcx + 0x40], zmm0
+	LONG $0xffd158e9; BYTE $0xff // jmp 0x11fb6 <pcb_bf16+0x216>
+	LONG $0x487cf162; WORD $0x0911 // vmovups zmmword ptr [rcx], zmm1
+	LONG $0x487c7162; WORD $0x6911; BYTE $0x01 // vmovups zmmword ptr [rcx + 0x40], zmm13
+	LONG $0xffd146e9; BYTE $0xff // jmp 0x11fb6 <pcb_bf16+0x216>
+	LONG $0x01fe8349 // cmp r14, 0x1
+	WORD $0x4f76 // jbe 0x14ec5 <pcb_bf16+0x3125>
+	LONG $0x4c180f42; WORD $0x00bd // prefetcht0 byte ptr [rbp + 4*r15]
+	LONG $0x4c180f42; WORD $0x40bd // prefetcht0 byte ptr [rbp + 4*r15 + 0x40]
+	LONG $0x02fe8349 // cmp r14, 0x2
+	LONG $0x067e860f; WORD $0x0000 // jbe 0x1550a <pcb_bf16+0x376a>
+	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
+	LONG $0x0d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rcx]
+	LONG $0x0d4c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rcx + 0x40]
+	LONG $0x04fe8349 // cmp r14, 0x4
+	LONG $0x1046850f; WORD $0x0000 // jne 0x15eeb <pcb_bf16+0x414b>
+	QUAD $0x000000e8248c8b48 // mov rcx, qword ptr [rsp + 0xe8]
+	LONG $0x0d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rcx]
+	LONG $0x0d4c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rcx + 0x40]
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0xa8248c89; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], ecx
+	LONG $0x001031e9; BYTE $0x00 // jmp 0x15ef6 <pcb_bf16+0x4156>
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0xed31 // xor ebp, ebp
+	LONG $0x40518d48 // lea rdx, [rcx + 0x40]
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	WORD $0x0deb // jmp 0x14f0d <pcb_bf16+0x316d>
+	WORD $0xff48; BYTE $0xc5 // inc rbp
+	LONG $0x08fd8348 // cmp rbp, 0x8
+	LONG $0x00a7840f; WORD $0x0000 // je 0x14fb4 <pcb_bf16+0x3214>
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x20a94c8b // mov ecx, dword ptr [rcx + 4*rbp + 0x20]
+	WORD $0x3944; BYTE $0xe9 // cmp ecx, r13d
+	LONG $0xcd430f41 // cmovae ecx, r13d
+	LONG $0x8a048d4c // lea r8, [rdx + 4*rcx]
+	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
+	WORD $0xda73 // jae 0x14f00 <pcb_bf16+0x3160>
+	WORD $0x8941; BYTE $0xe9 // mov r9d, ebp
+	LONG $0x0ce1c141 // shl r9d, 0xc
+	WORD $0x0aeb // jmp 0x14f39 <pcb_bf16+0x3199>
+	BYTE $0x90 // nop
+	LONG $0x04c68349 // add r14, 0x4
+	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
+	WORD $0xc773 // jae 0x14f00 <pcb_bf16+0x3160>
+	WORD $0x8b41; BYTE $0x3e // mov edi, dword ptr [r14]
+	WORD $0x8941; BYTE $0xfb // mov r11d, edi
+	LONG $0x04ebc141 // shr r11d, 0x4
+	LONG $0xffe38141; WORD $0x000f; BYTE $0x00 // and r11d, 0xfff
+	WORD $0x0945; BYTE $0xcb // or r11d, r9d
+	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
+	WORD $0xde7e // jle 0x14f30 <pcb_bf16+0x3190>
+	WORD $0x8944; BYTE $0xd9 // mov ecx, r11d
+	WORD $0xe9d1 // shr ecx
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x493c8d4c // lea r15, [rcx + 2*rcx]
+	WORD $0xf989 // mov ecx, edi
+	WORD $0xe180; BYTE $0x0f // and cl, 0xf
+	WORD $0xd341; BYTE $0xe4 // shl r12d, cl
+	WORD $0xf989 // mov ecx, edi
+	LONG $0x04e7c149 // shl r15, 0x4
+	LONG $0x0000e181; WORD $0xffff // and ecx, 0xffff0000
+	WORD $0xefc1; BYTE $0x10 // shr edi, 0x10
+	LONG $0x01c3f641 // test r11b, 0x1
+	WORD $0x450f; BYTE $0xf9 // cmovne edi, ecx
+	LONG $0x927bc1c4; BYTE $0xcc // kmovd k1, r12d
+	LONG $0x487df262; WORD $0xc77c // vpbroadcastd zmm0, edi
+	LONG $0xc97cf162; WORD $0xc028 // vmovaps zmm0 {k1} {z}, zmm0
+	LONG $0x587eb262; WORD $0x2452; BYTE $0x3e // vdpbf16ps zmm4, zmm0, dword ptr [rsi + r15]{1to16}
+	QUAD $0x013e5c52587eb262 // vdpbf16ps zmm3, zmm0, dword ptr [rsi + r15 + 0x4]{1to16}
+	QUAD $0x023e5452587eb262 // vdpbf16ps zmm2, zmm0, dword ptr [rsi + r15 + 0x8]{1to16}
+	QUAD $0x033e4c52587eb262 // vdpbf16ps zmm1, zmm0, dword ptr [rsi + r15 + 0xc]{1to16}
+	LONG $0xffff7ce9; BYTE $0xff // jmp 0x14f30 <pcb_bf16+0x3190>
+	QUAD $0x000000f0248c8b48 // mov rcx, qword ptr [rsp + 0xf0]
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	WORD $0xed31 // xor ebp, ebp
+	LONG $0x40718d4c // lea r14, [rcx + 0x40]
+	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
+	WORD $0x15eb // jmp 0x14fed <pcb_bf16+0x324d>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0xff48; BYTE $0xc5 // inc rbp
+	LONG $0x08fd8348 // cmp rbp, 0x8
+	LONG $0x00b3840f; WORD $0x0000 // je 0x150a0 <pcb_bf16+0x3300>
+	QUAD $0x000000f0248c8b48 // mov rcx, qword ptr [rsp + 0xf0]
+	LONG $0x20a94c8b // mov ecx, dword ptr [rcx + 4*rbp + 0x20]
+	WORD $0x3944; BYTE $0xe9 // cmp ecx, r13d
+	LONG $0xcd430f41 // cmovae ecx, r13d
+	LONG $0x8e048d4d // lea r8, [r14 + 4*rcx]
+	WORD $0x394c; BYTE $0xc2 // cmp rdx, r8
+	WORD $0xd773 // jae 0x14fe0 <pcb_bf16+0x3240>
+	WORD $0x8941; BYTE $0xe9 // mov r9d, ebp
+	LONG $0x0ce1c141 // shl r9d, 0xc
+	WORD $0x17eb // jmp 0x15029 <pcb_bf16+0x3289>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x04c28348 // add rdx, 0x4
+	WORD $0x394c; BYTE $0xc2 // cmp rdx, r8
+	WORD $0xb773 // jae 0x14fe0 <pcb_bf16+0x3240>
+	WORD $0x3a8b // mov edi, dword ptr [rdx]
+	WORD $0x8941; BYTE $0xfb // mov r11d, edi
+	LONG $0x04ebc141 // shr r11d, 0x4
+	LONG $0xffe38141; WORD $0x000f; BYTE $0x00 // and r11d, 0xfff
+	WORD $0x0945; BYTE $0xcb // or r11d, r9d
+	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
+	WORD $0xdf7e // jle 0x15020 <pcb_bf16+0x3280>
+	WORD $0x8944; BYTE $0xd9 // mov ecx, r11d
+	WORD $0xe9d1 // shr ecx
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x493c8d4c // lea r15, [rcx + 2*rcx]
+	WORD $0xf989 // mov ecx, edi
+	WORD $0xe180; BYTE $0x0f // and cl, 0xf
+	WORD $0xd341; BYTE $0xe4 // shl r12d, cl
+	WORD $0xf989 // mov ecx, edi
+	LONG $0x04e7c149 // shl r15, 0x4
+	LONG $0x0000e181; WORD $0xffff // and ecx, 0xffff0000
+	WORD $0xefc1; BYTE $0x10 // shr edi, 0x10
+	LONG $0x01c3f641 // test r11b, 0x1
+	WORD $0x450f; BYTE $0xf9 // cmovne edi, ecx
+	LONG $0x927bc1c4; BYTE $0xcc // kmovd k1, r12d
+	LONG $0x487df262; WORD $0xc77c // vpbroadcastd zmm0, edi
+	LONG $0xc97cf162; WORD $0xc028 // vmovaps zmm0 {k1} {z}, zmm0
+	LONG $0x587e3262; WORD $0x0452; BYTE $0x3e // vdpbf16ps zmm8, zmm0, dword ptr [rsi + r15]{1to16}
+	QUAD $0x013e7c52587eb262 // vdpbf16ps zmm7, zmm0, dword ptr [rsi + r15 + 0x4]{1to16}
+	QUAD $0x023e7452587eb262 // vdpbf16ps zmm6, zmm0, dword ptr [rsi + r15 + 0x8]{1to16}
+	QUAD $0x033e6c52587eb262 // vdpbf16ps zmm5, zmm0, dword ptr [rsi + r15 + 0xc]{1to16}
+	WORD $0x80eb // jmp 0x15020 <pcb_bf16+0x3280>
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x02918e0f; WORD $0x0000 // jle 0x1533a <pcb_bf16+0x359a>
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	QUAD $0x000000f024948b48 // mov rdx, qword ptr [rsp + 0xf0]
+	QUAD $0x0000008024bc8b4c // mov r15, qword ptr [rsp + 0x80]
+	LONG $0x24448b4c; BYTE $0x70 // mov r8, qword ptr [rsp + 0x70]
+	QUAD $0x000000a024a48b4c // mov r12, qword ptr [rsp + 0xa0]
+	QUAD $0x0000009824ac8b48 // mov rbp, qword ptr [rsp + 0x98]
+	QUAD $0x00000088248c8b4c // mov r9, qword ptr [rsp + 0x88]
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x487d7262; WORD $0x095a // vbroadcasti32x4 zmm9, xmmword ptr [rcx] # zmm9 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	LONG $0x487d7262; WORD $0x125a // vbroadcasti32x4 zmm10, xmmword ptr [rdx] # zmm10 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	QUAD $0x00000140248c8b48 // mov rcx, qword ptr [rsp + 0x140]
+	LONG $0x24548b48; BYTE $0x78 // mov rdx, qword ptr [rsp + 0x78]
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x4c180f43; WORD $0x801a // prefetcht0 byte ptr [r10 + r11 - 0x80]
+	LONG $0x4c180f42; WORD $0x801b // prefetcht0 byte ptr [rbx + r11 - 0x80]
+	LONG $0x4c180f43; WORD $0xc01a // prefetcht0 byte ptr [r10 + r11 - 0x40]
+	LONG $0x4c180f42; WORD $0xc01b // prefetcht0 byte ptr [rbx + r11 - 0x40]
+	LONG $0x0c180f43; BYTE $0x1a // prefetcht0 byte ptr [r10 + r11]
+	LONG $0x0c180f42; BYTE $0x1b // prefetcht0 byte ptr [rbx + r11]
+	LONG $0xf8c18348 // add rcx, -0x8
+	QUAD $0xe61a446f48fe9162 // vmovdqu64 zmm0, zmmword ptr [r10 + r11 - 0x680]
+	QUAD $0xe61b746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rbx + r11 - 0x680]
+	QUAD $0xe71a5c6f48fe1162 // vmovdqu64 zmm11, zmmword ptr [r10 + r11 - 0x640]
+	QUAD $0xe71b7c6f48fe3162 // vmovdqu64 zmm15, zmmword ptr [rbx + r11 - 0x640]
+	QUAD $0x0006001e8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r11 + 0x600]
+	LONG $0x487da262; WORD $0x0c18; BYTE $0x1e // vbroadcastss zmm17, dword ptr [rsi + r11]
+	QUAD $0x011e5c18487da262 // vbroadcastss zmm19, dword ptr [rsi + r11 + 0x4]
+	LONG $0x48fd1162; WORD $0xe2db // vpandq zmm12, zmm0, zmm26
+	LONG $0x488d8162; WORD $0xc2db // vpandq zmm16, zmm14, zmm26
+	LONG $0x487df162; WORD $0xd072; BYTE $0x04 // vpsrld zmm0, zmm0, 0x4
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x48355262; WORD $0xe400 // vpshufb zmm12, zmm9, zmm12
+	LONG $0x482da262; WORD $0xc000 // vpshufb zmm16, zmm10, zmm16
+	LONG $0x48fd9162; WORD $0xc2db // vpandq zmm0, zmm0, zmm26
+	LONG $0x488d1162; WORD $0xf2db // vpandq zmm14, zmm14, zmm26
+	LONG $0x4835f262; WORD $0xc000 // vpshufb zmm0, zmm9, zmm0
+	LONG $0x482d5262; WORD $0xf600 // vpshufb zmm14, zmm10, zmm14
+	LONG $0x48255162; WORD $0xec60 // vpunpcklbw zmm13, zmm11, zmm12 # zmm13 = zmm11[0],zmm12[0],zmm11[1],zmm12[1],zmm11[2],zmm12[2],zmm11[3],zmm12[3],zmm11[4],zmm12[4],zmm11[5],zmm12[5],zmm11[6],zmm12[6],zmm11[7],zmm12[7],zmm11[16],zmm12[16],zmm11[17],zmm12[17],zmm11[18],zmm12[18],zmm11[19],zmm12[19],zmm11[20],zmm12[20],zmm11[21],zmm12[21],zmm11[22],zmm12[22],zmm11[23],zmm12[23],zmm11[32],zmm12[32],zmm11[33],zmm12[33],zmm11[34],zmm12[34],zmm11[35],zmm12[35],zmm11[36],zmm12[36],zmm11[37],zmm12[37],zmm11[38],zmm12[38],zmm11[39],zmm12[39],zmm11[48],zmm12[48],zmm11[49],zmm12[49],zmm11[50],zmm12[50],zmm11[51],zmm12[51],zmm11[52],zmm12[52],zmm11[53],zmm12[53],zmm11[54],zmm12[54],zmm11[55],zmm12[55]
+	LONG $0x4805a162; WORD $0xd060 // vpunpcklbw zmm18, zmm15, zmm16 # zmm18 = zmm15[0],zmm16[0],zmm15[1],zmm16[1],zmm15[2],zmm16[2],zmm15[3],zmm16[3],zmm15[4],zmm16[4],zmm15[5],zmm16[5],zmm15[6],zmm16[6],zmm15[7],zmm16[7],zmm15[16],zmm16[16],zmm15[17],zmm16[17],zmm15[18],zmm16[18],zmm15[19],zmm16[19],zmm15[20],zmm16[20],zmm15[21],zmm16[21],zmm15[22],zmm16[22],zmm15[23],zmm16[23],zmm15[32],zmm16[32],zmm15[33],zmm16[33],zmm15[34],zmm16[34],zmm15[35],zmm16[35],zmm15[36],zmm16[36],zmm15[37],zmm16[37],zmm15[38],zmm16[38],zmm15[39],zmm16[39],zmm15[48],zmm16[48],zmm15[49],zmm16[49],zmm15[50],zmm16[50],zmm15[51],zmm16[51],zmm15[52],zmm16[52],zmm15[53],zmm16[53],zmm15[54],zmm16[54],zmm15[55],zmm16[55]
+	LONG $0x48053162; WORD $0xf868 // vpunpckhbw zmm15, zmm15, zmm16 # zmm15 = zmm15[8],zmm16[8],zmm15[9],zmm16[9],zmm15[10],zmm16[10],zmm15[11],zmm16[11],zmm15[12],zmm16[12],zmm15[13],zmm16[13],zmm15[14],zmm16[14],zmm15[15],zmm16[15],zmm15[24],zmm16[24],zmm15[25],zmm16[25],zmm15[26],zmm16[26],zmm15[27],zmm16[27],zmm15[28],zmm16[28],zmm15[29],zmm16[29],zmm15[30],zmm16[30],zmm15[31],zmm16[31],zmm15[40],zmm16[40],zmm15[41],zmm16[41],zmm15[42],zmm16[42],zmm15[43],zmm16[43],zmm15[44],zmm16[44],zmm15[45],zmm16[45],zmm15[46],zmm16[46],zmm15[47],zmm16[47],zmm15[56],zmm16[56],zmm15[57],zmm16[57],zmm15[58],zmm16[58],zmm15[59],zmm16[59],zmm15[60],zmm16[60],zmm15[61],zmm16[61],zmm15[62],zmm16[62],zmm15[63],zmm16[63]
+	QUAD $0x031e4418487da262 // vbroadcastss zmm16, dword ptr [rsi + r11 + 0xc]
+	LONG $0x48255162; WORD $0xdc68 // vpunpckhbw zmm11, zmm11, zmm12 # zmm11 = zmm11[8],zmm12[8],zmm11[9],zmm12[9],zmm11[10],zmm12[10],zmm11[11],zmm12[11],zmm11[12],zmm12[12],zmm11[13],zmm12[13],zmm11[14],zmm12[14],zmm11[15],zmm12[15],zmm11[24],zmm12[24],zmm11[25],zmm12[25],zmm11[26],zmm12[26],zmm11[27],zmm12[27],zmm11[28],zmm12[28],zmm11[29],zmm12[29],zmm11[30],zmm12[30],zmm11[31],zmm12[31],zmm11[40],zmm12[40],zmm11[41],zmm12[41],zmm11[42],zmm12[42],zmm11[43],zmm12[43],zmm11[44],zmm12[44],zmm11[45],zmm12[45],zmm11[46],zmm12[46],zmm11[47],zmm12[47],zmm11[56],zmm12[56],zmm11[57],zmm12[57],zmm11[58],zmm12[58],zmm11[59],zmm12[59],zmm11[60],zmm12[60],zmm11[61],zmm12[61],zmm11[62],zmm12[62],zmm11[63],zmm12[63]
+	LONG $0x4816b262; WORD $0xe152 // vdpbf16ps zmm4, zmm13, zmm17
+	LONG $0x406e3262; WORD $0xc152 // vdpbf16ps zmm8, zmm18, zmm17
+	QUAD $0x021e4c18487da262 // vbroadcastss zmm17, dword ptr [rsi + r11 + 0x8]
+	QUAD $0x0006301e8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r11 + 0x630]
+	LONG $0x4816b262; WORD $0xdb52 // vdpbf16ps zmm3, zmm13, zmm19
+	LONG $0x406eb262; WORD $0xfb52 // vdpbf16ps zmm7, zmm18, zmm19
+	QUAD $0x0d1e6418487d3262 // vbroadcastss zmm12, dword ptr [rsi + r11 + 0x34]
+	QUAD $0xe81b5c6f48fea162 // vmovdqu64 zmm19, zmmword ptr [rbx + r11 - 0x600]
+	LONG $0x4816b262; WORD $0xc852 // vdpbf16ps zmm1, zmm13, zmm16
+	LONG $0x406eb262; WORD $0xe852 // vdpbf16ps zmm5, zmm18, zmm16
+	QUAD $0x0f1e4418487da262 // vbroadcastss zmm16, dword ptr [rsi + r11 + 0x3c]
+	LONG $0x4816b262; WORD $0xd152 // vdpbf16ps zmm2, zmm13, zmm17
+	LONG $0x406eb262; WORD $0xf152 // vdpbf16ps zmm6, zmm18, zmm17
+	QUAD $0x0c1e4c18487da262 // vbroadcastss zmm17, dword ptr [rsi + r11 + 0x30]
+	LONG $0x4826d262; WORD $0xdc52 // vdpbf16ps zmm3, zmm11, zmm12
+	LONG $0x4806d262; WORD $0xfc52 // vdpbf16ps zmm7, zmm15, zmm12
+	QUAD $0x0e1e6418487d3262 // vbroadcastss zmm12, dword ptr [rsi + r11 + 0x38]
+	LONG $0x4826b262; WORD $0xc852 // vdpbf16ps zmm1, zmm11, zmm16
+	LONG $0x4806b262; WORD $0xe852 // vdpbf16ps zmm5, zmm15, zmm16
+	LONG $0x4065c162; WORD $0xc660 // vpunpcklbw zmm16, zmm19, zmm14 # zmm16 = zmm19[0],zmm14[0],zmm19[1],zmm14[1],zmm19[2],zmm14[2],zmm19[3],zmm14[3],zmm19[4],zmm14[4],zmm19[5],zmm14[5],zmm19[6],zmm14[6],zmm19[7],zmm14[7],zmm19[16],zmm14[16],zmm19[17],zmm14[17],zmm19[18],zmm14[18],zmm19[19],zmm14[19],zmm19[20],zmm14[20],zmm19[21],zmm14[21],zmm19[22],zmm14[22],zmm19[23],zmm14[23],zmm19[32],zmm14[32],zmm19[33],zmm14[33],zmm19[34],zmm14[34],zmm19[35],zmm14[35],zmm19[36],zmm14[36],zmm19[37],zmm14[37],zmm19[38],zmm14[38],zmm19[39],zmm14[39],zmm19[48],zmm14[48],zmm19[49],zmm14[49],zmm19[50],zmm14[50],zmm19[51],zmm14[51],zmm19[52],zmm14[52],zmm19[53],zmm14[53],zmm19[54],zmm14[54],zmm19[55],zmm14[55]
+	LONG $0x4826b262; WORD $0xe152 // vdpbf16ps zmm4, zmm11, zmm17
+	LONG $0x48063262; WORD $0xc152 // vdpbf16ps zmm8, zmm15, zmm17
+	LONG $0x4826d262; WORD $0xd452 // vdpbf16ps zmm2, zmm11, zmm12
+	QUAD $0xe81a5c6f48fe1162 // vmovdqu64 zmm11, zmmword ptr [r10 + r11 - 0x600]
+	QUAD $0x0006601e8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r11 + 0x660]
+	LONG $0x4806d262; WORD $0xf452 // vdpbf16ps zmm6, zmm15, zmm12
+	QUAD $0x1a1e4c18487da262 // vbroadcastss zmm17, dword ptr [rsi + r11 + 0x68]
+	QUAD $0x181e7c18487d3262 // vbroadcastss zmm15, dword ptr [rsi + r11 + 0x60]
+	QUAD $0x191e5418487da262 // vbroadcastss zmm18, dword ptr [rsi + r11 + 0x64]
+	LONG $0x48257162; WORD $0xe060 // vpunpcklbw zmm12, zmm11, zmm0 # zmm12 = zmm11[0],zmm0[0],zmm11[1],zmm0[1],zmm11[2],zmm0[2],zmm11[3],zmm0[3],zmm11[4],zmm0[4],zmm11[5],zmm0[5],zmm11[6],zmm0[6],zmm11[7],zmm0[7],zmm11[16],zmm0[16],zmm11[17],zmm0[17],zmm11[18],zmm0[18],zmm11[19],zmm0[19],zmm11[20],zmm0[20],zmm11[21],zmm0[21],zmm11[22],zmm0[22],zmm11[23],zmm0[23],zmm11[32],zmm0[32],zmm11[33],zmm0[33],zmm11[34],zmm0[34],zmm11[35],zmm0[35],zmm11[36],zmm0[36],zmm11[37],zmm0[37],zmm11[38],zmm0[38],zmm11[39],zmm0[39],zmm11[48],zmm0[48],zmm11[49],zmm0[49],zmm11[50],zmm0[50],zmm11[51],zmm0[51],zmm11[52],zmm0[52],zmm11[53],zmm0[53],zmm11[54],zmm0[54],zmm11[55],zmm0[55]
+	LONG $0x4825f162; WORD $0xc068 // vpunpckhbw zmm0, zmm11, zmm0 # zmm0 = zmm11[8],zmm0[8],zmm11[9],zmm0[9],zmm11[10],zmm0[10],zmm11[11],zmm0[11],zmm11[12],zmm0[12],zmm11[13],zmm0[13],zmm11[14],zmm0[14],zmm11[15],zmm0[15],zmm11[24],zmm0[24],zmm11[25],zmm0[25],zmm11[26],zmm0[26],zmm11[27],zmm0[27],zmm11[28],zmm0[28],zmm11[29],zmm0[29],zmm11[30],zmm0[30],zmm11[31],zmm0[31],zmm11[40],zmm0[40],zmm11[41],zmm0[41],zmm11[42],zmm0[42],zmm11[43],zmm0[43],zmm11[44],zmm0[44],zmm11[45],zmm0[45],zmm11[46],zmm0[46],zmm11[47],zmm0[47],zmm11[56],zmm0[56],zmm11[57],zmm0[57],zmm11[58],zmm0[58],zmm11[59],zmm0[59],zmm11[60],zmm0[60],zmm11[61],zmm0[61],zmm11[62],zmm0[62],zmm11[63],zmm0[63]
+	QUAD $0x1b1e5c18487d3262 // vbroadcastss zmm11, dword ptr [rsi + r11 + 0x6c]
+	QUAD $0x0006901e8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r11 + 0x690]
+	QUAD $0x261e6c18487d3262 // vbroadcastss zmm13, dword ptr [rsi + r11 + 0x98]
+	LONG $0x481eb262; WORD $0xd152 // vdpbf16ps zmm2, zmm12, zmm17
+	LONG $0x407eb262; WORD $0xf152 // vdpbf16ps zmm6, zmm16, zmm17
+	LONG $0x481ed262; WORD $0xe752 // vdpbf16ps zmm4, zmm12, zmm15
+	LONG $0x481eb262; WORD $0xda52 // vdpbf16ps zmm3, zmm12, zmm18
+	LONG $0x407e5262; WORD $0xc752 // vdpbf16ps zmm8, zmm16, zmm15
+	LONG $0x407eb262; WORD $0xfa52 // vdpbf16ps zmm7, zmm16, zmm18
+	LONG $0x481ed262; WORD $0xcb52 // vdpbf16ps zmm1, zmm12, zmm11
+	LONG $0x40655162; WORD $0xe668 // vpunpckhbw zmm12, zmm19, zmm14 # zmm12 = zmm19[8],zmm14[8],zmm19[9],zmm14[9],zmm19[10],zmm14[10],zmm19[11],zmm14[11],zmm19[12],zmm14[12],zmm19[13],zmm14[13],zmm19[14],zmm14[14],zmm19[15],zmm14[15],zmm19[24],zmm14[24],zmm19[25],zmm14[25],zmm19[26],zmm14[26],zmm19[27],zmm14[27],zmm19[28],zmm14[28],zmm19[29],zmm14[29],zmm19[30],zmm14[30],zmm19[31],zmm14[31],zmm19[40],zmm14[40],zmm19[41],zmm14[41],zmm19[42],zmm14[42],zmm19[43],zmm14[43],zmm19[44],zmm14[44],zmm19[45],zmm14[45],zmm19[46],zmm14[46],zmm19[47],zmm14[47],zmm19[56],zmm14[56],zmm19[57],zmm14[57],zmm19[58],zmm14[58],zmm19[59],zmm14[59],zmm19[60],zmm14[60],zmm19[61],zmm14[61],zmm19[62],zmm14[62],zmm19[63],zmm14[63]
+	QUAD $0x251e7418487d3262 // vbroadcastss zmm14, dword ptr [rsi + r11 + 0x94]
+	LONG $0x407ed262; WORD $0xeb52 // vdpbf16ps zmm5, zmm16, zmm11
+	QUAD $0x241e5c18487d3262 // vbroadcastss zmm11, dword ptr [rsi + r11 + 0x90]
+	LONG $0x487ed262; WORD $0xd552 // vdpbf16ps zmm2, zmm0, zmm13
+	LONG $0x481ed262; WORD $0xf552 // vdpbf16ps zmm6, zmm12, zmm13
+	QUAD $0x271e6c18487d3262 // vbroadcastss zmm13, dword ptr [rsi + r11 + 0x9c]
+	LONG $0xc0c38149; WORD $0x0000; BYTE $0x00 // add r11, 0xc0
+	LONG $0x487ed262; WORD $0xe352 // vdpbf16ps zmm4, zmm0, zmm11
+	LONG $0x481e5262; WORD $0xc352 // vdpbf16ps zmm8, zmm12, zmm11
+	LONG $0x487ed262; WORD $0xde52 // vdpbf16ps zmm3, zmm0, zmm14
+	LONG $0x481ed262; WORD $0xfe52 // vdpbf16ps zmm7, zmm12, zmm14
+	LONG $0x487ed262; WORD $0xcd52 // vdpbf16ps zmm1, zmm0, zmm13
+	LONG $0x481ed262; WORD $0xed52 // vdpbf16ps zmm5, zmm12, zmm13
+	LONG $0x08f98348 // cmp rcx, 0x8
+	LONG $0xfdc8870f; WORD $0xffff // ja 0x15100 <pcb_bf16+0x3360>
+	WORD $0x2aeb // jmp 0x15364 <pcb_bf16+0x35c4>
+	QUAD $0x0000008024bc8b4c // mov r15, qword ptr [rsp + 0x80]
+	LONG $0x24448b4c; BYTE $0x70 // mov r8, qword ptr [rsp + 0x70]
+	QUAD $0x000000a024a48b4c // mov r12, qword ptr [rsp + 0xa0]
+	QUAD $0x0000009824ac8b48 // mov rbp, qword ptr [rsp + 0x98]
+	QUAD $0x00000088248c8b4c // mov r9, qword ptr [rsp + 0x88]
+	LONG $0x24548b48; BYTE $0x78 // mov rdx, qword ptr [rsp + 0x78]
+	QUAD $0x0000009024b48b4c // mov r14, qword ptr [rsp + 0x90]
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	WORD $0x2b7e // jle 0x1539f <pcb_bf16+0x35ff>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x1874 // je 0x15391 <pcb_bf16+0x35f1>
+	LONG $0x485cd162; WORD $0x0458; BYTE $0x24 // vaddps zmm0, zmm4, zmmword ptr [r12]
+	LONG $0x487cf162; WORD $0x4511; BYTE $0x00 // vmovups zmmword ptr [rbp], zmm0
+	QUAD $0x01244458483c5162 // vaddps zmm8, zmm8, zmmword ptr [r12 + 0x40]
+	WORD $0x07eb // jmp 0x15398 <pcb_bf16+0x35f8>
+	LONG $0x487cf162; WORD $0x6511; BYTE $0x00 // vmovups zmmword ptr [rbp], zmm4
+	LONG $0x487c7162; WORD $0x4511; BYTE $0x01 // vmovups zmmword ptr [rbp + 0x40], zmm8
+	LONG $0x08247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x8], 0x0
+	WORD $0x2574 // je 0x153cb <pcb_bf16+0x362b>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x00d5840f; WORD $0x0000 // je 0x15484 <pcb_bf16+0x36e4>
+	LONG $0x48649162; WORD $0x0458; BYTE $0xbc // vaddps zmm0, zmm3, zmmword ptr [r12 + 4*r15]
+	QUAD $0x00bd4411487cb162 // vmovups zmmword ptr [rbp + 4*r15], zmm0
+	QUAD $0x01bc7c5848449162 // vaddps zmm7, zmm7, zmmword ptr [r12 + 4*r15 + 0x40]
+	LONG $0x0000c1e9; BYTE $0x00 // jmp 0x1548c <pcb_bf16+0x36ec>
+	LONG $0x04247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x4], 0x0
+	LONG $0x00c9840f; WORD $0x0000 // je 0x1549f <pcb_bf16+0x36ff>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x00d0840f; WORD $0x0000 // je 0x154af <pcb_bf16+0x370f>
+	LONG $0x486c9162; WORD $0x0458; BYTE $0x9c // vaddps zmm0, zmm2, zmmword ptr [r12 + 4*r11]
+	QUAD $0x009d4411487cb162 // vmovups zmmword ptr [rbp + 4*r11], zmm0
+	QUAD $0x019c7458484c9162 // vaddps zmm6, zmm6, zmmword ptr [r12 + 4*r11 + 0x40]
+	LONG $0x0000bce9; BYTE $0x00 // jmp 0x154b7 <pcb_bf16+0x3717>
+	QUAD $0x0000013024948b48 // mov rdx, qword ptr [rsp + 0x130]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x154c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rdx + 0x40]
+	LONG $0x06fe8349 // cmp r14, 0x6
+	WORD $0x5176 // jbe 0x15464 <pcb_bf16+0x36c4>
+	QUAD $0x0000013824948b48 // mov rdx, qword ptr [rsp + 0x138]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x154c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rdx + 0x40]
+	LONG $0x08fe8349 // cmp r14, 0x8
+	LONG $0x00f9850f; WORD $0x0000 // jne 0x15528 <pcb_bf16+0x3788>
+	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x0974 // je 0x1544c <pcb_bf16+0x36ac>
+	LONG $0x0c180f41; BYTE $0x94 // prefetcht0 byte ptr [r12 + 4*rdx]
+	LONG $0x910c180f // prefetcht0 byte ptr [rcx + 4*rdx]
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	LONG $0xa8248c89; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x0000d9e9; BYTE $0x00 // jmp 0x1553d <pcb_bf16+0x379d>
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	LONG $0x0000bde9; BYTE $0x00 // jmp 0x15541 <pcb_bf16+0x37a1>
+	QUAD $0x00bd5c11487cb162 // vmovups zmmword ptr [rbp + 4*r15], zmm3
+	QUAD $0x01bd7c11487cb162 // vmovups zmmword ptr [rbp + 4*r15 + 0x40], zmm7
+	LONG $0x04247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x4], 0x0
+	LONG $0xff37850f; WORD $0xffff // jne 0x153d6 <pcb_bf16+0x3636>
+	QUAD $0x00000000a824bc80 // cmp byte ptr [rsp + 0xa8], 0x0
+	LONG $0xcb09840f; WORD $0xffff // je 0x11fb6 <pcb_bf16+0x216>
+	WORD $0x1eeb // jmp 0x154cd <pcb_bf16+0x372d>
+	QUAD $0x009d5411487cb162 // vmovups zmmword ptr [rbp + 4*r11], zmm2
+	QUAD $0x019d7411487cb162 // vmovups zmmword ptr [rbp + 4*r11 + 0x40], zmm6
+	QUAD $0x00000000a824bc80 // cmp byte ptr [rsp + 0xa8], 0x0
+	LONG $0xcae9840f; WORD $0xffff // je 0x11fb6 <pcb_bf16+0x216>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x1e74 // je 0x154f0 <pcb_bf16+0x3750>
+	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	LONG $0x4874d162; WORD $0x0458; BYTE $0x8c // vaddps zmm0, zmm1, zmmword ptr [r12 + 4*rcx]
+	QUAD $0x008d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm0
+	QUAD $0x018c6c584854d162 // vaddps zmm5, zmm5, zmmword ptr [r12 + 4*rcx + 0x40]
+	WORD $0x0deb // jmp 0x154fd <pcb_bf16+0x375d>
+	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	QUAD $0x008d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm1
+	QUAD $0x018d6c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm5
+	LONG $0xffcaace9; BYTE $0xff // jmp 0x11fb6 <pcb_bf16+0x216>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	LONG $0x08244c89 // mov dword ptr [rsp + 0x8], ecx
+	LONG $0xfff9b8e9; BYTE $0xff // jmp 0x14ee0 <pcb_bf16+0x3140>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	LONG $0x08244c89 // mov dword ptr [rsp + 0x8], ecx
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	LONG $0x40418d4c // lea r8, [rcx + 0x40]
+	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
+	WORD $0x1aeb // jmp 0x1558d <pcb_bf16+0x37ed>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0xff49; BYTE $0xc6 // inc r14
+	LONG $0x08fe8349 // cmp r14, 0x8
+	LONG $0x00cb840f; WORD $0x0000 // je 0x15658 <pcb_bf16+0x38b8>
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0xb14c8b42; BYTE $0x20 // mov ecx, dword ptr [rcx + 4*r14 + 0x20]
+	WORD $0x3944; BYTE $0xe9 // cmp ecx, r13d
+	LONG $0xcd430f41 // cmovae ecx, r13d
+	LONG $0x882c8d49 // lea rbp, [r8 + 4*rcx]
+	WORD $0x3948; BYTE $0xea // cmp rdx, rbp
+	WORD $0xd973 // jae 0x15580 <pcb_bf16+0x37e0>
+	WORD $0x8945; BYTE $0xf1 // mov r9d, r14d
+	LONG $0x0ce1c141 // shl r9d, 0xc
+	WORD $0x09eb // jmp 0x155b9 <pcb_bf16+0x3819>
+	LONG $0x04c28348 // add rdx, 0x4
+	WORD $0x3948; BYTE $0xea // cmp rdx, rbp
+	WORD $0xc773 // jae 0x15580 <pcb_bf16+0x37e0>
+	WORD $0x8b44; BYTE $0x3a // mov r15d, dword ptr [rdx]
+	WORD $0x8945; BYTE $0xfb // mov r11d, r15d
+	LONG $0x04ebc141 // shr r11d, 0x4
+	LONG $0xffe38141; WORD $0x000f; BYTE $0x00 // and r11d, 0xfff
+	WORD $0x0945; BYTE $0xcb // or r11d, r9d
+	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
+	WORD $0xde7e // jle 0x155b0 <pcb_bf16+0x3810>
+	WORD $0x8944; BYTE $0xd9 // mov ecx, r11d
+	WORD $0xe9d1 // shr ecx
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x493c8d48 // lea rdi, [rcx + 2*rcx]
+	WORD $0x8944; BYTE $0xf9 // mov ecx, r15d
+	WORD $0xe180; BYTE $0x0f // and cl, 0xf
+	WORD $0xd341; BYTE $0xe4 // shl r12d, cl
+	WORD $0x8944; BYTE $0xf9 // mov ecx, r15d
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x0000e181; WORD $0xffff // and ecx, 0xffff0000
+	LONG $0x10efc141 // shr r15d, 0x10
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0xf9450f44 // cmovne r15d, ecx
+	LONG $0x927bc1c4; BYTE $0xcc // kmovd k1, r12d
+	LONG $0x487dd262; WORD $0xc77c // vpbroadcastd zmm0, r15d
+	LONG $0xc97cf162; WORD $0xc028 // vmovaps zmm0 {k1} {z}, zmm0
+	LONG $0x587e7262; WORD $0x0452; BYTE $0x3e // vdpbf16ps zmm8, zmm0, dword ptr [rsi + rdi]{1to16}
+	QUAD $0x013e7c52587ef262 // vdpbf16ps zmm7, zmm0, dword ptr [rsi + rdi + 0x4]{1to16}
+	QUAD $0x023e7452587ef262 // vdpbf16ps zmm6, zmm0, dword ptr [rsi + rdi + 0x8]{1to16}
+	QUAD $0x033e6c52587ef262 // vdpbf16ps zmm5, zmm0, dword ptr [rsi + rdi + 0xc]{1to16}
+	QUAD $0x043e6452587ef262 // vdpbf16ps zmm4, zmm0, dword ptr [rsi + rdi + 0x10]{1to16}
+	QUAD $0x053e5c52587ef262 // vdpbf16ps zmm3, zmm0, dword ptr [rsi + rdi + 0x14]{1to16}
+	QUAD $0x063e5452587ef262 // vdpbf16ps zmm2, zmm0, dword ptr [rsi + rdi + 0x18]{1to16}
+	QUAD $0x073e4c52587ef262 // vdpbf16ps zmm1, zmm0, dword ptr [rsi + rdi + 0x1c]{1to16}
+	LONG $0xffff58e9; BYTE $0xff // jmp 0x155b0 <pcb_bf16+0x3810>
+	QUAD $0x000000f0248c8b48 // mov rcx, qword ptr [rsp + 0xf0]
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	LONG $0x40518d48 // lea rdx, [rcx + 0x40]
+	WORD $0x8949; BYTE $0xd0 // mov r8, rdx
+	WORD $0x18eb // jmp 0x156ad <pcb_bf16+0x390d>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0xff49; BYTE $0xc6 // inc r14
+	LONG $0x08fe8349 // cmp r14, 0x8
+	LONG $0x00db840f; WORD $0x0000 // je 0x15788 <pcb_bf16+0x39e8>
+	QUAD $0x000000f0248c8b48 // mov rcx, qword ptr [rsp + 0xf0]
+	LONG $0xb14c8b42; BYTE $0x20 // mov ecx, dword ptr [rcx + 4*r14 + 0x20]
+	WORD $0x3944; BYTE $0xe9 // cmp ecx, r13d
+	LONG $0xcd430f41 // cmovae ecx, r13d
+	LONG $0x8a2c8d48 // lea rbp, [rdx + 4*rcx]
+	WORD $0x3949; BYTE $0xe8 // cmp r8, rbp
+	WORD $0xd673 // jae 0x156a0 <pcb_bf16+0x3900>
+	WORD $0x8945; BYTE $0xf1 // mov r9d, r14d
+	LONG $0x0ce1c141 // shl r9d, 0xc
+	WORD $0x16eb // jmp 0x156e9 <pcb_bf16+0x3949>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x04c08349 // add r8, 0x4
+	WORD $0x3949; BYTE $0xe8 // cmp r8, rbp
+	WORD $0xb773 // jae 0x156a0 <pcb_bf16+0x3900>
+	WORD $0x8b45; BYTE $0x38 // mov r15d, dword ptr [r8]
+	WORD $0x8945; BYTE $0xfb // mov r11d, r15d
+	LONG $0x04ebc141 // shr r11d, 0x4
+	LONG $0xffe38141; WORD $0x000f; BYTE $0x00 // and r11d, 0xfff
+	WORD $0x0945; BYTE $0xcb // or r11d, r9d
+	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
+	WORD $0xde7e // jle 0x156e0 <pcb_bf16+0x3940>
+	WORD $0x8944; BYTE $0xd9 // mov ecx, r11d
+	WORD $0xe9d1 // shr ecx
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x493c8d48 // lea rdi, [rcx + 2*rcx]
+	WORD $0x8944; BYTE $0xf9 // mov ecx, r15d
+	WORD $0xe180; BYTE $0x0f // and cl, 0xf
+	WORD $0xd341; BYTE $0xe4 // shl r12d, cl
+	WORD $0x8944; BYTE $0xf9 // mov ecx, r15d
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x0000e181; WORD $0xffff // and ecx, 0xffff0000
+	LONG $0x10efc141 // shr r15d, 0x10
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0xf9450f44 // cmovne r15d, ecx
+	LONG $0x927bc1c4; BYTE $0xcc // kmovd k1, r12d
+	LONG $0x487dd262; WORD $0xc77c // vpbroadcastd zmm0, r15d
+	LONG $0xc97cf162; WORD $0xc028 // vmovaps zmm0 {k1} {z}, zmm0
+	LONG $0x587ee262; WORD $0x0452; BYTE $0x3e // vdpbf16ps zmm16, zmm0, dword ptr [rsi + rdi]{1to16}
+	QUAD $0x013e7c52587e7262 // vdpbf16ps zmm15, zmm0, dword ptr [rsi + rdi + 0x4]{1to16}
+	QUAD $0x023e7452587e7262 // vdpbf16ps zmm14, zmm0, dword ptr [rsi + rdi + 0x8]{1to16}
+	QUAD $0x033e6c52587e7262 // vdpbf16ps zmm13, zmm0, dword ptr [rsi + rdi + 0xc]{1to16}
+	QUAD $0x043e6452587e7262 // vdpbf16ps zmm12, zmm0, dword ptr [rsi + rdi + 0x10]{1to16}
+	QUAD $0x053e5c52587e7262 // vdpbf16ps zmm11, zmm0, dword ptr [rsi + rdi + 0x14]{1to16}
+	QUAD $0x063e5452587e7262 // vdpbf16ps zmm10, zmm0, dword ptr [rsi + rdi + 0x18]{1to16}
+	QUAD $0x073e4c52587e7262 // vdpbf16ps zmm9, zmm0, dword ptr [rsi + rdi + 0x1c]{1to16}
+	LONG $0xffff58e9; BYTE $0xff // jmp 0x156e0 <pcb_bf16+0x3940>
+	QUAD $0x000000a024a48b4c // mov r12, qword ptr [rsp + 0xa0]
+	QUAD $0x0000009824ac8b48 // mov rbp, qword ptr [rsp + 0x98]
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x04898e0f; WORD $0x0000 // jle 0x15c2a <pcb_bf16+0x3e8a>
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	QUAD $0x000000f024bc8b48 // mov rdi, qword ptr [rsp + 0xf0]
+	QUAD $0x0000008024bc8b4c // mov r15, qword ptr [rsp + 0x80]
+	QUAD $0x0000009024b48b4c // mov r14, qword ptr [rsp + 0x90]
+	LONG $0x24448b4c; BYTE $0x70 // mov r8, qword ptr [rsp + 0x70]
+	QUAD $0x00000088248c8b4c // mov r9, qword ptr [rsp + 0x88]
+	LONG $0x245c8b4c; BYTE $0x78 // mov r11, qword ptr [rsp + 0x78]
+	WORD $0xd231 // xor edx, edx
+	LONG $0x487de262; WORD $0x095a // vbroadcasti32x4 zmm17, xmmword ptr [rcx] # zmm17 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	LONG $0x487de262; WORD $0x175a // vbroadcasti32x4 zmm18, xmmword ptr [rdi] # zmm18 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	QUAD $0x00000140248c8b48 // mov rcx, qword ptr [rsp + 0x140]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x4c180f41; WORD $0x8012 // prefetcht0 byte ptr [r10 + rdx - 0x80]
+	LONG $0x134c180f; BYTE $0x80 // prefetcht0 byte ptr [rbx + rdx - 0x80]
+	LONG $0x4c180f41; WORD $0xc012 // prefetcht0 byte ptr [r10 + rdx - 0x40]
+	LONG $0x134c180f; BYTE $0xc0 // prefetcht0 byte ptr [rbx + rdx - 0x40]
+	LONG $0x0c180f41; BYTE $0x12 // prefetcht0 byte ptr [r10 + rdx]
+	LONG $0x130c180f // prefetcht0 byte ptr [rbx + rdx]
+	LONG $0xf8c18348 // add rcx, -0x8
+	QUAD $0xe6125cdb40adc162 // vpandq zmm19, zmm26, zmmword ptr [r10 + rdx - 0x680]
+	QUAD $0xe61374db40ade162 // vpandq zmm22, zmm26, zmmword ptr [rbx + rdx - 0x680]
+	QUAD $0xe712446f48fed162 // vmovdqu64 zmm0, zmmword ptr [r10 + rdx - 0x640]
+	QUAD $0xe7136c6f48fee162 // vmovdqu64 zmm21, zmmword ptr [rbx + rdx - 0x640]
+	QUAD $0x00000600168c180f // prefetcht0 byte ptr [rsi + rdx + 0x600]
+	QUAD $0x02164c18487d6262 // vbroadcastss zmm25, dword ptr [rsi + rdx + 0x8]
+	LONG $0x487de262; WORD $0x3c18; BYTE $0x16 // vbroadcastss zmm23, dword ptr [rsi + rdx]
+	QUAD $0x01165c18487d6262 // vbroadcastss zmm27, dword ptr [rsi + rdx + 0x4]
+	QUAD $0x04166418487d6262 // vbroadcastss zmm28, dword ptr [rsi + rdx + 0x10]
+	LONG $0x4075a262; WORD $0xdb00 // vpshufb zmm19, zmm17, zmm19
+	LONG $0x406da262; WORD $0xf600 // vpshufb zmm22, zmm18, zmm22
+	LONG $0x487da162; WORD $0xe360 // vpunpcklbw zmm20, zmm0, zmm19 # zmm20 = zmm0[0],zmm19[0],zmm0[1],zmm19[1],zmm0[2],zmm19[2],zmm0[3],zmm19[3],zmm0[4],zmm19[4],zmm0[5],zmm19[5],zmm0[6],zmm19[6],zmm0[7],zmm19[7],zmm0[16],zmm19[16],zmm0[17],zmm19[17],zmm0[18],zmm19[18],zmm0[19],zmm19[19],zmm0[20],zmm19[20],zmm0[21],zmm19[21],zmm0[22],zmm19[22],zmm0[23],zmm19[23],zmm0[32],zmm19[32],zmm0[33],zmm19[33],zmm0[34],zmm19[34],zmm0[35],zmm19[35],zmm0[36],zmm19[36],zmm0[37],zmm19[37],zmm0[38],zmm19[38],zmm0[39],zmm19[39],zmm0[48],zmm19[48],zmm0[49],zmm19[49],zmm0[50],zmm19[50],zmm0[51],zmm19[51],zmm0[52],zmm19[52],zmm0[53],zmm19[53],zmm0[54],zmm19[54],zmm0[55],zmm19[55]
+	LONG $0x40552162; WORD $0xc660 // vpunpcklbw zmm24, zmm21, zmm22 # zmm24 = zmm21[0],zmm22[0],zmm21[1],zmm22[1],zmm21[2],zmm22[2],zmm21[3],zmm22[3],zmm21[4],zmm22[4],zmm21[5],zmm22[5],zmm21[6],zmm22[6],zmm21[7],zmm22[7],zmm21[16],zmm22[16],zmm21[17],zmm22[17],zmm21[18],zmm22[18],zmm21[19],zmm22[19],zmm21[20],zmm22[20],zmm21[21],zmm22[21],zmm21[22],zmm22[22],zmm21[23],zmm22[23],zmm21[32],zmm22[32],zmm21[33],zmm22[33],zmm21[34],zmm22[34],zmm21[35],zmm22[35],zmm21[36],zmm22[36],zmm21[37],zmm22[37],zmm21[38],zmm22[38],zmm21[39],zmm22[39],zmm21[48],zmm22[48],zmm21[49],zmm22[49],zmm21[50],zmm22[50],zmm21[51],zmm22[51],zmm21[52],zmm22[52],zmm21[53],zmm22[53],zmm21[54],zmm22[54],zmm21[55],zmm22[55]
+	LONG $0x487db162; WORD $0xc368 // vpunpckhbw zmm0, zmm0, zmm19 # zmm0 = zmm0[8],zmm19[8],zmm0[9],zmm19[9],zmm0[10],zmm19[10],zmm0[11],zmm19[11],zmm0[12],zmm19[12],zmm0[13],zmm19[13],zmm0[14],zmm19[14],zmm0[15],zmm19[15],zmm0[24],zmm19[24],zmm0[25],zmm19[25],zmm0[26],zmm19[26],zmm0[27],zmm19[27],zmm0[28],zmm19[28],zmm0[29],zmm19[29],zmm0[30],zmm19[30],zmm0[31],zmm19[31],zmm0[40],zmm19[40],zmm0[41],zmm19[41],zmm0[42],zmm19[42],zmm0[43],zmm19[43],zmm0[44],zmm19[44],zmm0[45],zmm19[45],zmm0[46],zmm19[46],zmm0[47],zmm19[47],zmm0[56],zmm19[56],zmm0[57],zmm19[57],zmm0[58],zmm19[58],zmm0[59],zmm19[59],zmm0[60],zmm19[60],zmm0[61],zmm19[61],zmm0[62],zmm19[62],zmm0[63],zmm19[63]
+	QUAD $0x06165c18487de262 // vbroadcastss zmm19, dword ptr [rsi + rdx + 0x18]
+	LONG $0x4055a162; WORD $0xee68 // vpunpckhbw zmm21, zmm21, zmm22 # zmm21 = zmm21[8],zmm22[8],zmm21[9],zmm22[9],zmm21[10],zmm22[10],zmm21[11],zmm22[11],zmm21[12],zmm22[12],zmm21[13],zmm22[13],zmm21[14],zmm22[14],zmm21[15],zmm22[15],zmm21[24],zmm22[24],zmm21[25],zmm22[25],zmm21[26],zmm22[26],zmm21[27],zmm22[27],zmm21[28],zmm22[28],zmm21[29],zmm22[29],zmm21[30],zmm22[30],zmm21[31],zmm22[31],zmm21[40],zmm22[40],zmm21[41],zmm22[41],zmm21[42],zmm22[42],zmm21[43],zmm22[43],zmm21[44],zmm22[44],zmm21[45],zmm22[45],zmm21[46],zmm22[46],zmm21[47],zmm22[47],zmm21[56],zmm22[56],zmm21[57],zmm22[57],zmm21[58],zmm22[58],zmm21[59],zmm22[59],zmm21[60],zmm22[60],zmm21[61],zmm22[61],zmm21[62],zmm22[62],zmm21[63],zmm22[63]
+	LONG $0x405e9262; WORD $0xf152 // vdpbf16ps zmm6, zmm20, zmm25
+	LONG $0x403e1262; WORD $0xf152 // vdpbf16ps zmm14, zmm24, zmm25
+	QUAD $0x03164c18487d6262 // vbroadcastss zmm25, dword ptr [rsi + rdx + 0xc]
+	LONG $0x405e3262; WORD $0xc752 // vdpbf16ps zmm8, zmm20, zmm23
+	LONG $0x405e9262; WORD $0xfb52 // vdpbf16ps zmm7, zmm20, zmm27
+	LONG $0x405e9262; WORD $0xe452 // vdpbf16ps zmm4, zmm20, zmm28
+	LONG $0x403ea262; WORD $0xc752 // vdpbf16ps zmm16, zmm24, zmm23
+	LONG $0x403e1262; WORD $0xe452 // vdpbf16ps zmm12, zmm24, zmm28
+	LONG $0x403e1262; WORD $0xfb52 // vdpbf16ps zmm15, zmm24, zmm27
+	LONG $0x405eb262; WORD $0xd352 // vdpbf16ps zmm2, zmm20, zmm19
+	LONG $0x403e3262; WORD $0xd352 // vdpbf16ps zmm10, zmm24, zmm19
+	QUAD $0x07165c18487de262 // vbroadcastss zmm19, dword ptr [rsi + rdx + 0x1c]
+	LONG $0x405e9262; WORD $0xe952 // vdpbf16ps zmm5, zmm20, zmm25
+	LONG $0x403e1262; WORD $0xe952 // vdpbf16ps zmm13, zmm24, zmm25
+	QUAD $0x05164c18487d6262 // vbroadcastss zmm25, dword ptr [rsi + rdx + 0x14]
+	QUAD $0x00000630168c180f // prefetcht0 byte ptr [rsi + rdx + 0x630]
+	QUAD $0x0e167418487de262 // vbroadcastss zmm22, dword ptr [rsi + rdx + 0x38]
+	QUAD $0x11167c18487de262 // vbroadcastss zmm23, dword ptr [rsi + rdx + 0x44]
+	LONG $0x405eb262; WORD $0xcb52 // vdpbf16ps zmm1, zmm20, zmm19
+	LONG $0x403e3262; WORD $0xcb52 // vdpbf16ps zmm9, zmm24, zmm19
+	QUAD $0x0d165c18487de262 // vbroadcastss zmm19, dword ptr [rsi + rdx + 0x34]
+	LONG $0x405e9262; WORD $0xd952 // vdpbf16ps zmm3, zmm20, zmm25
+	QUAD $0x0c166418487de262 // vbroadcastss zmm20, dword ptr [rsi + rdx + 0x30]
+	LONG $0x403e1262; WORD $0xd952 // vdpbf16ps zmm11, zmm24, zmm25
+	LONG $0x487eb262; WORD $0xf652 // vdpbf16ps zmm6, zmm0, zmm22
+	LONG $0x40563262; WORD $0xf652 // vdpbf16ps zmm14, zmm21, zmm22
+	QUAD $0x13167418487de262 // vbroadcastss zmm22, dword ptr [rsi + rdx + 0x4c]
+	LONG $0x487eb262; WORD $0xdf52 // vdpbf16ps zmm3, zmm0, zmm23
+	LONG $0x40563262; WORD $0xdf52 // vdpbf16ps zmm11, zmm21, zmm23
+	LONG $0x487eb262; WORD $0xfb52 // vdpbf16ps zmm7, zmm0, zmm19
+	LONG $0x40563262; WORD $0xfb52 // vdpbf16ps zmm15, zmm21, zmm19
+	LONG $0x487e3262; WORD $0xc452 // vdpbf16ps zmm8, zmm0, zmm20
+	LONG $0x4056a262; WORD $0xc452 // vdpbf16ps zmm16, zmm21, zmm20
+	QUAD $0x0f166418487de262 // vbroadcastss zmm20, dword ptr [rsi + rdx + 0x3c]
+	LONG $0x487eb262; WORD $0xce52 // vdpbf16ps zmm1, zmm0, zmm22
+	LONG $0x40563262; WORD $0xce52 // vdpbf16ps zmm9, zmm21, zmm22
+	QUAD $0xe6135472404df162; BYTE $0x04 // vpsrld zmm22, zmmword ptr [rbx + rdx - 0x680], 0x4
+	LONG $0x487eb262; WORD $0xec52 // vdpbf16ps zmm5, zmm0, zmm20
+	LONG $0x40563262; WORD $0xec52 // vdpbf16ps zmm13, zmm21, zmm20
+	QUAD $0x10166418487de262 // vbroadcastss zmm20, dword ptr [rsi + rdx + 0x40]
+	LONG $0x40cd8162; WORD $0xf2db // vpandq zmm22, zmm22, zmm26
+	LONG $0x406da262; WORD $0xf600 // vpshufb zmm22, zmm18, zmm22
+	LONG $0x487eb262; WORD $0xe452 // vdpbf16ps zmm4, zmm0, zmm20
+	LONG $0x40563262; WORD $0xe452 // vdpbf16ps zmm12, zmm21, zmm20
+	QUAD $0x12166418487de262 // vbroadcastss zmm20, dword ptr [rsi + rdx + 0x48]
+	LONG $0x487eb262; WORD $0xd452 // vdpbf16ps zmm2, zmm0, zmm20
+	LONG $0x40563262; WORD $0xd452 // vdpbf16ps zmm10, zmm21, zmm20
+	QUAD $0xe6125472405dd162; BYTE $0x04 // vpsrld zmm20, zmmword ptr [r10 + rdx - 0x680], 0x4
+	QUAD $0xe8136c6f48fee162 // vmovdqu64 zmm21, zmmword ptr [rbx + rdx - 0x600]
+	QUAD $0xe812446f48fed162 // vmovdqu64 zmm0, zmmword ptr [r10 + rdx - 0x600]
+	QUAD $0x00000660168c180f // prefetcht0 byte ptr [rsi + rdx + 0x660]
+	QUAD $0x1a164c18487d6262 // vbroadcastss zmm25, dword ptr [rsi + rdx + 0x68]
+	QUAD $0x19165c18487d6262 // vbroadcastss zmm27, dword ptr [rsi + rdx + 0x64]
+	QUAD $0x18167c18487de262 // vbroadcastss zmm23, dword ptr [rsi + rdx + 0x60]
+	LONG $0x40dd8162; WORD $0xdadb // vpandq zmm19, zmm20, zmm26
+	LONG $0x40552162; WORD $0xc660 // vpunpcklbw zmm24, zmm21, zmm22 # zmm24 = zmm21[0],zmm22[0],zmm21[1],zmm22[1],zmm21[2],zmm22[2],zmm21[3],zmm22[3],zmm21[4],zmm22[4],zmm21[5],zmm22[5],zmm21[6],zmm22[6],zmm21[7],zmm22[7],zmm21[16],zmm22[16],zmm21[17],zmm22[17],zmm21[18],zmm22[18],zmm21[19],zmm22[19],zmm21[20],zmm22[20],zmm21[21],zmm22[21],zmm21[22],zmm22[22],zmm21[23],zmm22[23],zmm21[32],zmm22[32],zmm21[33],zmm22[33],zmm21[34],zmm22[34],zmm21[35],zmm22[35],zmm21[36],zmm22[36],zmm21[37],zmm22[37],zmm21[38],zmm22[38],zmm21[39],zmm22[39],zmm21[48],zmm22[48],zmm21[49],zmm22[49],zmm21[50],zmm22[50],zmm21[51],zmm22[51],zmm21[52],zmm22[52],zmm21[53],zmm22[53],zmm21[54],zmm22[54],zmm21[55],zmm22[55]
+	LONG $0x4055a162; WORD $0xee68 // vpunpckhbw zmm21, zmm21, zmm22 # zmm21 = zmm21[8],zmm22[8],zmm21[9],zmm22[9],zmm21[10],zmm22[10],zmm21[11],zmm22[11],zmm21[12],zmm22[12],zmm21[13],zmm22[13],zmm21[14],zmm22[14],zmm21[15],zmm22[15],zmm21[24],zmm22[24],zmm21[25],zmm22[25],zmm21[26],zmm22[26],zmm21[27],zmm22[27],zmm21[28],zmm22[28],zmm21[29],zmm22[29],zmm21[30],zmm22[30],zmm21[31],zmm22[31],zmm21[40],zmm22[40],zmm21[41],zmm22[41],zmm21[42],zmm22[42],zmm21[43],zmm22[43],zmm21[44],zmm22[44],zmm21[45],zmm22[45],zmm21[46],zmm22[46],zmm21[47],zmm22[47],zmm21[56],zmm22[56],zmm21[57],zmm22[57],zmm21[58],zmm22[58],zmm21[59],zmm22[59],zmm21[60],zmm22[60],zmm21[61],zmm22[61],zmm21[62],zmm22[62],zmm21[63],zmm22[63]
+	LONG $0x4075a262; WORD $0xdb00 // vpshufb zmm19, zmm17, zmm19
+	LONG $0x403e1262; WORD $0xf152 // vdpbf16ps zmm14, zmm24, zmm25
+	LONG $0x403e1262; WORD $0xfb52 // vdpbf16ps zmm15, zmm24, zmm27
+	LONG $0x403ea262; WORD $0xc752 // vdpbf16ps zmm16, zmm24, zmm23
+	LONG $0x487da162; WORD $0xe360 // vpunpcklbw zmm20, zmm0, zmm19 # zmm20 = zmm0[0],zmm19[0],zmm0[1],zmm19[1],zmm0[2],zmm19[2],zmm0[3],zmm19[3],zmm0[4],zmm19[4],zmm0[5],zmm19[5],zmm0[6],zmm19[6],zmm0[7],zmm19[7],zmm0[16],zmm19[16],zmm0[17],zmm19[17],zmm0[18],zmm19[18],zmm0[19],zmm19[19],zmm0[20],zmm19[20],zmm0[21],zmm19[21],zmm0[22],zmm19[22],zmm0[23],zmm19[23],zmm0[32],zmm19[32],zmm0[33],zmm19[33],zmm0[34],zmm19[34],zmm0[35],zmm19[35],zmm0[36],zmm19[36],zmm0[37],zmm19[37],zmm0[38],zmm19[38],zmm0[39],zmm19[39],zmm0[48],zmm19[48],zmm0[49],zmm19[49],zmm0[50],zmm19[50],zmm0[51],zmm19[51],zmm0[52],zmm19[52],zmm0[53],zmm19[53],zmm0[54],zmm19[54],zmm0[55],zmm19[55]
+	LONG $0x487db162; WORD $0xc368 // vpunpckhbw zmm0, zmm0, zmm19 # zmm0 = zmm0[8],zmm19[8],zmm0[9],zmm19[9],zmm0[10],zmm19[10],zmm0[11],zmm19[11],zmm0[12],zmm19[12],zmm0[13],zmm19[13],zmm0[14],zmm19[14],zmm0[15],zmm19[15],zmm0[24],zmm19[24],zmm0[25],zmm19[25],zmm0[26],zmm19[26],zmm0[27],zmm19[27],zmm0[28],zmm19[28],zmm0[29],zmm19[29],zmm0[30],zmm19[30],zmm0[31],zmm19[31],zmm0[40],zmm19[40],zmm0[41],zmm19[41],zmm0[42],zmm19[42],zmm0[43],zmm19[43],zmm0[44],zmm19[44],zmm0[45],zmm19[45],zmm0[46],zmm19[46],zmm0[47],zmm19[47],zmm0[56],zmm19[56],zmm0[57],zmm19[57],zmm0[58],zmm19[58],zmm0[59],zmm19[59],zmm0[60],zmm19[60],zmm0[61],zmm19[61],zmm0[62],zmm19[62],zmm0[63],zmm19[63]
+	QUAD $0x1e165c18487de262 // vbroadcastss zmm19, dword ptr [rsi + rdx + 0x78]
+	LONG $0x405e9262; WORD $0xf152 // vdpbf16ps zmm6, zmm20, zmm25
+	QUAD $0x1b164c18487d6262 // vbroadcastss zmm25, dword ptr [rsi + rdx + 0x6c]
+	LONG $0x405e9262; WORD $0xfb52 // vdpbf16ps zmm7, zmm20, zmm27
+	QUAD $0x1c165c18487d6262 // vbroadcastss zmm27, dword ptr [rsi + rdx + 0x70]
+	LONG $0x405e3262; WORD $0xc752 // vdpbf16ps zmm8, zmm20, zmm23
+	LONG $0x405eb262; WORD $0xd352 // vdpbf16ps zmm2, zmm20, zmm19
+	LONG $0x403e3262; WORD $0xd352 // vdpbf16ps zmm10, zmm24, zmm19
+	QUAD $0x1f165c18487de262 // vbroadcastss zmm19, dword ptr [rsi + rdx + 0x7c]
+	LONG $0x405e9262; WORD $0xe952 // vdpbf16ps zmm5, zmm20, zmm25
+	LONG $0x403e1262; WORD $0xe952 // vdpbf16ps zmm13, zmm24, zmm25
+	QUAD $0x1d164c18487d6262 // vbroadcastss zmm25, dword ptr [rsi + rdx + 0x74]
+	QUAD $0x00000690168c180f // prefetcht0 byte ptr [rsi + rdx + 0x690]
+	LONG $0x405e9262; WORD $0xe352 // vdpbf16ps zmm4, zmm20, zmm27
+	LONG $0x403e1262; WORD $0xe352 // vdpbf16ps zmm12, zmm24, zmm27
+	QUAD $0x26167418487de262 // vbroadcastss zmm22, dword ptr [rsi + rdx + 0x98]
+	LONG $0x405eb262; WORD $0xcb52 // vdpbf16ps zmm1, zmm20, zmm19
+	LONG $0x403e3262; WORD $0xcb52 // vdpbf16ps zmm9, zmm24, zmm19
+	QUAD $0x25165c18487de262 // vbroadcastss zmm19, dword ptr [rsi + rdx + 0x94]
+	LONG $0x405e9262; WORD $0xd952 // vdpbf16ps zmm3, zmm20, zmm25
+	QUAD $0x24166418487de262 // vbroadcastss zmm20, dword ptr [rsi + rdx + 0x90]
+	LONG $0x403e1262; WORD $0xd952 // vdpbf16ps zmm11, zmm24, zmm25
+	LONG $0x487eb262; WORD $0xf652 // vdpbf16ps zmm6, zmm0, zmm22
+	LONG $0x40563262; WORD $0xf652 // vdpbf16ps zmm14, zmm21, zmm22
+	QUAD $0x29167418487de262 // vbroadcastss zmm22, dword ptr [rsi + rdx + 0xa4]
+	LONG $0x487eb262; WORD $0xfb52 // vdpbf16ps zmm7, zmm0, zmm19
+	LONG $0x40563262; WORD $0xfb52 // vdpbf16ps zmm15, zmm21, zmm19
+	LONG $0x487e3262; WORD $0xc452 // vdpbf16ps zmm8, zmm0, zmm20
+	LONG $0x4056a262; WORD $0xc452 // vdpbf16ps zmm16, zmm21, zmm20
+	QUAD $0x27166418487de262 // vbroadcastss zmm20, dword ptr [rsi + rdx + 0x9c]
+	LONG $0x487eb262; WORD $0xde52 // vdpbf16ps zmm3, zmm0, zmm22
+	LONG $0x40563262; WORD $0xde52 // vdpbf16ps zmm11, zmm21, zmm22
+	LONG $0x487eb262; WORD $0xec52 // vdpbf16ps zmm5, zmm0, zmm20
+	LONG $0x40563262; WORD $0xec52 // vdpbf16ps zmm13, zmm21, zmm20
+	QUAD $0x28166418487de262 // vbroadcastss zmm20, dword ptr [rsi + rdx + 0xa0]
+	LONG $0x487eb262; WORD $0xe452 // vdpbf16ps zmm4, zmm0, zmm20
+	LONG $0x40563262; WORD $0xe452 // vdpbf16ps zmm12, zmm21, zmm20
+	QUAD $0x2a166418487de262 // vbroadcastss zmm20, dword ptr [rsi + rdx + 0xa8]
+	LONG $0x487eb262; WORD $0xd452 // vdpbf16ps zmm2, zmm0, zmm20
+	LONG $0x40563262; WORD $0xd452 // vdpbf16ps zmm10, zmm21, zmm20
+	QUAD $0x2b166418487de262 // vbroadcastss zmm20, dword ptr [rsi + rdx + 0xac]
+	LONG $0xc0c28148; WORD $0x0000; BYTE $0x00 // add rdx, 0xc0
+	LONG $0x487eb262; WORD $0xcc52 // vdpbf16ps zmm1, zmm0, zmm20
+	LONG $0x40563262; WORD $0xcc52 // vdpbf16ps zmm9, zmm21, zmm20
+	LONG $0x08f98348 // cmp rcx, 0x8
+	LONG $0xfc97870f; WORD $0xffff // ja 0x157f0 <pcb_bf16+0x3a50>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x00f3840f; WORD $0x0000 // je 0x15c55 <pcb_bf16+0x3eb5>
+	LONG $0x483cd162; WORD $0x0458; BYTE $0x24 // vaddps zmm0, zmm8, zmmword ptr [r12]
+	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	LONG $0x04247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x4], 0x0
+	LONG $0x487cf162; WORD $0x4511; BYTE $0x00 // vmovups zmmword ptr [rbp], zmm0
+	QUAD $0x01244458407cd162 // vaddps zmm0, zmm16, zmmword ptr [r12 + 0x40]
+	LONG $0x487cf162; WORD $0x4511; BYTE $0x01 // vmovups zmmword ptr [rbp + 0x40], zmm0
+	LONG $0x48449162; WORD $0x0458; BYTE $0xbc // vaddps zmm0, zmm7, zmmword ptr [r12 + 4*r15]
+	QUAD $0x00bd4411487cb162 // vmovups zmmword ptr [rbp + 4*r15], zmm0
+	QUAD $0x01bc445848049162 // vaddps zmm0, zmm15, zmmword ptr [r12 + 4*r15 + 0x40]
+	QUAD $0x01bd4411487cb162 // vmovups zmmword ptr [rbp + 4*r15 + 0x40], zmm0
+	LONG $0x484c9162; WORD $0x0458; BYTE $0x9c // vaddps zmm0, zmm6, zmmword ptr [r12 + 4*r11]
+	QUAD $0x009d4411487cb162 // vmovups zmmword ptr [rbp + 4*r11], zmm0
+	QUAD $0x019c4458480c9162 // vaddps zmm0, zmm14, zmmword ptr [r12 + 4*r11 + 0x40]
+	QUAD $0x019d4411487cb162 // vmovups zmmword ptr [rbp + 4*r11 + 0x40], zmm0
+	LONG $0x4854d162; WORD $0x0458; BYTE $0x8c // vaddps zmm0, zmm5, zmmword ptr [r12 + 4*rcx]
+	QUAD $0x008d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm0
+	QUAD $0x018c44584814d162 // vaddps zmm0, zmm13, zmmword ptr [r12 + 4*rcx + 0x40]
+	QUAD $0x018d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm0
+	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
+	LONG $0x485cd162; WORD $0x0458; BYTE $0x8c // vaddps zmm0, zmm4, zmmword ptr [r12 + 4*rcx]
+	QUAD $0x008d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm0
+	QUAD $0x018c4458481cd162 // vaddps zmm0, zmm12, zmmword ptr [r12 + 4*rcx + 0x40]
+	QUAD $0x018d4411487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm0
+	LONG $0x00e0840f; WORD $0x0000 // je 0x15cf0 <pcb_bf16+0x3f50>
+	LONG $0x08247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x8], 0x0
+	LONG $0x012b840f; WORD $0x0000 // je 0x15d46 <pcb_bf16+0x3fa6>
+	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
+	LONG $0x954c8d48; BYTE $0x00 // lea rcx, [rbp + 4*rdx]
+	LONG $0x0000afe9; BYTE $0x00 // jmp 0x15cd9 <pcb_bf16+0x3f39>
+	QUAD $0x0000008024bc8b4c // mov r15, qword ptr [rsp + 0x80]
+	QUAD $0x0000009024b48b4c // mov r14, qword ptr [rsp + 0x90]
+	LONG $0x24448b4c; BYTE $0x70 // mov r8, qword ptr [rsp + 0x70]
+	QUAD $0x00000088248c8b4c // mov r9, qword ptr [rsp + 0x88]
+	LONG $0x245c8b4c; BYTE $0x78 // mov r11, qword ptr [rsp + 0x78]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0xff0d850f; WORD $0xffff // jne 0x15b62 <pcb_bf16+0x3dc2>
+	QUAD $0x000000e8248c8b48 // mov rcx, qword ptr [rsp + 0xe8]
+	LONG $0x487c7162; WORD $0x4511; BYTE $0x00 // vmovups zmmword ptr [rbp], zmm8
+	LONG $0x487ce162; WORD $0x4511; BYTE $0x01 // vmovups zmmword ptr [rbp + 0x40], zmm16
+	QUAD $0x00bd7c11487cb162 // vmovups zmmword ptr [rbp + 4*r15], zmm7
+	QUAD $0x01bd7c11487c3162 // vmovups zmmword ptr [rbp + 4*r15 + 0x40], zmm15
+	QUAD $0x00fd7411487cb162 // vmovups zmmword ptr [rbp + 8*r15], zmm6
+	QUAD $0x01fd7411487c3162 // vmovups zmmword ptr [rbp + 8*r15 + 0x40], zmm14
+	LONG $0x04247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x4], 0x0
+	QUAD $0x000d6c11487cf162 // vmovups zmmword ptr [rbp + rcx], zmm5
+	QUAD $0x010d6c11487c7162 // vmovups zmmword ptr [rbp + rcx + 0x40], zmm13
+	QUAD $0x00000160248c8b48 // mov rcx, qword ptr [rsp + 0x160]
+	QUAD $0x000d6411487cf162 // vmovups zmmword ptr [rbp + rcx], zmm4
+	QUAD $0x010d6411487c7162 // vmovups zmmword ptr [rbp + rcx + 0x40], zmm12
+	WORD $0x5974 // je 0x15d13 <pcb_bf16+0x3f73>
+	LONG $0x08247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x8], 0x0
+	WORD $0x7574 // je 0x15d36 <pcb_bf16+0x3f96>
+	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
+	LONG $0x8d4c8d48; BYTE $0x00 // lea rcx, [rbp + 4*rcx]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x008c840f; WORD $0x0000 // je 0x15d60 <pcb_bf16+0x3fc0>
+	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
+	LONG $0x486cd162; WORD $0x0458; BYTE $0x94 // vaddps zmm0, zmm2, zmmword ptr [r12 + 4*rdx]
+	LONG $0x487cf162; WORD $0x0111 // vmovups zmmword ptr [rcx], zmm0
+	QUAD $0x01945458482c5162 // vaddps zmm10, zmm10, zmmword ptr [r12 + 4*rdx + 0x40]
+	WORD $0x76eb // jmp 0x15d66 <pcb_bf16+0x3fc6>
+	LONG $0x24548b48; BYTE $0x30 // mov rdx, qword ptr [rsp + 0x30]
+	LONG $0x4864d162; WORD $0x0458; BYTE $0x94 // vaddps zmm0, zmm3, zmmword ptr [r12 + 4*rdx]
+	LONG $0x954c8d48; BYTE $0x00 // lea rcx, [rbp + 4*rdx]
+	QUAD $0x00954411487cf162 // vmovups zmmword ptr [rbp + 4*rdx], zmm0
+	QUAD $0x01945c5848245162 // vaddps zmm11, zmm11, zmmword ptr [r12 + 4*rdx + 0x40]
+	WORD $0x15eb // jmp 0x15d28 <pcb_bf16+0x3f88>
+	QUAD $0x0000013024948b48 // mov rdx, qword ptr [rsp + 0x130]
+	LONG $0x154c8d48; BYTE $0x00 // lea rcx, [rbp + rdx]
+	QUAD $0x00155c11487cf162 // vmovups zmmword ptr [rbp + rdx], zmm3
+	LONG $0x487c7162; WORD $0x5911; BYTE $0x01 // vmovups zmmword ptr [rcx + 0x40], zmm11
+	LONG $0x08247c80; BYTE $0x00 // cmp byte ptr [rsp + 0x8], 0x0
+	WORD $0x8b75 // jne 0x15cc1 <pcb_bf16+0x3f21>
+	QUAD $0x00000000a824bc80 // cmp byte ptr [rsp + 0xa8], 0x0
+	LONG $0xc272840f; WORD $0xffff // je 0x11fb6 <pcb_bf16+0x216>
+	WORD $0x35eb // jmp 0x15d7b <pcb_bf16+0x3fdb>
+	QUAD $0x00000000a824bc80 // cmp byte ptr [rsp + 0xa8], 0x0
+	LONG $0xc262840f; WORD $0xffff // je 0x11fb6 <pcb_bf16+0x216>
+	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
+	LONG $0x8d4c8d48; BYTE $0x00 // lea rcx, [rbp + 4*rcx]
+	WORD $0x2aeb // jmp 0x15d8a <pcb_bf16+0x3fea>
+	LONG $0x487cf162; WORD $0x1111 // vmovups zmmword ptr [rcx], zmm2
+	LONG $0x487c7162; WORD $0x5111; BYTE $0x01 // vmovups zmmword ptr [rcx + 0x40], zmm10
+	QUAD $0x00000000a824bc80 // cmp byte ptr [rsp + 0xa8], 0x0
+	LONG $0xc23b840f; WORD $0xffff // je 0x11fb6 <pcb_bf16+0x216>
+	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
+	LONG $0x8d4c8d48; BYTE $0x00 // lea rcx, [rbp + 4*rcx]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x2674 // je 0x15db0 <pcb_bf16+0x4010>
+	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
+	LONG $0x4874d162; WORD $0x0458; BYTE $0x94 // vaddps zmm0, zmm1, zmmword ptr [r12 + 4*rdx]
+	LONG $0x487cf162; WORD $0x0111 // vmovups zmmword ptr [rcx], zmm0
+	QUAD $0x019444584834d162 // vaddps zmm0, zmm9, zmmword ptr [r12 + 4*rdx + 0x40]
+	LONG $0x487cf162; WORD $0x4111; BYTE $0x01 // vmovups zmmword ptr [rcx + 0x40], zmm0
+	LONG $0xffc206e9; BYTE $0xff // jmp 0x11fb6 <pcb_bf16+0x216>
+	LONG $0x487cf162; WORD $0x0911 // vmovups zmmword ptr [rcx], zmm1
+	LONG $0x487c7162; WORD $0x4911; BYTE $0x01 // vmovups zmmword ptr [rcx + 0x40], zmm9
+	LONG $0xffc1f4e9; BYTE $0xff // jmp 0x11fb6 <pcb_bf16+0x216>
+	LONG $0x05ff8349 // cmp r15, 0x5
+	LONG $0x00a0860f; WORD $0x0000 // jbe 0x15e6c <pcb_bf16+0x40cc>
+	QUAD $0x0000013024948b48 // mov rdx, qword ptr [rsp + 0x130]
+	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x06ff8349 // cmp r15, 0x6
+	LONG $0x00ba860f; WORD $0x0000 // jbe 0x15ea0 <pcb_bf16+0x4100>
+	QUAD $0x0000013824948b48 // mov rdx, qword ptr [rsp + 0x138]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x07ff8348 // cmp rdi, 0x7
+	LONG $0x00cf860f; WORD $0x0000 // jbe 0x15ecc <pcb_bf16+0x412c>
+	QUAD $0x0000015024948b48 // mov rdx, qword ptr [rsp + 0x150]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	LONG $0x00f38e0f; WORD $0x0000 // jle 0x15f07 <pcb_bf16+0x4167>
+	LONG $0x8d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rcx]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0xc504850f; WORD $0xffff // jne 0x12326 <pcb_bf16+0x586>
+	LONG $0x09ff8349 // cmp r15, 0x9
+	LONG $0x00db860f; WORD $0x0000 // jbe 0x15f07 <pcb_bf16+0x4167>
+	QUAD $0x00000148248c8b48 // mov rcx, qword ptr [rsp + 0x148]
+	LONG $0x0d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rcx]
+	LONG $0x0aff8349 // cmp r15, 0xa
+	LONG $0x0402860f; WORD $0x0000 // jbe 0x16245 <pcb_bf16+0x44a5>
+	QUAD $0x00000158248c8b48 // mov rcx, qword ptr [rsp + 0x158]
+	LONG $0x0d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rcx]
+	LONG $0x0bff8349 // cmp r15, 0xb
+	LONG $0x0423860f; WORD $0x0000 // jbe 0x1627d <pcb_bf16+0x44dd>
+	QUAD $0x00000168248c8b48 // mov rcx, qword ptr [rsp + 0x168]
+	LONG $0x0d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rcx]
+	LONG $0xffc506e9; BYTE $0xff // jmp 0x12372 <pcb_bf16+0x5d2>
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x14244c89 // mov dword ptr [rsp + 0x14], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x10244c89 // mov dword ptr [rsp + 0x10], ecx
+	LONG $0xffc51ee9; BYTE $0xff // jmp 0x123be <pcb_bf16+0x61e>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	LONG $0x0c244c89 // mov dword ptr [rsp + 0xc], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0xf0248c89; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xf0], ecx
+	WORD $0xc3eb // jmp 0x15e8f <pcb_bf16+0x40ef>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	WORD $0x37eb // jmp 0x15f22 <pcb_bf16+0x4182>
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x08244c89 // mov dword ptr [rsp + 0x8], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x04244c89 // mov dword ptr [rsp + 0x4], ecx
+	LONG $0xffefd9e9; BYTE $0xff // jmp 0x14ee0 <pcb_bf16+0x3140>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	LONG $0x04244c89 // mov dword ptr [rsp + 0x4], ecx
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x0c244c89 // mov dword ptr [rsp + 0xc], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x000000001c2444c7 // mov dword ptr [rsp + 0x1c], 0x0
+	LONG $0xf0248c89; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xf0], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x14244c89 // mov dword ptr [rsp + 0x14], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x10244c89 // mov dword ptr [rsp + 0x10], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x18244c89 // mov dword ptr [rsp + 0x18], ecx
+	LONG $0xffc480e9; BYTE $0xff // jmp 0x123ce <pcb_bf16+0x62e>
+	LONG $0x05ff8349 // cmp r15, 0x5
+	LONG $0x00a0860f; WORD $0x0000 // jbe 0x15ff8 <pcb_bf16+0x4258>
+	QUAD $0x0000013024948b48 // mov rdx, qword ptr [rsp + 0x130]
+	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x06ff8349 // cmp r15, 0x6
+	LONG $0x00ba860f; WORD $0x0000 // jbe 0x1602c <pcb_bf16+0x428c>
+	QUAD $0x0000013824948b48 // mov rdx, qword ptr [rsp + 0x138]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x07ff8348 // cmp rdi, 0x7
+	LONG $0x00cf860f; WORD $0x0000 // jbe 0x16058 <pcb_bf16+0x42b8>
+	QUAD $0x0000015024948b48 // mov rdx, qword ptr [rsp + 0x150]
+	LONG $0x154c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdx]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	LONG $0x00d78e0f; WORD $0x0000 // jle 0x16077 <pcb_bf16+0x42d7>
+	LONG $0x8d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rcx]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0xcb8d850f; WORD $0xffff // jne 0x12b3b <pcb_bf16+0xd9b>
+	LONG $0x09ff8349 // cmp r15, 0x9
+	LONG $0x00bf860f; WORD $0x0000 // jbe 0x16077 <pcb_bf16+0x42d7>
+	QUAD $0x00000148248c8b48 // mov rcx, qword ptr [rsp + 0x148]
+	LONG $0x0d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rcx]
+	LONG $0x0aff8349 // cmp r15, 0xa
+	LONG $0x0292860f; WORD $0x0000 // jbe 0x16261 <pcb_bf16+0x44c1>
+	QUAD $0x00000158248c8b48 // mov rcx, qword ptr [rsp + 0x158]
+	LONG $0x0d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rcx]
+	LONG $0x0bff8349 // cmp r15, 0xb
+	LONG $0x02f3860f; WORD $0x0000 // jbe 0x162d9 <pcb_bf16+0x4539>
+	QUAD $0x00000168248c8b48 // mov rcx, qword ptr [rsp + 0x168]
+	LONG $0x0d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rcx]
+	LONG $0xffcb8fe9; BYTE $0xff // jmp 0x12b87 <pcb_bf16+0xde7>
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x14244c89 // mov dword ptr [rsp + 0x14], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x10244c89 // mov dword ptr [rsp + 0x10], ecx
+	LONG $0xffcba7e9; BYTE $0xff // jmp 0x12bd3 <pcb_bf16+0xe33>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	LONG $0x0c244c89 // mov dword ptr [rsp + 0xc], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0xf0248c89; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xf0], ecx
+	WORD $0xc3eb // jmp 0x1601b <pcb_bf16+0x427b>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	WORD $0x1beb // jmp 0x16092 <pcb_bf16+0x42f2>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	LONG $0x04244c89 // mov dword ptr [rsp + 0x4], ecx
+	QUAD $0x00000000082444c7 // mov dword ptr [rsp + 0x8], 0x0
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x0c244c89 // mov dword ptr [rsp + 0xc], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x000000001c2444c7 // mov dword ptr [rsp + 0x1c], 0x0
+	LONG $0xf0248c89; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xf0], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x14244c89 // mov dword ptr [rsp + 0x14], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x10244c89 // mov dword ptr [rsp + 0x10], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x18244c89 // mov dword ptr [rsp + 0x18], ecx
+	LONG $0xffcb25e9; BYTE $0xff // jmp 0x12be3 <pcb_bf16+0xe43>
+	LONG $0x05ff8349 // cmp r15, 0x5
+	LONG $0x00c9860f; WORD $0x0000 // jbe 0x16191 <pcb_bf16+0x43f1>
+	QUAD $0x0000013024bc8b48 // mov rdi, qword ptr [rsp + 0x130]
+	WORD $0x894d; BYTE $0xf8 // mov r8, r15
+	LONG $0x3d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdi]
+	LONG $0x3d4c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rdi + 0x40]
+	LONG $0x06ff8349 // cmp r15, 0x6
+	LONG $0x00db860f; WORD $0x0000 // jbe 0x161c2 <pcb_bf16+0x4422>
+	QUAD $0x0000013824bc8b48 // mov rdi, qword ptr [rsp + 0x138]
+	LONG $0x3d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdi]
+	LONG $0x3d4c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rdi + 0x40]
+	LONG $0x07f88349 // cmp r8, 0x7
+	LONG $0x00e5860f; WORD $0x0000 // jbe 0x161e8 <pcb_bf16+0x4448>
+	QUAD $0x0000015024bc8b48 // mov rdi, qword ptr [rsp + 0x150]
+	LONG $0x3d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rdi]
+	LONG $0x3d4c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rdi + 0x40]
+	LONG $0x08f88349 // cmp r8, 0x8
+	LONG $0x01fd8e0f; WORD $0x0000 // jle 0x1631c <pcb_bf16+0x457c>
+	LONG $0x954c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + 4*rdx]
+	LONG $0x954c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + 4*rdx + 0x40]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0xd238850f; WORD $0xffff // jne 0x1336a <pcb_bf16+0x15ca>
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x04244c89 // mov dword ptr [rsp + 0x4], ecx
+	LONG $0x09ff8349 // cmp r15, 0x9
+	LONG $0x01e0860f; WORD $0x0000 // jbe 0x16322 <pcb_bf16+0x4582>
+	QUAD $0x00000148248c8b48 // mov rcx, qword ptr [rsp + 0x148]
+	LONG $0x0d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rcx]
+	LONG $0x0d4c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rcx + 0x40]
+	LONG $0x0aff8349 // cmp r15, 0xa
+	LONG $0x0162860f; WORD $0x0000 // jbe 0x162c0 <pcb_bf16+0x4520>
+	QUAD $0x00000158248c8b48 // mov rcx, qword ptr [rsp + 0x158]
+	LONG $0x0d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rcx]
+	LONG $0x0d4c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rcx + 0x40]
+	LONG $0x0bff8349 // cmp r15, 0xb
+	LONG $0x01b5860f; WORD $0x0000 // jbe 0x1632f <pcb_bf16+0x458f>
+	QUAD $0x00000168248c8b48 // mov rcx, qword ptr [rsp + 0x168]
+	LONG $0x0d4c180f; BYTE $0x00 // prefetcht0 byte ptr [rbp + rcx]
+	LONG $0x0d4c180f; BYTE $0x40 // prefetcht0 byte ptr [rbp + rcx + 0x40]
+	LONG $0xffd246e9; BYTE $0xff // jmp 0x133d7 <pcb_bf16+0x1637>
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	QUAD $0x000000001c2444c7 // mov dword ptr [rsp + 0x1c], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	QUAD $0x00000000182444c7 // mov dword ptr [rsp + 0x18], 0x0
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x24244c89 // mov dword ptr [rsp + 0x24], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x20244c89 // mov dword ptr [rsp + 0x20], ecx
+	LONG $0xffd258e9; BYTE $0xff // jmp 0x1341a <pcb_bf16+0x167a>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	QUAD $0x000000001c2444c7 // mov dword ptr [rsp + 0x1c], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	LONG $0x18244c89 // mov dword ptr [rsp + 0x18], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x08244c89 // mov dword ptr [rsp + 0x8], ecx
+	WORD $0xc9eb // jmp 0x161b1 <pcb_bf16+0x4411>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	QUAD $0x000000001c2444c7 // mov dword ptr [rsp + 0x1c], 0x0
+	QUAD $0x00000000042444c7 // mov dword ptr [rsp + 0x4], 0x0
+	WORD $0x18eb // jmp 0x1621c <pcb_bf16+0x447c>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	LONG $0x04244c89 // mov dword ptr [rsp + 0x4], ecx
+	QUAD $0x000000001c2444c7 // mov dword ptr [rsp + 0x1c], 0x0
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x18244c89 // mov dword ptr [rsp + 0x18], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000142444c7 // mov dword ptr [rsp + 0x14], 0x0
+	LONG $0x08244c89 // mov dword ptr [rsp + 0x8], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x24244c89 // mov dword ptr [rsp + 0x24], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x20244c89 // mov dword ptr [rsp + 0x20], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x10244c89 // mov dword ptr [rsp + 0x10], ecx
+	LONG $0xffd1e5e9; BYTE $0xff // jmp 0x1342a <pcb_bf16+0x168a>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	LONG $0x08244c89 // mov dword ptr [rsp + 0x8], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x04244c89 // mov dword ptr [rsp + 0x4], ecx
+	LONG $0xfffcbfe9; BYTE $0xff // jmp 0x15f20 <pcb_bf16+0x4180>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	LONG $0x08244c89 // mov dword ptr [rsp + 0x8], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x04244c89 // mov dword ptr [rsp + 0x4], ecx
+	LONG $0xfffe13e9; BYTE $0xff // jmp 0x16090 <pcb_bf16+0x42f0>
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x08244c89 // mov dword ptr [rsp + 0x8], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x04244c89 // mov dword ptr [rsp + 0x4], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x0c244c89 // mov dword ptr [rsp + 0xc], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0xf0248c89; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xf0], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x14244c89 // mov dword ptr [rsp + 0x14], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x10244c89 // mov dword ptr [rsp + 0x10], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x18244c89 // mov dword ptr [rsp + 0x18], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x1c244c89 // mov dword ptr [rsp + 0x1c], ecx
+	LONG $0xffc10ee9; BYTE $0xff // jmp 0x123ce <pcb_bf16+0x62e>
+	WORD $0x01b1 // mov cl, 0x1
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	LONG $0x1c244c89 // mov dword ptr [rsp + 0x1c], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x04244c89 // mov dword ptr [rsp + 0x4], ecx
+	LONG $0xffff41e9; BYTE $0xff // jmp 0x1621a <pcb_bf16+0x447a>
+	QUAD $0x00000000a82484c7; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xa8], 0x0
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x08244c89 // mov dword ptr [rsp + 0x8], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x04244c89 // mov dword ptr [rsp + 0x4], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x0c244c89 // mov dword ptr [rsp + 0xc], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0xf0248c89; WORD $0x0000; BYTE $0x00 // mov dword ptr [rsp + 0xf0], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x14244c89 // mov dword ptr [rsp + 0x14], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x10244c89 // mov dword ptr [rsp + 0x10], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x18244c89 // mov dword ptr [rsp + 0x18], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x1c244c89 // mov dword ptr [rsp + 0x1c], ecx
+	LONG $0xffc8c7e9; BYTE $0xff // jmp 0x12be3 <pcb_bf16+0xe43>
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x04244c89 // mov dword ptr [rsp + 0x4], ecx
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	LONG $0xfffee3e9; BYTE $0xff // jmp 0x16212 <pcb_bf16+0x4472>
+	QUAD $0x000000000c2444c7 // mov dword ptr [rsp + 0xc], 0x0
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x1c244c89 // mov dword ptr [rsp + 0x1c], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x04244c89 // mov dword ptr [rsp + 0x4], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x18244c89 // mov dword ptr [rsp + 0x18], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x08244c89 // mov dword ptr [rsp + 0x8], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x24244c89 // mov dword ptr [rsp + 0x24], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x20244c89 // mov dword ptr [rsp + 0x20], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x10244c89 // mov dword ptr [rsp + 0x10], ecx
+	WORD $0x01b1 // mov cl, 0x1
+	LONG $0x14244c89 // mov dword ptr [rsp + 0x14], ecx
+	LONG $0xffd0bee9; BYTE $0xff // jmp 0x1342a <pcb_bf16+0x168a>
+	LONG $0xb0c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x1b0
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+
+	// peak_bf16: +25488
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x01188e0f; WORD $0x0000 // jle 0x11ec1 <peak_bf16+0x121>
-	QUAD $0x014d0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x14d] # 0x11f00 <peak_bf16+0x160>
-	QUAD $0x015b0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x15b] # 0x11f18 <peak_bf16+0x178>
-	QUAD $0x01653d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x165] # 0x11f2c <peak_bf16+0x18c>
-	QUAD $0x014b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x14b] # 0x11f1c <peak_bf16+0x17c>
-	QUAD $0x01492d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x149] # 0x11f24 <peak_bf16+0x184>
-	QUAD $0x012f2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x12f] # 0x11f14 <peak_bf16+0x174>
-	QUAD $0x01391d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x139] # 0x11f28 <peak_bf16+0x188>
-	QUAD $0x010f1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x10f] # 0x11f08 <peak_bf16+0x168>
-	QUAD $0x011d0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x11d] # 0x11f20 <peak_bf16+0x180>
-	QUAD $0x00f70518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0xf7] # 0x11f04 <peak_bf16+0x164>
-	QUAD $0x00f51518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xf5] # 0x11f0c <peak_bf16+0x16c>
+	LONG $0x01188e0f; WORD $0x0000 // jle 0x164b1 <peak_bf16+0x121>
+	QUAD $0x01a10d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1a1] # 0x16544 <peak_bf16+0x1b4>
+	QUAD $0x01af0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1af] # 0x1655c <peak_bf16+0x1cc>
+	QUAD $0x01b93d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1b9] # 0x16570 <peak_bf16+0x1e0>
+	QUAD $0x019f3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x19f] # 0x16560 <peak_bf16+0x1d0>
+	QUAD $0x019d2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x19d] # 0x16568 <peak_bf16+0x1d8>
+	QUAD $0x01832518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x183] # 0x16558 <peak_bf16+0x1c8>
+	QUAD $0x018d1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x18d] # 0x1656c <peak_bf16+0x1dc>
+	QUAD $0x01631518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x163] # 0x1654c <peak_bf16+0x1bc>
+	QUAD $0x01710d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x171] # 0x16564 <peak_bf16+0x1d4>
+	QUAD $0x014b0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x14b] # 0x16548 <peak_bf16+0x1b8>
+	QUAD $0x01491518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x149] # 0x16550 <peak_bf16+0x1c0>
 	LONG $0x487c7162; WORD $0x2710 // vmovups zmm12, zmmword ptr [rdi]
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
@@ -1554,7 +4762,7 @@ TEXT ·bf16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x481ed262; WORD $0xc452 // vdpbf16ps zmm0, zmm12, zmm12
 	LONG $0x481e5262; WORD $0xd452 // vdpbf16ps zmm10, zmm12, zmm12
 	WORD $0xff48; BYTE $0xc8 // dec rax
-	WORD $0xb375 // jne 0x11e30 <peak_bf16+0x90>
+	WORD $0xb375 // jne 0x16420 <peak_bf16+0x90>
 	LONG $0x48345162; WORD $0xcb58 // vaddps zmm9, zmm9, zmm11
 	LONG $0x483c5162; WORD $0xc158 // vaddps zmm8, zmm8, zmm9
 	LONG $0x4844d162; WORD $0xf858 // vaddps zmm7, zmm7, zmm8
@@ -1566,8 +4774,8 @@ TEXT ·bf16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4874f162; WORD $0xca58 // vaddps zmm1, zmm1, zmm2
 	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
 	LONG $0x482cf162; WORD $0xc058 // vaddps zmm0, zmm10, zmm0
-	WORD $0x0aeb // jmp 0x11ecb <peak_bf16+0x12b>
-	QUAD $0x00450518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x45] # 0x11f10 <peak_bf16+0x170>
+	WORD $0x0aeb // jmp 0x164bb <peak_bf16+0x12b>
+	QUAD $0x00990518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x99] # 0x16554 <peak_bf16+0x1c4>
 	LONG $0x07e6c148 // shl rsi, 0x7
 	LONG $0x487cf162; WORD $0x0711 // vmovups zmmword ptr [rdi], zmm0
 	LONG $0x76048d48 // lea rax, [rsi + 2*rsi]
@@ -1577,10 +4785,15 @@ TEXT ·bf16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	// constants
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0x003f800000cccccc; QUAD $0x0041000000412000
-	QUAD $0x0042840000413000; QUAD $0x004000000040c000
-	QUAD $0x0041100000408000; QUAD $0x0040e0000040a000
-	QUAD $0xcccccccccc404000; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0x0f0f0f0f0fcccccc; QUAD $0x0f0f0f0f0f0f0f0f
+	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
+	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
+	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
+	QUAD $0x00cccccc0f0f0f0f; QUAD $0x00412000003f8000
+	QUAD $0x0041300000410000; QUAD $0x0040c00000428400
+	QUAD $0x0040800000400000; QUAD $0x0040a00000411000
+	QUAD $0xcc4040000040e000; QUAD $0xcccccccccccccccc
 	WORD $0xcccc; BYTE $0xcc
 
 // func bF16PackX_avx512(x unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows int)
@@ -1604,10 +4817,16 @@ TEXT ·bF16Mul_avx512(SB), 0, $0-48
 	CALL ·bf16_avx512<>+1584(SB)
 	RET
 
+// func bF16MulCompact_avx512(job unsafe.Pointer)
+TEXT ·bF16MulCompact_avx512(SB), 0, $0-8
+	MOVQ job+0(FP), DI
+	CALL ·bf16_avx512<>+7584(SB)
+	RET
+
 // func bF16Peak_avx512(p unsafe.Pointer, n int) int
 TEXT ·bF16Peak_avx512(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·bf16_avx512<>+7584(SB)
+	CALL ·bf16_avx512<>+25488(SB)
 	MOVQ AX, ret+16(FP)
 	RET

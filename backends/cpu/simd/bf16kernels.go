@@ -10,6 +10,8 @@ type bf16Kernels struct {
 	// y[j·ldy+16·p+i] = row i of panel p times row j of a tile, and
 	// r[j·ldy+16·p+i] unless r is nil, with shape = rows | panels<<8 | pairs<<32.
 	BF16Mul func(w, x, y, r unsafe.Pointer, ldy, shape int) `c:"pb_bf16"`
+	// The same of compact panels; csrc/cpu/bf16.c describes the job.
+	BF16MulCompact func(job unsafe.Pointer) `c:"pcb_bf16"`
 	// n rounds of dot products of bf16 on registers; see kernels.Peak.
 	BF16Peak func(p unsafe.Pointer, n int) int `c:"peak_bf16"`
 }

@@ -231,7 +231,7 @@ func (p *factors) panels(t *testing.T, k *Kernels, at *fences, m *Panels, n int)
 			k.WithFar(Fars[(n+j)%len(Fars)]).MatVecPanels(y, m, 0, count, fencedCopy(at, p.x[j*p.cols:(j+1)*p.cols]), fenced[float32](at, TailFloats))
 			(&factors{typ: p.typ, cols: p.cols, want: p.want[j*47:], mag: p.mag[j*47:]}).check(t, k.Name+" MatVecPanels", y, ldy, 1, m.Rows, 2e-6)
 		}
-		w := Matrix{Type: m.Type, Rows: m.Rows, Cols: m.Cols, Data: m.Data, Packed: true}
+		w := Matrix{Type: m.Type, Rows: m.Rows, Cols: m.Cols, Panels: m}
 		p.rows(t, k, at, w, n)
 	}
 	if m.Type == tensor.BF16 && k.HasBF16() {

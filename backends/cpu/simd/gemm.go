@@ -35,6 +35,9 @@ func (k *Kernels) PackedLen(s, cols int) int { return k.Panels(s)*k.nr*cols + 16
 
 // ScratchLen gives the floats of scratch that one worker needs for MulRows.
 func (k *Kernels) ScratchLen(m Matrix) int {
+	if m.Panels != nil && m.Panels.Compact() {
+		return k.tile*k.deep + PanelBytes(m.Type, k.deep)/4
+	}
 	if m.Type == tensor.F32 || m.Type == tensor.F16 || m.Type == tensor.BF16 {
 		return k.tile * k.deep
 	}
@@ -71,7 +74,7 @@ func (k *Kernels) TileWidth() int { return k.mr }
 // PackTile packs rows r0 … r0+rows-1 of m, of a plain type, into dst, [columns][width]; rows that
 // lack are zeros.
 func (k *Kernels) PackTile(dst []float32, m Matrix, r0, rows, width int) {
-	if r0 < 0 || rows < 0 || r0+rows > m.Rows || rows > width || m.Packed || len(dst) < m.Cols*width {
+	if r0 < 0 || rows < 0 || r0+rows > m.Rows || rows > width || m.Panels != nil || len(dst) < m.Cols*width {
 		panic(fmt.Sprintf("simd: PackTile of rows %d to %d of %d by %d in %d columns into %d floats", r0, r0+rows, m.Rows, m.Cols, width, len(dst)))
 	}
 	if m.Cols > 0 && rows > 0 {
@@ -83,7 +86,7 @@ func (k *Kernels) PackTile(dst []float32, m Matrix, r0, rows, width int) {
 // SpreadRows lays rows r0 … r0+n-1 of m, of a plain type, into panels of NR columns, [columns/NR][n][NR], as
 // PackX would lay their transpose. It says whether all of them are finite. dst has PackedLen(columns, n) floats.
 func (k *Kernels) SpreadRows(dst []float32, m Matrix, r0, n int) bool {
-	if r0 < 0 || n < 0 || r0+n > m.Rows || m.Packed || len(dst) < k.PackedLen(m.Cols, n) {
+	if r0 < 0 || n < 0 || r0+n > m.Rows || m.Panels != nil || len(dst) < k.PackedLen(m.Cols, n) {
 		panic(fmt.Sprintf("simd: SpreadRows of rows %d to %d of %d by %d into %d floats", r0, r0+n, m.Rows, m.Cols, len(dst)))
 	}
 	if n == 0 || m.Cols == 0 {
@@ -145,7 +148,7 @@ func (k *Kernels) MulRows(y []float32, ldy int, m Matrix, r0, r1 int, xp []float
 	if r1 <= r0 || s == 0 {
 		return
 	}
-	if m.Packed {
+	if m.Panels != nil {
 		if err := m.Check(); err != nil || r0%PanelRows > 0 {
 			panic(fmt.Sprintf("simd: MulRows from row %d of panels: %v", r0, err))
 		}
@@ -163,8 +166,8 @@ func (k *Kernels) MulRows(y []float32, ldy int, m Matrix, r0, r1 int, xp []float
 		rows := min(k.tile, r1-t0)
 		for c0 := 0; c0 < m.Cols; c0 += k.deep {
 			kc := min(k.deep, m.Cols-c0)
-			if m.Packed {
-				k.widePanels(wp, m, t0, rows, c0, kc)
+			if m.Panels != nil {
+				k.widePanels(wp, m.Panels, t0, rows, c0, kc, scratch[k.tile*k.deep:])
 			} else {
 				for i := 0; i < rows; i += k.mr {
 					k.packW(wp[i*kc:], m, t0+i, min(k.mr, rows-i), c0, kc, scratch[k.tile*k.deep:])
@@ -188,7 +191,7 @@ func (k *Kernels) MulRows(y []float32, ldy int, m Matrix, r0, r1 int, xp []float
 
 // widePanels turns columns c0 … c0+kc-1 of the panels from row r0 on into the
 // micro-kernel's tiles, [kc][mr]. Rows that a last tile lacks keep what was there.
-func (k *Kernels) widePanels(dst []float32, m Matrix, r0, rows, c0, kc int) {
+func (k *Kernels) widePanels(dst []float32, m *Panels, r0, rows, c0, kc int, scratch []float32) {
 	wide := k.k.WideF32
 	switch m.Type {
 	case tensor.F16:
@@ -196,9 +199,8 @@ func (k *Kernels) widePanels(dst []float32, m Matrix, r0, rows, c0, kc int) {
 	case tensor.BF16:
 		wide = k.k.WideBF16
 	}
-	size, at := PanelBytes(m.Type, m.Cols), PanelBytes(m.Type, c0)
 	for i := 0; i < rows; i += PanelRows {
-		w := m.Data[(r0+i)/PanelRows*size:][at:size]
+		w := k.plainColumns(m, (r0+i)/PanelRows, c0, kc, scratch)
 		// Where a tile is more than a panel, panels lie beside each other in it.
 		wide(ptr(w), ptr(dst[i/max(k.mr, PanelRows)*max(k.mr, PanelRows)*kc+i%max(k.mr, PanelRows):]), kc)
 	}

@@ -20,7 +20,7 @@ func machineLevels() []Kernels {
 			narrow = &avxvnniPanelKernels
 		}
 		if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512DQ {
-			k := Kernels{Name: "avx512", k: avx512Kernels, p: narrow, mr: 32, nr: 12, tile: 128, deep: 4 * blockK, far: far}
+			k := Kernels{Name: "avx512", k: avx512Kernels, p: narrow, c: &avx512CompactKernels, mr: 32, nr: 12, tile: 128, deep: 4 * blockK, far: far}
 			if x.HasAVX512VNNI { // there are processors of AVX-512 without dot products of bytes
 				k.p, k.w = &avx512PanelKernels, &avx512WideKernels
 			}
@@ -34,7 +34,7 @@ func machineLevels() []Kernels {
 			}
 			all = append(all, k)
 		}
-		all = append(all, Kernels{Name: "avx2", k: avx2Kernels, p: narrow, mr: 16, nr: 6, tile: 128, deep: blockK, far: far})
+		all = append(all, Kernels{Name: "avx2", k: avx2Kernels, p: narrow, c: &avx2CompactKernels, mr: 16, nr: 6, tile: 128, deep: blockK, far: far})
 	}
 	return all
 }

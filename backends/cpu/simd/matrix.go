@@ -24,9 +24,9 @@ type Matrix struct {
 	// Stride is the distance of rows in bytes: a multiple of the element's
 	// size for F32, F16 and BF16. Zero means dense.
 	Stride int
-	// Packed says that Data are panels of a plain type (PackPanel). Such a
+	// Panels, of a plain type, are the matrix in the place of Data; nil where it has rows. Such a
 	// matrix is for MulRows only.
-	Packed bool
+	Panels *Panels
 	// Decode widens len(dst) elements, whole blocks of a row, of the types that
 	// no kernel reads directly; see Direct. It must be safe for concurrent use.
 	Decode func(dst []float32, src []byte)
@@ -50,11 +50,14 @@ func (m Matrix) Check() error {
 	if err := m.Type.CheckRow(m.Cols); err != nil {
 		return err
 	}
-	if m.Packed {
+	if p := m.Panels; p != nil {
 		if !plainPanel(m.Type) {
 			return fmt.Errorf("panels of %s are for MulPanels", m.Type)
 		}
-		return (&Panels{m.Type, m.Rows, m.Cols, m.Data}).Check()
+		if p.Type != m.Type || p.Rows != m.Rows || p.Cols != m.Cols {
+			return fmt.Errorf("a matrix of %s, %d by %d, in panels of %s, %d by %d", m.Type, m.Rows, m.Cols, p.Type, p.Rows, p.Cols)
+		}
+		return p.Check()
 	}
 	if !Direct(m.Type) && m.Decode == nil {
 		return fmt.Errorf("no kernel reads %s and the matrix brings no decoder", m.Type)

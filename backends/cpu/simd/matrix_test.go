@@ -205,6 +205,7 @@ func TestHeads(t *testing.T) {
 			r := newRand(8)
 			for _, c := range []struct{ rows, groups, d, share int }{
 				{0, 2, 8, 1}, {1, 1, 1, 1}, {3, 5, 7, 2}, {9, 4, 64, 1}, {4, 2, 80, 3}, {17, 3, 129, 2}, {2, 3, 256, 1},
+				{9, 1, 64, 8}, {17, 1, 129, 7}, {3, 1, 7, 4}, {0, 1, 80, 4}, {40, 1, 112, 3},
 			} {
 				what := fmt.Sprintf("%s, %+v", typ, c)
 				heads := c.groups * c.share
@@ -443,7 +444,7 @@ func testMatMul(t *testing.T, k *Kernels, r *rand.Rand, typ tensor.Type, s, n, c
 		for i := range n {
 			rows = append(rows, m.row(i)...)
 		}
-		m = Matrix{Type: typ, Rows: n, Cols: cols, Packed: true, Data: packAll(t, typ, rows, n, cols).Data}
+		m = Matrix{Type: typ, Rows: n, Cols: cols, Panels: packAll(t, typ, rows, n, cols)}
 		split = split / PanelRows * PanelRows
 	}
 	k.MulRows(y.v, ldy, m, 0, split, xp.v, s, scratch.v, add)

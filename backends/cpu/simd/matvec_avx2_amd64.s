@@ -10,7 +10,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	// mv_f32: +0
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0x01858e0f; WORD $0x0000 // jle 0x1018e <mv_f32+0x18e>
-	QUAD $0x0024ce05217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x24ce] # 0x124e0 <wsumh_bf16+0x2d0>
+	QUAD $0x00350e05217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x350e] # 0x13520 <wsumh_bf16+0x8b0>
 	LONG $0x02e1c149 // shl r9, 0x2
 	WORD $0x4beb // jmp 0x10063 <mv_f32+0x63>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
@@ -103,7 +103,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xffff2548; WORD $0x0000 // and rax, 0xffff
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x024d840f; WORD $0x0000 // je 0x1040f <mvh_f32+0x26f>
-	QUAD $0x00231505217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x2315] # 0x124e0 <wsumh_bf16+0x2d0>
+	QUAD $0x00335505217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x3355] # 0x13520 <wsumh_bf16+0x8b0>
 	WORD $0x8945; BYTE $0xca // mov r10d, r9d
 	LONG $0x10eac141 // shr r10d, 0x10
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
@@ -248,7 +248,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x53 // push rbx
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x10ec8348 // sub rsp, 0x10
-	QUAD $0x00208f0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x208f] # 0x124e0 <wsumh_bf16+0x2d0>
+	QUAD $0x0030cf0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x30cf] # 0x13520 <wsumh_bf16+0x8b0>
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	WORD $0x65eb // jmp 0x104bf <mv_f16+0x8f>
@@ -362,7 +362,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
 	LONG $0x028a840f; WORD $0x0000 // je 0x108be <mvh_f16+0x2be>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	QUAD $0x001e9e0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x1e9e] # 0x124e0 <wsumh_bf16+0x2d0>
+	QUAD $0x002ede0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x2ede] # 0x13520 <wsumh_bf16+0x8b0>
 	WORD $0x8945; BYTE $0xca // mov r10d, r9d
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x30f8c148 // sar rax, 0x30
@@ -524,7 +524,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x53 // push rbx
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x10ec8348 // sub rsp, 0x10
-	QUAD $0x001bef0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x1bef] # 0x124e0 <wsumh_bf16+0x2d0>
+	QUAD $0x002c2f0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x2c2f] # 0x13520 <wsumh_bf16+0x8b0>
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	WORD $0x6aeb // jmp 0x10964 <mv_bf16+0x94>
@@ -648,7 +648,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
 	LONG $0x02ca840f; WORD $0x0000 // je 0x10dde <mvh_bf16+0x2fe>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	QUAD $0x0019be0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x19be] # 0x124e0 <wsumh_bf16+0x2d0>
+	QUAD $0x0029fe0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x29fe] # 0x13520 <wsumh_bf16+0x8b0>
 	WORD $0x8945; BYTE $0xca // mov r10d, r9d
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x30f8c148 // sar rax, 0x30
@@ -923,8 +923,8 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x55 // push rbp
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x00154a057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x154a] # 0x12530 <wsumh_bf16+0x320>
-	QUAD $0x0015420d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x1542] # 0x12531 <wsumh_bf16+0x321>
+	QUAD $0x00258a057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x258a] # 0x13570 <wsumh_bf16+0x900>
+	QUAD $0x0025820d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x2582] # 0x13571 <wsumh_bf16+0x901>
 	LONG $0x1f408d49 // lea rax, [r8 + 0x1f]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xc0490f49 // cmovns rax, r8
@@ -1061,7 +1061,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0x02ca8e0f; WORD $0x0000 // jle 0x1150d <mv_q4_k+0x2ed>
-	QUAD $0x0012e6057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x12e6] # 0x12532 <wsumh_bf16+0x322>
+	QUAD $0x002326057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x2326] # 0x13572 <wsumh_bf16+0x902>
 	LONG $0xffb08d49; WORD $0x0000; BYTE $0x00 // lea rsi, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xf0490f49 // cmovns rsi, r8
@@ -1230,9 +1230,9 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0x02c98e0f; WORD $0x0000 // jle 0x1180c <mv_q6_k+0x2ec>
-	QUAD $0x000fe7057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0xfe7] # 0x12533 <wsumh_bf16+0x323>
-	QUAD $0x000fdf0d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0xfdf] # 0x12534 <wsumh_bf16+0x324>
-	QUAD $0x000fd7157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0xfd7] # 0x12535 <wsumh_bf16+0x325>
+	QUAD $0x002027057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x2027] # 0x13573 <wsumh_bf16+0x903>
+	QUAD $0x00201f0d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x201f] # 0x13574 <wsumh_bf16+0x904>
+	QUAD $0x002017157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x2017] # 0x13575 <wsumh_bf16+0x905>
 	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x244c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r9
@@ -1399,7 +1399,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x92048d4a // lea rax, [rdx + 4*r10]
 	LONG $0x6e79c1c4; BYTE $0xc0 // vmovd xmm0, r8d
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00000c620566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xc62] # 0x124c0 <wsumh_bf16+0x2b0>
+	QUAD $0x00001ca20566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1ca2] # 0x13500 <wsumh_bf16+0x890>
 	LONG $0x2c7da2c4; WORD $0x920c // vmaskmovps ymm1, ymm0, ymmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	WORD $0x327e // jle 0x1189b <wsum_f32+0x7b>
@@ -1501,7 +1501,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x6e79c1c4; BYTE $0xc0 // vmovd xmm0, r8d
 	LONG $0x92048d4a // lea rax, [rdx + 4*r10]
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00000ad10566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xad1] # 0x124c0 <wsumh_bf16+0x2b0>
+	QUAD $0x00001b110566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1b11] # 0x13500 <wsumh_bf16+0x890>
 	LONG $0x2c7da2c4; WORD $0x920c // vmaskmovps ymm1, ymm0, ymmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0x016f8e0f; WORD $0x0000 // jle 0x11b6d <wsum_f16+0x1cd>
@@ -1627,7 +1627,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x6e79c1c4; BYTE $0xc0 // vmovd xmm0, r8d
 	LONG $0x92048d4a // lea rax, [rdx + 4*r10]
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000008e10566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x8e1] # 0x124c0 <wsumh_bf16+0x2b0>
+	QUAD $0x000019210566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1921] # 0x13500 <wsumh_bf16+0x890>
 	LONG $0x2c7da2c4; WORD $0x920c // vmaskmovps ymm1, ymm0, ymmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0x01848e0f; WORD $0x0000 // jle 0x11d72 <wsum_bf16+0x1e2>
@@ -1745,119 +1745,392 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x20ec8348 // sub rsp, 0x20
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0xffff2548; WORD $0x0000 // and rax, 0xffff
-	LONG $0x24548948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdx
-	LONG $0x01db840f; WORD $0x0000 // je 0x11f8d <wsumh_f32+0x1fd>
-	QUAD $0x00072505217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x725] # 0x124e0 <wsumh_bf16+0x2d0>
-	WORD $0x8945; BYTE $0xca // mov r10d, r9d
-	LONG $0x10eac141 // shr r10d, 0x10
-	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	LONG $0x48ec8348 // sub rsp, 0x48
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0x894c; BYTE $0xcb // mov rbx, r9
+	LONG $0xd1b70f45 // movzx r10d, r9w
 	LONG $0x20e9c149 // shr r9, 0x20
-	LONG $0x8f1c8d48 // lea rbx, [rdi + 4*rcx]
-	LONG $0x02e1c148 // shl rcx, 0x2
-	LONG $0x30fac148 // sar rdx, 0x30
-	QUAD $0x0000000095348d46 // lea r14d, [4*r10]
-	LONG $0xc9b70f45 // movzx r9d, r9w
-	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
-	LONG $0x240c894c // mov qword ptr [rsp], r9
-	WORD $0x26eb // jmp 0x11e12 <wsumh_f32+0x82>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	LONG $0x244c8b4c; BYTE $0x18 // mov r9, qword ptr [rsp + 0x18]
-	LONG $0x04c68348 // add rsi, 0x4
-	LONG $0xff418d49 // lea rax, [r9 - 0x1]
-	WORD $0x0148; BYTE $0xcb // add rbx, rcx
-	WORD $0x0148; BYTE $0xcf // add rdi, rcx
-	LONG $0x01f98349 // cmp r9, 0x1
-	LONG $0x017b8e0f; WORD $0x0000 // jle 0x11f8d <wsumh_f32+0x1fd>
-	LONG $0x243c8348; BYTE $0x00 // cmp qword ptr [rsp], 0x0
-	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
-	WORD $0xd274 // je 0x11df0 <wsumh_f32+0x60>
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0xe8c1; BYTE $0x10 // shr eax, 0x10
+	LONG $0x30fbc148 // sar rbx, 0x30
+	LONG $0xf9b70f41 // movzx edi, r9w
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	LONG $0x02e6850f; WORD $0x0000 // jne 0x120b0 <wsumh_f32+0x320>
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	LONG $0x04fb8348 // cmp rbx, 0x4
+	LONG $0x04a68c0f; WORD $0x0000 // jl 0x1227f <wsumh_f32+0x4ef>
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	LONG $0x04e7c148 // shl rdi, 0x4
+	QUAD $0x00173705217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x1737] # 0x13520 <wsumh_bf16+0x8b0>
+	WORD $0x8941; BYTE $0xc1 // mov r9d, eax
+	LONG $0x04e1c141 // shl r9d, 0x4
+	QUAD $0x000000008d2c8d48 // lea rbp, [4*rcx]
+	LONG $0x014a8d49 // lea rcx, [r10 + 0x1]
+	LONG $0x247c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdi
+	LONG $0x00853c8d; WORD $0x0000; BYTE $0x00 // lea edi, [4*rax]
+	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
 	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
-	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
-	WORD $0x8949; BYTE $0xff // mov r15, rdi
-	WORD $0x8949; BYTE $0xdc // mov r12, rbx
-	WORD $0x8948; BYTE $0xf5 // mov rbp, rsi
-	WORD $0x21eb // jmp 0x11e53 <wsumh_f32+0xc3>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xff418d49 // lea rax, [r9 - 0x1]
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	LONG $0x7f348d4c // lea r14, [rdi + 2*rdi]
+	QUAD $0x00000000853c8d4a // lea rdi, [4*r8]
+	LONG $0x7f3c8d4c // lea r15, [rdi + 2*rdi]
+	LONG $0x00c53c8d; WORD $0x0000; BYTE $0x00 // lea edi, [8*rax]
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	LONG $0x20798d49 // lea rdi, [r9 + 0x20]
+	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
+	WORD $0x26eb // jmp 0x11e63 <wsumh_f32+0xd3>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x247c8b48; BYTE $0x40 // mov rdi, qword ptr [rsp + 0x40]
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x24740348; BYTE $0x38 // add rsi, qword ptr [rsp + 0x38]
+	LONG $0x24540348; BYTE $0x30 // add rdx, qword ptr [rsp + 0x30]
+	LONG $0xfc4f8d4c // lea r9, [rdi - 0x4]
+	WORD $0x894c; BYTE $0xcb // mov rbx, r9
+	LONG $0x07ff8348 // cmp rdi, 0x7
+	LONG $0x041f8e0f; WORD $0x0000 // jle 0x12282 <wsumh_f32+0x4f2>
+	LONG $0x245c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rbx
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	WORD $0xf883; BYTE $0x10 // cmp eax, 0x10
+	LONG $0x0137830f; WORD $0x0000 // jae 0x11fb0 <wsumh_f32+0x220>
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
+	WORD $0xbf73 // jae 0x11e40 <wsumh_f32+0xb0>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x8e2c8d4e // lea r13, [rsi + 4*r9]
+	WORD $0x33eb // jmp 0x11ebe <wsumh_f32+0x12e>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x2e75c2c4; WORD $0x242c // vmaskmovps ymmword ptr [r12], ymm1, ymm5
+	LONG $0x2e75e2c4; BYTE $0x22 // vmaskmovps ymmword ptr [rdx], ymm1, ymm4
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x2e75c2c4; WORD $0x141c // vmaskmovps ymmword ptr [r12 + rdx], ymm1, ymm3
+	LONG $0x2e7582c4; WORD $0x3414 // vmaskmovps ymmword ptr [r12 + r14], ymm1, ymm2
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
+	LONG $0x08c18349 // add r9, 0x8
+	LONG $0x20c58349 // add r13, 0x20
+	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
+	WORD $0x8273 // jae 0x11e40 <wsumh_f32+0xb0>
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	WORD $0x294c; BYTE $0xcf // sub rdi, r9
+	LONG $0x8a248d4e // lea r12, [rdx + 4*r9]
+	LONG $0xcf6ef9c5 // vmovd xmm1, edi
+	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0x84148d49 // lea rdx, [r12 + 4*rax]
+	LONG $0xc866f5c5 // vpcmpgtd ymm1, ymm1, ymm0
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x317d // jge 0x11f10 <wsumh_f32+0x180>
+	LONG $0x2c75e2c4; BYTE $0x22 // vmaskmovps ymm4, ymm1, ymmword ptr [rdx]
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x2c75c2c4; WORD $0x242c // vmaskmovps ymm5, ymm1, ymmword ptr [r12]
+	LONG $0x2c7582c4; WORD $0x3414 // vmaskmovps ymm2, ymm1, ymmword ptr [r12 + r14]
+	LONG $0x2c75c2c4; WORD $0x141c // vmaskmovps ymm3, ymm1, ymmword ptr [r12 + rdx]
+	WORD $0x8948; BYTE $0xf2 // mov rdx, rsi
+	WORD $0x25eb // jmp 0x11f28 <wsumh_f32+0x198>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x107cc1c4; WORD $0x242c // vmovups ymm5, ymmword ptr [r12]
+	LONG $0x107cc1c4; WORD $0x8424 // vmovups ymm4, ymmword ptr [r12 + 4*rax]
+	LONG $0x107cc1c4; WORD $0xc41c // vmovups ymm3, ymmword ptr [r12 + 8*rax]
+	LONG $0x107c81c4; WORD $0x3414 // vmovups ymm2, ymmword ptr [r12 + r14]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x6775 // jne 0x11f9f <wsumh_f32+0x20f>
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	LONG $0xff4e8c0f; WORD $0xffff // jl 0x11e90 <wsumh_f32+0x100>
+	LONG $0x117cc1c4; WORD $0x242c // vmovups ymmword ptr [r12], ymm5
+	LONG $0x117cc1c4; WORD $0x8424 // vmovups ymmword ptr [r12 + 4*rax], ymm4
+	LONG $0x117cc1c4; WORD $0xc41c // vmovups ymmword ptr [r12 + 8*rax], ymm3
+	LONG $0x117c81c4; WORD $0x3414 // vmovups ymmword ptr [r12 + r14], ymm2
+	LONG $0xffff4de9; BYTE $0xff // jmp 0x11eac <wsumh_f32+0x11c>
+	BYTE $0x90 // nop
+	LONG $0x3310fcc5 // vmovups ymm6, ymmword ptr [rbx]
+	LONG $0x187d02c4; WORD $0x8304 // vbroadcastss ymm8, dword ptr [r11 + 4*r8]
+	LONG $0x187dc2c4; BYTE $0x3b // vbroadcastss ymm7, dword ptr [r11]
+	LONG $0x187d02c4; WORD $0xc30c // vbroadcastss ymm9, dword ptr [r11 + 8*r8]
+	WORD $0x0148; BYTE $0xeb // add rbx, rbp
+	WORD $0xff48; BYTE $0xce // dec rsi
+	LONG $0xb84dc2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm6, ymm8 # ymm4 = (ymm6 * ymm8) + ymm4
+	LONG $0x187d02c4; WORD $0x3b04 // vbroadcastss ymm8, dword ptr [r11 + r15]
+	LONG $0xb84de2c4; BYTE $0xef // vfmadd231ps ymm5, ymm6, ymm7 # ymm5 = (ymm6 * ymm7) + ymm5
+	LONG $0xb84dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm6, ymm9 # ymm3 = (ymm6 * ymm9) + ymm3
+	LONG $0x04c38349 // add r11, 0x4
+	LONG $0xb84dc2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm6, ymm8 # ymm2 = (ymm6 * ymm8) + ymm2
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	WORD $0x997e // jle 0x11f38 <wsumh_f32+0x1a8>
+	LONG $0x07ff8348 // cmp rdi, 0x7
+	WORD $0xbb7f // jg 0x11f60 <wsumh_f32+0x1d0>
+	LONG $0x2c75e2c4; BYTE $0x33 // vmaskmovps ymm6, ymm1, ymmword ptr [rbx]
+	WORD $0xb8eb // jmp 0x11f64 <wsumh_f32+0x1d4>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x245c8b48; BYTE $0x28 // mov rbx, qword ptr [rsp + 0x28]
+	LONG $0x000010be; BYTE $0x00 // mov esi, 0x10
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x43eb // jmp 0x12002 <wsumh_f32+0x272>
+	BYTE $0x90 // nop
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
+	LONG $0x10718d49 // lea rsi, [r9 + 0x10]
+	LONG $0x40c38348 // add rbx, 0x40
+	LONG $0x1711fcc5 // vmovups ymmword ptr [rdi], ymm2
+	LONG $0x4f11fcc5; BYTE $0x20 // vmovups ymmword ptr [rdi + 0x20], ymm1
+	LONG $0x1c11fcc5; BYTE $0x87 // vmovups ymmword ptr [rdi + 4*rax], ymm3
+	LONG $0x6411fcc5; WORD $0x2087 // vmovups ymmword ptr [rdi + 4*rax + 0x20], ymm4
+	LONG $0x2c11fcc5; BYTE $0xc7 // vmovups ymmword ptr [rdi + 8*rax], ymm5
+	LONG $0x7411fcc5; WORD $0x20c7 // vmovups ymmword ptr [rdi + 8*rax + 0x20], ymm6
+	LONG $0x117ca1c4; WORD $0x373c // vmovups ymmword ptr [rdi + r14], ymm7
+	LONG $0x117c21c4; WORD $0x3744; BYTE $0x20 // vmovups ymmword ptr [rdi + r14 + 0x20], ymm8
+	WORD $0x3948; BYTE $0xc6 // cmp rsi, rax
+	LONG $0xfe7a870f; WORD $0xffff // ja 0x11e7c <wsumh_f32+0xec>
+	LONG $0x8a3c8d4a // lea rdi, [rdx + 4*r9]
+	LONG $0x107ca1c4; WORD $0x8a14 // vmovups ymm2, ymmword ptr [rdx + 4*r9]
+	LONG $0x107ca1c4; WORD $0x8a4c; BYTE $0x20 // vmovups ymm1, ymmword ptr [rdx + 4*r9 + 0x20]
+	LONG $0x24648b4c; BYTE $0x10 // mov r12, qword ptr [rsp + 0x10]
+	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
+	WORD $0x8949; BYTE $0xdd // mov r13, rbx
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x1c10fcc5; BYTE $0x87 // vmovups ymm3, ymmword ptr [rdi + 4*rax]
+	LONG $0x6410fcc5; WORD $0x2087 // vmovups ymm4, ymmword ptr [rdi + 4*rax + 0x20]
+	LONG $0x2c10fcc5; BYTE $0xc7 // vmovups ymm5, ymmword ptr [rdi + 8*rax]
+	LONG $0x7410fcc5; WORD $0x20c7 // vmovups ymm6, ymmword ptr [rdi + 8*rax + 0x20]
+	LONG $0x107cc1c4; WORD $0x3e3c // vmovups ymm7, ymmword ptr [r14 + rdi]
+	LONG $0x107c41c4; WORD $0x3e44; BYTE $0x20 // vmovups ymm8, ymmword ptr [r14 + rdi + 0x20]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xff73840f; WORD $0xffff // je 0x11fc0 <wsumh_f32+0x230>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x107c41c4; WORD $0xe04d // vmovups ymm9, ymmword ptr [r13 - 0x20]
+	LONG $0x107c41c4; WORD $0x0055 // vmovups ymm10, ymmword ptr [r13]
+	LONG $0x187d22c4; WORD $0x8624 // vbroadcastss ymm12, dword ptr [rsi + 4*r8]
+	LONG $0x187d62c4; BYTE $0x1e // vbroadcastss ymm11, dword ptr [rsi]
+	LONG $0x187d22c4; WORD $0xc62c // vbroadcastss ymm13, dword ptr [rsi + 8*r8]
+	WORD $0x0149; BYTE $0xed // add r13, rbp
+	WORD $0xff49; BYTE $0xcc // dec r12
+	LONG $0xb835c2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm9, ymm12 # ymm3 = (ymm9 * ymm12) + ymm3
+	LONG $0xb82dc2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm10, ymm12 # ymm4 = (ymm10 * ymm12) + ymm4
+	LONG $0x187d22c4; WORD $0x3e24 // vbroadcastss ymm12, dword ptr [rsi + r15]
+	LONG $0xb835c2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm9, ymm11 # ymm2 = (ymm9 * ymm11) + ymm2
+	LONG $0xb82dc2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm10, ymm11 # ymm1 = (ymm10 * ymm11) + ymm1
+	LONG $0xb835c2c4; BYTE $0xed // vfmadd231ps ymm5, ymm9, ymm13 # ymm5 = (ymm9 * ymm13) + ymm5
+	LONG $0xb82dc2c4; BYTE $0xf5 // vfmadd231ps ymm6, ymm10, ymm13 # ymm6 = (ymm10 * ymm13) + ymm6
+	LONG $0x04c68348 // add rsi, 0x4
+	LONG $0xb81dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm12, ymm9 # ymm7 = (ymm12 * ymm9) + ymm7
+	LONG $0xb82d42c4; BYTE $0xc4 // vfmadd231ps ymm8, ymm10, ymm12 # ymm8 = (ymm10 * ymm12) + ymm8
+	LONG $0x01fc8349 // cmp r12, 0x1
+	WORD $0xa57f // jg 0x12050 <wsumh_f32+0x2c0>
+	LONG $0xffff10e9; BYTE $0xff // jmp 0x11fc0 <wsumh_f32+0x230>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x037f840f; WORD $0x0000 // je 0x12438 <wsumh_f32+0x6a8>
+	QUAD $0x00145e05217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x145e] # 0x13520 <wsumh_bf16+0x8b0>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	QUAD $0x0000000085348d44 // lea r14d, [4*rax]
+	LONG $0x8f3c8d48 // lea rdi, [rdi + 4*rcx]
+	LONG $0x02e1c148 // shl rcx, 0x2
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	WORD $0x26eb // jmp 0x12103 <wsumh_f32+0x373>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0x244c0148; BYTE $0x08 // add qword ptr [rsp + 0x8], rcx
+	LONG $0x240c0148 // add qword ptr [rsp], rcx
+	LONG $0xff7a8d49 // lea rdi, [r10 - 0x1]
+	LONG $0x04c68348 // add rsi, 0x4
+	LONG $0x01fa8349 // cmp r10, 0x1
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x03358e0f; WORD $0x0000 // jle 0x12438 <wsumh_f32+0x6a8>
+	LONG $0x247c8348; WORD $0x0010 // cmp qword ptr [rsp + 0x10], 0x0
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	WORD $0xd074 // je 0x120e0 <wsumh_f32+0x350>
+	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
+	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
+	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
+	LONG $0x246c8b48; BYTE $0x18 // mov rbp, qword ptr [rsp + 0x18]
+	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
+	WORD $0x1beb // jmp 0x12143 <wsumh_f32+0x3b3>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xff718d49 // lea rsi, [r9 - 0x1]
 	WORD $0x014d; BYTE $0xf7 // add r15, r14
 	WORD $0x014d; BYTE $0xf4 // add r12, r14
 	LONG $0x01f98349 // cmp r9, 0x1
-	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	WORD $0x9d7e // jle 0x11df0 <wsumh_f32+0x60>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x1674 // je 0x11e6e <wsumh_f32+0xde>
-	WORD $0xc031 // xor eax, eax
+	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
+	WORD $0x9d7e // jle 0x120e0 <wsumh_f32+0x350>
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x1674 // je 0x1215e <wsumh_f32+0x3ce>
+	WORD $0xf631 // xor esi, esi
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x14180f41; BYTE $0x84 // prefetcht1 byte ptr [r12 + 4*rax]
-	LONG $0x10c08348 // add rax, 0x10
-	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
-	WORD $0xf272 // jb 0x11e60 <wsumh_f32+0xd0>
-	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
-	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x1f7f // jg 0x11e95 <wsumh_f32+0x105>
-	WORD $0xc8eb // jmp 0x11e40 <wsumh_f32+0xb0>
+	LONG $0x14180f41; BYTE $0xb4 // prefetcht1 byte ptr [r12 + 4*rsi]
+	LONG $0x10c68348 // add rsi, 0x10
+	WORD $0x3948; BYTE $0xc6 // cmp rsi, rax
+	WORD $0xf272 // jb 0x12150 <wsumh_f32+0x3c0>
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	WORD $0x1f7f // jg 0x12185 <wsumh_f32+0x3f5>
+	WORD $0xc8eb // jmp 0x12130 <wsumh_f32+0x3a0>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x856c8d4a; BYTE $0x00 // lea rbp, [rbp + 4*r8]
 	WORD $0x014d; BYTE $0xf5 // add r13, r14
-	LONG $0xff438d49 // lea rax, [r11 - 0x1]
-	LONG $0x01fb8349 // cmp r11, 0x1
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
-	WORD $0xab7e // jle 0x11e40 <wsumh_f32+0xb0>
+	LONG $0xff778d48 // lea rsi, [rdi - 0x1]
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	WORD $0xab7e // jle 0x12130 <wsumh_f32+0x3a0>
 	LONG $0x187de2c4; WORD $0x004d // vbroadcastss ymm1, dword ptr [rbp]
-	LONG $0x20fa8341 // cmp r10d, 0x20
-	WORD $0x0f73 // jae 0x11eb0 <wsumh_f32+0x120>
-	WORD $0xc931 // xor ecx, ecx
-	WORD $0x7eeb // jmp 0x11f23 <wsumh_f32+0x193>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x107cc1c4; WORD $0x8714 // vmovups ymm2, ymmword ptr [r15 + 4*rax]
-	LONG $0x20488d48 // lea rcx, [rax + 0x20]
-	LONG $0xa875c2c4; WORD $0x8554; BYTE $0x00 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*rax] # ymm2 = (ymm1 * ymm2) + mem
-	LONG $0x117cc1c4; WORD $0x8554; BYTE $0x00 // vmovups ymmword ptr [r13 + 4*rax], ymm2
-	LONG $0x107cc1c4; WORD $0x8754; BYTE $0x20 // vmovups ymm2, ymmword ptr [r15 + 4*rax + 0x20]
-	LONG $0xa875c2c4; WORD $0x8554; BYTE $0x20 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*rax + 0x20] # ymm2 = (ymm1 * ymm2) + mem
-	LONG $0x117cc1c4; WORD $0x8554; BYTE $0x20 // vmovups ymmword ptr [r13 + 4*rax + 0x20], ymm2
-	LONG $0x107cc1c4; WORD $0x8754; BYTE $0x40 // vmovups ymm2, ymmword ptr [r15 + 4*rax + 0x40]
-	LONG $0xa875c2c4; WORD $0x8554; BYTE $0x40 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*rax + 0x40] # ymm2 = (ymm1 * ymm2) + mem
-	LONG $0x117cc1c4; WORD $0x8554; BYTE $0x40 // vmovups ymmword ptr [r13 + 4*rax + 0x40], ymm2
-	LONG $0x107cc1c4; WORD $0x8754; BYTE $0x60 // vmovups ymm2, ymmword ptr [r15 + 4*rax + 0x60]
-	LONG $0xa875c2c4; WORD $0x8554; BYTE $0x60 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*rax + 0x60] # ymm2 = (ymm1 * ymm2) + mem
-	LONG $0x117cc1c4; WORD $0x8554; BYTE $0x60 // vmovups ymmword ptr [r13 + 4*rax + 0x60], ymm2
-	LONG $0x40c08348 // add rax, 0x40
-	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0x9d76 // jbe 0x11ec0 <wsumh_f32+0x130>
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x08c88348 // or rax, 0x8
-	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
-	WORD $0x2577 // ja 0x11f54 <wsumh_f32+0x1c4>
+	WORD $0xf883; BYTE $0x20 // cmp eax, 0x20
+	WORD $0x1073 // jae 0x121a0 <wsumh_f32+0x410>
+	WORD $0xf631 // xor esi, esi
+	WORD $0x7feb // jmp 0x12213 <wsumh_f32+0x483>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x107c81c4; WORD $0x9f14 // vmovups ymm2, ymmword ptr [r15 + 4*r11]
+	LONG $0x20738d49 // lea rsi, [r11 + 0x20]
+	LONG $0xa87582c4; WORD $0x9d54; BYTE $0x00 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*r11] # ymm2 = (ymm1 * ymm2) + mem
+	LONG $0x117c81c4; WORD $0x9d54; BYTE $0x00 // vmovups ymmword ptr [r13 + 4*r11], ymm2
+	LONG $0x107c81c4; WORD $0x9f54; BYTE $0x20 // vmovups ymm2, ymmword ptr [r15 + 4*r11 + 0x20]
+	LONG $0xa87582c4; WORD $0x9d54; BYTE $0x20 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*r11 + 0x20] # ymm2 = (ymm1 * ymm2) + mem
+	LONG $0x117c81c4; WORD $0x9d54; BYTE $0x20 // vmovups ymmword ptr [r13 + 4*r11 + 0x20], ymm2
+	LONG $0x107c81c4; WORD $0x9f54; BYTE $0x40 // vmovups ymm2, ymmword ptr [r15 + 4*r11 + 0x40]
+	LONG $0xa87582c4; WORD $0x9d54; BYTE $0x40 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*r11 + 0x40] # ymm2 = (ymm1 * ymm2) + mem
+	LONG $0x117c81c4; WORD $0x9d54; BYTE $0x40 // vmovups ymmword ptr [r13 + 4*r11 + 0x40], ymm2
+	LONG $0x107c81c4; WORD $0x9f54; BYTE $0x60 // vmovups ymm2, ymmword ptr [r15 + 4*r11 + 0x60]
+	LONG $0xa87582c4; WORD $0x9d54; BYTE $0x60 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*r11 + 0x60] # ymm2 = (ymm1 * ymm2) + mem
+	LONG $0x117c81c4; WORD $0x9d54; BYTE $0x60 // vmovups ymmword ptr [r13 + 4*r11 + 0x60], ymm2
+	LONG $0x40c38349 // add r11, 0x40
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	WORD $0x9d76 // jbe 0x121b0 <wsumh_f32+0x420>
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	LONG $0x08cb8349 // or r11, 0x8
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	WORD $0x2577 // ja 0x12244 <wsumh_f32+0x4b4>
 	BYTE $0x90 // nop
-	LONG $0x107cc1c4; WORD $0x8f14 // vmovups ymm2, ymmword ptr [r15 + 4*rcx]
-	LONG $0x08418d48 // lea rax, [rcx + 0x8]
-	LONG $0xa875c2c4; WORD $0x8d54; BYTE $0x00 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*rcx] # ymm2 = (ymm1 * ymm2) + mem
-	LONG $0x117cc1c4; WORD $0x8d54; BYTE $0x00 // vmovups ymmword ptr [r13 + 4*rcx], ymm2
-	LONG $0x10c18348 // add rcx, 0x10
-	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	WORD $0xdc76 // jbe 0x11f30 <wsumh_f32+0x1a0>
-	WORD $0x3949; BYTE $0xca // cmp r10, rcx
-	LONG $0xff23860f; WORD $0xffff // jbe 0x11e80 <wsumh_f32+0xf0>
-	WORD $0x8944; BYTE $0xd0 // mov eax, r10d
-	WORD $0xc829 // sub eax, ecx
-	LONG $0xd06ef9c5 // vmovd xmm2, eax
+	LONG $0x107cc1c4; WORD $0xb714 // vmovups ymm2, ymmword ptr [r15 + 4*rsi]
+	LONG $0x085e8d4c // lea r11, [rsi + 0x8]
+	LONG $0xa875c2c4; WORD $0xb554; BYTE $0x00 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*rsi] # ymm2 = (ymm1 * ymm2) + mem
+	LONG $0x117cc1c4; WORD $0xb554; BYTE $0x00 // vmovups ymmword ptr [r13 + 4*rsi], ymm2
+	LONG $0x10c68348 // add rsi, 0x10
+	WORD $0x3948; BYTE $0xc6 // cmp rsi, rax
+	WORD $0x894c; BYTE $0xde // mov rsi, r11
+	WORD $0xdc76 // jbe 0x12220 <wsumh_f32+0x490>
+	WORD $0x3948; BYTE $0xf0 // cmp rax, rsi
+	LONG $0xff23860f; WORD $0xffff // jbe 0x12170 <wsumh_f32+0x3e0>
+	WORD $0x8941; BYTE $0xc3 // mov r11d, eax
+	WORD $0x2941; BYTE $0xf3 // sub r11d, esi
+	LONG $0x6e79c1c4; BYTE $0xd3 // vmovd xmm2, r11d
 	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
 	LONG $0xd066edc5 // vpcmpgtd ymm2, ymm2, ymm0
-	LONG $0x2c6dc2c4; WORD $0x8f1c // vmaskmovps ymm3, ymm2, ymmword ptr [r15 + 4*rcx]
-	LONG $0x2c6dc2c4; WORD $0x8d64; BYTE $0x00 // vmaskmovps ymm4, ymm2, ymmword ptr [r13 + 4*rcx]
+	LONG $0x2c6dc2c4; WORD $0xb71c // vmaskmovps ymm3, ymm2, ymmword ptr [r15 + 4*rsi]
+	LONG $0x2c6dc2c4; WORD $0xb564; BYTE $0x00 // vmaskmovps ymm4, ymm2, ymmword ptr [r13 + 4*rsi]
 	LONG $0xa865e2c4; BYTE $0xcc // vfmadd213ps ymm1, ymm3, ymm4 # ymm1 = (ymm3 * ymm1) + ymm4
-	LONG $0x2e6dc2c4; WORD $0x8d4c; BYTE $0x00 // vmaskmovps ymmword ptr [r13 + 4*rcx], ymm2, ymm1
-	LONG $0xfffef3e9; BYTE $0xff // jmp 0x11e80 <wsumh_f32+0xf0>
-	LONG $0x20c48348 // add rsp, 0x20
+	LONG $0x2e6dc2c4; WORD $0xb54c; BYTE $0x00 // vmaskmovps ymmword ptr [r13 + 4*rsi], ymm2, ymm1
+	LONG $0xfffef1e9; BYTE $0xff // jmp 0x12170 <wsumh_f32+0x3e0>
+	WORD $0x8949; BYTE $0xd9 // mov r9, rbx
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x01a88e0f; WORD $0x0000 // jle 0x12438 <wsumh_f32+0x6a8>
+	QUAD $0x00128705217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x1287] # 0x13520 <wsumh_bf16+0x8b0>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x02e0c149 // shl r8, 0x2
+	LONG $0x02e1c148 // shl rcx, 0x2
+	LONG $0x60678d4c // lea r12, [rdi + 0x60]
+	WORD $0x26eb // jmp 0x122d1 <wsumh_f32+0x541>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xba3c8d48 // lea rdi, [rdx + 4*rdi]
+	LONG $0x2e75e2c4; BYTE $0x17 // vmaskmovps ymmword ptr [rdi], ymm1, ymm2
+	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
+	WORD $0x014c; BYTE $0xc6 // add rsi, r8
+	LONG $0xff798d49 // lea rdi, [r9 - 0x1]
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
+	LONG $0x01678e0f; WORD $0x0000 // jle 0x12438 <wsumh_f32+0x6a8>
+	WORD $0xf883; BYTE $0x20 // cmp eax, 0x20
+	WORD $0x6a73 // jae 0x12340 <wsumh_f32+0x5b0>
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x8949; BYTE $0xdb // mov r11, rbx
+	LONG $0x08cb8349 // or r11, 0x8
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	LONG $0x00f8860f; WORD $0x0000 // jbe 0x123e0 <wsumh_f32+0x650>
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	WORD $0x3948; BYTE $0xf8 // cmp rax, rdi
+	WORD $0xc976 // jbe 0x122b9 <wsumh_f32+0x529>
+	WORD $0x8941; BYTE $0xc3 // mov r11d, eax
+	WORD $0x2941; BYTE $0xfb // sub r11d, edi
+	LONG $0x6e79c1c4; BYTE $0xcb // vmovd xmm1, r11d
+	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xc866f5c5 // vpcmpgtd ymm1, ymm1, ymm0
+	LONG $0x2c75e2c4; WORD $0xba14 // vmaskmovps ymm2, ymm1, ymmword ptr [rdx + 4*rdi]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0xa174 // je 0x122b0 <wsumh_f32+0x520>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0xdb31 // xor ebx, ebx
+	LONG $0xbb1c8d4d // lea r11, [r11 + 4*rdi]
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x2c75c2c4; BYTE $0x1b // vmaskmovps ymm3, ymm1, ymmword ptr [r11]
+	LONG $0x187de2c4; WORD $0x9e24 // vbroadcastss ymm4, dword ptr [rsi + 4*rbx]
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	WORD $0x0149; BYTE $0xcb // add r11, rcx
+	LONG $0xb865e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm3, ymm4 # ymm2 = (ymm3 * ymm4) + ymm2
+	WORD $0x3949; BYTE $0xda // cmp r10, rbx
+	WORD $0xe575 // jne 0x12320 <wsumh_f32+0x590>
+	LONG $0xffff70e9; BYTE $0xff // jmp 0x122b0 <wsumh_f32+0x520>
+	LONG $0x0020bb41; WORD $0x0000 // mov r11d, 0x20
+	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x31eb // jmp 0x1237f <wsumh_f32+0x5ef>
+	WORD $0x9066 // nop
+	LONG $0x205b8d4c // lea r11, [rbx + 0x20]
+	LONG $0x80ef8348 // sub rdi, -0x80
+	LONG $0x117ca1c4; WORD $0xb224 // vmovups ymmword ptr [rdx + 4*r14], ymm4
+	LONG $0x117ca1c4; WORD $0xb25c; BYTE $0x20 // vmovups ymmword ptr [rdx + 4*r14 + 0x20], ymm3
+	LONG $0x117ca1c4; WORD $0xb254; BYTE $0x40 // vmovups ymmword ptr [rdx + 4*r14 + 0x40], ymm2
+	LONG $0x117ca1c4; WORD $0xb24c; BYTE $0x60 // vmovups ymmword ptr [rdx + 4*r14 + 0x60], ymm1
+	WORD $0x8949; BYTE $0xde // mov r14, rbx
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	LONG $0xff59870f; WORD $0xffff // ja 0x122d8 <wsumh_f32+0x548>
+	LONG $0x107ca1c4; WORD $0xb224 // vmovups ymm4, ymmword ptr [rdx + 4*r14]
+	LONG $0x107ca1c4; WORD $0xb25c; BYTE $0x20 // vmovups ymm3, ymmword ptr [rdx + 4*r14 + 0x20]
+	LONG $0x107ca1c4; WORD $0xb254; BYTE $0x40 // vmovups ymm2, ymmword ptr [rdx + 4*r14 + 0x40]
+	LONG $0x107ca1c4; WORD $0xb24c; BYTE $0x60 // vmovups ymm1, ymmword ptr [rdx + 4*r14 + 0x60]
+	WORD $0x894c; BYTE $0xdb // mov rbx, r11
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0xae74 // je 0x12350 <wsumh_f32+0x5c0>
+	WORD $0x8949; BYTE $0xfb // mov r11, rdi
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x187da2c4; WORD $0xbe2c // vbroadcastss ymm5, dword ptr [rsi + 4*r15]
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	LONG $0xb855c2c4; WORD $0xa063 // vfmadd231ps ymm4, ymm5, ymmword ptr [r11 - 0x60] # ymm4 = (ymm5 * mem) + ymm4
+	LONG $0xb855c2c4; WORD $0xc05b // vfmadd231ps ymm3, ymm5, ymmword ptr [r11 - 0x40] # ymm3 = (ymm5 * mem) + ymm3
+	LONG $0xb855c2c4; WORD $0xe053 // vfmadd231ps ymm2, ymm5, ymmword ptr [r11 - 0x20] # ymm2 = (ymm5 * mem) + ymm2
+	LONG $0xb855c2c4; BYTE $0x0b // vfmadd231ps ymm1, ymm5, ymmword ptr [r11] # ymm1 = (ymm5 * mem) + ymm1
+	WORD $0x0149; BYTE $0xcb // add r11, rcx
+	WORD $0x394d; BYTE $0xfa // cmp r10, r15
+	WORD $0xd875 // jne 0x123b0 <wsumh_f32+0x620>
+	LONG $0xffff73e9; BYTE $0xff // jmp 0x12350 <wsumh_f32+0x5c0>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x9f348d4c // lea r14, [rdi + 4*rbx]
+	WORD $0x1feb // jmp 0x12409 <wsumh_f32+0x679>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x085f8d4c // lea r11, [rdi + 0x8]
+	LONG $0x20c68349 // add r14, 0x20
+	LONG $0x0c11fcc5; BYTE $0x9a // vmovups ymmword ptr [rdx + 4*rbx], ymm1
+	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	LONG $0xfee2870f; WORD $0xffff // ja 0x122eb <wsumh_f32+0x55b>
+	LONG $0x0c10fcc5; BYTE $0x9a // vmovups ymm1, ymmword ptr [rdx + 4*rbx]
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0xda74 // je 0x123f0 <wsumh_f32+0x660>
+	WORD $0x894d; BYTE $0xf3 // mov r11, r14
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x187da2c4; WORD $0xbe14 // vbroadcastss ymm2, dword ptr [rsi + 4*r15]
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	LONG $0xb86dc2c4; BYTE $0x0b // vfmadd231ps ymm1, ymm2, ymmword ptr [r11] # ymm1 = (ymm2 * mem) + ymm1
+	WORD $0x0149; BYTE $0xcb // add r11, rcx
+	WORD $0x394d; BYTE $0xfa // cmp r10, r15
+	WORD $0xea75 // jne 0x12420 <wsumh_f32+0x690>
+	WORD $0xb8eb // jmp 0x123f0 <wsumh_f32+0x660>
+	LONG $0x48c48348 // add rsp, 0x48
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -1866,9 +2139,9 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	BYTE $0x90 // nop
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 
-	// wsumh_f16: +8096
+	// wsumh_f16: +9296
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -1877,75 +2150,262 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0xf0e48348 // and rsp, -0x10
-	LONG $0x70ec8348 // sub rsp, 0x70
-	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
+	LONG $0x80ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x80
+	WORD $0x8944; BYTE $0xcb // mov ebx, r9d
+	WORD $0x8949; BYTE $0xd4 // mov r12, rdx
 	WORD $0x894c; BYTE $0xca // mov rdx, r9
-	LONG $0xffe28148; WORD $0x00ff; BYTE $0x00 // and rdx, 0xffff
-	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
+	LONG $0xd9b70f45 // movzx r11d, r9w
+	LONG $0x20e9c149 // shr r9, 0x20
+	WORD $0xebc1; BYTE $0x10 // shr ebx, 0x10
+	LONG $0x30fac148 // sar rdx, 0x30
 	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	LONG $0x022a840f; WORD $0x0000 // je 0x121fe <wsumh_f16+0x25e>
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	LONG $0x30fec148 // sar rsi, 0x30
-	QUAD $0x0004f90d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x4f9] # 0x124e0 <wsumh_bf16+0x2d0>
-	LONG $0x20e8c148 // shr rax, 0x20
-	LONG $0x10e9c141 // shr r9d, 0x10
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0xb70f; BYTE $0xc0 // movzx eax, ax
-	QUAD $0x000000008d3c8d46 // lea r15d, [4*r9]
+	LONG $0xc1b70f41 // movzx eax, r9w
 	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
-	LONG $0x4e048d48 // lea rax, [rsi + 2*rcx]
-	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
-	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
-	LONG $0x24448948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rax
-	LONG $0x09048d43 // lea eax, [r9 + r9]
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
-	WORD $0x32eb // jmp 0x1205b <wsumh_f16+0xbb>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
-	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
-	LONG $0x24448348; WORD $0x0420 // add qword ptr [rsp + 0x20], 0x4
-	LONG $0x244c0148; BYTE $0x10 // add qword ptr [rsp + 0x10], rcx
-	LONG $0x244c0148; BYTE $0x08 // add qword ptr [rsp + 0x8], rcx
-	LONG $0xff428d48 // lea rax, [rdx - 0x1]
-	LONG $0x01fa8348 // cmp rdx, 0x1
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0x01a38e0f; WORD $0x0000 // jle 0x121fe <wsumh_f16+0x25e>
-	LONG $0x247c8348; WORD $0x0018 // cmp qword ptr [rsp + 0x18], 0x0
-	LONG $0x24548948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdx
-	WORD $0xc874 // je 0x12030 <wsumh_f16+0x90>
-	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
-	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x01f88348 // cmp rax, 0x1
+	LONG $0x0357850f; WORD $0x0000 // jne 0x127ef <wsumh_f16+0x39f>
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x244c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rcx
+	LONG $0x04fa8348 // cmp rdx, 0x4
+	LONG $0x05828c0f; WORD $0x0000 // jl 0x12a2e <wsumh_f16+0x5de>
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	LONG $0x04e0c148 // shl rax, 0x4
+	QUAD $0x00106405217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x1064] # 0x13520 <wsumh_bf16+0x8b0>
+	WORD $0xde89 // mov esi, ebx
+	WORD $0xe6c1; BYTE $0x04 // shl esi, 0x4
+	LONG $0x092c8d4c // lea r13, [rcx + rcx]
+	LONG $0x014b8d49 // lea rcx, [r11 + 0x1]
+	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	LONG $0x009d048d; WORD $0x0000; BYTE $0x00 // lea eax, [4*rbx]
+	LONG $0x24748948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rsi
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x244c8948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rcx
+	LONG $0x400c8d4c // lea r9, [rax + 2*rax]
+	QUAD $0x0000000085048d4a // lea rax, [4*r8]
+	LONG $0x403c8d4c // lea r15, [rax + 2*rax]
+	LONG $0x00dd048d; WORD $0x0000; BYTE $0x00 // lea eax, [8*rbx]
+	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	LONG $0x10468d48 // lea rax, [rsi + 0x10]
+	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
+	WORD $0x36eb // jmp 0x1254a <wsumh_f16+0xfa>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
 	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
-	WORD $0x25eb // jmp 0x120a8 <wsumh_f16+0x108>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x247c8b48; BYTE $0x40 // mov rdi, qword ptr [rsp + 0x40]
-	LONG $0xff418d48 // lea rax, [rcx - 0x1]
-	WORD $0x0149; BYTE $0xfd // add r13, rdi
-	WORD $0x0149; BYTE $0xfc // add r12, rdi
-	LONG $0x01f98348 // cmp rcx, 0x1
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	WORD $0x887e // jle 0x12030 <wsumh_f16+0x90>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	WORD $0x1274 // je 0x120bf <wsumh_f16+0x11f>
-	WORD $0xc031 // xor eax, eax
+	LONG $0x2464034c; BYTE $0x70 // add r12, qword ptr [rsp + 0x70]
+	LONG $0xfc418d48 // lea rax, [rcx - 0x4]
+	LONG $0x24540148; BYTE $0x10 // add qword ptr [rsp + 0x10], rdx
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	LONG $0x07f98348 // cmp rcx, 0x7
+	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
+	LONG $0x04e78e0f; WORD $0x0000 // jle 0x12a31 <wsumh_f16+0x5e1>
+	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
+	WORD $0xfb83; BYTE $0x10 // cmp ebx, 0x10
+	LONG $0x0198830f; WORD $0x0000 // jae 0x126f0 <wsumh_f16+0x2a0>
+	WORD $0xd231 // xor edx, edx
+	WORD $0x3948; BYTE $0xda // cmp rdx, rbx
+	WORD $0xc173 // jae 0x12520 <wsumh_f16+0xd0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x2464894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r12
+	LONG $0x503c8d48 // lea rdi, [rax + 2*rdx]
+	WORD $0x44eb // jmp 0x125b3 <wsumh_f16+0x163>
 	BYTE $0x90 // nop
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0xd066edc5 // vpcmpgtd ymm2, ymm2, ymm0
+	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
+	LONG $0x2e6dc2c4; WORD $0x2434 // vmaskmovps ymmword ptr [r12], ymm2, ymm6
+	LONG $0x2e6de2c4; BYTE $0x28 // vmaskmovps ymmword ptr [rax], ymm2, ymm5
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x2e6dc2c4; WORD $0x0424 // vmaskmovps ymmword ptr [r12 + rax], ymm2, ymm4
+	LONG $0x2e6d82c4; WORD $0x0c1c // vmaskmovps ymmword ptr [r12 + r9], ymm2, ymm3
+	LONG $0x24648b4c; BYTE $0x48 // mov r12, qword ptr [rsp + 0x48]
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x08c28348 // add rdx, 0x8
+	LONG $0x10c78348 // add rdi, 0x10
+	WORD $0x3948; BYTE $0xda // cmp rdx, rbx
+	LONG $0xff6d830f; WORD $0xffff // jae 0x12520 <wsumh_f16+0xd0>
+	WORD $0x8948; BYTE $0xd8 // mov rax, rbx
+	LONG $0x94248d4d // lea r12, [r12 + 4*rdx]
+	WORD $0x2948; BYTE $0xd0 // sub rax, rdx
+	LONG $0xd06ef9c5 // vmovd xmm2, eax
+	LONG $0x9c0c8d49 // lea rcx, [r12 + 4*rbx]
+	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
+	LONG $0x244c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rcx
+	LONG $0x08f88348 // cmp rax, 0x8
+	WORD $0x2b7d // jge 0x12600 <wsumh_f16+0x1b0>
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0xd866edc5 // vpcmpgtd ymm3, ymm2, ymm0
+	LONG $0x2c65c2c4; WORD $0x2434 // vmaskmovps ymm6, ymm3, ymmword ptr [r12]
+	LONG $0x2c65e2c4; BYTE $0x29 // vmaskmovps ymm5, ymm3, ymmword ptr [rcx]
+	LONG $0x2c65c2c4; WORD $0x3424 // vmaskmovps ymm4, ymm3, ymmword ptr [r12 + rsi]
+	LONG $0x2c6582c4; WORD $0x0c1c // vmaskmovps ymm3, ymm3, ymmword ptr [r12 + r9]
+	WORD $0x21eb // jmp 0x12618 <wsumh_f16+0x1c8>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x107cc1c4; WORD $0x2434 // vmovups ymm6, ymmword ptr [r12]
+	LONG $0x107cc1c4; WORD $0x9c2c // vmovups ymm5, ymmword ptr [r12 + 4*rbx]
+	LONG $0x107cc1c4; WORD $0xdc24 // vmovups ymm4, ymmword ptr [r12 + 8*rbx]
+	LONG $0x107c81c4; WORD $0x0c1c // vmovups ymm3, ymmword ptr [r12 + r9]
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x894d; BYTE $0xda // mov r10, r11
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x7d75 // jne 0x126a8 <wsumh_f16+0x258>
+	LONG $0x08f88348 // cmp rax, 0x8
+	LONG $0xff3b8c0f; WORD $0xffff // jl 0x12570 <wsumh_f16+0x120>
+	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
+	LONG $0x117cc1c4; WORD $0x2434 // vmovups ymmword ptr [r12], ymm6
+	LONG $0x117cc1c4; WORD $0x9c2c // vmovups ymmword ptr [r12 + 4*rbx], ymm5
+	LONG $0x117cc1c4; WORD $0xdc24 // vmovups ymmword ptr [r12 + 8*rbx], ymm4
+	LONG $0x117c81c4; WORD $0x0c1c // vmovups ymmword ptr [r12 + r9], ymm3
+	LONG $0xffff43e9; BYTE $0xff // jmp 0x1259a <wsumh_f16+0x14a>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x3e10f8c5 // vmovups xmm7, xmmword ptr [rsi]
+	LONG $0x187d02c4; WORD $0x860c // vbroadcastss ymm9, dword ptr [r14 + 4*r8]
+	LONG $0x137de2c4; BYTE $0xff // vcvtph2ps ymm7, xmm7
+	LONG $0x187d42c4; BYTE $0x06 // vbroadcastss ymm8, dword ptr [r14]
+	LONG $0x187d02c4; WORD $0xc614 // vbroadcastss ymm10, dword ptr [r14 + 8*r8]
+	LONG $0xff7a8d49 // lea rdi, [r10 - 0x1]
+	WORD $0x014c; BYTE $0xee // add rsi, r13
+	LONG $0xb845c2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm7, ymm9 # ymm5 = (ymm7 * ymm9) + ymm5
+	LONG $0x187d02c4; WORD $0x3e0c // vbroadcastss ymm9, dword ptr [r14 + r15]
+	LONG $0xb845c2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm7, ymm8 # ymm6 = (ymm7 * ymm8) + ymm6
+	LONG $0xb845c2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm7, ymm10 # ymm4 = (ymm7 * ymm10) + ymm4
+	LONG $0x04c68349 // add r14, 0x4
+	LONG $0xb845c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm9 # ymm3 = (ymm7 * ymm9) + ymm3
+	LONG $0x01fa8349 // cmp r10, 0x1
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0x837e // jle 0x1262b <wsumh_f16+0x1db>
+	LONG $0x07f88348 // cmp rax, 0x7
+	WORD $0xb27f // jg 0x12660 <wsumh_f16+0x210>
+	LONG $0x4c7ff9c5; WORD $0x3024 // vmovdqa xmmword ptr [rsp + 0x30], xmm1
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x227e // jle 0x126db <wsumh_f16+0x28b>
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x3cb70f42; BYTE $0x4e // movzx edi, word ptr [rsi + 2*r9]
+	LONG $0x7c894266; WORD $0x304c // mov word ptr [rsp + 2*r9 + 0x30], di
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
+	WORD $0xed7c // jl 0x126c0 <wsumh_f16+0x270>
+	LONG $0x7c28f8c5; WORD $0x3024 // vmovaps xmm7, xmmword ptr [rsp + 0x30]
+	WORD $0x89eb // jmp 0x12664 <wsumh_f16+0x214>
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0x83eb // jmp 0x12664 <wsumh_f16+0x214>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
+	LONG $0x000010bf; BYTE $0x00 // mov edi, 0x10
+	WORD $0xd231 // xor edx, edx
+	WORD $0x44eb // jmp 0x12742 <wsumh_f16+0x2f2>
+	WORD $0x9066 // nop
+	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
+	LONG $0x107a8d48 // lea rdi, [rdx + 0x10]
+	LONG $0x20c08348 // add rax, 0x20
+	LONG $0x1e11fcc5 // vmovups ymmword ptr [rsi], ymm3
+	LONG $0x5611fcc5; BYTE $0x20 // vmovups ymmword ptr [rsi + 0x20], ymm2
+	LONG $0x2411fcc5; BYTE $0x9e // vmovups ymmword ptr [rsi + 4*rbx], ymm4
+	LONG $0x6c11fcc5; WORD $0x209e // vmovups ymmword ptr [rsi + 4*rbx + 0x20], ymm5
+	LONG $0x3411fcc5; BYTE $0xde // vmovups ymmword ptr [rsi + 8*rbx], ymm6
+	LONG $0x7c11fcc5; WORD $0x20de // vmovups ymmword ptr [rsi + 8*rbx + 0x20], ymm7
+	LONG $0x117c21c4; WORD $0x0e04 // vmovups ymmword ptr [rsi + r9], ymm8
+	LONG $0x117c21c4; WORD $0x0e4c; BYTE $0x20 // vmovups ymmword ptr [rsi + r9 + 0x20], ymm9
+	WORD $0x3948; BYTE $0xdf // cmp rdi, rbx
+	LONG $0xfe18870f; WORD $0xffff // ja 0x1255a <wsumh_f16+0x10a>
+	LONG $0x94348d49 // lea rsi, [r12 + 4*rdx]
+	LONG $0x107cc1c4; WORD $0x941c // vmovups ymm3, ymmword ptr [r12 + 4*rdx]
+	LONG $0x107cc1c4; WORD $0x9454; BYTE $0x20 // vmovups ymm2, ymmword ptr [r12 + 4*rdx + 0x20]
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x2410fcc5; BYTE $0x9e // vmovups ymm4, ymmword ptr [rsi + 4*rbx]
+	LONG $0x6c10fcc5; WORD $0x209e // vmovups ymm5, ymmword ptr [rsi + 4*rbx + 0x20]
+	LONG $0x3410fcc5; BYTE $0xde // vmovups ymm6, ymmword ptr [rsi + 8*rbx]
+	LONG $0x7c10fcc5; WORD $0x20de // vmovups ymm7, ymmword ptr [rsi + 8*rbx + 0x20]
+	LONG $0x107c41c4; WORD $0x3104 // vmovups ymm8, ymmword ptr [r9 + rsi]
+	LONG $0x107c41c4; WORD $0x314c; BYTE $0x20 // vmovups ymm9, ymmword ptr [r9 + rsi + 0x20]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xff73840f; WORD $0xffff // je 0x12700 <wsumh_f16+0x2b0>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x137d42c4; WORD $0xf052 // vcvtph2ps ymm10, xmmword ptr [r10 - 0x10]
+	LONG $0x137d42c4; BYTE $0x1a // vcvtph2ps ymm11, xmmword ptr [r10]
+	LONG $0x187d02c4; WORD $0x862c // vbroadcastss ymm13, dword ptr [r14 + 4*r8]
+	LONG $0x187d42c4; BYTE $0x26 // vbroadcastss ymm12, dword ptr [r14]
+	LONG $0x187d02c4; WORD $0xc634 // vbroadcastss ymm14, dword ptr [r14 + 8*r8]
+	WORD $0x014d; BYTE $0xea // add r10, r13
+	WORD $0xff48; BYTE $0xcf // dec rdi
+	LONG $0xb82dc2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm10, ymm13 # ymm4 = (ymm10 * ymm13) + ymm4
+	LONG $0xb825c2c4; BYTE $0xed // vfmadd231ps ymm5, ymm11, ymm13 # ymm5 = (ymm11 * ymm13) + ymm5
+	LONG $0x187d02c4; WORD $0x3e2c // vbroadcastss ymm13, dword ptr [r14 + r15]
+	LONG $0xb82dc2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm10, ymm12 # ymm3 = (ymm10 * ymm12) + ymm3
+	LONG $0xb825c2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm11, ymm12 # ymm2 = (ymm11 * ymm12) + ymm2
+	LONG $0xb82dc2c4; BYTE $0xf6 // vfmadd231ps ymm6, ymm10, ymm14 # ymm6 = (ymm10 * ymm14) + ymm6
+	LONG $0xb825c2c4; BYTE $0xfe // vfmadd231ps ymm7, ymm11, ymm14 # ymm7 = (ymm11 * ymm14) + ymm7
+	LONG $0x04c68349 // add r14, 0x4
+	LONG $0xb81542c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm13, ymm10 # ymm8 = (ymm13 * ymm10) + ymm8
+	LONG $0xb82542c4; BYTE $0xcd // vfmadd231ps ymm9, ymm11, ymm13 # ymm9 = (ymm11 * ymm13) + ymm9
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0xa67f // jg 0x12790 <wsumh_f16+0x340>
+	LONG $0xffff11e9; BYTE $0xff // jmp 0x12700 <wsumh_f16+0x2b0>
+	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0x0461840f; WORD $0x0000 // je 0x12c5e <wsumh_f16+0x80e>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	QUAD $0x000d150d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0xd15] # 0x13520 <wsumh_bf16+0x8b0>
+	QUAD $0x000000009d3c8d44 // lea r15d, [4*rbx]
+	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
+	LONG $0x2464894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r12
+	LONG $0x48048d48 // lea rax, [rax + 2*rcx]
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
+	LONG $0x244c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rcx
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	WORD $0x048d; BYTE $0x1b // lea eax, [rbx + rbx]
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	WORD $0x32eb // jmp 0x12869 <wsumh_f16+0x419>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0xff438d49 // lea rax, [r11 - 0x1]
+	LONG $0x244c0148; BYTE $0x28 // add qword ptr [rsp + 0x28], rcx
+	LONG $0x244c0148; BYTE $0x08 // add qword ptr [rsp + 0x8], rcx
+	LONG $0x04c68348 // add rsi, 0x4
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0x03f58e0f; WORD $0x0000 // jle 0x12c5e <wsumh_f16+0x80e>
+	LONG $0x247c8348; WORD $0x0018 // cmp qword ptr [rsp + 0x18], 0x0
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	WORD $0xca74 // je 0x12840 <wsumh_f16+0x3f0>
+	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
+	LONG $0x246c8b4c; BYTE $0x28 // mov r13, qword ptr [rsp + 0x28]
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x29eb // jmp 0x128ba <wsumh_f16+0x46a>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
+	LONG $0x247c8b48; BYTE $0x20 // mov rdi, qword ptr [rsp + 0x20]
+	LONG $0xff478d48 // lea rax, [rdi - 0x1]
+	WORD $0x0149; BYTE $0xcd // add r13, rcx
+	WORD $0x0149; BYTE $0xcc // add r12, rcx
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0x867e // jle 0x12840 <wsumh_f16+0x3f0>
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	WORD $0x1b74 // je 0x128df <wsumh_f16+0x48f>
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x54180f41; WORD $0x0045 // prefetcht1 byte ptr [r13 + 2*rax]
 	LONG $0x20c08348 // add rax, 0x20
-	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
-	WORD $0xf172 // jb 0x120b0 <wsumh_f16+0x110>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	WORD $0x3948; BYTE $0xd8 // cmp rax, rbx
+	WORD $0xf172 // jb 0x128d0 <wsumh_f16+0x480>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x407f // jg 0x1210c <wsumh_f16+0x16c>
-	WORD $0xc2eb // jmp 0x12090 <wsumh_f16+0xf0>
+	WORD $0x447f // jg 0x12930 <wsumh_f16+0x4e0>
+	WORD $0xb2eb // jmp 0x128a0 <wsumh_f16+0x450>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x6e79c1c4; BYTE $0xe2 // vmovd xmm4, r10d
-	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
+	LONG $0x6e79c1c4; BYTE $0xe6 // vmovd xmm4, r14d
+	LONG $0x92048d4a // lea rax, [rdx + 4*r10]
 	LONG $0x137de2c4; BYTE $0xdb // vcvtph2ps ymm3, xmm3
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
 	LONG $0xe166ddc5 // vpcmpgtd ymm4, ymm4, ymm1
@@ -1954,63 +2414,192 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x2e5de2c4; BYTE $0x10 // vmaskmovps ymmword ptr [rax], ymm4, ymm2
 	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
 	WORD $0x014c; BYTE $0xfa // add rdx, r15
-	LONG $0xff438d49 // lea rax, [r11 - 0x1]
-	LONG $0x01fb8349 // cmp r11, 0x1
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
-	WORD $0x847e // jle 0x12090 <wsumh_f16+0xf0>
+	LONG $0xff478d48 // lea rax, [rdi - 0x1]
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0xff708e0f; WORD $0xffff // jle 0x128a0 <wsumh_f16+0x450>
 	LONG $0x187de2c4; BYTE $0x16 // vbroadcastss ymm2, dword ptr [rsi]
-	LONG $0x20f98341 // cmp r9d, 0x20
-	WORD $0x0973 // jae 0x12120 <wsumh_f16+0x180>
-	WORD $0xc031 // xor eax, eax
-	WORD $0x76eb // jmp 0x12191 <wsumh_f16+0x1f1>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0xfb83; BYTE $0x20 // cmp ebx, 0x20
+	WORD $0x0673 // jae 0x12940 <wsumh_f16+0x4f0>
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	WORD $0x72eb // jmp 0x129b1 <wsumh_f16+0x561>
+	BYTE $0x90 // nop
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137d82c4; WORD $0x741c // vcvtph2ps ymm3, xmmword ptr [r12 + 2*r14]
+	LONG $0x20568d4d // lea r10, [r14 + 0x20]
+	LONG $0xa86da2c4; WORD $0xb21c // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r14] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x117ca1c4; WORD $0xb21c // vmovups ymmword ptr [rdx + 4*r14], ymm3
+	LONG $0x137d82c4; WORD $0x745c; BYTE $0x10 // vcvtph2ps ymm3, xmmword ptr [r12 + 2*r14 + 0x10]
+	LONG $0xa86da2c4; WORD $0xb25c; BYTE $0x20 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r14 + 0x20] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x117ca1c4; WORD $0xb25c; BYTE $0x20 // vmovups ymmword ptr [rdx + 4*r14 + 0x20], ymm3
+	LONG $0x137d82c4; WORD $0x745c; BYTE $0x20 // vcvtph2ps ymm3, xmmword ptr [r12 + 2*r14 + 0x20]
+	LONG $0xa86da2c4; WORD $0xb25c; BYTE $0x40 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r14 + 0x40] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x117ca1c4; WORD $0xb25c; BYTE $0x40 // vmovups ymmword ptr [rdx + 4*r14 + 0x40], ymm3
+	LONG $0x137d82c4; WORD $0x745c; BYTE $0x30 // vcvtph2ps ymm3, xmmword ptr [r12 + 2*r14 + 0x30]
+	LONG $0xa86da2c4; WORD $0xb25c; BYTE $0x60 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r14 + 0x60] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x117ca1c4; WORD $0xb25c; BYTE $0x60 // vmovups ymmword ptr [rdx + 4*r14 + 0x60], ymm3
+	LONG $0x40c68349 // add r14, 0x40
+	WORD $0x3949; BYTE $0xde // cmp r14, rbx
+	WORD $0x894d; BYTE $0xd6 // mov r14, r10
+	WORD $0x9f76 // jbe 0x12950 <wsumh_f16+0x500>
+	WORD $0x894c; BYTE $0xd0 // mov rax, r10
+	LONG $0x08c88348 // or rax, 0x8
+	WORD $0x3948; BYTE $0xd8 // cmp rax, rbx
+	WORD $0x2577 // ja 0x129e2 <wsumh_f16+0x592>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x137d82c4; WORD $0x541c // vcvtph2ps ymm3, xmmword ptr [r12 + 2*r10]
-	LONG $0x20428d49 // lea rax, [r10 + 0x20]
+	LONG $0x08428d49 // lea rax, [r10 + 0x8]
 	LONG $0xa86da2c4; WORD $0x921c // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r10] # ymm3 = (ymm2 * ymm3) + mem
 	LONG $0x117ca1c4; WORD $0x921c // vmovups ymmword ptr [rdx + 4*r10], ymm3
-	LONG $0x137d82c4; WORD $0x545c; BYTE $0x10 // vcvtph2ps ymm3, xmmword ptr [r12 + 2*r10 + 0x10]
-	LONG $0xa86da2c4; WORD $0x925c; BYTE $0x20 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r10 + 0x20] # ymm3 = (ymm2 * ymm3) + mem
-	LONG $0x117ca1c4; WORD $0x925c; BYTE $0x20 // vmovups ymmword ptr [rdx + 4*r10 + 0x20], ymm3
-	LONG $0x137d82c4; WORD $0x545c; BYTE $0x20 // vcvtph2ps ymm3, xmmword ptr [r12 + 2*r10 + 0x20]
-	LONG $0xa86da2c4; WORD $0x925c; BYTE $0x40 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r10 + 0x40] # ymm3 = (ymm2 * ymm3) + mem
-	LONG $0x117ca1c4; WORD $0x925c; BYTE $0x40 // vmovups ymmword ptr [rdx + 4*r10 + 0x40], ymm3
-	LONG $0x137d82c4; WORD $0x545c; BYTE $0x30 // vcvtph2ps ymm3, xmmword ptr [r12 + 2*r10 + 0x30]
-	LONG $0xa86da2c4; WORD $0x925c; BYTE $0x60 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r10 + 0x60] # ymm3 = (ymm2 * ymm3) + mem
-	LONG $0x117ca1c4; WORD $0x925c; BYTE $0x60 // vmovups ymmword ptr [rdx + 4*r10 + 0x60], ymm3
-	LONG $0x40c28349 // add r10, 0x40
-	WORD $0x394d; BYTE $0xca // cmp r10, r9
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	WORD $0x9f76 // jbe 0x12130 <wsumh_f16+0x190>
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0x08cf8348 // or rdi, 0x8
-	WORD $0x394c; BYTE $0xcf // cmp rdi, r9
-	WORD $0x2477 // ja 0x121c1 <wsumh_f16+0x221>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x137dc2c4; WORD $0x441c // vcvtph2ps ymm3, xmmword ptr [r12 + 2*rax]
-	LONG $0x08788d48 // lea rdi, [rax + 0x8]
-	LONG $0xa86de2c4; WORD $0x821c // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*rax] # ymm3 = (ymm2 * ymm3) + mem
-	LONG $0x1c11fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm3
-	LONG $0x10c08348 // add rax, 0x10
-	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
-	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
-	WORD $0xdf76 // jbe 0x121a0 <wsumh_f16+0x200>
-	WORD $0x894d; BYTE $0xca // mov r10, r9
-	WORD $0x2949; BYTE $0xc2 // sub r10, rax
-	LONG $0xff2b860f; WORD $0xffff // jbe 0x120f8 <wsumh_f16+0x158>
-	LONG $0x4429f8c5; WORD $0x5024 // vmovaps xmmword ptr [rsp + 0x50], xmm0
-	LONG $0xfef58e0f; WORD $0xffff // jle 0x120ce <wsumh_f16+0x12e>
-	LONG $0x443c8d49 // lea rdi, [r12 + 2*rax]
-	WORD $0xdb31 // xor ebx, ebx
-	BYTE $0x90 // nop
-	LONG $0x34b70f44; BYTE $0x5f // movzx r14d, word ptr [rdi + 2*rbx]
-	LONG $0x74894466; WORD $0x505c // mov word ptr [rsp + 2*rbx + 0x50], r14w
-	WORD $0xff48; BYTE $0xc3 // inc rbx
+	LONG $0x10c28349 // add r10, 0x10
 	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	WORD $0xed75 // jne 0x121e0 <wsumh_f16+0x240>
-	LONG $0x5c28f8c5; WORD $0x5024 // vmovaps xmm3, xmmword ptr [rsp + 0x50]
-	LONG $0xfffed4e9; BYTE $0xff // jmp 0x120d2 <wsumh_f16+0x132>
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	WORD $0xde76 // jbe 0x129c0 <wsumh_f16+0x570>
+	WORD $0x8949; BYTE $0xde // mov r14, rbx
+	WORD $0x294d; BYTE $0xd6 // sub r14, r10
+	LONG $0xff2a860f; WORD $0xffff // jbe 0x12918 <wsumh_f16+0x4c8>
+	LONG $0x447ff9c5; WORD $0x3024 // vmovdqa xmmword ptr [rsp + 0x30], xmm0
+	LONG $0xfef48e0f; WORD $0xffff // jle 0x128ee <wsumh_f16+0x49e>
+	LONG $0x54048d4b // lea rax, [r12 + 2*r10]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x0cb70f42; BYTE $0x48 // movzx ecx, word ptr [rax + 2*r9]
+	LONG $0x4c894266; WORD $0x304c // mov word ptr [rsp + 2*r9 + 0x30], cx
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	WORD $0x394d; BYTE $0xce // cmp r14, r9
+	WORD $0xed75 // jne 0x12a10 <wsumh_f16+0x5c0>
+	LONG $0x5c28f8c5; WORD $0x3024 // vmovaps xmm3, xmmword ptr [rsp + 0x30]
+	LONG $0xfffec4e9; BYTE $0xff // jmp 0x128f2 <wsumh_f16+0x4a2>
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
+	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x021a8e0f; WORD $0x0000 // jle 0x12c5e <wsumh_f16+0x80e>
+	QUAD $0x000ad305217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0xad3] # 0x13520 <wsumh_bf16+0x8b0>
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x02e0c149 // shl r8, 0x2
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
+	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
+	LONG $0x30c28348 // add rdx, 0x30
+	WORD $0x25eb // jmp 0x12a88 <wsumh_f16+0x638>
+	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
+	LONG $0xbc348d49 // lea rsi, [r12 + 4*rdi]
+	LONG $0x2e6de2c4; BYTE $0x26 // vmaskmovps ymmword ptr [rsi], ymm2, ymm4
+	LONG $0x9c248d4d // lea r12, [r12 + 4*rbx]
+	WORD $0x014d; BYTE $0xc5 // add r13, r8
+	LONG $0xff708d48 // lea rsi, [rax - 0x1]
+	LONG $0x01f88348 // cmp rax, 0x1
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0x01d68e0f; WORD $0x0000 // jle 0x12c5e <wsumh_f16+0x80e>
+	WORD $0xfb83; BYTE $0x20 // cmp ebx, 0x20
+	LONG $0x00af830f; WORD $0x0000 // jae 0x12b40 <wsumh_f16+0x6f0>
+	WORD $0xf631 // xor esi, esi
+	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
+	LONG $0x08ca8349 // or r10, 0x8
+	WORD $0x3949; BYTE $0xda // cmp r10, rbx
+	LONG $0x015d860f; WORD $0x0000 // jbe 0x12c00 <wsumh_f16+0x7b0>
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	WORD $0x8948; BYTE $0xde // mov rsi, rbx
+	WORD $0x2948; BYTE $0xfe // sub rsi, rdi
+	WORD $0xc276 // jbe 0x12a70 <wsumh_f16+0x620>
+	LONG $0xd66ef9c5 // vmovd xmm2, esi
+	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
+	LONG $0xd066edc5 // vpcmpgtd ymm2, ymm2, ymm0
+	LONG $0x2c6dc2c4; WORD $0xbc1c // vmaskmovps ymm3, ymm2, ymmword ptr [r12 + 4*rdi]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x9d74 // je 0x12a63 <wsumh_f16+0x613>
+	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x790c8d4d // lea r9, [r9 + 2*rdi]
+	WORD $0x34eb // jmp 0x12b08 <wsumh_f16+0x6b8>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x137de2c4; BYTE $0xec // vcvtph2ps ymm5, xmm4
+	LONG $0x187d82c4; WORD $0x9564; BYTE $0x00 // vbroadcastss ymm4, dword ptr [r13 + 4*r10]
+	WORD $0xff49; BYTE $0xc2 // inc r10
+	WORD $0x0149; BYTE $0xc9 // add r9, rcx
+	LONG $0xa855e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm4) + ymm3
+	LONG $0xdc28fcc5 // vmovaps ymm3, ymm4
+	WORD $0x394d; BYTE $0xda // cmp r10, r11
+	LONG $0xff5f840f; WORD $0xffff // je 0x12a67 <wsumh_f16+0x617>
+	LONG $0x4c7ff9c5; WORD $0x3024 // vmovdqa xmmword ptr [rsp + 0x30], xmm1
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	WORD $0xcd7e // jle 0x12ae0 <wsumh_f16+0x690>
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x3cb70f47; BYTE $0x71 // movzx r15d, word ptr [r9 + 2*r14]
+	LONG $0x7c894666; WORD $0x3074 // mov word ptr [rsp + 2*r14 + 0x30], r15w
+	WORD $0xff49; BYTE $0xc6 // inc r14
+	WORD $0x394c; BYTE $0xf6 // cmp rsi, r14
+	WORD $0xed75 // jne 0x12b20 <wsumh_f16+0x6d0>
+	LONG $0x6428f8c5; WORD $0x3024 // vmovaps xmm4, xmmword ptr [rsp + 0x30]
+	WORD $0xa9eb // jmp 0x12ae4 <wsumh_f16+0x694>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x0020ba41; WORD $0x0000 // mov r10d, 0x20
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x31eb // jmp 0x12b7f <wsumh_f16+0x72f>
+	WORD $0x9066 // nop
+	LONG $0x20568d4c // lea r10, [rsi + 0x20]
+	LONG $0x40c78348 // add rdi, 0x40
+	LONG $0x117c81c4; WORD $0x8c2c // vmovups ymmword ptr [r12 + 4*r9], ymm5
+	LONG $0x117c81c4; WORD $0x8c64; BYTE $0x20 // vmovups ymmword ptr [r12 + 4*r9 + 0x20], ymm4
+	LONG $0x117c81c4; WORD $0x8c5c; BYTE $0x40 // vmovups ymmword ptr [r12 + 4*r9 + 0x40], ymm3
+	LONG $0x117c81c4; WORD $0x8c54; BYTE $0x60 // vmovups ymmword ptr [r12 + 4*r9 + 0x60], ymm2
+	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
+	WORD $0x3949; BYTE $0xda // cmp r10, rbx
+	LONG $0xff14870f; WORD $0xffff // ja 0x12a93 <wsumh_f16+0x643>
+	LONG $0x107c81c4; WORD $0x8c2c // vmovups ymm5, ymmword ptr [r12 + 4*r9]
+	LONG $0x107c81c4; WORD $0x8c64; BYTE $0x20 // vmovups ymm4, ymmword ptr [r12 + 4*r9 + 0x20]
+	LONG $0x107c81c4; WORD $0x8c5c; BYTE $0x40 // vmovups ymm3, ymmword ptr [r12 + 4*r9 + 0x40]
+	LONG $0x107c81c4; WORD $0x8c54; BYTE $0x60 // vmovups ymm2, ymmword ptr [r12 + 4*r9 + 0x60]
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0xae74 // je 0x12b50 <wsumh_f16+0x700>
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x137d42c4; WORD $0xe042 // vcvtph2ps ymm8, xmmword ptr [r10 - 0x20]
+	LONG $0x187d82c4; WORD $0xb574; BYTE $0x00 // vbroadcastss ymm6, dword ptr [r13 + 4*r14]
+	LONG $0x137dc2c4; WORD $0xd07a // vcvtph2ps ymm7, xmmword ptr [r10 - 0x30]
+	LONG $0x137d42c4; WORD $0xf04a // vcvtph2ps ymm9, xmmword ptr [r10 - 0x10]
+	WORD $0xff49; BYTE $0xc6 // inc r14
+	LONG $0xb84dc2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm6, ymm8 # ymm4 = (ymm6 * ymm8) + ymm4
+	LONG $0x137d42c4; BYTE $0x02 // vcvtph2ps ymm8, xmmword ptr [r10]
+	LONG $0xb84de2c4; BYTE $0xef // vfmadd231ps ymm5, ymm6, ymm7 # ymm5 = (ymm6 * ymm7) + ymm5
+	LONG $0xb84dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm6, ymm9 # ymm3 = (ymm6 * ymm9) + ymm3
+	WORD $0x0149; BYTE $0xca // add r10, rcx
+	LONG $0xb84dc2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm6, ymm8 # ymm2 = (ymm6 * ymm8) + ymm2
+	WORD $0x394d; BYTE $0xf3 // cmp r11, r14
+	WORD $0xc375 // jne 0x12bb0 <wsumh_f16+0x760>
+	LONG $0xffff5ee9; BYTE $0xff // jmp 0x12b50 <wsumh_f16+0x700>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x770c8d4c // lea r9, [rdi + 2*rsi]
+	WORD $0x1feb // jmp 0x12c2a <wsumh_f16+0x7da>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x08578d4c // lea r10, [rdi + 0x8]
+	LONG $0x10c18349 // add r9, 0x10
+	LONG $0x117cc1c4; WORD $0xb414 // vmovups ymmword ptr [r12 + 4*rsi], ymm2
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x3949; BYTE $0xda // cmp r10, rbx
+	LONG $0xfe7c870f; WORD $0xffff // ja 0x12aa6 <wsumh_f16+0x656>
+	LONG $0x107cc1c4; WORD $0xb414 // vmovups ymm2, ymmword ptr [r12 + 4*rsi]
+	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0xd874 // je 0x12c10 <wsumh_f16+0x7c0>
+	WORD $0x894d; BYTE $0xca // mov r10, r9
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x9066 // nop
+	LONG $0x137dc2c4; BYTE $0x1a // vcvtph2ps ymm3, xmmword ptr [r10]
+	LONG $0x187d82c4; WORD $0xb564; BYTE $0x00 // vbroadcastss ymm4, dword ptr [r13 + 4*r14]
+	WORD $0xff49; BYTE $0xc6 // inc r14
+	WORD $0x0149; BYTE $0xca // add r10, rcx
+	LONG $0xb865e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm3, ymm4 # ymm2 = (ymm3 * ymm4) + ymm2
+	WORD $0x394d; BYTE $0xf3 // cmp r11, r14
+	WORD $0xe475 // jne 0x12c40 <wsumh_f16+0x7f0>
+	WORD $0xb2eb // jmp 0x12c10 <wsumh_f16+0x7c0>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -2021,7 +2610,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
-	// wsumh_bf16: +8720
+	// wsumh_bf16: +11376
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -2030,75 +2619,265 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0xf0e48348 // and rsp, -0x10
-	LONG $0x70ec8348 // sub rsp, 0x70
-	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
+	LONG $0x80ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x80
+	WORD $0x8944; BYTE $0xcb // mov ebx, r9d
+	WORD $0x8949; BYTE $0xd4 // mov r12, rdx
 	WORD $0x894c; BYTE $0xca // mov rdx, r9
-	LONG $0xffe28148; WORD $0x00ff; BYTE $0x00 // and rdx, 0xffff
-	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
+	LONG $0xd9b70f45 // movzx r11d, r9w
+	LONG $0x20e9c149 // shr r9, 0x20
+	WORD $0xebc1; BYTE $0x10 // shr ebx, 0x10
+	LONG $0x30fac148 // sar rdx, 0x30
 	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	LONG $0x026a840f; WORD $0x0000 // je 0x124ae <wsumh_bf16+0x29e>
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	LONG $0x30fec148 // sar rsi, 0x30
-	QUAD $0x0002890d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x289] # 0x124e0 <wsumh_bf16+0x2d0>
-	LONG $0x20e8c148 // shr rax, 0x20
-	LONG $0x10e9c141 // shr r9d, 0x10
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0xb70f; BYTE $0xc0 // movzx eax, ax
-	QUAD $0x000000008d3c8d46 // lea r15d, [4*r9]
+	LONG $0xc1b70f41 // movzx eax, r9w
 	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
-	LONG $0x4e048d48 // lea rax, [rsi + 2*rcx]
-	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
-	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
-	LONG $0x24448948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rax
-	LONG $0x09048d43 // lea eax, [r9 + r9]
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
-	WORD $0x32eb // jmp 0x122cb <wsumh_bf16+0xbb>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
-	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
-	LONG $0x24448348; WORD $0x0420 // add qword ptr [rsp + 0x20], 0x4
-	LONG $0x244c0148; BYTE $0x10 // add qword ptr [rsp + 0x10], rcx
-	LONG $0x244c0148; BYTE $0x08 // add qword ptr [rsp + 0x8], rcx
-	LONG $0xff428d48 // lea rax, [rdx - 0x1]
-	LONG $0x01fa8348 // cmp rdx, 0x1
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0x01e38e0f; WORD $0x0000 // jle 0x124ae <wsumh_bf16+0x29e>
-	LONG $0x247c8348; WORD $0x0018 // cmp qword ptr [rsp + 0x18], 0x0
-	LONG $0x24548948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdx
-	WORD $0xc874 // je 0x122a0 <wsumh_bf16+0x90>
-	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
-	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x01f88348 // cmp rax, 0x1
+	LONG $0x0373850f; WORD $0x0000 // jne 0x1302b <wsumh_bf16+0x3bb>
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x244c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rcx
+	LONG $0x04fa8348 // cmp rdx, 0x4
+	LONG $0x05d28c0f; WORD $0x0000 // jl 0x1329e <wsumh_bf16+0x62e>
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	LONG $0x04e0c148 // shl rax, 0x4
+	QUAD $0x00084405217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x844] # 0x13520 <wsumh_bf16+0x8b0>
+	WORD $0xde89 // mov esi, ebx
+	WORD $0xe6c1; BYTE $0x04 // shl esi, 0x4
+	LONG $0x092c8d4c // lea r13, [rcx + rcx]
+	LONG $0x014b8d49 // lea rcx, [r11 + 0x1]
+	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	LONG $0x009d048d; WORD $0x0000; BYTE $0x00 // lea eax, [4*rbx]
+	LONG $0x24748948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rsi
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x244c8948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rcx
+	LONG $0x400c8d4c // lea r9, [rax + 2*rax]
+	QUAD $0x0000000085048d4a // lea rax, [4*r8]
+	LONG $0x403c8d4c // lea r15, [rax + 2*rax]
+	LONG $0x00dd048d; WORD $0x0000; BYTE $0x00 // lea eax, [8*rbx]
+	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	LONG $0x10468d48 // lea rax, [rsi + 0x10]
+	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
+	WORD $0x36eb // jmp 0x12d6a <wsumh_bf16+0xfa>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
 	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
-	WORD $0x25eb // jmp 0x12318 <wsumh_bf16+0x108>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x247c8b48; BYTE $0x40 // mov rdi, qword ptr [rsp + 0x40]
-	LONG $0xff418d48 // lea rax, [rcx - 0x1]
-	WORD $0x0149; BYTE $0xfd // add r13, rdi
-	WORD $0x0149; BYTE $0xfc // add r12, rdi
-	LONG $0x01f98348 // cmp rcx, 0x1
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	WORD $0x887e // jle 0x122a0 <wsumh_bf16+0x90>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	WORD $0x1274 // je 0x1232f <wsumh_bf16+0x11f>
-	WORD $0xc031 // xor eax, eax
+	LONG $0x2464034c; BYTE $0x70 // add r12, qword ptr [rsp + 0x70]
+	LONG $0xfc418d48 // lea rax, [rcx - 0x4]
+	LONG $0x24540148; BYTE $0x10 // add qword ptr [rsp + 0x10], rdx
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	LONG $0x07f98348 // cmp rcx, 0x7
+	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
+	LONG $0x05378e0f; WORD $0x0000 // jle 0x132a1 <wsumh_bf16+0x631>
+	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
+	WORD $0xfb83; BYTE $0x10 // cmp ebx, 0x10
+	LONG $0x01a8830f; WORD $0x0000 // jae 0x12f20 <wsumh_bf16+0x2b0>
+	WORD $0xd231 // xor edx, edx
+	WORD $0x3948; BYTE $0xda // cmp rdx, rbx
+	WORD $0xc173 // jae 0x12d40 <wsumh_bf16+0xd0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x2464894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r12
+	LONG $0x503c8d48 // lea rdi, [rax + 2*rdx]
+	WORD $0x44eb // jmp 0x12dd3 <wsumh_bf16+0x163>
 	BYTE $0x90 // nop
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0xd066edc5 // vpcmpgtd ymm2, ymm2, ymm0
+	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
+	LONG $0x2e6dc2c4; WORD $0x2434 // vmaskmovps ymmword ptr [r12], ymm2, ymm6
+	LONG $0x2e6de2c4; BYTE $0x28 // vmaskmovps ymmword ptr [rax], ymm2, ymm5
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x2e6dc2c4; WORD $0x0424 // vmaskmovps ymmword ptr [r12 + rax], ymm2, ymm4
+	LONG $0x2e6d82c4; WORD $0x0c1c // vmaskmovps ymmword ptr [r12 + r9], ymm2, ymm3
+	LONG $0x24648b4c; BYTE $0x48 // mov r12, qword ptr [rsp + 0x48]
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x08c28348 // add rdx, 0x8
+	LONG $0x10c78348 // add rdi, 0x10
+	WORD $0x3948; BYTE $0xda // cmp rdx, rbx
+	LONG $0xff6d830f; WORD $0xffff // jae 0x12d40 <wsumh_bf16+0xd0>
+	WORD $0x8948; BYTE $0xd8 // mov rax, rbx
+	LONG $0x94248d4d // lea r12, [r12 + 4*rdx]
+	WORD $0x2948; BYTE $0xd0 // sub rax, rdx
+	LONG $0xd06ef9c5 // vmovd xmm2, eax
+	LONG $0x9c0c8d49 // lea rcx, [r12 + 4*rbx]
+	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
+	LONG $0x244c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rcx
+	LONG $0x08f88348 // cmp rax, 0x8
+	WORD $0x2b7d // jge 0x12e20 <wsumh_bf16+0x1b0>
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0xd866edc5 // vpcmpgtd ymm3, ymm2, ymm0
+	LONG $0x2c65c2c4; WORD $0x2434 // vmaskmovps ymm6, ymm3, ymmword ptr [r12]
+	LONG $0x2c65e2c4; BYTE $0x29 // vmaskmovps ymm5, ymm3, ymmword ptr [rcx]
+	LONG $0x2c65c2c4; WORD $0x3424 // vmaskmovps ymm4, ymm3, ymmword ptr [r12 + rsi]
+	LONG $0x2c6582c4; WORD $0x0c1c // vmaskmovps ymm3, ymm3, ymmword ptr [r12 + r9]
+	WORD $0x21eb // jmp 0x12e38 <wsumh_bf16+0x1c8>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x107cc1c4; WORD $0x2434 // vmovups ymm6, ymmword ptr [r12]
+	LONG $0x107cc1c4; WORD $0x9c2c // vmovups ymm5, ymmword ptr [r12 + 4*rbx]
+	LONG $0x107cc1c4; WORD $0xdc24 // vmovups ymm4, ymmword ptr [r12 + 8*rbx]
+	LONG $0x107c81c4; WORD $0x0c1c // vmovups ymm3, ymmword ptr [r12 + r9]
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x894d; BYTE $0xda // mov r10, r11
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0x0082850f; WORD $0x0000 // jne 0x12ed1 <wsumh_bf16+0x261>
+	LONG $0x08f88348 // cmp rax, 0x8
+	LONG $0xff378c0f; WORD $0xffff // jl 0x12d90 <wsumh_bf16+0x120>
+	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
+	LONG $0x117cc1c4; WORD $0x2434 // vmovups ymmword ptr [r12], ymm6
+	LONG $0x117cc1c4; WORD $0x9c2c // vmovups ymmword ptr [r12 + 4*rbx], ymm5
+	LONG $0x117cc1c4; WORD $0xdc24 // vmovups ymmword ptr [r12 + 8*rbx], ymm4
+	LONG $0x117c81c4; WORD $0x0c1c // vmovups ymmword ptr [r12 + r9], ymm3
+	LONG $0xffff3fe9; BYTE $0xff // jmp 0x12dba <wsumh_bf16+0x14a>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x3e10f8c5 // vmovups xmm7, xmmword ptr [rsi]
+	LONG $0x187d02c4; WORD $0x860c // vbroadcastss ymm9, dword ptr [r14 + 4*r8]
+	LONG $0x337de2c4; BYTE $0xff // vpmovzxwd ymm7, xmm7 # ymm7 = xmm7[0],zero,xmm7[1],zero,xmm7[2],zero,xmm7[3],zero,xmm7[4],zero,xmm7[5],zero,xmm7[6],zero,xmm7[7],zero
+	LONG $0x187d42c4; BYTE $0x06 // vbroadcastss ymm8, dword ptr [r14]
+	LONG $0x187d02c4; WORD $0xc614 // vbroadcastss ymm10, dword ptr [r14 + 8*r8]
+	LONG $0xff7a8d49 // lea rdi, [r10 - 0x1]
+	WORD $0x014c; BYTE $0xee // add rsi, r13
+	LONG $0xf772c5c5; BYTE $0x10 // vpslld ymm7, ymm7, 0x10
+	LONG $0xb845c2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm7, ymm9 # ymm5 = (ymm7 * ymm9) + ymm5
+	LONG $0x187d02c4; WORD $0x3e0c // vbroadcastss ymm9, dword ptr [r14 + r15]
+	LONG $0xb845c2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm7, ymm8 # ymm6 = (ymm7 * ymm8) + ymm6
+	LONG $0xb845c2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm7, ymm10 # ymm4 = (ymm7 * ymm10) + ymm4
+	LONG $0x04c68349 // add r14, 0x4
+	LONG $0xb845c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm9 # ymm3 = (ymm7 * ymm9) + ymm3
+	LONG $0x01fa8349 // cmp r10, 0x1
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0xff7e8e0f; WORD $0xffff // jle 0x12e4f <wsumh_bf16+0x1df>
+	LONG $0x07f88348 // cmp rax, 0x7
+	WORD $0xa97f // jg 0x12e80 <wsumh_bf16+0x210>
+	LONG $0x4c7ff9c5; WORD $0x3024 // vmovdqa xmmword ptr [rsp + 0x30], xmm1
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x2c7e // jle 0x12f0e <wsumh_bf16+0x29e>
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x3cb70f42; BYTE $0x4e // movzx edi, word ptr [rsi + 2*r9]
+	LONG $0x7c894266; WORD $0x304c // mov word ptr [rsp + 2*r9 + 0x30], di
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
+	WORD $0xed7c // jl 0x12ef0 <wsumh_bf16+0x280>
+	LONG $0x7c28f8c5; WORD $0x3024 // vmovaps xmm7, xmmword ptr [rsp + 0x30]
+	LONG $0xffff76e9; BYTE $0xff // jmp 0x12e84 <wsumh_bf16+0x214>
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0xffff6de9; BYTE $0xff // jmp 0x12e84 <wsumh_bf16+0x214>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
+	LONG $0x000010bf; BYTE $0x00 // mov edi, 0x10
+	WORD $0xd231 // xor edx, edx
+	WORD $0x44eb // jmp 0x12f72 <wsumh_bf16+0x302>
+	WORD $0x9066 // nop
+	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
+	LONG $0x107a8d48 // lea rdi, [rdx + 0x10]
+	LONG $0x20c08348 // add rax, 0x20
+	LONG $0x1e11fcc5 // vmovups ymmword ptr [rsi], ymm3
+	LONG $0x5611fcc5; BYTE $0x20 // vmovups ymmword ptr [rsi + 0x20], ymm2
+	LONG $0x2411fcc5; BYTE $0x9e // vmovups ymmword ptr [rsi + 4*rbx], ymm4
+	LONG $0x6c11fcc5; WORD $0x209e // vmovups ymmword ptr [rsi + 4*rbx + 0x20], ymm5
+	LONG $0x3411fcc5; BYTE $0xde // vmovups ymmword ptr [rsi + 8*rbx], ymm6
+	LONG $0x7c11fcc5; WORD $0x20de // vmovups ymmword ptr [rsi + 8*rbx + 0x20], ymm7
+	LONG $0x117c21c4; WORD $0x0e04 // vmovups ymmword ptr [rsi + r9], ymm8
+	LONG $0x117c21c4; WORD $0x0e4c; BYTE $0x20 // vmovups ymmword ptr [rsi + r9 + 0x20], ymm9
+	WORD $0x3948; BYTE $0xdf // cmp rdi, rbx
+	LONG $0xfe08870f; WORD $0xffff // ja 0x12d7a <wsumh_bf16+0x10a>
+	LONG $0x94348d49 // lea rsi, [r12 + 4*rdx]
+	LONG $0x107cc1c4; WORD $0x941c // vmovups ymm3, ymmword ptr [r12 + 4*rdx]
+	LONG $0x107cc1c4; WORD $0x9454; BYTE $0x20 // vmovups ymm2, ymmword ptr [r12 + 4*rdx + 0x20]
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x2410fcc5; BYTE $0x9e // vmovups ymm4, ymmword ptr [rsi + 4*rbx]
+	LONG $0x6c10fcc5; WORD $0x209e // vmovups ymm5, ymmword ptr [rsi + 4*rbx + 0x20]
+	LONG $0x3410fcc5; BYTE $0xde // vmovups ymm6, ymmword ptr [rsi + 8*rbx]
+	LONG $0x7c10fcc5; WORD $0x20de // vmovups ymm7, ymmword ptr [rsi + 8*rbx + 0x20]
+	LONG $0x107c41c4; WORD $0x3104 // vmovups ymm8, ymmword ptr [r9 + rsi]
+	LONG $0x107c41c4; WORD $0x314c; BYTE $0x20 // vmovups ymm9, ymmword ptr [r9 + rsi + 0x20]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xff73840f; WORD $0xffff // je 0x12f30 <wsumh_bf16+0x2c0>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x337d42c4; WORD $0xf052 // vpmovzxwd ymm10, xmmword ptr [r10 - 0x10]
+	LONG $0x337d42c4; BYTE $0x1a // vpmovzxwd ymm11, xmmword ptr [r10]
+	LONG $0x187d02c4; WORD $0x862c // vbroadcastss ymm13, dword ptr [r14 + 4*r8]
+	LONG $0x187d42c4; BYTE $0x26 // vbroadcastss ymm12, dword ptr [r14]
+	LONG $0x187d02c4; WORD $0xc634 // vbroadcastss ymm14, dword ptr [r14 + 8*r8]
+	WORD $0x014d; BYTE $0xea // add r10, r13
+	WORD $0xff48; BYTE $0xcf // dec rdi
+	LONG $0x722dc1c4; WORD $0x10f2 // vpslld ymm10, ymm10, 0x10
+	LONG $0x7225c1c4; WORD $0x10f3 // vpslld ymm11, ymm11, 0x10
+	LONG $0xb82dc2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm10, ymm13 # ymm4 = (ymm10 * ymm13) + ymm4
+	LONG $0xb825c2c4; BYTE $0xed // vfmadd231ps ymm5, ymm11, ymm13 # ymm5 = (ymm11 * ymm13) + ymm5
+	LONG $0x187d02c4; WORD $0x3e2c // vbroadcastss ymm13, dword ptr [r14 + r15]
+	LONG $0xb82dc2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm10, ymm12 # ymm3 = (ymm10 * ymm12) + ymm3
+	LONG $0xb825c2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm11, ymm12 # ymm2 = (ymm11 * ymm12) + ymm2
+	LONG $0xb82dc2c4; BYTE $0xf6 // vfmadd231ps ymm6, ymm10, ymm14 # ymm6 = (ymm10 * ymm14) + ymm6
+	LONG $0xb825c2c4; BYTE $0xfe // vfmadd231ps ymm7, ymm11, ymm14 # ymm7 = (ymm11 * ymm14) + ymm7
+	LONG $0x04c68349 // add r14, 0x4
+	LONG $0xb81542c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm13, ymm10 # ymm8 = (ymm13 * ymm10) + ymm8
+	LONG $0xb82542c4; BYTE $0xcd // vfmadd231ps ymm9, ymm11, ymm13 # ymm9 = (ymm11 * ymm13) + ymm9
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0x9a7f // jg 0x12fc0 <wsumh_bf16+0x350>
+	LONG $0xffff05e9; BYTE $0xff // jmp 0x12f30 <wsumh_bf16+0x2c0>
+	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0x04aa840f; WORD $0x0000 // je 0x134e3 <wsumh_bf16+0x873>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	QUAD $0x0004d90d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x4d9] # 0x13520 <wsumh_bf16+0x8b0>
+	QUAD $0x000000009d3c8d44 // lea r15d, [4*rbx]
+	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
+	LONG $0x2464894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r12
+	LONG $0x48048d48 // lea rax, [rax + 2*rcx]
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
+	LONG $0x244c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rcx
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	WORD $0x048d; BYTE $0x1b // lea eax, [rbx + rbx]
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	WORD $0x36eb // jmp 0x130a9 <wsumh_bf16+0x439>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0xff438d49 // lea rax, [r11 - 0x1]
+	LONG $0x244c0148; BYTE $0x28 // add qword ptr [rsp + 0x28], rcx
+	LONG $0x244c0148; BYTE $0x08 // add qword ptr [rsp + 0x8], rcx
+	LONG $0x04c68348 // add rsi, 0x4
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0x043a8e0f; WORD $0x0000 // jle 0x134e3 <wsumh_bf16+0x873>
+	LONG $0x247c8348; WORD $0x0018 // cmp qword ptr [rsp + 0x18], 0x0
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	WORD $0xca74 // je 0x13080 <wsumh_bf16+0x410>
+	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
+	LONG $0x246c8b4c; BYTE $0x28 // mov r13, qword ptr [rsp + 0x28]
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x29eb // jmp 0x130fa <wsumh_bf16+0x48a>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
+	LONG $0x247c8b48; BYTE $0x20 // mov rdi, qword ptr [rsp + 0x20]
+	LONG $0xff478d48 // lea rax, [rdi - 0x1]
+	WORD $0x0149; BYTE $0xcd // add r13, rcx
+	WORD $0x0149; BYTE $0xcc // add r12, rcx
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0x867e // jle 0x13080 <wsumh_bf16+0x410>
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	WORD $0x1b74 // je 0x1311f <wsumh_bf16+0x4af>
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x54180f41; WORD $0x0045 // prefetcht1 byte ptr [r13 + 2*rax]
 	LONG $0x20c08348 // add rax, 0x20
-	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
-	WORD $0xf172 // jb 0x12320 <wsumh_bf16+0x110>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	WORD $0x3948; BYTE $0xd8 // cmp rax, rbx
+	WORD $0xf172 // jb 0x13110 <wsumh_bf16+0x4a0>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x497f // jg 0x12385 <wsumh_bf16+0x175>
-	WORD $0xc2eb // jmp 0x12300 <wsumh_bf16+0xf0>
+	WORD $0x497f // jg 0x13175 <wsumh_bf16+0x505>
+	WORD $0xb2eb // jmp 0x130e0 <wsumh_bf16+0x470>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x6e79c1c4; BYTE $0xe2 // vmovd xmm4, r10d
-	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
+	LONG $0x6e79c1c4; BYTE $0xe6 // vmovd xmm4, r14d
+	LONG $0x92048d4a // lea rax, [rdx + 4*r10]
 	LONG $0x337de2c4; BYTE $0xdb // vpmovzxwd ymm3, xmm3 # ymm3 = xmm3[0],zero,xmm3[1],zero,xmm3[2],zero,xmm3[3],zero,xmm3[4],zero,xmm3[5],zero,xmm3[6],zero,xmm3[7],zero
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
 	LONG $0xe166ddc5 // vpcmpgtd ymm4, ymm4, ymm1
@@ -2108,68 +2887,203 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x2e5de2c4; BYTE $0x10 // vmaskmovps ymmword ptr [rax], ymm4, ymm2
 	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
 	WORD $0x014c; BYTE $0xfa // add rdx, r15
-	LONG $0xff438d49 // lea rax, [r11 - 0x1]
-	LONG $0x01fb8349 // cmp r11, 0x1
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
-	LONG $0xff7b8e0f; WORD $0xffff // jle 0x12300 <wsumh_bf16+0xf0>
+	LONG $0xff478d48 // lea rax, [rdi - 0x1]
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0xff6b8e0f; WORD $0xffff // jle 0x130e0 <wsumh_bf16+0x470>
 	LONG $0x187de2c4; BYTE $0x16 // vbroadcastss ymm2, dword ptr [rsi]
-	LONG $0x20f98341 // cmp r9d, 0x20
-	WORD $0x1073 // jae 0x123a0 <wsumh_bf16+0x190>
-	WORD $0xc031 // xor eax, eax
-	LONG $0x00008ee9; BYTE $0x00 // jmp 0x12425 <wsumh_bf16+0x215>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0xfb83; BYTE $0x20 // cmp ebx, 0x20
+	WORD $0x1173 // jae 0x13190 <wsumh_bf16+0x520>
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x00008ee9; BYTE $0x00 // jmp 0x13215 <wsumh_bf16+0x5a5>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x337d82c4; WORD $0x741c // vpmovzxwd ymm3, xmmword ptr [r12 + 2*r14]
+	LONG $0x20568d4d // lea r10, [r14 + 0x20]
+	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
+	LONG $0xa86da2c4; WORD $0xb21c // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r14] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x117ca1c4; WORD $0xb21c // vmovups ymmword ptr [rdx + 4*r14], ymm3
+	LONG $0x337d82c4; WORD $0x745c; BYTE $0x10 // vpmovzxwd ymm3, xmmword ptr [r12 + 2*r14 + 0x10]
+	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
+	LONG $0xa86da2c4; WORD $0xb25c; BYTE $0x20 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r14 + 0x20] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x117ca1c4; WORD $0xb25c; BYTE $0x20 // vmovups ymmword ptr [rdx + 4*r14 + 0x20], ymm3
+	LONG $0x337d82c4; WORD $0x745c; BYTE $0x20 // vpmovzxwd ymm3, xmmword ptr [r12 + 2*r14 + 0x20]
+	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
+	LONG $0xa86da2c4; WORD $0xb25c; BYTE $0x40 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r14 + 0x40] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x117ca1c4; WORD $0xb25c; BYTE $0x40 // vmovups ymmword ptr [rdx + 4*r14 + 0x40], ymm3
+	LONG $0x337d82c4; WORD $0x745c; BYTE $0x30 // vpmovzxwd ymm3, xmmword ptr [r12 + 2*r14 + 0x30]
+	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
+	LONG $0xa86da2c4; WORD $0xb25c; BYTE $0x60 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r14 + 0x60] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x117ca1c4; WORD $0xb25c; BYTE $0x60 // vmovups ymmword ptr [rdx + 4*r14 + 0x60], ymm3
+	LONG $0x40c68349 // add r14, 0x40
+	WORD $0x3949; BYTE $0xde // cmp r14, rbx
+	WORD $0x894d; BYTE $0xd6 // mov r14, r10
+	WORD $0x8b76 // jbe 0x131a0 <wsumh_bf16+0x530>
+	WORD $0x894c; BYTE $0xd0 // mov rax, r10
+	LONG $0x08c88348 // or rax, 0x8
+	WORD $0x3948; BYTE $0xd8 // cmp rax, rbx
+	WORD $0x3677 // ja 0x13257 <wsumh_bf16+0x5e7>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x337d82c4; WORD $0x541c // vpmovzxwd ymm3, xmmword ptr [r12 + 2*r10]
-	LONG $0x20428d49 // lea rax, [r10 + 0x20]
+	LONG $0x08428d49 // lea rax, [r10 + 0x8]
 	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
 	LONG $0xa86da2c4; WORD $0x921c // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r10] # ymm3 = (ymm2 * ymm3) + mem
 	LONG $0x117ca1c4; WORD $0x921c // vmovups ymmword ptr [rdx + 4*r10], ymm3
-	LONG $0x337d82c4; WORD $0x545c; BYTE $0x10 // vpmovzxwd ymm3, xmmword ptr [r12 + 2*r10 + 0x10]
-	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
-	LONG $0xa86da2c4; WORD $0x925c; BYTE $0x20 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r10 + 0x20] # ymm3 = (ymm2 * ymm3) + mem
-	LONG $0x117ca1c4; WORD $0x925c; BYTE $0x20 // vmovups ymmword ptr [rdx + 4*r10 + 0x20], ymm3
-	LONG $0x337d82c4; WORD $0x545c; BYTE $0x20 // vpmovzxwd ymm3, xmmword ptr [r12 + 2*r10 + 0x20]
-	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
-	LONG $0xa86da2c4; WORD $0x925c; BYTE $0x40 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r10 + 0x40] # ymm3 = (ymm2 * ymm3) + mem
-	LONG $0x117ca1c4; WORD $0x925c; BYTE $0x40 // vmovups ymmword ptr [rdx + 4*r10 + 0x40], ymm3
-	LONG $0x337d82c4; WORD $0x545c; BYTE $0x30 // vpmovzxwd ymm3, xmmword ptr [r12 + 2*r10 + 0x30]
-	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
-	LONG $0xa86da2c4; WORD $0x925c; BYTE $0x60 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r10 + 0x60] # ymm3 = (ymm2 * ymm3) + mem
-	LONG $0x117ca1c4; WORD $0x925c; BYTE $0x60 // vmovups ymmword ptr [rdx + 4*r10 + 0x60], ymm3
-	LONG $0x40c28349 // add r10, 0x40
-	WORD $0x394d; BYTE $0xca // cmp r10, r9
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	WORD $0x8b76 // jbe 0x123b0 <wsumh_bf16+0x1a0>
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0x08cf8348 // or rdi, 0x8
-	WORD $0x394c; BYTE $0xcf // cmp rdi, r9
-	WORD $0x3577 // ja 0x12466 <wsumh_bf16+0x256>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x337dc2c4; WORD $0x441c // vpmovzxwd ymm3, xmmword ptr [r12 + 2*rax]
-	LONG $0x08788d48 // lea rdi, [rax + 0x8]
-	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
-	LONG $0xa86de2c4; WORD $0x821c // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*rax] # ymm3 = (ymm2 * ymm3) + mem
-	LONG $0x1c11fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm3
-	LONG $0x10c08348 // add rax, 0x10
-	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
-	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
-	WORD $0xda76 // jbe 0x12440 <wsumh_bf16+0x230>
-	WORD $0x894d; BYTE $0xca // mov r10, r9
-	WORD $0x2949; BYTE $0xc2 // sub r10, rax
-	LONG $0xfefb860f; WORD $0xffff // jbe 0x1236d <wsumh_bf16+0x15d>
-	LONG $0x4429f8c5; WORD $0x5024 // vmovaps xmmword ptr [rsp + 0x50], xmm0
-	LONG $0xfec08e0f; WORD $0xffff // jle 0x1233e <wsumh_bf16+0x12e>
-	LONG $0x443c8d49 // lea rdi, [r12 + 2*rax]
-	WORD $0xdb31 // xor ebx, ebx
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x34b70f44; BYTE $0x5f // movzx r14d, word ptr [rdi + 2*rbx]
-	LONG $0x74894466; WORD $0x505c // mov word ptr [rsp + 2*rbx + 0x50], r14w
-	WORD $0xff48; BYTE $0xc3 // inc rbx
+	LONG $0x10c28349 // add r10, 0x10
 	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	WORD $0xed75 // jne 0x12490 <wsumh_bf16+0x280>
-	LONG $0x5c28f8c5; WORD $0x5024 // vmovaps xmm3, xmmword ptr [rsp + 0x50]
-	LONG $0xfffe94e9; BYTE $0xff // jmp 0x12342 <wsumh_bf16+0x132>
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	WORD $0xd976 // jbe 0x13230 <wsumh_bf16+0x5c0>
+	WORD $0x8949; BYTE $0xde // mov r14, rbx
+	WORD $0x294d; BYTE $0xd6 // sub r14, r10
+	LONG $0xfefa860f; WORD $0xffff // jbe 0x1315d <wsumh_bf16+0x4ed>
+	LONG $0x447ff9c5; WORD $0x3024 // vmovdqa xmmword ptr [rsp + 0x30], xmm0
+	LONG $0xfebf8e0f; WORD $0xffff // jle 0x1312e <wsumh_bf16+0x4be>
+	LONG $0x54048d4b // lea rax, [r12 + 2*r10]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x0cb70f42; BYTE $0x48 // movzx ecx, word ptr [rax + 2*r9]
+	LONG $0x4c894266; WORD $0x304c // mov word ptr [rsp + 2*r9 + 0x30], cx
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	WORD $0x394d; BYTE $0xce // cmp r14, r9
+	WORD $0xed75 // jne 0x13280 <wsumh_bf16+0x610>
+	LONG $0x5c28f8c5; WORD $0x3024 // vmovaps xmm3, xmmword ptr [rsp + 0x30]
+	LONG $0xfffe94e9; BYTE $0xff // jmp 0x13132 <wsumh_bf16+0x4c2>
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
+	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x022f8e0f; WORD $0x0000 // jle 0x134e3 <wsumh_bf16+0x873>
+	QUAD $0x00026305217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x263] # 0x13520 <wsumh_bf16+0x8b0>
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x02e0c149 // shl r8, 0x2
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
+	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
+	LONG $0x30c28348 // add rdx, 0x30
+	WORD $0x25eb // jmp 0x132f8 <wsumh_bf16+0x688>
+	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
+	LONG $0xbc348d49 // lea rsi, [r12 + 4*rdi]
+	LONG $0x2e6de2c4; BYTE $0x26 // vmaskmovps ymmword ptr [rsi], ymm2, ymm4
+	LONG $0x9c248d4d // lea r12, [r12 + 4*rbx]
+	WORD $0x014d; BYTE $0xc5 // add r13, r8
+	LONG $0xff708d48 // lea rsi, [rax - 0x1]
+	LONG $0x01f88348 // cmp rax, 0x1
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0x01eb8e0f; WORD $0x0000 // jle 0x134e3 <wsumh_bf16+0x873>
+	WORD $0xfb83; BYTE $0x20 // cmp ebx, 0x20
+	LONG $0x00af830f; WORD $0x0000 // jae 0x133b0 <wsumh_bf16+0x740>
+	WORD $0xf631 // xor esi, esi
+	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
+	LONG $0x08ca8349 // or r10, 0x8
+	WORD $0x3949; BYTE $0xda // cmp r10, rbx
+	LONG $0x016d860f; WORD $0x0000 // jbe 0x13480 <wsumh_bf16+0x810>
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	WORD $0x8948; BYTE $0xde // mov rsi, rbx
+	WORD $0x2948; BYTE $0xfe // sub rsi, rdi
+	WORD $0xc276 // jbe 0x132e0 <wsumh_bf16+0x670>
+	LONG $0xd66ef9c5 // vmovd xmm2, esi
+	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
+	LONG $0xd066edc5 // vpcmpgtd ymm2, ymm2, ymm0
+	LONG $0x2c6dc2c4; WORD $0xbc1c // vmaskmovps ymm3, ymm2, ymmword ptr [r12 + 4*rdi]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x9d74 // je 0x132d3 <wsumh_bf16+0x663>
+	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x790c8d4d // lea r9, [r9 + 2*rdi]
+	WORD $0x39eb // jmp 0x1337d <wsumh_bf16+0x70d>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x337de2c4; BYTE $0xe4 // vpmovzxwd ymm4, xmm4 # ymm4 = xmm4[0],zero,xmm4[1],zero,xmm4[2],zero,xmm4[3],zero,xmm4[4],zero,xmm4[5],zero,xmm4[6],zero,xmm4[7],zero
+	WORD $0x0149; BYTE $0xc9 // add r9, rcx
+	LONG $0xf472d5c5; BYTE $0x10 // vpslld ymm5, ymm4, 0x10
+	LONG $0x187d82c4; WORD $0x9564; BYTE $0x00 // vbroadcastss ymm4, dword ptr [r13 + 4*r10]
+	WORD $0xff49; BYTE $0xc2 // inc r10
+	LONG $0xa855e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm4) + ymm3
+	LONG $0xdc28fcc5 // vmovaps ymm3, ymm4
+	WORD $0x394d; BYTE $0xda // cmp r10, r11
+	LONG $0xff5a840f; WORD $0xffff // je 0x132d7 <wsumh_bf16+0x667>
+	LONG $0x4c7ff9c5; WORD $0x3024 // vmovdqa xmmword ptr [rsp + 0x30], xmm1
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	WORD $0xc87e // jle 0x13350 <wsumh_bf16+0x6e0>
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x3cb70f47; BYTE $0x71 // movzx r15d, word ptr [r9 + 2*r14]
+	LONG $0x7c894666; WORD $0x3074 // mov word ptr [rsp + 2*r14 + 0x30], r15w
+	WORD $0xff49; BYTE $0xc6 // inc r14
+	WORD $0x394c; BYTE $0xf6 // cmp rsi, r14
+	WORD $0xed75 // jne 0x13390 <wsumh_bf16+0x720>
+	LONG $0x6428f8c5; WORD $0x3024 // vmovaps xmm4, xmmword ptr [rsp + 0x30]
+	WORD $0xa9eb // jmp 0x13354 <wsumh_bf16+0x6e4>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x0020ba41; WORD $0x0000 // mov r10d, 0x20
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x31eb // jmp 0x133ef <wsumh_bf16+0x77f>
+	WORD $0x9066 // nop
+	LONG $0x20568d4c // lea r10, [rsi + 0x20]
+	LONG $0x40c78348 // add rdi, 0x40
+	LONG $0x117c81c4; WORD $0x8c2c // vmovups ymmword ptr [r12 + 4*r9], ymm5
+	LONG $0x117c81c4; WORD $0x8c64; BYTE $0x20 // vmovups ymmword ptr [r12 + 4*r9 + 0x20], ymm4
+	LONG $0x117c81c4; WORD $0x8c5c; BYTE $0x40 // vmovups ymmword ptr [r12 + 4*r9 + 0x40], ymm3
+	LONG $0x117c81c4; WORD $0x8c54; BYTE $0x60 // vmovups ymmword ptr [r12 + 4*r9 + 0x60], ymm2
+	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
+	WORD $0x3949; BYTE $0xda // cmp r10, rbx
+	LONG $0xff14870f; WORD $0xffff // ja 0x13303 <wsumh_bf16+0x693>
+	LONG $0x107c81c4; WORD $0x8c2c // vmovups ymm5, ymmword ptr [r12 + 4*r9]
+	LONG $0x107c81c4; WORD $0x8c64; BYTE $0x20 // vmovups ymm4, ymmword ptr [r12 + 4*r9 + 0x20]
+	LONG $0x107c81c4; WORD $0x8c5c; BYTE $0x40 // vmovups ymm3, ymmword ptr [r12 + 4*r9 + 0x40]
+	LONG $0x107c81c4; WORD $0x8c54; BYTE $0x60 // vmovups ymm2, ymmword ptr [r12 + 4*r9 + 0x60]
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0xae74 // je 0x133c0 <wsumh_bf16+0x750>
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x337dc2c4; WORD $0xd07a // vpmovzxwd ymm7, xmmword ptr [r10 - 0x30]
+	LONG $0x187d82c4; WORD $0xb574; BYTE $0x00 // vbroadcastss ymm6, dword ptr [r13 + 4*r14]
+	WORD $0xff49; BYTE $0xc6 // inc r14
+	LONG $0xf772c5c5; BYTE $0x10 // vpslld ymm7, ymm7, 0x10
+	LONG $0xb84de2c4; BYTE $0xef // vfmadd231ps ymm5, ymm6, ymm7 # ymm5 = (ymm6 * ymm7) + ymm5
+	LONG $0x337dc2c4; WORD $0xe07a // vpmovzxwd ymm7, xmmword ptr [r10 - 0x20]
+	LONG $0xf772c5c5; BYTE $0x10 // vpslld ymm7, ymm7, 0x10
+	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
+	LONG $0x337dc2c4; WORD $0xf07a // vpmovzxwd ymm7, xmmword ptr [r10 - 0x10]
+	LONG $0xf772c5c5; BYTE $0x10 // vpslld ymm7, ymm7, 0x10
+	LONG $0xb84de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm6, ymm7 # ymm3 = (ymm6 * ymm7) + ymm3
+	LONG $0x337dc2c4; BYTE $0x3a // vpmovzxwd ymm7, xmmword ptr [r10]
+	WORD $0x0149; BYTE $0xca // add r10, rcx
+	LONG $0xf772c5c5; BYTE $0x10 // vpslld ymm7, ymm7, 0x10
+	LONG $0xb84de2c4; BYTE $0xd7 // vfmadd231ps ymm2, ymm6, ymm7 # ymm2 = (ymm6 * ymm7) + ymm2
+	WORD $0x394d; BYTE $0xf3 // cmp r11, r14
+	WORD $0xaf75 // jne 0x13420 <wsumh_bf16+0x7b0>
+	LONG $0xffff4ae9; BYTE $0xff // jmp 0x133c0 <wsumh_bf16+0x750>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x770c8d4c // lea r9, [rdi + 2*rsi]
+	WORD $0x1feb // jmp 0x134aa <wsumh_bf16+0x83a>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x08578d4c // lea r10, [rdi + 0x8]
+	LONG $0x10c18349 // add r9, 0x10
+	LONG $0x117cc1c4; WORD $0xb414 // vmovups ymmword ptr [r12 + 4*rsi], ymm2
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x3949; BYTE $0xda // cmp r10, rbx
+	LONG $0xfe6c870f; WORD $0xffff // ja 0x13316 <wsumh_bf16+0x6a6>
+	LONG $0x107cc1c4; WORD $0xb414 // vmovups ymm2, ymmword ptr [r12 + 4*rsi]
+	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0xd874 // je 0x13490 <wsumh_bf16+0x820>
+	WORD $0x894d; BYTE $0xca // mov r10, r9
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x9066 // nop
+	LONG $0x337dc2c4; BYTE $0x1a // vpmovzxwd ymm3, xmmword ptr [r10]
+	LONG $0x187d82c4; WORD $0xb564; BYTE $0x00 // vbroadcastss ymm4, dword ptr [r13 + 4*r14]
+	WORD $0xff49; BYTE $0xc6 // inc r14
+	WORD $0x0149; BYTE $0xca // add r10, rcx
+	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
+	LONG $0xb865e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm3, ymm4 # ymm2 = (ymm3 * ymm4) + ymm2
+	WORD $0x394d; BYTE $0xf3 // cmp r11, r14
+	WORD $0xdf75 // jne 0x134c0 <wsumh_bf16+0x850>
+	WORD $0xadeb // jmp 0x13490 <wsumh_bf16+0x820>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -2181,14 +3095,15 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0x0000000100000000; QUAD $0x0000000300000002
-	QUAD $0x0000000500000004; QUAD $0x0000000700000006
-	QUAD $0x0706050403020100; QUAD $0xcccccccccccccccc
-	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
-	QUAD $0x3030303030303030; QUAD $0x3030303030303030
-	QUAD $0xe0e0e0e0e0e0e0e0; QUAD $0xe0e0e0e0e0e0e0e0
-	QUAD $0xf8f8f8f8f8f8f8f8; QUAD $0xf8f8f8f8f8f8f8f8
-	QUAD $0xcccce0300f0ff80f; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0x0100000000cccccc
+	QUAD $0x0300000002000000; QUAD $0x0500000004000000
+	QUAD $0x0700000006000000; QUAD $0x0403020100000000
+	QUAD $0xcccccccccc070605; QUAD $0x0f0f0f0f0fcccccc
+	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x30303030300f0f0f
+	QUAD $0x3030303030303030; QUAD $0xe0e0e0e0e0303030
+	QUAD $0xe0e0e0e0e0e0e0e0; QUAD $0xf8f8f8f8f8e0e0e0
+	QUAD $0xf8f8f8f8f8f8f8f8; QUAD $0x300f0ff80ff8f8f8
+	QUAD $0xcccccccccccccce0; WORD $0xcccc; BYTE $0xcc
 
 // func mvF32_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
 TEXT ·mvF32_avx2(SB), 0, $0-48
@@ -2352,7 +3267,7 @@ TEXT ·wsumhF16_avx2(SB), 0, $0-48
 	MOVQ ldv+24(FP), CX
 	MOVQ ldp+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·matvec_avx2<>+8096(SB)
+	CALL ·matvec_avx2<>+9296(SB)
 	RET
 
 // func wsumhBF16_avx2(v, p, y unsafe.Pointer, ldv, ldp, shape int)
@@ -2363,5 +3278,5 @@ TEXT ·wsumhBF16_avx2(SB), 0, $0-48
 	MOVQ ldv+24(FP), CX
 	MOVQ ldp+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·matvec_avx2<>+8720(SB)
+	CALL ·matvec_avx2<>+11376(SB)
 	RET

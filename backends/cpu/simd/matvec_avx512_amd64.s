@@ -843,7 +843,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x01878e0f; WORD $0x0000 // jle 0x110f0 <mv_q4_0+0x190>
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x12ca056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x12ca] # 0x12240 <wsumh_bf16+0x290>
+	QUAD $0x24ca056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x24ca] # 0x13440 <wsumh_bf16+0x8c0>
 	LONG $0x1f408d49 // lea rax, [r8 + 0x1f]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xc0490f49 // cmovns rax, r8
@@ -934,9 +934,9 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0x025b8e0f; WORD $0x0000 // jle 0x1137e <mv_q4_k+0x27e>
-	QUAD $0x11530528487cf162; WORD $0x0000 // vmovaps zmm0, zmmword ptr [rip + 0x1153] # 0x12280 <wsumh_bf16+0x2d0>
-	QUAD $0x11890d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x1189] # 0x122c0 <wsumh_bf16+0x310>
-	QUAD $0x0011c0157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x11c0] # 0x12300 <wsumh_bf16+0x350>
+	QUAD $0x23530528487cf162; WORD $0x0000 // vmovaps zmm0, zmmword ptr [rip + 0x2353] # 0x13480 <wsumh_bf16+0x900>
+	QUAD $0x23890d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x2389] # 0x134c0 <wsumh_bf16+0x940>
+	QUAD $0x0023c0157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x23c0] # 0x13500 <wsumh_bf16+0x980>
 	LONG $0xffb08d49; WORD $0x0000; BYTE $0x00 // lea rsi, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xf0490f49 // cmovns rsi, r8
@@ -1069,9 +1069,9 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0x024b8e0f; WORD $0x0000 // jle 0x115fe <mv_q6_k+0x26e>
-	QUAD $0x000f45057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0xf45] # 0x12301 <wsumh_bf16+0x351>
-	QUAD $0x000f3d0d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0xf3d] # 0x12302 <wsumh_bf16+0x352>
-	QUAD $0x000f35157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0xf35] # 0x12303 <wsumh_bf16+0x353>
+	QUAD $0x002145057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x2145] # 0x13501 <wsumh_bf16+0x981>
+	QUAD $0x00213d0d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x213d] # 0x13502 <wsumh_bf16+0x982>
+	QUAD $0x002135157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x2135] # 0x13503 <wsumh_bf16+0x983>
 	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x244c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r9
@@ -1514,257 +1514,850 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x28ec8348 // sub rsp, 0x28
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0xffff2548; WORD $0x0000 // and rax, 0xffff
-	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	LONG $0x01ee840f; WORD $0x0000 // je 0x11d55 <wsumh_f32+0x215>
-	WORD $0x8945; BYTE $0xcb // mov r11d, r9d
-	WORD $0x894d; BYTE $0xce // mov r14, r9
-	LONG $0x20e9c149 // shr r9, 0x20
-	LONG $0x10ebc141 // shr r11d, 0x10
-	LONG $0x30fec149 // sar r14, 0x30
-	LONG $0xd1b70f41 // movzx edx, r9w
-	LONG $0x8f0c8d4c // lea r9, [rdi + 4*rcx]
-	QUAD $0x000000009d3c8d46 // lea r15d, [4*r11]
-	LONG $0x02e1c148 // shl rcx, 0x2
-	LONG $0x24148948 // mov qword ptr [rsp], rdx
+	LONG $0x48ec8348 // sub rsp, 0x48
+	WORD $0x894c; BYTE $0xcb // mov rbx, r9
+	WORD $0x8941; BYTE $0xda // mov r10d, ebx
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	LONG $0xdbb70f44 // movzx r11d, bx
+	LONG $0x20ebc148 // shr rbx, 0x20
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	LONG $0x10eac141 // shr r10d, 0x10
+	LONG $0x30ffc148 // sar rdi, 0x30
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0x24548948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdx
+	WORD $0xb70f; BYTE $0xcb // movzx ecx, bx
 	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
-	WORD $0x2feb // jmp 0x11bc7 <wsumh_f32+0x87>
+	LONG $0x01f98348 // cmp rcx, 0x1
+	LONG $0x0407850f; WORD $0x0000 // jne 0x11f8f <wsumh_f32+0x44f>
+	LONG $0x04ff8348 // cmp rdi, 0x4
+	LONG $0x05d68c0f; WORD $0x0000 // jl 0x12168 <wsumh_f32+0x628>
+	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
+	LONG $0x04e1c148 // shl rcx, 0x4
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	QUAD $0x000000008d2c8d4a // lea rbp, [4*r9]
+	LONG $0x01738d4d // lea r14, [r11 + 0x1]
+	LONG $0x244c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rcx
+	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
+	WORD $0xe1c1; BYTE $0x04 // shl ecx, 0x4
+	LONG $0x2474894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r14
+	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	QUAD $0x00000000950c8d42 // lea ecx, [4*r10]
+	LONG $0x49148d48 // lea rdx, [rcx + 2*rcx]
+	QUAD $0x00000000850c8d4a // lea rcx, [4*r8]
+	LONG $0x49248d4c // lea r12, [rcx + 2*rcx]
+	QUAD $0x00000000d50c8d42 // lea ecx, [8*r10]
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	LONG $0xc08e8d48; WORD $0x0000; BYTE $0x00 // lea rcx, [rsi + 0xc0]
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
+	WORD $0x34eb // jmp 0x11c25 <wsumh_f32+0xe5>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x247c8b48; BYTE $0x38 // mov rdi, qword ptr [rsp + 0x38]
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x24440348; BYTE $0x40 // add rax, qword ptr [rsp + 0x40]
+	LONG $0x247c0148; BYTE $0x08 // add qword ptr [rsp + 0x8], rdi
+	LONG $0xfc718d48 // lea rsi, [rcx - 0x4]
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x07f98348 // cmp rcx, 0x7
+	LONG $0x05468e0f; WORD $0x0000 // jle 0x1216b <wsumh_f32+0x62b>
+	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	LONG $0x015c830f; WORD $0x0000 // jae 0x11d90 <wsumh_f32+0x250>
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	WORD $0x394d; BYTE $0xd7 // cmp r15, r10
+	WORD $0xc473 // jae 0x11c00 <wsumh_f32+0xc0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0xb9348d4a // lea rsi, [rcx + 4*r15]
+	WORD $0x44eb // jmp 0x11c8a <wsumh_f32+0x14a>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x497cf162; WORD $0x1f11 // vmovups zmmword ptr [rdi] {k1}, zmm3
+	LONG $0x497cf162; WORD $0x1111 // vmovups zmmword ptr [rcx] {k1}, zmm2
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	LONG $0x497cf162; WORD $0x0c11; BYTE $0x0f // vmovups zmmword ptr [rdi + rcx] {k1}, zmm1
+	LONG $0x497cf162; WORD $0x0411; BYTE $0x17 // vmovups zmmword ptr [rdi + rdx] {k1}, zmm0
+	LONG $0x24748b4c; BYTE $0x28 // mov r14, qword ptr [rsp + 0x28]
+	LONG $0x10c78349 // add r15, 0x10
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0x394d; BYTE $0xd7 // cmp r15, r10
+	LONG $0xff76830f; WORD $0xffff // jae 0x11c00 <wsumh_f32+0xc0>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0xffffffbb; BYTE $0xff // mov ebx, 0xffffffff
+	LONG $0xb93c8d4a // lea rdi, [rcx + 4*r15]
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	WORD $0x294c; BYTE $0xf9 // sub rcx, r15
+	WORD $0xe3d3 // shl ebx, cl
+	WORD $0xd3f7 // not ebx
+	LONG $0xcb92fbc5 // kmovd k1, ebx
+	LONG $0x971c8d4a // lea rbx, [rdi + 4*r10]
+	LONG $0x245c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rbx
+	LONG $0x10f98348 // cmp rcx, 0x10
+	WORD $0x2b7d // jge 0x11ce0 <wsumh_f32+0x1a0>
+	LONG $0xc97cf162; WORD $0x1310 // vmovups zmm2 {k1} {z}, zmmword ptr [rbx]
+	LONG $0x245c8b48; BYTE $0x10 // mov rbx, qword ptr [rsp + 0x10]
+	LONG $0xc97cf162; WORD $0x1f10 // vmovups zmm3 {k1} {z}, zmmword ptr [rdi]
+	LONG $0xc97cf162; WORD $0x0410; BYTE $0x17 // vmovups zmm0 {k1} {z}, zmmword ptr [rdi + rdx]
+	LONG $0xc97cf162; WORD $0x0c10; BYTE $0x1f // vmovups zmm1 {k1} {z}, zmmword ptr [rdi + rbx]
+	WORD $0x25eb // jmp 0x11cfb <wsumh_f32+0x1bb>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487cf162; WORD $0x1f10 // vmovups zmm3, zmmword ptr [rdi]
+	LONG $0x487cb162; WORD $0x1410; BYTE $0x97 // vmovups zmm2, zmmword ptr [rdi + 4*r10]
+	LONG $0x487cb162; WORD $0x0c10; BYTE $0xd7 // vmovups zmm1, zmmword ptr [rdi + 8*r10]
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x17 // vmovups zmm0, zmmword ptr [rdi + rdx]
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
+	WORD $0x8949; BYTE $0xc6 // mov r14, rax
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x6975 // jne 0x11d72 <wsumh_f32+0x232>
+	LONG $0x10f98348 // cmp rcx, 0x10
+	LONG $0xff3d8c0f; WORD $0xffff // jl 0x11c50 <wsumh_f32+0x110>
+	LONG $0x487cf162; WORD $0x1f11 // vmovups zmmword ptr [rdi], zmm3
+	LONG $0x487cb162; WORD $0x1411; BYTE $0x97 // vmovups zmmword ptr [rdi + 4*r10], zmm2
+	LONG $0x487cb162; WORD $0x0c11; BYTE $0xd7 // vmovups zmmword ptr [rdi + 8*r10], zmm1
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x17 // vmovups zmmword ptr [rdi + rdx], zmm0
+	LONG $0xffff41e9; BYTE $0xff // jmp 0x11c74 <wsumh_f32+0x134>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x00 // vmovups zmm4, zmmword ptr [r13]
+	LONG $0x585dd262; WORD $0x1eb8 // vfmadd231ps zmm3, zmm4, dword ptr [r14]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x585d9262; WORD $0x14b8; BYTE $0x86 // vfmadd231ps zmm2, zmm4, dword ptr [r14 + 4*r8]{1to16} # zmm2 = (zmm4 * mem) + zmm2
+	LONG $0x585d9262; WORD $0x0cb8; BYTE $0xc6 // vfmadd231ps zmm1, zmm4, dword ptr [r14 + 8*r8]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	LONG $0x585d9262; WORD $0x04b8; BYTE $0x26 // vfmadd231ps zmm0, zmm4, dword ptr [r14 + r12]{1to16} # zmm0 = (zmm4 * mem) + zmm0
+	LONG $0x04c68349 // add r14, 0x4
+	WORD $0x0149; BYTE $0xed // add r13, rbp
+	WORD $0xff48; BYTE $0xcb // dec rbx
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	WORD $0x977e // jle 0x11d09 <wsumh_f32+0x1c9>
+	LONG $0x0ff98348 // cmp rcx, 0xf
+	WORD $0xc87f // jg 0x11d40 <wsumh_f32+0x200>
+	LONG $0xc97cd162; WORD $0x6510; BYTE $0x00 // vmovups zmm4 {k1} {z}, zmmword ptr [r13]
+	WORD $0xc6eb // jmp 0x11d47 <wsumh_f32+0x207>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0x000040be; BYTE $0x00 // mov esi, 0x40
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x00009ee9; BYTE $0x00 // jmp 0x11e40 <wsumh_f32+0x300>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x40778d49 // lea rsi, [r15 + 0x40]
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	LONG $0x487cd162; WORD $0x5d11; BYTE $0x00 // vmovups zmmword ptr [r13], zmm3
+	LONG $0x487cd162; WORD $0x5511; BYTE $0x01 // vmovups zmmword ptr [r13 + 0x40], zmm2
+	LONG $0x487cd162; WORD $0x4d11; BYTE $0x02 // vmovups zmmword ptr [r13 + 0x80], zmm1
+	LONG $0x487cd162; WORD $0x4511; BYTE $0x03 // vmovups zmmword ptr [r13 + 0xc0], zmm0
+	QUAD $0x00954411487c1162 // vmovups zmmword ptr [r13 + 4*r10], zmm8
+	QUAD $0x01957c11487c9162 // vmovups zmmword ptr [r13 + 4*r10 + 0x40], zmm7
+	QUAD $0x02957411487c9162 // vmovups zmmword ptr [r13 + 4*r10 + 0x80], zmm6
+	QUAD $0x03956c11487c9162 // vmovups zmmword ptr [r13 + 4*r10 + 0xc0], zmm5
+	QUAD $0x00d56411487c9162 // vmovups zmmword ptr [r13 + 8*r10], zmm4
+	QUAD $0x01d54c11487c1162 // vmovups zmmword ptr [r13 + 8*r10 + 0x40], zmm9
+	QUAD $0x02d55411487c1162 // vmovups zmmword ptr [r13 + 8*r10 + 0x80], zmm10
+	QUAD $0x03d55c11487c1162 // vmovups zmmword ptr [r13 + 8*r10 + 0xc0], zmm11
+	QUAD $0x00156411487c5162 // vmovups zmmword ptr [r13 + rdx], zmm12
+	QUAD $0x01156c11487c5162 // vmovups zmmword ptr [r13 + rdx + 0x40], zmm13
+	QUAD $0x02157411487c5162 // vmovups zmmword ptr [r13 + rdx + 0x80], zmm14
+	QUAD $0x03157c11487c5162 // vmovups zmmword ptr [r13 + rdx + 0xc0], zmm15
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	LONG $0xfdf7870f; WORD $0xffff // ja 0x11c37 <wsumh_f32+0xf7>
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0xbf2c8d4e // lea r13, [rdi + 4*r15]
+	LONG $0x487cb162; WORD $0x1c10; BYTE $0xbf // vmovups zmm3, zmmword ptr [rdi + 4*r15]
+	QUAD $0x01bf5410487cb162 // vmovups zmm2, zmmword ptr [rdi + 4*r15 + 0x40]
+	QUAD $0x02bf4c10487cb162 // vmovups zmm1, zmmword ptr [rdi + 4*r15 + 0x80]
+	QUAD $0x03bf4410487cb162 // vmovups zmm0, zmmword ptr [rdi + 4*r15 + 0xc0]
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	QUAD $0x00954410487c1162 // vmovups zmm8, zmmword ptr [r13 + 4*r10]
+	QUAD $0x01957c10487c9162 // vmovups zmm7, zmmword ptr [r13 + 4*r10 + 0x40]
+	QUAD $0x02957410487c9162 // vmovups zmm6, zmmword ptr [r13 + 4*r10 + 0x80]
+	QUAD $0x03956c10487c9162 // vmovups zmm5, zmmword ptr [r13 + 4*r10 + 0xc0]
+	QUAD $0x00d56410487c9162 // vmovups zmm4, zmmword ptr [r13 + 8*r10]
+	QUAD $0x01d54c10487c1162 // vmovups zmm9, zmmword ptr [r13 + 8*r10 + 0x40]
+	QUAD $0x02d55410487c1162 // vmovups zmm10, zmmword ptr [r13 + 8*r10 + 0x80]
+	QUAD $0x03d55c10487c1162 // vmovups zmm11, zmmword ptr [r13 + 8*r10 + 0xc0]
+	LONG $0x487c3162; WORD $0x2410; BYTE $0x2a // vmovups zmm12, zmmword ptr [rdx + r13]
+	QUAD $0x012a6c10487c3162 // vmovups zmm13, zmmword ptr [rdx + r13 + 0x40]
+	QUAD $0x022a7410487c3162 // vmovups zmm14, zmmword ptr [rdx + r13 + 0x80]
+	QUAD $0x032a7c10487c3162 // vmovups zmm15, zmmword ptr [rdx + r13 + 0xc0]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xfed4840f; WORD $0xffff // je 0x11db0 <wsumh_f32+0x270>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x487da262; WORD $0x2c18; BYTE $0x86 // vbroadcastss zmm21, dword ptr [rsi + 4*r8]
+	LONG $0x487ce162; WORD $0x4310; BYTE $0xfd // vmovups zmm16, zmmword ptr [rbx - 0xc0]
+	LONG $0x487ce162; WORD $0x4b10; BYTE $0xfe // vmovups zmm17, zmmword ptr [rbx - 0x80]
+	LONG $0x487ce162; WORD $0x5310; BYTE $0xff // vmovups zmm18, zmmword ptr [rbx - 0x40]
+	LONG $0x487ce162; WORD $0x2310 // vmovups zmm20, zmmword ptr [rbx]
+	LONG $0x487de262; WORD $0x1e18 // vbroadcastss zmm19, dword ptr [rsi]
+	LONG $0x487da262; WORD $0x3418; BYTE $0xc6 // vbroadcastss zmm22, dword ptr [rsi + 8*r8]
+	WORD $0x0148; BYTE $0xeb // add rbx, rbp
+	WORD $0xff48; BYTE $0xcf // dec rdi
+	LONG $0x407d3262; WORD $0xc5b8 // vfmadd231ps zmm8, zmm16, zmm21 # zmm8 = (zmm16 * zmm21) + zmm8
+	LONG $0x4075b262; WORD $0xfdb8 // vfmadd231ps zmm7, zmm17, zmm21 # zmm7 = (zmm17 * zmm21) + zmm7
+	LONG $0x406db262; WORD $0xf5b8 // vfmadd231ps zmm6, zmm18, zmm21 # zmm6 = (zmm18 * zmm21) + zmm6
+	LONG $0x405db262; WORD $0xedb8 // vfmadd231ps zmm5, zmm20, zmm21 # zmm5 = (zmm20 * zmm21) + zmm5
+	LONG $0x487da262; WORD $0x2c18; BYTE $0x26 // vbroadcastss zmm21, dword ptr [rsi + r12]
+	LONG $0x407db262; WORD $0xdbb8 // vfmadd231ps zmm3, zmm16, zmm19 # zmm3 = (zmm16 * zmm19) + zmm3
+	LONG $0x4075b262; WORD $0xd3b8 // vfmadd231ps zmm2, zmm17, zmm19 # zmm2 = (zmm17 * zmm19) + zmm2
+	LONG $0x406db262; WORD $0xcbb8 // vfmadd231ps zmm1, zmm18, zmm19 # zmm1 = (zmm18 * zmm19) + zmm1
+	LONG $0x405db262; WORD $0xc3b8 // vfmadd231ps zmm0, zmm20, zmm19 # zmm0 = (zmm20 * zmm19) + zmm0
+	LONG $0x407db262; WORD $0xe6b8 // vfmadd231ps zmm4, zmm16, zmm22 # zmm4 = (zmm16 * zmm22) + zmm4
+	LONG $0x40753262; WORD $0xceb8 // vfmadd231ps zmm9, zmm17, zmm22 # zmm9 = (zmm17 * zmm22) + zmm9
+	LONG $0x406d3262; WORD $0xd6b8 // vfmadd231ps zmm10, zmm18, zmm22 # zmm10 = (zmm18 * zmm22) + zmm10
+	LONG $0x405d3262; WORD $0xdeb8 // vfmadd231ps zmm11, zmm20, zmm22 # zmm11 = (zmm20 * zmm22) + zmm11
+	LONG $0x04c68348 // add rsi, 0x4
+	LONG $0x40553262; WORD $0xe0b8 // vfmadd231ps zmm12, zmm21, zmm16 # zmm12 = (zmm21 * zmm16) + zmm12
+	LONG $0x40553262; WORD $0xe9b8 // vfmadd231ps zmm13, zmm21, zmm17 # zmm13 = (zmm21 * zmm17) + zmm13
+	LONG $0x40553262; WORD $0xf2b8 // vfmadd231ps zmm14, zmm21, zmm18 # zmm14 = (zmm21 * zmm18) + zmm14
+	LONG $0x405d3262; WORD $0xfdb8 // vfmadd231ps zmm15, zmm20, zmm21 # zmm15 = (zmm20 * zmm21) + zmm15
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	LONG $0xff568f0f; WORD $0xffff // jg 0x11ee0 <wsumh_f32+0x3a0>
+	LONG $0xfffe21e9; BYTE $0xff // jmp 0x11db0 <wsumh_f32+0x270>
+	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0x03ad840f; WORD $0x0000 // je 0x1234a <wsumh_f32+0x80a>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	QUAD $0x00000000953c8d46 // lea r15d, [4*r10]
+	LONG $0x890c8d4a // lea rcx, [rcx + 4*r9]
+	LONG $0x02e1c149 // shl r9, 0x2
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	WORD $0x26eb // jmp 0x11fde <wsumh_f32+0x49e>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
-	LONG $0x24448348; WORD $0x0408 // add qword ptr [rsp + 0x8], 0x4
+	LONG $0x244c014c; BYTE $0x10 // add qword ptr [rsp + 0x10], r9
+	LONG $0x240c014c // add qword ptr [rsp], r9
+	LONG $0x04c08348 // add rax, 0x4
+	LONG $0xff4b8d49 // lea rcx, [r11 - 0x1]
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0x036c8e0f; WORD $0x0000 // jle 0x1234a <wsumh_f32+0x80a>
+	LONG $0x247c8348; WORD $0x0018 // cmp qword ptr [rsp + 0x18], 0x0
+	WORD $0xda74 // je 0x11fc0 <wsumh_f32+0x480>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24648b4c; BYTE $0x10 // mov r12, qword ptr [rsp + 0x10]
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
+	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
+	WORD $0x8948; BYTE $0xc5 // mov rbp, rax
+	WORD $0x15eb // jmp 0x12013 <wsumh_f32+0x4d3>
+	WORD $0x9066 // nop
 	LONG $0xff4a8d48 // lea rcx, [rdx - 0x1]
-	WORD $0x0149; BYTE $0xc1 // add r9, rax
-	WORD $0x0148; BYTE $0xc7 // add rdi, rax
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x01fa8348 // cmp rdx, 0x1
-	LONG $0x018e8e0f; WORD $0x0000 // jle 0x11d55 <wsumh_f32+0x215>
-	LONG $0x243c8348; BYTE $0x00 // cmp qword ptr [rsp], 0x0
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0xcd74 // je 0x11ba0 <wsumh_f32+0x60>
-	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
-	LONG $0x246c8b48; BYTE $0x10 // mov rbp, qword ptr [rsp + 0x10]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x8949; BYTE $0xfc // mov r12, rdi
-	WORD $0x894d; BYTE $0xcd // mov r13, r9
-	WORD $0x1aeb // jmp 0x11c03 <wsumh_f32+0xc3>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xff4a8d48 // lea rcx, [rdx - 0x1]
+	WORD $0x014c; BYTE $0xff // add rdi, r15
 	WORD $0x014d; BYTE $0xfc // add r12, r15
-	WORD $0x014d; BYTE $0xfd // add r13, r15
 	LONG $0x01fa8348 // cmp rdx, 0x1
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
-	WORD $0x9d7e // jle 0x11ba0 <wsumh_f32+0x60>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x1774 // je 0x11c1f <wsumh_f32+0xdf>
+	WORD $0xad7e // jle 0x11fc0 <wsumh_f32+0x480>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x1674 // je 0x1202e <wsumh_f32+0x4ee>
 	WORD $0xc931 // xor ecx, ecx
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x54180f41; WORD $0x008d // prefetcht1 byte ptr [r13 + 4*rcx]
+	LONG $0x14180f41; BYTE $0x8c // prefetcht1 byte ptr [r12 + 4*rcx]
 	LONG $0x10c18348 // add rcx, 0x10
-	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
-	WORD $0xf172 // jb 0x11c10 <wsumh_f32+0xd0>
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	WORD $0x1d7f // jg 0x11c44 <wsumh_f32+0x104>
-	WORD $0xc7eb // jmp 0x11bf0 <wsumh_f32+0xb0>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
-	WORD $0x014c; BYTE $0xfd // add rbp, r15
-	LONG $0xff438d48 // lea rax, [rbx - 0x1]
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0xf272 // jb 0x12020 <wsumh_f32+0x4e0>
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0x1a7f // jg 0x12055 <wsumh_f32+0x515>
+	WORD $0xc3eb // jmp 0x12000 <wsumh_f32+0x4c0>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x856c8d4a; BYTE $0x00 // lea rbp, [rbp + 4*r8]
+	WORD $0x014d; BYTE $0xfd // add r13, r15
+	LONG $0xff4b8d48 // lea rcx, [rbx - 0x1]
 	LONG $0x01fb8348 // cmp rbx, 0x1
-	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
-	WORD $0xac7e // jle 0x11bf0 <wsumh_f32+0xb0>
-	LONG $0x487df262; WORD $0x0618 // vbroadcastss zmm0, dword ptr [rsi]
-	LONG $0x40fb8341 // cmp r11d, 0x40
-	WORD $0x1073 // jae 0x11c60 <wsumh_f32+0x120>
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	LONG $0x000087e9; BYTE $0x00 // jmp 0x11cdf <wsumh_f32+0x19f>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	WORD $0xab7e // jle 0x12000 <wsumh_f32+0x4c0>
+	LONG $0x487df262; WORD $0x4518; BYTE $0x00 // vbroadcastss zmm0, dword ptr [rbp]
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	WORD $0x0e73 // jae 0x12070 <wsumh_f32+0x530>
+	WORD $0xf631 // xor esi, esi
+	LONG $0x000086e9; BYTE $0x00 // jmp 0x120ef <wsumh_f32+0x5af>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0xc931 // xor ecx, ecx
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487cd162; WORD $0x0c10; BYTE $0x8c // vmovups zmm1, zmmword ptr [r12 + 4*rcx]
-	LONG $0x40518d4c // lea r10, [rcx + 0x40]
+	LONG $0x487cf162; WORD $0x0c10; BYTE $0x8f // vmovups zmm1, zmmword ptr [rdi + 4*rcx]
+	LONG $0x40718d48 // lea rsi, [rcx + 0x40]
+	QUAD $0x008d4ca8487dd262 // vfmadd213ps zmm1, zmm0, zmmword ptr [r13 + 4*rcx] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x008d4c11487cd162 // vmovups zmmword ptr [r13 + 4*rcx], zmm1
+	QUAD $0x018f4c10487cf162 // vmovups zmm1, zmmword ptr [rdi + 4*rcx + 0x40]
+	QUAD $0x018d4ca8487dd262 // vfmadd213ps zmm1, zmm0, zmmword ptr [r13 + 4*rcx + 0x40] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x018d4c11487cd162 // vmovups zmmword ptr [r13 + 4*rcx + 0x40], zmm1
+	QUAD $0x028f4c10487cf162 // vmovups zmm1, zmmword ptr [rdi + 4*rcx + 0x80]
+	QUAD $0x028d4ca8487dd262 // vfmadd213ps zmm1, zmm0, zmmword ptr [r13 + 4*rcx + 0x80] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x028d4c11487cd162 // vmovups zmmword ptr [r13 + 4*rcx + 0x80], zmm1
+	QUAD $0x038f4c10487cf162 // vmovups zmm1, zmmword ptr [rdi + 4*rcx + 0xc0]
+	QUAD $0x038d4ca8487dd262 // vfmadd213ps zmm1, zmm0, zmmword ptr [r13 + 4*rcx + 0xc0] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x038d4c11487cd162 // vmovups zmmword ptr [r13 + 4*rcx + 0xc0], zmm1
+	LONG $0x80e98348 // sub rcx, -0x80
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
+	WORD $0x9176 // jbe 0x12080 <wsumh_f32+0x540>
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
+	LONG $0x10c98348 // or rcx, 0x10
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x2c77 // ja 0x12127 <wsumh_f32+0x5e7>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x487cf162; WORD $0x0c10; BYTE $0xb7 // vmovups zmm1, zmmword ptr [rdi + 4*rsi]
+	LONG $0x104e8d48 // lea rcx, [rsi + 0x10]
+	QUAD $0x00b54ca8487dd262 // vfmadd213ps zmm1, zmm0, zmmword ptr [r13 + 4*rsi] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x00b54c11487cd162 // vmovups zmmword ptr [r13 + 4*rsi], zmm1
+	LONG $0x20c68348 // add rsi, 0x20
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	WORD $0xd976 // jbe 0x12100 <wsumh_f32+0x5c0>
+	WORD $0x3949; BYTE $0xf2 // cmp r10, rsi
+	LONG $0xff10860f; WORD $0xffff // jbe 0x12040 <wsumh_f32+0x500>
+	LONG $0xffffbe41; WORD $0xffff // mov r14d, 0xffffffff
+	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
+	WORD $0xf129 // sub ecx, esi
+	WORD $0xd341; BYTE $0xe6 // shl r14d, cl
+	WORD $0xf741; BYTE $0xd6 // not r14d
+	LONG $0x927bc1c4; BYTE $0xce // kmovd k1, r14d
+	LONG $0xc97cf162; WORD $0x0c10; BYTE $0xb7 // vmovups zmm1 {k1} {z}, zmmword ptr [rdi + 4*rsi]
+	QUAD $0x00b55410c97cd162 // vmovups zmm2 {k1} {z}, zmmword ptr [r13 + 4*rsi]
+	LONG $0x4875f262; WORD $0xc2a8 // vfmadd213ps zmm0, zmm1, zmm2 # zmm0 = (zmm1 * zmm0) + zmm2
+	QUAD $0x00b54411497cd162 // vmovups zmmword ptr [r13 + 4*rsi] {k1}, zmm0
+	LONG $0xfffed8e9; BYTE $0xff // jmp 0x12040 <wsumh_f32+0x500>
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x01d68e0f; WORD $0x0000 // jle 0x1234a <wsumh_f32+0x80a>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x02e0c149 // shl r8, 0x2
+	LONG $0x02e1c149 // shl r9, 0x2
+	LONG $0xc0b18d4c; WORD $0x0000; BYTE $0x00 // lea r14, [rcx + 0xc0]
+	WORD $0x2eeb // jmp 0x121b7 <wsumh_f32+0x677>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xbc0c8d49 // lea rcx, [r12 + 4*rdi]
+	LONG $0x497cf162; WORD $0x0111 // vmovups zmmword ptr [rcx] {k1}, zmm0
+	LONG $0x94248d4f // lea r12, [r12 + 4*r10]
+	LONG $0xff4e8d48 // lea rcx, [rsi - 0x1]
+	WORD $0x014c; BYTE $0xc0 // add rax, r8
+	LONG $0x2464894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r12
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x01938e0f; WORD $0x0000 // jle 0x1234a <wsumh_f32+0x80a>
+	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	WORD $0x6e73 // jae 0x12230 <wsumh_f32+0x6f0>
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0x10ca8348 // or rdx, 0x10
+	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
+	LONG $0x011c860f; WORD $0x0000 // jbe 0x122f0 <wsumh_f32+0x7b0>
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	WORD $0x3949; BYTE $0xfa // cmp r10, rdi
+	WORD $0xbe76 // jbe 0x1219a <wsumh_f32+0x65a>
+	LONG $0xffffffba; BYTE $0xff // mov edx, 0xffffffff
+	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
+	WORD $0xf929 // sub ecx, edi
+	WORD $0xe2d3 // shl edx, cl
+	WORD $0xd2f7 // not edx
+	LONG $0xca92fbc5 // kmovd k1, edx
+	LONG $0xc97cd162; WORD $0x0410; BYTE $0xbc // vmovups zmm0 {k1} {z}, zmmword ptr [r12 + 4*rdi]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x9674 // je 0x12190 <wsumh_f32+0x650>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	WORD $0xd231 // xor edx, edx
+	LONG $0xb90c8d48 // lea rcx, [rcx + 4*rdi]
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xc97cf162; WORD $0x0910 // vmovups zmm1 {k1} {z}, zmmword ptr [rcx]
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
+	LONG $0x5875f262; WORD $0x04b8; BYTE $0x90 // vfmadd231ps zmm0, zmm1, dword ptr [rax + 4*rdx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
+	WORD $0xff48; BYTE $0xc2 // inc rdx
+	WORD $0x3949; BYTE $0xd3 // cmp r11, rdx
+	WORD $0xe875 // jne 0x12210 <wsumh_f32+0x6d0>
+	LONG $0xffff63e9; BYTE $0xff // jmp 0x12190 <wsumh_f32+0x650>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x000040ba; BYTE $0x00 // mov edx, 0x40
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x3aeb // jmp 0x12276 <wsumh_f32+0x736>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x40518d48 // lea rdx, [rcx + 0x40]
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x487cd162; WORD $0x1c11; BYTE $0x9c // vmovups zmmword ptr [r12 + 4*rbx], zmm3
+	QUAD $0x019c5411487cd162 // vmovups zmmword ptr [r12 + 4*rbx + 0x40], zmm2
+	QUAD $0x029c4c11487cd162 // vmovups zmmword ptr [r12 + 4*rbx + 0x80], zmm1
+	QUAD $0x039c4411487cd162 // vmovups zmmword ptr [r12 + 4*rbx + 0xc0], zmm0
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
+	LONG $0xff4e870f; WORD $0xffff // ja 0x121c4 <wsumh_f32+0x684>
+	LONG $0x487cd162; WORD $0x1c10; BYTE $0x9c // vmovups zmm3, zmmword ptr [r12 + 4*rbx]
+	QUAD $0x019c5410487cd162 // vmovups zmm2, zmmword ptr [r12 + 4*rbx + 0x40]
+	QUAD $0x029c4c10487cd162 // vmovups zmm1, zmmword ptr [r12 + 4*rbx + 0x80]
+	QUAD $0x039c4410487cd162 // vmovups zmm0, zmmword ptr [r12 + 4*rbx + 0xc0]
+	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0xa374 // je 0x12240 <wsumh_f32+0x700>
+	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487db262; WORD $0x2418; BYTE $0xb8 // vbroadcastss zmm4, dword ptr [rax + 4*r15]
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	LONG $0x485df262; WORD $0x5ab8; BYTE $0xfd // vfmadd231ps zmm3, zmm4, zmmword ptr [rdx - 0xc0] # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x485df262; WORD $0x52b8; BYTE $0xfe // vfmadd231ps zmm2, zmm4, zmmword ptr [rdx - 0x80] # zmm2 = (zmm4 * mem) + zmm2
+	LONG $0x485df262; WORD $0x4ab8; BYTE $0xff // vfmadd231ps zmm1, zmm4, zmmword ptr [rdx - 0x40] # zmm1 = (zmm4 * mem) + zmm1
+	LONG $0x485df262; WORD $0x02b8 // vfmadd231ps zmm0, zmm4, zmmword ptr [rdx] # zmm0 = (zmm4 * mem) + zmm0
+	WORD $0x014c; BYTE $0xca // add rdx, r9
+	WORD $0x394d; BYTE $0xfb // cmp r11, r15
+	WORD $0xd375 // jne 0x122b0 <wsumh_f32+0x770>
+	LONG $0xffff5ee9; BYTE $0xff // jmp 0x12240 <wsumh_f32+0x700>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x8f1c8d48 // lea rbx, [rdi + 4*rcx]
+	WORD $0x21eb // jmp 0x1231b <wsumh_f32+0x7db>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x10578d48 // lea rdx, [rdi + 0x10]
+	LONG $0x40c38348 // add rbx, 0x40
+	LONG $0x487cd162; WORD $0x0411; BYTE $0x8c // vmovups zmmword ptr [r12 + 4*rcx], zmm0
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
+	LONG $0xfebc870f; WORD $0xffff // ja 0x121d7 <wsumh_f32+0x697>
+	LONG $0x487cd162; WORD $0x0410; BYTE $0x8c // vmovups zmm0, zmmword ptr [r12 + 4*rcx]
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0xd674 // je 0x12300 <wsumh_f32+0x7c0>
+	WORD $0x8948; BYTE $0xda // mov rdx, rbx
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x487cf162; WORD $0x0a10 // vmovups zmm1, zmmword ptr [rdx]
+	WORD $0x014c; BYTE $0xca // add rdx, r9
+	LONG $0x5875b262; WORD $0x04b8; BYTE $0xb8 // vfmadd231ps zmm0, zmm1, dword ptr [rax + 4*r15]{1to16} # zmm0 = (zmm1 * mem) + zmm0
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	WORD $0x394d; BYTE $0xfb // cmp r11, r15
+	WORD $0xe875 // jne 0x12330 <wsumh_f32+0x7f0>
+	WORD $0xb6eb // jmp 0x12300 <wsumh_f32+0x7c0>
+	LONG $0x48c48348 // add rsp, 0x48
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	LONG $0x00401f0f // nop dword ptr [rax]
+
+	// wsumh_f16: +9056
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x48ec8348 // sub rsp, 0x48
+	WORD $0x8945; BYTE $0xca // mov r10d, r9d
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0xd9b70f45 // movzx r11d, r9w
+	LONG $0x20e9c149 // shr r9, 0x20
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x10eac141 // shr r10d, 0x10
+	LONG $0x30fec148 // sar rsi, 0x30
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	LONG $0x24548948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdx
+	LONG $0xc9b70f41 // movzx ecx, r9w
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x01f98348 // cmp rcx, 0x1
+	LONG $0x03f9850f; WORD $0x0000 // jne 0x1279f <wsumh_f16+0x43f>
+	LONG $0x04fe8348 // cmp rsi, 0x4
+	LONG $0x05ce8c0f; WORD $0x0000 // jl 0x1297e <wsumh_f16+0x61e>
+	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
+	LONG $0x04e1c148 // shl rcx, 0x4
+	WORD $0x8944; BYTE $0xd7 // mov edi, r10d
+	WORD $0xe7c1; BYTE $0x04 // shl edi, 0x4
+	LONG $0x017b8d4d // lea r15, [r11 + 0x1]
+	LONG $0x002c8d48 // lea rbp, [rax + rax]
+	LONG $0x244c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rcx
+	QUAD $0x00000000950c8d42 // lea ecx, [4*r10]
+	LONG $0x247c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdi
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x247c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r15
+	LONG $0x49148d48 // lea rdx, [rcx + 2*rcx]
+	QUAD $0x00000000850c8d4a // lea rcx, [4*r8]
+	LONG $0x49248d4c // lea r12, [rcx + 2*rcx]
+	QUAD $0x00000000d50c8d42 // lea ecx, [8*r10]
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x604f8d48 // lea rcx, [rdi + 0x60]
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
+	WORD $0x2deb // jmp 0x12435 <wsumh_f16+0xd5>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x2474034c; BYTE $0x40 // add r14, qword ptr [rsp + 0x40]
+	LONG $0x24740148; BYTE $0x08 // add qword ptr [rsp + 0x8], rsi
+	LONG $0xfc598d48 // lea rbx, [rcx - 0x4]
+	WORD $0x8948; BYTE $0xde // mov rsi, rbx
+	LONG $0x07f98348 // cmp rcx, 0x7
+	LONG $0x054c8e0f; WORD $0x0000 // jle 0x12981 <wsumh_f16+0x621>
+	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	LONG $0x015c830f; WORD $0x0000 // jae 0x125a0 <wsumh_f16+0x240>
+	WORD $0xf631 // xor esi, esi
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	WORD $0xc573 // jae 0x12410 <wsumh_f16+0xb0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x710c8d4c // lea r9, [rcx + 2*rsi]
+	WORD $0x45eb // jmp 0x1249a <wsumh_f16+0x13a>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x497cf162; WORD $0x1f11 // vmovups zmmword ptr [rdi] {k1}, zmm3
+	LONG $0x497cf162; WORD $0x1111 // vmovups zmmword ptr [rcx] {k1}, zmm2
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x497cf162; WORD $0x0c11; BYTE $0x0f // vmovups zmmword ptr [rdi + rcx] {k1}, zmm1
+	LONG $0x497cf162; WORD $0x0411; BYTE $0x17 // vmovups zmmword ptr [rdi + rdx] {k1}, zmm0
+	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
+	LONG $0x10c68348 // add rsi, 0x10
+	LONG $0x20c18349 // add r9, 0x20
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	LONG $0xff76830f; WORD $0xffff // jae 0x12410 <wsumh_f16+0xb0>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0xffffffbb; BYTE $0xff // mov ebx, 0xffffffff
+	LONG $0xb13c8d48 // lea rdi, [rcx + 4*rsi]
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	WORD $0x2948; BYTE $0xf1 // sub rcx, rsi
+	WORD $0xe3d3 // shl ebx, cl
+	WORD $0xd3f7 // not ebx
+	LONG $0xcb92fbc5 // kmovd k1, ebx
+	LONG $0x971c8d4a // lea rbx, [rdi + 4*r10]
+	LONG $0x245c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rbx
+	LONG $0x10f98348 // cmp rcx, 0x10
+	WORD $0x2b7d // jge 0x124f0 <wsumh_f16+0x190>
+	LONG $0xc97cf162; WORD $0x1310 // vmovups zmm2 {k1} {z}, zmmword ptr [rbx]
+	LONG $0x245c8b48; BYTE $0x18 // mov rbx, qword ptr [rsp + 0x18]
+	LONG $0xc97cf162; WORD $0x1f10 // vmovups zmm3 {k1} {z}, zmmword ptr [rdi]
+	LONG $0xc97cf162; WORD $0x0410; BYTE $0x17 // vmovups zmm0 {k1} {z}, zmmword ptr [rdi + rdx]
+	LONG $0xc97cf162; WORD $0x0c10; BYTE $0x1f // vmovups zmm1 {k1} {z}, zmmword ptr [rdi + rbx]
+	WORD $0x25eb // jmp 0x1250b <wsumh_f16+0x1ab>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487cf162; WORD $0x1f10 // vmovups zmm3, zmmword ptr [rdi]
+	LONG $0x487cb162; WORD $0x1410; BYTE $0x97 // vmovups zmm2, zmmword ptr [rdi + 4*r10]
+	LONG $0x487cb162; WORD $0x0c10; BYTE $0xd7 // vmovups zmm1, zmmword ptr [rdi + 8*r10]
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x17 // vmovups zmm0, zmmword ptr [rdi + rdx]
+	WORD $0x894c; BYTE $0xfb // mov rbx, r15
+	WORD $0x894d; BYTE $0xcd // mov r13, r9
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x6e75 // jne 0x12587 <wsumh_f16+0x227>
+	LONG $0x10f98348 // cmp rcx, 0x10
+	LONG $0xff3d8c0f; WORD $0xffff // jl 0x12460 <wsumh_f16+0x100>
+	LONG $0x487cf162; WORD $0x1f11 // vmovups zmmword ptr [rdi], zmm3
+	LONG $0x487cb162; WORD $0x1411; BYTE $0x97 // vmovups zmmword ptr [rdi + 4*r10], zmm2
+	LONG $0x487cb162; WORD $0x0c11; BYTE $0xd7 // vmovups zmmword ptr [rdi + 8*r10], zmm1
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x17 // vmovups zmmword ptr [rdi + rdx], zmm0
+	LONG $0xffff41e9; BYTE $0xff // jmp 0x12484 <wsumh_f16+0x124>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x6f7ec1c4; WORD $0x0065 // vmovdqu ymm4, ymmword ptr [r13]
+	LONG $0x487df262; WORD $0xe413 // vcvtph2ps zmm4, ymm4
+	LONG $0x585dd262; WORD $0x1fb8 // vfmadd231ps zmm3, zmm4, dword ptr [r15]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x585d9262; WORD $0x14b8; BYTE $0x87 // vfmadd231ps zmm2, zmm4, dword ptr [r15 + 4*r8]{1to16} # zmm2 = (zmm4 * mem) + zmm2
+	LONG $0x585d9262; WORD $0x0cb8; BYTE $0xc7 // vfmadd231ps zmm1, zmm4, dword ptr [r15 + 8*r8]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	LONG $0x585d9262; WORD $0x04b8; BYTE $0x27 // vfmadd231ps zmm0, zmm4, dword ptr [r15 + r12]{1to16} # zmm0 = (zmm4 * mem) + zmm0
+	LONG $0x04c78349 // add r15, 0x4
+	WORD $0x0149; BYTE $0xed // add r13, rbp
+	WORD $0xff48; BYTE $0xcb // dec rbx
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	WORD $0x927e // jle 0x12519 <wsumh_f16+0x1b9>
+	LONG $0x0ff98348 // cmp rcx, 0xf
+	WORD $0xc37f // jg 0x12550 <wsumh_f16+0x1f0>
+	LONG $0xa9ffd162; WORD $0x656f; BYTE $0x00 // vmovdqu16 ymm4 {k1} {z}, ymmword ptr [r13]
+	WORD $0xc0eb // jmp 0x12556 <wsumh_f16+0x1f6>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0x000040bf; BYTE $0x00 // mov edi, 0x40
+	WORD $0xf631 // xor esi, esi
+	LONG $0x00009ce9; BYTE $0x00 // jmp 0x1264d <wsumh_f16+0x2ed>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x407e8d48 // lea rdi, [rsi + 0x40]
+	LONG $0x80e98348 // sub rcx, -0x80
+	LONG $0x487cd162; WORD $0x5d11; BYTE $0x00 // vmovups zmmword ptr [r13], zmm3
+	LONG $0x487cd162; WORD $0x5511; BYTE $0x01 // vmovups zmmword ptr [r13 + 0x40], zmm2
+	LONG $0x487cd162; WORD $0x4d11; BYTE $0x02 // vmovups zmmword ptr [r13 + 0x80], zmm1
+	LONG $0x487cd162; WORD $0x4511; BYTE $0x03 // vmovups zmmword ptr [r13 + 0xc0], zmm0
+	QUAD $0x00954411487c1162 // vmovups zmmword ptr [r13 + 4*r10], zmm8
+	QUAD $0x01957c11487c9162 // vmovups zmmword ptr [r13 + 4*r10 + 0x40], zmm7
+	QUAD $0x02957411487c9162 // vmovups zmmword ptr [r13 + 4*r10 + 0x80], zmm6
+	QUAD $0x03956c11487c9162 // vmovups zmmword ptr [r13 + 4*r10 + 0xc0], zmm5
+	QUAD $0x00d56411487c9162 // vmovups zmmword ptr [r13 + 8*r10], zmm4
+	QUAD $0x01d54c11487c1162 // vmovups zmmword ptr [r13 + 8*r10 + 0x40], zmm9
+	QUAD $0x02d55411487c1162 // vmovups zmmword ptr [r13 + 8*r10 + 0x80], zmm10
+	QUAD $0x03d55c11487c1162 // vmovups zmmword ptr [r13 + 8*r10 + 0xc0], zmm11
+	QUAD $0x00156411487c5162 // vmovups zmmword ptr [r13 + rdx], zmm12
+	QUAD $0x01156c11487c5162 // vmovups zmmword ptr [r13 + rdx + 0x40], zmm13
+	QUAD $0x02157411487c5162 // vmovups zmmword ptr [r13 + rdx + 0x80], zmm14
+	QUAD $0x03157c11487c5162 // vmovups zmmword ptr [r13 + rdx + 0xc0], zmm15
+	WORD $0x394c; BYTE $0xd7 // cmp rdi, r10
+	LONG $0xfdf9870f; WORD $0xffff // ja 0x12446 <wsumh_f16+0xe6>
+	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0xb12c8d4d // lea r13, [r9 + 4*rsi]
+	LONG $0x487cd162; WORD $0x1c10; BYTE $0xb1 // vmovups zmm3, zmmword ptr [r9 + 4*rsi]
+	QUAD $0x01b15410487cd162 // vmovups zmm2, zmmword ptr [r9 + 4*rsi + 0x40]
+	QUAD $0x02b14c10487cd162 // vmovups zmm1, zmmword ptr [r9 + 4*rsi + 0x80]
+	QUAD $0x03b14410487cd162 // vmovups zmm0, zmmword ptr [r9 + 4*rsi + 0xc0]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	QUAD $0x00954410487c1162 // vmovups zmm8, zmmword ptr [r13 + 4*r10]
+	QUAD $0x01957c10487c9162 // vmovups zmm7, zmmword ptr [r13 + 4*r10 + 0x40]
+	QUAD $0x02957410487c9162 // vmovups zmm6, zmmword ptr [r13 + 4*r10 + 0x80]
+	QUAD $0x03956c10487c9162 // vmovups zmm5, zmmword ptr [r13 + 4*r10 + 0xc0]
+	QUAD $0x00d56410487c9162 // vmovups zmm4, zmmword ptr [r13 + 8*r10]
+	QUAD $0x01d54c10487c1162 // vmovups zmm9, zmmword ptr [r13 + 8*r10 + 0x40]
+	QUAD $0x02d55410487c1162 // vmovups zmm10, zmmword ptr [r13 + 8*r10 + 0x80]
+	QUAD $0x03d55c10487c1162 // vmovups zmm11, zmmword ptr [r13 + 8*r10 + 0xc0]
+	LONG $0x487c3162; WORD $0x2410; BYTE $0x2a // vmovups zmm12, zmmword ptr [rdx + r13]
+	QUAD $0x012a6c10487c3162 // vmovups zmm13, zmmword ptr [rdx + r13 + 0x40]
+	QUAD $0x022a7410487c3162 // vmovups zmm14, zmmword ptr [rdx + r13 + 0x80]
+	QUAD $0x032a7c10487c3162 // vmovups zmm15, zmmword ptr [rdx + r13 + 0xc0]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xfed7840f; WORD $0xffff // je 0x125c0 <wsumh_f16+0x260>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x487dc262; WORD $0x4113; BYTE $0xfd // vcvtph2ps zmm16, ymmword ptr [r9 - 0x60]
+	LONG $0x487dc262; WORD $0x4913; BYTE $0xfe // vcvtph2ps zmm17, ymmword ptr [r9 - 0x40]
+	LONG $0x487dc262; WORD $0x5113; BYTE $0xff // vcvtph2ps zmm18, ymmword ptr [r9 - 0x20]
+	LONG $0x487dc262; WORD $0x1913 // vcvtph2ps zmm19, ymmword ptr [r9]
+	LONG $0x487da262; WORD $0x2c18; BYTE $0x83 // vbroadcastss zmm21, dword ptr [rbx + 4*r8]
+	LONG $0x487de262; WORD $0x2318 // vbroadcastss zmm20, dword ptr [rbx]
+	LONG $0x487da262; WORD $0x3418; BYTE $0xc3 // vbroadcastss zmm22, dword ptr [rbx + 8*r8]
+	WORD $0x0149; BYTE $0xe9 // add r9, rbp
+	WORD $0xff48; BYTE $0xcf // dec rdi
+	LONG $0x407d3262; WORD $0xc5b8 // vfmadd231ps zmm8, zmm16, zmm21 # zmm8 = (zmm16 * zmm21) + zmm8
+	LONG $0x4075b262; WORD $0xfdb8 // vfmadd231ps zmm7, zmm17, zmm21 # zmm7 = (zmm17 * zmm21) + zmm7
+	LONG $0x406db262; WORD $0xf5b8 // vfmadd231ps zmm6, zmm18, zmm21 # zmm6 = (zmm18 * zmm21) + zmm6
+	LONG $0x4065b262; WORD $0xedb8 // vfmadd231ps zmm5, zmm19, zmm21 # zmm5 = (zmm19 * zmm21) + zmm5
+	LONG $0x487da262; WORD $0x2c18; BYTE $0x23 // vbroadcastss zmm21, dword ptr [rbx + r12]
+	LONG $0x407db262; WORD $0xdcb8 // vfmadd231ps zmm3, zmm16, zmm20 # zmm3 = (zmm16 * zmm20) + zmm3
+	LONG $0x4075b262; WORD $0xd4b8 // vfmadd231ps zmm2, zmm17, zmm20 # zmm2 = (zmm17 * zmm20) + zmm2
+	LONG $0x406db262; WORD $0xccb8 // vfmadd231ps zmm1, zmm18, zmm20 # zmm1 = (zmm18 * zmm20) + zmm1
+	LONG $0x4065b262; WORD $0xc4b8 // vfmadd231ps zmm0, zmm19, zmm20 # zmm0 = (zmm19 * zmm20) + zmm0
+	LONG $0x407db262; WORD $0xe6b8 // vfmadd231ps zmm4, zmm16, zmm22 # zmm4 = (zmm16 * zmm22) + zmm4
+	LONG $0x40753262; WORD $0xceb8 // vfmadd231ps zmm9, zmm17, zmm22 # zmm9 = (zmm17 * zmm22) + zmm9
+	LONG $0x406d3262; WORD $0xd6b8 // vfmadd231ps zmm10, zmm18, zmm22 # zmm10 = (zmm18 * zmm22) + zmm10
+	LONG $0x40653262; WORD $0xdeb8 // vfmadd231ps zmm11, zmm19, zmm22 # zmm11 = (zmm19 * zmm22) + zmm11
+	LONG $0x04c38348 // add rbx, 0x4
+	LONG $0x40553262; WORD $0xe0b8 // vfmadd231ps zmm12, zmm21, zmm16 # zmm12 = (zmm21 * zmm16) + zmm12
+	LONG $0x40553262; WORD $0xe9b8 // vfmadd231ps zmm13, zmm21, zmm17 # zmm13 = (zmm21 * zmm17) + zmm13
+	LONG $0x40553262; WORD $0xf2b8 // vfmadd231ps zmm14, zmm21, zmm18 # zmm14 = (zmm21 * zmm18) + zmm14
+	LONG $0x40653262; WORD $0xfdb8 // vfmadd231ps zmm15, zmm19, zmm21 # zmm15 = (zmm19 * zmm21) + zmm15
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	LONG $0xff568f0f; WORD $0xffff // jg 0x126f0 <wsumh_f16+0x390>
+	LONG $0xfffe21e9; BYTE $0xff // jmp 0x125c0 <wsumh_f16+0x260>
+	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0x03bd840f; WORD $0x0000 // je 0x12b6a <wsumh_f16+0x80a>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	QUAD $0x0000000095248d46 // lea r12d, [4*r10]
+	LONG $0x410c8d48 // lea rcx, [rcx + 2*rax]
+	WORD $0x0148; BYTE $0xc0 // add rax, rax
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	LONG $0x120c8d43 // lea ecx, [r10 + r10]
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	WORD $0x1eeb // jmp 0x127ee <wsumh_f16+0x48e>
+	LONG $0x24440148; BYTE $0x10 // add qword ptr [rsp + 0x10], rax
+	LONG $0x24040148 // add qword ptr [rsp], rax
+	LONG $0x04c68349 // add r14, 0x4
+	LONG $0xff4b8d49 // lea rcx, [r11 - 0x1]
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0x037c8e0f; WORD $0x0000 // jle 0x12b6a <wsumh_f16+0x80a>
+	LONG $0x247c8348; WORD $0x0018 // cmp qword ptr [rsp + 0x18], 0x0
+	WORD $0xda74 // je 0x127d0 <wsumh_f16+0x470>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
+	LONG $0x246c8b48; BYTE $0x08 // mov rbp, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xf6 // mov rsi, r14
+	WORD $0x1aeb // jmp 0x12828 <wsumh_f16+0x4c8>
+	WORD $0x9066 // nop
+	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
+	LONG $0xff4a8d48 // lea rcx, [rdx - 0x1]
+	WORD $0x014c; BYTE $0xcf // add rdi, r9
+	WORD $0x014d; BYTE $0xcd // add r13, r9
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	WORD $0xa87e // jle 0x127d0 <wsumh_f16+0x470>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x1274 // je 0x1283f <wsumh_f16+0x4df>
+	WORD $0xc931 // xor ecx, ecx
+	BYTE $0x90 // nop
+	LONG $0x54180f41; WORD $0x004d // prefetcht1 byte ptr [r13 + 2*rcx]
+	LONG $0x20c18348 // add rcx, 0x20
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0xf172 // jb 0x12830 <wsumh_f16+0x4d0>
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0x187f // jg 0x12864 <wsumh_f16+0x504>
+	WORD $0xc2eb // jmp 0x12810 <wsumh_f16+0x4b0>
+	WORD $0x9066 // nop
+	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
+	WORD $0x014c; BYTE $0xe5 // add rbp, r12
+	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	WORD $0xac7e // jle 0x12810 <wsumh_f16+0x4b0>
+	LONG $0x487df262; WORD $0x0618 // vbroadcastss zmm0, dword ptr [rsi]
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	WORD $0x1073 // jae 0x12880 <wsumh_f16+0x520>
+	WORD $0xdb31 // xor ebx, ebx
+	LONG $0x000088e9; BYTE $0x00 // jmp 0x128ff <wsumh_f16+0x59f>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487df262; WORD $0x0c13; BYTE $0x4f // vcvtph2ps zmm1, ymmword ptr [rdi + 2*rcx]
+	LONG $0x40598d48 // lea rbx, [rcx + 0x40]
 	QUAD $0x008d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx] # zmm1 = (zmm0 * zmm1) + mem
 	QUAD $0x008d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm1
-	QUAD $0x018c4c10487cd162 // vmovups zmm1, zmmword ptr [r12 + 4*rcx + 0x40]
+	QUAD $0x014f4c13487df262 // vcvtph2ps zmm1, ymmword ptr [rdi + 2*rcx + 0x20]
 	QUAD $0x018d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx + 0x40] # zmm1 = (zmm0 * zmm1) + mem
 	QUAD $0x018d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm1
-	QUAD $0x028c4c10487cd162 // vmovups zmm1, zmmword ptr [r12 + 4*rcx + 0x80]
+	QUAD $0x024f4c13487df262 // vcvtph2ps zmm1, ymmword ptr [rdi + 2*rcx + 0x40]
 	QUAD $0x028d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx + 0x80] # zmm1 = (zmm0 * zmm1) + mem
 	QUAD $0x028d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0x80], zmm1
-	QUAD $0x038c4c10487cd162 // vmovups zmm1, zmmword ptr [r12 + 4*rcx + 0xc0]
+	QUAD $0x034f4c13487df262 // vcvtph2ps zmm1, ymmword ptr [rdi + 2*rcx + 0x60]
 	QUAD $0x038d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx + 0xc0] # zmm1 = (zmm0 * zmm1) + mem
 	QUAD $0x038d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0xc0], zmm1
 	LONG $0x80e98348 // sub rcx, -0x80
-	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
-	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	WORD $0x9176 // jbe 0x11c70 <wsumh_f32+0x130>
-	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x8948; BYTE $0xd9 // mov rcx, rbx
+	WORD $0x9176 // jbe 0x12890 <wsumh_f16+0x530>
+	WORD $0x8948; BYTE $0xd9 // mov rcx, rbx
 	LONG $0x10c98348 // or rcx, 0x10
-	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
-	WORD $0x2c77 // ja 0x11d17 <wsumh_f32+0x1d7>
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x2c77 // ja 0x12937 <wsumh_f16+0x5d7>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x487c9162; WORD $0x0c10; BYTE $0x94 // vmovups zmm1, zmmword ptr [r12 + 4*r10]
-	LONG $0x104a8d49 // lea rcx, [r10 + 0x10]
-	QUAD $0x00954ca8487db262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*r10] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x00954c11487cb162 // vmovups zmmword ptr [rbp + 4*r10], zmm1
-	LONG $0x20c28349 // add r10, 0x20
-	WORD $0x394d; BYTE $0xda // cmp r10, r11
-	WORD $0x8949; BYTE $0xca // mov r10, rcx
-	WORD $0xd976 // jbe 0x11cf0 <wsumh_f32+0x1b0>
-	WORD $0x394d; BYTE $0xd3 // cmp r11, r10
-	LONG $0xff10860f; WORD $0xffff // jbe 0x11c30 <wsumh_f32+0xf0>
-	LONG $0xffffffb8; BYTE $0xff // mov eax, 0xffffffff
-	WORD $0x8944; BYTE $0xd9 // mov ecx, r11d
-	WORD $0x2944; BYTE $0xd1 // sub ecx, r10d
-	WORD $0xe0d3 // shl eax, cl
-	WORD $0xd0f7 // not eax
-	LONG $0xc892fbc5 // kmovd k1, eax
-	LONG $0xc97c9162; WORD $0x0c10; BYTE $0x94 // vmovups zmm1 {k1} {z}, zmmword ptr [r12 + 4*r10]
-	QUAD $0x00955410c97cb162 // vmovups zmm2 {k1} {z}, zmmword ptr [rbp + 4*r10]
-	LONG $0x4875f262; WORD $0xc2a8 // vfmadd213ps zmm0, zmm1, zmm2 # zmm0 = (zmm1 * zmm0) + zmm2
-	QUAD $0x00954411497cb162 // vmovups zmmword ptr [rbp + 4*r10] {k1}, zmm0
-	LONG $0xfffedbe9; BYTE $0xff // jmp 0x11c30 <wsumh_f32+0xf0>
-	LONG $0x28c48348 // add rsp, 0x28
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	BYTE $0x5d // pop rbp
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-
-	// wsumh_f16: +7536
-	BYTE $0x55 // push rbp
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
-	BYTE $0x53 // push rbx
-	LONG $0x30ec8348 // sub rsp, 0x30
-	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
-	WORD $0x894c; BYTE $0xca // mov rdx, r9
-	LONG $0xffe28148; WORD $0x00ff; BYTE $0x00 // and rdx, 0xffff
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x0200840f; WORD $0x0000 // je 0x11f9c <wsumh_f16+0x22c>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	WORD $0x8945; BYTE $0xcb // mov r11d, r9d
-	LONG $0x10ebc141 // shr r11d, 0x10
-	WORD $0x894d; BYTE $0xce // mov r14, r9
-	LONG $0x20e9c149 // shr r9, 0x20
-	LONG $0x30fec149 // sar r14, 0x30
-	QUAD $0x000000009d248d46 // lea r12d, [4*r11]
-	LONG $0xc1b70f41 // movzx eax, r9w
-	LONG $0x1b3c8d47 // lea r15d, [r11 + r11]
-	LONG $0x24448948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rax
-	LONG $0x4e3c8d48 // lea rdi, [rsi + 2*rcx]
-	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
-	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
-	WORD $0x33eb // jmp 0x11e08 <wsumh_f16+0x98>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
-	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
-	LONG $0x24448348; WORD $0x0410 // add qword ptr [rsp + 0x10], 0x4
-	LONG $0x240c0148 // add qword ptr [rsp], rcx
-	WORD $0x0148; BYTE $0xcf // add rdi, rcx
-	LONG $0xff428d48 // lea rax, [rdx - 0x1]
-	LONG $0x01fa8348 // cmp rdx, 0x1
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0x01948e0f; WORD $0x0000 // jle 0x11f9c <wsumh_f16+0x22c>
-	LONG $0x247c8348; WORD $0x0008 // cmp qword ptr [rsp + 0x8], 0x0
-	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
-	WORD $0xcb74 // je 0x11de0 <wsumh_f16+0x70>
-	LONG $0x242c8b4c // mov r13, qword ptr [rsp]
-	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
-	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	WORD $0x16eb // jmp 0x11e43 <wsumh_f16+0xd3>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xff418d49 // lea rax, [r9 - 0x1]
-	WORD $0x014d; BYTE $0xfd // add r13, r15
-	WORD $0x014c; BYTE $0xfd // add rbp, r15
-	LONG $0x01f98349 // cmp r9, 0x1
-	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	WORD $0x9d7e // jle 0x11de0 <wsumh_f16+0x70>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x1674 // je 0x11e5e <wsumh_f16+0xee>
-	WORD $0xc031 // xor eax, eax
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x4554180f; BYTE $0x00 // prefetcht1 byte ptr [rbp + 2*rax]
-	LONG $0x20c08348 // add rax, 0x20
-	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
-	WORD $0xf272 // jb 0x11e50 <wsumh_f16+0xe0>
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	WORD $0x1e7f // jg 0x11e84 <wsumh_f16+0x114>
-	WORD $0xc8eb // jmp 0x11e30 <wsumh_f16+0xc0>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
-	WORD $0x014c; BYTE $0xe2 // add rdx, r12
-	LONG $0xff438d48 // lea rax, [rbx - 0x1]
-	LONG $0x01fb8348 // cmp rbx, 0x1
-	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
-	WORD $0xac7e // jle 0x11e30 <wsumh_f16+0xc0>
-	LONG $0x487df262; WORD $0x0618 // vbroadcastss zmm0, dword ptr [rsi]
-	LONG $0x40fb8341 // cmp r11d, 0x40
-	WORD $0x1073 // jae 0x11ea0 <wsumh_f16+0x130>
-	WORD $0xc031 // xor eax, eax
-	LONG $0x000087e9; BYTE $0x00 // jmp 0x11f1e <wsumh_f16+0x1ae>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0xc931 // xor ecx, ecx
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x004d4c13487dd262 // vcvtph2ps zmm1, ymmword ptr [r13 + 2*rcx]
-	LONG $0x40418d48 // lea rax, [rcx + 0x40]
-	LONG $0x487df262; WORD $0x0ca8; BYTE $0x8a // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx] # zmm1 = (zmm0 * zmm1) + mem
-	LONG $0x487cf162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm1
-	QUAD $0x014d4c13487dd262 // vcvtph2ps zmm1, ymmword ptr [r13 + 2*rcx + 0x20]
-	QUAD $0x018a4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx + 0x40] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x018a4c11487cf162 // vmovups zmmword ptr [rdx + 4*rcx + 0x40], zmm1
-	QUAD $0x024d4c13487dd262 // vcvtph2ps zmm1, ymmword ptr [r13 + 2*rcx + 0x40]
-	QUAD $0x028a4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx + 0x80] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x028a4c11487cf162 // vmovups zmmword ptr [rdx + 4*rcx + 0x80], zmm1
-	QUAD $0x034d4c13487dd262 // vcvtph2ps zmm1, ymmword ptr [r13 + 2*rcx + 0x60]
-	QUAD $0x038a4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx + 0xc0] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x038a4c11487cf162 // vmovups zmmword ptr [rdx + 4*rcx + 0xc0], zmm1
-	LONG $0x80e98348 // sub rcx, -0x80
-	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	WORD $0x9276 // jbe 0x11eb0 <wsumh_f16+0x140>
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x10c98348 // or rcx, 0x10
-	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
-	WORD $0x2c77 // ja 0x11f56 <wsumh_f16+0x1e6>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	QUAD $0x00454c13487dd262 // vcvtph2ps zmm1, ymmword ptr [r13 + 2*rax]
-	LONG $0x10488d48 // lea rcx, [rax + 0x10]
-	LONG $0x487df262; WORD $0x0ca8; BYTE $0x82 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rax] # zmm1 = (zmm0 * zmm1) + mem
-	LONG $0x487cf162; WORD $0x0c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm1
-	LONG $0x20c08348 // add rax, 0x20
-	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0xda76 // jbe 0x11f30 <wsumh_f16+0x1c0>
-	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
-	LONG $0xff11860f; WORD $0xffff // jbe 0x11e70 <wsumh_f16+0x100>
-	LONG $0xffffba41; WORD $0xffff // mov r10d, 0xffffffff
-	WORD $0x8944; BYTE $0xd9 // mov ecx, r11d
-	WORD $0xc129 // sub ecx, eax
-	WORD $0xd341; BYTE $0xe2 // shl r10d, cl
-	WORD $0xf741; BYTE $0xd2 // not r10d
-	LONG $0x927bc1c4; BYTE $0xca // kmovd k1, r10d
-	QUAD $0x00454c6fa9ffd162 // vmovdqu16 ymm1 {k1} {z}, ymmword ptr [r13 + 2*rax]
-	LONG $0xc97cf162; WORD $0x1410; BYTE $0x82 // vmovups zmm2 {k1} {z}, zmmword ptr [rdx + 4*rax]
+	LONG $0x487df262; WORD $0x0c13; BYTE $0x5f // vcvtph2ps zmm1, ymmword ptr [rdi + 2*rbx]
+	LONG $0x104b8d48 // lea rcx, [rbx + 0x10]
+	QUAD $0x009d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rbx] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x009d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rbx], zmm1
+	LONG $0x20c38348 // add rbx, 0x20
+	WORD $0x394c; BYTE $0xd3 // cmp rbx, r10
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	WORD $0xd976 // jbe 0x12910 <wsumh_f16+0x5b0>
+	WORD $0x3949; BYTE $0xda // cmp r10, rbx
+	LONG $0xff10860f; WORD $0xffff // jbe 0x12850 <wsumh_f16+0x4f0>
+	LONG $0xffffbf41; WORD $0xffff // mov r15d, 0xffffffff
+	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
+	WORD $0xd929 // sub ecx, ebx
+	WORD $0xd341; BYTE $0xe7 // shl r15d, cl
+	WORD $0xf741; BYTE $0xd7 // not r15d
+	LONG $0x927bc1c4; BYTE $0xcf // kmovd k1, r15d
+	LONG $0xa9fff162; WORD $0x0c6f; BYTE $0x5f // vmovdqu16 ymm1 {k1} {z}, ymmword ptr [rdi + 2*rbx]
+	QUAD $0x009d5410c97cf162 // vmovups zmm2 {k1} {z}, zmmword ptr [rbp + 4*rbx]
 	LONG $0x487df262; WORD $0xc913 // vcvtph2ps zmm1, ymm1
 	LONG $0x4875f262; WORD $0xc2a8 // vfmadd213ps zmm0, zmm1, zmm2 # zmm0 = (zmm1 * zmm0) + zmm2
-	LONG $0x497cf162; WORD $0x0411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax] {k1}, zmm0
-	LONG $0xfffed4e9; BYTE $0xff // jmp 0x11e70 <wsumh_f16+0x100>
-	LONG $0x30c48348 // add rsp, 0x30
+	QUAD $0x009d4411497cf162 // vmovups zmmword ptr [rbp + 4*rbx] {k1}, zmm0
+	LONG $0xfffed2e9; BYTE $0xff // jmp 0x12850 <wsumh_f16+0x4f0>
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x01e08e0f; WORD $0x0000 // jle 0x12b6a <wsumh_f16+0x80a>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x02e0c149 // shl r8, 0x2
+	WORD $0x0148; BYTE $0xc0 // add rax, rax
+	LONG $0x60498d4c // lea r9, [rcx + 0x60]
+	WORD $0x2ceb // jmp 0x129c7 <wsumh_f16+0x667>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xb40c8d49 // lea rcx, [r12 + 4*rsi]
+	LONG $0x497cf162; WORD $0x0111 // vmovups zmmword ptr [rcx] {k1}, zmm0
+	LONG $0x94248d4f // lea r12, [r12 + 4*r10]
+	LONG $0xff4b8d48 // lea rcx, [rbx - 0x1]
+	WORD $0x014d; BYTE $0xc6 // add r14, r8
+	LONG $0x2464894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r12
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0x01a38e0f; WORD $0x0000 // jle 0x12b6a <wsumh_f16+0x80a>
+	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	WORD $0x7e73 // jae 0x12a50 <wsumh_f16+0x6f0>
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0x10ca8348 // or rdx, 0x10
+	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
+	LONG $0x012c860f; WORD $0x0000 // jbe 0x12b10 <wsumh_f16+0x7b0>
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	WORD $0x3949; BYTE $0xf2 // cmp r10, rsi
+	WORD $0xbe76 // jbe 0x129aa <wsumh_f16+0x64a>
+	LONG $0xffffffba; BYTE $0xff // mov edx, 0xffffffff
+	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
+	WORD $0xf129 // sub ecx, esi
+	WORD $0xe2d3 // shl edx, cl
+	WORD $0xd2f7 // not edx
+	LONG $0xca92fbc5 // kmovd k1, edx
+	LONG $0xc97cd162; WORD $0x0410; BYTE $0xb4 // vmovups zmm0 {k1} {z}, zmmword ptr [r12 + 4*rsi]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x9674 // je 0x129a0 <wsumh_f16+0x640>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	WORD $0xd231 // xor edx, edx
+	LONG $0x710c8d48 // lea rcx, [rcx + 2*rsi]
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xa9fff162; WORD $0x096f // vmovdqu16 ymm1 {k1} {z}, ymmword ptr [rcx]
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x487df262; WORD $0xc913 // vcvtph2ps zmm1, ymm1
+	LONG $0x5875d262; WORD $0x04b8; BYTE $0x96 // vfmadd231ps zmm0, zmm1, dword ptr [r14 + 4*rdx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
+	WORD $0xff48; BYTE $0xc2 // inc rdx
+	WORD $0x3949; BYTE $0xd3 // cmp r11, rdx
+	WORD $0xe275 // jne 0x12a20 <wsumh_f16+0x6c0>
+	LONG $0xffff5de9; BYTE $0xff // jmp 0x129a0 <wsumh_f16+0x640>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x000040ba; BYTE $0x00 // mov edx, 0x40
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	WORD $0xff31 // xor edi, edi
+	WORD $0x37eb // jmp 0x12a93 <wsumh_f16+0x733>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x40518d48 // lea rdx, [rcx + 0x40]
+	LONG $0x80ee8348 // sub rsi, -0x80
+	LONG $0x487cd162; WORD $0x1c11; BYTE $0xbc // vmovups zmmword ptr [r12 + 4*rdi], zmm3
+	QUAD $0x01bc5411487cd162 // vmovups zmmword ptr [r12 + 4*rdi + 0x40], zmm2
+	QUAD $0x02bc4c11487cd162 // vmovups zmmword ptr [r12 + 4*rdi + 0x80], zmm1
+	QUAD $0x03bc4411487cd162 // vmovups zmmword ptr [r12 + 4*rdi + 0xc0], zmm0
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
+	LONG $0xff41870f; WORD $0xffff // ja 0x129d4 <wsumh_f16+0x674>
+	LONG $0x487cd162; WORD $0x1c10; BYTE $0xbc // vmovups zmm3, zmmword ptr [r12 + 4*rdi]
+	QUAD $0x01bc5410487cd162 // vmovups zmm2, zmmword ptr [r12 + 4*rdi + 0x40]
+	QUAD $0x02bc4c10487cd162 // vmovups zmm1, zmmword ptr [r12 + 4*rdi + 0x80]
+	QUAD $0x03bc4410487cd162 // vmovups zmm0, zmmword ptr [r12 + 4*rdi + 0xc0]
+	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0xa674 // je 0x12a60 <wsumh_f16+0x700>
+	WORD $0x8948; BYTE $0xf2 // mov rdx, rsi
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x487df262; WORD $0x6a13; BYTE $0xfd // vcvtph2ps zmm5, ymmword ptr [rdx - 0x60]
+	LONG $0x487d7262; WORD $0x4213; BYTE $0xfe // vcvtph2ps zmm8, ymmword ptr [rdx - 0x40]
+	LONG $0x487df262; WORD $0x7213; BYTE $0xff // vcvtph2ps zmm6, ymmword ptr [rdx - 0x20]
+	LONG $0x487df262; WORD $0x3a13 // vcvtph2ps zmm7, ymmword ptr [rdx]
+	LONG $0x487d9262; WORD $0x2418; BYTE $0xbe // vbroadcastss zmm4, dword ptr [r14 + 4*r15]
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	LONG $0x485df262; WORD $0xddb8 // vfmadd231ps zmm3, zmm4, zmm5 # zmm3 = (zmm4 * zmm5) + zmm3
+	LONG $0x485dd262; WORD $0xd0b8 // vfmadd231ps zmm2, zmm4, zmm8 # zmm2 = (zmm4 * zmm8) + zmm2
+	LONG $0x485df262; WORD $0xceb8 // vfmadd231ps zmm1, zmm4, zmm6 # zmm1 = (zmm4 * zmm6) + zmm1
+	LONG $0x485df262; WORD $0xc7b8 // vfmadd231ps zmm0, zmm4, zmm7 # zmm0 = (zmm4 * zmm7) + zmm0
+	WORD $0x394d; BYTE $0xfb // cmp r11, r15
+	WORD $0xbb75 // jne 0x12ac0 <wsumh_f16+0x760>
+	LONG $0xffff56e9; BYTE $0xff // jmp 0x12a60 <wsumh_f16+0x700>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x4e3c8d48 // lea rdi, [rsi + 2*rcx]
+	WORD $0x21eb // jmp 0x12b3b <wsumh_f16+0x7db>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x10568d48 // lea rdx, [rsi + 0x10]
+	LONG $0x20c78348 // add rdi, 0x20
+	LONG $0x487cd162; WORD $0x0411; BYTE $0x8c // vmovups zmmword ptr [r12 + 4*rcx], zmm0
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
+	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
+	LONG $0xfeac870f; WORD $0xffff // ja 0x129e7 <wsumh_f16+0x687>
+	LONG $0x487cd162; WORD $0x0410; BYTE $0x8c // vmovups zmm0, zmmword ptr [r12 + 4*rcx]
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0xd674 // je 0x12b20 <wsumh_f16+0x7c0>
+	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x487df262; WORD $0x0a13 // vcvtph2ps zmm1, ymmword ptr [rdx]
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	LONG $0x58759262; WORD $0x04b8; BYTE $0xbe // vfmadd231ps zmm0, zmm1, dword ptr [r14 + 4*r15]{1to16} # zmm0 = (zmm1 * mem) + zmm0
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	WORD $0x394d; BYTE $0xfb // cmp r11, r15
+	WORD $0xe875 // jne 0x12b50 <wsumh_f16+0x7f0>
+	WORD $0xb6eb // jmp 0x12b20 <wsumh_f16+0x7c0>
+	LONG $0x48c48348 // add rsp, 0x48
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -1773,140 +2366,450 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x9066 // nop
+	LONG $0x00401f0f // nop dword ptr [rax]
 
-	// wsumh_bf16: +8112
+	// wsumh_bf16: +11136
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x30ec8348 // sub rsp, 0x30
-	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
-	WORD $0x894c; BYTE $0xca // mov rdx, r9
-	LONG $0xffe28148; WORD $0x00ff; BYTE $0x00 // and rdx, 0xffff
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x022e840f; WORD $0x0000 // je 0x1220a <wsumh_bf16+0x25a>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	WORD $0x8945; BYTE $0xcb // mov r11d, r9d
-	LONG $0x10ebc141 // shr r11d, 0x10
-	WORD $0x894d; BYTE $0xce // mov r14, r9
+	LONG $0x48ec8348 // sub rsp, 0x48
+	WORD $0x8945; BYTE $0xca // mov r10d, r9d
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0xd9b70f45 // movzx r11d, r9w
 	LONG $0x20e9c149 // shr r9, 0x20
-	LONG $0x30fec149 // sar r14, 0x30
-	QUAD $0x000000009d248d46 // lea r12d, [4*r11]
-	LONG $0xc1b70f41 // movzx eax, r9w
-	LONG $0x1b3c8d47 // lea r15d, [r11 + r11]
-	LONG $0x24448948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rax
-	LONG $0x4e3c8d48 // lea rdi, [rsi + 2*rcx]
-	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
-	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
-	WORD $0x33eb // jmp 0x12048 <wsumh_bf16+0x98>
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x10eac141 // shr r10d, 0x10
+	LONG $0x30fec148 // sar rsi, 0x30
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	LONG $0x24548948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdx
+	LONG $0xc9b70f41 // movzx ecx, r9w
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x01f98348 // cmp rcx, 0x1
+	LONG $0x0415850f; WORD $0x0000 // jne 0x12fdb <wsumh_bf16+0x45b>
+	LONG $0x04fe8348 // cmp rsi, 0x4
+	LONG $0x061c8c0f; WORD $0x0000 // jl 0x131ec <wsumh_bf16+0x66c>
+	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
+	LONG $0x04e1c148 // shl rcx, 0x4
+	WORD $0x8944; BYTE $0xd7 // mov edi, r10d
+	WORD $0xe7c1; BYTE $0x04 // shl edi, 0x4
+	LONG $0x017b8d4d // lea r15, [r11 + 0x1]
+	LONG $0x002c8d48 // lea rbp, [rax + rax]
+	LONG $0x244c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rcx
+	QUAD $0x00000000950c8d42 // lea ecx, [4*r10]
+	LONG $0x247c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdi
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x247c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r15
+	LONG $0x49148d48 // lea rdx, [rcx + 2*rcx]
+	QUAD $0x00000000850c8d4a // lea rcx, [4*r8]
+	LONG $0x49248d4c // lea r12, [rcx + 2*rcx]
+	QUAD $0x00000000d50c8d42 // lea ecx, [8*r10]
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x604f8d48 // lea rcx, [rdi + 0x60]
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
+	WORD $0x2deb // jmp 0x12c55 <wsumh_bf16+0xd5>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x2474034c; BYTE $0x40 // add r14, qword ptr [rsp + 0x40]
+	LONG $0x24740148; BYTE $0x08 // add qword ptr [rsp + 0x8], rsi
+	LONG $0xfc598d48 // lea rbx, [rcx - 0x4]
+	WORD $0x8948; BYTE $0xde // mov rsi, rbx
+	LONG $0x07f98348 // cmp rcx, 0x7
+	LONG $0x059a8e0f; WORD $0x0000 // jle 0x131ef <wsumh_bf16+0x66f>
+	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	LONG $0x015c830f; WORD $0x0000 // jae 0x12dc0 <wsumh_bf16+0x240>
+	WORD $0xf631 // xor esi, esi
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	WORD $0xc573 // jae 0x12c30 <wsumh_bf16+0xb0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x710c8d4c // lea r9, [rcx + 2*rsi]
+	WORD $0x45eb // jmp 0x12cba <wsumh_bf16+0x13a>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
-	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
-	LONG $0x24448348; WORD $0x0410 // add qword ptr [rsp + 0x10], 0x4
-	LONG $0x240c0148 // add qword ptr [rsp], rcx
-	WORD $0x0148; BYTE $0xcf // add rdi, rcx
-	LONG $0xff428d48 // lea rax, [rdx - 0x1]
-	LONG $0x01fa8348 // cmp rdx, 0x1
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0x01c28e0f; WORD $0x0000 // jle 0x1220a <wsumh_bf16+0x25a>
-	LONG $0x247c8348; WORD $0x0008 // cmp qword ptr [rsp + 0x8], 0x0
-	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
-	WORD $0xcb74 // je 0x12020 <wsumh_bf16+0x70>
-	LONG $0x242c8b4c // mov r13, qword ptr [rsp]
-	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
-	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	WORD $0x16eb // jmp 0x12083 <wsumh_bf16+0xd3>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xff418d49 // lea rax, [r9 - 0x1]
-	WORD $0x014d; BYTE $0xfd // add r13, r15
-	WORD $0x014c; BYTE $0xfd // add rbp, r15
-	LONG $0x01f98349 // cmp r9, 0x1
-	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	WORD $0x9d7e // jle 0x12020 <wsumh_bf16+0x70>
+	LONG $0x497cf162; WORD $0x1f11 // vmovups zmmword ptr [rdi] {k1}, zmm3
+	LONG $0x497cf162; WORD $0x1111 // vmovups zmmword ptr [rcx] {k1}, zmm2
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x497cf162; WORD $0x0c11; BYTE $0x0f // vmovups zmmword ptr [rdi + rcx] {k1}, zmm1
+	LONG $0x497cf162; WORD $0x0411; BYTE $0x17 // vmovups zmmword ptr [rdi + rdx] {k1}, zmm0
+	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
+	LONG $0x10c68348 // add rsi, 0x10
+	LONG $0x20c18349 // add r9, 0x20
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	LONG $0xff76830f; WORD $0xffff // jae 0x12c30 <wsumh_bf16+0xb0>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0xffffffbb; BYTE $0xff // mov ebx, 0xffffffff
+	LONG $0xb13c8d48 // lea rdi, [rcx + 4*rsi]
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	WORD $0x2948; BYTE $0xf1 // sub rcx, rsi
+	WORD $0xe3d3 // shl ebx, cl
+	WORD $0xd3f7 // not ebx
+	LONG $0xcb92fbc5 // kmovd k1, ebx
+	LONG $0x971c8d4a // lea rbx, [rdi + 4*r10]
+	LONG $0x245c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rbx
+	LONG $0x10f98348 // cmp rcx, 0x10
+	WORD $0x2b7d // jge 0x12d10 <wsumh_bf16+0x190>
+	LONG $0xc97cf162; WORD $0x1310 // vmovups zmm2 {k1} {z}, zmmword ptr [rbx]
+	LONG $0x245c8b48; BYTE $0x18 // mov rbx, qword ptr [rsp + 0x18]
+	LONG $0xc97cf162; WORD $0x1f10 // vmovups zmm3 {k1} {z}, zmmword ptr [rdi]
+	LONG $0xc97cf162; WORD $0x0410; BYTE $0x17 // vmovups zmm0 {k1} {z}, zmmword ptr [rdi + rdx]
+	LONG $0xc97cf162; WORD $0x0c10; BYTE $0x1f // vmovups zmm1 {k1} {z}, zmmword ptr [rdi + rbx]
+	WORD $0x25eb // jmp 0x12d2b <wsumh_bf16+0x1ab>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487cf162; WORD $0x1f10 // vmovups zmm3, zmmword ptr [rdi]
+	LONG $0x487cb162; WORD $0x1410; BYTE $0x97 // vmovups zmm2, zmmword ptr [rdi + 4*r10]
+	LONG $0x487cb162; WORD $0x0c10; BYTE $0xd7 // vmovups zmm1, zmmword ptr [rdi + 8*r10]
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x17 // vmovups zmm0, zmmword ptr [rdi + rdx]
+	WORD $0x894c; BYTE $0xfb // mov rbx, r15
+	WORD $0x894d; BYTE $0xcd // mov r13, r9
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x1674 // je 0x1209e <wsumh_bf16+0xee>
-	WORD $0xc031 // xor eax, eax
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x4554180f; BYTE $0x00 // prefetcht1 byte ptr [rbp + 2*rax]
-	LONG $0x20c08348 // add rax, 0x20
-	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
-	WORD $0xf272 // jb 0x12090 <wsumh_bf16+0xe0>
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	WORD $0x1e7f // jg 0x120c4 <wsumh_bf16+0x114>
-	WORD $0xc8eb // jmp 0x12070 <wsumh_bf16+0xc0>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
-	WORD $0x014c; BYTE $0xe2 // add rdx, r12
-	LONG $0xff438d48 // lea rax, [rbx - 0x1]
+	WORD $0x7575 // jne 0x12dae <wsumh_bf16+0x22e>
+	LONG $0x10f98348 // cmp rcx, 0x10
+	LONG $0xff3d8c0f; WORD $0xffff // jl 0x12c80 <wsumh_bf16+0x100>
+	LONG $0x487cf162; WORD $0x1f11 // vmovups zmmword ptr [rdi], zmm3
+	LONG $0x487cb162; WORD $0x1411; BYTE $0x97 // vmovups zmmword ptr [rdi + 4*r10], zmm2
+	LONG $0x487cb162; WORD $0x0c11; BYTE $0xd7 // vmovups zmmword ptr [rdi + 8*r10], zmm1
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x17 // vmovups zmmword ptr [rdi + rdx], zmm0
+	LONG $0xffff41e9; BYTE $0xff // jmp 0x12ca4 <wsumh_bf16+0x124>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x6f7ec1c4; WORD $0x0065 // vmovdqu ymm4, ymmword ptr [r13]
+	LONG $0x487df262; WORD $0xe433 // vpmovzxwd zmm4, ymm4 # zmm4 = ymm4[0],zero,ymm4[1],zero,ymm4[2],zero,ymm4[3],zero,ymm4[4],zero,ymm4[5],zero,ymm4[6],zero,ymm4[7],zero,ymm4[8],zero,ymm4[9],zero,ymm4[10],zero,ymm4[11],zero,ymm4[12],zero,ymm4[13],zero,ymm4[14],zero,ymm4[15],zero
+	WORD $0x0149; BYTE $0xed // add r13, rbp
+	WORD $0xff48; BYTE $0xcb // dec rbx
+	LONG $0x485df162; WORD $0xf472; BYTE $0x10 // vpslld zmm4, zmm4, 0x10
+	LONG $0x585dd262; WORD $0x1fb8 // vfmadd231ps zmm3, zmm4, dword ptr [r15]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x585d9262; WORD $0x14b8; BYTE $0x87 // vfmadd231ps zmm2, zmm4, dword ptr [r15 + 4*r8]{1to16} # zmm2 = (zmm4 * mem) + zmm2
+	LONG $0x585d9262; WORD $0x0cb8; BYTE $0xc7 // vfmadd231ps zmm1, zmm4, dword ptr [r15 + 8*r8]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	LONG $0x585d9262; WORD $0x04b8; BYTE $0x27 // vfmadd231ps zmm0, zmm4, dword ptr [r15 + r12]{1to16} # zmm0 = (zmm4 * mem) + zmm0
+	LONG $0x04c78349 // add r15, 0x4
 	LONG $0x01fb8348 // cmp rbx, 0x1
-	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
-	WORD $0xac7e // jle 0x12070 <wsumh_bf16+0xc0>
+	WORD $0x8b7e // jle 0x12d39 <wsumh_bf16+0x1b9>
+	LONG $0x0ff98348 // cmp rcx, 0xf
+	WORD $0xbc7f // jg 0x12d70 <wsumh_bf16+0x1f0>
+	LONG $0xa9ffd162; WORD $0x656f; BYTE $0x00 // vmovdqu16 ymm4 {k1} {z}, ymmword ptr [r13]
+	WORD $0xb9eb // jmp 0x12d76 <wsumh_bf16+0x1f6>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0x000040bf; BYTE $0x00 // mov edi, 0x40
+	WORD $0xf631 // xor esi, esi
+	LONG $0x00009ce9; BYTE $0x00 // jmp 0x12e6d <wsumh_bf16+0x2ed>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x407e8d48 // lea rdi, [rsi + 0x40]
+	LONG $0x80e98348 // sub rcx, -0x80
+	LONG $0x487cd162; WORD $0x5d11; BYTE $0x00 // vmovups zmmword ptr [r13], zmm3
+	LONG $0x487cd162; WORD $0x5511; BYTE $0x01 // vmovups zmmword ptr [r13 + 0x40], zmm2
+	LONG $0x487cd162; WORD $0x4d11; BYTE $0x02 // vmovups zmmword ptr [r13 + 0x80], zmm1
+	LONG $0x487cd162; WORD $0x4511; BYTE $0x03 // vmovups zmmword ptr [r13 + 0xc0], zmm0
+	QUAD $0x00954411487c1162 // vmovups zmmword ptr [r13 + 4*r10], zmm8
+	QUAD $0x01957c11487c9162 // vmovups zmmword ptr [r13 + 4*r10 + 0x40], zmm7
+	QUAD $0x02957411487c9162 // vmovups zmmword ptr [r13 + 4*r10 + 0x80], zmm6
+	QUAD $0x03956c11487c9162 // vmovups zmmword ptr [r13 + 4*r10 + 0xc0], zmm5
+	QUAD $0x00d56411487c9162 // vmovups zmmword ptr [r13 + 8*r10], zmm4
+	QUAD $0x01d54c11487c1162 // vmovups zmmword ptr [r13 + 8*r10 + 0x40], zmm9
+	QUAD $0x02d55411487c1162 // vmovups zmmword ptr [r13 + 8*r10 + 0x80], zmm10
+	QUAD $0x03d55c11487c1162 // vmovups zmmword ptr [r13 + 8*r10 + 0xc0], zmm11
+	QUAD $0x00156411487c5162 // vmovups zmmword ptr [r13 + rdx], zmm12
+	QUAD $0x01156c11487c5162 // vmovups zmmword ptr [r13 + rdx + 0x40], zmm13
+	QUAD $0x02157411487c5162 // vmovups zmmword ptr [r13 + rdx + 0x80], zmm14
+	QUAD $0x03157c11487c5162 // vmovups zmmword ptr [r13 + rdx + 0xc0], zmm15
+	WORD $0x394c; BYTE $0xd7 // cmp rdi, r10
+	LONG $0xfdf9870f; WORD $0xffff // ja 0x12c66 <wsumh_bf16+0xe6>
+	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0xb12c8d4d // lea r13, [r9 + 4*rsi]
+	LONG $0x487cd162; WORD $0x1c10; BYTE $0xb1 // vmovups zmm3, zmmword ptr [r9 + 4*rsi]
+	QUAD $0x01b15410487cd162 // vmovups zmm2, zmmword ptr [r9 + 4*rsi + 0x40]
+	QUAD $0x02b14c10487cd162 // vmovups zmm1, zmmword ptr [r9 + 4*rsi + 0x80]
+	QUAD $0x03b14410487cd162 // vmovups zmm0, zmmword ptr [r9 + 4*rsi + 0xc0]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	QUAD $0x00954410487c1162 // vmovups zmm8, zmmword ptr [r13 + 4*r10]
+	QUAD $0x01957c10487c9162 // vmovups zmm7, zmmword ptr [r13 + 4*r10 + 0x40]
+	QUAD $0x02957410487c9162 // vmovups zmm6, zmmword ptr [r13 + 4*r10 + 0x80]
+	QUAD $0x03956c10487c9162 // vmovups zmm5, zmmword ptr [r13 + 4*r10 + 0xc0]
+	QUAD $0x00d56410487c9162 // vmovups zmm4, zmmword ptr [r13 + 8*r10]
+	QUAD $0x01d54c10487c1162 // vmovups zmm9, zmmword ptr [r13 + 8*r10 + 0x40]
+	QUAD $0x02d55410487c1162 // vmovups zmm10, zmmword ptr [r13 + 8*r10 + 0x80]
+	QUAD $0x03d55c10487c1162 // vmovups zmm11, zmmword ptr [r13 + 8*r10 + 0xc0]
+	LONG $0x487c3162; WORD $0x2410; BYTE $0x2a // vmovups zmm12, zmmword ptr [rdx + r13]
+	QUAD $0x012a6c10487c3162 // vmovups zmm13, zmmword ptr [rdx + r13 + 0x40]
+	QUAD $0x022a7410487c3162 // vmovups zmm14, zmmword ptr [rdx + r13 + 0x80]
+	QUAD $0x032a7c10487c3162 // vmovups zmm15, zmmword ptr [rdx + r13 + 0xc0]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xfed7840f; WORD $0xffff // je 0x12de0 <wsumh_bf16+0x260>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x487dc262; WORD $0x4133; BYTE $0xfd // vpmovzxwd zmm16, ymmword ptr [r9 - 0x60]
+	LONG $0x487dc262; WORD $0x4933; BYTE $0xfe // vpmovzxwd zmm17, ymmword ptr [r9 - 0x40]
+	LONG $0x487dc262; WORD $0x5133; BYTE $0xff // vpmovzxwd zmm18, ymmword ptr [r9 - 0x20]
+	LONG $0x487dc262; WORD $0x1933 // vpmovzxwd zmm19, ymmword ptr [r9]
+	LONG $0x487da262; WORD $0x2c18; BYTE $0x83 // vbroadcastss zmm21, dword ptr [rbx + 4*r8]
+	LONG $0x487de262; WORD $0x2318 // vbroadcastss zmm20, dword ptr [rbx]
+	LONG $0x487da262; WORD $0x3418; BYTE $0xc3 // vbroadcastss zmm22, dword ptr [rbx + 8*r8]
+	WORD $0x0149; BYTE $0xe9 // add r9, rbp
+	WORD $0xff48; BYTE $0xcf // dec rdi
+	LONG $0x407db162; WORD $0xf072; BYTE $0x10 // vpslld zmm16, zmm16, 0x10
+	LONG $0x4075b162; WORD $0xf172; BYTE $0x10 // vpslld zmm17, zmm17, 0x10
+	LONG $0x406db162; WORD $0xf272; BYTE $0x10 // vpslld zmm18, zmm18, 0x10
+	LONG $0x4065b162; WORD $0xf372; BYTE $0x10 // vpslld zmm19, zmm19, 0x10
+	LONG $0x407d3262; WORD $0xc5b8 // vfmadd231ps zmm8, zmm16, zmm21 # zmm8 = (zmm16 * zmm21) + zmm8
+	LONG $0x4075b262; WORD $0xfdb8 // vfmadd231ps zmm7, zmm17, zmm21 # zmm7 = (zmm17 * zmm21) + zmm7
+	LONG $0x406db262; WORD $0xf5b8 // vfmadd231ps zmm6, zmm18, zmm21 # zmm6 = (zmm18 * zmm21) + zmm6
+	LONG $0x4065b262; WORD $0xedb8 // vfmadd231ps zmm5, zmm19, zmm21 # zmm5 = (zmm19 * zmm21) + zmm5
+	LONG $0x487da262; WORD $0x2c18; BYTE $0x23 // vbroadcastss zmm21, dword ptr [rbx + r12]
+	LONG $0x407db262; WORD $0xdcb8 // vfmadd231ps zmm3, zmm16, zmm20 # zmm3 = (zmm16 * zmm20) + zmm3
+	LONG $0x4075b262; WORD $0xd4b8 // vfmadd231ps zmm2, zmm17, zmm20 # zmm2 = (zmm17 * zmm20) + zmm2
+	LONG $0x406db262; WORD $0xccb8 // vfmadd231ps zmm1, zmm18, zmm20 # zmm1 = (zmm18 * zmm20) + zmm1
+	LONG $0x4065b262; WORD $0xc4b8 // vfmadd231ps zmm0, zmm19, zmm20 # zmm0 = (zmm19 * zmm20) + zmm0
+	LONG $0x407db262; WORD $0xe6b8 // vfmadd231ps zmm4, zmm16, zmm22 # zmm4 = (zmm16 * zmm22) + zmm4
+	LONG $0x40753262; WORD $0xceb8 // vfmadd231ps zmm9, zmm17, zmm22 # zmm9 = (zmm17 * zmm22) + zmm9
+	LONG $0x406d3262; WORD $0xd6b8 // vfmadd231ps zmm10, zmm18, zmm22 # zmm10 = (zmm18 * zmm22) + zmm10
+	LONG $0x40653262; WORD $0xdeb8 // vfmadd231ps zmm11, zmm19, zmm22 # zmm11 = (zmm19 * zmm22) + zmm11
+	LONG $0x04c38348 // add rbx, 0x4
+	LONG $0x40553262; WORD $0xe0b8 // vfmadd231ps zmm12, zmm21, zmm16 # zmm12 = (zmm21 * zmm16) + zmm12
+	LONG $0x40553262; WORD $0xe9b8 // vfmadd231ps zmm13, zmm21, zmm17 # zmm13 = (zmm21 * zmm17) + zmm13
+	LONG $0x40553262; WORD $0xf2b8 // vfmadd231ps zmm14, zmm21, zmm18 # zmm14 = (zmm21 * zmm18) + zmm14
+	LONG $0x40653262; WORD $0xfdb8 // vfmadd231ps zmm15, zmm19, zmm21 # zmm15 = (zmm19 * zmm21) + zmm15
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	LONG $0xff3a8f0f; WORD $0xffff // jg 0x12f10 <wsumh_bf16+0x390>
+	LONG $0xfffe05e9; BYTE $0xff // jmp 0x12de0 <wsumh_bf16+0x260>
+	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0x0418840f; WORD $0x0000 // je 0x13401 <wsumh_bf16+0x881>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	QUAD $0x0000000095248d46 // lea r12d, [4*r10]
+	LONG $0x410c8d48 // lea rcx, [rcx + 2*rax]
+	WORD $0x0148; BYTE $0xc0 // add rax, rax
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	LONG $0x120c8d43 // lea ecx, [r10 + r10]
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	WORD $0x22eb // jmp 0x1302e <wsumh_bf16+0x4ae>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x24440148; BYTE $0x10 // add qword ptr [rsp + 0x10], rax
+	LONG $0x24040148 // add qword ptr [rsp], rax
+	LONG $0x04c68349 // add r14, 0x4
+	LONG $0xff4b8d49 // lea rcx, [r11 - 0x1]
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0x03d38e0f; WORD $0x0000 // jle 0x13401 <wsumh_bf16+0x881>
+	LONG $0x247c8348; WORD $0x0018 // cmp qword ptr [rsp + 0x18], 0x0
+	WORD $0xda74 // je 0x13010 <wsumh_bf16+0x490>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
+	LONG $0x246c8b48; BYTE $0x08 // mov rbp, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xf6 // mov rsi, r14
+	WORD $0x1aeb // jmp 0x13068 <wsumh_bf16+0x4e8>
+	WORD $0x9066 // nop
+	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
+	LONG $0xff4a8d48 // lea rcx, [rdx - 0x1]
+	WORD $0x014c; BYTE $0xcf // add rdi, r9
+	WORD $0x014d; BYTE $0xcd // add r13, r9
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	WORD $0xa87e // jle 0x13010 <wsumh_bf16+0x490>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x1274 // je 0x1307f <wsumh_bf16+0x4ff>
+	WORD $0xc931 // xor ecx, ecx
+	BYTE $0x90 // nop
+	LONG $0x54180f41; WORD $0x004d // prefetcht1 byte ptr [r13 + 2*rcx]
+	LONG $0x20c18348 // add rcx, 0x20
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0xf172 // jb 0x13070 <wsumh_bf16+0x4f0>
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0x187f // jg 0x130a4 <wsumh_bf16+0x524>
+	WORD $0xc2eb // jmp 0x13050 <wsumh_bf16+0x4d0>
+	WORD $0x9066 // nop
+	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
+	WORD $0x014c; BYTE $0xe5 // add rbp, r12
+	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	WORD $0xac7e // jle 0x13050 <wsumh_bf16+0x4d0>
 	LONG $0x487df262; WORD $0x0618 // vbroadcastss zmm0, dword ptr [rsi]
-	LONG $0x40fb8341 // cmp r11d, 0x40
-	WORD $0x1073 // jae 0x120e0 <wsumh_bf16+0x130>
-	WORD $0xc031 // xor eax, eax
-	LONG $0x0000a7e9; BYTE $0x00 // jmp 0x1217e <wsumh_bf16+0x1ce>
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	WORD $0x1073 // jae 0x130c0 <wsumh_bf16+0x540>
+	WORD $0xdb31 // xor ebx, ebx
+	LONG $0x0000a8e9; BYTE $0x00 // jmp 0x1315f <wsumh_bf16+0x5df>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	WORD $0xc931 // xor ecx, ecx
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x004d4c33487dd262 // vpmovzxwd zmm1, ymmword ptr [r13 + 2*rcx]
-	LONG $0x40418d48 // lea rax, [rcx + 0x40]
+	LONG $0x487df262; WORD $0x0c33; BYTE $0x4f // vpmovzxwd zmm1, ymmword ptr [rdi + 2*rcx]
+	LONG $0x40598d48 // lea rbx, [rcx + 0x40]
 	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
-	LONG $0x487df262; WORD $0x0ca8; BYTE $0x8a // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx] # zmm1 = (zmm0 * zmm1) + mem
-	LONG $0x487cf162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm1
-	QUAD $0x014d4c33487dd262 // vpmovzxwd zmm1, ymmword ptr [r13 + 2*rcx + 0x20]
+	QUAD $0x008d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x008d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm1
+	QUAD $0x014f4c33487df262 // vpmovzxwd zmm1, ymmword ptr [rdi + 2*rcx + 0x20]
 	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
-	QUAD $0x018a4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx + 0x40] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x018a4c11487cf162 // vmovups zmmword ptr [rdx + 4*rcx + 0x40], zmm1
-	QUAD $0x024d4c33487dd262 // vpmovzxwd zmm1, ymmword ptr [r13 + 2*rcx + 0x40]
+	QUAD $0x018d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx + 0x40] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x018d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm1
+	QUAD $0x024f4c33487df262 // vpmovzxwd zmm1, ymmword ptr [rdi + 2*rcx + 0x40]
 	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
-	QUAD $0x028a4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx + 0x80] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x028a4c11487cf162 // vmovups zmmword ptr [rdx + 4*rcx + 0x80], zmm1
-	QUAD $0x034d4c33487dd262 // vpmovzxwd zmm1, ymmword ptr [r13 + 2*rcx + 0x60]
+	QUAD $0x028d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx + 0x80] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x028d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0x80], zmm1
+	QUAD $0x034f4c33487df262 // vpmovzxwd zmm1, ymmword ptr [rdi + 2*rcx + 0x60]
 	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
-	QUAD $0x038a4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx + 0xc0] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x038a4c11487cf162 // vmovups zmmword ptr [rdx + 4*rcx + 0xc0], zmm1
+	QUAD $0x038d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx + 0xc0] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x038d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0xc0], zmm1
 	LONG $0x80e98348 // sub rcx, -0x80
-	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0xff72860f; WORD $0xffff // jbe 0x120f0 <wsumh_bf16+0x140>
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x8948; BYTE $0xd9 // mov rcx, rbx
+	LONG $0xff71860f; WORD $0xffff // jbe 0x130d0 <wsumh_bf16+0x550>
+	WORD $0x8948; BYTE $0xd9 // mov rcx, rbx
 	LONG $0x10c98348 // or rcx, 0x10
-	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
-	WORD $0x3377 // ja 0x121bd <wsumh_bf16+0x20d>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	QUAD $0x00454c33487dd262 // vpmovzxwd zmm1, ymmword ptr [r13 + 2*rax]
-	LONG $0x10488d48 // lea rcx, [rax + 0x10]
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x3377 // ja 0x1319e <wsumh_bf16+0x61e>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x487df262; WORD $0x0c33; BYTE $0x5f // vpmovzxwd zmm1, ymmword ptr [rdi + 2*rbx]
+	LONG $0x104b8d48 // lea rcx, [rbx + 0x10]
 	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
-	LONG $0x487df262; WORD $0x0ca8; BYTE $0x82 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rax] # zmm1 = (zmm0 * zmm1) + mem
-	LONG $0x487cf162; WORD $0x0c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm1
-	LONG $0x20c08348 // add rax, 0x20
-	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0xd376 // jbe 0x12190 <wsumh_bf16+0x1e0>
-	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
-	LONG $0xfeea860f; WORD $0xffff // jbe 0x120b0 <wsumh_bf16+0x100>
-	LONG $0xffffba41; WORD $0xffff // mov r10d, 0xffffffff
-	WORD $0x8944; BYTE $0xd9 // mov ecx, r11d
-	WORD $0xc129 // sub ecx, eax
-	WORD $0xd341; BYTE $0xe2 // shl r10d, cl
-	WORD $0xf741; BYTE $0xd2 // not r10d
-	LONG $0x927bc1c4; BYTE $0xca // kmovd k1, r10d
-	QUAD $0x00454c6fa9ffd162 // vmovdqu16 ymm1 {k1} {z}, ymmword ptr [r13 + 2*rax]
-	LONG $0xc97cf162; WORD $0x1410; BYTE $0x82 // vmovups zmm2 {k1} {z}, zmmword ptr [rdx + 4*rax]
+	QUAD $0x009d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rbx] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x009d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rbx], zmm1
+	LONG $0x20c38348 // add rbx, 0x20
+	WORD $0x394c; BYTE $0xd3 // cmp rbx, r10
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	WORD $0xd276 // jbe 0x13170 <wsumh_bf16+0x5f0>
+	WORD $0x3949; BYTE $0xda // cmp r10, rbx
+	LONG $0xfee9860f; WORD $0xffff // jbe 0x13090 <wsumh_bf16+0x510>
+	LONG $0xffffbf41; WORD $0xffff // mov r15d, 0xffffffff
+	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
+	WORD $0xd929 // sub ecx, ebx
+	WORD $0xd341; BYTE $0xe7 // shl r15d, cl
+	WORD $0xf741; BYTE $0xd7 // not r15d
+	LONG $0x927bc1c4; BYTE $0xcf // kmovd k1, r15d
+	LONG $0xa9fff162; WORD $0x0c6f; BYTE $0x5f // vmovdqu16 ymm1 {k1} {z}, ymmword ptr [rdi + 2*rbx]
+	QUAD $0x009d5410c97cf162 // vmovups zmm2 {k1} {z}, zmmword ptr [rbp + 4*rbx]
 	LONG $0x487df262; WORD $0xc933 // vpmovzxwd zmm1, ymm1 # zmm1 = ymm1[0],zero,ymm1[1],zero,ymm1[2],zero,ymm1[3],zero,ymm1[4],zero,ymm1[5],zero,ymm1[6],zero,ymm1[7],zero,ymm1[8],zero,ymm1[9],zero,ymm1[10],zero,ymm1[11],zero,ymm1[12],zero,ymm1[13],zero,ymm1[14],zero,ymm1[15],zero
 	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
 	LONG $0x4875f262; WORD $0xc2a8 // vfmadd213ps zmm0, zmm1, zmm2 # zmm0 = (zmm1 * zmm0) + zmm2
-	LONG $0x497cf162; WORD $0x0411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax] {k1}, zmm0
-	LONG $0xfffea6e9; BYTE $0xff // jmp 0x120b0 <wsumh_bf16+0x100>
-	LONG $0x30c48348 // add rsp, 0x30
+	QUAD $0x009d4411497cf162 // vmovups zmmword ptr [rbp + 4*rbx] {k1}, zmm0
+	LONG $0xfffea4e9; BYTE $0xff // jmp 0x13090 <wsumh_bf16+0x510>
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x02098e0f; WORD $0x0000 // jle 0x13401 <wsumh_bf16+0x881>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x02e0c149 // shl r8, 0x2
+	WORD $0x0148; BYTE $0xc0 // add rax, rax
+	LONG $0x60498d4c // lea r9, [rcx + 0x60]
+	WORD $0x2eeb // jmp 0x13237 <wsumh_bf16+0x6b7>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xb40c8d49 // lea rcx, [r12 + 4*rsi]
+	LONG $0x497cf162; WORD $0x0111 // vmovups zmmword ptr [rcx] {k1}, zmm0
+	LONG $0x94248d4f // lea r12, [r12 + 4*r10]
+	LONG $0xff4b8d48 // lea rcx, [rbx - 0x1]
+	WORD $0x014d; BYTE $0xc6 // add r14, r8
+	LONG $0x2464894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r12
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0x01ca8e0f; WORD $0x0000 // jle 0x13401 <wsumh_bf16+0x881>
+	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	WORD $0x7e73 // jae 0x132c0 <wsumh_bf16+0x740>
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0x10ca8348 // or rdx, 0x10
+	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
+	LONG $0x014c860f; WORD $0x0000 // jbe 0x133a0 <wsumh_bf16+0x820>
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	WORD $0x3949; BYTE $0xf2 // cmp r10, rsi
+	WORD $0xbe76 // jbe 0x1321a <wsumh_bf16+0x69a>
+	LONG $0xffffffba; BYTE $0xff // mov edx, 0xffffffff
+	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
+	WORD $0xf129 // sub ecx, esi
+	WORD $0xe2d3 // shl edx, cl
+	WORD $0xd2f7 // not edx
+	LONG $0xca92fbc5 // kmovd k1, edx
+	LONG $0xc97cd162; WORD $0x0410; BYTE $0xb4 // vmovups zmm0 {k1} {z}, zmmword ptr [r12 + 4*rsi]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x9674 // je 0x13210 <wsumh_bf16+0x690>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	WORD $0xd231 // xor edx, edx
+	LONG $0x710c8d48 // lea rcx, [rcx + 2*rsi]
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xa9fff162; WORD $0x096f // vmovdqu16 ymm1 {k1} {z}, ymmword ptr [rcx]
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x487df262; WORD $0xc933 // vpmovzxwd zmm1, ymm1 # zmm1 = ymm1[0],zero,ymm1[1],zero,ymm1[2],zero,ymm1[3],zero,ymm1[4],zero,ymm1[5],zero,ymm1[6],zero,ymm1[7],zero,ymm1[8],zero,ymm1[9],zero,ymm1[10],zero,ymm1[11],zero,ymm1[12],zero,ymm1[13],zero,ymm1[14],zero,ymm1[15],zero
+	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
+	LONG $0x5875d262; WORD $0x04b8; BYTE $0x96 // vfmadd231ps zmm0, zmm1, dword ptr [r14 + 4*rdx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
+	WORD $0xff48; BYTE $0xc2 // inc rdx
+	WORD $0x3949; BYTE $0xd3 // cmp r11, rdx
+	WORD $0xdb75 // jne 0x13290 <wsumh_bf16+0x710>
+	LONG $0xffff56e9; BYTE $0xff // jmp 0x13210 <wsumh_bf16+0x690>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x000040ba; BYTE $0x00 // mov edx, 0x40
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	WORD $0xff31 // xor edi, edi
+	WORD $0x37eb // jmp 0x13303 <wsumh_bf16+0x783>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x40518d48 // lea rdx, [rcx + 0x40]
+	LONG $0x80ee8348 // sub rsi, -0x80
+	LONG $0x487cd162; WORD $0x1c11; BYTE $0xbc // vmovups zmmword ptr [r12 + 4*rdi], zmm3
+	QUAD $0x01bc5411487cd162 // vmovups zmmword ptr [r12 + 4*rdi + 0x40], zmm2
+	QUAD $0x02bc4c11487cd162 // vmovups zmmword ptr [r12 + 4*rdi + 0x80], zmm1
+	QUAD $0x03bc4411487cd162 // vmovups zmmword ptr [r12 + 4*rdi + 0xc0], zmm0
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
+	LONG $0xff41870f; WORD $0xffff // ja 0x13244 <wsumh_bf16+0x6c4>
+	LONG $0x487cd162; WORD $0x1c10; BYTE $0xbc // vmovups zmm3, zmmword ptr [r12 + 4*rdi]
+	QUAD $0x01bc5410487cd162 // vmovups zmm2, zmmword ptr [r12 + 4*rdi + 0x40]
+	QUAD $0x02bc4c10487cd162 // vmovups zmm1, zmmword ptr [r12 + 4*rdi + 0x80]
+	QUAD $0x03bc4410487cd162 // vmovups zmm0, zmmword ptr [r12 + 4*rdi + 0xc0]
+	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0xa674 // je 0x132d0 <wsumh_bf16+0x750>
+	WORD $0x8948; BYTE $0xf2 // mov rdx, rsi
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x487df262; WORD $0x6a33; BYTE $0xfd // vpmovzxwd zmm5, ymmword ptr [rdx - 0x60]
+	LONG $0x487df262; WORD $0x7233; BYTE $0xfe // vpmovzxwd zmm6, ymmword ptr [rdx - 0x40]
+	LONG $0x487d9262; WORD $0x2418; BYTE $0xbe // vbroadcastss zmm4, dword ptr [r14 + 4*r15]
+	LONG $0x487df262; WORD $0x7a33; BYTE $0xff // vpmovzxwd zmm7, ymmword ptr [rdx - 0x20]
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	LONG $0x4855f162; WORD $0xf572; BYTE $0x10 // vpslld zmm5, zmm5, 0x10
+	LONG $0x485df262; WORD $0xddb8 // vfmadd231ps zmm3, zmm4, zmm5 # zmm3 = (zmm4 * zmm5) + zmm3
+	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
+	LONG $0x487df262; WORD $0x3233 // vpmovzxwd zmm6, ymmword ptr [rdx]
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	LONG $0x485df262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm4, zmm5 # zmm2 = (zmm4 * zmm5) + zmm2
+	LONG $0x4855f162; WORD $0xf772; BYTE $0x10 // vpslld zmm5, zmm7, 0x10
+	LONG $0x485df262; WORD $0xcdb8 // vfmadd231ps zmm1, zmm4, zmm5 # zmm1 = (zmm4 * zmm5) + zmm1
+	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
+	LONG $0x485df262; WORD $0xc5b8 // vfmadd231ps zmm0, zmm4, zmm5 # zmm0 = (zmm4 * zmm5) + zmm0
+	WORD $0x394d; BYTE $0xfb // cmp r11, r15
+	WORD $0x9f75 // jne 0x13330 <wsumh_bf16+0x7b0>
+	LONG $0xffff3ae9; BYTE $0xff // jmp 0x132d0 <wsumh_bf16+0x750>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x4e3c8d48 // lea rdi, [rsi + 2*rcx]
+	WORD $0x21eb // jmp 0x133cb <wsumh_bf16+0x84b>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x10568d48 // lea rdx, [rsi + 0x10]
+	LONG $0x20c78348 // add rdi, 0x20
+	LONG $0x487cd162; WORD $0x0411; BYTE $0x8c // vmovups zmmword ptr [r12 + 4*rcx], zmm0
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
+	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
+	LONG $0xfe8c870f; WORD $0xffff // ja 0x13257 <wsumh_bf16+0x6d7>
+	LONG $0x487cd162; WORD $0x0410; BYTE $0x8c // vmovups zmm0, zmmword ptr [r12 + 4*rcx]
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0xd674 // je 0x133b0 <wsumh_bf16+0x830>
+	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x487df262; WORD $0x0a33 // vpmovzxwd zmm1, ymmword ptr [rdx]
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
+	LONG $0x58759262; WORD $0x04b8; BYTE $0xbe // vfmadd231ps zmm0, zmm1, dword ptr [r14 + 4*r15]{1to16} # zmm0 = (zmm1 * mem) + zmm0
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	WORD $0x394d; BYTE $0xfb // cmp r11, r15
+	WORD $0xe175 // jne 0x133e0 <wsumh_bf16+0x860>
+	WORD $0xafeb // jmp 0x133b0 <wsumh_bf16+0x830>
+	LONG $0x48c48348 // add rsp, 0x48
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -1919,23 +2822,23 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	// constants
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xc1000000cccccccc; QUAD $0xc0c00000c0e00000
-	QUAD $0xc0800000c0a00000; QUAD $0xc0000000c0400000
-	QUAD $0x00000000bf800000; QUAD $0x400000003f800000
-	QUAD $0x4080000040400000; QUAD $0x40c0000040a00000
-	QUAD $0x0000000040e00000; QUAD $0x0000000000000000
+	QUAD $0xcccccccccccccccc; QUAD $0x000000cccccccccc
+	QUAD $0xc00000c0e00000c1; QUAD $0x800000c0a00000c0
+	QUAD $0x000000c0400000c0; QUAD $0x000000bf800000c0
+	QUAD $0x0000003f80000000; QUAD $0x8000004040000040
+	QUAD $0xc0000040a0000040; QUAD $0x00000040e0000040
 	QUAD $0x0000000000000000; QUAD $0x0000000000000000
-	QUAD $0x0000001000000000; QUAD $0x0000001000000010
-	QUAD $0x0000001000000010; QUAD $0x0000001000000010
-	QUAD $0x0000000000000010; QUAD $0x400000003f800000
-	QUAD $0x4080000040400000; QUAD $0x40c0000040a00000
-	QUAD $0x4100000040e00000; QUAD $0x4120000041100000
-	QUAD $0x4140000041300000; QUAD $0x4160000041500000
-	QUAD $0xe0300f0f41700000; QUAD $0xcccccccccccccccc
-	QUAD $0x0f0f0f0fcccccccc; QUAD $0x0f0f0f0f0f0f0f0f
-	QUAD $0x303030300f0f0f0f; QUAD $0x3030303030303030
-	QUAD $0xe0e0e0e030303030; QUAD $0xe0e0e0e0e0e0e0e0
-	LONG $0xe0e0e0e0
+	QUAD $0x0000000000000000; QUAD $0x0000100000000000
+	QUAD $0x0000100000001000; QUAD $0x0000100000001000
+	QUAD $0x0000100000001000; QUAD $0x0000000000001000
+	QUAD $0x0000003f80000000; QUAD $0x8000004040000040
+	QUAD $0xc0000040a0000040; QUAD $0x00000040e0000040
+	QUAD $0x2000004110000041; QUAD $0x4000004130000041
+	QUAD $0x6000004150000041; QUAD $0x300f0f4170000041
+	QUAD $0xcccccccccccccce0; QUAD $0x0f0f0fcccccccccc
+	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x3030300f0f0f0f0f
+	QUAD $0x3030303030303030; QUAD $0xe0e0e03030303030
+	QUAD $0xe0e0e0e0e0e0e0e0; LONG $0xe0e0e0e0; BYTE $0xe0
 
 // func mvF32_avx512(w, x, y unsafe.Pointer, rows, k, ldw int)
 TEXT ·mvF32_avx512(SB), 0, $0-48
@@ -2099,7 +3002,7 @@ TEXT ·wsumhF16_avx512(SB), 0, $0-48
 	MOVQ ldv+24(FP), CX
 	MOVQ ldp+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·matvec_avx512<>+7536(SB)
+	CALL ·matvec_avx512<>+9056(SB)
 	RET
 
 // func wsumhBF16_avx512(v, p, y unsafe.Pointer, ldv, ldp, shape int)
@@ -2110,5 +3013,5 @@ TEXT ·wsumhBF16_avx512(SB), 0, $0-48
 	MOVQ ldv+24(FP), CX
 	MOVQ ldp+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·matvec_avx512<>+8112(SB)
+	CALL ·matvec_avx512<>+11136(SB)
 	RET

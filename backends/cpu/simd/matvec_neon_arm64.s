@@ -780,11 +780,11 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5400150b // b.lt 0x10e74 <mv_q8_0+0x2a4>
 	WORD $0x91007c88 // add x8, x4, #0x1f
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x1000c009 // adr x9, 0x123e0 <wsumh_bf16+0x29c>
-	WORD $0x1000c0ea // adr x10, 0x12400 <wsumh_bf16+0x2bc>
-	WORD $0x1000bf4b // adr x11, 0x123d0 <wsumh_bf16+0x28c>
+	WORD $0x10014c09 // adr x9, 0x13560 <wsumh_bf16+0x868>
+	WORD $0x10014cea // adr x10, 0x13580 <wsumh_bf16+0x888>
+	WORD $0x10014b4b // adr x11, 0x13550 <wsumh_bf16+0x858>
 	WORD $0x9a84b108 // csel x8, x8, x4, lt
-	WORD $0x1000c20c // adr x12, 0x12430 <wsumh_bf16+0x2ec>
+	WORD $0x10014e0c // adr x12, 0x135b0 <wsumh_bf16+0x8b8>
 	WORD $0x3dc00120 // ldr q0, [x9]
 	WORD $0x9345fd08 // asr x8, x8, #5
 	WORD $0x3dc00141 // ldr q1, [x10]
@@ -950,17 +950,17 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	// mv_q4_0: +3704
 	WORD $0xf100047f // cmp x3, #0x1
 	WORD $0x5400166b // b.lt 0x11148 <mv_q4_0+0x2d0>
-	WORD $0x1000ab09 // adr x9, 0x123e0 <wsumh_bf16+0x29c>
+	WORD $0x10013709 // adr x9, 0x13560 <wsumh_bf16+0x868>
 	WORD $0x91007c88 // add x8, x4, #0x1f
 	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0x4f07e701 // movi v1.16b, #0xf8
 	WORD $0x3dc00122 // ldr q2, [x9]
-	WORD $0x1000ab49 // adr x9, 0x12400 <wsumh_bf16+0x2bc>
+	WORD $0x10013749 // adr x9, 0x13580 <wsumh_bf16+0x888>
 	WORD $0x9a84b108 // csel x8, x8, x4, lt
-	WORD $0x1000ac8a // adr x10, 0x12430 <wsumh_bf16+0x2ec>
+	WORD $0x1001388a // adr x10, 0x135b0 <wsumh_bf16+0x8b8>
 	WORD $0x3dc00123 // ldr q3, [x9]
-	WORD $0x1000a949 // adr x9, 0x123d0 <wsumh_bf16+0x28c>
+	WORD $0x10013549 // adr x9, 0x13550 <wsumh_bf16+0x858>
 	WORD $0x9345fd08 // asr x8, x8, #5
 	WORD $0x3dc00124 // ldr q4, [x9]
 	WORD $0x3dc00145 // ldr q5, [x10]
@@ -1134,23 +1134,23 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf100047f // cmp x3, #0x1
 	WORD $0x5400178b // b.lt 0x11440 <mv_q4_k+0x2f4>
 	WORD $0xd10203ff // sub sp, sp, #0x80
-	WORD $0x1000944c // adr x12, 0x123e0 <wsumh_bf16+0x29c>
-	WORD $0x1000952d // adr x13, 0x12400 <wsumh_bf16+0x2bc>
+	WORD $0x1001204c // adr x12, 0x13560 <wsumh_bf16+0x868>
+	WORD $0x1001212d // adr x13, 0x13580 <wsumh_bf16+0x888>
 	WORD $0x9103fc8b // add x11, x4, #0xff
 	WORD $0x3dc00180 // ldr q0, [x12]
-	WORD $0x1000934c // adr x12, 0x123d0 <wsumh_bf16+0x28c>
+	WORD $0x10011f4c // adr x12, 0x13550 <wsumh_bf16+0x858>
 	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x3dc001a1 // ldr q1, [x13]
 	WORD $0x3dc00182 // ldr q2, [x12]
-	WORD $0x100095cc // adr x12, 0x12430 <wsumh_bf16+0x2ec>
-	WORD $0x100093ad // adr x13, 0x123f0 <wsumh_bf16+0x2ac>
+	WORD $0x100121cc // adr x12, 0x135b0 <wsumh_bf16+0x8b8>
+	WORD $0x10011fad // adr x13, 0x13570 <wsumh_bf16+0x878>
 	WORD $0x4f00e5e4 // movi v4.16b, #0xf
 	WORD $0x9a84b16b // csel x11, x11, x4, lt
 	WORD $0x3dc00183 // ldr q3, [x12]
 	WORD $0x3dc001a5 // ldr q5, [x13]
-	WORD $0x1000948c // adr x12, 0x12420 <wsumh_bf16+0x2dc>
-	WORD $0x100093ed // adr x13, 0x12410 <wsumh_bf16+0x2cc>
-	WORD $0x1000914e // adr x14, 0x123c0 <wsumh_bf16+0x27c>
+	WORD $0x1001208c // adr x12, 0x135a0 <wsumh_bf16+0x8a8>
+	WORD $0x10011fed // adr x13, 0x13590 <wsumh_bf16+0x898>
+	WORD $0x10011d4e // adr x14, 0x13540 <wsumh_bf16+0x848>
 	WORD $0x9348fd6b // asr x11, x11, #8
 	WORD $0x3dc00186 // ldr q6, [x12]
 	WORD $0x3dc001a7 // ldr q7, [x13]
@@ -1328,16 +1328,16 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd10143ff // sub sp, sp, #0x50
 	WORD $0x9103fc88 // add x8, x4, #0xff
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x10007c49 // adr x9, 0x123e0 <wsumh_bf16+0x29c>
-	WORD $0x10007d2a // adr x10, 0x12400 <wsumh_bf16+0x2bc>
+	WORD $0x10010849 // adr x9, 0x13560 <wsumh_bf16+0x868>
+	WORD $0x1001092a // adr x10, 0x13580 <wsumh_bf16+0x888>
 	WORD $0x4f00e5e1 // movi v1.16b, #0xf
 	WORD $0x4f01e602 // movi v2.16b, #0x30
 	WORD $0x4f07e403 // movi v3.16b, #0xe0
 	WORD $0x9a84b108 // csel x8, x8, x4, lt
 	WORD $0x3dc00120 // ldr q0, [x9]
 	WORD $0x3dc00144 // ldr q4, [x10]
-	WORD $0x10007ac9 // adr x9, 0x123d0 <wsumh_bf16+0x28c>
-	WORD $0x10007daa // adr x10, 0x12430 <wsumh_bf16+0x2ec>
+	WORD $0x100106c9 // adr x9, 0x13550 <wsumh_bf16+0x858>
+	WORD $0x100109aa // adr x10, 0x135b0 <wsumh_bf16+0x8b8>
 	WORD $0x3dc00125 // ldr q5, [x9]
 	WORD $0x9348fd08 // asr x8, x8, #8
 	WORD $0x3dc00146 // ldr q6, [x10]
@@ -1521,13 +1521,13 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf100047f // cmp x3, #0x1
 	WORD $0x8b0b084b // add x11, x2, x11, lsl #2
 	WORD $0xaa0a03ec // mov x12, x10
-	WORD $0xaa0103ed // mov x13, x1
-	WORD $0xaa0303ee // mov x14, x3
+	WORD $0xaa0303ed // mov x13, x3
+	WORD $0xaa0103ee // mov x14, x1
 	WORD $0xad400963 // ldp q3, q2, [x11]
 	WORD $0xad410161 // ldp q1, q0, [x11, #0x20]
 	WORD $0x54fffe2b // b.lt 0x11728 <wsum_f32+0x54>
-	WORD $0x4ddfc9a4 // ld1r { v4.4s }, [x13], #4
-	WORD $0xf10005ce // subs x14, x14, #0x1
+	WORD $0x4ddfc9c4 // ld1r { v4.4s }, [x14], #4
+	WORD $0xf10005ad // subs x13, x13, #0x1
 	WORD $0xad7f1985 // ldp q5, q6, [x12, #-0x20]
 	WORD $0xad404187 // ldp q7, q16, [x12]
 	WORD $0x8b09018c // add x12, x12, x9
@@ -1549,15 +1549,15 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
 	WORD $0x8b0b084b // add x11, x2, x11, lsl #2
-	WORD $0xaa0903ec // mov x12, x9
+	WORD $0xaa0303ec // mov x12, x3
 	WORD $0xaa0103ed // mov x13, x1
-	WORD $0xaa0303ee // mov x14, x3
+	WORD $0xaa0903ee // mov x14, x9
 	WORD $0x3dc00160 // ldr q0, [x11]
 	WORD $0x54fffe6b // b.lt 0x117a0 <wsum_f32+0xcc>
-	WORD $0x3dc00181 // ldr q1, [x12]
+	WORD $0x3dc001c1 // ldr q1, [x14]
 	WORD $0xbc4045a2 // ldr s2, [x13], #0x4
-	WORD $0xf10005ce // subs x14, x14, #0x1
-	WORD $0x8b0a018c // add x12, x12, x10
+	WORD $0xf100058c // subs x12, x12, #0x1
+	WORD $0x8b0a01ce // add x14, x14, x10
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
 	WORD $0x54ffff61 // b.ne 0x117d8 <wsum_f32+0x104>
 	WORD $0x17ffffec // b 0x117a0 <wsum_f32+0xcc>
@@ -1652,13 +1652,13 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf100047f // cmp x3, #0x1
 	WORD $0x8b0b084b // add x11, x2, x11, lsl #2
 	WORD $0xaa0a03ec // mov x12, x10
-	WORD $0xaa0103ed // mov x13, x1
-	WORD $0xaa0303ee // mov x14, x3
+	WORD $0xaa0303ed // mov x13, x3
+	WORD $0xaa0103ee // mov x14, x1
 	WORD $0xad400963 // ldp q3, q2, [x11]
 	WORD $0xad410161 // ldp q1, q0, [x11, #0x20]
 	WORD $0x54fffe2b // b.lt 0x1192c <wsum_f16+0x54>
-	WORD $0x4ddfc9a4 // ld1r { v4.4s }, [x13], #4
-	WORD $0xf10005ce // subs x14, x14, #0x1
+	WORD $0x4ddfc9c4 // ld1r { v4.4s }, [x14], #4
+	WORD $0xf10005ad // subs x13, x13, #0x1
 	WORD $0x6d7f1985 // ldp d5, d6, [x12, #-0x10]
 	WORD $0x6d404187 // ldp d7, d16, [x12]
 	WORD $0x8b09018c // add x12, x12, x9
@@ -1684,15 +1684,15 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
 	WORD $0x8b0b084b // add x11, x2, x11, lsl #2
-	WORD $0xaa0903ec // mov x12, x9
+	WORD $0xaa0303ec // mov x12, x3
 	WORD $0xaa0103ed // mov x13, x1
-	WORD $0xaa0303ee // mov x14, x3
+	WORD $0xaa0903ee // mov x14, x9
 	WORD $0x3dc00160 // ldr q0, [x11]
 	WORD $0x54fffe6b // b.lt 0x119b4 <wsum_f16+0xdc>
-	WORD $0xfd400181 // ldr d1, [x12]
+	WORD $0xfd4001c1 // ldr d1, [x14]
 	WORD $0xbc4045a2 // ldr s2, [x13], #0x4
-	WORD $0xf10005ce // subs x14, x14, #0x1
-	WORD $0x8b0a018c // add x12, x12, x10
+	WORD $0xf100058c // subs x12, x12, #0x1
+	WORD $0x8b0a01ce // add x14, x14, x10
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
 	WORD $0x54ffff41 // b.ne 0x119ec <wsum_f16+0x114>
@@ -1789,13 +1789,13 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf100047f // cmp x3, #0x1
 	WORD $0x8b0b084b // add x11, x2, x11, lsl #2
 	WORD $0xaa0a03ec // mov x12, x10
-	WORD $0xaa0103ed // mov x13, x1
-	WORD $0xaa0303ee // mov x14, x3
+	WORD $0xaa0303ed // mov x13, x3
+	WORD $0xaa0103ee // mov x14, x1
 	WORD $0xad400963 // ldp q3, q2, [x11]
 	WORD $0xad410161 // ldp q1, q0, [x11, #0x20]
 	WORD $0x54fffe2b // b.lt 0x11b48 <wsum_bf16+0x54>
-	WORD $0x4ddfc9a4 // ld1r { v4.4s }, [x13], #4
-	WORD $0xf10005ce // subs x14, x14, #0x1
+	WORD $0x4ddfc9c4 // ld1r { v4.4s }, [x14], #4
+	WORD $0xf10005ad // subs x13, x13, #0x1
 	WORD $0x6d7f1985 // ldp d5, d6, [x12, #-0x10]
 	WORD $0x6d404187 // ldp d7, d16, [x12]
 	WORD $0x8b09018c // add x12, x12, x9
@@ -1821,15 +1821,15 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
 	WORD $0x8b0b084b // add x11, x2, x11, lsl #2
-	WORD $0xaa0903ec // mov x12, x9
+	WORD $0xaa0303ec // mov x12, x3
 	WORD $0xaa0103ed // mov x13, x1
-	WORD $0xaa0303ee // mov x14, x3
+	WORD $0xaa0903ee // mov x14, x9
 	WORD $0x3dc00160 // ldr q0, [x11]
 	WORD $0x54fffe6b // b.lt 0x11bd0 <wsum_bf16+0xdc>
-	WORD $0xfd400181 // ldr d1, [x12]
+	WORD $0xfd4001c1 // ldr d1, [x14]
 	WORD $0xbc4045a2 // ldr s2, [x13], #0x4
-	WORD $0xf10005ce // subs x14, x14, #0x1
-	WORD $0x8b0a018c // add x12, x12, x10
+	WORD $0xf100058c // subs x12, x12, #0x1
+	WORD $0x8b0a01ce // add x14, x14, x10
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
 	WORD $0x54ffff41 // b.ne 0x11c08 <wsum_bf16+0x114>
@@ -1894,53 +1894,284 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x17fffffa // b 0x11cf4 <wsum_bf16+0x200>
 
 	// wsumh_f32: +7440
-	WORD $0xf2403ca8 // ands x8, x5, #0xffff
-	WORD $0x54000f60 // b.eq 0x11f00 <wsumh_f32+0x1f0>
-	WORD $0xa9bf4ff4 // stp x20, x19, [sp, #-0x10]!
-	WORD $0xd3507ca9 // ubfx x9, x5, #16, #16
+	WORD $0xa9bb6ffd // stp x29, x27, [sp, #-0x50]!
+	WORD $0xd3507ca8 // ubfx x8, x5, #16, #16
+	WORD $0xd360bcac // ubfx x12, x5, #32, #16
 	WORD $0x9370fcaa // asr x10, x5, #48
-	WORD $0xd360bcab // ubfx x11, x5, #32, #16
-	WORD $0xd37ef46c // lsl x12, x3, #2
-	WORD $0xd37ef52d // lsl x13, x9, #2
-	WORD $0x14000005 // b 0x11d44 <wsumh_f32+0x34>
-	WORD $0xf1000508 // subs x8, x8, #0x1
+	WORD $0x92403ca9 // and x9, x5, #0xffff
+	WORD $0xa90167fa // stp x26, x25, [sp, #0x10]
+	WORD $0xd37ef50b // lsl x11, x8, #2
+	WORD $0xf100059f // cmp x12, #0x1
+	WORD $0xa9025ff8 // stp x24, x23, [sp, #0x20]
+	WORD $0xa90357f6 // stp x22, x21, [sp, #0x30]
+	WORD $0xa9044ff4 // stp x20, x19, [sp, #0x40]
+	WORD $0x54001c41 // b.ne 0x120c4 <wsumh_f32+0x3b4>
+	WORD $0xf100115f // cmp x10, #0x4
+	WORD $0x54002aab // b.lt 0x12298 <wsumh_f32+0x588>
+	WORD $0x8b08050f // add x15, x8, x8, lsl #1
+	WORD $0x8b040491 // add x17, x4, x4, lsl #1
+	WORD $0xd37cec8c // lsl x12, x4, #4
+	WORD $0xd37ced0d // lsl x13, x8, #4
+	WORD $0xd37df10e // lsl x14, x8, #3
+	WORD $0xd37df090 // lsl x16, x4, #3
+	WORD $0xd37ef5ef // lsl x15, x15, #2
+	WORD $0xd37ef631 // lsl x17, x17, #2
+	WORD $0xd37ef465 // lsl x5, x3, #2
+	WORD $0x91000526 // add x6, x9, #0x1
+	WORD $0x91008007 // add x7, x0, #0x20
+	WORD $0x14000007 // b 0x11d90 <wsumh_f32+0x80>
+	WORD $0xd1001153 // sub x19, x10, #0x4
+	WORD $0xf1001d5f // cmp x10, #0x7
+	WORD $0x8b0c0021 // add x1, x1, x12
+	WORD $0x8b0d0042 // add x2, x2, x13
+	WORD $0xaa1303ea // mov x10, x19
+	WORD $0x5400288d // b.le 0x1229c <wsumh_f32+0x58c>
+	WORD $0xf100411f // cmp x8, #0x10
+	WORD $0x540011a2 // b.hs 0x11fc8 <wsumh_f32+0x2b8>
+	WORD $0xaa1f03f3 // mov x19, xzr
+	WORD $0xeb08027f // cmp x19, x8
+	WORD $0x54fffec2 // b.hs 0x11d78 <wsumh_f32+0x68>
+	WORD $0x8b130814 // add x20, x0, x19, lsl #2
+	WORD $0x14000009 // b 0x11dcc <wsumh_f32+0xbc>
+	WORD $0x3d8002a0 // str q0, [x21]
+	WORD $0x3cab6aa1 // str q1, [x21, x11]
+	WORD $0x3cae6aa2 // str q2, [x21, x14]
+	WORD $0x3caf6aa3 // str q3, [x21, x15]
+	WORD $0x91001273 // add x19, x19, #0x4
+	WORD $0x91004294 // add x20, x20, #0x10
+	WORD $0xeb08027f // cmp x19, x8
+	WORD $0x54fffd82 // b.hs 0x11d78 <wsumh_f32+0x68>
+	WORD $0xcb130116 // sub x22, x8, x19
+	WORD $0x8b130855 // add x21, x2, x19, lsl #2
+	WORD $0xf10012df // cmp x22, #0x4
+	WORD $0x5400018a // b.ge 0x11e08 <wsumh_f32+0xf8>
+	WORD $0xf10006df // cmp x22, #0x1
+	WORD $0x540001eb // b.lt 0x11e1c <wsumh_f32+0x10c>
+	WORD $0xbd4002a0 // ldr s0, [x21]
+	WORD $0x54000241 // b.ne 0x11e30 <wsumh_f32+0x120>
+	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
+	WORD $0x8b0e02b8 // add x24, x21, x14
+	WORD $0x8b0f02b9 // add x25, x21, x15
+	WORD $0xbd400302 // ldr s2, [x24]
+	WORD $0xbd400323 // ldr s3, [x25]
+	WORD $0xbd4002e1 // ldr s1, [x23]
+	WORD $0x1400002f // b 0x11ec0 <wsumh_f32+0x1b0>
+	WORD $0x3dc002a0 // ldr q0, [x21]
+	WORD $0x3ceb6aa1 // ldr q1, [x21, x11]
+	WORD $0x3cee6aa2 // ldr q2, [x21, x14]
+	WORD $0x3cef6aa3 // ldr q3, [x21, x15]
+	WORD $0x1400002a // b 0x11ec0 <wsumh_f32+0x1b0>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x14000025 // b 0x11ec0 <wsumh_f32+0x1b0>
+	WORD $0x910012b7 // add x23, x21, #0x4
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xf1000edf // cmp x22, #0x3
+	WORD $0x0d4092e0 // ld1 { v0.s }[1], [x23]
+	WORD $0x540002a1 // b.ne 0x11e94 <wsumh_f32+0x184>
+	WORD $0x8b080ab8 // add x24, x21, x8, lsl #2
+	WORD $0x910022b7 // add x23, x21, #0x8
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x4d4082e0 // ld1 { v0.s }[2], [x23]
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x91002317 // add x23, x24, #0x8
+	WORD $0x0ddf8301 // ld1 { v1.s }[0], [x24], #4
+	WORD $0x0d409301 // ld1 { v1.s }[1], [x24]
+	WORD $0x8b0e02b8 // add x24, x21, x14
+	WORD $0x4d4082e1 // ld1 { v1.s }[2], [x23]
+	WORD $0x91002317 // add x23, x24, #0x8
+	WORD $0x0ddf8302 // ld1 { v2.s }[0], [x24], #4
+	WORD $0x0d409302 // ld1 { v2.s }[1], [x24]
+	WORD $0x8b0f02b8 // add x24, x21, x15
+	WORD $0x4d4082e2 // ld1 { v2.s }[2], [x23]
+	WORD $0x91002317 // add x23, x24, #0x8
+	WORD $0x0ddf8303 // ld1 { v3.s }[0], [x24], #4
+	WORD $0x0d409303 // ld1 { v3.s }[1], [x24]
+	WORD $0x4d4082e3 // ld1 { v3.s }[2], [x23]
+	WORD $0x1400000c // b 0x11ec0 <wsumh_f32+0x1b0>
+	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x8b0e02b8 // add x24, x21, x14
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x0ddf82e1 // ld1 { v1.s }[0], [x23], #4
+	WORD $0x0d4092e1 // ld1 { v1.s }[1], [x23]
+	WORD $0x0ddf8302 // ld1 { v2.s }[0], [x24], #4
+	WORD $0x8b0f02b7 // add x23, x21, x15
+	WORD $0x0d409302 // ld1 { v2.s }[1], [x24]
+	WORD $0x0ddf82e3 // ld1 { v3.s }[0], [x23], #4
+	WORD $0x0d4092e3 // ld1 { v3.s }[1], [x23]
+	WORD $0xaa1403f7 // mov x23, x20
+	WORD $0xaa0603f8 // mov x24, x6
+	WORD $0xaa0103f9 // mov x25, x1
+	WORD $0xb5000349 // cbnz x9, 0x11f34 <wsumh_f32+0x224>
+	WORD $0xf10012df // cmp x22, #0x4
+	WORD $0x54fff6ca // b.ge 0x11dac <wsumh_f32+0x9c>
+	WORD $0xf10006df // cmp x22, #0x1
+	WORD $0x54fff70b // b.lt 0x11dbc <wsumh_f32+0xac>
+	WORD $0xf10006df // cmp x22, #0x1
+	WORD $0xbd0002a0 // str s0, [x21]
+	WORD $0x54000441 // b.ne 0x11f70 <wsumh_f32+0x260>
+	WORD $0xbc287aa1 // str s1, [x21, x8, lsl #2]
+	WORD $0xbc2e6aa2 // str s2, [x21, x14]
+	WORD $0xbc2f6aa3 // str s3, [x21, x15]
+	WORD $0x17ffffb1 // b 0x11dbc <wsumh_f32+0xac>
+	WORD $0x3dc002e4 // ldr q4, [x23]
+	WORD $0xbd400325 // ldr s5, [x25]
+	WORD $0xbc647b26 // ldr s6, [x25, x4, lsl #2]
+	WORD $0xd1000718 // sub x24, x24, #0x1
+	WORD $0xbc706b27 // ldr s7, [x25, x16]
+	WORD $0xbc716b30 // ldr s16, [x25, x17]
+	WORD $0xf100071f // cmp x24, #0x1
+	WORD $0x4f851080 // fmla v0.4s, v4.4s, v5.s[0]
+	WORD $0x4f861081 // fmla v1.4s, v4.4s, v6.s[0]
+	WORD $0x91001339 // add x25, x25, #0x4
+	WORD $0x4f871082 // fmla v2.4s, v4.4s, v7.s[0]
+	WORD $0x4f901083 // fmla v3.4s, v4.4s, v16.s[0]
+	WORD $0x8b0502f7 // add x23, x23, x5
+	WORD $0x54fffd0d // b.le 0x11ed0 <wsumh_f32+0x1c0>
+	WORD $0xf1000edf // cmp x22, #0x3
+	WORD $0x54fffe2c // b.gt 0x11efc <wsumh_f32+0x1ec>
+	WORD $0xf10006df // cmp x22, #0x1
+	WORD $0x5400014b // b.lt 0x11f68 <wsumh_f32+0x258>
+	WORD $0xbd4002e4 // ldr s4, [x23]
+	WORD $0x54fffdc0 // b.eq 0x11f00 <wsumh_f32+0x1f0>
+	WORD $0x910012fa // add x26, x23, #0x4
+	WORD $0xf1000edf // cmp x22, #0x3
+	WORD $0x0d409344 // ld1 { v4.s }[1], [x26]
+	WORD $0x54fffd41 // b.ne 0x11f00 <wsumh_f32+0x1f0>
+	WORD $0x910022fa // add x26, x23, #0x8
+	WORD $0x4d408344 // ld1 { v4.s }[2], [x26]
+	WORD $0x17ffffe7 // b 0x11f00 <wsumh_f32+0x1f0>
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x17ffffe5 // b 0x11f00 <wsumh_f32+0x1f0>
+	WORD $0x910012b7 // add x23, x21, #0x4
+	WORD $0xf1000edf // cmp x22, #0x3
+	WORD $0x0d0092e0 // st1 { v0.s }[1], [x23]
+	WORD $0x540001e1 // b.ne 0x11fb8 <wsumh_f32+0x2a8>
+	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
+	WORD $0x910022b6 // add x22, x21, #0x8
+	WORD $0x4d0082c0 // st1 { v0.s }[2], [x22]
+	WORD $0xfd0002e1 // str d1, [x23]
+	WORD $0x910022f6 // add x22, x23, #0x8
+	WORD $0x8b0e02b7 // add x23, x21, x14
+	WORD $0x4d0082c1 // st1 { v1.s }[2], [x22]
+	WORD $0x910022f6 // add x22, x23, #0x8
+	WORD $0x8b0f02b5 // add x21, x21, x15
+	WORD $0xfd0002e2 // str d2, [x23]
+	WORD $0x4d0082c2 // st1 { v2.s }[2], [x22]
+	WORD $0xfc0086a3 // str d3, [x21], #0x8
+	WORD $0x4d0082a3 // st1 { v3.s }[2], [x21]
+	WORD $0x17ffff82 // b 0x11dbc <wsumh_f32+0xac>
+	WORD $0xfc2b6aa1 // str d1, [x21, x11]
+	WORD $0xfc2e6aa2 // str d2, [x21, x14]
+	WORD $0xfc2f6aa3 // str d3, [x21, x15]
+	WORD $0x17ffff7e // b 0x11dbc <wsumh_f32+0xac>
+	WORD $0xaa1f03f3 // mov x19, xzr
+	WORD $0xaa0703f4 // mov x20, x7
+	WORD $0x52800216 // mov w22, #0x10 // =16
+	WORD $0x1400000d // b 0x12008 <wsumh_f32+0x2f8>
+	WORD $0xad0002c1 // stp q1, q0, [x22]
+	WORD $0x91010294 // add x20, x20, #0x40
+	WORD $0xad0142d1 // stp q17, q16, [x22, #0x20]
+	WORD $0x91004276 // add x22, x19, #0x10
+	WORD $0xeb0802df // cmp x22, x8
+	WORD $0xad005b17 // stp q23, q22, [x24]
+	WORD $0xad015315 // stp q21, q20, [x24, #0x20]
+	WORD $0xad0016e4 // stp q4, q5, [x23]
+	WORD $0xad011ee6 // stp q6, q7, [x23, #0x20]
+	WORD $0xad004eb2 // stp q18, q19, [x21]
+	WORD $0xad010aa3 // stp q3, q2, [x21, #0x20]
+	WORD $0x54ffecc8 // b.hi 0x11d9c <wsumh_f32+0x8c>
+	WORD $0xaa1303f5 // mov x21, x19
+	WORD $0xaa1603f3 // mov x19, x22
+	WORD $0xaa1403f9 // mov x25, x20
+	WORD $0x8b150856 // add x22, x2, x21, lsl #2
+	WORD $0xaa0603fa // mov x26, x6
+	WORD $0xaa0103fd // mov x29, x1
+	WORD $0x8b080ad8 // add x24, x22, x8, lsl #2
+	WORD $0x8b0e02d7 // add x23, x22, x14
+	WORD $0x8b0f02d5 // add x21, x22, x15
+	WORD $0xad4002c1 // ldp q1, q0, [x22]
+	WORD $0xad4142d1 // ldp q17, q16, [x22, #0x20]
+	WORD $0xad4016e4 // ldp q4, q5, [x23]
+	WORD $0xad411ee6 // ldp q6, q7, [x23, #0x20]
+	WORD $0xad405b17 // ldp q23, q22, [x24]
+	WORD $0xad415315 // ldp q21, q20, [x24, #0x20]
+	WORD $0xad404eb2 // ldp q18, q19, [x21]
+	WORD $0xad410aa3 // ldp q3, q2, [x21, #0x20]
+	WORD $0xb4fffc69 // cbz x9, 0x11fd8 <wsumh_f32+0x2c8>
+	WORD $0xaa1d03fb // mov x27, x29
+	WORD $0xad7f6738 // ldp q24, q25, [x25, #-0x20]
+	WORD $0xad406f3a // ldp q26, q27, [x25]
+	WORD $0xd100075a // sub x26, x26, #0x1
+	WORD $0x4ddfcb7c // ld1r { v28.4s }, [x27], #4
+	WORD $0xbc647bbd // ldr s29, [x29, x4, lsl #2]
+	WORD $0xf100075f // cmp x26, #0x1
+	WORD $0x8b050339 // add x25, x25, x5
+	WORD $0x4f9d1317 // fmla v23.4s, v24.4s, v29.s[0]
+	WORD $0x4f9d1336 // fmla v22.4s, v25.4s, v29.s[0]
+	WORD $0x4e38cf81 // fmla v1.4s, v28.4s, v24.4s
+	WORD $0x4e39cf80 // fmla v0.4s, v28.4s, v25.4s
+	WORD $0x4e3acf91 // fmla v17.4s, v28.4s, v26.4s
+	WORD $0x4e3bcf90 // fmla v16.4s, v28.4s, v27.4s
+	WORD $0xbc706bbc // ldr s28, [x29, x16]
+	WORD $0x4f9d1355 // fmla v21.4s, v26.4s, v29.s[0]
+	WORD $0x4f9d1374 // fmla v20.4s, v27.4s, v29.s[0]
+	WORD $0xbc716bbd // ldr s29, [x29, x17]
+	WORD $0x4f9c1304 // fmla v4.4s, v24.4s, v28.s[0]
+	WORD $0x4f9c1325 // fmla v5.4s, v25.4s, v28.s[0]
+	WORD $0xaa1b03fd // mov x29, x27
+	WORD $0x4f9c1346 // fmla v6.4s, v26.4s, v28.s[0]
+	WORD $0x4f9c1367 // fmla v7.4s, v27.4s, v28.s[0]
+	WORD $0x4f9d1312 // fmla v18.4s, v24.4s, v29.s[0]
+	WORD $0x4f9d1333 // fmla v19.4s, v25.4s, v29.s[0]
+	WORD $0x4f9d1343 // fmla v3.4s, v26.4s, v29.s[0]
+	WORD $0x4f9d1362 // fmla v2.4s, v27.4s, v29.s[0]
+	WORD $0x54fffcac // b.gt 0x12050 <wsumh_f32+0x340>
+	WORD $0x17ffffc6 // b 0x11fd8 <wsumh_f32+0x2c8>
+	WORD $0xb4001fa9 // cbz x9, 0x124b8 <wsumh_f32+0x7a8>
+	WORD $0xd37ef46d // lsl x13, x3, #2
+	WORD $0x14000005 // b 0x120e0 <wsumh_f32+0x3d0>
+	WORD $0xf1000529 // subs x9, x9, #0x1
 	WORD $0x91001021 // add x1, x1, #0x4
-	WORD $0x8b0c0000 // add x0, x0, x12
-	WORD $0x54000ded // b.le 0x11efc <wsumh_f32+0x1ec>
-	WORD $0xb4ffff8b // cbz x11, 0x11d34 <wsumh_f32+0x24>
+	WORD $0x8b0d0000 // add x0, x0, x13
+	WORD $0x54001eed // b.le 0x124b8 <wsumh_f32+0x7a8>
+	WORD $0xb4ffff8c // cbz x12, 0x120d0 <wsumh_f32+0x3c0>
 	WORD $0xaa0003ee // mov x14, x0
-	WORD $0xaa0b03ef // mov x15, x11
+	WORD $0xaa0c03ef // mov x15, x12
 	WORD $0xaa0203f0 // mov x16, x2
 	WORD $0xaa0103f1 // mov x17, x1
-	WORD $0x14000004 // b 0x11d68 <wsumh_f32+0x58>
+	WORD $0x14000004 // b 0x12104 <wsumh_f32+0x3f4>
 	WORD $0xf10005ef // subs x15, x15, #0x1
-	WORD $0x8b0d01ce // add x14, x14, x13
-	WORD $0x54fffe8d // b.le 0x11d34 <wsumh_f32+0x24>
-	WORD $0xb4000129 // cbz x9, 0x11d8c <wsumh_f32+0x7c>
+	WORD $0x8b0b01ce // add x14, x14, x11
+	WORD $0x54fffe8d // b.le 0x120d0 <wsumh_f32+0x3c0>
+	WORD $0xb4000128 // cbz x8, 0x12128 <wsumh_f32+0x418>
 	WORD $0xaa1f03e3 // mov x3, xzr
-	WORD $0xaa0c03e5 // mov x5, x12
+	WORD $0xaa0d03e5 // mov x5, x13
 	WORD $0x91004063 // add x3, x3, #0x10
 	WORD $0x8b0501c6 // add x6, x14, x5
 	WORD $0x910100a5 // add x5, x5, #0x40
-	WORD $0xeb09007f // cmp x3, x9
+	WORD $0xeb08007f // cmp x3, x8
 	WORD $0xf98000c2 // prfm pldl2keep, [x6]
-	WORD $0x54ffff63 // b.lo 0x11d74 <wsumh_f32+0x64>
+	WORD $0x54ffff63 // b.lo 0x12110 <wsumh_f32+0x400>
 	WORD $0xf100055f // cmp x10, #0x1
 	WORD $0xaa0a03e3 // mov x3, x10
-	WORD $0x5400012a // b.ge 0x11db8 <wsumh_f32+0xa8>
-	WORD $0x17fffff1 // b 0x11d5c <wsumh_f32+0x4c>
+	WORD $0x5400012a // b.ge 0x12154 <wsumh_f32+0x444>
+	WORD $0x17fffff1 // b 0x120f8 <wsumh_f32+0x3e8>
 	WORD $0xbd4000a2 // ldr s2, [x5]
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0xbd0000a2 // str s2, [x5]
 	WORD $0x8b040a31 // add x17, x17, x4, lsl #2
 	WORD $0xf1000463 // subs x3, x3, #0x1
-	WORD $0x8b0d0210 // add x16, x16, x13
-	WORD $0x54fffd4d // b.le 0x11d5c <wsumh_f32+0x4c>
+	WORD $0x8b0b0210 // add x16, x16, x11
+	WORD $0x54fffd4d // b.le 0x120f8 <wsumh_f32+0x3e8>
 	WORD $0xbd400220 // ldr s0, [x17]
-	WORD $0xf100413f // cmp x9, #0x10
-	WORD $0x54000062 // b.hs 0x11dcc <wsumh_f32+0xbc>
+	WORD $0xf100411f // cmp x8, #0x10
+	WORD $0x54000062 // b.hs 0x12168 <wsumh_f32+0x458>
 	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0x14000019 // b 0x11e2c <wsumh_f32+0x11c>
+	WORD $0x14000019 // b 0x121c8 <wsumh_f32+0x4b8>
 	WORD $0xaa1f03e5 // mov x5, xzr
 	WORD $0xaa1f03e7 // mov x7, xzr
 	WORD $0x8b050213 // add x19, x16, x5
@@ -1948,7 +2179,7 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910080f4 // add x20, x7, #0x20
 	WORD $0xad400e62 // ldp q2, q3, [x19]
 	WORD $0x3dc000c1 // ldr q1, [x6]
-	WORD $0xeb09029f // cmp x20, x9
+	WORD $0xeb08029f // cmp x20, x8
 	WORD $0x910100a5 // add x5, x5, #0x40
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0x3d800262 // str q2, [x19]
@@ -1964,37 +2195,37 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0603e7 // mov x7, x6
 	WORD $0x4f801023 // fmla v3.4s, v1.4s, v0.s[0]
 	WORD $0x3d800e63 // str q3, [x19, #0x30]
-	WORD $0x54fffd69 // b.ls 0x11dd4 <wsumh_f32+0xc4>
+	WORD $0x54fffd69 // b.ls 0x12170 <wsumh_f32+0x460>
 	WORD $0xb27e00c5 // orr x5, x6, #0x4
-	WORD $0xeb0900bf // cmp x5, x9
-	WORD $0x54000069 // b.ls 0x11e40 <wsumh_f32+0x130>
+	WORD $0xeb0800bf // cmp x5, x8
+	WORD $0x54000069 // b.ls 0x121dc <wsumh_f32+0x4cc>
 	WORD $0xaa0603e7 // mov x7, x6
-	WORD $0x1400000c // b 0x11e6c <wsumh_f32+0x15c>
+	WORD $0x1400000c // b 0x12208 <wsumh_f32+0x4f8>
 	WORD $0xd37ef4c5 // lsl x5, x6, #2
 	WORD $0x3ce569c1 // ldr q1, [x14, x5]
 	WORD $0x3ce56a02 // ldr q2, [x16, x5]
 	WORD $0x910020d3 // add x19, x6, #0x8
 	WORD $0x910010c7 // add x7, x6, #0x4
-	WORD $0xeb09027f // cmp x19, x9
+	WORD $0xeb08027f // cmp x19, x8
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0xaa0703e6 // mov x6, x7
 	WORD $0x3ca56a02 // str q2, [x16, x5]
 	WORD $0x910040a5 // add x5, x5, #0x10
-	WORD $0x54fffee9 // b.ls 0x11e44 <wsumh_f32+0x134>
-	WORD $0xeb070126 // subs x6, x9, x7
-	WORD $0x54fff9c9 // b.ls 0x11da8 <wsumh_f32+0x98>
+	WORD $0x54fffee9 // b.ls 0x121e0 <wsumh_f32+0x4d0>
+	WORD $0xeb070106 // subs x6, x8, x7
+	WORD $0x54fff9c9 // b.ls 0x12144 <wsumh_f32+0x434>
 	WORD $0xf10004df // cmp x6, #0x1
-	WORD $0x54fff98b // b.lt 0x11da8 <wsumh_f32+0x98>
+	WORD $0x54fff98b // b.lt 0x12144 <wsumh_f32+0x434>
 	WORD $0xd37ef4e5 // lsl x5, x7, #2
 	WORD $0x8b0501c7 // add x7, x14, x5
 	WORD $0x8b050205 // add x5, x16, x5
 	WORD $0xbd4000e1 // ldr s1, [x7]
-	WORD $0x54fff880 // b.eq 0x11d9c <wsumh_f32+0x8c>
+	WORD $0x54fff880 // b.eq 0x12138 <wsumh_f32+0x428>
 	WORD $0x910010f3 // add x19, x7, #0x4
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xf10008df // cmp x6, #0x2
 	WORD $0x0d409261 // ld1 { v1.s }[1], [x19]
-	WORD $0x54000229 // b.ls 0x11ee4 <wsumh_f32+0x1d4>
+	WORD $0x54000229 // b.ls 0x12280 <wsumh_f32+0x570>
 	WORD $0x910020e7 // add x7, x7, #0x8
 	WORD $0xaa0503f3 // mov x19, x5
 	WORD $0xf1000cdf // cmp x6, #0x3
@@ -2007,77 +2238,451 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xbd0000a2 // str s2, [x5]
 	WORD $0x0d009262 // st1 { v2.s }[1], [x19]
 	WORD $0x4d0080e2 // st1 { v2.s }[2], [x7]
-	WORD $0x54fff6a0 // b.eq 0x11da8 <wsumh_f32+0x98>
+	WORD $0x54fff6a0 // b.eq 0x12144 <wsumh_f32+0x434>
 	WORD $0x910030a5 // add x5, x5, #0xc
 	WORD $0x4d0090a2 // st1 { v2.s }[3], [x5]
-	WORD $0x17ffffb2 // b 0x11da8 <wsumh_f32+0x98>
+	WORD $0x17ffffb2 // b 0x12144 <wsumh_f32+0x434>
 	WORD $0xaa0503e6 // mov x6, x5
 	WORD $0x0ddf80c2 // ld1 { v2.s }[0], [x6], #4
 	WORD $0x0d4090c2 // ld1 { v2.s }[1], [x6]
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0xfd0000a2 // str d2, [x5]
-	WORD $0x17ffffac // b 0x11da8 <wsumh_f32+0x98>
-	WORD $0xa8c14ff4 // ldp x20, x19, [sp], #0x10
+	WORD $0x17ffffac // b 0x12144 <wsumh_f32+0x434>
+	WORD $0xaa0a03f3 // mov x19, x10
+	WORD $0xf100067f // cmp x19, #0x1
+	WORD $0x540010cb // b.lt 0x124b8 <wsumh_f32+0x7a8>
+	WORD $0xd37ef48a // lsl x10, x4, #2
+	WORD $0xd37ef52b // lsl x11, x9, #2
+	WORD $0xd37ef46c // lsl x12, x3, #2
+	WORD $0x9100800d // add x13, x0, #0x20
+	WORD $0x9100200e // add x14, x0, #0x8
+	WORD $0x14000005 // b 0x122cc <wsumh_f32+0x5bc>
+	WORD $0x8b080842 // add x2, x2, x8, lsl #2
+	WORD $0xf1000673 // subs x19, x19, #0x1
+	WORD $0x8b0a0021 // add x1, x1, x10
+	WORD $0x54000f8d // b.le 0x124b8 <wsumh_f32+0x7a8>
+	WORD $0xf100411f // cmp x8, #0x10
+	WORD $0x54000222 // b.hs 0x12314 <wsumh_f32+0x604>
+	WORD $0xaa1f03ef // mov x15, xzr
+	WORD $0xb27e01e3 // orr x3, x15, #0x4
+	WORD $0xeb08007f // cmp x3, x8
+	WORD $0x54000549 // b.ls 0x12388 <wsumh_f32+0x678>
+	WORD $0xeb0f0111 // subs x17, x8, x15
+	WORD $0x54fffea9 // b.ls 0x122bc <wsumh_f32+0x5ac>
+	WORD $0x8b0f0850 // add x16, x2, x15, lsl #2
+	WORD $0xf100063f // cmp x17, #0x1
+	WORD $0x5400074b // b.lt 0x123dc <wsumh_f32+0x6cc>
+	WORD $0xbd400200 // ldr s0, [x16]
+	WORD $0xf100063f // cmp x17, #0x1
+	WORD $0x54000781 // b.ne 0x123f0 <wsumh_f32+0x6e0>
+	WORD $0x2a1f03e3 // mov w3, wzr
+	WORD $0x2a1f03e4 // mov w4, wzr
+	WORD $0xb5000889 // cbnz x9, 0x1241c <wsumh_f32+0x70c>
+	WORD $0x14000058 // b 0x12470 <wsumh_f32+0x760>
+	WORD $0xaa1f03ef // mov x15, xzr
+	WORD $0xaa0d03f0 // mov x16, x13
+	WORD $0x52800203 // mov w3, #0x10 // =16
+	WORD $0x14000007 // b 0x1233c <wsumh_f32+0x62c>
+	WORD $0x910041e3 // add x3, x15, #0x10
+	WORD $0x91010210 // add x16, x16, #0x40
+	WORD $0xad000a23 // stp q3, q2, [x17]
+	WORD $0xeb08007f // cmp x3, x8
+	WORD $0xad010221 // stp q1, q0, [x17, #0x20]
+	WORD $0x54fffd08 // b.hi 0x122d8 <wsumh_f32+0x5c8>
+	WORD $0x8b0f0851 // add x17, x2, x15, lsl #2
+	WORD $0xaa0303ef // mov x15, x3
+	WORD $0xad400a23 // ldp q3, q2, [x17]
+	WORD $0xad410221 // ldp q1, q0, [x17, #0x20]
+	WORD $0xb4fffec9 // cbz x9, 0x12324 <wsumh_f32+0x614>
+	WORD $0xaa1f03e3 // mov x3, xzr
+	WORD $0xaa1003e4 // mov x4, x16
+	WORD $0xad7f1885 // ldp q5, q6, [x4, #-0x20]
+	WORD $0xbc636824 // ldr s4, [x1, x3]
+	WORD $0xad404087 // ldp q7, q16, [x4]
+	WORD $0x91001063 // add x3, x3, #0x4
+	WORD $0xeb03017f // cmp x11, x3
+	WORD $0x8b0c0084 // add x4, x4, x12
+	WORD $0x4f8410a3 // fmla v3.4s, v5.4s, v4.s[0]
+	WORD $0x4f8410c2 // fmla v2.4s, v6.4s, v4.s[0]
+	WORD $0x4f8410e1 // fmla v1.4s, v7.4s, v4.s[0]
+	WORD $0x4f841200 // fmla v0.4s, v16.4s, v4.s[0]
+	WORD $0x54fffec1 // b.ne 0x12358 <wsumh_f32+0x648>
+	WORD $0x17ffffe8 // b 0x12324 <wsumh_f32+0x614>
+	WORD $0x8b0f0810 // add x16, x0, x15, lsl #2
+	WORD $0x14000006 // b 0x123a4 <wsumh_f32+0x694>
+	WORD $0x910011e3 // add x3, x15, #0x4
+	WORD $0x91004210 // add x16, x16, #0x10
+	WORD $0x3d800220 // str q0, [x17]
+	WORD $0xeb08007f // cmp x3, x8
+	WORD $0x54fffa28 // b.hi 0x122e4 <wsumh_f32+0x5d4>
+	WORD $0x8b0f0851 // add x17, x2, x15, lsl #2
+	WORD $0xaa0303ef // mov x15, x3
+	WORD $0x3dc00220 // ldr q0, [x17]
+	WORD $0xb4ffff09 // cbz x9, 0x12390 <wsumh_f32+0x680>
+	WORD $0xaa1f03e3 // mov x3, xzr
+	WORD $0xaa1003e4 // mov x4, x16
+	WORD $0x3dc00081 // ldr q1, [x4]
+	WORD $0xbc636822 // ldr s2, [x1, x3]
+	WORD $0x91001063 // add x3, x3, #0x4
+	WORD $0xeb03017f // cmp x11, x3
+	WORD $0x8b0c0084 // add x4, x4, x12
+	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
+	WORD $0x54ffff41 // b.ne 0x123bc <wsumh_f32+0x6ac>
+	WORD $0x17ffffee // b 0x12390 <wsumh_f32+0x680>
+	WORD $0x2a1f03e3 // mov w3, wzr
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x2a1f03e4 // mov w4, wzr
+	WORD $0xb50001a9 // cbnz x9, 0x1241c <wsumh_f32+0x70c>
+	WORD $0x14000021 // b 0x12470 <wsumh_f32+0x760>
+	WORD $0x91001203 // add x3, x16, #0x4
+	WORD $0xf1000e3f // cmp x17, #0x3
+	WORD $0x0d409060 // ld1 { v0.s }[1], [x3]
+	WORD $0x540000a3 // b.lo 0x12410 <wsumh_f32+0x700>
+	WORD $0x91002203 // add x3, x16, #0x8
+	WORD $0x4d408060 // ld1 { v0.s }[2], [x3]
+	WORD $0x52800023 // mov w3, #0x1 // =1
+	WORD $0x14000002 // b 0x12414 <wsumh_f32+0x704>
+	WORD $0x2a1f03e3 // mov w3, wzr
+	WORD $0x52800024 // mov w4, #0x1 // =1
+	WORD $0xb40002c9 // cbz x9, 0x12470 <wsumh_f32+0x760>
+	WORD $0x8b0f09cf // add x15, x14, x15, lsl #2
+	WORD $0xaa1f03e5 // mov x5, xzr
+	WORD $0x14000007 // b 0x12440 <wsumh_f32+0x730>
+	WORD $0xbc656822 // ldr s2, [x1, x5]
+	WORD $0x910010a5 // add x5, x5, #0x4
+	WORD $0x8b0c01ef // add x15, x15, x12
+	WORD $0xeb05017f // cmp x11, x5
+	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
+	WORD $0x540001a0 // b.eq 0x12470 <wsumh_f32+0x760>
+	WORD $0xf100063f // cmp x17, #0x1
+	WORD $0x5400010b // b.lt 0x12464 <wsumh_f32+0x754>
+	WORD $0xbc5f81e1 // ldur s1, [x15, #-0x8]
+	WORD $0x34000064 // cbz w4, 0x12458 <wsumh_f32+0x748>
+	WORD $0xd10011e6 // sub x6, x15, #0x4
+	WORD $0x0d4090c1 // ld1 { v1.s }[1], [x6]
+	WORD $0x34fffe83 // cbz w3, 0x12428 <wsumh_f32+0x718>
+	WORD $0x4d4081e1 // ld1 { v1.s }[2], [x15]
+	WORD $0x17fffff2 // b 0x12428 <wsumh_f32+0x718>
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x35ffff44 // cbnz w4, 0x12450 <wsumh_f32+0x740>
+	WORD $0x17fffffb // b 0x12458 <wsumh_f32+0x748>
+	WORD $0xf100063f // cmp x17, #0x1
+	WORD $0x5400004b // b.lt 0x1247c <wsumh_f32+0x76c>
+	WORD $0xbd000200 // str s0, [x16]
+	WORD $0x350000a4 // cbnz w4, 0x12490 <wsumh_f32+0x780>
+	WORD $0x350000e3 // cbnz w3, 0x1249c <wsumh_f32+0x78c>
+	WORD $0xf100123f // cmp x17, #0x4
+	WORD $0x54fff1ab // b.lt 0x122bc <wsumh_f32+0x5ac>
+	WORD $0x14000008 // b 0x124ac <wsumh_f32+0x79c>
+	WORD $0x9100120f // add x15, x16, #0x4
+	WORD $0x0d0091e0 // st1 { v0.s }[1], [x15]
+	WORD $0x34ffff63 // cbz w3, 0x12484 <wsumh_f32+0x774>
+	WORD $0x9100220f // add x15, x16, #0x8
+	WORD $0x4d0081e0 // st1 { v0.s }[2], [x15]
+	WORD $0xf100123f // cmp x17, #0x4
+	WORD $0x54fff0ab // b.lt 0x122bc <wsumh_f32+0x5ac>
+	WORD $0x9100320f // add x15, x16, #0xc
+	WORD $0x4d0091e0 // st1 { v0.s }[3], [x15]
+	WORD $0x17ffff82 // b 0x122bc <wsumh_f32+0x5ac>
+	WORD $0xa9444ff4 // ldp x20, x19, [sp, #0x40]
+	WORD $0xa94357f6 // ldp x22, x21, [sp, #0x30]
+	WORD $0xa9425ff8 // ldp x24, x23, [sp, #0x20]
+	WORD $0xa94167fa // ldp x26, x25, [sp, #0x10]
+	WORD $0xa8c56ffd // ldp x29, x27, [sp], #0x50
 	WORD $0xd65f03c0 // ret
 
-	// wsumh_f16: +7940
-	WORD $0xf2403ca8 // ands x8, x5, #0xffff
-	WORD $0x540011c0 // b.eq 0x12140 <wsumh_f16+0x23c>
-	WORD $0xa9bd5ff8 // stp x24, x23, [sp, #-0x30]!
-	WORD $0xd3507ca9 // ubfx x9, x5, #16, #16
+	// wsumh_f16: +9424
+	WORD $0xa9bb6ffd // stp x29, x27, [sp, #-0x50]!
+	WORD $0xd3507ca8 // ubfx x8, x5, #16, #16
+	WORD $0xd360bcac // ubfx x12, x5, #32, #16
 	WORD $0x9370fcaa // asr x10, x5, #48
-	WORD $0xd360bcab // ubfx x11, x5, #32, #16
-	WORD $0xd37ff86c // lsl x12, x3, #1
+	WORD $0x92403ca9 // and x9, x5, #0xffff
+	WORD $0xa90167fa // stp x26, x25, [sp, #0x10]
+	WORD $0xd37ef50b // lsl x11, x8, #2
+	WORD $0xf100059f // cmp x12, #0x1
+	WORD $0xa9025ff8 // stp x24, x23, [sp, #0x20]
+	WORD $0xa90357f6 // stp x22, x21, [sp, #0x30]
+	WORD $0xa9044ff4 // stp x20, x19, [sp, #0x40]
+	WORD $0x54001ce1 // b.ne 0x12898 <wsumh_f16+0x3c8>
+	WORD $0xf100115f // cmp x10, #0x4
+	WORD $0x54002d2b // b.lt 0x12aa8 <wsumh_f16+0x5d8>
+	WORD $0x8b08050f // add x15, x8, x8, lsl #1
+	WORD $0x8b040491 // add x17, x4, x4, lsl #1
+	WORD $0xd37cec8c // lsl x12, x4, #4
+	WORD $0xd37ced0d // lsl x13, x8, #4
+	WORD $0xd37df10e // lsl x14, x8, #3
+	WORD $0xd37df090 // lsl x16, x4, #3
+	WORD $0xd37ef5ef // lsl x15, x15, #2
+	WORD $0xd37ef631 // lsl x17, x17, #2
+	WORD $0xd37ff865 // lsl x5, x3, #1
+	WORD $0x91000526 // add x6, x9, #0x1
+	WORD $0x91004007 // add x7, x0, #0x10
+	WORD $0x14000007 // b 0x12550 <wsumh_f16+0x80>
+	WORD $0xd1001153 // sub x19, x10, #0x4
+	WORD $0xf1001d5f // cmp x10, #0x7
+	WORD $0x8b0c0021 // add x1, x1, x12
+	WORD $0x8b0d0042 // add x2, x2, x13
+	WORD $0xaa1303ea // mov x10, x19
+	WORD $0x54002b0d // b.le 0x12aac <wsumh_f16+0x5dc>
+	WORD $0xf100411f // cmp x8, #0x10
+	WORD $0x540011c2 // b.hs 0x1278c <wsumh_f16+0x2bc>
+	WORD $0xaa1f03f3 // mov x19, xzr
+	WORD $0xeb08027f // cmp x19, x8
+	WORD $0x54fffec2 // b.hs 0x12538 <wsumh_f16+0x68>
+	WORD $0x8b130414 // add x20, x0, x19, lsl #1
+	WORD $0x14000009 // b 0x1258c <wsumh_f16+0xbc>
+	WORD $0x3d8002a0 // str q0, [x21]
+	WORD $0x3cab6aa1 // str q1, [x21, x11]
+	WORD $0x3cae6aa2 // str q2, [x21, x14]
+	WORD $0x3caf6aa3 // str q3, [x21, x15]
+	WORD $0x91001273 // add x19, x19, #0x4
+	WORD $0x91002294 // add x20, x20, #0x8
+	WORD $0xeb08027f // cmp x19, x8
+	WORD $0x54fffd82 // b.hs 0x12538 <wsumh_f16+0x68>
+	WORD $0xcb130116 // sub x22, x8, x19
+	WORD $0x8b130855 // add x21, x2, x19, lsl #2
+	WORD $0xf10012df // cmp x22, #0x4
+	WORD $0x5400018a // b.ge 0x125c8 <wsumh_f16+0xf8>
+	WORD $0xf10006df // cmp x22, #0x1
+	WORD $0x540001eb // b.lt 0x125dc <wsumh_f16+0x10c>
+	WORD $0xbd4002a0 // ldr s0, [x21]
+	WORD $0x54000241 // b.ne 0x125f0 <wsumh_f16+0x120>
+	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
+	WORD $0x8b0e02b8 // add x24, x21, x14
+	WORD $0x8b0f02b9 // add x25, x21, x15
+	WORD $0xbd400302 // ldr s2, [x24]
+	WORD $0xbd400323 // ldr s3, [x25]
+	WORD $0xbd4002e1 // ldr s1, [x23]
+	WORD $0x1400002f // b 0x12680 <wsumh_f16+0x1b0>
+	WORD $0x3dc002a0 // ldr q0, [x21]
+	WORD $0x3ceb6aa1 // ldr q1, [x21, x11]
+	WORD $0x3cee6aa2 // ldr q2, [x21, x14]
+	WORD $0x3cef6aa3 // ldr q3, [x21, x15]
+	WORD $0x1400002a // b 0x12680 <wsumh_f16+0x1b0>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x14000025 // b 0x12680 <wsumh_f16+0x1b0>
+	WORD $0x910012b7 // add x23, x21, #0x4
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xf1000edf // cmp x22, #0x3
+	WORD $0x0d4092e0 // ld1 { v0.s }[1], [x23]
+	WORD $0x540002a1 // b.ne 0x12654 <wsumh_f16+0x184>
+	WORD $0x8b080ab8 // add x24, x21, x8, lsl #2
+	WORD $0x910022b7 // add x23, x21, #0x8
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x4d4082e0 // ld1 { v0.s }[2], [x23]
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x91002317 // add x23, x24, #0x8
+	WORD $0x0ddf8301 // ld1 { v1.s }[0], [x24], #4
+	WORD $0x0d409301 // ld1 { v1.s }[1], [x24]
+	WORD $0x8b0e02b8 // add x24, x21, x14
+	WORD $0x4d4082e1 // ld1 { v1.s }[2], [x23]
+	WORD $0x91002317 // add x23, x24, #0x8
+	WORD $0x0ddf8302 // ld1 { v2.s }[0], [x24], #4
+	WORD $0x0d409302 // ld1 { v2.s }[1], [x24]
+	WORD $0x8b0f02b8 // add x24, x21, x15
+	WORD $0x4d4082e2 // ld1 { v2.s }[2], [x23]
+	WORD $0x91002317 // add x23, x24, #0x8
+	WORD $0x0ddf8303 // ld1 { v3.s }[0], [x24], #4
+	WORD $0x0d409303 // ld1 { v3.s }[1], [x24]
+	WORD $0x4d4082e3 // ld1 { v3.s }[2], [x23]
+	WORD $0x1400000c // b 0x12680 <wsumh_f16+0x1b0>
+	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x8b0e02b8 // add x24, x21, x14
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x0ddf82e1 // ld1 { v1.s }[0], [x23], #4
+	WORD $0x0d4092e1 // ld1 { v1.s }[1], [x23]
+	WORD $0x0ddf8302 // ld1 { v2.s }[0], [x24], #4
+	WORD $0x8b0f02b7 // add x23, x21, x15
+	WORD $0x0d409302 // ld1 { v2.s }[1], [x24]
+	WORD $0x0ddf82e3 // ld1 { v3.s }[0], [x23], #4
+	WORD $0x0d4092e3 // ld1 { v3.s }[1], [x23]
+	WORD $0xaa1403f7 // mov x23, x20
+	WORD $0xaa0603f8 // mov x24, x6
+	WORD $0xaa0103f9 // mov x25, x1
+	WORD $0xb5000369 // cbnz x9, 0x126f8 <wsumh_f16+0x228>
+	WORD $0xf10012df // cmp x22, #0x4
+	WORD $0x54fff6ca // b.ge 0x1256c <wsumh_f16+0x9c>
+	WORD $0xf10006df // cmp x22, #0x1
+	WORD $0x54fff70b // b.lt 0x1257c <wsumh_f16+0xac>
+	WORD $0xf10006df // cmp x22, #0x1
+	WORD $0xbd0002a0 // str s0, [x21]
+	WORD $0x54000461 // b.ne 0x12734 <wsumh_f16+0x264>
+	WORD $0xbc287aa1 // str s1, [x21, x8, lsl #2]
+	WORD $0xbc2e6aa2 // str s2, [x21, x14]
+	WORD $0xbc2f6aa3 // str s3, [x21, x15]
+	WORD $0x17ffffb1 // b 0x1257c <wsumh_f16+0xac>
+	WORD $0xfd4002e4 // ldr d4, [x23]
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0xbd400325 // ldr s5, [x25]
+	WORD $0xbc647b26 // ldr s6, [x25, x4, lsl #2]
+	WORD $0xbc706b27 // ldr s7, [x25, x16]
+	WORD $0xbc716b30 // ldr s16, [x25, x17]
+	WORD $0xd1000718 // sub x24, x24, #0x1
+	WORD $0xf100071f // cmp x24, #0x1
+	WORD $0x91001339 // add x25, x25, #0x4
+	WORD $0x8b0502f7 // add x23, x23, x5
+	WORD $0x4f851080 // fmla v0.4s, v4.4s, v5.s[0]
+	WORD $0x4f861081 // fmla v1.4s, v4.4s, v6.s[0]
+	WORD $0x4f871082 // fmla v2.4s, v4.4s, v7.s[0]
+	WORD $0x4f901083 // fmla v3.4s, v4.4s, v16.s[0]
+	WORD $0x54fffced // b.le 0x12690 <wsumh_f16+0x1c0>
+	WORD $0xf1000edf // cmp x22, #0x3
+	WORD $0x54fffe0c // b.gt 0x126bc <wsumh_f16+0x1ec>
+	WORD $0xf10006df // cmp x22, #0x1
+	WORD $0x5400014b // b.lt 0x1272c <wsumh_f16+0x25c>
+	WORD $0x7d4002e4 // ldr h4, [x23]
+	WORD $0x54fffda0 // b.eq 0x126c0 <wsumh_f16+0x1f0>
+	WORD $0x91000afa // add x26, x23, #0x2
+	WORD $0xf1000edf // cmp x22, #0x3
+	WORD $0x0d404b44 // ld1 { v4.h }[1], [x26]
+	WORD $0x54fffd21 // b.ne 0x126c0 <wsumh_f16+0x1f0>
+	WORD $0x910012fa // add x26, x23, #0x4
+	WORD $0x0d405344 // ld1 { v4.h }[2], [x26]
+	WORD $0x17ffffe6 // b 0x126c0 <wsumh_f16+0x1f0>
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x17ffffe4 // b 0x126c0 <wsumh_f16+0x1f0>
+	WORD $0x910012b7 // add x23, x21, #0x4
+	WORD $0xf1000edf // cmp x22, #0x3
+	WORD $0x0d0092e0 // st1 { v0.s }[1], [x23]
+	WORD $0x540001e1 // b.ne 0x1277c <wsumh_f16+0x2ac>
+	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
+	WORD $0x910022b6 // add x22, x21, #0x8
+	WORD $0x4d0082c0 // st1 { v0.s }[2], [x22]
+	WORD $0xfd0002e1 // str d1, [x23]
+	WORD $0x910022f6 // add x22, x23, #0x8
+	WORD $0x8b0e02b7 // add x23, x21, x14
+	WORD $0x4d0082c1 // st1 { v1.s }[2], [x22]
+	WORD $0x910022f6 // add x22, x23, #0x8
+	WORD $0x8b0f02b5 // add x21, x21, x15
+	WORD $0xfd0002e2 // str d2, [x23]
+	WORD $0x4d0082c2 // st1 { v2.s }[2], [x22]
+	WORD $0xfc0086a3 // str d3, [x21], #0x8
+	WORD $0x4d0082a3 // st1 { v3.s }[2], [x21]
+	WORD $0x17ffff81 // b 0x1257c <wsumh_f16+0xac>
+	WORD $0xfc2b6aa1 // str d1, [x21, x11]
+	WORD $0xfc2e6aa2 // str d2, [x21, x14]
+	WORD $0xfc2f6aa3 // str d3, [x21, x15]
+	WORD $0x17ffff7d // b 0x1257c <wsumh_f16+0xac>
+	WORD $0xaa1f03f3 // mov x19, xzr
+	WORD $0xaa0703f4 // mov x20, x7
+	WORD $0x52800216 // mov w22, #0x10 // =16
+	WORD $0x1400000d // b 0x127cc <wsumh_f16+0x2fc>
+	WORD $0xad0002c1 // stp q1, q0, [x22]
+	WORD $0x91008294 // add x20, x20, #0x20
+	WORD $0xad0142d1 // stp q17, q16, [x22, #0x20]
+	WORD $0x91004276 // add x22, x19, #0x10
+	WORD $0xeb0802df // cmp x22, x8
+	WORD $0xad005b17 // stp q23, q22, [x24]
+	WORD $0xad015315 // stp q21, q20, [x24, #0x20]
+	WORD $0xad0016e4 // stp q4, q5, [x23]
+	WORD $0xad011ee6 // stp q6, q7, [x23, #0x20]
+	WORD $0xad004eb2 // stp q18, q19, [x21]
+	WORD $0xad010aa3 // stp q3, q2, [x21, #0x20]
+	WORD $0x54ffeca8 // b.hi 0x1255c <wsumh_f16+0x8c>
+	WORD $0xaa1303f5 // mov x21, x19
+	WORD $0xaa1603f3 // mov x19, x22
+	WORD $0xaa1403f9 // mov x25, x20
+	WORD $0x8b150856 // add x22, x2, x21, lsl #2
+	WORD $0xaa0603fa // mov x26, x6
+	WORD $0xaa0103fd // mov x29, x1
+	WORD $0x8b080ad8 // add x24, x22, x8, lsl #2
+	WORD $0x8b0e02d7 // add x23, x22, x14
+	WORD $0x8b0f02d5 // add x21, x22, x15
+	WORD $0xad4002c1 // ldp q1, q0, [x22]
+	WORD $0xad4142d1 // ldp q17, q16, [x22, #0x20]
+	WORD $0xad4016e4 // ldp q4, q5, [x23]
+	WORD $0xad411ee6 // ldp q6, q7, [x23, #0x20]
+	WORD $0xad405b17 // ldp q23, q22, [x24]
+	WORD $0xad415315 // ldp q21, q20, [x24, #0x20]
+	WORD $0xad404eb2 // ldp q18, q19, [x21]
+	WORD $0xad410aa3 // ldp q3, q2, [x21, #0x20]
+	WORD $0xb4fffc69 // cbz x9, 0x1279c <wsumh_f16+0x2cc>
+	WORD $0x6d7f6738 // ldp d24, d25, [x25, #-0x10]
+	WORD $0xaa1d03fb // mov x27, x29
+	WORD $0x6d406f3a // ldp d26, d27, [x25]
+	WORD $0xd100075a // sub x26, x26, #0x1
+	WORD $0x4ddfcb7c // ld1r { v28.4s }, [x27], #4
+	WORD $0xbc647bbd // ldr s29, [x29, x4, lsl #2]
+	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
+	WORD $0x0e217b39 // fcvtl v25.4s, v25.4h
+	WORD $0xf100075f // cmp x26, #0x1
+	WORD $0x0e217b5a // fcvtl v26.4s, v26.4h
+	WORD $0x0e217b7b // fcvtl v27.4s, v27.4h
+	WORD $0x8b050339 // add x25, x25, x5
+	WORD $0x4e38cf81 // fmla v1.4s, v28.4s, v24.4s
+	WORD $0x4e39cf80 // fmla v0.4s, v28.4s, v25.4s
+	WORD $0x4e3acf91 // fmla v17.4s, v28.4s, v26.4s
+	WORD $0x4e3bcf90 // fmla v16.4s, v28.4s, v27.4s
+	WORD $0xbc706bbc // ldr s28, [x29, x16]
+	WORD $0x4f9d1317 // fmla v23.4s, v24.4s, v29.s[0]
+	WORD $0x4f9d1336 // fmla v22.4s, v25.4s, v29.s[0]
+	WORD $0x4f9d1355 // fmla v21.4s, v26.4s, v29.s[0]
+	WORD $0x4f9d1374 // fmla v20.4s, v27.4s, v29.s[0]
+	WORD $0xbc716bbd // ldr s29, [x29, x17]
+	WORD $0x4f9c1304 // fmla v4.4s, v24.4s, v28.s[0]
+	WORD $0x4f9c1325 // fmla v5.4s, v25.4s, v28.s[0]
+	WORD $0xaa1b03fd // mov x29, x27
+	WORD $0x4f9c1346 // fmla v6.4s, v26.4s, v28.s[0]
+	WORD $0x4f9c1367 // fmla v7.4s, v27.4s, v28.s[0]
+	WORD $0x4f9d1312 // fmla v18.4s, v24.4s, v29.s[0]
+	WORD $0x4f9d1333 // fmla v19.4s, v25.4s, v29.s[0]
+	WORD $0x4f9d1343 // fmla v3.4s, v26.4s, v29.s[0]
+	WORD $0x4f9d1362 // fmla v2.4s, v27.4s, v29.s[0]
+	WORD $0x54fffc2c // b.gt 0x12814 <wsumh_f16+0x344>
+	WORD $0x17ffffc2 // b 0x1279c <wsumh_f16+0x2cc>
+	WORD $0xb4002249 // cbz x9, 0x12ce0 <wsumh_f16+0x810>
+	WORD $0xd37ff86d // lsl x13, x3, #1
+	WORD $0xd37ff90e // lsl x14, x8, #1
 	WORD $0x9100400f // add x15, x0, #0x10
-	WORD $0xa90157f6 // stp x22, x21, [sp, #0x10]
-	WORD $0xd37ff92d // lsl x13, x9, #1
-	WORD $0xd37ef52e // lsl x14, x9, #2
-	WORD $0xa9024ff4 // stp x20, x19, [sp, #0x20]
-	WORD $0x14000006 // b 0x11f4c <wsumh_f16+0x48>
-	WORD $0xf1000508 // subs x8, x8, #0x1
+	WORD $0x14000006 // b 0x128c0 <wsumh_f16+0x3f0>
+	WORD $0xf1000529 // subs x9, x9, #0x1
 	WORD $0x91001021 // add x1, x1, #0x4
-	WORD $0x8b0c0000 // add x0, x0, x12
-	WORD $0x8b0c01ef // add x15, x15, x12
-	WORD $0x54000f6d // b.le 0x12134 <wsumh_f16+0x230>
-	WORD $0xb4ffff6b // cbz x11, 0x11f38 <wsumh_f16+0x34>
+	WORD $0x8b0d0000 // add x0, x0, x13
+	WORD $0x8b0d01ef // add x15, x15, x13
+	WORD $0x5400212d // b.le 0x12ce0 <wsumh_f16+0x810>
+	WORD $0xb4ffff6c // cbz x12, 0x128ac <wsumh_f16+0x3dc>
 	WORD $0xaa0f03f0 // mov x16, x15
 	WORD $0xaa0003f1 // mov x17, x0
-	WORD $0xaa0b03e3 // mov x3, x11
+	WORD $0xaa0c03e3 // mov x3, x12
 	WORD $0xaa0203e5 // mov x5, x2
 	WORD $0xaa0103e6 // mov x6, x1
-	WORD $0x14000005 // b 0x11f78 <wsumh_f16+0x74>
+	WORD $0x14000005 // b 0x128ec <wsumh_f16+0x41c>
 	WORD $0xf1000463 // subs x3, x3, #0x1
-	WORD $0x8b0d0231 // add x17, x17, x13
-	WORD $0x8b0d0210 // add x16, x16, x13
-	WORD $0x54fffe2d // b.le 0x11f38 <wsumh_f16+0x34>
-	WORD $0xb4000129 // cbz x9, 0x11f9c <wsumh_f16+0x98>
+	WORD $0x8b0e0231 // add x17, x17, x14
+	WORD $0x8b0e0210 // add x16, x16, x14
+	WORD $0x54fffe2d // b.le 0x128ac <wsumh_f16+0x3dc>
+	WORD $0xb4000128 // cbz x8, 0x12910 <wsumh_f16+0x440>
 	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xaa0d03f3 // mov x19, x13
 	WORD $0x910080e7 // add x7, x7, #0x20
 	WORD $0x8b130234 // add x20, x17, x19
 	WORD $0x91010273 // add x19, x19, #0x40
-	WORD $0xeb0900ff // cmp x7, x9
+	WORD $0xeb0800ff // cmp x7, x8
 	WORD $0xf9800282 // prfm pldl2keep, [x20]
-	WORD $0x54ffff63 // b.lo 0x11f84 <wsumh_f16+0x80>
+	WORD $0x54ffff63 // b.lo 0x128f8 <wsumh_f16+0x428>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x54fffe4b // b.lt 0x11f68 <wsumh_f16+0x64>
+	WORD $0x54fffe4b // b.lt 0x128dc <wsumh_f16+0x40c>
 	WORD $0x910080a7 // add x7, x5, #0x20
 	WORD $0xaa0a03f3 // mov x19, x10
-	WORD $0x1400000a // b 0x11fd4 <wsumh_f16+0xd0>
+	WORD $0x1400000a // b 0x12948 <wsumh_f16+0x478>
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
 	WORD $0xbd400282 // ldr s2, [x20]
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0xbd000282 // str s2, [x20]
 	WORD $0x8b0408c6 // add x6, x6, x4, lsl #2
 	WORD $0xf1000673 // subs x19, x19, #0x1
-	WORD $0x8b0e00a5 // add x5, x5, x14
-	WORD $0x8b0e00e7 // add x7, x7, x14
-	WORD $0x54fffccd // b.le 0x11f68 <wsumh_f16+0x64>
+	WORD $0x8b0b00a5 // add x5, x5, x11
+	WORD $0x8b0b00e7 // add x7, x7, x11
+	WORD $0x54fffccd // b.le 0x128dc <wsumh_f16+0x40c>
 	WORD $0xbd4000c0 // ldr s0, [x6]
-	WORD $0xf100413f // cmp x9, #0x10
-	WORD $0x54000062 // b.hs 0x11fe8 <wsumh_f16+0xe4>
+	WORD $0xf100411f // cmp x8, #0x10
+	WORD $0x54000062 // b.hs 0x1295c <wsumh_f16+0x48c>
 	WORD $0xaa1f03f6 // mov x22, xzr
-	WORD $0x1400001d // b 0x12058 <wsumh_f16+0x154>
+	WORD $0x1400001d // b 0x129cc <wsumh_f16+0x4fc>
 	WORD $0xaa1f03f7 // mov x23, xzr
 	WORD $0xaa0703f4 // mov x20, x7
 	WORD $0xaa1003f5 // mov x21, x16
@@ -2086,7 +2691,7 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910082f8 // add x24, x23, #0x20
 	WORD $0x910042f6 // add x22, x23, #0x10
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
-	WORD $0xeb09031f // cmp x24, x9
+	WORD $0xeb08031f // cmp x24, x8
 	WORD $0xaa1603f7 // mov x23, x22
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0x3c9e0282 // stur q2, [x20, #-0x20]
@@ -2105,39 +2710,39 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f801023 // fmla v3.4s, v1.4s, v0.s[0]
 	WORD $0x3d800683 // str q3, [x20, #0x10]
 	WORD $0x91010294 // add x20, x20, #0x40
-	WORD $0x54fffd09 // b.ls 0x11ff4 <wsumh_f16+0xf0>
+	WORD $0x54fffd09 // b.ls 0x12968 <wsumh_f16+0x498>
 	WORD $0xb27e02d4 // orr x20, x22, #0x4
-	WORD $0xeb09029f // cmp x20, x9
-	WORD $0x54000069 // b.ls 0x1206c <wsumh_f16+0x168>
+	WORD $0xeb08029f // cmp x20, x8
+	WORD $0x54000069 // b.ls 0x129e0 <wsumh_f16+0x510>
 	WORD $0xaa1603f7 // mov x23, x22
-	WORD $0x1400000f // b 0x120a4 <wsumh_f16+0x1a0>
+	WORD $0x1400000f // b 0x12a18 <wsumh_f16+0x548>
 	WORD $0xd37ef6d4 // lsl x20, x22, #2
 	WORD $0xd37ffad5 // lsl x21, x22, #1
 	WORD $0xfc756a21 // ldr d1, [x17, x21]
 	WORD $0x3cf468a2 // ldr q2, [x5, x20]
 	WORD $0x910022d8 // add x24, x22, #0x8
 	WORD $0x910012d7 // add x23, x22, #0x4
-	WORD $0xeb09031f // cmp x24, x9
+	WORD $0xeb08031f // cmp x24, x8
 	WORD $0x910022b5 // add x21, x21, #0x8
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
 	WORD $0xaa1703f6 // mov x22, x23
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0x3cb468a2 // str q2, [x5, x20]
 	WORD $0x91004294 // add x20, x20, #0x10
-	WORD $0x54fffea9 // b.ls 0x12074 <wsumh_f16+0x170>
-	WORD $0xeb170135 // subs x21, x9, x23
-	WORD $0x54fff8c9 // b.ls 0x11fc0 <wsumh_f16+0xbc>
+	WORD $0x54fffea9 // b.ls 0x129e8 <wsumh_f16+0x518>
+	WORD $0xeb170115 // subs x21, x8, x23
+	WORD $0x54fff8c9 // b.ls 0x12934 <wsumh_f16+0x464>
 	WORD $0xf10006bf // cmp x21, #0x1
-	WORD $0x54fff88b // b.lt 0x11fc0 <wsumh_f16+0xbc>
+	WORD $0x54fff88b // b.lt 0x12934 <wsumh_f16+0x464>
 	WORD $0x8b170636 // add x22, x17, x23, lsl #1
 	WORD $0x8b1708b4 // add x20, x5, x23, lsl #2
 	WORD $0x7d4002c1 // ldr h1, [x22]
-	WORD $0x54fff780 // b.eq 0x11fb0 <wsumh_f16+0xac>
+	WORD $0x54fff780 // b.eq 0x12924 <wsumh_f16+0x454>
 	WORD $0x91000ad7 // add x23, x22, #0x2
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xf1000abf // cmp x21, #0x2
 	WORD $0x0d404ae1 // ld1 { v1.h }[1], [x23]
-	WORD $0x54000229 // b.ls 0x12118 <wsumh_f16+0x214>
+	WORD $0x54000229 // b.ls 0x12a8c <wsumh_f16+0x5bc>
 	WORD $0x910012d6 // add x22, x22, #0x4
 	WORD $0xaa1403f7 // mov x23, x20
 	WORD $0xf1000ebf // cmp x21, #0x3
@@ -2150,80 +2755,458 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0xfd000282 // str d2, [x20]
 	WORD $0x4d0082c2 // st1 { v2.s }[2], [x22]
-	WORD $0x54fff5c0 // b.eq 0x11fc0 <wsumh_f16+0xbc>
+	WORD $0x54fff5c0 // b.eq 0x12934 <wsumh_f16+0x464>
 	WORD $0x91003294 // add x20, x20, #0xc
 	WORD $0x4d009282 // st1 { v2.s }[3], [x20]
-	WORD $0x17ffffab // b 0x11fc0 <wsumh_f16+0xbc>
+	WORD $0x17ffffab // b 0x12934 <wsumh_f16+0x464>
 	WORD $0xaa1403f5 // mov x21, x20
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
 	WORD $0x0ddf82a2 // ld1 { v2.s }[0], [x21], #4
 	WORD $0x0d4092a2 // ld1 { v2.s }[1], [x21]
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0xfd000282 // str d2, [x20]
-	WORD $0x17ffffa4 // b 0x11fc0 <wsumh_f16+0xbc>
-	WORD $0xa9424ff4 // ldp x20, x19, [sp, #0x20]
-	WORD $0xa94157f6 // ldp x22, x21, [sp, #0x10]
-	WORD $0xa8c35ff8 // ldp x24, x23, [sp], #0x30
+	WORD $0x17ffffa4 // b 0x12934 <wsumh_f16+0x464>
+	WORD $0xaa0a03f3 // mov x19, x10
+	WORD $0xf100067f // cmp x19, #0x1
+	WORD $0x5400118b // b.lt 0x12ce0 <wsumh_f16+0x810>
+	WORD $0xd37ef48a // lsl x10, x4, #2
+	WORD $0xd37ef52b // lsl x11, x9, #2
+	WORD $0xd37ff86c // lsl x12, x3, #1
+	WORD $0x9100400d // add x13, x0, #0x10
+	WORD $0x9100100e // add x14, x0, #0x4
+	WORD $0x14000005 // b 0x12adc <wsumh_f16+0x60c>
+	WORD $0x8b080842 // add x2, x2, x8, lsl #2
+	WORD $0xf1000673 // subs x19, x19, #0x1
+	WORD $0x8b0a0021 // add x1, x1, x10
+	WORD $0x5400104d // b.le 0x12ce0 <wsumh_f16+0x810>
+	WORD $0xf100411f // cmp x8, #0x10
+	WORD $0x54000222 // b.hs 0x12b24 <wsumh_f16+0x654>
+	WORD $0xaa1f03ef // mov x15, xzr
+	WORD $0xb27e01e3 // orr x3, x15, #0x4
+	WORD $0xeb08007f // cmp x3, x8
+	WORD $0x540005c9 // b.ls 0x12ba8 <wsumh_f16+0x6d8>
+	WORD $0xeb0f0111 // subs x17, x8, x15
+	WORD $0x54fffea9 // b.ls 0x12acc <wsumh_f16+0x5fc>
+	WORD $0x8b0f0850 // add x16, x2, x15, lsl #2
+	WORD $0xf100063f // cmp x17, #0x1
+	WORD $0x540007eb // b.lt 0x12c00 <wsumh_f16+0x730>
+	WORD $0xbd400200 // ldr s0, [x16]
+	WORD $0xf100063f // cmp x17, #0x1
+	WORD $0x54000821 // b.ne 0x12c14 <wsumh_f16+0x744>
+	WORD $0x2a1f03e3 // mov w3, wzr
+	WORD $0x2a1f03e4 // mov w4, wzr
+	WORD $0xb5000929 // cbnz x9, 0x12c40 <wsumh_f16+0x770>
+	WORD $0x1400005e // b 0x12c98 <wsumh_f16+0x7c8>
+	WORD $0xaa1f03ef // mov x15, xzr
+	WORD $0xaa0d03f0 // mov x16, x13
+	WORD $0x52800203 // mov w3, #0x10 // =16
+	WORD $0x14000007 // b 0x12b4c <wsumh_f16+0x67c>
+	WORD $0x910041e3 // add x3, x15, #0x10
+	WORD $0x91008210 // add x16, x16, #0x20
+	WORD $0xad000a23 // stp q3, q2, [x17]
+	WORD $0xeb08007f // cmp x3, x8
+	WORD $0xad010221 // stp q1, q0, [x17, #0x20]
+	WORD $0x54fffd08 // b.hi 0x12ae8 <wsumh_f16+0x618>
+	WORD $0x8b0f0851 // add x17, x2, x15, lsl #2
+	WORD $0xaa0303ef // mov x15, x3
+	WORD $0xad400a23 // ldp q3, q2, [x17]
+	WORD $0xad410221 // ldp q1, q0, [x17, #0x20]
+	WORD $0xb4fffec9 // cbz x9, 0x12b34 <wsumh_f16+0x664>
+	WORD $0xaa1f03e3 // mov x3, xzr
+	WORD $0xaa1003e4 // mov x4, x16
+	WORD $0x6d7f1484 // ldp d4, d5, [x4, #-0x10]
+	WORD $0xbc636830 // ldr s16, [x1, x3]
+	WORD $0x6d401c86 // ldp d6, d7, [x4]
+	WORD $0x91001063 // add x3, x3, #0x4
+	WORD $0xeb03017f // cmp x11, x3
+	WORD $0x8b0c0084 // add x4, x4, x12
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x4f901083 // fmla v3.4s, v4.4s, v16.s[0]
+	WORD $0x4f9010a2 // fmla v2.4s, v5.4s, v16.s[0]
+	WORD $0x4f9010c1 // fmla v1.4s, v6.4s, v16.s[0]
+	WORD $0x4f9010e0 // fmla v0.4s, v7.4s, v16.s[0]
+	WORD $0x54fffe41 // b.ne 0x12b68 <wsumh_f16+0x698>
+	WORD $0x17ffffe4 // b 0x12b34 <wsumh_f16+0x664>
+	WORD $0x8b0f0410 // add x16, x0, x15, lsl #1
+	WORD $0x14000006 // b 0x12bc4 <wsumh_f16+0x6f4>
+	WORD $0x910011e3 // add x3, x15, #0x4
+	WORD $0x91002210 // add x16, x16, #0x8
+	WORD $0x3d800220 // str q0, [x17]
+	WORD $0xeb08007f // cmp x3, x8
+	WORD $0x54fff9a8 // b.hi 0x12af4 <wsumh_f16+0x624>
+	WORD $0x8b0f0851 // add x17, x2, x15, lsl #2
+	WORD $0xaa0303ef // mov x15, x3
+	WORD $0x3dc00220 // ldr q0, [x17]
+	WORD $0xb4ffff09 // cbz x9, 0x12bb0 <wsumh_f16+0x6e0>
+	WORD $0xaa1f03e3 // mov x3, xzr
+	WORD $0xaa1003e4 // mov x4, x16
+	WORD $0xfd400081 // ldr d1, [x4]
+	WORD $0xbc636822 // ldr s2, [x1, x3]
+	WORD $0x91001063 // add x3, x3, #0x4
+	WORD $0xeb03017f // cmp x11, x3
+	WORD $0x8b0c0084 // add x4, x4, x12
+	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
+	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
+	WORD $0x54ffff21 // b.ne 0x12bdc <wsumh_f16+0x70c>
+	WORD $0x17ffffed // b 0x12bb0 <wsumh_f16+0x6e0>
+	WORD $0x2a1f03e3 // mov w3, wzr
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x2a1f03e4 // mov w4, wzr
+	WORD $0xb50001a9 // cbnz x9, 0x12c40 <wsumh_f16+0x770>
+	WORD $0x14000022 // b 0x12c98 <wsumh_f16+0x7c8>
+	WORD $0x91001203 // add x3, x16, #0x4
+	WORD $0xf1000e3f // cmp x17, #0x3
+	WORD $0x0d409060 // ld1 { v0.s }[1], [x3]
+	WORD $0x540000a3 // b.lo 0x12c34 <wsumh_f16+0x764>
+	WORD $0x91002203 // add x3, x16, #0x8
+	WORD $0x4d408060 // ld1 { v0.s }[2], [x3]
+	WORD $0x52800023 // mov w3, #0x1 // =1
+	WORD $0x14000002 // b 0x12c38 <wsumh_f16+0x768>
+	WORD $0x2a1f03e3 // mov w3, wzr
+	WORD $0x52800024 // mov w4, #0x1 // =1
+	WORD $0xb40002e9 // cbz x9, 0x12c98 <wsumh_f16+0x7c8>
+	WORD $0x8b0f05cf // add x15, x14, x15, lsl #1
+	WORD $0xaa1f03e5 // mov x5, xzr
+	WORD $0x14000008 // b 0x12c68 <wsumh_f16+0x798>
+	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
+	WORD $0xbc656822 // ldr s2, [x1, x5]
+	WORD $0x910010a5 // add x5, x5, #0x4
+	WORD $0xeb05017f // cmp x11, x5
+	WORD $0x8b0c01ef // add x15, x15, x12
+	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
+	WORD $0x540001a0 // b.eq 0x12c98 <wsumh_f16+0x7c8>
+	WORD $0xf100063f // cmp x17, #0x1
+	WORD $0x5400010b // b.lt 0x12c8c <wsumh_f16+0x7bc>
+	WORD $0x7c5fc1e1 // ldur h1, [x15, #-0x4]
+	WORD $0x34000064 // cbz w4, 0x12c80 <wsumh_f16+0x7b0>
+	WORD $0xd10009e6 // sub x6, x15, #0x2
+	WORD $0x0d4048c1 // ld1 { v1.h }[1], [x6]
+	WORD $0x34fffe63 // cbz w3, 0x12c4c <wsumh_f16+0x77c>
+	WORD $0x0d4051e1 // ld1 { v1.h }[2], [x15]
+	WORD $0x17fffff1 // b 0x12c4c <wsumh_f16+0x77c>
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x35ffff44 // cbnz w4, 0x12c78 <wsumh_f16+0x7a8>
+	WORD $0x17fffffb // b 0x12c80 <wsumh_f16+0x7b0>
+	WORD $0xf100063f // cmp x17, #0x1
+	WORD $0x5400004b // b.lt 0x12ca4 <wsumh_f16+0x7d4>
+	WORD $0xbd000200 // str s0, [x16]
+	WORD $0x350000a4 // cbnz w4, 0x12cb8 <wsumh_f16+0x7e8>
+	WORD $0x350000e3 // cbnz w3, 0x12cc4 <wsumh_f16+0x7f4>
+	WORD $0xf100123f // cmp x17, #0x4
+	WORD $0x54fff0eb // b.lt 0x12acc <wsumh_f16+0x5fc>
+	WORD $0x14000008 // b 0x12cd4 <wsumh_f16+0x804>
+	WORD $0x9100120f // add x15, x16, #0x4
+	WORD $0x0d0091e0 // st1 { v0.s }[1], [x15]
+	WORD $0x34ffff63 // cbz w3, 0x12cac <wsumh_f16+0x7dc>
+	WORD $0x9100220f // add x15, x16, #0x8
+	WORD $0x4d0081e0 // st1 { v0.s }[2], [x15]
+	WORD $0xf100123f // cmp x17, #0x4
+	WORD $0x54ffefeb // b.lt 0x12acc <wsumh_f16+0x5fc>
+	WORD $0x9100320f // add x15, x16, #0xc
+	WORD $0x4d0091e0 // st1 { v0.s }[3], [x15]
+	WORD $0x17ffff7c // b 0x12acc <wsumh_f16+0x5fc>
+	WORD $0xa9444ff4 // ldp x20, x19, [sp, #0x40]
+	WORD $0xa94357f6 // ldp x22, x21, [sp, #0x30]
+	WORD $0xa9425ff8 // ldp x24, x23, [sp, #0x20]
+	WORD $0xa94167fa // ldp x26, x25, [sp, #0x10]
+	WORD $0xa8c56ffd // ldp x29, x27, [sp], #0x50
 	WORD $0xd65f03c0 // ret
 
-	// wsumh_bf16: +8516
-	WORD $0xf2403ca8 // ands x8, x5, #0xffff
-	WORD $0x540011c0 // b.eq 0x12380 <wsumh_bf16+0x23c>
-	WORD $0xa9bd5ff8 // stp x24, x23, [sp, #-0x30]!
-	WORD $0xd3507ca9 // ubfx x9, x5, #16, #16
+	// wsumh_bf16: +11512
+	WORD $0xa9bb6ffd // stp x29, x27, [sp, #-0x50]!
+	WORD $0xd3507ca8 // ubfx x8, x5, #16, #16
+	WORD $0xd360bcac // ubfx x12, x5, #32, #16
 	WORD $0x9370fcaa // asr x10, x5, #48
-	WORD $0xd360bcab // ubfx x11, x5, #32, #16
-	WORD $0xd37ff86c // lsl x12, x3, #1
+	WORD $0x92403ca9 // and x9, x5, #0xffff
+	WORD $0xa90167fa // stp x26, x25, [sp, #0x10]
+	WORD $0xd37ef50b // lsl x11, x8, #2
+	WORD $0xf100059f // cmp x12, #0x1
+	WORD $0xa9025ff8 // stp x24, x23, [sp, #0x20]
+	WORD $0xa90357f6 // stp x22, x21, [sp, #0x30]
+	WORD $0xa9044ff4 // stp x20, x19, [sp, #0x40]
+	WORD $0x54001ce1 // b.ne 0x130c0 <wsumh_bf16+0x3c8>
+	WORD $0xf100115f // cmp x10, #0x4
+	WORD $0x54002d2b // b.lt 0x132d0 <wsumh_bf16+0x5d8>
+	WORD $0x8b08050f // add x15, x8, x8, lsl #1
+	WORD $0x8b040491 // add x17, x4, x4, lsl #1
+	WORD $0xd37cec8c // lsl x12, x4, #4
+	WORD $0xd37ced0d // lsl x13, x8, #4
+	WORD $0xd37df10e // lsl x14, x8, #3
+	WORD $0xd37df090 // lsl x16, x4, #3
+	WORD $0xd37ef5ef // lsl x15, x15, #2
+	WORD $0xd37ef631 // lsl x17, x17, #2
+	WORD $0xd37ff865 // lsl x5, x3, #1
+	WORD $0x91000526 // add x6, x9, #0x1
+	WORD $0x91004007 // add x7, x0, #0x10
+	WORD $0x14000007 // b 0x12d78 <wsumh_bf16+0x80>
+	WORD $0xd1001153 // sub x19, x10, #0x4
+	WORD $0xf1001d5f // cmp x10, #0x7
+	WORD $0x8b0c0021 // add x1, x1, x12
+	WORD $0x8b0d0042 // add x2, x2, x13
+	WORD $0xaa1303ea // mov x10, x19
+	WORD $0x54002b0d // b.le 0x132d4 <wsumh_bf16+0x5dc>
+	WORD $0xf100411f // cmp x8, #0x10
+	WORD $0x540011c2 // b.hs 0x12fb4 <wsumh_bf16+0x2bc>
+	WORD $0xaa1f03f3 // mov x19, xzr
+	WORD $0xeb08027f // cmp x19, x8
+	WORD $0x54fffec2 // b.hs 0x12d60 <wsumh_bf16+0x68>
+	WORD $0x8b130414 // add x20, x0, x19, lsl #1
+	WORD $0x14000009 // b 0x12db4 <wsumh_bf16+0xbc>
+	WORD $0x3d8002a0 // str q0, [x21]
+	WORD $0x3cab6aa1 // str q1, [x21, x11]
+	WORD $0x3cae6aa2 // str q2, [x21, x14]
+	WORD $0x3caf6aa3 // str q3, [x21, x15]
+	WORD $0x91001273 // add x19, x19, #0x4
+	WORD $0x91002294 // add x20, x20, #0x8
+	WORD $0xeb08027f // cmp x19, x8
+	WORD $0x54fffd82 // b.hs 0x12d60 <wsumh_bf16+0x68>
+	WORD $0xcb130116 // sub x22, x8, x19
+	WORD $0x8b130855 // add x21, x2, x19, lsl #2
+	WORD $0xf10012df // cmp x22, #0x4
+	WORD $0x5400018a // b.ge 0x12df0 <wsumh_bf16+0xf8>
+	WORD $0xf10006df // cmp x22, #0x1
+	WORD $0x540001eb // b.lt 0x12e04 <wsumh_bf16+0x10c>
+	WORD $0xbd4002a0 // ldr s0, [x21]
+	WORD $0x54000241 // b.ne 0x12e18 <wsumh_bf16+0x120>
+	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
+	WORD $0x8b0e02b8 // add x24, x21, x14
+	WORD $0x8b0f02b9 // add x25, x21, x15
+	WORD $0xbd400302 // ldr s2, [x24]
+	WORD $0xbd400323 // ldr s3, [x25]
+	WORD $0xbd4002e1 // ldr s1, [x23]
+	WORD $0x1400002f // b 0x12ea8 <wsumh_bf16+0x1b0>
+	WORD $0x3dc002a0 // ldr q0, [x21]
+	WORD $0x3ceb6aa1 // ldr q1, [x21, x11]
+	WORD $0x3cee6aa2 // ldr q2, [x21, x14]
+	WORD $0x3cef6aa3 // ldr q3, [x21, x15]
+	WORD $0x1400002a // b 0x12ea8 <wsumh_bf16+0x1b0>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x14000025 // b 0x12ea8 <wsumh_bf16+0x1b0>
+	WORD $0x910012b7 // add x23, x21, #0x4
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xf1000edf // cmp x22, #0x3
+	WORD $0x0d4092e0 // ld1 { v0.s }[1], [x23]
+	WORD $0x540002a1 // b.ne 0x12e7c <wsumh_bf16+0x184>
+	WORD $0x8b080ab8 // add x24, x21, x8, lsl #2
+	WORD $0x910022b7 // add x23, x21, #0x8
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x4d4082e0 // ld1 { v0.s }[2], [x23]
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x91002317 // add x23, x24, #0x8
+	WORD $0x0ddf8301 // ld1 { v1.s }[0], [x24], #4
+	WORD $0x0d409301 // ld1 { v1.s }[1], [x24]
+	WORD $0x8b0e02b8 // add x24, x21, x14
+	WORD $0x4d4082e1 // ld1 { v1.s }[2], [x23]
+	WORD $0x91002317 // add x23, x24, #0x8
+	WORD $0x0ddf8302 // ld1 { v2.s }[0], [x24], #4
+	WORD $0x0d409302 // ld1 { v2.s }[1], [x24]
+	WORD $0x8b0f02b8 // add x24, x21, x15
+	WORD $0x4d4082e2 // ld1 { v2.s }[2], [x23]
+	WORD $0x91002317 // add x23, x24, #0x8
+	WORD $0x0ddf8303 // ld1 { v3.s }[0], [x24], #4
+	WORD $0x0d409303 // ld1 { v3.s }[1], [x24]
+	WORD $0x4d4082e3 // ld1 { v3.s }[2], [x23]
+	WORD $0x1400000c // b 0x12ea8 <wsumh_bf16+0x1b0>
+	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x8b0e02b8 // add x24, x21, x14
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x0ddf82e1 // ld1 { v1.s }[0], [x23], #4
+	WORD $0x0d4092e1 // ld1 { v1.s }[1], [x23]
+	WORD $0x0ddf8302 // ld1 { v2.s }[0], [x24], #4
+	WORD $0x8b0f02b7 // add x23, x21, x15
+	WORD $0x0d409302 // ld1 { v2.s }[1], [x24]
+	WORD $0x0ddf82e3 // ld1 { v3.s }[0], [x23], #4
+	WORD $0x0d4092e3 // ld1 { v3.s }[1], [x23]
+	WORD $0xaa1403f7 // mov x23, x20
+	WORD $0xaa0603f8 // mov x24, x6
+	WORD $0xaa0103f9 // mov x25, x1
+	WORD $0xb5000369 // cbnz x9, 0x12f20 <wsumh_bf16+0x228>
+	WORD $0xf10012df // cmp x22, #0x4
+	WORD $0x54fff6ca // b.ge 0x12d94 <wsumh_bf16+0x9c>
+	WORD $0xf10006df // cmp x22, #0x1
+	WORD $0x54fff70b // b.lt 0x12da4 <wsumh_bf16+0xac>
+	WORD $0xf10006df // cmp x22, #0x1
+	WORD $0xbd0002a0 // str s0, [x21]
+	WORD $0x54000461 // b.ne 0x12f5c <wsumh_bf16+0x264>
+	WORD $0xbc287aa1 // str s1, [x21, x8, lsl #2]
+	WORD $0xbc2e6aa2 // str s2, [x21, x14]
+	WORD $0xbc2f6aa3 // str s3, [x21, x15]
+	WORD $0x17ffffb1 // b 0x12da4 <wsumh_bf16+0xac>
+	WORD $0xfd4002e4 // ldr d4, [x23]
+	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
+	WORD $0xbd400325 // ldr s5, [x25]
+	WORD $0xbc647b26 // ldr s6, [x25, x4, lsl #2]
+	WORD $0xbc706b27 // ldr s7, [x25, x16]
+	WORD $0xbc716b30 // ldr s16, [x25, x17]
+	WORD $0xd1000718 // sub x24, x24, #0x1
+	WORD $0xf100071f // cmp x24, #0x1
+	WORD $0x91001339 // add x25, x25, #0x4
+	WORD $0x8b0502f7 // add x23, x23, x5
+	WORD $0x4f851080 // fmla v0.4s, v4.4s, v5.s[0]
+	WORD $0x4f861081 // fmla v1.4s, v4.4s, v6.s[0]
+	WORD $0x4f871082 // fmla v2.4s, v4.4s, v7.s[0]
+	WORD $0x4f901083 // fmla v3.4s, v4.4s, v16.s[0]
+	WORD $0x54fffced // b.le 0x12eb8 <wsumh_bf16+0x1c0>
+	WORD $0xf1000edf // cmp x22, #0x3
+	WORD $0x54fffe0c // b.gt 0x12ee4 <wsumh_bf16+0x1ec>
+	WORD $0xf10006df // cmp x22, #0x1
+	WORD $0x5400014b // b.lt 0x12f54 <wsumh_bf16+0x25c>
+	WORD $0x7d4002e4 // ldr h4, [x23]
+	WORD $0x54fffda0 // b.eq 0x12ee8 <wsumh_bf16+0x1f0>
+	WORD $0x91000afa // add x26, x23, #0x2
+	WORD $0xf1000edf // cmp x22, #0x3
+	WORD $0x0d404b44 // ld1 { v4.h }[1], [x26]
+	WORD $0x54fffd21 // b.ne 0x12ee8 <wsumh_bf16+0x1f0>
+	WORD $0x910012fa // add x26, x23, #0x4
+	WORD $0x0d405344 // ld1 { v4.h }[2], [x26]
+	WORD $0x17ffffe6 // b 0x12ee8 <wsumh_bf16+0x1f0>
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x17ffffe4 // b 0x12ee8 <wsumh_bf16+0x1f0>
+	WORD $0x910012b7 // add x23, x21, #0x4
+	WORD $0xf1000edf // cmp x22, #0x3
+	WORD $0x0d0092e0 // st1 { v0.s }[1], [x23]
+	WORD $0x540001e1 // b.ne 0x12fa4 <wsumh_bf16+0x2ac>
+	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
+	WORD $0x910022b6 // add x22, x21, #0x8
+	WORD $0x4d0082c0 // st1 { v0.s }[2], [x22]
+	WORD $0xfd0002e1 // str d1, [x23]
+	WORD $0x910022f6 // add x22, x23, #0x8
+	WORD $0x8b0e02b7 // add x23, x21, x14
+	WORD $0x4d0082c1 // st1 { v1.s }[2], [x22]
+	WORD $0x910022f6 // add x22, x23, #0x8
+	WORD $0x8b0f02b5 // add x21, x21, x15
+	WORD $0xfd0002e2 // str d2, [x23]
+	WORD $0x4d0082c2 // st1 { v2.s }[2], [x22]
+	WORD $0xfc0086a3 // str d3, [x21], #0x8
+	WORD $0x4d0082a3 // st1 { v3.s }[2], [x21]
+	WORD $0x17ffff81 // b 0x12da4 <wsumh_bf16+0xac>
+	WORD $0xfc2b6aa1 // str d1, [x21, x11]
+	WORD $0xfc2e6aa2 // str d2, [x21, x14]
+	WORD $0xfc2f6aa3 // str d3, [x21, x15]
+	WORD $0x17ffff7d // b 0x12da4 <wsumh_bf16+0xac>
+	WORD $0xaa1f03f3 // mov x19, xzr
+	WORD $0xaa0703f4 // mov x20, x7
+	WORD $0x52800216 // mov w22, #0x10 // =16
+	WORD $0x1400000d // b 0x12ff4 <wsumh_bf16+0x2fc>
+	WORD $0xad0002c1 // stp q1, q0, [x22]
+	WORD $0x91008294 // add x20, x20, #0x20
+	WORD $0xad0142d1 // stp q17, q16, [x22, #0x20]
+	WORD $0x91004276 // add x22, x19, #0x10
+	WORD $0xeb0802df // cmp x22, x8
+	WORD $0xad005b17 // stp q23, q22, [x24]
+	WORD $0xad015315 // stp q21, q20, [x24, #0x20]
+	WORD $0xad0016e4 // stp q4, q5, [x23]
+	WORD $0xad011ee6 // stp q6, q7, [x23, #0x20]
+	WORD $0xad004eb2 // stp q18, q19, [x21]
+	WORD $0xad010aa3 // stp q3, q2, [x21, #0x20]
+	WORD $0x54ffeca8 // b.hi 0x12d84 <wsumh_bf16+0x8c>
+	WORD $0xaa1303f5 // mov x21, x19
+	WORD $0xaa1603f3 // mov x19, x22
+	WORD $0xaa1403f9 // mov x25, x20
+	WORD $0x8b150856 // add x22, x2, x21, lsl #2
+	WORD $0xaa0603fa // mov x26, x6
+	WORD $0xaa0103fd // mov x29, x1
+	WORD $0x8b080ad8 // add x24, x22, x8, lsl #2
+	WORD $0x8b0e02d7 // add x23, x22, x14
+	WORD $0x8b0f02d5 // add x21, x22, x15
+	WORD $0xad4002c1 // ldp q1, q0, [x22]
+	WORD $0xad4142d1 // ldp q17, q16, [x22, #0x20]
+	WORD $0xad4016e4 // ldp q4, q5, [x23]
+	WORD $0xad411ee6 // ldp q6, q7, [x23, #0x20]
+	WORD $0xad405b17 // ldp q23, q22, [x24]
+	WORD $0xad415315 // ldp q21, q20, [x24, #0x20]
+	WORD $0xad404eb2 // ldp q18, q19, [x21]
+	WORD $0xad410aa3 // ldp q3, q2, [x21, #0x20]
+	WORD $0xb4fffc69 // cbz x9, 0x12fc4 <wsumh_bf16+0x2cc>
+	WORD $0x6d7f6738 // ldp d24, d25, [x25, #-0x10]
+	WORD $0xaa1d03fb // mov x27, x29
+	WORD $0x6d406f3a // ldp d26, d27, [x25]
+	WORD $0xd100075a // sub x26, x26, #0x1
+	WORD $0x4ddfcb7c // ld1r { v28.4s }, [x27], #4
+	WORD $0xbc647bbd // ldr s29, [x29, x4, lsl #2]
+	WORD $0x2e613b18 // shll v24.4s, v24.4h, #16
+	WORD $0x2e613b39 // shll v25.4s, v25.4h, #16
+	WORD $0xf100075f // cmp x26, #0x1
+	WORD $0x2e613b5a // shll v26.4s, v26.4h, #16
+	WORD $0x2e613b7b // shll v27.4s, v27.4h, #16
+	WORD $0x8b050339 // add x25, x25, x5
+	WORD $0x4e38cf81 // fmla v1.4s, v28.4s, v24.4s
+	WORD $0x4e39cf80 // fmla v0.4s, v28.4s, v25.4s
+	WORD $0x4e3acf91 // fmla v17.4s, v28.4s, v26.4s
+	WORD $0x4e3bcf90 // fmla v16.4s, v28.4s, v27.4s
+	WORD $0xbc706bbc // ldr s28, [x29, x16]
+	WORD $0x4f9d1317 // fmla v23.4s, v24.4s, v29.s[0]
+	WORD $0x4f9d1336 // fmla v22.4s, v25.4s, v29.s[0]
+	WORD $0x4f9d1355 // fmla v21.4s, v26.4s, v29.s[0]
+	WORD $0x4f9d1374 // fmla v20.4s, v27.4s, v29.s[0]
+	WORD $0xbc716bbd // ldr s29, [x29, x17]
+	WORD $0x4f9c1304 // fmla v4.4s, v24.4s, v28.s[0]
+	WORD $0x4f9c1325 // fmla v5.4s, v25.4s, v28.s[0]
+	WORD $0xaa1b03fd // mov x29, x27
+	WORD $0x4f9c1346 // fmla v6.4s, v26.4s, v28.s[0]
+	WORD $0x4f9c1367 // fmla v7.4s, v27.4s, v28.s[0]
+	WORD $0x4f9d1312 // fmla v18.4s, v24.4s, v29.s[0]
+	WORD $0x4f9d1333 // fmla v19.4s, v25.4s, v29.s[0]
+	WORD $0x4f9d1343 // fmla v3.4s, v26.4s, v29.s[0]
+	WORD $0x4f9d1362 // fmla v2.4s, v27.4s, v29.s[0]
+	WORD $0x54fffc2c // b.gt 0x1303c <wsumh_bf16+0x344>
+	WORD $0x17ffffc2 // b 0x12fc4 <wsumh_bf16+0x2cc>
+	WORD $0xb4002249 // cbz x9, 0x13508 <wsumh_bf16+0x810>
+	WORD $0xd37ff86d // lsl x13, x3, #1
+	WORD $0xd37ff90e // lsl x14, x8, #1
 	WORD $0x9100400f // add x15, x0, #0x10
-	WORD $0xa90157f6 // stp x22, x21, [sp, #0x10]
-	WORD $0xd37ff92d // lsl x13, x9, #1
-	WORD $0xd37ef52e // lsl x14, x9, #2
-	WORD $0xa9024ff4 // stp x20, x19, [sp, #0x20]
-	WORD $0x14000006 // b 0x1218c <wsumh_bf16+0x48>
-	WORD $0xf1000508 // subs x8, x8, #0x1
+	WORD $0x14000006 // b 0x130e8 <wsumh_bf16+0x3f0>
+	WORD $0xf1000529 // subs x9, x9, #0x1
 	WORD $0x91001021 // add x1, x1, #0x4
-	WORD $0x8b0c0000 // add x0, x0, x12
-	WORD $0x8b0c01ef // add x15, x15, x12
-	WORD $0x54000f6d // b.le 0x12374 <wsumh_bf16+0x230>
-	WORD $0xb4ffff6b // cbz x11, 0x12178 <wsumh_bf16+0x34>
+	WORD $0x8b0d0000 // add x0, x0, x13
+	WORD $0x8b0d01ef // add x15, x15, x13
+	WORD $0x5400212d // b.le 0x13508 <wsumh_bf16+0x810>
+	WORD $0xb4ffff6c // cbz x12, 0x130d4 <wsumh_bf16+0x3dc>
 	WORD $0xaa0f03f0 // mov x16, x15
 	WORD $0xaa0003f1 // mov x17, x0
-	WORD $0xaa0b03e3 // mov x3, x11
+	WORD $0xaa0c03e3 // mov x3, x12
 	WORD $0xaa0203e5 // mov x5, x2
 	WORD $0xaa0103e6 // mov x6, x1
-	WORD $0x14000005 // b 0x121b8 <wsumh_bf16+0x74>
+	WORD $0x14000005 // b 0x13114 <wsumh_bf16+0x41c>
 	WORD $0xf1000463 // subs x3, x3, #0x1
-	WORD $0x8b0d0231 // add x17, x17, x13
-	WORD $0x8b0d0210 // add x16, x16, x13
-	WORD $0x54fffe2d // b.le 0x12178 <wsumh_bf16+0x34>
-	WORD $0xb4000129 // cbz x9, 0x121dc <wsumh_bf16+0x98>
+	WORD $0x8b0e0231 // add x17, x17, x14
+	WORD $0x8b0e0210 // add x16, x16, x14
+	WORD $0x54fffe2d // b.le 0x130d4 <wsumh_bf16+0x3dc>
+	WORD $0xb4000128 // cbz x8, 0x13138 <wsumh_bf16+0x440>
 	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xaa0d03f3 // mov x19, x13
 	WORD $0x910080e7 // add x7, x7, #0x20
 	WORD $0x8b130234 // add x20, x17, x19
 	WORD $0x91010273 // add x19, x19, #0x40
-	WORD $0xeb0900ff // cmp x7, x9
+	WORD $0xeb0800ff // cmp x7, x8
 	WORD $0xf9800282 // prfm pldl2keep, [x20]
-	WORD $0x54ffff63 // b.lo 0x121c4 <wsumh_bf16+0x80>
+	WORD $0x54ffff63 // b.lo 0x13120 <wsumh_bf16+0x428>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x54fffe4b // b.lt 0x121a8 <wsumh_bf16+0x64>
+	WORD $0x54fffe4b // b.lt 0x13104 <wsumh_bf16+0x40c>
 	WORD $0x910080a7 // add x7, x5, #0x20
 	WORD $0xaa0a03f3 // mov x19, x10
-	WORD $0x1400000a // b 0x12214 <wsumh_bf16+0xd0>
+	WORD $0x1400000a // b 0x13170 <wsumh_bf16+0x478>
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
 	WORD $0xbd400282 // ldr s2, [x20]
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0xbd000282 // str s2, [x20]
 	WORD $0x8b0408c6 // add x6, x6, x4, lsl #2
 	WORD $0xf1000673 // subs x19, x19, #0x1
-	WORD $0x8b0e00a5 // add x5, x5, x14
-	WORD $0x8b0e00e7 // add x7, x7, x14
-	WORD $0x54fffccd // b.le 0x121a8 <wsumh_bf16+0x64>
+	WORD $0x8b0b00a5 // add x5, x5, x11
+	WORD $0x8b0b00e7 // add x7, x7, x11
+	WORD $0x54fffccd // b.le 0x13104 <wsumh_bf16+0x40c>
 	WORD $0xbd4000c0 // ldr s0, [x6]
-	WORD $0xf100413f // cmp x9, #0x10
-	WORD $0x54000062 // b.hs 0x12228 <wsumh_bf16+0xe4>
+	WORD $0xf100411f // cmp x8, #0x10
+	WORD $0x54000062 // b.hs 0x13184 <wsumh_bf16+0x48c>
 	WORD $0xaa1f03f6 // mov x22, xzr
-	WORD $0x1400001d // b 0x12298 <wsumh_bf16+0x154>
+	WORD $0x1400001d // b 0x131f4 <wsumh_bf16+0x4fc>
 	WORD $0xaa1f03f7 // mov x23, xzr
 	WORD $0xaa0703f4 // mov x20, x7
 	WORD $0xaa1003f5 // mov x21, x16
@@ -2232,7 +3215,7 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910082f8 // add x24, x23, #0x20
 	WORD $0x910042f6 // add x22, x23, #0x10
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
-	WORD $0xeb09031f // cmp x24, x9
+	WORD $0xeb08031f // cmp x24, x8
 	WORD $0xaa1603f7 // mov x23, x22
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0x3c9e0282 // stur q2, [x20, #-0x20]
@@ -2251,39 +3234,39 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f801023 // fmla v3.4s, v1.4s, v0.s[0]
 	WORD $0x3d800683 // str q3, [x20, #0x10]
 	WORD $0x91010294 // add x20, x20, #0x40
-	WORD $0x54fffd09 // b.ls 0x12234 <wsumh_bf16+0xf0>
+	WORD $0x54fffd09 // b.ls 0x13190 <wsumh_bf16+0x498>
 	WORD $0xb27e02d4 // orr x20, x22, #0x4
-	WORD $0xeb09029f // cmp x20, x9
-	WORD $0x54000069 // b.ls 0x122ac <wsumh_bf16+0x168>
+	WORD $0xeb08029f // cmp x20, x8
+	WORD $0x54000069 // b.ls 0x13208 <wsumh_bf16+0x510>
 	WORD $0xaa1603f7 // mov x23, x22
-	WORD $0x1400000f // b 0x122e4 <wsumh_bf16+0x1a0>
+	WORD $0x1400000f // b 0x13240 <wsumh_bf16+0x548>
 	WORD $0xd37ef6d4 // lsl x20, x22, #2
 	WORD $0xd37ffad5 // lsl x21, x22, #1
 	WORD $0xfc756a21 // ldr d1, [x17, x21]
 	WORD $0x3cf468a2 // ldr q2, [x5, x20]
 	WORD $0x910022d8 // add x24, x22, #0x8
 	WORD $0x910012d7 // add x23, x22, #0x4
-	WORD $0xeb09031f // cmp x24, x9
+	WORD $0xeb08031f // cmp x24, x8
 	WORD $0x910022b5 // add x21, x21, #0x8
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
 	WORD $0xaa1703f6 // mov x22, x23
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0x3cb468a2 // str q2, [x5, x20]
 	WORD $0x91004294 // add x20, x20, #0x10
-	WORD $0x54fffea9 // b.ls 0x122b4 <wsumh_bf16+0x170>
-	WORD $0xeb170135 // subs x21, x9, x23
-	WORD $0x54fff8c9 // b.ls 0x12200 <wsumh_bf16+0xbc>
+	WORD $0x54fffea9 // b.ls 0x13210 <wsumh_bf16+0x518>
+	WORD $0xeb170115 // subs x21, x8, x23
+	WORD $0x54fff8c9 // b.ls 0x1315c <wsumh_bf16+0x464>
 	WORD $0xf10006bf // cmp x21, #0x1
-	WORD $0x54fff88b // b.lt 0x12200 <wsumh_bf16+0xbc>
+	WORD $0x54fff88b // b.lt 0x1315c <wsumh_bf16+0x464>
 	WORD $0x8b170636 // add x22, x17, x23, lsl #1
 	WORD $0x8b1708b4 // add x20, x5, x23, lsl #2
 	WORD $0x7d4002c1 // ldr h1, [x22]
-	WORD $0x54fff780 // b.eq 0x121f0 <wsumh_bf16+0xac>
+	WORD $0x54fff780 // b.eq 0x1314c <wsumh_bf16+0x454>
 	WORD $0x91000ad7 // add x23, x22, #0x2
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xf1000abf // cmp x21, #0x2
 	WORD $0x0d404ae1 // ld1 { v1.h }[1], [x23]
-	WORD $0x54000229 // b.ls 0x12358 <wsumh_bf16+0x214>
+	WORD $0x54000229 // b.ls 0x132b4 <wsumh_bf16+0x5bc>
 	WORD $0x910012d6 // add x22, x22, #0x4
 	WORD $0xaa1403f7 // mov x23, x20
 	WORD $0xf1000ebf // cmp x21, #0x3
@@ -2296,35 +3279,177 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0xfd000282 // str d2, [x20]
 	WORD $0x4d0082c2 // st1 { v2.s }[2], [x22]
-	WORD $0x54fff5c0 // b.eq 0x12200 <wsumh_bf16+0xbc>
+	WORD $0x54fff5c0 // b.eq 0x1315c <wsumh_bf16+0x464>
 	WORD $0x91003294 // add x20, x20, #0xc
 	WORD $0x4d009282 // st1 { v2.s }[3], [x20]
-	WORD $0x17ffffab // b 0x12200 <wsumh_bf16+0xbc>
+	WORD $0x17ffffab // b 0x1315c <wsumh_bf16+0x464>
 	WORD $0xaa1403f5 // mov x21, x20
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
 	WORD $0x0ddf82a2 // ld1 { v2.s }[0], [x21], #4
 	WORD $0x0d4092a2 // ld1 { v2.s }[1], [x21]
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0xfd000282 // str d2, [x20]
-	WORD $0x17ffffa4 // b 0x12200 <wsumh_bf16+0xbc>
-	WORD $0xa9424ff4 // ldp x20, x19, [sp, #0x20]
-	WORD $0xa94157f6 // ldp x22, x21, [sp, #0x10]
-	WORD $0xa8c35ff8 // ldp x24, x23, [sp], #0x30
+	WORD $0x17ffffa4 // b 0x1315c <wsumh_bf16+0x464>
+	WORD $0xaa0a03f3 // mov x19, x10
+	WORD $0xf100067f // cmp x19, #0x1
+	WORD $0x5400118b // b.lt 0x13508 <wsumh_bf16+0x810>
+	WORD $0xd37ef48a // lsl x10, x4, #2
+	WORD $0xd37ef52b // lsl x11, x9, #2
+	WORD $0xd37ff86c // lsl x12, x3, #1
+	WORD $0x9100400d // add x13, x0, #0x10
+	WORD $0x9100100e // add x14, x0, #0x4
+	WORD $0x14000005 // b 0x13304 <wsumh_bf16+0x60c>
+	WORD $0x8b080842 // add x2, x2, x8, lsl #2
+	WORD $0xf1000673 // subs x19, x19, #0x1
+	WORD $0x8b0a0021 // add x1, x1, x10
+	WORD $0x5400104d // b.le 0x13508 <wsumh_bf16+0x810>
+	WORD $0xf100411f // cmp x8, #0x10
+	WORD $0x54000222 // b.hs 0x1334c <wsumh_bf16+0x654>
+	WORD $0xaa1f03ef // mov x15, xzr
+	WORD $0xb27e01e3 // orr x3, x15, #0x4
+	WORD $0xeb08007f // cmp x3, x8
+	WORD $0x540005c9 // b.ls 0x133d0 <wsumh_bf16+0x6d8>
+	WORD $0xeb0f0111 // subs x17, x8, x15
+	WORD $0x54fffea9 // b.ls 0x132f4 <wsumh_bf16+0x5fc>
+	WORD $0x8b0f0850 // add x16, x2, x15, lsl #2
+	WORD $0xf100063f // cmp x17, #0x1
+	WORD $0x540007eb // b.lt 0x13428 <wsumh_bf16+0x730>
+	WORD $0xbd400200 // ldr s0, [x16]
+	WORD $0xf100063f // cmp x17, #0x1
+	WORD $0x54000821 // b.ne 0x1343c <wsumh_bf16+0x744>
+	WORD $0x2a1f03e3 // mov w3, wzr
+	WORD $0x2a1f03e4 // mov w4, wzr
+	WORD $0xb5000929 // cbnz x9, 0x13468 <wsumh_bf16+0x770>
+	WORD $0x1400005e // b 0x134c0 <wsumh_bf16+0x7c8>
+	WORD $0xaa1f03ef // mov x15, xzr
+	WORD $0xaa0d03f0 // mov x16, x13
+	WORD $0x52800203 // mov w3, #0x10 // =16
+	WORD $0x14000007 // b 0x13374 <wsumh_bf16+0x67c>
+	WORD $0x910041e3 // add x3, x15, #0x10
+	WORD $0x91008210 // add x16, x16, #0x20
+	WORD $0xad000a23 // stp q3, q2, [x17]
+	WORD $0xeb08007f // cmp x3, x8
+	WORD $0xad010221 // stp q1, q0, [x17, #0x20]
+	WORD $0x54fffd08 // b.hi 0x13310 <wsumh_bf16+0x618>
+	WORD $0x8b0f0851 // add x17, x2, x15, lsl #2
+	WORD $0xaa0303ef // mov x15, x3
+	WORD $0xad400a23 // ldp q3, q2, [x17]
+	WORD $0xad410221 // ldp q1, q0, [x17, #0x20]
+	WORD $0xb4fffec9 // cbz x9, 0x1335c <wsumh_bf16+0x664>
+	WORD $0xaa1f03e3 // mov x3, xzr
+	WORD $0xaa1003e4 // mov x4, x16
+	WORD $0x6d7f1484 // ldp d4, d5, [x4, #-0x10]
+	WORD $0xbc636830 // ldr s16, [x1, x3]
+	WORD $0x6d401c86 // ldp d6, d7, [x4]
+	WORD $0x91001063 // add x3, x3, #0x4
+	WORD $0xeb03017f // cmp x11, x3
+	WORD $0x8b0c0084 // add x4, x4, x12
+	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
+	WORD $0x2e6138a5 // shll v5.4s, v5.4h, #16
+	WORD $0x2e6138c6 // shll v6.4s, v6.4h, #16
+	WORD $0x2e6138e7 // shll v7.4s, v7.4h, #16
+	WORD $0x4f901083 // fmla v3.4s, v4.4s, v16.s[0]
+	WORD $0x4f9010a2 // fmla v2.4s, v5.4s, v16.s[0]
+	WORD $0x4f9010c1 // fmla v1.4s, v6.4s, v16.s[0]
+	WORD $0x4f9010e0 // fmla v0.4s, v7.4s, v16.s[0]
+	WORD $0x54fffe41 // b.ne 0x13390 <wsumh_bf16+0x698>
+	WORD $0x17ffffe4 // b 0x1335c <wsumh_bf16+0x664>
+	WORD $0x8b0f0410 // add x16, x0, x15, lsl #1
+	WORD $0x14000006 // b 0x133ec <wsumh_bf16+0x6f4>
+	WORD $0x910011e3 // add x3, x15, #0x4
+	WORD $0x91002210 // add x16, x16, #0x8
+	WORD $0x3d800220 // str q0, [x17]
+	WORD $0xeb08007f // cmp x3, x8
+	WORD $0x54fff9a8 // b.hi 0x1331c <wsumh_bf16+0x624>
+	WORD $0x8b0f0851 // add x17, x2, x15, lsl #2
+	WORD $0xaa0303ef // mov x15, x3
+	WORD $0x3dc00220 // ldr q0, [x17]
+	WORD $0xb4ffff09 // cbz x9, 0x133d8 <wsumh_bf16+0x6e0>
+	WORD $0xaa1f03e3 // mov x3, xzr
+	WORD $0xaa1003e4 // mov x4, x16
+	WORD $0xfd400081 // ldr d1, [x4]
+	WORD $0xbc636822 // ldr s2, [x1, x3]
+	WORD $0x91001063 // add x3, x3, #0x4
+	WORD $0xeb03017f // cmp x11, x3
+	WORD $0x8b0c0084 // add x4, x4, x12
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
+	WORD $0x54ffff21 // b.ne 0x13404 <wsumh_bf16+0x70c>
+	WORD $0x17ffffed // b 0x133d8 <wsumh_bf16+0x6e0>
+	WORD $0x2a1f03e3 // mov w3, wzr
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x2a1f03e4 // mov w4, wzr
+	WORD $0xb50001a9 // cbnz x9, 0x13468 <wsumh_bf16+0x770>
+	WORD $0x14000022 // b 0x134c0 <wsumh_bf16+0x7c8>
+	WORD $0x91001203 // add x3, x16, #0x4
+	WORD $0xf1000e3f // cmp x17, #0x3
+	WORD $0x0d409060 // ld1 { v0.s }[1], [x3]
+	WORD $0x540000a3 // b.lo 0x1345c <wsumh_bf16+0x764>
+	WORD $0x91002203 // add x3, x16, #0x8
+	WORD $0x4d408060 // ld1 { v0.s }[2], [x3]
+	WORD $0x52800023 // mov w3, #0x1 // =1
+	WORD $0x14000002 // b 0x13460 <wsumh_bf16+0x768>
+	WORD $0x2a1f03e3 // mov w3, wzr
+	WORD $0x52800024 // mov w4, #0x1 // =1
+	WORD $0xb40002e9 // cbz x9, 0x134c0 <wsumh_bf16+0x7c8>
+	WORD $0x8b0f05cf // add x15, x14, x15, lsl #1
+	WORD $0xaa1f03e5 // mov x5, xzr
+	WORD $0x14000008 // b 0x13490 <wsumh_bf16+0x798>
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0xbc656822 // ldr s2, [x1, x5]
+	WORD $0x910010a5 // add x5, x5, #0x4
+	WORD $0xeb05017f // cmp x11, x5
+	WORD $0x8b0c01ef // add x15, x15, x12
+	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
+	WORD $0x540001a0 // b.eq 0x134c0 <wsumh_bf16+0x7c8>
+	WORD $0xf100063f // cmp x17, #0x1
+	WORD $0x5400010b // b.lt 0x134b4 <wsumh_bf16+0x7bc>
+	WORD $0x7c5fc1e1 // ldur h1, [x15, #-0x4]
+	WORD $0x34000064 // cbz w4, 0x134a8 <wsumh_bf16+0x7b0>
+	WORD $0xd10009e6 // sub x6, x15, #0x2
+	WORD $0x0d4048c1 // ld1 { v1.h }[1], [x6]
+	WORD $0x34fffe63 // cbz w3, 0x13474 <wsumh_bf16+0x77c>
+	WORD $0x0d4051e1 // ld1 { v1.h }[2], [x15]
+	WORD $0x17fffff1 // b 0x13474 <wsumh_bf16+0x77c>
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x35ffff44 // cbnz w4, 0x134a0 <wsumh_bf16+0x7a8>
+	WORD $0x17fffffb // b 0x134a8 <wsumh_bf16+0x7b0>
+	WORD $0xf100063f // cmp x17, #0x1
+	WORD $0x5400004b // b.lt 0x134cc <wsumh_bf16+0x7d4>
+	WORD $0xbd000200 // str s0, [x16]
+	WORD $0x350000a4 // cbnz w4, 0x134e0 <wsumh_bf16+0x7e8>
+	WORD $0x350000e3 // cbnz w3, 0x134ec <wsumh_bf16+0x7f4>
+	WORD $0xf100123f // cmp x17, #0x4
+	WORD $0x54fff0eb // b.lt 0x132f4 <wsumh_bf16+0x5fc>
+	WORD $0x14000008 // b 0x134fc <wsumh_bf16+0x804>
+	WORD $0x9100120f // add x15, x16, #0x4
+	WORD $0x0d0091e0 // st1 { v0.s }[1], [x15]
+	WORD $0x34ffff63 // cbz w3, 0x134d4 <wsumh_bf16+0x7dc>
+	WORD $0x9100220f // add x15, x16, #0x8
+	WORD $0x4d0081e0 // st1 { v0.s }[2], [x15]
+	WORD $0xf100123f // cmp x17, #0x4
+	WORD $0x54ffefeb // b.lt 0x132f4 <wsumh_bf16+0x5fc>
+	WORD $0x9100320f // add x15, x16, #0xc
+	WORD $0x4d0091e0 // st1 { v0.s }[3], [x15]
+	WORD $0x17ffff7c // b 0x132f4 <wsumh_bf16+0x5fc>
+	WORD $0xa9444ff4 // ldp x20, x19, [sp, #0x40]
+	WORD $0xa94357f6 // ldp x22, x21, [sp, #0x30]
+	WORD $0xa9425ff8 // ldp x24, x23, [sp, #0x20]
+	WORD $0xa94167fa // ldp x26, x25, [sp, #0x10]
+	WORD $0xa8c56ffd // ldp x29, x27, [sp], #0x50
 	WORD $0xd65f03c0 // ret
 
 	// constants
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0xffffff0c
-	WORD $0xffffff0d; WORD $0xffffff0e; WORD $0xffffff0f; WORD $0x08ffffff
-	WORD $0x09ffffff; WORD $0x0affffff; WORD $0x0bffffff; WORD $0x00ffffff
-	WORD $0x01ffffff; WORD $0x02ffffff; WORD $0x03ffffff; WORD $0xffffff00
-	WORD $0xffffff01; WORD $0xffffff02; WORD $0xffffff03; WORD $0x04ffffff
-	WORD $0x05ffffff; WORD $0x06ffffff; WORD $0x07ffffff; WORD $0xffffff08
-	WORD $0xffffff09; WORD $0xffffff0a; WORD $0xffffff0b; WORD $0xffffff04
-	WORD $0xffffff05; WORD $0xffffff06; WORD $0xffffff07; WORD $0x0cffffff
-	WORD $0x0dffffff; WORD $0x0effffff; WORD $0x0fffffff
+	WORD $0xffffff0c; WORD $0xffffff0d; WORD $0xffffff0e; WORD $0xffffff0f
+	WORD $0x08ffffff; WORD $0x09ffffff; WORD $0x0affffff; WORD $0x0bffffff
+	WORD $0x00ffffff; WORD $0x01ffffff; WORD $0x02ffffff; WORD $0x03ffffff
+	WORD $0xffffff00; WORD $0xffffff01; WORD $0xffffff02; WORD $0xffffff03
+	WORD $0x04ffffff; WORD $0x05ffffff; WORD $0x06ffffff; WORD $0x07ffffff
+	WORD $0xffffff08; WORD $0xffffff09; WORD $0xffffff0a; WORD $0xffffff0b
+	WORD $0xffffff04; WORD $0xffffff05; WORD $0xffffff06; WORD $0xffffff07
+	WORD $0x0cffffff; WORD $0x0dffffff; WORD $0x0effffff; WORD $0x0fffffff
 
 // func mvF32_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
 TEXT ·mvF32_neon(SB), 0, $0-48
@@ -2488,7 +3613,7 @@ TEXT ·wsumhF16_neon(SB), 0, $0-48
 	MOVD ldv+24(FP), R3
 	MOVD ldp+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·matvec_neon<>+7940(SB)
+	CALL ·matvec_neon<>+9424(SB)
 	RET
 
 // func wsumhBF16_neon(v, p, y unsafe.Pointer, ldv, ldp, shape int)
@@ -2499,5 +3624,5 @@ TEXT ·wsumhBF16_neon(SB), 0, $0-48
 	MOVD ldv+24(FP), R3
 	MOVD ldp+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·matvec_neon<>+8516(SB)
+	CALL ·matvec_neon<>+11512(SB)
 	RET

@@ -26,7 +26,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x3feec148 // shr rsi, 0x3f
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
-	QUAD $0x010c3e05797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0x10c3e] # 0x20c80 <peak_i8+0x1e0>
+	QUAD $0x0114fe05797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0x114fe] # 0x21540 <peak_i8+0x1f0>
 	LONG $0xf1b60f45 // movzx r14d, r9b
 	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
 	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
@@ -1107,9 +1107,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	QUAD $0x00f6fa35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xf6fa] # 0x20c82 <peak_i8+0x1e2>
-	QUAD $0x00f78f0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xf78f] # 0x20d20 <peak_i8+0x280>
-	QUAD $0x00f77a05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xf77a] # 0x20d14 <peak_i8+0x274>
+	QUAD $0x00ffba35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xffba] # 0x21542 <peak_i8+0x1f2>
+	QUAD $0x01004f0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1004f] # 0x215e0 <peak_i8+0x290>
+	QUAD $0x01003a05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1003a] # 0x215d4 <peak_i8+0x284>
 	LONG $0xd9b60f45 // movzx r11d, r9b
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
@@ -1345,7 +1345,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x05e2c148 // shl rdx, 0x5
-	QUAD $0x00f2500d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0xf250] # 0x20c84 <peak_i8+0x1e4>
+	QUAD $0x00fb100d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0xfb10] # 0x21544 <peak_i8+0x1f4>
 	QUAD $0x000001209f6e79c5 // vmovd xmm11, dword ptr [rdi + 0x120]
 	QUAD $0x00000124976e79c5 // vmovd xmm10, dword ptr [rdi + 0x124]
 	QUAD $0x000001288f6e79c5 // vmovd xmm9, dword ptr [rdi + 0x128]
@@ -1450,10 +1450,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
 	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
-	QUAD $0x00f0090d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0xf009] # 0x20c82 <peak_i8+0x1e2>
+	QUAD $0x00f8c90d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0xf8c9] # 0x21542 <peak_i8+0x1f2>
 	LONG $0x047d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm0, ymm14
 	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	QUAD $0x00effb35797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0xeffb] # 0x20c86 <peak_i8+0x1e6>
+	QUAD $0x00f8bb35797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0xf8bb] # 0x21546 <peak_i8+0x1f6>
 	LONG $0x472562c4; BYTE $0xd9 // vpsllvd ymm11, ymm11, ymm1
 	LONG $0x472d62c4; BYTE $0xd1 // vpsllvd ymm10, ymm10, ymm1
 	LONG $0x473562c4; BYTE $0xc9 // vpsllvd ymm9, ymm9, ymm1
@@ -1505,8 +1505,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
 	LONG $0xfc838f0f; WORD $0xffff // jg 0x11a10 <pq_q4_0+0x4d0>
 	LONG $0xf16f7dc5 // vmovdqa ymm14, ymm1
-	QUAD $0x00ef7a05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xef7a] # 0x20d14 <peak_i8+0x274>
-	QUAD $0x00ef7d0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xef7d] # 0x20d20 <peak_i8+0x280>
+	QUAD $0x00f83a05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xf83a] # 0x215d4 <peak_i8+0x284>
+	QUAD $0x00f83d0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xf83d] # 0x215e0 <peak_i8+0x290>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
 	WORD $0x2875 // jne 0x11dd0 <pq_q4_0+0x890>
 	LONG $0xfffc13e9; BYTE $0xff // jmp 0x119c0 <pq_q4_0+0x480>
@@ -1555,7 +1555,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x05e2c148 // shl rdx, 0x5
-	QUAD $0x00ee080d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0xee08] # 0x20c84 <peak_i8+0x1e4>
+	QUAD $0x00f6c80d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0xf6c8] # 0x21544 <peak_i8+0x1f4>
 	QUAD $0x000001309e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x130]
 	QUAD $0x00000134966e79c5 // vmovd xmm10, dword ptr [rsi + 0x134]
 	QUAD $0x000001388e6e79c5 // vmovd xmm9, dword ptr [rsi + 0x138]
@@ -1660,10 +1660,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
 	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
-	QUAD $0x00eb6f0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0xeb6f] # 0x20c86 <peak_i8+0x1e6>
+	QUAD $0x00f42f0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0xf42f] # 0x21546 <peak_i8+0x1f6>
 	LONG $0x047d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm0, ymm14
 	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	QUAD $0x00eb5935227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xeb59] # 0x20c82 <peak_i8+0x1e2>
+	QUAD $0x00f41935227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xf419] # 0x21542 <peak_i8+0x1f2>
 	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
 	LONG $0x472542c4; BYTE $0xde // vpsllvd ymm11, ymm11, ymm14
 	LONG $0x472d42c4; BYTE $0xd6 // vpsllvd ymm10, ymm10, ymm14
@@ -1720,8 +1720,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	QUAD $0x00eac105187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xeac1] # 0x20d14 <peak_i8+0x274>
-	QUAD $0x00eac40d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xeac4] # 0x20d20 <peak_i8+0x280>
+	QUAD $0x00f38105187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xf381] # 0x215d4 <peak_i8+0x284>
+	QUAD $0x00f3840d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xf384] # 0x215e0 <peak_i8+0x290>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fb8341 // cmp r11d, 0x5
@@ -2050,8 +2050,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	QUAD $0x00e3e305787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0xe3e3] # 0x20c88 <peak_i8+0x1e8>
-	QUAD $0x00e3dc0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0xe3dc] # 0x20c8a <peak_i8+0x1ea>
+	QUAD $0x00eca305787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0xeca3] # 0x21548 <peak_i8+0x1f8>
+	QUAD $0x00ec9c0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0xec9c] # 0x2154a <peak_i8+0x1fa>
 	LONG $0xd9b60f41 // movzx ebx, r9b
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
@@ -2985,9 +2985,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x3febc149 // shr r11, 0x3f
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
-	QUAD $0x00d1a305197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0xd1a3] # 0x20d38 <peak_i8+0x298>
-	QUAD $0x00d1920d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0xd192] # 0x20d30 <peak_i8+0x290>
-	QUAD $0x00d16d15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd16d] # 0x20d14 <peak_i8+0x274>
+	QUAD $0x00da6305197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0xda63] # 0x215f8 <peak_i8+0x2a8>
+	QUAD $0x00da520d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0xda52] # 0x215f0 <peak_i8+0x2a0>
+	QUAD $0x00da2d15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xda2d] # 0x215d4 <peak_i8+0x284>
 	QUAD $0x000000008d148d48 // lea rdx, [4*rcx]
 	LONG $0xd9b60f41 // movzx ebx, r9b
 	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
@@ -3060,7 +3060,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x000382e9; BYTE $0x00 // jmp 0x14081 <pq_q5_0+0x531>
 	BYTE $0x90 // nop
 	LONG $0x6e79c1c4; WORD $0x2475 // vmovd xmm6, dword ptr [r13 + 0x24]
-	QUAD $0x00cf7d1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0xcf7d] # 0x20c8c <peak_i8+0x1ec>
+	QUAD $0x00d83d1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0xd83d] # 0x2154c <peak_i8+0x1fc>
 	WORD $0x0148; BYTE $0xf0 // add rax, rsi
 	LONG $0x05e1c148 // shl rcx, 0x5
 	WORD $0x8949; BYTE $0xc1 // mov r9, rax
@@ -3286,7 +3286,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x287c41c4; BYTE $0xd8 // vmovaps ymm11, ymm8
 	QUAD $0x00000120876e79c5 // vmovd xmm8, dword ptr [rdi + 0x120]
-	QUAD $0x00caf6052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xcaf6] # 0x20c8c <peak_i8+0x1ec>
+	QUAD $0x00d3b6052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xd3b6] # 0x2154c <peak_i8+0x1fc>
 	LONG $0x921c8d4b // lea rbx, [r10 + 4*r10]
 	LONG $0x05e2c149 // shl r10, 0x5
 	QUAD $0x0000f8249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf8], ymm3
@@ -3365,7 +3365,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; WORD $0x144f // vpbroadcastd ymm1, dword ptr [rdi + 0x14]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
 	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x00c9443d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xc944] # 0x20c8e <peak_i8+0x1ee>
+	QUAD $0x00d2043d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xd204] # 0x2154e <peak_i8+0x1fe>
 	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
 	LONG $0xc9fe35c5 // vpaddd ymm9, ymm9, ymm1
 	LONG $0x587de2c4; WORD $0x344f // vpbroadcastd ymm1, dword ptr [rdi + 0x34]
@@ -3488,7 +3488,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfba18f0f; WORD $0xffff // jg 0x14160 <pq_q5_0+0x610>
 	QUAD $0x000098248410fcc5; BYTE $0x00 // vmovups ymm0, ymmword ptr [rsp + 0x98]
 	LONG $0x4c10fcc5; WORD $0x7824 // vmovups ymm1, ymmword ptr [rsp + 0x78]
-	QUAD $0x00c73d15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xc73d] # 0x20d14 <peak_i8+0x274>
+	QUAD $0x00cffd15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xcffd] # 0x215d4 <peak_i8+0x284>
 	LONG $0x245c8b48; BYTE $0x10 // mov rbx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
 	WORD $0x3075 // jne 0x14611 <pq_q5_0+0xac1>
@@ -3536,13 +3536,13 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	QUAD $0x00000130866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x130]
-	QUAD $0x00c5cb0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0xc5cb] # 0x20c8c <peak_i8+0x1ec>
+	QUAD $0x00ce8b0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0xce8b] # 0x2154c <peak_i8+0x1fc>
 	QUAD $0x0000d8248c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd8], ymm9
 	LONG $0x921c8d4b // lea rbx, [r10 + 4*r10]
 	LONG $0x05e2c149 // shl r10, 0x5
 	QUAD $0x0000b824b47ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xb8], ymm6
 	QUAD $0x0000f8249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf8], ymm3
-	QUAD $0x00c5a135797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0xc5a1] # 0x20c8e <peak_i8+0x1ee>
+	QUAD $0x00ce6135797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0xce61] # 0x2154e <peak_i8+0x1fe>
 	LONG $0x137d22c4; WORD $0x1204 // vcvtph2ps ymm8, xmmword ptr [rdx + r10]
 	LONG $0x0001ba41; WORD $0x0000 // mov r10d, 0x1
 	LONG $0x06e3c148 // shl rbx, 0x6
@@ -3743,7 +3743,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	QUAD $0x000098248410fcc5; BYTE $0x00 // vmovups ymm0, ymmword ptr [rsp + 0x98]
 	LONG $0x4c10fcc5; WORD $0x7824 // vmovups ymm1, ymmword ptr [rsp + 0x78]
-	QUAD $0x00c1a215187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xc1a2] # 0x20d14 <peak_i8+0x274>
+	QUAD $0x00ca6215187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xca62] # 0x215d4 <peak_i8+0x284>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x245c8b48; BYTE $0x10 // mov rbx, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x073c // vmovups ymmword ptr [r15 + rax], ymm7
@@ -3783,7 +3783,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00039fe9; BYTE $0x00 // jmp 0x14fbc <pq_q5_0+0x146c>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x736ef9c5; BYTE $0x24 // vmovd xmm6, dword ptr [rbx + 0x24]
-	QUAD $0x00c05e1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0xc05e] # 0x20c8c <peak_i8+0x1ec>
+	QUAD $0x00c91e1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0xc91e] # 0x2154c <peak_i8+0x1fc>
 	WORD $0x0149; BYTE $0xc6 // add r14, rax
 	LONG $0x05e1c148 // shl rcx, 0x5
 	WORD $0x894d; BYTE $0xf4 // mov r12, r14
@@ -3979,7 +3979,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x766ef9c5; BYTE $0x24 // vmovd xmm6, dword ptr [rsi + 0x24]
-	QUAD $0x00bc3e1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0xbc3e] # 0x20c8c <peak_i8+0x1ec>
+	QUAD $0x00c4fe1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0xc4fe] # 0x2154c <peak_i8+0x1fc>
 	LONG $0x9b348d4f // lea r14, [r11 + 4*r11]
 	LONG $0x05e3c149 // shl r11, 0x5
 	LONG $0x06e6c149 // shl r14, 0x6
@@ -4198,8 +4198,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x18c08e0f; WORD $0x0000 // jle 0x16d3f <pq_q5_1+0x18ef>
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
-	QUAD $0x00b8aa05197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0xb8aa] # 0x20d38 <peak_i8+0x298>
-	QUAD $0x00b7f93d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xb7f9] # 0x20c90 <peak_i8+0x1f0>
+	QUAD $0x00c16a05197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0xc16a] # 0x215f8 <peak_i8+0x2a8>
+	QUAD $0x00c0b93d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xc0b9] # 0x21550 <peak_i8+0x200>
 	LONG $0xf1b60f45 // movzx r14d, r9b
 	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
 	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
@@ -4216,7 +4216,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
 	QUAD $0x000098248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm0
-	QUAD $0x00b84505197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0xb845] # 0x20d30 <peak_i8+0x290>
+	QUAD $0x00c10505197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0xc105] # 0x215f0 <peak_i8+0x2a0>
 	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
 	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
@@ -4645,7 +4645,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; WORD $0x1c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x1c]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
 	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x00aeef3d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xaeef] # 0x20c90 <peak_i8+0x1f0>
+	QUAD $0x00b7af3d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xb7af] # 0x21550 <peak_i8+0x200>
 	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
 	LONG $0xc9fe9dc5 // vpaddd ymm1, ymm12, ymm1
 	LONG $0x587de2c4; WORD $0x3c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x3c]
@@ -4893,7 +4893,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00009cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x9c]
 	LONG $0x047d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm0, ymm15
 	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x00a98e3d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xa98e] # 0x20c90 <peak_i8+0x1f0>
+	QUAD $0x00b24e3d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xb24e] # 0x21550 <peak_i8+0x200>
 	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
 	LONG $0xc9fe9dc5 // vpaddd ymm1, ymm12, ymm1
 	QUAD $0x0000bca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xbc]
@@ -5423,9 +5423,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	QUAD $0x009eed05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x9eed] # 0x20c92 <peak_i8+0x1f2>
-	QUAD $0x009f120d5a7de2c4; BYTE $0x00 // vbroadcasti128 ymm1, xmmword ptr [rip + 0x9f12] # ymm1 = mem[0,1,0,1]
-	QUAD $0x009edd15797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x9edd] # 0x20c94 <peak_i8+0x1f4>
+	QUAD $0x00a7ad05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0xa7ad] # 0x21552 <peak_i8+0x202>
+	QUAD $0x00a7d20d5a7de2c4; BYTE $0x00 // vbroadcasti128 ymm1, xmmword ptr [rip + 0xa7d2] # ymm1 = mem[0,1,0,1]
+	QUAD $0x00a79d15797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0xa79d] # 0x21554 <peak_i8+0x204>
 	LONG $0xd9b60f45 // movzx r11d, r9b
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
@@ -6617,1021 +6617,1210 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 
 	// pq_q4_k: +34080
 	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x90ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x90
-	WORD $0x894d; BYTE $0xcf // mov r15, r9
-	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
-	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x244c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r9
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x148b8e0f; WORD $0x0000 // jle 0x199e4 <pq_q4_k+0x14c4>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
-	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
-	QUAD $0x00872a05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x872a] # 0x20c96 <peak_i8+0x1f6>
-	QUAD $0x0087232d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x8723] # 0x20c98 <peak_i8+0x1f8>
-	WORD $0x894d; BYTE $0xc1 // mov r9, r8
-	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
+	LONG $0xc0e48348 // and rsp, -0x40
+	LONG $0x80ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x180
+	QUAD $0x00000090248c894c // mov qword ptr [rsp + 0x90], r9
+	LONG $0x10f9c149 // sar r9, 0x10
+	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	LONG $0x24548948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdx
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x19008e0f; WORD $0x0000 // jle 0x19e61 <pq_q4_k+0x1941>
+	QUAD $0x0000009024848b48 // mov rax, qword ptr [rsp + 0x90]
+	QUAD $0x00909e05197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x909e] # 0x21610 <peak_i8+0x2c0>
+	QUAD $0x008fdb1d787de2c4; BYTE $0x00 // vpbroadcastb ymm3, byte ptr [rip + 0x8fdb] # 0x21556 <peak_i8+0x206>
+	QUAD $0x008fd425797de2c4; BYTE $0x00 // vpbroadcastw ymm4, word ptr [rip + 0x8fd4] # 0x21558 <peak_i8+0x208>
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
 	WORD $0xc189 // mov ecx, eax
 	WORD $0xe9c1; BYTE $0x09 // shr ecx, 0x9
-	LONG $0xd8b60f44 // movzx r11d, al
+	WORD $0xb60f; BYTE $0xd0 // movzx edx, al
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0xe183; BYTE $0x03 // and ecx, 0x3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
 	LONG $0xc0490f49 // cmovns rax, r8
-	LONG $0x244c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rcx
-	QUAD $0x00000000950c8d48 // lea rcx, [4*rdx]
+	QUAD $0x000000b0248c8948 // mov qword ptr [rsp + 0xb0], rcx
+	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
 	LONG $0x03e8c148 // shr rax, 0x3
-	LONG $0x40c06948; WORD $0x0009; BYTE $0x00 // imul rax, rax, 0x940
-	LONG $0x49348d48 // lea rsi, [rcx + 2*rcx]
-	LONG $0x893c8d48 // lea rdi, [rcx + 4*rcx]
-	LONG $0x24748948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rsi
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	QUAD $0x000120248429fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x120], ymm0
+	QUAD $0x00903e05197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x903e] # 0x21608 <peak_i8+0x2b8>
+	LONG $0x08e0c148 // shl rax, 0x8
+	LONG $0xc0048d48 // lea rax, [rax + 8*rax]
+	QUAD $0x000000c024848948 // mov qword ptr [rsp + 0xc0], rax
+	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
+	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
+	LONG $0x80048d48 // lea rax, [rax + 4*rax]
+	QUAD $0x000000a824848948 // mov qword ptr [rsp + 0xa8], rax
+	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
+	QUAD $0x000100248429fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x100], ymm0
+	QUAD $0x008ff405597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x8ff4] # 0x21600 <peak_i8+0x2b0>
+	QUAD $0x000000c824b48948 // mov qword ptr [rsp + 0xc8], rsi
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
 	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x247c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdi
-	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
-	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
-	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	QUAD $0x000000b824b48948 // mov qword ptr [rsp + 0xb8], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
-	LONG $0xd2048d48 // lea rax, [rdx + 8*rdx]
+	QUAD $0x000000a024848948 // mov qword ptr [rsp + 0xa0], rax
+	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	WORD $0x0148; BYTE $0xd0 // add rax, rdx
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x48eb // jmp 0x1863a <pq_q4_k+0x11a>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x0e74 // je 0x18618 <pq_q4_k+0xf8>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
-	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0x24548b48; BYTE $0x58 // mov rdx, qword ptr [rsp + 0x58]
-	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
-	LONG $0x24448348; WORD $0x4020 // add qword ptr [rsp + 0x20], 0x40
-	LONG $0x24140148 // add qword ptr [rsp], rdx
-	LONG $0xff798d4c // lea r15, [rcx - 0x1]
-	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x13aa8e0f; WORD $0x0000 // jle 0x199e4 <pq_q4_k+0x14c4>
-	QUAD $0x00000100282444f7 // test dword ptr [rsp + 0x28], 0x100
-	LONG $0x247c894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r15
-	LONG $0x03a3850f; WORD $0x0000 // jne 0x189f0 <pq_q4_k+0x4d0>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x0d3f840f; WORD $0x0000 // je 0x1939a <pq_q4_k+0xe7a>
-	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x1079850f; WORD $0x0000 // jne 0x196dd <pq_q4_k+0x11bd>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	WORD $0x897e // jle 0x185f2 <pq_q4_k+0xd2>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0xff002548; WORD $0xffff // and rax, -0x100
-	WORD $0x19eb // jmp 0x186a1 <pq_q4_k+0x181>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0xff5f8e0f; WORD $0xffff // jle 0x18600 <pq_q4_k+0xe0>
-	LONG $0x137de2c4; BYTE $0x26 // vcvtph2ps ymm4, xmmword ptr [rsi]
-	LONG $0x137de2c4; WORD $0x206e // vcvtph2ps ymm5, xmmword ptr [rsi + 0x20]
-	LONG $0x137de2c4; WORD $0x1076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x10]
-	LONG $0x137de2c4; WORD $0x307e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x30]
-	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	WORD $0x1feb // jmp 0x186e0 <pq_q4_k+0x1c0>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0xff41; BYTE $0xc2 // inc r10d
-	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	WORD $0xb074 // je 0x18690 <pq_q4_k+0x170>
-	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0xd231 // xor edx, edx
-	LONG $0x000276e9; BYTE $0x00 // jmp 0x18963 <pq_q4_k+0x443>
+	WORD $0x0148; BYTE $0xc8 // add rax, rcx
+	QUAD $0x0000e024847ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0xe0], ymm0
+	QUAD $0x0000009824848948 // mov qword ptr [rsp + 0x98], rax
+	WORD $0x31eb // jmp 0x1867e <pq_q4_k+0x15e>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x217d62c4; WORD $0x1604 // vpmovsxbd ymm8, qword ptr [rsi + rdx]
-	LONG $0x217d62c4; WORD $0x164c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rsi + rdx + 0x10]
-	LONG $0xdb7d41c4; BYTE $0x17 // vpand ymm10, ymm0, ymmword ptr [r15]
-	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
-	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
-	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0xdb7d41c4; WORD $0x405f // vpand ymm11, ymm0, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x0000809fdb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x0000809f6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x0000c09fdb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x0000c09f6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0xf52d41c4; BYTE $0xd5 // vpmaddwd ymm10, ymm10, ymm13
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x217d62c4; WORD $0x165c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [rsi + rdx + 0x18]
-	LONG $0x217d62c4; WORD $0x1664; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [rsi + rdx + 0x8]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x57107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rdi + 0x24]
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
-	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d62c4; WORD $0x2047 // vbroadcastss ymm8, dword ptr [rdi + 0x20]
-	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
-	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
-	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
-	LONG $0xb82dc2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm10, ymm8 # ymm3 = (ymm10 * ymm8) + ymm3
-	LONG $0xdb7d41c4; WORD $0x2056 // vpand ymm10, ymm0, ymmword ptr [r14 + 0x20]
-	LONG $0x5b7c41c4; BYTE $0xc4 // vcvtdq2ps ymm8, ymm12
-	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
-	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0xdb7d41c4; WORD $0x605e // vpand ymm11, ymm0, ymmword ptr [r14 + 0x60]
-	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0x6f7e41c4; WORD $0x605e // vmovdqu ymm11, ymmword ptr [r14 + 0x60]
-	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x0000a09edb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r14 + 0xa0]
-	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x0000a09e6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r14 + 0xa0]
-	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x0000e09edb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r14 + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x0000e09e6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r14 + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0xf52d41c4; BYTE $0xd5 // vpmaddwd ymm10, ymm10, ymm13
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x187de2c4; WORD $0x204f // vbroadcastss ymm1, dword ptr [rdi + 0x20]
-	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x57107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rdi + 0x24]
-	LONG $0x30c78348 // add rdi, 0x30
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
-	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0xb82de2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm10, ymm1 # ymm2 = (ymm10 * ymm1) + ymm2
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfd6d840f; WORD $0xffff // je 0x186d0 <pq_q4_k+0x1b0>
-	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
-	LONG $0x08e7c149 // shl r15, 0x8
-	LONG $0x39348d4e // lea r14, [rcx + r15]
-	QUAD $0x0000010039bc8d4e // lea r15, [rcx + r15 + 0x100]
-	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	LONG $0xfd71830f; WORD $0xffff // jae 0x186f0 <pq_q4_k+0x1d0>
-	WORD $0xc589 // mov ebp, eax
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8941; BYTE $0xc7 // mov r15d, eax
-	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0xc7b70f41 // movzx eax, r15w
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894d; BYTE $0xcc // mov r12, r9
-	LONG $0x00c78141; WORD $0x0001; BYTE $0x00 // add r15d, 0x100
-	WORD $0x8941; BYTE $0xed // mov r13d, ebp
-	LONG $0x3fe58341 // and r13d, 0x3f
-	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0x2949; BYTE $0xc4 // sub r12, rax
-	LONG $0x06e5c141 // shl r13d, 0x6
-	LONG $0x00818d49; WORD $0x0001; BYTE $0x00 // lea rax, [r9 + 0x100]
-	QUAD $0x004000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x4000]
-	QUAD $0x005000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x5000]
-	QUAD $0x006000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x6000]
-	QUAD $0x007000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x7000]
-	WORD $0x394d; BYTE $0xf1 // cmp r9, r14
-	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	WORD $0xa572 // jb 0x18990 <pq_q4_k+0x470>
-	LONG $0xfffd00e9; BYTE $0xff // jmp 0x186f0 <pq_q4_k+0x1d0>
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x18a15 <pq_q4_k+0x4f5>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc03840f; WORD $0xffff // je 0x18618 <pq_q4_k+0xf8>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x04428e0f; WORD $0x0000 // jle 0x18e60 <pq_q4_k+0x940>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
-	WORD $0x894d; BYTE $0xe2 // mov r10, r12
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x04e2c149 // shl r10, 0x4
-	LONG $0x05e5c149 // shl r13, 0x5
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
+	QUAD $0x000000c024b48b48 // mov rsi, qword ptr [rsp + 0xc0]
+	QUAD $0x000000d0248c8b48 // mov rcx, qword ptr [rsp + 0xd0]
+	LONG $0x24448348; WORD $0x4030 // add qword ptr [rsp + 0x30], 0x40
+	LONG $0x24740148; BYTE $0x10 // add qword ptr [rsp + 0x10], rsi
+	LONG $0xff498d4c // lea r9, [rcx - 0x1]
+	LONG $0x01f98348 // cmp rcx, 0x1
+	LONG $0x17e38e0f; WORD $0x0000 // jle 0x19e61 <pq_q4_k+0x1941>
+	QUAD $0x00000000902484f7; WORD $0x0001; BYTE $0x00 // test dword ptr [rsp + 0x90], 0x100
+	QUAD $0x000000d0248c894c // mov qword ptr [rsp + 0xd0], r9
+	LONG $0x0499850f; WORD $0x0000 // jne 0x18b30 <pq_q4_k+0x610>
+	QUAD $0x000000b024848b48 // mov rax, qword ptr [rsp + 0xb0]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0f5a840f; WORD $0x0000 // je 0x19602 <pq_q4_k+0x10e2>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x1378850f; WORD $0x0000 // jne 0x19a29 <pq_q4_k+0x1509>
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x17498e0f; WORD $0x0000 // jle 0x19e03 <pq_q4_k+0x18e3>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0x137da2c4; WORD $0x163c // vcvtph2ps ymm7, xmmword ptr [rsi + r10]
-	LONG $0x137d22c4; WORD $0x1674; BYTE $0x20 // vcvtph2ps ymm14, xmmword ptr [rsi + r10 + 0x20]
-	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0xc031 // xor eax, eax
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	WORD $0x894d; BYTE $0xc2 // mov r10, r8
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	WORD $0x1beb // jmp 0x186f9 <pq_q4_k+0x1d9>
+	WORD $0x9066 // nop
+	QUAD $0x000000d824948b48 // mov rdx, qword ptr [rsp + 0xd8]
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xf84a8d48 // lea rcx, [rdx - 0x8]
+	LONG $0x08fa8348 // cmp rdx, 0x8
+	LONG $0x17128e0f; WORD $0x0000 // jle 0x19e0b <pq_q4_k+0x18eb>
+	LONG $0x137dc2c4; BYTE $0x38 // vcvtph2ps ymm7, xmmword ptr [r8]
+	LONG $0x137d42c4; WORD $0x2040 // vcvtph2ps ymm8, xmmword ptr [r8 + 0x20]
+	LONG $0x137d42c4; WORD $0x1048 // vcvtph2ps ymm9, xmmword ptr [r8 + 0x10]
+	LONG $0x137d42c4; WORD $0x3050 // vcvtph2ps ymm10, xmmword ptr [r8 + 0x30]
+	LONG $0x00808d49; WORD $0x0001; BYTE $0x00 // lea rax, [r8 + 0x100]
+	QUAD $0x000000d8248c8948 // mov qword ptr [rsp + 0xd8], rcx
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x1ceb // jmp 0x1873f <pq_q4_k+0x21f>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	QUAD $0x00821d35787de2c4; BYTE $0x00 // vpbroadcastb ymm6, byte ptr [rip + 0x821d] # 0x20c96 <peak_i8+0x1f6>
-	LONG $0x3e348d4e // lea r14, [rsi + r15]
-	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	LONG $0x02000548; WORD $0x0000 // add rax, 0x200
+	LONG $0x04f98348 // cmp rcx, 0x4
+	WORD $0xa174 // je 0x186e0 <pq_q4_k+0x1c0>
+	LONG $0x03f98348 // cmp rcx, 0x3
+	LONG $0x00a7850f; WORD $0x0000 // jne 0x187f0 <pq_q4_k+0x2d0>
+	LONG $0x6f7e41c4; WORD $0x4058 // vmovdqu ymm11, ymmword ptr [r8 + 0x40]
+	QUAD $0x000080a06f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r8 + 0x80]
+	QUAD $0x00012024846ffdc5; BYTE $0x00 // vmovdqa ymm0, ymmword ptr [rsp + 0x120]
+	QUAD $0x000100248c6ffdc5; BYTE $0x00 // vmovdqa ymm1, ymmword ptr [rsp + 0x100]
+	QUAD $0x0000c0a86f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r8 + 0xc0]
+	QUAD $0x0000e024946ffdc5; BYTE $0x00 // vmovdqa ymm2, ymmword ptr [rsp + 0xe0]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
+	LONG $0x721dc1c4; WORD $0x02d5 // vpsrld ymm12, ymm13, 0x2
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x5c7f7dc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm11
+	LONG $0x6f7e41c4; WORD $0x6058 // vmovdqu ymm11, ymmword ptr [r8 + 0x60]
+	QUAD $0x0000a0a06f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r8 + 0xa0]
+	QUAD $0x0000e0a86f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r8 + 0xe0]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
+	LONG $0x721dc1c4; WORD $0x02d5 // vpsrld ymm12, ymm13, 0x2
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	WORD $0x28eb // jmp 0x18814 <pq_q4_k+0x2f4>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0x06e2c148 // shl rdx, 0x6
+	QUAD $0x008e201d597d62c4; BYTE $0x00 // vpbroadcastq ymm11, qword ptr [rip + 0x8e20] # 0x21620 <peak_i8+0x2d0>
+	LONG $0xdb2541c4; WORD $0x1064; BYTE $0x40 // vpand ymm12, ymm11, ymmword ptr [r8 + rdx + 0x40]
+	LONG $0x647f7dc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm12
+	LONG $0xdb2541c4; WORD $0x105c; BYTE $0x60 // vpand ymm11, ymm11, ymmword ptr [r8 + rdx + 0x60]
 	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xd231 // xor edx, edx
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
-	LONG $0x05e1c149 // shl r9, 0x5
-	LONG $0x08e2c148 // shl rdx, 0x8
-	LONG $0x217d02c4; WORD $0x0e04 // vpmovsxbd ymm8, qword ptr [r14 + r9]
-	LONG $0x217d02c4; WORD $0x0e4c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [r14 + r9 + 0x10]
-	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	LONG $0x5b7cc1c4; BYTE $0xc0 // vcvtdq2ps ymm0, ymm8
-	LONG $0xc7287cc5 // vmovaps ymm8, ymm7
-	LONG $0xf7297cc5 // vmovaps ymm7, ymm14
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x4411fcc5; WORD $0x7024 // vmovups ymmword ptr [rsp + 0x70], ymm0
-	LONG $0xdb4d21c4; WORD $0x2a14 // vpand ymm10, ymm6, ymmword ptr [rdx + r13]
-	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
-	QUAD $0x0081c105797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0x81c1] # 0x20c98 <peak_i8+0x1f8>
-	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
-	LONG $0x587d62c4; WORD $0x2067 // vpbroadcastd ymm12, dword ptr [rdi + 0x20]
-	LONG $0x042d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm10, ymm12
-	LONG $0x587d62c4; WORD $0x406f // vpbroadcastd ymm13, dword ptr [rdi + 0x40]
-	LONG $0x042d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm10, ymm13
-	LONG $0x587d62c4; WORD $0x6077 // vpbroadcastd ymm14, dword ptr [rdi + 0x60]
-	LONG $0x042d42c4; BYTE $0xd6 // vpmaddubsw ymm10, ymm10, ymm14
-	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
+	LONG $0x5c7f7dc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm11
+	LONG $0x000285e9; BYTE $0x00 // jmp 0x18aa8 <pq_q4_k+0x588>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x05e2c148 // shl rdx, 0x5
+	WORD $0x0149; BYTE $0xc6 // add r14, rax
+	LONG $0x217d62c4; WORD $0x145c; BYTE $0x40 // vpmovsxbd ymm11, qword ptr [rsp + rdx + 0x40]
+	LONG $0x217d62c4; WORD $0x1464; BYTE $0x50 // vpmovsxbd ymm12, qword ptr [rsp + rdx + 0x50]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0xdb6541c4; BYTE $0x2f // vpand ymm13, ymm3, ymmword ptr [r15]
+	LONG $0x587d62c4; BYTE $0x37 // vpbroadcastd ymm14, dword ptr [rdi]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x37 // vmovdqu ymm14, ymmword ptr [r15]
 	LONG $0x587d62c4; WORD $0x107f // vpbroadcastd ymm15, dword ptr [rdi + 0x10]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0xdf5924c5 // vmulps ymm11, ymm11, ymm7
+	LONG $0x593c41c4; BYTE $0xe4 // vmulps ymm12, ymm8, ymm12
 	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf6db0dc5 // vpand ymm14, ymm14, ymm6
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
-	LONG $0x587d62c4; WORD $0x307f // vpbroadcastd ymm15, dword ptr [rdi + 0x30]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xe4 // vpaddw ymm12, ymm15, ymm12
-	LONG $0x587d62c4; WORD $0x507f // vpbroadcastd ymm15, dword ptr [rdi + 0x50]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
-	LONG $0x587d62c4; WORD $0x707f // vpbroadcastd ymm15, dword ptr [rdi + 0x70]
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
 	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
-	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	LONG $0xdb4d21c4; WORD $0x2a74; BYTE $0x40 // vpand ymm14, ymm6, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	LONG $0xdb6541c4; WORD $0x4077 // vpand ymm14, ymm3, ymmword ptr [r15 + 0x40]
 	LONG $0x587d62c4; WORD $0x047f // vpbroadcastd ymm15, dword ptr [rdi + 0x4]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
-	LONG $0x587d62c4; WORD $0x247f // vpbroadcastd ymm15, dword ptr [rdi + 0x24]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xe4 // vpaddw ymm12, ymm15, ymm12
-	LONG $0x587d62c4; WORD $0x447f // vpbroadcastd ymm15, dword ptr [rdi + 0x44]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
-	LONG $0x587d62c4; WORD $0x647f // vpbroadcastd ymm15, dword ptr [rdi + 0x64]
 	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
-	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	LONG $0x6f7e21c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	LONG $0x6f7e41c4; WORD $0x4077 // vmovdqu ymm14, ymmword ptr [r15 + 0x40]
 	LONG $0x587d62c4; WORD $0x147f // vpbroadcastd ymm15, dword ptr [rdi + 0x14]
 	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf6db0dc5 // vpand ymm14, ymm14, ymm6
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
-	LONG $0x587d62c4; WORD $0x347f // vpbroadcastd ymm15, dword ptr [rdi + 0x34]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xe4 // vpaddw ymm12, ymm15, ymm12
-	LONG $0x587d62c4; WORD $0x547f // vpbroadcastd ymm15, dword ptr [rdi + 0x54]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
-	LONG $0x587d62c4; WORD $0x747f // vpbroadcastd ymm15, dword ptr [rdi + 0x74]
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
 	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
-	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x00802ab4db4d21c4; WORD $0x0000 // vpand ymm14, ymm6, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x000080b7db6541c4; BYTE $0x00 // vpand ymm14, ymm3, ymmword ptr [r15 + 0x80]
 	LONG $0x587d62c4; WORD $0x087f // vpbroadcastd ymm15, dword ptr [rdi + 0x8]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
-	LONG $0x587d62c4; WORD $0x287f // vpbroadcastd ymm15, dword ptr [rdi + 0x28]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xe4 // vpaddw ymm12, ymm15, ymm12
-	LONG $0x587d62c4; WORD $0x487f // vpbroadcastd ymm15, dword ptr [rdi + 0x48]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
-	LONG $0x587d62c4; WORD $0x687f // vpbroadcastd ymm15, dword ptr [rdi + 0x68]
 	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
-	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x00802ab46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x000080b76f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r15 + 0x80]
 	LONG $0x587d62c4; WORD $0x187f // vpbroadcastd ymm15, dword ptr [rdi + 0x18]
 	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf6db0dc5 // vpand ymm14, ymm14, ymm6
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
-	LONG $0x587d62c4; WORD $0x387f // vpbroadcastd ymm15, dword ptr [rdi + 0x38]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xe4 // vpaddw ymm12, ymm15, ymm12
-	LONG $0x587d62c4; WORD $0x587f // vpbroadcastd ymm15, dword ptr [rdi + 0x58]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
-	LONG $0x587d62c4; WORD $0x787f // vpbroadcastd ymm15, dword ptr [rdi + 0x78]
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
 	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
-	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x00c02ab4db4d21c4; WORD $0x0000 // vpand ymm14, ymm6, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x0000c0b7db6541c4; BYTE $0x00 // vpand ymm14, ymm3, ymmword ptr [r15 + 0xc0]
 	LONG $0x587d62c4; WORD $0x0c7f // vpbroadcastd ymm15, dword ptr [rdi + 0xc]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
-	LONG $0x587d62c4; WORD $0x2c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x2c]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xe4 // vpaddw ymm12, ymm15, ymm12
-	LONG $0x587d62c4; WORD $0x4c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x4c]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
-	LONG $0x587d62c4; WORD $0x6c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x6c]
 	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
-	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x00c02ab46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x0000c0b76f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r15 + 0xc0]
 	LONG $0x587d62c4; WORD $0x1c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x1c]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf6db0dc5 // vpand ymm14, ymm14, ymm6
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
-	LONG $0xf8f525c5 // vpmaddwd ymm15, ymm11, ymm0
-	LONG $0x587d62c4; WORD $0x3c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x3c]
-	LONG $0x040d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm14, ymm11
-	LONG $0xfd2541c4; BYTE $0xdc // vpaddw ymm11, ymm11, ymm12
-	LONG $0xc8f5a5c5 // vpmaddwd ymm1, ymm11, ymm0
-	LONG $0x587d62c4; WORD $0x5c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x5c]
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x040d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm14, ymm11
-	LONG $0xfd2541c4; BYTE $0xdd // vpaddw ymm11, ymm11, ymm13
-	LONG $0xe0f525c5 // vpmaddwd ymm12, ymm11, ymm0
-	LONG $0x587d62c4; WORD $0x7c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x7c]
-	LONG $0x040d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm14, ymm11
-	LONG $0xf7287cc5 // vmovaps ymm14, ymm7
-	LONG $0xc7297cc5 // vmovaps ymm7, ymm8
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0xd0f52dc5 // vpmaddwd ymm10, ymm10, ymm0
-	LONG $0x5c593cc5; WORD $0x7024 // vmulps ymm11, ymm8, ymmword ptr [rsp + 0x70]
-	QUAD $0x00000120af107ac5 // vmovss xmm13, dword ptr [rdi + 0x120]
-	LONG $0x590c41c4; BYTE $0xc1 // vmulps ymm8, ymm14, ymm9
-	LONG $0x5b7c41c4; BYTE $0xcf // vcvtdq2ps ymm9, ymm15
-	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	LONG $0xecf515c5 // vpmaddwd ymm13, ymm13, ymm4
 	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
-	LONG $0x592441c4; BYTE $0xc9 // vmulps ymm9, ymm11, ymm9
-	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
+	LONG $0x592441c4; BYTE $0xdd // vmulps ymm11, ymm11, ymm13
+	LONG $0x6f107ac5; BYTE $0x24 // vmovss xmm13, dword ptr [rdi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
 	LONG $0x187d42c4; BYTE $0xed // vbroadcastss ymm13, xmm13
-	LONG $0xac3d42c4; BYTE $0xe9 // vfnmadd213ps ymm13, ymm8, ymm9 # ymm13 = -(ymm8 * ymm13) + ymm9
-	QUAD $0x0001008f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x100]
-	LONG $0xb815c2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm13, ymm9 # ymm5 = (ymm13 * ymm9) + ymm5
-	QUAD $0x000001248f107ac5 // vmovss xmm9, dword ptr [rdi + 0x124]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac3d62c4; BYTE $0xc9 // vfnmadd213ps ymm9, ymm8, ymm1 # ymm9 = -(ymm8 * ymm9) + ymm1
-	QUAD $0x0001048f187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rdi + 0x104]
-	LONG $0xb835e2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm9, ymm1 # ymm4 = (ymm9 * ymm1) + ymm4
-	QUAD $0x000001288f107ac5 // vmovss xmm9, dword ptr [rdi + 0x128]
-	LONG $0x5b7cc1c4; BYTE $0xcc // vcvtdq2ps ymm1, ymm12
-	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac3d62c4; BYTE $0xc9 // vfnmadd213ps ymm9, ymm8, ymm1 # ymm9 = -(ymm8 * ymm9) + ymm1
-	QUAD $0x0001088f187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rdi + 0x108]
-	LONG $0xb835e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm9, ymm1 # ymm3 = (ymm9 * ymm1) + ymm3
-	QUAD $0x0000012c8f107ac5 // vmovss xmm9, dword ptr [rdi + 0x12c]
-	LONG $0x5b7cc1c4; BYTE $0xca // vcvtdq2ps ymm1, ymm10
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac3d62c4; BYTE $0xc9 // vfnmadd213ps ymm9, ymm8, ymm1 # ymm9 = -(ymm8 * ymm9) + ymm1
-	LONG $0xb835e2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm0 # ymm2 = (ymm9 * ymm0) + ymm2
+	LONG $0xac1d42c4; BYTE $0xeb // vfnmadd213ps ymm13, ymm12, ymm11 # ymm13 = -(ymm12 * ymm13) + ymm11
+	LONG $0x187d62c4; WORD $0x205f // vbroadcastss ymm11, dword ptr [rdi + 0x20]
+	LONG $0x217d62c4; WORD $0x1464; BYTE $0x58 // vpmovsxbd ymm12, qword ptr [rsp + rdx + 0x58]
+	LONG $0xb815c2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm13, ymm11 # ymm5 = (ymm13 * ymm11) + ymm5
+	LONG $0x217d62c4; WORD $0x145c; BYTE $0x48 // vpmovsxbd ymm11, qword ptr [rsp + rdx + 0x48]
+	LONG $0xdb6541c4; WORD $0x206e // vpand ymm13, ymm3, ymmword ptr [r14 + 0x20]
+	LONG $0x587d62c4; BYTE $0x37 // vpbroadcastd ymm14, dword ptr [rdi]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x592c41c4; BYTE $0xe4 // vmulps ymm12, ymm10, ymm12
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0x6f7e41c4; WORD $0x2076 // vmovdqu ymm14, ymmword ptr [r14 + 0x20]
+	LONG $0x587d62c4; WORD $0x107f // vpbroadcastd ymm15, dword ptr [rdi + 0x10]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x593441c4; BYTE $0xdb // vmulps ymm11, ymm9, ymm11
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	LONG $0xdb6541c4; WORD $0x6076 // vpand ymm14, ymm3, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x047f // vpbroadcastd ymm15, dword ptr [rdi + 0x4]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	LONG $0x6f7e41c4; WORD $0x6076 // vmovdqu ymm14, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x147f // vpbroadcastd ymm15, dword ptr [rdi + 0x14]
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x0000a0b6db6541c4; BYTE $0x00 // vpand ymm14, ymm3, ymmword ptr [r14 + 0xa0]
+	LONG $0x587d62c4; WORD $0x087f // vpbroadcastd ymm15, dword ptr [rdi + 0x8]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x0000a0b66f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r14 + 0xa0]
+	LONG $0x587d62c4; WORD $0x187f // vpbroadcastd ymm15, dword ptr [rdi + 0x18]
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x0000e0b6db6541c4; BYTE $0x00 // vpand ymm14, ymm3, ymmword ptr [r14 + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c7f // vpbroadcastd ymm15, dword ptr [rdi + 0xc]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x0000e0b66f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r14 + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x1c]
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	LONG $0xecf515c5 // vpmaddwd ymm13, ymm13, ymm4
+	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
+	LONG $0x187de2c4; WORD $0x2047 // vbroadcastss ymm0, dword ptr [rdi + 0x20]
+	LONG $0x592441c4; BYTE $0xdd // vmulps ymm11, ymm11, ymm13
+	LONG $0x6f107ac5; BYTE $0x24 // vmovss xmm13, dword ptr [rdi + 0x24]
+	LONG $0x30c78348 // add rdi, 0x30
+	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
+	LONG $0x187d42c4; BYTE $0xed // vbroadcastss ymm13, xmm13
+	LONG $0xac1d42c4; BYTE $0xeb // vfnmadd213ps ymm13, ymm12, ymm11 # ymm13 = -(ymm12 * ymm13) + ymm11
+	LONG $0xb815e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm13, ymm0 # ymm6 = (ymm13 * ymm0) + ymm6
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfc7a850f; WORD $0xffff // jne 0x18a90 <pq_q4_k+0x570>
-	WORD $0xc0ff // inc eax
-	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfc48850f; WORD $0xffff // jne 0x18a70 <pq_q4_k+0x550>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc178f0f; WORD $0xffff // jg 0x18a50 <pq_q4_k+0x530>
-	QUAD $0x007e562d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x7e56] # 0x20c98 <peak_i8+0x1f8>
-	QUAD $0x007e4b05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x7e4b] # 0x20c96 <peak_i8+0x1f6>
-	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x2b75 // jne 0x18e80 <pq_q4_k+0x960>
-	LONG $0xfffba6e9; BYTE $0xff // jmp 0x18a00 <pq_q4_k+0x4e0>
+	LONG $0xfc88840f; WORD $0xffff // je 0x18730 <pq_q4_k+0x210>
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0x08e6c149 // shl r14, 0x8
+	QUAD $0x0000010006bc8d4d // lea r15, [r14 + rax + 0x100]
+	WORD $0x394d; BYTE $0xfa // cmp r10, r15
+	LONG $0xfd70830f; WORD $0xffff // jae 0x18830 <pq_q4_k+0x310>
+	WORD $0x8945; BYTE $0xd4 // mov r12d, r10d
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8945; BYTE $0xd5 // mov r13d, r10d
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x05e5c149 // shl r13, 0x5
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfb80840f; WORD $0xffff // je 0x18a00 <pq_q4_k+0x4e0>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x283c8d4e // lea r15, [rax + r13]
-	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
-	LONG $0x02fb8341 // cmp r11d, 0x2
-	LONG $0xfb68820f; WORD $0xffff // jb 0x18a00 <pq_q4_k+0x4e0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
-	LONG $0x03fb8341 // cmp r11d, 0x3
-	LONG $0xfb53820f; WORD $0xffff // jb 0x18a00 <pq_q4_k+0x4e0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
-	LONG $0x04fb8341 // cmp r11d, 0x4
-	LONG $0xfb3e820f; WORD $0xffff // jb 0x18a00 <pq_q4_k+0x4e0>
-	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
-	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xfb29820f; WORD $0xffff // jb 0x18a00 <pq_q4_k+0x4e0>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x04568e0f; WORD $0x0000 // jle 0x19336 <pq_q4_k+0xe16>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0xcdb70f45 // movzx r9d, r13w
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8945; BYTE $0xe3 // mov r11d, r12d
+	LONG $0x3fe38341 // and r11d, 0x3f
+	LONG $0xffe18141; WORD $0x003f; BYTE $0x00 // and r9d, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	LONG $0x06e3c141 // shl r11d, 0x6
+	WORD $0x294c; BYTE $0xce // sub rsi, r9
+	QUAD $0x004000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x4000]
+	QUAD $0x005000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x5000]
+	QUAD $0x006000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x6000]
+	QUAD $0x007000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x7000]
+	WORD $0x394d; BYTE $0xfa // cmp r10, r15
+	WORD $0xa672 // jb 0x18ad0 <pq_q4_k+0x5b0>
+	LONG $0xfffd01e9; BYTE $0xff // jmp 0x18830 <pq_q4_k+0x310>
+	BYTE $0x90 // nop
+	WORD $0xb541; BYTE $0x01 // mov r13b, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	WORD $0x1eeb // jmp 0x18b56 <pq_q4_k+0x636>
+	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
+	LONG $0x01c5f641 // test r13b, 0x1
+	LONG $0x0000bd41; WORD $0x0000 // mov r13d, 0x0
+	LONG $0xfaff840f; WORD $0xffff // je 0x18655 <pq_q4_k+0x135>
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x04c18e0f; WORD $0x0000 // jle 0x19020 <pq_q4_k+0xb00>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0xfc5c8d4a; BYTE $0x40 // lea rbx, [rsp + 8*r15 + 0x40]
+	WORD $0x894d; BYTE $0xfa // mov r10, r15
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
 	LONG $0x04e2c149 // shl r10, 0x4
-	LONG $0x03e4c149 // shl r12, 0x3
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x05e4c149 // shl r12, 0x5
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x137d22c4; WORD $0x100c // vcvtph2ps ymm9, xmmword ptr [rax + r10]
+	LONG $0x137d22c4; WORD $0x1054; BYTE $0x20 // vcvtph2ps ymm10, xmmword ptr [rax + r10 + 0x20]
+	LONG $0x00808d4c; WORD $0x0001; BYTE $0x00 // lea r8, [rax + 0x100]
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x03f98348 // cmp rcx, 0x3
+	LONG $0x00a6850f; WORD $0x0000 // jne 0x18c60 <pq_q4_k+0x740>
+	LONG $0x586f7ec5; BYTE $0x40 // vmovdqu ymm11, ymmword ptr [rax + 0x40]
+	QUAD $0x00000080a06f7ec5 // vmovdqu ymm12, ymmword ptr [rax + 0x80]
+	QUAD $0x00012024846ffdc5; BYTE $0x00 // vmovdqa ymm0, ymmword ptr [rsp + 0x120]
+	QUAD $0x000100248c6ffdc5; BYTE $0x00 // vmovdqa ymm1, ymmword ptr [rsp + 0x100]
+	QUAD $0x000000c0a86f7ec5 // vmovdqu ymm13, ymmword ptr [rax + 0xc0]
+	QUAD $0x0000e024946ffdc5; BYTE $0x00 // vmovdqa ymm2, ymmword ptr [rsp + 0xe0]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
+	LONG $0x721dc1c4; WORD $0x02d5 // vpsrld ymm12, ymm13, 0x2
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x5c7f7dc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm11
+	LONG $0x586f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rax + 0x60]
+	QUAD $0x000000a0a06f7ec5 // vmovdqu ymm12, ymmword ptr [rax + 0xa0]
+	QUAD $0x000000e0a86f7ec5 // vmovdqu ymm13, ymmword ptr [rax + 0xe0]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
+	LONG $0x721dc1c4; WORD $0x02d5 // vpsrld ymm12, ymm13, 0x2
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	WORD $0x2beb // jmp 0x18c82 <pq_q4_k+0x762>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x137da2c4; WORD $0x1734 // vcvtph2ps ymm6, xmmword ptr [rdi + r10]
-	LONG $0x137da2c4; WORD $0x177c; BYTE $0x20 // vcvtph2ps ymm7, xmmword ptr [rdi + r10 + 0x20]
-	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x27348d4e // lea r14, [rdi + r12]
-	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
-	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0x06e2c148 // shl rdx, 0x6
+	QUAD $0x0089b01d597d62c4; BYTE $0x00 // vpbroadcastq ymm11, qword ptr [rip + 0x89b0] # 0x21620 <peak_i8+0x2d0>
+	LONG $0x64db25c5; WORD $0x4010 // vpand ymm12, ymm11, ymmword ptr [rax + rdx + 0x40]
+	LONG $0x647f7dc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm12
+	LONG $0x5cdb25c5; WORD $0x6010 // vpand ymm11, ymm11, ymmword ptr [rax + rdx + 0x60]
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x5c7f7dc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm11
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
 	LONG $0x05e1c149 // shl r9, 0x5
 	LONG $0x08e2c148 // shl rdx, 0x8
-	LONG $0x217d82c4; WORD $0x0e0c // vpmovsxbd ymm1, qword ptr [r14 + r9]
-	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	LONG $0xc15b7cc5 // vcvtdq2ps ymm8, ymm1
-	LONG $0x217d82c4; WORD $0x0e4c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [r14 + r9 + 0x10]
-	QUAD $0x00008096587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x80]
-	LONG $0xc95b7cc5 // vcvtdq2ps ymm9, ymm1
-	LONG $0xdb7da1c4; WORD $0x2a0c // vpand ymm1, ymm0, ymmword ptr [rdx + r13]
-	LONG $0x047542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm1, ymm10
-	QUAD $0x0000a09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xa0]
-	LONG $0x047542c4; BYTE $0xdb // vpmaddubsw ymm11, ymm1, ymm11
-	QUAD $0x0000c0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xc0]
-	LONG $0x047542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm1, ymm12
-	QUAD $0x0000e0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe0]
-	LONG $0x0475c2c4; BYTE $0xcd // vpmaddubsw ymm1, ymm1, ymm13
-	LONG $0x6f7e21c4; WORD $0x2a2c // vmovdqu ymm13, ymmword ptr [rdx + r13]
-	QUAD $0x000090b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x90]
+	LONG $0x217d22c4; WORD $0x0b1c // vpmovsxbd ymm11, qword ptr [rbx + r9]
+	LONG $0x217d22c4; WORD $0x0b64; BYTE $0x10 // vpmovsxbd ymm12, qword ptr [rbx + r9 + 0x10]
+	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	LONG $0xdb6521c4; WORD $0x222c // vpand ymm13, ymm3, ymmword ptr [rdx + r12]
+	LONG $0x587d62c4; BYTE $0x36 // vpbroadcastd ymm14, dword ptr [rsi]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x207e // vpbroadcastd ymm15, dword ptr [rsi + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x593441c4; BYTE $0xdb // vmulps ymm11, ymm9, ymm11
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0x587de2c4; WORD $0x4046 // vpbroadcastd ymm0, dword ptr [rsi + 0x40]
+	LONG $0x0415e2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm13, ymm0
+	LONG $0x587de2c4; WORD $0x604e // vpbroadcastd ymm1, dword ptr [rsi + 0x60]
+	LONG $0x0415e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm13, ymm1
+	LONG $0x6f7e21c4; WORD $0x222c // vmovdqu ymm13, ymmword ptr [rdx + r12]
+	LONG $0x587de2c4; WORD $0x1056 // vpbroadcastd ymm2, dword ptr [rsi + 0x10]
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xebdb15c5 // vpand ymm13, ymm13, ymm3
+	LONG $0x0415e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm13, ymm2
+	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
+	LONG $0x587d62c4; WORD $0x3076 // vpbroadcastd ymm14, dword ptr [rsi + 0x30]
 	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x0000b0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xb0]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xdb // vpaddw ymm11, ymm14, ymm11
-	QUAD $0x0000d0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xd0]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xe4 // vpaddw ymm12, ymm14, ymm12
-	QUAD $0x0000f0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xf0]
-	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xfd0d41c4; BYTE $0xf7 // vpaddw ymm14, ymm14, ymm15
+	LONG $0x587d62c4; WORD $0x507e // vpbroadcastd ymm15, dword ptr [rsi + 0x50]
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0xc0fd85c5 // vpaddw ymm0, ymm15, ymm0
+	LONG $0x587d62c4; WORD $0x707e // vpbroadcastd ymm15, dword ptr [rsi + 0x70]
+	LONG $0x041542c4; BYTE $0xef // vpmaddubsw ymm13, ymm13, ymm15
 	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
-	LONG $0xdb7d21c4; WORD $0x2a6c; BYTE $0x40 // vpand ymm13, ymm0, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x000084b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x84]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x0000a4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xa4]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xdb // vpaddw ymm11, ymm14, ymm11
-	QUAD $0x0000c4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xc4]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xe4 // vpaddw ymm12, ymm14, ymm12
-	QUAD $0x0000e4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe4]
-	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xdb6521c4; WORD $0x226c; BYTE $0x40 // vpand ymm13, ymm3, ymmword ptr [rdx + r12 + 0x40]
+	LONG $0x587d62c4; WORD $0x047e // vpbroadcastd ymm15, dword ptr [rsi + 0x4]
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	LONG $0x587d62c4; WORD $0x247e // vpbroadcastd ymm15, dword ptr [rsi + 0x24]
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0xfd0541c4; BYTE $0xf6 // vpaddw ymm14, ymm15, ymm14
+	LONG $0x587d62c4; WORD $0x447e // vpbroadcastd ymm15, dword ptr [rsi + 0x44]
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0xc0fd85c5 // vpaddw ymm0, ymm15, ymm0
+	LONG $0x587d62c4; WORD $0x647e // vpbroadcastd ymm15, dword ptr [rsi + 0x64]
+	LONG $0x041542c4; BYTE $0xef // vpmaddubsw ymm13, ymm13, ymm15
 	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
-	LONG $0x6f7e21c4; WORD $0x2a6c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x000094b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x94]
+	LONG $0x6f7e21c4; WORD $0x226c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdx + r12 + 0x40]
+	LONG $0x587d62c4; WORD $0x147e // vpbroadcastd ymm15, dword ptr [rsi + 0x14]
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x0000b4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xb4]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xdb // vpaddw ymm11, ymm14, ymm11
-	QUAD $0x0000d4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xd4]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xe4 // vpaddw ymm12, ymm14, ymm12
-	QUAD $0x0000f4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xf4]
-	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xebdb15c5 // vpand ymm13, ymm13, ymm3
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	LONG $0x587d62c4; WORD $0x347e // vpbroadcastd ymm15, dword ptr [rsi + 0x34]
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0xfd0541c4; BYTE $0xf6 // vpaddw ymm14, ymm15, ymm14
+	LONG $0x587d62c4; WORD $0x547e // vpbroadcastd ymm15, dword ptr [rsi + 0x54]
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0xc0fd85c5 // vpaddw ymm0, ymm15, ymm0
+	LONG $0x587d62c4; WORD $0x747e // vpbroadcastd ymm15, dword ptr [rsi + 0x74]
+	LONG $0x041542c4; BYTE $0xef // vpmaddubsw ymm13, ymm13, ymm15
 	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
-	QUAD $0x00802aacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rdx + r13 + 0x80]
-	QUAD $0x000088b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x88]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x0000a8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xa8]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xdb // vpaddw ymm11, ymm14, ymm11
-	QUAD $0x0000c8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xc8]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xe4 // vpaddw ymm12, ymm14, ymm12
-	QUAD $0x0000e8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe8]
-	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	QUAD $0x008022acdb6521c4; WORD $0x0000 // vpand ymm13, ymm3, ymmword ptr [rdx + r12 + 0x80]
+	LONG $0x587d62c4; WORD $0x087e // vpbroadcastd ymm15, dword ptr [rsi + 0x8]
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	LONG $0x587d62c4; WORD $0x287e // vpbroadcastd ymm15, dword ptr [rsi + 0x28]
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0xfd0541c4; BYTE $0xf6 // vpaddw ymm14, ymm15, ymm14
+	LONG $0x587d62c4; WORD $0x487e // vpbroadcastd ymm15, dword ptr [rsi + 0x48]
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0xc0fd85c5 // vpaddw ymm0, ymm15, ymm0
+	LONG $0x587d62c4; WORD $0x687e // vpbroadcastd ymm15, dword ptr [rsi + 0x68]
+	LONG $0x041542c4; BYTE $0xef // vpmaddubsw ymm13, ymm13, ymm15
 	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
-	QUAD $0x00802aac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rdx + r13 + 0x80]
-	QUAD $0x000098b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x98]
+	QUAD $0x008022ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rdx + r12 + 0x80]
+	LONG $0x587d62c4; WORD $0x187e // vpbroadcastd ymm15, dword ptr [rsi + 0x18]
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x0000b8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xb8]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xdb // vpaddw ymm11, ymm14, ymm11
-	QUAD $0x0000d8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xd8]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xe4 // vpaddw ymm12, ymm14, ymm12
-	QUAD $0x0000f8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xf8]
-	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xebdb15c5 // vpand ymm13, ymm13, ymm3
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	LONG $0x587d62c4; WORD $0x387e // vpbroadcastd ymm15, dword ptr [rsi + 0x38]
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0xfd0541c4; BYTE $0xf6 // vpaddw ymm14, ymm15, ymm14
+	LONG $0x587d62c4; WORD $0x587e // vpbroadcastd ymm15, dword ptr [rsi + 0x58]
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0xc0fd85c5 // vpaddw ymm0, ymm15, ymm0
+	LONG $0x587d62c4; WORD $0x787e // vpbroadcastd ymm15, dword ptr [rsi + 0x78]
+	LONG $0x041542c4; BYTE $0xef // vpmaddubsw ymm13, ymm13, ymm15
 	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
-	QUAD $0x00c02aacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rdx + r13 + 0xc0]
-	QUAD $0x00008cb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x8c]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x0000acb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xac]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xdb // vpaddw ymm11, ymm14, ymm11
-	QUAD $0x0000ccb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xcc]
-	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xe4 // vpaddw ymm12, ymm14, ymm12
-	QUAD $0x0000ecb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xec]
-	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	QUAD $0x00c022acdb6521c4; WORD $0x0000 // vpand ymm13, ymm3, ymmword ptr [rdx + r12 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c7e // vpbroadcastd ymm15, dword ptr [rsi + 0xc]
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	LONG $0x587d62c4; WORD $0x2c7e // vpbroadcastd ymm15, dword ptr [rsi + 0x2c]
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0xfd0541c4; BYTE $0xf6 // vpaddw ymm14, ymm15, ymm14
+	LONG $0x587d62c4; WORD $0x4c7e // vpbroadcastd ymm15, dword ptr [rsi + 0x4c]
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0xc0fd85c5 // vpaddw ymm0, ymm15, ymm0
+	LONG $0x587d62c4; WORD $0x6c7e // vpbroadcastd ymm15, dword ptr [rsi + 0x6c]
+	LONG $0x041542c4; BYTE $0xef // vpmaddubsw ymm13, ymm13, ymm15
 	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
-	QUAD $0x00c02aac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rdx + r13 + 0xc0]
-	QUAD $0x00009cb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x9c]
+	QUAD $0x00c022ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rdx + r12 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c7e // vpbroadcastd ymm15, dword ptr [rsi + 0x1c]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xebdb15c5 // vpand ymm13, ymm13, ymm3
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	LONG $0xd4f5edc5 // vpmaddwd ymm2, ymm2, ymm4
+	LONG $0x587d62c4; WORD $0x3c7e // vpbroadcastd ymm15, dword ptr [rsi + 0x3c]
+	LONG $0x041542c4; BYTE $0xff // vpmaddubsw ymm15, ymm13, ymm15
+	LONG $0xfd0541c4; BYTE $0xf6 // vpaddw ymm14, ymm15, ymm14
+	LONG $0xfcf50dc5 // vpmaddwd ymm15, ymm14, ymm4
+	LONG $0x587d62c4; WORD $0x5c76 // vpbroadcastd ymm14, dword ptr [rsi + 0x5c]
 	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
-	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x00007a1935f52dc5 // vpmaddwd ymm14, ymm10, ymmword ptr [rip + 0x7a19] # 0x20c00 <peak_i8+0x160>
-	QUAD $0x0000bc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xbc]
-	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
-	LONG $0xfd2d41c4; BYTE $0xd3 // vpaddw ymm10, ymm10, ymm11
-	QUAD $0x000079fe3df52dc5 // vpmaddwd ymm15, ymm10, ymmword ptr [rip + 0x79fe] # 0x20c00 <peak_i8+0x160>
-	QUAD $0x0000dc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xdc]
-	LONG $0xde593cc5 // vmulps ymm11, ymm8, ymm6
-	LONG $0xc75934c5 // vmulps ymm8, ymm9, ymm7
-	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
-	LONG $0xfd2d41c4; BYTE $0xd4 // vpaddw ymm10, ymm10, ymm12
-	QUAD $0x000079db25f52dc5 // vpmaddwd ymm12, ymm10, ymmword ptr [rip + 0x79db] # 0x20c00 <peak_i8+0x160>
-	QUAD $0x0000fc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xfc]
-	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
-	QUAD $0x007a5c2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x7a5c] # 0x20c98 <peak_i8+0x1f8>
-	LONG $0xc9fdadc5 // vpaddw ymm1, ymm10, ymm1
-	LONG $0xd1f515c5 // vpmaddwd ymm10, ymm13, ymm1
-	QUAD $0x000001308e107ac5 // vmovss xmm9, dword ptr [rsi + 0x130]
-	LONG $0x5b7cc1c4; BYTE $0xce // vcvtdq2ps ymm1, ymm14
-	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac3d62c4; BYTE $0xc9 // vfnmadd213ps ymm9, ymm8, ymm1 # ymm9 = -(ymm8 * ymm9) + ymm1
-	QUAD $0x0001108e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x110]
-	LONG $0xb835e2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm9, ymm1 # ymm5 = (ymm9 * ymm1) + ymm5
-	QUAD $0x000001348e107ac5 // vmovss xmm9, dword ptr [rsi + 0x134]
-	LONG $0x5b7cc1c4; BYTE $0xcf // vcvtdq2ps ymm1, ymm15
-	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac3d62c4; BYTE $0xc9 // vfnmadd213ps ymm9, ymm8, ymm1 # ymm9 = -(ymm8 * ymm9) + ymm1
-	QUAD $0x0001148e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x114]
-	LONG $0xb835e2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm9, ymm1 # ymm4 = (ymm9 * ymm1) + ymm4
-	QUAD $0x000001388e107ac5 // vmovss xmm9, dword ptr [rsi + 0x138]
-	LONG $0x5b7cc1c4; BYTE $0xcc // vcvtdq2ps ymm1, ymm12
-	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac3d62c4; BYTE $0xc9 // vfnmadd213ps ymm9, ymm8, ymm1 # ymm9 = -(ymm8 * ymm9) + ymm1
-	QUAD $0x0001188e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x118]
-	LONG $0xb835e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm9, ymm1 # ymm3 = (ymm9 * ymm1) + ymm3
-	QUAD $0x0000013c8e107ac5 // vmovss xmm9, dword ptr [rsi + 0x13c]
-	LONG $0x5b7cc1c4; BYTE $0xca // vcvtdq2ps ymm1, ymm10
-	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac3d62c4; BYTE $0xc9 // vfnmadd213ps ymm9, ymm8, ymm1 # ymm9 = -(ymm8 * ymm9) + ymm1
-	QUAD $0x00011c86187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rsi + 0x11c]
+	LONG $0xc0fd8dc5 // vpaddw ymm0, ymm14, ymm0
+	LONG $0xf4f57dc5 // vpmaddwd ymm14, ymm0, ymm4
+	LONG $0x587de2c4; WORD $0x7c46 // vpbroadcastd ymm0, dword ptr [rsi + 0x7c]
+	LONG $0x0415e2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm13, ymm0
+	LONG $0xc1fdfdc5 // vpaddw ymm0, ymm0, ymm1
+	LONG $0xecf57dc5 // vpmaddwd ymm13, ymm0, ymm4
+	QUAD $0x000001208e10fac5 // vmovss xmm1, dword ptr [rsi + 0x120]
+	LONG $0x5b7cc1c4; BYTE $0xc4 // vcvtdq2ps ymm0, ymm12
+	LONG $0xe0592cc5 // vmulps ymm12, ymm10, ymm0
+	LONG $0xc25bfcc5 // vcvtdq2ps ymm0, ymm2
+	QUAD $0x00010c96187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x10c]
+	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac1de2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm12, ymm0 # ymm1 = -(ymm12 * ymm1) + ymm0
+	QUAD $0x00010086187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x100]
+	LONG $0xb87562c4; BYTE $0xc0 // vfmadd231ps ymm8, ymm1, ymm0 # ymm8 = (ymm1 * ymm0) + ymm8
+	QUAD $0x000001248e10fac5 // vmovss xmm1, dword ptr [rsi + 0x124]
+	LONG $0x5b7cc1c4; BYTE $0xc7 // vcvtdq2ps ymm0, ymm15
+	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac1de2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm12, ymm0 # ymm1 = -(ymm12 * ymm1) + ymm0
+	QUAD $0x00010486187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x104]
+	LONG $0xb875e2c4; BYTE $0xf8 // vfmadd231ps ymm7, ymm1, ymm0 # ymm7 = (ymm1 * ymm0) + ymm7
+	QUAD $0x000001288e10fac5 // vmovss xmm1, dword ptr [rsi + 0x128]
+	LONG $0x5b7cc1c4; BYTE $0xc6 // vcvtdq2ps ymm0, ymm14
+	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac1de2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm12, ymm0 # ymm1 = -(ymm12 * ymm1) + ymm0
+	QUAD $0x00010886187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x108]
+	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
+	QUAD $0x0000012c8e10fac5 // vmovss xmm1, dword ptr [rsi + 0x12c]
+	LONG $0x5b7cc1c4; BYTE $0xc5 // vcvtdq2ps ymm0, ymm13
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfc2f850f; WORD $0xffff // jne 0x18f40 <pq_q4_k+0xa20>
-	WORD $0xc0ff // inc eax
-	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfc0d850f; WORD $0xffff // jne 0x18f30 <pq_q4_k+0xa10>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfbdc8f0f; WORD $0xffff // jg 0x18f10 <pq_q4_k+0x9f0>
-	WORD $0x10eb // jmp 0x19346 <pq_q4_k+0xe26>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac1de2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm12, ymm0 # ymm1 = -(ymm12 * ymm1) + ymm0
+	LONG $0xb875e2c4; BYTE $0xea // vfmadd231ps ymm5, ymm1, ymm2 # ymm5 = (ymm1 * ymm2) + ymm5
+	LONG $0x01c6f641 // test r14b, 0x1
+	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
+	LONG $0xfcb3850f; WORD $0xffff // jne 0x18c90 <pq_q4_k+0x770>
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	LONG $0x00c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x200
+	LONG $0x04f98348 // cmp rcx, 0x4
+	LONG $0xfbbf850f; WORD $0xffff // jne 0x18bb0 <pq_q4_k+0x690>
+	LONG $0xf84f8d48 // lea rcx, [rdi - 0x8]
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfb8b8f0f; WORD $0xffff // jg 0x18b90 <pq_q4_k+0x670>
+	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	WORD $0x2d75 // jne 0x19041 <pq_q4_k+0xb21>
+	LONG $0xfffb27e9; BYTE $0xff // jmp 0x18b40 <pq_q4_k+0x620>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
+	LONG $0x05e4c149 // shl r12, 0x5
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
-	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
-	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
-	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xf6a0840f; WORD $0xffff // je 0x18a00 <pq_q4_k+0x4e0>
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
-	LONG $0x07fb8341 // cmp r11d, 0x7
-	LONG $0xf68b820f; WORD $0xffff // jb 0x18a00 <pq_q4_k+0x4e0>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0x08fb8341 // cmp r11d, 0x8
-	LONG $0xf676820f; WORD $0xffff // jb 0x18a00 <pq_q4_k+0x4e0>
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0xfaff840f; WORD $0xffff // je 0x18b40 <pq_q4_k+0x620>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
-	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0xfff666e9; BYTE $0xff // jmp 0x18a00 <pq_q4_k+0x4e0>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x06348e0f; WORD $0x0000 // jle 0x199d7 <pq_q4_k+0x14b7>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
-	WORD $0x1eeb // jmp 0x193e1 <pq_q4_k+0xec1>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x20148d4e // lea r10, [rax + r12]
+	LONG $0x117c41c4; BYTE $0x02 // vmovups ymmword ptr [r10], ymm8
+	WORD $0xfa83; BYTE $0x02 // cmp edx, 0x2
+	LONG $0xfae8820f; WORD $0xffff // jb 0x18b40 <pq_q4_k+0x620>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x117cc1c4; WORD $0x823c // vmovups ymmword ptr [r10 + 4*rax], ymm7
+	WORD $0xfa83; BYTE $0x03 // cmp edx, 0x3
+	LONG $0xfad4820f; WORD $0xffff // jb 0x18b40 <pq_q4_k+0x620>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x117cc1c4; WORD $0xc234 // vmovups ymmword ptr [r10 + 8*rax], ymm6
+	WORD $0xfa83; BYTE $0x03 // cmp edx, 0x3
+	LONG $0xfac0860f; WORD $0xffff // jbe 0x18b40 <pq_q4_k+0x620>
+	QUAD $0x000000c824848b48 // mov rax, qword ptr [rsp + 0xc8]
+	LONG $0x117cc1c4; WORD $0x022c // vmovups ymmword ptr [r10 + rax], ymm5
+	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
+	LONG $0xfaa9820f; WORD $0xffff // jb 0x18b40 <pq_q4_k+0x620>
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x04f48e0f; WORD $0x0000 // jle 0x19594 <pq_q4_k+0x1074>
+	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0xfc5c8d4a; BYTE $0x40 // lea rbx, [rsp + 8*r15 + 0x40]
+	LONG $0x04e7c149 // shl r15, 0x4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x137d22c4; WORD $0x3f0c // vcvtph2ps ymm9, xmmword ptr [rdi + r15]
+	LONG $0x137d22c4; WORD $0x3f54; BYTE $0x20 // vcvtph2ps ymm10, xmmword ptr [rdi + r15 + 0x20]
+	LONG $0x00878d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdi + 0x100]
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x03f98348 // cmp rcx, 0x3
+	LONG $0x0096850f; WORD $0x0000 // jne 0x19190 <pq_q4_k+0xc70>
+	LONG $0x476ffec5; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rdi + 0x40]
+	QUAD $0x000000808f6ffec5 // vmovdqu ymm1, ymmword ptr [rdi + 0x80]
+	QUAD $0x000120249c6f7dc5; BYTE $0x00 // vmovdqa ymm11, ymmword ptr [rsp + 0x120]
+	QUAD $0x00010024a46f7dc5; BYTE $0x00 // vmovdqa ymm12, ymmword ptr [rsp + 0x100]
+	QUAD $0x000000c0976ffec5 // vmovdqu ymm2, ymmword ptr [rdi + 0xc0]
+	QUAD $0x0000e024ac6f7dc5; BYTE $0x00 // vmovdqa ymm13, ymmword ptr [rsp + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc0dba5c5 // vpand ymm0, ymm11, ymm0
+	LONG $0xc9db9dc5 // vpand ymm1, ymm12, ymm1
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0xd272f5c5; BYTE $0x02 // vpsrld ymm1, ymm2, 0x2
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	LONG $0x447ffdc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm0
+	LONG $0x476ffec5; BYTE $0x60 // vmovdqu ymm0, ymmword ptr [rdi + 0x60]
+	QUAD $0x000000a08f6ffec5 // vmovdqu ymm1, ymmword ptr [rdi + 0xa0]
+	QUAD $0x000000e0976ffec5 // vmovdqu ymm2, ymmword ptr [rdi + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc0dba5c5 // vpand ymm0, ymm11, ymm0
+	LONG $0xc9db9dc5 // vpand ymm1, ymm12, ymm1
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0xd272f5c5; BYTE $0x02 // vpsrld ymm1, ymm2, 0x2
+	LONG $0xc9db95c5 // vpand ymm1, ymm13, ymm1
+	LONG $0xd9eb7dc5 // vpor ymm11, ymm0, ymm1
+	WORD $0x25eb // jmp 0x191b2 <pq_q4_k+0xc92>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0x06e2c148 // shl rdx, 0x6
+	QUAD $0x00848005597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x8480] # 0x21620 <peak_i8+0x2d0>
+	LONG $0x4cdbfdc5; WORD $0x4017 // vpand ymm1, ymm0, ymmword ptr [rdi + rdx + 0x40]
+	LONG $0x4c7ffdc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm1
+	LONG $0x5cdb7dc5; WORD $0x6017 // vpand ymm11, ymm0, ymmword ptr [rdi + rdx + 0x60]
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x5c7f7dc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm11
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x05e1c149 // shl r9, 0x5
+	LONG $0x08e2c148 // shl rdx, 0x8
+	LONG $0x217da2c4; WORD $0x0b04 // vpmovsxbd ymm0, qword ptr [rbx + r9]
+	LONG $0x217d22c4; WORD $0x0b64; BYTE $0x10 // vpmovsxbd ymm12, qword ptr [rbx + r9 + 0x10]
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	QUAD $0x0000808e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x80]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xd85934c5 // vmulps ymm11, ymm9, ymm0
+	LONG $0xdb65a1c4; WORD $0x2204 // vpand ymm0, ymm3, ymmword ptr [rdx + r12]
+	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
+	QUAD $0x0000a096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa0]
+	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
+	QUAD $0x0000c0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc0]
+	LONG $0x047d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm0, ymm13
+	QUAD $0x0000e0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe0]
+	LONG $0x047dc2c4; BYTE $0xc6 // vpmaddubsw ymm0, ymm0, ymm14
+	LONG $0x6f7e21c4; WORD $0x2234 // vmovdqu ymm14, ymmword ptr [rdx + r12]
+	QUAD $0x000090be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x90]
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
+	QUAD $0x0000b0be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xb0]
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	QUAD $0x0000d0be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xd0]
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
+	QUAD $0x0000f0be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xf0]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xc0fd8dc5 // vpaddw ymm0, ymm14, ymm0
+	LONG $0xdb6521c4; WORD $0x2274; BYTE $0x40 // vpand ymm14, ymm3, ymmword ptr [rdx + r12 + 0x40]
+	QUAD $0x000084be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x84]
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
+	QUAD $0x0000a4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xa4]
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	QUAD $0x0000c4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xc4]
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
+	QUAD $0x0000e4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xe4]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xc0fd8dc5 // vpaddw ymm0, ymm14, ymm0
+	LONG $0x6f7e21c4; WORD $0x2274; BYTE $0x40 // vmovdqu ymm14, ymmword ptr [rdx + r12 + 0x40]
+	QUAD $0x000094be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x94]
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
+	QUAD $0x0000b4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xb4]
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	QUAD $0x0000d4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xd4]
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
+	QUAD $0x0000f4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xf4]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xc0fd8dc5 // vpaddw ymm0, ymm14, ymm0
+	QUAD $0x008022b4db6521c4; WORD $0x0000 // vpand ymm14, ymm3, ymmword ptr [rdx + r12 + 0x80]
+	QUAD $0x000088be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x88]
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
+	QUAD $0x0000a8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xa8]
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	QUAD $0x0000c8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xc8]
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
+	QUAD $0x0000e8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xe8]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xc0fd8dc5 // vpaddw ymm0, ymm14, ymm0
+	QUAD $0x008022b46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rdx + r12 + 0x80]
+	QUAD $0x000098be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x98]
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
+	QUAD $0x0000b8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xb8]
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	QUAD $0x0000d8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xd8]
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
+	QUAD $0x0000f8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xf8]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xc0fd8dc5 // vpaddw ymm0, ymm14, ymm0
+	QUAD $0x00c022b4db6521c4; WORD $0x0000 // vpand ymm14, ymm3, ymmword ptr [rdx + r12 + 0xc0]
+	QUAD $0x00008cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x8c]
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
+	QUAD $0x0000acbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xac]
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	QUAD $0x0000ccbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xcc]
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
+	QUAD $0x0000ecbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xec]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xc0fd8dc5 // vpaddw ymm0, ymm14, ymm0
+	QUAD $0x00c022b46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rdx + r12 + 0xc0]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xfbdb0dc5 // vpand ymm15, ymm14, ymm3
+	QUAD $0x00009cb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x9c]
+	LONG $0x040542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm15, ymm14
+	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
+	LONG $0xccf5f5c5 // vpmaddwd ymm1, ymm1, ymm4
+	QUAD $0x0000bcb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xbc]
+	LONG $0x040542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm15, ymm14
+	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
+	LONG $0xd4f5edc5 // vpmaddwd ymm2, ymm2, ymm4
+	QUAD $0x0000dcb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xdc]
+	LONG $0x040542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm15, ymm14
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	LONG $0xf4f515c5 // vpmaddwd ymm14, ymm13, ymm4
+	QUAD $0x0000fcae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xfc]
+	LONG $0x040542c4; BYTE $0xed // vpmaddubsw ymm13, ymm15, ymm13
+	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
+	LONG $0xecf57dc5 // vpmaddwd ymm13, ymm0, ymm4
+	LONG $0x5b7cc1c4; BYTE $0xc4 // vcvtdq2ps ymm0, ymm12
+	LONG $0xe0592cc5 // vmulps ymm12, ymm10, ymm0
+	LONG $0xc15bfcc5 // vcvtdq2ps ymm0, ymm1
+	QUAD $0x000001308e10fac5 // vmovss xmm1, dword ptr [rsi + 0x130]
+	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac1de2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm12, ymm0 # ymm1 = -(ymm12 * ymm1) + ymm0
+	QUAD $0x00011086187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x110]
+	LONG $0xb87562c4; BYTE $0xc0 // vfmadd231ps ymm8, ymm1, ymm0 # ymm8 = (ymm1 * ymm0) + ymm8
+	QUAD $0x000001348e10fac5 // vmovss xmm1, dword ptr [rsi + 0x134]
+	LONG $0xc25bfcc5 // vcvtdq2ps ymm0, ymm2
+	QUAD $0x00011c96187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x11c]
+	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac1de2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm12, ymm0 # ymm1 = -(ymm12 * ymm1) + ymm0
+	QUAD $0x00011486187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x114]
+	LONG $0xb875e2c4; BYTE $0xf8 // vfmadd231ps ymm7, ymm1, ymm0 # ymm7 = (ymm1 * ymm0) + ymm7
+	QUAD $0x000001388e10fac5 // vmovss xmm1, dword ptr [rsi + 0x138]
+	LONG $0x5b7cc1c4; BYTE $0xc6 // vcvtdq2ps ymm0, ymm14
+	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac1de2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm12, ymm0 # ymm1 = -(ymm12 * ymm1) + ymm0
+	QUAD $0x00011886187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x118]
+	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
+	QUAD $0x0000013c8e10fac5 // vmovss xmm1, dword ptr [rsi + 0x13c]
+	LONG $0x5b7cc1c4; BYTE $0xc5 // vcvtdq2ps ymm0, ymm13
+	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac1de2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm12, ymm0 # ymm1 = -(ymm12 * ymm1) + ymm0
+	LONG $0xb875e2c4; BYTE $0xea // vfmadd231ps ymm5, ymm1, ymm2 # ymm5 = (ymm1 * ymm2) + ymm5
+	LONG $0x01c6f641 // test r14b, 0x1
+	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
+	LONG $0xfc55850f; WORD $0xffff // jne 0x191c0 <pq_q4_k+0xca0>
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	LONG $0x02000548; WORD $0x0000 // add rax, 0x200
+	LONG $0x04f98348 // cmp rcx, 0x4
+	LONG $0xfb72850f; WORD $0xffff // jne 0x190f0 <pq_q4_k+0xbd0>
 	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0xf21f8e0f; WORD $0xffff // jle 0x18600 <pq_q4_k+0xe0>
-	LONG $0x137de2c4; BYTE $0x20 // vcvtph2ps ymm4, xmmword ptr [rax]
-	LONG $0x137de2c4; WORD $0x2068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x20]
-	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
-	LONG $0x137de2c4; WORD $0x3078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x30]
-	LONG $0x40c08348 // add rax, 0x40
-	WORD $0xc931 // xor ecx, ecx
-	WORD $0x0deb // jmp 0x1940d <pq_q4_k+0xeed>
-	WORD $0xc1ff // inc ecx
-	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
-	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	WORD $0xc374 // je 0x193d0 <pq_q4_k+0xeb0>
-	LONG $0x40508d4c // lea r10, [rax + 0x40]
+	LONG $0xfb3e8f0f; WORD $0xffff // jg 0x190d0 <pq_q4_k+0xbb0>
+	WORD $0x11eb // jmp 0x195a5 <pq_q4_k+0x1085>
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	QUAD $0x000000b824848b48 // mov rax, qword ptr [rsp + 0xb8]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	LONG $0x117c41c4; WORD $0x0204 // vmovups ymmword ptr [r10 + rax], ymm8
+	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
+	LONG $0xf577840f; WORD $0xffff // je 0x18b38 <pq_q4_k+0x618>
+	QUAD $0x000000a824848b48 // mov rax, qword ptr [rsp + 0xa8]
+	LONG $0x117cc1c4; WORD $0x023c // vmovups ymmword ptr [r10 + rax], ymm7
+	WORD $0xfa83; BYTE $0x07 // cmp edx, 0x7
+	LONG $0xf560820f; WORD $0xffff // jb 0x18b38 <pq_q4_k+0x618>
+	QUAD $0x000000a024848b48 // mov rax, qword ptr [rsp + 0xa0]
+	LONG $0x117cc1c4; WORD $0x0234 // vmovups ymmword ptr [r10 + rax], ymm6
+	WORD $0xfa83; BYTE $0x08 // cmp edx, 0x8
+	LONG $0xf549820f; WORD $0xffff // jb 0x18b38 <pq_q4_k+0x618>
+	QUAD $0x0000009824848b48 // mov rax, qword ptr [rsp + 0x98]
+	LONG $0x117cc1c4; WORD $0x022c // vmovups ymmword ptr [r10 + rax], ymm5
+	LONG $0xfff536e9; BYTE $0xff // jmp 0x18b38 <pq_q4_k+0x618>
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x08218e0f; WORD $0x0000 // jle 0x19e2c <pq_q4_k+0x190c>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	WORD $0x1ceb // jmp 0x19644 <pq_q4_k+0x1124>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0x07fc8e0f; WORD $0x0000 // jle 0x19e40 <pq_q4_k+0x1920>
+	LONG $0x137de2c4; BYTE $0x3e // vcvtph2ps ymm7, xmmword ptr [rsi]
+	LONG $0x137d62c4; WORD $0x2046 // vcvtph2ps ymm8, xmmword ptr [rsi + 0x20]
+	LONG $0x137d62c4; WORD $0x104e // vcvtph2ps ymm9, xmmword ptr [rsi + 0x10]
+	LONG $0x137d62c4; WORD $0x3056 // vcvtph2ps ymm10, xmmword ptr [rsi + 0x30]
+	LONG $0x00868d4c; WORD $0x0001; BYTE $0x00 // lea r8, [rsi + 0x100]
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	WORD $0x19eb // jmp 0x19680 <pq_q4_k+0x1160>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0xff49; BYTE $0xc2 // inc r10
+	LONG $0x00c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x200
+	LONG $0x04fa8349 // cmp r10, 0x4
+	WORD $0xb074 // je 0x19630 <pq_q4_k+0x1110>
+	LONG $0x03fa8349 // cmp r10, 0x3
+	LONG $0x00a6850f; WORD $0x0000 // jne 0x19730 <pq_q4_k+0x1210>
+	LONG $0x5e6f7ec5; BYTE $0x40 // vmovdqu ymm11, ymmword ptr [rsi + 0x40]
+	QUAD $0x00000080a66f7ec5 // vmovdqu ymm12, ymmword ptr [rsi + 0x80]
+	QUAD $0x00012024846ffdc5; BYTE $0x00 // vmovdqa ymm0, ymmword ptr [rsp + 0x120]
+	QUAD $0x000100248c6ffdc5; BYTE $0x00 // vmovdqa ymm1, ymmword ptr [rsp + 0x100]
+	QUAD $0x000000c0ae6f7ec5 // vmovdqu ymm13, ymmword ptr [rsi + 0xc0]
+	QUAD $0x0000e024946ffdc5; BYTE $0x00 // vmovdqa ymm2, ymmword ptr [rsp + 0xe0]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
+	LONG $0x721dc1c4; WORD $0x02d5 // vpsrld ymm12, ymm13, 0x2
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x5c7f7dc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm11
+	LONG $0x5e6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rsi + 0x60]
+	QUAD $0x000000a0a66f7ec5 // vmovdqu ymm12, ymmword ptr [rsi + 0xa0]
+	QUAD $0x000000e0ae6f7ec5 // vmovdqu ymm13, ymmword ptr [rsi + 0xe0]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
+	LONG $0x721dc1c4; WORD $0x02d5 // vpsrld ymm12, ymm13, 0x2
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	WORD $0x2beb // jmp 0x19752 <pq_q4_k+0x1232>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x894c; BYTE $0xd2 // mov rdx, r10
+	LONG $0x06e2c148 // shl rdx, 0x6
+	QUAD $0x007ee01d597d62c4; BYTE $0x00 // vpbroadcastq ymm11, qword ptr [rip + 0x7ee0] # 0x21620 <peak_i8+0x2d0>
+	LONG $0x64db25c5; WORD $0x4016 // vpand ymm12, ymm11, ymmword ptr [rsi + rdx + 0x40]
+	LONG $0x647f7dc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm12
+	LONG $0x5cdb25c5; WORD $0x6016 // vpand ymm11, ymm11, ymmword ptr [rsi + rdx + 0x60]
 	WORD $0x01b3 // mov bl, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	LONG $0x000271e9; BYTE $0x00 // jmp 0x1968c <pq_q4_k+0x116c>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x5c7f7dc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm11
+	LONG $0x00027fe9; BYTE $0x00 // jmp 0x199e1 <pq_q4_k+0x14c1>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x05e6c149 // shl r14, 0x5
+	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	LONG $0x217d22c4; WORD $0x345c; BYTE $0x40 // vpmovsxbd ymm11, qword ptr [rsp + r14 + 0x40]
+	LONG $0x217d22c4; WORD $0x3464; BYTE $0x50 // vpmovsxbd ymm12, qword ptr [rsp + r14 + 0x50]
 	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
-	LONG $0x217d22c4; WORD $0x3004 // vpmovsxbd ymm8, qword ptr [rax + r14]
-	LONG $0x217d22c4; WORD $0x304c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rax + r14 + 0x10]
-	LONG $0xdb7d41c4; BYTE $0x17 // vpand ymm10, ymm0, ymmword ptr [r15]
-	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
-	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
-	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0xdb7d41c4; WORD $0x405f // vpand ymm11, ymm0, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x0000809fdb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x0000809f6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x0000c09fdb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x0000c09f6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0xf52d41c4; BYTE $0xd5 // vpmaddwd ymm10, ymm10, ymm13
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x217d22c4; WORD $0x305c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [rax + r14 + 0x18]
-	LONG $0x217d22c4; WORD $0x3064; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [rax + r14 + 0x8]
+	LONG $0xdb6541c4; BYTE $0x2f // vpand ymm13, ymm3, ymmword ptr [r15]
+	LONG $0x587d62c4; BYTE $0x31 // vpbroadcastd ymm14, dword ptr [rcx]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x37 // vmovdqu ymm14, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x1079 // vpbroadcastd ymm15, dword ptr [rcx + 0x10]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0xdf5924c5 // vmulps ymm11, ymm11, ymm7
+	LONG $0x593c41c4; BYTE $0xe4 // vmulps ymm12, ymm8, ymm12
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	LONG $0xdb6541c4; WORD $0x4077 // vpand ymm14, ymm3, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x0479 // vpbroadcastd ymm15, dword ptr [rcx + 0x4]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	LONG $0x6f7e41c4; WORD $0x4077 // vmovdqu ymm14, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x1479 // vpbroadcastd ymm15, dword ptr [rcx + 0x14]
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x000080b7db6541c4; BYTE $0x00 // vpand ymm14, ymm3, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x0879 // vpbroadcastd ymm15, dword ptr [rcx + 0x8]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x000080b76f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x1879 // vpbroadcastd ymm15, dword ptr [rcx + 0x18]
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x0000c0b7db6541c4; BYTE $0x00 // vpand ymm14, ymm3, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c79 // vpbroadcastd ymm15, dword ptr [rcx + 0xc]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x0000c0b76f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c79 // vpbroadcastd ymm15, dword ptr [rcx + 0x1c]
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	LONG $0xecf515c5 // vpmaddwd ymm13, ymm13, ymm4
+	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
+	LONG $0x592441c4; BYTE $0xdd // vmulps ymm11, ymm11, ymm13
+	LONG $0x69107ac5; BYTE $0x24 // vmovss xmm13, dword ptr [rcx + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
+	LONG $0x187d42c4; BYTE $0xed // vbroadcastss ymm13, xmm13
+	LONG $0xac1d42c4; BYTE $0xeb // vfnmadd213ps ymm13, ymm12, ymm11 # ymm13 = -(ymm12 * ymm13) + ymm11
+	LONG $0x187d62c4; WORD $0x2059 // vbroadcastss ymm11, dword ptr [rcx + 0x20]
+	LONG $0x217d22c4; WORD $0x3464; BYTE $0x58 // vpmovsxbd ymm12, qword ptr [rsp + r14 + 0x58]
+	LONG $0xb815c2c4; BYTE $0xf3 // vfmadd231ps ymm6, ymm13, ymm11 # ymm6 = (ymm13 * ymm11) + ymm6
+	LONG $0x217d22c4; WORD $0x345c; BYTE $0x48 // vpmovsxbd ymm11, qword ptr [rsp + r14 + 0x48]
+	LONG $0x6adb65c5; BYTE $0x20 // vpand ymm13, ymm3, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; BYTE $0x31 // vpbroadcastd ymm14, dword ptr [rcx]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x57107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rdi + 0x24]
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
-	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d62c4; WORD $0x2047 // vbroadcastss ymm8, dword ptr [rdi + 0x20]
-	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
-	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
-	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
-	LONG $0xb82dc2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm10, ymm8 # ymm3 = (ymm10 * ymm8) + ymm3
-	LONG $0x52db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x20]
-	LONG $0x5b7c41c4; BYTE $0xc4 // vcvtdq2ps ymm8, ymm12
-	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0x5adb7dc5; BYTE $0x60 // vpand ymm11, ymm0, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x000000a09adb7dc5 // vpand ymm11, ymm0, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x000000a09a6f7ec5 // vmovdqu ymm11, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x000000e09adb7dc5 // vpand ymm11, ymm0, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x000000e09a6f7ec5 // vmovdqu ymm11, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0xf52d41c4; BYTE $0xd5 // vpmaddwd ymm10, ymm10, ymm13
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x187de2c4; WORD $0x204f // vbroadcastss ymm1, dword ptr [rdi + 0x20]
-	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x57107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rdi + 0x24]
-	LONG $0x30c78348 // add rdi, 0x30
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
-	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0xb82de2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm10, ymm1 # ymm2 = (ymm10 * ymm1) + ymm2
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x592c41c4; BYTE $0xe4 // vmulps ymm12, ymm10, ymm12
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0x726f7ec5; BYTE $0x20 // vmovdqu ymm14, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x1079 // vpbroadcastd ymm15, dword ptr [rcx + 0x10]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x593441c4; BYTE $0xdb // vmulps ymm11, ymm9, ymm11
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	LONG $0x72db65c5; BYTE $0x60 // vpand ymm14, ymm3, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0479 // vpbroadcastd ymm15, dword ptr [rcx + 0x4]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	LONG $0x726f7ec5; BYTE $0x60 // vmovdqu ymm14, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1479 // vpbroadcastd ymm15, dword ptr [rcx + 0x14]
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x000000a0b2db65c5 // vpand ymm14, ymm3, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x0879 // vpbroadcastd ymm15, dword ptr [rcx + 0x8]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x000000a0b26f7ec5 // vmovdqu ymm14, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1879 // vpbroadcastd ymm15, dword ptr [rcx + 0x18]
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x000000e0b2db65c5 // vpand ymm14, ymm3, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c79 // vpbroadcastd ymm15, dword ptr [rcx + 0xc]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x000000e0b26f7ec5 // vmovdqu ymm14, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c79 // vpbroadcastd ymm15, dword ptr [rcx + 0x1c]
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	LONG $0xecf515c5 // vpmaddwd ymm13, ymm13, ymm4
+	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
+	LONG $0x187de2c4; WORD $0x2041 // vbroadcastss ymm0, dword ptr [rcx + 0x20]
+	LONG $0x592441c4; BYTE $0xdd // vmulps ymm11, ymm11, ymm13
+	LONG $0x69107ac5; BYTE $0x24 // vmovss xmm13, dword ptr [rcx + 0x24]
+	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
+	LONG $0x187d42c4; BYTE $0xed // vbroadcastss ymm13, xmm13
+	LONG $0xac1d42c4; BYTE $0xeb // vfnmadd213ps ymm13, ymm12, ymm11 # ymm13 = -(ymm12 * ymm13) + ymm11
+	LONG $0xb815e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm13, ymm0 # ymm5 = (ymm13 * ymm0) + ymm5
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfd74840f; WORD $0xffff // je 0x19400 <pq_q4_k+0xee0>
-	WORD $0x894d; BYTE $0xf1 // mov r9, r14
-	LONG $0x08e1c149 // shl r9, 0x8
-	LONG $0x0a148d4b // lea rdx, [r10 + r9]
-	QUAD $0x000001000a8c8d4f // lea r9, [r10 + r9 + 0x100]
-	WORD $0x394c; BYTE $0xce // cmp rsi, r9
-	LONG $0xfd78830f; WORD $0xffff // jae 0x19420 <pq_q4_k+0xf00>
-	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	WORD $0x9066 // nop
-	WORD $0x894c; BYTE $0xfe // mov rsi, r15
-	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
-	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
-	LONG $0x0096180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rsi + 0x2c00]
-	QUAD $0x0000010024b48d49 // lea rsi, [r12 + 0x100]
-	WORD $0x3949; BYTE $0xd4 // cmp r12, rdx
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	WORD $0xd872 // jb 0x196b0 <pq_q4_k+0x1190>
-	LONG $0xfffd43e9; BYTE $0xff // jmp 0x19420 <pq_q4_k+0xf00>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x02db8e0f; WORD $0x0000 // jle 0x199c9 <pq_q4_k+0x14a9>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x137de2c4; BYTE $0x20 // vcvtph2ps ymm4, xmmword ptr [rax]
-	LONG $0x137de2c4; WORD $0x2068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x20]
-	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
-	LONG $0x137de2c4; WORD $0x3078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x30]
-	LONG $0x40c08348 // add rax, 0x40
-	WORD $0xff31 // xor edi, edi
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	LONG $0xfc8f840f; WORD $0xffff // je 0x19670 <pq_q4_k+0x1150>
+	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
+	LONG $0x08e2c148 // shl rdx, 0x8
+	QUAD $0x0000010002bc8d4e // lea r15, [rdx + r8 + 0x100]
+	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
+	LONG $0xfd77830f; WORD $0xffff // jae 0x19770 <pq_q4_k+0x1250>
+	WORD $0x8949; BYTE $0xc4 // mov r12, rax
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x894d; BYTE $0xe1 // mov r9, r12
+	LONG $0x00e18149; WORD $0xffff; BYTE $0xff // and r9, -0x100
+	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	QUAD $0x00002c0091180f41 // prefetcht1 byte ptr [r9 + 0x2c00]
+	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
+	WORD $0xdc72 // jb 0x19a00 <pq_q4_k+0x14e0>
+	LONG $0xfffd47e9; BYTE $0xff // jmp 0x19770 <pq_q4_k+0x1250>
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x04068e0f; WORD $0x0000 // jle 0x19e40 <pq_q4_k+0x1920>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x137de2c4; BYTE $0x3e // vcvtph2ps ymm7, xmmword ptr [rsi]
+	LONG $0x137d62c4; WORD $0x2046 // vcvtph2ps ymm8, xmmword ptr [rsi + 0x20]
+	LONG $0x137d62c4; WORD $0x104e // vcvtph2ps ymm9, xmmword ptr [rsi + 0x10]
+	LONG $0x137d62c4; WORD $0x3056 // vcvtph2ps ymm10, xmmword ptr [rsi + 0x30]
+	LONG $0x00be8d48; WORD $0x0001; BYTE $0x00 // lea rdi, [rsi + 0x100]
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x03f88349 // cmp r8, 0x3
+	LONG $0x00a6850f; WORD $0x0000 // jne 0x19b30 <pq_q4_k+0x1610>
+	LONG $0x5e6f7ec5; BYTE $0x40 // vmovdqu ymm11, ymmword ptr [rsi + 0x40]
+	QUAD $0x00000080a66f7ec5 // vmovdqu ymm12, ymmword ptr [rsi + 0x80]
+	QUAD $0x00012024846ffdc5; BYTE $0x00 // vmovdqa ymm0, ymmword ptr [rsp + 0x120]
+	QUAD $0x000100248c6ffdc5; BYTE $0x00 // vmovdqa ymm1, ymmword ptr [rsp + 0x100]
+	QUAD $0x000000c0ae6f7ec5 // vmovdqu ymm13, ymmword ptr [rsi + 0xc0]
+	QUAD $0x0000e024946ffdc5; BYTE $0x00 // vmovdqa ymm2, ymmword ptr [rsp + 0xe0]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
+	LONG $0x721dc1c4; WORD $0x02d5 // vpsrld ymm12, ymm13, 0x2
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x5c7f7dc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm11
+	LONG $0x5e6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rsi + 0x60]
+	QUAD $0x000000a0a66f7ec5 // vmovdqu ymm12, ymmword ptr [rsi + 0xa0]
+	QUAD $0x000000e0ae6f7ec5 // vmovdqu ymm13, ymmword ptr [rsi + 0xe0]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
+	LONG $0x721dc1c4; WORD $0x02d5 // vpsrld ymm12, ymm13, 0x2
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	WORD $0x2beb // jmp 0x19b52 <pq_q4_k+0x1632>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
+	LONG $0x06e2c148 // shl rdx, 0x6
+	QUAD $0x007ae01d597d62c4; BYTE $0x00 // vpbroadcastq ymm11, qword ptr [rip + 0x7ae0] # 0x21620 <peak_i8+0x2d0>
+	LONG $0x64db25c5; WORD $0x4016 // vpand ymm12, ymm11, ymmword ptr [rsi + rdx + 0x40]
+	LONG $0x647f7dc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm12
+	LONG $0x5cdb25c5; WORD $0x6016 // vpand ymm11, ymm11, ymmword ptr [rsi + rdx + 0x60]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x5c7f7dc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm11
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
 	LONG $0x08e2c148 // shl rdx, 0x8
 	LONG $0x05e3c148 // shl rbx, 0x5
-	WORD $0x014c; BYTE $0xc2 // add rdx, r8
-	LONG $0x217d62c4; WORD $0x1804 // vpmovsxbd ymm8, qword ptr [rax + rbx]
-	LONG $0x217d62c4; WORD $0x184c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rax + rbx + 0x10]
+	WORD $0x0148; BYTE $0xfa // add rdx, rdi
+	LONG $0x217d62c4; WORD $0x1c5c; BYTE $0x40 // vpmovsxbd ymm11, qword ptr [rsp + rbx + 0x40]
+	LONG $0x217d62c4; WORD $0x1c64; BYTE $0x50 // vpmovsxbd ymm12, qword ptr [rsp + rbx + 0x50]
 	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
-	LONG $0xdb7d41c4; BYTE $0x16 // vpand ymm10, ymm0, ymmword ptr [r14]
-	LONG $0x587d62c4; BYTE $0x19 // vpbroadcastd ymm11, dword ptr [rcx]
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	LONG $0x587d62c4; WORD $0x1061 // vpbroadcastd ymm12, dword ptr [rcx + 0x10]
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
-	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0xdb7d41c4; WORD $0x405e // vpand ymm11, ymm0, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x0461 // vpbroadcastd ymm12, dword ptr [rcx + 0x4]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x1461 // vpbroadcastd ymm12, dword ptr [rcx + 0x14]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x0000809edb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r14 + 0x80]
-	LONG $0x587d62c4; WORD $0x0861 // vpbroadcastd ymm12, dword ptr [rcx + 0x8]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x0000809e6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r14 + 0x80]
-	LONG $0x587d62c4; WORD $0x1861 // vpbroadcastd ymm12, dword ptr [rcx + 0x18]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x0000c09edb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r14 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c61 // vpbroadcastd ymm12, dword ptr [rcx + 0xc]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x0000c09e6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r14 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0xf52d41c4; BYTE $0xd5 // vpmaddwd ymm10, ymm10, ymm13
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x217d62c4; WORD $0x185c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [rax + rbx + 0x18]
-	LONG $0x217d62c4; WORD $0x1864; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [rax + rbx + 0x8]
-	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x51107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rcx + 0x24]
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
-	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d62c4; WORD $0x2041 // vbroadcastss ymm8, dword ptr [rcx + 0x20]
-	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
-	LONG $0x587d62c4; BYTE $0x19 // vpbroadcastd ymm11, dword ptr [rcx]
-	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
-	LONG $0xb82dc2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm10, ymm8 # ymm3 = (ymm10 * ymm8) + ymm3
-	LONG $0x52db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x20]
-	LONG $0x5b7c41c4; BYTE $0xc4 // vcvtdq2ps ymm8, ymm12
-	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x1061 // vpbroadcastd ymm12, dword ptr [rcx + 0x10]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0x5adb7dc5; BYTE $0x60 // vpand ymm11, ymm0, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x0461 // vpbroadcastd ymm12, dword ptr [rcx + 0x4]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x1461 // vpbroadcastd ymm12, dword ptr [rcx + 0x14]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x000000a09adb7dc5 // vpand ymm11, ymm0, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x0861 // vpbroadcastd ymm12, dword ptr [rcx + 0x8]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x000000a09a6f7ec5 // vmovdqu ymm11, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x1861 // vpbroadcastd ymm12, dword ptr [rcx + 0x18]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x000000e09adb7dc5 // vpand ymm11, ymm0, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c61 // vpbroadcastd ymm12, dword ptr [rcx + 0xc]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	QUAD $0x000000e09a6f7ec5 // vmovdqu ymm11, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
+	LONG $0xdb6541c4; BYTE $0x2e // vpand ymm13, ymm3, ymmword ptr [r14]
+	LONG $0x587d62c4; BYTE $0x30 // vpbroadcastd ymm14, dword ptr [rax]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x36 // vmovdqu ymm14, ymmword ptr [r14]
+	LONG $0x587d62c4; WORD $0x1078 // vpbroadcastd ymm15, dword ptr [rax + 0x10]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0xdf5924c5 // vmulps ymm11, ymm11, ymm7
+	LONG $0x593c41c4; BYTE $0xe4 // vmulps ymm12, ymm8, ymm12
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	LONG $0xdb6541c4; WORD $0x4076 // vpand ymm14, ymm3, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x0478 // vpbroadcastd ymm15, dword ptr [rax + 0x4]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	LONG $0x6f7e41c4; WORD $0x4076 // vmovdqu ymm14, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x1478 // vpbroadcastd ymm15, dword ptr [rax + 0x14]
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x000080b6db6541c4; BYTE $0x00 // vpand ymm14, ymm3, ymmword ptr [r14 + 0x80]
+	LONG $0x587d62c4; WORD $0x0878 // vpbroadcastd ymm15, dword ptr [rax + 0x8]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x000080b66f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r14 + 0x80]
+	LONG $0x587d62c4; WORD $0x1878 // vpbroadcastd ymm15, dword ptr [rax + 0x18]
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x0000c0b6db6541c4; BYTE $0x00 // vpand ymm14, ymm3, ymmword ptr [r14 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c78 // vpbroadcastd ymm15, dword ptr [rax + 0xc]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x0000c0b66f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r14 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c78 // vpbroadcastd ymm15, dword ptr [rax + 0x1c]
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	LONG $0xecf515c5 // vpmaddwd ymm13, ymm13, ymm4
+	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
+	LONG $0x592441c4; BYTE $0xdd // vmulps ymm11, ymm11, ymm13
+	LONG $0x68107ac5; BYTE $0x24 // vmovss xmm13, dword ptr [rax + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
+	LONG $0x187d42c4; BYTE $0xed // vbroadcastss ymm13, xmm13
+	LONG $0xac1d42c4; BYTE $0xeb // vfnmadd213ps ymm13, ymm12, ymm11 # ymm13 = -(ymm12 * ymm13) + ymm11
+	LONG $0x187d62c4; WORD $0x2058 // vbroadcastss ymm11, dword ptr [rax + 0x20]
+	LONG $0x217d62c4; WORD $0x1c64; BYTE $0x58 // vpmovsxbd ymm12, qword ptr [rsp + rbx + 0x58]
+	LONG $0xb815c2c4; BYTE $0xf3 // vfmadd231ps ymm6, ymm13, ymm11 # ymm6 = (ymm13 * ymm11) + ymm6
+	LONG $0x217d62c4; WORD $0x1c5c; BYTE $0x48 // vpmovsxbd ymm11, qword ptr [rsp + rbx + 0x48]
+	LONG $0x6adb65c5; BYTE $0x20 // vpand ymm13, ymm3, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; BYTE $0x30 // vpbroadcastd ymm14, dword ptr [rax]
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x592c41c4; BYTE $0xe4 // vmulps ymm12, ymm10, ymm12
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0x726f7ec5; BYTE $0x20 // vmovdqu ymm14, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x1078 // vpbroadcastd ymm15, dword ptr [rax + 0x10]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x593441c4; BYTE $0xdb // vmulps ymm11, ymm9, ymm11
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	LONG $0x72db65c5; BYTE $0x60 // vpand ymm14, ymm3, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0478 // vpbroadcastd ymm15, dword ptr [rax + 0x4]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	LONG $0x726f7ec5; BYTE $0x60 // vmovdqu ymm14, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1478 // vpbroadcastd ymm15, dword ptr [rax + 0x14]
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x000000a0b2db65c5 // vpand ymm14, ymm3, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x0878 // vpbroadcastd ymm15, dword ptr [rax + 0x8]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x000000a0b26f7ec5 // vmovdqu ymm14, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1878 // vpbroadcastd ymm15, dword ptr [rax + 0x18]
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x000000e0b2db65c5 // vpand ymm14, ymm3, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c78 // vpbroadcastd ymm15, dword ptr [rax + 0xc]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	QUAD $0x000000e0b26f7ec5 // vmovdqu ymm14, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c78 // vpbroadcastd ymm15, dword ptr [rax + 0x1c]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0xf52d41c4; BYTE $0xd5 // vpmaddwd ymm10, ymm10, ymm13
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x187de2c4; WORD $0x2049 // vbroadcastss ymm1, dword ptr [rcx + 0x20]
-	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x51107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rcx + 0x24]
-	LONG $0x30c18348 // add rcx, 0x30
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
-	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0xb82de2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm10, ymm1 # ymm2 = (ymm10 * ymm1) + ymm2
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xfd0d41c4; BYTE $0xed // vpaddw ymm13, ymm14, ymm13
+	LONG $0xecf515c5 // vpmaddwd ymm13, ymm13, ymm4
+	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
+	LONG $0x187de2c4; WORD $0x2040 // vbroadcastss ymm0, dword ptr [rax + 0x20]
+	LONG $0x592441c4; BYTE $0xdd // vmulps ymm11, ymm11, ymm13
+	LONG $0x68107ac5; BYTE $0x24 // vmovss xmm13, dword ptr [rax + 0x24]
+	LONG $0x30c08348 // add rax, 0x30
+	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
+	LONG $0x187d42c4; BYTE $0xed // vbroadcastss ymm13, xmm13
+	LONG $0xac1d42c4; BYTE $0xeb // vfnmadd213ps ymm13, ymm12, ymm11 # ymm13 = -(ymm12 * ymm13) + ymm11
+	LONG $0xb815e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm13, ymm0 # ymm5 = (ymm13 * ymm0) + ymm5
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfd89850f; WORD $0xffff // jne 0x19730 <pq_q4_k+0x1210>
-	WORD $0xc7ff // inc edi
-	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
-	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfd68850f; WORD $0xffff // jne 0x19720 <pq_q4_k+0x1200>
-	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
-	LONG $0x08fe8348 // cmp rsi, 0x8
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfd378f0f; WORD $0xffff // jg 0x19700 <pq_q4_k+0x11e0>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xec38850f; WORD $0xffff // jne 0x1860a <pq_q4_k+0xea>
-	LONG $0xffec41e9; BYTE $0xff // jmp 0x18618 <pq_q4_k+0xf8>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xffec1ce9; BYTE $0xff // jmp 0x18600 <pq_q4_k+0xe0>
-	LONG $0x90c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0x90
+	LONG $0xfd87850f; WORD $0xffff // jne 0x19b60 <pq_q4_k+0x1640>
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
+	LONG $0x04f88349 // cmp r8, 0x4
+	LONG $0xfc93850f; WORD $0xffff // jne 0x19a80 <pq_q4_k+0x1560>
+	LONG $0xf8518d48 // lea rdx, [rcx - 0x8]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
+	LONG $0xfc4f8f0f; WORD $0xffff // jg 0x19a50 <pq_q4_k+0x1530>
+	WORD $0x3deb // jmp 0x19e40 <pq_q4_k+0x1920>
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0xe837840f; WORD $0xffff // je 0x18650 <pq_q4_k+0x130>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x2811fcc5 // vmovups ymmword ptr [rax], ymm5
+	LONG $0x7011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm6
+	LONG $0xffe824e9; BYTE $0xff // jmp 0x18650 <pq_q4_k+0x130>
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0xe802840f; WORD $0xffff // je 0x18650 <pq_q4_k+0x130>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x3011fcc5 // vmovups ymmword ptr [rax], ymm6
+	LONG $0x6811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm5
+	LONG $0xffe7efe9; BYTE $0xff // jmp 0x18650 <pq_q4_k+0x130>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -7640,1316 +7829,1506 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q5_k: +39424
+	// pq_q5_k: +40576
 	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x58ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x158
-	WORD $0x894d; BYTE $0xcf // mov r15, r9
-	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
-	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x1a9d8e0f; WORD $0x0000 // jle 0x1b4d1 <pq_q5_k+0x1ad1>
-	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
-	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
-	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
-	QUAD $0x0072f105597d62c4; BYTE $0x00 // vpbroadcastq ymm8, qword ptr [rip + 0x72f1] # 0x20d38 <peak_i8+0x298>
-	QUAD $0x0072e005197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x72e0] # 0x20d30 <peak_i8+0x290>
-	LONG $0xd1b60f41 // movzx edx, r9b
-	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
-	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	LONG $0xc0e48348 // and rsp, -0x40
+	LONG $0x00ec8148; WORD $0x0002; BYTE $0x00 // sub rsp, 0x200
+	QUAD $0x00000098248c894c // mov qword ptr [rsp + 0x98], r9
+	LONG $0x10f9c149 // sar r9, 0x10
+	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	LONG $0x24548948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdx
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x1ec08e0f; WORD $0x0000 // jle 0x1bd81 <pq_q5_k+0x1f01>
+	QUAD $0x0000009824848b48 // mov rax, qword ptr [rsp + 0x98]
+	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
+	QUAD $0x00773905197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x7739] # 0x21610 <peak_i8+0x2c0>
+	QUAD $0x00772815597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0x7728] # 0x21608 <peak_i8+0x2b8>
+	QUAD $0x0077170d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x7717] # 0x21600 <peak_i8+0x2b0>
+	QUAD $0x0076683d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x7668] # 0x2155a <peak_i8+0x20a>
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
+	WORD $0xc189 // mov ecx, eax
+	WORD $0xe9c1; BYTE $0x09 // shr ecx, 0x9
+	WORD $0xb60f; BYTE $0xf0 // movzx esi, al
+	LONG $0x07408d49 // lea rax, [r8 + 0x7]
+	WORD $0xe183; BYTE $0x03 // and ecx, 0x3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	LONG $0xc8490f49 // cmovns rcx, r8
-	QUAD $0x0000009024848948 // mov qword ptr [rsp + 0x90], rax
-	LONG $0x03e9c148 // shr rcx, 0x3
-	LONG $0x40c16948; WORD $0x000b; BYTE $0x00 // imul rax, rcx, 0xb40
-	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
+	LONG $0xc0490f49 // cmovns rax, r8
+	QUAD $0x000000b8248c8948 // mov qword ptr [rsp + 0xb8], rcx
+	QUAD $0x00000000950c8d48 // lea rcx, [4*rdx]
+	LONG $0x03e8c148 // shr rax, 0x3
+	QUAD $0x000120248429fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x120], ymm0
+	QUAD $0x00010024947ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x100], ymm2
+	QUAD $0x0000e0248c29fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0xe0], ymm1
+	LONG $0x00c06948; WORD $0x000b; BYTE $0x00 // imul rax, rax, 0xb00
+	LONG $0x49048d4c // lea r8, [rcx + 2*rcx]
+	QUAD $0x000000d02484894c // mov qword ptr [rsp + 0xd0], r8
+	WORD $0x8949; BYTE $0xd0 // mov r8, rdx
+	LONG $0x04e0c149 // shl r8, 0x4
+	QUAD $0x000000c824848948 // mov qword ptr [rsp + 0xc8], rax
+	LONG $0x89048d48 // lea rax, [rcx + 4*rcx]
+	QUAD $0x000000c02484894c // mov qword ptr [rsp + 0xc0], r8
+	QUAD $0x000000b024848948 // mov qword ptr [rsp + 0xb0], rax
+	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	QUAD $0x000000a824848948 // mov qword ptr [rsp + 0xa8], rax
+	LONG $0xd2048d48 // lea rax, [rdx + 8*rdx]
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	WORD $0x0148; BYTE $0xd0 // add rax, rdx
 	QUAD $0x000000a024848948 // mov qword ptr [rsp + 0xa0], rax
-	QUAD $0x0000b8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb8], ymm0
-	LONG $0x447f7ec5; WORD $0x3024 // vmovdqu ymmword ptr [rsp + 0x30], ymm8
-	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
-	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	QUAD $0x0000008824848948 // mov qword ptr [rsp + 0x88], rax
-	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	QUAD $0x000000a824b48948 // mov qword ptr [rsp + 0xa8], rsi
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	QUAD $0x0000009824b48948 // mov qword ptr [rsp + 0x98], rsi
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	QUAD $0x0000008024848948 // mov qword ptr [rsp + 0x80], rax
-	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rax
-	WORD $0x37eb // jmp 0x19b28 <pq_q5_k+0x128>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	QUAD $0x000000a024b48b48 // mov rsi, qword ptr [rsp + 0xa0]
-	QUAD $0x000000b0248c8b48 // mov rcx, qword ptr [rsp + 0xb0]
-	LONG $0x24448348; WORD $0x4028 // add qword ptr [rsp + 0x28], 0x40
-	LONG $0x24340148 // add qword ptr [rsp], rsi
-	LONG $0xff798d4c // lea r15, [rcx - 0x1]
+	WORD $0x3beb // jmp 0x19fde <pq_q5_k+0x15e>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
+	QUAD $0x000000c824948b48 // mov rdx, qword ptr [rsp + 0xc8]
+	QUAD $0x000000d8248c8b48 // mov rcx, qword ptr [rsp + 0xd8]
+	LONG $0x24448348; WORD $0x4030 // add qword ptr [rsp + 0x30], 0x40
+	LONG $0x24540148; BYTE $0x10 // add qword ptr [rsp + 0x10], rdx
+	LONG $0xff498d4c // lea r9, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x19a98e0f; WORD $0x0000 // jle 0x1b4d1 <pq_q5_k+0x1ad1>
-	QUAD $0x000000b024bc894c // mov qword ptr [rsp + 0xb0], r15
-	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x04d3850f; WORD $0x0000 // jne 0x1a010 <pq_q5_k+0x610>
-	QUAD $0x0000009024848b48 // mov rax, qword ptr [rsp + 0x90]
+	LONG $0x1da38e0f; WORD $0x0000 // jle 0x1bd81 <pq_q5_k+0x1f01>
+	QUAD $0x00000000982484f7; WORD $0x0001; BYTE $0x00 // test dword ptr [rsp + 0x98], 0x100
+	QUAD $0x000000d8248c894c // mov qword ptr [rsp + 0xd8], r9
+	LONG $0x05a9850f; WORD $0x0000 // jne 0x1a5a0 <pq_q5_k+0x720>
+	QUAD $0x000000b824848b48 // mov rax, qword ptr [rsp + 0xb8]
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x105b840f; WORD $0x0000 // je 0x1aba9 <pq_q5_k+0x11a9>
+	LONG $0x12d6840f; WORD $0x0000 // je 0x1b2de <pq_q5_k+0x145e>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x14f3850f; WORD $0x0000 // jne 0x1b04a <pq_q5_k+0x164a>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x19248e0f; WORD $0x0000 // jle 0x1b484 <pq_q5_k+0x1a84>
-	LONG $0x24248b4c // mov r12, qword ptr [rsp]
-	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
+	LONG $0x1829850f; WORD $0x0000 // jne 0x1b83a <pq_q5_k+0x19ba>
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x1d0b8e0f; WORD $0x0000 // jle 0x1bd25 <pq_q5_k+0x1ea5>
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	LONG $0x247c8b4c; BYTE $0x18 // mov r15, qword ptr [rsp + 0x18]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0x894d; BYTE $0xe2 // mov r10, r12
-	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
-	WORD $0x13eb // jmp 0x19b93 <pq_q5_k+0x193>
-	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	WORD $0x894d; BYTE $0xf4 // mov r12, r14
+	LONG $0x00e48149; WORD $0xffff; BYTE $0xff // and r12, -0x100
+	WORD $0x1eeb // jmp 0x1a059 <pq_q5_k+0x1d9>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	QUAD $0x00000140248c8b48 // mov rcx, qword ptr [rsp + 0x140]
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
 	LONG $0xf8418d48 // lea rax, [rcx - 0x8]
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x190d8e0f; WORD $0x0000 // jle 0x1b4a0 <pq_q5_k+0x1aa0>
-	LONG $0x137dc2c4; WORD $0x242c // vcvtph2ps ymm5, xmmword ptr [r12]
-	LONG $0x137dc2c4; WORD $0x2474; BYTE $0x20 // vcvtph2ps ymm6, xmmword ptr [r12 + 0x20]
-	LONG $0x137dc2c4; WORD $0x247c; BYTE $0x10 // vcvtph2ps ymm7, xmmword ptr [r12 + 0x10]
-	LONG $0x137d42c4; WORD $0x2444; BYTE $0x30 // vcvtph2ps ymm8, xmmword ptr [r12 + 0x30]
-	LONG $0x40c48349 // add r12, 0x40
-	WORD $0xf631 // xor esi, esi
-	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
-	WORD $0x13eb // jmp 0x19bce <pq_q5_k+0x1ce>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0xc6ff // inc esi
-	LONG $0xc0c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x2c0
-	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
-	WORD $0xb274 // je 0x19b80 <pq_q5_k+0x180>
-	LONG $0x24448d49; BYTE $0x40 // lea rax, [r12 + 0x40]
-	QUAD $0x0000018024bc8d49 // lea rdi, [r12 + 0x180]
-	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
-	WORD $0xd231 // xor edx, edx
-	LONG $0x0003aae9; BYTE $0x00 // jmp 0x19f8f <pq_q5_k+0x58f>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	QUAD $0x00709a35797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x709a] # 0x20c9a <peak_i8+0x1fa>
-	LONG $0x217dc2c4; WORD $0x1414 // vpmovsxbd ymm2, qword ptr [r12 + rdx]
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xca5b7cc5 // vcvtdq2ps ymm9, ymm2
-	LONG $0x217dc2c4; WORD $0x1454; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [r12 + rdx + 0x10]
-	QUAD $0x0000b8248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0xb8]
-	LONG $0x446ffec5; WORD $0x3024 // vmovdqu ymm0, ymmword ptr [rsp + 0x30]
-	LONG $0x5bdb75c5; BYTE $0x40 // vpand ymm11, ymm1, ymmword ptr [rbx + 0x40]
-	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
-	LONG $0xd25b7cc5 // vcvtdq2ps ymm10, ymm2
-	LONG $0x136ffec5 // vmovdqu ymm2, ymmword ptr [rbx]
-	LONG $0xd6592cc5 // vmulps ymm10, ymm10, ymm6
+	LONG $0x1cd48e0f; WORD $0x0000 // jle 0x1bd2d <pq_q5_k+0x1ead>
+	LONG $0x137dc2c4; BYTE $0x36 // vcvtph2ps ymm6, xmmword ptr [r14]
+	LONG $0x137dc2c4; WORD $0x207e // vcvtph2ps ymm7, xmmword ptr [r14 + 0x20]
+	LONG $0x137d42c4; WORD $0x1046 // vcvtph2ps ymm8, xmmword ptr [r14 + 0x10]
+	LONG $0x137d42c4; WORD $0x304e // vcvtph2ps ymm9, xmmword ptr [r14 + 0x30]
+	LONG $0x00b68d49; WORD $0x0001; BYTE $0x00 // lea rsi, [r14 + 0x100]
+	WORD $0xff31 // xor edi, edi
+	QUAD $0x0000014024848948 // mov qword ptr [rsp + 0x140], rax
+	WORD $0x1deb // jmp 0x1a0a0 <pq_q5_k+0x220>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0xff48; BYTE $0xc7 // inc rdi
+	LONG $0x80c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x280
+	LONG $0x04ff8348 // cmp rdi, 0x4
+	WORD $0xa074 // je 0x1a040 <pq_q5_k+0x1c0>
+	LONG $0x03ff8348 // cmp rdi, 0x3
+	LONG $0x00a6850f; WORD $0x0000 // jne 0x1a150 <pq_q5_k+0x2d0>
+	LONG $0x6f7ec1c4; WORD $0x4046 // vmovdqu ymm0, ymmword ptr [r14 + 0x40]
+	QUAD $0x0000808e6f7ec1c4; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [r14 + 0x80]
+	QUAD $0x000120249c6ffdc5; BYTE $0x00 // vmovdqa ymm3, ymmword ptr [rsp + 0x120]
+	QUAD $0x00010024946f7dc5; BYTE $0x00 // vmovdqa ymm10, ymmword ptr [rsp + 0x100]
+	QUAD $0x0000c0966f7ec1c4; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [r14 + 0xc0]
+	QUAD $0x0000e0249c6f7dc5; BYTE $0x00 // vmovdqa ymm11, ymmword ptr [rsp + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
+	LONG $0xc9dbadc5 // vpand ymm1, ymm10, ymm1
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0xd272f5c5; BYTE $0x02 // vpsrld ymm1, ymm2, 0x2
+	LONG $0xc9dba5c5 // vpand ymm1, ymm11, ymm1
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	LONG $0x447ffdc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm0
+	LONG $0x6f7ec1c4; WORD $0x6046 // vmovdqu ymm0, ymmword ptr [r14 + 0x60]
+	QUAD $0x0000a08e6f7ec1c4; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [r14 + 0xa0]
+	QUAD $0x0000e0966f7ec1c4; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [r14 + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
+	LONG $0xc9dbadc5 // vpand ymm1, ymm10, ymm1
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0xd272f5c5; BYTE $0x02 // vpsrld ymm1, ymm2, 0x2
+	LONG $0xc9dba5c5 // vpand ymm1, ymm11, ymm1
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	WORD $0x31eb // jmp 0x1a174 <pq_q5_k+0x2f4>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x06e0c148 // shl rax, 0x6
+	QUAD $0x0074c005597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x74c0] # 0x21620 <peak_i8+0x2d0>
+	LONG $0xdb7dc1c4; WORD $0x064c; BYTE $0x40 // vpand ymm1, ymm0, ymmword ptr [r14 + rax + 0x40]
+	LONG $0x4c7ffdc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm1
+	LONG $0xdb7dc1c4; WORD $0x0644; BYTE $0x60 // vpand ymm0, ymm0, ymmword ptr [r14 + rax + 0x60]
+	WORD $0x01b0 // mov al, 0x1
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x447ffdc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm0
+	LONG $0x00038fe9; BYTE $0x00 // jmp 0x1a513 <pq_q5_k+0x693>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x05e0c149 // shl r8, 0x5
+	WORD $0x0148; BYTE $0xf1 // add rcx, rsi
+	QUAD $0x00745815597d62c4; BYTE $0x00 // vpbroadcastq ymm10, qword ptr [rip + 0x7458] # 0x215f8 <peak_i8+0x2a8>
+	QUAD $0x0074471d597d62c4; BYTE $0x00 // vpbroadcastq ymm11, qword ptr [rip + 0x7447] # 0x215f0 <peak_i8+0x2a0>
+	LONG $0x217da2c4; WORD $0x0444; BYTE $0x40 // vpmovsxbd ymm0, qword ptr [rsp + r8 + 0x40]
+	LONG $0x217da2c4; WORD $0x044c; BYTE $0x50 // vpmovsxbd ymm1, qword ptr [rsp + r8 + 0x50]
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0x126ffec5 // vmovdqu ymm2, ymmword ptr [rdx]
+	LONG $0x5adba5c5; BYTE $0x40 // vpand ymm3, ymm11, ymmword ptr [rdx + 0x40]
 	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
-	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
-	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
-	LONG $0x587d42c4; WORD $0x005d // vpbroadcastd ymm11, dword ptr [r13]
-	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
-	LONG $0x636f7ec5; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rbx + 0x40]
-	LONG $0x1bdb7dc5 // vpand ymm11, ymm0, ymmword ptr [rbx]
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd3ebedc5 // vpor ymm2, ymm2, ymm3
+	LONG $0x587dc2c4; BYTE $0x1f // vpbroadcastd ymm3, dword ptr [r15]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
+	LONG $0xc959c4c5 // vmulps ymm1, ymm7, ymm1
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x626f7ec5; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rdx + 0x40]
+	LONG $0x1adbadc5 // vpand ymm3, ymm10, ymmword ptr [rdx]
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1065 // vpbroadcastd ymm12, dword ptr [r13 + 0x10]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x1b6f7ec5 // vmovdqu ymm11, ymmword ptr [rbx]
-	QUAD $0x00000080a3db75c5 // vpand ymm12, ymm1, ymmword ptr [rbx + 0x80]
-	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0465 // vpbroadcastd ymm12, dword ptr [r13 + 0x4]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x1b6f7ec5 // vmovdqu ymm11, ymmword ptr [rbx]
-	QUAD $0x00000080a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0x80]
-	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
+	LONG $0xdb1d41c4; BYTE $0xe3 // vpand ymm12, ymm12, ymm11
+	LONG $0xdbeb9dc5 // vpor ymm3, ymm12, ymm3
+	LONG $0x587d42c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [r15 + 0x10]
+	LONG $0x0465c2c4; BYTE $0xdc // vpmaddubsw ymm3, ymm3, ymm12
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x1a6ffec5 // vmovdqu ymm3, ymmword ptr [rdx]
+	QUAD $0x00000080a2db25c5 // vpand ymm12, ymm11, ymmword ptr [rdx + 0x80]
+	LONG $0xf372e5c5; BYTE $0x03 // vpslld ymm3, ymm3, 0x3
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdbeb9dc5 // vpor ymm3, ymm12, ymm3
+	LONG $0x587d42c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [r15 + 0x4]
+	LONG $0x0465c2c4; BYTE $0xdc // vpmaddubsw ymm3, ymm3, ymm12
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x1a6ffec5 // vmovdqu ymm3, ymmword ptr [rdx]
+	QUAD $0x00000080a26f7ec5 // vmovdqu ymm12, ymmword ptr [rdx + 0x80]
+	LONG $0xd372e5c5; BYTE $0x01 // vpsrld ymm3, ymm3, 0x1
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1465 // vpbroadcastd ymm12, dword ptr [r13 + 0x14]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0xdaf50dc5 // vpmaddwd ymm11, ymm14, ymm2
-	LONG $0x136ffec5 // vmovdqu ymm2, ymmword ptr [rbx]
-	QUAD $0x000000c0a3db75c5 // vpand ymm12, ymm1, ymmword ptr [rbx + 0xc0]
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdb1d41c4; BYTE $0xe3 // vpand ymm12, ymm12, ymm11
+	LONG $0xdbeb9dc5 // vpor ymm3, ymm12, ymm3
+	LONG $0x587d42c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [r15 + 0x14]
+	LONG $0x0465c2c4; BYTE $0xdc // vpmaddubsw ymm3, ymm3, ymm12
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xe2f505c5 // vpmaddwd ymm12, ymm15, ymm2
+	LONG $0x126ffec5 // vmovdqu ymm2, ymmword ptr [rdx]
+	QUAD $0x000000c09adba5c5 // vpand ymm3, ymm11, ymmword ptr [rdx + 0xc0]
 	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
-	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
-	LONG $0xd2eb9dc5 // vpor ymm2, ymm12, ymm2
-	LONG $0x587d42c4; WORD $0x0865 // vpbroadcastd ymm12, dword ptr [r13 + 0x8]
-	LONG $0x046dc2c4; BYTE $0xd4 // vpmaddubsw ymm2, ymm2, ymm12
-	LONG $0x236f7ec5 // vmovdqu ymm12, ymmword ptr [rbx]
-	QUAD $0x000000c0ab6f7ec5 // vmovdqu ymm13, ymmword ptr [rbx + 0xc0]
-	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd3ebedc5 // vpor ymm2, ymm2, ymm3
+	LONG $0x587dc2c4; WORD $0x085f // vpbroadcastd ymm3, dword ptr [r15 + 0x8]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x1a6ffec5 // vmovdqu ymm3, ymmword ptr [rdx]
+	QUAD $0x000000c0aa6f7ec5 // vmovdqu ymm13, ymmword ptr [rdx + 0xc0]
+	LONG $0xd372e5c5; BYTE $0x02 // vpsrld ymm3, ymm3, 0x2
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d42c4; WORD $0x186d // vpbroadcastd ymm13, dword ptr [r13 + 0x18]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x236f7ec5 // vmovdqu ymm12, ymmword ptr [rbx]
-	QUAD $0x00000100abdb75c5 // vpand ymm13, ymm1, ymmword ptr [rbx + 0x100]
-	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d42c4; WORD $0x0c6d // vpbroadcastd ymm13, dword ptr [r13 + 0xc]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x236f7ec5 // vmovdqu ymm12, ymmword ptr [rbx]
-	QUAD $0x00000100ab6f7ec5 // vmovdqu ymm13, ymmword ptr [rbx + 0x100]
-	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdb1541c4; BYTE $0xeb // vpand ymm13, ymm13, ymm11
+	LONG $0xdbeb95c5 // vpor ymm3, ymm13, ymm3
+	LONG $0x587d42c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [r15 + 0x18]
+	LONG $0x0465c2c4; BYTE $0xdd // vpmaddubsw ymm3, ymm3, ymm13
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x1a6ffec5 // vmovdqu ymm3, ymmword ptr [rdx]
+	QUAD $0x00000100aadb25c5 // vpand ymm13, ymm11, ymmword ptr [rdx + 0x100]
+	LONG $0xdbfee5c5 // vpaddd ymm3, ymm3, ymm3
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdbeb95c5 // vpor ymm3, ymm13, ymm3
+	LONG $0x587d42c4; WORD $0x0c6f // vpbroadcastd ymm13, dword ptr [r15 + 0xc]
+	LONG $0x0465c2c4; BYTE $0xdd // vpmaddubsw ymm3, ymm3, ymm13
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x1a6ffec5 // vmovdqu ymm3, ymmword ptr [rdx]
+	QUAD $0x00000100aa6f7ec5 // vmovdqu ymm13, ymmword ptr [rdx + 0x100]
+	LONG $0xd372e5c5; BYTE $0x03 // vpsrld ymm3, ymm3, 0x3
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d42c4; WORD $0x1c6d // vpbroadcastd ymm13, dword ptr [r13 + 0x1c]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0xd2f58dc5 // vpmaddwd ymm2, ymm14, ymm2
-	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdb1541c4; BYTE $0xeb // vpand ymm13, ymm13, ymm11
+	LONG $0xdbeb95c5 // vpor ymm3, ymm13, ymm3
+	LONG $0x587d42c4; WORD $0x1c6f // vpbroadcastd ymm13, dword ptr [r15 + 0x1c]
+	LONG $0x0465c2c4; BYTE $0xdd // vpmaddubsw ymm3, ymm3, ymm13
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f585c5 // vpmaddwd ymm2, ymm15, ymm2
+	LONG $0xd2fe9dc5 // vpaddd ymm2, ymm12, ymm2
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0x217d42c4; WORD $0x145c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [r12 + rdx + 0x18]
-	LONG $0x217d42c4; WORD $0x1464; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [r12 + rdx + 0x8]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0xd259b4c5 // vmulps ymm2, ymm9, ymm2
-	LONG $0x107a41c4; WORD $0x244d // vmovss xmm9, dword ptr [r13 + 0x24]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac2d62c4; BYTE $0xca // vfnmadd213ps ymm9, ymm10, ymm2 # ymm9 = -(ymm10 * ymm9) + ymm2
-	LONG $0x187dc2c4; WORD $0x2055 // vbroadcastss ymm2, dword ptr [r13 + 0x20]
-	LONG $0x5b7c41c4; BYTE $0xd3 // vcvtdq2ps ymm10, ymm11
-	LONG $0x59db75c5; BYTE $0x60 // vpand ymm11, ymm1, ymmword ptr [rcx + 0x60]
-	LONG $0x593c41c4; BYTE $0xd2 // vmulps ymm10, ymm8, ymm10
-	LONG $0xb835e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm9, ymm2 # ymm4 = (ymm9 * ymm2) + ymm4
+	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
+	LONG $0x107ac1c4; WORD $0x2457 // vmovss xmm2, dword ptr [r15 + 0x24]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
+	LONG $0xac75e2c4; BYTE $0xd0 // vfnmadd213ps ymm2, ymm1, ymm0 # ymm2 = -(ymm1 * ymm2) + ymm0
+	LONG $0x187dc2c4; WORD $0x2047 // vbroadcastss ymm0, dword ptr [r15 + 0x20]
+	LONG $0x217da2c4; WORD $0x044c; BYTE $0x58 // vpmovsxbd ymm1, qword ptr [rsp + r8 + 0x58]
+	LONG $0xb86de2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm2, ymm0 # ymm4 = (ymm2 * ymm0) + ymm4
+	LONG $0x217da2c4; WORD $0x0444; BYTE $0x48 // vpmovsxbd ymm0, qword ptr [rsp + r8 + 0x48]
 	LONG $0x516ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rcx + 0x20]
-	LONG $0x5b7c41c4; BYTE $0xcc // vcvtdq2ps ymm9, ymm12
-	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
+	LONG $0x59dba5c5; BYTE $0x60 // vpand ymm3, ymm11, ymmword ptr [rcx + 0x60]
+	LONG $0x0001b841; WORD $0x0000 // mov r8d, 0x1
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc959b4c5 // vmulps ymm1, ymm9, ymm1
 	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
-	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
-	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
-	LONG $0x587d42c4; WORD $0x005d // vpbroadcastd ymm11, dword ptr [r13]
-	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd3ebedc5 // vpor ymm2, ymm2, ymm3
+	LONG $0x587dc2c4; BYTE $0x1f // vpbroadcastd ymm3, dword ptr [r15]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059bcc5 // vmulps ymm0, ymm8, ymm0
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
 	LONG $0x616f7ec5; BYTE $0x60 // vmovdqu ymm12, ymmword ptr [rcx + 0x60]
-	LONG $0x59db7dc5; BYTE $0x20 // vpand ymm11, ymm0, ymmword ptr [rcx + 0x20]
+	LONG $0x59dbadc5; BYTE $0x20 // vpand ymm3, ymm10, ymmword ptr [rcx + 0x20]
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1065 // vpbroadcastd ymm12, dword ptr [r13 + 0x10]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000a0a1db75c5 // vpand ymm12, ymm1, ymmword ptr [rcx + 0xa0]
-	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0465 // vpbroadcastd ymm12, dword ptr [r13 + 0x4]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
+	LONG $0xdb1d41c4; BYTE $0xe3 // vpand ymm12, ymm12, ymm11
+	LONG $0xdbeb9dc5 // vpor ymm3, ymm12, ymm3
+	LONG $0x587d42c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [r15 + 0x10]
+	LONG $0x0465c2c4; BYTE $0xdc // vpmaddubsw ymm3, ymm3, ymm12
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x596ffec5; BYTE $0x20 // vmovdqu ymm3, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000a0a1db25c5 // vpand ymm12, ymm11, ymmword ptr [rcx + 0xa0]
+	LONG $0xf372e5c5; BYTE $0x03 // vpslld ymm3, ymm3, 0x3
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdbeb9dc5 // vpor ymm3, ymm12, ymm3
+	LONG $0x587d42c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [r15 + 0x4]
+	LONG $0x0465c2c4; BYTE $0xdc // vpmaddubsw ymm3, ymm3, ymm12
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x596ffec5; BYTE $0x20 // vmovdqu ymm3, ymmword ptr [rcx + 0x20]
 	QUAD $0x000000a0a16f7ec5 // vmovdqu ymm12, ymmword ptr [rcx + 0xa0]
-	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
+	LONG $0xd372e5c5; BYTE $0x01 // vpsrld ymm3, ymm3, 0x1
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1465 // vpbroadcastd ymm12, dword ptr [r13 + 0x14]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0xdaf50dc5 // vpmaddwd ymm11, ymm14, ymm2
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdb1d41c4; BYTE $0xe3 // vpand ymm12, ymm12, ymm11
+	LONG $0xdbeb9dc5 // vpor ymm3, ymm12, ymm3
+	LONG $0x587d42c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [r15 + 0x14]
+	LONG $0x0465c2c4; BYTE $0xdc // vpmaddubsw ymm3, ymm3, ymm12
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xe2f505c5 // vpmaddwd ymm12, ymm15, ymm2
 	LONG $0x516ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000e0a1db75c5 // vpand ymm12, ymm1, ymmword ptr [rcx + 0xe0]
+	QUAD $0x000000e099dba5c5 // vpand ymm3, ymm11, ymmword ptr [rcx + 0xe0]
 	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
-	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
-	LONG $0xd2eb9dc5 // vpor ymm2, ymm12, ymm2
-	LONG $0x587d42c4; WORD $0x0865 // vpbroadcastd ymm12, dword ptr [r13 + 0x8]
-	LONG $0x046dc2c4; BYTE $0xd4 // vpmaddubsw ymm2, ymm2, ymm12
-	LONG $0x616f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rcx + 0x20]
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd3ebedc5 // vpor ymm2, ymm2, ymm3
+	LONG $0x587dc2c4; WORD $0x085f // vpbroadcastd ymm3, dword ptr [r15 + 0x8]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x596ffec5; BYTE $0x20 // vmovdqu ymm3, ymmword ptr [rcx + 0x20]
 	QUAD $0x000000e0a96f7ec5 // vmovdqu ymm13, ymmword ptr [rcx + 0xe0]
-	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0xd372e5c5; BYTE $0x02 // vpsrld ymm3, ymm3, 0x2
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d42c4; WORD $0x186d // vpbroadcastd ymm13, dword ptr [r13 + 0x18]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x616f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rcx + 0x20]
-	QUAD $0x00000120a9db75c5 // vpand ymm13, ymm1, ymmword ptr [rcx + 0x120]
-	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d42c4; WORD $0x0c6d // vpbroadcastd ymm13, dword ptr [r13 + 0xc]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x616f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rcx + 0x20]
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdb1541c4; BYTE $0xeb // vpand ymm13, ymm13, ymm11
+	LONG $0xdbeb95c5 // vpor ymm3, ymm13, ymm3
+	LONG $0x587d42c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [r15 + 0x18]
+	LONG $0x0465c2c4; BYTE $0xdd // vpmaddubsw ymm3, ymm3, ymm13
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x596ffec5; BYTE $0x20 // vmovdqu ymm3, ymmword ptr [rcx + 0x20]
+	QUAD $0x00000120a9db25c5 // vpand ymm13, ymm11, ymmword ptr [rcx + 0x120]
+	LONG $0xdbfee5c5 // vpaddd ymm3, ymm3, ymm3
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdbeb95c5 // vpor ymm3, ymm13, ymm3
+	LONG $0x587d42c4; WORD $0x0c6f // vpbroadcastd ymm13, dword ptr [r15 + 0xc]
+	LONG $0x0465c2c4; BYTE $0xdd // vpmaddubsw ymm3, ymm3, ymm13
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x596ffec5; BYTE $0x20 // vmovdqu ymm3, ymmword ptr [rcx + 0x20]
 	QUAD $0x00000120a96f7ec5 // vmovdqu ymm13, ymmword ptr [rcx + 0x120]
-	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0x587dc2c4; WORD $0x1c45 // vpbroadcastd ymm0, dword ptr [r13 + 0x1c]
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x041d62c4; BYTE $0xe0 // vpmaddubsw ymm12, ymm12, ymm0
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0xd2f58dc5 // vpmaddwd ymm2, ymm14, ymm2
-	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
+	LONG $0xd372e5c5; BYTE $0x03 // vpsrld ymm3, ymm3, 0x3
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0x722dc1c4; WORD $0x04d5 // vpsrld ymm10, ymm13, 0x4
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0x587d42c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [r15 + 0x1c]
+	LONG $0xdbebadc5 // vpor ymm3, ymm10, ymm3
+	LONG $0x0465c2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm3, ymm11
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f585c5 // vpmaddwd ymm2, ymm15, ymm2
+	LONG $0xd2fe9dc5 // vpaddd ymm2, ymm12, ymm2
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0x187dc2c4; WORD $0x2045 // vbroadcastss ymm0, dword ptr [r13 + 0x20]
-	LONG $0xd259b4c5 // vmulps ymm2, ymm9, ymm2
-	LONG $0x107a41c4; WORD $0x244d // vmovss xmm9, dword ptr [r13 + 0x24]
-	LONG $0x30c58349 // add r13, 0x30
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac2d62c4; BYTE $0xca // vfnmadd213ps ymm9, ymm10, ymm2 # ymm9 = -(ymm10 * ymm9) + ymm2
-	LONG $0xb835e2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm9, ymm0 # ymm3 = (ymm9 * ymm0) + ymm3
-	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfc31840f; WORD $0xffff // je 0x19bc0 <pq_q5_k+0x1c0>
-	LONG $0x920c8d48 // lea rcx, [rdx + 4*rdx]
+	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
+	LONG $0x107ac1c4; WORD $0x2457 // vmovss xmm2, dword ptr [r15 + 0x24]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
+	LONG $0xac75e2c4; BYTE $0xd0 // vfnmadd213ps ymm2, ymm1, ymm0 # ymm2 = -(ymm1 * ymm2) + ymm0
+	LONG $0x187dc2c4; WORD $0x204f // vbroadcastss ymm1, dword ptr [r15 + 0x20]
+	LONG $0x30c78349 // add r15, 0x30
+	LONG $0xb86de2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm1 # ymm5 = (ymm2 * ymm1) + ymm5
+	WORD $0x01a8 // test al, 0x1
+	LONG $0x000000b8; BYTE $0x00 // mov eax, 0x0
+	LONG $0xfb7d840f; WORD $0xffff // je 0x1a090 <pq_q5_k+0x210>
+	LONG $0x800c8d4b // lea rcx, [r8 + 4*r8]
 	LONG $0x06e1c148 // shl rcx, 0x6
-	LONG $0x0f1c8d48 // lea rbx, [rdi + rcx]
-	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	LONG $0xfc4c830f; WORD $0xffff // jae 0x19bf0 <pq_q5_k+0x1f0>
-	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8945; BYTE $0xd6 // mov r14d, r10d
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xceb70f45 // movzx r9d, r14w
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894d; BYTE $0xd7 // mov r15, r10
-	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
-	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
-	WORD $0x8941; BYTE $0xeb // mov r11d, ebp
+	QUAD $0x0000014031948d48 // lea rdx, [rcx + rsi + 0x140]
+	WORD $0x3949; BYTE $0xd4 // cmp r12, rdx
+	LONG $0xfc64830f; WORD $0xffff // jae 0x1a190 <pq_q5_k+0x310>
+	WORD $0x8944; BYTE $0xe3 // mov ebx, r12d
+	WORD $0xebc1; BYTE $0x08 // shr ebx, 0x8
+	WORD $0x8945; BYTE $0xe5 // mov r13d, r12d
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xcdb70f45 // movzx r9d, r13w
+	WORD $0xb60f; BYTE $0xdb // movzx ebx, bl
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
 	LONG $0x3fe38341 // and r11d, 0x3f
 	LONG $0xffe18141; WORD $0x003f; BYTE $0x00 // and r9d, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0xc3fe // inc bl
 	LONG $0x06e3c141 // shl r11d, 0x6
-	WORD $0x294d; BYTE $0xcf // sub r15, r9
-	QUAD $0x0040003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x4000]
-	QUAD $0x0050003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x5000]
-	QUAD $0x0060003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x6000]
-	QUAD $0x0070003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x7000]
-	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	WORD $0xa672 // jb 0x19fb0 <pq_q5_k+0x5b0>
-	LONG $0xfffbe1e9; BYTE $0xff // jmp 0x19bf0 <pq_q5_k+0x1f0>
-	BYTE $0x90 // nop
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x1a035 <pq_q5_k+0x635>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfacb840f; WORD $0xffff // je 0x19b00 <pq_q5_k+0x100>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05228e0f; WORD $0x0000 // jle 0x1a560 <pq_q5_k+0xb60>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
-	WORD $0x894d; BYTE $0xe2 // mov r10, r12
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	WORD $0x294d; BYTE $0xca // sub r10, r9
+	QUAD $0x004000138c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r10 + 0x4000]
+	QUAD $0x005000138c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r10 + 0x5000]
+	QUAD $0x006000138c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r10 + 0x6000]
+	QUAD $0x007000138c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r10 + 0x7000]
+	WORD $0x3949; BYTE $0xd4 // cmp r12, rdx
+	WORD $0xa872 // jb 0x1a540 <pq_q5_k+0x6c0>
+	LONG $0xfffbf3e9; BYTE $0xff // jmp 0x1a190 <pq_q5_k+0x310>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0xb541; BYTE $0x01 // mov r13b, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	WORD $0x1eeb // jmp 0x1a5c6 <pq_q5_k+0x746>
+	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
+	LONG $0x01c5f641 // test r13b, 0x1
+	LONG $0x0000bd41; WORD $0x0000 // mov r13d, 0x0
+	LONG $0xf9ef840f; WORD $0xffff // je 0x19fb5 <pq_q5_k+0x135>
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x05f18e0f; WORD $0x0000 // jle 0x1abc0 <pq_q5_k+0xd40>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0xfc748d4e; BYTE $0x40 // lea r14, [rsp + 8*r15 + 0x40]
+	WORD $0x894d; BYTE $0xfa // mov r10, r15
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
 	LONG $0x04e2c149 // shl r10, 0x4
-	LONG $0x05e5c149 // shl r13, 0x5
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x05e4c149 // shl r12, 0x5
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x137da2c4; WORD $0x163c // vcvtph2ps ymm7, xmmword ptr [rsi + r10]
-	LONG $0x137d22c4; WORD $0x1674; BYTE $0x20 // vcvtph2ps ymm14, xmmword ptr [rsi + r10 + 0x20]
-	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x3e348d4e // lea r14, [rsi + r15]
-	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x9b148d4b // lea rdx, [r11 + 4*r11]
-	LONG $0x05e3c149 // shl r11, 0x5
-	LONG $0x4411fcc5; WORD $0x5824 // vmovups ymmword ptr [rsp + 0x58], ymm0
-	QUAD $0x00011824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x118], ymm4
-	QUAD $0x000138249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x138], ymm2
-	LONG $0x287c41c4; BYTE $0xd6 // vmovaps ymm10, ymm14
-	LONG $0xcf287cc5 // vmovaps ymm9, ymm7
-	QUAD $0x006bc82d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x6bc8] # 0x20c9a <peak_i8+0x1fa>
-	LONG $0x217d82c4; WORD $0x1e04 // vpmovsxbd ymm0, qword ptr [r14 + r11]
-	LONG $0x06e2c148 // shl rdx, 0x6
-	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	QUAD $0x0000f824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xf8], ymm0
-	LONG $0x217d82c4; WORD $0x1e44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r14 + r11 + 0x10]
-	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
-	QUAD $0x0000d824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xd8], ymm0
-	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
-	QUAD $0x0000b824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0xb8]
-	LONG $0xdb5d21c4; WORD $0x2a5c; BYTE $0x40 // vpand ymm11, ymm4, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
-	LONG $0xd2dbbdc5 // vpand ymm2, ymm8, ymm2
-	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
-	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
-	LONG $0x046d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm2, ymm11
-	LONG $0x587d62c4; WORD $0x2067 // vpbroadcastd ymm12, dword ptr [rdi + 0x20]
-	LONG $0x046d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm2, ymm12
-	LONG $0x587d62c4; WORD $0x406f // vpbroadcastd ymm13, dword ptr [rdi + 0x40]
-	LONG $0x046d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm2, ymm13
-	LONG $0x587d62c4; WORD $0x6077 // vpbroadcastd ymm14, dword ptr [rdi + 0x60]
-	LONG $0x046dc2c4; BYTE $0xd6 // vpmaddubsw ymm2, ymm2, ymm14
-	LONG $0x6f7e21c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0xdb3d21c4; WORD $0x2a3c // vpand ymm15, ymm8, ymmword ptr [rdx + r13]
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf4db0dc5 // vpand ymm14, ymm14, ymm4
-	LONG $0xeb0541c4; BYTE $0xf6 // vpor ymm14, ymm15, ymm14
-	LONG $0x587d62c4; WORD $0x107f // vpbroadcastd ymm15, dword ptr [rdi + 0x10]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
-	LONG $0x587d62c4; WORD $0x307f // vpbroadcastd ymm15, dword ptr [rdi + 0x30]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xe4 // vpaddw ymm12, ymm15, ymm12
-	LONG $0x587d62c4; WORD $0x507f // vpbroadcastd ymm15, dword ptr [rdi + 0x50]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
-	LONG $0x587d62c4; WORD $0x707f // vpbroadcastd ymm15, dword ptr [rdi + 0x70]
-	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
-	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
-	QUAD $0x00802abcdb5d21c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0x720dc1c4; WORD $0x03f6 // vpslld ymm14, ymm14, 0x3
-	LONG $0xdb0d41c4; BYTE $0xf0 // vpand ymm14, ymm14, ymm8
-	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x047f // vpbroadcastd ymm15, dword ptr [rdi + 0x4]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
-	LONG $0x587d62c4; WORD $0x247f // vpbroadcastd ymm15, dword ptr [rdi + 0x24]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xe4 // vpaddw ymm12, ymm15, ymm12
-	LONG $0x587d62c4; WORD $0x447f // vpbroadcastd ymm15, dword ptr [rdi + 0x44]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xfd // vpaddw ymm15, ymm15, ymm13
-	LONG $0x587d62c4; WORD $0x646f // vpbroadcastd ymm13, dword ptr [rdi + 0x64]
-	LONG $0x040d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm14, ymm13
-	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
-	LONG $0x6f7e21c4; WORD $0x2a2c // vmovdqu ymm13, ymmword ptr [rdx + r13]
-	QUAD $0x00802ab46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0x7215c1c4; WORD $0x01d5 // vpsrld ymm13, ymm13, 0x1
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf4db0dc5 // vpand ymm14, ymm14, ymm4
-	LONG $0xdb1541c4; BYTE $0xe8 // vpand ymm13, ymm13, ymm8
-	LONG $0xeb15c1c4; BYTE $0xfe // vpor ymm7, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x146f // vpbroadcastd ymm13, dword ptr [rdi + 0x14]
-	LONG $0x044542c4; BYTE $0xed // vpmaddubsw ymm13, ymm7, ymm13
-	LONG $0xfd1541c4; BYTE $0xdb // vpaddw ymm11, ymm13, ymm11
-	LONG $0xf5f525c5 // vpmaddwd ymm14, ymm11, ymm5
-	LONG $0x587d62c4; WORD $0x345f // vpbroadcastd ymm11, dword ptr [rdi + 0x34]
-	LONG $0x044542c4; BYTE $0xdb // vpmaddubsw ymm11, ymm7, ymm11
-	LONG $0xfd2541c4; BYTE $0xdc // vpaddw ymm11, ymm11, ymm12
-	LONG $0xedf525c5 // vpmaddwd ymm13, ymm11, ymm5
-	LONG $0x587d62c4; WORD $0x545f // vpbroadcastd ymm11, dword ptr [rdi + 0x54]
-	LONG $0x044542c4; BYTE $0xdb // vpmaddubsw ymm11, ymm7, ymm11
-	LONG $0xfd2541c4; BYTE $0xdf // vpaddw ymm11, ymm11, ymm15
-	LONG $0xe5f525c5 // vpmaddwd ymm12, ymm11, ymm5
-	LONG $0x587d62c4; WORD $0x745f // vpbroadcastd ymm11, dword ptr [rdi + 0x74]
-	LONG $0x0445c2c4; BYTE $0xfb // vpmaddubsw ymm7, ymm7, ymm11
-	LONG $0xd2fdc5c5 // vpaddw ymm2, ymm7, ymm2
-	LONG $0xddf56dc5 // vpmaddwd ymm11, ymm2, ymm5
-	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
-	QUAD $0x00c02abcdb5da1c4; WORD $0x0000 // vpand ymm7, ymm4, ymmword ptr [rdx + r13 + 0xc0]
-	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
-	LONG $0xd2dbbdc5 // vpand ymm2, ymm8, ymm2
-	LONG $0xd7ebedc5 // vpor ymm2, ymm2, ymm7
-	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
-	LONG $0x046de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm2, ymm7
-	LONG $0x587d62c4; WORD $0x287f // vpbroadcastd ymm15, dword ptr [rdi + 0x28]
-	LONG $0x046d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm2, ymm15
-	LONG $0x587d62c4; WORD $0x4847 // vpbroadcastd ymm8, dword ptr [rdi + 0x48]
-	LONG $0x046d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm2, ymm8
-	LONG $0x587de2c4; WORD $0x6847 // vpbroadcastd ymm0, dword ptr [rdi + 0x68]
-	LONG $0x046de2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm2, ymm0
-	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
-	QUAD $0x00c02a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0xc0]
-	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
-	LONG $0x54dbedc5; WORD $0x3024 // vpand ymm2, ymm2, ymmword ptr [rsp + 0x30]
+	LONG $0x137d22c4; WORD $0x1014 // vcvtph2ps ymm10, xmmword ptr [rax + r10]
+	LONG $0x137d22c4; WORD $0x106c; BYTE $0x20 // vcvtph2ps ymm13, xmmword ptr [rax + r10 + 0x20]
+	LONG $0x00808d4c; WORD $0x0001; BYTE $0x00 // lea r8, [rax + 0x100]
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x03f98348 // cmp rcx, 0x3
+	LONG $0x0096850f; WORD $0x0000 // jne 0x1a6c0 <pq_q5_k+0x840>
+	LONG $0x406ffec5; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rax + 0x40]
+	QUAD $0x00000080886ffec5 // vmovdqu ymm1, ymmword ptr [rax + 0x80]
+	QUAD $0x000120249c6ffdc5; BYTE $0x00 // vmovdqa ymm3, ymmword ptr [rsp + 0x120]
+	QUAD $0x00010024a46ffdc5; BYTE $0x00 // vmovdqa ymm4, ymmword ptr [rsp + 0x100]
+	QUAD $0x000000c0906ffec5 // vmovdqu ymm2, ymmword ptr [rax + 0xc0]
+	QUAD $0x0000e024846f7dc5; BYTE $0x00 // vmovdqa ymm8, ymmword ptr [rsp + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
 	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
 	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
-	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	LONG $0x587de2c4; WORD $0x1857 // vpbroadcastd ymm2, dword ptr [rdi + 0x18]
-	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
-	LONG $0xd7fdedc5 // vpaddw ymm2, ymm2, ymm7
-	LONG $0x587de2c4; WORD $0x387f // vpbroadcastd ymm7, dword ptr [rdi + 0x38]
-	LONG $0x0475e2c4; BYTE $0xff // vpmaddubsw ymm7, ymm1, ymm7
-	LONG $0xfffd85c5 // vpaddw ymm7, ymm15, ymm7
-	LONG $0x587d62c4; WORD $0x587f // vpbroadcastd ymm15, dword ptr [rdi + 0x58]
-	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
-	LONG $0xfd0541c4; BYTE $0xc0 // vpaddw ymm8, ymm15, ymm8
-	LONG $0x587d62c4; WORD $0x787f // vpbroadcastd ymm15, dword ptr [rdi + 0x78]
-	LONG $0x0475c2c4; BYTE $0xcf // vpmaddubsw ymm1, ymm1, ymm15
-	LONG $0xc0fdf5c5 // vpaddw ymm0, ymm1, ymm0
-	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
-	QUAD $0x01002abcdb5d21c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [rdx + r13 + 0x100]
-	LONG $0xc9fef5c5 // vpaddd ymm1, ymm1, ymm1
-	LONG $0x4cdbf5c5; WORD $0x3024 // vpand ymm1, ymm1, ymmword ptr [rsp + 0x30]
-	LONG $0xc9eb85c5 // vpor ymm1, ymm15, ymm1
-	LONG $0x587d62c4; WORD $0x0c7f // vpbroadcastd ymm15, dword ptr [rdi + 0xc]
-	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
-	LONG $0xdafd85c5 // vpaddw ymm3, ymm15, ymm2
-	LONG $0x587de2c4; WORD $0x2c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x2c]
-	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
-	LONG $0xfffdedc5 // vpaddw ymm7, ymm2, ymm7
-	LONG $0x587de2c4; WORD $0x4c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x4c]
-	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
-	LONG $0xd2fdbdc5 // vpaddw ymm2, ymm8, ymm2
-	LONG $0x587d62c4; WORD $0x6c47 // vpbroadcastd ymm8, dword ptr [rdi + 0x6c]
-	LONG $0x0475c2c4; BYTE $0xc8 // vpmaddubsw ymm1, ymm1, ymm8
-	LONG $0x446f7ec5; WORD $0x3024 // vmovdqu ymm8, ymmword ptr [rsp + 0x30]
-	LONG $0xf8fd75c5 // vpaddw ymm15, ymm1, ymm0
-	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
-	QUAD $0x01002a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x100]
-	LONG $0xd072fdc5; BYTE $0x03 // vpsrld ymm0, ymm0, 0x3
-	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
-	LONG $0xc0dbbdc5 // vpand ymm0, ymm8, ymm0
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0xd272f5c5; BYTE $0x02 // vpsrld ymm1, ymm2, 0x2
+	LONG $0xc9dbbdc5 // vpand ymm1, ymm8, ymm1
 	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x1c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x1c]
+	LONG $0x447ffdc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm0
+	LONG $0x406ffec5; BYTE $0x60 // vmovdqu ymm0, ymmword ptr [rax + 0x60]
+	QUAD $0x000000a0886ffec5 // vmovdqu ymm1, ymmword ptr [rax + 0xa0]
+	QUAD $0x000000e0906ffec5 // vmovdqu ymm2, ymmword ptr [rax + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0xd272f5c5; BYTE $0x02 // vpsrld ymm1, ymm2, 0x2
+	LONG $0xc9dbbdc5 // vpand ymm1, ymm8, ymm1
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	WORD $0x25eb // jmp 0x1a6e2 <pq_q5_k+0x862>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0x06e2c148 // shl rdx, 0x6
+	QUAD $0x006f5005597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x6f50] # 0x21620 <peak_i8+0x2d0>
+	LONG $0x4cdbfdc5; WORD $0x4010 // vpand ymm1, ymm0, ymmword ptr [rax + rdx + 0x40]
+	LONG $0x4c7ffdc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm1
+	LONG $0x44dbfdc5; WORD $0x6010 // vpand ymm0, ymm0, ymmword ptr [rax + rdx + 0x60]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x447ffdc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm0
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x89148d4b // lea rdx, [r9 + 4*r9]
+	LONG $0x05e1c149 // shl r9, 0x5
+	QUAD $0x0001a024b429fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x1a0], ymm6
+	QUAD $0x00014024bc29fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x140], ymm7
+	LONG $0x287c41c4; BYTE $0xdd // vmovaps ymm11, ymm13
+	QUAD $0x006ed82d597d62c4; BYTE $0x00 // vpbroadcastq ymm13, qword ptr [rip + 0x6ed8] # 0x215f0 <peak_i8+0x2a0>
+	QUAD $0x006ed725597d62c4; BYTE $0x00 // vpbroadcastq ymm12, qword ptr [rip + 0x6ed7] # 0x215f8 <peak_i8+0x2a8>
+	LONG $0xce297cc5 // vmovaps ymm6, ymm9
+	LONG $0xfd28fcc5 // vmovaps ymm7, ymm5
+	LONG $0xd5297cc5 // vmovaps ymm5, ymm10
+	LONG $0x217d82c4; WORD $0x0e04 // vpmovsxbd ymm0, qword ptr [r14 + r9]
+	LONG $0x06e2c148 // shl rdx, 0x6
+	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	QUAD $0x00016024847ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x160], ymm0
+	LONG $0x217d82c4; WORD $0x0e44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r14 + r9 + 0x10]
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	QUAD $0x00018024847ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x180], ymm0
+	LONG $0x6f7ea1c4; WORD $0x2204 // vmovdqu ymm0, ymmword ptr [rdx + r12]
+	LONG $0xdb15a1c4; WORD $0x224c; BYTE $0x40 // vpand ymm1, ymm13, ymmword ptr [rdx + r12 + 0x40]
+	LONG $0xf072fdc5; BYTE $0x04 // vpslld ymm0, ymm0, 0x4
+	LONG $0xc0db9dc5 // vpand ymm0, ymm12, ymm0
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	LONG $0x587de2c4; BYTE $0x0e // vpbroadcastd ymm1, dword ptr [rsi]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	LONG $0xcbfdf5c5 // vpaddw ymm1, ymm1, ymm3
-	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
-	LONG $0xc9fe8dc5 // vpaddd ymm1, ymm14, ymm1
-	LONG $0x587de2c4; WORD $0x3c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x3c]
-	LONG $0x287c41c4; BYTE $0xf2 // vmovaps ymm14, ymm10
+	LONG $0x587de2c4; WORD $0x2056 // vpbroadcastd ymm2, dword ptr [rsi + 0x20]
+	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
+	LONG $0x587de2c4; WORD $0x405e // vpbroadcastd ymm3, dword ptr [rsi + 0x40]
 	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
-	LONG $0xdffde5c5 // vpaddw ymm3, ymm3, ymm7
-	LONG $0xcf297cc5 // vmovaps ymm7, ymm9
-	LONG $0xddf5e5c5 // vpmaddwd ymm3, ymm3, ymm5
-	LONG $0xebfe15c5 // vpaddd ymm13, ymm13, ymm3
-	LONG $0x587de2c4; WORD $0x5c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x5c]
-	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
+	LONG $0x587d62c4; WORD $0x6046 // vpbroadcastd ymm8, dword ptr [rsi + 0x60]
+	LONG $0x047dc2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm0, ymm8
+	LONG $0x6f7e21c4; WORD $0x2244; BYTE $0x40 // vmovdqu ymm8, ymmword ptr [rdx + r12 + 0x40]
+	LONG $0xdb1d21c4; WORD $0x2234 // vpand ymm14, ymm12, ymmword ptr [rdx + r12]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xdb3d41c4; BYTE $0xc5 // vpand ymm8, ymm8, ymm13
+	LONG $0xeb0d41c4; BYTE $0xc0 // vpor ymm8, ymm14, ymm8
+	LONG $0x587d62c4; WORD $0x1076 // vpbroadcastd ymm14, dword ptr [rsi + 0x10]
+	LONG $0x043d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm8, ymm14
+	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
+	LONG $0x587d62c4; WORD $0x3076 // vpbroadcastd ymm14, dword ptr [rsi + 0x30]
+	LONG $0x043d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm8, ymm14
+	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
+	LONG $0x587d62c4; WORD $0x5076 // vpbroadcastd ymm14, dword ptr [rsi + 0x50]
+	LONG $0x043d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm8, ymm14
+	LONG $0xdbfd8dc5 // vpaddw ymm3, ymm14, ymm3
+	LONG $0x587d62c4; WORD $0x7076 // vpbroadcastd ymm14, dword ptr [rsi + 0x70]
+	LONG $0x043d42c4; BYTE $0xc6 // vpmaddubsw ymm8, ymm8, ymm14
+	LONG $0xc0fdbdc5 // vpaddw ymm0, ymm8, ymm0
+	LONG $0x6f7e21c4; WORD $0x2204 // vmovdqu ymm8, ymmword ptr [rdx + r12]
+	QUAD $0x008022b4db1521c4; WORD $0x0000 // vpand ymm14, ymm13, ymmword ptr [rdx + r12 + 0x80]
+	LONG $0x723dc1c4; WORD $0x03f0 // vpslld ymm8, ymm8, 0x3
+	LONG $0xdb3d41c4; BYTE $0xc4 // vpand ymm8, ymm8, ymm12
+	LONG $0xeb3d41c4; BYTE $0xc6 // vpor ymm8, ymm8, ymm14
+	LONG $0x587d62c4; WORD $0x0476 // vpbroadcastd ymm14, dword ptr [rsi + 0x4]
+	LONG $0x043d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm8, ymm14
+	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
+	LONG $0x587d62c4; WORD $0x2476 // vpbroadcastd ymm14, dword ptr [rsi + 0x24]
+	LONG $0x043d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm8, ymm14
+	LONG $0xf2fd0dc5 // vpaddw ymm14, ymm14, ymm2
+	LONG $0x587de2c4; WORD $0x4456 // vpbroadcastd ymm2, dword ptr [rsi + 0x44]
+	LONG $0x043de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm8, ymm2
+	LONG $0xdbfdedc5 // vpaddw ymm3, ymm2, ymm3
+	LONG $0x587de2c4; WORD $0x6456 // vpbroadcastd ymm2, dword ptr [rsi + 0x64]
+	LONG $0x043de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm8, ymm2
+	LONG $0xd0fdedc5 // vpaddw ymm2, ymm2, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2204 // vmovdqu ymm0, ymmword ptr [rdx + r12]
+	QUAD $0x008022846f7e21c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [rdx + r12 + 0x80]
+	LONG $0xd072fdc5; BYTE $0x01 // vpsrld ymm0, ymm0, 0x1
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xdb3d41c4; BYTE $0xc5 // vpand ymm8, ymm8, ymm13
+	LONG $0xc0db9dc5 // vpand ymm0, ymm12, ymm0
+	LONG $0xc0eb3dc5 // vpor ymm8, ymm8, ymm0
+	LONG $0x587de2c4; WORD $0x1446 // vpbroadcastd ymm0, dword ptr [rsi + 0x14]
+	LONG $0x043de2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm8, ymm0
+	LONG $0xc1fdfdc5 // vpaddw ymm0, ymm0, ymm1
+	LONG $0xc8f585c5 // vpmaddwd ymm1, ymm15, ymm0
+	LONG $0x587de2c4; WORD $0x3446 // vpbroadcastd ymm0, dword ptr [rsi + 0x34]
+	LONG $0x043de2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm8, ymm0
+	LONG $0xc0fd8dc5 // vpaddw ymm0, ymm14, ymm0
+	LONG $0xc0f585c5 // vpmaddwd ymm0, ymm15, ymm0
+	LONG $0x587d62c4; WORD $0x5476 // vpbroadcastd ymm14, dword ptr [rsi + 0x54]
+	LONG $0x043d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm8, ymm14
+	LONG $0xdbfd8dc5 // vpaddw ymm3, ymm14, ymm3
+	QUAD $0x00006c083df565c5 // vpmaddwd ymm15, ymm3, ymmword ptr [rip + 0x6c08] # 0x214c0 <peak_i8+0x170>
+	LONG $0x587de2c4; WORD $0x745e // vpbroadcastd ymm3, dword ptr [rsi + 0x74]
+	LONG $0x043de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm8, ymm3
 	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
-	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
-	LONG $0xe2fe1dc5 // vpaddd ymm12, ymm12, ymm2
-	LONG $0x587de2c4; WORD $0x7c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x7c]
-	QUAD $0x0000d8249c5bfcc5; BYTE $0x00 // vcvtdq2ps ymm3, ymmword ptr [rsp + 0xd8]
-	LONG $0x047de2c4; BYTE $0xc2 // vpmaddubsw ymm0, ymm0, ymm2
-	QUAD $0x0000f824945bfcc5; BYTE $0x00 // vcvtdq2ps ymm2, ymmword ptr [rsp + 0xf8]
-	LONG $0xc0fd85c5 // vpaddw ymm0, ymm15, ymm0
-	LONG $0xc5f5fdc5 // vpmaddwd ymm0, ymm0, ymm5
-	LONG $0xd0fe25c5 // vpaddd ymm10, ymm11, ymm0
-	LONG $0xc15bfcc5 // vcvtdq2ps ymm0, ymm1
-	QUAD $0x000001208f10fac5 // vmovss xmm1, dword ptr [rdi + 0x120]
-	QUAD $0x00011824a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x118]
-	LONG $0x6c10fcc5; WORD $0x5824 // vmovups ymm5, ymmword ptr [rsp + 0x58]
-	LONG $0xda5934c5 // vmulps ymm11, ymm9, ymm2
-	LONG $0xcb590cc5 // vmulps ymm9, ymm14, ymm3
-	QUAD $0x000138249410fcc5; BYTE $0x00 // vmovups ymm2, ymmword ptr [rsp + 0x138]
-	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
-	QUAD $0x00010087187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x100]
-	LONG $0xb875e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm1, ymm0 # ymm4 = (ymm1 * ymm0) + ymm4
-	QUAD $0x000001248f10fac5 // vmovss xmm1, dword ptr [rdi + 0x124]
-	LONG $0x5b7cc1c4; BYTE $0xc5 // vcvtdq2ps ymm0, ymm13
-	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
-	QUAD $0x00010487187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x104]
-	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
-	QUAD $0x000001288f10fac5 // vmovss xmm1, dword ptr [rdi + 0x128]
-	LONG $0x5b7cc1c4; BYTE $0xc4 // vcvtdq2ps ymm0, ymm12
-	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
-	QUAD $0x00010887187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x108]
-	LONG $0xb875e2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm1, ymm0 # ymm2 = (ymm1 * ymm0) + ymm2
-	QUAD $0x0000012c8f10fac5 // vmovss xmm1, dword ptr [rdi + 0x12c]
-	LONG $0x5b7cc1c4; BYTE $0xc2 // vcvtdq2ps ymm0, ymm10
-	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
-	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
-	LONG $0x6c11fcc5; WORD $0x5824 // vmovups ymmword ptr [rsp + 0x58], ymm5
-	LONG $0x4410fcc5; WORD $0x5824 // vmovups ymm0, ymmword ptr [rsp + 0x58]
+	QUAD $0x00006bf135f56dc5 // vpmaddwd ymm14, ymm2, ymmword ptr [rip + 0x6bf1] # 0x214c0 <peak_i8+0x170>
+	LONG $0x6f7ea1c4; WORD $0x2214 // vmovdqu ymm2, ymmword ptr [rdx + r12]
+	QUAD $0x00c0229cdb15a1c4; WORD $0x0000 // vpand ymm3, ymm13, ymmword ptr [rdx + r12 + 0xc0]
+	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
+	LONG $0xd2db9dc5 // vpand ymm2, ymm12, ymm2
+	LONG $0xd3ebedc5 // vpor ymm2, ymm2, ymm3
+	LONG $0x587de2c4; WORD $0x085e // vpbroadcastd ymm3, dword ptr [rsi + 0x8]
+	LONG $0x046de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm2, ymm3
+	LONG $0x587d62c4; WORD $0x2846 // vpbroadcastd ymm8, dword ptr [rsi + 0x28]
+	LONG $0x046d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm2, ymm8
+	LONG $0x587d62c4; WORD $0x484e // vpbroadcastd ymm9, dword ptr [rsi + 0x48]
+	LONG $0x046d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm2, ymm9
+	LONG $0x587d62c4; WORD $0x6856 // vpbroadcastd ymm10, dword ptr [rsi + 0x68]
+	LONG $0x046dc2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm2, ymm10
+	LONG $0x6f7e21c4; WORD $0x2214 // vmovdqu ymm10, ymmword ptr [rdx + r12]
+	QUAD $0x00c022a46f7ea1c4; WORD $0x0000 // vmovdqu ymm4, ymmword ptr [rdx + r12 + 0xc0]
+	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
+	LONG $0xd472ddc5; BYTE $0x04 // vpsrld ymm4, ymm4, 0x4
+	LONG $0xe4db95c5 // vpand ymm4, ymm13, ymm4
+	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
+	LONG $0xe4ebadc5 // vpor ymm4, ymm10, ymm4
+	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
+	LONG $0x045d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm4, ymm10
+	LONG $0xdbfdadc5 // vpaddw ymm3, ymm10, ymm3
+	LONG $0x587d62c4; WORD $0x3856 // vpbroadcastd ymm10, dword ptr [rsi + 0x38]
+	LONG $0x045d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm4, ymm10
+	LONG $0xfd2d41c4; BYTE $0xc0 // vpaddw ymm8, ymm10, ymm8
+	LONG $0x587d62c4; WORD $0x5856 // vpbroadcastd ymm10, dword ptr [rsi + 0x58]
+	LONG $0x045d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm4, ymm10
+	LONG $0xfd2d41c4; BYTE $0xc9 // vpaddw ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x7856 // vpbroadcastd ymm10, dword ptr [rsi + 0x78]
+	LONG $0x045dc2c4; BYTE $0xe2 // vpmaddubsw ymm4, ymm4, ymm10
+	LONG $0xd2fdddc5 // vpaddw ymm2, ymm4, ymm2
+	LONG $0x6f7ea1c4; WORD $0x2224 // vmovdqu ymm4, ymmword ptr [rdx + r12]
+	QUAD $0x01002294db1521c4; WORD $0x0000 // vpand ymm10, ymm13, ymmword ptr [rdx + r12 + 0x100]
+	LONG $0xe4feddc5 // vpaddd ymm4, ymm4, ymm4
+	LONG $0xe4db9dc5 // vpand ymm4, ymm12, ymm4
+	LONG $0xe4ebadc5 // vpor ymm4, ymm10, ymm4
+	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
+	LONG $0x045d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm4, ymm10
+	LONG $0xd3fd2dc5 // vpaddw ymm10, ymm10, ymm3
+	LONG $0x587de2c4; WORD $0x2c5e // vpbroadcastd ymm3, dword ptr [rsi + 0x2c]
+	LONG $0x045de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm4, ymm3
+	LONG $0xc3fd3dc5 // vpaddw ymm8, ymm8, ymm3
+	LONG $0x587de2c4; WORD $0x4c5e // vpbroadcastd ymm3, dword ptr [rsi + 0x4c]
+	LONG $0x045de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm4, ymm3
+	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
+	LONG $0x587d62c4; WORD $0x6c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x6c]
+	LONG $0x045dc2c4; BYTE $0xe1 // vpmaddubsw ymm4, ymm4, ymm9
+	LONG $0xd2fdddc5 // vpaddw ymm2, ymm4, ymm2
+	QUAD $0x010022a46f7ea1c4; WORD $0x0000 // vmovdqu ymm4, ymmword ptr [rdx + r12 + 0x100]
+	LONG $0x6f7e21c4; WORD $0x220c // vmovdqu ymm9, ymmword ptr [rdx + r12]
+	LONG $0xd472ddc5; BYTE $0x04 // vpsrld ymm4, ymm4, 0x4
+	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
+	LONG $0xe4db95c5 // vpand ymm4, ymm13, ymm4
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
+	LONG $0x287c41c4; BYTE $0xeb // vmovaps ymm13, ymm11
+	LONG $0xe4ebb5c5 // vpor ymm4, ymm9, ymm4
+	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
+	LONG $0x045d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm4, ymm9
+	LONG $0xfd3541c4; BYTE $0xca // vpaddw ymm9, ymm9, ymm10
+	QUAD $0x00006aa50df535c5 // vpmaddwd ymm9, ymm9, ymmword ptr [rip + 0x6aa5] # 0x214c0 <peak_i8+0x170>
+	LONG $0xd5287cc5 // vmovaps ymm10, ymm5
+	LONG $0xc9fe35c5 // vpaddd ymm9, ymm9, ymm1
+	LONG $0x587de2c4; WORD $0x3c4e // vpbroadcastd ymm1, dword ptr [rsi + 0x3c]
+	LONG $0x045de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm4, ymm1
+	LONG $0xc9fdbdc5 // vpaddw ymm1, ymm8, ymm1
+	QUAD $0x00006a860df5f5c5 // vpmaddwd ymm1, ymm1, ymmword ptr [rip + 0x6a86] # 0x214c0 <peak_i8+0x170>
+	LONG $0xc0fe75c5 // vpaddd ymm8, ymm1, ymm0
+	LONG $0x587de2c4; WORD $0x5c46 // vpbroadcastd ymm0, dword ptr [rsi + 0x5c]
+	LONG $0x045de2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm4, ymm0
+	LONG $0xc3fdfdc5 // vpaddw ymm0, ymm0, ymm3
+	QUAD $0x00006a6b05f5fdc5 // vpmaddwd ymm0, ymm0, ymmword ptr [rip + 0x6a6b] # 0x214c0 <peak_i8+0x170>
+	LONG $0xe0fe05c5 // vpaddd ymm12, ymm15, ymm0
+	LONG $0x587de2c4; WORD $0x7c46 // vpbroadcastd ymm0, dword ptr [rsi + 0x7c]
+	QUAD $0x006af23d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x6af2] # 0x2155a <peak_i8+0x20a>
+	QUAD $0x000160248c5bfcc5; BYTE $0x00 // vcvtdq2ps ymm1, ymmword ptr [rsp + 0x160]
+	LONG $0x045de2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm4, ymm0
+	LONG $0xc959d4c5 // vmulps ymm1, ymm5, ymm1
+	LONG $0xef28fcc5 // vmovaps ymm5, ymm7
+	LONG $0xc2fdfdc5 // vpaddw ymm0, ymm0, ymm2
+	LONG $0x5b7cc1c4; BYTE $0xd1 // vcvtdq2ps ymm2, ymm9
+	LONG $0xce287cc5 // vmovaps ymm9, ymm6
+	LONG $0xc0f585c5 // vpmaddwd ymm0, ymm15, ymm0
+	LONG $0xd259f4c5 // vmulps ymm2, ymm1, ymm2
+	LONG $0xd8fe0dc5 // vpaddd ymm11, ymm14, ymm0
+	QUAD $0x00018024845bfcc5; BYTE $0x00 // vcvtdq2ps ymm0, ymmword ptr [rsp + 0x180]
+	QUAD $0x000001209e10fac5 // vmovss xmm3, dword ptr [rsi + 0x120]
+	QUAD $0x00014024bc28fcc5; BYTE $0x00 // vmovaps ymm7, ymmword ptr [rsp + 0x140]
+	QUAD $0x0001a024b428fcc5; BYTE $0x00 // vmovaps ymm6, ymmword ptr [rsp + 0x1a0]
+	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
+	LONG $0xc05994c5 // vmulps ymm0, ymm13, ymm0
+	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
+	LONG $0xac7de2c4; BYTE $0xda // vfnmadd213ps ymm3, ymm0, ymm2 # ymm3 = -(ymm0 * ymm3) + ymm2
+	QUAD $0x00010096187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x100]
+	LONG $0xb865e2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm3, ymm2 # ymm7 = (ymm3 * ymm2) + ymm7
+	QUAD $0x000001249e10fac5 // vmovss xmm3, dword ptr [rsi + 0x124]
+	LONG $0x5b7cc1c4; BYTE $0xd0 // vcvtdq2ps ymm2, ymm8
+	LONG $0xd259f4c5 // vmulps ymm2, ymm1, ymm2
+	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
+	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
+	LONG $0xac7de2c4; BYTE $0xda // vfnmadd213ps ymm3, ymm0, ymm2 # ymm3 = -(ymm0 * ymm3) + ymm2
+	QUAD $0x00010496187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x104]
+	LONG $0xb865e2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm3, ymm2 # ymm6 = (ymm3 * ymm2) + ymm6
+	QUAD $0x000001289e10fac5 // vmovss xmm3, dword ptr [rsi + 0x128]
+	LONG $0x5b7cc1c4; BYTE $0xd4 // vcvtdq2ps ymm2, ymm12
+	LONG $0xd259f4c5 // vmulps ymm2, ymm1, ymm2
+	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
+	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
+	LONG $0xac7de2c4; BYTE $0xda // vfnmadd213ps ymm3, ymm0, ymm2 # ymm3 = -(ymm0 * ymm3) + ymm2
+	QUAD $0x00010896187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x108]
+	LONG $0xb865e2c4; BYTE $0xea // vfmadd231ps ymm5, ymm3, ymm2 # ymm5 = (ymm3 * ymm2) + ymm5
+	LONG $0x5b7cc1c4; BYTE $0xd3 // vcvtdq2ps ymm2, ymm11
+	LONG $0xca59f4c5 // vmulps ymm1, ymm1, ymm2
+	QUAD $0x0000012c9610fac5 // vmovss xmm2, dword ptr [rsi + 0x12c]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
+	LONG $0xac7de2c4; BYTE $0xd1 // vfnmadd213ps ymm2, ymm0, ymm1 # ymm2 = -(ymm0 * ymm2) + ymm1
+	QUAD $0x00010c8e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x10c]
+	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	LONG $0xb86d62c4; BYTE $0xc9 // vfmadd231ps ymm9, ymm2, ymm1 # ymm9 = (ymm2 * ymm1) + ymm9
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfb82850f; WORD $0xffff // jne 0x1a0a0 <pq_q5_k+0x6a0>
-	WORD $0xc0ff // inc eax
-	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb60850f; WORD $0xffff // jne 0x1a090 <pq_q5_k+0x690>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb2f8f0f; WORD $0xffff // jg 0x1a070 <pq_q5_k+0x670>
-	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
-	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
-	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x3075 // jne 0x1a580 <pq_q5_k+0xb80>
-	LONG $0xfffacbe9; BYTE $0xff // jmp 0x1a020 <pq_q5_k+0x620>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x05e5c149 // shl r13, 0x5
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xfaa0840f; WORD $0xffff // je 0x1a020 <pq_q5_k+0x620>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
-	LONG $0x283c8d4e // lea r15, [rax + r13]
-	LONG $0x117cc1c4; BYTE $0x27 // vmovups ymmword ptr [r15], ymm4
-	WORD $0xfa83; BYTE $0x02 // cmp edx, 0x2
-	LONG $0xfa89820f; WORD $0xffff // jb 0x1a020 <pq_q5_k+0x620>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x117cc1c4; WORD $0x8734 // vmovups ymmword ptr [r15 + 4*rax], ymm6
-	WORD $0xfa83; BYTE $0x03 // cmp edx, 0x3
-	LONG $0xfa75820f; WORD $0xffff // jb 0x1a020 <pq_q5_k+0x620>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x117cc1c4; WORD $0xc714 // vmovups ymmword ptr [r15 + 8*rax], ymm2
-	WORD $0xfa83; BYTE $0x04 // cmp edx, 0x4
-	LONG $0xfa61820f; WORD $0xffff // jb 0x1a020 <pq_q5_k+0x620>
-	QUAD $0x000000a824848b48 // mov rax, qword ptr [rsp + 0xa8]
-	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xfa4a820f; WORD $0xffff // jb 0x1a020 <pq_q5_k+0x620>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x055b8e0f; WORD $0x0000 // jle 0x1ab3a <pq_q5_k+0x113a>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xe2 // mov r10, r12
-	LONG $0x04e2c149 // shl r10, 0x4
-	LONG $0x03e4c149 // shl r12, 0x3
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xfb7a850f; WORD $0xffff // jne 0x1a6f0 <pq_q5_k+0x870>
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	LONG $0x80c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x280
+	LONG $0x04f98348 // cmp rcx, 0x4
+	LONG $0xfa96850f; WORD $0xffff // jne 0x1a620 <pq_q5_k+0x7a0>
+	LONG $0xf84f8d48 // lea rcx, [rdi - 0x8]
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfa628f0f; WORD $0xffff // jg 0x1a600 <pq_q5_k+0x780>
+	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	WORD $0x3475 // jne 0x1abe1 <pq_q5_k+0xd61>
+	LONG $0xfff9fee9; BYTE $0xff // jmp 0x1a5b0 <pq_q5_k+0x730>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
+	LONG $0x05e4c149 // shl r12, 0x5
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x137da2c4; WORD $0x173c // vcvtph2ps ymm7, xmmword ptr [rdi + r10]
-	LONG $0x137d22c4; WORD $0x1774; BYTE $0x20 // vcvtph2ps ymm14, xmmword ptr [rdi + r10 + 0x20]
-	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x27348d4e // lea r14, [rdi + r12]
-	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0xf9cf840f; WORD $0xffff // je 0x1a5b0 <pq_q5_k+0x730>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x20148d4e // lea r10, [rax + r12]
+	LONG $0x117cc1c4; BYTE $0x3a // vmovups ymmword ptr [r10], ymm7
+	WORD $0xfe83; BYTE $0x02 // cmp esi, 0x2
+	LONG $0xf9b8820f; WORD $0xffff // jb 0x1a5b0 <pq_q5_k+0x730>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x117cc1c4; WORD $0x8234 // vmovups ymmword ptr [r10 + 4*rax], ymm6
+	WORD $0xfe83; BYTE $0x03 // cmp esi, 0x3
+	LONG $0xf9a4820f; WORD $0xffff // jb 0x1a5b0 <pq_q5_k+0x730>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x117cc1c4; WORD $0xc22c // vmovups ymmword ptr [r10 + 8*rax], ymm5
+	WORD $0xfe83; BYTE $0x03 // cmp esi, 0x3
+	LONG $0xf990860f; WORD $0xffff // jbe 0x1a5b0 <pq_q5_k+0x730>
+	QUAD $0x000000d024848b48 // mov rax, qword ptr [rsp + 0xd0]
+	LONG $0x117c41c4; WORD $0x020c // vmovups ymmword ptr [r10 + rax], ymm9
+	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
+	LONG $0xf979820f; WORD $0xffff // jb 0x1a5b0 <pq_q5_k+0x730>
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x06308e0f; WORD $0x0000 // jle 0x1b270 <pq_q5_k+0x13f0>
+	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0xfc748d4e; BYTE $0x40 // lea r14, [rsp + 8*r15 + 0x40]
+	LONG $0x04e7c149 // shl r15, 0x4
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x137d22c4; WORD $0x3f14 // vcvtph2ps ymm10, xmmword ptr [rdi + r15]
+	LONG $0x137d22c4; WORD $0x3f6c; BYTE $0x20 // vcvtph2ps ymm13, xmmword ptr [rdi + r15 + 0x20]
+	LONG $0x00878d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdi + 0x100]
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x03f98348 // cmp rcx, 0x3
+	LONG $0x0096850f; WORD $0x0000 // jne 0x1ad30 <pq_q5_k+0xeb0>
+	LONG $0x476ffec5; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rdi + 0x40]
+	QUAD $0x000000808f6ffec5 // vmovdqu ymm1, ymmword ptr [rdi + 0x80]
+	QUAD $0x000120249c6ffdc5; BYTE $0x00 // vmovdqa ymm3, ymmword ptr [rsp + 0x120]
+	QUAD $0x00010024a46ffdc5; BYTE $0x00 // vmovdqa ymm4, ymmword ptr [rsp + 0x100]
+	QUAD $0x000000c0976ffec5 // vmovdqu ymm2, ymmword ptr [rdi + 0xc0]
+	QUAD $0x0000e024846f7dc5; BYTE $0x00 // vmovdqa ymm8, ymmword ptr [rsp + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0xd272f5c5; BYTE $0x02 // vpsrld ymm1, ymm2, 0x2
+	LONG $0xc9dbbdc5 // vpand ymm1, ymm8, ymm1
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	LONG $0x447ffdc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm0
+	LONG $0x476ffec5; BYTE $0x60 // vmovdqu ymm0, ymmword ptr [rdi + 0x60]
+	QUAD $0x000000a08f6ffec5 // vmovdqu ymm1, ymmword ptr [rdi + 0xa0]
+	QUAD $0x000000e0976ffec5 // vmovdqu ymm2, ymmword ptr [rdi + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0xd272f5c5; BYTE $0x02 // vpsrld ymm1, ymm2, 0x2
+	LONG $0xc9dbbdc5 // vpand ymm1, ymm8, ymm1
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	WORD $0x25eb // jmp 0x1ad52 <pq_q5_k+0xed2>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x9b148d4b // lea rdx, [r11 + 4*r11]
-	LONG $0x05e3c149 // shl r11, 0x5
-	QUAD $0x00011824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x118], ymm5
-	QUAD $0x00013824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x138], ymm4
-	LONG $0x4c11fcc5; WORD $0x5824 // vmovups ymmword ptr [rsp + 0x58], ymm1
-	QUAD $0x0066312d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x6631] # 0x20c9a <peak_i8+0x1fa>
-	LONG $0x287c41c4; BYTE $0xd6 // vmovaps ymm10, ymm14
-	LONG $0xcf287cc5 // vmovaps ymm9, ymm7
-	LONG $0x217d82c4; WORD $0x1e04 // vpmovsxbd ymm0, qword ptr [r14 + r11]
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x06e2c148 // shl rdx, 0x6
-	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	QUAD $0x0000f824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xf8], ymm0
-	LONG $0x217d82c4; WORD $0x1e44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r14 + r11 + 0x10]
-	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
-	QUAD $0x0000d824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xd8], ymm0
-	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
-	QUAD $0x0000b824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0xb8]
-	LONG $0xdb5da1c4; WORD $0x2a4c; BYTE $0x40 // vpand ymm1, ymm4, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x0068e005597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x68e0] # 0x21620 <peak_i8+0x2d0>
+	LONG $0x4cdbfdc5; WORD $0x4017 // vpand ymm1, ymm0, ymmword ptr [rdi + rdx + 0x40]
+	LONG $0x4c7ffdc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm1
+	LONG $0x44dbfdc5; WORD $0x6017 // vpand ymm0, ymm0, ymmword ptr [rdi + rdx + 0x60]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x447ffdc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm0
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x89148d4b // lea rdx, [r9 + 4*r9]
+	LONG $0x05e1c149 // shl r9, 0x5
+	QUAD $0x0001a024b429fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x1a0], ymm6
+	QUAD $0x00014024bc29fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x140], ymm7
+	LONG $0x287c41c4; BYTE $0xdd // vmovaps ymm11, ymm13
+	QUAD $0x0068682d597d62c4; BYTE $0x00 // vpbroadcastq ymm13, qword ptr [rip + 0x6868] # 0x215f0 <peak_i8+0x2a0>
+	QUAD $0x00686725597d62c4; BYTE $0x00 // vpbroadcastq ymm12, qword ptr [rip + 0x6867] # 0x215f8 <peak_i8+0x2a8>
+	LONG $0xce297cc5 // vmovaps ymm6, ymm9
+	LONG $0xfd28fcc5 // vmovaps ymm7, ymm5
+	LONG $0xd5297cc5 // vmovaps ymm5, ymm10
+	LONG $0x217d82c4; WORD $0x0e04 // vpmovsxbd ymm0, qword ptr [r14 + r9]
+	LONG $0x06e2c148 // shl rdx, 0x6
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	QUAD $0x00016024847ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x160], ymm0
+	LONG $0x217d82c4; WORD $0x0e44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r14 + r9 + 0x10]
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	QUAD $0x00018024847ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x180], ymm0
+	LONG $0x6f7ea1c4; WORD $0x2204 // vmovdqu ymm0, ymmword ptr [rdx + r12]
+	LONG $0xdb15a1c4; WORD $0x224c; BYTE $0x40 // vpand ymm1, ymm13, ymmword ptr [rdx + r12 + 0x40]
 	LONG $0xf072fdc5; BYTE $0x04 // vpslld ymm0, ymm0, 0x4
-	LONG $0xc0dbbdc5 // vpand ymm0, ymm8, ymm0
+	LONG $0xc0db9dc5 // vpand ymm0, ymm12, ymm0
 	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
 	QUAD $0x0000808e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x80]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
 	QUAD $0x0000a096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa0]
 	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
-	QUAD $0x0000c09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xc0]
-	LONG $0x047d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm0, ymm11
-	QUAD $0x0000e0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xe0]
-	LONG $0x047dc2c4; BYTE $0xc4 // vpmaddubsw ymm0, ymm0, ymm12
-	LONG $0x6f7e21c4; WORD $0x2a64; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0xdb3d21c4; WORD $0x2a2c // vpand ymm13, ymm8, ymmword ptr [rdx + r13]
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe4db1dc5 // vpand ymm12, ymm12, ymm4
-	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
-	QUAD $0x000090ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x90]
-	LONG $0x041d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm12, ymm13
-	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
-	QUAD $0x0000b0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xb0]
-	LONG $0x041d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm12, ymm13
-	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
-	QUAD $0x0000d0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xd0]
-	LONG $0x041d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm12, ymm13
-	LONG $0xfd1541c4; BYTE $0xdb // vpaddw ymm11, ymm13, ymm11
-	QUAD $0x0000f0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf0]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xc0fd9dc5 // vpaddw ymm0, ymm12, ymm0
-	LONG $0x6f7e21c4; WORD $0x2a24 // vmovdqu ymm12, ymmword ptr [rdx + r13]
-	QUAD $0x00802aacdb5d21c4; WORD $0x0000 // vpand ymm13, ymm4, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
-	LONG $0xdb1d41c4; BYTE $0xe0 // vpand ymm12, ymm12, ymm8
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	QUAD $0x000084ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x84]
-	LONG $0x041d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm12, ymm13
-	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
-	QUAD $0x0000a4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xa4]
-	LONG $0x041d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm12, ymm13
-	LONG $0xeafd15c5 // vpaddw ymm13, ymm13, ymm2
-	QUAD $0x0000c496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xc4]
-	LONG $0x041de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm12, ymm2
-	LONG $0xdafd25c5 // vpaddw ymm11, ymm11, ymm2
-	QUAD $0x0000e496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xe4]
-	LONG $0x041de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm12, ymm2
-	LONG $0xd0fdedc5 // vpaddw ymm2, ymm2, ymm0
-	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
-	QUAD $0x00802aa46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0xd072fdc5; BYTE $0x01 // vpsrld ymm0, ymm0, 0x1
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe4db1dc5 // vpand ymm12, ymm12, ymm4
-	LONG $0xc0dbbdc5 // vpand ymm0, ymm8, ymm0
-	LONG $0xc0eb9dc5 // vpor ymm0, ymm12, ymm0
-	QUAD $0x000094a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x94]
-	LONG $0x047d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm0, ymm12
-	LONG $0xc9fd9dc5 // vpaddw ymm1, ymm12, ymm1
-	LONG $0xf5f575c5 // vpmaddwd ymm14, ymm1, ymm5
-	QUAD $0x0000b48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xb4]
-	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
-	LONG $0xedf575c5 // vpmaddwd ymm13, ymm1, ymm5
-	QUAD $0x0000d48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xd4]
-	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	LONG $0xc9fda5c5 // vpaddw ymm1, ymm11, ymm1
-	LONG $0xe5f575c5 // vpmaddwd ymm12, ymm1, ymm5
-	QUAD $0x0000f48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xf4]
-	LONG $0x047de2c4; BYTE $0xc1 // vpmaddubsw ymm0, ymm0, ymm1
-	LONG $0xc2fdfdc5 // vpaddw ymm0, ymm0, ymm2
-	LONG $0xddf57dc5 // vpmaddwd ymm11, ymm0, ymm5
-	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
-	QUAD $0x00c02a8cdb5da1c4; WORD $0x0000 // vpand ymm1, ymm4, ymmword ptr [rdx + r13 + 0xc0]
-	LONG $0xf072fdc5; BYTE $0x02 // vpslld ymm0, ymm0, 0x2
-	LONG $0xc0dbbdc5 // vpand ymm0, ymm8, ymm0
-	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
-	QUAD $0x0000888e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x88]
-	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	QUAD $0x0000a896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa8]
-	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
-	QUAD $0x0000c8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xc8]
-	LONG $0x047d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm0, ymm15
-	QUAD $0x0000e8be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xe8]
-	LONG $0x047de2c4; BYTE $0xc7 // vpmaddubsw ymm0, ymm0, ymm7
-	LONG $0x6f7ea1c4; WORD $0x2a3c // vmovdqu ymm7, ymmword ptr [rdx + r13]
-	QUAD $0x00c02a846f7e21c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [rdx + r13 + 0xc0]
-	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
-	LONG $0x7cdbc5c5; WORD $0x3024 // vpand ymm7, ymm7, ymmword ptr [rsp + 0x30]
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc4db3dc5 // vpand ymm8, ymm8, ymm4
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	QUAD $0x00009886587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0x98]
-	LONG $0x044542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm7, ymm8
-	LONG $0xc9fdbdc5 // vpaddw ymm1, ymm8, ymm1
-	QUAD $0x0000b886587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xb8]
-	LONG $0x044542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm7, ymm8
-	LONG $0xd2fdbdc5 // vpaddw ymm2, ymm8, ymm2
-	QUAD $0x0000d886587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xd8]
-	LONG $0x044542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm7, ymm8
-	LONG $0xfd3d41c4; BYTE $0xc7 // vpaddw ymm8, ymm8, ymm15
-	QUAD $0x0000f8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xf8]
-	LONG $0x0445c2c4; BYTE $0xff // vpmaddubsw ymm7, ymm7, ymm15
-	LONG $0xc0fdc5c5 // vpaddw ymm0, ymm7, ymm0
-	LONG $0x6f7ea1c4; WORD $0x2a3c // vmovdqu ymm7, ymmword ptr [rdx + r13]
-	QUAD $0x01002abcdb5d21c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [rdx + r13 + 0x100]
-	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
-	LONG $0x7cdbc5c5; WORD $0x3024 // vpand ymm7, ymm7, ymmword ptr [rsp + 0x30]
-	LONG $0xffeb85c5 // vpor ymm7, ymm15, ymm7
-	QUAD $0x00008cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x8c]
-	LONG $0x044542c4; BYTE $0xff // vpmaddubsw ymm15, ymm7, ymm15
-	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x0000acbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xac]
-	LONG $0x044542c4; BYTE $0xff // vpmaddubsw ymm15, ymm7, ymm15
-	LONG $0xdafd85c5 // vpaddw ymm3, ymm15, ymm2
-	QUAD $0x0000cc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xcc]
-	LONG $0x0445e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm7, ymm2
-	LONG $0xd2fdbdc5 // vpaddw ymm2, ymm8, ymm2
-	QUAD $0x0000ec86587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xec]
-	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
-	LONG $0x446f7ec5; WORD $0x3024 // vmovdqu ymm8, ymmword ptr [rsp + 0x30]
-	LONG $0xf8fd45c5 // vpaddw ymm15, ymm7, ymm0
-	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
-	QUAD $0x01002abc6f7ea1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [rdx + r13 + 0x100]
-	LONG $0xd072fdc5; BYTE $0x03 // vpsrld ymm0, ymm0, 0x3
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
-	LONG $0xc0dbbdc5 // vpand ymm0, ymm8, ymm0
-	LONG $0xc7ebfdc5 // vpor ymm0, ymm0, ymm7
-	QUAD $0x00009cbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x9c]
-	LONG $0x047de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm0, ymm7
-	LONG $0xc9fdc5c5 // vpaddw ymm1, ymm7, ymm1
-	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
-	LONG $0xc9fe8dc5 // vpaddd ymm1, ymm14, ymm1
-	QUAD $0x0000bcbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xbc]
-	LONG $0x287c41c4; BYTE $0xf2 // vmovaps ymm14, ymm10
-	LONG $0x047de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm0, ymm7
-	LONG $0xdbfdc5c5 // vpaddw ymm3, ymm7, ymm3
-	LONG $0xcf297cc5 // vmovaps ymm7, ymm9
-	LONG $0xddf5e5c5 // vpmaddwd ymm3, ymm3, ymm5
-	LONG $0xebfe15c5 // vpaddd ymm13, ymm13, ymm3
-	QUAD $0x0000dc9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xdc]
+	QUAD $0x0000c09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xc0]
 	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
+	QUAD $0x0000e086587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xe0]
+	LONG $0x047dc2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm0, ymm8
+	LONG $0x6f7e21c4; WORD $0x2244; BYTE $0x40 // vmovdqu ymm8, ymmword ptr [rdx + r12 + 0x40]
+	LONG $0xdb1d21c4; WORD $0x2234 // vpand ymm14, ymm12, ymmword ptr [rdx + r12]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xdb3d41c4; BYTE $0xc5 // vpand ymm8, ymm8, ymm13
+	LONG $0xeb0d41c4; BYTE $0xc0 // vpor ymm8, ymm14, ymm8
+	QUAD $0x000090b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x90]
+	LONG $0x043d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm8, ymm14
+	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
+	QUAD $0x0000b0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xb0]
+	LONG $0x043d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm8, ymm14
+	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
+	QUAD $0x0000d0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xd0]
+	LONG $0x043d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm8, ymm14
+	LONG $0xdbfd8dc5 // vpaddw ymm3, ymm14, ymm3
+	QUAD $0x0000f0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xf0]
+	LONG $0x043d42c4; BYTE $0xc6 // vpmaddubsw ymm8, ymm8, ymm14
+	LONG $0xc0fdbdc5 // vpaddw ymm0, ymm8, ymm0
+	LONG $0x6f7e21c4; WORD $0x2204 // vmovdqu ymm8, ymmword ptr [rdx + r12]
+	QUAD $0x008022b4db1521c4; WORD $0x0000 // vpand ymm14, ymm13, ymmword ptr [rdx + r12 + 0x80]
+	LONG $0x723dc1c4; WORD $0x03f0 // vpslld ymm8, ymm8, 0x3
+	LONG $0xdb3d41c4; BYTE $0xc4 // vpand ymm8, ymm8, ymm12
+	LONG $0xeb3d41c4; BYTE $0xc6 // vpor ymm8, ymm8, ymm14
+	QUAD $0x000084b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x84]
+	LONG $0x043d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm8, ymm14
+	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
+	QUAD $0x0000a4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xa4]
+	LONG $0x043d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm8, ymm14
+	LONG $0xf2fd0dc5 // vpaddw ymm14, ymm14, ymm2
+	QUAD $0x0000c496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xc4]
+	LONG $0x043de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm8, ymm2
+	LONG $0xdbfdedc5 // vpaddw ymm3, ymm2, ymm3
+	QUAD $0x0000e496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xe4]
+	LONG $0x043de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm8, ymm2
+	LONG $0xd0fdedc5 // vpaddw ymm2, ymm2, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2204 // vmovdqu ymm0, ymmword ptr [rdx + r12]
+	QUAD $0x008022846f7e21c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [rdx + r12 + 0x80]
+	LONG $0xd072fdc5; BYTE $0x01 // vpsrld ymm0, ymm0, 0x1
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xdb3d41c4; BYTE $0xc5 // vpand ymm8, ymm8, ymm13
+	LONG $0xc0db9dc5 // vpand ymm0, ymm12, ymm0
+	LONG $0xc0eb3dc5 // vpor ymm8, ymm8, ymm0
+	QUAD $0x00009486587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rsi + 0x94]
+	LONG $0x043de2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm8, ymm0
+	LONG $0xc1fdfdc5 // vpaddw ymm0, ymm0, ymm1
+	LONG $0xc8f585c5 // vpmaddwd ymm1, ymm15, ymm0
+	QUAD $0x0000b486587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rsi + 0xb4]
+	LONG $0x043de2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm8, ymm0
+	LONG $0xc0fd8dc5 // vpaddw ymm0, ymm14, ymm0
+	LONG $0xc0f585c5 // vpmaddwd ymm0, ymm15, ymm0
+	QUAD $0x0000d4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xd4]
+	LONG $0x043d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm8, ymm14
+	LONG $0xdbfd8dc5 // vpaddw ymm3, ymm14, ymm3
+	QUAD $0x0000656a3df565c5 // vpmaddwd ymm15, ymm3, ymmword ptr [rip + 0x656a] # 0x214c0 <peak_i8+0x170>
+	QUAD $0x0000f49e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xf4]
+	LONG $0x043de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm8, ymm3
 	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
-	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
-	LONG $0xe2fe1dc5 // vpaddd ymm12, ymm12, ymm2
-	QUAD $0x0000fc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xfc]
-	QUAD $0x0000d8249c5bfcc5; BYTE $0x00 // vcvtdq2ps ymm3, ymmword ptr [rsp + 0xd8]
-	LONG $0x047de2c4; BYTE $0xc2 // vpmaddubsw ymm0, ymm0, ymm2
-	QUAD $0x0000f824945bfcc5; BYTE $0x00 // vcvtdq2ps ymm2, ymmword ptr [rsp + 0xf8]
-	LONG $0xc0fd85c5 // vpaddw ymm0, ymm15, ymm0
-	LONG $0xc5f5fdc5 // vpmaddwd ymm0, ymm0, ymm5
-	LONG $0xd0fe25c5 // vpaddd ymm10, ymm11, ymm0
-	LONG $0xc15bfcc5 // vcvtdq2ps ymm0, ymm1
-	QUAD $0x000001308e10fac5 // vmovss xmm1, dword ptr [rsi + 0x130]
-	QUAD $0x00013824a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x138]
-	QUAD $0x00011824ac10fcc5; BYTE $0x00 // vmovups ymm5, ymmword ptr [rsp + 0x118]
-	LONG $0xda5934c5 // vmulps ymm11, ymm9, ymm2
-	LONG $0xcb590cc5 // vmulps ymm9, ymm14, ymm3
-	QUAD $0x00011c9e187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rsi + 0x11c]
-	LONG $0x5410fcc5; WORD $0x5824 // vmovups ymm2, ymmword ptr [rsp + 0x58]
-	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
-	QUAD $0x00011086187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x110]
-	LONG $0xb875e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm1, ymm0 # ymm4 = (ymm1 * ymm0) + ymm4
-	QUAD $0x000001348e10fac5 // vmovss xmm1, dword ptr [rsi + 0x134]
-	LONG $0x5b7cc1c4; BYTE $0xc5 // vcvtdq2ps ymm0, ymm13
-	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
-	QUAD $0x00011486187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x114]
-	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
-	QUAD $0x000001388e10fac5 // vmovss xmm1, dword ptr [rsi + 0x138]
-	LONG $0x5b7cc1c4; BYTE $0xc4 // vcvtdq2ps ymm0, ymm12
-	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
-	QUAD $0x00011886187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x118]
-	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
-	QUAD $0x0000013c8e10fac5 // vmovss xmm1, dword ptr [rsi + 0x13c]
-	LONG $0x5b7cc1c4; BYTE $0xc2 // vcvtdq2ps ymm0, ymm10
+	QUAD $0x0000655035f56dc5 // vpmaddwd ymm14, ymm2, ymmword ptr [rip + 0x6550] # 0x214c0 <peak_i8+0x170>
+	LONG $0x6f7ea1c4; WORD $0x2214 // vmovdqu ymm2, ymmword ptr [rdx + r12]
+	QUAD $0x00c0229cdb15a1c4; WORD $0x0000 // vpand ymm3, ymm13, ymmword ptr [rdx + r12 + 0xc0]
+	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
+	LONG $0xd2db9dc5 // vpand ymm2, ymm12, ymm2
+	LONG $0xd3ebedc5 // vpor ymm2, ymm2, ymm3
+	QUAD $0x0000889e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x88]
+	LONG $0x046de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm2, ymm3
+	QUAD $0x0000a886587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xa8]
+	LONG $0x046d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm2, ymm8
+	QUAD $0x0000c88e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xc8]
+	LONG $0x046d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm2, ymm9
+	QUAD $0x0000e896587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xe8]
+	LONG $0x046dc2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm2, ymm10
+	LONG $0x6f7e21c4; WORD $0x2214 // vmovdqu ymm10, ymmword ptr [rdx + r12]
+	QUAD $0x00c022a46f7ea1c4; WORD $0x0000 // vmovdqu ymm4, ymmword ptr [rdx + r12 + 0xc0]
+	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
+	LONG $0xd472ddc5; BYTE $0x04 // vpsrld ymm4, ymm4, 0x4
+	LONG $0xe4db95c5 // vpand ymm4, ymm13, ymm4
+	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
+	LONG $0xe4ebadc5 // vpor ymm4, ymm10, ymm4
+	QUAD $0x00009896587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x98]
+	LONG $0x045d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm4, ymm10
+	LONG $0xdbfdadc5 // vpaddw ymm3, ymm10, ymm3
+	QUAD $0x0000b896587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xb8]
+	LONG $0x045d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm4, ymm10
+	LONG $0xfd2d41c4; BYTE $0xc0 // vpaddw ymm8, ymm10, ymm8
+	QUAD $0x0000d896587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xd8]
+	LONG $0x045d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm4, ymm10
+	LONG $0xfd2d41c4; BYTE $0xc9 // vpaddw ymm9, ymm10, ymm9
+	QUAD $0x0000f896587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xf8]
+	LONG $0x045dc2c4; BYTE $0xe2 // vpmaddubsw ymm4, ymm4, ymm10
+	LONG $0xd2fdddc5 // vpaddw ymm2, ymm4, ymm2
+	LONG $0x6f7ea1c4; WORD $0x2224 // vmovdqu ymm4, ymmword ptr [rdx + r12]
+	QUAD $0x01002294db1521c4; WORD $0x0000 // vpand ymm10, ymm13, ymmword ptr [rdx + r12 + 0x100]
+	LONG $0xe4feddc5 // vpaddd ymm4, ymm4, ymm4
+	LONG $0xe4db9dc5 // vpand ymm4, ymm12, ymm4
+	LONG $0xe4ebadc5 // vpor ymm4, ymm10, ymm4
+	QUAD $0x00008c96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x8c]
+	LONG $0x045d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm4, ymm10
+	LONG $0xd3fd2dc5 // vpaddw ymm10, ymm10, ymm3
+	QUAD $0x0000ac9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xac]
+	LONG $0x045de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm4, ymm3
+	LONG $0xc3fd3dc5 // vpaddw ymm8, ymm8, ymm3
+	QUAD $0x0000cc9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xcc]
+	LONG $0x045de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm4, ymm3
+	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
+	QUAD $0x0000ec8e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xec]
+	LONG $0x045dc2c4; BYTE $0xe1 // vpmaddubsw ymm4, ymm4, ymm9
+	LONG $0xd2fdddc5 // vpaddw ymm2, ymm4, ymm2
+	QUAD $0x010022a46f7ea1c4; WORD $0x0000 // vmovdqu ymm4, ymmword ptr [rdx + r12 + 0x100]
+	LONG $0x6f7e21c4; WORD $0x220c // vmovdqu ymm9, ymmword ptr [rdx + r12]
+	LONG $0xd472ddc5; BYTE $0x04 // vpsrld ymm4, ymm4, 0x4
+	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
+	LONG $0xe4db95c5 // vpand ymm4, ymm13, ymm4
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
+	LONG $0x287c41c4; BYTE $0xeb // vmovaps ymm13, ymm11
+	LONG $0xe4ebb5c5 // vpor ymm4, ymm9, ymm4
+	QUAD $0x00009c8e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0x9c]
+	LONG $0x045d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm4, ymm9
+	LONG $0xfd3541c4; BYTE $0xca // vpaddw ymm9, ymm9, ymm10
+	QUAD $0x000063dd0df535c5 // vpmaddwd ymm9, ymm9, ymmword ptr [rip + 0x63dd] # 0x214c0 <peak_i8+0x170>
+	LONG $0xd5287cc5 // vmovaps ymm10, ymm5
+	LONG $0xc9fe35c5 // vpaddd ymm9, ymm9, ymm1
+	QUAD $0x0000bc8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xbc]
+	LONG $0x045de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm4, ymm1
+	LONG $0xc9fdbdc5 // vpaddw ymm1, ymm8, ymm1
+	QUAD $0x000063bb0df5f5c5 // vpmaddwd ymm1, ymm1, ymmword ptr [rip + 0x63bb] # 0x214c0 <peak_i8+0x170>
+	LONG $0xc0fe75c5 // vpaddd ymm8, ymm1, ymm0
+	QUAD $0x0000dc86587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rsi + 0xdc]
+	LONG $0x045de2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm4, ymm0
+	LONG $0xc3fdfdc5 // vpaddw ymm0, ymm0, ymm3
+	QUAD $0x0000639d05f5fdc5 // vpmaddwd ymm0, ymm0, ymmword ptr [rip + 0x639d] # 0x214c0 <peak_i8+0x170>
+	LONG $0xe0fe05c5 // vpaddd ymm12, ymm15, ymm0
+	QUAD $0x0000fc86587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rsi + 0xfc]
+	QUAD $0x0064213d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x6421] # 0x2155a <peak_i8+0x20a>
+	QUAD $0x000160248c5bfcc5; BYTE $0x00 // vcvtdq2ps ymm1, ymmword ptr [rsp + 0x160]
+	LONG $0x045de2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm4, ymm0
+	LONG $0xc959d4c5 // vmulps ymm1, ymm5, ymm1
+	LONG $0xef28fcc5 // vmovaps ymm5, ymm7
+	LONG $0xc2fdfdc5 // vpaddw ymm0, ymm0, ymm2
+	LONG $0x5b7cc1c4; BYTE $0xd1 // vcvtdq2ps ymm2, ymm9
+	LONG $0xce287cc5 // vmovaps ymm9, ymm6
+	LONG $0xc0f585c5 // vpmaddwd ymm0, ymm15, ymm0
+	LONG $0xd259f4c5 // vmulps ymm2, ymm1, ymm2
+	LONG $0xd8fe0dc5 // vpaddd ymm11, ymm14, ymm0
+	QUAD $0x00018024845bfcc5; BYTE $0x00 // vcvtdq2ps ymm0, ymmword ptr [rsp + 0x180]
+	QUAD $0x000001309e10fac5 // vmovss xmm3, dword ptr [rsi + 0x130]
+	QUAD $0x00014024bc28fcc5; BYTE $0x00 // vmovaps ymm7, ymmword ptr [rsp + 0x140]
+	QUAD $0x0001a024b428fcc5; BYTE $0x00 // vmovaps ymm6, ymmword ptr [rsp + 0x1a0]
+	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
+	LONG $0xc05994c5 // vmulps ymm0, ymm13, ymm0
+	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
+	LONG $0xac7de2c4; BYTE $0xda // vfnmadd213ps ymm3, ymm0, ymm2 # ymm3 = -(ymm0 * ymm3) + ymm2
+	QUAD $0x00011096187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x110]
+	LONG $0xb865e2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm3, ymm2 # ymm7 = (ymm3 * ymm2) + ymm7
+	QUAD $0x000001349e10fac5 // vmovss xmm3, dword ptr [rsi + 0x134]
+	LONG $0x5b7cc1c4; BYTE $0xd0 // vcvtdq2ps ymm2, ymm8
+	LONG $0xd259f4c5 // vmulps ymm2, ymm1, ymm2
+	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
+	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
+	LONG $0xac7de2c4; BYTE $0xda // vfnmadd213ps ymm3, ymm0, ymm2 # ymm3 = -(ymm0 * ymm3) + ymm2
+	QUAD $0x00011496187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x114]
+	LONG $0xb865e2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm3, ymm2 # ymm6 = (ymm3 * ymm2) + ymm6
+	QUAD $0x000001389e10fac5 // vmovss xmm3, dword ptr [rsi + 0x138]
+	LONG $0x5b7cc1c4; BYTE $0xd4 // vcvtdq2ps ymm2, ymm12
+	LONG $0xd259f4c5 // vmulps ymm2, ymm1, ymm2
+	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
+	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
+	LONG $0xac7de2c4; BYTE $0xda // vfnmadd213ps ymm3, ymm0, ymm2 # ymm3 = -(ymm0 * ymm3) + ymm2
+	QUAD $0x00011896187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x118]
+	LONG $0xb865e2c4; BYTE $0xea // vfmadd231ps ymm5, ymm3, ymm2 # ymm5 = (ymm3 * ymm2) + ymm5
+	LONG $0x5b7cc1c4; BYTE $0xd3 // vcvtdq2ps ymm2, ymm11
+	LONG $0xca59f4c5 // vmulps ymm1, ymm1, ymm2
+	QUAD $0x0000013c9610fac5 // vmovss xmm2, dword ptr [rsi + 0x13c]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
+	LONG $0xac7de2c4; BYTE $0xd1 // vfnmadd213ps ymm2, ymm0, ymm1 # ymm2 = -(ymm0 * ymm2) + ymm1
+	QUAD $0x00011c8e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
-	LONG $0xb875e2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm1, ymm3 # ymm2 = (ymm1 * ymm3) + ymm2
-	LONG $0x5411fcc5; WORD $0x5824 // vmovups ymmword ptr [rsp + 0x58], ymm2
-	LONG $0x4c10fcc5; WORD $0x5824 // vmovups ymm1, ymmword ptr [rsp + 0x58]
+	LONG $0xb86d62c4; BYTE $0xc9 // vfmadd231ps ymm9, ymm2, ymm1 # ymm9 = (ymm2 * ymm1) + ymm9
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfb2b850f; WORD $0xffff // jne 0x1a640 <pq_q5_k+0xc40>
-	WORD $0xc0ff // inc eax
-	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb09850f; WORD $0xffff // jne 0x1a630 <pq_q5_k+0xc30>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
+	LONG $0xfb19850f; WORD $0xffff // jne 0x1ad60 <pq_q5_k+0xee0>
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	LONG $0x02800548; WORD $0x0000 // add rax, 0x280
+	LONG $0x04f98348 // cmp rcx, 0x4
+	LONG $0xfa36850f; WORD $0xffff // jne 0x1ac90 <pq_q5_k+0xe10>
+	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
 	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfad88f0f; WORD $0xffff // jg 0x1a610 <pq_q5_k+0xc10>
-	WORD $0x10eb // jmp 0x1ab4a <pq_q5_k+0x114a>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0xfa028f0f; WORD $0xffff // jg 0x1ac70 <pq_q5_k+0xdf0>
+	WORD $0x11eb // jmp 0x1b281 <pq_q5_k+0x1401>
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	QUAD $0x000000c024848b48 // mov rax, qword ptr [rsp + 0xc0]
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0x117cc1c4; WORD $0x023c // vmovups ymmword ptr [r10 + rax], ymm7
+	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
+	LONG $0xf30b840f; WORD $0xffff // je 0x1a5a8 <pq_q5_k+0x728>
+	QUAD $0x000000b024848b48 // mov rax, qword ptr [rsp + 0xb0]
+	LONG $0x117cc1c4; WORD $0x0234 // vmovups ymmword ptr [r10 + rax], ymm6
+	WORD $0xfe83; BYTE $0x07 // cmp esi, 0x7
+	LONG $0xf2f4820f; WORD $0xffff // jb 0x1a5a8 <pq_q5_k+0x728>
+	QUAD $0x000000a824848b48 // mov rax, qword ptr [rsp + 0xa8]
+	LONG $0x117cc1c4; WORD $0x022c // vmovups ymmword ptr [r10 + rax], ymm5
+	WORD $0xfe83; BYTE $0x08 // cmp esi, 0x8
+	LONG $0xf2dd820f; WORD $0xffff // jb 0x1a5a8 <pq_q5_k+0x728>
+	QUAD $0x000000a024848b48 // mov rax, qword ptr [rsp + 0xa0]
+	LONG $0x117c41c4; WORD $0x020c // vmovups ymmword ptr [r10 + rax], ymm9
+	LONG $0xfff2cae9; BYTE $0xff // jmp 0x1a5a8 <pq_q5_k+0x728>
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x0a678e0f; WORD $0x0000 // jle 0x1bd4e <pq_q5_k+0x1ece>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	QUAD $0x0000009824848b48 // mov rax, qword ptr [rsp + 0x98]
-	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
-	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
-	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
-	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xf4b5840f; WORD $0xffff // je 0x1a020 <pq_q5_k+0x620>
-	QUAD $0x0000008824848b48 // mov rax, qword ptr [rsp + 0x88]
-	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
-	WORD $0xfa83; BYTE $0x07 // cmp edx, 0x7
-	LONG $0xf49e820f; WORD $0xffff // jb 0x1a020 <pq_q5_k+0x620>
-	QUAD $0x0000008024848b48 // mov rax, qword ptr [rsp + 0x80]
-	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
-	WORD $0xfa83; BYTE $0x08 // cmp edx, 0x8
-	LONG $0xf487820f; WORD $0xffff // jb 0x1a020 <pq_q5_k+0x620>
-	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
-	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0xfff477e9; BYTE $0xff // jmp 0x1a020 <pq_q5_k+0x620>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08dc8e0f; WORD $0x0000 // jle 0x1b48e <pq_q5_k+0x1a8e>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
-	WORD $0x12eb // jmp 0x1abe1 <pq_q5_k+0x11e1>
-	BYTE $0x90 // nop
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x1ceb // jmp 0x1b324 <pq_q5_k+0x14a4>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xf84a8d49 // lea rcx, [r10 - 0x8]
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x08bf8e0f; WORD $0x0000 // jle 0x1b4a0 <pq_q5_k+0x1aa0>
-	LONG $0x137de2c4; BYTE $0x2f // vcvtph2ps ymm5, xmmword ptr [rdi]
-	LONG $0x137de2c4; WORD $0x2077 // vcvtph2ps ymm6, xmmword ptr [rdi + 0x20]
-	LONG $0x137de2c4; WORD $0x107f // vcvtph2ps ymm7, xmmword ptr [rdi + 0x10]
-	LONG $0x137d62c4; WORD $0x3047 // vcvtph2ps ymm8, xmmword ptr [rdi + 0x30]
-	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xc031 // xor eax, eax
-	WORD $0x0eeb // jmp 0x1ac0e <pq_q5_k+0x120e>
-	WORD $0xc0ff // inc eax
-	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	WORD $0xc274 // je 0x1abd0 <pq_q5_k+0x11d0>
-	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
-	LONG $0x809f8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rdi + 0x180]
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	LONG $0x08fa8349 // cmp r10, 0x8
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	LONG $0x0a3c8e0f; WORD $0x0000 // jle 0x1bd60 <pq_q5_k+0x1ee0>
+	LONG $0x137dc2c4; BYTE $0x30 // vcvtph2ps ymm6, xmmword ptr [r8]
+	LONG $0x137dc2c4; WORD $0x2078 // vcvtph2ps ymm7, xmmword ptr [r8 + 0x20]
+	LONG $0x137d42c4; WORD $0x1040 // vcvtph2ps ymm8, xmmword ptr [r8 + 0x10]
+	LONG $0x137d42c4; WORD $0x3048 // vcvtph2ps ymm9, xmmword ptr [r8 + 0x30]
+	LONG $0x00808d49; WORD $0x0001; BYTE $0x00 // lea rax, [r8 + 0x100]
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x19eb // jmp 0x1b35f <pq_q5_k+0x14df>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	LONG $0x02800548; WORD $0x0000 // add rax, 0x280
+	LONG $0x04f98348 // cmp rcx, 0x4
+	WORD $0xb174 // je 0x1b310 <pq_q5_k+0x1490>
+	LONG $0x03f98348 // cmp rcx, 0x3
+	LONG $0x00a7850f; WORD $0x0000 // jne 0x1b410 <pq_q5_k+0x1590>
+	LONG $0x6f7ec1c4; WORD $0x4040 // vmovdqu ymm0, ymmword ptr [r8 + 0x40]
+	QUAD $0x000080886f7ec1c4; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [r8 + 0x80]
+	QUAD $0x000120249c6ffdc5; BYTE $0x00 // vmovdqa ymm3, ymmword ptr [rsp + 0x120]
+	QUAD $0x00010024946f7dc5; BYTE $0x00 // vmovdqa ymm10, ymmword ptr [rsp + 0x100]
+	QUAD $0x0000c0906f7ec1c4; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [r8 + 0xc0]
+	QUAD $0x0000e0249c6f7dc5; BYTE $0x00 // vmovdqa ymm11, ymmword ptr [rsp + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
+	LONG $0xc9dbadc5 // vpand ymm1, ymm10, ymm1
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0xd272f5c5; BYTE $0x02 // vpsrld ymm1, ymm2, 0x2
+	LONG $0xc9dba5c5 // vpand ymm1, ymm11, ymm1
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	LONG $0x447ffdc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm0
+	LONG $0x6f7ec1c4; WORD $0x6040 // vmovdqu ymm0, ymmword ptr [r8 + 0x60]
+	QUAD $0x0000a0886f7ec1c4; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [r8 + 0xa0]
+	QUAD $0x0000e0906f7ec1c4; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [r8 + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
+	LONG $0xc9dbadc5 // vpand ymm1, ymm10, ymm1
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0xd272f5c5; BYTE $0x02 // vpsrld ymm1, ymm2, 0x2
+	LONG $0xc9dba5c5 // vpand ymm1, ymm11, ymm1
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	WORD $0x32eb // jmp 0x1b434 <pq_q5_k+0x15b4>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0x06e2c148 // shl rdx, 0x6
+	QUAD $0x00620005597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x6200] # 0x21620 <peak_i8+0x2d0>
+	LONG $0xdb7dc1c4; WORD $0x104c; BYTE $0x40 // vpand ymm1, ymm0, ymmword ptr [r8 + rdx + 0x40]
+	LONG $0x4c7ffdc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm1
+	LONG $0xdb7dc1c4; WORD $0x1044; BYTE $0x60 // vpand ymm0, ymm0, ymmword ptr [r8 + rdx + 0x60]
+	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003dde9; BYTE $0x00 // jmp 0x1b000 <pq_q5_k+0x1600>
+	LONG $0x447ffdc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm0
+	LONG $0x0003aee9; BYTE $0x00 // jmp 0x1b7f1 <pq_q5_k+0x1971>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x0149; BYTE $0xce // add r14, rcx
-	QUAD $0x00605a35797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x605a] # 0x20c9a <peak_i8+0x1fa>
-	LONG $0x217de2c4; WORD $0x1714 // vpmovsxbd ymm2, qword ptr [rdi + rdx]
+	WORD $0x0149; BYTE $0xc6 // add r14, rax
+	QUAD $0x00619815597d62c4; BYTE $0x00 // vpbroadcastq ymm10, qword ptr [rip + 0x6198] # 0x215f8 <peak_i8+0x2a8>
+	QUAD $0x0061871d597d62c4; BYTE $0x00 // vpbroadcastq ymm11, qword ptr [rip + 0x6187] # 0x215f0 <peak_i8+0x2a0>
+	LONG $0x217de2c4; WORD $0x1444; BYTE $0x40 // vpmovsxbd ymm0, qword ptr [rsp + rdx + 0x40]
+	LONG $0x217de2c4; WORD $0x144c; BYTE $0x50 // vpmovsxbd ymm1, qword ptr [rsp + rdx + 0x50]
 	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0xca5b7cc5 // vcvtdq2ps ymm9, ymm2
-	LONG $0x217de2c4; WORD $0x1754; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [rdi + rdx + 0x10]
-	QUAD $0x0000b8248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0xb8]
-	LONG $0x446ffec5; WORD $0x3024 // vmovdqu ymm0, ymmword ptr [rsp + 0x30]
-	LONG $0xdb7541c4; WORD $0x405f // vpand ymm11, ymm1, ymmword ptr [r15 + 0x40]
-	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
-	LONG $0xd25b7cc5 // vcvtdq2ps ymm10, ymm2
 	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
-	LONG $0xd6592cc5 // vmulps ymm10, ymm10, ymm6
+	LONG $0xdb25c1c4; WORD $0x405f // vpand ymm3, ymm11, ymmword ptr [r15 + 0x40]
 	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
-	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
-	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
-	LONG $0x587d42c4; WORD $0x241c // vpbroadcastd ymm11, dword ptr [r12]
-	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd3ebedc5 // vpor ymm2, ymm2, ymm3
+	LONG $0x587de2c4; BYTE $0x1f // vpbroadcastd ymm3, dword ptr [rdi]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
+	LONG $0xc959c4c5 // vmulps ymm1, ymm7, ymm1
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
 	LONG $0x6f7e41c4; WORD $0x4067 // vmovdqu ymm12, ymmword ptr [r15 + 0x40]
-	LONG $0xdb7d41c4; BYTE $0x1f // vpand ymm11, ymm0, ymmword ptr [r15]
+	LONG $0xdb2dc1c4; BYTE $0x1f // vpand ymm3, ymm10, ymmword ptr [r15]
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x2464; BYTE $0x10 // vpbroadcastd ymm12, dword ptr [r12 + 0x10]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
-	QUAD $0x000080a7db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r15 + 0x80]
-	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x2464; BYTE $0x04 // vpbroadcastd ymm12, dword ptr [r12 + 0x4]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	LONG $0xdb1d41c4; BYTE $0xe3 // vpand ymm12, ymm12, ymm11
+	LONG $0xdbeb9dc5 // vpor ymm3, ymm12, ymm3
+	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
+	LONG $0x0465c2c4; BYTE $0xdc // vpmaddubsw ymm3, ymm3, ymm12
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x1f // vmovdqu ymm3, ymmword ptr [r15]
+	QUAD $0x000080a7db2541c4; BYTE $0x00 // vpand ymm12, ymm11, ymmword ptr [r15 + 0x80]
+	LONG $0xf372e5c5; BYTE $0x03 // vpslld ymm3, ymm3, 0x3
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdbeb9dc5 // vpor ymm3, ymm12, ymm3
+	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
+	LONG $0x0465c2c4; BYTE $0xdc // vpmaddubsw ymm3, ymm3, ymm12
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x1f // vmovdqu ymm3, ymmword ptr [r15]
 	QUAD $0x000080a76f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r15 + 0x80]
-	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
+	LONG $0xd372e5c5; BYTE $0x01 // vpsrld ymm3, ymm3, 0x1
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x2464; BYTE $0x14 // vpbroadcastd ymm12, dword ptr [r12 + 0x14]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0xdaf50dc5 // vpmaddwd ymm11, ymm14, ymm2
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdb1d41c4; BYTE $0xe3 // vpand ymm12, ymm12, ymm11
+	LONG $0xdbeb9dc5 // vpor ymm3, ymm12, ymm3
+	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
+	LONG $0x0465c2c4; BYTE $0xdc // vpmaddubsw ymm3, ymm3, ymm12
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xe2f505c5 // vpmaddwd ymm12, ymm15, ymm2
 	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
-	QUAD $0x0000c0a7db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r15 + 0xc0]
+	QUAD $0x0000c09fdb25c1c4; BYTE $0x00 // vpand ymm3, ymm11, ymmword ptr [r15 + 0xc0]
 	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
-	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
-	LONG $0xd2eb9dc5 // vpor ymm2, ymm12, ymm2
-	LONG $0x587d42c4; WORD $0x2464; BYTE $0x08 // vpbroadcastd ymm12, dword ptr [r12 + 0x8]
-	LONG $0x046dc2c4; BYTE $0xd4 // vpmaddubsw ymm2, ymm2, ymm12
-	LONG $0x6f7e41c4; BYTE $0x27 // vmovdqu ymm12, ymmword ptr [r15]
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd3ebedc5 // vpor ymm2, ymm2, ymm3
+	LONG $0x587de2c4; WORD $0x085f // vpbroadcastd ymm3, dword ptr [rdi + 0x8]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x6f7ec1c4; BYTE $0x1f // vmovdqu ymm3, ymmword ptr [r15]
 	QUAD $0x0000c0af6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r15 + 0xc0]
-	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0xd372e5c5; BYTE $0x02 // vpsrld ymm3, ymm3, 0x2
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d42c4; WORD $0x246c; BYTE $0x18 // vpbroadcastd ymm13, dword ptr [r12 + 0x18]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x6f7e41c4; BYTE $0x27 // vmovdqu ymm12, ymmword ptr [r15]
-	QUAD $0x000100afdb7541c4; BYTE $0x00 // vpand ymm13, ymm1, ymmword ptr [r15 + 0x100]
-	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d42c4; WORD $0x246c; BYTE $0x0c // vpbroadcastd ymm13, dword ptr [r12 + 0xc]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x6f7e41c4; BYTE $0x27 // vmovdqu ymm12, ymmword ptr [r15]
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdb1541c4; BYTE $0xeb // vpand ymm13, ymm13, ymm11
+	LONG $0xdbeb95c5 // vpor ymm3, ymm13, ymm3
+	LONG $0x587d62c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [rdi + 0x18]
+	LONG $0x0465c2c4; BYTE $0xdd // vpmaddubsw ymm3, ymm3, ymm13
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x1f // vmovdqu ymm3, ymmword ptr [r15]
+	QUAD $0x000100afdb2541c4; BYTE $0x00 // vpand ymm13, ymm11, ymmword ptr [r15 + 0x100]
+	LONG $0xdbfee5c5 // vpaddd ymm3, ymm3, ymm3
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdbeb95c5 // vpor ymm3, ymm13, ymm3
+	LONG $0x587d62c4; WORD $0x0c6f // vpbroadcastd ymm13, dword ptr [rdi + 0xc]
+	LONG $0x0465c2c4; BYTE $0xdd // vpmaddubsw ymm3, ymm3, ymm13
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x1f // vmovdqu ymm3, ymmword ptr [r15]
 	QUAD $0x000100af6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r15 + 0x100]
-	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
+	LONG $0xd372e5c5; BYTE $0x03 // vpsrld ymm3, ymm3, 0x3
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d42c4; WORD $0x246c; BYTE $0x1c // vpbroadcastd ymm13, dword ptr [r12 + 0x1c]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0xd2f58dc5 // vpmaddwd ymm2, ymm14, ymm2
-	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdb1541c4; BYTE $0xeb // vpand ymm13, ymm13, ymm11
+	LONG $0xdbeb95c5 // vpor ymm3, ymm13, ymm3
+	LONG $0x587d62c4; WORD $0x1c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x1c]
+	LONG $0x0465c2c4; BYTE $0xdd // vpmaddubsw ymm3, ymm3, ymm13
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f585c5 // vpmaddwd ymm2, ymm15, ymm2
+	LONG $0xd2fe9dc5 // vpaddd ymm2, ymm12, ymm2
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0x217d62c4; WORD $0x175c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [rdi + rdx + 0x18]
-	LONG $0x217d62c4; WORD $0x1764; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [rdi + rdx + 0x8]
+	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
+	LONG $0x5710fac5; BYTE $0x24 // vmovss xmm2, dword ptr [rdi + 0x24]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
+	LONG $0xac75e2c4; BYTE $0xd0 // vfnmadd213ps ymm2, ymm1, ymm0 # ymm2 = -(ymm1 * ymm2) + ymm0
+	LONG $0x187de2c4; WORD $0x2047 // vbroadcastss ymm0, dword ptr [rdi + 0x20]
+	LONG $0x217de2c4; WORD $0x144c; BYTE $0x58 // vpmovsxbd ymm1, qword ptr [rsp + rdx + 0x58]
+	LONG $0xb86de2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm2, ymm0 # ymm5 = (ymm2 * ymm0) + ymm5
+	LONG $0x217de2c4; WORD $0x1444; BYTE $0x48 // vpmovsxbd ymm0, qword ptr [rsp + rdx + 0x48]
+	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
+	LONG $0xdb25c1c4; WORD $0x605e // vpand ymm3, ymm11, ymmword ptr [r14 + 0x60]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0xd259b4c5 // vmulps ymm2, ymm9, ymm2
-	LONG $0x107a41c4; WORD $0x244c; BYTE $0x24 // vmovss xmm9, dword ptr [r12 + 0x24]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac2d62c4; BYTE $0xca // vfnmadd213ps ymm9, ymm10, ymm2 # ymm9 = -(ymm10 * ymm9) + ymm2
-	LONG $0x187dc2c4; WORD $0x2454; BYTE $0x20 // vbroadcastss ymm2, dword ptr [r12 + 0x20]
-	LONG $0x5b7c41c4; BYTE $0xd3 // vcvtdq2ps ymm10, ymm11
-	LONG $0xdb7541c4; WORD $0x605e // vpand ymm11, ymm1, ymmword ptr [r14 + 0x60]
-	LONG $0x593c41c4; BYTE $0xd2 // vmulps ymm10, ymm8, ymm10
-	LONG $0xb835e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm9, ymm2 # ymm4 = (ymm9 * ymm2) + ymm4
-	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
-	LONG $0x5b7c41c4; BYTE $0xcc // vcvtdq2ps ymm9, ymm12
-	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc959b4c5 // vmulps ymm1, ymm9, ymm1
 	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
-	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
-	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
-	LONG $0x587d42c4; WORD $0x241c // vpbroadcastd ymm11, dword ptr [r12]
-	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd3ebedc5 // vpor ymm2, ymm2, ymm3
+	LONG $0x587de2c4; BYTE $0x1f // vpbroadcastd ymm3, dword ptr [rdi]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059bcc5 // vmulps ymm0, ymm8, ymm0
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
 	LONG $0x6f7e41c4; WORD $0x6066 // vmovdqu ymm12, ymmword ptr [r14 + 0x60]
-	LONG $0xdb7d41c4; WORD $0x205e // vpand ymm11, ymm0, ymmword ptr [r14 + 0x20]
+	LONG $0xdb2dc1c4; WORD $0x205e // vpand ymm3, ymm10, ymmword ptr [r14 + 0x20]
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x2464; BYTE $0x10 // vpbroadcastd ymm12, dword ptr [r12 + 0x10]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
-	QUAD $0x0000a0a6db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r14 + 0xa0]
-	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x2464; BYTE $0x04 // vpbroadcastd ymm12, dword ptr [r12 + 0x4]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
+	LONG $0xdb1d41c4; BYTE $0xe3 // vpand ymm12, ymm12, ymm11
+	LONG $0xdbeb9dc5 // vpor ymm3, ymm12, ymm3
+	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
+	LONG $0x0465c2c4; BYTE $0xdc // vpmaddubsw ymm3, ymm3, ymm12
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x6f7ec1c4; WORD $0x205e // vmovdqu ymm3, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a0a6db2541c4; BYTE $0x00 // vpand ymm12, ymm11, ymmword ptr [r14 + 0xa0]
+	LONG $0xf372e5c5; BYTE $0x03 // vpslld ymm3, ymm3, 0x3
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdbeb9dc5 // vpor ymm3, ymm12, ymm3
+	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
+	LONG $0x0465c2c4; BYTE $0xdc // vpmaddubsw ymm3, ymm3, ymm12
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x6f7ec1c4; WORD $0x205e // vmovdqu ymm3, ymmword ptr [r14 + 0x20]
 	QUAD $0x0000a0a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0xa0]
-	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
+	LONG $0xd372e5c5; BYTE $0x01 // vpsrld ymm3, ymm3, 0x1
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x2464; BYTE $0x14 // vpbroadcastd ymm12, dword ptr [r12 + 0x14]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0xdaf50dc5 // vpmaddwd ymm11, ymm14, ymm2
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdb1d41c4; BYTE $0xe3 // vpand ymm12, ymm12, ymm11
+	LONG $0xdbeb9dc5 // vpor ymm3, ymm12, ymm3
+	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
+	LONG $0x0465c2c4; BYTE $0xdc // vpmaddubsw ymm3, ymm3, ymm12
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xe2f505c5 // vpmaddwd ymm12, ymm15, ymm2
 	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
-	QUAD $0x0000e0a6db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r14 + 0xe0]
+	QUAD $0x0000e09edb25c1c4; BYTE $0x00 // vpand ymm3, ymm11, ymmword ptr [r14 + 0xe0]
 	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
-	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
-	LONG $0xd2eb9dc5 // vpor ymm2, ymm12, ymm2
-	LONG $0x587d42c4; WORD $0x2464; BYTE $0x08 // vpbroadcastd ymm12, dword ptr [r12 + 0x8]
-	LONG $0x046dc2c4; BYTE $0xd4 // vpmaddubsw ymm2, ymm2, ymm12
-	LONG $0x6f7e41c4; WORD $0x2066 // vmovdqu ymm12, ymmword ptr [r14 + 0x20]
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd3ebedc5 // vpor ymm2, ymm2, ymm3
+	LONG $0x587de2c4; WORD $0x085f // vpbroadcastd ymm3, dword ptr [rdi + 0x8]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x6f7ec1c4; WORD $0x205e // vmovdqu ymm3, ymmword ptr [r14 + 0x20]
 	QUAD $0x0000e0ae6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r14 + 0xe0]
-	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0xd372e5c5; BYTE $0x02 // vpsrld ymm3, ymm3, 0x2
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d42c4; WORD $0x246c; BYTE $0x18 // vpbroadcastd ymm13, dword ptr [r12 + 0x18]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x6f7e41c4; WORD $0x2066 // vmovdqu ymm12, ymmword ptr [r14 + 0x20]
-	QUAD $0x000120aedb7541c4; BYTE $0x00 // vpand ymm13, ymm1, ymmword ptr [r14 + 0x120]
-	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d42c4; WORD $0x246c; BYTE $0x0c // vpbroadcastd ymm13, dword ptr [r12 + 0xc]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x6f7e41c4; WORD $0x2066 // vmovdqu ymm12, ymmword ptr [r14 + 0x20]
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdb1541c4; BYTE $0xeb // vpand ymm13, ymm13, ymm11
+	LONG $0xdbeb95c5 // vpor ymm3, ymm13, ymm3
+	LONG $0x587d62c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [rdi + 0x18]
+	LONG $0x0465c2c4; BYTE $0xdd // vpmaddubsw ymm3, ymm3, ymm13
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x6f7ec1c4; WORD $0x205e // vmovdqu ymm3, ymmword ptr [r14 + 0x20]
+	QUAD $0x000120aedb2541c4; BYTE $0x00 // vpand ymm13, ymm11, ymmword ptr [r14 + 0x120]
+	LONG $0xdbfee5c5 // vpaddd ymm3, ymm3, ymm3
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdbeb95c5 // vpor ymm3, ymm13, ymm3
+	LONG $0x587d62c4; WORD $0x0c6f // vpbroadcastd ymm13, dword ptr [rdi + 0xc]
+	LONG $0x0465c2c4; BYTE $0xdd // vpmaddubsw ymm3, ymm3, ymm13
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x6f7ec1c4; WORD $0x205e // vmovdqu ymm3, ymmword ptr [r14 + 0x20]
 	QUAD $0x000120ae6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r14 + 0x120]
-	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0x587dc2c4; WORD $0x2444; BYTE $0x1c // vpbroadcastd ymm0, dword ptr [r12 + 0x1c]
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x041d62c4; BYTE $0xe0 // vpmaddubsw ymm12, ymm12, ymm0
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0xd2f58dc5 // vpmaddwd ymm2, ymm14, ymm2
-	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
+	LONG $0xd372e5c5; BYTE $0x03 // vpsrld ymm3, ymm3, 0x3
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0x722dc1c4; WORD $0x04d5 // vpsrld ymm10, ymm13, 0x4
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
+	LONG $0xdbebadc5 // vpor ymm3, ymm10, ymm3
+	LONG $0x0465c2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm3, ymm11
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f585c5 // vpmaddwd ymm2, ymm15, ymm2
+	LONG $0xd2fe9dc5 // vpaddd ymm2, ymm12, ymm2
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0x187dc2c4; WORD $0x2444; BYTE $0x20 // vbroadcastss ymm0, dword ptr [r12 + 0x20]
-	LONG $0xd259b4c5 // vmulps ymm2, ymm9, ymm2
-	LONG $0x107a41c4; WORD $0x244c; BYTE $0x24 // vmovss xmm9, dword ptr [r12 + 0x24]
-	LONG $0x30c48349 // add r12, 0x30
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac2d62c4; BYTE $0xca // vfnmadd213ps ymm9, ymm10, ymm2 # ymm9 = -(ymm10 * ymm9) + ymm2
-	LONG $0xb835e2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm9, ymm0 # ymm3 = (ymm9 * ymm0) + ymm3
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc00840f; WORD $0xffff // je 0x1ac00 <pq_q5_k+0x1200>
+	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
+	LONG $0x5710fac5; BYTE $0x24 // vmovss xmm2, dword ptr [rdi + 0x24]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
+	LONG $0xac75e2c4; BYTE $0xd0 // vfnmadd213ps ymm2, ymm1, ymm0 # ymm2 = -(ymm1 * ymm2) + ymm0
+	LONG $0x187de2c4; WORD $0x204f // vbroadcastss ymm1, dword ptr [rdi + 0x20]
+	LONG $0x30c78348 // add rdi, 0x30
+	LONG $0xb86de2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm2, ymm1 # ymm4 = (ymm2 * ymm1) + ymm4
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfb5f840f; WORD $0xffff // je 0x1b350 <pq_q5_k+0x14d0>
 	LONG $0x92348d4c // lea r14, [rdx + 4*rdx]
 	LONG $0x06e6c149 // shl r14, 0x6
-	LONG $0x330c8d4e // lea r9, [rbx + r14]
+	QUAD $0x00000140068c8d4d // lea r9, [r14 + rax + 0x140]
 	WORD $0x394c; BYTE $0xce // cmp rsi, r9
-	LONG $0xfc1b830f; WORD $0xffff // jae 0x1ac30 <pq_q5_k+0x1230>
+	LONG $0xfc46830f; WORD $0xffff // jae 0x1b450 <pq_q5_k+0x15d0>
 	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xfb // mov r11, r15
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
 	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
 	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
 	WORD $0x394c; BYTE $0xce // cmp rsi, r9
-	WORD $0xdb72 // jb 0x1b020 <pq_q5_k+0x1620>
-	LONG $0xfffbe6e9; BYTE $0xff // jmp 0x1ac30 <pq_q5_k+0x1230>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0xdb72 // jb 0x1b810 <pq_q5_k+0x1990>
+	LONG $0xfffc16e9; BYTE $0xff // jmp 0x1b450 <pq_q5_k+0x15d0>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04228e0f; WORD $0x0000 // jle 0x1b47d <pq_q5_k+0x1a7d>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x137de2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [rax]
-	LONG $0x137de2c4; WORD $0x2070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x20]
-	LONG $0x137de2c4; WORD $0x1078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x10]
-	LONG $0x137d62c4; WORD $0x3040 // vcvtph2ps ymm8, xmmword ptr [rax + 0x30]
-	LONG $0x40c08348 // add rax, 0x40
-	WORD $0xc931 // xor ecx, ecx
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x05158e0f; WORD $0x0000 // jle 0x1bd60 <pq_q5_k+0x1ee0>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x137de2c4; BYTE $0x36 // vcvtph2ps ymm6, xmmword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x207e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x20]
+	LONG $0x137d62c4; WORD $0x1046 // vcvtph2ps ymm8, xmmword ptr [rsi + 0x10]
+	LONG $0x137d62c4; WORD $0x304e // vcvtph2ps ymm9, xmmword ptr [rsi + 0x30]
+	LONG $0x00be8d48; WORD $0x0001; BYTE $0x00 // lea rdi, [rsi + 0x100]
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x03f88349 // cmp r8, 0x3
+	LONG $0x0096850f; WORD $0x0000 // jne 0x1b930 <pq_q5_k+0x1ab0>
+	LONG $0x466ffec5; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rsi + 0x40]
+	QUAD $0x000000808e6ffec5 // vmovdqu ymm1, ymmword ptr [rsi + 0x80]
+	QUAD $0x000120249c6ffdc5; BYTE $0x00 // vmovdqa ymm3, ymmword ptr [rsp + 0x120]
+	QUAD $0x00010024946f7dc5; BYTE $0x00 // vmovdqa ymm10, ymmword ptr [rsp + 0x100]
+	QUAD $0x000000c0966ffec5 // vmovdqu ymm2, ymmword ptr [rsi + 0xc0]
+	QUAD $0x0000e0249c6f7dc5; BYTE $0x00 // vmovdqa ymm11, ymmword ptr [rsp + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
+	LONG $0xc9dbadc5 // vpand ymm1, ymm10, ymm1
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0xd272f5c5; BYTE $0x02 // vpsrld ymm1, ymm2, 0x2
+	LONG $0xc9dba5c5 // vpand ymm1, ymm11, ymm1
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	LONG $0x447ffdc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm0
+	LONG $0x466ffec5; BYTE $0x60 // vmovdqu ymm0, ymmword ptr [rsi + 0x60]
+	QUAD $0x000000a08e6ffec5 // vmovdqu ymm1, ymmword ptr [rsi + 0xa0]
+	QUAD $0x000000e0966ffec5 // vmovdqu ymm2, ymmword ptr [rsi + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
+	LONG $0xc9dbadc5 // vpand ymm1, ymm10, ymm1
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0xd272f5c5; BYTE $0x02 // vpsrld ymm1, ymm2, 0x2
+	LONG $0xc9dba5c5 // vpand ymm1, ymm11, ymm1
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	WORD $0x25eb // jmp 0x1b952 <pq_q5_k+0x1ad2>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x446ffec5; WORD $0x3024 // vmovdqu ymm0, ymmword ptr [rsp + 0x30]
-	QUAD $0x0000b8248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0xb8]
-	QUAD $0x005bf235797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x5bf2] # 0x20c9a <peak_i8+0x1fa>
-	LONG $0x40588d4c // lea r11, [rax + 0x40]
+	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
+	LONG $0x06e2c148 // shl rdx, 0x6
+	QUAD $0x005ce005597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x5ce0] # 0x21620 <peak_i8+0x2d0>
+	LONG $0x4cdbfdc5; WORD $0x4016 // vpand ymm1, ymm0, ymmword ptr [rsi + rdx + 0x40]
+	LONG $0x4c7ffdc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm1
+	LONG $0x44dbfdc5; WORD $0x6016 // vpand ymm0, ymm0, ymmword ptr [rsi + rdx + 0x60]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0xd231 // xor edx, edx
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x447ffdc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm0
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x921c8d48 // lea rbx, [rdx + 4*rdx]
 	LONG $0x05e2c148 // shl rdx, 0x5
-	LONG $0x217de2c4; WORD $0x1014 // vpmovsxbd ymm2, qword ptr [rax + rdx]
+	QUAD $0x005c8715597d62c4; BYTE $0x00 // vpbroadcastq ymm10, qword ptr [rip + 0x5c87] # 0x215f8 <peak_i8+0x2a8>
+	QUAD $0x005c761d597d62c4; BYTE $0x00 // vpbroadcastq ymm11, qword ptr [rip + 0x5c76] # 0x215f0 <peak_i8+0x2a0>
+	LONG $0x217de2c4; WORD $0x1444; BYTE $0x40 // vpmovsxbd ymm0, qword ptr [rsp + rdx + 0x40]
+	LONG $0x217de2c4; WORD $0x144c; BYTE $0x50 // vpmovsxbd ymm1, qword ptr [rsp + rdx + 0x50]
 	LONG $0x06e3c148 // shl rbx, 0x6
-	WORD $0x014c; BYTE $0xdb // add rbx, r11
+	WORD $0x0148; BYTE $0xfb // add rbx, rdi
 	WORD $0x8949; BYTE $0xde // mov r14, rbx
-	LONG $0xca5b7cc5 // vcvtdq2ps ymm9, ymm2
-	LONG $0x217de2c4; WORD $0x1054; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [rax + rdx + 0x10]
-	LONG $0xdb7541c4; WORD $0x405e // vpand ymm11, ymm1, ymmword ptr [r14 + 0x40]
-	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
-	LONG $0xd25b7cc5 // vcvtdq2ps ymm10, ymm2
 	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
-	LONG $0xd6592cc5 // vmulps ymm10, ymm10, ymm6
+	LONG $0xdb25c1c4; WORD $0x405e // vpand ymm3, ymm11, ymmword ptr [r14 + 0x40]
 	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
-	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
-	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
-	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
-	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd3ebedc5 // vpor ymm2, ymm2, ymm3
+	LONG $0x587de2c4; BYTE $0x18 // vpbroadcastd ymm3, dword ptr [rax]
+	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
+	LONG $0xc959c4c5 // vmulps ymm1, ymm7, ymm1
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
 	LONG $0x6f7e41c4; WORD $0x4066 // vmovdqu ymm12, ymmword ptr [r14 + 0x40]
-	LONG $0xdb7d41c4; BYTE $0x1e // vpand ymm11, ymm0, ymmword ptr [r14]
+	LONG $0xdb2dc1c4; BYTE $0x1e // vpand ymm3, ymm10, ymmword ptr [r14]
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	QUAD $0x000080a6db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r14 + 0x80]
-	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	LONG $0xdb1d41c4; BYTE $0xe3 // vpand ymm12, ymm12, ymm11
+	LONG $0xdbeb9dc5 // vpor ymm3, ymm12, ymm3
+	LONG $0x587d62c4; WORD $0x1060 // vpbroadcastd ymm12, dword ptr [rax + 0x10]
+	LONG $0x0465c2c4; BYTE $0xdc // vpmaddubsw ymm3, ymm3, ymm12
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x1e // vmovdqu ymm3, ymmword ptr [r14]
+	QUAD $0x000080a6db2541c4; BYTE $0x00 // vpand ymm12, ymm11, ymmword ptr [r14 + 0x80]
+	LONG $0xf372e5c5; BYTE $0x03 // vpslld ymm3, ymm3, 0x3
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdbeb9dc5 // vpor ymm3, ymm12, ymm3
+	LONG $0x587d62c4; WORD $0x0460 // vpbroadcastd ymm12, dword ptr [rax + 0x4]
+	LONG $0x0465c2c4; BYTE $0xdc // vpmaddubsw ymm3, ymm3, ymm12
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x1e // vmovdqu ymm3, ymmword ptr [r14]
 	QUAD $0x000080a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0x80]
-	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
+	LONG $0xd372e5c5; BYTE $0x01 // vpsrld ymm3, ymm3, 0x1
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0xdaf50dc5 // vpmaddwd ymm11, ymm14, ymm2
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdb1d41c4; BYTE $0xe3 // vpand ymm12, ymm12, ymm11
+	LONG $0xdbeb9dc5 // vpor ymm3, ymm12, ymm3
+	LONG $0x587d62c4; WORD $0x1460 // vpbroadcastd ymm12, dword ptr [rax + 0x14]
+	LONG $0x0465c2c4; BYTE $0xdc // vpmaddubsw ymm3, ymm3, ymm12
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xe2f505c5 // vpmaddwd ymm12, ymm15, ymm2
 	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
-	QUAD $0x0000c0a6db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r14 + 0xc0]
+	QUAD $0x0000c09edb25c1c4; BYTE $0x00 // vpand ymm3, ymm11, ymmword ptr [r14 + 0xc0]
 	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
-	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
-	LONG $0xd2eb9dc5 // vpor ymm2, ymm12, ymm2
-	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
-	LONG $0x046dc2c4; BYTE $0xd4 // vpmaddubsw ymm2, ymm2, ymm12
-	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd3ebedc5 // vpor ymm2, ymm2, ymm3
+	LONG $0x587de2c4; WORD $0x0858 // vpbroadcastd ymm3, dword ptr [rax + 0x8]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x6f7ec1c4; BYTE $0x1e // vmovdqu ymm3, ymmword ptr [r14]
 	QUAD $0x0000c0ae6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r14 + 0xc0]
-	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0xd372e5c5; BYTE $0x02 // vpsrld ymm3, ymm3, 0x2
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x186e // vpbroadcastd ymm13, dword ptr [rsi + 0x18]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
-	QUAD $0x000100aedb7541c4; BYTE $0x00 // vpand ymm13, ymm1, ymmword ptr [r14 + 0x100]
-	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x0c6e // vpbroadcastd ymm13, dword ptr [rsi + 0xc]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdb1541c4; BYTE $0xeb // vpand ymm13, ymm13, ymm11
+	LONG $0xdbeb95c5 // vpor ymm3, ymm13, ymm3
+	LONG $0x587d62c4; WORD $0x1868 // vpbroadcastd ymm13, dword ptr [rax + 0x18]
+	LONG $0x0465c2c4; BYTE $0xdd // vpmaddubsw ymm3, ymm3, ymm13
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x1e // vmovdqu ymm3, ymmword ptr [r14]
+	QUAD $0x000100aedb2541c4; BYTE $0x00 // vpand ymm13, ymm11, ymmword ptr [r14 + 0x100]
+	LONG $0xdbfee5c5 // vpaddd ymm3, ymm3, ymm3
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdbeb95c5 // vpor ymm3, ymm13, ymm3
+	LONG $0x587d62c4; WORD $0x0c68 // vpbroadcastd ymm13, dword ptr [rax + 0xc]
+	LONG $0x0465c2c4; BYTE $0xdd // vpmaddubsw ymm3, ymm3, ymm13
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x1e // vmovdqu ymm3, ymmword ptr [r14]
 	QUAD $0x000100ae6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r14 + 0x100]
-	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
+	LONG $0xd372e5c5; BYTE $0x03 // vpsrld ymm3, ymm3, 0x3
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x1c6e // vpbroadcastd ymm13, dword ptr [rsi + 0x1c]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0xd2f58dc5 // vpmaddwd ymm2, ymm14, ymm2
-	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdb1541c4; BYTE $0xeb // vpand ymm13, ymm13, ymm11
+	LONG $0xdbeb95c5 // vpor ymm3, ymm13, ymm3
+	LONG $0x587d62c4; WORD $0x1c68 // vpbroadcastd ymm13, dword ptr [rax + 0x1c]
+	LONG $0x0465c2c4; BYTE $0xdd // vpmaddubsw ymm3, ymm3, ymm13
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f585c5 // vpmaddwd ymm2, ymm15, ymm2
+	LONG $0xd2fe9dc5 // vpaddd ymm2, ymm12, ymm2
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0x217d62c4; WORD $0x105c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [rax + rdx + 0x18]
-	LONG $0x217d62c4; WORD $0x1064; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [rax + rdx + 0x8]
+	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
+	LONG $0x5010fac5; BYTE $0x24 // vmovss xmm2, dword ptr [rax + 0x24]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
+	LONG $0xac75e2c4; BYTE $0xd0 // vfnmadd213ps ymm2, ymm1, ymm0 # ymm2 = -(ymm1 * ymm2) + ymm0
+	LONG $0x187de2c4; WORD $0x2040 // vbroadcastss ymm0, dword ptr [rax + 0x20]
+	LONG $0x217de2c4; WORD $0x144c; BYTE $0x58 // vpmovsxbd ymm1, qword ptr [rsp + rdx + 0x58]
+	LONG $0xb86de2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm2, ymm0 # ymm5 = (ymm2 * ymm0) + ymm5
+	LONG $0x217de2c4; WORD $0x1444; BYTE $0x48 // vpmovsxbd ymm0, qword ptr [rsp + rdx + 0x48]
+	LONG $0x536ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rbx + 0x20]
+	LONG $0x5bdba5c5; BYTE $0x60 // vpand ymm3, ymm11, ymmword ptr [rbx + 0x60]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0xd259b4c5 // vmulps ymm2, ymm9, ymm2
-	LONG $0x4e107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rsi + 0x24]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac2d62c4; BYTE $0xca // vfnmadd213ps ymm9, ymm10, ymm2 # ymm9 = -(ymm10 * ymm9) + ymm2
-	LONG $0x187de2c4; WORD $0x2056 // vbroadcastss ymm2, dword ptr [rsi + 0x20]
-	LONG $0x5b7c41c4; BYTE $0xd3 // vcvtdq2ps ymm10, ymm11
-	LONG $0x5bdb75c5; BYTE $0x60 // vpand ymm11, ymm1, ymmword ptr [rbx + 0x60]
-	LONG $0x593c41c4; BYTE $0xd2 // vmulps ymm10, ymm8, ymm10
-	LONG $0xb835e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm9, ymm2 # ymm4 = (ymm9 * ymm2) + ymm4
-	LONG $0x536ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rbx + 0x20]
-	LONG $0x5b7c41c4; BYTE $0xcc // vcvtdq2ps ymm9, ymm12
-	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc959b4c5 // vmulps ymm1, ymm9, ymm1
 	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
-	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
-	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
-	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
-	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd3ebedc5 // vpor ymm2, ymm2, ymm3
+	LONG $0x587de2c4; BYTE $0x18 // vpbroadcastd ymm3, dword ptr [rax]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059bcc5 // vmulps ymm0, ymm8, ymm0
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
 	LONG $0x636f7ec5; BYTE $0x60 // vmovdqu ymm12, ymmword ptr [rbx + 0x60]
-	LONG $0x5bdb7dc5; BYTE $0x20 // vpand ymm11, ymm0, ymmword ptr [rbx + 0x20]
+	LONG $0x5bdbadc5; BYTE $0x20 // vpand ymm3, ymm10, ymmword ptr [rbx + 0x20]
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000a0a3db75c5 // vpand ymm12, ymm1, ymmword ptr [rbx + 0xa0]
-	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
+	LONG $0xdb1d41c4; BYTE $0xe3 // vpand ymm12, ymm12, ymm11
+	LONG $0xdbeb9dc5 // vpor ymm3, ymm12, ymm3
+	LONG $0x587d62c4; WORD $0x1060 // vpbroadcastd ymm12, dword ptr [rax + 0x10]
+	LONG $0x0465c2c4; BYTE $0xdc // vpmaddubsw ymm3, ymm3, ymm12
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x5b6ffec5; BYTE $0x20 // vmovdqu ymm3, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a0a3db25c5 // vpand ymm12, ymm11, ymmword ptr [rbx + 0xa0]
+	LONG $0xf372e5c5; BYTE $0x03 // vpslld ymm3, ymm3, 0x3
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdbeb9dc5 // vpor ymm3, ymm12, ymm3
+	LONG $0x587d62c4; WORD $0x0460 // vpbroadcastd ymm12, dword ptr [rax + 0x4]
+	LONG $0x0465c2c4; BYTE $0xdc // vpmaddubsw ymm3, ymm3, ymm12
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x5b6ffec5; BYTE $0x20 // vmovdqu ymm3, ymmword ptr [rbx + 0x20]
 	QUAD $0x000000a0a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0xa0]
-	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
+	LONG $0xd372e5c5; BYTE $0x01 // vpsrld ymm3, ymm3, 0x1
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0xdaf50dc5 // vpmaddwd ymm11, ymm14, ymm2
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdb1d41c4; BYTE $0xe3 // vpand ymm12, ymm12, ymm11
+	LONG $0xdbeb9dc5 // vpor ymm3, ymm12, ymm3
+	LONG $0x587d62c4; WORD $0x1460 // vpbroadcastd ymm12, dword ptr [rax + 0x14]
+	LONG $0x0465c2c4; BYTE $0xdc // vpmaddubsw ymm3, ymm3, ymm12
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xe2f505c5 // vpmaddwd ymm12, ymm15, ymm2
 	LONG $0x536ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000e0a3db75c5 // vpand ymm12, ymm1, ymmword ptr [rbx + 0xe0]
+	QUAD $0x000000e09bdba5c5 // vpand ymm3, ymm11, ymmword ptr [rbx + 0xe0]
 	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
-	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
-	LONG $0xd2eb9dc5 // vpor ymm2, ymm12, ymm2
-	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
-	LONG $0x046dc2c4; BYTE $0xd4 // vpmaddubsw ymm2, ymm2, ymm12
-	LONG $0x636f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rbx + 0x20]
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd3ebedc5 // vpor ymm2, ymm2, ymm3
+	LONG $0x587de2c4; WORD $0x0858 // vpbroadcastd ymm3, dword ptr [rax + 0x8]
+	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x5b6ffec5; BYTE $0x20 // vmovdqu ymm3, ymmword ptr [rbx + 0x20]
 	QUAD $0x000000e0ab6f7ec5 // vmovdqu ymm13, ymmword ptr [rbx + 0xe0]
-	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0xd372e5c5; BYTE $0x02 // vpsrld ymm3, ymm3, 0x2
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x186e // vpbroadcastd ymm13, dword ptr [rsi + 0x18]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x636f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rbx + 0x20]
-	QUAD $0x00000120abdb75c5 // vpand ymm13, ymm1, ymmword ptr [rbx + 0x120]
-	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x0c6e // vpbroadcastd ymm13, dword ptr [rsi + 0xc]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x636f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rbx + 0x20]
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdb1541c4; BYTE $0xeb // vpand ymm13, ymm13, ymm11
+	LONG $0xdbeb95c5 // vpor ymm3, ymm13, ymm3
+	LONG $0x587d62c4; WORD $0x1868 // vpbroadcastd ymm13, dword ptr [rax + 0x18]
+	LONG $0x0465c2c4; BYTE $0xdd // vpmaddubsw ymm3, ymm3, ymm13
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x5b6ffec5; BYTE $0x20 // vmovdqu ymm3, ymmword ptr [rbx + 0x20]
+	QUAD $0x00000120abdb25c5 // vpand ymm13, ymm11, ymmword ptr [rbx + 0x120]
+	LONG $0xdbfee5c5 // vpaddd ymm3, ymm3, ymm3
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0xdbeb95c5 // vpor ymm3, ymm13, ymm3
+	LONG $0x587d62c4; WORD $0x0c68 // vpbroadcastd ymm13, dword ptr [rax + 0xc]
+	LONG $0x0465c2c4; BYTE $0xdd // vpmaddubsw ymm3, ymm3, ymm13
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0x5b6ffec5; BYTE $0x20 // vmovdqu ymm3, ymmword ptr [rbx + 0x20]
 	QUAD $0x00000120ab6f7ec5 // vmovdqu ymm13, ymmword ptr [rbx + 0x120]
-	LONG $0x587d62c4; WORD $0x1c7e // vpbroadcastd ymm15, dword ptr [rsi + 0x1c]
-	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x041d42c4; BYTE $0xe7 // vpmaddubsw ymm12, ymm12, ymm15
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0xd2f58dc5 // vpmaddwd ymm2, ymm14, ymm2
-	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
+	LONG $0xd372e5c5; BYTE $0x03 // vpsrld ymm3, ymm3, 0x3
+	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
+	LONG $0x722dc1c4; WORD $0x04d5 // vpsrld ymm10, ymm13, 0x4
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0x587d62c4; WORD $0x1c58 // vpbroadcastd ymm11, dword ptr [rax + 0x1c]
+	LONG $0xdbebadc5 // vpor ymm3, ymm10, ymm3
+	LONG $0x0465c2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm3, ymm11
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd2f585c5 // vpmaddwd ymm2, ymm15, ymm2
+	LONG $0xd2fe9dc5 // vpaddd ymm2, ymm12, ymm2
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0xd259b4c5 // vmulps ymm2, ymm9, ymm2
-	LONG $0x4e107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rsi + 0x24]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac2d62c4; BYTE $0xca // vfnmadd213ps ymm9, ymm10, ymm2 # ymm9 = -(ymm10 * ymm9) + ymm2
-	LONG $0x187d62c4; WORD $0x2056 // vbroadcastss ymm10, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
-	LONG $0xb835c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm9, ymm10 # ymm3 = (ymm9 * ymm10) + ymm3
+	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
+	LONG $0x5010fac5; BYTE $0x24 // vmovss xmm2, dword ptr [rax + 0x24]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
+	LONG $0xac75e2c4; BYTE $0xd0 // vfnmadd213ps ymm2, ymm1, ymm0 # ymm2 = -(ymm1 * ymm2) + ymm0
+	LONG $0x187de2c4; WORD $0x2048 // vbroadcastss ymm1, dword ptr [rax + 0x20]
+	LONG $0x30c08348 // add rax, 0x30
+	LONG $0xb86de2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm2, ymm1 # ymm4 = (ymm2 * ymm1) + ymm4
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc65850f; WORD $0xffff // jne 0x1b0c0 <pq_q5_k+0x16c0>
-	WORD $0xc1ff // inc ecx
-	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
-	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	LONG $0xfc24850f; WORD $0xffff // jne 0x1b090 <pq_q5_k+0x1690>
-	LONG $0xf84f8d48 // lea rcx, [rdi - 0x8]
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfbf38f0f; WORD $0xffff // jg 0x1b070 <pq_q5_k+0x1670>
-	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
-	WORD $0x2beb // jmp 0x1b4af <pq_q5_k+0x1aaf>
+	LONG $0xfc65850f; WORD $0xffff // jne 0x1b960 <pq_q5_k+0x1ae0>
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	LONG $0x80c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x280
+	LONG $0x04f88349 // cmp r8, 0x4
+	LONG $0xfb81850f; WORD $0xffff // jne 0x1b890 <pq_q5_k+0x1a10>
+	LONG $0xf8518d48 // lea rdx, [rcx - 0x8]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
+	LONG $0xfb3d8f0f; WORD $0xffff // jg 0x1b860 <pq_q5_k+0x19e0>
+	WORD $0x3beb // jmp 0x1bd60 <pq_q5_k+0x1ee0>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x12eb // jmp 0x1b4a0 <pq_q5_k+0x1aa0>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
-	LONG $0x244c8b4c; BYTE $0x50 // mov r9, qword ptr [rsp + 0x50]
-	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
-	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x446f7ec5; WORD $0x3024 // vmovdqu ymm8, ymmword ptr [rsp + 0x30]
-	LONG $0xe642840f; WORD $0xffff // je 0x19b00 <pq_q5_k+0x100>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0xe275840f; WORD $0xffff // je 0x19fb0 <pq_q5_k+0x130>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xffe62fe9; BYTE $0xff // jmp 0x19b00 <pq_q5_k+0x100>
-	LONG $0x58c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x158
+	LONG $0x6811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm5
+	LONG $0xffe262e9; BYTE $0xff // jmp 0x19fb0 <pq_q5_k+0x130>
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0xe242840f; WORD $0xffff // je 0x19fb0 <pq_q5_k+0x130>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x2811fcc5 // vmovups ymmword ptr [rax], ymm5
+	LONG $0x6011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm4
+	LONG $0xffe22fe9; BYTE $0xff // jmp 0x19fb0 <pq_q5_k+0x130>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -8958,9 +9337,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q6_k: +46320
+	// pq_q6_k: +48544
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -8975,15 +9354,15 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x1c7a8e0f; WORD $0x0000 // jle 0x1d19e <pq_q6_k+0x1cae>
+	LONG $0x1c7a8e0f; WORD $0x0000 // jle 0x1da4e <pq_q6_k+0x1cae>
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x07588d4d // lea r11, [r8 + 0x7]
 	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
-	QUAD $0x0057f41d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x57f4] # 0x20d30 <peak_i8+0x290>
-	QUAD $0x0057fb25197d62c4; BYTE $0x00 // vbroadcastsd ymm12, qword ptr [rip + 0x57fb] # 0x20d40 <peak_i8+0x2a0>
-	QUAD $0x000057c315107ac5 // vmovss xmm10, dword ptr [rip + 0x57c3] # 0x20d10 <peak_i8+0x270>
-	QUAD $0x0057462d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x5746] # 0x20c9c <peak_i8+0x1fc>
+	QUAD $0x0058041d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x5804] # 0x215f0 <peak_i8+0x2a0>
+	QUAD $0x00580b25197d62c4; BYTE $0x00 // vbroadcastsd ymm12, qword ptr [rip + 0x580b] # 0x21600 <peak_i8+0x2b0>
+	QUAD $0x000057d315107ac5 // vmovss xmm10, dword ptr [rip + 0x57d3] # 0x215d0 <peak_i8+0x280>
+	QUAD $0x0057562d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x5756] # 0x2155c <peak_i8+0x20c>
 	LONG $0xf1b60f41 // movzx esi, r9b
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
@@ -9012,7 +9391,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xd0 // add rax, rdx
 	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
-	WORD $0x3deb // jmp 0x1b626 <pq_q6_k+0x136>
+	WORD $0x3deb // jmp 0x1bed6 <pq_q6_k+0x136>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x2811fcc5 // vmovups ymmword ptr [rax], ymm5
@@ -9023,17 +9402,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x1b788e0f; WORD $0x0000 // jle 0x1d19e <pq_q6_k+0x1cae>
+	LONG $0x1b788e0f; WORD $0x0000 // jle 0x1da4e <pq_q6_k+0x1cae>
 	QUAD $0x0000009024bc894c // mov qword ptr [rsp + 0x90], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x04f5850f; WORD $0x0000 // jne 0x1bb30 <pq_q6_k+0x640>
+	LONG $0x04f5850f; WORD $0x0000 // jne 0x1c3e0 <pq_q6_k+0x640>
 	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x1241840f; WORD $0x0000 // je 0x1c88a <pq_q6_k+0x139a>
+	LONG $0x1241840f; WORD $0x0000 // je 0x1d13a <pq_q6_k+0x139a>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x16d7850f; WORD $0x0000 // jne 0x1cd29 <pq_q6_k+0x1839>
+	LONG $0x16d7850f; WORD $0x0000 // jne 0x1d5d9 <pq_q6_k+0x1839>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x1b1e8e0f; WORD $0x0000 // jle 0x1d179 <pq_q6_k+0x1c89>
+	LONG $0x1b1e8e0f; WORD $0x0000 // jle 0x1da29 <pq_q6_k+0x1c89>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -9041,28 +9420,28 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
-	WORD $0x18eb // jmp 0x1b693 <pq_q6_k+0x1a3>
+	WORD $0x18eb // jmp 0x1bf43 <pq_q6_k+0x1a3>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
 	LONG $0xf84a8d48 // lea rcx, [rdx - 0x8]
 	LONG $0x08fa8348 // cmp rdx, 0x8
-	LONG $0x1aee8e0f; WORD $0x0000 // jle 0x1d181 <pq_q6_k+0x1c91>
+	LONG $0x1aee8e0f; WORD $0x0000 // jle 0x1da31 <pq_q6_k+0x1c91>
 	LONG $0x137de2c4; BYTE $0x37 // vcvtph2ps ymm6, xmmword ptr [rdi]
 	LONG $0x137de2c4; WORD $0x107f // vcvtph2ps ymm7, xmmword ptr [rdi + 0x10]
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
-	WORD $0x14eb // jmp 0x1b6c0 <pq_q6_k+0x1d0>
+	WORD $0x14eb // jmp 0x1bf70 <pq_q6_k+0x1d0>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0xff41; BYTE $0xc0 // inc r8d
 	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
 	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xc074 // je 0x1b680 <pq_q6_k+0x190>
+	WORD $0xc074 // je 0x1bf30 <pq_q6_k+0x190>
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	LONG $0xc09f8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rdi + 0x1c0]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003d6e9; BYTE $0x00 // jmp 0x1baab <pq_q6_k+0x5bb>
+	LONG $0x0003d6e9; BYTE $0x00 // jmp 0x1c35b <pq_q6_k+0x5bb>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x0149; BYTE $0xce // add r14, rcx
@@ -9251,12 +9630,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc05840f; WORD $0xffff // je 0x1b6b0 <pq_q6_k+0x1c0>
+	LONG $0xfc05840f; WORD $0xffff // je 0x1bf60 <pq_q6_k+0x1c0>
 	LONG $0x52348d4c // lea r14, [rdx + 2*rdx]
 	LONG $0x07e6c149 // shl r14, 0x7
 	LONG $0x333c8d4e // lea r15, [rbx + r14]
 	WORD $0x394d; BYTE $0xfa // cmp r10, r15
-	LONG $0xfc20830f; WORD $0xffff // jae 0x1b6e0 <pq_q6_k+0x1f0>
+	LONG $0xfc20830f; WORD $0xffff // jae 0x1bf90 <pq_q6_k+0x1f0>
 	WORD $0x8945; BYTE $0xd4 // mov r12d, r10d
 	LONG $0x08ecc141 // shr r12d, 0x8
 	WORD $0x8945; BYTE $0xd5 // mov r13d, r10d
@@ -9277,19 +9656,19 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x6000]
 	QUAD $0x007000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x7000]
 	WORD $0x394d; BYTE $0xfa // cmp r10, r15
-	WORD $0xa672 // jb 0x1bad0 <pq_q6_k+0x5e0>
-	LONG $0xfffbb1e9; BYTE $0xff // jmp 0x1b6e0 <pq_q6_k+0x1f0>
+	WORD $0xa672 // jb 0x1c380 <pq_q6_k+0x5e0>
+	LONG $0xfffbb1e9; BYTE $0xff // jmp 0x1bf90 <pq_q6_k+0x1f0>
 	BYTE $0x90 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x1bb55 <pq_q6_k+0x665>
+	WORD $0x1deb // jmp 0x1c405 <pq_q6_k+0x665>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfaa9840f; WORD $0xffff // je 0x1b5fe <pq_q6_k+0x10e>
+	LONG $0xfaa9840f; WORD $0xffff // je 0x1beae <pq_q6_k+0x10e>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x06028e0f; WORD $0x0000 // jle 0x1c160 <pq_q6_k+0xc70>
+	LONG $0x06028e0f; WORD $0x0000 // jle 0x1ca10 <pq_q6_k+0xc70>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
@@ -9308,7 +9687,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00401f0f // nop dword ptr [rax]
 	QUAD $0x0000b8248c6f7ec5; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [rsp + 0xb8]
 	QUAD $0x00009824ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0x98]
-	QUAD $0x0050e135797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x50e1] # 0x20c9c <peak_i8+0x1fc>
+	QUAD $0x0050f135797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x50f1] # 0x2155c <peak_i8+0x20c>
 	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
 	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
@@ -9317,7 +9696,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5b148d4b // lea rdx, [r11 + 2*r11]
 	LONG $0x05e3c149 // shl r11, 0x5
 	LONG $0x4c11fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm1
-	QUAD $0x0050b70d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x50b7] # 0x20c9e <peak_i8+0x1fe>
+	QUAD $0x0050c70d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x50c7] # 0x2155e <peak_i8+0x20e>
 	QUAD $0x000198249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x198], ymm3
 	QUAD $0x0001782484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x178], ymm8
 	LONG $0x217da2c4; WORD $0x1b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + r11 + 0x10]
@@ -9409,7 +9788,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x4c47 // vpbroadcastd ymm8, dword ptr [rdi + 0x4c]
 	LONG $0x040d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm14, ymm8
 	LONG $0xfd3d41c4; BYTE $0xc5 // vpaddw ymm8, ymm8, ymm13
-	QUAD $0x004ebd2d227962c4; BYTE $0x00 // vpmovsxbq xmm13, word ptr [rip + 0x4ebd] # 0x20c9e <peak_i8+0x1fe>
+	QUAD $0x004ecd2d227962c4; BYTE $0x00 // vpmovsxbq xmm13, word ptr [rip + 0x4ecd] # 0x2155e <peak_i8+0x20e>
 	LONG $0xc6f53dc5 // vpmaddwd ymm8, ymm8, ymm6
 	LONG $0xfe3d41c4; BYTE $0xc4 // vpaddd ymm8, ymm8, ymm12
 	LONG $0x587d62c4; WORD $0x6c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x6c]
@@ -9551,24 +9930,24 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4c10fcc5; WORD $0x3824 // vmovups ymm1, ymmword ptr [rsp + 0x38]
 	LONG $0x01c6f641 // test r14b, 0x1
 	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfad6850f; WORD $0xffff // jne 0x1bbd0 <pq_q6_k+0x6e0>
+	LONG $0xfad6850f; WORD $0xffff // jne 0x1c480 <pq_q6_k+0x6e0>
 	WORD $0xc0ff // inc eax
 	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfa94850f; WORD $0xffff // jne 0x1bba0 <pq_q6_k+0x6b0>
+	LONG $0xfa94850f; WORD $0xffff // jne 0x1c450 <pq_q6_k+0x6b0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfa738f0f; WORD $0xffff // jg 0x1bb90 <pq_q6_k+0x6a0>
-	QUAD $0x00004beb15107ac5 // vmovss xmm10, dword ptr [rip + 0x4beb] # 0x20d10 <peak_i8+0x270>
+	LONG $0xfa738f0f; WORD $0xffff // jg 0x1c440 <pq_q6_k+0x6a0>
+	QUAD $0x00004bfb15107ac5 // vmovss xmm10, dword ptr [rip + 0x4bfb] # 0x215d0 <peak_i8+0x280>
 	QUAD $0x0000b8249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xb8]
 	QUAD $0x00009824a4107cc5; BYTE $0x00 // vmovups ymm12, ymmword ptr [rsp + 0x98]
-	QUAD $0x004b5c2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x4b5c] # 0x20c9c <peak_i8+0x1fc>
+	QUAD $0x004b6c2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x4b6c] # 0x2155c <peak_i8+0x20c>
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x3275 // jne 0x1c181 <pq_q6_k+0xc91>
-	LONG $0xfff9ece9; BYTE $0xff // jmp 0x1bb40 <pq_q6_k+0x650>
+	WORD $0x3275 // jne 0x1ca31 <pq_q6_k+0xc91>
+	LONG $0xfff9ece9; BYTE $0xff // jmp 0x1c3f0 <pq_q6_k+0x650>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -9577,26 +9956,26 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xf9bf840f; WORD $0xffff // je 0x1bb40 <pq_q6_k+0x650>
+	LONG $0xf9bf840f; WORD $0xffff // je 0x1c3f0 <pq_q6_k+0x650>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117c41c4; BYTE $0x07 // vmovups ymmword ptr [r15], ymm8
 	WORD $0xfe83; BYTE $0x02 // cmp esi, 0x2
-	LONG $0xf9a8820f; WORD $0xffff // jb 0x1bb40 <pq_q6_k+0x650>
+	LONG $0xf9a8820f; WORD $0xffff // jb 0x1c3f0 <pq_q6_k+0x650>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	WORD $0xfe83; BYTE $0x03 // cmp esi, 0x3
-	LONG $0xf994820f; WORD $0xffff // jb 0x1bb40 <pq_q6_k+0x650>
+	LONG $0xf994820f; WORD $0xffff // jb 0x1c3f0 <pq_q6_k+0x650>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
-	LONG $0xf980820f; WORD $0xffff // jb 0x1bb40 <pq_q6_k+0x650>
+	LONG $0xf980820f; WORD $0xffff // jb 0x1c3f0 <pq_q6_k+0x650>
 	QUAD $0x0000008824848b48 // mov rax, qword ptr [rsp + 0x88]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xf969820f; WORD $0xffff // jb 0x1bb40 <pq_q6_k+0x650>
+	LONG $0xf969820f; WORD $0xffff // jb 0x1c3f0 <pq_q6_k+0x650>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x06208e0f; WORD $0x0000 // jle 0x1c800 <pq_q6_k+0x1310>
+	LONG $0x06208e0f; WORD $0x0000 // jle 0x1d0b0 <pq_q6_k+0x1310>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe2 // mov r10, r12
@@ -9613,7 +9992,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00401f0f // nop dword ptr [rax]
 	QUAD $0x0000b8248c6f7ec5; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [rsp + 0xb8]
 	QUAD $0x00009824ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0x98]
-	QUAD $0x004a6135797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x4a61] # 0x20c9c <peak_i8+0x1fc>
+	QUAD $0x004a7135797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x4a71] # 0x2155c <peak_i8+0x20c>
 	LONG $0x271c8d4a // lea rbx, [rdi + r12]
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
@@ -9622,7 +10001,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5b148d4b // lea rdx, [r11 + 2*r11]
 	LONG $0x05e3c149 // shl r11, 0x5
 	LONG $0x4c11fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm1
-	QUAD $0x004a370d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x4a37] # 0x20c9e <peak_i8+0x1fe>
+	QUAD $0x004a470d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x4a47] # 0x2155e <peak_i8+0x20e>
 	QUAD $0x000198249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x198], ymm3
 	QUAD $0x0001782484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x178], ymm8
 	LONG $0x217da2c4; WORD $0x1b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + r11 + 0x10]
@@ -9714,7 +10093,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000cc86587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xcc]
 	LONG $0x040d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm14, ymm8
 	LONG $0xfd3d41c4; BYTE $0xc5 // vpaddw ymm8, ymm8, ymm13
-	QUAD $0x00480f2d227962c4; BYTE $0x00 // vpmovsxbq xmm13, word ptr [rip + 0x480f] # 0x20c9e <peak_i8+0x1fe>
+	QUAD $0x00481f2d227962c4; BYTE $0x00 // vpmovsxbq xmm13, word ptr [rip + 0x481f] # 0x2155e <peak_i8+0x20e>
 	LONG $0xc6f53dc5 // vpmaddwd ymm8, ymm8, ymm6
 	LONG $0xfe3d41c4; BYTE $0xc4 // vpaddd ymm8, ymm8, ymm12
 	QUAD $0x0000ec9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xec]
@@ -9856,70 +10235,70 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4c10fcc5; WORD $0x3824 // vmovups ymm1, ymmword ptr [rsp + 0x38]
 	LONG $0x01c6f641 // test r14b, 0x1
 	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfa75850f; WORD $0xffff // jne 0x1c250 <pq_q6_k+0xd60>
+	LONG $0xfa75850f; WORD $0xffff // jne 0x1cb00 <pq_q6_k+0xd60>
 	WORD $0xc0ff // inc eax
 	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfa33850f; WORD $0xffff // jne 0x1c220 <pq_q6_k+0xd30>
+	LONG $0xfa33850f; WORD $0xffff // jne 0x1cad0 <pq_q6_k+0xd30>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfa128f0f; WORD $0xffff // jg 0x1c210 <pq_q6_k+0xd20>
-	WORD $0x11eb // jmp 0x1c811 <pq_q6_k+0x1321>
+	LONG $0xfa128f0f; WORD $0xffff // jg 0x1cac0 <pq_q6_k+0xd20>
+	WORD $0x11eb // jmp 0x1d0c1 <pq_q6_k+0x1321>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	QUAD $0x000044f715107ac5 // vmovss xmm10, dword ptr [rip + 0x44f7] # 0x20d10 <peak_i8+0x270>
+	QUAD $0x0000450715107ac5 // vmovss xmm10, dword ptr [rip + 0x4507] # 0x215d0 <peak_i8+0x280>
 	QUAD $0x0000b8249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xb8]
 	QUAD $0x00009824a4107cc5; BYTE $0x00 // vmovups ymm12, ymmword ptr [rsp + 0x98]
-	QUAD $0x0044682d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x4468] # 0x20c9c <peak_i8+0x1fc>
+	QUAD $0x0044782d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x4478] # 0x2155c <peak_i8+0x20c>
 	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117c41c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm8
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xf2ee840f; WORD $0xffff // je 0x1bb40 <pq_q6_k+0x650>
+	LONG $0xf2ee840f; WORD $0xffff // je 0x1c3f0 <pq_q6_k+0x650>
 	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	WORD $0xfe83; BYTE $0x07 // cmp esi, 0x7
-	LONG $0xf2da820f; WORD $0xffff // jb 0x1bb40 <pq_q6_k+0x650>
+	LONG $0xf2da820f; WORD $0xffff // jb 0x1c3f0 <pq_q6_k+0x650>
 	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	WORD $0xfe83; BYTE $0x08 // cmp esi, 0x8
-	LONG $0xf2c6820f; WORD $0xffff // jb 0x1bb40 <pq_q6_k+0x650>
+	LONG $0xf2c6820f; WORD $0xffff // jb 0x1c3f0 <pq_q6_k+0x650>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0xfff2b6e9; BYTE $0xff // jmp 0x1bb40 <pq_q6_k+0x650>
+	LONG $0xfff2b6e9; BYTE $0xff // jmp 0x1c3f0 <pq_q6_k+0x650>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08e68e0f; WORD $0x0000 // jle 0x1d179 <pq_q6_k+0x1c89>
+	LONG $0x08e68e0f; WORD $0x0000 // jle 0x1da29 <pq_q6_k+0x1c89>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0xff002548; WORD $0xffff // and rax, -0x100
-	WORD $0x12eb // jmp 0x1c8c1 <pq_q6_k+0x13d1>
+	WORD $0x12eb // jmp 0x1d171 <pq_q6_k+0x13d1>
 	BYTE $0x90 // nop
 	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x08c08e0f; WORD $0x0000 // jle 0x1d181 <pq_q6_k+0x1c91>
+	LONG $0x08c08e0f; WORD $0x0000 // jle 0x1da31 <pq_q6_k+0x1c91>
 	LONG $0x137de2c4; BYTE $0x36 // vcvtph2ps ymm6, xmmword ptr [rsi]
 	LONG $0x137de2c4; WORD $0x107e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x10]
 	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x1aeb // jmp 0x1c8ee <pq_q6_k+0x13fe>
+	WORD $0x1aeb // jmp 0x1d19e <pq_q6_k+0x13fe>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0xc1ff // inc ecx
 	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
 	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	WORD $0xc274 // je 0x1c8b0 <pq_q6_k+0x13c0>
+	WORD $0xc274 // je 0x1d160 <pq_q6_k+0x13c0>
 	LONG $0x40568d4c // lea r10, [rsi + 0x40]
 	LONG $0xc09e8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rsi + 0x1c0]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003d8e9; BYTE $0x00 // jmp 0x1ccdb <pq_q6_k+0x17eb>
+	LONG $0x0003d8e9; BYTE $0x00 // jmp 0x1d58b <pq_q6_k+0x17eb>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x014d; BYTE $0xd6 // add r14, r10
@@ -10108,12 +10487,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc05840f; WORD $0xffff // je 0x1c8e0 <pq_q6_k+0x13f0>
+	LONG $0xfc05840f; WORD $0xffff // je 0x1d190 <pq_q6_k+0x13f0>
 	LONG $0x52348d4c // lea r14, [rdx + 2*rdx]
 	LONG $0x07e6c149 // shl r14, 0x7
 	LONG $0x330c8d4e // lea r9, [rbx + r14]
 	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
-	LONG $0xfc20830f; WORD $0xffff // jae 0x1c910 <pq_q6_k+0x1420>
+	LONG $0xfc20830f; WORD $0xffff // jae 0x1d1c0 <pq_q6_k+0x1420>
 	WORD $0x8949; BYTE $0xc7 // mov r15, rax
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xfb // mov r11, r15
@@ -10122,12 +10501,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
 	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
 	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
-	WORD $0xdc72 // jb 0x1cd00 <pq_q6_k+0x1810>
-	LONG $0xfffbe7e9; BYTE $0xff // jmp 0x1c910 <pq_q6_k+0x1420>
+	WORD $0xdc72 // jb 0x1d5b0 <pq_q6_k+0x1810>
+	LONG $0xfffbe7e9; BYTE $0xff // jmp 0x1d1c0 <pq_q6_k+0x1420>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x042c8e0f; WORD $0x0000 // jle 0x1d166 <pq_q6_k+0x1c76>
+	LONG $0x042c8e0f; WORD $0x0000 // jle 0x1da16 <pq_q6_k+0x1c76>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
@@ -10330,27 +10709,27 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc3c850f; WORD $0xffff // jne 0x1cd80 <pq_q6_k+0x1890>
+	LONG $0xfc3c850f; WORD $0xffff // jne 0x1d630 <pq_q6_k+0x1890>
 	WORD $0xc7ff // inc edi
 	LONG $0x03400548; WORD $0x0000 // add rax, 0x340
 	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfc1b850f; WORD $0xffff // jne 0x1cd70 <pq_q6_k+0x1880>
+	LONG $0xfc1b850f; WORD $0xffff // jne 0x1d620 <pq_q6_k+0x1880>
 	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
 	LONG $0x08fe8348 // cmp rsi, 0x8
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfbea8f0f; WORD $0xffff // jg 0x1cd50 <pq_q6_k+0x1860>
+	LONG $0xfbea8f0f; WORD $0xffff // jg 0x1d600 <pq_q6_k+0x1860>
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xe47c850f; WORD $0xffff // jne 0x1b5f0 <pq_q6_k+0x100>
-	LONG $0xffe485e9; BYTE $0xff // jmp 0x1b5fe <pq_q6_k+0x10e>
+	LONG $0xe47c850f; WORD $0xffff // jne 0x1bea0 <pq_q6_k+0x100>
+	LONG $0xffe485e9; BYTE $0xff // jmp 0x1beae <pq_q6_k+0x10e>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xe457850f; WORD $0xffff // jne 0x1b5f0 <pq_q6_k+0x100>
-	LONG $0xffe460e9; BYTE $0xff // jmp 0x1b5fe <pq_q6_k+0x10e>
+	LONG $0xe457850f; WORD $0xffff // jne 0x1bea0 <pq_q6_k+0x100>
+	LONG $0xffe460e9; BYTE $0xff // jmp 0x1beae <pq_q6_k+0x10e>
 	LONG $0xb8c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x1b8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -10362,7 +10741,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q2_k: +53696
+	// pq_q2_k: +55920
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -10377,12 +10756,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x18d48e0f; WORD $0x0000 // jle 0x1eac8 <pq_q2_k+0x1908>
+	LONG $0x18d48e0f; WORD $0x0000 // jle 0x1f378 <pq_q2_k+0x1908>
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
-	QUAD $0x003b113d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x3b11] # 0x20d18 <peak_i8+0x278>
-	QUAD $0x003a9005787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x3a90] # 0x20ca0 <peak_i8+0x200>
+	QUAD $0x003b213d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x3b21] # 0x215d8 <peak_i8+0x288>
+	QUAD $0x003aa005787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x3aa0] # 0x21560 <peak_i8+0x210>
 	LONG $0xd1b60f41 // movzx edx, r9b
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
 	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
@@ -10411,7 +10790,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x37eb // jmp 0x1d2d0 <pq_q2_k+0x110>
+	WORD $0x37eb // jmp 0x1db80 <pq_q2_k+0x110>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
@@ -10422,17 +10801,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24340148 // add qword ptr [rsp], rsi
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x17f88e0f; WORD $0x0000 // jle 0x1eac8 <pq_q2_k+0x1908>
+	LONG $0x17f88e0f; WORD $0x0000 // jle 0x1f378 <pq_q2_k+0x1908>
 	LONG $0x247c894c; BYTE $0x70 // mov qword ptr [rsp + 0x70], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x046e850f; WORD $0x0000 // jne 0x1d750 <pq_q2_k+0x590>
+	LONG $0x046e850f; WORD $0x0000 // jne 0x1e000 <pq_q2_k+0x590>
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x0fc3840f; WORD $0x0000 // je 0x1e2b3 <pq_q2_k+0x10f3>
+	LONG $0x0fc3840f; WORD $0x0000 // je 0x1eb63 <pq_q2_k+0x10f3>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x13d0850f; WORD $0x0000 // jne 0x1e6c9 <pq_q2_k+0x1509>
+	LONG $0x13d0850f; WORD $0x0000 // jne 0x1ef79 <pq_q2_k+0x1509>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x17898e0f; WORD $0x0000 // jle 0x1ea8b <pq_q2_k+0x18cb>
+	LONG $0x17898e0f; WORD $0x0000 // jle 0x1f33b <pq_q2_k+0x18cb>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -10440,12 +10819,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	WORD $0x21eb // jmp 0x1d343 <pq_q2_k+0x183>
+	WORD $0x21eb // jmp 0x1dbf3 <pq_q2_k+0x183>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x24548b48; BYTE $0x78 // mov rdx, qword ptr [rsp + 0x78]
 	LONG $0xf8428d48 // lea rax, [rdx - 0x8]
 	LONG $0x08fa8348 // cmp rdx, 0x8
-	LONG $0x17508e0f; WORD $0x0000 // jle 0x1ea93 <pq_q2_k+0x18d3>
+	LONG $0x17508e0f; WORD $0x0000 // jle 0x1f343 <pq_q2_k+0x18d3>
 	LONG $0x137de2c4; BYTE $0x2e // vcvtph2ps ymm5, xmmword ptr [rsi]
 	LONG $0x137de2c4; WORD $0x2076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x20]
 	LONG $0x137de2c4; WORD $0x107e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x10]
@@ -10453,22 +10832,22 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x24448948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rax
-	WORD $0x18eb // jmp 0x1d380 <pq_q2_k+0x1c0>
+	WORD $0x18eb // jmp 0x1dc30 <pq_q2_k+0x1c0>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	WORD $0xff41; BYTE $0xc0 // inc r8d
 	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
 	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xb074 // je 0x1d330 <pq_q2_k+0x170>
+	WORD $0xb074 // je 0x1dbe0 <pq_q2_k+0x170>
 	LONG $0x40568d4c // lea r10, [rsi + 0x40]
 	LONG $0xc09e8d48; WORD $0x0000; BYTE $0x00 // lea rbx, [rsi + 0xc0]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x00033ae9; BYTE $0x00 // jmp 0x1d6cf <pq_q2_k+0x50f>
+	LONG $0x00033ae9; BYTE $0x00 // jmp 0x1df7f <pq_q2_k+0x50f>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x014d; BYTE $0xd6 // add r14, r10
-	QUAD $0x0038f005787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x38f0] # 0x20ca0 <peak_i8+0x200>
-	QUAD $0x0038e90d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x38e9] # 0x20ca2 <peak_i8+0x202>
+	QUAD $0x00390005787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x3900] # 0x21560 <peak_i8+0x210>
+	QUAD $0x0038f90d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x38f9] # 0x21562 <peak_i8+0x212>
 	LONG $0x217de2c4; WORD $0x1614 // vpmovsxbd ymm2, qword ptr [rsi + rdx]
 	WORD $0x894d; BYTE $0xf7 // mov r15, r14
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
@@ -10630,12 +11009,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb86dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm2, ymm9 # ymm3 = (ymm2 * ymm9) + ymm3
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfca1840f; WORD $0xffff // je 0x1d370 <pq_q2_k+0x1b0>
+	LONG $0xfca1840f; WORD $0xffff // je 0x1dc20 <pq_q2_k+0x1b0>
 	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0x07e6c149 // shl r14, 0x7
 	LONG $0x333c8d4e // lea r15, [rbx + r14]
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	LONG $0xfcbd830f; WORD $0xffff // jae 0x1d3a0 <pq_q2_k+0x1e0>
+	LONG $0xfcbd830f; WORD $0xffff // jae 0x1dc50 <pq_q2_k+0x1e0>
 	WORD $0x8941; BYTE $0xcc // mov r12d, ecx
 	LONG $0x08ecc141 // shr r12d, 0x8
 	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
@@ -10656,19 +11035,19 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000038c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rax + 0x6000]
 	QUAD $0x007000038c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rax + 0x7000]
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xa672 // jb 0x1d6f0 <pq_q2_k+0x530>
-	LONG $0xfffc51e9; BYTE $0xff // jmp 0x1d3a0 <pq_q2_k+0x1e0>
+	WORD $0xa672 // jb 0x1dfa0 <pq_q2_k+0x530>
+	LONG $0xfffc51e9; BYTE $0xff // jmp 0x1dc50 <pq_q2_k+0x1e0>
 	BYTE $0x90 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x1d775 <pq_q2_k+0x5b5>
+	WORD $0x1deb // jmp 0x1e025 <pq_q2_k+0x5b5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb39840f; WORD $0xffff // je 0x1d2ae <pq_q2_k+0xee>
+	LONG $0xfb39840f; WORD $0xffff // je 0x1db5e <pq_q2_k+0xee>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05128e0f; WORD $0x0000 // jle 0x1dc90 <pq_q2_k+0xad0>
+	LONG $0x05128e0f; WORD $0x0000 // jle 0x1e540 <pq_q2_k+0xad0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
@@ -10697,7 +11076,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x07e2c148 // shl rdx, 0x7
 	QUAD $0x0000d824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd8], ymm5
 	QUAD $0x00009824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm4
-	QUAD $0x0034962d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x3496] # 0x20ca2 <peak_i8+0x202>
+	QUAD $0x0034a62d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x34a6] # 0x21562 <peak_i8+0x212>
 	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
 	LONG $0x217d82c4; WORD $0x1e14 // vpmovsxbd ymm2, qword ptr [r14 + r11]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
@@ -10900,24 +11279,24 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00010cbf187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xbc7d42c4; BYTE $0xe0 // vfnmadd231ps ymm12, ymm0, ymm8 # ymm12 = -(ymm0 * ymm8) + ymm12
-	QUAD $0x00306805787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x3068] # 0x20ca0 <peak_i8+0x200>
+	QUAD $0x00307805787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x3078] # 0x21560 <peak_i8+0x210>
 	LONG $0xb81de2c4; BYTE $0xd7 // vfmadd231ps ymm2, ymm12, ymm7 # ymm2 = (ymm12 * ymm7) + ymm2
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfb95850f; WORD $0xffff // jne 0x1d7e0 <pq_q2_k+0x620>
+	LONG $0xfb95850f; WORD $0xffff // jne 0x1e090 <pq_q2_k+0x620>
 	WORD $0xc0ff // inc eax
 	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb73850f; WORD $0xffff // jne 0x1d7d0 <pq_q2_k+0x610>
+	LONG $0xfb73850f; WORD $0xffff // jne 0x1e080 <pq_q2_k+0x610>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb428f0f; WORD $0xffff // jg 0x1d7b0 <pq_q2_k+0x5f0>
+	LONG $0xfb428f0f; WORD $0xffff // jg 0x1e060 <pq_q2_k+0x5f0>
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x3375 // jne 0x1dcb0 <pq_q2_k+0xaf0>
-	LONG $0xfffadee9; BYTE $0xff // jmp 0x1d760 <pq_q2_k+0x5a0>
+	WORD $0x3375 // jne 0x1e560 <pq_q2_k+0xaf0>
+	LONG $0xfffadee9; BYTE $0xff // jmp 0x1e010 <pq_q2_k+0x5a0>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -10926,26 +11305,26 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xfab0840f; WORD $0xffff // je 0x1d760 <pq_q2_k+0x5a0>
+	LONG $0xfab0840f; WORD $0xffff // je 0x1e010 <pq_q2_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	WORD $0xfa83; BYTE $0x02 // cmp edx, 0x2
-	LONG $0xfa99820f; WORD $0xffff // jb 0x1d760 <pq_q2_k+0x5a0>
+	LONG $0xfa99820f; WORD $0xffff // jb 0x1e010 <pq_q2_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
 	WORD $0xfa83; BYTE $0x03 // cmp edx, 0x3
-	LONG $0xfa85820f; WORD $0xffff // jb 0x1d760 <pq_q2_k+0x5a0>
+	LONG $0xfa85820f; WORD $0xffff // jb 0x1e010 <pq_q2_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0xc724 // vmovups ymmword ptr [r15 + 8*rax], ymm4
 	WORD $0xfa83; BYTE $0x04 // cmp edx, 0x4
-	LONG $0xfa71820f; WORD $0xffff // jb 0x1d760 <pq_q2_k+0x5a0>
+	LONG $0xfa71820f; WORD $0xffff // jb 0x1e010 <pq_q2_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xfa5d820f; WORD $0xffff // jb 0x1d760 <pq_q2_k+0x5a0>
+	LONG $0xfa5d820f; WORD $0xffff // jb 0x1e010 <pq_q2_k+0x5a0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05418e0f; WORD $0x0000 // jle 0x1e24d <pq_q2_k+0x108d>
+	LONG $0x05418e0f; WORD $0x0000 // jle 0x1eafd <pq_q2_k+0x108d>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe2 // mov r10, r12
@@ -10971,7 +11350,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x05e3c149 // shl r11, 0x5
 	LONG $0x4411fcc5; WORD $0x7824 // vmovups ymmword ptr [rsp + 0x78], ymm0
 	LONG $0x07e2c148 // shl rdx, 0x7
-	QUAD $0x002f181d797de2c4; BYTE $0x00 // vpbroadcastw ymm3, word ptr [rip + 0x2f18] # 0x20ca2 <peak_i8+0x202>
+	QUAD $0x002f281d797de2c4; BYTE $0x00 // vpbroadcastw ymm3, word ptr [rip + 0x2f28] # 0x21562 <peak_i8+0x212>
 	LONG $0x217d82c4; WORD $0x1e04 // vpmovsxbd ymm0, qword ptr [r14 + r11]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
@@ -11161,7 +11540,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
 	LONG $0xbc7dc2c4; BYTE $0xd8 // vfnmadd231ps ymm3, ymm0, ymm8 # ymm3 = -(ymm0 * ymm8) + ymm3
 	QUAD $0x00011086187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x110]
-	QUAD $0x002ad705787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x2ad7] # 0x20ca0 <peak_i8+0x200>
+	QUAD $0x002ae705787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x2ae7] # 0x21560 <peak_i8+0x210>
 	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
 	QUAD $0x00011486187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x114]
 	LONG $0x4c10fcc5; WORD $0x7824 // vmovups ymm1, ymmword ptr [rsp + 0x78]
@@ -11176,16 +11555,16 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4410fcc5; WORD $0x7824 // vmovups ymm0, ymmword ptr [rsp + 0x78]
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfb48850f; WORD $0xffff // jne 0x1dd70 <pq_q2_k+0xbb0>
+	LONG $0xfb48850f; WORD $0xffff // jne 0x1e620 <pq_q2_k+0xbb0>
 	WORD $0xc0ff // inc eax
 	LONG $0x40c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x140
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb26850f; WORD $0xffff // jne 0x1dd60 <pq_q2_k+0xba0>
+	LONG $0xfb26850f; WORD $0xffff // jne 0x1e610 <pq_q2_k+0xba0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfae58f0f; WORD $0xffff // jg 0x1dd30 <pq_q2_k+0xb70>
-	WORD $0x10eb // jmp 0x1e25d <pq_q2_k+0x109d>
+	LONG $0xfae58f0f; WORD $0xffff // jg 0x1e5e0 <pq_q2_k+0xb70>
+	WORD $0x10eb // jmp 0x1eb0d <pq_q2_k+0x109d>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -11195,20 +11574,20 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xf4e5840f; WORD $0xffff // je 0x1d760 <pq_q2_k+0x5a0>
+	LONG $0xf4e5840f; WORD $0xffff // je 0x1e010 <pq_q2_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	WORD $0xfa83; BYTE $0x07 // cmp edx, 0x7
-	LONG $0xf4d1820f; WORD $0xffff // jb 0x1d760 <pq_q2_k+0x5a0>
+	LONG $0xf4d1820f; WORD $0xffff // jb 0x1e010 <pq_q2_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	WORD $0xfa83; BYTE $0x08 // cmp edx, 0x8
-	LONG $0xf4bd820f; WORD $0xffff // jb 0x1d760 <pq_q2_k+0x5a0>
+	LONG $0xf4bd820f; WORD $0xffff // jb 0x1e010 <pq_q2_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff4ade9; BYTE $0xff // jmp 0x1d760 <pq_q2_k+0x5a0>
+	LONG $0xfff4ade9; BYTE $0xff // jmp 0x1e010 <pq_q2_k+0x5a0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x07e38e0f; WORD $0x0000 // jle 0x1ea9f <pq_q2_k+0x18df>
+	LONG $0x07e38e0f; WORD $0x0000 // jle 0x1f34f <pq_q2_k+0x18df>
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -11216,34 +11595,34 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
 	LONG $0xff002548; WORD $0xffff // and rax, -0x100
-	WORD $0x16eb // jmp 0x1e2f1 <pq_q2_k+0x1131>
+	WORD $0x16eb // jmp 0x1eba1 <pq_q2_k+0x1131>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
 	LONG $0x08ff8348 // cmp rdi, 0x8
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	LONG $0x07b68e0f; WORD $0x0000 // jle 0x1eaa7 <pq_q2_k+0x18e7>
+	LONG $0x07b68e0f; WORD $0x0000 // jle 0x1f357 <pq_q2_k+0x18e7>
 	LONG $0x137de2c4; BYTE $0x29 // vcvtph2ps ymm5, xmmword ptr [rcx]
 	LONG $0x137de2c4; WORD $0x2071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x20]
 	LONG $0x137de2c4; WORD $0x1079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x10]
 	LONG $0x137d62c4; WORD $0x3041 // vcvtph2ps ymm8, xmmword ptr [rcx + 0x30]
 	LONG $0x40c18348 // add rcx, 0x40
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	WORD $0x1feb // jmp 0x1e330 <pq_q2_k+0x1170>
+	WORD $0x1feb // jmp 0x1ebe0 <pq_q2_k+0x1170>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xff41; BYTE $0xc0 // inc r8d
 	LONG $0x40c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x140
 	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xb074 // je 0x1e2e0 <pq_q2_k+0x1120>
+	WORD $0xb074 // je 0x1eb90 <pq_q2_k+0x1120>
 	LONG $0x40518d4c // lea r10, [rcx + 0x40]
 	LONG $0xc0998d48; WORD $0x0000; BYTE $0x00 // lea rbx, [rcx + 0xc0]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x00033ae9; BYTE $0x00 // jmp 0x1e67f <pq_q2_k+0x14bf>
+	LONG $0x00033ae9; BYTE $0x00 // jmp 0x1ef2f <pq_q2_k+0x14bf>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x014d; BYTE $0xd6 // add r14, r10
-	QUAD $0x00294005787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x2940] # 0x20ca0 <peak_i8+0x200>
-	QUAD $0x0029390d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x2939] # 0x20ca2 <peak_i8+0x202>
+	QUAD $0x00295005787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x2950] # 0x21560 <peak_i8+0x210>
+	QUAD $0x0029490d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x2949] # 0x21562 <peak_i8+0x212>
 	LONG $0x217de2c4; WORD $0x1114 // vpmovsxbd ymm2, qword ptr [rcx + rdx]
 	WORD $0x894d; BYTE $0xf7 // mov r15, r14
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
@@ -11405,12 +11784,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb86dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm2, ymm9 # ymm3 = (ymm2 * ymm9) + ymm3
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfca1840f; WORD $0xffff // je 0x1e320 <pq_q2_k+0x1160>
+	LONG $0xfca1840f; WORD $0xffff // je 0x1ebd0 <pq_q2_k+0x1160>
 	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0x07e6c149 // shl r14, 0x7
 	LONG $0x333c8d4e // lea r15, [rbx + r14]
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	LONG $0xfcbd830f; WORD $0xffff // jae 0x1e350 <pq_q2_k+0x1190>
+	LONG $0xfcbd830f; WORD $0xffff // jae 0x1ec00 <pq_q2_k+0x1190>
 	WORD $0x8949; BYTE $0xc4 // mov r12, rax
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe3 // mov r11, r12
@@ -11419,12 +11798,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
 	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xdc72 // jb 0x1e6a0 <pq_q2_k+0x14e0>
-	LONG $0xfffc87e9; BYTE $0xff // jmp 0x1e350 <pq_q2_k+0x1190>
+	WORD $0xdc72 // jb 0x1ef50 <pq_q2_k+0x14e0>
+	LONG $0xfffc87e9; BYTE $0xff // jmp 0x1ec00 <pq_q2_k+0x1190>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03958e0f; WORD $0x0000 // jle 0x1ea6f <pq_q2_k+0x18af>
+	LONG $0x03958e0f; WORD $0x0000 // jle 0x1f31f <pq_q2_k+0x18af>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
@@ -11436,8 +11815,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0xff31 // xor edi, edi
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x00258705787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x2587] # 0x20ca0 <peak_i8+0x200>
-	QUAD $0x0025800d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x2580] # 0x20ca2 <peak_i8+0x202>
+	QUAD $0x00259705787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x2597] # 0x21560 <peak_i8+0x210>
+	QUAD $0x0025900d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x2590] # 0x21562 <peak_i8+0x212>
 	LONG $0x40588d4c // lea r11, [rax + 0x40]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0xd231 // xor edx, edx
@@ -11607,33 +11986,33 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb86dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm2, ymm9 # ymm3 = (ymm2 * ymm9) + ymm3
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfce3850f; WORD $0xffff // jne 0x1e730 <pq_q2_k+0x1570>
+	LONG $0xfce3850f; WORD $0xffff // jne 0x1efe0 <pq_q2_k+0x1570>
 	WORD $0xc7ff // inc edi
 	LONG $0x01400548; WORD $0x0000 // add rax, 0x140
 	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfcb2850f; WORD $0xffff // jne 0x1e710 <pq_q2_k+0x1550>
+	LONG $0xfcb2850f; WORD $0xffff // jne 0x1efc0 <pq_q2_k+0x1550>
 	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
 	LONG $0x08fe8348 // cmp rsi, 0x8
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfc818f0f; WORD $0xffff // jg 0x1e6f0 <pq_q2_k+0x1530>
+	LONG $0xfc818f0f; WORD $0xffff // jg 0x1efa0 <pq_q2_k+0x1530>
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	QUAD $0x00222005787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x2220] # 0x20ca0 <peak_i8+0x200>
-	LONG $0xe81a850f; WORD $0xffff // jne 0x1d2a0 <pq_q2_k+0xe0>
-	LONG $0xffe823e9; BYTE $0xff // jmp 0x1d2ae <pq_q2_k+0xee>
+	QUAD $0x00223005787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x2230] # 0x21560 <peak_i8+0x210>
+	LONG $0xe81a850f; WORD $0xffff // jne 0x1db50 <pq_q2_k+0xe0>
+	LONG $0xffe823e9; BYTE $0xff // jmp 0x1db5e <pq_q2_k+0xee>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
-	WORD $0x0deb // jmp 0x1eaac <pq_q2_k+0x18ec>
+	WORD $0x0deb // jmp 0x1f35c <pq_q2_k+0x18ec>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
-	QUAD $0x0021e305787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x21e3] # 0x20ca0 <peak_i8+0x200>
-	LONG $0xe7dd850f; WORD $0xffff // jne 0x1d2a0 <pq_q2_k+0xe0>
-	LONG $0xffe7e6e9; BYTE $0xff // jmp 0x1d2ae <pq_q2_k+0xee>
+	QUAD $0x0021f305787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x21f3] # 0x21560 <peak_i8+0x210>
+	LONG $0xe7dd850f; WORD $0xffff // jne 0x1db50 <pq_q2_k+0xe0>
+	LONG $0xffe7e6e9; BYTE $0xff // jmp 0x1db5e <pq_q2_k+0xee>
 	LONG $0xf8c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xf8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -11645,7 +12024,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q3_k: +60128
+	// pq_q3_k: +62352
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -11660,15 +12039,15 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x1c9a8e0f; WORD $0x0000 // jle 0x207ae <pq_q3_k+0x1cce>
+	LONG $0x1c9a8e0f; WORD $0x0000 // jle 0x2105e <pq_q3_k+0x1cce>
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x07588d4d // lea r11, [r8 + 0x7]
 	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
-	QUAD $0x00221c15597d62c4; BYTE $0x00 // vpbroadcastq ymm10, qword ptr [rip + 0x221c] # 0x20d48 <peak_i8+0x2a8>
-	QUAD $0x00221b1d597d62c4; BYTE $0x00 // vpbroadcastq ymm11, qword ptr [rip + 0x221b] # 0x20d50 <peak_i8+0x2b0>
-	QUAD $0x00216635227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x2166] # 0x20ca4 <peak_i8+0x204>
-	QUAD $0x0021cd25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x21cd] # 0x20d14 <peak_i8+0x274>
+	QUAD $0x00223415597d62c4; BYTE $0x00 // vpbroadcastq ymm10, qword ptr [rip + 0x2234] # 0x21610 <peak_i8+0x2c0>
+	QUAD $0x0022331d597d62c4; BYTE $0x00 // vpbroadcastq ymm11, qword ptr [rip + 0x2233] # 0x21618 <peak_i8+0x2c8>
+	QUAD $0x00217635227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x2176] # 0x21564 <peak_i8+0x214>
+	QUAD $0x0021dd25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x21dd] # 0x215d4 <peak_i8+0x284>
 	LONG $0xf1b60f41 // movzx esi, r9b
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
@@ -11697,7 +12076,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xd0 // add rax, rdx
 	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
-	WORD $0x3ceb // jmp 0x1ec16 <pq_q3_k+0x136>
+	WORD $0x3ceb // jmp 0x1f4c6 <pq_q3_k+0x136>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x2811fcc5 // vmovups ymmword ptr [rax], ymm5
@@ -11708,17 +12087,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x1b988e0f; WORD $0x0000 // jle 0x207ae <pq_q3_k+0x1cce>
+	LONG $0x1b988e0f; WORD $0x0000 // jle 0x2105e <pq_q3_k+0x1cce>
 	QUAD $0x0000009024bc894c // mov qword ptr [rsp + 0x90], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0505850f; WORD $0x0000 // jne 0x1f130 <pq_q3_k+0x650>
+	LONG $0x0505850f; WORD $0x0000 // jne 0x1f9e0 <pq_q3_k+0x650>
 	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x1238840f; WORD $0x0000 // je 0x1fe71 <pq_q3_k+0x1391>
+	LONG $0x1238840f; WORD $0x0000 // je 0x20721 <pq_q3_k+0x1391>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x16e7850f; WORD $0x0000 // jne 0x20329 <pq_q3_k+0x1849>
+	LONG $0x16e7850f; WORD $0x0000 // jne 0x20bd9 <pq_q3_k+0x1849>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x1b3e8e0f; WORD $0x0000 // jle 0x20789 <pq_q3_k+0x1ca9>
+	LONG $0x1b3e8e0f; WORD $0x0000 // jle 0x21039 <pq_q3_k+0x1ca9>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -11726,28 +12105,28 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
-	WORD $0x18eb // jmp 0x1ec83 <pq_q3_k+0x1a3>
+	WORD $0x18eb // jmp 0x1f533 <pq_q3_k+0x1a3>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
 	LONG $0xf84a8d48 // lea rcx, [rdx - 0x8]
 	LONG $0x08fa8348 // cmp rdx, 0x8
-	LONG $0x1b0e8e0f; WORD $0x0000 // jle 0x20791 <pq_q3_k+0x1cb1>
+	LONG $0x1b0e8e0f; WORD $0x0000 // jle 0x21041 <pq_q3_k+0x1cb1>
 	LONG $0x137de2c4; BYTE $0x37 // vcvtph2ps ymm6, xmmword ptr [rdi]
 	LONG $0x137de2c4; WORD $0x107f // vcvtph2ps ymm7, xmmword ptr [rdi + 0x10]
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
-	WORD $0x14eb // jmp 0x1ecb0 <pq_q3_k+0x1d0>
+	WORD $0x14eb // jmp 0x1f560 <pq_q3_k+0x1d0>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0xff41; BYTE $0xc0 // inc r8d
 	LONG $0xc0c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x1c0
 	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xc074 // je 0x1ec70 <pq_q3_k+0x190>
+	WORD $0xc074 // je 0x1f520 <pq_q3_k+0x190>
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	LONG $0x009f8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rdi + 0x100]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003e6e9; BYTE $0x00 // jmp 0x1f0ab <pq_q3_k+0x5cb>
+	LONG $0x0003e6e9; BYTE $0x00 // jmp 0x1f95b <pq_q3_k+0x5cb>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x0149; BYTE $0xce // add r14, rcx
@@ -11944,12 +12323,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfbf5840f; WORD $0xffff // je 0x1eca0 <pq_q3_k+0x1c0>
+	LONG $0xfbf5840f; WORD $0xffff // je 0x1f550 <pq_q3_k+0x1c0>
 	LONG $0x52348d4c // lea r14, [rdx + 2*rdx]
 	LONG $0x06e6c149 // shl r14, 0x6
 	LONG $0x330c8d4e // lea r9, [rbx + r14]
 	WORD $0x394d; BYTE $0xca // cmp r10, r9
-	LONG $0xfc10830f; WORD $0xffff // jae 0x1ecd0 <pq_q3_k+0x1f0>
+	LONG $0xfc10830f; WORD $0xffff // jae 0x1f580 <pq_q3_k+0x1f0>
 	WORD $0x8945; BYTE $0xd7 // mov r15d, r10d
 	LONG $0x08efc141 // shr r15d, 0x8
 	WORD $0x8945; BYTE $0xd4 // mov r12d, r10d
@@ -11970,19 +12349,19 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x6000]
 	QUAD $0x007000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x7000]
 	WORD $0x394d; BYTE $0xca // cmp r10, r9
-	WORD $0xa672 // jb 0x1f0d0 <pq_q3_k+0x5f0>
-	LONG $0xfffba1e9; BYTE $0xff // jmp 0x1ecd0 <pq_q3_k+0x1f0>
+	WORD $0xa672 // jb 0x1f980 <pq_q3_k+0x5f0>
+	LONG $0xfffba1e9; BYTE $0xff // jmp 0x1f580 <pq_q3_k+0x1f0>
 	BYTE $0x90 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x1f155 <pq_q3_k+0x675>
+	WORD $0x1deb // jmp 0x1fa05 <pq_q3_k+0x675>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfa99840f; WORD $0xffff // je 0x1ebee <pq_q3_k+0x10e>
+	LONG $0xfa99840f; WORD $0xffff // je 0x1f49e <pq_q3_k+0x10e>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05f28e0f; WORD $0x0000 // jle 0x1f750 <pq_q3_k+0xc70>
+	LONG $0x05f28e0f; WORD $0x0000 // jle 0x20000 <pq_q3_k+0xc70>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
@@ -12015,7 +12394,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000001449f6ef9c5 // vmovd xmm3, dword ptr [rdi + 0x144]
 	QUAD $0x000001488f6ef9c5 // vmovd xmm1, dword ptr [rdi + 0x148]
 	QUAD $0x0000014c876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x14c]
-	QUAD $0x001a8d35797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x1a8d] # 0x20ca6 <peak_i8+0x206>
+	QUAD $0x001a9d35797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x1a9d] # 0x21566 <peak_i8+0x216>
 	LONG $0x217da2c4; WORD $0x1b64; BYTE $0x10 // vpmovsxbd ymm4, qword ptr [rbx + r11 + 0x10]
 	LONG $0x217d22c4; WORD $0x1b14 // vpmovsxbd ymm10, qword ptr [rbx + r11]
 	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
@@ -12025,7 +12404,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00013824a47ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x138], ymm4
 	LONG $0x6f7e21c4; WORD $0x2a1c // vmovdqu ymm11, ymmword ptr [rdx + r13]
 	LONG $0xdb3521c4; WORD $0x2a44; BYTE $0x40 // vpand ymm8, ymm9, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x001a4d252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1a4d] # 0x20ca4 <peak_i8+0x204>
+	QUAD $0x001a5d252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1a5d] # 0x21564 <peak_i8+0x214>
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
 	LONG $0xdddb25c5 // vpand ymm11, ymm11, ymm5
@@ -12038,12 +12417,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x043d42c4; BYTE $0xf3 // vpmaddubsw ymm14, ymm8, ymm11
 	LONG $0x587d62c4; WORD $0x607f // vpbroadcastd ymm15, dword ptr [rdi + 0x60]
 	LONG $0x476562c4; BYTE $0xdc // vpsllvd ymm11, ymm3, ymm4
-	QUAD $0x001a05252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1a05] # 0x20ca4 <peak_i8+0x204>
+	QUAD $0x001a15252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1a15] # 0x21564 <peak_i8+0x214>
 	LONG $0x043d42c4; BYTE $0xc7 // vpmaddubsw ymm8, ymm8, ymm15
 	LONG $0x6f7e21c4; WORD $0x2a3c // vmovdqu ymm15, ymmword ptr [rdx + r13]
 	QUAD $0x00802a9cdb35a1c4; WORD $0x0000 // vpand ymm3, ymm9, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x4775e2c4; BYTE $0xcc // vpsllvd ymm1, ymm1, ymm4
-	QUAD $0x0019e2252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x19e2] # 0x20ca4 <peak_i8+0x204>
+	QUAD $0x0019f2252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x19f2] # 0x21564 <peak_i8+0x214>
 	LONG $0xfe0541c4; BYTE $0xff // vpaddd ymm15, ymm15, ymm15
 	LONG $0x477de2c4; BYTE $0xc4 // vpsllvd ymm0, ymm0, ymm4
 	LONG $0xfddb05c5 // vpand ymm15, ymm15, ymm5
@@ -12186,7 +12565,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
 	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
 	LONG $0xe4fda5c5 // vpaddw ymm4, ymm11, ymm4
-	QUAD $0x0016f11d227962c4; BYTE $0x00 // vpmovsxbq xmm11, word ptr [rip + 0x16f1] # 0x20ca4 <peak_i8+0x204>
+	QUAD $0x0017011d227962c4; BYTE $0x00 // vpmovsxbq xmm11, word ptr [rip + 0x1701] # 0x21564 <peak_i8+0x214>
 	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
 	LONG $0x4765c2c4; BYTE $0xdb // vpsllvd ymm3, ymm3, ymm11
 	LONG $0x587de2c4; BYTE $0xdb // vpbroadcastd ymm3, xmm3
@@ -12195,7 +12574,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
 	LONG $0x042de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm10, ymm4
 	LONG $0xe4fdbdc5 // vpaddw ymm4, ymm8, ymm4
-	QUAD $0x0016c305227962c4; BYTE $0x00 // vpmovsxbq xmm8, word ptr [rip + 0x16c3] # 0x20ca4 <peak_i8+0x204>
+	QUAD $0x0016d305227962c4; BYTE $0x00 // vpmovsxbq xmm8, word ptr [rip + 0x16d3] # 0x21564 <peak_i8+0x214>
 	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
 	LONG $0x477dc2c4; BYTE $0xc0 // vpsllvd ymm0, ymm0, ymm8
 	QUAD $0x0000982484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0x98]
@@ -12205,10 +12584,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0x042de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm10, ymm4
 	LONG $0xd2fdddc5 // vpaddw ymm2, ymm4, ymm2
-	QUAD $0x00168c252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x168c] # 0x20ca4 <peak_i8+0x204>
+	QUAD $0x00169c252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x169c] # 0x21564 <peak_i8+0x214>
 	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
 	LONG $0x470de2c4; BYTE $0xe4 // vpsllvd ymm4, ymm14, ymm4
-	QUAD $0x00167a35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x167a] # 0x20ca4 <peak_i8+0x204>
+	QUAD $0x00168a35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x168a] # 0x21564 <peak_i8+0x214>
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
 	LONG $0xd4feedc5 // vpaddd ymm2, ymm2, ymm4
 	LONG $0x587de2c4; WORD $0x7c67 // vpbroadcastd ymm4, dword ptr [rdi + 0x7c]
@@ -12242,23 +12621,23 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4c10fcc5; WORD $0x3824 // vmovups ymm1, ymmword ptr [rsp + 0x38]
 	LONG $0x01c6f641 // test r14b, 0x1
 	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfad6850f; WORD $0xffff // jne 0x1f1d0 <pq_q3_k+0x6f0>
+	LONG $0xfad6850f; WORD $0xffff // jne 0x1fa80 <pq_q3_k+0x6f0>
 	WORD $0xc0ff // inc eax
 	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfaa4850f; WORD $0xffff // jne 0x1f1b0 <pq_q3_k+0x6d0>
+	LONG $0xfaa4850f; WORD $0xffff // jne 0x1fa60 <pq_q3_k+0x6d0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfa738f0f; WORD $0xffff // jg 0x1f190 <pq_q3_k+0x6b0>
+	LONG $0xfa738f0f; WORD $0xffff // jg 0x1fa40 <pq_q3_k+0x6b0>
 	QUAD $0x0000d824946f7ec5; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [rsp + 0xd8]
 	QUAD $0x0000b8249c6f7ec5; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [rsp + 0xb8]
-	QUAD $0x0015dc25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x15dc] # 0x20d14 <peak_i8+0x274>
+	QUAD $0x0015ec25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x15ec] # 0x215d4 <peak_i8+0x284>
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x2975 // jne 0x1f770 <pq_q3_k+0xc90>
-	LONG $0xfff9f4e9; BYTE $0xff // jmp 0x1f140 <pq_q3_k+0x660>
+	WORD $0x2975 // jne 0x20020 <pq_q3_k+0xc90>
+	LONG $0xfff9f4e9; BYTE $0xff // jmp 0x1f9f0 <pq_q3_k+0x660>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -12267,26 +12646,26 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xf9d0840f; WORD $0xffff // je 0x1f140 <pq_q3_k+0x660>
+	LONG $0xf9d0840f; WORD $0xffff // je 0x1f9f0 <pq_q3_k+0x660>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x3f // vmovups ymmword ptr [r15], ymm7
 	WORD $0xfe83; BYTE $0x02 // cmp esi, 0x2
-	LONG $0xf9b9820f; WORD $0xffff // jb 0x1f140 <pq_q3_k+0x660>
+	LONG $0xf9b9820f; WORD $0xffff // jb 0x1f9f0 <pq_q3_k+0x660>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	WORD $0xfe83; BYTE $0x03 // cmp esi, 0x3
-	LONG $0xf9a5820f; WORD $0xffff // jb 0x1f140 <pq_q3_k+0x660>
+	LONG $0xf9a5820f; WORD $0xffff // jb 0x1f9f0 <pq_q3_k+0x660>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
-	LONG $0xf991820f; WORD $0xffff // jb 0x1f140 <pq_q3_k+0x660>
+	LONG $0xf991820f; WORD $0xffff // jb 0x1f9f0 <pq_q3_k+0x660>
 	QUAD $0x0000008824848b48 // mov rax, qword ptr [rsp + 0x88]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xf97a820f; WORD $0xffff // jb 0x1f140 <pq_q3_k+0x660>
+	LONG $0xf97a820f; WORD $0xffff // jb 0x1f9f0 <pq_q3_k+0x660>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x06218e0f; WORD $0x0000 // jle 0x1fdf0 <pq_q3_k+0x1310>
+	LONG $0x06218e0f; WORD $0x0000 // jle 0x206a0 <pq_q3_k+0x1310>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe2 // mov r10, r12
@@ -12317,7 +12696,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000001549e6ef9c5 // vmovd xmm3, dword ptr [rsi + 0x154]
 	QUAD $0x000001588e6ef9c5 // vmovd xmm1, dword ptr [rsi + 0x158]
 	QUAD $0x0000015c866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x15c]
-	QUAD $0x00141d35797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x141d] # 0x20ca6 <peak_i8+0x206>
+	QUAD $0x00142d35797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x142d] # 0x21566 <peak_i8+0x216>
 	LONG $0x217da2c4; WORD $0x1b64; BYTE $0x10 // vpmovsxbd ymm4, qword ptr [rbx + r11 + 0x10]
 	LONG $0x217d22c4; WORD $0x1b14 // vpmovsxbd ymm10, qword ptr [rbx + r11]
 	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
@@ -12327,7 +12706,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00013824a47ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x138], ymm4
 	LONG $0x6f7e21c4; WORD $0x2a1c // vmovdqu ymm11, ymmword ptr [rdx + r13]
 	LONG $0xdb3521c4; WORD $0x2a44; BYTE $0x40 // vpand ymm8, ymm9, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x0013dd252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x13dd] # 0x20ca4 <peak_i8+0x204>
+	QUAD $0x0013ed252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x13ed] # 0x21564 <peak_i8+0x214>
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
 	LONG $0xdddb25c5 // vpand ymm11, ymm11, ymm5
@@ -12340,12 +12719,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x043d42c4; BYTE $0xf3 // vpmaddubsw ymm14, ymm8, ymm11
 	QUAD $0x0000e0be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xe0]
 	LONG $0x476562c4; BYTE $0xdc // vpsllvd ymm11, ymm3, ymm4
-	QUAD $0x001388252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1388] # 0x20ca4 <peak_i8+0x204>
+	QUAD $0x001398252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1398] # 0x21564 <peak_i8+0x214>
 	LONG $0x043d42c4; BYTE $0xc7 // vpmaddubsw ymm8, ymm8, ymm15
 	LONG $0x6f7e21c4; WORD $0x2a3c // vmovdqu ymm15, ymmword ptr [rdx + r13]
 	QUAD $0x00802a9cdb35a1c4; WORD $0x0000 // vpand ymm3, ymm9, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x4775e2c4; BYTE $0xcc // vpsllvd ymm1, ymm1, ymm4
-	QUAD $0x001365252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1365] # 0x20ca4 <peak_i8+0x204>
+	QUAD $0x001375252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1375] # 0x21564 <peak_i8+0x214>
 	LONG $0xfe0541c4; BYTE $0xff // vpaddd ymm15, ymm15, ymm15
 	LONG $0x477de2c4; BYTE $0xc4 // vpsllvd ymm0, ymm0, ymm4
 	LONG $0xfddb05c5 // vpand ymm15, ymm15, ymm5
@@ -12488,7 +12867,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00009c9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0x9c]
 	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
 	LONG $0xe4fda5c5 // vpaddw ymm4, ymm11, ymm4
-	QUAD $0x0010291d227962c4; BYTE $0x00 // vpmovsxbq xmm11, word ptr [rip + 0x1029] # 0x20ca4 <peak_i8+0x204>
+	QUAD $0x0010391d227962c4; BYTE $0x00 // vpmovsxbq xmm11, word ptr [rip + 0x1039] # 0x21564 <peak_i8+0x214>
 	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
 	LONG $0x4765c2c4; BYTE $0xdb // vpsllvd ymm3, ymm3, ymm11
 	LONG $0x587de2c4; BYTE $0xdb // vpbroadcastd ymm3, xmm3
@@ -12497,7 +12876,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
 	LONG $0x042de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm10, ymm4
 	LONG $0xe4fdbdc5 // vpaddw ymm4, ymm8, ymm4
-	QUAD $0x000ff805227962c4; BYTE $0x00 // vpmovsxbq xmm8, word ptr [rip + 0xff8] # 0x20ca4 <peak_i8+0x204>
+	QUAD $0x00100805227962c4; BYTE $0x00 // vpmovsxbq xmm8, word ptr [rip + 0x1008] # 0x21564 <peak_i8+0x214>
 	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
 	LONG $0x477dc2c4; BYTE $0xc0 // vpsllvd ymm0, ymm0, ymm8
 	QUAD $0x0000982484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0x98]
@@ -12507,10 +12886,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0x042de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm10, ymm4
 	LONG $0xd2fdddc5 // vpaddw ymm2, ymm4, ymm2
-	QUAD $0x000fbe252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0xfbe] # 0x20ca4 <peak_i8+0x204>
+	QUAD $0x000fce252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0xfce] # 0x21564 <peak_i8+0x214>
 	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
 	LONG $0x470de2c4; BYTE $0xe4 // vpsllvd ymm4, ymm14, ymm4
-	QUAD $0x000fac35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xfac] # 0x20ca4 <peak_i8+0x204>
+	QUAD $0x000fbc35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xfbc] # 0x21564 <peak_i8+0x214>
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
 	LONG $0xd4feedc5 // vpaddd ymm2, ymm2, ymm4
 	QUAD $0x0000fca6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xfc]
@@ -12544,69 +12923,69 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4c10fcc5; WORD $0x3824 // vmovups ymm1, ymmword ptr [rsp + 0x38]
 	LONG $0x01c6f641 // test r14b, 0x1
 	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfa75850f; WORD $0xffff // jne 0x1f840 <pq_q3_k+0xd60>
+	LONG $0xfa75850f; WORD $0xffff // jne 0x200f0 <pq_q3_k+0xd60>
 	WORD $0xc0ff // inc eax
 	LONG $0xc0c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x1c0
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfa43850f; WORD $0xffff // jne 0x1f820 <pq_q3_k+0xd40>
+	LONG $0xfa43850f; WORD $0xffff // jne 0x200d0 <pq_q3_k+0xd40>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfa128f0f; WORD $0xffff // jg 0x1f800 <pq_q3_k+0xd20>
-	WORD $0x10eb // jmp 0x1fe00 <pq_q3_k+0x1320>
+	LONG $0xfa128f0f; WORD $0xffff // jg 0x200b0 <pq_q3_k+0xd20>
+	WORD $0x10eb // jmp 0x206b0 <pq_q3_k+0x1320>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	QUAD $0x0000d824946f7ec5; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [rsp + 0xd8]
 	QUAD $0x0000b8249c6f7ec5; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [rsp + 0xb8]
-	QUAD $0x000ef925187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xef9] # 0x20d14 <peak_i8+0x274>
+	QUAD $0x000f0925187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xf09] # 0x215d4 <peak_i8+0x284>
 	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x073c // vmovups ymmword ptr [r15 + rax], ymm7
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xf307840f; WORD $0xffff // je 0x1f140 <pq_q3_k+0x660>
+	LONG $0xf307840f; WORD $0xffff // je 0x1f9f0 <pq_q3_k+0x660>
 	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	WORD $0xfe83; BYTE $0x07 // cmp esi, 0x7
-	LONG $0xf2f3820f; WORD $0xffff // jb 0x1f140 <pq_q3_k+0x660>
+	LONG $0xf2f3820f; WORD $0xffff // jb 0x1f9f0 <pq_q3_k+0x660>
 	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	WORD $0xfe83; BYTE $0x08 // cmp esi, 0x8
-	LONG $0xf2df820f; WORD $0xffff // jb 0x1f140 <pq_q3_k+0x660>
+	LONG $0xf2df820f; WORD $0xffff // jb 0x1f9f0 <pq_q3_k+0x660>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0xfff2cfe9; BYTE $0xff // jmp 0x1f140 <pq_q3_k+0x660>
+	LONG $0xfff2cfe9; BYTE $0xff // jmp 0x1f9f0 <pq_q3_k+0x660>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x090f8e0f; WORD $0x0000 // jle 0x20789 <pq_q3_k+0x1ca9>
+	LONG $0x090f8e0f; WORD $0x0000 // jle 0x21039 <pq_q3_k+0x1ca9>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0xff002548; WORD $0xffff // and rax, -0x100
-	WORD $0x1beb // jmp 0x1feb1 <pq_q3_k+0x13d1>
+	WORD $0x1beb // jmp 0x20761 <pq_q3_k+0x13d1>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x08e08e0f; WORD $0x0000 // jle 0x20791 <pq_q3_k+0x1cb1>
+	LONG $0x08e08e0f; WORD $0x0000 // jle 0x21041 <pq_q3_k+0x1cb1>
 	LONG $0x137de2c4; BYTE $0x36 // vcvtph2ps ymm6, xmmword ptr [rsi]
 	LONG $0x137de2c4; WORD $0x107e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x10]
 	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x1aeb // jmp 0x1fede <pq_q3_k+0x13fe>
+	WORD $0x1aeb // jmp 0x2078e <pq_q3_k+0x13fe>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0xc1ff // inc ecx
 	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
 	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	WORD $0xc274 // je 0x1fea0 <pq_q3_k+0x13c0>
+	WORD $0xc274 // je 0x20750 <pq_q3_k+0x13c0>
 	LONG $0x40568d4c // lea r10, [rsi + 0x40]
 	LONG $0x009e8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rsi + 0x100]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003e8e9; BYTE $0x00 // jmp 0x202db <pq_q3_k+0x17fb>
+	LONG $0x0003e8e9; BYTE $0x00 // jmp 0x20b8b <pq_q3_k+0x17fb>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x014d; BYTE $0xd6 // add r14, r10
@@ -12803,12 +13182,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfbf5840f; WORD $0xffff // je 0x1fed0 <pq_q3_k+0x13f0>
+	LONG $0xfbf5840f; WORD $0xffff // je 0x20780 <pq_q3_k+0x13f0>
 	LONG $0x52348d4c // lea r14, [rdx + 2*rdx]
 	LONG $0x06e6c149 // shl r14, 0x6
 	LONG $0x330c8d4e // lea r9, [rbx + r14]
 	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
-	LONG $0xfc10830f; WORD $0xffff // jae 0x1ff00 <pq_q3_k+0x1420>
+	LONG $0xfc10830f; WORD $0xffff // jae 0x207b0 <pq_q3_k+0x1420>
 	WORD $0x8949; BYTE $0xc7 // mov r15, rax
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xfb // mov r11, r15
@@ -12817,12 +13196,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
 	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
 	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
-	WORD $0xdc72 // jb 0x20300 <pq_q3_k+0x1820>
-	LONG $0xfffbd7e9; BYTE $0xff // jmp 0x1ff00 <pq_q3_k+0x1420>
+	WORD $0xdc72 // jb 0x20bb0 <pq_q3_k+0x1820>
+	LONG $0xfffbd7e9; BYTE $0xff // jmp 0x207b0 <pq_q3_k+0x1420>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x043c8e0f; WORD $0x0000 // jle 0x20776 <pq_q3_k+0x1c96>
+	LONG $0x043c8e0f; WORD $0x0000 // jle 0x21026 <pq_q3_k+0x1c96>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
@@ -13033,27 +13412,27 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc2c850f; WORD $0xffff // jne 0x20380 <pq_q3_k+0x18a0>
+	LONG $0xfc2c850f; WORD $0xffff // jne 0x20c30 <pq_q3_k+0x18a0>
 	WORD $0xc7ff // inc edi
 	LONG $0x01c00548; WORD $0x0000 // add rax, 0x1c0
 	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfc0b850f; WORD $0xffff // jne 0x20370 <pq_q3_k+0x1890>
+	LONG $0xfc0b850f; WORD $0xffff // jne 0x20c20 <pq_q3_k+0x1890>
 	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
 	LONG $0x08fe8348 // cmp rsi, 0x8
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfbda8f0f; WORD $0xffff // jg 0x20350 <pq_q3_k+0x1870>
+	LONG $0xfbda8f0f; WORD $0xffff // jg 0x20c00 <pq_q3_k+0x1870>
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xe45c850f; WORD $0xffff // jne 0x1ebe0 <pq_q3_k+0x100>
-	LONG $0xffe465e9; BYTE $0xff // jmp 0x1ebee <pq_q3_k+0x10e>
+	LONG $0xe45c850f; WORD $0xffff // jne 0x1f490 <pq_q3_k+0x100>
+	LONG $0xffe465e9; BYTE $0xff // jmp 0x1f49e <pq_q3_k+0x10e>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xe437850f; WORD $0xffff // jne 0x1ebe0 <pq_q3_k+0x100>
-	LONG $0xffe440e9; BYTE $0xff // jmp 0x1ebee <pq_q3_k+0x10e>
+	LONG $0xe437850f; WORD $0xffff // jne 0x1f490 <pq_q3_k+0x100>
+	LONG $0xffe440e9; BYTE $0xff // jmp 0x1f49e <pq_q3_k+0x10e>
 	LONG $0x98c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x198
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -13065,22 +13444,22 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// quant_x: +67536
+	// quant_x: +69760
 	LONG $0x1f428d48 // lea rax, [rdx + 0x1f]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2490f48 // cmovns rax, rdx
 	LONG $0x05f8c148 // sar rax, 0x5
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	LONG $0xfee08348 // and rax, -0x2
-	LONG $0x02a48e0f; WORD $0x0000 // jle 0x20a90 <quant_x+0x2c0>
+	LONG $0x02a48e0f; WORD $0x0000 // jle 0x21340 <quant_x+0x2c0>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x0000052a0d10fac5 // vmovss xmm1, dword ptr [rip + 0x52a] # 0x20d24 <peak_i8+0x284>
-	QUAD $0x000005261510fac5 // vmovss xmm2, dword ptr [rip + 0x526] # 0x20d28 <peak_i8+0x288>
-	QUAD $0x000005121d10fac5 // vmovss xmm3, dword ptr [rip + 0x512] # 0x20d1c <peak_i8+0x27c>
-	QUAD $0x000004ce256ef9c5 // vmovd xmm4, dword ptr [rip + 0x4ce] # 0x20ce0 <peak_i8+0x240>
+	QUAD $0x0000053a0d10fac5 // vmovss xmm1, dword ptr [rip + 0x53a] # 0x215e4 <peak_i8+0x294>
+	QUAD $0x000005361510fac5 // vmovss xmm2, dword ptr [rip + 0x536] # 0x215e8 <peak_i8+0x298>
+	QUAD $0x000005221d10fac5 // vmovss xmm3, dword ptr [rip + 0x522] # 0x215dc <peak_i8+0x28c>
+	QUAD $0x000004de256ef9c5 // vmovd xmm4, dword ptr [rip + 0x4de] # 0x215a0 <peak_i8+0x250>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x60c78348 // add rdi, 0x60
@@ -13101,7 +13480,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdf1c8d49 // lea rbx, [r15 + 8*rbx]
 	LONG $0x8a148d4d // lea r10, [r10 + 4*rcx]
 	LONG $0x8e0c8d49 // lea rcx, [r14 + 4*rcx]
-	LONG $0x00014de9; BYTE $0x00 // jmp 0x209b4 <quant_x+0x1e4>
+	LONG $0x00014de9; BYTE $0x00 // jmp 0x21264 <quant_x+0x1e4>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xb85562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm5, ymm0 # ymm9 = (ymm5 * ymm0) + ymm9
 	LONG $0xdb5922c5 // vmulss xmm11, xmm11, xmm3
@@ -13173,9 +13552,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1e348946 // mov dword ptr [rsi + r11], r14d
 	WORD $0x014c; BYTE $0xce // add rsi, r9
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x00d68e0f; WORD $0x0000 // jle 0x20a8a <quant_x+0x2ba>
+	LONG $0x00d68e0f; WORD $0x0000 // jle 0x2133a <quant_x+0x2ba>
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x577e // jle 0x20a10 <quant_x+0x240>
+	WORD $0x577e // jle 0x212c0 <quant_x+0x240>
 	LONG $0x47107cc5; BYTE $0xa0 // vmovups ymm8, ymmword ptr [rdi - 0x60]
 	LONG $0x7f10fcc5; BYTE $0xc0 // vmovups ymm7, ymmword ptr [rdi - 0x40]
 	LONG $0x7710fcc5; BYTE $0xe0 // vmovups ymm6, ymmword ptr [rdi - 0x20]
@@ -13193,7 +13572,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5f4c41c4; BYTE $0xdb // vmaxps ymm11, ymm6, ymm11
 	LONG $0x5f2c41c4; BYTE $0xd3 // vmaxps ymm10, ymm10, ymm11
 	LONG $0xb84d62c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm6, ymm0 # ymm9 = (ymm6 * ymm0) + ymm9
-	WORD $0x2aeb // jmp 0x20a37 <quant_x+0x267>
+	WORD $0x2aeb // jmp 0x212e7 <quant_x+0x267>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x5f34c1c4; BYTE $0xe9 // vmaxps ymm5, ymm9, ymm9
@@ -13217,9 +13596,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x542041c4; BYTE $0xda // vandps xmm11, xmm11, xmm10
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0x2e7841c4; BYTE $0xda // vucomiss xmm11, xmm10
-	LONG $0xfdf0860f; WORD $0xffff // jbe 0x20870 <quant_x+0xa0>
+	LONG $0xfdf0860f; WORD $0xffff // jbe 0x21120 <quant_x+0xa0>
 	LONG $0x5e6a41c4; BYTE $0xd3 // vdivss xmm10, xmm2, xmm11
-	LONG $0xfffde6e9; BYTE $0xff // jmp 0x20870 <quant_x+0xa0>
+	LONG $0xfffde6e9; BYTE $0xff // jmp 0x21120 <quant_x+0xa0>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -13228,17 +13607,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// peak_i8: +68256
+	// peak_i8: +70480
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x011e8e0f; WORD $0x0000 // jle 0x20bc7 <peak_i8+0x127>
+	LONG $0x011e8e0f; WORD $0x0000 // jle 0x21477 <peak_i8+0x127>
 	LONG $0x076ffec5 // vmovdqu ymm0, ymmword ptr [rdi]
-	QUAD $0x0001f215797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x1f2] # 0x20ca8 <peak_i8+0x208>
+	QUAD $0x00020215797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x202] # 0x21568 <peak_i8+0x218>
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
 	LONG $0xe4efd9c5 // vpxor xmm4, xmm4, xmm4
 	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	QUAD $0x0000014f0ddbfdc5 // vpand ymm1, ymm0, ymmword ptr [rip + 0x14f] # 0x20c20 <peak_i8+0x180>
+	QUAD $0x0000015f0ddbfdc5 // vpand ymm1, ymm0, ymmword ptr [rip + 0x15f] # 0x214e0 <peak_i8+0x190>
 	LONG $0x0475e2c4; BYTE $0xc8 // vpmaddubsw ymm1, ymm1, ymm0
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
@@ -13293,13 +13672,13 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xc0fec5c5 // vpaddd ymm0, ymm7, ymm0
 	WORD $0xff48; BYTE $0xc8 // dec rax
-	LONG $0xff2f850f; WORD $0xffff // jne 0x20ae0 <peak_i8+0x40>
+	LONG $0xff2f850f; WORD $0xffff // jne 0x21390 <peak_i8+0x40>
 	LONG $0xcefed5c5 // vpaddd ymm1, ymm5, ymm6
 	LONG $0xd3feddc5 // vpaddd ymm2, ymm4, ymm3
 	LONG $0xcafef5c5 // vpaddd ymm1, ymm1, ymm2
 	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	WORD $0x04eb // jmp 0x20bcb <peak_i8+0x12b>
+	WORD $0x04eb // jmp 0x2147b <peak_i8+0x12b>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08e6c148 // shl rsi, 0x8
 	LONG $0x0711fcc5 // vmovups ymmword ptr [rdi], ymm0
@@ -13308,6 +13687,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x010001cccccccccc; QUAD $0x0100010001000100
@@ -13330,9 +13710,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000050000000000; QUAD $0x00000f0001000100
 	QUAD $0x0f0f0f3c01020400; QUAD $0xfe00000da242600f
 	QUAD $0x0f0f0fcccccccc42; QUAD $0x1010100f0f0f0f0f
-	QUAD $0x3030301010101010; QUAD $0x0303033030303030
-	QUAD $0x0404040303030303; QUAD $0xcccccc0404040404
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0x3030301010101010; QUAD $0x0c0c0c3030303030
+	QUAD $0x0303030c0c0c0c0c; QUAD $0x0404040303030303
+	QUAD $0x3f3f3f0404040404; QUAD $0xcccccc3f3f3f3f3f
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	LONG $0xcccccccc; BYTE $0xcc
 
@@ -13421,7 +13801,7 @@ TEXT ·q5_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+39424(SB)
+	CALL ·panel_avx2<>+40576(SB)
 	RET
 
 // func q6_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -13432,7 +13812,7 @@ TEXT ·q6_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+46320(SB)
+	CALL ·panel_avx2<>+48544(SB)
 	RET
 
 // func q2_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -13443,7 +13823,7 @@ TEXT ·q2_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+53696(SB)
+	CALL ·panel_avx2<>+55920(SB)
 	RET
 
 // func q3_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -13454,7 +13834,7 @@ TEXT ·q3_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+60128(SB)
+	CALL ·panel_avx2<>+62352(SB)
 	RET
 
 // func quant_avx2(x, dst unsafe.Pointer, k, shape int)
@@ -13463,13 +13843,13 @@ TEXT ·quant_avx2(SB), 0, $0-32
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
-	CALL ·panel_avx2<>+67536(SB)
+	CALL ·panel_avx2<>+69760(SB)
 	RET
 
 // func dotPeak_avx2(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_avx2(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·panel_avx2<>+68256(SB)
+	CALL ·panel_avx2<>+70480(SB)
 	MOVQ AX, ret+16(FP)
 	RET

@@ -20,8 +20,8 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
 	LONG $0x08c98e0f; WORD $0x0000 // jle 0x108eb <pq_q8_0+0x8eb>
-	QUAD $0x872c0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x872c] # 0x18758 <peak_i8+0x358>
-	QUAD $0x00878b0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x878b] # 0x187c0 <peak_i8+0x3c0>
+	QUAD $0x89ec0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x89ec] # 0x18a18 <peak_i8+0x348>
+	QUAD $0x008a4b0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x8a4b] # 0x18a80 <peak_i8+0x3b0>
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
@@ -431,8 +431,8 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
 	LONG $0x09338e0f; WORD $0x0000 // jle 0x11255 <pq_q4_0+0x955>
-	QUAD $0x7e1c0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7e1c] # 0x18748 <peak_i8+0x348>
-	QUAD $0x007e8d0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x7e8d] # 0x187c2 <peak_i8+0x3c2>
+	QUAD $0x80dc0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x80dc] # 0x18a08 <peak_i8+0x338>
+	QUAD $0x00814d0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x814d] # 0x18a82 <peak_i8+0x3b2>
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
@@ -866,7 +866,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x28ec8348 // sub rsp, 0x28
-	QUAD $0x74b00558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x74b0] # 0x18748 <peak_i8+0x348>
+	QUAD $0x77700558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7770] # 0x18a08 <peak_i8+0x338>
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
 	LONG $0x3fefc148 // shr rdi, 0x3f
@@ -1318,9 +1318,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
 	LONG $0x0c138e0f; WORD $0x0000 // jle 0x12885 <pq_q5_0+0xc35>
-	QUAD $0x6c0c055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x6c0c] # 0x18888 <peak_i8+0x488>
-	QUAD $0x6c0a0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x6c0a] # 0x18890 <peak_i8+0x490>
-	QUAD $0x006b35152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x6b35] # 0x187c4 <peak_i8+0x3c4>
+	QUAD $0x6ecc055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x6ecc] # 0x18b48 <peak_i8+0x478>
+	QUAD $0x6eca0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x6eca] # 0x18b50 <peak_i8+0x480>
+	QUAD $0x006df5152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x6df5] # 0x18a84 <peak_i8+0x3b4>
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
@@ -1855,8 +1855,8 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x20ec8348 // sub rsp, 0x20
-	QUAD $0x5fc0055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x5fc0] # 0x18888 <peak_i8+0x488>
-	QUAD $0x5fbe0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x5fbe] # 0x18890 <peak_i8+0x490>
+	QUAD $0x6280055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x6280] # 0x18b48 <peak_i8+0x478>
+	QUAD $0x627e0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x627e] # 0x18b50 <peak_i8+0x480>
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
 	LONG $0x3fefc148 // shr rdi, 0x3f
@@ -2406,9 +2406,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
 	LONG $0x0a638e0f; WORD $0x0000 // jle 0x13ff5 <pq_iq4_nl+0xa85>
-	QUAD $0x52e40578487df262; WORD $0x0000 // vpbroadcastb zmm0, byte ptr [rip + 0x52e4] # 0x18880 <peak_i8+0x480>
-	QUAD $0x51fa0d5a487df262; WORD $0x0000 // vbroadcasti32x4 zmm1, xmmword ptr [rip + 0x51fa] # zmm1 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
-	QUAD $0x0052d2152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x52d2] # 0x18881 <peak_i8+0x481>
+	QUAD $0x55a40578487df262; WORD $0x0000 // vpbroadcastb zmm0, byte ptr [rip + 0x55a4] # 0x18b40 <peak_i8+0x470>
+	QUAD $0x54ba0d5a487df262; WORD $0x0000 // vbroadcasti32x4 zmm1, xmmword ptr [rip + 0x54ba] # zmm1 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	QUAD $0x005592152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x5592] # 0x18b41 <peak_i8+0x471>
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
@@ -2879,495 +2879,557 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
 	// pq_q4_k: +16400
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0ad98e0f; WORD $0x0000 // jle 0x14af9 <pq_q4_k+0xae9>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x20ec8348 // sub rsp, 0x20
-	QUAD $0x47100558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x4710] # 0x18748 <peak_i8+0x348>
-	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
-	LONG $0x09edc141 // shr r13d, 0x9
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	LONG $0x07788d49 // lea rdi, [r8 + 0x7]
+	LONG $0x28ec8348 // sub rsp, 0x28
+	WORD $0x894d; BYTE $0xca // mov r10, r9
+	LONG $0x10fac149 // sar r10, 0x10
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x0c1c8e0f; WORD $0x0000 // jle 0x14c4e <pq_q4_k+0xc3e>
+	QUAD $0x4b24055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x4b24] # 0x18b60 <peak_i8+0x490>
+	QUAD $0x4b220d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x4b22] # 0x18b68 <peak_i8+0x498>
+	QUAD $0x4b08155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x4b08] # 0x18b58 <peak_i8+0x488>
+	QUAD $0x49ae1d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x49ae] # 0x18a08 <peak_i8+0x338>
+	QUAD $0x4b14255948fdf262; WORD $0x0000 // vpbroadcastq zmm4, qword ptr [rip + 0x4b14] # 0x18b78 <peak_i8+0x4a8>
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	WORD $0x8944; BYTE $0xcf // mov edi, r9d
+	WORD $0xefc1; BYTE $0x09 // shr edi, 0x9
+	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	LONG $0x03e58341 // and r13d, 0x3
+	WORD $0xe783; BYTE $0x03 // and edi, 0x3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0xf8490f49 // cmovns rdi, r8
-	LONG $0x246c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r13
-	LONG $0x03efc148 // shr rdi, 0x3
-	LONG $0x40ff6948; WORD $0x0009; BYTE $0x00 // imul rdi, rdi, 0x940
-	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x2deb // jmp 0x1409e <pq_q4_k+0x8e>
+	LONG $0xf0490f49 // cmovns rsi, r8
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	LONG $0x03eec148 // shr rsi, 0x3
+	LONG $0x08e6c148 // shl rsi, 0x8
+	LONG $0xf6348d48 // lea rsi, [rsi + 8*rsi]
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	WORD $0x20eb // jmp 0x140b8 <pq_q4_k+0xa8>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xff4a8d49 // lea rcx, [r10 - 0x1]
+	WORD $0x0148; BYTE $0xf0 // add rax, rsi
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01fa8349 // cmp r10, 0x1
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	LONG $0x0b968e0f; WORD $0x0000 // jle 0x14c4e <pq_q4_k+0xc3e>
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	WORD $0xdf75 // jne 0x140a0 <pq_q4_k+0x90>
+	WORD $0xff83; BYTE $0x02 // cmp edi, 0x2
+	LONG $0x0454840f; WORD $0x0000 // je 0x1451e <pq_q4_k+0x50e>
+	WORD $0xff83; BYTE $0x01 // cmp edi, 0x1
+	LONG $0x0806850f; WORD $0x0000 // jne 0x148d9 <pq_q4_k+0x8c9>
+	LONG $0x2454894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r10
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x0b2d8e0f; WORD $0x0000 // jle 0x14c0e <pq_q4_k+0xbfe>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	WORD $0x19eb // jmp 0x14114 <pq_q4_k+0x104>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xf8768d49 // lea rsi, [r14 - 0x8]
+	WORD $0x8948; BYTE $0xeb // mov rbx, rbp
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	LONG $0x0afe8e0f; WORD $0x0000 // jle 0x14c12 <pq_q4_k+0xc02>
+	LONG $0x487df262; WORD $0x3313 // vcvtph2ps zmm6, ymmword ptr [rbx]
+	LONG $0x487df262; WORD $0x7b13; BYTE $0x01 // vcvtph2ps zmm7, ymmword ptr [rbx + 0x20]
+	LONG $0x00a38d4c; WORD $0x0001; BYTE $0x00 // lea r12, [rbx + 0x100]
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x00015fe9; BYTE $0x00 // jmp 0x1428f <pq_q4_k+0x27f>
+	WORD $0x894d; BYTE $0xea // mov r10, r13
+	QUAD $0x04245410487c5162 // vmovups zmm10, zmmword ptr [r12 + 0x100]
+	QUAD $0x05245410487c5162 // vmovups zmm10, zmmword ptr [r12 + 0x140]
+	QUAD $0x06245410487c5162 // vmovups zmm10, zmmword ptr [r12 + 0x180]
+	QUAD $0x07245410487c5162 // vmovups zmm10, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x0424546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x100]
+	QUAD $0x05245c6f48fe5162 // vmovdqu64 zmm11, zmmword ptr [r12 + 0x140]
+	QUAD $0x0624646f48fe5162 // vmovdqu64 zmm12, zmmword ptr [r12 + 0x180]
+	QUAD $0x07246c6f48fe5162 // vmovdqu64 zmm13, zmmword ptr [r12 + 0x1c0]
+	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x487d5362; WORD $0xc139; BYTE $0x02 // vextracti32x4 xmm9, zmm8, 0x2
+	LONG $0x487d5362; WORD $0xc039; BYTE $0x03 // vextracti32x4 xmm8, zmm8, 0x3
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	LONG $0x487d5262; WORD $0xc921 // vpmovsxbd zmm9, xmm9
+	LONG $0x487d5262; WORD $0xc021 // vpmovsxbd zmm8, xmm8
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x482d7162; WORD $0xf3db // vpandd zmm14, zmm10, zmm3
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x580d5262; WORD $0x7b50; BYTE $0x0c // vpdpbusd zmm15, zmm14, dword ptr [r11 + 0x30]{1to16}
+	LONG $0x4825e162; WORD $0xcbdb // vpandd zmm17, zmm11, zmm3
+	LONG $0x5075c262; WORD $0x4350; BYTE $0x0d // vpdpbusd zmm16, zmm17, dword ptr [r11 + 0x34]{1to16}
+	LONG $0x484c5162; WORD $0xc959 // vmulps zmm9, zmm6, zmm9
+	LONG $0x48445162; WORD $0xc059 // vmulps zmm8, zmm7, zmm8
+	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x582d5262; WORD $0x7350; BYTE $0x10 // vpdpbusd zmm14, zmm10, dword ptr [r11 + 0x40]{1to16}
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
+	LONG $0x582d5262; WORD $0x5b50; BYTE $0x11 // vpdpbusd zmm11, zmm10, dword ptr [r11 + 0x44]{1to16}
+	LONG $0x481d7162; WORD $0xd3db // vpandd zmm10, zmm12, zmm3
+	LONG $0x582d5262; WORD $0x7b50; BYTE $0x0e // vpdpbusd zmm15, zmm10, dword ptr [r11 + 0x38]{1to16}
+	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
+	LONG $0x48157162; WORD $0xe3db // vpandd zmm12, zmm13, zmm3
+	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
+	LONG $0x581dc262; WORD $0x4350; BYTE $0x0f // vpdpbusd zmm16, zmm12, dword ptr [r11 + 0x3c]{1to16}
+	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
+	LONG $0x582d5262; WORD $0x7350; BYTE $0x12 // vpdpbusd zmm14, zmm10, dword ptr [r11 + 0x48]{1to16}
+	LONG $0x48157162; WORD $0xe3db // vpandd zmm12, zmm13, zmm3
+	LONG $0x581d5262; WORD $0x5b50; BYTE $0x13 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x4c]{1to16}
+	LONG $0x48055162; WORD $0xd6fe // vpaddd zmm10, zmm15, zmm14
+	LONG $0x48253162; WORD $0xd8fe // vpaddd zmm11, zmm11, zmm16
+	LONG $0x482d5162; WORD $0xd3fe // vpaddd zmm10, zmm10, zmm11
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x48345162; WORD $0xca59 // vmulps zmm9, zmm9, zmm10
+	LONG $0x107a41c4; WORD $0x5453 // vmovss xmm10, dword ptr [r11 + 0x54]
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487d5262; WORD $0xd218 // vbroadcastss zmm10, xmm10
+	LONG $0x482d5262; WORD $0xc1ac // vfnmadd213ps zmm8, zmm10, zmm9 # zmm8 = -(zmm10 * zmm8) + zmm9
+	LONG $0x583dd262; WORD $0x6bb8; BYTE $0x14 // vfmadd231ps zmm5, zmm8, dword ptr [r11 + 0x50]{1to16} # zmm5 = (zmm8 * mem) + zmm5
+	LONG $0x60c38349 // add r11, 0x60
+	LONG $0x04ff8349 // cmp r15, 0x4
+	LONG $0xfe71840f; WORD $0xffff // je 0x14100 <pq_q4_k+0xf0>
+	LONG $0x03ff8349 // cmp r15, 0x3
+	WORD $0x3b75 // jne 0x142d0 <pq_q4_k+0x2c0>
+	QUAD $0x040253724835f162 // vpsrld zmm9, zmmword ptr [rbx + 0x80], 0x4
+	QUAD $0x06015372483df162 // vpsrld zmm8, zmmword ptr [rbx + 0x40], 0x6
+	LONG $0x48b57162; WORD $0xc8db // vpandq zmm9, zmm9, zmm0
+	LONG $0x48bd7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm1, 0xf8
+	QUAD $0x02035372483df162 // vpsrld zmm8, zmmword ptr [rbx + 0xc0], 0x2
+	LONG $0x48b57362; WORD $0xc225; BYTE $0xec // vpternlogq zmm8, zmm9, zmm2, 0xec
+	WORD $0x1ceb // jmp 0x142df <pq_q4_k+0x2cf>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xfe // mov rsi, r15
+	LONG $0x06e6c148 // shl rsi, 0x6
+	QUAD $0x013344db48dd7162 // vpandq zmm8, zmm4, zmmword ptr [rbx + rsi + 0x40]
+	QUAD $0x0000010024b48d49 // lea rsi, [r12 + 0x100]
+	WORD $0x3949; BYTE $0xf2 // cmp r10, rsi
+	WORD $0x7473 // jae 0x14360 <pq_q4_k+0x350>
+	WORD $0x8944; BYTE $0xd6 // mov esi, r10d
+	WORD $0xeec1; BYTE $0x08 // shr esi, 0x8
+	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xedb70f44 // movzx r13d, bp
+	LONG $0xf6b60f40 // movzx esi, sil
+	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
+	LONG $0x0100c581; WORD $0x0000 // add ebp, 0x100
+	WORD $0x8941; BYTE $0xf0 // mov r8d, esi
+	LONG $0x3fe08341 // and r8d, 0x3f
+	LONG $0xffe58141; WORD $0x003f; BYTE $0x00 // and r13d, 0x3fff
+	WORD $0xfe40; BYTE $0xc6 // inc sil
+	WORD $0x294c; BYTE $0xef // sub rdi, r13
+	LONG $0x06e0c141 // shl r8d, 0x6
+	LONG $0x00aa8d4d; WORD $0x0001; BYTE $0x00 // lea r13, [r10 + 0x100]
+	QUAD $0x004000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x4000]
+	QUAD $0x005000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x5000]
+	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
+	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
+	WORD $0x394d; BYTE $0xe2 // cmp r10, r12
+	WORD $0x894d; BYTE $0xea // mov r10, r13
+	WORD $0xa472 // jb 0x14300 <pq_q4_k+0x2f0>
+	WORD $0x05eb // jmp 0x14363 <pq_q4_k+0x353>
+	WORD $0x9066 // nop
+	WORD $0x894d; BYTE $0xd5 // mov r13, r10
+	LONG $0x487c5162; WORD $0x1c10; BYTE $0x24 // vmovups zmm11, zmmword ptr [r12]
+	QUAD $0x01245c10487c5162 // vmovups zmm11, zmmword ptr [r12 + 0x40]
+	QUAD $0x02245c10487c5162 // vmovups zmm11, zmmword ptr [r12 + 0x80]
+	QUAD $0x03245c10487c5162 // vmovups zmm11, zmmword ptr [r12 + 0xc0]
+	LONG $0x48fe5162; WORD $0x1c6f; BYTE $0x24 // vmovdqu64 zmm11, zmmword ptr [r12]
+	QUAD $0x0124646f48fe5162 // vmovdqu64 zmm12, zmmword ptr [r12 + 0x40]
+	QUAD $0x02246c6f48fe5162 // vmovdqu64 zmm13, zmmword ptr [r12 + 0x80]
+	QUAD $0x0324746f48fe5162 // vmovdqu64 zmm14, zmmword ptr [r12 + 0xc0]
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
+	LONG $0x487d5262; WORD $0xc821 // vpmovsxbd zmm9, xmm8
+	LONG $0x397d43c4; WORD $0x01c2 // vextracti128 xmm10, ymm8, 0x1
+	QUAD $0x0000020024ac8d49 // lea rbp, [r12 + 0x200]
+	LONG $0x487d5262; WORD $0xd221 // vpmovsxbd zmm10, xmm10
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x484c5162; WORD $0xc959 // vmulps zmm9, zmm6, zmm9
+	LONG $0x48257162; WORD $0xfbdb // vpandd zmm15, zmm11, zmm3
+	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
+	LONG $0x5805c262; WORD $0x0350 // vpdpbusd zmm16, zmm15, dword ptr [r11]{1to16}
+	LONG $0x481de162; WORD $0xd3db // vpandd zmm18, zmm12, zmm3
+	LONG $0x506dc262; WORD $0x4b50; BYTE $0x01 // vpdpbusd zmm17, zmm18, dword ptr [r11 + 0x4]{1to16}
+	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
+	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
+	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
+	LONG $0x58255262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm15, zmm11, dword ptr [r11 + 0x10]{1to16}
+	LONG $0x4825d162; WORD $0xd472; BYTE $0x04 // vpsrld zmm11, zmm12, 0x4
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
+	LONG $0x58255262; WORD $0x6350; BYTE $0x05 // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x14]{1to16}
+	LONG $0x48157162; WORD $0xdbdb // vpandd zmm11, zmm13, zmm3
+	LONG $0x5825c262; WORD $0x4350; BYTE $0x02 // vpdpbusd zmm16, zmm11, dword ptr [r11 + 0x8]{1to16}
+	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
+	LONG $0x480d7162; WORD $0xebdb // vpandd zmm13, zmm14, zmm3
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x5815c262; WORD $0x4b50; BYTE $0x03 // vpdpbusd zmm17, zmm13, dword ptr [r11 + 0xc]{1to16}
+	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
+	LONG $0x58255262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm15, zmm11, dword ptr [r11 + 0x18]{1to16}
+	LONG $0x480d7162; WORD $0xebdb // vpandd zmm13, zmm14, zmm3
+	LONG $0x58155262; WORD $0x6350; BYTE $0x07 // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0x1c]{1to16}
+	LONG $0x407d5162; WORD $0xdffe // vpaddd zmm11, zmm16, zmm15
+	LONG $0x481d3162; WORD $0xe1fe // vpaddd zmm12, zmm12, zmm17
+	LONG $0x48255162; WORD $0xdcfe // vpaddd zmm11, zmm11, zmm12
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x48345162; WORD $0xcb59 // vmulps zmm9, zmm9, zmm11
+	LONG $0x107a41c4; WORD $0x245b // vmovss xmm11, dword ptr [r11 + 0x24]
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
+	LONG $0x48255262; WORD $0xd1ac // vfnmadd213ps zmm10, zmm11, zmm9 # zmm10 = -(zmm11 * zmm10) + zmm9
+	LONG $0x582dd262; WORD $0x6bb8; BYTE $0x08 // vfmadd231ps zmm5, zmm10, dword ptr [r11 + 0x20]{1to16} # zmm5 = (zmm10 * mem) + zmm5
+	WORD $0x3949; BYTE $0xed // cmp r13, rbp
+	LONG $0xfc7e830f; WORD $0xffff // jae 0x14130 <pq_q4_k+0x120>
+	WORD $0x8944; BYTE $0xee // mov esi, r13d
+	WORD $0xeec1; BYTE $0x08 // shr esi, 0x8
+	WORD $0x894d; BYTE $0xea // mov r10, r13
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xfdb70f41 // movzx edi, r13w
+	LONG $0xf6b60f40 // movzx esi, sil
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8941; BYTE $0xf0 // mov r8d, esi
+	LONG $0x3fe08341 // and r8d, 0x3f
+	LONG $0x3fffe781; WORD $0x0000 // and edi, 0x3fff
+	WORD $0xfe40; BYTE $0xc6 // inc sil
+	LONG $0x06e0c141 // shl r8d, 0x6
+	WORD $0x2948; BYTE $0xf9 // sub rcx, rdi
+	QUAD $0x004000088c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rcx + 0x4000]
+	QUAD $0x005000088c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rcx + 0x5000]
+	QUAD $0x006000088c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rcx + 0x6000]
+	QUAD $0x007000088c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rcx + 0x7000]
+	WORD $0x3949; BYTE $0xea // cmp r10, rbp
+	WORD $0xa772 // jb 0x144c0 <pq_q4_k+0x4b0>
+	LONG $0xfffc15e9; BYTE $0xff // jmp 0x14133 <pq_q4_k+0x123>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x06f78e0f; WORD $0x0000 // jle 0x14c1e <pq_q4_k+0xc0e>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xc4 // mov r12, rax
+	LONG $0x00e48149; WORD $0xffff; BYTE $0xff // and r12, -0x100
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	WORD $0x23eb // jmp 0x14564 <pq_q4_k+0x554>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm1
-	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x0149; BYTE $0xfa // add r10, rdi
-	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0a4d8e0f; WORD $0x0000 // jle 0x14aeb <pq_q4_k+0xadb>
-	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x14086 <pq_q4_k+0x76>
-	LONG $0x01fd8341 // cmp r13d, 0x1
-	LONG $0x0358840f; WORD $0x0000 // je 0x14409 <pq_q4_k+0x3f9>
-	LONG $0x02fd8341 // cmp r13d, 0x2
-	LONG $0x0711850f; WORD $0x0000 // jne 0x147cc <pq_q4_k+0x7bc>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x09fc8e0f; WORD $0x0000 // jle 0x14ac0 <pq_q4_k+0xab0>
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x894d; BYTE $0xd4 // mov r12, r10
-	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
-	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x14eb // jmp 0x140f1 <pq_q4_k+0xe1>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
+	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x09e88e0f; WORD $0x0000 // jle 0x14ad9 <pq_q4_k+0xac9>
-	LONG $0x487dd262; WORD $0x1413; BYTE $0x24 // vcvtph2ps zmm2, ymmword ptr [r12]
-	QUAD $0x01245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x20]
-	LONG $0x40c48349 // add r12, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x000145e9; BYTE $0x00 // jmp 0x14253 <pq_q4_k+0x243>
-	WORD $0x9066 // nop
-	LONG $0x487dd262; WORD $0x6721; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [r15 + 0x20]
-	LONG $0x487dd262; WORD $0x6f21; BYTE $0x03 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x30]
-	LONG $0x487cd162; WORD $0x7710; BYTE $0x05 // vmovups zmm6, zmmword ptr [r15 + 0x140]
-	LONG $0x487cd162; WORD $0x7710; BYTE $0x06 // vmovups zmm6, zmmword ptr [r15 + 0x180]
-	LONG $0x487cd162; WORD $0x7710; BYTE $0x07 // vmovups zmm6, zmmword ptr [r15 + 0x1c0]
-	LONG $0x487cd162; WORD $0x7710; BYTE $0x08 // vmovups zmm6, zmmword ptr [r15 + 0x200]
-	LONG $0x48fed162; WORD $0x776f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x140]
-	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x180]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x200]
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	WORD $0xc5ff // inc ebp
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x582d7262; WORD $0x5b50; BYTE $0x0c // vpdpbusd zmm11, zmm10, dword ptr [rbx + 0x30]{1to16}
-	LONG $0x48457162; WORD $0xe8db // vpandd zmm13, zmm7, zmm0
-	LONG $0x58157262; WORD $0x6350; BYTE $0x0d // vpdpbusd zmm12, zmm13, dword ptr [rbx + 0x34]{1to16}
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x584d7262; WORD $0x5350; BYTE $0x10 // vpdpbusd zmm10, zmm6, dword ptr [rbx + 0x40]{1to16}
-	LONG $0x484df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm6, zmm7, 0x4
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0x584df262; WORD $0x7b50; BYTE $0x11 // vpdpbusd zmm7, zmm6, dword ptr [rbx + 0x44]{1to16}
-	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
-	LONG $0x584d7262; WORD $0x5b50; BYTE $0x0e // vpdpbusd zmm11, zmm6, dword ptr [rbx + 0x38]{1to16}
-	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
-	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x583d7262; WORD $0x6350; BYTE $0x0f // vpdpbusd zmm12, zmm8, dword ptr [rbx + 0x3c]{1to16}
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0x584d7262; WORD $0x5350; BYTE $0x12 // vpdpbusd zmm10, zmm6, dword ptr [rbx + 0x48]{1to16}
-	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
-	LONG $0x583df262; WORD $0x7b50; BYTE $0x13 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x4c]{1to16}
-	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x4825d162; WORD $0xf2fe // vpaddd zmm6, zmm11, zmm10
-	LONG $0x4845d162; WORD $0xfcfe // vpaddd zmm7, zmm7, zmm12
-	LONG $0x484df162; WORD $0xf7fe // vpaddd zmm6, zmm6, zmm7
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x485cf162; WORD $0xe659 // vmulps zmm4, zmm4, zmm6
-	LONG $0x7310fac5; BYTE $0x54 // vmovss xmm6, dword ptr [rbx + 0x54]
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
-	LONG $0x484df262; WORD $0xecac // vfnmadd213ps zmm5, zmm6, zmm4 # zmm5 = -(zmm6 * zmm5) + zmm4
-	LONG $0x5855f262; WORD $0x4bb8; BYTE $0x14 // vfmadd231ps zmm1, zmm5, dword ptr [rbx + 0x50]{1to16} # zmm1 = (zmm5 * mem) + zmm1
-	LONG $0x60c38348 // add rbx, 0x60
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe8d840f; WORD $0xffff // je 0x140e0 <pq_q4_k+0xd0>
-	LONG $0x40bf8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r15 + 0x140]
-	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0x3573 // jae 0x14294 <pq_q4_k+0x284>
-	WORD $0x894d; BYTE $0xdc // mov r12, r11
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0xdc72 // jb 0x14270 <pq_q4_k+0x260>
-	LONG $0x487dd262; WORD $0x2721 // vpmovsxbd zmm4, xmmword ptr [r15]
-	LONG $0x487dd262; WORD $0x6f21; BYTE $0x01 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x10]
-	LONG $0x487cd162; WORD $0x7710; BYTE $0x01 // vmovups zmm6, zmmword ptr [r15 + 0x40]
-	LONG $0x487cd162; WORD $0x7710; BYTE $0x02 // vmovups zmm6, zmmword ptr [r15 + 0x80]
-	LONG $0x487cd162; WORD $0x7710; BYTE $0x03 // vmovups zmm6, zmmword ptr [r15 + 0xc0]
-	LONG $0x487cd162; WORD $0x7710; BYTE $0x04 // vmovups zmm6, zmmword ptr [r15 + 0x100]
-	LONG $0x48fed162; WORD $0x776f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x40]
-	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x80]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r15 + 0xc0]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x100]
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x40a78d4d; WORD $0x0002; BYTE $0x00 // lea r12, [r15 + 0x240]
-	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x582d7262; WORD $0x1b50 // vpdpbusd zmm11, zmm10, dword ptr [rbx]{1to16}
-	LONG $0x48457162; WORD $0xe8db // vpandd zmm13, zmm7, zmm0
-	LONG $0x58157262; WORD $0x6350; BYTE $0x01 // vpdpbusd zmm12, zmm13, dword ptr [rbx + 0x4]{1to16}
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x584d7262; WORD $0x5350; BYTE $0x04 // vpdpbusd zmm10, zmm6, dword ptr [rbx + 0x10]{1to16}
-	LONG $0x484df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm6, zmm7, 0x4
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0x584df262; WORD $0x7b50; BYTE $0x05 // vpdpbusd zmm7, zmm6, dword ptr [rbx + 0x14]{1to16}
-	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
-	LONG $0x584d7262; WORD $0x5b50; BYTE $0x02 // vpdpbusd zmm11, zmm6, dword ptr [rbx + 0x8]{1to16}
-	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
-	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x583d7262; WORD $0x6350; BYTE $0x03 // vpdpbusd zmm12, zmm8, dword ptr [rbx + 0xc]{1to16}
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0x584d7262; WORD $0x5350; BYTE $0x06 // vpdpbusd zmm10, zmm6, dword ptr [rbx + 0x18]{1to16}
-	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
-	LONG $0x583df262; WORD $0x7b50; BYTE $0x07 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x1c]{1to16}
-	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x4825d162; WORD $0xf2fe // vpaddd zmm6, zmm11, zmm10
-	LONG $0x4845d162; WORD $0xfcfe // vpaddd zmm7, zmm7, zmm12
-	LONG $0x484df162; WORD $0xf7fe // vpaddd zmm6, zmm6, zmm7
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x485cf162; WORD $0xe659 // vmulps zmm4, zmm4, zmm6
-	LONG $0x7310fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rbx + 0x24]
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
-	LONG $0x484df262; WORD $0xecac // vfnmadd213ps zmm5, zmm6, zmm4 # zmm5 = -(zmm6 * zmm5) + zmm4
-	LONG $0x5855f262; WORD $0x4bb8; BYTE $0x08 // vfmadd231ps zmm1, zmm5, dword ptr [rbx + 0x20]{1to16} # zmm1 = (zmm5 * mem) + zmm1
-	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
-	LONG $0xfd3d830f; WORD $0xffff // jae 0x14110 <pq_q4_k+0x100>
-	WORD $0x894c; BYTE $0xdf // mov rdi, r11
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
-	WORD $0xdc72 // jb 0x143e0 <pq_q4_k+0x3d0>
-	LONG $0xfffd07e9; BYTE $0xff // jmp 0x14110 <pq_q4_k+0x100>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x06b48e0f; WORD $0x0000 // jle 0x14ac6 <pq_q4_k+0xab6>
-	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x894d; BYTE $0xd4 // mov r12, r10
-	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
-	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x16eb // jmp 0x14441 <pq_q4_k+0x431>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0xf85e8d4d // lea r11, [r14 - 0x8]
-	LONG $0x08fe8349 // cmp r14, 0x8
-	WORD $0x894d; BYTE $0xde // mov r14, r11
-	LONG $0x06898e0f; WORD $0x0000 // jle 0x14aca <pq_q4_k+0xaba>
-	LONG $0x487dd262; WORD $0x1413; BYTE $0x24 // vcvtph2ps zmm2, ymmword ptr [r12]
-	QUAD $0x01245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x20]
-	LONG $0x40c48349 // add r12, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x000145e9; BYTE $0x00 // jmp 0x145a3 <pq_q4_k+0x593>
-	WORD $0x9066 // nop
-	LONG $0x487dd262; WORD $0x6721; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [r15 + 0x20]
-	LONG $0x487dd262; WORD $0x6f21; BYTE $0x03 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x30]
-	LONG $0x487cd162; WORD $0x7710; BYTE $0x05 // vmovups zmm6, zmmword ptr [r15 + 0x140]
-	LONG $0x487cd162; WORD $0x7710; BYTE $0x06 // vmovups zmm6, zmmword ptr [r15 + 0x180]
-	LONG $0x487cd162; WORD $0x7710; BYTE $0x07 // vmovups zmm6, zmmword ptr [r15 + 0x1c0]
-	LONG $0x487cd162; WORD $0x7710; BYTE $0x08 // vmovups zmm6, zmmword ptr [r15 + 0x200]
-	LONG $0x48fed162; WORD $0x776f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x140]
-	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x180]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x200]
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	WORD $0xc5ff // inc ebp
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x582d7262; WORD $0x5b50; BYTE $0x0c // vpdpbusd zmm11, zmm10, dword ptr [rbx + 0x30]{1to16}
-	LONG $0x48457162; WORD $0xe8db // vpandd zmm13, zmm7, zmm0
-	LONG $0x58157262; WORD $0x6350; BYTE $0x0d // vpdpbusd zmm12, zmm13, dword ptr [rbx + 0x34]{1to16}
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x584d7262; WORD $0x5350; BYTE $0x10 // vpdpbusd zmm10, zmm6, dword ptr [rbx + 0x40]{1to16}
-	LONG $0x484df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm6, zmm7, 0x4
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0x584df262; WORD $0x7b50; BYTE $0x11 // vpdpbusd zmm7, zmm6, dword ptr [rbx + 0x44]{1to16}
-	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
-	LONG $0x584d7262; WORD $0x5b50; BYTE $0x0e // vpdpbusd zmm11, zmm6, dword ptr [rbx + 0x38]{1to16}
-	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
-	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x583d7262; WORD $0x6350; BYTE $0x0f // vpdpbusd zmm12, zmm8, dword ptr [rbx + 0x3c]{1to16}
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0x584d7262; WORD $0x5350; BYTE $0x12 // vpdpbusd zmm10, zmm6, dword ptr [rbx + 0x48]{1to16}
-	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
-	LONG $0x583df262; WORD $0x7b50; BYTE $0x13 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x4c]{1to16}
-	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x4825d162; WORD $0xf2fe // vpaddd zmm6, zmm11, zmm10
-	LONG $0x4845d162; WORD $0xfcfe // vpaddd zmm7, zmm7, zmm12
-	LONG $0x484df162; WORD $0xf7fe // vpaddd zmm6, zmm6, zmm7
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x485cf162; WORD $0xe659 // vmulps zmm4, zmm4, zmm6
-	LONG $0x7310fac5; BYTE $0x54 // vmovss xmm6, dword ptr [rbx + 0x54]
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
-	LONG $0x484df262; WORD $0xecac // vfnmadd213ps zmm5, zmm6, zmm4 # zmm5 = -(zmm6 * zmm5) + zmm4
-	LONG $0x5855f262; WORD $0x4bb8; BYTE $0x14 // vfmadd231ps zmm1, zmm5, dword ptr [rbx + 0x50]{1to16} # zmm1 = (zmm5 * mem) + zmm1
-	LONG $0x60c38348 // add rbx, 0x60
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe8d840f; WORD $0xffff // je 0x14430 <pq_q4_k+0x420>
-	LONG $0x40a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x140]
-	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0x6a73 // jae 0x14619 <pq_q4_k+0x609>
-	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
-	LONG $0x08edc141 // shr r13d, 0x8
-	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xf3b70f41 // movzx esi, r11w
-	LONG $0xedb60f45 // movzx r13d, r13b
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
-	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
-	WORD $0x8945; BYTE $0xe8 // mov r8d, r13d
-	LONG $0x3fe08341 // and r8d, 0x3f
-	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
-	WORD $0xfe41; BYTE $0xc5 // inc r13b
-	LONG $0x06e0c141 // shl r8d, 0x6
-	WORD $0x2948; BYTE $0xf7 // sub rdi, rsi
-	QUAD $0x004000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x4000]
-	QUAD $0x005000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x5000]
-	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
-	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
-	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0xa772 // jb 0x145c0 <pq_q4_k+0x5b0>
-	LONG $0x487dd262; WORD $0x2721 // vpmovsxbd zmm4, xmmword ptr [r15]
-	LONG $0x487dd262; WORD $0x6f21; BYTE $0x01 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x10]
-	LONG $0x487cd162; WORD $0x7710; BYTE $0x01 // vmovups zmm6, zmmword ptr [r15 + 0x40]
-	LONG $0x487cd162; WORD $0x7710; BYTE $0x02 // vmovups zmm6, zmmword ptr [r15 + 0x80]
-	LONG $0x487cd162; WORD $0x7710; BYTE $0x03 // vmovups zmm6, zmmword ptr [r15 + 0xc0]
-	LONG $0x487cd162; WORD $0x7710; BYTE $0x04 // vmovups zmm6, zmmword ptr [r15 + 0x100]
-	LONG $0x48fed162; WORD $0x776f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r15 + 0x40]
-	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x80]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r15 + 0xc0]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x100]
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x40a78d4d; WORD $0x0002; BYTE $0x00 // lea r12, [r15 + 0x240]
-	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x582d7262; WORD $0x1b50 // vpdpbusd zmm11, zmm10, dword ptr [rbx]{1to16}
-	LONG $0x48457162; WORD $0xe8db // vpandd zmm13, zmm7, zmm0
-	LONG $0x58157262; WORD $0x6350; BYTE $0x01 // vpdpbusd zmm12, zmm13, dword ptr [rbx + 0x4]{1to16}
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x584d7262; WORD $0x5350; BYTE $0x04 // vpdpbusd zmm10, zmm6, dword ptr [rbx + 0x10]{1to16}
-	LONG $0x484df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm6, zmm7, 0x4
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0x584df262; WORD $0x7b50; BYTE $0x05 // vpdpbusd zmm7, zmm6, dword ptr [rbx + 0x14]{1to16}
-	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
-	LONG $0x584d7262; WORD $0x5b50; BYTE $0x02 // vpdpbusd zmm11, zmm6, dword ptr [rbx + 0x8]{1to16}
-	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
-	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x583d7262; WORD $0x6350; BYTE $0x03 // vpdpbusd zmm12, zmm8, dword ptr [rbx + 0xc]{1to16}
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0x584d7262; WORD $0x5350; BYTE $0x06 // vpdpbusd zmm10, zmm6, dword ptr [rbx + 0x18]{1to16}
-	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
-	LONG $0x583df262; WORD $0x7b50; BYTE $0x07 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x1c]{1to16}
-	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x4825d162; WORD $0xf2fe // vpaddd zmm6, zmm11, zmm10
-	LONG $0x4845d162; WORD $0xfcfe // vpaddd zmm7, zmm7, zmm12
-	LONG $0x484df162; WORD $0xf7fe // vpaddd zmm6, zmm6, zmm7
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x485cf162; WORD $0xe659 // vmulps zmm4, zmm4, zmm6
-	LONG $0x7310fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rbx + 0x24]
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
-	LONG $0x484df262; WORD $0xecac // vfnmadd213ps zmm5, zmm6, zmm4 # zmm5 = -(zmm6 * zmm5) + zmm4
-	LONG $0x5855f262; WORD $0x4bb8; BYTE $0x08 // vfmadd231ps zmm1, zmm5, dword ptr [rbx + 0x20]{1to16} # zmm1 = (zmm5 * mem) + zmm1
-	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	LONG $0xfd08830f; WORD $0xffff // jae 0x14460 <pq_q4_k+0x450>
-	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
-	LONG $0x08edc141 // shr r13d, 0x8
-	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xf3b70f41 // movzx esi, r11w
-	LONG $0xedb60f45 // movzx r13d, r13b
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
-	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
-	WORD $0x8944; BYTE $0xef // mov edi, r13d
-	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
-	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
-	WORD $0xfe41; BYTE $0xc5 // inc r13b
-	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
-	WORD $0x2949; BYTE $0xf0 // sub r8, rsi
-	QUAD $0x004000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x4000]
-	QUAD $0x005000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x5000]
-	QUAD $0x006000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x6000]
-	QUAD $0x007000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x7000]
-	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0xa972 // jb 0x14770 <pq_q4_k+0x760>
-	LONG $0xfffc94e9; BYTE $0xff // jmp 0x14460 <pq_q4_k+0x450>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02d98e0f; WORD $0x0000 // jle 0x14ab2 <pq_q4_k+0xaa2>
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
-	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x1313 // vcvtph2ps zmm2, ymmword ptr [r11]
-	LONG $0x487dd262; WORD $0x5b13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [r11 + 0x20]
-	LONG $0x40c38349 // add r11, 0x40
+	LONG $0x06cc8e0f; WORD $0x0000 // jle 0x14c30 <pq_q4_k+0xc20>
+	LONG $0x487df262; WORD $0x3313 // vcvtph2ps zmm6, ymmword ptr [rbx]
+	LONG $0x487df262; WORD $0x7b13; BYTE $0x01 // vcvtph2ps zmm7, ymmword ptr [rbx + 0x20]
+	LONG $0x00ab8d4c; WORD $0x0001; BYTE $0x00 // lea r13, [rbx + 0x100]
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x2321 // vpmovsxbd zmm4, xmmword ptr [r11]
-	LONG $0x487dd262; WORD $0x6b21; BYTE $0x01 // vpmovsxbd zmm5, xmmword ptr [r11 + 0x10]
-	LONG $0x487cd162; WORD $0x7310; BYTE $0x01 // vmovups zmm6, zmmword ptr [r11 + 0x40]
-	LONG $0x487cd162; WORD $0x7310; BYTE $0x02 // vmovups zmm6, zmmword ptr [r11 + 0x80]
-	LONG $0x487cd162; WORD $0x7310; BYTE $0x03 // vmovups zmm6, zmmword ptr [r11 + 0xc0]
-	LONG $0x487cd162; WORD $0x7310; BYTE $0x04 // vmovups zmm6, zmmword ptr [r11 + 0x100]
-	LONG $0x48fed162; WORD $0x736f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r11 + 0x40]
-	LONG $0x48fed162; WORD $0x7b6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r11 + 0x80]
-	LONG $0x48fe5162; WORD $0x436f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r11 + 0xc0]
+	LONG $0x000157e9; BYTE $0x00 // jmp 0x146d7 <pq_q4_k+0x6c7>
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	LONG $0x487c5162; WORD $0x5510; BYTE $0x04 // vmovups zmm10, zmmword ptr [r13 + 0x100]
+	LONG $0x487c5162; WORD $0x5510; BYTE $0x05 // vmovups zmm10, zmmword ptr [r13 + 0x140]
+	LONG $0x487c5162; WORD $0x5510; BYTE $0x06 // vmovups zmm10, zmmword ptr [r13 + 0x180]
+	LONG $0x487c5162; WORD $0x5510; BYTE $0x07 // vmovups zmm10, zmmword ptr [r13 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x556f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r13 + 0x100]
+	LONG $0x48fe5162; WORD $0x5d6f; BYTE $0x05 // vmovdqu64 zmm11, zmmword ptr [r13 + 0x140]
+	LONG $0x48fe5162; WORD $0x656f; BYTE $0x06 // vmovdqu64 zmm12, zmmword ptr [r13 + 0x180]
+	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x07 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x1c0]
+	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x487d5362; WORD $0xc139; BYTE $0x02 // vextracti32x4 xmm9, zmm8, 0x2
+	LONG $0x487d5362; WORD $0xc039; BYTE $0x03 // vextracti32x4 xmm8, zmm8, 0x3
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	LONG $0x487d5262; WORD $0xc921 // vpmovsxbd zmm9, xmm9
+	LONG $0x487d5262; WORD $0xc021 // vpmovsxbd zmm8, xmm8
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x482d7162; WORD $0xf3db // vpandd zmm14, zmm10, zmm3
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x580d5262; WORD $0x7b50; BYTE $0x0c // vpdpbusd zmm15, zmm14, dword ptr [r11 + 0x30]{1to16}
+	LONG $0x4825e162; WORD $0xcbdb // vpandd zmm17, zmm11, zmm3
+	LONG $0x5075c262; WORD $0x4350; BYTE $0x0d // vpdpbusd zmm16, zmm17, dword ptr [r11 + 0x34]{1to16}
+	LONG $0x484c5162; WORD $0xc959 // vmulps zmm9, zmm6, zmm9
+	LONG $0x48445162; WORD $0xc059 // vmulps zmm8, zmm7, zmm8
+	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x582d5262; WORD $0x7350; BYTE $0x10 // vpdpbusd zmm14, zmm10, dword ptr [r11 + 0x40]{1to16}
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x100]
+	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
+	LONG $0x582d5262; WORD $0x5b50; BYTE $0x11 // vpdpbusd zmm11, zmm10, dword ptr [r11 + 0x44]{1to16}
+	LONG $0x481d7162; WORD $0xd3db // vpandd zmm10, zmm12, zmm3
+	LONG $0x582d5262; WORD $0x7b50; BYTE $0x0e // vpdpbusd zmm15, zmm10, dword ptr [r11 + 0x38]{1to16}
+	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
+	LONG $0x48157162; WORD $0xe3db // vpandd zmm12, zmm13, zmm3
+	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
+	LONG $0x581dc262; WORD $0x4350; BYTE $0x0f // vpdpbusd zmm16, zmm12, dword ptr [r11 + 0x3c]{1to16}
+	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
+	LONG $0x582d5262; WORD $0x7350; BYTE $0x12 // vpdpbusd zmm14, zmm10, dword ptr [r11 + 0x48]{1to16}
+	LONG $0x48157162; WORD $0xe3db // vpandd zmm12, zmm13, zmm3
+	LONG $0x581d5262; WORD $0x5b50; BYTE $0x13 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x4c]{1to16}
+	LONG $0x48055162; WORD $0xd6fe // vpaddd zmm10, zmm15, zmm14
+	LONG $0x48253162; WORD $0xd8fe // vpaddd zmm11, zmm11, zmm16
+	LONG $0x482d5162; WORD $0xd3fe // vpaddd zmm10, zmm10, zmm11
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x48345162; WORD $0xca59 // vmulps zmm9, zmm9, zmm10
+	LONG $0x107a41c4; WORD $0x5453 // vmovss xmm10, dword ptr [r11 + 0x54]
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487d5262; WORD $0xd218 // vbroadcastss zmm10, xmm10
+	LONG $0x482d5262; WORD $0xc1ac // vfnmadd213ps zmm8, zmm10, zmm9 # zmm8 = -(zmm10 * zmm8) + zmm9
+	LONG $0x583dd262; WORD $0x6bb8; BYTE $0x14 // vfmadd231ps zmm5, zmm8, dword ptr [r11 + 0x50]{1to16} # zmm5 = (zmm8 * mem) + zmm5
+	LONG $0x60c38349 // add r11, 0x60
+	LONG $0x04ff8349 // cmp r15, 0x4
+	LONG $0xfe79840f; WORD $0xffff // je 0x14550 <pq_q4_k+0x540>
+	LONG $0x03ff8349 // cmp r15, 0x3
+	WORD $0x3375 // jne 0x14710 <pq_q4_k+0x700>
+	QUAD $0x040253724835f162 // vpsrld zmm9, zmmword ptr [rbx + 0x80], 0x4
+	QUAD $0x06015372483df162 // vpsrld zmm8, zmmword ptr [rbx + 0x40], 0x6
+	LONG $0x48b57162; WORD $0xc8db // vpandq zmm9, zmm9, zmm0
+	LONG $0x48bd7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm1, 0xf8
+	QUAD $0x02035372483df162 // vpsrld zmm8, zmmword ptr [rbx + 0xc0], 0x2
+	LONG $0x48b57362; WORD $0xc225; BYTE $0xec // vpternlogq zmm8, zmm9, zmm2, 0xec
+	WORD $0x14eb // jmp 0x1471f <pq_q4_k+0x70f>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x894c; BYTE $0xf9 // mov rcx, r15
+	LONG $0x06e1c148 // shl rcx, 0x6
+	QUAD $0x010b44db48dd7162 // vpandq zmm8, zmm4, zmmword ptr [rbx + rcx + 0x40]
+	LONG $0x008d8d49; WORD $0x0001; BYTE $0x00 // lea rcx, [r13 + 0x100]
+	WORD $0x3949; BYTE $0xcc // cmp r12, rcx
+	WORD $0x3573 // jae 0x14760 <pq_q4_k+0x750>
+	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
+	WORD $0x9066 // nop
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	QUAD $0x0000010024ac8d49 // lea rbp, [r12 + 0x100]
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
+	WORD $0x394d; BYTE $0xec // cmp r12, r13
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	WORD $0xd872 // jb 0x14730 <pq_q4_k+0x720>
+	WORD $0x09eb // jmp 0x14763 <pq_q4_k+0x753>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x894c; BYTE $0xe5 // mov rbp, r12
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x00 // vmovups zmm11, zmmword ptr [r13]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x01 // vmovups zmm11, zmmword ptr [r13 + 0x40]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x02 // vmovups zmm11, zmmword ptr [r13 + 0x80]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x03 // vmovups zmm11, zmmword ptr [r13 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5d6f; BYTE $0x00 // vmovdqu64 zmm11, zmmword ptr [r13]
+	LONG $0x48fe5162; WORD $0x656f; BYTE $0x01 // vmovdqu64 zmm12, zmmword ptr [r13 + 0x40]
+	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x02 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x80]
+	LONG $0x48fe5162; WORD $0x756f; BYTE $0x03 // vmovdqu64 zmm14, zmmword ptr [r13 + 0xc0]
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
+	LONG $0x487d5262; WORD $0xc821 // vpmovsxbd zmm9, xmm8
+	LONG $0x397d43c4; WORD $0x01c2 // vextracti128 xmm10, ymm8, 0x1
+	LONG $0x00bd8d49; WORD $0x0002; BYTE $0x00 // lea rdi, [r13 + 0x200]
+	LONG $0x487d5262; WORD $0xd221 // vpmovsxbd zmm10, xmm10
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x484c5162; WORD $0xc959 // vmulps zmm9, zmm6, zmm9
+	LONG $0x48257162; WORD $0xfbdb // vpandd zmm15, zmm11, zmm3
+	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
+	LONG $0x5805c262; WORD $0x0350 // vpdpbusd zmm16, zmm15, dword ptr [r11]{1to16}
+	LONG $0x481de162; WORD $0xd3db // vpandd zmm18, zmm12, zmm3
+	LONG $0x506dc262; WORD $0x4b50; BYTE $0x01 // vpdpbusd zmm17, zmm18, dword ptr [r11 + 0x4]{1to16}
+	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
+	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
+	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
+	LONG $0x58255262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm15, zmm11, dword ptr [r11 + 0x10]{1to16}
+	LONG $0x4825d162; WORD $0xd472; BYTE $0x04 // vpsrld zmm11, zmm12, 0x4
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x582d3262; WORD $0x1c50; BYTE $0x3b // vpdpbusd zmm11, zmm10, dword ptr [rbx + r15]{1to16}
-	LONG $0x48457162; WORD $0xf0db // vpandd zmm14, zmm7, zmm0
-	QUAD $0x013b6450580d3262 // vpdpbusd zmm12, zmm14, dword ptr [rbx + r15 + 0x4]{1to16}
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x043b5450584d3262 // vpdpbusd zmm10, zmm6, dword ptr [rbx + r15 + 0x10]{1to16}
-	LONG $0x484df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm6, zmm7, 0x4
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	QUAD $0x053b7c50584db262 // vpdpbusd zmm7, zmm6, dword ptr [rbx + r15 + 0x14]{1to16}
-	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
-	QUAD $0x023b5c50584d3262 // vpdpbusd zmm11, zmm6, dword ptr [rbx + r15 + 0x8]{1to16}
-	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
-	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
-	QUAD $0x033b6450583d3262 // vpdpbusd zmm12, zmm8, dword ptr [rbx + r15 + 0xc]{1to16}
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	QUAD $0x063b5450584d3262 // vpdpbusd zmm10, zmm6, dword ptr [rbx + r15 + 0x18]{1to16}
-	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
-	LONG $0x48647162; WORD $0xf559 // vmulps zmm14, zmm3, zmm5
-	LONG $0x487dd262; WORD $0x6b21; BYTE $0x03 // vpmovsxbd zmm5, xmmword ptr [r11 + 0x30]
-	LONG $0x4825d162; WORD $0xf2fe // vpaddd zmm6, zmm11, zmm10
-	LONG $0x482dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm10, zmm9, 0x4
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x482d7162; WORD $0xc0db // vpandd zmm8, zmm10, zmm0
-	QUAD $0x073b7c50583db262 // vpdpbusd zmm7, zmm8, dword ptr [rbx + r15 + 0x1c]{1to16}
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x4845d162; WORD $0xfcfe // vpaddd zmm7, zmm7, zmm12
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x484df162; WORD $0xf7fe // vpaddd zmm6, zmm6, zmm7
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x107aa1c4; WORD $0x3b64; BYTE $0x24 // vmovss xmm4, dword ptr [rbx + r15 + 0x24]
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x487df262; WORD $0xfc18 // vbroadcastss zmm7, xmm4
-	LONG $0x48457262; WORD $0xf6ac // vfnmadd213ps zmm14, zmm7, zmm6 # zmm14 = -(zmm7 * zmm14) + zmm6
-	QUAD $0x083b749858753262 // vfmadd132ps zmm14, zmm1, dword ptr [rbx + r15 + 0x20]{1to16} # zmm14 = (zmm14 * mem) + zmm1
-	LONG $0x487dd262; WORD $0x4b21; BYTE $0x02 // vpmovsxbd zmm1, xmmword ptr [r11 + 0x20]
-	LONG $0x487cd162; WORD $0x7310; BYTE $0x05 // vmovups zmm6, zmmword ptr [r11 + 0x140]
-	LONG $0x487cd162; WORD $0x7310; BYTE $0x06 // vmovups zmm6, zmmword ptr [r11 + 0x180]
-	LONG $0x487cd162; WORD $0x7310; BYTE $0x07 // vmovups zmm6, zmmword ptr [r11 + 0x1c0]
-	LONG $0x487cd162; WORD $0x7310; BYTE $0x08 // vmovups zmm6, zmmword ptr [r11 + 0x200]
-	LONG $0x48fed162; WORD $0x736f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r11 + 0x140]
-	LONG $0x48fed162; WORD $0x7b6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r11 + 0x180]
-	LONG $0x48fe5162; WORD $0x436f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r11 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x200]
-	LONG $0x40c38149; WORD $0x0002; BYTE $0x00 // add r11, 0x240
-	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	QUAD $0x0c3b5c50582d3262 // vpdpbusd zmm11, zmm10, dword ptr [rbx + r15 + 0x30]{1to16}
-	LONG $0x48457162; WORD $0xe8db // vpandd zmm13, zmm7, zmm0
-	QUAD $0x0d3b645058153262 // vpdpbusd zmm12, zmm13, dword ptr [rbx + r15 + 0x34]{1to16}
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x103b5450584d3262 // vpdpbusd zmm10, zmm6, dword ptr [rbx + r15 + 0x40]{1to16}
-	LONG $0x484df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm6, zmm7, 0x4
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	QUAD $0x113b7c50584db262 // vpdpbusd zmm7, zmm6, dword ptr [rbx + r15 + 0x44]{1to16}
-	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
-	QUAD $0x0e3b5c50584d3262 // vpdpbusd zmm11, zmm6, dword ptr [rbx + r15 + 0x38]{1to16}
-	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
-	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	QUAD $0x0f3b6450583d3262 // vpdpbusd zmm12, zmm8, dword ptr [rbx + r15 + 0x3c]{1to16}
-	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
-	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	QUAD $0x123b5450584d3262 // vpdpbusd zmm10, zmm6, dword ptr [rbx + r15 + 0x48]{1to16}
-	LONG $0x48357162; WORD $0xc0db // vpandd zmm8, zmm9, zmm0
-	QUAD $0x133b7c50583db262 // vpdpbusd zmm7, zmm8, dword ptr [rbx + r15 + 0x4c]{1to16}
-	LONG $0x486cf162; WORD $0xc959 // vmulps zmm1, zmm2, zmm1
-	LONG $0x4825d162; WORD $0xf2fe // vpaddd zmm6, zmm11, zmm10
-	LONG $0x4845d162; WORD $0xfcfe // vpaddd zmm7, zmm7, zmm12
-	LONG $0x484df162; WORD $0xf7fe // vpaddd zmm6, zmm6, zmm7
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x4874f162; WORD $0xf659 // vmulps zmm6, zmm1, zmm6
-	LONG $0x107aa1c4; WORD $0x3b4c; BYTE $0x54 // vmovss xmm1, dword ptr [rbx + r15 + 0x54]
-	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
-	LONG $0x487df262; WORD $0xf918 // vbroadcastss zmm7, xmm1
-	LONG $0x4864f162; WORD $0xcd59 // vmulps zmm1, zmm3, zmm5
-	LONG $0x4845f262; WORD $0xceac // vfnmadd213ps zmm1, zmm7, zmm6 # zmm1 = -(zmm7 * zmm1) + zmm6
-	QUAD $0x143b4c98580db262 // vfmadd132ps zmm1, zmm14, dword ptr [rbx + r15 + 0x50]{1to16} # zmm1 = (zmm1 * mem) + zmm14
-	LONG $0x60c78349 // add r15, 0x60
-	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfd72850f; WORD $0xffff // jne 0x14810 <pq_q4_k+0x800>
-	WORD $0x014c; BYTE $0xfb // add rbx, r15
+	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
+	LONG $0x58255262; WORD $0x6350; BYTE $0x05 // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x14]{1to16}
+	LONG $0x48157162; WORD $0xdbdb // vpandd zmm11, zmm13, zmm3
+	LONG $0x5825c262; WORD $0x4350; BYTE $0x02 // vpdpbusd zmm16, zmm11, dword ptr [r11 + 0x8]{1to16}
+	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
+	LONG $0x480d7162; WORD $0xebdb // vpandd zmm13, zmm14, zmm3
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x5815c262; WORD $0x4b50; BYTE $0x03 // vpdpbusd zmm17, zmm13, dword ptr [r11 + 0xc]{1to16}
+	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
+	LONG $0x58255262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm15, zmm11, dword ptr [r11 + 0x18]{1to16}
+	LONG $0x480d7162; WORD $0xebdb // vpandd zmm13, zmm14, zmm3
+	LONG $0x58155262; WORD $0x6350; BYTE $0x07 // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0x1c]{1to16}
+	LONG $0x407d5162; WORD $0xdffe // vpaddd zmm11, zmm16, zmm15
+	LONG $0x481d3162; WORD $0xe1fe // vpaddd zmm12, zmm12, zmm17
+	LONG $0x48255162; WORD $0xdcfe // vpaddd zmm11, zmm11, zmm12
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x48345162; WORD $0xcb59 // vmulps zmm9, zmm9, zmm11
+	LONG $0x107a41c4; WORD $0x245b // vmovss xmm11, dword ptr [r11 + 0x24]
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
+	LONG $0x48255262; WORD $0xd1ac // vfnmadd213ps zmm10, zmm11, zmm9 # zmm10 = -(zmm11 * zmm10) + zmm9
+	LONG $0x582dd262; WORD $0x6bb8; BYTE $0x08 // vfmadd231ps zmm5, zmm10, dword ptr [r11 + 0x20]{1to16} # zmm5 = (zmm10 * mem) + zmm5
+	WORD $0x3948; BYTE $0xfd // cmp rbp, rdi
+	LONG $0xfcd5830f; WORD $0xffff // jae 0x14580 <pq_q4_k+0x570>
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	WORD $0x9066 // nop
+	WORD $0x8948; BYTE $0xe9 // mov rcx, rbp
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	LONG $0x00c58148; WORD $0x0001; BYTE $0x00 // add rbp, 0x100
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
+	WORD $0x3949; BYTE $0xfc // cmp r12, rdi
+	WORD $0xdc72 // jb 0x148b0 <pq_q4_k+0x8a0>
+	LONG $0xfffcaae9; BYTE $0xff // jmp 0x14583 <pq_q4_k+0x573>
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x034a8e0f; WORD $0x0000 // jle 0x14c30 <pq_q4_k+0xc20>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	WORD $0x22eb // jmp 0x14914 <pq_q4_k+0x904>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
+	WORD $0x894c; BYTE $0xfb // mov rbx, r15
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0xfd3e8f0f; WORD $0xffff // jg 0x147f0 <pq_q4_k+0x7e0>
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf5c5850f; WORD $0xffff // jne 0x14080 <pq_q4_k+0x70>
-	LONG $0xfff5c6e9; BYTE $0xff // jmp 0x14086 <pq_q4_k+0x76>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x13eb // jmp 0x14ad9 <pq_q4_k+0xac9>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0x031c8e0f; WORD $0x0000 // jle 0x14c30 <pq_q4_k+0xc20>
+	LONG $0x487df262; WORD $0x3313 // vcvtph2ps zmm6, ymmword ptr [rbx]
+	LONG $0x487df262; WORD $0x7b13; BYTE $0x01 // vcvtph2ps zmm7, ymmword ptr [rbx + 0x20]
+	LONG $0x00bb8d4c; WORD $0x0001; BYTE $0x00 // lea r15, [rbx + 0x100]
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	LONG $0x0002c0e9; BYTE $0x00 // jmp 0x14bf0 <pq_q4_k+0xbe0>
+	QUAD $0x040253724835f162 // vpsrld zmm9, zmmword ptr [rbx + 0x80], 0x4
+	QUAD $0x06015372483df162 // vpsrld zmm8, zmmword ptr [rbx + 0x40], 0x6
+	LONG $0x48b57162; WORD $0xc8db // vpandq zmm9, zmm9, zmm0
+	LONG $0x48bd7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm1, 0xf8
+	QUAD $0x02035372483df162 // vpsrld zmm8, zmmword ptr [rbx + 0xc0], 0x2
+	LONG $0x48b57362; WORD $0xc225; BYTE $0xec // vpternlogq zmm8, zmm9, zmm2, 0xec
+	LONG $0x487c5162; WORD $0x1f10 // vmovups zmm11, zmmword ptr [r15]
+	LONG $0x487c5162; WORD $0x5f10; BYTE $0x01 // vmovups zmm11, zmmword ptr [r15 + 0x40]
+	LONG $0x487c5162; WORD $0x5f10; BYTE $0x02 // vmovups zmm11, zmmword ptr [r15 + 0x80]
+	LONG $0x487c5162; WORD $0x5f10; BYTE $0x03 // vmovups zmm11, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x1f6f // vmovdqu64 zmm11, zmmword ptr [r15]
+	LONG $0x48fe5162; WORD $0x676f; BYTE $0x01 // vmovdqu64 zmm12, zmmword ptr [r15 + 0x40]
+	LONG $0x48fe5162; WORD $0x6f6f; BYTE $0x02 // vmovdqu64 zmm13, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x776f; BYTE $0x03 // vmovdqu64 zmm14, zmmword ptr [r15 + 0xc0]
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
+	LONG $0x487d5262; WORD $0xc821 // vpmovsxbd zmm9, xmm8
+	LONG $0x397d43c4; WORD $0x01c2 // vextracti128 xmm10, ymm8, 0x1
+	WORD $0xff49; BYTE $0xc4 // inc r12
+	LONG $0x487d5262; WORD $0xd221 // vpmovsxbd zmm10, xmm10
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x484c5162; WORD $0xc959 // vmulps zmm9, zmm6, zmm9
+	LONG $0x48257162; WORD $0xfbdb // vpandd zmm15, zmm11, zmm3
+	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
+	LONG $0x5805c262; WORD $0x0350 // vpdpbusd zmm16, zmm15, dword ptr [r11]{1to16}
+	LONG $0x481de162; WORD $0xd3db // vpandd zmm18, zmm12, zmm3
+	LONG $0x506dc262; WORD $0x4b50; BYTE $0x01 // vpdpbusd zmm17, zmm18, dword ptr [r11 + 0x4]{1to16}
+	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
+	LONG $0x487ce162; WORD $0xd528 // vmovaps zmm18, zmm5
+	LONG $0x487d7362; WORD $0xc539; BYTE $0x02 // vextracti32x4 xmm5, zmm8, 0x2
+	LONG $0x487d5362; WORD $0xc039; BYTE $0x03 // vextracti32x4 xmm8, zmm8, 0x3
+	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
+	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
+	LONG $0x58255262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm15, zmm11, dword ptr [r11 + 0x10]{1to16}
+	LONG $0x4825d162; WORD $0xd472; BYTE $0x04 // vpsrld zmm11, zmm12, 0x4
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x487df262; WORD $0xed21 // vpmovsxbd zmm5, xmm5
+	LONG $0x487d5262; WORD $0xc021 // vpmovsxbd zmm8, xmm8
+	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
+	LONG $0x58255262; WORD $0x6350; BYTE $0x05 // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x14]{1to16}
+	LONG $0x48157162; WORD $0xdbdb // vpandd zmm11, zmm13, zmm3
+	LONG $0x5825c262; WORD $0x4350; BYTE $0x02 // vpdpbusd zmm16, zmm11, dword ptr [r11 + 0x8]{1to16}
+	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
+	LONG $0x480d7162; WORD $0xebdb // vpandd zmm13, zmm14, zmm3
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x5815c262; WORD $0x4b50; BYTE $0x03 // vpdpbusd zmm17, zmm13, dword ptr [r11 + 0xc]{1to16}
+	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
+	LONG $0x58255262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm15, zmm11, dword ptr [r11 + 0x18]{1to16}
+	LONG $0x480d7162; WORD $0xebdb // vpandd zmm13, zmm14, zmm3
+	LONG $0x58155262; WORD $0x6350; BYTE $0x07 // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0x1c]{1to16}
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x484cf162; WORD $0xed59 // vmulps zmm5, zmm6, zmm5
+	LONG $0x407d5162; WORD $0xdffe // vpaddd zmm11, zmm16, zmm15
+	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x481d3162; WORD $0xe1fe // vpaddd zmm12, zmm12, zmm17
+	LONG $0x48255162; WORD $0xdcfe // vpaddd zmm11, zmm11, zmm12
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x48345162; WORD $0xcb59 // vmulps zmm9, zmm9, zmm11
+	LONG $0x107a41c4; WORD $0x245b // vmovss xmm11, dword ptr [r11 + 0x24]
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
+	LONG $0x48255262; WORD $0xd1ac // vfnmadd213ps zmm10, zmm11, zmm9 # zmm10 = -(zmm11 * zmm10) + zmm9
+	LONG $0x582dc262; WORD $0x53b8; BYTE $0x08 // vfmadd231ps zmm18, zmm10, dword ptr [r11 + 0x20]{1to16} # zmm18 = (zmm10 * mem) + zmm18
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x04 // vmovups zmm10, zmmword ptr [r15 + 0x100]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x05 // vmovups zmm10, zmmword ptr [r15 + 0x140]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x06 // vmovups zmm10, zmmword ptr [r15 + 0x180]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x07 // vmovups zmm10, zmmword ptr [r15 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x100]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x05 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x140]
+	LONG $0x48fe5162; WORD $0x676f; BYTE $0x06 // vmovdqu64 zmm12, zmmword ptr [r15 + 0x180]
+	LONG $0x48fe5162; WORD $0x6f6f; BYTE $0x07 // vmovdqu64 zmm13, zmmword ptr [r15 + 0x1c0]
+	LONG $0x00c78149; WORD $0x0002; BYTE $0x00 // add r15, 0x200
+	LONG $0x482d7162; WORD $0xf3db // vpandd zmm14, zmm10, zmm3
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x580d5262; WORD $0x7b50; BYTE $0x0c // vpdpbusd zmm15, zmm14, dword ptr [r11 + 0x30]{1to16}
+	LONG $0x4825e162; WORD $0xcbdb // vpandd zmm17, zmm11, zmm3
+	LONG $0x5075c262; WORD $0x4350; BYTE $0x0d // vpdpbusd zmm16, zmm17, dword ptr [r11 + 0x34]{1to16}
+	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x582d5262; WORD $0x7350; BYTE $0x10 // vpdpbusd zmm14, zmm10, dword ptr [r11 + 0x40]{1to16}
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
+	LONG $0x582d5262; WORD $0x5b50; BYTE $0x11 // vpdpbusd zmm11, zmm10, dword ptr [r11 + 0x44]{1to16}
+	LONG $0x481d7162; WORD $0xd3db // vpandd zmm10, zmm12, zmm3
+	LONG $0x582d5262; WORD $0x7b50; BYTE $0x0e // vpdpbusd zmm15, zmm10, dword ptr [r11 + 0x38]{1to16}
+	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
+	LONG $0x48157162; WORD $0xe3db // vpandd zmm12, zmm13, zmm3
+	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
+	LONG $0x581dc262; WORD $0x4350; BYTE $0x0f // vpdpbusd zmm16, zmm12, dword ptr [r11 + 0x3c]{1to16}
+	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
+	LONG $0x582d5262; WORD $0x7350; BYTE $0x12 // vpdpbusd zmm14, zmm10, dword ptr [r11 + 0x48]{1to16}
+	LONG $0x48157162; WORD $0xe3db // vpandd zmm12, zmm13, zmm3
+	LONG $0x581d5262; WORD $0x5b50; BYTE $0x13 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x4c]{1to16}
+	LONG $0x48055162; WORD $0xd6fe // vpaddd zmm10, zmm15, zmm14
+	LONG $0x48253162; WORD $0xd8fe // vpaddd zmm11, zmm11, zmm16
+	LONG $0x482d5162; WORD $0xd3fe // vpaddd zmm10, zmm10, zmm11
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x48545162; WORD $0xd259 // vmulps zmm10, zmm5, zmm10
+	LONG $0x107ac1c4; WORD $0x546b // vmovss xmm5, dword ptr [r11 + 0x54]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487d7262; WORD $0xdd18 // vbroadcastss zmm11, xmm5
+	LONG $0x4844d162; WORD $0xe859 // vmulps zmm5, zmm7, zmm8
+	LONG $0x4825d262; WORD $0xeaac // vfnmadd213ps zmm5, zmm11, zmm10 # zmm5 = -(zmm11 * zmm5) + zmm10
+	LONG $0x506dd262; WORD $0x6b98; BYTE $0x14 // vfmadd132ps zmm5, zmm18, dword ptr [r11 + 0x50]{1to16} # zmm5 = (zmm5 * mem) + zmm18
+	LONG $0x60c38349 // add r11, 0x60
+	LONG $0x04fc8349 // cmp r12, 0x4
+	LONG $0xfd10840f; WORD $0xffff // je 0x14900 <pq_q4_k+0x8f0>
+	LONG $0x03fc8349 // cmp r12, 0x3
+	LONG $0xfd36840f; WORD $0xffff // je 0x14930 <pq_q4_k+0x920>
+	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
+	LONG $0x06e1c148 // shl rcx, 0x6
+	QUAD $0x010b44db48dd7162 // vpandq zmm8, zmm4, zmmword ptr [rbx + rcx + 0x40]
+	LONG $0xfffd4ee9; BYTE $0xff // jmp 0x1495c <pq_q4_k+0x94c>
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
+	LONG $0x24548b4c; BYTE $0x20 // mov r10, qword ptr [rsp + 0x20]
+	WORD $0x12eb // jmp 0x14c30 <pq_q4_k+0xc20>
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0xf59a850f; WORD $0xffff // jne 0x14080 <pq_q4_k+0x70>
-	LONG $0xfff59be9; BYTE $0xff // jmp 0x14086 <pq_q4_k+0x76>
-	LONG $0x20c48348 // add rsp, 0x20
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0xf45d840f; WORD $0xffff // je 0x140a0 <pq_q4_k+0x90>
+	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
+	LONG $0xfff452e9; BYTE $0xff // jmp 0x140a0 <pq_q4_k+0x90>
+	LONG $0x28c48348 // add rsp, 0x28
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -3376,600 +3438,658 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q5_k: +19200
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0d878e0f; WORD $0x0000 // jle 0x15897 <pq_q5_k+0xd97>
+	// pq_q5_k: +19552
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x20ec8348 // sub rsp, 0x20
-	QUAD $0x3d60055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x3d60] # 0x18888 <peak_i8+0x488>
-	QUAD $0x3d5e0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x3d5e] # 0x18890 <peak_i8+0x490>
-	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
-	LONG $0x09edc141 // shr r13d, 0x9
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	LONG $0x07788d49 // lea rdi, [r8 + 0x7]
+	LONG $0x30ec8348 // sub rsp, 0x30
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x10fec148 // sar rsi, 0x10
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x0eda8e0f; WORD $0x0000 // jle 0x15b5c <pq_q5_k+0xefc>
+	QUAD $0x3ed4055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x3ed4] # 0x18b60 <peak_i8+0x490>
+	QUAD $0x3ed20d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x3ed2] # 0x18b68 <peak_i8+0x498>
+	QUAD $0x3eb8155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x3eb8] # 0x18b58 <peak_i8+0x488>
+	QUAD $0x3e9e1d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x3e9e] # 0x18b48 <peak_i8+0x478>
+	QUAD $0x3e9c255948fdf262; WORD $0x0000 // vpbroadcastq zmm4, qword ptr [rip + 0x3e9c] # 0x18b50 <peak_i8+0x480>
+	QUAD $0x3eba2d5948fdf262; WORD $0x0000 // vpbroadcastq zmm5, qword ptr [rip + 0x3eba] # 0x18b78 <peak_i8+0x4a8>
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	WORD $0x8944; BYTE $0xcf // mov edi, r9d
+	WORD $0xefc1; BYTE $0x09 // shr edi, 0x9
+	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
+	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	LONG $0x03e58341 // and r13d, 0x3
+	WORD $0xe783; BYTE $0x03 // and edi, 0x3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0xf8490f49 // cmovns rdi, r8
-	LONG $0x246c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r13
-	LONG $0x03efc148 // shr rdi, 0x3
-	LONG $0x40ff6948; WORD $0x000b; BYTE $0x00 // imul rdi, rdi, 0xb40
-	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x23eb // jmp 0x14b8e <pq_q5_k+0x8e>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x0149; BYTE $0xfa // add r10, rdi
+	LONG $0xc8490f49 // cmovns rcx, r8
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	LONG $0x03e9c148 // shr rcx, 0x3
+	LONG $0x00d1694c; WORD $0x000b; BYTE $0x00 // imul r10, rcx, 0xb00
+	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
+	WORD $0x23eb // jmp 0x14d19 <pq_q5_k+0xb9>
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	WORD $0x0674 // je 0x14d01 <pq_q5_k+0xa1>
+	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
+	LONG $0xff4e8d48 // lea rcx, [rsi - 0x1]
+	WORD $0x014c; BYTE $0xd0 // add rax, r10
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0cfb8e0f; WORD $0x0000 // jle 0x15889 <pq_q5_k+0xd89>
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x0e438e0f; WORD $0x0000 // jle 0x15b5c <pq_q5_k+0xefc>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x14b76 <pq_q5_k+0x76>
-	LONG $0x01fd8341 // cmp r13d, 0x1
-	LONG $0x0438840f; WORD $0x0000 // je 0x14fd9 <pq_q5_k+0x4d9>
-	LONG $0x02fd8341 // cmp r13d, 0x2
-	LONG $0x08d1850f; WORD $0x0000 // jne 0x1547c <pq_q5_k+0x97c>
+	WORD $0xdf75 // jne 0x14d01 <pq_q5_k+0xa1>
+	WORD $0xff83; BYTE $0x02 // cmp edi, 0x2
+	LONG $0x0511840f; WORD $0x0000 // je 0x1523c <pq_q5_k+0x5dc>
+	WORD $0xff83; BYTE $0x01 // cmp edi, 0x1
+	LONG $0x09a5850f; WORD $0x0000 // jne 0x156d9 <pq_q5_k+0xa79>
+	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0caa8e0f; WORD $0x0000 // jle 0x1585e <pq_q5_k+0xd5e>
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x894d; BYTE $0xd4 // mov r12, r10
-	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
-	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x14eb // jmp 0x14be1 <pq_q5_k+0xe1>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
-	LONG $0x08fe8349 // cmp r14, 0x8
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x0c968e0f; WORD $0x0000 // jle 0x15877 <pq_q5_k+0xd77>
-	LONG $0x487dd262; WORD $0x1c13; BYTE $0x24 // vcvtph2ps zmm3, ymmword ptr [r12]
-	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
-	LONG $0x40c48349 // add r12, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x0001bce9; BYTE $0x00 // jmp 0x14dba <pq_q5_k+0x2ba>
-	WORD $0x9066 // nop
-	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
-	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r15 + 0x180]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r15 + 0x1c0]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r15 + 0x200]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x09 // vmovups zmm7, zmmword ptr [r15 + 0x240]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0a // vmovups zmm7, zmmword ptr [r15 + 0x280]
-	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x180]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x200]
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x240]
+	LONG $0x0ddc8e0f; WORD $0x0000 // jle 0x15b1e <pq_q5_k+0xebe>
+	LONG $0x241c8b48 // mov rbx, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x8949; BYTE $0xc6 // mov r14, rax
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	WORD $0x18eb // jmp 0x14d74 <pq_q5_k+0x114>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xf84f8d49 // lea rcx, [r15 - 0x8]
+	WORD $0x8949; BYTE $0xee // mov r14, rbp
+	LONG $0x08ff8349 // cmp r15, 0x8
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	LONG $0x0dae8e0f; WORD $0x0000 // jle 0x15b22 <pq_q5_k+0xec2>
+	LONG $0x487dd262; WORD $0x3e13 // vcvtph2ps zmm7, ymmword ptr [r14]
+	LONG $0x487d5262; WORD $0x4613; BYTE $0x01 // vcvtph2ps zmm8, ymmword ptr [r14 + 0x20]
+	LONG $0x00ae8d4d; WORD $0x0001; BYTE $0x00 // lea r13, [r14 + 0x100]
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	LONG $0x0001cae9; BYTE $0x00 // jmp 0x14f5a <pq_q5_k+0x2fa>
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x05 // vmovups zmm11, zmmword ptr [r13 + 0x140]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x06 // vmovups zmm11, zmmword ptr [r13 + 0x180]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x07 // vmovups zmm11, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x08 // vmovups zmm11, zmmword ptr [r13 + 0x200]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x09 // vmovups zmm11, zmmword ptr [r13 + 0x240]
+	LONG $0x48fe5162; WORD $0x5d6f; BYTE $0x05 // vmovdqu64 zmm11, zmmword ptr [r13 + 0x140]
+	LONG $0x48fe5162; WORD $0x656f; BYTE $0x06 // vmovdqu64 zmm12, zmmword ptr [r13 + 0x180]
+	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x07 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x756f; BYTE $0x08 // vmovdqu64 zmm14, zmmword ptr [r13 + 0x200]
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
+	LONG $0x487d5362; WORD $0xca39; BYTE $0x02 // vextracti32x4 xmm10, zmm9, 0x2
+	LONG $0x487d5362; WORD $0xc939; BYTE $0x03 // vextracti32x4 xmm9, zmm9, 0x3
+	WORD $0xff49; BYTE $0xc4 // inc r12
+	LONG $0x487d5262; WORD $0xd221 // vpmovsxbd zmm10, xmm10
+	LONG $0x487d5262; WORD $0xc921 // vpmovsxbd zmm9, xmm9
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x4805d162; WORD $0xf372; BYTE $0x04 // vpslld zmm15, zmm11, 0x4
+	LONG $0x48a5e162; WORD $0xd4db // vpandq zmm18, zmm11, zmm4
+	LONG $0x4065d162; WORD $0xf372; BYTE $0x03 // vpslld zmm19, zmm11, 0x3
+	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
+	LONG $0x483c5162; WORD $0xc959 // vmulps zmm9, zmm8, zmm9
+	LONG $0x48857162; WORD $0xfcdb // vpandq zmm15, zmm15, zmm4
+	LONG $0x489d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm12, zmm3, 0xf8
+	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
+	LONG $0x5805e262; WORD $0x4350; BYTE $0x0c // vpdpbusd zmm16, zmm15, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x40e57162; WORD $0xfcdb // vpandq zmm15, zmm19, zmm4
+	LONG $0x4065d162; WORD $0xf372; BYTE $0x02 // vpslld zmm19, zmm11, 0x2
+	LONG $0x489de362; WORD $0xd325; BYTE $0xf8 // vpternlogq zmm18, zmm12, zmm3, 0xf8
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x506d7262; WORD $0x6350; BYTE $0x10 // vpdpbusd zmm12, zmm18, dword ptr [rbx + 0x40]{1to16}
+	LONG $0x406dd162; WORD $0xd372; BYTE $0x01 // vpsrld zmm18, zmm11, 0x1
+	LONG $0x48957362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm13, zmm3, 0xf8
+	LONG $0x5805e262; WORD $0x4b50; BYTE $0x0d // vpdpbusd zmm17, zmm15, dword ptr [rbx + 0x34]{1to16}
+	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
+	LONG $0x40ed7162; WORD $0xfcdb // vpandq zmm15, zmm18, zmm4
+	LONG $0x406dd162; WORD $0xd372; BYTE $0x02 // vpsrld zmm18, zmm11, 0x2
+	LONG $0x48957362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm13, zmm3, 0xf8
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	WORD $0xc5ff // inc ebp
-	LONG $0x4825f162; WORD $0xf772; BYTE $0x04 // vpslld zmm11, zmm7, 0x4
-	LONG $0x48c57162; WORD $0xf1db // vpandq zmm14, zmm7, zmm1
-	LONG $0x4805f162; WORD $0xf772; BYTE $0x03 // vpslld zmm15, zmm7, 0x3
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x48bd7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm8, zmm0, 0xf8
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x58257262; WORD $0x6350; BYTE $0x0c // vpdpbusd zmm12, zmm11, dword ptr [rbx + 0x30]{1to16}
-	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
-	LONG $0x4805f162; WORD $0xf772; BYTE $0x02 // vpslld zmm15, zmm7, 0x2
-	LONG $0x48bd7362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm8, zmm0, 0xf8
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x580d7262; WORD $0x4350; BYTE $0x10 // vpdpbusd zmm8, zmm14, dword ptr [rbx + 0x40]{1to16}
-	LONG $0x480df162; WORD $0xd772; BYTE $0x01 // vpsrld zmm14, zmm7, 0x1
-	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
-	LONG $0x58257262; WORD $0x6b50; BYTE $0x0d // vpdpbusd zmm13, zmm11, dword ptr [rbx + 0x34]{1to16}
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
-	LONG $0x480df162; WORD $0xd772; BYTE $0x02 // vpsrld zmm14, zmm7, 0x2
-	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58257262; WORD $0x4b50; BYTE $0x11 // vpdpbusd zmm9, zmm11, dword ptr [rbx + 0x44]{1to16}
-	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
-	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
-	LONG $0x58257262; WORD $0x6350; BYTE $0x0e // vpdpbusd zmm12, zmm11, dword ptr [rbx + 0x38]{1to16}
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
-	LONG $0x58257262; WORD $0x4350; BYTE $0x12 // vpdpbusd zmm8, zmm11, dword ptr [rbx + 0x48]{1to16}
-	LONG $0x48457162; WORD $0xdffe // vpaddd zmm11, zmm7, zmm7
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x03 // vpsrld zmm7, zmm7, 0x3
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
-	LONG $0x481d5162; WORD $0xc0fe // vpaddd zmm8, zmm12, zmm8
-	LONG $0x48fe5162; WORD $0x676f; BYTE $0x0a // vmovdqu64 zmm12, zmmword ptr [r15 + 0x280]
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
-	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
-	LONG $0x58257262; WORD $0x6b50; BYTE $0x0f // vpdpbusd zmm13, zmm11, dword ptr [rbx + 0x3c]{1to16}
-	LONG $0x48c57362; WORD $0xd025; BYTE $0xec // vpternlogq zmm10, zmm7, zmm0, 0xec
-	LONG $0x582d7262; WORD $0x4b50; BYTE $0x13 // vpdpbusd zmm9, zmm10, dword ptr [rbx + 0x4c]{1to16}
-	LONG $0x4835d162; WORD $0xfdfe // vpaddd zmm7, zmm9, zmm13
-	LONG $0x483df162; WORD $0xfffe // vpaddd zmm7, zmm8, zmm7
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
-	LONG $0x7b10fac5; BYTE $0x54 // vmovss xmm7, dword ptr [rbx + 0x54]
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x4845f262; WORD $0xf5ac // vfnmadd213ps zmm6, zmm7, zmm5 # zmm6 = -(zmm7 * zmm6) + zmm5
-	LONG $0x584df262; WORD $0x53b8; BYTE $0x14 // vfmadd231ps zmm2, zmm6, dword ptr [rbx + 0x50]{1to16} # zmm2 = (zmm6 * mem) + zmm2
+	LONG $0x58057262; WORD $0x6b50; BYTE $0x11 // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0x44]{1to16}
+	LONG $0x40e57162; WORD $0xfcdb // vpandq zmm15, zmm19, zmm4
+	LONG $0x488d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm14, zmm3, 0xf8
+	LONG $0x5805e262; WORD $0x4350; BYTE $0x0e // vpdpbusd zmm16, zmm15, dword ptr [rbx + 0x38]{1to16}
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x40ed7162; WORD $0xfcdb // vpandq zmm15, zmm18, zmm4
+	LONG $0x488d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm14, zmm3, 0xf8
+	LONG $0x58057262; WORD $0x6350; BYTE $0x12 // vpdpbusd zmm12, zmm15, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x48255162; WORD $0xfbfe // vpaddd zmm15, zmm11, zmm11
+	LONG $0x4825d162; WORD $0xd372; BYTE $0x03 // vpsrld zmm11, zmm11, 0x3
+	LONG $0x48857162; WORD $0xfcdb // vpandq zmm15, zmm15, zmm4
+	LONG $0x48a57162; WORD $0xdcdb // vpandq zmm11, zmm11, zmm4
+	LONG $0x407d5162; WORD $0xe4fe // vpaddd zmm12, zmm16, zmm12
+	LONG $0x48fec162; WORD $0x456f; BYTE $0x09 // vmovdqu64 zmm16, zmmword ptr [r13 + 0x240]
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x480db162; WORD $0xd072; BYTE $0x04 // vpsrld zmm14, zmm16, 0x4
+	LONG $0x40fd7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm3, 0xf8
+	LONG $0x5805e262; WORD $0x4b50; BYTE $0x0f // vpdpbusd zmm17, zmm15, dword ptr [rbx + 0x3c]{1to16}
+	LONG $0x48a57362; WORD $0xf325; BYTE $0xec // vpternlogq zmm14, zmm11, zmm3, 0xec
+	LONG $0x580d7262; WORD $0x6b50; BYTE $0x13 // vpdpbusd zmm13, zmm14, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x48153162; WORD $0xd9fe // vpaddd zmm11, zmm13, zmm17
+	LONG $0x481d5162; WORD $0xdbfe // vpaddd zmm11, zmm12, zmm11
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x482c5162; WORD $0xd359 // vmulps zmm10, zmm10, zmm11
+	LONG $0x5b107ac5; BYTE $0x54 // vmovss xmm11, dword ptr [rbx + 0x54]
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
+	LONG $0x48255262; WORD $0xcaac // vfnmadd213ps zmm9, zmm11, zmm10 # zmm9 = -(zmm11 * zmm9) + zmm10
+	LONG $0x5835f262; WORD $0x73b8; BYTE $0x14 // vfmadd231ps zmm6, zmm9, dword ptr [rbx + 0x50]{1to16} # zmm6 = (zmm9 * mem) + zmm6
 	LONG $0x60c38348 // add rbx, 0x60
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe16840f; WORD $0xffff // je 0x14bd0 <pq_q5_k+0xd0>
-	LONG $0x80bf8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r15 + 0x180]
-	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0x2e73 // jae 0x14df4 <pq_q5_k+0x2f4>
-	WORD $0x894d; BYTE $0xdc // mov r12, r11
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x04fc8349 // cmp r12, 0x4
+	LONG $0xfe06840f; WORD $0xffff // je 0x14d60 <pq_q5_k+0x100>
+	LONG $0x03fc8349 // cmp r12, 0x3
+	WORD $0x3075 // jne 0x14f90 <pq_q5_k+0x330>
+	QUAD $0x04025672482dd162 // vpsrld zmm10, zmmword ptr [r14 + 0x80], 0x4
+	QUAD $0x060156724835d162 // vpsrld zmm9, zmmword ptr [r14 + 0x40], 0x6
+	LONG $0x48ad7162; WORD $0xd0db // vpandq zmm10, zmm10, zmm0
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	QUAD $0x020356724835d162 // vpsrld zmm9, zmmword ptr [r14 + 0xc0], 0x2
+	LONG $0x48ad7362; WORD $0xca25; BYTE $0xec // vpternlogq zmm9, zmm10, zmm2, 0xec
+	WORD $0x11eb // jmp 0x14f9f <pq_q5_k+0x33f>
+	WORD $0x9066 // nop
 	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0xdc72 // jb 0x14dd0 <pq_q5_k+0x2d0>
-	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
-	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r15 + 0x80]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r15 + 0xc0]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r15 + 0x100]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r15 + 0x140]
-	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x40]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x80]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [r15 + 0xc0]
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x100]
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x06e1c148 // shl rcx, 0x6
+	QUAD $0x010e4cdb48d55162 // vpandq zmm9, zmm5, zmmword ptr [r14 + rcx + 0x40]
+	LONG $0x40ad8d49; WORD $0x0001; BYTE $0x00 // lea rbp, [r13 + 0x140]
+	WORD $0x3948; BYTE $0xee // cmp rsi, rbp
+	WORD $0x6d73 // jae 0x15018 <pq_q5_k+0x3b8>
+	WORD $0xf189 // mov ecx, esi
+	WORD $0xe9c1; BYTE $0x08 // shr ecx, 0x8
+	WORD $0x8941; BYTE $0xf3 // mov r11d, esi
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xc3b70f45 // movzx r8d, r11w
+	WORD $0xb60f; BYTE $0xc9 // movzx ecx, cl
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
+	WORD $0x8941; BYTE $0xca // mov r10d, ecx
+	LONG $0x3fe28341 // and r10d, 0x3f
+	LONG $0xffe08141; WORD $0x003f; BYTE $0x00 // and r8d, 0x3fff
+	WORD $0xc1fe // inc cl
+	LONG $0x06e2c141 // shl r10d, 0x6
+	WORD $0x294c; BYTE $0xc7 // sub rdi, r8
+	QUAD $0x0040003a8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rdi + 0x4000]
+	QUAD $0x0050003a8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rdi + 0x5000]
+	QUAD $0x0060003a8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rdi + 0x6000]
+	QUAD $0x0070003a8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rdi + 0x7000]
+	WORD $0x3948; BYTE $0xee // cmp rsi, rbp
+	WORD $0xa872 // jb 0x14fc0 <pq_q5_k+0x360>
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x00 // vmovups zmm12, zmmword ptr [r13]
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x01 // vmovups zmm12, zmmword ptr [r13 + 0x40]
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x02 // vmovups zmm12, zmmword ptr [r13 + 0x80]
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x03 // vmovups zmm12, zmmword ptr [r13 + 0xc0]
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x04 // vmovups zmm12, zmmword ptr [r13 + 0x100]
+	LONG $0x48fe5162; WORD $0x656f; BYTE $0x00 // vmovdqu64 zmm12, zmmword ptr [r13]
+	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x01 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x40]
+	LONG $0x48fe5162; WORD $0x756f; BYTE $0x02 // vmovdqu64 zmm14, zmmword ptr [r13 + 0x80]
+	LONG $0x48fe5162; WORD $0x7d6f; BYTE $0x03 // vmovdqu64 zmm15, zmmword ptr [r13 + 0xc0]
+	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
+	LONG $0x006da162; WORD $0xd2ef // vpxord xmm18, xmm18, xmm18
+	LONG $0x487d5262; WORD $0xd121 // vpmovsxbd zmm10, xmm9
+	LONG $0x397d43c4; WORD $0x01cb // vextracti128 xmm11, ymm9, 0x1
+	LONG $0x80ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x280]
+	LONG $0x487d5262; WORD $0xdb21 // vpmovsxbd zmm11, xmm11
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
+	LONG $0x407dd162; WORD $0xf472; BYTE $0x04 // vpslld zmm16, zmm12, 0x4
+	LONG $0x489de162; WORD $0xdcdb // vpandq zmm19, zmm12, zmm4
+	LONG $0x405dd162; WORD $0xf472; BYTE $0x03 // vpslld zmm20, zmm12, 0x3
+	LONG $0x483c5162; WORD $0xdb59 // vmulps zmm11, zmm8, zmm11
+	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
+	LONG $0x4895e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm13, zmm3, 0xf8
+	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
+	LONG $0x507de262; WORD $0x0b50 // vpdpbusd zmm17, zmm16, dword ptr [rbx]{1to16}
+	LONG $0x40dde162; WORD $0xc4db // vpandq zmm16, zmm20, zmm4
+	LONG $0x405dd162; WORD $0xf472; BYTE $0x02 // vpslld zmm20, zmm12, 0x2
+	LONG $0x4895e362; WORD $0xdb25; BYTE $0xf8 // vpternlogq zmm19, zmm13, zmm3, 0xf8
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0xc0a78d4d; WORD $0x0002; BYTE $0x00 // lea r12, [r15 + 0x2c0]
-	LONG $0x4825f162; WORD $0xf772; BYTE $0x04 // vpslld zmm11, zmm7, 0x4
-	LONG $0x48c57162; WORD $0xf1db // vpandq zmm14, zmm7, zmm1
-	LONG $0x4805f162; WORD $0xf772; BYTE $0x03 // vpslld zmm15, zmm7, 0x3
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x48bd7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm8, zmm0, 0xf8
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x58257262; WORD $0x2350 // vpdpbusd zmm12, zmm11, dword ptr [rbx]{1to16}
-	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
-	LONG $0x4805f162; WORD $0xf772; BYTE $0x02 // vpslld zmm15, zmm7, 0x2
-	LONG $0x48bd7362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm8, zmm0, 0xf8
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x580d7262; WORD $0x4350; BYTE $0x04 // vpdpbusd zmm8, zmm14, dword ptr [rbx + 0x10]{1to16}
-	LONG $0x480df162; WORD $0xd772; BYTE $0x01 // vpsrld zmm14, zmm7, 0x1
-	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
-	LONG $0x58257262; WORD $0x6b50; BYTE $0x01 // vpdpbusd zmm13, zmm11, dword ptr [rbx + 0x4]{1to16}
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
-	LONG $0x480df162; WORD $0xd772; BYTE $0x02 // vpsrld zmm14, zmm7, 0x2
-	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58257262; WORD $0x4b50; BYTE $0x05 // vpdpbusd zmm9, zmm11, dword ptr [rbx + 0x14]{1to16}
-	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
-	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
-	LONG $0x58257262; WORD $0x6350; BYTE $0x02 // vpdpbusd zmm12, zmm11, dword ptr [rbx + 0x8]{1to16}
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
-	LONG $0x58257262; WORD $0x4350; BYTE $0x06 // vpdpbusd zmm8, zmm11, dword ptr [rbx + 0x18]{1to16}
-	LONG $0x48457162; WORD $0xdffe // vpaddd zmm11, zmm7, zmm7
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x03 // vpsrld zmm7, zmm7, 0x3
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
-	LONG $0x481d5162; WORD $0xc0fe // vpaddd zmm8, zmm12, zmm8
-	LONG $0x48fe5162; WORD $0x676f; BYTE $0x05 // vmovdqu64 zmm12, zmmword ptr [r15 + 0x140]
-	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
-	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
-	LONG $0x58257262; WORD $0x6b50; BYTE $0x03 // vpdpbusd zmm13, zmm11, dword ptr [rbx + 0xc]{1to16}
-	LONG $0x48c57362; WORD $0xd025; BYTE $0xec // vpternlogq zmm10, zmm7, zmm0, 0xec
-	LONG $0x582d7262; WORD $0x4b50; BYTE $0x07 // vpdpbusd zmm9, zmm10, dword ptr [rbx + 0x1c]{1to16}
-	LONG $0x4835d162; WORD $0xfdfe // vpaddd zmm7, zmm9, zmm13
-	LONG $0x483df162; WORD $0xfffe // vpaddd zmm7, zmm8, zmm7
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
-	LONG $0x7b10fac5; BYTE $0x24 // vmovss xmm7, dword ptr [rbx + 0x24]
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x4845f262; WORD $0xf5ac // vfnmadd213ps zmm6, zmm7, zmm5 # zmm6 = -(zmm7 * zmm6) + zmm5
-	LONG $0x584df262; WORD $0x53b8; BYTE $0x08 // vfmadd231ps zmm2, zmm6, dword ptr [rbx + 0x20]{1to16} # zmm2 = (zmm6 * mem) + zmm2
-	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
-	LONG $0xfc56830f; WORD $0xffff // jae 0x14c00 <pq_q5_k+0x100>
-	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	LONG $0x50657262; WORD $0x6b50; BYTE $0x04 // vpdpbusd zmm13, zmm19, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x4065d162; WORD $0xd472; BYTE $0x01 // vpsrld zmm19, zmm12, 0x1
+	LONG $0x488de362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm14, zmm3, 0xf8
+	LONG $0x507de262; WORD $0x5350; BYTE $0x01 // vpdpbusd zmm18, zmm16, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x40e5e162; WORD $0xc4db // vpandq zmm16, zmm19, zmm4
+	LONG $0x4065d162; WORD $0xd472; BYTE $0x02 // vpsrld zmm19, zmm12, 0x2
+	LONG $0x488de362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm14, zmm3, 0xf8
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x507d7262; WORD $0x7350; BYTE $0x05 // vpdpbusd zmm14, zmm16, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x40dde162; WORD $0xc4db // vpandq zmm16, zmm20, zmm4
+	LONG $0x4885e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm15, zmm3, 0xf8
+	LONG $0x507de262; WORD $0x4b50; BYTE $0x02 // vpdpbusd zmm17, zmm16, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x4805d162; WORD $0xd772; BYTE $0x04 // vpsrld zmm15, zmm15, 0x4
+	LONG $0x40e5e162; WORD $0xc4db // vpandq zmm16, zmm19, zmm4
+	LONG $0x4885e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm15, zmm3, 0xf8
+	LONG $0x507d7262; WORD $0x6b50; BYTE $0x06 // vpdpbusd zmm13, zmm16, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x481dc162; WORD $0xc4fe // vpaddd zmm16, zmm12, zmm12
+	LONG $0x481dd162; WORD $0xd472; BYTE $0x03 // vpsrld zmm12, zmm12, 0x3
+	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
+	LONG $0x489d7162; WORD $0xe4db // vpandq zmm12, zmm12, zmm4
+	LONG $0x40755162; WORD $0xedfe // vpaddd zmm13, zmm17, zmm13
+	LONG $0x48fec162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm17, zmmword ptr [r13 + 0x100]
+	LONG $0x4805b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm15, zmm17, 0x4
+	LONG $0x40f5e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm3, 0xf8
+	LONG $0x507de262; WORD $0x5350; BYTE $0x03 // vpdpbusd zmm18, zmm16, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x489d7362; WORD $0xfb25; BYTE $0xec // vpternlogq zmm15, zmm12, zmm3, 0xec
+	LONG $0x58057262; WORD $0x7350; BYTE $0x07 // vpdpbusd zmm14, zmm15, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x480d3162; WORD $0xe2fe // vpaddd zmm12, zmm14, zmm18
+	LONG $0x48155162; WORD $0xe4fe // vpaddd zmm12, zmm13, zmm12
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x482c5162; WORD $0xd459 // vmulps zmm10, zmm10, zmm12
+	LONG $0x63107ac5; BYTE $0x24 // vmovss xmm12, dword ptr [rbx + 0x24]
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
+	LONG $0x481d5262; WORD $0xdaac // vfnmadd213ps zmm11, zmm12, zmm10 # zmm11 = -(zmm12 * zmm11) + zmm10
+	LONG $0x5825f262; WORD $0x73b8; BYTE $0x08 // vfmadd231ps zmm6, zmm11, dword ptr [rbx + 0x20]{1to16} # zmm6 = (zmm11 * mem) + zmm6
+	WORD $0x3948; BYTE $0xee // cmp rsi, rbp
+	LONG $0xfbbb830f; WORD $0xffff // jae 0x14d90 <pq_q5_k+0x130>
+	WORD $0xf189 // mov ecx, esi
+	WORD $0xe9c1; BYTE $0x08 // shr ecx, 0x8
+	WORD $0x8941; BYTE $0xf3 // mov r11d, esi
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0xfbb70f41 // movzx edi, r11w
+	WORD $0xb60f; BYTE $0xc9 // movzx ecx, cl
+	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
+	WORD $0x8941; BYTE $0xc8 // mov r8d, ecx
+	LONG $0x3fe08341 // and r8d, 0x3f
+	LONG $0x3fffe781; WORD $0x0000 // and edi, 0x3fff
+	WORD $0xc1fe // inc cl
+	LONG $0x06e0c141 // shl r8d, 0x6
+	WORD $0x2949; BYTE $0xfa // sub r10, rdi
+	QUAD $0x004000108c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r10 + 0x4000]
+	QUAD $0x005000108c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r10 + 0x5000]
+	QUAD $0x006000108c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r10 + 0x6000]
+	QUAD $0x007000108c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r10 + 0x7000]
+	WORD $0x3948; BYTE $0xee // cmp rsi, rbp
+	WORD $0xa972 // jb 0x151e0 <pq_q5_k+0x580>
+	LONG $0xfffb54e9; BYTE $0xff // jmp 0x14d90 <pq_q5_k+0x130>
+	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x08eb8e0f; WORD $0x0000 // jle 0x15b33 <pq_q5_k+0xed3>
+	LONG $0x241c8b48 // mov rbx, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x8949; BYTE $0xc6 // mov r14, rax
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	WORD $0x22eb // jmp 0x15284 <pq_q5_k+0x624>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xf84f8d49 // lea rcx, [r15 - 0x8]
+	WORD $0x8949; BYTE $0xee // mov r14, rbp
+	LONG $0x08ff8349 // cmp r15, 0x8
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	LONG $0x08b38e0f; WORD $0x0000 // jle 0x15b37 <pq_q5_k+0xed7>
+	LONG $0x487dd262; WORD $0x3e13 // vcvtph2ps zmm7, ymmword ptr [r14]
+	LONG $0x487d5262; WORD $0x4613; BYTE $0x01 // vcvtph2ps zmm8, ymmword ptr [r14 + 0x20]
+	LONG $0x00ae8d4d; WORD $0x0001; BYTE $0x00 // lea r13, [r14 + 0x100]
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	LONG $0x0001cae9; BYTE $0x00 // jmp 0x1546a <pq_q5_k+0x80a>
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x05 // vmovups zmm11, zmmword ptr [r13 + 0x140]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x06 // vmovups zmm11, zmmword ptr [r13 + 0x180]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x07 // vmovups zmm11, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x08 // vmovups zmm11, zmmword ptr [r13 + 0x200]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x09 // vmovups zmm11, zmmword ptr [r13 + 0x240]
+	LONG $0x48fe5162; WORD $0x5d6f; BYTE $0x05 // vmovdqu64 zmm11, zmmword ptr [r13 + 0x140]
+	LONG $0x48fe5162; WORD $0x656f; BYTE $0x06 // vmovdqu64 zmm12, zmmword ptr [r13 + 0x180]
+	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x07 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x756f; BYTE $0x08 // vmovdqu64 zmm14, zmmword ptr [r13 + 0x200]
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
+	LONG $0x487d5362; WORD $0xca39; BYTE $0x02 // vextracti32x4 xmm10, zmm9, 0x2
+	LONG $0x487d5362; WORD $0xc939; BYTE $0x03 // vextracti32x4 xmm9, zmm9, 0x3
+	WORD $0xff49; BYTE $0xc4 // inc r12
+	LONG $0x487d5262; WORD $0xd221 // vpmovsxbd zmm10, xmm10
+	LONG $0x487d5262; WORD $0xc921 // vpmovsxbd zmm9, xmm9
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x4805d162; WORD $0xf372; BYTE $0x04 // vpslld zmm15, zmm11, 0x4
+	LONG $0x48a5e162; WORD $0xd4db // vpandq zmm18, zmm11, zmm4
+	LONG $0x4065d162; WORD $0xf372; BYTE $0x03 // vpslld zmm19, zmm11, 0x3
+	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
+	LONG $0x483c5162; WORD $0xc959 // vmulps zmm9, zmm8, zmm9
+	LONG $0x48857162; WORD $0xfcdb // vpandq zmm15, zmm15, zmm4
+	LONG $0x489d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm12, zmm3, 0xf8
+	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
+	LONG $0x5805e262; WORD $0x4350; BYTE $0x0c // vpdpbusd zmm16, zmm15, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x40e57162; WORD $0xfcdb // vpandq zmm15, zmm19, zmm4
+	LONG $0x4065d162; WORD $0xf372; BYTE $0x02 // vpslld zmm19, zmm11, 0x2
+	LONG $0x489de362; WORD $0xd325; BYTE $0xf8 // vpternlogq zmm18, zmm12, zmm3, 0xf8
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x506d7262; WORD $0x6350; BYTE $0x10 // vpdpbusd zmm12, zmm18, dword ptr [rbx + 0x40]{1to16}
+	LONG $0x406dd162; WORD $0xd372; BYTE $0x01 // vpsrld zmm18, zmm11, 0x1
+	LONG $0x48957362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm13, zmm3, 0xf8
+	LONG $0x5805e262; WORD $0x4b50; BYTE $0x0d // vpdpbusd zmm17, zmm15, dword ptr [rbx + 0x34]{1to16}
+	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
+	LONG $0x40ed7162; WORD $0xfcdb // vpandq zmm15, zmm18, zmm4
+	LONG $0x406dd162; WORD $0xd372; BYTE $0x02 // vpsrld zmm18, zmm11, 0x2
+	LONG $0x48957362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm13, zmm3, 0xf8
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x58057262; WORD $0x6b50; BYTE $0x11 // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0x44]{1to16}
+	LONG $0x40e57162; WORD $0xfcdb // vpandq zmm15, zmm19, zmm4
+	LONG $0x488d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm14, zmm3, 0xf8
+	LONG $0x5805e262; WORD $0x4350; BYTE $0x0e // vpdpbusd zmm16, zmm15, dword ptr [rbx + 0x38]{1to16}
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x40ed7162; WORD $0xfcdb // vpandq zmm15, zmm18, zmm4
+	LONG $0x488d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm14, zmm3, 0xf8
+	LONG $0x58057262; WORD $0x6350; BYTE $0x12 // vpdpbusd zmm12, zmm15, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x48255162; WORD $0xfbfe // vpaddd zmm15, zmm11, zmm11
+	LONG $0x4825d162; WORD $0xd372; BYTE $0x03 // vpsrld zmm11, zmm11, 0x3
+	LONG $0x48857162; WORD $0xfcdb // vpandq zmm15, zmm15, zmm4
+	LONG $0x48a57162; WORD $0xdcdb // vpandq zmm11, zmm11, zmm4
+	LONG $0x407d5162; WORD $0xe4fe // vpaddd zmm12, zmm16, zmm12
+	LONG $0x48fec162; WORD $0x456f; BYTE $0x09 // vmovdqu64 zmm16, zmmword ptr [r13 + 0x240]
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x480db162; WORD $0xd072; BYTE $0x04 // vpsrld zmm14, zmm16, 0x4
+	LONG $0x40fd7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm3, 0xf8
+	LONG $0x5805e262; WORD $0x4b50; BYTE $0x0f // vpdpbusd zmm17, zmm15, dword ptr [rbx + 0x3c]{1to16}
+	LONG $0x48a57362; WORD $0xf325; BYTE $0xec // vpternlogq zmm14, zmm11, zmm3, 0xec
+	LONG $0x580d7262; WORD $0x6b50; BYTE $0x13 // vpdpbusd zmm13, zmm14, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x48153162; WORD $0xd9fe // vpaddd zmm11, zmm13, zmm17
+	LONG $0x481d5162; WORD $0xdbfe // vpaddd zmm11, zmm12, zmm11
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x482c5162; WORD $0xd359 // vmulps zmm10, zmm10, zmm11
+	LONG $0x5b107ac5; BYTE $0x54 // vmovss xmm11, dword ptr [rbx + 0x54]
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
+	LONG $0x48255262; WORD $0xcaac // vfnmadd213ps zmm9, zmm11, zmm10 # zmm9 = -(zmm11 * zmm9) + zmm10
+	LONG $0x5835f262; WORD $0x73b8; BYTE $0x14 // vfmadd231ps zmm6, zmm9, dword ptr [rbx + 0x50]{1to16} # zmm6 = (zmm9 * mem) + zmm6
+	LONG $0x60c38348 // add rbx, 0x60
+	LONG $0x04fc8349 // cmp r12, 0x4
+	LONG $0xfe06840f; WORD $0xffff // je 0x15270 <pq_q5_k+0x610>
+	LONG $0x03fc8349 // cmp r12, 0x3
+	WORD $0x3075 // jne 0x154a0 <pq_q5_k+0x840>
+	QUAD $0x04025672482dd162 // vpsrld zmm10, zmmword ptr [r14 + 0x80], 0x4
+	QUAD $0x060156724835d162 // vpsrld zmm9, zmmword ptr [r14 + 0x40], 0x6
+	LONG $0x48ad7162; WORD $0xd0db // vpandq zmm10, zmm10, zmm0
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	QUAD $0x020356724835d162 // vpsrld zmm9, zmmword ptr [r14 + 0xc0], 0x2
+	LONG $0x48ad7362; WORD $0xca25; BYTE $0xec // vpternlogq zmm9, zmm10, zmm2, 0xec
+	WORD $0x11eb // jmp 0x154af <pq_q5_k+0x84f>
+	WORD $0x9066 // nop
+	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
+	LONG $0x06e1c148 // shl rcx, 0x6
+	QUAD $0x010e4cdb48d55162 // vpandq zmm9, zmm5, zmmword ptr [r14 + rcx + 0x40]
+	LONG $0x408d8d49; WORD $0x0001; BYTE $0x00 // lea rcx, [r13 + 0x140]
+	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
+	WORD $0x2973 // jae 0x154e4 <pq_q5_k+0x884>
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	WORD $0x9066 // nop
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
 	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
 	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
-	WORD $0xdc72 // jb 0x14fb0 <pq_q5_k+0x4b0>
-	LONG $0xfffc27e9; BYTE $0xff // jmp 0x14c00 <pq_q5_k+0x100>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08828e0f; WORD $0x0000 // jle 0x15864 <pq_q5_k+0xd64>
-	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x894d; BYTE $0xd4 // mov r12, r10
-	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
-	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x16eb // jmp 0x15011 <pq_q5_k+0x511>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0xf85e8d4d // lea r11, [r14 - 0x8]
-	LONG $0x08fe8349 // cmp r14, 0x8
-	WORD $0x894d; BYTE $0xde // mov r14, r11
-	LONG $0x08578e0f; WORD $0x0000 // jle 0x15868 <pq_q5_k+0xd68>
-	LONG $0x487dd262; WORD $0x1c13; BYTE $0x24 // vcvtph2ps zmm3, ymmword ptr [r12]
-	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
-	LONG $0x40c48349 // add r12, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x0001bce9; BYTE $0x00 // jmp 0x151ea <pq_q5_k+0x6ea>
-	WORD $0x9066 // nop
-	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
-	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r15 + 0x180]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r15 + 0x1c0]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r15 + 0x200]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x09 // vmovups zmm7, zmmword ptr [r15 + 0x240]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0a // vmovups zmm7, zmmword ptr [r15 + 0x280]
-	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x180]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x200]
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x240]
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x0096180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rsi + 0x2c00]
+	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
+	WORD $0xdc72 // jb 0x154c0 <pq_q5_k+0x860>
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x00 // vmovups zmm12, zmmword ptr [r13]
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x01 // vmovups zmm12, zmmword ptr [r13 + 0x40]
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x02 // vmovups zmm12, zmmword ptr [r13 + 0x80]
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x03 // vmovups zmm12, zmmword ptr [r13 + 0xc0]
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x04 // vmovups zmm12, zmmword ptr [r13 + 0x100]
+	LONG $0x48fe5162; WORD $0x656f; BYTE $0x00 // vmovdqu64 zmm12, zmmword ptr [r13]
+	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x01 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x40]
+	LONG $0x48fe5162; WORD $0x756f; BYTE $0x02 // vmovdqu64 zmm14, zmmword ptr [r13 + 0x80]
+	LONG $0x48fe5162; WORD $0x7d6f; BYTE $0x03 // vmovdqu64 zmm15, zmmword ptr [r13 + 0xc0]
+	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
+	LONG $0x006da162; WORD $0xd2ef // vpxord xmm18, xmm18, xmm18
+	LONG $0x487d5262; WORD $0xd121 // vpmovsxbd zmm10, xmm9
+	LONG $0x397d43c4; WORD $0x01cb // vextracti128 xmm11, ymm9, 0x1
+	LONG $0x80ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x280]
+	LONG $0x487d5262; WORD $0xdb21 // vpmovsxbd zmm11, xmm11
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
+	LONG $0x407dd162; WORD $0xf472; BYTE $0x04 // vpslld zmm16, zmm12, 0x4
+	LONG $0x489de162; WORD $0xdcdb // vpandq zmm19, zmm12, zmm4
+	LONG $0x405dd162; WORD $0xf472; BYTE $0x03 // vpslld zmm20, zmm12, 0x3
+	LONG $0x483c5162; WORD $0xdb59 // vmulps zmm11, zmm8, zmm11
+	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
+	LONG $0x4895e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm13, zmm3, 0xf8
+	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
+	LONG $0x507de262; WORD $0x0b50 // vpdpbusd zmm17, zmm16, dword ptr [rbx]{1to16}
+	LONG $0x40dde162; WORD $0xc4db // vpandq zmm16, zmm20, zmm4
+	LONG $0x405dd162; WORD $0xf472; BYTE $0x02 // vpslld zmm20, zmm12, 0x2
+	LONG $0x4895e362; WORD $0xdb25; BYTE $0xf8 // vpternlogq zmm19, zmm13, zmm3, 0xf8
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	WORD $0xc5ff // inc ebp
-	LONG $0x4825f162; WORD $0xf772; BYTE $0x04 // vpslld zmm11, zmm7, 0x4
-	LONG $0x48c57162; WORD $0xf1db // vpandq zmm14, zmm7, zmm1
-	LONG $0x4805f162; WORD $0xf772; BYTE $0x03 // vpslld zmm15, zmm7, 0x3
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x48bd7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm8, zmm0, 0xf8
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x58257262; WORD $0x6350; BYTE $0x0c // vpdpbusd zmm12, zmm11, dword ptr [rbx + 0x30]{1to16}
-	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
-	LONG $0x4805f162; WORD $0xf772; BYTE $0x02 // vpslld zmm15, zmm7, 0x2
-	LONG $0x48bd7362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm8, zmm0, 0xf8
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x580d7262; WORD $0x4350; BYTE $0x10 // vpdpbusd zmm8, zmm14, dword ptr [rbx + 0x40]{1to16}
-	LONG $0x480df162; WORD $0xd772; BYTE $0x01 // vpsrld zmm14, zmm7, 0x1
-	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
-	LONG $0x58257262; WORD $0x6b50; BYTE $0x0d // vpdpbusd zmm13, zmm11, dword ptr [rbx + 0x34]{1to16}
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
-	LONG $0x480df162; WORD $0xd772; BYTE $0x02 // vpsrld zmm14, zmm7, 0x2
-	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58257262; WORD $0x4b50; BYTE $0x11 // vpdpbusd zmm9, zmm11, dword ptr [rbx + 0x44]{1to16}
-	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
-	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
-	LONG $0x58257262; WORD $0x6350; BYTE $0x0e // vpdpbusd zmm12, zmm11, dword ptr [rbx + 0x38]{1to16}
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
-	LONG $0x58257262; WORD $0x4350; BYTE $0x12 // vpdpbusd zmm8, zmm11, dword ptr [rbx + 0x48]{1to16}
-	LONG $0x48457162; WORD $0xdffe // vpaddd zmm11, zmm7, zmm7
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x03 // vpsrld zmm7, zmm7, 0x3
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
-	LONG $0x481d5162; WORD $0xc0fe // vpaddd zmm8, zmm12, zmm8
-	LONG $0x48fe5162; WORD $0x676f; BYTE $0x0a // vmovdqu64 zmm12, zmmword ptr [r15 + 0x280]
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
-	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
-	LONG $0x58257262; WORD $0x6b50; BYTE $0x0f // vpdpbusd zmm13, zmm11, dword ptr [rbx + 0x3c]{1to16}
-	LONG $0x48c57362; WORD $0xd025; BYTE $0xec // vpternlogq zmm10, zmm7, zmm0, 0xec
-	LONG $0x582d7262; WORD $0x4b50; BYTE $0x13 // vpdpbusd zmm9, zmm10, dword ptr [rbx + 0x4c]{1to16}
-	LONG $0x4835d162; WORD $0xfdfe // vpaddd zmm7, zmm9, zmm13
-	LONG $0x483df162; WORD $0xfffe // vpaddd zmm7, zmm8, zmm7
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
-	LONG $0x7b10fac5; BYTE $0x54 // vmovss xmm7, dword ptr [rbx + 0x54]
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x4845f262; WORD $0xf5ac // vfnmadd213ps zmm6, zmm7, zmm5 # zmm6 = -(zmm7 * zmm6) + zmm5
-	LONG $0x584df262; WORD $0x53b8; BYTE $0x14 // vfmadd231ps zmm2, zmm6, dword ptr [rbx + 0x50]{1to16} # zmm2 = (zmm6 * mem) + zmm2
-	LONG $0x60c38348 // add rbx, 0x60
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe16840f; WORD $0xffff // je 0x15000 <pq_q5_k+0x500>
-	LONG $0x80a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x180]
-	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0x6373 // jae 0x15259 <pq_q5_k+0x759>
-	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
-	LONG $0x08edc141 // shr r13d, 0x8
-	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
-	LONG $0xf3b70f41 // movzx esi, r11w
-	LONG $0xedb60f45 // movzx r13d, r13b
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
-	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
-	WORD $0x8945; BYTE $0xe8 // mov r8d, r13d
-	LONG $0x3fe08341 // and r8d, 0x3f
-	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
-	WORD $0xfe41; BYTE $0xc5 // inc r13b
-	LONG $0x06e0c141 // shl r8d, 0x6
-	WORD $0x2948; BYTE $0xf7 // sub rdi, rsi
-	QUAD $0x004000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x4000]
-	QUAD $0x005000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x5000]
-	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
-	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
-	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0xa772 // jb 0x15200 <pq_q5_k+0x700>
-	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
-	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r15 + 0x80]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r15 + 0xc0]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r15 + 0x100]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r15 + 0x140]
-	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x40]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x80]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [r15 + 0xc0]
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x100]
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0xc0a78d4d; WORD $0x0002; BYTE $0x00 // lea r12, [r15 + 0x2c0]
-	LONG $0x4825f162; WORD $0xf772; BYTE $0x04 // vpslld zmm11, zmm7, 0x4
-	LONG $0x48c57162; WORD $0xf1db // vpandq zmm14, zmm7, zmm1
-	LONG $0x4805f162; WORD $0xf772; BYTE $0x03 // vpslld zmm15, zmm7, 0x3
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x48bd7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm8, zmm0, 0xf8
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x58257262; WORD $0x2350 // vpdpbusd zmm12, zmm11, dword ptr [rbx]{1to16}
-	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
-	LONG $0x4805f162; WORD $0xf772; BYTE $0x02 // vpslld zmm15, zmm7, 0x2
-	LONG $0x48bd7362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm8, zmm0, 0xf8
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x580d7262; WORD $0x4350; BYTE $0x04 // vpdpbusd zmm8, zmm14, dword ptr [rbx + 0x10]{1to16}
-	LONG $0x480df162; WORD $0xd772; BYTE $0x01 // vpsrld zmm14, zmm7, 0x1
-	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
-	LONG $0x58257262; WORD $0x6b50; BYTE $0x01 // vpdpbusd zmm13, zmm11, dword ptr [rbx + 0x4]{1to16}
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
-	LONG $0x480df162; WORD $0xd772; BYTE $0x02 // vpsrld zmm14, zmm7, 0x2
-	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58257262; WORD $0x4b50; BYTE $0x05 // vpdpbusd zmm9, zmm11, dword ptr [rbx + 0x14]{1to16}
-	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
-	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
-	LONG $0x58257262; WORD $0x6350; BYTE $0x02 // vpdpbusd zmm12, zmm11, dword ptr [rbx + 0x8]{1to16}
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
-	LONG $0x58257262; WORD $0x4350; BYTE $0x06 // vpdpbusd zmm8, zmm11, dword ptr [rbx + 0x18]{1to16}
-	LONG $0x48457162; WORD $0xdffe // vpaddd zmm11, zmm7, zmm7
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x03 // vpsrld zmm7, zmm7, 0x3
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
-	LONG $0x481d5162; WORD $0xc0fe // vpaddd zmm8, zmm12, zmm8
-	LONG $0x48fe5162; WORD $0x676f; BYTE $0x05 // vmovdqu64 zmm12, zmmword ptr [r15 + 0x140]
-	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
-	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
-	LONG $0x58257262; WORD $0x6b50; BYTE $0x03 // vpdpbusd zmm13, zmm11, dword ptr [rbx + 0xc]{1to16}
-	LONG $0x48c57362; WORD $0xd025; BYTE $0xec // vpternlogq zmm10, zmm7, zmm0, 0xec
-	LONG $0x582d7262; WORD $0x4b50; BYTE $0x07 // vpdpbusd zmm9, zmm10, dword ptr [rbx + 0x1c]{1to16}
-	LONG $0x4835d162; WORD $0xfdfe // vpaddd zmm7, zmm9, zmm13
-	LONG $0x483df162; WORD $0xfffe // vpaddd zmm7, zmm8, zmm7
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
-	LONG $0x7b10fac5; BYTE $0x24 // vmovss xmm7, dword ptr [rbx + 0x24]
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x4845f262; WORD $0xf5ac // vfnmadd213ps zmm6, zmm7, zmm5 # zmm6 = -(zmm7 * zmm6) + zmm5
-	LONG $0x584df262; WORD $0x53b8; BYTE $0x08 // vfmadd231ps zmm2, zmm6, dword ptr [rbx + 0x20]{1to16} # zmm2 = (zmm6 * mem) + zmm2
-	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	LONG $0xfc21830f; WORD $0xffff // jae 0x15030 <pq_q5_k+0x530>
-	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
-	LONG $0x08edc141 // shr r13d, 0x8
-	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xf3b70f41 // movzx esi, r11w
-	LONG $0xedb60f45 // movzx r13d, r13b
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
-	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
-	WORD $0x8944; BYTE $0xef // mov edi, r13d
-	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
-	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
-	WORD $0xfe41; BYTE $0xc5 // inc r13b
-	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
-	WORD $0x2949; BYTE $0xf0 // sub r8, rsi
-	QUAD $0x004000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x4000]
-	QUAD $0x005000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x5000]
-	QUAD $0x006000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x6000]
-	QUAD $0x007000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x7000]
-	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0xa972 // jb 0x15420 <pq_q5_k+0x920>
-	LONG $0xfffbb4e9; BYTE $0xff // jmp 0x15030 <pq_q5_k+0x530>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03c78e0f; WORD $0x0000 // jle 0x15850 <pq_q5_k+0xd50>
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
-	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x1b13 // vcvtph2ps zmm3, ymmword ptr [r11]
-	LONG $0x487dd262; WORD $0x6313; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r11 + 0x20]
-	LONG $0x40c38349 // add r11, 0x40
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x50657262; WORD $0x6b50; BYTE $0x04 // vpdpbusd zmm13, zmm19, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x4065d162; WORD $0xd472; BYTE $0x01 // vpsrld zmm19, zmm12, 0x1
+	LONG $0x488de362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm14, zmm3, 0xf8
+	LONG $0x507de262; WORD $0x5350; BYTE $0x01 // vpdpbusd zmm18, zmm16, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x40e5e162; WORD $0xc4db // vpandq zmm16, zmm19, zmm4
+	LONG $0x4065d162; WORD $0xd472; BYTE $0x02 // vpsrld zmm19, zmm12, 0x2
+	LONG $0x488de362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm14, zmm3, 0xf8
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x507d7262; WORD $0x7350; BYTE $0x05 // vpdpbusd zmm14, zmm16, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x40dde162; WORD $0xc4db // vpandq zmm16, zmm20, zmm4
+	LONG $0x4885e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm15, zmm3, 0xf8
+	LONG $0x507de262; WORD $0x4b50; BYTE $0x02 // vpdpbusd zmm17, zmm16, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x4805d162; WORD $0xd772; BYTE $0x04 // vpsrld zmm15, zmm15, 0x4
+	LONG $0x40e5e162; WORD $0xc4db // vpandq zmm16, zmm19, zmm4
+	LONG $0x4885e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm15, zmm3, 0xf8
+	LONG $0x507d7262; WORD $0x6b50; BYTE $0x06 // vpdpbusd zmm13, zmm16, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x481dc162; WORD $0xc4fe // vpaddd zmm16, zmm12, zmm12
+	LONG $0x481dd162; WORD $0xd472; BYTE $0x03 // vpsrld zmm12, zmm12, 0x3
+	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
+	LONG $0x489d7162; WORD $0xe4db // vpandq zmm12, zmm12, zmm4
+	LONG $0x40755162; WORD $0xedfe // vpaddd zmm13, zmm17, zmm13
+	LONG $0x48fec162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm17, zmmword ptr [r13 + 0x100]
+	LONG $0x4805b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm15, zmm17, 0x4
+	LONG $0x40f5e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm3, 0xf8
+	LONG $0x507de262; WORD $0x5350; BYTE $0x03 // vpdpbusd zmm18, zmm16, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x489d7362; WORD $0xfb25; BYTE $0xec // vpternlogq zmm15, zmm12, zmm3, 0xec
+	LONG $0x58057262; WORD $0x7350; BYTE $0x07 // vpdpbusd zmm14, zmm15, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x480d3162; WORD $0xe2fe // vpaddd zmm12, zmm14, zmm18
+	LONG $0x48155162; WORD $0xe4fe // vpaddd zmm12, zmm13, zmm12
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x482c5162; WORD $0xd459 // vmulps zmm10, zmm10, zmm12
+	LONG $0x63107ac5; BYTE $0x24 // vmovss xmm12, dword ptr [rbx + 0x24]
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
+	LONG $0x481d5262; WORD $0xdaac // vfnmadd213ps zmm11, zmm12, zmm10 # zmm11 = -(zmm12 * zmm11) + zmm10
+	LONG $0x5825f262; WORD $0x73b8; BYTE $0x08 // vfmadd231ps zmm6, zmm11, dword ptr [rbx + 0x20]{1to16} # zmm6 = (zmm11 * mem) + zmm6
+	WORD $0x3949; BYTE $0xeb // cmp r11, rbp
+	LONG $0xfbff830f; WORD $0xffff // jae 0x152a0 <pq_q5_k+0x640>
+	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x2b21 // vpmovsxbd zmm5, xmmword ptr [r11]
-	LONG $0x487dd262; WORD $0x7321; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r11 + 0x10]
-	LONG $0x487cd162; WORD $0x7b10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r11 + 0x40]
-	LONG $0x487cd162; WORD $0x7b10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r11 + 0x80]
-	LONG $0x487cd162; WORD $0x7b10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r11 + 0xc0]
-	LONG $0x487cd162; WORD $0x7b10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r11 + 0x100]
-	LONG $0x487cd162; WORD $0x7b10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r11 + 0x140]
-	LONG $0x48fed162; WORD $0x7b6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [r11 + 0x40]
-	LONG $0x48fe5162; WORD $0x436f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [r11 + 0x80]
-	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [r11 + 0xc0]
-	LONG $0x48fe5162; WORD $0x536f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r11 + 0x100]
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x4825f162; WORD $0xf772; BYTE $0x04 // vpslld zmm11, zmm7, 0x4
-	LONG $0x48c57162; WORD $0xf9db // vpandq zmm15, zmm7, zmm1
-	LONG $0x480df162; WORD $0xf772; BYTE $0x03 // vpslld zmm14, zmm7, 0x3
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x48bd7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm8, zmm0, 0xf8
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x58253262; WORD $0x2450; BYTE $0x3b // vpdpbusd zmm12, zmm11, dword ptr [rbx + r15]{1to16}
-	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
-	LONG $0x480df162; WORD $0xf772; BYTE $0x02 // vpslld zmm14, zmm7, 0x2
-	LONG $0x48bd7362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm15, zmm8, zmm0, 0xf8
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	QUAD $0x043b445058053262 // vpdpbusd zmm8, zmm15, dword ptr [rbx + r15 + 0x10]{1to16}
-	LONG $0x4805f162; WORD $0xd772; BYTE $0x01 // vpsrld zmm15, zmm7, 0x1
-	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
-	QUAD $0x013b6c5058253262 // vpdpbusd zmm13, zmm11, dword ptr [rbx + r15 + 0x4]{1to16}
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	LONG $0x0096180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rsi + 0x2c00]
+	WORD $0x3949; BYTE $0xeb // cmp r11, rbp
+	WORD $0xdc72 // jb 0x156b0 <pq_q5_k+0xa50>
+	LONG $0xfffbc7e9; BYTE $0xff // jmp 0x152a0 <pq_q5_k+0x640>
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xf6108e0f; WORD $0xffff // jle 0x14cf6 <pq_q5_k+0x96>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xc6 // mov r14, rax
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	WORD $0x25eb // jmp 0x15717 <pq_q5_k+0xab7>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x014d; BYTE $0xe7 // add r15, r12
+	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
+	WORD $0x894d; BYTE $0xfe // mov r14, r15
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0xf5df8e0f; WORD $0xffff // jle 0x14cf6 <pq_q5_k+0x96>
+	LONG $0x487dd262; WORD $0x3e13 // vcvtph2ps zmm7, ymmword ptr [r14]
+	LONG $0x487d5262; WORD $0x4613; BYTE $0x01 // vcvtph2ps zmm8, ymmword ptr [r14 + 0x20]
+	LONG $0x406e8d4d // lea r13, [r14 + 0x40]
+	LONG $0x00be8d4d; WORD $0x0001; BYTE $0x00 // lea r15, [r14 + 0x100]
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	LONG $0x0003cee9; BYTE $0x00 // jmp 0x15b05 <pq_q5_k+0xea5>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	QUAD $0x04025672482dd162 // vpsrld zmm10, zmmword ptr [r14 + 0x80], 0x4
+	QUAD $0x060156724835d162 // vpsrld zmm9, zmmword ptr [r14 + 0x40], 0x6
+	LONG $0x48ad7162; WORD $0xd0db // vpandq zmm10, zmm10, zmm0
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	QUAD $0x020356724835d162 // vpsrld zmm9, zmmword ptr [r14 + 0xc0], 0x2
+	LONG $0x48ad7362; WORD $0xca25; BYTE $0xec // vpternlogq zmm9, zmm10, zmm2, 0xec
+	LONG $0x487c1162; WORD $0x2410; BYTE $0x27 // vmovups zmm12, zmmword ptr [r15 + r12]
+	QUAD $0x01276410487c1162 // vmovups zmm12, zmmword ptr [r15 + r12 + 0x40]
+	QUAD $0x02276410487c1162 // vmovups zmm12, zmmword ptr [r15 + r12 + 0x80]
+	QUAD $0x03276410487c1162 // vmovups zmm12, zmmword ptr [r15 + r12 + 0xc0]
+	QUAD $0x04276410487c1162 // vmovups zmm12, zmmword ptr [r15 + r12 + 0x100]
+	LONG $0x48fe1162; WORD $0x246f; BYTE $0x27 // vmovdqu64 zmm12, zmmword ptr [r15 + r12]
+	QUAD $0x01276c6f48fe1162 // vmovdqu64 zmm13, zmmword ptr [r15 + r12 + 0x40]
+	QUAD $0x0227746f48fe1162 // vmovdqu64 zmm14, zmmword ptr [r15 + r12 + 0x80]
+	QUAD $0x03277c6f48fe1162 // vmovdqu64 zmm15, zmmword ptr [r15 + r12 + 0xc0]
+	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
+	QUAD $0x04275c6f48fe8162 // vmovdqu64 zmm19, zmmword ptr [r15 + r12 + 0x100]
+	LONG $0x006da162; WORD $0xd2ef // vpxord xmm18, xmm18, xmm18
+	LONG $0x487d5262; WORD $0xd121 // vpmovsxbd zmm10, xmm9
+	LONG $0x397d43c4; WORD $0x01cb // vextracti128 xmm11, ymm9, 0x1
+	LONG $0x487ce162; WORD $0xe628 // vmovaps zmm20, zmm6
+	LONG $0x487d7362; WORD $0xce39; BYTE $0x02 // vextracti32x4 xmm6, zmm9, 0x2
+	LONG $0x487d5362; WORD $0xc939; BYTE $0x03 // vextracti32x4 xmm9, zmm9, 0x3
+	LONG $0x40c58349 // add r13, 0x40
+	LONG $0x487d5262; WORD $0xdb21 // vpmovsxbd zmm11, xmm11
+	LONG $0x487df262; WORD $0xf621 // vpmovsxbd zmm6, xmm6
+	LONG $0x487d5262; WORD $0xc921 // vpmovsxbd zmm9, xmm9
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
-	LONG $0x4805f162; WORD $0xd772; BYTE $0x02 // vpsrld zmm15, zmm7, 0x2
-	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	QUAD $0x053b4c5058253262 // vpdpbusd zmm9, zmm11, dword ptr [rbx + r15 + 0x14]{1to16}
-	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
-	LONG $0x48fe5162; WORD $0x736f; BYTE $0x05 // vmovdqu64 zmm14, zmmword ptr [r11 + 0x140]
-	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
-	QUAD $0x023b645058253262 // vpdpbusd zmm12, zmm11, dword ptr [rbx + r15 + 0x8]{1to16}
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x485ce162; WORD $0xc659 // vmulps zmm16, zmm4, zmm6
-	LONG $0x487dd262; WORD $0x7321; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r11 + 0x30]
-	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
-	QUAD $0x063b445058253262 // vpdpbusd zmm8, zmm11, dword ptr [rbx + r15 + 0x18]{1to16}
-	LONG $0x48457162; WORD $0xdffe // vpaddd zmm11, zmm7, zmm7
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x03 // vpsrld zmm7, zmm7, 0x3
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
-	LONG $0x482dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm10, zmm14, 0x4
-	LONG $0x488d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm14, zmm0, 0xf8
-	QUAD $0x033b6c5058253262 // vpdpbusd zmm13, zmm11, dword ptr [rbx + r15 + 0xc]{1to16}
-	LONG $0x48c57362; WORD $0xd025; BYTE $0xec // vpternlogq zmm10, zmm7, zmm0, 0xec
-	QUAD $0x073b4c50582d3262 // vpdpbusd zmm9, zmm10, dword ptr [rbx + r15 + 0x1c]{1to16}
-	LONG $0x481d5162; WORD $0xc0fe // vpaddd zmm8, zmm12, zmm8
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x4835d162; WORD $0xfdfe // vpaddd zmm7, zmm9, zmm13
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
+	LONG $0x407dd162; WORD $0xf472; BYTE $0x04 // vpslld zmm16, zmm12, 0x4
+	LONG $0x483c5162; WORD $0xdb59 // vmulps zmm11, zmm8, zmm11
+	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
+	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
+	LONG $0x4895e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm13, zmm3, 0xf8
+	LONG $0x507dc262; WORD $0x0b50 // vpdpbusd zmm17, zmm16, dword ptr [r11]{1to16}
+	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
+	LONG $0x489de162; WORD $0xc4db // vpandq zmm16, zmm12, zmm4
+	LONG $0x4895e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm13, zmm3, 0xf8
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x483df162; WORD $0xfffe // vpaddd zmm7, zmm8, zmm7
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
-	LONG $0x107aa1c4; WORD $0x3b6c; BYTE $0x24 // vmovss xmm5, dword ptr [rbx + r15 + 0x24]
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487d7262; WORD $0xc518 // vbroadcastss zmm8, xmm5
-	LONG $0x483de262; WORD $0xc7ac // vfnmadd213ps zmm16, zmm8, zmm7 # zmm16 = -(zmm8 * zmm16) + zmm7
-	QUAD $0x083b4498586da262 // vfmadd132ps zmm16, zmm2, dword ptr [rbx + r15 + 0x20]{1to16} # zmm16 = (zmm16 * mem) + zmm2
-	LONG $0x487dd262; WORD $0x5321; BYTE $0x02 // vpmovsxbd zmm2, xmmword ptr [r11 + 0x20]
-	LONG $0x487cd162; WORD $0x7b10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r11 + 0x180]
-	LONG $0x487cd162; WORD $0x7b10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r11 + 0x1c0]
-	LONG $0x487cd162; WORD $0x7b10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r11 + 0x200]
-	LONG $0x487cd162; WORD $0x7b10; BYTE $0x09 // vmovups zmm7, zmmword ptr [r11 + 0x240]
-	LONG $0x487cd162; WORD $0x7b10; BYTE $0x0a // vmovups zmm7, zmmword ptr [r11 + 0x280]
-	LONG $0x48fed162; WORD $0x7b6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r11 + 0x180]
-	LONG $0x48fe5162; WORD $0x436f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r11 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x200]
-	LONG $0x48fe5162; WORD $0x536f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r11 + 0x240]
-	LONG $0x4825f162; WORD $0xf772; BYTE $0x04 // vpslld zmm11, zmm7, 0x4
-	LONG $0x48c57162; WORD $0xf1db // vpandq zmm14, zmm7, zmm1
-	LONG $0x4805f162; WORD $0xf772; BYTE $0x03 // vpslld zmm15, zmm7, 0x3
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x48bd7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm8, zmm0, 0xf8
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	QUAD $0x0c3b645058253262 // vpdpbusd zmm12, zmm11, dword ptr [rbx + r15 + 0x30]{1to16}
-	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
-	LONG $0x4805f162; WORD $0xf772; BYTE $0x02 // vpslld zmm15, zmm7, 0x2
-	LONG $0x48bd7362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm8, zmm0, 0xf8
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	QUAD $0x103b4450580d3262 // vpdpbusd zmm8, zmm14, dword ptr [rbx + r15 + 0x40]{1to16}
-	LONG $0x480df162; WORD $0xd772; BYTE $0x01 // vpsrld zmm14, zmm7, 0x1
-	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
-	QUAD $0x0d3b6c5058253262 // vpdpbusd zmm13, zmm11, dword ptr [rbx + r15 + 0x34]{1to16}
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
-	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
-	LONG $0x480df162; WORD $0xd772; BYTE $0x02 // vpsrld zmm14, zmm7, 0x2
-	LONG $0x48b57362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm0, 0xf8
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	QUAD $0x113b4c5058253262 // vpdpbusd zmm9, zmm11, dword ptr [rbx + r15 + 0x44]{1to16}
-	LONG $0x48857162; WORD $0xd9db // vpandq zmm11, zmm15, zmm1
-	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
-	QUAD $0x0e3b645058253262 // vpdpbusd zmm12, zmm11, dword ptr [rbx + r15 + 0x38]{1to16}
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x488d7162; WORD $0xd9db // vpandq zmm11, zmm14, zmm1
-	LONG $0x4864f162; WORD $0xd259 // vmulps zmm2, zmm3, zmm2
-	LONG $0x48ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm0, 0xf8
-	QUAD $0x123b445058253262 // vpdpbusd zmm8, zmm11, dword ptr [rbx + r15 + 0x48]{1to16}
-	LONG $0x48457162; WORD $0xdffe // vpaddd zmm11, zmm7, zmm7
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x03 // vpsrld zmm7, zmm7, 0x3
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
-	LONG $0x481d5162; WORD $0xc0fe // vpaddd zmm8, zmm12, zmm8
-	LONG $0x48fe5162; WORD $0x636f; BYTE $0x0a // vmovdqu64 zmm12, zmmword ptr [r11 + 0x280]
-	LONG $0xc0c38149; WORD $0x0002; BYTE $0x00 // add r11, 0x2c0
-	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
-	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
-	QUAD $0x0f3b6c5058253262 // vpdpbusd zmm13, zmm11, dword ptr [rbx + r15 + 0x3c]{1to16}
-	LONG $0x48c57362; WORD $0xd025; BYTE $0xec // vpternlogq zmm10, zmm7, zmm0, 0xec
-	QUAD $0x133b4c50582d3262 // vpdpbusd zmm9, zmm10, dword ptr [rbx + r15 + 0x4c]{1to16}
-	LONG $0x4835d162; WORD $0xfdfe // vpaddd zmm7, zmm9, zmm13
-	LONG $0x483df162; WORD $0xfffe // vpaddd zmm7, zmm8, zmm7
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x486cf162; WORD $0xff59 // vmulps zmm7, zmm2, zmm7
-	LONG $0x107aa1c4; WORD $0x3b54; BYTE $0x54 // vmovss xmm2, dword ptr [rbx + r15 + 0x54]
-	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
-	LONG $0x487d7262; WORD $0xc218 // vbroadcastss zmm8, xmm2
-	LONG $0x485cf162; WORD $0xd659 // vmulps zmm2, zmm4, zmm6
-	LONG $0x483df262; WORD $0xd7ac // vfnmadd213ps zmm2, zmm8, zmm7 # zmm2 = -(zmm8 * zmm2) + zmm7
-	QUAD $0x143b5498507db262 // vfmadd132ps zmm2, zmm16, dword ptr [rbx + r15 + 0x50]{1to16} # zmm2 = (zmm2 * mem) + zmm16
-	LONG $0x60c78349 // add r15, 0x60
-	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfc84850f; WORD $0xffff // jne 0x154c0 <pq_q5_k+0x9c0>
-	WORD $0x014c; BYTE $0xfb // add rbx, r15
-	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
-	LONG $0x08fe8349 // cmp r14, 0x8
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0xfc508f0f; WORD $0xffff // jg 0x154a0 <pq_q5_k+0x9a0>
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf317850f; WORD $0xffff // jne 0x14b70 <pq_q5_k+0x70>
-	LONG $0xfff318e9; BYTE $0xff // jmp 0x14b76 <pq_q5_k+0x76>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x13eb // jmp 0x15877 <pq_q5_k+0xd77>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x507d5262; WORD $0x6b50; BYTE $0x04 // vpdpbusd zmm13, zmm16, dword ptr [r11 + 0x10]{1to16}
+	LONG $0x407dd162; WORD $0xf472; BYTE $0x03 // vpslld zmm16, zmm12, 0x3
+	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
+	LONG $0x488de362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm14, zmm3, 0xf8
+	LONG $0x507dc262; WORD $0x5350; BYTE $0x01 // vpdpbusd zmm18, zmm16, dword ptr [r11 + 0x4]{1to16}
+	LONG $0x407dd162; WORD $0xd472; BYTE $0x01 // vpsrld zmm16, zmm12, 0x1
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
+	LONG $0x488de362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm14, zmm3, 0xf8
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x507d5262; WORD $0x7350; BYTE $0x05 // vpdpbusd zmm14, zmm16, dword ptr [r11 + 0x14]{1to16}
+	LONG $0x407dd162; WORD $0xf472; BYTE $0x02 // vpslld zmm16, zmm12, 0x2
+	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
+	LONG $0x4885e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm15, zmm3, 0xf8
+	LONG $0x507dc262; WORD $0x4b50; BYTE $0x02 // vpdpbusd zmm17, zmm16, dword ptr [r11 + 0x8]{1to16}
+	LONG $0x407dd162; WORD $0xd472; BYTE $0x02 // vpsrld zmm16, zmm12, 0x2
+	LONG $0x4805d162; WORD $0xd772; BYTE $0x04 // vpsrld zmm15, zmm15, 0x4
+	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
+	LONG $0x4885e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm15, zmm3, 0xf8
+	LONG $0x507d5262; WORD $0x6b50; BYTE $0x06 // vpdpbusd zmm13, zmm16, dword ptr [r11 + 0x18]{1to16}
+	LONG $0x481dc162; WORD $0xc4fe // vpaddd zmm16, zmm12, zmm12
+	LONG $0x481dd162; WORD $0xd472; BYTE $0x03 // vpsrld zmm12, zmm12, 0x3
+	LONG $0x4805b162; WORD $0xd372; BYTE $0x04 // vpsrld zmm15, zmm19, 0x4
+	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
+	LONG $0x489d7162; WORD $0xe4db // vpandq zmm12, zmm12, zmm4
+	LONG $0x40e5e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm19, zmm3, 0xf8
+	LONG $0x507dc262; WORD $0x5350; BYTE $0x03 // vpdpbusd zmm18, zmm16, dword ptr [r11 + 0xc]{1to16}
+	LONG $0x489d7362; WORD $0xfb25; BYTE $0xec // vpternlogq zmm15, zmm12, zmm3, 0xec
+	LONG $0x58055262; WORD $0x7350; BYTE $0x07 // vpdpbusd zmm14, zmm15, dword ptr [r11 + 0x1c]{1to16}
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x40755162; WORD $0xedfe // vpaddd zmm13, zmm17, zmm13
+	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
+	LONG $0x480d3162; WORD $0xe2fe // vpaddd zmm12, zmm14, zmm18
+	LONG $0x48155162; WORD $0xe4fe // vpaddd zmm12, zmm13, zmm12
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x482c5162; WORD $0xd459 // vmulps zmm10, zmm10, zmm12
+	LONG $0x107a41c4; WORD $0x2463 // vmovss xmm12, dword ptr [r11 + 0x24]
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
+	LONG $0x481d5262; WORD $0xdaac // vfnmadd213ps zmm11, zmm12, zmm10 # zmm11 = -(zmm12 * zmm11) + zmm10
+	LONG $0x5825c262; WORD $0x63b8; BYTE $0x08 // vfmadd231ps zmm20, zmm11, dword ptr [r11 + 0x20]{1to16} # zmm20 = (zmm11 * mem) + zmm20
+	QUAD $0x05275c10487c1162 // vmovups zmm11, zmmword ptr [r15 + r12 + 0x140]
+	QUAD $0x06275c10487c1162 // vmovups zmm11, zmmword ptr [r15 + r12 + 0x180]
+	QUAD $0x07275c10487c1162 // vmovups zmm11, zmmword ptr [r15 + r12 + 0x1c0]
+	QUAD $0x08275c10487c1162 // vmovups zmm11, zmmword ptr [r15 + r12 + 0x200]
+	QUAD $0x09275c10487c1162 // vmovups zmm11, zmmword ptr [r15 + r12 + 0x240]
+	QUAD $0x05275c6f48fe1162 // vmovdqu64 zmm11, zmmword ptr [r15 + r12 + 0x140]
+	QUAD $0x0627646f48fe1162 // vmovdqu64 zmm12, zmmword ptr [r15 + r12 + 0x180]
+	QUAD $0x07276c6f48fe1162 // vmovdqu64 zmm13, zmmword ptr [r15 + r12 + 0x1c0]
+	QUAD $0x0827746f48fe1162 // vmovdqu64 zmm14, zmmword ptr [r15 + r12 + 0x200]
+	LONG $0x4805d162; WORD $0xf372; BYTE $0x04 // vpslld zmm15, zmm11, 0x4
+	LONG $0x48a5e162; WORD $0xd4db // vpandq zmm18, zmm11, zmm4
+	LONG $0x4065d162; WORD $0xf372; BYTE $0x03 // vpslld zmm19, zmm11, 0x3
+	LONG $0x48857162; WORD $0xfcdb // vpandq zmm15, zmm15, zmm4
+	LONG $0x489d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm12, zmm3, 0xf8
+	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
+	LONG $0x5805c262; WORD $0x4350; BYTE $0x0c // vpdpbusd zmm16, zmm15, dword ptr [r11 + 0x30]{1to16}
+	LONG $0x40e57162; WORD $0xfcdb // vpandq zmm15, zmm19, zmm4
+	LONG $0x4065d162; WORD $0xf372; BYTE $0x02 // vpslld zmm19, zmm11, 0x2
+	LONG $0x489de362; WORD $0xd325; BYTE $0xf8 // vpternlogq zmm18, zmm12, zmm3, 0xf8
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x506d5262; WORD $0x6350; BYTE $0x10 // vpdpbusd zmm12, zmm18, dword ptr [r11 + 0x40]{1to16}
+	LONG $0x406dd162; WORD $0xd372; BYTE $0x01 // vpsrld zmm18, zmm11, 0x1
+	LONG $0x48957362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm13, zmm3, 0xf8
+	LONG $0x5805c262; WORD $0x4b50; BYTE $0x0d // vpdpbusd zmm17, zmm15, dword ptr [r11 + 0x34]{1to16}
+	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
+	LONG $0x40ed7162; WORD $0xfcdb // vpandq zmm15, zmm18, zmm4
+	LONG $0x406dd162; WORD $0xd372; BYTE $0x02 // vpsrld zmm18, zmm11, 0x2
+	LONG $0x48957362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm13, zmm3, 0xf8
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x58055262; WORD $0x6b50; BYTE $0x11 // vpdpbusd zmm13, zmm15, dword ptr [r11 + 0x44]{1to16}
+	LONG $0x40e57162; WORD $0xfcdb // vpandq zmm15, zmm19, zmm4
+	LONG $0x488d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm14, zmm3, 0xf8
+	LONG $0x5805c262; WORD $0x4350; BYTE $0x0e // vpdpbusd zmm16, zmm15, dword ptr [r11 + 0x38]{1to16}
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x40ed7162; WORD $0xfcdb // vpandq zmm15, zmm18, zmm4
+	LONG $0x488d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm14, zmm3, 0xf8
+	LONG $0x58055262; WORD $0x6350; BYTE $0x12 // vpdpbusd zmm12, zmm15, dword ptr [r11 + 0x48]{1to16}
+	LONG $0x48255162; WORD $0xfbfe // vpaddd zmm15, zmm11, zmm11
+	LONG $0x4825d162; WORD $0xd372; BYTE $0x03 // vpsrld zmm11, zmm11, 0x3
+	LONG $0x48857162; WORD $0xfcdb // vpandq zmm15, zmm15, zmm4
+	LONG $0x48a57162; WORD $0xdcdb // vpandq zmm11, zmm11, zmm4
+	LONG $0x407d5162; WORD $0xe4fe // vpaddd zmm12, zmm16, zmm12
+	QUAD $0x0927446f48fe8162 // vmovdqu64 zmm16, zmmword ptr [r15 + r12 + 0x240]
+	LONG $0x80c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x280
+	LONG $0x480db162; WORD $0xd072; BYTE $0x04 // vpsrld zmm14, zmm16, 0x4
+	LONG $0x40fd7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm3, 0xf8
+	LONG $0x5805c262; WORD $0x4b50; BYTE $0x0f // vpdpbusd zmm17, zmm15, dword ptr [r11 + 0x3c]{1to16}
+	LONG $0x48a57362; WORD $0xf325; BYTE $0xec // vpternlogq zmm14, zmm11, zmm3, 0xec
+	LONG $0x580d5262; WORD $0x6b50; BYTE $0x13 // vpdpbusd zmm13, zmm14, dword ptr [r11 + 0x4c]{1to16}
+	LONG $0x48153162; WORD $0xd9fe // vpaddd zmm11, zmm13, zmm17
+	LONG $0x481d5162; WORD $0xdbfe // vpaddd zmm11, zmm12, zmm11
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x484c5162; WORD $0xdb59 // vmulps zmm11, zmm6, zmm11
+	LONG $0x107ac1c4; WORD $0x5473 // vmovss xmm6, dword ptr [r11 + 0x54]
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487d7262; WORD $0xe618 // vbroadcastss zmm12, xmm6
+	LONG $0x483cd162; WORD $0xf159 // vmulps zmm6, zmm8, zmm9
+	LONG $0x481dd262; WORD $0xf3ac // vfnmadd213ps zmm6, zmm12, zmm11 # zmm6 = -(zmm12 * zmm6) + zmm11
+	LONG $0x505dd262; WORD $0x7398; BYTE $0x14 // vfmadd132ps zmm6, zmm20, dword ptr [r11 + 0x50]{1to16} # zmm6 = (zmm6 * mem) + zmm20
+	LONG $0x60c38349 // add r11, 0x60
+	LONG $0x00fc8149; WORD $0x000a; BYTE $0x00 // cmp r12, 0xa00
+	LONG $0xfbfb840f; WORD $0xffff // je 0x15700 <pq_q5_k+0xaa0>
+	LONG $0x80fc8149; WORD $0x0007; BYTE $0x00 // cmp r12, 0x780
+	LONG $0xfc2e840f; WORD $0xffff // je 0x15740 <pq_q5_k+0xae0>
+	LONG $0x48d55162; WORD $0x4ddb; BYTE $0x00 // vpandq zmm9, zmm5, zmmword ptr [r13]
+	LONG $0xfffc4ee9; BYTE $0xff // jmp 0x1576c <pq_q5_k+0xb0c>
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	WORD $0x11eb // jmp 0x15b44 <pq_q5_k+0xee4>
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0xf2ec850f; WORD $0xffff // jne 0x14b70 <pq_q5_k+0x70>
-	LONG $0xfff2ede9; BYTE $0xff // jmp 0x14b76 <pq_q5_k+0x76>
-	LONG $0x20c48348 // add rsp, 0x20
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x24548b4c; BYTE $0x08 // mov r10, qword ptr [rsp + 0x8]
+	LONG $0xf1a4850f; WORD $0xffff // jne 0x14cfb <pq_q5_k+0x9b>
+	LONG $0xfff1a5e9; BYTE $0xff // jmp 0x14d01 <pq_q5_k+0xa1>
+	LONG $0x30c48348 // add rsp, 0x30
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -3978,13 +4098,13 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x9066 // nop
 
-	// pq_q6_k: +22688
+	// pq_q6_k: +23408
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0de98e0f; WORD $0x0000 // jle 0x16699 <pq_q6_k+0xdf9>
+	LONG $0x0de98e0f; WORD $0x0000 // jle 0x16969 <pq_q6_k+0xdf9>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -3992,9 +4112,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x20ec8348 // sub rsp, 0x20
-	QUAD $0x002fbc052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x2fbc] # 0x18883 <peak_i8+0x483>
-	QUAD $0x2fb70d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x2fb7] # 0x18888 <peak_i8+0x488>
-	QUAD $0x2fbd155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x2fbd] # 0x18898 <peak_i8+0x498>
+	QUAD $0x002fac052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x2fac] # 0x18b43 <peak_i8+0x473>
+	QUAD $0x2fa70d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x2fa7] # 0x18b48 <peak_i8+0x478>
+	QUAD $0x2fad155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x2fad] # 0x18b58 <peak_i8+0x488>
 	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
 	LONG $0x09edc141 // shr r13d, 0x9
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
@@ -4008,7 +4128,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x03efc148 // shr rdi, 0x3
 	LONG $0x40ff6948; WORD $0x000d; BYTE $0x00 // imul rdi, rdi, 0xd40
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x2aeb // jmp 0x1593e <pq_q6_k+0x9e>
+	WORD $0x2aeb // jmp 0x15c0e <pq_q6_k+0x9e>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
@@ -4016,32 +4136,32 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0d4d8e0f; WORD $0x0000 // jle 0x1668b <pq_q6_k+0xdeb>
+	LONG $0x0d4d8e0f; WORD $0x0000 // jle 0x1695b <pq_q6_k+0xdeb>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x15926 <pq_q6_k+0x86>
+	WORD $0xdf75 // jne 0x15bf6 <pq_q6_k+0x86>
 	LONG $0x01fd8341 // cmp r13d, 0x1
-	LONG $0x0458840f; WORD $0x0000 // je 0x15da9 <pq_q6_k+0x509>
+	LONG $0x0458840f; WORD $0x0000 // je 0x16079 <pq_q6_k+0x509>
 	LONG $0x02fd8341 // cmp r13d, 0x2
-	LONG $0x0911850f; WORD $0x0000 // jne 0x1626c <pq_q6_k+0x9cc>
+	LONG $0x0911850f; WORD $0x0000 // jne 0x1653c <pq_q6_k+0x9cc>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0cfc8e0f; WORD $0x0000 // jle 0x16660 <pq_q6_k+0xdc0>
+	LONG $0x0cfc8e0f; WORD $0x0000 // jle 0x16930 <pq_q6_k+0xdc0>
 	WORD $0x894d; BYTE $0xd3 // mov r11, r10
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x894d; BYTE $0xd4 // mov r12, r10
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x14eb // jmp 0x15991 <pq_q6_k+0xf1>
+	WORD $0x14eb // jmp 0x15c61 <pq_q6_k+0xf1>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x0ce88e0f; WORD $0x0000 // jle 0x16679 <pq_q6_k+0xdd9>
+	LONG $0x0ce88e0f; WORD $0x0000 // jle 0x16949 <pq_q6_k+0xdd9>
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
 	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x0001d3e9; BYTE $0x00 // jmp 0x15b79 <pq_q6_k+0x2d9>
+	LONG $0x0001d3e9; BYTE $0x00 // jmp 0x15e49 <pq_q6_k+0x2d9>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
 	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
@@ -4114,10 +4234,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	LONG $0x60c38348 // add rbx, 0x60
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe07840f; WORD $0xffff // je 0x15980 <pq_q6_k+0xe0>
+	LONG $0xfe07840f; WORD $0xffff // je 0x15c50 <pq_q6_k+0xe0>
 	LONG $0xc0bf8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r15 + 0x1c0]
 	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0x2f73 // jae 0x15bb4 <pq_q6_k+0x314>
+	WORD $0x2f73 // jae 0x15e84 <pq_q6_k+0x314>
 	WORD $0x894d; BYTE $0xdc // mov r12, r11
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
@@ -4126,7 +4246,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
 	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0xdc72 // jb 0x15b90 <pq_q6_k+0x2f0>
+	WORD $0xdc72 // jb 0x15e60 <pq_q6_k+0x2f0>
 	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
 	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
 	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
@@ -4196,7 +4316,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
 	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
-	LONG $0xfc37830f; WORD $0xffff // jae 0x159b0 <pq_q6_k+0x110>
+	LONG $0xfc37830f; WORD $0xffff // jae 0x15c80 <pq_q6_k+0x110>
 	WORD $0x894c; BYTE $0xdf // mov rdi, r11
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
@@ -4205,27 +4325,27 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
 	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
-	WORD $0xdc72 // jb 0x15d80 <pq_q6_k+0x4e0>
-	LONG $0xfffc07e9; BYTE $0xff // jmp 0x159b0 <pq_q6_k+0x110>
+	WORD $0xdc72 // jb 0x16050 <pq_q6_k+0x4e0>
+	LONG $0xfffc07e9; BYTE $0xff // jmp 0x15c80 <pq_q6_k+0x110>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08b48e0f; WORD $0x0000 // jle 0x16666 <pq_q6_k+0xdc6>
+	LONG $0x08b48e0f; WORD $0x0000 // jle 0x16936 <pq_q6_k+0xdc6>
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x894d; BYTE $0xd4 // mov r12, r10
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x16eb // jmp 0x15de1 <pq_q6_k+0x541>
+	WORD $0x16eb // jmp 0x160b1 <pq_q6_k+0x541>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0xf85e8d4d // lea r11, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x894d; BYTE $0xde // mov r14, r11
-	LONG $0x08898e0f; WORD $0x0000 // jle 0x1666a <pq_q6_k+0xdca>
+	LONG $0x08898e0f; WORD $0x0000 // jle 0x1693a <pq_q6_k+0xdca>
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
 	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x0001d3e9; BYTE $0x00 // jmp 0x15fc9 <pq_q6_k+0x729>
+	LONG $0x0001d3e9; BYTE $0x00 // jmp 0x16299 <pq_q6_k+0x729>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
 	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
@@ -4298,10 +4418,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	LONG $0x60c38348 // add rbx, 0x60
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe07840f; WORD $0xffff // je 0x15dd0 <pq_q6_k+0x530>
+	LONG $0xfe07840f; WORD $0xffff // je 0x160a0 <pq_q6_k+0x530>
 	LONG $0xc0a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x1c0]
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0x6473 // jae 0x16039 <pq_q6_k+0x799>
+	WORD $0x6473 // jae 0x16309 <pq_q6_k+0x799>
 	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
 	LONG $0x08edc141 // shr r13d, 0x8
 	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
@@ -4322,7 +4442,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
 	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0xa772 // jb 0x15fe0 <pq_q6_k+0x740>
+	WORD $0xa772 // jb 0x162b0 <pq_q6_k+0x740>
 	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
 	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
 	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
@@ -4392,7 +4512,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
 	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	LONG $0xfc02830f; WORD $0xffff // jae 0x15e00 <pq_q6_k+0x560>
+	LONG $0xfc02830f; WORD $0xffff // jae 0x160d0 <pq_q6_k+0x560>
 	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
 	LONG $0x08edc141 // shr r13d, 0x8
 	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
@@ -4413,11 +4533,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x6000]
 	QUAD $0x007000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x7000]
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0xa972 // jb 0x16210 <pq_q6_k+0x970>
-	LONG $0xfffb94e9; BYTE $0xff // jmp 0x15e00 <pq_q6_k+0x560>
+	WORD $0xa972 // jb 0x164e0 <pq_q6_k+0x970>
+	LONG $0xfffb94e9; BYTE $0xff // jmp 0x160d0 <pq_q6_k+0x560>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03d98e0f; WORD $0x0000 // jle 0x16652 <pq_q6_k+0xdb2>
+	LONG $0x03d98e0f; WORD $0x0000 // jle 0x16922 <pq_q6_k+0xdb2>
 	WORD $0x894d; BYTE $0xd3 // mov r11, r10
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
@@ -4563,25 +4683,25 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x143b5c985855b262 // vfmadd132ps zmm3, zmm5, dword ptr [rbx + r15 + 0x50]{1to16} # zmm3 = (zmm3 * mem) + zmm5
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfc62850f; WORD $0xffff // jne 0x162a0 <pq_q6_k+0xa00>
+	LONG $0xfc62850f; WORD $0xffff // jne 0x16570 <pq_q6_k+0xa00>
 	WORD $0x014c; BYTE $0xfb // add rbx, r15
 	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0xfc3e8f0f; WORD $0xffff // jg 0x16290 <pq_q6_k+0x9f0>
+	LONG $0xfc3e8f0f; WORD $0xffff // jg 0x16560 <pq_q6_k+0x9f0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf2c5850f; WORD $0xffff // jne 0x15920 <pq_q6_k+0x80>
-	LONG $0xfff2c6e9; BYTE $0xff // jmp 0x15926 <pq_q6_k+0x86>
+	LONG $0xf2c5850f; WORD $0xffff // jne 0x15bf0 <pq_q6_k+0x80>
+	LONG $0xfff2c6e9; BYTE $0xff // jmp 0x15bf6 <pq_q6_k+0x86>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x13eb // jmp 0x16679 <pq_q6_k+0xdd9>
+	WORD $0x13eb // jmp 0x16949 <pq_q6_k+0xdd9>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0xf29a850f; WORD $0xffff // jne 0x15920 <pq_q6_k+0x80>
-	LONG $0xfff29be9; BYTE $0xff // jmp 0x15926 <pq_q6_k+0x86>
+	LONG $0xf29a850f; WORD $0xffff // jne 0x15bf0 <pq_q6_k+0x80>
+	LONG $0xfff29be9; BYTE $0xff // jmp 0x15bf6 <pq_q6_k+0x86>
 	LONG $0x20c48348 // add rsp, 0x20
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -4593,11 +4713,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q2_k: +26272
+	// pq_q2_k: +26992
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0d588e0f; WORD $0x0000 // jle 0x17408 <pq_q2_k+0xd68>
+	LONG $0x0d588e0f; WORD $0x0000 // jle 0x176d8 <pq_q2_k+0xd68>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -4605,9 +4725,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x20ec8348 // sub rsp, 0x20
-	QUAD $0x20880518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2088] # 0x18750 <peak_i8+0x350>
-	QUAD $0x206e0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x206e] # 0x18740 <peak_i8+0x340>
-	QUAD $0x20801558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x2080] # 0x1875c <peak_i8+0x35c>
+	QUAD $0x20780518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2078] # 0x18a10 <peak_i8+0x340>
+	QUAD $0x205e0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x205e] # 0x18a00 <peak_i8+0x330>
+	QUAD $0x20701558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x2070] # 0x18a1c <peak_i8+0x34c>
 	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
 	LONG $0x09edc141 // shr r13d, 0x9
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
@@ -4621,7 +4741,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x03efc148 // shr rdi, 0x3
 	LONG $0x40ff6948; WORD $0x0005; BYTE $0x00 // imul rdi, rdi, 0x540
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x29eb // jmp 0x1673e <pq_q2_k+0x9e>
+	WORD $0x29eb // jmp 0x16a0e <pq_q2_k+0x9e>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
@@ -4629,34 +4749,34 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0cbc8e0f; WORD $0x0000 // jle 0x173fa <pq_q2_k+0xd5a>
+	LONG $0x0cbc8e0f; WORD $0x0000 // jle 0x176ca <pq_q2_k+0xd5a>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x16726 <pq_q2_k+0x86>
+	WORD $0xdf75 // jne 0x169f6 <pq_q2_k+0x86>
 	LONG $0x01fd8341 // cmp r13d, 0x1
-	LONG $0x0428840f; WORD $0x0000 // je 0x16b79 <pq_q2_k+0x4d9>
+	LONG $0x0428840f; WORD $0x0000 // je 0x16e49 <pq_q2_k+0x4d9>
 	LONG $0x02fd8341 // cmp r13d, 0x2
-	LONG $0x08b1850f; WORD $0x0000 // jne 0x1700c <pq_q2_k+0x96c>
+	LONG $0x08b1850f; WORD $0x0000 // jne 0x172dc <pq_q2_k+0x96c>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0c6b8e0f; WORD $0x0000 // jle 0x173cf <pq_q2_k+0xd2f>
+	LONG $0x0c6b8e0f; WORD $0x0000 // jle 0x1769f <pq_q2_k+0xd2f>
 	WORD $0x894d; BYTE $0xd3 // mov r11, r10
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x894d; BYTE $0xd4 // mov r12, r10
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x14eb // jmp 0x16791 <pq_q2_k+0xf1>
+	WORD $0x14eb // jmp 0x16a61 <pq_q2_k+0xf1>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x0c578e0f; WORD $0x0000 // jle 0x173e8 <pq_q2_k+0xd48>
+	LONG $0x0c578e0f; WORD $0x0000 // jle 0x176b8 <pq_q2_k+0xd48>
 	QUAD $0x01246c13487dd262 // vcvtph2ps zmm5, ymmword ptr [r12 + 0x20]
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
 	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	LONG $0x4854f162; WORD $0xe857 // vxorps zmm5, zmm5, zmm0
-	LONG $0x0001b5e9; BYTE $0x00 // jmp 0x16969 <pq_q2_k+0x2c9>
+	LONG $0x0001b5e9; BYTE $0x00 // jmp 0x16c39 <pq_q2_k+0x2c9>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x487dd262; WORD $0x7721; BYTE $0x02 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x20]
 	LONG $0x487d5262; WORD $0x4721; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x30]
@@ -4727,10 +4847,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x582df262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm10 * mem) + zmm3
 	LONG $0x60c38348 // add rbx, 0x60
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe17840f; WORD $0xffff // je 0x16780 <pq_q2_k+0xe0>
+	LONG $0xfe17840f; WORD $0xffff // je 0x16a50 <pq_q2_k+0xe0>
 	LONG $0xc0bf8d49; WORD $0x0000; BYTE $0x00 // lea rdi, [r15 + 0xc0]
 	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0x2f73 // jae 0x169a4 <pq_q2_k+0x304>
+	WORD $0x2f73 // jae 0x16c74 <pq_q2_k+0x304>
 	WORD $0x894d; BYTE $0xdc // mov r12, r11
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
@@ -4739,7 +4859,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
 	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0xdc72 // jb 0x16980 <pq_q2_k+0x2e0>
+	WORD $0xdc72 // jb 0x16c50 <pq_q2_k+0x2e0>
 	LONG $0x487dd262; WORD $0x3721 // vpmovsxbd zmm6, xmmword ptr [r15]
 	LONG $0x487d5262; WORD $0x4721; BYTE $0x01 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x10]
 	LONG $0x487c5162; WORD $0x5710; BYTE $0x01 // vmovups zmm10, zmmword ptr [r15 + 0x40]
@@ -4807,7 +4927,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
 	LONG $0x582df262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm10 * mem) + zmm3
 	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
-	LONG $0xfc77830f; WORD $0xffff // jae 0x167c0 <pq_q2_k+0x120>
+	LONG $0xfc77830f; WORD $0xffff // jae 0x16a90 <pq_q2_k+0x120>
 	WORD $0x894c; BYTE $0xdf // mov rdi, r11
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
@@ -4816,29 +4936,29 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
 	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
-	WORD $0xdc72 // jb 0x16b50 <pq_q2_k+0x4b0>
-	LONG $0xfffc47e9; BYTE $0xff // jmp 0x167c0 <pq_q2_k+0x120>
+	WORD $0xdc72 // jb 0x16e20 <pq_q2_k+0x4b0>
+	LONG $0xfffc47e9; BYTE $0xff // jmp 0x16a90 <pq_q2_k+0x120>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08538e0f; WORD $0x0000 // jle 0x173d5 <pq_q2_k+0xd35>
+	LONG $0x08538e0f; WORD $0x0000 // jle 0x176a5 <pq_q2_k+0xd35>
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x894d; BYTE $0xd4 // mov r12, r10
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x16eb // jmp 0x16bb1 <pq_q2_k+0x511>
+	WORD $0x16eb // jmp 0x16e81 <pq_q2_k+0x511>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0xf85e8d4d // lea r11, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x894d; BYTE $0xde // mov r14, r11
-	LONG $0x08288e0f; WORD $0x0000 // jle 0x173d9 <pq_q2_k+0xd39>
+	LONG $0x08288e0f; WORD $0x0000 // jle 0x176a9 <pq_q2_k+0xd39>
 	QUAD $0x01246c13487dd262 // vcvtph2ps zmm5, ymmword ptr [r12 + 0x20]
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
 	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	LONG $0x4854f162; WORD $0xe857 // vxorps zmm5, zmm5, zmm0
-	LONG $0x0001b5e9; BYTE $0x00 // jmp 0x16d89 <pq_q2_k+0x6e9>
+	LONG $0x0001b5e9; BYTE $0x00 // jmp 0x17059 <pq_q2_k+0x6e9>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x487dd262; WORD $0x7721; BYTE $0x02 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x20]
 	LONG $0x487d5262; WORD $0x4721; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x30]
@@ -4909,10 +5029,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x582df262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm10 * mem) + zmm3
 	LONG $0x60c38348 // add rbx, 0x60
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe17840f; WORD $0xffff // je 0x16ba0 <pq_q2_k+0x500>
+	LONG $0xfe17840f; WORD $0xffff // je 0x16e70 <pq_q2_k+0x500>
 	LONG $0xc0a78d4d; WORD $0x0000; BYTE $0x00 // lea r12, [r15 + 0xc0]
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0x6473 // jae 0x16df9 <pq_q2_k+0x759>
+	WORD $0x6473 // jae 0x170c9 <pq_q2_k+0x759>
 	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
 	LONG $0x08edc141 // shr r13d, 0x8
 	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
@@ -4933,7 +5053,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
 	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0xa772 // jb 0x16da0 <pq_q2_k+0x700>
+	WORD $0xa772 // jb 0x17070 <pq_q2_k+0x700>
 	LONG $0x487dd262; WORD $0x3721 // vpmovsxbd zmm6, xmmword ptr [r15]
 	LONG $0x487d5262; WORD $0x4721; BYTE $0x01 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x10]
 	LONG $0x487c5162; WORD $0x5710; BYTE $0x01 // vmovups zmm10, zmmword ptr [r15 + 0x40]
@@ -5001,7 +5121,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
 	LONG $0x582df262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm10 * mem) + zmm3
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	LONG $0xfc42830f; WORD $0xffff // jae 0x16be0 <pq_q2_k+0x540>
+	LONG $0xfc42830f; WORD $0xffff // jae 0x16eb0 <pq_q2_k+0x540>
 	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
 	LONG $0x08edc141 // shr r13d, 0x8
 	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
@@ -5022,11 +5142,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x6000]
 	QUAD $0x007000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x7000]
 	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0xa972 // jb 0x16fb0 <pq_q2_k+0x910>
-	LONG $0xfffbd4e9; BYTE $0xff // jmp 0x16be0 <pq_q2_k+0x540>
+	WORD $0xa972 // jb 0x17280 <pq_q2_k+0x910>
+	LONG $0xfffbd4e9; BYTE $0xff // jmp 0x16eb0 <pq_q2_k+0x540>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03a88e0f; WORD $0x0000 // jle 0x173c1 <pq_q2_k+0xd21>
+	LONG $0x03a88e0f; WORD $0x0000 // jle 0x17691 <pq_q2_k+0xd21>
 	WORD $0x894d; BYTE $0xd3 // mov r11, r10
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
@@ -5170,25 +5290,25 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x143b5c98584db262 // vfmadd132ps zmm3, zmm6, dword ptr [rbx + r15 + 0x50]{1to16} # zmm3 = (zmm3 * mem) + zmm6
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfca3850f; WORD $0xffff // jne 0x17050 <pq_q2_k+0x9b0>
+	LONG $0xfca3850f; WORD $0xffff // jne 0x17320 <pq_q2_k+0x9b0>
 	WORD $0x014c; BYTE $0xfb // add rbx, r15
 	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0xfc6f8f0f; WORD $0xffff // jg 0x17030 <pq_q2_k+0x990>
+	LONG $0xfc6f8f0f; WORD $0xffff // jg 0x17300 <pq_q2_k+0x990>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf356850f; WORD $0xffff // jne 0x16720 <pq_q2_k+0x80>
-	LONG $0xfff357e9; BYTE $0xff // jmp 0x16726 <pq_q2_k+0x86>
+	LONG $0xf356850f; WORD $0xffff // jne 0x169f0 <pq_q2_k+0x80>
+	LONG $0xfff357e9; BYTE $0xff // jmp 0x169f6 <pq_q2_k+0x86>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x13eb // jmp 0x173e8 <pq_q2_k+0xd48>
+	WORD $0x13eb // jmp 0x176b8 <pq_q2_k+0xd48>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0xf32b850f; WORD $0xffff // jne 0x16720 <pq_q2_k+0x80>
-	LONG $0xfff32ce9; BYTE $0xff // jmp 0x16726 <pq_q2_k+0x86>
+	LONG $0xf32b850f; WORD $0xffff // jne 0x169f0 <pq_q2_k+0x80>
+	LONG $0xfff32ce9; BYTE $0xff // jmp 0x169f6 <pq_q2_k+0x86>
 	LONG $0x20c48348 // add rsp, 0x20
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -5200,7 +5320,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00401f0f // nop dword ptr [rax]
 
-	// pq_q3_k: +29712
+	// pq_q3_k: +30432
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -5212,10 +5332,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10f8c148 // sar rax, 0x10
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0d698e0f; WORD $0x0000 // jle 0x1819b <pq_q3_k+0xd8b>
-	QUAD $0x00144a052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x144a] # 0x18885 <peak_i8+0x485>
-	QUAD $0x145b0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x145b] # 0x188a0 <peak_i8+0x4a0>
-	QUAD $0x1459155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x1459] # 0x188a8 <peak_i8+0x4a8>
+	LONG $0x0d698e0f; WORD $0x0000 // jle 0x1846b <pq_q3_k+0xd8b>
+	QUAD $0x00143a052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x143a] # 0x18b45 <peak_i8+0x475>
+	QUAD $0x14530d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x1453] # 0x18b68 <peak_i8+0x498>
+	QUAD $0x1451155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x1451] # 0x18b70 <peak_i8+0x4a0>
 	WORD $0x8944; BYTE $0xce // mov esi, r9d
 	WORD $0xeec1; BYTE $0x09 // shr esi, 0x9
 	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
@@ -5228,7 +5348,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x03e9c148 // shr rcx, 0x3
 	LONG $0x40f96948; WORD $0x0007; BYTE $0x00 // imul rdi, rcx, 0x740
 	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	WORD $0x2ceb // jmp 0x174ae <pq_q3_k+0x9e>
+	WORD $0x2ceb // jmp 0x1777e <pq_q3_k+0x9e>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
@@ -5236,32 +5356,32 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0ced8e0f; WORD $0x0000 // jle 0x1819b <pq_q3_k+0xd8b>
+	LONG $0x0ced8e0f; WORD $0x0000 // jle 0x1846b <pq_q3_k+0xd8b>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x17496 <pq_q3_k+0x86>
+	WORD $0xdf75 // jne 0x17766 <pq_q3_k+0x86>
 	WORD $0xfe83; BYTE $0x01 // cmp esi, 0x1
-	LONG $0x0449840f; WORD $0x0000 // je 0x17909 <pq_q3_k+0x4f9>
+	LONG $0x0449840f; WORD $0x0000 // je 0x17bd9 <pq_q3_k+0x4f9>
 	WORD $0xfe83; BYTE $0x02 // cmp esi, 0x2
-	LONG $0x08e3850f; WORD $0x0000 // jne 0x17dac <pq_q3_k+0x99c>
+	LONG $0x08e3850f; WORD $0x0000 // jne 0x1807c <pq_q3_k+0x99c>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0ca28e0f; WORD $0x0000 // jle 0x18174 <pq_q3_k+0xd64>
+	LONG $0x0ca28e0f; WORD $0x0000 // jle 0x18444 <pq_q3_k+0xd64>
 	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x894d; BYTE $0xd4 // mov r12, r10
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	WORD $0x15eb // jmp 0x17501 <pq_q3_k+0xf1>
+	WORD $0x15eb // jmp 0x177d1 <pq_q3_k+0xf1>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0x0c828e0f; WORD $0x0000 // jle 0x18183 <pq_q3_k+0xd73>
+	LONG $0x0c828e0f; WORD $0x0000 // jle 0x18453 <pq_q3_k+0xd73>
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
 	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x0001c2e9; BYTE $0x00 // jmp 0x176d8 <pq_q3_k+0x2c8>
+	LONG $0x0001c2e9; BYTE $0x00 // jmp 0x179a8 <pq_q3_k+0x2c8>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xee // mov r14, r13
 	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
@@ -5332,10 +5452,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	LONG $0x60c38349 // add r11, 0x60
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe18840f; WORD $0xffff // je 0x174f0 <pq_q3_k+0xe0>
+	LONG $0xfe18840f; WORD $0xffff // je 0x177c0 <pq_q3_k+0xe0>
 	LONG $0x008f8d49; WORD $0x0001; BYTE $0x00 // lea rcx, [r15 + 0x100]
 	WORD $0x3949; BYTE $0xce // cmp r14, rcx
-	WORD $0x3c73 // jae 0x17720 <pq_q3_k+0x310>
+	WORD $0x3c73 // jae 0x179f0 <pq_q3_k+0x310>
 	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	WORD $0x8948; BYTE $0xce // mov rsi, rcx
@@ -5345,8 +5465,8 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0096180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rsi + 0x2c00]
 	WORD $0x394d; BYTE $0xfe // cmp r14, r15
 	WORD $0x894d; BYTE $0xee // mov r14, r13
-	WORD $0xd972 // jb 0x176f0 <pq_q3_k+0x2e0>
-	WORD $0x0aeb // jmp 0x17723 <pq_q3_k+0x313>
+	WORD $0xd972 // jb 0x179c0 <pq_q3_k+0x2e0>
+	WORD $0x0aeb // jmp 0x179f3 <pq_q3_k+0x313>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xf5 // mov r13, r14
 	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
@@ -5415,7 +5535,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x407df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm16, zmm6 # zmm7 = (zmm16 * zmm7) + zmm6
 	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	WORD $0x394d; BYTE $0xe5 // cmp r13, r12
-	LONG $0xfc4c830f; WORD $0xffff // jae 0x17520 <pq_q3_k+0x110>
+	LONG $0xfc4c830f; WORD $0xffff // jae 0x177f0 <pq_q3_k+0x110>
 	WORD $0x894d; BYTE $0xee // mov r14, r13
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	WORD $0x894c; BYTE $0xe9 // mov rcx, r13
@@ -5424,27 +5544,27 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
 	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
 	WORD $0x394d; BYTE $0xe6 // cmp r14, r12
-	WORD $0xdc72 // jb 0x178e0 <pq_q3_k+0x4d0>
-	LONG $0xfffc1ae9; BYTE $0xff // jmp 0x17523 <pq_q3_k+0x113>
+	WORD $0xdc72 // jb 0x17bb0 <pq_q3_k+0x4d0>
+	LONG $0xfffc1ae9; BYTE $0xff // jmp 0x177f3 <pq_q3_k+0x113>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08688e0f; WORD $0x0000 // jle 0x1817a <pq_q3_k+0xd6a>
+	LONG $0x08688e0f; WORD $0x0000 // jle 0x1844a <pq_q3_k+0xd6a>
 	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x894d; BYTE $0xd0 // mov r8, r10
 	LONG $0x00e08149; WORD $0xffff; BYTE $0xff // and r8, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x894d; BYTE $0xd4 // mov r12, r10
-	WORD $0x15eb // jmp 0x17941 <pq_q3_k+0x531>
+	WORD $0x15eb // jmp 0x17c11 <pq_q3_k+0x531>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0x083d8e0f; WORD $0x0000 // jle 0x1817e <pq_q3_k+0xd6e>
+	LONG $0x083d8e0f; WORD $0x0000 // jle 0x1844e <pq_q3_k+0xd6e>
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
 	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0x0001c2e9; BYTE $0x00 // jmp 0x17b18 <pq_q3_k+0x708>
+	LONG $0x0001c2e9; BYTE $0x00 // jmp 0x17de8 <pq_q3_k+0x708>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe8 // mov r8, r13
 	LONG $0x487dd262; WORD $0x6e21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r14 + 0x20]
@@ -5515,10 +5635,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	LONG $0x60c38349 // add r11, 0x60
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe18840f; WORD $0xffff // je 0x17930 <pq_q3_k+0x520>
+	LONG $0xfe18840f; WORD $0xffff // je 0x17c00 <pq_q3_k+0x520>
 	LONG $0x008e8d49; WORD $0x0001; BYTE $0x00 // lea rcx, [r14 + 0x100]
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0x6c73 // jae 0x17b90 <pq_q3_k+0x780>
+	WORD $0x6c73 // jae 0x17e60 <pq_q3_k+0x780>
 	WORD $0x8945; BYTE $0xc4 // mov r12d, r8d
 	LONG $0x08ecc141 // shr r12d, 0x8
 	WORD $0x8944; BYTE $0xc1 // mov ecx, r8d
@@ -5540,8 +5660,8 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0070003e8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r15 + 0x7000]
 	WORD $0x394d; BYTE $0xf0 // cmp r8, r14
 	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	WORD $0xa672 // jb 0x17b30 <pq_q3_k+0x720>
-	WORD $0x07eb // jmp 0x17b93 <pq_q3_k+0x783>
+	WORD $0xa672 // jb 0x17e00 <pq_q3_k+0x720>
+	WORD $0x07eb // jmp 0x17e63 <pq_q3_k+0x783>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
 	LONG $0x487dd262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x10]
@@ -5610,7 +5730,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x407df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm16, zmm6 # zmm7 = (zmm16 * zmm7) + zmm6
 	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	WORD $0x394d; BYTE $0xe5 // cmp r13, r12
-	LONG $0xfc1c830f; WORD $0xffff // jae 0x17960 <pq_q3_k+0x550>
+	LONG $0xfc1c830f; WORD $0xffff // jae 0x17c30 <pq_q3_k+0x550>
 	WORD $0x8944; BYTE $0xe9 // mov ecx, r13d
 	WORD $0xe9c1; BYTE $0x08 // shr ecx, 0x8
 	WORD $0x894d; BYTE $0xe8 // mov r8, r13
@@ -5631,11 +5751,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0060003f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rdi + 0x6000]
 	QUAD $0x0070003f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rdi + 0x7000]
 	WORD $0x394d; BYTE $0xe0 // cmp r8, r12
-	WORD $0xa972 // jb 0x17d50 <pq_q3_k+0x940>
-	LONG $0xfffbb7e9; BYTE $0xff // jmp 0x17963 <pq_q3_k+0x553>
+	WORD $0xa972 // jb 0x18020 <pq_q3_k+0x940>
+	LONG $0xfffbb7e9; BYTE $0xff // jmp 0x17c33 <pq_q3_k+0x553>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03ad8e0f; WORD $0x0000 // jle 0x18166 <pq_q3_k+0xd56>
+	LONG $0x03ad8e0f; WORD $0x0000 // jle 0x18436 <pq_q3_k+0xd56>
 	LONG $0x241c8b48 // mov rbx, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xd3 // mov r11, r10
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
@@ -5775,24 +5895,24 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x143b5c985855b262 // vfmadd132ps zmm3, zmm5, dword ptr [rbx + r15 + 0x50]{1to16} # zmm3 = (zmm3 * mem) + zmm5
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfc8e850f; WORD $0xffff // jne 0x17de0 <pq_q3_k+0x9d0>
+	LONG $0xfc8e850f; WORD $0xffff // jne 0x180b0 <pq_q3_k+0x9d0>
 	WORD $0x014c; BYTE $0xfb // add rbx, r15
 	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0xfc6a8f0f; WORD $0xffff // jg 0x17dd0 <pq_q3_k+0x9c0>
+	LONG $0xfc6a8f0f; WORD $0xffff // jg 0x180a0 <pq_q3_k+0x9c0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf321850f; WORD $0xffff // jne 0x17490 <pq_q3_k+0x80>
-	LONG $0xfff322e9; BYTE $0xff // jmp 0x17496 <pq_q3_k+0x86>
+	LONG $0xf321850f; WORD $0xffff // jne 0x17760 <pq_q3_k+0x80>
+	LONG $0xfff322e9; BYTE $0xff // jmp 0x17766 <pq_q3_k+0x86>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x09eb // jmp 0x18183 <pq_q3_k+0xd73>
+	WORD $0x09eb // jmp 0x18453 <pq_q3_k+0xd73>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	LONG $0xf2fa850f; WORD $0xffff // jne 0x17490 <pq_q3_k+0x80>
-	LONG $0xfff2fbe9; BYTE $0xff // jmp 0x17496 <pq_q3_k+0x86>
+	LONG $0xf2fa850f; WORD $0xffff // jne 0x17760 <pq_q3_k+0x80>
+	LONG $0xfff2fbe9; BYTE $0xff // jmp 0x17766 <pq_q3_k+0x86>
 	LONG $0x20c48348 // add rsp, 0x20
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -5804,21 +5924,21 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// quant_x: +33200
+	// quant_x: +33920
 	LONG $0x1f428d48 // lea rax, [rdx + 0x1f]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2490f48 // cmovns rax, rdx
 	LONG $0x05f8c148 // sar rax, 0x5
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	LONG $0xfee08348 // and rax, -0x2
-	LONG $0x02238e0f; WORD $0x0000 // jle 0x183ef <quant_x+0x23f>
+	LONG $0x02238e0f; WORD $0x0000 // jle 0x186bf <quant_x+0x23f>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000005720d10fac5 // vmovss xmm1, dword ptr [rip + 0x572] # 0x1874c <peak_i8+0x34c>
-	QUAD $0x000005721510fac5 // vmovss xmm2, dword ptr [rip + 0x572] # 0x18754 <peak_i8+0x354>
-	QUAD $0x0000055a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x55a] # 0x18744 <peak_i8+0x344>
+	QUAD $0x000005620d10fac5 // vmovss xmm1, dword ptr [rip + 0x562] # 0x18a0c <peak_i8+0x33c>
+	QUAD $0x000005621510fac5 // vmovss xmm2, dword ptr [rip + 0x562] # 0x18a14 <peak_i8+0x344>
+	QUAD $0x0000054a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x54a] # 0x18a04 <peak_i8+0x334>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x40c78348 // add rdi, 0x40
@@ -5839,7 +5959,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdf1c8d49 // lea rbx, [r15 + 8*rbx]
 	LONG $0x8a148d4d // lea r10, [r10 + 4*rcx]
 	LONG $0x8e0c8d49 // lea rcx, [r14 + 4*rcx]
-	LONG $0x0000f9e9; BYTE $0x00 // jmp 0x18338 <quant_x+0x188>
+	LONG $0x0000f9e9; BYTE $0x00 // jmp 0x18608 <quant_x+0x188>
 	BYTE $0x90 // nop
 	LONG $0x485df262; WORD $0xf0b8 // vfmadd231ps zmm6, zmm4, zmm0 # zmm6 = (zmm4 * zmm0) + zmm6
 	LONG $0xc3593ac5 // vmulss xmm8, xmm8, xmm3
@@ -5893,9 +6013,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1e348946 // mov dword ptr [rsi + r11], r14d
 	WORD $0x014c; BYTE $0xce // add rsi, r9
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x00b18e0f; WORD $0x0000 // jle 0x183e9 <quant_x+0x239>
+	LONG $0x00b18e0f; WORD $0x0000 // jle 0x186b9 <quant_x+0x239>
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x337e // jle 0x18370 <quant_x+0x1c0>
+	WORD $0x337e // jle 0x18640 <quant_x+0x1c0>
 	LONG $0x487cf162; WORD $0x6f10; BYTE $0xff // vmovups zmm5, zmmword ptr [rdi - 0x40]
 	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0xf55c // vsubps zmm6, zmm0, zmm5
@@ -5903,7 +6023,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0xfe5f // vmaxps zmm7, zmm0, zmm6
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x4855f262; WORD $0xf6a8 // vfmadd213ps zmm6, zmm5, zmm6 # zmm6 = (zmm5 * zmm6) + zmm6
-	WORD $0x20eb // jmp 0x18388 <quant_x+0x1d8>
+	WORD $0x20eb // jmp 0x18658 <quant_x+0x1d8>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -5925,9 +6045,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x89467162; WORD $0xc710 // vmovss xmm8 {k1} {z}, xmm7, xmm7
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0xc72e78c5 // vucomiss xmm8, xmm7
-	LONG $0xfe61860f; WORD $0xffff // jbe 0x18240 <quant_x+0x90>
+	LONG $0xfe61860f; WORD $0xffff // jbe 0x18510 <quant_x+0x90>
 	LONG $0x5e6ac1c4; BYTE $0xf8 // vdivss xmm7, xmm2, xmm8
-	LONG $0xfffe57e9; BYTE $0xff // jmp 0x18240 <quant_x+0x90>
+	LONG $0xfffe57e9; BYTE $0xff // jmp 0x18510 <quant_x+0x90>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -5936,9 +6056,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// peak_i8: +33792
+	// peak_i8: +34512
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x02ea8e0f; WORD $0x0000 // jle 0x186f3 <peak_i8+0x2f3>
+	LONG $0x02ea8e0f; WORD $0x0000 // jle 0x189c3 <peak_i8+0x2f3>
 	LONG $0x48fef162; WORD $0x276f // vmovdqu64 zmm4, zmmword ptr [rdi]
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
@@ -5953,7 +6073,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	QUAD $0x02f635db585df162; WORD $0x0000 // vpandd zmm6, zmm4, dword ptr [rip + 0x2f6]{1to16} # 0x18748 <peak_i8+0x348>
+	QUAD $0x02e635db585df162; WORD $0x0000 // vpandd zmm6, zmm4, dword ptr [rip + 0x2e6]{1to16} # 0x18a08 <peak_i8+0x338>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x484d7262; WORD $0xec50 // vpdpbusd zmm13, zmm6, zmm4
 	LONG $0x484d7262; WORD $0xe450 // vpdpbusd zmm12, zmm6, zmm4
@@ -6052,7 +6172,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x484df262; WORD $0xd450 // vpdpbusd zmm2, zmm6, zmm4
 	LONG $0x484df262; WORD $0xcc50 // vpdpbusd zmm1, zmm6, zmm4
 	LONG $0x484df262; WORD $0xc450 // vpdpbusd zmm0, zmm6, zmm4
-	LONG $0xfdb7850f; WORD $0xffff // jne 0x18460 <peak_i8+0x60>
+	LONG $0xfdb7850f; WORD $0xffff // jne 0x18730 <peak_i8+0x60>
 	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
 	LONG $0x481dd162; WORD $0xe5fe // vpaddd zmm4, zmm12, zmm13
 	LONG $0x482dd162; WORD $0xf3fe // vpaddd zmm6, zmm10, zmm11
@@ -6065,7 +6185,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4875f162; WORD $0xccfe // vpaddd zmm1, zmm1, zmm4
 	LONG $0x487df162; WORD $0xc1fe // vpaddd zmm0, zmm0, zmm1
 	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	WORD $0x04eb // jmp 0x186f7 <peak_i8+0x2f7>
+	WORD $0x04eb // jmp 0x189c7 <peak_i8+0x2f7>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x0be6c148 // shl rsi, 0xb
 	LONG $0x487cf162; WORD $0x0711 // vmovups zmmword ptr [rdi], zmm0
@@ -6074,7 +6194,6 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x0fcccccccccccccc; QUAD $0x0f3c010204000000
@@ -6099,9 +6218,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x01f1d9c5b5a6998d; QUAD $0x81766a5d4f3f2d18
 	QUAD $0x0ff1d9c5b5a6998d; QUAD $0x0fcc000200050007
 	QUAD $0x100f0f0f0f0f0f0f; QUAD $0x3010101010101010
-	QUAD $0x0330303030303030; QUAD $0x0403030303030303
-	QUAD $0xcc04040404040404; QUAD $0xcccccccccccccccc
-	LONG $0xcccccccc; WORD $0xcccc; BYTE $0xcc
+	QUAD $0x0c30303030303030; QUAD $0x030c0c0c0c0c0c0c
+	QUAD $0x0403030303030303; QUAD $0x3f04040404040404
+	LONG $0x3f3f3f3f; WORD $0x3f3f; BYTE $0x3f
 
 // func q8_0_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
 TEXT ·q8_0_avx512(SB), 0, $0-48
@@ -6188,7 +6307,7 @@ TEXT ·q5_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+19200(SB)
+	CALL ·panel_avx512<>+19552(SB)
 	RET
 
 // func q6_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6199,7 +6318,7 @@ TEXT ·q6_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+22688(SB)
+	CALL ·panel_avx512<>+23408(SB)
 	RET
 
 // func q2_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6210,7 +6329,7 @@ TEXT ·q2_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+26272(SB)
+	CALL ·panel_avx512<>+26992(SB)
 	RET
 
 // func q3_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6221,7 +6340,7 @@ TEXT ·q3_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+29712(SB)
+	CALL ·panel_avx512<>+30432(SB)
 	RET
 
 // func quant_avx512(x, dst unsafe.Pointer, k, shape int)
@@ -6230,13 +6349,13 @@ TEXT ·quant_avx512(SB), 0, $0-32
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
-	CALL ·panel_avx512<>+33200(SB)
+	CALL ·panel_avx512<>+33920(SB)
 	RET
 
 // func dotPeak_avx512(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_avx512(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·panel_avx512<>+33792(SB)
+	CALL ·panel_avx512<>+34512(SB)
 	MOVQ AX, ret+16(FP)
 	RET

@@ -26,8 +26,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x3feac149 // shr r10, 0x3f
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
-	QUAD $0x00e90a052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xe90a] # 0x1e94c <peak_i8+0x2bc>
-	QUAD $0x00e8f90d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0xe8f9] # 0x1e944 <peak_i8+0x2b4>
+	QUAD $0x00f34a052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xf34a] # 0x1f38c <peak_i8+0x2ec>
+	QUAD $0x00f3390d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0xf339] # 0x1f384 <peak_i8+0x2e4>
 	QUAD $0x000000008d148d48 // lea rdx, [4*rcx]
 	LONG $0xf1b60f45 // movzx r14d, r9b
 	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
@@ -764,8 +764,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	QUAD $0x00d989052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xd989] # 0x1e94e <peak_i8+0x2be>
-	QUAD $0x00d96a0d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0xd96a] # 0x1e938 <peak_i8+0x2a8>
+	QUAD $0x00e3c9052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xe3c9] # 0x1f38e <peak_i8+0x2ee>
+	QUAD $0x00e3aa0d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0xe3aa] # 0x1f378 <peak_i8+0x2d8>
 	LONG $0xd9b60f41 // movzx ebx, r9b
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
@@ -1566,7 +1566,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	QUAD $0x00c91305587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0xc913] # 0x1e938 <peak_i8+0x2a8>
+	QUAD $0x00d35305587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0xd353] # 0x1f378 <peak_i8+0x2d8>
 	LONG $0xd9b60f45 // movzx r11d, r9b
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
@@ -2403,9 +2403,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x3feec148 // shr rsi, 0x3f
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
-	QUAD $0x00b81e052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xb81e] # 0x1e950 <peak_i8+0x2c0>
-	QUAD $0x00b8250d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0xb825] # 0x1e960 <peak_i8+0x2d0>
-	QUAD $0x00b82415597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0xb824] # 0x1e968 <peak_i8+0x2d8>
+	QUAD $0x00c25e052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xc25e] # 0x1f390 <peak_i8+0x2f0>
+	QUAD $0x00c2650d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0xc265] # 0x1f3a0 <peak_i8+0x300>
+	QUAD $0x00c26415597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0xc264] # 0x1f3a8 <peak_i8+0x308>
 	LONG $0xf1b60f45 // movzx r14d, r9b
 	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
 	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
@@ -3445,8 +3445,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x15ee8e0f; WORD $0x0000 // jle 0x15c4a <pq_q5_1+0x161a>
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
-	QUAD $0x00a2f505597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0xa2f5] # 0x1e960 <peak_i8+0x2d0>
-	QUAD $0x00a2f40d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0xa2f4] # 0x1e968 <peak_i8+0x2d8>
+	QUAD $0x00ad3505597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0xad35] # 0x1f3a0 <peak_i8+0x300>
+	QUAD $0x00ad340d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0xad34] # 0x1f3a8 <peak_i8+0x308>
 	LONG $0xf1b60f45 // movzx r14d, r9b
 	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
 	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
@@ -4526,9 +4526,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	QUAD $0x008cad052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x8cad] # 0x1e952 <peak_i8+0x2c2>
-	QUAD $0x008ca60d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x8ca6] # 0x1e954 <peak_i8+0x2c4>
-	QUAD $0x008c59155a7de2c4; BYTE $0x00 // vbroadcasti128 ymm2, xmmword ptr [rip + 0x8c59] # ymm2 = mem[0,1,0,1]
+	QUAD $0x0096ed052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x96ed] # 0x1f392 <peak_i8+0x2f2>
+	QUAD $0x0096e60d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x96e6] # 0x1f394 <peak_i8+0x2f4>
+	QUAD $0x009699155a7de2c4; BYTE $0x00 // vbroadcasti128 ymm2, xmmword ptr [rip + 0x9699] # ymm2 = mem[0,1,0,1]
 	LONG $0xd9b60f45 // movzx r11d, r9b
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
@@ -5377,909 +5377,1105 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 
 	// pq_q4_k: +28192
 	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x70ec8348 // sub rsp, 0x70
-	WORD $0x894d; BYTE $0xcf // mov r15, r9
-	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
-	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x244c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r9
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x12428e0f; WORD $0x0000 // jle 0x18098 <pq_q4_k+0x1278>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
-	QUAD $0x007ad405587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x7ad4] # 0x1e938 <peak_i8+0x2a8>
-	WORD $0x894d; BYTE $0xc1 // mov r9, r8
-	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
+	LONG $0xc0e48348 // and rsp, -0x40
+	LONG $0x80ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x180
+	QUAD $0x000000b0248c894c // mov qword ptr [rsp + 0xb0], r9
+	LONG $0x10f9c149 // sar r9, 0x10
+	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	LONG $0x24548948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdx
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x17358e0f; WORD $0x0000 // jle 0x18596 <pq_q4_k+0x1776>
+	QUAD $0x000000b024848b48 // mov rax, qword ptr [rsp + 0xb0]
+	QUAD $0x00854e05197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x854e] # 0x1f3c0 <peak_i8+0x320>
+	QUAD $0x00853515597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0x8535] # 0x1f3b0 <peak_i8+0x310>
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
 	WORD $0xc189 // mov ecx, eax
 	WORD $0xe9c1; BYTE $0x09 // shr ecx, 0x9
-	LONG $0xd8b60f44 // movzx r11d, al
+	WORD $0xb60f; BYTE $0xd0 // movzx edx, al
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0xe183; BYTE $0x03 // and ecx, 0x3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
 	LONG $0xc0490f49 // cmovns rax, r8
-	LONG $0x244c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rcx
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	QUAD $0x000000d0248c8948 // mov qword ptr [rsp + 0xd0], rcx
+	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
 	LONG $0x03e8c148 // shr rax, 0x3
-	LONG $0x40c06948; WORD $0x0009; BYTE $0x00 // imul rax, rax, 0x940
-	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	QUAD $0x000120248429fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x120], ymm0
+	QUAD $0x0084f705597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x84f7] # 0x1f3b8 <peak_i8+0x318>
+	LONG $0x08e0c148 // shl rax, 0x8
+	LONG $0xc0048d48 // lea rax, [rax + 8*rax]
+	QUAD $0x000000e024848948 // mov qword ptr [rsp + 0xe0], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
+	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	QUAD $0x000000c824848948 // mov qword ptr [rsp + 0xc8], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24548948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdx
-	WORD $0x8948; BYTE $0xca // mov rdx, rcx
-	LONG $0x04e2c148 // shl rdx, 0x4
-	LONG $0x24548948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rdx
+	QUAD $0x000000e824b48948 // mov qword ptr [rsp + 0xe8], rsi
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x04e6c148 // shl rsi, 0x4
+	QUAD $0x00010024847ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x100], ymm0
+	QUAD $0x000000d824b48948 // mov qword ptr [rsp + 0xd8], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
+	QUAD $0x000000c024848948 // mov qword ptr [rsp + 0xc0], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x3aeb // jmp 0x16f20 <pq_q4_k+0x100>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x0811fcc5 // vmovups ymmword ptr [rax], ymm1
-	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0x24548b48; BYTE $0x58 // mov rdx, qword ptr [rsp + 0x58]
-	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
-	LONG $0x24448348; WORD $0x4020 // add qword ptr [rsp + 0x20], 0x40
-	LONG $0x24140148 // add qword ptr [rsp], rdx
-	LONG $0xff798d4c // lea r15, [rcx - 0x1]
-	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x11788e0f; WORD $0x0000 // jle 0x18098 <pq_q4_k+0x1278>
-	QUAD $0x00000100282444f7 // test dword ptr [rsp + 0x28], 0x100
-	LONG $0x247c894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r15
-	LONG $0x035d850f; WORD $0x0000 // jne 0x17290 <pq_q4_k+0x470>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x0b94840f; WORD $0x0000 // je 0x17ad5 <pq_q4_k+0xcb5>
-	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x0e83850f; WORD $0x0000 // jne 0x17dcd <pq_q4_k+0xfad>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x112a8e0f; WORD $0x0000 // jle 0x1807d <pq_q4_k+0x125d>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0xff002548; WORD $0xffff // and rax, -0x100
-	WORD $0x1feb // jmp 0x16f91 <pq_q4_k+0x171>
+	QUAD $0x000000b824848948 // mov qword ptr [rsp + 0xb8], rax
+	WORD $0x3ceb // jmp 0x16f6e <pq_q4_k+0x14e>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x10f48e0f; WORD $0x0000 // jle 0x18085 <pq_q4_k+0x1265>
-	LONG $0x137de2c4; BYTE $0x1e // vcvtph2ps ymm3, xmmword ptr [rsi]
-	LONG $0x137de2c4; WORD $0x2066 // vcvtph2ps ymm4, xmmword ptr [rsi + 0x20]
-	LONG $0x137de2c4; WORD $0x106e // vcvtph2ps ymm5, xmmword ptr [rsi + 0x10]
-	LONG $0x137de2c4; WORD $0x3076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x30]
-	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	WORD $0x1feb // jmp 0x16fd0 <pq_q4_k+0x1b0>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0xff41; BYTE $0xc2 // inc r10d
-	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	WORD $0xb074 // je 0x16f80 <pq_q4_k+0x160>
-	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0xd231 // xor edx, edx
-	LONG $0x00022ce9; BYTE $0x00 // jmp 0x17209 <pq_q4_k+0x3e9>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x217de2c4; WORD $0x163c // vpmovsxbd ymm7, qword ptr [rsi + rdx]
-	LONG $0x217d62c4; WORD $0x1644; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rsi + rdx + 0x10]
-	LONG $0xdb7d41c4; BYTE $0x17 // vpand ymm10, ymm0, ymmword ptr [r15]
-	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x6f7e41c4; BYTE $0x17 // vmovdqu ymm10, ymmword ptr [r15]
-	LONG $0x587d62c4; WORD $0x105f // vpbroadcastd ymm11, dword ptr [rdi + 0x10]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xff59e4c5 // vmulps ymm7, ymm3, ymm7
-	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0xdb7d41c4; WORD $0x4057 // vpand ymm10, ymm0, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x045f // vpbroadcastd ymm11, dword ptr [rdi + 0x4]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x6f7e41c4; WORD $0x4057 // vmovdqu ymm10, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x145f // vpbroadcastd ymm11, dword ptr [rdi + 0x14]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x00008097db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x085f // vpbroadcastd ymm11, dword ptr [rdi + 0x8]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000080976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x185f // vpbroadcastd ymm11, dword ptr [rdi + 0x18]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x0000c097db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c5f // vpbroadcastd ymm11, dword ptr [rdi + 0xc]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x0000c0976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
-	LONG $0x4f107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rdi + 0x24]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
-	LONG $0x187de2c4; WORD $0x207f // vbroadcastss ymm7, dword ptr [rdi + 0x20]
-	LONG $0x217d62c4; WORD $0x1644; BYTE $0x18 // vpmovsxbd ymm8, qword ptr [rsi + rdx + 0x18]
-	LONG $0xb835e2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm9, ymm7 # ymm1 = (ymm9 * ymm7) + ymm1
-	LONG $0x217de2c4; WORD $0x167c; BYTE $0x08 // vpmovsxbd ymm7, qword ptr [rsi + rdx + 0x8]
-	LONG $0xdb7d41c4; WORD $0x2056 // vpand ymm10, ymm0, ymmword ptr [r14 + 0x20]
-	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x6f7e41c4; WORD $0x2056 // vmovdqu ymm10, ymmword ptr [r14 + 0x20]
-	LONG $0x587d62c4; WORD $0x105f // vpbroadcastd ymm11, dword ptr [rdi + 0x10]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xff59d4c5 // vmulps ymm7, ymm5, ymm7
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0xdb7d41c4; WORD $0x6056 // vpand ymm10, ymm0, ymmword ptr [r14 + 0x60]
-	LONG $0x587d62c4; WORD $0x045f // vpbroadcastd ymm11, dword ptr [rdi + 0x4]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x6f7e41c4; WORD $0x6056 // vmovdqu ymm10, ymmword ptr [r14 + 0x60]
-	LONG $0x587d62c4; WORD $0x145f // vpbroadcastd ymm11, dword ptr [rdi + 0x14]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x0000a096db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r14 + 0xa0]
-	LONG $0x587d62c4; WORD $0x085f // vpbroadcastd ymm11, dword ptr [rdi + 0x8]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x0000a0966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0xa0]
-	LONG $0x587d62c4; WORD $0x185f // vpbroadcastd ymm11, dword ptr [rdi + 0x18]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x0000e096db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r14 + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c5f // vpbroadcastd ymm11, dword ptr [rdi + 0xc]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x0000e0966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
-	LONG $0x4f107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rdi + 0x24]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
-	LONG $0x187d62c4; WORD $0x2047 // vbroadcastss ymm8, dword ptr [rdi + 0x20]
-	LONG $0x30c78348 // add rdi, 0x30
-	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfdb7840f; WORD $0xffff // je 0x16fc0 <pq_q4_k+0x1a0>
-	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
-	LONG $0x08e7c149 // shl r15, 0x8
-	LONG $0x39348d4e // lea r14, [rcx + r15]
-	QUAD $0x0000010039bc8d4e // lea r15, [rcx + r15 + 0x100]
-	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	LONG $0xfdbb830f; WORD $0xffff // jae 0x16fe0 <pq_q4_k+0x1c0>
-	WORD $0xc589 // mov ebp, eax
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8941; BYTE $0xc7 // mov r15d, eax
-	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	LONG $0xc7b70f41 // movzx eax, r15w
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894d; BYTE $0xcc // mov r12, r9
-	LONG $0x00c78141; WORD $0x0001; BYTE $0x00 // add r15d, 0x100
-	WORD $0x8941; BYTE $0xed // mov r13d, ebp
-	LONG $0x3fe58341 // and r13d, 0x3f
-	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0x2949; BYTE $0xc4 // sub r12, rax
-	LONG $0x06e5c141 // shl r13d, 0x6
-	LONG $0x00818d49; WORD $0x0001; BYTE $0x00 // lea rax, [r9 + 0x100]
-	QUAD $0x004000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x4000]
-	QUAD $0x005000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x5000]
-	QUAD $0x006000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x6000]
-	QUAD $0x007000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x7000]
-	WORD $0x394d; BYTE $0xf1 // cmp r9, r14
-	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	WORD $0xa572 // jb 0x17230 <pq_q4_k+0x410>
-	LONG $0xfffd50e9; BYTE $0xff // jmp 0x16fe0 <pq_q4_k+0x1c0>
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x172b5 <pq_q4_k+0x495>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc49840f; WORD $0xffff // je 0x16efe <pq_q4_k+0xde>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x03728e0f; WORD $0x0000 // jle 0x17630 <pq_q4_k+0x810>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
-	WORD $0x894d; BYTE $0xe2 // mov r10, r12
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x04e2c149 // shl r10, 0x4
-	LONG $0x05e5c149 // shl r13, 0x5
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
+	QUAD $0x000000e024b48b48 // mov rsi, qword ptr [rsp + 0xe0]
+	QUAD $0x000000f0248c8b48 // mov rcx, qword ptr [rsp + 0xf0]
+	LONG $0x24448348; WORD $0x4030 // add qword ptr [rsp + 0x30], 0x40
+	LONG $0x24740148; BYTE $0x10 // add qword ptr [rsp + 0x10], rsi
+	LONG $0xff498d4c // lea r9, [rcx - 0x1]
+	LONG $0x01f98348 // cmp rcx, 0x1
+	LONG $0x16288e0f; WORD $0x0000 // jle 0x18596 <pq_q4_k+0x1776>
+	QUAD $0x00000000b02484f7; WORD $0x0001; BYTE $0x00 // test dword ptr [rsp + 0xb0], 0x100
+	QUAD $0x000000f0248c894c // mov qword ptr [rsp + 0xf0], r9
+	LONG $0x0469850f; WORD $0x0000 // jne 0x173f0 <pq_q4_k+0x5d0>
+	QUAD $0x000000d024848b48 // mov rax, qword ptr [rsp + 0xd0]
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0e3d840f; WORD $0x0000 // je 0x17dd5 <pq_q4_k+0xfb5>
+	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
+	LONG $0x1218850f; WORD $0x0000 // jne 0x181b9 <pq_q4_k+0x1399>
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x15c38e0f; WORD $0x0000 // jle 0x1856d <pq_q4_k+0x174d>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0x137da2c4; WORD $0x162c // vcvtph2ps ymm5, xmmword ptr [rsi + r10]
-	LONG $0x137da2c4; WORD $0x1674; BYTE $0x20 // vcvtph2ps ymm6, xmmword ptr [rsi + r10 + 0x20]
-	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0xc031 // xor eax, eax
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	WORD $0x894d; BYTE $0xc2 // mov r10, r8
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	WORD $0x1beb // jmp 0x16fe9 <pq_q4_k+0x1c9>
+	WORD $0x9066 // nop
+	QUAD $0x000000f824948b48 // mov rdx, qword ptr [rsp + 0xf8]
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xf84a8d48 // lea rcx, [rdx - 0x8]
+	LONG $0x08fa8348 // cmp rdx, 0x8
+	LONG $0x158c8e0f; WORD $0x0000 // jle 0x18575 <pq_q4_k+0x1755>
+	LONG $0x137dc2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [r8]
+	LONG $0x137dc2c4; WORD $0x2070 // vcvtph2ps ymm6, xmmword ptr [r8 + 0x20]
+	LONG $0x137dc2c4; WORD $0x1078 // vcvtph2ps ymm7, xmmword ptr [r8 + 0x10]
+	LONG $0x137d42c4; WORD $0x3040 // vcvtph2ps ymm8, xmmword ptr [r8 + 0x30]
+	LONG $0x00808d49; WORD $0x0001; BYTE $0x00 // lea rax, [r8 + 0x100]
+	QUAD $0x000000f8248c8948 // mov qword ptr [rsp + 0xf8], rcx
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x1ceb // jmp 0x1702f <pq_q4_k+0x20f>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x3e348d4e // lea r14, [rsi + r15]
-	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	LONG $0x02000548; WORD $0x0000 // add rax, 0x200
+	LONG $0x04f98348 // cmp rcx, 0x4
+	WORD $0xa174 // je 0x16fd0 <pq_q4_k+0x1b0>
+	LONG $0x03f98348 // cmp rcx, 0x3
+	LONG $0x00a7850f; WORD $0x0000 // jne 0x170e0 <pq_q4_k+0x2c0>
+	LONG $0x6f7e41c4; WORD $0x4048 // vmovdqu ymm9, ymmword ptr [r8 + 0x40]
+	QUAD $0x000080906f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r8 + 0x80]
+	QUAD $0x00012024846ffdc5; BYTE $0x00 // vmovdqa ymm0, ymmword ptr [rsp + 0x120]
+	QUAD $0x000100248c6ffdc5; BYTE $0x00 // vmovdqa ymm1, ymmword ptr [rsp + 0x100]
+	QUAD $0x0000c0986f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r8 + 0xc0]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x722dc1c4; WORD $0x02d3 // vpsrld ymm10, ymm11, 0x2
+	LONG $0xd2db2dc5 // vpand ymm10, ymm10, ymm2
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x4c7f7dc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm9
+	LONG $0x6f7e41c4; WORD $0x6048 // vmovdqu ymm9, ymmword ptr [r8 + 0x60]
+	QUAD $0x0000a0906f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r8 + 0xa0]
+	QUAD $0x0000e0986f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r8 + 0xe0]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x722dc1c4; WORD $0x02d3 // vpsrld ymm10, ymm11, 0x2
+	LONG $0xd2db2dc5 // vpand ymm10, ymm10, ymm2
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	WORD $0x31eb // jmp 0x17104 <pq_q4_k+0x2e4>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0x06e2c148 // shl rdx, 0x6
+	QUAD $0x0082e00d597d62c4; BYTE $0x00 // vpbroadcastq ymm9, qword ptr [rip + 0x82e0] # 0x1f3d0 <peak_i8+0x330>
+	LONG $0xdb3541c4; WORD $0x1054; BYTE $0x40 // vpand ymm10, ymm9, ymmword ptr [r8 + rdx + 0x40]
+	LONG $0x547f7dc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm10
+	LONG $0xdb3541c4; WORD $0x104c; BYTE $0x60 // vpand ymm9, ymm9, ymmword ptr [r8 + rdx + 0x60]
 	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
-	LONG $0x05e1c149 // shl r9, 0x5
-	LONG $0x08e2c148 // shl rdx, 0x8
+	LONG $0x4c7f7dc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm9
+	LONG $0x000250e9; BYTE $0x00 // jmp 0x17363 <pq_q4_k+0x543>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x05e2c148 // shl rdx, 0x5
+	WORD $0x0149; BYTE $0xc6 // add r14, rax
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x217d82c4; WORD $0x0e3c // vpmovsxbd ymm7, qword ptr [r14 + r9]
-	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	LONG $0xd75b7cc5 // vcvtdq2ps ymm10, ymm7
-	LONG $0x217d82c4; WORD $0x0e7c; BYTE $0x10 // vpmovsxbd ymm7, qword ptr [r14 + r9 + 0x10]
-	LONG $0xdb7d21c4; WORD $0x2a2c // vpand ymm13, ymm0, ymmword ptr [rdx + r13]
+	LONG $0x217d62c4; WORD $0x144c; BYTE $0x40 // vpmovsxbd ymm9, qword ptr [rsp + rdx + 0x40]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0x5b7c41c4; BYTE $0xd1 // vcvtdq2ps ymm10, ymm9
+	LONG $0x217d62c4; WORD $0x144c; BYTE $0x50 // vpmovsxbd ymm9, qword ptr [rsp + rdx + 0x50]
+	LONG $0x587d62c4; BYTE $0x37 // vpbroadcastd ymm14, dword ptr [rdi]
 	LONG $0xd5592cc5 // vmulps ymm10, ymm10, ymm5
-	LONG $0xdf5b7cc5 // vcvtdq2ps ymm11, ymm7
-	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
-	LONG $0x501562c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm13, ymm7
-	LONG $0x587de2c4; WORD $0x207f // vpbroadcastd ymm7, dword ptr [rdi + 0x20]
-	LONG $0x501562c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm13, ymm7
-	LONG $0x587de2c4; WORD $0x407f // vpbroadcastd ymm7, dword ptr [rdi + 0x40]
-	LONG $0x501562c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm13, ymm7
-	LONG $0x587d62c4; WORD $0x6077 // vpbroadcastd ymm14, dword ptr [rdi + 0x60]
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
-	LONG $0x6f7e21c4; WORD $0x2a2c // vmovdqu ymm13, ymmword ptr [rdx + r13]
+	LONG $0x5b7c41c4; BYTE $0xd9 // vcvtdq2ps ymm11, ymm9
+	QUAD $0x00821f0d587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rip + 0x821f] # 0x1f378 <peak_i8+0x2d8>
+	LONG $0xdb3541c4; BYTE $0x2f // vpand ymm13, ymm9, ymmword ptr [r15]
+	LONG $0xde5924c5 // vmulps ymm11, ymm11, ymm6
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x2f // vmovdqu ymm13, ymmword ptr [r15]
 	LONG $0x587d62c4; WORD $0x1077 // vpbroadcastd ymm14, dword ptr [rdi + 0x10]
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x3077 // vpbroadcastd ymm14, dword ptr [rdi + 0x30]
-	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x5077 // vpbroadcastd ymm14, dword ptr [rdi + 0x50]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x7077 // vpbroadcastd ymm14, dword ptr [rdi + 0x70]
-	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
-	LONG $0xdb7d21c4; WORD $0x2a6c; BYTE $0x40 // vpand ymm13, ymm0, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xdb3541c4; WORD $0x406f // vpand ymm13, ymm9, ymmword ptr [r15 + 0x40]
 	LONG $0x587d62c4; WORD $0x0477 // vpbroadcastd ymm14, dword ptr [rdi + 0x4]
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x2477 // vpbroadcastd ymm14, dword ptr [rdi + 0x24]
-	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x4477 // vpbroadcastd ymm14, dword ptr [rdi + 0x44]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x6477 // vpbroadcastd ymm14, dword ptr [rdi + 0x64]
-	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
-	LONG $0x6f7e21c4; WORD $0x2a6c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x6f7e41c4; WORD $0x406f // vmovdqu ymm13, ymmword ptr [r15 + 0x40]
 	LONG $0x587d62c4; WORD $0x1477 // vpbroadcastd ymm14, dword ptr [rdi + 0x14]
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x3477 // vpbroadcastd ymm14, dword ptr [rdi + 0x34]
-	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x5477 // vpbroadcastd ymm14, dword ptr [rdi + 0x54]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x7477 // vpbroadcastd ymm14, dword ptr [rdi + 0x74]
-	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
-	QUAD $0x00802aacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rdx + r13 + 0x80]
+	QUAD $0x000080afdb3541c4; BYTE $0x00 // vpand ymm13, ymm9, ymmword ptr [r15 + 0x80]
 	LONG $0x587d62c4; WORD $0x0877 // vpbroadcastd ymm14, dword ptr [rdi + 0x8]
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x2877 // vpbroadcastd ymm14, dword ptr [rdi + 0x28]
-	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x4877 // vpbroadcastd ymm14, dword ptr [rdi + 0x48]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x6877 // vpbroadcastd ymm14, dword ptr [rdi + 0x68]
-	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
-	QUAD $0x00802aac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rdx + r13 + 0x80]
+	QUAD $0x000080af6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r15 + 0x80]
 	LONG $0x587d62c4; WORD $0x1877 // vpbroadcastd ymm14, dword ptr [rdi + 0x18]
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x3877 // vpbroadcastd ymm14, dword ptr [rdi + 0x38]
-	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x5877 // vpbroadcastd ymm14, dword ptr [rdi + 0x58]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x7877 // vpbroadcastd ymm14, dword ptr [rdi + 0x78]
-	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
-	QUAD $0x00c02aacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rdx + r13 + 0xc0]
+	QUAD $0x0000c0afdb3541c4; BYTE $0x00 // vpand ymm13, ymm9, ymmword ptr [r15 + 0xc0]
 	LONG $0x587d62c4; WORD $0x0c77 // vpbroadcastd ymm14, dword ptr [rdi + 0xc]
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x2c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x2c]
-	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x4c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x4c]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x6c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x6c]
-	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
-	QUAD $0x00c02aac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rdx + r13 + 0xc0]
+	QUAD $0x0000c0af6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r15 + 0xc0]
 	LONG $0x587d62c4; WORD $0x1c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x1c]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x3c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x3c]
-	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x5c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x5c]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x592c41c4; BYTE $0xc9 // vmulps ymm9, ymm10, ymm9
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x7c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x7c]
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x592c41c4; BYTE $0xc0 // vmulps ymm8, ymm10, ymm8
-	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
-	LONG $0xf65924c5 // vmulps ymm14, ymm11, ymm6
-	LONG $0x5b7c41c4; BYTE $0xdc // vcvtdq2ps ymm11, ymm12
-	QUAD $0x00000120a7107ac5 // vmovss xmm12, dword ptr [rdi + 0x120]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0x592c41c4; BYTE $0xdb // vmulps ymm11, ymm10, ymm11
-	LONG $0xff59acc5 // vmulps ymm7, ymm10, ymm7
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x592c41c4; BYTE $0xd4 // vmulps ymm10, ymm10, ymm12
+	LONG $0x67107ac5; BYTE $0x24 // vmovss xmm12, dword ptr [rdi + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
 	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
-	LONG $0xac0d42c4; BYTE $0xe3 // vfnmadd213ps ymm12, ymm14, ymm11 # ymm12 = -(ymm14 * ymm12) + ymm11
-	QUAD $0x0001009f187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rdi + 0x100]
-	LONG $0xb81dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm12, ymm11 # ymm4 = (ymm12 * ymm11) + ymm4
-	QUAD $0x000001249f107ac5 // vmovss xmm11, dword ptr [rdi + 0x124]
+	LONG $0xac2542c4; BYTE $0xe2 // vfnmadd213ps ymm12, ymm11, ymm10 # ymm12 = -(ymm11 * ymm12) + ymm10
+	LONG $0x187d62c4; WORD $0x2057 // vbroadcastss ymm10, dword ptr [rdi + 0x20]
+	LONG $0x217d62c4; WORD $0x145c; BYTE $0x58 // vpmovsxbd ymm11, qword ptr [rsp + rdx + 0x58]
+	LONG $0xb81dc2c4; BYTE $0xda // vfmadd231ps ymm3, ymm12, ymm10 # ymm3 = (ymm12 * ymm10) + ymm3
+	LONG $0x217d62c4; WORD $0x1454; BYTE $0x48 // vpmovsxbd ymm10, qword ptr [rsp + rdx + 0x48]
+	LONG $0xdb3541c4; WORD $0x206e // vpand ymm13, ymm9, ymmword ptr [r14 + 0x20]
+	LONG $0x587d62c4; BYTE $0x37 // vpbroadcastd ymm14, dword ptr [rdi]
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; WORD $0x206e // vmovdqu ymm13, ymmword ptr [r14 + 0x20]
+	LONG $0x587d62c4; WORD $0x1077 // vpbroadcastd ymm14, dword ptr [rdi + 0x10]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0xdb3541c4; WORD $0x606e // vpand ymm13, ymm9, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x0477 // vpbroadcastd ymm14, dword ptr [rdi + 0x4]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; WORD $0x606e // vmovdqu ymm13, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x1477 // vpbroadcastd ymm14, dword ptr [rdi + 0x14]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	QUAD $0x0000a0aedb3541c4; BYTE $0x00 // vpand ymm13, ymm9, ymmword ptr [r14 + 0xa0]
+	LONG $0x587d62c4; WORD $0x0877 // vpbroadcastd ymm14, dword ptr [rdi + 0x8]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	QUAD $0x0000a0ae6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r14 + 0xa0]
+	LONG $0x587d62c4; WORD $0x1877 // vpbroadcastd ymm14, dword ptr [rdi + 0x18]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	QUAD $0x0000e0aedb3541c4; BYTE $0x00 // vpand ymm13, ymm9, ymmword ptr [r14 + 0xe0]
+	LONG $0x587de2c4; WORD $0x0c47 // vpbroadcastd ymm0, dword ptr [rdi + 0xc]
+	LONG $0x501562c4; BYTE $0xe0 // {vex} vpdpbusd ymm12, ymm13, ymm0
+	QUAD $0x0000e0ae6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r14 + 0xe0]
+	LONG $0x587de2c4; WORD $0x1c47 // vpbroadcastd ymm0, dword ptr [rdi + 0x1c]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xc9 // vpand ymm9, ymm13, ymm9
+	LONG $0x503562c4; BYTE $0xe0 // {vex} vpdpbusd ymm12, ymm9, ymm0
+	LONG $0x593cc1c4; BYTE $0xc3 // vmulps ymm0, ymm8, ymm11
+	LONG $0xcf592cc5 // vmulps ymm9, ymm10, ymm7
+	LONG $0x5b7c41c4; BYTE $0xdc // vcvtdq2ps ymm11, ymm12
+	LONG $0x593441c4; BYTE $0xcb // vmulps ymm9, ymm9, ymm11
+	LONG $0x5f107ac5; BYTE $0x24 // vmovss xmm11, dword ptr [rdi + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
 	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
-	LONG $0xac0d42c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm14, ymm9 # ymm11 = -(ymm14 * ymm11) + ymm9
-	QUAD $0x0001048f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x104]
-	LONG $0xb825c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm11, ymm9 # ymm3 = (ymm11 * ymm9) + ymm3
-	QUAD $0x000001288f107ac5 // vmovss xmm9, dword ptr [rdi + 0x128]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac0d42c4; BYTE $0xc8 // vfnmadd213ps ymm9, ymm14, ymm8 # ymm9 = -(ymm14 * ymm9) + ymm8
-	QUAD $0x00010887187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rdi + 0x108]
-	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
-	QUAD $0x0000012c87107ac5 // vmovss xmm8, dword ptr [rdi + 0x12c]
-	QUAD $0x00010c8f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x10c]
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
-	LONG $0xac0d62c4; BYTE $0xc7 // vfnmadd213ps ymm8, ymm14, ymm7 # ymm8 = -(ymm14 * ymm8) + ymm7
-	LONG $0xb83dc2c4; BYTE $0xc9 // vfmadd231ps ymm1, ymm8, ymm9 # ymm1 = (ymm8 * ymm9) + ymm1
+	LONG $0xac7d42c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm0, ymm9 # ymm11 = -(ymm0 * ymm11) + ymm9
+	LONG $0x187de2c4; WORD $0x2047 // vbroadcastss ymm0, dword ptr [rdi + 0x20]
+	LONG $0x30c78348 // add rdi, 0x30
+	LONG $0xb825e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm11, ymm0 # ymm4 = (ymm11 * ymm0) + ymm4
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfd25850f; WORD $0xffff // jne 0x17320 <pq_q4_k+0x500>
-	WORD $0xc0ff // inc eax
-	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfd03850f; WORD $0xffff // jne 0x17310 <pq_q4_k+0x4f0>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfcd28f0f; WORD $0xffff // jg 0x172f0 <pq_q4_k+0x4d0>
-	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x2875 // jne 0x17650 <pq_q4_k+0x830>
-	LONG $0xfffc73e9; BYTE $0xff // jmp 0x172a0 <pq_q4_k+0x480>
+	LONG $0xfcbd840f; WORD $0xffff // je 0x17020 <pq_q4_k+0x200>
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0x08e6c149 // shl r14, 0x8
+	QUAD $0x0000010006bc8d4d // lea r15, [r14 + rax + 0x100]
+	WORD $0x394d; BYTE $0xfa // cmp r10, r15
+	LONG $0xfda5830f; WORD $0xffff // jae 0x17120 <pq_q4_k+0x300>
+	WORD $0x8945; BYTE $0xd4 // mov r12d, r10d
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8945; BYTE $0xd5 // mov r13d, r10d
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xcdb70f45 // movzx r9d, r13w
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8945; BYTE $0xe3 // mov r11d, r12d
+	LONG $0x3fe38341 // and r11d, 0x3f
+	LONG $0xffe18141; WORD $0x003f; BYTE $0x00 // and r9d, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	LONG $0x06e3c141 // shl r11d, 0x6
+	WORD $0x294c; BYTE $0xce // sub rsi, r9
+	QUAD $0x004000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x4000]
+	QUAD $0x005000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x5000]
+	QUAD $0x006000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x6000]
+	QUAD $0x007000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x7000]
+	WORD $0x394d; BYTE $0xfa // cmp r10, r15
+	WORD $0xa672 // jb 0x17390 <pq_q4_k+0x570>
+	LONG $0xfffd31e9; BYTE $0xff // jmp 0x17120 <pq_q4_k+0x300>
+	BYTE $0x90 // nop
+	WORD $0xb541; BYTE $0x01 // mov r13b, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	WORD $0x1eeb // jmp 0x17416 <pq_q4_k+0x5f6>
+	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x05e5c149 // shl r13, 0x5
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfc50840f; WORD $0xffff // je 0x172a0 <pq_q4_k+0x480>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x283c8d4e // lea r15, [rax + r13]
-	LONG $0x117cc1c4; BYTE $0x27 // vmovups ymmword ptr [r15], ymm4
-	LONG $0x02fb8341 // cmp r11d, 0x2
-	LONG $0xfc38820f; WORD $0xffff // jb 0x172a0 <pq_q4_k+0x480>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x117cc1c4; WORD $0x871c // vmovups ymmword ptr [r15 + 4*rax], ymm3
-	LONG $0x03fb8341 // cmp r11d, 0x3
-	LONG $0xfc23820f; WORD $0xffff // jb 0x172a0 <pq_q4_k+0x480>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x117cc1c4; WORD $0xc714 // vmovups ymmword ptr [r15 + 8*rax], ymm2
-	LONG $0x04fb8341 // cmp r11d, 0x4
-	LONG $0xfc0e820f; WORD $0xffff // jb 0x172a0 <pq_q4_k+0x480>
-	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
-	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xfbf9820f; WORD $0xffff // jb 0x172a0 <pq_q4_k+0x480>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x03c18e0f; WORD $0x0000 // jle 0x17a71 <pq_q4_k+0xc51>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
+	LONG $0x01c5f641 // test r13b, 0x1
+	LONG $0x0000bd41; WORD $0x0000 // mov r13d, 0x0
+	LONG $0xfb2f840f; WORD $0xffff // je 0x16f45 <pq_q4_k+0x125>
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x04418e0f; WORD $0x0000 // jle 0x17860 <pq_q4_k+0xa40>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0xfc5c8d4a; BYTE $0x40 // lea rbx, [rsp + 8*r15 + 0x40]
+	WORD $0x894d; BYTE $0xfa // mov r10, r15
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
 	LONG $0x04e2c149 // shl r10, 0x4
-	LONG $0x03e4c149 // shl r12, 0x3
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x05e4c149 // shl r12, 0x5
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x137da2c4; WORD $0x172c // vcvtph2ps ymm5, xmmword ptr [rdi + r10]
-	LONG $0x137da2c4; WORD $0x1774; BYTE $0x20 // vcvtph2ps ymm6, xmmword ptr [rdi + r10 + 0x20]
-	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x27348d4e // lea r14, [rdi + r12]
-	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0xd231 // xor edx, edx
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x137da2c4; WORD $0x103c // vcvtph2ps ymm7, xmmword ptr [rax + r10]
+	LONG $0x137d22c4; WORD $0x1044; BYTE $0x20 // vcvtph2ps ymm8, xmmword ptr [rax + r10 + 0x20]
+	LONG $0x00808d4c; WORD $0x0001; BYTE $0x00 // lea r8, [rax + 0x100]
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x03f98348 // cmp rcx, 0x3
+	LONG $0x0096850f; WORD $0x0000 // jne 0x17510 <pq_q4_k+0x6f0>
+	LONG $0x486f7ec5; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [rax + 0x40]
+	QUAD $0x00000080906f7ec5 // vmovdqu ymm10, ymmword ptr [rax + 0x80]
+	QUAD $0x00012024846ffdc5; BYTE $0x00 // vmovdqa ymm0, ymmword ptr [rsp + 0x120]
+	QUAD $0x000100248c6ffdc5; BYTE $0x00 // vmovdqa ymm1, ymmword ptr [rsp + 0x100]
+	QUAD $0x000000c0986f7ec5 // vmovdqu ymm11, ymmword ptr [rax + 0xc0]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x722dc1c4; WORD $0x02d3 // vpsrld ymm10, ymm11, 0x2
+	LONG $0xd2db2dc5 // vpand ymm10, ymm10, ymm2
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x4c7f7dc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm9
+	LONG $0x486f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rax + 0x60]
+	QUAD $0x000000a0906f7ec5 // vmovdqu ymm10, ymmword ptr [rax + 0xa0]
+	QUAD $0x000000e0986f7ec5 // vmovdqu ymm11, ymmword ptr [rax + 0xe0]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x722dc1c4; WORD $0x02d3 // vpsrld ymm10, ymm11, 0x2
+	LONG $0xd2db2dc5 // vpand ymm10, ymm10, ymm2
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	WORD $0x24eb // jmp 0x17532 <pq_q4_k+0x712>
+	WORD $0x9066 // nop
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0x06e2c148 // shl rdx, 0x6
+	QUAD $0x007eb00d597d62c4; BYTE $0x00 // vpbroadcastq ymm9, qword ptr [rip + 0x7eb0] # 0x1f3d0 <peak_i8+0x330>
+	LONG $0x54db35c5; WORD $0x4010 // vpand ymm10, ymm9, ymmword ptr [rax + rdx + 0x40]
+	LONG $0x547f7dc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm10
+	LONG $0x4cdb35c5; WORD $0x6010 // vpand ymm9, ymm9, ymmword ptr [rax + rdx + 0x60]
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x4c7f7dc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm9
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
 	LONG $0x05e1c149 // shl r9, 0x5
 	LONG $0x08e2c148 // shl rdx, 0x8
-	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x217d82c4; WORD $0x0e3c // vpmovsxbd ymm7, qword ptr [r14 + r9]
-	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	LONG $0xd75b7cc5 // vcvtdq2ps ymm10, ymm7
-	LONG $0x217d82c4; WORD $0x0e7c; BYTE $0x10 // vpmovsxbd ymm7, qword ptr [r14 + r9 + 0x10]
-	LONG $0xdb7d21c4; WORD $0x2a2c // vpand ymm13, ymm0, ymmword ptr [rdx + r13]
-	LONG $0xd5592cc5 // vmulps ymm10, ymm10, ymm5
-	LONG $0xdf5b7cc5 // vcvtdq2ps ymm11, ymm7
-	QUAD $0x000080be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x80]
-	LONG $0x501562c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm13, ymm7
-	QUAD $0x0000a0be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xa0]
-	LONG $0x501562c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm13, ymm7
-	QUAD $0x0000c0be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xc0]
-	LONG $0x501562c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm13, ymm7
-	QUAD $0x0000e0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe0]
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
-	LONG $0x6f7e21c4; WORD $0x2a2c // vmovdqu ymm13, ymmword ptr [rdx + r13]
-	QUAD $0x000090b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x90]
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
-	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
-	QUAD $0x0000b0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xb0]
-	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
-	QUAD $0x0000d0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xd0]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
-	QUAD $0x0000f0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xf0]
-	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
-	LONG $0xdb7d21c4; WORD $0x2a6c; BYTE $0x40 // vpand ymm13, ymm0, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x000084b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x84]
-	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
-	QUAD $0x0000a4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xa4]
-	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
-	QUAD $0x0000c4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xc4]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
-	QUAD $0x0000e4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe4]
-	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
-	LONG $0x6f7e21c4; WORD $0x2a6c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x000094b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x94]
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
-	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
-	QUAD $0x0000b4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xb4]
-	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
-	QUAD $0x0000d4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xd4]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
-	QUAD $0x0000f4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xf4]
-	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
-	QUAD $0x00802aacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rdx + r13 + 0x80]
-	QUAD $0x000088b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x88]
-	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
-	QUAD $0x0000a8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xa8]
-	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
-	QUAD $0x0000c8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xc8]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
-	QUAD $0x0000e8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe8]
-	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
-	QUAD $0x00802aac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rdx + r13 + 0x80]
-	QUAD $0x000098b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x98]
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
-	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
-	QUAD $0x0000b8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xb8]
-	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
-	QUAD $0x0000d8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xd8]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
-	QUAD $0x0000f8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xf8]
-	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
-	QUAD $0x00c02aacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rdx + r13 + 0xc0]
-	QUAD $0x00008cb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x8c]
-	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
-	QUAD $0x0000acb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xac]
-	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
-	QUAD $0x0000ccb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xcc]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
-	QUAD $0x0000ecb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xec]
-	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
-	QUAD $0x00c02aac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rdx + r13 + 0xc0]
-	QUAD $0x00009cb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x9c]
+	QUAD $0x007e243d587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rip + 0x7e24] # 0x1f378 <peak_i8+0x2d8>
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x217d22c4; WORD $0x0b0c // vpmovsxbd ymm9, qword ptr [rbx + r9]
+	LONG $0x217d22c4; WORD $0x0b64; BYTE $0x10 // vpmovsxbd ymm12, qword ptr [rbx + r9 + 0x10]
+	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	LONG $0xdb05a1c4; WORD $0x2204 // vpand ymm0, ymm15, ymmword ptr [rdx + r12]
+	LONG $0x587d62c4; BYTE $0x16 // vpbroadcastd ymm10, dword ptr [rsi]
+	LONG $0x507d42c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm0, ymm10
+	LONG $0x587d62c4; WORD $0x2056 // vpbroadcastd ymm10, dword ptr [rsi + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
+	LONG $0x507d42c4; BYTE $0xea // {vex} vpdpbusd ymm13, ymm0, ymm10
+	LONG $0x587d62c4; WORD $0x4056 // vpbroadcastd ymm10, dword ptr [rsi + 0x40]
+	LONG $0x507d42c4; BYTE $0xda // {vex} vpdpbusd ymm11, ymm0, ymm10
+	LONG $0x587de2c4; WORD $0x604e // vpbroadcastd ymm1, dword ptr [rsi + 0x60]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	LONG $0x6f7ea1c4; WORD $0x2204 // vmovdqu ymm0, ymmword ptr [rdx + r12]
+	LONG $0x587de2c4; WORD $0x104e // vpbroadcastd ymm1, dword ptr [rsi + 0x10]
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	LONG $0xc0db85c5 // vpand ymm0, ymm15, ymm0
+	LONG $0x507d62c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x304e // vpbroadcastd ymm1, dword ptr [rsi + 0x30]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x504e // vpbroadcastd ymm1, dword ptr [rsi + 0x50]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x704e // vpbroadcastd ymm1, dword ptr [rsi + 0x70]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	LONG $0xdb05a1c4; WORD $0x2244; BYTE $0x40 // vpand ymm0, ymm15, ymmword ptr [rdx + r12 + 0x40]
+	LONG $0x587de2c4; WORD $0x044e // vpbroadcastd ymm1, dword ptr [rsi + 0x4]
+	LONG $0x507d62c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x244e // vpbroadcastd ymm1, dword ptr [rsi + 0x24]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x444e // vpbroadcastd ymm1, dword ptr [rsi + 0x44]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x644e // vpbroadcastd ymm1, dword ptr [rsi + 0x64]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	LONG $0x6f7ea1c4; WORD $0x2244; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rdx + r12 + 0x40]
+	LONG $0x587de2c4; WORD $0x144e // vpbroadcastd ymm1, dword ptr [rsi + 0x14]
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	LONG $0xc0db85c5 // vpand ymm0, ymm15, ymm0
+	LONG $0x507d62c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x344e // vpbroadcastd ymm1, dword ptr [rsi + 0x34]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x544e // vpbroadcastd ymm1, dword ptr [rsi + 0x54]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x744e // vpbroadcastd ymm1, dword ptr [rsi + 0x74]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	QUAD $0x00802284db05a1c4; WORD $0x0000 // vpand ymm0, ymm15, ymmword ptr [rdx + r12 + 0x80]
+	LONG $0x587de2c4; WORD $0x084e // vpbroadcastd ymm1, dword ptr [rsi + 0x8]
+	LONG $0x507d62c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x284e // vpbroadcastd ymm1, dword ptr [rsi + 0x28]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x484e // vpbroadcastd ymm1, dword ptr [rsi + 0x48]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x684e // vpbroadcastd ymm1, dword ptr [rsi + 0x68]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	QUAD $0x008022846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rdx + r12 + 0x80]
+	LONG $0x587de2c4; WORD $0x184e // vpbroadcastd ymm1, dword ptr [rsi + 0x18]
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	LONG $0xc0db85c5 // vpand ymm0, ymm15, ymm0
+	LONG $0x507d62c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x384e // vpbroadcastd ymm1, dword ptr [rsi + 0x38]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x584e // vpbroadcastd ymm1, dword ptr [rsi + 0x58]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x784e // vpbroadcastd ymm1, dword ptr [rsi + 0x78]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	QUAD $0x00c02284db05a1c4; WORD $0x0000 // vpand ymm0, ymm15, ymmword ptr [rdx + r12 + 0xc0]
+	LONG $0x587de2c4; WORD $0x0c4e // vpbroadcastd ymm1, dword ptr [rsi + 0xc]
+	LONG $0x507d62c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x2c4e // vpbroadcastd ymm1, dword ptr [rsi + 0x2c]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x4c4e // vpbroadcastd ymm1, dword ptr [rsi + 0x4c]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x6c4e // vpbroadcastd ymm1, dword ptr [rsi + 0x6c]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	QUAD $0x00c022846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rdx + r12 + 0xc0]
+	LONG $0x587de2c4; WORD $0x1c4e // vpbroadcastd ymm1, dword ptr [rsi + 0x1c]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
-	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
-	QUAD $0x0000bcb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xbc]
-	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
-	QUAD $0x0000dcb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xdc]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x592c41c4; BYTE $0xc9 // vmulps ymm9, ymm10, ymm9
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
-	QUAD $0x0000fcb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xfc]
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x592c41c4; BYTE $0xc0 // vmulps ymm8, ymm10, ymm8
-	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
-	LONG $0xf65924c5 // vmulps ymm14, ymm11, ymm6
-	LONG $0x5b7c41c4; BYTE $0xdc // vcvtdq2ps ymm11, ymm12
-	QUAD $0x00000130a6107ac5 // vmovss xmm12, dword ptr [rsi + 0x130]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0x592c41c4; BYTE $0xdb // vmulps ymm11, ymm10, ymm11
-	LONG $0xff59acc5 // vmulps ymm7, ymm10, ymm7
-	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
-	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
-	LONG $0xac0d42c4; BYTE $0xe3 // vfnmadd213ps ymm12, ymm14, ymm11 # ymm12 = -(ymm14 * ymm12) + ymm11
-	QUAD $0x0001109e187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rsi + 0x110]
-	LONG $0xb81dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm12, ymm11 # ymm4 = (ymm12 * ymm11) + ymm4
-	QUAD $0x000001349e107ac5 // vmovss xmm11, dword ptr [rsi + 0x134]
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
-	LONG $0xac0d42c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm14, ymm9 # ymm11 = -(ymm14 * ymm11) + ymm9
-	QUAD $0x0001148e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x114]
-	LONG $0xb825c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm11, ymm9 # ymm3 = (ymm11 * ymm9) + ymm3
-	QUAD $0x000001388e107ac5 // vmovss xmm9, dword ptr [rsi + 0x138]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac0d42c4; BYTE $0xc8 // vfnmadd213ps ymm9, ymm14, ymm8 # ymm9 = -(ymm14 * ymm9) + ymm8
-	QUAD $0x00011886187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rsi + 0x118]
-	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
-	QUAD $0x0000013c86107ac5 // vmovss xmm8, dword ptr [rsi + 0x13c]
-	QUAD $0x00011c8e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x11c]
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	LONG $0xc0db85c5 // vpand ymm0, ymm15, ymm0
+	LONG $0x507d62c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x3c4e // vpbroadcastd ymm1, dword ptr [rsi + 0x3c]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x5c4e // vpbroadcastd ymm1, dword ptr [rsi + 0x5c]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x7c4e // vpbroadcastd ymm1, dword ptr [rsi + 0x7c]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	QUAD $0x000001208e10fac5 // vmovss xmm1, dword ptr [rsi + 0x120]
+	LONG $0x5b7cc1c4; BYTE $0xc4 // vcvtdq2ps ymm0, ymm12
+	LONG $0xe0593cc5 // vmulps ymm12, ymm8, ymm0
+	LONG $0x5b7cc1c4; BYTE $0xc6 // vcvtdq2ps ymm0, ymm14
+	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac1de2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm12, ymm0 # ymm1 = -(ymm12 * ymm1) + ymm0
+	QUAD $0x00010086187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x100]
+	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
+	QUAD $0x000001248e10fac5 // vmovss xmm1, dword ptr [rsi + 0x124]
+	LONG $0x5b7cc1c4; BYTE $0xc5 // vcvtdq2ps ymm0, ymm13
+	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac1de2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm12, ymm0 # ymm1 = -(ymm12 * ymm1) + ymm0
+	QUAD $0x00010486187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x104]
+	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
+	QUAD $0x000001288e10fac5 // vmovss xmm1, dword ptr [rsi + 0x128]
+	LONG $0x5b7cc1c4; BYTE $0xc3 // vcvtdq2ps ymm0, ymm11
+	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac1de2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm12, ymm0 # ymm1 = -(ymm12 * ymm1) + ymm0
+	QUAD $0x00010886187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x108]
+	LONG $0xb875e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm1, ymm0 # ymm4 = (ymm1 * ymm0) + ymm4
+	QUAD $0x0000012c8e10fac5 // vmovss xmm1, dword ptr [rsi + 0x12c]
+	LONG $0x5b7cc1c4; BYTE $0xc2 // vcvtdq2ps ymm0, ymm10
+	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
+	QUAD $0x00010c8e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x10c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
-	LONG $0xac0d62c4; BYTE $0xc7 // vfnmadd213ps ymm8, ymm14, ymm7 # ymm8 = -(ymm14 * ymm8) + ymm7
-	LONG $0xb83dc2c4; BYTE $0xc9 // vfmadd231ps ymm1, ymm8, ymm9 # ymm1 = (ymm8 * ymm9) + ymm1
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfcc4850f; WORD $0xffff // jne 0x17710 <pq_q4_k+0x8f0>
-	WORD $0xc0ff // inc eax
-	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfca2850f; WORD $0xffff // jne 0x17700 <pq_q4_k+0x8e0>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc718f0f; WORD $0xffff // jg 0x176e0 <pq_q4_k+0x8c0>
-	WORD $0x10eb // jmp 0x17a81 <pq_q4_k+0xc61>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac1de2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm12, ymm0 # ymm1 = -(ymm12 * ymm1) + ymm0
+	LONG $0xb875c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm1, ymm9 # ymm3 = (ymm1 * ymm9) + ymm3
+	LONG $0x01c6f641 // test r14b, 0x1
+	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
+	LONG $0xfd21850f; WORD $0xffff // jne 0x17540 <pq_q4_k+0x720>
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	LONG $0x00c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x200
+	LONG $0x04f98348 // cmp rcx, 0x4
+	LONG $0xfc3d850f; WORD $0xffff // jne 0x17470 <pq_q4_k+0x650>
+	LONG $0xf84f8d48 // lea rcx, [rdi - 0x8]
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfc098f0f; WORD $0xffff // jg 0x17450 <pq_q4_k+0x630>
+	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	WORD $0x2a75 // jne 0x17880 <pq_q4_k+0xa60>
+	LONG $0xfffba5e9; BYTE $0xff // jmp 0x17400 <pq_q4_k+0x5e0>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
+	LONG $0x05e4c149 // shl r12, 0x5
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
-	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
-	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
-	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xf805840f; WORD $0xffff // je 0x172a0 <pq_q4_k+0x480>
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0x07fb8341 // cmp r11d, 0x7
-	LONG $0xf7f0820f; WORD $0xffff // jb 0x172a0 <pq_q4_k+0x480>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0x08fb8341 // cmp r11d, 0x8
-	LONG $0xf7db820f; WORD $0xffff // jb 0x172a0 <pq_q4_k+0x480>
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0xfb80840f; WORD $0xffff // je 0x17400 <pq_q4_k+0x5e0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
-	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0xfff7cbe9; BYTE $0xff // jmp 0x172a0 <pq_q4_k+0x480>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x059f8e0f; WORD $0x0000 // jle 0x1807d <pq_q4_k+0x125d>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
-	WORD $0x13eb // jmp 0x17b11 <pq_q4_k+0xcf1>
-	WORD $0x9066 // nop
+	LONG $0x20148d4e // lea r10, [rax + r12]
+	LONG $0x117cc1c4; BYTE $0x32 // vmovups ymmword ptr [r10], ymm6
+	WORD $0xfa83; BYTE $0x02 // cmp edx, 0x2
+	LONG $0xfb69820f; WORD $0xffff // jb 0x17400 <pq_q4_k+0x5e0>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x117cc1c4; WORD $0x822c // vmovups ymmword ptr [r10 + 4*rax], ymm5
+	WORD $0xfa83; BYTE $0x03 // cmp edx, 0x3
+	LONG $0xfb55820f; WORD $0xffff // jb 0x17400 <pq_q4_k+0x5e0>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x117cc1c4; WORD $0xc224 // vmovups ymmword ptr [r10 + 8*rax], ymm4
+	WORD $0xfa83; BYTE $0x03 // cmp edx, 0x3
+	LONG $0xfb41860f; WORD $0xffff // jbe 0x17400 <pq_q4_k+0x5e0>
+	QUAD $0x000000e824848b48 // mov rax, qword ptr [rsp + 0xe8]
+	LONG $0x117cc1c4; WORD $0x021c // vmovups ymmword ptr [r10 + rax], ymm3
+	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
+	LONG $0xfb2a820f; WORD $0xffff // jb 0x17400 <pq_q4_k+0x5e0>
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x04898e0f; WORD $0x0000 // jle 0x17d68 <pq_q4_k+0xf48>
+	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0xfc5c8d4a; BYTE $0x40 // lea rbx, [rsp + 8*r15 + 0x40]
+	LONG $0x04e7c149 // shl r15, 0x4
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137da2c4; WORD $0x3f3c // vcvtph2ps ymm7, xmmword ptr [rdi + r15]
+	LONG $0x137d22c4; WORD $0x3f44; BYTE $0x20 // vcvtph2ps ymm8, xmmword ptr [rdi + r15 + 0x20]
+	LONG $0x00878d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdi + 0x100]
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x03f98348 // cmp rcx, 0x3
+	LONG $0x0096850f; WORD $0x0000 // jne 0x179d0 <pq_q4_k+0xbb0>
+	LONG $0x476ffec5; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rdi + 0x40]
+	QUAD $0x000000808f6ffec5 // vmovdqu ymm1, ymmword ptr [rdi + 0x80]
+	QUAD $0x00012024946f7dc5; BYTE $0x00 // vmovdqa ymm10, ymmword ptr [rsp + 0x120]
+	QUAD $0x000100249c6f7dc5; BYTE $0x00 // vmovdqa ymm11, ymmword ptr [rsp + 0x100]
+	QUAD $0x000000c08f6f7ec5 // vmovdqu ymm9, ymmword ptr [rdi + 0xc0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc0dbadc5 // vpand ymm0, ymm10, ymm0
+	LONG $0xc9dba5c5 // vpand ymm1, ymm11, ymm1
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0x7275c1c4; WORD $0x02d1 // vpsrld ymm1, ymm9, 0x2
+	LONG $0xcadbf5c5 // vpand ymm1, ymm1, ymm2
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	LONG $0x447ffdc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm0
+	LONG $0x476ffec5; BYTE $0x60 // vmovdqu ymm0, ymmword ptr [rdi + 0x60]
+	QUAD $0x000000a08f6ffec5 // vmovdqu ymm1, ymmword ptr [rdi + 0xa0]
+	QUAD $0x000000e08f6f7ec5 // vmovdqu ymm9, ymmword ptr [rdi + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc0dbadc5 // vpand ymm0, ymm10, ymm0
+	LONG $0xc9dba5c5 // vpand ymm1, ymm11, ymm1
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0x7275c1c4; WORD $0x02d1 // vpsrld ymm1, ymm9, 0x2
+	LONG $0xcadbf5c5 // vpand ymm1, ymm1, ymm2
+	LONG $0xc9eb7dc5 // vpor ymm9, ymm0, ymm1
+	WORD $0x2ceb // jmp 0x179f2 <pq_q4_k+0xbd2>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0x06e2c148 // shl rdx, 0x6
+	QUAD $0x0079f005597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x79f0] # 0x1f3d0 <peak_i8+0x330>
+	LONG $0x4cdbfdc5; WORD $0x4017 // vpand ymm1, ymm0, ymmword ptr [rdi + rdx + 0x40]
+	LONG $0x4c7ffdc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm1
+	LONG $0x4cdb7dc5; WORD $0x6017 // vpand ymm9, ymm0, ymmword ptr [rdi + rdx + 0x60]
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x4c7f7dc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm9
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x05e1c149 // shl r9, 0x5
+	LONG $0x08e2c148 // shl rdx, 0x8
+	QUAD $0x0079643d587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rip + 0x7964] # 0x1f378 <peak_i8+0x2d8>
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x217da2c4; WORD $0x0b04 // vpmovsxbd ymm0, qword ptr [rbx + r9]
+	LONG $0x217d22c4; WORD $0x0b64; BYTE $0x10 // vpmovsxbd ymm12, qword ptr [rbx + r9 + 0x10]
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	QUAD $0x0000808e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x80]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc85944c5 // vmulps ymm9, ymm7, ymm0
+	LONG $0xdb05a1c4; WORD $0x2204 // vpand ymm0, ymm15, ymmword ptr [rdx + r12]
+	LONG $0x507d62c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm0, ymm1
+	QUAD $0x0000a08e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xa0]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	QUAD $0x0000c08e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xc0]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	QUAD $0x0000e08e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xe0]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	LONG $0x6f7ea1c4; WORD $0x2204 // vmovdqu ymm0, ymmword ptr [rdx + r12]
+	QUAD $0x0000908e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x90]
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	LONG $0xc0db85c5 // vpand ymm0, ymm15, ymm0
+	LONG $0x507d62c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm0, ymm1
+	QUAD $0x0000b08e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xb0]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	QUAD $0x0000d08e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xd0]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	QUAD $0x0000f08e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xf0]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	LONG $0xdb05a1c4; WORD $0x2244; BYTE $0x40 // vpand ymm0, ymm15, ymmword ptr [rdx + r12 + 0x40]
+	QUAD $0x0000848e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x84]
+	LONG $0x507d62c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm0, ymm1
+	QUAD $0x0000a48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xa4]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	QUAD $0x0000c48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xc4]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	QUAD $0x0000e48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xe4]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	LONG $0x6f7ea1c4; WORD $0x2244; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rdx + r12 + 0x40]
+	QUAD $0x0000948e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x94]
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	LONG $0xc0db85c5 // vpand ymm0, ymm15, ymm0
+	LONG $0x507d62c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm0, ymm1
+	QUAD $0x0000b48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xb4]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	QUAD $0x0000d48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xd4]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	QUAD $0x0000f48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xf4]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	QUAD $0x00802284db05a1c4; WORD $0x0000 // vpand ymm0, ymm15, ymmword ptr [rdx + r12 + 0x80]
+	QUAD $0x0000888e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x88]
+	LONG $0x507d62c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm0, ymm1
+	QUAD $0x0000a88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xa8]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	QUAD $0x0000c88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xc8]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	QUAD $0x0000e88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xe8]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	QUAD $0x008022846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rdx + r12 + 0x80]
+	QUAD $0x0000988e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x98]
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	LONG $0xc0db85c5 // vpand ymm0, ymm15, ymm0
+	LONG $0x507d62c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm0, ymm1
+	QUAD $0x0000b88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xb8]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	QUAD $0x0000d88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xd8]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	QUAD $0x0000f88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xf8]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	QUAD $0x00c02284db05a1c4; WORD $0x0000 // vpand ymm0, ymm15, ymmword ptr [rdx + r12 + 0xc0]
+	QUAD $0x00008c8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x8c]
+	LONG $0x507d62c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm0, ymm1
+	QUAD $0x0000ac8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xac]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	QUAD $0x0000cc8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xcc]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	QUAD $0x0000ec8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xec]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	QUAD $0x00c022846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rdx + r12 + 0xc0]
+	QUAD $0x00009c8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x9c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	LONG $0xc0db85c5 // vpand ymm0, ymm15, ymm0
+	LONG $0x507d62c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm0, ymm1
+	QUAD $0x0000bc8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xbc]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	QUAD $0x0000dc8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xdc]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	QUAD $0x0000fc8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xfc]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	QUAD $0x000001308e10fac5 // vmovss xmm1, dword ptr [rsi + 0x130]
+	LONG $0x5b7cc1c4; BYTE $0xc4 // vcvtdq2ps ymm0, ymm12
+	LONG $0xe0593cc5 // vmulps ymm12, ymm8, ymm0
+	LONG $0x5b7cc1c4; BYTE $0xc6 // vcvtdq2ps ymm0, ymm14
+	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac1de2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm12, ymm0 # ymm1 = -(ymm12 * ymm1) + ymm0
+	QUAD $0x00011086187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x110]
+	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
+	QUAD $0x000001348e10fac5 // vmovss xmm1, dword ptr [rsi + 0x134]
+	LONG $0x5b7cc1c4; BYTE $0xc5 // vcvtdq2ps ymm0, ymm13
+	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac1de2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm12, ymm0 # ymm1 = -(ymm12 * ymm1) + ymm0
+	QUAD $0x00011486187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x114]
+	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
+	QUAD $0x000001388e10fac5 // vmovss xmm1, dword ptr [rsi + 0x138]
+	LONG $0x5b7cc1c4; BYTE $0xc3 // vcvtdq2ps ymm0, ymm11
+	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac1de2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm12, ymm0 # ymm1 = -(ymm12 * ymm1) + ymm0
+	QUAD $0x00011886187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x118]
+	LONG $0xb875e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm1, ymm0 # ymm4 = (ymm1 * ymm0) + ymm4
+	QUAD $0x0000013c8e10fac5 // vmovss xmm1, dword ptr [rsi + 0x13c]
+	LONG $0x5b7cc1c4; BYTE $0xc2 // vcvtdq2ps ymm0, ymm10
+	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
+	QUAD $0x00011c8e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x11c]
+	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xac1de2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm12, ymm0 # ymm1 = -(ymm12 * ymm1) + ymm0
+	LONG $0xb875c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm1, ymm9 # ymm3 = (ymm1 * ymm9) + ymm3
+	LONG $0x01c6f641 // test r14b, 0x1
+	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
+	LONG $0xfcc1850f; WORD $0xffff // jne 0x17a00 <pq_q4_k+0xbe0>
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	LONG $0x02000548; WORD $0x0000 // add rax, 0x200
+	LONG $0x04f98348 // cmp rcx, 0x4
+	LONG $0xfbde850f; WORD $0xffff // jne 0x17930 <pq_q4_k+0xb10>
 	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x05748e0f; WORD $0x0000 // jle 0x18085 <pq_q4_k+0x1265>
-	LONG $0x137de2c4; BYTE $0x18 // vcvtph2ps ymm3, xmmword ptr [rax]
-	LONG $0x137de2c4; WORD $0x2060 // vcvtph2ps ymm4, xmmword ptr [rax + 0x20]
-	LONG $0x137de2c4; WORD $0x1068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x10]
-	LONG $0x137de2c4; WORD $0x3070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x30]
-	LONG $0x40c08348 // add rax, 0x40
-	WORD $0xc931 // xor ecx, ecx
-	WORD $0x0deb // jmp 0x17b3d <pq_q4_k+0xd1d>
-	WORD $0xc1ff // inc ecx
-	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
-	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	WORD $0xc374 // je 0x17b00 <pq_q4_k+0xce0>
-	LONG $0x40508d4c // lea r10, [rax + 0x40]
+	LONG $0xfbaa8f0f; WORD $0xffff // jg 0x17910 <pq_q4_k+0xaf0>
+	WORD $0x10eb // jmp 0x17d78 <pq_q4_k+0xf58>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	QUAD $0x000000d824848b48 // mov rax, qword ptr [rsp + 0xd8]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	LONG $0x117cc1c4; WORD $0x0234 // vmovups ymmword ptr [r10 + rax], ymm6
+	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
+	LONG $0xf664840f; WORD $0xffff // je 0x173f8 <pq_q4_k+0x5d8>
+	QUAD $0x000000c824848b48 // mov rax, qword ptr [rsp + 0xc8]
+	LONG $0x117cc1c4; WORD $0x022c // vmovups ymmword ptr [r10 + rax], ymm5
+	WORD $0xfa83; BYTE $0x07 // cmp edx, 0x7
+	LONG $0xf64d820f; WORD $0xffff // jb 0x173f8 <pq_q4_k+0x5d8>
+	QUAD $0x000000c024848b48 // mov rax, qword ptr [rsp + 0xc0]
+	LONG $0x117cc1c4; WORD $0x0224 // vmovups ymmword ptr [r10 + rax], ymm4
+	WORD $0xfa83; BYTE $0x08 // cmp edx, 0x8
+	LONG $0xf636820f; WORD $0xffff // jb 0x173f8 <pq_q4_k+0x5d8>
+	QUAD $0x000000b824848b48 // mov rax, qword ptr [rsp + 0xb8]
+	LONG $0x117cc1c4; WORD $0x021c // vmovups ymmword ptr [r10 + rax], ymm3
+	LONG $0xfff623e9; BYTE $0xff // jmp 0x173f8 <pq_q4_k+0x5d8>
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x078f8e0f; WORD $0x0000 // jle 0x1856d <pq_q4_k+0x174d>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	WORD $0x19eb // jmp 0x17e14 <pq_q4_k+0xff4>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0x07618e0f; WORD $0x0000 // jle 0x18575 <pq_q4_k+0x1755>
+	LONG $0x137de2c4; BYTE $0x2e // vcvtph2ps ymm5, xmmword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x2076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x20]
+	LONG $0x137de2c4; WORD $0x107e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x10]
+	LONG $0x137d62c4; WORD $0x3046 // vcvtph2ps ymm8, xmmword ptr [rsi + 0x30]
+	LONG $0x00868d4c; WORD $0x0001; BYTE $0x00 // lea r8, [rsi + 0x100]
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	WORD $0x19eb // jmp 0x17e50 <pq_q4_k+0x1030>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0xff49; BYTE $0xc2 // inc r10
+	LONG $0x00c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x200
+	LONG $0x04fa8349 // cmp r10, 0x4
+	WORD $0xb074 // je 0x17e00 <pq_q4_k+0xfe0>
+	LONG $0x03fa8349 // cmp r10, 0x3
+	LONG $0x0096850f; WORD $0x0000 // jne 0x17ef0 <pq_q4_k+0x10d0>
+	LONG $0x4e6f7ec5; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [rsi + 0x40]
+	QUAD $0x00000080966f7ec5 // vmovdqu ymm10, ymmword ptr [rsi + 0x80]
+	QUAD $0x00012024846ffdc5; BYTE $0x00 // vmovdqa ymm0, ymmword ptr [rsp + 0x120]
+	QUAD $0x000100248c6ffdc5; BYTE $0x00 // vmovdqa ymm1, ymmword ptr [rsp + 0x100]
+	QUAD $0x000000c09e6f7ec5 // vmovdqu ymm11, ymmword ptr [rsi + 0xc0]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x722dc1c4; WORD $0x02d3 // vpsrld ymm10, ymm11, 0x2
+	LONG $0xd2db2dc5 // vpand ymm10, ymm10, ymm2
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x4c7f7dc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm9
+	LONG $0x4e6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rsi + 0x60]
+	QUAD $0x000000a0966f7ec5 // vmovdqu ymm10, ymmword ptr [rsi + 0xa0]
+	QUAD $0x000000e09e6f7ec5 // vmovdqu ymm11, ymmword ptr [rsi + 0xe0]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x722dc1c4; WORD $0x02d3 // vpsrld ymm10, ymm11, 0x2
+	LONG $0xd2db2dc5 // vpand ymm10, ymm10, ymm2
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	WORD $0x24eb // jmp 0x17f12 <pq_q4_k+0x10f2>
+	WORD $0x9066 // nop
+	WORD $0x894c; BYTE $0xd2 // mov rdx, r10
+	LONG $0x06e2c148 // shl rdx, 0x6
+	QUAD $0x0074d00d597d62c4; BYTE $0x00 // vpbroadcastq ymm9, qword ptr [rip + 0x74d0] # 0x1f3d0 <peak_i8+0x330>
+	LONG $0x54db35c5; WORD $0x4016 // vpand ymm10, ymm9, ymmword ptr [rsi + rdx + 0x40]
+	LONG $0x547f7dc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm10
+	LONG $0x4cdb35c5; WORD $0x6016 // vpand ymm9, ymm9, ymmword ptr [rsi + rdx + 0x60]
 	WORD $0x01b3 // mov bl, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	LONG $0x000227e9; BYTE $0x00 // jmp 0x17d72 <pq_q4_k+0xf52>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x4c7f7dc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm9
+	LONG $0x00024ae9; BYTE $0x00 // jmp 0x1816c <pq_q4_k+0x134c>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x05e6c149 // shl r14, 0x5
+	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x217d22c4; WORD $0x344c; BYTE $0x40 // vpmovsxbd ymm9, qword ptr [rsp + r14 + 0x40]
 	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x217da2c4; WORD $0x303c // vpmovsxbd ymm7, qword ptr [rax + r14]
-	LONG $0x217d22c4; WORD $0x3044; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rax + r14 + 0x10]
-	LONG $0xdb7d41c4; BYTE $0x17 // vpand ymm10, ymm0, ymmword ptr [r15]
-	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x6f7e41c4; BYTE $0x17 // vmovdqu ymm10, ymmword ptr [r15]
-	LONG $0x587d62c4; WORD $0x105f // vpbroadcastd ymm11, dword ptr [rdi + 0x10]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xff59e4c5 // vmulps ymm7, ymm3, ymm7
-	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0xdb7d41c4; WORD $0x4057 // vpand ymm10, ymm0, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x045f // vpbroadcastd ymm11, dword ptr [rdi + 0x4]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x6f7e41c4; WORD $0x4057 // vmovdqu ymm10, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x145f // vpbroadcastd ymm11, dword ptr [rdi + 0x14]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x00008097db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x085f // vpbroadcastd ymm11, dword ptr [rdi + 0x8]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000080976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x185f // vpbroadcastd ymm11, dword ptr [rdi + 0x18]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x0000c097db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c5f // vpbroadcastd ymm11, dword ptr [rdi + 0xc]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x0000c0976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
-	LONG $0x4f107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rdi + 0x24]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
-	LONG $0x187de2c4; WORD $0x207f // vbroadcastss ymm7, dword ptr [rdi + 0x20]
-	LONG $0x217d22c4; WORD $0x3044; BYTE $0x18 // vpmovsxbd ymm8, qword ptr [rax + r14 + 0x18]
-	LONG $0xb835e2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm9, ymm7 # ymm1 = (ymm9 * ymm7) + ymm1
-	LONG $0x217da2c4; WORD $0x307c; BYTE $0x08 // vpmovsxbd ymm7, qword ptr [rax + r14 + 0x8]
-	LONG $0x52db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x5b7c41c4; BYTE $0xd1 // vcvtdq2ps ymm10, ymm9
+	LONG $0x217d22c4; WORD $0x344c; BYTE $0x50 // vpmovsxbd ymm9, qword ptr [rsp + r14 + 0x50]
+	LONG $0x587d62c4; BYTE $0x31 // vpbroadcastd ymm14, dword ptr [rcx]
+	LONG $0xd5592cc5 // vmulps ymm10, ymm10, ymm5
+	LONG $0x5b7c41c4; BYTE $0xd9 // vcvtdq2ps ymm11, ymm9
+	QUAD $0x00740f0d587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rip + 0x740f] # 0x1f378 <peak_i8+0x2d8>
+	LONG $0xdb3541c4; BYTE $0x2f // vpand ymm13, ymm9, ymmword ptr [r15]
+	LONG $0xde5924c5 // vmulps ymm11, ymm11, ymm6
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x2f // vmovdqu ymm13, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x1071 // vpbroadcastd ymm14, dword ptr [rcx + 0x10]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0xdb3541c4; WORD $0x406f // vpand ymm13, ymm9, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x0471 // vpbroadcastd ymm14, dword ptr [rcx + 0x4]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; WORD $0x406f // vmovdqu ymm13, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x1471 // vpbroadcastd ymm14, dword ptr [rcx + 0x14]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	QUAD $0x000080afdb3541c4; BYTE $0x00 // vpand ymm13, ymm9, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x0871 // vpbroadcastd ymm14, dword ptr [rcx + 0x8]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	QUAD $0x000080af6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x1871 // vpbroadcastd ymm14, dword ptr [rcx + 0x18]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	QUAD $0x0000c0afdb3541c4; BYTE $0x00 // vpand ymm13, ymm9, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c71 // vpbroadcastd ymm14, dword ptr [rcx + 0xc]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	QUAD $0x0000c0af6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c71 // vpbroadcastd ymm14, dword ptr [rcx + 0x1c]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x592c41c4; BYTE $0xd4 // vmulps ymm10, ymm10, ymm12
+	LONG $0x61107ac5; BYTE $0x24 // vmovss xmm12, dword ptr [rcx + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
+	LONG $0xac2542c4; BYTE $0xe2 // vfnmadd213ps ymm12, ymm11, ymm10 # ymm12 = -(ymm11 * ymm12) + ymm10
+	LONG $0x187d62c4; WORD $0x2051 // vbroadcastss ymm10, dword ptr [rcx + 0x20]
+	LONG $0x217d22c4; WORD $0x345c; BYTE $0x58 // vpmovsxbd ymm11, qword ptr [rsp + r14 + 0x58]
+	LONG $0xb81dc2c4; BYTE $0xda // vfmadd231ps ymm3, ymm12, ymm10 # ymm3 = (ymm12 * ymm10) + ymm3
+	LONG $0x217d22c4; WORD $0x3454; BYTE $0x48 // vpmovsxbd ymm10, qword ptr [rsp + r14 + 0x48]
+	LONG $0x6adb35c5; BYTE $0x20 // vpand ymm13, ymm9, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; BYTE $0x31 // vpbroadcastd ymm14, dword ptr [rcx]
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x105f // vpbroadcastd ymm11, dword ptr [rdi + 0x10]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xff59d4c5 // vmulps ymm7, ymm5, ymm7
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x52db7dc5; BYTE $0x60 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x045f // vpbroadcastd ymm11, dword ptr [rdi + 0x4]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x145f // vpbroadcastd ymm11, dword ptr [rdi + 0x14]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000000a092db7dc5 // vpand ymm10, ymm0, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x085f // vpbroadcastd ymm11, dword ptr [rdi + 0x8]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x185f // vpbroadcastd ymm11, dword ptr [rdi + 0x18]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000000e092db7dc5 // vpand ymm10, ymm0, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c5f // vpbroadcastd ymm11, dword ptr [rdi + 0xc]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000000e0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
-	LONG $0x4f107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rdi + 0x24]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
-	LONG $0x187d62c4; WORD $0x2047 // vbroadcastss ymm8, dword ptr [rdi + 0x20]
-	LONG $0x30c78348 // add rdi, 0x30
-	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6a6f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x1071 // vpbroadcastd ymm14, dword ptr [rcx + 0x10]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6adb35c5; BYTE $0x60 // vpand ymm13, ymm9, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0471 // vpbroadcastd ymm14, dword ptr [rcx + 0x4]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6a6f7ec5; BYTE $0x60 // vmovdqu ymm13, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1471 // vpbroadcastd ymm14, dword ptr [rcx + 0x14]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	QUAD $0x000000a0aadb35c5 // vpand ymm13, ymm9, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x0871 // vpbroadcastd ymm14, dword ptr [rcx + 0x8]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	QUAD $0x000000a0aa6f7ec5 // vmovdqu ymm13, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1871 // vpbroadcastd ymm14, dword ptr [rcx + 0x18]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	QUAD $0x000000e0aadb35c5 // vpand ymm13, ymm9, ymmword ptr [rdx + 0xe0]
+	LONG $0x587de2c4; WORD $0x0c41 // vpbroadcastd ymm0, dword ptr [rcx + 0xc]
+	LONG $0x501562c4; BYTE $0xe0 // {vex} vpdpbusd ymm12, ymm13, ymm0
+	QUAD $0x000000e0aa6f7ec5 // vmovdqu ymm13, ymmword ptr [rdx + 0xe0]
+	LONG $0x587de2c4; WORD $0x1c41 // vpbroadcastd ymm0, dword ptr [rcx + 0x1c]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xc9 // vpand ymm9, ymm13, ymm9
+	LONG $0x503562c4; BYTE $0xe0 // {vex} vpdpbusd ymm12, ymm9, ymm0
+	LONG $0x593cc1c4; BYTE $0xc3 // vmulps ymm0, ymm8, ymm11
+	LONG $0xcf592cc5 // vmulps ymm9, ymm10, ymm7
+	LONG $0x5b7c41c4; BYTE $0xdc // vcvtdq2ps ymm11, ymm12
+	LONG $0x593441c4; BYTE $0xcb // vmulps ymm9, ymm9, ymm11
+	LONG $0x59107ac5; BYTE $0x24 // vmovss xmm11, dword ptr [rcx + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
+	LONG $0xac7d42c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm0, ymm9 # ymm11 = -(ymm0 * ymm11) + ymm9
+	LONG $0x187de2c4; WORD $0x2041 // vbroadcastss ymm0, dword ptr [rcx + 0x20]
+	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0xb825e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm11, ymm0 # ymm4 = (ymm11 * ymm0) + ymm4
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfdbe840f; WORD $0xffff // je 0x17b30 <pq_q4_k+0xd10>
-	WORD $0x894d; BYTE $0xf1 // mov r9, r14
-	LONG $0x08e1c149 // shl r9, 0x8
-	LONG $0x0a148d4b // lea rdx, [r10 + r9]
-	QUAD $0x000001000a8c8d4f // lea r9, [r10 + r9 + 0x100]
-	WORD $0x394c; BYTE $0xce // cmp rsi, r9
-	LONG $0xfdc2830f; WORD $0xffff // jae 0x17b50 <pq_q4_k+0xd30>
-	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	WORD $0x894c; BYTE $0xfe // mov rsi, r15
-	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
-	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
-	LONG $0x0096180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rsi + 0x2c00]
-	QUAD $0x0000010024b48d49 // lea rsi, [r12 + 0x100]
-	WORD $0x3949; BYTE $0xd4 // cmp r12, rdx
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	WORD $0xd872 // jb 0x17da0 <pq_q4_k+0xf80>
-	LONG $0xfffd83e9; BYTE $0xff // jmp 0x17b50 <pq_q4_k+0xd30>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x02918e0f; WORD $0x0000 // jle 0x1806f <pq_q4_k+0x124f>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x137de2c4; BYTE $0x18 // vcvtph2ps ymm3, xmmword ptr [rax]
-	LONG $0x137de2c4; WORD $0x2060 // vcvtph2ps ymm4, xmmword ptr [rax + 0x20]
-	LONG $0x137de2c4; WORD $0x1068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x10]
-	LONG $0x137de2c4; WORD $0x3070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x30]
-	LONG $0x40c08348 // add rax, 0x40
-	WORD $0xff31 // xor edi, edi
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	LONG $0xfcd4840f; WORD $0xffff // je 0x17e40 <pq_q4_k+0x1020>
+	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
+	LONG $0x08e2c148 // shl rdx, 0x8
+	QUAD $0x0000010002bc8d4e // lea r15, [rdx + r8 + 0x100]
+	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
+	LONG $0xfdac830f; WORD $0xffff // jae 0x17f30 <pq_q4_k+0x1110>
+	WORD $0x8949; BYTE $0xc4 // mov r12, rax
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x894d; BYTE $0xe1 // mov r9, r12
+	LONG $0x00e18149; WORD $0xffff; BYTE $0xff // and r9, -0x100
+	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	QUAD $0x00002c0091180f41 // prefetcht1 byte ptr [r9 + 0x2c00]
+	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
+	WORD $0xdc72 // jb 0x18190 <pq_q4_k+0x1370>
+	LONG $0xfffd77e9; BYTE $0xff // jmp 0x17f30 <pq_q4_k+0x1110>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x03828e0f; WORD $0x0000 // jle 0x1854c <pq_q4_k+0x172c>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x137de2c4; BYTE $0x2e // vcvtph2ps ymm5, xmmword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x2076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x20]
+	LONG $0x137de2c4; WORD $0x107e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x10]
+	LONG $0x137d62c4; WORD $0x3046 // vcvtph2ps ymm8, xmmword ptr [rsi + 0x30]
+	LONG $0x00be8d48; WORD $0x0001; BYTE $0x00 // lea rdi, [rsi + 0x100]
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x03f88349 // cmp r8, 0x3
+	LONG $0x0096850f; WORD $0x0000 // jne 0x182b0 <pq_q4_k+0x1490>
+	LONG $0x4e6f7ec5; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [rsi + 0x40]
+	QUAD $0x00000080966f7ec5 // vmovdqu ymm10, ymmword ptr [rsi + 0x80]
+	QUAD $0x00012024846ffdc5; BYTE $0x00 // vmovdqa ymm0, ymmword ptr [rsp + 0x120]
+	QUAD $0x000100248c6ffdc5; BYTE $0x00 // vmovdqa ymm1, ymmword ptr [rsp + 0x100]
+	QUAD $0x000000c09e6f7ec5 // vmovdqu ymm11, ymmword ptr [rsi + 0xc0]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x722dc1c4; WORD $0x02d3 // vpsrld ymm10, ymm11, 0x2
+	LONG $0xd2db2dc5 // vpand ymm10, ymm10, ymm2
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x4c7f7dc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm9
+	LONG $0x4e6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rsi + 0x60]
+	QUAD $0x000000a0966f7ec5 // vmovdqu ymm10, ymmword ptr [rsi + 0xa0]
+	QUAD $0x000000e09e6f7ec5 // vmovdqu ymm11, ymmword ptr [rsi + 0xe0]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x722dc1c4; WORD $0x02d3 // vpsrld ymm10, ymm11, 0x2
+	LONG $0xd2db2dc5 // vpand ymm10, ymm10, ymm2
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	WORD $0x24eb // jmp 0x182d2 <pq_q4_k+0x14b2>
+	WORD $0x9066 // nop
+	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
+	LONG $0x06e2c148 // shl rdx, 0x6
+	QUAD $0x0071100d597d62c4; BYTE $0x00 // vpbroadcastq ymm9, qword ptr [rip + 0x7110] # 0x1f3d0 <peak_i8+0x330>
+	LONG $0x54db35c5; WORD $0x4016 // vpand ymm10, ymm9, ymmword ptr [rsi + rdx + 0x40]
+	LONG $0x547f7dc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm10
+	LONG $0x4cdb35c5; WORD $0x6016 // vpand ymm9, ymm9, ymmword ptr [rsi + rdx + 0x60]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x4c7f7dc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm9
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
-	LONG $0x08e2c148 // shl rdx, 0x8
 	LONG $0x05e3c148 // shl rbx, 0x5
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	WORD $0x014c; BYTE $0xc2 // add rdx, r8
-	LONG $0x217de2c4; WORD $0x183c // vpmovsxbd ymm7, qword ptr [rax + rbx]
-	LONG $0x217d62c4; WORD $0x1844; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rax + rbx + 0x10]
+	LONG $0x08e2c148 // shl rdx, 0x8
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x217d62c4; WORD $0x1c4c; BYTE $0x40 // vpmovsxbd ymm9, qword ptr [rsp + rbx + 0x40]
+	WORD $0x0148; BYTE $0xfa // add rdx, rdi
 	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
-	LONG $0xdb7d41c4; BYTE $0x16 // vpand ymm10, ymm0, ymmword ptr [r14]
-	LONG $0x587d62c4; BYTE $0x19 // vpbroadcastd ymm11, dword ptr [rcx]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
-	LONG $0x587d62c4; WORD $0x1059 // vpbroadcastd ymm11, dword ptr [rcx + 0x10]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xff59e4c5 // vmulps ymm7, ymm3, ymm7
-	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0xdb7d41c4; WORD $0x4056 // vpand ymm10, ymm0, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x0459 // vpbroadcastd ymm11, dword ptr [rcx + 0x4]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x1459 // vpbroadcastd ymm11, dword ptr [rcx + 0x14]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x00008096db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r14 + 0x80]
-	LONG $0x587d62c4; WORD $0x0859 // vpbroadcastd ymm11, dword ptr [rcx + 0x8]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000080966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x80]
-	LONG $0x587d62c4; WORD $0x1859 // vpbroadcastd ymm11, dword ptr [rcx + 0x18]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x0000c096db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r14 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c59 // vpbroadcastd ymm11, dword ptr [rcx + 0xc]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x0000c0966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c59 // vpbroadcastd ymm11, dword ptr [rcx + 0x1c]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
-	LONG $0x49107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rcx + 0x24]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
-	LONG $0x187de2c4; WORD $0x2079 // vbroadcastss ymm7, dword ptr [rcx + 0x20]
-	LONG $0x217d62c4; WORD $0x1844; BYTE $0x18 // vpmovsxbd ymm8, qword ptr [rax + rbx + 0x18]
-	LONG $0xb835e2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm9, ymm7 # ymm1 = (ymm9 * ymm7) + ymm1
-	LONG $0x217de2c4; WORD $0x187c; BYTE $0x08 // vpmovsxbd ymm7, qword ptr [rax + rbx + 0x8]
-	LONG $0x52db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; BYTE $0x19 // vpbroadcastd ymm11, dword ptr [rcx]
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x1059 // vpbroadcastd ymm11, dword ptr [rcx + 0x10]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xff59d4c5 // vmulps ymm7, ymm5, ymm7
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x52db7dc5; BYTE $0x60 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x0459 // vpbroadcastd ymm11, dword ptr [rcx + 0x4]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x1459 // vpbroadcastd ymm11, dword ptr [rcx + 0x14]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000000a092db7dc5 // vpand ymm10, ymm0, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x0859 // vpbroadcastd ymm11, dword ptr [rcx + 0x8]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x1859 // vpbroadcastd ymm11, dword ptr [rcx + 0x18]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000000e092db7dc5 // vpand ymm10, ymm0, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c59 // vpbroadcastd ymm11, dword ptr [rcx + 0xc]
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000000e0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c59 // vpbroadcastd ymm11, dword ptr [rcx + 0x1c]
+	LONG $0x5b7c41c4; BYTE $0xd1 // vcvtdq2ps ymm10, ymm9
+	LONG $0x217d62c4; WORD $0x1c4c; BYTE $0x50 // vpmovsxbd ymm9, qword ptr [rsp + rbx + 0x50]
+	LONG $0x587d62c4; BYTE $0x30 // vpbroadcastd ymm14, dword ptr [rax]
+	LONG $0xd5592cc5 // vmulps ymm10, ymm10, ymm5
+	LONG $0x5b7c41c4; BYTE $0xd9 // vcvtdq2ps ymm11, ymm9
+	QUAD $0x0070580d587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rip + 0x7058] # 0x1f378 <peak_i8+0x2d8>
+	LONG $0xdb3541c4; BYTE $0x2e // vpand ymm13, ymm9, ymmword ptr [r14]
+	LONG $0xde5924c5 // vmulps ymm11, ymm11, ymm6
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x2e // vmovdqu ymm13, ymmword ptr [r14]
+	LONG $0x587d62c4; WORD $0x1070 // vpbroadcastd ymm14, dword ptr [rax + 0x10]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0xdb3541c4; WORD $0x406e // vpand ymm13, ymm9, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x0470 // vpbroadcastd ymm14, dword ptr [rax + 0x4]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; WORD $0x406e // vmovdqu ymm13, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x1470 // vpbroadcastd ymm14, dword ptr [rax + 0x14]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	QUAD $0x000080aedb3541c4; BYTE $0x00 // vpand ymm13, ymm9, ymmword ptr [r14 + 0x80]
+	LONG $0x587d62c4; WORD $0x0870 // vpbroadcastd ymm14, dword ptr [rax + 0x8]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	QUAD $0x000080ae6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r14 + 0x80]
+	LONG $0x587d62c4; WORD $0x1870 // vpbroadcastd ymm14, dword ptr [rax + 0x18]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	QUAD $0x0000c0aedb3541c4; BYTE $0x00 // vpand ymm13, ymm9, ymmword ptr [r14 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c70 // vpbroadcastd ymm14, dword ptr [rax + 0xc]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	QUAD $0x0000c0ae6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r14 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c70 // vpbroadcastd ymm14, dword ptr [rax + 0x1c]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x592c41c4; BYTE $0xd4 // vmulps ymm10, ymm10, ymm12
+	LONG $0x60107ac5; BYTE $0x24 // vmovss xmm12, dword ptr [rax + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
+	LONG $0xac2542c4; BYTE $0xe2 // vfnmadd213ps ymm12, ymm11, ymm10 # ymm12 = -(ymm11 * ymm12) + ymm10
+	LONG $0x187d62c4; WORD $0x2050 // vbroadcastss ymm10, dword ptr [rax + 0x20]
+	LONG $0x217d62c4; WORD $0x1c5c; BYTE $0x58 // vpmovsxbd ymm11, qword ptr [rsp + rbx + 0x58]
+	LONG $0xb81dc2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm12, ymm10 # ymm4 = (ymm12 * ymm10) + ymm4
+	LONG $0x217d62c4; WORD $0x1c54; BYTE $0x48 // vpmovsxbd ymm10, qword ptr [rsp + rbx + 0x48]
+	LONG $0x6adb35c5; BYTE $0x20 // vpand ymm13, ymm9, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; BYTE $0x30 // vpbroadcastd ymm14, dword ptr [rax]
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6a6f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x1070 // vpbroadcastd ymm14, dword ptr [rax + 0x10]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6adb35c5; BYTE $0x60 // vpand ymm13, ymm9, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0470 // vpbroadcastd ymm14, dword ptr [rax + 0x4]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6a6f7ec5; BYTE $0x60 // vmovdqu ymm13, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1470 // vpbroadcastd ymm14, dword ptr [rax + 0x14]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	QUAD $0x000000a0aadb35c5 // vpand ymm13, ymm9, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x0870 // vpbroadcastd ymm14, dword ptr [rax + 0x8]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	QUAD $0x000000a0aa6f7ec5 // vmovdqu ymm13, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1870 // vpbroadcastd ymm14, dword ptr [rax + 0x18]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	QUAD $0x000000e0aadb35c5 // vpand ymm13, ymm9, ymmword ptr [rdx + 0xe0]
+	LONG $0x587de2c4; WORD $0x0c40 // vpbroadcastd ymm0, dword ptr [rax + 0xc]
+	LONG $0x501562c4; BYTE $0xe0 // {vex} vpdpbusd ymm12, ymm13, ymm0
+	QUAD $0x000000e0aa6f7ec5 // vmovdqu ymm13, ymmword ptr [rdx + 0xe0]
+	LONG $0x587de2c4; WORD $0x1c40 // vpbroadcastd ymm0, dword ptr [rax + 0x1c]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
-	LONG $0x49107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rcx + 0x24]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
-	LONG $0x187d62c4; WORD $0x2041 // vbroadcastss ymm8, dword ptr [rcx + 0x20]
-	LONG $0x30c18348 // add rcx, 0x30
-	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xc9 // vpand ymm9, ymm13, ymm9
+	LONG $0x503562c4; BYTE $0xe0 // {vex} vpdpbusd ymm12, ymm9, ymm0
+	LONG $0x593cc1c4; BYTE $0xc3 // vmulps ymm0, ymm8, ymm11
+	LONG $0xcf592cc5 // vmulps ymm9, ymm10, ymm7
+	LONG $0x5b7c41c4; BYTE $0xdc // vcvtdq2ps ymm11, ymm12
+	LONG $0x593441c4; BYTE $0xcb // vmulps ymm9, ymm9, ymm11
+	LONG $0x58107ac5; BYTE $0x24 // vmovss xmm11, dword ptr [rax + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
+	LONG $0xac7d42c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm0, ymm9 # ymm11 = -(ymm0 * ymm11) + ymm9
+	LONG $0x187de2c4; WORD $0x2040 // vbroadcastss ymm0, dword ptr [rax + 0x20]
+	LONG $0x30c08348 // add rax, 0x30
+	LONG $0xb825e2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm11, ymm0 # ymm3 = (ymm11 * ymm0) + ymm3
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfdd3850f; WORD $0xffff // jne 0x17e20 <pq_q4_k+0x1000>
-	WORD $0xc7ff // inc edi
-	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
-	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfdb2850f; WORD $0xffff // jne 0x17e10 <pq_q4_k+0xff0>
-	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
-	LONG $0x08fe8348 // cmp rsi, 0x8
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfd818f0f; WORD $0xffff // jg 0x17df0 <pq_q4_k+0xfd0>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xee78850f; WORD $0xffff // jne 0x16ef0 <pq_q4_k+0xd0>
-	LONG $0xffee81e9; BYTE $0xff // jmp 0x16efe <pq_q4_k+0xde>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xee5d850f; WORD $0xffff // jne 0x16ef0 <pq_q4_k+0xd0>
-	LONG $0xffee66e9; BYTE $0xff // jmp 0x16efe <pq_q4_k+0xde>
-	LONG $0x70c48348 // add rsp, 0x70
+	LONG $0xfdbc850f; WORD $0xffff // jne 0x182e0 <pq_q4_k+0x14c0>
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
+	LONG $0x04f88349 // cmp r8, 0x4
+	LONG $0xfcd8850f; WORD $0xffff // jne 0x18210 <pq_q4_k+0x13f0>
+	LONG $0xf8518d48 // lea rdx, [rcx - 0x8]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
+	LONG $0xfc948f0f; WORD $0xffff // jg 0x181e0 <pq_q4_k+0x13c0>
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0xe9e6840f; WORD $0xffff // je 0x16f40 <pq_q4_k+0x120>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0xffe9d3e9; BYTE $0xff // jmp 0x16f40 <pq_q4_k+0x120>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0xe9bd840f; WORD $0xffff // je 0x16f40 <pq_q4_k+0x120>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
+	LONG $0x6011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm4
+	LONG $0xffe9aae9; BYTE $0xff // jmp 0x16f40 <pq_q4_k+0x120>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -6288,1155 +6484,1358 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// pq_q5_k: +32944
+	// pq_q5_k: +34224
 	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x80ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x80
-	WORD $0x894d; BYTE $0xcf // mov r15, r9
-	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
-	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x17908e0f; WORD $0x0000 // jle 0x19874 <pq_q5_k+0x17c4>
-	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
-	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
-	LONG $0x07508d4d // lea r10, [r8 + 0x7]
-	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
-	QUAD $0x00686405597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x6864] # 0x1e960 <peak_i8+0x2d0>
-	QUAD $0x0068630d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x6863] # 0x1e968 <peak_i8+0x2d8>
-	LONG $0xf1b60f41 // movzx esi, r9b
-	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
-	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
-	WORD $0xe083; BYTE $0x03 // and eax, 0x3
+	LONG $0xc0e48348 // and rsp, -0x40
+	LONG $0x80ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x180
+	QUAD $0x00000090248c894c // mov qword ptr [rsp + 0x90], r9
+	LONG $0x10f9c149 // sar r9, 0x10
+	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	LONG $0x24548948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdx
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x1c918e0f; WORD $0x0000 // jle 0x1a282 <pq_q5_k+0x1cd2>
+	QUAD $0x0000009024848b48 // mov rax, qword ptr [rsp + 0x90]
+	QUAD $0x006dbe05197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x6dbe] # 0x1f3c0 <peak_i8+0x320>
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
+	WORD $0xc189 // mov ecx, eax
+	WORD $0xe9c1; BYTE $0x09 // shr ecx, 0x9
+	WORD $0xb60f; BYTE $0xd0 // movzx edx, al
+	LONG $0x07408d49 // lea rax, [r8 + 0x7]
+	WORD $0xe183; BYTE $0x03 // and ecx, 0x3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	LONG $0xd0490f4d // cmovns r10, r8
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	LONG $0x03eac149 // shr r10, 0x3
-	LONG $0x40c26949; WORD $0x000b; BYTE $0x00 // imul rax, r10, 0xb40
-	QUAD $0x00000000950c8d48 // lea rcx, [4*rdx]
-	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
-	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
-	LONG $0x493c8d48 // lea rdi, [rcx + 2*rcx]
-	LONG $0x89148d4c // lea r10, [rcx + 4*rcx]
+	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	LONG $0xc0490f49 // cmovns rax, r8
+	QUAD $0x000000b0248c8948 // mov qword ptr [rsp + 0xb0], rcx
+	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
+	LONG $0x03e8c148 // shr rax, 0x3
+	QUAD $0x000120248429fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x120], ymm0
+	QUAD $0x006d7005197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x6d70] # 0x1f3b8 <peak_i8+0x318>
+	LONG $0x00c06948; WORD $0x000b; BYTE $0x00 // imul rax, rax, 0xb00
+	QUAD $0x000000c024848948 // mov qword ptr [rsp + 0xc0], rax
+	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
+	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
+	LONG $0x80048d48 // lea rax, [rax + 4*rax]
+	QUAD $0x000000a824848948 // mov qword ptr [rsp + 0xa8], rax
+	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
+	QUAD $0x000100248429fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x100], ymm0
+	QUAD $0x006d2705197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x6d27] # 0x1f3b0 <peak_i8+0x310>
+	QUAD $0x000000c824b48948 // mov qword ptr [rsp + 0xc8], rsi
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x04e6c148 // shl rsi, 0x4
+	QUAD $0x000000b824b48948 // mov qword ptr [rsp + 0xb8], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x247c8948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rdi
-	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x2454894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r10
-	LONG $0x247c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdi
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
-	LONG $0xd2048d48 // lea rax, [rdx + 8*rdx]
+	QUAD $0x000000a024848948 // mov qword ptr [rsp + 0xa0], rax
+	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	WORD $0x0148; BYTE $0xd0 // add rax, rdx
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
-	WORD $0x30eb // jmp 0x181b0 <pq_q5_k+0x100>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
-	LONG $0x1011fcc5 // vmovups ymmword ptr [rax], ymm2
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0x24548b48; BYTE $0x60 // mov rdx, qword ptr [rsp + 0x60]
-	LONG $0x244c8b48; BYTE $0x70 // mov rcx, qword ptr [rsp + 0x70]
-	LONG $0x24448348; WORD $0x4028 // add qword ptr [rsp + 0x28], 0x40
-	LONG $0x24140148 // add qword ptr [rsp], rdx
-	LONG $0xff798d4c // lea r15, [rcx - 0x1]
+	WORD $0x0148; BYTE $0xc8 // add rax, rcx
+	QUAD $0x0000e0248429fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0xe0], ymm0
+	QUAD $0x0000009824848948 // mov qword ptr [rsp + 0x98], rax
+	WORD $0x34eb // jmp 0x186fe <pq_q5_k+0x14e>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
+	QUAD $0x000000c024b48b48 // mov rsi, qword ptr [rsp + 0xc0]
+	QUAD $0x000000d0248c8b48 // mov rcx, qword ptr [rsp + 0xd0]
+	LONG $0x24448348; WORD $0x4030 // add qword ptr [rsp + 0x30], 0x40
+	LONG $0x24740148; BYTE $0x10 // add qword ptr [rsp + 0x10], rsi
+	LONG $0xff498d4c // lea r9, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x16c48e0f; WORD $0x0000 // jle 0x19874 <pq_q5_k+0x17c4>
-	LONG $0x247c894c; BYTE $0x70 // mov qword ptr [rsp + 0x70], r15
-	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x04ae850f; WORD $0x0000 // jne 0x18670 <pq_q5_k+0x5c0>
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0x1b848e0f; WORD $0x0000 // jle 0x1a282 <pq_q5_k+0x1cd2>
+	QUAD $0x00000000902484f7; WORD $0x0001; BYTE $0x00 // test dword ptr [rsp + 0x90], 0x100
+	QUAD $0x000000d0248c894c // mov qword ptr [rsp + 0xd0], r9
+	LONG $0x05a9850f; WORD $0x0000 // jne 0x18cc0 <pq_q5_k+0x710>
+	QUAD $0x000000b024848b48 // mov rax, qword ptr [rsp + 0xb0]
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x0e33840f; WORD $0x0000 // je 0x19003 <pq_q5_k+0xf53>
+	LONG $0x10ce840f; WORD $0x0000 // je 0x197f6 <pq_q5_k+0x1246>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x1281850f; WORD $0x0000 // jne 0x1945a <pq_q5_k+0x13aa>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x166d8e0f; WORD $0x0000 // jle 0x1984f <pq_q5_k+0x179f>
-	LONG $0x24248b4c // mov r12, qword ptr [rsp]
-	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x1619850f; WORD $0x0000 // jne 0x19d4a <pq_q5_k+0x179a>
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x1b1f8e0f; WORD $0x0000 // jle 0x1a259 <pq_q5_k+0x1ca9>
+	LONG $0x24648b4c; BYTE $0x10 // mov r12, qword ptr [rsp + 0x10]
+	LONG $0x247c8b4c; BYTE $0x18 // mov r15, qword ptr [rsp + 0x18]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0x894c; BYTE $0xe5 // mov rbp, r12
-	LONG $0x00e58148; WORD $0xffff; BYTE $0xff // and rbp, -0x100
-	WORD $0x21eb // jmp 0x18223 <pq_q5_k+0x173>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x244c8b48; BYTE $0x78 // mov rcx, qword ptr [rsp + 0x78]
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x00e58149; WORD $0xffff; BYTE $0xff // and r13, -0x100
+	WORD $0x1eeb // jmp 0x18779 <pq_q5_k+0x1c9>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	QUAD $0x000000d8248c8b48 // mov rcx, qword ptr [rsp + 0xd8]
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
 	LONG $0xf8418d48 // lea rax, [rcx - 0x8]
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x16348e0f; WORD $0x0000 // jle 0x19857 <pq_q5_k+0x17a7>
-	LONG $0x137dc2c4; WORD $0x2424 // vcvtph2ps ymm4, xmmword ptr [r12]
-	LONG $0x137dc2c4; WORD $0x246c; BYTE $0x20 // vcvtph2ps ymm5, xmmword ptr [r12 + 0x20]
-	LONG $0x137dc2c4; WORD $0x2474; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [r12 + 0x10]
-	LONG $0x137dc2c4; WORD $0x247c; BYTE $0x30 // vcvtph2ps ymm7, xmmword ptr [r12 + 0x30]
-	LONG $0x40c48349 // add r12, 0x40
-	WORD $0xf631 // xor esi, esi
-	LONG $0x24448948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rax
-	WORD $0x13eb // jmp 0x1825e <pq_q5_k+0x1ae>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0xc6ff // inc esi
-	LONG $0xc0c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x2c0
-	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
-	WORD $0xb274 // je 0x18210 <pq_q5_k+0x160>
-	LONG $0x24448d49; BYTE $0x40 // lea rax, [r12 + 0x40]
-	QUAD $0x0000018024bc8d49 // lea rdi, [r12 + 0x180]
-	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
+	LONG $0x1ae88e0f; WORD $0x0000 // jle 0x1a261 <pq_q5_k+0x1cb1>
+	LONG $0x137dc2c4; WORD $0x242c // vcvtph2ps ymm5, xmmword ptr [r12]
+	LONG $0x137dc2c4; WORD $0x2474; BYTE $0x20 // vcvtph2ps ymm6, xmmword ptr [r12 + 0x20]
+	LONG $0x137dc2c4; WORD $0x247c; BYTE $0x10 // vcvtph2ps ymm7, xmmword ptr [r12 + 0x10]
+	LONG $0x137d42c4; WORD $0x2444; BYTE $0x30 // vcvtph2ps ymm8, xmmword ptr [r12 + 0x30]
+	QUAD $0x0000010024b48d49 // lea rsi, [r12 + 0x100]
+	WORD $0xff31 // xor edi, edi
+	QUAD $0x000000d824848948 // mov qword ptr [rsp + 0xd8], rax
+	WORD $0x18eb // jmp 0x187c0 <pq_q5_k+0x210>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0xff48; BYTE $0xc7 // inc rdi
+	LONG $0x80c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x280
+	LONG $0x04ff8348 // cmp rdi, 0x4
+	WORD $0xa074 // je 0x18760 <pq_q5_k+0x1b0>
+	LONG $0x03ff8348 // cmp rdi, 0x3
+	LONG $0x00a6850f; WORD $0x0000 // jne 0x18870 <pq_q5_k+0x2c0>
+	LONG $0x6f7ec1c4; WORD $0x2444; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [r12 + 0x40]
+	QUAD $0x0080248c6f7e41c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [r12 + 0x80]
+	QUAD $0x000120248c6ffdc5; BYTE $0x00 // vmovdqa ymm1, ymmword ptr [rsp + 0x120]
+	QUAD $0x00010024946ffdc5; BYTE $0x00 // vmovdqa ymm2, ymmword ptr [rsp + 0x100]
+	QUAD $0x00c024946f7e41c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [r12 + 0xc0]
+	QUAD $0x0000e0249c6f7dc5; BYTE $0x00 // vmovdqa ymm11, ymmword ptr [rsp + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
+	LONG $0xcadb35c5 // vpand ymm9, ymm9, ymm2
+	LONG $0xc0ebb5c5 // vpor ymm0, ymm9, ymm0
+	LONG $0x7235c1c4; WORD $0x02d2 // vpsrld ymm9, ymm10, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xc0ebb5c5 // vpor ymm0, ymm9, ymm0
+	LONG $0x447ffdc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm0
+	LONG $0x6f7ec1c4; WORD $0x2444; BYTE $0x60 // vmovdqu ymm0, ymmword ptr [r12 + 0x60]
+	QUAD $0x00a0248c6f7e41c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [r12 + 0xa0]
+	QUAD $0x00e024946f7e41c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [r12 + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
+	LONG $0xcadb35c5 // vpand ymm9, ymm9, ymm2
+	LONG $0xc0ebb5c5 // vpor ymm0, ymm9, ymm0
+	LONG $0x7235c1c4; WORD $0x02d2 // vpsrld ymm9, ymm10, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xc0ebb5c5 // vpor ymm0, ymm9, ymm0
+	WORD $0x25eb // jmp 0x18894 <pq_q5_k+0x2e4>
+	BYTE $0x90 // nop
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x06e0c148 // shl rax, 0x6
+	QUAD $0x006b5005597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x6b50] # 0x1f3d0 <peak_i8+0x330>
+	LONG $0xdb7d41c4; WORD $0x044c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [r12 + rax + 0x40]
+	LONG $0x4c7f7dc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm9
+	LONG $0xdb7dc1c4; WORD $0x0444; BYTE $0x60 // vpand ymm0, ymm0, ymmword ptr [r12 + rax + 0x60]
+	WORD $0x01b0 // mov al, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x000371e9; BYTE $0x00 // jmp 0x185e6 <pq_q5_k+0x536>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x447ffdc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm0
+	LONG $0x000394e9; BYTE $0x00 // jmp 0x18c37 <pq_q5_k+0x687>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	LONG $0x217d42c4; WORD $0x1404 // vpmovsxbd ymm8, qword ptr [r12 + rdx]
-	LONG $0x217d42c4; WORD $0x144c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [r12 + rdx + 0x10]
-	WORD $0x8949; BYTE $0xca // mov r10, rcx
-	LONG $0x6f7e41c4; BYTE $0x12 // vmovdqu ymm10, ymmword ptr [r10]
-	LONG $0xdb7d41c4; WORD $0x405a // vpand ymm11, ymm0, ymmword ptr [r10 + 0x40]
-	LONG $0x587d42c4; WORD $0x0065 // vpbroadcastd ymm12, dword ptr [r13]
-	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb2d41c4; BYTE $0xdb // vpor ymm11, ymm10, ymm11
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x405a // vmovdqu ymm11, ymmword ptr [r10 + 0x40]
-	LONG $0xdb7541c4; BYTE $0x22 // vpand ymm12, ymm1, ymmword ptr [r10]
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
-	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
-	LONG $0x587d42c4; WORD $0x1065 // vpbroadcastd ymm12, dword ptr [r13 + 0x10]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1a // vmovdqu ymm11, ymmword ptr [r10]
-	QUAD $0x000080a2db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r10 + 0x80]
-	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0465 // vpbroadcastd ymm12, dword ptr [r13 + 0x4]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1a // vmovdqu ymm11, ymmword ptr [r10]
-	QUAD $0x000080a26f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r10 + 0x80]
-	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1465 // vpbroadcastd ymm12, dword ptr [r13 + 0x14]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1a // vmovdqu ymm11, ymmword ptr [r10]
-	QUAD $0x0000c0a2db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r10 + 0xc0]
-	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0865 // vpbroadcastd ymm12, dword ptr [r13 + 0x8]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1a // vmovdqu ymm11, ymmword ptr [r10]
-	QUAD $0x0000c0a26f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r10 + 0xc0]
-	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1865 // vpbroadcastd ymm12, dword ptr [r13 + 0x18]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1a // vmovdqu ymm11, ymmword ptr [r10]
-	QUAD $0x000100a2db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r10 + 0x100]
-	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0c65 // vpbroadcastd ymm12, dword ptr [r13 + 0xc]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1a // vmovdqu ymm11, ymmword ptr [r10]
-	QUAD $0x000100a26f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r10 + 0x100]
-	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1c65 // vpbroadcastd ymm12, dword ptr [r13 + 0x1c]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x107a41c4; WORD $0x2455 // vmovss xmm10, dword ptr [r13 + 0x24]
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
-	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d42c4; WORD $0x2045 // vbroadcastss ymm8, dword ptr [r13 + 0x20]
-	LONG $0x217d42c4; WORD $0x144c; BYTE $0x18 // vpmovsxbd ymm9, qword ptr [r12 + rdx + 0x18]
-	LONG $0xb82dc2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm10, ymm8 # ymm2 = (ymm10 * ymm8) + ymm2
-	LONG $0x217d42c4; WORD $0x1444; BYTE $0x08 // vpmovsxbd ymm8, qword ptr [r12 + rdx + 0x8]
-	LONG $0x516f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rcx + 0x20]
-	LONG $0x59db7dc5; BYTE $0x60 // vpand ymm11, ymm0, ymmword ptr [rcx + 0x60]
-	LONG $0x587d42c4; WORD $0x0065 // vpbroadcastd ymm12, dword ptr [r13]
+	WORD $0x0148; BYTE $0xf1 // add rcx, rsi
+	QUAD $0x006ae815597d62c4; BYTE $0x00 // vpbroadcastq ymm10, qword ptr [rip + 0x6ae8] # 0x1f3a8 <peak_i8+0x308>
+	LONG $0x217d62c4; WORD $0x144c; BYTE $0x50 // vpmovsxbd ymm9, qword ptr [rsp + rdx + 0x50]
+	LONG $0x217de2c4; WORD $0x1444; BYTE $0x40 // vpmovsxbd ymm0, qword ptr [rsp + rdx + 0x40]
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x587d42c4; BYTE $0x37 // vpbroadcastd ymm14, dword ptr [r15]
+	LONG $0x5b7c41c4; BYTE $0xd9 // vcvtdq2ps ymm11, ymm9
+	LONG $0x6f7e41c4; BYTE $0x08 // vmovdqu ymm9, ymmword ptr [r8]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
+	LONG $0xde5924c5 // vmulps ymm11, ymm11, ymm6
+	LONG $0x721dc1c4; WORD $0x04f1 // vpslld ymm12, ymm9, 0x4
+	QUAD $0x006aa50d597d62c4; BYTE $0x00 // vpbroadcastq ymm9, qword ptr [rip + 0x6aa5] # 0x1f3a0 <peak_i8+0x300>
+	LONG $0xdb3541c4; WORD $0x4068 // vpand ymm13, ymm9, ymmword ptr [r8 + 0x40]
+	LONG $0xdb1d41c4; BYTE $0xe2 // vpand ymm12, ymm12, ymm10
+	LONG $0xeb1d41c4; BYTE $0xed // vpor ymm13, ymm12, ymm13
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; WORD $0x4068 // vmovdqu ymm13, ymmword ptr [r8 + 0x40]
+	LONG $0xdb2d41c4; BYTE $0x30 // vpand ymm14, ymm10, ymmword ptr [r8]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0xeb0d41c4; BYTE $0xed // vpor ymm13, ymm14, ymm13
+	LONG $0x587d42c4; WORD $0x1077 // vpbroadcastd ymm14, dword ptr [r15 + 0x10]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x28 // vmovdqu ymm13, ymmword ptr [r8]
+	QUAD $0x000080b0db3541c4; BYTE $0x00 // vpand ymm14, ymm9, ymmword ptr [r8 + 0x80]
+	LONG $0x7215c1c4; WORD $0x03f5 // vpslld ymm13, ymm13, 0x3
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d42c4; WORD $0x0477 // vpbroadcastd ymm14, dword ptr [r15 + 0x4]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x28 // vmovdqu ymm13, ymmword ptr [r8]
+	QUAD $0x000080b06f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r8 + 0x80]
+	LONG $0x7215c1c4; WORD $0x01d5 // vpsrld ymm13, ymm13, 0x1
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xdb0d41c4; BYTE $0xf1 // vpand ymm14, ymm14, ymm9
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d42c4; WORD $0x1477 // vpbroadcastd ymm14, dword ptr [r15 + 0x14]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x28 // vmovdqu ymm13, ymmword ptr [r8]
+	QUAD $0x0000c0b0db3541c4; BYTE $0x00 // vpand ymm14, ymm9, ymmword ptr [r8 + 0xc0]
+	LONG $0x7215c1c4; WORD $0x02f5 // vpslld ymm13, ymm13, 0x2
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d42c4; WORD $0x0877 // vpbroadcastd ymm14, dword ptr [r15 + 0x8]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x28 // vmovdqu ymm13, ymmword ptr [r8]
+	QUAD $0x0000c0b06f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r8 + 0xc0]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xdb0d41c4; BYTE $0xf1 // vpand ymm14, ymm14, ymm9
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d42c4; WORD $0x1877 // vpbroadcastd ymm14, dword ptr [r15 + 0x18]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x28 // vmovdqu ymm13, ymmword ptr [r8]
+	QUAD $0x000100b0db3541c4; BYTE $0x00 // vpand ymm14, ymm9, ymmword ptr [r8 + 0x100]
+	LONG $0xfe1541c4; BYTE $0xed // vpaddd ymm13, ymm13, ymm13
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d42c4; WORD $0x0c77 // vpbroadcastd ymm14, dword ptr [r15 + 0xc]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x28 // vmovdqu ymm13, ymmword ptr [r8]
+	QUAD $0x000100b06f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r8 + 0x100]
+	LONG $0x7215c1c4; WORD $0x03d5 // vpsrld ymm13, ymm13, 0x3
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xdb0d41c4; BYTE $0xf1 // vpand ymm14, ymm14, ymm9
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d42c4; WORD $0x1c77 // vpbroadcastd ymm14, dword ptr [r15 + 0x1c]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0xc0599cc5 // vmulps ymm0, ymm12, ymm0
+	LONG $0x107a41c4; WORD $0x2467 // vmovss xmm12, dword ptr [r15 + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
+	LONG $0xac2562c4; BYTE $0xe0 // vfnmadd213ps ymm12, ymm11, ymm0 # ymm12 = -(ymm11 * ymm12) + ymm0
+	LONG $0x187dc2c4; WORD $0x2047 // vbroadcastss ymm0, dword ptr [r15 + 0x20]
+	LONG $0x217d62c4; WORD $0x145c; BYTE $0x58 // vpmovsxbd ymm11, qword ptr [rsp + rdx + 0x58]
+	LONG $0xb81de2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm12, ymm0 # ymm3 = (ymm12 * ymm0) + ymm3
+	LONG $0x217de2c4; WORD $0x1444; BYTE $0x48 // vpmovsxbd ymm0, qword ptr [rsp + rdx + 0x48]
+	LONG $0x616f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rcx + 0x20]
+	LONG $0x69db35c5; BYTE $0x60 // vpand ymm13, ymm9, ymmword ptr [rcx + 0x60]
+	LONG $0x587d42c4; BYTE $0x37 // vpbroadcastd ymm14, dword ptr [r15]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
-	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb2d41c4; BYTE $0xdb // vpor ymm11, ymm10, ymm11
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x596f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rcx + 0x60]
-	LONG $0x61db75c5; BYTE $0x20 // vpand ymm12, ymm1, ymmword ptr [rcx + 0x20]
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
-	LONG $0x587d42c4; WORD $0x1065 // vpbroadcastd ymm12, dword ptr [r13 + 0x10]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000a0a1db7dc5 // vpand ymm12, ymm0, ymmword ptr [rcx + 0xa0]
-	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0465 // vpbroadcastd ymm12, dword ptr [r13 + 0x4]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000a0a16f7ec5 // vmovdqu ymm12, ymmword ptr [rcx + 0xa0]
-	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1465 // vpbroadcastd ymm12, dword ptr [r13 + 0x14]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000e0a1db7dc5 // vpand ymm12, ymm0, ymmword ptr [rcx + 0xe0]
-	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0865 // vpbroadcastd ymm12, dword ptr [r13 + 0x8]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000e0a16f7ec5 // vmovdqu ymm12, ymmword ptr [rcx + 0xe0]
-	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1865 // vpbroadcastd ymm12, dword ptr [r13 + 0x18]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
-	QUAD $0x00000120a1db7dc5 // vpand ymm12, ymm0, ymmword ptr [rcx + 0x120]
-	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0c65 // vpbroadcastd ymm12, dword ptr [r13 + 0xc]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
-	QUAD $0x00000120a16f7ec5 // vmovdqu ymm12, ymmword ptr [rcx + 0x120]
-	LONG $0x587d42c4; WORD $0x1c6d // vpbroadcastd ymm13, dword ptr [r13 + 0x1c]
-	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x502542c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm11, ymm13
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x107a41c4; WORD $0x2455 // vmovss xmm10, dword ptr [r13 + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x721dc1c4; WORD $0x04f4 // vpslld ymm12, ymm12, 0x4
+	LONG $0xdb1d41c4; BYTE $0xe2 // vpand ymm12, ymm12, ymm10
+	LONG $0xeb1d41c4; BYTE $0xed // vpor ymm13, ymm12, ymm13
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x696f7ec5; BYTE $0x60 // vmovdqu ymm13, ymmword ptr [rcx + 0x60]
+	LONG $0x71db2dc5; BYTE $0x20 // vpand ymm14, ymm10, ymmword ptr [rcx + 0x20]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059c4c5 // vmulps ymm0, ymm7, ymm0
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0xeb0d41c4; BYTE $0xed // vpor ymm13, ymm14, ymm13
+	LONG $0x587d42c4; WORD $0x1077 // vpbroadcastd ymm14, dword ptr [r15 + 0x10]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x696f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000a0b1db35c5 // vpand ymm14, ymm9, ymmword ptr [rcx + 0xa0]
+	LONG $0x7215c1c4; WORD $0x03f5 // vpslld ymm13, ymm13, 0x3
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d42c4; WORD $0x0477 // vpbroadcastd ymm14, dword ptr [r15 + 0x4]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x696f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000a0b16f7ec5 // vmovdqu ymm14, ymmword ptr [rcx + 0xa0]
+	LONG $0x7215c1c4; WORD $0x01d5 // vpsrld ymm13, ymm13, 0x1
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xdb0d41c4; BYTE $0xf1 // vpand ymm14, ymm14, ymm9
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d42c4; WORD $0x1477 // vpbroadcastd ymm14, dword ptr [r15 + 0x14]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x696f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000e0b1db35c5 // vpand ymm14, ymm9, ymmword ptr [rcx + 0xe0]
+	LONG $0x7215c1c4; WORD $0x02f5 // vpslld ymm13, ymm13, 0x2
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d42c4; WORD $0x0877 // vpbroadcastd ymm14, dword ptr [r15 + 0x8]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x696f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000e0b16f7ec5 // vmovdqu ymm14, ymmword ptr [rcx + 0xe0]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xdb0d41c4; BYTE $0xf1 // vpand ymm14, ymm14, ymm9
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d42c4; WORD $0x1877 // vpbroadcastd ymm14, dword ptr [r15 + 0x18]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x696f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rcx + 0x20]
+	QUAD $0x00000120b1db35c5 // vpand ymm14, ymm9, ymmword ptr [rcx + 0x120]
+	LONG $0xfe1541c4; BYTE $0xed // vpaddd ymm13, ymm13, ymm13
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d42c4; WORD $0x0c77 // vpbroadcastd ymm14, dword ptr [r15 + 0xc]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x696f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rcx + 0x20]
+	QUAD $0x00000120b16f7ec5 // vmovdqu ymm14, ymmword ptr [rcx + 0x120]
+	LONG $0x7215c1c4; WORD $0x03d5 // vpsrld ymm13, ymm13, 0x3
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xdb0d41c4; BYTE $0xc9 // vpand ymm9, ymm14, ymm9
+	LONG $0xdb1541c4; BYTE $0xd2 // vpand ymm10, ymm13, ymm10
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d42c4; WORD $0x1c57 // vpbroadcastd ymm10, dword ptr [r15 + 0x1c]
+	LONG $0x503542c4; BYTE $0xe2 // {vex} vpdpbusd ymm12, ymm9, ymm10
+	LONG $0x5b7c41c4; BYTE $0xd4 // vcvtdq2ps ymm10, ymm12
+	LONG $0x187dc2c4; WORD $0x204f // vbroadcastss ymm1, dword ptr [r15 + 0x20]
+	LONG $0x593c41c4; BYTE $0xcb // vmulps ymm9, ymm8, ymm11
+	LONG $0xc059acc5 // vmulps ymm0, ymm10, ymm0
+	LONG $0x107a41c4; WORD $0x2457 // vmovss xmm10, dword ptr [r15 + 0x24]
+	LONG $0x30c78349 // add r15, 0x30
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
-	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d42c4; WORD $0x204d // vbroadcastss ymm9, dword ptr [r13 + 0x20]
-	LONG $0x30c58349 // add r13, 0x30
-	LONG $0xb82dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm10, ymm9 # ymm3 = (ymm10 * ymm9) + ymm3
-	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfc6a840f; WORD $0xffff // je 0x18250 <pq_q5_k+0x1a0>
+	LONG $0xac3562c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm0 # ymm10 = -(ymm9 * ymm10) + ymm0
+	LONG $0xb82de2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm10, ymm1 # ymm4 = (ymm10 * ymm1) + ymm4
+	WORD $0x01a8 // test al, 0x1
+	LONG $0x000000b8; BYTE $0x00 // mov eax, 0x0
+	LONG $0xfb79840f; WORD $0xffff // je 0x187b0 <pq_q5_k+0x200>
 	LONG $0x920c8d48 // lea rcx, [rdx + 4*rdx]
 	LONG $0x06e1c148 // shl rcx, 0x6
-	LONG $0x0f148d4c // lea r10, [rdi + rcx]
-	WORD $0x394c; BYTE $0xd5 // cmp rbp, r10
-	LONG $0xfc85830f; WORD $0xffff // jae 0x18280 <pq_q5_k+0x1d0>
-	WORD $0xeb89 // mov ebx, ebp
+	QUAD $0x0000014031848d4c // lea r8, [rcx + rsi + 0x140]
+	WORD $0x394d; BYTE $0xc5 // cmp r13, r8
+	LONG $0xfc60830f; WORD $0xffff // jae 0x188b0 <pq_q5_k+0x300>
+	WORD $0x8944; BYTE $0xeb // mov ebx, r13d
 	WORD $0xebc1; BYTE $0x08 // shr ebx, 0x8
-	WORD $0x8941; BYTE $0xee // mov r14d, ebp
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8945; BYTE $0xee // mov r14d, r13d
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0xceb70f45 // movzx r9d, r14w
 	WORD $0xb60f; BYTE $0xdb // movzx ebx, bl
-	WORD $0x8949; BYTE $0xef // mov r15, rbp
-	LONG $0x00c58148; WORD $0x0001; BYTE $0x00 // add rbp, 0x100
+	WORD $0x894d; BYTE $0xea // mov r10, r13
+	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
 	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
 	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
 	LONG $0x3fe38341 // and r11d, 0x3f
 	LONG $0xffe18141; WORD $0x003f; BYTE $0x00 // and r9d, 0x3fff
 	WORD $0xc3fe // inc bl
 	LONG $0x06e3c141 // shl r11d, 0x6
-	WORD $0x294d; BYTE $0xcf // sub r15, r9
-	QUAD $0x0040003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x4000]
-	QUAD $0x0050003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x5000]
-	QUAD $0x0060003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x6000]
-	QUAD $0x0070003b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x7000]
-	WORD $0x394c; BYTE $0xd5 // cmp rbp, r10
-	WORD $0xa872 // jb 0x18610 <pq_q5_k+0x560>
-	LONG $0xfffc13e9; BYTE $0xff // jmp 0x18280 <pq_q5_k+0x1d0>
+	WORD $0x294d; BYTE $0xca // sub r10, r9
+	QUAD $0x004000138c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r10 + 0x4000]
+	QUAD $0x005000138c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r10 + 0x5000]
+	QUAD $0x006000138c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r10 + 0x6000]
+	QUAD $0x007000138c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r10 + 0x7000]
+	WORD $0x394d; BYTE $0xc5 // cmp r13, r8
+	WORD $0xa872 // jb 0x18c60 <pq_q5_k+0x6b0>
+	LONG $0xfffbf3e9; BYTE $0xff // jmp 0x188b0 <pq_q5_k+0x300>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x18695 <pq_q5_k+0x5e5>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfaf9840f; WORD $0xffff // je 0x1818e <pq_q5_k+0xde>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04228e0f; WORD $0x0000 // jle 0x18ac0 <pq_q5_k+0xa10>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
-	WORD $0x894d; BYTE $0xe2 // mov r10, r12
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x04e2c149 // shl r10, 0x4
-	LONG $0x05e5c149 // shl r13, 0x5
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0xb541; BYTE $0x01 // mov r13b, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	WORD $0x1eeb // jmp 0x18ce6 <pq_q5_k+0x736>
+	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x137da2c4; WORD $0x1634 // vcvtph2ps ymm6, xmmword ptr [rsi + r10]
-	LONG $0x137da2c4; WORD $0x167c; BYTE $0x20 // vcvtph2ps ymm7, xmmword ptr [rsi + r10 + 0x20]
-	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x3e348d4e // lea r14, [rsi + r15]
-	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x9b148d4b // lea rdx, [r11 + 4*r11]
-	LONG $0x05e3c149 // shl r11, 0x5
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x217d02c4; WORD $0x1e04 // vpmovsxbd ymm8, qword ptr [r14 + r11]
-	LONG $0x06e2c148 // shl rdx, 0x6
-	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	LONG $0x5b7c41c4; BYTE $0xd0 // vcvtdq2ps ymm10, ymm8
-	LONG $0x217d02c4; WORD $0x1e44; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [r14 + r11 + 0x10]
-	LONG $0xdb7d21c4; WORD $0x2a4c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
-	LONG $0x5b7c41c4; BYTE $0xd8 // vcvtdq2ps ymm11, ymm8
-	LONG $0x6f7e21c4; WORD $0x2a04 // vmovdqu ymm8, ymmword ptr [rdx + r13]
-	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
-	LONG $0xeb3d41c4; BYTE $0xf1 // vpor ymm14, ymm8, ymm9
-	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x500d42c4; BYTE $0xe8 // {vex} vpdpbusd ymm13, ymm14, ymm8
-	LONG $0x587d62c4; WORD $0x2047 // vpbroadcastd ymm8, dword ptr [rdi + 0x20]
-	LONG $0x500d42c4; BYTE $0xe0 // {vex} vpdpbusd ymm12, ymm14, ymm8
-	LONG $0x587d62c4; WORD $0x4047 // vpbroadcastd ymm8, dword ptr [rdi + 0x40]
-	LONG $0x500d42c4; BYTE $0xc8 // {vex} vpdpbusd ymm9, ymm14, ymm8
-	LONG $0x587d62c4; WORD $0x607f // vpbroadcastd ymm15, dword ptr [rdi + 0x60]
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
-	LONG $0x6f7e21c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0xdb7521c4; WORD $0x2a3c // vpand ymm15, ymm1, ymmword ptr [rdx + r13]
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf0db0dc5 // vpand ymm14, ymm14, ymm0
-	LONG $0xeb0541c4; BYTE $0xf6 // vpor ymm14, ymm15, ymm14
-	LONG $0x587d62c4; WORD $0x107f // vpbroadcastd ymm15, dword ptr [rdi + 0x10]
-	LONG $0x500d42c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x307f // vpbroadcastd ymm15, dword ptr [rdi + 0x30]
-	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x507f // vpbroadcastd ymm15, dword ptr [rdi + 0x50]
-	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x707f // vpbroadcastd ymm15, dword ptr [rdi + 0x70]
-	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
-	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
-	QUAD $0x00802abcdb7d21c4; WORD $0x0000 // vpand ymm15, ymm0, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0x720dc1c4; WORD $0x03f6 // vpslld ymm14, ymm14, 0x3
-	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
-	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x047f // vpbroadcastd ymm15, dword ptr [rdi + 0x4]
-	LONG $0x500d42c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x247f // vpbroadcastd ymm15, dword ptr [rdi + 0x24]
-	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x447f // vpbroadcastd ymm15, dword ptr [rdi + 0x44]
-	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x647f // vpbroadcastd ymm15, dword ptr [rdi + 0x64]
-	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
-	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
-	QUAD $0x00802abc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0x720dc1c4; WORD $0x01d6 // vpsrld ymm14, ymm14, 0x1
-	LONG $0x7205c1c4; WORD $0x04d7 // vpsrld ymm15, ymm15, 0x4
-	LONG $0xf8db05c5 // vpand ymm15, ymm15, ymm0
-	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
-	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x147f // vpbroadcastd ymm15, dword ptr [rdi + 0x14]
-	LONG $0x500d42c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x347f // vpbroadcastd ymm15, dword ptr [rdi + 0x34]
-	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x547f // vpbroadcastd ymm15, dword ptr [rdi + 0x54]
-	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x747f // vpbroadcastd ymm15, dword ptr [rdi + 0x74]
-	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
-	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
-	QUAD $0x00c02abcdb7d21c4; WORD $0x0000 // vpand ymm15, ymm0, ymmword ptr [rdx + r13 + 0xc0]
-	LONG $0x720dc1c4; WORD $0x02f6 // vpslld ymm14, ymm14, 0x2
-	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
-	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x087f // vpbroadcastd ymm15, dword ptr [rdi + 0x8]
-	LONG $0x500d42c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x287f // vpbroadcastd ymm15, dword ptr [rdi + 0x28]
-	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x487f // vpbroadcastd ymm15, dword ptr [rdi + 0x48]
-	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x687f // vpbroadcastd ymm15, dword ptr [rdi + 0x68]
-	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
-	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
-	QUAD $0x00c02abc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rdx + r13 + 0xc0]
-	LONG $0x720dc1c4; WORD $0x02d6 // vpsrld ymm14, ymm14, 0x2
-	LONG $0x7205c1c4; WORD $0x04d7 // vpsrld ymm15, ymm15, 0x4
-	LONG $0xf8db05c5 // vpand ymm15, ymm15, ymm0
-	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
-	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x187f // vpbroadcastd ymm15, dword ptr [rdi + 0x18]
-	LONG $0x500d42c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x387f // vpbroadcastd ymm15, dword ptr [rdi + 0x38]
-	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x587f // vpbroadcastd ymm15, dword ptr [rdi + 0x58]
-	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x787f // vpbroadcastd ymm15, dword ptr [rdi + 0x78]
-	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
-	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
-	QUAD $0x01002abcdb7d21c4; WORD $0x0000 // vpand ymm15, ymm0, ymmword ptr [rdx + r13 + 0x100]
-	LONG $0xfe0d41c4; BYTE $0xf6 // vpaddd ymm14, ymm14, ymm14
-	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
-	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x0c7f // vpbroadcastd ymm15, dword ptr [rdi + 0xc]
-	LONG $0x500d42c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x2c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x2c]
-	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x4c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x4c]
-	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x6c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x6c]
-	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
-	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
-	QUAD $0x01002abc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rdx + r13 + 0x100]
-	LONG $0x720dc1c4; WORD $0x03d6 // vpsrld ymm14, ymm14, 0x3
-	LONG $0x7205c1c4; WORD $0x04d7 // vpsrld ymm15, ymm15, 0x4
-	LONG $0xf8db05c5 // vpand ymm15, ymm15, ymm0
-	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
-	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x1c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x1c]
-	LONG $0x500d42c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x3c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x3c]
-	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x5c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x5c]
-	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x7c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x7c]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
-	LONG $0xfe592cc5 // vmulps ymm15, ymm10, ymm6
-	LONG $0xd75924c5 // vmulps ymm10, ymm11, ymm7
-	LONG $0x5b7c41c4; BYTE $0xdd // vcvtdq2ps ymm11, ymm13
-	QUAD $0x00000120af107ac5 // vmovss xmm13, dword ptr [rdi + 0x120]
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x590441c4; BYTE $0xdb // vmulps ymm11, ymm15, ymm11
-	LONG $0x590441c4; BYTE $0xc9 // vmulps ymm9, ymm15, ymm9
-	LONG $0x590441c4; BYTE $0xc0 // vmulps ymm8, ymm15, ymm8
-	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
-	LONG $0x187d42c4; BYTE $0xed // vbroadcastss ymm13, xmm13
-	LONG $0xac2d42c4; BYTE $0xeb // vfnmadd213ps ymm13, ymm10, ymm11 # ymm13 = -(ymm10 * ymm13) + ymm11
-	QUAD $0x0001009f187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rdi + 0x100]
-	LONG $0xb815c2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm13, ymm11 # ymm5 = (ymm13 * ymm11) + ymm5
-	LONG $0x5b7c41c4; BYTE $0xdc // vcvtdq2ps ymm11, ymm12
-	QUAD $0x00000124a7107ac5 // vmovss xmm12, dword ptr [rdi + 0x124]
-	LONG $0x590441c4; BYTE $0xdb // vmulps ymm11, ymm15, ymm11
-	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
-	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
-	LONG $0xac2d42c4; BYTE $0xe3 // vfnmadd213ps ymm12, ymm10, ymm11 # ymm12 = -(ymm10 * ymm12) + ymm11
-	QUAD $0x0001049f187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rdi + 0x104]
-	LONG $0xb81dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm12, ymm11 # ymm4 = (ymm12 * ymm11) + ymm4
-	QUAD $0x000001289f107ac5 // vmovss xmm11, dword ptr [rdi + 0x128]
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
-	LONG $0xac2d42c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm10, ymm9 # ymm11 = -(ymm10 * ymm11) + ymm9
-	QUAD $0x0001088f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x108]
-	LONG $0xb825c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm11, ymm9 # ymm3 = (ymm11 * ymm9) + ymm3
-	QUAD $0x0000012c8f107ac5 // vmovss xmm9, dword ptr [rdi + 0x12c]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac2d42c4; BYTE $0xc8 // vfnmadd213ps ymm9, ymm10, ymm8 # ymm9 = -(ymm10 * ymm9) + ymm8
-	QUAD $0x00010c97187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x10c]
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xb835c2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm9, ymm10 # ymm2 = (ymm9 * ymm10) + ymm2
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfc79850f; WORD $0xffff // jne 0x18700 <pq_q5_k+0x650>
-	WORD $0xc0ff // inc eax
-	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfc57850f; WORD $0xffff // jne 0x186f0 <pq_q5_k+0x640>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc268f0f; WORD $0xffff // jg 0x186d0 <pq_q5_k+0x620>
-	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x2775 // jne 0x18ae0 <pq_q5_k+0xa30>
-	LONG $0xfffbc2e9; BYTE $0xff // jmp 0x18680 <pq_q5_k+0x5d0>
-	WORD $0x9066 // nop
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x05e5c149 // shl r13, 0x5
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xfba0840f; WORD $0xffff // je 0x18680 <pq_q5_k+0x5d0>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
-	LONG $0x283c8d4e // lea r15, [rax + r13]
-	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
-	WORD $0xfe83; BYTE $0x02 // cmp esi, 0x2
-	LONG $0xfb89820f; WORD $0xffff // jb 0x18680 <pq_q5_k+0x5d0>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
-	WORD $0xfe83; BYTE $0x03 // cmp esi, 0x3
-	LONG $0xfb75820f; WORD $0xffff // jb 0x18680 <pq_q5_k+0x5d0>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
-	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
-	LONG $0xfb61820f; WORD $0xffff // jb 0x18680 <pq_q5_k+0x5d0>
-	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
-	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xfb4d820f; WORD $0xffff // jb 0x18680 <pq_q5_k+0x5d0>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04618e0f; WORD $0x0000 // jle 0x18f9d <pq_q5_k+0xeed>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894d; BYTE $0xe2 // mov r10, r12
-	LONG $0x04e2c149 // shl r10, 0x4
-	LONG $0x03e4c149 // shl r12, 0x3
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x137da2c4; WORD $0x1734 // vcvtph2ps ymm6, xmmword ptr [rdi + r10]
-	LONG $0x137da2c4; WORD $0x177c; BYTE $0x20 // vcvtph2ps ymm7, xmmword ptr [rdi + r10 + 0x20]
-	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x27348d4e // lea r14, [rdi + r12]
-	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x9b148d4b // lea rdx, [r11 + 4*r11]
-	LONG $0x05e3c149 // shl r11, 0x5
-	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
-	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
-	LONG $0x217d02c4; WORD $0x1e04 // vpmovsxbd ymm8, qword ptr [r14 + r11]
-	LONG $0x06e2c148 // shl rdx, 0x6
-	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	LONG $0x5b7c41c4; BYTE $0xd0 // vcvtdq2ps ymm10, ymm8
-	LONG $0x217d02c4; WORD $0x1e44; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [r14 + r11 + 0x10]
-	LONG $0xdb7d21c4; WORD $0x2a4c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
-	LONG $0x5b7c41c4; BYTE $0xd8 // vcvtdq2ps ymm11, ymm8
-	LONG $0x6f7e21c4; WORD $0x2a04 // vmovdqu ymm8, ymmword ptr [rdx + r13]
-	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
-	LONG $0xeb3d41c4; BYTE $0xf1 // vpor ymm14, ymm8, ymm9
-	QUAD $0x00008086587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0x80]
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x500d42c4; BYTE $0xe8 // {vex} vpdpbusd ymm13, ymm14, ymm8
-	QUAD $0x0000a086587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xa0]
-	LONG $0x500d42c4; BYTE $0xe0 // {vex} vpdpbusd ymm12, ymm14, ymm8
-	QUAD $0x0000c086587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xc0]
-	LONG $0x500d42c4; BYTE $0xc8 // {vex} vpdpbusd ymm9, ymm14, ymm8
-	QUAD $0x0000e0be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xe0]
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
-	LONG $0x6f7e21c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0xdb7521c4; WORD $0x2a3c // vpand ymm15, ymm1, ymmword ptr [rdx + r13]
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf0db0dc5 // vpand ymm14, ymm14, ymm0
-	LONG $0xeb0541c4; BYTE $0xf6 // vpor ymm14, ymm15, ymm14
-	QUAD $0x000090be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x90]
-	LONG $0x500d42c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm14, ymm15
-	QUAD $0x0000b0be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xb0]
-	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
-	QUAD $0x0000d0be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xd0]
-	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
-	QUAD $0x0000f0be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xf0]
-	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
-	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
-	QUAD $0x00802abcdb7d21c4; WORD $0x0000 // vpand ymm15, ymm0, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0x720dc1c4; WORD $0x03f6 // vpslld ymm14, ymm14, 0x3
-	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
-	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
-	QUAD $0x000084be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x84]
-	LONG $0x500d42c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm14, ymm15
-	QUAD $0x0000a4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xa4]
-	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
-	QUAD $0x0000c4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xc4]
-	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
-	QUAD $0x0000e4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xe4]
-	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
-	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
-	QUAD $0x00802abc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0x720dc1c4; WORD $0x01d6 // vpsrld ymm14, ymm14, 0x1
-	LONG $0x7205c1c4; WORD $0x04d7 // vpsrld ymm15, ymm15, 0x4
-	LONG $0xf8db05c5 // vpand ymm15, ymm15, ymm0
-	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
-	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
-	QUAD $0x000094be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x94]
-	LONG $0x500d42c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm14, ymm15
-	QUAD $0x0000b4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xb4]
-	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
-	QUAD $0x0000d4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xd4]
-	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
-	QUAD $0x0000f4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xf4]
-	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
-	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
-	QUAD $0x00c02abcdb7d21c4; WORD $0x0000 // vpand ymm15, ymm0, ymmword ptr [rdx + r13 + 0xc0]
-	LONG $0x720dc1c4; WORD $0x02f6 // vpslld ymm14, ymm14, 0x2
-	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
-	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
-	QUAD $0x000088be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x88]
-	LONG $0x500d42c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm14, ymm15
-	QUAD $0x0000a8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xa8]
-	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
-	QUAD $0x0000c8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xc8]
-	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
-	QUAD $0x0000e8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xe8]
-	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
-	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
-	QUAD $0x00c02abc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rdx + r13 + 0xc0]
-	LONG $0x720dc1c4; WORD $0x02d6 // vpsrld ymm14, ymm14, 0x2
-	LONG $0x7205c1c4; WORD $0x04d7 // vpsrld ymm15, ymm15, 0x4
-	LONG $0xf8db05c5 // vpand ymm15, ymm15, ymm0
-	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
-	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
-	QUAD $0x000098be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x98]
-	LONG $0x500d42c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm14, ymm15
-	QUAD $0x0000b8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xb8]
-	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
-	QUAD $0x0000d8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xd8]
-	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
-	QUAD $0x0000f8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xf8]
-	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
-	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
-	QUAD $0x01002abcdb7d21c4; WORD $0x0000 // vpand ymm15, ymm0, ymmword ptr [rdx + r13 + 0x100]
-	LONG $0xfe0d41c4; BYTE $0xf6 // vpaddd ymm14, ymm14, ymm14
-	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
-	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
-	QUAD $0x00008cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x8c]
-	LONG $0x500d42c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm14, ymm15
-	QUAD $0x0000acbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xac]
-	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
-	QUAD $0x0000ccbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xcc]
-	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
-	QUAD $0x0000ecbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xec]
-	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
-	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
-	QUAD $0x01002abc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rdx + r13 + 0x100]
-	LONG $0x720dc1c4; WORD $0x03d6 // vpsrld ymm14, ymm14, 0x3
-	LONG $0x7205c1c4; WORD $0x04d7 // vpsrld ymm15, ymm15, 0x4
-	LONG $0xf8db05c5 // vpand ymm15, ymm15, ymm0
-	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
-	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
-	QUAD $0x00009cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x9c]
-	LONG $0x500d42c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm14, ymm15
-	QUAD $0x0000bcbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xbc]
-	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
-	QUAD $0x0000dcbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xdc]
-	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
-	QUAD $0x0000fcbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xfc]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
-	LONG $0xfe592cc5 // vmulps ymm15, ymm10, ymm6
-	LONG $0xd75924c5 // vmulps ymm10, ymm11, ymm7
-	LONG $0x5b7c41c4; BYTE $0xdd // vcvtdq2ps ymm11, ymm13
-	QUAD $0x00000130ae107ac5 // vmovss xmm13, dword ptr [rsi + 0x130]
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x590441c4; BYTE $0xdb // vmulps ymm11, ymm15, ymm11
-	LONG $0x590441c4; BYTE $0xc9 // vmulps ymm9, ymm15, ymm9
-	LONG $0x590441c4; BYTE $0xc0 // vmulps ymm8, ymm15, ymm8
-	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
-	LONG $0x187d42c4; BYTE $0xed // vbroadcastss ymm13, xmm13
-	LONG $0xac2d42c4; BYTE $0xeb // vfnmadd213ps ymm13, ymm10, ymm11 # ymm13 = -(ymm10 * ymm13) + ymm11
-	QUAD $0x0001109e187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rsi + 0x110]
-	LONG $0xb815c2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm13, ymm11 # ymm5 = (ymm13 * ymm11) + ymm5
-	LONG $0x5b7c41c4; BYTE $0xdc // vcvtdq2ps ymm11, ymm12
-	QUAD $0x00000134a6107ac5 // vmovss xmm12, dword ptr [rsi + 0x134]
-	LONG $0x590441c4; BYTE $0xdb // vmulps ymm11, ymm15, ymm11
-	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
-	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
-	LONG $0xac2d42c4; BYTE $0xe3 // vfnmadd213ps ymm12, ymm10, ymm11 # ymm12 = -(ymm10 * ymm12) + ymm11
-	QUAD $0x0001149e187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rsi + 0x114]
-	LONG $0xb81dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm12, ymm11 # ymm4 = (ymm12 * ymm11) + ymm4
-	QUAD $0x000001389e107ac5 // vmovss xmm11, dword ptr [rsi + 0x138]
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
-	LONG $0xac2d42c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm10, ymm9 # ymm11 = -(ymm10 * ymm11) + ymm9
-	QUAD $0x0001188e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x118]
-	LONG $0xb825c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm11, ymm9 # ymm3 = (ymm11 * ymm9) + ymm3
-	QUAD $0x0000013c8e107ac5 // vmovss xmm9, dword ptr [rsi + 0x13c]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac2d42c4; BYTE $0xc8 // vfnmadd213ps ymm9, ymm10, ymm8 # ymm9 = -(ymm10 * ymm9) + ymm8
-	QUAD $0x00011c96187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x11c]
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xb835c2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm9, ymm10 # ymm2 = (ymm9 * ymm10) + ymm2
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfc18850f; WORD $0xffff // jne 0x18b90 <pq_q5_k+0xae0>
-	WORD $0xc0ff // inc eax
-	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfbf6850f; WORD $0xffff // jne 0x18b80 <pq_q5_k+0xad0>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfbc58f0f; WORD $0xffff // jg 0x18b60 <pq_q5_k+0xab0>
-	WORD $0x10eb // jmp 0x18fad <pq_q5_k+0xefd>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
-	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
-	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xf6b5840f; WORD $0xffff // je 0x18680 <pq_q5_k+0x5d0>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
-	WORD $0xfe83; BYTE $0x07 // cmp esi, 0x7
-	LONG $0xf6a1820f; WORD $0xffff // jb 0x18680 <pq_q5_k+0x5d0>
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	WORD $0xfe83; BYTE $0x08 // cmp esi, 0x8
-	LONG $0xf68d820f; WORD $0xffff // jb 0x18680 <pq_q5_k+0x5d0>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0xfff67de9; BYTE $0xff // jmp 0x18680 <pq_q5_k+0x5d0>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08438e0f; WORD $0x0000 // jle 0x1984f <pq_q5_k+0x179f>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
-	WORD $0x18eb // jmp 0x19041 <pq_q5_k+0xf91>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x08168e0f; WORD $0x0000 // jle 0x19857 <pq_q5_k+0x17a7>
-	LONG $0x137de2c4; BYTE $0x27 // vcvtph2ps ymm4, xmmword ptr [rdi]
-	LONG $0x137de2c4; WORD $0x206f // vcvtph2ps ymm5, xmmword ptr [rdi + 0x20]
-	LONG $0x137de2c4; WORD $0x1077 // vcvtph2ps ymm6, xmmword ptr [rdi + 0x10]
-	LONG $0x137de2c4; WORD $0x307f // vcvtph2ps ymm7, xmmword ptr [rdi + 0x30]
-	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xc031 // xor eax, eax
-	WORD $0x0eeb // jmp 0x1906e <pq_q5_k+0xfbe>
-	WORD $0xc0ff // inc eax
-	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	WORD $0xc274 // je 0x19030 <pq_q5_k+0xf80>
-	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
-	LONG $0x80b78d4c; WORD $0x0001; BYTE $0x00 // lea r14, [rdi + 0x180]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0xd231 // xor edx, edx
-	LONG $0x000392e9; BYTE $0x00 // jmp 0x19414 <pq_q5_k+0x1364>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x0149; BYTE $0xcf // add r15, rcx
-	LONG $0x217d62c4; WORD $0x1704 // vpmovsxbd ymm8, qword ptr [rdi + rdx]
-	LONG $0x217d62c4; WORD $0x174c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rdi + rdx + 0x10]
+	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
+	LONG $0x01c5f641 // test r13b, 0x1
+	LONG $0x0000bd41; WORD $0x0000 // mov r13d, 0x0
+	LONG $0xf9ef840f; WORD $0xffff // je 0x186d5 <pq_q5_k+0x125>
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x04f18e0f; WORD $0x0000 // jle 0x191e0 <pq_q5_k+0xc30>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0xfc5c8d4a; BYTE $0x40 // lea rbx, [rsp + 8*r15 + 0x40]
+	WORD $0x894d; BYTE $0xfa // mov r10, r15
 	WORD $0x894d; BYTE $0xfc // mov r12, r15
-	LONG $0x6f7e41c4; WORD $0x2414 // vmovdqu ymm10, ymmword ptr [r12]
-	LONG $0xdb7d41c4; WORD $0x245c; BYTE $0x40 // vpand ymm11, ymm0, ymmword ptr [r12 + 0x40]
-	LONG $0x587d42c4; WORD $0x0065 // vpbroadcastd ymm12, dword ptr [r13]
-	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb2d41c4; BYTE $0xdb // vpor ymm11, ymm10, ymm11
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x245c; BYTE $0x40 // vmovdqu ymm11, ymmword ptr [r12 + 0x40]
-	LONG $0xdb7541c4; WORD $0x2424 // vpand ymm12, ymm1, ymmword ptr [r12]
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
-	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
-	LONG $0x587d42c4; WORD $0x1065 // vpbroadcastd ymm12, dword ptr [r13 + 0x10]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x241c // vmovdqu ymm11, ymmword ptr [r12]
-	QUAD $0x008024a4db7d41c4; WORD $0x0000 // vpand ymm12, ymm0, ymmword ptr [r12 + 0x80]
-	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0465 // vpbroadcastd ymm12, dword ptr [r13 + 0x4]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x241c // vmovdqu ymm11, ymmword ptr [r12]
-	QUAD $0x008024a46f7e41c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [r12 + 0x80]
-	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1465 // vpbroadcastd ymm12, dword ptr [r13 + 0x14]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x241c // vmovdqu ymm11, ymmword ptr [r12]
-	QUAD $0x00c024a4db7d41c4; WORD $0x0000 // vpand ymm12, ymm0, ymmword ptr [r12 + 0xc0]
-	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0865 // vpbroadcastd ymm12, dword ptr [r13 + 0x8]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x241c // vmovdqu ymm11, ymmword ptr [r12]
-	QUAD $0x00c024a46f7e41c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [r12 + 0xc0]
-	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1865 // vpbroadcastd ymm12, dword ptr [r13 + 0x18]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x241c // vmovdqu ymm11, ymmword ptr [r12]
-	QUAD $0x010024a4db7d41c4; WORD $0x0000 // vpand ymm12, ymm0, ymmword ptr [r12 + 0x100]
-	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0c65 // vpbroadcastd ymm12, dword ptr [r13 + 0xc]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x241c // vmovdqu ymm11, ymmword ptr [r12]
-	QUAD $0x010024a46f7e41c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [r12 + 0x100]
-	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1c65 // vpbroadcastd ymm12, dword ptr [r13 + 0x1c]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x107a41c4; WORD $0x2455 // vmovss xmm10, dword ptr [r13 + 0x24]
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
-	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d42c4; WORD $0x2045 // vbroadcastss ymm8, dword ptr [r13 + 0x20]
-	LONG $0x217d62c4; WORD $0x174c; BYTE $0x18 // vpmovsxbd ymm9, qword ptr [rdi + rdx + 0x18]
-	LONG $0xb82dc2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm10, ymm8 # ymm2 = (ymm10 * ymm8) + ymm2
-	LONG $0x217d62c4; WORD $0x1744; BYTE $0x08 // vpmovsxbd ymm8, qword ptr [rdi + rdx + 0x8]
-	LONG $0x6f7e41c4; WORD $0x2057 // vmovdqu ymm10, ymmword ptr [r15 + 0x20]
-	LONG $0xdb7d41c4; WORD $0x605f // vpand ymm11, ymm0, ymmword ptr [r15 + 0x60]
-	LONG $0x587d42c4; WORD $0x0065 // vpbroadcastd ymm12, dword ptr [r13]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
-	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb2d41c4; BYTE $0xdb // vpor ymm11, ymm10, ymm11
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x605f // vmovdqu ymm11, ymmword ptr [r15 + 0x60]
-	LONG $0xdb7541c4; WORD $0x2067 // vpand ymm12, ymm1, ymmword ptr [r15 + 0x20]
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
-	LONG $0x587d42c4; WORD $0x1065 // vpbroadcastd ymm12, dword ptr [r13 + 0x10]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x205f // vmovdqu ymm11, ymmword ptr [r15 + 0x20]
-	QUAD $0x0000a0a7db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r15 + 0xa0]
-	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0465 // vpbroadcastd ymm12, dword ptr [r13 + 0x4]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x205f // vmovdqu ymm11, ymmword ptr [r15 + 0x20]
-	QUAD $0x0000a0a76f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r15 + 0xa0]
-	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1465 // vpbroadcastd ymm12, dword ptr [r13 + 0x14]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x205f // vmovdqu ymm11, ymmword ptr [r15 + 0x20]
-	QUAD $0x0000e0a7db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r15 + 0xe0]
-	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0865 // vpbroadcastd ymm12, dword ptr [r13 + 0x8]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x205f // vmovdqu ymm11, ymmword ptr [r15 + 0x20]
-	QUAD $0x0000e0a76f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r15 + 0xe0]
-	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x1865 // vpbroadcastd ymm12, dword ptr [r13 + 0x18]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x205f // vmovdqu ymm11, ymmword ptr [r15 + 0x20]
-	QUAD $0x000120a7db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r15 + 0x120]
-	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d42c4; WORD $0x0c65 // vpbroadcastd ymm12, dword ptr [r13 + 0xc]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x205f // vmovdqu ymm11, ymmword ptr [r15 + 0x20]
-	QUAD $0x000120a76f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r15 + 0x120]
-	LONG $0x587d42c4; WORD $0x1c6d // vpbroadcastd ymm13, dword ptr [r13 + 0x1c]
-	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x502542c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm11, ymm13
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x107a41c4; WORD $0x2455 // vmovss xmm10, dword ptr [r13 + 0x24]
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
-	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d42c4; WORD $0x204d // vbroadcastss ymm9, dword ptr [r13 + 0x20]
-	LONG $0x30c58349 // add r13, 0x30
-	LONG $0xb82dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm10, ymm9 # ymm3 = (ymm10 * ymm9) + ymm3
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfc4c840f; WORD $0xffff // je 0x19060 <pq_q5_k+0xfb0>
-	LONG $0x923c8d4c // lea r15, [rdx + 4*rdx]
-	LONG $0x06e7c149 // shl r15, 0x6
-	LONG $0x3e0c8d4f // lea r9, [r14 + r15]
-	WORD $0x394c; BYTE $0xce // cmp rsi, r9
-	LONG $0xfc67830f; WORD $0xffff // jae 0x19090 <pq_q5_k+0xfe0>
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x894d; BYTE $0xe3 // mov r11, r12
-	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
-	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
-	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
-	WORD $0x394c; BYTE $0xce // cmp rsi, r9
-	WORD $0xdb72 // jb 0x19430 <pq_q5_k+0x1380>
-	LONG $0xfffc36e9; BYTE $0xff // jmp 0x19090 <pq_q5_k+0xfe0>
+	LONG $0x04e2c149 // shl r10, 0x4
+	LONG $0x05e4c149 // shl r12, 0x5
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03d18e0f; WORD $0x0000 // jle 0x1983c <pq_q5_k+0x178c>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x137de2c4; BYTE $0x20 // vcvtph2ps ymm4, xmmword ptr [rax]
-	LONG $0x137de2c4; WORD $0x2068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x20]
-	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
-	LONG $0x137de2c4; WORD $0x3078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x30]
-	LONG $0x40c08348 // add rax, 0x40
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x137da2c4; WORD $0x103c // vcvtph2ps ymm7, xmmword ptr [rax + r10]
+	LONG $0x137d22c4; WORD $0x1044; BYTE $0x20 // vcvtph2ps ymm8, xmmword ptr [rax + r10 + 0x20]
+	LONG $0x00808d4c; WORD $0x0001; BYTE $0x00 // lea r8, [rax + 0x100]
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x40588d4c // lea r11, [rax + 0x40]
-	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
-	WORD $0xd231 // xor edx, edx
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x921c8d48 // lea rbx, [rdx + 4*rdx]
-	LONG $0x05e2c148 // shl rdx, 0x5
-	LONG $0x217d62c4; WORD $0x1004 // vpmovsxbd ymm8, qword ptr [rax + rdx]
-	LONG $0x217d62c4; WORD $0x104c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rax + rdx + 0x10]
-	LONG $0x06e3c148 // shl rbx, 0x6
-	WORD $0x014c; BYTE $0xdb // add rbx, r11
-	WORD $0x8949; BYTE $0xde // mov r14, rbx
-	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
-	LONG $0xdb7d41c4; WORD $0x405e // vpand ymm11, ymm0, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; BYTE $0x26 // vpbroadcastd ymm12, dword ptr [rsi]
-	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb2d41c4; BYTE $0xdb // vpor ymm11, ymm10, ymm11
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x03f98348 // cmp rcx, 0x3
+	LONG $0x00a6850f; WORD $0x0000 // jne 0x18df0 <pq_q5_k+0x840>
+	LONG $0x406ffec5; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rax + 0x40]
+	QUAD $0x00000080886f7ec5 // vmovdqu ymm9, ymmword ptr [rax + 0x80]
+	QUAD $0x000120248c6ffdc5; BYTE $0x00 // vmovdqa ymm1, ymmword ptr [rsp + 0x120]
+	QUAD $0x00010024946ffdc5; BYTE $0x00 // vmovdqa ymm2, ymmword ptr [rsp + 0x100]
+	QUAD $0x000000c0906f7ec5 // vmovdqu ymm10, ymmword ptr [rax + 0xc0]
+	QUAD $0x0000e0249c6f7dc5; BYTE $0x00 // vmovdqa ymm11, ymmword ptr [rsp + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
+	LONG $0xcadb35c5 // vpand ymm9, ymm9, ymm2
+	LONG $0xc0ebb5c5 // vpor ymm0, ymm9, ymm0
+	LONG $0x7235c1c4; WORD $0x02d2 // vpsrld ymm9, ymm10, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xc0ebb5c5 // vpor ymm0, ymm9, ymm0
+	LONG $0x447ffdc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm0
+	LONG $0x406ffec5; BYTE $0x60 // vmovdqu ymm0, ymmword ptr [rax + 0x60]
+	QUAD $0x000000a0886f7ec5 // vmovdqu ymm9, ymmword ptr [rax + 0xa0]
+	QUAD $0x000000e0906f7ec5 // vmovdqu ymm10, ymmword ptr [rax + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
+	LONG $0xcadb35c5 // vpand ymm9, ymm9, ymm2
+	LONG $0xc0ebb5c5 // vpor ymm0, ymm9, ymm0
+	LONG $0x7235c1c4; WORD $0x02d2 // vpsrld ymm9, ymm10, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xc0ebb5c5 // vpor ymm0, ymm9, ymm0
+	WORD $0x2feb // jmp 0x18e12 <pq_q5_k+0x862>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0x06e2c148 // shl rdx, 0x6
+	QUAD $0x0065d005597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x65d0] # 0x1f3d0 <peak_i8+0x330>
+	LONG $0x4cdb7dc5; WORD $0x4010 // vpand ymm9, ymm0, ymmword ptr [rax + rdx + 0x40]
+	LONG $0x4c7f7dc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm9
+	LONG $0x44dbfdc5; WORD $0x6010 // vpand ymm0, ymm0, ymmword ptr [rax + rdx + 0x60]
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x447ffdc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm0
+	WORD $0x9066 // nop
+	LONG $0x89148d4b // lea rdx, [r9 + 4*r9]
+	LONG $0x05e1c149 // shl r9, 0x5
+	QUAD $0x00656f3d597d62c4; BYTE $0x00 // vpbroadcastq ymm15, qword ptr [rip + 0x656f] # 0x1f3a0 <peak_i8+0x300>
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x217da2c4; WORD $0x0b04 // vpmovsxbd ymm0, qword ptr [rbx + r9]
+	LONG $0x217d22c4; WORD $0x0b64; BYTE $0x10 // vpmovsxbd ymm12, qword ptr [rbx + r9 + 0x10]
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x06e2c148 // shl rdx, 0x6
+	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	LONG $0xdb0521c4; WORD $0x225c; BYTE $0x40 // vpand ymm11, ymm15, ymmword ptr [rdx + r12 + 0x40]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc85944c5 // vmulps ymm9, ymm7, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2204 // vmovdqu ymm0, ymmword ptr [rdx + r12]
+	LONG $0xf072adc5; BYTE $0x04 // vpslld ymm10, ymm0, 0x4
+	QUAD $0x00653005597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x6530] # 0x1f3a8 <peak_i8+0x308>
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0xeb2dc1c4; BYTE $0xcb // vpor ymm1, ymm10, ymm11
+	LONG $0x587d62c4; BYTE $0x16 // vpbroadcastd ymm10, dword ptr [rsi]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x507542c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm10
+	LONG $0x587d62c4; WORD $0x2056 // vpbroadcastd ymm10, dword ptr [rsi + 0x20]
+	LONG $0x507542c4; BYTE $0xea // {vex} vpdpbusd ymm13, ymm1, ymm10
+	LONG $0x587d62c4; WORD $0x4056 // vpbroadcastd ymm10, dword ptr [rsi + 0x40]
+	LONG $0x507542c4; BYTE $0xda // {vex} vpdpbusd ymm11, ymm1, ymm10
+	LONG $0x587de2c4; WORD $0x6056 // vpbroadcastd ymm2, dword ptr [rsi + 0x60]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
-	LONG $0xdb7541c4; BYTE $0x26 // vpand ymm12, ymm1, ymmword ptr [r14]
-	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
-	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
-	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	QUAD $0x000080a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0x80]
-	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	QUAD $0x000080a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0x80]
-	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	QUAD $0x0000c0a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0xc0]
-	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	QUAD $0x0000c0a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0xc0]
-	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	QUAD $0x000100a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0x100]
-	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0c66 // vpbroadcastd ymm12, dword ptr [rsi + 0xc]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	QUAD $0x000100a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0x100]
-	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x56107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rsi + 0x24]
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
-	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
-	LONG $0x217d62c4; WORD $0x104c; BYTE $0x18 // vpmovsxbd ymm9, qword ptr [rax + rdx + 0x18]
-	LONG $0xb82dc2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm10, ymm8 # ymm2 = (ymm10 * ymm8) + ymm2
-	LONG $0x217d62c4; WORD $0x1044; BYTE $0x08 // vpmovsxbd ymm8, qword ptr [rax + rdx + 0x8]
-	LONG $0x536f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rbx + 0x20]
-	LONG $0x5bdb7dc5; BYTE $0x60 // vpand ymm11, ymm0, ymmword ptr [rbx + 0x60]
-	LONG $0x587d62c4; BYTE $0x26 // vpbroadcastd ymm12, dword ptr [rsi]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
-	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb2d41c4; BYTE $0xdb // vpor ymm11, ymm10, ymm11
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x5b6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rbx + 0x60]
-	LONG $0x63db75c5; BYTE $0x20 // vpand ymm12, ymm1, ymmword ptr [rbx + 0x20]
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
-	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000a0a3db7dc5 // vpand ymm12, ymm0, ymmword ptr [rbx + 0xa0]
-	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000a0a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0xa0]
-	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000e0a3db7dc5 // vpand ymm12, ymm0, ymmword ptr [rbx + 0xe0]
-	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000e0a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0xe0]
-	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
-	QUAD $0x00000120a3db7dc5 // vpand ymm12, ymm0, ymmword ptr [rbx + 0x120]
-	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0c66 // vpbroadcastd ymm12, dword ptr [rsi + 0xc]
-	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
-	QUAD $0x00000120a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0x120]
-	LONG $0x587d62c4; WORD $0x1c6e // vpbroadcastd ymm13, dword ptr [rsi + 0x1c]
-	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x502542c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm11, ymm13
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x56107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rsi + 0x24]
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
-	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d62c4; WORD $0x204e // vbroadcastss ymm9, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
-	LONG $0xb82dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm10, ymm9 # ymm3 = (ymm10 * ymm9) + ymm3
-	LONG $0x01c2f641 // test r10b, 0x1
-	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc96850f; WORD $0xffff // jne 0x194b0 <pq_q5_k+0x1400>
-	WORD $0xc1ff // inc ecx
-	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
-	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	LONG $0xfc75850f; WORD $0xffff // jne 0x194a0 <pq_q5_k+0x13f0>
+	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x224c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r12 + 0x40]
+	LONG $0xdb7da1c4; WORD $0x2214 // vpand ymm2, ymm0, ymmword ptr [rdx + r12]
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc9db85c5 // vpand ymm1, ymm15, ymm1
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	LONG $0x587de2c4; WORD $0x1056 // vpbroadcastd ymm2, dword ptr [rsi + 0x10]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x3056 // vpbroadcastd ymm2, dword ptr [rsi + 0x30]
+	LONG $0x507562c4; BYTE $0xea // {vex} vpdpbusd ymm13, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x5056 // vpbroadcastd ymm2, dword ptr [rsi + 0x50]
+	LONG $0x507562c4; BYTE $0xda // {vex} vpdpbusd ymm11, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x7056 // vpbroadcastd ymm2, dword ptr [rsi + 0x70]
+	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x220c // vmovdqu ymm1, ymmword ptr [rdx + r12]
+	QUAD $0x00802294db05a1c4; WORD $0x0000 // vpand ymm2, ymm15, ymmword ptr [rdx + r12 + 0x80]
+	LONG $0xf172f5c5; BYTE $0x03 // vpslld ymm1, ymm1, 0x3
+	LONG $0xc8dbf5c5 // vpand ymm1, ymm1, ymm0
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x0456 // vpbroadcastd ymm2, dword ptr [rsi + 0x4]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x2456 // vpbroadcastd ymm2, dword ptr [rsi + 0x24]
+	LONG $0x507562c4; BYTE $0xea // {vex} vpdpbusd ymm13, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x4456 // vpbroadcastd ymm2, dword ptr [rsi + 0x44]
+	LONG $0x507562c4; BYTE $0xda // {vex} vpdpbusd ymm11, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x6456 // vpbroadcastd ymm2, dword ptr [rsi + 0x64]
+	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x220c // vmovdqu ymm1, ymmword ptr [rdx + r12]
+	QUAD $0x008022946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r12 + 0x80]
+	LONG $0xd172f5c5; BYTE $0x01 // vpsrld ymm1, ymm1, 0x1
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd2db85c5 // vpand ymm2, ymm15, ymm2
+	LONG $0xc8dbf5c5 // vpand ymm1, ymm1, ymm0
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x1456 // vpbroadcastd ymm2, dword ptr [rsi + 0x14]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x3456 // vpbroadcastd ymm2, dword ptr [rsi + 0x34]
+	LONG $0x507562c4; BYTE $0xea // {vex} vpdpbusd ymm13, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x5456 // vpbroadcastd ymm2, dword ptr [rsi + 0x54]
+	LONG $0x507562c4; BYTE $0xda // {vex} vpdpbusd ymm11, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x7456 // vpbroadcastd ymm2, dword ptr [rsi + 0x74]
+	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x220c // vmovdqu ymm1, ymmword ptr [rdx + r12]
+	QUAD $0x00c02294db05a1c4; WORD $0x0000 // vpand ymm2, ymm15, ymmword ptr [rdx + r12 + 0xc0]
+	LONG $0xf172f5c5; BYTE $0x02 // vpslld ymm1, ymm1, 0x2
+	LONG $0xc8dbf5c5 // vpand ymm1, ymm1, ymm0
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x0856 // vpbroadcastd ymm2, dword ptr [rsi + 0x8]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x2856 // vpbroadcastd ymm2, dword ptr [rsi + 0x28]
+	LONG $0x507562c4; BYTE $0xea // {vex} vpdpbusd ymm13, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x4856 // vpbroadcastd ymm2, dword ptr [rsi + 0x48]
+	LONG $0x507562c4; BYTE $0xda // {vex} vpdpbusd ymm11, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x6856 // vpbroadcastd ymm2, dword ptr [rsi + 0x68]
+	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x220c // vmovdqu ymm1, ymmword ptr [rdx + r12]
+	QUAD $0x00c022946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r12 + 0xc0]
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd2db85c5 // vpand ymm2, ymm15, ymm2
+	LONG $0xc8dbf5c5 // vpand ymm1, ymm1, ymm0
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x1856 // vpbroadcastd ymm2, dword ptr [rsi + 0x18]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x3856 // vpbroadcastd ymm2, dword ptr [rsi + 0x38]
+	LONG $0x507562c4; BYTE $0xea // {vex} vpdpbusd ymm13, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x5856 // vpbroadcastd ymm2, dword ptr [rsi + 0x58]
+	LONG $0x507562c4; BYTE $0xda // {vex} vpdpbusd ymm11, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x7856 // vpbroadcastd ymm2, dword ptr [rsi + 0x78]
+	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x220c // vmovdqu ymm1, ymmword ptr [rdx + r12]
+	QUAD $0x01002294db05a1c4; WORD $0x0000 // vpand ymm2, ymm15, ymmword ptr [rdx + r12 + 0x100]
+	LONG $0xc9fef5c5 // vpaddd ymm1, ymm1, ymm1
+	LONG $0xc8dbf5c5 // vpand ymm1, ymm1, ymm0
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x0c56 // vpbroadcastd ymm2, dword ptr [rsi + 0xc]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x2c56 // vpbroadcastd ymm2, dword ptr [rsi + 0x2c]
+	LONG $0x507562c4; BYTE $0xea // {vex} vpdpbusd ymm13, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x4c56 // vpbroadcastd ymm2, dword ptr [rsi + 0x4c]
+	LONG $0x507562c4; BYTE $0xda // {vex} vpdpbusd ymm11, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x6c56 // vpbroadcastd ymm2, dword ptr [rsi + 0x6c]
+	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x220c // vmovdqu ymm1, ymmword ptr [rdx + r12]
+	QUAD $0x010022946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r12 + 0x100]
+	LONG $0xd172f5c5; BYTE $0x03 // vpsrld ymm1, ymm1, 0x3
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xc0dbf5c5 // vpand ymm0, ymm1, ymm0
+	LONG $0x587de2c4; WORD $0x1c4e // vpbroadcastd ymm1, dword ptr [rsi + 0x1c]
+	LONG $0xd2db85c5 // vpand ymm2, ymm15, ymm2
+	LONG $0xc2ebfdc5 // vpor ymm0, ymm0, ymm2
+	LONG $0x507d62c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x3c4e // vpbroadcastd ymm1, dword ptr [rsi + 0x3c]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x5c4e // vpbroadcastd ymm1, dword ptr [rsi + 0x5c]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	LONG $0x587de2c4; WORD $0x7c4e // vpbroadcastd ymm1, dword ptr [rsi + 0x7c]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	QUAD $0x000001209610fac5 // vmovss xmm2, dword ptr [rsi + 0x120]
+	LONG $0x5b7cc1c4; BYTE $0xc4 // vcvtdq2ps ymm0, ymm12
+	LONG $0x5b7cc1c4; BYTE $0xce // vcvtdq2ps ymm1, ymm14
+	LONG $0xc059bcc5 // vmulps ymm0, ymm8, ymm0
+	LONG $0xc959b4c5 // vmulps ymm1, ymm9, ymm1
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
+	LONG $0xac7de2c4; BYTE $0xd1 // vfnmadd213ps ymm2, ymm0, ymm1 # ymm2 = -(ymm0 * ymm2) + ymm1
+	QUAD $0x0001008e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x100]
+	LONG $0xb86de2c4; BYTE $0xf1 // vfmadd231ps ymm6, ymm2, ymm1 # ymm6 = (ymm2 * ymm1) + ymm6
+	QUAD $0x000001249610fac5 // vmovss xmm2, dword ptr [rsi + 0x124]
+	LONG $0x5b7cc1c4; BYTE $0xcd // vcvtdq2ps ymm1, ymm13
+	LONG $0xc959b4c5 // vmulps ymm1, ymm9, ymm1
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
+	LONG $0xac7de2c4; BYTE $0xd1 // vfnmadd213ps ymm2, ymm0, ymm1 # ymm2 = -(ymm0 * ymm2) + ymm1
+	QUAD $0x0001048e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x104]
+	LONG $0xb86de2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm1 # ymm5 = (ymm2 * ymm1) + ymm5
+	QUAD $0x000001289610fac5 // vmovss xmm2, dword ptr [rsi + 0x128]
+	LONG $0x5b7cc1c4; BYTE $0xcb // vcvtdq2ps ymm1, ymm11
+	LONG $0xc959b4c5 // vmulps ymm1, ymm9, ymm1
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
+	LONG $0xac7de2c4; BYTE $0xd1 // vfnmadd213ps ymm2, ymm0, ymm1 # ymm2 = -(ymm0 * ymm2) + ymm1
+	QUAD $0x0001088e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x108]
+	LONG $0xb86de2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm2, ymm1 # ymm4 = (ymm2 * ymm1) + ymm4
+	QUAD $0x0000012c9610fac5 // vmovss xmm2, dword ptr [rsi + 0x12c]
+	LONG $0x5b7cc1c4; BYTE $0xca // vcvtdq2ps ymm1, ymm10
+	LONG $0xc959b4c5 // vmulps ymm1, ymm9, ymm1
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
+	LONG $0xac7de2c4; BYTE $0xd1 // vfnmadd213ps ymm2, ymm0, ymm1 # ymm2 = -(ymm0 * ymm2) + ymm1
+	QUAD $0x00010c8e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x10c]
+	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	LONG $0xb86de2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm2, ymm1 # ymm3 = (ymm2 * ymm1) + ymm3
+	LONG $0x01c6f641 // test r14b, 0x1
+	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
+	LONG $0xfc80850f; WORD $0xffff // jne 0x18e20 <pq_q5_k+0x870>
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	LONG $0x80c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x280
+	LONG $0x04f98348 // cmp rcx, 0x4
+	LONG $0xfb8c850f; WORD $0xffff // jne 0x18d40 <pq_q5_k+0x790>
 	LONG $0xf84f8d48 // lea rcx, [rdi - 0x8]
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x08ff8348 // cmp rdi, 0x8
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfc448f0f; WORD $0xffff // jg 0x19480 <pq_q5_k+0x13d0>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xe936850f; WORD $0xffff // jne 0x18180 <pq_q5_k+0xd0>
-	LONG $0xffe93fe9; BYTE $0xff // jmp 0x1818e <pq_q5_k+0xde>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xfb588f0f; WORD $0xffff // jg 0x18d20 <pq_q5_k+0x770>
+	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	WORD $0x2975 // jne 0x19200 <pq_q5_k+0xc50>
+	LONG $0xfffaf4e9; BYTE $0xff // jmp 0x18cd0 <pq_q5_k+0x720>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
+	LONG $0x05e4c149 // shl r12, 0x5
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0xfad0840f; WORD $0xffff // je 0x18cd0 <pq_q5_k+0x720>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x20148d4e // lea r10, [rax + r12]
+	LONG $0x117cc1c4; BYTE $0x32 // vmovups ymmword ptr [r10], ymm6
+	WORD $0xfa83; BYTE $0x02 // cmp edx, 0x2
+	LONG $0xfab9820f; WORD $0xffff // jb 0x18cd0 <pq_q5_k+0x720>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x117cc1c4; WORD $0x822c // vmovups ymmword ptr [r10 + 4*rax], ymm5
+	WORD $0xfa83; BYTE $0x03 // cmp edx, 0x3
+	LONG $0xfaa5820f; WORD $0xffff // jb 0x18cd0 <pq_q5_k+0x720>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x117cc1c4; WORD $0xc224 // vmovups ymmword ptr [r10 + 8*rax], ymm4
+	WORD $0xfa83; BYTE $0x03 // cmp edx, 0x3
+	LONG $0xfa91860f; WORD $0xffff // jbe 0x18cd0 <pq_q5_k+0x720>
+	QUAD $0x000000c824848b48 // mov rax, qword ptr [rsp + 0xc8]
+	LONG $0x117cc1c4; WORD $0x021c // vmovups ymmword ptr [r10 + rax], ymm3
+	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
+	LONG $0xfa7a820f; WORD $0xffff // jb 0x18cd0 <pq_q5_k+0x720>
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x052a8e0f; WORD $0x0000 // jle 0x19789 <pq_q5_k+0x11d9>
+	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0xfc5c8d4a; BYTE $0x40 // lea rbx, [rsp + 8*r15 + 0x40]
+	LONG $0x04e7c149 // shl r15, 0x4
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137da2c4; WORD $0x3f3c // vcvtph2ps ymm7, xmmword ptr [rdi + r15]
+	LONG $0x137d22c4; WORD $0x3f44; BYTE $0x20 // vcvtph2ps ymm8, xmmword ptr [rdi + r15 + 0x20]
+	LONG $0x00878d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdi + 0x100]
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x03f98348 // cmp rcx, 0x3
+	LONG $0x0096850f; WORD $0x0000 // jne 0x19350 <pq_q5_k+0xda0>
+	LONG $0x476ffec5; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rdi + 0x40]
+	QUAD $0x000000808f6ffec5 // vmovdqu ymm1, ymmword ptr [rdi + 0x80]
+	QUAD $0x000120248c6f7dc5; BYTE $0x00 // vmovdqa ymm9, ymmword ptr [rsp + 0x120]
+	QUAD $0x00010024946f7dc5; BYTE $0x00 // vmovdqa ymm10, ymmword ptr [rsp + 0x100]
+	QUAD $0x000000c0976ffec5 // vmovdqu ymm2, ymmword ptr [rdi + 0xc0]
+	QUAD $0x0000e0249c6f7dc5; BYTE $0x00 // vmovdqa ymm11, ymmword ptr [rsp + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc0dbb5c5 // vpand ymm0, ymm9, ymm0
+	LONG $0xc9dbadc5 // vpand ymm1, ymm10, ymm1
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0xd272f5c5; BYTE $0x02 // vpsrld ymm1, ymm2, 0x2
+	LONG $0xc9dba5c5 // vpand ymm1, ymm11, ymm1
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	LONG $0x447ffdc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm0
+	LONG $0x476ffec5; BYTE $0x60 // vmovdqu ymm0, ymmword ptr [rdi + 0x60]
+	QUAD $0x000000a08f6ffec5 // vmovdqu ymm1, ymmword ptr [rdi + 0xa0]
+	QUAD $0x000000e0976ffec5 // vmovdqu ymm2, ymmword ptr [rdi + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc0dbb5c5 // vpand ymm0, ymm9, ymm0
+	LONG $0xc9dbadc5 // vpand ymm1, ymm10, ymm1
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0xd272f5c5; BYTE $0x02 // vpsrld ymm1, ymm2, 0x2
+	LONG $0xc9dba5c5 // vpand ymm1, ymm11, ymm1
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	WORD $0x25eb // jmp 0x19372 <pq_q5_k+0xdc2>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0x06e2c148 // shl rdx, 0x6
+	QUAD $0x00607005597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x6070] # 0x1f3d0 <peak_i8+0x330>
+	LONG $0x4cdbfdc5; WORD $0x4017 // vpand ymm1, ymm0, ymmword ptr [rdi + rdx + 0x40]
+	LONG $0x4c7ffdc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm1
+	LONG $0x44dbfdc5; WORD $0x6017 // vpand ymm0, ymm0, ymmword ptr [rdi + rdx + 0x60]
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x447ffdc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm0
+	WORD $0x9066 // nop
+	LONG $0x89148d4b // lea rdx, [r9 + 4*r9]
+	LONG $0x05e1c149 // shl r9, 0x5
+	QUAD $0x00600f3d597d62c4; BYTE $0x00 // vpbroadcastq ymm15, qword ptr [rip + 0x600f] # 0x1f3a0 <peak_i8+0x300>
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x217da2c4; WORD $0x0b04 // vpmovsxbd ymm0, qword ptr [rbx + r9]
+	LONG $0x217d22c4; WORD $0x0b64; BYTE $0x10 // vpmovsxbd ymm12, qword ptr [rbx + r9 + 0x10]
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x06e2c148 // shl rdx, 0x6
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	LONG $0xdb05a1c4; WORD $0x2254; BYTE $0x40 // vpand ymm2, ymm15, ymmword ptr [rdx + r12 + 0x40]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc85944c5 // vmulps ymm9, ymm7, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2204 // vmovdqu ymm0, ymmword ptr [rdx + r12]
+	LONG $0xf072f5c5; BYTE $0x04 // vpslld ymm1, ymm0, 0x4
+	QUAD $0x005fc605597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x5fc6] # 0x1f3a8 <peak_i8+0x308>
+	LONG $0xc8dbf5c5 // vpand ymm1, ymm1, ymm0
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	QUAD $0x00008096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x80]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	QUAD $0x0000a096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa0]
+	LONG $0x507562c4; BYTE $0xea // {vex} vpdpbusd ymm13, ymm1, ymm2
+	QUAD $0x0000c096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xc0]
+	LONG $0x507562c4; BYTE $0xda // {vex} vpdpbusd ymm11, ymm1, ymm2
+	QUAD $0x0000e096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xe0]
+	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x224c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r12 + 0x40]
+	LONG $0xdb7da1c4; WORD $0x2214 // vpand ymm2, ymm0, ymmword ptr [rdx + r12]
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xc9db85c5 // vpand ymm1, ymm15, ymm1
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	QUAD $0x00009096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x90]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	QUAD $0x0000b096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb0]
+	LONG $0x507562c4; BYTE $0xea // {vex} vpdpbusd ymm13, ymm1, ymm2
+	QUAD $0x0000d096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd0]
+	LONG $0x507562c4; BYTE $0xda // {vex} vpdpbusd ymm11, ymm1, ymm2
+	QUAD $0x0000f096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xf0]
+	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x220c // vmovdqu ymm1, ymmword ptr [rdx + r12]
+	QUAD $0x00802294db05a1c4; WORD $0x0000 // vpand ymm2, ymm15, ymmword ptr [rdx + r12 + 0x80]
+	LONG $0xf172f5c5; BYTE $0x03 // vpslld ymm1, ymm1, 0x3
+	LONG $0xc8dbf5c5 // vpand ymm1, ymm1, ymm0
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	QUAD $0x00008496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x84]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	QUAD $0x0000a496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa4]
+	LONG $0x507562c4; BYTE $0xea // {vex} vpdpbusd ymm13, ymm1, ymm2
+	QUAD $0x0000c496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xc4]
+	LONG $0x507562c4; BYTE $0xda // {vex} vpdpbusd ymm11, ymm1, ymm2
+	QUAD $0x0000e496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xe4]
+	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x220c // vmovdqu ymm1, ymmword ptr [rdx + r12]
+	QUAD $0x008022946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r12 + 0x80]
+	LONG $0xd172f5c5; BYTE $0x01 // vpsrld ymm1, ymm1, 0x1
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd2db85c5 // vpand ymm2, ymm15, ymm2
+	LONG $0xc8dbf5c5 // vpand ymm1, ymm1, ymm0
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	QUAD $0x00009496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x94]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	QUAD $0x0000b496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb4]
+	LONG $0x507562c4; BYTE $0xea // {vex} vpdpbusd ymm13, ymm1, ymm2
+	QUAD $0x0000d496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd4]
+	LONG $0x507562c4; BYTE $0xda // {vex} vpdpbusd ymm11, ymm1, ymm2
+	QUAD $0x0000f496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xf4]
+	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x220c // vmovdqu ymm1, ymmword ptr [rdx + r12]
+	QUAD $0x00c02294db05a1c4; WORD $0x0000 // vpand ymm2, ymm15, ymmword ptr [rdx + r12 + 0xc0]
+	LONG $0xf172f5c5; BYTE $0x02 // vpslld ymm1, ymm1, 0x2
+	LONG $0xc8dbf5c5 // vpand ymm1, ymm1, ymm0
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	QUAD $0x00008896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x88]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	QUAD $0x0000a896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa8]
+	LONG $0x507562c4; BYTE $0xea // {vex} vpdpbusd ymm13, ymm1, ymm2
+	QUAD $0x0000c896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xc8]
+	LONG $0x507562c4; BYTE $0xda // {vex} vpdpbusd ymm11, ymm1, ymm2
+	QUAD $0x0000e896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xe8]
+	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x220c // vmovdqu ymm1, ymmword ptr [rdx + r12]
+	QUAD $0x00c022946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r12 + 0xc0]
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd2db85c5 // vpand ymm2, ymm15, ymm2
+	LONG $0xc8dbf5c5 // vpand ymm1, ymm1, ymm0
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	QUAD $0x00009896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x98]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	QUAD $0x0000b896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb8]
+	LONG $0x507562c4; BYTE $0xea // {vex} vpdpbusd ymm13, ymm1, ymm2
+	QUAD $0x0000d896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd8]
+	LONG $0x507562c4; BYTE $0xda // {vex} vpdpbusd ymm11, ymm1, ymm2
+	QUAD $0x0000f896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xf8]
+	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x220c // vmovdqu ymm1, ymmword ptr [rdx + r12]
+	QUAD $0x01002294db05a1c4; WORD $0x0000 // vpand ymm2, ymm15, ymmword ptr [rdx + r12 + 0x100]
+	LONG $0xc9fef5c5 // vpaddd ymm1, ymm1, ymm1
+	LONG $0xc8dbf5c5 // vpand ymm1, ymm1, ymm0
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	QUAD $0x00008c96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x8c]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	QUAD $0x0000ac96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xac]
+	LONG $0x507562c4; BYTE $0xea // {vex} vpdpbusd ymm13, ymm1, ymm2
+	QUAD $0x0000cc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xcc]
+	LONG $0x507562c4; BYTE $0xda // {vex} vpdpbusd ymm11, ymm1, ymm2
+	QUAD $0x0000ec96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xec]
+	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x220c // vmovdqu ymm1, ymmword ptr [rdx + r12]
+	QUAD $0x010022946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r12 + 0x100]
+	LONG $0xd172f5c5; BYTE $0x03 // vpsrld ymm1, ymm1, 0x3
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xc0dbf5c5 // vpand ymm0, ymm1, ymm0
+	QUAD $0x00009c8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x9c]
+	LONG $0xd2db85c5 // vpand ymm2, ymm15, ymm2
+	LONG $0xc2ebfdc5 // vpor ymm0, ymm0, ymm2
+	LONG $0x507d62c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm0, ymm1
+	QUAD $0x0000bc8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xbc]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	QUAD $0x0000dc8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xdc]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	QUAD $0x0000fc8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xfc]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	QUAD $0x000001309610fac5 // vmovss xmm2, dword ptr [rsi + 0x130]
+	LONG $0x5b7cc1c4; BYTE $0xc4 // vcvtdq2ps ymm0, ymm12
+	LONG $0x5b7cc1c4; BYTE $0xce // vcvtdq2ps ymm1, ymm14
+	LONG $0xc059bcc5 // vmulps ymm0, ymm8, ymm0
+	LONG $0xc959b4c5 // vmulps ymm1, ymm9, ymm1
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
+	LONG $0xac7de2c4; BYTE $0xd1 // vfnmadd213ps ymm2, ymm0, ymm1 # ymm2 = -(ymm0 * ymm2) + ymm1
+	QUAD $0x0001108e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x110]
+	LONG $0xb86de2c4; BYTE $0xf1 // vfmadd231ps ymm6, ymm2, ymm1 # ymm6 = (ymm2 * ymm1) + ymm6
+	QUAD $0x000001349610fac5 // vmovss xmm2, dword ptr [rsi + 0x134]
+	LONG $0x5b7cc1c4; BYTE $0xcd // vcvtdq2ps ymm1, ymm13
+	LONG $0xc959b4c5 // vmulps ymm1, ymm9, ymm1
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
+	LONG $0xac7de2c4; BYTE $0xd1 // vfnmadd213ps ymm2, ymm0, ymm1 # ymm2 = -(ymm0 * ymm2) + ymm1
+	QUAD $0x0001148e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x114]
+	LONG $0xb86de2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm1 # ymm5 = (ymm2 * ymm1) + ymm5
+	QUAD $0x000001389610fac5 // vmovss xmm2, dword ptr [rsi + 0x138]
+	LONG $0x5b7cc1c4; BYTE $0xcb // vcvtdq2ps ymm1, ymm11
+	LONG $0xc959b4c5 // vmulps ymm1, ymm9, ymm1
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
+	LONG $0xac7de2c4; BYTE $0xd1 // vfnmadd213ps ymm2, ymm0, ymm1 # ymm2 = -(ymm0 * ymm2) + ymm1
+	QUAD $0x0001188e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x118]
+	LONG $0xb86de2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm2, ymm1 # ymm4 = (ymm2 * ymm1) + ymm4
+	QUAD $0x0000013c9610fac5 // vmovss xmm2, dword ptr [rsi + 0x13c]
+	LONG $0x5b7cc1c4; BYTE $0xca // vcvtdq2ps ymm1, ymm10
+	LONG $0xc959b4c5 // vmulps ymm1, ymm9, ymm1
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
+	LONG $0xac7de2c4; BYTE $0xd1 // vfnmadd213ps ymm2, ymm0, ymm1 # ymm2 = -(ymm0 * ymm2) + ymm1
+	QUAD $0x00011c8e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x11c]
+	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	LONG $0xb86de2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm2, ymm1 # ymm3 = (ymm2 * ymm1) + ymm3
+	LONG $0x01c6f641 // test r14b, 0x1
+	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
+	LONG $0xfc20850f; WORD $0xffff // jne 0x19380 <pq_q5_k+0xdd0>
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	LONG $0x02800548; WORD $0x0000 // add rax, 0x280
+	LONG $0x04f98348 // cmp rcx, 0x4
+	LONG $0xfb3d850f; WORD $0xffff // jne 0x192b0 <pq_q5_k+0xd00>
+	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0xfb098f0f; WORD $0xffff // jg 0x19290 <pq_q5_k+0xce0>
+	WORD $0x10eb // jmp 0x19799 <pq_q5_k+0x11e9>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	QUAD $0x000000b824848b48 // mov rax, qword ptr [rsp + 0xb8]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	LONG $0x117cc1c4; WORD $0x0234 // vmovups ymmword ptr [r10 + rax], ymm6
+	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
+	LONG $0xf513840f; WORD $0xffff // je 0x18cc8 <pq_q5_k+0x718>
+	QUAD $0x000000a824848b48 // mov rax, qword ptr [rsp + 0xa8]
+	LONG $0x117cc1c4; WORD $0x022c // vmovups ymmword ptr [r10 + rax], ymm5
+	WORD $0xfa83; BYTE $0x07 // cmp edx, 0x7
+	LONG $0xf4fc820f; WORD $0xffff // jb 0x18cc8 <pq_q5_k+0x718>
+	QUAD $0x000000a024848b48 // mov rax, qword ptr [rsp + 0xa0]
+	LONG $0x117cc1c4; WORD $0x0224 // vmovups ymmword ptr [r10 + rax], ymm4
+	WORD $0xfa83; BYTE $0x08 // cmp edx, 0x8
+	LONG $0xf4e5820f; WORD $0xffff // jb 0x18cc8 <pq_q5_k+0x718>
+	QUAD $0x0000009824848b48 // mov rax, qword ptr [rsp + 0x98]
+	LONG $0x117cc1c4; WORD $0x021c // vmovups ymmword ptr [r10 + rax], ymm3
+	LONG $0xfff4d2e9; BYTE $0xff // jmp 0x18cc8 <pq_q5_k+0x718>
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x0a5a8e0f; WORD $0x0000 // jle 0x1a259 <pq_q5_k+0x1ca9>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
+	WORD $0x14eb // jmp 0x19834 <pq_q5_k+0x1284>
+	LONG $0xf84a8d49 // lea rcx, [r10 - 0x8]
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x08fa8349 // cmp r10, 0x8
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	LONG $0x0a2d8e0f; WORD $0x0000 // jle 0x1a261 <pq_q5_k+0x1cb1>
+	LONG $0x137dc2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [r8]
+	LONG $0x137dc2c4; WORD $0x2070 // vcvtph2ps ymm6, xmmword ptr [r8 + 0x20]
+	LONG $0x137dc2c4; WORD $0x1078 // vcvtph2ps ymm7, xmmword ptr [r8 + 0x10]
+	LONG $0x137d42c4; WORD $0x3040 // vcvtph2ps ymm8, xmmword ptr [r8 + 0x30]
+	LONG $0x00808d49; WORD $0x0001; BYTE $0x00 // lea rax, [r8 + 0x100]
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x19eb // jmp 0x1986f <pq_q5_k+0x12bf>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	LONG $0x02800548; WORD $0x0000 // add rax, 0x280
+	LONG $0x04f98348 // cmp rcx, 0x4
+	WORD $0xb174 // je 0x19820 <pq_q5_k+0x1270>
+	LONG $0x03f98348 // cmp rcx, 0x3
+	LONG $0x00a7850f; WORD $0x0000 // jne 0x19920 <pq_q5_k+0x1370>
+	LONG $0x6f7ec1c4; WORD $0x4040 // vmovdqu ymm0, ymmword ptr [r8 + 0x40]
+	QUAD $0x000080886f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r8 + 0x80]
+	QUAD $0x000120248c6ffdc5; BYTE $0x00 // vmovdqa ymm1, ymmword ptr [rsp + 0x120]
+	QUAD $0x00010024946ffdc5; BYTE $0x00 // vmovdqa ymm2, ymmword ptr [rsp + 0x100]
+	QUAD $0x0000c0906f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r8 + 0xc0]
+	QUAD $0x0000e0249c6f7dc5; BYTE $0x00 // vmovdqa ymm11, ymmword ptr [rsp + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
+	LONG $0xcadb35c5 // vpand ymm9, ymm9, ymm2
+	LONG $0xc0ebb5c5 // vpor ymm0, ymm9, ymm0
+	LONG $0x7235c1c4; WORD $0x02d2 // vpsrld ymm9, ymm10, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xc0ebb5c5 // vpor ymm0, ymm9, ymm0
+	LONG $0x447ffdc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm0
+	LONG $0x6f7ec1c4; WORD $0x6040 // vmovdqu ymm0, ymmword ptr [r8 + 0x60]
+	QUAD $0x0000a0886f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r8 + 0xa0]
+	QUAD $0x0000e0906f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r8 + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
+	LONG $0xcadb35c5 // vpand ymm9, ymm9, ymm2
+	LONG $0xc0ebb5c5 // vpor ymm0, ymm9, ymm0
+	LONG $0x7235c1c4; WORD $0x02d2 // vpsrld ymm9, ymm10, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xc0ebb5c5 // vpor ymm0, ymm9, ymm0
+	WORD $0x2ceb // jmp 0x19944 <pq_q5_k+0x1394>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0x06e2c148 // shl rdx, 0x6
+	QUAD $0x005aa005597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x5aa0] # 0x1f3d0 <peak_i8+0x330>
+	LONG $0xdb7d41c4; WORD $0x104c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [r8 + rdx + 0x40]
+	LONG $0x4c7f7dc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm9
+	LONG $0xdb7dc1c4; WORD $0x1044; BYTE $0x60 // vpand ymm0, ymm0, ymmword ptr [r8 + rdx + 0x60]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x447ffdc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm0
+	LONG $0x0003a3e9; BYTE $0x00 // jmp 0x19cf6 <pq_q5_k+0x1746>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x05e2c148 // shl rdx, 0x5
+	WORD $0x0149; BYTE $0xc6 // add r14, rax
+	QUAD $0x005a3815597d62c4; BYTE $0x00 // vpbroadcastq ymm10, qword ptr [rip + 0x5a38] # 0x1f3a8 <peak_i8+0x308>
+	LONG $0x217d62c4; WORD $0x144c; BYTE $0x50 // vpmovsxbd ymm9, qword ptr [rsp + rdx + 0x50]
+	LONG $0x217de2c4; WORD $0x1444; BYTE $0x40 // vpmovsxbd ymm0, qword ptr [rsp + rdx + 0x40]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0x587d62c4; BYTE $0x37 // vpbroadcastd ymm14, dword ptr [rdi]
+	LONG $0x5b7c41c4; BYTE $0xd9 // vcvtdq2ps ymm11, ymm9
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
+	LONG $0xde5924c5 // vmulps ymm11, ymm11, ymm6
+	LONG $0x721dc1c4; WORD $0x04f1 // vpslld ymm12, ymm9, 0x4
+	QUAD $0x0059f50d597d62c4; BYTE $0x00 // vpbroadcastq ymm9, qword ptr [rip + 0x59f5] # 0x1f3a0 <peak_i8+0x300>
+	LONG $0xdb3541c4; WORD $0x406f // vpand ymm13, ymm9, ymmword ptr [r15 + 0x40]
+	LONG $0xdb1d41c4; BYTE $0xe2 // vpand ymm12, ymm12, ymm10
+	LONG $0xeb1d41c4; BYTE $0xed // vpor ymm13, ymm12, ymm13
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; WORD $0x406f // vmovdqu ymm13, ymmword ptr [r15 + 0x40]
+	LONG $0xdb2d41c4; BYTE $0x37 // vpand ymm14, ymm10, ymmword ptr [r15]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0xeb0d41c4; BYTE $0xed // vpor ymm13, ymm14, ymm13
+	LONG $0x587d62c4; WORD $0x1077 // vpbroadcastd ymm14, dword ptr [rdi + 0x10]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x2f // vmovdqu ymm13, ymmword ptr [r15]
+	QUAD $0x000080b7db3541c4; BYTE $0x00 // vpand ymm14, ymm9, ymmword ptr [r15 + 0x80]
+	LONG $0x7215c1c4; WORD $0x03f5 // vpslld ymm13, ymm13, 0x3
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x0477 // vpbroadcastd ymm14, dword ptr [rdi + 0x4]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x2f // vmovdqu ymm13, ymmword ptr [r15]
+	QUAD $0x000080b76f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r15 + 0x80]
+	LONG $0x7215c1c4; WORD $0x01d5 // vpsrld ymm13, ymm13, 0x1
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xdb0d41c4; BYTE $0xf1 // vpand ymm14, ymm14, ymm9
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x1477 // vpbroadcastd ymm14, dword ptr [rdi + 0x14]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x2f // vmovdqu ymm13, ymmword ptr [r15]
+	QUAD $0x0000c0b7db3541c4; BYTE $0x00 // vpand ymm14, ymm9, ymmword ptr [r15 + 0xc0]
+	LONG $0x7215c1c4; WORD $0x02f5 // vpslld ymm13, ymm13, 0x2
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x0877 // vpbroadcastd ymm14, dword ptr [rdi + 0x8]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x2f // vmovdqu ymm13, ymmword ptr [r15]
+	QUAD $0x0000c0b76f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r15 + 0xc0]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xdb0d41c4; BYTE $0xf1 // vpand ymm14, ymm14, ymm9
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x1877 // vpbroadcastd ymm14, dword ptr [rdi + 0x18]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x2f // vmovdqu ymm13, ymmword ptr [r15]
+	QUAD $0x000100b7db3541c4; BYTE $0x00 // vpand ymm14, ymm9, ymmword ptr [r15 + 0x100]
+	LONG $0xfe1541c4; BYTE $0xed // vpaddd ymm13, ymm13, ymm13
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x0c77 // vpbroadcastd ymm14, dword ptr [rdi + 0xc]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x2f // vmovdqu ymm13, ymmword ptr [r15]
+	QUAD $0x000100b76f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r15 + 0x100]
+	LONG $0x7215c1c4; WORD $0x03d5 // vpsrld ymm13, ymm13, 0x3
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xdb0d41c4; BYTE $0xf1 // vpand ymm14, ymm14, ymm9
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x1c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x1c]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0xc0599cc5 // vmulps ymm0, ymm12, ymm0
+	LONG $0x67107ac5; BYTE $0x24 // vmovss xmm12, dword ptr [rdi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
+	LONG $0xac2562c4; BYTE $0xe0 // vfnmadd213ps ymm12, ymm11, ymm0 # ymm12 = -(ymm11 * ymm12) + ymm0
+	LONG $0x187de2c4; WORD $0x2047 // vbroadcastss ymm0, dword ptr [rdi + 0x20]
+	LONG $0x217d62c4; WORD $0x145c; BYTE $0x58 // vpmovsxbd ymm11, qword ptr [rsp + rdx + 0x58]
+	LONG $0xb81de2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm12, ymm0 # ymm3 = (ymm12 * ymm0) + ymm3
+	LONG $0x217de2c4; WORD $0x1444; BYTE $0x48 // vpmovsxbd ymm0, qword ptr [rsp + rdx + 0x48]
+	LONG $0x6f7e41c4; WORD $0x2066 // vmovdqu ymm12, ymmword ptr [r14 + 0x20]
+	LONG $0xdb3541c4; WORD $0x606e // vpand ymm13, ymm9, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; BYTE $0x37 // vpbroadcastd ymm14, dword ptr [rdi]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x721dc1c4; WORD $0x04f4 // vpslld ymm12, ymm12, 0x4
+	LONG $0xdb1d41c4; BYTE $0xe2 // vpand ymm12, ymm12, ymm10
+	LONG $0xeb1d41c4; BYTE $0xed // vpor ymm13, ymm12, ymm13
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; WORD $0x606e // vmovdqu ymm13, ymmword ptr [r14 + 0x60]
+	LONG $0xdb2d41c4; WORD $0x2076 // vpand ymm14, ymm10, ymmword ptr [r14 + 0x20]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059c4c5 // vmulps ymm0, ymm7, ymm0
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0xeb0d41c4; BYTE $0xed // vpor ymm13, ymm14, ymm13
+	LONG $0x587d62c4; WORD $0x1077 // vpbroadcastd ymm14, dword ptr [rdi + 0x10]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; WORD $0x206e // vmovdqu ymm13, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a0b6db3541c4; BYTE $0x00 // vpand ymm14, ymm9, ymmword ptr [r14 + 0xa0]
+	LONG $0x7215c1c4; WORD $0x03f5 // vpslld ymm13, ymm13, 0x3
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x0477 // vpbroadcastd ymm14, dword ptr [rdi + 0x4]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; WORD $0x206e // vmovdqu ymm13, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a0b66f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r14 + 0xa0]
+	LONG $0x7215c1c4; WORD $0x01d5 // vpsrld ymm13, ymm13, 0x1
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xdb0d41c4; BYTE $0xf1 // vpand ymm14, ymm14, ymm9
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x1477 // vpbroadcastd ymm14, dword ptr [rdi + 0x14]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; WORD $0x206e // vmovdqu ymm13, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000e0b6db3541c4; BYTE $0x00 // vpand ymm14, ymm9, ymmword ptr [r14 + 0xe0]
+	LONG $0x7215c1c4; WORD $0x02f5 // vpslld ymm13, ymm13, 0x2
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x0877 // vpbroadcastd ymm14, dword ptr [rdi + 0x8]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; WORD $0x206e // vmovdqu ymm13, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000e0b66f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r14 + 0xe0]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xdb0d41c4; BYTE $0xf1 // vpand ymm14, ymm14, ymm9
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x1877 // vpbroadcastd ymm14, dword ptr [rdi + 0x18]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; WORD $0x206e // vmovdqu ymm13, ymmword ptr [r14 + 0x20]
+	QUAD $0x000120b6db3541c4; BYTE $0x00 // vpand ymm14, ymm9, ymmword ptr [r14 + 0x120]
+	LONG $0xfe1541c4; BYTE $0xed // vpaddd ymm13, ymm13, ymm13
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x0c77 // vpbroadcastd ymm14, dword ptr [rdi + 0xc]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; WORD $0x206e // vmovdqu ymm13, ymmword ptr [r14 + 0x20]
+	QUAD $0x000120b66f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r14 + 0x120]
+	LONG $0x7215c1c4; WORD $0x03d5 // vpsrld ymm13, ymm13, 0x3
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xdb0d41c4; BYTE $0xc9 // vpand ymm9, ymm14, ymm9
+	LONG $0xdb1541c4; BYTE $0xd2 // vpand ymm10, ymm13, ymm10
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x1c57 // vpbroadcastd ymm10, dword ptr [rdi + 0x1c]
+	LONG $0x503542c4; BYTE $0xe2 // {vex} vpdpbusd ymm12, ymm9, ymm10
+	LONG $0x5b7c41c4; BYTE $0xd4 // vcvtdq2ps ymm10, ymm12
+	LONG $0x187de2c4; WORD $0x204f // vbroadcastss ymm1, dword ptr [rdi + 0x20]
+	LONG $0x593c41c4; BYTE $0xcb // vmulps ymm9, ymm8, ymm11
+	LONG $0xc059acc5 // vmulps ymm0, ymm10, ymm0
+	LONG $0x57107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rdi + 0x24]
+	LONG $0x30c78348 // add rdi, 0x30
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac3562c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm0 # ymm10 = -(ymm9 * ymm10) + ymm0
+	LONG $0xb82de2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm10, ymm1 # ymm4 = (ymm10 * ymm1) + ymm4
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfb6a840f; WORD $0xffff // je 0x19860 <pq_q5_k+0x12b0>
+	LONG $0x92348d4c // lea r14, [rdx + 4*rdx]
+	LONG $0x06e6c149 // shl r14, 0x6
+	QUAD $0x00000140068c8d4d // lea r9, [r14 + rax + 0x140]
+	WORD $0x394c; BYTE $0xce // cmp rsi, r9
+	LONG $0xfc51830f; WORD $0xffff // jae 0x19960 <pq_q5_k+0x13b0>
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xfb // mov r11, r15
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
+	WORD $0x394c; BYTE $0xce // cmp rsi, r9
+	WORD $0xdb72 // jb 0x19d20 <pq_q5_k+0x1770>
+	LONG $0xfffc16e9; BYTE $0xff // jmp 0x19960 <pq_q5_k+0x13b0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x04dd8e0f; WORD $0x0000 // jle 0x1a238 <pq_q5_k+0x1c88>
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
-	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xe911850f; WORD $0xffff // jne 0x18180 <pq_q5_k+0xd0>
-	LONG $0xffe91ae9; BYTE $0xff // jmp 0x1818e <pq_q5_k+0xde>
-	LONG $0x80c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0x80
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x137de2c4; BYTE $0x2e // vcvtph2ps ymm5, xmmword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x2076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x20]
+	LONG $0x137de2c4; WORD $0x107e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x10]
+	LONG $0x137d62c4; WORD $0x3046 // vcvtph2ps ymm8, xmmword ptr [rsi + 0x30]
+	LONG $0x00be8d48; WORD $0x0001; BYTE $0x00 // lea rdi, [rsi + 0x100]
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x03f88349 // cmp r8, 0x3
+	LONG $0x00a6850f; WORD $0x0000 // jne 0x19e50 <pq_q5_k+0x18a0>
+	LONG $0x466ffec5; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rsi + 0x40]
+	QUAD $0x000000808e6f7ec5 // vmovdqu ymm9, ymmword ptr [rsi + 0x80]
+	QUAD $0x000120248c6ffdc5; BYTE $0x00 // vmovdqa ymm1, ymmword ptr [rsp + 0x120]
+	QUAD $0x00010024946ffdc5; BYTE $0x00 // vmovdqa ymm2, ymmword ptr [rsp + 0x100]
+	QUAD $0x000000c0966f7ec5 // vmovdqu ymm10, ymmword ptr [rsi + 0xc0]
+	QUAD $0x0000e0249c6f7dc5; BYTE $0x00 // vmovdqa ymm11, ymmword ptr [rsp + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
+	LONG $0xcadb35c5 // vpand ymm9, ymm9, ymm2
+	LONG $0xc0ebb5c5 // vpor ymm0, ymm9, ymm0
+	LONG $0x7235c1c4; WORD $0x02d2 // vpsrld ymm9, ymm10, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xc0ebb5c5 // vpor ymm0, ymm9, ymm0
+	LONG $0x447ffdc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm0
+	LONG $0x466ffec5; BYTE $0x60 // vmovdqu ymm0, ymmword ptr [rsi + 0x60]
+	QUAD $0x000000a08e6f7ec5 // vmovdqu ymm9, ymmword ptr [rsi + 0xa0]
+	QUAD $0x000000e0966f7ec5 // vmovdqu ymm10, ymmword ptr [rsi + 0xe0]
+	LONG $0xd072fdc5; BYTE $0x06 // vpsrld ymm0, ymm0, 0x6
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
+	LONG $0xcadb35c5 // vpand ymm9, ymm9, ymm2
+	LONG $0xc0ebb5c5 // vpor ymm0, ymm9, ymm0
+	LONG $0x7235c1c4; WORD $0x02d2 // vpsrld ymm9, ymm10, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xc0ebb5c5 // vpor ymm0, ymm9, ymm0
+	WORD $0x2feb // jmp 0x19e72 <pq_q5_k+0x18c2>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
+	LONG $0x06e2c148 // shl rdx, 0x6
+	QUAD $0x00557005597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x5570] # 0x1f3d0 <peak_i8+0x330>
+	LONG $0x4cdb7dc5; WORD $0x4016 // vpand ymm9, ymm0, ymmword ptr [rsi + rdx + 0x40]
+	LONG $0x4c7f7dc5; WORD $0x4024 // vmovdqa ymmword ptr [rsp + 0x40], ymm9
+	LONG $0x44dbfdc5; WORD $0x6016 // vpand ymm0, ymm0, ymmword ptr [rsi + rdx + 0x60]
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x447ffdc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm0
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x921c8d48 // lea rbx, [rdx + 4*rdx]
+	LONG $0x05e2c148 // shl rdx, 0x5
+	QUAD $0x00551715597d62c4; BYTE $0x00 // vpbroadcastq ymm10, qword ptr [rip + 0x5517] # 0x1f3a8 <peak_i8+0x308>
+	LONG $0x217d62c4; WORD $0x144c; BYTE $0x50 // vpmovsxbd ymm9, qword ptr [rsp + rdx + 0x50]
+	LONG $0x217de2c4; WORD $0x1444; BYTE $0x40 // vpmovsxbd ymm0, qword ptr [rsp + rdx + 0x40]
+	LONG $0x06e3c148 // shl rbx, 0x6
+	WORD $0x0148; BYTE $0xfb // add rbx, rdi
+	WORD $0x8949; BYTE $0xde // mov r14, rbx
+	LONG $0x587d62c4; BYTE $0x30 // vpbroadcastd ymm14, dword ptr [rax]
+	LONG $0x5b7c41c4; BYTE $0xd9 // vcvtdq2ps ymm11, ymm9
+	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
+	LONG $0xde5924c5 // vmulps ymm11, ymm11, ymm6
+	LONG $0x721dc1c4; WORD $0x04f1 // vpslld ymm12, ymm9, 0x4
+	QUAD $0x0054cd0d597d62c4; BYTE $0x00 // vpbroadcastq ymm9, qword ptr [rip + 0x54cd] # 0x1f3a0 <peak_i8+0x300>
+	LONG $0xdb3541c4; WORD $0x406e // vpand ymm13, ymm9, ymmword ptr [r14 + 0x40]
+	LONG $0xdb1d41c4; BYTE $0xe2 // vpand ymm12, ymm12, ymm10
+	LONG $0xeb1d41c4; BYTE $0xed // vpor ymm13, ymm12, ymm13
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; WORD $0x406e // vmovdqu ymm13, ymmword ptr [r14 + 0x40]
+	LONG $0xdb2d41c4; BYTE $0x36 // vpand ymm14, ymm10, ymmword ptr [r14]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0xeb0d41c4; BYTE $0xed // vpor ymm13, ymm14, ymm13
+	LONG $0x587d62c4; WORD $0x1070 // vpbroadcastd ymm14, dword ptr [rax + 0x10]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x2e // vmovdqu ymm13, ymmword ptr [r14]
+	QUAD $0x000080b6db3541c4; BYTE $0x00 // vpand ymm14, ymm9, ymmword ptr [r14 + 0x80]
+	LONG $0x7215c1c4; WORD $0x03f5 // vpslld ymm13, ymm13, 0x3
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x0470 // vpbroadcastd ymm14, dword ptr [rax + 0x4]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x2e // vmovdqu ymm13, ymmword ptr [r14]
+	QUAD $0x000080b66f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r14 + 0x80]
+	LONG $0x7215c1c4; WORD $0x01d5 // vpsrld ymm13, ymm13, 0x1
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xdb0d41c4; BYTE $0xf1 // vpand ymm14, ymm14, ymm9
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x1470 // vpbroadcastd ymm14, dword ptr [rax + 0x14]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x2e // vmovdqu ymm13, ymmword ptr [r14]
+	QUAD $0x0000c0b6db3541c4; BYTE $0x00 // vpand ymm14, ymm9, ymmword ptr [r14 + 0xc0]
+	LONG $0x7215c1c4; WORD $0x02f5 // vpslld ymm13, ymm13, 0x2
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x0870 // vpbroadcastd ymm14, dword ptr [rax + 0x8]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x2e // vmovdqu ymm13, ymmword ptr [r14]
+	QUAD $0x0000c0b66f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r14 + 0xc0]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xdb0d41c4; BYTE $0xf1 // vpand ymm14, ymm14, ymm9
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x1870 // vpbroadcastd ymm14, dword ptr [rax + 0x18]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x2e // vmovdqu ymm13, ymmword ptr [r14]
+	QUAD $0x000100b6db3541c4; BYTE $0x00 // vpand ymm14, ymm9, ymmword ptr [r14 + 0x100]
+	LONG $0xfe1541c4; BYTE $0xed // vpaddd ymm13, ymm13, ymm13
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x0c70 // vpbroadcastd ymm14, dword ptr [rax + 0xc]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6f7e41c4; BYTE $0x2e // vmovdqu ymm13, ymmword ptr [r14]
+	QUAD $0x000100b66f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r14 + 0x100]
+	LONG $0x7215c1c4; WORD $0x03d5 // vpsrld ymm13, ymm13, 0x3
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xdb0d41c4; BYTE $0xf1 // vpand ymm14, ymm14, ymm9
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x1c70 // vpbroadcastd ymm14, dword ptr [rax + 0x1c]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0xc0599cc5 // vmulps ymm0, ymm12, ymm0
+	LONG $0x60107ac5; BYTE $0x24 // vmovss xmm12, dword ptr [rax + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
+	LONG $0xac2562c4; BYTE $0xe0 // vfnmadd213ps ymm12, ymm11, ymm0 # ymm12 = -(ymm11 * ymm12) + ymm0
+	LONG $0x187de2c4; WORD $0x2040 // vbroadcastss ymm0, dword ptr [rax + 0x20]
+	LONG $0x217d62c4; WORD $0x145c; BYTE $0x58 // vpmovsxbd ymm11, qword ptr [rsp + rdx + 0x58]
+	LONG $0xb81de2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm12, ymm0 # ymm4 = (ymm12 * ymm0) + ymm4
+	LONG $0x217de2c4; WORD $0x1444; BYTE $0x48 // vpmovsxbd ymm0, qword ptr [rsp + rdx + 0x48]
+	LONG $0x636f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rbx + 0x20]
+	LONG $0x6bdb35c5; BYTE $0x60 // vpand ymm13, ymm9, ymmword ptr [rbx + 0x60]
+	LONG $0x587d62c4; BYTE $0x30 // vpbroadcastd ymm14, dword ptr [rax]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x721dc1c4; WORD $0x04f4 // vpslld ymm12, ymm12, 0x4
+	LONG $0xdb1d41c4; BYTE $0xe2 // vpand ymm12, ymm12, ymm10
+	LONG $0xeb1d41c4; BYTE $0xed // vpor ymm13, ymm12, ymm13
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6b6f7ec5; BYTE $0x60 // vmovdqu ymm13, ymmword ptr [rbx + 0x60]
+	LONG $0x73db2dc5; BYTE $0x20 // vpand ymm14, ymm10, ymmword ptr [rbx + 0x20]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059c4c5 // vmulps ymm0, ymm7, ymm0
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xdb1541c4; BYTE $0xe9 // vpand ymm13, ymm13, ymm9
+	LONG $0xeb0d41c4; BYTE $0xed // vpor ymm13, ymm14, ymm13
+	LONG $0x587d62c4; WORD $0x1070 // vpbroadcastd ymm14, dword ptr [rax + 0x10]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6b6f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a0b3db35c5 // vpand ymm14, ymm9, ymmword ptr [rbx + 0xa0]
+	LONG $0x7215c1c4; WORD $0x03f5 // vpslld ymm13, ymm13, 0x3
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x0470 // vpbroadcastd ymm14, dword ptr [rax + 0x4]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6b6f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a0b36f7ec5 // vmovdqu ymm14, ymmword ptr [rbx + 0xa0]
+	LONG $0x7215c1c4; WORD $0x01d5 // vpsrld ymm13, ymm13, 0x1
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xdb0d41c4; BYTE $0xf1 // vpand ymm14, ymm14, ymm9
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x1470 // vpbroadcastd ymm14, dword ptr [rax + 0x14]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6b6f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000e0b3db35c5 // vpand ymm14, ymm9, ymmword ptr [rbx + 0xe0]
+	LONG $0x7215c1c4; WORD $0x02f5 // vpslld ymm13, ymm13, 0x2
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x0870 // vpbroadcastd ymm14, dword ptr [rax + 0x8]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6b6f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000e0b36f7ec5 // vmovdqu ymm14, ymmword ptr [rbx + 0xe0]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xdb0d41c4; BYTE $0xf1 // vpand ymm14, ymm14, ymm9
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x1870 // vpbroadcastd ymm14, dword ptr [rax + 0x18]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6b6f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rbx + 0x20]
+	QUAD $0x00000120b3db35c5 // vpand ymm14, ymm9, ymmword ptr [rbx + 0x120]
+	LONG $0xfe1541c4; BYTE $0xed // vpaddd ymm13, ymm13, ymm13
+	LONG $0xdb1541c4; BYTE $0xea // vpand ymm13, ymm13, ymm10
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x0c70 // vpbroadcastd ymm14, dword ptr [rax + 0xc]
+	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
+	LONG $0x6b6f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rbx + 0x20]
+	QUAD $0x00000120b36f7ec5 // vmovdqu ymm14, ymmword ptr [rbx + 0x120]
+	LONG $0x7215c1c4; WORD $0x03d5 // vpsrld ymm13, ymm13, 0x3
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xdb0d41c4; BYTE $0xc9 // vpand ymm9, ymm14, ymm9
+	LONG $0xdb1541c4; BYTE $0xd2 // vpand ymm10, ymm13, ymm10
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x1c50 // vpbroadcastd ymm10, dword ptr [rax + 0x1c]
+	LONG $0x503542c4; BYTE $0xe2 // {vex} vpdpbusd ymm12, ymm9, ymm10
+	LONG $0x5b7c41c4; BYTE $0xd4 // vcvtdq2ps ymm10, ymm12
+	LONG $0x187de2c4; WORD $0x2048 // vbroadcastss ymm1, dword ptr [rax + 0x20]
+	LONG $0x593c41c4; BYTE $0xcb // vmulps ymm9, ymm8, ymm11
+	LONG $0xc059acc5 // vmulps ymm0, ymm10, ymm0
+	LONG $0x50107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rax + 0x24]
+	LONG $0x30c08348 // add rax, 0x30
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac3562c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm0 # ymm10 = -(ymm9 * ymm10) + ymm0
+	LONG $0xb82de2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm10, ymm1 # ymm3 = (ymm10 * ymm1) + ymm3
+	LONG $0x01c2f641 // test r10b, 0x1
+	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
+	LONG $0xfc70850f; WORD $0xffff // jne 0x19e80 <pq_q5_k+0x18d0>
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	LONG $0x80c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x280
+	LONG $0x04f88349 // cmp r8, 0x4
+	LONG $0xfb7c850f; WORD $0xffff // jne 0x19da0 <pq_q5_k+0x17f0>
+	LONG $0xf8518d48 // lea rdx, [rcx - 0x8]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
+	LONG $0xfb388f0f; WORD $0xffff // jg 0x19d70 <pq_q5_k+0x17c0>
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0xe48a840f; WORD $0xffff // je 0x186d0 <pq_q5_k+0x120>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0xffe477e9; BYTE $0xff // jmp 0x186d0 <pq_q5_k+0x120>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0xe461840f; WORD $0xffff // je 0x186d0 <pq_q5_k+0x120>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
+	LONG $0x6011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm4
+	LONG $0xffe44ee9; BYTE $0xff // jmp 0x186d0 <pq_q5_k+0x120>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -7445,9 +7844,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// pq_q6_k: +39056
+	// pq_q6_k: +41632
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -7462,13 +7861,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x19568e0f; WORD $0x0000 // jle 0x1b21a <pq_q6_k+0x198a>
+	LONG $0x19568e0f; WORD $0x0000 // jle 0x1bc2a <pq_q6_k+0x198a>
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
-	QUAD $0x00508915197d62c4; BYTE $0x00 // vbroadcastsd ymm10, qword ptr [rip + 0x5089] # 0x1e960 <peak_i8+0x2d0>
-	QUAD $0x0050901d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x5090] # 0x1e970 <peak_i8+0x2e0>
-	QUAD $0x00506c152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x506c] # 0x1e955 <peak_i8+0x2c5>
+	QUAD $0x0050b915197d62c4; BYTE $0x00 // vbroadcastsd ymm10, qword ptr [rip + 0x50b9] # 0x1f3a0 <peak_i8+0x300>
+	QUAD $0x0050c01d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x50c0] # 0x1f3b0 <peak_i8+0x310>
+	QUAD $0x00509c152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x509c] # 0x1f395 <peak_i8+0x2f5>
 	LONG $0xd1b60f41 // movzx edx, r9b
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
@@ -7498,7 +7897,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
-	WORD $0x45eb // jmp 0x199c6 <pq_q6_k+0x136>
+	WORD $0x45eb // jmp 0x1a3d6 <pq_q6_k+0x136>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
@@ -7509,17 +7908,17 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24340148 // add qword ptr [rsp], rsi
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x18548e0f; WORD $0x0000 // jle 0x1b21a <pq_q6_k+0x198a>
+	LONG $0x18548e0f; WORD $0x0000 // jle 0x1bc2a <pq_q6_k+0x198a>
 	QUAD $0x0000009024bc894c // mov qword ptr [rsp + 0x90], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x04d5850f; WORD $0x0000 // jne 0x19eb0 <pq_q6_k+0x620>
+	LONG $0x04d5850f; WORD $0x0000 // jne 0x1a8c0 <pq_q6_k+0x620>
 	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x0f89840f; WORD $0x0000 // je 0x1a972 <pq_q6_k+0x10e2>
+	LONG $0x0f89840f; WORD $0x0000 // je 0x1b382 <pq_q6_k+0x10e2>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x13e7850f; WORD $0x0000 // jne 0x1add9 <pq_q6_k+0x1549>
+	LONG $0x13e7850f; WORD $0x0000 // jne 0x1b7e9 <pq_q6_k+0x1549>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x17fa8e0f; WORD $0x0000 // jle 0x1b1f5 <pq_q6_k+0x1965>
+	LONG $0x17fa8e0f; WORD $0x0000 // jle 0x1bc05 <pq_q6_k+0x1965>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -7527,28 +7926,28 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
-	WORD $0x18eb // jmp 0x19a33 <pq_q6_k+0x1a3>
+	WORD $0x18eb // jmp 0x1a443 <pq_q6_k+0x1a3>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
 	LONG $0xf84a8d48 // lea rcx, [rdx - 0x8]
 	LONG $0x08fa8348 // cmp rdx, 0x8
-	LONG $0x17ca8e0f; WORD $0x0000 // jle 0x1b1fd <pq_q6_k+0x196d>
+	LONG $0x17ca8e0f; WORD $0x0000 // jle 0x1bc0d <pq_q6_k+0x196d>
 	LONG $0x137de2c4; BYTE $0x2f // vcvtph2ps ymm5, xmmword ptr [rdi]
 	LONG $0x137de2c4; WORD $0x1077 // vcvtph2ps ymm6, xmmword ptr [rdi + 0x10]
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
-	WORD $0x14eb // jmp 0x19a60 <pq_q6_k+0x1d0>
+	WORD $0x14eb // jmp 0x1a470 <pq_q6_k+0x1d0>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0xff41; BYTE $0xc0 // inc r8d
 	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
 	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xc074 // je 0x19a20 <pq_q6_k+0x190>
+	WORD $0xc074 // je 0x1a430 <pq_q6_k+0x190>
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	LONG $0xc0b78d4c; WORD $0x0001; BYTE $0x00 // lea r14, [rdi + 0x1c0]
 	WORD $0x01b3 // mov bl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003b2e9; BYTE $0x00 // jmp 0x19e26 <pq_q6_k+0x596>
+	LONG $0x0003b2e9; BYTE $0x00 // jmp 0x1a836 <pq_q6_k+0x596>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x0149; BYTE $0xcf // add r15, rcx
@@ -7713,12 +8112,12 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm1 # ymm3 = (ymm7 * ymm1) + ymm3
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfc2a840f; WORD $0xffff // je 0x19a50 <pq_q6_k+0x1c0>
+	LONG $0xfc2a840f; WORD $0xffff // je 0x1a460 <pq_q6_k+0x1c0>
 	LONG $0x523c8d4c // lea r15, [rdx + 2*rdx]
 	LONG $0x07e7c149 // shl r15, 0x7
 	LONG $0x3e248d4f // lea r12, [r14 + r15]
 	WORD $0x394d; BYTE $0xe2 // cmp r10, r12
-	LONG $0xfc45830f; WORD $0xffff // jae 0x19a80 <pq_q6_k+0x1f0>
+	LONG $0xfc45830f; WORD $0xffff // jae 0x1a490 <pq_q6_k+0x1f0>
 	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
 	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
 	WORD $0x8945; BYTE $0xd5 // mov r13d, r10d
@@ -7739,19 +8138,19 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x6000]
 	QUAD $0x007000338c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rsi + 0x7000]
 	WORD $0x394d; BYTE $0xe2 // cmp r10, r12
-	WORD $0xa672 // jb 0x19e50 <pq_q6_k+0x5c0>
-	LONG $0xfffbd1e9; BYTE $0xff // jmp 0x19a80 <pq_q6_k+0x1f0>
+	WORD $0xa672 // jb 0x1a860 <pq_q6_k+0x5c0>
+	LONG $0xfffbd1e9; BYTE $0xff // jmp 0x1a490 <pq_q6_k+0x1f0>
 	BYTE $0x90 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x19ed5 <pq_q6_k+0x645>
+	WORD $0x1deb // jmp 0x1a8e5 <pq_q6_k+0x645>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfac9840f; WORD $0xffff // je 0x1999e <pq_q6_k+0x10e>
+	LONG $0xfac9840f; WORD $0xffff // je 0x1a3ae <pq_q6_k+0x10e>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04b28e0f; WORD $0x0000 // jle 0x1a390 <pq_q6_k+0xb00>
+	LONG $0x04b28e0f; WORD $0x0000 // jle 0x1ada0 <pq_q6_k+0xb00>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
@@ -7948,29 +8347,29 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x7c10fcc5; WORD $0x3824 // vmovups ymm7, ymmword ptr [rsp + 0x38]
 	LONG $0xb87d62c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm2 # ymm8 = (ymm0 * ymm2) + ymm8
 	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
-	QUAD $0x004638152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x4638] # 0x1e955 <peak_i8+0x2c5>
+	QUAD $0x004668152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x4668] # 0x1f395 <peak_i8+0x2f5>
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xb875e2c4; BYTE $0xf8 // vfmadd231ps ymm7, ymm1, ymm0 # ymm7 = (ymm1 * ymm0) + ymm7
 	LONG $0x7c11fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm7
 	LONG $0x4410fcc5; WORD $0x3824 // vmovups ymm0, ymmword ptr [rsp + 0x38]
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfbfd850f; WORD $0xffff // jne 0x19f40 <pq_q6_k+0x6b0>
+	LONG $0xfbfd850f; WORD $0xffff // jne 0x1a950 <pq_q6_k+0x6b0>
 	WORD $0xc0ff // inc eax
 	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfbcb850f; WORD $0xffff // jne 0x19f20 <pq_q6_k+0x690>
+	LONG $0xfbcb850f; WORD $0xffff // jne 0x1a930 <pq_q6_k+0x690>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfbaa8f0f; WORD $0xffff // jg 0x19f10 <pq_q6_k+0x680>
+	LONG $0xfbaa8f0f; WORD $0xffff // jg 0x1a920 <pq_q6_k+0x680>
 	QUAD $0x0000b82494107cc5; BYTE $0x00 // vmovups ymm10, ymmword ptr [rsp + 0xb8]
 	QUAD $0x000098249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x98]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2a75 // jne 0x1a3b1 <pq_q6_k+0xb21>
-	LONG $0xfffb34e9; BYTE $0xff // jmp 0x19ec0 <pq_q6_k+0x630>
+	WORD $0x2a75 // jne 0x1adc1 <pq_q6_k+0xb21>
+	LONG $0xfffb34e9; BYTE $0xff // jmp 0x1a8d0 <pq_q6_k+0x630>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -7979,26 +8378,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xfb0f840f; WORD $0xffff // je 0x19ec0 <pq_q6_k+0x630>
+	LONG $0xfb0f840f; WORD $0xffff // je 0x1a8d0 <pq_q6_k+0x630>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	WORD $0xfa83; BYTE $0x02 // cmp edx, 0x2
-	LONG $0xfaf8820f; WORD $0xffff // jb 0x19ec0 <pq_q6_k+0x630>
+	LONG $0xfaf8820f; WORD $0xffff // jb 0x1a8d0 <pq_q6_k+0x630>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
 	WORD $0xfa83; BYTE $0x03 // cmp edx, 0x3
-	LONG $0xfae4820f; WORD $0xffff // jb 0x19ec0 <pq_q6_k+0x630>
+	LONG $0xfae4820f; WORD $0xffff // jb 0x1a8d0 <pq_q6_k+0x630>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117c41c4; WORD $0xc704 // vmovups ymmword ptr [r15 + 8*rax], ymm8
 	WORD $0xfa83; BYTE $0x04 // cmp edx, 0x4
-	LONG $0xfad0820f; WORD $0xffff // jb 0x19ec0 <pq_q6_k+0x630>
+	LONG $0xfad0820f; WORD $0xffff // jb 0x1a8d0 <pq_q6_k+0x630>
 	QUAD $0x0000008824848b48 // mov rax, qword ptr [rsp + 0x88]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xfab9820f; WORD $0xffff // jb 0x19ec0 <pq_q6_k+0x630>
+	LONG $0xfab9820f; WORD $0xffff // jb 0x1a8d0 <pq_q6_k+0x630>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04e98e0f; WORD $0x0000 // jle 0x1a8f9 <pq_q6_k+0x1069>
+	LONG $0x04e98e0f; WORD $0x0000 // jle 0x1b309 <pq_q6_k+0x1069>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe2 // mov r10, r12
@@ -8193,23 +8592,23 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x7c10fcc5; WORD $0x3824 // vmovups ymm7, ymmword ptr [rsp + 0x38]
 	LONG $0xb87d62c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm2 # ymm8 = (ymm0 * ymm2) + ymm8
 	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
-	QUAD $0x0040a7152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x40a7] # 0x1e955 <peak_i8+0x2c5>
+	QUAD $0x0040d7152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x40d7] # 0x1f395 <peak_i8+0x2f5>
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0xb875e2c4; BYTE $0xf8 // vfmadd231ps ymm7, ymm1, ymm0 # ymm7 = (ymm1 * ymm0) + ymm7
 	LONG $0x7c11fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm7
 	LONG $0x4410fcc5; WORD $0x3824 // vmovups ymm0, ymmword ptr [rsp + 0x38]
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfb9c850f; WORD $0xffff // jne 0x1a470 <pq_q6_k+0xbe0>
+	LONG $0xfb9c850f; WORD $0xffff // jne 0x1ae80 <pq_q6_k+0xbe0>
 	WORD $0xc0ff // inc eax
 	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb6a850f; WORD $0xffff // jne 0x1a450 <pq_q6_k+0xbc0>
+	LONG $0xfb6a850f; WORD $0xffff // jne 0x1ae60 <pq_q6_k+0xbc0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb498f0f; WORD $0xffff // jg 0x1a440 <pq_q6_k+0xbb0>
-	WORD $0x11eb // jmp 0x1a90a <pq_q6_k+0x107a>
+	LONG $0xfb498f0f; WORD $0xffff // jg 0x1ae50 <pq_q6_k+0xbb0>
+	WORD $0x11eb // jmp 0x1b31a <pq_q6_k+0x107a>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -8221,47 +8620,47 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xf586840f; WORD $0xffff // je 0x19ec0 <pq_q6_k+0x630>
+	LONG $0xf586840f; WORD $0xffff // je 0x1a8d0 <pq_q6_k+0x630>
 	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	WORD $0xfa83; BYTE $0x07 // cmp edx, 0x7
-	LONG $0xf572820f; WORD $0xffff // jb 0x19ec0 <pq_q6_k+0x630>
+	LONG $0xf572820f; WORD $0xffff // jb 0x1a8d0 <pq_q6_k+0x630>
 	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	LONG $0x117c41c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm8
 	WORD $0xfa83; BYTE $0x08 // cmp edx, 0x8
-	LONG $0xf55e820f; WORD $0xffff // jb 0x19ec0 <pq_q6_k+0x630>
+	LONG $0xf55e820f; WORD $0xffff // jb 0x1a8d0 <pq_q6_k+0x630>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff54ee9; BYTE $0xff // jmp 0x19ec0 <pq_q6_k+0x630>
+	LONG $0xfff54ee9; BYTE $0xff // jmp 0x1a8d0 <pq_q6_k+0x630>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x087a8e0f; WORD $0x0000 // jle 0x1b1f5 <pq_q6_k+0x1965>
+	LONG $0x087a8e0f; WORD $0x0000 // jle 0x1bc05 <pq_q6_k+0x1965>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0xff002548; WORD $0xffff // and rax, -0x100
-	WORD $0x1aeb // jmp 0x1a9b1 <pq_q6_k+0x1121>
+	WORD $0x1aeb // jmp 0x1b3c1 <pq_q6_k+0x1121>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x084c8e0f; WORD $0x0000 // jle 0x1b1fd <pq_q6_k+0x196d>
+	LONG $0x084c8e0f; WORD $0x0000 // jle 0x1bc0d <pq_q6_k+0x196d>
 	LONG $0x137de2c4; BYTE $0x2e // vcvtph2ps ymm5, xmmword ptr [rsi]
 	LONG $0x137de2c4; WORD $0x1076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x10]
 	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x1aeb // jmp 0x1a9de <pq_q6_k+0x114e>
+	WORD $0x1aeb // jmp 0x1b3ee <pq_q6_k+0x114e>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0xc1ff // inc ecx
 	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
 	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	WORD $0xc274 // je 0x1a9a0 <pq_q6_k+0x1110>
+	WORD $0xc274 // je 0x1b3b0 <pq_q6_k+0x1110>
 	LONG $0x40568d4c // lea r10, [rsi + 0x40]
 	LONG $0xc09e8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rsi + 0x1c0]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003a4e9; BYTE $0x00 // jmp 0x1ad97 <pq_q6_k+0x1507>
+	LONG $0x0003a4e9; BYTE $0x00 // jmp 0x1b7a7 <pq_q6_k+0x1507>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x014d; BYTE $0xd6 // add r14, r10
@@ -8426,12 +8825,12 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm1 # ymm3 = (ymm7 * ymm1) + ymm3
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc39840f; WORD $0xffff // je 0x1a9d0 <pq_q6_k+0x1140>
+	LONG $0xfc39840f; WORD $0xffff // je 0x1b3e0 <pq_q6_k+0x1140>
 	LONG $0x52348d4c // lea r14, [rdx + 2*rdx]
 	LONG $0x07e6c149 // shl r14, 0x7
 	LONG $0x330c8d4e // lea r9, [rbx + r14]
 	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
-	LONG $0xfc54830f; WORD $0xffff // jae 0x1aa00 <pq_q6_k+0x1170>
+	LONG $0xfc54830f; WORD $0xffff // jae 0x1b410 <pq_q6_k+0x1170>
 	WORD $0x8949; BYTE $0xc7 // mov r15, rax
 	BYTE $0x90 // nop
 	WORD $0x894d; BYTE $0xfb // mov r11, r15
@@ -8440,12 +8839,12 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
 	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
 	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
-	WORD $0xdc72 // jb 0x1adb0 <pq_q6_k+0x1520>
-	LONG $0xfffc27e9; BYTE $0xff // jmp 0x1aa00 <pq_q6_k+0x1170>
+	WORD $0xdc72 // jb 0x1b7c0 <pq_q6_k+0x1520>
+	LONG $0xfffc27e9; BYTE $0xff // jmp 0x1b410 <pq_q6_k+0x1170>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03f88e0f; WORD $0x0000 // jle 0x1b1e2 <pq_q6_k+0x1952>
+	LONG $0x03f88e0f; WORD $0x0000 // jle 0x1bbf2 <pq_q6_k+0x1952>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
@@ -8624,27 +9023,27 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm1 # ymm3 = (ymm7 * ymm1) + ymm3
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc70850f; WORD $0xffff // jne 0x1ae30 <pq_q6_k+0x15a0>
+	LONG $0xfc70850f; WORD $0xffff // jne 0x1b840 <pq_q6_k+0x15a0>
 	WORD $0xc7ff // inc edi
 	LONG $0x03400548; WORD $0x0000 // add rax, 0x340
 	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfc4f850f; WORD $0xffff // jne 0x1ae20 <pq_q6_k+0x1590>
+	LONG $0xfc4f850f; WORD $0xffff // jne 0x1b830 <pq_q6_k+0x1590>
 	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
 	LONG $0x08fe8348 // cmp rsi, 0x8
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfc1e8f0f; WORD $0xffff // jg 0x1ae00 <pq_q6_k+0x1570>
+	LONG $0xfc1e8f0f; WORD $0xffff // jg 0x1b810 <pq_q6_k+0x1570>
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xe7a0850f; WORD $0xffff // jne 0x19990 <pq_q6_k+0x100>
-	LONG $0xffe7a9e9; BYTE $0xff // jmp 0x1999e <pq_q6_k+0x10e>
+	LONG $0xe7a0850f; WORD $0xffff // jne 0x1a3a0 <pq_q6_k+0x100>
+	LONG $0xffe7a9e9; BYTE $0xff // jmp 0x1a3ae <pq_q6_k+0x10e>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xe77b850f; WORD $0xffff // jne 0x19990 <pq_q6_k+0x100>
-	LONG $0xffe784e9; BYTE $0xff // jmp 0x1999e <pq_q6_k+0x10e>
+	LONG $0xe77b850f; WORD $0xffff // jne 0x1a3a0 <pq_q6_k+0x100>
+	LONG $0xffe784e9; BYTE $0xff // jmp 0x1a3ae <pq_q6_k+0x10e>
 	LONG $0x18c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x118
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -8656,7 +9055,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	BYTE $0x90 // nop
 
-	// pq_q2_k: +45616
+	// pq_q2_k: +48192
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -8671,13 +9070,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x171d8e0f; WORD $0x0000 // jle 0x1c981 <pq_q2_k+0x1751>
+	LONG $0x171d8e0f; WORD $0x0000 // jle 0x1d391 <pq_q2_k+0x1751>
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x07508d4d // lea r10, [r8 + 0x7]
 	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
-	QUAD $0x0036b435187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0x36b4] # 0x1e930 <peak_i8+0x2a0>
-	QUAD $0x0036c305187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x36c3] # 0x1e948 <peak_i8+0x2b8>
+	QUAD $0x0036e435187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0x36e4] # 0x1f370 <peak_i8+0x2d0>
+	QUAD $0x0036f305187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x36f3] # 0x1f388 <peak_i8+0x2e8>
 	LONG $0xf1b60f41 // movzx esi, r9b
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
 	LONG $0x244c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r9
@@ -8706,7 +9105,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xd0 // add rax, rdx
 	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	WORD $0x3eeb // jmp 0x1b356 <pq_q2_k+0x126>
+	WORD $0x3eeb // jmp 0x1bd66 <pq_q2_k+0x126>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
@@ -8717,17 +9116,17 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x162b8e0f; WORD $0x0000 // jle 0x1c981 <pq_q2_k+0x1751>
+	LONG $0x162b8e0f; WORD $0x0000 // jle 0x1d391 <pq_q2_k+0x1751>
 	QUAD $0x0000009024bc894c // mov qword ptr [rsp + 0x90], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0425850f; WORD $0x0000 // jne 0x1b790 <pq_q2_k+0x560>
+	LONG $0x0425850f; WORD $0x0000 // jne 0x1c1a0 <pq_q2_k+0x560>
 	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x0e77840f; WORD $0x0000 // je 0x1c1f0 <pq_q2_k+0xfc0>
+	LONG $0x0e77840f; WORD $0x0000 // je 0x1cc00 <pq_q2_k+0xfc0>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x1247850f; WORD $0x0000 // jne 0x1c5c9 <pq_q2_k+0x1399>
+	LONG $0x1247850f; WORD $0x0000 // jne 0x1cfd9 <pq_q2_k+0x1399>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x15c28e0f; WORD $0x0000 // jle 0x1c94d <pq_q2_k+0x171d>
+	LONG $0x15c28e0f; WORD $0x0000 // jle 0x1d35d <pq_q2_k+0x171d>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -8735,12 +9134,12 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
 	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	WORD $0x18eb // jmp 0x1b3c3 <pq_q2_k+0x193>
+	WORD $0x18eb // jmp 0x1bdd3 <pq_q2_k+0x193>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x24548b48; BYTE $0x30 // mov rdx, qword ptr [rsp + 0x30]
 	LONG $0xf8428d48 // lea rax, [rdx - 0x8]
 	LONG $0x08fa8348 // cmp rdx, 0x8
-	LONG $0x15928e0f; WORD $0x0000 // jle 0x1c955 <pq_q2_k+0x1725>
+	LONG $0x15928e0f; WORD $0x0000 // jle 0x1d365 <pq_q2_k+0x1725>
 	LONG $0x137de2c4; BYTE $0x26 // vcvtph2ps ymm4, xmmword ptr [rsi]
 	LONG $0x137de2c4; WORD $0x206e // vcvtph2ps ymm5, xmmword ptr [rsi + 0x20]
 	LONG $0x137de2c4; WORD $0x1076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x10]
@@ -8748,17 +9147,17 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x18eb // jmp 0x1b400 <pq_q2_k+0x1d0>
+	WORD $0x18eb // jmp 0x1be10 <pq_q2_k+0x1d0>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	WORD $0xff41; BYTE $0xc0 // inc r8d
 	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
 	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xb074 // je 0x1b3b0 <pq_q2_k+0x180>
+	WORD $0xb074 // je 0x1bdc0 <pq_q2_k+0x180>
 	LONG $0x40568d4c // lea r10, [rsi + 0x40]
 	LONG $0xc09e8d48; WORD $0x0000; BYTE $0x00 // lea rbx, [rsi + 0xc0]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0002fce9; BYTE $0x00 // jmp 0x1b711 <pq_q2_k+0x4e1>
+	LONG $0x0002fce9; BYTE $0x00 // jmp 0x1c121 <pq_q2_k+0x4e1>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x014d; BYTE $0xd6 // add r14, r10
@@ -8912,12 +9311,12 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb835e2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm9, ymm1 # ymm2 = (ymm9 * ymm1) + ymm2
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfcdf840f; WORD $0xffff // je 0x1b3f0 <pq_q2_k+0x1c0>
+	LONG $0xfcdf840f; WORD $0xffff // je 0x1be00 <pq_q2_k+0x1c0>
 	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0x07e6c149 // shl r14, 0x7
 	LONG $0x333c8d4e // lea r15, [rbx + r14]
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	LONG $0xfcfb830f; WORD $0xffff // jae 0x1b420 <pq_q2_k+0x1f0>
+	LONG $0xfcfb830f; WORD $0xffff // jae 0x1be30 <pq_q2_k+0x1f0>
 	WORD $0x8941; BYTE $0xcc // mov r12d, ecx
 	LONG $0x08ecc141 // shr r12d, 0x8
 	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
@@ -8938,19 +9337,19 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000038c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rax + 0x6000]
 	QUAD $0x007000038c180f41; BYTE $0x00 // prefetcht0 byte ptr [r11 + rax + 0x7000]
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xa672 // jb 0x1b730 <pq_q2_k+0x500>
-	LONG $0xfffc91e9; BYTE $0xff // jmp 0x1b420 <pq_q2_k+0x1f0>
+	WORD $0xa672 // jb 0x1c140 <pq_q2_k+0x500>
+	LONG $0xfffc91e9; BYTE $0xff // jmp 0x1be30 <pq_q2_k+0x1f0>
 	BYTE $0x90 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x1b7b5 <pq_q2_k+0x585>
+	WORD $0x1deb // jmp 0x1c1c5 <pq_q2_k+0x585>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb79840f; WORD $0xffff // je 0x1b32e <pq_q2_k+0xfe>
+	LONG $0xfb79840f; WORD $0xffff // je 0x1bd3e <pq_q2_k+0xfe>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04828e0f; WORD $0x0000 // jle 0x1bc40 <pq_q2_k+0xa10>
+	LONG $0x04828e0f; WORD $0x0000 // jle 0x1c650 <pq_q2_k+0xa10>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
@@ -9157,20 +9556,20 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4410fcc5; WORD $0x3024 // vmovups ymm0, ymmword ptr [rsp + 0x30]
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfc2c850f; WORD $0xffff // jne 0x1b830 <pq_q2_k+0x600>
+	LONG $0xfc2c850f; WORD $0xffff // jne 0x1c240 <pq_q2_k+0x600>
 	WORD $0xc0ff // inc eax
 	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfbfa850f; WORD $0xffff // jne 0x1b810 <pq_q2_k+0x5e0>
+	LONG $0xfbfa850f; WORD $0xffff // jne 0x1c220 <pq_q2_k+0x5e0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfbc98f0f; WORD $0xffff // jg 0x1b7f0 <pq_q2_k+0x5c0>
+	LONG $0xfbc98f0f; WORD $0xffff // jg 0x1c200 <pq_q2_k+0x5c0>
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x2a75 // jne 0x1bc60 <pq_q2_k+0xa30>
-	LONG $0xfffb65e9; BYTE $0xff // jmp 0x1b7a0 <pq_q2_k+0x570>
+	WORD $0x2a75 // jne 0x1c670 <pq_q2_k+0xa30>
+	LONG $0xfffb65e9; BYTE $0xff // jmp 0x1c1b0 <pq_q2_k+0x570>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -9179,26 +9578,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xfb40840f; WORD $0xffff // je 0x1b7a0 <pq_q2_k+0x570>
+	LONG $0xfb40840f; WORD $0xffff // je 0x1c1b0 <pq_q2_k+0x570>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
 	WORD $0xfe83; BYTE $0x02 // cmp esi, 0x2
-	LONG $0xfb29820f; WORD $0xffff // jb 0x1b7a0 <pq_q2_k+0x570>
+	LONG $0xfb29820f; WORD $0xffff // jb 0x1c1b0 <pq_q2_k+0x570>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	WORD $0xfe83; BYTE $0x03 // cmp esi, 0x3
-	LONG $0xfb15820f; WORD $0xffff // jb 0x1b7a0 <pq_q2_k+0x570>
+	LONG $0xfb15820f; WORD $0xffff // jb 0x1c1b0 <pq_q2_k+0x570>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
-	LONG $0xfb01820f; WORD $0xffff // jb 0x1b7a0 <pq_q2_k+0x570>
+	LONG $0xfb01820f; WORD $0xffff // jb 0x1c1b0 <pq_q2_k+0x570>
 	QUAD $0x0000008824848b48 // mov rax, qword ptr [rsp + 0x88]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xfaea820f; WORD $0xffff // jb 0x1b7a0 <pq_q2_k+0x570>
+	LONG $0xfaea820f; WORD $0xffff // jb 0x1c1b0 <pq_q2_k+0x570>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04cb8e0f; WORD $0x0000 // jle 0x1c18a <pq_q2_k+0xf5a>
+	LONG $0x04cb8e0f; WORD $0x0000 // jle 0x1cb9a <pq_q2_k+0xf5a>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe2 // mov r10, r12
@@ -9403,16 +9802,16 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4410fcc5; WORD $0x3024 // vmovups ymm0, ymmword ptr [rsp + 0x30]
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfbcb850f; WORD $0xffff // jne 0x1bd30 <pq_q2_k+0xb00>
+	LONG $0xfbcb850f; WORD $0xffff // jne 0x1c740 <pq_q2_k+0xb00>
 	WORD $0xc0ff // inc eax
 	LONG $0x40c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x140
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb99850f; WORD $0xffff // jne 0x1bd10 <pq_q2_k+0xae0>
+	LONG $0xfb99850f; WORD $0xffff // jne 0x1c720 <pq_q2_k+0xae0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb688f0f; WORD $0xffff // jg 0x1bcf0 <pq_q2_k+0xac0>
-	WORD $0x10eb // jmp 0x1c19a <pq_q2_k+0xf6a>
+	LONG $0xfb688f0f; WORD $0xffff // jg 0x1c700 <pq_q2_k+0xac0>
+	WORD $0x10eb // jmp 0x1cbaa <pq_q2_k+0xf6a>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -9422,20 +9821,20 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
-	LONG $0xf5e8840f; WORD $0xffff // je 0x1b7a0 <pq_q2_k+0x570>
+	LONG $0xf5e8840f; WORD $0xffff // je 0x1c1b0 <pq_q2_k+0x570>
 	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	WORD $0xfe83; BYTE $0x07 // cmp esi, 0x7
-	LONG $0xf5d4820f; WORD $0xffff // jb 0x1b7a0 <pq_q2_k+0x570>
+	LONG $0xf5d4820f; WORD $0xffff // jb 0x1c1b0 <pq_q2_k+0x570>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	WORD $0xfe83; BYTE $0x08 // cmp esi, 0x8
-	LONG $0xf5c0820f; WORD $0xffff // jb 0x1b7a0 <pq_q2_k+0x570>
+	LONG $0xf5c0820f; WORD $0xffff // jb 0x1c1b0 <pq_q2_k+0x570>
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff5b0e9; BYTE $0xff // jmp 0x1b7a0 <pq_q2_k+0x570>
+	LONG $0xfff5b0e9; BYTE $0xff // jmp 0x1c1b0 <pq_q2_k+0x570>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x07688e0f; WORD $0x0000 // jle 0x1c961 <pq_q2_k+0x1731>
+	LONG $0x07688e0f; WORD $0x0000 // jle 0x1d371 <pq_q2_k+0x1731>
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -9443,29 +9842,29 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
 	LONG $0xff002548; WORD $0xffff // and rax, -0x100
-	WORD $0x19eb // jmp 0x1c231 <pq_q2_k+0x1001>
+	WORD $0x19eb // jmp 0x1cc41 <pq_q2_k+0x1001>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
 	LONG $0x08ff8348 // cmp rdi, 0x8
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	LONG $0x07388e0f; WORD $0x0000 // jle 0x1c969 <pq_q2_k+0x1739>
+	LONG $0x07388e0f; WORD $0x0000 // jle 0x1d379 <pq_q2_k+0x1739>
 	LONG $0x137de2c4; BYTE $0x21 // vcvtph2ps ymm4, xmmword ptr [rcx]
 	LONG $0x137de2c4; WORD $0x2069 // vcvtph2ps ymm5, xmmword ptr [rcx + 0x20]
 	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
 	LONG $0x137de2c4; WORD $0x3079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x30]
 	LONG $0x40c18348 // add rcx, 0x40
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	WORD $0x1feb // jmp 0x1c270 <pq_q2_k+0x1040>
+	WORD $0x1feb // jmp 0x1cc80 <pq_q2_k+0x1040>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xff41; BYTE $0xc0 // inc r8d
 	LONG $0x40c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x140
 	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xb074 // je 0x1c220 <pq_q2_k+0xff0>
+	WORD $0xb074 // je 0x1cc30 <pq_q2_k+0xff0>
 	LONG $0x40518d4c // lea r10, [rcx + 0x40]
 	LONG $0xc0998d48; WORD $0x0000; BYTE $0x00 // lea rbx, [rcx + 0xc0]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	LONG $0x0002f4e9; BYTE $0x00 // jmp 0x1c57a <pq_q2_k+0x134a>
+	LONG $0x0002f4e9; BYTE $0x00 // jmp 0x1cf8a <pq_q2_k+0x134a>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x05e6c149 // shl r14, 0x5
 	WORD $0x014c; BYTE $0xd2 // add rdx, r10
@@ -9619,12 +10018,12 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb835e2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm9, ymm1 # ymm2 = (ymm9 * ymm1) + ymm2
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfce6840f; WORD $0xffff // je 0x1c260 <pq_q2_k+0x1030>
+	LONG $0xfce6840f; WORD $0xffff // je 0x1cc70 <pq_q2_k+0x1030>
 	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
 	LONG $0x07e2c148 // shl rdx, 0x7
 	LONG $0x133c8d4c // lea r15, [rbx + rdx]
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	LONG $0xfd02830f; WORD $0xffff // jae 0x1c290 <pq_q2_k+0x1060>
+	LONG $0xfd02830f; WORD $0xffff // jae 0x1cca0 <pq_q2_k+0x1060>
 	WORD $0x8949; BYTE $0xc4 // mov r12, rax
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe3 // mov r11, r12
@@ -9633,12 +10032,12 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
 	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xdc72 // jb 0x1c5a0 <pq_q2_k+0x1370>
-	LONG $0xfffcc7e9; BYTE $0xff // jmp 0x1c290 <pq_q2_k+0x1060>
+	WORD $0xdc72 // jb 0x1cfb0 <pq_q2_k+0x1370>
+	LONG $0xfffcc7e9; BYTE $0xff // jmp 0x1cca0 <pq_q2_k+0x1060>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03608e0f; WORD $0x0000 // jle 0x1c93a <pq_q2_k+0x170a>
+	LONG $0x03608e0f; WORD $0x0000 // jle 0x1d34a <pq_q2_k+0x170a>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
@@ -9808,31 +10207,31 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb835e2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm9, ymm1 # ymm2 = (ymm9 * ymm1) + ymm2
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfd18850f; WORD $0xffff // jne 0x1c630 <pq_q2_k+0x1400>
+	LONG $0xfd18850f; WORD $0xffff // jne 0x1d040 <pq_q2_k+0x1400>
 	WORD $0xc7ff // inc edi
 	LONG $0x01400548; WORD $0x0000 // add rax, 0x140
 	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfce7850f; WORD $0xffff // jne 0x1c610 <pq_q2_k+0x13e0>
+	LONG $0xfce7850f; WORD $0xffff // jne 0x1d020 <pq_q2_k+0x13e0>
 	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
 	LONG $0x08fe8348 // cmp rsi, 0x8
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfcb68f0f; WORD $0xffff // jg 0x1c5f0 <pq_q2_k+0x13c0>
+	LONG $0xfcb68f0f; WORD $0xffff // jg 0x1d000 <pq_q2_k+0x13c0>
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xe9d8850f; WORD $0xffff // jne 0x1b320 <pq_q2_k+0xf0>
-	LONG $0xffe9e1e9; BYTE $0xff // jmp 0x1b32e <pq_q2_k+0xfe>
+	LONG $0xe9d8850f; WORD $0xffff // jne 0x1bd30 <pq_q2_k+0xf0>
+	LONG $0xffe9e1e9; BYTE $0xff // jmp 0x1bd3e <pq_q2_k+0xfe>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x244c8b4c; BYTE $0x60 // mov r9, qword ptr [rsp + 0x60]
-	WORD $0x0deb // jmp 0x1c96e <pq_q2_k+0x173e>
+	WORD $0x0deb // jmp 0x1d37e <pq_q2_k+0x173e>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
-	LONG $0xe9a4850f; WORD $0xffff // jne 0x1b320 <pq_q2_k+0xf0>
-	LONG $0xffe9ade9; BYTE $0xff // jmp 0x1b32e <pq_q2_k+0xfe>
+	LONG $0xe9a4850f; WORD $0xffff // jne 0x1bd30 <pq_q2_k+0xf0>
+	LONG $0xffe9ade9; BYTE $0xff // jmp 0x1bd3e <pq_q2_k+0xfe>
 	LONG $0xf8c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xf8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -9844,7 +10243,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// pq_q3_k: +51616
+	// pq_q3_k: +54192
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -9859,13 +10258,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x19ca8e0f; WORD $0x0000 // jle 0x1e39e <pq_q3_k+0x19fe>
+	LONG $0x19ca8e0f; WORD $0x0000 // jle 0x1edae <pq_q3_k+0x19fe>
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x09 // shr eax, 0x9
 	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
-	QUAD $0x001f9115197d62c4; BYTE $0x00 // vbroadcastsd ymm10, qword ptr [rip + 0x1f91] # 0x1e978 <peak_i8+0x2e8>
-	QUAD $0x001f901d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x1f90] # 0x1e980 <peak_i8+0x2f0>
-	QUAD $0x001f5e152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x1f5e] # 0x1e957 <peak_i8+0x2c7>
+	QUAD $0x001fc915197d62c4; BYTE $0x00 // vbroadcastsd ymm10, qword ptr [rip + 0x1fc9] # 0x1f3c0 <peak_i8+0x320>
+	QUAD $0x001fc81d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x1fc8] # 0x1f3c8 <peak_i8+0x328>
+	QUAD $0x001f8e152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x1f8e] # 0x1f397 <peak_i8+0x2f7>
 	LONG $0xd1b60f41 // movzx edx, r9b
 	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
@@ -9895,7 +10294,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
-	WORD $0x45eb // jmp 0x1cad6 <pq_q3_k+0x136>
+	WORD $0x45eb // jmp 0x1d4e6 <pq_q3_k+0x136>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
@@ -9906,17 +10305,17 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24340148 // add qword ptr [rsp], rsi
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x18c88e0f; WORD $0x0000 // jle 0x1e39e <pq_q3_k+0x19fe>
+	LONG $0x18c88e0f; WORD $0x0000 // jle 0x1edae <pq_q3_k+0x19fe>
 	QUAD $0x0000009024bc894c // mov qword ptr [rsp + 0x90], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x04d5850f; WORD $0x0000 // jne 0x1cfc0 <pq_q3_k+0x620>
+	LONG $0x04d5850f; WORD $0x0000 // jne 0x1d9d0 <pq_q3_k+0x620>
 	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x0fa3840f; WORD $0x0000 // je 0x1da9c <pq_q3_k+0x10fc>
+	LONG $0x0fa3840f; WORD $0x0000 // je 0x1e4ac <pq_q3_k+0x10fc>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x1438850f; WORD $0x0000 // jne 0x1df3a <pq_q3_k+0x159a>
+	LONG $0x1438850f; WORD $0x0000 // jne 0x1e94a <pq_q3_k+0x159a>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x186e8e0f; WORD $0x0000 // jle 0x1e379 <pq_q3_k+0x19d9>
+	LONG $0x186e8e0f; WORD $0x0000 // jle 0x1ed89 <pq_q3_k+0x19d9>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -9924,28 +10323,28 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0xff002548; WORD $0xffff // and rax, -0x100
-	WORD $0x19eb // jmp 0x1cb43 <pq_q3_k+0x1a3>
+	WORD $0x19eb // jmp 0x1d553 <pq_q3_k+0x1a3>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
 	LONG $0xf84a8d48 // lea rcx, [rdx - 0x8]
 	LONG $0x08fa8348 // cmp rdx, 0x8
-	LONG $0x183e8e0f; WORD $0x0000 // jle 0x1e381 <pq_q3_k+0x19e1>
+	LONG $0x183e8e0f; WORD $0x0000 // jle 0x1ed91 <pq_q3_k+0x19e1>
 	LONG $0x137de2c4; BYTE $0x2e // vcvtph2ps ymm5, xmmword ptr [rsi]
 	LONG $0x137de2c4; WORD $0x1076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x10]
 	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
-	WORD $0x14eb // jmp 0x1cb70 <pq_q3_k+0x1d0>
+	WORD $0x14eb // jmp 0x1d580 <pq_q3_k+0x1d0>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0xff41; BYTE $0xc0 // inc r8d
 	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
 	LONG $0x04f88341 // cmp r8d, 0x4
-	WORD $0xc074 // je 0x1cb30 <pq_q3_k+0x190>
+	WORD $0xc074 // je 0x1d540 <pq_q3_k+0x190>
 	LONG $0x407e8d4c // lea r15, [rsi + 0x40]
 	LONG $0x00a68d4c; WORD $0x0001; BYTE $0x00 // lea r12, [rsi + 0x100]
 	WORD $0x01b1 // mov cl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003b6e9; BYTE $0x00 // jmp 0x1cf3a <pq_q3_k+0x59a>
+	LONG $0x0003b6e9; BYTE $0x00 // jmp 0x1d94a <pq_q3_k+0x59a>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x014c; BYTE $0xfb // add rbx, r15
@@ -10122,12 +10521,12 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm1 # ymm3 = (ymm7 * ymm1) + ymm3
 	WORD $0xc1f6; BYTE $0x01 // test cl, 0x1
 	LONG $0x000000b9; BYTE $0x00 // mov ecx, 0x0
-	LONG $0xfc26840f; WORD $0xffff // je 0x1cb60 <pq_q3_k+0x1c0>
+	LONG $0xfc26840f; WORD $0xffff // je 0x1d570 <pq_q3_k+0x1c0>
 	LONG $0x521c8d48 // lea rbx, [rdx + 2*rdx]
 	LONG $0x06e3c148 // shl rbx, 0x6
 	LONG $0x1c348d4d // lea r14, [r12 + rbx]
 	WORD $0x394c; BYTE $0xf0 // cmp rax, r14
-	LONG $0xfc41830f; WORD $0xffff // jae 0x1cb90 <pq_q3_k+0x1f0>
+	LONG $0xfc41830f; WORD $0xffff // jae 0x1d5a0 <pq_q3_k+0x1f0>
 	WORD $0xc589 // mov ebp, eax
 	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
 	WORD $0x8941; BYTE $0xc5 // mov r13d, eax
@@ -10148,19 +10547,19 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x006000138c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r10 + 0x6000]
 	QUAD $0x007000138c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r10 + 0x7000]
 	WORD $0x394c; BYTE $0xf0 // cmp rax, r14
-	WORD $0xa772 // jb 0x1cf60 <pq_q3_k+0x5c0>
-	LONG $0xfffbd2e9; BYTE $0xff // jmp 0x1cb90 <pq_q3_k+0x1f0>
+	WORD $0xa772 // jb 0x1d970 <pq_q3_k+0x5c0>
+	LONG $0xfffbd2e9; BYTE $0xff // jmp 0x1d5a0 <pq_q3_k+0x1f0>
 	WORD $0x9066 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x1cfe5 <pq_q3_k+0x645>
+	WORD $0x1deb // jmp 0x1d9f5 <pq_q3_k+0x645>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfac9840f; WORD $0xffff // je 0x1caae <pq_q3_k+0x10e>
+	LONG $0xfac9840f; WORD $0xffff // je 0x1d4be <pq_q3_k+0x10e>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04c28e0f; WORD $0x0000 // jle 0x1d4b0 <pq_q3_k+0xb10>
+	LONG $0x04c28e0f; WORD $0x0000 // jle 0x1dec0 <pq_q3_k+0xb10>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
@@ -10363,29 +10762,29 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x7c10fcc5; WORD $0x3824 // vmovups ymm7, ymmword ptr [rsp + 0x38]
 	LONG $0xb87d62c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm2 # ymm8 = (ymm0 * ymm2) + ymm8
 	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
-	QUAD $0x001520152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x1520] # 0x1e957 <peak_i8+0x2c7>
+	QUAD $0x001550152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x1550] # 0x1f397 <peak_i8+0x2f7>
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xb875e2c4; BYTE $0xf8 // vfmadd231ps ymm7, ymm1, ymm0 # ymm7 = (ymm1 * ymm0) + ymm7
 	LONG $0x7c11fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm7
 	LONG $0x4410fcc5; WORD $0x3824 // vmovups ymm0, ymmword ptr [rsp + 0x38]
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfbf3850f; WORD $0xffff // jne 0x1d050 <pq_q3_k+0x6b0>
+	LONG $0xfbf3850f; WORD $0xffff // jne 0x1da60 <pq_q3_k+0x6b0>
 	WORD $0xc0ff // inc eax
 	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfbc1850f; WORD $0xffff // jne 0x1d030 <pq_q3_k+0x690>
+	LONG $0xfbc1850f; WORD $0xffff // jne 0x1da40 <pq_q3_k+0x690>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfba08f0f; WORD $0xffff // jg 0x1d020 <pq_q3_k+0x680>
+	LONG $0xfba08f0f; WORD $0xffff // jg 0x1da30 <pq_q3_k+0x680>
 	QUAD $0x0000b82494107cc5; BYTE $0x00 // vmovups ymm10, ymmword ptr [rsp + 0xb8]
 	QUAD $0x000098249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x98]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x3075 // jne 0x1d4d1 <pq_q3_k+0xb31>
-	LONG $0xfffb2ae9; BYTE $0xff // jmp 0x1cfd0 <pq_q3_k+0x630>
+	WORD $0x3075 // jne 0x1dee1 <pq_q3_k+0xb31>
+	LONG $0xfffb2ae9; BYTE $0xff // jmp 0x1d9e0 <pq_q3_k+0x630>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -10394,26 +10793,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xfaff840f; WORD $0xffff // je 0x1cfd0 <pq_q3_k+0x630>
+	LONG $0xfaff840f; WORD $0xffff // je 0x1d9e0 <pq_q3_k+0x630>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	WORD $0xfa83; BYTE $0x02 // cmp edx, 0x2
-	LONG $0xfae8820f; WORD $0xffff // jb 0x1cfd0 <pq_q3_k+0x630>
+	LONG $0xfae8820f; WORD $0xffff // jb 0x1d9e0 <pq_q3_k+0x630>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
 	WORD $0xfa83; BYTE $0x03 // cmp edx, 0x3
-	LONG $0xfad4820f; WORD $0xffff // jb 0x1cfd0 <pq_q3_k+0x630>
+	LONG $0xfad4820f; WORD $0xffff // jb 0x1d9e0 <pq_q3_k+0x630>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117c41c4; WORD $0xc704 // vmovups ymmword ptr [r15 + 8*rax], ymm8
 	WORD $0xfa83; BYTE $0x04 // cmp edx, 0x4
-	LONG $0xfac0820f; WORD $0xffff // jb 0x1cfd0 <pq_q3_k+0x630>
+	LONG $0xfac0820f; WORD $0xffff // jb 0x1d9e0 <pq_q3_k+0x630>
 	QUAD $0x0000008824848b48 // mov rax, qword ptr [rsp + 0x88]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xfaa9820f; WORD $0xffff // jb 0x1cfd0 <pq_q3_k+0x630>
+	LONG $0xfaa9820f; WORD $0xffff // jb 0x1d9e0 <pq_q3_k+0x630>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04f38e0f; WORD $0x0000 // jle 0x1da23 <pq_q3_k+0x1083>
+	LONG $0x04f38e0f; WORD $0x0000 // jle 0x1e433 <pq_q3_k+0x1083>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe2 // mov r10, r12
@@ -10614,23 +11013,23 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x7c10fcc5; WORD $0x3824 // vmovups ymm7, ymmword ptr [rsp + 0x38]
 	LONG $0xb87d62c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm2 # ymm8 = (ymm0 * ymm2) + ymm8
 	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
-	QUAD $0x000f7f152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0xf7f] # 0x1e957 <peak_i8+0x2c7>
+	QUAD $0x000faf152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0xfaf] # 0x1f397 <peak_i8+0x2f7>
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0xb875e2c4; BYTE $0xf8 // vfmadd231ps ymm7, ymm1, ymm0 # ymm7 = (ymm1 * ymm0) + ymm7
 	LONG $0x7c11fcc5; WORD $0x3824 // vmovups ymmword ptr [rsp + 0x38], ymm7
 	LONG $0x4410fcc5; WORD $0x3824 // vmovups ymm0, ymmword ptr [rsp + 0x38]
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfb92850f; WORD $0xffff // jne 0x1d590 <pq_q3_k+0xbf0>
+	LONG $0xfb92850f; WORD $0xffff // jne 0x1dfa0 <pq_q3_k+0xbf0>
 	WORD $0xc0ff // inc eax
 	LONG $0xc0c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x1c0
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb60850f; WORD $0xffff // jne 0x1d570 <pq_q3_k+0xbd0>
+	LONG $0xfb60850f; WORD $0xffff // jne 0x1df80 <pq_q3_k+0xbd0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb3f8f0f; WORD $0xffff // jg 0x1d560 <pq_q3_k+0xbc0>
-	WORD $0x11eb // jmp 0x1da34 <pq_q3_k+0x1094>
+	LONG $0xfb3f8f0f; WORD $0xffff // jg 0x1df70 <pq_q3_k+0xbc0>
+	WORD $0x11eb // jmp 0x1e444 <pq_q3_k+0x1094>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -10642,47 +11041,47 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
-	LONG $0xf56c840f; WORD $0xffff // je 0x1cfd0 <pq_q3_k+0x630>
+	LONG $0xf56c840f; WORD $0xffff // je 0x1d9e0 <pq_q3_k+0x630>
 	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	WORD $0xfa83; BYTE $0x07 // cmp edx, 0x7
-	LONG $0xf558820f; WORD $0xffff // jb 0x1cfd0 <pq_q3_k+0x630>
+	LONG $0xf558820f; WORD $0xffff // jb 0x1d9e0 <pq_q3_k+0x630>
 	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	LONG $0x117c41c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm8
 	WORD $0xfa83; BYTE $0x08 // cmp edx, 0x8
-	LONG $0xf544820f; WORD $0xffff // jb 0x1cfd0 <pq_q3_k+0x630>
+	LONG $0xf544820f; WORD $0xffff // jb 0x1d9e0 <pq_q3_k+0x630>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff534e9; BYTE $0xff // jmp 0x1cfd0 <pq_q3_k+0x630>
+	LONG $0xfff534e9; BYTE $0xff // jmp 0x1d9e0 <pq_q3_k+0x630>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08d48e0f; WORD $0x0000 // jle 0x1e379 <pq_q3_k+0x19d9>
+	LONG $0x08d48e0f; WORD $0x0000 // jle 0x1ed89 <pq_q3_k+0x19d9>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
 	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
-	WORD $0x1feb // jmp 0x1dae1 <pq_q3_k+0x1141>
+	WORD $0x1feb // jmp 0x1e4f1 <pq_q3_k+0x1141>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x08a08e0f; WORD $0x0000 // jle 0x1e381 <pq_q3_k+0x19e1>
+	LONG $0x08a08e0f; WORD $0x0000 // jle 0x1ed91 <pq_q3_k+0x19e1>
 	LONG $0x137de2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [rax]
 	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	WORD $0x1aeb // jmp 0x1db0f <pq_q3_k+0x116f>
+	WORD $0x1aeb // jmp 0x1e51f <pq_q3_k+0x116f>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xff41; BYTE $0xc2 // inc r10d
 	LONG $0x01c00548; WORD $0x0000 // add rax, 0x1c0
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	WORD $0xc174 // je 0x1dad0 <pq_q3_k+0x1130>
+	WORD $0xc174 // je 0x1e4e0 <pq_q3_k+0x1130>
 	LONG $0x40488d48 // lea rcx, [rax + 0x40]
 	LONG $0x00988d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rax + 0x100]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0xd231 // xor edx, edx
-	LONG $0x0003c7e9; BYTE $0x00 // jmp 0x1deeb <pq_q3_k+0x154b>
+	LONG $0x0003c7e9; BYTE $0x00 // jmp 0x1e8fb <pq_q3_k+0x154b>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
 	WORD $0x0149; BYTE $0xce // add r14, rcx
@@ -10859,12 +11258,12 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm1 # ymm3 = (ymm7 * ymm1) + ymm3
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc15840f; WORD $0xffff // je 0x1db00 <pq_q3_k+0x1160>
+	LONG $0xfc15840f; WORD $0xffff // je 0x1e510 <pq_q3_k+0x1160>
 	LONG $0x52348d4c // lea r14, [rdx + 2*rdx]
 	LONG $0x06e6c149 // shl r14, 0x6
 	LONG $0x330c8d4e // lea r9, [rbx + r14]
 	WORD $0x394c; BYTE $0xce // cmp rsi, r9
-	LONG $0xfc30830f; WORD $0xffff // jae 0x1db30 <pq_q3_k+0x1190>
+	LONG $0xfc30830f; WORD $0xffff // jae 0x1e540 <pq_q3_k+0x1190>
 	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xfb // mov r11, r15
@@ -10873,12 +11272,12 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
 	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
 	WORD $0x394c; BYTE $0xce // cmp rsi, r9
-	WORD $0xdb72 // jb 0x1df10 <pq_q3_k+0x1570>
-	LONG $0xfffbf6e9; BYTE $0xff // jmp 0x1db30 <pq_q3_k+0x1190>
+	WORD $0xdb72 // jb 0x1e920 <pq_q3_k+0x1570>
+	LONG $0xfffbf6e9; BYTE $0xff // jmp 0x1e540 <pq_q3_k+0x1190>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x041b8e0f; WORD $0x0000 // jle 0x1e366 <pq_q3_k+0x19c6>
+	LONG $0x041b8e0f; WORD $0x0000 // jle 0x1ed76 <pq_q3_k+0x19c6>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
@@ -11069,27 +11468,27 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm1 # ymm3 = (ymm7 * ymm1) + ymm3
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc4c850f; WORD $0xffff // jne 0x1df90 <pq_q3_k+0x15f0>
+	LONG $0xfc4c850f; WORD $0xffff // jne 0x1e9a0 <pq_q3_k+0x15f0>
 	WORD $0xc7ff // inc edi
 	LONG $0x01c00548; WORD $0x0000 // add rax, 0x1c0
 	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfc2b850f; WORD $0xffff // jne 0x1df80 <pq_q3_k+0x15e0>
+	LONG $0xfc2b850f; WORD $0xffff // jne 0x1e990 <pq_q3_k+0x15e0>
 	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
 	LONG $0x08fe8348 // cmp rsi, 0x8
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfbfa8f0f; WORD $0xffff // jg 0x1df60 <pq_q3_k+0x15c0>
+	LONG $0xfbfa8f0f; WORD $0xffff // jg 0x1e970 <pq_q3_k+0x15c0>
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xe72c850f; WORD $0xffff // jne 0x1caa0 <pq_q3_k+0x100>
-	LONG $0xffe735e9; BYTE $0xff // jmp 0x1caae <pq_q3_k+0x10e>
+	LONG $0xe72c850f; WORD $0xffff // jne 0x1d4b0 <pq_q3_k+0x100>
+	LONG $0xffe735e9; BYTE $0xff // jmp 0x1d4be <pq_q3_k+0x10e>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xe707850f; WORD $0xffff // jne 0x1caa0 <pq_q3_k+0x100>
-	LONG $0xffe710e9; BYTE $0xff // jmp 0x1caae <pq_q3_k+0x10e>
+	LONG $0xe707850f; WORD $0xffff // jne 0x1d4b0 <pq_q3_k+0x100>
+	LONG $0xffe710e9; BYTE $0xff // jmp 0x1d4be <pq_q3_k+0x10e>
 	LONG $0x18c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x118
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -11101,22 +11500,22 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// quant_x: +58304
+	// quant_x: +60880
 	LONG $0x1f428d48 // lea rax, [rdx + 0x1f]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2490f48 // cmovns rax, rdx
 	LONG $0x05f8c148 // sar rax, 0x5
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	LONG $0xfee08348 // and rax, -0x2
-	LONG $0x02a48e0f; WORD $0x0000 // jle 0x1e680 <quant_x+0x2c0>
+	LONG $0x02a48e0f; WORD $0x0000 // jle 0x1f090 <quant_x+0x2c0>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000005520d10fac5 // vmovss xmm1, dword ptr [rip + 0x552] # 0x1e93c <peak_i8+0x2ac>
-	QUAD $0x0000054e1510fac5 // vmovss xmm2, dword ptr [rip + 0x54e] # 0x1e940 <peak_i8+0x2b0>
-	QUAD $0x0000053a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x53a] # 0x1e934 <peak_i8+0x2a4>
-	QUAD $0x000004ee256ef9c5 // vmovd xmm4, dword ptr [rip + 0x4ee] # 0x1e8f0 <peak_i8+0x260>
+	QUAD $0x000005820d10fac5 // vmovss xmm1, dword ptr [rip + 0x582] # 0x1f37c <peak_i8+0x2dc>
+	QUAD $0x0000057e1510fac5 // vmovss xmm2, dword ptr [rip + 0x57e] # 0x1f380 <peak_i8+0x2e0>
+	QUAD $0x0000056a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x56a] # 0x1f374 <peak_i8+0x2d4>
+	QUAD $0x0000051e256ef9c5 // vmovd xmm4, dword ptr [rip + 0x51e] # 0x1f330 <peak_i8+0x290>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x60c78348 // add rdi, 0x60
@@ -11137,7 +11536,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdf1c8d49 // lea rbx, [r15 + 8*rbx]
 	LONG $0x8a148d4d // lea r10, [r10 + 4*rcx]
 	LONG $0x8e0c8d49 // lea rcx, [r14 + 4*rcx]
-	LONG $0x00014de9; BYTE $0x00 // jmp 0x1e5a4 <quant_x+0x1e4>
+	LONG $0x00014de9; BYTE $0x00 // jmp 0x1efb4 <quant_x+0x1e4>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xb85562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm5, ymm0 # ymm9 = (ymm5 * ymm0) + ymm9
 	LONG $0xdb5922c5 // vmulss xmm11, xmm11, xmm3
@@ -11209,9 +11608,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1e348946 // mov dword ptr [rsi + r11], r14d
 	WORD $0x014c; BYTE $0xce // add rsi, r9
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x00d68e0f; WORD $0x0000 // jle 0x1e67a <quant_x+0x2ba>
+	LONG $0x00d68e0f; WORD $0x0000 // jle 0x1f08a <quant_x+0x2ba>
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x577e // jle 0x1e600 <quant_x+0x240>
+	WORD $0x577e // jle 0x1f010 <quant_x+0x240>
 	LONG $0x47107cc5; BYTE $0xa0 // vmovups ymm8, ymmword ptr [rdi - 0x60]
 	LONG $0x7f10fcc5; BYTE $0xc0 // vmovups ymm7, ymmword ptr [rdi - 0x40]
 	LONG $0x7710fcc5; BYTE $0xe0 // vmovups ymm6, ymmword ptr [rdi - 0x20]
@@ -11229,7 +11628,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5f4c41c4; BYTE $0xdb // vmaxps ymm11, ymm6, ymm11
 	LONG $0x5f2c41c4; BYTE $0xd3 // vmaxps ymm10, ymm10, ymm11
 	LONG $0xb84d62c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm6, ymm0 # ymm9 = (ymm6 * ymm0) + ymm9
-	WORD $0x2aeb // jmp 0x1e627 <quant_x+0x267>
+	WORD $0x2aeb // jmp 0x1f037 <quant_x+0x267>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x5f34c1c4; BYTE $0xe9 // vmaxps ymm5, ymm9, ymm9
@@ -11253,9 +11652,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x542041c4; BYTE $0xda // vandps xmm11, xmm11, xmm10
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0x2e7841c4; BYTE $0xda // vucomiss xmm11, xmm10
-	LONG $0xfdf0860f; WORD $0xffff // jbe 0x1e460 <quant_x+0xa0>
+	LONG $0xfdf0860f; WORD $0xffff // jbe 0x1ee70 <quant_x+0xa0>
 	LONG $0x5e6a41c4; BYTE $0xd3 // vdivss xmm10, xmm2, xmm11
-	LONG $0xfffde6e9; BYTE $0xff // jmp 0x1e460 <quant_x+0xa0>
+	LONG $0xfffde6e9; BYTE $0xff // jmp 0x1ee70 <quant_x+0xa0>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -11264,11 +11663,11 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// peak_i8: +59024
+	// peak_i8: +61600
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x020c8e0f; WORD $0x0000 // jle 0x1e8a5 <peak_i8+0x215>
+	LONG $0x020c8e0f; WORD $0x0000 // jle 0x1f2b5 <peak_i8+0x215>
 	LONG $0x1f6ffec5 // vmovdqu ymm3, ymmword ptr [rdi]
-	QUAD $0x00029205587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x292] # 0x1e938 <peak_i8+0x2a8>
+	QUAD $0x0002c205587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x2c2] # 0x1f378 <peak_i8+0x2d8>
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
 	LONG $0xd2efe9c5 // vpxor xmm2, xmm2, xmm2
@@ -11363,7 +11762,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x505de2c4; BYTE $0xcb // {vex} vpdpbusd ymm1, ymm4, ymm3
 	LONG $0x505de2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm4, ymm3
 	WORD $0xff48; BYTE $0xc8 // dec rax
-	LONG $0xfe67850f; WORD $0xffff // jne 0x1e6e0 <peak_i8+0x50>
+	LONG $0xfe67850f; WORD $0xffff // jne 0x1f0f0 <peak_i8+0x50>
 	LONG $0xfe2dc1c4; BYTE $0xdb // vpaddd ymm3, ymm10, ymm11
 	LONG $0xfe35c1c4; BYTE $0xe0 // vpaddd ymm4, ymm9, ymm8
 	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
@@ -11374,7 +11773,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdcfee5c5 // vpaddd ymm3, ymm3, ymm4
 	LONG $0xc0fee5c5 // vpaddd ymm0, ymm3, ymm0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	WORD $0x04eb // jmp 0x1e8a9 <peak_i8+0x219>
+	WORD $0x04eb // jmp 0x1f2b9 <peak_i8+0x219>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x09e6c148 // shl rsi, 0x9
 	LONG $0x0711fcc5 // vmovups ymmword ptr [rdi], ymm0
@@ -11383,6 +11782,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x05cccccccccccccc; QUAD $0x0000000000000000
 	QUAD $0x0700000000000000; QUAD $0x0000000000000000
 	QUAD $0x0200000000000000; QUAD $0x0000000000000000
@@ -11394,9 +11796,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000da242600f0f0f; QUAD $0x038080808042fe00
 	QUAD $0x0400030007030303; QUAD $0x000200050f000700
 	QUAD $0x0fcccccccccccccc; QUAD $0x100f0f0f0f0f0f0f
-	QUAD $0x3010101010101010; QUAD $0x0330303030303030
-	QUAD $0x0403030303030303; QUAD $0xcc04040404040404
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0x3010101010101010; QUAD $0x0c30303030303030
+	QUAD $0x030c0c0c0c0c0c0c; QUAD $0x0403030303030303
+	QUAD $0x3f04040404040404; QUAD $0xcc3f3f3f3f3f3f3f
 	QUAD $0x0fcccccccccccccc; QUAD $0x0f0f0f0f0f0f0f0f
 	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
 	QUAD $0x010f0f0f0f0f0f0f; QUAD $0x81766a5d4f3f2d18
@@ -11490,7 +11892,7 @@ TEXT ·q5_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+32944(SB)
+	CALL ·panel_avxvnni<>+34224(SB)
 	RET
 
 // func q6_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -11501,7 +11903,7 @@ TEXT ·q6_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+39056(SB)
+	CALL ·panel_avxvnni<>+41632(SB)
 	RET
 
 // func q2_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -11512,7 +11914,7 @@ TEXT ·q2_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+45616(SB)
+	CALL ·panel_avxvnni<>+48192(SB)
 	RET
 
 // func q3_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -11523,7 +11925,7 @@ TEXT ·q3_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+51616(SB)
+	CALL ·panel_avxvnni<>+54192(SB)
 	RET
 
 // func quant_avxvnni(x, dst unsafe.Pointer, k, shape int)
@@ -11532,13 +11934,13 @@ TEXT ·quant_avxvnni(SB), 0, $0-32
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
-	CALL ·panel_avxvnni<>+58304(SB)
+	CALL ·panel_avxvnni<>+60880(SB)
 	RET
 
 // func dotPeak_avxvnni(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_avxvnni(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·panel_avxvnni<>+59024(SB)
+	CALL ·panel_avxvnni<>+61600(SB)
 	MOVQ AX, ret+16(FP)
 	RET

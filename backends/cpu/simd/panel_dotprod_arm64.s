@@ -375,7 +375,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8b03046e // add x14, x3, x3, lsl #1
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x100323ef // adr x15, 0x16a30 <peak_i8+0x268>
+	WORD $0x100351ef // adr x15, 0x16ff0 <peak_i8+0x25c>
 	WORD $0xd341fd2b // lsr x11, x9, #1
 	WORD $0x8b03014d // add x13, x10, x3
 	WORD $0xd37df069 // lsl x9, x3, #3
@@ -1265,7 +1265,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd341fd29 // lsr x9, x9, #1
 	WORD $0x8b03016d // add x13, x11, x3
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x1002b5af // adr x15, 0x16a40 <peak_i8+0x278>
+	WORD $0x1002e3af // adr x15, 0x17000 <peak_i8+0x26c>
 	WORD $0xd37ef5cc // lsl x12, x14, #2
 	WORD $0xd37ef5ad // lsl x13, x13, #2
 	WORD $0x9b0a7d29 // mul x9, x9, x10
@@ -2453,7 +2453,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8b03046e // add x14, x3, x3, lsl #1
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x1002202f // adr x15, 0x16a10 <peak_i8+0x248>
+	WORD $0x10024e2f // adr x15, 0x16fd0 <peak_i8+0x23c>
 	WORD $0xd341fd2b // lsr x11, x9, #1
 	WORD $0x8b03014d // add x13, x10, x3
 	WORD $0xd37df069 // lsl x9, x3, #3
@@ -2909,1282 +2909,1653 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 
 	// pq_q4_k: +11556
+	WORD $0xfc170fee // str d14, [sp, #-0x90]!
+	WORD $0xd102c3e9 // sub x9, sp, #0xb0
+	WORD $0x6d00b3ed // stp d13, d12, [sp, #0x8]
+	WORD $0x6d01abeb // stp d11, d10, [sp, #0x18]
+	WORD $0x6d02a3e9 // stp d9, d8, [sp, #0x28]
+	WORD $0xa903fbfd // stp x29, x30, [sp, #0x38]
+	WORD $0x9100e3fd // add x29, sp, #0x38
+	WORD $0xf90027fb // str x27, [sp, #0x48]
+	WORD $0xa90567fa // stp x26, x25, [sp, #0x50]
+	WORD $0xa9065ff8 // stp x24, x23, [sp, #0x60]
+	WORD $0xa90757f6 // stp x22, x21, [sp, #0x70]
+	WORD $0xa9084ff4 // stp x20, x19, [sp, #0x80]
+	WORD $0x927ae53f // and sp, x9, #0xffffffffffffffc0
 	WORD $0x9350fca8 // asr x8, x5, #16
+	WORD $0xf9001fe3 // str x3, [sp, #0x38]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400444b // b.lt 0x135b4 <pq_q4_k+0x890>
-	WORD $0xd10203ff // sub sp, sp, #0x80
+	WORD $0x5400588b // b.lt 0x13874 <pq_q4_k+0xb50>
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5281280a // mov w10, #0x940 // =2368
-	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0x8b03046e // add x14, x3, x3, lsl #1
-	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0xd343fd29 // lsr x9, x9, #3
-	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0xd37df06b // lsl x11, x3, #3
-	WORD $0xd37ef5cc // lsl x12, x14, #2
-	WORD $0xd37df1ce // lsl x14, x14, #3
-	WORD $0x92401caf // and x15, x5, #0xff
-	WORD $0x9b0a7d29 // mul x9, x9, x10
-	WORD $0xd37ef46a // lsl x10, x3, #2
-	WORD $0xfd000bea // str d10, [sp, #0x10]
-	WORD $0x6d01a3e9 // stp d9, d8, [sp, #0x18]
-	WORD $0x8b03014d // add x13, x10, x3
-	WORD $0xcb0a0210 // sub x16, x16, x10
-	WORD $0xf90017fd // str x29, [sp, #0x28]
-	WORD $0xd37ef5ad // lsl x13, x13, #2
-	WORD $0xa9036ffe // stp x30, x27, [sp, #0x30]
-	WORD $0xa90467fa // stp x26, x25, [sp, #0x40]
-	WORD $0xa9055ff8 // stp x24, x23, [sp, #0x50]
-	WORD $0xa90657f6 // stp x22, x21, [sp, #0x60]
-	WORD $0xa9074ff4 // stp x20, x19, [sp, #0x70]
-	WORD $0xf90007f0 // str x16, [sp, #0x8]
-	WORD $0x14000005 // b 0x12db0 <pq_q4_k+0x8c>
+	WORD $0xf9401fed // ldr x13, [sp, #0x38]
+	WORD $0x9a84b12a // csel x10, x9, x4, lt
+	WORD $0x4f00e460 // movi v0.16b, #0x3
+	WORD $0x4f00e581 // movi v1.16b, #0xc
+	WORD $0xd343fd4c // lsr x12, x10, #3
+	WORD $0xd37ef5ab // lsl x11, x13, #2
+	WORD $0x8b0d05ae // add x14, x13, x13, lsl #1
+	WORD $0x4f01e602 // movi v2.16b, #0x30
+	WORD $0x4f00e5e3 // movi v3.16b, #0xf
+	WORD $0x4f01e7e4 // movi v4.16b, #0x3f
+	WORD $0x8b0c0d8c // add x12, x12, x12, lsl #3
+	WORD $0x8b0d0170 // add x16, x11, x13
+	WORD $0xd37be9af // lsl x15, x13, #5
+	WORD $0xd37df1aa // lsl x10, x13, #3
+	WORD $0xd37ef5cd // lsl x13, x14, #2
+	WORD $0x92401ca9 // and x9, x5, #0xff
+	WORD $0xd378dd83 // lsl x3, x12, #8
+	WORD $0xd37ef60c // lsl x12, x16, #2
+	WORD $0x910103f1 // add x17, sp, #0x40
+	WORD $0x52800286 // mov w6, #0x14 // =20
+	WORD $0xf9001bec // str x12, [sp, #0x30]
+	WORD $0xd37df1cc // lsl x12, x14, #3
+	WORD $0xf90017ec // str x12, [sp, #0x28]
+	WORD $0xcb0b01ec // sub x12, x15, x11
+	WORD $0xf90013ec // str x12, [sp, #0x20]
+	WORD $0x14000005 // b 0x12de8 <pq_q4_k+0xc4>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b090000 // add x0, x0, x9
+	WORD $0x8b030000 // add x0, x0, x3
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x54003f2d // b.le 0x13590 <pq_q4_k+0x86c>
-	WORD $0x37401985 // tbnz w5, #0x8, 0x130e0 <pq_q4_k+0x3bc>
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x5400184b // b.lt 0x130d0 <pq_q4_k+0x3ac>
-	WORD $0xaa0003f1 // mov x17, x0
-	WORD $0xaa0103e6 // mov x6, x1
-	WORD $0xaa0403e7 // mov x7, x4
-	WORD $0x6d401e25 // ldp d5, d7, [x17]
-	WORD $0x2a1f03f3 // mov w19, wzr
-	WORD $0x6d424226 // ldp d6, d16, [x17, #0x20]
-	WORD $0x6d414e31 // ldp d17, d19, [x17, #0x10]
-	WORD $0x6d435232 // ldp d18, d20, [x17, #0x30]
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x91010231 // add x17, x17, #0x40
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
-	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
-	WORD $0xaa1f03f6 // mov x22, xzr
-	WORD $0x91010234 // add x20, x17, #0x40
-	WORD $0x52800035 // mov w21, #0x1 // =1
-	WORD $0x8b16163b // add x27, x17, x22, lsl #5
-	WORD $0x8b162297 // add x23, x20, x22, lsl #8
-	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
-	WORD $0xaa1b03fe // mov x30, x27
-	WORD $0x9100237a // add x26, x27, #0x8
-	WORD $0x9100337d // add x29, x27, #0xc
-	WORD $0x0ddfcbd7 // ld1r { v23.2s }, [x30], #4
-	WORD $0x91004376 // add x22, x27, #0x10
-	WORD $0xad4072f9 // ldp q25, q28, [x23]
-	WORD $0x91005378 // add x24, x27, #0x14
-	WORD $0xad4126fe // ldp q30, q9, [x23, #0x20]
-	WORD $0x91006379 // add x25, x27, #0x18
-	WORD $0xad4068db // ldp q27, q26, [x6]
-	WORD $0x9100737b // add x27, x27, #0x1c
-	WORD $0x4e201f3d // and v29.16b, v25.16b, v0.16b
-	WORD $0x6f3c073f // ushr v31.4s, v25.4s, #0x4
-	WORD $0x4e201f88 // and v8.16b, v28.16b, v0.16b
-	WORD $0x4e201fca // and v10.16b, v30.16b, v0.16b
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
-	WORD $0x0f08a6f7 // sshll v23.8h, v23.8b, #0x0
-	WORD $0x4f9be3b8 // sdot v24.4s, v29.16b, v27.4b[0]
-	WORD $0x6f3c07dd // ushr v29.4s, v30.4s, #0x4
-	WORD $0x4e201d3e // and v30.16b, v9.16b, v0.16b
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4f9be115 // sdot v21.4s, v8.16b, v27.4b[0]
-	WORD $0x6f3c0528 // ushr v8.4s, v9.4s, #0x4
-	WORD $0x4f9be156 // sdot v22.4s, v10.16b, v27.4b[0]
-	WORD $0xad422ae9 // ldp q9, q10, [x23, #0x40]
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4f9be3d9 // sdot v25.4s, v30.16b, v27.4b[0]
-	WORD $0x4f9ae3f8 // sdot v24.4s, v31.16b, v26.4b[0]
-	WORD $0x4e201d3e // and v30.16b, v9.16b, v0.16b
-	WORD $0x4e201d1f // and v31.16b, v8.16b, v0.16b
-	WORD $0x4f9ae395 // sdot v21.4s, v28.16b, v26.4b[0]
-	WORD $0xad4322fc // ldp q28, q8, [x23, #0x60]
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4f9ae3b6 // sdot v22.4s, v29.16b, v26.4b[0]
-	WORD $0x4e201d5d // and v29.16b, v10.16b, v0.16b
-	WORD $0x4fbbe3d8 // sdot v24.4s, v30.16b, v27.4b[1]
-	WORD $0x4e201f9e // and v30.16b, v28.16b, v0.16b
-	WORD $0x4f9ae3f9 // sdot v25.4s, v31.16b, v26.4b[0]
-	WORD $0x6f3c079f // ushr v31.4s, v28.4s, #0x4
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4fbbe3b5 // sdot v21.4s, v29.16b, v27.4b[1]
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4fbbe3d6 // sdot v22.4s, v30.16b, v27.4b[1]
-	WORD $0xad447afd // ldp q29, q30, [x23, #0x80]
-	WORD $0x4e201d1c // and v28.16b, v8.16b, v0.16b
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x4fbae138 // sdot v24.4s, v9.16b, v26.4b[1]
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e201fa9 // and v9.16b, v29.16b, v0.16b
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4fbbe399 // sdot v25.4s, v28.16b, v27.4b[1]
-	WORD $0x4fbae3f6 // sdot v22.4s, v31.16b, v26.4b[1]
-	WORD $0x4f9be938 // sdot v24.4s, v9.16b, v27.4b[2]
-	WORD $0xad4526ff // ldp q31, q9, [x23, #0xa0]
-	WORD $0x4fbae155 // sdot v21.4s, v10.16b, v26.4b[1]
-	WORD $0x4e201fca // and v10.16b, v30.16b, v0.16b
-	WORD $0x4fbae119 // sdot v25.4s, v8.16b, v26.4b[1]
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e201fe8 // and v8.16b, v31.16b, v0.16b
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4f9be955 // sdot v21.4s, v10.16b, v27.4b[2]
-	WORD $0x4e201d2a // and v10.16b, v9.16b, v0.16b
-	WORD $0x4f9aebb8 // sdot v24.4s, v29.16b, v26.4b[2]
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
-	WORD $0x4f9be916 // sdot v22.4s, v8.16b, v27.4b[2]
-	WORD $0xad4622fd // ldp q29, q8, [x23, #0xc0]
-	WORD $0x4f9be959 // sdot v25.4s, v10.16b, v27.4b[2]
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e201faa // and v10.16b, v29.16b, v0.16b
-	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x4f9aebf6 // sdot v22.4s, v31.16b, v26.4b[2]
-	WORD $0x0d40cbdc // ld1r { v28.2s }, [x30]
-	WORD $0x4f9ae939 // sdot v25.4s, v9.16b, v26.4b[2]
-	WORD $0x0f10a6f7 // sshll v23.4s, v23.4h, #0x0
-	WORD $0x4fbbe958 // sdot v24.4s, v10.16b, v27.4b[3]
-	WORD $0xad472aff // ldp q31, q10, [x23, #0xe0]
-	WORD $0x4f9aebd5 // sdot v21.4s, v30.16b, v26.4b[2]
-	WORD $0x4e201d1e // and v30.16b, v8.16b, v0.16b
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x4e201fe9 // and v9.16b, v31.16b, v0.16b
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4fbbebd5 // sdot v21.4s, v30.16b, v27.4b[3]
-	WORD $0x4fbaebb8 // sdot v24.4s, v29.16b, v26.4b[3]
-	WORD $0x0d40cb5d // ld1r { v29.2s }, [x26]
-	WORD $0x0d40cade // ld1r { v30.2s }, [x22]
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x0f08a79c // sshll v28.8h, v28.8b, #0x0
-	WORD $0x4fbbe936 // sdot v22.4s, v9.16b, v27.4b[3]
-	WORD $0x4e201d49 // and v9.16b, v10.16b, v0.16b
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
-	WORD $0x0f08a7de // sshll v30.8h, v30.8b, #0x0
-	WORD $0x4fbae915 // sdot v21.4s, v8.16b, v26.4b[3]
-	WORD $0x4fbbe939 // sdot v25.4s, v9.16b, v27.4b[3]
-	WORD $0x0d40cbbb // ld1r { v27.2s }, [x29]
-	WORD $0x0d40cb09 // ld1r { v9.2s }, [x24]
-	WORD $0x4e201d48 // and v8.16b, v10.16b, v0.16b
-	WORD $0x0d40cb2a // ld1r { v10.2s }, [x25]
-	WORD $0x4fbaebf6 // sdot v22.4s, v31.16b, v26.4b[3]
-	WORD $0x0d40cb7f // ld1r { v31.2s }, [x27]
-	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
-	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
-	WORD $0x0f08a77b // sshll v27.8h, v27.8b, #0x0
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4fbae919 // sdot v25.4s, v8.16b, v26.4b[3]
-	WORD $0x0f10a7da // sshll v26.4s, v30.4h, #0x0
-	WORD $0x0f08a53e // sshll v30.8h, v9.8b, #0x0
-	WORD $0x0f08a548 // sshll v8.8h, v10.8b, #0x0
-	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
-	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD $0x0f10a77b // sshll v27.4s, v27.4h, #0x0
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x0f10a7de // sshll v30.4s, v30.4h, #0x0
-	WORD $0x0f10a508 // sshll v8.4s, v8.4h, #0x0
-	WORD $0x0f10a7ff // sshll v31.4s, v31.4h, #0x0
-	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x6e37dcb7 // fmul v23.4s, v5.4s, v23.4s
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x6e3cdcfc // fmul v28.4s, v7.4s, v28.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e3dde3d // fmul v29.4s, v17.4s, v29.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
-	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x6e3bde7b // fmul v27.4s, v19.4s, v27.4s
-	WORD $0xbd4024c9 // ldr s9, [x6, #0x24]
-	WORD $0x910080d6 // add x22, x6, #0x20
-	WORD $0x6e38def7 // fmul v23.4s, v23.4s, v24.4s
-	WORD $0x6e35df95 // fmul v21.4s, v28.4s, v21.4s
-	WORD $0x6e3adcd8 // fmul v24.4s, v6.4s, v26.4s
-	WORD $0x6e36dfb6 // fmul v22.4s, v29.4s, v22.4s
-	WORD $0x4e21d93a // scvtf v26.4s, v9.4s
-	WORD $0x6e3ede1c // fmul v28.4s, v16.4s, v30.4s
-	WORD $0x6e3fde9d // fmul v29.4s, v20.4s, v31.4s
-	WORD $0x2a1503f7 // mov w23, w21
-	WORD $0x9100c0c6 // add x6, x6, #0x30
-	WORD $0x6e39df79 // fmul v25.4s, v27.4s, v25.4s
-	WORD $0x6e28de5b // fmul v27.4s, v18.4s, v8.4s
-	WORD $0x2a1f03f5 // mov w21, wzr
-	WORD $0x4f9a5317 // fmls v23.4s, v24.4s, v26.s[0]
-	WORD $0x4f9a5395 // fmls v21.4s, v28.4s, v26.s[0]
-	WORD $0x4d40cad8 // ld1r { v24.4s }, [x22]
-	WORD $0x52800036 // mov w22, #0x1 // =1
-	WORD $0x4f9a5376 // fmls v22.4s, v27.4s, v26.s[0]
-	WORD $0x4f9a53b9 // fmls v25.4s, v29.4s, v26.s[0]
-	WORD $0x4e37cf01 // fmla v1.4s, v24.4s, v23.4s
-	WORD $0x4e35cf02 // fmla v2.4s, v24.4s, v21.4s
-	WORD $0x4e36cf03 // fmla v3.4s, v24.4s, v22.4s
-	WORD $0x4e39cf04 // fmla v4.4s, v24.4s, v25.4s
-	WORD $0x3707eb57 // tbnz w23, #0x0, 0x12e1c <pq_q4_k+0xf8>
-	WORD $0x11000673 // add w19, w19, #0x1
-	WORD $0x91090231 // add x17, x17, #0x240
-	WORD $0x7100127f // cmp w19, #0x4
-	WORD $0x54ffea61 // b.ne 0x12e10 <pq_q4_k+0xec>
-	WORD $0xf10020e7 // subs x7, x7, #0x8
-	WORD $0x54ffe86c // b.gt 0x12dd8 <pq_q4_k+0xb4>
-	WORD $0xb4ffe68f // cbz x15, 0x12da0 <pq_q4_k+0x7c>
-	WORD $0xad000841 // stp q1, q2, [x2]
-	WORD $0xad011043 // stp q3, q4, [x2, #0x20]
-	WORD $0x17ffff31 // b 0x12da0 <pq_q4_k+0x7c>
-	WORD $0xaa1f03f1 // mov x17, xzr
-	WORD $0x14000004 // b 0x130f4 <pq_q4_k+0x3d0>
-	WORD $0x91000631 // add x17, x17, #0x1
-	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54ffe580 // b.eq 0x12da0 <pq_q4_k+0x7c>
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xd37cee26 // lsl x6, x17, #4
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5400102d // b.le 0x13310 <pq_q4_k+0x5ec>
-	WORD $0xd37ef627 // lsl x7, x17, #2
-	WORD $0xaa0003f3 // mov x19, x0
-	WORD $0xaa0103f4 // mov x20, x1
-	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0x8b110e77 // add x23, x19, x17, lsl #3
-	WORD $0x2a1f03f6 // mov w22, wzr
-	WORD $0x91010273 // add x19, x19, #0x40
-	WORD $0xfd4002e5 // ldr d5, [x23]
-	WORD $0xfd4012e6 // ldr d6, [x23, #0x20]
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x8b060278 // add x24, x19, x6
-	WORD $0xaa1f03fb // mov x27, xzr
-	WORD $0x8b070277 // add x23, x19, x7
-	WORD $0x91010318 // add x24, x24, #0x40
-	WORD $0x52800039 // mov w25, #0x1 // =1
-	WORD $0x8b1b231a // add x26, x24, x27, lsl #8
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x8b1b16fb // add x27, x23, x27, lsl #5
-	WORD $0x3dc0035b // ldr q27, [x26]
-	WORD $0xad404e96 // ldp q22, q19, [x20]
-	WORD $0xad415298 // ldp q24, q20, [x20, #0x20]
-	WORD $0x9100437d // add x29, x27, #0x10
-	WORD $0x4e201f7c // and v28.16b, v27.16b, v0.16b
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x3dc0335d // ldr q29, [x26, #0xc0]
-	WORD $0xad425699 // ldp q25, q21, [x20, #0x40]
-	WORD $0x0d40cbbe // ld1r { v30.2s }, [x29]
-	WORD $0xad435e9a // ldp q26, q23, [x20, #0x60]
-	WORD $0x9104229d // add x29, x20, #0x108
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4f96e391 // sdot v17.4s, v28.16b, v22.4b[0]
-	WORD $0x4f98e392 // sdot v18.4s, v28.16b, v24.4b[0]
-	WORD $0x4f99e390 // sdot v16.4s, v28.16b, v25.4b[0]
-	WORD $0x4f9ae387 // sdot v7.4s, v28.16b, v26.4b[0]
-	WORD $0x3dc0135c // ldr q28, [x26, #0x40]
-	WORD $0x4f93e371 // sdot v17.4s, v27.16b, v19.4b[0]
-	WORD $0x4f94e372 // sdot v18.4s, v27.16b, v20.4b[0]
-	WORD $0x4f95e370 // sdot v16.4s, v27.16b, v21.4b[0]
-	WORD $0x4f97e367 // sdot v7.4s, v27.16b, v23.4b[0]
-	WORD $0x4e201f9b // and v27.16b, v28.16b, v0.16b
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x0f08a7de // sshll v30.8h, v30.8b, #0x0
-	WORD $0x4fb6e371 // sdot v17.4s, v27.16b, v22.4b[1]
-	WORD $0x4fb8e372 // sdot v18.4s, v27.16b, v24.4b[1]
-	WORD $0x4fb9e370 // sdot v16.4s, v27.16b, v25.4b[1]
-	WORD $0x4fbae367 // sdot v7.4s, v27.16b, v26.4b[1]
-	WORD $0x4e201f9b // and v27.16b, v28.16b, v0.16b
-	WORD $0x3dc0235c // ldr q28, [x26, #0x80]
-	WORD $0x9104029a // add x26, x20, #0x100
-	WORD $0x4fb3e371 // sdot v17.4s, v27.16b, v19.4b[1]
-	WORD $0x4fb4e372 // sdot v18.4s, v27.16b, v20.4b[1]
-	WORD $0x4fb5e370 // sdot v16.4s, v27.16b, v21.4b[1]
-	WORD $0x4fb7e367 // sdot v7.4s, v27.16b, v23.4b[1]
-	WORD $0x4e201f9b // and v27.16b, v28.16b, v0.16b
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x4f96eb71 // sdot v17.4s, v27.16b, v22.4b[2]
-	WORD $0x4f98eb72 // sdot v18.4s, v27.16b, v24.4b[2]
-	WORD $0x4f99eb70 // sdot v16.4s, v27.16b, v25.4b[2]
-	WORD $0x4f9aeb67 // sdot v7.4s, v27.16b, v26.4b[2]
-	WORD $0x4e201f9b // and v27.16b, v28.16b, v0.16b
-	WORD $0x0d40cb7c // ld1r { v28.2s }, [x27]
-	WORD $0x9104129b // add x27, x20, #0x104
-	WORD $0x0f08a79c // sshll v28.8h, v28.8b, #0x0
-	WORD $0x4f93eb71 // sdot v17.4s, v27.16b, v19.4b[2]
-	WORD $0x4f94eb72 // sdot v18.4s, v27.16b, v20.4b[2]
-	WORD $0x4f95eb70 // sdot v16.4s, v27.16b, v21.4b[2]
-	WORD $0x4f97eb67 // sdot v7.4s, v27.16b, v23.4b[2]
-	WORD $0x4e201fbb // and v27.16b, v29.16b, v0.16b
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
-	WORD $0x4fb6eb71 // sdot v17.4s, v27.16b, v22.4b[3]
-	WORD $0x4fb8eb72 // sdot v18.4s, v27.16b, v24.4b[3]
-	WORD $0x4fb9eb70 // sdot v16.4s, v27.16b, v25.4b[3]
-	WORD $0x4e201fb6 // and v22.16b, v29.16b, v0.16b
-	WORD $0x4fbaeb67 // sdot v7.4s, v27.16b, v26.4b[3]
-	WORD $0x0f10a7d8 // sshll v24.4s, v30.4h, #0x0
-	WORD $0x4e21db99 // scvtf v25.4s, v28.4s
-	WORD $0x4fb3ead1 // sdot v17.4s, v22.16b, v19.4b[3]
-	WORD $0x4fb4ead2 // sdot v18.4s, v22.16b, v20.4b[3]
-	WORD $0x4fb5ead0 // sdot v16.4s, v22.16b, v21.4b[3]
-	WORD $0x4fb7eac7 // sdot v7.4s, v22.16b, v23.4b[3]
-	WORD $0x4e21db15 // scvtf v21.4s, v24.4s
-	WORD $0x6e39dcb6 // fmul v22.4s, v5.4s, v25.4s
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0xbd412293 // ldr s19, [x20, #0x120]
-	WORD $0xbd412694 // ldr s20, [x20, #0x124]
-	WORD $0xbd412a97 // ldr s23, [x20, #0x128]
-	WORD $0xbd412e98 // ldr s24, [x20, #0x12c]
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x6e35dcd5 // fmul v21.4s, v6.4s, v21.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x6e31ded1 // fmul v17.4s, v22.4s, v17.4s
-	WORD $0x6e32ded2 // fmul v18.4s, v22.4s, v18.4s
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x6e30ded0 // fmul v16.4s, v22.4s, v16.4s
-	WORD $0x6e27dec7 // fmul v7.4s, v22.4s, v7.4s
-	WORD $0x4d40cb56 // ld1r { v22.4s }, [x26]
-	WORD $0x9104329a // add x26, x20, #0x10c
-	WORD $0x91060294 // add x20, x20, #0x180
-	WORD $0x4f9352b1 // fmls v17.4s, v21.4s, v19.s[0]
-	WORD $0x4d40cb73 // ld1r { v19.4s }, [x27]
-	WORD $0x5280003b // mov w27, #0x1 // =1
-	WORD $0x4f9452b2 // fmls v18.4s, v21.4s, v20.s[0]
-	WORD $0x4f9752b0 // fmls v16.4s, v21.4s, v23.s[0]
-	WORD $0x4d40cbb4 // ld1r { v20.4s }, [x29]
-	WORD $0x4f9852a7 // fmls v7.4s, v21.4s, v24.s[0]
-	WORD $0x4d40cb55 // ld1r { v21.4s }, [x26]
-	WORD $0x2a1903fa // mov w26, w25
-	WORD $0x2a1f03f9 // mov w25, wzr
-	WORD $0x4e31cec4 // fmla v4.4s, v22.4s, v17.4s
-	WORD $0x4e32ce63 // fmla v3.4s, v19.4s, v18.4s
-	WORD $0x4e30ce82 // fmla v2.4s, v20.4s, v16.4s
-	WORD $0x4e27cea1 // fmla v1.4s, v21.4s, v7.4s
-	WORD $0x3707f2fa // tbnz w26, #0x0, 0x13150 <pq_q4_k+0x42c>
-	WORD $0x110006d6 // add w22, w22, #0x1
-	WORD $0x91090273 // add x19, x19, #0x240
-	WORD $0x710012df // cmp w22, #0x4
-	WORD $0x54fff1c1 // b.ne 0x1313c <pq_q4_k+0x418>
-	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x54fff0ac // b.gt 0x13120 <pq_q4_k+0x3fc>
-	WORD $0xb4ffeecf // cbz x15, 0x130e8 <pq_q4_k+0x3c4>
-	WORD $0x8b060047 // add x7, x2, x6
-	WORD $0xf10009ff // cmp x15, #0x2
-	WORD $0x3d8000e4 // str q4, [x7]
-	WORD $0x54ffee43 // b.lo 0x130e8 <pq_q4_k+0x3c4>
-	WORD $0xf1000dff // cmp x15, #0x3
-	WORD $0x3caa68e3 // str q3, [x7, x10]
-	WORD $0x54ffede3 // b.lo 0x130e8 <pq_q4_k+0x3c4>
-	WORD $0xf10011ff // cmp x15, #0x4
-	WORD $0x3cab68e2 // str q2, [x7, x11]
-	WORD $0x54ffed83 // b.lo 0x130e8 <pq_q4_k+0x3c4>
-	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3cac68e1 // str q1, [x7, x12]
-	WORD $0x54ffed23 // b.lo 0x130e8 <pq_q4_k+0x3c4>
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x5400102b // b.lt 0x13560 <pq_q4_k+0x83c>
-	WORD $0xd37ef633 // lsl x19, x17, #2
-	WORD $0xaa0003f4 // mov x20, x0
-	WORD $0xaa0103f5 // mov x21, x1
-	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0x8b110e98 // add x24, x20, x17, lsl #3
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x91010294 // add x20, x20, #0x40
-	WORD $0xfd400305 // ldr d5, [x24]
-	WORD $0xfd401306 // ldr d6, [x24, #0x20]
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x8b060299 // add x25, x20, x6
-	WORD $0xaa1f03fd // mov x29, xzr
-	WORD $0x8b130298 // add x24, x20, x19
-	WORD $0x91010339 // add x25, x25, #0x40
-	WORD $0x5280003a // mov w26, #0x1 // =1
-	WORD $0x8b1d233b // add x27, x25, x29, lsl #8
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x8b1d171d // add x29, x24, x29, lsl #5
-	WORD $0x3dc0037b // ldr q27, [x27]
-	WORD $0xad444eb6 // ldp q22, q19, [x21, #0x80]
-	WORD $0xad4552b8 // ldp q24, q20, [x21, #0xa0]
-	WORD $0x910043be // add x30, x29, #0x10
-	WORD $0x4e201f7c // and v28.16b, v27.16b, v0.16b
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x3dc0337d // ldr q29, [x27, #0xc0]
-	WORD $0xad4656b9 // ldp q25, q21, [x21, #0xc0]
-	WORD $0x0d40cbde // ld1r { v30.2s }, [x30]
-	WORD $0xad475eba // ldp q26, q23, [x21, #0xe0]
-	WORD $0x910462be // add x30, x21, #0x118
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4f96e391 // sdot v17.4s, v28.16b, v22.4b[0]
-	WORD $0x4f98e392 // sdot v18.4s, v28.16b, v24.4b[0]
-	WORD $0x4f99e390 // sdot v16.4s, v28.16b, v25.4b[0]
-	WORD $0x4f9ae387 // sdot v7.4s, v28.16b, v26.4b[0]
-	WORD $0x3dc0137c // ldr q28, [x27, #0x40]
-	WORD $0x4f93e371 // sdot v17.4s, v27.16b, v19.4b[0]
-	WORD $0x4f94e372 // sdot v18.4s, v27.16b, v20.4b[0]
-	WORD $0x4f95e370 // sdot v16.4s, v27.16b, v21.4b[0]
-	WORD $0x4f97e367 // sdot v7.4s, v27.16b, v23.4b[0]
-	WORD $0x4e201f9b // and v27.16b, v28.16b, v0.16b
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x0f08a7de // sshll v30.8h, v30.8b, #0x0
-	WORD $0x4fb6e371 // sdot v17.4s, v27.16b, v22.4b[1]
-	WORD $0x4fb8e372 // sdot v18.4s, v27.16b, v24.4b[1]
-	WORD $0x4fb9e370 // sdot v16.4s, v27.16b, v25.4b[1]
-	WORD $0x4fbae367 // sdot v7.4s, v27.16b, v26.4b[1]
-	WORD $0x4e201f9b // and v27.16b, v28.16b, v0.16b
-	WORD $0x3dc0237c // ldr q28, [x27, #0x80]
-	WORD $0x910442bb // add x27, x21, #0x110
-	WORD $0x910472b0 // add x16, x21, #0x11c
-	WORD $0x4fb3e371 // sdot v17.4s, v27.16b, v19.4b[1]
-	WORD $0x4fb4e372 // sdot v18.4s, v27.16b, v20.4b[1]
-	WORD $0x4fb5e370 // sdot v16.4s, v27.16b, v21.4b[1]
-	WORD $0x4fb7e367 // sdot v7.4s, v27.16b, v23.4b[1]
-	WORD $0x4e201f9b // and v27.16b, v28.16b, v0.16b
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x4f96eb71 // sdot v17.4s, v27.16b, v22.4b[2]
-	WORD $0x4f98eb72 // sdot v18.4s, v27.16b, v24.4b[2]
-	WORD $0x4f99eb70 // sdot v16.4s, v27.16b, v25.4b[2]
-	WORD $0x4f9aeb67 // sdot v7.4s, v27.16b, v26.4b[2]
-	WORD $0x4e201f9b // and v27.16b, v28.16b, v0.16b
-	WORD $0x0d40cbbc // ld1r { v28.2s }, [x29]
-	WORD $0x910452bd // add x29, x21, #0x114
-	WORD $0x0f08a79c // sshll v28.8h, v28.8b, #0x0
-	WORD $0x4f93eb71 // sdot v17.4s, v27.16b, v19.4b[2]
-	WORD $0x4f94eb72 // sdot v18.4s, v27.16b, v20.4b[2]
-	WORD $0x4f95eb70 // sdot v16.4s, v27.16b, v21.4b[2]
-	WORD $0x4f97eb67 // sdot v7.4s, v27.16b, v23.4b[2]
-	WORD $0x4e201fbb // and v27.16b, v29.16b, v0.16b
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
-	WORD $0x4fb6eb71 // sdot v17.4s, v27.16b, v22.4b[3]
-	WORD $0x4fb8eb72 // sdot v18.4s, v27.16b, v24.4b[3]
-	WORD $0x4fb9eb70 // sdot v16.4s, v27.16b, v25.4b[3]
-	WORD $0x4e201fb6 // and v22.16b, v29.16b, v0.16b
-	WORD $0x4fbaeb67 // sdot v7.4s, v27.16b, v26.4b[3]
-	WORD $0x0f10a7d8 // sshll v24.4s, v30.4h, #0x0
-	WORD $0x4e21db99 // scvtf v25.4s, v28.4s
-	WORD $0x4fb3ead1 // sdot v17.4s, v22.16b, v19.4b[3]
-	WORD $0x4fb4ead2 // sdot v18.4s, v22.16b, v20.4b[3]
-	WORD $0x4fb5ead0 // sdot v16.4s, v22.16b, v21.4b[3]
-	WORD $0x4fb7eac7 // sdot v7.4s, v22.16b, v23.4b[3]
-	WORD $0x4e21db15 // scvtf v21.4s, v24.4s
-	WORD $0x6e39dcb6 // fmul v22.4s, v5.4s, v25.4s
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0xbd4132b3 // ldr s19, [x21, #0x130]
-	WORD $0xbd4136b4 // ldr s20, [x21, #0x134]
-	WORD $0xbd413ab7 // ldr s23, [x21, #0x138]
-	WORD $0xbd413eb8 // ldr s24, [x21, #0x13c]
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x6e35dcd5 // fmul v21.4s, v6.4s, v21.4s
-	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x6e31ded1 // fmul v17.4s, v22.4s, v17.4s
-	WORD $0x6e32ded2 // fmul v18.4s, v22.4s, v18.4s
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x6e30ded0 // fmul v16.4s, v22.4s, v16.4s
-	WORD $0x6e27dec7 // fmul v7.4s, v22.4s, v7.4s
-	WORD $0x4d40cb76 // ld1r { v22.4s }, [x27]
-	WORD $0x4f9352b1 // fmls v17.4s, v21.4s, v19.s[0]
-	WORD $0x4d40cbb3 // ld1r { v19.4s }, [x29]
-	WORD $0x5280003d // mov w29, #0x1 // =1
-	WORD $0x4f9452b2 // fmls v18.4s, v21.4s, v20.s[0]
-	WORD $0x4f9752b0 // fmls v16.4s, v21.4s, v23.s[0]
-	WORD $0x4d40cbd4 // ld1r { v20.4s }, [x30]
-	WORD $0x4f9852a7 // fmls v7.4s, v21.4s, v24.s[0]
-	WORD $0x4d40ca15 // ld1r { v21.4s }, [x16]
-	WORD $0x2a1a03f0 // mov w16, w26
-	WORD $0x2a1f03fa // mov w26, wzr
-	WORD $0x4e31cec4 // fmla v4.4s, v22.4s, v17.4s
-	WORD $0x4e32ce63 // fmla v3.4s, v19.4s, v18.4s
-	WORD $0x4e30ce82 // fmla v2.4s, v20.4s, v16.4s
-	WORD $0x4e27cea1 // fmla v1.4s, v21.4s, v7.4s
-	WORD $0x3707f2f0 // tbnz w16, #0x0, 0x133a0 <pq_q4_k+0x67c>
-	WORD $0x110006f7 // add w23, w23, #0x1
-	WORD $0x91090294 // add x20, x20, #0x240
-	WORD $0x710012ff // cmp w23, #0x4
-	WORD $0x54fff1c1 // b.ne 0x1338c <pq_q4_k+0x668>
-	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x54fff0ac // b.gt 0x13370 <pq_q4_k+0x64c>
-	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3ca378e4 // str q4, [x7, x3, lsl #4]
-	WORD $0x54ffdc00 // b.eq 0x130e8 <pq_q4_k+0x3c4>
-	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3cad68e3 // str q3, [x7, x13]
-	WORD $0x54ffdba3 // b.lo 0x130e8 <pq_q4_k+0x3c4>
-	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3cae68e2 // str q2, [x7, x14]
-	WORD $0x54ffdb43 // b.lo 0x130e8 <pq_q4_k+0x3c4>
-	WORD $0xf94007f0 // ldr x16, [sp, #0x8]
-	WORD $0x3cb068e1 // str q1, [x7, x16]
-	WORD $0x17fffed7 // b 0x130e8 <pq_q4_k+0x3c4>
-	WORD $0xa9474ff4 // ldp x20, x19, [sp, #0x70]
-	WORD $0xf94017fd // ldr x29, [sp, #0x28]
-	WORD $0xa94657f6 // ldp x22, x21, [sp, #0x60]
-	WORD $0xfd400bea // ldr d10, [sp, #0x10]
-	WORD $0xa9455ff8 // ldp x24, x23, [sp, #0x50]
-	WORD $0xa94467fa // ldp x26, x25, [sp, #0x40]
-	WORD $0xa9436ffe // ldp x30, x27, [sp, #0x30]
-	WORD $0x6d41a3e9 // ldp d9, d8, [sp, #0x18]
-	WORD $0x910203ff // add sp, sp, #0x80
-	WORD $0xd65f03c0 // ret
-
-	// pq_q5_k: +13752
-	WORD $0x9350fca8 // asr x8, x5, #16
-	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540059ab // b.lt 0x140f4 <pq_q5_k+0xb3c>
-	WORD $0xd104c3ff // sub sp, sp, #0x130
-	WORD $0x91001c89 // add x9, x4, #0x7
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5281680a // mov w10, #0xb40 // =2880
-	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0x8b03046e // add x14, x3, x3, lsl #1
-	WORD $0x4f00e600 // movi v0.16b, #0x10
-	WORD $0xd343fd29 // lsr x9, x9, #3
-	WORD $0x4f00e5e1 // movi v1.16b, #0xf
-	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0xd37ef5cc // lsl x12, x14, #2
-	WORD $0xd37df1ce // lsl x14, x14, #3
-	WORD $0xd37df06b // lsl x11, x3, #3
-	WORD $0x9b0a7d29 // mul x9, x9, x10
-	WORD $0xd37ef46a // lsl x10, x3, #2
-	WORD $0x92401caf // and x15, x5, #0xff
-	WORD $0xf9000fee // str x14, [sp, #0x18]
-	WORD $0x52802811 // mov w17, #0x140 // =320
-	WORD $0x8b03014d // add x13, x10, x3
-	WORD $0xcb0a020e // sub x14, x16, x10
-	WORD $0x6d093bef // stp d15, d14, [sp, #0x90]
-	WORD $0xd37ef5ad // lsl x13, x13, #2
-	WORD $0x6d0a33ed // stp d13, d12, [sp, #0xa0]
-	WORD $0x6d0b2beb // stp d11, d10, [sp, #0xb0]
-	WORD $0x6d0c23e9 // stp d9, d8, [sp, #0xc0]
-	WORD $0xf9006bfd // str x29, [sp, #0xd0]
-	WORD $0xa90e6ffe // stp x30, x27, [sp, #0xe0]
-	WORD $0xa90f67fa // stp x26, x25, [sp, #0xf0]
-	WORD $0xa9105ff8 // stp x24, x23, [sp, #0x100]
-	WORD $0xa91157f6 // stp x22, x21, [sp, #0x110]
-	WORD $0xa9124ff4 // stp x20, x19, [sp, #0x120]
-	WORD $0xf9000bee // str x14, [sp, #0x10]
-	WORD $0x14000005 // b 0x13658 <pq_q5_k+0xa0>
-	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b090000 // add x0, x0, x9
-	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x540053ad // b.le 0x140c8 <pq_q5_k+0xb10>
-	WORD $0x374027e5 // tbnz w5, #0x8, 0x13b54 <pq_q5_k+0x59c>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x5400548d // b.le 0x13874 <pq_q4_k+0xb50>
+	WORD $0x374020a5 // tbnz w5, #0x8, 0x131fc <pq_q4_k+0x4d8>
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x540026ab // b.lt 0x13b44 <pq_q5_k+0x58c>
-	WORD $0xaa0003e6 // mov x6, x0
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x54001f6b // b.lt 0x131ec <pq_q4_k+0x4c8>
+	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103e7 // mov x7, x1
 	WORD $0xaa0403f3 // mov x19, x4
-	WORD $0x6d4040c6 // ldp d6, d16, [x6]
-	WORD $0x2a1f03f4 // mov w20, wzr
-	WORD $0x6d4244c7 // ldp d7, d17, [x6, #0x20]
-	WORD $0x6d4150d2 // ldp d18, d20, [x6, #0x10]
-	WORD $0x6d4354d3 // ldp d19, d21, [x6, #0x30]
-	WORD $0x0e2178db // fcvtl v27.4s, v6.4h
-	WORD $0x0e2178f8 // fcvtl v24.4s, v7.4h
-	WORD $0x0e217a1c // fcvtl v28.4s, v16.4h
-	WORD $0x0e217a3a // fcvtl v26.4s, v17.4h
-	WORD $0x0e217a5d // fcvtl v29.4s, v18.4h
-	WORD $0x0e217a9f // fcvtl v31.4s, v20.4h
-	WORD $0x910100c6 // add x6, x6, #0x40
-	WORD $0x0e217a7e // fcvtl v30.4s, v19.4h
-	WORD $0x0e217ab7 // fcvtl v23.4s, v21.4h
-	WORD $0xad03eff8 // stp q24, q27, [sp, #0x70]
-	WORD $0xad02ebfd // stp q29, q26, [sp, #0x50]
-	WORD $0xad01fbff // stp q31, q30, [sp, #0x30]
-	WORD $0x3d800bf7 // str q23, [sp, #0x20]
-	WORD $0xaa1f03f0 // mov x16, xzr
-	WORD $0x910100d5 // add x21, x6, #0x40
-	WORD $0x52800036 // mov w22, #0x1 // =1
-	WORD $0x9b115618 // madd x24, x16, x17, x21
-	WORD $0x8b1014dd // add x29, x6, x16, lsl #5
-	WORD $0x4ea51cba // mov v26.16b, v5.16b
-	WORD $0x4ea41c85 // mov v5.16b, v4.16b
-	WORD $0x4ea31c64 // mov v4.16b, v3.16b
-	WORD $0x4ea21c43 // mov v3.16b, v2.16b
-	WORD $0x910043b7 // add x23, x29, #0x10
-	WORD $0x910053b9 // add x25, x29, #0x14
-	WORD $0x910023bb // add x27, x29, #0x8
-	WORD $0x910063ba // add x26, x29, #0x18
-	WORD $0x910033b0 // add x16, x29, #0xc
-	WORD $0x910073be // add x30, x29, #0x1c
-	WORD $0x0ddfcba6 // ld1r { v6.2s }, [x29], #4
-	WORD $0x4ebc1f82 // mov v2.16b, v28.16b
-	WORD $0xad427b1b // ldp q27, q30, [x24, #0x40]
-	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
-	WORD $0xad407308 // ldp q8, q28, [x24]
-	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
-	WORD $0xad443709 // ldp q9, q13, [x24, #0x80]
-	WORD $0xfd006fe6 // str d6, [sp, #0xd8]
-	WORD $0x4e211f7f // and v31.16b, v27.16b, v1.16b
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x4e211fd3 // and v19.16b, v30.16b, v1.16b
-	WORD $0x4f24551d // shl v29.4s, v8.4s, #0x4
-	WORD $0x4f245792 // shl v18.4s, v28.4s, #0x4
-	WORD $0x4e201d0a // and v10.16b, v8.16b, v0.16b
-	WORD $0x4f23550c // shl v12.4s, v8.4s, #0x3
-	WORD $0x4e211d2e // and v14.16b, v9.16b, v1.16b
-	WORD $0x4f225507 // shl v7.4s, v8.4s, #0x2
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0xad462f0f // ldp q15, q11, [x24, #0xc0]
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
-	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
-	WORD $0x4f235795 // shl v21.4s, v28.4s, #0x3
-	WORD $0x6f3f0506 // ushr v6.4s, v8.4s, #0x1
-	WORD $0x4ebb1d4a // orr v10.16b, v10.16b, v27.16b
+	WORD $0x6d404e91 // ldp d17, d19, [x20]
+	WORD $0xaa1f03f5 // mov x21, xzr
+	WORD $0x6d425292 // ldp d18, d20, [x20, #0x20]
+	WORD $0x91010297 // add x23, x20, #0x40
+	WORD $0x6d415e95 // ldp d21, d23, [x20, #0x10]
+	WORD $0x91040296 // add x22, x20, #0x100
+	WORD $0x6d436296 // ldp d22, d24, [x20, #0x30]
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x0e217af7 // fcvtl v23.4s, v23.4h
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
+	WORD $0xf1000ebf // cmp x21, #0x3
+	WORD $0x54000541 // b.ne 0x12ef8 <pq_q4_k+0x1d4>
+	WORD $0xad426e99 // ldp q25, q27, [x20, #0x40]
+	WORD $0xad44769c // ldp q28, q29, [x20, #0x80]
+	WORD $0xad467a9a // ldp q26, q30, [x20, #0xc0]
+	WORD $0x6f3a0739 // ushr v25.4s, v25.4s, #0x6
+	WORD $0xad43229f // ldp q31, q8, [x20, #0x60]
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0xad452a89 // ldp q9, q10, [x20, #0xa0]
+	WORD $0x6f3e075a // ushr v26.4s, v26.4s, #0x2
+	WORD $0x6f3a077b // ushr v27.4s, v27.4s, #0x6
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x6f3a07ff // ushr v31.4s, v31.4s, #0x6
+	WORD $0x6f3a0508 // ushr v8.4s, v8.4s, #0x6
+	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
 	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4e211df0 // and v16.16b, v15.16b, v1.16b
-	WORD $0x4ebf1fbf // orr v31.16b, v29.16b, v31.16b
-	WORD $0xad406cfd // ldp q29, q27, [x7]
-	WORD $0x4eb31e52 // orr v18.16b, v18.16b, v19.16b
-	WORD $0x6f3e0511 // ushr v17.4s, v8.4s, #0x2
-	WORD $0x6f3c05ef // ushr v15.4s, v15.4s, #0x4
-	WORD $0x4e201f94 // and v20.16b, v28.16b, v0.16b
-	WORD $0x4eae1d8c // orr v12.16b, v12.16b, v14.16b
-	WORD $0x4e211dae // and v14.16b, v13.16b, v1.16b
-	WORD $0x4f9de3f6 // sdot v22.4s, v31.16b, v29.4b[0]
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x6f3c05b3 // ushr v19.4s, v13.4s, #0x4
-	WORD $0x4e211fcd // and v13.16b, v30.16b, v1.16b
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4f9be156 // sdot v22.4s, v10.16b, v27.4b[0]
-	WORD $0xad417b1f // ldp q31, q30, [x24, #0x20]
-	WORD $0x4f9de258 // sdot v24.4s, v18.16b, v29.4b[0]
-	WORD $0xad434b0a // ldp q10, q18, [x24, #0x60]
-	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
-	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
-	WORD $0x4eb01ce7 // orr v7.16b, v7.16b, v16.16b
-	WORD $0x4f2457f0 // shl v16.4s, v31.4s, #0x4
-	WORD $0x4ead1e94 // orr v20.16b, v20.16b, v13.16b
-	WORD $0x4e211d4d // and v13.16b, v10.16b, v1.16b
 	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4eae1eb5 // orr v21.16b, v21.16b, v14.16b
-	WORD $0x4f2457ce // shl v14.4s, v30.4s, #0x4
-	WORD $0x4ea91cc6 // orr v6.16b, v6.16b, v9.16b
-	WORD $0x4eaf1e31 // orr v17.16b, v17.16b, v15.16b
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x4fbde196 // sdot v22.4s, v12.16b, v29.4b[1]
-	WORD $0x4e201fec // and v12.16b, v31.16b, v0.16b
-	WORD $0x4e211d4f // and v15.16b, v10.16b, v1.16b
-	WORD $0x4f9be298 // sdot v24.4s, v20.16b, v27.4b[0]
-	WORD $0x4e211e54 // and v20.16b, v18.16b, v1.16b
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
-	WORD $0x4ead1e10 // orr v16.16b, v16.16b, v13.16b
-	WORD $0x4f2357ed // shl v13.4s, v31.4s, #0x3
-	WORD $0x4fbbe0d6 // sdot v22.4s, v6.16b, v27.4b[1]
-	WORD $0x4eaf1d86 // orr v6.16b, v12.16b, v15.16b
-	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
-	WORD $0x4eb41dd4 // orr v20.16b, v14.16b, v20.16b
-	WORD $0x6f3f0789 // ushr v9.4s, v28.4s, #0x1
-	WORD $0xad453b0c // ldp q12, q14, [x24, #0xa0]
-	WORD $0x4e201dad // and v13.16b, v13.16b, v0.16b
-	WORD $0x4f9de217 // sdot v23.4s, v16.16b, v29.4b[0]
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4f9de8f6 // sdot v22.4s, v7.16b, v29.4b[2]
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e211d90 // and v16.16b, v12.16b, v1.16b
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4f9de299 // sdot v25.4s, v20.16b, v29.4b[0]
-	WORD $0x4e201fd4 // and v20.16b, v30.16b, v0.16b
-	WORD $0x4e211e52 // and v18.16b, v18.16b, v1.16b
-	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
-	WORD $0x4f9bea36 // sdot v22.4s, v17.16b, v27.4b[2]
-	WORD $0x4f9be0d7 // sdot v23.4s, v6.16b, v27.4b[0]
-	WORD $0x4eb01db0 // orr v16.16b, v13.16b, v16.16b
-	WORD $0x4f22578d // shl v13.4s, v28.4s, #0x2
-	WORD $0x6f3f07e6 // ushr v6.4s, v31.4s, #0x1
-	WORD $0x4eb31d33 // orr v19.16b, v9.16b, v19.16b
-	WORD $0xad48270a // ldp q10, q9, [x24, #0x100]
-	WORD $0x4eb21e92 // orr v18.16b, v20.16b, v18.16b
-	WORD $0x4e211d74 // and v20.16b, v11.16b, v1.16b
-	WORD $0x4fbde217 // sdot v23.4s, v16.16b, v29.4b[1]
-	WORD $0x4e211d90 // and v16.16b, v12.16b, v1.16b
-	WORD $0x4e201db1 // and v17.16b, v13.16b, v0.16b
-	WORD $0x4f2357cd // shl v13.4s, v30.4s, #0x3
-	WORD $0x4fbde2b8 // sdot v24.4s, v21.16b, v29.4b[1]
-	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4f9be259 // sdot v25.4s, v18.16b, v27.4b[0]
-	WORD $0x4ea88515 // add v21.4s, v8.4s, v8.4s
-	WORD $0x4e201dac // and v12.16b, v13.16b, v0.16b
-	WORD $0x4e211dcd // and v13.16b, v14.16b, v1.16b
-	WORD $0x4fbbe278 // sdot v24.4s, v19.16b, v27.4b[1]
-	WORD $0x4eb41e31 // orr v17.16b, v17.16b, v20.16b
-	WORD $0x6f3c0573 // ushr v19.4s, v11.4s, #0x4
-	WORD $0x6f3f07cb // ushr v11.4s, v30.4s, #0x1
-	WORD $0x4eb01cc6 // orr v6.16b, v6.16b, v16.16b
-	WORD $0x4f2257f0 // shl v16.4s, v31.4s, #0x2
-	WORD $0x4ead1d94 // orr v20.16b, v12.16b, v13.16b
-	WORD $0x6f3c05cc // ushr v12.4s, v14.4s, #0x4
-	WORD $0x6f3e0792 // ushr v18.4s, v28.4s, #0x2
-	WORD $0x4e211d47 // and v7.16b, v10.16b, v1.16b
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4fbbe0d7 // sdot v23.4s, v6.16b, v27.4b[1]
-	WORD $0x4e201e06 // and v6.16b, v16.16b, v0.16b
-	WORD $0x4f9dea38 // sdot v24.4s, v17.16b, v29.4b[2]
-	WORD $0xad47430d // ldp q13, q16, [x24, #0xe0]
-	WORD $0x4fbde299 // sdot v25.4s, v20.16b, v29.4b[1]
-	WORD $0x4e201d74 // and v20.16b, v11.16b, v0.16b
-	WORD $0x4e211d8b // and v11.16b, v12.16b, v1.16b
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e211dae // and v14.16b, v13.16b, v1.16b
-	WORD $0x4f2257cc // shl v12.4s, v30.4s, #0x2
-	WORD $0x4ea71ea7 // orr v7.16b, v21.16b, v7.16b
-	WORD $0x4e211e15 // and v21.16b, v16.16b, v1.16b
-	WORD $0x6f3c0610 // ushr v16.4s, v16.4s, #0x4
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4eab1e91 // orr v17.16b, v20.16b, v11.16b
-	WORD $0x4eb31e52 // orr v18.16b, v18.16b, v19.16b
-	WORD $0x6f3e07f3 // ushr v19.4s, v31.4s, #0x2
-	WORD $0x6f3c05ab // ushr v11.4s, v13.4s, #0x4
-	WORD $0x4eae1cc6 // orr v6.16b, v6.16b, v14.16b
-	WORD $0x4e201d94 // and v20.16b, v12.16b, v0.16b
-	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
-	WORD $0x6f3d0508 // ushr v8.4s, v8.4s, #0x3
-	WORD $0x4fbde8f6 // sdot v22.4s, v7.16b, v29.4b[3]
-	WORD $0x4fbbe239 // sdot v25.4s, v17.16b, v27.4b[1]
-	WORD $0x6f3e07d1 // ushr v17.4s, v30.4s, #0x2
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
-	WORD $0x4f9de8d7 // sdot v23.4s, v6.16b, v29.4b[2]
-	WORD $0x4eb51e86 // orr v6.16b, v20.16b, v21.16b
-	WORD $0x4f9bea58 // sdot v24.4s, v18.16b, v27.4b[2]
-	WORD $0xad495714 // ldp q20, q21, [x24, #0x120]
-	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
-	WORD $0x4eab1e73 // orr v19.16b, v19.16b, v11.16b
-	WORD $0x4ebc878b // add v11.4s, v28.4s, v28.4s
-	WORD $0x4f9de8d9 // sdot v25.4s, v6.16b, v29.4b[2]
-	WORD $0x4ebf87f2 // add v18.4s, v31.4s, v31.4s
-	WORD $0x4e211d46 // and v6.16b, v10.16b, v1.16b
+	WORD $0x6f3e07de // ushr v30.4s, v30.4s, #0x2
+	WORD $0x4e221f5a // and v26.16b, v26.16b, v2.16b
+	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
 	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4eb01e30 // orr v16.16b, v17.16b, v16.16b
-	WORD $0x4ebe87d1 // add v17.4s, v30.4s, v30.4s
-	WORD $0x4f9bea77 // sdot v23.4s, v19.16b, v27.4b[2]
-	WORD $0x4e201d6a // and v10.16b, v11.16b, v0.16b
-	WORD $0x4e211d2b // and v11.16b, v9.16b, v1.16b
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e211e93 // and v19.16b, v20.16b, v1.16b
-	WORD $0x6f3d079c // ushr v28.4s, v28.4s, #0x3
-	WORD $0x4f9bea19 // sdot v25.4s, v16.16b, v27.4b[2]
-	WORD $0x4e201e30 // and v16.16b, v17.16b, v0.16b
-	WORD $0x4e211eb1 // and v17.16b, v21.16b, v1.16b
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4eab1d47 // orr v7.16b, v10.16b, v11.16b
-	WORD $0x4eb31e52 // orr v18.16b, v18.16b, v19.16b
-	WORD $0x4ea61d06 // orr v6.16b, v8.16b, v6.16b
-	WORD $0x4eb11e10 // orr v16.16b, v16.16b, v17.16b
-	WORD $0x4e201f91 // and v17.16b, v28.16b, v0.16b
-	WORD $0x4ea21c5c // mov v28.16b, v2.16b
-	WORD $0x4e211d33 // and v19.16b, v9.16b, v1.16b
-	WORD $0x4fbde8f8 // sdot v24.4s, v7.16b, v29.4b[3]
-	WORD $0x6f3d07e7 // ushr v7.4s, v31.4s, #0x3
-	WORD $0x3dc00fff // ldr q31, [sp, #0x30]
-	WORD $0x4fbbe8d6 // sdot v22.4s, v6.16b, v27.4b[3]
-	WORD $0x4fbdea19 // sdot v25.4s, v16.16b, v29.4b[3]
-	WORD $0x6f3c0690 // ushr v16.4s, v20.4s, #0x4
-	WORD $0x0d40cbb4 // ld1r { v20.2s }, [x29]
-	WORD $0x4eb31e31 // orr v17.16b, v17.16b, v19.16b
-	WORD $0x6f3d07c6 // ushr v6.4s, v30.4s, #0x3
-	WORD $0x6f3c06b3 // ushr v19.4s, v21.4s, #0x4
-	WORD $0xfd406ff5 // ldr d21, [sp, #0xd8]
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
-	WORD $0x4fbdea57 // sdot v23.4s, v18.16b, v29.4b[3]
-	WORD $0x0d40caf2 // ld1r { v18.2s }, [x23]
-	WORD $0x2a1603f7 // mov w23, w22
-	WORD $0xad4277fe // ldp q30, q29, [sp, #0x40]
-	WORD $0x2a1f03f6 // mov w22, wzr
-	WORD $0x4fbbea38 // sdot v24.4s, v17.16b, v27.4b[3]
-	WORD $0x0d40cb71 // ld1r { v17.2s }, [x27]
-	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4eb01ce7 // orr v7.16b, v7.16b, v16.16b
-	WORD $0x0d40ca10 // ld1r { v16.2s }, [x16]
-	WORD $0x910080f0 // add x16, x7, #0x20
-	WORD $0x0f08a6b5 // sshll v21.8h, v21.8b, #0x0
-	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
-	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
-	WORD $0x4eb31cc6 // orr v6.16b, v6.16b, v19.16b
-	WORD $0x0d40cb33 // ld1r { v19.2s }, [x25]
-	WORD $0x4fbbe8f7 // sdot v23.4s, v7.16b, v27.4b[3]
-	WORD $0x0d40cb47 // ld1r { v7.2s }, [x26]
-	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
-	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
-	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
-	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0x4fbbe8d9 // sdot v25.4s, v6.16b, v27.4b[3]
-	WORD $0x0d40cbc6 // ld1r { v6.2s }, [x30]
-	WORD $0x3dc023fb // ldr q27, [sp, #0x80]
-	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x0f08a4e7 // sshll v7.8h, v7.8b, #0x0
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x0f08a4c6 // sshll v6.8h, v6.8b, #0x0
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x0f10a4c6 // sshll v6.4s, v6.4h, #0x0
-	WORD $0x6e35df75 // fmul v21.4s, v27.4s, v21.4s
-	WORD $0x6e34df94 // fmul v20.4s, v28.4s, v20.4s
-	WORD $0x6e31dfb1 // fmul v17.4s, v29.4s, v17.4s
-	WORD $0x4ea31c62 // mov v2.16b, v3.16b
-	WORD $0x4ea41c83 // mov v3.16b, v4.16b
-	WORD $0x4ea51ca4 // mov v4.16b, v5.16b
-	WORD $0x4eba1f45 // mov v5.16b, v26.16b
-	WORD $0xbd4024fa // ldr s26, [x7, #0x24]
-	WORD $0x9100c0e7 // add x7, x7, #0x30
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x6e30dff0 // fmul v16.4s, v31.4s, v16.4s
-	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4eb91f99 // orr v25.16b, v28.16b, v25.16b
+	WORD $0xad47728b // ldp q11, q28, [x20, #0xe0]
+	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
+	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
+	WORD $0x4ebb1fbb // orr v27.16b, v29.16b, v27.16b
+	WORD $0x4e221fdd // and v29.16b, v30.16b, v2.16b
+	WORD $0x6f3e056b // ushr v11.4s, v11.4s, #0x2
+	WORD $0x6f3e079c // ushr v28.4s, v28.4s, #0x2
+	WORD $0x4eba1f3a // orr v26.16b, v25.16b, v26.16b
+	WORD $0x4ebf1d3e // orr v30.16b, v9.16b, v31.16b
+	WORD $0x4ea81d59 // orr v25.16b, v10.16b, v8.16b
+	WORD $0x4ebd1f7b // orr v27.16b, v27.16b, v29.16b
+	WORD $0x4e221d7f // and v31.16b, v11.16b, v2.16b
+	WORD $0x4e221f9c // and v28.16b, v28.16b, v2.16b
+	WORD $0xad026ffa // stp q26, q27, [sp, #0x40]
+	WORD $0x4ebf1fdd // orr v29.16b, v30.16b, v31.16b
+	WORD $0x4ebc1f39 // orr v25.16b, v25.16b, v28.16b
+	WORD $0x3d801bfd // str q29, [sp, #0x60]
+	WORD $0x1400000d // b 0x12f28 <pq_q4_k+0x204>
+	WORD $0x8b151aee // add x14, x23, x21, lsl #6
+	WORD $0x3dc001d9 // ldr q25, [x14]
+	WORD $0x4e241f39 // and v25.16b, v25.16b, v4.16b
+	WORD $0x3d8013f9 // str q25, [sp, #0x40]
+	WORD $0x3dc005d9 // ldr q25, [x14, #0x10]
+	WORD $0x4e241f39 // and v25.16b, v25.16b, v4.16b
+	WORD $0x3d8017f9 // str q25, [sp, #0x50]
+	WORD $0x3dc009d9 // ldr q25, [x14, #0x20]
+	WORD $0x4e241f39 // and v25.16b, v25.16b, v4.16b
+	WORD $0x3d801bf9 // str q25, [sp, #0x60]
+	WORD $0x3dc00dd9 // ldr q25, [x14, #0x30]
+	WORD $0x4e241f39 // and v25.16b, v25.16b, v4.16b
+	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0x52800038 // mov w24, #0x1 // =1
+	WORD $0x3d801ff9 // str q25, [sp, #0x70]
+	WORD $0x8b0e22d9 // add x25, x22, x14, lsl #8
+	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
+	WORD $0x6f00e41d // movi v29.2d, #0000000000000000
+	WORD $0xad406cfc // ldp q28, q27, [x7]
+	WORD $0x8b0e1630 // add x16, x17, x14, lsl #5
+	WORD $0xad407f3a // ldp q26, q31, [x25]
+	WORD $0xad41332b // ldp q11, q12, [x25, #0x20]
+	WORD $0x0d40ca09 // ld1r { v9.2s }, [x16]
+	WORD $0xb27e020f // orr x15, x16, #0x4
+	WORD $0xb27c020e // orr x14, x16, #0x10
+	WORD $0x6f3c0748 // ushr v8.4s, v26.4s, #0x4
+	WORD $0x4e231f5e // and v30.16b, v26.16b, v3.16b
+	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
+	WORD $0x4e231fea // and v10.16b, v31.16b, v3.16b
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x4e231d6d // and v13.16b, v11.16b, v3.16b
+	WORD $0x6f3c056b // ushr v11.4s, v11.4s, #0x4
+	WORD $0x0f08a529 // sshll v9.8h, v9.8b, #0x0
+	WORD $0x4e231d08 // and v8.16b, v8.16b, v3.16b
+	WORD $0x4f9ce3d9 // sdot v25.4s, v30.16b, v28.4b[0]
+	WORD $0x6f00e41e // movi v30.2d, #0000000000000000
+	WORD $0x4f9ce15a // sdot v26.4s, v10.16b, v28.4b[0]
+	WORD $0x4e231d8a // and v10.16b, v12.16b, v3.16b
+	WORD $0x4e231fff // and v31.16b, v31.16b, v3.16b
+	WORD $0x4f9ce1bd // sdot v29.4s, v13.16b, v28.4b[0]
+	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
+	WORD $0x4f9be119 // sdot v25.4s, v8.16b, v27.4b[0]
+	WORD $0xad423b28 // ldp q8, q14, [x25, #0x40]
+	WORD $0x4e231d6b // and v11.16b, v11.16b, v3.16b
+	WORD $0x4f9ce15e // sdot v30.4s, v10.16b, v28.4b[0]
+	WORD $0x4f9be3fa // sdot v26.4s, v31.16b, v27.4b[0]
+	WORD $0x4e231d8c // and v12.16b, v12.16b, v3.16b
+	WORD $0x4e231d0d // and v13.16b, v8.16b, v3.16b
+	WORD $0xad432b3f // ldp q31, q10, [x25, #0x60]
+	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
+	WORD $0x4f9be17d // sdot v29.4s, v11.16b, v27.4b[0]
+	WORD $0x4f9be19e // sdot v30.4s, v12.16b, v27.4b[0]
+	WORD $0x4fbce1b9 // sdot v25.4s, v13.16b, v28.4b[1]
+	WORD $0x4e231dcd // and v13.16b, v14.16b, v3.16b
+	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
+	WORD $0x4e231feb // and v11.16b, v31.16b, v3.16b
+	WORD $0x4e231d08 // and v8.16b, v8.16b, v3.16b
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x4fbce1ba // sdot v26.4s, v13.16b, v28.4b[1]
+	WORD $0xad44372c // ldp q12, q13, [x25, #0x80]
+	WORD $0x4e231dce // and v14.16b, v14.16b, v3.16b
+	WORD $0x4fbce17d // sdot v29.4s, v11.16b, v28.4b[1]
+	WORD $0x4fbbe119 // sdot v25.4s, v8.16b, v27.4b[1]
+	WORD $0x4e231d48 // and v8.16b, v10.16b, v3.16b
+	WORD $0x4e231d8b // and v11.16b, v12.16b, v3.16b
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
+	WORD $0x4e231fff // and v31.16b, v31.16b, v3.16b
+	WORD $0x4fbbe1da // sdot v26.4s, v14.16b, v27.4b[1]
+	WORD $0x4fbce11e // sdot v30.4s, v8.16b, v28.4b[1]
+	WORD $0x4e231da8 // and v8.16b, v13.16b, v3.16b
+	WORD $0x6f3c05ad // ushr v13.4s, v13.4s, #0x4
+	WORD $0x4f9ce979 // sdot v25.4s, v11.16b, v28.4b[2]
+	WORD $0xad453b2b // ldp q11, q14, [x25, #0xa0]
+	WORD $0x4e231d4a // and v10.16b, v10.16b, v3.16b
+	WORD $0x4fbbe3fd // sdot v29.4s, v31.16b, v27.4b[1]
+	WORD $0x4e231d9f // and v31.16b, v12.16b, v3.16b
+	WORD $0x4e231d6c // and v12.16b, v11.16b, v3.16b
+	WORD $0x6f3c056b // ushr v11.4s, v11.4s, #0x4
+	WORD $0x4f9ce91a // sdot v26.4s, v8.16b, v28.4b[2]
+	WORD $0x4fbbe15e // sdot v30.4s, v10.16b, v27.4b[1]
+	WORD $0x4e231dc8 // and v8.16b, v14.16b, v3.16b
+	WORD $0x4e231dad // and v13.16b, v13.16b, v3.16b
+	WORD $0x4f9bebf9 // sdot v25.4s, v31.16b, v27.4b[2]
+	WORD $0xad467f2a // ldp q10, q31, [x25, #0xc0]
+	WORD $0x4e231d6b // and v11.16b, v11.16b, v3.16b
+	WORD $0x4f9ce99d // sdot v29.4s, v12.16b, v28.4b[2]
+	WORD $0x4f9ce91e // sdot v30.4s, v8.16b, v28.4b[2]
+	WORD $0x4f9be9ba // sdot v26.4s, v13.16b, v27.4b[2]
+	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
+	WORD $0x4e231d4c // and v12.16b, v10.16b, v3.16b
+	WORD $0xad473728 // ldp q8, q13, [x25, #0xe0]
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x4f9be97d // sdot v29.4s, v11.16b, v27.4b[2]
+	WORD $0x4e231feb // and v11.16b, v31.16b, v3.16b
+	WORD $0x4e231dce // and v14.16b, v14.16b, v3.16b
+	WORD $0x4fbce999 // sdot v25.4s, v12.16b, v28.4b[3]
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x0d40c9ec // ld1r { v12.2s }, [x15]
+	WORD $0x4e231d4a // and v10.16b, v10.16b, v3.16b
+	WORD $0x4fbce97a // sdot v26.4s, v11.16b, v28.4b[3]
+	WORD $0x4e231d0b // and v11.16b, v8.16b, v3.16b
+	WORD $0xb27d020f // orr x15, x16, #0x8
+	WORD $0x4e231fff // and v31.16b, v31.16b, v3.16b
+	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
+	WORD $0x4fbbe959 // sdot v25.4s, v10.16b, v27.4b[3]
+	WORD $0x0d40c9ea // ld1r { v10.2s }, [x15]
+	WORD $0x4fbce97d // sdot v29.4s, v11.16b, v28.4b[3]
+	WORD $0x4e231dab // and v11.16b, v13.16b, v3.16b
+	WORD $0x4f9be9de // sdot v30.4s, v14.16b, v27.4b[2]
+	WORD $0x0f10a529 // sshll v9.4s, v9.4h, #0x0
+	WORD $0xb27e060f // orr x15, x16, #0xc
+	WORD $0x0f08a54a // sshll v10.8h, v10.8b, #0x0
+	WORD $0x0d40c9ce // ld1r { v14.2s }, [x14]
+	WORD $0xaa06020e // orr x14, x16, x6
+	WORD $0x4fbce97e // sdot v30.4s, v11.16b, v28.4b[3]
+	WORD $0x6f3c05bc // ushr v28.4s, v13.4s, #0x4
+	WORD $0x0d40c9ed // ld1r { v13.2s }, [x15]
+	WORD $0x4fbbebfa // sdot v26.4s, v31.16b, v27.4b[3]
+	WORD $0x4e231d1f // and v31.16b, v8.16b, v3.16b
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x0d40c9cb // ld1r { v11.2s }, [x14]
+	WORD $0xb27d060e // orr x14, x16, #0x18
+	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0x0
+	WORD $0x0f10a548 // sshll v8.4s, v10.4h, #0x0
+	WORD $0x0d40c9ca // ld1r { v10.2s }, [x14]
+	WORD $0x4e231f9c // and v28.16b, v28.16b, v3.16b
+	WORD $0x0f08a5ad // sshll v13.8h, v13.8b, #0x0
+	WORD $0xb27e0a0e // orr x14, x16, #0x1c
+	WORD $0x4fbbebfd // sdot v29.4s, v31.16b, v27.4b[3]
+	WORD $0x0d40c9df // ld1r { v31.2s }, [x14]
+	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0x0
+	WORD $0x4fbbeb9e // sdot v30.4s, v28.16b, v27.4b[3]
+	WORD $0x6e29de3b // fmul v27.4s, v17.4s, v9.4s
+	WORD $0x0f08a569 // sshll v9.8h, v11.8b, #0x0
+	WORD $0x0f10a5ab // sshll v11.4s, v13.4h, #0x0
+	WORD $0x0f08a5ce // sshll v14.8h, v14.8b, #0x0
+	WORD $0x0f08a54a // sshll v10.8h, v10.8b, #0x0
+	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x0f10a5dc // sshll v28.4s, v14.4h, #0x0
+	WORD $0x0f10a529 // sshll v9.4s, v9.4h, #0x0
+	WORD $0x0f10a54a // sshll v10.4s, v10.4h, #0x0
+	WORD $0x0f10a7ff // sshll v31.4s, v31.4h, #0x0
 	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
-	WORD $0x6e38de94 // fmul v20.4s, v20.4s, v24.4s
-	WORD $0x3dc01ff8 // ldr q24, [sp, #0x70]
-	WORD $0x4e21db56 // scvtf v22.4s, v26.4s
-	WORD $0x3dc01bfa // ldr q26, [sp, #0x60]
-	WORD $0x6e37de31 // fmul v17.4s, v17.4s, v23.4s
-	WORD $0x3dc00bf7 // ldr q23, [sp, #0x20]
-	WORD $0x6e32df12 // fmul v18.4s, v24.4s, v18.4s
-	WORD $0x6e33df53 // fmul v19.4s, v26.4s, v19.4s
-	WORD $0x6e27dfc7 // fmul v7.4s, v30.4s, v7.4s
-	WORD $0x6e26dee6 // fmul v6.4s, v23.4s, v6.4s
-	WORD $0x6e39de10 // fmul v16.4s, v16.4s, v25.4s
-	WORD $0x4f965255 // fmls v21.4s, v18.4s, v22.s[0]
-	WORD $0x4f965274 // fmls v20.4s, v19.4s, v22.s[0]
-	WORD $0x4d40ca12 // ld1r { v18.4s }, [x16]
-	WORD $0x4f9650f1 // fmls v17.4s, v7.4s, v22.s[0]
-	WORD $0x4f9650d0 // fmls v16.4s, v6.4s, v22.s[0]
-	WORD $0x52800030 // mov w16, #0x1 // =1
-	WORD $0x4e35ce42 // fmla v2.4s, v18.4s, v21.4s
-	WORD $0x4e34ce43 // fmla v3.4s, v18.4s, v20.4s
-	WORD $0x4e31ce44 // fmla v4.4s, v18.4s, v17.4s
-	WORD $0x4e30ce45 // fmla v5.4s, v18.4s, v16.4s
-	WORD $0x3707dd77 // tbnz w23, #0x0, 0x136d4 <pq_q5_k+0x11c>
-	WORD $0x11000694 // add w20, w20, #0x1
-	WORD $0x910b00c6 // add x6, x6, #0x2c0
-	WORD $0x7100129f // cmp w20, #0x4
-	WORD $0x54ffdc81 // b.ne 0x136c8 <pq_q5_k+0x110>
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
+	WORD $0x6e2cde6c // fmul v12.4s, v19.4s, v12.4s
+	WORD $0x6e28dea8 // fmul v8.4s, v21.4s, v8.4s
+	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e2bdeeb // fmul v11.4s, v23.4s, v11.4s
+	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
+	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
+	WORD $0xbd4024ed // ldr s13, [x7, #0x24]
+	WORD $0x6e39df79 // fmul v25.4s, v27.4s, v25.4s
+	WORD $0x910080ee // add x14, x7, #0x20
+	WORD $0x6e3add9a // fmul v26.4s, v12.4s, v26.4s
+	WORD $0x6e3cde5c // fmul v28.4s, v18.4s, v28.4s
+	WORD $0x2a1803ef // mov w15, w24
+	WORD $0x6e3ddd1b // fmul v27.4s, v8.4s, v29.4s
+	WORD $0x4e21d9bd // scvtf v29.4s, v13.4s
+	WORD $0x6e29de88 // fmul v8.4s, v20.4s, v9.4s
+	WORD $0x6e3edd7e // fmul v30.4s, v11.4s, v30.4s
+	WORD $0x6e2adec9 // fmul v9.4s, v22.4s, v10.4s
+	WORD $0x6e3fdf1f // fmul v31.4s, v24.4s, v31.4s
+	WORD $0x9100c0e7 // add x7, x7, #0x30
+	WORD $0x2a1f03f8 // mov w24, wzr
+	WORD $0x4f9d5399 // fmls v25.4s, v28.4s, v29.s[0]
+	WORD $0x4f9d511a // fmls v26.4s, v8.4s, v29.s[0]
+	WORD $0x4d40c9dc // ld1r { v28.4s }, [x14]
+	WORD $0x4f9d513b // fmls v27.4s, v9.4s, v29.s[0]
+	WORD $0x4f9d53fe // fmls v30.4s, v31.4s, v29.s[0]
+	WORD $0x5280002e // mov w14, #0x1 // =1
+	WORD $0x4e39cf85 // fmla v5.4s, v28.4s, v25.4s
+	WORD $0x4e3acf86 // fmla v6.4s, v28.4s, v26.4s
+	WORD $0x4e3bcf87 // fmla v7.4s, v28.4s, v27.4s
+	WORD $0x4e3ecf90 // fmla v16.4s, v28.4s, v30.4s
+	WORD $0x3707eb4f // tbnz w15, #0x0, 0x12f34 <pq_q4_k+0x210>
+	WORD $0x910006b5 // add x21, x21, #0x1
+	WORD $0x910802d6 // add x22, x22, #0x200
+	WORD $0xf10012bf // cmp x21, #0x4
+	WORD $0x54ffe381 // b.ne 0x12e4c <pq_q4_k+0x128>
 	WORD $0xf1002273 // subs x19, x19, #0x8
-	WORD $0x54ffda0c // b.gt 0x13680 <pq_q5_k+0xc8>
-	WORD $0xb4ffd82f // cbz x15, 0x13648 <pq_q5_k+0x90>
-	WORD $0xad000c42 // stp q2, q3, [x2]
-	WORD $0xad011444 // stp q4, q5, [x2, #0x20]
-	WORD $0x17fffebe // b 0x13648 <pq_q5_k+0x90>
-	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0x14000004 // b 0x13b68 <pq_q5_k+0x5b0>
-	WORD $0x910004c6 // add x6, x6, #0x1
-	WORD $0xf10010df // cmp x6, #0x4
-	WORD $0x54ffd720 // b.eq 0x13648 <pq_q5_k+0x90>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xd37cecc7 // lsl x7, x6, #4
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0xaa1603f4 // mov x20, x22
+	WORD $0x54ffe14c // b.gt 0x12e10 <pq_q4_k+0xec>
+	WORD $0xb4ffdf69 // cbz x9, 0x12dd8 <pq_q4_k+0xb4>
+	WORD $0xad001845 // stp q5, q6, [x2]
+	WORD $0xad014047 // stp q7, q16, [x2, #0x20]
+	WORD $0x17fffef8 // b 0x12dd8 <pq_q4_k+0xb4>
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0x14000004 // b 0x13210 <pq_q4_k+0x4ec>
+	WORD $0x910004e7 // add x7, x7, #0x1
+	WORD $0xf10010ff // cmp x7, #0x4
+	WORD $0x54ffde60 // b.eq 0x12dd8 <pq_q4_k+0xb4>
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xd37cecf3 // lsl x19, x7, #4
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5400132d // b.le 0x13de4 <pq_q5_k+0x82c>
-	WORD $0xd37ef4d3 // lsl x19, x6, #2
-	WORD $0xaa0003f4 // mov x20, x0
+	WORD $0x5400172d // b.le 0x1350c <pq_q4_k+0x7e8>
+	WORD $0x8b070a34 // add x20, x17, x7, lsl #2
+	WORD $0xaa0003f7 // mov x23, x0
 	WORD $0xaa0103f5 // mov x21, x1
 	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0x8b060e90 // add x16, x20, x6, lsl #3
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x91010294 // add x20, x20, #0x40
-	WORD $0xfd400206 // ldr d6, [x16]
-	WORD $0xfd401207 // ldr d7, [x16, #0x20]
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x8b070290 // add x16, x20, x7
-	WORD $0xaa1f03fb // mov x27, xzr
-	WORD $0x8b130298 // add x24, x20, x19
-	WORD $0x91010219 // add x25, x16, #0x40
-	WORD $0x5280003a // mov w26, #0x1 // =1
-	WORD $0x9b116770 // madd x16, x27, x17, x25
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x8b070eee // add x14, x23, x7, lsl #3
+	WORD $0xaa1f03f8 // mov x24, xzr
+	WORD $0x910102fa // add x26, x23, #0x40
+	WORD $0x910402f9 // add x25, x23, #0x100
+	WORD $0xfd4001d1 // ldr d17, [x14]
+	WORD $0xfd4011d2 // ldr d18, [x14, #0x20]
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0xf1000f1f // cmp x24, #0x3
+	WORD $0x54000541 // b.ne 0x13308 <pq_q4_k+0x5e4>
+	WORD $0xad4256f3 // ldp q19, q21, [x23, #0x40]
+	WORD $0xad445ef6 // ldp q22, q23, [x23, #0x80]
+	WORD $0xad4662f4 // ldp q20, q24, [x23, #0xc0]
+	WORD $0x6f3a0673 // ushr v19.4s, v19.4s, #0x6
+	WORD $0xad436af9 // ldp q25, q26, [x23, #0x60]
+	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
+	WORD $0xad4572fb // ldp q27, q28, [x23, #0xa0]
+	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
+	WORD $0x6f3a06b5 // ushr v21.4s, v21.4s, #0x6
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
+	WORD $0x6f3a0739 // ushr v25.4s, v25.4s, #0x6
+	WORD $0x6f3a075a // ushr v26.4s, v26.4s, #0x6
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x6f3e0718 // ushr v24.4s, v24.4s, #0x2
+	WORD $0x4e221e94 // and v20.16b, v20.16b, v2.16b
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4eb31ed3 // orr v19.16b, v22.16b, v19.16b
+	WORD $0xad475afd // ldp q29, q22, [x23, #0xe0]
+	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
+	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
+	WORD $0x4eb51ef5 // orr v21.16b, v23.16b, v21.16b
+	WORD $0x4e221f17 // and v23.16b, v24.16b, v2.16b
+	WORD $0x6f3e07bd // ushr v29.4s, v29.4s, #0x2
+	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
+	WORD $0x4eb41e74 // orr v20.16b, v19.16b, v20.16b
+	WORD $0x4eb91f78 // orr v24.16b, v27.16b, v25.16b
+	WORD $0x4eba1f93 // orr v19.16b, v28.16b, v26.16b
+	WORD $0x4eb71eb5 // orr v21.16b, v21.16b, v23.16b
+	WORD $0x4e221fb9 // and v25.16b, v29.16b, v2.16b
+	WORD $0x4e221ed6 // and v22.16b, v22.16b, v2.16b
+	WORD $0xad0257f4 // stp q20, q21, [sp, #0x40]
+	WORD $0x4eb91f17 // orr v23.16b, v24.16b, v25.16b
+	WORD $0x4eb61e73 // orr v19.16b, v19.16b, v22.16b
+	WORD $0x3d801bf7 // str q23, [sp, #0x60]
+	WORD $0x1400000d // b 0x13338 <pq_q4_k+0x614>
+	WORD $0x8b181b4e // add x14, x26, x24, lsl #6
+	WORD $0x3dc001d3 // ldr q19, [x14]
+	WORD $0x4e241e73 // and v19.16b, v19.16b, v4.16b
+	WORD $0x3d8013f3 // str q19, [sp, #0x40]
+	WORD $0x3dc005d3 // ldr q19, [x14, #0x10]
+	WORD $0x4e241e73 // and v19.16b, v19.16b, v4.16b
+	WORD $0x3d8017f3 // str q19, [sp, #0x50]
+	WORD $0x3dc009d3 // ldr q19, [x14, #0x20]
+	WORD $0x4e241e73 // and v19.16b, v19.16b, v4.16b
+	WORD $0x3d801bf3 // str q19, [sp, #0x60]
+	WORD $0x3dc00dd3 // ldr q19, [x14, #0x30]
+	WORD $0x4e241e73 // and v19.16b, v19.16b, v4.16b
+	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0x8b13033b // add x27, x25, x19
+	WORD $0x5280003e // mov w30, #0x1 // =1
+	WORD $0x3d801ff3 // str q19, [sp, #0x70]
+	WORD $0x8b0e2370 // add x16, x27, x14, lsl #8
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
 	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0xad4056b7 // ldp q23, q21, [x21]
-	WORD $0xad415aba // ldp q26, q22, [x21, #0x20]
-	WORD $0x8b1b171b // add x27, x24, x27, lsl #5
-	WORD $0x910422bd // add x29, x21, #0x108
-	WORD $0x3dc00214 // ldr q20, [x16]
-	WORD $0x3dc01218 // ldr q24, [x16, #0x40]
-	WORD $0x3dc0221f // ldr q31, [x16, #0x80]
-	WORD $0x4f245690 // shl v16.4s, v20.4s, #0x4
-	WORD $0x4e211f19 // and v25.16b, v24.16b, v1.16b
-	WORD $0x6f3c071d // ushr v29.4s, v24.4s, #0x4
-	WORD $0x4e201e88 // and v8.16b, v20.16b, v0.16b
-	WORD $0x4f235689 // shl v9.4s, v20.4s, #0x3
-	WORD $0x6f3f068a // ushr v10.4s, v20.4s, #0x1
-	WORD $0x4e201e1b // and v27.16b, v16.16b, v0.16b
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
-	WORD $0x4eb91f7e // orr v30.16b, v27.16b, v25.16b
-	WORD $0xad4262bb // ldp q27, q24, [x21, #0x40]
-	WORD $0xad4366bc // ldp q28, q25, [x21, #0x60]
-	WORD $0x4ebd1d1d // orr v29.16b, v8.16b, v29.16b
-	WORD $0x4e201d28 // and v8.16b, v9.16b, v0.16b
-	WORD $0x4f225689 // shl v9.4s, v20.4s, #0x2
-	WORD $0x4f97e3d2 // sdot v18.4s, v30.16b, v23.4b[0]
-	WORD $0x4f9ae3d3 // sdot v19.4s, v30.16b, v26.4b[0]
-	WORD $0x4f9be3d1 // sdot v17.4s, v30.16b, v27.4b[0]
-	WORD $0x4f9ce3d0 // sdot v16.4s, v30.16b, v28.4b[0]
-	WORD $0x4e211ffe // and v30.16b, v31.16b, v1.16b
+	WORD $0x8b0e168e // add x14, x20, x14, lsl #5
+	WORD $0x3dc0021f // ldr q31, [x16]
+	WORD $0xad405eba // ldp q26, q23, [x21]
+	WORD $0xad4162bc // ldp q28, q24, [x21, #0x20]
+	WORD $0x910041cf // add x15, x14, #0x10
+	WORD $0x4e231fe8 // and v8.16b, v31.16b, v3.16b
 	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4f95e3b2 // sdot v18.4s, v29.16b, v21.4b[0]
-	WORD $0x4f96e3b3 // sdot v19.4s, v29.16b, v22.4b[0]
-	WORD $0x4f98e3b1 // sdot v17.4s, v29.16b, v24.4b[0]
-	WORD $0x4f99e3b0 // sdot v16.4s, v29.16b, v25.4b[0]
-	WORD $0x4ebe1d1d // orr v29.16b, v8.16b, v30.16b
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x4e201d48 // and v8.16b, v10.16b, v0.16b
-	WORD $0x3dc0321e // ldr q30, [x16, #0xc0]
-	WORD $0x4fb7e3b2 // sdot v18.4s, v29.16b, v23.4b[1]
-	WORD $0x4fbae3b3 // sdot v19.4s, v29.16b, v26.4b[1]
-	WORD $0x4fbbe3b1 // sdot v17.4s, v29.16b, v27.4b[1]
-	WORD $0x4fbce3b0 // sdot v16.4s, v29.16b, v28.4b[1]
-	WORD $0x4ebf1d1d // orr v29.16b, v8.16b, v31.16b
-	WORD $0x4e211fdf // and v31.16b, v30.16b, v1.16b
-	WORD $0x6f3e0688 // ushr v8.4s, v20.4s, #0x2
-	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4eb4868a // add v10.4s, v20.4s, v20.4s
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4fb5e3b2 // sdot v18.4s, v29.16b, v21.4b[1]
-	WORD $0x4fb6e3b3 // sdot v19.4s, v29.16b, v22.4b[1]
-	WORD $0x4fb8e3b1 // sdot v17.4s, v29.16b, v24.4b[1]
-	WORD $0x4fb9e3b0 // sdot v16.4s, v29.16b, v25.4b[1]
-	WORD $0x0d40cb7d // ld1r { v29.2s }, [x27]
-	WORD $0x4ebf1d3f // orr v31.16b, v9.16b, v31.16b
-	WORD $0x3dc04209 // ldr q9, [x16, #0x100]
-	WORD $0x4ebe1d1e // orr v30.16b, v8.16b, v30.16b
-	WORD $0x4e211d28 // and v8.16b, v9.16b, v1.16b
+	WORD $0x3dc03209 // ldr q9, [x16, #0xc0]
+	WORD $0xad4266bd // ldp q29, q25, [x21, #0x40]
+	WORD $0x0d40c9ea // ld1r { v10.2s }, [x15]
+	WORD $0xad436ebe // ldp q30, q27, [x21, #0x60]
+	WORD $0x910412af // add x15, x21, #0x104
+	WORD $0x4e231fff // and v31.16b, v31.16b, v3.16b
+	WORD $0x4f9ae115 // sdot v21.4s, v8.16b, v26.4b[0]
+	WORD $0x4f9ce116 // sdot v22.4s, v8.16b, v28.4b[0]
+	WORD $0x4f9de114 // sdot v20.4s, v8.16b, v29.4b[0]
+	WORD $0x4f9ee113 // sdot v19.4s, v8.16b, v30.4b[0]
+	WORD $0x3dc01208 // ldr q8, [x16, #0x40]
+	WORD $0x4f97e3f5 // sdot v21.4s, v31.16b, v23.4b[0]
+	WORD $0x4f98e3f6 // sdot v22.4s, v31.16b, v24.4b[0]
+	WORD $0x4f99e3f4 // sdot v20.4s, v31.16b, v25.4b[0]
+	WORD $0x4f9be3f3 // sdot v19.4s, v31.16b, v27.4b[0]
+	WORD $0x4e231d1f // and v31.16b, v8.16b, v3.16b
+	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
+	WORD $0x0f08a54a // sshll v10.8h, v10.8b, #0x0
+	WORD $0x4fbae3f5 // sdot v21.4s, v31.16b, v26.4b[1]
+	WORD $0x4fbce3f6 // sdot v22.4s, v31.16b, v28.4b[1]
+	WORD $0x4fbde3f4 // sdot v20.4s, v31.16b, v29.4b[1]
+	WORD $0x4fbee3f3 // sdot v19.4s, v31.16b, v30.4b[1]
+	WORD $0x4e231d1f // and v31.16b, v8.16b, v3.16b
+	WORD $0x3dc02208 // ldr q8, [x16, #0x80]
+	WORD $0x4fb7e3f5 // sdot v21.4s, v31.16b, v23.4b[1]
+	WORD $0x4fb8e3f6 // sdot v22.4s, v31.16b, v24.4b[1]
+	WORD $0x4fb9e3f4 // sdot v20.4s, v31.16b, v25.4b[1]
+	WORD $0x4fbbe3f3 // sdot v19.4s, v31.16b, v27.4b[1]
+	WORD $0x4e231d1f // and v31.16b, v8.16b, v3.16b
+	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
+	WORD $0x4f9aebf5 // sdot v21.4s, v31.16b, v26.4b[2]
+	WORD $0x4f9cebf6 // sdot v22.4s, v31.16b, v28.4b[2]
+	WORD $0x4f9debf4 // sdot v20.4s, v31.16b, v29.4b[2]
+	WORD $0x4f9eebf3 // sdot v19.4s, v31.16b, v30.4b[2]
+	WORD $0x4e231d1f // and v31.16b, v8.16b, v3.16b
+	WORD $0x0d40c9c8 // ld1r { v8.2s }, [x14]
+	WORD $0x910402ae // add x14, x21, #0x100
+	WORD $0x0f08a508 // sshll v8.8h, v8.8b, #0x0
+	WORD $0x4f97ebf5 // sdot v21.4s, v31.16b, v23.4b[2]
+	WORD $0x4f98ebf6 // sdot v22.4s, v31.16b, v24.4b[2]
+	WORD $0x4f99ebf4 // sdot v20.4s, v31.16b, v25.4b[2]
+	WORD $0x4f9bebf3 // sdot v19.4s, v31.16b, v27.4b[2]
+	WORD $0x4e231d3f // and v31.16b, v9.16b, v3.16b
 	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x6f3d0694 // ushr v20.4s, v20.4s, #0x3
-	WORD $0x4f97ebf2 // sdot v18.4s, v31.16b, v23.4b[2]
-	WORD $0x4f9aebf3 // sdot v19.4s, v31.16b, v26.4b[2]
-	WORD $0x4f9bebf1 // sdot v17.4s, v31.16b, v27.4b[2]
-	WORD $0x9100437b // add x27, x27, #0x10
-	WORD $0x4f9cebf0 // sdot v16.4s, v31.16b, v28.4b[2]
-	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
-	WORD $0x0d40cb7f // ld1r { v31.2s }, [x27]
-	WORD $0x4f95ebd2 // sdot v18.4s, v30.16b, v21.4b[2]
-	WORD $0x4f96ebd3 // sdot v19.4s, v30.16b, v22.4b[2]
-	WORD $0x4f98ebd1 // sdot v17.4s, v30.16b, v24.4b[2]
-	WORD $0x4f99ebd0 // sdot v16.4s, v30.16b, v25.4b[2]
-	WORD $0x4ea81d5e // orr v30.16b, v10.16b, v8.16b
-	WORD $0x4e211d28 // and v8.16b, v9.16b, v1.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
-	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
-	WORD $0x4ea81e94 // orr v20.16b, v20.16b, v8.16b
-	WORD $0x4fb7ebd2 // sdot v18.4s, v30.16b, v23.4b[3]
-	WORD $0x4fbaebd3 // sdot v19.4s, v30.16b, v26.4b[3]
-	WORD $0x4fbbebd1 // sdot v17.4s, v30.16b, v27.4b[3]
-	WORD $0x4fbcebd0 // sdot v16.4s, v30.16b, v28.4b[3]
-	WORD $0x4e21dbba // scvtf v26.4s, v29.4s
-	WORD $0x0f10a7f7 // sshll v23.4s, v31.4h, #0x0
-	WORD $0x4fb5ea92 // sdot v18.4s, v20.16b, v21.4b[3]
-	WORD $0x4fb6ea93 // sdot v19.4s, v20.16b, v22.4b[3]
-	WORD $0x4fb8ea91 // sdot v17.4s, v20.16b, v24.4b[3]
-	WORD $0x4fb9ea90 // sdot v16.4s, v20.16b, v25.4b[3]
-	WORD $0x4e21daf6 // scvtf v22.4s, v23.4s
-	WORD $0x6e3adcd7 // fmul v23.4s, v6.4s, v26.4s
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0xbd4122b4 // ldr s20, [x21, #0x120]
-	WORD $0xbd4126b5 // ldr s21, [x21, #0x124]
-	WORD $0xbd412ab8 // ldr s24, [x21, #0x128]
-	WORD $0xbd412eb9 // ldr s25, [x21, #0x12c]
-	WORD $0x910402b0 // add x16, x21, #0x100
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x0f10a508 // sshll v8.4s, v8.4h, #0x0
+	WORD $0x4fbaebf5 // sdot v21.4s, v31.16b, v26.4b[3]
+	WORD $0x4fbcebf6 // sdot v22.4s, v31.16b, v28.4b[3]
+	WORD $0x4fbdebf4 // sdot v20.4s, v31.16b, v29.4b[3]
+	WORD $0x4e231d3a // and v26.16b, v9.16b, v3.16b
+	WORD $0x4fbeebf3 // sdot v19.4s, v31.16b, v30.4b[3]
+	WORD $0x0f10a55c // sshll v28.4s, v10.4h, #0x0
+	WORD $0x4e21d91d // scvtf v29.4s, v8.4s
+	WORD $0x4fb7eb55 // sdot v21.4s, v26.16b, v23.4b[3]
+	WORD $0x4fb8eb56 // sdot v22.4s, v26.16b, v24.4b[3]
+	WORD $0x4fb9eb54 // sdot v20.4s, v26.16b, v25.4b[3]
+	WORD $0x4fbbeb53 // sdot v19.4s, v26.16b, v27.4b[3]
+	WORD $0x4e21db99 // scvtf v25.4s, v28.4s
+	WORD $0x6e3dde3a // fmul v26.4s, v17.4s, v29.4s
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e36dcf6 // fmul v22.4s, v7.4s, v22.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0xbd4122b7 // ldr s23, [x21, #0x120]
+	WORD $0xbd4126b8 // ldr s24, [x21, #0x124]
+	WORD $0xbd412abb // ldr s27, [x21, #0x128]
+	WORD $0xbd412ebc // ldr s28, [x21, #0x12c]
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e39de59 // fmul v25.4s, v18.4s, v25.4s
+	WORD $0x4d40c9fd // ld1r { v29.4s }, [x15]
 	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x6e32def2 // fmul v18.4s, v23.4s, v18.4s
-	WORD $0x6e33def3 // fmul v19.4s, v23.4s, v19.4s
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x6e31def1 // fmul v17.4s, v23.4s, v17.4s
-	WORD $0x6e30def0 // fmul v16.4s, v23.4s, v16.4s
-	WORD $0x910412bb // add x27, x21, #0x104
-	WORD $0x4d40ca17 // ld1r { v23.4s }, [x16]
-	WORD $0x910432b0 // add x16, x21, #0x10c
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e35df55 // fmul v21.4s, v26.4s, v21.4s
+	WORD $0x6e36df56 // fmul v22.4s, v26.4s, v22.4s
+	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
+	WORD $0x6e34df54 // fmul v20.4s, v26.4s, v20.4s
+	WORD $0x6e33df53 // fmul v19.4s, v26.4s, v19.4s
+	WORD $0x4d40c9da // ld1r { v26.4s }, [x14]
+	WORD $0x910422ae // add x14, x21, #0x108
+	WORD $0x910432af // add x15, x21, #0x10c
 	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x4f9452d2 // fmls v18.4s, v22.4s, v20.s[0]
-	WORD $0x4f9552d3 // fmls v19.4s, v22.4s, v21.s[0]
-	WORD $0x4d40cb74 // ld1r { v20.4s }, [x27]
-	WORD $0x4f9852d1 // fmls v17.4s, v22.4s, v24.s[0]
-	WORD $0x4f9952d0 // fmls v16.4s, v22.4s, v25.s[0]
-	WORD $0x4d40cbb5 // ld1r { v21.4s }, [x29]
-	WORD $0x4d40ca16 // ld1r { v22.4s }, [x16]
-	WORD $0x2a1a03f0 // mov w16, w26
-	WORD $0x5280003b // mov w27, #0x1 // =1
-	WORD $0x2a1f03fa // mov w26, wzr
-	WORD $0x4e32cee5 // fmla v5.4s, v23.4s, v18.4s
-	WORD $0x4e33ce84 // fmla v4.4s, v20.4s, v19.4s
-	WORD $0x4e31cea3 // fmla v3.4s, v21.4s, v17.4s
-	WORD $0x4e30cec2 // fmla v2.4s, v22.4s, v16.4s
-	WORD $0x3707eff0 // tbnz w16, #0x0, 0x13bc4 <pq_q5_k+0x60c>
-	WORD $0x110006f7 // add w23, w23, #0x1
-	WORD $0x910b0294 // add x20, x20, #0x2c0
-	WORD $0x710012ff // cmp w23, #0x4
-	WORD $0x54ffeec1 // b.ne 0x13bb0 <pq_q5_k+0x5f8>
+	WORD $0x4f975335 // fmls v21.4s, v25.4s, v23.s[0]
+	WORD $0x4d40c9d7 // ld1r { v23.4s }, [x14]
+	WORD $0x5280002e // mov w14, #0x1 // =1
+	WORD $0x4f985336 // fmls v22.4s, v25.4s, v24.s[0]
+	WORD $0x4f9b5334 // fmls v20.4s, v25.4s, v27.s[0]
+	WORD $0x4d40c9f8 // ld1r { v24.4s }, [x15]
+	WORD $0x4f9c5333 // fmls v19.4s, v25.4s, v28.s[0]
+	WORD $0x2a1e03ef // mov w15, w30
+	WORD $0x2a1f03fe // mov w30, wzr
+	WORD $0x4e35cf50 // fmla v16.4s, v26.4s, v21.4s
+	WORD $0x4e36cfa7 // fmla v7.4s, v29.4s, v22.4s
+	WORD $0x4e34cee6 // fmla v6.4s, v23.4s, v20.4s
+	WORD $0x4e33cf05 // fmla v5.4s, v24.4s, v19.4s
+	WORD $0x3707f2ef // tbnz w15, #0x0, 0x13348 <pq_q4_k+0x624>
+	WORD $0x91000718 // add x24, x24, #0x1
+	WORD $0x91080339 // add x25, x25, #0x200
+	WORD $0xf100131f // cmp x24, #0x4
+	WORD $0x54ffeb01 // b.ne 0x1325c <pq_q4_k+0x538>
 	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x54ffedac // b.gt 0x13b94 <pq_q5_k+0x5dc>
-	WORD $0xb4ffebcf // cbz x15, 0x13b5c <pq_q5_k+0x5a4>
-	WORD $0x8b070053 // add x19, x2, x7
-	WORD $0xf10009ff // cmp x15, #0x2
-	WORD $0x3d800265 // str q5, [x19]
-	WORD $0x54ffeb43 // b.lo 0x13b5c <pq_q5_k+0x5a4>
-	WORD $0xf1000dff // cmp x15, #0x3
-	WORD $0x3caa6a64 // str q4, [x19, x10]
-	WORD $0x54ffeae3 // b.lo 0x13b5c <pq_q5_k+0x5a4>
-	WORD $0xf10011ff // cmp x15, #0x4
-	WORD $0x3cab6a63 // str q3, [x19, x11]
-	WORD $0x54ffea83 // b.lo 0x13b5c <pq_q5_k+0x5a4>
-	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3cac6a62 // str q2, [x19, x12]
-	WORD $0x54ffea23 // b.lo 0x13b5c <pq_q5_k+0x5a4>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0xaa1903f7 // mov x23, x25
+	WORD $0x54ffe9ac // b.gt 0x1323c <pq_q4_k+0x518>
+	WORD $0xb4ffe7c9 // cbz x9, 0x13204 <pq_q4_k+0x4e0>
+	WORD $0x8b130054 // add x20, x2, x19
+	WORD $0xf100093f // cmp x9, #0x2
+	WORD $0x3d800290 // str q16, [x20]
+	WORD $0x54ffe743 // b.lo 0x13204 <pq_q4_k+0x4e0>
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x3cab6a87 // str q7, [x20, x11]
+	WORD $0x54ffe6e3 // b.lo 0x13204 <pq_q4_k+0x4e0>
+	WORD $0x3caa6a86 // str q6, [x20, x10]
+	WORD $0x54ffe6a9 // b.ls 0x13204 <pq_q4_k+0x4e0>
+	WORD $0xf100153f // cmp x9, #0x5
+	WORD $0x3cad6a85 // str q5, [x20, x13]
+	WORD $0x54ffe643 // b.lo 0x13204 <pq_q4_k+0x4e0>
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x5400132b // b.lt 0x14094 <pq_q5_k+0xadc>
-	WORD $0xd37ef4d4 // lsl x20, x6, #2
-	WORD $0xaa0003f5 // mov x21, x0
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x5400172b // b.lt 0x13838 <pq_q4_k+0xb14>
+	WORD $0x8b070a35 // add x21, x17, x7, lsl #2
+	WORD $0xaa0003f8 // mov x24, x0
 	WORD $0xaa0103f6 // mov x22, x1
 	WORD $0xaa0403f7 // mov x23, x4
-	WORD $0x8b060eb0 // add x16, x21, x6, lsl #3
-	WORD $0x2a1f03f8 // mov w24, wzr
-	WORD $0x910102b5 // add x21, x21, #0x40
-	WORD $0xfd400206 // ldr d6, [x16]
-	WORD $0xfd401207 // ldr d7, [x16, #0x20]
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x8b0702b0 // add x16, x21, x7
-	WORD $0xaa1f03fd // mov x29, xzr
-	WORD $0x8b1402b9 // add x25, x21, x20
-	WORD $0x9101021a // add x26, x16, #0x40
-	WORD $0x5280003b // mov w27, #0x1 // =1
-	WORD $0x9b116bb0 // madd x16, x29, x17, x26
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x8b070f0e // add x14, x24, x7, lsl #3
+	WORD $0xaa1f03f9 // mov x25, xzr
+	WORD $0x9101031b // add x27, x24, #0x40
+	WORD $0x9104031a // add x26, x24, #0x100
+	WORD $0xfd4001d1 // ldr d17, [x14]
+	WORD $0xfd4011d2 // ldr d18, [x14, #0x20]
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0xf1000f3f // cmp x25, #0x3
+	WORD $0x54000541 // b.ne 0x13634 <pq_q4_k+0x910>
+	WORD $0xad425713 // ldp q19, q21, [x24, #0x40]
+	WORD $0xad445f16 // ldp q22, q23, [x24, #0x80]
+	WORD $0xad466314 // ldp q20, q24, [x24, #0xc0]
+	WORD $0x6f3a0673 // ushr v19.4s, v19.4s, #0x6
+	WORD $0xad436b19 // ldp q25, q26, [x24, #0x60]
+	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
+	WORD $0xad45731b // ldp q27, q28, [x24, #0xa0]
+	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
+	WORD $0x6f3a06b5 // ushr v21.4s, v21.4s, #0x6
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
+	WORD $0x6f3a0739 // ushr v25.4s, v25.4s, #0x6
+	WORD $0x6f3a075a // ushr v26.4s, v26.4s, #0x6
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x6f3e0718 // ushr v24.4s, v24.4s, #0x2
+	WORD $0x4e221e94 // and v20.16b, v20.16b, v2.16b
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4eb31ed3 // orr v19.16b, v22.16b, v19.16b
+	WORD $0xad475b1d // ldp q29, q22, [x24, #0xe0]
+	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
+	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
+	WORD $0x4eb51ef5 // orr v21.16b, v23.16b, v21.16b
+	WORD $0x4e221f17 // and v23.16b, v24.16b, v2.16b
+	WORD $0x6f3e07bd // ushr v29.4s, v29.4s, #0x2
+	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
+	WORD $0x4eb41e74 // orr v20.16b, v19.16b, v20.16b
+	WORD $0x4eb91f78 // orr v24.16b, v27.16b, v25.16b
+	WORD $0x4eba1f93 // orr v19.16b, v28.16b, v26.16b
+	WORD $0x4eb71eb5 // orr v21.16b, v21.16b, v23.16b
+	WORD $0x4e221fb9 // and v25.16b, v29.16b, v2.16b
+	WORD $0x4e221ed6 // and v22.16b, v22.16b, v2.16b
+	WORD $0xad0257f4 // stp q20, q21, [sp, #0x40]
+	WORD $0x4eb91f17 // orr v23.16b, v24.16b, v25.16b
+	WORD $0x4eb61e73 // orr v19.16b, v19.16b, v22.16b
+	WORD $0x3d801bf7 // str q23, [sp, #0x60]
+	WORD $0x1400000d // b 0x13664 <pq_q4_k+0x940>
+	WORD $0x8b191b6e // add x14, x27, x25, lsl #6
+	WORD $0x3dc001d3 // ldr q19, [x14]
+	WORD $0x4e241e73 // and v19.16b, v19.16b, v4.16b
+	WORD $0x3d8013f3 // str q19, [sp, #0x40]
+	WORD $0x3dc005d3 // ldr q19, [x14, #0x10]
+	WORD $0x4e241e73 // and v19.16b, v19.16b, v4.16b
+	WORD $0x3d8017f3 // str q19, [sp, #0x50]
+	WORD $0x3dc009d3 // ldr q19, [x14, #0x20]
+	WORD $0x4e241e73 // and v19.16b, v19.16b, v4.16b
+	WORD $0x3d801bf3 // str q19, [sp, #0x60]
+	WORD $0x3dc00dd3 // ldr q19, [x14, #0x30]
+	WORD $0x4e241e73 // and v19.16b, v19.16b, v4.16b
+	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0x8b13035e // add x30, x26, x19
+	WORD $0x52800030 // mov w16, #0x1 // =1
+	WORD $0x3d801ff3 // str q19, [sp, #0x70]
+	WORD $0x8b0e23cf // add x15, x30, x14, lsl #8
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
 	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0xad4456d7 // ldp q23, q21, [x22, #0x80]
-	WORD $0xad455ada // ldp q26, q22, [x22, #0xa0]
-	WORD $0x8b1d173d // add x29, x25, x29, lsl #5
-	WORD $0x910462de // add x30, x22, #0x118
-	WORD $0x910472ce // add x14, x22, #0x11c
-	WORD $0x3dc00214 // ldr q20, [x16]
-	WORD $0x3dc01218 // ldr q24, [x16, #0x40]
-	WORD $0x3dc0221f // ldr q31, [x16, #0x80]
-	WORD $0x4f245690 // shl v16.4s, v20.4s, #0x4
-	WORD $0x4e211f19 // and v25.16b, v24.16b, v1.16b
-	WORD $0x6f3c071d // ushr v29.4s, v24.4s, #0x4
-	WORD $0x4e201e88 // and v8.16b, v20.16b, v0.16b
-	WORD $0x4f235689 // shl v9.4s, v20.4s, #0x3
-	WORD $0x6f3f068a // ushr v10.4s, v20.4s, #0x1
-	WORD $0x4e201e1b // and v27.16b, v16.16b, v0.16b
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
-	WORD $0x4eb91f7e // orr v30.16b, v27.16b, v25.16b
-	WORD $0xad4662db // ldp q27, q24, [x22, #0xc0]
-	WORD $0xad4766dc // ldp q28, q25, [x22, #0xe0]
-	WORD $0x4ebd1d1d // orr v29.16b, v8.16b, v29.16b
-	WORD $0x4e201d28 // and v8.16b, v9.16b, v0.16b
-	WORD $0x4f225689 // shl v9.4s, v20.4s, #0x2
-	WORD $0x4f97e3d2 // sdot v18.4s, v30.16b, v23.4b[0]
-	WORD $0x4f9ae3d3 // sdot v19.4s, v30.16b, v26.4b[0]
-	WORD $0x4f9be3d1 // sdot v17.4s, v30.16b, v27.4b[0]
-	WORD $0x4f9ce3d0 // sdot v16.4s, v30.16b, v28.4b[0]
-	WORD $0x4e211ffe // and v30.16b, v31.16b, v1.16b
+	WORD $0x8b0e16ae // add x14, x21, x14, lsl #5
+	WORD $0x3dc001ff // ldr q31, [x15]
+	WORD $0xad445eda // ldp q26, q23, [x22, #0x80]
+	WORD $0xad4562dc // ldp q28, q24, [x22, #0xa0]
+	WORD $0x910041cc // add x12, x14, #0x10
+	WORD $0x4e231fe8 // and v8.16b, v31.16b, v3.16b
 	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4f95e3b2 // sdot v18.4s, v29.16b, v21.4b[0]
-	WORD $0x4f96e3b3 // sdot v19.4s, v29.16b, v22.4b[0]
-	WORD $0x4f98e3b1 // sdot v17.4s, v29.16b, v24.4b[0]
-	WORD $0x4f99e3b0 // sdot v16.4s, v29.16b, v25.4b[0]
-	WORD $0x4ebe1d1d // orr v29.16b, v8.16b, v30.16b
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x4e201d48 // and v8.16b, v10.16b, v0.16b
-	WORD $0x3dc0321e // ldr q30, [x16, #0xc0]
-	WORD $0x4fb7e3b2 // sdot v18.4s, v29.16b, v23.4b[1]
-	WORD $0x4fbae3b3 // sdot v19.4s, v29.16b, v26.4b[1]
-	WORD $0x4fbbe3b1 // sdot v17.4s, v29.16b, v27.4b[1]
-	WORD $0x4fbce3b0 // sdot v16.4s, v29.16b, v28.4b[1]
-	WORD $0x4ebf1d1d // orr v29.16b, v8.16b, v31.16b
-	WORD $0x4e211fdf // and v31.16b, v30.16b, v1.16b
-	WORD $0x6f3e0688 // ushr v8.4s, v20.4s, #0x2
-	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4eb4868a // add v10.4s, v20.4s, v20.4s
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4fb5e3b2 // sdot v18.4s, v29.16b, v21.4b[1]
-	WORD $0x4fb6e3b3 // sdot v19.4s, v29.16b, v22.4b[1]
-	WORD $0x4fb8e3b1 // sdot v17.4s, v29.16b, v24.4b[1]
-	WORD $0x4fb9e3b0 // sdot v16.4s, v29.16b, v25.4b[1]
-	WORD $0x0d40cbbd // ld1r { v29.2s }, [x29]
-	WORD $0x4ebf1d3f // orr v31.16b, v9.16b, v31.16b
-	WORD $0x3dc04209 // ldr q9, [x16, #0x100]
-	WORD $0x4ebe1d1e // orr v30.16b, v8.16b, v30.16b
-	WORD $0x4e211d28 // and v8.16b, v9.16b, v1.16b
+	WORD $0x3dc031e9 // ldr q9, [x15, #0xc0]
+	WORD $0xad4666dd // ldp q29, q25, [x22, #0xc0]
+	WORD $0x0d40c98a // ld1r { v10.2s }, [x12]
+	WORD $0xad476ede // ldp q30, q27, [x22, #0xe0]
+	WORD $0x910442cc // add x12, x22, #0x110
+	WORD $0x4e231fff // and v31.16b, v31.16b, v3.16b
+	WORD $0x4f9ae115 // sdot v21.4s, v8.16b, v26.4b[0]
+	WORD $0x4f9ce116 // sdot v22.4s, v8.16b, v28.4b[0]
+	WORD $0x4f9de114 // sdot v20.4s, v8.16b, v29.4b[0]
+	WORD $0x4f9ee113 // sdot v19.4s, v8.16b, v30.4b[0]
+	WORD $0x3dc011e8 // ldr q8, [x15, #0x40]
+	WORD $0x4f97e3f5 // sdot v21.4s, v31.16b, v23.4b[0]
+	WORD $0x4f98e3f6 // sdot v22.4s, v31.16b, v24.4b[0]
+	WORD $0x4f99e3f4 // sdot v20.4s, v31.16b, v25.4b[0]
+	WORD $0x4f9be3f3 // sdot v19.4s, v31.16b, v27.4b[0]
+	WORD $0x4e231d1f // and v31.16b, v8.16b, v3.16b
+	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
+	WORD $0x0f08a54a // sshll v10.8h, v10.8b, #0x0
+	WORD $0x4fbae3f5 // sdot v21.4s, v31.16b, v26.4b[1]
+	WORD $0x4fbce3f6 // sdot v22.4s, v31.16b, v28.4b[1]
+	WORD $0x4fbde3f4 // sdot v20.4s, v31.16b, v29.4b[1]
+	WORD $0x4fbee3f3 // sdot v19.4s, v31.16b, v30.4b[1]
+	WORD $0x4e231d1f // and v31.16b, v8.16b, v3.16b
+	WORD $0x3dc021e8 // ldr q8, [x15, #0x80]
+	WORD $0x4fb7e3f5 // sdot v21.4s, v31.16b, v23.4b[1]
+	WORD $0x4fb8e3f6 // sdot v22.4s, v31.16b, v24.4b[1]
+	WORD $0x4fb9e3f4 // sdot v20.4s, v31.16b, v25.4b[1]
+	WORD $0x4fbbe3f3 // sdot v19.4s, v31.16b, v27.4b[1]
+	WORD $0x4e231d1f // and v31.16b, v8.16b, v3.16b
+	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
+	WORD $0x4f9aebf5 // sdot v21.4s, v31.16b, v26.4b[2]
+	WORD $0x4f9cebf6 // sdot v22.4s, v31.16b, v28.4b[2]
+	WORD $0x4f9debf4 // sdot v20.4s, v31.16b, v29.4b[2]
+	WORD $0x4f9eebf3 // sdot v19.4s, v31.16b, v30.4b[2]
+	WORD $0x4e231d1f // and v31.16b, v8.16b, v3.16b
+	WORD $0x0d40c9c8 // ld1r { v8.2s }, [x14]
+	WORD $0x910452ce // add x14, x22, #0x114
+	WORD $0x0f08a508 // sshll v8.8h, v8.8b, #0x0
+	WORD $0x4f97ebf5 // sdot v21.4s, v31.16b, v23.4b[2]
+	WORD $0x4f98ebf6 // sdot v22.4s, v31.16b, v24.4b[2]
+	WORD $0x4f99ebf4 // sdot v20.4s, v31.16b, v25.4b[2]
+	WORD $0x4f9bebf3 // sdot v19.4s, v31.16b, v27.4b[2]
+	WORD $0x4e231d3f // and v31.16b, v9.16b, v3.16b
 	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x6f3d0694 // ushr v20.4s, v20.4s, #0x3
-	WORD $0x4f97ebf2 // sdot v18.4s, v31.16b, v23.4b[2]
-	WORD $0x4f9aebf3 // sdot v19.4s, v31.16b, v26.4b[2]
-	WORD $0x4f9bebf1 // sdot v17.4s, v31.16b, v27.4b[2]
-	WORD $0x910043bd // add x29, x29, #0x10
-	WORD $0x4f9cebf0 // sdot v16.4s, v31.16b, v28.4b[2]
-	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
-	WORD $0x0d40cbbf // ld1r { v31.2s }, [x29]
-	WORD $0x4f95ebd2 // sdot v18.4s, v30.16b, v21.4b[2]
-	WORD $0x4f96ebd3 // sdot v19.4s, v30.16b, v22.4b[2]
-	WORD $0x4f98ebd1 // sdot v17.4s, v30.16b, v24.4b[2]
-	WORD $0x4f99ebd0 // sdot v16.4s, v30.16b, v25.4b[2]
-	WORD $0x4ea81d5e // orr v30.16b, v10.16b, v8.16b
-	WORD $0x4e211d28 // and v8.16b, v9.16b, v1.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
-	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
-	WORD $0x4ea81e94 // orr v20.16b, v20.16b, v8.16b
-	WORD $0x4fb7ebd2 // sdot v18.4s, v30.16b, v23.4b[3]
-	WORD $0x4fbaebd3 // sdot v19.4s, v30.16b, v26.4b[3]
-	WORD $0x4fbbebd1 // sdot v17.4s, v30.16b, v27.4b[3]
-	WORD $0x4fbcebd0 // sdot v16.4s, v30.16b, v28.4b[3]
-	WORD $0x4e21dbba // scvtf v26.4s, v29.4s
-	WORD $0x0f10a7f7 // sshll v23.4s, v31.4h, #0x0
-	WORD $0x4fb5ea92 // sdot v18.4s, v20.16b, v21.4b[3]
-	WORD $0x4fb6ea93 // sdot v19.4s, v20.16b, v22.4b[3]
-	WORD $0x4fb8ea91 // sdot v17.4s, v20.16b, v24.4b[3]
-	WORD $0x4fb9ea90 // sdot v16.4s, v20.16b, v25.4b[3]
-	WORD $0x4e21daf6 // scvtf v22.4s, v23.4s
-	WORD $0x6e3adcd7 // fmul v23.4s, v6.4s, v26.4s
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0xbd4132d4 // ldr s20, [x22, #0x130]
-	WORD $0xbd4136d5 // ldr s21, [x22, #0x134]
-	WORD $0xbd413ad8 // ldr s24, [x22, #0x138]
-	WORD $0xbd413ed9 // ldr s25, [x22, #0x13c]
-	WORD $0x910442d0 // add x16, x22, #0x110
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x0f10a508 // sshll v8.4s, v8.4h, #0x0
+	WORD $0x4fbaebf5 // sdot v21.4s, v31.16b, v26.4b[3]
+	WORD $0x4fbcebf6 // sdot v22.4s, v31.16b, v28.4b[3]
+	WORD $0x4fbdebf4 // sdot v20.4s, v31.16b, v29.4b[3]
+	WORD $0x4e231d3a // and v26.16b, v9.16b, v3.16b
+	WORD $0x4fbeebf3 // sdot v19.4s, v31.16b, v30.4b[3]
+	WORD $0x0f10a55c // sshll v28.4s, v10.4h, #0x0
+	WORD $0x4e21d91d // scvtf v29.4s, v8.4s
+	WORD $0x4fb7eb55 // sdot v21.4s, v26.16b, v23.4b[3]
+	WORD $0x4fb8eb56 // sdot v22.4s, v26.16b, v24.4b[3]
+	WORD $0x4fb9eb54 // sdot v20.4s, v26.16b, v25.4b[3]
+	WORD $0x4fbbeb53 // sdot v19.4s, v26.16b, v27.4b[3]
+	WORD $0x4e21db99 // scvtf v25.4s, v28.4s
+	WORD $0x6e3dde3a // fmul v26.4s, v17.4s, v29.4s
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e36dcf6 // fmul v22.4s, v7.4s, v22.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0xbd4132d7 // ldr s23, [x22, #0x130]
+	WORD $0xbd4136d8 // ldr s24, [x22, #0x134]
+	WORD $0xbd413adb // ldr s27, [x22, #0x138]
+	WORD $0xbd413edc // ldr s28, [x22, #0x13c]
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e39de59 // fmul v25.4s, v18.4s, v25.4s
+	WORD $0x4d40c9dd // ld1r { v29.4s }, [x14]
 	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x6e32def2 // fmul v18.4s, v23.4s, v18.4s
-	WORD $0x6e33def3 // fmul v19.4s, v23.4s, v19.4s
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x6e31def1 // fmul v17.4s, v23.4s, v17.4s
-	WORD $0x6e30def0 // fmul v16.4s, v23.4s, v16.4s
-	WORD $0x910452dd // add x29, x22, #0x114
-	WORD $0x4d40ca17 // ld1r { v23.4s }, [x16]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e35df55 // fmul v21.4s, v26.4s, v21.4s
+	WORD $0x6e36df56 // fmul v22.4s, v26.4s, v22.4s
+	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
+	WORD $0x6e34df54 // fmul v20.4s, v26.4s, v20.4s
+	WORD $0x6e33df53 // fmul v19.4s, v26.4s, v19.4s
+	WORD $0x4d40c99a // ld1r { v26.4s }, [x12]
+	WORD $0x910462cc // add x12, x22, #0x118
+	WORD $0x910472ce // add x14, x22, #0x11c
 	WORD $0x910602d6 // add x22, x22, #0x180
-	WORD $0x4f9452d2 // fmls v18.4s, v22.4s, v20.s[0]
-	WORD $0x4f9552d3 // fmls v19.4s, v22.4s, v21.s[0]
-	WORD $0x4d40cbb4 // ld1r { v20.4s }, [x29]
-	WORD $0x4f9852d1 // fmls v17.4s, v22.4s, v24.s[0]
-	WORD $0x4f9952d0 // fmls v16.4s, v22.4s, v25.s[0]
-	WORD $0x4d40cbd5 // ld1r { v21.4s }, [x30]
-	WORD $0x4d40c9d6 // ld1r { v22.4s }, [x14]
-	WORD $0x2a1b03ee // mov w14, w27
-	WORD $0x5280003d // mov w29, #0x1 // =1
-	WORD $0x2a1f03fb // mov w27, wzr
-	WORD $0x4e32cee5 // fmla v5.4s, v23.4s, v18.4s
-	WORD $0x4e33ce84 // fmla v4.4s, v20.4s, v19.4s
-	WORD $0x4e31cea3 // fmla v3.4s, v21.4s, v17.4s
-	WORD $0x4e30cec2 // fmla v2.4s, v22.4s, v16.4s
-	WORD $0x3707efee // tbnz w14, #0x0, 0x13e74 <pq_q5_k+0x8bc>
-	WORD $0x11000718 // add w24, w24, #0x1
-	WORD $0x910b02b5 // add x21, x21, #0x2c0
-	WORD $0x7100131f // cmp w24, #0x4
-	WORD $0x54ffeec1 // b.ne 0x13e60 <pq_q5_k+0x8a8>
+	WORD $0x4f975335 // fmls v21.4s, v25.4s, v23.s[0]
+	WORD $0x4d40c997 // ld1r { v23.4s }, [x12]
+	WORD $0x2a1003ec // mov w12, w16
+	WORD $0x4f985336 // fmls v22.4s, v25.4s, v24.s[0]
+	WORD $0x4f9b5334 // fmls v20.4s, v25.4s, v27.s[0]
+	WORD $0x4d40c9d8 // ld1r { v24.4s }, [x14]
+	WORD $0x4f9c5333 // fmls v19.4s, v25.4s, v28.s[0]
+	WORD $0x5280002e // mov w14, #0x1 // =1
+	WORD $0x2a1f03f0 // mov w16, wzr
+	WORD $0x4e35cf50 // fmla v16.4s, v26.4s, v21.4s
+	WORD $0x4e36cfa7 // fmla v7.4s, v29.4s, v22.4s
+	WORD $0x4e34cee6 // fmla v6.4s, v23.4s, v20.4s
+	WORD $0x4e33cf05 // fmla v5.4s, v24.4s, v19.4s
+	WORD $0x3707f2ec // tbnz w12, #0x0, 0x13674 <pq_q4_k+0x950>
+	WORD $0x91000739 // add x25, x25, #0x1
+	WORD $0x9108035a // add x26, x26, #0x200
+	WORD $0xf100133f // cmp x25, #0x4
+	WORD $0x54ffeb01 // b.ne 0x13588 <pq_q4_k+0x864>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x54ffedac // b.gt 0x13e44 <pq_q5_k+0x88c>
-	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3ca37a65 // str q5, [x19, x3, lsl #4]
-	WORD $0x54ffd600 // b.eq 0x13b5c <pq_q5_k+0x5a4>
-	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3cad6a64 // str q4, [x19, x13]
-	WORD $0x54ffd5a3 // b.lo 0x13b5c <pq_q5_k+0x5a4>
-	WORD $0xf9400fee // ldr x14, [sp, #0x18]
-	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3cae6a63 // str q3, [x19, x14]
-	WORD $0x54ffd523 // b.lo 0x13b5c <pq_q5_k+0x5a4>
-	WORD $0xf9400bee // ldr x14, [sp, #0x10]
-	WORD $0x3cae6a62 // str q2, [x19, x14]
-	WORD $0x17fffea6 // b 0x13b5c <pq_q5_k+0x5a4>
-	WORD $0xa9524ff4 // ldp x20, x19, [sp, #0x120]
-	WORD $0xf9406bfd // ldr x29, [sp, #0xd0]
-	WORD $0xa95157f6 // ldp x22, x21, [sp, #0x110]
-	WORD $0xa9505ff8 // ldp x24, x23, [sp, #0x100]
-	WORD $0xa94f67fa // ldp x26, x25, [sp, #0xf0]
-	WORD $0xa94e6ffe // ldp x30, x27, [sp, #0xe0]
-	WORD $0x6d4c23e9 // ldp d9, d8, [sp, #0xc0]
-	WORD $0x6d4b2beb // ldp d11, d10, [sp, #0xb0]
-	WORD $0x6d4a33ed // ldp d13, d12, [sp, #0xa0]
-	WORD $0x6d493bef // ldp d15, d14, [sp, #0x90]
-	WORD $0x9104c3ff // add sp, sp, #0x130
+	WORD $0xaa1a03f8 // mov x24, x26
+	WORD $0x54ffe9ac // b.gt 0x13568 <pq_q4_k+0x844>
+	WORD $0xf9401fec // ldr x12, [sp, #0x38]
+	WORD $0xf100153f // cmp x9, #0x5
+	WORD $0x3cac7a90 // str q16, [x20, x12, lsl #4]
+	WORD $0x54ffce00 // b.eq 0x13204 <pq_q4_k+0x4e0>
+	WORD $0xf9401bec // ldr x12, [sp, #0x30]
+	WORD $0xf1001d3f // cmp x9, #0x7
+	WORD $0x3cac6a87 // str q7, [x20, x12]
+	WORD $0x54ffcd83 // b.lo 0x13204 <pq_q4_k+0x4e0>
+	WORD $0xf94017ec // ldr x12, [sp, #0x28]
+	WORD $0xf100213f // cmp x9, #0x8
+	WORD $0x3cac6a86 // str q6, [x20, x12]
+	WORD $0x54ffcd03 // b.lo 0x13204 <pq_q4_k+0x4e0>
+	WORD $0xf94013ec // ldr x12, [sp, #0x20]
+	WORD $0x3cac6a85 // str q5, [x20, x12]
+	WORD $0x17fffe65 // b 0x13204 <pq_q4_k+0x4e0>
+	WORD $0xd100e3bf // sub sp, x29, #0x38
+	WORD $0xa9484ff4 // ldp x20, x19, [sp, #0x80]
+	WORD $0xf94027fb // ldr x27, [sp, #0x48]
+	WORD $0xa94757f6 // ldp x22, x21, [sp, #0x70]
+	WORD $0xa9465ff8 // ldp x24, x23, [sp, #0x60]
+	WORD $0xa94567fa // ldp x26, x25, [sp, #0x50]
+	WORD $0xa943fbfd // ldp x29, x30, [sp, #0x38]
+	WORD $0x6d42a3e9 // ldp d9, d8, [sp, #0x28]
+	WORD $0x6d41abeb // ldp d11, d10, [sp, #0x18]
+	WORD $0x6d40b3ed // ldp d13, d12, [sp, #0x8]
+	WORD $0xfc4907ee // ldr d14, [sp], #0x90
 	WORD $0xd65f03c0 // ret
 
-	// pq_q6_k: +16632
+	// pq_q5_k: +14500
+	WORD $0x6db63bef // stp d15, d14, [sp, #-0xa0]!
+	WORD $0xd10483e9 // sub x9, sp, #0x120
+	WORD $0x6d0133ed // stp d13, d12, [sp, #0x10]
+	WORD $0x6d022beb // stp d11, d10, [sp, #0x20]
+	WORD $0x6d0323e9 // stp d9, d8, [sp, #0x30]
+	WORD $0xa9047bfd // stp x29, x30, [sp, #0x40]
+	WORD $0x910103fd // add x29, sp, #0x40
+	WORD $0xf9002bfb // str x27, [sp, #0x50]
+	WORD $0xa90667fa // stp x26, x25, [sp, #0x60]
+	WORD $0xa9075ff8 // stp x24, x23, [sp, #0x70]
+	WORD $0xa90857f6 // stp x22, x21, [sp, #0x80]
+	WORD $0xa9094ff4 // stp x20, x19, [sp, #0x90]
+	WORD $0x927ae53f // and sp, x9, #0xffffffffffffffc0
+	WORD $0x9350fca8 // asr x8, x5, #16
+	WORD $0xf9000fa3 // str x3, [x29, #0x18]
+	WORD $0xf100051f // cmp x8, #0x1
+	WORD $0x54006d8b // b.lt 0x14694 <pq_q5_k+0xdf0>
+	WORD $0x91001c89 // add x9, x4, #0x7
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0xf9400fb0 // ldr x16, [x29, #0x18]
+	WORD $0x9a84b129 // csel x9, x9, x4, lt
+	WORD $0x5281600c // mov w12, #0xb00 // =2816
+	WORD $0x4f00e46b // movi v11.16b, #0x3
+	WORD $0xd343fd2b // lsr x11, x9, #3
+	WORD $0xd37ef60a // lsl x10, x16, #2
+	WORD $0x8b10060e // add x14, x16, x16, lsl #1
+	WORD $0x4f00e58c // movi v12.16b, #0xc
+	WORD $0x4f01e60d // movi v13.16b, #0x30
+	WORD $0x4f00e603 // movi v3.16b, #0x10
+	WORD $0x9b0c7d63 // mul x3, x11, x12
+	WORD $0x8b10014b // add x11, x10, x16
+	WORD $0x4f00e5e4 // movi v4.16b, #0xf
+	WORD $0xd37ef56b // lsl x11, x11, #2
+	WORD $0x4f01e7ee // movi v14.16b, #0x3f
+	WORD $0xd37bea0f // lsl x15, x16, #5
+	WORD $0xd37df20c // lsl x12, x16, #3
+	WORD $0xd37ef5cd // lsl x13, x14, #2
+	WORD $0x92401ca9 // and x9, x5, #0xff
+	WORD $0xf90027eb // str x11, [sp, #0x48]
+	WORD $0xd37df1cb // lsl x11, x14, #3
+	WORD $0x910303f1 // add x17, sp, #0xc0
+	WORD $0x52802806 // mov w6, #0x140 // =320
+	WORD $0x52800287 // mov w7, #0x14 // =20
+	WORD $0xf90023eb // str x11, [sp, #0x40]
+	WORD $0xcb0a01eb // sub x11, x15, x10
+	WORD $0xf9001feb // str x11, [sp, #0x38]
+	WORD $0x14000005 // b 0x13970 <pq_q5_k+0xcc>
+	WORD $0xf1000508 // subs x8, x8, #0x1
+	WORD $0x8b030000 // add x0, x0, x3
+	WORD $0x91010042 // add x2, x2, #0x40
+	WORD $0x5400694d // b.le 0x14694 <pq_q5_k+0xdf0>
+	WORD $0x37402f65 // tbnz w5, #0x8, 0x13f5c <pq_q5_k+0x6b8>
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x54002e2b // b.lt 0x13f4c <pq_q5_k+0x6a8>
+	WORD $0xaa0003f5 // mov x21, x0
+	WORD $0xaa0103f3 // mov x19, x1
+	WORD $0xaa0403f4 // mov x20, x4
+	WORD $0x6d4006a0 // ldp d0, d1, [x21]
+	WORD $0xaa1f03f6 // mov x22, xzr
+	WORD $0x6d4216a2 // ldp d2, d5, [x21, #0x20]
+	WORD $0x910102b8 // add x24, x21, #0x40
+	WORD $0x6d414eb2 // ldp d18, d19, [x21, #0x10]
+	WORD $0x910402b7 // add x23, x21, #0x100
+	WORD $0x0e21781e // fcvtl v30.4s, v0.4h
+	WORD $0x0e21783f // fcvtl v31.4s, v1.4h
+	WORD $0x0e217859 // fcvtl v25.4s, v2.4h
+	WORD $0x6d430aa0 // ldp d0, d2, [x21, #0x30]
+	WORD $0x0e2178bb // fcvtl v27.4s, v5.4h
+	WORD $0x0e217a48 // fcvtl v8.4s, v18.4h
+	WORD $0x0e217a69 // fcvtl v9.4s, v19.4h
+	WORD $0x0e21781c // fcvtl v28.4s, v0.4h
+	WORD $0x0e217858 // fcvtl v24.4s, v2.4h
+	WORD $0xad04e7ff // stp q31, q25, [sp, #0x90]
+	WORD $0xad03efe8 // stp q8, q27, [sp, #0x70]
+	WORD $0xad02f3f8 // stp q24, q28, [sp, #0x50]
+	WORD $0xf1000edf // cmp x22, #0x3
+	WORD $0x54000541 // b.ne 0x13a8c <pq_q5_k+0x1e8>
+	WORD $0xad420aa0 // ldp q0, q2, [x21, #0x40]
+	WORD $0xad444aa5 // ldp q5, q18, [x21, #0x80]
+	WORD $0xad464ea1 // ldp q1, q19, [x21, #0xc0]
+	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
+	WORD $0xad4356b4 // ldp q20, q21, [x21, #0x60]
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0xad455eb6 // ldp q22, q23, [x21, #0xa0]
+	WORD $0x6f3e0421 // ushr v1.4s, v1.4s, #0x2
+	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
+	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
+	WORD $0x4e2b1c00 // and v0.16b, v0.16b, v11.16b
+	WORD $0x6f3a0694 // ushr v20.4s, v20.4s, #0x6
+	WORD $0x6f3a06b5 // ushr v21.4s, v21.4s, #0x6
+	WORD $0x4e2c1ca5 // and v5.16b, v5.16b, v12.16b
+	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x6f3e0673 // ushr v19.4s, v19.4s, #0x2
+	WORD $0x4e2d1c21 // and v1.16b, v1.16b, v13.16b
+	WORD $0x4e2b1c42 // and v2.16b, v2.16b, v11.16b
+	WORD $0x4e2c1e52 // and v18.16b, v18.16b, v12.16b
+	WORD $0x4e2b1e94 // and v20.16b, v20.16b, v11.16b
+	WORD $0x4e2b1eb5 // and v21.16b, v21.16b, v11.16b
+	WORD $0x4ea01ca0 // orr v0.16b, v5.16b, v0.16b
+	WORD $0xad4716ba // ldp q26, q5, [x21, #0xe0]
+	WORD $0x4e2c1ed6 // and v22.16b, v22.16b, v12.16b
+	WORD $0x4e2c1ef7 // and v23.16b, v23.16b, v12.16b
+	WORD $0x4ea21e42 // orr v2.16b, v18.16b, v2.16b
+	WORD $0x4e2d1e72 // and v18.16b, v19.16b, v13.16b
+	WORD $0x6f3e075a // ushr v26.4s, v26.4s, #0x2
+	WORD $0x6f3e04a5 // ushr v5.4s, v5.4s, #0x2
+	WORD $0x4ea11c01 // orr v1.16b, v0.16b, v1.16b
+	WORD $0x4eb41ed3 // orr v19.16b, v22.16b, v20.16b
+	WORD $0x4eb51ee0 // orr v0.16b, v23.16b, v21.16b
+	WORD $0x4eb21c42 // orr v2.16b, v2.16b, v18.16b
+	WORD $0x4e2d1f54 // and v20.16b, v26.16b, v13.16b
+	WORD $0x4e2d1ca5 // and v5.16b, v5.16b, v13.16b
+	WORD $0xad060be1 // stp q1, q2, [sp, #0xc0]
+	WORD $0x4eb41e72 // orr v18.16b, v19.16b, v20.16b
+	WORD $0x4ea51c00 // orr v0.16b, v0.16b, v5.16b
+	WORD $0x3d803bf2 // str q18, [sp, #0xe0]
+	WORD $0x1400000d // b 0x13abc <pq_q5_k+0x218>
+	WORD $0x8b161b0b // add x11, x24, x22, lsl #6
+	WORD $0x3dc00160 // ldr q0, [x11]
+	WORD $0x4e2e1c00 // and v0.16b, v0.16b, v14.16b
+	WORD $0x3d8033e0 // str q0, [sp, #0xc0]
+	WORD $0x3dc00560 // ldr q0, [x11, #0x10]
+	WORD $0x4e2e1c00 // and v0.16b, v0.16b, v14.16b
+	WORD $0x3d8037e0 // str q0, [sp, #0xd0]
+	WORD $0x3dc00960 // ldr q0, [x11, #0x20]
+	WORD $0x4e2e1c00 // and v0.16b, v0.16b, v14.16b
+	WORD $0x3d803be0 // str q0, [sp, #0xe0]
+	WORD $0x3dc00d60 // ldr q0, [x11, #0x30]
+	WORD $0x4e2e1c00 // and v0.16b, v0.16b, v14.16b
+	WORD $0xaa1f03fa // mov x26, xzr
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x3d803fe0 // str q0, [sp, #0xf0]
+	WORD $0x9b065f5b // madd x27, x26, x6, x23
+	WORD $0x4ebe1fd9 // mov v25.16b, v30.16b
+	WORD $0x6f00e41b // movi v27.2d, #0000000000000000
+	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
+	WORD $0x6f00e41c // movi v28.2d, #0000000000000000
+	WORD $0x3d802ff1 // str q17, [sp, #0xb0]
+	WORD $0x4eb01e11 // mov v17.16b, v16.16b
+	WORD $0x4ea71cf0 // mov v16.16b, v7.16b
+	WORD $0x8b1a162b // add x11, x17, x26, lsl #5
+	WORD $0x4ea61cc7 // mov v7.16b, v6.16b
+	WORD $0x4ea91d26 // mov v6.16b, v9.16b
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0xb27c016e // orr x14, x11, #0x10
+	WORD $0xaa07016f // orr x15, x11, x7
+	WORD $0xad407b7d // ldp q29, q30, [x27]
+	WORD $0xad42077f // ldp q31, q1, [x27, #0x40]
+	WORD $0xad443f65 // ldp q5, q15, [x27, #0x80]
+	WORD $0x4f2457d2 // shl v18.4s, v30.4s, #0x4
+	WORD $0x4f2457a0 // shl v0.4s, v29.4s, #0x4
+	WORD $0x4e231fb3 // and v19.16b, v29.16b, v3.16b
+	WORD $0x6f3c07f4 // ushr v20.4s, v31.4s, #0x4
+	WORD $0x4e241c35 // and v21.16b, v1.16b, v4.16b
+	WORD $0x4e241fe2 // and v2.16b, v31.16b, v4.16b
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0xad407e68 // ldp q8, q31, [x19]
+	WORD $0x4e231e56 // and v22.16b, v18.16b, v3.16b
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x4e231fd8 // and v24.16b, v30.16b, v3.16b
+	WORD $0x4e241e94 // and v20.16b, v20.16b, v4.16b
+	WORD $0x4f2357b7 // shl v23.4s, v29.4s, #0x3
+	WORD $0x4e241caa // and v10.16b, v5.16b, v4.16b
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x6f3f07ab // ushr v11.4s, v29.4s, #0x1
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0x4eb51ed6 // orr v22.16b, v22.16b, v21.16b
+	WORD $0x4ea21c00 // orr v0.16b, v0.16b, v2.16b
+	WORD $0x4f2257b2 // shl v18.4s, v29.4s, #0x2
+	WORD $0x4eb41e75 // orr v21.16b, v19.16b, v20.16b
+	WORD $0x4e231ef3 // and v19.16b, v23.16b, v3.16b
+	WORD $0x6f3e07ad // ushr v13.4s, v29.4s, #0x2
+	WORD $0x4ea11f14 // orr v20.16b, v24.16b, v1.16b
+	WORD $0xad46336e // ldp q14, q12, [x27, #0xc0]
+	WORD $0x4f88e2db // sdot v27.4s, v22.16b, v8.4b[0]
+	WORD $0x4f2357d6 // shl v22.4s, v30.4s, #0x3
+	WORD $0x4f88e01a // sdot v26.4s, v0.16b, v8.4b[0]
+	WORD $0x4e231d78 // and v24.16b, v11.16b, v3.16b
+	WORD $0x4f9fe2ba // sdot v26.4s, v21.16b, v31.4b[0]
+	WORD $0x4e241df5 // and v21.16b, v15.16b, v4.16b
+	WORD $0x4f9fe29b // sdot v27.4s, v20.16b, v31.4b[0]
+	WORD $0x4e231ed6 // and v22.16b, v22.16b, v3.16b
+	WORD $0x4e241ca5 // and v5.16b, v5.16b, v4.16b
+	WORD $0x4eaa1e73 // orr v19.16b, v19.16b, v10.16b
+	WORD $0xad412b6b // ldp q11, q10, [x27, #0x20]
+	WORD $0x4e241dc2 // and v2.16b, v14.16b, v4.16b
+	WORD $0xad435f61 // ldp q1, q23, [x27, #0x60]
+	WORD $0x4e231e52 // and v18.16b, v18.16b, v3.16b
+	WORD $0x4eb51ed4 // orr v20.16b, v22.16b, v21.16b
+	WORD $0x6f3f07d5 // ushr v21.4s, v30.4s, #0x1
+	WORD $0x6f3c05f6 // ushr v22.4s, v15.4s, #0x4
+	WORD $0x4ea51f05 // orr v5.16b, v24.16b, v5.16b
+	WORD $0x4fa8e27a // sdot v26.4s, v19.16b, v8.4b[1]
+	WORD $0x4f245573 // shl v19.4s, v11.4s, #0x4
+	WORD $0x4ea21e42 // orr v2.16b, v18.16b, v2.16b
+	WORD $0x4e231eb5 // and v21.16b, v21.16b, v3.16b
+	WORD $0x4e241ed6 // and v22.16b, v22.16b, v4.16b
+	WORD $0x4e241c32 // and v18.16b, v1.16b, v4.16b
+	WORD $0x4fbfe0ba // sdot v26.4s, v5.16b, v31.4b[1]
+	WORD $0x4f2257c5 // shl v5.4s, v30.4s, #0x2
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e231e73 // and v19.16b, v19.16b, v3.16b
+	WORD $0x4fa8e29b // sdot v27.4s, v20.16b, v8.4b[1]
+	WORD $0x4eb61eb5 // orr v21.16b, v21.16b, v22.16b
+	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
+	WORD $0x4e241d96 // and v22.16b, v12.16b, v4.16b
+	WORD $0x4e231ca5 // and v5.16b, v5.16b, v3.16b
+	WORD $0x4f88e85a // sdot v26.4s, v2.16b, v8.4b[2]
+	WORD $0x4f245542 // shl v2.4s, v10.4s, #0x4
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x4fbfe2bb // sdot v27.4s, v21.16b, v31.4b[1]
+	WORD $0xad482760 // ldp q0, q9, [x27, #0x100]
+	WORD $0x4e231d75 // and v21.16b, v11.16b, v3.16b
+	WORD $0x4eb21e72 // orr v18.16b, v19.16b, v18.16b
+	WORD $0x4ebd87b8 // add v24.4s, v29.4s, v29.4s
+	WORD $0x6f3d07af // ushr v15.4s, v29.4s, #0x3
+	WORD $0x6f3c059d // ushr v29.4s, v12.4s, #0x4
+	WORD $0x4e231dac // and v12.16b, v13.16b, v3.16b
+	WORD $0x4e241dcd // and v13.16b, v14.16b, v4.16b
+	WORD $0x4eb61ca5 // orr v5.16b, v5.16b, v22.16b
+	WORD $0x4ea11ea1 // orr v1.16b, v21.16b, v1.16b
+	WORD $0x4e231c42 // and v2.16b, v2.16b, v3.16b
+	WORD $0x4e241ef5 // and v21.16b, v23.16b, v4.16b
+	WORD $0x6f3c06f6 // ushr v22.4s, v23.4s, #0x4
+	WORD $0x4f88e25c // sdot v28.4s, v18.16b, v8.4b[0]
+	WORD $0x6f3e07d3 // ushr v19.4s, v30.4s, #0x2
+	WORD $0x4e241fae // and v14.16b, v29.16b, v4.16b
+	WORD $0x4ead1d8c // orr v12.16b, v12.16b, v13.16b
+	WORD $0x4f235572 // shl v18.4s, v11.4s, #0x3
+	WORD $0x6f00e41d // movi v29.2d, #0000000000000000
+	WORD $0x4eb51c42 // orr v2.16b, v2.16b, v21.16b
+	WORD $0xad455777 // ldp q23, q21, [x27, #0xa0]
+	WORD $0x4f9fe03c // sdot v28.4s, v1.16b, v31.4b[0]
+	WORD $0x4e231d41 // and v1.16b, v10.16b, v3.16b
+	WORD $0x4e241ed6 // and v22.16b, v22.16b, v4.16b
+	WORD $0x4e241c14 // and v20.16b, v0.16b, v4.16b
+	WORD $0x4e231f18 // and v24.16b, v24.16b, v3.16b
+	WORD $0x4e231e73 // and v19.16b, v19.16b, v3.16b
+	WORD $0x4f9fe99a // sdot v26.4s, v12.16b, v31.4b[2]
+	WORD $0x4e231e52 // and v18.16b, v18.16b, v3.16b
+	WORD $0x4e241eec // and v12.16b, v23.16b, v4.16b
+	WORD $0x4eb61c21 // orr v1.16b, v1.16b, v22.16b
+	WORD $0x4f88e05d // sdot v29.4s, v2.16b, v8.4b[0]
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4eb41f14 // orr v20.16b, v24.16b, v20.16b
+	WORD $0x4ebe87d8 // add v24.4s, v30.4s, v30.4s
+	WORD $0x4f88e8bb // sdot v27.4s, v5.16b, v8.4b[2]
+	WORD $0x4eae1e65 // orr v5.16b, v19.16b, v14.16b
+	WORD $0x4eac1e42 // orr v2.16b, v18.16b, v12.16b
+	WORD $0x6f3f0576 // ushr v22.4s, v11.4s, #0x1
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x4f9fe03d // sdot v29.4s, v1.16b, v31.4b[0]
+	WORD $0x4f235541 // shl v1.4s, v10.4s, #0x3
+	WORD $0x4e231df2 // and v18.16b, v15.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4e231f13 // and v19.16b, v24.16b, v3.16b
+	WORD $0x4fa8e05c // sdot v28.4s, v2.16b, v8.4b[1]
+	WORD $0x4e241d22 // and v2.16b, v9.16b, v4.16b
+	WORD $0x4fa8ea9a // sdot v26.4s, v20.16b, v8.4b[3]
+	WORD $0x4e231ed4 // and v20.16b, v22.16b, v3.16b
+	WORD $0x4e241ef6 // and v22.16b, v23.16b, v4.16b
+	WORD $0x4f9fe8bb // sdot v27.4s, v5.16b, v31.4b[2]
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241ea5 // and v5.16b, v21.16b, v4.16b
+	WORD $0x4ea01e40 // orr v0.16b, v18.16b, v0.16b
+	WORD $0x4ea21e62 // orr v2.16b, v19.16b, v2.16b
+	WORD $0x4eb61e92 // orr v18.16b, v20.16b, v22.16b
+	WORD $0x4f225573 // shl v19.4s, v11.4s, #0x2
+	WORD $0x6f3f0554 // ushr v20.4s, v10.4s, #0x1
+	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
+	WORD $0x4ea51c21 // orr v1.16b, v1.16b, v5.16b
+	WORD $0x6f3d07d7 // ushr v23.4s, v30.4s, #0x3
+	WORD $0xad471776 // ldp q22, q5, [x27, #0xe0]
+	WORD $0x6f3c0538 // ushr v24.4s, v9.4s, #0x4
+	WORD $0x4fbfe25c // sdot v28.4s, v18.16b, v31.4b[1]
+	WORD $0x4e231e72 // and v18.16b, v19.16b, v3.16b
+	WORD $0x4e231e94 // and v20.16b, v20.16b, v3.16b
+	WORD $0x4e241eb5 // and v21.16b, v21.16b, v4.16b
+	WORD $0x4fa8e03d // sdot v29.4s, v1.16b, v8.4b[1]
+	WORD $0x4e241ed3 // and v19.16b, v22.16b, v4.16b
+	WORD $0x6f3e0561 // ushr v1.4s, v11.4s, #0x2
+	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
+	WORD $0x4fa8e85b // sdot v27.4s, v2.16b, v8.4b[3]
+	WORD $0x4fbfe81a // sdot v26.4s, v0.16b, v31.4b[3]
+	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
+	WORD $0x4eb31e52 // orr v18.16b, v18.16b, v19.16b
+	WORD $0x4e231ef3 // and v19.16b, v23.16b, v3.16b
+	WORD $0x4e241f17 // and v23.16b, v24.16b, v4.16b
+	WORD $0x4f225555 // shl v21.4s, v10.4s, #0x2
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241ed6 // and v22.16b, v22.16b, v4.16b
+	WORD $0x4fbfe29d // sdot v29.4s, v20.16b, v31.4b[1]
+	WORD $0x6f3e0554 // ushr v20.4s, v10.4s, #0x2
+	WORD $0x4eb91f3e // mov v30.16b, v25.16b
+	WORD $0x4f88ea5c // sdot v28.4s, v18.16b, v8.4b[2]
+	WORD $0x4eb71e62 // orr v2.16b, v19.16b, v23.16b
+	WORD $0x4e231eb2 // and v18.16b, v21.16b, v3.16b
+	WORD $0x4e241cb3 // and v19.16b, v5.16b, v4.16b
+	WORD $0x4eb61c21 // orr v1.16b, v1.16b, v22.16b
+	WORD $0x4eab8575 // add v21.4s, v11.4s, v11.4s
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0x4e231e94 // and v20.16b, v20.16b, v3.16b
+	WORD $0x4fbfe85b // sdot v27.4s, v2.16b, v31.4b[3]
+	WORD $0x4ea61cc9 // mov v9.16b, v6.16b
+	WORD $0x4eb31e52 // orr v18.16b, v18.16b, v19.16b
+	WORD $0x4e21db77 // scvtf v23.4s, v27.4s
+	WORD $0xad494f76 // ldp q22, q19, [x27, #0x120]
+	WORD $0xbd40267b // ldr s27, [x19, #0x24]
+	WORD $0x4f9fe83c // sdot v28.4s, v1.16b, v31.4b[2]
+	WORD $0x4e231ea1 // and v1.16b, v21.16b, v3.16b
+	WORD $0x4e241ca5 // and v5.16b, v5.16b, v4.16b
+	WORD $0x4f88ea5d // sdot v29.4s, v18.16b, v8.4b[2]
+	WORD $0x4eaa8552 // add v18.4s, v10.4s, v10.4s
+	WORD $0x4e241ed5 // and v21.16b, v22.16b, v4.16b
+	WORD $0x4ea71ce6 // mov v6.16b, v7.16b
+	WORD $0x4eb01e07 // mov v7.16b, v16.16b
+	WORD $0x4eb11e30 // mov v16.16b, v17.16b
+	WORD $0xad4547f9 // ldp q25, q17, [sp, #0xa0]
+	WORD $0x4e231e42 // and v2.16b, v18.16b, v3.16b
+	WORD $0x4eb51c20 // orr v0.16b, v1.16b, v21.16b
+	WORD $0x0d40c9f5 // ld1r { v21.2s }, [x15]
+	WORD $0xb27d056f // orr x15, x11, #0x18
+	WORD $0x4ea51e81 // orr v1.16b, v20.16b, v5.16b
+	WORD $0x4e241e65 // and v5.16b, v19.16b, v4.16b
+	WORD $0x6f3c06d2 // ushr v18.4s, v22.4s, #0x4
+	WORD $0x6f3d0554 // ushr v20.4s, v10.4s, #0x3
+	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
+	WORD $0x4e21db56 // scvtf v22.4s, v26.4s
+	WORD $0x4fa8e81c // sdot v28.4s, v0.16b, v8.4b[3]
+	WORD $0x6f3d0560 // ushr v0.4s, v11.4s, #0x3
+	WORD $0x0f08a6b5 // sshll v21.8h, v21.8b, #0x0
+	WORD $0x4ea51c42 // orr v2.16b, v2.16b, v5.16b
+	WORD $0x0d40c9c5 // ld1r { v5.2s }, [x14]
+	WORD $0xb27e016e // orr x14, x11, #0x4
+	WORD $0x4e241e52 // and v18.16b, v18.16b, v4.16b
+	WORD $0x4f9fe83d // sdot v29.4s, v1.16b, v31.4b[2]
+	WORD $0x0d40c961 // ld1r { v1.2s }, [x11]
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x4fa8e85d // sdot v29.4s, v2.16b, v8.4b[3]
+	WORD $0x0d40c9c2 // ld1r { v2.2s }, [x14]
+	WORD $0xb27d016e // orr x14, x11, #0x8
+	WORD $0x3dc01fe8 // ldr q8, [sp, #0x70]
+	WORD $0x4e231e94 // and v20.16b, v20.16b, v3.16b
+	WORD $0x4eb21c00 // orr v0.16b, v0.16b, v18.16b
+	WORD $0x0d40c9d2 // ld1r { v18.2s }, [x14]
+	WORD $0xb27e056e // orr x14, x11, #0xc
+	WORD $0xb27e096b // orr x11, x11, #0x1c
+	WORD $0x4e241e73 // and v19.16b, v19.16b, v4.16b
+	WORD $0x0f08a421 // sshll v1.8h, v1.8b, #0x0
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0x0
+	WORD $0x0f08a4a5 // sshll v5.8h, v5.8b, #0x0
+	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
+	WORD $0x4fbfe81c // sdot v28.4s, v0.16b, v31.4b[3]
+	WORD $0x0d40c9c0 // ld1r { v0.2s }, [x14]
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
+	WORD $0x4eb31e93 // orr v19.16b, v20.16b, v19.16b
+	WORD $0x0d40c9f4 // ld1r { v20.2s }, [x15]
+	WORD $0x0f10a421 // sshll v1.4s, v1.4h, #0x0
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0x0
+	WORD $0x0f10a4a5 // sshll v5.4s, v5.4h, #0x0
+	WORD $0x0f08a400 // sshll v0.8h, v0.8b, #0x0
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
+	WORD $0x4e21db98 // scvtf v24.4s, v28.4s
+	WORD $0x3dc01bfc // ldr q28, [sp, #0x60]
+	WORD $0x4fbfea7d // sdot v29.4s, v19.16b, v31.4b[3]
+	WORD $0x0d40c973 // ld1r { v19.2s }, [x11]
+	WORD $0x3dc027ff // ldr q31, [sp, #0x90]
+	WORD $0x9100826b // add x11, x19, #0x20
+	WORD $0x9100c273 // add x19, x19, #0x30
+	WORD $0x0f10a400 // sshll v0.4s, v0.4h, #0x0
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4e21dbba // scvtf v26.4s, v29.4s
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
+	WORD $0x6e21dfc1 // fmul v1.4s, v30.4s, v1.4s
+	WORD $0x6e32dd12 // fmul v18.4s, v8.4s, v18.4s
+	WORD $0x6e22dfe2 // fmul v2.4s, v31.4s, v2.4s
+	WORD $0x6e25df25 // fmul v5.4s, v25.4s, v5.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e20dd20 // fmul v0.4s, v9.4s, v0.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e36dc21 // fmul v1.4s, v1.4s, v22.4s
+	WORD $0x4e21db76 // scvtf v22.4s, v27.4s
+	WORD $0x3dc023fb // ldr q27, [sp, #0x80]
+	WORD $0x6e38de52 // fmul v18.4s, v18.4s, v24.4s
+	WORD $0x3dc017f8 // ldr q24, [sp, #0x50]
+	WORD $0x6e37dc42 // fmul v2.4s, v2.4s, v23.4s
+	WORD $0x6e35df75 // fmul v21.4s, v27.4s, v21.4s
+	WORD $0x6e34df94 // fmul v20.4s, v28.4s, v20.4s
+	WORD $0x6e33df13 // fmul v19.4s, v24.4s, v19.4s
+	WORD $0x6e3adc00 // fmul v0.4s, v0.4s, v26.4s
+	WORD $0x4f9650a1 // fmls v1.4s, v5.4s, v22.s[0]
+	WORD $0x4d40c965 // ld1r { v5.4s }, [x11]
+	WORD $0x2a1903eb // mov w11, w25
+	WORD $0x2a1f03f9 // mov w25, wzr
+	WORD $0x4f9652a2 // fmls v2.4s, v21.4s, v22.s[0]
+	WORD $0x4f965292 // fmls v18.4s, v20.4s, v22.s[0]
+	WORD $0x4f965260 // fmls v0.4s, v19.4s, v22.s[0]
+	WORD $0x4e21cca6 // fmla v6.4s, v5.4s, v1.4s
+	WORD $0x4e22cca7 // fmla v7.4s, v5.4s, v2.4s
+	WORD $0x4e32ccb0 // fmla v16.4s, v5.4s, v18.4s
+	WORD $0x4e20ccb1 // fmla v17.4s, v5.4s, v0.4s
+	WORD $0x3707dd6b // tbnz w11, #0x0, 0x13ac8 <pq_q5_k+0x224>
+	WORD $0x4f00e46b // movi v11.16b, #0x3
+	WORD $0x4f00e58c // movi v12.16b, #0xc
+	WORD $0x910006d6 // add x22, x22, #0x1
+	WORD $0x4f01e60d // movi v13.16b, #0x30
+	WORD $0x4f01e7ee // movi v14.16b, #0x3f
+	WORD $0xf10012df // cmp x22, #0x4
+	WORD $0x910a02f7 // add x23, x23, #0x280
+	WORD $0x54ffd521 // b.ne 0x139e0 <pq_q5_k+0x13c>
+	WORD $0xf1002294 // subs x20, x20, #0x8
+	WORD $0xaa1703f5 // mov x21, x23
+	WORD $0x54ffd28c // b.gt 0x13998 <pq_q5_k+0xf4>
+	WORD $0xb4ffd0a9 // cbz x9, 0x13960 <pq_q5_k+0xbc>
+	WORD $0xad001c46 // stp q6, q7, [x2]
+	WORD $0xad014450 // stp q16, q17, [x2, #0x20]
+	WORD $0x17fffe82 // b 0x13960 <pq_q5_k+0xbc>
+	WORD $0xaa1f03f3 // mov x19, xzr
+	WORD $0x14000004 // b 0x13f70 <pq_q5_k+0x6cc>
+	WORD $0x91000673 // add x19, x19, #0x1
+	WORD $0xf100127f // cmp x19, #0x4
+	WORD $0x54ffcfa0 // b.eq 0x13960 <pq_q5_k+0xbc>
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0xd37cee74 // lsl x20, x19, #4
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x54001a2d // b.le 0x142cc <pq_q5_k+0xa28>
+	WORD $0x8b130a35 // add x21, x17, x19, lsl #2
+	WORD $0xaa0003f8 // mov x24, x0
+	WORD $0xaa0103f6 // mov x22, x1
+	WORD $0xaa0403f7 // mov x23, x4
+	WORD $0x8b130f0b // add x11, x24, x19, lsl #3
+	WORD $0xaa1f03f9 // mov x25, xzr
+	WORD $0x9101031b // add x27, x24, #0x40
+	WORD $0x9104031a // add x26, x24, #0x100
+	WORD $0xfd400160 // ldr d0, [x11]
+	WORD $0xfd401161 // ldr d1, [x11, #0x20]
+	WORD $0x0e217812 // fcvtl v18.4s, v0.4h
+	WORD $0x0e217833 // fcvtl v19.4s, v1.4h
+	WORD $0xf1000f3f // cmp x25, #0x3
+	WORD $0x54000541 // b.ne 0x14068 <pq_q5_k+0x7c4>
+	WORD $0xad420b00 // ldp q0, q2, [x24, #0x40]
+	WORD $0xad445305 // ldp q5, q20, [x24, #0x80]
+	WORD $0xad465701 // ldp q1, q21, [x24, #0xc0]
+	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
+	WORD $0xad435f16 // ldp q22, q23, [x24, #0x60]
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0xad456718 // ldp q24, q25, [x24, #0xa0]
+	WORD $0x6f3e0421 // ushr v1.4s, v1.4s, #0x2
+	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x4e2b1c00 // and v0.16b, v0.16b, v11.16b
+	WORD $0x6f3a06d6 // ushr v22.4s, v22.4s, #0x6
+	WORD $0x6f3a06f7 // ushr v23.4s, v23.4s, #0x6
+	WORD $0x4e2c1ca5 // and v5.16b, v5.16b, v12.16b
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x6f3e06b5 // ushr v21.4s, v21.4s, #0x2
+	WORD $0x4e2d1c21 // and v1.16b, v1.16b, v13.16b
+	WORD $0x4e2b1c42 // and v2.16b, v2.16b, v11.16b
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x4e2b1ed6 // and v22.16b, v22.16b, v11.16b
+	WORD $0x4e2b1ef7 // and v23.16b, v23.16b, v11.16b
+	WORD $0x4ea01ca0 // orr v0.16b, v5.16b, v0.16b
+	WORD $0xad47171a // ldp q26, q5, [x24, #0xe0]
+	WORD $0x4e2c1f18 // and v24.16b, v24.16b, v12.16b
+	WORD $0x4e2c1f39 // and v25.16b, v25.16b, v12.16b
+	WORD $0x4ea21e82 // orr v2.16b, v20.16b, v2.16b
+	WORD $0x4e2d1eb4 // and v20.16b, v21.16b, v13.16b
+	WORD $0x6f3e075a // ushr v26.4s, v26.4s, #0x2
+	WORD $0x6f3e04a5 // ushr v5.4s, v5.4s, #0x2
+	WORD $0x4ea11c01 // orr v1.16b, v0.16b, v1.16b
+	WORD $0x4eb61f15 // orr v21.16b, v24.16b, v22.16b
+	WORD $0x4eb71f20 // orr v0.16b, v25.16b, v23.16b
+	WORD $0x4eb41c42 // orr v2.16b, v2.16b, v20.16b
+	WORD $0x4e2d1f56 // and v22.16b, v26.16b, v13.16b
+	WORD $0x4e2d1ca5 // and v5.16b, v5.16b, v13.16b
+	WORD $0xad060be1 // stp q1, q2, [sp, #0xc0]
+	WORD $0x4eb61eb4 // orr v20.16b, v21.16b, v22.16b
+	WORD $0x4ea51c00 // orr v0.16b, v0.16b, v5.16b
+	WORD $0x3d803bf4 // str q20, [sp, #0xe0]
+	WORD $0x1400000d // b 0x14098 <pq_q5_k+0x7f4>
+	WORD $0x8b191b6b // add x11, x27, x25, lsl #6
+	WORD $0x3dc00160 // ldr q0, [x11]
+	WORD $0x4e2e1c00 // and v0.16b, v0.16b, v14.16b
+	WORD $0x3d8033e0 // str q0, [sp, #0xc0]
+	WORD $0x3dc00560 // ldr q0, [x11, #0x10]
+	WORD $0x4e2e1c00 // and v0.16b, v0.16b, v14.16b
+	WORD $0x3d8037e0 // str q0, [sp, #0xd0]
+	WORD $0x3dc00960 // ldr q0, [x11, #0x20]
+	WORD $0x4e2e1c00 // and v0.16b, v0.16b, v14.16b
+	WORD $0x3d803be0 // str q0, [sp, #0xe0]
+	WORD $0x3dc00d60 // ldr q0, [x11, #0x30]
+	WORD $0x4e2e1c00 // and v0.16b, v0.16b, v14.16b
+	WORD $0xaa1f03eb // mov x11, xzr
+	WORD $0x8b14035e // add x30, x26, x20
+	WORD $0x52800030 // mov w16, #0x1 // =1
+	WORD $0x3d803fe0 // str q0, [sp, #0xf0]
+	WORD $0x9b06796f // madd x15, x11, x6, x30
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x8b0b16ab // add x11, x21, x11, lsl #5
+	WORD $0xad4066db // ldp q27, q25, [x22]
+	WORD $0x910412ce // add x14, x22, #0x104
+	WORD $0xad416ade // ldp q30, q26, [x22, #0x20]
+	WORD $0xad4272df // ldp q31, q28, [x22, #0x40]
+	WORD $0x3dc001f8 // ldr q24, [x15]
+	WORD $0x3dc011e1 // ldr q1, [x15, #0x40]
+	WORD $0xad4376c8 // ldp q8, q29, [x22, #0x60]
+	WORD $0x4f245700 // shl v0.4s, v24.4s, #0x4
+	WORD $0x4e241c22 // and v2.16b, v1.16b, v4.16b
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e231f05 // and v5.16b, v24.16b, v3.16b
+	WORD $0x4f235709 // shl v9.4s, v24.4s, #0x3
+	WORD $0x6f3f070a // ushr v10.4s, v24.4s, #0x1
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x4ea21c00 // orr v0.16b, v0.16b, v2.16b
+	WORD $0x3dc021e2 // ldr q2, [x15, #0x80]
+	WORD $0x4ea11ca1 // orr v1.16b, v5.16b, v1.16b
+	WORD $0x4e231d25 // and v5.16b, v9.16b, v3.16b
+	WORD $0x4f225709 // shl v9.4s, v24.4s, #0x2
+	WORD $0x4f9be016 // sdot v22.4s, v0.16b, v27.4b[0]
+	WORD $0x4f9ee017 // sdot v23.4s, v0.16b, v30.4b[0]
+	WORD $0x4f9fe015 // sdot v21.4s, v0.16b, v31.4b[0]
+	WORD $0x4f88e014 // sdot v20.4s, v0.16b, v8.4b[0]
+	WORD $0x4e241c40 // and v0.16b, v2.16b, v4.16b
+	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
+	WORD $0x4f99e036 // sdot v22.4s, v1.16b, v25.4b[0]
+	WORD $0x4f9ae037 // sdot v23.4s, v1.16b, v26.4b[0]
+	WORD $0x4ea01ca0 // orr v0.16b, v5.16b, v0.16b
+	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
+	WORD $0x4e231d45 // and v5.16b, v10.16b, v3.16b
+	WORD $0x4f9ce035 // sdot v21.4s, v1.16b, v28.4b[0]
+	WORD $0x4f9de034 // sdot v20.4s, v1.16b, v29.4b[0]
+	WORD $0x3dc031e1 // ldr q1, [x15, #0xc0]
+	WORD $0x4fbbe016 // sdot v22.4s, v0.16b, v27.4b[1]
+	WORD $0x4fbee017 // sdot v23.4s, v0.16b, v30.4b[1]
+	WORD $0x4fbfe015 // sdot v21.4s, v0.16b, v31.4b[1]
+	WORD $0x4fa8e014 // sdot v20.4s, v0.16b, v8.4b[1]
+	WORD $0x4ea21ca0 // orr v0.16b, v5.16b, v2.16b
+	WORD $0x4e241c22 // and v2.16b, v1.16b, v4.16b
+	WORD $0x6f3e0705 // ushr v5.4s, v24.4s, #0x2
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e231d29 // and v9.16b, v9.16b, v3.16b
+	WORD $0x4fb9e016 // sdot v22.4s, v0.16b, v25.4b[1]
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x4e231ca5 // and v5.16b, v5.16b, v3.16b
+	WORD $0x4fbae017 // sdot v23.4s, v0.16b, v26.4b[1]
+	WORD $0x4ea21d22 // orr v2.16b, v9.16b, v2.16b
+	WORD $0x4fbce015 // sdot v21.4s, v0.16b, v28.4b[1]
+	WORD $0x4fbde014 // sdot v20.4s, v0.16b, v29.4b[1]
+	WORD $0x4ea11ca1 // orr v1.16b, v5.16b, v1.16b
+	WORD $0x0d40c960 // ld1r { v0.2s }, [x11]
+	WORD $0x4eb8870a // add v10.4s, v24.4s, v24.4s
+	WORD $0x4f9be856 // sdot v22.4s, v2.16b, v27.4b[2]
+	WORD $0x4f9ee857 // sdot v23.4s, v2.16b, v30.4b[2]
+	WORD $0x4f9fe855 // sdot v21.4s, v2.16b, v31.4b[2]
+	WORD $0x3dc041e9 // ldr q9, [x15, #0x100]
+	WORD $0x4f88e854 // sdot v20.4s, v2.16b, v8.4b[2]
+	WORD $0x4e241d25 // and v5.16b, v9.16b, v4.16b
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x4f99e836 // sdot v22.4s, v1.16b, v25.4b[2]
+	WORD $0x4f9ae837 // sdot v23.4s, v1.16b, v26.4b[2]
+	WORD $0x4f9ce835 // sdot v21.4s, v1.16b, v28.4b[2]
+	WORD $0x4f9de834 // sdot v20.4s, v1.16b, v29.4b[2]
+	WORD $0x6f3d0701 // ushr v1.4s, v24.4s, #0x3
+	WORD $0x9100416b // add x11, x11, #0x10
+	WORD $0x0f08a400 // sshll v0.8h, v0.8b, #0x0
+	WORD $0x4e231d4a // and v10.16b, v10.16b, v3.16b
+	WORD $0x0d40c962 // ld1r { v2.2s }, [x11]
+	WORD $0x4e241d38 // and v24.16b, v9.16b, v4.16b
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4ea51d45 // orr v5.16b, v10.16b, v5.16b
+	WORD $0x0f10a400 // sshll v0.4s, v0.4h, #0x0
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0x0
+	WORD $0x910402cb // add x11, x22, #0x100
+	WORD $0x4eb81c21 // orr v1.16b, v1.16b, v24.16b
+	WORD $0xbd412ad8 // ldr s24, [x22, #0x128]
+	WORD $0x4fbbe8b6 // sdot v22.4s, v5.16b, v27.4b[3]
+	WORD $0x4fbee8b7 // sdot v23.4s, v5.16b, v30.4b[3]
+	WORD $0x4fbfe8b5 // sdot v21.4s, v5.16b, v31.4b[3]
+	WORD $0x4fa8e8b4 // sdot v20.4s, v5.16b, v8.4b[3]
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0x0
+	WORD $0x4fb9e836 // sdot v22.4s, v1.16b, v25.4b[3]
+	WORD $0x4fbae837 // sdot v23.4s, v1.16b, v26.4b[3]
+	WORD $0x4fbce835 // sdot v21.4s, v1.16b, v28.4b[3]
+	WORD $0x4fbde834 // sdot v20.4s, v1.16b, v29.4b[3]
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e20de40 // fmul v0.4s, v18.4s, v0.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0xbd4122c1 // ldr s1, [x22, #0x120]
+	WORD $0xbd4126c5 // ldr s5, [x22, #0x124]
+	WORD $0xbd412ed9 // ldr s25, [x22, #0x12c]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4d40c9da // ld1r { v26.4s }, [x14]
+	WORD $0x910432ce // add x14, x22, #0x10c
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e22de62 // fmul v2.4s, v19.4s, v2.4s
+	WORD $0x6e36dc16 // fmul v22.4s, v0.4s, v22.4s
+	WORD $0x6e37dc17 // fmul v23.4s, v0.4s, v23.4s
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e35dc15 // fmul v21.4s, v0.4s, v21.4s
+	WORD $0x6e34dc00 // fmul v0.4s, v0.4s, v20.4s
+	WORD $0x4d40c974 // ld1r { v20.4s }, [x11]
+	WORD $0x910422cb // add x11, x22, #0x108
+	WORD $0x910602d6 // add x22, x22, #0x180
+	WORD $0x4f815056 // fmls v22.4s, v2.4s, v1.s[0]
+	WORD $0x4f855057 // fmls v23.4s, v2.4s, v5.s[0]
+	WORD $0x4d40c961 // ld1r { v1.4s }, [x11]
+	WORD $0x4f985055 // fmls v21.4s, v2.4s, v24.s[0]
+	WORD $0x4f995040 // fmls v0.4s, v2.4s, v25.s[0]
+	WORD $0x4d40c9c2 // ld1r { v2.4s }, [x14]
+	WORD $0x2a1003ee // mov w14, w16
+	WORD $0x5280002b // mov w11, #0x1 // =1
+	WORD $0x2a1f03f0 // mov w16, wzr
+	WORD $0x4e36ce91 // fmla v17.4s, v20.4s, v22.4s
+	WORD $0x4e37cf50 // fmla v16.4s, v26.4s, v23.4s
+	WORD $0x4e35cc27 // fmla v7.4s, v1.4s, v21.4s
+	WORD $0x4e20cc46 // fmla v6.4s, v2.4s, v0.4s
+	WORD $0x3707efee // tbnz w14, #0x0, 0x140a8 <pq_q5_k+0x804>
+	WORD $0x91000739 // add x25, x25, #0x1
+	WORD $0x910a035a // add x26, x26, #0x280
+	WORD $0xf100133f // cmp x25, #0x4
+	WORD $0x54ffe801 // b.ne 0x13fbc <pq_q5_k+0x718>
+	WORD $0xf10022f7 // subs x23, x23, #0x8
+	WORD $0xaa1a03f8 // mov x24, x26
+	WORD $0x54ffe6ac // b.gt 0x13f9c <pq_q5_k+0x6f8>
+	WORD $0xb4ffe4c9 // cbz x9, 0x13f64 <pq_q5_k+0x6c0>
+	WORD $0x8b140055 // add x21, x2, x20
+	WORD $0xf100093f // cmp x9, #0x2
+	WORD $0x3d8002b1 // str q17, [x21]
+	WORD $0x54ffe443 // b.lo 0x13f64 <pq_q5_k+0x6c0>
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x3caa6ab0 // str q16, [x21, x10]
+	WORD $0x54ffe3e3 // b.lo 0x13f64 <pq_q5_k+0x6c0>
+	WORD $0x3cac6aa7 // str q7, [x21, x12]
+	WORD $0x54ffe3a9 // b.ls 0x13f64 <pq_q5_k+0x6c0>
+	WORD $0xf100153f // cmp x9, #0x5
+	WORD $0x3cad6aa6 // str q6, [x21, x13]
+	WORD $0x54ffe343 // b.lo 0x13f64 <pq_q5_k+0x6c0>
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x54001a2b // b.lt 0x14658 <pq_q5_k+0xdb4>
+	WORD $0x8b130a36 // add x22, x17, x19, lsl #2
+	WORD $0xaa0003f9 // mov x25, x0
+	WORD $0xaa0103f7 // mov x23, x1
+	WORD $0xaa0403f8 // mov x24, x4
+	WORD $0x8b130f2b // add x11, x25, x19, lsl #3
+	WORD $0xaa1f03fa // mov x26, xzr
+	WORD $0x9101033e // add x30, x25, #0x40
+	WORD $0x9104033b // add x27, x25, #0x100
+	WORD $0xfd400160 // ldr d0, [x11]
+	WORD $0xfd401161 // ldr d1, [x11, #0x20]
+	WORD $0x0e217812 // fcvtl v18.4s, v0.4h
+	WORD $0x0e217833 // fcvtl v19.4s, v1.4h
+	WORD $0xf1000f5f // cmp x26, #0x3
+	WORD $0x54000541 // b.ne 0x143f4 <pq_q5_k+0xb50>
+	WORD $0xad420b20 // ldp q0, q2, [x25, #0x40]
+	WORD $0xad445325 // ldp q5, q20, [x25, #0x80]
+	WORD $0xad465721 // ldp q1, q21, [x25, #0xc0]
+	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
+	WORD $0xad435f36 // ldp q22, q23, [x25, #0x60]
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0xad456738 // ldp q24, q25, [x25, #0xa0]
+	WORD $0x6f3e0421 // ushr v1.4s, v1.4s, #0x2
+	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x4e2b1c00 // and v0.16b, v0.16b, v11.16b
+	WORD $0x6f3a06d6 // ushr v22.4s, v22.4s, #0x6
+	WORD $0x6f3a06f7 // ushr v23.4s, v23.4s, #0x6
+	WORD $0x4e2c1ca5 // and v5.16b, v5.16b, v12.16b
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x6f3e06b5 // ushr v21.4s, v21.4s, #0x2
+	WORD $0x4e2d1c21 // and v1.16b, v1.16b, v13.16b
+	WORD $0x4e2b1c42 // and v2.16b, v2.16b, v11.16b
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x4e2b1ed6 // and v22.16b, v22.16b, v11.16b
+	WORD $0x4e2b1ef7 // and v23.16b, v23.16b, v11.16b
+	WORD $0x4ea01ca0 // orr v0.16b, v5.16b, v0.16b
+	WORD $0xad47173a // ldp q26, q5, [x25, #0xe0]
+	WORD $0x4e2c1f18 // and v24.16b, v24.16b, v12.16b
+	WORD $0x4e2c1f39 // and v25.16b, v25.16b, v12.16b
+	WORD $0x4ea21e82 // orr v2.16b, v20.16b, v2.16b
+	WORD $0x4e2d1eb4 // and v20.16b, v21.16b, v13.16b
+	WORD $0x6f3e075a // ushr v26.4s, v26.4s, #0x2
+	WORD $0x6f3e04a5 // ushr v5.4s, v5.4s, #0x2
+	WORD $0x4ea11c01 // orr v1.16b, v0.16b, v1.16b
+	WORD $0x4eb61f15 // orr v21.16b, v24.16b, v22.16b
+	WORD $0x4eb71f20 // orr v0.16b, v25.16b, v23.16b
+	WORD $0x4eb41c42 // orr v2.16b, v2.16b, v20.16b
+	WORD $0x4e2d1f56 // and v22.16b, v26.16b, v13.16b
+	WORD $0x4e2d1ca5 // and v5.16b, v5.16b, v13.16b
+	WORD $0xad060be1 // stp q1, q2, [sp, #0xc0]
+	WORD $0x4eb61eb4 // orr v20.16b, v21.16b, v22.16b
+	WORD $0x4ea51c00 // orr v0.16b, v0.16b, v5.16b
+	WORD $0x3d803bf4 // str q20, [sp, #0xe0]
+	WORD $0x1400000d // b 0x14424 <pq_q5_k+0xb80>
+	WORD $0x8b1a1bcb // add x11, x30, x26, lsl #6
+	WORD $0x3dc00160 // ldr q0, [x11]
+	WORD $0x4e2e1c00 // and v0.16b, v0.16b, v14.16b
+	WORD $0x3d8033e0 // str q0, [sp, #0xc0]
+	WORD $0x3dc00560 // ldr q0, [x11, #0x10]
+	WORD $0x4e2e1c00 // and v0.16b, v0.16b, v14.16b
+	WORD $0x3d8037e0 // str q0, [sp, #0xd0]
+	WORD $0x3dc00960 // ldr q0, [x11, #0x20]
+	WORD $0x4e2e1c00 // and v0.16b, v0.16b, v14.16b
+	WORD $0x3d803be0 // str q0, [sp, #0xe0]
+	WORD $0x3dc00d60 // ldr q0, [x11, #0x30]
+	WORD $0x4e2e1c00 // and v0.16b, v0.16b, v14.16b
+	WORD $0xaa1f03eb // mov x11, xzr
+	WORD $0x8b140370 // add x16, x27, x20
+	WORD $0x5280002f // mov w15, #0x1 // =1
+	WORD $0x3d803fe0 // str q0, [sp, #0xf0]
+	WORD $0x9b06416e // madd x14, x11, x6, x16
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x8b0b16cb // add x11, x22, x11, lsl #5
+	WORD $0xad4466fb // ldp q27, q25, [x23, #0x80]
+	WORD $0xad456afe // ldp q30, q26, [x23, #0xa0]
+	WORD $0xad4672ff // ldp q31, q28, [x23, #0xc0]
+	WORD $0x3dc001d8 // ldr q24, [x14]
+	WORD $0x3dc011c1 // ldr q1, [x14, #0x40]
+	WORD $0xad4776e8 // ldp q8, q29, [x23, #0xe0]
+	WORD $0x4f245700 // shl v0.4s, v24.4s, #0x4
+	WORD $0x4e241c22 // and v2.16b, v1.16b, v4.16b
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e231f05 // and v5.16b, v24.16b, v3.16b
+	WORD $0x4f235709 // shl v9.4s, v24.4s, #0x3
+	WORD $0x6f3f070a // ushr v10.4s, v24.4s, #0x1
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x4ea21c00 // orr v0.16b, v0.16b, v2.16b
+	WORD $0x3dc021c2 // ldr q2, [x14, #0x80]
+	WORD $0x4ea11ca1 // orr v1.16b, v5.16b, v1.16b
+	WORD $0x4e231d25 // and v5.16b, v9.16b, v3.16b
+	WORD $0x4f225709 // shl v9.4s, v24.4s, #0x2
+	WORD $0x4f9be016 // sdot v22.4s, v0.16b, v27.4b[0]
+	WORD $0x4f9ee017 // sdot v23.4s, v0.16b, v30.4b[0]
+	WORD $0x4f9fe015 // sdot v21.4s, v0.16b, v31.4b[0]
+	WORD $0x4f88e014 // sdot v20.4s, v0.16b, v8.4b[0]
+	WORD $0x4e241c40 // and v0.16b, v2.16b, v4.16b
+	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
+	WORD $0x4f99e036 // sdot v22.4s, v1.16b, v25.4b[0]
+	WORD $0x4f9ae037 // sdot v23.4s, v1.16b, v26.4b[0]
+	WORD $0x4ea01ca0 // orr v0.16b, v5.16b, v0.16b
+	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
+	WORD $0x4e231d45 // and v5.16b, v10.16b, v3.16b
+	WORD $0x4f9ce035 // sdot v21.4s, v1.16b, v28.4b[0]
+	WORD $0x4f9de034 // sdot v20.4s, v1.16b, v29.4b[0]
+	WORD $0x3dc031c1 // ldr q1, [x14, #0xc0]
+	WORD $0x4fbbe016 // sdot v22.4s, v0.16b, v27.4b[1]
+	WORD $0x4fbee017 // sdot v23.4s, v0.16b, v30.4b[1]
+	WORD $0x4fbfe015 // sdot v21.4s, v0.16b, v31.4b[1]
+	WORD $0x4fa8e014 // sdot v20.4s, v0.16b, v8.4b[1]
+	WORD $0x4ea21ca0 // orr v0.16b, v5.16b, v2.16b
+	WORD $0x4e241c22 // and v2.16b, v1.16b, v4.16b
+	WORD $0x6f3e0705 // ushr v5.4s, v24.4s, #0x2
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e231d29 // and v9.16b, v9.16b, v3.16b
+	WORD $0x4fb9e016 // sdot v22.4s, v0.16b, v25.4b[1]
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x4e231ca5 // and v5.16b, v5.16b, v3.16b
+	WORD $0x4fbae017 // sdot v23.4s, v0.16b, v26.4b[1]
+	WORD $0x4ea21d22 // orr v2.16b, v9.16b, v2.16b
+	WORD $0x4fbce015 // sdot v21.4s, v0.16b, v28.4b[1]
+	WORD $0x4fbde014 // sdot v20.4s, v0.16b, v29.4b[1]
+	WORD $0x4ea11ca1 // orr v1.16b, v5.16b, v1.16b
+	WORD $0x0d40c960 // ld1r { v0.2s }, [x11]
+	WORD $0x4eb8870a // add v10.4s, v24.4s, v24.4s
+	WORD $0x4f9be856 // sdot v22.4s, v2.16b, v27.4b[2]
+	WORD $0x4f9ee857 // sdot v23.4s, v2.16b, v30.4b[2]
+	WORD $0x4f9fe855 // sdot v21.4s, v2.16b, v31.4b[2]
+	WORD $0x3dc041c9 // ldr q9, [x14, #0x100]
+	WORD $0x4f88e854 // sdot v20.4s, v2.16b, v8.4b[2]
+	WORD $0x4e241d25 // and v5.16b, v9.16b, v4.16b
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x4f99e836 // sdot v22.4s, v1.16b, v25.4b[2]
+	WORD $0x4f9ae837 // sdot v23.4s, v1.16b, v26.4b[2]
+	WORD $0x4f9ce835 // sdot v21.4s, v1.16b, v28.4b[2]
+	WORD $0x4f9de834 // sdot v20.4s, v1.16b, v29.4b[2]
+	WORD $0x6f3d0701 // ushr v1.4s, v24.4s, #0x3
+	WORD $0x9100416b // add x11, x11, #0x10
+	WORD $0x0f08a400 // sshll v0.8h, v0.8b, #0x0
+	WORD $0x4e231d4a // and v10.16b, v10.16b, v3.16b
+	WORD $0x0d40c962 // ld1r { v2.2s }, [x11]
+	WORD $0x4e241d38 // and v24.16b, v9.16b, v4.16b
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4ea51d45 // orr v5.16b, v10.16b, v5.16b
+	WORD $0x0f10a400 // sshll v0.4s, v0.4h, #0x0
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0x0
+	WORD $0x910442eb // add x11, x23, #0x110
+	WORD $0x910452ee // add x14, x23, #0x114
+	WORD $0x4eb81c21 // orr v1.16b, v1.16b, v24.16b
+	WORD $0xbd413af8 // ldr s24, [x23, #0x138]
+	WORD $0x4fbbe8b6 // sdot v22.4s, v5.16b, v27.4b[3]
+	WORD $0x4fbee8b7 // sdot v23.4s, v5.16b, v30.4b[3]
+	WORD $0x4fbfe8b5 // sdot v21.4s, v5.16b, v31.4b[3]
+	WORD $0x4fa8e8b4 // sdot v20.4s, v5.16b, v8.4b[3]
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0x0
+	WORD $0x4fb9e836 // sdot v22.4s, v1.16b, v25.4b[3]
+	WORD $0x4fbae837 // sdot v23.4s, v1.16b, v26.4b[3]
+	WORD $0x4fbce835 // sdot v21.4s, v1.16b, v28.4b[3]
+	WORD $0x4fbde834 // sdot v20.4s, v1.16b, v29.4b[3]
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e20de40 // fmul v0.4s, v18.4s, v0.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0xbd4132e1 // ldr s1, [x23, #0x130]
+	WORD $0xbd4136e5 // ldr s5, [x23, #0x134]
+	WORD $0xbd413ef9 // ldr s25, [x23, #0x13c]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4d40c9da // ld1r { v26.4s }, [x14]
+	WORD $0x910472ee // add x14, x23, #0x11c
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e22de62 // fmul v2.4s, v19.4s, v2.4s
+	WORD $0x6e36dc16 // fmul v22.4s, v0.4s, v22.4s
+	WORD $0x6e37dc17 // fmul v23.4s, v0.4s, v23.4s
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e35dc15 // fmul v21.4s, v0.4s, v21.4s
+	WORD $0x6e34dc00 // fmul v0.4s, v0.4s, v20.4s
+	WORD $0x4d40c974 // ld1r { v20.4s }, [x11]
+	WORD $0x910462eb // add x11, x23, #0x118
+	WORD $0x910602f7 // add x23, x23, #0x180
+	WORD $0x4f815056 // fmls v22.4s, v2.4s, v1.s[0]
+	WORD $0x4f855057 // fmls v23.4s, v2.4s, v5.s[0]
+	WORD $0x4d40c961 // ld1r { v1.4s }, [x11]
+	WORD $0x4f985055 // fmls v21.4s, v2.4s, v24.s[0]
+	WORD $0x4f995040 // fmls v0.4s, v2.4s, v25.s[0]
+	WORD $0x4d40c9c2 // ld1r { v2.4s }, [x14]
+	WORD $0x2a0f03ee // mov w14, w15
+	WORD $0x5280002b // mov w11, #0x1 // =1
+	WORD $0x2a1f03ef // mov w15, wzr
+	WORD $0x4e36ce91 // fmla v17.4s, v20.4s, v22.4s
+	WORD $0x4e37cf50 // fmla v16.4s, v26.4s, v23.4s
+	WORD $0x4e35cc27 // fmla v7.4s, v1.4s, v21.4s
+	WORD $0x4e20cc46 // fmla v6.4s, v2.4s, v0.4s
+	WORD $0x3707efee // tbnz w14, #0x0, 0x14434 <pq_q5_k+0xb90>
+	WORD $0x9100075a // add x26, x26, #0x1
+	WORD $0x910a037b // add x27, x27, #0x280
+	WORD $0xf100135f // cmp x26, #0x4
+	WORD $0x54ffe801 // b.ne 0x14348 <pq_q5_k+0xaa4>
+	WORD $0xf1002318 // subs x24, x24, #0x8
+	WORD $0xaa1b03f9 // mov x25, x27
+	WORD $0x54ffe6ac // b.gt 0x14328 <pq_q5_k+0xa84>
+	WORD $0xf9400fab // ldr x11, [x29, #0x18]
+	WORD $0xf100153f // cmp x9, #0x5
+	WORD $0x3cab7ab1 // str q17, [x21, x11, lsl #4]
+	WORD $0x54ffc800 // b.eq 0x13f64 <pq_q5_k+0x6c0>
+	WORD $0xf94027eb // ldr x11, [sp, #0x48]
+	WORD $0xf1001d3f // cmp x9, #0x7
+	WORD $0x3cab6ab0 // str q16, [x21, x11]
+	WORD $0x54ffc783 // b.lo 0x13f64 <pq_q5_k+0x6c0>
+	WORD $0xf94023eb // ldr x11, [sp, #0x40]
+	WORD $0xf100213f // cmp x9, #0x8
+	WORD $0x3cab6aa7 // str q7, [x21, x11]
+	WORD $0x54ffc703 // b.lo 0x13f64 <pq_q5_k+0x6c0>
+	WORD $0xf9401feb // ldr x11, [sp, #0x38]
+	WORD $0x3cab6aa6 // str q6, [x21, x11]
+	WORD $0x17fffe35 // b 0x13f64 <pq_q5_k+0x6c0>
+	WORD $0xd10103bf // sub sp, x29, #0x40
+	WORD $0xa9494ff4 // ldp x20, x19, [sp, #0x90]
+	WORD $0xf9402bfb // ldr x27, [sp, #0x50]
+	WORD $0xa94857f6 // ldp x22, x21, [sp, #0x80]
+	WORD $0xa9475ff8 // ldp x24, x23, [sp, #0x70]
+	WORD $0xa94667fa // ldp x26, x25, [sp, #0x60]
+	WORD $0xa9447bfd // ldp x29, x30, [sp, #0x40]
+	WORD $0x6d4323e9 // ldp d9, d8, [sp, #0x30]
+	WORD $0x6d422beb // ldp d11, d10, [sp, #0x20]
+	WORD $0x6d4133ed // ldp d13, d12, [sp, #0x10]
+	WORD $0x6cca3bef // ldp d15, d14, [sp], #0xa0
+	WORD $0xd65f03c0 // ret
+
+	// pq_q6_k: +18116
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400624b // b.lt 0x14d48 <pq_q6_k+0xc50>
+	WORD $0x5400624b // b.lt 0x15314 <pq_q6_k+0xc50>
 	WORD $0xd10643ff // sub sp, sp, #0x190
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
@@ -4200,7 +4571,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8b03016d // add x13, x11, x3
 	WORD $0x9b0a7d29 // mul x9, x9, x10
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x1001460f // adr x15, 0x16a00 <peak_i8+0x238>
+	WORD $0x100145af // adr x15, 0x16fc0 <peak_i8+0x22c>
 	WORD $0xd37df06a // lsl x10, x3, #3
 	WORD $0xd37ef5cc // lsl x12, x14, #2
 	WORD $0xd37ef5ad // lsl x13, x13, #2
@@ -4218,18 +4589,18 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xa91757f6 // stp x22, x21, [sp, #0x170]
 	WORD $0xa9184ff4 // stp x20, x19, [sp, #0x180]
 	WORD $0x3d802fe0 // str q0, [sp, #0xb0]
-	WORD $0x14000005 // b 0x1419c <pq_q6_k+0xa4>
+	WORD $0x14000005 // b 0x14768 <pq_q6_k+0xa4>
 	WORD $0xf1000508 // subs x8, x8, #0x1
 	WORD $0x8b090000 // add x0, x0, x9
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x54005c2d // b.le 0x14d1c <pq_q6_k+0xc24>
-	WORD $0x37402945 // tbnz w5, #0x8, 0x146c4 <pq_q6_k+0x5cc>
+	WORD $0x54005c2d // b.le 0x152e8 <pq_q6_k+0xc24>
+	WORD $0x37402945 // tbnz w5, #0x8, 0x14c90 <pq_q6_k+0x5cc>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x5400280b // b.lt 0x146b4 <pq_q6_k+0x5bc>
+	WORD $0x5400280b // b.lt 0x14c80 <pq_q6_k+0x5bc>
 	WORD $0xaa0003e6 // mov x6, x0
 	WORD $0xaa0103e7 // mov x7, x1
 	WORD $0xaa0403f3 // mov x19, x4
@@ -4542,29 +4913,29 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e24cca7 // fmla v7.4s, v5.4s, v4.4s
 	WORD $0x4e31cca1 // fmla v1.4s, v5.4s, v17.4s
 	WORD $0x4e23cca2 // fmla v2.4s, v5.4s, v3.4s
-	WORD $0x3707db18 // tbnz w24, #0x0, 0x141f8 <pq_q6_k+0x100>
+	WORD $0x3707db18 // tbnz w24, #0x0, 0x147c4 <pq_q6_k+0x100>
 	WORD $0x11000694 // add w20, w20, #0x1
 	WORD $0x910d00c6 // add x6, x6, #0x340
 	WORD $0x7100129f // cmp w20, #0x4
-	WORD $0x54ffda21 // b.ne 0x141ec <pq_q6_k+0xf4>
+	WORD $0x54ffda21 // b.ne 0x147b8 <pq_q6_k+0xf4>
 	WORD $0xf1002273 // subs x19, x19, #0x8
-	WORD $0x54ffd8ac // b.gt 0x141c4 <pq_q6_k+0xcc>
-	WORD $0xb4ffd6cf // cbz x15, 0x1418c <pq_q6_k+0x94>
+	WORD $0x54ffd8ac // b.gt 0x14790 <pq_q6_k+0xcc>
+	WORD $0xb4ffd6cf // cbz x15, 0x14758 <pq_q6_k+0x94>
 	WORD $0xad001c50 // stp q16, q7, [x2]
 	WORD $0xad010841 // stp q1, q2, [x2, #0x20]
-	WORD $0x17fffeb3 // b 0x1418c <pq_q6_k+0x94>
+	WORD $0x17fffeb3 // b 0x14758 <pq_q6_k+0x94>
 	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0x14000004 // b 0x146d8 <pq_q6_k+0x5e0>
+	WORD $0x14000004 // b 0x14ca4 <pq_q6_k+0x5e0>
 	WORD $0x910004c6 // add x6, x6, #0x1
 	WORD $0xf10010df // cmp x6, #0x4
-	WORD $0x54ffd5c0 // b.eq 0x1418c <pq_q6_k+0x94>
+	WORD $0x54ffd5c0 // b.eq 0x14758 <pq_q6_k+0x94>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xd37cecc7 // lsl x7, x6, #4
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x540016cd // b.le 0x149c8 <pq_q6_k+0x8d0>
+	WORD $0x540016cd // b.le 0x14f94 <pq_q6_k+0x8d0>
 	WORD $0xd37ef4d3 // lsl x19, x6, #2
 	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
@@ -4738,34 +5109,34 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e21ce40 // fmla v0.4s, v18.4s, v1.4s
 	WORD $0x3d8037e0 // str q0, [sp, #0xd0]
 	WORD $0x3dc037e1 // ldr q1, [sp, #0xd0]
-	WORD $0x3707ec1d // tbnz w29, #0x0, 0x14728 <pq_q6_k+0x630>
+	WORD $0x3707ec1d // tbnz w29, #0x0, 0x14cf4 <pq_q6_k+0x630>
 	WORD $0x110006f7 // add w23, w23, #0x1
 	WORD $0x910d0294 // add x20, x20, #0x340
 	WORD $0x710012ff // cmp w23, #0x4
-	WORD $0x54ffeae1 // b.ne 0x14714 <pq_q6_k+0x61c>
+	WORD $0x54ffeae1 // b.ne 0x14ce0 <pq_q6_k+0x61c>
 	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x54ffea2c // b.gt 0x14704 <pq_q6_k+0x60c>
+	WORD $0x54ffea2c // b.gt 0x14cd0 <pq_q6_k+0x60c>
 	WORD $0x3dc02fe0 // ldr q0, [sp, #0xb0]
-	WORD $0xb4ffe82f // cbz x15, 0x146cc <pq_q6_k+0x5d4>
+	WORD $0xb4ffe82f // cbz x15, 0x14c98 <pq_q6_k+0x5d4>
 	WORD $0x8b070053 // add x19, x2, x7
 	WORD $0xf10009ff // cmp x15, #0x2
 	WORD $0x3d800264 // str q4, [x19]
-	WORD $0x54ffe7a3 // b.lo 0x146cc <pq_q6_k+0x5d4>
+	WORD $0x54ffe7a3 // b.lo 0x14c98 <pq_q6_k+0x5d4>
 	WORD $0xf1000dff // cmp x15, #0x3
 	WORD $0x3cab6a63 // str q3, [x19, x11]
-	WORD $0x54ffe743 // b.lo 0x146cc <pq_q6_k+0x5d4>
+	WORD $0x54ffe743 // b.lo 0x14c98 <pq_q6_k+0x5d4>
 	WORD $0xf10011ff // cmp x15, #0x4
 	WORD $0x3caa6a62 // str q2, [x19, x10]
-	WORD $0x54ffe6e3 // b.lo 0x146cc <pq_q6_k+0x5d4>
+	WORD $0x54ffe6e3 // b.lo 0x14c98 <pq_q6_k+0x5d4>
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3cac6a61 // str q1, [x19, x12]
-	WORD $0x54ffe683 // b.lo 0x146cc <pq_q6_k+0x5d4>
+	WORD $0x54ffe683 // b.lo 0x14c98 <pq_q6_k+0x5d4>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x540016cb // b.lt 0x14cec <pq_q6_k+0xbf4>
+	WORD $0x540016cb // b.lt 0x152b8 <pq_q6_k+0xbf4>
 	WORD $0xd37ef4d4 // lsl x20, x6, #2
 	WORD $0xaa0003f5 // mov x21, x0
 	WORD $0xaa0103f6 // mov x22, x1
@@ -4940,25 +5311,25 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e30cce5 // fmla v5.4s, v7.4s, v16.4s
 	WORD $0x4e31ce43 // fmla v3.4s, v18.4s, v17.4s
 	WORD $0x4e22ce61 // fmla v1.4s, v19.4s, v2.4s
-	WORD $0x3707ebfe // tbnz w30, #0x0, 0x14a4c <pq_q6_k+0x954>
+	WORD $0x3707ebfe // tbnz w30, #0x0, 0x15018 <pq_q6_k+0x954>
 	WORD $0x11000718 // add w24, w24, #0x1
 	WORD $0x910d02b5 // add x21, x21, #0x340
 	WORD $0x7100131f // cmp w24, #0x4
-	WORD $0x54ffeac1 // b.ne 0x14a38 <pq_q6_k+0x940>
+	WORD $0x54ffeac1 // b.ne 0x15004 <pq_q6_k+0x940>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x54ffea0c // b.gt 0x14a28 <pq_q6_k+0x930>
+	WORD $0x54ffea0c // b.gt 0x14ff4 <pq_q6_k+0x930>
 	WORD $0x3dc02fe0 // ldr q0, [sp, #0xb0]
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3ca37a64 // str q4, [x19, x3, lsl #4]
-	WORD $0x54ffcea0 // b.eq 0x146cc <pq_q6_k+0x5d4>
+	WORD $0x54ffcea0 // b.eq 0x14c98 <pq_q6_k+0x5d4>
 	WORD $0xf1001dff // cmp x15, #0x7
 	WORD $0x3cad6a65 // str q5, [x19, x13]
-	WORD $0x54ffce43 // b.lo 0x146cc <pq_q6_k+0x5d4>
+	WORD $0x54ffce43 // b.lo 0x14c98 <pq_q6_k+0x5d4>
 	WORD $0xf10021ff // cmp x15, #0x8
 	WORD $0x3cae6a63 // str q3, [x19, x14]
-	WORD $0x54ffcde3 // b.lo 0x146cc <pq_q6_k+0x5d4>
+	WORD $0x54ffcde3 // b.lo 0x14c98 <pq_q6_k+0x5d4>
 	WORD $0x3cb06a61 // str q1, [x19, x16]
-	WORD $0x17fffe6d // b 0x146cc <pq_q6_k+0x5d4>
+	WORD $0x17fffe6d // b 0x14c98 <pq_q6_k+0x5d4>
 	WORD $0xa9584ff4 // ldp x20, x19, [sp, #0x180]
 	WORD $0xf9409bfd // ldr x29, [sp, #0x130]
 	WORD $0xa95757f6 // ldp x22, x21, [sp, #0x170]
@@ -4972,10 +5343,10 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910643ff // add sp, sp, #0x190
 	WORD $0xd65f03c0 // ret
 
-	// pq_q2_k: +19788
+	// pq_q2_k: +21272
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54005aab // b.lt 0x158a8 <pq_q2_k+0xb5c>
+	WORD $0x54005aab // b.lt 0x15e74 <pq_q2_k+0xb5c>
 	WORD $0xd10503ff // sub sp, sp, #0x140
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
@@ -5005,18 +5376,18 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xa9115ff8 // stp x24, x23, [sp, #0x110]
 	WORD $0xa91257f6 // stp x22, x21, [sp, #0x120]
 	WORD $0xa9134ff4 // stp x20, x19, [sp, #0x130]
-	WORD $0x14000005 // b 0x14de0 <pq_q2_k+0x94>
+	WORD $0x14000005 // b 0x153ac <pq_q2_k+0x94>
 	WORD $0xf1000508 // subs x8, x8, #0x1
 	WORD $0x8b090000 // add x0, x0, x9
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x5400550d // b.le 0x1587c <pq_q2_k+0xb30>
-	WORD $0x37402605 // tbnz w5, #0x8, 0x152a0 <pq_q2_k+0x554>
+	WORD $0x5400550d // b.le 0x15e48 <pq_q2_k+0xb30>
+	WORD $0x37402605 // tbnz w5, #0x8, 0x1586c <pq_q2_k+0x554>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x540024cb // b.lt 0x15290 <pq_q2_k+0x544>
+	WORD $0x540024cb // b.lt 0x1585c <pq_q2_k+0x544>
 	WORD $0xaa0003f1 // mov x17, x0
 	WORD $0xaa0103e6 // mov x6, x1
 	WORD $0xaa0403e7 // mov x7, x4
@@ -5303,29 +5674,29 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e29cc65 // fmla v5.4s, v3.4s, v9.4s
 	WORD $0x4e3ccc62 // fmla v2.4s, v3.4s, v28.4s
 	WORD $0x4eb71ee3 // mov v3.16b, v23.16b
-	WORD $0x3707df17 // tbnz w23, #0x0, 0x14e54 <pq_q2_k+0x108>
+	WORD $0x3707df17 // tbnz w23, #0x0, 0x15420 <pq_q2_k+0x108>
 	WORD $0x11000673 // add w19, w19, #0x1
 	WORD $0x91050231 // add x17, x17, #0x140
 	WORD $0x7100127f // cmp w19, #0x4
-	WORD $0x54ffde21 // b.ne 0x14e48 <pq_q2_k+0xfc>
+	WORD $0x54ffde21 // b.ne 0x15414 <pq_q2_k+0xfc>
 	WORD $0xf10020e7 // subs x7, x7, #0x8
-	WORD $0x54ffdbec // b.gt 0x14e08 <pq_q2_k+0xbc>
-	WORD $0xb4ffda0f // cbz x15, 0x14dd0 <pq_q2_k+0x84>
+	WORD $0x54ffdbec // b.gt 0x153d4 <pq_q2_k+0xbc>
+	WORD $0xb4ffda0f // cbz x15, 0x1539c <pq_q2_k+0x84>
 	WORD $0xad001453 // stp q19, q5, [x2]
 	WORD $0xad010844 // stp q4, q2, [x2, #0x20]
-	WORD $0x17fffecd // b 0x14dd0 <pq_q2_k+0x84>
+	WORD $0x17fffecd // b 0x1539c <pq_q2_k+0x84>
 	WORD $0xaa1f03f1 // mov x17, xzr
-	WORD $0x14000004 // b 0x152b4 <pq_q2_k+0x568>
+	WORD $0x14000004 // b 0x15880 <pq_q2_k+0x568>
 	WORD $0x91000631 // add x17, x17, #0x1
 	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54ffd900 // b.eq 0x14dd0 <pq_q2_k+0x84>
+	WORD $0x54ffd900 // b.eq 0x1539c <pq_q2_k+0x84>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x540014ed // b.le 0x15568 <pq_q2_k+0x81c>
+	WORD $0x540014ed // b.le 0x15b34 <pq_q2_k+0x81c>
 	WORD $0xd37ef627 // lsl x7, x17, #2
 	WORD $0xaa0003f3 // mov x19, x0
 	WORD $0xaa0103f4 // mov x20, x1
@@ -5485,33 +5856,33 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e33cea4 // fmla v4.4s, v21.4s, v19.4s
 	WORD $0x4e31cee2 // fmla v2.4s, v23.4s, v17.4s
 	WORD $0x4e30cec3 // fmla v3.4s, v22.4s, v16.4s
-	WORD $0x3707ee3b // tbnz w27, #0x0, 0x15310 <pq_q2_k+0x5c4>
+	WORD $0x3707ee3b // tbnz w27, #0x0, 0x158dc <pq_q2_k+0x5c4>
 	WORD $0x110006d6 // add w22, w22, #0x1
 	WORD $0x91050273 // add x19, x19, #0x140
 	WORD $0x710012df // cmp w22, #0x4
-	WORD $0x54ffed01 // b.ne 0x152fc <pq_q2_k+0x5b0>
+	WORD $0x54ffed01 // b.ne 0x158c8 <pq_q2_k+0x5b0>
 	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x54ffebec // b.gt 0x152e0 <pq_q2_k+0x594>
-	WORD $0xb4ffea0f // cbz x15, 0x152a8 <pq_q2_k+0x55c>
+	WORD $0x54ffebec // b.gt 0x158ac <pq_q2_k+0x594>
+	WORD $0xb4ffea0f // cbz x15, 0x15874 <pq_q2_k+0x55c>
 	WORD $0x8b060047 // add x7, x2, x6
 	WORD $0xf10009ff // cmp x15, #0x2
 	WORD $0x3d8000e5 // str q5, [x7]
-	WORD $0x54ffe983 // b.lo 0x152a8 <pq_q2_k+0x55c>
+	WORD $0x54ffe983 // b.lo 0x15874 <pq_q2_k+0x55c>
 	WORD $0xf1000dff // cmp x15, #0x3
 	WORD $0x3caa68e4 // str q4, [x7, x10]
-	WORD $0x54ffe923 // b.lo 0x152a8 <pq_q2_k+0x55c>
+	WORD $0x54ffe923 // b.lo 0x15874 <pq_q2_k+0x55c>
 	WORD $0xf10011ff // cmp x15, #0x4
 	WORD $0x3cab68e3 // str q3, [x7, x11]
-	WORD $0x54ffe8c3 // b.lo 0x152a8 <pq_q2_k+0x55c>
+	WORD $0x54ffe8c3 // b.lo 0x15874 <pq_q2_k+0x55c>
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3cac68e2 // str q2, [x7, x12]
-	WORD $0x54ffe863 // b.lo 0x152a8 <pq_q2_k+0x55c>
+	WORD $0x54ffe863 // b.lo 0x15874 <pq_q2_k+0x55c>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x540014eb // b.lt 0x15850 <pq_q2_k+0xb04>
+	WORD $0x540014eb // b.lt 0x15e1c <pq_q2_k+0xb04>
 	WORD $0xd37ef633 // lsl x19, x17, #2
 	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
@@ -5671,24 +6042,24 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e33cea4 // fmla v4.4s, v21.4s, v19.4s
 	WORD $0x4e31cee2 // fmla v2.4s, v23.4s, v17.4s
 	WORD $0x4e30cec3 // fmla v3.4s, v22.4s, v16.4s
-	WORD $0x3707ee3d // tbnz w29, #0x0, 0x155f8 <pq_q2_k+0x8ac>
+	WORD $0x3707ee3d // tbnz w29, #0x0, 0x15bc4 <pq_q2_k+0x8ac>
 	WORD $0x110006f7 // add w23, w23, #0x1
 	WORD $0x91050294 // add x20, x20, #0x140
 	WORD $0x710012ff // cmp w23, #0x4
-	WORD $0x54ffed01 // b.ne 0x155e4 <pq_q2_k+0x898>
+	WORD $0x54ffed01 // b.ne 0x15bb0 <pq_q2_k+0x898>
 	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x54ffebec // b.gt 0x155c8 <pq_q2_k+0x87c>
+	WORD $0x54ffebec // b.gt 0x15b94 <pq_q2_k+0x87c>
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3ca378e5 // str q5, [x7, x3, lsl #4]
-	WORD $0x54ffd280 // b.eq 0x152a8 <pq_q2_k+0x55c>
+	WORD $0x54ffd280 // b.eq 0x15874 <pq_q2_k+0x55c>
 	WORD $0xf1001dff // cmp x15, #0x7
 	WORD $0x3cad68e4 // str q4, [x7, x13]
-	WORD $0x54ffd223 // b.lo 0x152a8 <pq_q2_k+0x55c>
+	WORD $0x54ffd223 // b.lo 0x15874 <pq_q2_k+0x55c>
 	WORD $0xf10021ff // cmp x15, #0x8
 	WORD $0x3cae68e3 // str q3, [x7, x14]
-	WORD $0x54ffd1c3 // b.lo 0x152a8 <pq_q2_k+0x55c>
+	WORD $0x54ffd1c3 // b.lo 0x15874 <pq_q2_k+0x55c>
 	WORD $0x3cb068e2 // str q2, [x7, x16]
-	WORD $0x17fffe8c // b 0x152a8 <pq_q2_k+0x55c>
+	WORD $0x17fffe8c // b 0x15874 <pq_q2_k+0x55c>
 	WORD $0xa9534ff4 // ldp x20, x19, [sp, #0x130]
 	WORD $0xf94073fd // ldr x29, [sp, #0xe0]
 	WORD $0xa95257f6 // ldp x22, x21, [sp, #0x120]
@@ -5702,10 +6073,10 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910503ff // add sp, sp, #0x140
 	WORD $0xd65f03c0 // ret
 
-	// pq_q3_k: +22700
+	// pq_q3_k: +24184
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400612b // b.lt 0x164d8 <pq_q3_k+0xc2c>
+	WORD $0x5400612b // b.lt 0x16aa4 <pq_q3_k+0xc2c>
 	WORD $0xd10543ff // sub sp, sp, #0x150
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
@@ -5718,7 +6089,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f00e46e // movi v14.16b, #0x3
 	WORD $0x8b03016d // add x13, x11, x3
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x100089cf // adr x15, 0x16a20 <peak_i8+0x258>
+	WORD $0x1000896f // adr x15, 0x16fe0 <peak_i8+0x24c>
 	WORD $0x9b0a7d29 // mul x9, x9, x10
 	WORD $0xd37df06a // lsl x10, x3, #3
 	WORD $0xd37ef5cc // lsl x12, x14, #2
@@ -5739,18 +6110,18 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xa9144ff4 // stp x20, x19, [sp, #0x140]
 	WORD $0xf9007ff0 // str x16, [sp, #0xf8]
 	WORD $0x3d801fe2 // str q2, [sp, #0x70]
-	WORD $0x14000005 // b 0x15950 <pq_q3_k+0xa4>
+	WORD $0x14000005 // b 0x15f1c <pq_q3_k+0xa4>
 	WORD $0xf1000508 // subs x8, x8, #0x1
 	WORD $0x8b090000 // add x0, x0, x9
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x54005b0d // b.le 0x164ac <pq_q3_k+0xc00>
-	WORD $0x37402865 // tbnz w5, #0x8, 0x15e5c <pq_q3_k+0x5b0>
+	WORD $0x54005b0d // b.le 0x16a78 <pq_q3_k+0xc00>
+	WORD $0x37402865 // tbnz w5, #0x8, 0x16428 <pq_q3_k+0x5b0>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x5400272b // b.lt 0x15e4c <pq_q3_k+0x5a0>
+	WORD $0x5400272b // b.lt 0x16418 <pq_q3_k+0x5a0>
 	WORD $0xaa0003e6 // mov x6, x0
 	WORD $0xaa0103e7 // mov x7, x1
 	WORD $0xaa0403f3 // mov x19, x4
@@ -6056,29 +6427,29 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e26cc83 // fmla v3.4s, v4.4s, v6.4s
 	WORD $0x4e25cc81 // fmla v1.4s, v4.4s, v5.4s
 	WORD $0x4e30cc80 // fmla v0.4s, v4.4s, v16.4s
-	WORD $0x3707dc17 // tbnz w23, #0x0, 0x159b0 <pq_q3_k+0x104>
+	WORD $0x3707dc17 // tbnz w23, #0x0, 0x15f7c <pq_q3_k+0x104>
 	WORD $0x11000694 // add w20, w20, #0x1
 	WORD $0x910700c6 // add x6, x6, #0x1c0
 	WORD $0x7100129f // cmp w20, #0x4
-	WORD $0x54ffdb01 // b.ne 0x159a0 <pq_q3_k+0xf4>
+	WORD $0x54ffdb01 // b.ne 0x15f6c <pq_q3_k+0xf4>
 	WORD $0xf1002273 // subs x19, x19, #0x8
-	WORD $0x54ffd98c // b.gt 0x15978 <pq_q3_k+0xcc>
-	WORD $0xb4ffd7af // cbz x15, 0x15940 <pq_q3_k+0x94>
+	WORD $0x54ffd98c // b.gt 0x15f44 <pq_q3_k+0xcc>
+	WORD $0xb4ffd7af // cbz x15, 0x15f0c <pq_q3_k+0x94>
 	WORD $0xad000c53 // stp q19, q3, [x2]
 	WORD $0xad010041 // stp q1, q0, [x2, #0x20]
-	WORD $0x17fffeba // b 0x15940 <pq_q3_k+0x94>
+	WORD $0x17fffeba // b 0x15f0c <pq_q3_k+0x94>
 	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0x14000004 // b 0x15e70 <pq_q3_k+0x5c4>
+	WORD $0x14000004 // b 0x1643c <pq_q3_k+0x5c4>
 	WORD $0x910004c6 // add x6, x6, #0x1
 	WORD $0xf10010df // cmp x6, #0x4
-	WORD $0x54ffd6a0 // b.eq 0x15940 <pq_q3_k+0x94>
+	WORD $0x54ffd6a0 // b.eq 0x15f0c <pq_q3_k+0x94>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0xd37cecc7 // lsl x7, x6, #4
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x540016ad // b.le 0x1615c <pq_q3_k+0x8b0>
+	WORD $0x540016ad // b.le 0x16728 <pq_q3_k+0x8b0>
 	WORD $0xd37ef4d3 // lsl x19, x6, #2
 	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
@@ -6252,33 +6623,33 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e20ce45 // fmla v5.4s, v18.4s, v0.4s
 	WORD $0x3d802be5 // str q5, [sp, #0xa0]
 	WORD $0x3dc02be0 // ldr q0, [sp, #0xa0]
-	WORD $0x3707ec3b // tbnz w27, #0x0, 0x15ec4 <pq_q3_k+0x618>
+	WORD $0x3707ec3b // tbnz w27, #0x0, 0x16490 <pq_q3_k+0x618>
 	WORD $0x110006f7 // add w23, w23, #0x1
 	WORD $0x91070294 // add x20, x20, #0x1c0
 	WORD $0x710012ff // cmp w23, #0x4
-	WORD $0x54ffeb01 // b.ne 0x15eb0 <pq_q3_k+0x604>
+	WORD $0x54ffeb01 // b.ne 0x1647c <pq_q3_k+0x604>
 	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x54ffea2c // b.gt 0x15e9c <pq_q3_k+0x5f0>
-	WORD $0xb4ffe84f // cbz x15, 0x15e64 <pq_q3_k+0x5b8>
+	WORD $0x54ffea2c // b.gt 0x16468 <pq_q3_k+0x5f0>
+	WORD $0xb4ffe84f // cbz x15, 0x16430 <pq_q3_k+0x5b8>
 	WORD $0x8b070053 // add x19, x2, x7
 	WORD $0xf10009ff // cmp x15, #0x2
 	WORD $0x3d800264 // str q4, [x19]
-	WORD $0x54ffe7c3 // b.lo 0x15e64 <pq_q3_k+0x5b8>
+	WORD $0x54ffe7c3 // b.lo 0x16430 <pq_q3_k+0x5b8>
 	WORD $0xf1000dff // cmp x15, #0x3
 	WORD $0x3cab6a63 // str q3, [x19, x11]
-	WORD $0x54ffe763 // b.lo 0x15e64 <pq_q3_k+0x5b8>
+	WORD $0x54ffe763 // b.lo 0x16430 <pq_q3_k+0x5b8>
 	WORD $0xf10011ff // cmp x15, #0x4
 	WORD $0x3caa6a61 // str q1, [x19, x10]
-	WORD $0x54ffe703 // b.lo 0x15e64 <pq_q3_k+0x5b8>
+	WORD $0x54ffe703 // b.lo 0x16430 <pq_q3_k+0x5b8>
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3cac6a60 // str q0, [x19, x12]
-	WORD $0x54ffe6a3 // b.lo 0x15e64 <pq_q3_k+0x5b8>
+	WORD $0x54ffe6a3 // b.lo 0x16430 <pq_q3_k+0x5b8>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x5400168b // b.lt 0x16478 <pq_q3_k+0xbcc>
+	WORD $0x5400168b // b.lt 0x16a44 <pq_q3_k+0xbcc>
 	WORD $0xd37ef4d4 // lsl x20, x6, #2
 	WORD $0xaa0003f5 // mov x21, x0
 	WORD $0xaa0103f6 // mov x22, x1
@@ -6451,26 +6822,26 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3d802be6 // str q6, [sp, #0xa0]
 	WORD $0xad448be1 // ldp q1, q2, [sp, #0x90]
 	WORD $0x4e20ce41 // fmla v1.4s, v18.4s, v0.4s
-	WORD $0x3707ec5d // tbnz w29, #0x0, 0x161e4 <pq_q3_k+0x938>
+	WORD $0x3707ec5d // tbnz w29, #0x0, 0x167b0 <pq_q3_k+0x938>
 	WORD $0x11000718 // add w24, w24, #0x1
 	WORD $0x910702b5 // add x21, x21, #0x1c0
 	WORD $0x7100131f // cmp w24, #0x4
-	WORD $0x54ffeb21 // b.ne 0x161d0 <pq_q3_k+0x924>
+	WORD $0x54ffeb21 // b.ne 0x1679c <pq_q3_k+0x924>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x54ffea4c // b.gt 0x161bc <pq_q3_k+0x910>
+	WORD $0x54ffea4c // b.gt 0x16788 <pq_q3_k+0x910>
 	WORD $0x3ca37a62 // str q2, [x19, x3, lsl #4]
 	WORD $0x3dc01fe2 // ldr q2, [sp, #0x70]
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x54ffcf00 // b.eq 0x15e64 <pq_q3_k+0x5b8>
+	WORD $0x54ffcf00 // b.eq 0x16430 <pq_q3_k+0x5b8>
 	WORD $0xf1001dff // cmp x15, #0x7
 	WORD $0x3cad6a64 // str q4, [x19, x13]
-	WORD $0x54ffcea3 // b.lo 0x15e64 <pq_q3_k+0x5b8>
+	WORD $0x54ffcea3 // b.lo 0x16430 <pq_q3_k+0x5b8>
 	WORD $0xf10021ff // cmp x15, #0x8
 	WORD $0x3cae6a63 // str q3, [x19, x14]
-	WORD $0x54ffce43 // b.lo 0x15e64 <pq_q3_k+0x5b8>
+	WORD $0x54ffce43 // b.lo 0x16430 <pq_q3_k+0x5b8>
 	WORD $0xf9407ff0 // ldr x16, [sp, #0xf8]
 	WORD $0x3cb06a61 // str q1, [x19, x16]
-	WORD $0x17fffe6f // b 0x15e64 <pq_q3_k+0x5b8>
+	WORD $0x17fffe6f // b 0x16430 <pq_q3_k+0x5b8>
 	WORD $0xa9544ff4 // ldp x20, x19, [sp, #0x140]
 	WORD $0xf9407bfd // ldr x29, [sp, #0xf0]
 	WORD $0xa95357f6 // ldp x22, x21, [sp, #0x130]
@@ -6484,7 +6855,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910543ff // add sp, sp, #0x150
 	WORD $0xd65f03c0 // ret
 
-	// quant_x: +25820
+	// quant_x: +27304
 	WORD $0x91007c48 // add x8, x2, #0x1f
 	WORD $0xf100005f // cmp x2, #0x0
 	WORD $0x9a82b108 // csel x8, x8, x2, lt
@@ -6492,7 +6863,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x91000508 // add x8, x8, #0x1
 	WORD $0x927ff90b // and x11, x8, #0xfffffffffffffffe
 	WORD $0xf100057f // cmp x11, #0x1
-	WORD $0x5400166b // b.lt 0x167c4 <quant_x+0x2e8>
+	WORD $0x5400166b // b.lt 0x16d90 <quant_x+0x2e8>
 	WORD $0x9348fc6d // asr x13, x3, #8
 	WORD $0x92401c6e // and x14, x3, #0xff
 	WORD $0x52800508 // mov w8, #0x28 // =40
@@ -6516,7 +6887,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x72a1b450 // movk w16, #0xda2, lsl #16
 	WORD $0x52a85fd1 // mov w17, #0x42fe0000 // =1123942400
 	WORD $0x72a78020 // movk w0, #0x3c01, lsl #16
-	WORD $0x1400005e // b 0x166d0 <quant_x+0x1f4>
+	WORD $0x1400005e // b 0x16c9c <quant_x+0x1f4>
 	WORD $0x4ea6d414 // fsub v20.4s, v0.4s, v6.4s
 	WORD $0x4e26cc02 // fmla v2.4s, v0.4s, v6.4s
 	WORD $0x8b0d0024 // add x4, x1, x13
@@ -6609,7 +6980,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4b050063 // sub w3, w3, w5
 	WORD $0xb8296823 // str w3, [x1, x9]
 	WORD $0x8b0a0021 // add x1, x1, x10
-	WORD $0x540007cd // b.le 0x167c4 <quant_x+0x2e8>
+	WORD $0x540007cd // b.le 0x16d90 <quant_x+0x2e8>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
 	WORD $0xf100045f // cmp x2, #0x1
@@ -6621,7 +6992,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x54fff30b // b.lt 0x1655c <quant_x+0x80>
+	WORD $0x54fff30b // b.lt 0x16b28 <quant_x+0x80>
 	WORD $0xad7e11e3 // ldp q3, q4, [x15, #-0x40]
 	WORD $0xad7f41e7 // ldp q7, q16, [x15, #-0x20]
 	WORD $0x4ea3d402 // fsub v2.4s, v0.4s, v3.4s
@@ -6670,13 +7041,13 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e751e54 // bsl v20.16b, v18.16b, v21.16b
 	WORD $0x6eb4e675 // fcmgt v21.4s, v19.4s, v20.4s
 	WORD $0x6ef51e93 // bif v19.16b, v20.16b, v21.16b
-	WORD $0x17ffff67 // b 0x1655c <quant_x+0x80>
+	WORD $0x17ffff67 // b 0x16b28 <quant_x+0x80>
 	WORD $0xd65f03c0 // ret
 
-	// peak_i8: +26568
+	// peak_i8: +28052
 	WORD $0xf100043f // cmp x1, #0x1
 	WORD $0xaa0003e8 // mov x8, x0
-	WORD $0x5400100b // b.lt 0x169d0 <peak_i8+0x208>
+	WORD $0x5400100b // b.lt 0x16f9c <peak_i8+0x208>
 	WORD $0x4f00e5f5 // movi v21.16b, #0xf
 	WORD $0x3dc00103 // ldr q3, [x8]
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
@@ -6790,7 +7161,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e8396a2 // sdot v2.4s, v21.16b, v3.16b
 	WORD $0x4e8396a1 // sdot v1.4s, v21.16b, v3.16b
 	WORD $0x4e8396a0 // sdot v0.4s, v21.16b, v3.16b
-	WORD $0x54fff3e1 // b.ne 0x16814 <peak_i8+0x4c>
+	WORD $0x54fff3e1 // b.ne 0x16de0 <peak_i8+0x4c>
 	WORD $0x4eb48663 // add v3.4s, v19.4s, v20.4s
 	WORD $0x4eb28631 // add v17.4s, v17.4s, v18.4s
 	WORD $0x4eb084e7 // add v7.4s, v7.4s, v16.4s
@@ -6803,7 +7174,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea38421 // add v1.4s, v1.4s, v3.4s
 	WORD $0x4ea18400 // add v0.4s, v0.4s, v1.4s
 	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	WORD $0x14000002 // b 0x169d4 <peak_i8+0x20c>
+	WORD $0x14000002 // b 0x16fa0 <peak_i8+0x20c>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x8b010429 // add x9, x1, x1, lsl #1
 	WORD $0x3d800100 // str q0, [x8]
@@ -6812,15 +7183,14 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 
 	// constants
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000005
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0xbfad9881
-	WORD $0xf6eaddcf; WORD $0x26190d01; WORD $0x71594535; WORD $0x00000002
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000003
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000004
+	WORD $0x00000005; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0xbfad9881; WORD $0xf6eaddcf; WORD $0x26190d01; WORD $0x71594535
+	WORD $0x00000002; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000003; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000004; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 
 // func q8_0_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
 TEXT ·q8_0_dotprod(SB), 0, $0-48
@@ -6907,7 +7277,7 @@ TEXT ·q5_K_dotprod(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_dotprod<>+13752(SB)
+	CALL ·panel_dotprod<>+14500(SB)
 	RET
 
 // func q6_K_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6918,7 +7288,7 @@ TEXT ·q6_K_dotprod(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_dotprod<>+16632(SB)
+	CALL ·panel_dotprod<>+18116(SB)
 	RET
 
 // func q2_K_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6929,7 +7299,7 @@ TEXT ·q2_K_dotprod(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_dotprod<>+19788(SB)
+	CALL ·panel_dotprod<>+21272(SB)
 	RET
 
 // func q3_K_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6940,7 +7310,7 @@ TEXT ·q3_K_dotprod(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_dotprod<>+22700(SB)
+	CALL ·panel_dotprod<>+24184(SB)
 	RET
 
 // func quant_dotprod(x, dst unsafe.Pointer, k, shape int)
@@ -6949,13 +7319,13 @@ TEXT ·quant_dotprod(SB), 0, $0-32
 	MOVD dst+8(FP), R1
 	MOVD k+16(FP), R2
 	MOVD shape+24(FP), R3
-	CALL ·panel_dotprod<>+25820(SB)
+	CALL ·panel_dotprod<>+27304(SB)
 	RET
 
 // func dotPeak_dotprod(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_dotprod(SB), 0, $0-24
 	MOVD p+0(FP), R0
 	MOVD n+8(FP), R1
-	CALL ·panel_dotprod<>+26568(SB)
+	CALL ·panel_dotprod<>+28052(SB)
 	MOVD R0, ret+16(FP)
 	RET

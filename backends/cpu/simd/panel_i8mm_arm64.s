@@ -418,7 +418,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8b03046e // add x14, x3, x3, lsl #1
 	WORD $0x4f00e5fe // movi v30.16b, #0xf
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x10036f0f // adr x15, 0x17440 <peak_i8+0x27c>
+	WORD $0x10039d0f // adr x15, 0x17a00 <peak_i8+0x264>
 	WORD $0xd341fd2b // lsr x11, x9, #1
 	WORD $0x8b03014d // add x13, x10, x3
 	WORD $0xd37df069 // lsl x9, x3, #3
@@ -1397,7 +1397,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd341fd29 // lsr x9, x9, #1
 	WORD $0x8b03016d // add x13, x11, x3
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x1002f5af // adr x15, 0x17450 <peak_i8+0x28c>
+	WORD $0x100323af // adr x15, 0x17a10 <peak_i8+0x274>
 	WORD $0x6d082beb // stp d11, d10, [sp, #0x80]
 	WORD $0xd37ef5cc // lsl x12, x14, #2
 	WORD $0x9b0a7d29 // mul x9, x9, x10
@@ -2708,7 +2708,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f00e5ea // movi v10.16b, #0xf
 	WORD $0xd37be870 // lsl x16, x3, #5
 	WORD $0xd341fd2b // lsr x11, x9, #1
-	WORD $0x100250cf // adr x15, 0x17420 <peak_i8+0x25c>
+	WORD $0x10027ecf // adr x15, 0x179e0 <peak_i8+0x244>
 	WORD $0x8b03014d // add x13, x10, x3
 	WORD $0x6d0333ed // stp d13, d12, [sp, #0x30]
 	WORD $0xd37df069 // lsl x9, x3, #3
@@ -3224,1420 +3224,1794 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	// pq_q4_k: +12808
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54004ceb // b.lt 0x13bac <pq_q4_k+0x9a4>
-	WORD $0xd10343ff // sub sp, sp, #0xd0
+	WORD $0x5400642b // b.lt 0x13e94 <pq_q4_k+0xc8c>
+	WORD $0x6db63bef // stp d15, d14, [sp, #-0xa0]!
+	WORD $0xd10283e9 // sub x9, sp, #0xa0
+	WORD $0x6d0133ed // stp d13, d12, [sp, #0x10]
+	WORD $0x6d022beb // stp d11, d10, [sp, #0x20]
+	WORD $0x6d0323e9 // stp d9, d8, [sp, #0x30]
+	WORD $0xa9047bfd // stp x29, x30, [sp, #0x40]
+	WORD $0x910103fd // add x29, sp, #0x40
+	WORD $0xf9002bfb // str x27, [sp, #0x50]
+	WORD $0xa90667fa // stp x26, x25, [sp, #0x60]
+	WORD $0xa9075ff8 // stp x24, x23, [sp, #0x70]
+	WORD $0xa90857f6 // stp x22, x21, [sp, #0x80]
+	WORD $0xa9094ff4 // stp x20, x19, [sp, #0x90]
+	WORD $0x927ae53f // and sp, x9, #0xffffffffffffffc0
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5281280a // mov w10, #0x940 // =2368
-	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0x8b03046e // add x14, x3, x3, lsl #1
-	WORD $0x4f00e5fd // movi v29.16b, #0xf
-	WORD $0xd343fd29 // lsr x9, x9, #3
+	WORD $0xd37ef46b // lsl x11, x3, #2
+	WORD $0x9a84b12a // csel x10, x9, x4, lt
+	WORD $0x8b03046f // add x15, x3, x3, lsl #1
+	WORD $0x4f00e5ef // movi v15.16b, #0xf
+	WORD $0xd343fd4c // lsr x12, x10, #3
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0xd37df06b // lsl x11, x3, #3
-	WORD $0xd37ef5cc // lsl x12, x14, #2
-	WORD $0xd37df1ce // lsl x14, x14, #3
-	WORD $0x92401caf // and x15, x5, #0xff
-	WORD $0x9b0a7d29 // mul x9, x9, x10
-	WORD $0xd37ef46a // lsl x10, x3, #2
-	WORD $0x6d033bef // stp d15, d14, [sp, #0x30]
-	WORD $0x6d0433ed // stp d13, d12, [sp, #0x40]
-	WORD $0x8b03014d // add x13, x10, x3
-	WORD $0xcb0a0210 // sub x16, x16, x10
-	WORD $0x6d052beb // stp d11, d10, [sp, #0x50]
-	WORD $0xd37ef5ad // lsl x13, x13, #2
-	WORD $0x6d0623e9 // stp d9, d8, [sp, #0x60]
-	WORD $0xf9003bfd // str x29, [sp, #0x70]
-	WORD $0xa9086ffe // stp x30, x27, [sp, #0x80]
-	WORD $0xa90967fa // stp x26, x25, [sp, #0x90]
-	WORD $0xa90a5ff8 // stp x24, x23, [sp, #0xa0]
-	WORD $0xa90b57f6 // stp x22, x21, [sp, #0xb0]
-	WORD $0xa90c4ff4 // stp x20, x19, [sp, #0xc0]
-	WORD $0x14000005 // b 0x13298 <pq_q4_k+0x90>
+	WORD $0x8b03016e // add x14, x11, x3
+	WORD $0xd37df06a // lsl x10, x3, #3
+	WORD $0xd37ef5ed // lsl x13, x15, #2
+	WORD $0xd37ef5ce // lsl x14, x14, #2
+	WORD $0x8b0c0d8c // add x12, x12, x12, lsl #3
+	WORD $0xd37df1ef // lsl x15, x15, #3
+	WORD $0x92401ca9 // and x9, x5, #0xff
+	WORD $0x910103f1 // add x17, sp, #0x40
+	WORD $0x52800286 // mov w6, #0x14 // =20
+	WORD $0xd378dd8c // lsl x12, x12, #8
+	WORD $0xf9000fac // str x12, [x29, #0x18]
+	WORD $0xcb0b020c // sub x12, x16, x11
+	WORD $0xf90007ec // str x12, [sp, #0x8]
+	WORD $0x14000006 // b 0x132b4 <pq_q4_k+0xac>
+	WORD $0xf9400fac // ldr x12, [x29, #0x18]
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b090000 // add x0, x0, x9
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x5400476d // b.le 0x13b80 <pq_q4_k+0x978>
-	WORD $0x374019c5 // tbnz w5, #0x8, 0x135d0 <pq_q4_k+0x3c8>
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x5400188b // b.lt 0x135c0 <pq_q4_k+0x3b8>
-	WORD $0xaa0003f1 // mov x17, x0
-	WORD $0xaa0103e6 // mov x6, x1
-	WORD $0xaa0403e7 // mov x7, x4
-	WORD $0x6d401e25 // ldp d5, d7, [x17]
-	WORD $0x2a1f03f3 // mov w19, wzr
-	WORD $0x6d424226 // ldp d6, d16, [x17, #0x20]
-	WORD $0x6d414e31 // ldp d17, d19, [x17, #0x10]
-	WORD $0x6d435232 // ldp d18, d20, [x17, #0x30]
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x91010231 // add x17, x17, #0x40
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
-	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
-	WORD $0xaa1f03f6 // mov x22, xzr
-	WORD $0x91010234 // add x20, x17, #0x40
-	WORD $0x52800035 // mov w21, #0x1 // =1
-	WORD $0x8b16163b // add x27, x17, x22, lsl #5
-	WORD $0x8b162297 // add x23, x20, x22, lsl #8
-	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
-	WORD $0xaa1b03fe // mov x30, x27
-	WORD $0x9100237a // add x26, x27, #0x8
-	WORD $0x9100337d // add x29, x27, #0xc
-	WORD $0x0ddfcbd7 // ld1r { v23.2s }, [x30], #4
-	WORD $0x91004376 // add x22, x27, #0x10
-	WORD $0xad4072f9 // ldp q25, q28, [x23]
-	WORD $0x91005378 // add x24, x27, #0x14
-	WORD $0xad4126fe // ldp q30, q9, [x23, #0x20]
-	WORD $0x91006379 // add x25, x27, #0x18
-	WORD $0xad4068db // ldp q27, q26, [x6]
-	WORD $0x9100737b // add x27, x27, #0x1c
-	WORD $0x4e201f3d // and v29.16b, v25.16b, v0.16b
-	WORD $0x6f3c073f // ushr v31.4s, v25.4s, #0x4
-	WORD $0x4e201f88 // and v8.16b, v28.16b, v0.16b
-	WORD $0x4e201fca // and v10.16b, v30.16b, v0.16b
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
-	WORD $0x0f08a6f7 // sshll v23.8h, v23.8b, #0x0
-	WORD $0x4f9be3b8 // sdot v24.4s, v29.16b, v27.4b[0]
-	WORD $0x6f3c07dd // ushr v29.4s, v30.4s, #0x4
-	WORD $0x4e201d3e // and v30.16b, v9.16b, v0.16b
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4f9be115 // sdot v21.4s, v8.16b, v27.4b[0]
-	WORD $0x6f3c0528 // ushr v8.4s, v9.4s, #0x4
-	WORD $0x4f9be156 // sdot v22.4s, v10.16b, v27.4b[0]
-	WORD $0xad422ae9 // ldp q9, q10, [x23, #0x40]
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4f9be3d9 // sdot v25.4s, v30.16b, v27.4b[0]
-	WORD $0x4f9ae3f8 // sdot v24.4s, v31.16b, v26.4b[0]
-	WORD $0x4e201d3e // and v30.16b, v9.16b, v0.16b
-	WORD $0x4e201d1f // and v31.16b, v8.16b, v0.16b
-	WORD $0x4f9ae395 // sdot v21.4s, v28.16b, v26.4b[0]
-	WORD $0xad4322fc // ldp q28, q8, [x23, #0x60]
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4f9ae3b6 // sdot v22.4s, v29.16b, v26.4b[0]
-	WORD $0x4e201d5d // and v29.16b, v10.16b, v0.16b
-	WORD $0x4fbbe3d8 // sdot v24.4s, v30.16b, v27.4b[1]
-	WORD $0x4e201f9e // and v30.16b, v28.16b, v0.16b
-	WORD $0x4f9ae3f9 // sdot v25.4s, v31.16b, v26.4b[0]
-	WORD $0x6f3c079f // ushr v31.4s, v28.4s, #0x4
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4fbbe3b5 // sdot v21.4s, v29.16b, v27.4b[1]
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4fbbe3d6 // sdot v22.4s, v30.16b, v27.4b[1]
-	WORD $0xad447afd // ldp q29, q30, [x23, #0x80]
-	WORD $0x4e201d1c // and v28.16b, v8.16b, v0.16b
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x4fbae138 // sdot v24.4s, v9.16b, v26.4b[1]
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e201fa9 // and v9.16b, v29.16b, v0.16b
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4fbbe399 // sdot v25.4s, v28.16b, v27.4b[1]
-	WORD $0x4fbae3f6 // sdot v22.4s, v31.16b, v26.4b[1]
-	WORD $0x4f9be938 // sdot v24.4s, v9.16b, v27.4b[2]
-	WORD $0xad4526ff // ldp q31, q9, [x23, #0xa0]
-	WORD $0x4fbae155 // sdot v21.4s, v10.16b, v26.4b[1]
-	WORD $0x4e201fca // and v10.16b, v30.16b, v0.16b
-	WORD $0x4fbae119 // sdot v25.4s, v8.16b, v26.4b[1]
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x4e201fe8 // and v8.16b, v31.16b, v0.16b
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4f9be955 // sdot v21.4s, v10.16b, v27.4b[2]
-	WORD $0x4e201d2a // and v10.16b, v9.16b, v0.16b
-	WORD $0x4f9aebb8 // sdot v24.4s, v29.16b, v26.4b[2]
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
-	WORD $0x4f9be916 // sdot v22.4s, v8.16b, v27.4b[2]
-	WORD $0xad4622fd // ldp q29, q8, [x23, #0xc0]
-	WORD $0x4f9be959 // sdot v25.4s, v10.16b, v27.4b[2]
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e201faa // and v10.16b, v29.16b, v0.16b
-	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x4f9aebf6 // sdot v22.4s, v31.16b, v26.4b[2]
-	WORD $0x0d40cbdc // ld1r { v28.2s }, [x30]
-	WORD $0x4f9ae939 // sdot v25.4s, v9.16b, v26.4b[2]
-	WORD $0x0f10a6f7 // sshll v23.4s, v23.4h, #0x0
-	WORD $0x4fbbe958 // sdot v24.4s, v10.16b, v27.4b[3]
-	WORD $0xad472aff // ldp q31, q10, [x23, #0xe0]
-	WORD $0x4f9aebd5 // sdot v21.4s, v30.16b, v26.4b[2]
-	WORD $0x4e201d1e // and v30.16b, v8.16b, v0.16b
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x4e201fe9 // and v9.16b, v31.16b, v0.16b
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4fbbebd5 // sdot v21.4s, v30.16b, v27.4b[3]
-	WORD $0x4fbaebb8 // sdot v24.4s, v29.16b, v26.4b[3]
-	WORD $0x0d40cb5d // ld1r { v29.2s }, [x26]
-	WORD $0x0d40cade // ld1r { v30.2s }, [x22]
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x0f08a79c // sshll v28.8h, v28.8b, #0x0
-	WORD $0x4fbbe936 // sdot v22.4s, v9.16b, v27.4b[3]
-	WORD $0x4e201d49 // and v9.16b, v10.16b, v0.16b
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
-	WORD $0x0f08a7de // sshll v30.8h, v30.8b, #0x0
-	WORD $0x4fbae915 // sdot v21.4s, v8.16b, v26.4b[3]
-	WORD $0x4fbbe939 // sdot v25.4s, v9.16b, v27.4b[3]
-	WORD $0x0d40cbbb // ld1r { v27.2s }, [x29]
-	WORD $0x0d40cb09 // ld1r { v9.2s }, [x24]
-	WORD $0x4e201d48 // and v8.16b, v10.16b, v0.16b
-	WORD $0x0d40cb2a // ld1r { v10.2s }, [x25]
-	WORD $0x4fbaebf6 // sdot v22.4s, v31.16b, v26.4b[3]
-	WORD $0x0d40cb7f // ld1r { v31.2s }, [x27]
-	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
-	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
-	WORD $0x0f08a77b // sshll v27.8h, v27.8b, #0x0
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4fbae919 // sdot v25.4s, v8.16b, v26.4b[3]
-	WORD $0x0f10a7da // sshll v26.4s, v30.4h, #0x0
-	WORD $0x0f08a53e // sshll v30.8h, v9.8b, #0x0
-	WORD $0x0f08a548 // sshll v8.8h, v10.8b, #0x0
-	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
-	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD $0x0f10a77b // sshll v27.4s, v27.4h, #0x0
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x0f10a7de // sshll v30.4s, v30.4h, #0x0
-	WORD $0x0f10a508 // sshll v8.4s, v8.4h, #0x0
-	WORD $0x0f10a7ff // sshll v31.4s, v31.4h, #0x0
-	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x6e37dcb7 // fmul v23.4s, v5.4s, v23.4s
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x6e3cdcfc // fmul v28.4s, v7.4s, v28.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e3dde3d // fmul v29.4s, v17.4s, v29.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
-	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x6e3bde7b // fmul v27.4s, v19.4s, v27.4s
-	WORD $0xbd4024c9 // ldr s9, [x6, #0x24]
-	WORD $0x910080d6 // add x22, x6, #0x20
-	WORD $0x6e38def7 // fmul v23.4s, v23.4s, v24.4s
-	WORD $0x6e35df95 // fmul v21.4s, v28.4s, v21.4s
-	WORD $0x6e3adcd8 // fmul v24.4s, v6.4s, v26.4s
-	WORD $0x6e36dfb6 // fmul v22.4s, v29.4s, v22.4s
-	WORD $0x4e21d93a // scvtf v26.4s, v9.4s
-	WORD $0x6e3ede1c // fmul v28.4s, v16.4s, v30.4s
-	WORD $0x6e3fde9d // fmul v29.4s, v20.4s, v31.4s
-	WORD $0x2a1503f7 // mov w23, w21
-	WORD $0x9100c0c6 // add x6, x6, #0x30
-	WORD $0x6e39df79 // fmul v25.4s, v27.4s, v25.4s
-	WORD $0x6e28de5b // fmul v27.4s, v18.4s, v8.4s
-	WORD $0x2a1f03f5 // mov w21, wzr
-	WORD $0x4f9a5317 // fmls v23.4s, v24.4s, v26.s[0]
-	WORD $0x4f9a5395 // fmls v21.4s, v28.4s, v26.s[0]
-	WORD $0x4d40cad8 // ld1r { v24.4s }, [x22]
-	WORD $0x52800036 // mov w22, #0x1 // =1
-	WORD $0x4f9a5376 // fmls v22.4s, v27.4s, v26.s[0]
-	WORD $0x4f9a53b9 // fmls v25.4s, v29.4s, v26.s[0]
-	WORD $0x4f00e5fd // movi v29.16b, #0xf
-	WORD $0x4e37cf01 // fmla v1.4s, v24.4s, v23.4s
-	WORD $0x4e35cf02 // fmla v2.4s, v24.4s, v21.4s
-	WORD $0x4e36cf03 // fmla v3.4s, v24.4s, v22.4s
-	WORD $0x4e39cf04 // fmla v4.4s, v24.4s, v25.4s
-	WORD $0x3707eb17 // tbnz w23, #0x0, 0x13304 <pq_q4_k+0xfc>
-	WORD $0x11000673 // add w19, w19, #0x1
-	WORD $0x91090231 // add x17, x17, #0x240
-	WORD $0x7100127f // cmp w19, #0x4
-	WORD $0x54ffea21 // b.ne 0x132f8 <pq_q4_k+0xf0>
-	WORD $0xf10020e7 // subs x7, x7, #0x8
-	WORD $0x54ffe82c // b.gt 0x132c0 <pq_q4_k+0xb8>
-	WORD $0xb4ffe64f // cbz x15, 0x13288 <pq_q4_k+0x80>
-	WORD $0xad000841 // stp q1, q2, [x2]
-	WORD $0xad011043 // stp q3, q4, [x2, #0x20]
-	WORD $0x17ffff2f // b 0x13288 <pq_q4_k+0x80>
-	WORD $0xaa1f03f1 // mov x17, xzr
-	WORD $0x14000004 // b 0x135e4 <pq_q4_k+0x3dc>
-	WORD $0x91000631 // add x17, x17, #0x1
-	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54ffe540 // b.eq 0x13288 <pq_q4_k+0x80>
-	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x54001883 // b.lo 0x138f8 <pq_q4_k+0x6f0>
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x8b0c0000 // add x0, x0, x12
+	WORD $0x54005dcd // b.le 0x13e68 <pq_q4_k+0xc60>
+	WORD $0x37402125 // tbnz w5, #0x8, 0x136d8 <pq_q4_k+0x4d0>
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x5400286d // b.le 0x13b1c <pq_q4_k+0x914>
-	WORD $0xd37ef627 // lsl x7, x17, #2
-	WORD $0xd37cee26 // lsl x6, x17, #4
-	WORD $0xaa0003f3 // mov x19, x0
-	WORD $0xaa0103f4 // mov x20, x1
-	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0x8b110e77 // add x23, x19, x17, lsl #3
-	WORD $0x2a1f03f6 // mov w22, wzr
-	WORD $0x91010273 // add x19, x19, #0x40
-	WORD $0xfd4002f1 // ldr d17, [x23]
-	WORD $0xfd4012f2 // ldr d18, [x23, #0x20]
-	WORD $0x0e217a28 // fcvtl v8.4s, v17.4h
-	WORD $0x0e217a49 // fcvtl v9.4s, v18.4h
-	WORD $0x3d8003e9 // str q9, [sp]
-	WORD $0x8b060278 // add x24, x19, x6
-	WORD $0xaa1f03fa // mov x26, xzr
-	WORD $0x8b070277 // add x23, x19, x7
-	WORD $0x91010318 // add x24, x24, #0x40
-	WORD $0x52800039 // mov w25, #0x1 // =1
-	WORD $0x8b1a231b // add x27, x24, x26, lsl #8
-	WORD $0xad00c3e7 // stp q7, q16, [sp, #0x10]
-	WORD $0x4ea51ca7 // mov v7.16b, v5.16b
-	WORD $0x4ea31c65 // mov v5.16b, v3.16b
-	WORD $0x4ea11c23 // mov v3.16b, v1.16b
-	WORD $0x4f00e5e1 // movi v1.16b, #0xf
-	WORD $0x3dc00373 // ldr q19, [x27]
-	WORD $0x3dc01375 // ldr q21, [x27, #0x40]
-	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
-	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
-	WORD $0xad40728b // ldp q11, q28, [x20]
-	WORD $0x4e953a7d // zip1 v29.4s, v19.4s, v21.4s
-	WORD $0x4e957a7e // zip2 v30.4s, v19.4s, v21.4s
-	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
-	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
-	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
-	WORD $0xad427e8c // ldp q12, q31, [x20, #0x40]
-	WORD $0x3dc0228d // ldr q13, [x20, #0x80]
-	WORD $0x3dc02360 // ldr q0, [x27, #0x80]
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x4e211fae // and v14.16b, v29.16b, v1.16b
-	WORD $0x4e211fcf // and v15.16b, v30.16b, v1.16b
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
-	WORD $0xad462691 // ldp q17, q9, [x20, #0xc0]
-	WORD $0x8b1a16fa // add x26, x23, x26, lsl #5
-	WORD $0x4ea61cd0 // mov v16.16b, v6.16b
-	WORD $0x4ea41c86 // mov v6.16b, v4.16b
-	WORD $0x4e8ba5da // smmla v26.4s, v14.16b, v11.16b
-	WORD $0x4e8ba5f9 // smmla v25.4s, v15.16b, v11.16b
-	WORD $0x3dc0336b // ldr q11, [x27, #0xc0]
-	WORD $0x4e8da5d7 // smmla v23.4s, v14.16b, v13.16b
-	WORD $0x4e8da5f4 // smmla v20.4s, v15.16b, v13.16b
-	WORD $0x4ea21c44 // mov v4.16b, v2.16b
-	WORD $0x4e8b380d // zip1 v13.4s, v0.4s, v11.4s
-	WORD $0x4e8b7800 // zip2 v0.4s, v0.4s, v11.4s
-	WORD $0x4ea81d02 // mov v2.16b, v8.16b
-	WORD $0xad44ee88 // ldp q8, q27, [x20, #0x90]
-	WORD $0x4e8ca5d8 // smmla v24.4s, v14.16b, v12.16b
-	WORD $0x4e8ca5f6 // smmla v22.4s, v15.16b, v12.16b
-	WORD $0x4e211fac // and v12.16b, v29.16b, v1.16b
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0xad412a92 // ldp q18, q10, [x20, #0x20]
-	WORD $0x4e91a5d5 // smmla v21.4s, v14.16b, v17.16b
-	WORD $0x4e91a5f3 // smmla v19.4s, v15.16b, v17.16b
-	WORD $0x0d40cb51 // ld1r { v17.2s }, [x26]
-	WORD $0x4e9ba597 // smmla v23.4s, v12.16b, v27.16b
-	WORD $0x4e9ba7d4 // smmla v20.4s, v30.16b, v27.16b
-	WORD $0x4e211dbb // and v27.16b, v13.16b, v1.16b
-	WORD $0x4e211c0e // and v14.16b, v0.16b, v1.16b
-	WORD $0x4e92a59a // smmla v26.4s, v12.16b, v18.16b
-	WORD $0xad43768b // ldp q11, q29, [x20, #0x60]
-	WORD $0x4e92a7d9 // smmla v25.4s, v30.16b, v18.16b
-	WORD $0x9100435a // add x26, x26, #0x10
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
-	WORD $0x4e9ca77a // smmla v26.4s, v27.16b, v28.16b
-	WORD $0x4e9ca5d9 // smmla v25.4s, v14.16b, v28.16b
-	WORD $0x0d40cb5c // ld1r { v28.2s }, [x26]
-	WORD $0x4e8ba598 // smmla v24.4s, v12.16b, v11.16b
-	WORD $0x4e8ba7d6 // smmla v22.4s, v30.16b, v11.16b
-	WORD $0xad473e8b // ldp q11, q15, [x20, #0xe0]
-	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x0f08a79c // sshll v28.8h, v28.8b, #0x0
-	WORD $0x4e9fa778 // smmla v24.4s, v27.16b, v31.16b
-	WORD $0x4e8ba595 // smmla v21.4s, v12.16b, v11.16b
-	WORD $0x4e8ba7d3 // smmla v19.4s, v30.16b, v11.16b
-	WORD $0x6f3c05be // ushr v30.4s, v13.4s, #0x4
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e88a777 // smmla v23.4s, v27.16b, v8.16b
-	WORD $0x4e88a5d4 // smmla v20.4s, v14.16b, v8.16b
-	WORD $0x4ea21c48 // mov v8.16b, v2.16b
-	WORD $0x4e89a775 // smmla v21.4s, v27.16b, v9.16b
-	WORD $0x0f10a79b // sshll v27.4s, v28.4h, #0x0
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x3dc02e92 // ldr q18, [x20, #0xb0]
-	WORD $0x6e31dd11 // fmul v17.4s, v8.4s, v17.4s
-	WORD $0x4e9fa5d6 // smmla v22.4s, v14.16b, v31.16b
-	WORD $0x4e89a5d3 // smmla v19.4s, v14.16b, v9.16b
-	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x3dc003e9 // ldr q9, [sp]
-	WORD $0x4e8aa7da // smmla v26.4s, v30.16b, v10.16b
-	WORD $0x4e8aa419 // smmla v25.4s, v0.16b, v10.16b
-	WORD $0x4e92a7d7 // smmla v23.4s, v30.16b, v18.16b
-	WORD $0x4e92a414 // smmla v20.4s, v0.16b, v18.16b
-	WORD $0x6d527e92 // ldp d18, d31, [x20, #0x120]
-	WORD $0x4e9da7d8 // smmla v24.4s, v30.16b, v29.16b
-	WORD $0x4e9da416 // smmla v22.4s, v0.16b, v29.16b
-	WORD $0x4e8fa7d5 // smmla v21.4s, v30.16b, v15.16b
-	WORD $0x4e8fa413 // smmla v19.4s, v0.16b, v15.16b
-	WORD $0x6e3bdd20 // fmul v0.4s, v9.4s, v27.4s
-	WORD $0x4e21db5b // scvtf v27.4s, v26.4s
-	WORD $0x4e913a3a // zip1 v26.4s, v17.4s, v17.4s
-	WORD $0x4e21db3c // scvtf v28.4s, v25.4s
-	WORD $0x4e917a3e // zip2 v30.4s, v17.4s, v17.4s
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x6e3bdf59 // fmul v25.4s, v26.4s, v27.4s
-	WORD $0x4e80381d // zip1 v29.4s, v0.4s, v0.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e3cdfdb // fmul v27.4s, v30.4s, v28.4s
-	WORD $0x4e80781c // zip2 v28.4s, v0.4s, v0.4s
-	WORD $0x4e080651 // dup v17.2d, v18.d[0]
-	WORD $0x4e21db00 // scvtf v0.4s, v24.4s
-	WORD $0x4e21dbf2 // scvtf v18.4s, v31.4s
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x6d537e98 // ldp d24, d31, [x20, #0x130]
-	WORD $0x6e36dfd6 // fmul v22.4s, v30.4s, v22.4s
-	WORD $0x4eb1cfb9 // fmls v25.4s, v29.4s, v17.4s
-	WORD $0x6e37df57 // fmul v23.4s, v26.4s, v23.4s
-	WORD $0x6e34dfd4 // fmul v20.4s, v30.4s, v20.4s
-	WORD $0x4eb1cf9b // fmls v27.4s, v28.4s, v17.4s
-	WORD $0x6e35df55 // fmul v21.4s, v26.4s, v21.4s
-	WORD $0x9104029a // add x26, x20, #0x100
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x4e21dbf1 // scvtf v17.4s, v31.4s
-	WORD $0x6e20df40 // fmul v0.4s, v26.4s, v0.4s
-	WORD $0x6e33dfd3 // fmul v19.4s, v30.4s, v19.4s
-	WORD $0x4e080652 // dup v18.2d, v18.d[0]
-	WORD $0x4d40cf5a // ld1r { v26.2d }, [x26]
-	WORD $0x9104229a // add x26, x20, #0x108
-	WORD $0x4ea31c61 // mov v1.16b, v3.16b
-	WORD $0x4ea41c82 // mov v2.16b, v4.16b
-	WORD $0x4d40cf5e // ld1r { v30.2d }, [x26]
-	WORD $0x9104429a // add x26, x20, #0x110
-	WORD $0x4ea51ca3 // mov v3.16b, v5.16b
-	WORD $0x4e080718 // dup v24.2d, v24.d[0]
-	WORD $0x4e080631 // dup v17.2d, v17.d[0]
-	WORD $0x4eb2cfa0 // fmls v0.4s, v29.4s, v18.4s
-	WORD $0x4eb2cf96 // fmls v22.4s, v28.4s, v18.4s
-	WORD $0x4d40cf52 // ld1r { v18.2d }, [x26]
-	WORD $0x9104629a // add x26, x20, #0x118
-	WORD $0x4ea61cc4 // mov v4.16b, v6.16b
-	WORD $0x4ea71ce5 // mov v5.16b, v7.16b
-	WORD $0x4eb01e06 // mov v6.16b, v16.16b
-	WORD $0x4eb8cfb7 // fmls v23.4s, v29.4s, v24.4s
-	WORD $0x4eb8cf94 // fmls v20.4s, v28.4s, v24.4s
-	WORD $0x2a1903fb // mov w27, w25
-	WORD $0x4eb1cfb5 // fmls v21.4s, v29.4s, v17.4s
-	WORD $0x4eb1cf93 // fmls v19.4s, v28.4s, v17.4s
-	WORD $0x4d40cf51 // ld1r { v17.2d }, [x26]
-	WORD $0xad40c3e7 // ldp q7, q16, [sp, #0x10]
-	WORD $0x4e20cfc6 // fmla v6.4s, v30.4s, v0.4s
-	WORD $0x4e36cfc5 // fmla v5.4s, v30.4s, v22.4s
-	WORD $0x91060294 // add x20, x20, #0x180
-	WORD $0x5280003a // mov w26, #0x1 // =1
-	WORD $0x4e37ce44 // fmla v4.4s, v18.4s, v23.4s
-	WORD $0x4e34ce43 // fmla v3.4s, v18.4s, v20.4s
-	WORD $0x2a1f03f9 // mov w25, wzr
-	WORD $0x4e39cf50 // fmla v16.4s, v26.4s, v25.4s
-	WORD $0x4e3bcf47 // fmla v7.4s, v26.4s, v27.4s
-	WORD $0x4e35ce22 // fmla v2.4s, v17.4s, v21.4s
-	WORD $0x4e33ce21 // fmla v1.4s, v17.4s, v19.4s
-	WORD $0x3707ec5b // tbnz w27, #0x0, 0x1365c <pq_q4_k+0x454>
-	WORD $0x110006d6 // add w22, w22, #0x1
-	WORD $0x91090273 // add x19, x19, #0x240
-	WORD $0x710012df // cmp w22, #0x4
-	WORD $0x54ffeb21 // b.ne 0x13648 <pq_q4_k+0x440>
-	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x54ffe9ec // b.gt 0x13628 <pq_q4_k+0x420>
-	WORD $0x4f00e5fd // movi v29.16b, #0xf
-	WORD $0x1400008b // b 0x13b20 <pq_q4_k+0x918>
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xd37cee26 // lsl x6, x17, #4
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x54000e4d // b.le 0x13ad8 <pq_q4_k+0x8d0>
-	WORD $0xd37ef627 // lsl x7, x17, #2
-	WORD $0xaa0003f3 // mov x19, x0
-	WORD $0xaa0103f4 // mov x20, x1
-	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0x8b110e77 // add x23, x19, x17, lsl #3
-	WORD $0x2a1f03f6 // mov w22, wzr
-	WORD $0x91010273 // add x19, x19, #0x40
-	WORD $0xfd4002e0 // ldr d0, [x23]
-	WORD $0xfd4012e6 // ldr d6, [x23, #0x20]
-	WORD $0x0e217805 // fcvtl v5.4s, v0.4h
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x8b060278 // add x24, x19, x6
-	WORD $0xaa1f03fa // mov x26, xzr
-	WORD $0x8b070277 // add x23, x19, x7
-	WORD $0x91010318 // add x24, x24, #0x40
-	WORD $0x52800039 // mov w25, #0x1 // =1
-	WORD $0x8b1a231b // add x27, x24, x26, lsl #8
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0xad405e96 // ldp q22, q23, [x20]
-	WORD $0x3dc00360 // ldr q0, [x27]
-	WORD $0x3dc01367 // ldr q7, [x27, #0x40]
-	WORD $0x8b1a16fa // add x26, x23, x26, lsl #5
-	WORD $0xad426698 // ldp q24, q25, [x20, #0x40]
-	WORD $0x3dc0237b // ldr q27, [x27, #0x80]
-	WORD $0x4e873813 // zip1 v19.4s, v0.4s, v7.4s
-	WORD $0x4e877800 // zip2 v0.4s, v0.4s, v7.4s
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x0d40cb5a // ld1r { v26.2s }, [x26]
-	WORD $0x9100435a // add x26, x26, #0x10
-	WORD $0x0d40cb5c // ld1r { v28.2s }, [x26]
-	WORD $0x9104029a // add x26, x20, #0x100
-	WORD $0x4e3d1e74 // and v20.16b, v19.16b, v29.16b
-	WORD $0x4e3d1c15 // and v21.16b, v0.16b, v29.16b
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x0f08a75a // sshll v26.8h, v26.8b, #0x0
-	WORD $0x4e96a690 // smmla v16.4s, v20.16b, v22.16b
-	WORD $0x4e96a6b1 // smmla v17.4s, v21.16b, v22.16b
-	WORD $0x4e98a692 // smmla v18.4s, v20.16b, v24.16b
-	WORD $0x4e98a6a7 // smmla v7.4s, v21.16b, v24.16b
-	WORD $0x4e3d1e73 // and v19.16b, v19.16b, v29.16b
-	WORD $0x4e3d1c00 // and v0.16b, v0.16b, v29.16b
-	WORD $0xad415694 // ldp q20, q21, [x20, #0x20]
-	WORD $0x3dc03376 // ldr q22, [x27, #0xc0]
-	WORD $0x9104229b // add x27, x20, #0x108
-	WORD $0x4e963b78 // zip1 v24.4s, v27.4s, v22.4s
-	WORD $0x4e967b76 // zip2 v22.4s, v27.4s, v22.4s
-	WORD $0x4e94a670 // smmla v16.4s, v19.16b, v20.16b
-	WORD $0x4e94a411 // smmla v17.4s, v0.16b, v20.16b
-	WORD $0xad436e94 // ldp q20, q27, [x20, #0x60]
-	WORD $0x4e94a672 // smmla v18.4s, v19.16b, v20.16b
-	WORD $0x0f10a753 // sshll v19.4s, v26.4h, #0x0
-	WORD $0x4e94a407 // smmla v7.4s, v0.16b, v20.16b
-	WORD $0x4e3d1f00 // and v0.16b, v24.16b, v29.16b
-	WORD $0x0f08a79a // sshll v26.8h, v28.8b, #0x0
-	WORD $0x4e3d1ed4 // and v20.16b, v22.16b, v29.16b
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e97a410 // smmla v16.4s, v0.16b, v23.16b
-	WORD $0x4e99a412 // smmla v18.4s, v0.16b, v25.16b
-	WORD $0x0f10a740 // sshll v0.4s, v26.4h, #0x0
-	WORD $0x4e97a691 // smmla v17.4s, v20.16b, v23.16b
-	WORD $0x4e99a687 // smmla v7.4s, v20.16b, v25.16b
-	WORD $0x4e3d1f14 // and v20.16b, v24.16b, v29.16b
-	WORD $0x4e3d1ed6 // and v22.16b, v22.16b, v29.16b
-	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	WORD $0x6e33dcb3 // fmul v19.4s, v5.4s, v19.4s
-	WORD $0x4e95a690 // smmla v16.4s, v20.16b, v21.16b
-	WORD $0x4e9ba692 // smmla v18.4s, v20.16b, v27.16b
-	WORD $0x4e95a6d1 // smmla v17.4s, v22.16b, v21.16b
-	WORD $0x4e9ba6c7 // smmla v7.4s, v22.16b, v27.16b
-	WORD $0x6d525694 // ldp d20, d21, [x20, #0x120]
-	WORD $0x6e20dcc0 // fmul v0.4s, v6.4s, v0.4s
-	WORD $0x4e933a76 // zip1 v22.4s, v19.4s, v19.4s
-	WORD $0x4e937a73 // zip2 v19.4s, v19.4s, v19.4s
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x91060294 // add x20, x20, #0x180
-	WORD $0x4e803817 // zip1 v23.4s, v0.4s, v0.4s
-	WORD $0x4e807800 // zip2 v0.4s, v0.4s, v0.4s
-	WORD $0x6e30ded0 // fmul v16.4s, v22.4s, v16.4s
-	WORD $0x6e31de71 // fmul v17.4s, v19.4s, v17.4s
-	WORD $0x6e32ded2 // fmul v18.4s, v22.4s, v18.4s
-	WORD $0x6e27de67 // fmul v7.4s, v19.4s, v7.4s
-	WORD $0x4e080694 // dup v20.2d, v20.d[0]
-	WORD $0x4e0806b3 // dup v19.2d, v21.d[0]
-	WORD $0x4eb4cef0 // fmls v16.4s, v23.4s, v20.4s
-	WORD $0x4eb4cc11 // fmls v17.4s, v0.4s, v20.4s
-	WORD $0x4d40cf54 // ld1r { v20.2d }, [x26]
-	WORD $0x4eb3cef2 // fmls v18.4s, v23.4s, v19.4s
-	WORD $0x4eb3cc07 // fmls v7.4s, v0.4s, v19.4s
-	WORD $0x4d40cf60 // ld1r { v0.2d }, [x27]
-	WORD $0x2a1903fb // mov w27, w25
-	WORD $0x5280003a // mov w26, #0x1 // =1
-	WORD $0x2a1f03f9 // mov w25, wzr
-	WORD $0x4e30ce84 // fmla v4.4s, v20.4s, v16.4s
-	WORD $0x4e31ce83 // fmla v3.4s, v20.4s, v17.4s
-	WORD $0x4e32cc02 // fmla v2.4s, v0.4s, v18.4s
-	WORD $0x4e27cc01 // fmla v1.4s, v0.4s, v7.4s
-	WORD $0x3707f4db // tbnz w27, #0x0, 0x13954 <pq_q4_k+0x74c>
-	WORD $0x110006d6 // add w22, w22, #0x1
-	WORD $0x91090273 // add x19, x19, #0x240
-	WORD $0x710012df // cmp w22, #0x4
-	WORD $0x54fff3a1 // b.ne 0x13940 <pq_q4_k+0x738>
-	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x54fff28c // b.gt 0x13924 <pq_q4_k+0x71c>
-	WORD $0xb4ffd80f // cbz x15, 0x135d8 <pq_q4_k+0x3d0>
-	WORD $0x4e831880 // uzp1 v0.4s, v4.4s, v3.4s
-	WORD $0x8b060046 // add x6, x2, x6
-	WORD $0xf10009ff // cmp x15, #0x2
-	WORD $0x3d8000c0 // str q0, [x6]
-	WORD $0x54ffd763 // b.lo 0x135d8 <pq_q4_k+0x3d0>
-	WORD $0x4e835880 // uzp2 v0.4s, v4.4s, v3.4s
-	WORD $0xf1000dff // cmp x15, #0x3
-	WORD $0x3caa68c0 // str q0, [x6, x10]
-	WORD $0x54ffd6e3 // b.lo 0x135d8 <pq_q4_k+0x3d0>
-	WORD $0x4e811840 // uzp1 v0.4s, v2.4s, v1.4s
-	WORD $0xf10011ff // cmp x15, #0x4
-	WORD $0x3cab68c0 // str q0, [x6, x11]
-	WORD $0x54ffd661 // b.ne 0x135d8 <pq_q4_k+0x3d0>
-	WORD $0x4e815840 // uzp2 v0.4s, v2.4s, v1.4s
-	WORD $0x3cac68c0 // str q0, [x6, x12]
-	WORD $0x17fffeb0 // b 0x135d8 <pq_q4_k+0x3d0>
-	WORD $0xd37cee26 // lsl x6, x17, #4
-	WORD $0x4e871a00 // uzp1 v0.4s, v16.4s, v7.4s
-	WORD $0x8b060046 // add x6, x2, x6
-	WORD $0x4e875a07 // uzp2 v7.4s, v16.4s, v7.4s
-	WORD $0x4e8518d0 // uzp1 v16.4s, v6.4s, v5.4s
-	WORD $0x4e8558c5 // uzp2 v5.4s, v6.4s, v5.4s
-	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3d8000c0 // str q0, [x6]
-	WORD $0x4e831880 // uzp1 v0.4s, v4.4s, v3.4s
-	WORD $0x3caa68c7 // str q7, [x6, x10]
-	WORD $0x3cab68d0 // str q16, [x6, x11]
-	WORD $0x3cac68c5 // str q5, [x6, x12]
-	WORD $0x3ca378c0 // str q0, [x6, x3, lsl #4]
-	WORD $0x54ffd440 // b.eq 0x135d8 <pq_q4_k+0x3d0>
-	WORD $0x4e835880 // uzp2 v0.4s, v4.4s, v3.4s
-	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3cad68c0 // str q0, [x6, x13]
-	WORD $0x54ffd3c3 // b.lo 0x135d8 <pq_q4_k+0x3d0>
-	WORD $0x4e811840 // uzp1 v0.4s, v2.4s, v1.4s
-	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3cae68c0 // str q0, [x6, x14]
-	WORD $0x54ffd343 // b.lo 0x135d8 <pq_q4_k+0x3d0>
-	WORD $0x4e815840 // uzp2 v0.4s, v2.4s, v1.4s
-	WORD $0x3cb068c0 // str q0, [x6, x16]
-	WORD $0x17fffe97 // b 0x135d8 <pq_q4_k+0x3d0>
-	WORD $0xa94c4ff4 // ldp x20, x19, [sp, #0xc0]
-	WORD $0xf9403bfd // ldr x29, [sp, #0x70]
-	WORD $0xa94b57f6 // ldp x22, x21, [sp, #0xb0]
-	WORD $0xa94a5ff8 // ldp x24, x23, [sp, #0xa0]
-	WORD $0xa94967fa // ldp x26, x25, [sp, #0x90]
-	WORD $0xa9486ffe // ldp x30, x27, [sp, #0x80]
-	WORD $0x6d4623e9 // ldp d9, d8, [sp, #0x60]
-	WORD $0x6d452beb // ldp d11, d10, [sp, #0x50]
-	WORD $0x6d4433ed // ldp d13, d12, [sp, #0x40]
-	WORD $0x6d433bef // ldp d15, d14, [sp, #0x30]
-	WORD $0x910343ff // add sp, sp, #0xd0
-	WORD $0xd65f03c0 // ret
-
-	// pq_q5_k: +15280
-	WORD $0x9350fca8 // asr x8, x5, #16
-	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400628b // b.lt 0x14808 <pq_q5_k+0xc58>
-	WORD $0xd10503ff // sub sp, sp, #0x140
-	WORD $0x91001c89 // add x9, x4, #0x7
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5281680a // mov w10, #0xb40 // =2880
-	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0xf90073fd // str x29, [sp, #0xe0]
-	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0xd343fd29 // lsr x9, x9, #3
-	WORD $0x6d0c2beb // stp d11, d10, [sp, #0xc0]
-	WORD $0x4f00e60a // movi v10.16b, #0x10
-	WORD $0x4f00e5eb // movi v11.16b, #0xf
-	WORD $0xd37df06b // lsl x11, x3, #3
-	WORD $0x92401caf // and x15, x5, #0xff
-	WORD $0x9b0a7d3d // mul x29, x9, x10
-	WORD $0xd37ef46a // lsl x10, x3, #2
-	WORD $0x8b030469 // add x9, x3, x3, lsl #1
-	WORD $0x52802811 // mov w17, #0x140 // =320
-	WORD $0x6d0a3bef // stp d15, d14, [sp, #0xa0]
-	WORD $0x8b03014d // add x13, x10, x3
-	WORD $0xd37ef52c // lsl x12, x9, #2
-	WORD $0xd37df12e // lsl x14, x9, #3
-	WORD $0xd37ef5ad // lsl x13, x13, #2
-	WORD $0xcb0a0210 // sub x16, x16, x10
-	WORD $0x6d0b33ed // stp d13, d12, [sp, #0xb0]
-	WORD $0x6d0d23e9 // stp d9, d8, [sp, #0xd0]
-	WORD $0xa90f6ffe // stp x30, x27, [sp, #0xf0]
-	WORD $0xa91067fa // stp x26, x25, [sp, #0x100]
-	WORD $0xa9115ff8 // stp x24, x23, [sp, #0x110]
-	WORD $0xa91257f6 // stp x22, x21, [sp, #0x120]
-	WORD $0xa9134ff4 // stp x20, x19, [sp, #0x130]
-	WORD $0xf90077ee // str x14, [sp, #0xe8]
-	WORD $0x14000005 // b 0x13c4c <pq_q5_k+0x9c>
-	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b1d0000 // add x0, x0, x29
-	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x54005cad // b.le 0x147dc <pq_q5_k+0xc2c>
-	WORD $0x37402905 // tbnz w5, #0x8, 0x1416c <pq_q5_k+0x5bc>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xaa1003ee // mov x14, x16
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0xaa1d03f0 // mov x16, x29
 	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x5400272b // b.lt 0x14150 <pq_q5_k+0x5a0>
-	WORD $0xaa0003e6 // mov x6, x0
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x54001feb // b.lt 0x136c8 <pq_q4_k+0x4c0>
+	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103e7 // mov x7, x1
 	WORD $0xaa0403f3 // mov x19, x4
-	WORD $0x6d4040c0 // ldp d0, d16, [x6]
-	WORD $0x2a1f03f4 // mov w20, wzr
-	WORD $0x6d4244c7 // ldp d7, d17, [x6, #0x20]
-	WORD $0x6d4150d2 // ldp d18, d20, [x6, #0x10]
-	WORD $0x0e217801 // fcvtl v1.4s, v0.4h
-	WORD $0x6d4354c0 // ldp d0, d21, [x6, #0x30]
-	WORD $0x0e2178f8 // fcvtl v24.4s, v7.4h
-	WORD $0x0e217a1b // fcvtl v27.4s, v16.4h
-	WORD $0x0e217a3a // fcvtl v26.4s, v17.4h
-	WORD $0x0e217a5c // fcvtl v28.4s, v18.4h
-	WORD $0x0e217a9e // fcvtl v30.4s, v20.4h
-	WORD $0x910100c6 // add x6, x6, #0x40
-	WORD $0x0e21781d // fcvtl v29.4s, v0.4h
+	WORD $0x6d404e91 // ldp d17, d19, [x20]
+	WORD $0xaa1f03f5 // mov x21, xzr
+	WORD $0x6d425292 // ldp d18, d20, [x20, #0x20]
+	WORD $0x91010297 // add x23, x20, #0x40
+	WORD $0x6d415e95 // ldp d21, d23, [x20, #0x10]
+	WORD $0x91040296 // add x22, x20, #0x100
+	WORD $0x6d436296 // ldp d22, d24, [x20, #0x30]
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
 	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
-	WORD $0xad0363fb // stp q27, q24, [sp, #0x60]
-	WORD $0xad026bfc // stp q28, q26, [sp, #0x40]
-	WORD $0xad0177fe // stp q30, q29, [sp, #0x20]
-	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x910100d5 // add x21, x6, #0x40
-	WORD $0x52800036 // mov w22, #0x1 // =1
-	WORD $0x9b115538 // madd x24, x9, x17, x21
-	WORD $0x8b0914dd // add x29, x6, x9, lsl #5
-	WORD $0x3d8027e5 // str q5, [sp, #0x90]
-	WORD $0x4ea41c85 // mov v5.16b, v4.16b
-	WORD $0x4ea31c64 // mov v4.16b, v3.16b
-	WORD $0x4ea21c43 // mov v3.16b, v2.16b
-	WORD $0x910043b7 // add x23, x29, #0x10
-	WORD $0x910053b9 // add x25, x29, #0x14
-	WORD $0x910023bb // add x27, x29, #0x8
-	WORD $0x910063ba // add x26, x29, #0x18
-	WORD $0x910033a9 // add x9, x29, #0xc
-	WORD $0x910073be // add x30, x29, #0x1c
-	WORD $0x0ddfcba0 // ld1r { v0.2s }, [x29], #4
-	WORD $0x4ea11c22 // mov v2.16b, v1.16b
-	WORD $0xad407308 // ldp q8, q28, [x24]
-	WORD $0x4f00e601 // movi v1.16b, #0x10
-	WORD $0x4eb51eba // mov v26.16b, v21.16b
-	WORD $0x4f00e5f5 // movi v21.16b, #0xf
-	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
-	WORD $0xfd0043e0 // str d0, [sp, #0x80]
-	WORD $0xad427b00 // ldp q0, q30, [x24, #0x40]
-	WORD $0x4f24551b // shl v27.4s, v8.4s, #0x4
-	WORD $0xad44331f // ldp q31, q12, [x24, #0x80]
-	WORD $0x4f245791 // shl v17.4s, v28.4s, #0x4
-	WORD $0x4e2a1d09 // and v9.16b, v8.16b, v10.16b
-	WORD $0x4f23550a // shl v10.4s, v8.4s, #0x3
-	WORD $0x4e2b1c1d // and v29.16b, v0.16b, v11.16b
-	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x6f3f050f // ushr v15.4s, v8.4s, #0x1
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4e2b1fed // and v13.16b, v31.16b, v11.16b
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0xad462f0e // ldp q14, q11, [x24, #0xc0]
-	WORD $0x4f225506 // shl v6.4s, v8.4s, #0x2
-	WORD $0x4e351fd2 // and v18.16b, v30.16b, v21.16b
-	WORD $0x4e351c00 // and v0.16b, v0.16b, v21.16b
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4ebd1f73 // orr v19.16b, v27.16b, v29.16b
-	WORD $0xad406cfd // ldp q29, q27, [x7]
-	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
-	WORD $0x4e351dc7 // and v7.16b, v14.16b, v21.16b
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
-	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
-	WORD $0x4e351fff // and v31.16b, v31.16b, v21.16b
-	WORD $0x4ea01d20 // orr v0.16b, v9.16b, v0.16b
-	WORD $0x4f9de276 // sdot v22.4s, v19.16b, v29.4b[0]
-	WORD $0x4f235793 // shl v19.4s, v28.4s, #0x3
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
-	WORD $0x6f3e0510 // ushr v16.4s, v8.4s, #0x2
-	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
-	WORD $0x4e211f94 // and v20.16b, v28.16b, v1.16b
-	WORD $0x4ead1d49 // orr v9.16b, v10.16b, v13.16b
-	WORD $0x4e351d8a // and v10.16b, v12.16b, v21.16b
-	WORD $0x4ebf1ded // orr v13.16b, v15.16b, v31.16b
-	WORD $0x6f3c0592 // ushr v18.4s, v12.4s, #0x4
-	WORD $0x4e351fcc // and v12.16b, v30.16b, v21.16b
-	WORD $0x4f9be016 // sdot v22.4s, v0.16b, v27.4b[0]
-	WORD $0x4ea71cc0 // orr v0.16b, v6.16b, v7.16b
-	WORD $0xad417b1f // ldp q31, q30, [x24, #0x20]
-	WORD $0x4e211e67 // and v7.16b, v19.16b, v1.16b
-	WORD $0x4f9de238 // sdot v24.4s, v17.16b, v29.4b[0]
-	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
-	WORD $0xad434713 // ldp q19, q17, [x24, #0x60]
-	WORD $0x4e351dce // and v14.16b, v14.16b, v21.16b
-	WORD $0x4f2457e6 // shl v6.4s, v31.4s, #0x4
-	WORD $0x4eac1e94 // orr v20.16b, v20.16b, v12.16b
-	WORD $0x4fbde136 // sdot v22.4s, v9.16b, v29.4b[1]
-	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
-	WORD $0x6f3f078f // ushr v15.4s, v28.4s, #0x1
-	WORD $0x4e351e6c // and v12.16b, v19.16b, v21.16b
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4eae1e10 // orr v16.16b, v16.16b, v14.16b
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e211fee // and v14.16b, v31.16b, v1.16b
-	WORD $0x4f2457c9 // shl v9.4s, v30.4s, #0x4
-	WORD $0x4fbbe1b6 // sdot v22.4s, v13.16b, v27.4b[1]
-	WORD $0x4e351e73 // and v19.16b, v19.16b, v21.16b
-	WORD $0x4eaa1ce7 // orr v7.16b, v7.16b, v10.16b
-	WORD $0x4eac1cc6 // orr v6.16b, v6.16b, v12.16b
-	WORD $0x4f2357ec // shl v12.4s, v31.4s, #0x3
-	WORD $0x4e211dea // and v10.16b, v15.16b, v1.16b
-	WORD $0x4f9be298 // sdot v24.4s, v20.16b, v27.4b[0]
-	WORD $0x4e351e34 // and v20.16b, v17.16b, v21.16b
-	WORD $0x4e211d2f // and v15.16b, v9.16b, v1.16b
-	WORD $0x4eb31dd3 // orr v19.16b, v14.16b, v19.16b
-	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
-	WORD $0xad453b0d // ldp q13, q14, [x24, #0xa0]
-	WORD $0x4f9de0d7 // sdot v23.4s, v6.16b, v29.4b[0]
-	WORD $0x4e211d8c // and v12.16b, v12.16b, v1.16b
-	WORD $0x4e351e52 // and v18.16b, v18.16b, v21.16b
-	WORD $0x4eb41df4 // orr v20.16b, v15.16b, v20.16b
-	WORD $0x6f3c0631 // ushr v17.4s, v17.4s, #0x4
-	WORD $0x4f9be277 // sdot v23.4s, v19.16b, v27.4b[0]
-	WORD $0x4e351da6 // and v6.16b, v13.16b, v21.16b
-	WORD $0x6f3f07f3 // ushr v19.4s, v31.4s, #0x1
-	WORD $0x6f3c05ad // ushr v13.4s, v13.4s, #0x4
-	WORD $0x4f9de816 // sdot v22.4s, v0.16b, v29.4b[2]
-	WORD $0x4eb21d52 // orr v18.16b, v10.16b, v18.16b
-	WORD $0xad48270a // ldp q10, q9, [x24, #0x100]
-	WORD $0x4ea61d86 // orr v6.16b, v12.16b, v6.16b
-	WORD $0x4f22578c // shl v12.4s, v28.4s, #0x2
-	WORD $0x4f9de299 // sdot v25.4s, v20.16b, v29.4b[0]
-	WORD $0x4e211fd4 // and v20.16b, v30.16b, v1.16b
-	WORD $0x4e351e31 // and v17.16b, v17.16b, v21.16b
-	WORD $0x4f9bea16 // sdot v22.4s, v16.16b, v27.4b[2]
-	WORD $0x4fbde0f8 // sdot v24.4s, v7.16b, v29.4b[1]
-	WORD $0x4ea88507 // add v7.4s, v8.4s, v8.4s
-	WORD $0x4e211d90 // and v16.16b, v12.16b, v1.16b
-	WORD $0x4f2357cc // shl v12.4s, v30.4s, #0x3
-	WORD $0x4fbde0d7 // sdot v23.4s, v6.16b, v29.4b[1]
-	WORD $0x4e211e66 // and v6.16b, v19.16b, v1.16b
-	WORD $0x4e351db3 // and v19.16b, v13.16b, v21.16b
-	WORD $0x4eb11e91 // orr v17.16b, v20.16b, v17.16b
-	WORD $0x4e351d74 // and v20.16b, v11.16b, v21.16b
-	WORD $0x4e351dcd // and v13.16b, v14.16b, v21.16b
-	WORD $0x4fbbe258 // sdot v24.4s, v18.16b, v27.4b[1]
-	WORD $0x4e211d8c // and v12.16b, v12.16b, v1.16b
-	WORD $0x4f2257f2 // shl v18.4s, v31.4s, #0x2
-	WORD $0x4eb31cc6 // orr v6.16b, v6.16b, v19.16b
-	WORD $0x6f3c0573 // ushr v19.4s, v11.4s, #0x4
-	WORD $0x6f3f07cb // ushr v11.4s, v30.4s, #0x1
-	WORD $0x4eb41e10 // orr v16.16b, v16.16b, v20.16b
-	WORD $0x4f9be239 // sdot v25.4s, v17.16b, v27.4b[0]
-	WORD $0x6f3e0791 // ushr v17.4s, v28.4s, #0x2
-	WORD $0x4ead1d94 // orr v20.16b, v12.16b, v13.16b
-	WORD $0x6f3c05cc // ushr v12.4s, v14.4s, #0x4
-	WORD $0x4fbbe0d7 // sdot v23.4s, v6.16b, v27.4b[1]
-	WORD $0x4e211e46 // and v6.16b, v18.16b, v1.16b
-	WORD $0x4e351d40 // and v0.16b, v10.16b, v21.16b
-	WORD $0xad474b0d // ldp q13, q18, [x24, #0xe0]
-	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
-	WORD $0x4fbde299 // sdot v25.4s, v20.16b, v29.4b[1]
-	WORD $0x4e211d74 // and v20.16b, v11.16b, v1.16b
-	WORD $0x4e351d8b // and v11.16b, v12.16b, v21.16b
-	WORD $0x4f2257cc // shl v12.4s, v30.4s, #0x2
-	WORD $0x4e351dae // and v14.16b, v13.16b, v21.16b
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4e351e73 // and v19.16b, v19.16b, v21.16b
-	WORD $0x4ea01ce0 // orr v0.16b, v7.16b, v0.16b
-	WORD $0x4f9dea18 // sdot v24.4s, v16.16b, v29.4b[2]
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4eab1e87 // orr v7.16b, v20.16b, v11.16b
-	WORD $0x4e211d90 // and v16.16b, v12.16b, v1.16b
-	WORD $0x4eae1cc6 // orr v6.16b, v6.16b, v14.16b
-	WORD $0x4e351e54 // and v20.16b, v18.16b, v21.16b
-	WORD $0x4eb31e31 // orr v17.16b, v17.16b, v19.16b
-	WORD $0x6f3e07f3 // ushr v19.4s, v31.4s, #0x2
-	WORD $0x6f3c05ab // ushr v11.4s, v13.4s, #0x4
-	WORD $0x6f3d0508 // ushr v8.4s, v8.4s, #0x3
-	WORD $0x4fbbe0f9 // sdot v25.4s, v7.16b, v27.4b[1]
-	WORD $0x6f3e07c7 // ushr v7.4s, v30.4s, #0x2
-	WORD $0x4fbde816 // sdot v22.4s, v0.16b, v29.4b[3]
-	WORD $0x4f9de8d7 // sdot v23.4s, v6.16b, v29.4b[2]
-	WORD $0x4eb41e06 // orr v6.16b, v16.16b, v20.16b
-	WORD $0x6f3c0650 // ushr v16.4s, v18.4s, #0x4
-	WORD $0xad495312 // ldp q18, q20, [x24, #0x120]
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4e351d6b // and v11.16b, v11.16b, v21.16b
-	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
-	WORD $0x4f9bea38 // sdot v24.4s, v17.16b, v27.4b[2]
-	WORD $0x4e351e10 // and v16.16b, v16.16b, v21.16b
-	WORD $0x4f9de8d9 // sdot v25.4s, v6.16b, v29.4b[2]
-	WORD $0x4e351d46 // and v6.16b, v10.16b, v21.16b
-	WORD $0x4ebf87f1 // add v17.4s, v31.4s, v31.4s
-	WORD $0x4eab1e73 // orr v19.16b, v19.16b, v11.16b
-	WORD $0x4ebc878b // add v11.4s, v28.4s, v28.4s
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4eb01ce7 // orr v7.16b, v7.16b, v16.16b
-	WORD $0x4ebe87d0 // add v16.4s, v30.4s, v30.4s
-	WORD $0x6f3d079c // ushr v28.4s, v28.4s, #0x3
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4e211d6a // and v10.16b, v11.16b, v1.16b
-	WORD $0x4e351d2b // and v11.16b, v9.16b, v21.16b
-	WORD $0x4f9bea77 // sdot v23.4s, v19.16b, v27.4b[2]
-	WORD $0x4f9be8f9 // sdot v25.4s, v7.16b, v27.4b[2]
-	WORD $0x4e211e07 // and v7.16b, v16.16b, v1.16b
-	WORD $0x4e351e90 // and v16.16b, v20.16b, v21.16b
-	WORD $0x4e351e53 // and v19.16b, v18.16b, v21.16b
-	WORD $0x4eab1d40 // orr v0.16b, v10.16b, v11.16b
-	WORD $0x4f00e5eb // movi v11.16b, #0xf
-	WORD $0x4f00e60a // movi v10.16b, #0x10
+	WORD $0x0e217af7 // fcvtl v23.4s, v23.4h
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
+	WORD $0xf1000ebf // cmp x21, #0x3
+	WORD $0x540005a1 // b.ne 0x133d0 <pq_q4_k+0x1c8>
+	WORD $0xad426e99 // ldp q25, q27, [x20, #0x40]
+	WORD $0x4f00e460 // movi v0.16b, #0x3
+	WORD $0xad44769c // ldp q28, q29, [x20, #0x80]
+	WORD $0x4f00e581 // movi v1.16b, #0xc
+	WORD $0xad467a9a // ldp q26, q30, [x20, #0xc0]
+	WORD $0x4f01e602 // movi v2.16b, #0x30
+	WORD $0x6f3a0739 // ushr v25.4s, v25.4s, #0x6
+	WORD $0xad43229f // ldp q31, q8, [x20, #0x60]
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0xad452a89 // ldp q9, q10, [x20, #0xa0]
+	WORD $0x6f3e075a // ushr v26.4s, v26.4s, #0x2
+	WORD $0x6f3a077b // ushr v27.4s, v27.4s, #0x6
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x6f3a07ff // ushr v31.4s, v31.4s, #0x6
+	WORD $0x6f3a0508 // ushr v8.4s, v8.4s, #0x6
+	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
 	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4ea61d06 // orr v6.16b, v8.16b, v6.16b
-	WORD $0x4ea21c41 // mov v1.16b, v2.16b
-	WORD $0x4eb01ce7 // orr v7.16b, v7.16b, v16.16b
-	WORD $0x4eb31e31 // orr v17.16b, v17.16b, v19.16b
-	WORD $0x4eba1f55 // mov v21.16b, v26.16b
-	WORD $0xbd4024fa // ldr s26, [x7, #0x24]
-	WORD $0x4fbde818 // sdot v24.4s, v0.16b, v29.4b[3]
-	WORD $0x6f3d07e0 // ushr v0.4s, v31.4s, #0x3
-	WORD $0x4e2a1f90 // and v16.16b, v28.16b, v10.16b
-	WORD $0x4e2b1d33 // and v19.16b, v9.16b, v11.16b
-	WORD $0x4fbde8f9 // sdot v25.4s, v7.16b, v29.4b[3]
-	WORD $0x6f3c0647 // ushr v7.4s, v18.4s, #0x4
-	WORD $0x4fbbe8d6 // sdot v22.4s, v6.16b, v27.4b[3]
-	WORD $0x6f3d07c6 // ushr v6.4s, v30.4s, #0x3
-	WORD $0x3dc00bfe // ldr q30, [sp, #0x20]
-	WORD $0x6f3c0692 // ushr v18.4s, v20.4s, #0x4
-	WORD $0xfd4043f4 // ldr d20, [sp, #0x80]
-	WORD $0x4eb31e10 // orr v16.16b, v16.16b, v19.16b
-	WORD $0x0d40cbb3 // ld1r { v19.2s }, [x29]
-	WORD $0x4e2a1c00 // and v0.16b, v0.16b, v10.16b
-	WORD $0x4e2b1ce7 // and v7.16b, v7.16b, v11.16b
-	WORD $0x4e2a1cc6 // and v6.16b, v6.16b, v10.16b
-	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
-	WORD $0x4e2b1e52 // and v18.16b, v18.16b, v11.16b
-	WORD $0x4fbdea37 // sdot v23.4s, v17.16b, v29.4b[3]
-	WORD $0x0d40caf1 // ld1r { v17.2s }, [x23]
-	WORD $0xad41f3fd // ldp q29, q28, [sp, #0x30]
-	WORD $0x2a1603f7 // mov w23, w22
-	WORD $0x2a1f03f6 // mov w22, wzr
-	WORD $0x4fbbea18 // sdot v24.4s, v16.16b, v27.4b[3]
-	WORD $0x0d40cb70 // ld1r { v16.2s }, [x27]
-	WORD $0x4ea71c00 // orr v0.16b, v0.16b, v7.16b
-	WORD $0x0d40c927 // ld1r { v7.2s }, [x9]
-	WORD $0x910080e9 // add x9, x7, #0x20
-	WORD $0x9100c0e7 // add x7, x7, #0x30
-	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
-	WORD $0x4eb21cc6 // orr v6.16b, v6.16b, v18.16b
-	WORD $0x0d40cb32 // ld1r { v18.2s }, [x25]
-	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
-	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
-	WORD $0x4fbbe817 // sdot v23.4s, v0.16b, v27.4b[3]
-	WORD $0x0d40cb40 // ld1r { v0.2s }, [x26]
-	WORD $0x0f08a4e7 // sshll v7.8h, v7.8b, #0x0
-	WORD $0x4fbbe8d9 // sdot v25.4s, v6.16b, v27.4b[3]
-	WORD $0x0d40cbc6 // ld1r { v6.2s }, [x30]
-	WORD $0x3dc01bfb // ldr q27, [sp, #0x60]
-	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
-	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
-	WORD $0x0f08a400 // sshll v0.8h, v0.8b, #0x0
-	WORD $0x0f08a4c6 // sshll v6.8h, v6.8b, #0x0
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
-	WORD $0x0f10a400 // sshll v0.4s, v0.4h, #0x0
-	WORD $0x0f10a4c6 // sshll v6.4s, v6.4h, #0x0
-	WORD $0x6e34dc34 // fmul v20.4s, v1.4s, v20.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x6f3e07de // ushr v30.4s, v30.4s, #0x2
+	WORD $0x4e221f5a // and v26.16b, v26.16b, v2.16b
+	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
+	WORD $0x4eb91f99 // orr v25.16b, v28.16b, v25.16b
+	WORD $0xad47728b // ldp q11, q28, [x20, #0xe0]
+	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
+	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
+	WORD $0x4ebb1fbb // orr v27.16b, v29.16b, v27.16b
+	WORD $0x4e221fdd // and v29.16b, v30.16b, v2.16b
+	WORD $0x6f3e056b // ushr v11.4s, v11.4s, #0x2
+	WORD $0x6f3e079c // ushr v28.4s, v28.4s, #0x2
+	WORD $0x4eba1f3a // orr v26.16b, v25.16b, v26.16b
+	WORD $0x4ebf1d3e // orr v30.16b, v9.16b, v31.16b
+	WORD $0x4ea81d59 // orr v25.16b, v10.16b, v8.16b
+	WORD $0x4ebd1f7b // orr v27.16b, v27.16b, v29.16b
+	WORD $0x4e221d7f // and v31.16b, v11.16b, v2.16b
+	WORD $0x4e221f9c // and v28.16b, v28.16b, v2.16b
+	WORD $0xad026ffa // stp q26, q27, [sp, #0x40]
+	WORD $0x4ebf1fdd // orr v29.16b, v30.16b, v31.16b
+	WORD $0x4ebc1f39 // orr v25.16b, v25.16b, v28.16b
+	WORD $0x3d801bfd // str q29, [sp, #0x60]
+	WORD $0x1400000e // b 0x13404 <pq_q4_k+0x1fc>
+	WORD $0x8b151aec // add x12, x23, x21, lsl #6
+	WORD $0x4f01e7e0 // movi v0.16b, #0x3f
+	WORD $0x3dc00199 // ldr q25, [x12]
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x3d8013f9 // str q25, [sp, #0x40]
+	WORD $0x3dc00599 // ldr q25, [x12, #0x10]
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x3d8017f9 // str q25, [sp, #0x50]
+	WORD $0x3dc00999 // ldr q25, [x12, #0x20]
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x3d801bf9 // str q25, [sp, #0x60]
+	WORD $0x3dc00d99 // ldr q25, [x12, #0x30]
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0xaa1f03ec // mov x12, xzr
+	WORD $0x52800038 // mov w24, #0x1 // =1
+	WORD $0x3d801ff9 // str q25, [sp, #0x70]
+	WORD $0x8b0c22d9 // add x25, x22, x12, lsl #8
+	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
+	WORD $0x6f00e41d // movi v29.2d, #0000000000000000
+	WORD $0xad406cfc // ldp q28, q27, [x7]
+	WORD $0x8b0c163a // add x26, x17, x12, lsl #5
+	WORD $0xad407f3a // ldp q26, q31, [x25]
+	WORD $0xad41332b // ldp q11, q12, [x25, #0x20]
+	WORD $0x0d40cb49 // ld1r { v9.2s }, [x26]
+	WORD $0xb27e0350 // orr x16, x26, #0x4
+	WORD $0xb27c034c // orr x12, x26, #0x10
+	WORD $0x6f3c0748 // ushr v8.4s, v26.4s, #0x4
+	WORD $0x4e2f1f5e // and v30.16b, v26.16b, v15.16b
+	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
+	WORD $0x4e2f1fea // and v10.16b, v31.16b, v15.16b
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x4e2f1d6d // and v13.16b, v11.16b, v15.16b
+	WORD $0x6f3c056b // ushr v11.4s, v11.4s, #0x4
+	WORD $0x0f08a529 // sshll v9.8h, v9.8b, #0x0
+	WORD $0x4e2f1d08 // and v8.16b, v8.16b, v15.16b
+	WORD $0x4f9ce3d9 // sdot v25.4s, v30.16b, v28.4b[0]
+	WORD $0x6f00e41e // movi v30.2d, #0000000000000000
+	WORD $0x4f9ce15a // sdot v26.4s, v10.16b, v28.4b[0]
+	WORD $0x4e2f1d8a // and v10.16b, v12.16b, v15.16b
+	WORD $0x4e2f1fff // and v31.16b, v31.16b, v15.16b
+	WORD $0x4f9ce1bd // sdot v29.4s, v13.16b, v28.4b[0]
+	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
+	WORD $0x4f9be119 // sdot v25.4s, v8.16b, v27.4b[0]
+	WORD $0xad423b28 // ldp q8, q14, [x25, #0x40]
+	WORD $0x4e2f1d6b // and v11.16b, v11.16b, v15.16b
+	WORD $0x4f9ce15e // sdot v30.4s, v10.16b, v28.4b[0]
+	WORD $0x4f9be3fa // sdot v26.4s, v31.16b, v27.4b[0]
+	WORD $0x4e2f1d8c // and v12.16b, v12.16b, v15.16b
+	WORD $0x4e2f1d0d // and v13.16b, v8.16b, v15.16b
+	WORD $0xad432b3f // ldp q31, q10, [x25, #0x60]
+	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
+	WORD $0x4f9be17d // sdot v29.4s, v11.16b, v27.4b[0]
+	WORD $0x4f9be19e // sdot v30.4s, v12.16b, v27.4b[0]
+	WORD $0x4fbce1b9 // sdot v25.4s, v13.16b, v28.4b[1]
+	WORD $0x4e2f1dcd // and v13.16b, v14.16b, v15.16b
+	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
+	WORD $0x4e2f1feb // and v11.16b, v31.16b, v15.16b
+	WORD $0x4e2f1d08 // and v8.16b, v8.16b, v15.16b
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x4fbce1ba // sdot v26.4s, v13.16b, v28.4b[1]
+	WORD $0xad44372c // ldp q12, q13, [x25, #0x80]
+	WORD $0x4e2f1dce // and v14.16b, v14.16b, v15.16b
+	WORD $0x4fbce17d // sdot v29.4s, v11.16b, v28.4b[1]
+	WORD $0x4fbbe119 // sdot v25.4s, v8.16b, v27.4b[1]
+	WORD $0x4e2f1d48 // and v8.16b, v10.16b, v15.16b
+	WORD $0x4e2f1d8b // and v11.16b, v12.16b, v15.16b
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
+	WORD $0x4e2f1fff // and v31.16b, v31.16b, v15.16b
+	WORD $0x4fbbe1da // sdot v26.4s, v14.16b, v27.4b[1]
+	WORD $0x4fbce11e // sdot v30.4s, v8.16b, v28.4b[1]
+	WORD $0x4e2f1da8 // and v8.16b, v13.16b, v15.16b
+	WORD $0x6f3c05ad // ushr v13.4s, v13.4s, #0x4
+	WORD $0x4f9ce979 // sdot v25.4s, v11.16b, v28.4b[2]
+	WORD $0xad453b2b // ldp q11, q14, [x25, #0xa0]
+	WORD $0x4e2f1d4a // and v10.16b, v10.16b, v15.16b
+	WORD $0x4fbbe3fd // sdot v29.4s, v31.16b, v27.4b[1]
+	WORD $0x4e2f1d9f // and v31.16b, v12.16b, v15.16b
+	WORD $0x4e2f1d6c // and v12.16b, v11.16b, v15.16b
+	WORD $0x6f3c056b // ushr v11.4s, v11.4s, #0x4
+	WORD $0x4f9ce91a // sdot v26.4s, v8.16b, v28.4b[2]
+	WORD $0x4fbbe15e // sdot v30.4s, v10.16b, v27.4b[1]
+	WORD $0x4e2f1dc8 // and v8.16b, v14.16b, v15.16b
+	WORD $0x4e2f1dad // and v13.16b, v13.16b, v15.16b
+	WORD $0x4f9bebf9 // sdot v25.4s, v31.16b, v27.4b[2]
+	WORD $0xad467f2a // ldp q10, q31, [x25, #0xc0]
+	WORD $0x4e2f1d6b // and v11.16b, v11.16b, v15.16b
+	WORD $0x4f9ce99d // sdot v29.4s, v12.16b, v28.4b[2]
+	WORD $0x4f9ce91e // sdot v30.4s, v8.16b, v28.4b[2]
+	WORD $0x4f9be9ba // sdot v26.4s, v13.16b, v27.4b[2]
+	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
+	WORD $0x4e2f1d4c // and v12.16b, v10.16b, v15.16b
+	WORD $0xad473728 // ldp q8, q13, [x25, #0xe0]
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x4f9be97d // sdot v29.4s, v11.16b, v27.4b[2]
+	WORD $0x4e2f1feb // and v11.16b, v31.16b, v15.16b
+	WORD $0x4e2f1dce // and v14.16b, v14.16b, v15.16b
+	WORD $0x4fbce999 // sdot v25.4s, v12.16b, v28.4b[3]
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x0d40ca0c // ld1r { v12.2s }, [x16]
+	WORD $0x4e2f1d4a // and v10.16b, v10.16b, v15.16b
+	WORD $0x4fbce97a // sdot v26.4s, v11.16b, v28.4b[3]
+	WORD $0x4e2f1d0b // and v11.16b, v8.16b, v15.16b
+	WORD $0xb27d0350 // orr x16, x26, #0x8
+	WORD $0x4e2f1fff // and v31.16b, v31.16b, v15.16b
+	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
+	WORD $0x4fbbe959 // sdot v25.4s, v10.16b, v27.4b[3]
+	WORD $0x0d40ca0a // ld1r { v10.2s }, [x16]
+	WORD $0x4fbce97d // sdot v29.4s, v11.16b, v28.4b[3]
+	WORD $0x4e2f1dab // and v11.16b, v13.16b, v15.16b
+	WORD $0x4f9be9de // sdot v30.4s, v14.16b, v27.4b[2]
+	WORD $0x0f10a529 // sshll v9.4s, v9.4h, #0x0
+	WORD $0xb27e0750 // orr x16, x26, #0xc
+	WORD $0x0f08a54a // sshll v10.8h, v10.8b, #0x0
+	WORD $0x0d40c98e // ld1r { v14.2s }, [x12]
+	WORD $0xaa06034c // orr x12, x26, x6
+	WORD $0x4fbce97e // sdot v30.4s, v11.16b, v28.4b[3]
+	WORD $0x6f3c05bc // ushr v28.4s, v13.4s, #0x4
+	WORD $0x0d40ca0d // ld1r { v13.2s }, [x16]
+	WORD $0x4fbbebfa // sdot v26.4s, v31.16b, v27.4b[3]
+	WORD $0x4e2f1d1f // and v31.16b, v8.16b, v15.16b
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x0d40c98b // ld1r { v11.2s }, [x12]
+	WORD $0xb27d074c // orr x12, x26, #0x18
+	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0x0
+	WORD $0x0f10a548 // sshll v8.4s, v10.4h, #0x0
+	WORD $0x0d40c98a // ld1r { v10.2s }, [x12]
+	WORD $0x4e2f1f9c // and v28.16b, v28.16b, v15.16b
+	WORD $0x0f08a5ad // sshll v13.8h, v13.8b, #0x0
+	WORD $0xb27e0b4c // orr x12, x26, #0x1c
+	WORD $0x4fbbebfd // sdot v29.4s, v31.16b, v27.4b[3]
+	WORD $0x0d40c99f // ld1r { v31.2s }, [x12]
+	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0x0
+	WORD $0x4fbbeb9e // sdot v30.4s, v28.16b, v27.4b[3]
+	WORD $0x6e29de3b // fmul v27.4s, v17.4s, v9.4s
+	WORD $0x0f08a569 // sshll v9.8h, v11.8b, #0x0
+	WORD $0x0f10a5ab // sshll v11.4s, v13.4h, #0x0
+	WORD $0x0f08a5ce // sshll v14.8h, v14.8b, #0x0
+	WORD $0x0f08a54a // sshll v10.8h, v10.8b, #0x0
+	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x0f10a5dc // sshll v28.4s, v14.4h, #0x0
+	WORD $0x0f10a529 // sshll v9.4s, v9.4h, #0x0
+	WORD $0x0f10a54a // sshll v10.4s, v10.4h, #0x0
+	WORD $0x0f10a7ff // sshll v31.4s, v31.4h, #0x0
 	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x6e33df73 // fmul v19.4s, v27.4s, v19.4s
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e30df90 // fmul v16.4s, v28.4s, v16.4s
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	WORD $0x6e27dfc7 // fmul v7.4s, v30.4s, v7.4s
-	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
-	WORD $0x4ea31c62 // mov v2.16b, v3.16b
-	WORD $0x4ea41c83 // mov v3.16b, v4.16b
-	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
-	WORD $0x4e21db56 // scvtf v22.4s, v26.4s
-	WORD $0x3dc017fa // ldr q26, [sp, #0x50]
-	WORD $0x6e38de73 // fmul v19.4s, v19.4s, v24.4s
-	WORD $0x3dc01ff8 // ldr q24, [sp, #0x70]
-	WORD $0x6e37de10 // fmul v16.4s, v16.4s, v23.4s
-	WORD $0x6e32df52 // fmul v18.4s, v26.4s, v18.4s
-	WORD $0x6e20dfa0 // fmul v0.4s, v29.4s, v0.4s
-	WORD $0x6e39dce7 // fmul v7.4s, v7.4s, v25.4s
-	WORD $0x6e31df11 // fmul v17.4s, v24.4s, v17.4s
-	WORD $0x6e26dea6 // fmul v6.4s, v21.4s, v6.4s
-	WORD $0x4ea51ca4 // mov v4.16b, v5.16b
-	WORD $0x3dc027e5 // ldr q5, [sp, #0x90]
-	WORD $0x4f965253 // fmls v19.4s, v18.4s, v22.s[0]
-	WORD $0x4f965010 // fmls v16.4s, v0.4s, v22.s[0]
-	WORD $0x4f965234 // fmls v20.4s, v17.4s, v22.s[0]
-	WORD $0x4f9650c7 // fmls v7.4s, v6.4s, v22.s[0]
-	WORD $0x4d40c931 // ld1r { v17.4s }, [x9]
-	WORD $0x52800029 // mov w9, #0x1 // =1
-	WORD $0x4e33ce23 // fmla v3.4s, v17.4s, v19.4s
-	WORD $0x4e30ce24 // fmla v4.4s, v17.4s, v16.4s
-	WORD $0x4e34ce22 // fmla v2.4s, v17.4s, v20.4s
-	WORD $0x4e27ce25 // fmla v5.4s, v17.4s, v7.4s
-	WORD $0x3707dcd7 // tbnz w23, #0x0, 0x13ccc <pq_q5_k+0x11c>
-	WORD $0x11000694 // add w20, w20, #0x1
-	WORD $0x910b00c6 // add x6, x6, #0x2c0
-	WORD $0x7100129f // cmp w20, #0x4
-	WORD $0x54ffdbe1 // b.ne 0x13cc0 <pq_q5_k+0x110>
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
+	WORD $0x6e2cde6c // fmul v12.4s, v19.4s, v12.4s
+	WORD $0x6e28dea8 // fmul v8.4s, v21.4s, v8.4s
+	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e2bdeeb // fmul v11.4s, v23.4s, v11.4s
+	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
+	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
+	WORD $0xbd4024ed // ldr s13, [x7, #0x24]
+	WORD $0x6e39df79 // fmul v25.4s, v27.4s, v25.4s
+	WORD $0x910080ec // add x12, x7, #0x20
+	WORD $0x6e3add9a // fmul v26.4s, v12.4s, v26.4s
+	WORD $0x6e3cde5c // fmul v28.4s, v18.4s, v28.4s
+	WORD $0x2a1803f0 // mov w16, w24
+	WORD $0x6e3ddd1b // fmul v27.4s, v8.4s, v29.4s
+	WORD $0x4e21d9bd // scvtf v29.4s, v13.4s
+	WORD $0x6e29de88 // fmul v8.4s, v20.4s, v9.4s
+	WORD $0x6e3edd7e // fmul v30.4s, v11.4s, v30.4s
+	WORD $0x6e2adec9 // fmul v9.4s, v22.4s, v10.4s
+	WORD $0x6e3fdf1f // fmul v31.4s, v24.4s, v31.4s
+	WORD $0x9100c0e7 // add x7, x7, #0x30
+	WORD $0x2a1f03f8 // mov w24, wzr
+	WORD $0x4f9d5399 // fmls v25.4s, v28.4s, v29.s[0]
+	WORD $0x4f9d511a // fmls v26.4s, v8.4s, v29.s[0]
+	WORD $0x4d40c99c // ld1r { v28.4s }, [x12]
+	WORD $0x4f9d513b // fmls v27.4s, v9.4s, v29.s[0]
+	WORD $0x4f9d53fe // fmls v30.4s, v31.4s, v29.s[0]
+	WORD $0x5280002c // mov w12, #0x1 // =1
+	WORD $0x4e39cf85 // fmla v5.4s, v28.4s, v25.4s
+	WORD $0x4e3acf86 // fmla v6.4s, v28.4s, v26.4s
+	WORD $0x4e3bcf87 // fmla v7.4s, v28.4s, v27.4s
+	WORD $0x4e3ecf90 // fmla v16.4s, v28.4s, v30.4s
+	WORD $0x3707eb50 // tbnz w16, #0x0, 0x13410 <pq_q4_k+0x208>
+	WORD $0x910006b5 // add x21, x21, #0x1
+	WORD $0x910802d6 // add x22, x22, #0x200
+	WORD $0xf10012bf // cmp x21, #0x4
+	WORD $0x54ffe301 // b.ne 0x13318 <pq_q4_k+0x110>
 	WORD $0xf1002273 // subs x19, x19, #0x8
-	WORD $0x54ffd98c // b.gt 0x13c7c <pq_q5_k+0xcc>
-	WORD $0xaa1003fd // mov x29, x16
-	WORD $0xaa0e03f0 // mov x16, x14
-	WORD $0xf94077ee // ldr x14, [sp, #0xe8]
-	WORD $0xb4ffd70f // cbz x15, 0x13c3c <pq_q5_k+0x8c>
-	WORD $0xad000c42 // stp q2, q3, [x2]
-	WORD $0xad011444 // stp q4, q5, [x2, #0x20]
-	WORD $0x17fffeb5 // b 0x13c3c <pq_q5_k+0x8c>
-	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0x14000004 // b 0x14180 <pq_q5_k+0x5d0>
-	WORD $0x910004c6 // add x6, x6, #0x1
-	WORD $0xf10010df // cmp x6, #0x4
-	WORD $0x54ffd600 // b.eq 0x13c3c <pq_q5_k+0x8c>
-	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x54001b43 // b.lo 0x144ec <pq_q5_k+0x93c>
+	WORD $0xaa1603f4 // mov x20, x22
+	WORD $0x54ffe0cc // b.gt 0x132dc <pq_q4_k+0xd4>
+	WORD $0xb4ffdec9 // cbz x9, 0x132a0 <pq_q4_k+0x98>
+	WORD $0xad001845 // stp q5, q6, [x2]
+	WORD $0xad014047 // stp q7, q16, [x2, #0x20]
+	WORD $0x17fffef3 // b 0x132a0 <pq_q4_k+0x98>
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0x14000004 // b 0x136ec <pq_q4_k+0x4e4>
+	WORD $0x910004e7 // add x7, x7, #0x1
+	WORD $0xf10010ff // cmp x7, #0x4
+	WORD $0x54ffddc0 // b.eq 0x132a0 <pq_q4_k+0x98>
+	WORD $0xf100153f // cmp x9, #0x5
+	WORD $0x54001fe3 // b.lo 0x13aec <pq_q4_k+0x8e4>
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
 	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
 	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x54002e6d // b.le 0x14778 <pq_q5_k+0xbc8>
-	WORD $0xd37ef4d3 // lsl x19, x6, #2
-	WORD $0xd37cecc7 // lsl x7, x6, #4
-	WORD $0xaa0003f4 // mov x20, x0
+	WORD $0x5400374d // b.le 0x13e00 <pq_q4_k+0xbf8>
+	WORD $0x8b070a34 // add x20, x17, x7, lsl #2
+	WORD $0xd37cecf3 // lsl x19, x7, #4
+	WORD $0xaa0003f7 // mov x23, x0
 	WORD $0xaa0103f5 // mov x21, x1
 	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0x8b060e89 // add x9, x20, x6, lsl #3
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x91010294 // add x20, x20, #0x40
-	WORD $0xfd400120 // ldr d0, [x9]
-	WORD $0xfd401132 // ldr d18, [x9, #0x20]
-	WORD $0x0e21781e // fcvtl v30.4s, v0.4h
-	WORD $0x0e217a5f // fcvtl v31.4s, v18.4h
-	WORD $0x3d8007fe // str q30, [sp, #0x10]
-	WORD $0x8b070299 // add x25, x20, x7
-	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x8b130298 // add x24, x20, x19
-	WORD $0x91010339 // add x25, x25, #0x40
-	WORD $0x5280003a // mov w26, #0x1 // =1
-	WORD $0x9b11653b // madd x27, x9, x17, x25
-	WORD $0xad0143e7 // stp q7, q16, [sp, #0x20]
-	WORD $0x4f00e5e7 // movi v7.16b, #0xf
-	WORD $0xad034ff4 // stp q20, q19, [sp, #0x60]
-	WORD $0x4f00e611 // movi v17.16b, #0x10
+	WORD $0x8b070eec // add x12, x23, x7, lsl #3
+	WORD $0xaa1f03f8 // mov x24, xzr
+	WORD $0x910102fa // add x26, x23, #0x40
+	WORD $0x910402f9 // add x25, x23, #0x100
+	WORD $0xfd400195 // ldr d21, [x12]
+	WORD $0xfd401196 // ldr d22, [x12, #0x20]
+	WORD $0x0e217aa5 // fcvtl v5.4s, v21.4h
+	WORD $0x0e217acb // fcvtl v11.4s, v22.4h
+	WORD $0x3d8007eb // str q11, [sp, #0x10]
+	WORD $0xf1000f1f // cmp x24, #0x3
+	WORD $0x540005a1 // b.ne 0x1380c <pq_q4_k+0x604>
+	WORD $0xad4266f7 // ldp q23, q25, [x23, #0x40]
+	WORD $0x4f00e460 // movi v0.16b, #0x3
+	WORD $0xad446efa // ldp q26, q27, [x23, #0x80]
+	WORD $0x4f00e581 // movi v1.16b, #0xc
+	WORD $0xad4672f8 // ldp q24, q28, [x23, #0xc0]
+	WORD $0x4f01e602 // movi v2.16b, #0x30
+	WORD $0x6f3a06f7 // ushr v23.4s, v23.4s, #0x6
+	WORD $0xad437afd // ldp q29, q30, [x23, #0x60]
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0xad4522ff // ldp q31, q8, [x23, #0xa0]
+	WORD $0x6f3e0718 // ushr v24.4s, v24.4s, #0x2
+	WORD $0x6f3a0739 // ushr v25.4s, v25.4s, #0x6
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x6f3a07bd // ushr v29.4s, v29.4s, #0x6
+	WORD $0x6f3a07de // ushr v30.4s, v30.4s, #0x6
+	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
+	WORD $0x6f3e079c // ushr v28.4s, v28.4s, #0x2
+	WORD $0x4e221f18 // and v24.16b, v24.16b, v2.16b
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
+	WORD $0x4eb71f57 // orr v23.16b, v26.16b, v23.16b
+	WORD $0xad476ae9 // ldp q9, q26, [x23, #0xe0]
+	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
+	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
+	WORD $0x4eb91f79 // orr v25.16b, v27.16b, v25.16b
+	WORD $0x4e221f9b // and v27.16b, v28.16b, v2.16b
+	WORD $0x6f3e0529 // ushr v9.4s, v9.4s, #0x2
+	WORD $0x6f3e075a // ushr v26.4s, v26.4s, #0x2
+	WORD $0x4eb81ef8 // orr v24.16b, v23.16b, v24.16b
+	WORD $0x4ebd1ffc // orr v28.16b, v31.16b, v29.16b
+	WORD $0x4ebe1d17 // orr v23.16b, v8.16b, v30.16b
+	WORD $0x4ebb1f39 // orr v25.16b, v25.16b, v27.16b
+	WORD $0x4e221d3d // and v29.16b, v9.16b, v2.16b
+	WORD $0x4e221f5a // and v26.16b, v26.16b, v2.16b
+	WORD $0xad0267f8 // stp q24, q25, [sp, #0x40]
+	WORD $0x4ebd1f9b // orr v27.16b, v28.16b, v29.16b
+	WORD $0x4eba1ef7 // orr v23.16b, v23.16b, v26.16b
+	WORD $0x3d801bfb // str q27, [sp, #0x60]
+	WORD $0x1400000e // b 0x13840 <pq_q4_k+0x638>
+	WORD $0x8b181b4c // add x12, x26, x24, lsl #6
+	WORD $0x4f01e7e0 // movi v0.16b, #0x3f
+	WORD $0x3dc00197 // ldr q23, [x12]
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x3d8013f7 // str q23, [sp, #0x40]
+	WORD $0x3dc00597 // ldr q23, [x12, #0x10]
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x3d8017f7 // str q23, [sp, #0x50]
+	WORD $0x3dc00997 // ldr q23, [x12, #0x20]
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x3d801bf7 // str q23, [sp, #0x60]
+	WORD $0x3dc00d97 // ldr q23, [x12, #0x30]
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0xaa1f03ec // mov x12, xzr
+	WORD $0x8b13033b // add x27, x25, x19
+	WORD $0x5280003e // mov w30, #0x1 // =1
+	WORD $0x3d801ff7 // str q23, [sp, #0x70]
+	WORD $0x8b0c2370 // add x16, x27, x12, lsl #8
+	WORD $0xad0113f4 // stp q20, q4, [sp, #0x20]
+	WORD $0x4eb31e74 // mov v20.16b, v19.16b
+	WORD $0x4eb11e33 // mov v19.16b, v17.16b
+	WORD $0x4eb01e11 // mov v17.16b, v16.16b
+	WORD $0x4ea71cf0 // mov v16.16b, v7.16b
+	WORD $0x3dc00217 // ldr q23, [x16]
+	WORD $0x3dc01219 // ldr q25, [x16, #0x40]
+	WORD $0x4ea61cc7 // mov v7.16b, v6.16b
+	WORD $0x4ea51ca6 // mov v6.16b, v5.16b
+	WORD $0x4f00e5e5 // movi v5.16b, #0xf
+	WORD $0x6f00e41e // movi v30.2d, #0000000000000000
+	WORD $0x4e993ae9 // zip1 v9.4s, v23.4s, v25.4s
+	WORD $0x4e997aea // zip2 v10.4s, v23.4s, v25.4s
+	WORD $0x3dc022a1 // ldr q1, [x21, #0x80]
+	WORD $0x6f00e41d // movi v29.2d, #0000000000000000
+	WORD $0x6f00e41c // movi v28.2d, #0000000000000000
+	WORD $0x8b0c168c // add x12, x20, x12, lsl #5
+	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
 	WORD $0x6f00e41b // movi v27.2d, #0000000000000000
-	WORD $0xad0257e2 // stp q2, q21, [sp, #0x40]
+	WORD $0x3dc02203 // ldr q3, [x16, #0x80]
+	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
+	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0xad4022af // ldp q15, q8, [x21]
+	WORD $0x4e251d22 // and v2.16b, v9.16b, v5.16b
+	WORD $0xad422ea0 // ldp q0, q11, [x21, #0x40]
+	WORD $0x4e251d44 // and v4.16b, v10.16b, v5.16b
+	WORD $0xad4636b5 // ldp q21, q13, [x21, #0xc0]
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0xad413ab6 // ldp q22, q14, [x21, #0x20]
+	WORD $0x4e8fa45e // smmla v30.4s, v2.16b, v15.16b
+	WORD $0x4e8fa49d // smmla v29.4s, v4.16b, v15.16b
+	WORD $0x4e80a45c // smmla v28.4s, v2.16b, v0.16b
+	WORD $0x4e80a49a // smmla v26.4s, v4.16b, v0.16b
+	WORD $0x4e81a45b // smmla v27.4s, v2.16b, v1.16b
+	WORD $0x4e81a498 // smmla v24.4s, v4.16b, v1.16b
+	WORD $0x4e95a459 // smmla v25.4s, v2.16b, v21.16b
+	WORD $0x4e95a497 // smmla v23.4s, v4.16b, v21.16b
+	WORD $0x4e251d22 // and v2.16b, v9.16b, v5.16b
+	WORD $0x4e251d44 // and v4.16b, v10.16b, v5.16b
+	WORD $0x3dc03200 // ldr q0, [x16, #0xc0]
+	WORD $0xad44feac // ldp q12, q31, [x21, #0x90]
+	WORD $0x0d40c981 // ld1r { v1.2s }, [x12]
+	WORD $0x4e803875 // zip1 v21.4s, v3.4s, v0.4s
+	WORD $0x4e807860 // zip2 v0.4s, v3.4s, v0.4s
+	WORD $0x4e96a45e // smmla v30.4s, v2.16b, v22.16b
+	WORD $0xad4326a3 // ldp q3, q9, [x21, #0x60]
+	WORD $0x4e96a49d // smmla v29.4s, v4.16b, v22.16b
+	WORD $0xad473eb6 // ldp q22, q15, [x21, #0xe0]
+	WORD $0x9100418c // add x12, x12, #0x10
+	WORD $0x4e83a45c // smmla v28.4s, v2.16b, v3.16b
+	WORD $0x4e9fa45b // smmla v27.4s, v2.16b, v31.16b
+	WORD $0x0f08a421 // sshll v1.8h, v1.8b, #0x0
+	WORD $0x4e96a459 // smmla v25.4s, v2.16b, v22.16b
+	WORD $0x0d40c982 // ld1r { v2.2s }, [x12]
+	WORD $0x4e83a49a // smmla v26.4s, v4.16b, v3.16b
+	WORD $0x4e9fa498 // smmla v24.4s, v4.16b, v31.16b
+	WORD $0x4e251ebf // and v31.16b, v21.16b, v5.16b
+	WORD $0x4e251c0a // and v10.16b, v0.16b, v5.16b
+	WORD $0x0f10a421 // sshll v1.4s, v1.4h, #0x0
+	WORD $0x4e96a497 // smmla v23.4s, v4.16b, v22.16b
+	WORD $0x6f3c06a4 // ushr v4.4s, v21.4s, #0x4
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0x0
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4ea61cd5 // mov v21.16b, v6.16b
+	WORD $0x4ea71ce6 // mov v6.16b, v7.16b
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e8ba7fc // smmla v28.4s, v31.16b, v11.16b
+	WORD $0x4e8ba55a // smmla v26.4s, v10.16b, v11.16b
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0x0
+	WORD $0x4eb01e07 // mov v7.16b, v16.16b
+	WORD $0x4eb11e30 // mov v16.16b, v17.16b
+	WORD $0x4eb31e71 // mov v17.16b, v19.16b
+	WORD $0x4eb41e93 // mov v19.16b, v20.16b
+	WORD $0xad40d3eb // ldp q11, q20, [sp, #0x10]
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e251c84 // and v4.16b, v4.16b, v5.16b
+	WORD $0x4e251c00 // and v0.16b, v0.16b, v5.16b
+	WORD $0x6e21dea1 // fmul v1.4s, v21.4s, v1.4s
+	WORD $0x3dc02ea3 // ldr q3, [x21, #0xb0]
+	WORD $0x4e88a7fe // smmla v30.4s, v31.16b, v8.16b
+	WORD $0x4e88a55d // smmla v29.4s, v10.16b, v8.16b
+	WORD $0x4e8ca7fb // smmla v27.4s, v31.16b, v12.16b
+	WORD $0x4e8ca558 // smmla v24.4s, v10.16b, v12.16b
+	WORD $0x4e8da7f9 // smmla v25.4s, v31.16b, v13.16b
+	WORD $0x4e8da557 // smmla v23.4s, v10.16b, v13.16b
+	WORD $0x4e8ea49e // smmla v30.4s, v4.16b, v14.16b
+	WORD $0x4e8ea41d // smmla v29.4s, v0.16b, v14.16b
+	WORD $0x4e89a49c // smmla v28.4s, v4.16b, v9.16b
+	WORD $0x4e89a41a // smmla v26.4s, v0.16b, v9.16b
+	WORD $0x4e83a49b // smmla v27.4s, v4.16b, v3.16b
+	WORD $0x4e83a418 // smmla v24.4s, v0.16b, v3.16b
+	WORD $0x4e8fa499 // smmla v25.4s, v4.16b, v15.16b
+	WORD $0x4e8fa417 // smmla v23.4s, v0.16b, v15.16b
+	WORD $0x6e22dd60 // fmul v0.4s, v11.4s, v2.4s
+	WORD $0x6d5212a2 // ldp d2, d4, [x21, #0x120]
+	WORD $0x4eb51ea5 // mov v5.16b, v21.16b
+	WORD $0x4e21dbb5 // scvtf v21.4s, v29.4s
+	WORD $0x4e81782a // zip2 v10.4s, v1.4s, v1.4s
+	WORD $0x4e21dbc3 // scvtf v3.4s, v30.4s
+	WORD $0x4e81383e // zip1 v30.4s, v1.4s, v1.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e21db16 // scvtf v22.4s, v24.4s
+	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
+	WORD $0x4e803809 // zip1 v9.4s, v0.4s, v0.4s
+	WORD $0x4e807808 // zip2 v8.4s, v0.4s, v0.4s
+	WORD $0x6e35dd5f // fmul v31.4s, v10.4s, v21.4s
+	WORD $0x6d5366b5 // ldp d21, d25, [x21, #0x130]
+	WORD $0x6e23dfdd // fmul v29.4s, v30.4s, v3.4s
+	WORD $0x4e21db80 // scvtf v0.4s, v28.4s
+	WORD $0x4e080441 // dup v1.2d, v2.d[0]
+	WORD $0x4e21d882 // scvtf v2.4s, v4.4s
+	WORD $0x4e21db64 // scvtf v4.4s, v27.4s
+	WORD $0x4e21db43 // scvtf v3.4s, v26.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x910402ac // add x12, x21, #0x100
+	WORD $0x6e36dd56 // fmul v22.4s, v10.4s, v22.4s
+	WORD $0x6e38dfd8 // fmul v24.4s, v30.4s, v24.4s
+	WORD $0x4ea1cd3d // fmls v29.4s, v9.4s, v1.4s
+	WORD $0x4ea1cd1f // fmls v31.4s, v8.4s, v1.4s
+	WORD $0x4e21db21 // scvtf v1.4s, v25.4s
+	WORD $0x6e24dfc4 // fmul v4.4s, v30.4s, v4.4s
+	WORD $0x6e20dfc0 // fmul v0.4s, v30.4s, v0.4s
+	WORD $0x4e080442 // dup v2.2d, v2.d[0]
+	WORD $0x6e23dd43 // fmul v3.4s, v10.4s, v3.4s
+	WORD $0x4e0806b5 // dup v21.2d, v21.d[0]
+	WORD $0x4d40cd99 // ld1r { v25.2d }, [x12]
+	WORD $0x6e37dd57 // fmul v23.4s, v10.4s, v23.4s
+	WORD $0x910422ac // add x12, x21, #0x108
+	WORD $0x2a1e03f0 // mov w16, w30
+	WORD $0x4e080421 // dup v1.2d, v1.d[0]
+	WORD $0x4d40cd9a // ld1r { v26.2d }, [x12]
+	WORD $0x910442ac // add x12, x21, #0x110
+	WORD $0x4eb5cd24 // fmls v4.4s, v9.4s, v21.4s
+	WORD $0x4ea2cd20 // fmls v0.4s, v9.4s, v2.4s
+	WORD $0x2a1f03fe // mov w30, wzr
+	WORD $0x4ea2cd03 // fmls v3.4s, v8.4s, v2.4s
+	WORD $0x4d40cd82 // ld1r { v2.2d }, [x12]
+	WORD $0x4eb5cd16 // fmls v22.4s, v8.4s, v21.4s
+	WORD $0x4ea1cd38 // fmls v24.4s, v9.4s, v1.4s
+	WORD $0x910462ac // add x12, x21, #0x118
+	WORD $0x4ea1cd17 // fmls v23.4s, v8.4s, v1.4s
+	WORD $0x4d40cd81 // ld1r { v1.2d }, [x12]
+	WORD $0x4e3dcf34 // fmla v20.4s, v25.4s, v29.4s
+	WORD $0x4e3fcf33 // fmla v19.4s, v25.4s, v31.4s
+	WORD $0x4e24cc50 // fmla v16.4s, v2.4s, v4.4s
+	WORD $0x3dc00fe4 // ldr q4, [sp, #0x30]
+	WORD $0x4e20cf51 // fmla v17.4s, v26.4s, v0.4s
+	WORD $0x4e23cf52 // fmla v18.4s, v26.4s, v3.4s
+	WORD $0x4e36cc47 // fmla v7.4s, v2.4s, v22.4s
+	WORD $0x910602b5 // add x21, x21, #0x180
+	WORD $0x4e38cc26 // fmla v6.4s, v1.4s, v24.4s
+	WORD $0x4e37cc24 // fmla v4.4s, v1.4s, v23.4s
+	WORD $0x5280002c // mov w12, #0x1 // =1
+	WORD $0x3707ec70 // tbnz w16, #0x0, 0x13850 <pq_q4_k+0x648>
+	WORD $0x4f00e5ef // movi v15.16b, #0xf
+	WORD $0x91000718 // add x24, x24, #0x1
+	WORD $0x91080339 // add x25, x25, #0x200
+	WORD $0xf100131f // cmp x24, #0x4
+	WORD $0x54ffe3e1 // b.ne 0x13754 <pq_q4_k+0x54c>
+	WORD $0xf10022d6 // subs x22, x22, #0x8
+	WORD $0xaa1903f7 // mov x23, x25
+	WORD $0x54ffe26c // b.gt 0x13730 <pq_q4_k+0x528>
+	WORD $0x140000c7 // b 0x13e04 <pq_q4_k+0xbfc>
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xd37cecf3 // lsl x19, x7, #4
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x540015cd // b.le 0x13dbc <pq_q4_k+0xbb4>
+	WORD $0x8b070a34 // add x20, x17, x7, lsl #2
+	WORD $0xaa0003f7 // mov x23, x0
+	WORD $0xaa0103f5 // mov x21, x1
+	WORD $0xaa0403f6 // mov x22, x4
+	WORD $0x8b070eec // add x12, x23, x7, lsl #3
+	WORD $0xaa1f03f8 // mov x24, xzr
+	WORD $0x910102fa // add x26, x23, #0x40
+	WORD $0x910402f9 // add x25, x23, #0x100
+	WORD $0xfd400180 // ldr d0, [x12]
+	WORD $0xfd401181 // ldr d1, [x12, #0x20]
+	WORD $0x0e217811 // fcvtl v17.4s, v0.4h
+	WORD $0x0e217832 // fcvtl v18.4s, v1.4h
+	WORD $0xf1000f1f // cmp x24, #0x3
+	WORD $0x540005a1 // b.ne 0x13bf0 <pq_q4_k+0x9e8>
+	WORD $0xad420ae0 // ldp q0, q2, [x23, #0x40]
+	WORD $0x4f00e479 // movi v25.16b, #0x3
+	WORD $0xad4412e3 // ldp q3, q4, [x23, #0x80]
+	WORD $0x4f00e59a // movi v26.16b, #0xc
+	WORD $0xad464ee1 // ldp q1, q19, [x23, #0xc0]
+	WORD $0x4f01e61b // movi v27.16b, #0x30
+	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
+	WORD $0xad4356f4 // ldp q20, q21, [x23, #0x60]
+	WORD $0x6f3c0463 // ushr v3.4s, v3.4s, #0x4
+	WORD $0xad455ef6 // ldp q22, q23, [x23, #0xa0]
+	WORD $0x6f3e0421 // ushr v1.4s, v1.4s, #0x2
+	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
+	WORD $0x6f3c0484 // ushr v4.4s, v4.4s, #0x4
+	WORD $0x4e391c00 // and v0.16b, v0.16b, v25.16b
+	WORD $0x6f3a0694 // ushr v20.4s, v20.4s, #0x6
+	WORD $0x6f3a06b5 // ushr v21.4s, v21.4s, #0x6
+	WORD $0x4e3a1c63 // and v3.16b, v3.16b, v26.16b
+	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x6f3e0673 // ushr v19.4s, v19.4s, #0x2
+	WORD $0x4e3b1c21 // and v1.16b, v1.16b, v27.16b
+	WORD $0x4e391c42 // and v2.16b, v2.16b, v25.16b
+	WORD $0x4e3a1c84 // and v4.16b, v4.16b, v26.16b
+	WORD $0x4e391e94 // and v20.16b, v20.16b, v25.16b
+	WORD $0x4e391eb5 // and v21.16b, v21.16b, v25.16b
+	WORD $0x4ea01c60 // orr v0.16b, v3.16b, v0.16b
+	WORD $0xad470ef8 // ldp q24, q3, [x23, #0xe0]
+	WORD $0x4e3a1ed6 // and v22.16b, v22.16b, v26.16b
+	WORD $0x4e3a1ef7 // and v23.16b, v23.16b, v26.16b
+	WORD $0x4ea21c82 // orr v2.16b, v4.16b, v2.16b
+	WORD $0x4e3b1e64 // and v4.16b, v19.16b, v27.16b
+	WORD $0x6f3e0718 // ushr v24.4s, v24.4s, #0x2
+	WORD $0x6f3e0463 // ushr v3.4s, v3.4s, #0x2
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x4eb41ed3 // orr v19.16b, v22.16b, v20.16b
+	WORD $0x4eb51ee1 // orr v1.16b, v23.16b, v21.16b
+	WORD $0x4ea41c42 // orr v2.16b, v2.16b, v4.16b
+	WORD $0x4e3b1f14 // and v20.16b, v24.16b, v27.16b
+	WORD $0x4e3b1c63 // and v3.16b, v3.16b, v27.16b
+	WORD $0xad020be0 // stp q0, q2, [sp, #0x40]
+	WORD $0x4eb41e64 // orr v4.16b, v19.16b, v20.16b
+	WORD $0x4ea31c33 // orr v19.16b, v1.16b, v3.16b
+	WORD $0x3d801be4 // str q4, [sp, #0x60]
+	WORD $0x1400000e // b 0x13c24 <pq_q4_k+0xa1c>
+	WORD $0x8b181b4c // add x12, x26, x24, lsl #6
+	WORD $0x4f01e7e1 // movi v1.16b, #0x3f
+	WORD $0x3dc00180 // ldr q0, [x12]
+	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
+	WORD $0x3d8013e0 // str q0, [sp, #0x40]
+	WORD $0x3dc00580 // ldr q0, [x12, #0x10]
+	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
+	WORD $0x3d8017e0 // str q0, [sp, #0x50]
+	WORD $0x3dc00980 // ldr q0, [x12, #0x20]
+	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
+	WORD $0x3d801be0 // str q0, [sp, #0x60]
+	WORD $0x3dc00d80 // ldr q0, [x12, #0x30]
+	WORD $0x4e211c13 // and v19.16b, v0.16b, v1.16b
+	WORD $0xaa1f03ec // mov x12, xzr
+	WORD $0x8b13033b // add x27, x25, x19
+	WORD $0x5280003e // mov w30, #0x1 // =1
+	WORD $0x3d801ff3 // str q19, [sp, #0x70]
+	WORD $0x8b0c2370 // add x16, x27, x12, lsl #8
 	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0x8b091709 // add x9, x24, x9, lsl #5
-	WORD $0xad0413e5 // stp q5, q4, [sp, #0x80]
 	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
 	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
-	WORD $0x4ebf1ff0 // mov v16.16b, v31.16b
-	WORD $0xad427ead // ldp q13, q31, [x21, #0x40]
-	WORD $0x3dc00360 // ldr q0, [x27]
-	WORD $0x3dc01373 // ldr q19, [x27, #0x40]
-	WORD $0x3dc0237e // ldr q30, [x27, #0x80]
-	WORD $0x3dc03368 // ldr q8, [x27, #0xc0]
-	WORD $0x3dc04369 // ldr q9, [x27, #0x100]
-	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
-	WORD $0x6f3f041d // ushr v29.4s, v0.4s, #0x1
-	WORD $0x4e9e3a72 // zip1 v18.4s, v19.4s, v30.4s
-	WORD $0x4e9e7a6a // zip2 v10.4s, v19.4s, v30.4s
-	WORD $0x4e89390f // zip1 v15.4s, v8.4s, v9.4s
-	WORD $0x4e897913 // zip2 v19.4s, v8.4s, v9.4s
-	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
-	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
-	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
-	WORD $0x2a1a03fb // mov w27, w26
-	WORD $0x4e9d781c // zip2 v28.4s, v0.4s, v29.4s
-	WORD $0x4e9d381d // zip1 v29.4s, v0.4s, v29.4s
-	WORD $0x2a1f03fa // mov w26, wzr
-	WORD $0x6f3c064b // ushr v11.4s, v18.4s, #0x4
-	WORD $0x4e271d4e // and v14.16b, v10.16b, v7.16b
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e271e52 // and v18.16b, v18.16b, v7.16b
-	WORD $0xad407aa0 // ldp q0, q30, [x21]
-	WORD $0x4e271de3 // and v3.16b, v15.16b, v7.16b
-	WORD $0x4f245788 // shl v8.4s, v28.4s, #0x4
-	WORD $0x4f2457a9 // shl v9.4s, v29.4s, #0x4
-	WORD $0x4e311fac // and v12.16b, v29.16b, v17.16b
-	WORD $0x4e271d6b // and v11.16b, v11.16b, v7.16b
-	WORD $0x4f225782 // shl v2.4s, v28.4s, #0x2
-	WORD $0x4f2257a1 // shl v1.4s, v29.4s, #0x2
-	WORD $0x4e271d4a // and v10.16b, v10.16b, v7.16b
-	WORD $0x4e311f84 // and v4.16b, v28.16b, v17.16b
-	WORD $0x6f3e07bd // ushr v29.4s, v29.4s, #0x2
-	WORD $0x4e311d29 // and v9.16b, v9.16b, v17.16b
-	WORD $0x4e311d08 // and v8.16b, v8.16b, v17.16b
-	WORD $0x4eab1d8c // orr v12.16b, v12.16b, v11.16b
-	WORD $0x4e271e6b // and v11.16b, v19.16b, v7.16b
-	WORD $0x4e311c42 // and v2.16b, v2.16b, v17.16b
-	WORD $0x4e311c21 // and v1.16b, v1.16b, v17.16b
-	WORD $0x4eb21d25 // orr v5.16b, v9.16b, v18.16b
-	WORD $0x4eae1d0e // orr v14.16b, v8.16b, v14.16b
-	WORD $0x4eaa1c92 // orr v18.16b, v4.16b, v10.16b
-	WORD $0x0d40c924 // ld1r { v4.2s }, [x9]
-	WORD $0x4eab1c4b // orr v11.16b, v2.16b, v11.16b
-	WORD $0x91004129 // add x9, x9, #0x10
-	WORD $0xad4426a6 // ldp q6, q9, [x21, #0x80]
-	WORD $0x4ea31c28 // orr v8.16b, v1.16b, v3.16b
-	WORD $0x4e80a4bb // smmla v27.4s, v5.16b, v0.16b
-	WORD $0x4e80a5d4 // smmla v20.4s, v14.16b, v0.16b
-	WORD $0x4e8da4b5 // smmla v21.4s, v5.16b, v13.16b
-	WORD $0xad4102a2 // ldp q2, q0, [x21, #0x20]
-	WORD $0x4e8da5d6 // smmla v22.4s, v14.16b, v13.16b
-	WORD $0xad462aa1 // ldp q1, q10, [x21, #0xc0]
-	WORD $0xad4336a3 // ldp q3, q13, [x21, #0x60]
-	WORD $0x0f08a484 // sshll v4.8h, v4.8b, #0x0
-	WORD $0x4e82a59b // smmla v27.4s, v12.16b, v2.16b
-	WORD $0x4e82a654 // smmla v20.4s, v18.16b, v2.16b
-	WORD $0x0d40c922 // ld1r { v2.2s }, [x9]
-	WORD $0x4e86a4b8 // smmla v24.4s, v5.16b, v6.16b
-	WORD $0x4e86a5d9 // smmla v25.4s, v14.16b, v6.16b
-	WORD $0x4e81a4ba // smmla v26.4s, v5.16b, v1.16b
-	WORD $0x4e81a5d7 // smmla v23.4s, v14.16b, v1.16b
-	WORD $0x6f3c0665 // ushr v5.4s, v19.4s, #0x4
-	WORD $0xad453aa1 // ldp q1, q14, [x21, #0xa0]
-	WORD $0x6f3c05e6 // ushr v6.4s, v15.4s, #0x4
-	WORD $0x6f3e0793 // ushr v19.4s, v28.4s, #0x2
-	WORD $0x4e83a595 // smmla v21.4s, v12.16b, v3.16b
-	WORD $0x4e83a656 // smmla v22.4s, v18.16b, v3.16b
-	WORD $0x0f10a483 // sshll v3.4s, v4.4h, #0x0
-	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0x0
-	WORD $0x4e81a598 // smmla v24.4s, v12.16b, v1.16b
-	WORD $0x4e81a659 // smmla v25.4s, v18.16b, v1.16b
-	WORD $0x4e271cc4 // and v4.16b, v6.16b, v7.16b
-	WORD $0xad4772a1 // ldp q1, q28, [x21, #0xe0]
-	WORD $0x4e271ca5 // and v5.16b, v5.16b, v7.16b
-	WORD $0x4e311fa6 // and v6.16b, v29.16b, v17.16b
-	WORD $0x4e311e73 // and v19.16b, v19.16b, v17.16b
-	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
-	WORD $0x4e9ea51b // smmla v27.4s, v8.16b, v30.16b
-	WORD $0x4e9ea574 // smmla v20.4s, v11.16b, v30.16b
-	WORD $0xad409ffe // ldp q30, q7, [sp, #0x10]
-	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0x0
-	WORD $0x4ea51e7d // orr v29.16b, v19.16b, v5.16b
-	WORD $0x4e81a59a // smmla v26.4s, v12.16b, v1.16b
-	WORD $0x4e81a657 // smmla v23.4s, v18.16b, v1.16b
-	WORD $0x4ea41cc1 // orr v1.16b, v6.16b, v4.16b
-	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
-	WORD $0x6e23dfd3 // fmul v19.4s, v30.4s, v3.4s
-	WORD $0x4e9fa515 // smmla v21.4s, v8.16b, v31.16b
-	WORD $0x4e9fa576 // smmla v22.4s, v11.16b, v31.16b
-	WORD $0x4eb01e1f // mov v31.16b, v16.16b
-	WORD $0x4e80a43b // smmla v27.4s, v1.16b, v0.16b
-	WORD $0x4e80a7b4 // smmla v20.4s, v29.16b, v0.16b
-	WORD $0x6d520ea0 // ldp d0, d3, [x21, #0x120]
-	WORD $0x4e89a518 // smmla v24.4s, v8.16b, v9.16b
-	WORD $0x4e89a579 // smmla v25.4s, v11.16b, v9.16b
-	WORD $0x4e8aa51a // smmla v26.4s, v8.16b, v10.16b
-	WORD $0x4e8aa577 // smmla v23.4s, v11.16b, v10.16b
-	WORD $0x6e22dfe2 // fmul v2.4s, v31.4s, v2.4s
-	WORD $0x4e8da435 // smmla v21.4s, v1.16b, v13.16b
-	WORD $0x4e8da7b6 // smmla v22.4s, v29.16b, v13.16b
-	WORD $0x4e933a72 // zip1 v18.4s, v19.4s, v19.4s
-	WORD $0x4e21db64 // scvtf v4.4s, v27.4s
-	WORD $0x4e937a66 // zip2 v6.4s, v19.4s, v19.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	WORD $0x4e8ea438 // smmla v24.4s, v1.16b, v14.16b
-	WORD $0x4e8ea7b9 // smmla v25.4s, v29.16b, v14.16b
-	WORD $0x4e9ca43a // smmla v26.4s, v1.16b, v28.16b
-	WORD $0x4e9ca7b7 // smmla v23.4s, v29.16b, v28.16b
-	WORD $0x6d5316a1 // ldp d1, d5, [x21, #0x130]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
-	WORD $0x4e823853 // zip1 v19.4s, v2.4s, v2.4s
-	WORD $0x6e24de44 // fmul v4.4s, v18.4s, v4.4s
-	WORD $0x4e827842 // zip2 v2.4s, v2.4s, v2.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x6e34dcd4 // fmul v20.4s, v6.4s, v20.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e080400 // dup v0.2d, v0.d[0]
-	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
-	WORD $0x6e35de55 // fmul v21.4s, v18.4s, v21.4s
-	WORD $0x4e080463 // dup v3.2d, v3.d[0]
-	WORD $0x910402a9 // add x9, x21, #0x100
-	WORD $0x4ea0ce64 // fmls v4.4s, v19.4s, v0.4s
-	WORD $0x6e36dcd6 // fmul v22.4s, v6.4s, v22.4s
-	WORD $0x4d40cd3b // ld1r { v27.2d }, [x9]
-	WORD $0x4ea0cc54 // fmls v20.4s, v2.4s, v0.4s
-	WORD $0x6e38de40 // fmul v0.4s, v18.4s, v24.4s
-	WORD $0x6e39dcd8 // fmul v24.4s, v6.4s, v25.4s
-	WORD $0x6e37dcc6 // fmul v6.4s, v6.4s, v23.4s
-	WORD $0x4e080421 // dup v1.2d, v1.d[0]
-	WORD $0x6e3ade52 // fmul v18.4s, v18.4s, v26.4s
-	WORD $0x4e0804a5 // dup v5.2d, v5.d[0]
-	WORD $0x4ea3ce75 // fmls v21.4s, v19.4s, v3.4s
-	WORD $0x910422a9 // add x9, x21, #0x108
-	WORD $0x4d40cd37 // ld1r { v23.2d }, [x9]
-	WORD $0x4ea3cc56 // fmls v22.4s, v2.4s, v3.4s
-	WORD $0x910442a9 // add x9, x21, #0x110
-	WORD $0x4ea1cc58 // fmls v24.4s, v2.4s, v1.4s
-	WORD $0x3dc00ff0 // ldr q16, [sp, #0x30]
-	WORD $0x4ea1ce60 // fmls v0.4s, v19.4s, v1.4s
-	WORD $0x4ea5cc46 // fmls v6.4s, v2.4s, v5.4s
-	WORD $0x3dc013e2 // ldr q2, [sp, #0x40]
-	WORD $0x4d40cd23 // ld1r { v3.2d }, [x9]
-	WORD $0x4ea5ce72 // fmls v18.4s, v19.4s, v5.4s
-	WORD $0x910462a9 // add x9, x21, #0x118
-	WORD $0x4e35cee7 // fmla v7.4s, v23.4s, v21.4s
-	WORD $0xad4397f3 // ldp q19, q5, [sp, #0x70]
-	WORD $0x4e34cf62 // fmla v2.4s, v27.4s, v20.4s
-	WORD $0x4d40cd21 // ld1r { v1.2d }, [x9]
-	WORD $0xad42d3f5 // ldp q21, q20, [sp, #0x50]
-	WORD $0x4e24cf70 // fmla v16.4s, v27.4s, v4.4s
-	WORD $0x3dc027e4 // ldr q4, [sp, #0x90]
-	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x4e38cc73 // fmla v19.4s, v3.4s, v24.4s
-	WORD $0x52800029 // mov w9, #0x1 // =1
-	WORD $0x4e36cef5 // fmla v21.4s, v23.4s, v22.4s
-	WORD $0x4e20cc74 // fmla v20.4s, v3.4s, v0.4s
-	WORD $0x4e32cc25 // fmla v5.4s, v1.4s, v18.4s
-	WORD $0x4e26cc24 // fmla v4.4s, v1.4s, v6.4s
-	WORD $0x3707e9bb // tbnz w27, #0x0, 0x141f8 <pq_q5_k+0x648>
-	WORD $0x110006f7 // add w23, w23, #0x1
-	WORD $0x910b0294 // add x20, x20, #0x2c0
-	WORD $0x710012ff // cmp w23, #0x4
-	WORD $0x54ffe881 // b.ne 0x141e4 <pq_q5_k+0x634>
-	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x54ffe74c // b.gt 0x141c4 <pq_q5_k+0x614>
-	WORD $0x4f00e60a // movi v10.16b, #0x10
-	WORD $0x4f00e5eb // movi v11.16b, #0xf
-	WORD $0x140000a5 // b 0x1477c <pq_q5_k+0xbcc>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xd37cecc7 // lsl x7, x6, #4
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5400118d // b.le 0x14734 <pq_q5_k+0xb84>
-	WORD $0xd37ef4d3 // lsl x19, x6, #2
-	WORD $0xaa0003f4 // mov x20, x0
-	WORD $0xaa0103f5 // mov x21, x1
-	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0x8b060e89 // add x9, x20, x6, lsl #3
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x91010294 // add x20, x20, #0x40
-	WORD $0xfd400120 // ldr d0, [x9]
-	WORD $0xfd401121 // ldr d1, [x9, #0x20]
-	WORD $0x0e217806 // fcvtl v6.4s, v0.4h
-	WORD $0x0e217827 // fcvtl v7.4s, v1.4h
-	WORD $0x8b070289 // add x9, x20, x7
-	WORD $0xaa1f03fb // mov x27, xzr
-	WORD $0x8b130298 // add x24, x20, x19
-	WORD $0x91010139 // add x25, x9, #0x40
-	WORD $0x5280003a // mov w26, #0x1 // =1
-	WORD $0x9b116769 // madd x9, x27, x17, x25
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
 	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x8b1b171b // add x27, x24, x27, lsl #5
-	WORD $0x3dc00120 // ldr q0, [x9]
-	WORD $0x3dc01130 // ldr q16, [x9, #0x40]
-	WORD $0x3dc02131 // ldr q17, [x9, #0x80]
-	WORD $0x3dc03128 // ldr q8, [x9, #0xc0]
-	WORD $0x3dc04129 // ldr q9, [x9, #0x100]
-	WORD $0x91004369 // add x9, x27, #0x10
-	WORD $0x6f3f0401 // ushr v1.4s, v0.4s, #0x1
-	WORD $0x4e817814 // zip2 v20.4s, v0.4s, v1.4s
-	WORD $0x4e813815 // zip1 v21.4s, v0.4s, v1.4s
-	WORD $0x4e913a01 // zip1 v1.4s, v16.4s, v17.4s
-	WORD $0x4e917a00 // zip2 v0.4s, v16.4s, v17.4s
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x4f245696 // shl v22.4s, v20.4s, #0x4
-	WORD $0x4f2456b7 // shl v23.4s, v21.4s, #0x4
-	WORD $0x4e2b1c39 // and v25.16b, v1.16b, v11.16b
-	WORD $0x4e2b1c1a // and v26.16b, v0.16b, v11.16b
-	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
-	WORD $0x6f3c041d // ushr v29.4s, v0.4s, #0x4
-	WORD $0x4e2a1ebf // and v31.16b, v21.16b, v10.16b
-	WORD $0x4e2a1efb // and v27.16b, v23.16b, v10.16b
-	WORD $0x4e2a1edc // and v28.16b, v22.16b, v10.16b
-	WORD $0xad405ab8 // ldp q24, q22, [x21]
-	WORD $0x4e2b1c21 // and v1.16b, v1.16b, v11.16b
-	WORD $0xad425ebe // ldp q30, q23, [x21, #0x40]
-	WORD $0x4eb91f79 // orr v25.16b, v27.16b, v25.16b
-	WORD $0x4eba1f9a // orr v26.16b, v28.16b, v26.16b
-	WORD $0x4e2b1fbc // and v28.16b, v29.16b, v11.16b
-	WORD $0x4e2a1e9d // and v29.16b, v20.16b, v10.16b
-	WORD $0xad4102bb // ldp q27, q0, [x21, #0x20]
-	WORD $0x4ea11fe1 // orr v1.16b, v31.16b, v1.16b
-	WORD $0x4e98a731 // smmla v17.4s, v25.16b, v24.16b
-	WORD $0x4e98a752 // smmla v18.4s, v26.16b, v24.16b
-	WORD $0x4e9ea733 // smmla v19.4s, v25.16b, v30.16b
-	WORD $0x4e893919 // zip1 v25.4s, v8.4s, v9.4s
-	WORD $0x4e9ea750 // smmla v16.4s, v26.16b, v30.16b
-	WORD $0x4e89791a // zip2 v26.4s, v8.4s, v9.4s
-	WORD $0xad437eb8 // ldp q24, q31, [x21, #0x60]
-	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
-	WORD $0x0d40cb7d // ld1r { v29.2s }, [x27]
-	WORD $0x4f2256be // shl v30.4s, v21.4s, #0x2
-	WORD $0x4f225689 // shl v9.4s, v20.4s, #0x2
-	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
-	WORD $0x4e9ba431 // smmla v17.4s, v1.16b, v27.16b
-	WORD $0x4e9ba792 // smmla v18.4s, v28.16b, v27.16b
-	WORD $0x4e2b1f3b // and v27.16b, v25.16b, v11.16b
-	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
-	WORD $0x4e2a1fde // and v30.16b, v30.16b, v10.16b
-	WORD $0x4e98a433 // smmla v19.4s, v1.16b, v24.16b
-	WORD $0x4e2b1f41 // and v1.16b, v26.16b, v11.16b
-	WORD $0x4e2a1d29 // and v9.16b, v9.16b, v10.16b
-	WORD $0x4e98a790 // smmla v16.4s, v28.16b, v24.16b
-	WORD $0x6f3c0758 // ushr v24.4s, v26.4s, #0x4
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
-	WORD $0x4ebb1fda // orr v26.16b, v30.16b, v27.16b
-	WORD $0x6f3e06b5 // ushr v21.4s, v21.4s, #0x2
-	WORD $0x0f10a7bc // sshll v28.4s, v29.4h, #0x0
-	WORD $0x4ea11d21 // orr v1.16b, v9.16b, v1.16b
-	WORD $0x0f08a51b // sshll v27.8h, v8.8b, #0x0
-	WORD $0x4e2b1f39 // and v25.16b, v25.16b, v11.16b
-	WORD $0x4e2b1f18 // and v24.16b, v24.16b, v11.16b
-	WORD $0x4e2a1e94 // and v20.16b, v20.16b, v10.16b
-	WORD $0x4e2a1eb5 // and v21.16b, v21.16b, v10.16b
-	WORD $0x4e96a751 // smmla v17.4s, v26.16b, v22.16b
-	WORD $0x4e96a432 // smmla v18.4s, v1.16b, v22.16b
-	WORD $0x4e21db96 // scvtf v22.4s, v28.4s
-	WORD $0x4e97a430 // smmla v16.4s, v1.16b, v23.16b
-	WORD $0x0f10a761 // sshll v1.4s, v27.4h, #0x0
-	WORD $0x4eb81e94 // orr v20.16b, v20.16b, v24.16b
-	WORD $0x4e97a753 // smmla v19.4s, v26.16b, v23.16b
-	WORD $0x4eb91eb5 // orr v21.16b, v21.16b, v25.16b
-	WORD $0x910402a9 // add x9, x21, #0x100
-	WORD $0x910422bb // add x27, x21, #0x108
+	WORD $0x8b0c168c // add x12, x20, x12, lsl #5
+	WORD $0x3dc00200 // ldr q0, [x16]
+	WORD $0x3dc01201 // ldr q1, [x16, #0x40]
+	WORD $0x3dc0221b // ldr q27, [x16, #0x80]
+	WORD $0xad405ea4 // ldp q4, q23, [x21]
+	WORD $0x0d40c99a // ld1r { v26.2s }, [x12]
+	WORD $0x4e813802 // zip1 v2.4s, v0.4s, v1.4s
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x9100418c // add x12, x12, #0x10
+	WORD $0xad4266b8 // ldp q24, q25, [x21, #0x40]
+	WORD $0x0d40c99c // ld1r { v28.2s }, [x12]
+	WORD $0x0f08a75a // sshll v26.8h, v26.8b, #0x0
+	WORD $0x910402ac // add x12, x21, #0x100
+	WORD $0x4e2f1c41 // and v1.16b, v2.16b, v15.16b
+	WORD $0x4e2f1c03 // and v3.16b, v0.16b, v15.16b
+	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e84a434 // smmla v20.4s, v1.16b, v4.16b
+	WORD $0x4e84a475 // smmla v21.4s, v3.16b, v4.16b
+	WORD $0x4e98a436 // smmla v22.4s, v1.16b, v24.16b
+	WORD $0x4e98a473 // smmla v19.4s, v3.16b, v24.16b
+	WORD $0x4e2f1c41 // and v1.16b, v2.16b, v15.16b
+	WORD $0x4e2f1c00 // and v0.16b, v0.16b, v15.16b
+	WORD $0xad410ea2 // ldp q2, q3, [x21, #0x20]
+	WORD $0x3dc03204 // ldr q4, [x16, #0xc0]
+	WORD $0x910422b0 // add x16, x21, #0x108
+	WORD $0x4e843b78 // zip1 v24.4s, v27.4s, v4.4s
+	WORD $0x4e847b64 // zip2 v4.4s, v27.4s, v4.4s
+	WORD $0x4e82a434 // smmla v20.4s, v1.16b, v2.16b
+	WORD $0x4e82a415 // smmla v21.4s, v0.16b, v2.16b
+	WORD $0xad436ea2 // ldp q2, q27, [x21, #0x60]
+	WORD $0x4e82a436 // smmla v22.4s, v1.16b, v2.16b
+	WORD $0x0f10a741 // sshll v1.4s, v26.4h, #0x0
+	WORD $0x4e82a413 // smmla v19.4s, v0.16b, v2.16b
+	WORD $0x4e2f1f00 // and v0.16b, v24.16b, v15.16b
+	WORD $0x0f08a79a // sshll v26.8h, v28.8b, #0x0
+	WORD $0x4e2f1c82 // and v2.16b, v4.16b, v15.16b
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x6f3c0484 // ushr v4.4s, v4.4s, #0x4
 	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
-	WORD $0x6e36dcd6 // fmul v22.4s, v6.4s, v22.4s
-	WORD $0x4e80a692 // smmla v18.4s, v20.16b, v0.16b
-	WORD $0x4e80a6b1 // smmla v17.4s, v21.16b, v0.16b
-	WORD $0x4e9fa6b3 // smmla v19.4s, v21.16b, v31.16b
-	WORD $0x4e9fa690 // smmla v16.4s, v20.16b, v31.16b
-	WORD $0x6d5252a0 // ldp d0, d20, [x21, #0x120]
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x6e21dce1 // fmul v1.4s, v7.4s, v1.4s
-	WORD $0x4e963ad5 // zip1 v21.4s, v22.4s, v22.4s
-	WORD $0x4e967ad6 // zip2 v22.4s, v22.4s, v22.4s
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e97a414 // smmla v20.4s, v0.16b, v23.16b
+	WORD $0x4e99a416 // smmla v22.4s, v0.16b, v25.16b
+	WORD $0x0f10a740 // sshll v0.4s, v26.4h, #0x0
+	WORD $0x4e97a455 // smmla v21.4s, v2.16b, v23.16b
+	WORD $0x4e99a453 // smmla v19.4s, v2.16b, v25.16b
+	WORD $0x4e2f1f02 // and v2.16b, v24.16b, v15.16b
+	WORD $0x4e2f1c84 // and v4.16b, v4.16b, v15.16b
 	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x4e813837 // zip1 v23.4s, v1.4s, v1.4s
+	WORD $0x6e21de21 // fmul v1.4s, v17.4s, v1.4s
+	WORD $0x4e83a454 // smmla v20.4s, v2.16b, v3.16b
+	WORD $0x4e9ba456 // smmla v22.4s, v2.16b, v27.16b
+	WORD $0x4e83a495 // smmla v21.4s, v4.16b, v3.16b
+	WORD $0x4e9ba493 // smmla v19.4s, v4.16b, v27.16b
+	WORD $0x6d520ea2 // ldp d2, d3, [x21, #0x120]
+	WORD $0x6e20de40 // fmul v0.4s, v18.4s, v0.4s
+	WORD $0x4e813824 // zip1 v4.4s, v1.4s, v1.4s
 	WORD $0x4e817821 // zip2 v1.4s, v1.4s, v1.4s
-	WORD $0x6e31deb1 // fmul v17.4s, v21.4s, v17.4s
-	WORD $0x6e32ded2 // fmul v18.4s, v22.4s, v18.4s
-	WORD $0x6e33deb3 // fmul v19.4s, v21.4s, v19.4s
-	WORD $0x6e30ded0 // fmul v16.4s, v22.4s, v16.4s
-	WORD $0x4e080400 // dup v0.2d, v0.d[0]
-	WORD $0x4e080694 // dup v20.2d, v20.d[0]
-	WORD $0x4ea0cef1 // fmls v17.4s, v23.4s, v0.4s
-	WORD $0x4ea0cc32 // fmls v18.4s, v1.4s, v0.4s
-	WORD $0x4d40cd20 // ld1r { v0.2d }, [x9]
-	WORD $0x4eb4cef3 // fmls v19.4s, v23.4s, v20.4s
-	WORD $0x4eb4cc30 // fmls v16.4s, v1.4s, v20.4s
-	WORD $0x4d40cf61 // ld1r { v1.2d }, [x27]
-	WORD $0x2a1a03e9 // mov w9, w26
-	WORD $0x5280003b // mov w27, #0x1 // =1
-	WORD $0x2a1f03fa // mov w26, wzr
-	WORD $0x4e31cc05 // fmla v5.4s, v0.4s, v17.4s
-	WORD $0x4e32cc04 // fmla v4.4s, v0.4s, v18.4s
-	WORD $0x4e33cc23 // fmla v3.4s, v1.4s, v19.4s
-	WORD $0x4e30cc22 // fmla v2.4s, v1.4s, v16.4s
-	WORD $0x3707f189 // tbnz w9, #0x0, 0x14548 <pq_q5_k+0x998>
-	WORD $0x110006f7 // add w23, w23, #0x1
-	WORD $0x910b0294 // add x20, x20, #0x2c0
-	WORD $0x710012ff // cmp w23, #0x4
-	WORD $0x54fff061 // b.ne 0x14534 <pq_q5_k+0x984>
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x910602b5 // add x21, x21, #0x180
+	WORD $0x4e803817 // zip1 v23.4s, v0.4s, v0.4s
+	WORD $0x4e807800 // zip2 v0.4s, v0.4s, v0.4s
+	WORD $0x6e34dc94 // fmul v20.4s, v4.4s, v20.4s
+	WORD $0x6e35dc35 // fmul v21.4s, v1.4s, v21.4s
+	WORD $0x6e36dc84 // fmul v4.4s, v4.4s, v22.4s
+	WORD $0x6e33dc21 // fmul v1.4s, v1.4s, v19.4s
+	WORD $0x4e080442 // dup v2.2d, v2.d[0]
+	WORD $0x4e080463 // dup v3.2d, v3.d[0]
+	WORD $0x4ea2cef4 // fmls v20.4s, v23.4s, v2.4s
+	WORD $0x4ea2cc15 // fmls v21.4s, v0.4s, v2.4s
+	WORD $0x4d40cd82 // ld1r { v2.2d }, [x12]
+	WORD $0x4ea3cee4 // fmls v4.4s, v23.4s, v3.4s
+	WORD $0x4ea3cc01 // fmls v1.4s, v0.4s, v3.4s
+	WORD $0x4d40ce00 // ld1r { v0.2d }, [x16]
+	WORD $0x2a1e03f0 // mov w16, w30
+	WORD $0x5280002c // mov w12, #0x1 // =1
+	WORD $0x2a1f03fe // mov w30, wzr
+	WORD $0x4e34cc50 // fmla v16.4s, v2.4s, v20.4s
+	WORD $0x4e35cc47 // fmla v7.4s, v2.4s, v21.4s
+	WORD $0x4e24cc06 // fmla v6.4s, v0.4s, v4.4s
+	WORD $0x4e21cc05 // fmla v5.4s, v0.4s, v1.4s
+	WORD $0x3707f4d0 // tbnz w16, #0x0, 0x13c34 <pq_q4_k+0xa2c>
+	WORD $0x91000718 // add x24, x24, #0x1
+	WORD $0x91080339 // add x25, x25, #0x200
+	WORD $0xf100131f // cmp x24, #0x4
+	WORD $0x54ffec61 // b.ne 0x13b38 <pq_q4_k+0x930>
 	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x54ffef4c // b.gt 0x14518 <pq_q5_k+0x968>
-	WORD $0xb4ffd20f // cbz x15, 0x14174 <pq_q5_k+0x5c4>
-	WORD $0x4e8418a0 // uzp1 v0.4s, v5.4s, v4.4s
-	WORD $0x8b070049 // add x9, x2, x7
-	WORD $0xf10009ff // cmp x15, #0x2
-	WORD $0x3d800120 // str q0, [x9]
-	WORD $0x54ffd163 // b.lo 0x14174 <pq_q5_k+0x5c4>
-	WORD $0x4e8458a0 // uzp2 v0.4s, v5.4s, v4.4s
-	WORD $0xf1000dff // cmp x15, #0x3
-	WORD $0x3caa6920 // str q0, [x9, x10]
-	WORD $0x54ffd0e3 // b.lo 0x14174 <pq_q5_k+0x5c4>
-	WORD $0x4e821860 // uzp1 v0.4s, v3.4s, v2.4s
-	WORD $0xf10011ff // cmp x15, #0x4
-	WORD $0x3cab6920 // str q0, [x9, x11]
-	WORD $0x54ffd061 // b.ne 0x14174 <pq_q5_k+0x5c4>
-	WORD $0x4e825860 // uzp2 v0.4s, v3.4s, v2.4s
-	WORD $0x3cac6920 // str q0, [x9, x12]
-	WORD $0x17fffe80 // b 0x14174 <pq_q5_k+0x5c4>
-	WORD $0xd37cecc7 // lsl x7, x6, #4
-	WORD $0x4e821a00 // uzp1 v0.4s, v16.4s, v2.4s
-	WORD $0x8b070049 // add x9, x2, x7
-	WORD $0x4e825a01 // uzp2 v1.4s, v16.4s, v2.4s
-	WORD $0x4e9518e2 // uzp1 v2.4s, v7.4s, v21.4s
-	WORD $0x4e9558e3 // uzp2 v3.4s, v7.4s, v21.4s
-	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3d800120 // str q0, [x9]
+	WORD $0xaa1903f7 // mov x23, x25
+	WORD $0x54ffeb0c // b.gt 0x13b18 <pq_q4_k+0x910>
+	WORD $0xb4ffc929 // cbz x9, 0x136e0 <pq_q4_k+0x4d8>
+	WORD $0x4e871a00 // uzp1 v0.4s, v16.4s, v7.4s
+	WORD $0x8b13004c // add x12, x2, x19
+	WORD $0xf100093f // cmp x9, #0x2
+	WORD $0x3d800180 // str q0, [x12]
+	WORD $0x54ffc883 // b.lo 0x136e0 <pq_q4_k+0x4d8>
+	WORD $0x4e875a00 // uzp2 v0.4s, v16.4s, v7.4s
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x3cab6980 // str q0, [x12, x11]
+	WORD $0x54ffc803 // b.lo 0x136e0 <pq_q4_k+0x4d8>
+	WORD $0x4e8518c0 // uzp1 v0.4s, v6.4s, v5.4s
+	WORD $0xf100113f // cmp x9, #0x4
+	WORD $0x3caa6980 // str q0, [x12, x10]
+	WORD $0x54ffc781 // b.ne 0x136e0 <pq_q4_k+0x4d8>
+	WORD $0x4e8558c0 // uzp2 v0.4s, v6.4s, v5.4s
+	WORD $0x3cad6980 // str q0, [x12, x13]
+	WORD $0x17fffe39 // b 0x136e0 <pq_q4_k+0x4d8>
+	WORD $0xd37cecf3 // lsl x19, x7, #4
 	WORD $0x4e931a80 // uzp1 v0.4s, v20.4s, v19.4s
-	WORD $0x3caa6921 // str q1, [x9, x10]
-	WORD $0x3cab6922 // str q2, [x9, x11]
-	WORD $0x3cac6923 // str q3, [x9, x12]
-	WORD $0x3ca37920 // str q0, [x9, x3, lsl #4]
-	WORD $0x54ffce40 // b.eq 0x14174 <pq_q5_k+0x5c4>
-	WORD $0x4e935a80 // uzp2 v0.4s, v20.4s, v19.4s
-	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3cad6920 // str q0, [x9, x13]
-	WORD $0x54ffcdc3 // b.lo 0x14174 <pq_q5_k+0x5c4>
-	WORD $0x4e8418a0 // uzp1 v0.4s, v5.4s, v4.4s
-	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3cae6920 // str q0, [x9, x14]
-	WORD $0x54ffcd43 // b.lo 0x14174 <pq_q5_k+0x5c4>
-	WORD $0x4e8458a0 // uzp2 v0.4s, v5.4s, v4.4s
-	WORD $0x3cb06920 // str q0, [x9, x16]
-	WORD $0x17fffe67 // b 0x14174 <pq_q5_k+0x5c4>
-	WORD $0xa9534ff4 // ldp x20, x19, [sp, #0x130]
-	WORD $0xf94073fd // ldr x29, [sp, #0xe0]
-	WORD $0xa95257f6 // ldp x22, x21, [sp, #0x120]
-	WORD $0xa9515ff8 // ldp x24, x23, [sp, #0x110]
-	WORD $0xa95067fa // ldp x26, x25, [sp, #0x100]
-	WORD $0xa94f6ffe // ldp x30, x27, [sp, #0xf0]
-	WORD $0x6d4d23e9 // ldp d9, d8, [sp, #0xd0]
-	WORD $0x6d4c2beb // ldp d11, d10, [sp, #0xc0]
-	WORD $0x6d4b33ed // ldp d13, d12, [sp, #0xb0]
-	WORD $0x6d4a3bef // ldp d15, d14, [sp, #0xa0]
-	WORD $0x910503ff // add sp, sp, #0x140
+	WORD $0x8b13004c // add x12, x2, x19
+	WORD $0x4e935a81 // uzp2 v1.4s, v20.4s, v19.4s
+	WORD $0x4e921a22 // uzp1 v2.4s, v17.4s, v18.4s
+	WORD $0x4e925a23 // uzp2 v3.4s, v17.4s, v18.4s
+	WORD $0xf100153f // cmp x9, #0x5
+	WORD $0x3d800180 // str q0, [x12]
+	WORD $0x4e871a00 // uzp1 v0.4s, v16.4s, v7.4s
+	WORD $0x3cab6981 // str q1, [x12, x11]
+	WORD $0x3caa6982 // str q2, [x12, x10]
+	WORD $0x3cad6983 // str q3, [x12, x13]
+	WORD $0x3ca37980 // str q0, [x12, x3, lsl #4]
+	WORD $0x54ffc560 // b.eq 0x136e0 <pq_q4_k+0x4d8>
+	WORD $0x4e875a00 // uzp2 v0.4s, v16.4s, v7.4s
+	WORD $0xf1001d3f // cmp x9, #0x7
+	WORD $0x3cae6980 // str q0, [x12, x14]
+	WORD $0x54ffc4e3 // b.lo 0x136e0 <pq_q4_k+0x4d8>
+	WORD $0x4e8418c0 // uzp1 v0.4s, v6.4s, v4.4s
+	WORD $0xf100213f // cmp x9, #0x8
+	WORD $0x3caf6980 // str q0, [x12, x15]
+	WORD $0x54ffc463 // b.lo 0x136e0 <pq_q4_k+0x4d8>
+	WORD $0x4e8458c0 // uzp2 v0.4s, v6.4s, v4.4s
+	WORD $0xf94007f0 // ldr x16, [sp, #0x8]
+	WORD $0x3cb06980 // str q0, [x12, x16]
+	WORD $0x17fffe1f // b 0x136e0 <pq_q4_k+0x4d8>
+	WORD $0xd10103bf // sub sp, x29, #0x40
+	WORD $0xa9494ff4 // ldp x20, x19, [sp, #0x90]
+	WORD $0xf9402bfb // ldr x27, [sp, #0x50]
+	WORD $0xa94857f6 // ldp x22, x21, [sp, #0x80]
+	WORD $0xa9475ff8 // ldp x24, x23, [sp, #0x70]
+	WORD $0xa94667fa // ldp x26, x25, [sp, #0x60]
+	WORD $0xa9447bfd // ldp x29, x30, [sp, #0x40]
+	WORD $0x6d4323e9 // ldp d9, d8, [sp, #0x30]
+	WORD $0x6d422beb // ldp d11, d10, [sp, #0x20]
+	WORD $0x6d4133ed // ldp d13, d12, [sp, #0x10]
+	WORD $0x6cca3bef // ldp d15, d14, [sp], #0xa0
 	WORD $0xd65f03c0 // ret
 
-	// pq_q6_k: +18444
+	// pq_q5_k: +16024
+	WORD $0x6db63bef // stp d15, d14, [sp, #-0xa0]!
+	WORD $0xd10583e9 // sub x9, sp, #0x160
+	WORD $0x6d0133ed // stp d13, d12, [sp, #0x10]
+	WORD $0x6d022beb // stp d11, d10, [sp, #0x20]
+	WORD $0x6d0323e9 // stp d9, d8, [sp, #0x30]
+	WORD $0xa9047bfd // stp x29, x30, [sp, #0x40]
+	WORD $0x910103fd // add x29, sp, #0x40
+	WORD $0xf9002bfb // str x27, [sp, #0x50]
+	WORD $0xa90667fa // stp x26, x25, [sp, #0x60]
+	WORD $0xa9075ff8 // stp x24, x23, [sp, #0x70]
+	WORD $0xa90857f6 // stp x22, x21, [sp, #0x80]
+	WORD $0xa9094ff4 // stp x20, x19, [sp, #0x90]
+	WORD $0x927ae53f // and sp, x9, #0xffffffffffffffc0
+	WORD $0x9350fca8 // asr x8, x5, #16
+	WORD $0xf9000fa5 // str x5, [x29, #0x18]
+	WORD $0xf100051f // cmp x8, #0x1
+	WORD $0x540076eb // b.lt 0x14db4 <pq_q5_k+0xf1c>
+	WORD $0x91001c89 // add x9, x4, #0x7
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x5281600c // mov w12, #0xb00 // =2816
+	WORD $0x9a84b129 // csel x9, x9, x4, lt
+	WORD $0xd37ef46a // lsl x10, x3, #2
+	WORD $0x8b03046f // add x15, x3, x3, lsl #1
+	WORD $0xd343fd2b // lsr x11, x9, #3
+	WORD $0x4f00e60c // movi v12.16b, #0x10
+	WORD $0x4f00e5eb // movi v11.16b, #0xf
+	WORD $0xf9400fa9 // ldr x9, [x29, #0x18]
+	WORD $0xd37be870 // lsl x16, x3, #5
+	WORD $0xd37ef5ed // lsl x13, x15, #2
+	WORD $0x9b0c7d6b // mul x11, x11, x12
+	WORD $0xd37df06c // lsl x12, x3, #3
+	WORD $0xd37df1e5 // lsl x5, x15, #3
+	WORD $0x92401d29 // and x9, x9, #0xff
+	WORD $0x910403f1 // add x17, sp, #0x100
+	WORD $0x52802806 // mov w6, #0x140 // =320
+	WORD $0x52800287 // mov w7, #0x14 // =20
+	WORD $0xf90027eb // str x11, [sp, #0x48]
+	WORD $0x8b03014b // add x11, x10, x3
+	WORD $0xd37ef56e // lsl x14, x11, #2
+	WORD $0xcb0a020b // sub x11, x16, x10
+	WORD $0xf90023eb // str x11, [sp, #0x40]
+	WORD $0x14000006 // b 0x13f54 <pq_q5_k+0xbc>
+	WORD $0xf94027eb // ldr x11, [sp, #0x48]
+	WORD $0xf1000508 // subs x8, x8, #0x1
+	WORD $0x91010042 // add x2, x2, #0x40
+	WORD $0x8b0b0000 // add x0, x0, x11
+	WORD $0x5400732d // b.le 0x14db4 <pq_q5_k+0xf1c>
+	WORD $0xf9400fab // ldr x11, [x29, #0x18]
+	WORD $0x3740300b // tbnz w11, #0x8, 0x14558 <pq_q5_k+0x6c0>
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x54002ecb // b.lt 0x14548 <pq_q5_k+0x6b0>
+	WORD $0xaa0003f5 // mov x21, x0
+	WORD $0xaa0103f3 // mov x19, x1
+	WORD $0xaa0403f4 // mov x20, x4
+	WORD $0x6d4006a0 // ldp d0, d1, [x21]
+	WORD $0xaa1f03f6 // mov x22, xzr
+	WORD $0x6d420ea2 // ldp d2, d3, [x21, #0x20]
+	WORD $0x910102b8 // add x24, x21, #0x40
+	WORD $0x6d414aa5 // ldp d5, d18, [x21, #0x10]
+	WORD $0x910402b7 // add x23, x21, #0x100
+	WORD $0x0e217818 // fcvtl v24.4s, v0.4h
+	WORD $0x0e21783e // fcvtl v30.4s, v1.4h
+	WORD $0x0e217859 // fcvtl v25.4s, v2.4h
+	WORD $0x6d430aa0 // ldp d0, d2, [x21, #0x30]
+	WORD $0x0e21787c // fcvtl v28.4s, v3.4h
+	WORD $0x0e2178bf // fcvtl v31.4s, v5.4h
+	WORD $0x0e217a48 // fcvtl v8.4s, v18.4h
+	WORD $0x0e21781d // fcvtl v29.4s, v0.4h
+	WORD $0x0e217849 // fcvtl v9.4s, v2.4h
+	WORD $0x3d8027f8 // str q24, [sp, #0x90]
+	WORD $0xad0767fe // stp q30, q25, [sp, #0xe0]
+	WORD $0xad0673ff // stp q31, q28, [sp, #0xc0]
+	WORD $0xad0577e8 // stp q8, q29, [sp, #0xa0]
+	WORD $0xf1000edf // cmp x22, #0x3
+	WORD $0x540005a1 // b.ne 0x14084 <pq_q5_k+0x1ec>
+	WORD $0xad420aa0 // ldp q0, q2, [x21, #0x40]
+	WORD $0x4f00e464 // movi v4.16b, #0x3
+	WORD $0xad4416a3 // ldp q3, q5, [x21, #0x80]
+	WORD $0x4f00e597 // movi v23.16b, #0xc
+	WORD $0xad464aa1 // ldp q1, q18, [x21, #0xc0]
+	WORD $0x4f01e61b // movi v27.16b, #0x30
+	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
+	WORD $0xad4352b3 // ldp q19, q20, [x21, #0x60]
+	WORD $0x6f3c0463 // ushr v3.4s, v3.4s, #0x4
+	WORD $0xad455ab5 // ldp q21, q22, [x21, #0xa0]
+	WORD $0x6f3e0421 // ushr v1.4s, v1.4s, #0x2
+	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x6f3a0673 // ushr v19.4s, v19.4s, #0x6
+	WORD $0x6f3a0694 // ushr v20.4s, v20.4s, #0x6
+	WORD $0x4e371c63 // and v3.16b, v3.16b, v23.16b
+	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
+	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
+	WORD $0x6f3e0652 // ushr v18.4s, v18.4s, #0x2
+	WORD $0x4e3b1c21 // and v1.16b, v1.16b, v27.16b
+	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
+	WORD $0x4e371ca5 // and v5.16b, v5.16b, v23.16b
+	WORD $0x4e241e73 // and v19.16b, v19.16b, v4.16b
+	WORD $0x4e241e94 // and v20.16b, v20.16b, v4.16b
+	WORD $0x4ea01c60 // orr v0.16b, v3.16b, v0.16b
+	WORD $0xad470eba // ldp q26, q3, [x21, #0xe0]
+	WORD $0x4e371eb5 // and v21.16b, v21.16b, v23.16b
+	WORD $0x4e371ed6 // and v22.16b, v22.16b, v23.16b
+	WORD $0x4ea21ca2 // orr v2.16b, v5.16b, v2.16b
+	WORD $0x4e3b1e45 // and v5.16b, v18.16b, v27.16b
+	WORD $0x6f3e075a // ushr v26.4s, v26.4s, #0x2
+	WORD $0x6f3e0463 // ushr v3.4s, v3.4s, #0x2
+	WORD $0x4ea11c01 // orr v1.16b, v0.16b, v1.16b
+	WORD $0x4eb31eb2 // orr v18.16b, v21.16b, v19.16b
+	WORD $0x4eb41ec0 // orr v0.16b, v22.16b, v20.16b
+	WORD $0x4ea51c42 // orr v2.16b, v2.16b, v5.16b
+	WORD $0x4e3b1f53 // and v19.16b, v26.16b, v27.16b
+	WORD $0x4e3b1c63 // and v3.16b, v3.16b, v27.16b
+	WORD $0xad080be1 // stp q1, q2, [sp, #0x100]
+	WORD $0x4eb31e45 // orr v5.16b, v18.16b, v19.16b
+	WORD $0x4ea31c00 // orr v0.16b, v0.16b, v3.16b
+	WORD $0x3d804be5 // str q5, [sp, #0x120]
+	WORD $0x1400000e // b 0x140b8 <pq_q5_k+0x220>
+	WORD $0x8b161b0b // add x11, x24, x22, lsl #6
+	WORD $0x4f01e7e1 // movi v1.16b, #0x3f
+	WORD $0x3dc00160 // ldr q0, [x11]
+	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
+	WORD $0x3d8043e0 // str q0, [sp, #0x100]
+	WORD $0x3dc00560 // ldr q0, [x11, #0x10]
+	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
+	WORD $0x3d8047e0 // str q0, [sp, #0x110]
+	WORD $0x3dc00960 // ldr q0, [x11, #0x20]
+	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
+	WORD $0x3d804be0 // str q0, [sp, #0x120]
+	WORD $0x3dc00d60 // ldr q0, [x11, #0x30]
+	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
+	WORD $0xaa1f03fa // mov x26, xzr
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x3d804fe0 // str q0, [sp, #0x130]
+	WORD $0x9b065f5b // madd x27, x26, x6, x23
+	WORD $0x4f00e604 // movi v4.16b, #0x10
+	WORD $0x4f00e5f8 // movi v24.16b, #0xf
+	WORD $0x6f00e41b // movi v27.2d, #0000000000000000
+	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
+	WORD $0x6f00e41c // movi v28.2d, #0000000000000000
+	WORD $0x4eb11e39 // mov v25.16b, v17.16b
+	WORD $0x8b1a162b // add x11, x17, x26, lsl #5
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x4eb01e11 // mov v17.16b, v16.16b
+	WORD $0x4ea71cf0 // mov v16.16b, v7.16b
+	WORD $0x4ea61cc7 // mov v7.16b, v6.16b
+	WORD $0x4ea91d26 // mov v6.16b, v9.16b
+	WORD $0xb27c016f // orr x15, x11, #0x10
+	WORD $0xaa070170 // orr x16, x11, x7
+	WORD $0xad407b7d // ldp q29, q30, [x27]
+	WORD $0xad42077f // ldp q31, q1, [x27, #0x40]
+	WORD $0xad443f65 // ldp q5, q15, [x27, #0x80]
+	WORD $0x4f2457d2 // shl v18.4s, v30.4s, #0x4
+	WORD $0x4f2457a0 // shl v0.4s, v29.4s, #0x4
+	WORD $0x4e2c1fa3 // and v3.16b, v29.16b, v12.16b
+	WORD $0x6f3c07f3 // ushr v19.4s, v31.4s, #0x4
+	WORD $0x4e381c35 // and v21.16b, v1.16b, v24.16b
+	WORD $0x4e2b1fe2 // and v2.16b, v31.16b, v11.16b
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0xad407e68 // ldp q8, q31, [x19]
+	WORD $0x4e241e56 // and v22.16b, v18.16b, v4.16b
+	WORD $0x4e2c1c00 // and v0.16b, v0.16b, v12.16b
+	WORD $0x4f2357b4 // shl v20.4s, v29.4s, #0x3
+	WORD $0x4e381e73 // and v19.16b, v19.16b, v24.16b
+	WORD $0x4e241fd7 // and v23.16b, v30.16b, v4.16b
+	WORD $0x4e2b1caa // and v10.16b, v5.16b, v11.16b
+	WORD $0x4e381c21 // and v1.16b, v1.16b, v24.16b
+	WORD $0x6f3f07ab // ushr v11.4s, v29.4s, #0x1
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0x4eb51ed6 // orr v22.16b, v22.16b, v21.16b
+	WORD $0x4ea21c00 // orr v0.16b, v0.16b, v2.16b
+	WORD $0x4f2257b2 // shl v18.4s, v29.4s, #0x2
+	WORD $0x4eb31c75 // orr v21.16b, v3.16b, v19.16b
+	WORD $0x4e241e93 // and v19.16b, v20.16b, v4.16b
+	WORD $0x6f3e07ad // ushr v13.4s, v29.4s, #0x2
+	WORD $0x4ea11ef4 // orr v20.16b, v23.16b, v1.16b
+	WORD $0xad46336e // ldp q14, q12, [x27, #0xc0]
+	WORD $0x4f88e2db // sdot v27.4s, v22.16b, v8.4b[0]
+	WORD $0x4f2357d6 // shl v22.4s, v30.4s, #0x3
+	WORD $0x4f88e01a // sdot v26.4s, v0.16b, v8.4b[0]
+	WORD $0x4e241d77 // and v23.16b, v11.16b, v4.16b
+	WORD $0x4f9fe2ba // sdot v26.4s, v21.16b, v31.4b[0]
+	WORD $0x4e381df5 // and v21.16b, v15.16b, v24.16b
+	WORD $0x4f9fe29b // sdot v27.4s, v20.16b, v31.4b[0]
+	WORD $0x4e241ed6 // and v22.16b, v22.16b, v4.16b
+	WORD $0x4eaa1e73 // orr v19.16b, v19.16b, v10.16b
+	WORD $0xad412b6b // ldp q11, q10, [x27, #0x20]
+	WORD $0x4e381ca5 // and v5.16b, v5.16b, v24.16b
+	WORD $0x4e381dc2 // and v2.16b, v14.16b, v24.16b
+	WORD $0xad430f61 // ldp q1, q3, [x27, #0x60]
+	WORD $0x4eb51ed4 // orr v20.16b, v22.16b, v21.16b
+	WORD $0x6f3f07d5 // ushr v21.4s, v30.4s, #0x1
+	WORD $0x6f3c05f6 // ushr v22.4s, v15.4s, #0x4
+	WORD $0x4e241e52 // and v18.16b, v18.16b, v4.16b
+	WORD $0x4fa8e27a // sdot v26.4s, v19.16b, v8.4b[1]
+	WORD $0x4f245573 // shl v19.4s, v11.4s, #0x4
+	WORD $0x4ea51ee5 // orr v5.16b, v23.16b, v5.16b
+	WORD $0x4e241eb5 // and v21.16b, v21.16b, v4.16b
+	WORD $0x4e381ed6 // and v22.16b, v22.16b, v24.16b
+	WORD $0x4fa8e29b // sdot v27.4s, v20.16b, v8.4b[1]
+	WORD $0x4ea21e42 // orr v2.16b, v18.16b, v2.16b
+	WORD $0x4e381c32 // and v18.16b, v1.16b, v24.16b
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e241e73 // and v19.16b, v19.16b, v4.16b
+	WORD $0x4fbfe0ba // sdot v26.4s, v5.16b, v31.4b[1]
+	WORD $0x4eb61eb5 // orr v21.16b, v21.16b, v22.16b
+	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
+	WORD $0x4f2257c5 // shl v5.4s, v30.4s, #0x2
+	WORD $0xad482760 // ldp q0, q9, [x27, #0x100]
+	WORD $0x4f88e85a // sdot v26.4s, v2.16b, v8.4b[2]
+	WORD $0x4f245542 // shl v2.4s, v10.4s, #0x4
+	WORD $0x4e381c21 // and v1.16b, v1.16b, v24.16b
+	WORD $0x4fbfe2bb // sdot v27.4s, v21.16b, v31.4b[1]
+	WORD $0x4e241d75 // and v21.16b, v11.16b, v4.16b
+	WORD $0x4eb21e72 // orr v18.16b, v19.16b, v18.16b
+	WORD $0x4ebd87b7 // add v23.4s, v29.4s, v29.4s
+	WORD $0x6f3d07af // ushr v15.4s, v29.4s, #0x3
+	WORD $0x4e381d96 // and v22.16b, v12.16b, v24.16b
+	WORD $0x6f3c059d // ushr v29.4s, v12.4s, #0x4
+	WORD $0x4e241dac // and v12.16b, v13.16b, v4.16b
+	WORD $0x4e381dcd // and v13.16b, v14.16b, v24.16b
+	WORD $0x4e241ca5 // and v5.16b, v5.16b, v4.16b
+	WORD $0x4ea11ea1 // orr v1.16b, v21.16b, v1.16b
+	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
+	WORD $0x4e381c75 // and v21.16b, v3.16b, v24.16b
+	WORD $0x6f3c0463 // ushr v3.4s, v3.4s, #0x4
+	WORD $0x4f88e25c // sdot v28.4s, v18.16b, v8.4b[0]
+	WORD $0x6f3e07d3 // ushr v19.4s, v30.4s, #0x2
+	WORD $0x4e381fae // and v14.16b, v29.16b, v24.16b
+	WORD $0x4ead1d8c // orr v12.16b, v12.16b, v13.16b
+	WORD $0x4eb61ca5 // orr v5.16b, v5.16b, v22.16b
+	WORD $0x4f235572 // shl v18.4s, v11.4s, #0x3
+	WORD $0x6f00e41d // movi v29.2d, #0000000000000000
+	WORD $0x4eb51c42 // orr v2.16b, v2.16b, v21.16b
+	WORD $0xad455776 // ldp q22, q21, [x27, #0xa0]
+	WORD $0x4f9fe03c // sdot v28.4s, v1.16b, v31.4b[0]
+	WORD $0x4e241d41 // and v1.16b, v10.16b, v4.16b
+	WORD $0x4e381c63 // and v3.16b, v3.16b, v24.16b
+	WORD $0x4e381c14 // and v20.16b, v0.16b, v24.16b
+	WORD $0x4e241ef7 // and v23.16b, v23.16b, v4.16b
+	WORD $0x4e241e73 // and v19.16b, v19.16b, v4.16b
+	WORD $0x4f9fe99a // sdot v26.4s, v12.16b, v31.4b[2]
+	WORD $0x4e241e52 // and v18.16b, v18.16b, v4.16b
+	WORD $0x4e381ecc // and v12.16b, v22.16b, v24.16b
+	WORD $0x4ea31c21 // orr v1.16b, v1.16b, v3.16b
+	WORD $0x4f88e05d // sdot v29.4s, v2.16b, v8.4b[0]
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4eb41ef4 // orr v20.16b, v23.16b, v20.16b
+	WORD $0x4ebe87d7 // add v23.4s, v30.4s, v30.4s
+	WORD $0x4f88e8bb // sdot v27.4s, v5.16b, v8.4b[2]
+	WORD $0x4eae1e65 // orr v5.16b, v19.16b, v14.16b
+	WORD $0x4eac1e42 // orr v2.16b, v18.16b, v12.16b
+	WORD $0x6f3f0563 // ushr v3.4s, v11.4s, #0x1
+	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
+	WORD $0x4f9fe03d // sdot v29.4s, v1.16b, v31.4b[0]
+	WORD $0x4f235541 // shl v1.4s, v10.4s, #0x3
+	WORD $0x4e241df2 // and v18.16b, v15.16b, v4.16b
+	WORD $0x4e381c00 // and v0.16b, v0.16b, v24.16b
+	WORD $0x4e241ef3 // and v19.16b, v23.16b, v4.16b
+	WORD $0x4fa8e05c // sdot v28.4s, v2.16b, v8.4b[1]
+	WORD $0x4e381d22 // and v2.16b, v9.16b, v24.16b
+	WORD $0x4fa8ea9a // sdot v26.4s, v20.16b, v8.4b[3]
+	WORD $0x4e241c63 // and v3.16b, v3.16b, v4.16b
+	WORD $0x4e381ed4 // and v20.16b, v22.16b, v24.16b
+	WORD $0x4f9fe8bb // sdot v27.4s, v5.16b, v31.4b[2]
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x4e381ea5 // and v5.16b, v21.16b, v24.16b
+	WORD $0x4ea01e40 // orr v0.16b, v18.16b, v0.16b
+	WORD $0x4ea21e62 // orr v2.16b, v19.16b, v2.16b
+	WORD $0x4eb41c63 // orr v3.16b, v3.16b, v20.16b
+	WORD $0x4f225572 // shl v18.4s, v11.4s, #0x2
+	WORD $0x6f3f0553 // ushr v19.4s, v10.4s, #0x1
+	WORD $0x6f3c06b4 // ushr v20.4s, v21.4s, #0x4
+	WORD $0x4ea51c21 // orr v1.16b, v1.16b, v5.16b
+	WORD $0x6f3d07d6 // ushr v22.4s, v30.4s, #0x3
+	WORD $0xad471775 // ldp q21, q5, [x27, #0xe0]
+	WORD $0x3dc03bfe // ldr q30, [sp, #0xe0]
+	WORD $0x4fbfe07c // sdot v28.4s, v3.16b, v31.4b[1]
+	WORD $0x4e241e43 // and v3.16b, v18.16b, v4.16b
+	WORD $0x6f3c0537 // ushr v23.4s, v9.4s, #0x4
+	WORD $0x4e241e73 // and v19.16b, v19.16b, v4.16b
+	WORD $0x4e381e94 // and v20.16b, v20.16b, v24.16b
+	WORD $0x4e381eb2 // and v18.16b, v21.16b, v24.16b
+	WORD $0x4fa8e03d // sdot v29.4s, v1.16b, v8.4b[1]
+	WORD $0x6f3e0561 // ushr v1.4s, v11.4s, #0x2
+	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
+	WORD $0x4fa8e85b // sdot v27.4s, v2.16b, v8.4b[3]
+	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
+	WORD $0x4f225554 // shl v20.4s, v10.4s, #0x2
+	WORD $0x4eb21c63 // orr v3.16b, v3.16b, v18.16b
+	WORD $0x4e241ed2 // and v18.16b, v22.16b, v4.16b
+	WORD $0x4e381ef6 // and v22.16b, v23.16b, v24.16b
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x4e381eb5 // and v21.16b, v21.16b, v24.16b
+	WORD $0x4fbfe81a // sdot v26.4s, v0.16b, v31.4b[3]
+	WORD $0x4fbfe27d // sdot v29.4s, v19.16b, v31.4b[1]
+	WORD $0x6f3e0553 // ushr v19.4s, v10.4s, #0x2
+	WORD $0x4f88e87c // sdot v28.4s, v3.16b, v8.4b[2]
+	WORD $0x4eb61e42 // orr v2.16b, v18.16b, v22.16b
+	WORD $0x4e241e83 // and v3.16b, v20.16b, v4.16b
+	WORD $0x4e381cb2 // and v18.16b, v5.16b, v24.16b
+	WORD $0x4eb51c21 // orr v1.16b, v1.16b, v21.16b
+	WORD $0x4eab8574 // add v20.4s, v11.4s, v11.4s
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0x4e241e73 // and v19.16b, v19.16b, v4.16b
+	WORD $0x4fbfe85b // sdot v27.4s, v2.16b, v31.4b[3]
+	WORD $0x4f00e60c // movi v12.16b, #0x10
+	WORD $0x4eb21c63 // orr v3.16b, v3.16b, v18.16b
+	WORD $0x4e21db76 // scvtf v22.4s, v27.4s
+	WORD $0xad494b75 // ldp q21, q18, [x27, #0x120]
+	WORD $0xbd40267b // ldr s27, [x19, #0x24]
+	WORD $0x4f9fe83c // sdot v28.4s, v1.16b, v31.4b[2]
+	WORD $0x4e241e81 // and v1.16b, v20.16b, v4.16b
+	WORD $0x4e381ca5 // and v5.16b, v5.16b, v24.16b
+	WORD $0x4f88e87d // sdot v29.4s, v3.16b, v8.4b[2]
+	WORD $0x4eaa8543 // add v3.4s, v10.4s, v10.4s
+	WORD $0x4e381eb4 // and v20.16b, v21.16b, v24.16b
+	WORD $0x4ea61cc9 // mov v9.16b, v6.16b
+	WORD $0x4ea71ce6 // mov v6.16b, v7.16b
+	WORD $0x4eb01e07 // mov v7.16b, v16.16b
+	WORD $0x4eb11e30 // mov v16.16b, v17.16b
+	WORD $0x4e241c62 // and v2.16b, v3.16b, v4.16b
+	WORD $0x4e381e43 // and v3.16b, v18.16b, v24.16b
+	WORD $0x3dc027f8 // ldr q24, [sp, #0x90]
+	WORD $0x4eb41c20 // orr v0.16b, v1.16b, v20.16b
+	WORD $0x0d40ca14 // ld1r { v20.2s }, [x16]
+	WORD $0xb27d0570 // orr x16, x11, #0x18
+	WORD $0x4ea51e61 // orr v1.16b, v19.16b, v5.16b
+	WORD $0x6f3c06a5 // ushr v5.4s, v21.4s, #0x4
+	WORD $0x6f3d0553 // ushr v19.4s, v10.4s, #0x3
+	WORD $0x4ea31c42 // orr v2.16b, v2.16b, v3.16b
+	WORD $0x0d40c9e3 // ld1r { v3.2s }, [x15]
+	WORD $0xb27e016f // orr x15, x11, #0x4
+	WORD $0x4fa8e81c // sdot v28.4s, v0.16b, v8.4b[3]
+	WORD $0x6f3d0560 // ushr v0.4s, v11.4s, #0x3
+	WORD $0x4f00e5eb // movi v11.16b, #0xf
+	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
+	WORD $0x4f9fe83d // sdot v29.4s, v1.16b, v31.4b[2]
+	WORD $0x0d40c961 // ld1r { v1.2s }, [x11]
+	WORD $0x4e2c1e73 // and v19.16b, v19.16b, v12.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4fa8e85d // sdot v29.4s, v2.16b, v8.4b[3]
+	WORD $0x0d40c9e2 // ld1r { v2.2s }, [x15]
+	WORD $0xb27d016f // orr x15, x11, #0x8
+	WORD $0x3dc02be8 // ldr q8, [sp, #0xa0]
+	WORD $0x4e2b1ca5 // and v5.16b, v5.16b, v11.16b
+	WORD $0x4e2b1e52 // and v18.16b, v18.16b, v11.16b
+	WORD $0x0f08a421 // sshll v1.8h, v1.8b, #0x0
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0x0
+	WORD $0x0f08a463 // sshll v3.8h, v3.8b, #0x0
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
+	WORD $0x4e21db55 // scvtf v21.4s, v26.4s
+	WORD $0x4eb91f31 // mov v17.16b, v25.16b
+	WORD $0x3dc03ff9 // ldr q25, [sp, #0xf0]
+	WORD $0x4ea51c00 // orr v0.16b, v0.16b, v5.16b
+	WORD $0x0d40c9e5 // ld1r { v5.2s }, [x15]
+	WORD $0xb27e056f // orr x15, x11, #0xc
+	WORD $0xb27e096b // orr x11, x11, #0x1c
+	WORD $0x4eb21e72 // orr v18.16b, v19.16b, v18.16b
+	WORD $0x0d40ca13 // ld1r { v19.2s }, [x16]
+	WORD $0x0f10a421 // sshll v1.4s, v1.4h, #0x0
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0x0
+	WORD $0x0f10a463 // sshll v3.4s, v3.4h, #0x0
+	WORD $0x4fbfe81c // sdot v28.4s, v0.16b, v31.4b[3]
+	WORD $0x0d40c9e0 // ld1r { v0.2s }, [x15]
+	WORD $0x0f08a4a5 // sshll v5.8h, v5.8b, #0x0
+	WORD $0x4fbfea5d // sdot v29.4s, v18.16b, v31.4b[3]
+	WORD $0x0d40c972 // ld1r { v18.2s }, [x11]
+	WORD $0x3dc033ff // ldr q31, [sp, #0xc0]
+	WORD $0x9100826b // add x11, x19, #0x20
+	WORD $0x9100c273 // add x19, x19, #0x30
+	WORD $0x0f08a400 // sshll v0.8h, v0.8b, #0x0
+	WORD $0x0f10a4a5 // sshll v5.4s, v5.4h, #0x0
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x0f10a400 // sshll v0.4s, v0.4h, #0x0
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4e21db97 // scvtf v23.4s, v28.4s
+	WORD $0x3dc037fc // ldr q28, [sp, #0xd0]
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
+	WORD $0x6e21df01 // fmul v1.4s, v24.4s, v1.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e21dbba // scvtf v26.4s, v29.4s
+	WORD $0x3dc02ffd // ldr q29, [sp, #0xb0]
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e22dfc2 // fmul v2.4s, v30.4s, v2.4s
+	WORD $0x6e25dfe5 // fmul v5.4s, v31.4s, v5.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x6e23df23 // fmul v3.4s, v25.4s, v3.4s
+	WORD $0x6e35dc21 // fmul v1.4s, v1.4s, v21.4s
+	WORD $0x4e21db75 // scvtf v21.4s, v27.4s
+	WORD $0x6e34df94 // fmul v20.4s, v28.4s, v20.4s
+	WORD $0x6e20dd00 // fmul v0.4s, v8.4s, v0.4s
+	WORD $0x6e36dc42 // fmul v2.4s, v2.4s, v22.4s
+	WORD $0x6e33dfb3 // fmul v19.4s, v29.4s, v19.4s
+	WORD $0x6e37dca5 // fmul v5.4s, v5.4s, v23.4s
+	WORD $0x6e32dd32 // fmul v18.4s, v9.4s, v18.4s
+	WORD $0x4f955061 // fmls v1.4s, v3.4s, v21.s[0]
+	WORD $0x4d40c963 // ld1r { v3.4s }, [x11]
+	WORD $0x2a1903eb // mov w11, w25
+	WORD $0x4f955282 // fmls v2.4s, v20.4s, v21.s[0]
+	WORD $0x2a1f03f9 // mov w25, wzr
+	WORD $0x6e3adc00 // fmul v0.4s, v0.4s, v26.4s
+	WORD $0x4f955265 // fmls v5.4s, v19.4s, v21.s[0]
+	WORD $0x4e21cc66 // fmla v6.4s, v3.4s, v1.4s
+	WORD $0x4f955240 // fmls v0.4s, v18.4s, v21.s[0]
+	WORD $0x4e22cc67 // fmla v7.4s, v3.4s, v2.4s
+	WORD $0x4e25cc70 // fmla v16.4s, v3.4s, v5.4s
+	WORD $0x4e20cc71 // fmla v17.4s, v3.4s, v0.4s
+	WORD $0x3707dceb // tbnz w11, #0x0, 0x140c4 <pq_q5_k+0x22c>
+	WORD $0x910006d6 // add x22, x22, #0x1
+	WORD $0x910a02f7 // add x23, x23, #0x280
+	WORD $0xf10012df // cmp x22, #0x4
+	WORD $0x54ffd4a1 // b.ne 0x13fcc <pq_q5_k+0x134>
+	WORD $0xf1002294 // subs x20, x20, #0x8
+	WORD $0xaa1703f5 // mov x21, x23
+	WORD $0x54ffd1ec // b.gt 0x13f80 <pq_q5_k+0xe8>
+	WORD $0xb4ffcfc9 // cbz x9, 0x13f40 <pq_q5_k+0xa8>
+	WORD $0xad001c46 // stp q6, q7, [x2]
+	WORD $0xad014450 // stp q16, q17, [x2, #0x20]
+	WORD $0x17fffe7b // b 0x13f40 <pq_q5_k+0xa8>
+	WORD $0xaa1f03f3 // mov x19, xzr
+	WORD $0x14000004 // b 0x1456c <pq_q5_k+0x6d4>
+	WORD $0x91000673 // add x19, x19, #0x1
+	WORD $0xf100127f // cmp x19, #0x4
+	WORD $0x54ffcec0 // b.eq 0x13f40 <pq_q5_k+0xa8>
+	WORD $0xf100153f // cmp x9, #0x5
+	WORD $0x54002303 // b.lo 0x149d0 <pq_q5_k+0xb38>
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e41c // movi v28.2d, #0000000000000000
+	WORD $0x6f00e41d // movi v29.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x6f00e40a // movi v10.2d, #0000000000000000
+	WORD $0x54003dad // b.le 0x14d4c <pq_q5_k+0xeb4>
+	WORD $0x8b130a35 // add x21, x17, x19, lsl #2
+	WORD $0xd37cee74 // lsl x20, x19, #4
+	WORD $0xaa0003f8 // mov x24, x0
+	WORD $0xaa0103f6 // mov x22, x1
+	WORD $0xaa0403f7 // mov x23, x4
+	WORD $0x8b130f0b // add x11, x24, x19, lsl #3
+	WORD $0xaa1f03f9 // mov x25, xzr
+	WORD $0x9101031b // add x27, x24, #0x40
+	WORD $0x9104031a // add x26, x24, #0x100
+	WORD $0xfd400160 // ldr d0, [x11]
+	WORD $0xfd401161 // ldr d1, [x11, #0x20]
+	WORD $0x0e21780d // fcvtl v13.4s, v0.4h
+	WORD $0x0e217829 // fcvtl v9.4s, v1.4h
+	WORD $0x3d8017e9 // str q9, [sp, #0x50]
+	WORD $0xf1000f3f // cmp x25, #0x3
+	WORD $0x540005a1 // b.ne 0x1468c <pq_q5_k+0x7f4>
+	WORD $0xad420b00 // ldp q0, q2, [x24, #0x40]
+	WORD $0x4f00e464 // movi v4.16b, #0x3
+	WORD $0xad441703 // ldp q3, q5, [x24, #0x80]
+	WORD $0x4f00e586 // movi v6.16b, #0xc
+	WORD $0xad465b01 // ldp q1, q22, [x24, #0xc0]
+	WORD $0x4f01e607 // movi v7.16b, #0x30
+	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
+	WORD $0xad436317 // ldp q23, q24, [x24, #0x60]
+	WORD $0x6f3c0463 // ushr v3.4s, v3.4s, #0x4
+	WORD $0xad456b19 // ldp q25, q26, [x24, #0xa0]
+	WORD $0x6f3e0421 // ushr v1.4s, v1.4s, #0x2
+	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x6f3a06f7 // ushr v23.4s, v23.4s, #0x6
+	WORD $0x6f3a0718 // ushr v24.4s, v24.4s, #0x6
+	WORD $0x4e261c63 // and v3.16b, v3.16b, v6.16b
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
+	WORD $0x4e271c21 // and v1.16b, v1.16b, v7.16b
+	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
+	WORD $0x4e261ca5 // and v5.16b, v5.16b, v6.16b
+	WORD $0x4e241ef7 // and v23.16b, v23.16b, v4.16b
+	WORD $0x4e241f18 // and v24.16b, v24.16b, v4.16b
+	WORD $0x4ea01c60 // orr v0.16b, v3.16b, v0.16b
+	WORD $0xad470f1b // ldp q27, q3, [x24, #0xe0]
+	WORD $0x4e261f39 // and v25.16b, v25.16b, v6.16b
+	WORD $0x4e261f5a // and v26.16b, v26.16b, v6.16b
+	WORD $0x4ea21ca2 // orr v2.16b, v5.16b, v2.16b
+	WORD $0x4e271ec5 // and v5.16b, v22.16b, v7.16b
+	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
+	WORD $0x6f3e0463 // ushr v3.4s, v3.4s, #0x2
+	WORD $0x4ea11c01 // orr v1.16b, v0.16b, v1.16b
+	WORD $0x4eb71f36 // orr v22.16b, v25.16b, v23.16b
+	WORD $0x4eb81f40 // orr v0.16b, v26.16b, v24.16b
+	WORD $0x4ea51c42 // orr v2.16b, v2.16b, v5.16b
+	WORD $0x4e271f77 // and v23.16b, v27.16b, v7.16b
+	WORD $0x4e271c63 // and v3.16b, v3.16b, v7.16b
+	WORD $0xad080be1 // stp q1, q2, [sp, #0x100]
+	WORD $0x4eb71ec5 // orr v5.16b, v22.16b, v23.16b
+	WORD $0x4ea31c00 // orr v0.16b, v0.16b, v3.16b
+	WORD $0x3d804be5 // str q5, [sp, #0x120]
+	WORD $0x1400000e // b 0x146c0 <pq_q5_k+0x828>
+	WORD $0x8b191b6b // add x11, x27, x25, lsl #6
+	WORD $0x4f01e7e1 // movi v1.16b, #0x3f
+	WORD $0x3dc00160 // ldr q0, [x11]
+	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
+	WORD $0x3d8043e0 // str q0, [sp, #0x100]
+	WORD $0x3dc00560 // ldr q0, [x11, #0x10]
+	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
+	WORD $0x3d8047e0 // str q0, [sp, #0x110]
+	WORD $0x3dc00960 // ldr q0, [x11, #0x20]
+	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
+	WORD $0x3d804be0 // str q0, [sp, #0x120]
+	WORD $0x3dc00d60 // ldr q0, [x11, #0x30]
+	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
+	WORD $0xaa1f03f0 // mov x16, xzr
+	WORD $0x8b14035e // add x30, x26, x20
+	WORD $0x5280002b // mov w11, #0x1 // =1
+	WORD $0x3d804fe0 // str q0, [sp, #0x130]
+	WORD $0x9b067a0f // madd x15, x16, x6, x30
+	WORD $0x4f00e5f5 // movi v21.16b, #0xf
+	WORD $0xad042bf4 // stp q20, q10, [sp, #0x80]
+	WORD $0x4ead1db4 // mov v20.16b, v13.16b
+	WORD $0x6f00e41f // movi v31.2d, #0000000000000000
+	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
+	WORD $0x8b1016b0 // add x16, x21, x16, lsl #5
+	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
+	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
+	WORD $0xad0573fd // stp q29, q28, [sp, #0xa0]
+	WORD $0x6f00e41c // movi v28.2d, #0000000000000000
+	WORD $0x6f00e41d // movi v29.2d, #0000000000000000
+	WORD $0xad064bf3 // stp q19, q18, [sp, #0xc0]
+	WORD $0x6f00e41e // movi v30.2d, #0000000000000000
+	WORD $0x6f00e41b // movi v27.2d, #0000000000000000
+	WORD $0x3dc001e3 // ldr q3, [x15]
+	WORD $0x3dc011e1 // ldr q1, [x15, #0x40]
+	WORD $0x3dc021e2 // ldr q2, [x15, #0x80]
+	WORD $0x3dc041f6 // ldr q22, [x15, #0x100]
+	WORD $0xad0743f1 // stp q17, q16, [sp, #0xe0]
+	WORD $0x6f3f0465 // ushr v5.4s, v3.4s, #0x1
+	WORD $0x4e823820 // zip1 v0.4s, v1.4s, v2.4s
+	WORD $0x4e827821 // zip2 v1.4s, v1.4s, v2.4s
+	WORD $0xad420ace // ldp q14, q2, [x22, #0x40]
+	WORD $0x4e857868 // zip2 v8.4s, v3.4s, v5.4s
+	WORD $0x4e853869 // zip1 v9.4s, v3.4s, v5.4s
+	WORD $0x3dc031e5 // ldr q5, [x15, #0xc0]
+	WORD $0xad4012c3 // ldp q3, q4, [x22]
+	WORD $0x6f3c040c // ushr v12.4s, v0.4s, #0x4
+	WORD $0x4e9638aa // zip1 v10.4s, v5.4s, v22.4s
+	WORD $0x4e9678b7 // zip2 v23.4s, v5.4s, v22.4s
+	WORD $0x4e351c2f // and v15.16b, v1.16b, v21.16b
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e351c00 // and v0.16b, v0.16b, v21.16b
+	WORD $0x9100420f // add x15, x16, #0x10
+	WORD $0xad030be4 // stp q4, q2, [sp, #0x60]
+	WORD $0x4f00e602 // movi v2.16b, #0x10
+	WORD $0x4f245505 // shl v5.4s, v8.4s, #0x4
+	WORD $0x4f245536 // shl v22.4s, v9.4s, #0x4
+	WORD $0x4e351d8c // and v12.16b, v12.16b, v21.16b
+	WORD $0x4f225506 // shl v6.4s, v8.4s, #0x2
+	WORD $0x4f225524 // shl v4.4s, v9.4s, #0x2
+	WORD $0x4e351c30 // and v16.16b, v1.16b, v21.16b
+	WORD $0x4e351d47 // and v7.16b, v10.16b, v21.16b
+	WORD $0xad4406d3 // ldp q19, q1, [x22, #0x80]
+	WORD $0x4e221d2d // and v13.16b, v9.16b, v2.16b
+	WORD $0x4e221ed6 // and v22.16b, v22.16b, v2.16b
+	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x4e221d11 // and v17.16b, v8.16b, v2.16b
+	WORD $0x4e221cc6 // and v6.16b, v6.16b, v2.16b
+	WORD $0x4e221c84 // and v4.16b, v4.16b, v2.16b
+	WORD $0x4eac1dad // orr v13.16b, v13.16b, v12.16b
+	WORD $0x4e351eec // and v12.16b, v23.16b, v21.16b
+	WORD $0x4ea01ed2 // orr v18.16b, v22.16b, v0.16b
+	WORD $0x4eaf1caf // orr v15.16b, v5.16b, v15.16b
+	WORD $0x4eb01e36 // orr v22.16b, v17.16b, v16.16b
+	WORD $0x0d40ca10 // ld1r { v16.2s }, [x16]
+	WORD $0x4ea71c80 // orr v0.16b, v4.16b, v7.16b
+	WORD $0xad4616c4 // ldp q4, q5, [x22, #0xc0]
+	WORD $0x4eac1ccc // orr v12.16b, v6.16b, v12.16b
+	WORD $0x4e83a65f // smmla v31.4s, v18.16b, v3.16b
+	WORD $0x4e8ea659 // smmla v25.4s, v18.16b, v14.16b
+	WORD $0x4e83a5f8 // smmla v24.4s, v15.16b, v3.16b
+	WORD $0xad410ec6 // ldp q6, q3, [x22, #0x20]
+	WORD $0x4e8ea5fa // smmla v26.4s, v15.16b, v14.16b
+	WORD $0xad433ac7 // ldp q7, q14, [x22, #0x60]
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
+	WORD $0x4e86a5bf // smmla v31.4s, v13.16b, v6.16b
+	WORD $0x4e86a6d8 // smmla v24.4s, v22.16b, v6.16b
+	WORD $0x0d40c9e6 // ld1r { v6.2s }, [x15]
+	WORD $0x4e93a65c // smmla v28.4s, v18.16b, v19.16b
+	WORD $0x4e93a5fd // smmla v29.4s, v15.16b, v19.16b
+	WORD $0x4e84a65e // smmla v30.4s, v18.16b, v4.16b
+	WORD $0x4e84a5fb // smmla v27.4s, v15.16b, v4.16b
+	WORD $0xad453ec4 // ldp q4, q15, [x22, #0xa0]
+	WORD $0x6f3c06f1 // ushr v17.4s, v23.4s, #0x4
+	WORD $0x6f3c0552 // ushr v18.4s, v10.4s, #0x4
+	WORD $0x6f3e0513 // ushr v19.4s, v8.4s, #0x2
+	WORD $0x6f3e0537 // ushr v23.4s, v9.4s, #0x2
+	WORD $0x4e87a5b9 // smmla v25.4s, v13.16b, v7.16b
+	WORD $0x4e87a6da // smmla v26.4s, v22.16b, v7.16b
+	WORD $0x0f10a607 // sshll v7.4s, v16.4h, #0x0
+	WORD $0x0f08a4c6 // sshll v6.8h, v6.8b, #0x0
+	WORD $0x4e84a5bc // smmla v28.4s, v13.16b, v4.16b
+	WORD $0x4e84a6dd // smmla v29.4s, v22.16b, v4.16b
+	WORD $0x4e351e50 // and v16.16b, v18.16b, v21.16b
+	WORD $0xad4722c4 // ldp q4, q8, [x22, #0xe0]
+	WORD $0x4e351e31 // and v17.16b, v17.16b, v21.16b
+	WORD $0x4e221ef2 // and v18.16b, v23.16b, v2.16b
+	WORD $0x4e221e73 // and v19.16b, v19.16b, v2.16b
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0xad428be9 // ldp q9, q2, [sp, #0x50]
+	WORD $0x0f10a4c6 // sshll v6.4s, v6.4h, #0x0
+	WORD $0x4e84a5be // smmla v30.4s, v13.16b, v4.16b
+	WORD $0x4e84a6db // smmla v27.4s, v22.16b, v4.16b
+	WORD $0x4eb01e44 // orr v4.16b, v18.16b, v16.16b
+	WORD $0x4eb11e76 // orr v22.16b, v19.16b, v17.16b
+	WORD $0x4e82a41f // smmla v31.4s, v0.16b, v2.16b
+	WORD $0x4e82a598 // smmla v24.4s, v12.16b, v2.16b
+	WORD $0x3dc01fe2 // ldr q2, [sp, #0x70]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e81a41c // smmla v28.4s, v0.16b, v1.16b
+	WORD $0x4e81a59d // smmla v29.4s, v12.16b, v1.16b
+	WORD $0x6e27de81 // fmul v1.4s, v20.4s, v7.4s
+	WORD $0x4e82a419 // smmla v25.4s, v0.16b, v2.16b
+	WORD $0x4e82a59a // smmla v26.4s, v12.16b, v2.16b
+	WORD $0x4e83a49f // smmla v31.4s, v4.16b, v3.16b
+	WORD $0x4e83a6d8 // smmla v24.4s, v22.16b, v3.16b
+	WORD $0x4e85a41e // smmla v30.4s, v0.16b, v5.16b
+	WORD $0x4e85a59b // smmla v27.4s, v12.16b, v5.16b
+	WORD $0x6d5216c3 // ldp d3, d5, [x22, #0x120]
+	WORD $0x6e26dd26 // fmul v6.4s, v9.4s, v6.4s
+	WORD $0x4e8ea499 // smmla v25.4s, v4.16b, v14.16b
+	WORD $0x4e8ea6da // smmla v26.4s, v22.16b, v14.16b
+	WORD $0x4e813820 // zip1 v0.4s, v1.4s, v1.4s
+	WORD $0x4e21dbe7 // scvtf v7.4s, v31.4s
+	WORD $0x4e817821 // zip2 v1.4s, v1.4s, v1.4s
+	WORD $0x4e21db11 // scvtf v17.4s, v24.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4e21db32 // scvtf v18.4s, v25.4s
+	WORD $0x4e21db53 // scvtf v19.4s, v26.4s
+	WORD $0x4e8fa49c // smmla v28.4s, v4.16b, v15.16b
+	WORD $0x4e88a49e // smmla v30.4s, v4.16b, v8.16b
+	WORD $0x6d5342c4 // ldp d4, d16, [x22, #0x130]
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4e8fa6dd // smmla v29.4s, v22.16b, v15.16b
+	WORD $0x4e88a6db // smmla v27.4s, v22.16b, v8.16b
+	WORD $0x4e8638c2 // zip1 v2.4s, v6.4s, v6.4s
+	WORD $0x6e27dc07 // fmul v7.4s, v0.4s, v7.4s
+	WORD $0x4e8678c6 // zip2 v6.4s, v6.4s, v6.4s
+	WORD $0x4e21db96 // scvtf v22.4s, v28.4s
+	WORD $0x4e21dbb7 // scvtf v23.4s, v29.4s
+	WORD $0x6e31dc31 // fmul v17.4s, v1.4s, v17.4s
+	WORD $0x4e21dbd8 // scvtf v24.4s, v30.4s
+	WORD $0x4e21db79 // scvtf v25.4s, v27.4s
+	WORD $0x4e080463 // dup v3.2d, v3.d[0]
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e32dc12 // fmul v18.4s, v0.4s, v18.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6e33dc33 // fmul v19.4s, v1.4s, v19.4s
+	WORD $0x4e0804a5 // dup v5.2d, v5.d[0]
+	WORD $0x910402cf // add x15, x22, #0x100
+	WORD $0xad442beb // ldp q11, q10, [sp, #0x80]
+	WORD $0x4ea3cc47 // fmls v7.4s, v2.4s, v3.4s
+	WORD $0x4ea3ccd1 // fmls v17.4s, v6.4s, v3.4s
+	WORD $0x6e36dc03 // fmul v3.4s, v0.4s, v22.4s
+	WORD $0x6e37dc36 // fmul v22.4s, v1.4s, v23.4s
+	WORD $0x6e38dc00 // fmul v0.4s, v0.4s, v24.4s
+	WORD $0x6e39dc21 // fmul v1.4s, v1.4s, v25.4s
+	WORD $0x4d40cdfa // ld1r { v26.2d }, [x15]
+	WORD $0x4e080484 // dup v4.2d, v4.d[0]
+	WORD $0x4ea5cc52 // fmls v18.4s, v2.4s, v5.4s
+	WORD $0x910422cf // add x15, x22, #0x108
+	WORD $0x4e080610 // dup v16.2d, v16.d[0]
+	WORD $0x4ea5ccd3 // fmls v19.4s, v6.4s, v5.4s
+	WORD $0xad4573fd // ldp q29, q28, [sp, #0xa0]
+	WORD $0x4d40cdf7 // ld1r { v23.2d }, [x15]
+	WORD $0x910442cf // add x15, x22, #0x110
+	WORD $0x4ea4cc43 // fmls v3.4s, v2.4s, v4.4s
+	WORD $0x4ea4ccd6 // fmls v22.4s, v6.4s, v4.4s
+	WORD $0x4d40cde5 // ld1r { v5.2d }, [x15]
+	WORD $0x4eb0cc40 // fmls v0.4s, v2.4s, v16.4s
+	WORD $0x910462cf // add x15, x22, #0x118
+	WORD $0x4eb0ccc1 // fmls v1.4s, v6.4s, v16.4s
+	WORD $0x4e31cf4b // fmla v11.4s, v26.4s, v17.4s
+	WORD $0x4d40cde2 // ld1r { v2.2d }, [x15]
+	WORD $0xad4743f1 // ldp q17, q16, [sp, #0xe0]
+	WORD $0x4e32cefd // fmla v29.4s, v23.4s, v18.4s
+	WORD $0x4e33cefc // fmla v28.4s, v23.4s, v19.4s
+	WORD $0xad464bf3 // ldp q19, q18, [sp, #0xc0]
+	WORD $0x4e27cf4a // fmla v10.4s, v26.4s, v7.4s
+	WORD $0x4eb41e8d // mov v13.16b, v20.16b
+	WORD $0x2a0b03ef // mov w15, w11
+	WORD $0x4e20cc51 // fmla v17.4s, v2.4s, v0.4s
+	WORD $0x4e21cc50 // fmla v16.4s, v2.4s, v1.4s
+	WORD $0x4eab1d74 // mov v20.16b, v11.16b
+	WORD $0x4e23ccb3 // fmla v19.4s, v5.4s, v3.4s
+	WORD $0x4e36ccb2 // fmla v18.4s, v5.4s, v22.4s
+	WORD $0x910602d6 // add x22, x22, #0x180
+	WORD $0x52800030 // mov w16, #0x1 // =1
+	WORD $0x2a1f03eb // mov w11, wzr
+	WORD $0x3707e96f // tbnz w15, #0x0, 0x146d0 <pq_q5_k+0x838>
+	WORD $0x4f00e60c // movi v12.16b, #0x10
+	WORD $0x4f00e5eb // movi v11.16b, #0xf
+	WORD $0x91000739 // add x25, x25, #0x1
+	WORD $0xf100133f // cmp x25, #0x4
+	WORD $0x910a035a // add x26, x26, #0x280
+	WORD $0x54ffe0c1 // b.ne 0x145d4 <pq_q5_k+0x73c>
+	WORD $0xf10022f7 // subs x23, x23, #0x8
+	WORD $0xaa1a03f8 // mov x24, x26
+	WORD $0x54ffdf4c // b.gt 0x145b0 <pq_q5_k+0x718>
+	WORD $0x140000e1 // b 0x14d50 <pq_q5_k+0xeb8>
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0xd37cee74 // lsl x20, x19, #4
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x5400190d // b.le 0x14d08 <pq_q5_k+0xe70>
+	WORD $0x8b130a35 // add x21, x17, x19, lsl #2
+	WORD $0xaa0003f8 // mov x24, x0
+	WORD $0xaa0103f6 // mov x22, x1
+	WORD $0xaa0403f7 // mov x23, x4
+	WORD $0x8b130f0b // add x11, x24, x19, lsl #3
+	WORD $0xaa1f03f9 // mov x25, xzr
+	WORD $0x9104031a // add x26, x24, #0x100
+	WORD $0xfd400160 // ldr d0, [x11]
+	WORD $0xfd401161 // ldr d1, [x11, #0x20]
+	WORD $0x9101030b // add x11, x24, #0x40
+	WORD $0x0e217812 // fcvtl v18.4s, v0.4h
+	WORD $0x0e217833 // fcvtl v19.4s, v1.4h
+	WORD $0xf1000f3f // cmp x25, #0x3
+	WORD $0x540005a1 // b.ne 0x14ad4 <pq_q5_k+0xc3c>
+	WORD $0xad420b00 // ldp q0, q2, [x24, #0x40]
+	WORD $0x4f00e479 // movi v25.16b, #0x3
+	WORD $0xad441303 // ldp q3, q4, [x24, #0x80]
+	WORD $0x4f00e59a // movi v26.16b, #0xc
+	WORD $0xad461701 // ldp q1, q5, [x24, #0xc0]
+	WORD $0x4f01e61b // movi v27.16b, #0x30
+	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
+	WORD $0xad435714 // ldp q20, q21, [x24, #0x60]
+	WORD $0x6f3c0463 // ushr v3.4s, v3.4s, #0x4
+	WORD $0xad455f16 // ldp q22, q23, [x24, #0xa0]
+	WORD $0x6f3e0421 // ushr v1.4s, v1.4s, #0x2
+	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
+	WORD $0x6f3c0484 // ushr v4.4s, v4.4s, #0x4
+	WORD $0x4e391c00 // and v0.16b, v0.16b, v25.16b
+	WORD $0x6f3a0694 // ushr v20.4s, v20.4s, #0x6
+	WORD $0x6f3a06b5 // ushr v21.4s, v21.4s, #0x6
+	WORD $0x4e3a1c63 // and v3.16b, v3.16b, v26.16b
+	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x6f3e04a5 // ushr v5.4s, v5.4s, #0x2
+	WORD $0x4e3b1c21 // and v1.16b, v1.16b, v27.16b
+	WORD $0x4e391c42 // and v2.16b, v2.16b, v25.16b
+	WORD $0x4e3a1c84 // and v4.16b, v4.16b, v26.16b
+	WORD $0x4e391e94 // and v20.16b, v20.16b, v25.16b
+	WORD $0x4e391eb5 // and v21.16b, v21.16b, v25.16b
+	WORD $0x4ea01c60 // orr v0.16b, v3.16b, v0.16b
+	WORD $0xad470f18 // ldp q24, q3, [x24, #0xe0]
+	WORD $0x4e3a1ed6 // and v22.16b, v22.16b, v26.16b
+	WORD $0x4e3a1ef7 // and v23.16b, v23.16b, v26.16b
+	WORD $0x4ea21c82 // orr v2.16b, v4.16b, v2.16b
+	WORD $0x4e3b1ca4 // and v4.16b, v5.16b, v27.16b
+	WORD $0x6f3e0718 // ushr v24.4s, v24.4s, #0x2
+	WORD $0x6f3e0463 // ushr v3.4s, v3.4s, #0x2
+	WORD $0x4ea11c01 // orr v1.16b, v0.16b, v1.16b
+	WORD $0x4eb41ec5 // orr v5.16b, v22.16b, v20.16b
+	WORD $0x4eb51ee0 // orr v0.16b, v23.16b, v21.16b
+	WORD $0x4ea41c42 // orr v2.16b, v2.16b, v4.16b
+	WORD $0x4e3b1f14 // and v20.16b, v24.16b, v27.16b
+	WORD $0x4e3b1c63 // and v3.16b, v3.16b, v27.16b
+	WORD $0xad080be1 // stp q1, q2, [sp, #0x100]
+	WORD $0x4eb41ca4 // orr v4.16b, v5.16b, v20.16b
+	WORD $0x4ea31c00 // orr v0.16b, v0.16b, v3.16b
+	WORD $0x3d804be4 // str q4, [sp, #0x120]
+	WORD $0x1400000e // b 0x14b08 <pq_q5_k+0xc70>
+	WORD $0x8b19196f // add x15, x11, x25, lsl #6
+	WORD $0x4f01e7e1 // movi v1.16b, #0x3f
+	WORD $0x3dc001e0 // ldr q0, [x15]
+	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
+	WORD $0x3d8043e0 // str q0, [sp, #0x100]
+	WORD $0x3dc005e0 // ldr q0, [x15, #0x10]
+	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
+	WORD $0x3d8047e0 // str q0, [sp, #0x110]
+	WORD $0x3dc009e0 // ldr q0, [x15, #0x20]
+	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
+	WORD $0x3d804be0 // str q0, [sp, #0x120]
+	WORD $0x3dc00de0 // ldr q0, [x15, #0x30]
+	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
+	WORD $0xaa1f03f0 // mov x16, xzr
+	WORD $0x8b14035b // add x27, x26, x20
+	WORD $0x5280003e // mov w30, #0x1 // =1
+	WORD $0x3d804fe0 // str q0, [sp, #0x130]
+	WORD $0x9b066e0f // madd x15, x16, x6, x27
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x8b1016b0 // add x16, x21, x16, lsl #5
+	WORD $0x3dc001e0 // ldr q0, [x15]
+	WORD $0x3dc011e2 // ldr q2, [x15, #0x40]
+	WORD $0x3dc021e3 // ldr q3, [x15, #0x80]
+	WORD $0x3dc031e8 // ldr q8, [x15, #0xc0]
+	WORD $0x3dc041e9 // ldr q9, [x15, #0x100]
+	WORD $0x9100420f // add x15, x16, #0x10
+	WORD $0x6f3f0401 // ushr v1.4s, v0.4s, #0x1
+	WORD $0x4e817818 // zip2 v24.4s, v0.4s, v1.4s
+	WORD $0x4e813819 // zip1 v25.4s, v0.4s, v1.4s
+	WORD $0x4e833840 // zip1 v0.4s, v2.4s, v3.4s
+	WORD $0x4e837841 // zip2 v1.4s, v2.4s, v3.4s
+	WORD $0x4f245702 // shl v2.4s, v24.4s, #0x4
+	WORD $0x4f245723 // shl v3.4s, v25.4s, #0x4
+	WORD $0x4e2b1c04 // and v4.16b, v0.16b, v11.16b
+	WORD $0x4e2b1c25 // and v5.16b, v1.16b, v11.16b
+	WORD $0x6f3c041a // ushr v26.4s, v0.4s, #0x4
+	WORD $0x6f3c043c // ushr v28.4s, v1.4s, #0x4
+	WORD $0xad4206dd // ldp q29, q1, [x22, #0x40]
+	WORD $0x4e2c1f3e // and v30.16b, v25.16b, v12.16b
+	WORD $0x4e2c1c63 // and v3.16b, v3.16b, v12.16b
+	WORD $0x4e2c1c5b // and v27.16b, v2.16b, v12.16b
+	WORD $0x4e2c1f1f // and v31.16b, v24.16b, v12.16b
+	WORD $0xad4002c2 // ldp q2, q0, [x22]
+	WORD $0x4e2b1f5a // and v26.16b, v26.16b, v11.16b
+	WORD $0x4e2b1f9c // and v28.16b, v28.16b, v11.16b
+	WORD $0x4ea41c64 // orr v4.16b, v3.16b, v4.16b
+	WORD $0x4ea51f65 // orr v5.16b, v27.16b, v5.16b
+	WORD $0xad410edb // ldp q27, q3, [x22, #0x20]
+	WORD $0x4eba1fda // orr v26.16b, v30.16b, v26.16b
+	WORD $0x4ebc1ffc // orr v28.16b, v31.16b, v28.16b
+	WORD $0x0d40ca1f // ld1r { v31.2s }, [x16]
+	WORD $0x910422d0 // add x16, x22, #0x108
+	WORD $0x4e82a495 // smmla v21.4s, v4.16b, v2.16b
+	WORD $0x4e82a4b6 // smmla v22.4s, v5.16b, v2.16b
+	WORD $0x4e9da497 // smmla v23.4s, v4.16b, v29.16b
+	WORD $0x4e893904 // zip1 v4.4s, v8.4s, v9.4s
+	WORD $0x4e9da4b4 // smmla v20.4s, v5.16b, v29.16b
+	WORD $0x4e897905 // zip2 v5.4s, v8.4s, v9.4s
+	WORD $0xad437ac2 // ldp q2, q30, [x22, #0x60]
+	WORD $0x4f22573d // shl v29.4s, v25.4s, #0x2
+	WORD $0x4f225709 // shl v9.4s, v24.4s, #0x2
+	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
+	WORD $0x4e9ba755 // smmla v21.4s, v26.16b, v27.16b
+	WORD $0x4e9ba796 // smmla v22.4s, v28.16b, v27.16b
+	WORD $0x4e2b1c9b // and v27.16b, v4.16b, v11.16b
+	WORD $0x4e2c1fbd // and v29.16b, v29.16b, v12.16b
+	WORD $0x4e82a757 // smmla v23.4s, v26.16b, v2.16b
+	WORD $0x4e2b1cba // and v26.16b, v5.16b, v11.16b
+	WORD $0x4e2c1d29 // and v9.16b, v9.16b, v12.16b
+	WORD $0x0d40c9e8 // ld1r { v8.2s }, [x15]
+	WORD $0x4e82a794 // smmla v20.4s, v28.16b, v2.16b
+	WORD $0x6f3c04a2 // ushr v2.4s, v5.4s, #0x4
+	WORD $0x6f3c0484 // ushr v4.4s, v4.4s, #0x4
+	WORD $0x4ebb1fa5 // orr v5.16b, v29.16b, v27.16b
+	WORD $0x6f3e0718 // ushr v24.4s, v24.4s, #0x2
+	WORD $0x6f3e0739 // ushr v25.4s, v25.4s, #0x2
+	WORD $0x4eba1d3a // orr v26.16b, v9.16b, v26.16b
+	WORD $0x0f10a7fc // sshll v28.4s, v31.4h, #0x0
+	WORD $0x0f08a51b // sshll v27.8h, v8.8b, #0x0
+	WORD $0x4e2b1c84 // and v4.16b, v4.16b, v11.16b
+	WORD $0x4e2b1c42 // and v2.16b, v2.16b, v11.16b
+	WORD $0x4e2c1f39 // and v25.16b, v25.16b, v12.16b
+	WORD $0x4e2c1f18 // and v24.16b, v24.16b, v12.16b
+	WORD $0x4e80a4b5 // smmla v21.4s, v5.16b, v0.16b
+	WORD $0x4e80a756 // smmla v22.4s, v26.16b, v0.16b
+	WORD $0x4e21db80 // scvtf v0.4s, v28.4s
+	WORD $0x4e81a4b7 // smmla v23.4s, v5.16b, v1.16b
+	WORD $0x4e81a754 // smmla v20.4s, v26.16b, v1.16b
+	WORD $0x0f10a761 // sshll v1.4s, v27.4h, #0x0
+	WORD $0x4ea41f24 // orr v4.16b, v25.16b, v4.16b
+	WORD $0x4ea21f02 // orr v2.16b, v24.16b, v2.16b
+	WORD $0x910402cf // add x15, x22, #0x100
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e20de40 // fmul v0.4s, v18.4s, v0.4s
+	WORD $0x4e83a495 // smmla v21.4s, v4.16b, v3.16b
+	WORD $0x4e83a456 // smmla v22.4s, v2.16b, v3.16b
+	WORD $0x4e9ea497 // smmla v23.4s, v4.16b, v30.16b
+	WORD $0x4e9ea454 // smmla v20.4s, v2.16b, v30.16b
+	WORD $0x6d520ec2 // ldp d2, d3, [x22, #0x120]
+	WORD $0x4e21daa5 // scvtf v5.4s, v21.4s
+	WORD $0x6e21de61 // fmul v1.4s, v19.4s, v1.4s
+	WORD $0x4e803804 // zip1 v4.4s, v0.4s, v0.4s
+	WORD $0x4e807800 // zip2 v0.4s, v0.4s, v0.4s
+	WORD $0x4e21dad5 // scvtf v21.4s, v22.4s
+	WORD $0x4e21daf6 // scvtf v22.4s, v23.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x910602d6 // add x22, x22, #0x180
+	WORD $0x4e813837 // zip1 v23.4s, v1.4s, v1.4s
+	WORD $0x4e817821 // zip2 v1.4s, v1.4s, v1.4s
+	WORD $0x6e25dc85 // fmul v5.4s, v4.4s, v5.4s
+	WORD $0x6e35dc15 // fmul v21.4s, v0.4s, v21.4s
+	WORD $0x6e36dc84 // fmul v4.4s, v4.4s, v22.4s
+	WORD $0x6e34dc00 // fmul v0.4s, v0.4s, v20.4s
+	WORD $0x4e080442 // dup v2.2d, v2.d[0]
+	WORD $0x4e080463 // dup v3.2d, v3.d[0]
+	WORD $0x4ea2cee5 // fmls v5.4s, v23.4s, v2.4s
+	WORD $0x4ea2cc35 // fmls v21.4s, v1.4s, v2.4s
+	WORD $0x4d40cde2 // ld1r { v2.2d }, [x15]
+	WORD $0x4ea3cee4 // fmls v4.4s, v23.4s, v3.4s
+	WORD $0x4ea3cc20 // fmls v0.4s, v1.4s, v3.4s
+	WORD $0x4d40ce01 // ld1r { v1.2d }, [x16]
+	WORD $0x2a1e03ef // mov w15, w30
+	WORD $0x52800030 // mov w16, #0x1 // =1
+	WORD $0x2a1f03fe // mov w30, wzr
+	WORD $0x4e25cc51 // fmla v17.4s, v2.4s, v5.4s
+	WORD $0x4e35cc50 // fmla v16.4s, v2.4s, v21.4s
+	WORD $0x4e24cc27 // fmla v7.4s, v1.4s, v4.4s
+	WORD $0x4e20cc26 // fmla v6.4s, v1.4s, v0.4s
+	WORD $0x3707f18f // tbnz w15, #0x0, 0x14b18 <pq_q5_k+0xc80>
+	WORD $0x91000739 // add x25, x25, #0x1
+	WORD $0x910a035a // add x26, x26, #0x280
+	WORD $0xf100133f // cmp x25, #0x4
+	WORD $0x54ffe921 // b.ne 0x14a1c <pq_q5_k+0xb84>
+	WORD $0xf10022f7 // subs x23, x23, #0x8
+	WORD $0xaa1a03f8 // mov x24, x26
+	WORD $0x54ffe7cc // b.gt 0x149fc <pq_q5_k+0xb64>
+	WORD $0xb4ffc2c9 // cbz x9, 0x14560 <pq_q5_k+0x6c8>
+	WORD $0x4e901a20 // uzp1 v0.4s, v17.4s, v16.4s
+	WORD $0x8b14004b // add x11, x2, x20
+	WORD $0xf100093f // cmp x9, #0x2
+	WORD $0x3d800160 // str q0, [x11]
+	WORD $0x54ffc223 // b.lo 0x14560 <pq_q5_k+0x6c8>
+	WORD $0x4e905a20 // uzp2 v0.4s, v17.4s, v16.4s
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x3caa6960 // str q0, [x11, x10]
+	WORD $0x54ffc1a3 // b.lo 0x14560 <pq_q5_k+0x6c8>
+	WORD $0x4e8618e0 // uzp1 v0.4s, v7.4s, v6.4s
+	WORD $0xf100113f // cmp x9, #0x4
+	WORD $0x3cac6960 // str q0, [x11, x12]
+	WORD $0x54ffc121 // b.ne 0x14560 <pq_q5_k+0x6c8>
+	WORD $0x4e8658e0 // uzp2 v0.4s, v7.4s, v6.4s
+	WORD $0x3cad6960 // str q0, [x11, x13]
+	WORD $0x17fffe06 // b 0x14560 <pq_q5_k+0x6c8>
+	WORD $0xd37cee74 // lsl x20, x19, #4
+	WORD $0x4e941940 // uzp1 v0.4s, v10.4s, v20.4s
+	WORD $0x8b14004b // add x11, x2, x20
+	WORD $0x4e945941 // uzp2 v1.4s, v10.4s, v20.4s
+	WORD $0x4e9c1ba2 // uzp1 v2.4s, v29.4s, v28.4s
+	WORD $0x4e9c5ba3 // uzp2 v3.4s, v29.4s, v28.4s
+	WORD $0xf100153f // cmp x9, #0x5
+	WORD $0x3d800160 // str q0, [x11]
+	WORD $0x4e921a60 // uzp1 v0.4s, v19.4s, v18.4s
+	WORD $0x3caa6961 // str q1, [x11, x10]
+	WORD $0x3cac6962 // str q2, [x11, x12]
+	WORD $0x3cad6963 // str q3, [x11, x13]
+	WORD $0x3ca37960 // str q0, [x11, x3, lsl #4]
+	WORD $0x54ffbf00 // b.eq 0x14560 <pq_q5_k+0x6c8>
+	WORD $0x4e925a60 // uzp2 v0.4s, v19.4s, v18.4s
+	WORD $0xf1001d3f // cmp x9, #0x7
+	WORD $0x3cae6960 // str q0, [x11, x14]
+	WORD $0x54ffbe83 // b.lo 0x14560 <pq_q5_k+0x6c8>
+	WORD $0x4e901a20 // uzp1 v0.4s, v17.4s, v16.4s
+	WORD $0xf100213f // cmp x9, #0x8
+	WORD $0x3ca56960 // str q0, [x11, x5]
+	WORD $0x54ffbe03 // b.lo 0x14560 <pq_q5_k+0x6c8>
+	WORD $0x4e905a20 // uzp2 v0.4s, v17.4s, v16.4s
+	WORD $0xf94023ef // ldr x15, [sp, #0x40]
+	WORD $0x3caf6960 // str q0, [x11, x15]
+	WORD $0x17fffdec // b 0x14560 <pq_q5_k+0x6c8>
+	WORD $0xd10103bf // sub sp, x29, #0x40
+	WORD $0xa9494ff4 // ldp x20, x19, [sp, #0x90]
+	WORD $0xf9402bfb // ldr x27, [sp, #0x50]
+	WORD $0xa94857f6 // ldp x22, x21, [sp, #0x80]
+	WORD $0xa9475ff8 // ldp x24, x23, [sp, #0x70]
+	WORD $0xa94667fa // ldp x26, x25, [sp, #0x60]
+	WORD $0xa9447bfd // ldp x29, x30, [sp, #0x40]
+	WORD $0x6d4323e9 // ldp d9, d8, [sp, #0x30]
+	WORD $0x6d422beb // ldp d11, d10, [sp, #0x20]
+	WORD $0x6d4133ed // ldp d13, d12, [sp, #0x10]
+	WORD $0x6cca3bef // ldp d15, d14, [sp], #0xa0
+	WORD $0xd65f03c0 // ret
+
+	// pq_q6_k: +19940
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540066ab // b.lt 0x154e8 <pq_q6_k+0xcdc>
+	WORD $0x540066ab // b.lt 0x15ac0 <pq_q6_k+0xcdc>
 	WORD $0xd10743ff // sub sp, sp, #0x1d0
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
@@ -4652,7 +5026,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f01e60e // movi v14.16b, #0x30
 	WORD $0xd37be870 // lsl x16, x3, #5
 	WORD $0x9b0b7d4a // mul x10, x10, x11
-	WORD $0x10015d91 // adr x17, 0x17400 <peak_i8+0x23c>
+	WORD $0x10015cd1 // adr x17, 0x179c0 <peak_i8+0x224>
 	WORD $0xd37df06b // lsl x11, x3, #3
 	WORD $0xd37ef5ed // lsl x13, x15, #2
 	WORD $0xd37df1ef // lsl x15, x15, #3
@@ -4660,7 +5034,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x92401ca9 // and x9, x5, #0xff
 	WORD $0xcb0c0210 // sub x16, x16, x12
 	WORD $0x52803011 // mov w17, #0x180 // =384
-	WORD $0x10015f86 // adr x6, 0x17460 <peak_i8+0x29c>
+	WORD $0x10015ec6 // adr x6, 0x17a20 <peak_i8+0x284>
 	WORD $0x6d152beb // stp d11, d10, [sp, #0x150]
 	WORD $0x6d1623e9 // stp d9, d8, [sp, #0x160]
 	WORD $0xa9172bfd // stp x29, x10, [sp, #0x170]
@@ -4672,19 +5046,19 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xa91b57f6 // stp x22, x21, [sp, #0x1b0]
 	WORD $0xa91c4ff4 // stp x20, x19, [sp, #0x1c0]
 	WORD $0x3d8007ef // str q15, [sp, #0x10]
-	WORD $0x14000006 // b 0x148b8 <pq_q6_k+0xac>
+	WORD $0x14000006 // b 0x14e90 <pq_q6_k+0xac>
 	WORD $0xf940bfea // ldr x10, [sp, #0x178]
 	WORD $0xf1000508 // subs x8, x8, #0x1
 	WORD $0x91010042 // add x2, x2, #0x40
 	WORD $0x8b0a0000 // add x0, x0, x10
-	WORD $0x5400604d // b.le 0x154bc <pq_q6_k+0xcb0>
-	WORD $0x374029a5 // tbnz w5, #0x8, 0x14dec <pq_q6_k+0x5e0>
+	WORD $0x5400604d // b.le 0x15a94 <pq_q6_k+0xcb0>
+	WORD $0x374029a5 // tbnz w5, #0x8, 0x153c4 <pq_q6_k+0x5e0>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x5400286b // b.lt 0x14ddc <pq_q6_k+0x5d0>
+	WORD $0x5400286b // b.lt 0x153b4 <pq_q6_k+0x5d0>
 	WORD $0xaa0003e7 // mov x7, x0
 	WORD $0xaa0103f3 // mov x19, x1
 	WORD $0xaa0403f4 // mov x20, x4
@@ -5000,24 +5374,24 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e31cc50 // fmla v16.4s, v2.4s, v17.4s
 	WORD $0x4e27cc45 // fmla v5.4s, v2.4s, v7.4s
 	WORD $0x4e24cc41 // fmla v1.4s, v2.4s, v4.4s
-	WORD $0x3707dab8 // tbnz w24, #0x0, 0x14914 <pq_q6_k+0x108>
+	WORD $0x3707dab8 // tbnz w24, #0x0, 0x14eec <pq_q6_k+0x108>
 	WORD $0x110006b5 // add w21, w21, #0x1
 	WORD $0x910d00e7 // add x7, x7, #0x340
 	WORD $0x710012bf // cmp w21, #0x4
-	WORD $0x54ffd9c1 // b.ne 0x14908 <pq_q6_k+0xfc>
+	WORD $0x54ffd9c1 // b.ne 0x14ee0 <pq_q6_k+0xfc>
 	WORD $0xf1002294 // subs x20, x20, #0x8
-	WORD $0x54ffd84c // b.gt 0x148e0 <pq_q6_k+0xd4>
-	WORD $0xb4ffd649 // cbz x9, 0x148a4 <pq_q6_k+0x98>
+	WORD $0x54ffd84c // b.gt 0x14eb8 <pq_q6_k+0xd4>
+	WORD $0xb4ffd649 // cbz x9, 0x14e7c <pq_q6_k+0x98>
 	WORD $0xad001850 // stp q16, q6, [x2]
 	WORD $0xad010445 // stp q5, q1, [x2, #0x20]
-	WORD $0x17fffeaf // b 0x148a4 <pq_q6_k+0x98>
+	WORD $0x17fffeaf // b 0x14e7c <pq_q6_k+0x98>
 	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0x14000004 // b 0x14e00 <pq_q6_k+0x5f4>
+	WORD $0x14000004 // b 0x153d8 <pq_q6_k+0x5f4>
 	WORD $0x910004e7 // add x7, x7, #0x1
 	WORD $0xf10010ff // cmp x7, #0x4
-	WORD $0x54ffd540 // b.eq 0x148a4 <pq_q6_k+0x98>
+	WORD $0x54ffd540 // b.eq 0x14e7c <pq_q6_k+0x98>
 	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x54001d63 // b.lo 0x151b0 <pq_q6_k+0x9a4>
+	WORD $0x54001d63 // b.lo 0x15788 <pq_q6_k+0x9a4>
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
@@ -5027,7 +5401,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
 	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x5400316d // b.le 0x15458 <pq_q6_k+0xc4c>
+	WORD $0x5400316d // b.le 0x15a30 <pq_q6_k+0xc4c>
 	WORD $0xd37ef4f4 // lsl x20, x7, #2
 	WORD $0xd37cecf3 // lsl x19, x7, #4
 	WORD $0xaa0003f5 // mov x21, x0
@@ -5241,24 +5615,24 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad488fe4 // ldp q4, q3, [sp, #0x110]
 	WORD $0x4e22ccc5 // fmla v5.4s, v6.4s, v2.4s
 	WORD $0x4e20ccc4 // fmla v4.4s, v6.4s, v0.4s
-	WORD $0x3707e73d // tbnz w29, #0x0, 0x14e68 <pq_q6_k+0x65c>
+	WORD $0x3707e73d // tbnz w29, #0x0, 0x15440 <pq_q6_k+0x65c>
 	WORD $0x11000718 // add w24, w24, #0x1
 	WORD $0x910d02b5 // add x21, x21, #0x340
 	WORD $0x7100131f // cmp w24, #0x4
-	WORD $0x54ffe601 // b.ne 0x14e54 <pq_q6_k+0x648>
+	WORD $0x54ffe601 // b.ne 0x1542c <pq_q6_k+0x648>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x54ffe54c // b.gt 0x14e44 <pq_q6_k+0x638>
+	WORD $0x54ffe54c // b.gt 0x1541c <pq_q6_k+0x638>
 	WORD $0x4f00e5ed // movi v13.16b, #0xf
 	WORD $0x4f01e60e // movi v14.16b, #0x30
 	WORD $0x3dc007ef // ldr q15, [sp, #0x10]
-	WORD $0x140000ac // b 0x1545c <pq_q6_k+0xc50>
+	WORD $0x140000ac // b 0x15a34 <pq_q6_k+0xc50>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xd37cecf3 // lsl x19, x7, #4
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5400126d // b.le 0x15414 <pq_q6_k+0xc08>
+	WORD $0x5400126d // b.le 0x159ec <pq_q6_k+0xc08>
 	WORD $0xd37ef4f4 // lsl x20, x7, #2
 	WORD $0xaa0003f5 // mov x21, x0
 	WORD $0xaa0103f6 // mov x22, x1
@@ -5398,30 +5772,30 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e32cc05 // fmla v5.4s, v0.4s, v18.4s
 	WORD $0x4e21ce24 // fmla v4.4s, v17.4s, v1.4s
 	WORD $0x4e22ce23 // fmla v3.4s, v17.4s, v2.4s
-	WORD $0x3707f05d // tbnz w29, #0x0, 0x15200 <pq_q6_k+0x9f4>
+	WORD $0x3707f05d // tbnz w29, #0x0, 0x157d8 <pq_q6_k+0x9f4>
 	WORD $0x11000718 // add w24, w24, #0x1
 	WORD $0x910d02b5 // add x21, x21, #0x340
 	WORD $0x7100131f // cmp w24, #0x4
-	WORD $0x54ffef21 // b.ne 0x151ec <pq_q6_k+0x9e0>
+	WORD $0x54ffef21 // b.ne 0x157c4 <pq_q6_k+0x9e0>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x54ffee6c // b.gt 0x151dc <pq_q6_k+0x9d0>
-	WORD $0xb4ffcf09 // cbz x9, 0x14df4 <pq_q6_k+0x5e8>
+	WORD $0x54ffee6c // b.gt 0x157b4 <pq_q6_k+0x9d0>
+	WORD $0xb4ffcf09 // cbz x9, 0x153cc <pq_q6_k+0x5e8>
 	WORD $0x4e8518c0 // uzp1 v0.4s, v6.4s, v5.4s
 	WORD $0x8b13004a // add x10, x2, x19
 	WORD $0xf100093f // cmp x9, #0x2
 	WORD $0x3d800140 // str q0, [x10]
-	WORD $0x54ffce63 // b.lo 0x14df4 <pq_q6_k+0x5e8>
+	WORD $0x54ffce63 // b.lo 0x153cc <pq_q6_k+0x5e8>
 	WORD $0x4e8558c0 // uzp2 v0.4s, v6.4s, v5.4s
 	WORD $0xf1000d3f // cmp x9, #0x3
 	WORD $0x3cac6940 // str q0, [x10, x12]
-	WORD $0x54ffcde3 // b.lo 0x14df4 <pq_q6_k+0x5e8>
+	WORD $0x54ffcde3 // b.lo 0x153cc <pq_q6_k+0x5e8>
 	WORD $0x4e831880 // uzp1 v0.4s, v4.4s, v3.4s
 	WORD $0xf100113f // cmp x9, #0x4
 	WORD $0x3cab6940 // str q0, [x10, x11]
-	WORD $0x54ffcd61 // b.ne 0x14df4 <pq_q6_k+0x5e8>
+	WORD $0x54ffcd61 // b.ne 0x153cc <pq_q6_k+0x5e8>
 	WORD $0x4e835880 // uzp2 v0.4s, v4.4s, v3.4s
 	WORD $0x3cad6940 // str q0, [x10, x13]
-	WORD $0x17fffe68 // b 0x14df4 <pq_q6_k+0x5e8>
+	WORD $0x17fffe68 // b 0x153cc <pq_q6_k+0x5e8>
 	WORD $0xd37cecf3 // lsl x19, x7, #4
 	WORD $0x4e911a40 // uzp1 v0.4s, v18.4s, v17.4s
 	WORD $0x8b13004a // add x10, x2, x19
@@ -5435,18 +5809,18 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3cab6942 // str q2, [x10, x11]
 	WORD $0x3cad6943 // str q3, [x10, x13]
 	WORD $0x3ca37940 // str q0, [x10, x3, lsl #4]
-	WORD $0x54ffcb40 // b.eq 0x14df4 <pq_q6_k+0x5e8>
+	WORD $0x54ffcb40 // b.eq 0x153cc <pq_q6_k+0x5e8>
 	WORD $0x4e875a60 // uzp2 v0.4s, v19.4s, v7.4s
 	WORD $0xf1001d3f // cmp x9, #0x7
 	WORD $0x3cae6940 // str q0, [x10, x14]
-	WORD $0x54ffcac3 // b.lo 0x14df4 <pq_q6_k+0x5e8>
+	WORD $0x54ffcac3 // b.lo 0x153cc <pq_q6_k+0x5e8>
 	WORD $0x4e8418a0 // uzp1 v0.4s, v5.4s, v4.4s
 	WORD $0xf100213f // cmp x9, #0x8
 	WORD $0x3caf6940 // str q0, [x10, x15]
-	WORD $0x54ffca43 // b.lo 0x14df4 <pq_q6_k+0x5e8>
+	WORD $0x54ffca43 // b.lo 0x153cc <pq_q6_k+0x5e8>
 	WORD $0x4e8458a0 // uzp2 v0.4s, v5.4s, v4.4s
 	WORD $0x3cb06940 // str q0, [x10, x16]
-	WORD $0x17fffe4f // b 0x14df4 <pq_q6_k+0x5e8>
+	WORD $0x17fffe4f // b 0x153cc <pq_q6_k+0x5e8>
 	WORD $0xa95c4ff4 // ldp x20, x19, [sp, #0x1c0]
 	WORD $0xf940bbfd // ldr x29, [sp, #0x170]
 	WORD $0xa95b57f6 // ldp x22, x21, [sp, #0x1b0]
@@ -5460,10 +5834,10 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910743ff // add sp, sp, #0x1d0
 	WORD $0xd65f03c0 // ret
 
-	// pq_q2_k: +21740
+	// pq_q2_k: +23236
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540066ab // b.lt 0x161c8 <pq_q2_k+0xcdc>
+	WORD $0x540066ab // b.lt 0x167a0 <pq_q2_k+0xcdc>
 	WORD $0xd10583ff // sub sp, sp, #0x160
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
@@ -5492,18 +5866,18 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xa9135ff8 // stp x24, x23, [sp, #0x130]
 	WORD $0xa91457f6 // stp x22, x21, [sp, #0x140]
 	WORD $0xa9154ff4 // stp x20, x19, [sp, #0x150]
-	WORD $0x14000005 // b 0x1557c <pq_q2_k+0x90>
+	WORD $0x14000005 // b 0x15b54 <pq_q2_k+0x90>
 	WORD $0xf1000508 // subs x8, x8, #0x1
 	WORD $0x8b090000 // add x0, x0, x9
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x5400612d // b.le 0x1619c <pq_q2_k+0xcb0>
-	WORD $0x374026c5 // tbnz w5, #0x8, 0x15a54 <pq_q2_k+0x568>
+	WORD $0x5400612d // b.le 0x16774 <pq_q2_k+0xcb0>
+	WORD $0x374026c5 // tbnz w5, #0x8, 0x1602c <pq_q2_k+0x568>
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x5400256b // b.lt 0x15a40 <pq_q2_k+0x554>
+	WORD $0x5400256b // b.lt 0x16018 <pq_q2_k+0x554>
 	WORD $0xaa0003f1 // mov x17, x0
 	WORD $0xaa0103e6 // mov x6, x1
 	WORD $0xaa0403e7 // mov x7, x4
@@ -5795,25 +6169,25 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e29ccc3 // fmla v3.4s, v6.4s, v9.4s
 	WORD $0x4e2cccc5 // fmla v5.4s, v6.4s, v12.4s
 	WORD $0x4e20ccc4 // fmla v4.4s, v6.4s, v0.4s
-	WORD $0x3707ded7 // tbnz w23, #0x0, 0x155fc <pq_q2_k+0x110>
+	WORD $0x3707ded7 // tbnz w23, #0x0, 0x15bd4 <pq_q2_k+0x110>
 	WORD $0x11000673 // add w19, w19, #0x1
 	WORD $0x91050231 // add x17, x17, #0x140
 	WORD $0x7100127f // cmp w19, #0x4
-	WORD $0x54ffdde1 // b.ne 0x155f0 <pq_q2_k+0x104>
+	WORD $0x54ffdde1 // b.ne 0x15bc8 <pq_q2_k+0x104>
 	WORD $0xf10020e7 // subs x7, x7, #0x8
-	WORD $0x54ffdb4c // b.gt 0x155a4 <pq_q2_k+0xb8>
+	WORD $0x54ffdb4c // b.gt 0x15b7c <pq_q2_k+0xb8>
 	WORD $0x4f0005eb // movi v11.4s, #0xf
-	WORD $0xb4ffd94f // cbz x15, 0x1556c <pq_q2_k+0x80>
+	WORD $0xb4ffd94f // cbz x15, 0x15b44 <pq_q2_k+0x80>
 	WORD $0xad000c42 // stp q2, q3, [x2]
 	WORD $0xad011045 // stp q5, q4, [x2, #0x20]
-	WORD $0x17fffec7 // b 0x1556c <pq_q2_k+0x80>
+	WORD $0x17fffec7 // b 0x15b44 <pq_q2_k+0x80>
 	WORD $0xaa1f03f1 // mov x17, xzr
-	WORD $0x14000004 // b 0x15a68 <pq_q2_k+0x57c>
+	WORD $0x14000004 // b 0x16040 <pq_q2_k+0x57c>
 	WORD $0x91000631 // add x17, x17, #0x1
 	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54ffd840 // b.eq 0x1556c <pq_q2_k+0x80>
+	WORD $0x54ffd840 // b.eq 0x15b44 <pq_q2_k+0x80>
 	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x54002083 // b.lo 0x15e7c <pq_q2_k+0x990>
+	WORD $0x54002083 // b.lo 0x16454 <pq_q2_k+0x990>
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
@@ -5823,7 +6197,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x5400352d // b.le 0x16138 <pq_q2_k+0xc4c>
+	WORD $0x5400352d // b.le 0x16710 <pq_q2_k+0xc4c>
 	WORD $0xd37ef627 // lsl x7, x17, #2
 	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0xaa0003f3 // mov x19, x0
@@ -6064,22 +6438,22 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e37cc04 // fmla v4.4s, v0.4s, v23.4s
 	WORD $0x3d802ff2 // str q18, [sp, #0xb0]
 	WORD $0x3dc02fe3 // ldr q3, [sp, #0xb0]
-	WORD $0x3707e45b // tbnz w27, #0x0, 0x15ae0 <pq_q2_k+0x5f4>
+	WORD $0x3707e45b // tbnz w27, #0x0, 0x160b8 <pq_q2_k+0x5f4>
 	WORD $0x110006d6 // add w22, w22, #0x1
 	WORD $0x91050273 // add x19, x19, #0x140
 	WORD $0x710012df // cmp w22, #0x4
-	WORD $0x54ffe321 // b.ne 0x15acc <pq_q2_k+0x5e0>
+	WORD $0x54ffe321 // b.ne 0x160a4 <pq_q2_k+0x5e0>
 	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x54ffe1ec // b.gt 0x15aac <pq_q2_k+0x5c0>
+	WORD $0x54ffe1ec // b.gt 0x16084 <pq_q2_k+0x5c0>
 	WORD $0x4f0005eb // movi v11.4s, #0xf
-	WORD $0x140000b1 // b 0x1613c <pq_q2_k+0xc50>
+	WORD $0x140000b1 // b 0x16714 <pq_q2_k+0xc50>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5400130d // b.le 0x160f4 <pq_q2_k+0xc08>
+	WORD $0x5400130d // b.le 0x166cc <pq_q2_k+0xc08>
 	WORD $0xd37ef627 // lsl x7, x17, #2
 	WORD $0xaa0003f3 // mov x19, x0
 	WORD $0xaa0103f4 // mov x20, x1
@@ -6224,30 +6598,30 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e32cc04 // fmla v4.4s, v0.4s, v18.4s
 	WORD $0x4e30cc23 // fmla v3.4s, v1.4s, v16.4s
 	WORD $0x4e33cc22 // fmla v2.4s, v1.4s, v19.4s
-	WORD $0x3707f01a // tbnz w26, #0x0, 0x15ed8 <pq_q2_k+0x9ec>
+	WORD $0x3707f01a // tbnz w26, #0x0, 0x164b0 <pq_q2_k+0x9ec>
 	WORD $0x110006d6 // add w22, w22, #0x1
 	WORD $0x91050273 // add x19, x19, #0x140
 	WORD $0x710012df // cmp w22, #0x4
-	WORD $0x54ffeee1 // b.ne 0x15ec4 <pq_q2_k+0x9d8>
+	WORD $0x54ffeee1 // b.ne 0x1649c <pq_q2_k+0x9d8>
 	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x54ffedcc // b.gt 0x15ea8 <pq_q2_k+0x9bc>
-	WORD $0xb4ffcb4f // cbz x15, 0x15a5c <pq_q2_k+0x570>
+	WORD $0x54ffedcc // b.gt 0x16480 <pq_q2_k+0x9bc>
+	WORD $0xb4ffcb4f // cbz x15, 0x16034 <pq_q2_k+0x570>
 	WORD $0x4e8418a0 // uzp1 v0.4s, v5.4s, v4.4s
 	WORD $0x8b060046 // add x6, x2, x6
 	WORD $0xf10009ff // cmp x15, #0x2
 	WORD $0x3d8000c0 // str q0, [x6]
-	WORD $0x54ffcaa3 // b.lo 0x15a5c <pq_q2_k+0x570>
+	WORD $0x54ffcaa3 // b.lo 0x16034 <pq_q2_k+0x570>
 	WORD $0x4e8458a0 // uzp2 v0.4s, v5.4s, v4.4s
 	WORD $0xf1000dff // cmp x15, #0x3
 	WORD $0x3caa68c0 // str q0, [x6, x10]
-	WORD $0x54ffca23 // b.lo 0x15a5c <pq_q2_k+0x570>
+	WORD $0x54ffca23 // b.lo 0x16034 <pq_q2_k+0x570>
 	WORD $0x4e821860 // uzp1 v0.4s, v3.4s, v2.4s
 	WORD $0xf10011ff // cmp x15, #0x4
 	WORD $0x3cab68c0 // str q0, [x6, x11]
-	WORD $0x54ffc9a1 // b.ne 0x15a5c <pq_q2_k+0x570>
+	WORD $0x54ffc9a1 // b.ne 0x16034 <pq_q2_k+0x570>
 	WORD $0x4e825860 // uzp2 v0.4s, v3.4s, v2.4s
 	WORD $0x3cac68c0 // str q0, [x6, x12]
-	WORD $0x17fffe4a // b 0x15a5c <pq_q2_k+0x570>
+	WORD $0x17fffe4a // b 0x16034 <pq_q2_k+0x570>
 	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0x4e821a20 // uzp1 v0.4s, v17.4s, v2.4s
 	WORD $0x8b060046 // add x6, x2, x6
@@ -6261,18 +6635,18 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3cab68c2 // str q2, [x6, x11]
 	WORD $0x3cac68c3 // str q3, [x6, x12]
 	WORD $0x3ca378c0 // str q0, [x6, x3, lsl #4]
-	WORD $0x54ffc780 // b.eq 0x15a5c <pq_q2_k+0x570>
+	WORD $0x54ffc780 // b.eq 0x16034 <pq_q2_k+0x570>
 	WORD $0x4e8658e0 // uzp2 v0.4s, v7.4s, v6.4s
 	WORD $0xf1001dff // cmp x15, #0x7
 	WORD $0x3cad68c0 // str q0, [x6, x13]
-	WORD $0x54ffc703 // b.lo 0x15a5c <pq_q2_k+0x570>
+	WORD $0x54ffc703 // b.lo 0x16034 <pq_q2_k+0x570>
 	WORD $0x4e8418a0 // uzp1 v0.4s, v5.4s, v4.4s
 	WORD $0xf10021ff // cmp x15, #0x8
 	WORD $0x3cae68c0 // str q0, [x6, x14]
-	WORD $0x54ffc683 // b.lo 0x15a5c <pq_q2_k+0x570>
+	WORD $0x54ffc683 // b.lo 0x16034 <pq_q2_k+0x570>
 	WORD $0x4e8458a0 // uzp2 v0.4s, v5.4s, v4.4s
 	WORD $0x3cb068c0 // str q0, [x6, x16]
-	WORD $0x17fffe31 // b 0x15a5c <pq_q2_k+0x570>
+	WORD $0x17fffe31 // b 0x16034 <pq_q2_k+0x570>
 	WORD $0xa9554ff4 // ldp x20, x19, [sp, #0x150]
 	WORD $0xf94083fd // ldr x29, [sp, #0x100]
 	WORD $0xa95457f6 // ldp x22, x21, [sp, #0x140]
@@ -6286,10 +6660,10 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910583ff // add sp, sp, #0x160
 	WORD $0xd65f03c0 // ret
 
-	// pq_q3_k: +25036
+	// pq_q3_k: +26532
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400656b // b.lt 0x16e80 <pq_q3_k+0xcb4>
+	WORD $0x5400656b // b.lt 0x17458 <pq_q3_k+0xcb4>
 	WORD $0xd10543ff // sub sp, sp, #0x150
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
@@ -6305,7 +6679,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37be870 // lsl x16, x3, #5
 	WORD $0x9b0b7d5d // mul x29, x10, x11
 	WORD $0x8b03018a // add x10, x12, x3
-	WORD $0x100090f1 // adr x17, 0x17430 <peak_i8+0x26c>
+	WORD $0x10009031 // adr x17, 0x179f0 <peak_i8+0x254>
 	WORD $0xd37df06b // lsl x11, x3, #3
 	WORD $0xd37ef5ed // lsl x13, x15, #2
 	WORD $0xd37ef54e // lsl x14, x10, #2
@@ -6315,7 +6689,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x92401ca9 // and x9, x5, #0xff
 	WORD $0xcb0c021e // sub x30, x16, x12
 	WORD $0x52801811 // mov w17, #0xc0 // =192
-	WORD $0x10008ea6 // adr x6, 0x17410 <peak_i8+0x24c>
+	WORD $0x10008de6 // adr x6, 0x179d0 <peak_i8+0x234>
 	WORD $0x6d0c33ed // stp d13, d12, [sp, #0xc0]
 	WORD $0x6d0d2beb // stp d11, d10, [sp, #0xd0]
 	WORD $0x6d0e23e9 // stp d9, d8, [sp, #0xe0]
@@ -6326,19 +6700,19 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3d8007e0 // str q0, [sp, #0x10]
 	WORD $0xf9007fef // str x15, [sp, #0xf8]
 	WORD $0xf90007fe // str x30, [sp, #0x8]
-	WORD $0x14000005 // b 0x1627c <pq_q3_k+0xb0>
+	WORD $0x14000005 // b 0x16854 <pq_q3_k+0xb0>
 	WORD $0xf1000508 // subs x8, x8, #0x1
 	WORD $0x8b1d0000 // add x0, x0, x29
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x54005eed // b.le 0x16e54 <pq_q3_k+0xc88>
-	WORD $0x374028a5 // tbnz w5, #0x8, 0x16790 <pq_q3_k+0x5c4>
+	WORD $0x54005eed // b.le 0x1742c <pq_q3_k+0xc88>
+	WORD $0x374028a5 // tbnz w5, #0x8, 0x16d68 <pq_q3_k+0x5c4>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0xaa1d03ef // mov x15, x29
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x540026eb // b.lt 0x16774 <pq_q3_k+0x5a8>
+	WORD $0x540026eb // b.lt 0x16d4c <pq_q3_k+0x5a8>
 	WORD $0xaa0003e7 // mov x7, x0
 	WORD $0xaa0103f3 // mov x19, x1
 	WORD $0xaa0403f4 // mov x20, x4
@@ -6642,27 +7016,27 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e27cc65 // fmla v5.4s, v3.4s, v7.4s
 	WORD $0x4e24cc61 // fmla v1.4s, v3.4s, v4.4s
 	WORD $0x4e31cc60 // fmla v0.4s, v3.4s, v17.4s
-	WORD $0x3707dc30 // tbnz w16, #0x0, 0x162dc <pq_q3_k+0x110>
+	WORD $0x3707dc30 // tbnz w16, #0x0, 0x168b4 <pq_q3_k+0x110>
 	WORD $0x110006b5 // add w21, w21, #0x1
 	WORD $0x910700e7 // add x7, x7, #0x1c0
 	WORD $0x710012bf // cmp w21, #0x4
-	WORD $0x54ffdb41 // b.ne 0x162d0 <pq_q3_k+0x104>
+	WORD $0x54ffdb41 // b.ne 0x168a8 <pq_q3_k+0x104>
 	WORD $0xf1002294 // subs x20, x20, #0x8
-	WORD $0x54ffd9cc // b.gt 0x162a8 <pq_q3_k+0xdc>
+	WORD $0x54ffd9cc // b.gt 0x16880 <pq_q3_k+0xdc>
 	WORD $0xaa0f03fd // mov x29, x15
 	WORD $0xf9407fef // ldr x15, [sp, #0xf8]
 	WORD $0xf94007fe // ldr x30, [sp, #0x8]
-	WORD $0xb4ffd769 // cbz x9, 0x1626c <pq_q3_k+0xa0>
+	WORD $0xb4ffd769 // cbz x9, 0x16844 <pq_q3_k+0xa0>
 	WORD $0xad001446 // stp q6, q5, [x2]
 	WORD $0xad010041 // stp q1, q0, [x2, #0x20]
-	WORD $0x17fffeb8 // b 0x1626c <pq_q3_k+0xa0>
+	WORD $0x17fffeb8 // b 0x16844 <pq_q3_k+0xa0>
 	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0x14000004 // b 0x167a4 <pq_q3_k+0x5d8>
+	WORD $0x14000004 // b 0x16d7c <pq_q3_k+0x5d8>
 	WORD $0x910004e7 // add x7, x7, #0x1
 	WORD $0xf10010ff // cmp x7, #0x4
-	WORD $0x54ffd660 // b.eq 0x1626c <pq_q3_k+0xa0>
+	WORD $0x54ffd660 // b.eq 0x16844 <pq_q3_k+0xa0>
 	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x54001d43 // b.lo 0x16b50 <pq_q3_k+0x984>
+	WORD $0x54001d43 // b.lo 0x17128 <pq_q3_k+0x984>
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
@@ -6672,7 +7046,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
 	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
 	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x5400310d // b.le 0x16df0 <pq_q3_k+0xc24>
+	WORD $0x5400310d // b.le 0x173c8 <pq_q3_k+0xc24>
 	WORD $0xd37ef4f4 // lsl x20, x7, #2
 	WORD $0xd37cecf3 // lsl x19, x7, #4
 	WORD $0xaa0003f5 // mov x21, x0
@@ -6886,23 +7260,23 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e22cc65 // fmla v5.4s, v3.4s, v2.4s
 	WORD $0x4e27cc64 // fmla v4.4s, v3.4s, v7.4s
 	WORD $0x3dc02bf1 // ldr q17, [sp, #0xa0]
-	WORD $0x3707e74a // tbnz w10, #0x0, 0x16810 <pq_q3_k+0x644>
+	WORD $0x3707e74a // tbnz w10, #0x0, 0x16de8 <pq_q3_k+0x644>
 	WORD $0x11000718 // add w24, w24, #0x1
 	WORD $0x910702b5 // add x21, x21, #0x1c0
 	WORD $0x7100131f // cmp w24, #0x4
-	WORD $0x54ffe621 // b.ne 0x167fc <pq_q3_k+0x630>
+	WORD $0x54ffe621 // b.ne 0x16dd4 <pq_q3_k+0x630>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x54ffe54c // b.gt 0x167e8 <pq_q3_k+0x61c>
+	WORD $0x54ffe54c // b.gt 0x16dc0 <pq_q3_k+0x61c>
 	WORD $0x4f00e46e // movi v14.16b, #0x3
 	WORD $0x4f00e48f // movi v15.16b, #0x4
-	WORD $0x140000aa // b 0x16df4 <pq_q3_k+0xc28>
+	WORD $0x140000aa // b 0x173cc <pq_q3_k+0xc28>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xd37cecf3 // lsl x19, x7, #4
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5400122d // b.le 0x16dac <pq_q3_k+0xbe0>
+	WORD $0x5400122d // b.le 0x17384 <pq_q3_k+0xbe0>
 	WORD $0xd37ef4f4 // lsl x20, x7, #2
 	WORD $0xaa0003f5 // mov x21, x0
 	WORD $0xaa0103f6 // mov x22, x1
@@ -7040,30 +7414,30 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e33cc25 // fmla v5.4s, v1.4s, v19.4s
 	WORD $0x4e22ce04 // fmla v4.4s, v16.4s, v2.4s
 	WORD $0x4e20ce03 // fmla v3.4s, v16.4s, v0.4s
-	WORD $0x3707f090 // tbnz w16, #0x0, 0x16ba0 <pq_q3_k+0x9d4>
+	WORD $0x3707f090 // tbnz w16, #0x0, 0x17178 <pq_q3_k+0x9d4>
 	WORD $0x11000718 // add w24, w24, #0x1
 	WORD $0x910702b5 // add x21, x21, #0x1c0
 	WORD $0x7100131f // cmp w24, #0x4
-	WORD $0x54ffef61 // b.ne 0x16b8c <pq_q3_k+0x9c0>
+	WORD $0x54ffef61 // b.ne 0x17164 <pq_q3_k+0x9c0>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x54ffeeac // b.gt 0x16b7c <pq_q3_k+0x9b0>
-	WORD $0xb4ffcf69 // cbz x9, 0x16798 <pq_q3_k+0x5cc>
+	WORD $0x54ffeeac // b.gt 0x17154 <pq_q3_k+0x9b0>
+	WORD $0xb4ffcf69 // cbz x9, 0x16d70 <pq_q3_k+0x5cc>
 	WORD $0x4e8518c0 // uzp1 v0.4s, v6.4s, v5.4s
 	WORD $0x8b13004a // add x10, x2, x19
 	WORD $0xf100093f // cmp x9, #0x2
 	WORD $0x3d800140 // str q0, [x10]
-	WORD $0x54ffcec3 // b.lo 0x16798 <pq_q3_k+0x5cc>
+	WORD $0x54ffcec3 // b.lo 0x16d70 <pq_q3_k+0x5cc>
 	WORD $0x4e8558c0 // uzp2 v0.4s, v6.4s, v5.4s
 	WORD $0xf1000d3f // cmp x9, #0x3
 	WORD $0x3cac6940 // str q0, [x10, x12]
-	WORD $0x54ffce43 // b.lo 0x16798 <pq_q3_k+0x5cc>
+	WORD $0x54ffce43 // b.lo 0x16d70 <pq_q3_k+0x5cc>
 	WORD $0x4e831880 // uzp1 v0.4s, v4.4s, v3.4s
 	WORD $0xf100113f // cmp x9, #0x4
 	WORD $0x3cab6940 // str q0, [x10, x11]
-	WORD $0x54ffcdc1 // b.ne 0x16798 <pq_q3_k+0x5cc>
+	WORD $0x54ffcdc1 // b.ne 0x16d70 <pq_q3_k+0x5cc>
 	WORD $0x4e835880 // uzp2 v0.4s, v4.4s, v3.4s
 	WORD $0x3cad6940 // str q0, [x10, x13]
-	WORD $0x17fffe6b // b 0x16798 <pq_q3_k+0x5cc>
+	WORD $0x17fffe6b // b 0x16d70 <pq_q3_k+0x5cc>
 	WORD $0xd37cecf3 // lsl x19, x7, #4
 	WORD $0x4e951a40 // uzp1 v0.4s, v18.4s, v21.4s
 	WORD $0x8b13004a // add x10, x2, x19
@@ -7077,18 +7451,18 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3cab6942 // str q2, [x10, x11]
 	WORD $0x3cad6943 // str q3, [x10, x13]
 	WORD $0x3ca37940 // str q0, [x10, x3, lsl #4]
-	WORD $0x54ffcba0 // b.eq 0x16798 <pq_q3_k+0x5cc>
+	WORD $0x54ffcba0 // b.eq 0x16d70 <pq_q3_k+0x5cc>
 	WORD $0x4e865a00 // uzp2 v0.4s, v16.4s, v6.4s
 	WORD $0xf1001d3f // cmp x9, #0x7
 	WORD $0x3cae6940 // str q0, [x10, x14]
-	WORD $0x54ffcb23 // b.lo 0x16798 <pq_q3_k+0x5cc>
+	WORD $0x54ffcb23 // b.lo 0x16d70 <pq_q3_k+0x5cc>
 	WORD $0x4e8418a0 // uzp1 v0.4s, v5.4s, v4.4s
 	WORD $0xf100213f // cmp x9, #0x8
 	WORD $0x3caf6940 // str q0, [x10, x15]
-	WORD $0x54ffcaa3 // b.lo 0x16798 <pq_q3_k+0x5cc>
+	WORD $0x54ffcaa3 // b.lo 0x16d70 <pq_q3_k+0x5cc>
 	WORD $0x4e8458a0 // uzp2 v0.4s, v5.4s, v4.4s
 	WORD $0x3cbe6940 // str q0, [x10, x30]
-	WORD $0x17fffe52 // b 0x16798 <pq_q3_k+0x5cc>
+	WORD $0x17fffe52 // b 0x16d70 <pq_q3_k+0x5cc>
 	WORD $0xa9544ff4 // ldp x20, x19, [sp, #0x140]
 	WORD $0xf9407bfd // ldr x29, [sp, #0xf0]
 	WORD $0xa95357f6 // ldp x22, x21, [sp, #0x130]
@@ -7102,7 +7476,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910543ff // add sp, sp, #0x150
 	WORD $0xd65f03c0 // ret
 
-	// quant_x: +28292
+	// quant_x: +29788
 	WORD $0x91007c48 // add x8, x2, #0x1f
 	WORD $0xf100005f // cmp x2, #0x0
 	WORD $0x9a82b108 // csel x8, x8, x2, lt
@@ -7110,7 +7484,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x91000508 // add x8, x8, #0x1
 	WORD $0x927ff908 // and x8, x8, #0xfffffffffffffffe
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400190b // b.lt 0x171c0 <quant_x+0x33c>
+	WORD $0x5400190b // b.lt 0x17798 <quant_x+0x33c>
 	WORD $0x9343fc6a // asr x10, x3, #3
 	WORD $0x92401c71 // and x17, x3, #0xff
 	WORD $0x9348fc69 // asr x9, x3, #8
@@ -7152,7 +7526,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x72a1b443 // movk w3, #0xda2, lsl #16
 	WORD $0x52a85fc4 // mov w4, #0x42fe0000 // =1123942400
 	WORD $0x72a78025 // movk w5, #0x3c01, lsl #16
-	WORD $0x14000061 // b 0x170cc <quant_x+0x248>
+	WORD $0x14000061 // b 0x176a4 <quant_x+0x248>
 	WORD $0x4eb2d414 // fsub v20.4s, v0.4s, v18.4s
 	WORD $0x4e32cc02 // fmla v2.4s, v0.4s, v18.4s
 	WORD $0x8b100027 // add x7, x1, x16
@@ -7248,7 +7622,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4b0700c6 // sub w6, w6, w7
 	WORD $0xb82c6826 // str w6, [x1, x12]
 	WORD $0x8b0a0021 // add x1, x1, x10
-	WORD $0x540007cd // b.le 0x171c0 <quant_x+0x33c>
+	WORD $0x540007cd // b.le 0x17798 <quant_x+0x33c>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
 	WORD $0xf100045f // cmp x2, #0x1
@@ -7260,7 +7634,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
 	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x54fff2ab // b.lt 0x16f4c <quant_x+0xc8>
+	WORD $0x54fff2ab // b.lt 0x17524 <quant_x+0xc8>
 	WORD $0xad7e1803 // ldp q3, q6, [x0, #-0x40]
 	WORD $0xad7f1c05 // ldp q5, q7, [x0, #-0x20]
 	WORD $0x4ea3d402 // fsub v2.4s, v0.4s, v3.4s
@@ -7309,13 +7683,13 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e751e34 // bsl v20.16b, v17.16b, v21.16b
 	WORD $0x6eb4e675 // fcmgt v21.4s, v19.4s, v20.4s
 	WORD $0x6ef51e93 // bif v19.16b, v20.16b, v21.16b
-	WORD $0x17ffff64 // b 0x16f4c <quant_x+0xc8>
+	WORD $0x17ffff64 // b 0x17524 <quant_x+0xc8>
 	WORD $0xd65f03c0 // ret
 
-	// peak_i8: +29124
+	// peak_i8: +30620
 	WORD $0xf100043f // cmp x1, #0x1
 	WORD $0xaa0003e8 // mov x8, x0
-	WORD $0x5400100b // b.lt 0x173cc <peak_i8+0x208>
+	WORD $0x5400100b // b.lt 0x179a4 <peak_i8+0x208>
 	WORD $0x4f00e5f5 // movi v21.16b, #0xf
 	WORD $0x3dc00103 // ldr q3, [x8]
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
@@ -7429,7 +7803,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e83a6a2 // smmla v2.4s, v21.16b, v3.16b
 	WORD $0x4e83a6a1 // smmla v1.4s, v21.16b, v3.16b
 	WORD $0x4e83a6a0 // smmla v0.4s, v21.16b, v3.16b
-	WORD $0x54fff3e1 // b.ne 0x17210 <peak_i8+0x4c>
+	WORD $0x54fff3e1 // b.ne 0x177e8 <peak_i8+0x4c>
 	WORD $0x4eb48663 // add v3.4s, v19.4s, v20.4s
 	WORD $0x4eb28631 // add v17.4s, v17.4s, v18.4s
 	WORD $0x4eb084e7 // add v7.4s, v7.4s, v16.4s
@@ -7442,7 +7816,7 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea38421 // add v1.4s, v1.4s, v3.4s
 	WORD $0x4ea18400 // add v0.4s, v0.4s, v1.4s
 	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	WORD $0x14000002 // b 0x173d0 <peak_i8+0x20c>
+	WORD $0x14000002 // b 0x179a8 <peak_i8+0x20c>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x8b010429 // add x9, x1, x1, lsl #1
 	WORD $0x3d800100 // str q0, [x8]
@@ -7450,16 +7824,15 @@ TEXT ·panel_i8mm<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 
 	// constants
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000005; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000002; WORD $0x00000002
+	WORD $0x00000000; WORD $0x00000000; WORD $0xbfad9881; WORD $0xf6eaddcf
+	WORD $0x26190d01; WORD $0x71594535; WORD $0x00000002; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000003; WORD $0x00000003
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000004; WORD $0x00000004
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000005; WORD $0x00000005
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000005; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000002; WORD $0x00000002; WORD $0x00000000; WORD $0x00000000
-	WORD $0xbfad9881; WORD $0xf6eaddcf; WORD $0x26190d01; WORD $0x71594535
-	WORD $0x00000002; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000003; WORD $0x00000003; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000004; WORD $0x00000004; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000005; WORD $0x00000005; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000
 
 // func q8_0_i8mm(w, x, y unsafe.Pointer, ldy, blocks, shape int)
 TEXT ·q8_0_i8mm(SB), 0, $0-48
@@ -7546,7 +7919,7 @@ TEXT ·q5_K_i8mm(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_i8mm<>+15280(SB)
+	CALL ·panel_i8mm<>+16024(SB)
 	RET
 
 // func q6_K_i8mm(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7557,7 +7930,7 @@ TEXT ·q6_K_i8mm(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_i8mm<>+18444(SB)
+	CALL ·panel_i8mm<>+19940(SB)
 	RET
 
 // func q2_K_i8mm(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7568,7 +7941,7 @@ TEXT ·q2_K_i8mm(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_i8mm<>+21740(SB)
+	CALL ·panel_i8mm<>+23236(SB)
 	RET
 
 // func q3_K_i8mm(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7579,7 +7952,7 @@ TEXT ·q3_K_i8mm(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_i8mm<>+25036(SB)
+	CALL ·panel_i8mm<>+26532(SB)
 	RET
 
 // func quant_i8mm(x, dst unsafe.Pointer, k, shape int)
@@ -7588,13 +7961,13 @@ TEXT ·quant_i8mm(SB), 0, $0-32
 	MOVD dst+8(FP), R1
 	MOVD k+16(FP), R2
 	MOVD shape+24(FP), R3
-	CALL ·panel_i8mm<>+28292(SB)
+	CALL ·panel_i8mm<>+29788(SB)
 	RET
 
 // func dotPeak_i8mm(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_i8mm(SB), 0, $0-24
 	MOVD p+0(FP), R0
 	MOVD n+8(FP), R1
-	CALL ·panel_i8mm<>+29124(SB)
+	CALL ·panel_i8mm<>+30620(SB)
 	MOVD R0, ret+16(FP)
 	RET

@@ -897,7 +897,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef46a // lsl x10, x3, #2
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x1005e8af // adr x15, 0x1caf0 <peak_i8+0x268>
+	WORD $0x100616af // adr x15, 0x1d0b0 <peak_i8+0x25c>
 	WORD $0xd341fd2b // lsr x11, x9, #1
 	WORD $0x8b03014d // add x13, x10, x3
 	WORD $0xd37df069 // lsl x9, x3, #3
@@ -2892,7 +2892,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef5ac // lsl x12, x13, #2
 	WORD $0xd37be870 // lsl x16, x3, #5
 	WORD $0x8b03016e // add x14, x11, x3
-	WORD $0x1004f04f // adr x15, 0x1cb00 <peak_i8+0x278>
+	WORD $0x10051e4f // adr x15, 0x1d0c0 <peak_i8+0x26c>
 	WORD $0xd37df1ad // lsl x13, x13, #3
 	WORD $0x9b0a7d29 // mul x9, x9, x10
 	WORD $0xd37df06a // lsl x10, x3, #3
@@ -5267,7 +5267,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef46a // lsl x10, x3, #2
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x1003c66f // adr x15, 0x1cad0 <peak_i8+0x248>
+	WORD $0x1003f46f // adr x15, 0x1d090 <peak_i8+0x23c>
 	WORD $0xd341fd2b // lsr x11, x9, #1
 	WORD $0x8b03014d // add x13, x10, x3
 	WORD $0xd37df069 // lsl x9, x3, #3
@@ -6259,2417 +6259,2788 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 
 	// pq_q4_k: +24956
-	WORD $0xd10383ff // sub sp, sp, #0xe0
+	WORD $0x6db63bef // stp d15, d14, [sp, #-0xa0]!
+	WORD $0xd10383e9 // sub x9, sp, #0xe0
+	WORD $0x6d0133ed // stp d13, d12, [sp, #0x10]
+	WORD $0x6d022beb // stp d11, d10, [sp, #0x20]
+	WORD $0x6d0323e9 // stp d9, d8, [sp, #0x30]
+	WORD $0xa9047bfd // stp x29, x30, [sp, #0x40]
+	WORD $0x910103fd // add x29, sp, #0x40
+	WORD $0xf9002bfb // str x27, [sp, #0x50]
+	WORD $0xa90667fa // stp x26, x25, [sp, #0x60]
+	WORD $0xa9075ff8 // stp x24, x23, [sp, #0x70]
+	WORD $0xa90857f6 // stp x22, x21, [sp, #0x80]
+	WORD $0xa9094ff4 // stp x20, x19, [sp, #0x90]
+	WORD $0x927ae53f // and sp, x9, #0xffffffffffffffc0
 	WORD $0x9350fca8 // asr x8, x5, #16
-	WORD $0x6d043bef // stp d15, d14, [sp, #0x40]
-	WORD $0x6d0533ed // stp d13, d12, [sp, #0x50]
+	WORD $0xf90023e3 // str x3, [sp, #0x40]
+	WORD $0xf9002be5 // str x5, [sp, #0x50]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x6d062beb // stp d11, d10, [sp, #0x60]
-	WORD $0x6d0723e9 // stp d9, d8, [sp, #0x70]
-	WORD $0xa9080ffd // stp x29, x3, [sp, #0x80]
-	WORD $0xa9096ffe // stp x30, x27, [sp, #0x90]
-	WORD $0xa90a67fa // stp x26, x25, [sp, #0xa0]
-	WORD $0xa90b5ff8 // stp x24, x23, [sp, #0xb0]
-	WORD $0xa90c57f6 // stp x22, x21, [sp, #0xc0]
-	WORD $0xa90d4ff4 // stp x20, x19, [sp, #0xd0]
-	WORD $0x540086eb // b.lt 0x1728c <pq_q4_k+0x1110>
+	WORD $0x54009dcb // b.lt 0x17578 <pq_q4_k+0x13fc>
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5281280a // mov w10, #0x940 // =2368
-	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0x92401caf // and x15, x5, #0xff
-	WORD $0xd343fd29 // lsr x9, x9, #3
-	WORD $0x9b0a7d23 // mul x3, x9, x10
-	WORD $0xf94047e9 // ldr x9, [sp, #0x88]
-	WORD $0xd37ef52a // lsl x10, x9, #2
-	WORD $0x8b09052d // add x13, x9, x9, lsl #1
-	WORD $0xd37df12b // lsl x11, x9, #3
-	WORD $0xd37be930 // lsl x16, x9, #5
-	WORD $0x8b09014e // add x14, x10, x9
-	WORD $0xd37ef5ac // lsl x12, x13, #2
-	WORD $0xd37ef5c9 // lsl x9, x14, #2
-	WORD $0xf9000fe9 // str x9, [sp, #0x18]
-	WORD $0xd37df1a9 // lsl x9, x13, #3
-	WORD $0xf9000be9 // str x9, [sp, #0x10]
-	WORD $0xcb0a0209 // sub x9, x16, x10
-	WORD $0xf90007e9 // str x9, [sp, #0x8]
-	WORD $0x14000005 // b 0x1621c <pq_q4_k+0xa0>
+	WORD $0x4f00e47a // movi v26.16b, #0x3
+	WORD $0x9a84b12a // csel x10, x9, x4, lt
+	WORD $0x4f00e59b // movi v27.16b, #0xc
+	WORD $0x4f01e61c // movi v28.16b, #0x30
+	WORD $0xd343fd4c // lsr x12, x10, #3
+	WORD $0xf94023ea // ldr x10, [sp, #0x40]
+	WORD $0x4f00e5e3 // movi v3.16b, #0xf
+	WORD $0x4f01e7fd // movi v29.16b, #0x3f
+	WORD $0xf9402be9 // ldr x9, [sp, #0x50]
+	WORD $0x910203f1 // add x17, sp, #0x80
+	WORD $0xd37df14b // lsl x11, x10, #3
+	WORD $0x8b0c0d8c // add x12, x12, x12, lsl #3
+	WORD $0x8b0a054d // add x13, x10, x10, lsl #1
+	WORD $0xd37be94e // lsl x14, x10, #5
+	WORD $0x92401d29 // and x9, x9, #0xff
+	WORD $0x52800286 // mov w6, #0x14 // =20
+	WORD $0xf9000fab // str x11, [x29, #0x18]
+	WORD $0xd37ef54b // lsl x11, x10, #2
+	WORD $0x8b0a016f // add x15, x11, x10
+	WORD $0xd378dd8a // lsl x10, x12, #8
+	WORD $0xf90027ea // str x10, [sp, #0x48]
+	WORD $0xd37ef5aa // lsl x10, x13, #2
+	WORD $0xf9002fea // str x10, [sp, #0x58]
+	WORD $0xd37ef5ea // lsl x10, x15, #2
+	WORD $0xf9001fea // str x10, [sp, #0x38]
+	WORD $0xd37df1aa // lsl x10, x13, #3
+	WORD $0xf9001bea // str x10, [sp, #0x30]
+	WORD $0xcb0b01ca // sub x10, x14, x11
+	WORD $0xf90017ea // str x10, [sp, #0x28]
+	WORD $0x14000009 // b 0x16264 <pq_q4_k+0xe8>
+	WORD $0x4f00e47a // movi v26.16b, #0x3
+	WORD $0x4f00e59b // movi v27.16b, #0xc
+	WORD $0x4f01e61c // movi v28.16b, #0x30
+	WORD $0xf94027ea // ldr x10, [sp, #0x48]
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b030000 // add x0, x0, x3
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x540083ad // b.le 0x1728c <pq_q4_k+0x1110>
-	WORD $0x37403385 // tbnz w5, #0x8, 0x1688c <pq_q4_k+0x710>
-	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x8b0a0000 // add x0, x0, x10
+	WORD $0x540098cd // b.le 0x17578 <pq_q4_k+0x13fc>
+	WORD $0xf9402bea // ldr x10, [sp, #0x50]
+	WORD $0x37403a6a // tbnz w10, #0x8, 0x169b4 <pq_q4_k+0x838>
+	WORD $0x6f00e41c // movi v28.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x5400324b // b.lt 0x1687c <pq_q4_k+0x700>
-	WORD $0xaa0003f1 // mov x17, x0
-	WORD $0xaa0103e6 // mov x6, x1
-	WORD $0xaa0403e7 // mov x7, x4
-	WORD $0x6d401e25 // ldp d5, d7, [x17]
-	WORD $0x2a1f03f3 // mov w19, wzr
-	WORD $0x6d424226 // ldp d6, d16, [x17, #0x20]
-	WORD $0x6d414e31 // ldp d17, d19, [x17, #0x10]
-	WORD $0x6d430632 // ldp d18, d1, [x17, #0x30]
-	WORD $0x0e2178ae // fcvtl v14.4s, v5.4h
-	WORD $0x0e2178c9 // fcvtl v9.4s, v6.4h
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x91010231 // add x17, x17, #0x40
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
-	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
-	WORD $0xaa1f03ee // mov x14, xzr
-	WORD $0x91010234 // add x20, x17, #0x40
-	WORD $0x52800035 // mov w21, #0x1 // =1
-	WORD $0x8b0e162d // add x13, x17, x14, lsl #5
-	WORD $0x8b0e2296 // add x22, x20, x14, lsl #8
-	WORD $0xaa0603f7 // mov x23, x6
-	WORD $0x910040da // add x26, x6, #0x10
-	WORD $0x910050db // add x27, x6, #0x14
-	WORD $0x910020dd // add x29, x6, #0x8
-	WORD $0x910041b0 // add x16, x13, #0x10
-	WORD $0xaa0d03f9 // mov x25, x13
-	WORD $0xaa1603ee // mov x14, x22
-	WORD $0x0ddfcb37 // ld1r { v23.2s }, [x25], #4
-	WORD $0x0d40ca16 // ld1r { v22.2s }, [x16]
-	WORD $0x3dc001d5 // ldr q21, [x14]
-	WORD $0x910060de // add x30, x6, #0x18
-	WORD $0x0ddfcaf9 // ld1r { v25.2s }, [x23], #4
-	WORD $0x910030d0 // add x16, x6, #0xc
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x910080d8 // add x24, x6, #0x20
-	WORD $0x910051a9 // add x9, x13, #0x14
-	WORD $0x0f08a6f7 // sshll v23.8h, v23.8b, #0x0
-	WORD $0x6e1542b8 // ext v24.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e39c2b5 // smull v21.8h, v21.8b, v25.8b
-	WORD $0x0e39c318 // smull v24.8h, v24.8b, v25.8b
-	WORD $0x4e78beb5 // addp v21.8h, v21.8h, v24.8h
-	WORD $0x4e602ab5 // saddlp v21.4s, v21.8h
-	WORD $0x3dc001d8 // ldr q24, [x14]
-	WORD $0x0d40cb5a // ld1r { v26.2s }, [x26]
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x6e184319 // ext v25.16b, v24.16b, v24.16b, #0x8
-	WORD $0x0e3ac318 // smull v24.8h, v24.8b, v26.8b
-	WORD $0x0e3ac339 // smull v25.8h, v25.8b, v26.8b
-	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x3dc011d8 // ldr q24, [x14, #0x40]
-	WORD $0x0d40cafa // ld1r { v26.2s }, [x23]
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x6e184319 // ext v25.16b, v24.16b, v24.16b, #0x8
-	WORD $0x0e3ac318 // smull v24.8h, v24.8b, v26.8b
-	WORD $0x0e3ac339 // smull v25.8h, v25.8b, v26.8b
-	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x3dc011d8 // ldr q24, [x14, #0x40]
-	WORD $0x0d40cb7a // ld1r { v26.2s }, [x27]
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x6e184319 // ext v25.16b, v24.16b, v24.16b, #0x8
-	WORD $0x0e3ac318 // smull v24.8h, v24.8b, v26.8b
-	WORD $0x0e3ac339 // smull v25.8h, v25.8b, v26.8b
-	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x3dc021d8 // ldr q24, [x14, #0x80]
-	WORD $0x0d40cbba // ld1r { v26.2s }, [x29]
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x6e184319 // ext v25.16b, v24.16b, v24.16b, #0x8
-	WORD $0x0e3ac318 // smull v24.8h, v24.8b, v26.8b
-	WORD $0x0e3ac339 // smull v25.8h, v25.8b, v26.8b
-	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x3dc021d8 // ldr q24, [x14, #0x80]
-	WORD $0x0d40cbda // ld1r { v26.2s }, [x30]
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x6e184319 // ext v25.16b, v24.16b, v24.16b, #0x8
-	WORD $0x0e3ac318 // smull v24.8h, v24.8b, v26.8b
-	WORD $0x0e3ac339 // smull v25.8h, v25.8b, v26.8b
-	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x3dc031d8 // ldr q24, [x14, #0xc0]
-	WORD $0x0d40ca1a // ld1r { v26.2s }, [x16]
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x6e184319 // ext v25.16b, v24.16b, v24.16b, #0x8
-	WORD $0x0e3ac318 // smull v24.8h, v24.8b, v26.8b
-	WORD $0x0e3ac339 // smull v25.8h, v25.8b, v26.8b
-	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x3dc031d8 // ldr q24, [x14, #0xc0]
-	WORD $0x910070ce // add x14, x6, #0x1c
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x0d40c9da // ld1r { v26.2s }, [x14]
-	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
-	WORD $0x6e184319 // ext v25.16b, v24.16b, v24.16b, #0x8
-	WORD $0x0e3ac318 // smull v24.8h, v24.8b, v26.8b
-	WORD $0x0e3ac339 // smull v25.8h, v25.8b, v26.8b
-	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
-	WORD $0x4eb21e59 // mov v25.16b, v18.16b
-	WORD $0x4ea91d32 // mov v18.16b, v9.16b
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x4eb01e18 // mov v24.16b, v16.16b
-	WORD $0xbd4024c5 // ldr s5, [x6, #0x24]
-	WORD $0x0d40cb3c // ld1r { v28.2s }, [x25]
-	WORD $0xaa1603f9 // mov x25, x22
-	WORD $0x0d40c93a // ld1r { v26.2s }, [x9]
-	WORD $0x910021a9 // add x9, x13, #0x8
-	WORD $0x3d800be5 // str q5, [sp, #0x20]
-	WORD $0x4d40cb05 // ld1r { v5.4s }, [x24]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x0f08a79c // sshll v28.8h, v28.8b, #0x0
-	WORD $0x0f08a75a // sshll v26.8h, v26.8b, #0x0
-	WORD $0x3d800fe5 // str q5, [sp, #0x30]
-	WORD $0x3dc0073b // ldr q27, [x25, #0x10]
-	WORD $0x0d40c8de // ld1r { v30.2s }, [x6]
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x0f10a75a // sshll v26.4s, v26.4h, #0x0
-	WORD $0x6e1b437d // ext v29.16b, v27.16b, v27.16b, #0x8
-	WORD $0x0e3ec37b // smull v27.8h, v27.8b, v30.8b
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x0e3ec3bd // smull v29.8h, v29.8b, v30.8b
-	WORD $0x4e7dbf7b // addp v27.8h, v27.8h, v29.8h
-	WORD $0x4e602b7b // saddlp v27.4s, v27.8h
-	WORD $0x3dc0073d // ldr q29, [x25, #0x10]
-	WORD $0x0d40cb5f // ld1r { v31.2s }, [x26]
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x6e1d43be // ext v30.16b, v29.16b, v29.16b, #0x8
-	WORD $0x0e3fc3bd // smull v29.8h, v29.8b, v31.8b
-	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
-	WORD $0x4e7ebfbd // addp v29.8h, v29.8h, v30.8h
-	WORD $0x4e606bbb // sadalp v27.4s, v29.8h
-	WORD $0x3dc0173d // ldr q29, [x25, #0x50]
-	WORD $0x0d40caff // ld1r { v31.2s }, [x23]
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x6e1d43be // ext v30.16b, v29.16b, v29.16b, #0x8
-	WORD $0x0e3fc3bd // smull v29.8h, v29.8b, v31.8b
-	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
-	WORD $0x4e7ebfbd // addp v29.8h, v29.8h, v30.8h
-	WORD $0x4e606bbb // sadalp v27.4s, v29.8h
-	WORD $0x3dc0173d // ldr q29, [x25, #0x50]
-	WORD $0x0d40cb7f // ld1r { v31.2s }, [x27]
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x6e1d43be // ext v30.16b, v29.16b, v29.16b, #0x8
-	WORD $0x0e3fc3bd // smull v29.8h, v29.8b, v31.8b
-	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
-	WORD $0x4e7ebfbd // addp v29.8h, v29.8h, v30.8h
-	WORD $0x4e606bbb // sadalp v27.4s, v29.8h
-	WORD $0x3dc0273d // ldr q29, [x25, #0x90]
-	WORD $0x0d40cbbf // ld1r { v31.2s }, [x29]
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x6e1d43be // ext v30.16b, v29.16b, v29.16b, #0x8
-	WORD $0x0e3fc3bd // smull v29.8h, v29.8b, v31.8b
-	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
-	WORD $0x4e7ebfbd // addp v29.8h, v29.8h, v30.8h
-	WORD $0x4e606bbb // sadalp v27.4s, v29.8h
-	WORD $0x3dc0273d // ldr q29, [x25, #0x90]
-	WORD $0x0d40cbdf // ld1r { v31.2s }, [x30]
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x6e1d43be // ext v30.16b, v29.16b, v29.16b, #0x8
-	WORD $0x0e3fc3bd // smull v29.8h, v29.8b, v31.8b
-	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
-	WORD $0x4e7ebfbd // addp v29.8h, v29.8h, v30.8h
-	WORD $0x4e606bbb // sadalp v27.4s, v29.8h
-	WORD $0x3dc0373d // ldr q29, [x25, #0xd0]
-	WORD $0x0d40ca1f // ld1r { v31.2s }, [x16]
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x6e1d43be // ext v30.16b, v29.16b, v29.16b, #0x8
-	WORD $0x0e3fc3bd // smull v29.8h, v29.8b, v31.8b
-	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
-	WORD $0x4e7ebfbd // addp v29.8h, v29.8h, v30.8h
-	WORD $0x4e606bbb // sadalp v27.4s, v29.8h
-	WORD $0x3dc0373d // ldr q29, [x25, #0xd0]
-	WORD $0x0d40c9df // ld1r { v31.2s }, [x14]
-	WORD $0x910061b9 // add x25, x13, #0x18
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
-	WORD $0x6e1d43be // ext v30.16b, v29.16b, v29.16b, #0x8
-	WORD $0x0e3fc3bd // smull v29.8h, v29.8b, v31.8b
-	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
-	WORD $0x4e7ebfbd // addp v29.8h, v29.8h, v30.8h
-	WORD $0x4e606bbb // sadalp v27.4s, v29.8h
-	WORD $0x0d40cb3f // ld1r { v31.2s }, [x25]
-	WORD $0xaa1603f9 // mov x25, x22
-	WORD $0x0d40c929 // ld1r { v9.2s }, [x9]
-	WORD $0xbd4024de // ldr s30, [x6, #0x24]
-	WORD $0x4d40cb1d // ld1r { v29.4s }, [x24]
-	WORD $0x3dc00b28 // ldr q8, [x25, #0x20]
-	WORD $0x0d40c8cb // ld1r { v11.2s }, [x6]
-	WORD $0x910031a9 // add x9, x13, #0xc
-	WORD $0x910071ad // add x13, x13, #0x1c
-	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x0f08a529 // sshll v9.8h, v9.8b, #0x0
-	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
-	WORD $0x0f10a7ff // sshll v31.4s, v31.4h, #0x0
-	WORD $0x6e08410a // ext v10.16b, v8.16b, v8.16b, #0x8
-	WORD $0x0e2bc108 // smull v8.8h, v8.8b, v11.8b
-	WORD $0x0f10a529 // sshll v9.4s, v9.4h, #0x0
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
-	WORD $0x0e2bc14a // smull v10.8h, v10.8b, v11.8b
-	WORD $0x4e6abd08 // addp v8.8h, v8.8h, v10.8h
-	WORD $0x4e602908 // saddlp v8.4s, v8.8h
-	WORD $0x3dc00b2a // ldr q10, [x25, #0x20]
-	WORD $0x0d40cb4c // ld1r { v12.2s }, [x26]
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x6e0a414b // ext v11.16b, v10.16b, v10.16b, #0x8
-	WORD $0x0e2cc14a // smull v10.8h, v10.8b, v12.8b
-	WORD $0x0e2cc16b // smull v11.8h, v11.8b, v12.8b
-	WORD $0x4e6bbd4a // addp v10.8h, v10.8h, v11.8h
-	WORD $0x4e606948 // sadalp v8.4s, v10.8h
-	WORD $0x3dc01b2a // ldr q10, [x25, #0x60]
-	WORD $0x0d40caec // ld1r { v12.2s }, [x23]
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x6e0a414b // ext v11.16b, v10.16b, v10.16b, #0x8
-	WORD $0x0e2cc14a // smull v10.8h, v10.8b, v12.8b
-	WORD $0x0e2cc16b // smull v11.8h, v11.8b, v12.8b
-	WORD $0x4e6bbd4a // addp v10.8h, v10.8h, v11.8h
-	WORD $0x4e606948 // sadalp v8.4s, v10.8h
-	WORD $0x3dc01b2a // ldr q10, [x25, #0x60]
-	WORD $0x0d40cb6c // ld1r { v12.2s }, [x27]
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x6e0a414b // ext v11.16b, v10.16b, v10.16b, #0x8
-	WORD $0x0e2cc14a // smull v10.8h, v10.8b, v12.8b
-	WORD $0x0e2cc16b // smull v11.8h, v11.8b, v12.8b
-	WORD $0x4e6bbd4a // addp v10.8h, v10.8h, v11.8h
-	WORD $0x4e606948 // sadalp v8.4s, v10.8h
-	WORD $0x3dc02b2a // ldr q10, [x25, #0xa0]
-	WORD $0x0d40cbac // ld1r { v12.2s }, [x29]
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x6e0a414b // ext v11.16b, v10.16b, v10.16b, #0x8
-	WORD $0x0e2cc14a // smull v10.8h, v10.8b, v12.8b
-	WORD $0x0e2cc16b // smull v11.8h, v11.8b, v12.8b
-	WORD $0x4e6bbd4a // addp v10.8h, v10.8h, v11.8h
-	WORD $0x4e606948 // sadalp v8.4s, v10.8h
-	WORD $0x3dc02b2a // ldr q10, [x25, #0xa0]
-	WORD $0x0d40cbcc // ld1r { v12.2s }, [x30]
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x6e0a414b // ext v11.16b, v10.16b, v10.16b, #0x8
-	WORD $0x0e2cc14a // smull v10.8h, v10.8b, v12.8b
-	WORD $0x0e2cc16b // smull v11.8h, v11.8b, v12.8b
-	WORD $0x4e6bbd4a // addp v10.8h, v10.8h, v11.8h
-	WORD $0x4e606948 // sadalp v8.4s, v10.8h
-	WORD $0x3dc03b2a // ldr q10, [x25, #0xe0]
-	WORD $0x0d40ca0c // ld1r { v12.2s }, [x16]
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x6e0a414b // ext v11.16b, v10.16b, v10.16b, #0x8
-	WORD $0x0e2cc14a // smull v10.8h, v10.8b, v12.8b
-	WORD $0x0e2cc16b // smull v11.8h, v11.8b, v12.8b
-	WORD $0x4e6bbd4a // addp v10.8h, v10.8h, v11.8h
-	WORD $0x4e606948 // sadalp v8.4s, v10.8h
-	WORD $0x3dc03b2a // ldr q10, [x25, #0xe0]
-	WORD $0x0d40c9cc // ld1r { v12.2s }, [x14]
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x6e0a414b // ext v11.16b, v10.16b, v10.16b, #0x8
-	WORD $0x0e2cc14a // smull v10.8h, v10.8b, v12.8b
-	WORD $0x0e2cc16b // smull v11.8h, v11.8b, v12.8b
-	WORD $0x4e6bbd4a // addp v10.8h, v10.8h, v11.8h
-	WORD $0x4e606948 // sadalp v8.4s, v10.8h
-	WORD $0xbd4024cb // ldr s11, [x6, #0x24]
-	WORD $0x4d40cb0a // ld1r { v10.4s }, [x24]
-	WORD $0x0d40c930 // ld1r { v16.2s }, [x9]
-	WORD $0x0d40c9ac // ld1r { v12.2s }, [x13]
-	WORD $0x3dc00ecd // ldr q13, [x22, #0x30]
-	WORD $0x0d40c8c5 // ld1r { v5.2s }, [x6]
-	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
-	WORD $0x2a1503e9 // mov w9, w21
-	WORD $0x2a1f03f5 // mov w21, wzr
-	WORD $0x4e201dad // and v13.16b, v13.16b, v0.16b
-	WORD $0x6e0d41af // ext v15.16b, v13.16b, v13.16b, #0x8
-	WORD $0x0e25c1ad // smull v13.8h, v13.8b, v5.8b
-	WORD $0x0e25c1e5 // smull v5.8h, v15.8b, v5.8b
-	WORD $0x4e65bda5 // addp v5.8h, v13.8h, v5.8h
-	WORD $0x4e6028ad // saddlp v13.4s, v5.8h
-	WORD $0x3dc00ec5 // ldr q5, [x22, #0x30]
-	WORD $0x0d40cb46 // ld1r { v6.2s }, [x26]
-	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
-	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
-	WORD $0x6e0540af // ext v15.16b, v5.16b, v5.16b, #0x8
-	WORD $0x0e26c0a5 // smull v5.8h, v5.8b, v6.8b
-	WORD $0x0e26c1e6 // smull v6.8h, v15.8b, v6.8b
-	WORD $0x4e66bca5 // addp v5.8h, v5.8h, v6.8h
-	WORD $0x4e6068ad // sadalp v13.4s, v5.8h
-	WORD $0x3dc01ec5 // ldr q5, [x22, #0x70]
-	WORD $0x0d40caef // ld1r { v15.2s }, [x23]
-	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
-	WORD $0x6e0540a6 // ext v6.16b, v5.16b, v5.16b, #0x8
-	WORD $0x0e2fc0a5 // smull v5.8h, v5.8b, v15.8b
-	WORD $0x0e2fc0c6 // smull v6.8h, v6.8b, v15.8b
-	WORD $0x4e66bca5 // addp v5.8h, v5.8h, v6.8h
-	WORD $0x4e6068ad // sadalp v13.4s, v5.8h
-	WORD $0x3dc01ec5 // ldr q5, [x22, #0x70]
-	WORD $0x0d40cb6f // ld1r { v15.2s }, [x27]
-	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
-	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
-	WORD $0x6e0540a6 // ext v6.16b, v5.16b, v5.16b, #0x8
-	WORD $0x0e2fc0a5 // smull v5.8h, v5.8b, v15.8b
-	WORD $0x0e2fc0c6 // smull v6.8h, v6.8b, v15.8b
-	WORD $0x4e66bca5 // addp v5.8h, v5.8h, v6.8h
-	WORD $0x4e6068ad // sadalp v13.4s, v5.8h
-	WORD $0x3dc02ec5 // ldr q5, [x22, #0xb0]
-	WORD $0x0d40cbaf // ld1r { v15.2s }, [x29]
-	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
-	WORD $0x6e0540a6 // ext v6.16b, v5.16b, v5.16b, #0x8
-	WORD $0x0e2fc0a5 // smull v5.8h, v5.8b, v15.8b
-	WORD $0x0e2fc0c6 // smull v6.8h, v6.8b, v15.8b
-	WORD $0x4e66bca5 // addp v5.8h, v5.8h, v6.8h
-	WORD $0x4e6068ad // sadalp v13.4s, v5.8h
-	WORD $0x3dc02ec5 // ldr q5, [x22, #0xb0]
-	WORD $0x0d40cbcf // ld1r { v15.2s }, [x30]
-	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
-	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
-	WORD $0x6e0540a6 // ext v6.16b, v5.16b, v5.16b, #0x8
-	WORD $0x0e2fc0a5 // smull v5.8h, v5.8b, v15.8b
-	WORD $0x0e2fc0c6 // smull v6.8h, v6.8b, v15.8b
-	WORD $0x4e66bca5 // addp v5.8h, v5.8h, v6.8h
-	WORD $0x4e6068ad // sadalp v13.4s, v5.8h
-	WORD $0x3dc03ec5 // ldr q5, [x22, #0xf0]
-	WORD $0x0d40ca0f // ld1r { v15.2s }, [x16]
-	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
-	WORD $0x6e0540a6 // ext v6.16b, v5.16b, v5.16b, #0x8
-	WORD $0x0e2fc0a5 // smull v5.8h, v5.8b, v15.8b
-	WORD $0x0e2fc0c6 // smull v6.8h, v6.8b, v15.8b
-	WORD $0x4e66bca5 // addp v5.8h, v5.8h, v6.8h
-	WORD $0x4e6068ad // sadalp v13.4s, v5.8h
-	WORD $0x3dc03ec5 // ldr q5, [x22, #0xf0]
-	WORD $0x0d40c9cf // ld1r { v15.2s }, [x14]
-	WORD $0x5280002e // mov w14, #0x1 // =1
-	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
-	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
-	WORD $0x6e0540a6 // ext v6.16b, v5.16b, v5.16b, #0x8
-	WORD $0x0e2fc0a5 // smull v5.8h, v5.8b, v15.8b
-	WORD $0x0e2fc0c6 // smull v6.8h, v6.8b, v15.8b
-	WORD $0x4e66bca5 // addp v5.8h, v5.8h, v6.8h
-	WORD $0x0f08a6c6 // sshll v6.8h, v22.8b, #0x0
-	WORD $0x0f10a6f6 // sshll v22.4s, v23.4h, #0x0
-	WORD $0x0f10a797 // sshll v23.4s, v28.4h, #0x0
-	WORD $0x0f08a61c // sshll v28.8h, v16.8b, #0x0
-	WORD $0x4eb81f10 // mov v16.16b, v24.16b
-	WORD $0x4e6068ad // sadalp v13.4s, v5.8h
-	WORD $0x0f10a4c5 // sshll v5.4s, v6.4h, #0x0
-	WORD $0x4e21dac6 // scvtf v6.4s, v22.4s
-	WORD $0x4e21daf6 // scvtf v22.4s, v23.4s
-	WORD $0x0f10a797 // sshll v23.4s, v28.4h, #0x0
-	WORD $0x4e21d93c // scvtf v28.4s, v9.4s
-	WORD $0x0f08a589 // sshll v9.8h, v12.8b, #0x0
-	WORD $0x4e21d9ac // scvtf v12.4s, v13.4s
-	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
-	WORD $0x3dc00bf8 // ldr q24, [sp, #0x20]
-	WORD $0x6e3ade1a // fmul v26.4s, v16.4s, v26.4s
-	WORD $0x6e26ddc6 // fmul v6.4s, v14.4s, v6.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x0f10a529 // sshll v9.4s, v9.4h, #0x0
-	WORD $0x6e36dcf6 // fmul v22.4s, v7.4s, v22.4s
-	WORD $0x6e3cde3c // fmul v28.4s, v17.4s, v28.4s
-	WORD $0x6e37de77 // fmul v23.4s, v19.4s, v23.4s
-	WORD $0x6e35dcc6 // fmul v6.4s, v6.4s, v21.4s
-	WORD $0x4e21d935 // scvtf v21.4s, v9.4s
-	WORD $0x4eb21e49 // mov v9.16b, v18.16b
-	WORD $0x4eb91f32 // mov v18.16b, v25.16b
-	WORD $0x6e3bded6 // fmul v22.4s, v22.4s, v27.4s
-	WORD $0x6e28df9b // fmul v27.4s, v28.4s, v8.4s
-	WORD $0xbd4024dc // ldr s28, [x6, #0x24]
-	WORD $0x4e21db19 // scvtf v25.4s, v24.4s
-	WORD $0x4e21d968 // scvtf v8.4s, v11.4s
-	WORD $0x9100c0c6 // add x6, x6, #0x30
-	WORD $0x6e25dd25 // fmul v5.4s, v9.4s, v5.4s
-	WORD $0x6e2cdef7 // fmul v23.4s, v23.4s, v12.4s
-	WORD $0x6e3fde5f // fmul v31.4s, v18.4s, v31.4s
-	WORD $0x6e35dc35 // fmul v21.4s, v1.4s, v21.4s
-	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD $0x4f9e5356 // fmls v22.4s, v26.4s, v30.s[0]
-	WORD $0x4f9950a6 // fmls v6.4s, v5.4s, v25.s[0]
-	WORD $0x4f8853fb // fmls v27.4s, v31.4s, v8.s[0]
-	WORD $0x4d40cb05 // ld1r { v5.4s }, [x24]
-	WORD $0x4f9c52b7 // fmls v23.4s, v21.4s, v28.s[0]
-	WORD $0x3dc00ff5 // ldr q21, [sp, #0x30]
-	WORD $0x4e36cfa2 // fmla v2.4s, v29.4s, v22.4s
-	WORD $0x4e26ceb4 // fmla v20.4s, v21.4s, v6.4s
-	WORD $0x4e3bcd43 // fmla v3.4s, v10.4s, v27.4s
-	WORD $0x4e37cca4 // fmla v4.4s, v5.4s, v23.4s
-	WORD $0x3707d149 // tbnz w9, #0x0, 0x16288 <pq_q4_k+0x10c>
-	WORD $0x11000673 // add w19, w19, #0x1
-	WORD $0x91090231 // add x17, x17, #0x240
-	WORD $0x7100127f // cmp w19, #0x4
-	WORD $0x54ffd061 // b.ne 0x1627c <pq_q4_k+0x100>
-	WORD $0xf10020e7 // subs x7, x7, #0x8
-	WORD $0x54ffce6c // b.gt 0x16244 <pq_q4_k+0xc8>
-	WORD $0xb4ffcc8f // cbz x15, 0x1620c <pq_q4_k+0x90>
-	WORD $0xad000854 // stp q20, q2, [x2]
-	WORD $0xad011043 // stp q3, q4, [x2, #0x20]
-	WORD $0x17fffe61 // b 0x1620c <pq_q4_k+0x90>
-	WORD $0xaa1f03f1 // mov x17, xzr
-	WORD $0x14000004 // b 0x168a0 <pq_q4_k+0x724>
-	WORD $0x91000631 // add x17, x17, #0x1
-	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54ffcb80 // b.eq 0x1620c <pq_q4_k+0x90>
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xd37cee26 // lsl x6, x17, #4
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5400252d // b.le 0x16d5c <pq_q4_k+0xbe0>
-	WORD $0xd37ef627 // lsl x7, x17, #2
-	WORD $0xaa0003f3 // mov x19, x0
-	WORD $0xaa0103f4 // mov x20, x1
-	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0x8b110e69 // add x9, x19, x17, lsl #3
-	WORD $0x2a1f03f6 // mov w22, wzr
-	WORD $0x91010273 // add x19, x19, #0x40
-	WORD $0xfd400125 // ldr d5, [x9]
-	WORD $0xfd401126 // ldr d6, [x9, #0x20]
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0xaa1f03ed // mov x13, xzr
-	WORD $0x8b070277 // add x23, x19, x7
-	WORD $0x91010278 // add x24, x19, #0x40
-	WORD $0x52800039 // mov w25, #0x1 // =1
-	WORD $0x8b0d16e9 // add x9, x23, x13, lsl #5
-	WORD $0x8b0d230e // add x14, x24, x13, lsl #8
-	WORD $0x9100412d // add x13, x9, #0x10
-	WORD $0x0d40c927 // ld1r { v7.2s }, [x9]
-	WORD $0x91008289 // add x9, x20, #0x20
-	WORD $0x0d40c9b1 // ld1r { v17.2s }, [x13]
-	WORD $0x3ce669d0 // ldr q16, [x14, x6]
-	WORD $0xaa1403ed // mov x13, x20
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x0ddfc9b2 // ld1r { v18.2s }, [x13], #4
-	WORD $0x0f08a4e7 // sshll v7.8h, v7.8b, #0x0
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
-	WORD $0x6e104215 // ext v21.16b, v16.16b, v16.16b, #0x8
-	WORD $0x0e32c213 // smull v19.8h, v16.8b, v18.8b
-	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
-	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0x0e32c2b2 // smull v18.8h, v21.8b, v18.8b
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e72be72 // addp v18.8h, v19.8h, v18.8h
-	WORD $0x6e27dca7 // fmul v7.4s, v5.4s, v7.4s
-	WORD $0x6e31dcd1 // fmul v17.4s, v6.4s, v17.4s
-	WORD $0x4e602a54 // saddlp v20.4s, v18.8h
-	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
-	WORD $0x91010289 // add x9, x20, #0x40
-	WORD $0x0e32c213 // smull v19.8h, v16.8b, v18.8b
-	WORD $0x0e32c2b2 // smull v18.8h, v21.8b, v18.8b
-	WORD $0x4e72be72 // addp v18.8h, v19.8h, v18.8h
-	WORD $0x4e602a53 // saddlp v19.4s, v18.8h
-	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
-	WORD $0x91018289 // add x9, x20, #0x60
-	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
-	WORD $0x0e32c2b2 // smull v18.8h, v21.8b, v18.8b
-	WORD $0x4e72bed2 // addp v18.8h, v22.8h, v18.8h
-	WORD $0x4e602a52 // saddlp v18.4s, v18.8h
-	WORD $0x0d40c936 // ld1r { v22.2s }, [x9]
-	WORD $0x91004289 // add x9, x20, #0x10
-	WORD $0x0e36c210 // smull v16.8h, v16.8b, v22.8b
-	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
-	WORD $0x4e75be10 // addp v16.8h, v16.8h, v21.8h
-	WORD $0x4e602a10 // saddlp v16.4s, v16.8h
-	WORD $0x3ce669d5 // ldr q21, [x14, x6]
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9100c289 // add x9, x20, #0x30
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x91014289 // add x9, x20, #0x50
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9101c289 // add x9, x20, #0x70
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc01135 // ldr q21, [x9, #0x40]
-	WORD $0x0d40c9b7 // ld1r { v23.2s }, [x13]
-	WORD $0x91009289 // add x9, x20, #0x24
-	WORD $0x9104328d // add x13, x20, #0x10c
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x91011289 // add x9, x20, #0x44
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x91019289 // add x9, x20, #0x64
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc01135 // ldr q21, [x9, #0x40]
-	WORD $0x91005289 // add x9, x20, #0x14
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9100d289 // add x9, x20, #0x34
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x91015289 // add x9, x20, #0x54
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9101d289 // add x9, x20, #0x74
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc02135 // ldr q21, [x9, #0x80]
-	WORD $0x91002289 // add x9, x20, #0x8
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9100a289 // add x9, x20, #0x28
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x91012289 // add x9, x20, #0x48
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9101a289 // add x9, x20, #0x68
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc02135 // ldr q21, [x9, #0x80]
-	WORD $0x91006289 // add x9, x20, #0x18
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9100e289 // add x9, x20, #0x38
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x91016289 // add x9, x20, #0x58
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9101e289 // add x9, x20, #0x78
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc03135 // ldr q21, [x9, #0xc0]
-	WORD $0x91003289 // add x9, x20, #0xc
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9100b289 // add x9, x20, #0x2c
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x91013289 // add x9, x20, #0x4c
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9101b289 // add x9, x20, #0x6c
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc03135 // ldr q21, [x9, #0xc0]
-	WORD $0x91007289 // add x9, x20, #0x1c
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9100f289 // add x9, x20, #0x3c
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x91017289 // add x9, x20, #0x5c
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x6e34dcf4 // fmul v20.4s, v7.4s, v20.4s
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9101f289 // add x9, x20, #0x7c
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x6e33dcf3 // fmul v19.4s, v7.4s, v19.4s
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x91040289 // add x9, x20, #0x100
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x6e32dcf2 // fmul v18.4s, v7.4s, v18.4s
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
-	WORD $0xbd412295 // ldr s21, [x20, #0x120]
-	WORD $0xbd412696 // ldr s22, [x20, #0x124]
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0xbd412a97 // ldr s23, [x20, #0x128]
-	WORD $0xbd412e98 // ldr s24, [x20, #0x12c]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
-	WORD $0x4e21db10 // scvtf v16.4s, v24.4s
-	WORD $0x4f955234 // fmls v20.4s, v17.4s, v21.s[0]
-	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
-	WORD $0x91041289 // add x9, x20, #0x104
-	WORD $0x4f965233 // fmls v19.4s, v17.4s, v22.s[0]
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x4f975232 // fmls v18.4s, v17.4s, v23.s[0]
-	WORD $0x91042289 // add x9, x20, #0x108
-	WORD $0x91060294 // add x20, x20, #0x180
-	WORD $0x4f905227 // fmls v7.4s, v17.4s, v16.s[0]
-	WORD $0x4d40c930 // ld1r { v16.4s }, [x9]
-	WORD $0x4d40c9b1 // ld1r { v17.4s }, [x13]
-	WORD $0x4e34cea4 // fmla v4.4s, v21.4s, v20.4s
-	WORD $0x2a1903e9 // mov w9, w25
-	WORD $0x5280002d // mov w13, #0x1 // =1
-	WORD $0x4e33cec3 // fmla v3.4s, v22.4s, v19.4s
-	WORD $0x2a1f03f9 // mov w25, wzr
-	WORD $0x4e32ce02 // fmla v2.4s, v16.4s, v18.4s
-	WORD $0x4e27ce21 // fmla v1.4s, v17.4s, v7.4s
-	WORD $0x3707ddc9 // tbnz w9, #0x0, 0x168f8 <pq_q4_k+0x77c>
-	WORD $0x110006d6 // add w22, w22, #0x1
-	WORD $0x91090273 // add x19, x19, #0x240
-	WORD $0x710012df // cmp w22, #0x4
-	WORD $0x54ffdcc1 // b.ne 0x168e8 <pq_q4_k+0x76c>
-	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x54ffdbac // b.gt 0x168cc <pq_q4_k+0x750>
-	WORD $0xb4ffd9cf // cbz x15, 0x16894 <pq_q4_k+0x718>
-	WORD $0x8b060047 // add x7, x2, x6
-	WORD $0xf10009ff // cmp x15, #0x2
-	WORD $0x3d8000e4 // str q4, [x7]
-	WORD $0x54ffd943 // b.lo 0x16894 <pq_q4_k+0x718>
-	WORD $0xf1000dff // cmp x15, #0x3
-	WORD $0x3caa68e3 // str q3, [x7, x10]
-	WORD $0x54ffd8e3 // b.lo 0x16894 <pq_q4_k+0x718>
-	WORD $0xf10011ff // cmp x15, #0x4
-	WORD $0x3cab68e2 // str q2, [x7, x11]
-	WORD $0x54ffd883 // b.lo 0x16894 <pq_q4_k+0x718>
-	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3cac68e1 // str q1, [x7, x12]
-	WORD $0x54ffd823 // b.lo 0x16894 <pq_q4_k+0x718>
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x5400254b // b.lt 0x17250 <pq_q4_k+0x10d4>
-	WORD $0xd37ef633 // lsl x19, x17, #2
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x5400392b // b.lt 0x169a4 <pq_q4_k+0x828>
 	WORD $0xaa0003f4 // mov x20, x0
-	WORD $0xaa0103f5 // mov x21, x1
-	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0x8b110e89 // add x9, x20, x17, lsl #3
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x91010294 // add x20, x20, #0x40
-	WORD $0xfd400125 // ldr d5, [x9]
-	WORD $0xfd401126 // ldr d6, [x9, #0x20]
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0xaa1f03ed // mov x13, xzr
-	WORD $0x8b130298 // add x24, x20, x19
-	WORD $0x91010299 // add x25, x20, #0x40
-	WORD $0x5280003a // mov w26, #0x1 // =1
-	WORD $0x8b0d1709 // add x9, x24, x13, lsl #5
-	WORD $0x8b0d232e // add x14, x25, x13, lsl #8
-	WORD $0x9100412d // add x13, x9, #0x10
-	WORD $0x0d40c927 // ld1r { v7.2s }, [x9]
-	WORD $0x910202a9 // add x9, x21, #0x80
-	WORD $0x0d40c9b1 // ld1r { v17.2s }, [x13]
-	WORD $0x3ce669d0 // ldr q16, [x14, x6]
-	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
-	WORD $0x910282a9 // add x9, x21, #0xa0
-	WORD $0x910472ad // add x13, x21, #0x11c
-	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
-	WORD $0x0f08a4e7 // sshll v7.8h, v7.8b, #0x0
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
-	WORD $0x6e104215 // ext v21.16b, v16.16b, v16.16b, #0x8
-	WORD $0x0e32c213 // smull v19.8h, v16.8b, v18.8b
-	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
-	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x0e32c2b2 // smull v18.8h, v21.8b, v18.8b
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e27dca7 // fmul v7.4s, v5.4s, v7.4s
-	WORD $0x4e72be72 // addp v18.8h, v19.8h, v18.8h
-	WORD $0x6e31dcd1 // fmul v17.4s, v6.4s, v17.4s
-	WORD $0x4e602a54 // saddlp v20.4s, v18.8h
-	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
-	WORD $0x910302a9 // add x9, x21, #0xc0
-	WORD $0x0e32c213 // smull v19.8h, v16.8b, v18.8b
-	WORD $0x0e32c2b2 // smull v18.8h, v21.8b, v18.8b
-	WORD $0x4e72be72 // addp v18.8h, v19.8h, v18.8h
-	WORD $0x4e602a53 // saddlp v19.4s, v18.8h
-	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
-	WORD $0x910382a9 // add x9, x21, #0xe0
-	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
-	WORD $0x0e32c2b2 // smull v18.8h, v21.8b, v18.8b
-	WORD $0x4e72bed2 // addp v18.8h, v22.8h, v18.8h
-	WORD $0x4e602a52 // saddlp v18.4s, v18.8h
-	WORD $0x0d40c936 // ld1r { v22.2s }, [x9]
-	WORD $0x910242a9 // add x9, x21, #0x90
-	WORD $0x0e36c210 // smull v16.8h, v16.8b, v22.8b
-	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
-	WORD $0x4e75be10 // addp v16.8h, v16.8h, v21.8h
-	WORD $0x4e602a10 // saddlp v16.4s, v16.8h
-	WORD $0x3ce669d5 // ldr q21, [x14, x6]
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9102c2a9 // add x9, x21, #0xb0
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x910342a9 // add x9, x21, #0xd0
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9103c2a9 // add x9, x21, #0xf0
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc01135 // ldr q21, [x9, #0x40]
-	WORD $0x910212a9 // add x9, x21, #0x84
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x910292a9 // add x9, x21, #0xa4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x910312a9 // add x9, x21, #0xc4
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x910392a9 // add x9, x21, #0xe4
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc01135 // ldr q21, [x9, #0x40]
-	WORD $0x910252a9 // add x9, x21, #0x94
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9102d2a9 // add x9, x21, #0xb4
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x910352a9 // add x9, x21, #0xd4
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9103d2a9 // add x9, x21, #0xf4
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc02135 // ldr q21, [x9, #0x80]
-	WORD $0x910222a9 // add x9, x21, #0x88
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9102a2a9 // add x9, x21, #0xa8
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x910322a9 // add x9, x21, #0xc8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9103a2a9 // add x9, x21, #0xe8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc02135 // ldr q21, [x9, #0x80]
-	WORD $0x910262a9 // add x9, x21, #0x98
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9102e2a9 // add x9, x21, #0xb8
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x910362a9 // add x9, x21, #0xd8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9103e2a9 // add x9, x21, #0xf8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc03135 // ldr q21, [x9, #0xc0]
-	WORD $0x910232a9 // add x9, x21, #0x8c
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9102b2a9 // add x9, x21, #0xac
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x910332a9 // add x9, x21, #0xcc
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9103b2a9 // add x9, x21, #0xec
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
-	WORD $0x8b0601c9 // add x9, x14, x6
-	WORD $0x3dc03135 // ldr q21, [x9, #0xc0]
-	WORD $0x910272a9 // add x9, x21, #0x9c
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9102f2a9 // add x9, x21, #0xbc
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x910372a9 // add x9, x21, #0xdc
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x6e34dcf4 // fmul v20.4s, v7.4s, v20.4s
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x9103f2a9 // add x9, x21, #0xfc
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x6e33dcf3 // fmul v19.4s, v7.4s, v19.4s
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x910442a9 // add x9, x21, #0x110
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x6e32dcf2 // fmul v18.4s, v7.4s, v18.4s
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
-	WORD $0xbd4132b5 // ldr s21, [x21, #0x130]
-	WORD $0xbd4136b6 // ldr s22, [x21, #0x134]
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0xbd413ab7 // ldr s23, [x21, #0x138]
-	WORD $0xbd413eb8 // ldr s24, [x21, #0x13c]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
-	WORD $0x4e21db10 // scvtf v16.4s, v24.4s
-	WORD $0x4f955234 // fmls v20.4s, v17.4s, v21.s[0]
-	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
-	WORD $0x910452a9 // add x9, x21, #0x114
-	WORD $0x4f965233 // fmls v19.4s, v17.4s, v22.s[0]
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x4f975232 // fmls v18.4s, v17.4s, v23.s[0]
-	WORD $0x910462a9 // add x9, x21, #0x118
-	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x4f905227 // fmls v7.4s, v17.4s, v16.s[0]
-	WORD $0x4d40c930 // ld1r { v16.4s }, [x9]
-	WORD $0x4d40c9b1 // ld1r { v17.4s }, [x13]
-	WORD $0x4e34cea4 // fmla v4.4s, v21.4s, v20.4s
-	WORD $0x2a1a03e9 // mov w9, w26
-	WORD $0x5280002d // mov w13, #0x1 // =1
-	WORD $0x4e33cec3 // fmla v3.4s, v22.4s, v19.4s
-	WORD $0x2a1f03fa // mov w26, wzr
-	WORD $0x4e32ce02 // fmla v2.4s, v16.4s, v18.4s
-	WORD $0x4e27ce21 // fmla v1.4s, v17.4s, v7.4s
-	WORD $0x3707dda9 // tbnz w9, #0x0, 0x16de8 <pq_q4_k+0xc6c>
-	WORD $0x110006f7 // add w23, w23, #0x1
-	WORD $0x91090294 // add x20, x20, #0x240
-	WORD $0x710012ff // cmp w23, #0x4
-	WORD $0x54ffdca1 // b.ne 0x16dd8 <pq_q4_k+0xc5c>
-	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x54ffdb8c // b.gt 0x16dbc <pq_q4_k+0xc40>
-	WORD $0xf94047e9 // ldr x9, [sp, #0x88]
-	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3ca978e4 // str q4, [x7, x9, lsl #4]
-	WORD $0x54ffb1c0 // b.eq 0x16894 <pq_q4_k+0x718>
-	WORD $0xf9400fe9 // ldr x9, [sp, #0x18]
-	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3ca968e3 // str q3, [x7, x9]
-	WORD $0x54ffb143 // b.lo 0x16894 <pq_q4_k+0x718>
-	WORD $0xf9400be9 // ldr x9, [sp, #0x10]
-	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3ca968e2 // str q2, [x7, x9]
-	WORD $0x54ffb0c3 // b.lo 0x16894 <pq_q4_k+0x718>
-	WORD $0xf94007e9 // ldr x9, [sp, #0x8]
-	WORD $0x3ca968e1 // str q1, [x7, x9]
-	WORD $0x17fffd83 // b 0x16894 <pq_q4_k+0x718>
-	WORD $0xa94d4ff4 // ldp x20, x19, [sp, #0xd0]
-	WORD $0xf94043fd // ldr x29, [sp, #0x80]
-	WORD $0xa94c57f6 // ldp x22, x21, [sp, #0xc0]
-	WORD $0xa94b5ff8 // ldp x24, x23, [sp, #0xb0]
-	WORD $0xa94a67fa // ldp x26, x25, [sp, #0xa0]
-	WORD $0xa9496ffe // ldp x30, x27, [sp, #0x90]
-	WORD $0x6d4723e9 // ldp d9, d8, [sp, #0x70]
-	WORD $0x6d462beb // ldp d11, d10, [sp, #0x60]
-	WORD $0x6d4533ed // ldp d13, d12, [sp, #0x50]
-	WORD $0x6d443bef // ldp d15, d14, [sp, #0x40]
-	WORD $0x910383ff // add sp, sp, #0xe0
-	WORD $0xd65f03c0 // ret
-
-	// pq_q5_k: +29372
-	WORD $0xd103c3ff // sub sp, sp, #0xf0
-	WORD $0x9350fca8 // asr x8, x5, #16
-	WORD $0x6d053bef // stp d15, d14, [sp, #0x50]
-	WORD $0x6d0633ed // stp d13, d12, [sp, #0x60]
-	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x6d072beb // stp d11, d10, [sp, #0x70]
-	WORD $0x6d0823e9 // stp d9, d8, [sp, #0x80]
-	WORD $0xa9090ffd // stp x29, x3, [sp, #0x90]
-	WORD $0xa90a6ffe // stp x30, x27, [sp, #0xa0]
-	WORD $0xa90b67fa // stp x26, x25, [sp, #0xb0]
-	WORD $0xa90c5ff8 // stp x24, x23, [sp, #0xc0]
-	WORD $0xa90d57f6 // stp x22, x21, [sp, #0xd0]
-	WORD $0xa90e4ff4 // stp x20, x19, [sp, #0xe0]
-	WORD $0x54009fcb // b.lt 0x186e8 <pq_q5_k+0x142c>
-	WORD $0x91001c89 // add x9, x4, #0x7
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0xf9404fec // ldr x12, [sp, #0x98]
-	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0x5281680a // mov w10, #0xb40 // =2880
-	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0xd343fd29 // lsr x9, x9, #3
-	WORD $0x4f00e601 // movi v1.16b, #0x10
-	WORD $0xd37df18b // lsl x11, x12, #3
-	WORD $0xd37be98e // lsl x14, x12, #5
-	WORD $0x92401caf // and x15, x5, #0xff
-	WORD $0x52802811 // mov w17, #0x140 // =320
-	WORD $0x9b0a7d3a // mul x26, x9, x10
-	WORD $0xd37ef58a // lsl x10, x12, #2
-	WORD $0x8b0c0589 // add x9, x12, x12, lsl #1
-	WORD $0x8b0c014d // add x13, x10, x12
-	WORD $0xd37ef52c // lsl x12, x9, #2
-	WORD $0xd37df129 // lsl x9, x9, #3
-	WORD $0xd37ef5ad // lsl x13, x13, #2
-	WORD $0xf9000fec // str x12, [sp, #0x18]
-	WORD $0xa900b7e9 // stp x9, x13, [sp, #0x8]
-	WORD $0xcb0a01c9 // sub x9, x14, x10
-	WORD $0xf90003e9 // str x9, [sp]
-	WORD $0x14000005 // b 0x17364 <pq_q5_k+0xa8>
-	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b1a0000 // add x0, x0, x26
-	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x54009c4d // b.le 0x186e8 <pq_q5_k+0x142c>
-	WORD $0x374043e5 // tbnz w5, #0x8, 0x17be0 <pq_q5_k+0x924>
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xaa1a03ec // mov x12, x26
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x5400424b // b.lt 0x17bc8 <pq_q5_k+0x90c>
-	WORD $0xaa0003e6 // mov x6, x0
 	WORD $0xaa0103e7 // mov x7, x1
 	WORD $0xaa0403f3 // mov x19, x4
-	WORD $0x6d4040c6 // ldp d6, d16, [x6]
-	WORD $0x2a1f03f4 // mov w20, wzr
-	WORD $0x6d4244c7 // ldp d7, d17, [x6, #0x20]
-	WORD $0x6d4150d2 // ldp d18, d20, [x6, #0x10]
-	WORD $0x6d4308d3 // ldp d19, d2, [x6, #0x30]
-	WORD $0x0e2178cf // fcvtl v15.4s, v6.4h
-	WORD $0x0e2178e9 // fcvtl v9.4s, v7.4h
-	WORD $0x0e217a0d // fcvtl v13.4s, v16.4h
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x0e217a46 // fcvtl v6.4s, v18.4h
-	WORD $0x910100c6 // add x6, x6, #0x40
-	WORD $0x0e217a72 // fcvtl v18.4s, v19.4h
-	WORD $0x0e217a93 // fcvtl v19.4s, v20.4h
-	WORD $0x0e217854 // fcvtl v20.4s, v2.4h
-	WORD $0x3d800be6 // str q6, [sp, #0x20]
-	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x910100d5 // add x21, x6, #0x40
-	WORD $0x52800036 // mov w22, #0x1 // =1
-	WORD $0x9b115537 // madd x23, x9, x17, x21
-	WORD $0x8b0914c9 // add x9, x6, x9, lsl #5
-	WORD $0xaa0703f8 // mov x24, x7
-	WORD $0x910040fb // add x27, x7, #0x10
-	WORD $0x910050fd // add x29, x7, #0x14
-	WORD $0x910020fe // add x30, x7, #0x8
-	WORD $0x9100412e // add x14, x9, #0x10
-	WORD $0xaa0903fa // mov x26, x9
-	WORD $0x910060f0 // add x16, x7, #0x18
-	WORD $0x0ddfcb56 // ld1r { v22.2s }, [x26], #4
-	WORD $0x0d40c9d8 // ld1r { v24.2s }, [x14]
-	WORD $0x910030ee // add x14, x7, #0xc
-	WORD $0x910080f9 // add x25, x7, #0x20
-	WORD $0x91005123 // add x3, x9, #0x14
-	WORD $0xaa1703ed // mov x13, x23
-	WORD $0x3dc001b7 // ldr q23, [x13]
-	WORD $0x3dc011b9 // ldr q25, [x13, #0x40]
-	WORD $0x0ddfcb1a // ld1r { v26.2s }, [x24], #4
-	WORD $0x4f2456f7 // shl v23.4s, v23.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4eb91ef7 // orr v23.16b, v23.16b, v25.16b
-	WORD $0x6e1742f9 // ext v25.16b, v23.16b, v23.16b, #0x8
-	WORD $0x0e3ac2f7 // smull v23.8h, v23.8b, v26.8b
-	WORD $0x0e3ac339 // smull v25.8h, v25.8b, v26.8b
-	WORD $0x4e79bef7 // addp v23.8h, v23.8h, v25.8h
-	WORD $0x4e602af7 // saddlp v23.4s, v23.8h
-	WORD $0x3dc011b9 // ldr q25, [x13, #0x40]
-	WORD $0x3dc001ba // ldr q26, [x13]
-	WORD $0x0d40cb7b // ld1r { v27.2s }, [x27]
+	WORD $0x6d400680 // ldp d0, d1, [x20]
+	WORD $0xaa1f03f5 // mov x21, xzr
+	WORD $0x6d425282 // ldp d2, d20, [x20, #0x20]
+	WORD $0x91010297 // add x23, x20, #0x40
+	WORD $0x6d415e95 // ldp d21, d23, [x20, #0x10]
+	WORD $0x91040296 // add x22, x20, #0x100
+	WORD $0x0e21780b // fcvtl v11.4s, v0.4h
+	WORD $0x0e21782d // fcvtl v13.4s, v1.4h
+	WORD $0x0e217853 // fcvtl v19.4s, v2.4h
+	WORD $0x6d430a80 // ldp d0, d2, [x20, #0x30]
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x0e217af7 // fcvtl v23.4s, v23.4h
+	WORD $0x0e217816 // fcvtl v22.4s, v0.4h
+	WORD $0x0e217858 // fcvtl v24.4s, v2.4h
+	WORD $0xf1000ebf // cmp x21, #0x3
+	WORD $0x540005a1 // b.ne 0x16384 <pq_q4_k+0x208>
+	WORD $0xad420a80 // ldp q0, q2, [x20, #0x40]
+	WORD $0x4f00e464 // movi v4.16b, #0x3
+	WORD $0xad446a99 // ldp q25, q26, [x20, #0x80]
+	WORD $0x4f00e591 // movi v17.16b, #0xc
+	WORD $0xad466e81 // ldp q1, q27, [x20, #0xc0]
+	WORD $0x4f01e612 // movi v18.16b, #0x30
+	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
+	WORD $0xad437685 // ldp q5, q29, [x20, #0x60]
 	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4eb91f59 // orr v25.16b, v26.16b, v25.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
-	WORD $0x3dc001b9 // ldr q25, [x13]
-	WORD $0x3dc021ba // ldr q26, [x13, #0x80]
-	WORD $0x0d40cb1b // ld1r { v27.2s }, [x24]
-	WORD $0x4f235739 // shl v25.4s, v25.4s, #0x3
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
-	WORD $0x3dc001b9 // ldr q25, [x13]
-	WORD $0x3dc021ba // ldr q26, [x13, #0x80]
-	WORD $0x0d40cbbb // ld1r { v27.2s }, [x29]
-	WORD $0x6f3f0739 // ushr v25.4s, v25.4s, #0x1
+	WORD $0xad457e9e // ldp q30, q31, [x20, #0xa0]
+	WORD $0x6f3e0421 // ushr v1.4s, v1.4s, #0x2
+	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
 	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
-	WORD $0x3dc001b9 // ldr q25, [x13]
-	WORD $0x3dc031ba // ldr q26, [x13, #0xc0]
-	WORD $0x0d40cbdb // ld1r { v27.2s }, [x30]
-	WORD $0x4f225739 // shl v25.4s, v25.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
-	WORD $0x3dc001b9 // ldr q25, [x13]
-	WORD $0x3dc031ba // ldr q26, [x13, #0xc0]
-	WORD $0x0d40ca1b // ld1r { v27.2s }, [x16]
-	WORD $0x6f3e0739 // ushr v25.4s, v25.4s, #0x2
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
-	WORD $0x3dc001b9 // ldr q25, [x13]
-	WORD $0x3dc041ba // ldr q26, [x13, #0x100]
-	WORD $0x0d40c9db // ld1r { v27.2s }, [x14]
-	WORD $0x4eb98739 // add v25.4s, v25.4s, v25.4s
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
-	WORD $0x3dc001b9 // ldr q25, [x13]
-	WORD $0x3dc041ba // ldr q26, [x13, #0x100]
-	WORD $0x910070ed // add x13, x7, #0x1c
-	WORD $0x6f3d0739 // ushr v25.4s, v25.4s, #0x3
-	WORD $0x0d40c9bb // ld1r { v27.2s }, [x13]
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4eb21e5a // mov v26.16b, v18.16b
-	WORD $0x4eb31e72 // mov v18.16b, v19.16b
-	WORD $0x4ead1db3 // mov v19.16b, v13.16b
-	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
-	WORD $0x4ea91d39 // mov v25.16b, v9.16b
-	WORD $0xbd4024e2 // ldr s2, [x7, #0x24]
-	WORD $0x0d40cb5c // ld1r { v28.2s }, [x26]
-	WORD $0xaa1703fa // mov x26, x23
-	WORD $0x0d40c87b // ld1r { v27.2s }, [x3]
-	WORD $0x91002123 // add x3, x9, #0x8
-	WORD $0x3d800fe2 // str q2, [sp, #0x30]
-	WORD $0x4d40cb22 // ld1r { v2.4s }, [x25]
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x3d8013e2 // str q2, [sp, #0x40]
-	WORD $0x3dc0075d // ldr q29, [x26, #0x10]
-	WORD $0x3dc0175e // ldr q30, [x26, #0x50]
-	WORD $0x0d40c8ff // ld1r { v31.2s }, [x7]
-	WORD $0x4f2457bd // shl v29.4s, v29.4s, #0x4
-	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
-	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
-	WORD $0x4ebe1fbd // orr v29.16b, v29.16b, v30.16b
-	WORD $0x6e1d43be // ext v30.16b, v29.16b, v29.16b, #0x8
-	WORD $0x0e3fc3bd // smull v29.8h, v29.8b, v31.8b
-	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
-	WORD $0x4e7ebfbd // addp v29.8h, v29.8h, v30.8h
-	WORD $0x4e602bbd // saddlp v29.4s, v29.8h
-	WORD $0x3dc0175e // ldr q30, [x26, #0x50]
-	WORD $0x3dc0075f // ldr q31, [x26, #0x10]
-	WORD $0x0d40cb68 // ld1r { v8.2s }, [x27]
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x6f3a04a5 // ushr v5.4s, v5.4s, #0x6
+	WORD $0x6f3a07bd // ushr v29.4s, v29.4s, #0x6
+	WORD $0x4e311f39 // and v25.16b, v25.16b, v17.16b
 	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
-	WORD $0x4ebe1ffe // orr v30.16b, v31.16b, v30.16b
-	WORD $0x6e1e43df // ext v31.16b, v30.16b, v30.16b, #0x8
-	WORD $0x0e28c3de // smull v30.8h, v30.8b, v8.8b
-	WORD $0x0e28c3ff // smull v31.8h, v31.8b, v8.8b
-	WORD $0x4e7fbfde // addp v30.8h, v30.8h, v31.8h
-	WORD $0x4e606bdd // sadalp v29.4s, v30.8h
-	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
-	WORD $0x3dc0275f // ldr q31, [x26, #0x90]
-	WORD $0x0d40cb08 // ld1r { v8.2s }, [x24]
-	WORD $0x4f2357de // shl v30.4s, v30.4s, #0x3
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
-	WORD $0x6e1e43df // ext v31.16b, v30.16b, v30.16b, #0x8
-	WORD $0x0e28c3de // smull v30.8h, v30.8b, v8.8b
-	WORD $0x0e28c3ff // smull v31.8h, v31.8b, v8.8b
-	WORD $0x4e7fbfde // addp v30.8h, v30.8h, v31.8h
-	WORD $0x4e606bdd // sadalp v29.4s, v30.8h
-	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
-	WORD $0x3dc0275f // ldr q31, [x26, #0x90]
-	WORD $0x0d40cba8 // ld1r { v8.2s }, [x29]
-	WORD $0x6f3f07de // ushr v30.4s, v30.4s, #0x1
 	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
-	WORD $0x6e1e43df // ext v31.16b, v30.16b, v30.16b, #0x8
-	WORD $0x0e28c3de // smull v30.8h, v30.8b, v8.8b
-	WORD $0x0e28c3ff // smull v31.8h, v31.8b, v8.8b
-	WORD $0x4e7fbfde // addp v30.8h, v30.8h, v31.8h
-	WORD $0x4e606bdd // sadalp v29.4s, v30.8h
-	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
-	WORD $0x3dc0375f // ldr q31, [x26, #0xd0]
-	WORD $0x0d40cbc8 // ld1r { v8.2s }, [x30]
-	WORD $0x4f2257de // shl v30.4s, v30.4s, #0x2
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
-	WORD $0x6e1e43df // ext v31.16b, v30.16b, v30.16b, #0x8
-	WORD $0x0e28c3de // smull v30.8h, v30.8b, v8.8b
-	WORD $0x0e28c3ff // smull v31.8h, v31.8b, v8.8b
-	WORD $0x4e7fbfde // addp v30.8h, v30.8h, v31.8h
-	WORD $0x4e606bdd // sadalp v29.4s, v30.8h
-	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
-	WORD $0x3dc0375f // ldr q31, [x26, #0xd0]
-	WORD $0x0d40ca08 // ld1r { v8.2s }, [x16]
-	WORD $0x6f3e07de // ushr v30.4s, v30.4s, #0x2
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
-	WORD $0x6e1e43df // ext v31.16b, v30.16b, v30.16b, #0x8
-	WORD $0x0e28c3de // smull v30.8h, v30.8b, v8.8b
-	WORD $0x0e28c3ff // smull v31.8h, v31.8b, v8.8b
-	WORD $0x4e7fbfde // addp v30.8h, v30.8h, v31.8h
-	WORD $0x4e606bdd // sadalp v29.4s, v30.8h
-	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
-	WORD $0x3dc0475f // ldr q31, [x26, #0x110]
-	WORD $0x0d40c9c8 // ld1r { v8.2s }, [x14]
-	WORD $0x4ebe87de // add v30.4s, v30.4s, v30.4s
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
-	WORD $0x6e1e43df // ext v31.16b, v30.16b, v30.16b, #0x8
-	WORD $0x0e28c3de // smull v30.8h, v30.8b, v8.8b
-	WORD $0x0e28c3ff // smull v31.8h, v31.8b, v8.8b
-	WORD $0x4e7fbfde // addp v30.8h, v30.8h, v31.8h
-	WORD $0x4e606bdd // sadalp v29.4s, v30.8h
-	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
-	WORD $0x3dc0475f // ldr q31, [x26, #0x110]
-	WORD $0x0d40c9a8 // ld1r { v8.2s }, [x13]
-	WORD $0x9100613a // add x26, x9, #0x18
-	WORD $0x6f3d07de // ushr v30.4s, v30.4s, #0x3
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
-	WORD $0x6e1e43df // ext v31.16b, v30.16b, v30.16b, #0x8
-	WORD $0x0e28c3de // smull v30.8h, v30.8b, v8.8b
-	WORD $0x0e28c3ff // smull v31.8h, v31.8b, v8.8b
-	WORD $0x4e7fbfde // addp v30.8h, v30.8h, v31.8h
-	WORD $0x4e606bdd // sadalp v29.4s, v30.8h
-	WORD $0x0d40cb48 // ld1r { v8.2s }, [x26]
-	WORD $0xaa1703fa // mov x26, x23
-	WORD $0x0d40c86a // ld1r { v10.2s }, [x3]
-	WORD $0xbd4024ff // ldr s31, [x7, #0x24]
-	WORD $0x4d40cb3e // ld1r { v30.4s }, [x25]
-	WORD $0x3dc00b49 // ldr q9, [x26, #0x20]
-	WORD $0x3dc01b4b // ldr q11, [x26, #0x60]
-	WORD $0x0d40c8ec // ld1r { v12.2s }, [x7]
-	WORD $0x91003123 // add x3, x9, #0xc
-	WORD $0x91007129 // add x9, x9, #0x1c
-	WORD $0x4f245529 // shl v9.4s, v9.4s, #0x4
-	WORD $0x4e201d6b // and v11.16b, v11.16b, v0.16b
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4eab1d29 // orr v9.16b, v9.16b, v11.16b
-	WORD $0x6e09412b // ext v11.16b, v9.16b, v9.16b, #0x8
-	WORD $0x0e2cc129 // smull v9.8h, v9.8b, v12.8b
-	WORD $0x0e2cc16b // smull v11.8h, v11.8b, v12.8b
-	WORD $0x4e6bbd29 // addp v9.8h, v9.8h, v11.8h
-	WORD $0x4e602929 // saddlp v9.4s, v9.8h
-	WORD $0x3dc01b4b // ldr q11, [x26, #0x60]
-	WORD $0x3dc00b4c // ldr q12, [x26, #0x20]
-	WORD $0x0d40cb6d // ld1r { v13.2s }, [x27]
-	WORD $0x6f3c056b // ushr v11.4s, v11.4s, #0x4
-	WORD $0x4e211d8c // and v12.16b, v12.16b, v1.16b
-	WORD $0x4e201d6b // and v11.16b, v11.16b, v0.16b
-	WORD $0x4eab1d8b // orr v11.16b, v12.16b, v11.16b
-	WORD $0x6e0b416c // ext v12.16b, v11.16b, v11.16b, #0x8
-	WORD $0x0e2dc16b // smull v11.8h, v11.8b, v13.8b
-	WORD $0x0e2dc18c // smull v12.8h, v12.8b, v13.8b
-	WORD $0x4e6cbd6b // addp v11.8h, v11.8h, v12.8h
-	WORD $0x4e606969 // sadalp v9.4s, v11.8h
-	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
-	WORD $0x3dc02b4c // ldr q12, [x26, #0xa0]
-	WORD $0x0d40cb0d // ld1r { v13.2s }, [x24]
-	WORD $0x4f23556b // shl v11.4s, v11.4s, #0x3
-	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
-	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
-	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
-	WORD $0x6e0b416c // ext v12.16b, v11.16b, v11.16b, #0x8
-	WORD $0x0e2dc16b // smull v11.8h, v11.8b, v13.8b
-	WORD $0x0e2dc18c // smull v12.8h, v12.8b, v13.8b
-	WORD $0x4e6cbd6b // addp v11.8h, v11.8h, v12.8h
-	WORD $0x4e606969 // sadalp v9.4s, v11.8h
-	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
-	WORD $0x3dc02b4c // ldr q12, [x26, #0xa0]
-	WORD $0x0d40cbad // ld1r { v13.2s }, [x29]
-	WORD $0x6f3f056b // ushr v11.4s, v11.4s, #0x1
-	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
-	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
-	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
-	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
-	WORD $0x6e0b416c // ext v12.16b, v11.16b, v11.16b, #0x8
-	WORD $0x0e2dc16b // smull v11.8h, v11.8b, v13.8b
-	WORD $0x0e2dc18c // smull v12.8h, v12.8b, v13.8b
-	WORD $0x4e6cbd6b // addp v11.8h, v11.8h, v12.8h
-	WORD $0x4e606969 // sadalp v9.4s, v11.8h
-	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
-	WORD $0x3dc03b4c // ldr q12, [x26, #0xe0]
-	WORD $0x0d40cbcd // ld1r { v13.2s }, [x30]
-	WORD $0x4f22556b // shl v11.4s, v11.4s, #0x2
-	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
-	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
-	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
-	WORD $0x6e0b416c // ext v12.16b, v11.16b, v11.16b, #0x8
-	WORD $0x0e2dc16b // smull v11.8h, v11.8b, v13.8b
-	WORD $0x0e2dc18c // smull v12.8h, v12.8b, v13.8b
-	WORD $0x4e6cbd6b // addp v11.8h, v11.8h, v12.8h
-	WORD $0x4e606969 // sadalp v9.4s, v11.8h
-	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
-	WORD $0x3dc03b4c // ldr q12, [x26, #0xe0]
-	WORD $0x0d40ca0d // ld1r { v13.2s }, [x16]
-	WORD $0x6f3e056b // ushr v11.4s, v11.4s, #0x2
-	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
-	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
-	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
-	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
-	WORD $0x6e0b416c // ext v12.16b, v11.16b, v11.16b, #0x8
-	WORD $0x0e2dc16b // smull v11.8h, v11.8b, v13.8b
-	WORD $0x0e2dc18c // smull v12.8h, v12.8b, v13.8b
-	WORD $0x4e6cbd6b // addp v11.8h, v11.8h, v12.8h
-	WORD $0x4e606969 // sadalp v9.4s, v11.8h
-	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
-	WORD $0x3dc04b4c // ldr q12, [x26, #0x120]
-	WORD $0x0d40c9cd // ld1r { v13.2s }, [x14]
-	WORD $0x4eab856b // add v11.4s, v11.4s, v11.4s
-	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
-	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
-	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
-	WORD $0x6e0b416c // ext v12.16b, v11.16b, v11.16b, #0x8
-	WORD $0x0e2dc16b // smull v11.8h, v11.8b, v13.8b
-	WORD $0x0e2dc18c // smull v12.8h, v12.8b, v13.8b
-	WORD $0x4e6cbd6b // addp v11.8h, v11.8h, v12.8h
-	WORD $0x4e606969 // sadalp v9.4s, v11.8h
-	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
-	WORD $0x3dc04b4c // ldr q12, [x26, #0x120]
-	WORD $0x0d40c9ad // ld1r { v13.2s }, [x13]
-	WORD $0x6f3d056b // ushr v11.4s, v11.4s, #0x3
-	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
-	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
-	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
-	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
-	WORD $0x6e0b416c // ext v12.16b, v11.16b, v11.16b, #0x8
-	WORD $0x0e2dc16b // smull v11.8h, v11.8b, v13.8b
-	WORD $0x0e2dc18c // smull v12.8h, v12.8b, v13.8b
-	WORD $0x4e6cbd6b // addp v11.8h, v11.8h, v12.8h
-	WORD $0x4e606969 // sadalp v9.4s, v11.8h
-	WORD $0xbd4024ec // ldr s12, [x7, #0x24]
-	WORD $0x4d40cb2b // ld1r { v11.4s }, [x25]
+	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
+	WORD $0x4e321c21 // and v1.16b, v1.16b, v18.16b
+	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
+	WORD $0x4e311f5a // and v26.16b, v26.16b, v17.16b
+	WORD $0x4e241ca5 // and v5.16b, v5.16b, v4.16b
+	WORD $0x4e241fbd // and v29.16b, v29.16b, v4.16b
+	WORD $0x4ea01f20 // orr v0.16b, v25.16b, v0.16b
+	WORD $0xad476688 // ldp q8, q25, [x20, #0xe0]
+	WORD $0x4e311fde // and v30.16b, v30.16b, v17.16b
+	WORD $0x4e311fff // and v31.16b, v31.16b, v17.16b
+	WORD $0x4ea21f42 // orr v2.16b, v26.16b, v2.16b
+	WORD $0x4e321f7a // and v26.16b, v27.16b, v18.16b
+	WORD $0x6f3e0508 // ushr v8.4s, v8.4s, #0x2
+	WORD $0x6f3e0739 // ushr v25.4s, v25.4s, #0x2
+	WORD $0x4ea11c01 // orr v1.16b, v0.16b, v1.16b
+	WORD $0x4ea51fdb // orr v27.16b, v30.16b, v5.16b
+	WORD $0x4ebd1fe0 // orr v0.16b, v31.16b, v29.16b
+	WORD $0x4eba1c42 // orr v2.16b, v2.16b, v26.16b
+	WORD $0x4e321d04 // and v4.16b, v8.16b, v18.16b
+	WORD $0x4e321f39 // and v25.16b, v25.16b, v18.16b
+	WORD $0xad040be1 // stp q1, q2, [sp, #0x80]
+	WORD $0x4ea41f7a // orr v26.16b, v27.16b, v4.16b
+	WORD $0x4eb91c00 // orr v0.16b, v0.16b, v25.16b
+	WORD $0x3d802bfa // str q26, [sp, #0xa0]
+	WORD $0x1400000d // b 0x163b4 <pq_q4_k+0x238>
+	WORD $0x8b151aec // add x12, x23, x21, lsl #6
+	WORD $0x3dc00180 // ldr q0, [x12]
+	WORD $0x4e3d1c00 // and v0.16b, v0.16b, v29.16b
+	WORD $0x3d8023e0 // str q0, [sp, #0x80]
+	WORD $0x3dc00580 // ldr q0, [x12, #0x10]
+	WORD $0x4e3d1c00 // and v0.16b, v0.16b, v29.16b
+	WORD $0x3d8027e0 // str q0, [sp, #0x90]
+	WORD $0x3dc00980 // ldr q0, [x12, #0x20]
+	WORD $0x4e3d1c00 // and v0.16b, v0.16b, v29.16b
+	WORD $0x3d802be0 // str q0, [sp, #0xa0]
+	WORD $0x3dc00d80 // ldr q0, [x12, #0x30]
+	WORD $0x4e3d1c00 // and v0.16b, v0.16b, v29.16b
+	WORD $0xaa1f03ec // mov x12, xzr
+	WORD $0x52800038 // mov w24, #0x1 // =1
+	WORD $0x3d802fe0 // str q0, [sp, #0xb0]
+	WORD $0x8b0c163e // add x30, x17, x12, lsl #5
+	WORD $0x8b0c22c5 // add x5, x22, x12, lsl #8
+	WORD $0xaa0703fa // mov x26, x7
+	WORD $0x910040f0 // add x16, x7, #0x10
+	WORD $0x910050ef // add x15, x7, #0x14
+	WORD $0x910020ee // add x14, x7, #0x8
+	WORD $0xb27c03cc // orr x12, x30, #0x10
+	WORD $0xaa0503ed // mov x13, x5
+	WORD $0x0d40cbdb // ld1r { v27.2s }, [x30]
+	WORD $0x0d40c99a // ld1r { v26.2s }, [x12]
+	WORD $0x3dc001a0 // ldr q0, [x13]
+	WORD $0x0ddfcb42 // ld1r { v2.2s }, [x26], #4
+	WORD $0x910060ec // add x12, x7, #0x18
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x910030e3 // add x3, x7, #0xc
+	WORD $0x910080fb // add x27, x7, #0x20
+	WORD $0xb27e03d9 // orr x25, x30, #0x4
+	WORD $0xaa0603ca // orr x10, x30, x6
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e602819 // saddlp v25.4s, v0.8h
+	WORD $0x3dc001a0 // ldr q0, [x13]
+	WORD $0x0d40ca02 // ld1r { v2.2s }, [x16]
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606819 // sadalp v25.4s, v0.8h
+	WORD $0x3dc011a0 // ldr q0, [x13, #0x40]
+	WORD $0x0d40cb42 // ld1r { v2.2s }, [x26]
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606819 // sadalp v25.4s, v0.8h
+	WORD $0x3dc011a0 // ldr q0, [x13, #0x40]
+	WORD $0x0d40c9e2 // ld1r { v2.2s }, [x15]
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606819 // sadalp v25.4s, v0.8h
+	WORD $0x3dc021a0 // ldr q0, [x13, #0x80]
+	WORD $0x0d40c9c2 // ld1r { v2.2s }, [x14]
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606819 // sadalp v25.4s, v0.8h
+	WORD $0x3dc021a0 // ldr q0, [x13, #0x80]
+	WORD $0x0d40c982 // ld1r { v2.2s }, [x12]
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606819 // sadalp v25.4s, v0.8h
+	WORD $0x3dc031a0 // ldr q0, [x13, #0xc0]
 	WORD $0x0d40c862 // ld1r { v2.2s }, [x3]
-	WORD $0x0d40c92d // ld1r { v13.2s }, [x9]
-	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
-	WORD $0x3dc01ee6 // ldr q6, [x23, #0x70]
-	WORD $0x0d40c8e7 // ld1r { v7.2s }, [x7]
-	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
-	WORD $0x52800029 // mov w9, #0x1 // =1
-	WORD $0x4f2455ce // shl v14.4s, v14.4s, #0x4
-	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
-	WORD $0x4ea61dc6 // orr v6.16b, v14.16b, v6.16b
-	WORD $0x6e0640ce // ext v14.16b, v6.16b, v6.16b, #0x8
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x0e27c1c7 // smull v7.8h, v14.8b, v7.8b
-	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
-	WORD $0x4e6028ce // saddlp v14.4s, v6.8h
-	WORD $0x3dc01ee6 // ldr q6, [x23, #0x70]
-	WORD $0x3dc00ee7 // ldr q7, [x23, #0x30]
-	WORD $0x0d40cb70 // ld1r { v16.2s }, [x27]
-	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
-	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
-	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4ea61ce6 // orr v6.16b, v7.16b, v6.16b
-	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
-	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
-	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
-	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
-	WORD $0x4e6068ce // sadalp v14.4s, v6.8h
-	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
-	WORD $0x3dc02ee7 // ldr q7, [x23, #0xb0]
-	WORD $0x0d40cb10 // ld1r { v16.2s }, [x24]
-	WORD $0x4f2354c6 // shl v6.4s, v6.4s, #0x3
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
-	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
-	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
-	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
-	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
-	WORD $0x4e6068ce // sadalp v14.4s, v6.8h
-	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
-	WORD $0x3dc02ee7 // ldr q7, [x23, #0xb0]
-	WORD $0x0d40cbb0 // ld1r { v16.2s }, [x29]
-	WORD $0x6f3f04c6 // ushr v6.4s, v6.4s, #0x1
-	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
-	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
-	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
-	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
-	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
-	WORD $0x4e6068ce // sadalp v14.4s, v6.8h
-	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
-	WORD $0x3dc03ee7 // ldr q7, [x23, #0xf0]
-	WORD $0x0d40cbd0 // ld1r { v16.2s }, [x30]
-	WORD $0x4f2254c6 // shl v6.4s, v6.4s, #0x2
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
-	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
-	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
-	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
-	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
-	WORD $0x4e6068ce // sadalp v14.4s, v6.8h
-	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
-	WORD $0x3dc03ee7 // ldr q7, [x23, #0xf0]
-	WORD $0x0d40ca10 // ld1r { v16.2s }, [x16]
-	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
-	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
-	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
-	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
-	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
-	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
-	WORD $0x4e6068ce // sadalp v14.4s, v6.8h
-	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
-	WORD $0x3dc04ee7 // ldr q7, [x23, #0x130]
-	WORD $0x0d40c9d0 // ld1r { v16.2s }, [x14]
-	WORD $0x4ea684c6 // add v6.4s, v6.4s, v6.4s
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
-	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
-	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
-	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
-	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
-	WORD $0x4e6068ce // sadalp v14.4s, v6.8h
-	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
-	WORD $0x3dc04ee7 // ldr q7, [x23, #0x130]
-	WORD $0x0d40c9b0 // ld1r { v16.2s }, [x13]
-	WORD $0x2a1603ed // mov w13, w22
-	WORD $0x6f3d04c6 // ushr v6.4s, v6.4s, #0x3
-	WORD $0x2a1f03f6 // mov w22, wzr
-	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
-	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
-	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
-	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
-	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
-	WORD $0x0f08a6d0 // sshll v16.8h, v22.8b, #0x0
-	WORD $0x0f08a796 // sshll v22.8h, v28.8b, #0x0
-	WORD $0x0f08a55c // sshll v28.8h, v10.8b, #0x0
-	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0x0f10a6d6 // sshll v22.4s, v22.4h, #0x0
-	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
-	WORD $0x0f08a707 // sshll v7.8h, v24.8b, #0x0
-	WORD $0x0f08a458 // sshll v24.8h, v2.8b, #0x0
-	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
-	WORD $0x3dc00be2 // ldr q2, [sp, #0x20]
-	WORD $0x4e6068ce // sadalp v14.4s, v6.8h
-	WORD $0x0f10a4e6 // sshll v6.4s, v7.4h, #0x0
-	WORD $0x4e21da07 // scvtf v7.4s, v16.4s
-	WORD $0x4e21dad0 // scvtf v16.4s, v22.4s
-	WORD $0x0f10a716 // sshll v22.4s, v24.4h, #0x0
-	WORD $0x0f08a778 // sshll v24.8h, v27.8b, #0x0
-	WORD $0x4e21db9b // scvtf v27.4s, v28.4s
-	WORD $0x0f08a51c // sshll v28.8h, v8.8b, #0x0
-	WORD $0x0f08a5a8 // sshll v8.8h, v13.8b, #0x0
-	WORD $0x4eb31e6d // mov v13.16b, v19.16b
-	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
-	WORD $0x6e27dde7 // fmul v7.4s, v15.4s, v7.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
-	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
-	WORD $0x0f10a508 // sshll v8.4s, v8.4h, #0x0
-	WORD $0x4e21d9ca // scvtf v10.4s, v14.4s
-	WORD $0x6e30ddb0 // fmul v16.4s, v13.4s, v16.4s
-	WORD $0x6e3bdc5b // fmul v27.4s, v2.4s, v27.4s
-	WORD $0x4eb21e53 // mov v19.16b, v18.16b
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x3dc00fe2 // ldr q2, [sp, #0x30]
-	WORD $0x6e26df26 // fmul v6.4s, v25.4s, v6.4s
-	WORD $0x6e36de56 // fmul v22.4s, v18.4s, v22.4s
-	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD $0x6e37dce7 // fmul v7.4s, v7.4s, v23.4s
-	WORD $0x4e21d917 // scvtf v23.4s, v8.4s
-	WORD $0x4eba1f52 // mov v18.16b, v26.16b
-	WORD $0x4e21d85a // scvtf v26.4s, v2.4s
-	WORD $0x6e3dde10 // fmul v16.4s, v16.4s, v29.4s
-	WORD $0xbd4024fd // ldr s29, [x7, #0x24]
-	WORD $0x6e29df7b // fmul v27.4s, v27.4s, v9.4s
-	WORD $0x6e38de38 // fmul v24.4s, v17.4s, v24.4s
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606819 // sadalp v25.4s, v0.8h
+	WORD $0x3dc031a0 // ldr q0, [x13, #0xc0]
+	WORD $0x910070ed // add x13, x7, #0x1c
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x0d40c9a2 // ld1r { v2.2s }, [x13]
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606819 // sadalp v25.4s, v0.8h
+	WORD $0xbd4024e0 // ldr s0, [x7, #0x24]
+	WORD $0x0d40cb28 // ld1r { v8.2s }, [x25]
+	WORD $0xaa0503f9 // mov x25, x5
+	WORD $0x0d40c95e // ld1r { v30.2s }, [x10]
+	WORD $0xb27d03ca // orr x10, x30, #0x8
+	WORD $0x3d801be0 // str q0, [sp, #0x60]
+	WORD $0x4d40cb60 // ld1r { v0.4s }, [x27]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x3d801fe0 // str q0, [sp, #0x70]
+	WORD $0x3dc00720 // ldr q0, [x25, #0x10]
+	WORD $0x0d40c8e2 // ld1r { v2.2s }, [x7]
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60281f // saddlp v31.4s, v0.8h
+	WORD $0x3dc00720 // ldr q0, [x25, #0x10]
+	WORD $0x0d40ca02 // ld1r { v2.2s }, [x16]
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60681f // sadalp v31.4s, v0.8h
+	WORD $0x3dc01720 // ldr q0, [x25, #0x50]
+	WORD $0x0d40cb42 // ld1r { v2.2s }, [x26]
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60681f // sadalp v31.4s, v0.8h
+	WORD $0x3dc01720 // ldr q0, [x25, #0x50]
+	WORD $0x0d40c9e2 // ld1r { v2.2s }, [x15]
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60681f // sadalp v31.4s, v0.8h
+	WORD $0x3dc02720 // ldr q0, [x25, #0x90]
+	WORD $0x0d40c9c2 // ld1r { v2.2s }, [x14]
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60681f // sadalp v31.4s, v0.8h
+	WORD $0x3dc02720 // ldr q0, [x25, #0x90]
+	WORD $0x0d40c982 // ld1r { v2.2s }, [x12]
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60681f // sadalp v31.4s, v0.8h
+	WORD $0x3dc03720 // ldr q0, [x25, #0xd0]
+	WORD $0x0d40c862 // ld1r { v2.2s }, [x3]
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60681f // sadalp v31.4s, v0.8h
+	WORD $0x3dc03720 // ldr q0, [x25, #0xd0]
+	WORD $0x0d40c9a2 // ld1r { v2.2s }, [x13]
+	WORD $0xb27d07d9 // orr x25, x30, #0x18
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60681f // sadalp v31.4s, v0.8h
+	WORD $0x0d40cb3d // ld1r { v29.2s }, [x25]
+	WORD $0xaa0503f9 // mov x25, x5
+	WORD $0x0d40c945 // ld1r { v5.2s }, [x10]
+	WORD $0xbd4024ea // ldr s10, [x7, #0x24]
+	WORD $0x4d40cb69 // ld1r { v9.4s }, [x27]
+	WORD $0x3dc00b20 // ldr q0, [x25, #0x20]
+	WORD $0x0d40c8e2 // ld1r { v2.2s }, [x7]
+	WORD $0xb27e07ca // orr x10, x30, #0xc
+	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60280c // saddlp v12.4s, v0.8h
+	WORD $0x3dc00b20 // ldr q0, [x25, #0x20]
+	WORD $0x0d40ca02 // ld1r { v2.2s }, [x16]
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60680c // sadalp v12.4s, v0.8h
+	WORD $0x3dc01b20 // ldr q0, [x25, #0x60]
+	WORD $0x0d40cb42 // ld1r { v2.2s }, [x26]
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60680c // sadalp v12.4s, v0.8h
+	WORD $0x3dc01b20 // ldr q0, [x25, #0x60]
+	WORD $0x0d40c9e2 // ld1r { v2.2s }, [x15]
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60680c // sadalp v12.4s, v0.8h
+	WORD $0x3dc02b20 // ldr q0, [x25, #0xa0]
+	WORD $0x0d40c9c2 // ld1r { v2.2s }, [x14]
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60680c // sadalp v12.4s, v0.8h
+	WORD $0x3dc02b20 // ldr q0, [x25, #0xa0]
+	WORD $0x0d40c982 // ld1r { v2.2s }, [x12]
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60680c // sadalp v12.4s, v0.8h
+	WORD $0x3dc03b20 // ldr q0, [x25, #0xe0]
+	WORD $0x0d40c862 // ld1r { v2.2s }, [x3]
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60680c // sadalp v12.4s, v0.8h
+	WORD $0x3dc03b20 // ldr q0, [x25, #0xe0]
+	WORD $0x0d40c9a2 // ld1r { v2.2s }, [x13]
+	WORD $0xb27e0bd9 // orr x25, x30, #0x1c
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60680c // sadalp v12.4s, v0.8h
+	WORD $0xbd4024ef // ldr s15, [x7, #0x24]
+	WORD $0x4d40cb6e // ld1r { v14.4s }, [x27]
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0d40cb20 // ld1r { v0.2s }, [x25]
+	WORD $0x3dc00ca1 // ldr q1, [x5, #0x30]
+	WORD $0x0d40c8f1 // ld1r { v17.2s }, [x7]
+	WORD $0x2a1803ea // mov w10, w24
+	WORD $0x2a1f03f8 // mov w24, wzr
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0x0
+	WORD $0x0f08a400 // sshll v0.8h, v0.8b, #0x0
+	WORD $0x6e014024 // ext v4.16b, v1.16b, v1.16b, #0x8
+	WORD $0x0e31c021 // smull v1.8h, v1.8b, v17.8b
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0x0
+	WORD $0x0f10a400 // sshll v0.4s, v0.4h, #0x0
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x0e31c084 // smull v4.8h, v4.8b, v17.8b
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e22dee2 // fmul v2.4s, v23.4s, v2.4s
+	WORD $0x4e64bc21 // addp v1.8h, v1.8h, v4.8h
+	WORD $0x6e20df00 // fmul v0.4s, v24.4s, v0.4s
+	WORD $0x4e602821 // saddlp v1.4s, v1.8h
+	WORD $0x3dc00ca4 // ldr q4, [x5, #0x30]
+	WORD $0x0d40ca12 // ld1r { v18.2s }, [x16]
+	WORD $0x6f3c0484 // ushr v4.4s, v4.4s, #0x4
+	WORD $0x4e231c84 // and v4.16b, v4.16b, v3.16b
+	WORD $0x6e044091 // ext v17.16b, v4.16b, v4.16b, #0x8
+	WORD $0x0e32c084 // smull v4.8h, v4.8b, v18.8b
+	WORD $0x0e32c231 // smull v17.8h, v17.8b, v18.8b
+	WORD $0x4e71bc84 // addp v4.8h, v4.8h, v17.8h
+	WORD $0x4e606881 // sadalp v1.4s, v4.8h
+	WORD $0x3dc01ca4 // ldr q4, [x5, #0x70]
+	WORD $0x0d40cb52 // ld1r { v18.2s }, [x26]
+	WORD $0x4e231c84 // and v4.16b, v4.16b, v3.16b
+	WORD $0x6e044091 // ext v17.16b, v4.16b, v4.16b, #0x8
+	WORD $0x0e32c084 // smull v4.8h, v4.8b, v18.8b
+	WORD $0x0e32c231 // smull v17.8h, v17.8b, v18.8b
+	WORD $0x4e71bc84 // addp v4.8h, v4.8h, v17.8h
+	WORD $0x4e606881 // sadalp v1.4s, v4.8h
+	WORD $0x3dc01ca4 // ldr q4, [x5, #0x70]
+	WORD $0x0d40c9f2 // ld1r { v18.2s }, [x15]
+	WORD $0x6f3c0484 // ushr v4.4s, v4.4s, #0x4
+	WORD $0x4e231c84 // and v4.16b, v4.16b, v3.16b
+	WORD $0x6e044091 // ext v17.16b, v4.16b, v4.16b, #0x8
+	WORD $0x0e32c084 // smull v4.8h, v4.8b, v18.8b
+	WORD $0x0e32c231 // smull v17.8h, v17.8b, v18.8b
+	WORD $0x4e71bc84 // addp v4.8h, v4.8h, v17.8h
+	WORD $0x4e606881 // sadalp v1.4s, v4.8h
+	WORD $0x3dc02ca4 // ldr q4, [x5, #0xb0]
+	WORD $0x0d40c9d2 // ld1r { v18.2s }, [x14]
+	WORD $0x4e231c84 // and v4.16b, v4.16b, v3.16b
+	WORD $0x6e044091 // ext v17.16b, v4.16b, v4.16b, #0x8
+	WORD $0x0e32c084 // smull v4.8h, v4.8b, v18.8b
+	WORD $0x0e32c231 // smull v17.8h, v17.8b, v18.8b
+	WORD $0x4e71bc84 // addp v4.8h, v4.8h, v17.8h
+	WORD $0x4e606881 // sadalp v1.4s, v4.8h
+	WORD $0x3dc02ca4 // ldr q4, [x5, #0xb0]
+	WORD $0x0d40c992 // ld1r { v18.2s }, [x12]
+	WORD $0x5280002c // mov w12, #0x1 // =1
+	WORD $0x6f3c0484 // ushr v4.4s, v4.4s, #0x4
+	WORD $0x4e231c84 // and v4.16b, v4.16b, v3.16b
+	WORD $0x6e044091 // ext v17.16b, v4.16b, v4.16b, #0x8
+	WORD $0x0e32c084 // smull v4.8h, v4.8b, v18.8b
+	WORD $0x0e32c231 // smull v17.8h, v17.8b, v18.8b
+	WORD $0x4e71bc84 // addp v4.8h, v4.8h, v17.8h
+	WORD $0x4e606881 // sadalp v1.4s, v4.8h
+	WORD $0x3dc03ca4 // ldr q4, [x5, #0xf0]
+	WORD $0x0d40c872 // ld1r { v18.2s }, [x3]
+	WORD $0x4e231c84 // and v4.16b, v4.16b, v3.16b
+	WORD $0x6e044091 // ext v17.16b, v4.16b, v4.16b, #0x8
+	WORD $0x0e32c084 // smull v4.8h, v4.8b, v18.8b
+	WORD $0x0e32c231 // smull v17.8h, v17.8b, v18.8b
+	WORD $0x4e71bc84 // addp v4.8h, v4.8h, v17.8h
+	WORD $0x4e606881 // sadalp v1.4s, v4.8h
+	WORD $0x3dc03ca4 // ldr q4, [x5, #0xf0]
+	WORD $0x0d40c9b2 // ld1r { v18.2s }, [x13]
+	WORD $0x6f3c0484 // ushr v4.4s, v4.4s, #0x4
+	WORD $0x4e231c84 // and v4.16b, v4.16b, v3.16b
+	WORD $0x6e044091 // ext v17.16b, v4.16b, v4.16b, #0x8
+	WORD $0x0e32c084 // smull v4.8h, v4.8b, v18.8b
+	WORD $0x0e32c231 // smull v17.8h, v17.8b, v18.8b
+	WORD $0x0f08a772 // sshll v18.8h, v27.8b, #0x0
+	WORD $0x0f08a51b // sshll v27.8h, v8.8b, #0x0
+	WORD $0x0f08a4a8 // sshll v8.8h, v5.8b, #0x0
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
+	WORD $0x4e71bc84 // addp v4.8h, v4.8h, v17.8h
+	WORD $0x0f08a751 // sshll v17.8h, v26.8b, #0x0
+	WORD $0x0f10a77a // sshll v26.4s, v27.4h, #0x0
+	WORD $0x0f10a51b // sshll v27.4s, v8.4h, #0x0
 	WORD $0x4e21d988 // scvtf v8.4s, v12.4s
-	WORD $0x3dc013e2 // ldr q2, [sp, #0x40]
-	WORD $0x6e2aded6 // fmul v22.4s, v22.4s, v10.4s
-	WORD $0x6e3cde5c // fmul v28.4s, v18.4s, v28.4s
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x6e37de97 // fmul v23.4s, v20.4s, v23.4s
-	WORD $0x4f9a50c7 // fmls v7.4s, v6.4s, v26.s[0]
-	WORD $0x4d40cb26 // ld1r { v6.4s }, [x25]
-	WORD $0x4eb91f29 // mov v9.16b, v25.16b
+	WORD $0x4e606881 // sadalp v1.4s, v4.8h
+	WORD $0x0f10a624 // sshll v4.4s, v17.4h, #0x0
+	WORD $0x4e21da51 // scvtf v17.4s, v18.4s
+	WORD $0x4e21db52 // scvtf v18.4s, v26.4s
+	WORD $0x0f08a7da // sshll v26.8h, v30.8b, #0x0
+	WORD $0x0f08a7be // sshll v30.8h, v29.8b, #0x0
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x3dc01be5 // ldr q5, [sp, #0x60]
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4e21d95d // scvtf v29.4s, v10.4s
+	WORD $0x0f10a75a // sshll v26.4s, v26.4h, #0x0
+	WORD $0x0f10a7de // sshll v30.4s, v30.4h, #0x0
+	WORD $0x6e31dd71 // fmul v17.4s, v11.4s, v17.4s
+	WORD $0x6e32ddb2 // fmul v18.4s, v13.4s, v18.4s
+	WORD $0x6e3bdebb // fmul v27.4s, v21.4s, v27.4s
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
+	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	WORD $0xbd4024e2 // ldr s2, [x7, #0x24]
+	WORD $0x6e39de31 // fmul v17.4s, v17.4s, v25.4s
+	WORD $0x6e24de64 // fmul v4.4s, v19.4s, v4.4s
+	WORD $0x6e3fde52 // fmul v18.4s, v18.4s, v31.4s
+	WORD $0x4e21d9ff // scvtf v31.4s, v15.4s
 	WORD $0x9100c0e7 // add x7, x7, #0x30
-	WORD $0x4f9f5310 // fmls v16.4s, v24.4s, v31.s[0]
-	WORD $0x4f88539b // fmls v27.4s, v28.4s, v8.s[0]
-	WORD $0x4f9d52f6 // fmls v22.4s, v23.4s, v29.s[0]
-	WORD $0x4e27cc55 // fmla v21.4s, v2.4s, v7.4s
-	WORD $0x4e30cfc3 // fmla v3.4s, v30.4s, v16.4s
-	WORD $0x4e3bcd64 // fmla v4.4s, v11.4s, v27.4s
-	WORD $0x4e36ccc5 // fmla v5.4s, v6.4s, v22.4s
-	WORD $0x3707c16d // tbnz w13, #0x0, 0x173d8 <pq_q5_k+0x11c>
-	WORD $0x11000694 // add w20, w20, #0x1
-	WORD $0x910b00c6 // add x6, x6, #0x2c0
-	WORD $0x7100129f // cmp w20, #0x4
-	WORD $0x54ffc081 // b.ne 0x173cc <pq_q5_k+0x110>
+	WORD $0x6e28df79 // fmul v25.4s, v27.4s, v8.4s
+	WORD $0x4e21d8bb // scvtf v27.4s, v5.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e3ade9a // fmul v26.4s, v20.4s, v26.4s
+	WORD $0x6e3edede // fmul v30.4s, v22.4s, v30.4s
+	WORD $0x4f9b5091 // fmls v17.4s, v4.4s, v27.s[0]
+	WORD $0x4f825001 // fmls v1.4s, v0.4s, v2.s[0]
+	WORD $0x4d40cb60 // ld1r { v0.4s }, [x27]
+	WORD $0x4f9d5352 // fmls v18.4s, v26.4s, v29.s[0]
+	WORD $0x4f9f53d9 // fmls v25.4s, v30.4s, v31.s[0]
+	WORD $0x3dc01fe2 // ldr q2, [sp, #0x70]
+	WORD $0x4e31cc5c // fmla v28.4s, v2.4s, v17.4s
+	WORD $0x4e21cc10 // fmla v16.4s, v0.4s, v1.4s
+	WORD $0x4e32cd26 // fmla v6.4s, v9.4s, v18.4s
+	WORD $0x4e39cdc7 // fmla v7.4s, v14.4s, v25.4s
+	WORD $0x3707d20a // tbnz w10, #0x0, 0x163c0 <pq_q4_k+0x244>
+	WORD $0x4f01e7fd // movi v29.16b, #0x3f
+	WORD $0x910006b5 // add x21, x21, #0x1
+	WORD $0x910802d6 // add x22, x22, #0x200
+	WORD $0xf10012bf // cmp x21, #0x4
+	WORD $0x54ffc9c1 // b.ne 0x162cc <pq_q4_k+0x150>
 	WORD $0xf1002273 // subs x19, x19, #0x8
-	WORD $0x54ffbe6c // b.gt 0x17390 <pq_q5_k+0xd4>
-	WORD $0xaa0c03fa // mov x26, x12
-	WORD $0xf9400fec // ldr x12, [sp, #0x18]
-	WORD $0xb4ffbc2f // cbz x15, 0x17354 <pq_q5_k+0x98>
-	WORD $0xad000c55 // stp q21, q3, [x2]
-	WORD $0xad011444 // stp q4, q5, [x2, #0x20]
-	WORD $0x17fffdde // b 0x17354 <pq_q5_k+0x98>
-	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0x14000004 // b 0x17bf4 <pq_q5_k+0x938>
-	WORD $0x910004c6 // add x6, x6, #0x1
-	WORD $0xf10010df // cmp x6, #0x4
-	WORD $0x54ffbb20 // b.eq 0x17354 <pq_q5_k+0x98>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xd37cecc7 // lsl x7, x6, #4
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0xaa1603f4 // mov x20, x22
+	WORD $0x54ffc78c // b.gt 0x16290 <pq_q4_k+0x114>
+	WORD $0xb4ffc509 // cbz x9, 0x16244 <pq_q4_k+0xc8>
+	WORD $0xad00185c // stp q28, q6, [x2]
+	WORD $0xad014047 // stp q7, q16, [x2, #0x20]
+	WORD $0x17fffe25 // b 0x16244 <pq_q4_k+0xc8>
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0x14000004 // b 0x169c8 <pq_q4_k+0x84c>
+	WORD $0x910004e7 // add x7, x7, #0x1
+	WORD $0xf10010ff // cmp x7, #0x4
+	WORD $0x54ffc460 // b.eq 0x16250 <pq_q4_k+0xd4>
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xd37cecf3 // lsl x19, x7, #4
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5400294d // b.le 0x18134 <pq_q5_k+0xe78>
-	WORD $0xd37ef4d3 // lsl x19, x6, #2
-	WORD $0xaa0003f4 // mov x20, x0
+	WORD $0x54002c2d // b.le 0x16f64 <pq_q4_k+0xde8>
+	WORD $0x8b070a34 // add x20, x17, x7, lsl #2
+	WORD $0xaa0003f7 // mov x23, x0
 	WORD $0xaa0103f5 // mov x21, x1
 	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0x8b060e89 // add x9, x20, x6, lsl #3
-	WORD $0x2a1f03f0 // mov w16, wzr
-	WORD $0x91010294 // add x20, x20, #0x40
-	WORD $0xfd400126 // ldr d6, [x9]
-	WORD $0xfd401127 // ldr d7, [x9, #0x20]
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x8b13028d // add x13, x20, x19
-	WORD $0x9101028e // add x14, x20, #0x40
-	WORD $0x52800037 // mov w23, #0x1 // =1
-	WORD $0x9b113938 // madd x24, x9, x17, x14
-	WORD $0x8b0915a9 // add x9, x13, x9, lsl #5
-	WORD $0x91004123 // add x3, x9, #0x10
-	WORD $0x0d40c930 // ld1r { v16.2s }, [x9]
-	WORD $0x0d40c871 // ld1r { v17.2s }, [x3]
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc00132 // ldr q18, [x9]
-	WORD $0x3dc01133 // ldr q19, [x9, #0x40]
-	WORD $0xaa1503e9 // mov x9, x21
-	WORD $0x910082a3 // add x3, x21, #0x20
-	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
-	WORD $0x4f245652 // shl v18.4s, v18.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
-	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0x4e211e52 // and v18.16b, v18.16b, v1.16b
-	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4eb31e52 // orr v18.16b, v18.16b, v19.16b
-	WORD $0x0ddfc933 // ld1r { v19.2s }, [x9], #4
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e124256 // ext v22.16b, v18.16b, v18.16b, #0x8
-	WORD $0x0e33c254 // smull v20.8h, v18.8b, v19.8b
-	WORD $0x6e30dcd0 // fmul v16.4s, v6.4s, v16.4s
-	WORD $0x6e31dcf1 // fmul v17.4s, v7.4s, v17.4s
-	WORD $0x0e33c2d3 // smull v19.8h, v22.8b, v19.8b
-	WORD $0x4e73be93 // addp v19.8h, v20.8h, v19.8h
-	WORD $0x4e602a75 // saddlp v21.4s, v19.8h
-	WORD $0x0d40c873 // ld1r { v19.2s }, [x3]
-	WORD $0x910102a3 // add x3, x21, #0x40
-	WORD $0x0e33c254 // smull v20.8h, v18.8b, v19.8b
-	WORD $0x0e33c2d3 // smull v19.8h, v22.8b, v19.8b
-	WORD $0x4e73be93 // addp v19.8h, v20.8h, v19.8h
-	WORD $0x4e602a74 // saddlp v20.4s, v19.8h
-	WORD $0x0d40c873 // ld1r { v19.2s }, [x3]
-	WORD $0x910182a3 // add x3, x21, #0x60
-	WORD $0x0e33c257 // smull v23.8h, v18.8b, v19.8b
-	WORD $0x0e33c2d3 // smull v19.8h, v22.8b, v19.8b
-	WORD $0x4e73bef3 // addp v19.8h, v23.8h, v19.8h
-	WORD $0x4e602a73 // saddlp v19.4s, v19.8h
-	WORD $0x0d40c877 // ld1r { v23.2s }, [x3]
-	WORD $0x0e37c252 // smull v18.8h, v18.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76be52 // addp v18.8h, v18.8h, v22.8h
-	WORD $0x4e602a52 // saddlp v18.4s, v18.8h
-	WORD $0x8b070303 // add x3, x24, x7
-	WORD $0x3dc01076 // ldr q22, [x3, #0x40]
-	WORD $0x3dc00077 // ldr q23, [x3]
-	WORD $0x910042a3 // add x3, x21, #0x10
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9100c2a3 // add x3, x21, #0x30
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x910142a3 // add x3, x21, #0x50
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9101c2a3 // add x3, x21, #0x70
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
-	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
-	WORD $0x8b070303 // add x3, x24, x7
-	WORD $0x3dc00076 // ldr q22, [x3]
-	WORD $0x3dc02077 // ldr q23, [x3, #0x80]
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x910092a9 // add x9, x21, #0x24
-	WORD $0x910432a3 // add x3, x21, #0x10c
-	WORD $0x4f2356d6 // shl v22.4s, v22.4s, #0x3
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x910112a9 // add x9, x21, #0x44
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x910192a9 // add x9, x21, #0x64
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
-	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
-	WORD $0x910052a9 // add x9, x21, #0x14
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9100d2a9 // add x9, x21, #0x34
-	WORD $0x6f3f06d6 // ushr v22.4s, v22.4s, #0x1
+	WORD $0x8b070eea // add x10, x23, x7, lsl #3
+	WORD $0xaa1f03f8 // mov x24, xzr
+	WORD $0x910102fa // add x26, x23, #0x40
+	WORD $0x910402f9 // add x25, x23, #0x100
+	WORD $0xfd400140 // ldr d0, [x10]
+	WORD $0xfd401141 // ldr d1, [x10, #0x20]
+	WORD $0x0e217811 // fcvtl v17.4s, v0.4h
+	WORD $0x0e217832 // fcvtl v18.4s, v1.4h
+	WORD $0xf1000f1f // cmp x24, #0x3
+	WORD $0x54000541 // b.ne 0x16ac0 <pq_q4_k+0x944>
+	WORD $0xad420ae0 // ldp q0, q2, [x23, #0x40]
+	WORD $0xad444ee4 // ldp q4, q19, [x23, #0x80]
+	WORD $0xad4652e1 // ldp q1, q20, [x23, #0xc0]
+	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
+	WORD $0xad435af5 // ldp q21, q22, [x23, #0x60]
+	WORD $0x6f3c0484 // ushr v4.4s, v4.4s, #0x4
+	WORD $0xad4562f7 // ldp q23, q24, [x23, #0xa0]
+	WORD $0x6f3e0421 // ushr v1.4s, v1.4s, #0x2
+	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
+	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
+	WORD $0x4e3a1c00 // and v0.16b, v0.16b, v26.16b
+	WORD $0x6f3a06b5 // ushr v21.4s, v21.4s, #0x6
+	WORD $0x6f3a06d6 // ushr v22.4s, v22.4s, #0x6
+	WORD $0x4e3b1c84 // and v4.16b, v4.16b, v27.16b
 	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x910152a9 // add x9, x21, #0x54
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9101d2a9 // add x9, x21, #0x74
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
-	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc03137 // ldr q23, [x9, #0xc0]
-	WORD $0x910022a9 // add x9, x21, #0x8
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9100a2a9 // add x9, x21, #0x28
-	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x910122a9 // add x9, x21, #0x48
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9101a2a9 // add x9, x21, #0x68
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
-	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc03137 // ldr q23, [x9, #0xc0]
-	WORD $0x910062a9 // add x9, x21, #0x18
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9100e2a9 // add x9, x21, #0x38
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x910162a9 // add x9, x21, #0x58
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9101e2a9 // add x9, x21, #0x78
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
-	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
-	WORD $0x910032a9 // add x9, x21, #0xc
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9100b2a9 // add x9, x21, #0x2c
-	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x910132a9 // add x9, x21, #0x4c
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9101b2a9 // add x9, x21, #0x6c
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
-	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
-	WORD $0x8b070309 // add x9, x24, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
-	WORD $0x910072a9 // add x9, x21, #0x1c
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9100f2a9 // add x9, x21, #0x3c
-	WORD $0x6f3d06d6 // ushr v22.4s, v22.4s, #0x3
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x910172a9 // add x9, x21, #0x5c
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x6e35de15 // fmul v21.4s, v16.4s, v21.4s
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9101f2a9 // add x9, x21, #0x7c
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
+	WORD $0x4e3c1c21 // and v1.16b, v1.16b, v28.16b
+	WORD $0x4e3a1c42 // and v2.16b, v2.16b, v26.16b
+	WORD $0x4e3b1e73 // and v19.16b, v19.16b, v27.16b
+	WORD $0x4e3a1eb5 // and v21.16b, v21.16b, v26.16b
+	WORD $0x4e3a1ed6 // and v22.16b, v22.16b, v26.16b
+	WORD $0x4ea01c80 // orr v0.16b, v4.16b, v0.16b
+	WORD $0xad4712f9 // ldp q25, q4, [x23, #0xe0]
+	WORD $0x4e3b1ef7 // and v23.16b, v23.16b, v27.16b
+	WORD $0x4e3b1f18 // and v24.16b, v24.16b, v27.16b
+	WORD $0x4ea21e62 // orr v2.16b, v19.16b, v2.16b
+	WORD $0x4e3c1e93 // and v19.16b, v20.16b, v28.16b
+	WORD $0x6f3e0739 // ushr v25.4s, v25.4s, #0x2
+	WORD $0x6f3e0484 // ushr v4.4s, v4.4s, #0x2
+	WORD $0x4ea11c01 // orr v1.16b, v0.16b, v1.16b
+	WORD $0x4eb51ef4 // orr v20.16b, v23.16b, v21.16b
+	WORD $0x4eb61f00 // orr v0.16b, v24.16b, v22.16b
+	WORD $0x4eb31c42 // orr v2.16b, v2.16b, v19.16b
+	WORD $0x4e3c1f35 // and v21.16b, v25.16b, v28.16b
+	WORD $0x4e3c1c84 // and v4.16b, v4.16b, v28.16b
+	WORD $0xad040be1 // stp q1, q2, [sp, #0x80]
+	WORD $0x4eb51e93 // orr v19.16b, v20.16b, v21.16b
+	WORD $0x4ea41c00 // orr v0.16b, v0.16b, v4.16b
+	WORD $0x3d802bf3 // str q19, [sp, #0xa0]
+	WORD $0x1400000d // b 0x16af0 <pq_q4_k+0x974>
+	WORD $0x8b181b4a // add x10, x26, x24, lsl #6
+	WORD $0x3dc00140 // ldr q0, [x10]
+	WORD $0x4e3d1c00 // and v0.16b, v0.16b, v29.16b
+	WORD $0x3d8023e0 // str q0, [sp, #0x80]
+	WORD $0x3dc00540 // ldr q0, [x10, #0x10]
+	WORD $0x4e3d1c00 // and v0.16b, v0.16b, v29.16b
+	WORD $0x3d8027e0 // str q0, [sp, #0x90]
+	WORD $0x3dc00940 // ldr q0, [x10, #0x20]
+	WORD $0x4e3d1c00 // and v0.16b, v0.16b, v29.16b
+	WORD $0x3d802be0 // str q0, [sp, #0xa0]
+	WORD $0x3dc00d40 // ldr q0, [x10, #0x30]
+	WORD $0x4e3d1c00 // and v0.16b, v0.16b, v29.16b
+	WORD $0xaa1f03ec // mov x12, xzr
+	WORD $0x5280003b // mov w27, #0x1 // =1
+	WORD $0x3d802fe0 // str q0, [sp, #0xb0]
+	WORD $0x8b0c168a // add x10, x20, x12, lsl #5
+	WORD $0x8b0c232c // add x12, x25, x12, lsl #8
+	WORD $0x9100414d // add x13, x10, #0x10
+	WORD $0x0d40c956 // ld1r { v22.2s }, [x10]
+	WORD $0x910082aa // add x10, x21, #0x20
+	WORD $0x0d40c9b5 // ld1r { v21.2s }, [x13]
+	WORD $0x3cf36980 // ldr q0, [x12, x19]
+	WORD $0xaa1503ed // mov x13, x21
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x0ddfc9a2 // ld1r { v2.2s }, [x13], #4
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e602858 // saddlp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910102aa // add x10, x21, #0x40
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e602857 // saddlp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910182aa // add x10, x21, #0x60
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e602854 // saddlp v20.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910042aa // add x10, x21, #0x10
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e602813 // saddlp v19.4s, v0.8h
+	WORD $0x3cf36980 // ldr q0, [x12, x19]
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9100c2aa // add x10, x21, #0x30
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910142aa // add x10, x21, #0x50
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9101c2aa // add x10, x21, #0x70
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606854 // sadalp v20.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606813 // sadalp v19.4s, v0.8h
+	WORD $0x8b13018a // add x10, x12, x19
+	WORD $0x3dc01140 // ldr q0, [x10, #0x40]
+	WORD $0x0d40c9a2 // ld1r { v2.2s }, [x13]
+	WORD $0x910092aa // add x10, x21, #0x24
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910112aa // add x10, x21, #0x44
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910192aa // add x10, x21, #0x64
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606854 // sadalp v20.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606813 // sadalp v19.4s, v0.8h
+	WORD $0x8b13018a // add x10, x12, x19
+	WORD $0x3dc01140 // ldr q0, [x10, #0x40]
+	WORD $0x910052aa // add x10, x21, #0x14
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9100d2aa // add x10, x21, #0x34
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910152aa // add x10, x21, #0x54
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9101d2aa // add x10, x21, #0x74
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606854 // sadalp v20.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606813 // sadalp v19.4s, v0.8h
+	WORD $0x8b13018a // add x10, x12, x19
+	WORD $0x3dc02140 // ldr q0, [x10, #0x80]
+	WORD $0x910022aa // add x10, x21, #0x8
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9100a2aa // add x10, x21, #0x28
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910122aa // add x10, x21, #0x48
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9101a2aa // add x10, x21, #0x68
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606854 // sadalp v20.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606813 // sadalp v19.4s, v0.8h
+	WORD $0x8b13018a // add x10, x12, x19
+	WORD $0x3dc02140 // ldr q0, [x10, #0x80]
+	WORD $0x910062aa // add x10, x21, #0x18
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9100e2aa // add x10, x21, #0x38
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910162aa // add x10, x21, #0x58
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9101e2aa // add x10, x21, #0x78
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606854 // sadalp v20.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606813 // sadalp v19.4s, v0.8h
+	WORD $0x8b13018a // add x10, x12, x19
+	WORD $0x3dc03140 // ldr q0, [x10, #0xc0]
+	WORD $0x910032aa // add x10, x21, #0xc
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9100b2aa // add x10, x21, #0x2c
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910132aa // add x10, x21, #0x4c
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9101b2aa // add x10, x21, #0x6c
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606854 // sadalp v20.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606813 // sadalp v19.4s, v0.8h
+	WORD $0x8b13018a // add x10, x12, x19
+	WORD $0x3dc03140 // ldr q0, [x10, #0xc0]
+	WORD $0x910072aa // add x10, x21, #0x1c
+	WORD $0x910432ac // add x12, x21, #0x10c
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9100f2aa // add x10, x21, #0x3c
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910172aa // add x10, x21, #0x5c
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9101f2aa // add x10, x21, #0x7c
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e21dae4 // scvtf v4.4s, v23.4s
+	WORD $0x4e606854 // sadalp v20.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910402aa // add x10, x21, #0x100
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x6e34de14 // fmul v20.4s, v16.4s, v20.4s
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x910402a9 // add x9, x21, #0x100
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x0f08a6c2 // sshll v2.8h, v22.8b, #0x0
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x0f10a441 // sshll v1.4s, v2.4h, #0x0
+	WORD $0x0f08a6a2 // sshll v2.8h, v21.8b, #0x0
+	WORD $0x4e606813 // sadalp v19.4s, v0.8h
+	WORD $0x4e21d820 // scvtf v0.4s, v1.4s
+	WORD $0x0f10a441 // sshll v1.4s, v2.4h, #0x0
+	WORD $0x4e21db02 // scvtf v2.4s, v24.4s
+	WORD $0xbd4122b5 // ldr s21, [x21, #0x120]
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
-	WORD $0x6e33de13 // fmul v19.4s, v16.4s, v19.4s
-	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
-	WORD $0xbd4122b6 // ldr s22, [x21, #0x120]
-	WORD $0xbd4126b7 // ldr s23, [x21, #0x124]
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0xbd412ab8 // ldr s24, [x21, #0x128]
-	WORD $0xbd412eb9 // ldr s25, [x21, #0x12c]
+	WORD $0xbd4126b6 // ldr s22, [x21, #0x124]
+	WORD $0xbd412ab7 // ldr s23, [x21, #0x128]
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0xbd412eb8 // ldr s24, [x21, #0x12c]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e20de20 // fmul v0.4s, v17.4s, v0.4s
 	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
 	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
-	WORD $0x4e21db32 // scvtf v18.4s, v25.4s
-	WORD $0x4f965235 // fmls v21.4s, v17.4s, v22.s[0]
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x910412a9 // add x9, x21, #0x104
-	WORD $0x4f975234 // fmls v20.4s, v17.4s, v23.s[0]
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4f985233 // fmls v19.4s, v17.4s, v24.s[0]
-	WORD $0x910422a9 // add x9, x21, #0x108
+	WORD $0x6e21de41 // fmul v1.4s, v18.4s, v1.4s
+	WORD $0x6e22dc02 // fmul v2.4s, v0.4s, v2.4s
+	WORD $0x6e24dc04 // fmul v4.4s, v0.4s, v4.4s
+	WORD $0x6e34dc14 // fmul v20.4s, v0.4s, v20.4s
+	WORD $0x6e33dc00 // fmul v0.4s, v0.4s, v19.4s
+	WORD $0x4e21db13 // scvtf v19.4s, v24.4s
+	WORD $0x4f955022 // fmls v2.4s, v1.4s, v21.s[0]
+	WORD $0x4d40c955 // ld1r { v21.4s }, [x10]
+	WORD $0x910412aa // add x10, x21, #0x104
+	WORD $0x4f965024 // fmls v4.4s, v1.4s, v22.s[0]
+	WORD $0x4d40c956 // ld1r { v22.4s }, [x10]
+	WORD $0x4f975034 // fmls v20.4s, v1.4s, v23.s[0]
+	WORD $0x910422aa // add x10, x21, #0x108
+	WORD $0x4f935020 // fmls v0.4s, v1.4s, v19.s[0]
+	WORD $0x4d40c993 // ld1r { v19.4s }, [x12]
+	WORD $0x4d40c941 // ld1r { v1.4s }, [x10]
+	WORD $0x2a1b03ea // mov w10, w27
 	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x4f925230 // fmls v16.4s, v17.4s, v18.s[0]
-	WORD $0x4d40c931 // ld1r { v17.4s }, [x9]
-	WORD $0x4d40c872 // ld1r { v18.4s }, [x3]
-	WORD $0x4e35cec5 // fmla v5.4s, v22.4s, v21.4s
-	WORD $0x2a1703e3 // mov w3, w23
-	WORD $0x52800029 // mov w9, #0x1 // =1
-	WORD $0x4e34cee4 // fmla v4.4s, v23.4s, v20.4s
-	WORD $0x2a1f03f7 // mov w23, wzr
-	WORD $0x4e33ce23 // fmla v3.4s, v17.4s, v19.4s
-	WORD $0x4e30ce42 // fmla v2.4s, v18.4s, v16.4s
-	WORD $0x3707d9a3 // tbnz w3, #0x0, 0x17c4c <pq_q5_k+0x990>
-	WORD $0x11000610 // add w16, w16, #0x1
-	WORD $0x910b0294 // add x20, x20, #0x2c0
-	WORD $0x7100121f // cmp w16, #0x4
-	WORD $0x54ffd8a1 // b.ne 0x17c3c <pq_q5_k+0x980>
+	WORD $0x4e22ceb0 // fmla v16.4s, v21.4s, v2.4s
+	WORD $0x5280002c // mov w12, #0x1 // =1
+	WORD $0x2a1f03fb // mov w27, wzr
+	WORD $0x4e24cec7 // fmla v7.4s, v22.4s, v4.4s
+	WORD $0x4e34cc26 // fmla v6.4s, v1.4s, v20.4s
+	WORD $0x4e20ce65 // fmla v5.4s, v19.4s, v0.4s
+	WORD $0x3707ddca // tbnz w10, #0x0, 0x16afc <pq_q4_k+0x980>
+	WORD $0x91000718 // add x24, x24, #0x1
+	WORD $0x91080339 // add x25, x25, #0x200
+	WORD $0xf100131f // cmp x24, #0x4
+	WORD $0x54ffd601 // b.ne 0x16a14 <pq_q4_k+0x898>
 	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x54ffd78c // b.gt 0x17c20 <pq_q5_k+0x964>
-	WORD $0xb4ffd5af // cbz x15, 0x17be8 <pq_q5_k+0x92c>
-	WORD $0x8b070053 // add x19, x2, x7
-	WORD $0xf10009ff // cmp x15, #0x2
-	WORD $0x3d800265 // str q5, [x19]
-	WORD $0x54ffd523 // b.lo 0x17be8 <pq_q5_k+0x92c>
-	WORD $0xf1000dff // cmp x15, #0x3
-	WORD $0x3caa6a64 // str q4, [x19, x10]
-	WORD $0x54ffd4c3 // b.lo 0x17be8 <pq_q5_k+0x92c>
-	WORD $0xf10011ff // cmp x15, #0x4
-	WORD $0x3cab6a63 // str q3, [x19, x11]
-	WORD $0x54ffd463 // b.lo 0x17be8 <pq_q5_k+0x92c>
-	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3cac6a62 // str q2, [x19, x12]
-	WORD $0x54ffd403 // b.lo 0x17be8 <pq_q5_k+0x92c>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0xaa1903f7 // mov x23, x25
+	WORD $0x54ffd4ac // b.gt 0x169f4 <pq_q4_k+0x878>
+	WORD $0xb4ffd2c9 // cbz x9, 0x169bc <pq_q4_k+0x840>
+	WORD $0x8b130054 // add x20, x2, x19
+	WORD $0xf100093f // cmp x9, #0x2
+	WORD $0x3d800290 // str q16, [x20]
+	WORD $0x54ffd243 // b.lo 0x169bc <pq_q4_k+0x840>
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x3cab6a87 // str q7, [x20, x11]
+	WORD $0x54ffd1e3 // b.lo 0x169bc <pq_q4_k+0x840>
+	WORD $0xf9400faa // ldr x10, [x29, #0x18]
+	WORD $0x3caa6a86 // str q6, [x20, x10]
+	WORD $0x54ffd189 // b.ls 0x169bc <pq_q4_k+0x840>
+	WORD $0xf9402fea // ldr x10, [sp, #0x58]
+	WORD $0xf100153f // cmp x9, #0x5
+	WORD $0x3caa6a85 // str q5, [x20, x10]
+	WORD $0x54ffd103 // b.lo 0x169bc <pq_q4_k+0x840>
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x5400296b // b.lt 0x186ac <pq_q5_k+0x13f0>
-	WORD $0xd37ef4d4 // lsl x20, x6, #2
-	WORD $0xaa0003f5 // mov x21, x0
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x54002c4b // b.lt 0x1753c <pq_q4_k+0x13c0>
+	WORD $0x8b070a35 // add x21, x17, x7, lsl #2
+	WORD $0xaa0003f8 // mov x24, x0
 	WORD $0xaa0103f6 // mov x22, x1
 	WORD $0xaa0403f7 // mov x23, x4
-	WORD $0x8b060ea9 // add x9, x21, x6, lsl #3
-	WORD $0x2a1f03f8 // mov w24, wzr
-	WORD $0x910102b5 // add x21, x21, #0x40
-	WORD $0xfd400126 // ldr d6, [x9]
-	WORD $0xfd401127 // ldr d7, [x9, #0x20]
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x8b1402ad // add x13, x21, x20
-	WORD $0x910102ae // add x14, x21, #0x40
-	WORD $0x52800030 // mov w16, #0x1 // =1
-	WORD $0x9b113939 // madd x25, x9, x17, x14
-	WORD $0x8b0915a9 // add x9, x13, x9, lsl #5
-	WORD $0x91004123 // add x3, x9, #0x10
-	WORD $0x0d40c930 // ld1r { v16.2s }, [x9]
-	WORD $0x0d40c871 // ld1r { v17.2s }, [x3]
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc00132 // ldr q18, [x9]
-	WORD $0x3dc01133 // ldr q19, [x9, #0x40]
-	WORD $0x910202c9 // add x9, x22, #0x80
-	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
-	WORD $0x910472c3 // add x3, x22, #0x11c
-	WORD $0x4f245652 // shl v18.4s, v18.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
-	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0x4e211e52 // and v18.16b, v18.16b, v1.16b
-	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4eb31e52 // orr v18.16b, v18.16b, v19.16b
-	WORD $0x0d40c933 // ld1r { v19.2s }, [x9]
-	WORD $0x910282c9 // add x9, x22, #0xa0
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e124256 // ext v22.16b, v18.16b, v18.16b, #0x8
-	WORD $0x0e33c254 // smull v20.8h, v18.8b, v19.8b
-	WORD $0x6e30dcd0 // fmul v16.4s, v6.4s, v16.4s
-	WORD $0x6e31dcf1 // fmul v17.4s, v7.4s, v17.4s
-	WORD $0x0e33c2d3 // smull v19.8h, v22.8b, v19.8b
-	WORD $0x4e73be93 // addp v19.8h, v20.8h, v19.8h
-	WORD $0x4e602a75 // saddlp v21.4s, v19.8h
-	WORD $0x0d40c933 // ld1r { v19.2s }, [x9]
-	WORD $0x910302c9 // add x9, x22, #0xc0
-	WORD $0x0e33c254 // smull v20.8h, v18.8b, v19.8b
-	WORD $0x0e33c2d3 // smull v19.8h, v22.8b, v19.8b
-	WORD $0x4e73be93 // addp v19.8h, v20.8h, v19.8h
-	WORD $0x4e602a74 // saddlp v20.4s, v19.8h
-	WORD $0x0d40c933 // ld1r { v19.2s }, [x9]
-	WORD $0x910382c9 // add x9, x22, #0xe0
-	WORD $0x0e33c257 // smull v23.8h, v18.8b, v19.8b
-	WORD $0x0e33c2d3 // smull v19.8h, v22.8b, v19.8b
-	WORD $0x4e73bef3 // addp v19.8h, v23.8h, v19.8h
-	WORD $0x4e602a73 // saddlp v19.4s, v19.8h
-	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
-	WORD $0x0e37c252 // smull v18.8h, v18.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76be52 // addp v18.8h, v18.8h, v22.8h
-	WORD $0x4e602a52 // saddlp v18.4s, v18.8h
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
-	WORD $0x3dc00137 // ldr q23, [x9]
-	WORD $0x910242c9 // add x9, x22, #0x90
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9102c2c9 // add x9, x22, #0xb0
-	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
-	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x910342c9 // add x9, x22, #0xd0
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9103c2c9 // add x9, x22, #0xf0
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
-	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
-	WORD $0x910212c9 // add x9, x22, #0x84
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x910292c9 // add x9, x22, #0xa4
-	WORD $0x4f2356d6 // shl v22.4s, v22.4s, #0x3
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x910312c9 // add x9, x22, #0xc4
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x910392c9 // add x9, x22, #0xe4
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
-	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
-	WORD $0x910252c9 // add x9, x22, #0x94
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9102d2c9 // add x9, x22, #0xb4
-	WORD $0x6f3f06d6 // ushr v22.4s, v22.4s, #0x1
+	WORD $0x8b070f0a // add x10, x24, x7, lsl #3
+	WORD $0xaa1f03f9 // mov x25, xzr
+	WORD $0x9101031b // add x27, x24, #0x40
+	WORD $0x9104031a // add x26, x24, #0x100
+	WORD $0xfd400140 // ldr d0, [x10]
+	WORD $0xfd401141 // ldr d1, [x10, #0x20]
+	WORD $0x0e217811 // fcvtl v17.4s, v0.4h
+	WORD $0x0e217832 // fcvtl v18.4s, v1.4h
+	WORD $0xf1000f3f // cmp x25, #0x3
+	WORD $0x54000541 // b.ne 0x17094 <pq_q4_k+0xf18>
+	WORD $0xad420b00 // ldp q0, q2, [x24, #0x40]
+	WORD $0xad444f04 // ldp q4, q19, [x24, #0x80]
+	WORD $0xad465301 // ldp q1, q20, [x24, #0xc0]
+	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
+	WORD $0xad435b15 // ldp q21, q22, [x24, #0x60]
+	WORD $0x6f3c0484 // ushr v4.4s, v4.4s, #0x4
+	WORD $0xad456317 // ldp q23, q24, [x24, #0xa0]
+	WORD $0x6f3e0421 // ushr v1.4s, v1.4s, #0x2
+	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
+	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
+	WORD $0x4e3a1c00 // and v0.16b, v0.16b, v26.16b
+	WORD $0x6f3a06b5 // ushr v21.4s, v21.4s, #0x6
+	WORD $0x6f3a06d6 // ushr v22.4s, v22.4s, #0x6
+	WORD $0x4e3b1c84 // and v4.16b, v4.16b, v27.16b
 	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x910352c9 // add x9, x22, #0xd4
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9103d2c9 // add x9, x22, #0xf4
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
-	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc03137 // ldr q23, [x9, #0xc0]
-	WORD $0x910222c9 // add x9, x22, #0x88
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9102a2c9 // add x9, x22, #0xa8
-	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x910322c9 // add x9, x22, #0xc8
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9103a2c9 // add x9, x22, #0xe8
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
-	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc03137 // ldr q23, [x9, #0xc0]
-	WORD $0x910262c9 // add x9, x22, #0x98
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9102e2c9 // add x9, x22, #0xb8
-	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x910362c9 // add x9, x22, #0xd8
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9103e2c9 // add x9, x22, #0xf8
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
-	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
-	WORD $0x910232c9 // add x9, x22, #0x8c
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9102b2c9 // add x9, x22, #0xac
-	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x910332c9 // add x9, x22, #0xcc
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9103b2c9 // add x9, x22, #0xec
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
-	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
-	WORD $0x8b070329 // add x9, x25, x7
-	WORD $0x3dc00136 // ldr q22, [x9]
-	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
-	WORD $0x910272c9 // add x9, x22, #0x9c
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9102f2c9 // add x9, x22, #0xbc
-	WORD $0x6f3d06d6 // ushr v22.4s, v22.4s, #0x3
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x910372c9 // add x9, x22, #0xdc
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x6e35de15 // fmul v21.4s, v16.4s, v21.4s
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x9103f2c9 // add x9, x22, #0xfc
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x6e34de14 // fmul v20.4s, v16.4s, v20.4s
-	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
-	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
-	WORD $0x910442c9 // add x9, x22, #0x110
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
+	WORD $0x4e3c1c21 // and v1.16b, v1.16b, v28.16b
+	WORD $0x4e3a1c42 // and v2.16b, v2.16b, v26.16b
+	WORD $0x4e3b1e73 // and v19.16b, v19.16b, v27.16b
+	WORD $0x4e3a1eb5 // and v21.16b, v21.16b, v26.16b
+	WORD $0x4e3a1ed6 // and v22.16b, v22.16b, v26.16b
+	WORD $0x4ea01c80 // orr v0.16b, v4.16b, v0.16b
+	WORD $0xad471319 // ldp q25, q4, [x24, #0xe0]
+	WORD $0x4e3b1ef7 // and v23.16b, v23.16b, v27.16b
+	WORD $0x4e3b1f18 // and v24.16b, v24.16b, v27.16b
+	WORD $0x4ea21e62 // orr v2.16b, v19.16b, v2.16b
+	WORD $0x4e3c1e93 // and v19.16b, v20.16b, v28.16b
+	WORD $0x6f3e0739 // ushr v25.4s, v25.4s, #0x2
+	WORD $0x6f3e0484 // ushr v4.4s, v4.4s, #0x2
+	WORD $0x4ea11c01 // orr v1.16b, v0.16b, v1.16b
+	WORD $0x4eb51ef4 // orr v20.16b, v23.16b, v21.16b
+	WORD $0x4eb61f00 // orr v0.16b, v24.16b, v22.16b
+	WORD $0x4eb31c42 // orr v2.16b, v2.16b, v19.16b
+	WORD $0x4e3c1f35 // and v21.16b, v25.16b, v28.16b
+	WORD $0x4e3c1c84 // and v4.16b, v4.16b, v28.16b
+	WORD $0xad040be1 // stp q1, q2, [sp, #0x80]
+	WORD $0x4eb51e93 // orr v19.16b, v20.16b, v21.16b
+	WORD $0x4ea41c00 // orr v0.16b, v0.16b, v4.16b
+	WORD $0x3d802bf3 // str q19, [sp, #0xa0]
+	WORD $0x1400000d // b 0x170c4 <pq_q4_k+0xf48>
+	WORD $0x8b191b6a // add x10, x27, x25, lsl #6
+	WORD $0x3dc00140 // ldr q0, [x10]
+	WORD $0x4e3d1c00 // and v0.16b, v0.16b, v29.16b
+	WORD $0x3d8023e0 // str q0, [sp, #0x80]
+	WORD $0x3dc00540 // ldr q0, [x10, #0x10]
+	WORD $0x4e3d1c00 // and v0.16b, v0.16b, v29.16b
+	WORD $0x3d8027e0 // str q0, [sp, #0x90]
+	WORD $0x3dc00940 // ldr q0, [x10, #0x20]
+	WORD $0x4e3d1c00 // and v0.16b, v0.16b, v29.16b
+	WORD $0x3d802be0 // str q0, [sp, #0xa0]
+	WORD $0x3dc00d40 // ldr q0, [x10, #0x30]
+	WORD $0x4e3d1c00 // and v0.16b, v0.16b, v29.16b
+	WORD $0xaa1f03ec // mov x12, xzr
+	WORD $0x5280003e // mov w30, #0x1 // =1
+	WORD $0x3d802fe0 // str q0, [sp, #0xb0]
+	WORD $0x8b0c16aa // add x10, x21, x12, lsl #5
+	WORD $0x8b0c234c // add x12, x26, x12, lsl #8
+	WORD $0x9100414d // add x13, x10, #0x10
+	WORD $0x0d40c956 // ld1r { v22.2s }, [x10]
+	WORD $0x910202ca // add x10, x22, #0x80
+	WORD $0x0d40c9b4 // ld1r { v20.2s }, [x13]
+	WORD $0x3cf36980 // ldr q0, [x12, x19]
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910282ca // add x10, x22, #0xa0
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e602858 // saddlp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910302ca // add x10, x22, #0xc0
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e602857 // saddlp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910382ca // add x10, x22, #0xe0
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e602855 // saddlp v21.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910242ca // add x10, x22, #0x90
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e602813 // saddlp v19.4s, v0.8h
+	WORD $0x3cf36980 // ldr q0, [x12, x19]
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9102c2ca // add x10, x22, #0xb0
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910342ca // add x10, x22, #0xd0
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9103c2ca // add x10, x22, #0xf0
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606855 // sadalp v21.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606813 // sadalp v19.4s, v0.8h
+	WORD $0x8b13018a // add x10, x12, x19
+	WORD $0x3dc01140 // ldr q0, [x10, #0x40]
+	WORD $0x910212ca // add x10, x22, #0x84
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910292ca // add x10, x22, #0xa4
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910312ca // add x10, x22, #0xc4
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910392ca // add x10, x22, #0xe4
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606855 // sadalp v21.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606813 // sadalp v19.4s, v0.8h
+	WORD $0x8b13018a // add x10, x12, x19
+	WORD $0x3dc01140 // ldr q0, [x10, #0x40]
+	WORD $0x910252ca // add x10, x22, #0x94
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9102d2ca // add x10, x22, #0xb4
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910352ca // add x10, x22, #0xd4
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9103d2ca // add x10, x22, #0xf4
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606855 // sadalp v21.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606813 // sadalp v19.4s, v0.8h
+	WORD $0x8b13018a // add x10, x12, x19
+	WORD $0x3dc02140 // ldr q0, [x10, #0x80]
+	WORD $0x910222ca // add x10, x22, #0x88
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9102a2ca // add x10, x22, #0xa8
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910322ca // add x10, x22, #0xc8
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9103a2ca // add x10, x22, #0xe8
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606855 // sadalp v21.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606813 // sadalp v19.4s, v0.8h
+	WORD $0x8b13018a // add x10, x12, x19
+	WORD $0x3dc02140 // ldr q0, [x10, #0x80]
+	WORD $0x910262ca // add x10, x22, #0x98
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9102e2ca // add x10, x22, #0xb8
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910362ca // add x10, x22, #0xd8
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9103e2ca // add x10, x22, #0xf8
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606855 // sadalp v21.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606813 // sadalp v19.4s, v0.8h
+	WORD $0x8b13018a // add x10, x12, x19
+	WORD $0x3dc03140 // ldr q0, [x10, #0xc0]
+	WORD $0x910232ca // add x10, x22, #0x8c
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9102b2ca // add x10, x22, #0xac
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910332ca // add x10, x22, #0xcc
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9103b2ca // add x10, x22, #0xec
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606855 // sadalp v21.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606813 // sadalp v19.4s, v0.8h
+	WORD $0x8b13018a // add x10, x12, x19
+	WORD $0x3dc03140 // ldr q0, [x10, #0xc0]
+	WORD $0x910272ca // add x10, x22, #0x9c
+	WORD $0x910472cc // add x12, x22, #0x11c
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9102f2ca // add x10, x22, #0xbc
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910372ca // add x10, x22, #0xdc
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9103f2ca // add x10, x22, #0xfc
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bc82 // addp v2.8h, v4.8h, v2.8h
+	WORD $0x4e21dae4 // scvtf v4.4s, v23.4s
+	WORD $0x4e606855 // sadalp v21.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910442ca // add x10, x22, #0x110
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x0f08a6c2 // sshll v2.8h, v22.8b, #0x0
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x0f10a441 // sshll v1.4s, v2.4h, #0x0
+	WORD $0x0f08a682 // sshll v2.8h, v20.8b, #0x0
+	WORD $0x4e21dab4 // scvtf v20.4s, v21.4s
+	WORD $0x4e606813 // sadalp v19.4s, v0.8h
+	WORD $0x4e21d820 // scvtf v0.4s, v1.4s
+	WORD $0x0f10a441 // sshll v1.4s, v2.4h, #0x0
+	WORD $0x4e21db02 // scvtf v2.4s, v24.4s
+	WORD $0xbd4132d5 // ldr s21, [x22, #0x130]
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
-	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
-	WORD $0x6e33de13 // fmul v19.4s, v16.4s, v19.4s
-	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
-	WORD $0xbd4132d6 // ldr s22, [x22, #0x130]
-	WORD $0xbd4136d7 // ldr s23, [x22, #0x134]
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0xbd413ad8 // ldr s24, [x22, #0x138]
-	WORD $0xbd413ed9 // ldr s25, [x22, #0x13c]
+	WORD $0xbd4136d6 // ldr s22, [x22, #0x134]
+	WORD $0xbd413ad7 // ldr s23, [x22, #0x138]
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0xbd413ed8 // ldr s24, [x22, #0x13c]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e20de20 // fmul v0.4s, v17.4s, v0.4s
 	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
 	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
-	WORD $0x4e21db32 // scvtf v18.4s, v25.4s
-	WORD $0x4f965235 // fmls v21.4s, v17.4s, v22.s[0]
-	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
-	WORD $0x910452c9 // add x9, x22, #0x114
-	WORD $0x4f975234 // fmls v20.4s, v17.4s, v23.s[0]
-	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
-	WORD $0x4f985233 // fmls v19.4s, v17.4s, v24.s[0]
-	WORD $0x910462c9 // add x9, x22, #0x118
+	WORD $0x6e21de41 // fmul v1.4s, v18.4s, v1.4s
+	WORD $0x6e22dc02 // fmul v2.4s, v0.4s, v2.4s
+	WORD $0x6e24dc04 // fmul v4.4s, v0.4s, v4.4s
+	WORD $0x6e34dc14 // fmul v20.4s, v0.4s, v20.4s
+	WORD $0x6e33dc00 // fmul v0.4s, v0.4s, v19.4s
+	WORD $0x4e21db13 // scvtf v19.4s, v24.4s
+	WORD $0x4f955022 // fmls v2.4s, v1.4s, v21.s[0]
+	WORD $0x4d40c955 // ld1r { v21.4s }, [x10]
+	WORD $0x910452ca // add x10, x22, #0x114
+	WORD $0x4f965024 // fmls v4.4s, v1.4s, v22.s[0]
+	WORD $0x4d40c956 // ld1r { v22.4s }, [x10]
+	WORD $0x4f975034 // fmls v20.4s, v1.4s, v23.s[0]
+	WORD $0x910462ca // add x10, x22, #0x118
+	WORD $0x4f935020 // fmls v0.4s, v1.4s, v19.s[0]
+	WORD $0x4d40c993 // ld1r { v19.4s }, [x12]
+	WORD $0x4d40c941 // ld1r { v1.4s }, [x10]
+	WORD $0x2a1e03ea // mov w10, w30
 	WORD $0x910602d6 // add x22, x22, #0x180
-	WORD $0x4f925230 // fmls v16.4s, v17.4s, v18.s[0]
-	WORD $0x4d40c931 // ld1r { v17.4s }, [x9]
-	WORD $0x4d40c872 // ld1r { v18.4s }, [x3]
-	WORD $0x4e35cec5 // fmla v5.4s, v22.4s, v21.4s
-	WORD $0x2a1003e3 // mov w3, w16
-	WORD $0x52800029 // mov w9, #0x1 // =1
-	WORD $0x4e34cee4 // fmla v4.4s, v23.4s, v20.4s
-	WORD $0x2a1f03f0 // mov w16, wzr
-	WORD $0x4e33ce23 // fmla v3.4s, v17.4s, v19.4s
-	WORD $0x4e30ce42 // fmla v2.4s, v18.4s, v16.4s
-	WORD $0x3707d983 // tbnz w3, #0x0, 0x181c0 <pq_q5_k+0xf04>
-	WORD $0x11000718 // add w24, w24, #0x1
-	WORD $0x910b02b5 // add x21, x21, #0x2c0
-	WORD $0x7100131f // cmp w24, #0x4
-	WORD $0x54ffd881 // b.ne 0x181b0 <pq_q5_k+0xef4>
+	WORD $0x4e22ceb0 // fmla v16.4s, v21.4s, v2.4s
+	WORD $0x5280002c // mov w12, #0x1 // =1
+	WORD $0x2a1f03fe // mov w30, wzr
+	WORD $0x4e24cec7 // fmla v7.4s, v22.4s, v4.4s
+	WORD $0x4e34cc26 // fmla v6.4s, v1.4s, v20.4s
+	WORD $0x4e20ce65 // fmla v5.4s, v19.4s, v0.4s
+	WORD $0x3707ddaa // tbnz w10, #0x0, 0x170d0 <pq_q4_k+0xf54>
+	WORD $0x91000739 // add x25, x25, #0x1
+	WORD $0x9108035a // add x26, x26, #0x200
+	WORD $0xf100133f // cmp x25, #0x4
+	WORD $0x54ffd5e1 // b.ne 0x16fe8 <pq_q4_k+0xe6c>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x54ffd76c // b.gt 0x18194 <pq_q5_k+0xed8>
-	WORD $0xf9404fe9 // ldr x9, [sp, #0x98]
-	WORD $0xf10015ff // cmp x15, #0x5
-	WORD $0x3ca97a65 // str q5, [x19, x9, lsl #4]
-	WORD $0x54ffa980 // b.eq 0x17be8 <pq_q5_k+0x92c>
-	WORD $0xf9400be9 // ldr x9, [sp, #0x10]
-	WORD $0xf1001dff // cmp x15, #0x7
-	WORD $0x3ca96a64 // str q4, [x19, x9]
-	WORD $0x54ffa903 // b.lo 0x17be8 <pq_q5_k+0x92c>
-	WORD $0xf94007e9 // ldr x9, [sp, #0x8]
-	WORD $0xf10021ff // cmp x15, #0x8
-	WORD $0x3ca96a63 // str q3, [x19, x9]
-	WORD $0x54ffa883 // b.lo 0x17be8 <pq_q5_k+0x92c>
-	WORD $0xf94003e9 // ldr x9, [sp]
-	WORD $0x3ca96a62 // str q2, [x19, x9]
-	WORD $0x17fffd41 // b 0x17be8 <pq_q5_k+0x92c>
-	WORD $0xa94e4ff4 // ldp x20, x19, [sp, #0xe0]
-	WORD $0xf9404bfd // ldr x29, [sp, #0x90]
-	WORD $0xa94d57f6 // ldp x22, x21, [sp, #0xd0]
-	WORD $0xa94c5ff8 // ldp x24, x23, [sp, #0xc0]
-	WORD $0xa94b67fa // ldp x26, x25, [sp, #0xb0]
-	WORD $0xa94a6ffe // ldp x30, x27, [sp, #0xa0]
-	WORD $0x6d4823e9 // ldp d9, d8, [sp, #0x80]
-	WORD $0x6d472beb // ldp d11, d10, [sp, #0x70]
-	WORD $0x6d4633ed // ldp d13, d12, [sp, #0x60]
-	WORD $0x6d453bef // ldp d15, d14, [sp, #0x50]
-	WORD $0x9103c3ff // add sp, sp, #0xf0
+	WORD $0xaa1a03f8 // mov x24, x26
+	WORD $0x54ffd48c // b.gt 0x16fc8 <pq_q4_k+0xe4c>
+	WORD $0xf94023ea // ldr x10, [sp, #0x40]
+	WORD $0xf100153f // cmp x9, #0x5
+	WORD $0x3caa7a90 // str q16, [x20, x10, lsl #4]
+	WORD $0x54ffa3a0 // b.eq 0x169bc <pq_q4_k+0x840>
+	WORD $0xf9401fea // ldr x10, [sp, #0x38]
+	WORD $0xf1001d3f // cmp x9, #0x7
+	WORD $0x3caa6a87 // str q7, [x20, x10]
+	WORD $0x54ffa323 // b.lo 0x169bc <pq_q4_k+0x840>
+	WORD $0xf9401bea // ldr x10, [sp, #0x30]
+	WORD $0xf100213f // cmp x9, #0x8
+	WORD $0x3caa6a86 // str q6, [x20, x10]
+	WORD $0x54ffa2a3 // b.lo 0x169bc <pq_q4_k+0x840>
+	WORD $0xf94017ea // ldr x10, [sp, #0x28]
+	WORD $0x3caa6a85 // str q5, [x20, x10]
+	WORD $0x17fffd12 // b 0x169bc <pq_q4_k+0x840>
+	WORD $0xd10103bf // sub sp, x29, #0x40
+	WORD $0xa9494ff4 // ldp x20, x19, [sp, #0x90]
+	WORD $0xf9402bfb // ldr x27, [sp, #0x50]
+	WORD $0xa94857f6 // ldp x22, x21, [sp, #0x80]
+	WORD $0xa9475ff8 // ldp x24, x23, [sp, #0x70]
+	WORD $0xa94667fa // ldp x26, x25, [sp, #0x60]
+	WORD $0xa9447bfd // ldp x29, x30, [sp, #0x40]
+	WORD $0x6d4323e9 // ldp d9, d8, [sp, #0x30]
+	WORD $0x6d422beb // ldp d11, d10, [sp, #0x20]
+	WORD $0x6d4133ed // ldp d13, d12, [sp, #0x10]
+	WORD $0x6cca3bef // ldp d15, d14, [sp], #0xa0
 	WORD $0xd65f03c0 // ret
 
-	// pq_q6_k: +34584
+	// pq_q5_k: +30120
+	WORD $0x6db63bef // stp d15, d14, [sp, #-0xa0]!
+	WORD $0xd10383e9 // sub x9, sp, #0xe0
+	WORD $0x6d0133ed // stp d13, d12, [sp, #0x10]
+	WORD $0x6d022beb // stp d11, d10, [sp, #0x20]
+	WORD $0x6d0323e9 // stp d9, d8, [sp, #0x30]
+	WORD $0xa9047bfd // stp x29, x30, [sp, #0x40]
+	WORD $0x910103fd // add x29, sp, #0x40
+	WORD $0xf9002bfb // str x27, [sp, #0x50]
+	WORD $0xa90667fa // stp x26, x25, [sp, #0x60]
+	WORD $0xa9075ff8 // stp x24, x23, [sp, #0x70]
+	WORD $0xa90857f6 // stp x22, x21, [sp, #0x80]
+	WORD $0xa9094ff4 // stp x20, x19, [sp, #0x90]
+	WORD $0x927ae53f // and sp, x9, #0xffffffffffffffc0
+	WORD $0x9350fca8 // asr x8, x5, #16
+	WORD $0xf9001be3 // str x3, [sp, #0x30]
+	WORD $0xf90023e5 // str x5, [sp, #0x40]
+	WORD $0xf100051f // cmp x8, #0x1
+	WORD $0x5400b64b // b.lt 0x18cb4 <pq_q5_k+0x170c>
+	WORD $0x91001c89 // add x9, x4, #0x7
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x5281600c // mov w12, #0xb00 // =2816
+	WORD $0x9a84b129 // csel x9, x9, x4, lt
+	WORD $0xf9401bea // ldr x10, [sp, #0x30]
+	WORD $0x4f00e47b // movi v27.16b, #0x3
+	WORD $0xd343fd2b // lsr x11, x9, #3
+	WORD $0x4f00e59c // movi v28.16b, #0xc
+	WORD $0x4f01e61d // movi v29.16b, #0x30
+	WORD $0x8b0a054d // add x13, x10, x10, lsl #1
+	WORD $0xd37ef54f // lsl x15, x10, #2
+	WORD $0x4f00e5e3 // movi v3.16b, #0xf
+	WORD $0x9b0c7d6b // mul x11, x11, x12
+	WORD $0x4f00e604 // movi v4.16b, #0x10
+	WORD $0x4f01e7fe // movi v30.16b, #0x3f
+	WORD $0xf94023e9 // ldr x9, [sp, #0x40]
+	WORD $0xd37be94e // lsl x14, x10, #5
+	WORD $0x910203f1 // add x17, sp, #0x80
+	WORD $0x52802806 // mov w6, #0x140 // =320
+	WORD $0x52800287 // mov w7, #0x14 // =20
+	WORD $0x92401d29 // and x9, x9, #0xff
+	WORD $0xf9001feb // str x11, [sp, #0x38]
+	WORD $0xd37df14b // lsl x11, x10, #3
+	WORD $0xa9053feb // stp x11, x15, [sp, #0x50]
+	WORD $0xd37ef5ab // lsl x11, x13, #2
+	WORD $0xf90027eb // str x11, [sp, #0x48]
+	WORD $0x8b0a01eb // add x11, x15, x10
+	WORD $0xd37ef56a // lsl x10, x11, #2
+	WORD $0xd37df1ab // lsl x11, x13, #3
+	WORD $0xf90017ea // str x10, [sp, #0x28]
+	WORD $0xcb0f01ca // sub x10, x14, x15
+	WORD $0xa901afea // stp x10, x11, [sp, #0x18]
+	WORD $0x14000008 // b 0x17690 <pq_q5_k+0xe8>
+	WORD $0x4f00e47b // movi v27.16b, #0x3
+	WORD $0x4f00e59c // movi v28.16b, #0xc
+	WORD $0xf9401fea // ldr x10, [sp, #0x38]
+	WORD $0xf1000508 // subs x8, x8, #0x1
+	WORD $0x91010042 // add x2, x2, #0x40
+	WORD $0x8b0a0000 // add x0, x0, x10
+	WORD $0x5400b14d // b.le 0x18cb4 <pq_q5_k+0x170c>
+	WORD $0xf94023ea // ldr x10, [sp, #0x40]
+	WORD $0x37404a8a // tbnz w10, #0x8, 0x17fe4 <pq_q5_k+0xa3c>
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x5400492b // b.lt 0x17fd0 <pq_q5_k+0xa28>
+	WORD $0xaa0003f5 // mov x21, x0
+	WORD $0xaa0103f3 // mov x19, x1
+	WORD $0xaa0403f4 // mov x20, x4
+	WORD $0x6d4006a0 // ldp d0, d1, [x21]
+	WORD $0xaa1f03f6 // mov x22, xzr
+	WORD $0x6d4216a2 // ldp d2, d5, [x21, #0x20]
+	WORD $0x910102b8 // add x24, x21, #0x40
+	WORD $0x6d4162b6 // ldp d22, d24, [x21, #0x10]
+	WORD $0x910402b7 // add x23, x21, #0x100
+	WORD $0x0e21780c // fcvtl v12.4s, v0.4h
+	WORD $0x0e21782e // fcvtl v14.4s, v1.4h
+	WORD $0x0e217855 // fcvtl v21.4s, v2.4h
+	WORD $0x6d430aa0 // ldp d0, d2, [x21, #0x30]
+	WORD $0x0e2178b7 // fcvtl v23.4s, v5.4h
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
+	WORD $0x0e217819 // fcvtl v25.4s, v0.4h
+	WORD $0x0e217849 // fcvtl v9.4s, v2.4h
+	WORD $0xf1000edf // cmp x22, #0x3
+	WORD $0x540005a1 // b.ne 0x177b0 <pq_q5_k+0x208>
+	WORD $0xad420aa0 // ldp q0, q2, [x21, #0x40]
+	WORD $0x4f00e472 // movi v18.16b, #0x3
+	WORD $0xad446aa5 // ldp q5, q26, [x21, #0x80]
+	WORD $0x4f00e593 // movi v19.16b, #0xc
+	WORD $0xad466ea1 // ldp q1, q27, [x21, #0xc0]
+	WORD $0x4f01e614 // movi v20.16b, #0x30
+	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
+	WORD $0xad4376bc // ldp q28, q29, [x21, #0x60]
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0xad457ebe // ldp q30, q31, [x21, #0xa0]
+	WORD $0x6f3e0421 // ushr v1.4s, v1.4s, #0x2
+	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4e321c00 // and v0.16b, v0.16b, v18.16b
+	WORD $0x6f3a079c // ushr v28.4s, v28.4s, #0x6
+	WORD $0x6f3a07bd // ushr v29.4s, v29.4s, #0x6
+	WORD $0x4e331ca5 // and v5.16b, v5.16b, v19.16b
+	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
+	WORD $0x4e341c21 // and v1.16b, v1.16b, v20.16b
+	WORD $0x4e321c42 // and v2.16b, v2.16b, v18.16b
+	WORD $0x4e331f5a // and v26.16b, v26.16b, v19.16b
+	WORD $0x4e321f9c // and v28.16b, v28.16b, v18.16b
+	WORD $0x4e321fbd // and v29.16b, v29.16b, v18.16b
+	WORD $0x4ea01ca0 // orr v0.16b, v5.16b, v0.16b
+	WORD $0xad4716a8 // ldp q8, q5, [x21, #0xe0]
+	WORD $0x4e331fde // and v30.16b, v30.16b, v19.16b
+	WORD $0x4e331fff // and v31.16b, v31.16b, v19.16b
+	WORD $0x4ea21f42 // orr v2.16b, v26.16b, v2.16b
+	WORD $0x4e341f7a // and v26.16b, v27.16b, v20.16b
+	WORD $0x6f3e0508 // ushr v8.4s, v8.4s, #0x2
+	WORD $0x6f3e04a5 // ushr v5.4s, v5.4s, #0x2
+	WORD $0x4ea11c01 // orr v1.16b, v0.16b, v1.16b
+	WORD $0x4ebc1fdb // orr v27.16b, v30.16b, v28.16b
+	WORD $0x4ebd1fe0 // orr v0.16b, v31.16b, v29.16b
+	WORD $0x4eba1c42 // orr v2.16b, v2.16b, v26.16b
+	WORD $0x4e341d1c // and v28.16b, v8.16b, v20.16b
+	WORD $0x4e341ca5 // and v5.16b, v5.16b, v20.16b
+	WORD $0xad040be1 // stp q1, q2, [sp, #0x80]
+	WORD $0x4ebc1f7a // orr v26.16b, v27.16b, v28.16b
+	WORD $0x4ea51c00 // orr v0.16b, v0.16b, v5.16b
+	WORD $0x3d802bfa // str q26, [sp, #0xa0]
+	WORD $0x1400000d // b 0x177e0 <pq_q5_k+0x238>
+	WORD $0x8b161b0b // add x11, x24, x22, lsl #6
+	WORD $0x3dc00160 // ldr q0, [x11]
+	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
+	WORD $0x3d8023e0 // str q0, [sp, #0x80]
+	WORD $0x3dc00560 // ldr q0, [x11, #0x10]
+	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
+	WORD $0x3d8027e0 // str q0, [sp, #0x90]
+	WORD $0x3dc00960 // ldr q0, [x11, #0x20]
+	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
+	WORD $0x3d802be0 // str q0, [sp, #0xa0]
+	WORD $0x3dc00d60 // ldr q0, [x11, #0x30]
+	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
+	WORD $0xaa1f03eb // mov x11, xzr
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x3d802fe0 // str q0, [sp, #0xb0]
+	WORD $0x9b065d6c // madd x12, x11, x6, x23
+	WORD $0x8b0b1630 // add x16, x17, x11, lsl #5
+	WORD $0xaa1303fb // mov x27, x19
+	WORD $0x9100426f // add x15, x19, #0x10
+	WORD $0x9100526e // add x14, x19, #0x14
+	WORD $0x91006263 // add x3, x19, #0x18
+	WORD $0xb27c020b // orr x11, x16, #0x10
+	WORD $0x0d40ca1c // ld1r { v28.2s }, [x16]
+	WORD $0x9100326d // add x13, x19, #0xc
+	WORD $0x0d40c960 // ld1r { v0.2s }, [x11]
+	WORD $0x9100226b // add x11, x19, #0x8
+	WORD $0x9100827e // add x30, x19, #0x20
+	WORD $0xb27e021a // orr x26, x16, #0x4
+	WORD $0xaa07020a // orr x10, x16, x7
+	WORD $0x4ea91d3e // mov v30.16b, v9.16b
+	WORD $0xaa0c03e5 // mov x5, x12
+	WORD $0xfd000fa0 // str d0, [x29, #0x18]
+	WORD $0x3dc000a0 // ldr q0, [x5]
+	WORD $0x3dc010a1 // ldr q1, [x5, #0x40]
+	WORD $0x0ddfcb62 // ld1r { v2.2s }, [x27], #4
+	WORD $0x4f245400 // shl v0.4s, v0.4s, #0x4
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60281a // saddlp v26.4s, v0.8h
+	WORD $0x3dc010a0 // ldr q0, [x5, #0x40]
+	WORD $0x3dc000a1 // ldr q1, [x5]
+	WORD $0x0d40c9e2 // ld1r { v2.2s }, [x15]
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x4ea01c20 // orr v0.16b, v1.16b, v0.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60681a // sadalp v26.4s, v0.8h
+	WORD $0x3dc000a0 // ldr q0, [x5]
+	WORD $0x3dc020a1 // ldr q1, [x5, #0x80]
+	WORD $0x0d40cb62 // ld1r { v2.2s }, [x27]
+	WORD $0x4f235400 // shl v0.4s, v0.4s, #0x3
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60681a // sadalp v26.4s, v0.8h
+	WORD $0x3dc000a0 // ldr q0, [x5]
+	WORD $0x3dc020a1 // ldr q1, [x5, #0x80]
+	WORD $0x0d40c9c2 // ld1r { v2.2s }, [x14]
+	WORD $0x6f3f0400 // ushr v0.4s, v0.4s, #0x1
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60681a // sadalp v26.4s, v0.8h
+	WORD $0x3dc000a0 // ldr q0, [x5]
+	WORD $0x3dc030a1 // ldr q1, [x5, #0xc0]
+	WORD $0x0d40c962 // ld1r { v2.2s }, [x11]
+	WORD $0x4f225400 // shl v0.4s, v0.4s, #0x2
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60681a // sadalp v26.4s, v0.8h
+	WORD $0x3dc000a0 // ldr q0, [x5]
+	WORD $0x3dc030a1 // ldr q1, [x5, #0xc0]
+	WORD $0x0d40c862 // ld1r { v2.2s }, [x3]
+	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60681a // sadalp v26.4s, v0.8h
+	WORD $0x3dc000a0 // ldr q0, [x5]
+	WORD $0x3dc040a1 // ldr q1, [x5, #0x100]
+	WORD $0x0d40c9a2 // ld1r { v2.2s }, [x13]
+	WORD $0x4ea08400 // add v0.4s, v0.4s, v0.4s
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60681a // sadalp v26.4s, v0.8h
+	WORD $0x3dc000a0 // ldr q0, [x5]
+	WORD $0x3dc040a1 // ldr q1, [x5, #0x100]
+	WORD $0x91007265 // add x5, x19, #0x1c
+	WORD $0x6f3d0400 // ushr v0.4s, v0.4s, #0x3
+	WORD $0x0d40c8a2 // ld1r { v2.2s }, [x5]
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60681a // sadalp v26.4s, v0.8h
+	WORD $0xbd402660 // ldr s0, [x19, #0x24]
+	WORD $0x0d40cb48 // ld1r { v8.2s }, [x26]
+	WORD $0xaa0c03fa // mov x26, x12
+	WORD $0x0d40c95f // ld1r { v31.2s }, [x10]
+	WORD $0xb27d020a // orr x10, x16, #0x8
+	WORD $0x3d801be0 // str q0, [sp, #0x60]
+	WORD $0x4d40cbc0 // ld1r { v0.4s }, [x30]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x3d801fe0 // str q0, [sp, #0x70]
+	WORD $0x3dc00740 // ldr q0, [x26, #0x10]
+	WORD $0x3dc01741 // ldr q1, [x26, #0x50]
+	WORD $0x0d40ca62 // ld1r { v2.2s }, [x19]
+	WORD $0x4f245400 // shl v0.4s, v0.4s, #0x4
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e602809 // saddlp v9.4s, v0.8h
+	WORD $0x3dc01740 // ldr q0, [x26, #0x50]
+	WORD $0x3dc00741 // ldr q1, [x26, #0x10]
+	WORD $0x0d40c9e2 // ld1r { v2.2s }, [x15]
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x4ea01c20 // orr v0.16b, v1.16b, v0.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606809 // sadalp v9.4s, v0.8h
+	WORD $0x3dc00740 // ldr q0, [x26, #0x10]
+	WORD $0x3dc02741 // ldr q1, [x26, #0x90]
+	WORD $0x0d40cb62 // ld1r { v2.2s }, [x27]
+	WORD $0x4f235400 // shl v0.4s, v0.4s, #0x3
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606809 // sadalp v9.4s, v0.8h
+	WORD $0x3dc00740 // ldr q0, [x26, #0x10]
+	WORD $0x3dc02741 // ldr q1, [x26, #0x90]
+	WORD $0x0d40c9c2 // ld1r { v2.2s }, [x14]
+	WORD $0x6f3f0400 // ushr v0.4s, v0.4s, #0x1
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606809 // sadalp v9.4s, v0.8h
+	WORD $0x3dc00740 // ldr q0, [x26, #0x10]
+	WORD $0x3dc03741 // ldr q1, [x26, #0xd0]
+	WORD $0x0d40c962 // ld1r { v2.2s }, [x11]
+	WORD $0x4f225400 // shl v0.4s, v0.4s, #0x2
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606809 // sadalp v9.4s, v0.8h
+	WORD $0x3dc00740 // ldr q0, [x26, #0x10]
+	WORD $0x3dc03741 // ldr q1, [x26, #0xd0]
+	WORD $0x0d40c862 // ld1r { v2.2s }, [x3]
+	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606809 // sadalp v9.4s, v0.8h
+	WORD $0x3dc00740 // ldr q0, [x26, #0x10]
+	WORD $0x3dc04741 // ldr q1, [x26, #0x110]
+	WORD $0x0d40c9a2 // ld1r { v2.2s }, [x13]
+	WORD $0x4ea08400 // add v0.4s, v0.4s, v0.4s
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606809 // sadalp v9.4s, v0.8h
+	WORD $0x3dc00740 // ldr q0, [x26, #0x10]
+	WORD $0x3dc04741 // ldr q1, [x26, #0x110]
+	WORD $0x0d40c8a2 // ld1r { v2.2s }, [x5]
+	WORD $0xb27d061a // orr x26, x16, #0x18
+	WORD $0x6f3d0400 // ushr v0.4s, v0.4s, #0x3
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606809 // sadalp v9.4s, v0.8h
+	WORD $0x0d40cb5d // ld1r { v29.2s }, [x26]
+	WORD $0xaa0c03fa // mov x26, x12
+	WORD $0x0d40c95b // ld1r { v27.2s }, [x10]
+	WORD $0xbd40266b // ldr s11, [x19, #0x24]
+	WORD $0x4d40cbca // ld1r { v10.4s }, [x30]
+	WORD $0x3dc00b40 // ldr q0, [x26, #0x20]
+	WORD $0x3dc01b41 // ldr q1, [x26, #0x60]
+	WORD $0x0d40ca62 // ld1r { v2.2s }, [x19]
+	WORD $0xb27e060a // orr x10, x16, #0xc
+	WORD $0xb27e0a10 // orr x16, x16, #0x1c
+	WORD $0x4f245400 // shl v0.4s, v0.4s, #0x4
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60280d // saddlp v13.4s, v0.8h
+	WORD $0x3dc01b40 // ldr q0, [x26, #0x60]
+	WORD $0x3dc00b41 // ldr q1, [x26, #0x20]
+	WORD $0x0d40c9e2 // ld1r { v2.2s }, [x15]
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x4ea01c20 // orr v0.16b, v1.16b, v0.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60680d // sadalp v13.4s, v0.8h
+	WORD $0x3dc00b40 // ldr q0, [x26, #0x20]
+	WORD $0x3dc02b41 // ldr q1, [x26, #0xa0]
+	WORD $0x0d40cb62 // ld1r { v2.2s }, [x27]
+	WORD $0x4f235400 // shl v0.4s, v0.4s, #0x3
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60680d // sadalp v13.4s, v0.8h
+	WORD $0x3dc00b40 // ldr q0, [x26, #0x20]
+	WORD $0x3dc02b41 // ldr q1, [x26, #0xa0]
+	WORD $0x0d40c9c2 // ld1r { v2.2s }, [x14]
+	WORD $0x6f3f0400 // ushr v0.4s, v0.4s, #0x1
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60680d // sadalp v13.4s, v0.8h
+	WORD $0x3dc00b40 // ldr q0, [x26, #0x20]
+	WORD $0x3dc03b41 // ldr q1, [x26, #0xe0]
+	WORD $0x0d40c962 // ld1r { v2.2s }, [x11]
+	WORD $0x4f225400 // shl v0.4s, v0.4s, #0x2
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60680d // sadalp v13.4s, v0.8h
+	WORD $0x3dc00b40 // ldr q0, [x26, #0x20]
+	WORD $0x3dc03b41 // ldr q1, [x26, #0xe0]
+	WORD $0x0d40c862 // ld1r { v2.2s }, [x3]
+	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60680d // sadalp v13.4s, v0.8h
+	WORD $0x3dc00b40 // ldr q0, [x26, #0x20]
+	WORD $0x3dc04b41 // ldr q1, [x26, #0x120]
+	WORD $0x0d40c9a2 // ld1r { v2.2s }, [x13]
+	WORD $0x4ea08400 // add v0.4s, v0.4s, v0.4s
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60680d // sadalp v13.4s, v0.8h
+	WORD $0x3dc00b40 // ldr q0, [x26, #0x20]
+	WORD $0x3dc04b41 // ldr q1, [x26, #0x120]
+	WORD $0x0d40c8a2 // ld1r { v2.2s }, [x5]
+	WORD $0x6f3d0400 // ushr v0.4s, v0.4s, #0x3
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e60680d // sadalp v13.4s, v0.8h
+	WORD $0xbd402660 // ldr s0, [x19, #0x24]
+	WORD $0x4d40cbcf // ld1r { v15.4s }, [x30]
+	WORD $0x0d40c945 // ld1r { v5.2s }, [x10]
+	WORD $0x0d40ca01 // ld1r { v1.2s }, [x16]
+	WORD $0x3dc00d82 // ldr q2, [x12, #0x30]
+	WORD $0x3dc01d92 // ldr q18, [x12, #0x70]
+	WORD $0x0d40ca73 // ld1r { v19.2s }, [x19]
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x2a1903ea // mov w10, w25
+	WORD $0x2a1f03f9 // mov w25, wzr
+	WORD $0x4f245442 // shl v2.4s, v2.4s, #0x4
+	WORD $0x4e231e52 // and v18.16b, v18.16b, v3.16b
+	WORD $0x0f08a4a5 // sshll v5.8h, v5.8b, #0x0
+	WORD $0x0f08a421 // sshll v1.8h, v1.8b, #0x0
+	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
+	WORD $0x0f10a4a5 // sshll v5.4s, v5.4h, #0x0
+	WORD $0x0f10a421 // sshll v1.4s, v1.4h, #0x0
+	WORD $0x4eb21c42 // orr v2.16b, v2.16b, v18.16b
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e024052 // ext v18.16b, v2.16b, v2.16b, #0x8
+	WORD $0x0e33c042 // smull v2.8h, v2.8b, v19.8b
+	WORD $0x6e25df05 // fmul v5.4s, v24.4s, v5.4s
+	WORD $0x0e33c252 // smull v18.8h, v18.8b, v19.8b
+	WORD $0x4e72bc42 // addp v2.8h, v2.8h, v18.8h
+	WORD $0x4e602842 // saddlp v2.4s, v2.8h
+	WORD $0x3dc01d92 // ldr q18, [x12, #0x70]
+	WORD $0x3dc00d93 // ldr q19, [x12, #0x30]
+	WORD $0x0d40c9f4 // ld1r { v20.2s }, [x15]
+	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
+	WORD $0x4e241e73 // and v19.16b, v19.16b, v4.16b
+	WORD $0x4e231e52 // and v18.16b, v18.16b, v3.16b
+	WORD $0x4eb21e72 // orr v18.16b, v19.16b, v18.16b
+	WORD $0x6e124253 // ext v19.16b, v18.16b, v18.16b, #0x8
+	WORD $0x0e34c252 // smull v18.8h, v18.8b, v20.8b
+	WORD $0x0e34c273 // smull v19.8h, v19.8b, v20.8b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a42 // sadalp v2.4s, v18.8h
+	WORD $0x3dc00d92 // ldr q18, [x12, #0x30]
+	WORD $0x3dc02d93 // ldr q19, [x12, #0xb0]
+	WORD $0x0d40cb74 // ld1r { v20.2s }, [x27]
+	WORD $0x4f235652 // shl v18.4s, v18.4s, #0x3
+	WORD $0x4e231e73 // and v19.16b, v19.16b, v3.16b
+	WORD $0x4e241e52 // and v18.16b, v18.16b, v4.16b
+	WORD $0x4eb31e52 // orr v18.16b, v18.16b, v19.16b
+	WORD $0x6e124253 // ext v19.16b, v18.16b, v18.16b, #0x8
+	WORD $0x0e34c252 // smull v18.8h, v18.8b, v20.8b
+	WORD $0x0e34c273 // smull v19.8h, v19.8b, v20.8b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a42 // sadalp v2.4s, v18.8h
+	WORD $0x3dc00d92 // ldr q18, [x12, #0x30]
+	WORD $0x3dc02d93 // ldr q19, [x12, #0xb0]
+	WORD $0x0d40c9d4 // ld1r { v20.2s }, [x14]
+	WORD $0x6f3f0652 // ushr v18.4s, v18.4s, #0x1
+	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
+	WORD $0x4e241e52 // and v18.16b, v18.16b, v4.16b
+	WORD $0x4e231e73 // and v19.16b, v19.16b, v3.16b
+	WORD $0x4eb31e52 // orr v18.16b, v18.16b, v19.16b
+	WORD $0x6e124253 // ext v19.16b, v18.16b, v18.16b, #0x8
+	WORD $0x0e34c252 // smull v18.8h, v18.8b, v20.8b
+	WORD $0x0e34c273 // smull v19.8h, v19.8b, v20.8b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a42 // sadalp v2.4s, v18.8h
+	WORD $0x3dc00d92 // ldr q18, [x12, #0x30]
+	WORD $0x3dc03d93 // ldr q19, [x12, #0xf0]
+	WORD $0x0d40c974 // ld1r { v20.2s }, [x11]
+	WORD $0x5280002b // mov w11, #0x1 // =1
+	WORD $0x4f225652 // shl v18.4s, v18.4s, #0x2
+	WORD $0x4e231e73 // and v19.16b, v19.16b, v3.16b
+	WORD $0x4e241e52 // and v18.16b, v18.16b, v4.16b
+	WORD $0x4eb31e52 // orr v18.16b, v18.16b, v19.16b
+	WORD $0x6e124253 // ext v19.16b, v18.16b, v18.16b, #0x8
+	WORD $0x0e34c252 // smull v18.8h, v18.8b, v20.8b
+	WORD $0x0e34c273 // smull v19.8h, v19.8b, v20.8b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a42 // sadalp v2.4s, v18.8h
+	WORD $0x3dc00d92 // ldr q18, [x12, #0x30]
+	WORD $0x3dc03d93 // ldr q19, [x12, #0xf0]
+	WORD $0x0d40c874 // ld1r { v20.2s }, [x3]
+	WORD $0x6f3e0652 // ushr v18.4s, v18.4s, #0x2
+	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
+	WORD $0x4e241e52 // and v18.16b, v18.16b, v4.16b
+	WORD $0x4e231e73 // and v19.16b, v19.16b, v3.16b
+	WORD $0x4eb31e52 // orr v18.16b, v18.16b, v19.16b
+	WORD $0x6e124253 // ext v19.16b, v18.16b, v18.16b, #0x8
+	WORD $0x0e34c252 // smull v18.8h, v18.8b, v20.8b
+	WORD $0x0e34c273 // smull v19.8h, v19.8b, v20.8b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a42 // sadalp v2.4s, v18.8h
+	WORD $0x3dc00d92 // ldr q18, [x12, #0x30]
+	WORD $0x3dc04d93 // ldr q19, [x12, #0x130]
+	WORD $0x0d40c9b4 // ld1r { v20.2s }, [x13]
+	WORD $0x4eb28652 // add v18.4s, v18.4s, v18.4s
+	WORD $0x4e231e73 // and v19.16b, v19.16b, v3.16b
+	WORD $0x4e241e52 // and v18.16b, v18.16b, v4.16b
+	WORD $0x4eb31e52 // orr v18.16b, v18.16b, v19.16b
+	WORD $0x6e124253 // ext v19.16b, v18.16b, v18.16b, #0x8
+	WORD $0x0e34c252 // smull v18.8h, v18.8b, v20.8b
+	WORD $0x0e34c273 // smull v19.8h, v19.8b, v20.8b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a42 // sadalp v2.4s, v18.8h
+	WORD $0x3dc00d92 // ldr q18, [x12, #0x30]
+	WORD $0x3dc04d93 // ldr q19, [x12, #0x130]
+	WORD $0x0d40c8b4 // ld1r { v20.2s }, [x5]
+	WORD $0x6f3d0652 // ushr v18.4s, v18.4s, #0x3
+	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
+	WORD $0x4e241e52 // and v18.16b, v18.16b, v4.16b
+	WORD $0x4e231e73 // and v19.16b, v19.16b, v3.16b
+	WORD $0x4eb31e52 // orr v18.16b, v18.16b, v19.16b
+	WORD $0x6e124253 // ext v19.16b, v18.16b, v18.16b, #0x8
+	WORD $0x0e34c252 // smull v18.8h, v18.8b, v20.8b
+	WORD $0x0e34c273 // smull v19.8h, v19.8b, v20.8b
+	WORD $0x0f08a794 // sshll v20.8h, v28.8b, #0x0
+	WORD $0x0f08a51c // sshll v28.8h, v8.8b, #0x0
+	WORD $0x0f08a768 // sshll v8.8h, v27.8b, #0x0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
+	WORD $0x0f10a79b // sshll v27.4s, v28.4h, #0x0
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0xfd400fb3 // ldr d19, [x29, #0x18]
+	WORD $0x0f10a51c // sshll v28.4s, v8.4h, #0x0
+	WORD $0x4e21d928 // scvtf v8.4s, v9.4s
+	WORD $0x4e21d9a9 // scvtf v9.4s, v13.4s
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
+	WORD $0x4e606a42 // sadalp v2.4s, v18.8h
+	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
+	WORD $0x0f10a672 // sshll v18.4s, v19.4h, #0x0
+	WORD $0x4e21da93 // scvtf v19.4s, v20.4s
+	WORD $0x4e21db74 // scvtf v20.4s, v27.4s
+	WORD $0x0f08a7fb // sshll v27.8h, v31.8b, #0x0
+	WORD $0x0f08a7bf // sshll v31.8h, v29.8b, #0x0
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e3cdedc // fmul v28.4s, v22.4s, v28.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x6e33dd93 // fmul v19.4s, v12.4s, v19.4s
+	WORD $0x0f10a77b // sshll v27.4s, v27.4h, #0x0
+	WORD $0x0f10a7ff // sshll v31.4s, v31.4h, #0x0
+	WORD $0x6e34ddd4 // fmul v20.4s, v14.4s, v20.4s
+	WORD $0x6e22dca2 // fmul v2.4s, v5.4s, v2.4s
+	WORD $0xbd402665 // ldr s5, [x19, #0x24]
+	WORD $0x9100c273 // add x19, x19, #0x30
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
+	WORD $0x6e32deb2 // fmul v18.4s, v21.4s, v18.4s
+	WORD $0x6e3ade73 // fmul v19.4s, v19.4s, v26.4s
+	WORD $0x6e29df9a // fmul v26.4s, v28.4s, v9.4s
+	WORD $0x4ebe1fc9 // mov v9.16b, v30.16b
+	WORD $0x3dc01bfc // ldr q28, [sp, #0x60]
+	WORD $0x6e28de94 // fmul v20.4s, v20.4s, v8.4s
+	WORD $0x4e21d97e // scvtf v30.4s, v11.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
+	WORD $0x6e3bdefb // fmul v27.4s, v23.4s, v27.4s
+	WORD $0x6e3fdf3f // fmul v31.4s, v25.4s, v31.4s
+	WORD $0x6e21dd21 // fmul v1.4s, v9.4s, v1.4s
+	WORD $0x4f9c5253 // fmls v19.4s, v18.4s, v28.s[0]
+	WORD $0x4f9e5374 // fmls v20.4s, v27.4s, v30.s[0]
+	WORD $0x4f8053fa // fmls v26.4s, v31.4s, v0.s[0]
+	WORD $0x4f855022 // fmls v2.4s, v1.4s, v5.s[0]
+	WORD $0x4d40cbc0 // ld1r { v0.4s }, [x30]
+	WORD $0x3dc01fe1 // ldr q1, [sp, #0x70]
+	WORD $0x4e33cc26 // fmla v6.4s, v1.4s, v19.4s
+	WORD $0x4e34cd47 // fmla v7.4s, v10.4s, v20.4s
+	WORD $0x4e3acdf0 // fmla v16.4s, v15.4s, v26.4s
+	WORD $0x4e22cc11 // fmla v17.4s, v0.4s, v2.4s
+	WORD $0x3707c20a // tbnz w10, #0x0, 0x177ec <pq_q5_k+0x244>
+	WORD $0x4f01e7fe // movi v30.16b, #0x3f
+	WORD $0x910006d6 // add x22, x22, #0x1
+	WORD $0x910a02f7 // add x23, x23, #0x280
+	WORD $0xf10012df // cmp x22, #0x4
+	WORD $0x54ffb9c1 // b.ne 0x176f8 <pq_q5_k+0x150>
+	WORD $0xf1002294 // subs x20, x20, #0x8
+	WORD $0xaa1703f5 // mov x21, x23
+	WORD $0x54ffb78c // b.gt 0x176bc <pq_q5_k+0x114>
+	WORD $0x4f01e61d // movi v29.16b, #0x30
+	WORD $0xb4ffb509 // cbz x9, 0x17674 <pq_q5_k+0xcc>
+	WORD $0xad001c46 // stp q6, q7, [x2]
+	WORD $0xad014450 // stp q16, q17, [x2, #0x20]
+	WORD $0x17fffda5 // b 0x17674 <pq_q5_k+0xcc>
+	WORD $0xaa1f03f3 // mov x19, xzr
+	WORD $0x14000004 // b 0x17ff8 <pq_q5_k+0xa50>
+	WORD $0x91000673 // add x19, x19, #0x1
+	WORD $0xf100127f // cmp x19, #0x4
+	WORD $0x54ffb440 // b.eq 0x1767c <pq_q5_k+0xd4>
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0xd37cee74 // lsl x20, x19, #4
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x5400304d // b.le 0x18618 <pq_q5_k+0x1070>
+	WORD $0x8b130a35 // add x21, x17, x19, lsl #2
+	WORD $0xaa0003f8 // mov x24, x0
+	WORD $0xaa0103f6 // mov x22, x1
+	WORD $0xaa0403f7 // mov x23, x4
+	WORD $0x8b130f0a // add x10, x24, x19, lsl #3
+	WORD $0xaa1f03f9 // mov x25, xzr
+	WORD $0x9101031b // add x27, x24, #0x40
+	WORD $0x9104031a // add x26, x24, #0x100
+	WORD $0xfd400140 // ldr d0, [x10]
+	WORD $0xfd401141 // ldr d1, [x10, #0x20]
+	WORD $0x0e217812 // fcvtl v18.4s, v0.4h
+	WORD $0x0e217833 // fcvtl v19.4s, v1.4h
+	WORD $0xf1000f3f // cmp x25, #0x3
+	WORD $0x54000541 // b.ne 0x180f0 <pq_q5_k+0xb48>
+	WORD $0xad420b00 // ldp q0, q2, [x24, #0x40]
+	WORD $0xad445305 // ldp q5, q20, [x24, #0x80]
+	WORD $0xad465701 // ldp q1, q21, [x24, #0xc0]
+	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
+	WORD $0xad435f16 // ldp q22, q23, [x24, #0x60]
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0xad456718 // ldp q24, q25, [x24, #0xa0]
+	WORD $0x6f3e0421 // ushr v1.4s, v1.4s, #0x2
+	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x4e3b1c00 // and v0.16b, v0.16b, v27.16b
+	WORD $0x6f3a06d6 // ushr v22.4s, v22.4s, #0x6
+	WORD $0x6f3a06f7 // ushr v23.4s, v23.4s, #0x6
+	WORD $0x4e3c1ca5 // and v5.16b, v5.16b, v28.16b
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x6f3e06b5 // ushr v21.4s, v21.4s, #0x2
+	WORD $0x4e3d1c21 // and v1.16b, v1.16b, v29.16b
+	WORD $0x4e3b1c42 // and v2.16b, v2.16b, v27.16b
+	WORD $0x4e3c1e94 // and v20.16b, v20.16b, v28.16b
+	WORD $0x4e3b1ed6 // and v22.16b, v22.16b, v27.16b
+	WORD $0x4e3b1ef7 // and v23.16b, v23.16b, v27.16b
+	WORD $0x4ea01ca0 // orr v0.16b, v5.16b, v0.16b
+	WORD $0xad47171a // ldp q26, q5, [x24, #0xe0]
+	WORD $0x4e3c1f18 // and v24.16b, v24.16b, v28.16b
+	WORD $0x4e3c1f39 // and v25.16b, v25.16b, v28.16b
+	WORD $0x4ea21e82 // orr v2.16b, v20.16b, v2.16b
+	WORD $0x4e3d1eb4 // and v20.16b, v21.16b, v29.16b
+	WORD $0x6f3e075a // ushr v26.4s, v26.4s, #0x2
+	WORD $0x6f3e04a5 // ushr v5.4s, v5.4s, #0x2
+	WORD $0x4ea11c01 // orr v1.16b, v0.16b, v1.16b
+	WORD $0x4eb61f15 // orr v21.16b, v24.16b, v22.16b
+	WORD $0x4eb71f20 // orr v0.16b, v25.16b, v23.16b
+	WORD $0x4eb41c42 // orr v2.16b, v2.16b, v20.16b
+	WORD $0x4e3d1f56 // and v22.16b, v26.16b, v29.16b
+	WORD $0x4e3d1ca5 // and v5.16b, v5.16b, v29.16b
+	WORD $0xad040be1 // stp q1, q2, [sp, #0x80]
+	WORD $0x4eb61eb4 // orr v20.16b, v21.16b, v22.16b
+	WORD $0x4ea51c00 // orr v0.16b, v0.16b, v5.16b
+	WORD $0x3d802bf4 // str q20, [sp, #0xa0]
+	WORD $0x1400000d // b 0x18120 <pq_q5_k+0xb78>
+	WORD $0x8b191b6a // add x10, x27, x25, lsl #6
+	WORD $0x3dc00140 // ldr q0, [x10]
+	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
+	WORD $0x3d8023e0 // str q0, [sp, #0x80]
+	WORD $0x3dc00540 // ldr q0, [x10, #0x10]
+	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
+	WORD $0x3d8027e0 // str q0, [sp, #0x90]
+	WORD $0x3dc00940 // ldr q0, [x10, #0x20]
+	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
+	WORD $0x3d802be0 // str q0, [sp, #0xa0]
+	WORD $0x3dc00d40 // ldr q0, [x10, #0x30]
+	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
+	WORD $0xaa1f03ec // mov x12, xzr
+	WORD $0x5280002b // mov w11, #0x1 // =1
+	WORD $0x3d802fe0 // str q0, [sp, #0xb0]
+	WORD $0x8b0c16aa // add x10, x21, x12, lsl #5
+	WORD $0x9b06698d // madd x13, x12, x6, x26
+	WORD $0x9100414c // add x12, x10, #0x10
+	WORD $0x0d40c956 // ld1r { v22.2s }, [x10]
+	WORD $0x0d40c994 // ld1r { v20.2s }, [x12]
+	WORD $0x8b1401aa // add x10, x13, x20
+	WORD $0x3dc00140 // ldr q0, [x10]
+	WORD $0x3dc01141 // ldr q1, [x10, #0x40]
+	WORD $0xaa1603ec // mov x12, x22
+	WORD $0x0ddfc982 // ld1r { v2.2s }, [x12], #4
+	WORD $0x910082ca // add x10, x22, #0x20
+	WORD $0x4f245400 // shl v0.4s, v0.4s, #0x4
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e602859 // saddlp v25.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910102ca // add x10, x22, #0x40
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e602858 // saddlp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910182ca // add x10, x22, #0x60
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e602857 // saddlp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e602815 // saddlp v21.4s, v0.8h
+	WORD $0x8b1401aa // add x10, x13, x20
+	WORD $0x3dc01140 // ldr q0, [x10, #0x40]
+	WORD $0x3dc00141 // ldr q1, [x10]
+	WORD $0x910042ca // add x10, x22, #0x10
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9100c2ca // add x10, x22, #0x30
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x4ea01c20 // orr v0.16b, v1.16b, v0.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606859 // sadalp v25.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910142ca // add x10, x22, #0x50
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9101c2ca // add x10, x22, #0x70
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606815 // sadalp v21.4s, v0.8h
+	WORD $0x8b1401aa // add x10, x13, x20
+	WORD $0x3dc00140 // ldr q0, [x10]
+	WORD $0x3dc02141 // ldr q1, [x10, #0x80]
+	WORD $0x0d40c982 // ld1r { v2.2s }, [x12]
+	WORD $0x910092ca // add x10, x22, #0x24
+	WORD $0x910432cc // add x12, x22, #0x10c
+	WORD $0x4f235400 // shl v0.4s, v0.4s, #0x3
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606859 // sadalp v25.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910112ca // add x10, x22, #0x44
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910192ca // add x10, x22, #0x64
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606815 // sadalp v21.4s, v0.8h
+	WORD $0x8b1401aa // add x10, x13, x20
+	WORD $0x3dc00140 // ldr q0, [x10]
+	WORD $0x3dc02141 // ldr q1, [x10, #0x80]
+	WORD $0x910052ca // add x10, x22, #0x14
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9100d2ca // add x10, x22, #0x34
+	WORD $0x6f3f0400 // ushr v0.4s, v0.4s, #0x1
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606859 // sadalp v25.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910152ca // add x10, x22, #0x54
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9101d2ca // add x10, x22, #0x74
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606815 // sadalp v21.4s, v0.8h
+	WORD $0x8b1401aa // add x10, x13, x20
+	WORD $0x3dc00140 // ldr q0, [x10]
+	WORD $0x3dc03141 // ldr q1, [x10, #0xc0]
+	WORD $0x910022ca // add x10, x22, #0x8
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9100a2ca // add x10, x22, #0x28
+	WORD $0x4f225400 // shl v0.4s, v0.4s, #0x2
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606859 // sadalp v25.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910122ca // add x10, x22, #0x48
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9101a2ca // add x10, x22, #0x68
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606815 // sadalp v21.4s, v0.8h
+	WORD $0x8b1401aa // add x10, x13, x20
+	WORD $0x3dc00140 // ldr q0, [x10]
+	WORD $0x3dc03141 // ldr q1, [x10, #0xc0]
+	WORD $0x910062ca // add x10, x22, #0x18
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9100e2ca // add x10, x22, #0x38
+	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606859 // sadalp v25.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910162ca // add x10, x22, #0x58
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9101e2ca // add x10, x22, #0x78
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606815 // sadalp v21.4s, v0.8h
+	WORD $0x8b1401aa // add x10, x13, x20
+	WORD $0x3dc00140 // ldr q0, [x10]
+	WORD $0x3dc04141 // ldr q1, [x10, #0x100]
+	WORD $0x910032ca // add x10, x22, #0xc
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9100b2ca // add x10, x22, #0x2c
+	WORD $0x4ea08400 // add v0.4s, v0.4s, v0.4s
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606859 // sadalp v25.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910132ca // add x10, x22, #0x4c
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9101b2ca // add x10, x22, #0x6c
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606815 // sadalp v21.4s, v0.8h
+	WORD $0x8b1401aa // add x10, x13, x20
+	WORD $0x3dc00140 // ldr q0, [x10]
+	WORD $0x3dc04141 // ldr q1, [x10, #0x100]
+	WORD $0x910072ca // add x10, x22, #0x1c
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9100f2ca // add x10, x22, #0x3c
+	WORD $0x6f3d0400 // ushr v0.4s, v0.4s, #0x3
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606859 // sadalp v25.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910172ca // add x10, x22, #0x5c
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9101f2ca // add x10, x22, #0x7c
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e21db05 // scvtf v5.4s, v24.4s
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910402ca // add x10, x22, #0x100
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x0f08a6c2 // sshll v2.8h, v22.8b, #0x0
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x0f10a441 // sshll v1.4s, v2.4h, #0x0
+	WORD $0x0f08a682 // sshll v2.8h, v20.8b, #0x0
+	WORD $0x4e21daf4 // scvtf v20.4s, v23.4s
+	WORD $0x4e606815 // sadalp v21.4s, v0.8h
+	WORD $0x4e21d820 // scvtf v0.4s, v1.4s
+	WORD $0x0f10a441 // sshll v1.4s, v2.4h, #0x0
+	WORD $0x4e21db22 // scvtf v2.4s, v25.4s
+	WORD $0xbd4122d6 // ldr s22, [x22, #0x120]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0xbd4126d7 // ldr s23, [x22, #0x124]
+	WORD $0xbd412ad8 // ldr s24, [x22, #0x128]
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0xbd412ed9 // ldr s25, [x22, #0x12c]
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e20de40 // fmul v0.4s, v18.4s, v0.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e21de61 // fmul v1.4s, v19.4s, v1.4s
+	WORD $0x6e22dc02 // fmul v2.4s, v0.4s, v2.4s
+	WORD $0x6e25dc05 // fmul v5.4s, v0.4s, v5.4s
+	WORD $0x6e34dc14 // fmul v20.4s, v0.4s, v20.4s
+	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
+	WORD $0x4e21db35 // scvtf v21.4s, v25.4s
+	WORD $0x4f965022 // fmls v2.4s, v1.4s, v22.s[0]
+	WORD $0x4d40c956 // ld1r { v22.4s }, [x10]
+	WORD $0x910412ca // add x10, x22, #0x104
+	WORD $0x4f975025 // fmls v5.4s, v1.4s, v23.s[0]
+	WORD $0x4d40c957 // ld1r { v23.4s }, [x10]
+	WORD $0x4f985034 // fmls v20.4s, v1.4s, v24.s[0]
+	WORD $0x910422ca // add x10, x22, #0x108
+	WORD $0x4f955020 // fmls v0.4s, v1.4s, v21.s[0]
+	WORD $0x4d40c995 // ld1r { v21.4s }, [x12]
+	WORD $0x4d40c941 // ld1r { v1.4s }, [x10]
+	WORD $0x2a0b03ea // mov w10, w11
+	WORD $0x910602d6 // add x22, x22, #0x180
+	WORD $0x4e22ced1 // fmla v17.4s, v22.4s, v2.4s
+	WORD $0x5280002c // mov w12, #0x1 // =1
+	WORD $0x2a1f03eb // mov w11, wzr
+	WORD $0x4e25cef0 // fmla v16.4s, v23.4s, v5.4s
+	WORD $0x4e34cc27 // fmla v7.4s, v1.4s, v20.4s
+	WORD $0x4e20cea6 // fmla v6.4s, v21.4s, v0.4s
+	WORD $0x3707d9aa // tbnz w10, #0x0, 0x1812c <pq_q5_k+0xb84>
+	WORD $0x91000739 // add x25, x25, #0x1
+	WORD $0x910a035a // add x26, x26, #0x280
+	WORD $0xf100133f // cmp x25, #0x4
+	WORD $0x54ffd1e1 // b.ne 0x18044 <pq_q5_k+0xa9c>
+	WORD $0xf10022f7 // subs x23, x23, #0x8
+	WORD $0xaa1a03f8 // mov x24, x26
+	WORD $0x54ffd08c // b.gt 0x18024 <pq_q5_k+0xa7c>
+	WORD $0xb4ffcea9 // cbz x9, 0x17fec <pq_q5_k+0xa44>
+	WORD $0x8b140055 // add x21, x2, x20
+	WORD $0xf100093f // cmp x9, #0x2
+	WORD $0x3d8002b1 // str q17, [x21]
+	WORD $0x54ffce23 // b.lo 0x17fec <pq_q5_k+0xa44>
+	WORD $0xf9402fea // ldr x10, [sp, #0x58]
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x3caa6ab0 // str q16, [x21, x10]
+	WORD $0x54ffcda3 // b.lo 0x17fec <pq_q5_k+0xa44>
+	WORD $0xf9402bea // ldr x10, [sp, #0x50]
+	WORD $0x3caa6aa7 // str q7, [x21, x10]
+	WORD $0x54ffcd49 // b.ls 0x17fec <pq_q5_k+0xa44>
+	WORD $0xf94027ea // ldr x10, [sp, #0x48]
+	WORD $0xf100153f // cmp x9, #0x5
+	WORD $0x3caa6aa6 // str q6, [x21, x10]
+	WORD $0x54ffccc3 // b.lo 0x17fec <pq_q5_k+0xa44>
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x5400306b // b.lt 0x18c78 <pq_q5_k+0x16d0>
+	WORD $0x8b130a36 // add x22, x17, x19, lsl #2
+	WORD $0xaa0003f9 // mov x25, x0
+	WORD $0xaa0103f7 // mov x23, x1
+	WORD $0xaa0403f8 // mov x24, x4
+	WORD $0x8b130f2a // add x10, x25, x19, lsl #3
+	WORD $0xaa1f03fa // mov x26, xzr
+	WORD $0x9101033e // add x30, x25, #0x40
+	WORD $0x9104033b // add x27, x25, #0x100
+	WORD $0xfd400140 // ldr d0, [x10]
+	WORD $0xfd401141 // ldr d1, [x10, #0x20]
+	WORD $0x0e217812 // fcvtl v18.4s, v0.4h
+	WORD $0x0e217833 // fcvtl v19.4s, v1.4h
+	WORD $0xf1000f5f // cmp x26, #0x3
+	WORD $0x54000541 // b.ne 0x1874c <pq_q5_k+0x11a4>
+	WORD $0xad420b20 // ldp q0, q2, [x25, #0x40]
+	WORD $0xad445325 // ldp q5, q20, [x25, #0x80]
+	WORD $0xad465721 // ldp q1, q21, [x25, #0xc0]
+	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
+	WORD $0xad435f36 // ldp q22, q23, [x25, #0x60]
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0xad456738 // ldp q24, q25, [x25, #0xa0]
+	WORD $0x6f3e0421 // ushr v1.4s, v1.4s, #0x2
+	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x4e3b1c00 // and v0.16b, v0.16b, v27.16b
+	WORD $0x6f3a06d6 // ushr v22.4s, v22.4s, #0x6
+	WORD $0x6f3a06f7 // ushr v23.4s, v23.4s, #0x6
+	WORD $0x4e3c1ca5 // and v5.16b, v5.16b, v28.16b
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x6f3e06b5 // ushr v21.4s, v21.4s, #0x2
+	WORD $0x4e3d1c21 // and v1.16b, v1.16b, v29.16b
+	WORD $0x4e3b1c42 // and v2.16b, v2.16b, v27.16b
+	WORD $0x4e3c1e94 // and v20.16b, v20.16b, v28.16b
+	WORD $0x4e3b1ed6 // and v22.16b, v22.16b, v27.16b
+	WORD $0x4e3b1ef7 // and v23.16b, v23.16b, v27.16b
+	WORD $0x4ea01ca0 // orr v0.16b, v5.16b, v0.16b
+	WORD $0xad47173a // ldp q26, q5, [x25, #0xe0]
+	WORD $0x4e3c1f18 // and v24.16b, v24.16b, v28.16b
+	WORD $0x4e3c1f39 // and v25.16b, v25.16b, v28.16b
+	WORD $0x4ea21e82 // orr v2.16b, v20.16b, v2.16b
+	WORD $0x4e3d1eb4 // and v20.16b, v21.16b, v29.16b
+	WORD $0x6f3e075a // ushr v26.4s, v26.4s, #0x2
+	WORD $0x6f3e04a5 // ushr v5.4s, v5.4s, #0x2
+	WORD $0x4ea11c01 // orr v1.16b, v0.16b, v1.16b
+	WORD $0x4eb61f15 // orr v21.16b, v24.16b, v22.16b
+	WORD $0x4eb71f20 // orr v0.16b, v25.16b, v23.16b
+	WORD $0x4eb41c42 // orr v2.16b, v2.16b, v20.16b
+	WORD $0x4e3d1f56 // and v22.16b, v26.16b, v29.16b
+	WORD $0x4e3d1ca5 // and v5.16b, v5.16b, v29.16b
+	WORD $0xad040be1 // stp q1, q2, [sp, #0x80]
+	WORD $0x4eb61eb4 // orr v20.16b, v21.16b, v22.16b
+	WORD $0x4ea51c00 // orr v0.16b, v0.16b, v5.16b
+	WORD $0x3d802bf4 // str q20, [sp, #0xa0]
+	WORD $0x1400000d // b 0x1877c <pq_q5_k+0x11d4>
+	WORD $0x8b1a1bca // add x10, x30, x26, lsl #6
+	WORD $0x3dc00140 // ldr q0, [x10]
+	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
+	WORD $0x3d8023e0 // str q0, [sp, #0x80]
+	WORD $0x3dc00540 // ldr q0, [x10, #0x10]
+	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
+	WORD $0x3d8027e0 // str q0, [sp, #0x90]
+	WORD $0x3dc00940 // ldr q0, [x10, #0x20]
+	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
+	WORD $0x3d802be0 // str q0, [sp, #0xa0]
+	WORD $0x3dc00d40 // ldr q0, [x10, #0x30]
+	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
+	WORD $0xaa1f03ec // mov x12, xzr
+	WORD $0x5280002b // mov w11, #0x1 // =1
+	WORD $0x3d802fe0 // str q0, [sp, #0xb0]
+	WORD $0x8b0c16ca // add x10, x22, x12, lsl #5
+	WORD $0x9b066d8d // madd x13, x12, x6, x27
+	WORD $0x9100414c // add x12, x10, #0x10
+	WORD $0x0d40c955 // ld1r { v21.2s }, [x10]
+	WORD $0x0d40c994 // ld1r { v20.2s }, [x12]
+	WORD $0x8b1401aa // add x10, x13, x20
+	WORD $0x3dc00140 // ldr q0, [x10]
+	WORD $0x3dc01141 // ldr q1, [x10, #0x40]
+	WORD $0x910202ea // add x10, x23, #0x80
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910282ea // add x10, x23, #0xa0
+	WORD $0x910472ec // add x12, x23, #0x11c
+	WORD $0x4f245400 // shl v0.4s, v0.4s, #0x4
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e602859 // saddlp v25.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910302ea // add x10, x23, #0xc0
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e602858 // saddlp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910382ea // add x10, x23, #0xe0
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e602857 // saddlp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e602816 // saddlp v22.4s, v0.8h
+	WORD $0x8b1401aa // add x10, x13, x20
+	WORD $0x3dc01140 // ldr q0, [x10, #0x40]
+	WORD $0x3dc00141 // ldr q1, [x10]
+	WORD $0x910242ea // add x10, x23, #0x90
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9102c2ea // add x10, x23, #0xb0
+	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x4ea01c20 // orr v0.16b, v1.16b, v0.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606859 // sadalp v25.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910342ea // add x10, x23, #0xd0
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9103c2ea // add x10, x23, #0xf0
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606816 // sadalp v22.4s, v0.8h
+	WORD $0x8b1401aa // add x10, x13, x20
+	WORD $0x3dc00140 // ldr q0, [x10]
+	WORD $0x3dc02141 // ldr q1, [x10, #0x80]
+	WORD $0x910212ea // add x10, x23, #0x84
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910292ea // add x10, x23, #0xa4
+	WORD $0x4f235400 // shl v0.4s, v0.4s, #0x3
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606859 // sadalp v25.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910312ea // add x10, x23, #0xc4
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910392ea // add x10, x23, #0xe4
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606816 // sadalp v22.4s, v0.8h
+	WORD $0x8b1401aa // add x10, x13, x20
+	WORD $0x3dc00140 // ldr q0, [x10]
+	WORD $0x3dc02141 // ldr q1, [x10, #0x80]
+	WORD $0x910252ea // add x10, x23, #0x94
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9102d2ea // add x10, x23, #0xb4
+	WORD $0x6f3f0400 // ushr v0.4s, v0.4s, #0x1
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606859 // sadalp v25.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910352ea // add x10, x23, #0xd4
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9103d2ea // add x10, x23, #0xf4
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606816 // sadalp v22.4s, v0.8h
+	WORD $0x8b1401aa // add x10, x13, x20
+	WORD $0x3dc00140 // ldr q0, [x10]
+	WORD $0x3dc03141 // ldr q1, [x10, #0xc0]
+	WORD $0x910222ea // add x10, x23, #0x88
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9102a2ea // add x10, x23, #0xa8
+	WORD $0x4f225400 // shl v0.4s, v0.4s, #0x2
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606859 // sadalp v25.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910322ea // add x10, x23, #0xc8
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9103a2ea // add x10, x23, #0xe8
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606816 // sadalp v22.4s, v0.8h
+	WORD $0x8b1401aa // add x10, x13, x20
+	WORD $0x3dc00140 // ldr q0, [x10]
+	WORD $0x3dc03141 // ldr q1, [x10, #0xc0]
+	WORD $0x910262ea // add x10, x23, #0x98
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9102e2ea // add x10, x23, #0xb8
+	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606859 // sadalp v25.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910362ea // add x10, x23, #0xd8
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9103e2ea // add x10, x23, #0xf8
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606816 // sadalp v22.4s, v0.8h
+	WORD $0x8b1401aa // add x10, x13, x20
+	WORD $0x3dc00140 // ldr q0, [x10]
+	WORD $0x3dc04141 // ldr q1, [x10, #0x100]
+	WORD $0x910232ea // add x10, x23, #0x8c
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9102b2ea // add x10, x23, #0xac
+	WORD $0x4ea08400 // add v0.4s, v0.4s, v0.4s
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606859 // sadalp v25.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910332ea // add x10, x23, #0xcc
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9103b2ea // add x10, x23, #0xec
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x4e606816 // sadalp v22.4s, v0.8h
+	WORD $0x8b1401aa // add x10, x13, x20
+	WORD $0x3dc00140 // ldr q0, [x10]
+	WORD $0x3dc04141 // ldr q1, [x10, #0x100]
+	WORD $0x910272ea // add x10, x23, #0x9c
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9102f2ea // add x10, x23, #0xbc
+	WORD $0x6f3d0400 // ushr v0.4s, v0.4s, #0x3
+	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
+	WORD $0x4e231c21 // and v1.16b, v1.16b, v3.16b
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #0x8
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606859 // sadalp v25.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910372ea // add x10, x23, #0xdc
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e606858 // sadalp v24.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x9103f2ea // add x10, x23, #0xfc
+	WORD $0x0e22c005 // smull v5.8h, v0.8b, v2.8b
+	WORD $0x0e22c022 // smull v2.8h, v1.8b, v2.8b
+	WORD $0x4e62bca2 // addp v2.8h, v5.8h, v2.8h
+	WORD $0x4e21db05 // scvtf v5.4s, v24.4s
+	WORD $0x4e606857 // sadalp v23.4s, v2.8h
+	WORD $0x0d40c942 // ld1r { v2.2s }, [x10]
+	WORD $0x910442ea // add x10, x23, #0x110
+	WORD $0x0e22c000 // smull v0.8h, v0.8b, v2.8b
+	WORD $0x0e22c021 // smull v1.8h, v1.8b, v2.8b
+	WORD $0x0f08a6a2 // sshll v2.8h, v21.8b, #0x0
+	WORD $0x4e61bc00 // addp v0.8h, v0.8h, v1.8h
+	WORD $0x0f10a441 // sshll v1.4s, v2.4h, #0x0
+	WORD $0x0f08a682 // sshll v2.8h, v20.8b, #0x0
+	WORD $0x4e21daf4 // scvtf v20.4s, v23.4s
+	WORD $0x4e606816 // sadalp v22.4s, v0.8h
+	WORD $0x4e21d820 // scvtf v0.4s, v1.4s
+	WORD $0x0f10a441 // sshll v1.4s, v2.4h, #0x0
+	WORD $0x4e21db22 // scvtf v2.4s, v25.4s
+	WORD $0xbd4132f5 // ldr s21, [x23, #0x130]
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0xbd4136f7 // ldr s23, [x23, #0x134]
+	WORD $0xbd413af8 // ldr s24, [x23, #0x138]
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0xbd413ef9 // ldr s25, [x23, #0x13c]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e20de40 // fmul v0.4s, v18.4s, v0.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e21de61 // fmul v1.4s, v19.4s, v1.4s
+	WORD $0x6e22dc02 // fmul v2.4s, v0.4s, v2.4s
+	WORD $0x6e25dc05 // fmul v5.4s, v0.4s, v5.4s
+	WORD $0x6e34dc14 // fmul v20.4s, v0.4s, v20.4s
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	WORD $0x4e21db36 // scvtf v22.4s, v25.4s
+	WORD $0x4f955022 // fmls v2.4s, v1.4s, v21.s[0]
+	WORD $0x4d40c955 // ld1r { v21.4s }, [x10]
+	WORD $0x910452ea // add x10, x23, #0x114
+	WORD $0x4f975025 // fmls v5.4s, v1.4s, v23.s[0]
+	WORD $0x4d40c957 // ld1r { v23.4s }, [x10]
+	WORD $0x4f985034 // fmls v20.4s, v1.4s, v24.s[0]
+	WORD $0x910462ea // add x10, x23, #0x118
+	WORD $0x4f965020 // fmls v0.4s, v1.4s, v22.s[0]
+	WORD $0x4d40c996 // ld1r { v22.4s }, [x12]
+	WORD $0x4d40c941 // ld1r { v1.4s }, [x10]
+	WORD $0x2a0b03ea // mov w10, w11
+	WORD $0x910602f7 // add x23, x23, #0x180
+	WORD $0x4e22ceb1 // fmla v17.4s, v21.4s, v2.4s
+	WORD $0x5280002c // mov w12, #0x1 // =1
+	WORD $0x2a1f03eb // mov w11, wzr
+	WORD $0x4e25cef0 // fmla v16.4s, v23.4s, v5.4s
+	WORD $0x4e34cc27 // fmla v7.4s, v1.4s, v20.4s
+	WORD $0x4e20cec6 // fmla v6.4s, v22.4s, v0.4s
+	WORD $0x3707d98a // tbnz w10, #0x0, 0x18788 <pq_q5_k+0x11e0>
+	WORD $0x9100075a // add x26, x26, #0x1
+	WORD $0x910a037b // add x27, x27, #0x280
+	WORD $0xf100135f // cmp x26, #0x4
+	WORD $0x54ffd1c1 // b.ne 0x186a0 <pq_q5_k+0x10f8>
+	WORD $0xf1002318 // subs x24, x24, #0x8
+	WORD $0xaa1b03f9 // mov x25, x27
+	WORD $0x54ffd06c // b.gt 0x18680 <pq_q5_k+0x10d8>
+	WORD $0xf9401bea // ldr x10, [sp, #0x30]
+	WORD $0xf100153f // cmp x9, #0x5
+	WORD $0x3caa7ab1 // str q17, [x21, x10, lsl #4]
+	WORD $0x54ff9b40 // b.eq 0x17fec <pq_q5_k+0xa44>
+	WORD $0xf94017ea // ldr x10, [sp, #0x28]
+	WORD $0xf1001d3f // cmp x9, #0x7
+	WORD $0x3caa6ab0 // str q16, [x21, x10]
+	WORD $0x54ff9ac3 // b.lo 0x17fec <pq_q5_k+0xa44>
+	WORD $0xf94013ea // ldr x10, [sp, #0x20]
+	WORD $0xf100213f // cmp x9, #0x8
+	WORD $0x3caa6aa7 // str q7, [x21, x10]
+	WORD $0x54ff9a43 // b.lo 0x17fec <pq_q5_k+0xa44>
+	WORD $0xf9400fea // ldr x10, [sp, #0x18]
+	WORD $0x3caa6aa6 // str q6, [x21, x10]
+	WORD $0x17fffccf // b 0x17fec <pq_q5_k+0xa44>
+	WORD $0xd10103bf // sub sp, x29, #0x40
+	WORD $0xa9494ff4 // ldp x20, x19, [sp, #0x90]
+	WORD $0xf9402bfb // ldr x27, [sp, #0x50]
+	WORD $0xa94857f6 // ldp x22, x21, [sp, #0x80]
+	WORD $0xa9475ff8 // ldp x24, x23, [sp, #0x70]
+	WORD $0xa94667fa // ldp x26, x25, [sp, #0x60]
+	WORD $0xa9447bfd // ldp x29, x30, [sp, #0x40]
+	WORD $0x6d4323e9 // ldp d9, d8, [sp, #0x30]
+	WORD $0x6d422beb // ldp d11, d10, [sp, #0x20]
+	WORD $0x6d4133ed // ldp d13, d12, [sp, #0x10]
+	WORD $0x6cca3bef // ldp d15, d14, [sp], #0xa0
+	WORD $0xd65f03c0 // ret
+
+	// pq_q6_k: +36068
 	WORD $0xd10343ff // sub sp, sp, #0xd0
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0x6d033bef // stp d15, d14, [sp, #0x30]
@@ -8684,7 +9055,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xa90b57f6 // stp x22, x21, [sp, #0xb0]
 	WORD $0xa90c4ff4 // stp x20, x19, [sp, #0xc0]
 	WORD $0xf90017e3 // str x3, [sp, #0x28]
-	WORD $0x5400a5eb // b.lt 0x19c0c <pq_q6_k+0x14f4>
+	WORD $0x5400a5eb // b.lt 0x1a1d8 <pq_q6_k+0x14f4>
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0xf94017ee // ldr x14, [sp, #0x28]
@@ -8695,7 +9066,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef5cb // lsl x11, x14, #2
 	WORD $0x8b0e05cd // add x13, x14, x14, lsl #1
 	WORD $0x4f01e601 // movi v1.16b, #0x30
-	WORD $0x10021a2f // adr x15, 0x1cac0 <peak_i8+0x238>
+	WORD $0x100219cf // adr x15, 0x1d080 <peak_i8+0x22c>
 	WORD $0x52803011 // mov w17, #0x180 // =384
 	WORD $0x9b0a7d3a // mul x26, x9, x10
 	WORD $0x8b0e0169 // add x9, x11, x14
@@ -8711,19 +9082,19 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf9000be9 // str x9, [sp, #0x10]
 	WORD $0xcb0b01c9 // sub x9, x14, x11
 	WORD $0xf90007e9 // str x9, [sp, #0x8]
-	WORD $0x14000005 // b 0x187d0 <pq_q6_k+0xb8>
+	WORD $0x14000005 // b 0x18d9c <pq_q6_k+0xb8>
 	WORD $0xf1000508 // subs x8, x8, #0x1
 	WORD $0x8b1a0000 // add x0, x0, x26
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x5400a20d // b.le 0x19c0c <pq_q6_k+0x14f4>
-	WORD $0x374045a5 // tbnz w5, #0x8, 0x19084 <pq_q6_k+0x96c>
+	WORD $0x5400a20d // b.le 0x1a1d8 <pq_q6_k+0x14f4>
+	WORD $0x374045a5 // tbnz w5, #0x8, 0x19650 <pq_q6_k+0x96c>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xaa1a03ec // mov x12, x26
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x5400440b // b.lt 0x1906c <pq_q6_k+0x954>
+	WORD $0x5400440b // b.lt 0x19638 <pq_q6_k+0x954>
 	WORD $0xaa0003e6 // mov x6, x0
 	WORD $0xaa0103e7 // mov x7, x1
 	WORD $0xaa0403f3 // mov x19, x4
@@ -9260,31 +9631,31 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e3acce3 // fmla v3.4s, v7.4s, v26.4s
 	WORD $0x4e38cf85 // fmla v5.4s, v28.4s, v24.4s
 	WORD $0x4e33cee6 // fmla v6.4s, v23.4s, v19.4s
-	WORD $0x3707becd // tbnz w13, #0x0, 0x18828 <pq_q6_k+0x110>
+	WORD $0x3707becd // tbnz w13, #0x0, 0x18df4 <pq_q6_k+0x110>
 	WORD $0x11000694 // add w20, w20, #0x1
 	WORD $0x910d00c6 // add x6, x6, #0x340
 	WORD $0x7100129f // cmp w20, #0x4
-	WORD $0x54ffbde1 // b.ne 0x1881c <pq_q6_k+0x104>
+	WORD $0x54ffbde1 // b.ne 0x18de8 <pq_q6_k+0x104>
 	WORD $0xf1002273 // subs x19, x19, #0x8
-	WORD $0x54ffbcac // b.gt 0x187fc <pq_q6_k+0xe4>
+	WORD $0x54ffbcac // b.gt 0x18dc8 <pq_q6_k+0xe4>
 	WORD $0xaa0c03fa // mov x26, x12
 	WORD $0xf94013ec // ldr x12, [sp, #0x20]
-	WORD $0xb4ffba6f // cbz x15, 0x187c0 <pq_q6_k+0xa8>
+	WORD $0xb4ffba6f // cbz x15, 0x18d8c <pq_q6_k+0xa8>
 	WORD $0xad001446 // stp q6, q5, [x2]
 	WORD $0xad010c44 // stp q4, q3, [x2, #0x20]
-	WORD $0x17fffdd0 // b 0x187c0 <pq_q6_k+0xa8>
+	WORD $0x17fffdd0 // b 0x18d8c <pq_q6_k+0xa8>
 	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0x14000004 // b 0x19098 <pq_q6_k+0x980>
+	WORD $0x14000004 // b 0x19664 <pq_q6_k+0x980>
 	WORD $0x910004c6 // add x6, x6, #0x1
 	WORD $0xf10010df // cmp x6, #0x4
-	WORD $0x54ffb960 // b.eq 0x187c0 <pq_q6_k+0xa8>
+	WORD $0x54ffb960 // b.eq 0x18d8c <pq_q6_k+0xa8>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xd37cecc7 // lsl x7, x6, #4
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x54002b4d // b.le 0x19618 <pq_q6_k+0xf00>
+	WORD $0x54002b4d // b.le 0x19be4 <pq_q6_k+0xf00>
 	WORD $0xd37ef4d3 // lsl x19, x6, #2
 	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
@@ -9623,33 +9994,33 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x2a1f03f0 // mov w16, wzr
 	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
 	WORD $0x4e31cee3 // fmla v3.4s, v23.4s, v17.4s
-	WORD $0x3707d743 // tbnz w3, #0x0, 0x190e4 <pq_q6_k+0x9cc>
+	WORD $0x3707d743 // tbnz w3, #0x0, 0x196b0 <pq_q6_k+0x9cc>
 	WORD $0x110006f7 // add w23, w23, #0x1
 	WORD $0x910d0294 // add x20, x20, #0x340
 	WORD $0x710012ff // cmp w23, #0x4
-	WORD $0x54ffd641 // b.ne 0x190d4 <pq_q6_k+0x9bc>
+	WORD $0x54ffd641 // b.ne 0x196a0 <pq_q6_k+0x9bc>
 	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x54ffd58c // b.gt 0x190c4 <pq_q6_k+0x9ac>
-	WORD $0xb4ffd3af // cbz x15, 0x1908c <pq_q6_k+0x974>
+	WORD $0x54ffd58c // b.gt 0x19690 <pq_q6_k+0x9ac>
+	WORD $0xb4ffd3af // cbz x15, 0x19658 <pq_q6_k+0x974>
 	WORD $0x8b070053 // add x19, x2, x7
 	WORD $0xf10009ff // cmp x15, #0x2
 	WORD $0x3d800266 // str q6, [x19]
-	WORD $0x54ffd323 // b.lo 0x1908c <pq_q6_k+0x974>
+	WORD $0x54ffd323 // b.lo 0x19658 <pq_q6_k+0x974>
 	WORD $0xf1000dff // cmp x15, #0x3
 	WORD $0x3cab6a65 // str q5, [x19, x11]
-	WORD $0x54ffd2c3 // b.lo 0x1908c <pq_q6_k+0x974>
+	WORD $0x54ffd2c3 // b.lo 0x19658 <pq_q6_k+0x974>
 	WORD $0xf10011ff // cmp x15, #0x4
 	WORD $0x3caa6a64 // str q4, [x19, x10]
-	WORD $0x54ffd263 // b.lo 0x1908c <pq_q6_k+0x974>
+	WORD $0x54ffd263 // b.lo 0x19658 <pq_q6_k+0x974>
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3cac6a63 // str q3, [x19, x12]
-	WORD $0x54ffd203 // b.lo 0x1908c <pq_q6_k+0x974>
+	WORD $0x54ffd203 // b.lo 0x19658 <pq_q6_k+0x974>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x54002b6b // b.lt 0x19bd0 <pq_q6_k+0x14b8>
+	WORD $0x54002b6b // b.lt 0x1a19c <pq_q6_k+0x14b8>
 	WORD $0xd37ef4d4 // lsl x20, x6, #2
 	WORD $0xaa0003f5 // mov x21, x0
 	WORD $0xaa0103f6 // mov x22, x1
@@ -9989,28 +10360,28 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x2a1f03f0 // mov w16, wzr
 	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
 	WORD $0x4e31cee3 // fmla v3.4s, v23.4s, v17.4s
-	WORD $0x3707d723 // tbnz w3, #0x0, 0x19698 <pq_q6_k+0xf80>
+	WORD $0x3707d723 // tbnz w3, #0x0, 0x19c64 <pq_q6_k+0xf80>
 	WORD $0x11000718 // add w24, w24, #0x1
 	WORD $0x910d02b5 // add x21, x21, #0x340
 	WORD $0x7100131f // cmp w24, #0x4
-	WORD $0x54ffd621 // b.ne 0x19688 <pq_q6_k+0xf70>
+	WORD $0x54ffd621 // b.ne 0x19c54 <pq_q6_k+0xf70>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x54ffd56c // b.gt 0x19678 <pq_q6_k+0xf60>
+	WORD $0x54ffd56c // b.gt 0x19c44 <pq_q6_k+0xf60>
 	WORD $0xf94017e9 // ldr x9, [sp, #0x28]
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3ca97a66 // str q6, [x19, x9, lsl #4]
-	WORD $0x54ffa580 // b.eq 0x1908c <pq_q6_k+0x974>
+	WORD $0x54ffa580 // b.eq 0x19658 <pq_q6_k+0x974>
 	WORD $0xf9400fe9 // ldr x9, [sp, #0x18]
 	WORD $0xf1001dff // cmp x15, #0x7
 	WORD $0x3ca96a65 // str q5, [x19, x9]
-	WORD $0x54ffa503 // b.lo 0x1908c <pq_q6_k+0x974>
+	WORD $0x54ffa503 // b.lo 0x19658 <pq_q6_k+0x974>
 	WORD $0xf9400be9 // ldr x9, [sp, #0x10]
 	WORD $0xf10021ff // cmp x15, #0x8
 	WORD $0x3ca96a64 // str q4, [x19, x9]
-	WORD $0x54ffa483 // b.lo 0x1908c <pq_q6_k+0x974>
+	WORD $0x54ffa483 // b.lo 0x19658 <pq_q6_k+0x974>
 	WORD $0xf94007e9 // ldr x9, [sp, #0x8]
 	WORD $0x3ca96a63 // str q3, [x19, x9]
-	WORD $0x17fffd21 // b 0x1908c <pq_q6_k+0x974>
+	WORD $0x17fffd21 // b 0x19658 <pq_q6_k+0x974>
 	WORD $0xa94c4ff4 // ldp x20, x19, [sp, #0xc0]
 	WORD $0xf9403bfd // ldr x29, [sp, #0x70]
 	WORD $0xa94b57f6 // ldp x22, x21, [sp, #0xb0]
@@ -10024,7 +10395,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910343ff // add sp, sp, #0xd0
 	WORD $0xd65f03c0 // ret
 
-	// pq_q2_k: +39996
+	// pq_q2_k: +41480
 	WORD $0xd10643ff // sub sp, sp, #0x190
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0x6d0f3bef // stp d15, d14, [sp, #0xf0]
@@ -10038,7 +10409,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xa9165ff8 // stp x24, x23, [sp, #0x160]
 	WORD $0xa91757f6 // stp x22, x21, [sp, #0x170]
 	WORD $0xa9184ff4 // stp x20, x19, [sp, #0x180]
-	WORD $0x54009c8b // b.lt 0x1b000 <pq_q2_k+0x13c4>
+	WORD $0x54009c8b // b.lt 0x1b5cc <pq_q2_k+0x13c4>
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x5280a80a // mov w10, #0x540 // =1344
@@ -10061,18 +10432,18 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf9000be9 // str x9, [sp, #0x10]
 	WORD $0xcb0a0209 // sub x9, x16, x10
 	WORD $0xf90007e9 // str x9, [sp, #0x8]
-	WORD $0x14000005 // b 0x19ce0 <pq_q2_k+0xa4>
+	WORD $0x14000005 // b 0x1a2ac <pq_q2_k+0xa4>
 	WORD $0xf1000508 // subs x8, x8, #0x1
 	WORD $0x8b030000 // add x0, x0, x3
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x5400992d // b.le 0x1b000 <pq_q2_k+0x13c4>
-	WORD $0x37404085 // tbnz w5, #0x8, 0x1a4f0 <pq_q2_k+0x8b4>
+	WORD $0x5400992d // b.le 0x1b5cc <pq_q2_k+0x13c4>
+	WORD $0x37404085 // tbnz w5, #0x8, 0x1aabc <pq_q2_k+0x8b4>
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x54003f4b // b.lt 0x1a4e0 <pq_q2_k+0x8a4>
+	WORD $0x54003f4b // b.lt 0x1aaac <pq_q2_k+0x8a4>
 	WORD $0xaa0003f1 // mov x17, x0
 	WORD $0xaa0103e6 // mov x6, x1
 	WORD $0xaa0403e7 // mov x7, x4
@@ -10571,29 +10942,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3dc013e6 // ldr q6, [sp, #0x40]
 	WORD $0x4e31ccc4 // fmla v4.4s, v6.4s, v17.4s
 	WORD $0x4e29cc45 // fmla v5.4s, v2.4s, v9.4s
-	WORD $0x3707c489 // tbnz w9, #0x0, 0x19d54 <pq_q2_k+0x118>
+	WORD $0x3707c489 // tbnz w9, #0x0, 0x1a320 <pq_q2_k+0x118>
 	WORD $0x11000673 // add w19, w19, #0x1
 	WORD $0x91050231 // add x17, x17, #0x140
 	WORD $0x7100127f // cmp w19, #0x4
-	WORD $0x54ffc3a1 // b.ne 0x19d48 <pq_q2_k+0x10c>
+	WORD $0x54ffc3a1 // b.ne 0x1a314 <pq_q2_k+0x10c>
 	WORD $0xf10020e7 // subs x7, x7, #0x8
-	WORD $0x54ffc16c // b.gt 0x19d08 <pq_q2_k+0xcc>
-	WORD $0xb4ffbf8f // cbz x15, 0x19cd0 <pq_q2_k+0x94>
+	WORD $0x54ffc16c // b.gt 0x1a2d4 <pq_q2_k+0xcc>
+	WORD $0xb4ffbf8f // cbz x15, 0x1a29c <pq_q2_k+0x94>
 	WORD $0xad000c55 // stp q21, q3, [x2]
 	WORD $0xad011444 // stp q4, q5, [x2, #0x20]
-	WORD $0x17fffdf9 // b 0x19cd0 <pq_q2_k+0x94>
+	WORD $0x17fffdf9 // b 0x1a29c <pq_q2_k+0x94>
 	WORD $0xaa1f03f1 // mov x17, xzr
-	WORD $0x14000004 // b 0x1a504 <pq_q2_k+0x8c8>
+	WORD $0x14000004 // b 0x1aad0 <pq_q2_k+0x8c8>
 	WORD $0x91000631 // add x17, x17, #0x1
 	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54ffbe80 // b.eq 0x19cd0 <pq_q2_k+0x94>
+	WORD $0x54ffbe80 // b.eq 0x1a29c <pq_q2_k+0x94>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5400296d // b.le 0x1aa48 <pq_q2_k+0xe0c>
+	WORD $0x5400296d // b.le 0x1b014 <pq_q2_k+0xe0c>
 	WORD $0xd37ef627 // lsl x7, x17, #2
 	WORD $0xaa0003f3 // mov x19, x0
 	WORD $0xaa0103f4 // mov x20, x1
@@ -10917,33 +11288,33 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x2a1f03f9 // mov w25, wzr
 	WORD $0x4e32cec3 // fmla v3.4s, v22.4s, v18.4s
 	WORD $0x4e33cee2 // fmla v2.4s, v23.4s, v19.4s
-	WORD $0x3707d989 // tbnz w9, #0x0, 0x1a55c <pq_q2_k+0x920>
+	WORD $0x3707d989 // tbnz w9, #0x0, 0x1ab28 <pq_q2_k+0x920>
 	WORD $0x110006d6 // add w22, w22, #0x1
 	WORD $0x91050273 // add x19, x19, #0x140
 	WORD $0x710012df // cmp w22, #0x4
-	WORD $0x54ffd881 // b.ne 0x1a54c <pq_q2_k+0x910>
+	WORD $0x54ffd881 // b.ne 0x1ab18 <pq_q2_k+0x910>
 	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x54ffd76c // b.gt 0x1a530 <pq_q2_k+0x8f4>
-	WORD $0xb4ffd58f // cbz x15, 0x1a4f8 <pq_q2_k+0x8bc>
+	WORD $0x54ffd76c // b.gt 0x1aafc <pq_q2_k+0x8f4>
+	WORD $0xb4ffd58f // cbz x15, 0x1aac4 <pq_q2_k+0x8bc>
 	WORD $0x8b060047 // add x7, x2, x6
 	WORD $0xf10009ff // cmp x15, #0x2
 	WORD $0x3d8000e5 // str q5, [x7]
-	WORD $0x54ffd503 // b.lo 0x1a4f8 <pq_q2_k+0x8bc>
+	WORD $0x54ffd503 // b.lo 0x1aac4 <pq_q2_k+0x8bc>
 	WORD $0xf1000dff // cmp x15, #0x3
 	WORD $0x3caa68e4 // str q4, [x7, x10]
-	WORD $0x54ffd4a3 // b.lo 0x1a4f8 <pq_q2_k+0x8bc>
+	WORD $0x54ffd4a3 // b.lo 0x1aac4 <pq_q2_k+0x8bc>
 	WORD $0xf10011ff // cmp x15, #0x4
 	WORD $0x3cab68e3 // str q3, [x7, x11]
-	WORD $0x54ffd443 // b.lo 0x1a4f8 <pq_q2_k+0x8bc>
+	WORD $0x54ffd443 // b.lo 0x1aac4 <pq_q2_k+0x8bc>
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3cac68e2 // str q2, [x7, x12]
-	WORD $0x54ffd3e3 // b.lo 0x1a4f8 <pq_q2_k+0x8bc>
+	WORD $0x54ffd3e3 // b.lo 0x1aac4 <pq_q2_k+0x8bc>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x5400298b // b.lt 0x1afc4 <pq_q2_k+0x1388>
+	WORD $0x5400298b // b.lt 0x1b590 <pq_q2_k+0x1388>
 	WORD $0xd37ef633 // lsl x19, x17, #2
 	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
@@ -11268,28 +11639,28 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x2a1f03fa // mov w26, wzr
 	WORD $0x4e32cec3 // fmla v3.4s, v22.4s, v18.4s
 	WORD $0x4e33cee2 // fmla v2.4s, v23.4s, v19.4s
-	WORD $0x3707d969 // tbnz w9, #0x0, 0x1aad4 <pq_q2_k+0xe98>
+	WORD $0x3707d969 // tbnz w9, #0x0, 0x1b0a0 <pq_q2_k+0xe98>
 	WORD $0x110006f7 // add w23, w23, #0x1
 	WORD $0x91050294 // add x20, x20, #0x140
 	WORD $0x710012ff // cmp w23, #0x4
-	WORD $0x54ffd861 // b.ne 0x1aac4 <pq_q2_k+0xe88>
+	WORD $0x54ffd861 // b.ne 0x1b090 <pq_q2_k+0xe88>
 	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x54ffd74c // b.gt 0x1aaa8 <pq_q2_k+0xe6c>
+	WORD $0x54ffd74c // b.gt 0x1b074 <pq_q2_k+0xe6c>
 	WORD $0xf9409fe9 // ldr x9, [sp, #0x138]
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3ca978e5 // str q5, [x7, x9, lsl #4]
-	WORD $0x54ffa940 // b.eq 0x1a4f8 <pq_q2_k+0x8bc>
+	WORD $0x54ffa940 // b.eq 0x1aac4 <pq_q2_k+0x8bc>
 	WORD $0xf9400fe9 // ldr x9, [sp, #0x18]
 	WORD $0xf1001dff // cmp x15, #0x7
 	WORD $0x3ca968e4 // str q4, [x7, x9]
-	WORD $0x54ffa8c3 // b.lo 0x1a4f8 <pq_q2_k+0x8bc>
+	WORD $0x54ffa8c3 // b.lo 0x1aac4 <pq_q2_k+0x8bc>
 	WORD $0xf9400be9 // ldr x9, [sp, #0x10]
 	WORD $0xf10021ff // cmp x15, #0x8
 	WORD $0x3ca968e3 // str q3, [x7, x9]
-	WORD $0x54ffa843 // b.lo 0x1a4f8 <pq_q2_k+0x8bc>
+	WORD $0x54ffa843 // b.lo 0x1aac4 <pq_q2_k+0x8bc>
 	WORD $0xf94007e9 // ldr x9, [sp, #0x8]
 	WORD $0x3ca968e2 // str q2, [x7, x9]
-	WORD $0x17fffd3f // b 0x1a4f8 <pq_q2_k+0x8bc>
+	WORD $0x17fffd3f // b 0x1aac4 <pq_q2_k+0x8bc>
 	WORD $0xa9584ff4 // ldp x20, x19, [sp, #0x180]
 	WORD $0xf9409bfd // ldr x29, [sp, #0x130]
 	WORD $0xa95757f6 // ldp x22, x21, [sp, #0x170]
@@ -11303,7 +11674,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910643ff // add sp, sp, #0x190
 	WORD $0xd65f03c0 // ret
 
-	// pq_q3_k: +45104
+	// pq_q3_k: +46588
 	WORD $0xd10343ff // sub sp, sp, #0xd0
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0x6d033bef // stp d15, d14, [sp, #0x30]
@@ -11318,7 +11689,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xa90b57f6 // stp x22, x21, [sp, #0xb0]
 	WORD $0xa90c4ff4 // stp x20, x19, [sp, #0xc0]
 	WORD $0xf90017e3 // str x3, [sp, #0x28]
-	WORD $0x5400a82b // b.lt 0x1c56c <pq_q3_k+0x153c>
+	WORD $0x5400a82b // b.lt 0x1cb38 <pq_q3_k+0x153c>
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0xf94017ee // ldr x14, [sp, #0x28]
@@ -11329,7 +11700,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef5cb // lsl x11, x14, #2
 	WORD $0x8b0e05cd // add x13, x14, x14, lsl #1
 	WORD $0x4f00e481 // movi v1.16b, #0x4
-	WORD $0x1000d26f // adr x15, 0x1cae0 <peak_i8+0x258>
+	WORD $0x1000d20f // adr x15, 0x1d0a0 <peak_i8+0x24c>
 	WORD $0x52801811 // mov w17, #0xc0 // =192
 	WORD $0x9b0a7d3a // mul x26, x9, x10
 	WORD $0x8b0e0169 // add x9, x11, x14
@@ -11345,19 +11716,19 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf9000be9 // str x9, [sp, #0x10]
 	WORD $0xcb0b01c9 // sub x9, x14, x11
 	WORD $0xf90007e9 // str x9, [sp, #0x8]
-	WORD $0x14000005 // b 0x1b0e8 <pq_q3_k+0xb8>
+	WORD $0x14000005 // b 0x1b6b4 <pq_q3_k+0xb8>
 	WORD $0xf1000508 // subs x8, x8, #0x1
 	WORD $0x8b1a0000 // add x0, x0, x26
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x5400a44d // b.le 0x1c56c <pq_q3_k+0x153c>
-	WORD $0x37404725 // tbnz w5, #0x8, 0x1b9cc <pq_q3_k+0x99c>
+	WORD $0x5400a44d // b.le 0x1cb38 <pq_q3_k+0x153c>
+	WORD $0x37404725 // tbnz w5, #0x8, 0x1bf98 <pq_q3_k+0x99c>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xaa1a03ec // mov x12, x26
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x5400458b // b.lt 0x1b9b4 <pq_q3_k+0x984>
+	WORD $0x5400458b // b.lt 0x1bf80 <pq_q3_k+0x984>
 	WORD $0xaa0003e6 // mov x6, x0
 	WORD $0xaa0103e7 // mov x7, x1
 	WORD $0xaa0403f3 // mov x19, x4
@@ -11906,31 +12277,31 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e3acce3 // fmla v3.4s, v7.4s, v26.4s
 	WORD $0x4e38cf85 // fmla v5.4s, v28.4s, v24.4s
 	WORD $0x4e33cee6 // fmla v6.4s, v23.4s, v19.4s
-	WORD $0x3707bd4d // tbnz w13, #0x0, 0x1b140 <pq_q3_k+0x110>
+	WORD $0x3707bd4d // tbnz w13, #0x0, 0x1b70c <pq_q3_k+0x110>
 	WORD $0x11000694 // add w20, w20, #0x1
 	WORD $0x910700c6 // add x6, x6, #0x1c0
 	WORD $0x7100129f // cmp w20, #0x4
-	WORD $0x54ffbc61 // b.ne 0x1b134 <pq_q3_k+0x104>
+	WORD $0x54ffbc61 // b.ne 0x1b700 <pq_q3_k+0x104>
 	WORD $0xf1002273 // subs x19, x19, #0x8
-	WORD $0x54ffbb2c // b.gt 0x1b114 <pq_q3_k+0xe4>
+	WORD $0x54ffbb2c // b.gt 0x1b6e0 <pq_q3_k+0xe4>
 	WORD $0xaa0c03fa // mov x26, x12
 	WORD $0xf94013ec // ldr x12, [sp, #0x20]
-	WORD $0xb4ffb8ef // cbz x15, 0x1b0d8 <pq_q3_k+0xa8>
+	WORD $0xb4ffb8ef // cbz x15, 0x1b6a4 <pq_q3_k+0xa8>
 	WORD $0xad001446 // stp q6, q5, [x2]
 	WORD $0xad010c44 // stp q4, q3, [x2, #0x20]
-	WORD $0x17fffdc4 // b 0x1b0d8 <pq_q3_k+0xa8>
+	WORD $0x17fffdc4 // b 0x1b6a4 <pq_q3_k+0xa8>
 	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0x14000004 // b 0x1b9e0 <pq_q3_k+0x9b0>
+	WORD $0x14000004 // b 0x1bfac <pq_q3_k+0x9b0>
 	WORD $0x910004c6 // add x6, x6, #0x1
 	WORD $0xf10010df // cmp x6, #0x4
-	WORD $0x54ffb7e0 // b.eq 0x1b0d8 <pq_q3_k+0xa8>
+	WORD $0x54ffb7e0 // b.eq 0x1b6a4 <pq_q3_k+0xa8>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xd37cecc7 // lsl x7, x6, #4
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x54002bad // b.le 0x1bf6c <pq_q3_k+0xf3c>
+	WORD $0x54002bad // b.le 0x1c538 <pq_q3_k+0xf3c>
 	WORD $0xd37ef4d3 // lsl x19, x6, #2
 	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
@@ -12272,33 +12643,33 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x2a1f03f7 // mov w23, wzr
 	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
 	WORD $0x4e31cee3 // fmla v3.4s, v23.4s, v17.4s
-	WORD $0x3707d6e3 // tbnz w3, #0x0, 0x1ba2c <pq_q3_k+0x9fc>
+	WORD $0x3707d6e3 // tbnz w3, #0x0, 0x1bff8 <pq_q3_k+0x9fc>
 	WORD $0x110005ad // add w13, w13, #0x1
 	WORD $0x91070294 // add x20, x20, #0x1c0
 	WORD $0x710011bf // cmp w13, #0x4
-	WORD $0x54ffd5e1 // b.ne 0x1ba1c <pq_q3_k+0x9ec>
+	WORD $0x54ffd5e1 // b.ne 0x1bfe8 <pq_q3_k+0x9ec>
 	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x54ffd52c // b.gt 0x1ba0c <pq_q3_k+0x9dc>
-	WORD $0xb4ffd34f // cbz x15, 0x1b9d4 <pq_q3_k+0x9a4>
+	WORD $0x54ffd52c // b.gt 0x1bfd8 <pq_q3_k+0x9dc>
+	WORD $0xb4ffd34f // cbz x15, 0x1bfa0 <pq_q3_k+0x9a4>
 	WORD $0x8b070053 // add x19, x2, x7
 	WORD $0xf10009ff // cmp x15, #0x2
 	WORD $0x3d800266 // str q6, [x19]
-	WORD $0x54ffd2c3 // b.lo 0x1b9d4 <pq_q3_k+0x9a4>
+	WORD $0x54ffd2c3 // b.lo 0x1bfa0 <pq_q3_k+0x9a4>
 	WORD $0xf1000dff // cmp x15, #0x3
 	WORD $0x3cab6a65 // str q5, [x19, x11]
-	WORD $0x54ffd263 // b.lo 0x1b9d4 <pq_q3_k+0x9a4>
+	WORD $0x54ffd263 // b.lo 0x1bfa0 <pq_q3_k+0x9a4>
 	WORD $0xf10011ff // cmp x15, #0x4
 	WORD $0x3caa6a64 // str q4, [x19, x10]
-	WORD $0x54ffd203 // b.lo 0x1b9d4 <pq_q3_k+0x9a4>
+	WORD $0x54ffd203 // b.lo 0x1bfa0 <pq_q3_k+0x9a4>
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3cac6a63 // str q3, [x19, x12]
-	WORD $0x54ffd1a3 // b.lo 0x1b9d4 <pq_q3_k+0x9a4>
+	WORD $0x54ffd1a3 // b.lo 0x1bfa0 <pq_q3_k+0x9a4>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x54002bcb // b.lt 0x1c530 <pq_q3_k+0x1500>
+	WORD $0x54002bcb // b.lt 0x1cafc <pq_q3_k+0x1500>
 	WORD $0xd37ef4d4 // lsl x20, x6, #2
 	WORD $0xaa0003f5 // mov x21, x0
 	WORD $0xaa0103f6 // mov x22, x1
@@ -12641,28 +13012,28 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x2a1f03f0 // mov w16, wzr
 	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
 	WORD $0x4e31cee3 // fmla v3.4s, v23.4s, v17.4s
-	WORD $0x3707d6c3 // tbnz w3, #0x0, 0x1bfec <pq_q3_k+0xfbc>
+	WORD $0x3707d6c3 // tbnz w3, #0x0, 0x1c5b8 <pq_q3_k+0xfbc>
 	WORD $0x11000718 // add w24, w24, #0x1
 	WORD $0x910702b5 // add x21, x21, #0x1c0
 	WORD $0x7100131f // cmp w24, #0x4
-	WORD $0x54ffd5c1 // b.ne 0x1bfdc <pq_q3_k+0xfac>
+	WORD $0x54ffd5c1 // b.ne 0x1c5a8 <pq_q3_k+0xfac>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x54ffd50c // b.gt 0x1bfcc <pq_q3_k+0xf9c>
+	WORD $0x54ffd50c // b.gt 0x1c598 <pq_q3_k+0xf9c>
 	WORD $0xf94017e9 // ldr x9, [sp, #0x28]
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3ca97a66 // str q6, [x19, x9, lsl #4]
-	WORD $0x54ffa4c0 // b.eq 0x1b9d4 <pq_q3_k+0x9a4>
+	WORD $0x54ffa4c0 // b.eq 0x1bfa0 <pq_q3_k+0x9a4>
 	WORD $0xf9400fe9 // ldr x9, [sp, #0x18]
 	WORD $0xf1001dff // cmp x15, #0x7
 	WORD $0x3ca96a65 // str q5, [x19, x9]
-	WORD $0x54ffa443 // b.lo 0x1b9d4 <pq_q3_k+0x9a4>
+	WORD $0x54ffa443 // b.lo 0x1bfa0 <pq_q3_k+0x9a4>
 	WORD $0xf9400be9 // ldr x9, [sp, #0x10]
 	WORD $0xf10021ff // cmp x15, #0x8
 	WORD $0x3ca96a64 // str q4, [x19, x9]
-	WORD $0x54ffa3c3 // b.lo 0x1b9d4 <pq_q3_k+0x9a4>
+	WORD $0x54ffa3c3 // b.lo 0x1bfa0 <pq_q3_k+0x9a4>
 	WORD $0xf94007e9 // ldr x9, [sp, #0x8]
 	WORD $0x3ca96a63 // str q3, [x19, x9]
-	WORD $0x17fffd1b // b 0x1b9d4 <pq_q3_k+0x9a4>
+	WORD $0x17fffd1b // b 0x1bfa0 <pq_q3_k+0x9a4>
 	WORD $0xa94c4ff4 // ldp x20, x19, [sp, #0xc0]
 	WORD $0xf9403bfd // ldr x29, [sp, #0x70]
 	WORD $0xa94b57f6 // ldp x22, x21, [sp, #0xb0]
@@ -12676,7 +13047,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910343ff // add sp, sp, #0xd0
 	WORD $0xd65f03c0 // ret
 
-	// quant_x: +50588
+	// quant_x: +52072
 	WORD $0x91007c48 // add x8, x2, #0x1f
 	WORD $0xf100005f // cmp x2, #0x0
 	WORD $0x9a82b108 // csel x8, x8, x2, lt
@@ -12684,7 +13055,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x91000508 // add x8, x8, #0x1
 	WORD $0x927ff90b // and x11, x8, #0xfffffffffffffffe
 	WORD $0xf100057f // cmp x11, #0x1
-	WORD $0x5400166b // b.lt 0x1c884 <quant_x+0x2e8>
+	WORD $0x5400166b // b.lt 0x1ce50 <quant_x+0x2e8>
 	WORD $0x9348fc6d // asr x13, x3, #8
 	WORD $0x92401c6e // and x14, x3, #0xff
 	WORD $0x52800508 // mov w8, #0x28 // =40
@@ -12708,7 +13079,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x72a1b450 // movk w16, #0xda2, lsl #16
 	WORD $0x52a85fd1 // mov w17, #0x42fe0000 // =1123942400
 	WORD $0x72a78020 // movk w0, #0x3c01, lsl #16
-	WORD $0x1400005e // b 0x1c790 <quant_x+0x1f4>
+	WORD $0x1400005e // b 0x1cd5c <quant_x+0x1f4>
 	WORD $0x4ea6d414 // fsub v20.4s, v0.4s, v6.4s
 	WORD $0x4e26cc02 // fmla v2.4s, v0.4s, v6.4s
 	WORD $0x8b0d0024 // add x4, x1, x13
@@ -12801,7 +13172,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4b050063 // sub w3, w3, w5
 	WORD $0xb8296823 // str w3, [x1, x9]
 	WORD $0x8b0a0021 // add x1, x1, x10
-	WORD $0x540007cd // b.le 0x1c884 <quant_x+0x2e8>
+	WORD $0x540007cd // b.le 0x1ce50 <quant_x+0x2e8>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
 	WORD $0xf100045f // cmp x2, #0x1
@@ -12813,7 +13184,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x54fff30b // b.lt 0x1c61c <quant_x+0x80>
+	WORD $0x54fff30b // b.lt 0x1cbe8 <quant_x+0x80>
 	WORD $0xad7e11e3 // ldp q3, q4, [x15, #-0x40]
 	WORD $0xad7f41e7 // ldp q7, q16, [x15, #-0x20]
 	WORD $0x4ea3d402 // fsub v2.4s, v0.4s, v3.4s
@@ -12862,13 +13233,13 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e751e54 // bsl v20.16b, v18.16b, v21.16b
 	WORD $0x6eb4e675 // fcmgt v21.4s, v19.4s, v20.4s
 	WORD $0x6ef51e93 // bif v19.16b, v20.16b, v21.16b
-	WORD $0x17ffff67 // b 0x1c61c <quant_x+0x80>
+	WORD $0x17ffff67 // b 0x1cbe8 <quant_x+0x80>
 	WORD $0xd65f03c0 // ret
 
-	// peak_i8: +51336
+	// peak_i8: +52820
 	WORD $0xf100043f // cmp x1, #0x1
 	WORD $0xaa0003e8 // mov x8, x0
-	WORD $0x5400108b // b.lt 0x1caa0 <peak_i8+0x218>
+	WORD $0x5400108b // b.lt 0x1d06c <peak_i8+0x218>
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0x3dc00101 // ldr q1, [x8]
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
@@ -12986,7 +13357,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea38403 // add v3.4s, v0.4s, v3.4s
 	WORD $0x4ea28402 // add v2.4s, v0.4s, v2.4s
 	WORD $0x4ea18401 // add v1.4s, v0.4s, v1.4s
-	WORD $0x54fff3e1 // b.ne 0x1c8e4 <peak_i8+0x5c>
+	WORD $0x54fff3e1 // b.ne 0x1ceb0 <peak_i8+0x5c>
 	WORD $0x4eb18600 // add v0.4s, v16.4s, v17.4s
 	WORD $0x4ea68646 // add v6.4s, v18.4s, v6.4s
 	WORD $0x4eb48670 // add v16.4s, v19.4s, v20.4s
@@ -12999,7 +13370,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea08440 // add v0.4s, v2.4s, v0.4s
 	WORD $0x4ea08420 // add v0.4s, v1.4s, v0.4s
 	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	WORD $0x14000002 // b 0x1caa4 <peak_i8+0x21c>
+	WORD $0x14000002 // b 0x1d070 <peak_i8+0x21c>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x8b010429 // add x9, x1, x1, lsl #1
 	WORD $0x3d800100 // str q0, [x8]
@@ -13007,15 +13378,14 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 
 	// constants
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000005
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0xbfad9881
-	WORD $0xf6eaddcf; WORD $0x26190d01; WORD $0x71594535; WORD $0x00000002
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000003
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000004
+	WORD $0x00000005; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0xbfad9881; WORD $0xf6eaddcf; WORD $0x26190d01; WORD $0x71594535
+	WORD $0x00000002; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000003; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000004; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 
 // func q8_0_neon(w, x, y unsafe.Pointer, ldy, blocks, shape int)
 TEXT ·q8_0_neon(SB), 0, $0-48
@@ -13102,7 +13472,7 @@ TEXT ·q5_K_neon(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_neon<>+29372(SB)
+	CALL ·panel_neon<>+30120(SB)
 	RET
 
 // func q6_K_neon(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -13113,7 +13483,7 @@ TEXT ·q6_K_neon(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_neon<>+34584(SB)
+	CALL ·panel_neon<>+36068(SB)
 	RET
 
 // func q2_K_neon(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -13124,7 +13494,7 @@ TEXT ·q2_K_neon(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_neon<>+39996(SB)
+	CALL ·panel_neon<>+41480(SB)
 	RET
 
 // func q3_K_neon(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -13135,7 +13505,7 @@ TEXT ·q3_K_neon(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_neon<>+45104(SB)
+	CALL ·panel_neon<>+46588(SB)
 	RET
 
 // func quant_neon(x, dst unsafe.Pointer, k, shape int)
@@ -13144,13 +13514,13 @@ TEXT ·quant_neon(SB), 0, $0-32
 	MOVD dst+8(FP), R1
 	MOVD k+16(FP), R2
 	MOVD shape+24(FP), R3
-	CALL ·panel_neon<>+50588(SB)
+	CALL ·panel_neon<>+52072(SB)
 	RET
 
 // func dotPeak_neon(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_neon(SB), 0, $0-24
 	MOVD p+0(FP), R0
 	MOVD n+8(FP), R1
-	CALL ·panel_neon<>+51336(SB)
+	CALL ·panel_neon<>+52820(SB)
 	MOVD R0, ret+16(FP)
 	RET

@@ -69,11 +69,12 @@ func (k *Kernels) QuantisePart(q *Quants, i, c int, x []float32) {
 	}
 }
 
-// Panels is a matrix packed by PackPanel, panel behind panel.
+// Panels is a matrix packed by PackPanel, panel behind panel, or in compact panels (CompactPanels).
 type Panels struct {
-	Type       tensor.Type
-	Rows, Cols int
-	Data       []byte
+	Type        tensor.Type
+	Rows, Cols  int
+	Data        []byte
+	modes, rest []byte // of compact panels
 }
 
 // Check reports why the kernels could not use m.
@@ -84,7 +85,7 @@ func (m *Panels) Check() error {
 	if err := m.Type.CheckRow(m.Cols); err != nil {
 		return err
 	}
-	if want := PanelCount(m.Rows) * PanelBytes(m.Type, m.Cols); len(m.Data) < want {
+	if want := PanelCount(m.Rows) * m.PanelSize(); len(m.Data) < want {
 		return fmt.Errorf("%d by %d in panels of %s take %d bytes, there are %d", m.Rows, m.Cols, m.Type, want, len(m.Data))
 	}
 	return nil
@@ -158,19 +159,19 @@ func (k *Kernels) MatVecPanels(y []float32, m *Panels, p0, p1 int, x, tail []flo
 		clear(y[p0*PanelRows : min(p1*PanelRows, m.Rows)])
 		return
 	}
-	var mul func(w, x, y unsafe.Pointer, k, shape int)
-	switch m.Type {
-	case tensor.F32:
-		mul = k.k.PanelF32
-	case tensor.F16:
-		mul = k.k.PanelF16
-	case tensor.BF16:
-		mul = k.k.PanelBF16
-	default:
-		panic("simd: MatVecPanels of " + m.Type.String())
-	}
-	full, size := min(p1, m.Rows/PanelRows), PanelBytes(m.Type, m.Cols)
+	full, size := min(p1, m.Rows/PanelRows), m.PanelSize()
 	per := max(1, panelCallBytes/size)
+	if m.Compact() {
+		for p := p0; p < full; {
+			p += k.matVecCompact(y[p*PanelRows:], m, p, min(per, full-p), x, tail)
+		}
+		if full < p1 {
+			k.matVecCompact(tail[:PanelRows], m, full, 1, x, tail[PanelRows:])
+			copy(y[full*PanelRows:m.Rows], tail)
+		}
+		return
+	}
+	mul := k.plainPanel(m.Type)
 	w := m.Data[:PanelCount(m.Rows)*size]
 	for p := p0; p < full; p += per {
 		mul(ptr(w[p*size:]), ptr(x), ptr(y[p*PanelRows:]), m.Cols, min(per, full-p)<<2|int(k.far))

@@ -16,10 +16,10 @@ import (
 // two elements of each row. Block formats: pairs of blocks of 32 columns,
 // scales before codes, and before four pairs of a k-quant the units of scales:
 //
-//	k-quants    f16 d[16]; f16 -m[16] or zeros
-//	a pair      f16 d[2][16]; affine formats f16 m[2][16]; of k-quants for each
-//	            block scales[16], offsets[16] (q4_K, q5_K), or those of its two
-//	            halves (q6_K, q3_K; q2_K has both in one byte)
+//	k-quants    f16 d[16]; f16 -m[16] or zeros; of q4_K and q5_K, whose scales have six
+//	            bits, three times 64 bytes (putSix)
+//	a pair      f16 d[2][16]; affine formats f16 m[2][16]; of other k-quants for each
+//	            block the scales[16] of its two halves (q2_K has offsets in the same byte)
 //
 // In a block, byte 4·row + c of 64-byte vector g is the code of column 4·g + c.
 // Codes of fewer than eight bits lie in planes, in this order: bits (1 vector:
@@ -29,8 +29,14 @@ import (
 // PanelRows is the number of rows in a panel.
 const PanelRows = 16
 
-// PanelLayout names the layout and its version, for caches of packed weights.
-const PanelLayout = "panel16.2"
+// PanelLayout names the layout of type t and its version, for caches of packed weights.
+func PanelLayout(t tensor.Type) string {
+	version := 2
+	if f := panelFormats[t]; f != nil && f.sixBits() {
+		version = 3
+	}
+	return fmt.Sprintf("panel%d.%d/%s", PanelRows, version, t)
+}
 
 // planes says how a format's codes are spread.
 type planes uint8
@@ -80,15 +86,24 @@ func (f *panelFormat) blocks() int { // in a unit
 
 // head is what comes before a unit's pairs.
 func (f *panelFormat) head() int {
-	if f.super {
+	switch {
+	case f.sixBits():
+		return 256
+	case f.super:
 		return 64
 	}
 	return 0
 }
 
+// sixBits says whether scales and offsets have six bits, those of a unit together.
+func (f *panelFormat) sixBits() bool { return f.super && f.affine && !f.halves }
+
 // scales is what comes before a pair's codes.
 func (f *panelFormat) scales() int {
-	if f.affine && !f.super {
+	switch {
+	case f.sixBits():
+		return 0
+	case f.affine && !f.super:
 		return 128
 	}
 	return 64
@@ -300,12 +315,13 @@ func (f *panelFormat) packSuper(dst, src []byte, t tensor.Type, r int) {
 		}
 		low, high, s := src[at.low:], src[at.high:], src[at.scales:]
 		for b := range 8 {
-			pair := dst[64+b/2*f.pair():]
+			pair := dst[f.head()+b/2*f.pair():]
 			scale := pair[32*(b&1)+r:]
 			switch t {
 			case tensor.Q4_K, tensor.Q5_K:
 				sc, m := scaleMinK4(s[:12], b)
-				scale[0], scale[16] = byte(sc), byte(m)
+				putSix(dst[64:], b/2, 32*(b&1)+r, byte(sc))
+				putSix(dst[64:], b/2, 32*(b&1)+16+r, byte(m))
 			case tensor.Q3_K:
 				for h := range 2 {
 					j := 2*b + h
@@ -329,7 +345,28 @@ func (f *panelFormat) packSuper(dst, src []byte, t tensor.Type, r int) {
 					c[i] = le.Uint32(low[32*half+4*i:])>>(2*k)&0x03030303 | le.Uint32(high[4*i:])>>b&0x01010101<<2
 				}
 			}
-			f.putCodes(pair[64+b&1*planeBytes[f.planes]:], r, &c)
+			f.putCodes(pair[f.scales()+b&1*planeBytes[f.planes]:], r, &c)
 		}
 	}
+}
+
+// putSix puts the i-th of a pair's 64 numbers of six bits among those of a unit: scales of sixteen
+// rows, then offsets, of either block. Of pairs 0 to 2 they are the low bits of 64 bytes each; of
+// pair 3, which comes last, each of these has two bits on top, lowest first.
+func putSix(dst []byte, pair, i int, v byte) {
+	if pair < 3 {
+		dst[64*pair+i] = v
+		return
+	}
+	for k := range 3 {
+		dst[64*k+i] |= v >> (2 * k) << 6
+	}
+}
+
+// sixAt gives what putSix has put.
+func sixAt(src []byte, pair, i int) byte {
+	if pair < 3 {
+		return src[64*pair+i] & 63
+	}
+	return src[i]>>6 | src[64+i]>>6<<2 | src[128+i]>>6<<4
 }

@@ -178,8 +178,11 @@ func (f *panelFormat) codes(q []byte, out *[PanelRows][32]int16) {
 	}
 }
 
-// scaleAt gives factor and addend of row r in half h of block b < 2 of a pair.
-func (f *panelFormat) scaleAt(unit, p []byte, r, b, h int) (a, m float32) {
+// scaleAt gives factor and addend of row r in half h of block b of a unit.
+func (f *panelFormat) scaleAt(unit []byte, r, b, h int) (a, m float32) {
+	p := unit[f.head()+b/2*f.pair():]
+	pair := b / 2
+	b &= 1
 	if !f.super {
 		a = f16At(p[32*b+2*r:])
 		if f.affine {
@@ -187,14 +190,15 @@ func (f *panelFormat) scaleAt(unit, p []byte, r, b, h int) (a, m float32) {
 		}
 		return a, m
 	}
-	d, low, s := f16At(unit[2*r:]), f16At(unit[32+2*r:]), p[32*b+r:]
-	switch {
-	case f.planes == twos:
-		return d * float32(s[16*h]&15), low * float32(s[16*h]>>4)
-	case f.halves:
-		return d * float32(int8(s[16*h])), 0
+	d, low := f16At(unit[2*r:]), f16At(unit[32+2*r:])
+	if f.sixBits() {
+		return d * float32(sixAt(unit[64:], pair, 32*b+r)), low * float32(sixAt(unit[64:], pair, 32*b+16+r))
 	}
-	return d * float32(s[0]), low * float32(s[16])
+	s := p[32*b+r:]
+	if f.affine {
+		return d * float32(s[16*h]&15), low * float32(s[16*h]>>4)
+	}
+	return d * float32(int8(s[16*h])), 0
 }
 
 func mulPanelsGo(t tensor.Type) func(w, x, y unsafe.Pointer, ldy, blocks, shape int) {
@@ -217,8 +221,8 @@ func mulPanelsGo(t tensor.Type) func(w, x, y unsafe.Pointer, ldy, blocks, shape 
 				rec := xs[b*group*recordBytes:]
 				f.codes(q, &codes)
 				for r := range PanelRows {
-					a0, m0 := f.scaleAt(u, pair, r, b&1, 0)
-					a1, m1 := f.scaleAt(u, pair, r, b&1, 1)
+					a0, m0 := f.scaleAt(u, r, b%per, 0)
+					a1, m1 := f.scaleAt(u, r, b%per, 1)
 					for j := range cols {
 						d := *(*float32)(unsafe.Pointer(&rec[32*group+4*j]))
 						dot0, sum0 := f.half(codes[r][:16], rec[32*j:32*j+16])

@@ -22,7 +22,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
 	LONG $0xffe78149; WORD $0x0000; BYTE $0x00 // and r15, 0xff
 	LONG $0x08d2840f; WORD $0x0000 // je 0x10903 <pw_q8_0+0x903>
-	QUAD $0x85d10558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x85d1] # 0x1860c <pw_q3_k+0xe3c>
+	QUAD $0x87d10558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x87d1] # 0x1880c <pw_q3_k+0xe2c>
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
 	LONG $0x1efec148 // sar rsi, 0x1e
 	LONG $0xc1b60f41 // movzx eax, r9b
@@ -113,26 +113,27 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	QUAD $0x070971722855d162 // vpslld ymm5, ymmword ptr [r9 + 0x120], 0x7
 	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	LONG $0x09e4c149 // shl r12, 0x9
+	LONG $0x09e6c148 // shl rsi, 0x9
 	WORD $0x894d; BYTE $0xf5 // mov r13, r14
-	LONG $0x05e6c148 // shl rsi, 0x5
+	LONG $0x05e4c149 // shl r12, 0x5
 	QUAD $0x00008024ac7ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x80], ymm5
 	LONG $0x487dd262; WORD $0x6d58; BYTE $0x03 // vpbroadcastd zmm5, dword ptr [r13 + 0xc]
-	QUAD $0x012074ef487d9162 // vpxord zmm6, zmm0, zmmword ptr [r8 + r12 + 0x40]
+	QUAD $0x013074ef487dd162 // vpxord zmm6, zmm0, zmmword ptr [r8 + rsi + 0x40]
 	LONG $0x487d5262; WORD $0x6d58; BYTE $0x02 // vpbroadcastd zmm13, dword ptr [r13 + 0x8]
 	LONG $0x487d5262; WORD $0x7558; BYTE $0x01 // vpbroadcastd zmm14, dword ptr [r13 + 0x4]
 	LONG $0x487d5262; WORD $0x7d58; BYTE $0x00 // vpbroadcastd zmm15, dword ptr [r13]
-	QUAD $0x02207cef487d9162 // vpxord zmm7, zmm0, zmmword ptr [r8 + r12 + 0x80]
-	QUAD $0x032044ef487d1162 // vpxord zmm8, zmm0, zmmword ptr [r8 + r12 + 0xc0]
-	QUAD $0x04204cef487d1162 // vpxord zmm9, zmm0, zmmword ptr [r8 + r12 + 0x100]
-	QUAD $0x052054ef487d1162 // vpxord zmm10, zmm0, zmmword ptr [r8 + r12 + 0x140]
-	QUAD $0x06205cef487d1162 // vpxord zmm11, zmm0, zmmword ptr [r8 + r12 + 0x180]
-	QUAD $0x072064ef487d1162 // vpxord zmm12, zmm0, zmmword ptr [r8 + r12 + 0x1c0]
+	QUAD $0x02307cef487dd162 // vpxord zmm7, zmm0, zmmword ptr [r8 + rsi + 0x80]
+	QUAD $0x033044ef487d5162 // vpxord zmm8, zmm0, zmmword ptr [r8 + rsi + 0xc0]
+	QUAD $0x04304cef487d5162 // vpxord zmm9, zmm0, zmmword ptr [r8 + rsi + 0x100]
+	QUAD $0x053054ef487d5162 // vpxord zmm10, zmm0, zmmword ptr [r8 + rsi + 0x140]
+	QUAD $0x06305cef487d5162 // vpxord zmm11, zmm0, zmmword ptr [r8 + rsi + 0x180]
+	QUAD $0x073064ef487d5162 // vpxord zmm12, zmm0, zmmword ptr [r8 + rsi + 0x1c0]
 	LONG $0x584dd262; WORD $0x6950; BYTE $0x18 // vpdpbusd zmm5, zmm6, dword ptr [r9 + 0x60]{1to16}
 	LONG $0x584d5262; WORD $0x6950; BYTE $0x10 // vpdpbusd zmm13, zmm6, dword ptr [r9 + 0x40]{1to16}
 	LONG $0x584d5262; WORD $0x7150; BYTE $0x08 // vpdpbusd zmm14, zmm6, dword ptr [r9 + 0x20]{1to16}
 	LONG $0x584d5262; WORD $0x3950 // vpdpbusd zmm15, zmm6, dword ptr [r9]{1to16}
-	QUAD $0x082074ef487d9162 // vpxord zmm6, zmm0, zmmword ptr [r8 + r12 + 0x200]
+	QUAD $0x083074ef487dd162 // vpxord zmm6, zmm0, zmmword ptr [r8 + rsi + 0x200]
+	LONG $0x000001be; BYTE $0x00 // mov esi, 0x1
 	LONG $0x5845d262; WORD $0x6950; BYTE $0x19 // vpdpbusd zmm5, zmm7, dword ptr [r9 + 0x64]{1to16}
 	LONG $0x58455262; WORD $0x6950; BYTE $0x11 // vpdpbusd zmm13, zmm7, dword ptr [r9 + 0x44]{1to16}
 	LONG $0x58455262; WORD $0x7150; BYTE $0x09 // vpdpbusd zmm14, zmm7, dword ptr [r9 + 0x24]{1to16}
@@ -161,8 +162,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x584d5262; WORD $0x7950; BYTE $0x07 // vpdpbusd zmm15, zmm6, dword ptr [r9 + 0x1c]{1to16}
 	LONG $0x584d5262; WORD $0x7150; BYTE $0x0f // vpdpbusd zmm14, zmm6, dword ptr [r9 + 0x3c]{1to16}
 	LONG $0x584d5262; WORD $0x6950; BYTE $0x17 // vpdpbusd zmm13, zmm6, dword ptr [r9 + 0x5c]{1to16}
-	LONG $0x487dd262; WORD $0x3413; BYTE $0x30 // vcvtph2ps zmm6, ymmword ptr [r8 + rsi]
-	LONG $0x000001be; BYTE $0x00 // mov esi, 0x1
+	LONG $0x487d9262; WORD $0x3413; BYTE $0x20 // vcvtph2ps zmm6, ymmword ptr [r8 + r12]
 	LONG $0x487cd162; WORD $0xff5b // vcvtdq2ps zmm7, zmm15
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x487c5162; WORD $0xce5b // vcvtdq2ps zmm9, zmm14
@@ -232,10 +232,10 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	WORD $0x3145; BYTE $0xed // xor r13d, r13d
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	QUAD $0x092474722835d162; BYTE $0x07 // vpslld ymm9, ymmword ptr [r12 + 0x120], 0x7
-	WORD $0x894d; BYTE $0xdd // mov r13, r11
+	WORD $0x894d; BYTE $0xeb // mov r11, r13
 	LONG $0x09e5c149 // shl r13, 0x9
 	WORD $0x894c; BYTE $0xf6 // mov rsi, r14
 	LONG $0x05e3c149 // shl r11, 0x5
@@ -264,6 +264,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x20244c50581dc262 // vpdpbusd zmm17, zmm12, dword ptr [r12 + 0x80]{1to16}
 	QUAD $0x18246450581dc262 // vpdpbusd zmm20, zmm12, dword ptr [r12 + 0x60]{1to16}
 	QUAD $0x082864ef487d1162 // vpxord zmm12, zmm0, zmmword ptr [r8 + r13 + 0x200]
+	LONG $0x0001bd41; WORD $0x0000 // mov r13d, 0x1
 	QUAD $0x11246c505815c262 // vpdpbusd zmm21, zmm13, dword ptr [r12 + 0x44]{1to16}
 	QUAD $0x092474505815c262 // vpdpbusd zmm22, zmm13, dword ptr [r12 + 0x24]{1to16}
 	QUAD $0x01247c505815c262 // vpdpbusd zmm23, zmm13, dword ptr [r12 + 0x4]{1to16}
@@ -321,7 +322,6 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x1f246450581dc262 // vpdpbusd zmm20, zmm12, dword ptr [r12 + 0x7c]{1to16}
 	QUAD $0x27244c50581dc262 // vpdpbusd zmm17, zmm12, dword ptr [r12 + 0x9c]{1to16}
 	LONG $0x487d1262; WORD $0x2413; BYTE $0x18 // vcvtph2ps zmm12, ymmword ptr [r8 + r11]
-	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
 	LONG $0x487c3162; WORD $0xef5b // vcvtdq2ps zmm13, zmm23
 	LONG $0x487c3162; WORD $0xfe5b // vcvtdq2ps zmm15, zmm22
 	LONG $0x487c3162; WORD $0xf55b // vcvtdq2ps zmm14, zmm21
@@ -420,7 +420,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
 	LONG $0xffe78149; WORD $0x0000; BYTE $0x00 // and r15, 0xff
 	LONG $0x0a04840f; WORD $0x0000 // je 0x11355 <pw_q4_0+0xa35>
-	QUAD $0x7ca90558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7ca9] # 0x18604 <pw_q3_k+0xe34>
+	QUAD $0x7ea90558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7ea9] # 0x18804 <pw_q3_k+0xe24>
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
 	LONG $0x1efec148 // sar rsi, 0x1e
 	LONG $0xc1b60f41 // movzx eax, r9b
@@ -502,7 +502,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x02a1840f; WORD $0x0000 // je 0x10d8d <pw_q4_0+0x46d>
+	LONG $0x02a2840f; WORD $0x0000 // je 0x10d8e <pw_q4_0+0x46e>
 	LONG $0x244c8b4c; BYTE $0x48 // mov r9, qword ptr [rsp + 0x48]
 	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
@@ -524,20 +524,21 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000006c089180f41 // prefetcht0 byte ptr [r9 + 0x6c0]
 	QUAD $0x0000070089180f41 // prefetcht0 byte ptr [r9 + 0x700]
 	QUAD $0x0000074089180f41 // prefetcht0 byte ptr [r9 + 0x740]
-	WORD $0x894d; BYTE $0xf5 // mov r13, r14
-	LONG $0x08e5c149 // shl r13, 0x8
-	WORD $0x894c; BYTE $0xde // mov rsi, r11
-	LONG $0x05e6c149 // shl r14, 0x5
+	WORD $0x894c; BYTE $0xf6 // mov rsi, r14
+	LONG $0x08e6c149 // shl r14, 0x8
+	WORD $0x894d; BYTE $0xdd // mov r13, r11
+	LONG $0x05e6c148 // shl rsi, 0x5
 	QUAD $0x030971722855d162 // vpslld ymm5, ymmword ptr [r9 + 0x120], 0x3
 	QUAD $0x00008024ac7ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x80], ymm5
-	QUAD $0x01287c6f48fe9162 // vmovdqu64 zmm7, zmmword ptr [r8 + r13 + 0x40]
-	QUAD $0x0228446f48fe1162 // vmovdqu64 zmm8, zmmword ptr [r8 + r13 + 0x80]
-	LONG $0x487df262; WORD $0x6e58; BYTE $0x03 // vpbroadcastd zmm5, dword ptr [rsi + 0xc]
-	LONG $0x487d7262; WORD $0x7658; BYTE $0x02 // vpbroadcastd zmm14, dword ptr [rsi + 0x8]
-	LONG $0x487d7262; WORD $0x7e58; BYTE $0x01 // vpbroadcastd zmm15, dword ptr [rsi + 0x4]
-	LONG $0x487de262; WORD $0x0658 // vpbroadcastd zmm16, dword ptr [rsi]
-	QUAD $0x03284c6f48fe1162 // vmovdqu64 zmm9, zmmword ptr [r8 + r13 + 0xc0]
-	QUAD $0x0428746f48fe9162 // vmovdqu64 zmm6, zmmword ptr [r8 + r13 + 0x100]
+	QUAD $0x01307c6f48fe9162 // vmovdqu64 zmm7, zmmword ptr [r8 + r14 + 0x40]
+	QUAD $0x0230446f48fe1162 // vmovdqu64 zmm8, zmmword ptr [r8 + r14 + 0x80]
+	LONG $0x487dd262; WORD $0x6d58; BYTE $0x03 // vpbroadcastd zmm5, dword ptr [r13 + 0xc]
+	LONG $0x487d5262; WORD $0x7558; BYTE $0x02 // vpbroadcastd zmm14, dword ptr [r13 + 0x8]
+	LONG $0x487d5262; WORD $0x7d58; BYTE $0x01 // vpbroadcastd zmm15, dword ptr [r13 + 0x4]
+	LONG $0x487dc262; WORD $0x4558; BYTE $0x00 // vpbroadcastd zmm16, dword ptr [r13]
+	QUAD $0x03304c6f48fe1162 // vmovdqu64 zmm9, zmmword ptr [r8 + r14 + 0xc0]
+	QUAD $0x0430746f48fe9162 // vmovdqu64 zmm6, zmmword ptr [r8 + r14 + 0x100]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x48457162; WORD $0xd0db // vpandd zmm10, zmm7, zmm0
 	LONG $0x582dd262; WORD $0x6950; BYTE $0x18 // vpdpbusd zmm5, zmm10, dword ptr [r9 + 0x60]{1to16}
 	LONG $0x582d5262; WORD $0x7150; BYTE $0x10 // vpdpbusd zmm14, zmm10, dword ptr [r9 + 0x40]{1to16}
@@ -582,8 +583,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x584dc262; WORD $0x4150; BYTE $0x07 // vpdpbusd zmm16, zmm6, dword ptr [r9 + 0x1c]{1to16}
 	LONG $0x584d5262; WORD $0x7950; BYTE $0x0f // vpdpbusd zmm15, zmm6, dword ptr [r9 + 0x3c]{1to16}
 	LONG $0x584d5262; WORD $0x7150; BYTE $0x17 // vpdpbusd zmm14, zmm6, dword ptr [r9 + 0x5c]{1to16}
-	LONG $0x487d9262; WORD $0x3413; BYTE $0x30 // vcvtph2ps zmm6, ymmword ptr [r8 + r14]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x487dd262; WORD $0x3413; BYTE $0x30 // vcvtph2ps zmm6, ymmword ptr [r8 + rsi]
 	LONG $0x487cb162; WORD $0xf85b // vcvtdq2ps zmm7, zmm16
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x487c5162; WORD $0xcf5b // vcvtdq2ps zmm9, zmm15
@@ -599,17 +599,17 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x180
 	LONG $0x01c4f641 // test r12b, 0x1
 	LONG $0x0000bc41; WORD $0x0000 // mov r12d, 0x0
-	LONG $0xfddb850f; WORD $0xffff // jne 0x10b50 <pw_q4_0+0x230>
+	LONG $0xfdda850f; WORD $0xffff // jne 0x10b50 <pw_q4_0+0x230>
 	LONG $0x40c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x240
 	LONG $0xfe728d49 // lea rsi, [r10 - 0x2]
 	LONG $0x02fa8349 // cmp r10, 0x2
 	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
-	LONG $0xfd738f0f; WORD $0xffff // jg 0x10b00 <pw_q4_0+0x1e0>
+	LONG $0xfd728f0f; WORD $0xffff // jg 0x10b00 <pw_q4_0+0x1e0>
 	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	LONG $0xa2348d4a // lea rsi, [rdx + 4*r12]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x057c840f; WORD $0x0000 // je 0x11320 <pw_q4_0+0xa00>
+	LONG $0x057b840f; WORD $0x0000 // je 0x11320 <pw_q4_0+0xa00>
 	LONG $0x485cf162; WORD $0x2158 // vaddps zmm4, zmm4, zmmword ptr [rcx]
 	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
 	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
@@ -618,8 +618,8 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486cf162; WORD $0x1458; BYTE $0x99 // vaddps zmm2, zmm2, zmmword ptr [rcx + 4*rbx]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*rbx], zmm2
 	LONG $0x4874b162; WORD $0x0c58; BYTE $0xa1 // vaddps zmm1, zmm1, zmmword ptr [rcx + 4*r12]
-	LONG $0x00055ee9; BYTE $0x00 // jmp 0x1133b <pw_q4_0+0xa1b>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x00055de9; BYTE $0x00 // jmp 0x1133b <pw_q4_0+0xa1b>
+	WORD $0x9066 // nop
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0x9a0c180f // prefetcht0 byte ptr [rdx + 4*rbx]
@@ -671,21 +671,22 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000700248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x700]
 	QUAD $0x000740248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x740]
 	WORD $0x894d; BYTE $0xee // mov r14, r13
-	LONG $0x08e6c149 // shl r14, 0x8
+	LONG $0x08e5c149 // shl r13, 0x8
 	WORD $0x894c; BYTE $0xde // mov rsi, r11
-	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0x05e6c149 // shl r14, 0x5
 	QUAD $0x092474722835d162; BYTE $0x03 // vpslld ymm9, ymmword ptr [r12 + 0x120], 0x3
 	QUAD $0x000080248c7f7dc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x80], ymm9
-	QUAD $0x0130546f48fe1162 // vmovdqu64 zmm10, zmmword ptr [r8 + r14 + 0x40]
-	QUAD $0x0230646f48fe1162 // vmovdqu64 zmm12, zmmword ptr [r8 + r14 + 0x80]
-	QUAD $0x0330546f48fe8162 // vmovdqu64 zmm18, zmmword ptr [r8 + r14 + 0xc0]
+	QUAD $0x0128546f48fe1162 // vmovdqu64 zmm10, zmmword ptr [r8 + r13 + 0x40]
+	QUAD $0x0228646f48fe1162 // vmovdqu64 zmm12, zmmword ptr [r8 + r13 + 0x80]
+	QUAD $0x0328546f48fe8162 // vmovdqu64 zmm18, zmmword ptr [r8 + r13 + 0xc0]
 	LONG $0x487de262; WORD $0x7658; BYTE $0x02 // vpbroadcastd zmm22, dword ptr [rsi + 0x8]
 	LONG $0x487de262; WORD $0x7e58; BYTE $0x01 // vpbroadcastd zmm23, dword ptr [rsi + 0x4]
 	LONG $0x487d6262; WORD $0x0658 // vpbroadcastd zmm24, dword ptr [rsi]
 	LONG $0x487d7262; WORD $0x4e58; BYTE $0x07 // vpbroadcastd zmm9, dword ptr [rsi + 0x1c]
 	LONG $0x487d6262; WORD $0x4e58; BYTE $0x06 // vpbroadcastd zmm25, dword ptr [rsi + 0x18]
 	LONG $0x487de262; WORD $0x6e58; BYTE $0x03 // vpbroadcastd zmm21, dword ptr [rsi + 0xc]
-	QUAD $0x04305c6f48fe1162 // vmovdqu64 zmm11, zmmword ptr [r8 + r14 + 0x100]
+	QUAD $0x04285c6f48fe1162 // vmovdqu64 zmm11, zmmword ptr [r8 + r13 + 0x100]
+	LONG $0x0001bd41; WORD $0x0000 // mov r13d, 0x1
 	LONG $0x482d7162; WORD $0xe8db // vpandd zmm13, zmm10, zmm0
 	QUAD $0x102474505815c262 // vpdpbusd zmm22, zmm13, dword ptr [r12 + 0x40]{1to16}
 	QUAD $0x08247c505815c262 // vpdpbusd zmm23, zmm13, dword ptr [r12 + 0x20]{1to16}
@@ -732,8 +733,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x1d246c50507dc262 // vpdpbusd zmm21, zmm16, dword ptr [r12 + 0x74]{1to16}
 	QUAD $0x25245450507dc262 // vpdpbusd zmm18, zmm16, dword ptr [r12 + 0x94]{1to16}
 	QUAD $0x2d246450507d5262 // vpdpbusd zmm12, zmm16, dword ptr [r12 + 0xb4]{1to16}
-	LONG $0x487d8262; WORD $0x0413; BYTE $0x28 // vcvtph2ps zmm16, ymmword ptr [r8 + r13]
-	LONG $0x0001bd41; WORD $0x0000 // mov r13d, 0x1
+	LONG $0x487d8262; WORD $0x0413; BYTE $0x30 // vcvtph2ps zmm16, ymmword ptr [r8 + r14]
 	QUAD $0x122474505075c262 // vpdpbusd zmm22, zmm17, dword ptr [r12 + 0x48]{1to16}
 	QUAD $0x0a247c505075c262 // vpdpbusd zmm23, zmm17, dword ptr [r12 + 0x28]{1to16}
 	QUAD $0x0224445050754262 // vpdpbusd zmm24, zmm17, dword ptr [r12 + 0x8]{1to16}
@@ -864,17 +864,17 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
 	LONG $0xffe78149; WORD $0x0000; BYTE $0x00 // and r15, 0xff
 	LONG $0x0a83840f; WORD $0x0000 // je 0x11e24 <pw_q4_1+0xab4>
-	QUAD $0x72590558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7259] # 0x18604 <pw_q3_k+0xe34>
+	QUAD $0x74590558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7459] # 0x18804 <pw_q3_k+0xe24>
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
 	LONG $0x1efec148 // sar rsi, 0x1e
 	LONG $0xc1b60f41 // movzx eax, r9b
 	LONG $0x001c8d4b // lea rbx, [r8 + r8]
 	WORD $0x8945; BYTE $0xca // mov r10d, r9d
 	LONG $0x08eac141 // shr r10d, 0x8
-	LONG $0x40248d4f // lea r12, [r8 + 2*r8]
-	QUAD $0x00000000852c8d4e // lea r13, [4*r8]
-	LONG $0x80348d4f // lea r14, [r8 + 4*r8]
-	QUAD $0x00000080249c8d4c // lea r11, [rsp + 0x80]
+	LONG $0x40348d4f // lea r14, [r8 + 2*r8]
+	QUAD $0x0000000085248d4e // lea r12, [4*r8]
+	LONG $0x801c8d4f // lea r11, [r8 + 4*r8]
+	QUAD $0x0000008024ac8d4c // lea r13, [rsp + 0x80]
 	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
 	LONG $0xc0e68348 // and rsi, -0x40
 	LONG $0x24448948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rax
@@ -883,9 +883,9 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rsi
 	LONG $0x5b348d48 // lea rsi, [rbx + 2*rbx]
 	LONG $0x2454894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r10
-	LONG $0x2464894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r12
-	LONG $0x246c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r13
-	LONG $0x2474894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r14
+	LONG $0x2474894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r14
+	LONG $0x2464894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r12
+	LONG $0x245c894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r11
 	WORD $0x294c; BYTE $0xc0 // sub rax, r8
 	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
 	LONG $0x24748948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rsi
@@ -894,21 +894,21 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x483c7162; WORD $0x0158 // vaddps zmm8, zmm8, zmmword ptr [rcx]
 	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
-	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
-	LONG $0x246c8b4c; BYTE $0x20 // mov r13, qword ptr [rsp + 0x20]
-	LONG $0x24748b4c; BYTE $0x18 // mov r14, qword ptr [rsp + 0x18]
+	LONG $0x24748b4c; BYTE $0x38 // mov r14, qword ptr [rsp + 0x38]
+	LONG $0x24648b4c; BYTE $0x20 // mov r12, qword ptr [rsp + 0x20]
+	LONG $0x245c8b4c; BYTE $0x18 // mov r11, qword ptr [rsp + 0x18]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	LONG $0x487c7162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm8
 	LONG $0x4844b162; WORD $0x3c58; BYTE $0x81 // vaddps zmm7, zmm7, zmmword ptr [rcx + 4*r8]
 	LONG $0x487cb162; WORD $0x3c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*r8], zmm7
 	LONG $0x484cf162; WORD $0x3458; BYTE $0x99 // vaddps zmm6, zmm6, zmmword ptr [rcx + 4*rbx]
 	LONG $0x487cf162; WORD $0x3411; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*rbx], zmm6
-	LONG $0x4854b162; WORD $0x2c58; BYTE $0xa1 // vaddps zmm5, zmm5, zmmword ptr [rcx + 4*r12]
-	LONG $0x487cb162; WORD $0x2c11; BYTE $0xa2 // vmovups zmmword ptr [rdx + 4*r12], zmm5
-	LONG $0x485cb162; WORD $0x2458; BYTE $0xa9 // vaddps zmm4, zmm4, zmmword ptr [rcx + 4*r13]
-	LONG $0x487cb162; WORD $0x2411; BYTE $0xaa // vmovups zmmword ptr [rdx + 4*r13], zmm4
-	LONG $0x4864b162; WORD $0x1c58; BYTE $0xb1 // vaddps zmm3, zmm3, zmmword ptr [rcx + 4*r14]
-	LONG $0x487cb162; WORD $0x1c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm3
+	LONG $0x4854b162; WORD $0x2c58; BYTE $0xb1 // vaddps zmm5, zmm5, zmmword ptr [rcx + 4*r14]
+	LONG $0x487cb162; WORD $0x2c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm5
+	LONG $0x485cb162; WORD $0x2458; BYTE $0xa1 // vaddps zmm4, zmm4, zmmword ptr [rcx + 4*r12]
+	LONG $0x487cb162; WORD $0x2411; BYTE $0xa2 // vmovups zmmword ptr [rdx + 4*r12], zmm4
+	LONG $0x4864b162; WORD $0x1c58; BYTE $0x99 // vaddps zmm3, zmm3, zmmword ptr [rcx + 4*r11]
+	LONG $0x487cb162; WORD $0x1c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm3
 	LONG $0x486cb162; WORD $0x1458; BYTE $0x89 // vaddps zmm2, zmm2, zmmword ptr [rcx + 4*r9]
 	LONG $0x487cb162; WORD $0x1411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*r9], zmm2
 	LONG $0x4874f162; WORD $0x0c58; BYTE $0x81 // vaddps zmm1, zmm1, zmmword ptr [rcx + 4*rax]
@@ -933,20 +933,20 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0x9a0c180f // prefetcht0 byte ptr [rdx + 4*rbx]
-	LONG $0x0c180f42; BYTE $0xa2 // prefetcht0 byte ptr [rdx + 4*r12]
+	LONG $0x0c180f42; BYTE $0xb2 // prefetcht0 byte ptr [rdx + 4*r14]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	WORD $0x1174 // je 0x11520 <pw_q4_1+0x1b0>
 	WORD $0x180f; BYTE $0x09 // prefetcht0 byte ptr [rcx]
 	LONG $0x0c180f42; BYTE $0x81 // prefetcht0 byte ptr [rcx + 4*r8]
 	LONG $0x990c180f // prefetcht0 byte ptr [rcx + 4*rbx]
-	LONG $0x0c180f42; BYTE $0xa1 // prefetcht0 byte ptr [rcx + 4*r12]
+	LONG $0x0c180f42; BYTE $0xb1 // prefetcht0 byte ptr [rcx + 4*r14]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x02c8840f; WORD $0x0000 // je 0x11804 <pw_q4_1+0x494>
+	LONG $0x02c7840f; WORD $0x0000 // je 0x11803 <pw_q4_1+0x493>
 	LONG $0x24448b4c; BYTE $0x48 // mov r8, qword ptr [rsp + 0x48]
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
 	WORD $0x894d; BYTE $0xd1 // mov r9, r10
@@ -971,20 +971,21 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000070088180f41 // prefetcht0 byte ptr [r8 + 0x700]
 	QUAD $0x0000074088180f41 // prefetcht0 byte ptr [r8 + 0x740]
 	WORD $0x894d; BYTE $0xf4 // mov r12, r14
-	LONG $0x08e4c149 // shl r12, 0x8
-	WORD $0x894d; BYTE $0xdd // mov r13, r11
+	LONG $0x08e6c149 // shl r14, 0x8
+	WORD $0x894d; BYTE $0xeb // mov r11, r13
 	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
 	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0x05e6c149 // shl r14, 0x5
+	LONG $0x05e4c149 // shl r12, 0x5
 	QUAD $0x000120a85b7cc1c4; BYTE $0x00 // vcvtdq2ps ymm5, ymmword ptr [r8 + 0x120]
 	QUAD $0x000100a85954c1c4; BYTE $0x00 // vmulps ymm5, ymm5, ymmword ptr [r8 + 0x100]
 	QUAD $0x00008024ac29fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x80], ymm5
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	QUAD $0x02267c6f48feb162 // vmovdqu64 zmm7, zmmword ptr [rsi + r12 + 0x80]
-	QUAD $0x0326446f48fe3162 // vmovdqu64 zmm8, zmmword ptr [rsi + r12 + 0xc0]
-	QUAD $0x04264c6f48fe3162 // vmovdqu64 zmm9, zmmword ptr [rsi + r12 + 0x100]
-	QUAD $0x0526746f48feb162 // vmovdqu64 zmm6, zmmword ptr [rsi + r12 + 0x140]
+	QUAD $0x02367c6f48feb162 // vmovdqu64 zmm7, zmmword ptr [rsi + r14 + 0x80]
+	QUAD $0x0336446f48fe3162 // vmovdqu64 zmm8, zmmword ptr [rsi + r14 + 0xc0]
+	QUAD $0x04364c6f48fe3162 // vmovdqu64 zmm9, zmmword ptr [rsi + r14 + 0x100]
+	QUAD $0x0536746f48feb162 // vmovdqu64 zmm6, zmmword ptr [rsi + r14 + 0x140]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x48457162; WORD $0xd0db // vpandd zmm10, zmm7, zmm0
 	LONG $0x582d5262; WORD $0x7850; BYTE $0x08 // vpdpbusd zmm15, zmm10, dword ptr [r8 + 0x20]{1to16}
 	LONG $0x582dc262; WORD $0x0050 // vpdpbusd zmm16, zmm10, dword ptr [r8]{1to16}
@@ -1029,7 +1030,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x584d5262; WORD $0x7850; BYTE $0x0f // vpdpbusd zmm15, zmm6, dword ptr [r8 + 0x3c]{1to16}
 	LONG $0x584dd262; WORD $0x6850; BYTE $0x1f // vpdpbusd zmm5, zmm6, dword ptr [r8 + 0x7c]{1to16}
 	LONG $0x584d5262; WORD $0x7050; BYTE $0x17 // vpdpbusd zmm14, zmm6, dword ptr [r8 + 0x5c]{1to16}
-	LONG $0x487db262; WORD $0x3413; BYTE $0x36 // vcvtph2ps zmm6, ymmword ptr [rsi + r14]
+	LONG $0x487db262; WORD $0x3413; BYTE $0x26 // vcvtph2ps zmm6, ymmword ptr [rsi + r12]
 	LONG $0x487cb162; WORD $0xf85b // vcvtdq2ps zmm7, zmm16
 	LONG $0x487c5162; WORD $0xc75b // vcvtdq2ps zmm8, zmm15
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
@@ -1040,28 +1041,27 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5845d262; WORD $0x58b8; BYTE $0x41 // vfmadd231ps zmm3, zmm7, dword ptr [r8 + 0x104]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	LONG $0x484cf162; WORD $0xed59 // vmulps zmm5, zmm6, zmm5
 	LONG $0x5855d262; WORD $0x48b8; BYTE $0x43 // vfmadd231ps zmm1, zmm5, dword ptr [r8 + 0x10c]{1to16} # zmm1 = (zmm5 * mem) + zmm1
-	QUAD $0x02366c13487db262 // vcvtph2ps zmm5, ymmword ptr [rsi + r14 + 0x40]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	QUAD $0x02266c13487db262 // vcvtph2ps zmm5, ymmword ptr [rsi + r12 + 0x40]
 	LONG $0x484cd162; WORD $0xf859 // vmulps zmm7, zmm6, zmm8
 	LONG $0x5845d262; WORD $0x50b8; BYTE $0x42 // vfmadd231ps zmm2, zmm7, dword ptr [r8 + 0x108]{1to16} # zmm2 = (zmm7 * mem) + zmm2
 	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
-	LONG $0x5855d262; WORD $0x65bc; BYTE $0x00 // vfnmadd231ps zmm4, zmm5, dword ptr [r13]{1to16} # zmm4 = -(zmm5 * mem) + zmm4
-	LONG $0x5855d262; WORD $0x5dbc; BYTE $0x01 // vfnmadd231ps zmm3, zmm5, dword ptr [r13 + 0x4]{1to16} # zmm3 = -(zmm5 * mem) + zmm3
-	LONG $0x5855d262; WORD $0x4dbc; BYTE $0x03 // vfnmadd231ps zmm1, zmm5, dword ptr [r13 + 0xc]{1to16} # zmm1 = -(zmm5 * mem) + zmm1
-	LONG $0x5855d262; WORD $0x55bc; BYTE $0x02 // vfnmadd231ps zmm2, zmm5, dword ptr [r13 + 0x8]{1to16} # zmm2 = -(zmm5 * mem) + zmm2
+	LONG $0x5855d262; WORD $0x23bc // vfnmadd231ps zmm4, zmm5, dword ptr [r11]{1to16} # zmm4 = -(zmm5 * mem) + zmm4
+	LONG $0x5855d262; WORD $0x5bbc; BYTE $0x01 // vfnmadd231ps zmm3, zmm5, dword ptr [r11 + 0x4]{1to16} # zmm3 = -(zmm5 * mem) + zmm3
+	LONG $0x5855d262; WORD $0x4bbc; BYTE $0x03 // vfnmadd231ps zmm1, zmm5, dword ptr [r11 + 0xc]{1to16} # zmm1 = -(zmm5 * mem) + zmm1
+	LONG $0x5855d262; WORD $0x53bc; BYTE $0x02 // vfnmadd231ps zmm2, zmm5, dword ptr [r11 + 0x8]{1to16} # zmm2 = -(zmm5 * mem) + zmm2
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfdb4850f; WORD $0xffff // jne 0x115a0 <pw_q4_1+0x230>
+	LONG $0xfdb5850f; WORD $0xffff // jne 0x115a0 <pw_q4_1+0x230>
 	LONG $0x80c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x280
 	LONG $0xfe518d4d // lea r10, [r9 - 0x2]
 	LONG $0x02f98349 // cmp r9, 0x2
 	WORD $0x894d; BYTE $0xd1 // mov r9, r10
-	LONG $0xfd4c8f0f; WORD $0xffff // jg 0x11550 <pw_q4_1+0x1e0>
-	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
+	LONG $0xfd4d8f0f; WORD $0xffff // jg 0x11550 <pw_q4_1+0x1e0>
+	LONG $0x24748b4c; BYTE $0x38 // mov r14, qword ptr [rsp + 0x38]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
-	LONG $0xa2348d4a // lea rsi, [rdx + 4*r12]
+	LONG $0xb2348d4a // lea rsi, [rdx + 4*r14]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x05d4840f; WORD $0x0000 // je 0x11def <pw_q4_1+0xa7f>
+	LONG $0x05d5840f; WORD $0x0000 // je 0x11def <pw_q4_1+0xa7f>
 	LONG $0x485cf162; WORD $0x2158 // vaddps zmm4, zmm4, zmmword ptr [rcx]
 	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
 	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
@@ -1069,15 +1069,15 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cb162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*r8], zmm3
 	LONG $0x486cf162; WORD $0x1458; BYTE $0x99 // vaddps zmm2, zmm2, zmmword ptr [rcx + 4*rbx]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*rbx], zmm2
-	LONG $0x4874b162; WORD $0x0c58; BYTE $0xa1 // vaddps zmm1, zmm1, zmmword ptr [rcx + 4*r12]
-	LONG $0x0005b6e9; BYTE $0x00 // jmp 0x11e0a <pw_q4_1+0xa9a>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x4874b162; WORD $0x0c58; BYTE $0xb1 // vaddps zmm1, zmm1, zmmword ptr [rcx + 4*r14]
+	LONG $0x0005b7e9; BYTE $0x00 // jmp 0x11e0a <pw_q4_1+0xa9a>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0x9a0c180f // prefetcht0 byte ptr [rdx + 4*rbx]
-	LONG $0x0c180f42; BYTE $0xa2 // prefetcht0 byte ptr [rdx + 4*r12]
-	LONG $0x0c180f42; BYTE $0xaa // prefetcht0 byte ptr [rdx + 4*r13]
 	LONG $0x0c180f42; BYTE $0xb2 // prefetcht0 byte ptr [rdx + 4*r14]
+	LONG $0x0c180f42; BYTE $0xa2 // prefetcht0 byte ptr [rdx + 4*r12]
+	LONG $0x0c180f42; BYTE $0x9a // prefetcht0 byte ptr [rdx + 4*r11]
 	LONG $0x0c180f42; BYTE $0x8a // prefetcht0 byte ptr [rdx + 4*r9]
 	LONG $0x820c180f // prefetcht0 byte ptr [rdx + 4*rax]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
@@ -1085,9 +1085,9 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x180f; BYTE $0x09 // prefetcht0 byte ptr [rcx]
 	LONG $0x0c180f42; BYTE $0x81 // prefetcht0 byte ptr [rcx + 4*r8]
 	LONG $0x990c180f // prefetcht0 byte ptr [rcx + 4*rbx]
-	LONG $0x0c180f42; BYTE $0xa1 // prefetcht0 byte ptr [rcx + 4*r12]
-	LONG $0x0c180f42; BYTE $0xa9 // prefetcht0 byte ptr [rcx + 4*r13]
 	LONG $0x0c180f42; BYTE $0xb1 // prefetcht0 byte ptr [rcx + 4*r14]
+	LONG $0x0c180f42; BYTE $0xa1 // prefetcht0 byte ptr [rcx + 4*r12]
+	LONG $0x0c180f42; BYTE $0x99 // prefetcht0 byte ptr [rcx + 4*r11]
 	LONG $0x0c180f42; BYTE $0x89 // prefetcht0 byte ptr [rcx + 4*r9]
 	LONG $0x810c180f // prefetcht0 byte ptr [rcx + 4*rax]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
@@ -1115,7 +1115,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000070088180f41 // prefetcht0 byte ptr [r8 + 0x700]
 	QUAD $0x0000074088180f41 // prefetcht0 byte ptr [r8 + 0x740]
 	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
-	WORD $0x3145; BYTE $0xed // xor r13d, r13d
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	QUAD $0x000600248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x600]
 	QUAD $0x000640248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x640]
@@ -1123,22 +1123,23 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0006c0248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x6c0]
 	QUAD $0x000700248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x700]
 	QUAD $0x000740248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x740]
-	WORD $0x894d; BYTE $0xee // mov r14, r13
-	LONG $0x08e6c149 // shl r14, 0x8
-	WORD $0x894c; BYTE $0xde // mov rsi, r11
+	WORD $0x894d; BYTE $0xde // mov r14, r11
+	LONG $0x08e3c149 // shl r11, 0x8
+	WORD $0x894c; BYTE $0xee // mov rsi, r13
 	LONG $0x0045a162; WORD $0xffef // vpxord xmm23, xmm23, xmm23
 	LONG $0x0055a162; WORD $0xedef // vpxord xmm21, xmm21, xmm21
 	LONG $0x004da162; WORD $0xf6ef // vpxord xmm22, xmm22, xmm22
 	LONG $0x003d0162; WORD $0xc0ef // vpxord xmm24, xmm24, xmm24
-	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0x05e6c149 // shl r14, 0x5
 	QUAD $0x0120248c5b7c41c4; WORD $0x0000 // vcvtdq2ps ymm9, ymmword ptr [r12 + 0x120]
 	QUAD $0x0100248c593441c4; WORD $0x0000 // vmulps ymm9, ymm9, ymmword ptr [r12 + 0x100]
 	QUAD $0x000080248c297cc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x80], ymm9
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	QUAD $0x0230546f48fe1162 // vmovdqu64 zmm10, zmmword ptr [r8 + r14 + 0x80]
-	QUAD $0x03305c6f48fe1162 // vmovdqu64 zmm11, zmmword ptr [r8 + r14 + 0xc0]
-	QUAD $0x04307c6f48fe1162 // vmovdqu64 zmm15, zmmword ptr [r8 + r14 + 0x100]
-	QUAD $0x0530646f48fe1162 // vmovdqu64 zmm12, zmmword ptr [r8 + r14 + 0x140]
+	QUAD $0x0218546f48fe1162 // vmovdqu64 zmm10, zmmword ptr [r8 + r11 + 0x80]
+	QUAD $0x03185c6f48fe1162 // vmovdqu64 zmm11, zmmword ptr [r8 + r11 + 0xc0]
+	QUAD $0x04187c6f48fe1162 // vmovdqu64 zmm15, zmmword ptr [r8 + r11 + 0x100]
+	QUAD $0x0518646f48fe1162 // vmovdqu64 zmm12, zmmword ptr [r8 + r11 + 0x140]
+	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
 	LONG $0x482d7162; WORD $0xe8db // vpandd zmm13, zmm10, zmm0
 	QUAD $0x08247c505815c262 // vpdpbusd zmm23, zmm13, dword ptr [r12 + 0x20]{1to16}
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
@@ -1167,7 +1168,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	QUAD $0x3024545058155262 // vpdpbusd zmm10, zmm13, dword ptr [r12 + 0xc0]{1to16}
 	QUAD $0x3c244c50580d5262 // vpdpbusd zmm9, zmm14, dword ptr [r12 + 0xf0]{1to16}
-	LONG $0x487d1262; WORD $0x2c13; BYTE $0x28 // vcvtph2ps zmm13, ymmword ptr [r8 + r13]
+	LONG $0x487d1262; WORD $0x2c13; BYTE $0x30 // vcvtph2ps zmm13, ymmword ptr [r8 + r14]
 	QUAD $0x2c245c50580d5262 // vpdpbusd zmm11, zmm14, dword ptr [r12 + 0xb0]{1to16}
 	QUAD $0x24247c50580d5262 // vpdpbusd zmm15, zmm14, dword ptr [r12 + 0x90]{1to16}
 	QUAD $0x09247c50507dc262 // vpdpbusd zmm23, zmm16, dword ptr [r12 + 0x24]{1to16}
@@ -1234,8 +1235,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x422474b8581dd262 // vfmadd231ps zmm6, zmm12, dword ptr [r12 + 0x108]{1to16} # zmm6 = (zmm12 * mem) + zmm6
 	LONG $0x48145162; WORD $0xc959 // vmulps zmm9, zmm13, zmm9
 	QUAD $0x47244cb85835d262 // vfmadd231ps zmm1, zmm9, dword ptr [r12 + 0x11c]{1to16} # zmm1 = (zmm9 * mem) + zmm1
-	QUAD $0x02284c13487d1262 // vcvtph2ps zmm9, ymmword ptr [r8 + r13 + 0x40]
-	LONG $0x0001bd41; WORD $0x0000 // mov r13d, 0x1
+	QUAD $0x02304c13487d1262 // vcvtph2ps zmm9, ymmword ptr [r8 + r14 + 0x40]
 	LONG $0x48145162; WORD $0xdb59 // vmulps zmm11, zmm13, zmm11
 	QUAD $0x45245cb85825d262 // vfmadd231ps zmm3, zmm11, dword ptr [r12 + 0x114]{1to16} # zmm3 = (zmm11 * mem) + zmm3
 	LONG $0x48145162; WORD $0xe659 // vmulps zmm12, zmm13, zmm14
@@ -1264,20 +1264,20 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfb8d8f0f; WORD $0xffff // jg 0x118f0 <pw_q4_1+0x580>
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0xf6c4850f; WORD $0xffff // jne 0x11430 <pw_q4_1+0xc0>
-	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
+	LONG $0x24748b4c; BYTE $0x38 // mov r14, qword ptr [rsp + 0x38]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
-	LONG $0x246c8b4c; BYTE $0x20 // mov r13, qword ptr [rsp + 0x20]
+	LONG $0x24648b4c; BYTE $0x20 // mov r12, qword ptr [rsp + 0x20]
 	LONG $0x247c8948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdi
 	LONG $0x247c8b48; BYTE $0x68 // mov rdi, qword ptr [rsp + 0x68]
 	LONG $0x247c894c; BYTE $0x58 // mov qword ptr [rsp + 0x58], r15
 	LONG $0x9a348d48 // lea rsi, [rdx + 4*rbx]
 	WORD $0x8949; BYTE $0xdf // mov r15, rbx
 	LONG $0x487c7162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm8
-	LONG $0xa2048d4a // lea rax, [rdx + 4*r12]
-	LONG $0xaa1c8d4a // lea rbx, [rdx + 4*r13]
+	LONG $0xb2048d4a // lea rax, [rdx + 4*r14]
+	LONG $0xa21c8d4a // lea rbx, [rdx + 4*r12]
 	LONG $0x82148d4e // lea r10, [rdx + 4*r8]
-	LONG $0x8a348d4e // lea r14, [rdx + 4*r9]
+	LONG $0x8a1c8d4e // lea r11, [rdx + 4*r9]
 	LONG $0x487cf162; WORD $0x3f11 // vmovups zmmword ptr [rdi], zmm7
 	LONG $0x487cf162; WORD $0x3611 // vmovups zmmword ptr [rsi], zmm6
 	LONG $0x247c8b48; BYTE $0x60 // mov rdi, qword ptr [rsp + 0x60]
@@ -1285,8 +1285,8 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x2311 // vmovups zmmword ptr [rbx], zmm4
 	WORD $0x894c; BYTE $0xfb // mov rbx, r15
 	LONG $0x487cd162; WORD $0x1a11 // vmovups zmmword ptr [r10], zmm3
-	LONG $0x487cd162; WORD $0x1611 // vmovups zmmword ptr [r14], zmm2
-	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	LONG $0x487cd162; WORD $0x1311 // vmovups zmmword ptr [r11], zmm2
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x247c8b4c; BYTE $0x58 // mov r15, qword ptr [rsp + 0x58]
 	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
@@ -1298,8 +1298,8 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
 	LONG $0x487cf162; WORD $0x0e11 // vmovups zmmword ptr [rsi], zmm1
 	LONG $0x24548b4c; BYTE $0x40 // mov r10, qword ptr [rsp + 0x40]
-	LONG $0x246c8b4c; BYTE $0x20 // mov r13, qword ptr [rsp + 0x20]
-	LONG $0x24748b4c; BYTE $0x18 // mov r14, qword ptr [rsp + 0x18]
+	LONG $0x24648b4c; BYTE $0x20 // mov r12, qword ptr [rsp + 0x20]
+	LONG $0x245c8b4c; BYTE $0x18 // mov r11, qword ptr [rsp + 0x18]
 	LONG $0xfff69be9; BYTE $0xff // jmp 0x114bf <pw_q4_1+0x14f>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
@@ -1327,8 +1327,8 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
 	LONG $0xffe78149; WORD $0x0000; BYTE $0x00 // and r15, 0xff
 	LONG $0x0b0b840f; WORD $0x0000 // je 0x1297c <pw_q5_0+0xb3c>
-	QUAD $0x679d055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x679d] # 0x18618 <pw_q3_k+0xe48>
-	QUAD $0x679b0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x679b] # 0x18620 <pw_q3_k+0xe50>
+	QUAD $0x699d055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x699d] # 0x18818 <pw_q3_k+0xe38>
+	QUAD $0x699b0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x699b] # 0x18820 <pw_q3_k+0xe40>
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
 	LONG $0x1efec148 // sar rsi, 0x1e
 	QUAD $0x00000000c5048d4a // lea rax, [8*r8]
@@ -1807,8 +1807,8 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
 	LONG $0xffe78149; WORD $0x0000; BYTE $0x00 // and r15, 0xff
 	LONG $0x0b88840f; WORD $0x0000 // je 0x13549 <pw_q5_1+0xbb9>
-	QUAD $0x5c4d055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x5c4d] # 0x18618 <pw_q3_k+0xe48>
-	QUAD $0x5c4b0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x5c4b] # 0x18620 <pw_q3_k+0xe50>
+	QUAD $0x5e4d055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x5e4d] # 0x18818 <pw_q3_k+0xe38>
+	QUAD $0x5e4b0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x5e4b] # 0x18820 <pw_q3_k+0xe40>
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
 	LONG $0x1efec148 // sar rsi, 0x1e
 	LONG $0x001c8d4b // lea rbx, [r8 + r8]
@@ -2304,8 +2304,8 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
 	LONG $0xffe78149; WORD $0x0000; BYTE $0x00 // and r15, 0xff
 	LONG $0x0a69840f; WORD $0x0000 // je 0x13ffa <pw_iq4_nl+0xa9a>
-	QUAD $0x51250578487df262; WORD $0x0000 // vpbroadcastb zmm0, byte ptr [rip + 0x5125] # 0x186c0 <pw_q3_k+0xef0>
-	QUAD $0x513b0d5a487df262; WORD $0x0000 // vbroadcasti32x4 zmm1, xmmword ptr [rip + 0x513b] # zmm1 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	QUAD $0x53650578487df262; WORD $0x0000 // vpbroadcastb zmm0, byte ptr [rip + 0x5365] # 0x18900 <pw_q3_k+0xf20>
+	QUAD $0x537b0d5a487df262; WORD $0x0000 // vbroadcasti32x4 zmm1, xmmword ptr [rip + 0x537b] # zmm1 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
 	LONG $0x1efec148 // sar rsi, 0x1e
 	LONG $0x001c8d4b // lea rbx, [r8 + r8]
@@ -2387,7 +2387,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x02d1840f; WORD $0x0000 // je 0x13a0d <pw_iq4_nl+0x4ad>
+	LONG $0x02d2840f; WORD $0x0000 // je 0x13a0e <pw_iq4_nl+0x4ae>
 	LONG $0x244c8b4c; BYTE $0x48 // mov r9, qword ptr [rsp + 0x48]
 	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
@@ -2409,20 +2409,21 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000006c089180f41 // prefetcht0 byte ptr [r9 + 0x6c0]
 	QUAD $0x0000070089180f41 // prefetcht0 byte ptr [r9 + 0x700]
 	QUAD $0x0000074089180f41 // prefetcht0 byte ptr [r9 + 0x740]
-	WORD $0x894d; BYTE $0xf5 // mov r13, r14
-	LONG $0x08e5c149 // shl r13, 0x8
-	WORD $0x894c; BYTE $0xde // mov rsi, r11
-	LONG $0x05e6c149 // shl r14, 0x5
+	WORD $0x894c; BYTE $0xf6 // mov rsi, r14
+	LONG $0x08e6c149 // shl r14, 0x8
+	WORD $0x894d; BYTE $0xdd // mov r13, r11
+	LONG $0x05e6c148 // shl rsi, 0x5
 	QUAD $0x07097172284dd162 // vpslld ymm6, ymmword ptr [r9 + 0x120], 0x7
 	QUAD $0x00008024b47ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x80], ymm6
-	QUAD $0x0128446f48fe1162 // vmovdqu64 zmm8, zmmword ptr [r8 + r13 + 0x40]
-	QUAD $0x02284c6f48fe1162 // vmovdqu64 zmm9, zmmword ptr [r8 + r13 + 0x80]
-	LONG $0x487df262; WORD $0x7658; BYTE $0x03 // vpbroadcastd zmm6, dword ptr [rsi + 0xc]
-	LONG $0x487de262; WORD $0x5658; BYTE $0x02 // vpbroadcastd zmm18, dword ptr [rsi + 0x8]
-	LONG $0x487de262; WORD $0x4658; BYTE $0x01 // vpbroadcastd zmm16, dword ptr [rsi + 0x4]
-	LONG $0x487de262; WORD $0x0e58 // vpbroadcastd zmm17, dword ptr [rsi]
-	QUAD $0x0328546f48fe1162 // vmovdqu64 zmm10, zmmword ptr [r8 + r13 + 0xc0]
-	QUAD $0x04287c6f48fe9162 // vmovdqu64 zmm7, zmmword ptr [r8 + r13 + 0x100]
+	QUAD $0x0130446f48fe1162 // vmovdqu64 zmm8, zmmword ptr [r8 + r14 + 0x40]
+	QUAD $0x02304c6f48fe1162 // vmovdqu64 zmm9, zmmword ptr [r8 + r14 + 0x80]
+	LONG $0x487dd262; WORD $0x7558; BYTE $0x03 // vpbroadcastd zmm6, dword ptr [r13 + 0xc]
+	LONG $0x487dc262; WORD $0x5558; BYTE $0x02 // vpbroadcastd zmm18, dword ptr [r13 + 0x8]
+	LONG $0x487dc262; WORD $0x4558; BYTE $0x01 // vpbroadcastd zmm16, dword ptr [r13 + 0x4]
+	LONG $0x487dc262; WORD $0x4d58; BYTE $0x00 // vpbroadcastd zmm17, dword ptr [r13]
+	QUAD $0x0330546f48fe1162 // vmovdqu64 zmm10, zmmword ptr [r8 + r14 + 0xc0]
+	QUAD $0x04307c6f48fe9162 // vmovdqu64 zmm7, zmmword ptr [r8 + r14 + 0x100]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x48bd7162; WORD $0xd8db // vpandq zmm11, zmm8, zmm0
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x48b57162; WORD $0xe8db // vpandq zmm13, zmm9, zmm0
@@ -2441,8 +2442,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48755262; WORD $0xf600 // vpshufb zmm14, zmm1, zmm14
 	LONG $0x48755262; WORD $0xff00 // vpshufb zmm15, zmm1, zmm15
 	LONG $0x48c5f162; WORD $0xf8db // vpandq zmm7, zmm7, zmm0
-	LONG $0x487d1262; WORD $0x1c13; BYTE $0x30 // vcvtph2ps zmm11, ymmword ptr [r8 + r14]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x487d5262; WORD $0x1c13; BYTE $0x30 // vcvtph2ps zmm11, ymmword ptr [r8 + rsi]
 	LONG $0x48755262; WORD $0xe000 // vpshufb zmm12, zmm1, zmm8
 	LONG $0x48b57162; WORD $0xc0db // vpandq zmm8, zmm9, zmm0
 	LONG $0x4875f262; WORD $0xff00 // vpshufb zmm7, zmm1, zmm7
@@ -2492,17 +2492,17 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x180
 	LONG $0x01c4f641 // test r12b, 0x1
 	LONG $0x0000bc41; WORD $0x0000 // mov r12d, 0x0
-	LONG $0xfdab850f; WORD $0xffff // jne 0x137a0 <pw_iq4_nl+0x240>
+	LONG $0xfdaa850f; WORD $0xffff // jne 0x137a0 <pw_iq4_nl+0x240>
 	LONG $0x40c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x240
 	LONG $0xfe728d49 // lea rsi, [r10 - 0x2]
 	LONG $0x02fa8349 // cmp r10, 0x2
 	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
-	LONG $0xfd438f0f; WORD $0xffff // jg 0x13750 <pw_iq4_nl+0x1f0>
+	LONG $0xfd428f0f; WORD $0xffff // jg 0x13750 <pw_iq4_nl+0x1f0>
 	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	LONG $0xa2348d4a // lea rsi, [rdx + 4*r12]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x05a1840f; WORD $0x0000 // je 0x13fc5 <pw_iq4_nl+0xa65>
+	LONG $0x05a0840f; WORD $0x0000 // je 0x13fc5 <pw_iq4_nl+0xa65>
 	LONG $0x4854f162; WORD $0x2958 // vaddps zmm5, zmm5, zmmword ptr [rcx]
 	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
@@ -2511,8 +2511,8 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4864f162; WORD $0x1c58; BYTE $0x99 // vaddps zmm3, zmm3, zmmword ptr [rcx + 4*rbx]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*rbx], zmm3
 	LONG $0x486cb162; WORD $0x1458; BYTE $0xa1 // vaddps zmm2, zmm2, zmmword ptr [rcx + 4*r12]
-	LONG $0x000583e9; BYTE $0x00 // jmp 0x13fe0 <pw_iq4_nl+0xa80>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x000582e9; BYTE $0x00 // jmp 0x13fe0 <pw_iq4_nl+0xa80>
+	WORD $0x9066 // nop
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0x9a0c180f // prefetcht0 byte ptr [rdx + 4*rbx]
@@ -2564,21 +2564,22 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000700248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x700]
 	QUAD $0x000740248c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 0x740]
 	WORD $0x894d; BYTE $0xee // mov r14, r13
-	LONG $0x08e6c149 // shl r14, 0x8
+	LONG $0x08e5c149 // shl r13, 0x8
 	WORD $0x894c; BYTE $0xde // mov rsi, r11
-	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0x05e6c149 // shl r14, 0x5
 	QUAD $0x09247472282dd162; BYTE $0x07 // vpslld ymm10, ymmword ptr [r12 + 0x120], 0x7
 	QUAD $0x00008024947f7dc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x80], ymm10
-	QUAD $0x01305c6f48fe1162 // vmovdqu64 zmm11, zmmword ptr [r8 + r14 + 0x40]
-	QUAD $0x02306c6f48fe1162 // vmovdqu64 zmm13, zmmword ptr [r8 + r14 + 0x80]
-	QUAD $0x03305c6f48fe8162 // vmovdqu64 zmm19, zmmword ptr [r8 + r14 + 0xc0]
-	QUAD $0x0430646f48fe1162 // vmovdqu64 zmm12, zmmword ptr [r8 + r14 + 0x100]
+	QUAD $0x01285c6f48fe1162 // vmovdqu64 zmm11, zmmword ptr [r8 + r13 + 0x40]
+	QUAD $0x02286c6f48fe1162 // vmovdqu64 zmm13, zmmword ptr [r8 + r13 + 0x80]
+	QUAD $0x03285c6f48fe8162 // vmovdqu64 zmm19, zmmword ptr [r8 + r13 + 0xc0]
+	QUAD $0x0428646f48fe1162 // vmovdqu64 zmm12, zmmword ptr [r8 + r13 + 0x100]
 	LONG $0x487de262; WORD $0x7e58; BYTE $0x02 // vpbroadcastd zmm23, dword ptr [rsi + 0x8]
 	LONG $0x487d6262; WORD $0x4658; BYTE $0x01 // vpbroadcastd zmm24, dword ptr [rsi + 0x4]
 	LONG $0x487d6262; WORD $0x0e58 // vpbroadcastd zmm25, dword ptr [rsi]
 	LONG $0x487d7262; WORD $0x5658; BYTE $0x07 // vpbroadcastd zmm10, dword ptr [rsi + 0x1c]
 	LONG $0x487d6262; WORD $0x5658; BYTE $0x06 // vpbroadcastd zmm26, dword ptr [rsi + 0x18]
 	LONG $0x487de262; WORD $0x7658; BYTE $0x03 // vpbroadcastd zmm22, dword ptr [rsi + 0xc]
+	LONG $0x0001bd41; WORD $0x0000 // mov r13d, 0x1
 	LONG $0x48a57162; WORD $0xf0db // vpandq zmm14, zmm11, zmm0
 	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
 	LONG $0x4895e162; WORD $0xc0db // vpandq zmm16, zmm13, zmm0
@@ -2639,8 +2640,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x3a245450506d5262 // vpdpbusd zmm10, zmm18, dword ptr [r12 + 0xe8]{1to16}
 	QUAD $0x32245450506d4262 // vpdpbusd zmm26, zmm18, dword ptr [r12 + 0xc8]{1to16}
 	QUAD $0x1a247450506dc262 // vpdpbusd zmm22, zmm18, dword ptr [r12 + 0x68]{1to16}
-	LONG $0x487d8262; WORD $0x0c13; BYTE $0x28 // vcvtph2ps zmm17, ymmword ptr [r8 + r13]
-	LONG $0x0001bd41; WORD $0x0000 // mov r13d, 0x1
+	LONG $0x487d8262; WORD $0x0c13; BYTE $0x30 // vcvtph2ps zmm17, ymmword ptr [r8 + r14]
 	QUAD $0x2a246c50506d5262 // vpdpbusd zmm13, zmm18, dword ptr [r12 + 0xa8]{1to16}
 	QUAD $0x22245c50506dc262 // vpdpbusd zmm19, zmm18, dword ptr [r12 + 0x88]{1to16}
 	QUAD $0x16247c50505dc262 // vpdpbusd zmm23, zmm20, dword ptr [r12 + 0x58]{1to16}
@@ -2756,128 +2756,142 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0xc0e48348 // and rsp, -0x40
-	LONG $0x40ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x140
+	LONG $0x80ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x180
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x1ce8c148 // shr rax, 0x1c
 	LONG $0x24748948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rsi
-	LONG $0x247c8948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rdi
+	LONG $0x247c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdi
 	LONG $0x00ff2548; WORD $0x0000 // and rax, 0xff
-	LONG $0x0d59840f; WORD $0x0000 // je 0x14d9e <pw_q4_k+0xd8e>
-	QUAD $0x45b50558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x45b5] # 0x18604 <pw_q3_k+0xe34>
-	QUAD $0x45af0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x45af] # 0x18608 <pw_q3_k+0xe38>
-	WORD $0x894c; BYTE $0xcf // mov rdi, r9
-	LONG $0x1effc148 // sar rdi, 0x1e
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x0e5f840f; WORD $0x0000 // je 0x14ea4 <pw_q4_k+0xe94>
+	QUAD $0x47d9155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x47d9] # 0x18828 <pw_q3_k+0xe48>
+	QUAD $0x47ab1d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x47ab] # 0x18804 <pw_q3_k+0xe24>
+	QUAD $0x47e52d5948fdf262; WORD $0x0000 // vpbroadcastq zmm5, qword ptr [rip + 0x47e5] # 0x18848 <pw_q3_k+0xe68>
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
 	WORD $0x8944; BYTE $0xc9 // mov ecx, r9d
 	WORD $0xe9c1; BYTE $0x08 // shr ecx, 0x8
-	QUAD $0x00000000c51c8d4e // lea r11, [8*r8]
-	QUAD $0x000000c024ac8d4c // lea r13, [rsp + 0xc0]
+	QUAD $0x0000000085348d4a // lea rsi, [4*r8]
+	QUAD $0x00000000c5148d4e // lea r10, [8*r8]
+	LONG $0x003c8d4b // lea rdi, [r8 + r8]
+	QUAD $0x0000010024a48d4c // lea r12, [rsp + 0x100]
 	LONG $0x2444894c; BYTE $0x78 // mov qword ptr [rsp + 0x78], r8
-	LONG $0xc0e78348 // and rdi, -0x40
 	LONG $0xffffe181; WORD $0x000f // and ecx, 0xfffff
-	QUAD $0x000000b824bc8948 // mov qword ptr [rsp + 0xb8], rdi
-	QUAD $0x00000000853c8d4a // lea rdi, [4*r8]
+	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
 	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	WORD $0x894c; BYTE $0xc9 // mov rcx, r9
+	LONG $0x1ef9c148 // sar rcx, 0x1e
+	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
+	LONG $0x80348d4b // lea rsi, [r8 + 4*r8]
+	WORD $0x294d; BYTE $0xc2 // sub r10, r8
+	LONG $0xc0e18348 // and rcx, -0x40
+	LONG $0x2454894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r10
+	QUAD $0x000000b8248c8948 // mov qword ptr [rsp + 0xb8], rcx
 	LONG $0xc9b60f41 // movzx ecx, r9b
-	LONG $0x000c8d4f // lea r9, [r8 + r8]
-	WORD $0x294d; BYTE $0xc3 // sub r11, r8
+	LONG $0x7f0c8d4c // lea r9, [rdi + 2*rdi]
+	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
 	QUAD $0x000000b0248c8948 // mov qword ptr [rsp + 0xb0], rcx
 	LONG $0x400c8d4b // lea rcx, [r8 + 2*r8]
-	LONG $0x49148d4f // lea r10, [r9 + 2*r9]
-	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
-	LONG $0x245c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r11
-	LONG $0x247c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rdi
-	LONG $0x803c8d4b // lea rdi, [r8 + 4*r8]
-	LONG $0x2454894c; BYTE $0x58 // mov qword ptr [rsp + 0x58], r10
+	LONG $0x244c894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r9
 	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
-	LONG $0x247c8948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdi
-	WORD $0x43eb // jmp 0x1411f <pw_q4_k+0x10f>
-	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x44eb // jmp 0x1412a <pw_q4_k+0x11a>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000008024b48b48 // mov rsi, qword ptr [rsp + 0x80]
 	QUAD $0x000000b8248c8b48 // mov rcx, qword ptr [rsp + 0xb8]
-	QUAD $0x0000008024bc8b48 // mov rdi, qword ptr [rsp + 0x80]
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x244c0148; BYTE $0x68 // add qword ptr [rsp + 0x68], rcx
+	LONG $0xff468d48 // lea rax, [rsi - 0x1]
+	LONG $0x244c0148; BYTE $0x58 // add qword ptr [rsp + 0x58], rcx
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xff478d48 // lea rax, [rdi - 0x1]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
 	WORD $0x950f; BYTE $0xc1 // setne cl
 	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
-	WORD $0x0148; BYTE $0xce // add rsi, rcx
+	WORD $0x0149; BYTE $0xcb // add r11, rcx
 	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
-	LONG $0x01ff8348 // cmp rdi, 0x1
-	LONG $0x247c8b48; BYTE $0x60 // mov rdi, qword ptr [rsp + 0x60]
-	LONG $0x0c7f8e0f; WORD $0x0000 // jle 0x14d9e <pw_q4_k+0xd8e>
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	LONG $0x0d7a8e0f; WORD $0x0000 // jle 0x14ea4 <pw_q4_k+0xe94>
 	QUAD $0x04000000b024bc83 // cmp dword ptr [rsp + 0xb0], 0x4
-	LONG $0x82148d4e // lea r10, [rdx + 4*r8]
-	QUAD $0x0000008824b48948 // mov qword ptr [rsp + 0x88], rsi
+	LONG $0x82348d4a // lea rsi, [rdx + 4*r8]
+	QUAD $0x00000088249c894c // mov qword ptr [rsp + 0x88], r11
 	QUAD $0x0000008024848948 // mov qword ptr [rsp + 0x80], rax
-	LONG $0x2454894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r10
-	LONG $0x041a870f; WORD $0x0000 // ja 0x14560 <pw_q4_k+0x550>
+	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
+	LONG $0x048f870f; WORD $0x0000 // ja 0x145e0 <pw_q4_k+0x5d0>
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
-	LONG $0x0a180f41 // prefetcht0 byte ptr [r10]
-	LONG $0x0c180f42; BYTE $0x8a // prefetcht0 byte ptr [rdx + 4*r9]
-	LONG $0x8a0c180f // prefetcht0 byte ptr [rdx + 4*rcx]
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x1174 // je 0x1416c <pw_q4_k+0x15c>
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
-	LONG $0x0c180f42; BYTE $0x86 // prefetcht0 byte ptr [rsi + 4*r8]
-	LONG $0x0c180f42; BYTE $0x8e // prefetcht0 byte ptr [rsi + 4*r9]
-	LONG $0x8e0c180f // prefetcht0 byte ptr [rsi + 4*rcx]
+	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
+	LONG $0x8a0c180f // prefetcht0 byte ptr [rdx + 4*rcx]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x1374 // je 0x14177 <pw_q4_k+0x167>
+	LONG $0x0b180f41 // prefetcht0 byte ptr [r11]
+	LONG $0x0c180f43; BYTE $0x83 // prefetcht0 byte ptr [r11 + 4*r8]
+	LONG $0x0c180f41; BYTE $0xbb // prefetcht0 byte ptr [r11 + 4*rdi]
+	LONG $0x0c180f41; BYTE $0x8b // prefetcht0 byte ptr [r11 + 4*rcx]
 	LONG $0x247c8348; WORD $0x0038 // cmp qword ptr [rsp + 0x38], 0x0
-	LONG $0x0ac8840f; WORD $0x0000 // je 0x14c40 <pw_q4_k+0xc30>
+	LONG $0x0bbd840f; WORD $0x0000 // je 0x14d40 <pw_q4_k+0xd30>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
-	LONG $0x247c8b48; BYTE $0x68 // mov rdi, qword ptr [rsp + 0x68]
+	LONG $0x247c8b48; BYTE $0x58 // mov rdi, qword ptr [rsp + 0x58]
 	LONG $0x24448b4c; BYTE $0x70 // mov r8, qword ptr [rsp + 0x70]
 	LONG $0x244c8b4c; BYTE $0x38 // mov r9, qword ptr [rsp + 0x38]
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
-	WORD $0x6eeb // jmp 0x1420c <pw_q4_k+0x1fc>
-	WORD $0x9066 // nop
-	LONG $0x482d7262; WORD $0x02a8 // vfmadd213ps zmm8, zmm10, zmmword ptr [rdx] # zmm8 = (zmm10 * zmm8) + mem
-	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
-	LONG $0x48255262; WORD $0xc8a8 // vfmadd213ps zmm9, zmm11, zmm8 # zmm9 = (zmm11 * zmm9) + zmm8
-	LONG $0x487c7162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm9
-	LONG $0x482df262; WORD $0x36a8 // vfmadd213ps zmm6, zmm10, zmmword ptr [rsi] # zmm6 = (zmm10 * zmm6) + mem
-	LONG $0x4825f262; WORD $0xfea8 // vfmadd213ps zmm7, zmm11, zmm6 # zmm7 = (zmm11 * zmm7) + zmm6
-	LONG $0x487cf162; WORD $0x3e11 // vmovups zmmword ptr [rsi], zmm7
-	LONG $0x482df262; WORD $0x20a8 // vfmadd213ps zmm4, zmm10, zmmword ptr [rax] # zmm4 = (zmm10 * zmm4) + mem
-	LONG $0x4825f262; WORD $0xeca8 // vfmadd213ps zmm5, zmm11, zmm4 # zmm5 = (zmm11 * zmm5) + zmm4
-	LONG $0x487cf162; WORD $0x2811 // vmovups zmmword ptr [rax], zmm5
-	LONG $0x487c7162; WORD $0x2110 // vmovups zmm12, zmmword ptr [rcx]
-	LONG $0x486d5262; WORD $0xd4a8 // vfmadd213ps zmm10, zmm2, zmm12 # zmm10 = (zmm2 * zmm10) + zmm12
-	LONG $0x245c8b4c; BYTE $0x40 // mov r11, qword ptr [rsp + 0x40]
+	WORD $0x6eeb // jmp 0x14217 <pw_q4_k+0x207>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x480d7262; WORD $0x22a8 // vfmadd213ps zmm12, zmm14, zmmword ptr [rdx] # zmm12 = (zmm14 * zmm12) + mem
+	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
+	LONG $0x48055262; WORD $0xeca8 // vfmadd213ps zmm13, zmm15, zmm12 # zmm13 = (zmm15 * zmm13) + zmm12
+	LONG $0x487c7162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm13
+	LONG $0x480d7262; WORD $0x16a8 // vfmadd213ps zmm10, zmm14, zmmword ptr [rsi] # zmm10 = (zmm14 * zmm10) + mem
+	LONG $0x48055262; WORD $0xdaa8 // vfmadd213ps zmm11, zmm15, zmm10 # zmm11 = (zmm15 * zmm11) + zmm10
+	LONG $0x487c7162; WORD $0x1e11 // vmovups zmmword ptr [rsi], zmm11
+	LONG $0x480d7262; WORD $0x00a8 // vfmadd213ps zmm8, zmm14, zmmword ptr [rax] # zmm8 = (zmm14 * zmm8) + mem
+	LONG $0x48055262; WORD $0xc8a8 // vfmadd213ps zmm9, zmm15, zmm8 # zmm9 = (zmm15 * zmm9) + zmm8
+	LONG $0x487c7162; WORD $0x0811 // vmovups zmmword ptr [rax], zmm9
+	LONG $0x487ce162; WORD $0x0110 // vmovups zmm16, zmmword ptr [rcx]
+	LONG $0x484d3262; WORD $0xf0a8 // vfmadd213ps zmm14, zmm6, zmm16 # zmm14 = (zmm6 * zmm14) + zmm16
 	LONG $0xf8718d49 // lea rsi, [r9 - 0x8]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
-	LONG $0x48655262; WORD $0xdaa8 // vfmadd213ps zmm11, zmm3, zmm10 # zmm11 = (zmm3 * zmm11) + zmm10
-	LONG $0x487c7162; WORD $0x1911 // vmovups zmmword ptr [rcx], zmm11
+	LONG $0x48455262; WORD $0xfea8 // vfmadd213ps zmm15, zmm7, zmm14 # zmm15 = (zmm7 * zmm15) + zmm14
+	LONG $0x487c7162; WORD $0x3911 // vmovups zmmword ptr [rcx], zmm15
 	LONG $0x08f98349 // cmp r9, 0x8
 	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
-	LONG $0x0a348e0f; WORD $0x0000 // jle 0x14c40 <pw_q4_k+0xc30>
+	LONG $0x0b298e0f; WORD $0x0000 // jle 0x14d40 <pw_q4_k+0xd30>
 	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
-	LONG $0x40c78348 // add rdi, 0x40
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x808f180f; WORD $0x0004; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x480]
-	LONG $0xc08f180f; WORD $0x0004; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x4c0]
-	LONG $0x008f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x500]
-	LONG $0x408f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x540]
-	LONG $0x808f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x580]
-	LONG $0xc08f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x5c0]
-	LONG $0x008f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x600]
-	LONG $0x408f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x640]
-	LONG $0x808f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x680]
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x03fe8349 // cmp r14, 0x3
+	WORD $0x4a75 // jne 0x142a0 <pw_q4_k+0x290>
+	QUAD $0x06015372480df162 // vpsrld zmm14, zmmword ptr [rbx + 0x40], 0x6
+	QUAD $0x040253724805f162 // vpsrld zmm15, zmmword ptr [rbx + 0x80], 0x4
+	LONG $0x0000c0be; BYTE $0x00 // mov esi, 0xc0
+	QUAD $0x45bb3ddb58857162; WORD $0x0000 // vpandq zmm15, zmm15, qword ptr [rip + 0x45bb]{1to8} # 0x18830 <pw_q3_k+0xe50>
+	QUAD $0x45b83d25588d7362; WORD $0x0000; BYTE $0xf8 // vpternlogq zmm15, zmm14, qword ptr [rip + 0x45b8]{1to8}, 0xf8 # 0x18838 <pw_q3_k+0xe58>
+	QUAD $0x02035372480df162 // vpsrld zmm14, zmmword ptr [rbx + 0xc0], 0x2
+	LONG $0x48857362; WORD $0xf225; BYTE $0xec // vpternlogq zmm14, zmm15, zmm2, 0xec
+	WORD $0x1eeb // jmp 0x142af <pw_q4_k+0x29f>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xf6 // mov rsi, r14
+	LONG $0x06e6c148 // shl rsi, 0x6
+	QUAD $0x013374db48d57162 // vpandq zmm14, zmm5, zmmword ptr [rbx + rsi + 0x40]
+	QUAD $0x0324747f48fd7162 // vmovdqa64 zmmword ptr [rsp + 0xc0], zmm14
+	QUAD $0x00000400378c180f // prefetcht0 byte ptr [rdi + rsi + 0x400]
+	QUAD $0x00000440378c180f // prefetcht0 byte ptr [rdi + rsi + 0x440]
+	QUAD $0x00000480378c180f // prefetcht0 byte ptr [rdi + rsi + 0x480]
+	QUAD $0x000004c0378c180f // prefetcht0 byte ptr [rdi + rsi + 0x4c0]
+	QUAD $0x00000500378c180f // prefetcht0 byte ptr [rdi + rsi + 0x500]
+	QUAD $0x00000540378c180f // prefetcht0 byte ptr [rdi + rsi + 0x540]
+	QUAD $0x00000580378c180f // prefetcht0 byte ptr [rdi + rsi + 0x580]
+	QUAD $0x000005c0378c180f // prefetcht0 byte ptr [rdi + rsi + 0x5c0]
+	QUAD $0x00000600378c180f // prefetcht0 byte ptr [rdi + rsi + 0x600]
 	WORD $0xb640; BYTE $0x01 // mov sil, 0x1
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	WORD $0x3145; BYTE $0xed // xor r13d, r13d
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	QUAD $0x0000060088180f41 // prefetcht0 byte ptr [r8 + 0x600]
 	QUAD $0x0000064088180f41 // prefetcht0 byte ptr [r8 + 0x640]
@@ -2885,221 +2899,236 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000006c088180f41 // prefetcht0 byte ptr [r8 + 0x6c0]
 	QUAD $0x0000070088180f41 // prefetcht0 byte ptr [r8 + 0x700]
 	QUAD $0x0000074088180f41 // prefetcht0 byte ptr [r8 + 0x740]
-	WORD $0x894d; BYTE $0xdf // mov r15, r11
-	LONG $0x08e7c149 // shl r15, 0x8
-	WORD $0x894d; BYTE $0xec // mov r12, r13
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x006da162; WORD $0xd2ef // vpxord xmm18, xmm18, xmm18
+	WORD $0x894d; BYTE $0xeb // mov r11, r13
+	LONG $0x08e5c149 // shl r13, 0x8
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
+	LONG $0x004da162; WORD $0xf6ef // vpxord xmm22, xmm22, xmm22
 	LONG $0x05e3c149 // shl r11, 0x5
-	QUAD $0x000120905b7c41c4; BYTE $0x00 // vcvtdq2ps ymm10, ymmword ptr [r8 + 0x120]
-	QUAD $0x00010090592c41c4; BYTE $0x00 // vmulps ymm10, ymm10, ymmword ptr [r8 + 0x100]
-	QUAD $0x0000c02494297cc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0xc0], ymm10
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	QUAD $0x013f746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rdi + r15 + 0x40]
-	QUAD $0x023f7c6f48fe3162 // vmovdqu64 zmm15, zmmword ptr [rdi + r15 + 0x80]
-	QUAD $0x033f446f48fea162 // vmovdqu64 zmm16, zmmword ptr [rdi + r15 + 0xc0]
-	QUAD $0x043f6c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rdi + r15 + 0x100]
-	LONG $0x480de162; WORD $0xc8db // vpandd zmm17, zmm14, zmm0
-	LONG $0x50755262; WORD $0x5850; BYTE $0x08 // vpdpbusd zmm11, zmm17, dword ptr [r8 + 0x20]{1to16}
-	LONG $0x50755262; WORD $0x6050; BYTE $0x10 // vpdpbusd zmm12, zmm17, dword ptr [r8 + 0x40]{1to16}
-	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
-	LONG $0x50755262; WORD $0x1050 // vpdpbusd zmm10, zmm17, dword ptr [r8]{1to16}
-	LONG $0x5075c262; WORD $0x5050; BYTE $0x18 // vpdpbusd zmm18, zmm17, dword ptr [r8 + 0x60]{1to16}
-	LONG $0x480d7162; WORD $0xf0db // vpandd zmm14, zmm14, zmm0
-	LONG $0x580d5262; WORD $0x5850; BYTE $0x0c // vpdpbusd zmm11, zmm14, dword ptr [r8 + 0x30]{1to16}
-	LONG $0x580d5262; WORD $0x6050; BYTE $0x14 // vpdpbusd zmm12, zmm14, dword ptr [r8 + 0x50]{1to16}
-	LONG $0x580d5262; WORD $0x5050; BYTE $0x04 // vpdpbusd zmm10, zmm14, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x580dc262; WORD $0x5050; BYTE $0x1c // vpdpbusd zmm18, zmm14, dword ptr [r8 + 0x70]{1to16}
-	LONG $0x48057162; WORD $0xf0db // vpandd zmm14, zmm15, zmm0
-	LONG $0x580d5262; WORD $0x5850; BYTE $0x09 // vpdpbusd zmm11, zmm14, dword ptr [r8 + 0x24]{1to16}
-	LONG $0x580d5262; WORD $0x6050; BYTE $0x11 // vpdpbusd zmm12, zmm14, dword ptr [r8 + 0x44]{1to16}
-	LONG $0x580d5262; WORD $0x5050; BYTE $0x01 // vpdpbusd zmm10, zmm14, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x580dc262; WORD $0x5050; BYTE $0x19 // vpdpbusd zmm18, zmm14, dword ptr [r8 + 0x64]{1to16}
-	LONG $0x480dd162; WORD $0xd772; BYTE $0x04 // vpsrld zmm14, zmm15, 0x4
-	LONG $0x480d7162; WORD $0xf0db // vpandd zmm14, zmm14, zmm0
-	LONG $0x580d5262; WORD $0x5850; BYTE $0x0d // vpdpbusd zmm11, zmm14, dword ptr [r8 + 0x34]{1to16}
-	LONG $0x580d5262; WORD $0x6050; BYTE $0x15 // vpdpbusd zmm12, zmm14, dword ptr [r8 + 0x54]{1to16}
-	LONG $0x580d5262; WORD $0x5050; BYTE $0x05 // vpdpbusd zmm10, zmm14, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x580dc262; WORD $0x5050; BYTE $0x1d // vpdpbusd zmm18, zmm14, dword ptr [r8 + 0x74]{1to16}
-	LONG $0x407d7162; WORD $0xf0db // vpandd zmm14, zmm16, zmm0
-	LONG $0x580d5262; WORD $0x5850; BYTE $0x0a // vpdpbusd zmm11, zmm14, dword ptr [r8 + 0x28]{1to16}
-	LONG $0x580d5262; WORD $0x6050; BYTE $0x12 // vpdpbusd zmm12, zmm14, dword ptr [r8 + 0x48]{1to16}
-	LONG $0x580d5262; WORD $0x5050; BYTE $0x02 // vpdpbusd zmm10, zmm14, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x580dc262; WORD $0x5050; BYTE $0x1a // vpdpbusd zmm18, zmm14, dword ptr [r8 + 0x68]{1to16}
-	LONG $0x480db162; WORD $0xd072; BYTE $0x04 // vpsrld zmm14, zmm16, 0x4
-	LONG $0x480d7162; WORD $0xf0db // vpandd zmm14, zmm14, zmm0
-	LONG $0x580d5262; WORD $0x5850; BYTE $0x0e // vpdpbusd zmm11, zmm14, dword ptr [r8 + 0x38]{1to16}
-	LONG $0x580d5262; WORD $0x6050; BYTE $0x16 // vpdpbusd zmm12, zmm14, dword ptr [r8 + 0x58]{1to16}
-	LONG $0x580d5262; WORD $0x5050; BYTE $0x06 // vpdpbusd zmm10, zmm14, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x580dc262; WORD $0x5050; BYTE $0x1e // vpdpbusd zmm18, zmm14, dword ptr [r8 + 0x78]{1to16}
-	LONG $0x48157162; WORD $0xf0db // vpandd zmm14, zmm13, zmm0
-	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
-	LONG $0x48157162; WORD $0xe8db // vpandd zmm13, zmm13, zmm0
-	LONG $0x580d5262; WORD $0x5850; BYTE $0x0b // vpdpbusd zmm11, zmm14, dword ptr [r8 + 0x2c]{1to16}
-	LONG $0x580d5262; WORD $0x6050; BYTE $0x13 // vpdpbusd zmm12, zmm14, dword ptr [r8 + 0x4c]{1to16}
-	LONG $0x580d5262; WORD $0x5050; BYTE $0x03 // vpdpbusd zmm10, zmm14, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x580dc262; WORD $0x5050; BYTE $0x1b // vpdpbusd zmm18, zmm14, dword ptr [r8 + 0x6c]{1to16}
-	LONG $0x487d3262; WORD $0x3421; BYTE $0x1f // vpmovsxbd zmm14, xmmword ptr [rdi + r11]
-	LONG $0x58155262; WORD $0x6050; BYTE $0x17 // vpdpbusd zmm12, zmm13, dword ptr [r8 + 0x5c]{1to16}
-	LONG $0x58155262; WORD $0x5850; BYTE $0x0f // vpdpbusd zmm11, zmm13, dword ptr [r8 + 0x3c]{1to16}
-	LONG $0x58155262; WORD $0x5050; BYTE $0x07 // vpdpbusd zmm10, zmm13, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x5815c262; WORD $0x5050; BYTE $0x1f // vpdpbusd zmm18, zmm13, dword ptr [r8 + 0x7c]{1to16}
-	LONG $0x48255262; WORD $0xde40 // vpmulld zmm11, zmm11, zmm14
-	LONG $0x481d5262; WORD $0xe640 // vpmulld zmm12, zmm12, zmm14
-	LONG $0x482d5262; WORD $0xd640 // vpmulld zmm10, zmm10, zmm14
-	LONG $0x406d5262; WORD $0xfe40 // vpmulld zmm15, zmm18, zmm14
-	LONG $0x487c5162; WORD $0xeb5b // vcvtdq2ps zmm13, zmm11
-	LONG $0x487c5162; WORD $0xdc5b // vcvtdq2ps zmm11, zmm12
-	LONG $0x5825d262; WORD $0x60b8; BYTE $0x42 // vfmadd231ps zmm4, zmm11, dword ptr [r8 + 0x108]{1to16} # zmm4 = (zmm11 * mem) + zmm4
-	QUAD $0x011f5c21487d3262 // vpmovsxbd zmm11, xmmword ptr [rdi + r11 + 0x10]
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x582d5262; WORD $0x40b8; BYTE $0x40 // vfmadd231ps zmm8, zmm10, dword ptr [r8 + 0x100]{1to16} # zmm8 = (zmm10 * mem) + zmm8
-	LONG $0x487c5162; WORD $0xe75b // vcvtdq2ps zmm12, zmm15
-	LONG $0x5815d262; WORD $0x70b8; BYTE $0x41 // vfmadd231ps zmm6, zmm13, dword ptr [r8 + 0x104]{1to16} # zmm6 = (zmm13 * mem) + zmm6
-	LONG $0x581dd262; WORD $0x50b8; BYTE $0x43 // vfmadd231ps zmm2, zmm12, dword ptr [r8 + 0x10c]{1to16} # zmm2 = (zmm12 * mem) + zmm2
+	QUAD $0x000120b05b7c41c4; BYTE $0x00 // vcvtdq2ps ymm14, ymmword ptr [r8 + 0x120]
+	QUAD $0x000100b0590c41c4; BYTE $0x00 // vmulps ymm14, ymm14, ymmword ptr [r8 + 0x100]
+	QUAD $0x00010024b4297cc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x100], ymm14
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x48fea162; WORD $0x146f; BYTE $0x2f // vmovdqu64 zmm18, zmmword ptr [rdi + r13]
+	QUAD $0x012f5c6f48fea162 // vmovdqu64 zmm19, zmmword ptr [rdi + r13 + 0x40]
+	QUAD $0x022f646f48fea162 // vmovdqu64 zmm20, zmmword ptr [rdi + r13 + 0x80]
+	QUAD $0x032f4c6f48fea162 // vmovdqu64 zmm17, zmmword ptr [rdi + r13 + 0xc0]
+	LONG $0x0001bd41; WORD $0x0000 // mov r13d, 0x1
+	LONG $0x406de162; WORD $0xebdb // vpandd zmm21, zmm18, zmm3
+	LONG $0x5055c262; WORD $0x4050; BYTE $0x10 // vpdpbusd zmm16, zmm21, dword ptr [r8 + 0x40]{1to16}
+	LONG $0x406db162; WORD $0xd272; BYTE $0x04 // vpsrld zmm18, zmm18, 0x4
+	LONG $0x50555262; WORD $0x3050 // vpdpbusd zmm14, zmm21, dword ptr [r8]{1to16}
+	LONG $0x50555262; WORD $0x7850; BYTE $0x08 // vpdpbusd zmm15, zmm21, dword ptr [r8 + 0x20]{1to16}
+	LONG $0x5055c262; WORD $0x7050; BYTE $0x18 // vpdpbusd zmm22, zmm21, dword ptr [r8 + 0x60]{1to16}
+	LONG $0x406de162; WORD $0xd3db // vpandd zmm18, zmm18, zmm3
+	LONG $0x506dc262; WORD $0x4050; BYTE $0x14 // vpdpbusd zmm16, zmm18, dword ptr [r8 + 0x50]{1to16}
+	LONG $0x506d5262; WORD $0x7050; BYTE $0x04 // vpdpbusd zmm14, zmm18, dword ptr [r8 + 0x10]{1to16}
+	LONG $0x506d5262; WORD $0x7850; BYTE $0x0c // vpdpbusd zmm15, zmm18, dword ptr [r8 + 0x30]{1to16}
+	LONG $0x506dc262; WORD $0x7050; BYTE $0x1c // vpdpbusd zmm22, zmm18, dword ptr [r8 + 0x70]{1to16}
+	LONG $0x4065e162; WORD $0xd3db // vpandd zmm18, zmm19, zmm3
+	LONG $0x506dc262; WORD $0x4050; BYTE $0x11 // vpdpbusd zmm16, zmm18, dword ptr [r8 + 0x44]{1to16}
+	LONG $0x506d5262; WORD $0x7050; BYTE $0x01 // vpdpbusd zmm14, zmm18, dword ptr [r8 + 0x4]{1to16}
+	LONG $0x506d5262; WORD $0x7850; BYTE $0x09 // vpdpbusd zmm15, zmm18, dword ptr [r8 + 0x24]{1to16}
+	LONG $0x506dc262; WORD $0x7050; BYTE $0x19 // vpdpbusd zmm22, zmm18, dword ptr [r8 + 0x64]{1to16}
+	LONG $0x406db162; WORD $0xd372; BYTE $0x04 // vpsrld zmm18, zmm19, 0x4
+	LONG $0x406de162; WORD $0xd3db // vpandd zmm18, zmm18, zmm3
+	LONG $0x506dc262; WORD $0x4050; BYTE $0x15 // vpdpbusd zmm16, zmm18, dword ptr [r8 + 0x54]{1to16}
+	LONG $0x506d5262; WORD $0x7050; BYTE $0x05 // vpdpbusd zmm14, zmm18, dword ptr [r8 + 0x14]{1to16}
+	LONG $0x506d5262; WORD $0x7850; BYTE $0x0d // vpdpbusd zmm15, zmm18, dword ptr [r8 + 0x34]{1to16}
+	LONG $0x506dc262; WORD $0x7050; BYTE $0x1d // vpdpbusd zmm22, zmm18, dword ptr [r8 + 0x74]{1to16}
+	LONG $0x405de162; WORD $0xd3db // vpandd zmm18, zmm20, zmm3
+	LONG $0x506dc262; WORD $0x4050; BYTE $0x12 // vpdpbusd zmm16, zmm18, dword ptr [r8 + 0x48]{1to16}
+	LONG $0x506d5262; WORD $0x7050; BYTE $0x02 // vpdpbusd zmm14, zmm18, dword ptr [r8 + 0x8]{1to16}
+	LONG $0x506d5262; WORD $0x7850; BYTE $0x0a // vpdpbusd zmm15, zmm18, dword ptr [r8 + 0x28]{1to16}
+	LONG $0x506dc262; WORD $0x7050; BYTE $0x1a // vpdpbusd zmm22, zmm18, dword ptr [r8 + 0x68]{1to16}
+	LONG $0x406db162; WORD $0xd472; BYTE $0x04 // vpsrld zmm18, zmm20, 0x4
+	LONG $0x406de162; WORD $0xd3db // vpandd zmm18, zmm18, zmm3
+	LONG $0x506dc262; WORD $0x4050; BYTE $0x16 // vpdpbusd zmm16, zmm18, dword ptr [r8 + 0x58]{1to16}
+	LONG $0x506d5262; WORD $0x7050; BYTE $0x06 // vpdpbusd zmm14, zmm18, dword ptr [r8 + 0x18]{1to16}
+	LONG $0x506d5262; WORD $0x7850; BYTE $0x0e // vpdpbusd zmm15, zmm18, dword ptr [r8 + 0x38]{1to16}
+	LONG $0x506dc262; WORD $0x7050; BYTE $0x1e // vpdpbusd zmm22, zmm18, dword ptr [r8 + 0x78]{1to16}
+	LONG $0x4075e162; WORD $0xd3db // vpandd zmm18, zmm17, zmm3
+	LONG $0x4075b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm17, zmm17, 0x4
+	LONG $0x4075e162; WORD $0xcbdb // vpandd zmm17, zmm17, zmm3
+	LONG $0x506dc262; WORD $0x4050; BYTE $0x13 // vpdpbusd zmm16, zmm18, dword ptr [r8 + 0x4c]{1to16}
+	LONG $0x506d5262; WORD $0x7050; BYTE $0x03 // vpdpbusd zmm14, zmm18, dword ptr [r8 + 0xc]{1to16}
+	LONG $0x506d5262; WORD $0x7850; BYTE $0x0b // vpdpbusd zmm15, zmm18, dword ptr [r8 + 0x2c]{1to16}
+	LONG $0x506dc262; WORD $0x7050; BYTE $0x1b // vpdpbusd zmm22, zmm18, dword ptr [r8 + 0x6c]{1to16}
+	QUAD $0x0c1c5421487da262 // vpmovsxbd zmm18, xmmword ptr [rsp + r11 + 0xc0]
+	LONG $0x5075c262; WORD $0x4050; BYTE $0x17 // vpdpbusd zmm16, zmm17, dword ptr [r8 + 0x5c]{1to16}
+	LONG $0x50755262; WORD $0x7850; BYTE $0x0f // vpdpbusd zmm15, zmm17, dword ptr [r8 + 0x3c]{1to16}
+	LONG $0x50755262; WORD $0x7050; BYTE $0x07 // vpdpbusd zmm14, zmm17, dword ptr [r8 + 0x1c]{1to16}
+	LONG $0x5075c262; WORD $0x7050; BYTE $0x1f // vpdpbusd zmm22, zmm17, dword ptr [r8 + 0x7c]{1to16}
+	LONG $0x407da262; WORD $0xc240 // vpmulld zmm16, zmm16, zmm18
+	LONG $0x480d3262; WORD $0xf240 // vpmulld zmm14, zmm14, zmm18
+	LONG $0x48053262; WORD $0xfa40 // vpmulld zmm15, zmm15, zmm18
+	LONG $0x404da262; WORD $0xda40 // vpmulld zmm19, zmm22, zmm18
+	LONG $0x487cb162; WORD $0xc05b // vcvtdq2ps zmm0, zmm16
+	LONG $0x587d5262; WORD $0x40b8; BYTE $0x42 // vfmadd231ps zmm8, zmm0, dword ptr [r8 + 0x108]{1to16} # zmm8 = (zmm0 * mem) + zmm8
+	QUAD $0x0d1c4421487db262 // vpmovsxbd zmm0, xmmword ptr [rsp + r11 + 0xd0]
+	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
+	LONG $0x580d5262; WORD $0x60b8; BYTE $0x40 // vfmadd231ps zmm12, zmm14, dword ptr [r8 + 0x100]{1to16} # zmm12 = (zmm14 * mem) + zmm12
+	LONG $0x487cd162; WORD $0xcf5b // vcvtdq2ps zmm1, zmm15
+	LONG $0x58755262; WORD $0x50b8; BYTE $0x41 // vfmadd231ps zmm10, zmm1, dword ptr [r8 + 0x104]{1to16} # zmm10 = (zmm1 * mem) + zmm10
+	LONG $0x487cb162; WORD $0xcb5b // vcvtdq2ps zmm1, zmm19
+	LONG $0x5875d262; WORD $0x70b8; BYTE $0x43 // vfmadd231ps zmm6, zmm1, dword ptr [r8 + 0x10c]{1to16} # zmm6 = (zmm1 * mem) + zmm6
 	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
-	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
-	LONG $0x487c5162; WORD $0xd35b // vcvtdq2ps zmm10, zmm11
-	LONG $0x582d5262; WORD $0x0cb8; BYTE $0x24 // vfmadd231ps zmm9, zmm10, dword ptr [r12]{1to16} # zmm9 = (zmm10 * mem) + zmm9
-	QUAD $0x01247cb8582dd262 // vfmadd231ps zmm7, zmm10, dword ptr [r12 + 0x4]{1to16} # zmm7 = (zmm10 * mem) + zmm7
-	QUAD $0x02246cb8582dd262 // vfmadd231ps zmm5, zmm10, dword ptr [r12 + 0x8]{1to16} # zmm5 = (zmm10 * mem) + zmm5
-	QUAD $0x03245cb8582dd262 // vfmadd231ps zmm3, zmm10, dword ptr [r12 + 0xc]{1to16} # zmm3 = (zmm10 * mem) + zmm3
+	LONG $0x487c7162; WORD $0xf05b // vcvtdq2ps zmm14, zmm0
+	LONG $0x580d5262; WORD $0x2fb8 // vfmadd231ps zmm13, zmm14, dword ptr [r15]{1to16} # zmm13 = (zmm14 * mem) + zmm13
+	LONG $0x580d5262; WORD $0x5fb8; BYTE $0x01 // vfmadd231ps zmm11, zmm14, dword ptr [r15 + 0x4]{1to16} # zmm11 = (zmm14 * mem) + zmm11
+	LONG $0x580d5262; WORD $0x4fb8; BYTE $0x02 // vfmadd231ps zmm9, zmm14, dword ptr [r15 + 0x8]{1to16} # zmm9 = (zmm14 * mem) + zmm9
+	LONG $0x580dd262; WORD $0x7fb8; BYTE $0x03 // vfmadd231ps zmm7, zmm14, dword ptr [r15 + 0xc]{1to16} # zmm7 = (zmm14 * mem) + zmm7
 	LONG $0x01c6f640 // test sil, 0x1
 	LONG $0x000000be; BYTE $0x00 // mov esi, 0x0
-	LONG $0xfdab850f; WORD $0xffff // jne 0x14290 <pw_q4_k+0x280>
-	WORD $0xff41; BYTE $0xc6 // inc r14d
-	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
-	LONG $0x04fe8341 // cmp r14d, 0x4
-	LONG $0xfd47850f; WORD $0xffff // jne 0x14240 <pw_q4_k+0x230>
-	LONG $0x487d7262; WORD $0x5b13; BYTE $0x01 // vcvtph2ps zmm11, ymmword ptr [rbx + 0x20]
-	LONG $0x487d7262; WORD $0x1313 // vcvtph2ps zmm10, ymmword ptr [rbx]
-	LONG $0x48247162; WORD $0xd957 // vxorps zmm11, zmm11, zmm1
+	LONG $0xfdae850f; WORD $0xffff // jne 0x14310 <pw_q4_k+0x300>
+	WORD $0xff49; BYTE $0xc6 // inc r14
+	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
+	LONG $0x04fe8349 // cmp r14, 0x4
+	LONG $0xfcda850f; WORD $0xffff // jne 0x14250 <pw_q4_k+0x240>
+	LONG $0x487d7262; WORD $0x7b13; BYTE $0x01 // vcvtph2ps zmm15, ymmword ptr [rbx + 0x20]
+	LONG $0x487d7262; WORD $0x3313 // vcvtph2ps zmm14, ymmword ptr [rbx]
+	QUAD $0x427b3d5758047162; WORD $0x0000 // vxorps zmm15, zmm15, dword ptr [rip + 0x427b]{1to16} # 0x18808 <pw_q3_k+0xe28>
 	LONG $0x01c2f641 // test r10b, 0x1
-	LONG $0xfc8a850f; WORD $0xffff // jne 0x141a0 <pw_q4_k+0x190>
-	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
-	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
-	LONG $0x482d5262; WORD $0xc4a8 // vfmadd213ps zmm8, zmm10, zmm12 # zmm8 = (zmm10 * zmm8) + zmm12
-	LONG $0x482dd262; WORD $0xf4a8 // vfmadd213ps zmm6, zmm10, zmm12 # zmm6 = (zmm10 * zmm6) + zmm12
-	LONG $0x482dd262; WORD $0xe4a8 // vfmadd213ps zmm4, zmm10, zmm12 # zmm4 = (zmm10 * zmm4) + zmm12
-	LONG $0x48255262; WORD $0xc8a8 // vfmadd213ps zmm9, zmm11, zmm8 # zmm9 = (zmm11 * zmm9) + zmm8
-	LONG $0x4825f262; WORD $0xfea8 // vfmadd213ps zmm7, zmm11, zmm6 # zmm7 = (zmm11 * zmm7) + zmm6
-	LONG $0x4825f262; WORD $0xeca8 // vfmadd213ps zmm5, zmm11, zmm4 # zmm5 = (zmm11 * zmm5) + zmm4
-	LONG $0x487c7162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm9
-	LONG $0x487cf162; WORD $0x3e11 // vmovups zmmword ptr [rsi], zmm7
-	LONG $0x487cf162; WORD $0x2811 // vmovups zmmword ptr [rax], zmm5
-	LONG $0xfffc86e9; BYTE $0xff // jmp 0x141e1 <pw_q4_k+0x1d1>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xfc19850f; WORD $0xffff // jne 0x141b0 <pw_q4_k+0x1a0>
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
+	LONG $0x480d3262; WORD $0xe0a8 // vfmadd213ps zmm12, zmm14, zmm16 # zmm12 = (zmm14 * zmm12) + zmm16
+	LONG $0x480d3262; WORD $0xd0a8 // vfmadd213ps zmm10, zmm14, zmm16 # zmm10 = (zmm14 * zmm10) + zmm16
+	LONG $0x480d3262; WORD $0xc0a8 // vfmadd213ps zmm8, zmm14, zmm16 # zmm8 = (zmm14 * zmm8) + zmm16
+	LONG $0x48055262; WORD $0xeca8 // vfmadd213ps zmm13, zmm15, zmm12 # zmm13 = (zmm15 * zmm13) + zmm12
+	LONG $0x48055262; WORD $0xdaa8 // vfmadd213ps zmm11, zmm15, zmm10 # zmm11 = (zmm15 * zmm11) + zmm10
+	LONG $0x48055262; WORD $0xc8a8 // vfmadd213ps zmm9, zmm15, zmm8 # zmm9 = (zmm15 * zmm9) + zmm8
+	LONG $0x487c7162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm13
+	LONG $0x487c7162; WORD $0x1e11 // vmovups zmmword ptr [rsi], zmm11
+	LONG $0x487c7162; WORD $0x0811 // vmovups zmmword ptr [rax], zmm9
+	LONG $0xfffc14e9; BYTE $0xff // jmp 0x141f1 <pw_q4_k+0x1e1>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
-	LONG $0x0a180f41 // prefetcht0 byte ptr [r10]
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
-	LONG $0x24548b4c; BYTE $0x58 // mov r10, qword ptr [rsp + 0x58]
-	LONG $0x0c180f42; BYTE $0x8a // prefetcht0 byte ptr [rdx + 4*r9]
+	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	LONG $0x24748b48; BYTE $0x50 // mov rsi, qword ptr [rsp + 0x50]
+	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
 	LONG $0x8a0c180f // prefetcht0 byte ptr [rdx + 4*rcx]
 	LONG $0x820c180f // prefetcht0 byte ptr [rdx + 4*rax]
-	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
+	LONG $0xb20c180f // prefetcht0 byte ptr [rdx + 4*rsi]
+	LONG $0x0c180f42; BYTE $0x8a // prefetcht0 byte ptr [rdx + 4*r9]
 	LONG $0x0c180f42; BYTE $0x92 // prefetcht0 byte ptr [rdx + 4*r10]
-	LONG $0x0c180f42; BYTE $0x9a // prefetcht0 byte ptr [rdx + 4*r11]
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x2374 // je 0x145b4 <pw_q4_k+0x5a4>
-	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
-	LONG $0x0c180f42; BYTE $0x86 // prefetcht0 byte ptr [rsi + 4*r8]
-	LONG $0x0c180f42; BYTE $0x8e // prefetcht0 byte ptr [rsi + 4*r9]
-	LONG $0x8e0c180f // prefetcht0 byte ptr [rsi + 4*rcx]
-	LONG $0x860c180f // prefetcht0 byte ptr [rsi + 4*rax]
-	LONG $0xbe0c180f // prefetcht0 byte ptr [rsi + 4*rdi]
-	LONG $0x0c180f42; BYTE $0x96 // prefetcht0 byte ptr [rsi + 4*r10]
-	LONG $0x0c180f42; BYTE $0x9e // prefetcht0 byte ptr [rsi + 4*r11]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x2774 // je 0x14636 <pw_q4_k+0x626>
+	LONG $0x0b180f41 // prefetcht0 byte ptr [r11]
+	LONG $0x0c180f43; BYTE $0x83 // prefetcht0 byte ptr [r11 + 4*r8]
+	LONG $0x0c180f41; BYTE $0xbb // prefetcht0 byte ptr [r11 + 4*rdi]
+	LONG $0x0c180f41; BYTE $0x8b // prefetcht0 byte ptr [r11 + 4*rcx]
+	LONG $0x0c180f41; BYTE $0x83 // prefetcht0 byte ptr [r11 + 4*rax]
+	LONG $0x0c180f41; BYTE $0xb3 // prefetcht0 byte ptr [r11 + 4*rsi]
+	LONG $0x0c180f43; BYTE $0x8b // prefetcht0 byte ptr [r11 + 4*r9]
+	LONG $0x0c180f43; BYTE $0x93 // prefetcht0 byte ptr [r11 + 4*r10]
 	LONG $0x247c8348; WORD $0x0038 // cmp qword ptr [rsp + 0x38], 0x0
-	LONG $0x0700840f; WORD $0x0000 // je 0x14cc0 <pw_q4_k+0xcb0>
+	LONG $0x078e840f; WORD $0x0000 // je 0x14dd0 <pw_q4_k+0xdc0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
-	LONG $0x247c8b48; BYTE $0x68 // mov rdi, qword ptr [rsp + 0x68]
+	LONG $0x247c8b48; BYTE $0x58 // mov rdi, qword ptr [rsp + 0x58]
 	LONG $0x245c8b48; BYTE $0x70 // mov rbx, qword ptr [rsp + 0x70]
+	LONG $0x8a1c8d4e // lea r11, [rdx + 4*r9]
+	LONG $0x92348d4e // lea r14, [rdx + 4*r10]
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	QUAD $0x000000a824848948 // mov qword ptr [rsp + 0xa8], rax
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	QUAD $0x000000a024848948 // mov qword ptr [rsp + 0xa0], rax
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	QUAD $0x0000009824848948 // mov qword ptr [rsp + 0x98], rax
-	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	QUAD $0x0000009024848948 // mov qword ptr [rsp + 0x90], rax
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
-	LONG $0x820c8d4c // lea r9, [rdx + 4*rax]
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x82348d4c // lea r14, [rdx + 4*rax]
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x0000d2e9; BYTE $0x00 // jmp 0x146ff <pw_q4_k+0x6ef>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x406de262; WORD $0x02a8 // vfmadd213ps zmm16, zmm18, zmmword ptr [rdx] # zmm16 = (zmm18 * zmm16) + mem
-	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
+	LONG $0x0000e4e9; BYTE $0x00 // jmp 0x14789 <pw_q4_k+0x779>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x404de262; WORD $0x22a8 // vfmadd213ps zmm20, zmm22, zmmword ptr [rdx] # zmm20 = (zmm22 * zmm20) + mem
+	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
 	QUAD $0x000000a824848b4c // mov r8, qword ptr [rsp + 0xa8]
 	QUAD $0x000000a024b48b48 // mov rsi, qword ptr [rsp + 0xa0]
-	LONG $0x4065a262; WORD $0xc8a8 // vfmadd213ps zmm17, zmm19, zmm16 # zmm17 = (zmm19 * zmm17) + zmm16
-	LONG $0x487ce162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm17
-	LONG $0x406d7262; WORD $0x31a8 // vfmadd213ps zmm14, zmm18, zmmword ptr [rcx] # zmm14 = (zmm18 * zmm14) + mem
-	LONG $0x40655262; WORD $0xfea8 // vfmadd213ps zmm15, zmm19, zmm14 # zmm15 = (zmm19 * zmm15) + zmm14
-	LONG $0x487c7162; WORD $0x3911 // vmovups zmmword ptr [rcx], zmm15
-	LONG $0x406d5262; WORD $0x20a8 // vfmadd213ps zmm12, zmm18, zmmword ptr [r8] # zmm12 = (zmm18 * zmm12) + mem
-	LONG $0x40655262; WORD $0xeca8 // vfmadd213ps zmm13, zmm19, zmm12 # zmm13 = (zmm19 * zmm13) + zmm12
-	LONG $0x487c5162; WORD $0x2811 // vmovups zmmword ptr [r8], zmm13
+	LONG $0x4045a262; WORD $0xeca8 // vfmadd213ps zmm21, zmm23, zmm20 # zmm21 = (zmm23 * zmm21) + zmm20
+	LONG $0x487ce162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm21
+	LONG $0x404de262; WORD $0x11a8 // vfmadd213ps zmm18, zmm22, zmmword ptr [rcx] # zmm18 = (zmm22 * zmm18) + mem
+	LONG $0x4045a262; WORD $0xdaa8 // vfmadd213ps zmm19, zmm23, zmm18 # zmm19 = (zmm23 * zmm19) + zmm18
+	LONG $0x487ce162; WORD $0x1911 // vmovups zmmword ptr [rcx], zmm19
+	LONG $0x404dc262; WORD $0x00a8 // vfmadd213ps zmm16, zmm22, zmmword ptr [r8] # zmm16 = (zmm22 * zmm16) + mem
+	LONG $0x4045a262; WORD $0xc8a8 // vfmadd213ps zmm17, zmm23, zmm16 # zmm17 = (zmm23 * zmm17) + zmm16
+	LONG $0x487cc162; WORD $0x0811 // vmovups zmmword ptr [r8], zmm17
 	QUAD $0x0000009824848b4c // mov r8, qword ptr [rsp + 0x98]
-	LONG $0x406d7262; WORD $0x16a8 // vfmadd213ps zmm10, zmm18, zmmword ptr [rsi] # zmm10 = (zmm18 * zmm10) + mem
-	LONG $0x40655262; WORD $0xdaa8 // vfmadd213ps zmm11, zmm19, zmm10 # zmm11 = (zmm19 * zmm11) + zmm10
-	LONG $0x487c7162; WORD $0x1e11 // vmovups zmmword ptr [rsi], zmm11
+	LONG $0x404d7262; WORD $0x36a8 // vfmadd213ps zmm14, zmm22, zmmword ptr [rsi] # zmm14 = (zmm22 * zmm14) + mem
+	LONG $0x40455262; WORD $0xfea8 // vfmadd213ps zmm15, zmm23, zmm14 # zmm15 = (zmm23 * zmm15) + zmm14
+	LONG $0x487c7162; WORD $0x3e11 // vmovups zmmword ptr [rsi], zmm15
 	QUAD $0x0000009024b48b48 // mov rsi, qword ptr [rsp + 0x90]
-	LONG $0x406d5262; WORD $0x00a8 // vfmadd213ps zmm8, zmm18, zmmword ptr [r8] # zmm8 = (zmm18 * zmm8) + mem
-	LONG $0x40655262; WORD $0xc8a8 // vfmadd213ps zmm9, zmm19, zmm8 # zmm9 = (zmm19 * zmm9) + zmm8
-	LONG $0x487c5162; WORD $0x0811 // vmovups zmmword ptr [r8], zmm9
-	LONG $0x406df262; WORD $0x36a8 // vfmadd213ps zmm6, zmm18, zmmword ptr [rsi] # zmm6 = (zmm18 * zmm6) + mem
-	LONG $0x4065f262; WORD $0xfea8 // vfmadd213ps zmm7, zmm19, zmm6 # zmm7 = (zmm19 * zmm7) + zmm6
-	LONG $0x487cf162; WORD $0x3e11 // vmovups zmmword ptr [rsi], zmm7
-	LONG $0x406dd262; WORD $0x21a8 // vfmadd213ps zmm4, zmm18, zmmword ptr [r9] # zmm4 = (zmm18 * zmm4) + mem
-	LONG $0x4065f262; WORD $0xeca8 // vfmadd213ps zmm5, zmm19, zmm4 # zmm5 = (zmm19 * zmm5) + zmm4
-	LONG $0x487cd162; WORD $0x2911 // vmovups zmmword ptr [r9], zmm5
-	LONG $0x487cc162; WORD $0x2610 // vmovups zmm20, zmmword ptr [r14]
-	LONG $0x486da262; WORD $0xd4a8 // vfmadd213ps zmm18, zmm2, zmm20 # zmm18 = (zmm2 * zmm18) + zmm20
+	LONG $0x404d5262; WORD $0x20a8 // vfmadd213ps zmm12, zmm22, zmmword ptr [r8] # zmm12 = (zmm22 * zmm12) + mem
+	LONG $0x40455262; WORD $0xeca8 // vfmadd213ps zmm13, zmm23, zmm12 # zmm13 = (zmm23 * zmm13) + zmm12
+	LONG $0x487c5162; WORD $0x2811 // vmovups zmmword ptr [r8], zmm13
+	LONG $0x404d7262; WORD $0x16a8 // vfmadd213ps zmm10, zmm22, zmmword ptr [rsi] # zmm10 = (zmm22 * zmm10) + mem
+	LONG $0x40455262; WORD $0xdaa8 // vfmadd213ps zmm11, zmm23, zmm10 # zmm11 = (zmm23 * zmm11) + zmm10
+	LONG $0x487c7162; WORD $0x1e11 // vmovups zmmword ptr [rsi], zmm11
+	LONG $0x404d5262; WORD $0x03a8 // vfmadd213ps zmm8, zmm22, zmmword ptr [r11] # zmm8 = (zmm22 * zmm8) + mem
+	LONG $0x40455262; WORD $0xc8a8 // vfmadd213ps zmm9, zmm23, zmm8 # zmm9 = (zmm23 * zmm9) + zmm8
+	LONG $0x487c5162; WORD $0x0b11 // vmovups zmmword ptr [r11], zmm9
+	LONG $0x487c4162; WORD $0x0610 // vmovups zmm24, zmmword ptr [r14]
+	LONG $0x484d8262; WORD $0xf0a8 // vfmadd213ps zmm22, zmm6, zmm24 # zmm22 = (zmm6 * zmm22) + zmm24
+	LONG $0x244c8b4c; BYTE $0x68 // mov r9, qword ptr [rsp + 0x68]
+	LONG $0x24548b4c; BYTE $0x60 // mov r10, qword ptr [rsp + 0x60]
 	LONG $0xf8488d48 // lea rcx, [rax - 0x8]
 	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
-	LONG $0x4865a262; WORD $0xdaa8 // vfmadd213ps zmm19, zmm3, zmm18 # zmm19 = (zmm3 * zmm19) + zmm18
-	LONG $0x487cc162; WORD $0x1e11 // vmovups zmmword ptr [r14], zmm19
+	LONG $0x4845a262; WORD $0xfea8 // vfmadd213ps zmm23, zmm7, zmm22 # zmm23 = (zmm7 * zmm23) + zmm22
+	LONG $0x487cc162; WORD $0x3e11 // vmovups zmmword ptr [r14], zmm23
 	LONG $0x08f88348 // cmp rax, 0x8
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x05c18e0f; WORD $0x0000 // jle 0x14cc0 <pw_q4_k+0xcb0>
+	LONG $0x06478e0f; WORD $0x0000 // jle 0x14dd0 <pw_q4_k+0xdc0>
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	LONG $0x40c78348 // add rdi, 0x40
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
 	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
+	LONG $0x005ca162; WORD $0xe457 // vxorps xmm20, xmm20, xmm20
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
 	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
+	LONG $0x0064a162; WORD $0xdb57 // vxorps xmm19, xmm19, xmm19
+	LONG $0x0054a162; WORD $0xed57 // vxorps xmm21, xmm21, xmm21
 	WORD $0xc931 // xor ecx, ecx
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x808f180f; WORD $0x0004; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x480]
-	LONG $0xc08f180f; WORD $0x0004; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x4c0]
-	LONG $0x008f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x500]
-	LONG $0x408f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x540]
-	LONG $0x808f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x580]
-	LONG $0xc08f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x5c0]
-	LONG $0x008f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x600]
-	LONG $0x408f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x640]
-	LONG $0x808f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x680]
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x03f98348 // cmp rcx, 0x3
+	WORD $0x4a75 // jne 0x14840 <pw_q4_k+0x830>
+	QUAD $0x06015272404dd162 // vpsrld zmm22, zmmword ptr [r10 + 0x40], 0x6
+	QUAD $0x040252724045d162 // vpsrld zmm23, zmmword ptr [r10 + 0x80], 0x4
+	LONG $0x0000c0be; BYTE $0x00 // mov esi, 0xc0
+	QUAD $0x401b3ddb50c5e162; WORD $0x0000 // vpandq zmm23, zmm23, qword ptr [rip + 0x401b]{1to8} # 0x18830 <pw_q3_k+0xe50>
+	QUAD $0x40183d2550cde362; WORD $0x0000; BYTE $0xf8 // vpternlogq zmm23, zmm22, qword ptr [rip + 0x4018]{1to8}, 0xf8 # 0x18838 <pw_q3_k+0xe58>
+	QUAD $0x02035272404dd162 // vpsrld zmm22, zmmword ptr [r10 + 0xc0], 0x2
+	LONG $0x40c5e362; WORD $0xf225; BYTE $0xec // vpternlogq zmm22, zmm23, zmm2, 0xec
+	WORD $0x1eeb // jmp 0x1484f <pw_q4_k+0x83f>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x06e6c148 // shl rsi, 0x6
+	QUAD $0x013274db48d5c162 // vpandq zmm22, zmm5, zmmword ptr [r10 + rsi + 0x40]
+	QUAD $0x0324747f48fde162 // vmovdqa64 zmmword ptr [rsp + 0xc0], zmm22
+	QUAD $0x00000400378c180f // prefetcht0 byte ptr [rdi + rsi + 0x400]
+	QUAD $0x00000440378c180f // prefetcht0 byte ptr [rdi + rsi + 0x440]
+	QUAD $0x00000480378c180f // prefetcht0 byte ptr [rdi + rsi + 0x480]
+	QUAD $0x000004c0378c180f // prefetcht0 byte ptr [rdi + rsi + 0x4c0]
+	QUAD $0x00000500378c180f // prefetcht0 byte ptr [rdi + rsi + 0x500]
+	QUAD $0x00000540378c180f // prefetcht0 byte ptr [rdi + rsi + 0x540]
+	QUAD $0x00000580378c180f // prefetcht0 byte ptr [rdi + rsi + 0x580]
+	QUAD $0x000005c0378c180f // prefetcht0 byte ptr [rdi + rsi + 0x5c0]
+	QUAD $0x00000600378c180f // prefetcht0 byte ptr [rdi + rsi + 0x600]
 	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x3145; BYTE $0xed // xor r13d, r13d
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x008b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x600]
 	LONG $0x408b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x640]
@@ -3107,234 +3136,235 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc08b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x6c0]
 	LONG $0x008b180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x700]
 	LONG $0x408b180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x740]
-	WORD $0x894d; BYTE $0xe3 // mov r11, r12
-	LONG $0x08e3c149 // shl r11, 0x8
-	WORD $0x894c; BYTE $0xee // mov rsi, r13
-	LONG $0x0065a162; WORD $0xdbef // vpxord xmm19, xmm19, xmm19
-	LONG $0x005da162; WORD $0xe4ef // vpxord xmm20, xmm20, xmm20
-	LONG $0x004da162; WORD $0xf6ef // vpxord xmm22, xmm22, xmm22
-	LONG $0x00350162; WORD $0xc9ef // vpxord xmm25, xmm25, xmm25
-	LONG $0x0055a162; WORD $0xedef // vpxord xmm21, xmm21, xmm21
+	WORD $0x894d; BYTE $0xe9 // mov r9, r13
+	LONG $0x08e5c149 // shl r13, 0x8
+	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
 	LONG $0x003d0162; WORD $0xc0ef // vpxord xmm24, xmm24, xmm24
 	LONG $0x002d0162; WORD $0xd2ef // vpxord xmm26, xmm26, xmm26
-	LONG $0x05e4c149 // shl r12, 0x5
-	LONG $0x287ce162; WORD $0x535b; BYTE $0x09 // vcvtdq2ps ymm18, ymmword ptr [rbx + 0x120]
-	LONG $0x206ce162; WORD $0x5359; BYTE $0x08 // vmulps ymm18, ymm18, ymmword ptr [rbx + 0x100]
-	QUAD $0x06245429287ce162 // vmovaps ymmword ptr [rsp + 0xc0], ymm18
-	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
-	QUAD $0x011f646f48fe2162 // vmovdqu64 zmm28, zmmword ptr [rdi + r11 + 0x40]
-	QUAD $0x021f6c6f48fe2162 // vmovdqu64 zmm29, zmmword ptr [rdi + r11 + 0x80]
-	QUAD $0x031f5c6f48fe2162 // vmovdqu64 zmm27, zmmword ptr [rdi + r11 + 0xc0]
-	QUAD $0x041f7c6f48fea162 // vmovdqu64 zmm23, zmmword ptr [rdi + r11 + 0x100]
-	LONG $0x401d6162; WORD $0xf0db // vpandd zmm30, zmm28, zmm0
-	LONG $0x500de262; WORD $0x5b50; BYTE $0x08 // vpdpbusd zmm19, zmm30, dword ptr [rbx + 0x20]{1to16}
-	LONG $0x500de262; WORD $0x6350; BYTE $0x10 // vpdpbusd zmm20, zmm30, dword ptr [rbx + 0x40]{1to16}
-	LONG $0x500de262; WORD $0x7350; BYTE $0x20 // vpdpbusd zmm22, zmm30, dword ptr [rbx + 0x80]{1to16}
-	LONG $0x500d6262; WORD $0x4b50; BYTE $0x30 // vpdpbusd zmm25, zmm30, dword ptr [rbx + 0xc0]{1to16}
-	LONG $0x401d9162; WORD $0xd472; BYTE $0x04 // vpsrld zmm28, zmm28, 0x4
-	LONG $0x500de262; WORD $0x1350 // vpdpbusd zmm18, zmm30, dword ptr [rbx]{1to16}
-	LONG $0x500de262; WORD $0x6b50; BYTE $0x18 // vpdpbusd zmm21, zmm30, dword ptr [rbx + 0x60]{1to16}
-	LONG $0x500d6262; WORD $0x4350; BYTE $0x28 // vpdpbusd zmm24, zmm30, dword ptr [rbx + 0xa0]{1to16}
-	LONG $0x500d6262; WORD $0x5350; BYTE $0x38 // vpdpbusd zmm26, zmm30, dword ptr [rbx + 0xe0]{1to16}
-	LONG $0x401d6162; WORD $0xe0db // vpandd zmm28, zmm28, zmm0
-	LONG $0x501de262; WORD $0x5b50; BYTE $0x0c // vpdpbusd zmm19, zmm28, dword ptr [rbx + 0x30]{1to16}
-	LONG $0x501de262; WORD $0x6350; BYTE $0x14 // vpdpbusd zmm20, zmm28, dword ptr [rbx + 0x50]{1to16}
-	LONG $0x501de262; WORD $0x7350; BYTE $0x24 // vpdpbusd zmm22, zmm28, dword ptr [rbx + 0x90]{1to16}
-	LONG $0x501d6262; WORD $0x4b50; BYTE $0x34 // vpdpbusd zmm25, zmm28, dword ptr [rbx + 0xd0]{1to16}
-	LONG $0x501de262; WORD $0x5350; BYTE $0x04 // vpdpbusd zmm18, zmm28, dword ptr [rbx + 0x10]{1to16}
-	LONG $0x501de262; WORD $0x6b50; BYTE $0x1c // vpdpbusd zmm21, zmm28, dword ptr [rbx + 0x70]{1to16}
-	LONG $0x501d6262; WORD $0x4350; BYTE $0x2c // vpdpbusd zmm24, zmm28, dword ptr [rbx + 0xb0]{1to16}
-	LONG $0x501d6262; WORD $0x5350; BYTE $0x3c // vpdpbusd zmm26, zmm28, dword ptr [rbx + 0xf0]{1to16}
-	LONG $0x40156162; WORD $0xe0db // vpandd zmm28, zmm29, zmm0
-	LONG $0x501de262; WORD $0x5b50; BYTE $0x09 // vpdpbusd zmm19, zmm28, dword ptr [rbx + 0x24]{1to16}
-	LONG $0x501de262; WORD $0x6350; BYTE $0x11 // vpdpbusd zmm20, zmm28, dword ptr [rbx + 0x44]{1to16}
-	LONG $0x501de262; WORD $0x7350; BYTE $0x21 // vpdpbusd zmm22, zmm28, dword ptr [rbx + 0x84]{1to16}
-	LONG $0x501d6262; WORD $0x4b50; BYTE $0x31 // vpdpbusd zmm25, zmm28, dword ptr [rbx + 0xc4]{1to16}
-	LONG $0x501de262; WORD $0x5350; BYTE $0x01 // vpdpbusd zmm18, zmm28, dword ptr [rbx + 0x4]{1to16}
-	LONG $0x501de262; WORD $0x6b50; BYTE $0x19 // vpdpbusd zmm21, zmm28, dword ptr [rbx + 0x64]{1to16}
-	LONG $0x501d6262; WORD $0x4350; BYTE $0x29 // vpdpbusd zmm24, zmm28, dword ptr [rbx + 0xa4]{1to16}
-	LONG $0x501d6262; WORD $0x5350; BYTE $0x39 // vpdpbusd zmm26, zmm28, dword ptr [rbx + 0xe4]{1to16}
-	LONG $0x401d9162; WORD $0xd572; BYTE $0x04 // vpsrld zmm28, zmm29, 0x4
-	LONG $0x401d6162; WORD $0xe0db // vpandd zmm28, zmm28, zmm0
-	LONG $0x501de262; WORD $0x5b50; BYTE $0x0d // vpdpbusd zmm19, zmm28, dword ptr [rbx + 0x34]{1to16}
-	LONG $0x501de262; WORD $0x6350; BYTE $0x15 // vpdpbusd zmm20, zmm28, dword ptr [rbx + 0x54]{1to16}
-	LONG $0x501de262; WORD $0x7350; BYTE $0x25 // vpdpbusd zmm22, zmm28, dword ptr [rbx + 0x94]{1to16}
-	LONG $0x501d6262; WORD $0x4b50; BYTE $0x35 // vpdpbusd zmm25, zmm28, dword ptr [rbx + 0xd4]{1to16}
-	LONG $0x501de262; WORD $0x5350; BYTE $0x05 // vpdpbusd zmm18, zmm28, dword ptr [rbx + 0x14]{1to16}
-	LONG $0x501de262; WORD $0x6b50; BYTE $0x1d // vpdpbusd zmm21, zmm28, dword ptr [rbx + 0x74]{1to16}
-	LONG $0x501d6262; WORD $0x4350; BYTE $0x2d // vpdpbusd zmm24, zmm28, dword ptr [rbx + 0xb4]{1to16}
-	LONG $0x501d6262; WORD $0x5350; BYTE $0x3d // vpdpbusd zmm26, zmm28, dword ptr [rbx + 0xf4]{1to16}
-	LONG $0x40256162; WORD $0xe0db // vpandd zmm28, zmm27, zmm0
-	LONG $0x40259162; WORD $0xd372; BYTE $0x04 // vpsrld zmm27, zmm27, 0x4
-	LONG $0x40256162; WORD $0xd8db // vpandd zmm27, zmm27, zmm0
-	LONG $0x501de262; WORD $0x5b50; BYTE $0x0a // vpdpbusd zmm19, zmm28, dword ptr [rbx + 0x28]{1to16}
-	LONG $0x501de262; WORD $0x6350; BYTE $0x12 // vpdpbusd zmm20, zmm28, dword ptr [rbx + 0x48]{1to16}
-	LONG $0x501de262; WORD $0x7350; BYTE $0x22 // vpdpbusd zmm22, zmm28, dword ptr [rbx + 0x88]{1to16}
-	LONG $0x501d6262; WORD $0x4b50; BYTE $0x32 // vpdpbusd zmm25, zmm28, dword ptr [rbx + 0xc8]{1to16}
-	LONG $0x501de262; WORD $0x5350; BYTE $0x02 // vpdpbusd zmm18, zmm28, dword ptr [rbx + 0x8]{1to16}
-	LONG $0x501de262; WORD $0x6b50; BYTE $0x1a // vpdpbusd zmm21, zmm28, dword ptr [rbx + 0x68]{1to16}
-	LONG $0x501d6262; WORD $0x4350; BYTE $0x2a // vpdpbusd zmm24, zmm28, dword ptr [rbx + 0xa8]{1to16}
-	LONG $0x501d6262; WORD $0x5350; BYTE $0x3a // vpdpbusd zmm26, zmm28, dword ptr [rbx + 0xe8]{1to16}
-	LONG $0x5025e262; WORD $0x5b50; BYTE $0x0e // vpdpbusd zmm19, zmm27, dword ptr [rbx + 0x38]{1to16}
-	LONG $0x5025e262; WORD $0x6350; BYTE $0x16 // vpdpbusd zmm20, zmm27, dword ptr [rbx + 0x58]{1to16}
-	LONG $0x5025e262; WORD $0x7350; BYTE $0x26 // vpdpbusd zmm22, zmm27, dword ptr [rbx + 0x98]{1to16}
-	LONG $0x50256262; WORD $0x4b50; BYTE $0x36 // vpdpbusd zmm25, zmm27, dword ptr [rbx + 0xd8]{1to16}
-	LONG $0x5025e262; WORD $0x5350; BYTE $0x06 // vpdpbusd zmm18, zmm27, dword ptr [rbx + 0x18]{1to16}
-	LONG $0x5025e262; WORD $0x6b50; BYTE $0x1e // vpdpbusd zmm21, zmm27, dword ptr [rbx + 0x78]{1to16}
-	LONG $0x50256262; WORD $0x4350; BYTE $0x2e // vpdpbusd zmm24, zmm27, dword ptr [rbx + 0xb8]{1to16}
-	LONG $0x50256262; WORD $0x5350; BYTE $0x3e // vpdpbusd zmm26, zmm27, dword ptr [rbx + 0xf8]{1to16}
-	LONG $0x40456162; WORD $0xd8db // vpandd zmm27, zmm23, zmm0
-	LONG $0x4045b162; WORD $0xd772; BYTE $0x04 // vpsrld zmm23, zmm23, 0x4
-	LONG $0x4045e162; WORD $0xf8db // vpandd zmm23, zmm23, zmm0
-	LONG $0x5025e262; WORD $0x5b50; BYTE $0x0b // vpdpbusd zmm19, zmm27, dword ptr [rbx + 0x2c]{1to16}
-	LONG $0x5025e262; WORD $0x6350; BYTE $0x13 // vpdpbusd zmm20, zmm27, dword ptr [rbx + 0x4c]{1to16}
-	LONG $0x5025e262; WORD $0x7350; BYTE $0x23 // vpdpbusd zmm22, zmm27, dword ptr [rbx + 0x8c]{1to16}
-	LONG $0x50256262; WORD $0x4b50; BYTE $0x33 // vpdpbusd zmm25, zmm27, dword ptr [rbx + 0xcc]{1to16}
-	LONG $0x5025e262; WORD $0x5350; BYTE $0x03 // vpdpbusd zmm18, zmm27, dword ptr [rbx + 0xc]{1to16}
-	LONG $0x5025e262; WORD $0x6b50; BYTE $0x1b // vpdpbusd zmm21, zmm27, dword ptr [rbx + 0x6c]{1to16}
-	LONG $0x50256262; WORD $0x4350; BYTE $0x2b // vpdpbusd zmm24, zmm27, dword ptr [rbx + 0xac]{1to16}
-	LONG $0x50256262; WORD $0x5350; BYTE $0x3b // vpdpbusd zmm26, zmm27, dword ptr [rbx + 0xec]{1to16}
-	LONG $0x487d2262; WORD $0x1c21; BYTE $0x27 // vpmovsxbd zmm27, xmmword ptr [rdi + r12]
-	LONG $0x50456262; WORD $0x4b50; BYTE $0x37 // vpdpbusd zmm25, zmm23, dword ptr [rbx + 0xdc]{1to16}
-	LONG $0x5045e262; WORD $0x7350; BYTE $0x27 // vpdpbusd zmm22, zmm23, dword ptr [rbx + 0x9c]{1to16}
-	LONG $0x5045e262; WORD $0x6350; BYTE $0x17 // vpdpbusd zmm20, zmm23, dword ptr [rbx + 0x5c]{1to16}
-	LONG $0x5045e262; WORD $0x5b50; BYTE $0x0f // vpdpbusd zmm19, zmm23, dword ptr [rbx + 0x3c]{1to16}
-	LONG $0x50456262; WORD $0x5350; BYTE $0x3f // vpdpbusd zmm26, zmm23, dword ptr [rbx + 0xfc]{1to16}
-	LONG $0x50456262; WORD $0x4350; BYTE $0x2f // vpdpbusd zmm24, zmm23, dword ptr [rbx + 0xbc]{1to16}
-	LONG $0x5045e262; WORD $0x6b50; BYTE $0x1f // vpdpbusd zmm21, zmm23, dword ptr [rbx + 0x7c]{1to16}
-	LONG $0x5045e262; WORD $0x5350; BYTE $0x07 // vpdpbusd zmm18, zmm23, dword ptr [rbx + 0x1c]{1to16}
-	LONG $0x40658262; WORD $0xdb40 // vpmulld zmm19, zmm19, zmm27
-	LONG $0x40350262; WORD $0xcb40 // vpmulld zmm25, zmm25, zmm27
-	LONG $0x404d8262; WORD $0xf340 // vpmulld zmm22, zmm22, zmm27
-	LONG $0x405d8262; WORD $0xe340 // vpmulld zmm20, zmm20, zmm27
-	LONG $0x406d8262; WORD $0xd340 // vpmulld zmm18, zmm18, zmm27
-	LONG $0x402d0262; WORD $0xd340 // vpmulld zmm26, zmm26, zmm27
-	LONG $0x403d0262; WORD $0xc340 // vpmulld zmm24, zmm24, zmm27
-	LONG $0x40558262; WORD $0xeb40 // vpmulld zmm21, zmm21, zmm27
-	LONG $0x487ca162; WORD $0xfb5b // vcvtdq2ps zmm23, zmm19
-	LONG $0x487ca162; WORD $0xdc5b // vcvtdq2ps zmm19, zmm20
-	LONG $0x50657262; WORD $0x63b8; BYTE $0x42 // vfmadd231ps zmm12, zmm19, dword ptr [rbx + 0x108]{1to16} # zmm12 = (zmm19 * mem) + zmm12
-	LONG $0x487ca162; WORD $0xde5b // vcvtdq2ps zmm19, zmm22
-	LONG $0x50657262; WORD $0x43b8; BYTE $0x44 // vfmadd231ps zmm8, zmm19, dword ptr [rbx + 0x110]{1to16} # zmm8 = (zmm19 * mem) + zmm8
-	LONG $0x487c8162; WORD $0xd95b // vcvtdq2ps zmm19, zmm25
-	LONG $0x5065f262; WORD $0x63b8; BYTE $0x46 // vfmadd231ps zmm4, zmm19, dword ptr [rbx + 0x118]{1to16} # zmm4 = (zmm19 * mem) + zmm4
-	QUAD $0x01275c21487da262 // vpmovsxbd zmm19, xmmword ptr [rdi + r12 + 0x10]
-	LONG $0x487ca162; WORD $0xd25b // vcvtdq2ps zmm18, zmm18
-	LONG $0x506de262; WORD $0x43b8; BYTE $0x40 // vfmadd231ps zmm16, zmm18, dword ptr [rbx + 0x100]{1to16} # zmm16 = (zmm18 * mem) + zmm16
-	LONG $0x487ca162; WORD $0xe55b // vcvtdq2ps zmm20, zmm21
-	LONG $0x505d7262; WORD $0x53b8; BYTE $0x43 // vfmadd231ps zmm10, zmm20, dword ptr [rbx + 0x10c]{1to16} # zmm10 = (zmm20 * mem) + zmm10
-	LONG $0x487c8162; WORD $0xe05b // vcvtdq2ps zmm20, zmm24
-	LONG $0x505df262; WORD $0x73b8; BYTE $0x45 // vfmadd231ps zmm6, zmm20, dword ptr [rbx + 0x114]{1to16} # zmm6 = (zmm20 * mem) + zmm6
-	LONG $0x487c8162; WORD $0xe25b // vcvtdq2ps zmm20, zmm26
-	LONG $0x50457262; WORD $0x73b8; BYTE $0x41 // vfmadd231ps zmm14, zmm23, dword ptr [rbx + 0x104]{1to16} # zmm14 = (zmm23 * mem) + zmm14
-	LONG $0x505df262; WORD $0x53b8; BYTE $0x47 // vfmadd231ps zmm2, zmm20, dword ptr [rbx + 0x11c]{1to16} # zmm2 = (zmm20 * mem) + zmm2
+	LONG $0x00150162; WORD $0xedef // vpxord xmm29, xmm29, xmm29
+	LONG $0x0045a162; WORD $0xffef // vpxord xmm23, xmm23, xmm23
+	LONG $0x00350162; WORD $0xc9ef // vpxord xmm25, xmm25, xmm25
+	LONG $0x001d0162; WORD $0xe4ef // vpxord xmm28, xmm28, xmm28
+	LONG $0x000d0162; WORD $0xf6ef // vpxord xmm30, xmm30, xmm30
+	LONG $0x05e1c149 // shl r9, 0x5
+	LONG $0x287ce162; WORD $0x735b; BYTE $0x09 // vcvtdq2ps ymm22, ymmword ptr [rbx + 0x120]
+	LONG $0x204ce162; WORD $0x7359; BYTE $0x08 // vmulps ymm22, ymm22, ymmword ptr [rbx + 0x100]
+	QUAD $0x08247429287ce162 // vmovaps ymmword ptr [rsp + 0x100], ymm22
+	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
+	LONG $0x48feb162; WORD $0x246f; BYTE $0x2f // vmovdqu64 zmm4, zmmword ptr [rdi + r13]
+	QUAD $0x012f446f48feb162 // vmovdqu64 zmm0, zmmword ptr [rdi + r13 + 0x40]
+	QUAD $0x022f7c6f48fe2162 // vmovdqu64 zmm31, zmmword ptr [rdi + r13 + 0x80]
+	QUAD $0x032f5c6f48fe2162 // vmovdqu64 zmm27, zmmword ptr [rdi + r13 + 0xc0]
+	LONG $0x0001bd41; WORD $0x0000 // mov r13d, 0x1
+	LONG $0x485df162; WORD $0xcbdb // vpandd zmm1, zmm4, zmm3
+	LONG $0x58756262; WORD $0x4350; BYTE $0x10 // vpdpbusd zmm24, zmm1, dword ptr [rbx + 0x40]{1to16}
+	LONG $0x58756262; WORD $0x5350; BYTE $0x20 // vpdpbusd zmm26, zmm1, dword ptr [rbx + 0x80]{1to16}
+	LONG $0x58756262; WORD $0x6b50; BYTE $0x30 // vpdpbusd zmm29, zmm1, dword ptr [rbx + 0xc0]{1to16}
+	LONG $0x5875e262; WORD $0x3350 // vpdpbusd zmm22, zmm1, dword ptr [rbx]{1to16}
+	LONG $0x5875e262; WORD $0x7b50; BYTE $0x08 // vpdpbusd zmm23, zmm1, dword ptr [rbx + 0x20]{1to16}
+	LONG $0x58756262; WORD $0x4b50; BYTE $0x18 // vpdpbusd zmm25, zmm1, dword ptr [rbx + 0x60]{1to16}
+	LONG $0x58756262; WORD $0x6350; BYTE $0x28 // vpdpbusd zmm28, zmm1, dword ptr [rbx + 0xa0]{1to16}
+	LONG $0x58756262; WORD $0x7350; BYTE $0x38 // vpdpbusd zmm30, zmm1, dword ptr [rbx + 0xe0]{1to16}
+	LONG $0x4875f162; WORD $0xd472; BYTE $0x04 // vpsrld zmm1, zmm4, 0x4
+	LONG $0x4875f162; WORD $0xcbdb // vpandd zmm1, zmm1, zmm3
+	LONG $0x58756262; WORD $0x4350; BYTE $0x14 // vpdpbusd zmm24, zmm1, dword ptr [rbx + 0x50]{1to16}
+	LONG $0x58756262; WORD $0x5350; BYTE $0x24 // vpdpbusd zmm26, zmm1, dword ptr [rbx + 0x90]{1to16}
+	LONG $0x58756262; WORD $0x6b50; BYTE $0x34 // vpdpbusd zmm29, zmm1, dword ptr [rbx + 0xd0]{1to16}
+	LONG $0x5875e262; WORD $0x7350; BYTE $0x04 // vpdpbusd zmm22, zmm1, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x5875e262; WORD $0x7b50; BYTE $0x0c // vpdpbusd zmm23, zmm1, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x58756262; WORD $0x4b50; BYTE $0x1c // vpdpbusd zmm25, zmm1, dword ptr [rbx + 0x70]{1to16}
+	LONG $0x58756262; WORD $0x6350; BYTE $0x2c // vpdpbusd zmm28, zmm1, dword ptr [rbx + 0xb0]{1to16}
+	LONG $0x58756262; WORD $0x7350; BYTE $0x3c // vpdpbusd zmm30, zmm1, dword ptr [rbx + 0xf0]{1to16}
+	LONG $0x487df162; WORD $0xcbdb // vpandd zmm1, zmm0, zmm3
+	LONG $0x487df162; WORD $0xd072; BYTE $0x04 // vpsrld zmm0, zmm0, 0x4
+	LONG $0x487df162; WORD $0xc3db // vpandd zmm0, zmm0, zmm3
+	LONG $0x58756262; WORD $0x4350; BYTE $0x11 // vpdpbusd zmm24, zmm1, dword ptr [rbx + 0x44]{1to16}
+	LONG $0x58756262; WORD $0x5350; BYTE $0x21 // vpdpbusd zmm26, zmm1, dword ptr [rbx + 0x84]{1to16}
+	LONG $0x58756262; WORD $0x6b50; BYTE $0x31 // vpdpbusd zmm29, zmm1, dword ptr [rbx + 0xc4]{1to16}
+	LONG $0x5875e262; WORD $0x7350; BYTE $0x01 // vpdpbusd zmm22, zmm1, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x5875e262; WORD $0x7b50; BYTE $0x09 // vpdpbusd zmm23, zmm1, dword ptr [rbx + 0x24]{1to16}
+	LONG $0x58756262; WORD $0x4b50; BYTE $0x19 // vpdpbusd zmm25, zmm1, dword ptr [rbx + 0x64]{1to16}
+	LONG $0x58756262; WORD $0x6350; BYTE $0x29 // vpdpbusd zmm28, zmm1, dword ptr [rbx + 0xa4]{1to16}
+	LONG $0x58756262; WORD $0x7350; BYTE $0x39 // vpdpbusd zmm30, zmm1, dword ptr [rbx + 0xe4]{1to16}
+	QUAD $0x0c0c4c21487db262 // vpmovsxbd zmm1, xmmword ptr [rsp + r9 + 0xc0]
+	LONG $0x587d6262; WORD $0x4350; BYTE $0x15 // vpdpbusd zmm24, zmm0, dword ptr [rbx + 0x54]{1to16}
+	LONG $0x587d6262; WORD $0x5350; BYTE $0x25 // vpdpbusd zmm26, zmm0, dword ptr [rbx + 0x94]{1to16}
+	LONG $0x587d6262; WORD $0x6b50; BYTE $0x35 // vpdpbusd zmm29, zmm0, dword ptr [rbx + 0xd4]{1to16}
+	LONG $0x587de262; WORD $0x7350; BYTE $0x05 // vpdpbusd zmm22, zmm0, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x587de262; WORD $0x7b50; BYTE $0x0d // vpdpbusd zmm23, zmm0, dword ptr [rbx + 0x34]{1to16}
+	LONG $0x587d6262; WORD $0x4b50; BYTE $0x1d // vpdpbusd zmm25, zmm0, dword ptr [rbx + 0x74]{1to16}
+	LONG $0x587d6262; WORD $0x6350; BYTE $0x2d // vpdpbusd zmm28, zmm0, dword ptr [rbx + 0xb4]{1to16}
+	LONG $0x587d6262; WORD $0x7350; BYTE $0x3d // vpdpbusd zmm30, zmm0, dword ptr [rbx + 0xf4]{1to16}
+	LONG $0x4005f162; WORD $0xc3db // vpandd zmm0, zmm31, zmm3
+	LONG $0x587d6262; WORD $0x4350; BYTE $0x12 // vpdpbusd zmm24, zmm0, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x587d6262; WORD $0x5350; BYTE $0x22 // vpdpbusd zmm26, zmm0, dword ptr [rbx + 0x88]{1to16}
+	LONG $0x587d6262; WORD $0x6b50; BYTE $0x32 // vpdpbusd zmm29, zmm0, dword ptr [rbx + 0xc8]{1to16}
+	LONG $0x587de262; WORD $0x7350; BYTE $0x02 // vpdpbusd zmm22, zmm0, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x587de262; WORD $0x7b50; BYTE $0x0a // vpdpbusd zmm23, zmm0, dword ptr [rbx + 0x28]{1to16}
+	LONG $0x587d6262; WORD $0x4b50; BYTE $0x1a // vpdpbusd zmm25, zmm0, dword ptr [rbx + 0x68]{1to16}
+	LONG $0x587d6262; WORD $0x6350; BYTE $0x2a // vpdpbusd zmm28, zmm0, dword ptr [rbx + 0xa8]{1to16}
+	LONG $0x587d6262; WORD $0x7350; BYTE $0x3a // vpdpbusd zmm30, zmm0, dword ptr [rbx + 0xe8]{1to16}
+	LONG $0x487d9162; WORD $0xd772; BYTE $0x04 // vpsrld zmm0, zmm31, 0x4
+	LONG $0x487df162; WORD $0xc3db // vpandd zmm0, zmm0, zmm3
+	LONG $0x587d6262; WORD $0x4350; BYTE $0x16 // vpdpbusd zmm24, zmm0, dword ptr [rbx + 0x58]{1to16}
+	LONG $0x587d6262; WORD $0x5350; BYTE $0x26 // vpdpbusd zmm26, zmm0, dword ptr [rbx + 0x98]{1to16}
+	LONG $0x587d6262; WORD $0x6b50; BYTE $0x36 // vpdpbusd zmm29, zmm0, dword ptr [rbx + 0xd8]{1to16}
+	LONG $0x587de262; WORD $0x7350; BYTE $0x06 // vpdpbusd zmm22, zmm0, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x587de262; WORD $0x7b50; BYTE $0x0e // vpdpbusd zmm23, zmm0, dword ptr [rbx + 0x38]{1to16}
+	LONG $0x587d6262; WORD $0x4b50; BYTE $0x1e // vpdpbusd zmm25, zmm0, dword ptr [rbx + 0x78]{1to16}
+	LONG $0x587d6262; WORD $0x6350; BYTE $0x2e // vpdpbusd zmm28, zmm0, dword ptr [rbx + 0xb8]{1to16}
+	LONG $0x587d6262; WORD $0x7350; BYTE $0x3e // vpdpbusd zmm30, zmm0, dword ptr [rbx + 0xf8]{1to16}
+	LONG $0x4025f162; WORD $0xc3db // vpandd zmm0, zmm27, zmm3
+	LONG $0x587d6262; WORD $0x4350; BYTE $0x13 // vpdpbusd zmm24, zmm0, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x587d6262; WORD $0x5350; BYTE $0x23 // vpdpbusd zmm26, zmm0, dword ptr [rbx + 0x8c]{1to16}
+	LONG $0x587d6262; WORD $0x6b50; BYTE $0x33 // vpdpbusd zmm29, zmm0, dword ptr [rbx + 0xcc]{1to16}
+	LONG $0x587de262; WORD $0x7350; BYTE $0x03 // vpdpbusd zmm22, zmm0, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x587de262; WORD $0x7b50; BYTE $0x0b // vpdpbusd zmm23, zmm0, dword ptr [rbx + 0x2c]{1to16}
+	LONG $0x587d6262; WORD $0x4b50; BYTE $0x1b // vpdpbusd zmm25, zmm0, dword ptr [rbx + 0x6c]{1to16}
+	LONG $0x587d6262; WORD $0x6350; BYTE $0x2b // vpdpbusd zmm28, zmm0, dword ptr [rbx + 0xac]{1to16}
+	LONG $0x587d6262; WORD $0x7350; BYTE $0x3b // vpdpbusd zmm30, zmm0, dword ptr [rbx + 0xec]{1to16}
+	LONG $0x487d9162; WORD $0xd372; BYTE $0x04 // vpsrld zmm0, zmm27, 0x4
+	LONG $0x487df162; WORD $0xc3db // vpandd zmm0, zmm0, zmm3
+	LONG $0x587d6262; WORD $0x5350; BYTE $0x27 // vpdpbusd zmm26, zmm0, dword ptr [rbx + 0x9c]{1to16}
+	LONG $0x587d6262; WORD $0x4350; BYTE $0x17 // vpdpbusd zmm24, zmm0, dword ptr [rbx + 0x5c]{1to16}
+	LONG $0x587d6262; WORD $0x6b50; BYTE $0x37 // vpdpbusd zmm29, zmm0, dword ptr [rbx + 0xdc]{1to16}
+	LONG $0x587d6262; WORD $0x6350; BYTE $0x2f // vpdpbusd zmm28, zmm0, dword ptr [rbx + 0xbc]{1to16}
+	LONG $0x587d6262; WORD $0x4b50; BYTE $0x1f // vpdpbusd zmm25, zmm0, dword ptr [rbx + 0x7c]{1to16}
+	LONG $0x587de262; WORD $0x7b50; BYTE $0x0f // vpdpbusd zmm23, zmm0, dword ptr [rbx + 0x3c]{1to16}
+	LONG $0x587d6262; WORD $0x7350; BYTE $0x3f // vpdpbusd zmm30, zmm0, dword ptr [rbx + 0xfc]{1to16}
+	LONG $0x587de262; WORD $0x7350; BYTE $0x07 // vpdpbusd zmm22, zmm0, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x40156262; WORD $0xd940 // vpmulld zmm27, zmm29, zmm1
+	LONG $0x402d6262; WORD $0xd140 // vpmulld zmm26, zmm26, zmm1
+	LONG $0x403d6262; WORD $0xc140 // vpmulld zmm24, zmm24, zmm1
+	LONG $0x400df262; WORD $0xe140 // vpmulld zmm4, zmm30, zmm1
+	LONG $0x404df262; WORD $0xc140 // vpmulld zmm0, zmm22, zmm1
+	LONG $0x4045e262; WORD $0xf940 // vpmulld zmm23, zmm23, zmm1
+	LONG $0x401d6262; WORD $0xe140 // vpmulld zmm28, zmm28, zmm1
+	LONG $0x40356262; WORD $0xc940 // vpmulld zmm25, zmm25, zmm1
+	LONG $0x487c9162; WORD $0xc85b // vcvtdq2ps zmm1, zmm24
+	LONG $0x5875e262; WORD $0x43b8; BYTE $0x42 // vfmadd231ps zmm16, zmm1, dword ptr [rbx + 0x108]{1to16} # zmm16 = (zmm1 * mem) + zmm16
+	LONG $0x487c9162; WORD $0xca5b // vcvtdq2ps zmm1, zmm26
+	LONG $0x58757262; WORD $0x63b8; BYTE $0x44 // vfmadd231ps zmm12, zmm1, dword ptr [rbx + 0x110]{1to16} # zmm12 = (zmm1 * mem) + zmm12
+	LONG $0x487c9162; WORD $0xcb5b // vcvtdq2ps zmm1, zmm27
+	LONG $0x58757262; WORD $0x43b8; BYTE $0x46 // vfmadd231ps zmm8, zmm1, dword ptr [rbx + 0x118]{1to16} # zmm8 = (zmm1 * mem) + zmm8
+	QUAD $0x0d0c4c21487db262 // vpmovsxbd zmm1, xmmword ptr [rsp + r9 + 0xd0]
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	LONG $0x587de262; WORD $0x63b8; BYTE $0x40 // vfmadd231ps zmm20, zmm0, dword ptr [rbx + 0x100]{1to16} # zmm20 = (zmm0 * mem) + zmm20
+	LONG $0x487ca162; WORD $0xf75b // vcvtdq2ps zmm22, zmm23
+	LONG $0x504de262; WORD $0x53b8; BYTE $0x41 // vfmadd231ps zmm18, zmm22, dword ptr [rbx + 0x104]{1to16} # zmm18 = (zmm22 * mem) + zmm18
+	LONG $0x487c8162; WORD $0xf15b // vcvtdq2ps zmm22, zmm25
+	LONG $0x504d7262; WORD $0x73b8; BYTE $0x43 // vfmadd231ps zmm14, zmm22, dword ptr [rbx + 0x10c]{1to16} # zmm14 = (zmm22 * mem) + zmm14
+	LONG $0x487c8162; WORD $0xf45b // vcvtdq2ps zmm22, zmm28
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x504d7262; WORD $0x53b8; BYTE $0x45 // vfmadd231ps zmm10, zmm22, dword ptr [rbx + 0x114]{1to16} # zmm10 = (zmm22 * mem) + zmm10
+	LONG $0x585df262; WORD $0x73b8; BYTE $0x47 // vfmadd231ps zmm6, zmm4, dword ptr [rbx + 0x11c]{1to16} # zmm6 = (zmm4 * mem) + zmm6
 	LONG $0x80c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x180
-	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
-	LONG $0x487ca162; WORD $0xd35b // vcvtdq2ps zmm18, zmm19
-	LONG $0x506de262; WORD $0x0eb8 // vfmadd231ps zmm17, zmm18, dword ptr [rsi]{1to16} # zmm17 = (zmm18 * mem) + zmm17
-	LONG $0x506d7262; WORD $0x7eb8; BYTE $0x01 // vfmadd231ps zmm15, zmm18, dword ptr [rsi + 0x4]{1to16} # zmm15 = (zmm18 * mem) + zmm15
-	LONG $0x506d7262; WORD $0x6eb8; BYTE $0x02 // vfmadd231ps zmm13, zmm18, dword ptr [rsi + 0x8]{1to16} # zmm13 = (zmm18 * mem) + zmm13
-	LONG $0x506d7262; WORD $0x5eb8; BYTE $0x03 // vfmadd231ps zmm11, zmm18, dword ptr [rsi + 0xc]{1to16} # zmm11 = (zmm18 * mem) + zmm11
-	LONG $0x506d7262; WORD $0x4eb8; BYTE $0x04 // vfmadd231ps zmm9, zmm18, dword ptr [rsi + 0x10]{1to16} # zmm9 = (zmm18 * mem) + zmm9
-	LONG $0x506df262; WORD $0x7eb8; BYTE $0x05 // vfmadd231ps zmm7, zmm18, dword ptr [rsi + 0x14]{1to16} # zmm7 = (zmm18 * mem) + zmm7
-	LONG $0x506df262; WORD $0x6eb8; BYTE $0x06 // vfmadd231ps zmm5, zmm18, dword ptr [rsi + 0x18]{1to16} # zmm5 = (zmm18 * mem) + zmm5
-	LONG $0x506df262; WORD $0x5eb8; BYTE $0x07 // vfmadd231ps zmm3, zmm18, dword ptr [rsi + 0x1c]{1to16} # zmm3 = (zmm18 * mem) + zmm3
+	LONG $0x487cf162; WORD $0xc15b // vcvtdq2ps zmm0, zmm1
+	LONG $0x587de262; WORD $0x2eb8 // vfmadd231ps zmm21, zmm0, dword ptr [rsi]{1to16} # zmm21 = (zmm0 * mem) + zmm21
+	LONG $0x587de262; WORD $0x5eb8; BYTE $0x01 // vfmadd231ps zmm19, zmm0, dword ptr [rsi + 0x4]{1to16} # zmm19 = (zmm0 * mem) + zmm19
+	LONG $0x587de262; WORD $0x4eb8; BYTE $0x02 // vfmadd231ps zmm17, zmm0, dword ptr [rsi + 0x8]{1to16} # zmm17 = (zmm0 * mem) + zmm17
+	LONG $0x587d7262; WORD $0x7eb8; BYTE $0x03 // vfmadd231ps zmm15, zmm0, dword ptr [rsi + 0xc]{1to16} # zmm15 = (zmm0 * mem) + zmm15
+	LONG $0x587d7262; WORD $0x6eb8; BYTE $0x04 // vfmadd231ps zmm13, zmm0, dword ptr [rsi + 0x10]{1to16} # zmm13 = (zmm0 * mem) + zmm13
+	LONG $0x587d7262; WORD $0x5eb8; BYTE $0x05 // vfmadd231ps zmm11, zmm0, dword ptr [rsi + 0x14]{1to16} # zmm11 = (zmm0 * mem) + zmm11
+	LONG $0x587d7262; WORD $0x4eb8; BYTE $0x06 // vfmadd231ps zmm9, zmm0, dword ptr [rsi + 0x18]{1to16} # zmm9 = (zmm0 * mem) + zmm9
+	LONG $0x587df262; WORD $0x7eb8; BYTE $0x07 // vfmadd231ps zmm7, zmm0, dword ptr [rsi + 0x1c]{1to16} # zmm7 = (zmm0 * mem) + zmm7
 	LONG $0x01c7f641 // test r15b, 0x1
 	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfc56850f; WORD $0xffff // jne 0x147b0 <pw_q4_k+0x7a0>
-	WORD $0xc1ff // inc ecx
-	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
-	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	LONG $0xfbf4850f; WORD $0xffff // jne 0x14760 <pw_q4_k+0x750>
-	LONG $0x487dc262; WORD $0x5a13; BYTE $0x01 // vcvtph2ps zmm19, ymmword ptr [r10 + 0x20]
-	LONG $0x487dc262; WORD $0x1213 // vcvtph2ps zmm18, ymmword ptr [r10]
-	LONG $0x4064e162; WORD $0xd957 // vxorps zmm19, zmm19, zmm1
+	LONG $0xfc56850f; WORD $0xffff // jne 0x148b0 <pw_q4_k+0x8a0>
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
+	LONG $0x04f98348 // cmp rcx, 0x4
+	LONG $0xfb82850f; WORD $0xffff // jne 0x147f0 <pw_q4_k+0x7e0>
+	LONG $0x487dc262; WORD $0x7a13; BYTE $0x01 // vcvtph2ps zmm23, ymmword ptr [r10 + 0x20]
+	LONG $0x487dc262; WORD $0x3213 // vcvtph2ps zmm22, ymmword ptr [r10]
+	QUAD $0x3b833d575044e162; WORD $0x0000 // vxorps zmm23, zmm23, dword ptr [rip + 0x3b83]{1to16} # 0x18808 <pw_q3_k+0xe28>
 	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0xfaa7850f; WORD $0xffff // jne 0x14630 <pw_q4_k+0x620>
-	LONG $0x005ca162; WORD $0xe457 // vxorps xmm20, xmm20, xmm20
-	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
+	LONG $0xfa21850f; WORD $0xffff // jne 0x146b0 <pw_q4_k+0x6a0>
+	LONG $0x003d0162; WORD $0xc0ef // vpxord xmm24, xmm24, xmm24
+	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
 	QUAD $0x000000a824848b4c // mov r8, qword ptr [rsp + 0xa8]
 	QUAD $0x000000a024b48b48 // mov rsi, qword ptr [rsp + 0xa0]
-	LONG $0x406da262; WORD $0xc4a8 // vfmadd213ps zmm16, zmm18, zmm20 # zmm16 = (zmm18 * zmm16) + zmm20
-	LONG $0x406d3262; WORD $0xf4a8 // vfmadd213ps zmm14, zmm18, zmm20 # zmm14 = (zmm18 * zmm14) + zmm20
-	LONG $0x406d3262; WORD $0xe4a8 // vfmadd213ps zmm12, zmm18, zmm20 # zmm12 = (zmm18 * zmm12) + zmm20
-	LONG $0x406d3262; WORD $0xd4a8 // vfmadd213ps zmm10, zmm18, zmm20 # zmm10 = (zmm18 * zmm10) + zmm20
-	LONG $0x406d3262; WORD $0xc4a8 // vfmadd213ps zmm8, zmm18, zmm20 # zmm8 = (zmm18 * zmm8) + zmm20
-	LONG $0x406db262; WORD $0xf4a8 // vfmadd213ps zmm6, zmm18, zmm20 # zmm6 = (zmm18 * zmm6) + zmm20
-	LONG $0x406db262; WORD $0xe4a8 // vfmadd213ps zmm4, zmm18, zmm20 # zmm4 = (zmm18 * zmm4) + zmm20
-	LONG $0x4065a262; WORD $0xc8a8 // vfmadd213ps zmm17, zmm19, zmm16 # zmm17 = (zmm19 * zmm17) + zmm16
-	LONG $0x40655262; WORD $0xfea8 // vfmadd213ps zmm15, zmm19, zmm14 # zmm15 = (zmm19 * zmm15) + zmm14
-	LONG $0x40655262; WORD $0xeca8 // vfmadd213ps zmm13, zmm19, zmm12 # zmm13 = (zmm19 * zmm13) + zmm12
-	LONG $0x40655262; WORD $0xdaa8 // vfmadd213ps zmm11, zmm19, zmm10 # zmm11 = (zmm19 * zmm11) + zmm10
-	LONG $0x40655262; WORD $0xc8a8 // vfmadd213ps zmm9, zmm19, zmm8 # zmm9 = (zmm19 * zmm9) + zmm8
-	LONG $0x4065f262; WORD $0xfea8 // vfmadd213ps zmm7, zmm19, zmm6 # zmm7 = (zmm19 * zmm7) + zmm6
-	LONG $0x4065f262; WORD $0xeca8 // vfmadd213ps zmm5, zmm19, zmm4 # zmm5 = (zmm19 * zmm5) + zmm4
-	LONG $0x487ce162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm17
-	LONG $0x487c7162; WORD $0x3911 // vmovups zmmword ptr [rcx], zmm15
-	LONG $0x487c5162; WORD $0x2811 // vmovups zmmword ptr [r8], zmm13
-	LONG $0x487c7162; WORD $0x1e11 // vmovups zmmword ptr [rsi], zmm11
+	LONG $0x404d8262; WORD $0xe0a8 // vfmadd213ps zmm20, zmm22, zmm24 # zmm20 = (zmm22 * zmm20) + zmm24
+	LONG $0x404d8262; WORD $0xd0a8 // vfmadd213ps zmm18, zmm22, zmm24 # zmm18 = (zmm22 * zmm18) + zmm24
+	LONG $0x404d8262; WORD $0xc0a8 // vfmadd213ps zmm16, zmm22, zmm24 # zmm16 = (zmm22 * zmm16) + zmm24
+	LONG $0x404d1262; WORD $0xf0a8 // vfmadd213ps zmm14, zmm22, zmm24 # zmm14 = (zmm22 * zmm14) + zmm24
+	LONG $0x404d1262; WORD $0xe0a8 // vfmadd213ps zmm12, zmm22, zmm24 # zmm12 = (zmm22 * zmm12) + zmm24
+	LONG $0x404d1262; WORD $0xd0a8 // vfmadd213ps zmm10, zmm22, zmm24 # zmm10 = (zmm22 * zmm10) + zmm24
+	LONG $0x404d1262; WORD $0xc0a8 // vfmadd213ps zmm8, zmm22, zmm24 # zmm8 = (zmm22 * zmm8) + zmm24
+	LONG $0x4045a262; WORD $0xeca8 // vfmadd213ps zmm21, zmm23, zmm20 # zmm21 = (zmm23 * zmm21) + zmm20
+	LONG $0x4045a262; WORD $0xdaa8 // vfmadd213ps zmm19, zmm23, zmm18 # zmm19 = (zmm23 * zmm19) + zmm18
+	LONG $0x4045a262; WORD $0xc8a8 // vfmadd213ps zmm17, zmm23, zmm16 # zmm17 = (zmm23 * zmm17) + zmm16
+	LONG $0x40455262; WORD $0xfea8 // vfmadd213ps zmm15, zmm23, zmm14 # zmm15 = (zmm23 * zmm15) + zmm14
+	LONG $0x40455262; WORD $0xeca8 // vfmadd213ps zmm13, zmm23, zmm12 # zmm13 = (zmm23 * zmm13) + zmm12
+	LONG $0x40455262; WORD $0xdaa8 // vfmadd213ps zmm11, zmm23, zmm10 # zmm11 = (zmm23 * zmm11) + zmm10
+	LONG $0x40455262; WORD $0xc8a8 // vfmadd213ps zmm9, zmm23, zmm8 # zmm9 = (zmm23 * zmm9) + zmm8
+	LONG $0x487ce162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm21
+	LONG $0x487ce162; WORD $0x1911 // vmovups zmmword ptr [rcx], zmm19
+	LONG $0x487cc162; WORD $0x0811 // vmovups zmmword ptr [r8], zmm17
+	LONG $0x487c7162; WORD $0x3e11 // vmovups zmmword ptr [rsi], zmm15
 	QUAD $0x0000009824848b4c // mov r8, qword ptr [rsp + 0x98]
 	QUAD $0x0000009024b48b48 // mov rsi, qword ptr [rsp + 0x90]
-	LONG $0x487c5162; WORD $0x0811 // vmovups zmmword ptr [r8], zmm9
-	LONG $0x487cf162; WORD $0x3e11 // vmovups zmmword ptr [rsi], zmm7
-	LONG $0x487cd162; WORD $0x2911 // vmovups zmmword ptr [r9], zmm5
-	LONG $0xfffaa2e9; BYTE $0xff // jmp 0x146d9 <pw_q4_k+0x6c9>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	QUAD $0x0000008824b48b48 // mov rsi, qword ptr [rsp + 0x88]
+	LONG $0x487c5162; WORD $0x2811 // vmovups zmmword ptr [r8], zmm13
+	LONG $0x487c7162; WORD $0x1e11 // vmovups zmmword ptr [rsi], zmm11
+	LONG $0x487c5162; WORD $0x0b11 // vmovups zmmword ptr [r11], zmm9
+	LONG $0xfffa1ce9; BYTE $0xff // jmp 0x14759 <pw_q4_k+0x749>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x00000088249c8b4c // mov r11, qword ptr [rsp + 0x88]
 	LONG $0x24448b4c; BYTE $0x78 // mov r8, qword ptr [rsp + 0x78]
-	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xf485840f; WORD $0xffff // je 0x140e0 <pw_q4_k+0xd0>
-	LONG $0x487cf162; WORD $0x1210 // vmovups zmm2, zmmword ptr [rdx]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
-	LONG $0x486cf162; WORD $0x1658 // vaddps zmm2, zmm2, zmmword ptr [rsi]
-	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0x487cb162; WORD $0x1410; BYTE $0x82 // vmovups zmm2, zmmword ptr [rdx + 4*r8]
-	LONG $0x486cb162; WORD $0x1458; BYTE $0x86 // vaddps zmm2, zmm2, zmmword ptr [rsi + 4*r8]
-	LONG $0x487cb162; WORD $0x1411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*r8], zmm2
-	LONG $0x487cb162; WORD $0x1410; BYTE $0x8a // vmovups zmm2, zmmword ptr [rdx + 4*r9]
-	LONG $0x486cb162; WORD $0x1458; BYTE $0x8e // vaddps zmm2, zmm2, zmmword ptr [rsi + 4*r9]
-	LONG $0x487cb162; WORD $0x1411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*r9], zmm2
-	LONG $0x487cf162; WORD $0x1410; BYTE $0x82 // vmovups zmm2, zmmword ptr [rdx + 4*rax]
-	LONG $0x486cf162; WORD $0x1458; BYTE $0x86 // vaddps zmm2, zmm2, zmmword ptr [rsi + 4*rax]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm2
-	LONG $0xfff42ae9; BYTE $0xff // jmp 0x140e0 <pw_q4_k+0xd0>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x0000008824b48b48 // mov rsi, qword ptr [rsp + 0x88]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x5174 // je 0x14dad <pw_q4_k+0xd9d>
+	LONG $0x487cf162; WORD $0x3210 // vmovups zmm6, zmmword ptr [rdx]
+	LONG $0x484cd162; WORD $0x3358 // vaddps zmm6, zmm6, zmmword ptr [r11]
+	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
+	LONG $0x487cb162; WORD $0x3410; BYTE $0x82 // vmovups zmm6, zmmword ptr [rdx + 4*r8]
+	LONG $0x484c9162; WORD $0x3458; BYTE $0x83 // vaddps zmm6, zmm6, zmmword ptr [r11 + 4*r8]
+	LONG $0x487cb162; WORD $0x3411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*r8], zmm6
+	LONG $0x487cf162; WORD $0x3410; BYTE $0xba // vmovups zmm6, zmmword ptr [rdx + 4*rdi]
+	LONG $0x484cd162; WORD $0x3458; BYTE $0xbb // vaddps zmm6, zmm6, zmmword ptr [r11 + 4*rdi]
+	LONG $0x487cf162; WORD $0x3411; BYTE $0xba // vmovups zmmword ptr [rdx + 4*rdi], zmm6
+	LONG $0x487cf162; WORD $0x3410; BYTE $0x82 // vmovups zmm6, zmmword ptr [rdx + 4*rax]
+	LONG $0x484cd162; WORD $0x3458; BYTE $0x83 // vaddps zmm6, zmm6, zmmword ptr [r11 + 4*rax]
+	LONG $0x487cf162; WORD $0x3411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm6
+	QUAD $0x0000008024b48b48 // mov rsi, qword ptr [rsp + 0x80]
+	LONG $0x244c8b4c; BYTE $0x68 // mov r9, qword ptr [rsp + 0x68]
+	LONG $0x24548b4c; BYTE $0x60 // mov r10, qword ptr [rsp + 0x60]
+	LONG $0xfff334e9; BYTE $0xff // jmp 0x140f8 <pw_q4_k+0xe8>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	QUAD $0x00000088249c8b4c // mov r11, qword ptr [rsp + 0x88]
 	LONG $0x24448b4c; BYTE $0x78 // mov r8, qword ptr [rsp + 0x78]
-	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
-	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
-	LONG $0x245c8b4c; BYTE $0x40 // mov r11, qword ptr [rsp + 0x40]
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xf3fb840f; WORD $0xffff // je 0x140e0 <pw_q4_k+0xd0>
-	LONG $0x487cf162; WORD $0x1210 // vmovups zmm2, zmmword ptr [rdx]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
-	LONG $0x486cf162; WORD $0x1658 // vaddps zmm2, zmm2, zmmword ptr [rsi]
-	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0x487cb162; WORD $0x1410; BYTE $0x82 // vmovups zmm2, zmmword ptr [rdx + 4*r8]
-	LONG $0x486cb162; WORD $0x1458; BYTE $0x86 // vaddps zmm2, zmm2, zmmword ptr [rsi + 4*r8]
-	LONG $0x487cb162; WORD $0x1411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*r8], zmm2
-	LONG $0x487cb162; WORD $0x1410; BYTE $0x8a // vmovups zmm2, zmmword ptr [rdx + 4*r9]
-	LONG $0x486cb162; WORD $0x1458; BYTE $0x8e // vaddps zmm2, zmm2, zmmword ptr [rsi + 4*r9]
-	LONG $0x487cb162; WORD $0x1411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*r9], zmm2
-	LONG $0x487cf162; WORD $0x1410; BYTE $0x82 // vmovups zmm2, zmmword ptr [rdx + 4*rax]
-	LONG $0x486cf162; WORD $0x1458; BYTE $0x86 // vaddps zmm2, zmm2, zmmword ptr [rsi + 4*rax]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm2
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
-	LONG $0x487cf162; WORD $0x1410; BYTE $0x82 // vmovups zmm2, zmmword ptr [rdx + 4*rax]
-	LONG $0x486cf162; WORD $0x1458; BYTE $0x86 // vaddps zmm2, zmm2, zmmword ptr [rsi + 4*rax]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm2
-	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
-	LONG $0x487cf162; WORD $0x1410; BYTE $0x82 // vmovups zmm2, zmmword ptr [rdx + 4*rax]
-	LONG $0x486cf162; WORD $0x1458; BYTE $0x86 // vaddps zmm2, zmm2, zmmword ptr [rsi + 4*rax]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm2
-	LONG $0x487cf162; WORD $0x1410; BYTE $0x8a // vmovups zmm2, zmmword ptr [rdx + 4*rcx]
-	LONG $0x486cf162; WORD $0x1458; BYTE $0x8e // vaddps zmm2, zmm2, zmmword ptr [rsi + 4*rcx]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm2
-	LONG $0x487cb162; WORD $0x1410; BYTE $0x9a // vmovups zmm2, zmmword ptr [rdx + 4*r11]
-	LONG $0x486cb162; WORD $0x1458; BYTE $0x9e // vaddps zmm2, zmm2, zmmword ptr [rsi + 4*r11]
-	LONG $0x487cb162; WORD $0x1411; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm2
-	LONG $0xfff342e9; BYTE $0xff // jmp 0x140e0 <pw_q4_k+0xd0>
+	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xf2fb840f; WORD $0xffff // je 0x140f0 <pw_q4_k+0xe0>
+	LONG $0x487cf162; WORD $0x0210 // vmovups zmm0, zmmword ptr [rdx]
+	LONG $0x487cd162; WORD $0x0358 // vaddps zmm0, zmm0, zmmword ptr [r11]
+	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
+	LONG $0x487cb162; WORD $0x0410; BYTE $0x82 // vmovups zmm0, zmmword ptr [rdx + 4*r8]
+	LONG $0x487c9162; WORD $0x0458; BYTE $0x83 // vaddps zmm0, zmm0, zmmword ptr [r11 + 4*r8]
+	LONG $0x487cb162; WORD $0x0411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*r8], zmm0
+	LONG $0x487cf162; WORD $0x0410; BYTE $0xba // vmovups zmm0, zmmword ptr [rdx + 4*rdi]
+	LONG $0x487cd162; WORD $0x0458; BYTE $0xbb // vaddps zmm0, zmm0, zmmword ptr [r11 + 4*rdi]
+	LONG $0x487cf162; WORD $0x0411; BYTE $0xba // vmovups zmmword ptr [rdx + 4*rdi], zmm0
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x82 // vmovups zmm0, zmmword ptr [rdx + 4*rax]
+	LONG $0x487cd162; WORD $0x0458; BYTE $0x83 // vaddps zmm0, zmm0, zmmword ptr [r11 + 4*rax]
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm0
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x82 // vmovups zmm0, zmmword ptr [rdx + 4*rax]
+	LONG $0x487cd162; WORD $0x0458; BYTE $0x83 // vaddps zmm0, zmm0, zmmword ptr [r11 + 4*rax]
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm0
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x8a // vmovups zmm0, zmmword ptr [rdx + 4*rcx]
+	LONG $0x487cd162; WORD $0x0458; BYTE $0x8b // vaddps zmm0, zmm0, zmmword ptr [r11 + 4*rcx]
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm0
+	LONG $0x487cb162; WORD $0x0410; BYTE $0x8a // vmovups zmm0, zmmword ptr [rdx + 4*r9]
+	LONG $0x487c9162; WORD $0x0458; BYTE $0x8b // vaddps zmm0, zmm0, zmmword ptr [r11 + 4*r9]
+	LONG $0x487cb162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*r9], zmm0
+	LONG $0x487cb162; WORD $0x0410; BYTE $0x92 // vmovups zmm0, zmmword ptr [rdx + 4*r10]
+	LONG $0x487c9162; WORD $0x0458; BYTE $0x93 // vaddps zmm0, zmm0, zmmword ptr [r11 + 4*r10]
+	LONG $0x487cb162; WORD $0x0411; BYTE $0x92 // vmovups zmmword ptr [rdx + 4*r10], zmm0
+	LONG $0xfff24ce9; BYTE $0xff // jmp 0x140f0 <pw_q4_k+0xe0>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -3344,8 +3374,9 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// pw_q5_k: +19888
+	// pw_q5_k: +20160
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -3354,622 +3385,651 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0xc0e48348 // and rsp, -0x40
-	LONG $0x40ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x140
+	LONG $0x80ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x180
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x1ce8c148 // shr rax, 0x1c
 	LONG $0x24748948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rsi
-	LONG $0x247c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdi
+	LONG $0x247c8948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdi
 	LONG $0x00ff2548; WORD $0x0000 // and rax, 0xff
-	LONG $0x0e6f840f; WORD $0x0000 // je 0x15c54 <pw_q5_k+0xea4>
-	QUAD $0x3829055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x3829] # 0x18618 <pw_q3_k+0xe48>
-	QUAD $0x38270d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x3827] # 0x18620 <pw_q3_k+0xe50>
-	QUAD $0x38051518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x3805] # 0x18608 <pw_q3_k+0xe38>
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x0f74840f; WORD $0x0000 // je 0x15e69 <pw_q5_k+0xfa9>
+	QUAD $0x39191d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x3919] # 0x18818 <pw_q3_k+0xe38>
+	QUAD $0x3917255948fdf262; WORD $0x0000 // vpbroadcastq zmm4, qword ptr [rip + 0x3917] # 0x18820 <pw_q3_k+0xe40>
+	QUAD $0x3935355948fdf262; WORD $0x0000 // vpbroadcastq zmm6, qword ptr [rip + 0x3935] # 0x18848 <pw_q3_k+0xe68>
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
 	WORD $0x8944; BYTE $0xc9 // mov ecx, r9d
 	WORD $0xe9c1; BYTE $0x08 // shr ecx, 0x8
-	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	QUAD $0x00000000b5148d4c // lea r10, [4*rsi]
-	QUAD $0x00000000f51c8d4c // lea r11, [8*rsi]
-	QUAD $0x000000c024ac8d4c // lea r13, [rsp + 0xc0]
-	LONG $0x24748948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rsi
+	QUAD $0x0000000085348d4a // lea rsi, [4*r8]
+	LONG $0x003c8d4b // lea rdi, [r8 + r8]
+	QUAD $0x00000000c51c8d4a // lea rbx, [8*r8]
+	QUAD $0x0000010024ac8d4c // lea r13, [rsp + 0x100]
+	LONG $0x2444894c; BYTE $0x78 // mov qword ptr [rsp + 0x78], r8
 	LONG $0xffffe181; WORD $0x000f // and ecx, 0xfffff
+	LONG $0x7f148d4c // lea r10, [rdi + 2*rdi]
+	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
 	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
 	WORD $0x894c; BYTE $0xc9 // mov rcx, r9
 	LONG $0x1ef9c148 // sar rcx, 0x1e
-	LONG $0x2454894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r10
-	LONG $0xb6148d4c // lea r10, [rsi + 4*rsi]
-	LONG $0xc9b60f45 // movzx r9d, r9b
-	WORD $0x2949; BYTE $0xf3 // sub r11, rsi
+	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x80348d4b // lea rsi, [r8 + 4*r8]
+	WORD $0x294c; BYTE $0xc3 // sub rbx, r8
 	LONG $0xc0e18348 // and rcx, -0x40
-	QUAD $0x000000b0248c894c // mov qword ptr [rsp + 0xb0], r9
-	LONG $0x245c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r11
-	QUAD $0x000000b8248c8948 // mov qword ptr [rsp + 0xb8], rcx
-	LONG $0x000c8d4b // lea rcx, [r8 + r8]
-	LONG $0x40048d4f // lea r8, [r8 + 2*r8]
-	LONG $0x2454894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r10
-	LONG $0x49148d4c // lea r10, [rcx + 2*rcx]
-	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
-	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
 	LONG $0x2454894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r10
-	WORD $0x46eb // jmp 0x14ecf <pw_q5_k+0x11f>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x0000008024848b4c // mov r8, qword ptr [rsp + 0x80]
+	LONG $0x245c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rbx
+	QUAD $0x000000b8248c8948 // mov qword ptr [rsp + 0xb8], rcx
+	LONG $0x400c8d4b // lea rcx, [r8 + 2*r8]
+	LONG $0x24748948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rsi
+	LONG $0xf1b60f41 // movzx esi, r9b
+	QUAD $0x000000b024b48948 // mov qword ptr [rsp + 0xb0], rsi
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	WORD $0x44eb // jmp 0x14fda <pw_q5_k+0x11a>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000008024b48b48 // mov rsi, qword ptr [rsp + 0x80]
 	QUAD $0x000000b8248c8b48 // mov rcx, qword ptr [rsp + 0xb8]
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0xff408d49 // lea rax, [r8 - 0x1]
-	LONG $0x244c0148; BYTE $0x58 // add qword ptr [rsp + 0x58], rcx
+	LONG $0xff468d48 // lea rax, [rsi - 0x1]
+	LONG $0x244c0148; BYTE $0x60 // add qword ptr [rsp + 0x60], rcx
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	WORD $0x854d; BYTE $0xdb // test r11, r11
 	WORD $0x950f; BYTE $0xc1 // setne cl
 	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
-	WORD $0x0148; BYTE $0xcf // add rdi, rcx
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
-	LONG $0x01f88349 // cmp r8, 0x1
-	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
-	LONG $0x0d858e0f; WORD $0x0000 // jle 0x15c54 <pw_q5_k+0xea4>
+	WORD $0x0149; BYTE $0xcb // add r11, rcx
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	LONG $0x0e8f8e0f; WORD $0x0000 // jle 0x15e69 <pw_q5_k+0xfa9>
 	QUAD $0x04000000b024bc83 // cmp dword ptr [rsp + 0xb0], 0x4
-	LONG $0xb20c8d4c // lea r9, [rdx + 4*rsi]
-	QUAD $0x0000008824bc8948 // mov qword ptr [rsp + 0x88], rdi
+	LONG $0x82348d4a // lea rsi, [rdx + 4*r8]
+	QUAD $0x00000088249c894c // mov qword ptr [rsp + 0x88], r11
 	QUAD $0x0000008024848948 // mov qword ptr [rsp + 0x80], rax
-	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
-	LONG $0x049a870f; WORD $0x0000 // ja 0x15390 <pw_q5_k+0x5e0>
+	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
+	LONG $0x051f870f; WORD $0x0000 // ja 0x15520 <pw_q5_k+0x660>
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
-	LONG $0x09180f41 // prefetcht0 byte ptr [r9]
+	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
+	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
 	LONG $0x8a0c180f // prefetcht0 byte ptr [rdx + 4*rcx]
-	LONG $0x0c180f42; BYTE $0x82 // prefetcht0 byte ptr [rdx + 4*r8]
-	WORD $0x8548; BYTE $0xff // test rdi, rdi
-	WORD $0x1074 // je 0x14f1b <pw_q5_k+0x16b>
-	WORD $0x180f; BYTE $0x0f // prefetcht0 byte ptr [rdi]
-	LONG $0xb70c180f // prefetcht0 byte ptr [rdi + 4*rsi]
-	LONG $0x8f0c180f // prefetcht0 byte ptr [rdi + 4*rcx]
-	LONG $0x0c180f42; BYTE $0x87 // prefetcht0 byte ptr [rdi + 4*r8]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x1374 // je 0x15027 <pw_q5_k+0x167>
+	LONG $0x0b180f41 // prefetcht0 byte ptr [r11]
+	LONG $0x0c180f43; BYTE $0x83 // prefetcht0 byte ptr [r11 + 4*r8]
+	LONG $0x0c180f41; BYTE $0xbb // prefetcht0 byte ptr [r11 + 4*rdi]
+	LONG $0x0c180f41; BYTE $0x8b // prefetcht0 byte ptr [r11 + 4*rcx]
 	LONG $0x247c8348; WORD $0x0038 // cmp qword ptr [rsp + 0x38], 0x0
-	LONG $0x0bc9840f; WORD $0x0000 // je 0x15af0 <pw_q5_k+0xd40>
+	LONG $0x0cdd840f; WORD $0x0000 // je 0x15d10 <pw_q5_k+0xe50>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
-	LONG $0x247c8b48; BYTE $0x58 // mov rdi, qword ptr [rsp + 0x58]
+	LONG $0x247c8b48; BYTE $0x60 // mov rdi, qword ptr [rsp + 0x60]
 	LONG $0x24448b4c; BYTE $0x70 // mov r8, qword ptr [rsp + 0x70]
-	LONG $0x24548b4c; BYTE $0x38 // mov r10, qword ptr [rsp + 0x38]
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x244c8b4c; BYTE $0x38 // mov r9, qword ptr [rsp + 0x38]
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
-	WORD $0x6aeb // jmp 0x14fb7 <pw_q5_k+0x207>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x48257262; WORD $0x0aa8 // vfmadd213ps zmm9, zmm11, zmmword ptr [rdx] # zmm9 = (zmm11 * zmm9) + mem
-	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
-	LONG $0x481d5262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm12, zmm9 # zmm10 = (zmm12 * zmm10) + zmm9
-	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
-	LONG $0x4825f262; WORD $0x3ea8 // vfmadd213ps zmm7, zmm11, zmmword ptr [rsi] # zmm7 = (zmm11 * zmm7) + mem
-	LONG $0x481d7262; WORD $0xc7a8 // vfmadd213ps zmm8, zmm12, zmm7 # zmm8 = (zmm12 * zmm8) + zmm7
-	LONG $0x487c7162; WORD $0x0611 // vmovups zmmword ptr [rsi], zmm8
-	LONG $0x4825f262; WORD $0x28a8 // vfmadd213ps zmm5, zmm11, zmmword ptr [rax] # zmm5 = (zmm11 * zmm5) + mem
-	LONG $0x481df262; WORD $0xf5a8 // vfmadd213ps zmm6, zmm12, zmm5 # zmm6 = (zmm12 * zmm6) + zmm5
-	LONG $0x487cf162; WORD $0x3011 // vmovups zmmword ptr [rax], zmm6
-	LONG $0x487c7162; WORD $0x2910 // vmovups zmm13, zmmword ptr [rcx]
-	LONG $0x48655262; WORD $0xdda8 // vfmadd213ps zmm11, zmm3, zmm13 # zmm11 = (zmm3 * zmm11) + zmm13
-	LONG $0xf8728d49 // lea rsi, [r10 - 0x8]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	LONG $0x485d5262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm4, zmm11 # zmm12 = (zmm4 * zmm12) + zmm11
-	LONG $0x487c7162; WORD $0x2111 // vmovups zmmword ptr [rcx], zmm12
-	LONG $0x08fa8349 // cmp r10, 0x8
-	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
-	LONG $0x0b398e0f; WORD $0x0000 // jle 0x15af0 <pw_q5_k+0xd40>
+	WORD $0x73eb // jmp 0x150cc <pw_q5_k+0x20c>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x48557262; WORD $0x2aa8 // vfmadd213ps zmm13, zmm5, zmmword ptr [rdx] # zmm13 = (zmm5 * zmm13) + mem
+	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
+	LONG $0x48055262; WORD $0xf5a8 // vfmadd213ps zmm14, zmm15, zmm13 # zmm14 = (zmm15 * zmm14) + zmm13
+	LONG $0x487c7162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm14
+	LONG $0x48557262; WORD $0x1ea8 // vfmadd213ps zmm11, zmm5, zmmword ptr [rsi] # zmm11 = (zmm5 * zmm11) + mem
+	LONG $0x48055262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm15, zmm11 # zmm12 = (zmm15 * zmm12) + zmm11
+	LONG $0x487c7162; WORD $0x2611 // vmovups zmmword ptr [rsi], zmm12
+	LONG $0x48557262; WORD $0x08a8 // vfmadd213ps zmm9, zmm5, zmmword ptr [rax] # zmm9 = (zmm5 * zmm9) + mem
+	LONG $0x48055262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm15, zmm9 # zmm10 = (zmm15 * zmm10) + zmm9
+	LONG $0x487c7162; WORD $0x1011 // vmovups zmmword ptr [rax], zmm10
+	LONG $0x487ce162; WORD $0x0110 // vmovups zmm16, zmmword ptr [rcx]
+	LONG $0x4845b262; WORD $0xe8a8 // vfmadd213ps zmm5, zmm7, zmm16 # zmm5 = (zmm7 * zmm5) + zmm16
+	LONG $0x245c8b48; BYTE $0x40 // mov rbx, qword ptr [rsp + 0x40]
+	LONG $0xf8718d49 // lea rsi, [r9 - 0x8]
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	LONG $0x483d7262; WORD $0xfda8 // vfmadd213ps zmm15, zmm8, zmm5 # zmm15 = (zmm8 * zmm15) + zmm5
+	LONG $0x487c7162; WORD $0x3911 // vmovups zmmword ptr [rcx], zmm15
+	LONG $0x08f98349 // cmp r9, 0x8
+	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
+	LONG $0x0c448e0f; WORD $0x0000 // jle 0x15d10 <pw_q5_k+0xe50>
 	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
-	LONG $0x40c78348 // add rdi, 0x40
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x808f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x580]
-	LONG $0xc08f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x5c0]
-	LONG $0x008f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x600]
-	LONG $0x408f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x640]
-	LONG $0x808f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x680]
-	LONG $0xc08f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x6c0]
-	LONG $0x008f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x700]
-	LONG $0x408f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x740]
-	LONG $0x808f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x780]
-	LONG $0xc08f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x7c0]
-	LONG $0x008f180f; WORD $0x0008; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x800]
-	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
+	LONG $0x03fe8349 // cmp r14, 0x3
+	WORD $0x4a75 // jne 0x15150 <pw_q5_k+0x290>
+	QUAD $0x060153724855f162 // vpsrld zmm5, zmmword ptr [rbx + 0x40], 0x6
+	QUAD $0x040253724805f162 // vpsrld zmm15, zmmword ptr [rbx + 0x80], 0x4
+	LONG $0x0000c0be; BYTE $0x00 // mov esi, 0xc0
+	QUAD $0x370b3ddb58857162; WORD $0x0000 // vpandq zmm15, zmm15, qword ptr [rip + 0x370b]{1to8} # 0x18830 <pw_q3_k+0xe50>
+	QUAD $0x37083d2558d57362; WORD $0x0000; BYTE $0xf8 // vpternlogq zmm15, zmm5, qword ptr [rip + 0x3708]{1to8}, 0xf8 # 0x18838 <pw_q3_k+0xe58>
+	QUAD $0x020353724855f162 // vpsrld zmm5, zmmword ptr [rbx + 0xc0], 0x2
+	QUAD $0x36e52d255885f362; WORD $0x0000; BYTE $0xec // vpternlogq zmm5, zmm15, qword ptr [rip + 0x36e5]{1to8}, 0xec # 0x18828 <pw_q3_k+0xe48>
+	WORD $0x1aeb // jmp 0x1515f <pw_q5_k+0x29f>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xf6 // mov rsi, r14
+	LONG $0x06e6c148 // shl rsi, 0x6
+	QUAD $0x01336cdb48cdf162 // vpandq zmm5, zmm6, zmmword ptr [rbx + rsi + 0x40]
+	QUAD $0x03246c7f48fdf162 // vmovdqa64 zmmword ptr [rsp + 0xc0], zmm5
+	QUAD $0x00000500378c180f // prefetcht0 byte ptr [rdi + rsi + 0x500]
+	QUAD $0x00000540378c180f // prefetcht0 byte ptr [rdi + rsi + 0x540]
+	QUAD $0x00000580378c180f // prefetcht0 byte ptr [rdi + rsi + 0x580]
+	QUAD $0x000005c0378c180f // prefetcht0 byte ptr [rdi + rsi + 0x5c0]
+	QUAD $0x00000600378c180f // prefetcht0 byte ptr [rdi + rsi + 0x600]
+	QUAD $0x00000640378c180f // prefetcht0 byte ptr [rdi + rsi + 0x640]
+	QUAD $0x00000680378c180f // prefetcht0 byte ptr [rdi + rsi + 0x680]
+	QUAD $0x000006c0378c180f // prefetcht0 byte ptr [rdi + rsi + 0x6c0]
+	QUAD $0x00000700378c180f // prefetcht0 byte ptr [rdi + rsi + 0x700]
+	QUAD $0x00000740378c180f // prefetcht0 byte ptr [rdi + rsi + 0x740]
+	QUAD $0x00000780378c180f // prefetcht0 byte ptr [rdi + rsi + 0x780]
+	WORD $0xb640; BYTE $0x01 // mov sil, 0x1
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	QUAD $0x0000060088180f41 // prefetcht0 byte ptr [r8 + 0x600]
 	QUAD $0x0000064088180f41 // prefetcht0 byte ptr [r8 + 0x640]
 	QUAD $0x0000068088180f41 // prefetcht0 byte ptr [r8 + 0x680]
 	QUAD $0x000006c088180f41 // prefetcht0 byte ptr [r8 + 0x6c0]
 	QUAD $0x0000070088180f41 // prefetcht0 byte ptr [r8 + 0x700]
 	QUAD $0x0000074088180f41 // prefetcht0 byte ptr [r8 + 0x740]
-	LONG $0xbf348d4b // lea rsi, [r15 + 4*r15]
+	LONG $0xbf1c8d4f // lea r11, [r15 + 4*r15]
 	WORD $0x894d; BYTE $0xec // mov r12, r13
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
 	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
+	LONG $0x006da162; WORD $0xd2ef // vpxord xmm18, xmm18, xmm18
 	LONG $0x05e7c149 // shl r15, 0x5
-	QUAD $0x000120985b7c41c4; BYTE $0x00 // vcvtdq2ps ymm11, ymmword ptr [r8 + 0x120]
-	LONG $0x06e6c148 // shl rsi, 0x6
-	QUAD $0x00010098592441c4; BYTE $0x00 // vmulps ymm11, ymm11, ymmword ptr [r8 + 0x100]
-	QUAD $0x0000c0249c297cc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0xc0], ymm11
-	QUAD $0x01376c6f48fe7162 // vmovdqu64 zmm13, zmmword ptr [rdi + rsi + 0x40]
-	QUAD $0x0237446f48fee162 // vmovdqu64 zmm16, zmmword ptr [rdi + rsi + 0x80]
-	QUAD $0x03374c6f48fee162 // vmovdqu64 zmm17, zmmword ptr [rdi + rsi + 0xc0]
-	QUAD $0x0437546f48fee162 // vmovdqu64 zmm18, zmmword ptr [rdi + rsi + 0x100]
-	LONG $0x4825d162; WORD $0xf572; BYTE $0x04 // vpslld zmm11, zmm13, 0x4
-	LONG $0x48a5e162; WORD $0xd9db // vpandq zmm19, zmm11, zmm1
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x40fde362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm19, zmm16, zmm0, 0xf8
-	LONG $0x50655262; WORD $0x1850 // vpdpbusd zmm11, zmm19, dword ptr [r8]{1to16}
-	LONG $0x50655262; WORD $0x6050; BYTE $0x08 // vpdpbusd zmm12, zmm19, dword ptr [r8 + 0x20]{1to16}
-	LONG $0x50655262; WORD $0x7050; BYTE $0x10 // vpdpbusd zmm14, zmm19, dword ptr [r8 + 0x40]{1to16}
-	LONG $0x50655262; WORD $0x7850; BYTE $0x18 // vpdpbusd zmm15, zmm19, dword ptr [r8 + 0x60]{1to16}
-	LONG $0x407db162; WORD $0xd072; BYTE $0x04 // vpsrld zmm16, zmm16, 0x4
-	LONG $0x4895e162; WORD $0xd9db // vpandq zmm19, zmm13, zmm1
-	LONG $0x40fde362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm19, zmm16, zmm0, 0xf8
-	LONG $0x407dd162; WORD $0xf572; BYTE $0x03 // vpslld zmm16, zmm13, 0x3
-	LONG $0x40fde162; WORD $0xc1db // vpandq zmm16, zmm16, zmm1
-	LONG $0x50655262; WORD $0x5850; BYTE $0x04 // vpdpbusd zmm11, zmm19, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x50655262; WORD $0x6050; BYTE $0x0c // vpdpbusd zmm12, zmm19, dword ptr [r8 + 0x30]{1to16}
-	LONG $0x50655262; WORD $0x7050; BYTE $0x14 // vpdpbusd zmm14, zmm19, dword ptr [r8 + 0x50]{1to16}
-	LONG $0x50655262; WORD $0x7850; BYTE $0x1c // vpdpbusd zmm15, zmm19, dword ptr [r8 + 0x70]{1to16}
-	LONG $0x40f5e362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm0, 0xf8
-	LONG $0x4075b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm17, zmm17, 0x4
-	LONG $0x507d5262; WORD $0x5850; BYTE $0x01 // vpdpbusd zmm11, zmm16, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x507d5262; WORD $0x6050; BYTE $0x09 // vpdpbusd zmm12, zmm16, dword ptr [r8 + 0x24]{1to16}
-	LONG $0x507d5262; WORD $0x7050; BYTE $0x11 // vpdpbusd zmm14, zmm16, dword ptr [r8 + 0x44]{1to16}
-	LONG $0x507d5262; WORD $0x7850; BYTE $0x19 // vpdpbusd zmm15, zmm16, dword ptr [r8 + 0x64]{1to16}
-	LONG $0x407dd162; WORD $0xd572; BYTE $0x01 // vpsrld zmm16, zmm13, 0x1
-	LONG $0x40fde162; WORD $0xc1db // vpandq zmm16, zmm16, zmm1
-	LONG $0x40f5e362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm0, 0xf8
-	LONG $0x4075b162; WORD $0xd272; BYTE $0x04 // vpsrld zmm17, zmm18, 0x4
-	LONG $0x507d5262; WORD $0x5850; BYTE $0x05 // vpdpbusd zmm11, zmm16, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x507d5262; WORD $0x6050; BYTE $0x0d // vpdpbusd zmm12, zmm16, dword ptr [r8 + 0x34]{1to16}
-	LONG $0x507d5262; WORD $0x7050; BYTE $0x15 // vpdpbusd zmm14, zmm16, dword ptr [r8 + 0x54]{1to16}
-	LONG $0x507d5262; WORD $0x7850; BYTE $0x1d // vpdpbusd zmm15, zmm16, dword ptr [r8 + 0x74]{1to16}
-	LONG $0x407dd162; WORD $0xf572; BYTE $0x02 // vpslld zmm16, zmm13, 0x2
-	LONG $0x40fde162; WORD $0xc1db // vpandq zmm16, zmm16, zmm1
-	LONG $0x40ede362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm18, zmm0, 0xf8
-	QUAD $0x0537546f48fee162 // vmovdqu64 zmm18, zmmword ptr [rdi + rsi + 0x140]
-	LONG $0x507d5262; WORD $0x6050; BYTE $0x0a // vpdpbusd zmm12, zmm16, dword ptr [r8 + 0x28]{1to16}
-	LONG $0x507d5262; WORD $0x7050; BYTE $0x12 // vpdpbusd zmm14, zmm16, dword ptr [r8 + 0x48]{1to16}
-	LONG $0x507d5262; WORD $0x5850; BYTE $0x02 // vpdpbusd zmm11, zmm16, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x507d5262; WORD $0x7850; BYTE $0x1a // vpdpbusd zmm15, zmm16, dword ptr [r8 + 0x68]{1to16}
-	LONG $0x407dd162; WORD $0xd572; BYTE $0x02 // vpsrld zmm16, zmm13, 0x2
-	LONG $0x40fde162; WORD $0xc1db // vpandq zmm16, zmm16, zmm1
-	LONG $0x40f5e362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm0, 0xf8
-	LONG $0x4815c162; WORD $0xcdfe // vpaddd zmm17, zmm13, zmm13
-	LONG $0x4815d162; WORD $0xd572; BYTE $0x03 // vpsrld zmm13, zmm13, 0x3
-	LONG $0x507d5262; WORD $0x6050; BYTE $0x0e // vpdpbusd zmm12, zmm16, dword ptr [r8 + 0x38]{1to16}
-	LONG $0x507d5262; WORD $0x7050; BYTE $0x16 // vpdpbusd zmm14, zmm16, dword ptr [r8 + 0x58]{1to16}
-	LONG $0x40f5e162; WORD $0xc9db // vpandq zmm17, zmm17, zmm1
-	LONG $0x507d5262; WORD $0x5850; BYTE $0x06 // vpdpbusd zmm11, zmm16, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x507d5262; WORD $0x7850; BYTE $0x1e // vpdpbusd zmm15, zmm16, dword ptr [r8 + 0x78]{1to16}
-	LONG $0x48957162; WORD $0xe9db // vpandq zmm13, zmm13, zmm1
-	LONG $0x40ede362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm17, zmm18, zmm0, 0xf8
-	LONG $0x50755262; WORD $0x6050; BYTE $0x0b // vpdpbusd zmm12, zmm17, dword ptr [r8 + 0x2c]{1to16}
-	LONG $0x50755262; WORD $0x7050; BYTE $0x13 // vpdpbusd zmm14, zmm17, dword ptr [r8 + 0x4c]{1to16}
-	LONG $0x407db162; WORD $0xd272; BYTE $0x04 // vpsrld zmm16, zmm18, 0x4
-	LONG $0x50755262; WORD $0x5850; BYTE $0x03 // vpdpbusd zmm11, zmm17, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x50755262; WORD $0x7850; BYTE $0x1b // vpdpbusd zmm15, zmm17, dword ptr [r8 + 0x6c]{1to16}
-	LONG $0x4895e362; WORD $0xc025; BYTE $0xec // vpternlogq zmm16, zmm13, zmm0, 0xec
-	LONG $0x487d3262; WORD $0x2c21; BYTE $0x3f // vpmovsxbd zmm13, xmmword ptr [rdi + r15]
-	LONG $0x507d5262; WORD $0x7050; BYTE $0x17 // vpdpbusd zmm14, zmm16, dword ptr [r8 + 0x5c]{1to16}
-	LONG $0x507d5262; WORD $0x6050; BYTE $0x0f // vpdpbusd zmm12, zmm16, dword ptr [r8 + 0x3c]{1to16}
-	LONG $0x507d5262; WORD $0x7850; BYTE $0x1f // vpdpbusd zmm15, zmm16, dword ptr [r8 + 0x7c]{1to16}
-	LONG $0x507d5262; WORD $0x5850; BYTE $0x07 // vpdpbusd zmm11, zmm16, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x480d5262; WORD $0xf540 // vpmulld zmm14, zmm14, zmm13
-	LONG $0x481d5262; WORD $0xe540 // vpmulld zmm12, zmm12, zmm13
-	LONG $0x48255262; WORD $0xdd40 // vpmulld zmm11, zmm11, zmm13
-	LONG $0x48055262; WORD $0xfd40 // vpmulld zmm15, zmm15, zmm13
-	LONG $0x487c5162; WORD $0xec5b // vcvtdq2ps zmm13, zmm12
-	LONG $0x487c5162; WORD $0xe65b // vcvtdq2ps zmm12, zmm14
-	LONG $0x581dd262; WORD $0x68b8; BYTE $0x42 // vfmadd231ps zmm5, zmm12, dword ptr [r8 + 0x108]{1to16} # zmm5 = (zmm12 * mem) + zmm5
-	QUAD $0x013f6421487d3262 // vpmovsxbd zmm12, xmmword ptr [rdi + r15 + 0x10]
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x58255262; WORD $0x48b8; BYTE $0x40 // vfmadd231ps zmm9, zmm11, dword ptr [r8 + 0x100]{1to16} # zmm9 = (zmm11 * mem) + zmm9
-	LONG $0x5815d262; WORD $0x78b8; BYTE $0x41 // vfmadd231ps zmm7, zmm13, dword ptr [r8 + 0x104]{1to16} # zmm7 = (zmm13 * mem) + zmm7
-	LONG $0x487c5162; WORD $0xef5b // vcvtdq2ps zmm13, zmm15
-	LONG $0x5815d262; WORD $0x58b8; BYTE $0x43 // vfmadd231ps zmm3, zmm13, dword ptr [r8 + 0x10c]{1to16} # zmm3 = (zmm13 * mem) + zmm3
+	QUAD $0x000120a85b7cc1c4; BYTE $0x00 // vcvtdq2ps ymm5, ymmword ptr [r8 + 0x120]
+	LONG $0x06e3c149 // shl r11, 0x6
+	QUAD $0x000100a85954c1c4; BYTE $0x00 // vmulps ymm5, ymm5, ymmword ptr [r8 + 0x100]
+	QUAD $0x00010024ac29fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x100], ymm5
+	LONG $0x48fea162; WORD $0x046f; BYTE $0x1f // vmovdqu64 zmm16, zmmword ptr [rdi + r11]
+	QUAD $0x011f5c6f48fea162 // vmovdqu64 zmm19, zmmword ptr [rdi + r11 + 0x40]
+	QUAD $0x021f646f48fea162 // vmovdqu64 zmm20, zmmword ptr [rdi + r11 + 0x80]
+	QUAD $0x031f6c6f48fea162 // vmovdqu64 zmm21, zmmword ptr [rdi + r11 + 0xc0]
+	QUAD $0x041f446f48feb162 // vmovdqu64 zmm0, zmmword ptr [rdi + r11 + 0x100]
+	LONG $0x4855b162; WORD $0xf072; BYTE $0x04 // vpslld zmm5, zmm16, 0x4
+	LONG $0x48d5e162; WORD $0xf4db // vpandq zmm22, zmm5, zmm4
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0x40e5e362; WORD $0xf325; BYTE $0xf8 // vpternlogq zmm22, zmm19, zmm3, 0xf8
+	LONG $0x504dc262; WORD $0x4850; BYTE $0x10 // vpdpbusd zmm17, zmm22, dword ptr [r8 + 0x40]{1to16}
+	LONG $0x504dd262; WORD $0x2850 // vpdpbusd zmm5, zmm22, dword ptr [r8]{1to16}
+	LONG $0x504d5262; WORD $0x7850; BYTE $0x08 // vpdpbusd zmm15, zmm22, dword ptr [r8 + 0x20]{1to16}
+	LONG $0x504dc262; WORD $0x5050; BYTE $0x18 // vpdpbusd zmm18, zmm22, dword ptr [r8 + 0x60]{1to16}
+	LONG $0x4065b162; WORD $0xd372; BYTE $0x04 // vpsrld zmm19, zmm19, 0x4
+	LONG $0x40fde162; WORD $0xf4db // vpandq zmm22, zmm16, zmm4
+	LONG $0x40e5e362; WORD $0xf325; BYTE $0xf8 // vpternlogq zmm22, zmm19, zmm3, 0xf8
+	LONG $0x4065b162; WORD $0xf072; BYTE $0x03 // vpslld zmm19, zmm16, 0x3
+	LONG $0x40e5e162; WORD $0xdcdb // vpandq zmm19, zmm19, zmm4
+	LONG $0x504dc262; WORD $0x4850; BYTE $0x14 // vpdpbusd zmm17, zmm22, dword ptr [r8 + 0x50]{1to16}
+	LONG $0x504dd262; WORD $0x6850; BYTE $0x04 // vpdpbusd zmm5, zmm22, dword ptr [r8 + 0x10]{1to16}
+	LONG $0x504d5262; WORD $0x7850; BYTE $0x0c // vpdpbusd zmm15, zmm22, dword ptr [r8 + 0x30]{1to16}
+	LONG $0x504dc262; WORD $0x5050; BYTE $0x1c // vpdpbusd zmm18, zmm22, dword ptr [r8 + 0x70]{1to16}
+	LONG $0x40dde362; WORD $0xdb25; BYTE $0xf8 // vpternlogq zmm19, zmm20, zmm3, 0xf8
+	LONG $0x405db162; WORD $0xd472; BYTE $0x04 // vpsrld zmm20, zmm20, 0x4
+	LONG $0x5065c262; WORD $0x4850; BYTE $0x11 // vpdpbusd zmm17, zmm19, dword ptr [r8 + 0x44]{1to16}
+	LONG $0x5065d262; WORD $0x6850; BYTE $0x01 // vpdpbusd zmm5, zmm19, dword ptr [r8 + 0x4]{1to16}
+	LONG $0x50655262; WORD $0x7850; BYTE $0x09 // vpdpbusd zmm15, zmm19, dword ptr [r8 + 0x24]{1to16}
+	LONG $0x5065c262; WORD $0x5050; BYTE $0x19 // vpdpbusd zmm18, zmm19, dword ptr [r8 + 0x64]{1to16}
+	LONG $0x4065b162; WORD $0xd072; BYTE $0x01 // vpsrld zmm19, zmm16, 0x1
+	LONG $0x40e5e162; WORD $0xdcdb // vpandq zmm19, zmm19, zmm4
+	LONG $0x40dde362; WORD $0xdb25; BYTE $0xf8 // vpternlogq zmm19, zmm20, zmm3, 0xf8
+	LONG $0x405db162; WORD $0xd572; BYTE $0x04 // vpsrld zmm20, zmm21, 0x4
+	LONG $0x5065c262; WORD $0x4850; BYTE $0x15 // vpdpbusd zmm17, zmm19, dword ptr [r8 + 0x54]{1to16}
+	LONG $0x5065d262; WORD $0x6850; BYTE $0x05 // vpdpbusd zmm5, zmm19, dword ptr [r8 + 0x14]{1to16}
+	LONG $0x50655262; WORD $0x7850; BYTE $0x0d // vpdpbusd zmm15, zmm19, dword ptr [r8 + 0x34]{1to16}
+	LONG $0x5065c262; WORD $0x5050; BYTE $0x1d // vpdpbusd zmm18, zmm19, dword ptr [r8 + 0x74]{1to16}
+	LONG $0x4065b162; WORD $0xf072; BYTE $0x02 // vpslld zmm19, zmm16, 0x2
+	LONG $0x40e5e162; WORD $0xdcdb // vpandq zmm19, zmm19, zmm4
+	LONG $0x40d5e362; WORD $0xdb25; BYTE $0xf8 // vpternlogq zmm19, zmm21, zmm3, 0xf8
+	LONG $0x5065c262; WORD $0x4850; BYTE $0x12 // vpdpbusd zmm17, zmm19, dword ptr [r8 + 0x48]{1to16}
+	LONG $0x5065d262; WORD $0x6850; BYTE $0x02 // vpdpbusd zmm5, zmm19, dword ptr [r8 + 0x8]{1to16}
+	LONG $0x50655262; WORD $0x7850; BYTE $0x0a // vpdpbusd zmm15, zmm19, dword ptr [r8 + 0x28]{1to16}
+	LONG $0x5065c262; WORD $0x5050; BYTE $0x1a // vpdpbusd zmm18, zmm19, dword ptr [r8 + 0x68]{1to16}
+	LONG $0x4065b162; WORD $0xd072; BYTE $0x02 // vpsrld zmm19, zmm16, 0x2
+	LONG $0x40e5e162; WORD $0xdcdb // vpandq zmm19, zmm19, zmm4
+	LONG $0x40dde362; WORD $0xdb25; BYTE $0xf8 // vpternlogq zmm19, zmm20, zmm3, 0xf8
+	LONG $0x407da162; WORD $0xe0fe // vpaddd zmm20, zmm16, zmm16
+	LONG $0x407db162; WORD $0xd072; BYTE $0x03 // vpsrld zmm16, zmm16, 0x3
+	LONG $0x5065c262; WORD $0x4850; BYTE $0x16 // vpdpbusd zmm17, zmm19, dword ptr [r8 + 0x58]{1to16}
+	LONG $0x40dde162; WORD $0xe4db // vpandq zmm20, zmm20, zmm4
+	LONG $0x5065d262; WORD $0x6850; BYTE $0x06 // vpdpbusd zmm5, zmm19, dword ptr [r8 + 0x18]{1to16}
+	LONG $0x50655262; WORD $0x7850; BYTE $0x0e // vpdpbusd zmm15, zmm19, dword ptr [r8 + 0x38]{1to16}
+	LONG $0x5065c262; WORD $0x5050; BYTE $0x1e // vpdpbusd zmm18, zmm19, dword ptr [r8 + 0x78]{1to16}
+	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
+	LONG $0x4065f162; WORD $0xd072; BYTE $0x04 // vpsrld zmm19, zmm0, 0x4
+	LONG $0x48fde362; WORD $0xe325; BYTE $0xf8 // vpternlogq zmm20, zmm0, zmm3, 0xf8
+	LONG $0x40fde362; WORD $0xdb25; BYTE $0xec // vpternlogq zmm19, zmm16, zmm3, 0xec
+	QUAD $0x0c3c4421487da262 // vpmovsxbd zmm16, xmmword ptr [rsp + r15 + 0xc0]
+	LONG $0x505dc262; WORD $0x4850; BYTE $0x13 // vpdpbusd zmm17, zmm20, dword ptr [r8 + 0x4c]{1to16}
+	LONG $0x505dd262; WORD $0x6850; BYTE $0x03 // vpdpbusd zmm5, zmm20, dword ptr [r8 + 0xc]{1to16}
+	LONG $0x505d5262; WORD $0x7850; BYTE $0x0b // vpdpbusd zmm15, zmm20, dword ptr [r8 + 0x2c]{1to16}
+	LONG $0x505dc262; WORD $0x5050; BYTE $0x1b // vpdpbusd zmm18, zmm20, dword ptr [r8 + 0x6c]{1to16}
+	LONG $0x5065c262; WORD $0x4850; BYTE $0x17 // vpdpbusd zmm17, zmm19, dword ptr [r8 + 0x5c]{1to16}
+	LONG $0x5065c262; WORD $0x5050; BYTE $0x1f // vpdpbusd zmm18, zmm19, dword ptr [r8 + 0x7c]{1to16}
+	LONG $0x50655262; WORD $0x7850; BYTE $0x0f // vpdpbusd zmm15, zmm19, dword ptr [r8 + 0x3c]{1to16}
+	LONG $0x5065d262; WORD $0x6850; BYTE $0x07 // vpdpbusd zmm5, zmm19, dword ptr [r8 + 0x1c]{1to16}
+	LONG $0x4075a262; WORD $0xc840 // vpmulld zmm17, zmm17, zmm16
+	LONG $0x4855b262; WORD $0xe840 // vpmulld zmm5, zmm5, zmm16
+	LONG $0x48053262; WORD $0xf840 // vpmulld zmm15, zmm15, zmm16
+	LONG $0x406da262; WORD $0xd040 // vpmulld zmm18, zmm18, zmm16
+	LONG $0x487cb162; WORD $0xc15b // vcvtdq2ps zmm0, zmm17
+	LONG $0x587d5262; WORD $0x48b8; BYTE $0x42 // vfmadd231ps zmm9, zmm0, dword ptr [r8 + 0x108]{1to16} # zmm9 = (zmm0 * mem) + zmm9
+	QUAD $0x0d3c4421487db262 // vpmovsxbd zmm0, xmmword ptr [rsp + r15 + 0xd0]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x58555262; WORD $0x68b8; BYTE $0x40 // vfmadd231ps zmm13, zmm5, dword ptr [r8 + 0x100]{1to16} # zmm13 = (zmm5 * mem) + zmm13
+	LONG $0x487cd162; WORD $0xcf5b // vcvtdq2ps zmm1, zmm15
+	LONG $0x58755262; WORD $0x58b8; BYTE $0x41 // vfmadd231ps zmm11, zmm1, dword ptr [r8 + 0x104]{1to16} # zmm11 = (zmm1 * mem) + zmm11
+	LONG $0x487cb162; WORD $0xca5b // vcvtdq2ps zmm1, zmm18
+	LONG $0x5875d262; WORD $0x78b8; BYTE $0x43 // vfmadd231ps zmm7, zmm1, dword ptr [r8 + 0x10c]{1to16} # zmm7 = (zmm1 * mem) + zmm7
 	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
 	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
-	LONG $0x487c5162; WORD $0xdc5b // vcvtdq2ps zmm11, zmm12
-	LONG $0x58255262; WORD $0x14b8; BYTE $0x24 // vfmadd231ps zmm10, zmm11, dword ptr [r12]{1to16} # zmm10 = (zmm11 * mem) + zmm10
-	QUAD $0x012444b858255262 // vfmadd231ps zmm8, zmm11, dword ptr [r12 + 0x4]{1to16} # zmm8 = (zmm11 * mem) + zmm8
-	QUAD $0x022474b85825d262 // vfmadd231ps zmm6, zmm11, dword ptr [r12 + 0x8]{1to16} # zmm6 = (zmm11 * mem) + zmm6
-	QUAD $0x032464b85825d262 // vfmadd231ps zmm4, zmm11, dword ptr [r12 + 0xc]{1to16} # zmm4 = (zmm11 * mem) + zmm4
-	LONG $0x01c1f641 // test r9b, 0x1
-	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfd3a850f; WORD $0xffff // jne 0x15050 <pw_q5_k+0x2a0>
-	WORD $0xff41; BYTE $0xc6 // inc r14d
-	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
-	LONG $0x04fe8341 // cmp r14d, 0x4
-	LONG $0xfcc6850f; WORD $0xffff // jne 0x14ff0 <pw_q5_k+0x240>
-	LONG $0x487d7262; WORD $0x6313; BYTE $0x01 // vcvtph2ps zmm12, ymmword ptr [rbx + 0x20]
-	LONG $0x487d7262; WORD $0x1b13 // vcvtph2ps zmm11, ymmword ptr [rbx]
-	LONG $0x481c7162; WORD $0xe257 // vxorps zmm12, zmm12, zmm2
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0xfc09850f; WORD $0xffff // jne 0x14f50 <pw_q5_k+0x1a0>
-	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
-	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
-	LONG $0x48255262; WORD $0xcda8 // vfmadd213ps zmm9, zmm11, zmm13 # zmm9 = (zmm11 * zmm9) + zmm13
-	LONG $0x4825d262; WORD $0xfda8 // vfmadd213ps zmm7, zmm11, zmm13 # zmm7 = (zmm11 * zmm7) + zmm13
-	LONG $0x4825d262; WORD $0xeda8 // vfmadd213ps zmm5, zmm11, zmm13 # zmm5 = (zmm11 * zmm5) + zmm13
-	LONG $0x481d5262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm12, zmm9 # zmm10 = (zmm12 * zmm10) + zmm9
-	LONG $0x481d7262; WORD $0xc7a8 // vfmadd213ps zmm8, zmm12, zmm7 # zmm8 = (zmm12 * zmm8) + zmm7
-	LONG $0x481df262; WORD $0xf5a8 // vfmadd213ps zmm6, zmm12, zmm5 # zmm6 = (zmm12 * zmm6) + zmm5
-	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
-	LONG $0x487c7162; WORD $0x0611 // vmovups zmmword ptr [rsi], zmm8
-	LONG $0x487cf162; WORD $0x3011 // vmovups zmmword ptr [rax], zmm6
-	LONG $0xfffc05e9; BYTE $0xff // jmp 0x14f91 <pw_q5_k+0x1e1>
-	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x487cf162; WORD $0xe85b // vcvtdq2ps zmm5, zmm0
+	LONG $0x58555262; WORD $0x34b8; BYTE $0x24 // vfmadd231ps zmm14, zmm5, dword ptr [r12]{1to16} # zmm14 = (zmm5 * mem) + zmm14
+	QUAD $0x012464b858555262 // vfmadd231ps zmm12, zmm5, dword ptr [r12 + 0x4]{1to16} # zmm12 = (zmm5 * mem) + zmm12
+	QUAD $0x022454b858555262 // vfmadd231ps zmm10, zmm5, dword ptr [r12 + 0x8]{1to16} # zmm10 = (zmm5 * mem) + zmm10
+	QUAD $0x032444b858555262 // vfmadd231ps zmm8, zmm5, dword ptr [r12 + 0xc]{1to16} # zmm8 = (zmm5 * mem) + zmm8
+	LONG $0x01c6f640 // test sil, 0x1
+	LONG $0x000000be; BYTE $0x00 // mov esi, 0x0
+	LONG $0xfd3a850f; WORD $0xffff // jne 0x151d0 <pw_q5_k+0x310>
+	WORD $0xff49; BYTE $0xc6 // inc r14
+	LONG $0x80c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x280
+	LONG $0x04fe8349 // cmp r14, 0x4
+	LONG $0xfc56850f; WORD $0xffff // jne 0x15100 <pw_q5_k+0x240>
+	LONG $0x487d7262; WORD $0x7b13; BYTE $0x01 // vcvtph2ps zmm15, ymmword ptr [rbx + 0x20]
+	LONG $0x487df262; WORD $0x2b13 // vcvtph2ps zmm5, ymmword ptr [rbx]
+	QUAD $0x33473d5758047162; WORD $0x0000 // vxorps zmm15, zmm15, dword ptr [rip + 0x3347]{1to16} # 0x18808 <pw_q3_k+0xe28>
+	LONG $0x01c2f641 // test r10b, 0x1
+	LONG $0xfb95850f; WORD $0xffff // jne 0x15060 <pw_q5_k+0x1a0>
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
+	LONG $0x48553262; WORD $0xe8a8 // vfmadd213ps zmm13, zmm5, zmm16 # zmm13 = (zmm5 * zmm13) + zmm16
+	LONG $0x48553262; WORD $0xd8a8 // vfmadd213ps zmm11, zmm5, zmm16 # zmm11 = (zmm5 * zmm11) + zmm16
+	LONG $0x48553262; WORD $0xc8a8 // vfmadd213ps zmm9, zmm5, zmm16 # zmm9 = (zmm5 * zmm9) + zmm16
+	LONG $0x48055262; WORD $0xf5a8 // vfmadd213ps zmm14, zmm15, zmm13 # zmm14 = (zmm15 * zmm14) + zmm13
+	LONG $0x48055262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm15, zmm11 # zmm12 = (zmm15 * zmm12) + zmm11
+	LONG $0x48055262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm15, zmm9 # zmm10 = (zmm15 * zmm10) + zmm9
+	LONG $0x487c7162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm14
+	LONG $0x487c7162; WORD $0x2611 // vmovups zmmword ptr [rsi], zmm12
+	LONG $0x487c7162; WORD $0x1011 // vmovups zmmword ptr [rax], zmm10
+	LONG $0xfffb90e9; BYTE $0xff // jmp 0x150a1 <pw_q5_k+0x1e1>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
-	LONG $0x09180f41 // prefetcht0 byte ptr [r9]
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x244c8b4c; BYTE $0x50 // mov r9, qword ptr [rsp + 0x50]
+	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0x24748b48; BYTE $0x58 // mov rsi, qword ptr [rsp + 0x58]
+	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
 	LONG $0x8a0c180f // prefetcht0 byte ptr [rdx + 4*rcx]
-	LONG $0x0c180f42; BYTE $0x82 // prefetcht0 byte ptr [rdx + 4*r8]
 	LONG $0x820c180f // prefetcht0 byte ptr [rdx + 4*rax]
-	LONG $0x0c180f42; BYTE $0x8a // prefetcht0 byte ptr [rdx + 4*r9]
+	LONG $0xb20c180f // prefetcht0 byte ptr [rdx + 4*rsi]
 	LONG $0x0c180f42; BYTE $0x92 // prefetcht0 byte ptr [rdx + 4*r10]
-	LONG $0x0c180f42; BYTE $0x9a // prefetcht0 byte ptr [rdx + 4*r11]
-	WORD $0x8548; BYTE $0xff // test rdi, rdi
-	WORD $0x2374 // je 0x153e5 <pw_q5_k+0x635>
-	WORD $0x180f; BYTE $0x0f // prefetcht0 byte ptr [rdi]
-	LONG $0xb70c180f // prefetcht0 byte ptr [rdi + 4*rsi]
-	LONG $0x8f0c180f // prefetcht0 byte ptr [rdi + 4*rcx]
-	LONG $0x0c180f42; BYTE $0x87 // prefetcht0 byte ptr [rdi + 4*r8]
-	LONG $0x870c180f // prefetcht0 byte ptr [rdi + 4*rax]
-	LONG $0x0c180f42; BYTE $0x8f // prefetcht0 byte ptr [rdi + 4*r9]
-	LONG $0x0c180f42; BYTE $0x97 // prefetcht0 byte ptr [rdi + 4*r10]
-	LONG $0x0c180f42; BYTE $0x9f // prefetcht0 byte ptr [rdi + 4*r11]
+	LONG $0x9a0c180f // prefetcht0 byte ptr [rdx + 4*rbx]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x2774 // je 0x15575 <pw_q5_k+0x6b5>
+	LONG $0x0b180f41 // prefetcht0 byte ptr [r11]
+	LONG $0x0c180f43; BYTE $0x83 // prefetcht0 byte ptr [r11 + 4*r8]
+	LONG $0x0c180f41; BYTE $0xbb // prefetcht0 byte ptr [r11 + 4*rdi]
+	LONG $0x0c180f41; BYTE $0x8b // prefetcht0 byte ptr [r11 + 4*rcx]
+	LONG $0x0c180f41; BYTE $0x83 // prefetcht0 byte ptr [r11 + 4*rax]
+	LONG $0x0c180f41; BYTE $0xb3 // prefetcht0 byte ptr [r11 + 4*rsi]
+	LONG $0x0c180f43; BYTE $0x93 // prefetcht0 byte ptr [r11 + 4*r10]
+	LONG $0x0c180f41; BYTE $0x9b // prefetcht0 byte ptr [r11 + 4*rbx]
 	LONG $0x247c8348; WORD $0x0038 // cmp qword ptr [rsp + 0x38], 0x0
-	LONG $0x078f840f; WORD $0x0000 // je 0x15b80 <pw_q5_k+0xdd0>
+	LONG $0x080f840f; WORD $0x0000 // je 0x15d90 <pw_q5_k+0xed0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
-	LONG $0x247c8b48; BYTE $0x58 // mov rdi, qword ptr [rsp + 0x58]
+	LONG $0x247c8b48; BYTE $0x60 // mov rdi, qword ptr [rsp + 0x60]
 	LONG $0x245c8b48; BYTE $0x70 // mov rbx, qword ptr [rsp + 0x70]
-	LONG $0x92348d4a // lea rsi, [rdx + 4*r10]
-	LONG $0x9a348d4e // lea r14, [rdx + 4*r11]
+	LONG $0x921c8d4e // lea r11, [rdx + 4*r10]
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	QUAD $0x000000a824848948 // mov qword ptr [rsp + 0xa8], rax
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	QUAD $0x000000a024848948 // mov qword ptr [rsp + 0xa0], rax
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
-	QUAD $0x0000009824848948 // mov qword ptr [rsp + 0x98], rax
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
+	QUAD $0x0000009824848948 // mov qword ptr [rsp + 0x98], rax
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	QUAD $0x0000009024848948 // mov qword ptr [rsp + 0x90], rax
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0x82348d4c // lea r14, [rdx + 4*rax]
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x0000e5e9; BYTE $0x00 // jmp 0x15539 <pw_q5_k+0x789>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x4065e262; WORD $0x0aa8 // vfmadd213ps zmm17, zmm19, zmmword ptr [rdx] # zmm17 = (zmm19 * zmm17) + mem
-	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
-	QUAD $0x000000a8248c8b4c // mov r9, qword ptr [rsp + 0xa8]
-	QUAD $0x000000a024848b4c // mov r8, qword ptr [rsp + 0xa0]
-	LONG $0x405da262; WORD $0xd1a8 // vfmadd213ps zmm18, zmm20, zmm17 # zmm18 = (zmm20 * zmm18) + zmm17
-	LONG $0x487ce162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm18
-	LONG $0x40657262; WORD $0x39a8 // vfmadd213ps zmm15, zmm19, zmmword ptr [rcx] # zmm15 = (zmm19 * zmm15) + mem
-	LONG $0x405dc262; WORD $0xc7a8 // vfmadd213ps zmm16, zmm20, zmm15 # zmm16 = (zmm20 * zmm16) + zmm15
-	LONG $0x487ce162; WORD $0x0111 // vmovups zmmword ptr [rcx], zmm16
-	LONG $0x40655262; WORD $0x29a8 // vfmadd213ps zmm13, zmm19, zmmword ptr [r9] # zmm13 = (zmm19 * zmm13) + mem
-	LONG $0x405d5262; WORD $0xf5a8 // vfmadd213ps zmm14, zmm20, zmm13 # zmm14 = (zmm20 * zmm14) + zmm13
-	LONG $0x487c5162; WORD $0x3111 // vmovups zmmword ptr [r9], zmm14
-	QUAD $0x00000098248c8b4c // mov r9, qword ptr [rsp + 0x98]
-	LONG $0x40655262; WORD $0x18a8 // vfmadd213ps zmm11, zmm19, zmmword ptr [r8] # zmm11 = (zmm19 * zmm11) + mem
-	LONG $0x405d5262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm20, zmm11 # zmm12 = (zmm20 * zmm12) + zmm11
-	LONG $0x487c5162; WORD $0x2011 // vmovups zmmword ptr [r8], zmm12
-	QUAD $0x0000009024848b4c // mov r8, qword ptr [rsp + 0x90]
-	LONG $0x40655262; WORD $0x09a8 // vfmadd213ps zmm9, zmm19, zmmword ptr [r9] # zmm9 = (zmm19 * zmm9) + mem
-	LONG $0x405d5262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm20, zmm9 # zmm10 = (zmm20 * zmm10) + zmm9
-	LONG $0x487c5162; WORD $0x1111 // vmovups zmmword ptr [r9], zmm10
-	LONG $0x4065d262; WORD $0x38a8 // vfmadd213ps zmm7, zmm19, zmmword ptr [r8] # zmm7 = (zmm19 * zmm7) + mem
-	LONG $0x405d7262; WORD $0xc7a8 // vfmadd213ps zmm8, zmm20, zmm7 # zmm8 = (zmm20 * zmm8) + zmm7
-	LONG $0x487c5162; WORD $0x0011 // vmovups zmmword ptr [r8], zmm8
-	LONG $0x4065f262; WORD $0x2ea8 // vfmadd213ps zmm5, zmm19, zmmword ptr [rsi] # zmm5 = (zmm19 * zmm5) + mem
-	LONG $0x405df262; WORD $0xf5a8 // vfmadd213ps zmm6, zmm20, zmm5 # zmm6 = (zmm20 * zmm6) + zmm5
-	LONG $0x487cf162; WORD $0x3611 // vmovups zmmword ptr [rsi], zmm6
-	LONG $0x487cc162; WORD $0x2e10 // vmovups zmm21, zmmword ptr [r14]
-	LONG $0x4865a262; WORD $0xdda8 // vfmadd213ps zmm19, zmm3, zmm21 # zmm19 = (zmm3 * zmm19) + zmm21
+	LONG $0x0000dbe9; BYTE $0x00 // jmp 0x156c4 <pw_q5_k+0x804>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x4855e262; WORD $0x2aa8 // vfmadd213ps zmm21, zmm5, zmmword ptr [rdx] # zmm21 = (zmm5 * zmm21) + mem
+	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
+	QUAD $0x000000a824848b4c // mov r8, qword ptr [rsp + 0xa8]
+	QUAD $0x000000a024b48b48 // mov rsi, qword ptr [rsp + 0xa0]
+	LONG $0x4045a262; WORD $0xf5a8 // vfmadd213ps zmm22, zmm23, zmm21 # zmm22 = (zmm23 * zmm22) + zmm21
+	LONG $0x487ce162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm22
+	LONG $0x4855e262; WORD $0x19a8 // vfmadd213ps zmm19, zmm5, zmmword ptr [rcx] # zmm19 = (zmm5 * zmm19) + mem
+	LONG $0x4045a262; WORD $0xe3a8 // vfmadd213ps zmm20, zmm23, zmm19 # zmm20 = (zmm23 * zmm20) + zmm19
+	LONG $0x487ce162; WORD $0x2111 // vmovups zmmword ptr [rcx], zmm20
+	LONG $0x4855c262; WORD $0x08a8 // vfmadd213ps zmm17, zmm5, zmmword ptr [r8] # zmm17 = (zmm5 * zmm17) + mem
+	LONG $0x4045a262; WORD $0xd1a8 // vfmadd213ps zmm18, zmm23, zmm17 # zmm18 = (zmm23 * zmm18) + zmm17
+	LONG $0x487cc162; WORD $0x1011 // vmovups zmmword ptr [r8], zmm18
+	QUAD $0x0000009824848b4c // mov r8, qword ptr [rsp + 0x98]
+	LONG $0x48557262; WORD $0x3ea8 // vfmadd213ps zmm15, zmm5, zmmword ptr [rsi] # zmm15 = (zmm5 * zmm15) + mem
+	LONG $0x4045c262; WORD $0xc7a8 // vfmadd213ps zmm16, zmm23, zmm15 # zmm16 = (zmm23 * zmm16) + zmm15
+	LONG $0x487ce162; WORD $0x0611 // vmovups zmmword ptr [rsi], zmm16
+	QUAD $0x0000009024b48b48 // mov rsi, qword ptr [rsp + 0x90]
+	LONG $0x48555262; WORD $0x28a8 // vfmadd213ps zmm13, zmm5, zmmword ptr [r8] # zmm13 = (zmm5 * zmm13) + mem
+	LONG $0x40455262; WORD $0xf5a8 // vfmadd213ps zmm14, zmm23, zmm13 # zmm14 = (zmm23 * zmm14) + zmm13
+	LONG $0x487c5162; WORD $0x3011 // vmovups zmmword ptr [r8], zmm14
+	LONG $0x48557262; WORD $0x1ea8 // vfmadd213ps zmm11, zmm5, zmmword ptr [rsi] # zmm11 = (zmm5 * zmm11) + mem
+	LONG $0x40455262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm23, zmm11 # zmm12 = (zmm23 * zmm12) + zmm11
+	LONG $0x487c7162; WORD $0x2611 // vmovups zmmword ptr [rsi], zmm12
+	LONG $0x48555262; WORD $0x0ba8 // vfmadd213ps zmm9, zmm5, zmmword ptr [r11] # zmm9 = (zmm5 * zmm9) + mem
+	LONG $0x40455262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm23, zmm9 # zmm10 = (zmm23 * zmm10) + zmm9
+	LONG $0x487c5162; WORD $0x1311 // vmovups zmmword ptr [r11], zmm10
+	LONG $0x487c4162; WORD $0x0610 // vmovups zmm24, zmmword ptr [r14]
+	LONG $0x48459262; WORD $0xe8a8 // vfmadd213ps zmm5, zmm7, zmm24 # zmm5 = (zmm7 * zmm5) + zmm24
 	LONG $0x24548b4c; BYTE $0x68 // mov r10, qword ptr [rsp + 0x68]
-	LONG $0x245c8b4c; BYTE $0x60 // mov r11, qword ptr [rsp + 0x60]
 	LONG $0xf8488d48 // lea rcx, [rax - 0x8]
 	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
-	LONG $0x485da262; WORD $0xe3a8 // vfmadd213ps zmm20, zmm4, zmm19 # zmm20 = (zmm4 * zmm20) + zmm19
-	LONG $0x487cc162; WORD $0x2611 // vmovups zmmword ptr [r14], zmm20
+	LONG $0x483de262; WORD $0xfda8 // vfmadd213ps zmm23, zmm8, zmm5 # zmm23 = (zmm8 * zmm23) + zmm5
+	LONG $0x487cc162; WORD $0x3e11 // vmovups zmmword ptr [r14], zmm23
 	LONG $0x08f88348 // cmp rax, 0x8
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x06478e0f; WORD $0x0000 // jle 0x15b80 <pw_q5_k+0xdd0>
+	LONG $0x06cc8e0f; WORD $0x0000 // jle 0x15d90 <pw_q5_k+0xed0>
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	LONG $0x40c78348 // add rdi, 0x40
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
 	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x0064a162; WORD $0xdb57 // vxorps xmm19, xmm19, xmm19
+	LONG $0x0054a162; WORD $0xed57 // vxorps xmm21, xmm21, xmm21
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
 	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
 	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
+	LONG $0x005ca162; WORD $0xe457 // vxorps xmm20, xmm20, xmm20
+	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
 	WORD $0xc931 // xor ecx, ecx
-	LONG $0x808f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x580]
-	LONG $0xc08f180f; WORD $0x0005; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x5c0]
-	LONG $0x008f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x600]
-	LONG $0x408f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x640]
-	LONG $0x808f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x680]
-	LONG $0xc08f180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x6c0]
-	LONG $0x008f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x700]
-	LONG $0x408f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x740]
-	LONG $0x808f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x780]
-	LONG $0xc08f180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x7c0]
-	LONG $0x008f180f; WORD $0x0008; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x800]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x03f98348 // cmp rcx, 0x3
+	WORD $0x4a75 // jne 0x15780 <pw_q5_k+0x8c0>
+	QUAD $0x060152724855d162 // vpsrld zmm5, zmmword ptr [r10 + 0x40], 0x6
+	QUAD $0x040252724045d162 // vpsrld zmm23, zmmword ptr [r10 + 0x80], 0x4
+	LONG $0x0000c0be; BYTE $0x00 // mov esi, 0xc0
+	QUAD $0x30db3ddb50c5e162; WORD $0x0000 // vpandq zmm23, zmm23, qword ptr [rip + 0x30db]{1to8} # 0x18830 <pw_q3_k+0xe50>
+	QUAD $0x30d83d2558d5e362; WORD $0x0000; BYTE $0xf8 // vpternlogq zmm23, zmm5, qword ptr [rip + 0x30d8]{1to8}, 0xf8 # 0x18838 <pw_q3_k+0xe58>
+	QUAD $0x020352724855d162 // vpsrld zmm5, zmmword ptr [r10 + 0xc0], 0x2
+	QUAD $0x30b52d2550c5f362; WORD $0x0000; BYTE $0xec // vpternlogq zmm5, zmm23, qword ptr [rip + 0x30b5]{1to8}, 0xec # 0x18828 <pw_q3_k+0xe48>
+	WORD $0x1aeb // jmp 0x1578f <pw_q5_k+0x8cf>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x06e6c148 // shl rsi, 0x6
+	QUAD $0x01326cdb48cdd162 // vpandq zmm5, zmm6, zmmword ptr [r10 + rsi + 0x40]
+	QUAD $0x03246c7f48fdf162 // vmovdqa64 zmmword ptr [rsp + 0xc0], zmm5
+	QUAD $0x00000500378c180f // prefetcht0 byte ptr [rdi + rsi + 0x500]
+	QUAD $0x00000540378c180f // prefetcht0 byte ptr [rdi + rsi + 0x540]
+	QUAD $0x00000580378c180f // prefetcht0 byte ptr [rdi + rsi + 0x580]
+	QUAD $0x000005c0378c180f // prefetcht0 byte ptr [rdi + rsi + 0x5c0]
+	QUAD $0x00000600378c180f // prefetcht0 byte ptr [rdi + rsi + 0x600]
+	QUAD $0x00000640378c180f // prefetcht0 byte ptr [rdi + rsi + 0x640]
+	QUAD $0x00000680378c180f // prefetcht0 byte ptr [rdi + rsi + 0x680]
+	QUAD $0x000006c0378c180f // prefetcht0 byte ptr [rdi + rsi + 0x6c0]
+	QUAD $0x00000700378c180f // prefetcht0 byte ptr [rdi + rsi + 0x700]
+	QUAD $0x00000740378c180f // prefetcht0 byte ptr [rdi + rsi + 0x740]
+	QUAD $0x00000780378c180f // prefetcht0 byte ptr [rdi + rsi + 0x780]
 	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x008b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x600]
 	LONG $0x408b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x640]
 	LONG $0x808b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x680]
 	LONG $0xc08b180f; WORD $0x0006; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x6c0]
 	LONG $0x008b180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x700]
 	LONG $0x408b180f; WORD $0x0007; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x740]
-	LONG $0xa41c8d4f // lea r11, [r12 + 4*r12]
-	WORD $0x894d; BYTE $0xe9 // mov r9, r13
-	LONG $0x005da162; WORD $0xe4ef // vpxord xmm20, xmm20, xmm20
-	LONG $0x0055a162; WORD $0xedef // vpxord xmm21, xmm21, xmm21
-	LONG $0x004da162; WORD $0xf6ef // vpxord xmm22, xmm22, xmm22
-	LONG $0x0045a162; WORD $0xffef // vpxord xmm23, xmm23, xmm23
+	LONG $0xa40c8d4f // lea r9, [r12 + 4*r12]
+	WORD $0x894c; BYTE $0xee // mov rsi, r13
+	LONG $0x003d0162; WORD $0xc0ef // vpxord xmm24, xmm24, xmm24
 	LONG $0x00350162; WORD $0xc9ef // vpxord xmm25, xmm25, xmm25
 	LONG $0x002d0162; WORD $0xd2ef // vpxord xmm26, xmm26, xmm26
 	LONG $0x00250162; WORD $0xdbef // vpxord xmm27, xmm27, xmm27
+	LONG $0x00150162; WORD $0xedef // vpxord xmm29, xmm29, xmm29
+	LONG $0x000d0162; WORD $0xf6ef // vpxord xmm30, xmm30, xmm30
+	LONG $0x00050162; WORD $0xffef // vpxord xmm31, xmm31, xmm31
 	LONG $0x05e4c149 // shl r12, 0x5
-	LONG $0x287ce162; WORD $0x5b5b; BYTE $0x09 // vcvtdq2ps ymm19, ymmword ptr [rbx + 0x120]
-	LONG $0x06e3c149 // shl r11, 0x6
-	LONG $0x2064e162; WORD $0x5b59; BYTE $0x08 // vmulps ymm19, ymm19, ymmword ptr [rbx + 0x100]
-	QUAD $0x06245c29287ce162 // vmovaps ymmword ptr [rsp + 0xc0], ymm19
-	QUAD $0x011f446f48fe2162 // vmovdqu64 zmm24, zmmword ptr [rdi + r11 + 0x40]
-	QUAD $0x021f6c6f48fe2162 // vmovdqu64 zmm29, zmmword ptr [rdi + r11 + 0x80]
-	QUAD $0x031f746f48fe2162 // vmovdqu64 zmm30, zmmword ptr [rdi + r11 + 0xc0]
-	QUAD $0x041f646f48fe2162 // vmovdqu64 zmm28, zmmword ptr [rdi + r11 + 0x100]
-	LONG $0x40659162; WORD $0xf072; BYTE $0x04 // vpslld zmm19, zmm24, 0x4
-	LONG $0x40e56162; WORD $0xf9db // vpandq zmm31, zmm19, zmm1
-	LONG $0x0065a162; WORD $0xdbef // vpxord xmm19, xmm19, xmm19
-	LONG $0x40956362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm31, zmm29, zmm0, 0xf8
-	LONG $0x5005e262; WORD $0x1b50 // vpdpbusd zmm19, zmm31, dword ptr [rbx]{1to16}
-	LONG $0x5005e262; WORD $0x6350; BYTE $0x08 // vpdpbusd zmm20, zmm31, dword ptr [rbx + 0x20]{1to16}
-	LONG $0x5005e262; WORD $0x6b50; BYTE $0x10 // vpdpbusd zmm21, zmm31, dword ptr [rbx + 0x40]{1to16}
-	LONG $0x5005e262; WORD $0x7350; BYTE $0x18 // vpdpbusd zmm22, zmm31, dword ptr [rbx + 0x60]{1to16}
-	LONG $0x5005e262; WORD $0x7b50; BYTE $0x20 // vpdpbusd zmm23, zmm31, dword ptr [rbx + 0x80]{1to16}
-	LONG $0x50056262; WORD $0x4b50; BYTE $0x28 // vpdpbusd zmm25, zmm31, dword ptr [rbx + 0xa0]{1to16}
-	LONG $0x50056262; WORD $0x5350; BYTE $0x30 // vpdpbusd zmm26, zmm31, dword ptr [rbx + 0xc0]{1to16}
-	LONG $0x50056262; WORD $0x5b50; BYTE $0x38 // vpdpbusd zmm27, zmm31, dword ptr [rbx + 0xe0]{1to16}
-	LONG $0x40159162; WORD $0xd572; BYTE $0x04 // vpsrld zmm29, zmm29, 0x4
-	LONG $0x40bd6162; WORD $0xf9db // vpandq zmm31, zmm24, zmm1
-	LONG $0x40956362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm31, zmm29, zmm0, 0xf8
-	LONG $0x40159162; WORD $0xf072; BYTE $0x03 // vpslld zmm29, zmm24, 0x3
-	LONG $0x40956162; WORD $0xe9db // vpandq zmm29, zmm29, zmm1
-	LONG $0x5005e262; WORD $0x5b50; BYTE $0x04 // vpdpbusd zmm19, zmm31, dword ptr [rbx + 0x10]{1to16}
-	LONG $0x5005e262; WORD $0x6350; BYTE $0x0c // vpdpbusd zmm20, zmm31, dword ptr [rbx + 0x30]{1to16}
-	LONG $0x5005e262; WORD $0x6b50; BYTE $0x14 // vpdpbusd zmm21, zmm31, dword ptr [rbx + 0x50]{1to16}
-	LONG $0x5005e262; WORD $0x7350; BYTE $0x1c // vpdpbusd zmm22, zmm31, dword ptr [rbx + 0x70]{1to16}
-	LONG $0x5005e262; WORD $0x7b50; BYTE $0x24 // vpdpbusd zmm23, zmm31, dword ptr [rbx + 0x90]{1to16}
-	LONG $0x50056262; WORD $0x4b50; BYTE $0x2c // vpdpbusd zmm25, zmm31, dword ptr [rbx + 0xb0]{1to16}
-	LONG $0x50056262; WORD $0x5350; BYTE $0x34 // vpdpbusd zmm26, zmm31, dword ptr [rbx + 0xd0]{1to16}
-	LONG $0x50056262; WORD $0x5b50; BYTE $0x3c // vpdpbusd zmm27, zmm31, dword ptr [rbx + 0xf0]{1to16}
-	LONG $0x408d6362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm29, zmm30, zmm0, 0xf8
-	LONG $0x400d9162; WORD $0xd672; BYTE $0x04 // vpsrld zmm30, zmm30, 0x4
-	LONG $0x5015e262; WORD $0x5b50; BYTE $0x01 // vpdpbusd zmm19, zmm29, dword ptr [rbx + 0x4]{1to16}
-	LONG $0x5015e262; WORD $0x6350; BYTE $0x09 // vpdpbusd zmm20, zmm29, dword ptr [rbx + 0x24]{1to16}
-	LONG $0x5015e262; WORD $0x6b50; BYTE $0x11 // vpdpbusd zmm21, zmm29, dword ptr [rbx + 0x44]{1to16}
-	LONG $0x5015e262; WORD $0x7350; BYTE $0x19 // vpdpbusd zmm22, zmm29, dword ptr [rbx + 0x64]{1to16}
-	LONG $0x5015e262; WORD $0x7b50; BYTE $0x21 // vpdpbusd zmm23, zmm29, dword ptr [rbx + 0x84]{1to16}
-	LONG $0x50156262; WORD $0x4b50; BYTE $0x29 // vpdpbusd zmm25, zmm29, dword ptr [rbx + 0xa4]{1to16}
-	LONG $0x50156262; WORD $0x5350; BYTE $0x31 // vpdpbusd zmm26, zmm29, dword ptr [rbx + 0xc4]{1to16}
-	LONG $0x50156262; WORD $0x5b50; BYTE $0x39 // vpdpbusd zmm27, zmm29, dword ptr [rbx + 0xe4]{1to16}
-	LONG $0x40159162; WORD $0xd072; BYTE $0x01 // vpsrld zmm29, zmm24, 0x1
-	LONG $0x40956162; WORD $0xe9db // vpandq zmm29, zmm29, zmm1
-	LONG $0x408d6362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm29, zmm30, zmm0, 0xf8
-	LONG $0x400d9162; WORD $0xd072; BYTE $0x02 // vpsrld zmm30, zmm24, 0x2
-	LONG $0x5015e262; WORD $0x5b50; BYTE $0x05 // vpdpbusd zmm19, zmm29, dword ptr [rbx + 0x14]{1to16}
-	LONG $0x5015e262; WORD $0x6350; BYTE $0x0d // vpdpbusd zmm20, zmm29, dword ptr [rbx + 0x34]{1to16}
-	LONG $0x5015e262; WORD $0x6b50; BYTE $0x15 // vpdpbusd zmm21, zmm29, dword ptr [rbx + 0x54]{1to16}
-	LONG $0x5015e262; WORD $0x7350; BYTE $0x1d // vpdpbusd zmm22, zmm29, dword ptr [rbx + 0x74]{1to16}
-	LONG $0x5015e262; WORD $0x7b50; BYTE $0x25 // vpdpbusd zmm23, zmm29, dword ptr [rbx + 0x94]{1to16}
-	LONG $0x50156262; WORD $0x4b50; BYTE $0x2d // vpdpbusd zmm25, zmm29, dword ptr [rbx + 0xb4]{1to16}
-	LONG $0x50156262; WORD $0x5350; BYTE $0x35 // vpdpbusd zmm26, zmm29, dword ptr [rbx + 0xd4]{1to16}
-	LONG $0x50156262; WORD $0x5b50; BYTE $0x3d // vpdpbusd zmm27, zmm29, dword ptr [rbx + 0xf4]{1to16}
-	LONG $0x40159162; WORD $0xf072; BYTE $0x02 // vpslld zmm29, zmm24, 0x2
-	LONG $0x40956162; WORD $0xe9db // vpandq zmm29, zmm29, zmm1
-	LONG $0x409d6362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm29, zmm28, zmm0, 0xf8
-	LONG $0x401d9162; WORD $0xd472; BYTE $0x04 // vpsrld zmm28, zmm28, 0x4
-	LONG $0x5015e262; WORD $0x5b50; BYTE $0x02 // vpdpbusd zmm19, zmm29, dword ptr [rbx + 0x8]{1to16}
-	LONG $0x5015e262; WORD $0x6350; BYTE $0x0a // vpdpbusd zmm20, zmm29, dword ptr [rbx + 0x28]{1to16}
-	LONG $0x5015e262; WORD $0x6b50; BYTE $0x12 // vpdpbusd zmm21, zmm29, dword ptr [rbx + 0x48]{1to16}
-	LONG $0x5015e262; WORD $0x7350; BYTE $0x1a // vpdpbusd zmm22, zmm29, dword ptr [rbx + 0x68]{1to16}
-	LONG $0x5015e262; WORD $0x7b50; BYTE $0x22 // vpdpbusd zmm23, zmm29, dword ptr [rbx + 0x88]{1to16}
-	LONG $0x50156262; WORD $0x4b50; BYTE $0x2a // vpdpbusd zmm25, zmm29, dword ptr [rbx + 0xa8]{1to16}
-	LONG $0x50156262; WORD $0x5350; BYTE $0x32 // vpdpbusd zmm26, zmm29, dword ptr [rbx + 0xc8]{1to16}
-	LONG $0x50156262; WORD $0x5b50; BYTE $0x3a // vpdpbusd zmm27, zmm29, dword ptr [rbx + 0xe8]{1to16}
-	LONG $0x408d6162; WORD $0xe9db // vpandq zmm29, zmm30, zmm1
-	QUAD $0x051f746f48fe2162 // vmovdqu64 zmm30, zmmword ptr [rdi + r11 + 0x140]
-	LONG $0x409d6362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm29, zmm28, zmm0, 0xf8
-	LONG $0x5015e262; WORD $0x6350; BYTE $0x0e // vpdpbusd zmm20, zmm29, dword ptr [rbx + 0x38]{1to16}
-	LONG $0x5015e262; WORD $0x6b50; BYTE $0x16 // vpdpbusd zmm21, zmm29, dword ptr [rbx + 0x58]{1to16}
-	LONG $0x5015e262; WORD $0x7b50; BYTE $0x26 // vpdpbusd zmm23, zmm29, dword ptr [rbx + 0x98]{1to16}
-	LONG $0x50156262; WORD $0x5350; BYTE $0x36 // vpdpbusd zmm26, zmm29, dword ptr [rbx + 0xd8]{1to16}
-	LONG $0x5015e262; WORD $0x5b50; BYTE $0x06 // vpdpbusd zmm19, zmm29, dword ptr [rbx + 0x18]{1to16}
-	LONG $0x5015e262; WORD $0x7350; BYTE $0x1e // vpdpbusd zmm22, zmm29, dword ptr [rbx + 0x78]{1to16}
-	LONG $0x50156262; WORD $0x4b50; BYTE $0x2e // vpdpbusd zmm25, zmm29, dword ptr [rbx + 0xb8]{1to16}
-	LONG $0x50156262; WORD $0x5b50; BYTE $0x3e // vpdpbusd zmm27, zmm29, dword ptr [rbx + 0xf8]{1to16}
-	LONG $0x403d0162; WORD $0xe8fe // vpaddd zmm29, zmm24, zmm24
-	LONG $0x403d9162; WORD $0xd072; BYTE $0x03 // vpsrld zmm24, zmm24, 0x3
-	LONG $0x40956162; WORD $0xe9db // vpandq zmm29, zmm29, zmm1
-	LONG $0x40bd6162; WORD $0xc1db // vpandq zmm24, zmm24, zmm1
-	LONG $0x408d6362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm29, zmm30, zmm0, 0xf8
-	LONG $0x5015e262; WORD $0x6350; BYTE $0x0b // vpdpbusd zmm20, zmm29, dword ptr [rbx + 0x2c]{1to16}
-	LONG $0x5015e262; WORD $0x6b50; BYTE $0x13 // vpdpbusd zmm21, zmm29, dword ptr [rbx + 0x4c]{1to16}
-	LONG $0x5015e262; WORD $0x7b50; BYTE $0x23 // vpdpbusd zmm23, zmm29, dword ptr [rbx + 0x8c]{1to16}
-	LONG $0x50156262; WORD $0x5350; BYTE $0x33 // vpdpbusd zmm26, zmm29, dword ptr [rbx + 0xcc]{1to16}
-	LONG $0x401d9162; WORD $0xd672; BYTE $0x04 // vpsrld zmm28, zmm30, 0x4
-	LONG $0x5015e262; WORD $0x5b50; BYTE $0x03 // vpdpbusd zmm19, zmm29, dword ptr [rbx + 0xc]{1to16}
-	LONG $0x5015e262; WORD $0x7350; BYTE $0x1b // vpdpbusd zmm22, zmm29, dword ptr [rbx + 0x6c]{1to16}
-	LONG $0x50156262; WORD $0x4b50; BYTE $0x2b // vpdpbusd zmm25, zmm29, dword ptr [rbx + 0xac]{1to16}
-	LONG $0x50156262; WORD $0x5b50; BYTE $0x3b // vpdpbusd zmm27, zmm29, dword ptr [rbx + 0xec]{1to16}
-	LONG $0x40bd6362; WORD $0xe025; BYTE $0xec // vpternlogq zmm28, zmm24, zmm0, 0xec
-	LONG $0x487d2262; WORD $0x0421; BYTE $0x27 // vpmovsxbd zmm24, xmmword ptr [rdi + r12]
-	LONG $0x501d6262; WORD $0x5350; BYTE $0x37 // vpdpbusd zmm26, zmm28, dword ptr [rbx + 0xdc]{1to16}
-	LONG $0x501de262; WORD $0x7b50; BYTE $0x27 // vpdpbusd zmm23, zmm28, dword ptr [rbx + 0x9c]{1to16}
-	LONG $0x501de262; WORD $0x6b50; BYTE $0x17 // vpdpbusd zmm21, zmm28, dword ptr [rbx + 0x5c]{1to16}
-	LONG $0x501de262; WORD $0x6350; BYTE $0x0f // vpdpbusd zmm20, zmm28, dword ptr [rbx + 0x3c]{1to16}
-	LONG $0x501d6262; WORD $0x5b50; BYTE $0x3f // vpdpbusd zmm27, zmm28, dword ptr [rbx + 0xfc]{1to16}
-	LONG $0x501d6262; WORD $0x4b50; BYTE $0x2f // vpdpbusd zmm25, zmm28, dword ptr [rbx + 0xbc]{1to16}
-	LONG $0x501de262; WORD $0x7350; BYTE $0x1f // vpdpbusd zmm22, zmm28, dword ptr [rbx + 0x7c]{1to16}
-	LONG $0x501de262; WORD $0x5b50; BYTE $0x07 // vpdpbusd zmm19, zmm28, dword ptr [rbx + 0x1c]{1to16}
-	LONG $0x402d0262; WORD $0xd040 // vpmulld zmm26, zmm26, zmm24
-	LONG $0x40458262; WORD $0xf840 // vpmulld zmm23, zmm23, zmm24
-	LONG $0x40558262; WORD $0xe840 // vpmulld zmm21, zmm21, zmm24
-	LONG $0x405d8262; WORD $0xe040 // vpmulld zmm20, zmm20, zmm24
-	LONG $0x40658262; WORD $0xd840 // vpmulld zmm19, zmm19, zmm24
-	LONG $0x40250262; WORD $0xd840 // vpmulld zmm27, zmm27, zmm24
-	LONG $0x40350262; WORD $0xc840 // vpmulld zmm25, zmm25, zmm24
-	LONG $0x404d8262; WORD $0xf040 // vpmulld zmm22, zmm22, zmm24
-	LONG $0x487c2162; WORD $0xc45b // vcvtdq2ps zmm24, zmm20
-	LONG $0x487ca162; WORD $0xe55b // vcvtdq2ps zmm20, zmm21
-	LONG $0x505d7262; WORD $0x6bb8; BYTE $0x42 // vfmadd231ps zmm13, zmm20, dword ptr [rbx + 0x108]{1to16} # zmm13 = (zmm20 * mem) + zmm13
-	LONG $0x487ca162; WORD $0xe75b // vcvtdq2ps zmm20, zmm23
-	LONG $0x505d7262; WORD $0x4bb8; BYTE $0x44 // vfmadd231ps zmm9, zmm20, dword ptr [rbx + 0x110]{1to16} # zmm9 = (zmm20 * mem) + zmm9
-	LONG $0x487c8162; WORD $0xe25b // vcvtdq2ps zmm20, zmm26
-	LONG $0x505df262; WORD $0x6bb8; BYTE $0x46 // vfmadd231ps zmm5, zmm20, dword ptr [rbx + 0x118]{1to16} # zmm5 = (zmm20 * mem) + zmm5
-	QUAD $0x01276421487da262 // vpmovsxbd zmm20, xmmword ptr [rdi + r12 + 0x10]
-	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
-	LONG $0x5065e262; WORD $0x4bb8; BYTE $0x40 // vfmadd231ps zmm17, zmm19, dword ptr [rbx + 0x100]{1to16} # zmm17 = (zmm19 * mem) + zmm17
-	LONG $0x487ca162; WORD $0xee5b // vcvtdq2ps zmm21, zmm22
-	LONG $0x50557262; WORD $0x5bb8; BYTE $0x43 // vfmadd231ps zmm11, zmm21, dword ptr [rbx + 0x10c]{1to16} # zmm11 = (zmm21 * mem) + zmm11
-	LONG $0x487c8162; WORD $0xe95b // vcvtdq2ps zmm21, zmm25
-	LONG $0x5055f262; WORD $0x7bb8; BYTE $0x45 // vfmadd231ps zmm7, zmm21, dword ptr [rbx + 0x114]{1to16} # zmm7 = (zmm21 * mem) + zmm7
-	LONG $0x487c8162; WORD $0xeb5b // vcvtdq2ps zmm21, zmm27
-	LONG $0x503d7262; WORD $0x7bb8; BYTE $0x41 // vfmadd231ps zmm15, zmm24, dword ptr [rbx + 0x104]{1to16} # zmm15 = (zmm24 * mem) + zmm15
-	LONG $0x5055f262; WORD $0x5bb8; BYTE $0x47 // vfmadd231ps zmm3, zmm21, dword ptr [rbx + 0x11c]{1to16} # zmm3 = (zmm21 * mem) + zmm3
+	QUAD $0x00000120ab5bfcc5 // vcvtdq2ps ymm5, ymmword ptr [rbx + 0x120]
+	LONG $0x06e1c149 // shl r9, 0x6
+	QUAD $0x00000100ab59d4c5 // vmulps ymm5, ymm5, ymmword ptr [rbx + 0x100]
+	QUAD $0x00010024ac29fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x100], ymm5
+	LONG $0x48fe2162; WORD $0x246f; BYTE $0x0f // vmovdqu64 zmm28, zmmword ptr [rdi + r9]
+	QUAD $0x010f446f48feb162 // vmovdqu64 zmm0, zmmword ptr [rdi + r9 + 0x40]
+	QUAD $0x020f4c6f48feb162 // vmovdqu64 zmm1, zmmword ptr [rdi + r9 + 0x80]
+	QUAD $0x030f6c6f48feb162 // vmovdqu64 zmm5, zmmword ptr [rdi + r9 + 0xc0]
+	LONG $0x40459162; WORD $0xf472; BYTE $0x04 // vpslld zmm23, zmm28, 0x4
+	LONG $0x40c5f162; WORD $0xd4db // vpandq zmm2, zmm23, zmm4
+	LONG $0x0045a162; WORD $0xffef // vpxord xmm23, xmm23, xmm23
+	LONG $0x48fdf362; WORD $0xd325; BYTE $0xf8 // vpternlogq zmm2, zmm0, zmm3, 0xf8
+	LONG $0x586de262; WORD $0x3b50 // vpdpbusd zmm23, zmm2, dword ptr [rbx]{1to16}
+	LONG $0x586d6262; WORD $0x4350; BYTE $0x08 // vpdpbusd zmm24, zmm2, dword ptr [rbx + 0x20]{1to16}
+	LONG $0x586d6262; WORD $0x4b50; BYTE $0x10 // vpdpbusd zmm25, zmm2, dword ptr [rbx + 0x40]{1to16}
+	LONG $0x586d6262; WORD $0x5350; BYTE $0x18 // vpdpbusd zmm26, zmm2, dword ptr [rbx + 0x60]{1to16}
+	LONG $0x586d6262; WORD $0x5b50; BYTE $0x20 // vpdpbusd zmm27, zmm2, dword ptr [rbx + 0x80]{1to16}
+	LONG $0x586d6262; WORD $0x6b50; BYTE $0x28 // vpdpbusd zmm29, zmm2, dword ptr [rbx + 0xa0]{1to16}
+	LONG $0x586d6262; WORD $0x7350; BYTE $0x30 // vpdpbusd zmm30, zmm2, dword ptr [rbx + 0xc0]{1to16}
+	LONG $0x586d6262; WORD $0x7b50; BYTE $0x38 // vpdpbusd zmm31, zmm2, dword ptr [rbx + 0xe0]{1to16}
+	LONG $0x487df162; WORD $0xd072; BYTE $0x04 // vpsrld zmm0, zmm0, 0x4
+	LONG $0x409df162; WORD $0xd4db // vpandq zmm2, zmm28, zmm4
+	LONG $0x48fdf362; WORD $0xd325; BYTE $0xf8 // vpternlogq zmm2, zmm0, zmm3, 0xf8
+	LONG $0x487d9162; WORD $0xf472; BYTE $0x03 // vpslld zmm0, zmm28, 0x3
+	LONG $0x48fdf162; WORD $0xc4db // vpandq zmm0, zmm0, zmm4
+	LONG $0x586de262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm23, zmm2, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x586d6262; WORD $0x4350; BYTE $0x0c // vpdpbusd zmm24, zmm2, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x586d6262; WORD $0x4b50; BYTE $0x14 // vpdpbusd zmm25, zmm2, dword ptr [rbx + 0x50]{1to16}
+	LONG $0x586d6262; WORD $0x5350; BYTE $0x1c // vpdpbusd zmm26, zmm2, dword ptr [rbx + 0x70]{1to16}
+	LONG $0x586d6262; WORD $0x5b50; BYTE $0x24 // vpdpbusd zmm27, zmm2, dword ptr [rbx + 0x90]{1to16}
+	LONG $0x586d6262; WORD $0x6b50; BYTE $0x2c // vpdpbusd zmm29, zmm2, dword ptr [rbx + 0xb0]{1to16}
+	LONG $0x586d6262; WORD $0x7350; BYTE $0x34 // vpdpbusd zmm30, zmm2, dword ptr [rbx + 0xd0]{1to16}
+	LONG $0x586d6262; WORD $0x7b50; BYTE $0x3c // vpdpbusd zmm31, zmm2, dword ptr [rbx + 0xf0]{1to16}
+	LONG $0x48f5f362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm0, zmm1, zmm3, 0xf8
+	LONG $0x4875f162; WORD $0xd172; BYTE $0x04 // vpsrld zmm1, zmm1, 0x4
+	QUAD $0x040f546f48feb162 // vmovdqu64 zmm2, zmmword ptr [rdi + r9 + 0x100]
+	LONG $0x587de262; WORD $0x7b50; BYTE $0x01 // vpdpbusd zmm23, zmm0, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x587d6262; WORD $0x4350; BYTE $0x09 // vpdpbusd zmm24, zmm0, dword ptr [rbx + 0x24]{1to16}
+	LONG $0x587d6262; WORD $0x4b50; BYTE $0x11 // vpdpbusd zmm25, zmm0, dword ptr [rbx + 0x44]{1to16}
+	LONG $0x587d6262; WORD $0x5350; BYTE $0x19 // vpdpbusd zmm26, zmm0, dword ptr [rbx + 0x64]{1to16}
+	LONG $0x587d6262; WORD $0x5b50; BYTE $0x21 // vpdpbusd zmm27, zmm0, dword ptr [rbx + 0x84]{1to16}
+	LONG $0x587d6262; WORD $0x6b50; BYTE $0x29 // vpdpbusd zmm29, zmm0, dword ptr [rbx + 0xa4]{1to16}
+	LONG $0x587d6262; WORD $0x7350; BYTE $0x31 // vpdpbusd zmm30, zmm0, dword ptr [rbx + 0xc4]{1to16}
+	LONG $0x587d6262; WORD $0x7b50; BYTE $0x39 // vpdpbusd zmm31, zmm0, dword ptr [rbx + 0xe4]{1to16}
+	LONG $0x487d9162; WORD $0xd472; BYTE $0x01 // vpsrld zmm0, zmm28, 0x1
+	LONG $0x48fdf162; WORD $0xc4db // vpandq zmm0, zmm0, zmm4
+	LONG $0x48f5f362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm0, zmm1, zmm3, 0xf8
+	LONG $0x4875f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm1, zmm5, 0x4
+	LONG $0x587de262; WORD $0x7b50; BYTE $0x05 // vpdpbusd zmm23, zmm0, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x587d6262; WORD $0x4350; BYTE $0x0d // vpdpbusd zmm24, zmm0, dword ptr [rbx + 0x34]{1to16}
+	LONG $0x587d6262; WORD $0x4b50; BYTE $0x15 // vpdpbusd zmm25, zmm0, dword ptr [rbx + 0x54]{1to16}
+	LONG $0x587d6262; WORD $0x5350; BYTE $0x1d // vpdpbusd zmm26, zmm0, dword ptr [rbx + 0x74]{1to16}
+	LONG $0x587d6262; WORD $0x5b50; BYTE $0x25 // vpdpbusd zmm27, zmm0, dword ptr [rbx + 0x94]{1to16}
+	LONG $0x587d6262; WORD $0x6b50; BYTE $0x2d // vpdpbusd zmm29, zmm0, dword ptr [rbx + 0xb4]{1to16}
+	LONG $0x587d6262; WORD $0x7350; BYTE $0x35 // vpdpbusd zmm30, zmm0, dword ptr [rbx + 0xd4]{1to16}
+	LONG $0x587d6262; WORD $0x7b50; BYTE $0x3d // vpdpbusd zmm31, zmm0, dword ptr [rbx + 0xf4]{1to16}
+	LONG $0x487d9162; WORD $0xf472; BYTE $0x02 // vpslld zmm0, zmm28, 0x2
+	LONG $0x48fdf162; WORD $0xc4db // vpandq zmm0, zmm0, zmm4
+	LONG $0x48d5f362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm0, zmm5, zmm3, 0xf8
+	LONG $0x587de262; WORD $0x7b50; BYTE $0x02 // vpdpbusd zmm23, zmm0, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x587d6262; WORD $0x4350; BYTE $0x0a // vpdpbusd zmm24, zmm0, dword ptr [rbx + 0x28]{1to16}
+	LONG $0x587d6262; WORD $0x4b50; BYTE $0x12 // vpdpbusd zmm25, zmm0, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x587d6262; WORD $0x5350; BYTE $0x1a // vpdpbusd zmm26, zmm0, dword ptr [rbx + 0x68]{1to16}
+	LONG $0x587d6262; WORD $0x5b50; BYTE $0x22 // vpdpbusd zmm27, zmm0, dword ptr [rbx + 0x88]{1to16}
+	LONG $0x587d6262; WORD $0x6b50; BYTE $0x2a // vpdpbusd zmm29, zmm0, dword ptr [rbx + 0xa8]{1to16}
+	LONG $0x587d6262; WORD $0x7350; BYTE $0x32 // vpdpbusd zmm30, zmm0, dword ptr [rbx + 0xc8]{1to16}
+	LONG $0x587d6262; WORD $0x7b50; BYTE $0x3a // vpdpbusd zmm31, zmm0, dword ptr [rbx + 0xe8]{1to16}
+	LONG $0x487d9162; WORD $0xd472; BYTE $0x02 // vpsrld zmm0, zmm28, 0x2
+	LONG $0x48fdf162; WORD $0xc4db // vpandq zmm0, zmm0, zmm4
+	LONG $0x48f5f362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm0, zmm1, zmm3, 0xf8
+	LONG $0x401d9162; WORD $0xccfe // vpaddd zmm1, zmm28, zmm28
+	LONG $0x587de262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm23, zmm0, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x587d6262; WORD $0x4350; BYTE $0x0e // vpdpbusd zmm24, zmm0, dword ptr [rbx + 0x38]{1to16}
+	LONG $0x587d6262; WORD $0x4b50; BYTE $0x16 // vpdpbusd zmm25, zmm0, dword ptr [rbx + 0x58]{1to16}
+	LONG $0x587d6262; WORD $0x5350; BYTE $0x1e // vpdpbusd zmm26, zmm0, dword ptr [rbx + 0x78]{1to16}
+	LONG $0x587d6262; WORD $0x5b50; BYTE $0x26 // vpdpbusd zmm27, zmm0, dword ptr [rbx + 0x98]{1to16}
+	LONG $0x587d6262; WORD $0x6b50; BYTE $0x2e // vpdpbusd zmm29, zmm0, dword ptr [rbx + 0xb8]{1to16}
+	LONG $0x587d6262; WORD $0x7350; BYTE $0x36 // vpdpbusd zmm30, zmm0, dword ptr [rbx + 0xd8]{1to16}
+	LONG $0x587d6262; WORD $0x7b50; BYTE $0x3e // vpdpbusd zmm31, zmm0, dword ptr [rbx + 0xf8]{1to16}
+	LONG $0x48f5f162; WORD $0xccdb // vpandq zmm1, zmm1, zmm4
+	LONG $0x487df162; WORD $0xd272; BYTE $0x04 // vpsrld zmm0, zmm2, 0x4
+	LONG $0x48edf362; WORD $0xcb25; BYTE $0xf8 // vpternlogq zmm1, zmm2, zmm3, 0xf8
+	LONG $0x5875e262; WORD $0x7b50; BYTE $0x03 // vpdpbusd zmm23, zmm1, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x58756262; WORD $0x4350; BYTE $0x0b // vpdpbusd zmm24, zmm1, dword ptr [rbx + 0x2c]{1to16}
+	LONG $0x58756262; WORD $0x4b50; BYTE $0x13 // vpdpbusd zmm25, zmm1, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x58756262; WORD $0x5350; BYTE $0x1b // vpdpbusd zmm26, zmm1, dword ptr [rbx + 0x6c]{1to16}
+	LONG $0x58756262; WORD $0x5b50; BYTE $0x23 // vpdpbusd zmm27, zmm1, dword ptr [rbx + 0x8c]{1to16}
+	LONG $0x58756262; WORD $0x6b50; BYTE $0x2b // vpdpbusd zmm29, zmm1, dword ptr [rbx + 0xac]{1to16}
+	LONG $0x58756262; WORD $0x7350; BYTE $0x33 // vpdpbusd zmm30, zmm1, dword ptr [rbx + 0xcc]{1to16}
+	LONG $0x58756262; WORD $0x7b50; BYTE $0x3b // vpdpbusd zmm31, zmm1, dword ptr [rbx + 0xec]{1to16}
+	LONG $0x48759162; WORD $0xd472; BYTE $0x03 // vpsrld zmm1, zmm28, 0x3
+	LONG $0x48f5f162; WORD $0xccdb // vpandq zmm1, zmm1, zmm4
+	LONG $0x48f5f362; WORD $0xc325; BYTE $0xec // vpternlogq zmm0, zmm1, zmm3, 0xec
+	QUAD $0x0c244c21487db262 // vpmovsxbd zmm1, xmmword ptr [rsp + r12 + 0xc0]
+	LONG $0x587d6262; WORD $0x5b50; BYTE $0x27 // vpdpbusd zmm27, zmm0, dword ptr [rbx + 0x9c]{1to16}
+	LONG $0x587d6262; WORD $0x4b50; BYTE $0x17 // vpdpbusd zmm25, zmm0, dword ptr [rbx + 0x5c]{1to16}
+	LONG $0x587d6262; WORD $0x7350; BYTE $0x37 // vpdpbusd zmm30, zmm0, dword ptr [rbx + 0xdc]{1to16}
+	LONG $0x587d6262; WORD $0x5350; BYTE $0x1f // vpdpbusd zmm26, zmm0, dword ptr [rbx + 0x7c]{1to16}
+	LONG $0x587d6262; WORD $0x4350; BYTE $0x0f // vpdpbusd zmm24, zmm0, dword ptr [rbx + 0x3c]{1to16}
+	LONG $0x587d6262; WORD $0x7b50; BYTE $0x3f // vpdpbusd zmm31, zmm0, dword ptr [rbx + 0xfc]{1to16}
+	LONG $0x587d6262; WORD $0x6b50; BYTE $0x2f // vpdpbusd zmm29, zmm0, dword ptr [rbx + 0xbc]{1to16}
+	LONG $0x587de262; WORD $0x7b50; BYTE $0x07 // vpdpbusd zmm23, zmm0, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x400df262; WORD $0xe940 // vpmulld zmm5, zmm30, zmm1
+	LONG $0x40256262; WORD $0xd940 // vpmulld zmm27, zmm27, zmm1
+	LONG $0x40356262; WORD $0xc940 // vpmulld zmm25, zmm25, zmm1
+	LONG $0x4005f262; WORD $0xd140 // vpmulld zmm2, zmm31, zmm1
+	LONG $0x4045f262; WORD $0xc140 // vpmulld zmm0, zmm23, zmm1
+	LONG $0x403d6262; WORD $0xc140 // vpmulld zmm24, zmm24, zmm1
+	LONG $0x40156262; WORD $0xe140 // vpmulld zmm28, zmm29, zmm1
+	LONG $0x402d6262; WORD $0xd140 // vpmulld zmm26, zmm26, zmm1
+	LONG $0x487c9162; WORD $0xc95b // vcvtdq2ps zmm1, zmm25
+	LONG $0x5875e262; WORD $0x4bb8; BYTE $0x42 // vfmadd231ps zmm17, zmm1, dword ptr [rbx + 0x108]{1to16} # zmm17 = (zmm1 * mem) + zmm17
+	LONG $0x487c9162; WORD $0xcb5b // vcvtdq2ps zmm1, zmm27
+	LONG $0x58757262; WORD $0x6bb8; BYTE $0x44 // vfmadd231ps zmm13, zmm1, dword ptr [rbx + 0x110]{1to16} # zmm13 = (zmm1 * mem) + zmm13
+	LONG $0x487cf162; WORD $0xcd5b // vcvtdq2ps zmm1, zmm5
+	LONG $0x58757262; WORD $0x4bb8; BYTE $0x46 // vfmadd231ps zmm9, zmm1, dword ptr [rbx + 0x118]{1to16} # zmm9 = (zmm1 * mem) + zmm9
+	QUAD $0x0d244c21487db262 // vpmovsxbd zmm1, xmmword ptr [rsp + r12 + 0xd0]
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	LONG $0x587de262; WORD $0x6bb8; BYTE $0x40 // vfmadd231ps zmm21, zmm0, dword ptr [rbx + 0x100]{1to16} # zmm21 = (zmm0 * mem) + zmm21
+	LONG $0x487c8162; WORD $0xf85b // vcvtdq2ps zmm23, zmm24
+	LONG $0x5045e262; WORD $0x5bb8; BYTE $0x41 // vfmadd231ps zmm19, zmm23, dword ptr [rbx + 0x104]{1to16} # zmm19 = (zmm23 * mem) + zmm19
+	LONG $0x487c8162; WORD $0xfa5b // vcvtdq2ps zmm23, zmm26
+	LONG $0x50457262; WORD $0x7bb8; BYTE $0x43 // vfmadd231ps zmm15, zmm23, dword ptr [rbx + 0x10c]{1to16} # zmm15 = (zmm23 * mem) + zmm15
+	LONG $0x487c8162; WORD $0xfc5b // vcvtdq2ps zmm23, zmm28
+	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
+	LONG $0x50457262; WORD $0x5bb8; BYTE $0x45 // vfmadd231ps zmm11, zmm23, dword ptr [rbx + 0x114]{1to16} # zmm11 = (zmm23 * mem) + zmm11
+	LONG $0x586df262; WORD $0x7bb8; BYTE $0x47 // vfmadd231ps zmm7, zmm2, dword ptr [rbx + 0x11c]{1to16} # zmm7 = (zmm2 * mem) + zmm7
 	LONG $0x80c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x180
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
-	LONG $0x487ca162; WORD $0xdc5b // vcvtdq2ps zmm19, zmm20
-	LONG $0x5065c262; WORD $0x11b8 // vfmadd231ps zmm18, zmm19, dword ptr [r9]{1to16} # zmm18 = (zmm19 * mem) + zmm18
-	LONG $0x5065c262; WORD $0x41b8; BYTE $0x01 // vfmadd231ps zmm16, zmm19, dword ptr [r9 + 0x4]{1to16} # zmm16 = (zmm19 * mem) + zmm16
-	LONG $0x50655262; WORD $0x71b8; BYTE $0x02 // vfmadd231ps zmm14, zmm19, dword ptr [r9 + 0x8]{1to16} # zmm14 = (zmm19 * mem) + zmm14
-	LONG $0x50655262; WORD $0x61b8; BYTE $0x03 // vfmadd231ps zmm12, zmm19, dword ptr [r9 + 0xc]{1to16} # zmm12 = (zmm19 * mem) + zmm12
-	LONG $0x50655262; WORD $0x51b8; BYTE $0x04 // vfmadd231ps zmm10, zmm19, dword ptr [r9 + 0x10]{1to16} # zmm10 = (zmm19 * mem) + zmm10
-	LONG $0x50655262; WORD $0x41b8; BYTE $0x05 // vfmadd231ps zmm8, zmm19, dword ptr [r9 + 0x14]{1to16} # zmm8 = (zmm19 * mem) + zmm8
-	LONG $0x5065d262; WORD $0x71b8; BYTE $0x06 // vfmadd231ps zmm6, zmm19, dword ptr [r9 + 0x18]{1to16} # zmm6 = (zmm19 * mem) + zmm6
-	LONG $0x5065d262; WORD $0x61b8; BYTE $0x07 // vfmadd231ps zmm4, zmm19, dword ptr [r9 + 0x1c]{1to16} # zmm4 = (zmm19 * mem) + zmm4
+	LONG $0x487cf162; WORD $0xc15b // vcvtdq2ps zmm0, zmm1
+	LONG $0x587de262; WORD $0x36b8 // vfmadd231ps zmm22, zmm0, dword ptr [rsi]{1to16} # zmm22 = (zmm0 * mem) + zmm22
+	LONG $0x587de262; WORD $0x66b8; BYTE $0x01 // vfmadd231ps zmm20, zmm0, dword ptr [rsi + 0x4]{1to16} # zmm20 = (zmm0 * mem) + zmm20
+	LONG $0x587de262; WORD $0x56b8; BYTE $0x02 // vfmadd231ps zmm18, zmm0, dword ptr [rsi + 0x8]{1to16} # zmm18 = (zmm0 * mem) + zmm18
+	LONG $0x587de262; WORD $0x46b8; BYTE $0x03 // vfmadd231ps zmm16, zmm0, dword ptr [rsi + 0xc]{1to16} # zmm16 = (zmm0 * mem) + zmm16
+	LONG $0x587d7262; WORD $0x76b8; BYTE $0x04 // vfmadd231ps zmm14, zmm0, dword ptr [rsi + 0x10]{1to16} # zmm14 = (zmm0 * mem) + zmm14
+	LONG $0x587d7262; WORD $0x66b8; BYTE $0x05 // vfmadd231ps zmm12, zmm0, dword ptr [rsi + 0x14]{1to16} # zmm12 = (zmm0 * mem) + zmm12
+	LONG $0x587d7262; WORD $0x56b8; BYTE $0x06 // vfmadd231ps zmm10, zmm0, dword ptr [rsi + 0x18]{1to16} # zmm10 = (zmm0 * mem) + zmm10
+	LONG $0x587d7262; WORD $0x46b8; BYTE $0x07 // vfmadd231ps zmm8, zmm0, dword ptr [rsi + 0x1c]{1to16} # zmm8 = (zmm0 * mem) + zmm8
 	LONG $0x01c7f641 // test r15b, 0x1
 	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfbe5850f; WORD $0xffff // jne 0x155f0 <pw_q5_k+0x840>
-	WORD $0xc1ff // inc ecx
-	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
-	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	LONG $0xfb73850f; WORD $0xffff // jne 0x15590 <pw_q5_k+0x7e0>
-	LONG $0x487dc262; WORD $0x6213; BYTE $0x01 // vcvtph2ps zmm20, ymmword ptr [r10 + 0x20]
-	LONG $0x487dc262; WORD $0x1a13 // vcvtph2ps zmm19, ymmword ptr [r10]
-	LONG $0x405ce162; WORD $0xe257 // vxorps zmm20, zmm20, zmm2
+	LONG $0xfbe2850f; WORD $0xffff // jne 0x15800 <pw_q5_k+0x940>
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	LONG $0x80c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x280
+	LONG $0x04f98348 // cmp rcx, 0x4
+	LONG $0xfafe850f; WORD $0xffff // jne 0x15730 <pw_q5_k+0x870>
+	LONG $0x487dc262; WORD $0x7a13; BYTE $0x01 // vcvtph2ps zmm23, ymmword ptr [r10 + 0x20]
+	LONG $0x487dd262; WORD $0x2a13 // vcvtph2ps zmm5, ymmword ptr [r10]
+	QUAD $0x2bbf3d575044e162; WORD $0x0000 // vxorps zmm23, zmm23, dword ptr [rip + 0x2bbf]{1to16} # 0x18808 <pw_q3_k+0xe28>
 	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0xfa26850f; WORD $0xffff // jne 0x15460 <pw_q5_k+0x6b0>
-	LONG $0x0054a162; WORD $0xed57 // vxorps xmm21, xmm21, xmm21
-	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
-	QUAD $0x000000a8248c8b4c // mov r9, qword ptr [rsp + 0xa8]
-	QUAD $0x000000a024848b4c // mov r8, qword ptr [rsp + 0xa0]
-	LONG $0x4065a262; WORD $0xcda8 // vfmadd213ps zmm17, zmm19, zmm21 # zmm17 = (zmm19 * zmm17) + zmm21
-	LONG $0x40653262; WORD $0xfda8 // vfmadd213ps zmm15, zmm19, zmm21 # zmm15 = (zmm19 * zmm15) + zmm21
-	LONG $0x40653262; WORD $0xeda8 // vfmadd213ps zmm13, zmm19, zmm21 # zmm13 = (zmm19 * zmm13) + zmm21
-	LONG $0x40653262; WORD $0xdda8 // vfmadd213ps zmm11, zmm19, zmm21 # zmm11 = (zmm19 * zmm11) + zmm21
-	LONG $0x40653262; WORD $0xcda8 // vfmadd213ps zmm9, zmm19, zmm21 # zmm9 = (zmm19 * zmm9) + zmm21
-	LONG $0x4065b262; WORD $0xfda8 // vfmadd213ps zmm7, zmm19, zmm21 # zmm7 = (zmm19 * zmm7) + zmm21
-	LONG $0x4065b262; WORD $0xeda8 // vfmadd213ps zmm5, zmm19, zmm21 # zmm5 = (zmm19 * zmm5) + zmm21
-	LONG $0x405da262; WORD $0xd1a8 // vfmadd213ps zmm18, zmm20, zmm17 # zmm18 = (zmm20 * zmm18) + zmm17
-	LONG $0x405dc262; WORD $0xc7a8 // vfmadd213ps zmm16, zmm20, zmm15 # zmm16 = (zmm20 * zmm16) + zmm15
-	LONG $0x405d5262; WORD $0xf5a8 // vfmadd213ps zmm14, zmm20, zmm13 # zmm14 = (zmm20 * zmm14) + zmm13
-	LONG $0x405d5262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm20, zmm11 # zmm12 = (zmm20 * zmm12) + zmm11
-	LONG $0x405d5262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm20, zmm9 # zmm10 = (zmm20 * zmm10) + zmm9
-	LONG $0x405d7262; WORD $0xc7a8 // vfmadd213ps zmm8, zmm20, zmm7 # zmm8 = (zmm20 * zmm8) + zmm7
-	LONG $0x405df262; WORD $0xf5a8 // vfmadd213ps zmm6, zmm20, zmm5 # zmm6 = (zmm20 * zmm6) + zmm5
-	LONG $0x487ce162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm18
-	LONG $0x487ce162; WORD $0x0111 // vmovups zmmword ptr [rcx], zmm16
-	LONG $0x487c5162; WORD $0x3111 // vmovups zmmword ptr [r9], zmm14
-	LONG $0x487c5162; WORD $0x2011 // vmovups zmmword ptr [r8], zmm12
-	QUAD $0x00000098248c8b4c // mov r9, qword ptr [rsp + 0x98]
-	QUAD $0x0000009024848b4c // mov r8, qword ptr [rsp + 0x90]
-	LONG $0x487c5162; WORD $0x1111 // vmovups zmmword ptr [r9], zmm10
-	LONG $0x487c5162; WORD $0x0011 // vmovups zmmword ptr [r8], zmm8
-	LONG $0x487cf162; WORD $0x3611 // vmovups zmmword ptr [rsi], zmm6
-	LONG $0xfffa21e9; BYTE $0xff // jmp 0x15509 <pw_q5_k+0x759>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	QUAD $0x0000008824bc8b48 // mov rdi, qword ptr [rsp + 0x88]
-	LONG $0x24748b48; BYTE $0x78 // mov rsi, qword ptr [rsp + 0x78]
-	WORD $0x8548; BYTE $0xff // test rdi, rdi
-	WORD $0x5b74 // je 0x15b5d <pw_q5_k+0xdad>
-	LONG $0x487cf162; WORD $0x1a10 // vmovups zmm3, zmmword ptr [rdx]
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
-	LONG $0x4864f162; WORD $0x1f58 // vaddps zmm3, zmm3, zmmword ptr [rdi]
-	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0x487cf162; WORD $0x1c10; BYTE $0xb2 // vmovups zmm3, zmmword ptr [rdx + 4*rsi]
-	LONG $0x4864f162; WORD $0x1c58; BYTE $0xb7 // vaddps zmm3, zmm3, zmmword ptr [rdi + 4*rsi]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm3
-	LONG $0x487cf162; WORD $0x1c10; BYTE $0x82 // vmovups zmm3, zmmword ptr [rdx + 4*rax]
-	LONG $0x4864f162; WORD $0x1c58; BYTE $0x87 // vaddps zmm3, zmm3, zmmword ptr [rdi + 4*rax]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm3
+	LONG $0xf99d850f; WORD $0xffff // jne 0x155f0 <pw_q5_k+0x730>
+	LONG $0x003d0162; WORD $0xc0ef // vpxord xmm24, xmm24, xmm24
+	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
+	QUAD $0x000000a824848b4c // mov r8, qword ptr [rsp + 0xa8]
+	QUAD $0x000000a024b48b48 // mov rsi, qword ptr [rsp + 0xa0]
+	LONG $0x48558262; WORD $0xe8a8 // vfmadd213ps zmm21, zmm5, zmm24 # zmm21 = (zmm5 * zmm21) + zmm24
+	LONG $0x48558262; WORD $0xd8a8 // vfmadd213ps zmm19, zmm5, zmm24 # zmm19 = (zmm5 * zmm19) + zmm24
+	LONG $0x48558262; WORD $0xc8a8 // vfmadd213ps zmm17, zmm5, zmm24 # zmm17 = (zmm5 * zmm17) + zmm24
+	LONG $0x48551262; WORD $0xf8a8 // vfmadd213ps zmm15, zmm5, zmm24 # zmm15 = (zmm5 * zmm15) + zmm24
+	LONG $0x48551262; WORD $0xe8a8 // vfmadd213ps zmm13, zmm5, zmm24 # zmm13 = (zmm5 * zmm13) + zmm24
+	LONG $0x48551262; WORD $0xd8a8 // vfmadd213ps zmm11, zmm5, zmm24 # zmm11 = (zmm5 * zmm11) + zmm24
+	LONG $0x48551262; WORD $0xc8a8 // vfmadd213ps zmm9, zmm5, zmm24 # zmm9 = (zmm5 * zmm9) + zmm24
+	LONG $0x4045a262; WORD $0xf5a8 // vfmadd213ps zmm22, zmm23, zmm21 # zmm22 = (zmm23 * zmm22) + zmm21
+	LONG $0x4045a262; WORD $0xe3a8 // vfmadd213ps zmm20, zmm23, zmm19 # zmm20 = (zmm23 * zmm20) + zmm19
+	LONG $0x4045a262; WORD $0xd1a8 // vfmadd213ps zmm18, zmm23, zmm17 # zmm18 = (zmm23 * zmm18) + zmm17
+	LONG $0x4045c262; WORD $0xc7a8 // vfmadd213ps zmm16, zmm23, zmm15 # zmm16 = (zmm23 * zmm16) + zmm15
+	LONG $0x40455262; WORD $0xf5a8 // vfmadd213ps zmm14, zmm23, zmm13 # zmm14 = (zmm23 * zmm14) + zmm13
+	LONG $0x40455262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm23, zmm11 # zmm12 = (zmm23 * zmm12) + zmm11
+	LONG $0x40455262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm23, zmm9 # zmm10 = (zmm23 * zmm10) + zmm9
+	LONG $0x487ce162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm22
+	LONG $0x487ce162; WORD $0x2111 // vmovups zmmword ptr [rcx], zmm20
+	LONG $0x487cc162; WORD $0x1011 // vmovups zmmword ptr [r8], zmm18
+	LONG $0x487ce162; WORD $0x0611 // vmovups zmmword ptr [rsi], zmm16
+	QUAD $0x0000009824848b4c // mov r8, qword ptr [rsp + 0x98]
+	QUAD $0x0000009024b48b48 // mov rsi, qword ptr [rsp + 0x90]
+	LONG $0x487c5162; WORD $0x3011 // vmovups zmmword ptr [r8], zmm14
+	LONG $0x487c7162; WORD $0x2611 // vmovups zmmword ptr [rsi], zmm12
+	LONG $0x487c5162; WORD $0x1311 // vmovups zmmword ptr [r11], zmm10
+	LONG $0xfff998e9; BYTE $0xff // jmp 0x15699 <pw_q5_k+0x7d9>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x00000088249c8b4c // mov r11, qword ptr [rsp + 0x88]
+	LONG $0x24448b4c; BYTE $0x78 // mov r8, qword ptr [rsp + 0x78]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
-	LONG $0x487cf162; WORD $0x1c10; BYTE $0x82 // vmovups zmm3, zmmword ptr [rdx + 4*rax]
-	LONG $0x4864f162; WORD $0x1c58; BYTE $0x87 // vaddps zmm3, zmm3, zmmword ptr [rdi + 4*rax]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm3
-	QUAD $0x0000008024848b4c // mov r8, qword ptr [rsp + 0x80]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x5174 // je 0x15d7d <pw_q5_k+0xebd>
+	LONG $0x487cf162; WORD $0x2a10 // vmovups zmm5, zmmword ptr [rdx]
+	LONG $0x4854d162; WORD $0x2b58 // vaddps zmm5, zmm5, zmmword ptr [r11]
+	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
+	LONG $0x487cb162; WORD $0x2c10; BYTE $0x82 // vmovups zmm5, zmmword ptr [rdx + 4*r8]
+	LONG $0x48549162; WORD $0x2c58; BYTE $0x83 // vaddps zmm5, zmm5, zmmword ptr [r11 + 4*r8]
+	LONG $0x487cb162; WORD $0x2c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*r8], zmm5
+	LONG $0x487cf162; WORD $0x2c10; BYTE $0xba // vmovups zmm5, zmmword ptr [rdx + 4*rdi]
+	LONG $0x4854d162; WORD $0x2c58; BYTE $0xbb // vaddps zmm5, zmm5, zmmword ptr [r11 + 4*rdi]
+	LONG $0x487cf162; WORD $0x2c11; BYTE $0xba // vmovups zmmword ptr [rdx + 4*rdi], zmm5
+	LONG $0x487cf162; WORD $0x2c10; BYTE $0x82 // vmovups zmm5, zmmword ptr [rdx + 4*rax]
+	LONG $0x4854d162; WORD $0x2c58; BYTE $0x83 // vaddps zmm5, zmm5, zmmword ptr [r11 + 4*rax]
+	LONG $0x487cf162; WORD $0x2c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm5
+	QUAD $0x0000008024b48b48 // mov rsi, qword ptr [rsp + 0x80]
 	LONG $0x24548b4c; BYTE $0x68 // mov r10, qword ptr [rsp + 0x68]
-	LONG $0x245c8b4c; BYTE $0x60 // mov r11, qword ptr [rsp + 0x60]
-	LONG $0xfff324e9; BYTE $0xff // jmp 0x14e98 <pw_q5_k+0xe8>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	QUAD $0x0000008824bc8b48 // mov rdi, qword ptr [rsp + 0x88]
-	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x24748b48; BYTE $0x78 // mov rsi, qword ptr [rsp + 0x78]
-	WORD $0x8548; BYTE $0xff // test rdi, rdi
-	LONG $0xf2f5840f; WORD $0xffff // je 0x14e90 <pw_q5_k+0xe0>
-	LONG $0x487cf162; WORD $0x1a10 // vmovups zmm3, zmmword ptr [rdx]
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
-	LONG $0x4864f162; WORD $0x1f58 // vaddps zmm3, zmm3, zmmword ptr [rdi]
-	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0x487cf162; WORD $0x1c10; BYTE $0xb2 // vmovups zmm3, zmmword ptr [rdx + 4*rsi]
-	LONG $0x4864f162; WORD $0x1c58; BYTE $0xb7 // vaddps zmm3, zmm3, zmmword ptr [rdi + 4*rsi]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm3
-	LONG $0x487cf162; WORD $0x1c10; BYTE $0x82 // vmovups zmm3, zmmword ptr [rdx + 4*rax]
-	LONG $0x4864f162; WORD $0x1c58; BYTE $0x87 // vaddps zmm3, zmm3, zmmword ptr [rdi + 4*rax]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm3
+	LONG $0xfff219e9; BYTE $0xff // jmp 0x14fa8 <pw_q5_k+0xe8>
+	BYTE $0x90 // nop
+	QUAD $0x00000088249c8b4c // mov r11, qword ptr [rsp + 0x88]
+	LONG $0x24448b4c; BYTE $0x78 // mov r8, qword ptr [rsp + 0x78]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
-	LONG $0x487cf162; WORD $0x1c10; BYTE $0x82 // vmovups zmm3, zmmword ptr [rdx + 4*rax]
-	LONG $0x4864f162; WORD $0x1c58; BYTE $0x87 // vaddps zmm3, zmm3, zmmword ptr [rdi + 4*rax]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm3
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x487cf162; WORD $0x1c10; BYTE $0x82 // vmovups zmm3, zmmword ptr [rdx + 4*rax]
-	LONG $0x4864f162; WORD $0x1c58; BYTE $0x87 // vaddps zmm3, zmm3, zmmword ptr [rdi + 4*rax]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm3
-	LONG $0x487cf162; WORD $0x1c10; BYTE $0x8a // vmovups zmm3, zmmword ptr [rdx + 4*rcx]
-	LONG $0x4864f162; WORD $0x1c58; BYTE $0x8f // vaddps zmm3, zmm3, zmmword ptr [rdi + 4*rcx]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm3
-	LONG $0x487cb162; WORD $0x1c10; BYTE $0x92 // vmovups zmm3, zmmword ptr [rdx + 4*r10]
-	LONG $0x4864b162; WORD $0x1c58; BYTE $0x97 // vaddps zmm3, zmm3, zmmword ptr [rdi + 4*r10]
-	LONG $0x487cb162; WORD $0x1c11; BYTE $0x92 // vmovups zmmword ptr [rdx + 4*r10], zmm3
-	LONG $0x487cb162; WORD $0x1c10; BYTE $0x9a // vmovups zmm3, zmmword ptr [rdx + 4*r11]
-	LONG $0x4864b162; WORD $0x1c58; BYTE $0x9f // vaddps zmm3, zmm3, zmmword ptr [rdi + 4*r11]
-	LONG $0x487cb162; WORD $0x1c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm3
-	LONG $0xfff23ce9; BYTE $0xff // jmp 0x14e90 <pw_q5_k+0xe0>
+	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	LONG $0x245c8b48; BYTE $0x40 // mov rbx, qword ptr [rsp + 0x40]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xf1e6840f; WORD $0xffff // je 0x14fa0 <pw_q5_k+0xe0>
+	LONG $0x487cf162; WORD $0x0210 // vmovups zmm0, zmmword ptr [rdx]
+	LONG $0x487cd162; WORD $0x0358 // vaddps zmm0, zmm0, zmmword ptr [r11]
+	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
+	LONG $0x487cb162; WORD $0x0410; BYTE $0x82 // vmovups zmm0, zmmword ptr [rdx + 4*r8]
+	LONG $0x487c9162; WORD $0x0458; BYTE $0x83 // vaddps zmm0, zmm0, zmmword ptr [r11 + 4*r8]
+	LONG $0x487cb162; WORD $0x0411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*r8], zmm0
+	LONG $0x487cf162; WORD $0x0410; BYTE $0xba // vmovups zmm0, zmmword ptr [rdx + 4*rdi]
+	LONG $0x487cd162; WORD $0x0458; BYTE $0xbb // vaddps zmm0, zmm0, zmmword ptr [r11 + 4*rdi]
+	LONG $0x487cf162; WORD $0x0411; BYTE $0xba // vmovups zmmword ptr [rdx + 4*rdi], zmm0
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x82 // vmovups zmm0, zmmword ptr [rdx + 4*rax]
+	LONG $0x487cd162; WORD $0x0458; BYTE $0x83 // vaddps zmm0, zmm0, zmmword ptr [r11 + 4*rax]
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm0
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x82 // vmovups zmm0, zmmword ptr [rdx + 4*rax]
+	LONG $0x487cd162; WORD $0x0458; BYTE $0x83 // vaddps zmm0, zmm0, zmmword ptr [r11 + 4*rax]
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm0
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x8a // vmovups zmm0, zmmword ptr [rdx + 4*rcx]
+	LONG $0x487cd162; WORD $0x0458; BYTE $0x8b // vaddps zmm0, zmm0, zmmword ptr [r11 + 4*rcx]
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm0
+	LONG $0x487cb162; WORD $0x0410; BYTE $0x92 // vmovups zmm0, zmmword ptr [rdx + 4*r10]
+	LONG $0x487c9162; WORD $0x0458; BYTE $0x93 // vaddps zmm0, zmm0, zmmword ptr [r11 + 4*r10]
+	LONG $0x487cb162; WORD $0x0411; BYTE $0x92 // vmovups zmmword ptr [rdx + 4*r10], zmm0
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x9a // vmovups zmm0, zmmword ptr [rdx + 4*rbx]
+	LONG $0x487cd162; WORD $0x0458; BYTE $0x9b // vaddps zmm0, zmm0, zmmword ptr [r11 + 4*rbx]
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*rbx], zmm0
+	LONG $0xfff137e9; BYTE $0xff // jmp 0x14fa0 <pw_q5_k+0xe0>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -3979,9 +4039,9 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pw_q6_k: +23664
+	// pw_q6_k: +24192
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -3996,9 +4056,9 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rsi
 	LONG $0x247c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdi
 	LONG $0x00ff2548; WORD $0x0000 // and rax, 0xff
-	LONG $0x0e4f840f; WORD $0x0000 // je 0x16af4 <pw_q6_k+0xe84>
-	QUAD $0x2969055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x2969] # 0x18618 <pw_q3_k+0xe48>
-	QUAD $0x296f0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x296f] # 0x18628 <pw_q3_k+0xe58>
+	LONG $0x0e4f840f; WORD $0x0000 // je 0x16d04 <pw_q6_k+0xe84>
+	QUAD $0x2959055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x2959] # 0x18818 <pw_q3_k+0xe38>
+	QUAD $0x295f0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x295f] # 0x18828 <pw_q3_k+0xe48>
 	WORD $0x8949; BYTE $0xcb // mov r11, rcx
 	WORD $0x8944; BYTE $0xc9 // mov ecx, r9d
 	WORD $0xe9c1; BYTE $0x08 // shr ecx, 0x8
@@ -4025,7 +4085,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x400c8d4b // lea rcx, [r8 + 2*r8]
 	LONG $0x244c894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r9
 	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
-	WORD $0x3eeb // jmp 0x15d7a <pw_q6_k+0x10a>
+	WORD $0x3eeb // jmp 0x15f8a <pw_q6_k+0x10a>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	QUAD $0x0000008024b48b48 // mov rsi, qword ptr [rsp + 0x80]
 	QUAD $0x000000b8248c8b48 // mov rcx, qword ptr [rsp + 0xb8]
@@ -4039,25 +4099,25 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0149; BYTE $0xcb // add r11, rcx
 	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
 	LONG $0x01fe8348 // cmp rsi, 0x1
-	LONG $0x0d7a8e0f; WORD $0x0000 // jle 0x16af4 <pw_q6_k+0xe84>
+	LONG $0x0d7a8e0f; WORD $0x0000 // jle 0x16d04 <pw_q6_k+0xe84>
 	QUAD $0x04000000b024bc83 // cmp dword ptr [rsp + 0xb0], 0x4
 	LONG $0x82348d4a // lea rsi, [rdx + 4*r8]
 	QUAD $0x00000088249c894c // mov qword ptr [rsp + 0x88], r11
 	QUAD $0x0000008024848948 // mov qword ptr [rsp + 0x80], rax
 	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
-	LONG $0x049f870f; WORD $0x0000 // ja 0x16240 <pw_q6_k+0x5d0>
+	LONG $0x049f870f; WORD $0x0000 // ja 0x16450 <pw_q6_k+0x5d0>
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0xba0c180f // prefetcht0 byte ptr [rdx + 4*rdi]
 	LONG $0x8a0c180f // prefetcht0 byte ptr [rdx + 4*rcx]
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x1374 // je 0x15dc7 <pw_q6_k+0x157>
+	WORD $0x1374 // je 0x15fd7 <pw_q6_k+0x157>
 	LONG $0x0b180f41 // prefetcht0 byte ptr [r11]
 	LONG $0x0c180f43; BYTE $0x83 // prefetcht0 byte ptr [r11 + 4*r8]
 	LONG $0x0c180f41; BYTE $0xbb // prefetcht0 byte ptr [r11 + 4*rdi]
 	LONG $0x0c180f41; BYTE $0x8b // prefetcht0 byte ptr [r11 + 4*rcx]
 	LONG $0x247c8348; WORD $0x0038 // cmp qword ptr [rsp + 0x38], 0x0
-	LONG $0x0bbd840f; WORD $0x0000 // je 0x16990 <pw_q6_k+0xd20>
+	LONG $0x0bbd840f; WORD $0x0000 // je 0x16ba0 <pw_q6_k+0xd20>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
 	LONG $0x247c8b48; BYTE $0x58 // mov rdi, qword ptr [rsp + 0x58]
@@ -4066,7 +4126,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
-	WORD $0x56eb // jmp 0x15e4f <pw_q6_k+0x1df>
+	WORD $0x56eb // jmp 0x1605f <pw_q6_k+0x1df>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x484df262; WORD $0x2aa8 // vfmadd213ps zmm5, zmm6, zmmword ptr [rdx] # zmm5 = (zmm6 * zmm5) + mem
 	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
@@ -4082,7 +4142,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x3111 // vmovups zmmword ptr [rcx], zmm6
 	LONG $0x08f98349 // cmp r9, 0x8
 	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
-	LONG $0x0b418e0f; WORD $0x0000 // jle 0x16990 <pw_q6_k+0xd20>
+	LONG $0x0b418e0f; WORD $0x0000 // jle 0x16ba0 <pw_q6_k+0xd20>
 	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -4219,14 +4279,14 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
 	LONG $0x01c7f641 // test r15b, 0x1
 	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfd03850f; WORD $0xffff // jne 0x15ee0 <pw_q6_k+0x270>
+	LONG $0xfd03850f; WORD $0xffff // jne 0x160f0 <pw_q6_k+0x270>
 	WORD $0xff41; BYTE $0xc6 // inc r14d
 	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
 	LONG $0x04fe8341 // cmp r14d, 0x4
-	LONG $0xfc7f850f; WORD $0xffff // jne 0x15e70 <pw_q6_k+0x200>
+	LONG $0xfc7f850f; WORD $0xffff // jne 0x16080 <pw_q6_k+0x200>
 	LONG $0x487df262; WORD $0x3313 // vcvtph2ps zmm6, ymmword ptr [rbx]
 	LONG $0x01c2f641 // test r10b, 0x1
-	LONG $0xfbff850f; WORD $0xffff // jne 0x15e00 <pw_q6_k+0x190>
+	LONG $0xfbff850f; WORD $0xffff // jne 0x16010 <pw_q6_k+0x190>
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
 	LONG $0x484df262; WORD $0xefa8 // vfmadd213ps zmm5, zmm6, zmm7 # zmm5 = (zmm6 * zmm5) + zmm7
@@ -4235,7 +4295,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
 	LONG $0x487cf162; WORD $0x2611 // vmovups zmmword ptr [rsi], zmm4
 	LONG $0x487cf162; WORD $0x1811 // vmovups zmmword ptr [rax], zmm3
-	LONG $0xfffbfce9; BYTE $0xff // jmp 0x15e2f <pw_q6_k+0x1bf>
+	LONG $0xfffbfce9; BYTE $0xff // jmp 0x1603f <pw_q6_k+0x1bf>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
@@ -4248,7 +4308,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0c180f42; BYTE $0x8a // prefetcht0 byte ptr [rdx + 4*r9]
 	LONG $0x0c180f42; BYTE $0x92 // prefetcht0 byte ptr [rdx + 4*r10]
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x2774 // je 0x16296 <pw_q6_k+0x626>
+	WORD $0x2774 // je 0x164a6 <pw_q6_k+0x626>
 	LONG $0x0b180f41 // prefetcht0 byte ptr [r11]
 	LONG $0x0c180f43; BYTE $0x83 // prefetcht0 byte ptr [r11 + 4*r8]
 	LONG $0x0c180f41; BYTE $0xbb // prefetcht0 byte ptr [r11 + 4*rdi]
@@ -4258,7 +4318,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0c180f43; BYTE $0x8b // prefetcht0 byte ptr [r11 + 4*r9]
 	LONG $0x0c180f43; BYTE $0x93 // prefetcht0 byte ptr [r11 + 4*r10]
 	LONG $0x247c8348; WORD $0x0038 // cmp qword ptr [rsp + 0x38], 0x0
-	LONG $0x077e840f; WORD $0x0000 // je 0x16a20 <pw_q6_k+0xdb0>
+	LONG $0x077e840f; WORD $0x0000 // je 0x16c30 <pw_q6_k+0xdb0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x247c8b48; BYTE $0x58 // mov rdi, qword ptr [rsp + 0x58]
 	LONG $0x245c8b48; BYTE $0x70 // mov rbx, qword ptr [rsp + 0x70]
@@ -4277,7 +4337,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	QUAD $0x0000009024848948 // mov qword ptr [rsp + 0x90], rax
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x0000b4e9; BYTE $0x00 // jmp 0x163b9 <pw_q6_k+0x749>
+	LONG $0x0000b4e9; BYTE $0x00 // jmp 0x165c9 <pw_q6_k+0x749>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x482d7262; WORD $0x0aa8 // vfmadd213ps zmm9, zmm10, zmmword ptr [rdx] # zmm9 = (zmm10 * zmm9) + mem
 	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
@@ -4307,7 +4367,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c5162; WORD $0x1611 // vmovups zmmword ptr [r14], zmm10
 	LONG $0x08f88348 // cmp rax, 0x8
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x06678e0f; WORD $0x0000 // jle 0x16a20 <pw_q6_k+0xdb0>
+	LONG $0x06678e0f; WORD $0x0000 // jle 0x16c30 <pw_q6_k+0xdb0>
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -4508,14 +4568,14 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x180
 	LONG $0x01c7f641 // test r15b, 0x1
 	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfb75850f; WORD $0xffff // jne 0x16460 <pw_q6_k+0x7f0>
+	LONG $0xfb75850f; WORD $0xffff // jne 0x16670 <pw_q6_k+0x7f0>
 	WORD $0xc1ff // inc ecx
 	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
 	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	LONG $0xfaf3850f; WORD $0xffff // jne 0x163f0 <pw_q6_k+0x780>
+	LONG $0xfaf3850f; WORD $0xffff // jne 0x16600 <pw_q6_k+0x780>
 	LONG $0x487d5262; WORD $0x1213 // vcvtph2ps zmm10, ymmword ptr [r10]
 	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0xfa03850f; WORD $0xffff // jne 0x16310 <pw_q6_k+0x6a0>
+	LONG $0xfa03850f; WORD $0xffff // jne 0x16520 <pw_q6_k+0x6a0>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
 	QUAD $0x000000a824848b4c // mov r8, qword ptr [rsp + 0xa8]
@@ -4536,13 +4596,13 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cd162; WORD $0x2811 // vmovups zmmword ptr [r8], zmm5
 	LONG $0x487cf162; WORD $0x2611 // vmovups zmmword ptr [rsi], zmm4
 	LONG $0x487cd162; WORD $0x1b11 // vmovups zmmword ptr [r11], zmm3
-	LONG $0xfff9ffe9; BYTE $0xff // jmp 0x1638f <pw_q6_k+0x71f>
+	LONG $0xfff9ffe9; BYTE $0xff // jmp 0x1659f <pw_q6_k+0x71f>
 	QUAD $0x00000088249c8b4c // mov r11, qword ptr [rsp + 0x88]
 	LONG $0x24448b4c; BYTE $0x78 // mov r8, qword ptr [rsp + 0x78]
 	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x5174 // je 0x169fd <pw_q6_k+0xd8d>
+	WORD $0x5174 // je 0x16c0d <pw_q6_k+0xd8d>
 	LONG $0x487cf162; WORD $0x1210 // vmovups zmm2, zmmword ptr [rdx]
 	LONG $0x486cd162; WORD $0x1358 // vaddps zmm2, zmm2, zmmword ptr [r11]
 	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
@@ -4558,7 +4618,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000008024b48b48 // mov rsi, qword ptr [rsp + 0x80]
 	LONG $0x244c8b4c; BYTE $0x68 // mov r9, qword ptr [rsp + 0x68]
 	LONG $0x24548b4c; BYTE $0x60 // mov r10, qword ptr [rsp + 0x60]
-	LONG $0xfff334e9; BYTE $0xff // jmp 0x15d48 <pw_q6_k+0xd8>
+	LONG $0xfff334e9; BYTE $0xff // jmp 0x15f58 <pw_q6_k+0xd8>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	QUAD $0x00000088249c8b4c // mov r11, qword ptr [rsp + 0x88]
 	LONG $0x24448b4c; BYTE $0x78 // mov r8, qword ptr [rsp + 0x78]
@@ -4566,7 +4626,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xf2fb840f; WORD $0xffff // je 0x15d40 <pw_q6_k+0xd0>
+	LONG $0xf2fb840f; WORD $0xffff // je 0x15f50 <pw_q6_k+0xd0>
 	LONG $0x487cf162; WORD $0x1210 // vmovups zmm2, zmmword ptr [rdx]
 	LONG $0x486cd162; WORD $0x1358 // vaddps zmm2, zmm2, zmmword ptr [r11]
 	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
@@ -4592,7 +4652,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cb162; WORD $0x1410; BYTE $0x92 // vmovups zmm2, zmmword ptr [rdx + 4*r10]
 	LONG $0x486c9162; WORD $0x1458; BYTE $0x93 // vaddps zmm2, zmm2, zmmword ptr [r11 + 4*r10]
 	LONG $0x487cb162; WORD $0x1411; BYTE $0x92 // vmovups zmmword ptr [rdx + 4*r10], zmm2
-	LONG $0xfff24ce9; BYTE $0xff // jmp 0x15d40 <pw_q6_k+0xd0>
+	LONG $0xfff24ce9; BYTE $0xff // jmp 0x15f50 <pw_q6_k+0xd0>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -4604,7 +4664,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// pw_q2_k: +27408
+	// pw_q2_k: +27936
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -4621,11 +4681,11 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rsi
 	LONG $0x247c8948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rdi
 	LONG $0xffe18148; WORD $0x0000; BYTE $0x00 // and rcx, 0xff
-	LONG $0x0c68840f; WORD $0x0000 // je 0x177b6 <pw_q2_k+0xca6>
-	QUAD $0x1ab80558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x1ab8] # 0x18610 <pw_q3_k+0xe40>
-	QUAD $0x001b600d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x1b60] # 0x186c1 <pw_q3_k+0xef1>
-	QUAD $0x1a951558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x1a95] # 0x18600 <pw_q3_k+0xe30>
-	QUAD $0x1a931d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1a93] # 0x18608 <pw_q3_k+0xe38>
+	LONG $0x0c68840f; WORD $0x0000 // je 0x179c6 <pw_q2_k+0xca6>
+	QUAD $0x1aa80558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x1aa8] # 0x18810 <pw_q3_k+0xe30>
+	QUAD $0x001b900d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x1b90] # 0x18901 <pw_q3_k+0xf21>
+	QUAD $0x1a851558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x1a85] # 0x18800 <pw_q3_k+0xe20>
+	QUAD $0x1a831d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1a83] # 0x18808 <pw_q3_k+0xe28>
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
 	WORD $0xe8c1; BYTE $0x08 // shr eax, 0x8
 	LONG $0x001c8d4f // lea r11, [r8 + r8]
@@ -4642,7 +4702,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x400c8d4f // lea r9, [r8 + 2*r8]
 	QUAD $0x000000a024848948 // mov qword ptr [rsp + 0xa0], rax
 	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
-	WORD $0x45eb // jmp 0x16c0a <pw_q2_k+0xfa>
+	WORD $0x45eb // jmp 0x16e1a <pw_q2_k+0xfa>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	QUAD $0x000000a8248c8b48 // mov rcx, qword ptr [rsp + 0xa8]
 	QUAD $0x000000b024bc8b48 // mov rdi, qword ptr [rsp + 0xb0]
@@ -4656,24 +4716,24 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
 	LONG $0x01ff8348 // cmp rdi, 0x1
-	LONG $0x0bac8e0f; WORD $0x0000 // jle 0x177b6 <pw_q2_k+0xca6>
+	LONG $0x0bac8e0f; WORD $0x0000 // jle 0x179c6 <pw_q2_k+0xca6>
 	QUAD $0x05000000a024bc83 // cmp dword ptr [rsp + 0xa0], 0x5
 	QUAD $0x0000008024948948 // mov qword ptr [rsp + 0x80], rdx
 	QUAD $0x000000b0248c8948 // mov qword ptr [rsp + 0xb0], rcx
-	LONG $0x04d8830f; WORD $0x0000 // jae 0x17100 <pw_q2_k+0x5f0>
+	LONG $0x04d8830f; WORD $0x0000 // jae 0x17310 <pw_q2_k+0x5f0>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	WORD $0x180f; BYTE $0x08 // prefetcht0 byte ptr [rax]
 	LONG $0x0c180f42; BYTE $0x80 // prefetcht0 byte ptr [rax + 4*r8]
 	LONG $0x0c180f42; BYTE $0x98 // prefetcht0 byte ptr [rax + 4*r11]
 	LONG $0x0c180f42; BYTE $0x88 // prefetcht0 byte ptr [rax + 4*r9]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x1274 // je 0x16c56 <pw_q2_k+0x146>
+	WORD $0x1274 // je 0x16e66 <pw_q2_k+0x146>
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	LONG $0x0c180f42; BYTE $0x82 // prefetcht0 byte ptr [rdx + 4*r8]
 	LONG $0x0c180f42; BYTE $0x9a // prefetcht0 byte ptr [rdx + 4*r11]
 	LONG $0x0c180f42; BYTE $0x8a // prefetcht0 byte ptr [rdx + 4*r9]
 	LONG $0x247c8348; WORD $0x0048 // cmp qword ptr [rsp + 0x48], 0x0
-	LONG $0x0ade840f; WORD $0x0000 // je 0x17740 <pw_q2_k+0xc30>
+	LONG $0x0ade840f; WORD $0x0000 // je 0x17950 <pw_q2_k+0xc30>
 	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
 	LONG $0x24548b48; BYTE $0x40 // mov rdx, qword ptr [rsp + 0x40]
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
@@ -4684,7 +4744,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x81048d48 // lea rax, [rcx + 4*rax]
 	LONG $0x99348d4e // lea r14, [rcx + 4*r11]
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x6beb // jmp 0x16cfb <pw_q2_k+0x1eb>
+	WORD $0x6beb // jmp 0x16f0b <pw_q2_k+0x1eb>
 	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
 	LONG $0x481d7262; WORD $0x11a8 // vfmadd213ps zmm10, zmm12, zmmword ptr [rcx] # zmm10 = (zmm12 * zmm10) + mem
 	LONG $0x48155262; WORD $0xdaa8 // vfmadd213ps zmm11, zmm13, zmm10 # zmm11 = (zmm13 * zmm11) + zmm10
@@ -4704,7 +4764,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c7162; WORD $0x2f11 // vmovups zmmword ptr [rdi], zmm13
 	LONG $0x08fa8348 // cmp rdx, 0x8
 	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
-	LONG $0x0a458e0f; WORD $0x0000 // jle 0x17740 <pw_q2_k+0xc30>
+	LONG $0x0a458e0f; WORD $0x0000 // jle 0x17950 <pw_q2_k+0xc30>
 	WORD $0x894d; BYTE $0xc8 // mov r8, r9
 	LONG $0x40c18349 // add r9, 0x40
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -4723,7 +4783,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000034089180f41 // prefetcht0 byte ptr [r9 + 0x340]
 	QUAD $0x0000038089180f41 // prefetcht0 byte ptr [r9 + 0x380]
 	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x3145; BYTE $0xed // xor r13d, r13d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	QUAD $0x000006008a180f41 // prefetcht0 byte ptr [r10 + 0x600]
 	QUAD $0x000006408a180f41 // prefetcht0 byte ptr [r10 + 0x640]
@@ -4731,7 +4791,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000006c08a180f41 // prefetcht0 byte ptr [r10 + 0x6c0]
 	QUAD $0x000007008a180f41 // prefetcht0 byte ptr [r10 + 0x700]
 	QUAD $0x000007408a180f41 // prefetcht0 byte ptr [r10 + 0x740]
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	WORD $0x894d; BYTE $0xec // mov r12, r13
 	LONG $0x07e5c149 // shl r13, 0x7
 	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
 	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
@@ -4753,6 +4813,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x01297c6f48fe1162 // vmovdqu64 zmm15, zmmword ptr [r9 + r13 + 0x40]
 	QUAD $0x02296c6f48fe1162 // vmovdqu64 zmm13, zmmword ptr [r9 + r13 + 0x80]
 	LONG $0x6f7a01c4; WORD $0x2134 // vmovdqu xmm14, xmmword ptr [r9 + r12]
+	LONG $0x0001bd41; WORD $0x0000 // mov r13d, 0x1
 	LONG $0x48057162; WORD $0xe0db // vpandd zmm12, zmm15, zmm0
 	LONG $0x581dc262; WORD $0x0250 // vpdpbusd zmm16, zmm12, dword ptr [r10]{1to16}
 	LONG $0x581dc262; WORD $0x4a50; BYTE $0x08 // vpdpbusd zmm17, zmm12, dword ptr [r10 + 0x20]{1to16}
@@ -4782,7 +4843,6 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x581dc262; WORD $0x5a50; BYTE $0x1b // vpdpbusd zmm19, zmm12, dword ptr [r10 + 0x6c]{1to16}
 	LONG $0x581dc262; WORD $0x4250; BYTE $0x03 // vpdpbusd zmm16, zmm12, dword ptr [r10 + 0xc]{1to16}
 	LONG $0x6f7a01c4; WORD $0x2164; BYTE $0x10 // vmovdqu xmm12, xmmword ptr [r9 + r12 + 0x10]
-	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x407da262; WORD $0xc440 // vpmulld zmm16, zmm16, zmm20
 	LONG $0x4075a262; WORD $0xcc40 // vpmulld zmm17, zmm17, zmm20
 	LONG $0x406da262; WORD $0xd440 // vpmulld zmm18, zmm18, zmm20
@@ -4848,16 +4908,16 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x581dd262; WORD $0x6fb8; BYTE $0x0b // vfmadd231ps zmm5, zmm12, dword ptr [r15 + 0x2c]{1to16} # zmm5 = (zmm12 * mem) + zmm5
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfcd7850f; WORD $0xffff // jne 0x16d60 <pw_q2_k+0x250>
+	LONG $0xfcd7850f; WORD $0xffff // jne 0x16f70 <pw_q2_k+0x250>
 	WORD $0xff41; BYTE $0xc3 // inc r11d
 	LONG $0x40c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x140
 	LONG $0x04fb8341 // cmp r11d, 0x4
-	LONG $0xfc93850f; WORD $0xffff // jne 0x16d30 <pw_q2_k+0x220>
+	LONG $0xfc93850f; WORD $0xffff // jne 0x16f40 <pw_q2_k+0x220>
 	LONG $0x487d5262; WORD $0x6813; BYTE $0x01 // vcvtph2ps zmm13, ymmword ptr [r8 + 0x20]
 	LONG $0x487d5262; WORD $0x2013 // vcvtph2ps zmm12, ymmword ptr [r8]
 	LONG $0x48147162; WORD $0xeb57 // vxorps zmm13, zmm13, zmm3
 	WORD $0xc1f6; BYTE $0x01 // test cl, 0x1
-	LONG $0xfbd7850f; WORD $0xffff // jne 0x16c90 <pw_q2_k+0x180>
+	LONG $0xfbd7850f; WORD $0xffff // jne 0x16ea0 <pw_q2_k+0x180>
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
 	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
 	LONG $0x481d5262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm12, zmm14 # zmm10 = (zmm12 * zmm10) + zmm14
@@ -4869,18 +4929,18 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c7162; WORD $0x1911 // vmovups zmmword ptr [rcx], zmm11
 	LONG $0x487c7162; WORD $0x0811 // vmovups zmmword ptr [rax], zmm9
 	LONG $0x487cd162; WORD $0x3e11 // vmovups zmmword ptr [r14], zmm7
-	LONG $0xfffbd3e9; BYTE $0xff // jmp 0x16cd1 <pw_q2_k+0x1c1>
+	LONG $0xfffbd3e9; BYTE $0xff // jmp 0x16ee1 <pw_q2_k+0x1c1>
 	WORD $0x9066 // nop
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x24eb // jmp 0x1712e <pw_q2_k+0x61e>
+	WORD $0x24eb // jmp 0x1733e <pw_q2_k+0x61e>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x742444f6; BYTE $0x01 // test byte ptr [rsp + 0x74], 0x1
 	LONG $0x0004be41; WORD $0x0000 // mov r14d, 0x4
 	QUAD $0x000000d024a48d4c // lea r12, [rsp + 0xd0]
 	LONG $0x000000b8; BYTE $0x00 // mov eax, 0x0
-	LONG $0xfaa2840f; WORD $0xffff // je 0x16bd0 <pw_q2_k+0xc0>
+	LONG $0xfaa2840f; WORD $0xffff // je 0x16de0 <pw_q2_k+0xc0>
 	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
 	LONG $0x74244489 // mov dword ptr [rsp + 0x74], eax
 	WORD $0x894c; BYTE $0xf0 // mov rax, r14
@@ -4894,14 +4954,14 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2440f48 // cmove rax, rdx
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
-	WORD $0x1274 // je 0x17179 <pw_q2_k+0x669>
+	WORD $0x1274 // je 0x17389 <pw_q2_k+0x669>
 	WORD $0x180f; BYTE $0x08 // prefetcht0 byte ptr [rax]
 	LONG $0x0c180f42; BYTE $0x80 // prefetcht0 byte ptr [rax + 4*r8]
 	LONG $0x0c180f42; BYTE $0x98 // prefetcht0 byte ptr [rax + 4*r11]
 	LONG $0x0c180f42; BYTE $0x88 // prefetcht0 byte ptr [rax + 4*r9]
 	LONG $0x247c8348; WORD $0x0048 // cmp qword ptr [rsp + 0x48], 0x0
 	QUAD $0x000000b824848948 // mov qword ptr [rsp + 0xb8], rax
-	LONG $0x0523840f; WORD $0x0000 // je 0x176b0 <pw_q2_k+0xba0>
+	LONG $0x0523840f; WORD $0x0000 // je 0x178c0 <pw_q2_k+0xba0>
 	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
 	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
@@ -4918,7 +4978,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x813c8d48 // lea rdi, [rcx + 4*rax]
 	WORD $0xc931 // xor ecx, ecx
 	QUAD $0x0000008824bc8948 // mov qword ptr [rsp + 0x88], rdi
-	LONG $0x00008ce9; BYTE $0x00 // jmp 0x1726e <pw_q2_k+0x75e>
+	LONG $0x00008ce9; BYTE $0x00 // jmp 0x1747e <pw_q2_k+0x75e>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	QUAD $0x0000009824bc8b48 // mov rdi, qword ptr [rsp + 0x98]
@@ -4941,7 +5001,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c7162; WORD $0x2f11 // vmovups zmmword ptr [rdi], zmm13
 	LONG $0x08fd8349 // cmp r13, 0x8
 	WORD $0x8949; BYTE $0xc5 // mov r13, rax
-	LONG $0x04428e0f; WORD $0x0000 // jle 0x176b0 <pw_q2_k+0xba0>
+	LONG $0x04428e0f; WORD $0x0000 // jle 0x178c0 <pw_q2_k+0xba0>
 	WORD $0x8949; BYTE $0xd0 // mov r8, rdx
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -4960,15 +5020,15 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x408a180f; WORD $0x0003; BYTE $0x00 // prefetcht0 byte ptr [rdx + 0x340]
 	LONG $0x808a180f; WORD $0x0003; BYTE $0x00 // prefetcht0 byte ptr [rdx + 0x380]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0xff31 // xor edi, edi
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	QUAD $0x000006008f180f41 // prefetcht0 byte ptr [r15 + 0x600]
 	QUAD $0x000006408f180f41 // prefetcht0 byte ptr [r15 + 0x640]
 	QUAD $0x000006808f180f41 // prefetcht0 byte ptr [r15 + 0x680]
 	QUAD $0x000006c08f180f41 // prefetcht0 byte ptr [r15 + 0x6c0]
 	QUAD $0x000007008f180f41 // prefetcht0 byte ptr [r15 + 0x700]
 	QUAD $0x000007408f180f41 // prefetcht0 byte ptr [r15 + 0x740]
-	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	WORD $0x8949; BYTE $0xfb // mov r11, rdi
 	LONG $0x07e7c148 // shl rdi, 0x7
 	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
 	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
@@ -4990,6 +5050,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x013a7c6f48fe7162 // vmovdqu64 zmm15, zmmword ptr [rdx + rdi + 0x40]
 	QUAD $0x023a6c6f48fe7162 // vmovdqu64 zmm13, zmmword ptr [rdx + rdi + 0x80]
 	LONG $0x6f7a21c4; WORD $0x1a34 // vmovdqu xmm14, xmmword ptr [rdx + r11]
+	LONG $0x000001bf; BYTE $0x00 // mov edi, 0x1
 	LONG $0x48057162; WORD $0xe0db // vpandd zmm12, zmm15, zmm0
 	LONG $0x581d8262; WORD $0x0450; BYTE $0x0f // vpdpbusd zmm16, zmm12, dword ptr [r15 + r9]{1to16}
 	QUAD $0x080f4c50581d8262 // vpdpbusd zmm17, zmm12, dword ptr [r15 + r9 + 0x20]{1to16}
@@ -5019,7 +5080,6 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x1b0f5c50581d8262 // vpdpbusd zmm19, zmm12, dword ptr [r15 + r9 + 0x6c]{1to16}
 	QUAD $0x030f4450581d8262 // vpdpbusd zmm16, zmm12, dword ptr [r15 + r9 + 0xc]{1to16}
 	LONG $0x6f7a21c4; WORD $0x1a64; BYTE $0x10 // vmovdqu xmm12, xmmword ptr [rdx + r11 + 0x10]
-	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
 	LONG $0x407da262; WORD $0xc440 // vpmulld zmm16, zmm16, zmm20
 	LONG $0x4075a262; WORD $0xcc40 // vpmulld zmm17, zmm17, zmm20
 	LONG $0x406da262; WORD $0xd440 // vpmulld zmm18, zmm18, zmm20
@@ -5085,16 +5145,16 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x581df262; WORD $0x6bb8; BYTE $0x0b // vfmadd231ps zmm5, zmm12, dword ptr [rbx + 0x2c]{1to16} # zmm5 = (zmm12 * mem) + zmm5
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfcb1850f; WORD $0xffff // jne 0x172d0 <pw_q2_k+0x7c0>
+	LONG $0xfcb2850f; WORD $0xffff // jne 0x174e0 <pw_q2_k+0x7c0>
 	WORD $0xc0ff // inc eax
 	LONG $0x40c28148; WORD $0x0001; BYTE $0x00 // add rdx, 0x140
 	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfc6f850f; WORD $0xffff // jne 0x172a0 <pw_q2_k+0x790>
+	LONG $0xfc70850f; WORD $0xffff // jne 0x174b0 <pw_q2_k+0x790>
 	LONG $0x487d5262; WORD $0x6813; BYTE $0x01 // vcvtph2ps zmm13, ymmword ptr [r8 + 0x20]
 	LONG $0x487d5262; WORD $0x2013 // vcvtph2ps zmm12, ymmword ptr [r8]
 	LONG $0x48147162; WORD $0xeb57 // vxorps zmm13, zmm13, zmm3
 	WORD $0xc1f6; BYTE $0x01 // test cl, 0x1
-	LONG $0xfba3850f; WORD $0xffff // jne 0x171f0 <pw_q2_k+0x6e0>
+	LONG $0xfba4850f; WORD $0xffff // jne 0x17400 <pw_q2_k+0x6e0>
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
 	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	QUAD $0x0000009824bc8b48 // mov rdi, qword ptr [rsp + 0x98]
@@ -5109,14 +5169,14 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c7162; WORD $0x0f11 // vmovups zmmword ptr [rdi], zmm9
 	QUAD $0x0000008824bc8b48 // mov rdi, qword ptr [rsp + 0x88]
 	LONG $0x487cf162; WORD $0x3911 // vmovups zmmword ptr [rcx], zmm7
-	LONG $0xfffb9fe9; BYTE $0xff // jmp 0x17249 <pw_q2_k+0x739>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xfffba0e9; BYTE $0xff // jmp 0x17459 <pw_q2_k+0x739>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	QUAD $0x0000008024948b48 // mov rdx, qword ptr [rsp + 0x80]
 	LONG $0x24448b4c; BYTE $0x50 // mov r8, qword ptr [rsp + 0x50]
 	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
 	LONG $0x245c8b4c; BYTE $0x58 // mov r11, qword ptr [rsp + 0x58]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xfa40840f; WORD $0xffff // je 0x17110 <pw_q2_k+0x600>
+	LONG $0xfa40840f; WORD $0xffff // je 0x17320 <pw_q2_k+0x600>
 	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	QUAD $0x000000b8248c8b48 // mov rcx, qword ptr [rsp + 0xb8]
 	LONG $0x487cf162; WORD $0x2010 // vmovups zmm4, zmmword ptr [rax]
@@ -5131,13 +5191,13 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cb162; WORD $0x2410; BYTE $0x88 // vmovups zmm4, zmmword ptr [rax + 4*r9]
 	LONG $0x485cb162; WORD $0x2458; BYTE $0x89 // vaddps zmm4, zmm4, zmmword ptr [rcx + 4*r9]
 	LONG $0x487cb162; WORD $0x2411; BYTE $0x88 // vmovups zmmword ptr [rax + 4*r9], zmm4
-	LONG $0xfff9dde9; BYTE $0xff // jmp 0x17110 <pw_q2_k+0x600>
+	LONG $0xfff9dde9; BYTE $0xff // jmp 0x17320 <pw_q2_k+0x600>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	QUAD $0x0000008024948b48 // mov rdx, qword ptr [rsp + 0x80]
 	LONG $0x24448b4c; BYTE $0x50 // mov r8, qword ptr [rsp + 0x50]
 	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0xf475840f; WORD $0xffff // je 0x16bd0 <pw_q2_k+0xc0>
+	LONG $0xf475840f; WORD $0xffff // je 0x16de0 <pw_q2_k+0xc0>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x487cf162; WORD $0x2010 // vmovups zmm4, zmmword ptr [rax]
 	LONG $0x485cf162; WORD $0x2258 // vaddps zmm4, zmm4, zmmword ptr [rdx]
@@ -5151,7 +5211,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cb162; WORD $0x2410; BYTE $0x88 // vmovups zmm4, zmmword ptr [rax + 4*r9]
 	LONG $0x485cb162; WORD $0x2458; BYTE $0x8a // vaddps zmm4, zmm4, zmmword ptr [rdx + 4*r9]
 	LONG $0x487cb162; WORD $0x2411; BYTE $0x88 // vmovups zmmword ptr [rax + 4*r9], zmm4
-	LONG $0xfff41ae9; BYTE $0xff // jmp 0x16bd0 <pw_q2_k+0xc0>
+	LONG $0xfff41ae9; BYTE $0xff // jmp 0x16de0 <pw_q2_k+0xc0>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -5163,7 +5223,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// pw_q3_k: +30672
+	// pw_q3_k: +31200
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -5178,9 +5238,9 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rsi
 	LONG $0x247c8948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rdi
 	LONG $0x00ff2548; WORD $0x0000 // and rax, 0xff
-	LONG $0x0dc9840f; WORD $0x0000 // je 0x185ce <pw_q3_k+0xdfe>
-	QUAD $0x0e21055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0xe21] # 0x18630 <pw_q3_k+0xe60>
-	QUAD $0x0e1f0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0xe1f] # 0x18638 <pw_q3_k+0xe68>
+	LONG $0x0dc9840f; WORD $0x0000 // je 0x187de <pw_q3_k+0xdfe>
+	QUAD $0x0e19055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0xe19] # 0x18838 <pw_q3_k+0xe58>
+	QUAD $0x0e170d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0xe17] # 0x18840 <pw_q3_k+0xe60>
 	WORD $0x894c; BYTE $0xcf // mov rdi, r9
 	LONG $0x1effc148 // sar rdi, 0x1e
 	WORD $0x8948; BYTE $0xce // mov rsi, rcx
@@ -5207,7 +5267,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x2454894c; BYTE $0x58 // mov qword ptr [rsp + 0x58], r10
 	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
 	LONG $0x247c8948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdi
-	WORD $0x43eb // jmp 0x178df <pw_q3_k+0x10f>
+	WORD $0x43eb // jmp 0x17aef <pw_q3_k+0x10f>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	QUAD $0x000000b8248c8b48 // mov rcx, qword ptr [rsp + 0xb8]
 	QUAD $0x0000008024bc8b48 // mov rdi, qword ptr [rsp + 0x80]
@@ -5222,25 +5282,25 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
 	LONG $0x01ff8348 // cmp rdi, 0x1
 	LONG $0x247c8b48; BYTE $0x60 // mov rdi, qword ptr [rsp + 0x60]
-	LONG $0x0cef8e0f; WORD $0x0000 // jle 0x185ce <pw_q3_k+0xdfe>
+	LONG $0x0cef8e0f; WORD $0x0000 // jle 0x187de <pw_q3_k+0xdfe>
 	QUAD $0x04000000b024bc83 // cmp dword ptr [rsp + 0xb0], 0x4
 	LONG $0x82148d4e // lea r10, [rdx + 4*r8]
 	QUAD $0x0000008824b48948 // mov qword ptr [rsp + 0x88], rsi
 	QUAD $0x0000008024848948 // mov qword ptr [rsp + 0x80], rax
 	LONG $0x2454894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r10
-	LONG $0x045a870f; WORD $0x0000 // ja 0x17d60 <pw_q3_k+0x590>
+	LONG $0x045a870f; WORD $0x0000 // ja 0x17f70 <pw_q3_k+0x590>
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	LONG $0x0a180f41 // prefetcht0 byte ptr [r10]
 	LONG $0x0c180f42; BYTE $0x8a // prefetcht0 byte ptr [rdx + 4*r9]
 	LONG $0x8a0c180f // prefetcht0 byte ptr [rdx + 4*rcx]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x1174 // je 0x1792c <pw_q3_k+0x15c>
+	WORD $0x1174 // je 0x17b3c <pw_q3_k+0x15c>
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0x0c180f42; BYTE $0x86 // prefetcht0 byte ptr [rsi + 4*r8]
 	LONG $0x0c180f42; BYTE $0x8e // prefetcht0 byte ptr [rsi + 4*r9]
 	LONG $0x8e0c180f // prefetcht0 byte ptr [rsi + 4*rcx]
 	LONG $0x247c8348; WORD $0x0038 // cmp qword ptr [rsp + 0x38], 0x0
-	LONG $0x0b38840f; WORD $0x0000 // je 0x18470 <pw_q3_k+0xca0>
+	LONG $0x0b38840f; WORD $0x0000 // je 0x18680 <pw_q3_k+0xca0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
 	LONG $0x247c8b48; BYTE $0x68 // mov rdi, qword ptr [rsp + 0x68]
@@ -5249,7 +5309,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
-	WORD $0x56eb // jmp 0x179b4 <pw_q3_k+0x1e4>
+	WORD $0x56eb // jmp 0x17bc4 <pw_q3_k+0x1e4>
 	WORD $0x9066 // nop
 	LONG $0x484df262; WORD $0x2aa8 // vfmadd213ps zmm5, zmm6, zmmword ptr [rdx] # zmm5 = (zmm6 * zmm5) + mem
 	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
@@ -5266,7 +5326,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x3111 // vmovups zmmword ptr [rcx], zmm6
 	LONG $0x08f98349 // cmp r9, 0x8
 	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
-	LONG $0x0abc8e0f; WORD $0x0000 // jle 0x18470 <pw_q3_k+0xca0>
+	LONG $0x0abc8e0f; WORD $0x0000 // jle 0x18680 <pw_q3_k+0xca0>
 	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -5397,14 +5457,14 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
 	LONG $0x01c7f641 // test r15b, 0x1
 	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfd07850f; WORD $0xffff // jne 0x17a10 <pw_q3_k+0x240>
+	LONG $0xfd07850f; WORD $0xffff // jne 0x17c20 <pw_q3_k+0x240>
 	WORD $0xff41; BYTE $0xc6 // inc r14d
 	LONG $0xc0c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x1c0
 	LONG $0x04fe8341 // cmp r14d, 0x4
-	LONG $0xfcb3850f; WORD $0xffff // jne 0x179d0 <pw_q3_k+0x200>
+	LONG $0xfcb3850f; WORD $0xffff // jne 0x17be0 <pw_q3_k+0x200>
 	LONG $0x487df262; WORD $0x3313 // vcvtph2ps zmm6, ymmword ptr [rbx]
 	LONG $0x01c2f641 // test r10b, 0x1
-	LONG $0xfc33850f; WORD $0xffff // jne 0x17960 <pw_q3_k+0x190>
+	LONG $0xfc33850f; WORD $0xffff // jne 0x17b70 <pw_q3_k+0x190>
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
 	LONG $0x484df262; WORD $0xefa8 // vfmadd213ps zmm5, zmm6, zmm7 # zmm5 = (zmm6 * zmm5) + zmm7
@@ -5413,7 +5473,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
 	LONG $0x487cf162; WORD $0x2611 // vmovups zmmword ptr [rsi], zmm4
 	LONG $0x487cf162; WORD $0x1811 // vmovups zmmword ptr [rax], zmm3
-	LONG $0xfffc30e9; BYTE $0xff // jmp 0x1798f <pw_q3_k+0x1bf>
+	LONG $0xfffc30e9; BYTE $0xff // jmp 0x17b9f <pw_q3_k+0x1bf>
 	BYTE $0x90 // nop
 	WORD $0x180f; BYTE $0x0a // prefetcht0 byte ptr [rdx]
 	LONG $0x0a180f41 // prefetcht0 byte ptr [r10]
@@ -5426,7 +5486,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0c180f42; BYTE $0x92 // prefetcht0 byte ptr [rdx + 4*r10]
 	LONG $0x0c180f42; BYTE $0x9a // prefetcht0 byte ptr [rdx + 4*r11]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x2374 // je 0x17db4 <pw_q3_k+0x5e4>
+	WORD $0x2374 // je 0x17fc4 <pw_q3_k+0x5e4>
 	WORD $0x180f; BYTE $0x0e // prefetcht0 byte ptr [rsi]
 	LONG $0x0c180f42; BYTE $0x86 // prefetcht0 byte ptr [rsi + 4*r8]
 	LONG $0x0c180f42; BYTE $0x8e // prefetcht0 byte ptr [rsi + 4*r9]
@@ -5436,7 +5496,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0c180f42; BYTE $0x96 // prefetcht0 byte ptr [rsi + 4*r10]
 	LONG $0x0c180f42; BYTE $0x9e // prefetcht0 byte ptr [rsi + 4*r11]
 	LONG $0x247c8348; WORD $0x0038 // cmp qword ptr [rsp + 0x38], 0x0
-	LONG $0x0730840f; WORD $0x0000 // je 0x184f0 <pw_q3_k+0xd20>
+	LONG $0x0730840f; WORD $0x0000 // je 0x18700 <pw_q3_k+0xd20>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x247c8b48; BYTE $0x68 // mov rdi, qword ptr [rsp + 0x68]
 	LONG $0x245c8b48; BYTE $0x70 // mov rbx, qword ptr [rsp + 0x70]
@@ -5457,7 +5517,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
 	LONG $0x82348d4c // lea r14, [rdx + 4*rax]
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x0000a2e9; BYTE $0x00 // jmp 0x17ecf <pw_q3_k+0x6ff>
+	LONG $0x0000a2e9; BYTE $0x00 // jmp 0x180df <pw_q3_k+0x6ff>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x482d7262; WORD $0x0aa8 // vfmadd213ps zmm9, zmm10, zmmword ptr [rdx] # zmm9 = (zmm10 * zmm9) + mem
 	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
@@ -5485,7 +5545,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c5162; WORD $0x1611 // vmovups zmmword ptr [r14], zmm10
 	LONG $0x08f88348 // cmp rax, 0x8
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x06218e0f; WORD $0x0000 // jle 0x184f0 <pw_q3_k+0xd20>
+	LONG $0x06218e0f; WORD $0x0000 // jle 0x18700 <pw_q3_k+0xd20>
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -5680,14 +5740,14 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x180
 	LONG $0x01c7f641 // test r15b, 0x1
 	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfb79850f; WORD $0xffff // jne 0x17f40 <pw_q3_k+0x770>
+	LONG $0xfb79850f; WORD $0xffff // jne 0x18150 <pw_q3_k+0x770>
 	WORD $0xc1ff // inc ecx
 	LONG $0xc0c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x1c0
 	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	LONG $0xfb27850f; WORD $0xffff // jne 0x17f00 <pw_q3_k+0x730>
+	LONG $0xfb27850f; WORD $0xffff // jne 0x18110 <pw_q3_k+0x730>
 	LONG $0x487d5262; WORD $0x1213 // vcvtph2ps zmm10, ymmword ptr [r10]
 	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0xfa47850f; WORD $0xffff // jne 0x17e30 <pw_q3_k+0x660>
+	LONG $0xfa47850f; WORD $0xffff // jne 0x18040 <pw_q3_k+0x660>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
 	QUAD $0x000000a824848b4c // mov r8, qword ptr [rsp + 0xa8]
@@ -5708,13 +5768,13 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cd162; WORD $0x2811 // vmovups zmmword ptr [r8], zmm5
 	LONG $0x487cf162; WORD $0x2611 // vmovups zmmword ptr [rsi], zmm4
 	LONG $0x487cd162; WORD $0x1911 // vmovups zmmword ptr [r9], zmm3
-	LONG $0xfffa43e9; BYTE $0xff // jmp 0x17eaf <pw_q3_k+0x6df>
+	LONG $0xfffa43e9; BYTE $0xff // jmp 0x180bf <pw_q3_k+0x6df>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	QUAD $0x0000008824b48b48 // mov rsi, qword ptr [rsp + 0x88]
 	LONG $0x24448b4c; BYTE $0x78 // mov r8, qword ptr [rsp + 0x78]
 	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xf415840f; WORD $0xffff // je 0x178a0 <pw_q3_k+0xd0>
+	LONG $0xf415840f; WORD $0xffff // je 0x17ab0 <pw_q3_k+0xd0>
 	LONG $0x487cf162; WORD $0x1210 // vmovups zmm2, zmmword ptr [rdx]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x486cf162; WORD $0x1658 // vaddps zmm2, zmm2, zmmword ptr [rsi]
@@ -5728,7 +5788,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x1410; BYTE $0x82 // vmovups zmm2, zmmword ptr [rdx + 4*rax]
 	LONG $0x486cf162; WORD $0x1458; BYTE $0x86 // vaddps zmm2, zmm2, zmmword ptr [rsi + 4*rax]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm2
-	LONG $0xfff3bae9; BYTE $0xff // jmp 0x178a0 <pw_q3_k+0xd0>
+	LONG $0xfff3bae9; BYTE $0xff // jmp 0x17ab0 <pw_q3_k+0xd0>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	QUAD $0x0000008824b48b48 // mov rsi, qword ptr [rsp + 0x88]
 	LONG $0x24448b4c; BYTE $0x78 // mov r8, qword ptr [rsp + 0x78]
@@ -5736,7 +5796,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
 	LONG $0x245c8b4c; BYTE $0x40 // mov r11, qword ptr [rsp + 0x40]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0xf38b840f; WORD $0xffff // je 0x178a0 <pw_q3_k+0xd0>
+	LONG $0xf38b840f; WORD $0xffff // je 0x17ab0 <pw_q3_k+0xd0>
 	LONG $0x487cf162; WORD $0x1210 // vmovups zmm2, zmmword ptr [rdx]
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x486cf162; WORD $0x1658 // vaddps zmm2, zmm2, zmmword ptr [rsi]
@@ -5764,7 +5824,7 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cb162; WORD $0x1410; BYTE $0x9a // vmovups zmm2, zmmword ptr [rdx + 4*r11]
 	LONG $0x486cb162; WORD $0x1458; BYTE $0x9e // vaddps zmm2, zmm2, zmmword ptr [rsi + 4*r11]
 	LONG $0x487cb162; WORD $0x1411; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm2
-	LONG $0xfff2d2e9; BYTE $0xff // jmp 0x178a0 <pw_q3_k+0xd0>
+	LONG $0xfff2d2e9; BYTE $0xff // jmp 0x17ab0 <pw_q3_k+0xd0>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -5777,11 +5837,14 @@ TEXT ·panelwide_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 
 	// constants
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x0f0f0f0f0000000f; QUAD $0x8080808080000000
 	QUAD $0xcccccccc03030303; QUAD $0x0f0f0f0f0f0f0f0f
 	QUAD $0x1010101010101010; QUAD $0x3030303030303030
-	QUAD $0x0303030303030303; QUAD $0x0404040404040404
+	QUAD $0x0c0c0c0c0c0c0c0c; QUAD $0x0303030303030303
+	QUAD $0x0404040404040404; QUAD $0x3f3f3f3f3f3f3f3f
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
 	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
 	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
@@ -5880,7 +5943,7 @@ TEXT ·wideQ5_K_avx512(SB), 0, $0-48
 	MOVQ r+24(FP), CX
 	MOVQ ldy+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panelwide_avx512<>+19888(SB)
+	CALL ·panelwide_avx512<>+20160(SB)
 	RET
 
 // func wideQ6_K_avx512(w, x, y, r unsafe.Pointer, ldy, shape int)
@@ -5891,7 +5954,7 @@ TEXT ·wideQ6_K_avx512(SB), 0, $0-48
 	MOVQ r+24(FP), CX
 	MOVQ ldy+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panelwide_avx512<>+23664(SB)
+	CALL ·panelwide_avx512<>+24192(SB)
 	RET
 
 // func wideQ2_K_avx512(w, x, y, r unsafe.Pointer, ldy, shape int)
@@ -5902,7 +5965,7 @@ TEXT ·wideQ2_K_avx512(SB), 0, $0-48
 	MOVQ r+24(FP), CX
 	MOVQ ldy+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panelwide_avx512<>+27408(SB)
+	CALL ·panelwide_avx512<>+27936(SB)
 	RET
 
 // func wideQ3_K_avx512(w, x, y, r unsafe.Pointer, ldy, shape int)
@@ -5913,5 +5976,5 @@ TEXT ·wideQ3_K_avx512(SB), 0, $0-48
 	MOVQ r+24(FP), CX
 	MOVQ ldy+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panelwide_avx512<>+30672(SB)
+	CALL ·panelwide_avx512<>+31200(SB)
 	RET
