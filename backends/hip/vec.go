@@ -89,7 +89,7 @@ func (dev *Device) vecShapes(t tensor.Type, k int) []vecShape {
 			{2, 2, 0, 1, 0, 1}, {2, 2, 0, 0, 0, 1}, {2, 2, 1, 1, 0, 1}, {2, 2, 0, 1, 0, 2}, {2, 2, 0, 0, 0, 2}, {2, 2, 1, 0, 0, 1}, {3, 2, 0, 1, 0, 1}, {3, 2, 1, 1, 0, 1},
 			{2, 1, 0, 1, 0, 1}, {3, 1, 0, 1, 0, 1}, {5, 1, 0, 1, 0, 1}, {5, 1, 1, 1, 0, 1}, {5, 1, 2, 1, 0, 1}, {2, 2, 2, 1, 0, 1},
 		} {
-			if dev.vecShared(t, k, s) > vecMost {
+			if ringShared(t, k, s, dev.usesInt8(t)) > vecMost {
 				continue
 			}
 			if s == vecDefault(t) {
@@ -119,9 +119,9 @@ func vecDefault(t tensor.Type) vecShape {
 	return vecShape{stages: 2, chunk: 2, blocks: 2}
 }
 
-// vecShared is the shared memory of a block.
-func (dev *Device) vecShared(t tensor.Type, k int, s vecShape) int {
-	n := vecThreads/32*s.stages*s.chunk*2*vecChunk(t) + vecBytes(t, k, dev.usesInt8(t))
+// ringShared is the shared memory of a block with rings.
+func ringShared(t tensor.Type, k int, s vecShape, eight bool) int {
+	n := vecThreads/32*s.stages*s.chunk*2*vecChunk(t) + vecBytes(t, k, eight)
 	if s.alone > 0 {
 		n = max(n, vecAlone)
 	}
@@ -145,6 +145,12 @@ func chunkBlocks(t tensor.Type) int {
 	}
 	return 64
 }
+
+// apartRows says whether the rows of a pair come to a ring one after the other, for
+// products with x in eight bits: those of q8_0, whose scales are copies of 64 bytes
+// otherwise. A multiprocessor begins a copy every 9 ns, whatever its size; but x is read
+// for each row then, by which other types lost more.
+func apartRows(t tensor.Type) bool { return t == tensor.Q8_0 }
 
 // vecChunk is the bytes of a row's part of a stage.
 func vecChunk(t tensor.Type) int {
@@ -202,6 +208,9 @@ func (b *binder) vec(products []product, norm *normed, pair pairing) {
 	if first.variant == "" && len(products) == 3 && shape.stages > 0 {
 		shape.blocks = 2 // q, k and v leave registers for attention's blocks, which begin beside theirs
 	}
+	if shape.stages > 0 && ringShared(t, k, shape, eight) > vecMost {
+		shape = vecShape{unroll: vecUnroll(t), blocks: 1} // x takes more room than where it is rounded
+	}
 	waves := vecThreads / max(b.dev.wave, 32)
 	blocks := max(b.dev.units, 1)
 	if shape.stages == 0 {
@@ -230,17 +239,22 @@ func (b *binder) vec(products []product, norm *normed, pair pairing) {
 	if pairs <= blocks*waves {
 		shape.draw = 0 // each wave has one at most
 	}
+	chunk := max(shape.chunk, 1) * chunkBlocks(t)
+	apart := eight && apartRows(t) && shape.stages > 0
+	if apart {
+		chunk *= 2 // of one row
+	}
 	prog := newProgram("vec.hip", define("W_TYPE", weightNames[t]), onOff("W_SCALAR", scalar), onOff("X_SCALAR", loose),
 		onOff("INT8", eight), define("MATS", len(products)), onOff("PAIRED", pair.of != ""), define("PAIRED_OF", "of_"+pairName(pair.of)),
 		onOff("NORM", norm != nil), onOff("NORM_F32", b.plainNorm(norm)), define("TURNS", ceil(k, 4*vecThreads)), define("BLOCKS", shape.blocks), onOff("STREAM", shape.stages > 0),
-		define("STAGES", shape.stages), define("DRAW", shape.draw), define("CHUNK", max(shape.chunk, 1)*chunkBlocks(t)), define("UNROLL", shape.unroll), b.bias(first))
+		define("STAGES", shape.stages), define("DRAW", shape.draw), onOff("APART", apart), define("CHUNK", chunk), define("UNROLL", shape.unroll), b.bias(first))
 	if b.factors(first) > 0 {
 		prog += " SCALED=1"
 	}
 	d := b.start(prog, "vec", vecThreads, min(ceil(pairs, waves), blocks), 1, 1)
 	d.shared = vecBytes(t, k, eight)
 	if shape.stages > 0 {
-		d.shared = max(b.dev.vecShared(t, k, shape), d.shared)
+		d.shared = ringShared(t, k, shape, eight)
 	}
 	d.ptr(at).u32(k)
 	d.args.add(words...)

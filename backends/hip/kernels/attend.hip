@@ -6,7 +6,9 @@
 // a block rotates its queries; those of a cluster that have the token's position rotate
 // its key, and the first of a key/value head stores both. Positions before are read
 // while the launch before still runs, as no launch of a program for one token writes
-// them; EARLY says that none writes pos either.
+// them; EARLY says that none writes pos either. Where there are few positions a cluster's
+// first block takes them all, and the others end at once: to put parts together takes
+// longer than some rounds.
 //
 // Compile time: DH elements of a head, KT the caches' type, VE elements a load (16 bytes),
 // QB queries of a key/value head a block, CAP with softcap.
@@ -19,6 +21,7 @@
 #define NP (QB == 1 ? 4 : QB == 2 ? 2 : 1) // positions of a group at once
 #define ROUND (GROUPS * NP)
 #define AHEAD 3 // rounds behind the first that are asked for
+#define LONE 2  // rounds that one block takes alone
 #define UNSEEN -3.0e38f
 
 #if KT == 0
@@ -184,7 +187,9 @@ G_KERNEL G_BOUNDS2(NT, QB == 1 ? 4 : 2) attend(float *y, const float *q, elem *k
     p = 0;
   }
   const u32 end = (u32)p + 1, from = window && end > window ? end - window : 0;
-  const u32 per = (end - from + CLUSTER - 1) / CLUSTER, lo = g_min(end, from + part * per), hi = g_min(end, lo + per);
+  const bool lone = end - from <= LONE * ROUND;
+  if (lone && part) return;
+  const u32 per = lone ? end - from : (end - from + CLUSTER - 1) / CLUSTER, lo = g_min(end, from + part * per), hi = g_min(end, lo + per);
 
   const elem *const kp = kc + g * DH + gl * VE, *const vp = vc + g * DH + gl * VE;
   Lines<NP> lines;
@@ -283,6 +288,19 @@ G_KERNEL G_BOUNDS2(NT, QB == 1 ? 4 : 2) attend(float *y, const float *q, elem *k
     }
   }
   bar();
+  if (lone) {
+    for (u32 n = t; n < QB * DH; n += NT) {
+      const u32 i = n / DH, e = n % DH;
+      if (q0 + i >= share) break;
+      float sum = 0, v = 0;
+      G_UNROLL for (u32 w = 0; w < WAVES; w++) {
+        sum += room.merge[w][i][DH + 1];
+        v += room.merge[w][i][e];
+      }
+      y[(g * share + q0 + i) * DH + e] = v / sum;
+    }
+    return;
+  }
   cluster_wait(); // all blocks have begun
   // Each block of the cluster puts OWN elements together; all need the scores and weights.
   for (u32 n = t; n < QB * (DH + 2 * CLUSTER); n += NT) {

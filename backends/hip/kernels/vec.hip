@@ -124,7 +124,8 @@ G_FN Factors factors_of(const Matrices &all, u32 p) {
 
 #if STREAM
 // The stream of a wave's weights: chunks of two rows, CHUNK blocks of each, go
-// through STAGES of shared memory of its own.
+// through STAGES of shared memory of its own. With APART the rows of a pair come one
+// after the other, CHUNK blocks of one in a chunk: fewer copies of as many bytes.
 #if W_PLAIN
 #define BLOCK_ELEMS (16 / (int)sizeof(w_elem))
 #define BLOCK_SIZES 16, 0, 0, 0
@@ -134,7 +135,8 @@ G_FN Factors factors_of(const Matrices &all, u32 p) {
 #endif
 constexpr u32 block_sizes[4] = {BLOCK_SIZES};
 constexpr u32 row_chunk = CHUNK * (block_sizes[0] + block_sizes[1] + block_sizes[2] + block_sizes[3]);
-constexpr u32 stage_bytes = 2 * row_chunk;
+constexpr u32 stage_rows = APART ? 1 : 2;
+constexpr u32 stage_bytes = stage_rows * row_chunk;
 constexpr u32 chunk_units = CHUNK * BLOCK_ELEMS / (4 * UNIT_QUADS); // of a row
 
 // Weights are read once a token. With 8-bit floats the hint cost a hundredth instead of
@@ -152,7 +154,7 @@ G_FN Row stage_row(const u8 *at, u32 k) {
   return Row{at, p1, p2, p2 + CHUNK * block_sizes[2], k};
 }
 constexpr u32 planes = 1 + (block_sizes[1] > 0) + (block_sizes[2] > 0) + (block_sizes[3] > 0);
-constexpr u32 copies = 2 * planes; // of a stage
+constexpr u32 copies = stage_rows * planes; // of a stage
 // What is asked for before x: the rest comes behind it, as reads of x that wait behind a
 // full ring of weights hold the whole block up.
 constexpr u32 early_stages = (STAGES + 1) / 2;
@@ -170,12 +172,12 @@ struct Stream {
   u32 *names;         // the pair in each stage
   u32 *counter;
   u32 pairs, stride, dealt, last, chunks, blocks;
-  u32 p, c, slot, drawn;
-  // what a lane copies of each stage: of a row a plane's part, where in the stage
-  u32 row, plane, size, place;
+  u32 p, row, c, slot, drawn; // with APART row is that of the next chunk
+  // what a lane copies of each stage: of a row (without APART) a plane's part, where in the stage
+  u32 plane, size, place;
   const u8 *from;
   G_FN_IN void begin() {
-    row = lane() / planes;
+    row = APART ? 0 : lane() / planes;
     plane = lane() % planes;
     size = block_sizes[0];
     place = row ? row_chunk : 0;
@@ -197,7 +199,7 @@ struct Stream {
     if (DRAW ? p == NO_PAIR : p >= pairs) return;
     const u32 arrival = arrivals + slot * 8;
     if (c == 0) {
-      if (DRAW) {
+      if (DRAW && !(APART && row)) {
         if (lane() == 0) names[slot] = p < pairs ? p : NO_PAIR;
         if (p >= pairs) {
           p = NO_PAIR;
@@ -219,12 +221,16 @@ struct Stream {
     if (lane() < copies) weights_copy(ring + slot * stage_bytes + place, from + first * size, (n * size + 15) & ~15u, arrival);
     if (lane() == 0) {
       u32 bytes = 0;
-      G_UNROLL for (u32 i = 0; i < planes; i++) bytes += 2 * ((n * block_sizes[i] + 15) & ~15u);
+      G_UNROLL for (u32 i = 0; i < planes; i++) bytes += stage_rows * ((n * block_sizes[i] + 15) & ~15u);
       arrival_expect(arrival, bytes);
     }
     slot = slot + 1 == STAGES ? 0 : slot + 1;
     if (++c < chunks) return;
     c = 0;
+    if (APART) {
+      row ^= 1;
+      if (row) return;
+    }
     if (!DRAW) {
       p += stride;
       return;
@@ -372,13 +378,18 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
     float a = 0, b = 0;
     const Factors factors = factors_of(all, p); // there by the time that the sums are
 #if STREAM
-    for (u32 c = 0; c < stream.chunks; c++) {
-      if (c) arrival_wait(stream.arrivals + slot * 8, phase);
+    for (u32 n = 0; n < (APART ? 2 : 1) * stream.chunks; n++) {
+      if (n) arrival_wait(stream.arrivals + slot * 8, phase);
+      const u32 c = APART && n >= stream.chunks ? n - stream.chunks : n;
+      if (APART && n == stream.chunks) {
+        a = b;
+        b = 0;
+      }
       const u8 *at = ring + slot * stage_bytes;
-      const Row ra = stage_row(at, k), rb = stage_row(at + row_chunk, k);
+      const Row ra = stage_row(at, k), rb = stage_row(at + (stage_bytes - row_chunk), k);
       const u32 u0 = c * chunk_units;
       const auto add = [&](u32 u) {
-        a += unit_dot(unit_load(ra, u), xs, u0 + u, k);
+        if (!APART) a += unit_dot(unit_load(ra, u), xs, u0 + u, k);
         b += unit_dot(unit_load(rb, u), xs, u0 + u, k);
       };
       if (u0 + chunk_units <= units) { // whole: loads of several units at once
