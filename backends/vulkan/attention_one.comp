@@ -131,6 +131,14 @@ void main() {
     e = PAIR ? t ^ 1u : second ? t - pairs : t + pairs;
     freq = freqs[PAIR ? t >> 1 : second ? t - pairs : t];
   }
+  if (last < 0 || last >= int(positions)) {
+    if (t == 0) refuse(launch, 0, last, positions);
+    if (HANDED) atomicExchange(vain, 0u); // nobody will write
+    return;
+  }
+  const uint newest = uint(last), end = newest + 1, from = window > 0 && end > window ? end - window : 0;
+  const uint first = from / TURN, blocks = newest / TURN - first + 1, parts = min(blocks, PARTS);
+  if (p >= parts) return;
   if (t < DH && HANDED) {
     const bool waiting = waits != 0 && !there(vain);
     uint looks = 0, v;
@@ -155,14 +163,6 @@ void main() {
     other2 = xk[xkoff + g * DH + e];
     c = xv[xvoff + g * DH + t];
   }
-  if (last < 0 || last >= int(positions)) {
-    if (t == 0) refuse(launch, 0, last, positions);
-    if (HANDED) atomicExchange(vain, 0u); // nobody will write
-    return;
-  }
-  const uint newest = uint(last), end = newest + 1, from = window > 0 && end > window ? end - window : 0;
-  const uint first = from / TURN, blocks = newest / TURN - first + 1, parts = min(blocks, PARTS);
-  if (p >= parts) return;
   const bool owner = (blocks - 1) % PARTS == p; // of the newest position
   if (window > 0) {
     j = (first + p) * TURN;

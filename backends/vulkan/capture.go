@@ -28,13 +28,14 @@ type executable struct {
 	refused    *buffer // what a kernel found wrong in each link: launch + 1, index, value, limit
 	handed     bool    // some stage waits for the one before by itself
 	pool       vk.DescriptorPool
-	run        *submission
-	full       error // why places were not found; nil: they were, or it has none
+	run, after *submission // after fills the places for who comes next; nil: there are none
+	full       error       // why places were not found; nil: they were, or it has none
 }
 
 // Capture binds every launch of a program and records it.
 func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
-	e, err := d.plan(p, d.on.ahead)
+	// Results in places of their own end with the program. What a launch alone gives, somebody else reads.
+	e, err := d.plan(p, d.on.ahead && len(p.Launches) > max(p.Steps, 1))
 	var full *noPlaces
 	switch {
 	case errors.As(err, &full):
@@ -51,6 +52,9 @@ func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 	}
 	if e.run, err = d.newSubmission("step " + p.Name); err == nil {
 		e.pool, err = e.record(e.run, nil)
+	}
+	if err == nil && e.handed {
+		err = e.clean()
 	}
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
@@ -273,6 +277,9 @@ func (e *executable) Profile() ([]time.Duration, error) {
 		defer d.c.DestroyDescriptorPool(d.handle, pool, nil)
 	}
 	if err == nil {
+		if e.after != nil {
+			s.follow(e.after)
+		}
 		err = s.submit()
 	}
 	if err = errors.Join(err, s.close()); err != nil {
@@ -307,8 +314,10 @@ var _ backends.Noter = (*executable)(nil)
 // Close gives the recording back.
 func (e *executable) Close() error {
 	var err error
-	if e.run != nil {
-		err = e.run.close()
+	for _, s := range []*submission{e.run, e.after} {
+		if s != nil {
+			err = errors.Join(err, s.close())
+		}
 	}
 	if e.pool != 0 {
 		e.d.c.DestroyDescriptorPool(e.d.handle, e.pool, nil)
@@ -316,6 +325,6 @@ func (e *executable) Close() error {
 	if e.refused != nil {
 		e.refused.release()
 	}
-	e.run, e.pool, e.refused = nil, 0, nil
+	e.run, e.after, e.pool, e.refused = nil, nil, 0, nil
 	return err
 }

@@ -4,6 +4,7 @@ package vulkan
 
 import (
 	"fmt"
+	"maps"
 	mathbits "math/bits"
 	"slices"
 
@@ -189,15 +190,23 @@ func (d *Device) formOf(on taken, w *backends.Operand, rows int) form {
 	return ""
 }
 
-// counters is zeroed memory that kernels leave zeroed.
-func (d *Device) counters(n int) (*buffer, error) {
+// filled gives device memory as temporary does, filled with a word where it is new: who uses it leaves it so.
+func (d *Device) filled(what string, size int, word uint32) (*buffer, error) {
 	have := len(d.temporaries)
-	b, err := d.temporary("counters", 4*n)
+	b, err := d.temporary(what, size)
 	if err != nil || len(d.temporaries) == have {
 		return b, err
 	}
-	return b, d.once("zeroing counters", func(r *recorder) { d.c.CmdFillBuffer(r.cb, b.handle, 0, ^uint64(0), 0) })
+	if err := d.once("filling "+what, func(r *recorder) { d.c.CmdFillBuffer(r.cb, b.handle, 0, forever, word) }); err != nil {
+		maps.DeleteFunc(d.temporaries, func(_ string, o *buffer) bool { return o == b })
+		b.release()
+		return nil, err
+	}
+	return b, nil
 }
+
+// counters is zeroed memory that kernels leave zeroed.
+func (d *Device) counters(n int) (*buffer, error) { return d.filled("counters", 4*n, 0) }
 
 // convert gives an operand in a form, which it makes unless it is there.
 func (b *bind) convert(f form, o *backends.Operand) *converted {

@@ -45,6 +45,9 @@ func Handed(x backends.Executable) (n int) {
 	return n
 }
 
+// Dispatches counts all dispatches.
+func Dispatches(x backends.Executable) int { return len(x.(*executable).dispatches) }
+
 // Apart is the memory that results of their own take at most, bytes.
 func (d *Device) Apart(most uint64) { d.mostApart = most }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -421,4 +422,63 @@ func TestNoRoomApart(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestFillFails: memory that could not be filled when it was new is not taken for filled afterwards.
+func TestFillFails(t *testing.T) {
+	logits := func(s *engine.Session) ([]float32, error) {
+		out, err := s.Decode(7)
+		return slices.Clone(out), err
+	}
+	var want []float32
+	for fail := 0; ; fail++ { // of the recordings that fill something; 0: none
+		armed, fills, filling := true, 0, false
+		dev, err := broken(t, func(c *vk.Commands) {
+			tap(&c.BeginCommandBufferAddr, func(int) vk.Result { filling = false; return vk.VK_SUCCESS })
+			tap(&c.CmdFillBufferAddr, func(int) vk.Result { filling = true; return vk.VK_SUCCESS })
+			tap(&c.EndCommandBufferAddr, func(int) vk.Result {
+				if filling {
+					if fills++; armed && fills == fail {
+						return vk.VK_ERROR_OUT_OF_HOST_MEMORY
+					}
+				}
+				return vk.VK_SUCCESS
+			})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { dev.Close() })
+		dev.Ordered()
+		for _, p := range dev.Paths() {
+			if err := dev.SetPath(p.Name, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		change := func(o *engine.Options) {
+			o.DType, o.KV = tensor.F16, tensor.F16
+			o.Set = map[string]string{"L": "1", "D": "256", "H": "4", "F": "768", "V": "500"}
+		}
+		s, err := model(t, dev, change)
+		if err == nil {
+			_, err = logits(s)
+		}
+		failed := err != nil
+		armed = false
+		got, err := logits(session(t, dev, change))
+		switch {
+		case err != nil:
+			t.Fatalf("behind failure %d: %v", fail, err)
+		case fail == 0:
+			want = got
+		case !slices.Equal(got, want):
+			t.Errorf("behind failure %d: other logits", fail)
+		}
+		if fail > 0 && !failed {
+			if fail < 3 {
+				t.Errorf("%d recordings fill something", fail-1)
+			}
+			return
+		}
+	}
 }

@@ -12,8 +12,8 @@ import (
 // Folds of a step of one token. A stage of such a step takes longer to begin and to end
 // than its work, so what a neighbour can do on the way has no dispatch of its own:
 //
-//   - an RMSNorm that products of bytes read: the product that computes its operand also
-//     writes the bytes of y g with sums of squares (matvecq.comp, CHAIN);
+//   - an RMSNorm that products of bytes read: the product that computes its operand, or the embedding of
+//     the token, also writes the bytes of y g with sums of squares (matvecq.comp, CHAIN; embed.comp);
 //   - gate, up and their SwiGLU or GeGLU: one kernel (GATE);
 //   - rope, rope_push and push before an attention (attention_few.comp, FRESH).
 //
@@ -23,19 +23,20 @@ import (
 // folds are those of a program, by the number of the launch that does the work.
 type folds struct {
 	into  map[int]bool // launches that are folded into another
-	norms map[int]int  // the norm behind a product
+	norms map[int]int  // the norm behind a product, or behind an embedding
 	gates map[int]gate // of the launch of the activation
 	fresh map[int]fresh
-	read  int // the last launch that reads the bytes of the last norm, 0: none
+	read  int // the last launch that reads the bytes of the last norm, -1: none
 }
 
-// norm gives the norm behind a product.
+// norm gives the norm behind a product, or behind an embedding; -1: none is folded into it.
 func (f *folds) norm(i int) (int, bool) {
-	if f == nil {
-		return -1, false
+	if f != nil {
+		if n, ok := f.norms[i]; ok {
+			return n, true
+		}
 	}
-	n, ok := f.norms[i]
-	return n, ok
+	return -1, false
 }
 
 // gate is a pair of products whose results go into one activation.
@@ -51,7 +52,7 @@ type fresh struct {
 
 // findFolds looks for them.
 func (d *Device) findFolds(p *backends.Program) *folds {
-	f := &folds{into: map[int]bool{}, norms: map[int]int{}, gates: map[int]gate{}, fresh: map[int]fresh{}}
+	f := &folds{into: map[int]bool{}, norms: map[int]int{}, gates: map[int]gate{}, fresh: map[int]fresh{}, read: -1}
 	if d.plain || int(d.p.limits.MaxPerStageDescriptorStorageBuffers) < foldBindings {
 		return f
 	}
@@ -201,11 +202,11 @@ func (d *Device) findGate(p *backends.Program, i int, f *folds) {
 	f.gates[i], f.into[i-2], f.into[i-1] = g, true, true
 }
 
-// findNorm looks whether launch i is a product behind which comes a norm that only
+// findNorm looks whether launch i is a product, or an embedding, behind which comes a norm that only
 // products of bytes read.
 func (d *Device) findNorm(p *backends.Program, i int, f *folds) {
 	l := &p.Launches[i]
-	if f.into[i] || !d.chains(l) {
+	if f.into[i] || !d.chains(l) && !d.embedsOne(l) {
 		return
 	}
 	y := &l.Out[0]

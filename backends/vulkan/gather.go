@@ -6,10 +6,59 @@ import (
 	"fmt"
 
 	"greta/backends"
+	"greta/ops"
 	"greta/tensor"
 )
 
-func bindEmbed(b *bind) error { return b.gather(b.placed(&b.l.In[1]), &b.l.In[0], &b.l.Out[0]) }
+func bindEmbed(b *bind) error {
+	norm, next := b.folds.norm(b.number)
+	if next || b.places != nil && b.d.embedsOne(b.l) {
+		b.embedOne(norm)
+		return nil
+	}
+	return b.gather(b.placed(&b.l.In[1]), &b.l.In[0], &b.l.Out[0])
+}
+
+// embedsOne says whether a launch is the embedding of one token by embed.comp.
+func (d *Device) embedsOne(l *backends.Launch) bool {
+	k, ok := l.Kernel.(*kernel)
+	if !ok || l.Node.Op != ops.Embed || l.In[0].Shape.Elems() != 1 || l.In[1].Shape.Last()%8 != 0 || len(l.Out[0].Shape) != 2 {
+		return false
+	}
+	b := &bind{d: d, kernel: k.name}
+	return len(b.pieces(b.placed(&l.In[1]))) == 1
+}
+
+// embedOne runs embed.comp, norm is the launch of the norm that y goes to, -1: none.
+func (b *bind) embedOne(norm int) {
+	l := b.l
+	w, y := b.placed(&l.In[1]), &l.Out[0]
+	cols := w.RowElems()
+	c := b.call("embed_" + w.Type.String())
+	woff := b.weights(c, w, piece{0, w.Rows()})
+	atoff := b.ints(c, &l.In[0])
+	vy := b.floats(c, y, true)
+	b.status(c)
+	goff := uint32(0)
+	if norm >= 0 {
+		to := b.normed(norm)
+		if to == nil {
+			return
+		}
+		b.temporary(c, to.data, true)
+		b.temporary(c, to.scales, true)
+		b.temporary(c, to.squares, true)
+		goff, _ = b.vector(c, &b.program.Launches[norm].In[1])
+	} else {
+		for range 4 {
+			b.none(c)
+		}
+	}
+	b.hand(c, b.places != nil, y, nil, nil)
+	c.spec = []uint32{flag(norm >= 0), aligned(w, cols, w.Stride), flag(b.places != nil)}
+	c.push = []uint32{uint32(cols), woff, uint32(w.Stride), uint32(w.Rows()), atoff, vy.off, goff, uint32(b.number), 0}
+	b.run(c, (cols+127)/128, 1)
+}
 
 func bindRows(b *bind) error { return b.gather(&b.l.In[0], &b.l.In[1], &b.l.Out[0]) }
 

@@ -20,13 +20,13 @@ import (
 // write must be seen before another. Nothing waits for what has not started, so
 // that none waits forever. Vulkan promises no such order, so this is a path of drivers that are
 // known to keep it, which a health check tries (handedtry.go); and a wait has an end: a step in which one was in
-// vain fails.
+// vain fails. Between programs the memory is always filled: who used it has it filled behind its end.
 
 // notYet is handed.glsl's NOT_YET. handWords is the number of constants, a kernel's last ones, that say whether it waits.
 const notYet, handWords = 0x80808080, 1
 
 // mostApart is the most memory that results of their own take, of one step or of a round of them.
-const mostApart = 64 << 20
+const mostApart = 128 << 20
 
 // handRoom is for how many elements of x kernels of a format have room in shared memory at least, which decides how
 // many workgroups share a multiprocessor: what was fastest on one H200.
@@ -87,6 +87,30 @@ func (a *places) take(size int) *buffer {
 	b := &buffer{d: a.d, size: int(n), bytes: n, base: a.bytes, use: backends.Arena}
 	a.list, a.bytes = append(a.list, b), a.bytes+n
 	return b
+}
+
+// leave takes back the places of results that nobody writes, as their launches are folded into others.
+func (a *places) leave(p *backends.Program, f *folds) {
+	unwritten := map[*buffer]bool{}
+	for i := range p.Launches {
+		for _, b := range buffersOf(outs(&p.Launches[i])...) {
+			unwritten[b] = f.into[i]
+		}
+	}
+	a.bytes = 0
+	for _, b := range a.list {
+		if b.base = a.bytes; !unwritten[b] {
+			a.bytes += b.bytes
+		}
+	}
+}
+
+// outs are the results of a launch.
+func outs(l *backends.Launch) (all []*backends.Operand) {
+	for i := range l.Out {
+		all = append(all, &l.Out[i])
+	}
+	return all
 }
 
 // reserved gives memory for what is written in place of a result: of its own, or what programs share.

@@ -16,6 +16,7 @@ import (
 	"greta/backends/vulkan"
 	"greta/engine"
 	"greta/models"
+	"greta/ops/optest"
 	"greta/tensor"
 )
 
@@ -213,5 +214,27 @@ func TestHandedOver(t *testing.T) {
 		if got := vulkan.HandedOver(c.list); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v", c.name, got)
 		}
+	}
+}
+
+// TestOneHanded: a launch alone leaves its results in the arena, where who launched it reads them, although its own
+// stages could hand over.
+func TestOneHanded(t *testing.T) {
+	dev := open(t, vulkan.Options{FP16: backends.On})
+	dev.Ordered()
+	if err := dev.SetPath("ahead", true); err != nil {
+		t.Skip("no stages are handed over: ", err)
+	}
+	n := 0
+	for _, c := range optest.Cases() {
+		if strings.HasPrefix(c.Name, "topk/") {
+			n++
+			if err := optest.Check(dev, c); err != nil {
+				t.Errorf("%s: %v", c.Name, err)
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("the table has no case of topk")
 	}
 }

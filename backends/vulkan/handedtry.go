@@ -18,7 +18,7 @@ import (
 // tryAhead runs blocks as a step has them, with weights of either kind, again and again with other activations, with
 // stages handed over and with barriers, which must give the same bits.
 func (d *Device) tryAhead() error {
-	for _, t := range []tensor.Type{tensor.Q4_K, tensor.F16} {
+	for _, t := range []tensor.Type{tensor.Q4_K, tensor.Q8_0, tensor.F16} {
 		if err := d.tryStages(t); err != nil {
 			return fmt.Errorf("weights of %s: %w", t, err)
 		}
@@ -81,16 +81,17 @@ func (d *Device) tryStages(weight tensor.Type) (err error) {
 		all = append(all, b)
 		return held{v, backends.Operand{Buffer: b, Type: t, Shape: v.Shape, Stride: t.RowBytes(v.Shape[1:].Elems())}}
 	}
-	// filled has small numbers: bytes of f16 between 2^-6 and 2^-5, or blocks of Q4_K with scales and minima of 2^-14 to 2^-13.
+	// filled has small numbers: bytes of f16 between 2^-6 and 2^-5, or blocks with scales and minima of 2^-14 to 2^-13.
 	filled := func(name string, t tensor.Type, use backends.Use, shape ...int) held {
 		h := alloc(name, t, use, shape...)
 		data := make([]byte, h.v.Bytes())
+		row := len(data) / h.v.Shape.Rows()
 		for i := range data {
 			data[i] = byte(random())
 			switch {
 			case t == tensor.F16 && i%2 == 1:
 				data[i] = data[i]&0x83 | 0x24
-			case t == tensor.Q4_K && (i%144 == 1 || i%144 == 3):
+			case t == tensor.Q4_K && (i%144 == 1 || i%144 == 3), t == tensor.Q8_0 && i%row >= h.v.Shape.Last() && i%2 == 1:
 				data[i] = 0x04
 			}
 		}
@@ -100,7 +101,11 @@ func (d *Device) tryStages(weight tensor.Type) (err error) {
 		return h
 	}
 	weights := func(name string, rows, cols int) held {
-		return filled(name, weight, backends.Weights, rows, cols)
+		h := filled(name, weight, backends.Weights, rows, cols)
+		if packingOf(weight) != nil { // of whole planes of 16 bytes
+			h.o.Packing = packedID
+		}
+		return h
 	}
 	result := func(name string, n int) held { return alloc(name, tensor.F32, backends.Arena, 1, n) }
 	x, last := alloc("x", tensor.F32, backends.Step, 1, width), alloc("last", tensor.F32, backends.Step, 1, width)

@@ -198,6 +198,9 @@ func (b *bind) chain(p product, up *backends.Operand, act uint32, norm int) {
 		return
 	}
 	read := *x // reserving memory below may move it
+	if up == nil && norm >= 0 && b.handQ(p, &read, norm) {
+		return
+	}
 	whole := piece{0, p.w.Rows()}
 	size, per := b.dotShape(p.w.Type, p.w.Shape.Last(), 1)
 	room := b.aheadOf(p.w.Type, p.w.Shape.Last())
@@ -262,6 +265,50 @@ func (b *bind) chain(p product, up *backends.Operand, act uint32, norm int) {
 	gx, gy := spread((p.w.Rows()+per-1)/per, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))
 	b.run(c, gx, gy)
 }
+
+// handQ multiplies a row of bytes by w, where those of a norm come next, on devices whose stages can hand over; false: it
+// cannot.
+func (b *bind) handQ(p product, x *converted, norm int) bool {
+	n, cols, next := p.w.Rows(), p.w.Shape.Last(), &b.program.Launches[norm]
+	turn, ok := handQTurns[p.w.Type]
+	if !ok || !b.d.p.inOrder && !b.d.ordered || x.squares != nil || n%handQRows != 0 || cols/32 < turn.least {
+		return false
+	}
+	// The invocations of a set take a row in turns of as many blocks.
+	units, lanes := cols/32, max(32, b.d.p.Subgroup)
+	turns := (units + turn.most - 1) / turn.most
+	size := (units + turns*lanes - 1) / (turns * lanes) * lanes * handQSets
+	if size > b.d.p.Invocations || size > 64*b.d.p.MinSubgroup {
+		return false
+	}
+	c := b.call("handq_" + p.w.Type.String())
+	woff, boff, btype, r, y := b.dotOperands(c, p, *x, piece{0, n})
+	b.none(c)
+	to := b.normed(norm)
+	if to == nil {
+		return true
+	}
+	b.temporary(c, to.data, true)
+	b.temporary(c, to.scales, true)
+	b.temporary(c, to.squares, true)
+	goff, _ := b.vector(c, &next.In[1])
+	b.hand(c, b.places != nil, p.y, []*buffer{x.data, x.scales}, p.r)
+	c.spec = []uint32{uint32(size), btype, flag(p.r != nil)}
+	c.push = []uint32{uint32(n), uint32(cols), woff, uint32(p.w.Stride), boff, r.off, y.off, goff, uint32(b.number), 0}
+	gx, gy := spread(n/handQRows, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))
+	b.run(c, gx, gy)
+	return true
+}
+
+// handQRows is the number of results of a workgroup of handq.comp.
+const handQRows = 32
+
+// handQSets is how many sets of invocations share them; make.sh has the rows of a set.
+const handQSets = 4
+
+// handQTurns are how many invocations a set of handq.comp has at most, and of how many blocks rows are at least: Q4_0's
+// shorter ones are faster by chainq_q4_0_1.
+var handQTurns = map[tensor.Type]struct{ most, least int }{tensor.Q4_0: {192, 256}, tensor.Q8_0: {128, 0}}
 
 // gated computes an activation together with the products that it is of.
 func (b *bind) gated(g gate, act uint32) {

@@ -42,6 +42,9 @@ func (e *executable) link(launches []backends.Launch, ahead bool) error {
 		p, l.places = e.d.separate(p)
 	}
 	made, folds := &copies{}, e.d.findFolds(p)
+	if l.places != nil {
+		l.places.leave(p, folds)
+	}
 	err := e.bind(p, &l, made, folds)
 	if err == nil && made.missed {
 		e.dispatches, e.first = e.dispatches[:l.from], e.first[:len(e.first)-len(launches)]
@@ -89,12 +92,13 @@ func (e *executable) settle() error {
 	if each == 0 {
 		return nil
 	}
-	var err error
 	for e.round = min(len(e.links), max(1, int(e.d.mostApart/each))); ; e.round = (e.round + 1) / 2 {
-		var full *OutOfMemory
-		if e.results, err = e.d.temporary("results apart", e.round*int(each)); err == nil {
+		var err error
+		if e.results, err = e.d.filled("results apart", e.round*int(each), notYet); err == nil {
+			e.apart = each
 			break
 		}
+		var full *OutOfMemory
 		switch {
 		case !errors.As(err, &full):
 			return err
@@ -111,21 +115,40 @@ func (e *executable) settle() error {
 			b.base += uint64(k%e.round) * each
 		}
 	}
-	e.apart = each
 	return nil
 }
 
-// begin makes a link wait for the one before, and fills the places of a round of links with words that are no results.
+// begin makes a link wait for the one before, and fills the places of a later round of links anew.
 func (e *executable) begin(r *recorder, k int) {
-	fills := e.handed && k%e.round == 0
+	fills := e.handed && k > 0 && k%e.round == 0
 	switch {
-	case k > 0 && fills:
+	case fills:
 		r.barrier(shaderStage, shaderStage|transferStage)
+		e.fill(r, uint64(min(e.round, len(e.links)-k))*e.apart)
+		r.barrier(transferStage, shaderStage)
 	case k > 0:
 		r.barrier(shaderStage, shaderStage)
 	}
-	if fills {
-		e.d.c.CmdFillBuffer(r.cb, e.results.handle, 0, uint64(min(e.round, len(e.links)-k))*e.apart, notYet)
-		r.barrier(transferStage, shaderStage)
+}
+
+// fill fills so many bytes of places with words that are no results.
+func (e *executable) fill(r *recorder, bytes uint64) {
+	e.d.c.CmdFillBuffer(r.cb, e.results.handle, 0, bytes, notYet)
+}
+
+// clean records what leaves the places as the next program wants them, while the host reads what this one gave.
+func (e *executable) clean() error {
+	d := e.d
+	var err error
+	if e.after, err = d.newSubmission("places of step " + e.program.Name); err != nil {
+		return err
 	}
+	if err := d.begin(*e.after.cb); err != nil {
+		return err
+	}
+	r := &recorder{d: d, cb: *e.after.cb}
+	r.barrier(shaderStage, transferStage)
+	e.fill(r, uint64(e.round)*e.apart)
+	e.run.follow(e.after)
+	return d.check(d.c.EndCommandBuffer(r.cb), "vkEndCommandBuffer", e.after.what)
 }

@@ -39,6 +39,7 @@ jobs() {
   for t in $types; do
     number=-DTYPE=${t%=*} name=${t#*=}
     echo gather.comp gather_$name.spv $number
+    echo embed.comp embed_$name.spv $number
     case $name in # the formats whose decoding shares much between rows take four
       q3_K | q6_K | f*| bf16) one=2 ;;
       *) one=4 ;;
@@ -70,8 +71,11 @@ jobs() {
           *) w=2 ;;
         esac
         echo matvecq.comp gateq_$name.spv $number -DNX=1 -DR=$w -DCHAIN -DGATE
-        case $name in # a row a subgroup
-          q4_0 | q8_0) echo matvecq.comp chainq_${name}_1.spv $number -DNX=1 -DR=1 -DCHAIN ;;
+        case $name in
+          q4_0 | q8_0)
+            echo matvecq.comp chainq_${name}_1.spv $number -DNX=1 -DR=1 -DCHAIN # a row a subgroup
+            echo handq.comp handq_$name.spv $number -DR=8
+            ;;
         esac
         ;;
     esac

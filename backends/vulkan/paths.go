@@ -107,14 +107,14 @@ func (d *Device) Paths() []backends.Path {
 	}
 	if d.has.dots {
 		all = append(all, backends.Path{Name: pathDots, About: "products of 8-bit activations and block formats by integer dot products",
-			Half: true, Auto: true, Rel: 1e-2, Code: codeOf("matvecq", "chainq", "gateq", "form", "norm", "attention_few", "attention_fresh", "attention_one"),
+			Half: true, Auto: true, Rel: 1e-2, Code: codeOf("matvecq", "chainq", "gateq", "handq", "form", "norm", "attention_few", "attention_fresh", "attention_one"),
 			Takes: func(n *graph.Node) bool {
 				return isProduct(n) && takesDots(n.In[1].Type, n.In[0].Shape.Rows()) || n.Op == ops.LinearID && takesDots(n.In[1].Type, 1)
 			}})
 	}
 	if d.has.dots && (d.p.inOrder || d.ordered) && !d.opt.Validate {
 		all = append(all, backends.Path{Name: pathAhead, About: "stages of a step that begin while the one before ends, without a barrier",
-			Half: true, Auto: true, Code: codeOf("chainq", "gateq", "handvec", "handgate", "attention_one"), Takes: func(*graph.Node) bool { return false }, Try: d.tryAhead})
+			Half: true, Auto: true, Code: codeOf("chainq", "gateq", "handq", "handvec", "handgate", "attention_one"), Takes: func(*graph.Node) bool { return false }, Try: d.tryAhead})
 	}
 	return all
 }

@@ -3,6 +3,7 @@
 package vulkan
 
 import (
+	"greta/backends"
 	"greta/graph"
 	"greta/ops"
 )
@@ -37,18 +38,32 @@ func pickScratch(_ *Device, n *graph.Node) int {
 func bindPick(b *bind) error {
 	l, k := b.l, graph.Attr[ops.TopKAttr](b.l.Node).K
 	cols := l.In[0].Shape.Last()
-	parts := pickParts(cols)
+	parts, size := pickParts(cols), pickScratch(b.d, l.Node)
+	found := backends.Operand{Buffer: l.Scratch.Buffer, Offset: l.Scratch.Offset}
+	if b.places != nil {
+		found = backends.Operand{Buffer: b.places.take(size)}
+	}
 	for join := range uint32(2) {
 		c := b.call("pick")
 		x := b.floats(c, &l.In[0], false)
-		soff := b.bytes(c, l.Scratch.Buffer, l.Scratch.Offset, pickScratch(b.d, l.Node), join == 0) / 4
+		soff := b.bytes(c, found.Buffer, found.Offset, size, join == 0) / 8
 		p := b.floats(c, &l.Out[0], true)
 		eoff, estride := b.operand(c, &l.Out[1], true)/4, uint32(l.Out[1].Stride/4)
 		if len(l.Out[1].Shape) == 1 {
 			estride = 0
 		}
-		c.spec = []uint32{workgroup, join}
-		c.push = []uint32{uint32(cols), pickPart, uint32(parts), uint32(k), x.inner, x.off, x.stride, soff, p.off, p.stride, eoff, estride}
+		b.status(c)
+		from := &l.In[0]
+		if join == 1 {
+			from = &found
+		}
+		b.hand(c, b.places != nil, &found, buffersOf(from), nil)
+		if join == 1 {
+			c.says = false // who reads these waits for nothing
+		}
+		c.spec = []uint32{workgroup, join, flag(b.places != nil)}
+		c.push = []uint32{uint32(cols), pickPart, uint32(parts), uint32(k), x.inner, x.off, x.stride, soff, p.off, p.stride, eoff, estride,
+			uint32(b.number), 0}
 		groups := parts
 		if join == 1 {
 			groups = 1

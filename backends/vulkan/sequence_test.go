@@ -250,3 +250,54 @@ func TestGreedy(t *testing.T) {
 		}
 	}
 }
+
+// watched notes what is captured.
+type watched struct {
+	backends.Device
+	seen func(p *backends.Program, x backends.Executable)
+}
+
+func (w watched) Capture(p *backends.Program) (backends.Executable, error) {
+	x, err := w.Device.Capture(p)
+	if err == nil {
+		w.seen(p, x)
+	}
+	return x, err
+}
+
+// TestWholeSteps: of a step of one token that chooses the next, everything behind the embedding follows without a barrier,
+// the head and the choice as well, and so it is in each step of a program of several; with another embedding than that of
+// the other weights, too.
+func TestWholeSteps(t *testing.T) {
+	for _, dtype := range []tensor.Type{tensor.Q4_0, tensor.Q8_0, tensor.Q4_K, tensor.Q6_K, tensor.F16} {
+		t.Run(dtype.String(), func(t *testing.T) {
+			dev := open(t, vulkan.Options{FP16: backends.On})
+			dev.Ordered()
+			if err := dev.SetPath("ahead", true); err != nil || dev.LeastSubgroup() < 8 {
+				t.Skip("no stages are handed over: ", err)
+			}
+			counts := map[int][2]int{} // by the number of steps: dispatches, those that are handed over
+			w := watched{dev, func(p *backends.Program, x backends.Executable) {
+				if p.Launches[0].In[0].Shape.Elems() == 1 && p.Launches[len(p.Launches)-1].Node.Op == ops.TopK {
+					counts[max(p.Steps, 1)] = [2]int{vulkan.Dispatches(x), vulkan.Handed(x)}
+				}
+			}}
+			s := session(t, w, func(o *engine.Options) {
+				o.DType, o.KV = dtype, tensor.F16
+				o.Set = map[string]string{"L": "2", "D": "256", "H": "4", "G": "2", "F": "768", "V": "5000"}
+			})
+			if err := s.Prepare(0, &engine.Sampling{}, true); err != nil {
+				t.Fatal(err)
+			}
+			const each = 1 + 2*7 + 1 + 2 // the embedding, seven a block, the head, the choice
+			if counts[1] != [2]int{each, each - 1} {
+				t.Errorf("of %d dispatches %d are handed over, all but one of %d are wanted", counts[1][0], counts[1][1], each)
+			}
+			for n, c := range counts {
+				if c != [2]int{n * each, n * (each - 1)} {
+					t.Errorf("%d steps: of %d dispatches %d are handed over", n, c[0], c[1])
+				}
+			}
+		})
+	}
+}

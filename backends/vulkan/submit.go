@@ -146,10 +146,11 @@ type submission struct {
 	d      *Device
 	what   string
 	cb     *vk.CommandBuffer
-	info   *vk.SubmitInfo
+	infos  *[2]vk.SubmitInfo // its own, and that of behind
 	times  *vk.TimelineSemaphoreSubmitInfo
 	number *uint64 // that this run signals
 	flying bool
+	behind *submission // what runs whenever it has ended, which it is given to the queue with; nil: nothing
 
 	begun time.Time
 	usual time.Duration // from submitting to the end, as it was the last time
@@ -165,14 +166,20 @@ func (d *Device) newSubmission(what string) (*submission, error) {
 		return nil, err
 	}
 	s.times = (&vk.TimelineSemaphoreSubmitInfo{SignalSemaphoreValueCount: 1, PSignalSemaphoreValues: s.number}).Init()
-	s.info = (&vk.SubmitInfo{PNext: unsafe.Pointer(s.times), CommandBufferCount: 1, PCommandBuffers: s.cb,
+	s.infos = new([2]vk.SubmitInfo)
+	s.infos[0] = *(&vk.SubmitInfo{PNext: unsafe.Pointer(s.times), CommandBufferCount: 1, PCommandBuffers: s.cb,
 		SignalSemaphoreCount: 1, PSignalSemaphores: &d.clock.semaphore}).Init()
 	s.pins.Pin(s.cb)
 	s.pins.Pin(s.number)
 	s.pins.Pin(s.times)
-	s.pins.Pin(s.info)
-	s.queued = []uintptr{uintptr(d.queue), 1, uintptr(unsafe.Pointer(s.info)), 0}
+	s.pins.Pin(s.infos)
+	s.queued = []uintptr{uintptr(d.queue), 1, uintptr(unsafe.Pointer(s.infos)), 0}
 	return s, nil
+}
+
+// follow has another submission run behind every run of s from now on. Waits for s do not wait for it.
+func (s *submission) follow(behind *submission) {
+	s.behind, s.infos[1], s.queued[1] = behind, behind.infos[0], 2
 }
 
 func call(command uintptr, args []uintptr) vk.Result {
@@ -189,6 +196,12 @@ func (s *submission) submit() error {
 	if err := s.wait(); err != nil {
 		return err
 	}
+	if s.behind != nil {
+		if err := s.behind.wait(); err != nil {
+			return err
+		}
+		*s.behind.number = d.clock.given + 2
+	}
 	*s.number = d.clock.given + 1
 	s.begun = time.Now()
 	if r := call(d.c.QueueSubmitAddr, s.queued); r != vk.VK_SUCCESS {
@@ -198,6 +211,10 @@ func (s *submission) submit() error {
 	d.clock.most = max(d.clock.most, int(d.clock.given-d.clock.reached))
 	d.submits++
 	s.flying = true
+	if s.behind != nil {
+		d.clock.given++
+		s.behind.flying, s.behind.begun = true, s.begun
+	}
 	return nil
 }
 

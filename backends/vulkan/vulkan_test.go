@@ -175,6 +175,9 @@ func TestAttentionPaths(t *testing.T) {
 			if taken == 0 {
 				t.Error("it takes no attention of the table")
 			}
+			if p.Name == "straight" && !dev.Made("attention_ordered_128") {
+				t.Error("no attention was one whose scores stay where they are")
+			}
 			t.Logf("%d cases", taken)
 		})
 	}
