@@ -92,7 +92,7 @@ func (m *CPUModel) clock() float64 {
 }
 
 // loadBytes is what a core can load in a clock at most, in bytes: two vectors, or on
-// processors without vectors here three words. Arm's widest cores load three.
+// processors without vectors here four words, as Zen 5 does. Arm's widest cores load three vectors.
 func (m *CPUModel) loadBytes() float64 {
 	switch {
 	case m.probe.Vector == 64 && !m.double:
@@ -102,7 +102,7 @@ func (m *CPUModel) loadBytes() float64 {
 	case m.probe.Vector == 16:
 		return 3 * 16
 	}
-	return 3 * 8
+	return 4 * 8
 }
 
 // vectorOps is how many operations on whole vectors a core starts in a clock at most.

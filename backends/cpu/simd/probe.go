@@ -120,7 +120,10 @@ func (p Probe) DotBF16(sums *[MostChain]float32, w, x *[64]byte, rounds int) int
 // goProbeKernels are the same loops in Go, an element at a time.
 var goProbeKernels = probeKernels{
 	StreamCopy: func(y, a unsafe.Pointer, n, _ int, _ float32) {
-		copy(elements[float64](y, 0, n), elements[float64](a, 0, n))
+		to := elements[float64](y, 0, n)
+		for i, v := range elements[float64](a, 0, n) { // copy would take vectors, as no other loop here does
+			to[i] = v
+		}
 	},
 	StreamScale: func(y, a unsafe.Pointer, n, _ int, s float32) {
 		to, f := elements[float64](y, 0, n), float64(s)
